@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: Apache-2.0
+
+# quire_add_compile_fail_test(<source>)
+# The source must compile as it is and must not compile with QUIRE_MUST_FAIL defined: a file that is broken for
+# another reason (a typo, a missing header) therefore cannot pass.
+function(quire_add_compile_fail_test source)
+  get_filename_component(name "${source}" NAME_WE)
+  set(compile "${CMAKE_CXX_COMPILER}" -std=c++20 -fsyntax-only
+    -I "${PROJECT_SOURCE_DIR}/include" -I "${PROJECT_SOURCE_DIR}/src" "${source}")
+  add_test(NAME compile_fail.${name}.control COMMAND ${compile})
+  add_test(NAME compile_fail.${name} COMMAND ${compile} -DQUIRE_MUST_FAIL)
+  set_tests_properties(compile_fail.${name} PROPERTIES WILL_FAIL ON)
+  set_tests_properties(compile_fail.${name} compile_fail.${name}.control PROPERTIES LABELS compile_fail)
+endfunction()

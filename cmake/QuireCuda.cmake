@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+# Decides whether the CUDA backend is built; sets QUIRE_CUDA_ENABLED. A backend that is left out costs one line.
+
+set(QUIRE_CUDA_ENABLED OFF)
+set(quire_cuda_reason "")
+file(GLOB_RECURSE quire_cuda_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/cuda/*.cu")
+
+if(NOT QUIRE_CUDA)
+  set(quire_cuda_reason "QUIRE_CUDA=${QUIRE_CUDA}")
+elseif(NOT quire_cuda_sources)
+  set(quire_cuda_reason "it has no sources yet")
+else()
+  # An installer may not have put nvcc on PATH; check_language only looks there and at CUDACXX.
+  find_program(QUIRE_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda PATH_SUFFIXES bin)
+  mark_as_advanced(QUIRE_NVCC)
+  if(QUIRE_NVCC OR DEFINED ENV{CUDACXX} OR CMAKE_CUDA_COMPILER)
+    set(QUIRE_CUDA_ENABLED ON)
+  elseif(QUIRE_CUDA STREQUAL "AUTO")
+    set(quire_cuda_reason "nvcc not found")
+  else()
+    message(FATAL_ERROR "QUIRE_CUDA=ON, but nvcc was not found; set CUDACXX or use QUIRE_CUDA=AUTO")
+  endif()
+endif()
+
+if(QUIRE_CUDA_ENABLED)
+  if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
+    set(CMAKE_CUDA_COMPILER "${QUIRE_NVCC}")
+  endif()
+  if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+    set(CMAKE_CUDA_ARCHITECTURES 90a)  # 'a': WGMMA and TMA multicast need the architecture-specific target
+  endif()
+  enable_language(CUDA)
+  # CMake 3.25.1 (Debian 12) does not know how nvcc is asked for C++20.
+  if(NOT DEFINED CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
+    set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+    set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
+  endif()
+  # Only now: with an unknown dialect the compiler check itself would fail.
+  set(CMAKE_CUDA_STANDARD 20)
+  set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+  set(CMAKE_CUDA_EXTENSIONS OFF)
+  find_package(CUDAToolkit REQUIRED)
+else()
+  message(STATUS "quire: the CUDA backend is left out (${quire_cuda_reason})")
+endif()

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which keys a query sees. A value: combine with & (both allow) and | (either allows).
+// q and k are absolute positions: a new token i of a sequence stands at cache_length + i.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "quire/tensor_view.h"
+
+namespace quire {
+
+enum class MaskKind : std::uint8_t {
+  full,            // every key
+  causal,          // k <= q
+  sliding_window,  // |q - k| < size; `causal() & sliding_window(n)` is the usual causal window
+  chunked,         // q / size == k / size
+  tree,            // cached keys, and of the new ones those whose bit is set in the query's row
+  all_of,          // left and right
+  any_of,          // left or right
+};
+
+class Mask {
+ public:
+  struct Node {
+    MaskKind kind = MaskKind::full;
+    std::int64_t size = 0;   // sliding_window, chunked
+    TensorView bits{};       // tree: u8 [tokens, max_new_tokens], nonzero = visible
+    std::int32_t left = -1;  // all_of, any_of: indices of earlier nodes
+    std::int32_t right = -1;
+  };
+
+  Mask() = default;  // causal
+  static Mask full();
+  static Mask causal();
+  static Mask sliding_window(std::int64_t size);
+  static Mask chunked(std::int64_t size);
+  static Mask tree(TensorView bits);
+  // "causal", "null" (= "full"), "full", "chunked_causal:N", "sliding_window_causal:N", … as the
+  // CLI and cases spell it.
+  static Mask parse(const std::string& text);
+
+  friend Mask operator&(const Mask& left, const Mask& right) {
+    return join(MaskKind::all_of, left, right);
+  }
+  friend Mask operator|(const Mask& left, const Mask& right) {
+    return join(MaskKind::any_of, left, right);
+  }
+
+  // Children stand before their parents; the last node is the root.
+  const std::vector<Node>& nodes() const { return nodes_; }
+  const Node& root() const { return nodes_.back(); }
+  std::string describe() const;  // "causal & sliding_window(1024)"
+
+ private:
+  static Mask leaf(Node node);
+  static Mask join(MaskKind kind, const Mask& left, const Mask& right);
+
+  std::vector<Node> nodes_{Node{.kind = MaskKind::causal}};
+};
+
+}  // namespace quire

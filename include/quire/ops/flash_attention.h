@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention of a ragged batch over the paged cache: prefill, decode and mixtures in one call, GQA,
+// MQA and MHA.
+//
+//   s(i, t) = scale · q(i) · k(t)              query i stands at cache_length + i, keys t <
+//   cache_length + new tokens s       = softcap · tanh(s / softcap)      if softcap > 0 s      +=
+//   slope(head) · (t - position(i))  ALiBi o(i)    = Σ exp(s - m) v(t) / (Σ exp(s - m) +
+//   exp(sink(head) - m))   over the keys the mask shows
+//
+// The new tokens' K and V must be in the cache already. A row that sees no key gives 0, and LSE
+// -inf without a sink. LSE is the natural log of the denominator, sink included.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "quire/context.h"
+#include "quire/mask.h"
+#include "quire/ops/problem.h"
+#include "quire/paged_kv_cache.h"
+#include "quire/plan.h"
+
+namespace quire {
+
+struct FlashAttentionArgs {
+  TensorView q;            // [tokens, heads, head_dim] f32, f16, bf16
+  TensorView row_offsets;  // u32 [batch + 1]
+  PagedKVCache cache;
+  std::int64_t layer = 0;
+  std::optional<double> scale{};  // head_dim^-0.5
+  Mask mask{};                    // causal
+  double softcap = 0.0;
+  std::optional<TensorView> alibi_slopes{};  // f32 [heads]
+  std::optional<TensorView> sinks{};         // f32 [heads], natural-log units
+  // [tokens, heads, value_dim]; value_dim ≤ head_dim: values are the first columns of the V row
+  // (MLA: of the K row).
+  TensorView out;
+  std::optional<TensorView> lse{};  // f32 [tokens, heads]
+  // Tiles and splits independent of the other sequences: a sequence's result is the same bits in
+  // any batch.
+  bool batch_invariant = false;
+};
+
+struct FlashAttentionProblem {
+  Device device{};
+  RaggedSize ragged{};
+  CacheShape cache{};
+  std::int64_t heads = 0;
+  std::int64_t head_dim = 0;
+  std::int64_t value_dim = 0;
+  DType q_dtype = DType::bf16;
+  DType out_dtype = DType::bf16;
+  std::string mask;  // Mask::describe()
+  bool has_softcap = false;
+  bool has_alibi = false;
+  bool has_sinks = false;
+  bool wants_lse = false;
+  bool batch_invariant = false;
+};
+
+FlashAttentionProblem validate(const FlashAttentionArgs& args);
+Plan plan(const FlashAttentionProblem& problem, const Context& context = {});
+Plan supports(const FlashAttentionArgs& args, const Context& context = {});
+void flash_attention(const FlashAttentionArgs& args, const Context& context = {});
+
+}  // namespace quire

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// Multi-head latent attention for 1–8 new tokens per sequence, in the absorbed form: K and V are
+// never built.
+//   q'(h) = [ q_nope(h) · w_uk(h)ᵀ | rope(q_rope(h)) ]     [latent + rope]; q itself is not changed
+//   s     = scale · q' · row,   raw = softmax(s) · row[0, latent),   out(h) = raw(h) · w_uv(h)ᵀ
+// Without w_uk and w_uv, q is q' already and out is raw. `raw` is rounded to q's dtype before w_uv.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "quire/context.h"
+#include "quire/mask.h"
+#include "quire/ops/problem.h"
+#include "quire/paged_kv_cache.h"
+#include "quire/plan.h"
+
+namespace quire {
+
+inline constexpr std::int64_t kMlaDecodeMaxNewTokens = 8;
+
+struct MlaDecodeArgs {
+  TensorView q;  // [tokens, heads, nope + rope], or absorbed [tokens, heads, latent + rope]
+  TensorView row_offsets;  // u32 [batch + 1]
+  PagedKVCache cache;  // MLA, any row format; the new rows are finished in place as in mla_prefill
+  std::int64_t layer = 0;
+  // Absent with kv_norm_gamma: q's rope part and the new rows are finished already.
+  std::optional<TensorView> freqs_cis{};      // [max_pos, rope]
+  std::optional<TensorView> kv_norm_gamma{};  // [latent]
+  std::optional<TensorView> kv{};             // raw rows [tokens, latent + rope]
+  std::optional<TensorView> w_uk{};           // [heads, latent, nope] f32, f16, bf16, fp8
+  std::optional<TensorView> w_uk_scale{};     // fp8: f32 [heads, ceil(latent/128), ceil(nope/128)]
+  std::optional<TensorView> w_uv{};           // [heads, value, latent]
+  std::optional<TensorView> w_uv_scale{};     // fp8: f32 [heads, ceil(value/128), ceil(latent/128)]
+  double scale = 0.0;                         // of the un-absorbed head: (nope + rope)^-0.5
+  double epsilon = 1e-6;
+  Mask mask{};
+  std::optional<TensorView> sinks{};  // f32 [heads]
+  TensorView out;                     // [tokens, heads, value], absorbed: [tokens, heads, latent]
+  std::optional<TensorView> lse{};    // f32 [tokens, heads]
+  bool batch_invariant = false;
+};
+
+struct MlaDecodeProblem {
+  Device device{};
+  RaggedSize ragged{};
+  CacheShape cache{};
+  std::int64_t heads = 0;
+  std::int64_t latent_dim = 0;
+  std::int64_t nope_dim = 0;  // 0: q is absorbed
+  std::int64_t rope_dim = 0;
+  std::int64_t value_dim = 0;
+  DType q_dtype = DType::bf16;
+  DType weight_dtype = DType::bf16;
+  std::string mask;
+  bool finishes_rows = true;
+  bool batch_invariant = false;
+};
+
+// Views, not copies, of the two absorbed weights inside kv_b_proj [heads · (nope + value), latent]
+// (and of its block scales, where nope and value are multiples of 128).
+struct AbsorbedWeights {
+  TensorView w_uk;  // [heads, latent, nope]
+  TensorView w_uv;  // [heads, value, latent]
+  std::optional<TensorView> w_uk_scale{};
+  std::optional<TensorView> w_uv_scale{};
+};
+AbsorbedWeights absorb_kv_b_proj(const TensorView& kv_b_proj, std::int64_t heads, std::int64_t nope,
+                                 const std::optional<TensorView>& kv_b_proj_scale = {});
+
+MlaDecodeProblem validate(const MlaDecodeArgs& args);
+Plan plan(const MlaDecodeProblem& problem, const Context& context = {});
+Plan supports(const MlaDecodeArgs& args, const Context& context = {});
+void mla_decode(const MlaDecodeArgs& args, const Context& context = {});
+
+}  // namespace quire

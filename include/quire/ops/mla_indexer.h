@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// The lightning indexer of DeepSeek-V3.2: for each new token, the top_k positions of its own
+// sequence.
+//   score(i, t) = k_scale(t) · Σ_h max(0, q(i, h) · k(t)) · q_scale(i, h)
+// The new tokens' keys must be in the cache. Exact and deterministic: ties go to the lowest
+// position. The row of a token that sees `bound` keys holds exactly min(top_k, bound) positions in
+// ascending order, then -1 to its end.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "quire/context.h"
+#include "quire/mask.h"
+#include "quire/ops/problem.h"
+#include "quire/paged_kv_cache.h"
+#include "quire/plan.h"
+
+namespace quire {
+
+struct MlaIndexerArgs {
+  TensorView q;            // fp8_e4m3 [tokens, heads, head_dim]
+  TensorView q_scale;      // f32 [tokens, heads]; may be negative
+  TensorView row_offsets;  // u32 [batch + 1]
+  PagedKVCache cache;      // K only, one head, fp8_e4m3 [.., head_dim], f32 scale per token
+  std::int64_t layer = 0;
+  std::int64_t top_k = 2048;
+  Mask mask{};     // causal or full
+  TensorView out;  // i32 [tokens, top_k]
+};
+
+struct MlaIndexerProblem {
+  Device device{};
+  RaggedSize ragged{};
+  CacheShape cache{};
+  std::int64_t heads = 0;
+  std::int64_t head_dim = 0;
+  std::int64_t top_k = 0;
+  std::string mask;
+};
+
+MlaIndexerProblem validate(const MlaIndexerArgs& args);
+Plan plan(const MlaIndexerProblem& problem, const Context& context = {});
+Plan supports(const MlaIndexerArgs& args, const Context& context = {});
+void mla_indexer(const MlaIndexerArgs& args, const Context& context = {});
+
+}  // namespace quire

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// DeepSeek's multi-head latent attention over many new tokens, the branch fused:
+//   1. q's rope part is rotated in place; the new tokens' cache rows are finished (latent: RMSNorm,
+//   rope part: rotated)
+//   2. per chunk of the plan: latents gathered from the pages, (fp8 weights: quantized per 128,)
+//   up-projected with
+//      kv_b_proj and split per head into K (nope) and V
+//   3. attention: q · [K | rope key of the cache row], values V; chunks merged by LSE in fp32
+// Step 1 must happen exactly once per new token and layer: the op is not idempotent.
+//
+// Rounding points: x · rsqrt(mean x² + ε) is rounded to gamma's dtype before it is multiplied by
+// gamma in that dtype; K and V are rounded to q's dtype after the up-projection.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "quire/context.h"
+#include "quire/mask.h"
+#include "quire/ops/problem.h"
+#include "quire/paged_kv_cache.h"
+#include "quire/plan.h"
+
+namespace quire {
+
+// Where each sequence's keys stand in the gathered buffer, chunk by chunk. Every span is rounded up
+// to whole pages, the spans are laid end to end and the line is cut every `buffer_tokens`.
+struct MlaPrefillChunks {
+  TensorView buffer_row_offsets;  // u32 [max_chunks, batch + 1]
+  TensorView cache_offsets;  // u32 [max_chunks, batch + 1]: first key of each sequence in the chunk
+  TensorView buffer_lengths;  // i32 [max_chunks]: rows in use, -1 = chunk unused
+  std::int64_t buffer_tokens = 16384;
+};
+
+struct MlaPrefillPlanArgs {
+  TensorView row_offsets;  // u32 [batch + 1]
+  PagedKVCache cache;
+  std::int64_t layer = 0;
+  MlaPrefillChunks chunks;  // written; too few chunks for the tokens is an error
+};
+
+struct MlaPrefillArgs {
+  TensorView
+      q;  // [tokens, heads, nope + rope] f32, f16, bf16; the rope columns are rotated in place
+  TensorView row_offsets;  // u32 [batch + 1]
+  PagedKVCache cache;      // MLA, row = latent + rope; the new rows are finished in place
+  std::int64_t layer = 0;
+  // [max_pos, rope] cos, sin interleaved; pairs are (2j, 2j+1). Absent with kv_norm_gamma: q and
+  // the rows are finished.
+  std::optional<TensorView> freqs_cis{};
+  std::optional<TensorView> kv_norm_gamma{};  // [latent]
+  // Raw latent + rope rows of the new tokens [tokens, latent + rope]; absent: they are in the cache
+  // already.
+  std::optional<TensorView> kv{};
+  TensorView kv_b_proj;  // [heads · (nope + value), latent] per head the K rows, then the V rows;
+                         // f32, f16, bf16, fp8
+  std::optional<TensorView> kv_b_proj_scale{};  // fp8: f32 [ceil(rows/128), ceil(latent/128)]
+  double scale = 0.0;
+  double epsilon = 1e-6;
+  MlaPrefillChunks chunks;
+  Mask mask{};
+  double softcap = 0.0;
+  std::optional<TensorView> alibi_slopes{};  // f32 [heads]
+  std::optional<TensorView> sinks{};         // f32 [heads]
+  TensorView out;                            // [tokens, heads, value]
+  std::optional<TensorView> lse{};           // f32 [tokens, heads]
+};
+
+struct MlaPrefillProblem {
+  Device device{};
+  RaggedSize ragged{};
+  CacheShape cache{};
+  std::int64_t heads = 0;
+  std::int64_t latent_dim = 0;
+  std::int64_t nope_dim = 0;
+  std::int64_t rope_dim = 0;
+  std::int64_t value_dim = 0;
+  DType q_dtype = DType::bf16;
+  DType weight_dtype = DType::bf16;
+  std::int64_t buffer_tokens = 0;
+  std::int64_t max_chunks = 0;
+  std::string mask;
+  bool finishes_rows = true;
+};
+
+// Chunks that the batch needs; the lengths must be on the host.
+std::int64_t mla_prefill_num_chunks(const TensorView& row_offsets, const PagedKVCache& cache,
+                                    std::int64_t buffer_tokens);
+void mla_prefill_plan(const MlaPrefillPlanArgs& args, const Context& context = {});
+void validate(const MlaPrefillPlanArgs& args);
+
+MlaPrefillProblem validate(const MlaPrefillArgs& args);
+Plan plan(const MlaPrefillProblem& problem, const Context& context = {});
+Plan supports(const MlaPrefillArgs& args, const Context& context = {});
+void mla_prefill(const MlaPrefillArgs& args, const Context& context = {});
+
+}  // namespace quire

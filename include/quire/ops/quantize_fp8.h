@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Dynamic fp8 quantization of rows in groups along the last axis:
+//   scale = min(amax, scale_upper_bound) / max_finite,   q = saturate(x / scale);   an all-zero
+//   group gives 0 and 0
+// Power-of-two scales round up (e8m0): scale = 2^ceil(log2(max(amax / max_finite, 1e-10))).
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+#include "quire/context.h"
+#include "quire/plan.h"
+#include "quire/tensor_view.h"
+
+namespace quire {
+
+enum class ScaleRounding : std::uint8_t { exact, power_of_two };
+
+struct QuantizeFp8Args {
+  TensorView x;                  // [rows, columns] f32, f16, bf16
+  std::int64_t group_size = -1;  // columns that share a scale; -1: the whole row
+  double scale_upper_bound = std::numeric_limits<double>::infinity();
+  ScaleRounding scale_rounding = ScaleRounding::exact;
+  TensorView out;    // fp8 [rows, columns]
+  TensorView scale;  // f32 [rows, ceil(columns / group)], any strides (a transposed view for
+                     // M-major scales)
+};
+
+struct QuantizeFp8Problem {
+  Device device{};
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  std::int64_t group_size = 0;
+  DType x_dtype = DType::bf16;
+  DType out_dtype = DType::fp8_e4m3;
+  ScaleRounding scale_rounding = ScaleRounding::exact;
+};
+
+QuantizeFp8Problem validate(const QuantizeFp8Args& args);
+Plan plan(const QuantizeFp8Problem& problem, const Context& context = {});
+Plan supports(const QuantizeFp8Args& args, const Context& context = {});
+void quantize_fp8(const QuantizeFp8Args& args, const Context& context = {});
+
+}  // namespace quire

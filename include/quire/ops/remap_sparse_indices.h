@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Logical positions of a token's own sequence → physical rows encoded as page · page_size + row in
+// page. A negative index passes through; a position past the page table or on an unassigned page
+// becomes -1.
+#pragma once
+
+#include <cstdint>
+
+#include "quire/context.h"
+#include "quire/ops/problem.h"
+#include "quire/paged_kv_cache.h"
+#include "quire/plan.h"
+
+namespace quire {
+
+struct RemapSparseIndicesArgs {
+  TensorView indices;      // i32 [tokens, top_k], any strides
+  TensorView row_offsets;  // u32 [batch + 1]
+  PagedKVCache cache;      // num_pages · page_size < 2³¹
+  TensorView out;          // i32 [tokens, top_k]; may be indices itself
+};
+
+struct RemapSparseIndicesProblem {
+  Device device{};
+  RaggedSize ragged{};
+  CacheShape cache{};
+  std::int64_t top_k = 0;
+};
+
+RemapSparseIndicesProblem validate(const RemapSparseIndicesArgs& args);
+Plan plan(const RemapSparseIndicesProblem& problem, const Context& context = {});
+Plan supports(const RemapSparseIndicesArgs& args, const Context& context = {});
+void remap_sparse_indices(const RemapSparseIndicesArgs& args, const Context& context = {});
+
+}  // namespace quire

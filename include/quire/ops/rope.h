@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rotary embedding of the new tokens: q into `out`, the cached keys in place. Position =
+// cache_length + i, or position_ids.
+//   (a, b) → (a·cos - b·sin, a·sin + b·cos), computed in fp32 or better, one rounding
+// Interleaved pairs are (2j, 2j+1) of the last rope_dim columns; half-split pairs are (j, j +
+// rope_dim/2) of the first rope_dim columns. The other columns of q are copied, those of K are left
+// alone.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "quire/context.h"
+#include "quire/ops/problem.h"
+#include "quire/paged_kv_cache.h"
+#include "quire/plan.h"
+
+namespace quire {
+
+struct RopeArgs {
+  TensorView q;            // [tokens, heads, head_dim] f32, f16, bf16
+  TensorView row_offsets;  // u32 [batch + 1]
+  PagedKVCache cache;
+  std::int64_t layer = 0;
+  TensorView freqs_cis;  // f32, f16, bf16 [max_pos, rope_dim]: cos, sin interleaved for both kinds
+                         // of pairs
+  bool interleaved = false;
+  // Rows of freqs_cis instead of the cache positions: u32 [sections, tokens]; section s serves the
+  // pairs [mrope_sections[0] + … + mrope_sections[s-1], …) (multimodal rope), pairs past the last
+  // section use section 0.
+  std::optional<TensorView> position_ids{};
+  std::vector<std::int64_t> mrope_sections{};
+  bool rotate_key = true;  // false: only q
+  TensorView out;          // [tokens, heads, head_dim]; may be q itself
+};
+
+struct RopeProblem {
+  Device device{};
+  RaggedSize ragged{};
+  CacheShape cache{};
+  std::int64_t heads = 0;
+  std::int64_t head_dim = 0;
+  std::int64_t rope_dim = 0;
+  DType q_dtype = DType::bf16;
+  DType freqs_dtype = DType::f32;
+  bool interleaved = false;
+  bool has_position_ids = false;
+};
+
+RopeProblem validate(const RopeArgs& args);
+Plan plan(const RopeProblem& problem, const Context& context = {});
+Plan supports(const RopeArgs& args, const Context& context = {});
+void rope(const RopeArgs& args, const Context& context = {});
+
+}  // namespace quire

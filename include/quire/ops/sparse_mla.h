@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Absorbed latent attention over chosen rows only (the indexer's output), for prefill and decode
+// alike.
+//   s = scale · q · row(index),   out = softmax(s) · row[0, latent)
+// Indices are logical positions of the token's own sequence. An index < 0, past the sequence's
+// keys, or on an unassigned page counts as absent, wherever it stands; duplicates count as often as
+// they are given. There is no mask: the indexer applied it. No valid key gives 0, and LSE -inf
+// without a sink.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "quire/context.h"
+#include "quire/ops/problem.h"
+#include "quire/paged_kv_cache.h"
+#include "quire/plan.h"
+
+namespace quire {
+
+// A second stream of rows that are attended after the chosen ones, with its own cache and indices.
+struct SparseExtra {
+  PagedKVCache cache;
+  std::int64_t layer = 0;
+  TensorView indices;                   // i32 [tokens, extra_k]
+  std::optional<TensorView> lengths{};  // i32 [tokens]
+};
+
+struct SparseMlaArgs {
+  TensorView q;            // absorbed [tokens, heads, latent + rope] f32, f16, bf16
+  TensorView row_offsets;  // u32 [batch + 1]
+  PagedKVCache cache;      // MLA, any row format
+  std::int64_t layer = 0;
+  TensorView indices;                        // i32 [tokens, top_k]
+  std::optional<TensorView> topk_lengths{};  // i32 [tokens]: slots of each row to look at
+  double scale = 0.0;
+  std::optional<TensorView> sinks{};  // f32 [heads]
+  std::optional<SparseExtra> extra{};
+  TensorView out;                   // [tokens, heads, latent]
+  std::optional<TensorView> lse{};  // f32 [tokens, heads]
+};
+
+struct SparseMlaProblem {
+  Device device{};
+  RaggedSize ragged{};
+  CacheShape cache{};
+  std::int64_t heads = 0;
+  std::int64_t latent_dim = 0;
+  std::int64_t rope_dim = 0;
+  std::int64_t top_k = 0;
+  std::int64_t extra_k = 0;
+  DType q_dtype = DType::bf16;
+  bool has_sinks = false;
+};
+
+SparseMlaProblem validate(const SparseMlaArgs& args);
+Plan plan(const SparseMlaProblem& problem, const Context& context = {});
+Plan supports(const SparseMlaArgs& args, const Context& context = {});
+void sparse_mla(const SparseMlaArgs& args, const Context& context = {});
+
+}  // namespace quire

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writing the new tokens' rows (store) or ready-made scales (store_scales) into the cache, at
+// cache_length + i. Rows are rounded to the cache's dtype (fp8 saturating); parts with scales are
+// quantized: scale = amax / max_finite of the granule, written beside them, or the user's static
+// scale. An all-zero granule gets scale 0 and zeros.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "quire/context.h"
+#include "quire/ops/problem.h"
+#include "quire/ops/rms_norm.h"
+#include "quire/paged_kv_cache.h"
+#include "quire/plan.h"
+
+namespace quire {
+
+struct StoreArgs {
+  TensorView
+      x;  // [tokens, kv_heads, head_dim] f32, f16, bf16; or the cache's own dtype, stored as it is
+  TensorView row_offsets;  // u32 [batch + 1]
+  PagedKVCache cache;
+  std::int64_t layer = 0;
+  KvSide side = KvSide::key;
+};
+
+struct StoreScalesArgs {
+  TensorView scales;       // f32, f16, bf16 [tokens, kv_heads, slots]
+  TensorView row_offsets;  // u32 [batch + 1]
+  PagedKVCache cache;      // with scales
+  std::int64_t layer = 0;
+  KvSide side = KvSide::key;
+};
+
+struct StoreProblem {
+  Device device{};
+  RaggedSize ragged{};
+  CacheShape cache{};
+  KvSide side = KvSide::key;
+  DType x_dtype = DType::bf16;
+  bool scales_only = false;
+};
+
+StoreProblem validate(const StoreArgs& args);
+StoreProblem validate(const StoreScalesArgs& args);
+Plan plan(const StoreProblem& problem, const Context& context = {});
+Plan supports(const StoreArgs& args, const Context& context = {});
+Plan supports(const StoreScalesArgs& args, const Context& context = {});
+void store(const StoreArgs& args, const Context& context = {});
+void store_scales(const StoreScalesArgs& args, const Context& context = {});
+
+}  // namespace quire

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// What one cache row (one token, one head) looks like in bytes: parts, their dtypes, and where
+// their scales stand.
+//
+//   uniform bf16, 576 columns        | 576 × bf16                                       |  1152 B
+//   uniform fp8, 576 columns         | 576 × e4m3                                       |   576 B
+//   mla_fp8_token, scale per token   | 512 × e4m3 | 64 × bf16 |          (scale: plane)  |   640 B
+//   mla_fp8_block, scale per 128     | 512 × e4m3 | 4 × f32 scale | 64 × bf16            |   656 B
+//
+// Nothing in the library knows these four by name: a kernel asks the format where column d is.
+// Columns are logical (0 … width-1, latent first, then rope), whatever lies between the parts.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include "quire/dtype.h"
+#include "quire/host_device.h"
+
+namespace quire {
+
+enum class ScaleSource : std::uint8_t {
+  none,    // the stored number is the value
+  in_row,  // scales stand in the row itself, at scale_offset_bytes
+  plane,   // scales stand in the cache's scales tensor, through its own page table
+};
+
+struct RowPart {
+  DType dtype = DType::bf16;
+  std::int32_t width = 0;         // logical columns
+  std::int32_t offset_bytes = 0;  // from the start of the row
+  ScaleSource scale_source = ScaleSource::none;
+  std::int32_t granularity =
+      0;  // columns that share a scale; in_row: from the part's start, plane: from column 0
+  std::int32_t scale_offset_bytes = 0;  // in_row only
+  DType scale_dtype = DType::f32;
+
+  bool operator==(const RowPart&) const = default;
+};
+
+struct RowFormat {
+  static constexpr int kMaxParts = 4;
+
+  std::array<RowPart, kMaxParts> parts{};
+  std::int32_t num_parts = 0;
+  std::int32_t row_bytes = 0;
+
+  // Where a logical column stands.
+  struct Column {
+    std::int32_t part;
+    std::int32_t index;  // within the part
+  };
+
+  static RowFormat uniform(DType dtype, std::int32_t width);
+  // One scale for `granularity` columns, in the scales tensor.
+  static RowFormat scaled(DType dtype, std::int32_t width, std::int32_t granularity,
+                          DType scale_dtype = DType::f32);
+  // fp8 latent, then rope in `rope_dtype`; one scale per token for the whole row, in the scales
+  // tensor.
+  static RowFormat mla_fp8_token(std::int32_t latent = 512, std::int32_t rope = 64,
+                                 DType rope_dtype = DType::bf16);
+  // fp8 latent, its f32 scales (one for `block` columns), then unscaled rope, all in the row.
+  static RowFormat mla_fp8_block(std::int32_t latent = 512, std::int32_t rope = 64,
+                                 std::int32_t block = 128, DType rope_dtype = DType::bf16);
+
+  QUIRE_HOST_DEVICE constexpr std::int32_t width() const {
+    std::int32_t sum = 0;
+    for (std::int32_t p = 0; p < num_parts; ++p) sum += parts[p].width;
+    return sum;
+  }
+  QUIRE_HOST_DEVICE constexpr Column locate(std::int32_t column) const {
+    std::int32_t part = 0;
+    while (part + 1 < num_parts && column >= parts[part].width) column -= parts[part++].width;
+    return {part, column};
+  }
+  QUIRE_HOST_DEVICE constexpr bool is_uniform() const { return num_parts == 1; }
+  QUIRE_HOST_DEVICE constexpr bool uses_plane() const {
+    for (std::int32_t p = 0; p < num_parts; ++p) {
+      if (parts[p].scale_source == ScaleSource::plane) return true;
+    }
+    return false;
+  }
+  // Scale slots per row that the scales tensor must have; 0 without a plane.
+  QUIRE_HOST_DEVICE constexpr std::int32_t plane_slots() const {
+    std::int32_t slots = 0;
+    std::int32_t end = 0;
+    for (std::int32_t p = 0; p < num_parts; ++p) {
+      end += parts[p].width;
+      if (parts[p].scale_source != ScaleSource::plane) continue;
+      slots = (end + parts[p].granularity - 1) / parts[p].granularity;
+    }
+    return slots;
+  }
+
+  std::string describe() const;  // "fp8_e4m3×512 (f32 scale per 128 in row) + bf16×64, 656 B"
+  bool operator==(const RowFormat&) const = default;
+};
+
+}  // namespace quire

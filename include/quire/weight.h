@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// A projection weight W [N, K] (rows of Wq, then Wk, then Wv), plain or quantized. w(n, k) below is
+// the value used.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "quire/tensor_view.h"
+
+namespace quire {
+
+enum class WeightFormat : std::uint8_t {
+  dense,  // data f32/f16/bf16 [N, K]
+  fp8,    // data fp8 [N, K]; scale f32 [1, 1] (tensor), [N, 1] (channel) or [ceil(N/128),
+          // ceil(K/128)] (block)
+  int4,   // data u4 [N, K] packed along K; scale [N, K/g]; zeros u8 [N, K/g] or none (= 8): (code -
+          // zero) · scale
+  gptq,   // data i32 [K/8, N], nibble j = row 8r+j; scale [K/g, N]; zeros i32 [K/g, N/8] stored
+          // minus one, or none (= 8)
+  gptq_v2,  // the same with zeros stored as they are
+  awq,   // data i32 [K, N/8], nibbles in the order 0 2 4 6 1 3 5 7; scale [K/g, N]; zeros i32 [K/g,
+         // N/8] likewise
+  q4_0,  // GGUF blocks, data u8 [N, K/32 · 18]
+  q8_0,  //              data u8 [N, K/32 · 34]
+  q4_k,  //              data u8 [N, K/256 · 144]
+  q6_k,  //              data u8 [N, K/256 · 210]
+};
+
+struct Weight {
+  TensorView data;
+  WeightFormat format = WeightFormat::dense;
+  std::optional<TensorView> scale{};
+  std::optional<TensorView> zeros{};
+  // Act-order: column k of the stored weight multiplies x[:, perm[k]]; groups run over the stored
+  // order.
+  std::optional<TensorView> perm{};  // i32 [K]
+  std::int64_t group_size = 0;       // int4, gptq, awq: 32, 64 or 128
+
+  std::int64_t rows() const;     // N
+  std::int64_t columns() const;  // K
+};
+
+std::string_view name(WeightFormat format);  // "gptq"
+std::optional<WeightFormat> weight_format_from_name(std::string_view text);
+
+}  // namespace quire

@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Configures one preset quietly: configure.sh demo|release|debug|asan-ubsan|tsan
+# 'demo' is the release tree, but a first configure on a machine without a GPU leaves the CUDA backend out: compiling
+# it there would only delay the demo. 'release' (make test) brings it back whenever nvcc is found.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+preset=$1
+options=()
+if [[ $preset == demo ]]; then
+  preset=release
+  if [[ ! -f build/release/CMakeCache.txt ]] && ! nvidia-smi -L >/dev/null 2>&1; then
+    options+=(-DQUIRE_CUDA=OFF)
+  fi
+elif [[ $preset == release ]]; then
+  options+=("-DQUIRE_CUDA=${QUIRE_CUDA:-AUTO}")
+fi
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+if ! cmake --preset "$preset" "${options[@]}" >"$log" 2>&1; then
+  cat "$log" >&2
+  exit 1
+fi
+# The one line about a backend that is left out is news; the rest of a successful configure is not.
+grep -e '^-- quire: ' "$log" | sed 's/^-- //' || true

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "quire/paged_kv_cache.h"
+
+#include "quire/error.h"
+
+namespace quire {
+
+RowFormat PagedKVCache::format() const {
+  if (row_format.has_value()) return *row_format;
+  const auto width = static_cast<std::int32_t>(blocks.shape[5]);
+  if (!scales.has_value()) return RowFormat::uniform(blocks.dtype, width);
+  const auto slots = static_cast<std::int32_t>(scales->shape[5]);
+  const std::int32_t granularity = slots > 0 ? (width + slots - 1) / slots : width;
+  return RowFormat::scaled(blocks.dtype, width, granularity, scales->dtype);
+}
+
+KvLayerView PagedKVCache::key(std::int64_t layer) const {
+  return layer_view(layer, 0);
+}
+
+KvLayerView PagedKVCache::value(std::int64_t layer) const {
+  if (is_mla()) {
+    throw Error(ErrorCode::invalid_value, "PagedKVCache", "blocks",
+                "[pages, 2, layers, …] to have values", blocks.describe());
+  }
+  return layer_view(layer, 1);
+}
+
+KvLayerView PagedKVCache::layer_view(std::int64_t layer, std::int64_t kv) const {
+  if (layer < 0 || layer >= num_layers()) {
+    throw Error(ErrorCode::invalid_value, "PagedKVCache", "layer",
+                "in [0, " + std::to_string(num_layers()) + ")", std::to_string(layer));
+  }
+  const auto to_bytes = [this](std::int64_t elements) { return bytes_for(blocks.dtype, elements); };
+  KvLayerView view;
+  view.data = blocks.as<std::byte>() + to_bytes(kv * blocks.strides[1] + layer * blocks.strides[2]);
+  view.row_format = format();
+  view.num_pages = num_pages();
+  view.page_size = static_cast<std::int32_t>(page_size());
+  view.num_heads = static_cast<std::int32_t>(num_kv_heads());
+  view.page_stride_bytes = to_bytes(blocks.strides[0]);
+  view.token_stride_bytes = to_bytes(blocks.strides[3]);
+  view.head_stride_bytes = to_bytes(blocks.strides[4]);
+  view.page_table = page_table.as<std::uint32_t>();
+  view.page_table_stride = page_table.strides[0];
+  view.max_pages = max_pages();
+  view.cache_lengths = cache_lengths.as<std::uint32_t>();
+  view.batch = batch();
+  if (!scales.has_value()) return view;
+
+  const TensorView& table = scales_page_table.has_value() ? *scales_page_table : page_table;
+  view.scales = {
+      .data = scales->as<std::byte>() +
+              bytes_for(scales->dtype, kv * scales->strides[1] + layer * scales->strides[2]),
+      .dtype = scales->dtype,
+      .num_pages = scales->shape[0],
+      .page_stride = scales->strides[0],
+      .token_stride = scales->strides[3],
+      .head_stride = scales->strides[4],
+      .slot_stride = scales->strides[5],
+      .num_slots = static_cast<std::int32_t>(scales->shape[5]),
+      .page_table = table.as<std::uint32_t>(),
+      .page_table_stride = table.strides[0],
+  };
+  return view;
+}
+
+}  // namespace quire

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "quire/weight.h"
+
+#include <array>
+#include <utility>
+
+namespace quire {
+namespace {
+
+constexpr std::array<std::pair<WeightFormat, std::string_view>, 10> kNames{{
+    {WeightFormat::dense, "dense"},
+    {WeightFormat::fp8, "fp8"},
+    {WeightFormat::int4, "int4"},
+    {WeightFormat::gptq, "gptq"},
+    {WeightFormat::gptq_v2, "gptq_v2"},
+    {WeightFormat::awq, "awq"},
+    {WeightFormat::q4_0, "q4_0"},
+    {WeightFormat::q8_0, "q8_0"},
+    {WeightFormat::q4_k, "q4_k"},
+    {WeightFormat::q6_k, "q6_k"},
+}};
+
+}  // namespace
+
+std::int64_t Weight::rows() const {
+  switch (format) {
+    case WeightFormat::gptq:
+    case WeightFormat::gptq_v2:
+      return data.shape[1];
+    case WeightFormat::awq:
+      return data.shape[1] * 8;
+    default:
+      return data.shape[0];
+  }
+}
+
+std::int64_t Weight::columns() const {
+  switch (format) {
+    case WeightFormat::gptq:
+    case WeightFormat::gptq_v2:
+      return data.shape[0] * 8;
+    case WeightFormat::awq:
+      return data.shape[0];
+    case WeightFormat::q4_0:
+      return data.shape[1] / 18 * 32;
+    case WeightFormat::q8_0:
+      return data.shape[1] / 34 * 32;
+    case WeightFormat::q4_k:
+      return data.shape[1] / 144 * 256;
+    case WeightFormat::q6_k:
+      return data.shape[1] / 210 * 256;
+    default:
+      return data.shape[1];
+  }
+}
+
+std::string_view name(WeightFormat format) {
+  for (const auto& [value, text] : kNames) {
+    if (value == format) return text;
+  }
+  return "unknown";
+}
+
+std::optional<WeightFormat> weight_format_from_name(std::string_view text) {
+  for (const auto& [value, known] : kNames) {
+    if (known == text) return value;
+  }
+  return std::nullopt;
+}
+
+}  // namespace quire

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "quire/mask.h"
+
+#include <gtest/gtest.h>
+
+#include "quire/error.h"
+
+namespace quire {
+namespace {
+
+TEST(Mask, DefaultIsCausal) {
+  EXPECT_EQ(Mask().describe(), "causal");
+}
+
+TEST(Mask, CombinationsPrintAsWritten) {
+  EXPECT_EQ((Mask::causal() & Mask::sliding_window(1024)).describe(),
+            "causal & sliding_window(1024)");
+  EXPECT_EQ((Mask::causal() & (Mask::chunked(8) | Mask::sliding_window(4))).describe(),
+            "causal & (chunked(8) | sliding_window(4))");
+  EXPECT_EQ((Mask::full() | Mask::causal() | Mask::chunked(2)).describe(),
+            "full | causal | chunked(2)");
+}
+
+TEST(Mask, ChildrenStandBeforeTheirParents) {
+  const Mask mask = (Mask::causal() & Mask::chunked(4)) | (Mask::full() & Mask::sliding_window(2));
+  const std::vector<Mask::Node>& nodes = mask.nodes();
+  ASSERT_EQ(nodes.size(), 7u);
+  for (std::int32_t i = 0; i < 7; ++i) {
+    EXPECT_LT(nodes[i].left, i);
+    EXPECT_LT(nodes[i].right, i);
+  }
+  EXPECT_EQ(mask.root().kind, MaskKind::any_of);
+  EXPECT_EQ(nodes[mask.root().left].kind, MaskKind::all_of);
+  EXPECT_EQ(nodes[nodes[mask.root().right].right].size, 2);
+}
+
+class MaskParseTest : public testing::TestWithParam<std::pair<const char*, const char*>> {};
+
+TEST_P(MaskParseTest, ReadsTheSpelling) {
+  EXPECT_EQ(Mask::parse(GetParam().first).describe(), GetParam().second);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, MaskParseTest,
+    testing::Values(std::pair{"causal", "causal"}, std::pair{"null", "full"},
+                    std::pair{"full", "full"}, std::pair{"sliding_window:16", "sliding_window(16)"},
+                    std::pair{"sliding_window_causal:16", "causal & sliding_window(16)"},
+                    std::pair{"chunked:8", "chunked(8)"},
+                    std::pair{"chunked_causal:8", "causal & chunked(8)"}));
+
+class MaskRejectTest : public testing::TestWithParam<const char*> {};
+
+TEST_P(MaskRejectTest, NamesTheBadText) {
+  try {
+    Mask::parse(GetParam());
+    FAIL() << "accepted " << GetParam();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find(GetParam()), std::string::npos);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, MaskRejectTest,
+                         testing::Values("", "casual", "chunked", "chunked:", "chunked:0",
+                                         "chunked:-4", "chunked:8x", "tree:8"));
+
+}  // namespace
+}  // namespace quire

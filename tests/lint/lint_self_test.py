@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every check finds the fault it was written for in a deliberately bad tree, and none in a good one."""
+
+import tempfile
+import unittest
+from pathlib import Path
+
+import file_names
+import layering
+import machine_paths
+import sizes
+import spdx
+from cpp_functions import find_functions
+
+SPDX_CPP = "// SPDX-License-Identifier: Apache-2.0\n"
+SPDX_HASH = "# SPDX-License-Identifier: Apache-2.0\n"
+
+
+class LintTest(unittest.TestCase):
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = Path(folder.name).resolve()
+
+    def write(self, name: str, text: str) -> None:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def findings(self, module) -> list[str]:
+        return list(module.check(self.root))
+
+    def assert_finds(self, module, *parts: str) -> None:
+        findings = self.findings(module)
+        self.assertEqual(len(findings), 1, findings)
+        for part in parts:
+            self.assertIn(part, findings[0])
+
+
+class LayeringTest(LintTest):
+    def setUp(self) -> None:
+        super().setUp()
+        for name in ("include/quire/dtype.h", "include/quire/ops/rope.h", "src/core/names.h"):
+            self.write(name, SPDX_CPP)
+        for name in ("src/reference/masks.h", "src/cuda/hopper/rope/launch.h", "src/cuda/tile/mma.h"):
+            self.write(name, SPDX_CPP)
+
+    def test_allowed_directions(self) -> None:
+        self.write("src/core/names.cpp", '#include "core/names.h"\n#include <vector>\n#include "names.h"\n')
+        self.write("src/reference/rope.cpp", '#include "core/names.h"\n#include "quire/ops/rope.h"\n')
+        self.write("src/ops/rope/run.cpp", '#include "reference/masks.h"\n#include <fmt/core.h>\n')
+        self.write("src/ops/rope/gpu.cpp", '#include "cuda/hopper/rope/launch.h"\n')
+        self.assertEqual(self.findings(layering), [])
+
+    def test_core_must_not_include_reference(self) -> None:
+        self.write("src/core/bad.cpp", '#include <vector>\n#include "reference/masks.h"\n')
+        self.assert_finds(layering, "src/core/bad.cpp:2", "src/reference/masks.h")
+
+    def test_relative_path_does_not_hide_the_direction(self) -> None:
+        self.write("src/core/bad.cpp", '#include "../reference/masks.h"\n')
+        self.assert_finds(layering, "src/core must not include")
+
+    def test_core_must_not_include_an_op(self) -> None:
+        self.write("src/core/bad.cpp", '#include "quire/ops/rope.h"\n')
+        self.assert_finds(layering, "include/quire/ops/rope.h")
+
+    def test_public_header_must_not_include_private_one(self) -> None:
+        self.write("include/quire/bad.h", '#include "core/names.h"\n')
+        self.assert_finds(layering, "include/quire must not include src/core/names.h")
+
+    def test_public_header_must_not_include_fmt_or_cuda(self) -> None:
+        self.write("include/quire/bad.h", "#include <fmt/core.h>\n#include <cuda_runtime.h>\n")
+        self.assertEqual(len(self.findings(layering)), 2)
+
+    def test_torch_is_allowed_nowhere(self) -> None:
+        self.write("bindings/python/bad.cpp", "#include <torch/extension.h>\n")
+        self.assert_finds(layering, "torch/extension.h")
+
+    def test_ops_see_only_launch_of_cuda(self) -> None:
+        self.write("src/ops/bad.cpp", '#include "cuda/tile/mma.h"\n')
+        self.assert_finds(layering, "only launch.h")
+
+    def test_unknown_header(self) -> None:
+        self.write("src/core/bad.cpp", '#include "core/nowhere.h"\n')
+        self.assert_finds(layering, "core/nowhere.h")
+
+
+def function_text(num_body_lines: int) -> str:
+    body = "".join(f"  values[{i}] = {i};\n" for i in range(num_body_lines))
+    return f"void fill(int* values,\n          int unused) {{\n{body}}}\n"
+
+
+class SizesTest(LintTest):
+    def test_limits_are_inclusive(self) -> None:
+        self.write("src/core/a.cpp", "\n" * 400)
+        self.write("include/quire/a.h", "\n" * 150)
+        self.write("src/core/b.cpp", function_text(57))
+        self.assertEqual(self.findings(sizes), [])
+
+    def test_long_file(self) -> None:
+        self.write("src/core/a.cpp", "\n" * 401)
+        self.assert_finds(sizes, "401 lines", "400")
+
+    def test_long_public_header(self) -> None:
+        self.write("include/quire/a.h", "\n" * 151)
+        self.assert_finds(sizes, "151 lines", "150")
+
+    def test_long_function(self) -> None:
+        self.write("src/core/a.cpp", "namespace quire {\n" + function_text(58) + "}\n")
+        self.assert_finds(sizes, "src/core/a.cpp:2", "fill has 61 lines")
+
+    def test_long_member_template_and_constructor(self) -> None:
+        body = "  x();\n" * 60
+        self.write(
+            "src/core/a.h",
+            f"struct S {{\n  template <typename T>\n  T get() const noexcept {{\n{body}  }}\n"
+            f"  S(int a) : a_(a) {{\n{body}  }}\n}};\n",
+        )
+        self.assertEqual(len(self.findings(sizes)), 2)
+
+    def test_long_namespace_type_and_table_are_no_functions(self) -> None:
+        rows = "  {1, f(2)},\n" * 70
+        self.write("src/core/a.cpp", f"namespace a {{\nstruct B {{\n{'  int c;' * 70}\n}};\n}}\nT t[] = {{\n{rows}}};\n")
+        self.write("src/core/b.cpp", f"enum class E {{\n{'  a, // f()' * 3}\n{chr(10) * 70}}};\n")
+        self.assertEqual(self.findings(sizes), [])
+
+    def test_braces_in_text_do_not_count(self) -> None:
+        text = "int f() {\n  // }\n  char c = '{';\n  int n = 1'000;\n  return g(\"}\", R\"(})\");\n}\nint h() {\n}\n"
+        found = [(f.name, f.first_line, f.num_lines) for f in find_functions(text)]
+        self.assertEqual(found, [("f", 1, 6), ("h", 7, 2)])
+
+    def test_lambda_counts_towards_its_function(self) -> None:
+        text = "void f() {\n  run([&](int i) {\n    g(i);\n  });\n  if (a) {\n  }\n}\n"
+        self.assertEqual([(f.name, f.num_lines) for f in find_functions(text)], [("f", 7)])
+
+
+class SpdxTest(LintTest):
+    def test_good_files(self) -> None:
+        self.write("a.cpp", SPDX_CPP)
+        self.write("b.sh", "#!/bin/sh\n" + SPDX_HASH)
+        self.write("README.md", "no licence line needed\n")
+        self.assertEqual(self.findings(spdx), [])
+
+    def test_missing_in_each_kind(self) -> None:
+        names = ["a.h", "a.cpp", "a.cu", "a.cuh", "a.py", "a.sh", "a.cmake", "CMakeLists.txt", "Makefile"]
+        for name in names:
+            self.write(name, "text\n")
+        self.assertEqual(len(self.findings(spdx)), len(names))
+
+    def test_not_in_the_first_line(self) -> None:
+        self.write("a.py", "import os\n" + SPDX_HASH)
+        self.assert_finds(spdx, "a.py:1")
+
+
+class FileNamesTest(LintTest):
+    def test_names(self) -> None:
+        self.write("src/core/commonality.h", "")
+        self.assertEqual(self.findings(file_names), [])
+        self.write("src/core/string_utils.h", "")
+        self.assert_finds(file_names, "string_utils.h", "utils")
+
+    def test_folder(self) -> None:
+        self.write("src/common/dtype.h", "")
+        self.assert_finds(file_names, "src/common/dtype.h")
+
+
+class MachinePathsTest(LintTest):
+    def test_relative_and_composed_paths_are_fine(self) -> None:
+        self.write("a.sh", "cat $dir/work ${dir}/root ./work/a build/root /usr/bin/env /workspace\n")
+        self.assertEqual(self.findings(machine_paths), [])
+
+    def test_absolute_paths(self) -> None:
+        for folder in ("root", "work", "home/ada"):
+            self.write("a.md", f"see\n`/{folder}/x`\n")
+            self.assert_finds(machine_paths, "a.md:2", f"/{folder}")
+
+
+if __name__ == "__main__":
+    unittest.main()
