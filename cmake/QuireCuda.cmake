@@ -3,7 +3,8 @@
 
 set(QUIRE_CUDA_ENABLED OFF)
 set(quire_cuda_reason "")
-file(GLOB_RECURSE quire_cuda_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/cuda/*.cu")
+file(GLOB_RECURSE quire_cuda_sources CONFIGURE_DEPENDS
+  "${PROJECT_SOURCE_DIR}/src/cuda/*.cu" "${PROJECT_SOURCE_DIR}/src/cuda/*.cpp")
 
 if(NOT QUIRE_CUDA)
   set(quire_cuda_reason "QUIRE_CUDA=${QUIRE_CUDA}")

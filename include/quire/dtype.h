@@ -6,6 +6,8 @@
 #include <optional>
 #include <string_view>
 
+#include "quire/host_device.h"
+
 namespace quire {
 
 enum class DType : std::uint8_t {
@@ -29,7 +31,7 @@ inline constexpr DType kAllDTypes[] = {
 };
 
 // Bits of one element: 4 for the packed types.
-constexpr int bits(DType dtype) {
+QUIRE_HOST_DEVICE constexpr int bits(DType dtype) {
   switch (dtype) {
     case DType::i64:
       return 64;
@@ -53,17 +55,17 @@ constexpr int bits(DType dtype) {
 }
 
 // Bytes that `count` elements take when packed without gaps (4-bit rows round up to a whole byte).
-constexpr std::int64_t bytes_for(DType dtype, std::int64_t count) {
+QUIRE_HOST_DEVICE constexpr std::int64_t bytes_for(DType dtype, std::int64_t count) {
   return (count * bits(dtype) + 7) / 8;
 }
 
-constexpr bool is_float(DType dtype) {
+QUIRE_HOST_DEVICE constexpr bool is_float(DType dtype) {
   return dtype <= DType::fp8_e5m2;
 }
-constexpr bool is_fp8(DType dtype) {
+QUIRE_HOST_DEVICE constexpr bool is_fp8(DType dtype) {
   return dtype == DType::fp8_e4m3 || dtype == DType::fp8_e5m2;
 }
-constexpr bool is_half(DType dtype) {
+QUIRE_HOST_DEVICE constexpr bool is_half(DType dtype) {
   return dtype == DType::f16 || dtype == DType::bf16;
 }
 

@@ -4,6 +4,13 @@
 #include "quire/element.h"
 
 namespace quire {
+namespace {
+
+DType scale_dtype(const KvLayerView& view, const RowPart& part) {
+  return part.scale_source == ScaleSource::plane ? view.scales.dtype : part.scale_dtype;
+}
+
+}  // namespace
 
 double KvLayerView::load_quantized(std::int64_t sequence, std::int64_t head, std::int64_t token,
                                    std::int32_t column) const {
@@ -58,7 +65,7 @@ double KvLayerView::load_scale(std::int64_t sequence, std::int64_t head, std::in
   const RowPart& part = row_format.parts[row_format.locate(column).part];
   if (part.scale_source == ScaleSource::none) return 1.0;
   const std::byte* address = scale_address(sequence, head, token, column);
-  return address == nullptr ? 0.0 : load_element(address, part.scale_dtype, 0);
+  return address == nullptr ? 0.0 : load_element(address, scale_dtype(*this, part), 0);
 }
 
 void KvLayerView::store_scale(std::int64_t sequence, std::int64_t head, std::int64_t token,
@@ -66,7 +73,7 @@ void KvLayerView::store_scale(std::int64_t sequence, std::int64_t head, std::int
   const RowPart& part = row_format.parts[row_format.locate(column).part];
   if (part.scale_source == ScaleSource::plane && scales.is_static()) return;
   std::byte* address = scale_address(sequence, head, token, column);
-  if (address != nullptr) store_element(address, part.scale_dtype, 0, scale);
+  if (address != nullptr) store_element(address, scale_dtype(*this, part), 0, scale);
 }
 
 }  // namespace quire

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every builder, executed: the bytes that a copy would fetch, against the tensor they come from.
+#include "quire/tile_builders.h"
+
+#include <vector>
+
+#include "cache_storage.h"
+#include "gtest/gtest.h"
+#include "quire/error.h"
+#include "quire/paged_kv_operand.h"
+#include "quire/ragged_operand.h"
+#include "quire/tile_loads.h"
+#include "tile_simulator.h"
+
+namespace quire {
+namespace {
+
+using testing::CacheStorage;
+using testing::TileSimulator;
+using testing::words;
+
+// 5 pages of 16 tokens, K and V, 3 layers, 2 heads of 64 u32: two granules of 32 at b128.
+constexpr KvOperandConfig kPaged{.dtype = DType::u32, .page_size = 16, .head_dim = 64};
+
+class PagedTile : public ::testing::Test {
+ protected:
+  PagedTile()
+      : storage_({.pages = 5, .layers = 3, .page_size = 16, .heads = 2, .row = 64}, 1, 4),
+        view_((set_table(storage_), storage_.cache.value(1))),
+        operand_(view_),
+        simulator_(storage_.bytes(), view_.data) {}
+
+  static void set_table(CacheStorage& storage) {
+    const std::uint32_t pages[] = {4, 0, 2, 0xFFFFFFFFu};
+    for (int i = 0; i < 4; ++i) storage.entry(0, i) = pages[i];
+  }
+  std::uint32_t element(std::int64_t token, std::int64_t head, std::int64_t column) {
+    return static_cast<std::uint32_t>(storage_.cache.blocks.offset(
+        {storage_.entry(0, token / 16), 1, 1, token % 16, head, column}));
+  }
+
+  CacheStorage storage_;
+  KvLayerView view_;
+  PagedKvOperand<kPaged> operand_;
+  TileSimulator simulator_;
+};
+
+TEST_F(PagedTile, PlainTileFetchesItsPagesOfItsOwnLayer) {
+  const auto loads = k_loads(operand_.populate<64, 64>(0, 0), 48);
+  const TileDescriptor tile = make_tile(operand_, {.box_rows = decltype(loads)::kBoxRows});
+  validate_descriptor(tile);
+  ASSERT_EQ(loads.count, 3);
+  for (int i = 0; i < loads.count; ++i) {
+    for (int granule = 0; granule < 2; ++granule) {
+      const auto smem = words(simulator_.copy(tile, {granule * 32, 1, loads.loads[i].row}));
+      ASSERT_EQ(smem.size(), 16u * 32);
+      for (int line = 0; line < 16; ++line) {
+        for (int column = 0; column < 32; ++column) {
+          ASSERT_EQ(smem[line * 32 + column],
+                    element(loads.loads[i].smem_row + line, 1, granule * 32 + column));
+        }
+      }
+    }
+  }
+}
+
+TEST_F(PagedTile, UnassignedPageLoadsZeros) {
+  const auto loads = k_loads(operand_.populate<64, 64>(0, 0));
+  const TileDescriptor tile = make_tile(operand_, {.box_rows = 16});
+  for (const std::uint32_t word : words(simulator_.copy(tile, {0, 0, loads.loads[3].row}))) {
+    EXPECT_EQ(word, 0u);
+  }
+}
+
+TEST_F(PagedTile, ZeroFilledTailLoadsZeros) {
+  const auto loads = v_loads<1>(operand_.populate<64, 64>(0, 0), 0, 17, TileTail::zero_fill);
+  const TileDescriptor tile = make_tile(operand_, {.box_rows = 16});
+  ASSERT_EQ(loads.count, 4);
+  EXPECT_EQ(loads.expected_bytes(32 * 4), 4 * tile.box_bytes());
+  EXPECT_EQ(words(simulator_.copy(tile, {0, 0, loads.loads[1].row}))[0], element(16, 0, 0));
+  EXPECT_EQ(words(simulator_.copy(tile, {0, 0, loads.loads[2].row}))[0], 0u);
+}
+
+TEST_F(PagedTile, SecondHalfOfAPageComesFromItsOwnRows) {
+  const auto rows = operand_.populate<8, 8>(0, 24);
+  const TileDescriptor tile = make_tile(operand_, {.box_rows = 8});
+  EXPECT_EQ(words(simulator_.copy(tile, {0, 0, rows.rows[0]}))[0], element(24, 0, 0));
+  EXPECT_EQ(words(simulator_.copy(tile, {0, 0, rows.rows[0]}))[7 * 32], element(31, 0, 0));
+}
+
+TEST_F(PagedTile, RowsPastTheLastPageAreZerosNotOtherMemory) {
+  const TileDescriptor tile = make_tile(operand_, {.box_rows = 16});
+  const auto smem = words(simulator_.copy(tile, {0, 0, operand_.num_kv_rows() - 4}));
+  EXPECT_NE(smem[3 * 32], 0u);
+  for (std::size_t i = 4 * 32; i < smem.size(); ++i) ASSERT_EQ(smem[i], 0u);
+}
+
+TEST_F(PagedTile, FoldedChunkOuterEqualsTheLoopOverGranules) {
+  const TileDescriptor plain = make_tile(operand_, {.box_rows = 16});
+  const TileDescriptor folded = make_folded_tile(operand_, {.box_rows = 16, .fold_chunks = 2});
+  validate_descriptor(folded);
+  const std::uint32_t row = operand_.row_idx(0, 16);
+  std::vector<std::byte> loop;
+  for (int granule = 0; granule < 2; ++granule) {
+    const auto part = simulator_.copy(plain, {granule * 32, 1, row});
+    loop.insert(loop.end(), part.begin(), part.end());
+  }
+  EXPECT_EQ(simulator_.copy(folded, {0, row, 0, 1}), loop);
+}
+
+TEST_F(PagedTile, FoldedChunkInnerLaysGranulesInsideAtomsOfEightRows) {
+  const TileDescriptor folded = make_folded_tile(
+      operand_, {.box_rows = 16, .fold_chunks = 2, .order = FoldOrder::chunk_inner});
+  validate_descriptor(folded);
+  const auto smem = words(simulator_.copy(folded, {0, 0, 0, operand_.row_idx(0, 32) / 8, 1}));
+  ASSERT_EQ(smem.size(), 16u * 64);
+  for (int line = 0; line < 16; ++line) {
+    for (int column = 0; column < 64; ++column) {
+      const int at = line / 8 * 2 * 8 * 32 + column / 32 * 8 * 32 + line % 8 * 32 + column % 32;
+      ASSERT_EQ(smem[at], element(32 + line, 1, column));
+    }
+  }
+}
+
+TEST_F(PagedTile, FoldingRefusesWhatWouldChangeBytes) {
+  EXPECT_THROW(make_folded_tile(operand_, {.box_rows = 16, .fold_chunks = 1}), Error);
+  RowMatrix matrix = operand_.row_matrix();
+  matrix.row_width = 80;
+  EXPECT_THROW(make_folded_tile(matrix, {.box_rows = 16, .fold_chunks = 2}), Error);
+  matrix = operand_.row_matrix();
+  matrix.num_rows = 12;
+  EXPECT_THROW(
+      make_folded_tile(matrix, {.box_rows = 8, .fold_chunks = 2, .order = FoldOrder::chunk_inner}),
+      Error);
+}
+
+TEST(DepthTail, ColumnsPastTheRowAreZerosNotTheNextHead) {
+  // 40 columns of 4 bytes: the second granule of 32 has 8 of them.
+  CacheStorage storage({.pages = 2, .page_size = 16, .heads = 2, .row = 40}, 1, 1, 1);
+  const KvLayerView view = storage.cache.key(0);
+  const PagedKvOperand<KvOperandConfig{.dtype = DType::u32, .page_size = 16, .head_dim = 40}> keys(
+      view);
+  const TileDescriptor tile = make_tile(keys, {.box_rows = 16});
+  validate_descriptor(tile);
+  const auto smem =
+      words(TileSimulator(storage.bytes(), view.data).copy(tile, {32, 0, keys.row_idx(0, 0)}));
+  for (int column = 0; column < 32; ++column) {
+    const std::int64_t value = storage.cache.blocks.offset({1, 0, 0, 2, 0, 32 + column});
+    EXPECT_EQ(smem[2 * 32 + column], column < 8 ? value : 0);
+  }
+}
+
+class RaggedTile : public ::testing::Test {
+ protected:  // 10 tokens of 4 heads × 32 u32, lengths 3 and 7
+  RaggedTile() : bytes_(10 * 4 * 32 * 4) {
+    for (std::uint32_t i = 0; i < bytes_.size() / 4; ++i) std::memcpy(&bytes_[i * 4], &i, 4);
+  }
+  RowMatrix matrix() {
+    const RaggedOperand<KvOperandConfig{.dtype = DType::u32, .head_dim = 32}> operand(
+        TensorView::contiguous(bytes_.data(), DType::u32, {10, 4, 32}),
+        TensorView::contiguous(offsets_, DType::u32, {3}));
+    return operand.row_matrix();
+  }
+  std::vector<std::uint32_t> fetch(const RaggedTileRequest& request, int first_row, int num_rows,
+                                   int head) {
+    const TileDescriptor tile = make_ragged_tile(matrix(), request);
+    validate_descriptor(tile);
+    return words(TileSimulator(bytes_, bytes_.data())
+                     .copy(tile, ragged_coordinate(request, 0, first_row, num_rows, head)));
+  }
+
+  std::vector<std::byte> bytes_;
+  std::uint32_t offsets_[3] = {0, 3, 10};
+};
+
+TEST_F(RaggedTile, RowsAfterTheSequenceAreZerosNotTheNextSequence) {
+  const RaggedTileRequest request{.tile_rows = 8};
+  for (int num_rows = 0; num_rows <= 8; ++num_rows) {
+    for (int first_row = 0; first_row + num_rows <= 10; ++first_row) {
+      const auto smem = fetch(request, first_row, num_rows, 2);
+      for (int line = 0; line < 8; ++line) {
+        const std::uint32_t value = ((first_row + line) * 4 + 2) * 32 + 5;
+        ASSERT_EQ(smem[line * 32 + 5], line < num_rows ? value : 0u)
+            << num_rows << " rows from " << first_row;
+      }
+    }
+  }
+}
+
+TEST_F(RaggedTile, GroupsOfHeadsTravelTogether) {
+  const RaggedTileRequest request{.tile_rows = 4, .group_heads = 2};
+  const auto smem = fetch(request, 7, 3, 1);  // heads 2 and 3
+  for (int line = 0; line < 4; ++line) {
+    for (int head = 0; head < 2; ++head) {
+      const std::uint32_t value = ((7 + line) * 4 + 2 + head) * 32 + 9;
+      EXPECT_EQ(smem[(line * 2 + head) * 32 + 9], line < 3 ? value : 0u);
+    }
+  }
+}
+
+TEST_F(RaggedTile, GroupMustDivideTheHeads) {
+  EXPECT_THROW(make_ragged_tile(matrix(), {.tile_rows = 4, .group_heads = 3}), Error);
+}
+
+}  // namespace
+}  // namespace quire
