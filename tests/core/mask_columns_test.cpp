@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "quire/mask_columns.h"
 
-#include <string>
+#include <ostream>
 
 #include "gtest/gtest.h"
 
@@ -52,10 +52,18 @@ bool sees(const Mask& mask, std::int32_t index, std::int64_t q, std::int64_t k) 
   return false;
 }
 
-class StartColumn : public ::testing::TestWithParam<Mask> {};
+struct NamedMask {
+  const char* name;
+  Mask mask;
+  friend std::ostream& operator<<(std::ostream& out, const NamedMask& named) {
+    return out << named.name;
+  }
+};
+
+class StartColumn : public ::testing::TestWithParam<NamedMask> {};
 
 TEST_P(StartColumn, HidesNoVisibleKeyAndKeepsItsAlignment) {
-  const Mask& mask = GetParam();
+  const Mask& mask = GetParam().mask;
   const auto root = static_cast<std::int32_t>(mask.nodes().size()) - 1;
   for (const int page_size : {0, 16, 64, 256}) {
     for (std::int64_t query = 0; query < 400; query += 13) {
@@ -71,13 +79,15 @@ TEST_P(StartColumn, HidesNoVisibleKeyAndKeepsItsAlignment) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Masks, StartColumn,
-                         ::testing::Values(Mask::causal(), Mask::full(), Mask::sliding_window(50),
-                                           Mask::chunked(70),
-                                           Mask::causal() & Mask::sliding_window(33),
-                                           Mask::sliding_window(20) | Mask::chunked(100),
-                                           Mask::causal() &
-                                               (Mask::sliding_window(9) | Mask::chunked(64))));
+INSTANTIATE_TEST_SUITE_P(
+    Masks, StartColumn,
+    ::testing::Values(NamedMask{"causal", Mask::causal()}, NamedMask{"full", Mask::full()},
+                      NamedMask{"window", Mask::sliding_window(50)},
+                      NamedMask{"chunked", Mask::chunked(70)},
+                      NamedMask{"causal_window", Mask::causal() & Mask::sliding_window(33)},
+                      NamedMask{"window_or_chunked", Mask::sliding_window(20) | Mask::chunked(100)},
+                      NamedMask{"causal_and_either",
+                                Mask::causal() & (Mask::sliding_window(9) | Mask::chunked(64))}));
 
 TEST(StartColumnValue, SkipsWholePagesBehindTheWindow) {
   EXPECT_EQ(start_column(Mask::sliding_window(32), 300, 128, 16), 256);  // first visible key is 269

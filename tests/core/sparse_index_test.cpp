@@ -40,6 +40,11 @@ TEST(SparseIndex, LastPositionBelowTwoToTheThirtyOneFits) {
   EXPECT_EQ(encode_sparse_index({(1 << 24) - 1, 126}, 1 << 24, 127), ((1 << 24) - 1) * 127 + 126);
 }
 
+TEST(SparseIndex, NegativeDecodesToNoPage) {
+  EXPECT_EQ(decode_sparse_index(-1, 16), (SparsePosition{-1, 0}));
+  EXPECT_EQ(decode_sparse_index(-2, 16), (SparsePosition{-1, 0}));
+}
+
 TEST(SparseIndex, MinusOneBypassesRowConversion) {
   CacheStorage storage({.pages = 4, .layers = 3, .page_size = 16, .row = 4}, 1, 1);
   const PagedKvOperand<kWords> keys(storage.cache.key(1));
@@ -49,7 +54,8 @@ TEST(SparseIndex, MinusOneBypassesRowConversion) {
 TEST(SparseIndex, EveryNegativeIndexBecomesMinusOne) {
   CacheStorage storage({.pages = 4, .layers = 3, .page_size = 16, .row = 4}, 1, 1);
   const PagedKvOperand<kWords> keys(storage.cache.key(1));
-  EXPECT_EQ(keys.get_tma_row(-17), -1);
+  // Truncating division turns -1 into row -1 by luck, and -2 … -15 into rows before page 0.
+  for (std::int32_t encoded = -40; encoded < 0; ++encoded) EXPECT_EQ(keys.get_tma_row(encoded), -1);
   EXPECT_EQ(keys.get_tma_row(std::numeric_limits<std::int32_t>::min()), -1);
 }
 

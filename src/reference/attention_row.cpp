@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reference/attention_row.h"
+
+#include <cmath>
+#include <cstddef>
+
+namespace quire::reference {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// NaN if any score is NaN, -inf if there are none.
+double largest(std::span<const double> scores) {
+  double maximum = -kInfinity;
+  for (const double score : scores) {
+    if (score > maximum || std::isnan(score)) maximum = score;
+  }
+  return maximum;
+}
+
+// log(exp(a) + exp(b))
+double log_add_exp(double a, double b) {
+  const double scores[] = {a, b};
+  const double maximum = largest(scores);
+  if (maximum == -kInfinity) return maximum;
+  return maximum + std::log(std::exp(a - maximum) + std::exp(b - maximum));
+}
+
+}  // namespace
+
+double modify_score(const ScoreModifier& modifier, double raw, std::int64_t query, std::int64_t key,
+                    Arithmetic arithmetic, DType dtype) {
+  double score = intermediate(arithmetic, dtype, raw);
+  score = intermediate(arithmetic, dtype, score * modifier.scale);
+  if (modifier.softcap > 0.0) {
+    score = modifier.softcap * std::tanh(score / modifier.softcap);
+    score = intermediate(arithmetic, dtype, score);
+  }
+  if (modifier.alibi_slope != 0.0) {
+    score += modifier.alibi_slope * static_cast<double>(key - query);
+    score = intermediate(arithmetic, dtype, score);
+  }
+  return score;
+}
+
+AttentionRow attend(std::span<const double> scores, std::span<const std::span<const double>> values,
+                    std::int64_t value_dim, Arithmetic arithmetic, DType dtype) {
+  AttentionRow row{.out = std::vector<double>(static_cast<std::size_t>(value_dim), 0.0)};
+  const double maximum = largest(scores);
+  if (maximum == -kInfinity) return row;
+  std::vector<double> weights;
+  double sum = 0.0;
+  for (const double score : scores) {
+    weights.push_back(in_register(arithmetic, std::exp(score - maximum)));
+    sum = in_register(arithmetic, sum + weights.back());
+  }
+  for (double& weight : weights) {
+    weight = intermediate(arithmetic, dtype, in_register(arithmetic, weight / sum));
+  }
+  for (std::size_t j = 0; j < weights.size(); ++j) {
+    for (std::size_t column = 0; column < row.out.size(); ++column) {
+      row.out[column] = in_register(arithmetic, row.out[column] + weights[j] * values[j][column]);
+    }
+  }
+  for (double& element : row.out) element = intermediate(arithmetic, dtype, element);
+  row.lse = in_register(arithmetic, maximum + std::log(sum));
+  return row;
+}
+
+AttentionRow merge(const AttentionRow& left, const AttentionRow& right) {
+  AttentionRow row{.out = std::vector<double>(left.out.size(), 0.0)};
+  if (left.lse == -kInfinity && right.lse == -kInfinity) return row;
+  if (left.lse == -kInfinity) return right;
+  if (right.lse == -kInfinity) return left;
+  row.lse = log_add_exp(left.lse, right.lse);
+  const double left_weight = std::exp(left.lse - row.lse);
+  const double right_weight = std::exp(right.lse - row.lse);
+  for (std::size_t column = 0; column < row.out.size(); ++column) {
+    row.out[column] = left_weight * left.out[column] + right_weight * right.out[column];
+  }
+  return row;
+}
+
+AttentionRow add_sink(const AttentionRow& row, double sink) {
+  const AttentionRow alone{.out = std::vector<double>(row.out.size(), 0.0), .lse = sink};
+  return merge(row, alone);
+}
+
+void store_row(const AttentionRow& row, std::int64_t token, std::int64_t head,
+               const TensorView& out, const std::optional<TensorView>& lse) {
+  for (std::size_t column = 0; column < row.out.size(); ++column) {
+    out.store({token, head, static_cast<std::int64_t>(column)}, row.out[column]);
+  }
+  if (lse) lse->store({token, head}, row.lse);
+}
+
+}  // namespace quire::reference

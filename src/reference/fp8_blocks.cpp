@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reference/fp8_blocks.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+
+#include "quire/element.h"
+#include "reference/tensor_row.h"
+
+namespace quire::reference {
+namespace {
+
+constexpr double kLargestAmax = 1200.0;
+
+void quantize_group(std::span<double> group, DType fp8, Arithmetic arithmetic) {
+  double amax = 0.0;
+  for (const double x : group) amax = std::fmax(amax, std::abs(x));
+  const double scale = round_to(DType::f32, std::fmin(amax, kLargestAmax) / max_finite(fp8));
+  const double reciprocal = scale == 0.0 ? 0.0 : round_to(DType::f32, 1.0 / scale);
+  const bool vanishes = scale == 0.0 || std::isinf(reciprocal);
+  for (double& x : group) {
+    if (vanishes) {
+      x = std::isnan(x) ? x : 0.0;
+      continue;
+    }
+    const double quotient =
+        arithmetic == Arithmetic::exact ? x / scale : in_register(arithmetic, x * reciprocal);
+    x = round_to(fp8, quotient) * scale;
+  }
+}
+
+}  // namespace
+
+void quantize_blocks(std::span<double> row, DType fp8, Arithmetic arithmetic) {
+  for (std::size_t first = 0; first < row.size(); first += kFp8Block) {
+    const std::size_t count = std::min<std::size_t>(kFp8Block, row.size() - first);
+    quantize_group(row.subspan(first, count), fp8, arithmetic);
+  }
+}
+
+std::vector<double> load_weight_row(const TensorView& weight,
+                                    const std::optional<TensorView>& scale, std::int64_t outer,
+                                    std::int64_t row) {
+  std::vector<double> values = load_row(weight, outer, row);
+  if (!scale) return values;
+  const std::vector<double> scales = load_row(*scale, outer, row / kFp8Block);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] *= scales[i / kFp8Block];
+  return values;
+}
+
+std::vector<double> load_weight_row(const TensorView& weight,
+                                    const std::optional<TensorView>& scale, std::int64_t row) {
+  std::vector<double> values = load_row(weight, row);
+  if (!scale) return values;
+  const std::vector<double> scales = load_row(*scale, row / kFp8Block);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] *= scales[i / kFp8Block];
+  return values;
+}
+
+}  // namespace quire::reference

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// The two sides of an fp8 matrix product in blocks of 128: activations quantized on the fly,
+// weights with 128×128 scales.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "quire/tensor_view.h"
+#include "reference/arithmetic.h"
+
+namespace quire::reference {
+
+inline constexpr std::int64_t kFp8Block = 128;
+
+// The values that are left of a row when every 128 columns are quantized with a scale of their own:
+//   scale = min(amax, 1200) / max_finite in f32,   x ← scale · saturate(x / scale)
+// A group whose scale is zero, or too small to have a reciprocal in f32, becomes zeros.
+void quantize_blocks(std::span<double> row, DType fp8, Arithmetic arithmetic);
+
+// Row `row` of matrix `outer` of weight [outer, rows, columns], times its block's scale [outer,
+// rows/128, columns/128].
+std::vector<double> load_weight_row(const TensorView& weight,
+                                    const std::optional<TensorView>& scale, std::int64_t outer,
+                                    std::int64_t row);
+// The same of weight [rows, columns] with scale [rows/128, columns/128].
+std::vector<double> load_weight_row(const TensorView& weight,
+                                    const std::optional<TensorView>& scale, std::int64_t row);
+
+}  // namespace quire::reference

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reference/fused_qkv_matmul.h"
+
+#include <span>
+#include <vector>
+
+#include "reference/ragged.h"
+#include "reference/row_codec.h"
+#include "reference/weight.h"
+
+namespace quire::reference {
+namespace {
+
+constexpr std::int64_t kInputBlock = 128;
+
+// Row-major [rows, columns] doubles.
+struct Matrix {
+  std::int64_t columns;
+  std::vector<double> values;
+
+  Matrix(std::int64_t rows, std::int64_t row_length)
+      : columns(row_length), values(static_cast<std::size_t>(rows * row_length)) {}
+  double& at(std::int64_t row, std::int64_t column) {
+    return values[static_cast<std::size_t>(row * columns + column)];
+  }
+  std::span<const double> row(std::int64_t index) const {
+    return std::span(values).subspan(static_cast<std::size_t>(index * columns),
+                                     static_cast<std::size_t>(columns));
+  }
+};
+
+// The scale of x(token, column): [1, 1] tensor, [tokens, 1] token, [tokens, ceil(hidden/128)]
+// block.
+double input_scale(const FusedQkvArgs& args, std::int64_t token, std::int64_t column) {
+  if (!args.input_scale) return 1.0;
+  const TensorView& scale = *args.input_scale;
+  return scale.load(
+      {scale.shape[0] == 1 ? 0 : token, scale.shape[1] == 1 ? 0 : column / kInputBlock});
+}
+
+Matrix scaled_input(const FusedQkvArgs& args) {
+  const std::int64_t tokens = args.x.shape[0];
+  const std::int64_t hidden = args.x.shape[1];
+  Matrix x(tokens, hidden);
+  for (std::int64_t token = 0; token < tokens; ++token) {
+    for (std::int64_t column = 0; column < hidden; ++column) {
+      x.at(token, column) = args.x.load({token, column}) * input_scale(args, token, column);
+    }
+  }
+  return x;
+}
+
+// Row n of the weight in the column order of x.
+std::vector<double> weight_row(const Weight& weight, std::int64_t n) {
+  const std::vector<double> stored = dequantize_row(weight, n);
+  if (!weight.perm) return stored;
+  std::vector<double> row(stored.size());
+  for (std::size_t k = 0; k < stored.size(); ++k) {
+    row[static_cast<std::size_t>(input_column(weight, static_cast<std::int64_t>(k)))] = stored[k];
+  }
+  return row;
+}
+
+// Y [tokens, N].
+Matrix project(const FusedQkvArgs& args, Arithmetic arithmetic) {
+  const Matrix x = scaled_input(args);
+  const std::int64_t tokens = args.x.shape[0];
+  Matrix y(tokens, args.weight.rows());
+  for (std::int64_t n = 0; n < args.weight.rows(); ++n) {
+    const std::vector<double> w = weight_row(args.weight, n);
+    const double bias = args.bias ? args.bias->load({n}) : 0.0;
+    for (std::int64_t token = 0; token < tokens; ++token) {
+      const double sum = dot(arithmetic, x.row(token), w);
+      y.at(token, n) = intermediate(arithmetic, args.out.dtype, sum) + bias;
+    }
+  }
+  return y;
+}
+
+// Columns [head 0 | head 1 | …] to the rows of one token.
+void store_heads(const KvLayerView& view, const Token& token, std::span<const double> columns) {
+  const auto width = static_cast<std::size_t>(view.width());
+  for (std::int64_t head = 0; head < view.num_heads; ++head) {
+    encode_row(view, token.sequence, head, token.position,
+               columns.subspan(static_cast<std::size_t>(head) * width, width));
+  }
+}
+
+}  // namespace
+
+void fused_qkv_matmul(const FusedQkvArgs& args, Arithmetic arithmetic) {
+  const Matrix y = project(args, arithmetic);
+  const auto q_dim = static_cast<std::size_t>(args.out.shape[1]);
+  const KvLayerView key = args.cache.key(args.layer);
+  const std::size_t kv_dim =
+      static_cast<std::size_t>(key.num_heads) * static_cast<std::size_t>(key.width());
+  for (const Token& token : tokens_of(args.row_offsets, args.cache)) {
+    const std::span<const double> row = y.row(token.index);
+    for (std::size_t n = 0; n < q_dim; ++n) {
+      args.out.store({token.index, static_cast<std::int64_t>(n)}, row[n]);
+    }
+    store_heads(key, token, row.subspan(q_dim, kv_dim));
+    if (args.cache.is_mla()) continue;
+    store_heads(args.cache.value(args.layer), token, row.subspan(q_dim + kv_dim, kv_dim));
+  }
+}
+
+}  // namespace quire::reference

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reference/mla_decode.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "quire/element.h"
+#include "reference/attention_row.h"
+#include "reference/fp8_blocks.h"
+#include "reference/key_rows.h"
+#include "reference/mla_rows.h"
+#include "reference/ragged.h"
+#include "reference/tensor_row.h"
+
+namespace quire::reference {
+namespace {
+
+using Rows = std::vector<std::vector<double>>;
+
+// One head's matrix of a weight [heads, rows, columns], block scales applied; empty for an absorbed
+// call.
+Rows load_head(const std::optional<TensorView>& weight, const std::optional<TensorView>& scale,
+               std::int64_t head) {
+  Rows rows;
+  if (!weight) return rows;
+  for (std::int64_t row = 0; row < weight->shape[1]; ++row) {
+    rows.push_back(load_weight_row(*weight, scale, head, row));
+  }
+  return rows;
+}
+
+// matrix · x, with x quantized first where the matrix is fp8.
+std::vector<double> project(const Rows& matrix, DType matrix_dtype, std::vector<double> x,
+                            Arithmetic arithmetic) {
+  if (is_fp8(matrix_dtype)) quantize_blocks(x, matrix_dtype, arithmetic);
+  std::vector<double> y;
+  for (const std::vector<double>& row : matrix) y.push_back(dot(arithmetic, x, row));
+  return y;
+}
+
+// q' [latent + rope]: absorbed, where there is a w_uk, and rotated, where there are frequencies.
+std::vector<double> absorbed_query(const MlaDecodeArgs& args, const Token& token, std::int64_t head,
+                                   const Rows& w_uk, Arithmetic arithmetic) {
+  std::vector<double> q = load_row(args.q, token.index, head);
+  if (args.freqs_cis) rotate_tail(q, *args.freqs_cis, token.position, arithmetic);
+  if (args.w_uk) {
+    const auto rope_part = q.begin() + args.w_uk->shape[2];
+    std::vector<double> absorbed =
+        project(w_uk, args.w_uk->dtype, {q.begin(), rope_part}, arithmetic);
+    absorbed.insert(absorbed.end(), rope_part, q.end());
+    q = std::move(absorbed);
+  }
+  for (double& element : q) element = intermediate(arithmetic, args.q.dtype, element);
+  return q;
+}
+
+// softmax(scale · q' · row) · row[0, latent), the sink in the denominator.
+AttentionRow attend_latents(const MlaDecodeArgs& args, const Token& token, std::int64_t head,
+                            std::span<const double> q, std::span<const std::int64_t> visible,
+                            const KeyRows& rows, Arithmetic arithmetic) {
+  const std::int64_t latent = args.w_uk ? args.w_uk->shape[1] : args.out.shape[2];
+  const ScoreModifier modifier{.scale = args.scale};
+  std::vector<double> scores;
+  for (const std::int64_t key : visible) {
+    const double raw = dot(arithmetic, q, rows.row(key));
+    scores.push_back(modify_score(modifier, raw, token.position, key, arithmetic, args.q.dtype));
+  }
+  AttentionRow row = attend(scores, rows.select(visible), latent, arithmetic, args.q.dtype);
+  if (args.sinks) row = add_sink(row, args.sinks->load({head}));
+  return row;
+}
+
+void run_head(const MlaDecodeArgs& args, std::span<const Token> tokens, std::int64_t head,
+              const KeyRows& rows, std::int64_t num_keys, Arithmetic arithmetic) {
+  const KvLayerView view = args.cache.key(args.layer);
+  const Rows w_uk = load_head(args.w_uk, args.w_uk_scale, head);
+  const Rows w_uv = load_head(args.w_uv, args.w_uv_scale, head);
+  for (const Token& token : tokens) {
+    const std::vector<double> q = absorbed_query(args, token, head, w_uk, arithmetic);
+    const std::vector<std::int64_t> visible =
+        visible_keys(view, args.mask, token, {.first = 0, .last = num_keys});
+    AttentionRow row = attend_latents(args, token, head, q, visible, rows, arithmetic);
+    if (args.w_uv) {
+      for (double& element : row.out) element = round_to(args.q.dtype, element);
+      row.out = project(w_uv, args.w_uv->dtype, std::move(row.out), arithmetic);
+    }
+    store_row(row, token.index, head, args.out, args.lse);
+  }
+}
+
+}  // namespace
+
+void mla_decode(const MlaDecodeArgs& args, Arithmetic arithmetic) {
+  finish_rows({.row_offsets = args.row_offsets,
+               .cache = args.cache,
+               .layer = args.layer,
+               .freqs_cis = args.freqs_cis,
+               .kv_norm_gamma = args.kv_norm_gamma,
+               .kv = args.kv,
+               .epsilon = args.epsilon},
+              arithmetic);
+
+  std::vector<std::vector<Token>> tokens(static_cast<std::size_t>(args.cache.batch()));
+  for (const Token& token : tokens_of(args.row_offsets, args.cache)) {
+    tokens[static_cast<std::size_t>(token.sequence)].push_back(token);
+  }
+  for (std::int64_t sequence = 0; sequence < args.cache.batch(); ++sequence) {
+    const std::vector<Token>& own = tokens[static_cast<std::size_t>(sequence)];
+    if (own.empty()) continue;
+    const std::int64_t last = num_keys(args.row_offsets, args.cache, sequence);
+    const KeyRows rows(args.cache.key(args.layer), sequence, 0, last, arithmetic, args.q.dtype);
+    for (std::int64_t head = 0; head < args.q.shape[1]; ++head) {
+      run_head(args, own, head, rows, last, arithmetic);
+    }
+  }
+}
+
+}  // namespace quire::reference

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// Dynamic fp8 quantization of rows in groups. The upper bound limits amax for both kinds of scale;
+// a power-of-two scale of an all-zero group is the smallest one, 2^-33, and its codes are 0.
+// NaN does not count for amax and stays NaN.
+#pragma once
+
+#include "quire/ops/quantize_fp8.h"
+
+namespace quire::reference {
+
+void quantize_fp8(const QuantizeFp8Args& args);
+
+}  // namespace quire::reference

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reference/ragged.h"
+
+namespace quire::reference {
+namespace {
+
+std::int64_t first_token(const TensorView& row_offsets, std::int64_t sequence) {
+  return row_offsets.as<const std::uint32_t>()[row_offsets.offset({sequence})];
+}
+
+}  // namespace
+
+std::vector<Token> tokens_of(const TensorView& row_offsets, const PagedKVCache& cache) {
+  std::vector<Token> tokens;
+  for (std::int64_t sequence = 0; sequence < cache.batch(); ++sequence) {
+    const std::int64_t first = first_token(row_offsets, sequence);
+    const std::int64_t count = num_new_tokens(row_offsets, sequence);
+    for (std::int64_t local = 0; local < count; ++local) {
+      const std::int64_t position = cache.cache_length(sequence) + local;
+      tokens.push_back({first + local, sequence, local, position});
+    }
+  }
+  return tokens;
+}
+
+std::int64_t num_new_tokens(const TensorView& row_offsets, std::int64_t sequence) {
+  return first_token(row_offsets, sequence + 1) - first_token(row_offsets, sequence);
+}
+
+std::int64_t num_keys(const TensorView& row_offsets, const PagedKVCache& cache,
+                      std::int64_t sequence) {
+  return cache.cache_length(sequence) + num_new_tokens(row_offsets, sequence);
+}
+
+}  // namespace quire::reference

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reference/row_codec.h"
+
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "quire/element.h"
+
+namespace quire::reference {
+namespace {
+
+// Which scale a column has: (part, slot) in the row, (kPlane, slot) in the scales tensor.
+using ScaleId = std::pair<std::int32_t, std::int32_t>;
+constexpr std::int32_t kPlane = -1;
+
+struct Granule {
+  std::int32_t first_column = 0;
+  DType scale_dtype = DType::f32;
+  double needed = 0.0;     // largest |value| / max_finite among the 8-bit columns
+  bool has_wide = false;   // a column of more than 8 bits shares the scale
+  bool is_static = false;  // the user's scale: read, not chosen
+};
+
+using Granules = std::map<ScaleId, Granule>;
+
+ScaleId scale_id(const RowFormat& format, std::int32_t column) {
+  const auto [part_index, index] = format.locate(column);
+  const RowPart& part = format.parts[static_cast<std::size_t>(part_index)];
+  if (part.scale_source == ScaleSource::plane) return {kPlane, column / part.granularity};
+  return {part_index, index / part.granularity};
+}
+
+const RowPart& part_of(const RowFormat& format, std::int32_t column) {
+  return format.parts[static_cast<std::size_t>(format.locate(column).part)];
+}
+
+Granules granules_of(const KvLayerView& view, std::span<const double> values) {
+  Granules granules;
+  for (std::int32_t column = 0; column < view.width(); ++column) {
+    const RowPart& part = part_of(view.row_format, column);
+    if (part.scale_source == ScaleSource::none) continue;
+    const bool in_plane = part.scale_source == ScaleSource::plane;
+    const DType scale_dtype = in_plane ? view.scales.dtype : part.scale_dtype;
+    Granule& granule = granules
+                           .try_emplace(scale_id(view.row_format, column),
+                                        Granule{.first_column = column,
+                                                .scale_dtype = scale_dtype,
+                                                .is_static = in_plane && view.scales.is_static()})
+                           .first->second;
+    if (bits(part.dtype) > 8) {
+      granule.has_wide = true;
+    } else {
+      const double magnitude = std::abs(values[static_cast<std::size_t>(column)]);
+      granule.needed = std::fmax(granule.needed, magnitude / max_finite(part.dtype));
+    }
+  }
+  return granules;
+}
+
+double dynamic_scale(const Granule& granule) {
+  const double scale = round_to(granule.scale_dtype, granule.needed);
+  return scale == 0.0 && granule.has_wide ? 1.0 : scale;
+}
+
+}  // namespace
+
+void encode_row(const KvLayerView& view, std::int64_t sequence, std::int64_t head,
+                std::int64_t token, std::span<const double> values) {
+  if (!view.is_mapped(sequence, token)) return;
+
+  std::map<ScaleId, double> scales;
+  for (const auto& [id, granule] : granules_of(view, values)) {
+    if (granule.is_static) {
+      scales[id] = view.load_scale(sequence, head, token, granule.first_column);
+    } else {
+      scales[id] = dynamic_scale(granule);
+      view.store_scale(sequence, head, token, granule.first_column, scales[id]);
+    }
+  }
+
+  for (std::int32_t column = 0; column < view.width(); ++column) {
+    double value = values[static_cast<std::size_t>(column)];
+    if (part_of(view.row_format, column).scale_source != ScaleSource::none) {
+      const double scale = scales.at(scale_id(view.row_format, column));
+      value = scale == 0.0 && !std::isnan(value) ? 0.0 : value / scale;
+    }
+    view.store(sequence, head, token, column, value);
+  }
+}
+
+std::vector<double> decode_row(const KvLayerView& view, std::int64_t sequence, std::int64_t head,
+                               std::int64_t token) {
+  std::vector<double> values(static_cast<std::size_t>(view.width()));
+  for (std::int32_t column = 0; column < view.width(); ++column) {
+    values[static_cast<std::size_t>(column)] = view.load(sequence, head, token, column);
+  }
+  return values;
+}
+
+}  // namespace quire::reference

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// A whole cache row, as logical values, to and from any row format: ops write rows only here.
+//
+// Columns that share a scale form a granule. Its scale is amax / max_finite over the columns of
+// 8-bit parts, rounded to the scale's dtype before anything is divided by it. Where that is 0:
+//   - a granule of 8-bit columns alone gets scale 0, and zeros are stored;
+//   - a granule with wider columns gets scale 1: the rope part of the 640-byte MLA row is stored
+//     divided by the latent's scale, and must survive a latent of zeros.
+// NaN does not count for amax and stays NaN (0 in i8). A static (broadcast) scale is read instead
+// and never written. Columns without a scale are rounded as they are, fp8 saturating.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "quire/kv_layer_view.h"
+
+namespace quire::reference {
+
+// Writes values [width] to the row of a token, with its dynamic scales. Dropped if the page is
+// unassigned.
+void encode_row(const KvLayerView& view, std::int64_t sequence, std::int64_t head,
+                std::int64_t token, std::span<const double> values);
+
+// The values [width] of a row: stored numbers times their scales, zeros if the page is unassigned.
+std::vector<double> decode_row(const KvLayerView& view, std::int64_t sequence, std::int64_t head,
+                               std::int64_t token);
+
+}  // namespace quire::reference

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reference/arithmetic.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace quire::reference {
+namespace {
+
+TEST(ArithmeticTest, default_is_exact) {
+  EXPECT_EQ(Arithmetic{}, Arithmetic::exact);
+}
+
+TEST(ArithmeticTest, exact_rounds_nothing) {
+  EXPECT_EQ(intermediate(Arithmetic::exact, DType::bf16, 1.0 + 0x1p-30), 1.0 + 0x1p-30);
+  EXPECT_EQ(in_register(Arithmetic::exact, 1.0 + 0x1p-30), 1.0 + 0x1p-30);
+}
+
+TEST(ArithmeticTest, naive_rounds_tensors_to_their_dtype_and_registers_to_f32) {
+  EXPECT_EQ(intermediate(Arithmetic::naive, DType::bf16, 1.0 + 0x1p-9), 1.0);
+  EXPECT_EQ(intermediate(Arithmetic::naive, DType::f16, 1.0 + 0x1p-9), 1.0 + 0x1p-9);
+  EXPECT_EQ(in_register(Arithmetic::naive, 1.0 + 0x1p-9), 1.0 + 0x1p-9);
+  EXPECT_EQ(in_register(Arithmetic::naive, 1.0 + 0x1p-30), 1.0);
+}
+
+TEST(ArithmeticTest, naive_sums_lose_small_terms_one_by_one) {
+  // Each of the four is lost beside 1 in fp32; together they would not be.
+  const std::vector<double> terms{1.0, 0x1p-25, 0x1p-25, 0x1p-25, 0x1p-25};
+  const std::vector<double> ones(terms.size(), 1.0);
+  EXPECT_EQ(dot(Arithmetic::exact, terms, ones), 1.0 + 0x1p-23);
+  EXPECT_EQ(dot(Arithmetic::naive, terms, ones), 1.0);
+}
+
+TEST(ArithmeticTest, dot_takes_the_length_of_its_left_side) {
+  const std::vector<double> left{1.0, 2.0};
+  const std::vector<double> right{3.0, 4.0, 100.0};
+  EXPECT_EQ(dot(Arithmetic::exact, left, right), 11.0);
+}
+
+}  // namespace
+}  // namespace quire::reference

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reference/row_codec.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "quire/element.h"
+#include "support/cache_builder.h"
+#include "support/host_tensor.h"
+
+namespace quire::reference {
+namespace {
+
+using test::CacheOptions;
+using test::TestCache;
+
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+// One sequence, one head, K only, one row at position 0.
+CacheOptions one_row(const RowFormat& format) {
+  return {.row_format = format, .num_layers = 1, .num_kv_heads = 1, .is_mla = true};
+}
+
+std::vector<double> random_row(std::int32_t width, std::uint64_t seed, double amplitude) {
+  std::vector<double> row(static_cast<std::size_t>(width));
+  for (double& value : row) value = amplitude * test::next_uniform(seed);
+  return row;
+}
+
+std::vector<double> codes_of(const KvLayerView& view) {
+  std::vector<double> codes;
+  for (std::int32_t d = 0; d < view.width(); ++d) codes.push_back(view.load_quantized(0, 0, 0, d));
+  return codes;
+}
+
+class UnscaledRow : public testing::TestWithParam<DType> {};
+
+TEST_P(UnscaledRow, RoundsEachValueOnce) {
+  const TestCache cache(one_row(RowFormat::uniform(GetParam(), 32)));
+  const KvLayerView view = cache.view().key(0);
+  const std::vector<double> row = random_row(32, 3, 1000.0);
+  encode_row(view, 0, 0, 0, row);
+  const std::vector<double> stored = decode_row(view, 0, 0, 0);
+  for (std::size_t d = 0; d < row.size(); ++d) EXPECT_EQ(stored[d], round_to(GetParam(), row[d]));
+}
+
+INSTANTIATE_TEST_SUITE_P(DTypes, UnscaledRow,
+                         testing::Values(DType::f32, DType::f16, DType::bf16, DType::fp8_e4m3,
+                                         DType::fp8_e5m2, DType::i8),
+                         [](const auto& test) { return std::string(name(test.param)); });
+
+using ScaledParam = std::tuple<DType, std::int32_t, DType>;  // dtype, granularity, scale dtype
+
+class ScaledRow : public testing::TestWithParam<ScaledParam> {};
+
+// Eighteen columns, so that some granularities leave a short last granule.
+TEST_P(ScaledRow, EachGranuleUsesItsOwnRoundedScale) {
+  const auto [dtype, granularity, scale_dtype] = GetParam();
+  const TestCache cache(one_row(RowFormat::scaled(dtype, 18, granularity, scale_dtype)));
+  const KvLayerView view = cache.view().key(0);
+  const std::vector<double> row = random_row(18, 5, 30.0);
+  encode_row(view, 0, 0, 0, row);
+  for (std::int32_t first = 0; first < 18; first += granularity) {
+    const std::int32_t last = std::min(first + granularity, 18);
+    double amax = 0.0;
+    for (std::int32_t d = first; d < last; ++d) {
+      amax = std::max(amax, std::abs(row[static_cast<std::size_t>(d)]));
+    }
+    const double scale = round_to(scale_dtype, amax / max_finite(dtype));
+    for (std::int32_t d = first; d < last; ++d) {
+      EXPECT_EQ(view.load_scale(0, 0, 0, d), scale) << d;
+      const double code = round_to(dtype, row[static_cast<std::size_t>(d)] / scale);
+      EXPECT_EQ(view.load_quantized(0, 0, 0, d), code) << d;
+      EXPECT_EQ(view.load(0, 0, 0, d), code * scale) << d;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, ScaledRow,
+                         testing::Combine(testing::Values(DType::fp8_e4m3, DType::fp8_e5m2,
+                                                          DType::i8),
+                                          testing::Values(18, 9, 4, 1),
+                                          testing::Values(DType::f32, DType::f16, DType::bf16)),
+                         [](const auto& test) {
+                           return std::string(name(std::get<0>(test.param))) + "_per_" +
+                                  std::to_string(std::get<1>(test.param)) + "_" +
+                                  std::string(name(std::get<2>(test.param)));
+                         });
+
+TEST(RowCodec, Int8TiesGoToEven) {
+  const TestCache cache(one_row(RowFormat::scaled(DType::i8, 6, 6)));
+  const KvLayerView view = cache.view().key(0);
+  encode_row(view, 0, 0, 0, std::vector<double>{1, -2, 127, -254, 3, 5});
+  EXPECT_EQ(view.load_scale(0, 0, 0, 0), 2.0);
+  EXPECT_EQ(codes_of(view), (std::vector<double>{0, -1, 64, -127, 2, 2}));
+}
+
+TEST(RowCodec, DividesByTheScaleAsItIsStored) {
+  // 300 / 448 is 0.66964…, as bf16 0.66796875: 182 is 272.47 of those (288), not 271.79 (256).
+  const TestCache cache(one_row(RowFormat::scaled(DType::fp8_e4m3, 2, 2, DType::bf16)));
+  const KvLayerView view = cache.view().key(0);
+  encode_row(view, 0, 0, 0, std::vector<double>{300, 182});
+  EXPECT_EQ(view.load_scale(0, 0, 0, 0), 0.66796875);
+  EXPECT_EQ(codes_of(view), (std::vector<double>{448, 288}));
+}
+
+TEST(RowCodec, ZeroGranuleHasScaleZeroAndZeros) {
+  const TestCache cache(one_row(RowFormat::scaled(DType::fp8_e4m3, 4, 2)));
+  const KvLayerView view = cache.view().key(0);
+  encode_row(view, 0, 0, 0, std::vector<double>{0, 0, 448, -224});
+  EXPECT_EQ(view.load_scale(0, 0, 0, 0), 0.0);
+  EXPECT_EQ(view.load_scale(0, 0, 0, 2), 1.0);
+  EXPECT_EQ(codes_of(view), (std::vector<double>{0, 0, 448, -224}));
+}
+
+TEST(RowCodec, ScaleThatUnderflowsStoresZeros) {
+  const TestCache cache(one_row(RowFormat::scaled(DType::fp8_e4m3, 2, 2, DType::f16)));
+  const KvLayerView view = cache.view().key(0);
+  encode_row(view, 0, 0, 0, std::vector<double>{1e-6, -1e-6});
+  EXPECT_EQ(view.load_scale(0, 0, 0, 0), 0.0);
+  EXPECT_EQ(decode_row(view, 0, 0, 0), (std::vector<double>{0, 0}));
+}
+
+TEST(RowCodec, NanStaysNanAndLeavesTheOthersAlone) {
+  const TestCache cache(one_row(RowFormat::scaled(DType::fp8_e4m3, 4, 2)));
+  const KvLayerView view = cache.view().key(0);
+  encode_row(view, 0, 0, 0, std::vector<double>{kNaN, 448, kNaN, 0});
+  const std::vector<double> row = decode_row(view, 0, 0, 0);
+  EXPECT_TRUE(std::isnan(row[0]));
+  EXPECT_EQ(row[1], 448.0);
+  EXPECT_TRUE(std::isnan(row[2]));
+  EXPECT_EQ(row[3], 0.0);
+}
+
+TEST(RowCodec, StaticScaleIsReadAndNeverWritten) {
+  CacheOptions options = one_row(RowFormat::scaled(DType::fp8_e4m3, 4, 4));
+  options.static_scale = 0.5;
+  const TestCache cache(options);
+  const std::vector<std::byte> scale = cache.scale_bytes();
+  const KvLayerView view = cache.view().key(0);
+  encode_row(view, 0, 0, 0, std::vector<double>{1, -2, 224, 1000});
+  EXPECT_EQ(codes_of(view), (std::vector<double>{2, -4, 448, 448}));
+  EXPECT_EQ(decode_row(view, 0, 0, 0), (std::vector<double>{1, -2, 224, 224}));
+  EXPECT_EQ(cache.scale_bytes(), scale);
+}
+
+TEST(RowCodec, Fp8WithoutScalesSaturates) {
+  const TestCache cache(one_row(RowFormat::uniform(DType::fp8_e4m3, 4)));
+  const KvLayerView view = cache.view().key(0);
+  encode_row(view, 0, 0, 0, std::vector<double>{449, -1e30, 1.0625, 0});
+  EXPECT_EQ(decode_row(view, 0, 0, 0), (std::vector<double>{448, -448, 1, 0}));
+}
+
+TEST(RowCodec, TokenScaledMlaRowTakesItsScaleFromTheLatent) {
+  const TestCache cache(one_row(RowFormat::mla_fp8_token()));
+  const KvLayerView view = cache.view().key(0);
+  std::vector<double> row(576, 1.0);
+  row[7] = -224.0;  // scale 0.5
+  row[512] = 3000;  // would be amax if the rope part counted
+  encode_row(view, 0, 0, 0, row);
+  EXPECT_EQ(view.load_scale(0, 0, 0, 0), 0.5);
+  EXPECT_EQ(view.load_scale(0, 0, 0, 575), 0.5);
+  EXPECT_EQ(view.load_quantized(0, 0, 0, 0), 2.0);
+  EXPECT_EQ(view.load_quantized(0, 0, 0, 512), round_to(DType::bf16, 6000.0));
+  EXPECT_EQ(view.load_quantized(0, 0, 0, 575), 2.0);
+  // The bf16 part starts at byte 512 of the 640.
+  const std::byte* bytes = view.row(0, 0, 0);
+  EXPECT_EQ(load_element(bytes + 512, DType::bf16, 63), 2.0);
+}
+
+TEST(RowCodec, TokenScaledMlaRowKeepsItsRopeUnderAZeroLatent) {
+  const TestCache cache(one_row(RowFormat::mla_fp8_token()));
+  const KvLayerView view = cache.view().key(0);
+  std::vector<double> row(576, 0.0);
+  row[512] = 3.0;
+  row[575] = -0.25;
+  encode_row(view, 0, 0, 0, row);
+  EXPECT_EQ(view.load_scale(0, 0, 0, 0), 1.0);
+  EXPECT_EQ(decode_row(view, 0, 0, 0), row);
+}
+
+TEST(RowCodec, BlockScaledMlaRowHoldsFourScalesBetweenItsParts) {
+  const TestCache cache(one_row(RowFormat::mla_fp8_block()));
+  const KvLayerView view = cache.view().key(0);
+  std::vector<double> row(576, 0.0);
+  for (std::size_t block = 0; block < 4; ++block) {
+    row[128 * block + 5] = 448.0 * std::ldexp(1.0, static_cast<int>(block));
+  }
+  row[512] = 0.3;
+  row[575] = -1e5;
+  encode_row(view, 0, 0, 0, row);
+  const std::byte* bytes = view.row(0, 0, 0);
+  for (std::int64_t block = 0; block < 4; ++block) {
+    EXPECT_EQ(load_element(bytes + 512, DType::f32, block),
+              std::ldexp(1.0, static_cast<int>(block)));
+    EXPECT_EQ(load_element(bytes, DType::fp8_e4m3, 128 * block + 5), 448.0);
+  }
+  EXPECT_EQ(load_element(bytes + 528, DType::bf16, 0), round_to(DType::bf16, 0.3));
+  EXPECT_EQ(load_element(bytes + 528, DType::bf16, 63), round_to(DType::bf16, -1e5));
+}
+
+TEST(RowCodec, UnassignedPageDropsRowAndScales) {
+  TestCache cache(one_row(RowFormat::scaled(DType::fp8_e4m3, 8, 4)));
+  cache.unassign(0, 0);
+  const std::vector<std::byte> blocks = cache.block_bytes();
+  const std::vector<std::byte> scales = cache.scale_bytes();
+  encode_row(cache.view().key(0), 0, 0, 0, std::vector<double>(8, 1.0));
+  EXPECT_EQ(cache.block_bytes(), blocks);
+  EXPECT_EQ(cache.scale_bytes(), scales);
+  EXPECT_EQ(decode_row(cache.view().key(0), 0, 0, 0), std::vector<double>(8, 0.0));
+}
+
+TEST(RowCodec, ScalesMayHaveTheirOwnPages) {
+  CacheOptions options = one_row(RowFormat::scaled(DType::i8, 4, 2));
+  options.cache_lengths = {9};
+  options.own_scale_pages = true;
+  const TestCache cache(options);
+  const KvLayerView view = cache.view().key(0);
+  ASSERT_NE(view.page_table[2], view.scales.page_table[2]);
+  for (std::int64_t token = 0; token < 10; ++token) {
+    const auto value = static_cast<double>(token);
+    encode_row(view, 0, 0, token, std::vector<double>{value, 0, 127, 127 * value});
+  }
+  for (std::int64_t token = 0; token < 10; ++token) {
+    const auto value = static_cast<double>(token);
+    EXPECT_EQ(view.load_scale(0, 0, token, 3), std::max(1.0, value));
+    EXPECT_EQ(view.load(0, 0, token, 3), 127 * value);
+  }
+}
+
+}  // namespace
+}  // namespace quire::reference
