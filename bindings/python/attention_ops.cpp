@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention over the cache, the indexer, and the plan of a chunked prefill.
+#include "module.h"
+#include "quire/ops/flash_attention.h"
+#include "quire/ops/mla_decode.h"
+#include "quire/ops/mla_indexer.h"
+#include "quire/ops/mla_prefill.h"
+#include "quire/ops/sparse_mla.h"
+
+namespace nb = nanobind;
+
+namespace quire::python {
+namespace {
+
+FlashAttentionArgs read_flash_attention(ArgumentReader& in) {
+  return {
+      .q = in.tensor("q"),
+      .row_offsets = in.indices("row_offsets"),
+      .cache = in.cache("cache", Access::read),
+      .layer = in.value<std::int64_t>("layer"),
+      .scale = in.optional_value<double>("scale"),
+      .mask = in.mask("mask"),
+      .softcap = in.value<double>("softcap"),
+      .alibi_slopes = in.optional_tensor("alibi_slopes"),
+      .sinks = in.optional_tensor("sinks"),
+      .out = in.tensor("out", Access::write),
+      .lse = in.optional_tensor("lse", Access::write),
+      .batch_invariant = in.value<bool>("batch_invariant", "True or False"),
+  };
+}
+
+// Rows that the op finishes are written; finished rows are only read.
+Access row_access(const ArgumentReader& in) {
+  return in.find("kv_norm_gamma").is_none() && in.find("kv").is_none() ? Access::read
+                                                                       : Access::write;
+}
+
+MlaPrefillArgs read_mla_prefill(ArgumentReader& in) {
+  const bool rotates_q = !in.find("freqs_cis").is_none();
+  return {
+      .q = in.tensor("q", rotates_q ? Access::write : Access::read),
+      .row_offsets = in.indices("row_offsets"),
+      .cache = in.cache("cache", row_access(in)),
+      .layer = in.value<std::int64_t>("layer"),
+      .freqs_cis = in.optional_tensor("freqs_cis"),
+      .kv_norm_gamma = in.optional_tensor("kv_norm_gamma"),
+      .kv = in.optional_tensor("kv"),
+      .kv_b_proj = in.tensor("kv_b_proj"),
+      .kv_b_proj_scale = in.optional_tensor("kv_b_proj_scale"),
+      .scale = in.value<double>("scale"),
+      .epsilon = in.value<double>("epsilon"),
+      .chunks = in.chunks("plan", Access::read),
+      .mask = in.mask("mask"),
+      .softcap = in.value<double>("softcap"),
+      .alibi_slopes = in.optional_tensor("alibi_slopes"),
+      .sinks = in.optional_tensor("sinks"),
+      .out = in.tensor("out", Access::write),
+      .lse = in.optional_tensor("lse", Access::write),
+  };
+}
+
+MlaDecodeArgs read_mla_decode(ArgumentReader& in) {
+  return {
+      .q = in.tensor("q"),
+      .row_offsets = in.indices("row_offsets"),
+      .cache = in.cache("cache", row_access(in)),
+      .layer = in.value<std::int64_t>("layer"),
+      .freqs_cis = in.optional_tensor("freqs_cis"),
+      .kv_norm_gamma = in.optional_tensor("kv_norm_gamma"),
+      .kv = in.optional_tensor("kv"),
+      .w_uk = in.optional_tensor("w_uk"),
+      .w_uk_scale = in.optional_tensor("w_uk_scale"),
+      .w_uv = in.optional_tensor("w_uv"),
+      .w_uv_scale = in.optional_tensor("w_uv_scale"),
+      .scale = in.value<double>("scale"),
+      .epsilon = in.value<double>("epsilon"),
+      .mask = in.mask("mask"),
+      .sinks = in.optional_tensor("sinks"),
+      .out = in.tensor("out", Access::write),
+      .lse = in.optional_tensor("lse", Access::write),
+      .batch_invariant = in.value<bool>("batch_invariant", "True or False"),
+  };
+}
+
+MlaIndexerArgs read_mla_indexer(ArgumentReader& in) {
+  return {
+      .q = in.tensor("q"),
+      .q_scale = in.tensor("q_scale"),
+      .row_offsets = in.indices("row_offsets"),
+      .cache = in.cache("cache", Access::read),
+      .layer = in.value<std::int64_t>("layer"),
+      .top_k = in.value<std::int64_t>("top_k"),
+      .mask = in.mask("mask"),
+      .out = in.tensor("out", Access::write),
+  };
+}
+
+SparseMlaArgs read_sparse_mla(ArgumentReader& in) {
+  SparseMlaArgs args{
+      .q = in.tensor("q"),
+      .row_offsets = in.indices("row_offsets"),
+      .cache = in.cache("cache", Access::read),
+      .layer = in.value<std::int64_t>("layer"),
+      .indices = in.tensor("indices"),
+      .topk_lengths = in.optional_tensor("topk_lengths"),
+      .scale = in.value<double>("scale"),
+      .sinks = in.optional_tensor("sinks"),
+      .out = in.tensor("out", Access::write),
+      .lse = in.optional_tensor("lse", Access::write),
+  };
+  if (!in.find("extra_cache").is_none()) {
+    args.extra = SparseExtra{
+        .cache = in.cache("extra_cache", Access::read),
+        .layer = in.value<std::int64_t>("extra_layer"),
+        .indices = in.tensor("extra_indices"),
+        .lengths = in.optional_tensor("extra_lengths"),
+    };
+  }
+  return args;
+}
+
+std::int64_t num_chunks(const nb::kwargs& arguments) {
+  ArgumentReader in("mla_prefill_plan", arguments, nullptr);
+  const TensorView row_offsets = in.indices("row_offsets");
+  const PagedKVCache cache = in.cache("cache", Access::read);
+  return mla_prefill_num_chunks(row_offsets, cache, in.value<std::int64_t>("buffer_tokens"));
+}
+
+void run_prefill_plan(const Context& context, const nb::kwargs& arguments) {
+  ArgumentReader in("mla_prefill_plan", arguments, context.stream);
+  const MlaPrefillPlanArgs args{
+      .row_offsets = in.indices("row_offsets"),
+      .cache = in.cache("cache", Access::read),
+      .layer = in.value<std::int64_t>("layer"),
+      .chunks = in.chunks("chunks", Access::write),
+  };
+  const nb::gil_scoped_release release;
+  mla_prefill_plan(args, context);
+}
+
+// Only the checks: Python slices the views in the caller's framework.
+void check_absorb(const nb::kwargs& arguments) {
+  ArgumentReader in("absorb_kv_b_proj", arguments, nullptr);
+  absorb_kv_b_proj(in.tensor("kv_b_proj"), in.value<std::int64_t>("heads"),
+                   in.value<std::int64_t>("nope"), in.optional_tensor("kv_b_proj_scale"));
+}
+
+std::string describe_mask(const nb::kwargs& arguments) {
+  return ArgumentReader("mask", arguments, nullptr).mask("mask").describe();
+}
+
+}  // namespace
+
+void bind_attention_ops(nb::module_& module) {
+  bind_op(module, "flash_attention", read_flash_attention, flash_attention);
+  bind_op(module, "mla_prefill", read_mla_prefill, mla_prefill);
+  bind_op(module, "mla_decode", read_mla_decode, mla_decode);
+  bind_op(module, "mla_indexer", read_mla_indexer, mla_indexer);
+  bind_op(module, "sparse_mla", read_sparse_mla, sparse_mla);
+  module.def("mla_prefill_num_chunks", num_chunks);
+  module.def("mla_prefill_plan", run_prefill_plan);
+  module.def("check_absorb_kv_b_proj", check_absorb);
+  module.def("describe_mask", describe_mask);
+}
+
+}  // namespace quire::python

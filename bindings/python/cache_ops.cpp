@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ops that write rows of the cache.
+#include <nanobind/stl/vector.h>
+
+#include <vector>
+
+#include "module.h"
+#include "quire/ops/fused_qkv_matmul.h"
+#include "quire/ops/remap_sparse_indices.h"
+#include "quire/ops/rms_norm.h"
+#include "quire/ops/rope.h"
+#include "quire/ops/store.h"
+
+namespace nb = nanobind;
+
+namespace quire::python {
+namespace {
+
+FusedQkvArgs read_fused_qkv(ArgumentReader& in) {
+  return {
+      .x = in.tensor("x"),
+      .row_offsets = in.indices("row_offsets"),
+      .weight = in.weight(),
+      .cache = in.cache("cache", Access::write),
+      .layer = in.value<std::int64_t>("layer"),
+      .bias = in.optional_tensor("bias"),
+      .input_scale = in.optional_tensor("input_scale"),
+      .out = in.tensor("out", Access::write),
+  };
+}
+
+RopeArgs read_rope(ArgumentReader& in) {
+  const bool rotate_key = in.value<bool>("rotate_key", "True or False");
+  return {
+      .q = in.tensor("q"),
+      .row_offsets = in.indices("row_offsets"),
+      .cache = in.cache("cache", rotate_key ? Access::write : Access::read),
+      .layer = in.value<std::int64_t>("layer"),
+      .freqs_cis = in.tensor("freqs_cis"),
+      .interleaved = in.value<bool>("interleaved", "True or False"),
+      .position_ids = in.optional_indices("position_ids"),
+      .mrope_sections =
+          in.value<std::vector<std::int64_t>>("mrope_sections", "a sequence of whole numbers"),
+      .rotate_key = rotate_key,
+      .out = in.tensor("out", Access::write),
+  };
+}
+
+template <KvSide kSide> RmsNormArgs read_rms_norm(ArgumentReader& in) {
+  return {
+      .cache = in.cache("cache", Access::write),
+      .layer = in.value<std::int64_t>("layer"),
+      .side = kSide,
+      .row_offsets = in.indices("row_offsets"),
+      .gamma = in.tensor("gamma"),
+      .epsilon = in.value<double>("epsilon"),
+      .weight_offset = in.value<double>("weight_offset"),
+      .per_head = in.value<bool>("per_head", "True or False"),
+      .multiply_before_cast = in.value<bool>("multiply_before_cast", "True or False"),
+  };
+}
+
+StoreArgs read_store(ArgumentReader& in) {
+  return {
+      .x = in.tensor("x"),
+      .row_offsets = in.indices("row_offsets"),
+      .cache = in.cache("cache", Access::write),
+      .layer = in.value<std::int64_t>("layer"),
+      .side = in.side(),
+  };
+}
+
+StoreScalesArgs read_store_scales(ArgumentReader& in) {
+  return {
+      .scales = in.tensor("scales"),
+      .row_offsets = in.indices("row_offsets"),
+      .cache = in.cache("cache", Access::write),
+      .layer = in.value<std::int64_t>("layer"),
+      .side = in.side(),
+  };
+}
+
+RemapSparseIndicesArgs read_remap(ArgumentReader& in) {
+  return {
+      .indices = in.tensor("indices"),
+      .row_offsets = in.indices("row_offsets"),
+      .cache = in.cache("cache", Access::read),
+      .out = in.tensor("out", Access::write),
+  };
+}
+
+void run_rms_norm_key(const RmsNormArgs& args, const Context& context) {
+  rms_norm_key(args, context);
+}
+void run_rms_norm_value(const RmsNormArgs& args, const Context& context) {
+  rms_norm_value(args, context);
+}
+
+}  // namespace
+
+void bind_cache_ops(nb::module_& module) {
+  bind_op(module, "fused_qkv_matmul", read_fused_qkv, fused_qkv_matmul);
+  bind_op(module, "rope", read_rope, rope);
+  bind_op(module, "rms_norm_key", read_rms_norm<KvSide::key>, run_rms_norm_key);
+  bind_op(module, "rms_norm_value", read_rms_norm<KvSide::value>, run_rms_norm_value);
+  bind_op(module, "store", read_store, store);
+  bind_op(module, "store_scales", read_store_scales, store_scales);
+  bind_op(module, "remap_sparse_indices", read_remap, remap_sparse_indices);
+}
+
+}  // namespace quire::python

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// quire::Error → the builtin exception of its code, with op, argument, expected and actual as
+// attributes.
+#include <exception>
+
+#include "module.h"
+#include "quire/error.h"
+
+namespace nb = nanobind;
+
+namespace quire::python {
+namespace {
+
+PyObject* exception_type(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::invalid_value:
+      return PyExc_ValueError;
+    case ErrorCode::invalid_type:
+      return PyExc_TypeError;
+    case ErrorCode::unsupported:
+      return PyExc_NotImplementedError;
+    case ErrorCode::runtime:
+      return PyExc_RuntimeError;
+  }
+  return PyExc_RuntimeError;
+}
+
+void translate(const std::exception_ptr& pointer, void* /*payload*/) {
+  try {
+    std::rethrow_exception(pointer);
+  } catch (const Error& error) {
+    PyObject* type = exception_type(error.code());
+    const nb::object exception = nb::borrow(type)(error.what());
+    exception.attr("op") = error.op();
+    exception.attr("argument") = error.argument();
+    exception.attr("expected") = error.expected();
+    exception.attr("actual") = error.actual();
+    PyErr_SetObject(type, exception.ptr());
+  }
+}
+
+}  // namespace
+
+void bind_errors(nb::module_& /*module*/) {
+  nb::register_exception_translator(translate);
+}
+
+}  // namespace quire::python

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parts of the extension module, one per file.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <string>
+
+#include "arguments.h"
+#include "quire/context.h"
+#include "quire/plan.h"
+
+namespace quire::python {
+
+void bind_errors(nanobind::module_& module);
+void bind_values(nanobind::module_& module);
+void bind_elements(nanobind::module_& module);
+void bind_attention_ops(nanobind::module_& module);
+void bind_cache_ops(nanobind::module_& module);
+void bind_dense_ops(nanobind::module_& module);
+
+// module.<name>(context, **arguments) runs an op; module.plan_<name> answers which kernel would
+// run. Both read the same arguments with the same reader, so that they cannot disagree about a
+// call.
+template <typename Args>
+void bind_op(nanobind::module_& module, const char* name, Args (*read)(ArgumentReader&),
+             void (*run)(const Args&, const Context&)) {
+  const std::string op = name;
+  module.def(name, [op, read, run](const Context& context, const nanobind::kwargs& arguments) {
+    ArgumentReader reader(op, arguments, context.stream);
+    const Args args = read(reader);
+    const nanobind::gil_scoped_release release;
+    run(args, context);
+  });
+  module.def(("plan_" + op).c_str(),
+             [op, read](const Context& context, const nanobind::kwargs& arguments) {
+               ArgumentReader reader(op, arguments, context.stream);
+               const Args args = read(reader);
+               const nanobind::gil_scoped_release release;
+               return supports(args, context);
+             });
+}
+
+}  // namespace quire::python

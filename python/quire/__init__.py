@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LLM attention kernels around a paged KV cache.
+
+Functions take numpy, torch, CuPy and JAX arrays without copying them; bfloat16 and fp8 come from torch or ml_dtypes.
+All tensors of a call are on one device. Results are allocated in the framework of the first argument, or go to `out`.
+A wrong argument raises ValueError, TypeError or NotImplementedError before anything is written; the exception has the
+attributes op, argument, expected and actual.
+"""
+
+from quire._call import using
+from quire._quire import Plan, Refusal, RowFormat, RowPart, __version__
+from quire.attention import flash_attention, merge_states
+from quire.cache import PagedKVCache
+from quire.decode import AbsorbedWeights, absorb_kv_b_proj, mla_decode
+from quire.masks import Mask, causal, chunked, full, sliding_window, tree
+from quire.prefill import MlaPrefillPlan, mla_prefill, mla_prefill_plan
+from quire.projection import fused_qkv_matmul
+from quire.quant import Quant, pack_int4, quantize_fp8
+from quire.rows import rms_norm_key, rms_norm_value, rope, row_offsets, store, store_scales
+from quire.sparse import SparseExtra, mla_indexer, remap_sparse_indices, sparse_mla
+from quire.support import info, supports
+
+__all__ = [
+    "AbsorbedWeights",
+    "Mask",
+    "MlaPrefillPlan",
+    "PagedKVCache",
+    "Plan",
+    "Quant",
+    "Refusal",
+    "RowFormat",
+    "RowPart",
+    "SparseExtra",
+    "__version__",
+    "absorb_kv_b_proj",
+    "causal",
+    "chunked",
+    "flash_attention",
+    "full",
+    "fused_qkv_matmul",
+    "info",
+    "merge_states",
+    "mla_decode",
+    "mla_indexer",
+    "mla_prefill",
+    "mla_prefill_plan",
+    "pack_int4",
+    "quantize_fp8",
+    "remap_sparse_indices",
+    "rms_norm_key",
+    "rms_norm_value",
+    "rope",
+    "row_offsets",
+    "sliding_window",
+    "sparse_mla",
+    "store",
+    "store_scales",
+    "supports",
+    "tree",
+    "using",
+]

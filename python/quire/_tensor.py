@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Allocation in the caller's framework: numpy in, numpy out; torch in, torch out, on the same device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+Array = Any  # numpy, torch, CuPy, JAX: whatever has __dlpack__ (or ml_dtypes in a numpy array)
+
+_ARRAY_NAMES = {
+    "f32": "float32",
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "fp8_e4m3": "float8_e4m3fn",
+    "fp8_e5m2": "float8_e5m2",
+    "i8": "int8",
+    "u8": "uint8",
+    "i32": "int32",
+    "u32": "uint32",
+    "i64": "int64",
+}
+_QUIRE_NAMES = {array_name: name for name, array_name in _ARRAY_NAMES.items()}
+
+
+def framework(array: Array) -> str:
+    """Name of the package that an array comes from: "numpy", "torch", "cupy", ..."""
+    for base in type(array).__mro__:
+        package = base.__module__.partition(".")[0]
+        if package in ("numpy", "torch", "cupy", "jax", "jaxlib"):
+            return package
+    return type(array).__module__.partition(".")[0]
+
+
+def dtype_name(array: Array) -> str:
+    """Quire's name of an array's dtype ("bf16"), or the framework's own where Quire has none."""
+    name = str(getattr(array, "dtype", "")).removeprefix("torch.")
+    return _QUIRE_NAMES.get(name, name)
+
+
+def activation_dtype(array: Array) -> str:
+    """The dtype of results computed from `array`: its own, bf16 for fp8."""
+    name = dtype_name(array)
+    if name.startswith("fp8"):
+        return "bf16"
+    return name if name in ("f32", "f16", "bf16") else "f32"  # validation refuses the rest
+
+
+def size(array: Array, axis: int) -> int:
+    """A dimension, or 0 where there is none: the op, not the allocation, reports a wrong rank."""
+    shape = getattr(array, "shape", ())
+    return int(shape[axis]) if -len(shape) <= axis < len(shape) else 0
+
+
+def empty(like: Array, shape: Sequence[int], dtype: str) -> Array:
+    """Uninitialised memory in the framework and on the device of `like`."""
+    dims = tuple(max(0, extent) for extent in shape)
+    package = framework(like)
+    if package == "torch":
+        import torch
+
+        return torch.empty(dims, dtype=getattr(torch, _ARRAY_NAMES[dtype]), device=like.device)
+    if package == "cupy":
+        import cupy
+
+        with like.device:
+            return cupy.empty(dims, dtype=_ARRAY_NAMES[dtype])
+    # JAX arrays are immutable, so their results come as numpy arrays, which jax.numpy.asarray takes over.
+    return np.empty(dims, dtype=numpy_dtype(dtype))
+
+
+def numpy_dtype(name: str) -> np.dtype:
+    """numpy's dtype, from ml_dtypes where numpy itself has none."""
+    if name in ("bf16", "fp8_e4m3", "fp8_e5m2"):
+        try:
+            import ml_dtypes
+        except ImportError as error:
+            raise ImportError(
+                f"a numpy result of dtype {name} needs the package ml_dtypes (or pass out=)"
+            ) from error
+        return np.dtype(getattr(ml_dtypes, _ARRAY_NAMES[name]))
+    return np.dtype(_ARRAY_NAMES[name])
+
+
+def current_stream(like: Array) -> int:
+    """The CUDA stream that the caller's framework works on; 0 on the CPU."""
+    package = framework(like)
+    if package == "torch" and like.is_cuda:
+        import torch
+
+        return torch.cuda.current_stream(like.device).cuda_stream
+    if package == "cupy":
+        import cupy
+
+        return cupy.cuda.get_current_stream().ptr
+    return 0

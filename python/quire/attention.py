@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attention over the paged cache, and the merge of partial attentions."""
+
+from __future__ import annotations
+
+from quire._call import run
+from quire._tensor import Array, activation_dtype, empty, size
+from quire.cache import PagedKVCache
+from quire.masks import Mask
+
+
+def flash_attention(
+    q: Array,
+    row_offsets: Array,
+    cache: PagedKVCache,
+    layer: int,
+    *,
+    scale: float | None = None,
+    mask: Mask | str = "causal",
+    softcap: float = 0.0,
+    alibi_slopes: Array | None = None,
+    sinks: Array | None = None,
+    return_lse: bool = False,
+    out: Array | None = None,
+    batch_invariant: bool = False,
+) -> Array | tuple[Array, Array]:
+    """Attention of a ragged batch over the paged cache: prefill, decode and mixtures in one call.
+
+    The K and V rows of the new tokens must be in the cache already. MHA, GQA and MQA by the heads of q and cache.
+
+    Parameters
+    ----------
+    q : array [tokens, heads, head_dim]
+        float32, float16 or bfloat16; the new tokens of all sequences.
+    row_offsets : uint32 array [batch + 1]
+        Sequence b owns the rows [row_offsets[b], row_offsets[b + 1]) of q.
+    cache, layer : PagedKVCache, int
+        Query i of a sequence stands at position cache_length + i.
+    scale : float, optional
+        Of the scores; by default head_dim ** -0.5.
+    mask : Mask or str
+        "causal", "null" or a value such as ``quire.causal() & quire.sliding_window(1024)``.
+    softcap : float
+        Scores become softcap * tanh(score / softcap) if it is positive.
+    alibi_slopes : float32 array [heads], optional
+        slope * (key position - query position) is added to the scores.
+    sinks : float32 array [heads], optional
+        One more logit per head in the denominator.
+    return_lse : bool
+        Return the natural log of the softmax denominator too, float32 [tokens, heads].
+    out : array [tokens, heads, value_dim], optional
+        Where the result goes; value_dim may be less than head_dim.
+    batch_invariant : bool
+        A sequence's result is the same bits in any batch.
+
+    Returns
+    -------
+    out, or (out, lse)
+        A query that sees no key gives 0 and, without a sink, LSE -inf.
+
+    Examples
+    --------
+    >>> blocks = np.zeros((4, 2, 1, 16, 2, 8), np.float32)
+    >>> cache = quire.PagedKVCache(blocks, np.array([5], np.uint32), np.array([[2]], np.uint32))
+    >>> q = np.ones((3, 4, 8), np.float32)  # three new tokens, four heads on two of the cache
+    >>> out, lse = quire.flash_attention(q, np.array([0, 3], np.uint32), cache, 0, return_lse=True)
+    >>> out.shape, np.exp(lse[:, 0]).round().tolist()  # all scores are 0: the sum counts the keys seen
+    ((3, 4, 8), [6.0, 7.0, 8.0])
+    """
+    tokens, heads = size(q, 0), size(q, 1)
+    if out is None:
+        out = empty(q, (tokens, heads, size(q, 2)), activation_dtype(q))
+    lse = empty(q, (tokens, heads), "f32") if return_lse else None
+    run(
+        "flash_attention",
+        q,
+        q=q,
+        row_offsets=row_offsets,
+        cache=cache,
+        layer=layer,
+        scale=scale,
+        mask=mask,
+        softcap=softcap,
+        alibi_slopes=alibi_slopes,
+        sinks=sinks,
+        out=out,
+        lse=lse,
+        batch_invariant=batch_invariant,
+    )
+    return (out, lse) if return_lse else out
+
+
+def merge_states(
+    states: Array, lses: Array, *, return_lse: bool = False, out: Array | None = None
+) -> Array | tuple[Array, Array]:
+    """Join attentions over disjoint sets of keys: sum of states * exp(lses - lse), lse = log sum exp(lses).
+
+    Parameters
+    ----------
+    states : array [num_states, tokens, heads, value_dim]
+        float32, float16 or bfloat16.
+    lses : float32 array [num_states, tokens, heads]
+        Natural log. A state of LSE -inf contributes nothing, whatever it holds.
+    return_lse : bool
+        Return the joint LSE too.
+    out : array [tokens, heads, value_dim], optional
+        Where the result goes.
+
+    Examples
+    --------
+    >>> states = np.array([1.0, 5.0], np.float32).reshape(2, 1, 1, 1)
+    >>> lses = np.log(np.array([1.0, 3.0], np.float32)).reshape(2, 1, 1)
+    >>> round(quire.merge_states(states, lses).item(), 6)  # weights 1/4 and 3/4
+    4.0
+    """
+    tokens, heads = size(states, 1), size(states, 2)
+    if out is None:
+        out = empty(states, (tokens, heads, size(states, 3)), activation_dtype(states))
+    lse = empty(states, (tokens, heads), "f32") if return_lse else None
+    run("merge_states", states, states=states, lses=lses, out=out, lse=lse)
+    return (out, lse) if return_lse else out

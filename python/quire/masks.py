@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which keys a query sees: values that combine with `&` (both allow) and `|` (either allows)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from quire import _quire
+from quire._tensor import Array
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Mask:
+    """A mask. Made by `causal`, `full`, `sliding_window`, `chunked` and `tree`, joined by `&` and `|`.
+
+    Positions are absolute: new token i of a sequence stands at cache_length + i.
+
+    Examples
+    --------
+    >>> quire.causal() & (quire.sliding_window(1024) | quire.chunked(4096))
+    causal & (sliding_window(1024) | chunked(4096))
+    """
+
+    kind: str
+    size: int = 0
+    bits: Array = None
+    left: Mask | None = None
+    right: Mask | None = None
+
+    def __and__(self, other: Mask) -> Mask:
+        return _join("all_of", self, other)
+
+    def __or__(self, other: Mask) -> Mask:
+        return _join("any_of", self, other)
+
+    def __repr__(self) -> str:
+        return _quire.describe_mask(mask=self)
+
+
+def _join(kind: str, left: Mask, right: Mask) -> Mask:
+    if not isinstance(right, Mask):
+        return NotImplemented
+    return Mask(kind, left=left, right=right)
+
+
+def causal() -> Mask:
+    """Keys at or before the query: k <= q.
+
+    Examples
+    --------
+    >>> quire.causal()
+    causal
+    """
+    return Mask("causal")
+
+
+def full() -> Mask:
+    """Every key of the sequence.
+
+    Examples
+    --------
+    >>> quire.full()
+    full
+    """
+    return Mask("full")
+
+
+def sliding_window(size: int) -> Mask:
+    """Keys nearer than `size` on both sides: |q - k| < size.
+
+    Examples
+    --------
+    >>> quire.causal() & quire.sliding_window(4096)  # the usual causal window
+    causal & sliding_window(4096)
+    """
+    return Mask("sliding_window", size=size)
+
+
+def chunked(size: int) -> Mask:
+    """Keys of the query's own chunk: q // size == k // size.
+
+    Examples
+    --------
+    >>> quire.causal() & quire.chunked(8192)
+    causal & chunked(8192)
+    """
+    return Mask("chunked", size=size)
+
+
+def tree(bits: Array) -> Mask:
+    """All cached keys, and of the new ones those whose entry in the query's row is nonzero.
+
+    Parameters
+    ----------
+    bits : uint8 or bool array [tokens, max_new_tokens]
+        Row i belongs to new token i of the batch, column j to new token j of its own sequence.
+
+    Examples
+    --------
+    >>> quire.tree(np.tril(np.ones((3, 3), bool)))  # three draft tokens in a line
+    tree
+    """
+    return Mask("tree", bits=bits)

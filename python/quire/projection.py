@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The projection that feeds the cache."""
+
+from __future__ import annotations
+
+from quire._call import run
+from quire._tensor import Array, activation_dtype, empty, size
+from quire.cache import PagedKVCache
+from quire.quant import Quant
+
+
+def fused_qkv_matmul(
+    x: Array,
+    row_offsets: Array,
+    weight: Array,
+    cache: PagedKVCache,
+    layer: int,
+    *,
+    bias: Array | None = None,
+    weight_scale: Array | None = None,
+    input_scale: Array | None = None,
+    quant: Quant | None = None,
+    out: Array | None = None,
+) -> Array:
+    """x · weightᵀ (+ bias): Q is returned, K and V go straight into the pages of `layer`.
+
+    Parameters
+    ----------
+    x : array [tokens, hidden]
+        float32, float16, bfloat16, or fp8 with `input_scale`.
+    row_offsets : uint32 array [batch + 1]
+        Sequence b owns the rows [row_offsets[b], row_offsets[b + 1]) of x; its token i is stored at cache_length + i.
+    weight : array [q_dim + 2 * kv_dim, hidden]
+        Rows of Wq, then Wk, then Wv; for an MLA cache Wq, then the rows of the latent and rope columns. float32,
+        float16, bfloat16, fp8 with `weight_scale`, or as `quant` says.
+    cache, layer : PagedKVCache, int
+        Written at the new tokens' rows. A quantized cache gets scale = amax / max of each granule, or has static
+        scales.
+    bias : array [q_dim + 2 * kv_dim], optional
+        float32 or the dtype of out.
+    weight_scale : array, optional
+        fp8: float32 [1, 1], [N, 1] or [ceil(N / 128), ceil(hidden / 128)]; int4 formats: see `Quant`.
+    input_scale : float32 array, optional
+        fp8 x: [1, 1], [tokens, 1] or [tokens, ceil(hidden / 128)].
+    quant : Quant, optional
+        The format of a quantized weight.
+    out : array [tokens, q_dim], optional
+        Where Q goes. One made here has the dtype of x, bfloat16 for fp8.
+
+    Examples
+    --------
+    >>> blocks = np.zeros((4, 2, 1, 16, 1, 8), np.float32)
+    >>> cache = quire.PagedKVCache(blocks, np.array([0], np.uint32), np.array([[2]], np.uint32))
+    >>> x, weight = np.ones((3, 8), np.float32), np.eye(32, 8, dtype=np.float32)  # 16 rows Q, 8 K, 8 V
+    >>> quire.fused_qkv_matmul(x, np.array([0, 3], np.uint32), weight, cache, 0).shape
+    (3, 16)
+    """
+    if out is None:
+        num_rows = size(weight, 0) if quant is None else quant.num_rows(weight)
+        row = cache.num_kv_heads * cache.head_dim
+        q_dim = num_rows - (row if cache.is_mla else 2 * row)
+        out = empty(x, (size(x, 0), q_dim), activation_dtype(x))
+    run(
+        "fused_qkv_matmul",
+        x,
+        x=x,
+        row_offsets=row_offsets,
+        weight=weight,
+        weight_scale=weight_scale,
+        quant=quant,
+        cache=cache,
+        layer=layer,
+        bias=bias,
+        input_scale=input_scale,
+        out=out,
+    )
+    return out

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Quantized weights, and dynamic fp8 quantization of activations."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from quire._call import run
+from quire._tensor import Array, empty, size
+
+
+@dataclass(frozen=True, eq=False)
+class Quant:
+    """How the bytes of a quantized weight [N, K] are read. Scales are the op's `weight_scale`.
+
+    Parameters
+    ----------
+    format : str
+        "int4": uint8 [N, K/2], the even column in the low nibble; scale [N, K/g], zeros uint8 [N, K/g] or none (= 8).
+        "gptq", "gptq_v2": int32 [K/8, N]; scale [K/g, N], zeros int32 [K/g, N/8], stored minus one by "gptq".
+        "awq": int32 [K, N/8], nibbles in AWQ's order; scale [K/g, N], zeros int32 [K/g, N/8].
+        "q4_0", "q8_0", "q4_k", "q6_k": GGUF blocks, uint8 [N, bytes of a row]; no weight_scale.
+        "fp8" and "dense" are found by dtype and need no Quant.
+    group_size : int
+        Columns that share a scale: 32, 64 or 128; 0 for the formats that fix it themselves.
+    zeros : array, optional
+        Zero points.
+    perm : int32 array [K], optional
+        Act-order: column k of the stored weight multiplies x[:, perm[k]].
+
+    Examples
+    --------
+    >>> quire.Quant("int4", group_size=32).format
+    'int4'
+    """
+
+    format: str
+    group_size: int = 0
+    zeros: Array | None = None
+    perm: Array | None = None
+
+    def num_rows(self, weight: Array) -> int:
+        """N of a weight in this format."""
+        if self.format == "awq":
+            return size(weight, 1) * 8
+        return size(weight, 1 if self.format in ("gptq", "gptq_v2") else 0)
+
+
+def pack_int4(codes: Array) -> Array:
+    """Pack codes 0..15 of shape [N, K] two per byte into uint8 [N, K/2], as `Quant("int4")` reads them.
+
+    Parameters
+    ----------
+    codes : uint8 array [N, K]
+        From numpy, ml_dtypes (uint4) or torch; K is even.
+
+    Examples
+    --------
+    >>> quire.pack_int4(np.array([[1, 15, 0, 7]], np.uint8))
+    array([[241, 112]], dtype=uint8)
+    """
+    if size(codes, -1) % 2 != 0:
+        raise ValueError(f"pack_int4: 'codes' must be [N, an even K], got {list(codes.shape)}")
+    if str(codes.dtype) == "uint4":
+        codes = codes.astype("uint8")
+    return codes[..., 0::2] | (codes[..., 1::2] << 4)
+
+
+def quantize_fp8(
+    x: Array,
+    *,
+    group_size: int = -1,
+    dtype: str = "fp8_e4m3",
+    scale_upper_bound: float = math.inf,
+    power_of_two_scale: bool = False,
+    out: Array | None = None,
+    scale: Array | None = None,
+) -> tuple[Array, Array]:
+    """Quantize rows to fp8 in groups along the last axis: scale = amax / 448, q = saturate(x / scale).
+
+    Parameters
+    ----------
+    x : array [rows, columns]
+        float32, float16 or bfloat16.
+    group_size : int
+        Columns that share a scale; -1 for the whole row.
+    dtype : str
+        "fp8_e4m3" or "fp8_e5m2", the dtype of an `out` made here.
+    scale_upper_bound : float
+        amax is clipped to it; larger values saturate.
+    power_of_two_scale : bool
+        Round scales up to a power of two (e8m0).
+    out, scale : array, optional
+        fp8 [rows, columns] and float32 [rows, ceil(columns / group_size)]; `scale` may be a transposed view.
+
+    Returns
+    -------
+    (out, scale)
+        An all-zero group has scale 0 and zeros.
+
+    Examples
+    --------
+    >>> q, scale = quire.quantize_fp8(np.array([[448.0, -224.0, 0.0, 112.0]], np.float32))
+    >>> q.astype(np.float32).tolist(), scale.tolist()
+    ([[448.0, -224.0, 0.0, 112.0]], [[1.0]])
+    """
+    rows, columns = size(x, 0), size(x, 1)
+    groups = math.ceil(columns / group_size) if group_size > 0 else 1
+    out = empty(x, (rows, columns), dtype) if out is None else out
+    scale = empty(x, (rows, groups), "f32") if scale is None else scale
+    run(
+        "quantize_fp8",
+        x,
+        x=x,
+        group_size=group_size,
+        scale_upper_bound=scale_upper_bound,
+        power_of_two_scale=power_of_two_scale,
+        out=out,
+        scale=scale,
+    )
+    return out, scale

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sparse latent attention: the indexer that chooses keys, and attention over the chosen ones."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from quire._call import run
+from quire._tensor import Array, activation_dtype, empty, size
+from quire.cache import PagedKVCache
+from quire.decode import latent_columns
+from quire.masks import Mask
+
+
+class SparseExtra(NamedTuple):
+    """A second stream of rows that `sparse_mla` attends after the chosen ones."""
+
+    cache: PagedKVCache
+    layer: int
+    indices: Array  # int32 [tokens, extra_k]
+    lengths: Array | None = None  # int32 [tokens]
+
+
+def mla_indexer(
+    q: Array,
+    q_scale: Array,
+    row_offsets: Array,
+    index_cache: PagedKVCache,
+    layer: int,
+    *,
+    top_k: int = 2048,
+    mask: Mask | str = "causal",
+    out: Array | None = None,
+) -> Array:
+    """For each new token the `top_k` positions of its own sequence with the highest index score.
+
+    score(i, t) = k_scale(t) * sum over heads of max(0, q(i, h) · k(t)) * q_scale(i, h). Exact and deterministic: ties
+    go to the lowest position.
+
+    Parameters
+    ----------
+    q : float8_e4m3fn array [tokens, heads, head_dim]
+    q_scale : float32 array [tokens, heads]
+        May be negative.
+    row_offsets : uint32 array [batch + 1]
+    index_cache, layer : PagedKVCache, int
+        K only, one head, float8_e4m3fn rows with a float32 scale per token; holds the new tokens' keys already.
+    top_k : int
+    mask : Mask or str
+        "causal" or "null".
+    out : int32 array [tokens, top_k], optional
+
+    Returns
+    -------
+    int32 array [tokens, top_k]
+        min(top_k, keys seen) positions in ascending order, then -1.
+
+    Examples
+    --------
+    >>> import ml_dtypes
+    >>> blocks = np.ones((2, 1, 1, 16, 1, 32), ml_dtypes.float8_e4m3fn)
+    >>> scales = np.arange(32, dtype=np.float32).reshape(2, 1, 1, 16, 1, 1)  # later tokens score higher
+    >>> cache = quire.PagedKVCache(blocks, np.array([6], np.uint32), np.array([[1]], np.uint32), scales)
+    >>> q = np.ones((1, 2, 32), ml_dtypes.float8_e4m3fn)
+    >>> quire.mla_indexer(q, np.ones((1, 2), np.float32), np.array([0, 1], np.uint32), cache, 0, top_k=3)
+    array([[4, 5, 6]], dtype=int32)
+    """
+    out = empty(q, (size(q, 0), top_k), "i32") if out is None else out
+    run(
+        "mla_indexer",
+        q,
+        q=q,
+        q_scale=q_scale,
+        row_offsets=row_offsets,
+        cache=index_cache,
+        layer=layer,
+        top_k=top_k,
+        mask=mask,
+        out=out,
+    )
+    return out
+
+
+def sparse_mla(
+    q: Array,
+    row_offsets: Array,
+    cache: PagedKVCache,
+    layer: int,
+    *,
+    indices: Array,
+    scale: float,
+    topk_lengths: Array | None = None,
+    sinks: Array | None = None,
+    extra: SparseExtra | None = None,
+    latent_dim: int | None = None,
+    return_lse: bool = False,
+    out: Array | None = None,
+) -> Array | tuple[Array, Array]:
+    """Absorbed latent attention over chosen rows only, for prefill and decode alike.
+
+    There is no mask: the indexer applied it. Duplicate indices count as often as they are given.
+
+    Parameters
+    ----------
+    q : array [tokens, heads, latent + rope]
+        Absorbed; float32, float16 or bfloat16.
+    row_offsets : uint32 array [batch + 1]
+    cache, layer : PagedKVCache, int
+        An MLA cache of any row format.
+    indices : int32 array [tokens, top_k]
+        Positions in the token's own sequence. Negative, past its keys or on an unassigned page: absent.
+    scale : float
+    topk_lengths : int32 array [tokens], optional
+        Slots of each row of `indices` to look at.
+    sinks : float32 array [heads], optional
+    extra : SparseExtra, optional
+        A second stream of rows with a cache of its own.
+    latent_dim : int, optional
+        Columns of the result; by default the row format's first part, or all but 64 columns of the row.
+    return_lse : bool
+        Return the natural log of the softmax denominator too, float32 [tokens, heads].
+    out : array [tokens, heads, latent], optional
+
+    Examples
+    --------
+    >>> blocks = np.zeros((2, 1, 1, 16, 1, 24), np.float32)
+    >>> cache = quire.PagedKVCache(blocks, np.array([5], np.uint32), np.array([[1]], np.uint32))
+    >>> out, lse = quire.sparse_mla(
+    ...     np.ones((1, 2, 24), np.float32), np.array([0, 1], np.uint32), cache, 0,
+    ...     indices=np.array([[0, 3, -1, -1]], np.int32), scale=1.0, latent_dim=16, return_lse=True,
+    ... )
+    >>> out.shape, np.exp(lse).round().tolist()  # two keys of score 0
+    ((1, 2, 16), [[2.0, 2.0]])
+    """
+    tokens, heads = size(q, 0), size(q, 1)
+    if out is None:
+        latent = latent_columns("sparse_mla", cache, latent_dim)
+        out = empty(q, (tokens, heads, latent), activation_dtype(q))
+    lse = empty(q, (tokens, heads), "f32") if return_lse else None
+    run(
+        "sparse_mla",
+        q,
+        q=q,
+        row_offsets=row_offsets,
+        cache=cache,
+        layer=layer,
+        indices=indices,
+        topk_lengths=topk_lengths,
+        scale=scale,
+        sinks=sinks,
+        extra_cache=None if extra is None else extra.cache,
+        extra_layer=0 if extra is None else extra.layer,
+        extra_indices=None if extra is None else extra.indices,
+        extra_lengths=None if extra is None else extra.lengths,
+        out=out,
+        lse=lse,
+    )
+    return (out, lse) if return_lse else out
+
+
+def remap_sparse_indices(
+    indices: Array, row_offsets: Array, cache: PagedKVCache, *, out: Array | None = None
+) -> Array:
+    """Positions of a token's own sequence → physical rows, page * page_size + row in the page.
+
+    Parameters
+    ----------
+    indices : int32 array [tokens, top_k]
+        Negative entries pass through. Positions past the page table or on an unassigned page become -1.
+    row_offsets : uint32 array [batch + 1]
+    cache : PagedKVCache
+    out : int32 array [tokens, top_k], optional
+        May be `indices` itself.
+
+    Examples
+    --------
+    >>> blocks = np.zeros((4, 1, 1, 16, 1, 24), np.float32)
+    >>> cache = quire.PagedKVCache(blocks, np.array([20], np.uint32), np.array([[3, 1]], np.uint32))
+    >>> indices = np.array([[0, 17, -1, 40]], np.int32)
+    >>> quire.remap_sparse_indices(indices, np.array([0, 1], np.uint32), cache)
+    array([[48, 17, -1, -1]], dtype=int32)
+    """
+    out = empty(indices, (size(indices, 0), size(indices, 1)), "i32") if out is None else out
+    run(
+        "remap_sparse_indices",
+        indices,
+        indices=indices,
+        row_offsets=row_offsets,
+        cache=cache,
+        out=out,
+    )
+    return out

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Questions about the library: which kernel serves a call, and what this build and machine offer."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable
+from typing import Any
+
+from quire import _quire, attention, decode, prefill, projection, quant, rows, sparse
+from quire._call import planning
+
+_OPS: dict[str, Callable[..., Any]] = {
+    function.__name__: function
+    for function in (
+        projection.fused_qkv_matmul,
+        attention.flash_attention,
+        attention.merge_states,
+        prefill.mla_prefill,
+        decode.mla_decode,
+        sparse.mla_indexer,
+        sparse.sparse_mla,
+        sparse.remap_sparse_indices,
+        rows.rope,
+        rows.rms_norm_key,
+        rows.rms_norm_value,
+        rows.store,
+        rows.store_scales,
+        rows.row_offsets,
+        quant.quantize_fp8,
+    )
+}
+
+
+def supports(op: str, *args: Any, **kwargs: Any) -> _quire.Plan:
+    """Which kernel would serve a call, or every reason why none does. Nothing is computed.
+
+    Parameters
+    ----------
+    op : str
+        The name of an op; the other arguments are exactly those of ``quire.<op>``.
+
+    Returns
+    -------
+    Plan
+        True if a kernel takes the call. `kernel`, `refusals` (of the better kernels, with reasons), `choices`,
+        `workspace_bytes` and, without a kernel, `nearest`: the nearest problem that one would take.
+
+    Raises
+    ------
+    ValueError, TypeError
+        The same as the op itself would for invalid arguments.
+
+    Examples
+    --------
+    >>> states, lses = np.zeros((2, 3, 4, 8), np.float32), np.zeros((2, 3, 4), np.float32)
+    >>> bool(quire.supports("merge_states", states, lses))
+    True
+    """
+    if op not in _OPS:
+        raise ValueError(f"supports: 'op' must be one of {', '.join(_OPS)}, got {op!r}")
+    with planning() as plans:
+        _OPS[op](*args, **kwargs)
+    return plans[0]
+
+
+def info() -> dict[str, Any]:
+    """What this build is and runs on: version, machine, cores, ops.
+
+    Examples
+    --------
+    >>> quire.info()["version"] == quire.__version__
+    True
+    """
+    return {
+        "version": _quire.__version__,
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        "ops": list(_OPS),
+    }

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+// The values of a ragged batch over a paged cache, where they are on the host.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "ops/cache_check.h"
+#include "ops/memory_span.h"
+#include "quire/element.h"
+
+namespace quire::ops {
+namespace {
+
+constexpr std::uint32_t kNoPage = std::numeric_limits<std::uint32_t>::max();
+
+struct PageTable {
+  const TensorView& ids;  // u32 [batch, max_pages]
+  std::int64_t num_pages;
+  std::string name;
+
+  std::uint32_t at(std::int64_t sequence, std::int64_t column) const {
+    return ids.as<const std::uint32_t>()[sequence * ids.strides[0] + column];
+  }
+};
+
+// Pages that a sequence's keys need, which its row of the table must have.
+std::int64_t check_length(const Arguments& check, const PagedKVCache& cache, const CacheUse& use,
+                          const TensorView& row_offsets, std::int64_t sequence) {
+  const std::int64_t keys = num_keys(cache, row_offsets, sequence);
+  const std::int64_t columns = ceil_div(keys, cache.page_size());
+  if (columns > cache.max_pages()) {
+    check.fail(use.name + ".cache_lengths",
+               fmt::format("within {} pages of {} tokens together with the new tokens",
+                           cache.max_pages(), cache.page_size()),
+               fmt::format("{} + {} = {} tokens in sequence {}", cache.cache_length(sequence),
+                           num_new_tokens(row_offsets, sequence), keys, sequence));
+  }
+  return columns;
+}
+
+void check_page_ids(const Arguments& check, const PageTable& table, std::int64_t sequence,
+                    std::int64_t columns) {
+  for (std::int64_t column = 0; column < columns; ++column) {
+    const std::uint32_t id = table.at(sequence, column);
+    if (id <= table.num_pages || id == kNoPage) continue;
+    check.fail(table.name,
+               fmt::format("a page id below {}, or {} or 0xFFFFFFFF for no page", table.num_pages,
+                           table.num_pages),
+               fmt::format("{} in sequence {}, column {}", id, sequence, column));
+  }
+}
+
+// The static scales of one page (their token stride, or their page stride, is 0).
+void check_scale_page(const Arguments& check, const ScaleLayerView& scales, std::int64_t page,
+                      std::int64_t page_size, std::int64_t heads, const std::string& name) {
+  const std::int64_t tokens = scales.token_stride == 0 ? 1 : page_size;
+  for (std::int64_t token = 0; token < tokens; ++token) {
+    for (std::int64_t head = 0; head < heads; ++head) {
+      for (std::int64_t slot = 0; slot < scales.num_slots; ++slot) {
+        const double value =
+            load_element(scales.data, scales.dtype,
+                         page * scales.page_stride + token * scales.token_stride +
+                             head * scales.head_stride + slot * scales.slot_stride);
+        if (std::isfinite(value) && value > 0.0) continue;
+        check.fail(name, "positive and finite where scales are static",
+                   fmt::format("{} on page {}, head {}, slot {}", value, page, head, slot));
+      }
+    }
+  }
+}
+
+void check_static_scales(const Arguments& check, const KvLayerView& view, const PageTable& table,
+                         const TensorView& row_offsets, const PagedKVCache& cache,
+                         const std::string& name) {
+  for (std::int64_t sequence = 0; sequence < view.batch; ++sequence) {
+    const std::int64_t columns =
+        ceil_div(num_keys(cache, row_offsets, sequence), cache.page_size());
+    for (std::int64_t column = 0; column < columns; ++column) {
+      const std::int64_t page = table.at(sequence, column);
+      if (page >= table.num_pages) continue;
+      check_scale_page(check, view.scales, page, view.page_size, view.num_heads, name);
+      if (view.scales.page_stride == 0) return;  // every page reads the same numbers
+    }
+  }
+}
+
+void check_scale_values(const Arguments& check, const PagedKVCache& cache, const CacheUse& use,
+                        const TensorView& row_offsets) {
+  const bool has_own_table = cache.scales_page_table.has_value();
+  const PageTable table{.ids = has_own_table ? *cache.scales_page_table : cache.page_table,
+                        .num_pages = cache.scales->shape[0],
+                        .name = use.name + ".scales_page_table"};
+  if (has_own_table) {
+    for (std::int64_t sequence = 0; sequence < cache.batch(); ++sequence) {
+      const std::int64_t keys = num_keys(cache, row_offsets, sequence);
+      check_page_ids(check, table, sequence, ceil_div(keys, cache.page_size()));
+    }
+  }
+  if (!use.layer.has_value()) return;
+  const auto check_side = [&](const KvLayerView& view) {
+    if (!view.scales.is_static()) return;
+    check_static_scales(check, view, table, row_offsets, cache, use.name + ".scales");
+  };
+  if (use.sides != CacheSides::value) check_side(cache.key(*use.layer));
+  if (use.sides != CacheSides::key && !cache.is_mla()) check_side(cache.value(*use.layer));
+}
+
+void check_bound(const Arguments& check, const std::string& name,
+                 const std::optional<std::uint32_t>& bound, std::int64_t longest) {
+  if (bound.has_value() && *bound < longest) {
+    check.fail(name, fmt::format("at least {}, the longest in the batch", longest),
+               std::to_string(*bound));
+  }
+}
+
+void measure(const PagedKVCache& cache, const TensorView& row_offsets, PagedBatch& batch) {
+  batch.ragged.tokens = row_offsets.as<const std::uint32_t>()[cache.batch()];
+  batch.ragged.max_new_tokens = batch.ragged.max_keys = batch.ragged.total_keys = 0;
+  batch.end_position = 0;
+  for (std::int64_t sequence = 0; sequence < cache.batch(); ++sequence) {
+    const std::int64_t added = num_new_tokens(row_offsets, sequence);
+    const std::int64_t keys = num_keys(cache, row_offsets, sequence);
+    batch.ragged.max_new_tokens = std::max(batch.ragged.max_new_tokens, added);
+    batch.ragged.max_keys = std::max(batch.ragged.max_keys, keys);
+    batch.ragged.total_keys += keys;
+    if (added > 0) batch.end_position = std::max(batch.end_position, keys);
+  }
+}
+
+}  // namespace
+
+std::int64_t num_new_tokens(const TensorView& row_offsets, std::int64_t sequence) {
+  const auto* offsets = row_offsets.as<const std::uint32_t>();
+  return std::int64_t{offsets[sequence + 1]} - offsets[sequence];
+}
+
+std::int64_t num_keys(const PagedKVCache& cache, const TensorView& row_offsets,
+                      std::int64_t sequence) {
+  return std::int64_t{cache.cache_length(sequence)} + num_new_tokens(row_offsets, sequence);
+}
+
+void check_row_offsets(const Arguments& check, const TensorView& row_offsets,
+                       std::optional<std::int64_t> tokens) {
+  if (!is_on_host(row_offsets)) return;
+  const auto* offsets = row_offsets.as<const std::uint32_t>();
+  const std::int64_t batch = row_offsets.shape[0] - 1;
+  if (offsets[0] != 0) check.fail("row_offsets", "0 at [0]", std::to_string(offsets[0]));
+  for (std::int64_t b = 0; b < batch; ++b) {
+    if (offsets[b + 1] >= offsets[b]) continue;
+    check.fail("row_offsets", fmt::format("monotone, at least {} at [{}]", offsets[b], b + 1),
+               std::to_string(offsets[b + 1]));
+  }
+  if (tokens.has_value() && offsets[batch] != *tokens) {
+    check.fail("row_offsets", fmt::format("{}, the number of tokens, at [{}]", *tokens, batch),
+               std::to_string(offsets[batch]));
+  }
+}
+
+PagedBatch check_batch(Arguments& check, const PagedKVCache& cache, const CacheUse& use,
+                       const TensorView& row_offsets, std::optional<std::int64_t> tokens) {
+  PagedBatch batch{.cache = check_cache(check, cache, use)};
+  check.tensor("row_offsets", row_offsets).is(DType::u32, {cache.batch() + 1}).has_dense_rows();
+  check_row_offsets(check, row_offsets, tokens);
+  batch.ragged = {.tokens = tokens.value_or(-1), .batch = cache.batch()};
+  if (!is_on_host(row_offsets)) {
+    if (cache.max_seq_length.has_value()) batch.ragged.max_new_tokens = *cache.max_seq_length;
+    if (cache.max_cache_length.has_value()) batch.ragged.max_keys = *cache.max_cache_length;
+    return batch;
+  }
+  const PageTable table{
+      .ids = cache.page_table, .num_pages = cache.num_pages(), .name = use.name + ".page_table"};
+  for (std::int64_t sequence = 0; sequence < cache.batch(); ++sequence) {
+    check_page_ids(check, table, sequence, check_length(check, cache, use, row_offsets, sequence));
+  }
+  if (cache.scales.has_value()) check_scale_values(check, cache, use, row_offsets);
+  measure(cache, row_offsets, batch);
+  check_bound(check, use.name + ".max_seq_length", cache.max_seq_length,
+              batch.ragged.max_new_tokens);
+  check_bound(check, use.name + ".max_cache_length", cache.max_cache_length, batch.ragged.max_keys);
+  return batch;
+}
+
+}  // namespace quire::ops

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/cache_check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "ops/row_format_check.h"
+
+namespace quire::ops {
+namespace {
+
+constexpr DType kRowTypes[] = {DType::f32,      DType::f16, DType::bf16, DType::fp8_e4m3,
+                               DType::fp8_e5m2, DType::i8,  DType::u8};
+
+// Views keep these in 32 bits; ids of pages are u32, with 0xFFFFFFFF for "no page".
+constexpr std::int64_t kMaxInt32 = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t kMaxPages = std::numeric_limits<std::uint32_t>::max();
+
+void check_blocks(Arguments& check, const PagedKVCache& cache, const CacheUse& use) {
+  const std::string name = use.name + ".blocks";
+  const TensorView& blocks = cache.blocks;
+  const TensorArgument argument = check.tensor(name, blocks);
+  argument.is(kRowTypes, {"num_pages", "kv", "num_layers", "page_size", "num_kv_heads", "row"})
+      .has_dense_rows();
+  if (use.access == CacheAccess::write) argument.is_written();
+  if (blocks.shape[1] != 1 && blocks.shape[1] != 2) {
+    check.fail(name, "[num_pages, 2 or 1 (K only), …]", blocks.describe());
+  }
+  for (const int dim : {3, 4, 5}) {
+    if (blocks.shape[dim] < 1 || blocks.shape[dim] > kMaxInt32) {
+      check.fail(name, "with page size, heads and row from 1 to 2^31 - 1", blocks.describe());
+    }
+  }
+  if (cache.num_pages() > kMaxPages) check.fail(name, "at most 2^32 - 1 pages", blocks.describe());
+}
+
+void check_kind(const Arguments& check, const PagedKVCache& cache, const CacheUse& use) {
+  const std::string name = use.name + ".blocks";
+  if (use.kind == CacheKind::mla && (!cache.is_mla() || cache.num_kv_heads() != 1)) {
+    check.fail(name, "an MLA cache [num_pages, 1, num_layers, page_size, 1, row]",
+               cache.blocks.describe());
+  }
+  if (use.sides == CacheSides::value && cache.is_mla()) {
+    check.fail(name, "a cache with values [num_pages, 2, …]", cache.blocks.describe());
+  }
+  if (use.layer.has_value()) check.is_index(use.layer_name, *use.layer, cache.num_layers());
+}
+
+void check_scales(Arguments& check, const PagedKVCache& cache, const CacheUse& use) {
+  const RowFormat format = cache.format();
+  const std::string name = use.name + ".scales";
+  if (cache.scales.has_value() != format.uses_plane()) {
+    check.fail(
+        name,
+        (format.uses_plane() ? "given for rows of " : "absent for rows of ") + format.describe(),
+        cache.scales.has_value() ? cache.scales->describe() : "none");
+  }
+  if (!cache.scales.has_value()) return;
+  const TensorView& scales = *cache.scales;
+  const bool has_own_table = cache.scales_page_table.has_value();
+  const TensorArgument argument = check.tensor(name, scales);
+  argument.is(plane_scale_dtype(format),
+              {"num_scale_pages", cache.blocks.shape[1], cache.num_layers(), cache.page_size(),
+               cache.num_kv_heads(), format.plane_slots()});
+  // As ScaleLayerView::is_static has it: what the user calibrated is never written.
+  const bool is_static = scales.strides[0] == 0 || scales.strides[3] == 0;
+  if (use.access == CacheAccess::write && !is_static) argument.is_written();
+  if (!has_own_table && scales.shape[0] < cache.num_pages()) {
+    check.fail(name, fmt::format("of {} pages or more", cache.num_pages()), scales.describe());
+  }
+  if (has_own_table) {
+    check.tensor(use.name + ".scales_page_table", *cache.scales_page_table)
+        .is(DType::u32, {cache.batch(), cache.max_pages()})
+        .has_dense_rows();
+  }
+}
+
+// A dimension of size 1 has no stride worth the name: frameworks fill in anything.
+bool has_dense_pages(const TensorView& blocks) {
+  const bool heads_follow = blocks.shape[4] == 1 || blocks.strides[4] == blocks.shape[5];
+  const bool tokens_follow =
+      blocks.shape[3] == 1 || blocks.strides[3] == blocks.shape[4] * blocks.shape[5];
+  return heads_follow && tokens_follow;
+}
+
+}  // namespace
+
+CacheShape check_cache(Arguments& check, const PagedKVCache& cache, const CacheUse& use) {
+  check_blocks(check, cache, use);
+  check.tensor(use.name + ".cache_lengths", cache.cache_lengths)
+      .is(DType::u32, {"batch"})
+      .has_dense_rows();
+  check.tensor(use.name + ".page_table", cache.page_table)
+      .is(DType::u32, {cache.batch(), "max_pages"})
+      .has_dense_rows();
+  check_row_format(check, cache, use.name);
+  check_scales(check, cache, use);
+  check_kind(check, cache, use);
+  return {.row_format = cache.format(),
+          .num_pages = cache.num_pages(),
+          .num_layers = cache.num_layers(),
+          .page_size = cache.page_size(),
+          .num_kv_heads = cache.num_kv_heads(),
+          .max_pages = cache.max_pages(),
+          .is_mla = cache.is_mla(),
+          .has_scales = cache.scales.has_value(),
+          .rows_are_dense = has_dense_pages(cache.blocks)};
+}
+
+void check_unscaled(const Arguments& check, const PagedKVCache& cache, std::int64_t begin,
+                    std::int64_t end) {
+  const RowFormat format = cache.format();
+  std::int64_t start = 0;
+  for (std::int32_t p = 0; p < format.num_parts; ++p) {
+    const RowPart& part = format.parts[p];
+    const bool is_touched = start < end && begin < start + part.width;
+    if (is_touched && part.scale_source != ScaleSource::none) {
+      check.fail("cache",
+                 fmt::format("unscaled in the columns [{}, {}) changed in place", begin, end),
+                 "rows of " + format.describe());
+    }
+    start += part.width;
+  }
+}
+
+}  // namespace quire::ops

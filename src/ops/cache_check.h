@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// Everything about a PagedKVCache and the ragged batch that goes with it: layout, row format,
+// scales, lengths against the page table, page ids. Ops describe what they do with the cache and
+// get the facts back.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "ops/argument.h"
+#include "quire/ops/problem.h"
+#include "quire/paged_kv_cache.h"
+
+namespace quire::ops {
+
+enum class CacheSides : std::uint8_t {
+  key,
+  value,
+  all,  // K, and V unless the cache is MLA
+};
+
+enum class CacheAccess : std::uint8_t { read, write };
+
+enum class CacheKind : std::uint8_t {
+  any,
+  mla,  // K only, one head
+};
+
+struct CacheUse {
+  std::string name = "cache";           // as the caller knows it
+  std::optional<std::int64_t> layer{};  // absent: the op works on the page table alone
+  std::string layer_name = "layer";
+  CacheSides sides = CacheSides::key;
+  CacheAccess access = CacheAccess::read;
+  CacheKind kind = CacheKind::any;
+};
+
+struct PagedBatch {
+  CacheShape cache{};
+  RaggedSize ragged{};
+  // One past the last position of a new token; -1 where lengths are not on the host.
+  std::int64_t end_position = -1;
+
+  std::int64_t head_dim() const { return cache.row_format.width(); }
+};
+
+// Shapes and dtypes alone. `row_offsets` and values are left to check_batch.
+CacheShape check_cache(Arguments& check, const PagedKVCache& cache, const CacheUse& use);
+
+// check_cache; row_offsets u32 [batch + 1] from 0 to `tokens` (if that is known) without a step
+// back; every sequence's keys inside its row of the page table; the page ids of those keys; the
+// static scales that the keys meet.
+PagedBatch check_batch(Arguments& check, const PagedKVCache& cache, const CacheUse& use,
+                       const TensorView& row_offsets, std::optional<std::int64_t> tokens);
+
+// row_offsets alone, where its shape is right: from 0, without a step back, to `tokens` if that is
+// given.
+void check_row_offsets(const Arguments& check, const TensorView& row_offsets,
+                       std::optional<std::int64_t> tokens);
+
+// New tokens of a sequence, and its keys once they are stored. On the host.
+std::int64_t num_new_tokens(const TensorView& row_offsets, std::int64_t sequence);
+std::int64_t num_keys(const PagedKVCache& cache, const TensorView& row_offsets,
+                      std::int64_t sequence);
+
+// Ops that change stored numbers in place leave scales alone: the columns [begin, end) must have
+// none.
+void check_unscaled(const Arguments& check, const PagedKVCache& cache, std::int64_t begin,
+                    std::int64_t end);
+
+}  // namespace quire::ops

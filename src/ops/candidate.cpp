@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/candidate.h"
+
+namespace quire::ops {
+
+void check_context(std::string_view op, const Context& context) {
+  if (context.num_threads < 0) {
+    throw Error(ErrorCode::invalid_value, std::string(op), "context.num_threads",
+                "at least 0 (0: all cores)", std::to_string(context.num_threads));
+  }
+  if (context.workspace_bytes < 0) {
+    throw Error(ErrorCode::invalid_value, std::string(op), "context.workspace_bytes", "at least 0",
+                std::to_string(context.workspace_bytes));
+  }
+}
+
+void throw_unsupported(const Plan& plan) {
+  std::string refusals;
+  for (const Refusal& refusal : plan.refusals) {
+    if (!refusals.empty()) refusals += "; ";
+    refusals += refusal.kernel + " refuses: " + refusal.reason;
+  }
+  throw Error(ErrorCode::unsupported, plan.op, "problem",
+              fmt::format("one that a kernel takes ({})", plan.nearest), std::move(refusals));
+}
+
+}  // namespace quire::ops

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include "ops/argument.h"
+#include "ops/cache_check.h"
+#include "ops/mask_check.h"
+#include "quire/ops/flash_attention.h"
+
+namespace quire {
+namespace {
+
+using ops::Arguments;
+
+void check_heads(const Arguments& check, const TensorView& q, const ops::PagedBatch& batch) {
+  if (q.shape[1] % batch.cache.num_kv_heads != 0) {
+    check.fail("q", fmt::format("with a multiple of {} heads", batch.cache.num_kv_heads),
+               q.describe());
+  }
+  if (q.shape[2] != batch.head_dim()) {
+    check.fail("q", fmt::format("{} wide like the cache", batch.head_dim()), q.describe());
+  }
+}
+
+void check_outputs(Arguments& check, const FlashAttentionArgs& args, const ops::PagedBatch& batch) {
+  const std::int64_t tokens = args.q.shape[0];
+  const std::int64_t heads = args.q.shape[1];
+  check.tensor("out", args.out)
+      .is(ops::kActivations, {tokens, heads, "value_dim"})
+      .has_full_rows()
+      .has_dense_rows()
+      .is_written();
+  if (args.out.shape[2] > batch.head_dim()) {
+    check.fail("out", fmt::format("at most {} wide like the cache", batch.head_dim()),
+               args.out.describe());
+  }
+  ops::check_lse(check, args.lse, tokens, heads);
+  check.outputs_do_not_overlap();
+}
+
+}  // namespace
+
+FlashAttentionProblem validate(const FlashAttentionArgs& args) {
+  Arguments check("flash_attention");
+  check.tensor("q", args.q)
+      .is(ops::kActivations, {"tokens", "heads", "head_dim"})
+      .has_full_rows()
+      .has_dense_rows();
+  const ops::CacheUse use{.layer = args.layer, .sides = ops::CacheSides::all};
+  const ops::PagedBatch batch =
+      ops::check_batch(check, args.cache, use, args.row_offsets, args.q.shape[0]);
+  check_heads(check, args.q, batch);
+  if (args.scale.has_value()) check.is_finite("scale", *args.scale);
+  ops::check_mask(check, args.mask, batch.ragged);
+  ops::check_softcap(check, args.softcap);
+  ops::check_per_head(check, "alibi_slopes", args.alibi_slopes, args.q.shape[1]);
+  ops::check_per_head(check, "sinks", args.sinks, args.q.shape[1]);
+  check_outputs(check, args, batch);
+  return {.device = check.device(),
+          .ragged = batch.ragged,
+          .cache = batch.cache,
+          .heads = args.q.shape[1],
+          .head_dim = args.q.shape[2],
+          .value_dim = args.out.shape[2],
+          .q_dtype = args.q.dtype,
+          .out_dtype = args.out.dtype,
+          .mask = args.mask.describe(),
+          .has_softcap = args.softcap > 0.0,
+          .has_alibi = args.alibi_slopes.has_value(),
+          .has_sinks = args.sinks.has_value(),
+          .wants_lse = args.lse.has_value(),
+          .batch_invariant = args.batch_invariant};
+}
+
+}  // namespace quire

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the elements of a view lie in memory, without overflow and without reading them.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+
+#include "quire/tensor_view.h"
+
+namespace quire::ops {
+
+// Larger tensors are refused: sums of a few sizes below it cannot overflow either.
+inline constexpr std::int64_t kMaxBytes = std::int64_t{1} << 60;
+
+// a · b, or the largest int64 where that is not enough. Sizes are never negative here.
+constexpr std::int64_t saturating_product(std::int64_t a, std::int64_t b) {
+  constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
+  if (a == 0 || b == 0) return 0;
+  return a > kMax / b ? kMax : a * b;
+}
+
+constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
+  return a / b + (a % b != 0);
+}
+
+// Bytes from the first to the last element, 0 for an empty view. Nothing if the elements, or their
+// distance, pass kMaxBytes; a size of 0 counts as 1 there, so that products of other sizes stay
+// safe too.
+std::optional<std::int64_t> span_bytes(const TensorView& view);
+
+// Same memory, same dtype, same layout.
+bool is_same_view(const TensorView& a, const TensorView& b);
+
+// True only if some byte surely belongs to both: interleaved views of one buffer may share a span
+// and no element.
+bool surely_overlaps(const TensorView& a, const TensorView& b);
+
+}  // namespace quire::ops

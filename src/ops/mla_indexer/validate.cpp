@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include "ops/argument.h"
+#include "ops/cache_check.h"
+#include "quire/ops/mla_indexer.h"
+
+namespace quire {
+namespace {
+
+using ops::Arguments;
+
+// One e4m3 part with one f32 scale per token, beside the row or in it.
+void check_key_format(const Arguments& check, const RowFormat& format) {
+  const RowPart& part = format.parts[0];
+  const bool has_token_scale = part.scale_source != ScaleSource::none &&
+                               part.granularity >= part.width && part.scale_dtype == DType::f32;
+  if (!format.is_uniform() || part.dtype != DType::fp8_e4m3 || !has_token_scale) {
+    check.fail("cache", "rows of fp8_e4m3 with one f32 scale per token", format.describe());
+  }
+}
+
+void check_mask(const Arguments& check, const Mask& mask) {
+  const MaskKind kind = mask.root().kind;
+  if (kind != MaskKind::causal && kind != MaskKind::full) {
+    check.fail("mask", "causal or full", mask.describe());
+  }
+}
+
+}  // namespace
+
+MlaIndexerProblem validate(const MlaIndexerArgs& args) {
+  Arguments check("mla_indexer");
+  check.tensor("q", args.q)
+      .is(DType::fp8_e4m3, {"tokens", "heads", "head_dim"})
+      .has_full_rows()
+      .has_dense_rows();
+  const std::int64_t tokens = args.q.shape[0];
+  check.tensor("q_scale", args.q_scale).is(DType::f32, {tokens, args.q.shape[1]}).is_finite();
+  const ops::PagedBatch batch =
+      ops::check_batch(check, args.cache, {.layer = args.layer, .kind = ops::CacheKind::mla},
+                       args.row_offsets, tokens);
+  check_key_format(check, batch.cache.row_format);
+  if (args.q.shape[2] != batch.head_dim()) {
+    check.fail("q", fmt::format("{} wide like the cache", batch.head_dim()), args.q.describe());
+  }
+  check.is_at_least("top_k", args.top_k, 1);
+  check_mask(check, args.mask);
+  check.tensor("out", args.out).is(DType::i32, {tokens, args.top_k}).has_dense_rows().is_written();
+  check.outputs_do_not_overlap();
+  return {.device = check.device(),
+          .ragged = batch.ragged,
+          .cache = batch.cache,
+          .heads = args.q.shape[1],
+          .head_dim = args.q.shape[2],
+          .top_k = args.top_k,
+          .mask = args.mask.describe()};
+}
+
+}  // namespace quire

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// The chunks of mla_prefill: where every key stands in the gathered buffer.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/argument.h"
+#include "ops/cache_check.h"
+#include "quire/ops/mla_prefill.h"
+
+namespace quire::ops {
+
+enum class ChunkUse : std::uint8_t { filled_in, followed };
+
+// Shapes, and buffer_tokens from 1 to 2^31 - 1.
+void check_chunk_shapes(Arguments& check, const MlaPrefillChunks& chunks, std::int64_t batch,
+                        ChunkUse use);
+
+// Where they are on the host: the chunks, in order, hold every key of every sequence with new
+// tokens exactly once.
+void check_chunk_cover(const Arguments& check, const MlaPrefillChunks& chunks,
+                       const PagedKVCache& cache, const TensorView& row_offsets);
+
+// Chunks that a batch on the host needs: its keys, rounded up to whole pages, end to end.
+std::int64_t count_chunks(const PagedKVCache& cache, const TensorView& row_offsets,
+                          std::int64_t buffer_tokens);
+
+}  // namespace quire::ops

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/argument.h"
+#include "ops/cache_check.h"
+#include "ops/mla_prefill/candidates.h"
+#include "ops/mla_prefill/chunk_check.h"
+
+namespace quire {
+
+Plan supports(const MlaPrefillArgs& args, const Context& context) {
+  return plan(validate(args), context);
+}
+
+void mla_prefill(const MlaPrefillArgs& args, const Context& context) {
+  ops::run_planned(ops::mla_prefill_candidates(), supports(args, context), args, context);
+}
+
+void mla_prefill_plan(const MlaPrefillPlanArgs& args, const Context& context) {
+  validate(args);
+  const auto candidates = ops::mla_prefill_plan_candidates();
+  const Plan plan = ops::choose("mla_prefill_plan", candidates, args.row_offsets.device, context);
+  ops::run_planned(candidates, plan, args, context);
+}
+
+std::int64_t mla_prefill_num_chunks(const TensorView& row_offsets, const PagedKVCache& cache,
+                                    std::int64_t buffer_tokens) {
+  ops::Arguments check("mla_prefill_num_chunks");
+  ops::check_batch(check, cache, {.kind = ops::CacheKind::mla}, row_offsets, std::nullopt);
+  if (!ops::is_on_host(row_offsets)) {
+    check.fail_type("row_offsets", "on cpu, where its values can be read",
+                    "a tensor on " + to_string(row_offsets.device));
+  }
+  check.is_at_least("buffer_tokens", buffer_tokens, 1);
+  return ops::count_chunks(cache, row_offsets, buffer_tokens);
+}
+
+}  // namespace quire

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include "ops/argument.h"
+#include "ops/cache_check.h"
+#include "ops/latent_check.h"
+#include "ops/mask_check.h"
+#include "ops/memory_span.h"
+#include "ops/mla_prefill/chunk_check.h"
+#include "quire/ops/mla_prefill.h"
+
+namespace quire {
+namespace {
+
+using ops::Arguments;
+
+bool finishes_rows(const MlaPrefillArgs& args) {
+  return args.freqs_cis.has_value();
+}
+
+ops::PagedBatch check_inputs(Arguments& check, const MlaPrefillArgs& args) {
+  const ops::TensorArgument q = check.tensor("q", args.q);
+  q.is(ops::kActivations, {"tokens", "heads", "nope + rope"}).has_full_rows().has_dense_rows();
+  if (finishes_rows(args)) q.is_written();
+  const ops::CacheUse use{
+      .layer = args.layer,
+      .access = finishes_rows(args) ? ops::CacheAccess::write : ops::CacheAccess::read,
+      .kind = ops::CacheKind::mla};
+  return ops::check_batch(check, args.cache, use, args.row_offsets, args.q.shape[0]);
+}
+
+// The up-projection, whose shape decides how rows and heads divide.
+ops::LatentDims check_projection(Arguments& check, const MlaPrefillArgs& args,
+                                 const ops::PagedBatch& batch) {
+  check.tensor("out", args.out)
+      .is(ops::kActivations, {args.q.shape[0], args.q.shape[1], "value"})
+      .has_full_rows()
+      .has_dense_rows()
+      .is_written();
+  check.tensor("kv_b_proj", args.kv_b_proj)
+      .is(ops::kFloats, {"heads · (nope + value)", "latent"})
+      .has_dense_rows();
+  const ops::LatentDims dims = ops::check_latent_dims(
+      check, batch.head_dim(), args.kv_b_proj.shape[1], "kv_b_proj", args.q.shape[2]);
+  const std::int64_t rows = ops::saturating_product(args.q.shape[1], dims.nope + args.out.shape[2]);
+  if (args.kv_b_proj.shape[0] != rows) {
+    check.fail("kv_b_proj",
+               fmt::format("{}[{}, {}]", name(args.kv_b_proj.dtype), rows, dims.latent),
+               args.kv_b_proj.describe());
+  }
+  ops::check_block_scale(check, "kv_b_proj_scale", args.kv_b_proj_scale, args.kv_b_proj);
+  return dims;
+}
+
+}  // namespace
+
+MlaPrefillProblem validate(const MlaPrefillArgs& args) {
+  Arguments check("mla_prefill");
+  const ops::PagedBatch batch = check_inputs(check, args);
+  const ops::LatentDims dims = check_projection(check, args, batch);
+  ops::check_finish(check,
+                    {.freqs_cis = args.freqs_cis,
+                     .kv_norm_gamma = args.kv_norm_gamma,
+                     .kv = args.kv,
+                     .epsilon = args.epsilon},
+                    dims, batch);
+  check.is_positive("scale", args.scale);
+  ops::check_chunk_shapes(check, args.chunks, batch.ragged.batch, ops::ChunkUse::followed);
+  ops::check_chunk_cover(check, args.chunks, args.cache, args.row_offsets);
+  ops::check_mask(check, args.mask, batch.ragged);
+  ops::check_softcap(check, args.softcap);
+  ops::check_per_head(check, "alibi_slopes", args.alibi_slopes, args.q.shape[1]);
+  ops::check_per_head(check, "sinks", args.sinks, args.q.shape[1]);
+  ops::check_lse(check, args.lse, args.q.shape[0], args.q.shape[1]);
+  check.outputs_do_not_overlap();
+  return {.device = check.device(),
+          .ragged = batch.ragged,
+          .cache = batch.cache,
+          .heads = args.q.shape[1],
+          .latent_dim = dims.latent,
+          .nope_dim = dims.nope,
+          .rope_dim = dims.rope,
+          .value_dim = args.out.shape[2],
+          .q_dtype = args.q.dtype,
+          .weight_dtype = args.kv_b_proj.dtype,
+          .buffer_tokens = args.chunks.buffer_tokens,
+          .max_chunks = args.chunks.buffer_lengths.shape[0],
+          .mask = args.mask.describe(),
+          .finishes_rows = finishes_rows(args)};
+}
+
+void validate(const MlaPrefillPlanArgs& args) {
+  Arguments check("mla_prefill_plan");
+  const ops::PagedBatch batch =
+      ops::check_batch(check, args.cache, {.layer = args.layer, .kind = ops::CacheKind::mla},
+                       args.row_offsets, std::nullopt);
+  ops::check_chunk_shapes(check, args.chunks, batch.ragged.batch, ops::ChunkUse::filled_in);
+  check.outputs_do_not_overlap();
+  if (!ops::is_on_host(args.row_offsets)) return;
+  const std::int64_t given = args.chunks.buffer_lengths.shape[0];
+  const std::int64_t needed =
+      ops::count_chunks(args.cache, args.row_offsets, args.chunks.buffer_tokens);
+  if (given < needed) {
+    check.fail("chunks",
+               fmt::format("{} chunks of {} tokens or more", needed, args.chunks.buffer_tokens),
+               std::to_string(given));
+  }
+}
+
+}  // namespace quire

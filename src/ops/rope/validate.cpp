@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <numeric>
+
+#include "ops/argument.h"
+#include "ops/cache_check.h"
+#include "ops/latent_check.h"
+#include "quire/ops/rope.h"
+
+namespace quire {
+namespace {
+
+using ops::Arguments;
+
+void check_rope_dim(const Arguments& check, const RopeArgs& args, const ops::PagedBatch& batch) {
+  const std::int64_t widest =
+      args.rotate_key ? std::min(args.q.shape[2], batch.head_dim()) : args.q.shape[2];
+  const std::int64_t rope_dim = args.freqs_cis.shape[1];
+  if (rope_dim < 2 || rope_dim % 2 != 0 || rope_dim > widest) {
+    check.fail("freqs_cis", fmt::format("an even number of columns from 2 to {}", widest),
+               args.freqs_cis.describe());
+  }
+}
+
+void check_sections(const Arguments& check, const RopeArgs& args) {
+  std::int64_t left = args.freqs_cis.shape[1] / 2;
+  for (const std::int64_t size : args.mrope_sections) {
+    if (size < 0 || size > left) {
+      check.fail("mrope_sections",
+                 fmt::format("sizes that share {} pairs", args.freqs_cis.shape[1] / 2),
+                 fmt::format("[{}]", fmt::join(args.mrope_sections, ", ")));
+    }
+    left -= size;
+  }
+}
+
+void check_position_ids(Arguments& check, const RopeArgs& args) {
+  const TensorView& ids = *args.position_ids;
+  const std::int64_t tokens = args.q.shape[0];
+  const auto num_sections =
+      static_cast<std::int64_t>(std::max<std::size_t>(1, args.mrope_sections.size()));
+  check.tensor("position_ids", ids).is(DType::u32, {num_sections, tokens});
+  check_sections(check, args);
+  if (!ops::is_on_host(ids)) return;
+  for (std::int64_t section = 0; section < num_sections; ++section) {
+    for (std::int64_t token = 0; token < tokens; ++token) {
+      const std::uint32_t position = ids.as<const std::uint32_t>()[ids.offset({section, token})];
+      if (position < args.freqs_cis.shape[0]) continue;
+      check.fail("position_ids",
+                 fmt::format("below the {} rows of freqs_cis", args.freqs_cis.shape[0]),
+                 fmt::format("{} at [{}, {}]", position, section, token));
+    }
+  }
+}
+
+void check_key_columns(const Arguments& check, const RopeArgs& args, const ops::PagedBatch& batch) {
+  const std::int64_t rope_dim = args.freqs_cis.shape[1];
+  const std::int64_t begin = args.interleaved ? batch.head_dim() - rope_dim : 0;
+  ops::check_unscaled(check, args.cache, begin, begin + rope_dim);
+}
+
+}  // namespace
+
+RopeProblem validate(const RopeArgs& args) {
+  Arguments check("rope");
+  check.tensor("q", args.q)
+      .is(ops::kActivations, {"tokens", "heads", "head_dim"})
+      .has_full_rows()
+      .has_dense_rows();
+  const auto [tokens, heads, head_dim] =
+      std::array{args.q.shape[0], args.q.shape[1], args.q.shape[2]};
+  const ops::CacheUse use{
+      .layer = args.layer,
+      .access = args.rotate_key ? ops::CacheAccess::write : ops::CacheAccess::read};
+  const ops::PagedBatch batch = ops::check_batch(check, args.cache, use, args.row_offsets, tokens);
+  const bool has_ids = args.position_ids.has_value();
+  ops::check_freqs(check, args.freqs_cis, "rope_dim", has_ids ? 0 : batch.end_position);
+  check_rope_dim(check, args, batch);
+  if (has_ids) check_position_ids(check, args);
+  if (!has_ids && !args.mrope_sections.empty()) {
+    check.fail("position_ids", "given with mrope_sections", "none");
+  }
+  if (args.rotate_key) check_key_columns(check, args, batch);
+  check.tensor("out", args.out)
+      .is(ops::kActivations, {tokens, heads, head_dim})
+      .has_dense_rows()
+      .is_written();
+  check.outputs_do_not_overlap({{"out", "q"}});
+  return {.device = check.device(),
+          .ragged = batch.ragged,
+          .cache = batch.cache,
+          .heads = heads,
+          .head_dim = head_dim,
+          .rope_dim = args.freqs_cis.shape[1],
+          .q_dtype = args.q.dtype,
+          .freqs_dtype = args.freqs_cis.dtype,
+          .interleaved = args.interleaved,
+          .has_position_ids = has_ids};
+}
+
+}  // namespace quire

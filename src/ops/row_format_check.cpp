@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/row_format_check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ops/memory_span.h"
+
+namespace quire::ops {
+namespace {
+
+constexpr DType kPartTypes[] = {DType::f32,      DType::f16,      DType::bf16,
+                                DType::fp8_e4m3, DType::fp8_e5m2, DType::i8};
+
+template <std::size_t kSize> bool is_one_of(DType dtype, const DType (&list)[kSize]) {
+  return std::ranges::find(list, dtype) != std::end(list);
+}
+
+bool fits(std::int64_t offset, DType dtype, std::int64_t count, std::int64_t row_bytes) {
+  return offset >= 0 && offset + bytes_for(dtype, count) <= row_bytes;
+}
+
+// Why a part cannot be, or nothing.
+std::string explain_part(const RowPart& part, std::int64_t row_bytes) {
+  if (!is_one_of(part.dtype, kPartTypes)) return "a part of " + std::string(name(part.dtype));
+  if (part.width < 1) return fmt::format("a part {} columns wide", part.width);
+  if (!fits(part.offset_bytes, part.dtype, part.width, row_bytes)) return "a part outside the row";
+  if (part.scale_source == ScaleSource::none) {
+    return part.dtype == DType::i8 ? "an i8 part without scales" : "";
+  }
+  if (part.granularity < 1) return fmt::format("a scale for {} columns", part.granularity);
+  if (!is_one_of(part.scale_dtype, kActivations)) {
+    return "scales of " + std::string(name(part.scale_dtype));
+  }
+  const std::int64_t num_scales = ceil_div(part.width, part.granularity);
+  if (part.scale_source == ScaleSource::in_row &&
+      !fits(part.scale_offset_bytes, part.scale_dtype, num_scales, row_bytes)) {
+    return "scales outside the row";
+  }
+  return "";
+}
+
+std::string explain(const RowFormat& format) {
+  if (format.num_parts < 1 || format.num_parts > RowFormat::kMaxParts) {
+    return fmt::format("{} parts", format.num_parts);
+  }
+  const RowPart* plane = nullptr;
+  for (std::int32_t p = 0; p < format.num_parts; ++p) {
+    const RowPart& part = format.parts[p];
+    const std::string reason = explain_part(part, format.row_bytes);
+    if (!reason.empty()) return reason;
+    if (part.scale_source != ScaleSource::plane) continue;
+    if (plane != nullptr && plane->scale_dtype != part.scale_dtype) return "two plane scale dtypes";
+    plane = &part;
+  }
+  return "";
+}
+
+// Blocks and scales must be able to imply a format before it is asked for.
+void check_implied_format(const Arguments& check, const PagedKVCache& cache,
+                          const std::string& name) {
+  const TensorView& blocks = cache.blocks;
+  if (blocks.dtype == DType::u8) {
+    check.fail_type(name + ".blocks", "of a number type without a row_format", blocks.describe());
+  }
+  if (!cache.scales.has_value()) {
+    if (blocks.dtype == DType::i8) check.fail(name + ".scales", "given for an i8 cache", "none");
+    return;
+  }
+  const TensorView& scales = *cache.scales;
+  if (!is_one_of(scales.dtype, kActivations)) {
+    check.fail_type(name + ".scales", "f32, f16 or bf16",
+                    std::string(quire::name(scales.dtype)) + " scales");
+  }
+  if (scales.rank != 6 || scales.shape[5] < 1 || scales.shape[5] > blocks.shape[5]) {
+    check.fail(name + ".scales",
+               fmt::format("[num_scale_pages, kv, num_layers, page_size, num_kv_heads, 1 to {}]",
+                           blocks.shape[5]),
+               fmt::format("rank {} with {} slots", scales.rank, scales.shape[5]));
+  }
+}
+
+}  // namespace
+
+DType plane_scale_dtype(const RowFormat& format) {
+  for (std::int32_t p = 0; p < format.num_parts; ++p) {
+    if (format.parts[p].scale_source == ScaleSource::plane) return format.parts[p].scale_dtype;
+  }
+  return DType::f32;
+}
+
+void check_row_format(const Arguments& check, const PagedKVCache& cache, const std::string& name) {
+  if (!cache.row_format.has_value()) check_implied_format(check, cache, name);
+  const std::int64_t row_bytes = bytes_for(cache.blocks.dtype, cache.blocks.shape[5]);
+  const std::string reason = explain(cache.format());
+  if (!reason.empty()) check.fail(name + ".row_format", "consistent in itself", reason);
+  if (cache.format().row_bytes != row_bytes) {
+    check.fail(name + ".row_format", fmt::format("{} bytes like a row of blocks", row_bytes),
+               cache.format().describe());
+  }
+}
+
+}  // namespace quire::ops

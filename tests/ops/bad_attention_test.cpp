@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// flash_attention, mla_indexer and sparse_mla.
+#include <limits>
+
+#include "ops/bad_input.h"
+#include "ops/sample_attention.h"
+#include "ops/sample_latent.h"
+
+namespace quire::test {
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+INSTANTIATE_TEST_SUITE_P(
+    Flash, BadInputTest,
+    testing::Values(
+        bad<FlashAttentionSample>("heads_do_not_divide", "q", "a multiple of 2 heads",
+                                  [](auto& s) {
+                                    s.args.q.shape[1] = 3;
+                                    s.args.alibi_slopes.reset();
+                                  }),
+        bad<FlashAttentionSample>("head_dim", "q", "8 wide like the cache",
+                                  [](auto& s) { s.args.q.shape[2] = 6; }),
+        bad<FlashAttentionSample>("without_heads", "q", "at least 1 in every size",
+                                  [](auto& s) { s.args.q.shape[1] = 0; }),
+        bad<FlashAttentionSample>("q_strided", "q", "stride 1",
+                                  [](auto& s) { s.args.q.strides[2] = 2; }),
+        bad<FlashAttentionSample>("values_wider_than_rows", "out", "at most 8 wide",
+                                  [](auto& s) {
+                                    s.args.out = s.arena.poisoned(DType::bf16, {5, 4, 9});
+                                  }),
+        bad<FlashAttentionSample>("out_of_other_heads", "out", "must be bf16[5, 4, value_dim]",
+                                  [](auto& s) { s.args.out.shape[1] = 2; }),
+        bad<FlashAttentionSample>("out_over_q", "out", "apart from 'q'",
+                                  [](auto& s) { s.args.out.data = s.args.q.data; }),
+        bad<FlashAttentionSample>("out_over_half_of_q", "out", "apart from 'q'",
+                                  [](auto& s) {
+                                    s.args.out.data = s.args.q.template as<std::byte>() + 64;
+                                  }),
+        bad<FlashAttentionSample>("lse_over_out", "out", "apart from 'lse'",
+                                  [](auto& s) { s.args.lse->data = s.args.out.data; }),
+        bad<FlashAttentionSample>("lse_broadcast", "lse", "without strides of 0",
+                                  [](auto& s) { s.args.lse->strides[1] = 0; }),
+        bad<FlashAttentionSample>("lse_shape", "lse", "must be f32[5, 4]",
+                                  [](auto& s) { s.args.lse->shape[1] = 3; }),
+        bad<FlashAttentionSample>("scale_nan", "scale", "must be finite, got nan",
+                                  [](auto& s) { s.args.scale = kNan; }),
+        bad<FlashAttentionSample>("softcap_negative", "softcap", "got -1",
+                                  [](auto& s) { s.args.softcap = -1.0; }),
+        bad<FlashAttentionSample>("softcap_nan", "softcap", "got nan",
+                                  [](auto& s) { s.args.softcap = kNan; }),
+        bad<FlashAttentionSample>("window_of_zero", "mask", "sliding_window(0)",
+                                  [](auto& s) {
+                                    s.args.mask = Mask::causal() & Mask::sliding_window(0);
+                                  }),
+        bad<FlashAttentionSample>("chunks_of_zero", "mask", "chunked(-4)",
+                                  [](auto& s) {
+                                    s.args.mask = Mask::chunked(-4) | Mask::causal();
+                                  }),
+        bad<FlashAttentionSample>("tree_of_other_tokens", "mask.bits",
+                                  "must be u8[5, max_new_tokens]",
+                                  [](auto& s) {
+                                    s.args.mask = Mask::tree(s.arena.filled(DType::u8, {4, 3}, 1));
+                                  }),
+        bad<FlashAttentionSample>("tree_too_narrow", "mask.bits", "u8[5, 3] or wider",
+                                  [](auto& s) {
+                                    s.args.mask = Mask::tree(s.arena.filled(DType::u8, {5, 2}, 1));
+                                  }),
+        bad<FlashAttentionSample>("alibi_of_other_heads", "alibi_slopes", "must be f32[4]",
+                                  [](auto& s) { s.args.alibi_slopes->shape[0] = 2; }),
+        bad<FlashAttentionSample>("sinks_of_other_heads", "sinks", "must be f32[4]",
+                                  [](auto& s) { s.args.sinks->shape[0] = 5; })),
+    bad_input_name);
+
+INSTANTIATE_TEST_SUITE_P(
+    Indexer, BadInputTest,
+    testing::Values(
+        bad<MlaIndexerSample>("top_k_zero", "top_k", "at least 1, got 0",
+                              [](auto& s) { s.args.top_k = 0; }),
+        bad<MlaIndexerSample>("top_k_negative", "top_k", "got -5",
+                              [](auto& s) { s.args.top_k = -5; }),
+        bad<MlaIndexerSample>("out_narrower_than_top_k", "out", "must be i32[5, 3]",
+                              [](auto& s) { s.args.top_k = 3; }),
+        bad<MlaIndexerSample>("window_mask", "mask", "must be causal or full",
+                              [](auto& s) { s.args.mask = Mask::sliding_window(4); }),
+        bad<MlaIndexerSample>("q_scale_nan", "q_scale", "nan at [2, 1]",
+                              [](auto& s) {
+                                s.args.q_scale.store({2, 1}, kNan);
+                              }),
+        bad<MlaIndexerSample>("q_scale_of_other_heads", "q_scale", "must be f32[5, 2]",
+                              [](auto& s) { s.args.q_scale.shape[1] = 1; }),
+        bad<MlaIndexerSample>("head_dim", "q", "8 wide like the cache",
+                              [](auto& s) { s.args.q.shape[2] = 4; }),
+        bad<MlaIndexerSample>(
+            "two_scales_per_token", "cache", "one f32 scale per token",
+            [](auto& s) {
+              s.args.cache = make_cache(
+                  s.arena, {.dtype = DType::fp8_e4m3, .kv = 1, .heads = 1, .row = 8, .slots = 2});
+            }),
+        bad<MlaIndexerSample>("keys_of_bf16", "cache", "rows of fp8_e4m3",
+                              [](auto& s) {
+                                s.args.cache = make_cache(
+                                    s.arena, {.dtype = DType::bf16, .kv = 1, .heads = 1});
+                              })),
+    bad_input_name);
+
+INSTANTIATE_TEST_SUITE_P(
+    Sparse, BadInputTest,
+    testing::Values(
+        bad<SparseMlaSample>("q_width", "q", "12 wide like the cache",
+                             [](auto& s) { s.args.q.shape[2] = 10; }),
+        bad<SparseMlaSample>("values_wider_than_rows", "out", "at most 12 wide",
+                             [](auto& s) {
+                               s.args.out = s.arena.poisoned(DType::bf16, {5, 3, 13});
+                             }),
+        bad<SparseMlaSample>("indices_of_other_tokens", "indices", "must be i32[5, top_k]",
+                             [](auto& s) { s.args.indices.shape[0] = 4; }),
+        bad<SparseMlaSample>("lengths_of_other_tokens", "topk_lengths", "must be i32[5]",
+                             [](auto& s) { s.args.topk_lengths->shape[0] = 2; }),
+        bad<SparseMlaSample>("scale_not_given", "scale", "positive and finite, got 0",
+                             [](auto& s) { s.args.scale = 0.0; }),
+        bad<SparseMlaSample>("scale_infinite", "scale", "got inf",
+                             [](auto& s) { s.args.scale = kInfinity; }),
+        bad<SparseMlaSample>("extra_layer", "extra.layer", "in [0, 2)",
+                             [](auto& s) { s.args.extra->layer = 2; }),
+        bad<SparseMlaSample>("extra_of_another_batch", "extra.cache.cache_lengths",
+                             "must be u32[2]",
+                             [](auto& s) {
+                               s.args.extra->cache.cache_lengths.shape[0] = 1;
+                               s.args.extra->cache.page_table.shape[0] = 1;
+                             }),
+        bad<SparseMlaSample>("extra_width", "extra.cache", "12 wide like the cache",
+                             [](auto& s) {
+                               s.args.extra->cache =
+                                   make_cache(s.arena, {.kv = 1, .heads = 1, .row = 10});
+                             })),
+    bad_input_name);
+
+}  // namespace
+}  // namespace quire::test

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// rope, the norms, store, store_scales, remap_sparse_indices, merge_states, quantize_fp8 and
+// row_offsets.
+#include <limits>
+
+#include "ops/bad_input.h"
+#include "ops/sample_cache_ops.h"
+#include "ops/sample_row_ops.h"
+
+namespace quire::test {
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+INSTANTIATE_TEST_SUITE_P(
+    Rope, BadInputTest,
+    testing::Values(
+        bad<RopeSample>("odd_columns", "freqs_cis", "an even number of columns from 2 to 8",
+                        [](auto& s) { s.args.freqs_cis.shape[1] = 5; }),
+        bad<RopeSample>("wider_than_the_head", "freqs_cis", "from 2 to 8",
+                        [](auto& s) {
+                          s.args.freqs_cis = s.arena.random(DType::f32, {8, 10});
+                        }),
+        bad<RopeSample>("too_few_positions", "freqs_cis", "of 5 rows or more",
+                        [](auto& s) { s.args.freqs_cis.shape[0] = 4; }),
+        bad<RopePositionsSample>("position_past_freqs", "position_ids", "got 8 at [1, 2]",
+                                 [](auto& s) {
+                                   s.args.position_ids->store({1, 2}, 8);
+                                 }),
+        bad<RopePositionsSample>("sections_past_the_pairs", "mrope_sections", "share 3 pairs",
+                                 [](auto& s) {
+                                   s.args.mrope_sections = {2, 2};
+                                 }),
+        bad<RopePositionsSample>("section_negative", "mrope_sections", "[-1, 2]",
+                                 [](auto& s) {
+                                   s.args.mrope_sections = {-1, 2};
+                                 }),
+        bad<RopePositionsSample>("ids_of_another_count", "position_ids", "must be u32[3, 5]",
+                                 [](auto& s) {
+                                   s.args.mrope_sections = {1, 1, 1};
+                                 }),
+        bad<RopeSample>("sections_without_ids", "position_ids", "given with mrope_sections",
+                        [](auto& s) {
+                          s.args.mrope_sections = {1, 2};
+                        }),
+        bad<RopeSample>("scaled_keys", "cache", "unscaled in the columns [0, 6)",
+                        [](auto& s) {
+                          s.args.cache =
+                              make_cache(s.arena, {.dtype = DType::fp8_e4m3, .slots = 1});
+                        }),
+        bad<RopeSample>("out_over_part_of_q", "out", "apart from 'q'",
+                        [](auto& s) { s.args.out.data = s.args.q.template as<std::byte>() + 16; }),
+        bad<RopeSample>("out_shape", "out", "must be bf16[5, 4, 8]",
+                        [](auto& s) { s.args.out.shape[2] = 6; })),
+    bad_input_name);
+
+INSTANTIATE_TEST_SUITE_P(
+    RmsNorm, BadInputTest,
+    testing::Values(
+        bad<RmsNormKeySample>("gamma_longer_than_the_head", "gamma", "1 to 8 long",
+                              [](auto& s) { s.args.gamma = s.arena.random(DType::bf16, {9}); }),
+        bad<RmsNormKeySample>("gamma_of_a_token", "gamma", "must be bf16[16]",
+                              [](auto& s) { s.args.per_head = false; }),
+        bad<RmsNormValueSample>("epsilon_zero", "epsilon", "got 0",
+                                [](auto& s) { s.args.epsilon = 0.0; }),
+        bad<RmsNormKeySample>("epsilon_nan", "epsilon", "got nan",
+                              [](auto& s) { s.args.epsilon = kNan; }),
+        bad<RmsNormKeySample>("offset_nan", "weight_offset", "got nan",
+                              [](auto& s) { s.args.weight_offset = kNan; }),
+        bad<RmsNormValueSample>("scaled_values", "cache", "unscaled in the columns [0, 6)",
+                                [](auto& s) {
+                                  s.args.cache =
+                                      make_cache(s.arena, {.dtype = DType::i8, .slots = 2});
+                                })),
+    bad_input_name);
+
+INSTANTIATE_TEST_SUITE_P(
+    Store, BadInputTest,
+    testing::Values(
+        bad<StoreSample>("heads", "x", "must be f32[tokens, 2, 8]",
+                         [](auto& s) { s.args.x.shape[1] = 1; }),
+        bad_type<StoreSample>("codes_of_another_dtype", "x", "must be f32, f16, bf16 or fp8_e4m3",
+                              [](auto& s) { s.args.x.dtype = DType::fp8_e5m2; }),
+        bad<StoreSample>("x_in_the_cache", "cache.blocks", "apart from 'x'",
+                         [](auto& s) { s.args.x.data = s.args.cache.blocks.data; }),
+        bad<StoreScalesSample>("slots", "scales", "must be bf16[tokens, 2, 2]",
+                               [](auto& s) { s.args.scales.shape[2] = 1; }),
+        bad<StoreScalesSample>("nan", "scales", "nan at [1, 0, 1]",
+                               [](auto& s) {
+                                 s.args.scales.store({1, 0, 1}, kNan);
+                               }),
+        bad<StoreScalesSample>("cache_without_scales", "cache.scales", "must be given",
+                               [](auto& s) {
+                                 s.args.cache = make_cache(s.arena, {.dtype = DType::fp8_e4m3});
+                               }),
+        bad<StoreScalesSample>("static_scales", "cache.scales", "static scales are never written",
+                               [](auto& s) { s.args.cache.scales->strides = {}; })),
+    bad_input_name);
+
+INSTANTIATE_TEST_SUITE_P(
+    Rows, BadInputTest,
+    testing::Values(
+        bad<RemapSparseIndicesSample>("out_shape", "out", "must be i32[5, 2]",
+                                      [](auto& s) { s.args.out.shape[1] = 1; }),
+        bad<RemapSparseIndicesSample>("out_over_part_of_indices", "out", "apart from 'indices'",
+                                      [](auto& s) {
+                                        s.args.out.data =
+                                            s.args.indices.template as<std::byte>() + 8;
+                                      }),
+        bad<RemapSparseIndicesSample>("more_rows_than_i32", "cache.blocks", "fewer than 2^31 rows",
+                                      [](auto& s) {
+                                        s.args.cache.blocks.shape[0] = std::int64_t{1} << 29;
+                                        s.args.cache.blocks.strides[0] = 0;
+                                      }),
+        bad<MergeStatesSample>("no_states", "states", "at least one state",
+                               [](auto& s) { s.args.states.shape[0] = 0; }),
+        bad<MergeStatesSample>("lses_shape", "lses", "must be f32[2, 5, 3]",
+                               [](auto& s) { s.args.lses.shape[0] = 1; }),
+        bad<MergeStatesSample>("out_over_a_state", "out", "apart from 'states'",
+                               [](auto& s) { s.args.out.data = s.args.states.data; }),
+        bad<QuantizeFp8Sample>("group_zero", "group_size", "got 0",
+                               [](auto& s) { s.args.group_size = 0; }),
+        bad<QuantizeFp8Sample>("group_minus_two", "group_size", "got -2",
+                               [](auto& s) { s.args.group_size = -2; }),
+        bad<QuantizeFp8Sample>("scale_shape", "scale", "must be f32[5, 2]",
+                               [](auto& s) { s.args.group_size = 5; }),
+        bad<QuantizeFp8Sample>("scale_broadcast", "scale", "without strides of 0",
+                               [](auto& s) { s.args.scale.strides[0] = 0; }),
+        bad<QuantizeFp8Sample>("bound_nan", "scale_upper_bound", "got nan",
+                               [](auto& s) { s.args.scale_upper_bound = kNan; }),
+        bad<QuantizeFp8Sample>("bound_zero", "scale_upper_bound", "got 0",
+                               [](auto& s) { s.args.scale_upper_bound = 0.0; }),
+        bad_type<QuantizeFp8Sample>("out_dtype", "out", "must be fp8_e4m3 or fp8_e5m2",
+                                    [](auto& s) { s.args.out.dtype = DType::i8; }),
+        bad<RowOffsetsSample>("sum_past_u32", "cache_lengths", "fewer than 2^32 keys",
+                              [](auto& s) { s.args.cache_lengths.store({0}, 4294967295.0); }),
+        bad<RowOffsetsSample>("step_back", "row_offsets", "monotone",
+                              [](auto& s) { s.args.row_offsets.store({1}, 6); }),
+        bad<RowOffsetsSample>("out_over_the_offsets", "out", "apart from 'row_offsets'",
+                              [](auto& s) { s.args.out.data = s.args.row_offsets.data; })),
+    bad_input_name);
+
+}  // namespace
+}  // namespace quire::test

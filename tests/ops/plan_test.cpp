@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// supports, plan, Context::kernel and QUIRE_LOG, for every op.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "ops/bad_input.h"
+#include "ops/sample.h"
+#include "ops/sample_attention.h"
+#include "ops/sample_cache_ops.h"
+
+namespace quire::test {
+namespace {
+
+// Sets QUIRE_LOG for one scope.
+class LogSetting {
+ public:
+  explicit LogSetting(const char* value) { setenv("QUIRE_LOG", value, 1); }
+  ~LogSetting() { unsetenv("QUIRE_LOG"); }
+  LogSetting(const LogSetting&) = delete;
+  LogSetting& operator=(const LogSetting&) = delete;
+};
+
+class PlanTest : public testing::TestWithParam<NamedSample> {
+ protected:
+  std::unique_ptr<Sample> sample = GetParam().make();
+  // mla_prefill_plan has no plan of its own to show.
+  bool has_plan() const { return sample->op != "mla_prefill_plan"; }
+  // rms_norm is one kernel with two names.
+  std::string kernel() const {
+    return "reference/" + (sample->op.starts_with("rms_norm") ? "rms_norm" : sample->op);
+  }
+};
+
+TEST_P(PlanTest, TheReferenceTakesWhatIsOnTheHost) {
+  if (!has_plan()) GTEST_SKIP();
+  const Arena::Snapshot before = sample->arena.snapshot();
+  const Plan plan = sample->supports({});
+  EXPECT_TRUE(plan.supported());
+  EXPECT_EQ(plan.op, sample->op);
+  EXPECT_EQ(plan.kernel, kernel());
+  EXPECT_TRUE(plan.refusals.empty());
+  EXPECT_EQ(plan.nearest, "");
+  EXPECT_EQ(plan.describe(), sample->op + ": " + kernel());
+  EXPECT_TRUE(before == sample->arena.snapshot()) << "supports has written";
+}
+
+TEST_P(PlanTest, APlanForTheGpuListsRefusalsAndTheNearestProblem) {
+  if (!has_plan()) GTEST_SKIP();
+  sample->move_to_gpu();
+  const Plan plan = sample->supports({});
+  EXPECT_FALSE(plan.supported());
+  ASSERT_EQ(plan.refusals.size(), 1u);
+  EXPECT_EQ(plan.refusals[0].kernel, kernel());
+  EXPECT_EQ(plan.refusals[0].reason, "tensors are on cuda:0");
+  EXPECT_EQ(plan.nearest, kernel() + " takes any valid problem on cpu");
+  EXPECT_EQ(plan.describe(), sample->op + ": no kernel; " + kernel() +
+                                 " refuses: tensors are on cuda:0; nearest: " + plan.nearest);
+}
+
+TEST_P(PlanTest, AnUnsupportedProblemThrowsAndWritesNothing) {
+  sample->move_to_gpu();
+  expect_refusal(*sample, ErrorCode::unsupported, "problem",
+                 kernel() + " refuses: tensors are on cuda:0");
+}
+
+TEST_P(PlanTest, ContextKernelRestrictsByPrefix) {
+  const Context avx{.kernel = "cpu/avx2"};
+  if (has_plan()) {
+    EXPECT_EQ(sample->supports({.kernel = "reference"}).kernel, kernel());
+    EXPECT_EQ(sample->supports({.kernel = kernel()}).kernel, kernel());
+    const Plan plan = sample->supports(avx);
+    EXPECT_FALSE(plan.supported());
+    ASSERT_EQ(plan.refusals.size(), 1u);
+    EXPECT_EQ(plan.refusals[0].reason, "context.kernel is 'cpu/avx2'");
+  }
+  expect_refusal(*sample, ErrorCode::unsupported, "problem", "context.kernel is 'cpu/avx2'", avx);
+}
+
+TEST_P(PlanTest, ABadContextIsAnError) {
+  expect_refusal(*sample, ErrorCode::invalid_value, "context.num_threads", "got -1",
+                 {.num_threads = -1});
+  expect_refusal(*sample, ErrorCode::invalid_value, "context.workspace_bytes", "got -8",
+                 {.workspace_bytes = -8});
+}
+
+TEST_P(PlanTest, LogPrintsThePlanOfEveryRun) {
+  const LogSetting log("plan");
+  testing::internal::CaptureStderr();
+  sample->run({});
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "quire: " + sample->op + ": " + kernel() + "\n");
+}
+
+INSTANTIATE_TEST_SUITE_P(Samples, PlanTest, testing::ValuesIn(all_samples()),
+                         [](const auto& info) { return info.param.name; });
+
+std::string log_of_one_run(const char* setting) {
+  const LogSetting log(setting);
+  FlashAttentionSample sample;
+  testing::internal::CaptureStderr();
+  sample.run({});
+  return testing::internal::GetCapturedStderr();
+}
+
+TEST(PlanLogTest, IsReadFromAList) {
+  EXPECT_NE(log_of_one_run("time,plan"), "");
+  EXPECT_NE(log_of_one_run("plan,time"), "");
+  EXPECT_EQ(log_of_one_run("plans"), "");
+  EXPECT_EQ(log_of_one_run("time"), "");
+  EXPECT_EQ(log_of_one_run(""), "");
+}
+
+TEST(PlanLogTest, PrintsWhyNothingRuns) {
+  const LogSetting log("plan");
+  FlashAttentionSample sample;
+  sample.move_to_gpu();
+  testing::internal::CaptureStderr();
+  EXPECT_THROW(sample.run({}), Error);
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("refuses: tensors are on cuda:0"),
+            std::string::npos);
+}
+
+TEST(PlanDescribeTest, IsOneStableLine) {
+  Plan plan;
+  plan.op = "flash_attention";
+  plan.kernel = "cpu/avx2";
+  plan.workspace_bytes = 4096;
+  plan.choices = {{"tile_q", "128"}, {"splits", "4"}};
+  plan.refusals = {{.kernel = "hopper/flash_attention", .reason = "tensors are on cpu"}};
+  EXPECT_EQ(plan.describe(),
+            "flash_attention: cpu/avx2, tile_q=128, splits=4, workspace 4096 B; "
+            "hopper/flash_attention refuses: tensors are on cpu");
+}
+
+TEST(ProblemTest, HoldsTheFactsOfTheArguments) {
+  FlashAttentionSample sample;
+  sample.args.softcap = 30.0;
+  const FlashAttentionProblem problem = validate(sample.args);
+  EXPECT_EQ(problem.ragged.tokens, 5);
+  EXPECT_EQ(problem.ragged.batch, 2);
+  EXPECT_EQ(problem.ragged.max_new_tokens, 3);
+  EXPECT_EQ(problem.ragged.max_keys, 5);
+  EXPECT_EQ(problem.ragged.total_keys, 8);
+  EXPECT_EQ(problem.cache.num_pages, 6);
+  EXPECT_EQ(problem.cache.page_size, 4);
+  EXPECT_TRUE(problem.cache.rows_are_dense);
+  EXPECT_FALSE(problem.cache.has_scales);
+  EXPECT_EQ(problem.heads, 4);
+  EXPECT_EQ(problem.mask, "causal");
+  EXPECT_TRUE(problem.has_softcap && problem.has_alibi && problem.has_sinks && problem.wants_lse);
+}
+
+TEST(ProblemTest, OffTheHostLengthsAreTheCachesBounds) {
+  FlashAttentionSample sample;
+  sample.move_to_gpu();
+  EXPECT_EQ(validate(sample.args).ragged.max_new_tokens, -1);
+  EXPECT_EQ(validate(sample.args).ragged.max_keys, -1);
+  sample.args.cache.max_seq_length = 16;
+  sample.args.cache.max_cache_length = 4096;
+  EXPECT_EQ(validate(sample.args).ragged.max_new_tokens, 16);
+  EXPECT_EQ(validate(sample.args).ragged.max_keys, 4096);
+  EXPECT_EQ(validate(sample.args).ragged.total_keys, -1);
+}
+
+}  // namespace
+}  // namespace quire::test

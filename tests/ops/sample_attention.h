@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// flash_attention: four query heads over two KV heads of 8.
+#pragma once
+
+#include "ops/sample.h"
+
+namespace quire::test {
+
+struct FlashAttentionBase : Sample {
+  explicit FlashAttentionBase(const CacheForm& form) {
+    op = "flash_attention";
+    args.q = arena.random(DType::bf16, {kTokens, 4, 8});
+    args.row_offsets = make_row_offsets(arena);
+    args.cache = make_cache(arena, form);
+    args.layer = kLayer;
+    args.alibi_slopes = arena.random(DType::f32, {4});
+    args.sinks = arena.random(DType::f32, {4});
+    args.out = arena.poisoned(DType::bf16, {kTokens, 4, 8});
+    args.lse = arena.poisoned(DType::f32, {kTokens, 4});
+  }
+  void run(const Context& context) override { flash_attention(args, context); }
+  Plan supports(const Context& context) override { return quire::supports(args, context); }
+  std::vector<std::pair<std::string, TensorView*>> tensors() override {
+    std::vector<std::pair<std::string, TensorView*>> list{{"q", &args.q},
+                                                          {"row_offsets", &args.row_offsets}};
+    list_cache(args.cache, "cache", list);
+    list.emplace_back("alibi_slopes", &*args.alibi_slopes);
+    list.emplace_back("sinks", &*args.sinks);
+    list.emplace_back("out", &args.out);
+    list.emplace_back("lse", &*args.lse);
+    return list;
+  }
+  std::vector<std::string> written() const override { return {"out", "lse"}; }
+
+  FlashAttentionArgs args{};
+};
+
+struct FlashAttentionSample : FlashAttentionBase {
+  FlashAttentionSample() : FlashAttentionBase({}) {}
+};
+
+// An int8 cache with scales on pages of their own.
+struct FlashAttentionInt8Sample : FlashAttentionBase {
+  FlashAttentionInt8Sample() : FlashAttentionBase({.dtype = DType::i8, .slots = 1}) {
+    args.cache.scales_page_table = arena.of(DType::u32, {kBatch, 3}, {0, 5, 6, 3, 99, 99});
+  }
+};
+
+}  // namespace quire::test
