@@ -2,15 +2,16 @@
 // The paged KV cache of all layers, as the user hands it over: views of the page pool, the page
 // table and the lengths.
 //
-//   blocks          [num_pages, kv, num_layers, page_size, num_kv_heads, row]   kv = 2 (K, V) or 1
-//   (MLA: K only) cache_lengths   u32 [batch]              tokens cached before this call; ops
-//   never change it page_table      u32 [batch, max_pages]   column j holds tokens [j · page_size,
-//   (j+1) · page_size) scales          [num_scale_pages, kv, num_layers, page_size, num_kv_heads,
-//   slots], any strides, 0 = broadcast
+//   blocks         [num_pages, kv, num_layers, page_size, num_kv_heads, row]
+//                  kv = 2 (K, V), or 1 (MLA: K only)
+//   cache_lengths  u32 [batch]             tokens cached before this call; ops never change it
+//   page_table     u32 [batch, max_pages]  column j: tokens [j · page_size, (j + 1) · page_size)
+//   scales         [num_scale_pages, kv, num_layers, page_size, num_kv_heads, slots]
+//                  any strides, 0 = broadcast
 //
-// Page, K/V, layer, token and head strides are free (so NHD and HND pools both fit); the row itself
+// Page, K/V, layer, token and head strides are free, so NHD and HND pools both fit; the row itself
 // is contiguous. An entry equal to num_pages (or 0xFFFFFFFF) means "no page": loads there read as
-// zero and are masked, stores dropped.
+// zero and are masked, stores are dropped.
 #pragma once
 
 #include <cstdint>

@@ -31,8 +31,8 @@ struct RowPart {
   std::int32_t width = 0;         // logical columns
   std::int32_t offset_bytes = 0;  // from the start of the row
   ScaleSource scale_source = ScaleSource::none;
-  std::int32_t granularity =
-      0;  // columns that share a scale; in_row: from the part's start, plane: from column 0
+  // Columns that share a scale; in_row: counted from the part's start, plane: from column 0.
+  std::int32_t granularity = 0;
   std::int32_t scale_offset_bytes = 0;  // in_row only
   DType scale_dtype = DType::f32;
 
@@ -93,7 +93,7 @@ struct RowFormat {
     return slots;
   }
 
-  std::string describe() const;  // "fp8_e4m3×512 (f32 scale per 128 in row) + bf16×64, 656 B"
+  std::string describe() const;  // "fp8_e4m3x512 (f32 scale per 128 in row) + bf16x64, 656 B"
   bool operator==(const RowFormat&) const = default;
 };
 

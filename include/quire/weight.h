@@ -12,20 +12,25 @@
 namespace quire {
 
 enum class WeightFormat : std::uint8_t {
-  dense,  // data f32/f16/bf16 [N, K]
-  fp8,    // data fp8 [N, K]; scale f32 [1, 1] (tensor), [N, 1] (channel) or [ceil(N/128),
-          // ceil(K/128)] (block)
-  int4,   // data u4 [N, K] packed along K; scale [N, K/g]; zeros u8 [N, K/g] or none (= 8): (code -
-          // zero) · scale
-  gptq,   // data i32 [K/8, N], nibble j = row 8r+j; scale [K/g, N]; zeros i32 [K/g, N/8] stored
-          // minus one, or none (= 8)
-  gptq_v2,  // the same with zeros stored as they are
-  awq,   // data i32 [K, N/8], nibbles in the order 0 2 4 6 1 3 5 7; scale [K/g, N]; zeros i32 [K/g,
-         // N/8] likewise
-  q4_0,  // GGUF blocks, data u8 [N, K/32 · 18]
-  q8_0,  //              data u8 [N, K/32 · 34]
-  q4_k,  //              data u8 [N, K/256 · 144]
-  q6_k,  //              data u8 [N, K/256 · 210]
+  // data f32, f16 or bf16 [N, K]
+  dense,
+  // data fp8 [N, K]; scale f32 [1, 1] (tensor), [N, 1] (channel) or [⌈N/128⌉, ⌈K/128⌉] (block)
+  fp8,
+  // (code - zero) · scale: data u4 [N, K] packed along K, scale [N, K/g], zeros u8 [N, K/g] or none (= 8)
+  int4,
+  // data i32 [K/8, N], nibble j of word r is column 8r + j of W; scale [K/g, N];
+  // zeros i32 [K/g, N/8] stored minus one, or none (= 8)
+  gptq,
+  // the same with zeros stored as they are
+  gptq_v2,
+  // data i32 [K, N/8], nibbles in the order 0 2 4 6 1 3 5 7; scale [K/g, N]; zeros i32 [K/g, N/8]
+  // in the same order
+  awq,
+  // GGUF blocks: data u8 [N, K/32 · 18], [N, K/32 · 34], [N, K/256 · 144], [N, K/256 · 210]
+  q4_0,
+  q8_0,
+  q4_k,
+  q6_k,
 };
 
 struct Weight {

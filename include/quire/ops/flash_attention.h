@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention of a ragged batch over the paged cache: prefill, decode and mixtures in one call, GQA,
+// Attention of a ragged batch over the paged cache: prefill, decode and mixtures in one call; GQA,
 // MQA and MHA.
 //
-//   s(i, t) = scale · q(i) · k(t)              query i stands at cache_length + i, keys t <
-//   cache_length + new tokens s       = softcap · tanh(s / softcap)      if softcap > 0 s      +=
-//   slope(head) · (t - position(i))  ALiBi o(i)    = Σ exp(s - m) v(t) / (Σ exp(s - m) +
-//   exp(sink(head) - m))   over the keys the mask shows
+//   s(i, t)  = scale · q(i) · k(t)               query i stands at cache_length + i
+//   s        = softcap · tanh(s / softcap)       if softcap > 0
+//   s       += slope(head) · (t - position(i))   ALiBi
+//   o(i)     = Σ exp(s - m) v(t) / (Σ exp(s - m) + exp(sink(head) - m))
 //
-// The new tokens' K and V must be in the cache already. A row that sees no key gives 0, and LSE
-// -inf without a sink. LSE is the natural log of the denominator, sink included.
+// over the keys t < cache_length + new tokens that the mask shows. The new tokens' K and V must be
+// in the cache already. A row that sees no key gives 0, and LSE -inf without a sink. LSE is the
+// natural log of the denominator, sink included.
 #pragma once
 
 #include <cstdint>

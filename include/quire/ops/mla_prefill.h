@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // DeepSeek's multi-head latent attention over many new tokens, the branch fused:
-//   1. q's rope part is rotated in place; the new tokens' cache rows are finished (latent: RMSNorm,
-//   rope part: rotated)
-//   2. per chunk of the plan: latents gathered from the pages, (fp8 weights: quantized per 128,)
-//   up-projected with
-//      kv_b_proj and split per head into K (nope) and V
+//   1. q's rope part is rotated in place; the new tokens' cache rows are finished: the latent
+//      normalised (RMSNorm), the rope part rotated
+//   2. per chunk of the plan: latents gathered from the pages (fp8 weights: quantized per 128),
+//      up-projected with kv_b_proj and split per head into K (nope) and V
 //   3. attention: q · [K | rope key of the cache row], values V; chunks merged by LSE in fp32
 // Step 1 must happen exactly once per new token and layer: the op is not idempotent.
 //

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Dynamic fp8 quantization of rows in groups along the last axis:
-//   scale = min(amax, scale_upper_bound) / max_finite,   q = saturate(x / scale);   an all-zero
-//   group gives 0 and 0
-// Power-of-two scales round up (e8m0): scale = 2^ceil(log2(max(amax / max_finite, 1e-10))).
+//   scale = min(amax, scale_upper_bound) / max_finite,   q = saturate(x / scale)
+// An all-zero group gives scale 0 and zeros. Power-of-two scales round up (e8m0),
+//   scale = 2^ceil(log2(max(min(amax, scale_upper_bound) / max_finite, 1e-10)))
+// and are never 0: an all-zero group then has the smallest one, 2^-33.
 #pragma once
 
 #include <cstdint>

@@ -23,8 +23,8 @@ struct RopeArgs {
   TensorView row_offsets;  // u32 [batch + 1]
   PagedKVCache cache;
   std::int64_t layer = 0;
-  TensorView freqs_cis;  // f32, f16, bf16 [max_pos, rope_dim]: cos, sin interleaved for both kinds
-                         // of pairs
+  // f32, f16, bf16 [max_pos, rope_dim]: cos, sin interleaved for both kinds of pairs.
+  TensorView freqs_cis;
   bool interleaved = false;
   // Rows of freqs_cis instead of the cache positions: u32 [sections, tokens]; section s serves the
   // pairs [mrope_sections[0] + … + mrope_sections[s-1], …) (multimodal rope), pairs past the last
