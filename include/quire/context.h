@@ -10,8 +10,8 @@ namespace quire {
 struct Context {
   int num_threads = 0;     // CPU ops: 0 = all cores
   void* stream = nullptr;  // GPU ops: a cudaStream_t
-  void* workspace =
-      nullptr;  // scratch of at least Plan::workspace_bytes; null: a CPU op allocates its own
+  // scratch of at least Plan::workspace_bytes; null: a CPU op allocates its own
+  void* workspace = nullptr;
   std::int64_t workspace_bytes = 0;
   // Takes only candidates whose name starts with this ("reference", "cpu/avx2"); empty: the best
   // one.

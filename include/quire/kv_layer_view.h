@@ -14,18 +14,18 @@ namespace quire {
 // The scales of a layer view: strides in elements, 0 where one scale serves a whole dimension (a
 // static scale).
 struct ScaleLayerView {
-  std::byte* data =
-      nullptr;  // [num_pages, page_size, num_heads, num_slots], shifted to the layer and K/V
+  // [num_pages, page_size, num_heads, num_slots], shifted to the layer and K/V
+  std::byte* data = nullptr;
   DType dtype = DType::f32;
   std::int64_t num_pages = 0;
-  std::int64_t page_stride =
-      0;  // full 6-D stride: kv · layers · page_size · heads · slots when contiguous
+  // full 6-D stride: kv · layers · page_size · heads · slots when contiguous
+  std::int64_t page_stride = 0;
   std::int64_t token_stride = 0;
   std::int64_t head_stride = 0;
   std::int64_t slot_stride = 0;
   std::int32_t num_slots = 0;
-  const std::uint32_t* page_table =
-      nullptr;  // [batch, max_pages], its own ids, the same column arithmetic
+  // [batch, max_pages], its own ids, the same column arithmetic
+  const std::uint32_t* page_table = nullptr;
   std::int64_t page_table_stride = 0;
 
   bool defined() const { return data != nullptr; }
@@ -34,8 +34,8 @@ struct ScaleLayerView {
 };
 
 struct KvLayerView {
-  std::byte* data =
-      nullptr;  // [num_pages, page_size, num_heads, row], shifted to the layer and K/V
+  // [num_pages, page_size, num_heads, row], shifted to the layer and K/V
+  std::byte* data = nullptr;
   RowFormat row_format{};
   std::int64_t num_pages = 0;
   std::int32_t page_size = 0;

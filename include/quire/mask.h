@@ -31,7 +31,7 @@ class Mask {
     std::int32_t right = -1;
   };
 
-  Mask() = default;  // causal
+  Mask();  // causal
   static Mask full();
   static Mask causal();
   static Mask sliding_window(std::int64_t size);
@@ -57,7 +57,7 @@ class Mask {
   static Mask leaf(Node node);
   static Mask join(MaskKind kind, const Mask& left, const Mask& right);
 
-  std::vector<Node> nodes_{Node{.kind = MaskKind::causal}};
+  std::vector<Node> nodes_;
 };
 
 }  // namespace quire

@@ -43,6 +43,8 @@ std::string describe_node(const std::vector<Mask::Node>& nodes, std::int32_t ind
 
 }  // namespace
 
+Mask::Mask() : nodes_{Node{.kind = MaskKind::causal}} {}
+
 Mask Mask::leaf(Node node) {
   Mask mask;
   mask.nodes_ = {node};

@@ -17,11 +17,9 @@ struct MlaNewRows {
   TensorView row_offsets;  // u32 [batch + 1]
   PagedKVCache cache;
   std::int64_t layer = 0;
-  std::optional<TensorView>
-      freqs_cis{};  // [max_pos, rope]; absent: the rope part is rotated already
-  std::optional<TensorView>
-      kv_norm_gamma{};             // [latent]; absent: the latent part is normalised already
-  std::optional<TensorView> kv{};  // [tokens, latent + rope]; absent: the rows stand in the cache
+  std::optional<TensorView> freqs_cis{};      // [max_pos, rope]; absent: rotated already
+  std::optional<TensorView> kv_norm_gamma{};  // [latent]; absent: normalised already
+  std::optional<TensorView> kv{};             // [tokens, latent + rope]; absent: in the cache
   double epsilon = 0.0;
 };
 
