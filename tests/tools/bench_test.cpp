@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tools/bench/bar_chart.h"
+#include "tools/bench/bench_command.h"
+#include "tools/case_text.h"
+
+namespace quire::tools {
+namespace {
+
+BenchRow sample_row() {
+  BenchRow row;
+  row.label = {.op = "attn.decode.bf16", .shape = "h32/8"};
+  row.case_name = "flash_attention/x";
+  row.kernel = "reference/flash_attention";
+  row.flops = 4e9;
+  row.bytes = 2e9;
+  row.us = 1000.0;
+  row.us_min = 900.0;
+  row.runs = 5;
+  row.percent = 12.5;
+  return row;
+}
+
+class PeerFile : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    path_ = (std::filesystem::temp_directory_path() /
+             ("quire_peers_" + std::to_string(reinterpret_cast<std::uintptr_t>(this)) + ".jsonl"))
+                .string();
+  }
+  void TearDown() override { std::filesystem::remove(path_); }
+  PeerTimes load(const std::string& text) const {
+    std::ofstream(path_) << text;
+    return PeerTimes::load(path_);
+  }
+
+  std::string path_;
+};
+
+TEST(BenchRow, RatesFollowFromTheMedian) {
+  EXPECT_DOUBLE_EQ(sample_row().tflops(), 4.0);
+  EXPECT_DOUBLE_EQ(sample_row().gbs(), 2000.0);
+}
+
+TEST(BenchRow, JsonHasThePeersKeysAndOurs) {
+  const nlohmann::json row = to_json(sample_row(), {.read_gbs = 50.0, .fma_gflops = 100.0}, 2);
+  EXPECT_EQ(row.at("op"), "attn.decode.bf16");
+  EXPECT_EQ(row.at("shape"), "h32/8");
+  EXPECT_EQ(row.at("us"), 1000.0);
+  EXPECT_EQ(row.at("us_min"), 900.0);
+  for (const char* key :
+       {"peer", "case", "kernel", "device", "machine", "commit", "compiler", "version"}) {
+    ASSERT_TRUE(row.at(key).is_string()) << key;
+    EXPECT_FALSE(row.at(key).get<std::string>().empty()) << key;
+  }
+  for (const char* key : {"tflops", "gbs", "percent_of_ceiling", "ceiling_gbs", "ceiling_gflops",
+                          "threads", "runs"}) {
+    EXPECT_TRUE(row.at(key).is_number()) << key;
+  }
+  EXPECT_FALSE(row.contains("parts"));
+}
+
+TEST(BenchRow, JsonNamesThePartsOfTheWork) {
+  BenchRow row = sample_row();
+  row.parts = {{.op = "a", .shape = "b"}};
+  EXPECT_EQ(to_json(row, {}, 1).at("parts").dump(), R"([{"op":"a","shape":"b"}])");
+}
+
+TEST(BenchRow, LabelIsThePeersOrOurOwn) {
+  nlohmann::json object = small_attention();
+  EXPECT_EQ(parse_one(object).label(), (Peer{"flash_attention", "small"}));
+  object["peer"] = {{"op", "attn.x"}, {"shape", "h4 y"}};
+  EXPECT_EQ(parse_one(object).label(), (Peer{"attn.x", "h4 y"}));
+}
+
+TEST_F(PeerFile, JoinsOnOpAndShapeAndTakesTheFastest) {
+  const PeerTimes times =
+      load(R"({"op": "attn.decode.bf16", "shape": "h32/8", "peer": "slow", "us": 30.0})"
+           "\n"
+           R"({"op": "attn.decode.bf16", "shape": "h32/8", "peer": "fast", "us": 10.0})"
+           "\n"
+           "\n"
+           R"({"op": "attn.decode.bf16", "shape": "h64/8", "peer": "other", "us": 1.0})"
+           "\n"
+           R"({"op": "ceiling.copy", "shape": "2GiB", "gbs": 4000})"
+           "\n");
+  const std::optional<PeerTime> found = times.find(sample_row());
+  ASSERT_TRUE(found.has_value());
+  EXPECT_EQ(found->peer, "fast");
+  EXPECT_EQ(found->us, 10.0);
+  EXPECT_FALSE(times.find(Peer{"attn.decode.bf16", "h16/8"}).has_value());
+  EXPECT_FALSE(times.find(Peer{"ceiling.copy", "2GiB"}).has_value());
+}
+
+TEST_F(PeerFile, AddsUpPartsOnlyIfAllAreThere) {
+  const PeerTimes times = load(R"({"op": "p.attn", "shape": "1", "peer": "A", "us": 5.0})"
+                               "\n"
+                               R"({"op": "p.gemm", "shape": "1", "peer": "B", "us": 3.0})"
+                               "\n");
+  BenchRow row = sample_row();
+  row.parts = {{.op = "p.attn", .shape = "1"}, {.op = "p.gemm", .shape = "1"}};
+  ASSERT_TRUE(times.find(row).has_value());
+  EXPECT_EQ(times.find(row)->us, 8.0);
+  EXPECT_EQ(times.find(row)->peer, "A + B");
+  row.parts.push_back({.op = "p.norm", .shape = "1"});
+  EXPECT_FALSE(times.find(row).has_value());
+}
+
+TEST_F(PeerFile, BrokenLineNamesItsNumber) {
+  try {
+    load("{\"op\": \"a\", \"shape\": \"b\", \"us\": 1}\nnot json\n");
+    FAIL();
+  } catch (const std::runtime_error& error) {
+    EXPECT_NE(std::string(error.what()).find(path_ + ":2: "), std::string::npos) << error.what();
+  }
+}
+
+TEST_F(PeerFile, MissingFile) {
+  EXPECT_THROW(PeerTimes::load(path_ + ".none"), std::runtime_error);
+}
+
+TEST(Ceiling, FloorIsTheSlowerOfMemoryAndArithmetic) {
+  const Ceiling ceiling{.read_gbs = 10.0, .fma_gflops = 100.0};
+  EXPECT_DOUBLE_EQ(ceiling.floor_seconds(1e9, 10e9), 1.0);
+  EXPECT_DOUBLE_EQ(ceiling.floor_seconds(500e9, 10e9), 5.0);
+}
+
+TEST(Ceiling, IsMeasured) {
+  const Ceiling ceiling = measure_ceiling(1);
+  EXPECT_GT(ceiling.read_gbs, 0.05);
+  EXPECT_GT(ceiling.fma_gflops, 0.05);
+  EXPECT_EQ(best_of({.read_gbs = 1, .fma_gflops = 4}, {.read_gbs = 2, .fma_gflops = 3}).fma_gflops,
+            4);
+}
+
+TEST(Bench, TimesACase) {
+  const BenchRow row = time_case(parse_one(small_attention()), {}, 0.01);
+  EXPECT_GE(row.runs, 3);
+  EXPECT_GT(row.us_min, 0.0);
+  EXPECT_GE(row.us, row.us_min);
+  EXPECT_EQ(row.kernel, "reference/flash_attention");
+}
+
+TEST(Bench, LeavesOutWhatIsTooLongOrTooLarge) {
+  nlohmann::json object = small_attention();
+  constexpr std::int64_t kMemory = std::int64_t{1} << 34;
+  EXPECT_FALSE(reason_to_skip(parse_one(object), 1.0, kMemory).has_value());
+  object["lengths"] = {{"batch", 64}, {"new", 1}, {"cached", 100000}};
+  EXPECT_NE(reason_to_skip(parse_one(object), 1.0, kMemory).value_or("").find("s a run"),
+            std::string::npos);
+  EXPECT_NE(reason_to_skip(parse_one(object), 1.0, 1000).value_or("").find("of memory"),
+            std::string::npos);
+}
+
+TEST(BarChart, IsWellFormedAndScaledToTheLargest) {
+  const std::string svg = draw_bar_chart("a < b", {{.label = "x & y", .value = 50.0, .text = "50%"},
+                                                   {.label = "z", .value = 25.0, .text = "25%"}});
+  EXPECT_EQ(svg.rfind("<svg ", 0), 0u);
+  EXPECT_NE(svg.find("a &lt; b"), std::string::npos);
+  EXPECT_NE(svg.find("x &amp; y"), std::string::npos);
+  EXPECT_NE(svg.find("width=\"420.0\""), std::string::npos);
+  EXPECT_NE(svg.find("width=\"210.0\""), std::string::npos);
+  EXPECT_EQ(svg.substr(svg.size() - 7), "</svg>\n");
+}
+
+}  // namespace
+}  // namespace quire::tools

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// The built binary, as a user calls it: exit codes, last lines, one line on stderr for a mistake.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace {
+
+struct Finished {
+  int exit_code = -1;
+  std::string output;  // stdout and stderr
+
+  std::string last_line() const {
+    const std::string body = output.substr(0, output.find_last_not_of('\n') + 1);
+    return body.substr(body.find_last_of('\n') + 1);
+  }
+};
+
+Finished quire(const std::string& arguments) {
+  Finished run;
+  FILE* pipe = popen((std::string(QUIRE_TOOL) + " " + arguments + " 2>&1").c_str(), "r");
+  std::array<char, 4096> chunk{};
+  while (std::fgets(chunk.data(), chunk.size(), pipe) != nullptr) run.output += chunk.data();
+  const int status = pclose(pipe);
+  run.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return run;
+}
+
+class CommandFile : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = std::filesystem::temp_directory_path() /
+              ("quire_command_" + std::to_string(reinterpret_cast<std::uintptr_t>(this)));
+    std::filesystem::create_directory(folder_);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+
+  std::filesystem::path folder_;
+};
+
+TEST(Command, CheckPassesEveryTinyAndEdgeCase) {
+  const Finished run = quire("check");
+  EXPECT_EQ(run.exit_code, 0) << run.output;
+  EXPECT_TRUE(run.last_line().ends_with(" passed, 0 failed")) << run.last_line();
+  EXPECT_GE(std::stoi(run.last_line()), 200);
+}
+
+TEST(Command, CheckOfNamedCases) {
+  const Finished run = quire("check rope/tiny store/tiny");
+  EXPECT_EQ(run.exit_code, 0);
+  // "store/tiny" is also the beginning of "store/tiny_values".
+  EXPECT_EQ(run.last_line(), "3 passed, 0 failed");
+}
+
+TEST_F(CommandFile, CheckFailsWithExitCodeOne) {
+  std::ofstream(path("a.json")) << R"([{"name": "bad", "op": "flash_attention", "tags": ["tiny"],
+    "lengths": {"new": [1], "cached": [0]}, "heads": 2, "softcap": -1,
+    "cache": {"kv_heads": 2, "head_dim": 8, "page_size": 4}}])";
+  const Finished run = quire("check --cases " + folder_.string());
+  EXPECT_EQ(run.exit_code, 1);
+  EXPECT_EQ(run.last_line(), "0 passed, 1 failed");
+  EXPECT_NE(run.output.find("FAILED  bad"), std::string::npos);
+  EXPECT_NE(run.output.find("'softcap'"), std::string::npos);
+}
+
+TEST_F(CommandFile, MistakeInACaseFileIsOneLine) {
+  std::ofstream(path("a.json"))
+      << R"([{"name": "bad", "op": "rope", "tags": ["tiny"], "head": 1}])";
+  const Finished run = quire("check --cases " + folder_.string());
+  EXPECT_EQ(run.exit_code, 2);
+  EXPECT_EQ(run.output,
+            "quire: a.json: case 'bad': key 'lengths' must be an object, got nothing\n");
+}
+
+TEST(Command, CheckOfAnUnknownCase) {
+  const Finished run = quire("check rope/tinny");
+  EXPECT_EQ(run.exit_code, 2);
+  EXPECT_EQ(run.output, "quire: no case is called 'rope/tinny'\n");
+}
+
+TEST(Command, CheckListsCasesWithoutRunning) {
+  const Finished run = quire("check --list --all");
+  EXPECT_EQ(run.exit_code, 0);
+  EXPECT_NE(run.output.find("attn.decode.bf16 | h32/8 d128 B=1 ctx=1024 page=128"),
+            std::string::npos);
+  EXPECT_TRUE(run.last_line().ends_with(" cases"));
+}
+
+TEST(Command, TargetThatNoKernelHas) {
+  const Finished run = quire("check rope/tiny --target cpu/none");
+  EXPECT_EQ(run.exit_code, 0);
+  EXPECT_NE(run.output.find("1 skipped: no kernel 'cpu/none' takes them"), std::string::npos);
+  EXPECT_EQ(run.last_line(), "0 passed, 0 failed");
+}
+
+TEST(Command, TargetReferenceIsTaken) {
+  EXPECT_EQ(quire("check rope/tiny --target reference").last_line(), "1 passed, 0 failed");
+}
+
+TEST(Command, UsageErrorsExitWithTwo) {
+  EXPECT_EQ(quire("").exit_code, 2);
+  EXPECT_EQ(quire("chekc").exit_code, 2);
+  EXPECT_EQ(quire("check --device tpu").exit_code, 2);
+  EXPECT_EQ(quire("bench --seconds -1").exit_code, 2);
+}
+
+TEST(Command, HelpAndVersion) {
+  EXPECT_EQ(quire("--help").exit_code, 0);
+  const Finished version = quire("--version");
+  EXPECT_EQ(version.exit_code, 0);
+  EXPECT_EQ(version.output, QUIRE_VERSION "\n");
+}
+
+TEST_F(CommandFile, BenchWritesJsonPlotAndRatio) {
+  std::ofstream(path("peers.jsonl"))
+      << R"({"op": "rope", "shape": "rope/tiny", "peer": "somebody", "us": 2})"
+         "\n";
+  const Finished run = quire("bench rope/tiny --seconds 0.01 --json " + path("rows.jsonl") +
+                             " --plot " + path("rows.svg") + " --against " + path("peers.jsonl"));
+  EXPECT_EQ(run.exit_code, 0) << run.output;
+  EXPECT_NE(run.output.find("x the time of somebody"), std::string::npos) << run.output;
+  std::ifstream file(path("rows.jsonl"));
+  std::string line;
+  ASSERT_TRUE(std::getline(file, line));
+  EXPECT_EQ(nlohmann::json::parse(line).at("case"), "rope/tiny");
+  EXPECT_GT(std::filesystem::file_size(path("rows.svg")), 100u);
+}
+
+TEST(Command, BenchOfAFileThatIsNotThere) {
+  const Finished run = quire("bench rope/tiny --against nowhere.jsonl");
+  EXPECT_EQ(run.exit_code, 2);
+  EXPECT_EQ(run.output, "quire: nowhere.jsonl: cannot be read\n");
+}
+
+TEST(Command, InfoNamesMachineBackendsAndEveryOp) {
+  const Finished run = quire("info");
+  EXPECT_EQ(run.exit_code, 0);
+  for (const char* word : {"cpu  ", "memory  ", "backends   reference", "flash_attention ",
+                           "mla_indexer ", "sparse_mla ", "remap_sparse_indices "}) {
+    EXPECT_NE(run.output.find(word), std::string::npos) << word;
+  }
+  EXPECT_EQ(run.output.find(" none "), std::string::npos) << "a problem that no kernel takes";
+}
+
+TEST(Command, InfoSupportHasALinePerCase) {
+  const Finished run = quire("info --support");
+  EXPECT_EQ(run.exit_code, 0);
+  EXPECT_NE(run.output.find("flash_attention/gqa_16"), std::string::npos);
+}
+
+}  // namespace

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/check/compare.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "quire/element.h"
+
+namespace quire::tools {
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+TEST(Ulp, IsTheDistanceOfNeighbours) {
+  EXPECT_EQ(ulp_of(DType::bf16, 1.0), std::ldexp(1.0, -7));
+  EXPECT_EQ(ulp_of(DType::bf16, -3.0), std::ldexp(1.0, -6));
+  EXPECT_EQ(ulp_of(DType::f16, 1.0), std::ldexp(1.0, -10));
+  EXPECT_EQ(ulp_of(DType::f32, 1.0), std::ldexp(1.0, -23));
+  EXPECT_EQ(ulp_of(DType::fp8_e4m3, 448.0), 32.0);
+  EXPECT_EQ(ulp_of(DType::fp8_e4m3, 0.0), std::ldexp(1.0, -9));  // the smallest subnormal
+  EXPECT_EQ(ulp_of(DType::i8, 100.0), 1.0);
+}
+
+TEST(CompareValues, AllowsTwiceTheNaiveErrorAndOneUlp) {
+  const std::array exact{1.0, 2.0};
+  const std::array naive{1.0, 2.01};
+  const std::array close{1.029, 2.0};
+  const std::array far{1.031, 2.0};
+  EXPECT_EQ(compare_values("x", close, exact, naive, 0.01).fault, "");
+  EXPECT_NE(compare_values("x", far, exact, naive, 0.01).fault, "");
+  EXPECT_NEAR(compare_values("x", far, exact, naive, 0.01).max_error, 0.031, 1e-12);
+}
+
+TEST(CompareValues, WithoutNaiveAllowsTwoUlps) {
+  const std::array exact{1.0};
+  EXPECT_EQ(compare_values("x", std::array{1.019}, exact, std::nullopt, 0.01).fault, "");
+  EXPECT_NE(compare_values("x", std::array{1.021}, exact, std::nullopt, 0.01).fault, "");
+}
+
+TEST(CompareValues, NanAndInfinitiesMustAgreeInPlaceAndSign) {
+  const std::array exact{kNan, kInf, -kInf, 1.0};
+  EXPECT_EQ(compare_values("x", exact, exact, exact, 0.0).fault, "");
+  for (std::size_t i = 0; i < exact.size(); ++i) {
+    for (const double other : {kNan, kInf, -kInf, 1.0}) {
+      std::array actual = exact;
+      actual[i] = other;
+      const bool same = std::isnan(other) ? std::isnan(exact[i]) : other == exact[i];
+      EXPECT_EQ(compare_values("x", actual, exact, exact, 1e9).fault.empty(), same)
+          << i << " " << other;
+    }
+  }
+}
+
+TEST(CompareBits, TellsMinusZeroFromZero) {
+  std::array<float, 2> left{0.0f, 1.0f};
+  std::array<float, 2> right{-0.0f, 1.0f};
+  const TensorView a = TensorView::contiguous(left.data(), DType::f32, {2});
+  const TensorView b = TensorView::contiguous(right.data(), DType::f32, {2});
+  EXPECT_EQ(compare_bits("x", a, a).fault, "");
+  EXPECT_NE(compare_bits("x", a, b).fault.find("1 of 2 elements differ, first [0]"),
+            std::string::npos);
+}
+
+TEST(CompareTolerance, IntegersMustBeEqual) {
+  std::array<std::int32_t, 2> left{3, 4};
+  std::array<std::int32_t, 2> right{3, 5};
+  const TensorView a = TensorView::contiguous(left.data(), DType::i32, {2});
+  const TensorView b = TensorView::contiguous(right.data(), DType::i32, {2});
+  EXPECT_EQ(compare_tolerance("x", a, a, a).fault, "");
+  EXPECT_NE(compare_tolerance("x", a, b, b).fault, "");
+}
+
+}  // namespace
+}  // namespace quire::tools

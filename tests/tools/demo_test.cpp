@@ -1,0 +1,514 @@
+// SPDX-License-Identifier: Apache-2.0
+// The demo's parts, and that it notices a result which is wrong in one bit.
+#include "tools/demo/demo.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <set>
+#include <sstream>
+
+#include "tools/demo/agreement.h"
+#include "tools/demo/batch.h"
+#include "tools/demo/deepseek_stack.h"
+#include "tools/demo/llama_stack.h"
+#include "tools/demo/page_allocator.h"
+#include "tools/demo/page_pool.h"
+#include "tools/demo/referee.h"
+#include "tools/demo/scheduler.h"
+#include "tools/demo/server.h"
+
+namespace quire::tools::demo {
+namespace {
+
+TEST(DemoPageAllocator, HandsOutEveryPageOnceAndThenNothing) {
+  PageAllocator pages(3);
+  std::set<PageId> ids;
+  for (int i = 0; i < 3; ++i) ids.insert(pages.allocate().value());
+  EXPECT_EQ(ids, (std::set<PageId>{0, 1, 2}));
+  EXPECT_EQ(pages.allocate(), std::nullopt);
+  EXPECT_EQ(pages.num_free(), 0);
+}
+
+TEST(DemoPageAllocator, ReusesTheFreedPageAndCountsIt) {
+  PageAllocator pages(4);
+  const PageId first = *pages.allocate();
+  pages.allocate();
+  EXPECT_EQ(pages.num_reuses(), 0);
+  pages.release(first);
+  EXPECT_EQ(pages.allocate(), first);
+  EXPECT_EQ(pages.num_reuses(), 1);
+}
+
+TEST(DemoPageAllocator, KeepsASharedPageUntilItsLastOwnerLeaves) {
+  std::vector<PageId> freed;
+  PageAllocator pages(2, [&](PageId page) { freed.push_back(page); });
+  const PageId page = *pages.allocate();
+  pages.share(page);
+  EXPECT_EQ(pages.references(page), 2);
+  pages.release(page);
+  EXPECT_TRUE(freed.empty());
+  EXPECT_EQ(pages.num_in_use(), 1);
+  pages.release(page);
+  EXPECT_EQ(freed, std::vector<PageId>{page});
+  EXPECT_EQ(pages.num_in_use(), 0);
+}
+
+TEST(DemoPageAllocator, RefusesToReleaseOrShareAFreePage) {
+  PageAllocator pages(2);
+  EXPECT_THROW(pages.release(0), std::logic_error);
+  EXPECT_THROW(pages.share(1), std::logic_error);
+  EXPECT_EQ(pages.num_free(), 2);
+}
+
+TEST(DemoPageAllocator, PadsTablesWithTheSentinel) {
+  PageAllocator pages(7);
+  const std::vector<std::vector<PageId>> rows{{3, 1}, {}, {6}};
+  EXPECT_EQ(pages.page_table(rows, 3), (std::vector<PageId>{3, 1, 7, 7, 7, 7, 6, 7, 7}));
+  EXPECT_THROW(pages.page_table(rows, 1), std::logic_error);
+}
+
+// What a run of the scheduler did, with a fixed token in place of a model.
+struct Trace {
+  std::vector<Step> steps;
+  std::vector<std::vector<TokenId>> generated;
+  std::int64_t pages_left = 0;
+  std::int64_t num_preemptions = 0;
+  std::int64_t num_shared_tokens = 0;
+  std::int64_t num_reuses = 0;
+};
+
+constexpr SchedulerOptions kOptions{.page_size = 16, .token_budget = 48, .max_batch = 4};
+
+Trace run_scheduler(const Workload& workload, std::int64_t num_pages,
+                    const SchedulerOptions& options = kOptions) {
+  PageAllocator pages(num_pages);
+  Scheduler scheduler(options, workload, pages);
+  Trace run;
+  while (!scheduler.is_finished() && run.steps.size() < 1000) {
+    run.steps.push_back(scheduler.next());
+    const Step& step = run.steps.back();
+    std::vector<TokenId> tokens;
+    for (const ScheduledSequence& sequence : step.sequences) {
+      tokens.push_back(static_cast<TokenId>(sequence.cache_length % 50));
+    }
+    scheduler.complete(step, tokens);
+  }
+  scheduler.drop_system_prompt();
+  for (std::size_t r = 0; r < workload.requests.size(); ++r) {
+    run.generated.push_back(scheduler.generated(static_cast<int>(r)));
+  }
+  run.pages_left = pages.num_in_use();
+  run.num_preemptions = scheduler.num_preemptions();
+  run.num_shared_tokens = scheduler.num_shared_tokens();
+  run.num_reuses = pages.num_reuses();
+  return run;
+}
+
+Workload plain_workload(std::vector<std::int64_t> prompts, std::int64_t max_new_tokens) {
+  Workload workload;
+  for (const std::int64_t length : prompts) {
+    Request request{.max_new_tokens = max_new_tokens};
+    for (std::int64_t i = 0; i < length; ++i) request.prompt.push_back(static_cast<TokenId>(i));
+    workload.requests.push_back(request);
+  }
+  return workload;
+}
+
+class DemoSchedulerSeeds : public testing::TestWithParam<std::uint64_t> {
+ protected:
+  Workload workload = make_workload(10, 32, 64, GetParam());
+  Trace run = run_scheduler(workload, 11);
+};
+
+TEST_P(DemoSchedulerSeeds, KeepsTheBudgetAndTheBatchSize) {
+  for (const Step& step : run.steps) {
+    EXPECT_LE(step.num_tokens(), kOptions.token_budget);
+    EXPECT_LE(step.sequences.size(), static_cast<std::size_t>(kOptions.max_batch));
+  }
+}
+
+TEST_P(DemoSchedulerSeeds, FinishesEveryRequestAndGetsEveryPageBack) {
+  for (std::size_t r = 0; r < workload.requests.size(); ++r) {
+    EXPECT_EQ(static_cast<std::int64_t>(run.generated[r].size()),
+              workload.requests[r].max_new_tokens);
+  }
+  EXPECT_EQ(run.pages_left, 0);
+  EXPECT_GT(run.num_reuses, 0);
+}
+
+TEST_P(DemoSchedulerSeeds, NeverGivesOnePageToTwoUnlessItIsTheSharedPrefix) {
+  for (const Step& step : run.steps) {
+    std::set<PageId> own;
+    for (const ScheduledSequence& sequence : step.sequences) {
+      for (std::size_t i = static_cast<std::size_t>(sequence.shared_pages);
+           i < sequence.pages.size(); ++i) {
+        EXPECT_TRUE(own.insert(sequence.pages[i]).second) << "step " << step.index;
+      }
+      const auto keys = sequence.cache_length + static_cast<std::int64_t>(sequence.tokens.size());
+      EXPECT_GE(static_cast<std::int64_t>(sequence.pages.size()) * kOptions.page_size, keys);
+      // New tokens never go into shared pages.
+      EXPECT_GE(sequence.cache_length, sequence.shared_pages * kOptions.page_size);
+    }
+  }
+}
+
+// Whatever was cut, shared or preempted, position p of a request always holds the same token.
+TEST_P(DemoSchedulerSeeds, FeedsEveryPositionWithItsToken) {
+  for (const Step& step : run.steps) {
+    for (const ScheduledSequence& sequence : step.sequences) {
+      const auto r = static_cast<std::size_t>(sequence.request);
+      std::vector<TokenId> known = workload.requests[r].prompt;
+      known.insert(known.end(), run.generated[r].begin(), run.generated[r].end());
+      ASSERT_LE(sequence.cache_length + static_cast<std::int64_t>(sequence.tokens.size()),
+                static_cast<std::int64_t>(known.size()));
+      EXPECT_TRUE(std::equal(sequence.tokens.begin(), sequence.tokens.end(),
+                             known.begin() + sequence.cache_length));
+    }
+  }
+}
+
+TEST_P(DemoSchedulerSeeds, StartsNobodyBeforeItsArrival) {
+  for (const Step& step : run.steps) {
+    for (const ScheduledSequence& sequence : step.sequences) {
+      const Request& request = workload.requests[static_cast<std::size_t>(sequence.request)];
+      EXPECT_GE(step.index, request.arrival_step);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, DemoSchedulerSeeds, testing::Values(0, 3, 17, 24, 99));
+
+TEST(DemoScheduler, MixesPromptsAndGenerationInOneBatch) {
+  const Trace run = run_scheduler(make_workload(8, 32, 64, 17), 11);
+  const auto is_mixed = [](const Step& step) {
+    std::set<Phase> phases;
+    for (const ScheduledSequence& sequence : step.sequences) phases.insert(sequence.phase);
+    return phases.size() == 2;
+  };
+  EXPECT_GE(std::count_if(run.steps.begin(), run.steps.end(), is_mixed), 3);
+}
+
+TEST(DemoScheduler, CutsALongPromptIntoChunks) {
+  const Trace run = run_scheduler(plain_workload({100}, 2), 8);
+  ASSERT_EQ(run.steps.size(), 4u);
+  EXPECT_EQ(run.steps[0].num_tokens(), 48);
+  EXPECT_EQ(run.steps[1].num_tokens(), 48);
+  EXPECT_EQ(run.steps[2].num_tokens(), 4);
+  EXPECT_FALSE(run.steps[1].sequences[0].wants_token);
+  EXPECT_TRUE(run.steps[2].sequences[0].wants_token);
+  EXPECT_EQ(run.steps[3].sequences[0].phase, Phase::decode);
+}
+
+TEST(DemoScheduler, PreemptsTheYoungestAndLetsItReadAgain) {
+  // Three pages each at the end, five in all: the second must give way to the first.
+  const Trace run = run_scheduler(plain_workload({30, 30}, 8), 5);
+  EXPECT_GE(run.num_preemptions, 1);
+  EXPECT_EQ(run.pages_left, 0);
+  for (const Step& step : run.steps) {
+    for (const int request : step.preempted) EXPECT_EQ(request, 1);
+  }
+  EXPECT_EQ(run.generated[0].size(), 8u);
+  EXPECT_EQ(run.generated[1].size(), 8u);
+}
+
+TEST(DemoScheduler, BreaksATieOfHalfReadPrompts) {
+  // Both prompts are admitted in the first step and neither can finish beside the other.
+  const SchedulerOptions narrow{.page_size = 4, .token_budget = 16, .max_batch = 2};
+  const Trace run = run_scheduler(plain_workload({14, 14}, 2), 5, narrow);
+  EXPECT_LT(run.steps.size(), 100u);
+  EXPECT_EQ(run.generated[1].size(), 2u);
+  EXPECT_EQ(run.pages_left, 0);
+}
+
+TEST(DemoScheduler, SharesOnlyThePagesOfTheSystemPrompt) {
+  const Trace run = run_scheduler(make_workload(8, 32, 64, 17), 40);
+  EXPECT_GT(run.num_shared_tokens, 0);
+  EXPECT_EQ(run.num_shared_tokens % 32, 0);
+  std::map<std::int64_t, std::set<PageId>> shared;  // by column
+  for (const Step& step : run.steps) {
+    for (const ScheduledSequence& sequence : step.sequences) {
+      EXPECT_TRUE(sequence.shared_pages == 0 || sequence.shared_pages == 2);
+      for (std::int64_t i = 0; i < sequence.shared_pages; ++i) {
+        shared[i].insert(sequence.pages[static_cast<std::size_t>(i)]);
+      }
+    }
+  }
+  EXPECT_EQ(shared[0].size(), 1u);
+  EXPECT_EQ(shared[1].size(), 1u);
+}
+
+TEST(DemoScheduler, RefusesARequestThatCannotFit) {
+  PageAllocator pages(3);
+  EXPECT_THROW(Scheduler(kOptions, plain_workload({47}, 2), pages), std::invalid_argument);
+  EXPECT_NO_THROW(Scheduler(kOptions, plain_workload({46}, 2), pages));
+}
+
+TEST(DemoBatch, SplitsThePageTableIntoPrefixAndSuffix) {
+  PageAllocator pages(9);
+  Step step;
+  step.sequences.push_back(
+      {.request = 0, .cache_length = 33, .tokens = {5, 6}, .pages = {4, 2, 8}, .shared_pages = 2});
+  step.sequences.push_back({.request = 1, .cache_length = 0, .tokens = {7}, .pages = {1}});
+  const Batch batch(step, pages);
+  const auto row_major = [](const Tensor& table) {
+    const TensorView view = table.view();
+    const auto* data = view.as<std::uint32_t>();
+    return std::vector<std::uint32_t>(data, data + view.numel());
+  };
+  EXPECT_EQ(row_major(batch.page_table), (std::vector<std::uint32_t>{4, 2, 8, 9, 1, 9, 9, 9}));
+  EXPECT_EQ(row_major(batch.prefix_table), (std::vector<std::uint32_t>{4, 2, 9, 9, 9, 9, 9, 9}));
+  EXPECT_EQ(row_major(batch.suffix_table), (std::vector<std::uint32_t>{9, 9, 8, 9, 1, 9, 9, 9}));
+  EXPECT_EQ(batch.last_rows, (std::vector<std::int64_t>{1, 2}));
+  EXPECT_EQ(batch.max_new_tokens, 2);
+}
+
+Tensor floats(DType dtype, std::vector<float> values) {
+  Matrix matrix(1, static_cast<std::int64_t>(values.size()));
+  matrix.values = std::move(values);
+  return to_tensor(matrix, dtype, {1, matrix.columns});
+}
+
+TEST(DemoAgreement, SeesOneBit) {
+  const Tensor a = floats(DType::f32, {1.0f, 2.0f});
+  const Tensor b = floats(DType::f32, {1.0f, std::nextafter(2.0f, 3.0f)});
+  EXPECT_EQ(find_difference("out", a.view(), a.view(), Closeness::bits), std::nullopt);
+  const auto difference = find_difference("out", b.view(), a.view(), Closeness::bits);
+  ASSERT_TRUE(difference);
+  EXPECT_TRUE(difference->starts_with("out[0, 1] is 2.0000002")) << *difference;
+}
+
+TEST(DemoAgreement, ForgivesRoundingButNotMore) {
+  const Tensor exact = floats(DType::bf16, {1.0f, -2.0f});
+  const Tensor rounded = floats(DType::bf16, {1.0078125f, -2.0f});
+  const Tensor wrong = floats(DType::bf16, {1.0625f, -2.0f});
+  EXPECT_FALSE(find_difference("x", rounded.view(), exact.view(), Closeness::rounding));
+  EXPECT_TRUE(find_difference("x", rounded.view(), exact.view(), Closeness::bits));
+  EXPECT_TRUE(find_difference("x", wrong.view(), exact.view(), Closeness::rounding));
+}
+
+TEST(DemoAgreement, WantsTheSameNansInfinitiesAndIntegers) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const float infinity = std::numeric_limits<float>::infinity();
+  EXPECT_TRUE(is_close(nan, nan, DType::f32, 1.0));
+  EXPECT_FALSE(is_close(nan, 0.0, DType::f32, 1.0));
+  EXPECT_FALSE(is_close(infinity, -infinity, DType::f32, 1.0));
+  EXPECT_TRUE(is_close(-infinity, -infinity, DType::f32, 1.0));
+  EXPECT_FALSE(is_close(7.0, 8.0, DType::i32, 100.0));
+}
+
+// A pool of four pages and one sequence of six cached tokens on pages 2 and 0, with two new ones.
+struct SmallCache {
+  PagePool pool{{.num_pages = 4,
+                 .page_size = 4,
+                 .num_layers = 2,
+                 .num_kv_heads = 1,
+                 .is_mla = true,
+                 .row_format = RowFormat::scaled(DType::fp8_e4m3, 8, 8)}};
+  Tensor table = Tensor::of(std::vector<std::uint32_t>{2, 0});
+  Tensor lengths = Tensor::of(std::vector<std::uint32_t>{6});
+  Tensor row_offsets = Tensor::of(std::vector<std::uint32_t>{0, 2});
+  Tensor x = Tensor::random(DType::bf16, {2, 1, 8}, "x", 5, 1.0);
+
+  PagedKVCache cache() const { return pool.view(table.view({1, 2}), lengths.view()); }
+  StoreArgs args() const {
+    return {.x = x.view(), .row_offsets = row_offsets.view(), .cache = cache(), .layer = 1};
+  }
+};
+
+TEST(DemoReferee, AcceptsAStoreIntoPoisonedPages) {
+  const SmallCache small;
+  Referee referee;
+  referee.call(kStore, small.args());
+  EXPECT_TRUE(referee.disagreements().empty());
+  EXPECT_EQ(referee.records().at("store").agreed, 1);
+  EXPECT_EQ(referee.records().at("store").tokens, 2);
+}
+
+TEST(DemoReferee, NoticesAWriteOutsideTheNewRows) {
+  const SmallCache small;
+  Op<StoreArgs> stray = kStore;
+  stray.run = [](const StoreArgs& args, const Context& context) {
+    store(args, context);
+    args.cache.blocks.as<std::uint8_t>()[0] ^= 1;  // page 0, layer 0
+  };
+  Referee referee;
+  referee.call(stray, small.args());
+  ASSERT_EQ(referee.disagreements().size(), 1u);
+  EXPECT_EQ(referee.disagreements()[0].where, "the cache was changed outside the new tokens' rows");
+  EXPECT_EQ(referee.records().at("store").agreed, 0);
+}
+
+TEST(DemoReferee, NoticesAWrongRowAndAWrongScale) {
+  const SmallCache small;
+  Op<StoreArgs> wrong = kStore;
+  wrong.run = [](const StoreArgs& args, const Context& context) {
+    store(args, context);
+    args.cache.key(1).row(0, 7, 0)[3] ^= std::byte{1};
+  };
+  Referee referee;
+  referee.call(wrong, small.args());
+  ASSERT_EQ(referee.disagreements().size(), 1u);
+  EXPECT_TRUE(referee.disagreements()[0].where.starts_with(
+      "cache key of sequence 0, token 7, head 0, column 3 is "))
+      << referee.disagreements()[0].where;
+
+  wrong.run = [](const StoreArgs& args, const Context& context) {
+    store(args, context);
+    args.cache.key(1).store_scale(0, 0, 6, 0, 2.0);
+  };
+  referee.call(wrong, small.args());
+  EXPECT_EQ(referee.disagreements().size(), 2u);
+}
+
+TEST(DemoReferee, NoticesAnOpThatForgetsToWrite) {
+  const SmallCache small;
+  Op<StoreArgs> lazy = kStore;
+  lazy.run = [](const StoreArgs&, const Context&) {};
+  Referee referee;
+  referee.call(lazy, small.args());
+  EXPECT_EQ(referee.disagreements().size(), 1u);
+}
+
+TEST(DemoPagePool, PoisonIsNanInRowsAndScales) {
+  SmallCache small;
+  Referee referee;
+  referee.call(kStore, small.args());
+  const KvLayerView key = small.cache().key(1);
+  EXPECT_FALSE(std::isnan(key.load(0, 0, 7, 0)));
+  small.pool.poison(0);  // holds the tokens 4 to 7
+  EXPECT_TRUE(std::isnan(key.load_quantized(0, 0, 7, 0)));
+  EXPECT_TRUE(std::isnan(key.load_scale(0, 0, 7, 0)));
+}
+
+TEST(DemoServer, GeneratesTheSameTokensAgain) {
+  const Workload workload = make_workload(2, 32, 64, 17);
+  std::vector<std::vector<TokenId>> generated[2];
+  for (auto& result : generated) {
+    LlamaStack stack(64, 11, 16, 17);
+    Referee referee;
+    for (const ServedRequest& request : serve(stack, workload, kOptions, 11, referee).requests) {
+      result.push_back(request.generated);
+    }
+  }
+  EXPECT_EQ(generated[0], generated[1]);
+  std::set<TokenId> distinct;
+  for (const auto& tokens : generated[0]) distinct.insert(tokens.begin(), tokens.end());
+  EXPECT_GT(distinct.size(), 3u);  // a model that reads its cache does not repeat one token
+}
+
+// On the reference kernels a request's tokens cannot depend on its neighbours or on where its pages
+// are. No request here shares pages, so that no attention is split either.
+TEST(DemoServer, GeneratesTheSameTokensAloneAndInCompany) {
+  const Workload together = make_workload(3, 0, 64, 5);
+  LlamaStack crowded(64, 8, 16, 5);
+  Referee referee;
+  const Summary summary = serve(crowded, together, kOptions, 8, referee);
+  for (std::size_t r = 0; r < together.requests.size(); ++r) {
+    Workload alone{.system_prompt = {}, .requests = {together.requests[r]}};
+    LlamaStack stack(64, 8, 16, 5);
+    EXPECT_EQ(serve(stack, alone, kOptions, 8, referee).requests[0].generated,
+              summary.requests[r].generated);
+  }
+}
+
+TEST(DemoServer, LeavesNoPageBehindAndSparseAttentionPrunes) {
+  DeepseekStack stack(64, 11, 16, 17);
+  Referee referee;
+  const Summary summary = serve(stack, make_workload(2, 32, 64, 17), kOptions, 11, referee);
+  EXPECT_EQ(summary.pages_left, 0);
+  EXPECT_TRUE(referee.disagreements().empty());
+  ASSERT_EQ(stack.notes().size(), 1u);
+  int selected = 0;
+  int visible = 0;
+  ASSERT_EQ(
+      std::sscanf(stack.notes()[0].c_str(), "sparse attention read %d of %d", &selected, &visible),
+      2);
+  EXPECT_GT(selected, 0);
+  EXPECT_LT(selected, visible);
+}
+
+TEST(DemoServer, NoticesAPageThatIsPoisonedWhileInUse) {
+  LlamaStack stack(64, 11, 16, 17);
+  Referee referee;
+  const auto spoil = [&](const StepReport& report) {
+    if (report.step.index == 1) stack.poison(report.step.sequences[0].pages[1]);
+  };
+  serve(stack, make_workload(1, 32, 64, 17), kOptions, 11, referee, spoil);
+  ASSERT_FALSE(referee.disagreements().empty());
+  EXPECT_EQ(referee.disagreements()[0].op, "hidden state");
+  EXPECT_EQ(referee.disagreements()[0].step, 2);
+}
+
+std::string last_line(const std::string& text) {
+  const std::size_t end = text.find_last_not_of('\n');
+  const std::size_t start = text.find_last_of('\n', end);
+  return text.substr(start + 1, end - start);
+}
+
+TEST(Demo, AgreesWithTheOracleAndCallsEveryOp) {
+  std::ostringstream out;
+  EXPECT_EQ(run_demo({.num_requests = 2}, out), 0);
+  EXPECT_EQ(last_line(out.str()), "every step agreed with the oracle");
+  for (const std::string_view op : all_op_names()) {
+    EXPECT_NE(out.str().find("\n  " + std::string(op) + " "), std::string::npos) << op;
+  }
+  EXPECT_EQ(out.str().find("not needed"), std::string::npos);
+}
+
+TEST(Demo, PrintsTheGeneratedTokensWhenAskedTo) {
+  std::ostringstream out;
+  run_demo({.num_requests = 1, .verbose = true}, out);
+  EXPECT_NE(out.str().find("\n  A: prompt of "), std::string::npos);
+}
+
+TEST(Demo, RefusesADeviceOrANumberOfRequestsItCannotServe) {
+  std::ostringstream out;
+  EXPECT_THROW(run_demo({.device = "cuda"}, out), std::runtime_error);
+  EXPECT_THROW(run_demo({.num_requests = 0}, out), std::runtime_error);
+  EXPECT_THROW(run_demo({.num_requests = 27}, out), std::runtime_error);
+  EXPECT_TRUE(out.str().empty());
+}
+
+// Nothing may be shown as agreed when a run could not even go on.
+TEST(Demo, ReportsAnOpThatRefuses) {
+  const auto break_plan = [](std::string_view op, const TensorView& output) {
+    if (op == "mla_prefill_plan" && output.dtype == DType::i32) output.as<std::int32_t>()[0] = -1;
+  };
+  std::ostringstream out;
+  EXPECT_EQ(run_demo({.num_requests = 1, .saboteur = break_plan}, out), 1);
+  EXPECT_NE(out.str().find(", mla_prefill: mla_prefill: 'chunks' must be"), std::string::npos)
+      << out.str();
+  EXPECT_EQ(last_line(out.str()), "2 disagreements with the oracle");
+}
+
+class DemoSabotage : public testing::TestWithParam<const char*> {};
+
+TEST_P(DemoSabotage, OneWrongBitIsReportedAndTheExitCodeIsOne) {
+  const std::string target = GetParam();
+  bool is_done = false;
+  const auto flip = [&](std::string_view op, const TensorView& output) {
+    if (is_done || op != target) return;
+    is_done = true;
+    output.as<std::uint8_t>()[0] ^= 1;
+  };
+  std::ostringstream out;
+  EXPECT_EQ(run_demo({.num_requests = 2, .saboteur = flip}, out), 1);
+  EXPECT_TRUE(is_done);
+  EXPECT_NE(out.str().find(", " + target + ": "), std::string::npos) << out.str();
+  EXPECT_NE(out.str().find("DISAGREES"), std::string::npos);
+  EXPECT_NE(last_line(out.str()), "every step agreed with the oracle");
+}
+
+INSTANTIATE_TEST_SUITE_P(Ops, DemoSabotage,
+                         testing::Values("fused_qkv_matmul", "flash_attention", "mla_prefill_plan",
+                                         "mla_prefill", "mla_decode", "mla_indexer", "sparse_mla",
+                                         "merge_states"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace quire::tools::demo

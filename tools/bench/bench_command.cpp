@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/bench/bench_command.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <map>
+#include <stdexcept>
+
+#include "tools/bench/bar_chart.h"
+#include "tools/device_choice.h"
+#include "tools/info/machine.h"
+
+namespace quire::tools {
+namespace {
+
+// What the oracle reaches on one core, roughly and rather low; only for the decision what to leave
+// out.
+constexpr double kReferenceFlops = 0.1e9;
+constexpr double kReferenceBytes = 0.03e9;
+// A case may take this many times its budget before it is left out.
+constexpr double kPatience = 5.0;
+constexpr int kMinRuns = 3;
+
+class ProgressBar {
+ public:
+  explicit ProgressBar(std::size_t total) : total_(total), visible_(isatty(fileno(stderr)) != 0) {}
+
+  void show(std::size_t done, const std::string& label) const {
+    if (!visible_ || total_ == 0) return;
+    const auto filled = static_cast<int>(30 * done / total_);
+    fmt::print(stderr, "\r\033[K[{:#<{}}{:.<{}}] {}/{} {}", "", filled, "", 30 - filled, done,
+               total_, label);
+    std::fflush(stderr);
+  }
+  void clear() const {
+    if (visible_) fmt::print(stderr, "\r\033[K");
+  }
+
+ private:
+  std::size_t total_;
+  bool visible_;
+};
+
+void write_file(const std::string& path, const std::string& text) {
+  std::ofstream file(path);
+  file << text;
+  if (!file.flush()) throw std::runtime_error(fmt::format("{}: cannot be written", path));
+}
+
+void print_header() {
+  fmt::print("{:<64} {:<30} {:>12} {:>12} {:>9} {:>9} {:>8}  {}\n", "case", "kernel", "median us",
+             "min us", "GB/s", "TFLOP/s", "ceiling", "against");
+}
+
+void print_row(const BenchRow& row, const std::optional<PeerTime>& peer) {
+  const std::string ratio =
+      peer.has_value() ? fmt::format("{:.3g}x the time of {}", row.us / peer->us, peer->peer) : "";
+  fmt::print("{:<44} {:<30} {:>12.1f} {:>12.1f} {:>9.3g} {:>9.3g} {:>7.3g}%  {}\n", row.case_name,
+             row.kernel, row.us, row.us_min, row.gbs(), row.tflops(), row.percent, ratio);
+}
+
+void write_plot(const std::string& path, const std::vector<BenchRow>& rows) {
+  std::vector<Bar> bars;
+  for (const BenchRow& row : rows) {
+    bars.push_back({.label = row.case_name,
+                    .value = row.percent,
+                    .text = fmt::format("{:.3g}%, {:.4g} us", row.percent, row.us)});
+  }
+  write_file(path, draw_bar_chart("Percent of this machine's measured ceiling", bars));
+}
+
+// One line per op for what is left out: how many, and why the first of them.
+void print_left_out(const std::map<std::string, std::vector<std::string>>& reasons) {
+  for (const auto& [op, list] : reasons) {
+    fmt::print("left out  {:<22} {:>4} cases, the first: {}\n", op, list.size(), list.front());
+  }
+  if (!reasons.empty()) fmt::print("name a case to time it all the same\n\n");
+}
+
+std::vector<Case> choose_cases(const BenchOptions& options, std::int64_t memory_bytes) {
+  const std::vector<Case> all = load_cases(options.folder);
+  if (!options.cases.empty()) return select_cases(all, options.cases);
+  std::vector<Case> chosen;
+  std::map<std::string, std::vector<std::string>> left_out;
+  for (const Case& candidate : all) {
+    if (!candidate.has_tag("model")) continue;
+    const auto reason = reason_to_skip(candidate, options.seconds, memory_bytes);
+    if (!reason.has_value()) chosen.push_back(candidate);
+    if (reason.has_value()) left_out[candidate.op].push_back(candidate.name + " " + *reason);
+  }
+  print_left_out(left_out);
+  return chosen;
+}
+
+std::vector<BenchRow> time_all(const std::vector<Case>& cases, const BenchOptions& options,
+                               const Context& context) {
+  const ProgressBar progress(cases.size());
+  std::vector<BenchRow> rows;
+  for (const Case& timed : cases) {
+    progress.show(rows.size(), timed.name);
+    rows.push_back(time_case(timed, context, options.seconds));
+  }
+  progress.clear();
+  return rows;
+}
+
+}  // namespace
+
+std::optional<std::string> reason_to_skip(const Case& candidate, double seconds,
+                                          std::int64_t memory_bytes) {
+  const double footprint = candidate.problem->footprint();
+  if (footprint > 0.5 * static_cast<double>(memory_bytes)) {
+    return fmt::format("needs {:.3g} GB of memory", footprint * 1e-9);
+  }
+  const double flops = candidate.problem->flops();
+  const double bytes = candidate.problem->bytes();
+  const double estimate = std::max(flops / kReferenceFlops, bytes / kReferenceBytes);
+  if (estimate <= kPatience * seconds) return std::nullopt;
+  return fmt::format("has {:.3g} GFLOP over {:.3g} MB, about {:.2g} s a run", flops * 1e-9,
+                     bytes * 1e-6, estimate);
+}
+
+BenchRow time_case(const Case& timed, const Context& context, double seconds) {
+  using Clock = std::chrono::steady_clock;
+  Built built = timed.build(Layout::requested);
+  BenchRow row;
+  row.label = timed.label();
+  row.parts = timed.peer_parts;
+  row.case_name = timed.name;
+  row.flops = timed.problem->flops();
+  row.bytes = timed.problem->bytes();
+  row.kernel = built.supports(context).kernel;
+  if (row.kernel.empty()) throw std::runtime_error(timed.name + ": no kernel takes this case");
+  std::vector<double> times;
+  const auto start = Clock::now();
+  const auto elapsed = [&](Clock::time_point since) {
+    return std::chrono::duration<double>(Clock::now() - since).count();
+  };
+  // The first run warms caches and page tables and is not counted.
+  built.run(context);
+  while (times.size() < kMinRuns || (elapsed(start) < seconds && times.size() < 10'000)) {
+    const auto begin = Clock::now();
+    built.run(context);
+    times.push_back(elapsed(begin) * 1e6);
+  }
+  std::sort(times.begin(), times.end());
+  row.us = times[times.size() / 2];
+  row.us_min = times.front();
+  row.runs = static_cast<int>(times.size());
+  return row;
+}
+
+int run_bench(const BenchOptions& options) {
+  require_device(options.device);
+  const Machine machine = detect_machine();
+  const int threads = options.threads > 0 ? options.threads : machine.cores;
+  std::optional<PeerTimes> peers;
+  if (!options.against.empty()) peers = PeerTimes::load(options.against);
+  const std::vector<Case> cases = choose_cases(options, machine.memory_bytes);
+
+  Context context;
+  context.num_threads = options.threads;
+  context.kernel = options.target;
+  const Ceiling before = measure_ceiling(threads);
+  std::vector<BenchRow> rows = time_all(cases, options, context);
+  const Ceiling after = measure_ceiling(threads);
+  const Ceiling ceiling = best_of(before, after);
+
+  print_header();
+  std::string lines;
+  for (BenchRow& row : rows) {
+    row.percent =
+        row.us > 0.0 ? 100.0 * ceiling.floor_seconds(row.flops, row.bytes) * 1e6 / row.us : 0.0;
+    print_row(row, peers.has_value() ? peers->find(row) : std::nullopt);
+    lines += to_json(row, ceiling, threads).dump() + "\n";
+  }
+  fmt::print(
+      "\n{}, {} threads: read {:.1f} GB/s (before {:.1f}, after {:.1f}), fp32 FMA {:.1f} GFLOP/s "
+      "(before {:.1f}, after {:.1f})\n",
+      machine.cpu, threads, ceiling.read_gbs, before.read_gbs, after.read_gbs, ceiling.fma_gflops,
+      before.fma_gflops, after.fma_gflops);
+  if (!options.json.empty()) write_file(options.json, lines);
+  if (!options.plot.empty()) write_plot(options.plot, rows);
+  return 0;
+}
+
+}  // namespace quire::tools

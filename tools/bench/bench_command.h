@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// `quire bench`: cases timed, as a table, as JSON lines, as a picture, and beside somebody else's
+// numbers.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tools/bench/bench_row.h"
+#include "tools/case/case.h"
+
+namespace quire::tools {
+
+struct BenchOptions {
+  std::vector<std::string> cases{};  // empty: the model cases that fit
+  std::string folder{};
+  std::string device = "cpu";
+  std::string target{};
+  std::string json{};     // output file
+  std::string against{};  // JSON lines to compare with
+  std::string plot{};     // output SVG
+  double seconds = 1.0;   // per case, at least three runs
+  int threads = 0;        // 0: all cores
+};
+
+// Why a case is not timed within the budget of seconds, or nothing. It is judged by what the
+// reference kernel takes.
+std::optional<std::string> reason_to_skip(const Case& candidate, double seconds,
+                                          std::int64_t memory_bytes);
+
+// Builds, warms up, and times until `seconds` have passed.
+BenchRow time_case(const Case& timed, const Context& context, double seconds);
+
+int run_bench(const BenchOptions& options);
+
+}  // namespace quire::tools

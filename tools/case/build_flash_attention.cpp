@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "quire/ops/flash_attention.h"
+
+#include "reference/flash_attention.h"
+#include "tools/case/case.h"
+#include "tools/case/mask_spec.h"
+#include "tools/case/op_parsers.h"
+
+namespace quire::tools {
+namespace {
+
+class FlashAttentionCase final : public OpCase {
+ public:
+  explicit FlashAttentionCase(const Fields& fields)
+      : lengths_(read_lengths(fields)),
+        cache_(read_cache(fields, lengths_, /*is_mla=*/false)),
+        heads_(fields.integer("heads", 1)),
+        value_dim_(fields.integer("value_dim", 1, cache_.width())),
+        q_dtype_(fields.dtype("q_dtype", {DType::f32, DType::f16, DType::bf16}, DType::bf16)),
+        out_dtype_(fields.dtype("out_dtype", {DType::f32, DType::f16, DType::bf16}, q_dtype_)),
+        mask_(read_mask(fields)),
+        scale_(fields.number("scale", 0.0)),
+        softcap_(fields.number("softcap", 0.0)),
+        alibi_(fields.flag("alibi", false)),
+        sinks_(fields.flag("sinks", false)),
+        lse_(fields.flag("lse", true)),
+        batch_invariant_(fields.flag("batch_invariant", false)) {
+    if (heads_ % cache_.kv_heads != 0) fields.fail("heads", "a multiple of 'cache.kv_heads'");
+    if (value_dim_ > cache_.width())
+      fields.fail("value_dim", "at most the width of the cache's rows");
+  }
+
+  Built build(Layout layout, std::uint64_t seed) const override {
+    Built built;
+    Memory& memory = built.memory;
+    const CacheSpec cache = layout == Layout::requested ? cache_ : cache_.contiguous_twin(lengths_);
+    const std::int64_t tokens = lengths_.tokens();
+    FlashAttentionArgs args;
+    args.q = build_tensor(memory, seed, "q", q_dtype_, {tokens, heads_, cache_.width()});
+    args.row_offsets = build_row_offsets(memory, lengths_);
+    args.cache = build_cache(memory, cache, lengths_, Contents::cached_and_new, seed);
+    args.layer = cache.layer;
+    if (scale_ != 0.0) args.scale = scale_;
+    args.mask = build_mask(memory, mask_, lengths_, seed);
+    args.softcap = softcap_;
+    if (alibi_)
+      args.alibi_slopes = build_tensor(memory, seed, "alibi_slopes", DType::f32, {heads_}, 0.1);
+    if (sinks_) args.sinks = build_tensor(memory, seed, "sinks", DType::f32, {heads_});
+    args.out = built.output("out", out_dtype_, {tokens, heads_, value_dim_});
+    if (lse_) args.lse = built.output("lse", DType::f32, {tokens, heads_});
+    args.batch_invariant = batch_invariant_;
+    built.empty_tokens = empty_tokens(count_visible(args.mask, mask_, cache_, lengths_));
+    built.has_sinks = sinks_;
+    bind(
+        built, args, [](const auto& a, const Context& c) { flash_attention(a, c); },
+        [](const FlashAttentionArgs& a, reference::Arithmetic m) {
+          reference::flash_attention(a, m);
+        });
+    return built;
+  }
+
+  double flops() const override {
+    return 2.0 * total_visible(mask_, cache_, lengths_) * static_cast<double>(heads_) *
+           static_cast<double>(cache_.width() + value_dim_);
+  }
+  double bytes() const override {
+    return static_cast<double>(lengths_.total_keys()) * static_cast<double>(cache_.token_bytes());
+  }
+  double footprint() const override {
+    const double activations =
+        static_cast<double>(lengths_.tokens() * heads_ * cache_.width()) * 4.0;
+    return bytes() * static_cast<double>(cache_.layers) + activations;
+  }
+
+ private:
+  Lengths lengths_;
+  CacheSpec cache_;
+  std::int64_t heads_;
+  std::int64_t value_dim_;
+  DType q_dtype_;
+  DType out_dtype_;
+  MaskSpec mask_;
+  double scale_;  // 0: the op's default
+  double softcap_;
+  bool alibi_;
+  bool sinks_;
+  bool lse_;
+  bool batch_invariant_;
+};
+
+}  // namespace
+
+std::unique_ptr<OpCase> parse_flash_attention(const Fields& fields) {
+  return std::make_unique<FlashAttentionCase>(fields);
+}
+
+}  // namespace quire::tools

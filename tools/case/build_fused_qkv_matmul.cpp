@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "quire/ops/fused_qkv_matmul.h"
+
+#include "reference/fused_qkv_matmul.h"
+#include "tools/case/case.h"
+#include "tools/case/op_parsers.h"
+#include "tools/case/weight_spec.h"
+
+namespace quire::tools {
+namespace {
+
+class FusedQkvCase final : public OpCase {
+ public:
+  explicit FusedQkvCase(const Fields& fields)
+      : lengths_(read_lengths(fields)),
+        cache_(read_cache(fields, lengths_, /*is_mla=*/false)),
+        hidden_(fields.integer("hidden", 1)),
+        q_dim_(fields.integer("q_dim", 1)),
+        x_dtype_(fields.dtype(
+            "x_dtype", {DType::f32, DType::f16, DType::bf16, DType::fp8_e4m3, DType::fp8_e5m2},
+            DType::bf16)),
+        out_dtype_(fields.dtype("out_dtype", {DType::f32, DType::f16, DType::bf16},
+                                is_fp8(x_dtype_) ? DType::bf16 : x_dtype_)),
+        weight_(read_weight(fields)),
+        bias_(fields.flag("bias", false)),
+        input_scale_(fields.choice("input_scale", {"none", "tensor", "token", "block"},
+                                   is_fp8(x_dtype_) ? "tensor" : "none")) {}
+
+  Built build(Layout layout, std::uint64_t seed) const override {
+    Built built;
+    Memory& memory = built.memory;
+    const CacheSpec cache = layout == Layout::requested ? cache_ : cache_.contiguous_twin(lengths_);
+    const std::int64_t tokens = lengths_.tokens();
+    FusedQkvArgs args;
+    const double amplitude = is_fp8(x_dtype_) ? 60.0 : 1.0;
+    args.x = build_tensor(memory, seed, "x", x_dtype_, {tokens, hidden_}, amplitude);
+    args.row_offsets = build_row_offsets(memory, lengths_);
+    args.weight = build_weight(memory, weight_, num_columns(), hidden_, seed);
+    args.cache = build_cache(memory, cache, lengths_, Contents::cached, seed);
+    args.layer = cache.layer;
+    if (bias_) args.bias = build_tensor(memory, seed, "bias", DType::f32, {num_columns()});
+    if (input_scale_ != "none") {
+      const std::int64_t rows = input_scale_ == "tensor" ? 1 : tokens;
+      const std::int64_t columns = input_scale_ == "block" ? (hidden_ + 127) / 128 : 1;
+      args.input_scale = build_tensor(memory, seed, "input_scale", DType::f32, {rows, columns},
+                                      0.1 / amplitude, 1.0 / amplitude);
+    }
+    args.out = built.output("out", out_dtype_, {tokens, q_dim_});
+    built.written_rows({.cache = args.cache,
+                        .layer = args.layer,
+                        .lengths = lengths_,
+                        .key = true,
+                        .value = !cache_.is_mla});
+    bind(
+        built, args, [](const auto& a, const Context& c) { fused_qkv_matmul(a, c); },
+        [](const FusedQkvArgs& a, reference::Arithmetic m) { reference::fused_qkv_matmul(a, m); });
+    return built;
+  }
+
+  double flops() const override {
+    return 2.0 * static_cast<double>(lengths_.tokens()) * static_cast<double>(num_columns()) *
+           static_cast<double>(hidden_);
+  }
+  double bytes() const override { return weight_.bytes(num_columns(), hidden_); }
+  double footprint() const override {
+    return bytes() + static_cast<double>(lengths_.tokens() * (hidden_ + q_dim_)) * 4.0 +
+           static_cast<double>(lengths_.total_keys() * cache_.token_bytes() * cache_.layers);
+  }
+
+ private:
+  std::int64_t num_columns() const {  // N
+    return q_dim_ + cache_.width() * cache_.kv_heads * (cache_.is_mla ? 1 : 2);
+  }
+
+  Lengths lengths_;
+  CacheSpec cache_;
+  std::int64_t hidden_;
+  std::int64_t q_dim_;
+  DType x_dtype_;
+  DType out_dtype_;
+  WeightSpec weight_;
+  bool bias_;
+  std::string input_scale_;
+};
+
+}  // namespace
+
+std::unique_ptr<OpCase> parse_fused_qkv_matmul(const Fields& fields) {
+  return std::make_unique<FusedQkvCase>(fields);
+}
+
+}  // namespace quire::tools

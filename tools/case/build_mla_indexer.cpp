@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "quire/ops/mla_indexer.h"
+
+#include <fmt/format.h>
+
+#include <span>
+
+#include "quire/element.h"
+#include "reference/mla_indexer.h"
+#include "tools/case/case.h"
+#include "tools/case/mask_spec.h"
+#include "tools/case/op_parsers.h"
+
+namespace quire::tools {
+namespace {
+
+// Exact or not, a row must be a legitimate selection by the oracle's scores.
+std::string find_fault(const MlaIndexerArgs& args) {
+  for (std::int64_t token = 0; token < args.out.shape[0]; ++token) {
+    const auto* row = args.out.as<const std::int32_t>() + token * args.out.strides[0];
+    const std::string fault = reference::selection_fault(
+        args, token, std::span(row, static_cast<std::size_t>(args.top_k)));
+    if (!fault.empty()) return fmt::format("token {}: {}", token, fault);
+  }
+  return "";
+}
+
+class MlaIndexerCase final : public OpCase {
+ public:
+  explicit MlaIndexerCase(const Fields& fields)
+      : lengths_(read_lengths(fields)),
+        cache_(read_cache(fields, lengths_, /*is_mla=*/true)),
+        heads_(fields.integer("heads", 1)),
+        top_k_(fields.integer("top_k", 1)),
+        mask_(read_mask(fields)),
+        data_(fields.choice("data", {"random", "all_equal", "all_negative"}, "random")) {}
+
+  Built build(Layout layout, std::uint64_t seed) const override {
+    Built built;
+    Memory& memory = built.memory;
+    const CacheSpec cache = layout == Layout::requested ? cache_ : cache_.contiguous_twin(lengths_);
+    const std::int64_t tokens = lengths_.tokens();
+    MlaIndexerArgs args;
+    args.q =
+        build_tensor(memory, seed, "q", DType::fp8_e4m3, {tokens, heads_, cache_.width()}, 60.0);
+    // Equal scores everywhere, so that only the tie rule decides: q = 0. Scores below 0: negative
+    // weights.
+    if (data_ == "all_equal") fill(args.q, 0.0);
+    args.q_scale = build_tensor(memory, seed, "q_scale", DType::f32, {tokens, heads_}, 0.02,
+                                data_ == "all_negative" ? -0.1 : 0.0);
+    args.row_offsets = build_row_offsets(memory, lengths_);
+    args.cache = build_cache(memory, cache, lengths_, Contents::cached_and_new, seed);
+    args.layer = cache.layer;
+    args.top_k = top_k_;
+    args.mask = build_mask(memory, mask_, lengths_, seed);
+    args.out = built.output("out", DType::i32, {tokens, top_k_});
+    built.verify = [args] { return find_fault(args); };
+    bind(
+        built, args, [](const auto& a, const Context& c) { mla_indexer(a, c); },
+        [](const MlaIndexerArgs& a) { reference::mla_indexer(a); });
+    return built;
+  }
+
+  double flops() const override {
+    return 2.0 * total_visible(mask_, cache_, lengths_) * static_cast<double>(heads_) *
+           static_cast<double>(cache_.width());
+  }
+  double bytes() const override {
+    return static_cast<double>(lengths_.total_keys() * cache_.token_bytes());
+  }
+  double footprint() const override {
+    return bytes() * static_cast<double>(cache_.layers) +
+           static_cast<double>(lengths_.tokens()) * static_cast<double>(heads_ * 132 + top_k_ * 4);
+  }
+
+ private:
+  static void fill(const TensorView& tensor, double value) {
+    for (std::int64_t i = 0; i < tensor.numel(); ++i)
+      store_element(tensor.data, tensor.dtype, i, value);
+  }
+
+  Lengths lengths_;
+  CacheSpec cache_;
+  std::int64_t heads_;
+  std::int64_t top_k_;
+  MaskSpec mask_;
+  std::string data_;
+};
+
+}  // namespace
+
+std::unique_ptr<OpCase> parse_mla_indexer(const Fields& fields) {
+  return std::make_unique<MlaIndexerCase>(fields);
+}
+
+}  // namespace quire::tools

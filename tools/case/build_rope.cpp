@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "quire/ops/rope.h"
+
+#include <algorithm>
+
+#include "reference/rope.h"
+#include "tools/case/case.h"
+#include "tools/case/latent_spec.h"
+#include "tools/case/op_parsers.h"
+#include "tools/case/random_stream.h"
+
+namespace quire::tools {
+namespace {
+
+class RopeCase final : public OpCase {
+ public:
+  explicit RopeCase(const Fields& fields)
+      : lengths_(read_lengths(fields)),
+        cache_(read_cache(fields, lengths_, /*is_mla=*/false)),
+        heads_(fields.integer("heads", 1)),
+        rope_dim_(fields.integer("rope_dim", 2, cache_.width())),
+        q_dtype_(fields.dtype("q_dtype", {DType::f32, DType::f16, DType::bf16}, DType::bf16)),
+        freqs_dtype_(
+            fields.dtype("freqs_dtype", {DType::f32, DType::f16, DType::bf16}, DType::f32)),
+        interleaved_(fields.flag("interleaved", false)),
+        sections_(fields.integers("mrope_sections")),
+        position_ids_(fields.flag("position_ids", !sections_.empty())),
+        rotate_key_(fields.flag("rotate_key", true)),
+        in_place_(fields.flag("in_place", false)) {}
+
+  Built build(Layout layout, std::uint64_t seed) const override {
+    Built built;
+    Memory& memory = built.memory;
+    const CacheSpec cache = layout == Layout::requested ? cache_ : cache_.contiguous_twin(lengths_);
+    const std::int64_t tokens = lengths_.tokens();
+    const std::int64_t positions = std::max<std::int64_t>(1, lengths_.max_keys());
+    RopeArgs args;
+    args.q = build_tensor(memory, seed, "q", q_dtype_, {tokens, heads_, cache_.width()});
+    args.row_offsets = build_row_offsets(memory, lengths_);
+    args.cache = build_cache(memory, cache, lengths_, Contents::cached_and_new, seed);
+    args.layer = cache.layer;
+    args.freqs_cis = build_freqs(memory, freqs_dtype_, positions, rope_dim_);
+    args.interleaved = interleaved_;
+    if (position_ids_) args.position_ids = build_position_ids(memory, positions, seed);
+    args.mrope_sections = sections_;
+    args.rotate_key = rotate_key_;
+    args.out = args.q;
+    if (in_place_) built.in_place("out", args.q);
+    if (!in_place_) args.out = built.output("out", q_dtype_, {tokens, heads_, cache_.width()});
+    if (rotate_key_) {
+      built.written_rows({.cache = args.cache, .layer = args.layer, .lengths = lengths_});
+    }
+    bind(
+        built, args, [](const auto& a, const Context& c) { rope(a, c); },
+        [](const RopeArgs& a, reference::Arithmetic m) { reference::rope(a, m); });
+    return built;
+  }
+
+  double flops() const override {
+    const std::int64_t rows = heads_ + (rotate_key_ ? cache_.kv_heads : 0);
+    return 3.0 * static_cast<double>(lengths_.tokens() * rows * rope_dim_);
+  }
+  double bytes() const override {
+    const double q = 2.0 * static_cast<double>(lengths_.tokens() * heads_ * cache_.width()) *
+                     bits(q_dtype_) / 8.0;
+    const auto key =
+        static_cast<double>(2 * lengths_.tokens() * cache_.kv_heads * cache_.row_bytes());
+    return q + (rotate_key_ ? key : 0.0);
+  }
+
+ private:
+  TensorView build_position_ids(Memory& memory, std::int64_t positions, std::uint64_t seed) const {
+    const auto sections = std::max<std::int64_t>(1, static_cast<std::int64_t>(sections_.size()));
+    const TensorView ids =
+        memory.allocate("position_ids", DType::u32, {sections, lengths_.tokens()});
+    const std::uint64_t stream = seed_of("position_ids", seed);
+    for (std::int64_t i = 0; i < ids.numel(); ++i) {
+      ids.as<std::uint32_t>()[i] =
+          static_cast<std::uint32_t>(integer_at(stream, static_cast<std::uint64_t>(i), positions));
+    }
+    return ids;
+  }
+
+  Lengths lengths_;
+  CacheSpec cache_;
+  std::int64_t heads_;
+  std::int64_t rope_dim_;
+  DType q_dtype_;
+  DType freqs_dtype_;
+  bool interleaved_;
+  std::vector<std::int64_t> sections_;
+  bool position_ids_;
+  bool rotate_key_;
+  bool in_place_;
+};
+
+}  // namespace
+
+std::unique_ptr<OpCase> parse_rope(const Fields& fields) {
+  return std::make_unique<RopeCase>(fields);
+}
+
+}  // namespace quire::tools

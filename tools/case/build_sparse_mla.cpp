@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "quire/ops/sparse_mla.h"
+
+#include <cmath>
+#include <numeric>
+
+#include "reference/sparse_mla.h"
+#include "tools/case/case.h"
+#include "tools/case/mask_spec.h"
+#include "tools/case/op_parsers.h"
+#include "tools/case/sparse_indices.h"
+
+namespace quire::tools {
+namespace {
+
+// One stream of rows: a cache and the positions chosen from it.
+struct SparseStream {
+  CacheSpec cache;
+  std::int64_t top_k = 0;
+  std::string kind;
+  bool with_lengths = false;
+};
+
+SparseStream read_stream(const Fields& fields, const Lengths& lengths) {
+  return {.cache = read_cache(fields, lengths, /*is_mla=*/true),
+          .top_k = fields.integer("top_k", 1),
+          .kind = fields.choice("indices", {"chosen", "hostile", "none"}, "chosen"),
+          .with_lengths = fields.flag("topk_lengths", false)};
+}
+
+std::optional<SparseStream> read_extra(const Fields& fields, const Lengths& lengths) {
+  if (!fields.has("extra")) return std::nullopt;
+  const Fields extra = fields.object("extra");
+  SparseStream stream = read_stream(extra, lengths);
+  extra.finish();
+  return stream;
+}
+
+class SparseMlaCase final : public OpCase {
+ public:
+  explicit SparseMlaCase(const Fields& fields)
+      : lengths_(read_lengths(fields)),
+        main_(read_stream(fields, lengths_)),
+        extra_(read_extra(fields, lengths_)),
+        heads_(fields.integer("heads", 1)),
+        q_dtype_(fields.dtype("q_dtype", {DType::f32, DType::f16, DType::bf16}, DType::bf16)),
+        sinks_(fields.flag("sinks", false)),
+        lse_(fields.flag("lse", true)) {}
+
+  Built build(Layout layout, std::uint64_t seed) const override {
+    Built built;
+    Memory& memory = built.memory;
+    const auto in_layout = [&](const CacheSpec& cache) {
+      return layout == Layout::requested ? cache : cache.contiguous_twin(lengths_);
+    };
+    const CacheSpec cache = in_layout(main_.cache);
+    const std::int64_t tokens = lengths_.tokens();
+    SparseMlaArgs args;
+    args.q = build_tensor(memory, seed, "q", q_dtype_, {tokens, heads_, cache.width()});
+    args.row_offsets = build_row_offsets(memory, lengths_);
+    args.cache = build_cache(memory, cache, lengths_, Contents::cached_and_new, seed);
+    args.layer = cache.layer;
+    const SparseIndices chosen = build_sparse_indices(memory, "indices", main_.kind, main_.top_k,
+                                                      main_.with_lengths, lengths_, seed);
+    args.indices = chosen.indices;
+    args.topk_lengths = chosen.lengths;
+    args.scale = 1.0 / std::sqrt(static_cast<double>(cache.width()));
+    if (sinks_) args.sinks = build_tensor(memory, seed, "sinks", DType::f32, {heads_});
+    std::vector<std::int64_t> present = count_present(chosen, main_.cache, lengths_);
+    if (extra_.has_value()) {
+      const CacheSpec extra_cache = in_layout(extra_->cache);
+      const SparseIndices extra =
+          build_sparse_indices(memory, "extra_indices", extra_->kind, extra_->top_k,
+                               extra_->with_lengths, lengths_, seed);
+      args.extra = SparseExtra{.cache = build_cache(memory, extra_cache, lengths_,
+                                                    Contents::cached_and_new, seed, "extra"),
+                               .layer = extra_cache.layer,
+                               .indices = extra.indices,
+                               .lengths = extra.lengths};
+      const std::vector<std::int64_t> more = count_present(extra, extra_->cache, lengths_);
+      for (std::size_t i = 0; i < present.size(); ++i) present[i] += more[i];
+    }
+    args.out = built.output("out", q_dtype_, {tokens, heads_, cache.latent});
+    if (lse_) args.lse = built.output("lse", DType::f32, {tokens, heads_});
+    built.empty_tokens = empty_tokens(present);
+    built.has_sinks = sinks_;
+    bind(
+        built, args, [](const auto& a, const Context& c) { sparse_mla(a, c); },
+        [](const SparseMlaArgs& a, reference::Arithmetic m) { reference::sparse_mla(a, m); });
+    return built;
+  }
+
+  double flops() const override {
+    double total =
+        2.0 * slots(main_) * static_cast<double>(main_.cache.width() + main_.cache.latent);
+    if (extra_.has_value()) {
+      total +=
+          2.0 * slots(*extra_) * static_cast<double>(extra_->cache.width() + extra_->cache.latent);
+    }
+    return total * static_cast<double>(heads_);
+  }
+  double bytes() const override {
+    double total = slots(main_) * static_cast<double>(main_.cache.token_bytes());
+    if (extra_.has_value())
+      total += slots(*extra_) * static_cast<double>(extra_->cache.token_bytes());
+    return total;
+  }
+  double footprint() const override {
+    return static_cast<double>(lengths_.total_keys() * main_.cache.token_bytes() *
+                               main_.cache.layers) +
+           static_cast<double>(lengths_.tokens() *
+                               (main_.top_k * 4 + heads_ * main_.cache.width() * 4));
+  }
+
+ private:
+  // Slots of the batch that can hold a key: a short sequence fills fewer than top_k.
+  double slots(const SparseStream& stream) const {
+    double total = 0.0;
+    for (std::int64_t b = 0; b < lengths_.batch(); ++b) {
+      const std::int64_t cached = lengths_.cached[static_cast<std::size_t>(b)];
+      for (std::int64_t i = 0; i < lengths_.added[static_cast<std::size_t>(b)]; ++i) {
+        total += static_cast<double>(std::min(stream.top_k, cached + i + 1));
+      }
+    }
+    return total;
+  }
+
+  Lengths lengths_;
+  SparseStream main_;
+  std::optional<SparseStream> extra_;
+  std::int64_t heads_;
+  DType q_dtype_;
+  bool sinks_;
+  bool lse_;
+};
+
+}  // namespace
+
+std::unique_ptr<OpCase> parse_sparse_mla(const Fields& fields) {
+  return std::make_unique<SparseMlaCase>(fields);
+}
+
+}  // namespace quire::tools

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/case/built.h"
+
+#include "tools/case/random_stream.h"
+
+namespace quire::tools {
+namespace {
+
+void allow_row(Memory& memory, const PagedKVCache& cache, const RowPlace& place) {
+  std::byte* row = row_address(cache, place);
+  if (row != nullptr) memory.allow_write(row, cache.row_format->row_bytes);
+  if (!cache.scales.has_value() || has_static_scales(cache)) return;
+  for (std::int64_t slot = 0; slot < cache.scales->shape[5]; ++slot) {
+    std::byte* scale = scale_address(cache, place, slot);
+    if (scale != nullptr) memory.allow_write(scale, bytes_for(cache.scales->dtype, 1));
+  }
+}
+
+}  // namespace
+
+TensorView Built::output(const std::string& name, DType dtype,
+                         std::initializer_list<std::int64_t> shape) {
+  const TensorView view = memory.allocate(name, dtype, shape);
+  in_place(name, view);
+  return view;
+}
+
+void Built::in_place(const std::string& name, const TensorView& tensor) {
+  memory.allow_write(tensor);
+  outputs.push_back({.name = name, .view = tensor});
+}
+
+void Built::written_rows(WrittenRows written) {
+  for (const RowPlace& place : written.places()) allow_row(memory, written.cache, place);
+  rows.push_back(std::move(written));
+}
+
+std::vector<RowPlace> WrittenRows::places() const {
+  std::vector<RowPlace> result;
+  for (const Side side : {Side::key, Side::value}) {
+    if (side == Side::key ? !key : !value) continue;
+    for (std::int64_t b = 0; b < lengths.batch(); ++b) {
+      for (std::int64_t token = lengths.cached[static_cast<std::size_t>(b)];
+           token < lengths.keys(b); ++token) {
+        for (std::int64_t head = 0; head < cache.num_kv_heads(); ++head) {
+          result.push_back(
+              {.layer = layer, .side = side, .sequence = b, .token = token, .head = head});
+        }
+      }
+    }
+  }
+  return result;
+}
+
+TensorView build_tensor(Memory& memory, std::uint64_t seed, const std::string& name, DType dtype,
+                        std::initializer_list<std::int64_t> shape, double amplitude, double mean) {
+  const TensorView view = memory.allocate(name, dtype, shape);
+  RandomStream(seed, name, dtype, amplitude, mean).copy(view.as<std::byte>(), 0, view.numel());
+  return view;
+}
+
+}  // namespace quire::tools

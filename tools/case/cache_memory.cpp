@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+// A cache spec turned into memory: pages dealt out, rows filled in logical order, everything else
+// poisoned.
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <numeric>
+#include <optional>
+
+#include "quire/element.h"
+#include "tools/case/cache_spec.h"
+#include "tools/case/random_stream.h"
+#include "tools/case/row_address.h"
+
+namespace quire::tools {
+namespace {
+
+constexpr std::uint32_t kNoPage = 0xffffffffu;
+
+std::vector<std::uint32_t> page_ids(std::int64_t count, PageOrder order, std::uint64_t seed) {
+  std::vector<std::uint32_t> ids(static_cast<std::size_t>(count));
+  std::iota(ids.begin(), ids.end(), 0u);
+  if (order == PageOrder::reversed) std::reverse(ids.begin(), ids.end());
+  if (order != PageOrder::shuffled) return ids;
+  for (std::size_t i = ids.size(); i > 1; --i) {
+    std::swap(ids[i - 1],
+              ids[static_cast<std::size_t>(integer_at(seed, i, static_cast<std::int64_t>(i)))]);
+  }
+  return ids;
+}
+
+struct PageCounts {
+  std::vector<std::int64_t> needed;  // [batch]
+  std::int64_t num_pages = 0;
+  std::int64_t max_pages = 0;
+};
+
+PageCounts count_pages(const CacheSpec& spec, const Lengths& lengths) {
+  PageCounts counts{.needed = {}, .num_pages = spec.spare_pages};
+  for (std::int64_t b = 0; b < lengths.batch(); ++b) {
+    counts.needed.push_back((lengths.keys(b) + spec.page_size - 1) / spec.page_size);
+    counts.num_pages += counts.needed.back();
+    counts.max_pages = std::max(counts.max_pages, counts.needed.back());
+  }
+  counts.num_pages = std::max<std::int64_t>(1, counts.num_pages);
+  counts.max_pages = std::max<std::int64_t>(1, counts.max_pages + spec.spare_columns);
+  return counts;
+}
+
+// Columns past a sequence's end hold both sentinels and, worst of all, ids of pages that belong to
+// nobody.
+TensorView build_page_table(Memory& memory, const CacheSpec& spec, const Lengths& lengths,
+                            const PageCounts& counts, const std::vector<std::uint32_t>& ids,
+                            const std::string& name) {
+  const TensorView table = memory.allocate(name, DType::u32, {lengths.batch(), counts.max_pages});
+  const auto no_page = static_cast<std::uint32_t>(counts.num_pages);
+  const std::array<std::uint32_t, 3> padding{ids.back(), no_page, kNoPage};
+  std::size_t next = 0;
+  for (std::int64_t b = 0; b < lengths.batch(); ++b) {
+    const std::int64_t needed = counts.needed[static_cast<std::size_t>(b)];
+    for (std::int64_t column = 0; column < counts.max_pages; ++column) {
+      std::uint32_t entry = padding[static_cast<std::size_t>(column) % padding.size()];
+      if (column < needed) entry = ids[next++];
+      if (column < needed && !spec.is_assigned(b, column * spec.page_size)) {
+        entry = column % 2 == 0 ? no_page : kNoPage;
+      }
+      table.as<std::uint32_t>()[b * counts.max_pages + column] = entry;
+    }
+  }
+  return table;
+}
+
+// [num_pages, kv, layers, page_size, heads, row], heads before tokens in memory if `heads_first`.
+TensorView allocate_pool(Memory& memory, const std::string& name, DType dtype,
+                         std::array<std::int64_t, kMaxRank> shape, bool heads_first) {
+  if (heads_first) std::swap(shape[3], shape[4]);
+  TensorView view = memory.allocate(name, dtype, shape);
+  if (heads_first) {
+    std::swap(view.shape[3], view.shape[4]);
+    std::swap(view.strides[3], view.strides[4]);
+  }
+  return view;
+}
+
+bool is_integer_row(const RowFormat& format) {
+  return format.parts[0].dtype == DType::i8;
+}
+
+// Stored numbers of scaled parts are about this large, so that number × scale is about 1.
+double code_amplitude(const RowFormat& format, const RowPart& part) {
+  if (is_integer_row(format)) return 35.0;
+  return part.scale_source == ScaleSource::none ? 1.0 : 60.0;
+}
+
+TensorView build_scales(Memory& memory, const CacheSpec& spec, std::int64_t num_pages,
+                        std::uint64_t seed, const std::string& name) {
+  const RowFormat& format = spec.row_format;
+  const DType dtype = format.parts[0].scale_dtype;
+  const std::int64_t kv = spec.is_mla ? 1 : 2;
+  const std::array<std::int64_t, kMaxRank> shape{
+      num_pages, kv, spec.layers, spec.page_size, spec.kv_heads, format.plane_slots()};
+  if (spec.scale_kind != ScaleKind::fixed) {
+    return allocate_pool(memory, name, dtype, shape, spec.heads_first);
+  }
+  // A calibrated scale for K and one for V, broadcast over everything else.
+  TensorView view = memory.allocate(name, dtype, {kv});
+  const double mean = 1.0 / code_amplitude(format, format.parts[0]);
+  RandomStream(seed, name, dtype, 0.1 * mean, mean).copy(view.as<std::byte>(), 0, kv);
+  view.rank = kMaxRank;
+  view.shape = shape;
+  view.strides = {0, 1, 0, 0, 0, 0};
+  return view;
+}
+
+class RowFiller {
+ public:
+  RowFiller(const RowFormat& format, std::uint64_t seed, const std::string& name)
+      : format_(format) {
+    for (std::int32_t p = 0; p < format.num_parts; ++p) {
+      const RowPart& part = format.parts[static_cast<std::size_t>(p)];
+      numbers_.emplace_back(seed, name + ".part" + std::to_string(p), part.dtype,
+                            code_amplitude(format, part));
+      const double mean = 1.0 / code_amplitude(format, part);
+      scales_.emplace_back(seed, name + ".scale" + std::to_string(p), part.scale_dtype, 0.1 * mean,
+                           mean);
+    }
+  }
+
+  // `index` counts rows in logical order, whatever the layout.
+  void fill(const PagedKVCache& cache, const RowPlace& place, std::int64_t index) {
+    std::byte* row = row_address(cache, place);
+    if (row == nullptr) return;
+    for (std::size_t p = 0; p < numbers_.size(); ++p) {
+      const RowPart& part = format_.parts[p];
+      numbers_[p].copy(row + part.offset_bytes, index * part.width, part.width);
+      if (part.scale_source != ScaleSource::in_row) continue;
+      const std::int64_t count = (part.width + part.granularity - 1) / part.granularity;
+      scales_[p].copy(row + part.scale_offset_bytes, index * count, count);
+    }
+    if (!format_.uses_plane() || has_static_scales(cache)) return;
+    const std::int64_t slots = format_.plane_slots();
+    for (std::int64_t slot = 0; slot < slots; ++slot) {
+      std::byte* scale = scale_address(cache, place, slot);
+      if (scale != nullptr) scales_[0].copy(scale, index * slots + slot, 1);
+    }
+  }
+
+ private:
+  RowFormat format_;
+  std::vector<RandomStream> numbers_;
+  std::vector<RandomStream> scales_;
+};
+
+void fill_rows(const PagedKVCache& cache, const CacheSpec& spec, const Lengths& lengths,
+               Contents contents, std::uint64_t seed, const std::string& name) {
+  for (const Side side : {Side::key, Side::value}) {
+    if (spec.is_mla && side == Side::value) continue;
+    RowFiller filler(spec.row_format, seed, name + (side == Side::key ? ".key" : ".value"));
+    std::int64_t index = 0;
+    for (std::int64_t b = 0; b < lengths.batch(); ++b) {
+      const std::int64_t cached = lengths.cached[static_cast<std::size_t>(b)];
+      for (std::int64_t token = 0; token < lengths.keys(b); ++token) {
+        for (std::int64_t head = 0; head < spec.kv_heads; ++head, ++index) {
+          if (token >= cached && contents == Contents::cached) continue;
+          filler.fill(
+              cache,
+              {.layer = spec.layer, .side = side, .sequence = b, .token = token, .head = head},
+              index);
+        }
+      }
+    }
+  }
+}
+
+// 0xff is -1 in int8, which looks like data: the most negative code does not.
+void prepare(const TensorView& pool, const CacheSpec& spec) {
+  const auto bytes = static_cast<std::size_t>(bytes_for(pool.dtype, pool.numel()));
+  if (!spec.poison) std::memset(pool.data, 0, bytes);
+  if (spec.poison && is_integer_row(spec.row_format)) std::memset(pool.data, 0x80, bytes);
+}
+
+}  // namespace
+
+PagedKVCache build_cache(Memory& memory, const CacheSpec& spec, const Lengths& lengths,
+                         Contents contents, std::uint64_t seed, const std::string& name) {
+  const PageCounts counts = count_pages(spec, lengths);
+  const RowFormat& format = spec.row_format;
+  const bool uniform = format.is_uniform();
+  const DType dtype = uniform ? format.parts[0].dtype : DType::u8;  // several parts: bytes
+  PagedKVCache cache;
+  cache.blocks = allocate_pool(memory, name + ".blocks", dtype,
+                               {counts.num_pages, spec.is_mla ? 1 : 2, spec.layers, spec.page_size,
+                                spec.kv_heads, uniform ? format.width() : format.row_bytes},
+                               spec.heads_first);
+  prepare(cache.blocks, spec);
+  cache.cache_lengths = memory.allocate(name + ".cache_lengths", DType::u32, {lengths.batch()});
+  for (std::int64_t b = 0; b < lengths.batch(); ++b) {
+    cache.cache_lengths.as<std::uint32_t>()[b] =
+        static_cast<std::uint32_t>(lengths.cached[static_cast<std::size_t>(b)]);
+  }
+  const auto ids = page_ids(counts.num_pages, spec.page_order, seed_of("pages", seed));
+  cache.page_table = build_page_table(memory, spec, lengths, counts, ids, name + ".page_table");
+  cache.row_format = format;
+  if (format.uses_plane()) {
+    cache.scales = build_scales(memory, spec, counts.num_pages, seed, name + ".scales");
+    if (!spec.poison && spec.scale_kind != ScaleKind::fixed) prepare(*cache.scales, spec);
+  }
+  if (spec.scale_kind == ScaleKind::own_table) {
+    const auto own = page_ids(counts.num_pages, PageOrder::shuffled, seed_of("scale_pages", seed));
+    cache.scales_page_table =
+        build_page_table(memory, spec, lengths, counts, own, name + ".scales_page_table");
+  }
+  fill_rows(cache, spec, lengths, contents, seed, name);
+  return cache;
+}
+
+TensorView build_row_offsets(Memory& memory, const Lengths& lengths) {
+  const TensorView offsets = memory.allocate("row_offsets", DType::u32, {lengths.batch() + 1});
+  std::int64_t sum = 0;
+  for (std::int64_t b = 0; b <= lengths.batch(); ++b) {
+    offsets.as<std::uint32_t>()[b] = static_cast<std::uint32_t>(sum);
+    if (b < lengths.batch()) sum += lengths.added[static_cast<std::size_t>(b)];
+  }
+  return offsets;
+}
+
+}  // namespace quire::tools

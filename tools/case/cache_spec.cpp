@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/case/cache_spec.h"
+
+#include <algorithm>
+
+namespace quire::tools {
+namespace {
+
+RowFormat read_row_format(const Fields& fields, CacheSpec& spec) {
+  const std::string kind = fields.choice(
+      "row_format", {"uniform", "scaled", "mla_fp8_token", "mla_fp8_block"}, "uniform");
+  const bool mixed = kind == "mla_fp8_token" || kind == "mla_fp8_block";
+  spec.latent = spec.is_mla ? fields.integer("latent", 1) : 0;
+  const auto latent = static_cast<std::int32_t>(spec.latent);
+  const auto rope =
+      spec.is_mla ? static_cast<std::int32_t>(fields.integer("rope", 0)) : std::int32_t{0};
+  if (mixed && !spec.is_mla) fields.fail("row_format", "uniform or scaled without MLA");
+  if (mixed) {
+    const DType rope_dtype =
+        fields.dtype("rope_dtype", {DType::bf16, DType::f16, DType::f32}, DType::bf16);
+    if (kind == "mla_fp8_token") return RowFormat::mla_fp8_token(latent, rope, rope_dtype);
+    const auto block = static_cast<std::int32_t>(fields.integer("granularity", 1, 128));
+    return RowFormat::mla_fp8_block(latent, rope, block, rope_dtype);
+  }
+  const DType dtype = fields.dtype(
+      "dtype", {DType::f32, DType::f16, DType::bf16, DType::fp8_e4m3, DType::fp8_e5m2, DType::i8},
+      DType::bf16);
+  const auto width =
+      spec.is_mla ? latent + rope : static_cast<std::int32_t>(fields.integer("head_dim", 1));
+  if (kind == "uniform") return RowFormat::uniform(dtype, width);
+  const auto granularity = static_cast<std::int32_t>(fields.integer("granularity", 1, width));
+  const DType scale_dtype =
+      fields.dtype("scale_dtype", {DType::f32, DType::f16, DType::bf16}, DType::f32);
+  return RowFormat::scaled(dtype, width, granularity, scale_dtype);
+}
+
+void check_unassigned(const Fields& fields, const CacheSpec& spec, const Lengths& lengths) {
+  for (const auto& [sequence, column] : spec.unassigned) {
+    const bool right = sequence >= 0 && sequence < lengths.batch() && column >= 0 &&
+                       column * spec.page_size < lengths.keys(sequence);
+    if (!right) fields.fail("unassigned", "pairs of a sequence and one of its page columns");
+  }
+}
+
+}  // namespace
+
+std::int64_t CacheSpec::token_bytes() const {
+  std::int64_t row = row_bytes();
+  if (row_format.uses_plane() && scale_kind != ScaleKind::fixed) {
+    row += bytes_for(row_format.parts[0].scale_dtype, row_format.plane_slots());
+  }
+  return row * kv_heads * (is_mla ? 1 : 2);
+}
+
+bool CacheSpec::is_assigned(std::int64_t sequence, std::int64_t token) const {
+  const std::pair entry(sequence, token / page_size);
+  return std::find(unassigned.begin(), unassigned.end(), entry) == unassigned.end();
+}
+
+CacheSpec CacheSpec::contiguous_twin(const Lengths& lengths, bool keep_page_size) const {
+  CacheSpec twin = *this;
+  if (unassigned.empty() && !keep_page_size) {
+    twin.page_size = std::max<std::int64_t>(1, lengths.max_keys());
+  }
+  twin.layers = 1;
+  twin.layer = 0;
+  twin.page_order = PageOrder::identity;
+  twin.heads_first = false;
+  if (scale_kind == ScaleKind::own_table) twin.scale_kind = ScaleKind::dynamic;
+  twin.spare_pages = 0;
+  twin.spare_columns = 0;
+  twin.poison = false;
+  return twin;
+}
+
+CacheSpec read_cache(const Fields& fields, const Lengths& lengths, bool is_mla,
+                     const std::string& key) {
+  const Fields cache = fields.object(key);
+  CacheSpec spec;
+  spec.is_mla = is_mla || cache.flag("mla", false);
+  spec.kv_heads = spec.is_mla ? 1 : cache.integer("kv_heads", 1);
+  spec.row_format = read_row_format(cache, spec);
+  spec.page_size = cache.integer("page_size", 1);
+  spec.layers = cache.integer("layers", 1, 2);
+  spec.layer = cache.integer("layer", 0, spec.layers - 1);
+  if (spec.layer >= spec.layers) cache.fail("layer", "below 'layers'");
+  const std::string order =
+      cache.choice("page_order", {"identity", "reversed", "shuffled"}, "shuffled");
+  spec.page_order = order == "identity"   ? PageOrder::identity
+                    : order == "reversed" ? PageOrder::reversed
+                                          : PageOrder::shuffled;
+  spec.heads_first = cache.choice("order", {"nhd", "hnd"}, "nhd") == "hnd";
+  const std::string scales = cache.choice("scales", {"dynamic", "static", "own_table"}, "dynamic");
+  spec.scale_kind = scales == "static"      ? ScaleKind::fixed
+                    : scales == "own_table" ? ScaleKind::own_table
+                                            : ScaleKind::dynamic;
+  if (scales != "dynamic" && !spec.row_format.uses_plane()) {
+    cache.fail("scales", "absent for rows without a scale plane");
+  }
+  spec.spare_pages = cache.integer("spare_pages", 0, spec.spare_pages);
+  spec.spare_columns = cache.integer("spare_columns", 0, spec.spare_columns);
+  spec.unassigned = cache.pairs("unassigned");
+  spec.poison = cache.flag("poison", true);
+  cache.finish();
+  check_unassigned(cache, spec, lengths);
+  return spec;
+}
+
+}  // namespace quire::tools

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/case/lengths.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace quire::tools {
+namespace {
+
+// One number stands for all `batch` sequences; batch = 0 where only a list can be meant.
+std::vector<std::int64_t> read_list(const Fields& fields, const std::string& key,
+                                    std::int64_t batch) {
+  if (fields.raw(key).is_number()) {
+    if (batch == 0) fields.fail(key, "a list, or 'batch' given");
+    return std::vector<std::int64_t>(static_cast<std::size_t>(batch), fields.integer(key, 0));
+  }
+  std::vector<std::int64_t> list = fields.integers(key);
+  if (std::any_of(list.begin(), list.end(), [](std::int64_t length) { return length < 0; })) {
+    fields.fail(key, "a list of integers >= 0");
+  }
+  return list;
+}
+
+}  // namespace
+
+std::int64_t Lengths::tokens() const {
+  return std::accumulate(added.begin(), added.end(), std::int64_t{0});
+}
+
+std::int64_t Lengths::total_keys() const {
+  return tokens() + std::accumulate(cached.begin(), cached.end(), std::int64_t{0});
+}
+
+std::int64_t Lengths::max_keys() const {
+  std::int64_t longest = 0;
+  for (std::int64_t b = 0; b < batch(); ++b) longest = std::max(longest, keys(b));
+  return longest;
+}
+
+std::int64_t Lengths::max_added() const {
+  return added.empty() ? 0 : *std::max_element(added.begin(), added.end());
+}
+
+Lengths read_lengths(const Fields& fields) {
+  const Fields lengths = fields.object("lengths");
+  std::int64_t batch = lengths.integer("batch", 1, 0);
+  for (const char* key : {"new", "cached"}) {
+    if (batch == 0 && lengths.raw(key).is_array()) {
+      batch = static_cast<std::int64_t>(lengths.raw(key).size());
+    }
+  }
+  Lengths result{.added = read_list(lengths, "new", batch),
+                 .cached = read_list(lengths, "cached", batch)};
+  lengths.finish();
+  if (result.added.size() != result.cached.size() || (batch != 0 && result.batch() != batch)) {
+    fields.fail("key 'lengths' must give as many 'new' as 'cached'");
+  }
+  return result;
+}
+
+}  // namespace quire::tools

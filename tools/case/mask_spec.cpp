@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/case/mask_spec.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "quire/error.h"
+#include "tools/case/random_stream.h"
+
+namespace quire::tools {
+namespace {
+
+struct Query {
+  std::int64_t token;   // row of the bits
+  std::int64_t cached;  // keys before the new ones
+  std::int64_t local;
+};
+
+bool shows(const Mask& mask, std::int32_t at, const Query& query, std::int64_t key) {
+  const Mask::Node& node = mask.nodes()[static_cast<std::size_t>(at)];
+  const std::int64_t position = query.cached + query.local;
+  switch (node.kind) {
+    case MaskKind::full:
+      return true;
+    case MaskKind::causal:
+      return key <= position;
+    case MaskKind::sliding_window:
+      return key > position - node.size && key < position + node.size;
+    case MaskKind::chunked:
+      return key / node.size == position / node.size;
+    case MaskKind::tree:
+      return key < query.cached || node.bits.as<std::uint8_t>()[query.token * node.bits.strides[0] +
+                                                                key - query.cached] != 0;
+    case MaskKind::all_of:
+      return shows(mask, node.left, query, key) && shows(mask, node.right, query, key);
+    case MaskKind::any_of:
+      return shows(mask, node.left, query, key) || shows(mask, node.right, query, key);
+  }
+  return false;
+}
+
+// Every token is visible to itself, and each earlier one with probability 1/2.
+TensorView build_tree(Memory& memory, const MaskSpec& spec, const Lengths& lengths,
+                      std::uint64_t seed) {
+  const std::int64_t width = std::max<std::int64_t>(1, lengths.max_added());
+  const TensorView bits = memory.allocate("tree", DType::u8, {lengths.tokens(), width});
+  const std::uint64_t stream = seed_of("tree", seed);
+  std::int64_t token = 0;
+  for (const std::int64_t added : lengths.added) {
+    for (std::int64_t i = 0; i < added; ++i, ++token) {
+      const bool blind = std::find(spec.blind_tokens.begin(), spec.blind_tokens.end(), token) !=
+                         spec.blind_tokens.end();
+      for (std::int64_t j = 0; j < added; ++j) {
+        const bool ancestor =
+            j == i ||
+            (j < i && integer_at(stream, static_cast<std::uint64_t>(token * width + j), 2) == 0);
+        bits.as<std::uint8_t>()[token * width + j] = ancestor && !blind ? 1 : 0;
+      }
+    }
+  }
+  return bits;
+}
+
+struct TextPart {
+  std::string text;
+  char joined_by = ' ';  // '&' or '|', with everything to the left
+};
+
+std::vector<TextPart> split(const std::string& text) {
+  std::vector<TextPart> parts;
+  char joined_by = ' ';
+  std::size_t start = 0;
+  while (true) {
+    const std::size_t end = std::min(text.find(" & ", start), text.find(" | ", start));
+    parts.push_back({.text = text.substr(start, end - start), .joined_by = joined_by});
+    if (end == std::string::npos) return parts;
+    joined_by = text[end + 1];
+    start = end + 3;
+  }
+}
+
+bool needs_tree(const MaskSpec& spec) {
+  return spec.text.find("tree") != std::string::npos;
+}
+
+}  // namespace
+
+MaskSpec read_mask(const Fields& fields) {
+  MaskSpec spec{.text = fields.text("mask", "causal")};
+  for (const TextPart& part : split(spec.text)) {
+    if (part.text == "tree") continue;
+    try {
+      Mask::parse(part.text);
+    } catch (const Error& error) {
+      fields.fail("mask", error.expected() + ", or tree, joined by & and |");
+    }
+  }
+  if (needs_tree(spec)) spec.blind_tokens = fields.integers("blind_tokens");
+  return spec;
+}
+
+Mask build_mask(Memory& memory, const MaskSpec& spec, const Lengths& lengths, std::uint64_t seed) {
+  const TensorView bits = needs_tree(spec) ? build_tree(memory, spec, lengths, seed) : TensorView{};
+  Mask mask;
+  for (const TextPart& part : split(spec.text)) {
+    const Mask next = part.text == "tree" ? Mask::tree(bits) : Mask::parse(part.text);
+    if (part.joined_by == ' ') mask = next;
+    if (part.joined_by == '&') mask = mask & next;
+    if (part.joined_by == '|') mask = mask | next;
+  }
+  return mask;
+}
+
+std::vector<std::int64_t> count_visible(const Mask& mask, const MaskSpec& spec,
+                                        const CacheSpec& cache, const Lengths& lengths) {
+  std::vector<std::int64_t> counts;
+  const auto root = static_cast<std::int32_t>(mask.nodes().size()) - 1;
+  for (std::int64_t b = 0; b < lengths.batch(); ++b) {
+    const std::int64_t cached = lengths.cached[static_cast<std::size_t>(b)];
+    for (std::int64_t i = 0; i < lengths.added[static_cast<std::size_t>(b)]; ++i) {
+      const Query query{
+          .token = static_cast<std::int64_t>(counts.size()), .cached = cached, .local = i};
+      if (spec.is_simple() && cache.unassigned.empty()) {
+        counts.push_back(spec.text == "causal" ? cached + i + 1 : lengths.keys(b));
+        continue;
+      }
+      std::int64_t count = 0;
+      for (std::int64_t key = 0; key < lengths.keys(b); ++key) {
+        if (cache.is_assigned(b, key) && shows(mask, root, query, key)) ++count;
+      }
+      counts.push_back(count);
+    }
+  }
+  return counts;
+}
+
+double total_visible(const MaskSpec& spec, const CacheSpec& cache, const Lengths& lengths) {
+  Memory scratch;
+  const Mask mask = build_mask(scratch, spec, lengths, 0);
+  const std::vector<std::int64_t> counts = count_visible(mask, spec, cache, lengths);
+  return std::accumulate(counts.begin(), counts.end(), 0.0);
+}
+
+std::vector<std::int64_t> empty_tokens(const std::vector<std::int64_t>& visible) {
+  std::vector<std::int64_t> tokens;
+  for (std::size_t i = 0; i < visible.size(); ++i) {
+    if (visible[i] == 0) tokens.push_back(static_cast<std::int64_t>(i));
+  }
+  return tokens;
+}
+
+}  // namespace quire::tools

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/case/memory.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace quire::tools {
+namespace {
+
+// NaN in the float types if it is read, and hardly what a stray store would leave if it is written.
+std::byte guard_byte(std::int64_t index) {
+  return index % 2 == 0 ? std::byte{0xff} : std::byte{0x7f};
+}
+
+std::string describe_place(const Buffer& buffer, std::int64_t index) {
+  const std::int64_t place = index - buffer.data_offset;
+  if (place < 0) return fmt::format("guard byte {} before its start", -place);
+  if (place >= buffer.data_bytes) {
+    return fmt::format("guard byte {} past its end", place - buffer.data_bytes + 1);
+  }
+  return fmt::format("byte {} of {}", place, buffer.data_bytes);
+}
+
+std::vector<bool> writable_bytes(const Buffer& buffer) {
+  std::vector<bool> writable(buffer.storage.size(), false);
+  for (const ByteRange& range : buffer.writable) {
+    std::fill_n(writable.begin() + range.first, range.count, true);
+  }
+  return writable;
+}
+
+}  // namespace
+
+TensorView Memory::allocate(const std::string& name, DType dtype,
+                            std::span<const std::int64_t> shape) {
+  TensorView view = TensorView::contiguous(nullptr, dtype, shape);
+  Buffer buffer;
+  buffer.name = name;
+  buffer.data_bytes = bytes_for(dtype, view.numel());
+  buffer.storage.assign(static_cast<std::size_t>(buffer.data_bytes + 2 * kGuardBytes + kAlignment),
+                        std::byte{0xff});
+  const auto address = reinterpret_cast<std::uintptr_t>(buffer.storage.data()) + kGuardBytes;
+  const auto to_boundary =
+      static_cast<std::int64_t>((kAlignment - address % kAlignment) % kAlignment);
+  buffer.data_offset = kGuardBytes + to_boundary;
+  const auto size = static_cast<std::int64_t>(buffer.storage.size());
+  for (std::int64_t i = 0; i < size; ++i) {
+    const bool is_data = i >= buffer.data_offset && i < buffer.data_offset + buffer.data_bytes;
+    if (!is_data) buffer.storage[static_cast<std::size_t>(i)] = guard_byte(i);
+  }
+  view.data = buffer.storage.data() + buffer.data_offset;
+  buffers_.push_back(std::move(buffer));
+  return view;
+}
+
+void Memory::allow_write(const void* start, std::int64_t bytes) {
+  const auto* first = static_cast<const std::byte*>(start);
+  for (Buffer& buffer : buffers_) {
+    const std::byte* data = buffer.storage.data() + buffer.data_offset;
+    if (first < data || first + bytes > data + buffer.data_bytes) continue;
+    buffer.writable.push_back({.first = first - buffer.storage.data(), .count = bytes});
+    return;
+  }
+  throw std::logic_error("allow_write: these bytes are in no buffer");
+}
+
+void Memory::allow_write(const TensorView& tensor) {
+  if (tensor.numel() > 0) allow_write(tensor.data, bytes_for(tensor.dtype, tensor.numel()));
+}
+
+Memory::Snapshot Memory::snapshot() const {
+  Snapshot result;
+  for (const Buffer& buffer : buffers_) result.push_back(buffer.storage);
+  return result;
+}
+
+void Memory::restore(const Snapshot& snapshot) {
+  for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    // In place: the views point into the storage.
+    std::copy(snapshot[i].begin(), snapshot[i].end(), buffers_[i].storage.begin());
+  }
+}
+
+std::vector<std::string> Memory::stray_writes(const Snapshot& before) const {
+  std::vector<std::string> lines;
+  for (std::size_t b = 0; b < buffers_.size(); ++b) {
+    const Buffer& buffer = buffers_[b];
+    if (buffer.storage == before[b]) continue;
+    const std::vector<bool> writable = writable_bytes(buffer);
+    std::int64_t count = 0;
+    std::size_t first = 0;
+    for (std::size_t i = 0; i < buffer.storage.size(); ++i) {
+      if (writable[i] || buffer.storage[i] == before[b][i]) continue;
+      if (count++ == 0) first = i;
+    }
+    if (count == 0) continue;
+    std::string line = fmt::format(
+        "wrote '{}' where it may not: {}, {:#04x} became {:#04x}", buffer.name,
+        describe_place(buffer, static_cast<std::int64_t>(first)),
+        static_cast<unsigned>(before[b][first]), static_cast<unsigned>(buffer.storage[first]));
+    if (count > 1) line += fmt::format(" (and {} bytes more)", count - 1);
+    lines.push_back(line);
+  }
+  return lines;
+}
+
+std::vector<std::string> Memory::differences(const Snapshot& other) const {
+  std::vector<std::string> names;
+  for (std::size_t b = 0; b < buffers_.size(); ++b) {
+    if (buffers_[b].storage != other[b]) names.push_back(buffers_[b].name);
+  }
+  return names;
+}
+
+std::int64_t Memory::total_bytes() const {
+  std::int64_t sum = 0;
+  for (const Buffer& buffer : buffers_) sum += buffer.data_bytes;
+  return sum;
+}
+
+}  // namespace quire::tools

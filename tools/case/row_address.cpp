@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/case/row_address.h"
+
+#include "quire/element.h"
+
+namespace quire::tools {
+namespace {
+
+std::byte* address(const TensorView& pool, const TensorView& table, const RowPlace& place,
+                   std::int64_t page_size, std::int64_t last) {
+  const std::int64_t column = place.token / page_size;
+  if (column >= table.shape[1]) return nullptr;
+  const std::int64_t page =
+      table.as<const std::uint32_t>()[place.sequence * table.strides[0] + column];
+  if (page >= pool.shape[0]) return nullptr;
+  const std::int64_t kv = place.side == Side::key ? 0 : 1;
+  const std::int64_t element =
+      pool.offset({page, kv, place.layer, place.token % page_size, place.head, last});
+  return pool.as<std::byte>() + element * (bits(pool.dtype) / 8);
+}
+
+double read_scale(const PagedKVCache& cache, const RowPlace& place, const RowPart& part,
+                  std::int32_t column, std::int32_t index_in_part) {
+  switch (part.scale_source) {
+    case ScaleSource::none:
+      return 1.0;
+    case ScaleSource::in_row:
+      return load_element(row_address(cache, place) + part.scale_offset_bytes, part.scale_dtype,
+                          index_in_part / part.granularity);
+    case ScaleSource::plane:
+      return load_element(scale_address(cache, place, column / part.granularity), part.scale_dtype,
+                          0);
+  }
+  return 0.0;
+}
+
+}  // namespace
+
+std::byte* row_address(const PagedKVCache& cache, const RowPlace& place) {
+  return address(cache.blocks, cache.page_table, place, cache.blocks.shape[3], 0);
+}
+
+std::byte* scale_address(const PagedKVCache& cache, const RowPlace& place, std::int64_t slot) {
+  if (!cache.scales.has_value()) return nullptr;
+  const TensorView& table =
+      cache.scales_page_table.has_value() ? *cache.scales_page_table : cache.page_table;
+  return address(*cache.scales, table, place, cache.blocks.shape[3], slot);
+}
+
+bool has_static_scales(const PagedKVCache& cache) {
+  return cache.scales.has_value() && cache.scales->strides[0] == 0;
+}
+
+StoredNumber read_number(const PagedKVCache& cache, const RowPlace& place, std::int32_t column) {
+  std::int32_t index = column;
+  std::size_t p = 0;
+  while (index >= cache.row_format->parts[p].width) index -= cache.row_format->parts[p++].width;
+  const RowPart& part = cache.row_format->parts[p];
+  const std::byte* row = row_address(cache, place);
+  return {.number = load_element(row + part.offset_bytes, part.dtype, index),
+          .scale = read_scale(cache, place, part, column, index),
+          .dtype = part.dtype};
+}
+
+}  // namespace quire::tools

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/check/check_case.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <exception>
+
+#include "tools/check/compare.h"
+
+namespace quire::tools {
+namespace {
+
+void add(Verdict& verdict, const Comparison& comparison) {
+  verdict.max_error = std::max(verdict.max_error, comparison.max_error);
+  if (!comparison.fault.empty()) verdict.faults.push_back(comparison.fault);
+}
+
+bool is_reference(const std::string& kernel) {
+  return kernel.starts_with("reference");
+}
+
+const Output* find_output(const Built& built, const std::string& name) {
+  for (const Output& output : built.outputs) {
+    if (output.name == name) return &output;
+  }
+  return nullptr;
+}
+
+// Tokens without a key give exactly 0 and, without a sink, LSE -inf.
+void check_empty_tokens(const Built& built, Verdict& verdict) {
+  if (built.empty_tokens.empty()) return;
+  const TensorView out = find_output(built, "out")->view;
+  const Output* lse = find_output(built, "lse");
+  for (const std::int64_t token : built.empty_tokens) {
+    for (std::int64_t head = 0; head < out.shape[1]; ++head) {
+      for (std::int64_t column = 0; column < out.shape[2]; ++column) {
+        const double value = out.load({token, head, column});
+        if (value == 0.0) continue;
+        verdict.faults.push_back(fmt::format("token {} sees no key, yet out[{}, {}, {}] is {}",
+                                             token, token, head, column, value));
+        return;
+      }
+      if (lse == nullptr || built.has_sinks) continue;
+      const double value = lse->view.load({token, head});
+      if (std::isinf(value) && value < 0.0) continue;
+      verdict.faults.push_back(
+          fmt::format("token {} sees no key, yet lse[{}, {}] is {}", token, token, head, value));
+      return;
+    }
+  }
+}
+
+void compare_exactly(const Built& subject, const Built& exact, Verdict& verdict) {
+  for (std::size_t i = 0; i < subject.outputs.size() && !subject.outputs_depend_on_layout; ++i) {
+    add(verdict,
+        compare_bits(subject.outputs[i].name, subject.outputs[i].view, exact.outputs[i].view));
+  }
+  for (std::size_t i = 0; i < subject.rows.size(); ++i) {
+    add(verdict, compare_row_bits(subject.rows[i], exact.rows[i]));
+  }
+}
+
+void compare_closely(const CheckProblem& problem, bool has_naive, Verdict& verdict) {
+  const Built& subject = problem.subject;
+  for (std::size_t i = 0; i < subject.outputs.size() && !subject.outputs_depend_on_layout; ++i) {
+    const Output& output = subject.outputs[i];
+    // Positions chosen by fp32 scores: `verify` knows which choices are legitimate.
+    if (!is_float(output.view.dtype) && subject.verify) continue;
+    std::optional<TensorView> naive;
+    if (has_naive) naive = problem.naive.outputs[i].view;
+    add(verdict, compare_tolerance(output.name, output.view, problem.exact.outputs[i].view, naive));
+  }
+  for (std::size_t i = 0; i < subject.rows.size(); ++i) {
+    std::optional<WrittenRows> naive;
+    if (has_naive) naive = problem.naive.rows[i];
+    add(verdict, compare_row_tolerance(subject.rows[i], problem.exact.rows[i], naive));
+  }
+}
+
+// Runs the op twice from the same memory; what the second run leaves must be what the first left.
+void run_twice(Built& subject, const Context& context, Verdict& verdict) {
+  const Memory::Snapshot before = subject.memory.snapshot();
+  subject.run(context);
+  for (std::string& fault : subject.memory.stray_writes(before)) verdict.faults.push_back(fault);
+  const Memory::Snapshot after = subject.memory.snapshot();
+  subject.memory.restore(before);
+  subject.run(context);
+  const std::vector<std::string> different = subject.memory.differences(after);
+  if (!different.empty()) {
+    verdict.faults.push_back(
+        fmt::format("a second run left other bytes in '{}'", fmt::join(different, "', '")));
+  }
+}
+
+}  // namespace
+
+Verdict check_problem(CheckProblem& problem, const Context& context) {
+  Verdict verdict;
+  const Plan plan = problem.subject.supports(context);
+  verdict.kernel = plan.kernel;
+  if (!plan.supported()) {
+    verdict.outcome = Outcome::skipped;
+    verdict.faults.push_back(plan.describe());
+    return verdict;
+  }
+  run_twice(problem.subject, context, verdict);
+  problem.exact.reference(reference::Arithmetic::exact);
+  if (is_reference(plan.kernel)) {
+    compare_exactly(problem.subject, problem.exact, verdict);
+  } else {
+    const bool has_naive = problem.naive.reference(reference::Arithmetic::naive);
+    compare_closely(problem, has_naive, verdict);
+  }
+  check_empty_tokens(problem.subject, verdict);
+  if (problem.subject.verify) {
+    const std::string fault = problem.subject.verify();
+    if (!fault.empty()) verdict.faults.push_back(fault);
+  }
+  if (!verdict.faults.empty()) verdict.outcome = Outcome::failed;
+  return verdict;
+}
+
+Verdict check_case(const Case& subject, const Context& context) {
+  try {
+    CheckProblem problem{.subject = subject.build(Layout::requested),
+                         .exact = subject.build(Layout::contiguous),
+                         .naive = subject.build(Layout::contiguous)};
+    return check_problem(problem, context);
+  } catch (const std::exception& error) {
+    Verdict verdict{.outcome = Outcome::failed};
+    verdict.faults.push_back(fmt::format("threw: {}", error.what()));
+    return verdict;
+  }
+}
+
+}  // namespace quire::tools

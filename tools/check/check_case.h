@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// One case, checked: the op on the layout the case asks for against the oracle on the same problem
+// without paging.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "quire/context.h"
+#include "tools/case/case.h"
+
+namespace quire::tools {
+
+enum class Outcome : std::uint8_t { passed, failed, skipped };
+
+struct Verdict {
+  Outcome outcome = Outcome::passed;
+  std::string kernel{};               // "reference/flash_attention"
+  double max_error = 0.0;             // against the oracle, over outputs and stored rows
+  std::vector<std::string> faults{};  // of a failure; of a skip, why
+};
+
+// Runs everything: bits or tolerance, stray writes, a second run, empty rows, the op's own
+// property.
+Verdict check_case(const Case& subject, const Context& context);
+
+// The same for a problem and its twins that are built already; tests put a saboteur in
+// `subject.run`.
+struct CheckProblem {
+  Built subject;
+  Built exact;
+  Built naive;
+};
+Verdict check_problem(CheckProblem& problem, const Context& context);
+
+}  // namespace quire::tools

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/check/check_command.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cstdio>
+
+#include "tools/case/case.h"
+#include "tools/check/check_case.h"
+#include "tools/device_choice.h"
+
+namespace quire::tools {
+namespace {
+
+std::vector<Case> choose_cases(const CheckOptions& options) {
+  const std::vector<Case> cases = load_cases(options.folder);
+  if (!options.cases.empty()) return select_cases(cases, options.cases);
+  if (options.all) return cases;
+  std::vector<Case> small;
+  for (const Case& candidate : cases) {
+    if (candidate.has_tag("tiny") || candidate.has_tag("edge")) small.push_back(candidate);
+  }
+  return small;
+}
+
+void list_cases(const std::vector<Case>& cases) {
+  for (const Case& listed : cases) {
+    const Peer label = listed.label();
+    const std::string peer =
+        listed.peer.has_value() ? fmt::format("  {} | {}", label.op, label.shape) : "";
+    fmt::print("{:<64} {:<22} {:<6} {:>12.6g} MFLOP {:>12.6g} MB{}\n", listed.name, listed.op,
+               fmt::join(listed.tags, ","), listed.problem->flops() / 1e6,
+               listed.problem->bytes() / 1e6, peer);
+  }
+  fmt::print("{} cases\n", cases.size());
+}
+
+void print_verdict(const Case& subject, const Verdict& verdict) {
+  const char* word = verdict.outcome == Outcome::passed   ? "ok"
+                     : verdict.outcome == Outcome::failed ? "FAILED"
+                                                          : "skipped";
+  fmt::print("{:<7} {:<56} {:<32} max error {:.3g}\n", word, subject.name,
+             verdict.kernel.empty() ? "-" : verdict.kernel, verdict.max_error);
+  for (const std::string& fault : verdict.faults) fmt::print("          {}\n", fault);
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+int run_check(const CheckOptions& options) {
+  const std::vector<Case> cases = choose_cases(options);
+  if (options.list) {
+    list_cases(cases);
+    return 0;
+  }
+  require_device(options.device);
+  Context context;
+  context.kernel = options.target;
+  std::int64_t passed = 0;
+  std::int64_t failed = 0;
+  for (const Case& subject : cases) {
+    const Verdict verdict = check_case(subject, context);
+    print_verdict(subject, verdict);
+    passed += verdict.outcome == Outcome::passed ? 1 : 0;
+    failed += verdict.outcome == Outcome::failed ? 1 : 0;
+  }
+  const std::int64_t skipped = static_cast<std::int64_t>(cases.size()) - passed - failed;
+  if (skipped > 0) fmt::print("{} skipped: no kernel '{}' takes them\n", skipped, options.target);
+  fmt::print("{} passed, {} failed\n", passed, failed);
+  return failed == 0 ? 0 : 1;
+}
+
+}  // namespace quire::tools

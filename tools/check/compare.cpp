@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/check/compare.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "quire/element.h"
+
+namespace quire::tools {
+namespace {
+
+int mantissa_bits(DType dtype) {
+  switch (dtype) {
+    case DType::f32:
+      return 23;
+    case DType::f16:
+      return 10;
+    case DType::bf16:
+      return 7;
+    case DType::fp8_e4m3:
+      return 3;
+    default:
+      return 2;  // fp8_e5m2
+  }
+}
+
+int lowest_exponent(DType dtype) {
+  switch (dtype) {
+    case DType::f32:
+    case DType::bf16:
+      return -126;
+    case DType::fp8_e4m3:
+      return -6;
+    default:
+      return -14;  // f16, fp8_e5m2
+  }
+}
+
+std::vector<double> values_of(const TensorView& tensor) {
+  std::vector<double> values(static_cast<std::size_t>(tensor.numel()));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = load_element(tensor.data, tensor.dtype, static_cast<std::int64_t>(i));
+  }
+  return values;
+}
+
+// [3, 0, 17] of a row-major tensor.
+std::string index_text(const TensorView& tensor, std::int64_t flat) {
+  std::string text;
+  for (int dim = tensor.rank - 1; dim >= 0; --dim) {
+    text = std::to_string(flat % tensor.shape[dim]) + (text.empty() ? "" : ", ") + text;
+    flat /= tensor.shape[dim];
+  }
+  return "[" + text + "]";
+}
+
+// NaN with NaN, +inf with +inf, -inf with -inf, numbers with numbers.
+bool is_same_kind(double left, double right) {
+  if (std::isnan(left) || std::isnan(right)) return std::isnan(left) && std::isnan(right);
+  if (std::isinf(left) || std::isinf(right)) return left == right;
+  return true;
+}
+
+double max_distance(std::span<const double> left, std::span<const double> right) {
+  double largest = 0.0;
+  for (std::size_t i = 0; i < left.size(); ++i) {
+    if (std::isfinite(left[i]) && std::isfinite(right[i])) {
+      largest = std::max(largest, std::abs(left[i] - right[i]));
+    }
+  }
+  return largest;
+}
+
+}  // namespace
+
+double ulp_of(DType dtype, double value) {
+  if (!is_float(dtype)) return 1.0;
+  if (!std::isfinite(value)) return 0.0;
+  const int exponent = value == 0.0 ? lowest_exponent(dtype) : std::ilogb(value);
+  return std::ldexp(1.0, std::max(exponent, lowest_exponent(dtype)) - mantissa_bits(dtype));
+}
+
+Comparison compare_bits(const std::string& name, const TensorView& actual,
+                        const TensorView& expected) {
+  const std::int64_t bytes = bytes_for(actual.dtype, actual.numel());
+  if (std::memcmp(actual.data, expected.data, static_cast<std::size_t>(bytes)) == 0) return {};
+  const std::vector<double> got = values_of(actual);
+  const std::vector<double> wanted = values_of(expected);
+  Comparison result{.max_error = max_distance(got, wanted)};
+  std::int64_t count = 0;
+  std::size_t first = 0;
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    const bool same = got[i] == wanted[i] ? std::signbit(got[i]) == std::signbit(wanted[i])
+                                          : std::isnan(got[i]) && std::isnan(wanted[i]);
+    if (!same && count++ == 0) first = i;
+  }
+  result.fault = count == 0 ? fmt::format("'{}' differs in the payload of a NaN", name)
+                            : fmt::format(
+                                  "'{}' must equal the reference bit for bit: {} of {} elements "
+                                  "differ, first {} is {}, not {}",
+                                  name, count, got.size(),
+                                  index_text(actual, static_cast<std::int64_t>(first)), got[first],
+                                  wanted[first]);
+  return result;
+}
+
+Comparison compare_values(const std::string& name, std::span<const double> actual,
+                          std::span<const double> exact,
+                          std::optional<std::span<const double>> naive, double floor) {
+  Comparison result{.max_error = max_distance(actual, exact)};
+  for (std::size_t i = 0; i < actual.size(); ++i) {
+    if (is_same_kind(actual[i], exact[i])) continue;
+    result.fault =
+        fmt::format("'{}' element {} is {}, the reference has {}", name, i, actual[i], exact[i]);
+    return result;
+  }
+  const double naive_error = naive.has_value() ? max_distance(*naive, exact) : 0.0;
+  const double bound = naive.has_value() ? 2.0 * naive_error + floor : kUlpsWithoutNaive * floor;
+  if (result.max_error > bound) {
+    result.fault = fmt::format(
+        "'{}' is off by {:.3g}, allowed is {:.3g} (naive evaluation {:.3g}, ulp {:.3g})", name,
+        result.max_error, bound, naive_error, floor);
+  }
+  return result;
+}
+
+Comparison compare_tolerance(const std::string& name, const TensorView& actual,
+                             const TensorView& exact, const std::optional<TensorView>& naive) {
+  if (!is_float(actual.dtype)) return compare_bits(name, actual, exact);
+  const std::vector<double> wanted = values_of(exact);
+  double largest = 0.0;
+  for (const double value : wanted) {
+    if (std::isfinite(value)) largest = std::max(largest, std::abs(value));
+  }
+  const std::vector<double> rough = naive.has_value() ? values_of(*naive) : std::vector<double>{};
+  const auto rough_span =
+      naive.has_value() ? std::optional<std::span<const double>>(rough) : std::nullopt;
+  return compare_values(name, values_of(actual), wanted, rough_span, ulp_of(actual.dtype, largest));
+}
+
+}  // namespace quire::tools

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// How close is close enough. Two rules, for any kernel on any device once its outputs are on the
+// host:
+//   bits        every bit equal: the reference kernel on another layout, and two runs of anything
+//   tolerance   max |actual - exact| ≤ 2 · max |naive - exact| + one ulp of the dtype at the
+//   largest exact value,
+//               NaN and infinities in the same places. Where the oracle has no naive arithmetic:
+//               kUlpsWithoutNaive ulps.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "quire/tensor_view.h"
+#include "tools/case/built.h"
+
+namespace quire::tools {
+
+inline constexpr double kUlpsWithoutNaive = 2.0;
+
+struct Comparison {
+  double max_error = 0.0;
+  std::string fault{};  // empty: passed
+};
+
+// The distance of neighbouring numbers of a dtype around a value; 1 for the integers.
+double ulp_of(DType dtype, double value);
+
+Comparison compare_bits(const std::string& name, const TensorView& actual,
+                        const TensorView& expected);
+
+// All dense, of one shape.
+Comparison compare_tolerance(const std::string& name, const TensorView& actual,
+                             const TensorView& exact, const std::optional<TensorView>& naive);
+
+// The same rule on numbers. `floor` is the error that rounding the result alone may make.
+Comparison compare_values(const std::string& name, std::span<const double> actual,
+                          std::span<const double> exact,
+                          std::optional<std::span<const double>> naive, double floor);
+
+// The logical rows that an op wrote, in another layout: row bytes and scales.
+Comparison compare_row_bits(const WrittenRows& actual, const WrittenRows& expected);
+Comparison compare_row_tolerance(const WrittenRows& actual, const WrittenRows& exact,
+                                 const std::optional<WrittenRows>& naive);
+
+}  // namespace quire::tools

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rows that an op stored, read back through the page table of each layout.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "tools/case/row_address.h"
+#include "tools/check/compare.h"
+
+namespace quire::tools {
+namespace {
+
+std::string describe(const RowPlace& place) {
+  return fmt::format("{} row of sequence {}, token {}, head {}",
+                     place.side == Side::key ? "key" : "value", place.sequence, place.token,
+                     place.head);
+}
+
+// The same place in a cache with other layers.
+RowPlace in_layer(RowPlace place, std::int64_t layer) {
+  place.layer = layer;
+  return place;
+}
+
+bool has_equal_bits(double left, double right) {
+  return std::bit_cast<std::uint64_t>(left) == std::bit_cast<std::uint64_t>(right);
+}
+
+// The first column whose number or scale differs; -1 if none does.
+std::int32_t find_different_column(const WrittenRows& actual, const WrittenRows& expected,
+                                   const RowPlace& place) {
+  const std::int32_t width = actual.cache.row_format->width();
+  for (std::int32_t column = 0; column < width; ++column) {
+    const StoredNumber got = read_number(actual.cache, place, column);
+    const StoredNumber wanted =
+        read_number(expected.cache, in_layer(place, expected.layer), column);
+    const bool same =
+        has_equal_bits(got.number, wanted.number) && has_equal_bits(got.scale, wanted.scale);
+    if (!same) return column;
+  }
+  return -1;
+}
+
+struct RowValues {
+  std::vector<double> values;
+  double floor = 0.0;  // the largest ulp of a stored number, in units of the value
+};
+
+RowValues read_rows(const WrittenRows& rows) {
+  RowValues result;
+  const std::int32_t width = rows.cache.row_format->width();
+  for (const RowPlace& place : rows.places()) {
+    if (row_address(rows.cache, place) == nullptr) continue;
+    for (std::int32_t column = 0; column < width; ++column) {
+      const StoredNumber stored = read_number(rows.cache, place, column);
+      result.values.push_back(stored.number * stored.scale);
+      result.floor =
+          std::max(result.floor, ulp_of(stored.dtype, stored.number) * std::abs(stored.scale));
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+Comparison compare_row_bits(const WrittenRows& actual, const WrittenRows& expected) {
+  Comparison result;
+  std::int64_t count = 0;
+  for (const RowPlace& place : actual.places()) {
+    if (row_address(actual.cache, place) == nullptr) continue;
+    const std::int32_t column = find_different_column(actual, expected, place);
+    if (column < 0) continue;
+    const StoredNumber got = read_number(actual.cache, place, column);
+    const StoredNumber wanted =
+        read_number(expected.cache, in_layer(place, expected.layer), column);
+    const double value = got.number * got.scale;
+    const double target = wanted.number * wanted.scale;
+    result.max_error = std::max(result.max_error, std::abs(value - target));
+    if (count++ == 0) {
+      result.fault =
+          fmt::format("{} must equal the reference bit for bit: column {} is {} x {}, not {} x {}",
+                      describe(place), column, got.number, got.scale, wanted.number, wanted.scale);
+    }
+  }
+  if (count > 1) result.fault += fmt::format(" (and {} rows more)", count - 1);
+  return result;
+}
+
+Comparison compare_row_tolerance(const WrittenRows& actual, const WrittenRows& exact,
+                                 const std::optional<WrittenRows>& naive) {
+  const RowValues wanted = read_rows(exact);
+  const RowValues got = read_rows(actual);
+  const RowValues rough = naive.has_value() ? read_rows(*naive) : RowValues{};
+  const auto rough_span =
+      naive.has_value() ? std::optional<std::span<const double>>(rough.values) : std::nullopt;
+  return compare_values("stored rows", got.values, wanted.values, rough_span, wanted.floor);
+}
+
+}  // namespace quire::tools

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/demo/op_table.h"
+
+#include "reference/flash_attention.h"
+#include "reference/fused_qkv_matmul.h"
+#include "reference/merge_states.h"
+#include "reference/mla_decode.h"
+#include "reference/mla_indexer.h"
+#include "reference/mla_prefill.h"
+#include "reference/mla_prefill_plan.h"
+#include "reference/quantize_fp8.h"
+#include "reference/remap_sparse_indices.h"
+#include "reference/rms_norm.h"
+#include "reference/rope.h"
+#include "reference/row_offsets.h"
+#include "reference/sparse_mla.h"
+#include "reference/store.h"
+
+namespace quire::tools::demo {
+namespace {
+
+template <typename Args> std::string planned_kernel(const Args& args, const Context& context) {
+  return supports(args, context).kernel;
+}
+
+// New tokens of a ragged batch.
+template <typename Args> std::int64_t ragged_tokens(const Args& args) {
+  const TensorView& offsets = args.row_offsets;
+  return offsets.as<const std::uint32_t>()[offsets.shape[0] - 1];
+}
+
+// Ops over one cache and layer.
+template <typename Args> Changes changes_with_cache(Args& args) {
+  return {.outputs = {},
+          .caches = {{.cache = &args.cache, .layer = &args.layer}},
+          .row_offsets = &args.row_offsets};
+}
+
+template <typename Args> Changes changes_with_out(Args& args) {
+  Changes changes = changes_with_cache(args);
+  changes.outputs.push_back({"out", &args.out});
+  if constexpr (requires { args.lse; }) {
+    if (args.lse) changes.outputs.push_back({"lse", &*args.lse});
+  }
+  return changes;
+}
+
+Changes changes_of_prefill_plan(MlaPrefillPlanArgs& args) {
+  Changes changes = changes_with_cache(args);
+  changes.caches[0].pages = TwinPages::same_size;  // spans are rounded up to whole pages
+  changes.outputs = {{"buffer_row_offsets", &args.chunks.buffer_row_offsets},
+                     {"cache_offsets", &args.chunks.cache_offsets},
+                     {"buffer_lengths", &args.chunks.buffer_lengths}};
+  return changes;
+}
+
+Changes changes_of_prefill(MlaPrefillArgs& args) {
+  Changes changes = changes_with_out(args);
+  changes.outputs.push_back({"q", &args.q});
+  return changes;
+}
+
+// Keys whose scores are equal up to the rounding of fp32 sums may change places.
+std::optional<std::string> selection_fault(const MlaIndexerArgs& args) {
+  const Tensor selected = Tensor::copy_of(args.out);
+  for (std::int64_t token = 0; token < args.out.shape[0]; ++token) {
+    const std::int32_t* row = selected.view().as<std::int32_t>() + token * args.top_k;
+    const std::string fault = reference::selection_fault(
+        args, token, std::span(row, static_cast<std::size_t>(args.top_k)));
+    if (!fault.empty()) return "out of token " + std::to_string(token) + ": " + fault;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+const Op<FusedQkvArgs> kFusedQkvMatmul{
+    .name = "fused_qkv_matmul",
+    .run = fused_qkv_matmul,
+    .oracle = [](const FusedQkvArgs& args) { reference::fused_qkv_matmul(args); },
+    .changes = changes_with_out,
+    .kernel = planned_kernel,
+    .tokens = ragged_tokens};
+
+const Op<FlashAttentionArgs> kFlashAttention{
+    .name = "flash_attention",
+    .run = flash_attention,
+    .oracle = [](const FlashAttentionArgs& args) { reference::flash_attention(args); },
+    .changes = changes_with_out,
+    .kernel = planned_kernel,
+    .tokens = ragged_tokens};
+
+const Op<MlaPrefillPlanArgs> kMlaPrefillPlan{
+    .name = "mla_prefill_plan",
+    .run = mla_prefill_plan,
+    .oracle = [](const MlaPrefillPlanArgs& args) { reference::mla_prefill_plan(args); },
+    .changes = changes_of_prefill_plan,
+    .kernel = [](const MlaPrefillPlanArgs&, const Context&) -> std::string {
+      return "reference/mla_prefill_plan";  // host arithmetic: there are no other candidates
+    },
+    .tokens = ragged_tokens};
+
+const Op<MlaPrefillArgs> kMlaPrefill{
+    .name = "mla_prefill",
+    .run = mla_prefill,
+    .oracle = [](const MlaPrefillArgs& args) { reference::mla_prefill(args); },
+    .changes = changes_of_prefill,
+    .kernel = planned_kernel,
+    .tokens = ragged_tokens};
+
+const Op<MlaDecodeArgs> kMlaDecode{
+    .name = "mla_decode",
+    .run = mla_decode,
+    .oracle = [](const MlaDecodeArgs& args) { reference::mla_decode(args); },
+    .changes = changes_with_out,
+    .kernel = planned_kernel,
+    .tokens = ragged_tokens};
+
+const Op<MlaIndexerArgs> kMlaIndexer{
+    .name = "mla_indexer",
+    .run = mla_indexer,
+    .oracle = [](const MlaIndexerArgs& args) { reference::mla_indexer(args); },
+    .changes = changes_with_out,
+    .kernel = planned_kernel,
+    .tokens = ragged_tokens,
+    .judge = selection_fault};
+
+const Op<SparseMlaArgs> kSparseMla{
+    .name = "sparse_mla",
+    .run = sparse_mla,
+    .oracle = [](const SparseMlaArgs& args) { reference::sparse_mla(args); },
+    .changes = changes_with_out,
+    .kernel = planned_kernel,
+    .tokens = ragged_tokens};
+
+const Op<RopeArgs> kRope{.name = "rope",
+                         .run = rope,
+                         .oracle = [](const RopeArgs& args) { reference::rope(args); },
+                         .changes = changes_with_out,
+                         .kernel = planned_kernel,
+                         .tokens = ragged_tokens};
+
+const Op<RmsNormArgs> kRmsNormKey{
+    .name = "rms_norm_key",
+    .run = [](const RmsNormArgs& args, const Context& context) { rms_norm_key(args, context); },
+    .oracle = [](const RmsNormArgs& args) { reference::rms_norm(args); },
+    .changes = changes_with_cache,
+    .kernel = planned_kernel,
+    .tokens = ragged_tokens};
+
+const Op<RmsNormArgs> kRmsNormValue{
+    .name = "rms_norm_value",
+    .run = [](const RmsNormArgs& args, const Context& context) { rms_norm_value(args, context); },
+    .oracle = [](const RmsNormArgs& args) { reference::rms_norm(args); },
+    .changes = changes_with_cache,
+    .kernel = planned_kernel,
+    .tokens = ragged_tokens};
+
+const Op<StoreArgs> kStore{.name = "store",
+                           .run = store,
+                           .oracle = [](const StoreArgs& args) { reference::store(args); },
+                           .changes = changes_with_cache,
+                           .kernel = planned_kernel,
+                           .tokens = ragged_tokens};
+
+const Op<StoreScalesArgs> kStoreScales{
+    .name = "store_scales",
+    .run = store_scales,
+    .oracle = [](const StoreScalesArgs& args) { reference::store_scales(args); },
+    .changes = changes_with_cache,
+    .kernel = planned_kernel,
+    .tokens = ragged_tokens};
+
+const Op<MergeStatesArgs> kMergeStates{
+    .name = "merge_states",
+    .run = merge_states,
+    .oracle = [](const MergeStatesArgs& args) { reference::merge_states(args); },
+    .changes =
+        [](MergeStatesArgs& args) {
+          Changes changes{.outputs = {{"out", &args.out}}};
+          if (args.lse) changes.outputs.push_back({"lse", &*args.lse});
+          return changes;
+        },
+    .kernel = planned_kernel,
+    .tokens = [](const MergeStatesArgs& args) { return args.out.shape[0]; }};
+
+const Op<QuantizeFp8Args> kQuantizeFp8{
+    .name = "quantize_fp8",
+    .run = quantize_fp8,
+    .oracle = [](const QuantizeFp8Args& args) { reference::quantize_fp8(args); },
+    .changes =
+        [](QuantizeFp8Args& args) {
+          return Changes{.outputs = {{"out", &args.out}, {"scale", &args.scale}}};
+        },
+    .kernel = planned_kernel,
+    .tokens = [](const QuantizeFp8Args& args) { return args.x.shape[0]; }};
+
+const Op<RowOffsetsArgs> kRowOffsets{
+    .name = "row_offsets",
+    .run = row_offsets,
+    .oracle = [](const RowOffsetsArgs& args) { reference::row_offsets(args); },
+    .changes =
+        [](RowOffsetsArgs& args) {
+          return Changes{.outputs = {{"out", &args.out}}};
+        },
+    .kernel = planned_kernel,
+    .tokens = ragged_tokens};
+
+// The result names physical rows, so the oracle must see the very same pages: no twin.
+const Op<RemapSparseIndicesArgs> kRemapSparseIndices{
+    .name = "remap_sparse_indices",
+    .run = remap_sparse_indices,
+    .oracle = [](const RemapSparseIndicesArgs& args) { reference::remap_sparse_indices(args); },
+    .changes =
+        [](RemapSparseIndicesArgs& args) {
+          return Changes{.outputs = {{"out", &args.out}}};
+        },
+    .kernel = planned_kernel,
+    .tokens = ragged_tokens};
+
+std::vector<std::string_view> all_op_names() {
+  return {
+      kFusedQkvMatmul.name, kFlashAttention.name, kMlaPrefillPlan.name, kMlaPrefill.name,
+      kMlaDecode.name,      kMlaIndexer.name,     kSparseMla.name,      kRope.name,
+      kRmsNormKey.name,     kRmsNormValue.name,   kStore.name,          kStoreScales.name,
+      kMergeStates.name,    kQuantizeFp8.name,    kRowOffsets.name,     kRemapSparseIndices.name};
+}
+
+}  // namespace quire::tools::demo

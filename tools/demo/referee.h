@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs ops, times them, and has the oracle repeat every call on contiguous copies of its inputs.
+// A call that the reference kernel served must agree bit for bit, any other within rounding.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "tools/demo/op_table.h"
+
+namespace quire::tools::demo {
+
+struct OpRecord {
+  std::int64_t calls = 0;
+  std::int64_t tokens = 0;
+  std::int64_t agreed = 0;
+  std::chrono::nanoseconds time{};  // of the op alone
+  std::string kernel{};             // of the last call
+};
+
+struct Disagreement {
+  std::string stack;
+  int step;
+  std::string op;
+  std::string where;
+};
+
+// Sees, and may change, what an op wrote before it is compared: tests prove with it that an error
+// would be noticed.
+using Saboteur = std::function<void(std::string_view op, const TensorView& output)>;
+
+class Referee {
+ public:
+  explicit Referee(Context context = {}, Saboteur saboteur = {})
+      : context_(std::move(context)), saboteur_(std::move(saboteur)) {}
+
+  template <typename Args> void call(const Op<Args>& op, const std::type_identity_t<Args>& args);
+  // A condition of the demo's own on top of the op's agreement.
+  void require(std::string_view op, const std::optional<std::string>& fault);
+
+  // For the disagreements' addresses.
+  void begin_step(std::string stack, int step) {
+    stack_ = std::move(stack);
+    step_ = step;
+  }
+  const std::map<std::string, OpRecord, std::less<>>& records() const { return records_; }
+  const std::vector<Disagreement>& disagreements() const { return disagreements_; }
+  std::int64_t num_conditions() const { return num_conditions_; }
+  std::chrono::nanoseconds oracle_time() const { return oracle_time_; }
+
+ private:
+  void report(std::string_view op, const std::string& fault);
+
+  using Clock = std::chrono::steady_clock;
+
+  Context context_;
+  Saboteur saboteur_;
+  std::string stack_;
+  int step_ = 0;
+  std::map<std::string, OpRecord, std::less<>> records_;
+  std::vector<Disagreement> disagreements_;
+  std::int64_t num_conditions_ = 0;
+  std::chrono::nanoseconds oracle_time_{};
+};
+
+// Arguments with everything that the op changes replaced by copies.
+template <typename Args> class Replay {
+ public:
+  Replay(const Op<Args>& op, const Args& args) : args_(args), live_(args) {
+    const Changes copied = op.changes(args_);
+    for (const Changes::Output& output : copied.outputs) {
+      copies_.push_back(Tensor::copy_of(*output.tensor));
+      *output.tensor = copies_.back().view();
+    }
+    for (const Changes::Cache& use : copied.caches) {
+      twins_.emplace_back(*use.cache, *use.layer, *copied.row_offsets, use.pages);
+      *use.cache = twins_.back().view();
+      *use.layer = 0;
+    }
+    live_changes_ = op.changes(live_);
+  }
+  Replay(const Replay&) = delete;
+  Replay& operator=(const Replay&) = delete;
+
+  const Args& args() const { return args_; }
+  const std::vector<Changes::Output>& outputs() const { return live_changes_.outputs; }
+
+  std::optional<std::string> find_difference(Closeness closeness) const {
+    for (std::size_t i = 0; i < outputs().size(); ++i) {
+      auto difference = demo::find_difference(outputs()[i].name, *outputs()[i].tensor,
+                                              copies_[i].view(), closeness);
+      if (difference) return difference;
+    }
+    for (const CacheTwin& twin : twins_) {
+      if (auto difference = twin.find_difference(closeness)) return difference;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  Args args_;
+  Args live_;
+  Changes live_changes_{};
+  std::deque<Tensor> copies_;
+  std::deque<CacheTwin> twins_;
+};
+
+template <typename Args>
+void Referee::call(const Op<Args>& op, const std::type_identity_t<Args>& args) {
+  // The oracle goes first, while the inputs that the op changes in place are still there.
+  const Clock::time_point start = Clock::now();
+  Replay<Args> replay(op, args);
+  op.oracle(replay.args());
+  oracle_time_ += Clock::now() - start;
+
+  OpRecord& record = records_[std::string(op.name)];
+  record.kernel = op.kernel(args, context_);
+  const Clock::time_point begin = Clock::now();
+  op.run(args, context_);
+  record.time += Clock::now() - begin;
+  ++record.calls;
+  record.tokens += op.tokens(args);
+
+  if (saboteur_) {
+    for (const Changes::Output& output : replay.outputs()) saboteur_(op.name, *output.tensor);
+  }
+  const Closeness closeness =
+      record.kernel.starts_with("reference/") ? Closeness::bits : Closeness::rounding;
+  const bool is_judged = closeness == Closeness::rounding && op.judge != nullptr;
+  const std::optional<std::string> fault =
+      is_judged ? op.judge(args) : replay.find_difference(closeness);
+  if (fault) {
+    report(op.name, *fault);
+  } else {
+    ++record.agreed;
+  }
+}
+
+}  // namespace quire::tools::demo
