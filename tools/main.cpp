@@ -57,6 +57,15 @@ void add_info(CLI::App& app, InfoOptions& options) {
   add_folder(info, options.folder);
 }
 
+void add_demo(CLI::App& app, DemoOptions& options) {
+  CLI::App* demo = app.add_subcommand("demo", "a small serving run through every op");
+  add_device(demo, options.device);
+  demo->add_option("--target", options.kernel, "only kernels whose name starts so");
+  demo->add_option("--requests", options.num_requests, "requests per stack");
+  demo->add_option("--seed", options.seed, "of weights and prompts");
+  demo->add_flag("--verbose", options.verbose, "the generated tokens too");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -70,8 +79,7 @@ int main(int argc, char** argv) {
   add_info(app, info_options);
   add_check(app, check_options);
   add_bench(app, bench_options);
-  CLI::App* demo = app.add_subcommand("demo", "a small serving run through every op");
-  add_device(demo, demo_options.device);
+  add_demo(app, demo_options);
 
   try {
     app.parse(argc, argv);

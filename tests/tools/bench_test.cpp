@@ -138,7 +138,9 @@ TEST(Ceiling, IsMeasured) {
 }
 
 TEST(Bench, TimesACase) {
-  const BenchRow row = time_case(parse_one(small_attention()), {}, 0.01);
+  Context context;
+  context.kernel = "reference";
+  const BenchRow row = time_case(parse_one(small_attention()), context, 0.01);
   EXPECT_GE(row.runs, 3);
   EXPECT_GT(row.us_min, 0.0);
   EXPECT_GE(row.us, row.us_min);
@@ -148,11 +150,14 @@ TEST(Bench, TimesACase) {
 TEST(Bench, LeavesOutWhatIsTooLongOrTooLarge) {
   nlohmann::json object = small_attention();
   constexpr std::int64_t kMemory = std::int64_t{1} << 34;
-  EXPECT_FALSE(reason_to_skip(parse_one(object), 1.0, kMemory).has_value());
+  constexpr KernelSpeed kSlow{.flops = 1e8, .bytes = 1e8};
+  constexpr KernelSpeed kFast{.flops = 1e12, .bytes = 1e12};
+  EXPECT_FALSE(reason_to_skip(parse_one(object), kSlow, 1.0, kMemory).has_value());
   object["lengths"] = {{"batch", 64}, {"new", 1}, {"cached", 100000}};
-  EXPECT_NE(reason_to_skip(parse_one(object), 1.0, kMemory).value_or("").find("s a run"),
+  EXPECT_NE(reason_to_skip(parse_one(object), kSlow, 1.0, kMemory).value_or("").find("s a run"),
             std::string::npos);
-  EXPECT_NE(reason_to_skip(parse_one(object), 1.0, 1000).value_or("").find("of memory"),
+  EXPECT_FALSE(reason_to_skip(parse_one(object), kFast, 1.0, kMemory).has_value());
+  EXPECT_NE(reason_to_skip(parse_one(object), kSlow, 1.0, 1000).value_or("").find("of memory"),
             std::string::npos);
 }
 

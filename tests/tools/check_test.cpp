@@ -23,6 +23,13 @@ CheckProblem build(const nlohmann::json& object) {
           .naive = subject.build(Layout::contiguous)};
 }
 
+// The reference kernel, on any machine: its results are exact, so that only the sabotage is to be found.
+Context on_reference() {
+  Context context;
+  context.kernel = "reference";
+  return context;
+}
+
 // The op, and after it a hand that does something it should not. `kernel` is what the plan claims.
 Verdict check_sabotaged(const nlohmann::json& object, const Saboteur& saboteur,
                         const std::string& kernel = "") {
@@ -38,7 +45,7 @@ Verdict check_sabotaged(const nlohmann::json& object, const Saboteur& saboteur,
       return plan;
     };
   }
-  return check_problem(problem, {});
+  return check_problem(problem, on_reference());
 }
 
 std::string faults_of(const Verdict& verdict) {
@@ -104,7 +111,7 @@ TEST(Check, SeesAWriteToAnInput) {
 TEST(Check, SeesAnOpThatWritesNothing) {
   CheckProblem problem = build(small_attention());
   problem.subject.run = [](const Context&) {};
-  EXPECT_EQ(check_problem(problem, {}).outcome, Outcome::failed);
+  EXPECT_EQ(check_problem(problem, on_reference()).outcome, Outcome::failed);
 }
 
 TEST(Check, SeesARunThatDiffersFromTheFirst) {

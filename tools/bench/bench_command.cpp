@@ -18,10 +18,8 @@
 namespace quire::tools {
 namespace {
 
-// What the oracle reaches on one core, roughly and rather low; only for the decision what to leave
-// out.
-constexpr double kReferenceFlops = 0.1e9;
-constexpr double kReferenceBytes = 0.03e9;
+constexpr KernelSpeed kReferenceSpeed{.flops = 0.1e9, .bytes = 0.03e9};
+constexpr KernelSpeed kBackendSpeed{.flops = 5e9, .bytes = 1e9};
 // A case may take this many times its budget before it is left out.
 constexpr double kPatience = 5.0;
 constexpr int kMinRuns = 3;
@@ -82,14 +80,29 @@ void print_left_out(const std::map<std::string, std::vector<std::string>>& reaso
   if (!reasons.empty()) fmt::print("name a case to time it all the same\n\n");
 }
 
-std::vector<Case> choose_cases(const BenchOptions& options, std::int64_t memory_bytes) {
+// The kernels of an op are asked about its first tiny case, because a model case is too large to build for a question.
+std::map<std::string, KernelSpeed> guess_speeds(const std::vector<Case>& cases,
+                                                const Context& context) {
+  std::map<std::string, KernelSpeed> speeds;
+  for (const Case& asked : cases) {
+    if (!asked.has_tag("tiny") || speeds.contains(asked.op)) continue;
+    const std::string kernel = asked.build(Layout::requested).supports(context).kernel;
+    speeds[asked.op] = kernel.starts_with("reference") ? kReferenceSpeed : kBackendSpeed;
+  }
+  return speeds;
+}
+
+std::vector<Case> choose_cases(const BenchOptions& options, const Context& context,
+                               std::int64_t memory_bytes) {
   const std::vector<Case> all = load_cases(options.folder);
   if (!options.cases.empty()) return select_cases(all, options.cases);
   std::vector<Case> chosen;
+  std::map<std::string, KernelSpeed> speeds = guess_speeds(all, context);
   std::map<std::string, std::vector<std::string>> left_out;
   for (const Case& candidate : all) {
     if (!candidate.has_tag("model")) continue;
-    const auto reason = reason_to_skip(candidate, options.seconds, memory_bytes);
+    const KernelSpeed speed = speeds.try_emplace(candidate.op, kReferenceSpeed).first->second;
+    const auto reason = reason_to_skip(candidate, speed, options.seconds, memory_bytes);
     if (!reason.has_value()) chosen.push_back(candidate);
     if (reason.has_value()) left_out[candidate.op].push_back(candidate.name + " " + *reason);
   }
@@ -111,15 +124,15 @@ std::vector<BenchRow> time_all(const std::vector<Case>& cases, const BenchOption
 
 }  // namespace
 
-std::optional<std::string> reason_to_skip(const Case& candidate, double seconds,
-                                          std::int64_t memory_bytes) {
+std::optional<std::string> reason_to_skip(const Case& candidate, const KernelSpeed& speed,
+                                          double seconds, std::int64_t memory_bytes) {
   const double footprint = candidate.problem->footprint();
   if (footprint > 0.5 * static_cast<double>(memory_bytes)) {
     return fmt::format("needs {:.3g} GB of memory", footprint * 1e-9);
   }
   const double flops = candidate.problem->flops();
   const double bytes = candidate.problem->bytes();
-  const double estimate = std::max(flops / kReferenceFlops, bytes / kReferenceBytes);
+  const double estimate = std::max(flops / speed.flops, bytes / speed.bytes);
   if (estimate <= kPatience * seconds) return std::nullopt;
   return fmt::format("has {:.3g} GFLOP over {:.3g} MB, about {:.2g} s a run", flops * 1e-9,
                      bytes * 1e-6, estimate);
@@ -161,11 +174,11 @@ int run_bench(const BenchOptions& options) {
   const int threads = options.threads > 0 ? options.threads : machine.cores;
   std::optional<PeerTimes> peers;
   if (!options.against.empty()) peers = PeerTimes::load(options.against);
-  const std::vector<Case> cases = choose_cases(options, machine.memory_bytes);
 
   Context context;
   context.num_threads = options.threads;
   context.kernel = options.target;
+  const std::vector<Case> cases = choose_cases(options, context, machine.memory_bytes);
   const Ceiling before = measure_ceiling(threads);
   std::vector<BenchRow> rows = time_all(cases, options, context);
   const Ceiling after = measure_ceiling(threads);

@@ -24,10 +24,15 @@ struct BenchOptions {
   int threads = 0;        // 0: all cores
 };
 
-// Why a case is not timed within the budget of seconds, or nothing. It is judged by what the
-// reference kernel takes.
-std::optional<std::string> reason_to_skip(const Case& candidate, double seconds,
-                                          std::int64_t memory_bytes);
+// What a kernel is taken to reach, roughly and rather low; only for the decision what to leave out.
+struct KernelSpeed {
+  double flops = 0.0;  // per second
+  double bytes = 0.0;
+};
+
+// Why a case is not timed within the budget of seconds, or nothing.
+std::optional<std::string> reason_to_skip(const Case& candidate, const KernelSpeed& speed,
+                                          double seconds, std::int64_t memory_bytes);
 
 // Builds, warms up, and times until `seconds` have passed.
 BenchRow time_case(const Case& timed, const Context& context, double seconds);

@@ -14,6 +14,10 @@ std::byte guard_byte(std::int64_t index) {
   return index % 2 == 0 ? std::byte{0xff} : std::byte{0x7f};
 }
 
+std::size_t as_index(std::int64_t value) {
+  return static_cast<std::size_t>(value);
+}
+
 std::string describe_place(const Buffer& buffer, std::int64_t index) {
   const std::int64_t place = index - buffer.data_offset;
   if (place < 0) return fmt::format("guard byte {} before its start", -place);
@@ -46,9 +50,9 @@ TensorView Memory::allocate(const std::string& name, DType dtype,
       static_cast<std::int64_t>((kAlignment - address % kAlignment) % kAlignment);
   buffer.data_offset = kGuardBytes + to_boundary;
   const auto size = static_cast<std::int64_t>(buffer.storage.size());
-  for (std::int64_t i = 0; i < size; ++i) {
-    const bool is_data = i >= buffer.data_offset && i < buffer.data_offset + buffer.data_bytes;
-    if (!is_data) buffer.storage[static_cast<std::size_t>(i)] = guard_byte(i);
+  for (std::int64_t i = 0; i < buffer.data_offset; ++i) buffer.storage[as_index(i)] = guard_byte(i);
+  for (std::int64_t i = buffer.data_offset + buffer.data_bytes; i < size; ++i) {
+    buffer.storage[as_index(i)] = guard_byte(i);
   }
   view.data = buffer.storage.data() + buffer.data_offset;
   buffers_.push_back(std::move(buffer));

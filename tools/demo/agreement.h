@@ -1,26 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether two results are the same, and where they are not.
+// Whether an op and the oracle agree, by the rules of tools/check/compare.h.
 #pragma once
 
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include "quire/tensor_view.h"
+#include "tools/check/compare.h"
 
 namespace quire::tools::demo {
 
 enum class Closeness : std::uint8_t {
-  bits,      // the same kernel must give the same bits, wherever the pages lie
-  rounding,  // another kernel may round differently: two units in the last place, integers exactly
+  bits,       // the oracle's own arithmetic: the same bits, wherever the pages lie
+  tolerance,  // another kernel: at most twice the error of a naive evaluation, and one ulp
 };
 
-// Nothing, or the first place that differs: "out[3, 1] is 0.5, the oracle says 0.25".
-std::optional<std::string> find_difference(std::string_view name, const TensorView& actual,
-                                           const TensorView& expected, Closeness closeness);
+// What is wrong, or nothing.
+using Fault = std::optional<std::string>;
 
-// One number: `size` is the magnitude that the unit in the last place is taken at, if it is larger
-// than `expected`. NaN and infinities must be the same.
-bool is_close(double actual, double expected, DType dtype, double size);
+Fault fault_of(const Comparison& comparison);
+
+// Tensors of one shape and any strides. `naive` is the oracle's result in the input's own precision;
+// it is looked at for Closeness::tolerance only, and an op may have none.
+Fault compare_outputs(const std::string& name, const TensorView& actual, const TensorView& exact,
+                      const std::optional<TensorView>& naive, Closeness closeness);
 
 }  // namespace quire::tools::demo

@@ -71,8 +71,7 @@ std::span<std::byte> in_snapshot(std::vector<std::byte>& before, const TensorVie
                                    now.size());
 }
 
-std::optional<std::string> compare_row(const KvLayerView& actual, const KvLayerView& expected,
-                                       const RowPlace& place, Closeness closeness) {
+Fault compare_row(const KvLayerView& actual, const KvLayerView& expected, const RowPlace& place) {
   if (are_equal(row_bytes(actual, place), row_bytes(expected, place)) &&
       are_equal(row_scales(actual, place), row_scales(expected, place))) {
     return std::nullopt;
@@ -83,13 +82,36 @@ std::optional<std::string> compare_row(const KvLayerView& actual, const KvLayerV
     const double got = actual.load(place.sequence, place.head, place.token, column);
     const double wanted = expected.load(place.sequence, place.head, place.token, column);
     if (got == wanted || (std::isnan(got) && std::isnan(wanted))) continue;
-    const DType dtype = actual.row_format.parts[actual.row_format.locate(column).part].dtype;
-    if (closeness == Closeness::rounding && is_close(got, wanted, dtype, 0.0)) continue;
     return fmt::format("{}, column {} is {:.9g}, the oracle says {:.9g}", where, column, got,
                        wanted);
   }
-  if (closeness == Closeness::rounding) return std::nullopt;
   return where + " has the oracle's values in other bytes";
+}
+
+// The values of rows, and the largest ulp of a stored number in units of the value.
+struct RowValues {
+  std::vector<double> values{};
+  double floor = 0.0;
+};
+
+RowValues read_rows(const KvLayerView& view, std::span<const std::int64_t> firsts,
+                    std::span<const std::int64_t> lasts) {
+  RowValues rows;
+  for_rows(firsts, lasts, view.num_heads, [&](const RowPlace& place) {
+    if (row_bytes(view, place).empty()) return;
+    for (std::int32_t column = 0; column < view.width(); ++column) {
+      const double number = view.load_quantized(place.sequence, place.head, place.token, column);
+      const double scale = view.load_scale(place.sequence, place.head, place.token, column);
+      const DType dtype = view.row_format.parts[view.row_format.locate(column).part].dtype;
+      rows.values.push_back(number * scale);
+      rows.floor = std::max(rows.floor, ulp_of(dtype, number) * std::abs(scale));
+    }
+  });
+  return rows;
+}
+
+const char* side_name(std::size_t side) {
+  return side == 0 ? "cache key" : "cache value";
 }
 
 }  // namespace
@@ -176,27 +198,41 @@ PagedKVCache CacheTwin::view() const {
   return twin;
 }
 
-std::optional<std::string> CacheTwin::find_difference(Closeness closeness) const {
-  std::optional<std::string> difference = compare_new_rows(closeness);
-  return difference ? difference : compare_pool();
-}
-
-std::optional<std::string> CacheTwin::compare_new_rows(Closeness closeness) const {
+Fault CacheTwin::compare_bits() const {
   const std::vector<KvLayerView> actual = sides(cache_, layer_);
   const std::vector<KvLayerView> expected = sides(view(), 0);
-  std::optional<std::string> difference;
+  Fault fault;
   for (std::size_t side = 0; side < actual.size(); ++side) {
     for_rows(num_cached_, num_keys_, actual[side].num_heads, [&](const RowPlace& place) {
-      if (difference) return;
-      difference = compare_row(actual[side], expected[side], place, closeness);
-      if (difference) *difference = (side == 0 ? "cache key of " : "cache value of ") + *difference;
+      if (fault) return;
+      fault = compare_row(actual[side], expected[side], place);
+      if (fault) *fault = fmt::format("{} of {}", side_name(side), *fault);
     });
   }
-  return difference;
+  return fault ? fault : compare_pool();
+}
+
+Fault CacheTwin::compare_tolerance(const CacheTwin* naive) const {
+  const std::vector<KvLayerView> actual = sides(cache_, layer_);
+  const std::vector<KvLayerView> exact = sides(view(), 0);
+  for (std::size_t side = 0; side < actual.size(); ++side) {
+    const RowValues got = read_rows(actual[side], num_cached_, num_keys_);
+    const RowValues wanted = read_rows(exact[side], num_cached_, num_keys_);
+    std::vector<double> rough;
+    if (naive != nullptr) {
+      rough = read_rows(sides(naive->view(), 0)[side], num_cached_, num_keys_).values;
+    }
+    const auto rough_span =
+        naive == nullptr ? std::nullopt : std::optional<std::span<const double>>(rough);
+    const Comparison comparison =
+        compare_values(side_name(side), got.values, wanted.values, rough_span, wanted.floor);
+    if (!comparison.fault.empty()) return comparison.fault;
+  }
+  return compare_pool();
 }
 
 // The new rows have been compared: they count as they are now, all other bytes as they were.
-std::optional<std::string> CacheTwin::compare_pool() const {
+Fault CacheTwin::compare_pool() const {
   std::vector<std::byte> blocks = blocks_before_;
   std::vector<std::byte> scales = scales_before_;
   for (const KvLayerView& side : sides(cache_, layer_)) {

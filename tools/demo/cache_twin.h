@@ -30,16 +30,17 @@ class CacheTwin {
 
   PagedKVCache view() const;  // one layer: number 0
 
-  // After the op ran on the cache and the oracle on this twin: the new rows are the same, and no
-  // other byte of the pool has changed, in any page or layer.
-  std::optional<std::string> find_difference(Closeness closeness) const;
+  // After the op ran on the cache and the oracle on this twin: the new rows are the same, bit for
+  // bit, and no other byte of the pool has changed, in any page or layer.
+  Fault compare_bits() const;
+  // The same with new rows that are only close; `naive` is a twin that the naive oracle ran on.
+  Fault compare_tolerance(const CacheTwin* naive) const;
 
  private:
   bool has_holes() const;
   void lay_out(TwinPages pages);
   void copy_rows();
-  std::optional<std::string> compare_new_rows(Closeness closeness) const;
-  std::optional<std::string> compare_pool() const;
+  Fault compare_pool() const;
   std::vector<KvLayerView> sides(const PagedKVCache& cache, std::int64_t layer) const;
 
   PagedKVCache cache_;

@@ -58,7 +58,7 @@ int run_demo(const DemoOptions& options, std::ostream& out) {
              "In the tables a number is prompt tokens read, ● one token generated, · waiting.\n"
              "At most {} tokens a step; freed pages are filled with NaN before they are reused.\n",
              kScheduling.token_budget);
-  Referee referee({}, options.saboteur);
+  Referee referee({.kernel = options.kernel}, options.saboteur);
   try {
     LlamaStack llama(kVocabulary, kNumPages, kScheduling.page_size, options.seed);
     serve_and_print(llama, options, options.seed, referee, out);

@@ -18,6 +18,7 @@ struct DemoOptions {
   std::string device = "cpu";
   int num_requests = 8;  // per stack, at most 26
   std::uint64_t seed = 17;
+  std::string kernel{};  // only kernels whose name starts so; empty: the best
   bool verbose = false;  // the generated tokens too
   // Tests only: sees every output before it is compared, and may spoil it.
   std::function<void(std::string_view op, const TensorView& output)> saboteur{};

@@ -23,6 +23,12 @@ template <typename Args> std::string planned_kernel(const Args& args, const Cont
   return supports(args, context).kernel;
 }
 
+// Ops that round nowhere on the way have one arithmetic only.
+template <typename Args, void (*kOracle)(const Args&)>
+void exact_oracle(const Args& args, reference::Arithmetic) {
+  kOracle(args);
+}
+
 // New tokens of a ragged batch.
 template <typename Args> std::int64_t ragged_tokens(const Args& args) {
   const TensorView& offsets = args.row_offsets;
@@ -61,7 +67,7 @@ Changes changes_of_prefill(MlaPrefillArgs& args) {
 }
 
 // Keys whose scores are equal up to the rounding of fp32 sums may change places.
-std::optional<std::string> selection_fault(const MlaIndexerArgs& args) {
+Fault selection_fault(const MlaIndexerArgs& args) {
   const Tensor selected = Tensor::copy_of(args.out);
   for (std::int64_t token = 0; token < args.out.shape[0]; ++token) {
     const std::int32_t* row = selected.view().as<std::int32_t>() + token * args.top_k;
@@ -74,91 +80,93 @@ std::optional<std::string> selection_fault(const MlaIndexerArgs& args) {
 
 }  // namespace
 
-const Op<FusedQkvArgs> kFusedQkvMatmul{
-    .name = "fused_qkv_matmul",
-    .run = fused_qkv_matmul,
-    .oracle = [](const FusedQkvArgs& args) { reference::fused_qkv_matmul(args); },
-    .changes = changes_with_out,
-    .kernel = planned_kernel,
-    .tokens = ragged_tokens};
+const Op<FusedQkvArgs> kFusedQkvMatmul{.name = "fused_qkv_matmul",
+                                       .run = fused_qkv_matmul,
+                                       .oracle = reference::fused_qkv_matmul,
+                                       .changes = changes_with_out,
+                                       .kernel = planned_kernel,
+                                       .tokens = ragged_tokens,
+                                       .has_naive = true};
 
-const Op<FlashAttentionArgs> kFlashAttention{
-    .name = "flash_attention",
-    .run = flash_attention,
-    .oracle = [](const FlashAttentionArgs& args) { reference::flash_attention(args); },
-    .changes = changes_with_out,
-    .kernel = planned_kernel,
-    .tokens = ragged_tokens};
+const Op<FlashAttentionArgs> kFlashAttention{.name = "flash_attention",
+                                             .run = flash_attention,
+                                             .oracle = reference::flash_attention,
+                                             .changes = changes_with_out,
+                                             .kernel = planned_kernel,
+                                             .tokens = ragged_tokens,
+                                             .has_naive = true};
 
 const Op<MlaPrefillPlanArgs> kMlaPrefillPlan{
     .name = "mla_prefill_plan",
     .run = mla_prefill_plan,
-    .oracle = [](const MlaPrefillPlanArgs& args) { reference::mla_prefill_plan(args); },
+    .oracle = exact_oracle<MlaPrefillPlanArgs, reference::mla_prefill_plan>,
     .changes = changes_of_prefill_plan,
     .kernel = [](const MlaPrefillPlanArgs&, const Context&) -> std::string {
       return "reference/mla_prefill_plan";  // host arithmetic: there are no other candidates
     },
     .tokens = ragged_tokens};
 
-const Op<MlaPrefillArgs> kMlaPrefill{
-    .name = "mla_prefill",
-    .run = mla_prefill,
-    .oracle = [](const MlaPrefillArgs& args) { reference::mla_prefill(args); },
-    .changes = changes_of_prefill,
-    .kernel = planned_kernel,
-    .tokens = ragged_tokens};
+const Op<MlaPrefillArgs> kMlaPrefill{.name = "mla_prefill",
+                                     .run = mla_prefill,
+                                     .oracle = reference::mla_prefill,
+                                     .changes = changes_of_prefill,
+                                     .kernel = planned_kernel,
+                                     .tokens = ragged_tokens,
+                                     .has_naive = true};
 
-const Op<MlaDecodeArgs> kMlaDecode{
-    .name = "mla_decode",
-    .run = mla_decode,
-    .oracle = [](const MlaDecodeArgs& args) { reference::mla_decode(args); },
-    .changes = changes_with_out,
-    .kernel = planned_kernel,
-    .tokens = ragged_tokens};
+const Op<MlaDecodeArgs> kMlaDecode{.name = "mla_decode",
+                                   .run = mla_decode,
+                                   .oracle = reference::mla_decode,
+                                   .changes = changes_with_out,
+                                   .kernel = planned_kernel,
+                                   .tokens = ragged_tokens,
+                                   .has_naive = true};
 
-const Op<MlaIndexerArgs> kMlaIndexer{
-    .name = "mla_indexer",
-    .run = mla_indexer,
-    .oracle = [](const MlaIndexerArgs& args) { reference::mla_indexer(args); },
-    .changes = changes_with_out,
-    .kernel = planned_kernel,
-    .tokens = ragged_tokens,
-    .judge = selection_fault};
+const Op<MlaIndexerArgs> kMlaIndexer{.name = "mla_indexer",
+                                     .run = mla_indexer,
+                                     .oracle = exact_oracle<MlaIndexerArgs, reference::mla_indexer>,
+                                     .changes = changes_with_out,
+                                     .kernel = planned_kernel,
+                                     .tokens = ragged_tokens,
+                                     .judge = selection_fault};
 
-const Op<SparseMlaArgs> kSparseMla{
-    .name = "sparse_mla",
-    .run = sparse_mla,
-    .oracle = [](const SparseMlaArgs& args) { reference::sparse_mla(args); },
-    .changes = changes_with_out,
-    .kernel = planned_kernel,
-    .tokens = ragged_tokens};
+const Op<SparseMlaArgs> kSparseMla{.name = "sparse_mla",
+                                   .run = sparse_mla,
+                                   .oracle = reference::sparse_mla,
+                                   .changes = changes_with_out,
+                                   .kernel = planned_kernel,
+                                   .tokens = ragged_tokens,
+                                   .has_naive = true};
 
 const Op<RopeArgs> kRope{.name = "rope",
                          .run = rope,
-                         .oracle = [](const RopeArgs& args) { reference::rope(args); },
+                         .oracle = reference::rope,
                          .changes = changes_with_out,
                          .kernel = planned_kernel,
-                         .tokens = ragged_tokens};
+                         .tokens = ragged_tokens,
+                         .has_naive = true};
 
 const Op<RmsNormArgs> kRmsNormKey{
     .name = "rms_norm_key",
     .run = [](const RmsNormArgs& args, const Context& context) { rms_norm_key(args, context); },
-    .oracle = [](const RmsNormArgs& args) { reference::rms_norm(args); },
+    .oracle = reference::rms_norm,
     .changes = changes_with_cache,
     .kernel = planned_kernel,
-    .tokens = ragged_tokens};
+    .tokens = ragged_tokens,
+    .has_naive = true};
 
 const Op<RmsNormArgs> kRmsNormValue{
     .name = "rms_norm_value",
     .run = [](const RmsNormArgs& args, const Context& context) { rms_norm_value(args, context); },
-    .oracle = [](const RmsNormArgs& args) { reference::rms_norm(args); },
+    .oracle = reference::rms_norm,
     .changes = changes_with_cache,
     .kernel = planned_kernel,
-    .tokens = ragged_tokens};
+    .tokens = ragged_tokens,
+    .has_naive = true};
 
 const Op<StoreArgs> kStore{.name = "store",
                            .run = store,
-                           .oracle = [](const StoreArgs& args) { reference::store(args); },
+                           .oracle = exact_oracle<StoreArgs, reference::store>,
                            .changes = changes_with_cache,
                            .kernel = planned_kernel,
                            .tokens = ragged_tokens};
@@ -166,7 +174,7 @@ const Op<StoreArgs> kStore{.name = "store",
 const Op<StoreScalesArgs> kStoreScales{
     .name = "store_scales",
     .run = store_scales,
-    .oracle = [](const StoreScalesArgs& args) { reference::store_scales(args); },
+    .oracle = exact_oracle<StoreScalesArgs, reference::store_scales>,
     .changes = changes_with_cache,
     .kernel = planned_kernel,
     .tokens = ragged_tokens};
@@ -174,7 +182,7 @@ const Op<StoreScalesArgs> kStoreScales{
 const Op<MergeStatesArgs> kMergeStates{
     .name = "merge_states",
     .run = merge_states,
-    .oracle = [](const MergeStatesArgs& args) { reference::merge_states(args); },
+    .oracle = reference::merge_states,
     .changes =
         [](MergeStatesArgs& args) {
           Changes changes{.outputs = {{"out", &args.out}}};
@@ -182,12 +190,13 @@ const Op<MergeStatesArgs> kMergeStates{
           return changes;
         },
     .kernel = planned_kernel,
-    .tokens = [](const MergeStatesArgs& args) { return args.out.shape[0]; }};
+    .tokens = [](const MergeStatesArgs& args) { return args.out.shape[0]; },
+    .has_naive = true};
 
 const Op<QuantizeFp8Args> kQuantizeFp8{
     .name = "quantize_fp8",
     .run = quantize_fp8,
-    .oracle = [](const QuantizeFp8Args& args) { reference::quantize_fp8(args); },
+    .oracle = exact_oracle<QuantizeFp8Args, reference::quantize_fp8>,
     .changes =
         [](QuantizeFp8Args& args) {
           return Changes{.outputs = {{"out", &args.out}, {"scale", &args.scale}}};
@@ -195,22 +204,21 @@ const Op<QuantizeFp8Args> kQuantizeFp8{
     .kernel = planned_kernel,
     .tokens = [](const QuantizeFp8Args& args) { return args.x.shape[0]; }};
 
-const Op<RowOffsetsArgs> kRowOffsets{
-    .name = "row_offsets",
-    .run = row_offsets,
-    .oracle = [](const RowOffsetsArgs& args) { reference::row_offsets(args); },
-    .changes =
-        [](RowOffsetsArgs& args) {
-          return Changes{.outputs = {{"out", &args.out}}};
-        },
-    .kernel = planned_kernel,
-    .tokens = ragged_tokens};
+const Op<RowOffsetsArgs> kRowOffsets{.name = "row_offsets",
+                                     .run = row_offsets,
+                                     .oracle = exact_oracle<RowOffsetsArgs, reference::row_offsets>,
+                                     .changes =
+                                         [](RowOffsetsArgs& args) {
+                                           return Changes{.outputs = {{"out", &args.out}}};
+                                         },
+                                     .kernel = planned_kernel,
+                                     .tokens = ragged_tokens};
 
 // The result names physical rows, so the oracle must see the very same pages: no twin.
 const Op<RemapSparseIndicesArgs> kRemapSparseIndices{
     .name = "remap_sparse_indices",
     .run = remap_sparse_indices,
-    .oracle = [](const RemapSparseIndicesArgs& args) { reference::remap_sparse_indices(args); },
+    .oracle = exact_oracle<RemapSparseIndicesArgs, reference::remap_sparse_indices>,
     .changes =
         [](RemapSparseIndicesArgs& args) {
           return Changes{.outputs = {{"out", &args.out}}};

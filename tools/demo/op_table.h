@@ -4,12 +4,12 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "quire/quire.h"
+#include "reference/arithmetic.h"
 #include "tools/demo/cache_twin.h"
 
 namespace quire::tools::demo {
@@ -33,12 +33,14 @@ struct Changes {
 template <typename Args> struct Op {
   std::string_view name;
   void (*run)(const Args& args, const Context& context);
-  void (*oracle)(const Args& args);
+  void (*oracle)(const Args& args, reference::Arithmetic arithmetic);
   Changes (*changes)(Args& args);
   std::string (*kernel)(const Args& args, const Context& context);  // that plan() chooses
   std::int64_t (*tokens)(const Args& args);
+  bool has_naive =
+      false;  // the oracle has a naive arithmetic, which tells how large an error may be
   // For results that another kernel may legitimately choose differently: what is wrong with them.
-  std::optional<std::string> (*judge)(const Args& args) = nullptr;
+  Fault (*judge)(const Args& args) = nullptr;
 };
 
 extern const Op<FusedQkvArgs> kFusedQkvMatmul;

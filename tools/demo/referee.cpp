@@ -3,7 +3,7 @@
 
 namespace quire::tools::demo {
 
-void Referee::require(std::string_view op, const std::optional<std::string>& fault) {
+void Referee::require(std::string_view op, const Fault& fault) {
   ++num_conditions_;
   if (fault) report(op, *fault);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs ops, times them, and has the oracle repeat every call on contiguous copies of its inputs.
-// A call that the reference kernel served must agree bit for bit, any other within rounding.
+// A call that the reference kernel served must agree bit for bit, any other within the tolerance.
 #pragma once
 
 #include <chrono>
@@ -8,6 +8,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -45,7 +46,7 @@ class Referee {
 
   template <typename Args> void call(const Op<Args>& op, const std::type_identity_t<Args>& args);
   // A condition of the demo's own on top of the op's agreement.
-  void require(std::string_view op, const std::optional<std::string>& fault);
+  void require(std::string_view op, const Fault& fault);
 
   // For the disagreements' addresses.
   void begin_step(std::string stack, int step) {
@@ -94,14 +95,21 @@ template <typename Args> class Replay {
   const Args& args() const { return args_; }
   const std::vector<Changes::Output>& outputs() const { return live_changes_.outputs; }
 
-  std::optional<std::string> find_difference(Closeness closeness) const {
+  // `naive` holds the results of the oracle's naive arithmetic; none: the op has no such thing.
+  Fault compare(Closeness closeness, const Replay* naive) const {
     for (std::size_t i = 0; i < outputs().size(); ++i) {
-      auto difference = demo::find_difference(outputs()[i].name, *outputs()[i].tensor,
-                                              copies_[i].view(), closeness);
-      if (difference) return difference;
+      std::optional<TensorView> rough;
+      if (naive != nullptr) rough = naive->copies_[i].view();
+      const Fault fault = compare_outputs(std::string(outputs()[i].name), *outputs()[i].tensor,
+                                          copies_[i].view(), rough, closeness);
+      if (fault) return fault;
     }
-    for (const CacheTwin& twin : twins_) {
-      if (auto difference = twin.find_difference(closeness)) return difference;
+    for (std::size_t i = 0; i < twins_.size(); ++i) {
+      const Fault fault =
+          closeness == Closeness::bits
+              ? twins_[i].compare_bits()
+              : twins_[i].compare_tolerance(naive == nullptr ? nullptr : &naive->twins_[i]);
+      if (fault) return fault;
     }
     return std::nullopt;
   }
@@ -116,14 +124,22 @@ template <typename Args> class Replay {
 
 template <typename Args>
 void Referee::call(const Op<Args>& op, const std::type_identity_t<Args>& args) {
-  // The oracle goes first, while the inputs that the op changes in place are still there.
-  const Clock::time_point start = Clock::now();
-  Replay<Args> replay(op, args);
-  op.oracle(replay.args());
-  oracle_time_ += Clock::now() - start;
-
   OpRecord& record = records_[std::string(op.name)];
   record.kernel = op.kernel(args, context_);
+  const Closeness closeness =
+      record.kernel.starts_with("reference/") ? Closeness::bits : Closeness::tolerance;
+
+  // The oracle goes first, while the inputs that the op changes in place are still there.
+  const Clock::time_point start = Clock::now();
+  Replay<Args> exact(op, args);
+  op.oracle(exact.args(), reference::Arithmetic::exact);
+  std::unique_ptr<Replay<Args>> naive;
+  if (closeness == Closeness::tolerance && op.has_naive) {
+    naive = std::make_unique<Replay<Args>>(op, args);
+    op.oracle(naive->args(), reference::Arithmetic::naive);
+  }
+  oracle_time_ += Clock::now() - start;
+
   const Clock::time_point begin = Clock::now();
   op.run(args, context_);
   record.time += Clock::now() - begin;
@@ -131,13 +147,10 @@ void Referee::call(const Op<Args>& op, const std::type_identity_t<Args>& args) {
   record.tokens += op.tokens(args);
 
   if (saboteur_) {
-    for (const Changes::Output& output : replay.outputs()) saboteur_(op.name, *output.tensor);
+    for (const Changes::Output& output : exact.outputs()) saboteur_(op.name, *output.tensor);
   }
-  const Closeness closeness =
-      record.kernel.starts_with("reference/") ? Closeness::bits : Closeness::rounding;
-  const bool is_judged = closeness == Closeness::rounding && op.judge != nullptr;
-  const std::optional<std::string> fault =
-      is_judged ? op.judge(args) : replay.find_difference(closeness);
+  const bool is_judged = closeness == Closeness::tolerance && op.judge != nullptr;
+  const Fault fault = is_judged ? op.judge(args) : exact.compare(closeness, naive.get());
   if (fault) {
     report(op.name, *fault);
   } else {

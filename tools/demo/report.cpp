@@ -12,6 +12,12 @@ namespace {
 
 constexpr std::size_t kMaxDisagreements = 10;
 constexpr std::size_t kTableWidth = 96;
+constexpr const char* kTableNotes = R"(
+  Times are of whole calls, checks and planning included; quantize_fp8 counts rows.
+  A reference kernel is the oracle's own arithmetic: there, agreement means that pages,
+  batches and reuse changed nothing, to the last bit. Any other kernel may be off by
+  twice the error of a naive evaluation and one unit in the last place.
+)";
 
 double seconds(std::chrono::nanoseconds time) {
   return std::chrono::duration<double>(time).count();
@@ -143,12 +149,7 @@ void print_op_table(std::ostream& out, const Referee& referee) {
   const OpRecord total = total_of(referee);
   fmt::print(out, "  {:<21} {:>5} {:>7} {:>8.1f} {:>9}  {:>9}\n", "all", total.calls, "",
              1e3 * seconds(total.time), "", fmt::format("{}/{}", total.agreed, total.calls));
-  fmt::print(
-      out,
-      "  Times are of whole calls, checks and planning included; quantize_fp8 counts rows.\n"
-      "  A reference kernel is the oracle's own arithmetic: there, agreement means that pages,\n"
-      "  batches and reuse changed nothing, to the last bit. Other kernels must be within\n"
-      "  rounding.\n");
+  fmt::print(out, "{}", kTableNotes);
 }
 
 void print_verdict(std::ostream& out, const Referee& referee) {
