@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include "tools/case/case.h"
@@ -13,15 +14,19 @@
 namespace quire::tools {
 namespace {
 
+// A model case takes the oracle minutes: it runs when it is named in full, or with --all.
+bool is_wanted(const Case& candidate, const CheckOptions& options) {
+  const bool is_small = candidate.has_tag("tiny") || candidate.has_tag("edge");
+  const bool is_named =
+      std::find(options.cases.begin(), options.cases.end(), candidate.name) != options.cases.end();
+  return options.all || is_small || is_named;
+}
+
 std::vector<Case> choose_cases(const CheckOptions& options) {
-  const std::vector<Case> cases = load_cases(options.folder);
-  if (!options.cases.empty()) return select_cases(cases, options.cases);
-  if (options.all) return cases;
-  std::vector<Case> small;
-  for (const Case& candidate : cases) {
-    if (candidate.has_tag("tiny") || candidate.has_tag("edge")) small.push_back(candidate);
-  }
-  return small;
+  std::vector<Case> cases = load_cases(options.folder);
+  if (!options.cases.empty()) cases = select_cases(cases, options.cases);
+  std::erase_if(cases, [&](const Case& candidate) { return !is_wanted(candidate, options); });
+  return cases;
 }
 
 void list_cases(const std::vector<Case>& cases) {

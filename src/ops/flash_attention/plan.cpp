@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "cpu/flash_attention/flash_attention.h"
 #include "ops/flash_attention/candidates.h"
 #include "reference/flash_attention.h"
 
@@ -6,7 +7,27 @@ namespace quire {
 namespace ops {
 namespace {
 
-constexpr Candidate<FlashAttentionProblem, FlashAttentionArgs> kCandidates[] = {
+using FlashAttentionCandidate = Candidate<FlashAttentionProblem, FlashAttentionArgs>;
+
+template <cpu::Target kTarget> constexpr FlashAttentionCandidate on_cpu(std::string_view kernel) {
+  return {.kernel = kernel,
+          .takes = "any valid problem on a cpu with the target's instructions",
+          .refuse =
+              [](const FlashAttentionProblem& problem) {
+                const std::string off_host = refuse_off_host(problem.device);
+                return off_host.empty() ? cpu::refuse(problem, kTarget) : off_host;
+              },
+          .run = [](const FlashAttentionArgs& args,
+                    const Context& context) { cpu::flash_attention(args, context, kTarget); }};
+}
+
+constexpr FlashAttentionCandidate kCandidates[] = {
+    on_cpu<cpu::Target::amx>("cpu/amx/flash_attention"),
+    on_cpu<cpu::Target::avx512>("cpu/avx512/flash_attention"),
+    on_cpu<cpu::Target::avx2>("cpu/avx2/flash_attention"),
+    on_cpu<cpu::Target::neon_bf16>("cpu/neon_bf16/flash_attention"),
+    on_cpu<cpu::Target::neon>("cpu/neon/flash_attention"),
+    on_cpu<cpu::Target::portable>("cpu/portable/flash_attention"),
     {.kernel = "reference/flash_attention",
      .takes = kReferenceTakes,
      .refuse = [](const FlashAttentionProblem& problem) { return refuse_off_host(problem.device); },

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "cpu/fused_qkv_matmul/fused_qkv_matmul.h"
 #include "ops/fused_qkv_matmul/candidates.h"
 #include "reference/fused_qkv_matmul.h"
 
@@ -6,7 +7,27 @@ namespace quire {
 namespace ops {
 namespace {
 
-constexpr Candidate<FusedQkvProblem, FusedQkvArgs> kCandidates[] = {
+using FusedQkvCandidate = Candidate<FusedQkvProblem, FusedQkvArgs>;
+
+template <cpu::Target kTarget> constexpr FusedQkvCandidate on_cpu(std::string_view kernel) {
+  return {.kernel = kernel,
+          .takes = "any valid problem on a cpu with the target's instructions",
+          .refuse =
+              [](const FusedQkvProblem& problem) {
+                const std::string off_host = refuse_off_host(problem.device);
+                return off_host.empty() ? cpu::refuse(problem, kTarget) : off_host;
+              },
+          .run = [](const FusedQkvArgs& args,
+                    const Context& context) { cpu::fused_qkv_matmul(args, context, kTarget); }};
+}
+
+constexpr FusedQkvCandidate kCandidates[] = {
+    on_cpu<cpu::Target::amx>("cpu/amx/fused_qkv_matmul"),
+    on_cpu<cpu::Target::avx512>("cpu/avx512/fused_qkv_matmul"),
+    on_cpu<cpu::Target::avx2>("cpu/avx2/fused_qkv_matmul"),
+    on_cpu<cpu::Target::neon_bf16>("cpu/neon_bf16/fused_qkv_matmul"),
+    on_cpu<cpu::Target::neon>("cpu/neon/fused_qkv_matmul"),
+    on_cpu<cpu::Target::portable>("cpu/portable/fused_qkv_matmul"),
     {.kernel = "reference/fused_qkv_matmul",
      .takes = kReferenceTakes,
      .refuse = [](const FusedQkvProblem& problem) { return refuse_off_host(problem.device); },

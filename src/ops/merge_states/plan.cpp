@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "cpu/merge_states/merge_states.h"
 #include "ops/merge_states/candidates.h"
 #include "reference/merge_states.h"
 
@@ -6,7 +7,27 @@ namespace quire {
 namespace ops {
 namespace {
 
-constexpr Candidate<MergeStatesProblem, MergeStatesArgs> kCandidates[] = {
+using MergeStatesCandidate = Candidate<MergeStatesProblem, MergeStatesArgs>;
+
+template <cpu::Target kTarget> constexpr MergeStatesCandidate on_cpu(std::string_view kernel) {
+  return {.kernel = kernel,
+          .takes = "any valid problem on a cpu with the target's instructions",
+          .refuse =
+              [](const MergeStatesProblem& problem) {
+                const std::string off_host = refuse_off_host(problem.device);
+                return off_host.empty() ? cpu::refuse(problem, kTarget) : off_host;
+              },
+          .run = [](const MergeStatesArgs& args,
+                    const Context& context) { cpu::merge_states(args, context, kTarget); }};
+}
+
+constexpr MergeStatesCandidate kCandidates[] = {
+    on_cpu<cpu::Target::amx>("cpu/amx/merge_states"),
+    on_cpu<cpu::Target::avx512>("cpu/avx512/merge_states"),
+    on_cpu<cpu::Target::avx2>("cpu/avx2/merge_states"),
+    on_cpu<cpu::Target::neon_bf16>("cpu/neon_bf16/merge_states"),
+    on_cpu<cpu::Target::neon>("cpu/neon/merge_states"),
+    on_cpu<cpu::Target::portable>("cpu/portable/merge_states"),
     {.kernel = "reference/merge_states",
      .takes = kReferenceTakes,
      .refuse = [](const MergeStatesProblem& problem) { return refuse_off_host(problem.device); },

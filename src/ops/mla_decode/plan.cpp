@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "cpu/mla_decode/mla_decode.h"
 #include "ops/mla_decode/candidates.h"
 #include "reference/mla_decode.h"
 
@@ -6,7 +7,27 @@ namespace quire {
 namespace ops {
 namespace {
 
-constexpr Candidate<MlaDecodeProblem, MlaDecodeArgs> kCandidates[] = {
+using MlaDecodeCandidate = Candidate<MlaDecodeProblem, MlaDecodeArgs>;
+
+template <cpu::Target kTarget> constexpr MlaDecodeCandidate on_cpu(std::string_view kernel) {
+  return {.kernel = kernel,
+          .takes = "any valid problem on a cpu with the target's instructions",
+          .refuse =
+              [](const MlaDecodeProblem& problem) {
+                const std::string off_host = refuse_off_host(problem.device);
+                return off_host.empty() ? cpu::refuse(problem, kTarget) : off_host;
+              },
+          .run = [](const MlaDecodeArgs& args,
+                    const Context& context) { cpu::mla_decode(args, context, kTarget); }};
+}
+
+constexpr MlaDecodeCandidate kCandidates[] = {
+    on_cpu<cpu::Target::amx>("cpu/amx/mla_decode"),
+    on_cpu<cpu::Target::avx512>("cpu/avx512/mla_decode"),
+    on_cpu<cpu::Target::avx2>("cpu/avx2/mla_decode"),
+    on_cpu<cpu::Target::neon_bf16>("cpu/neon_bf16/mla_decode"),
+    on_cpu<cpu::Target::neon>("cpu/neon/mla_decode"),
+    on_cpu<cpu::Target::portable>("cpu/portable/mla_decode"),
     {.kernel = "reference/mla_decode",
      .takes = kReferenceTakes,
      .refuse = [](const MlaDecodeProblem& problem) { return refuse_off_host(problem.device); },

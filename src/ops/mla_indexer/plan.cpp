@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "cpu/mla_indexer/mla_indexer.h"
 #include "ops/mla_indexer/candidates.h"
 #include "reference/mla_indexer.h"
 
@@ -6,7 +7,27 @@ namespace quire {
 namespace ops {
 namespace {
 
-constexpr Candidate<MlaIndexerProblem, MlaIndexerArgs> kCandidates[] = {
+using MlaIndexerCandidate = Candidate<MlaIndexerProblem, MlaIndexerArgs>;
+
+template <cpu::Target kTarget> constexpr MlaIndexerCandidate on_cpu(std::string_view kernel) {
+  return {.kernel = kernel,
+          .takes = "any valid problem on a cpu with the target's instructions",
+          .refuse =
+              [](const MlaIndexerProblem& problem) {
+                const std::string off_host = refuse_off_host(problem.device);
+                return off_host.empty() ? cpu::refuse(problem, kTarget) : off_host;
+              },
+          .run = [](const MlaIndexerArgs& args,
+                    const Context& context) { cpu::mla_indexer(args, context, kTarget); }};
+}
+
+constexpr MlaIndexerCandidate kCandidates[] = {
+    on_cpu<cpu::Target::amx>("cpu/amx/mla_indexer"),
+    on_cpu<cpu::Target::avx512>("cpu/avx512/mla_indexer"),
+    on_cpu<cpu::Target::avx2>("cpu/avx2/mla_indexer"),
+    on_cpu<cpu::Target::neon_bf16>("cpu/neon_bf16/mla_indexer"),
+    on_cpu<cpu::Target::neon>("cpu/neon/mla_indexer"),
+    on_cpu<cpu::Target::portable>("cpu/portable/mla_indexer"),
     {.kernel = "reference/mla_indexer",
      .takes = kReferenceTakes,
      .refuse = [](const MlaIndexerProblem& problem) { return refuse_off_host(problem.device); },

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "cpu/rms_norm/rms_norm.h"
 #include "ops/rms_norm/candidates.h"
 #include "reference/rms_norm.h"
 
@@ -6,7 +7,27 @@ namespace quire {
 namespace ops {
 namespace {
 
-constexpr Candidate<RmsNormProblem, RmsNormArgs> kCandidates[] = {
+using RmsNormCandidate = Candidate<RmsNormProblem, RmsNormArgs>;
+
+template <cpu::Target kTarget> constexpr RmsNormCandidate on_cpu(std::string_view kernel) {
+  return {.kernel = kernel,
+          .takes = "any valid problem on a cpu with the target's instructions",
+          .refuse =
+              [](const RmsNormProblem& problem) {
+                const std::string off_host = refuse_off_host(problem.device);
+                return off_host.empty() ? cpu::refuse(problem, kTarget) : off_host;
+              },
+          .run = [](const RmsNormArgs& args,
+                    const Context& context) { cpu::rms_norm(args, context, kTarget); }};
+}
+
+constexpr RmsNormCandidate kCandidates[] = {
+    on_cpu<cpu::Target::amx>("cpu/amx/rms_norm"),
+    on_cpu<cpu::Target::avx512>("cpu/avx512/rms_norm"),
+    on_cpu<cpu::Target::avx2>("cpu/avx2/rms_norm"),
+    on_cpu<cpu::Target::neon_bf16>("cpu/neon_bf16/rms_norm"),
+    on_cpu<cpu::Target::neon>("cpu/neon/rms_norm"),
+    on_cpu<cpu::Target::portable>("cpu/portable/rms_norm"),
     {.kernel = "reference/rms_norm",
      .takes = kReferenceTakes,
      .refuse = [](const RmsNormProblem& problem) { return refuse_off_host(problem.device); },

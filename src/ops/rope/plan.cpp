@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "cpu/rope/rope.h"
 #include "ops/rope/candidates.h"
 #include "reference/rope.h"
 
@@ -6,7 +7,27 @@ namespace quire {
 namespace ops {
 namespace {
 
-constexpr Candidate<RopeProblem, RopeArgs> kCandidates[] = {
+using RopeCandidate = Candidate<RopeProblem, RopeArgs>;
+
+template <cpu::Target kTarget> constexpr RopeCandidate on_cpu(std::string_view kernel) {
+  return {.kernel = kernel,
+          .takes = "any valid problem on a cpu with the target's instructions",
+          .refuse =
+              [](const RopeProblem& problem) {
+                const std::string off_host = refuse_off_host(problem.device);
+                return off_host.empty() ? cpu::refuse(problem, kTarget) : off_host;
+              },
+          .run = [](const RopeArgs& args,
+                    const Context& context) { cpu::rope(args, context, kTarget); }};
+}
+
+constexpr RopeCandidate kCandidates[] = {
+    on_cpu<cpu::Target::amx>("cpu/amx/rope"),
+    on_cpu<cpu::Target::avx512>("cpu/avx512/rope"),
+    on_cpu<cpu::Target::avx2>("cpu/avx2/rope"),
+    on_cpu<cpu::Target::neon_bf16>("cpu/neon_bf16/rope"),
+    on_cpu<cpu::Target::neon>("cpu/neon/rope"),
+    on_cpu<cpu::Target::portable>("cpu/portable/rope"),
     {.kernel = "reference/rope",
      .takes = kReferenceTakes,
      .refuse = [](const RopeProblem& problem) { return refuse_off_host(problem.device); },

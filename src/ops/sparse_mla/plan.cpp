@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "cpu/sparse_mla/sparse_mla.h"
 #include "ops/sparse_mla/candidates.h"
 #include "reference/sparse_mla.h"
 
@@ -6,7 +7,27 @@ namespace quire {
 namespace ops {
 namespace {
 
-constexpr Candidate<SparseMlaProblem, SparseMlaArgs> kCandidates[] = {
+using SparseMlaCandidate = Candidate<SparseMlaProblem, SparseMlaArgs>;
+
+template <cpu::Target kTarget> constexpr SparseMlaCandidate on_cpu(std::string_view kernel) {
+  return {.kernel = kernel,
+          .takes = "any valid problem on a cpu with the target's instructions",
+          .refuse =
+              [](const SparseMlaProblem& problem) {
+                const std::string off_host = refuse_off_host(problem.device);
+                return off_host.empty() ? cpu::refuse(problem, kTarget) : off_host;
+              },
+          .run = [](const SparseMlaArgs& args,
+                    const Context& context) { cpu::sparse_mla(args, context, kTarget); }};
+}
+
+constexpr SparseMlaCandidate kCandidates[] = {
+    on_cpu<cpu::Target::amx>("cpu/amx/sparse_mla"),
+    on_cpu<cpu::Target::avx512>("cpu/avx512/sparse_mla"),
+    on_cpu<cpu::Target::avx2>("cpu/avx2/sparse_mla"),
+    on_cpu<cpu::Target::neon_bf16>("cpu/neon_bf16/sparse_mla"),
+    on_cpu<cpu::Target::neon>("cpu/neon/sparse_mla"),
+    on_cpu<cpu::Target::portable>("cpu/portable/sparse_mla"),
     {.kernel = "reference/sparse_mla",
      .takes = kReferenceTakes,
      .refuse = [](const SparseMlaProblem& problem) { return refuse_off_host(problem.device); },

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "cpu/store/store.h"
 #include "ops/store/candidates.h"
 #include "reference/store.h"
 
@@ -6,14 +7,53 @@ namespace quire {
 namespace ops {
 namespace {
 
-constexpr Candidate<StoreProblem, StoreArgs> kStoreCandidates[] = {
+constexpr std::string_view kCpuTakes = "any valid problem on a cpu with the target's instructions";
+
+std::string refuse_on_cpu(const StoreProblem& problem, cpu::Target target) {
+  const std::string off_host = refuse_off_host(problem.device);
+  return off_host.empty() ? cpu::refuse(problem, target) : off_host;
+}
+
+using StoreCandidate = Candidate<StoreProblem, StoreArgs>;
+using StoreScalesCandidate = Candidate<StoreProblem, StoreScalesArgs>;
+
+template <cpu::Target kTarget> constexpr StoreCandidate rows_on_cpu(std::string_view kernel) {
+  return {.kernel = kernel,
+          .takes = kCpuTakes,
+          .refuse = [](const StoreProblem& problem) { return refuse_on_cpu(problem, kTarget); },
+          .run = [](const StoreArgs& args,
+                    const Context& context) { cpu::store(args, context, kTarget); }};
+}
+
+template <cpu::Target kTarget>
+constexpr StoreScalesCandidate scales_on_cpu(std::string_view kernel) {
+  return {.kernel = kernel,
+          .takes = kCpuTakes,
+          .refuse = [](const StoreProblem& problem) { return refuse_on_cpu(problem, kTarget); },
+          .run = [](const StoreScalesArgs& args,
+                    const Context& context) { cpu::store_scales(args, context, kTarget); }};
+}
+
+constexpr StoreCandidate kStoreCandidates[] = {
+    rows_on_cpu<cpu::Target::amx>("cpu/amx/store"),
+    rows_on_cpu<cpu::Target::avx512>("cpu/avx512/store"),
+    rows_on_cpu<cpu::Target::avx2>("cpu/avx2/store"),
+    rows_on_cpu<cpu::Target::neon_bf16>("cpu/neon_bf16/store"),
+    rows_on_cpu<cpu::Target::neon>("cpu/neon/store"),
+    rows_on_cpu<cpu::Target::portable>("cpu/portable/store"),
     {.kernel = "reference/store",
      .takes = kReferenceTakes,
      .refuse = [](const StoreProblem& problem) { return refuse_off_host(problem.device); },
      .run = [](const StoreArgs& args, const Context&) { reference::store(args); }},
 };
 
-constexpr Candidate<StoreProblem, StoreScalesArgs> kStoreScalesCandidates[] = {
+constexpr StoreScalesCandidate kStoreScalesCandidates[] = {
+    scales_on_cpu<cpu::Target::amx>("cpu/amx/store_scales"),
+    scales_on_cpu<cpu::Target::avx512>("cpu/avx512/store_scales"),
+    scales_on_cpu<cpu::Target::avx2>("cpu/avx2/store_scales"),
+    scales_on_cpu<cpu::Target::neon_bf16>("cpu/neon_bf16/store_scales"),
+    scales_on_cpu<cpu::Target::neon>("cpu/neon/store_scales"),
+    scales_on_cpu<cpu::Target::portable>("cpu/portable/store_scales"),
     {.kernel = "reference/store_scales",
      .takes = kReferenceTakes,
      .refuse = [](const StoreProblem& problem) { return refuse_off_host(problem.device); },

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cpu/attention/batch.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "cpu/runtime/thread_pool.h"
+
+namespace quire::cpu {
+namespace {
+
+constexpr std::int64_t kCacheLine = 64;
+
+std::int64_t round_up_to_line(std::int64_t bytes) {
+  return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
+}
+
+std::byte* element_address(const TensorView& tensor, std::initializer_list<std::int64_t> index) {
+  return tensor.as<std::byte>() + bytes_for(tensor.dtype, tensor.offset(index));
+}
+
+float per_head(const std::optional<TensorView>& tensor, std::int64_t head, float absent) {
+  return tensor ? tensor->as<const float>()[tensor->offset({head})] : absent;
+}
+
+}  // namespace
+
+BatchAttention::BatchAttention(const AttentionBatch& batch, int num_threads, Target target)
+    : batch_(batch),
+      engine_(attention_engine(target, batch.q.dtype)),
+      num_threads_(num_threads > 0 ? num_threads : num_cores()),
+      rows_(batch.cache, batch.layer),
+      mask_(batch.mask),
+      sequences_(sequence_spans(batch.row_offsets, batch.cache)),
+      shape_{.kv_heads = batch.cache.num_kv_heads(),
+             .group = batch.q.shape[1] / batch.cache.num_kv_heads(),
+             .key_width = batch.q.shape[2],
+             .value_width = batch.out.shape[2]},
+      list_(make_work_list(sequences_, mask_, shape_, num_threads_)) {
+  measure_workers();
+}
+
+void BatchAttention::measure_workers() {
+  const auto num_pieces = static_cast<std::int64_t>(list_.pieces.size());
+  num_workers_ = static_cast<int>(std::min<std::int64_t>(num_threads_, num_pieces));
+  std::int64_t most_rows = 0;
+  std::int64_t most_bytes = 0;
+  for (const WorkPiece& piece : list_.pieces) {
+    most_rows = std::max(most_rows, piece.num_heads * head_rows(piece));
+    most_bytes = std::max(most_bytes, engine_.scratch_bytes({.chunk = piece.chunk,
+                                                             .num_heads = piece.num_heads,
+                                                             .rows_per_head = head_rows(piece),
+                                                             .key_width = shape_.key_width,
+                                                             .value_width = shape_.value_width}));
+  }
+  row_bytes_ = round_up_to_line(most_rows * static_cast<std::int64_t>(sizeof(QueryRow)));
+  worker_bytes_ = row_bytes_ + round_up_to_line(most_bytes);
+}
+
+std::int64_t BatchAttention::scratch_bytes() const {
+  const std::int64_t state_bytes = list_.state_rows * (shape_.value_width + 2) * 4;
+  return worker_bytes_ * num_workers_ + round_up_to_line(state_bytes);
+}
+
+void BatchAttention::run(std::byte* scratch) {
+  auto* states = reinterpret_cast<float*>(scratch + worker_bytes_ * num_workers_);
+  states_ = {.out = states,
+             .maximum = states + list_.state_rows * shape_.value_width,
+             .sum = states + list_.state_rows * (shape_.value_width + 1)};
+  parallel_for(static_cast<std::int64_t>(list_.pieces.size()), num_workers_,
+               [&](std::int64_t piece, int worker) {
+                 attend(list_.pieces[static_cast<std::size_t>(piece)],
+                        scratch + worker * worker_bytes_);
+               });
+  const auto num_merges = static_cast<std::int64_t>(list_.merges.size()) * shape_.kv_heads;
+  parallel_for(num_merges, num_workers_, [&](std::int64_t merge, int worker) {
+    join(list_.merges[static_cast<std::size_t>(merge / shape_.kv_heads)], merge % shape_.kv_heads,
+         scratch + worker * worker_bytes_);
+  });
+}
+
+// rows [num_heads, num_tokens · group]
+void BatchAttention::fill_rows(const WorkPiece& piece, QueryRow* rows) const {
+  const SequenceSpan& sequence = sequences_[static_cast<std::size_t>(piece.sequence)];
+  for (std::int64_t t = piece.first_token; t < piece.first_token + piece.num_tokens; ++t) {
+    const std::int64_t token = sequence.first_token + t;
+    const std::int64_t position = sequence.cache_length + t;
+    const KeyRange seen = mask_.range(position, sequence.num_keys());
+    for (std::int64_t h = 0; h < piece.num_heads; ++h) {
+      for (std::int64_t g = 0; g < shape_.group; ++g) {
+        const std::int64_t head = (piece.first_head + h) * shape_.group + g;
+        const std::int64_t row = (t - piece.first_token) * shape_.group + g;
+        rows[h * head_rows(piece) + row] = query_row(token, head, position, seen);
+      }
+    }
+  }
+}
+
+QueryRow BatchAttention::query_row(std::int64_t token, std::int64_t head, std::int64_t position,
+                                   const KeyRange& seen) const {
+  return {.q = element_address(batch_.q, {token, head, 0}),
+          .out = element_address(batch_.out, {token, head, 0}),
+          .lse = batch_.lse ? batch_.lse->as<float>() + batch_.lse->offset({token, head}) : nullptr,
+          .token = token,
+          .position = position,
+          .begin = seen.begin,
+          .end = seen.end,
+          .slope = per_head(batch_.slopes, head, 0.0f),
+          .sink = per_head(batch_.sinks, head, -std::numeric_limits<float>::infinity())};
+}
+
+RowStates BatchAttention::states_from(std::int64_t row) const {
+  return {.out = states_.out + row * shape_.value_width,
+          .maximum = states_.maximum + row,
+          .sum = states_.sum + row};
+}
+
+void BatchAttention::attend(const WorkPiece& piece, std::byte* scratch) const {
+  auto* rows = reinterpret_cast<QueryRow*>(scratch);
+  fill_rows(piece, rows);
+  const SequenceSpan& sequence = sequences_[static_cast<std::size_t>(piece.sequence)];
+  const PagedRows::State rows_state{.rows = &rows_, .sequence = piece.sequence};
+  const MaskRanges::State mask_state{.ranges = &mask_, .cache_length = sequence.cache_length};
+  const AttentionItem item{
+      .rows = rows,
+      .chunk = piece.chunk,
+      .num_heads = piece.num_heads,
+      .first_head = piece.first_head,
+      .rows_per_head = head_rows(piece),
+      .key_width = batch_.q.shape[2],
+      .value_width = shape_.value_width,
+      .first_key = piece.keys.begin,
+      .last_key = piece.keys.end,
+      .source = rows_.source(rows_state),
+      .mask = mask_.is_exact() ? nullptr : MaskRanges::fill_visible,
+      .mask_state = &mask_state,
+      .score = batch_.score,
+      .q_dtype = batch_.q.dtype,
+      .out_dtype = batch_.out.dtype,
+      .states = piece.state_row < 0 ? RowStates{} : states_from(piece.state_row)};
+  engine_.attend(item, scratch + row_bytes_);
+}
+
+void BatchAttention::join(const WorkMerge& merge, std::int64_t head, std::byte* scratch) const {
+  const SequenceSpan& sequence = sequences_[static_cast<std::size_t>(merge.sequence)];
+  const WorkPiece piece{.sequence = merge.sequence,
+                        .chunk = 0,
+                        .first_token = 0,
+                        .num_tokens = sequence.num_tokens,
+                        .first_head = head,
+                        .num_heads = 1,
+                        .keys = {},
+                        .state_row = merge.state_row + head * sequence.num_tokens * shape_.group};
+  auto* rows = reinterpret_cast<QueryRow*>(scratch);
+  fill_rows(piece, rows);
+  engine_.merge({.rows = rows,
+                 .num_rows = head_rows(piece),
+                 .value_width = shape_.value_width,
+                 .states = states_from(piece.state_row),
+                 .split_rows = shape_.kv_heads * head_rows(piece),
+                 .num_splits = merge.num_splits,
+                 .out_dtype = batch_.out.dtype},
+                scratch + row_bytes_);
+}
+
+}  // namespace quire::cpu

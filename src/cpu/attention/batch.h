@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention of a whole batch over the paged rows: what flash_attention and mla_decode share.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "cpu/attention/kernels.h"
+#include "cpu/attention/mask_ranges.h"
+#include "cpu/attention/paged_rows.h"
+#include "cpu/attention/work_list.h"
+#include "cpu/runtime/target.h"
+#include "quire/mask.h"
+#include "quire/paged_kv_cache.h"
+#include "quire/tensor_view.h"
+
+namespace quire::cpu {
+
+struct AttentionBatch {
+  TensorView q;            // [tokens, heads, key_width] f32, f16, bf16
+  TensorView row_offsets;  // u32 [batch + 1]
+  const PagedKVCache& cache;
+  std::int64_t layer = 0;
+  const Mask& mask;
+  ScoreRule score{};
+  std::optional<TensorView> slopes{};  // f32 [heads]
+  std::optional<TensorView> sinks{};   // f32 [heads]
+  TensorView out;                      // [tokens, heads, value_width]
+  std::optional<TensorView> lse{};     // f32 [tokens, heads]
+};
+
+class BatchAttention {
+ public:
+  // The tensors' data may be set until run(); everything else counts now. num_threads 0: all cores.
+  BatchAttention(const AttentionBatch& batch, int num_threads, Target target);
+
+  std::int64_t scratch_bytes() const;
+  // scratch: on a cache line.
+  void run(std::byte* scratch);
+
+ private:
+  std::int64_t head_rows(const WorkPiece& piece) const { return piece.num_tokens * shape_.group; }
+  void measure_workers();
+  void fill_rows(const WorkPiece& piece, QueryRow* rows) const;
+  QueryRow query_row(std::int64_t token, std::int64_t head, std::int64_t position,
+                     const KeyRange& seen) const;
+  RowStates states_from(std::int64_t row) const;
+  void attend(const WorkPiece& piece, std::byte* scratch) const;
+  void join(const WorkMerge& merge, std::int64_t head, std::byte* scratch) const;
+
+  const AttentionBatch& batch_;
+  const AttentionEngine& engine_;
+  int num_threads_;
+  PagedRows rows_;
+  MaskRanges mask_;
+  std::vector<SequenceSpan> sequences_;
+  WorkShape shape_;
+  WorkList list_;
+  int num_workers_ = 0;
+  std::int64_t row_bytes_ = 0;     // of a worker's QueryRows
+  std::int64_t worker_bytes_ = 0;  // and its kernel scratch
+  RowStates states_{};
+};
+
+}  // namespace quire::cpu

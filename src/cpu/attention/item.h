@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// One piece of attention work as its kernels see it: plain data, made by a driver.
+//
+// An item is a block of query rows that share their keys, for one or several KV heads:
+//   out(r) = softmax(modify(q(r) · K)) · V      over the keys [first_key, last_key) that r sees
+// An item that covers only some of its rows' keys leaves a state (maximum, sum, unnormalised
+// output) instead, and a MergeItem joins such states in the order of their keys.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cpu/runtime/row_plan.h"
+#include "quire/dtype.h"
+
+namespace quire::cpu {
+
+struct QueryRow {
+  const std::byte* q;     // [key_width] of q_dtype
+  std::byte* out;         // [value_width] of out_dtype
+  float* lse;             // null: not asked for
+  std::int64_t token;     // row of q and out: what a MaskFunction knows the row by
+  std::int64_t position;  // absolute
+  std::int64_t begin;     // it sees no key outside [begin, end)
+  std::int64_t end;
+  float slope;  // ALiBi, 0: none
+  float sink;   // -inf: none
+};
+
+// One cache row: its bytes, null where there is no key, and its scales in the scales tensor.
+struct RowAddress {
+  const std::byte* row;
+  const std::byte* plane;  // slot 0 of the token and head; null: scales of 0
+};
+
+// Where K and V come from. `locate` is called once per chunk and head: addresses [count] of the
+// keys from `first` on. With shared_rows V is the first columns of the K row.
+struct KeySource {
+  void (*locate)(const void* state, std::int64_t head, std::int64_t first, int count,
+                 RowAddress* keys, RowAddress* values);
+  const void* state;
+  RowPlan key_plan;
+  RowPlan value_plan;
+  bool shared_rows;
+};
+
+// visible [count]: nonzero where the row sees key first + j.
+using MaskFunction = void (*)(const void* state, const QueryRow& row, std::int64_t first, int count,
+                              std::uint8_t* visible);
+
+struct ScoreRule {
+  float scale;
+  float softcap;  // 0: none
+};
+
+// The state of rows over some of their keys; maximum in units of log2.
+struct RowStates {
+  float* out;      // [rows, value_width], not normalised
+  float* maximum;  // [rows], -inf: no key seen
+  float* sum;      // [rows]
+};
+
+struct AttentionItem {
+  const QueryRow* rows;  // [num_heads, rows_per_head]
+  std::int64_t chunk;    // keys whose scores are weighed together; a multiple of 32
+  std::int64_t num_heads;
+  std::int64_t first_head;  // what `locate` is called with: first_head + h
+  std::int64_t rows_per_head;
+  std::int64_t key_width;
+  std::int64_t value_width;
+  std::int64_t first_key;
+  std::int64_t last_key;
+  KeySource source;
+  MaskFunction mask;  // null: a row sees exactly [begin, end)
+  const void* mask_state;
+  ScoreRule score;
+  DType q_dtype;
+  DType out_dtype;
+  RowStates states;  // states.out null: the item writes its rows' results
+};
+
+struct MergeItem {
+  const QueryRow* rows;  // [num_rows]
+  std::int64_t num_rows;
+  std::int64_t value_width;
+  RowStates states;  // of the first split; the others follow, split_rows further each
+  std::int64_t split_rows;
+  std::int64_t num_splits;
+  DType out_dtype;
+};
+
+// What the scratch of an item depends on; a worker's scratch serves the largest of its items.
+struct AttentionShape {
+  std::int64_t chunk;
+  std::int64_t num_heads;
+  std::int64_t rows_per_head;
+  std::int64_t key_width;
+  std::int64_t value_width;
+};
+
+constexpr AttentionShape shape_of(const AttentionItem& item) {
+  return {.chunk = item.chunk,
+          .num_heads = item.num_heads,
+          .rows_per_head = item.rows_per_head,
+          .key_width = item.key_width,
+          .value_width = item.value_width};
+}
+
+}  // namespace quire::cpu

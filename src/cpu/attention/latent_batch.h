@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// The start of every MLA op over a batch: the new tokens' rows are finished, their queries rotated.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "cpu/runtime/target.h"
+#include "quire/paged_kv_cache.h"
+#include "quire/tensor_view.h"
+
+namespace quire::cpu {
+
+// What mla_prefill and mla_decode know about the new rows; the meanings are theirs.
+struct NewLatents {
+  TensorView row_offsets;  // u32 [batch + 1]
+  const PagedKVCache& cache;
+  std::int64_t layer = 0;
+  const std::optional<TensorView>& freqs_cis;      // [max_pos, rope]; absent: nothing to do
+  const std::optional<TensorView>& kv_norm_gamma;  // [latent]
+  const std::optional<TensorView>& kv;             // [tokens, latent + rope]; absent: in the cache
+  double epsilon = 0.0;
+};
+
+// Rows without a page are dropped. num_threads 0: all cores.
+void finish_new_rows(const NewLatents& latents, int num_threads, Target target);
+
+// Rotates the last columns of q [tokens, heads, …] into those of out, and copies the `copied`
+// columns before them. Where out is q, in place.
+void rotate_queries(const NewLatents& latents, const TensorView& q, const TensorView& out,
+                    std::int64_t copied, int num_threads, Target target);
+
+}  // namespace quire::cpu

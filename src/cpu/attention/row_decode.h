@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// Cache rows of any format as rows of an engine's elements: stored numbers times their scales, in
+// f32, rounded once.
+#pragma once
+
+#include "cpu/attention/item.h"
+#include "cpu/simd/convert_row.h"
+
+namespace quire::cpu::QUIRE_CPU_TARGET {
+
+template <typename Element> inline constexpr DType kElementType = DType::f32;
+template <> inline constexpr DType kElementType<std::uint16_t> = DType::bf16;
+
+HWY_INLINE void store_element_vector(F32Vector value, float* target) {
+  hn::StoreU(value, F32Tag(), target);
+}
+HWY_INLINE void store_element_vector(F32Vector value, std::uint16_t* target) {
+#if defined(__AVX512BF16__)  // Highway 1.0.3 has no such conversion
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(target),
+                      reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(value.raw)));
+#else
+  store_from_f32<DType::bf16>(value, target);
+#endif
+}
+
+// One unscaled run in the engine's own type: the row can be used where it stands.
+template <typename Element> inline bool is_stored_as(const RowPlan& plan) {
+  return plan.num_runs == 1 && plan.runs[0].granule < 0 &&
+         plan.runs[0].dtype == kElementType<Element>;
+}
+
+inline float scale_of(const RowPlan& plan, const RowRun& run, const RowAddress& address) {
+  if (run.granule < 0) return 1.0f;
+  const RowGranule& granule = plan.granules[run.granule];
+  const std::byte* base = granule.source == GranuleScale::in_row ? address.row : address.plane;
+  return base == nullptr ? 0.0f : widen_one(granule.scale_dtype, base + granule.scale_offset);
+}
+
+// Codes of e4m3 as bf16, where every one of them is exact: exponents move by 127 - 7, the seven
+// subnormals come out of a table.
+template <typename D> HWY_INLINE hn::Vec<D> bf16_from_e4m3(D u16, hn::Vec<D> codes) {
+  const hn::Repartition<std::uint8_t, D> u8;
+  // Low bytes of 0 … 7 · 2^-9, then their high bytes.
+  alignas(16) static constexpr std::uint8_t kSubnormals[16] = {0x00, 0x00, 0x80, 0xc0, 0x00, 0x20,
+                                                               0x40, 0x60, 0x00, 0x3b, 0x3b, 0x3b,
+                                                               0x3c, 0x3c, 0x3c, 0x3c};
+  const auto magnitude = hn::And(codes, hn::Set(u16, std::uint16_t{0x7f}));
+  const auto sign = hn::ShiftLeft<8>(hn::Xor(codes, magnitude));
+  const auto normal = hn::Add(hn::ShiftLeft<4>(magnitude), hn::Set(u16, std::uint16_t{0x3c00}));
+  const auto places =
+      hn::Add(hn::Or(magnitude, hn::ShiftLeft<8>(magnitude)), hn::Set(u16, std::uint16_t{0x0800}));
+  const auto looked_up =
+      hn::TableLookupBytes(hn::LoadDup128(u8, kSubnormals), hn::BitCast(u8, places));
+  const auto is_subnormal = hn::Lt(magnitude, hn::Set(u16, std::uint16_t{8}));
+  const auto is_nan = hn::Eq(magnitude, hn::Set(u16, std::uint16_t{0x7f}));
+  auto value = hn::IfThenElse(is_subnormal, hn::BitCast(u16, looked_up), normal);
+  value = hn::IfThenElse(is_nan, hn::Set(u16, std::uint16_t{0x7fc0}), value);
+  return hn::Or(value, sign);
+}
+
+inline void decode_e4m3(const std::byte* codes, std::int64_t count, std::uint16_t* out) {
+  const hn::ScalableTag<std::uint16_t> u16;
+  const hn::Rebind<std::uint8_t, decltype(u16)> u8;
+  const auto* bytes = reinterpret_cast<const std::uint8_t*>(codes);
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(u16));
+  std::int64_t i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    const auto wide = hn::PromoteTo(u16, hn::LoadU(u8, bytes + i));
+    hn::StoreU(bf16_from_e4m3(u16, wide), u16, out + i);
+  }
+  if (i == count) return;
+  alignas(64) std::uint8_t part[hn::MaxLanes(u16)] = {};
+  alignas(64) std::uint16_t tail[hn::MaxLanes(u16)];
+  __builtin_memcpy(part, bytes + i, static_cast<std::size_t>(count - i));
+  hn::StoreU(bf16_from_e4m3(u16, hn::PromoteTo(u16, hn::LoadU(u8, part))), u16, tail);
+  __builtin_memcpy(out + i, tail, static_cast<std::size_t>(count - i) * sizeof(std::uint16_t));
+}
+
+template <DType kType, typename Element>
+inline void decode_run(const std::byte* codes, std::int64_t count, float scale, Element* out) {
+  if constexpr (kType == DType::fp8_e4m3 && kElementType<Element> == DType::bf16) {
+    if (scale == 1.0f) return decode_e4m3(codes, count, out);
+  }
+  constexpr std::int64_t kBytes = kElementBytes<kType>;
+  const F32Vector factor = hn::Set(F32Tag(), scale);
+  std::int64_t i = 0;
+  for (; i + kF32Lanes <= count; i += kF32Lanes) {
+    store_element_vector(hn::Mul(load_as_f32<kType>(codes + i * kBytes), factor), out + i);
+  }
+  if (i == count) return;
+  alignas(64) std::byte part[kF32Lanes * kBytes] = {};
+  alignas(64) Element tail[kF32Lanes];
+  __builtin_memcpy(part, codes + i * kBytes, static_cast<std::size_t>((count - i) * kBytes));
+  store_element_vector(hn::Mul(load_as_f32<kType>(part), factor), tail);
+  __builtin_memcpy(out + i, tail, static_cast<std::size_t>(count - i) * sizeof(Element));
+}
+
+// The first `width` columns of a row that has a page.
+template <typename Element>
+inline void decode_row(const RowPlan& plan, const RowAddress& address, std::int64_t width,
+                       Element* out) {
+  for (std::int32_t r = 0; r < plan.num_runs && plan.runs[r].column < width; ++r) {
+    const RowRun& run = plan.runs[r];
+    const std::int64_t left = width - run.column;
+    const std::int64_t count = run.count < left ? run.count : left;
+    const float scale = scale_of(plan, run, address);
+    on_type(run.dtype, [&](auto tag) {
+      decode_run<decltype(tag)::kValue>(address.row + run.offset_bytes, count, scale,
+                                        out + run.column);
+    });
+  }
+}
+
+// rows [count]: the elements of each address, decoded into `buffer` [count, width] where the row
+// is not stored as the engine wants it; null for keys that do not exist.
+template <typename Element>
+inline void load_rows(const RowPlan& plan, const RowAddress* addresses, int count,
+                      std::int64_t width, Element* buffer, const Element** rows) {
+  const bool is_direct = is_stored_as<Element>(plan);
+  for (int i = 0; i < count; ++i) {
+    const RowAddress& address = addresses[i];
+    if (address.row == nullptr) {
+      rows[i] = nullptr;
+    } else if (is_direct) {
+      rows[i] = reinterpret_cast<const Element*>(address.row + plan.runs[0].offset_bytes);
+    } else {
+      Element* out = buffer + i * width;
+      decode_row(plan, address, width, out);
+      rows[i] = out;
+    }
+  }
+}
+
+}  // namespace quire::cpu::QUIRE_CPU_TARGET

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cpu/attention/work_list.h"
+
+#include <algorithm>
+
+namespace quire::cpu {
+namespace {
+
+constexpr std::int64_t kFewTokens = 16;
+constexpr std::int64_t kSplitKeys = 1024;
+constexpr std::int64_t kStateBytes = 512 << 10;  // of a piece's outputs: a quarter of a large L2
+constexpr std::int64_t kMinRows = 16;            // what a head takes at least, padding included
+
+// Rows of many tokens hide the packing of longer chunks; wide rows and several heads would push the
+// panels out of the L2 cache.
+constexpr std::int64_t kLongChunk = 256;
+constexpr std::int64_t kShortChunk = 128;
+constexpr std::int64_t kWideRow = 256;
+constexpr std::int64_t kPanelBytes = 512 << 10;  // of the chunk's K and V, all heads
+
+std::int64_t max_rows(const WorkShape& shape) {
+  return std::max(kMinRows, kStateBytes / (4 * shape.value_width));
+}
+
+// What the tokens [first, first + count) of a sequence may see together.
+KeyRange hull(const SequenceSpan& sequence, const MaskRanges& mask, std::int64_t first,
+              std::int64_t count) {
+  KeyRange all{};
+  for (std::int64_t token = first; token < first + count; ++token) {
+    const KeyRange own = mask.range(sequence.cache_length + token, sequence.num_keys());
+    if (own.is_empty()) continue;
+    if (all.is_empty()) all = own;
+    all = {std::min(all.begin, own.begin), std::max(all.end, own.end)};
+  }
+  return all;
+}
+
+std::int64_t num_splits(const KeyRange& keys) {
+  if (keys.is_empty()) return 1;
+  return (keys.end - 1) / kSplitKeys - keys.begin / kSplitKeys + 1;
+}
+
+class Cutter {
+ public:
+  Cutter(const std::vector<SequenceSpan>& sequences, const MaskRanges& mask, const WorkShape& shape)
+      : sequences_(sequences), mask_(mask), shape_(shape) {}
+
+  // heads_per_piece: of the sequences with few tokens.
+  WorkList cut(std::int64_t heads_per_piece) {
+    WorkList list;
+    for (std::size_t s = 0; s < sequences_.size(); ++s) {
+      if (sequences_[s].num_tokens == 0) continue;
+      const auto sequence = static_cast<std::int64_t>(s);
+      if (sequences_[s].num_tokens <= kFewTokens) {
+        cut_keys(sequence, heads_per_piece, list);
+      } else {
+        cut_tokens(sequence, list);
+      }
+    }
+    return list;
+  }
+
+  std::int64_t most_heads() const {
+    const std::int64_t by_states = max_rows(shape_) / std::max(kMinRows, shape_.group);
+    const std::int64_t head_bytes = kShortChunk * (shape_.key_width + shape_.value_width) * 2;
+    return std::clamp<std::int64_t>(std::min(by_states, kPanelBytes / head_bytes), 1,
+                                    shape_.kv_heads);
+  }
+
+ private:
+  void cut_tokens(std::int64_t sequence, WorkList& list) const {
+    const SequenceSpan& span = sequences_[static_cast<std::size_t>(sequence)];
+    const std::int64_t step = std::max<std::int64_t>(1, max_rows(shape_) / shape_.group);
+    for (std::int64_t first = 0; first < span.num_tokens; first += step) {
+      const std::int64_t count = std::min(step, span.num_tokens - first);
+      const KeyRange keys = hull(span, mask_, first, count);
+      for (std::int64_t head = 0; head < shape_.kv_heads; ++head) {
+        list.pieces.push_back({.sequence = sequence,
+                               .chunk = shape_.key_width > kWideRow ? kShortChunk : kLongChunk,
+                               .first_token = first,
+                               .num_tokens = count,
+                               .first_head = head,
+                               .num_heads = 1,
+                               .keys = keys,
+                               .state_row = -1});
+      }
+    }
+  }
+
+  void cut_keys(std::int64_t sequence, std::int64_t heads_per_piece, WorkList& list) const {
+    const SequenceSpan& span = sequences_[static_cast<std::size_t>(sequence)];
+    const KeyRange keys = hull(span, mask_, 0, span.num_tokens);
+    const std::int64_t splits = num_splits(keys);
+    const std::int64_t head_rows = span.num_tokens * shape_.group;
+    const std::int64_t base = splits == 1 ? -1 : list.state_rows;
+    const std::int64_t first_split = keys.begin / kSplitKeys;
+    for (std::int64_t split = 0; split < splits; ++split) {
+      const std::int64_t begin = (first_split + split) * kSplitKeys;
+      const KeyRange own{std::max(begin, keys.begin), std::min(begin + kSplitKeys, keys.end)};
+      for (std::int64_t head = 0; head < shape_.kv_heads; head += heads_per_piece) {
+        const std::int64_t row = (split * shape_.kv_heads + head) * head_rows;
+        list.pieces.push_back({.sequence = sequence,
+                               .chunk = kShortChunk,
+                               .first_token = 0,
+                               .num_tokens = span.num_tokens,
+                               .first_head = head,
+                               .num_heads = std::min(heads_per_piece, shape_.kv_heads - head),
+                               .keys = own,
+                               .state_row = splits == 1 ? -1 : base + row});
+      }
+    }
+    if (splits == 1) return;
+    list.merges.push_back({.sequence = sequence, .num_splits = splits, .state_row = base});
+    list.state_rows += splits * shape_.kv_heads * head_rows;
+  }
+
+  const std::vector<SequenceSpan>& sequences_;
+  const MaskRanges& mask_;
+  const WorkShape& shape_;
+};
+
+}  // namespace
+
+std::vector<SequenceSpan> sequence_spans(const TensorView& row_offsets, const PagedKVCache& cache) {
+  const auto* offsets = row_offsets.as<const std::uint32_t>();
+  std::vector<SequenceSpan> spans;
+  for (std::int64_t sequence = 0; sequence < cache.batch(); ++sequence) {
+    const std::int64_t first = offsets[row_offsets.offset({sequence})];
+    const std::int64_t last = offsets[row_offsets.offset({sequence + 1})];
+    spans.push_back({.first_token = first,
+                     .num_tokens = last - first,
+                     .cache_length = cache.cache_length(sequence)});
+  }
+  return spans;
+}
+
+WorkList make_work_list(const std::vector<SequenceSpan>& sequences, const MaskRanges& mask,
+                        const WorkShape& shape, int num_threads) {
+  Cutter cutter(sequences, mask, shape);
+  std::int64_t heads = cutter.most_heads();
+  WorkList list = cutter.cut(heads);
+  while (heads > 1 && static_cast<std::int64_t>(list.pieces.size()) < 2 * num_threads) {
+    heads = (heads + 1) / 2;
+    list = cutter.cut(heads);
+  }
+  const auto cost = [&shape](const WorkPiece& piece) {
+    return (piece.keys.end - piece.keys.begin) * piece.num_tokens * shape.group * piece.num_heads;
+  };
+  std::ranges::stable_sort(list.pieces, [&cost](const WorkPiece& left, const WorkPiece& right) {
+    return cost(left) > cost(right);
+  });
+  return list;
+}
+
+}  // namespace quire::cpu

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// The batch cut into pieces of attention work. Cuts depend on each sequence alone, so that neither
+// its neighbours nor the number of threads can change a bit of its result:
+//   - many new tokens: one KV head, a block of tokens, all of their keys;
+//   - few new tokens: all of them, some KV heads, 1024 keys at absolute multiples of 1024; the
+//     states are merged in the order of the keys. How many heads a piece takes may depend on the
+//     threads: heads never meet.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "cpu/attention/mask_ranges.h"
+#include "quire/paged_kv_cache.h"
+
+namespace quire::cpu {
+
+struct SequenceSpan {
+  std::int64_t first_token;  // row of q
+  std::int64_t num_tokens;   // new ones
+  std::int64_t cache_length;
+
+  std::int64_t num_keys() const { return cache_length + num_tokens; }
+};
+
+std::vector<SequenceSpan> sequence_spans(const TensorView& row_offsets, const PagedKVCache& cache);
+
+struct WorkShape {
+  std::int64_t kv_heads;
+  std::int64_t group;  // query heads per KV head
+  std::int64_t key_width;
+  std::int64_t value_width;
+};
+
+struct WorkPiece {
+  std::int64_t sequence;
+  std::int64_t chunk;        // AttentionItem::chunk
+  std::int64_t first_token;  // within the sequence
+  std::int64_t num_tokens;
+  std::int64_t first_head;
+  std::int64_t num_heads;
+  KeyRange keys;
+  std::int64_t state_row;  // first row of its states; -1: it writes results
+};
+
+// States of one sequence to be merged: [num_splits][kv_heads][tokens · group].
+struct WorkMerge {
+  std::int64_t sequence;
+  std::int64_t num_splits;
+  std::int64_t state_row;
+};
+
+struct WorkList {
+  std::vector<WorkPiece> pieces;  // the most expensive first
+  std::vector<WorkMerge> merges;
+  std::int64_t state_rows = 0;
+};
+
+WorkList make_work_list(const std::vector<SequenceSpan>& sequences, const MaskRanges& mask,
+                        const WorkShape& shape, int num_threads);
+
+}  // namespace quire::cpu

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// flash_attention on the CPU: every problem that is valid and on the host.
+#pragma once
+
+#include <string>
+
+#include "cpu/runtime/target.h"
+#include "quire/ops/flash_attention.h"
+
+namespace quire::cpu {
+
+// Empty, or why the target does not take the problem.
+std::string refuse(const FlashAttentionProblem& problem, Target target);
+
+void flash_attention(const FlashAttentionArgs& args, const Context& context, Target target);
+
+}  // namespace quire::cpu

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cpu/fused_qkv_matmul/fused_qkv_matmul.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "cpu/fused_qkv_matmul/kernels.h"
+#include "cpu/fused_qkv_matmul/operands.h"
+#include "cpu/runtime/row_encoding.h"
+#include "cpu/runtime/scratch.h"
+#include "cpu/runtime/thread_pool.h"
+
+namespace quire::cpu {
+namespace {
+
+constexpr std::int64_t kTokenBlock = 512;
+constexpr std::int64_t kMostColumns = 512;  // of a range: its sums share L2 with a block of X
+constexpr std::int64_t kLeastColumns = 64;
+constexpr std::int64_t kInputScaleBlock = 128;
+
+// The cache rows of every token, and the plan of a row.
+struct Destination {
+  Destination(const KvLayerView& view, const TensorView& row_offsets, std::int64_t tokens)
+      : encoding(view), rows(static_cast<std::size_t>(tokens)), planes(rows.size()) {
+    const auto* offsets = row_offsets.as<const std::uint32_t>();
+    for (std::int64_t sequence = 0; sequence < view.batch; ++sequence) {
+      const std::int64_t first = offsets[sequence];
+      for (std::int64_t token = first; token < offsets[sequence + 1]; ++token) {
+        const std::int64_t position = view.cache_length(sequence) + token - first;
+        rows[static_cast<std::size_t>(token)] = view.row(sequence, position, 0);
+        planes[static_cast<std::size_t>(token)] = plane_of(view, sequence, position);
+      }
+    }
+  }
+
+  static std::byte* plane_of(const KvLayerView& view, std::int64_t sequence,
+                             std::int64_t position) {
+    const ScaleLayerView& scales = view.scales;
+    const std::int64_t column = position / view.page_size;
+    if (!scales.defined() || column >= view.max_pages) return nullptr;
+    const std::int64_t page = scales.page_table[sequence * scales.page_table_stride + column];
+    if (page >= scales.num_pages) return nullptr;
+    const std::int64_t offset =
+        page * scales.page_stride + position % view.page_size * scales.token_stride;
+    return scales.data + bytes_for(scales.dtype, offset);
+  }
+
+  CacheBand band(const KvLayerView& view, std::int64_t first_column) const {
+    return {.first_column = first_column,
+            .num_heads = view.num_heads,
+            .plan = encoding.plan(),
+            .head_stride = view.head_stride_bytes,
+            .scale_head_stride = bytes_for(view.scales.dtype, view.scales.head_stride),
+            .rows = rows.data(),
+            .planes = planes.data()};
+  }
+
+  RowEncoding encoding;
+  std::vector<std::byte*> rows;
+  std::vector<std::byte*> planes;
+};
+
+struct Range {
+  std::int64_t first;
+  std::int64_t last;
+};
+
+void cut(std::int64_t first, std::int64_t last, std::int64_t step, std::vector<Range>& ranges) {
+  for (std::int64_t n = first; n < last; n += step) ranges.push_back({n, std::min(n + step, last)});
+}
+
+// Column ranges that never cut a cache row, a few for each thread.
+std::vector<Range> column_ranges(const MatmulJob& job, int num_threads) {
+  const std::int64_t share = job.weight.rows / (4 * num_threads);
+  const std::int64_t wanted =
+      std::clamp(share / kLeastColumns * kLeastColumns, kLeastColumns, kMostColumns);
+  std::vector<Range> ranges;
+  cut(0, job.q_dim, wanted, ranges);
+  for (int b = 0; b < job.num_bands; ++b) {
+    const std::int64_t width = job.bands[b].plan.width;
+    const std::int64_t first = job.bands[b].first_column;
+    const std::int64_t heads = std::max<std::int64_t>(1, wanted / width);
+    cut(first, first + job.bands[b].num_heads * width, heads * width, ranges);
+  }
+  // Items are handed out in order: the widest first.
+  std::ranges::stable_sort(ranges, std::ranges::greater{},
+                           [](const Range& range) { return range.last - range.first; });
+  return ranges;
+}
+
+std::vector<float> load_bias(const FusedQkvArgs& args) {
+  std::vector<float> bias;
+  if (!args.bias.has_value()) return bias;
+  for (std::int64_t n = 0; n < args.bias->shape[0]; ++n) {
+    bias.push_back(static_cast<float>(args.bias->load({n})));
+  }
+  return bias;
+}
+
+// Blocks follow the scales where these change along the depth, otherwise the caches.
+void set_depth_block(MatmulJob& job, const MatmulEngine& engine) {
+  job.scaling = Scaling::at_end;
+  job.depth_block = 1024 / engine.element_bytes;
+  if (engine.element_bytes != 2) return;
+  const bool input_changes = job.x.scale != nullptr && job.x.scale_k_stride != 0;
+  if (job.weight.group >= job.weight.columns && !input_changes) return;
+  job.scaling = Scaling::per_block;
+  job.depth_block = std::min(job.weight.group, kInputScaleBlock);
+}
+
+void run_job(MatmulJob& job, const MatmulEngine& engine, const Context& context) {
+  const int threads = context.num_threads > 0 ? context.num_threads : num_cores();
+  const std::vector<Range> ranges = column_ranges(job, threads);
+  const std::int64_t widest = ranges.front().last - ranges.front().first;
+  constexpr std::int64_t kPage = 4096;  // workers' scratch does not share pages
+  const std::int64_t per_worker = (engine.scratch_bytes(job, widest) + kPage - 1) / kPage * kPage;
+  const std::int64_t packed = (engine.packed_x_bytes(job) + kPage - 1) / kPage * kPage;
+  job.packed_x = thread_scratch(packed + threads * per_worker);
+  std::byte* scratch = job.packed_x + packed;
+
+  const std::int64_t panels = (job.tokens + engine.rows - 1) / engine.rows;
+  parallel_for(panels, threads, [&](std::int64_t panel, int worker) {
+    engine.pack_x(job, panel, scratch + worker * per_worker);
+  });
+  parallel_for(static_cast<std::int64_t>(ranges.size()), threads,
+               [&](std::int64_t item, int worker) {
+                 const Range& range = ranges[static_cast<std::size_t>(item)];
+                 engine.run(job, range.first, range.last, scratch + worker * per_worker);
+               });
+}
+
+}  // namespace
+
+std::string refuse(const FusedQkvProblem&, Target target) {
+  return why_not(target);
+}
+
+void fused_qkv_matmul(const FusedQkvArgs& args, const Context& context, Target target) {
+  MatmulJob job{};
+  job.x = input_view(args);
+  job.weight = weight_view(args.weight);
+  job.tokens = args.x.shape[0];
+  if (job.tokens == 0) return;
+  const std::vector<float> bias = load_bias(args);
+  job.bias = bias.empty() ? nullptr : bias.data();
+  job.out = args.out.as<std::byte>();
+  job.out_dtype = args.out.dtype;
+  job.out_stride = bytes_for(args.out.dtype, args.out.strides[0]);
+  job.q_dim = args.out.shape[1];
+
+  std::vector<Destination> destinations;
+  destinations.reserve(2);
+  std::int64_t column = job.q_dim;
+  job.num_bands = args.cache.is_mla() ? 1 : 2;
+  for (int b = 0; b < job.num_bands; ++b) {
+    const KvLayerView view = b == 0 ? args.cache.key(args.layer) : args.cache.value(args.layer);
+    const Destination& destination = destinations.emplace_back(view, args.row_offsets, job.tokens);
+    job.bands[b] = destination.band(view, column);
+    column += view.num_heads * std::int64_t{view.width()};
+  }
+
+  const MatmulKernels& kernels = matmul_kernels(target);
+  const MatmulEngine& engine =
+      is_exact_in_bf16(job.x.dtype, job.weight) ? kernels.bf16 : kernels.f32;
+  set_depth_block(job, engine);
+  job.token_block = kTokenBlock / engine.rows * engine.rows;
+  run_job(job, engine, context);
+}
+
+}  // namespace quire::cpu

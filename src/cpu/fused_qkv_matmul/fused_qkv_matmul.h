@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// fused_qkv_matmul on the CPU.
+//
+// The bf16 engine takes bf16 and fp8 inputs with weights whose numbers are exact in bf16 (bf16,
+// fp8, 4-bit codes, Q4_0, Q8_0): products are exact, and scales multiply f32 sums. Everything else
+// runs on the f32 engine with values converted to f32.
+#pragma once
+
+#include <string>
+
+#include "cpu/runtime/target.h"
+#include "quire/ops/fused_qkv_matmul.h"
+
+namespace quire::cpu {
+
+// Empty, or why the target does not take the problem.
+std::string refuse(const FusedQkvProblem& problem, Target target);
+
+void fused_qkv_matmul(const FusedQkvArgs& args, const Context& context, Target target);
+
+}  // namespace quire::cpu

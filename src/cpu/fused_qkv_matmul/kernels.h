@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// What src/cpu/kernels/matmul.cpp offers, per target and engine.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cpu/fused_qkv_matmul/job.h"
+#include "cpu/runtime/target_switch.h"
+
+namespace quire::cpu {
+
+struct MatmulEngine {
+  int rows;  // tokens per panel
+  int cols;
+  int element_bytes;
+  std::int64_t (*packed_x_bytes)(const MatmulJob& job);
+  // Scratch of either function below; columns: the widest range it will be given.
+  std::int64_t (*scratch_bytes)(const MatmulJob& job, std::int64_t columns);
+  // Packs the tokens of one row panel into job.packed_x.
+  void (*pack_x)(const MatmulJob& job, std::int64_t panel, std::byte* scratch);
+  // Columns [first, last) of Y, for all tokens, to their places. A range never cuts a cache row.
+  void (*run)(const MatmulJob& job, std::int64_t first, std::int64_t last, std::byte* scratch);
+};
+
+struct MatmulKernels {
+  MatmulEngine bf16;
+  MatmulEngine f32;
+};
+
+const MatmulKernels& matmul_kernels(TargetTag<Target::portable>);
+const MatmulKernels& matmul_kernels(TargetTag<Target::avx2>);
+const MatmulKernels& matmul_kernels(TargetTag<Target::avx512>);
+const MatmulKernels& matmul_kernels(TargetTag<Target::amx>);
+const MatmulKernels& matmul_kernels(TargetTag<Target::neon>);
+const MatmulKernels& matmul_kernels(TargetTag<Target::neon_bf16>);
+
+inline const MatmulKernels& matmul_kernels(Target target) {
+  return on_target(target, [](auto tag) -> const MatmulKernels& { return matmul_kernels(tag); });
+}
+
+}  // namespace quire::cpu

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cpu/mla_indexer/kernels.h"
+#include "cpu/mla_indexer/score_keys.h"
+
+namespace quire::cpu {
+namespace QUIRE_CPU_TARGET {
+namespace {
+
+std::int64_t scratch_bytes(const IndexerShape& shape) {
+  return IndexerSpace(shape, nullptr).used();
+}
+
+void pack_queries(const IndexerShape& shape, const IndexerQuery* queries, std::byte* scratch) {
+  IndexerSpace(shape, scratch).pack_queries(queries);
+}
+
+void pack_keys(const IndexerShape& shape, const IndexerKeys& keys, std::byte* scratch) {
+  IndexerSpace(shape, scratch).pack_keys(keys);
+}
+
+void score(const IndexerShape& shape, std::int64_t token, int count, float* scores,
+           std::byte* scratch) {
+  IndexerSpace(shape, scratch).score(token, count, scores);
+}
+
+constexpr IndexerKernels kIndexerKernels{.scratch_bytes = scratch_bytes,
+                                         .pack_queries = pack_queries,
+                                         .pack_keys = pack_keys,
+                                         .score = score,
+                                         .filter = filter_candidates};
+
+}  // namespace
+}  // namespace QUIRE_CPU_TARGET
+
+const IndexerKernels& indexer_kernels(TargetTag<Target::QUIRE_CPU_TARGET>) {
+  return QUIRE_CPU_TARGET::kIndexerKernels;
+}
+
+}  // namespace quire::cpu

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cpu/quantize_fp8/kernels.h"
+#include "cpu/simd/rows_encode.h"
+
+namespace quire::cpu {
+namespace QUIRE_CPU_TARGET {
+namespace {
+
+// The smallest power of two that is not below a positive normal value; infinity stays.
+double round_up_to_power_of_two(double value) {
+  std::uint64_t word;
+  __builtin_memcpy(&word, &value, sizeof(word));
+  constexpr std::uint64_t kMantissa = (std::uint64_t{1} << 52) - 1;
+  if ((word & kMantissa) != 0) word = (word & ~kMantissa) + kMantissa + 1;
+  __builtin_memcpy(&value, &word, sizeof(value));
+  return value;
+}
+
+// One group's scale, chosen in double and rounded once to f32.
+float scale_for(const QuantizeJob& job, double amax) {
+  const double largest_code = job.out_dtype == DType::fp8_e4m3 ? 448.0 : 57344.0;
+  const double bounded = job.scale_upper_bound < amax ? job.scale_upper_bound : amax;
+  const double exact = bounded / largest_code;
+  if (!job.power_of_two) return static_cast<float>(exact);
+  constexpr double kLowest = 1e-10;
+  return static_cast<float>(round_up_to_power_of_two(exact < kLowest ? kLowest : exact));
+}
+
+template <DType kFrom, DType kTo>
+void quantize_groups(const QuantizeJob& job, std::int64_t first, std::int64_t last) {
+  for (std::int64_t i = first; i < last; ++i) {
+    const std::int64_t row = i / job.groups_per_row;
+    const std::int64_t group = i % job.groups_per_row;
+    const std::int64_t column = group * job.group_size;
+    const std::int64_t rest = job.columns - column;
+    const std::int64_t count = rest < job.group_size ? rest : job.group_size;
+    const std::byte* x = job.x + row * job.x_stride + column * kElementBytes<kFrom>;
+    const float scale = scale_for(job, largest_of<kFrom>(x, count));
+    job.scale[row * job.scale_row_stride + group * job.scale_group_stride] = scale;
+    quantize_row<kFrom, kTo>(x, count, scale, job.out + row * job.out_stride + column);
+  }
+}
+
+void quantize(const QuantizeJob& job, std::int64_t first, std::int64_t last) {
+  on_activation(job.x_dtype, [&](auto from) {
+    constexpr DType kFrom = decltype(from)::kValue;
+    if (job.out_dtype == DType::fp8_e4m3) {
+      quantize_groups<kFrom, DType::fp8_e4m3>(job, first, last);
+    } else {
+      quantize_groups<kFrom, DType::fp8_e5m2>(job, first, last);
+    }
+  });
+}
+
+constexpr QuantizeKernels kQuantizeKernels{.quantize = quantize};
+
+}  // namespace
+}  // namespace QUIRE_CPU_TARGET
+
+const QuantizeKernels& quantize_kernels(TargetTag<Target::QUIRE_CPU_TARGET>) {
+  return QUIRE_CPU_TARGET::kQuantizeKernels;
+}
+
+}  // namespace quire::cpu

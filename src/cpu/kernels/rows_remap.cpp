@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cpu/remap_sparse_indices/kernels.h"
+#include "cpu/simd/convert.h"
+
+namespace quire::cpu {
+namespace QUIRE_CPU_TARGET {
+namespace {
+
+constexpr std::int32_t kAbsent = -1;
+
+// Division by the page size as a multiplication: exact for positions below 2^31, since the
+// multiplier is the next integer above 2^shift / page_size and shift is 31 + ceil(log2 page_size).
+class PageDivider {
+ public:
+  explicit PageDivider(std::int32_t page_size) : page_size_(page_size) {
+    while ((std::int64_t{1} << (shift_ - 31)) < page_size) ++shift_;
+    multiplier_ = (std::uint64_t{1} << shift_) / static_cast<std::uint64_t>(page_size) + 1;
+  }
+  std::int64_t column(std::int32_t position) const {
+    return static_cast<std::int64_t>((static_cast<std::uint64_t>(position) * multiplier_) >>
+                                     shift_);
+  }
+  std::int32_t row_in_page(std::int32_t position, std::int64_t column) const {
+    return position - static_cast<std::int32_t>(column) * page_size_;
+  }
+
+ private:
+  int shift_ = 31;
+  std::int32_t page_size_;
+  std::uint64_t multiplier_;
+};
+
+void remap_one_by_one(const RemapTable& table, const std::int32_t* positions, std::int64_t stride,
+                      std::int64_t count, std::int32_t* out, std::int64_t out_stride) {
+  const PageDivider divider(table.page_size);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int32_t position = positions[i * stride];
+    std::int32_t row = position;  // negative: passes through
+    if (position >= 0) {
+      const std::int64_t column = divider.column(position);
+      const std::uint32_t page = column < table.max_pages ? table.pages[column] : table.num_pages;
+      row = page >= table.num_pages ? kAbsent
+                                    : static_cast<std::int32_t>(page) * table.page_size +
+                                          divider.row_in_page(position, column);
+    }
+    out[i * out_stride] = row;
+  }
+}
+
+// Page sizes that are powers of two, contiguous positions; what is left of a last vector goes one
+// by one.
+void remap_vectors(const RemapTable& table, const std::int32_t* positions, std::int64_t count,
+                   std::int32_t* out) {
+  const hn::RebindToSigned<U32Tag> i32;
+  const U32Tag u32;
+  const int shift = __builtin_ctz(static_cast<unsigned>(table.page_size));
+  const auto zero = hn::Zero(i32);
+  const auto last_column = hn::Set(i32, static_cast<std::int32_t>(table.max_pages - 1));
+  const auto in_page = hn::Set(i32, table.page_size - 1);
+  std::int64_t i = 0;
+  for (; i + kF32Lanes <= count; i += kF32Lanes) {
+    const auto position = hn::LoadU(i32, positions + i);
+    const auto column = hn::ShiftRightSame(position, shift);
+    // Never past the table's row: such lanes read some page of it and are dropped below.
+    const auto safe = hn::Min(hn::Max(column, zero), last_column);
+    const auto page =
+        hn::GatherIndex(i32, reinterpret_cast<const std::int32_t*>(table.pages), safe);
+    const auto is_assigned =
+        hn::RebindMask(i32, hn::Lt(hn::BitCast(u32, page), hn::Set(u32, table.num_pages)));
+    const auto row = hn::Or(hn::ShiftLeftSame(page, shift), hn::And(position, in_page));
+    const auto found = hn::And(is_assigned, hn::Eq(column, safe));
+    const auto result = hn::IfThenElse(found, row, hn::Set(i32, kAbsent));
+    hn::StoreU(hn::IfThenElse(hn::Lt(position, zero), position, result), i32, out + i);
+  }
+  remap_one_by_one(table, positions + i, 1, count - i, out + i, 1);
+}
+
+void remap(const RemapTable& table, const std::int32_t* positions, std::int64_t stride,
+           std::int64_t count, std::int32_t* out, std::int64_t out_stride) {
+  const bool is_power_of_two = (table.page_size & (table.page_size - 1)) == 0;
+  const bool has_vectors = stride == 1 && out_stride == 1 && is_power_of_two &&
+                           table.max_pages > 0 && table.max_pages <= 0x7fffffff;
+  if (has_vectors) return remap_vectors(table, positions, count, out);
+  remap_one_by_one(table, positions, stride, count, out, out_stride);
+}
+
+constexpr RemapKernels kRemapKernels{.remap = remap};
+
+}  // namespace
+}  // namespace QUIRE_CPU_TARGET
+
+const RemapKernels& remap_kernels(TargetTag<Target::QUIRE_CPU_TARGET>) {
+  return QUIRE_CPU_TARGET::kRemapKernels;
+}
+
+}  // namespace quire::cpu

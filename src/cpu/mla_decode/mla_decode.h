@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// mla_decode on the CPU: every problem that is valid and on the host.
+#pragma once
+
+#include <string>
+
+#include "cpu/runtime/target.h"
+#include "quire/ops/mla_decode.h"
+
+namespace quire::cpu {
+
+// Empty, or why the target does not take the problem.
+std::string refuse(const MlaDecodeProblem& problem, Target target);
+
+void mla_decode(const MlaDecodeArgs& args, const Context& context, Target target);
+
+}  // namespace quire::cpu

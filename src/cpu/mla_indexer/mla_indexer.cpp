@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+// Groups of a sequence's tokens share the packing of its keys. A few long rows are cut over their
+// keys too: every cut keeps a top k of its own, and the best of all of them are the result,
+// whatever the cuts.
+#include "cpu/mla_indexer/mla_indexer.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "cpu/attention/mask_ranges.h"
+#include "cpu/attention/paged_rows.h"
+#include "cpu/attention/work_list.h"
+#include "cpu/mla_indexer/kernels.h"
+#include "cpu/mla_indexer/top_k.h"
+#include "cpu/runtime/scratch.h"
+#include "cpu/runtime/thread_pool.h"
+
+namespace quire::cpu {
+namespace {
+
+constexpr std::int64_t kCacheLine = 64;
+constexpr std::int64_t kGroupTokens = 16;
+
+std::int64_t round_up_to_line(std::int64_t bytes) {
+  return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
+}
+
+// Tokens [first_token, first_token + num_tokens) of a sequence and a range of its keys.
+struct IndexerPiece {
+  std::int64_t sequence;
+  std::int64_t first_token;  // within the sequence
+  std::int64_t num_tokens;
+  KeyRange keys;
+  std::int64_t first_list;  // candidate list of its first token; -1: it writes results
+};
+
+// Candidate lists of one token, one per cut, to be joined.
+struct IndexerMerge {
+  std::int64_t token;  // row of q and out
+  std::int64_t first_list;
+  std::int64_t list_step;
+  std::int64_t num_lists;
+};
+
+class IndexerRun {
+ public:
+  IndexerRun(const MlaIndexerArgs& args, const Context& context, Target target)
+      : args_(args),
+        kernels_(indexer_kernels(target)),
+        num_threads_(context.num_threads > 0 ? context.num_threads : num_cores()),
+        view_(args.cache.key(args.layer)),
+        mask_(args.mask),
+        sequences_(sequence_spans(args.row_offsets, args.cache)) {}
+
+  void run() {
+    cut();
+    if (pieces_.empty()) return;
+    const auto num_pieces = static_cast<std::int64_t>(pieces_.size());
+    const auto workers = static_cast<int>(std::min<std::int64_t>(num_threads_, num_pieces));
+    kernel_bytes_ = round_up_to_line(kernels_.scratch_bytes(shape(kGroupTokens)));
+    list_bytes_ = TopK::capacity(args_.top_k) * static_cast<std::int64_t>(sizeof(Candidate));
+    const std::int64_t worker_bytes = kernel_bytes_ + round_up_to_line(kGroupTokens * list_bytes_);
+    const std::int64_t kept_bytes = args_.top_k * static_cast<std::int64_t>(sizeof(Candidate));
+    std::byte* scratch = thread_scratch(worker_bytes * workers + num_lists_ * kept_bytes);
+    lists_ = reinterpret_cast<Candidate*>(scratch + worker_bytes * workers);
+    list_sizes_.assign(static_cast<std::size_t>(num_lists_), 0);
+    parallel_for(num_pieces, workers, [&](std::int64_t piece, int worker) {
+      search(pieces_[static_cast<std::size_t>(piece)], scratch + worker * worker_bytes);
+    });
+    parallel_for(static_cast<std::int64_t>(merges_.size()), workers,
+                 [&](std::int64_t merge, int worker) {
+                   join(merges_[static_cast<std::size_t>(merge)],
+                        reinterpret_cast<Candidate*>(scratch + worker * worker_bytes));
+                 });
+  }
+
+ private:
+  IndexerShape shape(std::int64_t tokens) const {
+    return {.tokens = tokens, .heads = args_.q.shape[1], .head_dim = args_.q.shape[2]};
+  }
+
+  KeyRange keys_of(const SequenceSpan& sequence, std::int64_t token) const {
+    return mask_.range(sequence.cache_length + token, sequence.num_keys());
+  }
+
+  // Tokens that see at most top_k keys are answered at once; the others become pieces.
+  void cut() {
+    std::vector<IndexerPiece> groups;
+    for (std::size_t s = 0; s < sequences_.size(); ++s) {
+      const SequenceSpan& sequence = sequences_[s];
+      for (std::int64_t token = 0; token < sequence.num_tokens;) {
+        const KeyRange keys = keys_of(sequence, token);
+        if (keys.end - keys.begin <= args_.top_k) {
+          write_all(static_cast<std::int64_t>(s), sequence.first_token + token, keys);
+          ++token;
+          continue;
+        }
+        const std::int64_t count = std::min(kGroupTokens, sequence.num_tokens - token);
+        groups.push_back({.sequence = static_cast<std::int64_t>(s),
+                          .first_token = token,
+                          .num_tokens = count,
+                          .keys = keys_of(sequence, token + count - 1),
+                          .first_list = -1});
+        token += count;
+      }
+    }
+    cut_keys(groups);
+  }
+
+  void cut_keys(const std::vector<IndexerPiece>& groups) {
+    if (groups.empty()) return;
+    const auto num_groups = static_cast<std::int64_t>(groups.size());
+    const std::int64_t wanted = std::max<std::int64_t>(1, 2 * num_threads_ / num_groups);
+    for (const IndexerPiece& group : groups) {
+      const std::int64_t chunks = (group.keys.end + kIndexerChunk - 1) / kIndexerChunk;
+      const std::int64_t step = (chunks + wanted - 1) / wanted * kIndexerChunk;
+      const std::int64_t num_cuts = (group.keys.end + step - 1) / step;
+      for (std::int64_t cut = 0; cut < num_cuts; ++cut) {
+        IndexerPiece piece = group;
+        piece.keys = {cut * step, std::min((cut + 1) * step, group.keys.end)};
+        if (num_cuts > 1) piece.first_list = num_lists_ + cut * group.num_tokens;
+        pieces_.push_back(piece);
+      }
+      if (num_cuts == 1) continue;
+      const SequenceSpan& sequence = sequences_[static_cast<std::size_t>(group.sequence)];
+      for (std::int64_t t = 0; t < group.num_tokens; ++t) {
+        merges_.push_back({.token = sequence.first_token + group.first_token + t,
+                           .first_list = num_lists_ + t,
+                           .list_step = group.num_tokens,
+                           .num_lists = num_cuts});
+      }
+      num_lists_ += num_cuts * group.num_tokens;
+    }
+    std::ranges::stable_sort(pieces_, [](const IndexerPiece& left, const IndexerPiece& right) {
+      return left.num_tokens * (left.keys.end - left.keys.begin) >
+             right.num_tokens * (right.keys.end - right.keys.begin);
+    });
+  }
+
+  void locate(std::int64_t sequence, KeyRange range, IndexerKeys& keys) const {
+    RowAddress addresses[kIndexerChunk];
+    keys.count = static_cast<int>(range.end - range.begin);
+    PagedRows::locate_keys(view_, sequence, 0, range.begin, keys.count, addresses);
+    for (int i = 0; i < keys.count; ++i) {
+      keys.rows[i] = addresses[i].row;
+      keys.scales[i] = addresses[i].plane;
+    }
+  }
+
+  void search(const IndexerPiece& piece, std::byte* scratch) const {
+    const SequenceSpan& sequence = sequences_[static_cast<std::size_t>(piece.sequence)];
+    const IndexerShape own_shape = shape(piece.num_tokens);
+    const std::int64_t first = sequence.first_token + piece.first_token;
+    IndexerQuery queries[kGroupTokens];
+    std::vector<TopK> best;
+    for (std::int64_t t = 0; t < piece.num_tokens; ++t) {
+      queries[t] = query_of(first + t);
+      best.emplace_back(reinterpret_cast<Candidate*>(scratch + kernel_bytes_ + t * list_bytes_),
+                        args_.top_k);
+    }
+    kernels_.pack_queries(own_shape, queries, scratch);
+    for (std::int64_t key = piece.keys.begin; key < piece.keys.end; key += kIndexerChunk) {
+      IndexerKeys keys;
+      locate(piece.sequence, {key, std::min(key + kIndexerChunk, piece.keys.end)}, keys);
+      kernels_.pack_keys(own_shape, keys, scratch);
+      for (std::int64_t t = 0; t < piece.num_tokens; ++t) {
+        const KeyRange seen = keys_of(sequence, piece.first_token + t);
+        const auto count = static_cast<int>(std::min<std::int64_t>(keys.count, seen.end - key));
+        if (count > 0)
+          take(own_shape, t, key, count, keys, best[static_cast<std::size_t>(t)], scratch);
+      }
+    }
+    for (std::int64_t t = 0; t < piece.num_tokens; ++t) {
+      deliver(piece, t, best[static_cast<std::size_t>(t)], first + t);
+    }
+  }
+
+  IndexerQuery query_of(std::int64_t token) const {
+    const TensorView& q = args_.q;
+    const TensorView& scale = args_.q_scale;
+    return {.q = q.as<const std::byte>() + bytes_for(q.dtype, q.offset({token, 0, 0})),
+            .head_stride = bytes_for(q.dtype, q.strides[1]),
+            .scales = scale.as<const float>() + scale.offset({token, 0}),
+            .scale_stride = scale.strides[1]};
+  }
+
+  // The scores of one token and chunk go to its list.
+  void take(const IndexerShape& own_shape, std::int64_t token, std::int64_t key, int count,
+            const IndexerKeys& keys, TopK& best, std::byte* scratch) const {
+    alignas(kCacheLine) float scores[kIndexerChunk];
+    kernels_.score(own_shape, token, count, scores, scratch);
+    best.add(kernels_.filter({.first_position = static_cast<std::uint32_t>(key),
+                              .count = count,
+                              .takes_all = best.takes_all(),
+                              .threshold = best.threshold(),
+                              .keys = &keys},
+                             scores, best.end()));
+  }
+
+  void deliver(const IndexerPiece& piece, std::int64_t index, TopK& best,
+               std::int64_t token) const {
+    const std::int64_t count = best.finish();
+    if (piece.first_list < 0) {
+      write(token, best.begin(), count);
+      return;
+    }
+    const std::int64_t list = piece.first_list + index;
+    std::copy_n(best.begin(), count, lists_ + list * args_.top_k);
+    list_sizes_[static_cast<std::size_t>(list)] = count;
+  }
+
+  void join(const IndexerMerge& merge, Candidate* buffer) const {
+    TopK best(buffer, args_.top_k);
+    for (std::int64_t i = 0; i < merge.num_lists; ++i) {
+      const std::int64_t list = merge.first_list + i * merge.list_step;
+      const std::int64_t size = list_sizes_[static_cast<std::size_t>(list)];
+      std::copy_n(lists_ + list * args_.top_k, size, best.end());
+      best.add(static_cast<int>(size));
+    }
+    const std::int64_t count = best.finish();
+    write(merge.token, buffer, count);
+  }
+
+  // Ascending positions, then -1.
+  void write(std::int64_t token, const Candidate* candidates, std::int64_t count) const {
+    std::vector<std::int32_t> positions;
+    positions.reserve(static_cast<std::size_t>(count));
+    for (std::int64_t i = 0; i < count; ++i) {
+      positions.push_back(static_cast<std::int32_t>(candidates[i].position));
+    }
+    std::ranges::sort(positions);
+    write_row(token, positions);
+  }
+
+  void write_all(std::int64_t sequence, std::int64_t token, const KeyRange& keys) const {
+    std::vector<std::int32_t> positions;
+    for (std::int64_t key = keys.begin; key < keys.end; ++key) {
+      if (view_.is_mapped(sequence, key)) positions.push_back(static_cast<std::int32_t>(key));
+    }
+    write_row(token, positions);
+  }
+
+  void write_row(std::int64_t token, const std::vector<std::int32_t>& positions) const {
+    const TensorView& out = args_.out;
+    std::int32_t* row = out.as<std::int32_t>() + out.offset({token, 0});
+    for (std::int64_t slot = 0; slot < args_.top_k; ++slot) {
+      const auto index = static_cast<std::size_t>(slot);
+      row[slot * out.strides[1]] = index < positions.size() ? positions[index] : -1;
+    }
+  }
+
+  const MlaIndexerArgs& args_;
+  const IndexerKernels& kernels_;
+  int num_threads_;
+  KvLayerView view_;
+  MaskRanges mask_;
+  std::vector<SequenceSpan> sequences_;
+  std::vector<IndexerPiece> pieces_;
+  std::vector<IndexerMerge> merges_;
+  std::int64_t num_lists_ = 0;
+  std::int64_t kernel_bytes_ = 0;
+  std::int64_t list_bytes_ = 0;  // of a token's TopK
+  Candidate* lists_ = nullptr;   // [num_lists, top_k]
+  mutable std::vector<std::int64_t> list_sizes_;
+};
+
+}  // namespace
+
+std::string refuse(const MlaIndexerProblem&, Target target) {
+  return why_not(target);
+}
+
+void mla_indexer(const MlaIndexerArgs& args, const Context& context, Target target) {
+  IndexerRun(args, context, target).run();
+}
+
+}  // namespace quire::cpu

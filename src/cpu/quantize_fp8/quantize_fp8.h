@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// quantize_fp8 on the CPU, bit for bit what the reference gives.
+#pragma once
+
+#include <string>
+
+#include "cpu/runtime/target.h"
+#include "quire/ops/quantize_fp8.h"
+
+namespace quire::cpu {
+
+// Empty, or why the target does not take the problem.
+std::string refuse(const QuantizeFp8Problem& problem, Target target);
+
+void quantize_fp8(const QuantizeFp8Args& args, const Context& context, Target target);
+
+}  // namespace quire::cpu

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cpu/rope/rope.h"
+
+#include <vector>
+
+#include "cpu/rope/kernels.h"
+#include "cpu/rows/new_tokens.h"
+
+namespace quire::cpu {
+namespace {
+
+// Every pair once: the sections one after another, and the pairs past the last from section 0.
+std::vector<RopeSection> sections_of(const RopeArgs& args) {
+  const std::int64_t num_pairs = args.freqs_cis.shape[1] / 2;
+  if (!args.position_ids) return {{.first = 0, .count = num_pairs, .position_ids = nullptr}};
+  const TensorView& ids = *args.position_ids;
+  const auto ids_of = [&](std::int64_t section) {
+    return ids.as<const std::uint32_t>() + section * ids.strides[0];
+  };
+  std::vector<RopeSection> sections;
+  std::int64_t first = 0;
+  for (std::size_t s = 0; s < args.mrope_sections.size(); ++s) {
+    const std::int64_t count = args.mrope_sections[s];
+    sections.push_back({first, count, ids_of(static_cast<std::int64_t>(s))});
+    first += count;
+  }
+  sections.push_back({first, num_pairs - first, ids_of(0)});
+  return sections;
+}
+
+RowSegments key_columns(const RopeArgs& args, const KvLayerView& key) {
+  if (!args.rotate_key) return {};
+  const std::int64_t rope_dim = args.freqs_cis.shape[1];
+  const std::int64_t begin = args.interleaved ? key.width() - rope_dim : 0;
+  return segments_of(key.row_format, begin, begin + rope_dim);
+}
+
+}  // namespace
+
+std::string refuse(const RopeProblem&, Target target) {
+  return why_not(target);
+}
+
+void rope(const RopeArgs& args, const Context& context, Target target) {
+  const KvLayerView key = args.cache.key(args.layer);
+  const std::vector<RopeSection> sections = sections_of(args);
+  const std::int64_t head_dim = args.q.shape[2];
+  const RopeJob job{.q = args.q.as<const std::byte>(),
+                    .q_dtype = args.q.dtype,
+                    .q_token_stride = bytes_for(args.q.dtype, args.q.strides[0]),
+                    .q_head_stride = bytes_for(args.q.dtype, args.q.strides[1]),
+                    .out = args.out.as<std::byte>(),
+                    .out_dtype = args.out.dtype,
+                    .out_token_stride = bytes_for(args.out.dtype, args.out.strides[0]),
+                    .out_head_stride = bytes_for(args.out.dtype, args.out.strides[1]),
+                    .num_heads = args.q.shape[1],
+                    .head_dim = head_dim,
+                    .freqs_cis = args.freqs_cis.as<const std::byte>(),
+                    .freqs_dtype = args.freqs_cis.dtype,
+                    .freqs_stride = bytes_for(args.freqs_cis.dtype, args.freqs_cis.strides[0]),
+                    .rope_dim = args.freqs_cis.shape[1],
+                    .interleaved = args.interleaved,
+                    .sections = sections.data(),
+                    .num_sections = static_cast<std::int64_t>(sections.size()),
+                    .ids_stride = args.position_ids ? args.position_ids->strides[1] : 0,
+                    .key = key_columns(args, key),
+                    .num_key_heads = key.num_heads,
+                    .key_head_stride = key.head_stride_bytes};
+  const RopeKernels& kernels = rope_kernels(target);
+  const WorkerScratch scratch(kernels.scratch_bytes(job), context);
+  const std::int64_t token_bytes =
+      job.num_heads * (bytes_for(job.q_dtype, head_dim) + bytes_for(job.out_dtype, head_dim)) +
+      (args.rotate_key ? std::int64_t{key.num_heads} * key.row_format.row_bytes : 0);
+  for_token_blocks(NewTokens(args.row_offsets, key), token_bytes, context,
+                   [&](std::span<const TokenPlace> places, int worker) {
+                     kernels.rotate(job, places.data(), static_cast<std::int64_t>(places.size()),
+                                    scratch.of(worker));
+                   });
+}
+
+}  // namespace quire::cpu

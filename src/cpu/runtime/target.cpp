@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cpu/runtime/target.h"
+
+#include <array>
+#include <cstdlib>
+
+#include "cpu/runtime/cpu_features.h"
+
+namespace quire::cpu {
+namespace {
+
+#if defined(__x86_64__)
+constexpr Target kCompiled[] = {Target::amx, Target::avx512, Target::avx2, Target::portable};
+#elif defined(__aarch64__)
+constexpr Target kCompiled[] = {Target::neon_bf16, Target::neon, Target::portable};
+#else
+constexpr Target kCompiled[] = {Target::portable};
+#endif
+
+constexpr Target kAll[] = {Target::portable, Target::avx2, Target::avx512,
+                           Target::amx,      Target::neon, Target::neon_bf16};
+
+bool has_instructions(Target target) {
+  const CpuFeatures& cpu = cpu_features();
+  switch (target) {
+    case Target::portable:
+#if defined(__x86_64__)
+      return cpu.x86_64_v2;
+#else
+      return true;
+#endif
+    case Target::avx2:
+      return cpu.avx2;
+    case Target::avx512:
+      return cpu.avx512 && cpu.avx512_vnni && cpu.avx512_bf16;
+    case Target::amx:
+      return cpu.avx512_vnni && cpu.amx_bf16 && cpu.amx_int8;
+    case Target::neon:
+      return cpu.neon;
+    case Target::neon_bf16:
+      return cpu.neon && cpu.neon_dotprod && cpu.neon_i8mm && cpu.neon_bf16;
+  }
+  return false;
+}
+
+bool is_compiled(Target target) {
+  for (const Target compiled : kCompiled) {
+    if (compiled == target) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::string_view name(Target target) {
+  constexpr std::array<std::string_view, 6> kNames{"portable", "avx2", "avx512",
+                                                   "amx",      "neon", "neon_bf16"};
+  return kNames[static_cast<std::size_t>(target)];
+}
+
+std::optional<Target> target_from_name(std::string_view text) {
+  for (const Target target : kAll) {
+    if (name(target) == text) return target;
+  }
+  return std::nullopt;
+}
+
+std::span<const Target> compiled_targets() {
+  return kCompiled;
+}
+
+std::string why_not(Target target) {
+  if (!is_compiled(target)) return "not compiled for this architecture";
+  if (!has_instructions(target)) return "this processor or system lacks its instructions";
+  // Read at every call: tests force one target after another in one process.
+  const char* forced = std::getenv("QUIRE_CPU_TARGET");
+  if (forced != nullptr && *forced != '\0' && name(target) != forced) {
+    return "QUIRE_CPU_TARGET is " + std::string(forced);
+  }
+  return "";
+}
+
+}  // namespace quire::cpu

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cpu/runtime/thread_pool.h"
+
+#include <sched.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace quire::cpu {
+namespace {
+
+thread_local bool is_inside_item = false;
+
+// One parallel_for call. Lives on the caller's stack until every worker has left it.
+struct Job {
+  Job(std::int64_t items, ItemFunction item_function) : num_items(items), function(item_function) {}
+
+  void work(int worker) {
+    is_inside_item = true;
+    for (;;) {
+      const std::int64_t item = next.fetch_add(1, std::memory_order_relaxed);
+      if (item >= num_items) break;
+      try {
+        function(item, worker);
+      } catch (...) {
+        const std::lock_guard lock(failure_mutex);
+        if (!failure) failure = std::current_exception();
+        next.store(num_items, std::memory_order_relaxed);
+      }
+    }
+    is_inside_item = false;
+  }
+
+  const std::int64_t num_items;
+  const ItemFunction function;
+  std::atomic<std::int64_t> next{0};
+  std::mutex failure_mutex;
+  std::exception_ptr failure;
+};
+
+void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("yield");
+#endif
+}
+
+class Pool {
+ public:
+  static Pool& instance() {
+    static Pool pool;
+    return pool;
+  }
+
+  ~Pool() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+      generation_.fetch_add(1, std::memory_order_release);
+    }
+    wake_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  // One job at a time: callers from several threads queue here.
+  void run(Job& job, int num_workers) {
+    const std::lock_guard only_one(run_mutex_);
+    grow(num_workers - 1);
+    {
+      const std::lock_guard lock(mutex_);
+      job_ = &job;
+      num_invited_ = num_workers - 1;
+      pending_.store(num_workers - 1, std::memory_order_relaxed);
+      generation_.fetch_add(1, std::memory_order_release);
+    }
+    wake_.notify_all();
+    job.work(0);
+    while (pending_.load(std::memory_order_acquire) != 0) relax();
+  }
+
+ private:
+  void grow(int wanted) {
+    while (static_cast<int>(threads_.size()) < wanted) {
+      const int worker = static_cast<int>(threads_.size()) + 1;
+      const std::uint64_t seen = generation_.load(std::memory_order_relaxed);
+      threads_.emplace_back([this, worker, seen] { serve(worker, seen); });
+    }
+  }
+
+  void serve(int worker, std::uint64_t seen) {
+    for (;;) {
+      seen = await_generation(seen);
+      Job* job = nullptr;
+      {
+        const std::lock_guard lock(mutex_);
+        if (stopping_) return;
+        if (worker <= num_invited_) job = job_;
+      }
+      if (job == nullptr) continue;
+      job->work(worker);
+      pending_.fetch_sub(1, std::memory_order_release);
+    }
+  }
+
+  // Spins for a short while, because the next op of a layer follows within microseconds, then
+  // sleeps.
+  std::uint64_t await_generation(std::uint64_t seen) {
+    for (int spin = 0; spin < kSpins; ++spin) {
+      const std::uint64_t current = generation_.load(std::memory_order_acquire);
+      if (current != seen) return current;
+      relax();
+    }
+    std::unique_lock lock(mutex_);
+    wake_.wait(lock, [&] { return generation_.load(std::memory_order_relaxed) != seen; });
+    return generation_.load(std::memory_order_relaxed);
+  }
+
+  static constexpr int kSpins = 2000;  // some 50 µs
+
+  std::mutex run_mutex_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::vector<std::thread> threads_;
+  std::atomic<std::uint64_t> generation_{0};
+  std::atomic<int> pending_{0};
+  Job* job_ = nullptr;
+  int num_invited_ = 0;
+  bool stopping_ = false;
+};
+
+}  // namespace
+
+int num_cores() {
+  static const int count = [] {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    if (sched_getaffinity(0, sizeof(set), &set) == 0) return CPU_COUNT(&set);
+    return static_cast<int>(std::thread::hardware_concurrency());
+  }();
+  return count > 0 ? count : 1;
+}
+
+void parallel_for(std::int64_t num_items, int num_threads, ItemFunction function) {
+  if (num_items <= 0) return;
+  const int wanted = num_threads > 0 ? num_threads : num_cores();
+  const int workers = static_cast<int>(num_items < wanted ? num_items : wanted);
+  if (workers == 1 || is_inside_item) {
+    for (std::int64_t item = 0; item < num_items; ++item) function(item, 0);
+    return;
+  }
+  Job job(num_items, function);
+  Pool::instance().run(job, workers);
+  if (job.failure) std::rethrow_exception(job.failure);
+}
+
+}  // namespace quire::cpu

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// Vectors and rows of f32, from and to the element types of tensors and cache rows: f32, f16, bf16,
+// fp8 and i8. Exact when widening; one rounding to nearest even when narrowing, fp8 and i8
+// saturating, NaN kept (0 in i8), as quire/element.h has it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <hwy/highway.h>
+#include "cpu/simd/tile.h"
+#include "quire/dtype.h"
+
+namespace quire::cpu::QUIRE_CPU_TARGET {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+using F32Tag = hn::ScalableTag<float>;
+using F32Vector = hn::Vec<F32Tag>;
+using U32Tag = hn::RebindToUnsigned<F32Tag>;
+using U32Vector = hn::Vec<U32Tag>;
+
+inline constexpr int kF32Lanes = static_cast<int>(hn::MaxLanes(F32Tag()));
+
+// A float format of at most 16 bits: its field sizes, and three magnitude codes.
+struct SmallFloat {
+  int exponent_bits;
+  int mantissa_bits;
+  std::uint32_t special;  // from here on infinity or NaN
+  std::uint32_t largest;  // what too large a number becomes
+  std::uint32_t nan;
+
+  constexpr int bias() const { return (1 << (exponent_bits - 1)) - 1; }
+  constexpr int sign_bit() const { return exponent_bits + mantissa_bits; }
+  constexpr int shift() const { return 23 - mantissa_bits; }        // to f32's mantissa
+  constexpr std::uint32_t rebias() const { return 127u - bias(); }  // to f32's exponent
+  constexpr std::uint32_t first_normal() const { return 1u << mantissa_bits; }
+};
+
+inline constexpr SmallFloat kF16{5, 10, 0x7c00, 0x7c00, 0x7e00};
+inline constexpr SmallFloat kE4M3{4, 3, 0x7f, 0x7e, 0x7f};
+inline constexpr SmallFloat kE5M2{5, 2, 0x7c, 0x7b, 0x7e};
+
+inline F32Vector f32_power_of_two(int exponent) {
+  const U32Tag u32;
+  return hn::BitCast(F32Tag(), hn::Set(u32, static_cast<std::uint32_t>(exponent + 127) << 23));
+}
+
+// Codes in 32-bit lanes. Subnormals go through (1 + m) · 2^e − 2^e: no f32 subnormal, which some
+// processors treat slowly or as zero, ever stands in a register.
+template <SmallFloat kFormat> inline F32Vector decode_small_float(U32Vector codes) {
+  const U32Tag u32;
+  const F32Tag f32;
+  const U32Vector magnitude = hn::And(codes, hn::Set(u32, (1u << kFormat.sign_bit()) - 1u));
+  const U32Vector bits = hn::ShiftLeft<kFormat.shift()>(magnitude);
+  const U32Vector normal = hn::Add(bits, hn::Set(u32, kFormat.rebias() << 23));
+  const F32Vector tiny = f32_power_of_two(1 - kFormat.bias());
+  const U32Vector raised = hn::Add(bits, hn::Set(u32, (kFormat.rebias() + 1) << 23));
+  const F32Vector subnormal = hn::Sub(hn::BitCast(f32, raised), tiny);
+  const auto is_small = hn::Lt(magnitude, hn::Set(u32, kFormat.first_normal()));
+  U32Vector result = hn::IfThenElse(is_small, hn::BitCast(u32, subnormal), normal);
+  const auto is_special = hn::Gt(magnitude, hn::Set(u32, kFormat.special - 1u));
+  result = hn::IfThenElse(is_special, hn::Or(bits, hn::Set(u32, 0x7f800000u)), result);
+  const U32Vector sign = hn::ShiftLeft<31 - kFormat.sign_bit()>(hn::Xor(codes, magnitude));
+  return hn::BitCast(f32, hn::Or(result, sign));
+}
+
+template <SmallFloat kFormat> inline U32Vector encode_small_float(F32Vector value) {
+  const U32Tag u32;
+  const F32Tag f32;
+  const U32Vector bits = hn::BitCast(u32, value);
+  const U32Vector magnitude = hn::And(bits, hn::Set(u32, 0x7fffffffu));
+  const U32Vector odd = hn::And(hn::ShiftRight<kFormat.shift()>(magnitude), hn::Set(u32, 1u));
+  const U32Vector half = hn::Set(u32, (1u << (kFormat.shift() - 1)) - 1u);
+  const U32Vector rounded = hn::ShiftRight<kFormat.shift()>(hn::Add(magnitude, hn::Add(half, odd)));
+  const U32Vector normal =
+      hn::Sub(rounded, hn::Set(u32, kFormat.rebias() << kFormat.mantissa_bits));
+  // The sum with this power of two rounds at the subnormals' unit; its low bits are the code.
+  const F32Vector unit = f32_power_of_two(24 - kFormat.bias() - kFormat.mantissa_bits);
+  const U32Vector subnormal =
+      hn::Sub(hn::BitCast(u32, hn::Add(hn::BitCast(f32, magnitude), unit)), hn::BitCast(u32, unit));
+  const std::uint32_t smallest = static_cast<std::uint32_t>(128 - kFormat.bias()) << 23;
+  const auto is_small = hn::Lt(magnitude, hn::Set(u32, smallest));
+  const U32Vector limit = hn::Set(u32, kFormat.largest);
+  U32Vector code = hn::IfThenElse(is_small, subnormal, hn::Min(normal, limit));
+  const auto is_nan = hn::Gt(magnitude, hn::Set(u32, 0x7f800000u));
+  code = hn::IfThenElse(is_nan, hn::Set(u32, kFormat.nan), code);
+  const U32Vector sign = hn::ShiftRight<31 - kFormat.sign_bit()>(hn::Xor(bits, magnitude));
+  return hn::Or(code, sign);
+}
+
+inline U32Vector encode_bf16(F32Vector value) {
+  const U32Tag u32;
+  const U32Vector bits = hn::BitCast(u32, value);
+  const U32Vector odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(u32, 1u));
+  const U32Vector rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(u32, 0x7fffu))));
+  const U32Vector quiet = hn::Or(hn::ShiftRight<16>(bits), hn::Set(u32, 0x40u));
+  const auto is_nan = hn::Gt(hn::And(bits, hn::Set(u32, 0x7fffffffu)), hn::Set(u32, 0x7f800000u));
+  return hn::IfThenElse(is_nan, quiet, rounded);
+}
+
+template <typename Narrow> inline U32Vector widen_codes(const void* source) {
+  const hn::Rebind<Narrow, U32Tag> narrow;
+  return hn::PromoteTo(U32Tag(), hn::LoadU(narrow, static_cast<const Narrow*>(source)));
+}
+
+template <typename Narrow> inline void narrow_codes(U32Vector codes, void* target) {
+  const hn::Rebind<Narrow, U32Tag> narrow;
+  const hn::RebindToSigned<U32Tag> i32;
+  hn::StoreU(hn::DemoteTo(narrow, hn::BitCast(i32, codes)), narrow, static_cast<Narrow*>(target));
+}
+
+// kF32Lanes elements at any address, as f32.
+template <DType kType> inline F32Vector load_as_f32(const void* source) {
+  const F32Tag f32;
+  if constexpr (kType == DType::f32) {
+    return hn::LoadU(f32, static_cast<const float*>(source));
+  } else if constexpr (kType == DType::bf16) {
+    return hn::BitCast(f32, hn::ShiftLeft<16>(widen_codes<std::uint16_t>(source)));
+  } else if constexpr (kType == DType::f16) {
+    return decode_small_float<kF16>(widen_codes<std::uint16_t>(source));
+  } else if constexpr (kType == DType::fp8_e4m3) {
+    return decode_small_float<kE4M3>(widen_codes<std::uint8_t>(source));
+  } else if constexpr (kType == DType::fp8_e5m2) {
+    return decode_small_float<kE5M2>(widen_codes<std::uint8_t>(source));
+  } else {
+    static_assert(kType == DType::i8);
+    const hn::RebindToSigned<U32Tag> i32;
+    const hn::Rebind<std::int8_t, F32Tag> i8;
+    const auto codes = hn::LoadU(i8, static_cast<const std::int8_t*>(source));
+    return hn::ConvertTo(f32, hn::PromoteTo(i32, codes));
+  }
+}
+
+inline void store_as_i8(F32Vector value, void* target) {
+  const F32Tag f32;
+  const hn::Rebind<std::int8_t, F32Tag> i8;
+  const F32Vector number = hn::IfThenElseZero(hn::Eq(value, value), value);
+  const F32Vector clamped = hn::Min(hn::Max(number, hn::Set(f32, -128.0f)), hn::Set(f32, 127.0f));
+  const auto rounded = hn::NearestInt(clamped);
+  hn::StoreU(hn::DemoteTo(i8, rounded), i8, static_cast<std::int8_t*>(target));
+}
+
+// kF32Lanes elements to any address.
+template <DType kType> inline void store_from_f32(F32Vector value, void* target) {
+  if constexpr (kType == DType::f32) {
+    hn::StoreU(value, F32Tag(), static_cast<float*>(target));
+  } else if constexpr (kType == DType::bf16) {
+    narrow_codes<std::uint16_t>(encode_bf16(value), target);
+  } else if constexpr (kType == DType::f16) {
+    narrow_codes<std::uint16_t>(encode_small_float<kF16>(value), target);
+  } else if constexpr (kType == DType::fp8_e4m3) {
+    narrow_codes<std::uint8_t>(encode_small_float<kE4M3>(value), target);
+  } else if constexpr (kType == DType::fp8_e5m2) {
+    narrow_codes<std::uint8_t>(encode_small_float<kE5M2>(value), target);
+  } else {
+    static_assert(kType == DType::i8);
+    store_as_i8(value, target);
+  }
+}
+
+}  // namespace quire::cpu::QUIRE_CPU_TARGET

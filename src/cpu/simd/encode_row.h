@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writes one cache row from f32 values, with its dynamic scales (rules:
+// cpu/runtime/row_encoding.h).
+#pragma once
+
+#include "cpu/runtime/row_plan.h"
+#include "cpu/simd/convert_row.h"
+
+namespace quire::cpu::QUIRE_CPU_TARGET {
+
+// Largest |value|; NaN does not count.
+inline float largest_magnitude(const float* values, std::int64_t count) {
+  const F32Tag f32;
+  F32Vector largest = hn::Zero(f32);
+  std::int64_t i = 0;
+  for (; i + kF32Lanes <= count; i += kF32Lanes) {
+    const F32Vector magnitude = hn::Abs(hn::LoadU(f32, values + i));
+    largest = hn::IfThenElse(hn::Gt(magnitude, largest), magnitude, largest);
+  }
+  float result = hn::GetLane(hn::MaxOfLanes(f32, largest));
+  for (; i < count; ++i) {
+    const float magnitude = __builtin_fabsf(values[i]);
+    if (magnitude > result) result = magnitude;
+  }
+  return result;
+}
+
+inline float max_finite_of(DType dtype) {
+  return dtype == DType::i8 ? 127.0f : dtype == DType::fp8_e4m3 ? 448.0f : 57344.0f;
+}
+
+// values /= scale; a scale of 0 stands for a granule of zeros.
+inline void divide_by(float* values, std::int64_t count, float scale) {
+  if (scale == 0.0f) {
+    for (std::int64_t i = 0; i < count; ++i) values[i] = values[i] != values[i] ? values[i] : 0.0f;
+  } else {
+    for (std::int64_t i = 0; i < count; ++i) values[i] /= scale;
+  }
+}
+
+// scales [num_granules] gets the scale of each granule; new ones are written beside the row.
+// plane: the token's and head's slot 0 in the scales tensor, or null.
+inline void choose_scales(const RowPlan& plan, const float* values, std::byte* row,
+                          std::byte* plane, float* scales) {
+  for (std::int32_t g = 0; g < plan.num_granules; ++g) scales[g] = 0.0f;
+  for (std::int32_t r = 0; r < plan.num_runs; ++r) {
+    const RowRun& run = plan.runs[r];
+    if (run.granule < 0 || bits(run.dtype) > 8) continue;
+    const float needed =
+        largest_magnitude(values + run.column, run.count) / max_finite_of(run.dtype);
+    if (needed > scales[run.granule]) scales[run.granule] = needed;
+  }
+  for (std::int32_t g = 0; g < plan.num_granules; ++g) {
+    const RowGranule& granule = plan.granules[g];
+    std::byte* address = granule.source == GranuleScale::in_row ? row : plane;
+    if (address != nullptr) address += granule.scale_offset;
+    if (granule.source == GranuleScale::given) {
+      scales[g] = address == nullptr ? 0.0f : widen_one(granule.scale_dtype, address);
+      continue;
+    }
+    std::byte rounded[4];
+    narrow_row(granule.scale_dtype, &scales[g], 1, rounded);
+    scales[g] = widen_one(granule.scale_dtype, rounded);
+    if (scales[g] == 0.0f && granule.has_wide) scales[g] = 1.0f;
+    if (address != nullptr) narrow_row(granule.scale_dtype, &scales[g], 1, address);
+  }
+}
+
+// values [width] is used up. scales: scratch [num_granules].
+inline void encode_row(const RowPlan& plan, float* values, std::byte* row, std::byte* plane,
+                       float* scales) {
+  if (row == nullptr) return;
+  if (plan.num_granules > 0) choose_scales(plan, values, row, plane, scales);
+  for (std::int32_t r = 0; r < plan.num_runs; ++r) {
+    const RowRun& run = plan.runs[r];
+    if (run.granule >= 0) divide_by(values + run.column, run.count, scales[run.granule]);
+    narrow_row(run.dtype, values + run.column, run.count, row + run.offset_bytes);
+  }
+}
+
+}  // namespace quire::cpu::QUIRE_CPU_TARGET

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+// bf16 on AMX: TDPBF16PS adds A [16 rows, 32 k] · B [32 k, 16 columns] to a tile of 16 × 16 f32.
+//
+// A panel: [depth/32][16 rows][32 k]. B panel: [depth/32][16 pairs][16 columns][2].
+// Both are whole tiles of 1 KiB, read with a stride of 64 bytes.
+#pragma once
+
+#include "cpu/simd/pack_bf16_avx512.h"
+
+namespace quire::cpu::QUIRE_CPU_TARGET {
+
+// The intrinsics paste their tile number into the instruction, so they cannot take a template
+// argument; these can.
+template <int kTile> inline void tile_load(const void* base, std::int64_t stride_bytes) {
+  __asm__ volatile("tileloadd (%0,%1,1), %%tmm%c2"
+                   :
+                   : "r"(base), "r"(stride_bytes), "i"(kTile)
+                   : "memory");
+}
+// For the operand that streams past: it leaves the other one in the L1 cache.
+template <int kTile> inline void tile_load_streamed(const void* base, std::int64_t stride_bytes) {
+  __asm__ volatile("tileloaddt1 (%0,%1,1), %%tmm%c2"
+                   :
+                   : "r"(base), "r"(stride_bytes), "i"(kTile)
+                   : "memory");
+}
+template <int kTile> inline void tile_store(void* base, std::int64_t stride_bytes) {
+  __asm__ volatile("tilestored %%tmm%c2, (%0,%1,1)"
+                   :
+                   : "r"(base), "r"(stride_bytes), "i"(kTile)
+                   : "memory");
+}
+template <int kTile> inline void tile_zero() {
+  __asm__ volatile("tilezero %%tmm%c0" : : "i"(kTile));
+}
+template <int kC, int kA, int kB> inline void tile_multiply_bf16() {
+  __asm__ volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kC), "i"(kA), "i"(kB));
+}
+
+// All eight tiles as 16 rows of 64 bytes, for as long as the object lives. One per thread and call:
+// other code of the thread must not hold a configuration of its own meanwhile.
+class AmxSession {
+ public:
+  AmxSession() {
+    alignas(64) std::uint8_t config[64] = {};
+    config[0] = 1;  // palette
+    for (int tile = 0; tile < 8; ++tile) {
+      config[16 + 2 * tile] = 64;  // bytes per row, 16-bit field
+      config[48 + tile] = 16;      // rows
+    }
+    __asm__ volatile("ldtilecfg %0" : : "m"(config));
+  }
+  ~AmxSession() { __asm__ volatile("tilerelease"); }
+  AmxSession(const AmxSession&) = delete;
+  AmxSession& operator=(const AmxSession&) = delete;
+};
+
+struct AmxBf16 {
+  using Element = std::uint16_t;
+  using Session = AmxSession;
+  static constexpr int kRows = 16;
+  static constexpr int kCols = 16;
+  static constexpr int kDepth = 32;
+
+  static void pack_a(const Element* const* rows, int num_rows, std::int64_t depth, Element* panel) {
+    for (std::int64_t k = 0; k < depth; k += kDepth) {
+      for (int i = 0; i < kRows; ++i, panel += kDepth) {
+        _mm512_storeu_si512(panel, load_block(i < num_rows ? rows[i] : nullptr, k, depth));
+      }
+    }
+  }
+
+  static void pack_a_f32(const float* rows, std::int64_t stride, int num_rows, std::int64_t depth,
+                         Element* panel) {
+    for (std::int64_t k = 0; k < depth; k += kDepth) {
+      for (int i = 0; i < kRows; ++i, panel += kDepth) {
+        const __m512i block =
+            i < num_rows ? load_block_f32(rows + i * stride, k, depth) : _mm512_setzero_si512();
+        _mm512_storeu_si512(panel, block);
+      }
+    }
+  }
+
+  static void pack_b_columns(const Element* const* columns, int num_columns, std::int64_t depth,
+                             Element* panel) {
+    for (std::int64_t k = 0; k < depth; k += kDepth) {
+      __m512i block[16];
+      load_transposed(columns, 0, num_columns, k, depth, block);
+      for (int i = 0; i < 16; ++i, panel += 2 * kCols) _mm512_storeu_si512(panel, block[i]);
+    }
+  }
+
+  static void pack_b_rows(const Element* const* rows, std::int64_t depth, int num_columns,
+                          Element* panel) {
+    const std::int64_t padded = round_up_to(depth, kDepth);
+    for (std::int64_t k = 0; k < padded; k += 2, panel += 2 * kCols) {
+      const Element* even = k < depth ? rows[k] : nullptr;
+      const Element* odd = k + 1 < depth ? rows[k + 1] : nullptr;
+      _mm512_storeu_si512(panel, interleave_rows(even, odd, 0, num_columns));
+    }
+  }
+
+  // 2 × 2 tiles of C: four chains hide the latency of a tile product, and every tile that is loaded
+  // is used twice. A single row panel takes 1 × 4 instead.
+  static void multiply(const Element* a, int row_panels, const Element* b, int col_panels,
+                       std::int64_t depth, float* c, std::int64_t c_stride, Accumulate accumulate) {
+    const std::int64_t panel = kRows * round_up_to(depth, kDepth);
+    const std::int64_t steps = round_up_to(depth, kDepth) / kDepth;
+    const Block block{panel, steps, c_stride, accumulate};
+    const int wide = row_panels == 1 ? 4 : 2;
+    for (int n = 0; n < col_panels; n += wide) {
+      const int cols = col_panels - n < wide ? col_panels - n : wide;
+      for (int m = 0; m < row_panels; m += 2) {
+        const int rows = row_panels - m < 2 ? 1 : 2;
+        block.run(rows, cols, a + m * panel, b + n * panel, c + m * kRows * c_stride + n * kCols);
+      }
+    }
+  }
+
+  static double spin(std::int64_t rounds) {
+    const Session session;  // its tiles are zero
+    for (std::int64_t i = 0; i < rounds; ++i) {
+      tile_multiply_bf16<0, 4, 6>();
+      tile_multiply_bf16<1, 4, 7>();
+      tile_multiply_bf16<2, 5, 6>();
+      tile_multiply_bf16<3, 5, 7>();
+    }
+    return 4.0 * 2.0 * kRows * kCols * kDepth * static_cast<double>(rounds);
+  }
+
+ private:
+  // Tiles 0-3: C; 4 and 5: A; 6 and 7: B (1 × 4: A in 4, B in 5-7 in turn).
+  struct Block {
+    std::int64_t panel;  // elements
+    std::int64_t steps;  // of 32 k
+    std::int64_t c_stride;
+    Accumulate accumulate;
+
+    static constexpr std::int64_t kTileElements = 512;
+    static constexpr std::int64_t kTileStride = 64;
+
+    void run(int rows, int cols, const Element* a, const Element* b, float* c) const {
+      if (rows == 2) {
+        cols == 2 ? two_by_two(a, b, c) : two_by_one(a, b, c);
+      } else if (cols == 4) {
+        one_by_four(a, b, c);
+      } else {
+        for (int n = 0; n < cols; ++n) one_by_one(a, b + n * panel, c + n * kCols);
+      }
+    }
+
+    template <int kTile> void begin(const float* c) const {
+      if (accumulate == Accumulate::add) {
+        tile_load<kTile>(c, c_stride * 4);
+      } else {
+        tile_zero<kTile>();
+      }
+    }
+    template <int kTile> void end(float* c) const { tile_store<kTile>(c, c_stride * 4); }
+
+    void two_by_two(const Element* a, const Element* b, float* c) const {
+      float* below = c + kRows * c_stride;
+      begin<0>(c);
+      begin<1>(c + kCols);
+      begin<2>(below);
+      begin<3>(below + kCols);
+      for (std::int64_t step = 0; step < steps; ++step) {
+        const std::int64_t offset = step * kTileElements;
+        tile_load<6>(b + offset, kTileStride);
+        tile_load_streamed<4>(a + offset, kTileStride);
+        tile_multiply_bf16<0, 4, 6>();
+        tile_load<7>(b + panel + offset, kTileStride);
+        tile_multiply_bf16<1, 4, 7>();
+        tile_load_streamed<5>(a + panel + offset, kTileStride);
+        tile_multiply_bf16<2, 5, 6>();
+        tile_multiply_bf16<3, 5, 7>();
+      }
+      end<0>(c);
+      end<1>(c + kCols);
+      end<2>(below);
+      end<3>(below + kCols);
+    }
+
+    void two_by_one(const Element* a, const Element* b, float* c) const {
+      float* below = c + kRows * c_stride;
+      begin<0>(c);
+      begin<2>(below);
+      for (std::int64_t step = 0; step < steps; ++step) {
+        const std::int64_t offset = step * kTileElements;
+        tile_load<6>(b + offset, kTileStride);
+        tile_load<4>(a + offset, kTileStride);
+        tile_multiply_bf16<0, 4, 6>();
+        tile_load<5>(a + panel + offset, kTileStride);
+        tile_multiply_bf16<2, 5, 6>();
+      }
+      end<0>(c);
+      end<2>(below);
+    }
+
+    void one_by_four(const Element* a, const Element* b, float* c) const {
+      begin<0>(c);
+      begin<1>(c + kCols);
+      begin<2>(c + 2 * kCols);
+      begin<3>(c + 3 * kCols);
+      for (std::int64_t step = 0; step < steps; ++step) {
+        const std::int64_t offset = step * kTileElements;
+        tile_load<4>(a + offset, kTileStride);
+        tile_load<5>(b + offset, kTileStride);
+        tile_multiply_bf16<0, 4, 5>();
+        tile_load<6>(b + panel + offset, kTileStride);
+        tile_multiply_bf16<1, 4, 6>();
+        tile_load<7>(b + 2 * panel + offset, kTileStride);
+        tile_multiply_bf16<2, 4, 7>();
+        tile_load<5>(b + 3 * panel + offset, kTileStride);
+        tile_multiply_bf16<3, 4, 5>();
+      }
+      end<0>(c);
+      end<1>(c + kCols);
+      end<2>(c + 2 * kCols);
+      end<3>(c + 3 * kCols);
+    }
+
+    void one_by_one(const Element* a, const Element* b, float* c) const {
+      begin<0>(c);
+      for (std::int64_t step = 0; step < steps; ++step) {
+        tile_load<4>(a + step * kTileElements, kTileStride);
+        tile_load<6>(b + step * kTileElements, kTileStride);
+        tile_multiply_bf16<0, 4, 6>();
+      }
+      end<0>(c);
+    }
+  };
+};
+
+}  // namespace quire::cpu::QUIRE_CPU_TARGET

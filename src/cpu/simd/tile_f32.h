@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// F32Engine: f32 matrix tiles of fused multiply-adds, for every target (contract: cpu/simd/tile.h).
+//
+// A panel: [depth][kRows], a row's element is broadcast. B panel: [depth][kCols], kCols being two
+// vectors.
+#pragma once
+
+#include "cpu/simd/pack_units.h"
+
+namespace quire::cpu::QUIRE_CPU_TARGET {
+
+// Rows of a register tile of two vectors: as many as the register file holds beside two vectors of
+// B and one of A, and at most 8.
+#if HWY_TARGET == HWY_AVX2
+inline constexpr int kFmaRows = 6;
+#elif HWY_ARCH_X86 && HWY_TARGET != HWY_AVX3 && HWY_TARGET != HWY_AVX3_DL
+inline constexpr int kFmaRows = 4;  // 128-bit x86: the product needs a register too
+#else
+inline constexpr int kFmaRows = 8;
+#endif
+
+// c [rows, two vectors] (+)= sums.
+template <int kCount, typename D, typename V>
+inline void store_sums(D d, const V (&sums)[kCount][2], float* c, std::int64_t c_stride,
+                       Accumulate accumulate) {
+  const int lanes = static_cast<int>(hn::Lanes(d));
+  for (int i = 0; i < kCount; ++i, c += c_stride) {
+    for (int j = 0; j < 2; ++j) {
+      float* out = c + j * lanes;
+      const V sum = sums[i][j];
+      hn::StoreU(accumulate == Accumulate::add ? hn::Add(hn::LoadU(d, out), sum) : sum, d, out);
+    }
+  }
+}
+
+struct F32Engine {
+  using Element = float;
+  struct Session {
+    Session() {}  // nothing to hold; a constructor keeps a named session from being "unused"
+  };
+  static constexpr int kRows = kFmaRows;
+  static constexpr int kCols = 2 * static_cast<int>(hn::MaxLanes(hn::ScalableTag<float>()));
+  static constexpr int kDepth = 1;
+
+  static void pack_a(const float* const* rows, int num_rows, std::int64_t depth, float* panel) {
+    pack_units<kRows>(rows, num_rows, depth, reinterpret_cast<std::uint32_t*>(panel));
+  }
+
+  static void pack_a_f32(const float* rows, std::int64_t stride, int num_rows, std::int64_t depth,
+                         float* panel) {
+    const float* pointers[kRows];
+    for (int i = 0; i < num_rows; ++i) pointers[i] = rows + i * stride;
+    pack_a(pointers, num_rows, depth, panel);
+  }
+
+  static void pack_b_columns(const float* const* columns, int num_columns, std::int64_t depth,
+                             float* panel) {
+    pack_units<kCols>(columns, num_columns, depth, reinterpret_cast<std::uint32_t*>(panel));
+  }
+
+  static void pack_b_rows(const float* const* rows, std::int64_t depth, int num_columns,
+                          float* panel) {
+    for (std::int64_t k = 0; k < depth; ++k, panel += kCols) {
+      for (int n = 0; n < kCols; ++n) {
+        panel[n] = rows[k] != nullptr && n < num_columns ? rows[k][n] : 0.0f;
+      }
+    }
+  }
+
+  static void multiply(const float* a, int row_panels, const float* b, int col_panels,
+                       std::int64_t depth, float* c, std::int64_t c_stride, Accumulate accumulate) {
+    for (int n = 0; n < col_panels; ++n) {
+      for (int m = 0; m < row_panels; ++m) {
+        tile(a + m * kRows * depth, b + n * kCols * depth, depth,
+             c + m * kRows * c_stride + n * kCols, c_stride, accumulate);
+      }
+    }
+  }
+
+  static double spin(std::int64_t rounds) {
+    const hn::ScalableTag<float> d;
+    using V = hn::Vec<hn::ScalableTag<float>>;
+    volatile float one = 1.0f;  // the compiler must not see through the loop
+    const V factor = hn::Set(d, one);
+    V sums[kRows][2];
+    for (int i = 0; i < 2 * kRows; ++i) {
+      sums[i / 2][i % 2] = hn::Set(d, one + static_cast<float>(i));  // distinct: not one chain
+    }
+    for (std::int64_t r = 0; r < rounds; ++r) {
+      for (auto& row : sums) {
+        row[0] = hn::MulAdd(factor, factor, row[0]);
+        row[1] = hn::MulAdd(factor, factor, row[1]);
+      }
+    }
+    V total = hn::Zero(d);
+    for (auto& row : sums) total = hn::Add(total, hn::Add(row[0], row[1]));
+    one = hn::GetLane(total);
+    return 2.0 * kRows * kCols * static_cast<double>(rounds);
+  }
+
+ private:
+  static void tile(const float* a, const float* b, std::int64_t depth, float* c,
+                   std::int64_t c_stride, Accumulate accumulate) {
+    const hn::ScalableTag<float> d;
+    using V = hn::Vec<hn::ScalableTag<float>>;
+    V sums[kRows][2];
+    for (int i = 0; i < kRows; ++i) sums[i][0] = sums[i][1] = hn::Zero(d);
+    for (std::int64_t k = 0; k < depth; ++k, a += kRows, b += kCols) {
+      const V left = hn::LoadU(d, b);
+      const V right = hn::LoadU(d, b + kCols / 2);
+      for (int i = 0; i < kRows; ++i) {
+        const V row = hn::Set(d, a[i]);
+        sums[i][0] = hn::MulAdd(row, left, sums[i][0]);
+        sums[i][1] = hn::MulAdd(row, right, sums[i][1]);
+      }
+    }
+    store_sums(d, sums, c, c_stride, accumulate);
+  }
+};
+
+}  // namespace quire::cpu::QUIRE_CPU_TARGET

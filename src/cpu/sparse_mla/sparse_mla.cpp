@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every token has keys of its own, so an item is one token and as many of its heads as its states
+// leave room for. With an extra stream, each stream leaves states and the two are merged.
+#include "cpu/sparse_mla/sparse_mla.h"
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "cpu/attention/kernels.h"
+#include "cpu/attention/work_list.h"
+#include "cpu/runtime/scratch.h"
+#include "cpu/runtime/thread_pool.h"
+#include "cpu/sparse_mla/chosen_rows.h"
+
+namespace quire::cpu {
+namespace {
+
+constexpr std::int64_t kCacheLine = 64;
+constexpr std::int64_t kChunk = 128;
+constexpr std::int64_t kHeadStep = 16;    // rows that every engine's tile takes at once
+constexpr std::int64_t kMostHeads = 256;  // states of 512 columns: half a megabyte
+
+std::int64_t round_up_to(std::int64_t value, std::int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+struct TokenPlace {
+  std::int64_t index;
+  std::int64_t sequence;
+};
+
+class SparseRun {
+ public:
+  SparseRun(const SparseMlaArgs& args, const Context& context, Target target)
+      : args_(args),
+        engine_(attention_engine(target, args.q.dtype)),
+        num_threads_(context.num_threads > 0 ? context.num_threads : num_cores()),
+        sequences_(sequence_spans(args.row_offsets, args.cache)),
+        main_(args.cache, args.layer, args.indices, args.topk_lengths) {
+    if (args.extra) {
+      extra_sequences_ = sequence_spans(args.row_offsets, args.extra->cache);
+      extra_.emplace(args.extra->cache, args.extra->layer, args.extra->indices,
+                     args.extra->lengths);
+    }
+    for (std::size_t s = 0; s < sequences_.size(); ++s) {
+      for (std::int64_t t = 0; t < sequences_[s].num_tokens; ++t) {
+        tokens_.push_back({sequences_[s].first_token + t, static_cast<std::int64_t>(s)});
+      }
+    }
+  }
+
+  void run() {
+    if (tokens_.empty()) return;
+    choose_heads();
+    const std::int64_t parts = (args_.q.shape[1] + heads_ - 1) / heads_;
+    const std::int64_t num_items = static_cast<std::int64_t>(tokens_.size()) * parts;
+    const auto workers = static_cast<int>(std::min<std::int64_t>(num_threads_, num_items));
+    std::byte* scratch = thread_scratch(worker_bytes_ * workers);
+    parallel_for(num_items, workers, [&](std::int64_t item, int worker) {
+      attend(tokens_[static_cast<std::size_t>(item / parts)], item % parts * heads_,
+             scratch + worker * worker_bytes_);
+    });
+  }
+
+ private:
+  // Heads per item. Fewer where tokens alone would not occupy the threads: heads never meet, so
+  // this changes no result.
+  void choose_heads() {
+    const std::int64_t heads = args_.q.shape[1];
+    const auto tokens = static_cast<std::int64_t>(tokens_.size());
+    const std::int64_t parts = std::max<std::int64_t>(1, 2 * num_threads_ / tokens);
+    heads_ = std::min(kMostHeads, round_up_to((heads + parts - 1) / parts, kHeadStep));
+    heads_ = std::min(heads_, heads);
+    row_bytes_ = round_up_to(heads_ * static_cast<std::int64_t>(sizeof(QueryRow)), kCacheLine);
+    state_bytes_ = extra_ ? round_up_to(2 * heads_ * (latent() + 2) * 4, kCacheLine) : 0;
+    const std::int64_t kernel_bytes = engine_.scratch_bytes({.chunk = kChunk,
+                                                             .num_heads = 1,
+                                                             .rows_per_head = heads_,
+                                                             .key_width = args_.q.shape[2],
+                                                             .value_width = latent()});
+    worker_bytes_ = row_bytes_ + state_bytes_ + round_up_to(kernel_bytes, kCacheLine);
+  }
+
+  std::int64_t latent() const { return args_.out.shape[2]; }
+
+  QueryRow query_row(std::int64_t token, std::int64_t head) const {
+    const TensorView& q = args_.q;
+    const TensorView& out = args_.out;
+    return {.q = q.as<const std::byte>() + bytes_for(q.dtype, q.offset({token, head, 0})),
+            .out = out.as<std::byte>() + bytes_for(out.dtype, out.offset({token, head, 0})),
+            .lse = args_.lse ? args_.lse->as<float>() + args_.lse->offset({token, head}) : nullptr,
+            .token = token,
+            .position = 0,
+            .begin = 0,
+            .end = std::numeric_limits<std::int64_t>::max(),
+            .slope = 0.0f,
+            .sink = args_.sinks ? args_.sinks->as<const float>()[args_.sinks->offset({head})]
+                                : -std::numeric_limits<float>::infinity()};
+  }
+
+  AttentionItem item_of(const ChosenRows::State& state, const QueryRow* rows, std::int64_t num_rows,
+                        const RowStates& states) const {
+    return {.rows = rows,
+            .chunk = kChunk,
+            .num_heads = 1,
+            .first_head = 0,
+            .rows_per_head = num_rows,
+            .key_width = args_.q.shape[2],
+            .value_width = latent(),
+            .first_key = 0,
+            .last_key = state.rows->num_slots(state.token),
+            .source = state.rows->source(state),
+            .mask = nullptr,
+            .mask_state = nullptr,
+            .score = {.scale = static_cast<float>(args_.scale), .softcap = 0.0f},
+            .q_dtype = args_.q.dtype,
+            .out_dtype = args_.out.dtype,
+            .states = states};
+  }
+
+  void attend(const TokenPlace& token, std::int64_t first_head, std::byte* scratch) const {
+    auto* rows = reinterpret_cast<QueryRow*>(scratch);
+    const std::int64_t count = std::min(heads_, args_.q.shape[1] - first_head);
+    for (std::int64_t h = 0; h < count; ++h) rows[h] = query_row(token.index, first_head + h);
+    std::byte* rest = scratch + row_bytes_ + state_bytes_;
+    const auto sequence = static_cast<std::size_t>(token.sequence);
+    const ChosenRows::State main{&main_, token.index, token.sequence,
+                                 sequences_[sequence].num_keys()};
+    if (!extra_) {
+      engine_.attend(item_of(main, rows, count, {}), rest);
+      return;
+    }
+    const ChosenRows::State extra{&*extra_, token.index, token.sequence,
+                                  extra_sequences_[sequence].num_keys()};
+    auto* states = reinterpret_cast<float*>(scratch + row_bytes_);
+    const RowStates both{.out = states,
+                         .maximum = states + 2 * count * latent(),
+                         .sum = states + 2 * count * (latent() + 1)};
+    engine_.attend(item_of(main, rows, count, both), rest);
+    engine_.attend(item_of(extra, rows, count,
+                           {.out = both.out + count * latent(),
+                            .maximum = both.maximum + count,
+                            .sum = both.sum + count}),
+                   rest);
+    engine_.merge({.rows = rows,
+                   .num_rows = count,
+                   .value_width = latent(),
+                   .states = both,
+                   .split_rows = count,
+                   .num_splits = 2,
+                   .out_dtype = args_.out.dtype},
+                  rest);
+  }
+
+  const SparseMlaArgs& args_;
+  const AttentionEngine& engine_;
+  int num_threads_;
+  std::vector<SequenceSpan> sequences_;
+  std::vector<SequenceSpan> extra_sequences_;
+  ChosenRows main_;
+  std::optional<ChosenRows> extra_;
+  std::vector<TokenPlace> tokens_;
+  std::int64_t heads_ = 0;
+  std::int64_t row_bytes_ = 0;
+  std::int64_t state_bytes_ = 0;
+  std::int64_t worker_bytes_ = 0;
+};
+
+}  // namespace
+
+std::string refuse(const SparseMlaProblem&, Target target) {
+  return why_not(target);
+}
+
+void sparse_mla(const SparseMlaArgs& args, const Context& context, Target target) {
+  SparseRun(args, context, target).run();
+}
+
+}  // namespace quire::cpu

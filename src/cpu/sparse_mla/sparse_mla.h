@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// sparse_mla on the CPU: every problem that is valid and on the host.
+#pragma once
+
+#include <string>
+
+#include "cpu/runtime/target.h"
+#include "quire/ops/sparse_mla.h"
+
+namespace quire::cpu {
+
+// Empty, or why the target does not take the problem.
+std::string refuse(const SparseMlaProblem& problem, Target target);
+
+void sparse_mla(const SparseMlaArgs& args, const Context& context, Target target);
+
+}  // namespace quire::cpu

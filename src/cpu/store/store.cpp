@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cpu/store/store.h"
+
+#include <vector>
+
+#include "cpu/rows/new_tokens.h"
+#include "cpu/runtime/row_encoding.h"
+#include "cpu/store/kernels.h"
+
+namespace quire::cpu {
+namespace {
+
+KvLayerView layer_of(const PagedKVCache& cache, std::int64_t layer, KvSide side) {
+  return side == KvSide::key ? cache.key(layer) : cache.value(layer);
+}
+
+// Heads without scales that follow each other on both sides are one long row.
+void join_heads(StoreJob& job, RowRun& run, const KvLayerView& view) {
+  const RowPlan& plan = job.plan;
+  const bool follow = job.x_head_stride == bytes_for(job.x_dtype, plan.width) &&
+                      job.row_head_stride == view.row_format.row_bytes;
+  if (plan.num_runs != 1 || plan.num_granules != 0 || !follow) return;
+  run = plan.runs[0];
+  if (run.count != plan.width || bytes_for(run.dtype, run.count) != job.row_head_stride) return;
+  run.count *= static_cast<std::int32_t>(job.num_heads);
+  job.plan.runs = &run;
+  job.plan.width = run.count;
+  job.num_heads = 1;
+}
+
+// Slots that a column of the plane belongs to, in order, each once.
+std::vector<std::int32_t> slots_of(const RowFormat& format) {
+  std::vector<std::int32_t> slots;
+  std::int32_t column = 0;
+  for (std::int32_t p = 0; p < format.num_parts; ++p) {
+    const RowPart& part = format.parts[static_cast<std::size_t>(p)];
+    const std::int32_t end = column + part.width;
+    for (; part.scale_source == ScaleSource::plane && column < end; ++column) {
+      slots.push_back(column / part.granularity);
+    }
+    column = end;
+  }
+  std::ranges::sort(slots);
+  slots.erase(std::unique(slots.begin(), slots.end()), slots.end());
+  return slots;
+}
+
+}  // namespace
+
+std::string refuse(const StoreProblem&, Target target) {
+  return why_not(target);
+}
+
+void store(const StoreArgs& args, const Context& context, Target target) {
+  const KvLayerView view = layer_of(args.cache, args.layer, args.side);
+  const RowEncoding encoding(view);
+  StoreJob job{.x = args.x.as<const std::byte>(),
+               .x_dtype = args.x.dtype,
+               .x_token_stride = bytes_for(args.x.dtype, args.x.strides[0]),
+               .x_head_stride = bytes_for(args.x.dtype, args.x.strides[1]),
+               .num_heads = view.num_heads,
+               .plan = encoding.plan(),
+               .row_head_stride = view.head_stride_bytes,
+               .plane_head_stride = bytes_for(view.scales.dtype, view.scales.head_stride),
+               .holds_codes =
+                   view.row_format.is_uniform() && args.x.dtype == view.row_format.parts[0].dtype};
+  RowRun joined{};
+  join_heads(job, joined, view);
+  const std::int64_t row_bytes = view.row_format.row_bytes + bytes_for(args.x.dtype, view.width());
+  const WorkerScratch scratch(job.plan.num_granules * std::int64_t{sizeof(double)}, context);
+  const StoreKernels& kernels = store_kernels(target);
+  for_token_blocks(NewTokens(args.row_offsets, view), view.num_heads * row_bytes, context,
+                   [&](std::span<const TokenPlace> places, int worker) {
+                     kernels.store(job, places.data(), static_cast<std::int64_t>(places.size()),
+                                   reinterpret_cast<double*>(scratch.of(worker)));
+                   });
+}
+
+void store_scales(const StoreScalesArgs& args, const Context& context, Target target) {
+  const KvLayerView view = layer_of(args.cache, args.layer, args.side);
+  const ScaleLayerView& plane = view.scales;
+  const std::vector<std::int32_t> slots = slots_of(view.row_format);
+  const StoreScalesJob job{.scales = args.scales.as<const std::byte>(),
+                           .dtype = args.scales.dtype,
+                           .token_stride = bytes_for(args.scales.dtype, args.scales.strides[0]),
+                           .head_stride = bytes_for(args.scales.dtype, args.scales.strides[1]),
+                           .slot_stride = bytes_for(args.scales.dtype, args.scales.strides[2]),
+                           .num_heads = view.num_heads,
+                           .slots = slots.data(),
+                           .num_slots = static_cast<std::int64_t>(slots.size()),
+                           .plane_dtype = plane.dtype,
+                           .plane_head_stride = bytes_for(plane.dtype, plane.head_stride),
+                           .plane_slot_stride = bytes_for(plane.dtype, plane.slot_stride)};
+  const StoreKernels& kernels = store_kernels(target);
+  for_token_blocks(NewTokens(args.row_offsets, view), view.num_heads * job.num_slots * 8, context,
+                   [&](std::span<const TokenPlace> places, int) {
+                     kernels.store_scales(job, places.data(),
+                                          static_cast<std::int64_t>(places.size()));
+                   });
+}
+
+}  // namespace quire::cpu

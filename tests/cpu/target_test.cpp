@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cpu/runtime/target.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "cpu/runtime/probe.h"
+
+namespace quire::cpu {
+namespace {
+
+constexpr Target kAll[] = {Target::portable, Target::avx2, Target::avx512,
+                           Target::amx,      Target::neon, Target::neon_bf16};
+
+class ForcedTarget {
+ public:
+  explicit ForcedTarget(const char* name) { setenv("QUIRE_CPU_TARGET", name, 1); }
+  ~ForcedTarget() { unsetenv("QUIRE_CPU_TARGET"); }
+};
+
+TEST(Target, NamesRoundTrip) {
+  for (const Target target : kAll) EXPECT_EQ(target_from_name(name(target)), target);
+  EXPECT_EQ(target_from_name("sse"), std::nullopt);
+}
+
+TEST(Target, ThePortableOneIsCompiledLastAndRuns) {
+  EXPECT_EQ(compiled_targets().back(), Target::portable);
+  EXPECT_EQ(why_not(Target::portable), "");
+}
+
+TEST(Target, TheOtherArchitecturesAreNotCompiled) {
+#if defined(__x86_64__)
+  EXPECT_EQ(why_not(Target::neon), "not compiled for this architecture");
+#else
+  EXPECT_EQ(why_not(Target::avx2), "not compiled for this architecture");
+#endif
+}
+
+TEST(Target, ForcingOneRefusesTheOthersInWords) {
+  const ForcedTarget forced("portable");
+  EXPECT_EQ(why_not(Target::portable), "");
+  for (const Target target : compiled_targets()) {
+    if (target == Target::portable) continue;
+    EXPECT_NE(why_not(target), "") << name(target);
+  }
+}
+
+TEST(Target, AnEmptyChoiceForcesNothing) {
+  const ForcedTarget forced("");
+  EXPECT_EQ(why_not(Target::portable), "");
+}
+
+TEST(Target, ProbesFindSomeSpeed) {
+  for (const Target target : compiled_targets()) {
+    if (!why_not(target).empty()) continue;
+    EXPECT_GT(probe_gflops(target, DType::f32, 1), 0.1) << name(target);
+    EXPECT_GT(probe_gflops(target, DType::bf16, 1), 0.1) << name(target);
+  }
+  EXPECT_GT(probe_read_gbs(1), 0.05);
+}
+
+}  // namespace
+}  // namespace quire::cpu
