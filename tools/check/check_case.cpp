@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/check/check_case.h"
+#include "quire/error.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -8,6 +9,7 @@
 #include <cmath>
 #include <exception>
 
+#include "quire/error.h"
 #include "tools/check/compare.h"
 
 namespace quire::tools {
@@ -129,6 +131,12 @@ Verdict check_case(const Case& subject, const Context& context) {
                          .exact = subject.build(Layout::contiguous),
                          .naive = subject.build(Layout::contiguous)};
     return check_problem(problem, context);
+  } catch (const Error& error) {
+    // A planner without supports() of its own says here that the asked-for kernels do not exist.
+    const bool is_refusal = error.code() == ErrorCode::unsupported;
+    Verdict verdict{.outcome = is_refusal ? Outcome::skipped : Outcome::failed};
+    verdict.faults.push_back(fmt::format("threw: {}", error.what()));
+    return verdict;
   } catch (const std::exception& error) {
     Verdict verdict{.outcome = Outcome::failed};
     verdict.faults.push_back(fmt::format("threw: {}", error.what()));
