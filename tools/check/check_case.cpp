@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/check/check_case.h"
-#include "quire/error.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
