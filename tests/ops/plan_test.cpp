@@ -103,9 +103,11 @@ TEST_P(PlanTest, LogPrintsThePlanOfEveryRun) {
   const Context reference{.kernel = "reference"};
   sample->run(reference);
   const std::string logged = testing::internal::GetCapturedStderr();
-  const std::string expected =
-      has_plan() ? sample->supports(reference).describe() : sample->op + ": " + kernel();
-  EXPECT_EQ(logged, "quire: " + expected + "\n");
+  if (has_plan()) {
+    EXPECT_EQ(logged, "quire: " + sample->supports(reference).describe() + "\n");
+  } else {
+    EXPECT_TRUE(logged.starts_with("quire: " + sample->op + ": " + kernel())) << logged;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Samples, PlanTest, testing::ValuesIn(all_samples()),

@@ -11,15 +11,19 @@
 
 namespace quire::cpu::QUIRE_CPU_TARGET {
 
-template <typename Engine> class Attention {
+// Rows brings the rows of up to kSegment keys as elements of the engine:
+//   void load(head, first_key, count, const Element** keys, const Element** values);
+// null in `keys` where there is no key. It may use its memory again at the next call.
+template <typename Engine, typename Rows> class Attention {
  public:
   using Element = typename Engine::Element;
   using Space = Workspace<Engine>;
   static constexpr int kBlockRows = Space::kBlockRows;
 
-  Attention(const AttentionItem& item, std::byte* scratch)
+  Attention(const AttentionItem& item, const Space& space, Rows& rows)
       : item_(item),
-        space_(shape_of(item), scratch),
+        space_(space),
+        rows_(rows),
         query_panel_(a_panel_elements<Engine>(item.key_width)),
         key_panel_(b_panel_elements<Engine>(item.key_width)) {}
 
@@ -69,16 +73,8 @@ template <typename Engine> class Attention {
     const Element* rows[Engine::kRows];
     const int count = rows_from(row, Engine::kRows);
     for (int i = 0; i < count; ++i) {
-      const std::byte* q = query(head, row + i).q;
-      if (item_.q_dtype == kElementType<Element>) {
-        rows[i] = reinterpret_cast<const Element*>(q);
-      } else {  // the buffer of decoded keys is free now and has kSegment ≥ kRows rows
-        Element* wide = space_.decoded_keys + i * item_.key_width;
-        on_type(item_.q_dtype, [&](auto tag) {
-          decode_run<decltype(tag)::kValue>(q, item_.key_width, 1.0f, wide);
-        });
-        rows[i] = wide;
-      }
+      rows[i] = as_elements(item_.q_dtype, query(head, row + i).q, item_.key_width,
+                            space_.decoded_queries + i * item_.key_width);
     }
     Engine::pack_a(rows, count, item_.key_width,
                    space_.queries + state(head, row) / Engine::kRows * query_panel_);
@@ -97,29 +93,21 @@ template <typename Engine> class Attention {
   }
 
   void load_segment(std::int64_t head, int segment) {
-    RowAddress key_addresses[kSegment] = {};
-    RowAddress value_addresses[kSegment] = {};
     const std::int64_t first = chunk_first_ + segment;
     const int begin = static_cast<int>(first < item_.first_key ? item_.first_key - first : 0);
     const std::int64_t left = item_.last_key - first;
     const int end = static_cast<int>(left < kSegment ? left : kSegment);
-    const KeySource& source = item_.source;
+    const Element* keys[kSegment] = {};
+    const Element* values[kSegment] = {};
     if (begin < end) {
-      source.locate(source.state, item_.first_head + head, first + begin, end - begin,
-                    key_addresses + begin, value_addresses + begin);
+      rows_.load(item_.first_head + head, first + begin, end - begin, keys + begin, values + begin);
     }
     for (int i = begin; i < end; ++i) {
-      space_.present[segment + i] = key_addresses[i].row != nullptr;
-      has_holes_ = has_holes_ || key_addresses[i].row == nullptr;
+      space_.present[segment + i] = keys[i] != nullptr;
+      has_holes_ = has_holes_ || keys[i] == nullptr;
     }
-    const Element* keys[kSegment];
-    load_rows(source.key_plan, key_addresses, kSegment, item_.key_width, space_.decoded_keys, keys);
     pack_keys(keys, key_panels(head) + segment / Engine::kCols * key_panel_);
-    if (!source.shared_rows) {
-      load_rows(source.value_plan, value_addresses, kSegment, item_.value_width,
-                space_.decoded_values, keys);
-    }
-    pack_values(keys, value_panels(head) + segment * Engine::kCols);
+    pack_values(values, value_panels(head) + segment * Engine::kCols);
   }
 
   Element* key_panels(std::int64_t head) const {
@@ -217,7 +205,7 @@ template <typename Engine> class Attention {
     float factor = item_.score.scale * kLog2E;
     if (changes_scores(item_.score, row)) {
       modify_scores(item_.score, row, chunk_first_, span, scores);
-      factor = 1.0f;
+      factor = kLog2E;
     }
     if (item_.mask != nullptr) {
       item_.mask(item_.mask_state, row, chunk_first_ + span.begin, span.end - span.begin,
@@ -279,7 +267,8 @@ template <typename Engine> class Attention {
   }
 
   const AttentionItem& item_;
-  Space space_;
+  const Space& space_;
+  Rows& rows_;
   std::int64_t query_panel_;  // elements
   std::int64_t key_panel_;
   std::int64_t chunk_first_ = 0;

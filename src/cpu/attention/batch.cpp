@@ -23,6 +23,21 @@ float per_head(const std::optional<TensorView>& tensor, std::int64_t head, float
   return tensor ? tensor->as<const float>()[tensor->offset({head})] : absent;
 }
 
+WorkShape work_shape(const AttentionBatch& batch) {
+  const std::int64_t heads = batch.q.shape[1];
+  const std::int64_t kv_heads = batch.up ? heads : batch.cache.num_kv_heads();
+  WorkShape shape{.kv_heads = kv_heads,
+                  .group = heads / kv_heads,
+                  .key_width = batch.q.shape[2],
+                  .value_width = batch.out.shape[2]};
+  if (batch.up) {
+    // The up-projection is done again for every block of tokens: longer ones pay.
+    shape.state_bytes = 1 << 20;
+    shape.one_head_at_a_time = true;
+  }
+  return shape;
+}
+
 }  // namespace
 
 BatchAttention::BatchAttention(const AttentionBatch& batch, int num_threads, Target target)
@@ -32,10 +47,7 @@ BatchAttention::BatchAttention(const AttentionBatch& batch, int num_threads, Tar
       rows_(batch.cache, batch.layer),
       mask_(batch.mask),
       sequences_(sequence_spans(batch.row_offsets, batch.cache)),
-      shape_{.kv_heads = batch.cache.num_kv_heads(),
-             .group = batch.q.shape[1] / batch.cache.num_kv_heads(),
-             .key_width = batch.q.shape[2],
-             .value_width = batch.out.shape[2]},
+      shape_(work_shape(batch)),
       list_(make_work_list(sequences_, mask_, shape_, num_threads_)) {
   measure_workers();
 }
@@ -47,11 +59,14 @@ void BatchAttention::measure_workers() {
   std::int64_t most_bytes = 0;
   for (const WorkPiece& piece : list_.pieces) {
     most_rows = std::max(most_rows, piece.num_heads * head_rows(piece));
-    most_bytes = std::max(most_bytes, engine_.scratch_bytes({.chunk = piece.chunk,
-                                                             .num_heads = piece.num_heads,
-                                                             .rows_per_head = head_rows(piece),
-                                                             .key_width = shape_.key_width,
-                                                             .value_width = shape_.value_width}));
+    const AttentionShape shape{.chunk = piece.chunk,
+                               .num_heads = piece.num_heads,
+                               .rows_per_head = head_rows(piece),
+                               .key_width = shape_.key_width,
+                               .value_width = shape_.value_width};
+    const std::int64_t bytes = batch_.up ? engine_.projected_scratch_bytes(shape, *batch_.up)
+                                         : engine_.scratch_bytes(shape);
+    most_bytes = std::max(most_bytes, bytes);
   }
   row_bytes_ = round_up_to_line(most_rows * static_cast<std::int64_t>(sizeof(QueryRow)));
   worker_bytes_ = row_bytes_ + round_up_to_line(most_bytes);
@@ -98,6 +113,7 @@ void BatchAttention::fill_rows(const WorkPiece& piece, QueryRow* rows) const {
 
 QueryRow BatchAttention::query_row(std::int64_t token, std::int64_t head, std::int64_t position,
                                    const KeyRange& seen) const {
+  const float slope = per_head(batch_.slopes, head, 0.0f);
   return {.q = element_address(batch_.q, {token, head, 0}),
           .out = element_address(batch_.out, {token, head, 0}),
           .lse = batch_.lse ? batch_.lse->as<float>() + batch_.lse->offset({token, head}) : nullptr,
@@ -105,7 +121,8 @@ QueryRow BatchAttention::query_row(std::int64_t token, std::int64_t head, std::i
           .position = position,
           .begin = seen.begin,
           .end = seen.end,
-          .slope = per_head(batch_.slopes, head, 0.0f),
+          .slope_base = slope > 0.0f ? seen.end - 1 : seen.begin,
+          .slope = slope,
           .sink = per_head(batch_.sinks, head, -std::numeric_limits<float>::infinity())};
 }
 
@@ -113,6 +130,13 @@ RowStates BatchAttention::states_from(std::int64_t row) const {
   return {.out = states_.out + row * shape_.value_width,
           .maximum = states_.maximum + row,
           .sum = states_.sum + row};
+}
+
+UpProjection BatchAttention::up_projection(std::int64_t head) const {
+  UpProjection up = *batch_.up;
+  up.first_row = head * batch_.projection_rows;
+  up.weight += bytes_for(up.weight_dtype, up.first_row * up.column_stride);
+  return up;
 }
 
 void BatchAttention::attend(const WorkPiece& piece, std::byte* scratch) const {
@@ -125,7 +149,7 @@ void BatchAttention::attend(const WorkPiece& piece, std::byte* scratch) const {
       .rows = rows,
       .chunk = piece.chunk,
       .num_heads = piece.num_heads,
-      .first_head = piece.first_head,
+      .first_head = batch_.up ? 0 : piece.first_head,  // latents have one head
       .rows_per_head = head_rows(piece),
       .key_width = batch_.q.shape[2],
       .value_width = shape_.value_width,
@@ -138,7 +162,12 @@ void BatchAttention::attend(const WorkPiece& piece, std::byte* scratch) const {
       .q_dtype = batch_.q.dtype,
       .out_dtype = batch_.out.dtype,
       .states = piece.state_row < 0 ? RowStates{} : states_from(piece.state_row)};
-  engine_.attend(item, scratch + row_bytes_);
+  if (batch_.up) {
+    const UpProjection up = up_projection(piece.first_head);
+    engine_.attend_projected(item, up, scratch + row_bytes_);
+  } else {
+    engine_.attend(item, scratch + row_bytes_);
+  }
 }
 
 void BatchAttention::join(const WorkMerge& merge, std::int64_t head, std::byte* scratch) const {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention of a whole batch over the paged rows: what flash_attention and mla_decode share.
+// Attention of a whole batch over the paged rows: what flash_attention, mla_decode and mla_prefill
+// share.
 #pragma once
 
 #include <cstddef>
@@ -29,6 +30,10 @@ struct AttentionBatch {
   std::optional<TensorView> sinks{};   // f32 [heads]
   TensorView out;                      // [tokens, heads, value_width]
   std::optional<TensorView> lse{};     // f32 [tokens, heads]
+  // mla_prefill: K and V of every head are made from the cache's latents. Of UpProjection, `weight`
+  // and `first_row` are those of head 0; heads follow each other at projection_rows.
+  std::optional<UpProjection> up{};
+  std::int64_t projection_rows = 0;
 };
 
 class BatchAttention {
@@ -47,6 +52,7 @@ class BatchAttention {
   QueryRow query_row(std::int64_t token, std::int64_t head, std::int64_t position,
                      const KeyRange& seen) const;
   RowStates states_from(std::int64_t row) const;
+  UpProjection up_projection(std::int64_t head) const;
   void attend(const WorkPiece& piece, std::byte* scratch) const;
   void join(const WorkMerge& merge, std::int64_t head, std::byte* scratch) const;
 

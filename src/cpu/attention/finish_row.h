@@ -13,20 +13,21 @@ struct Denominator {
   float lse;     // natural log of the denominator
 };
 
-// maximum in units of log2, sink in those of the natural log. Without keys and sink: 0 and -inf.
-inline Denominator denominator_of(float maximum, float sum, float sink) {
+// maximum in units of log2, sink and the offset that the scores lack in those of the natural log.
+// Without keys and sink: 0 and -inf.
+inline Denominator denominator_of(float maximum, float sum, float sink, double offset) {
   constexpr double kLn2 = 0.69314718055994530942;
   if (sink == -kInfinity && maximum != -kInfinity) {
     return {.factor = 1.0f / sum,
-            .lse = static_cast<float>((maximum + __builtin_log2(double{sum})) * kLn2)};
+            .lse = static_cast<float>((maximum + __builtin_log2(double{sum})) * kLn2 + offset)};
   }
-  const double sink_power = sink / kLn2;
+  const double sink_power = (sink - offset) / kLn2;
   const double top = maximum < sink_power ? sink_power : maximum;  // NaN stays
   if (top == -__builtin_inf()) return {.factor = 0.0f, .lse = -kInfinity};
   const double weight = __builtin_exp2(maximum - top);
   const double denominator = sum * weight + __builtin_exp2(sink_power - top);
   return {.factor = static_cast<float>(weight / denominator),
-          .lse = static_cast<float>((top + __builtin_log2(denominator)) * kLn2)};
+          .lse = static_cast<float>((top + __builtin_log2(denominator)) * kLn2 + offset)};
 }
 
 inline void scale_values(float* values, std::int64_t count, float factor) {
@@ -36,7 +37,10 @@ inline void scale_values(float* values, std::int64_t count, float factor) {
 // out [width] is used up; null: no key was seen.
 inline void finish_row(const QueryRow& row, float* out, float maximum, float sum,
                        std::int64_t width, DType out_dtype) {
-  const Denominator denominator = denominator_of(maximum, sum, row.sink);
+  const double offset = row.slope == 0.0f ? 0.0
+                                          : static_cast<double>(row.slope) *
+                                                static_cast<double>(row.slope_base - row.position);
+  const Denominator denominator = denominator_of(maximum, sum, row.sink, offset);
   if (row.lse != nullptr) *row.lse = denominator.lse;
   if (out == nullptr) {
     __builtin_memset(row.out, 0, static_cast<std::size_t>(bytes_for(out_dtype, width)));

@@ -23,7 +23,10 @@ struct QueryRow {
   std::int64_t position;  // absolute
   std::int64_t begin;     // it sees no key outside [begin, end)
   std::int64_t end;
-  float slope;  // ALiBi, 0: none
+  // ALiBi counts from the key where it is largest, not from the position: big distances would cost
+  // bits. finish_row sets the difference right.
+  std::int64_t slope_base;
+  float slope;  // 0: none
   float sink;   // -inf: none
 };
 
@@ -77,6 +80,24 @@ struct AttentionItem {
   DType q_dtype;
   DType out_dtype;
   RowStates states;  // states.out null: the item writes its rows' results
+};
+
+// K and V that are not stored but made from latents: [K | V] = latent · weightᵀ, rounded to
+// `rounded`, and the cache row's rope columns behind K. The item has one head.
+struct UpProjection {
+  const std::byte* weight;  // the head's [nope + value, latent]
+  DType weight_dtype;
+  std::int64_t column_stride;  // elements
+  std::int64_t depth_stride;
+  const float* scale;  // fp8: block scales of the whole weight; null: none
+  std::int64_t scale_row_stride;
+  std::int64_t scale_depth_stride;
+  std::int64_t first_row;  // of the head in the whole weight
+  std::int64_t latent;
+  std::int64_t nope;
+  std::int64_t rope;
+  std::int64_t value;
+  DType rounded;  // q's dtype: of latents, K and V
 };
 
 struct MergeItem {

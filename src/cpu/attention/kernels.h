@@ -13,6 +13,9 @@ namespace quire::cpu {
 struct AttentionEngine {
   std::int64_t (*scratch_bytes)(const AttentionShape& shape);
   void (*attend)(const AttentionItem& item, std::byte* scratch);
+  // The same over rows that are projected up, for one head.
+  std::int64_t (*projected_scratch_bytes)(const AttentionShape& shape, const UpProjection& up);
+  void (*attend_projected)(const AttentionItem& item, const UpProjection& up, std::byte* scratch);
   void (*merge)(const MergeItem& item, std::byte* scratch);
 };
 

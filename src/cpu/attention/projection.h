@@ -6,21 +6,13 @@
 #pragma once
 
 #include "cpu/attention/carver.h"
+#include "cpu/attention/fp8_groups.h"
 #include "cpu/attention/latent_item.h"
 #include "cpu/attention/row_decode.h"
 
 namespace quire::cpu::QUIRE_CPU_TARGET {
 
-inline constexpr std::int64_t kScaleBlock = 128;
 inline constexpr std::int64_t kProjectionRows = 256;  // taken at a time
-
-// The scale of a group of x: min(amax, 1200) / max_finite; 0 where it has no reciprocal.
-inline float activation_scale(const float* values, std::int64_t count, DType fp8) {
-  constexpr float kLargestAmax = 1200.0f;
-  const float amax = largest_magnitude(values, count);
-  const float scale = (amax < kLargestAmax ? amax : kLargestAmax) / max_finite_of(fp8);
-  return scale == 0.0f || 1.0f / scale == __builtin_inff() ? 0.0f : scale;
-}
 
 template <typename Engine> class Projection {
  public:
@@ -101,19 +93,10 @@ template <typename Engine> class Projection {
     for (std::int64_t block = 0; block < num_blocks_; ++block) {
       float* group = row_ + block * block_depth_;
       const std::int64_t count = depth_of(block);
-      const float scale = activation_scale(group, count, item_.weight_dtype);
-      x_scales_[block * kProjectionRows + index] = scale;
-      divide_by(group, count, scale);
+      x_scales_[block * kProjectionRows + index] =
+          quantize_group(group, count, item_.weight_dtype, codes_);
     }
-    narrow_row(item_.weight_dtype, row_, item_.depth, codes_);
-    return as_elements(item_.weight_dtype, codes_, item_.depth, out);
-  }
-
-  static const Element* as_elements(DType dtype, const std::byte* values, std::int64_t count,
-                                    Element* out) {
-    if (dtype == kElementType<Element>) return reinterpret_cast<const Element*>(values);
-    on_type(dtype, [&](auto tag) { decode_run<decltype(tag)::kValue>(values, count, 1.0f, out); });
-    return out;
+    return as_elements(DType::f32, reinterpret_cast<const std::byte*>(row_), item_.depth, out);
   }
 
   // The weight's columns [column, column + kCols), every depth block a panel.

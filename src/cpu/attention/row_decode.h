@@ -111,6 +111,15 @@ inline void decode_row(const RowPlan& plan, const RowAddress& address, std::int6
   }
 }
 
+// Values of any dtype as elements: where they stand, or in `out` if they are stored otherwise.
+template <typename Element>
+inline const Element* as_elements(DType dtype, const std::byte* values, std::int64_t count,
+                                  Element* out) {
+  if (dtype == kElementType<Element>) return reinterpret_cast<const Element*>(values);
+  on_type(dtype, [&](auto tag) { decode_run<decltype(tag)::kValue>(values, count, 1.0f, out); });
+  return out;
+}
+
 // rows [count]: the elements of each address, decoded into `buffer` [count, width] where the row
 // is not stored as the engine wants it; null for keys that do not exist.
 template <typename Element>

@@ -37,20 +37,20 @@ inline bool changes_scores(const ScoreRule& rule, const QueryRow& row) {
   return rule.softcap > 0.0f || row.slope != 0.0f || rule.scale <= 0.0f;
 }
 
-// score ← log2(e) · (softcap · tanh(scale · score / softcap) + slope · (key - position))
+// score ← softcap · tanh(scale · score / softcap) + slope · (key - slope_base)
 inline void modify_scores(const ScoreRule& rule, const QueryRow& row, std::int64_t first_key,
                           ScoreSpan span, float* scores) {
   const F32Tag f32;
   const bool has_cap = rule.softcap > 0.0f;
   const F32Vector inner = hn::Set(f32, has_cap ? rule.scale / rule.softcap : rule.scale);
-  const F32Vector outer = hn::Set(f32, has_cap ? rule.softcap * kLog2E : kLog2E);
-  const F32Vector slope = hn::Set(f32, row.slope * kLog2E);
+  const F32Vector outer = hn::Set(f32, has_cap ? rule.softcap : 1.0f);
+  const F32Vector slope = hn::Set(f32, row.slope);
   for (int j = span.first(); j < span.last(); j += kF32Lanes) {
     F32Vector score = hn::Mul(hn::LoadU(f32, scores + j), inner);
     if (has_cap) score = tanh_vector(score);
-    const auto distance = static_cast<float>(first_key + j - row.position);
+    const auto distance = static_cast<float>(first_key + j - row.slope_base);
     const F32Vector distances = hn::Iota(f32, distance);
-    score = hn::MulAdd(score, outer, hn::Mul(slope, distances));
+    score = hn::MulAdd(slope, distances, hn::Mul(score, outer));
     hn::StoreU(score, f32, scores + j);
   }
 }

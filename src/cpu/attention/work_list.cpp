@@ -8,8 +8,7 @@ namespace {
 
 constexpr std::int64_t kFewTokens = 16;
 constexpr std::int64_t kSplitKeys = 1024;
-constexpr std::int64_t kStateBytes = 512 << 10;  // of a piece's outputs: a quarter of a large L2
-constexpr std::int64_t kMinRows = 16;            // what a head takes at least, padding included
+constexpr std::int64_t kMinRows = 16;  // what a head takes at least, padding included
 
 // Rows of many tokens hide the packing of longer chunks; wide rows and several heads would push the
 // panels out of the L2 cache.
@@ -19,7 +18,7 @@ constexpr std::int64_t kWideRow = 256;
 constexpr std::int64_t kPanelBytes = 512 << 10;  // of the chunk's K and V, all heads
 
 std::int64_t max_rows(const WorkShape& shape) {
-  return std::max(kMinRows, kStateBytes / (4 * shape.value_width));
+  return std::max(kMinRows, shape.state_bytes / (4 * shape.value_width));
 }
 
 // What the tokens [first, first + count) of a sequence may see together.
@@ -61,6 +60,7 @@ class Cutter {
   }
 
   std::int64_t most_heads() const {
+    if (shape_.one_head_at_a_time) return 1;
     const std::int64_t by_states = max_rows(shape_) / std::max(kMinRows, shape_.group);
     const std::int64_t head_bytes = kShortChunk * (shape_.key_width + shape_.value_width) * 2;
     return std::clamp<std::int64_t>(std::min(by_states, kPanelBytes / head_bytes), 1,

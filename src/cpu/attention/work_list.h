@@ -30,6 +30,8 @@ struct WorkShape {
   std::int64_t group;  // query heads per KV head
   std::int64_t key_width;
   std::int64_t value_width;
+  std::int64_t state_bytes = 512 << 10;  // of a piece's outputs: a quarter of a large L2
+  bool one_head_at_a_time = false;
 };
 
 struct WorkPiece {

@@ -15,19 +15,17 @@ inline constexpr int kSegment = 32;
 template <typename Engine> struct Workspace {
   using Element = typename Engine::Element;
   static_assert(kSegment % Engine::kCols == 0 && kSegment % Engine::kDepth == 0);
-  static_assert(kSegment >= Engine::kRows);
   // Rows whose scores stand in the L1 cache together.
   static constexpr int kBlockRows = Engine::kRows < 32 ? 32 / Engine::kRows * Engine::kRows : 32;
   static constexpr int kPadding = 16;  // keeps rows of a power-of-two width off each other's sets
 
-  Workspace(const AttentionShape& shape, std::byte* block)
-      : chunk(shape.chunk),
+  Workspace(const AttentionShape& shape, Carver& carver)
+      : chunk(static_cast<int>(shape.chunk)),
         padded_rows(round_up_to(shape.rows_per_head, Engine::kRows)),
         blocks((shape.rows_per_head + kBlockRows - 1) / kBlockRows),
         value_columns(round_up_to(shape.value_width, Engine::kCols)),
         score_stride(chunk + kPadding),
         out_stride(value_columns + kPadding) {
-    Carver carver(block);
     const std::int64_t rows = shape.num_heads * padded_rows;
     queries =
         carver.take<Element>(rows / Engine::kRows * a_panel_elements<Engine>(shape.key_width));
@@ -40,11 +38,9 @@ template <typename Engine> struct Workspace {
     values = carver.take<Element>(shape.num_heads * value_columns * chunk);
     weights = carver.take<Element>(kBlockRows / Engine::kRows * a_panel_elements<Engine>(chunk));
     scores = carver.take<float>(kBlockRows * score_stride);
-    decoded_keys = carver.take<Element>(kSegment * shape.key_width);
-    decoded_values = carver.take<Element>(kSegment * shape.value_width);
+    decoded_queries = carver.take<Element>(Engine::kRows * shape.key_width);
     present = carver.take<std::uint8_t>(chunk);
     visible = carver.take<std::uint8_t>(chunk);
-    used = carver.used();
   }
 
   int chunk;
@@ -53,21 +49,19 @@ template <typename Engine> struct Workspace {
   std::int64_t value_columns;  // value_width in whole panels
   std::int64_t score_stride;
   std::int64_t out_stride;
-  std::int64_t used;
 
-  Element* queries;         // A panels [heads][padded_rows / kRows]
-  float* outs;              // [heads · padded_rows, out_stride], not normalised
-  float* maxima;            // [heads · padded_rows]
-  float* sums;              // [heads · padded_rows, lanes]
-  bool* started;            // [heads · blocks]: its outs hold numbers
-  Element* keys;            // B panels [heads][chunk / kCols]
-  Element* values;          // B panels [heads][value_columns / kCols], one chunk deep
-  Element* weights;         // A panels of one block, one chunk deep
-  float* scores;            // [kBlockRows, score_stride]
-  Element* decoded_keys;    // [kSegment, key_width]
-  Element* decoded_values;  // [kSegment, value_width]
-  std::uint8_t* present;    // [chunk]: the key exists
-  std::uint8_t* visible;    // [chunk]: the row sees it
+  Element* queries;          // A panels [heads][padded_rows / kRows]
+  float* outs;               // [heads · padded_rows, out_stride], not normalised
+  float* maxima;             // [heads · padded_rows]
+  float* sums;               // [heads · padded_rows, lanes]
+  bool* started;             // [heads · blocks]: its outs hold numbers
+  Element* keys;             // B panels [heads][chunk / kCols]
+  Element* values;           // B panels [heads][value_columns / kCols], one chunk deep
+  Element* weights;          // A panels of one block, one chunk deep
+  float* scores;             // [kBlockRows, score_stride]
+  Element* decoded_queries;  // [kRows, key_width]
+  std::uint8_t* present;     // [chunk]: the key exists
+  std::uint8_t* visible;     // [chunk]: the row sees it
 };
 
 }  // namespace quire::cpu::QUIRE_CPU_TARGET

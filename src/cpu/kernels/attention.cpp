@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cpu/attention/attend.h"
 #include "cpu/attention/kernels.h"
+#include "cpu/attention/projected_rows.h"
+#include "cpu/attention/stored_rows.h"
 #include "cpu/simd/tile_bf16.h"
 #include "cpu/simd/tile_f32.h"
 
@@ -8,12 +10,59 @@ namespace quire::cpu {
 namespace QUIRE_CPU_TARGET {
 namespace {
 
+template <typename Engine> struct StoredRun {
+  StoredRun(const AttentionShape& shape, std::byte* scratch)
+      : carver(scratch), space(shape, carver), rows(shape, carver) {}
+
+  Carver carver;
+  Workspace<Engine> space;
+  StoredRows<typename Engine::Element> rows;
+};
+
 template <typename Engine> std::int64_t scratch_bytes(const AttentionShape& shape) {
-  return Workspace<Engine>(shape, nullptr).used;
+  return StoredRun<Engine>(shape, nullptr).carver.used();
 }
 
 template <typename Engine> void attend(const AttentionItem& item, std::byte* scratch) {
-  Attention<Engine>(item, scratch).run();
+  StoredRun<Engine> run(shape_of(item), scratch);
+  run.rows.set_source(item.source);
+  Attention(item, run.space, run.rows).run();
+}
+
+template <typename Engine, typename ProjectionEngine> struct ProjectedRun {
+  ProjectedRun(const AttentionShape& shape, const UpProjection& up, std::byte* scratch)
+      : carver(scratch), space(shape, carver), rows(up, carver) {}
+
+  Carver carver;
+  Workspace<Engine> space;
+  ProjectedRows<typename Engine::Element, ProjectionEngine> rows;
+};
+
+// function(projection engine): bf16 where the attention is and the weight's numbers fit.
+template <typename Engine, typename Function>
+auto on_projection_engine(const UpProjection& up, Function&& function) {
+  if constexpr (kElementType<typename Engine::Element> == DType::bf16) {
+    const bool fits = up.weight_dtype == DType::bf16 || is_fp8(up.weight_dtype);
+    if (fits) return function(Bf16Engine());
+  }
+  return function(F32Engine());
+}
+
+template <typename Engine>
+std::int64_t projected_scratch_bytes(const AttentionShape& shape, const UpProjection& up) {
+  return on_projection_engine<Engine>(up, [&](auto engine) {
+    return ProjectedRun<Engine, decltype(engine)>(shape, up, nullptr).carver.used();
+  });
+}
+
+template <typename Engine>
+void attend_projected(const AttentionItem& item, const UpProjection& up, std::byte* scratch) {
+  on_projection_engine<Engine>(up, [&](auto engine) {
+    ProjectedRun<Engine, decltype(engine)> run(shape_of(item), up, scratch);
+    run.rows.set_source(item.source);
+    run.rows.pack_weight();
+    Attention(item, run.space, run.rows).run();
+  });
 }
 
 void merge(const MergeItem& item, std::byte* scratch) {
@@ -23,7 +72,11 @@ void merge(const MergeItem& item, std::byte* scratch) {
 }
 
 template <typename Engine> constexpr AttentionEngine engine_of() {
-  return {.scratch_bytes = scratch_bytes<Engine>, .attend = attend<Engine>, .merge = merge};
+  return {.scratch_bytes = scratch_bytes<Engine>,
+          .attend = attend<Engine>,
+          .projected_scratch_bytes = projected_scratch_bytes<Engine>,
+          .attend_projected = attend_projected<Engine>,
+          .merge = merge};
 }
 
 constexpr AttentionKernels kAttentionKernels{.bf16 = engine_of<Bf16Engine>(),

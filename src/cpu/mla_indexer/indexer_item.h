@@ -31,7 +31,7 @@ struct IndexerKeys {
 };
 
 // A key and its score as a number that orders like it: greater is better, NaN lowest.
-struct Candidate {
+struct ScoredKey {
   std::int32_t rank;
   std::uint32_t position;
 };

@@ -20,7 +20,7 @@ struct IndexerKernels {
   void (*score)(const IndexerShape& shape, std::int64_t token, int count, float* scores,
                 std::byte* scratch);
   // Appends the survivors to out, which has room for kIndexerChunk + 16 more; returns their number.
-  int (*filter)(const CandidateFilter& filter, const float* scores, Candidate* out);
+  int (*filter)(const CandidateFilter& filter, const float* scores, ScoredKey* out);
 };
 
 const IndexerKernels& indexer_kernels(TargetTag<Target::portable>);

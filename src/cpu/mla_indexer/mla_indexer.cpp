@@ -34,7 +34,7 @@ struct IndexerPiece {
   std::int64_t first_list;  // candidate list of its first token; -1: it writes results
 };
 
-// Candidate lists of one token, one per cut, to be joined.
+// ScoredKey lists of one token, one per cut, to be joined.
 struct IndexerMerge {
   std::int64_t token;  // row of q and out
   std::int64_t first_list;
@@ -58,11 +58,11 @@ class IndexerRun {
     const auto num_pieces = static_cast<std::int64_t>(pieces_.size());
     const auto workers = static_cast<int>(std::min<std::int64_t>(num_threads_, num_pieces));
     kernel_bytes_ = round_up_to_line(kernels_.scratch_bytes(shape(kGroupTokens)));
-    list_bytes_ = TopK::capacity(args_.top_k) * static_cast<std::int64_t>(sizeof(Candidate));
+    list_bytes_ = TopK::capacity(args_.top_k) * static_cast<std::int64_t>(sizeof(ScoredKey));
     const std::int64_t worker_bytes = kernel_bytes_ + round_up_to_line(kGroupTokens * list_bytes_);
-    const std::int64_t kept_bytes = args_.top_k * static_cast<std::int64_t>(sizeof(Candidate));
+    const std::int64_t kept_bytes = args_.top_k * static_cast<std::int64_t>(sizeof(ScoredKey));
     std::byte* scratch = thread_scratch(worker_bytes * workers + num_lists_ * kept_bytes);
-    lists_ = reinterpret_cast<Candidate*>(scratch + worker_bytes * workers);
+    lists_ = reinterpret_cast<ScoredKey*>(scratch + worker_bytes * workers);
     list_sizes_.assign(static_cast<std::size_t>(num_lists_), 0);
     parallel_for(num_pieces, workers, [&](std::int64_t piece, int worker) {
       search(pieces_[static_cast<std::size_t>(piece)], scratch + worker * worker_bytes);
@@ -70,7 +70,7 @@ class IndexerRun {
     parallel_for(static_cast<std::int64_t>(merges_.size()), workers,
                  [&](std::int64_t merge, int worker) {
                    join(merges_[static_cast<std::size_t>(merge)],
-                        reinterpret_cast<Candidate*>(scratch + worker * worker_bytes));
+                        reinterpret_cast<ScoredKey*>(scratch + worker * worker_bytes));
                  });
   }
 
@@ -155,7 +155,7 @@ class IndexerRun {
     std::vector<TopK> best;
     for (std::int64_t t = 0; t < piece.num_tokens; ++t) {
       queries[t] = query_of(first + t);
-      best.emplace_back(reinterpret_cast<Candidate*>(scratch + kernel_bytes_ + t * list_bytes_),
+      best.emplace_back(reinterpret_cast<ScoredKey*>(scratch + kernel_bytes_ + t * list_bytes_),
                         args_.top_k);
     }
     kernels_.pack_queries(own_shape, queries, scratch);
@@ -209,11 +209,12 @@ class IndexerRun {
     list_sizes_[static_cast<std::size_t>(list)] = count;
   }
 
-  void join(const IndexerMerge& merge, Candidate* buffer) const {
+  void join(const IndexerMerge& merge, ScoredKey* buffer) const {
     TopK best(buffer, args_.top_k);
     for (std::int64_t i = 0; i < merge.num_lists; ++i) {
       const std::int64_t list = merge.first_list + i * merge.list_step;
       const std::int64_t size = list_sizes_[static_cast<std::size_t>(list)];
+      best.finish();  // leaves room for k more
       std::copy_n(lists_ + list * args_.top_k, size, best.end());
       best.add(static_cast<int>(size));
     }
@@ -221,32 +222,28 @@ class IndexerRun {
     write(merge.token, buffer, count);
   }
 
-  // Ascending positions, then -1.
-  void write(std::int64_t token, const Candidate* candidates, std::int64_t count) const {
-    std::vector<std::int32_t> positions;
-    positions.reserve(static_cast<std::size_t>(count));
-    for (std::int64_t i = 0; i < count; ++i) {
-      positions.push_back(static_cast<std::int32_t>(candidates[i].position));
+  // Ascending positions, then -1. keys [count] is put into that order.
+  void write(std::int64_t token, ScoredKey* keys, std::int64_t count) const {
+    std::sort(keys, keys + count, [](const ScoredKey& left, const ScoredKey& right) {
+      return left.position < right.position;
+    });
+    for (std::int64_t slot = 0; slot < args_.top_k; ++slot) {
+      const bool is_taken = slot < count;
+      *slot_of(token, slot) = is_taken ? static_cast<std::int32_t>(keys[slot].position) : -1;
     }
-    std::ranges::sort(positions);
-    write_row(token, positions);
   }
 
   void write_all(std::int64_t sequence, std::int64_t token, const KeyRange& keys) const {
-    std::vector<std::int32_t> positions;
+    std::int64_t slot = 0;
     for (std::int64_t key = keys.begin; key < keys.end; ++key) {
-      if (view_.is_mapped(sequence, key)) positions.push_back(static_cast<std::int32_t>(key));
+      if (!view_.is_mapped(sequence, key)) continue;
+      *slot_of(token, slot++) = static_cast<std::int32_t>(key);
     }
-    write_row(token, positions);
+    while (slot < args_.top_k) *slot_of(token, slot++) = -1;
   }
 
-  void write_row(std::int64_t token, const std::vector<std::int32_t>& positions) const {
-    const TensorView& out = args_.out;
-    std::int32_t* row = out.as<std::int32_t>() + out.offset({token, 0});
-    for (std::int64_t slot = 0; slot < args_.top_k; ++slot) {
-      const auto index = static_cast<std::size_t>(slot);
-      row[slot * out.strides[1]] = index < positions.size() ? positions[index] : -1;
-    }
+  std::int32_t* slot_of(std::int64_t token, std::int64_t slot) const {
+    return args_.out.as<std::int32_t>() + args_.out.offset({token, slot});
   }
 
   const MlaIndexerArgs& args_;
@@ -260,7 +257,7 @@ class IndexerRun {
   std::int64_t num_lists_ = 0;
   std::int64_t kernel_bytes_ = 0;
   std::int64_t list_bytes_ = 0;  // of a token's TopK
-  Candidate* lists_ = nullptr;   // [num_lists, top_k]
+  ScoredKey* lists_ = nullptr;   // [num_lists, top_k]
   mutable std::vector<std::int64_t> list_sizes_;
 };
 

@@ -121,7 +121,7 @@ inline auto rank_of(F32Vector score) {
   return hn::IfThenElse(is_nan, hn::Set(i32, static_cast<std::int32_t>(0x80000000u)), flipped);
 }
 
-inline int filter_candidates(const CandidateFilter& filter, const float* scores, Candidate* out) {
+inline int filter_candidates(const CandidateFilter& filter, const float* scores, ScoredKey* out) {
   const F32Tag f32;
   const hn::RebindToSigned<F32Tag> i32;
   alignas(64) std::int32_t ranks[kF32Lanes];

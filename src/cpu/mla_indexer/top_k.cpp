@@ -6,7 +6,7 @@
 namespace quire::cpu {
 namespace {
 
-bool is_better(const Candidate& left, const Candidate& right) {
+bool is_better(const ScoredKey& left, const ScoredKey& right) {
   return left.rank != right.rank ? left.rank > right.rank : left.position < right.position;
 }
 

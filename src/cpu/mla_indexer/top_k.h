@@ -13,12 +13,12 @@ namespace quire::cpu {
 class TopK {
  public:
   // Room for 2k and a chunk; see capacity().
-  TopK(Candidate* buffer, std::int64_t k) : buffer_(buffer), k_(k) {}
+  TopK(ScoredKey* buffer, std::int64_t k) : buffer_(buffer), k_(k) {}
   static std::int64_t capacity(std::int64_t k) { return 2 * k + kIndexerChunk + kSlack; }
 
   // Where a filter may append up to a chunk of survivors; add() then says how many they were.
   // Positions of one stream rise, so a rank equal to the threshold loses.
-  Candidate* end() const { return buffer_ + size_; }
+  ScoredKey* end() const { return buffer_ + size_; }
   void add(int count);
 
   bool takes_all() const { return !has_threshold_; }
@@ -26,14 +26,14 @@ class TopK {
 
   // Keeps the best k; returns how many there are.
   std::int64_t finish();
-  const Candidate* begin() const { return buffer_; }
+  ScoredKey* begin() const { return buffer_; }
 
  private:
   static constexpr std::int64_t kSlack = 16;
 
   void shrink();
 
-  Candidate* buffer_;
+  ScoredKey* buffer_;
   std::int64_t k_;
   std::int64_t size_ = 0;
   bool has_threshold_ = false;

@@ -75,12 +75,19 @@ class Pool {
       const std::lock_guard lock(mutex_);
       job_ = &job;
       num_invited_ = num_workers - 1;
-      pending_.store(num_workers - 1, std::memory_order_relaxed);
       generation_.fetch_add(1, std::memory_order_release);
     }
     wake_.notify_all();
     job.work(0);
-    while (pending_.load(std::memory_order_acquire) != 0) relax();
+    {
+      // Whoever has not started by now is not waited for: the items are gone.
+      const std::lock_guard lock(mutex_);
+      job_ = nullptr;
+      num_invited_ = 0;
+    }
+    for (int spin = 0; num_active_.load(std::memory_order_acquire) != 0; ++spin) {
+      spin < kSpins ? relax() : std::this_thread::yield();
+    }
   }
 
  private:
@@ -100,10 +107,11 @@ class Pool {
         const std::lock_guard lock(mutex_);
         if (stopping_) return;
         if (worker <= num_invited_) job = job_;
+        if (job != nullptr) num_active_.fetch_add(1, std::memory_order_relaxed);
       }
       if (job == nullptr) continue;
       job->work(worker);
-      pending_.fetch_sub(1, std::memory_order_release);
+      num_active_.fetch_sub(1, std::memory_order_release);
     }
   }
 
@@ -127,7 +135,7 @@ class Pool {
   std::condition_variable wake_;
   std::vector<std::thread> threads_;
   std::atomic<std::uint64_t> generation_{0};
-  std::atomic<int> pending_{0};
+  std::atomic<int> num_active_{0};  // workers inside job_
   Job* job_ = nullptr;
   int num_invited_ = 0;
   bool stopping_ = false;

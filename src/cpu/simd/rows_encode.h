@@ -3,6 +3,7 @@
 // nearest even, fp8 and i8 saturating, every NaN of a small float format the one quiet NaN.
 #pragma once
 
+#include "cpu/simd/rows_bracket.h"
 #include "cpu/simd/rows_quotient.h"
 
 namespace quire::cpu::QUIRE_CPU_TARGET {
@@ -21,15 +22,45 @@ template <DType kFrom, DType kTo> inline F32Vector with_stored_nan(F32Vector val
   return hn::IfThenElse(hn::IsNaN(value), hn::BitCast(f32, nan), value);
 }
 
-// Largest |x|; NaN does not count.
+// Bits of the largest magnitude among codes of a float type; NaN, above `infinity`, does not count.
+template <typename Code>
+inline Code largest_magnitude_code(const std::byte* x, std::int64_t count, Code infinity) {
+  const hn::ScalableTag<Code> tag;
+  constexpr std::int64_t kLanes = hn::MaxLanes(hn::ScalableTag<Code>());
+  const auto* codes = reinterpret_cast<const Code*>(x);
+  const auto magnitude_mask = hn::Set(tag, static_cast<Code>(~(Code{1} << (8 * sizeof(Code) - 1))));
+  const auto limit = hn::Set(tag, infinity);
+  const auto larger = [&](auto largest, auto next) {
+    const auto magnitude = hn::And(next, magnitude_mask);
+    return hn::Max(largest, hn::IfThenZeroElse(hn::Gt(magnitude, limit), magnitude));
+  };
+  auto largest = hn::Zero(tag);
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) largest = larger(largest, hn::LoadU(tag, codes + i));
+  if (i < count) {
+    alignas(64) Code part[kLanes] = {};
+    __builtin_memcpy(part, codes + i, static_cast<std::size_t>(count - i) * sizeof(Code));
+    largest = larger(largest, hn::LoadU(tag, part));
+  }
+  alignas(64) Code lanes[kLanes];
+  hn::StoreU(largest, tag, lanes);
+  Code result = 0;
+  for (const Code lane : lanes) result = lane > result ? lane : result;
+  return result;
+}
+
+// Largest |x|; NaN does not count. Magnitudes of one type are ordered like their codes.
 template <DType kFrom> inline float largest_of(const std::byte* x, std::int64_t count) {
-  const F32Tag f32;
-  F32Vector largest = hn::Zero(f32);
-  over_lanes(count, [&](std::int64_t i, auto lanes) {
-    const F32Vector magnitude = hn::Abs(load_lanes<kFrom>(x + i * kElementBytes<kFrom>, lanes));
-    largest = hn::IfThenElse(hn::Gt(magnitude, largest), magnitude, largest);
-  });
-  return hn::GetLane(hn::MaxOfLanes(f32, largest));
+  std::byte code[4];
+  if constexpr (kFrom == DType::f32) {
+    const auto largest = largest_magnitude_code<std::int32_t>(x, count, 0x7f800000);
+    __builtin_memcpy(code, &largest, sizeof(largest));
+  } else {
+    constexpr std::int16_t kInfinity = kFrom == DType::bf16 ? 0x7f80 : 0x7c00;
+    const auto largest = largest_magnitude_code<std::int16_t>(x, count, kInfinity);
+    __builtin_memcpy(code, &largest, sizeof(largest));
+  }
+  return widen_one(kFrom, code);
 }
 
 template <DType kFrom, DType kTo, typename Quotient>
@@ -42,6 +73,22 @@ inline void store_quotients(const std::byte* x, std::int64_t count, Quotient quo
   });
 }
 
+// The same for 8-bit codes and scales that a bracket takes; `quotient` serves the lanes in doubt.
+template <DType kFrom, DType kTo, typename Quotient>
+inline void store_bracketed(const std::byte* x, std::int64_t count, float scale, Quotient quotient,
+                            std::byte* target) {
+  const typename CodesOf<kTo>::Type bracket(scale);
+  over_lanes(count, [&](std::int64_t i, auto lanes) {
+    const F32Vector value = load_lanes<kFrom>(x + i * kElementBytes<kFrom>, lanes);
+    U32Vector codes;
+    if (HWY_LIKELY(bracket.encode(value, codes))) {
+      store_codes(codes, target + i, lanes);
+    } else {
+      store_lanes<kTo>(quotient(value), target + i, lanes);
+    }
+  });
+}
+
 // x / scale.
 template <DType kFrom, DType kTo>
 inline void quantize_row(const std::byte* x, std::int64_t count, float scale, std::byte* target) {
@@ -51,8 +98,10 @@ inline void quantize_row(const std::byte* x, std::int64_t count, float scale, st
     store_quotients<kFrom, kTo>(x, count, PlainQuotient(scale), target);
   } else if constexpr (bits(kTo) > 8) {
     store_quotients<kFrom, kTo>(x, count, WideQuotient(scale), target);
-  } else if (FusedQuotient::takes(scale)) {
-    store_quotients<kFrom, kTo>(x, count, FusedQuotient(scale), target);
+  } else if (ReciprocalBracket::takes(scale) && FusedQuotient::takes(scale)) {
+    store_bracketed<kFrom, kTo>(x, count, scale, FusedQuotient(scale), target);
+  } else if (ReciprocalBracket::takes(scale)) {
+    store_bracketed<kFrom, kTo>(x, count, scale, WideQuotient(scale), target);
   } else {
     store_quotients<kFrom, kTo>(x, count, WideQuotient(scale), target);
   }
@@ -61,8 +110,12 @@ inline void quantize_row(const std::byte* x, std::int64_t count, float scale, st
 // x itself.
 template <DType kFrom, DType kTo>
 inline void round_row(const std::byte* x, std::int64_t count, std::byte* target) {
-  store_quotients<kFrom, kTo>(
-      x, count, [](F32Vector value) { return value; }, target);
+  const auto itself = [](F32Vector value) { return value; };
+  if constexpr (is_fp8(kTo)) {
+    store_bracketed<kFrom, kTo>(x, count, 1.0f, itself, target);
+  } else {
+    store_quotients<kFrom, kTo>(x, count, itself, target);
+  }
 }
 
 // A scale as its tensor keeps it.

@@ -61,9 +61,13 @@ struct F32Engine {
   static void pack_b_rows(const float* const* rows, std::int64_t depth, int num_columns,
                           float* panel) {
     for (std::int64_t k = 0; k < depth; ++k, panel += kCols) {
-      for (int n = 0; n < kCols; ++n) {
-        panel[n] = rows[k] != nullptr && n < num_columns ? rows[k][n] : 0.0f;
+      if (rows[k] != nullptr && num_columns == kCols) {
+        __builtin_memcpy(panel, rows[k], kCols * sizeof(float));
+        continue;
       }
+      const int count = rows[k] == nullptr ? 0 : num_columns;
+      for (int n = 0; n < count; ++n) panel[n] = rows[k][n];
+      for (int n = count; n < kCols; ++n) panel[n] = 0.0f;
     }
   }
 

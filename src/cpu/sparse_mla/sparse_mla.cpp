@@ -94,6 +94,7 @@ class SparseRun {
             .position = 0,
             .begin = 0,
             .end = std::numeric_limits<std::int64_t>::max(),
+            .slope_base = 0,
             .slope = 0.0f,
             .sink = args_.sinks ? args_.sinks->as<const float>()[args_.sinks->offset({head})]
                                 : -std::numeric_limits<float>::infinity()};

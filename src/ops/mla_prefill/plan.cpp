@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "cpu/mla_prefill/mla_prefill.h"
+#include "cpu/mla_prefill/mla_prefill_plan.h"
 #include "ops/mla_prefill/candidates.h"
 #include "reference/mla_prefill.h"
 #include "reference/mla_prefill_plan.h"
@@ -7,14 +9,54 @@ namespace quire {
 namespace ops {
 namespace {
 
-constexpr Candidate<MlaPrefillProblem, MlaPrefillArgs> kCandidates[] = {
+using MlaPrefillCandidate = Candidate<MlaPrefillProblem, MlaPrefillArgs>;
+
+template <cpu::Target kTarget> constexpr MlaPrefillCandidate on_cpu(std::string_view kernel) {
+  return {.kernel = kernel,
+          .takes = "any valid problem on a cpu with the target's instructions",
+          .refuse =
+              [](const MlaPrefillProblem& problem) {
+                const std::string off_host = refuse_off_host(problem.device);
+                return off_host.empty() ? cpu::refuse(problem, kTarget) : off_host;
+              },
+          .run = [](const MlaPrefillArgs& args,
+                    const Context& context) { cpu::mla_prefill(args, context, kTarget); }};
+}
+
+constexpr MlaPrefillCandidate kCandidates[] = {
+    on_cpu<cpu::Target::amx>("cpu/amx/mla_prefill"),
+    on_cpu<cpu::Target::avx512>("cpu/avx512/mla_prefill"),
+    on_cpu<cpu::Target::avx2>("cpu/avx2/mla_prefill"),
+    on_cpu<cpu::Target::neon_bf16>("cpu/neon_bf16/mla_prefill"),
+    on_cpu<cpu::Target::neon>("cpu/neon/mla_prefill"),
+    on_cpu<cpu::Target::portable>("cpu/portable/mla_prefill"),
     {.kernel = "reference/mla_prefill",
      .takes = kReferenceTakes,
      .refuse = [](const MlaPrefillProblem& problem) { return refuse_off_host(problem.device); },
      .run = [](const MlaPrefillArgs& args, const Context&) { reference::mla_prefill(args); }},
 };
 
-constexpr Candidate<Device, MlaPrefillPlanArgs> kPlanCandidates[] = {
+using PlanCandidate = Candidate<Device, MlaPrefillPlanArgs>;
+
+template <cpu::Target kTarget> constexpr PlanCandidate plan_on_cpu(std::string_view kernel) {
+  return {
+      .kernel = kernel,
+      .takes = "any valid problem on a cpu with the target's instructions",
+      .refuse =
+          [](const Device& device) {
+            const std::string off_host = refuse_off_host(device);
+            return off_host.empty() ? cpu::why_not(kTarget) : off_host;
+          },
+      .run = [](const MlaPrefillPlanArgs& args, const Context&) { cpu::mla_prefill_plan(args); }};
+}
+
+constexpr PlanCandidate kPlanCandidates[] = {
+    plan_on_cpu<cpu::Target::amx>("cpu/amx/mla_prefill_plan"),
+    plan_on_cpu<cpu::Target::avx512>("cpu/avx512/mla_prefill_plan"),
+    plan_on_cpu<cpu::Target::avx2>("cpu/avx2/mla_prefill_plan"),
+    plan_on_cpu<cpu::Target::neon_bf16>("cpu/neon_bf16/mla_prefill_plan"),
+    plan_on_cpu<cpu::Target::neon>("cpu/neon/mla_prefill_plan"),
+    plan_on_cpu<cpu::Target::portable>("cpu/portable/mla_prefill_plan"),
     {.kernel = "reference/mla_prefill_plan",
      .takes = kReferenceTakes,
      .refuse = [](const Device& device) { return refuse_off_host(device); },

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/runtime/launch.h"
+
+#include <map>
+#include <mutex>
+#include <utility>
+
+namespace quire::cuda {
+namespace {
+
+constexpr std::size_t kAlwaysAllowedBytes = 48 * 1024;
+
+}  // namespace
+
+void allow_shared_bytes(const void* kernel, std::size_t shared_bytes) {
+  if (shared_bytes <= kAlwaysAllowedBytes) return;
+  static std::mutex mutex;
+  static std::map<std::pair<int, const void*>, std::size_t> allowed;
+  int device = 0;
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  const std::lock_guard lock(mutex);
+  std::size_t& limit = allowed[{device, kernel}];
+  if (shared_bytes <= limit) return;
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             static_cast<int>(shared_bytes)),
+        "cudaFuncSetAttribute");
+  limit = shared_bytes;
+}
+
+}  // namespace quire::cuda
