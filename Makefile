@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The newcomer's door: `make demo` and `make test` set themselves up. Logic lives in scripts/ and CMake.
 
-.PHONY: help demo test build python check bench asan tsan lint format clean setup-demo setup-test
+.PHONY: help demo test build python check bench benchmarks asan tsan lint format clean setup-demo setup-test
 .DEFAULT_GOAL := help
 
 # cmake and ninja may live in the virtual environment when there is no root to install them.
@@ -14,7 +14,7 @@ BUILD := cmake --build --preset
 help:
 	@echo "make demo    set up, build and run the demo on this machine"
 	@echo "make test    set up, build and run every test (CTest, then pytest)"
-	@echo "make build | python | check | bench | asan | tsan | lint | format | clean"
+	@echo "make build | python | check | bench | benchmarks | asan | tsan | lint | format | clean"
 
 demo: setup-demo
 	@scripts/configure.sh demo
@@ -43,6 +43,11 @@ bench: setup-demo
 	@scripts/configure.sh demo
 	@$(BUILD) release -j $(JOBS) --target quire_tool
 	@$(QUIRE) bench $(ARGS)
+
+# Beside torch; records and documents the figures of this machine.
+benchmarks: setup-test python
+	@PYTHONPATH=build/release/python python -m benchmarks.cpu $(ARGS)
+	@python -m benchmarks.plot
 
 asan: setup-demo
 	@scripts/configure.sh asan-ubsan

@@ -5,6 +5,7 @@ set(QUIRE_CUDA_ENABLED OFF)
 set(quire_cuda_reason "")
 file(GLOB_RECURSE quire_cuda_sources CONFIGURE_DEPENDS
   "${PROJECT_SOURCE_DIR}/src/cuda/*.cu" "${PROJECT_SOURCE_DIR}/src/cuda/*.cpp")
+list(FILTER quire_cuda_sources EXCLUDE REGEX "/cuda/absent/")
 
 if(NOT QUIRE_CUDA)
   set(quire_cuda_reason "QUIRE_CUDA=${QUIRE_CUDA}")
@@ -14,12 +15,20 @@ else()
   # An installer may not have put nvcc on PATH; check_language only looks there and at CUDACXX.
   find_program(QUIRE_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda PATH_SUFFIXES bin)
   mark_as_advanced(QUIRE_NVCC)
-  if(QUIRE_NVCC OR DEFINED ENV{CUDACXX} OR CMAKE_CUDA_COMPILER)
-    set(QUIRE_CUDA_ENABLED ON)
-  elseif(QUIRE_CUDA STREQUAL "AUTO")
-    set(quire_cuda_reason "nvcc not found")
+  # PyPI's nvidia-cutlass carries the headers inside a Python package.
+  file(GLOB quire_cutlass_wheel
+    "${PROJECT_SOURCE_DIR}/.venv/lib/python*/site-packages/cutlass_library/source/include")
+  find_path(QUIRE_CUTLASS_INCLUDE cute/arch/mma_sm90.hpp HINTS ENV CUTLASS_DIR ${quire_cutlass_wheel} PATH_SUFFIXES include)
+  mark_as_advanced(QUIRE_CUTLASS_INCLUDE)
+  if(NOT (QUIRE_NVCC OR DEFINED ENV{CUDACXX} OR CMAKE_CUDA_COMPILER))
+    set(quire_cuda_reason "nvcc not found; set CUDACXX")
+  elseif(NOT QUIRE_CUTLASS_INCLUDE)
+    set(quire_cuda_reason "CUTLASS headers not found; set CUTLASS_DIR or run scripts/setup.sh")
   else()
-    message(FATAL_ERROR "QUIRE_CUDA=ON, but nvcc was not found; set CUDACXX or use QUIRE_CUDA=AUTO")
+    set(QUIRE_CUDA_ENABLED ON)
+  endif()
+  if(NOT QUIRE_CUDA_ENABLED AND NOT QUIRE_CUDA STREQUAL "AUTO")
+    message(FATAL_ERROR "QUIRE_CUDA=ON, but ${quire_cuda_reason}")
   endif()
 endif()
 

@@ -18,7 +18,7 @@ esac
 say() { echo "setup: $*"; }
 fail() { echo "setup: $*" >&2; exit 1; }
 
-fingerprint() { cat scripts/setup.sh requirements/build.txt "$requirements" | sha256sum | cut -d ' ' -f 1; }
+fingerprint() { cat scripts/setup.sh requirements/build.txt requirements/cuda.txt "$requirements" | sha256sum | cut -d ' ' -f 1; }
 
 is_set_up() {
   local stamp=$venv/.quire-setup-$mode
@@ -33,6 +33,7 @@ has_cmake() {
   version=$(cmake --version | sed -n '1s/[^0-9]*//p')
   [[ $(printf '3.25\n%s\n' "$version" | sort -V | head -n 1) == 3.25 ]]
 }
+has_nvcc() { has_command nvcc || [[ -x ${CUDA_HOME:-/usr/local/cuda}/bin/nvcc ]]; }
 # An existing .venv answers for its own Python, which need not be the system's.
 base_python() { if [[ -x $venv/bin/python ]]; then echo "$venv/bin/python"; else echo python3; fi; }
 has_python() { "$(base_python)" -c 'import sys; sys.exit(sys.version_info < (3, 10))' >/dev/null 2>&1; }
@@ -123,6 +124,11 @@ install_python_packages() {
   # pip reads its own configuration (a company mirror, say) that uv does not know.
   "$python" -m uv pip install --quiet --python "$python" -r "$requirements" "${from_pypi[@]}" ||
     "$python" -m pip install --quiet --disable-pip-version-check -r "$requirements" "${from_pypi[@]}"
+  if has_nvcc; then
+    say "installing requirements/cuda.txt into $venv"
+    "$python" -m pip install --quiet --disable-pip-version-check --no-deps -r requirements/cuda.txt ||
+      say "the CUTLASS headers are missing: the CUDA backend will be left out" >&2
+  fi
 }
 
 PATH=$PWD/$venv/bin:$PATH

@@ -5,13 +5,14 @@
 #include <stdexcept>
 #include <string>
 
+#include "tools/device/cuda.h"
+
 namespace quire::tools {
 
-// Throws std::runtime_error for a device that this build cannot use.
+// Throws std::runtime_error for a device that this build or this machine does not have.
 inline void require_device(const std::string& device) {
-  if (device != "cpu") {
-    throw std::runtime_error("--device " + device + ": no op has a kernel for it in this build");
-  }
+  const std::string reason = device == "cuda" ? why_no_cuda() : "";
+  if (!reason.empty()) throw std::runtime_error("--device " + device + ": " + reason);
 }
 
 }  // namespace quire::tools

@@ -32,6 +32,8 @@ void add_check(CLI::App& app, CheckOptions& options) {
   check->add_option("case", options.cases, "names or beginnings of names, ops, files");
   add_device(check, options.device);
   check->add_option("--target", options.target, "only kernels whose name starts so");
+  check->add_option("--repeat", options.repeats, "bit-identical runs after the first")
+      ->check(CLI::PositiveNumber);
   check->add_flag("--all", options.all, "model cases too");
   check->add_flag("--list", options.list, "list the cases instead");
   add_folder(check, options.folder);
@@ -46,6 +48,7 @@ void add_bench(CLI::App& app, BenchOptions& options) {
   bench->add_option("--against", options.against,
                     "JSON lines to compare with, joined on op and shape");
   bench->add_option("--plot", options.plot, "write a bar chart (SVG) to this file");
+  bench->add_option("--commit", options.commit, "what the record says was built, if not HEAD");
   bench->add_option("--seconds", options.seconds, "time per case")->check(CLI::PositiveNumber);
   bench->add_option("--threads", options.threads, "0: all cores")->check(CLI::NonNegativeNumber);
   add_folder(bench, options.folder);

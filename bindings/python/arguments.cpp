@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "arguments.h"
 
+#include "packed_weight.h"
+
 #include <utility>
 
 namespace nb = nanobind;
@@ -125,6 +127,15 @@ Mask ArgumentReader::read_mask(nb::handle object, const std::string& argument) {
 }
 
 Weight ArgumentReader::weight() {
+  const nb::object given = find("weight");
+  if (nb::isinstance<PackedWeight>(given)) {
+    for (const char* name : {"weight_scale", "quant"}) {
+      const nb::object part = find(name);
+      if (part.is_none()) continue;
+      refuse(ErrorCode::invalid_value, name, "None for a packed weight, which has it inside", part);
+    }
+    return nb::cast<const PackedWeight&>(given).view();
+  }
   Weight weight;
   weight.data = tensor("weight");
   weight.scale = optional_tensor("weight_scale");

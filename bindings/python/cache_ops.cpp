@@ -16,6 +16,14 @@ namespace nb = nanobind;
 namespace quire::python {
 namespace {
 
+Activations read_activations(const ArgumentReader& in) {
+  const auto text = in.optional_value<std::string>("activations", "'exact' or 'int8'");
+  if (!text.has_value() || *text == "exact") return Activations::exact;
+  if (*text == "int8") return Activations::int8;
+  throw Error(ErrorCode::invalid_value, "fused_qkv_matmul", "activations", "'exact' or 'int8'",
+              "'" + *text + "'");
+}
+
 FusedQkvArgs read_fused_qkv(ArgumentReader& in) {
   return {
       .x = in.tensor("x"),
@@ -26,6 +34,7 @@ FusedQkvArgs read_fused_qkv(ArgumentReader& in) {
       .bias = in.optional_tensor("bias"),
       .input_scale = in.optional_tensor("input_scale"),
       .out = in.tensor("out", Access::write),
+      .activations = read_activations(in),
   };
 }
 

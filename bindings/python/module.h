@@ -18,6 +18,8 @@ void bind_elements(nanobind::module_& module);
 void bind_attention_ops(nanobind::module_& module);
 void bind_cache_ops(nanobind::module_& module);
 void bind_dense_ops(nanobind::module_& module);
+void bind_machine(nanobind::module_& module);
+void bind_packed_weight(nanobind::module_& module);
 
 // module.<name>(context, **arguments) runs an op; module.plan_<name> answers which kernel would
 // run. Both read the same arguments with the same reader, so that they cannot disagree about a

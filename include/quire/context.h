@@ -7,9 +7,21 @@
 
 namespace quire {
 
+// A caller's threads in place of the library's pool. `run` calls task(data, index) once for each
+// index in [0, tasks) and returns when all of them have returned. They may run in any order, on any
+// threads, at once or one after another. A task never throws and never waits for another one; an op
+// asks for at most num_threads of them at a time, and none from inside a task.
+struct ParallelFor {
+  using Task = void (*)(void* data, std::int64_t index);
+
+  void (*run)(void* user, std::int64_t tasks, Task task, void* data) = nullptr;
+  void* user = nullptr;  // handed to `run`
+};
+
 struct Context {
-  int num_threads = 0;     // CPU ops: 0 = all cores
-  void* stream = nullptr;  // GPU ops: a cudaStream_t
+  int num_threads = 0;         // CPU ops: 0 = all cores
+  ParallelFor parallel_for{};  // CPU ops: run null = the library's pool
+  void* stream = nullptr;      // GPU ops: a cudaStream_t
   // scratch of at least Plan::workspace_bytes; null: a CPU op allocates its own
   void* workspace = nullptr;
   std::int64_t workspace_bytes = 0;

@@ -33,8 +33,31 @@ enum class WeightFormat : std::uint8_t {
   q6_k,
 };
 
+// The order of a weight's numbers after quire::pack_weight. One order belongs to one family of
+// kernels; a kernel that cannot read it refuses, and says so. On the CPU a panel is some consecutive
+// rows of W, all columns of it: docs/kernels/fused_qkv_cpu.md has the orders inside.
+enum class WeightPacking : std::uint8_t {
+  none,       // as the format says
+  panels_8,   // cpu, 128-bit vectors
+  panels_16,  // cpu, AVX2 and AMX
+  panels_32,  // cpu, AVX-512
+  quads_8,    // cpu, BFMMLA
+};
+
+// What the tensors of a packed weight no longer say.
+struct PackedShape {
+  std::int64_t rows = 0;           // N
+  std::int64_t columns = 0;        // K
+  DType dtype = DType::bf16;       // dense, fp8: of the numbers
+  DType scale_dtype = DType::f32;  // int4, gptq, awq
+  std::int64_t scale_group = 0;    // fp8: columns that share a scale, 0: all
+  bool has_zeros = false;
+
+  bool operator==(const PackedShape&) const = default;
+};
+
 struct Weight {
-  TensorView data;
+  TensorView data;  // packed: u8 [packed_bytes], with scales, zeros and perm inside
   WeightFormat format = WeightFormat::dense;
   std::optional<TensorView> scale{};
   std::optional<TensorView> zeros{};
@@ -42,6 +65,8 @@ struct Weight {
   // order.
   std::optional<TensorView> perm{};  // i32 [K]
   std::int64_t group_size = 0;       // int4, gptq, awq: 32, 64 or 128
+  WeightPacking packing = WeightPacking::none;
+  PackedShape packed{};  // if packing is not none
 
   std::int64_t rows() const;     // N
   std::int64_t columns() const;  // K
@@ -49,5 +74,6 @@ struct Weight {
 
 std::string_view name(WeightFormat format);  // "gptq"
 std::optional<WeightFormat> weight_format_from_name(std::string_view text);
+std::string_view name(WeightPacking packing);  // "panels_16"
 
 }  // namespace quire

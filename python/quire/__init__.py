@@ -8,22 +8,24 @@ attributes op, argument, expected and actual.
 """
 
 from quire._call import using
-from quire._quire import Plan, Refusal, RowFormat, RowPart, __version__
+from quire._quire import PackedWeight, Plan, Refusal, RowFormat, RowPart, __version__
 from quire.attention import flash_attention, merge_states
 from quire.cache import PagedKVCache
 from quire.decode import AbsorbedWeights, absorb_kv_b_proj, mla_decode
 from quire.masks import Mask, causal, chunked, full, sliding_window, tree
 from quire.prefill import MlaPrefillPlan, mla_prefill, mla_prefill_plan
 from quire.projection import fused_qkv_matmul
-from quire.quant import Quant, pack_int4, quantize_fp8
+from quire.quant import Quant, pack_int4, pack_weight, quantize_fp8
 from quire.rows import rms_norm_key, rms_norm_value, rope, row_offsets, store, store_scales
 from quire.sparse import SparseExtra, mla_indexer, remap_sparse_indices, sparse_mla
-from quire.support import info, supports
+from quire.support import CpuCeiling, info, measure_cpu_ceiling, supports
 
 __all__ = [
     "AbsorbedWeights",
+    "CpuCeiling",
     "Mask",
     "MlaPrefillPlan",
+    "PackedWeight",
     "PagedKVCache",
     "Plan",
     "Quant",
@@ -39,12 +41,14 @@ __all__ = [
     "full",
     "fused_qkv_matmul",
     "info",
+    "measure_cpu_ceiling",
     "merge_states",
     "mla_decode",
     "mla_indexer",
     "mla_prefill",
     "mla_prefill_plan",
     "pack_int4",
+    "pack_weight",
     "quantize_fp8",
     "remap_sparse_indices",
     "rms_norm_key",

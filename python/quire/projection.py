@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from quire._call import run
+from quire._quire import PackedWeight
 from quire._tensor import Array, activation_dtype, empty, size
 from quire.cache import PagedKVCache
 from quire.quant import Quant
@@ -12,7 +13,7 @@ from quire.quant import Quant
 def fused_qkv_matmul(
     x: Array,
     row_offsets: Array,
-    weight: Array,
+    weight: Array | PackedWeight,
     cache: PagedKVCache,
     layer: int,
     *,
@@ -20,6 +21,7 @@ def fused_qkv_matmul(
     weight_scale: Array | None = None,
     input_scale: Array | None = None,
     quant: Quant | None = None,
+    activations: str = "exact",
     out: Array | None = None,
 ) -> Array:
     """x · weightᵀ (+ bias): Q is returned, K and V go straight into the pages of `layer`.
@@ -32,7 +34,8 @@ def fused_qkv_matmul(
         Sequence b owns the rows [row_offsets[b], row_offsets[b + 1]) of x; its token i is stored at cache_length + i.
     weight : array [q_dim + 2 * kv_dim, hidden]
         Rows of Wq, then Wk, then Wv; for an MLA cache Wq, then the rows of the latent and rope columns. float32,
-        float16, bfloat16, fp8 with `weight_scale`, or as `quant` says.
+        float16, bfloat16, fp8 with `weight_scale`, or as `quant` says. Or what `pack_weight` made of it: faster, the
+        same bits.
     cache, layer : PagedKVCache, int
         Written at the new tokens' rows. A quantized cache gets scale = amax / max of each granule, or has static
         scales.
@@ -44,6 +47,9 @@ def fused_qkv_matmul(
         fp8 x: [1, 1], [tokens, 1] or [tokens, ceil(hidden / 128)].
     quant : Quant, optional
         The format of a quantized weight.
+    activations : str
+        "exact", or "int8": x is rounded to 8-bit integers per token and group of the weight (scale = amax / 127), and
+        the product is one of integers. For int4, gptq, awq, q4_0 and q8_0 weights that `pack_weight` has packed.
     out : array [tokens, q_dim], optional
         Where Q goes. One made here has the dtype of x, bfloat16 for fp8.
 
@@ -72,6 +78,7 @@ def fused_qkv_matmul(
         layer=layer,
         bias=bias,
         input_scale=input_scale,
+        activations=activations,
         out=out,
     )
     return out

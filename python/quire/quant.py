@@ -6,7 +6,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from quire._call import run
+from quire import _quire
+from quire._call import context, run
+from quire._quire import PackedWeight
 from quire._tensor import Array, empty, size
 
 
@@ -65,6 +67,31 @@ def pack_int4(codes: Array) -> Array:
     if str(codes.dtype) == "uint4":
         codes = codes.astype("uint8")
     return codes[..., 0::2] | (codes[..., 1::2] << 4)
+
+
+def pack_weight(weight: Array, *, weight_scale: Array | None = None, quant: Quant | None = None) -> PackedWeight:
+    """Put a projection weight into the order in which this machine's kernels read it.
+
+    Every `fused_qkv_matmul` with it is faster and gives the same bits. The result holds a copy: the arrays given may go.
+
+    Parameters
+    ----------
+    weight, weight_scale, quant
+        As for `fused_qkv_matmul`.
+
+    Returns
+    -------
+    PackedWeight
+        Passed as `weight`, without `weight_scale` and `quant`. Has `shape` (N, K), `format`, `packing` (the name of the
+        order) and `nbytes`. A kernel that cannot read its order refuses it.
+
+    Examples
+    --------
+    >>> packed = quire.pack_weight(np.eye(32, 8, dtype=np.float32))
+    >>> packed.shape, packed.format
+    ((32, 8), 'dense')
+    """
+    return _quire.pack_weight(context(weight), weight=weight, weight_scale=weight_scale, quant=quant)
 
 
 def quantize_fp8(

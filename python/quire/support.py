@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from quire import _quire, attention, decode, prefill, projection, quant, rows, sparse
 from quire._call import planning
@@ -63,6 +63,35 @@ def supports(op: str, *args: Any, **kwargs: Any) -> _quire.Plan:
     with planning() as plans:
         _OPS[op](*args, **kwargs)
     return plans[0]
+
+
+class CpuCeiling(NamedTuple):
+    """What a processor reached with nothing else to do."""
+
+    target: str  # whose instructions were measured: "amx", "neon_bf16"
+    num_threads: int
+    read_gbs: float  # reading memory that no cache holds
+    f32_gflops: float  # the target's product instruction alone, on registers
+    bf16_gflops: float
+    int8_gops: float
+
+
+def measure_cpu_ceiling(*, num_threads: int = 0, target: str = "") -> CpuCeiling:
+    """Measure what this machine's processor can do at best, for shares of it. Takes some tenths of a second.
+
+    Parameters
+    ----------
+    num_threads : int
+        That work at once; 0 means all cores.
+    target : str
+        Such as "amx" or "portable"; by default the best one that runs here.
+
+    Examples
+    --------
+    >>> quire.measure_cpu_ceiling(num_threads=1, target="portable").target
+    'portable'
+    """
+    return CpuCeiling(*_quire.measure_cpu_ceiling(num_threads=num_threads, target=target))
 
 
 def info() -> dict[str, Any]:

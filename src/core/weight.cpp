@@ -23,6 +23,7 @@ constexpr std::array<std::pair<WeightFormat, std::string_view>, 10> kNames{{
 }  // namespace
 
 std::int64_t Weight::rows() const {
+  if (packing != WeightPacking::none) return packed.rows;
   switch (format) {
     case WeightFormat::gptq:
     case WeightFormat::gptq_v2:
@@ -35,6 +36,7 @@ std::int64_t Weight::rows() const {
 }
 
 std::int64_t Weight::columns() const {
+  if (packing != WeightPacking::none) return packed.columns;
   switch (format) {
     case WeightFormat::gptq:
     case WeightFormat::gptq_v2:
@@ -57,6 +59,22 @@ std::int64_t Weight::columns() const {
 std::string_view name(WeightFormat format) {
   for (const auto& [value, text] : kNames) {
     if (value == format) return text;
+  }
+  return "unknown";
+}
+
+std::string_view name(WeightPacking packing) {
+  switch (packing) {
+    case WeightPacking::none:
+      return "none";
+    case WeightPacking::panels_8:
+      return "panels_8";
+    case WeightPacking::panels_16:
+      return "panels_16";
+    case WeightPacking::panels_32:
+      return "panels_32";
+    case WeightPacking::quads_8:
+      return "quads_8";
   }
   return "unknown";
 }

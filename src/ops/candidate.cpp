@@ -14,6 +14,14 @@ void check_context(std::string_view op, const Context& context) {
   }
 }
 
+void check_workspace(const Plan& plan, const Context& context) {
+  const std::int64_t given = context.workspace == nullptr ? 0 : context.workspace_bytes;
+  if (given >= plan.workspace_bytes) return;
+  throw Error(ErrorCode::invalid_value, plan.op, "context.workspace",
+              fmt::format("{} bytes for {}", plan.workspace_bytes, plan.kernel),
+              fmt::format("{} bytes", given));
+}
+
 void throw_unsupported(const Plan& plan) {
   std::string refusals;
   for (const Refusal& refusal : plan.refusals) {

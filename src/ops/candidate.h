@@ -9,6 +9,8 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "ops/plan_log.h"
 #include "quire/context.h"
@@ -18,12 +20,18 @@
 
 namespace quire::ops {
 
+using Choices = std::vector<std::pair<std::string, std::string>>;  // ("tile_q", "128"), …
+
 template <typename Problem, typename Args> struct Candidate {
   std::string_view kernel;  // "reference/flash_attention"
   std::string_view takes;   // in words: "any valid problem on cpu"
   // Empty, or why this kernel does not take the problem.
   std::string (*refuse)(const Problem& problem);
   void (*run)(const Args& args, const Context& context);
+  // Scratch that `run` must find in the context; null: none.
+  std::int64_t (*workspace_bytes)(const Problem& problem) = nullptr;
+  // What the kernel would decide; null: there is nothing to decide.
+  Choices (*choices)(const Problem& problem) = nullptr;
 };
 
 template <typename Problem, typename Args>
@@ -31,6 +39,8 @@ using CandidateList = std::span<const Candidate<Problem, Args>>;
 
 // The oracle's rule for every op: it takes whatever is valid and on the host.
 inline constexpr std::string_view kReferenceTakes = "any valid problem on cpu";
+inline constexpr std::string_view kHopperTakes =
+    "any valid problem on a GPU of compute capability 9.0";
 
 inline std::string refuse_off_host(Device device) {
   return device.kind == DeviceKind::cpu ? "" : "tensors are on " + to_string(device);
@@ -53,6 +63,8 @@ Plan choose(std::string_view op, CandidateList<Problem, Args> candidates, const 
                                       : fmt::format("context.kernel is '{}'", context.kernel);
     if (reason.empty()) {
       plan.kernel = candidate.kernel;
+      if (candidate.workspace_bytes) plan.workspace_bytes = candidate.workspace_bytes(problem);
+      if (candidate.choices) plan.choices = candidate.choices(problem);
       return plan;
     }
     plan.refusals.push_back({.kernel = std::string(candidate.kernel), .reason = std::move(reason)});
@@ -65,13 +77,17 @@ Plan choose(std::string_view op, CandidateList<Problem, Args> candidates, const 
 }
 
 [[noreturn]] void throw_unsupported(const Plan& plan);
+// The context brings the scratch that the plan asks for.
+void check_workspace(const Plan& plan, const Context& context);
 
 template <typename Problem, typename Args>
 void run_planned(CandidateList<Problem, Args> candidates, const Plan& plan, const Args& args,
                  const Context& context) {
   log_plan(plan);
   for (const Candidate<Problem, Args>& candidate : candidates) {
-    if (candidate.kernel == plan.kernel) return candidate.run(args, context);
+    if (candidate.kernel != plan.kernel) continue;
+    check_workspace(plan, context);
+    return candidate.run(args, context);
   }
   throw_unsupported(plan);
 }

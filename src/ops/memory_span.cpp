@@ -43,6 +43,16 @@ std::optional<std::int64_t> span_bytes(const TensorView& view) {
   return is_empty ? 0 : bytes_for(view.dtype, last + 1);
 }
 
+std::int64_t row_alignment(const TensorView& view) {
+  std::uint64_t bits_set = reinterpret_cast<std::uintptr_t>(view.data) | 128;
+  for (int dim = 0; dim + 1 < view.rank; ++dim) {
+    if (view.shape[dim] > 1) {
+      bits_set |= static_cast<std::uint64_t>(bytes_for(view.dtype, view.strides[dim]));
+    }
+  }
+  return static_cast<std::int64_t>(bits_set & (~bits_set + 1));
+}
+
 bool is_same_view(const TensorView& a, const TensorView& b) {
   return a.data == b.data && a.dtype == b.dtype && std::ranges::equal(a.dims(), b.dims()) &&
          std::equal(a.strides.begin(), a.strides.begin() + a.rank, b.strides.begin());

@@ -29,6 +29,10 @@ constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
 // safe too.
 std::optional<std::int64_t> span_bytes(const TensorView& view);
 
+// Largest power of two up to 128 that divides the view's address and its byte strides, the last
+// dimension's excepted.
+std::int64_t row_alignment(const TensorView& view);
+
 // Same memory, same dtype, same layout.
 bool is_same_view(const TensorView& a, const TensorView& b);
 

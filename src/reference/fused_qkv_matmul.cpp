@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reference/fused_qkv_matmul.h"
 
+#include <cmath>
 #include <span>
 #include <vector>
 
+#include "reference/gguf.h"
 #include "reference/ragged.h"
 #include "reference/row_codec.h"
 #include "reference/weight.h"
@@ -50,6 +52,30 @@ Matrix scaled_input(const FusedQkvArgs& args) {
   return x;
 }
 
+// Columns of the weight, in its stored order, that share a scale.
+std::int64_t scale_group(const Weight& weight) {
+  return weight.group_size != 0 ? weight.group_size : gguf_block(weight.format).columns;
+}
+
+// x ← scale · round(x / scale), scale = amax / 127, both quotients in fp32, per token and group.
+void round_to_int8(const Weight& weight, std::int64_t token, Matrix& x) {
+  const std::int64_t group = scale_group(weight);
+  for (std::int64_t first = 0; first < x.columns; first += group) {
+    double amax = 0.0;
+    for (std::int64_t k = first; k < first + group; ++k) {
+      const double magnitude = std::abs(x.at(token, input_column(weight, k)));
+      if (magnitude > amax) amax = magnitude;  // NaN does not count
+    }
+    const double scale = round_to(DType::f32, amax / 127.0);
+    for (std::int64_t k = first; k < first + group; ++k) {
+      double& value = x.at(token, input_column(weight, k));
+      // The quotient is one of fp32: ties between two codes are common where x has few bits.
+      const double quotient = scale == 0.0 ? 0.0 : round_to(DType::f32, value / scale);
+      value = scale * round_to(DType::i8, quotient);
+    }
+  }
+}
+
 // Row n of the weight in the column order of x.
 std::vector<double> weight_row(const Weight& weight, std::int64_t n) {
   const std::vector<double> stored = dequantize_row(weight, n);
@@ -63,8 +89,11 @@ std::vector<double> weight_row(const Weight& weight, std::int64_t n) {
 
 // Y [tokens, N].
 Matrix project(const FusedQkvArgs& args, Arithmetic arithmetic) {
-  const Matrix x = scaled_input(args);
+  Matrix x = scaled_input(args);
   const std::int64_t tokens = args.x.shape[0];
+  if (args.activations == Activations::int8) {
+    for (std::int64_t token = 0; token < tokens; ++token) round_to_int8(args.weight, token, x);
+  }
   Matrix y(tokens, args.weight.rows());
   for (std::int64_t n = 0; n < args.weight.rows(); ++n) {
     const std::vector<double> w = weight_row(args.weight, n);

@@ -56,6 +56,7 @@ TEST(Target, ProbesFindSomeSpeed) {
     if (!why_not(target).empty()) continue;
     EXPECT_GT(probe_gflops(target, DType::f32, 1), 0.1) << name(target);
     EXPECT_GT(probe_gflops(target, DType::bf16, 1), 0.1) << name(target);
+    EXPECT_GT(probe_gflops(target, DType::i8, 1), 0.1) << name(target);
   }
   EXPECT_GT(probe_read_gbs(1), 0.05);
 }

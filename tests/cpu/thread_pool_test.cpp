@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <stdexcept>
 #include <thread>
@@ -84,6 +85,82 @@ TEST(ThreadPool, CallersFromSeveralThreadsTakeTurns) {
   }
   for (std::thread& caller : callers) caller.join();
   EXPECT_EQ(total, 4 * 50 * 10);
+}
+
+// A caller's pool of the simplest kind: some tasks on threads of their own, the others here, last
+// first.
+struct CallersThreads {
+  static void run(void* user, std::int64_t tasks, ParallelFor::Task task, void* data) {
+    auto& self = *static_cast<CallersThreads*>(user);
+    ++self.calls;
+    self.most_tasks = std::max(self.most_tasks, tasks);
+    std::vector<std::thread> threads;
+    for (std::int64_t index = tasks - 1; index >= 0; --index) {
+      if (self.is_parallel && index % 2 == 0) {
+        threads.emplace_back([=] { task(data, index); });
+      } else {
+        task(data, index);
+      }
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+  Context context(int num_threads) {
+    Context context;
+    context.num_threads = num_threads;
+    context.parallel_for = {.run = run, .user = this};
+    return context;
+  }
+
+  bool is_parallel = true;
+  int calls = 0;
+  std::int64_t most_tasks = 0;
+};
+
+TEST(CallersPool, DoesEveryItemOnceOnWorkersInRange) {
+  for (const bool is_parallel : {false, true}) {
+    for (const int threads : {2, 3, 16}) {
+      CallersThreads caller;
+      caller.is_parallel = is_parallel;
+      std::vector<std::atomic<int>> runs(100);
+      std::vector<std::atomic<int>> busy(static_cast<std::size_t>(threads));
+      std::atomic<int> clashes = 0;
+      parallel_for(100, caller.context(threads), [&](std::int64_t item, int worker) {
+        std::atomic<int>& mine = busy.at(static_cast<std::size_t>(worker));
+        if (mine.fetch_add(1) != 0) ++clashes;
+        ++runs[static_cast<std::size_t>(item)];
+        mine.fetch_sub(1);
+      });
+      for (const std::atomic<int>& count : runs) ASSERT_EQ(count, 1);
+      EXPECT_EQ(clashes, 0);
+      EXPECT_EQ(caller.calls, 1);
+      EXPECT_EQ(caller.most_tasks, threads);
+    }
+  }
+}
+
+TEST(CallersPool, IsNotAskedForOneWorkerNorFromInsideATask) {
+  CallersThreads caller;
+  int runs = 0;
+  parallel_for(5, caller.context(1), [&](std::int64_t, int) { ++runs; });
+  parallel_for(1, caller.context(4), [&](std::int64_t, int) { ++runs; });
+  EXPECT_EQ(runs, 6);
+  EXPECT_EQ(caller.calls, 0);
+  std::atomic<int> inner = 0;
+  parallel_for(4, caller.context(2), [&](std::int64_t, int) {
+    parallel_for(3, caller.context(2), [&](std::int64_t, int) { ++inner; });
+  });
+  EXPECT_EQ(inner, 12);
+  EXPECT_EQ(caller.calls, 1);
+}
+
+TEST(CallersPool, GetsNoExceptionButTheCallerOfTheOpDoes) {
+  CallersThreads caller;
+  EXPECT_THROW(parallel_for(50, caller.context(3),
+                            [](std::int64_t item, int) {
+                              if (item == 20) throw std::runtime_error("item 20");
+                            }),
+               std::runtime_error);
+  EXPECT_EQ(caller.calls, 1);
 }
 
 }  // namespace

@@ -20,6 +20,8 @@ ALLOWED = {
     "src/ops": {API, API_OPS, "src/core", "src/reference", "src/cpu", "src/cuda", "src/ops"},
     "bindings": {API, API_OPS, "src/ops", "bindings"},
     "tools": {API, API_OPS, "src/core", "src/reference", "src/ops", "tools"},
+    # The one part of the tool that knows CUDA: it takes a problem to the GPU and back.
+    "tools/device/cuda": {API, API_OPS, "src/core", "src/ops", "src/cuda", "tools", "tools/device/cuda"},
     "examples": {API, API_OPS, "examples"},
 }
 # One header that includes the whole API for those who want it so.
@@ -29,9 +31,9 @@ UMBRELLA = Path("include/quire/quire.h")
 THIRD_PARTY = [
     (re.compile(r"^(torch|ATen|c10|pybind11)/"), set()),
     (re.compile(r"^Python\.h$|^nanobind/"), {"bindings"}),
-    (re.compile(r"^(cuda|cublas|cute/|cutlass/|nv/)"), {"src/cuda"}),
+    (re.compile(r"^(cuda|cublas|cute/|cutlass/|nv/)"), {"src/cuda", "tools/device/cuda"}),
     (re.compile(r"^hwy/"), {"src/cpu"}),
-    (re.compile(r"^(nlohmann|CLI)/"), {"tools", "examples"}),
+    (re.compile(r"^(nlohmann|CLI)/"), {"tools", "tools/device/cuda", "examples"}),
     (re.compile(r"^fmt/"), set(ALLOWED) - {API, API_OPS}),
 ]
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
@@ -67,6 +69,8 @@ def judge(root: Path, path: Path, quote: str, target: str) -> str | None:
     target_layer = layer_of(included)
     if target_layer not in ALLOWED[layer]:
         return f"{layer} must not include {included.as_posix()}"
+    if layer == "tools/device/cuda" and target_layer == "src/cuda" and "runtime" not in included.parts:
+        return f"{layer} may include only runtime/ of src/cuda, not {included.as_posix()}"
     if layer == "src/ops" and target_layer == "src/cuda" and included.name != "launch.h":
         return f"src/ops may include only launch.h of src/cuda, not {included.as_posix()}"
     return None

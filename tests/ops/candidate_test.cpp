@@ -17,8 +17,13 @@ struct Args {
 constexpr Candidate<Problem, Args> kCandidates[] = {
     {.kernel = "hopper/sum",
      .takes = "widths of 128",
-     .refuse = [](const Problem& p) -> std::string { return p.width == 128 ? "" : "width"; },
-     .run = [](const Args& args, const Context&) { *args.ran += "hopper"; }},
+     .refuse = [](const Problem& p) -> std::string { return p.width % 128 == 0 ? "" : "width"; },
+     .run = [](const Args& args, const Context&) { *args.ran += "hopper"; },
+     .workspace_bytes = [](const Problem& p) -> std::int64_t { return p.width - 128; },
+     .choices =
+         [](const Problem& p) {
+           return Choices{{"width", std::to_string(p.width)}};
+         }},
     {.kernel = "cpu/avx2",
      .takes = "even widths",
      .refuse = [](const Problem& p) -> std::string { return p.width % 2 == 0 ? "" : "odd width"; },
@@ -82,6 +87,27 @@ TEST(CandidateTest, AnUnknownKernelIsUnsupported) {
   EXPECT_FALSE(plan.supported());
   EXPECT_EQ(plan.refusals[0].reason, "context.kernel is 'cpu/avx512'");
   EXPECT_THROW(run(128, "cpu/avx512"), Error);
+}
+
+TEST(CandidateTest, ThePlanSaysWhatTheKernelChoseAndNeeds) {
+  const Plan plan = choose("sum", list(), Problem{256}, {});
+  EXPECT_EQ(plan.workspace_bytes, 128);
+  EXPECT_EQ(plan.describe(), "sum: hopper/sum, width=256, workspace 128 B");
+  EXPECT_EQ(choose("sum", list(), Problem{64}, {}).workspace_bytes, 0);
+}
+
+TEST(CandidateTest, AKernelThatNeedsScratchDoesNotRunWithoutIt) {
+  const Plan plan = choose("sum", list(), Problem{256}, {});
+  std::byte scratch[128];
+  std::string ran;
+  const auto run_with = [&](void* workspace, std::int64_t bytes) {
+    run_planned(list(), plan, Args{&ran}, {.workspace = workspace, .workspace_bytes = bytes});
+  };
+  EXPECT_THROW(run_with(nullptr, 128), Error);
+  EXPECT_THROW(run_with(scratch, 127), Error);
+  EXPECT_EQ(ran, "");
+  run_with(scratch, 128);
+  EXPECT_EQ(ran, "hopper");
 }
 
 }  // namespace

@@ -24,8 +24,6 @@ class LogSetting {
 class PlanTest : public testing::TestWithParam<NamedSample> {
  protected:
   std::unique_ptr<Sample> sample = GetParam().make();
-  // mla_prefill_plan has no plan of its own to show.
-  bool has_plan() const { return sample->op != "mla_prefill_plan"; }
   // rms_norm is one kernel with two names.
   std::string kernel() const {
     return "reference/" + (sample->op.starts_with("rms_norm") ? "rms_norm" : sample->op);
@@ -33,7 +31,6 @@ class PlanTest : public testing::TestWithParam<NamedSample> {
 };
 
 TEST_P(PlanTest, TheReferenceTakesWhatIsOnTheHost) {
-  if (!has_plan()) GTEST_SKIP();
   const Arena::Snapshot before = sample->arena.snapshot();
   const Plan plan = sample->supports({.kernel = "reference"});
   EXPECT_EQ(plan.op, sample->op);
@@ -47,7 +44,6 @@ TEST_P(PlanTest, TheReferenceTakesWhatIsOnTheHost) {
 }
 
 TEST_P(PlanTest, TheFirstCandidateThatDoesNotRefuseIsTaken) {
-  if (!has_plan()) GTEST_SKIP();
   const Plan plan = sample->supports({});
   const Plan all = sample->supports({.kernel = "no such kernel"});  // lists every candidate
   ASSERT_LT(plan.refusals.size(), all.refusals.size());
@@ -56,7 +52,6 @@ TEST_P(PlanTest, TheFirstCandidateThatDoesNotRefuseIsTaken) {
 }
 
 TEST_P(PlanTest, APlanForTheGpuListsRefusalsAndTheNearestProblem) {
-  if (!has_plan()) GTEST_SKIP();
   sample->move_to_gpu();
   const Plan plan = sample->supports({});
   EXPECT_FALSE(plan.supported());
@@ -77,14 +72,12 @@ TEST_P(PlanTest, AnUnsupportedProblemThrowsAndWritesNothing) {
 
 TEST_P(PlanTest, ContextKernelRestrictsByPrefix) {
   const Context unknown{.kernel = "cpu/none"};
-  if (has_plan()) {
-    EXPECT_EQ(sample->supports({.kernel = "reference"}).kernel, kernel());
-    EXPECT_EQ(sample->supports({.kernel = kernel()}).kernel, kernel());
-    const Plan plan = sample->supports(unknown);
-    EXPECT_FALSE(plan.supported());
-    for (const Refusal& refusal : plan.refusals) {
-      EXPECT_EQ(refusal.reason, "context.kernel is 'cpu/none'") << refusal.kernel;
-    }
+  EXPECT_EQ(sample->supports({.kernel = "reference"}).kernel, kernel());
+  EXPECT_EQ(sample->supports({.kernel = kernel()}).kernel, kernel());
+  const Plan plan = sample->supports(unknown);
+  EXPECT_FALSE(plan.supported());
+  for (const Refusal& refusal : plan.refusals) {
+    EXPECT_EQ(refusal.reason, "context.kernel is 'cpu/none'") << refusal.kernel;
   }
   expect_refusal(*sample, ErrorCode::unsupported, "problem", "context.kernel is 'cpu/none'",
                  unknown);
@@ -103,11 +96,7 @@ TEST_P(PlanTest, LogPrintsThePlanOfEveryRun) {
   const Context reference{.kernel = "reference"};
   sample->run(reference);
   const std::string logged = testing::internal::GetCapturedStderr();
-  if (has_plan()) {
-    EXPECT_EQ(logged, "quire: " + sample->supports(reference).describe() + "\n");
-  } else {
-    EXPECT_TRUE(logged.starts_with("quire: " + sample->op + ": " + kernel())) << logged;
-  }
+  EXPECT_EQ(logged, "quire: " + sample->supports(reference).describe() + "\n");
 }
 
 INSTANTIATE_TEST_SUITE_P(Samples, PlanTest, testing::ValuesIn(all_samples()),

@@ -25,7 +25,7 @@ inline constexpr std::int64_t kLayer = 1;  // of two
 struct Sample {
   virtual ~Sample() = default;
   virtual void run(const Context& context) = 0;
-  // What the op decided; for ops without a public plan, whatever comes from running.
+  // What the op decided.
   virtual Plan supports(const Context& context) = 0;
   // Every view of the arguments, by the name that errors use.
   virtual std::vector<std::pair<std::string, TensorView*>> tensors() = 0;

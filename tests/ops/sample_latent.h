@@ -33,10 +33,7 @@ struct MlaPrefillPlanSample : Sample {
     args.chunks = make_chunks(arena);
   }
   void run(const Context& context) override { mla_prefill_plan(args, context); }
-  Plan supports(const Context& context) override {
-    mla_prefill_plan(args, context);
-    return {};
-  }
+  Plan supports(const Context& context) override { return quire::supports(args, context); }
   std::vector<std::pair<std::string, TensorView*>> tensors() override {
     std::vector<std::pair<std::string, TensorView*>> list{{"row_offsets", &args.row_offsets}};
     list_cache(args.cache, "cache", list);

@@ -21,7 +21,12 @@ BenchRow sample_row() {
   row.us = 1000.0;
   row.us_min = 900.0;
   row.runs = 5;
-  row.percent = 12.5;
+  row.products = Products::bf16;
+  row.ceiling = {.target = "amx",
+                 .read_gbs = 4000.0,
+                 .f32_gflops = 100.0,
+                 .bf16_gflops = 16'000.0,
+                 .int8_gops = 32'000.0};
   return row;
 }
 
@@ -47,11 +52,14 @@ TEST(BenchRow, RatesFollowFromTheMedian) {
 }
 
 TEST(BenchRow, JsonHasThePeersKeysAndOurs) {
-  const nlohmann::json row = to_json(sample_row(), {.read_gbs = 50.0, .fma_gflops = 100.0}, 2);
+  const nlohmann::json row = to_json(sample_row(), 2);
   EXPECT_EQ(row.at("op"), "attn.decode.bf16");
   EXPECT_EQ(row.at("shape"), "h32/8");
   EXPECT_EQ(row.at("us"), 1000.0);
   EXPECT_EQ(row.at("us_min"), 900.0);
+  EXPECT_EQ(row.at("percent_of_ceiling"), 50.0);
+  EXPECT_EQ(row.at("ceiling"), "read");
+  EXPECT_EQ(row.at("ceiling_gflops"), 16'000.0);
   for (const char* key :
        {"peer", "case", "kernel", "device", "machine", "commit", "compiler", "version"}) {
     ASSERT_TRUE(row.at(key).is_string()) << key;
@@ -67,7 +75,7 @@ TEST(BenchRow, JsonHasThePeersKeysAndOurs) {
 TEST(BenchRow, JsonNamesThePartsOfTheWork) {
   BenchRow row = sample_row();
   row.parts = {{.op = "a", .shape = "b"}};
-  EXPECT_EQ(to_json(row, {}, 1).at("parts").dump(), R"([{"op":"a","shape":"b"}])");
+  EXPECT_EQ(to_json(row, 1).at("parts").dump(), R"([{"op":"a","shape":"b"}])");
 }
 
 TEST(BenchRow, LabelIsThePeersOrOurOwn) {
@@ -123,18 +131,65 @@ TEST_F(PeerFile, MissingFile) {
   EXPECT_THROW(PeerTimes::load(path_ + ".none"), std::runtime_error);
 }
 
-TEST(Ceiling, FloorIsTheSlowerOfMemoryAndArithmetic) {
-  const Ceiling ceiling{.read_gbs = 10.0, .fma_gflops = 100.0};
-  EXPECT_DOUBLE_EQ(ceiling.floor_seconds(1e9, 10e9), 1.0);
-  EXPECT_DOUBLE_EQ(ceiling.floor_seconds(500e9, 10e9), 5.0);
+TEST(Ceiling, FloorIsTheSlowerOfMemoryAndTheProductsOfTheCase) {
+  const Ceiling ceiling{.target = "amx",
+                        .read_gbs = 10.0,
+                        .f32_gflops = 100.0,
+                        .bf16_gflops = 1000.0,
+                        .int8_gops = 2000.0};
+  EXPECT_DOUBLE_EQ(ceiling.floor(1e9, 10e9, Products::f32).seconds, 1.0);
+  EXPECT_EQ(ceiling.floor(1e9, 10e9, Products::f32).what, "read");
+  EXPECT_DOUBLE_EQ(ceiling.floor(5e12, 10e9, Products::f32).seconds, 50.0);
+  EXPECT_EQ(ceiling.floor(5e12, 10e9, Products::f32).what, "amx f32");
+  EXPECT_DOUBLE_EQ(ceiling.floor(5e12, 10e9, Products::bf16).seconds, 5.0);
+  EXPECT_EQ(ceiling.floor(5e12, 10e9, Products::bf16).what, "amx bf16");
+  EXPECT_DOUBLE_EQ(ceiling.floor(5e12, 10e9, Products::int8).seconds, 2.5);
+}
+
+TEST(Ceiling, TargetIsTheMiddleOfAKernelsName) {
+  EXPECT_EQ(target_of("cpu/neon_bf16/flash_attention"), "neon_bf16");
+  EXPECT_EQ(target_of("reference/flash_attention"), "");
+  EXPECT_EQ(target_of("cpu/"), "");
 }
 
 TEST(Ceiling, IsMeasured) {
-  const Ceiling ceiling = measure_ceiling(1);
+  const Ceiling ceiling = measure_ceiling("portable", 1);
+  EXPECT_EQ(ceiling.target, "portable");
   EXPECT_GT(ceiling.read_gbs, 0.05);
-  EXPECT_GT(ceiling.fma_gflops, 0.05);
-  EXPECT_EQ(best_of({.read_gbs = 1, .fma_gflops = 4}, {.read_gbs = 2, .fma_gflops = 3}).fma_gflops,
-            4);
+  EXPECT_GT(ceiling.f32_gflops, 0.05);
+  EXPECT_GT(ceiling.int8_gops, 0.05);
+}
+
+TEST(Ceiling, BestOfTakesEachFigureFromTheBetter) {
+  const Ceiling best = best_of({.target = "amx", .read_gbs = 1, .bf16_gflops = 4},
+                               {.target = "amx", .read_gbs = 2, .bf16_gflops = 3});
+  EXPECT_EQ(best.read_gbs, 2);
+  EXPECT_EQ(best.bf16_gflops, 4);
+  EXPECT_EQ(best.target, "amx");
+}
+
+TEST(Products, AreWhatTheNumbersAreExactIn) {
+  EXPECT_EQ(products_of(DType::f32), Products::f32);
+  EXPECT_EQ(products_of(DType::f16), Products::f32);
+  EXPECT_EQ(products_of(DType::bf16), Products::bf16);
+  EXPECT_EQ(products_of(DType::fp8_e4m3), Products::bf16);
+  EXPECT_EQ(products_of(DType::i8), Products::int8);
+}
+
+TEST(Products, FollowFromTheCase) {
+  nlohmann::json attention = small_attention();
+  attention["q_dtype"] = "bf16";
+  EXPECT_EQ(parse_one(attention).problem->products(), Products::bf16);
+  attention["q_dtype"] = "f32";
+  EXPECT_EQ(parse_one(attention).problem->products(), Products::f32);
+  for (const Case& loaded : load_cases(QUIRE_SOURCE_DIR "/cases")) {
+    if (loaded.name.find("int4") != std::string::npos && loaded.op == "fused_qkv_matmul") {
+      EXPECT_EQ(loaded.problem->products(), Products::int8) << loaded.name;
+    }
+    if (loaded.op == "mla_indexer") {
+      EXPECT_EQ(loaded.problem->products(), Products::bf16) << loaded.name;
+    }
+  }
 }
 
 TEST(Bench, TimesACase) {
@@ -145,6 +200,17 @@ TEST(Bench, TimesACase) {
   EXPECT_GT(row.us_min, 0.0);
   EXPECT_GE(row.us, row.us_min);
   EXPECT_EQ(row.kernel, "reference/flash_attention");
+  EXPECT_FALSE(row.ceiling.target.empty());  // the reference is measured against the best target
+  EXPECT_GT(row.percent(), 0.0);
+}
+
+TEST(Bench, MeasuresTheCeilingOfTheKernelsTarget) {
+  Context context;
+  context.kernel = "cpu/portable";
+  context.num_threads = 1;
+  const BenchRow row = time_case(parse_one(small_attention()), context, 0.01);
+  EXPECT_EQ(row.kernel, "cpu/portable/flash_attention");
+  EXPECT_EQ(row.ceiling.target, "portable");
 }
 
 TEST(Bench, LeavesOutWhatIsTooLongOrTooLarge) {

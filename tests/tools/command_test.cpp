@@ -111,6 +111,16 @@ TEST(Command, UsageErrorsExitWithTwo) {
   EXPECT_EQ(quire("bench --seconds -1").exit_code, 2);
 }
 
+// One clear line, where there is no GPU or no CUDA in the build; otherwise the case runs there.
+TEST(Command, DeviceThatIsNotThere) {
+  for (const std::string command : {"check", "bench"}) {
+    const Finished run = quire(command + " rope/tiny --device cuda");
+    if (run.exit_code == 0) continue;
+    EXPECT_EQ(run.exit_code, 2) << run.output;
+    EXPECT_EQ(run.output.find("quire: --device cuda: "), 0u) << run.output;
+  }
+}
+
 TEST(Command, HelpAndVersion) {
   EXPECT_EQ(quire("--help").exit_code, 0);
   const Finished version = quire("--version");

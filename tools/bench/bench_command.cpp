@@ -51,25 +51,43 @@ void write_file(const std::string& path, const std::string& text) {
 }
 
 void print_header() {
-  fmt::print("{:<64} {:<30} {:>12} {:>12} {:>9} {:>9} {:>8}  {}\n", "case", "kernel", "median us",
-             "min us", "GB/s", "TFLOP/s", "ceiling", "against");
+  fmt::print("{:<44} {:<30} {:>12} {:>12} {:>9} {:>9} {:>8} {:<13} {}\n", "case", "kernel",
+             "median us", "min us", "GB/s", "TFLOP/s", "share", "of ceiling", "against");
 }
 
 void print_row(const BenchRow& row, const std::optional<PeerTime>& peer) {
   const std::string ratio =
       peer.has_value() ? fmt::format("{:.3g}x the time of {}", row.us / peer->us, peer->peer) : "";
-  fmt::print("{:<44} {:<30} {:>12.1f} {:>12.1f} {:>9.3g} {:>9.3g} {:>7.3g}%  {}\n", row.case_name,
-             row.kernel, row.us, row.us_min, row.gbs(), row.tflops(), row.percent, ratio);
+  fmt::print("{:<44} {:<30} {:>12.1f} {:>12.1f} {:>9.3g} {:>9.3g} {:>7.3g}% {:<13} {}\n",
+             row.case_name, row.kernel, row.us, row.us_min, row.gbs(), row.tflops(), row.percent(),
+             row.floor().what, ratio);
 }
 
 void write_plot(const std::string& path, const std::vector<BenchRow>& rows) {
   std::vector<Bar> bars;
   for (const BenchRow& row : rows) {
-    bars.push_back({.label = row.case_name,
-                    .value = row.percent,
-                    .text = fmt::format("{:.3g}%, {:.4g} us", row.percent, row.us)});
+    bars.push_back(
+        {.label = row.case_name,
+         .value = row.percent(),
+         .text = fmt::format("{:.3g}% of {}, {:.4g} us", row.percent(), row.floor().what, row.us)});
   }
   write_file(path, draw_bar_chart("Percent of this machine's measured ceiling", bars));
+}
+
+// The best that each target's probe reached beside the rows.
+void print_ceilings(const std::vector<BenchRow>& rows, const Machine& machine, int threads) {
+  std::map<std::string, Ceiling> best;
+  for (const BenchRow& row : rows) {
+    const auto [place, is_new] = best.try_emplace(row.ceiling.target, row.ceiling);
+    if (!is_new) place->second = best_of(place->second, row.ceiling);
+  }
+  fmt::print("\n{}, {} threads\n", machine.cpu, threads);
+  for (const auto& [target, ceiling] : best) {
+    fmt::print(
+        "ceiling {}: read {:.1f} GB/s, f32 {:.0f} GFLOP/s, bf16 {:.0f} GFLOP/s, int8 {:.0f} "
+        "GOP/s\n",
+        target, ceiling.read_gbs, ceiling.f32_gflops, ceiling.bf16_gflops, ceiling.int8_gops);
+  }
 }
 
 // One line per op for what is left out: how many, and why the first of them.
@@ -147,8 +165,10 @@ BenchRow time_case(const Case& timed, const Context& context, double seconds) {
   row.case_name = timed.name;
   row.flops = timed.problem->flops();
   row.bytes = timed.problem->bytes();
+  row.products = timed.problem->products();
   row.kernel = built.supports(context).kernel;
   if (row.kernel.empty()) throw std::runtime_error(timed.name + ": no kernel takes this case");
+  const Ceiling before = measure_ceiling(target_of(row.kernel), context.num_threads);
   std::vector<double> times;
   const auto start = Clock::now();
   const auto elapsed = [&](Clock::time_point since) {
@@ -165,11 +185,13 @@ BenchRow time_case(const Case& timed, const Context& context, double seconds) {
   row.us = times[times.size() / 2];
   row.us_min = times.front();
   row.runs = static_cast<int>(times.size());
+  row.ceiling = best_of(before, measure_ceiling(target_of(row.kernel), context.num_threads));
   return row;
 }
 
 int run_bench(const BenchOptions& options) {
   require_device(options.device);
+  if (options.device == "cuda") return run_cuda_bench(options);
   const Machine machine = detect_machine();
   const int threads = options.threads > 0 ? options.threads : machine.cores;
   std::optional<PeerTimes> peers;
@@ -179,24 +201,15 @@ int run_bench(const BenchOptions& options) {
   context.num_threads = options.threads;
   context.kernel = options.target;
   const std::vector<Case> cases = choose_cases(options, context, machine.memory_bytes);
-  const Ceiling before = measure_ceiling(threads);
-  std::vector<BenchRow> rows = time_all(cases, options, context);
-  const Ceiling after = measure_ceiling(threads);
-  const Ceiling ceiling = best_of(before, after);
+  const std::vector<BenchRow> rows = time_all(cases, options, context);
 
   print_header();
   std::string lines;
-  for (BenchRow& row : rows) {
-    row.percent =
-        row.us > 0.0 ? 100.0 * ceiling.floor_seconds(row.flops, row.bytes) * 1e6 / row.us : 0.0;
+  for (const BenchRow& row : rows) {
     print_row(row, peers.has_value() ? peers->find(row) : std::nullopt);
-    lines += to_json(row, ceiling, threads).dump() + "\n";
+    lines += to_json(row, threads).dump() + "\n";
   }
-  fmt::print(
-      "\n{}, {} threads: read {:.1f} GB/s (before {:.1f}, after {:.1f}), fp32 FMA {:.1f} GFLOP/s "
-      "(before {:.1f}, after {:.1f})\n",
-      machine.cpu, threads, ceiling.read_gbs, before.read_gbs, after.read_gbs, ceiling.fma_gflops,
-      before.fma_gflops, after.fma_gflops);
+  print_ceilings(rows, machine, threads);
   if (!options.json.empty()) write_file(options.json, lines);
   if (!options.plot.empty()) write_plot(options.plot, rows);
   return 0;

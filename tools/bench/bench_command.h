@@ -20,6 +20,7 @@ struct BenchOptions {
   std::string json{};     // output file
   std::string against{};  // JSON lines to compare with
   std::string plot{};     // output SVG
+  std::string commit{};   // of the record; empty: as configured
   double seconds = 1.0;   // per case, at least three runs
   int threads = 0;        // 0: all cores
 };

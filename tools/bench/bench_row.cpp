@@ -18,7 +18,7 @@ double rounded(double value) {
 
 }  // namespace
 
-nlohmann::json to_json(const BenchRow& row, const Ceiling& ceiling, int threads) {
+nlohmann::json to_json(const BenchRow& row, int threads) {
   nlohmann::json object{
       {"op", row.label.op},
       {"shape", row.label.shape},
@@ -31,9 +31,10 @@ nlohmann::json to_json(const BenchRow& row, const Ceiling& ceiling, int threads)
       {"device", row.device},
       {"tflops", row.tflops()},
       {"gbs", row.gbs()},
-      {"percent_of_ceiling", rounded(row.percent)},
-      {"ceiling_gbs", rounded(ceiling.read_gbs)},
-      {"ceiling_gflops", rounded(ceiling.fma_gflops)},
+      {"percent_of_ceiling", rounded(row.percent())},
+      {"ceiling", row.floor().what},
+      {"ceiling_gbs", rounded(row.ceiling.read_gbs)},
+      {"ceiling_gflops", rounded(row.ceiling.gflops(row.products))},
       {"machine", detect_machine().describe()},
       {"threads", threads},
       {"version", QUIRE_VERSION},

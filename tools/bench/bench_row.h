@@ -26,14 +26,19 @@ struct BenchRow {
   double us = 0.0;  // median
   double us_min = 0.0;
   int runs = 0;
-  double percent = 0.0;  // of the ceiling: floor time / median time
+  Products products = Products::f32;
+  Ceiling ceiling{};  // of the kernel's target, the better of before and after
+
+  Floor floor() const { return ceiling.floor(flops, bytes, products); }
+  // Of the ceiling: floor time / median time.
+  double percent() const { return us > 0.0 ? 100.0 * floor().seconds * 1e6 / us : 0.0; }
 
   double gbs() const { return us > 0.0 ? bytes / us * 1e-3 : 0.0; }
   double tflops() const { return us > 0.0 ? flops / us * 1e-6 : 0.0; }
 };
 
 // With machine, threads, commit, compiler and version.
-nlohmann::json to_json(const BenchRow& row, const Ceiling& ceiling, int threads);
+nlohmann::json to_json(const BenchRow& row, int threads);
 
 // The best time that somebody else has for a label.
 struct PeerTime {

@@ -31,9 +31,10 @@ class FlashAttentionCase final : public OpCase {
   }
 
   Built build(Layout layout, std::uint64_t seed) const override {
-    Built built;
+    Built built(layout);
     Memory& memory = built.memory;
-    const CacheSpec cache = layout == Layout::requested ? cache_ : cache_.contiguous_twin(lengths_);
+    const CacheSpec cache =
+        layout == Layout::contiguous ? cache_.contiguous_twin(lengths_) : cache_;
     const std::int64_t tokens = lengths_.tokens();
     FlashAttentionArgs args;
     args.q = build_tensor(memory, seed, "q", q_dtype_, {tokens, heads_, cache_.width()});
@@ -66,6 +67,7 @@ class FlashAttentionCase final : public OpCase {
   double bytes() const override {
     return static_cast<double>(lengths_.total_keys()) * static_cast<double>(cache_.token_bytes());
   }
+  Products products() const override { return products_of(q_dtype_); }
   double footprint() const override {
     const double activations =
         static_cast<double>(lengths_.tokens() * heads_ * cache_.width()) * 4.0;

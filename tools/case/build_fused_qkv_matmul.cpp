@@ -4,6 +4,7 @@
 #include "reference/fused_qkv_matmul.h"
 #include "tools/case/case.h"
 #include "tools/case/op_parsers.h"
+#include "tools/case/packed_projection.h"
 #include "tools/case/weight_spec.h"
 
 namespace quire::tools {
@@ -24,12 +25,17 @@ class FusedQkvCase final : public OpCase {
         weight_(read_weight(fields)),
         bias_(fields.flag("bias", false)),
         input_scale_(fields.choice("input_scale", {"none", "tensor", "token", "block"},
-                                   is_fp8(x_dtype_) ? "tensor" : "none")) {}
+                                   is_fp8(x_dtype_) ? "tensor" : "none")),
+        is_packed_(fields.flag("packed", false)),
+        activations_(fields.choice("activations", {"exact", "int8"}, "exact") == "int8"
+                         ? Activations::int8
+                         : Activations::exact) {}
 
   Built build(Layout layout, std::uint64_t seed) const override {
-    Built built;
+    Built built(layout);
     Memory& memory = built.memory;
-    const CacheSpec cache = layout == Layout::requested ? cache_ : cache_.contiguous_twin(lengths_);
+    const CacheSpec cache =
+        layout == Layout::contiguous ? cache_.contiguous_twin(lengths_) : cache_;
     const std::int64_t tokens = lengths_.tokens();
     FusedQkvArgs args;
     const double amplitude = is_fp8(x_dtype_) ? 60.0 : 1.0;
@@ -46,6 +52,7 @@ class FusedQkvCase final : public OpCase {
                                       0.1 / amplitude, 1.0 / amplitude);
     }
     args.out = built.output("out", out_dtype_, {tokens, q_dim_});
+    args.activations = activations_;
     built.written_rows({.cache = args.cache,
                         .layer = args.layer,
                         .lengths = lengths_,
@@ -54,6 +61,7 @@ class FusedQkvCase final : public OpCase {
     bind(
         built, args, [](const auto& a, const Context& c) { fused_qkv_matmul(a, c); },
         [](const FusedQkvArgs& a, reference::Arithmetic m) { reference::fused_qkv_matmul(a, m); });
+    if (is_packed_) pack_before_running(built, args);
     return built;
   }
 
@@ -62,6 +70,11 @@ class FusedQkvCase final : public OpCase {
            static_cast<double>(hidden_);
   }
   double bytes() const override { return weight_.bytes(num_columns(), hidden_); }
+  Products products() const override {
+    const bool has_integers =
+        weight_.format != WeightFormat::dense && weight_.format != WeightFormat::fp8;
+    return has_integers ? Products::int8 : products_of(x_dtype_);
+  }
   double footprint() const override {
     return bytes() + static_cast<double>(lengths_.tokens() * (hidden_ + q_dim_)) * 4.0 +
            static_cast<double>(lengths_.total_keys() * cache_.token_bytes() * cache_.layers);
@@ -81,6 +94,8 @@ class FusedQkvCase final : public OpCase {
   WeightSpec weight_;
   bool bias_;
   std::string input_scale_;
+  bool is_packed_;
+  Activations activations_;
 };
 
 }  // namespace

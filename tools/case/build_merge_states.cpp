@@ -23,8 +23,8 @@ class MergeStatesCase final : public OpCase {
         empty_states_(fields.integers("empty_states")),
         blind_tokens_(fields.integers("blind_tokens")) {}
 
-  Built build(Layout, std::uint64_t seed) const override {
-    Built built;
+  Built build(Layout layout, std::uint64_t seed) const override {
+    Built built(layout);
     Memory& memory = built.memory;
     MergeStatesArgs args;
     args.states =

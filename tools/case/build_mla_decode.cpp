@@ -27,9 +27,10 @@ class MlaDecodeCase final : public OpCase {
   }
 
   Built build(Layout layout, std::uint64_t seed) const override {
-    Built built;
+    Built built(layout);
     Memory& memory = built.memory;
-    const CacheSpec cache = layout == Layout::requested ? cache_ : cache_.contiguous_twin(lengths_);
+    const CacheSpec cache =
+        layout == Layout::contiguous ? cache_.contiguous_twin(lengths_) : cache_;
     const std::int64_t tokens = lengths_.tokens();
     const std::int64_t heads = latent_.heads;
     MlaDecodeArgs args;
@@ -68,6 +69,7 @@ class MlaDecodeCase final : public OpCase {
                              static_cast<double>(2 * latent_.latent + latent_.rope);
     return attention + (absorbed_ ? 0.0 : 2.0 * static_cast<double>(lengths_.tokens()) * weights());
   }
+  Products products() const override { return products_of(latent_.q_dtype); }
   double bytes() const override {
     const double rows = static_cast<double>(lengths_.total_keys() * cache_.token_bytes());
     return rows + (absorbed_ ? 0.0 : weights() * bits(latent_.weight_dtype) / 8.0);

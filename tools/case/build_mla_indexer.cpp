@@ -36,9 +36,10 @@ class MlaIndexerCase final : public OpCase {
         data_(fields.choice("data", {"random", "all_equal", "all_negative"}, "random")) {}
 
   Built build(Layout layout, std::uint64_t seed) const override {
-    Built built;
+    Built built(layout);
     Memory& memory = built.memory;
-    const CacheSpec cache = layout == Layout::requested ? cache_ : cache_.contiguous_twin(lengths_);
+    const CacheSpec cache =
+        layout == Layout::contiguous ? cache_.contiguous_twin(lengths_) : cache_;
     const std::int64_t tokens = lengths_.tokens();
     MlaIndexerArgs args;
     args.q =
@@ -65,6 +66,7 @@ class MlaIndexerCase final : public OpCase {
     return 2.0 * total_visible(mask_, cache_, lengths_) * static_cast<double>(heads_) *
            static_cast<double>(cache_.width());
   }
+  Products products() const override { return products_of(DType::fp8_e4m3); }
   double bytes() const override {
     return static_cast<double>(lengths_.total_keys() * cache_.token_bytes());
   }

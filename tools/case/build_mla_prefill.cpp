@@ -44,10 +44,10 @@ class MlaPrefillCase final : public OpCase {
         lse_(fields.flag("lse", true)) {}
 
   Built build(Layout layout, std::uint64_t seed) const override {
-    Built built;
+    Built built(layout);
     Memory& memory = built.memory;
     const CacheSpec cache =
-        layout == Layout::requested ? cache_ : cache_.contiguous_twin(lengths_, keep_page_size_);
+        layout == Layout::contiguous ? cache_.contiguous_twin(lengths_, keep_page_size_) : cache_;
     const std::int64_t tokens = lengths_.tokens();
     const std::int64_t heads = latent_.heads;
     MlaPrefillArgs args;
@@ -87,6 +87,7 @@ class MlaPrefillCase final : public OpCase {
                              static_cast<double>(latent_.nope + latent_.rope + latent_.value);
     return attention + 2.0 * static_cast<double>(lengths_.total_keys()) * weight_elements();
   }
+  Products products() const override { return products_of(latent_.q_dtype); }
   double bytes() const override {
     return weight_elements() * bits(latent_.weight_dtype) / 8.0 +
            static_cast<double>(lengths_.total_keys() * cache_.token_bytes());
@@ -132,9 +133,9 @@ class MlaPrefillPlanCase final : public OpCase {
         buffer_tokens_(fields.integer("buffer_tokens", 1)) {}
 
   Built build(Layout layout, std::uint64_t seed) const override {
-    Built built;
+    Built built(layout);
     const CacheSpec cache =
-        layout == Layout::requested ? cache_ : cache_.contiguous_twin(lengths_, true);
+        layout == Layout::contiguous ? cache_.contiguous_twin(lengths_, true) : cache_;
     MlaPrefillPlanArgs args;
     args.row_offsets = build_row_offsets(built.memory, lengths_);
     args.cache = build_cache(built.memory, cache, lengths_, Contents::cached, seed);
@@ -143,20 +144,9 @@ class MlaPrefillPlanCase final : public OpCase {
     built.in_place("buffer_row_offsets", args.chunks.buffer_row_offsets);
     built.in_place("cache_offsets", args.chunks.cache_offsets);
     built.in_place("buffer_lengths", args.chunks.buffer_lengths);
-    // The op runs on the host and has no candidates to choose from.
-    built.supports = [args](const Context&) {
-      validate(args);
-      Plan plan;
-      plan.op = "mla_prefill_plan";
-      plan.kernel = "reference/mla_prefill_plan";
-      return plan;
-    };
-    built.run = [args](const Context& context) { mla_prefill_plan(args, context); };
-    built.reference = [args](reference::Arithmetic arithmetic) {
-      if (arithmetic != reference::Arithmetic::exact) return false;
-      reference::mla_prefill_plan(args);
-      return true;
-    };
+    bind(
+        built, args, [](const auto& a, const Context& c) { mla_prefill_plan(a, c); },
+        [](const MlaPrefillPlanArgs& a) { reference::mla_prefill_plan(a); });
     return built;
   }
 

@@ -24,8 +24,8 @@ class QuantizeFp8Case final : public OpCase {
         amplitude_(fields.number("amplitude", 1.0)),
         zero_rows_(fields.integers("zero_rows")) {}
 
-  Built build(Layout, std::uint64_t seed) const override {
-    Built built;
+  Built build(Layout layout, std::uint64_t seed) const override {
+    Built built(layout);
     QuantizeFp8Args args;
     args.x = build_tensor(built.memory, seed, "x", x_dtype_, {rows_, columns_}, amplitude_);
     for (const std::int64_t row : zero_rows_) {

@@ -52,8 +52,9 @@ class RemapCase final : public OpCase {
         in_place_(fields.flag("in_place", false)) {}
 
   Built build(Layout layout, std::uint64_t seed) const override {
-    Built built;
-    const CacheSpec cache = layout == Layout::requested ? cache_ : cache_.contiguous_twin(lengths_);
+    Built built(layout);
+    const CacheSpec cache =
+        layout == Layout::contiguous ? cache_.contiguous_twin(lengths_) : cache_;
     RemapSparseIndicesArgs args;
     args.indices =
         build_sparse_indices(built.memory, "indices", kind_, top_k_, false, lengths_, seed).indices;

@@ -24,8 +24,9 @@ class RmsNormCase final : public OpCase {
         multiply_before_cast_(fields.flag("multiply_before_cast", true)) {}
 
   Built build(Layout layout, std::uint64_t seed) const override {
-    Built built;
-    const CacheSpec cache = layout == Layout::requested ? cache_ : cache_.contiguous_twin(lengths_);
+    Built built(layout);
+    const CacheSpec cache =
+        layout == Layout::contiguous ? cache_.contiguous_twin(lengths_) : cache_;
     RmsNormArgs args;
     args.cache = build_cache(built.memory, cache, lengths_, Contents::cached_and_new, seed);
     args.layer = cache.layer;

@@ -29,9 +29,10 @@ class RopeCase final : public OpCase {
         in_place_(fields.flag("in_place", false)) {}
 
   Built build(Layout layout, std::uint64_t seed) const override {
-    Built built;
+    Built built(layout);
     Memory& memory = built.memory;
-    const CacheSpec cache = layout == Layout::requested ? cache_ : cache_.contiguous_twin(lengths_);
+    const CacheSpec cache =
+        layout == Layout::contiguous ? cache_.contiguous_twin(lengths_) : cache_;
     const std::int64_t tokens = lengths_.tokens();
     const std::int64_t positions = std::max<std::int64_t>(1, lengths_.max_keys());
     RopeArgs args;

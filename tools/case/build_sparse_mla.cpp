@@ -48,10 +48,10 @@ class SparseMlaCase final : public OpCase {
         lse_(fields.flag("lse", true)) {}
 
   Built build(Layout layout, std::uint64_t seed) const override {
-    Built built;
+    Built built(layout);
     Memory& memory = built.memory;
     const auto in_layout = [&](const CacheSpec& cache) {
-      return layout == Layout::requested ? cache : cache.contiguous_twin(lengths_);
+      return layout == Layout::contiguous ? cache.contiguous_twin(lengths_) : cache;
     };
     const CacheSpec cache = in_layout(main_.cache);
     const std::int64_t tokens = lengths_.tokens();
@@ -99,6 +99,7 @@ class SparseMlaCase final : public OpCase {
     }
     return total * static_cast<double>(heads_);
   }
+  Products products() const override { return products_of(q_dtype_); }
   double bytes() const override {
     double total = slots(main_) * static_cast<double>(main_.cache.token_bytes());
     if (extra_.has_value())

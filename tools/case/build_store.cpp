@@ -30,9 +30,10 @@ class StoreCase final : public OpCase {
   }
 
   Built build(Layout layout, std::uint64_t seed) const override {
-    Built built;
+    Built built(layout);
     Memory& memory = built.memory;
-    const CacheSpec cache = layout == Layout::requested ? cache_ : cache_.contiguous_twin(lengths_);
+    const CacheSpec cache =
+        layout == Layout::contiguous ? cache_.contiguous_twin(lengths_) : cache_;
     const Contents contents = stored_ == Stored::rows ? Contents::cached : Contents::cached_and_new;
     const TensorView row_offsets = build_row_offsets(memory, lengths_);
     const PagedKVCache view = build_cache(memory, cache, lengths_, contents, seed);

@@ -15,13 +15,15 @@
 #include "reference/arithmetic.h"
 #include "tools/case/cache_spec.h"
 #include "tools/case/memory.h"
+#include "tools/case/relocation.h"
 #include "tools/case/row_address.h"
 
 namespace quire::tools {
 
 // `requested`: pages, layers and poison as the case says. `contiguous`: the same logical problem
-// without any of them.
-enum class Layout : std::uint8_t { requested, contiguous };
+// without any of them. `deferred`: as requested, but large tensors are only described, for a device
+// that fills them itself; nothing on the host may touch those.
+enum class Layout : std::uint8_t { requested, contiguous, deferred };
 
 struct Output {
   std::string name;
@@ -39,7 +41,16 @@ struct WrittenRows {
   std::vector<RowPlace> places() const;
 };
 
+// The two ways into an op.
+struct Calls {
+  std::function<Plan(const Context&)> supports;
+  std::function<void(const Context&)> run;
+};
+
 struct Built {
+  explicit Built(Layout layout)
+      : memory(layout == Layout::deferred ? Backing::deferred : Backing::host) {}
+
   Memory memory;
   std::vector<Output> outputs;
   std::vector<WrittenRows> rows;
@@ -49,6 +60,8 @@ struct Built {
 
   std::function<Plan(const Context&)> supports;
   std::function<void(const Context&)> run;
+  // The same calls on arguments whose tensors stand elsewhere.
+  std::function<Calls(const Relocation&)> relocated;
   // False where the oracle of this op has no such arithmetic.
   std::function<bool(reference::Arithmetic)> reference;
   // A property of the outputs that does not need the twin; empty text: it holds.
@@ -74,6 +87,11 @@ template <typename Args, typename Op, typename Oracle>
 void bind(Built& built, const Args& args, Op op, Oracle oracle) {
   built.supports = [args](const Context& context) { return supports(args, context); };
   built.run = [args, op](const Context& context) { op(args, context); };
+  built.relocated = [args, op](const Relocation& move) {
+    const Args there = relocate(args, move);
+    return Calls{.supports = [there](const Context& context) { return supports(there, context); },
+                 .run = [there, op](const Context& context) { op(there, context); }};
+  };
   built.reference = [args, oracle](reference::Arithmetic arithmetic) {
     if constexpr (std::is_invocable_v<Oracle, const Args&, reference::Arithmetic>) {
       oracle(args, arithmetic);

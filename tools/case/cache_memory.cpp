@@ -6,6 +6,7 @@
 #include <cstring>
 #include <numeric>
 #include <optional>
+#include <span>
 
 #include "quire/element.h"
 #include "tools/case/cache_spec.h"
@@ -72,9 +73,10 @@ TensorView build_page_table(Memory& memory, const CacheSpec& spec, const Lengths
 
 // [num_pages, kv, layers, page_size, heads, row], heads before tokens in memory if `heads_first`.
 TensorView allocate_pool(Memory& memory, const std::string& name, DType dtype,
-                         std::array<std::int64_t, kMaxRank> shape, bool heads_first) {
+                         std::array<std::int64_t, kMaxRank> shape, bool heads_first,
+                         std::span<const std::byte> period) {
   if (heads_first) std::swap(shape[3], shape[4]);
-  TensorView view = memory.allocate(name, dtype, shape);
+  TensorView view = memory.allocate_repeating(name, dtype, shape, period);
   if (heads_first) {
     std::swap(view.shape[3], view.shape[4]);
     std::swap(view.strides[3], view.strides[4]);
@@ -92,15 +94,52 @@ double code_amplitude(const RowFormat& format, const RowPart& part) {
   return part.scale_source == ScaleSource::none ? 1.0 : 60.0;
 }
 
+constexpr std::byte kPoison{0xff};
+constexpr std::int64_t kPeriodRows = 257;  // prime: neighbouring pages hold other rows
+
+// Rows as fill_rows would write them, for pools that somebody else fills.
+std::vector<std::byte> row_period(const RowFormat& format, std::uint64_t seed,
+                                  const std::string& name) {
+  std::vector<std::byte> period(static_cast<std::size_t>(kPeriodRows * format.row_bytes));
+  for (std::int32_t p = 0; p < format.num_parts; ++p) {
+    const RowPart& part = format.parts[static_cast<std::size_t>(p)];
+    const double amplitude = code_amplitude(format, part);
+    RandomStream numbers(seed, name + ".part" + std::to_string(p), part.dtype, amplitude);
+    RandomStream scales(seed, name + ".scale" + std::to_string(p), part.scale_dtype,
+                        0.1 / amplitude, 1.0 / amplitude);
+    for (std::int64_t row = 0; row < kPeriodRows; ++row) {
+      std::byte* start = period.data() + row * format.row_bytes;
+      numbers.copy(start + part.offset_bytes, row * part.width, part.width);
+      if (part.scale_source != ScaleSource::in_row) continue;
+      const std::int64_t count = (part.width + part.granularity - 1) / part.granularity;
+      scales.copy(start + part.scale_offset_bytes, row * count, count);
+    }
+  }
+  return period;
+}
+
+std::vector<std::byte> scale_period(const RowFormat& format, std::uint64_t seed,
+                                    const std::string& name) {
+  const RowPart& part = format.parts[0];
+  const double mean = 1.0 / code_amplitude(format, part);
+  std::vector<std::byte> period(
+      static_cast<std::size_t>(bytes_for(part.scale_dtype, RandomStream::kPeriod)));
+  RandomStream(seed, name, part.scale_dtype, 0.1 * mean, mean)
+      .copy(period.data(), 0, RandomStream::kPeriod);
+  return period;
+}
+
 TensorView build_scales(Memory& memory, const CacheSpec& spec, std::int64_t num_pages,
-                        std::uint64_t seed, const std::string& name) {
+                        std::uint64_t seed, const std::string& name, bool rows_are_deferred) {
   const RowFormat& format = spec.row_format;
   const DType dtype = format.parts[0].scale_dtype;
   const std::int64_t kv = spec.is_mla ? 1 : 2;
   const std::array<std::int64_t, kMaxRank> shape{
       num_pages, kv, spec.layers, spec.page_size, spec.kv_heads, format.plane_slots()};
   if (spec.scale_kind != ScaleKind::fixed) {
-    return allocate_pool(memory, name, dtype, shape, spec.heads_first);
+    const std::vector<std::byte> period =
+        rows_are_deferred ? scale_period(format, seed, name) : std::vector<std::byte>{kPoison};
+    return allocate_pool(memory, name, dtype, shape, spec.heads_first, period);
   }
   // A calibrated scale for K and one for V, broadcast over everything else.
   TensorView view = memory.allocate(name, dtype, {kv});
@@ -188,11 +227,16 @@ PagedKVCache build_cache(Memory& memory, const CacheSpec& spec, const Lengths& l
   const bool uniform = format.is_uniform();
   const DType dtype = uniform ? format.parts[0].dtype : DType::u8;  // several parts: bytes
   PagedKVCache cache;
-  cache.blocks = allocate_pool(memory, name + ".blocks", dtype,
-                               {counts.num_pages, spec.is_mla ? 1 : 2, spec.layers, spec.page_size,
-                                spec.kv_heads, uniform ? format.width() : format.row_bytes},
-                               spec.heads_first);
-  prepare(cache.blocks, spec);
+  const std::array<std::int64_t, kMaxRank> shape{
+      counts.num_pages, spec.is_mla ? 1 : 2, spec.layers,
+      spec.page_size,   spec.kv_heads,       uniform ? format.width() : format.row_bytes};
+  std::int64_t rows = 1;
+  for (std::size_t dim = 0; dim + 1 < shape.size(); ++dim) rows *= shape[dim];
+  const bool is_deferred = memory.defers(rows * format.row_bytes);
+  const std::vector<std::byte> period =
+      is_deferred ? row_period(format, seed, name) : std::vector<std::byte>{kPoison};
+  cache.blocks = allocate_pool(memory, name + ".blocks", dtype, shape, spec.heads_first, period);
+  if (!is_deferred) prepare(cache.blocks, spec);
   cache.cache_lengths = memory.allocate(name + ".cache_lengths", DType::u32, {lengths.batch()});
   for (std::int64_t b = 0; b < lengths.batch(); ++b) {
     cache.cache_lengths.as<std::uint32_t>()[b] =
@@ -202,15 +246,18 @@ PagedKVCache build_cache(Memory& memory, const CacheSpec& spec, const Lengths& l
   cache.page_table = build_page_table(memory, spec, lengths, counts, ids, name + ".page_table");
   cache.row_format = format;
   if (format.uses_plane()) {
-    cache.scales = build_scales(memory, spec, counts.num_pages, seed, name + ".scales");
-    if (!spec.poison && spec.scale_kind != ScaleKind::fixed) prepare(*cache.scales, spec);
+    cache.scales =
+        build_scales(memory, spec, counts.num_pages, seed, name + ".scales", is_deferred);
+    if (!spec.poison && spec.scale_kind != ScaleKind::fixed && !is_deferred) {
+      prepare(*cache.scales, spec);
+    }
   }
   if (spec.scale_kind == ScaleKind::own_table) {
     const auto own = page_ids(counts.num_pages, PageOrder::shuffled, seed_of("scale_pages", seed));
     cache.scales_page_table =
         build_page_table(memory, spec, lengths, counts, own, name + ".scales_page_table");
   }
-  fill_rows(cache, spec, lengths, contents, seed, name);
+  if (!is_deferred) fill_rows(cache, spec, lengths, contents, seed, name);
   return cache;
 }
 

@@ -56,6 +56,15 @@ bool matches(const Case& candidate, const std::string& pattern) {
 
 }  // namespace
 
+std::string_view name(Products products) {
+  return products == Products::int8 ? "int8" : products == Products::bf16 ? "bf16" : "f32";
+}
+
+Products products_of(DType dtype) {
+  if (dtype == DType::i8) return Products::int8;
+  return dtype == DType::bf16 || is_fp8(dtype) ? Products::bf16 : Products::f32;
+}
+
 bool Case::has_tag(const std::string& tag) const {
   return std::find(tags.begin(), tags.end(), tag) != tags.end();
 }

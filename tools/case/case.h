@@ -7,12 +7,22 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tools/case/built.h"
 #include "tools/case/fields.h"
 
 namespace quire::tools {
+
+// What an op multiplies at best: it decides which of a machine's product instructions is its
+// ceiling.
+enum class Products : std::uint8_t { f32, bf16, int8 };
+
+std::string_view name(Products products);
+// fp8 numbers are exact in bf16; f16 numbers are not, and have no matrix instruction of their own on
+// the processors of this library.
+Products products_of(DType dtype);
 
 // The parameters of one op's case. Each build_<op>.cpp has one.
 class OpCase {
@@ -24,6 +34,7 @@ class OpCase {
   virtual double flops() const = 0;
   // K/V or weight bytes, read once; for ops that only move data, all bytes read and written.
   virtual double bytes() const = 0;
+  virtual Products products() const { return Products::f32; }
   // Rough size of the memory that build() allocates.
   virtual double footprint() const { return bytes(); }
 };

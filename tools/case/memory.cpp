@@ -2,8 +2,10 @@
 #include "tools/case/memory.h"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
 
 #include <algorithm>
+#include <new>
 #include <stdexcept>
 
 namespace quire::tools {
@@ -35,7 +37,53 @@ std::vector<bool> writable_bytes(const Buffer& buffer) {
   return writable;
 }
 
+// Addresses that are nobody else's; to touch them is a fault.
+std::shared_ptr<void> reserve_addresses(std::int64_t bytes) {
+  const auto size = static_cast<std::size_t>(bytes);
+  void* start = mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (start == MAP_FAILED) throw std::bad_alloc();
+  return {start, [size](void* range) { munmap(range, size); }};
+}
+
+void fill_repeating(std::span<std::byte> target, std::span<const std::byte> period) {
+  for (std::size_t i = 0; i < target.size(); i += period.size()) {
+    const std::size_t count = std::min(period.size(), target.size() - i);
+    std::copy_n(period.begin(), count, target.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+}
+
 }  // namespace
+
+TensorView Memory::allocate_repeating(const std::string& name, DType dtype,
+                                      std::span<const std::int64_t> shape,
+                                      std::span<const std::byte> period) {
+  TensorView view = TensorView::contiguous(nullptr, dtype, shape);
+  const std::int64_t bytes = bytes_for(dtype, view.numel());
+  if (!defers(bytes)) {
+    view = allocate(name, dtype, shape);
+    fill_repeating({view.as<std::byte>(), static_cast<std::size_t>(bytes)}, period);
+    return view;
+  }
+  Buffer buffer;
+  buffer.name = name;
+  buffer.data_bytes = bytes;
+  buffer.period.assign(period.begin(), period.end());
+  // One byte more: the place past the end belongs to this buffer, too.
+  buffer.addresses = reserve_addresses(bytes + 1);
+  view.data = buffer.addresses.get();
+  buffers_.push_back(std::move(buffer));
+  return view;
+}
+
+Place Memory::place_of(const void* address) const {
+  const auto* byte = static_cast<const std::byte*>(address);
+  for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    const std::byte* data = buffers_[i].data();
+    if (byte < data || byte > data + buffers_[i].data_bytes) continue;
+    return {.buffer = i, .offset = byte - data};
+  }
+  throw std::logic_error("place_of: this address is in no buffer");
+}
 
 TensorView Memory::allocate(const std::string& name, DType dtype,
                             std::span<const std::int64_t> shape) {
@@ -62,8 +110,9 @@ TensorView Memory::allocate(const std::string& name, DType dtype,
 void Memory::allow_write(const void* start, std::int64_t bytes) {
   const auto* first = static_cast<const std::byte*>(start);
   for (Buffer& buffer : buffers_) {
-    const std::byte* data = buffer.storage.data() + buffer.data_offset;
+    const std::byte* data = buffer.data();
     if (first < data || first + bytes > data + buffer.data_bytes) continue;
+    if (buffer.is_deferred()) return;  // never compared
     buffer.writable.push_back({.first = first - buffer.storage.data(), .count = bytes});
     return;
   }

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,18 +19,40 @@ struct ByteRange {
   std::int64_t count;
 };
 
+// Where large tensors are: in host memory, or nowhere yet. A deferred buffer has an address that
+// nobody may dereference and a run of bytes that its contents repeat; who copies the problem to a
+// device fills it there.
+enum class Backing : std::uint8_t { host, deferred };
+
 struct Buffer {
   std::string name;
-  std::vector<std::byte> storage;  // padding, guard, data, guard
+  std::vector<std::byte> storage;  // padding, guard, data, guard; deferred: empty
   std::int64_t data_offset = 0;
   std::int64_t data_bytes = 0;
-  std::vector<ByteRange> writable;
+  std::vector<ByteRange> writable{};
+  std::vector<std::byte> period{};    // deferred: the data repeats these bytes
+  std::shared_ptr<void> addresses{};  // deferred: a reserved range, without memory behind it
+
+  bool is_deferred() const { return addresses != nullptr; }
+  const std::byte* data() const {
+    return is_deferred() ? static_cast<const std::byte*>(addresses.get())
+                         : storage.data() + data_offset;
+  }
+};
+
+// A byte of a memory, wherever the memory is.
+struct Place {
+  std::size_t buffer = 0;
+  std::int64_t offset = 0;  // from the start of the buffer's data
 };
 
 class Memory {
  public:
   static constexpr std::int64_t kGuardBytes = 256;
   static constexpr std::int64_t kAlignment = 256;
+  static constexpr std::int64_t kDeferredBytes = 1 << 20;  // smaller buffers are always filled
+
+  explicit Memory(Backing backing = Backing::host) : backing_(backing) {}
 
   // A row-major tensor; its bytes start as 0xff, which is NaN in every float type.
   TensorView allocate(const std::string& name, DType dtype, std::span<const std::int64_t> shape);
@@ -37,6 +60,26 @@ class Memory {
                       std::initializer_list<std::int64_t> shape) {
     return allocate(name, dtype, std::span(shape.begin(), shape.size()));
   }
+  // The same with contents that repeat a run of bytes: deferred where the memory is and the tensor
+  // is large.
+  TensorView allocate_repeating(const std::string& name, DType dtype,
+                                std::span<const std::int64_t> shape,
+                                std::span<const std::byte> period);
+  TensorView allocate_repeating(const std::string& name, DType dtype,
+                                std::initializer_list<std::int64_t> shape,
+                                std::span<const std::byte> period) {
+    return allocate_repeating(name, dtype, std::span(shape.begin(), shape.size()), period);
+  }
+  bool defers(std::int64_t bytes) const {
+    return backing_ == Backing::deferred && bytes >= kDeferredBytes;
+  }
+  bool is_deferred(const void* address) const {
+    return buffers_[place_of(address).buffer].is_deferred();
+  }
+  // The buffer that an address of a tensor is in, one past its last byte included (a tensor without
+  // elements). Throws std::logic_error if there is none.
+  Place place_of(const void* address) const;
+
   // The op may write these bytes of a buffer, respectively all elements of a dense tensor.
   void allow_write(const void* start, std::int64_t bytes);
   void allow_write(const TensorView& tensor);
@@ -56,6 +99,7 @@ class Memory {
   std::int64_t total_bytes() const;
 
  private:
+  Backing backing_;
   std::vector<Buffer> buffers_;
 };
 

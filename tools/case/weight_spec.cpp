@@ -55,6 +55,17 @@ TensorView build_bytes(Memory& memory, std::uint64_t seed, const std::string& na
   return view;
 }
 
+// Codes that may be any bytes, and nobody on the host changes.
+TensorView build_codes(Memory& memory, std::uint64_t seed, DType dtype,
+                       std::initializer_list<std::int64_t> shape) {
+  std::vector<std::byte> period(static_cast<std::size_t>(RandomStream::kPeriod));
+  const std::uint64_t stream = seed_of("weight", seed);
+  for (std::size_t i = 0; i < period.size(); ++i) {
+    period[i] = static_cast<std::byte>(hash_of(stream, i));
+  }
+  return memory.allocate_repeating("weight", dtype, shape, period);
+}
+
 Weight build_fp8(Memory& memory, const WeightSpec& spec, std::int64_t rows, std::int64_t columns,
                  std::uint64_t seed) {
   const double mean = 1.0 / (60.0 * std::sqrt(static_cast<double>(columns)));
@@ -110,11 +121,11 @@ Weight build_grouped(Memory& memory, const WeightSpec& spec, std::int64_t rows,
   weight.group_size = spec.group_size;
   const bool transposed = spec.format != WeightFormat::int4;
   if (spec.format == WeightFormat::int4) {
-    weight.data = build_bytes(memory, seed, "weight", DType::u4, {rows, columns});
+    weight.data = build_codes(memory, seed, DType::u4, {rows, columns});
   } else if (spec.format == WeightFormat::awq) {
-    weight.data = build_bytes(memory, seed, "weight", DType::i32, {columns, rows / 8});
+    weight.data = build_codes(memory, seed, DType::i32, {columns, rows / 8});
   } else {
-    weight.data = build_bytes(memory, seed, "weight", DType::i32, {columns / 8, rows});
+    weight.data = build_codes(memory, seed, DType::i32, {columns / 8, rows});
   }
   weight.scale = transposed ? build_tensor(memory, seed, "weight_scale", spec.scale_dtype,
                                            {groups, rows}, 0.1 * mean, mean)

@@ -10,6 +10,7 @@
 
 #include "quire/error.h"
 #include "tools/check/compare.h"
+#include "tools/device/cuda.h"
 
 namespace quire::tools {
 namespace {
@@ -81,33 +82,50 @@ void compare_closely(const CheckProblem& problem, bool has_naive, Verdict& verdi
   }
 }
 
-// Runs the op twice from the same memory; what the second run leaves must be what the first left.
-void run_twice(Built& subject, const Context& context, Verdict& verdict) {
+// Runs the op again and again from the same memory, once by replay where there is one; what every
+// run leaves must be what the first left.
+void run_repeatedly(Built& subject, Runner& runner, const CheckMode& mode, Verdict& verdict) {
   const Memory::Snapshot before = subject.memory.snapshot();
-  subject.run(context);
+  runner.run(mode.context, verdict.faults);
   for (std::string& fault : subject.memory.stray_writes(before)) verdict.faults.push_back(fault);
   const Memory::Snapshot after = subject.memory.snapshot();
-  subject.memory.restore(before);
-  subject.run(context);
-  const std::vector<std::string> different = subject.memory.differences(after);
-  if (!different.empty()) {
+  const auto compare = [&](const std::string& which) {
+    const std::vector<std::string> different = subject.memory.differences(after);
+    if (different.empty()) return true;
     verdict.faults.push_back(
-        fmt::format("a second run left other bytes in '{}'", fmt::join(different, "', '")));
+        fmt::format("{} left other bytes in '{}'", which, fmt::join(different, "', '")));
+    return false;
+  };
+  for (int run = 0; run < mode.repeats; ++run) {
+    subject.memory.restore(before);
+    runner.run(mode.context, verdict.faults);
+    if (!compare(run == 0 ? "a second run" : fmt::format("run {}", run + 2))) return;
+  }
+  subject.memory.restore(before);
+  if (runner.replay(mode.context, verdict.faults)) {
+    compare("a captured and replayed run");
+  } else {
+    subject.memory.restore(after);
   }
 }
 
 }  // namespace
 
 Verdict check_problem(CheckProblem& problem, const Context& context) {
+  HostRunner runner(problem.subject);
+  return check_problem(problem, runner, {.context = context});
+}
+
+Verdict check_problem(CheckProblem& problem, Runner& runner, const CheckMode& mode) {
   Verdict verdict;
-  const Plan plan = problem.subject.supports(context);
+  const Plan plan = runner.supports(mode.context);
   verdict.kernel = plan.kernel;
   if (!plan.supported()) {
     verdict.outcome = Outcome::skipped;
     verdict.faults.push_back(plan.describe());
     return verdict;
   }
-  run_twice(problem.subject, context, verdict);
+  run_repeatedly(problem.subject, runner, mode, verdict);
   problem.exact.reference(reference::Arithmetic::exact);
   if (is_reference(plan.kernel)) {
     compare_exactly(problem.subject, problem.exact, verdict);
@@ -124,12 +142,17 @@ Verdict check_problem(CheckProblem& problem, const Context& context) {
   return verdict;
 }
 
-Verdict check_case(const Case& subject, const Context& context) {
+Verdict check_case(const Case& subject, const CheckMode& mode) {
   try {
     CheckProblem problem{.subject = subject.build(Layout::requested),
                          .exact = subject.build(Layout::contiguous),
                          .naive = subject.build(Layout::contiguous)};
-    return check_problem(problem, context);
+    if (mode.device == "cpu") {
+      HostRunner runner(problem.subject);
+      return check_problem(problem, runner, mode);
+    }
+    const std::unique_ptr<Runner> runner = make_cuda_runner(problem.subject);
+    return check_problem(problem, *runner, mode);
   } catch (const Error& error) {
     // A planner without supports() of its own says here that the asked-for kernels do not exist.
     const bool is_refusal = error.code() == ErrorCode::unsupported;

@@ -8,6 +8,7 @@
 
 #include "quire/context.h"
 #include "tools/case/case.h"
+#include "tools/device/runner.h"
 
 namespace quire::tools {
 
@@ -20,9 +21,15 @@ struct Verdict {
   std::vector<std::string> faults{};  // of a failure; of a skip, why
 };
 
-// Runs everything: bits or tolerance, stray writes, a second run, empty rows, the op's own
-// property.
-Verdict check_case(const Case& subject, const Context& context);
+struct CheckMode {
+  Context context{};
+  std::string device = "cpu";
+  int repeats = 1;  // runs after the first, which must leave the same bytes
+};
+
+// Runs everything: bits or tolerance, stray writes, repeated runs (on a GPU also captured and
+// replayed), empty rows, the op's own property.
+Verdict check_case(const Case& subject, const CheckMode& mode);
 
 // The same for a problem and its twins that are built already; tests put a saboteur in
 // `subject.run`.
@@ -32,5 +39,6 @@ struct CheckProblem {
   Built naive;
 };
 Verdict check_problem(CheckProblem& problem, const Context& context);
+Verdict check_problem(CheckProblem& problem, Runner& runner, const CheckMode& mode);
 
 }  // namespace quire::tools

@@ -60,12 +60,12 @@ int run_check(const CheckOptions& options) {
     return 0;
   }
   require_device(options.device);
-  Context context;
-  context.kernel = options.target;
+  CheckMode mode{.device = options.device, .repeats = options.repeats};
+  mode.context.kernel = options.target;
   std::int64_t passed = 0;
   std::int64_t failed = 0;
   for (const Case& subject : cases) {
-    const Verdict verdict = check_case(subject, context);
+    const Verdict verdict = check_case(subject, mode);
     print_verdict(subject, verdict);
     passed += verdict.outcome == Outcome::passed ? 1 : 0;
     failed += verdict.outcome == Outcome::failed ? 1 : 0;

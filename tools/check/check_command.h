@@ -12,6 +12,7 @@ struct CheckOptions {
   std::string folder{};              // of the case files
   std::string device = "cpu";
   std::string target{};  // kernel prefix
+  int repeats = 1;       // runs after the first, each bit-identical to it
   bool all = false;      // model cases too
   bool list = false;     // only print what there is
 };

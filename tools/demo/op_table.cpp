@@ -101,9 +101,7 @@ const Op<MlaPrefillPlanArgs> kMlaPrefillPlan{
     .run = mla_prefill_plan,
     .oracle = exact_oracle<MlaPrefillPlanArgs, reference::mla_prefill_plan>,
     .changes = changes_of_prefill_plan,
-    .kernel = [](const MlaPrefillPlanArgs&, const Context&) -> std::string {
-      return "reference/mla_prefill_plan";  // host arithmetic: there are no other candidates
-    },
+    .kernel = planned_kernel,
     .tokens = ragged_tokens};
 
 const Op<MlaPrefillArgs> kMlaPrefill{.name = "mla_prefill",

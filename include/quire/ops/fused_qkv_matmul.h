@@ -20,6 +20,16 @@
 
 namespace quire {
 
+enum class Activations : std::uint8_t {
+  exact,  // x as it is
+  // x rounded to 8-bit integers before the product, which is then one of integers: faster, and a
+  // choice of the caller. Per token, over the columns that share a weight scale (in the stored
+  // order of an act-order weight): scale = amax / 127 and code = x / scale, both quotients rounded
+  // to fp32, the code then to nearest even; code · scale takes the place of x. NaN counts as 0.
+  // Weights of int4, gptq, gptq_v2, awq, q4_0 and q8_0; x of f32, f16 and bf16.
+  int8,
+};
+
 struct FusedQkvArgs {
   TensorView x;            // [tokens, hidden] f32, f16, bf16, or fp8 with input_scale
   TensorView row_offsets;  // u32 [batch + 1]
@@ -31,6 +41,7 @@ struct FusedQkvArgs {
   // any strides.
   std::optional<TensorView> input_scale{};
   TensorView out;  // [tokens, q_dim] f32, f16 or bf16; written
+  Activations activations = Activations::exact;
 };
 
 struct FusedQkvProblem {
@@ -43,10 +54,15 @@ struct FusedQkvProblem {
   DType out_dtype = DType::bf16;
   WeightFormat weight_format = WeightFormat::dense;
   DType weight_dtype = DType::bf16;
+  WeightPacking weight_packing = WeightPacking::none;
   std::int64_t group_size = 0;
   bool has_zeros = false;
   bool has_perm = false;
   bool has_bias = false;
+  Activations activations = Activations::exact;
+  // Largest power of two up to 128 that divides, in bytes, the start and the row strides of x, weight,
+  // out, bias and the cache.
+  std::int64_t alignment = 1;
 };
 
 // Checks everything that can be checked on the host and returns the problem; throws Error, writes

@@ -86,8 +86,9 @@ struct MlaPrefillProblem {
 // Chunks that the batch needs; the lengths must be on the host.
 std::int64_t mla_prefill_num_chunks(const TensorView& row_offsets, const PagedKVCache& cache,
                                     std::int64_t buffer_tokens);
-void mla_prefill_plan(const MlaPrefillPlanArgs& args, const Context& context = {});
 void validate(const MlaPrefillPlanArgs& args);
+Plan supports(const MlaPrefillPlanArgs& args, const Context& context = {});
+void mla_prefill_plan(const MlaPrefillPlanArgs& args, const Context& context = {});
 
 MlaPrefillProblem validate(const MlaPrefillArgs& args);
 Plan plan(const MlaPrefillProblem& problem, const Context& context = {});

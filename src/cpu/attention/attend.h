@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention of one item on an engine, chunk of keys by chunk of keys:
-//   pack K and V of the chunk → per block of rows: S = Q·Kᵀ, softmax, O = decay·O + P·V
+// Attention of one item on an engine:
+//   pack K and V of some keys → per block of rows, chunk of keys by chunk of keys:
+//   S = Q·Kᵀ, softmax, O = decay·O + P·V
 // Packing is where pages, formats and missing keys end: the tiles see dense panels, zeros where
-// there is no key.
+// there is no key. What happens to a block of rows is the business of the engine's Blocks.
 #pragma once
 
 #include "cpu/attention/finish_row.h"
 #include "cpu/attention/row_decode.h"
+#include "cpu/attention/score_blocks.h"
 #include "cpu/attention/workspace.h"
+#if defined(__AMX_BF16__)
+#include "cpu/attention/score_strips_amx.h"
+#endif
 
 namespace quire::cpu::QUIRE_CPU_TARGET {
 
@@ -18,26 +23,23 @@ template <typename Engine, typename Rows> class Attention {
  public:
   using Element = typename Engine::Element;
   using Space = Workspace<Engine>;
-  static constexpr int kBlockRows = Space::kBlockRows;
+  using Blocks = typename BlocksOf<Engine>::Type;
 
   Attention(const AttentionItem& item, const Space& space, Rows& rows)
       : item_(item),
         space_(space),
         rows_(rows),
+        blocks_(item, space),
         query_panel_(a_panel_elements<Engine>(item.key_width)),
         key_panel_(b_panel_elements<Engine>(item.key_width)) {}
 
   void run() {
     const typename Engine::Session session;
     begin();
-    const std::int64_t chunk = space_.chunk;
-    for (std::int64_t key = item_.first_key / chunk * chunk; key < item_.last_key; key += chunk) {
-      load_chunk(key);
-      for (std::int64_t head = 0; head < item_.num_heads; ++head) {
-        for (std::int64_t row = 0; row < item_.rows_per_head; row += kBlockRows) {
-          attend_block(head, row);
-        }
-      }
+    const std::int64_t step = space_.packed;
+    for (std::int64_t key = item_.first_key / step * step; key < item_.last_key; key += step) {
+      load_keys(key);
+      for (std::int64_t head = 0; head < item_.num_heads; ++head) blocks_.attend(head, packed_);
     }
     end();
   }
@@ -46,17 +48,6 @@ template <typename Engine, typename Rows> class Attention {
   const QueryRow& query(std::int64_t head, std::int64_t row) const {
     return item_.rows[head * item_.rows_per_head + row];
   }
-  std::int64_t state(std::int64_t head, std::int64_t row) const {
-    return head * space_.padded_rows + row;
-  }
-  bool& started(std::int64_t head, std::int64_t row) {
-    return space_.started[head * space_.blocks + row / kBlockRows];
-  }
-  int rows_from(std::int64_t row, int limit) const {
-    const std::int64_t left = item_.rows_per_head - row;
-    return static_cast<int>(left < limit ? left : limit);
-  }
-
   void begin() {
     for (std::int64_t head = 0; head < item_.num_heads; ++head) {
       for (std::int64_t row = 0; row < item_.rows_per_head; row += Engine::kRows) {
@@ -67,33 +58,36 @@ template <typename Engine, typename Rows> class Attention {
     for (std::int64_t i = 0; i < rows + kF32Lanes; ++i) space_.maxima[i] = -kInfinity;
     for (std::int64_t i = 0; i < rows * kF32Lanes; ++i) space_.sums[i] = 0.0f;
     for (std::int64_t i = 0; i < item_.num_heads * space_.blocks; ++i) space_.started[i] = false;
+    blocks_.begin();
   }
 
   void pack_queries(std::int64_t head, std::int64_t row) {
     const Element* rows[Engine::kRows];
-    const int count = rows_from(row, Engine::kRows);
+    const std::int64_t left = item_.rows_per_head - row;
+    const int count = static_cast<int>(left < Engine::kRows ? left : Engine::kRows);
     for (int i = 0; i < count; ++i) {
       rows[i] = as_elements(item_.q_dtype, query(head, row + i).q, item_.key_width,
                             space_.decoded_queries + i * item_.key_width);
     }
     Engine::pack_a(rows, count, item_.key_width,
-                   space_.queries + state(head, row) / Engine::kRows * query_panel_);
+                   space_.queries + space_.state(head, row) / Engine::kRows * query_panel_);
   }
 
   // Walks the pages token by token, all heads of a few tokens before the next ones: rows of the
   // heads of a token lie side by side, and memory is read in its order.
-  void load_chunk(std::int64_t first) {
-    chunk_first_ = first;
+  void load_keys(std::int64_t first) {
     const std::int64_t left = item_.last_key - first;
-    depth_ = static_cast<int>(round_up_to(left < space_.chunk ? left : space_.chunk, kSegment));
-    has_holes_ = false;
-    for (int segment = 0; segment < depth_; segment += kSegment) {
-      for (std::int64_t head = 0; head < item_.num_heads; ++head) load_segment(head, segment);
+    const std::int64_t depth = round_up_to(left < space_.packed ? left : space_.packed, kSegment);
+    packed_ = {.first = first, .depth = static_cast<int>(depth), .has_holes = false};
+    for (int segment = 0; segment < packed_.depth; segment += kSegment) {
+      for (std::int64_t head = 0; head < item_.num_heads; ++head) {
+        load_segment(head, segment);
+      }
     }
   }
 
   void load_segment(std::int64_t head, int segment) {
-    const std::int64_t first = chunk_first_ + segment;
+    const std::int64_t first = packed_.first + segment;
     const int begin = static_cast<int>(first < item_.first_key ? item_.first_key - first : 0);
     const std::int64_t left = item_.last_key - first;
     const int end = static_cast<int>(left < kSegment ? left : kSegment);
@@ -104,17 +98,10 @@ template <typename Engine, typename Rows> class Attention {
     }
     for (int i = begin; i < end; ++i) {
       space_.present[segment + i] = keys[i] != nullptr;
-      has_holes_ = has_holes_ || keys[i] == nullptr;
+      packed_.has_holes = packed_.has_holes || keys[i] == nullptr;
     }
-    pack_keys(keys, key_panels(head) + segment / Engine::kCols * key_panel_);
-    pack_values(values, value_panels(head) + segment * Engine::kCols);
-  }
-
-  Element* key_panels(std::int64_t head) const {
-    return space_.keys + head * (space_.chunk / Engine::kCols) * key_panel_;
-  }
-  Element* value_panels(std::int64_t head) const {
-    return space_.values + head * space_.value_columns * space_.chunk;
+    pack_keys(keys, space_.key_panels(head) + segment / Engine::kCols * key_panel_);
+    pack_values(values, space_.value_panels(head) + segment * Engine::kCols);
   }
 
   void pack_keys(const Element* const* rows, Element* panel) const {
@@ -129,115 +116,11 @@ template <typename Engine, typename Rows> class Attention {
       const std::int64_t left = item_.value_width - column;
       Engine::pack_b_rows(rows, kSegment,
                           static_cast<int>(left < Engine::kCols ? left : Engine::kCols), panel);
-      panel += Engine::kCols * depth_;
+      panel += Engine::kCols * packed_.depth;
       for (int i = 0; i < kSegment; ++i) {
         if (rows[i] != nullptr) rows[i] += Engine::kCols;
       }
     }
-  }
-
-  ScoreSpan span_of(const QueryRow& row) const {
-    const std::int64_t begin = row.begin > item_.first_key ? row.begin : item_.first_key;
-    const std::int64_t end = row.end < item_.last_key ? row.end : item_.last_key;
-    const std::int64_t from = begin - chunk_first_;
-    const std::int64_t to = end - chunk_first_;
-    return {.begin = static_cast<int>(from < 0              ? 0
-                                      : from > space_.chunk ? space_.chunk
-                                                            : from),
-            .end = static_cast<int>(to < 0              ? 0
-                                    : to > space_.chunk ? space_.chunk
-                                                        : to)};
-  }
-
-  void attend_block(std::int64_t head, std::int64_t first_row) {
-    const int count = rows_from(first_row, kBlockRows);
-    ScoreSpan spans[kBlockRows];
-    ScoreSpan hull{.begin = space_.chunk, .end = 0};
-    for (int r = 0; r < count; ++r) {
-      spans[r] = span_of(query(head, first_row + r));
-      if (spans[r].is_empty()) continue;
-      if (spans[r].begin < hull.begin) hull.begin = spans[r].begin;
-      if (spans[r].end > hull.end) hull.end = spans[r].end;
-    }
-    if (hull.is_empty()) return;
-    const std::int64_t first_state = state(head, first_row);
-    const int panels = (count + Engine::kRows - 1) / Engine::kRows;
-    const int first_panel = hull.begin / Engine::kCols;
-    const int last_panel = (hull.end + Engine::kCols - 1) / Engine::kCols;
-    Engine::multiply(space_.queries + first_state / Engine::kRows * query_panel_, panels,
-                     key_panels(head) + first_panel * key_panel_, last_panel - first_panel,
-                     item_.key_width, space_.scores + first_panel * Engine::kCols,
-                     space_.score_stride, Accumulate::overwrite);
-    alignas(64) float decay[kBlockRows + kF32Lanes];
-    weigh(head, first_row, count, spans, decay);
-    accumulate(head, first_row, count, decay);
-  }
-
-  // Scores to weights, for the rows of a block.
-  void weigh(std::int64_t head, std::int64_t first_row, int count, const ScoreSpan* spans,
-             float* decay) {
-    alignas(64) float found[kBlockRows + kF32Lanes];
-    alignas(64) float shift[kBlockRows + kF32Lanes];
-    float factors[kBlockRows];
-    for (int r = 0; r < kBlockRows + kF32Lanes; ++r) found[r] = -kInfinity;
-    for (int r = 0; r < count; ++r) {
-      if (spans[r].is_empty()) continue;
-      factors[r] = prepare_scores(query(head, first_row + r), spans[r], scores(r));
-      found[r] = row_maximum(spans[r], scores(r)) * factors[r];
-    }
-    const std::int64_t first_state = state(head, first_row);
-    advance_maxima(found, count, space_.maxima + first_state, decay, shift);
-    for (int r = 0; r < count; ++r) {
-      if (spans[r].is_empty()) {
-        fill_zero(scores(r), 0, depth_);
-        continue;
-      }
-      exponentiate<typename ExponentialFor<Element>::Type>(
-          spans[r], depth_, factors[r], shift[r], decay[r], scores(r),
-          space_.sums + (first_state + r) * kF32Lanes);
-    }
-  }
-
-  float* scores(int row) const { return space_.scores + row * space_.score_stride; }
-
-  // Modifiers and masks; returns the factor that is left for the exponent.
-  float prepare_scores(const QueryRow& row, ScoreSpan span, float* scores) {
-    float factor = item_.score.scale * kLog2E;
-    if (changes_scores(item_.score, row)) {
-      modify_scores(item_.score, row, chunk_first_, span, scores);
-      factor = kLog2E;
-    }
-    if (item_.mask != nullptr) {
-      item_.mask(item_.mask_state, row, chunk_first_ + span.begin, span.end - span.begin,
-                 space_.visible + span.begin);
-      hide_masked(span, space_.visible, scores);
-    }
-    if (has_holes_) hide_masked(span, space_.present, scores);
-    hide_edges(span, scores);
-    return factor;
-  }
-
-  // O = decay · O + P · V
-  void accumulate(std::int64_t head, std::int64_t first_row, int count, const float* decay) {
-    const int panels = (count + Engine::kRows - 1) / Engine::kRows;
-    const std::int64_t weight_panel = a_panel_elements<Engine>(depth_);
-    for (int p = 0; p < panels; ++p) {
-      const int left = count - p * Engine::kRows;
-      Engine::pack_a_f32(scores(p * Engine::kRows), space_.score_stride,
-                         left < Engine::kRows ? left : Engine::kRows, depth_,
-                         space_.weights + p * weight_panel);
-    }
-    float* out = space_.outs + state(head, first_row) * space_.out_stride;
-    bool& is_started = started(head, first_row);
-    for (int r = 0; r < count && is_started; ++r) {
-      if (decay[r] != 1.0f) {
-        scale_values(out + r * space_.out_stride, space_.value_columns, decay[r]);
-      }
-    }
-    Engine::multiply(space_.weights, panels, value_panels(head),
-                     static_cast<int>(space_.value_columns / Engine::kCols), depth_, out,
-                     space_.out_stride, is_started ? Accumulate::add : Accumulate::overwrite);
-    is_started = true;
   }
 
   void end() {
@@ -247,18 +130,19 @@ template <typename Engine, typename Rows> class Attention {
   }
 
   void end_row(std::int64_t head, std::int64_t row) {
-    const std::int64_t from = state(head, row);
+    const std::int64_t from = space_.state(head, row);
     const F32Tag f32;
     const F32Vector sums = hn::LoadU(f32, space_.sums + from * kF32Lanes);
     const float sum = hn::GetLane(hn::SumOfLanes(f32, sums));
-    float* out = started(head, row) ? space_.outs + from * space_.out_stride : nullptr;
+    // A NaN score leaves no trace in a maximum, but it does in the sum.
+    const float maximum = sum == sum ? space_.maxima[from] : sum;
+    float* out = space_.has_started(head, row) ? space_.outs + from * space_.out_stride : nullptr;
     if (item_.states.out == nullptr) {
-      finish_row(query(head, row), out, space_.maxima[from], sum, item_.value_width,
-                 item_.out_dtype);
+      finish_row(query(head, row), out, maximum, sum, item_.value_width, item_.out_dtype);
       return;
     }
     const std::int64_t to = head * item_.rows_per_head + row;
-    item_.states.maximum[to] = space_.maxima[from];
+    item_.states.maximum[to] = maximum;
     item_.states.sum[to] = sum;
     if (out != nullptr) {
       __builtin_memcpy(item_.states.out + to * item_.value_width, out,
@@ -269,11 +153,10 @@ template <typename Engine, typename Rows> class Attention {
   const AttentionItem& item_;
   const Space& space_;
   Rows& rows_;
+  Blocks blocks_;
   std::int64_t query_panel_;  // elements
   std::int64_t key_panel_;
-  std::int64_t chunk_first_ = 0;
-  int depth_ = 0;  // keys of the chunk, padded
-  bool has_holes_ = false;
+  PackedKeys packed_{};
 };
 
 }  // namespace quire::cpu::QUIRE_CPU_TARGET

@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "cpu/runtime/thread_pool.h"
-
 namespace quire::cpu {
 namespace {
 
@@ -15,8 +13,13 @@ std::int64_t round_up_to_line(std::int64_t bytes) {
   return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
 }
 
-std::byte* element_address(const TensorView& tensor, std::initializer_list<std::int64_t> index) {
-  return tensor.as<std::byte>() + bytes_for(tensor.dtype, tensor.offset(index));
+std::byte* row_address(const TensorView& tensor, std::int64_t token, std::int64_t head) {
+  const std::int64_t offset = token * tensor.strides[0] + head * tensor.strides[1];
+  return tensor.as<std::byte>() + bytes_for(tensor.dtype, offset);
+}
+
+float* lse_address(const TensorView& lse, std::int64_t token, std::int64_t head) {
+  return lse.as<float>() + token * lse.strides[0] + head * lse.strides[1];
 }
 
 float per_head(const std::optional<TensorView>& tensor, std::int64_t head, float absent) {
@@ -40,26 +43,25 @@ WorkShape work_shape(const AttentionBatch& batch) {
 
 }  // namespace
 
-BatchAttention::BatchAttention(const AttentionBatch& batch, int num_threads, Target target)
+BatchAttention::BatchAttention(const AttentionBatch& batch, const Workers& workers, Target target)
     : batch_(batch),
       engine_(attention_engine(target, batch.q.dtype)),
-      num_threads_(num_threads > 0 ? num_threads : num_cores()),
       rows_(batch.cache, batch.layer),
       mask_(batch.mask),
       sequences_(sequence_spans(batch.row_offsets, batch.cache)),
       shape_(work_shape(batch)),
-      list_(make_work_list(sequences_, mask_, shape_, num_threads_)) {
+      list_(make_work_list(sequences_, mask_, shape_, workers.count)),
+      workers_(workers.at_most(static_cast<std::int64_t>(list_.pieces.size()))) {
   measure_workers();
 }
 
 void BatchAttention::measure_workers() {
-  const auto num_pieces = static_cast<std::int64_t>(list_.pieces.size());
-  num_workers_ = static_cast<int>(std::min<std::int64_t>(num_threads_, num_pieces));
   std::int64_t most_rows = 0;
   std::int64_t most_bytes = 0;
   for (const WorkPiece& piece : list_.pieces) {
     most_rows = std::max(most_rows, piece.num_heads * head_rows(piece));
     const AttentionShape shape{.chunk = piece.chunk,
+                               .packed = piece.packed,
                                .num_heads = piece.num_heads,
                                .rows_per_head = head_rows(piece),
                                .key_width = shape_.key_width,
@@ -74,21 +76,21 @@ void BatchAttention::measure_workers() {
 
 std::int64_t BatchAttention::scratch_bytes() const {
   const std::int64_t state_bytes = list_.state_rows * (shape_.value_width + 2) * 4;
-  return worker_bytes_ * num_workers_ + round_up_to_line(state_bytes);
+  return worker_bytes_ * workers_.count + round_up_to_line(state_bytes);
 }
 
 void BatchAttention::run(std::byte* scratch) {
-  auto* states = reinterpret_cast<float*>(scratch + worker_bytes_ * num_workers_);
+  auto* states = reinterpret_cast<float*>(scratch + worker_bytes_ * workers_.count);
   states_ = {.out = states,
              .maximum = states + list_.state_rows * shape_.value_width,
              .sum = states + list_.state_rows * (shape_.value_width + 1)};
-  parallel_for(static_cast<std::int64_t>(list_.pieces.size()), num_workers_,
+  parallel_for(static_cast<std::int64_t>(list_.pieces.size()), workers_,
                [&](std::int64_t piece, int worker) {
                  attend(list_.pieces[static_cast<std::size_t>(piece)],
                         scratch + worker * worker_bytes_);
                });
   const auto num_merges = static_cast<std::int64_t>(list_.merges.size()) * shape_.kv_heads;
-  parallel_for(num_merges, num_workers_, [&](std::int64_t merge, int worker) {
+  parallel_for(num_merges, workers_, [&](std::int64_t merge, int worker) {
     join(list_.merges[static_cast<std::size_t>(merge / shape_.kv_heads)], merge % shape_.kv_heads,
          scratch + worker * worker_bytes_);
   });
@@ -97,33 +99,37 @@ void BatchAttention::run(std::byte* scratch) {
 // rows [num_heads, num_tokens · group]
 void BatchAttention::fill_rows(const WorkPiece& piece, QueryRow* rows) const {
   const SequenceSpan& sequence = sequences_[static_cast<std::size_t>(piece.sequence)];
-  for (std::int64_t t = piece.first_token; t < piece.first_token + piece.num_tokens; ++t) {
-    const std::int64_t token = sequence.first_token + t;
-    const std::int64_t position = sequence.cache_length + t;
-    const KeyRange seen = mask_.range(position, sequence.num_keys());
-    for (std::int64_t h = 0; h < piece.num_heads; ++h) {
-      for (std::int64_t g = 0; g < shape_.group; ++g) {
-        const std::int64_t head = (piece.first_head + h) * shape_.group + g;
-        const std::int64_t row = (t - piece.first_token) * shape_.group + g;
-        rows[h * head_rows(piece) + row] = query_row(token, head, position, seen);
+  for (std::int64_t h = 0; h < piece.num_heads; ++h) {
+    for (std::int64_t g = 0; g < shape_.group; ++g) {
+      const std::int64_t head = (piece.first_head + h) * shape_.group + g;
+      const float slope = per_head(batch_.slopes, head, 0.0f);
+      const float sink = per_head(batch_.sinks, head, -std::numeric_limits<float>::infinity());
+      for (std::int64_t t = 0; t < piece.num_tokens; ++t) {
+        QueryRow& row = rows[h * head_rows(piece) + t * shape_.group + g];
+        row = query_row(sequence, piece.first_token + t, head);
+        row.slope_base = slope > 0.0f ? row.end - 1 : row.begin;
+        row.slope = slope;
+        row.sink = sink;
       }
     }
   }
 }
 
-QueryRow BatchAttention::query_row(std::int64_t token, std::int64_t head, std::int64_t position,
-                                   const KeyRange& seen) const {
-  const float slope = per_head(batch_.slopes, head, 0.0f);
-  return {.q = element_address(batch_.q, {token, head, 0}),
-          .out = element_address(batch_.out, {token, head, 0}),
-          .lse = batch_.lse ? batch_.lse->as<float>() + batch_.lse->offset({token, head}) : nullptr,
+QueryRow BatchAttention::query_row(const SequenceSpan& sequence, std::int64_t local,
+                                   std::int64_t head) const {
+  const std::int64_t token = sequence.first_token + local;
+  const std::int64_t position = sequence.cache_length + local;
+  const KeyRange seen = mask_.range(position, sequence.num_keys());
+  return {.q = row_address(batch_.q, token, head),
+          .out = row_address(batch_.out, token, head),
+          .lse = batch_.lse ? lse_address(*batch_.lse, token, head) : nullptr,
           .token = token,
           .position = position,
           .begin = seen.begin,
           .end = seen.end,
-          .slope_base = slope > 0.0f ? seen.end - 1 : seen.begin,
-          .slope = slope,
-          .sink = per_head(batch_.sinks, head, -std::numeric_limits<float>::infinity())};
+          .slope_base = 0,
+          .slope = 0.0f,
+          .sink = 0.0f};
 }
 
 RowStates BatchAttention::states_from(std::int64_t row) const {
@@ -148,6 +154,7 @@ void BatchAttention::attend(const WorkPiece& piece, std::byte* scratch) const {
   const AttentionItem item{
       .rows = rows,
       .chunk = piece.chunk,
+      .packed = piece.packed,
       .num_heads = piece.num_heads,
       .first_head = batch_.up ? 0 : piece.first_head,  // latents have one head
       .rows_per_head = head_rows(piece),
@@ -174,6 +181,7 @@ void BatchAttention::join(const WorkMerge& merge, std::int64_t head, std::byte* 
   const SequenceSpan& sequence = sequences_[static_cast<std::size_t>(merge.sequence)];
   const WorkPiece piece{.sequence = merge.sequence,
                         .chunk = 0,
+                        .packed = 0,
                         .first_token = 0,
                         .num_tokens = sequence.num_tokens,
                         .first_head = head,

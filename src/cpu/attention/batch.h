@@ -13,6 +13,7 @@
 #include "cpu/attention/paged_rows.h"
 #include "cpu/attention/work_list.h"
 #include "cpu/runtime/target.h"
+#include "cpu/runtime/thread_pool.h"
 #include "quire/mask.h"
 #include "quire/paged_kv_cache.h"
 #include "quire/tensor_view.h"
@@ -38,8 +39,8 @@ struct AttentionBatch {
 
 class BatchAttention {
  public:
-  // The tensors' data may be set until run(); everything else counts now. num_threads 0: all cores.
-  BatchAttention(const AttentionBatch& batch, int num_threads, Target target);
+  // The tensors' data may be set until run(); everything else counts now.
+  BatchAttention(const AttentionBatch& batch, const Workers& workers, Target target);
 
   std::int64_t scratch_bytes() const;
   // scratch: on a cache line.
@@ -49,8 +50,8 @@ class BatchAttention {
   std::int64_t head_rows(const WorkPiece& piece) const { return piece.num_tokens * shape_.group; }
   void measure_workers();
   void fill_rows(const WorkPiece& piece, QueryRow* rows) const;
-  QueryRow query_row(std::int64_t token, std::int64_t head, std::int64_t position,
-                     const KeyRange& seen) const;
+  // Token `local` of the sequence, without ALiBi and sink.
+  QueryRow query_row(const SequenceSpan& sequence, std::int64_t local, std::int64_t head) const;
   RowStates states_from(std::int64_t row) const;
   UpProjection up_projection(std::int64_t head) const;
   void attend(const WorkPiece& piece, std::byte* scratch) const;
@@ -58,13 +59,12 @@ class BatchAttention {
 
   const AttentionBatch& batch_;
   const AttentionEngine& engine_;
-  int num_threads_;
   PagedRows rows_;
   MaskRanges mask_;
   std::vector<SequenceSpan> sequences_;
   WorkShape shape_;
   WorkList list_;
-  int num_workers_ = 0;
+  Workers workers_;
   std::int64_t row_bytes_ = 0;     // of a worker's QueryRows
   std::int64_t worker_bytes_ = 0;  // and its kernel scratch
   RowStates states_{};

@@ -66,6 +66,7 @@ struct RowStates {
 struct AttentionItem {
   const QueryRow* rows;  // [num_heads, rows_per_head]
   std::int64_t chunk;    // keys whose scores are weighed together; a multiple of 32
+  std::int64_t packed;   // keys whose K and V are packed together; a multiple of chunk
   std::int64_t num_heads;
   std::int64_t first_head;  // what `locate` is called with: first_head + h
   std::int64_t rows_per_head;
@@ -113,6 +114,7 @@ struct MergeItem {
 // What the scratch of an item depends on; a worker's scratch serves the largest of its items.
 struct AttentionShape {
   std::int64_t chunk;
+  std::int64_t packed;
   std::int64_t num_heads;
   std::int64_t rows_per_head;
   std::int64_t key_width;
@@ -121,6 +123,7 @@ struct AttentionShape {
 
 constexpr AttentionShape shape_of(const AttentionItem& item) {
   return {.chunk = item.chunk,
+          .packed = item.packed,
           .num_heads = item.num_heads,
           .rows_per_head = item.rows_per_head,
           .key_width = item.key_width,

@@ -7,7 +7,7 @@
 #include "cpu/attention/latent_kernels.h"
 #include "cpu/attention/paged_rows.h"
 #include "cpu/attention/work_list.h"
-#include "cpu/runtime/thread_pool.h"
+#include "cpu/runtime/scratch.h"
 
 namespace quire::cpu {
 namespace {
@@ -55,7 +55,7 @@ LatentRow latent_row(const NewLatents& latents, const KvLayerView& view, const N
 
 }  // namespace
 
-void finish_new_rows(const NewLatents& latents, int num_threads, Target target) {
+void finish_new_rows(const NewLatents& latents, const Workers& workers, Target target) {
   if (!latents.freqs_cis) return;
   const KvLayerView view = latents.cache.key(latents.layer);
   const RowEncoding encoding(view);
@@ -73,9 +73,11 @@ void finish_new_rows(const NewLatents& latents, int num_threads, Target target) 
                          .epsilon = latents.epsilon};
   const auto num_tokens = static_cast<std::int64_t>(tokens.size());
   const std::int64_t num_items = (num_tokens + kTokensPerItem - 1) / kTokensPerItem;
-  const auto bytes = static_cast<std::size_t>(kernels.finish_scratch_bytes(whole));
-  parallel_for(num_items, num_threads, [&](std::int64_t index, int) {
-    std::vector<std::byte> scratch(bytes + 64);
+  constexpr std::int64_t kCacheLine = 64;
+  const std::int64_t bytes = kernels.finish_scratch_bytes(whole) / kCacheLine * kCacheLine;
+  const std::int64_t worker_bytes = bytes + kCacheLine;
+  std::byte* scratch = thread_scratch(worker_bytes * workers.count);
+  parallel_for(num_items, workers, [&](std::int64_t index, int worker) {
     LatentRow rows[kTokensPerItem];
     FinishItem item = whole;
     item.rows = rows;
@@ -84,12 +86,12 @@ void finish_new_rows(const NewLatents& latents, int num_threads, Target target) 
     for (std::int64_t i = 0; i < item.num_rows; ++i) {
       rows[i] = latent_row(latents, view, tokens[static_cast<std::size_t>(first + i)]);
     }
-    kernels.finish(item, scratch.data());
+    kernels.finish(item, scratch + worker * worker_bytes);
   });
 }
 
 void rotate_queries(const NewLatents& latents, const TensorView& q, const TensorView& out,
-                    std::int64_t copied, int num_threads, Target target) {
+                    std::int64_t copied, const Workers& workers, Target target) {
   const LatentKernels& kernels = latent_kernels(target);
   const std::vector<NewToken> tokens = new_tokens(latents);
   const std::int64_t rope = latents.freqs_cis->shape[1];
@@ -97,7 +99,7 @@ void rotate_queries(const NewLatents& latents, const TensorView& q, const Tensor
     const std::int64_t column = tensor.shape[2] - rope - copied;
     return tensor.as<std::byte>() + bytes_for(tensor.dtype, tensor.offset({token, 0, column}));
   };
-  parallel_for(static_cast<std::int64_t>(tokens.size()), num_threads, [&](std::int64_t i, int) {
+  parallel_for(static_cast<std::int64_t>(tokens.size()), workers, [&](std::int64_t i, int) {
     const NewToken& token = tokens[static_cast<std::size_t>(i)];
     kernels.rotate({.q = address(q, token.index),
                     .out = address(out, token.index),

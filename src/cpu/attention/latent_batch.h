@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "cpu/runtime/target.h"
+#include "cpu/runtime/thread_pool.h"
 #include "quire/paged_kv_cache.h"
 #include "quire/tensor_view.h"
 
@@ -22,12 +23,12 @@ struct NewLatents {
   double epsilon = 0.0;
 };
 
-// Rows without a page are dropped. num_threads 0: all cores.
-void finish_new_rows(const NewLatents& latents, int num_threads, Target target);
+// Rows without a page are dropped.
+void finish_new_rows(const NewLatents& latents, const Workers& workers, Target target);
 
 // Rotates the last columns of q [tokens, heads, …] into those of out, and copies the `copied`
 // columns before them. Where out is q, in place.
 void rotate_queries(const NewLatents& latents, const TensorView& q, const TensorView& out,
-                    std::int64_t copied, int num_threads, Target target);
+                    std::int64_t copied, const Workers& workers, Target target);
 
 }  // namespace quire::cpu

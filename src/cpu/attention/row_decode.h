@@ -38,6 +38,25 @@ inline float scale_of(const RowPlan& plan, const RowRun& run, const RowAddress& 
 
 // Codes of e4m3 as bf16, where every one of them is exact: exponents move by 127 - 7, the seven
 // subnormals come out of a table.
+#if defined(__AVX512BW__)
+// Masked instructions do it in nine where the code below takes sixteen.
+template <typename D> HWY_INLINE hn::Vec<D> bf16_from_e4m3(D /*u16*/, hn::Vec<D> codes) {
+  alignas(64) static constexpr std::uint16_t kSubnormals[32] = {0x0000, 0x3b00, 0x3b80, 0x3bc0,
+                                                                0x3c00, 0x3c20, 0x3c40, 0x3c60};
+  const __m512i magnitude = _mm512_and_si512(codes.raw, _mm512_set1_epi16(0x7f));
+  const __m512i normal =
+      _mm512_add_epi16(_mm512_slli_epi16(magnitude, 4), _mm512_set1_epi16(0x3c00));
+  const __mmask32 is_subnormal = _mm512_cmplt_epu16_mask(magnitude, _mm512_set1_epi16(8));
+  const __mmask32 is_nan = _mm512_cmpeq_epu16_mask(magnitude, _mm512_set1_epi16(0x7f));
+  __m512i value = _mm512_mask_permutexvar_epi16(normal, is_subnormal, magnitude,
+                                                _mm512_load_si512(kSubnormals));
+  value = _mm512_mask_mov_epi16(value, is_nan, _mm512_set1_epi16(0x7fc0));
+  constexpr int kOrAnd = 0xf8;  // a | (b & c)
+  const __m512i sign_bit = _mm512_set1_epi16(static_cast<short>(0x8000));
+  return hn::Vec<D>{
+      _mm512_ternarylogic_epi32(value, _mm512_slli_epi16(codes.raw, 8), sign_bit, kOrAnd)};
+}
+#else
 template <typename D> HWY_INLINE hn::Vec<D> bf16_from_e4m3(D u16, hn::Vec<D> codes) {
   const hn::Repartition<std::uint8_t, D> u8;
   // Low bytes of 0 … 7 · 2^-9, then their high bytes.
@@ -57,6 +76,7 @@ template <typename D> HWY_INLINE hn::Vec<D> bf16_from_e4m3(D u16, hn::Vec<D> cod
   value = hn::IfThenElse(is_nan, hn::Set(u16, std::uint16_t{0x7fc0}), value);
   return hn::Or(value, sign);
 }
+#endif
 
 inline void decode_e4m3(const std::byte* codes, std::int64_t count, std::uint16_t* out) {
   const hn::ScalableTag<std::uint16_t> u16;

@@ -91,23 +91,23 @@ inline void fill_zero(float* values, int first, int last) {
   for (int j = first; j < last; ++j) values[j] = 0.0f;
 }
 
-// scores ← 2^(factor · score - shift) in the span, 0 elsewhere in [0, depth); sums = sums · decay +
+// scores ← 2^(factor · score - shift) in the span, 0 elsewhere in `used`; sums = sums · decay +
 // weights.
 template <typename Exponential>
-inline void exponentiate(ScoreSpan span, int depth, float factor, float shift, float decay,
+inline void exponentiate(ScoreSpan span, ScoreSpan used, float factor, float shift, float decay,
                          float* scores, float* sums) {
   const F32Tag f32;
   const F32Vector factors = hn::Set(f32, factor);
   const F32Vector shifts = hn::Set(f32, -shift);
   F32Vector sum = hn::Mul(hn::LoadU(f32, sums), hn::Set(f32, decay));
-  fill_zero(scores, 0, span.first());
+  fill_zero(scores, used.begin, span.first());
   for (int j = span.first(); j < span.last(); j += kF32Lanes) {
     const F32Vector exponent = hn::MulAdd(hn::LoadU(f32, scores + j), factors, shifts);
     const F32Vector weight = exp2_vector<Exponential>(exponent);
     hn::StoreU(weight, f32, scores + j);
     sum = hn::Add(sum, weight);
   }
-  fill_zero(scores, span.last(), depth);
+  fill_zero(scores, span.last(), used.end);
   hn::StoreU(sum, f32, sums);
 }
 

@@ -7,7 +7,8 @@ namespace quire::cpu {
 namespace {
 
 constexpr std::int64_t kFewTokens = 16;
-constexpr std::int64_t kSplitKeys = 1024;
+constexpr std::int64_t kShortestSplit = 256;
+constexpr std::int64_t kLongestSplit = 1024;
 constexpr std::int64_t kMinRows = 16;  // what a head takes at least, padding included
 
 // Rows of many tokens hide the packing of longer chunks; wide rows and several heads would push the
@@ -15,6 +16,7 @@ constexpr std::int64_t kMinRows = 16;  // what a head takes at least, padding in
 constexpr std::int64_t kLongChunk = 256;
 constexpr std::int64_t kShortChunk = 128;
 constexpr std::int64_t kWideRow = 256;
+constexpr std::int64_t kPackedBytes = 512 << 10;
 constexpr std::int64_t kPanelBytes = 512 << 10;  // of the chunk's K and V, all heads
 
 std::int64_t max_rows(const WorkShape& shape) {
@@ -34,9 +36,29 @@ KeyRange hull(const SequenceSpan& sequence, const MaskRanges& mask, std::int64_t
   return all;
 }
 
-std::int64_t num_splits(const KeyRange& keys) {
+// K and V of one head that are packed at a time: half of a large L2, in whole long chunks.
+std::int64_t packed_keys(const WorkShape& shape) {
+  const std::int64_t key_bytes = 2 * (shape.key_width + shape.value_width);
+  return std::max<std::int64_t>(1, kPackedBytes / key_bytes / kLongChunk) * kLongChunk;
+}
+
+// Keys between the absolute places where a sequence with few tokens is cut: as few as the states
+// allow, which are written and read once more. Where K and V are projected up, that is done again
+// for every cut.
+std::int64_t split_keys(const SequenceSpan& sequence, const WorkShape& shape) {
+  if (shape.one_head_at_a_time) return kLongestSplit;
+  constexpr std::int64_t kKeysPerState = 8;  // bytes for bytes
+  const std::int64_t state_bytes = sequence.num_tokens * shape.group * shape.value_width * 4;
+  std::int64_t keys = kShortestSplit;
+  while (keys < kLongestSplit && keys * shape.key_width * 2 < kKeysPerState * state_bytes) {
+    keys *= 2;
+  }
+  return keys;
+}
+
+std::int64_t num_splits(const KeyRange& keys, std::int64_t split_keys) {
   if (keys.is_empty()) return 1;
-  return (keys.end - 1) / kSplitKeys - keys.begin / kSplitKeys + 1;
+  return (keys.end - 1) / split_keys - keys.begin / split_keys + 1;
 }
 
 class Cutter {
@@ -77,6 +99,7 @@ class Cutter {
       for (std::int64_t head = 0; head < shape_.kv_heads; ++head) {
         list.pieces.push_back({.sequence = sequence,
                                .chunk = shape_.key_width > kWideRow ? kShortChunk : kLongChunk,
+                               .packed = packed_keys(shape_),
                                .first_token = first,
                                .num_tokens = count,
                                .first_head = head,
@@ -90,17 +113,19 @@ class Cutter {
   void cut_keys(std::int64_t sequence, std::int64_t heads_per_piece, WorkList& list) const {
     const SequenceSpan& span = sequences_[static_cast<std::size_t>(sequence)];
     const KeyRange keys = hull(span, mask_, 0, span.num_tokens);
-    const std::int64_t splits = num_splits(keys);
+    const std::int64_t step = split_keys(span, shape_);
+    const std::int64_t splits = num_splits(keys, step);
     const std::int64_t head_rows = span.num_tokens * shape_.group;
     const std::int64_t base = splits == 1 ? -1 : list.state_rows;
-    const std::int64_t first_split = keys.begin / kSplitKeys;
+    const std::int64_t first_split = keys.begin / step;
     for (std::int64_t split = 0; split < splits; ++split) {
-      const std::int64_t begin = (first_split + split) * kSplitKeys;
-      const KeyRange own{std::max(begin, keys.begin), std::min(begin + kSplitKeys, keys.end)};
+      const std::int64_t begin = (first_split + split) * step;
+      const KeyRange own{std::max(begin, keys.begin), std::min(begin + step, keys.end)};
       for (std::int64_t head = 0; head < shape_.kv_heads; head += heads_per_piece) {
         const std::int64_t row = (split * shape_.kv_heads + head) * head_rows;
         list.pieces.push_back({.sequence = sequence,
                                .chunk = kShortChunk,
+                               .packed = kShortChunk,
                                .first_token = 0,
                                .num_tokens = span.num_tokens,
                                .first_head = head,

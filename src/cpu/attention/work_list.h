@@ -2,9 +2,9 @@
 // The batch cut into pieces of attention work. Cuts depend on each sequence alone, so that neither
 // its neighbours nor the number of threads can change a bit of its result:
 //   - many new tokens: one KV head, a block of tokens, all of their keys;
-//   - few new tokens: all of them, some KV heads, 1024 keys at absolute multiples of 1024; the
-//     states are merged in the order of the keys. How many heads a piece takes may depend on the
-//     threads: heads never meet.
+//   - few new tokens: all of them, some KV heads, 256 to 1024 keys between absolute multiples of
+//     that number; the states are merged in the order of the keys. How many heads a piece takes may
+//     depend on the threads: heads never meet.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,8 @@ struct WorkShape {
 
 struct WorkPiece {
   std::int64_t sequence;
-  std::int64_t chunk;        // AttentionItem::chunk
+  std::int64_t chunk;  // AttentionItem::chunk and ::packed
+  std::int64_t packed;
   std::int64_t first_token;  // within the sequence
   std::int64_t num_tokens;
   std::int64_t first_head;

@@ -25,7 +25,7 @@ void flash_attention(const FlashAttentionArgs& args, const Context& context, Tar
       .sinks = args.sinks,
       .out = args.out,
       .lse = args.lse};
-  BatchAttention attention(batch, context.num_threads, target);
+  BatchAttention attention(batch, context, target);
   attention.run(thread_scratch(attention.scratch_bytes()));
 }
 

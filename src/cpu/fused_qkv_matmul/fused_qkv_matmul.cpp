@@ -6,6 +6,7 @@
 
 #include "cpu/fused_qkv_matmul/kernels.h"
 #include "cpu/fused_qkv_matmul/operands.h"
+#include "cpu/fused_qkv_matmul/pack_weight.h"
 #include "cpu/runtime/row_encoding.h"
 #include "cpu/runtime/scratch.h"
 #include "cpu/runtime/thread_pool.h"
@@ -14,7 +15,7 @@ namespace quire::cpu {
 namespace {
 
 constexpr std::int64_t kTokenBlock = 512;
-constexpr std::int64_t kMostColumns = 512;  // of a range: its sums share L2 with a block of X
+constexpr std::int64_t kMostColumns = 256;  // of a range: its sums share L2 with a block of X
 constexpr std::int64_t kLeastColumns = 64;
 constexpr std::int64_t kInputScaleBlock = 128;
 
@@ -97,15 +98,17 @@ std::vector<float> load_bias(const FusedQkvArgs& args) {
   return bias;
 }
 
-// Blocks follow the scales where these change along the depth, otherwise the caches.
+// A block's panels fit into the L1 cache. Where scales change along the depth, they are applied
+// group by group.
 void set_depth_block(MatmulJob& job, const MatmulEngine& engine) {
   job.scaling = Scaling::at_end;
   job.depth_block = 1024 / engine.element_bytes;
+  job.group = job.weight.columns;
   if (engine.element_bytes != 2) return;
   const bool input_changes = job.x.scale != nullptr && job.x.scale_k_stride != 0;
   if (job.weight.group >= job.weight.columns && !input_changes) return;
-  job.scaling = Scaling::per_block;
-  job.depth_block = std::min(job.weight.group, kInputScaleBlock);
+  job.scaling = Scaling::per_group;
+  job.group = input_changes ? std::min(job.weight.group, kInputScaleBlock) : job.weight.group;
 }
 
 void run_job(MatmulJob& job, const MatmulEngine& engine, const Context& context) {
@@ -131,8 +134,15 @@ void run_job(MatmulJob& job, const MatmulEngine& engine, const Context& context)
 
 }  // namespace
 
-std::string refuse(const FusedQkvProblem&, Target target) {
-  return why_not(target);
+std::string refuse(const FusedQkvProblem& problem, Target target) {
+  const std::string reason = why_not(target);
+  if (!reason.empty()) return reason;
+  const bool is_f32 =
+      problem.weight_format == WeightFormat::dense && problem.weight_dtype == DType::f32;
+  if (problem.activations == Activations::int8 && problem.weight_packing == WeightPacking::none) {
+    return "int8 activations are multiplied with packed weights only (pack_weight)";
+  }
+  return refuse_packing(problem.weight_packing, is_f32, target);
 }
 
 void fused_qkv_matmul(const FusedQkvArgs& args, const Context& context, Target target) {
@@ -160,8 +170,9 @@ void fused_qkv_matmul(const FusedQkvArgs& args, const Context& context, Target t
   }
 
   const MatmulKernels& kernels = matmul_kernels(target);
-  const MatmulEngine& engine =
-      is_exact_in_bf16(job.x.dtype, job.weight) ? kernels.bf16 : kernels.f32;
+  const MatmulEngine& engine = args.activations == Activations::int8       ? kernels.int8
+                               : is_exact_in_bf16(job.x.dtype, job.weight) ? kernels.bf16
+                                                                           : kernels.f32;
   set_depth_block(job, engine);
   job.token_block = kTokenBlock / engine.rows * engine.rows;
   run_job(job, engine, context);

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // One fused_qkv_matmul call as its kernels see it: plain data, made once by the driver.
 //
-// Y [tokens, N] = X [tokens, K] · W [N, K]ᵀ. The depth K is cut into blocks of `depth_block`, whose
-// sums are added in order; the block depends on the weight's format and the engine, never on the
-// number of tokens, threads or columns, so neither does a single bit of the result.
+// Y [tokens, N] = X [tokens, K] · W [N, K]ᵀ. The depth K is cut into blocks of `depth_block` (and
+// groups within them), whose sums are added in order; the block depends on the weight's format and
+// the engine, never on the number of tokens, threads or columns or on packing, so neither does a
+// single bit of the result.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
+#include "cpu/fused_qkv_matmul/packed_layout.h"
 #include "cpu/runtime/row_plan.h"
 #include "quire/dtype.h"
 
@@ -48,6 +50,10 @@ struct WeightView {
   std::int64_t zero_k_stride;
   int zero_offset;               // gptq stores zeros minus one
   const std::uint16_t* to_bf16;  // fp8: value of each of the 256 codes
+  // Packed: `data` is the storage, and of the fields above only codes, rows, columns and group hold.
+  PackedLayout packed;
+
+  bool is_packed() const { return packed.packing != WeightPacking::none; }
 };
 
 // X. The scale of (t, k) is scale[t · scale_t_stride + k / 128 · scale_k_stride].
@@ -74,15 +80,16 @@ struct CacheBand {
 };
 
 enum class Scaling : std::uint8_t {
-  at_end,    // one scale per column and per token, if any
-  per_block  // every depth block has its own: partial sums are scaled before they are added
+  at_end,  // one scale per column and per token, if any
+  per_group  // every `group` columns of W have their own: partial sums are scaled before they are added
 };
 
 struct MatmulJob {
   InputView x;
   WeightView weight;
   std::int64_t tokens;
-  std::int64_t depth_block;
+  std::int64_t depth_block;  // a multiple of group
+  std::int64_t group;        // per_group scaling
   std::int64_t token_block;  // tokens whose sums are kept at a time
   Scaling scaling;
   const float* bias;  // [N], null: none

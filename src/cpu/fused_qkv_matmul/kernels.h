@@ -26,6 +26,12 @@ struct MatmulEngine {
 struct MatmulKernels {
   MatmulEngine bf16;
   MatmulEngine f32;
+  MatmulEngine int8;          // int8 activations, packed weights
+  WeightPacking packing;      // of numbers that are exact in bf16, and of f16
+  WeightPacking packing_f32;  // of f32
+  // One panel of a plain weight into the storage of a packed one.
+  void (*pack_panel)(const WeightView& from, const PackedLayout& to, std::int64_t panel,
+                     std::byte* storage);
 };
 
 const MatmulKernels& matmul_kernels(TargetTag<Target::portable>);

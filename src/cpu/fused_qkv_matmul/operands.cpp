@@ -27,14 +27,18 @@ const std::uint16_t* bf16_table(DType dtype) {
   return dtype == DType::fp8_e4m3 ? e4m3.data() : e5m2.data();
 }
 
+DType dtype_of(const Weight& weight) {
+  return weight.packing == WeightPacking::none ? weight.data.dtype : weight.packed.dtype;
+}
+
 Codes codes_of(const Weight& weight) {
   switch (weight.format) {
     case WeightFormat::dense:
-      return weight.data.dtype == DType::f32   ? Codes::f32
-             : weight.data.dtype == DType::f16 ? Codes::f16
-                                               : Codes::bf16;
+      return dtype_of(weight) == DType::f32   ? Codes::f32
+             : dtype_of(weight) == DType::f16 ? Codes::f16
+                                              : Codes::bf16;
     case WeightFormat::fp8:
-      return weight.data.dtype == DType::fp8_e4m3 ? Codes::fp8_e4m3 : Codes::fp8_e5m2;
+      return dtype_of(weight) == DType::fp8_e4m3 ? Codes::fp8_e4m3 : Codes::fp8_e5m2;
     case WeightFormat::int4:
       return Codes::int4;
     case WeightFormat::gptq:
@@ -91,6 +95,11 @@ WeightView weight_view(const Weight& weight) {
   view.columns = weight.columns();
   view.group = view.columns;
   view.scale_rows = 1;
+  if (weight.packing != WeightPacking::none) {
+    view.packed = packed_layout(weight, weight.perm.has_value());
+    if (view.packed.group != 0) view.group = view.packed.group;
+    return view;
+  }
   view.to_bf16 = bf16_table(weight.data.dtype);
   if (weight.scale.has_value()) {
     view.scale = bytes_of(*weight.scale);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cpu/fused_qkv_matmul/kernels.h"
+#include "cpu/simd/int8_block.h"
 #include "cpu/simd/matmul_block.h"
+#include "cpu/simd/pack_panel.h"
 #include "cpu/simd/tile_bf16.h"
 #include "cpu/simd/tile_f32.h"
 
@@ -45,7 +47,7 @@ template <typename Engine>
 void pack_x(const MatmulJob& job, std::int64_t panel, std::byte* scratch) {
   using Element = typename Engine::Element;
   const MatmulShape<Engine> shape(job);
-  const std::int64_t first = panel * Engine::kRows;
+  const std::int64_t first = panel * shape.panel_rows;
   const std::int64_t block_start = first / job.token_block * job.token_block;
   auto* rows = reinterpret_cast<Element*>(scratch);  // [kRows + 1][depth]
   const Element* starts[Engine::kRows];
@@ -59,8 +61,12 @@ void pack_x(const MatmulJob& job, std::int64_t panel, std::byte* scratch) {
     const Element* slices[Engine::kRows];
     for (int i = 0; i < count; ++i) slices[i] = starts[i] + block * job.depth_block;
     Element* place = packed + shape.packed_offset(block_start, block) +
-                     (panel - block_start / Engine::kRows) * a_panel_elements<Engine>(depth);
-    Engine::pack_a(slices, count, depth, place);
+                     (panel - block_start / shape.panel_rows) * shape.panel_elements(block);
+    if (shape.is_narrow()) {
+      Engine::pack_a_narrow(slices, count, shape.panel_rows, depth, place);
+    } else {
+      Engine::pack_a(slices, count, depth, place);
+    }
   }
 }
 
@@ -78,7 +84,8 @@ template <typename Engine> std::int64_t scratch_bytes(const MatmulJob& job, std:
 
 template <typename Engine>
 void run(const MatmulJob& job, std::int64_t first, std::int64_t last, std::byte* scratch) {
-  MatmulBlock<Engine>(job, first, last, scratch).run();
+  ScratchParts parts(scratch);
+  MatmulBlock<Engine>(job, first, last, parts).run();
 }
 
 template <typename Engine> constexpr MatmulEngine table_of() {
@@ -91,8 +98,51 @@ template <typename Engine> constexpr MatmulEngine table_of() {
           .run = run<Engine>};
 }
 
-constexpr MatmulKernels kMatmulKernels{.bf16 = table_of<Bf16Engine>(),
-                                       .f32 = table_of<F32Engine>()};
+// int8 activations: a "panel" of X is one quantized row.
+std::int64_t quantized_x_bytes(const MatmulJob& job) {
+  return job.tokens * Int8Block::row_of(job).bytes();
+}
+
+std::int64_t int8_scratch_bytes(const MatmulJob& job, std::int64_t columns) {
+  ScratchParts parts(nullptr);
+  const Int8Block block(job, 0, columns + kF32Lanes, parts);
+  const std::int64_t row = 2 * job.weight.columns * std::int64_t{sizeof(float)};
+  return parts.used() > row ? parts.used() : row;
+}
+
+void quantize_x(const MatmulJob& job, std::int64_t token, std::byte* scratch) {
+  const QuantizedRow shape = Int8Block::row_of(job);
+  const std::int64_t depth = job.weight.columns;
+  auto* values = reinterpret_cast<float*>(scratch);  // [2][depth]
+  const float* row = input_row(job, token, values);
+  if (row != values) __builtin_memcpy(values, row, static_cast<std::size_t>(depth) * sizeof(float));
+  quantize_row(shape, job.weight.packed.group, depth, values, job.packed_x + token * shape.bytes());
+}
+
+void run_int8(const MatmulJob& job, std::int64_t first, std::int64_t last, std::byte* scratch) {
+  ScratchParts parts(scratch);
+  Int8Block(job, first, last, parts).run();
+}
+
+constexpr WeightPacking panels_of(int width) {
+  return width == 32   ? WeightPacking::panels_32
+         : width == 16 ? WeightPacking::panels_16
+                       : WeightPacking::panels_8;
+}
+
+constexpr MatmulKernels kMatmulKernels{
+    .bf16 = table_of<Bf16Engine>(),
+    .f32 = table_of<F32Engine>(),
+    .int8 = {.rows = 1,
+             .cols = kF32Lanes,
+             .element_bytes = 1,
+             .packed_x_bytes = quantized_x_bytes,
+             .scratch_bytes = int8_scratch_bytes,
+             .pack_x = quantize_x,
+             .run = run_int8},
+    .packing = Bf16Engine::kDepth == 4 ? WeightPacking::quads_8 : panels_of(Bf16Engine::kCols),
+    .packing_f32 = panels_of(F32Engine::kCols),
+    .pack_panel = pack_panel};
 
 }  // namespace
 }  // namespace QUIRE_CPU_TARGET

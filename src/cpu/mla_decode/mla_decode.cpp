@@ -65,7 +65,7 @@ class DecodeRun {
  public:
   DecodeRun(const MlaDecodeArgs& args, const Context& context, Target target)
       : args_(args),
-        num_threads_(context.num_threads > 0 ? context.num_threads : num_cores()),
+        workers_(context),
         target_(target),
         kernels_(latent_kernels(target)),
         latents_{.row_offsets = args.row_offsets,
@@ -87,7 +87,7 @@ class DecodeRun {
 
   void run() {
     if (args_.q.shape[0] == 0) return;
-    finish_new_rows(latents_, num_threads_, target_);
+    finish_new_rows(latents_, workers_, target_);
     const std::int64_t tokens = args_.q.shape[0];
     const std::int64_t heads = args_.q.shape[1];
     const std::int64_t latent = args_.w_uk ? args_.w_uk->shape[1] : args_.out.shape[2];
@@ -97,12 +97,12 @@ class DecodeRun {
     }
     if (args_.w_uv) batch_.out = shape_only(args_.q.dtype, {tokens, heads, latent});
 
-    BatchAttention attention(batch_, num_threads_, target_);
+    BatchAttention attention(batch_, workers_, target_);
     const std::int64_t q_bytes = changes_q ? bytes_of(batch_.q) : 0;
     const std::int64_t raw_bytes = args_.w_uv ? bytes_of(batch_.out) : 0;
     const std::int64_t worker_bytes = projection_bytes();
     std::byte* scratch = thread_scratch(
-        q_bytes + raw_bytes + std::max(attention.scratch_bytes(), worker_bytes * num_threads_));
+        q_bytes + raw_bytes + std::max(attention.scratch_bytes(), worker_bytes * workers_.count));
     if (changes_q) batch_.q.data = scratch;
     if (args_.w_uv) batch_.out.data = scratch + q_bytes;
     std::byte* rest = scratch + q_bytes + raw_bytes;
@@ -129,7 +129,7 @@ class DecodeRun {
   void project(const TensorView& x, const TensorView& weight,
                const std::optional<TensorView>& scale, const TensorView& out, std::byte* scratch,
                std::int64_t worker_bytes) const {
-    parallel_for(x.shape[1], num_threads_, [&](std::int64_t head, int worker) {
+    parallel_for(x.shape[1], workers_, [&](std::int64_t head, int worker) {
       kernels_.project(projection(x, weight, scale, out, head), scratch + worker * worker_bytes);
     });
   }
@@ -138,11 +138,11 @@ class DecodeRun {
   void rotate(std::int64_t latent) const {
     const std::int64_t copied = args_.w_uk ? 0 : latent;
     if (args_.freqs_cis) {
-      rotate_queries(latents_, args_.q, batch_.q, copied, num_threads_, target_);
+      rotate_queries(latents_, args_.q, batch_.q, copied, workers_, target_);
       return;
     }
     const std::int64_t rope = args_.cache.head_dim() - latent;
-    parallel_for(args_.q.shape[0], num_threads_, [&](std::int64_t token, int) {
+    parallel_for(args_.q.shape[0], workers_, [&](std::int64_t token, int) {
       kernels_.rotate({.q = address_of(args_.q, {token, 0, args_.q.shape[2] - rope}),
                        .out = const_cast<std::byte*>(address_of(batch_.q, {token, 0, latent})),
                        .q_dtype = args_.q.dtype,
@@ -158,7 +158,7 @@ class DecodeRun {
   }
 
   const MlaDecodeArgs& args_;
-  int num_threads_;
+  Workers workers_;
   Target target_;
   const LatentKernels& kernels_;
   NewLatents latents_;

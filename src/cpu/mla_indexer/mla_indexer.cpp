@@ -47,7 +47,7 @@ class IndexerRun {
   IndexerRun(const MlaIndexerArgs& args, const Context& context, Target target)
       : args_(args),
         kernels_(indexer_kernels(target)),
-        num_threads_(context.num_threads > 0 ? context.num_threads : num_cores()),
+        workers_(context),
         view_(args.cache.key(args.layer)),
         mask_(args.mask),
         sequences_(sequence_spans(args.row_offsets, args.cache)) {}
@@ -56,13 +56,13 @@ class IndexerRun {
     cut();
     if (pieces_.empty()) return;
     const auto num_pieces = static_cast<std::int64_t>(pieces_.size());
-    const auto workers = static_cast<int>(std::min<std::int64_t>(num_threads_, num_pieces));
+    const Workers workers = workers_.at_most(num_pieces);
     kernel_bytes_ = round_up_to_line(kernels_.scratch_bytes(shape(kGroupTokens)));
     list_bytes_ = TopK::capacity(args_.top_k) * static_cast<std::int64_t>(sizeof(ScoredKey));
     const std::int64_t worker_bytes = kernel_bytes_ + round_up_to_line(kGroupTokens * list_bytes_);
     const std::int64_t kept_bytes = args_.top_k * static_cast<std::int64_t>(sizeof(ScoredKey));
-    std::byte* scratch = thread_scratch(worker_bytes * workers + num_lists_ * kept_bytes);
-    lists_ = reinterpret_cast<ScoredKey*>(scratch + worker_bytes * workers);
+    std::byte* scratch = thread_scratch(worker_bytes * workers.count + num_lists_ * kept_bytes);
+    lists_ = reinterpret_cast<ScoredKey*>(scratch + worker_bytes * workers.count);
     list_sizes_.assign(static_cast<std::size_t>(num_lists_), 0);
     parallel_for(num_pieces, workers, [&](std::int64_t piece, int worker) {
       search(pieces_[static_cast<std::size_t>(piece)], scratch + worker * worker_bytes);
@@ -110,7 +110,7 @@ class IndexerRun {
   void cut_keys(const std::vector<IndexerPiece>& groups) {
     if (groups.empty()) return;
     const auto num_groups = static_cast<std::int64_t>(groups.size());
-    const std::int64_t wanted = std::max<std::int64_t>(1, 2 * num_threads_ / num_groups);
+    const std::int64_t wanted = std::max<std::int64_t>(1, 2 * workers_.count / num_groups);
     for (const IndexerPiece& group : groups) {
       const std::int64_t chunks = (group.keys.end + kIndexerChunk - 1) / kIndexerChunk;
       const std::int64_t step = (chunks + wanted - 1) / wanted * kIndexerChunk;
@@ -213,20 +213,14 @@ class IndexerRun {
     TopK best(buffer, args_.top_k);
     for (std::int64_t i = 0; i < merge.num_lists; ++i) {
       const std::int64_t list = merge.first_list + i * merge.list_step;
-      const std::int64_t size = list_sizes_[static_cast<std::size_t>(list)];
-      best.finish();  // leaves room for k more
-      std::copy_n(lists_ + list * args_.top_k, size, best.end());
-      best.add(static_cast<int>(size));
+      best.append(lists_ + list * args_.top_k, list_sizes_[static_cast<std::size_t>(list)]);
     }
     const std::int64_t count = best.finish();
     write(merge.token, buffer, count);
   }
 
-  // Ascending positions, then -1. keys [count] is put into that order.
-  void write(std::int64_t token, ScoredKey* keys, std::int64_t count) const {
-    std::sort(keys, keys + count, [](const ScoredKey& left, const ScoredKey& right) {
-      return left.position < right.position;
-    });
+  // The positions, which rise, then -1.
+  void write(std::int64_t token, const ScoredKey* keys, std::int64_t count) const {
     for (std::int64_t slot = 0; slot < args_.top_k; ++slot) {
       const bool is_taken = slot < count;
       *slot_of(token, slot) = is_taken ? static_cast<std::int32_t>(keys[slot].position) : -1;
@@ -248,7 +242,7 @@ class IndexerRun {
 
   const MlaIndexerArgs& args_;
   const IndexerKernels& kernels_;
-  int num_threads_;
+  Workers workers_;
   KvLayerView view_;
   MaskRanges mask_;
   std::vector<SequenceSpan> sequences_;

@@ -2,26 +2,46 @@
 #include "cpu/mla_indexer/top_k.h"
 
 #include <algorithm>
+#include <functional>
 
 namespace quire::cpu {
-namespace {
-
-bool is_better(const ScoredKey& left, const ScoredKey& right) {
-  return left.rank != right.rank ? left.rank > right.rank : left.position < right.position;
-}
-
-}  // namespace
 
 void TopK::add(int count) {
   size_ += count;
   if (size_ >= 2 * k_) shrink();
 }
 
+void TopK::append(const ScoredKey* keys, std::int64_t count) {
+  if (size_ > k_) shrink();
+  ScoredKey* out = end();
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (has_threshold_ && keys[i].rank <= threshold_) continue;
+    *out++ = keys[i];
+  }
+  size_ = out - buffer_;
+}
+
+// The k-th rank is found among the ranks alone; then one pass keeps what is better, and of its
+// equals the first, in order.
 void TopK::shrink() {
   if (size_ <= k_) return;
-  std::nth_element(buffer_, buffer_ + k_ - 1, buffer_ + size_, is_better);
+  auto* ranks = reinterpret_cast<std::int32_t*>(buffer_ + num_keys(k_));
+  for (std::int64_t i = 0; i < size_; ++i) ranks[i] = buffer_[i].rank;
+  std::nth_element(ranks, ranks + k_ - 1, ranks + size_, std::greater());
+  const std::int32_t last = ranks[k_ - 1];
+  std::int64_t equals =
+      k_ - std::count_if(ranks, ranks + k_, [last](std::int32_t rank) { return rank > last; });
+  std::int64_t kept = 0;
+  for (std::int64_t i = 0; i < size_; ++i) {
+    const ScoredKey key = buffer_[i];
+    const bool is_equal = key.rank == last;
+    const bool is_kept = key.rank > last || (is_equal && equals > 0);
+    equals -= is_equal && is_kept ? 1 : 0;
+    buffer_[kept] = key;  // kept ≤ i
+    kept += is_kept ? 1 : 0;
+  }
   size_ = k_;
-  threshold_ = buffer_[k_ - 1].rank;
+  threshold_ = last;
   has_threshold_ = true;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The exact top k of a stream of candidates, in memory that k bounds. Which k they are does not
-// depend on the order of the stream or on where it was cut: (rank, position) orders all candidates,
-// the greater rank first, then the lower position.
+// depend on where the stream was cut: (rank, position) orders all candidates, the greater rank
+// first, then the lower position. Candidates come in rising positions, and stay in that order.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,16 @@ namespace quire::cpu {
 
 class TopK {
  public:
-  // Room for 2k and a chunk; see capacity().
+  // buffer [capacity(k)]
   TopK(ScoredKey* buffer, std::int64_t k) : buffer_(buffer), k_(k) {}
-  static std::int64_t capacity(std::int64_t k) { return 2 * k + kIndexerChunk + kSlack; }
+  static constexpr std::int64_t capacity(std::int64_t k) { return num_keys(k) + num_ranks(k); }
 
   // Where a filter may append up to a chunk of survivors; add() then says how many they were.
-  // Positions of one stream rise, so a rank equal to the threshold loses.
+  // A rank equal to the threshold loses.
   ScoredKey* end() const { return buffer_ + size_; }
   void add(int count);
+  // Up to k candidates of another list, whose positions follow.
+  void append(const ScoredKey* keys, std::int64_t count);
 
   bool takes_all() const { return !has_threshold_; }
   std::int32_t threshold() const { return threshold_; }
@@ -30,6 +32,10 @@ class TopK {
 
  private:
   static constexpr std::int64_t kSlack = 16;
+
+  // 2k and a chunk, and beside them their ranks alone, half as large, for the selection.
+  static constexpr std::int64_t num_keys(std::int64_t k) { return 2 * k + kIndexerChunk + kSlack; }
+  static constexpr std::int64_t num_ranks(std::int64_t k) { return (num_keys(k) + 1) / 2; }
 
   void shrink();
 

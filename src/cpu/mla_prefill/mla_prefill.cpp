@@ -44,8 +44,8 @@ void mla_prefill(const MlaPrefillArgs& args, const Context& context, Target targ
                            .kv_norm_gamma = args.kv_norm_gamma,
                            .kv = args.kv,
                            .epsilon = args.epsilon};
-  if (args.freqs_cis) rotate_queries(latents, args.q, args.q, 0, context.num_threads, target);
-  finish_new_rows(latents, context.num_threads, target);
+  if (args.freqs_cis) rotate_queries(latents, args.q, args.q, 0, context, target);
+  finish_new_rows(latents, context, target);
   const AttentionBatch batch{.q = args.q,
                              .row_offsets = args.row_offsets,
                              .cache = args.cache,
@@ -59,7 +59,7 @@ void mla_prefill(const MlaPrefillArgs& args, const Context& context, Target targ
                              .lse = args.lse,
                              .up = up_projection(args),
                              .projection_rows = args.kv_b_proj.shape[0] / args.q.shape[1]};
-  BatchAttention attention(batch, context.num_threads, target);
+  BatchAttention attention(batch, context, target);
   attention.run(thread_scratch(attention.scratch_bytes()));
 }
 

@@ -28,7 +28,7 @@ void for_row_blocks(std::int64_t num_rows, std::int64_t bytes_per_row, const Con
   const std::int64_t wanted = kBlockBytes / std::max<std::int64_t>(bytes_per_row, 1);
   const std::int64_t size = std::clamp<std::int64_t>(wanted, 1, kMostRowsInBlock);
   const std::int64_t num_blocks = (num_rows + size - 1) / size;
-  parallel_for(num_blocks, context.num_threads, [&](std::int64_t item, int worker) {
+  parallel_for(num_blocks, context, [&](std::int64_t item, int worker) {
     const std::int64_t first = item * size;
     body(RowBlock{first, std::min(first + size, num_rows)}, worker);
   });
@@ -39,8 +39,7 @@ class WorkerScratch {
  public:
   WorkerScratch(std::int64_t bytes_per_worker, const Context& context)
       : stride_((bytes_per_worker + kLine - 1) / kLine * kLine) {
-    const int workers = context.num_threads > 0 ? context.num_threads : num_cores();
-    memory_ = thread_scratch(stride_ * workers);
+    memory_ = thread_scratch(stride_ * Workers(context).count);
   }
 
   std::byte* of(int worker) const { return memory_ + worker * stride_; }

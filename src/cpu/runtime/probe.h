@@ -8,7 +8,8 @@
 
 namespace quire::cpu {
 
-// GFLOP/s of the target's product instruction on registers, for bf16 or f32, all threads together.
+// GFLOP/s of the target's product instruction on registers, for f32, bf16 or i8 (then GOP/s), all
+// threads together.
 double probe_gflops(Target target, DType dtype, int num_threads);
 
 // GB/s of reading memory that no cache holds, all threads together.

@@ -21,10 +21,19 @@ struct Buffer {
   std::int64_t bytes = 0;
 };
 
+Buffer& own_buffer() {
+  thread_local Buffer buffer;
+  return buffer;
+}
+
 }  // namespace
 
+std::int64_t thread_scratch_bytes() {
+  return own_buffer().bytes;
+}
+
 std::byte* thread_scratch(std::int64_t bytes) {
-  thread_local Buffer buffer;
+  Buffer& buffer = own_buffer();
   if (bytes > buffer.bytes) {
     const std::int64_t rounded = (bytes + kHugePage - 1) / kHugePage * kHugePage;
     buffer.memory.reset();

@@ -12,4 +12,7 @@ namespace quire::cpu {
 // whatever they were. Workers of parallel_for use the parts that the caller hands them.
 std::byte* thread_scratch(std::int64_t bytes);
 
+// What this thread keeps, for tests.
+std::int64_t thread_scratch_bytes();
+
 }  // namespace quire::cpu

@@ -153,16 +153,36 @@ int num_cores() {
   return count > 0 ? count : 1;
 }
 
-void parallel_for(std::int64_t num_items, int num_threads, ItemFunction function) {
+Workers::Workers(int num_threads) : count(num_threads > 0 ? num_threads : num_cores()), caller{} {}
+
+Workers::Workers(const Context& context) : Workers(context.num_threads) {
+  caller = context.parallel_for;
+}
+
+Workers Workers::at_most(std::int64_t num_items) const {
+  Workers fewer = *this;
+  if (num_items < count) fewer.count = num_items > 0 ? static_cast<int>(num_items) : 1;
+  return fewer;
+}
+
+void parallel_for(std::int64_t num_items, const Workers& workers, ItemFunction function) {
   if (num_items <= 0) return;
-  const int wanted = num_threads > 0 ? num_threads : num_cores();
-  const int workers = static_cast<int>(num_items < wanted ? num_items : wanted);
-  if (workers == 1 || is_inside_item) {
+  const Workers needed = workers.at_most(num_items);
+  if (needed.count == 1 || is_inside_item) {
     for (std::int64_t item = 0; item < num_items; ++item) function(item, 0);
     return;
   }
   Job job(num_items, function);
-  Pool::instance().run(job, workers);
+  if (needed.caller.run != nullptr) {
+    // A task is a worker, not an item: it brings its own scratch, and whichever tasks the caller's
+    // threads start first take the items.
+    const auto work = [](void* data, std::int64_t worker) {
+      static_cast<Job*>(data)->work(static_cast<int>(worker));
+    };
+    needed.caller.run(needed.caller.user, needed.count, work, &job);
+  } else {
+    Pool::instance().run(job, needed.count);
+  }
   if (job.failure) std::rethrow_exception(job.failure);
 }
 

@@ -8,6 +8,8 @@
 #include <memory>
 #include <type_traits>
 
+#include "quire/context.h"
+
 namespace quire::cpu {
 
 // A borrowed callable: no allocation on the way to the workers.
@@ -32,10 +34,22 @@ class ItemFunction {
 // Cores this process may run on.
 int num_cores();
 
+// How many may work at once, and whose threads they are. Made from Context::num_threads or from the
+// whole context; a bare number means the pool of this file.
+struct Workers {
+  Workers(int num_threads);         // NOLINT(google-explicit-constructor): 0 = all cores
+  Workers(const Context& context);  // NOLINT(google-explicit-constructor): the usual argument
+
+  Workers at_most(std::int64_t num_items) const;
+
+  int count;           // at least 1
+  ParallelFor caller;  // run null: the pool
+};
+
 // Calls function(item, worker) once for each item in [0, num_items). Items are handed out in order,
-// so put the expensive ones first. 0 ≤ worker < num_threads names the scratch a call may use. The
-// caller works too; a call from inside an item runs its items one after another on that thread. An
-// exception from an item is rethrown here, once all have stopped.
-void parallel_for(std::int64_t num_items, int num_threads, ItemFunction function);
+// so put the expensive ones first. 0 ≤ worker < workers.count names the scratch a call may use. In
+// the pool the caller works too. A call from inside an item runs its items one after another on
+// that thread. An exception from an item is rethrown here, once all have stopped.
+void parallel_for(std::int64_t num_items, const Workers& workers, ItemFunction function);
 
 }  // namespace quire::cpu

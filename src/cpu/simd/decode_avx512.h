@@ -15,9 +15,9 @@ inline __m512i load_32_bytes_as_u16(const std::byte* source) {
   return _mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(source)));
 }
 
-// e4m3: the exponent is rebiased in place; the eight magnitudes below 2^-6 come from a table.
-inline __m512i decode_32_e4m3(const std::byte* source) {
-  const __m512i codes = load_32_bytes_as_u16(source);
+// e4m3 codes in 16-bit lanes: the exponent is rebiased in place; the eight magnitudes below 2^-6
+// come from a table.
+inline __m512i decode_e4m3_codes(__m512i codes) {
   const __m512i magnitude = _mm512_and_si512(codes, _mm512_set1_epi16(0x7f));
   const __m512i normal =
       _mm512_add_epi16(_mm512_slli_epi16(magnitude, 4), _mm512_set1_epi16(120 << 7));
@@ -29,6 +29,9 @@ inline __m512i decode_32_e4m3(const std::byte* source) {
   value = _mm512_mask_mov_epi16(value, is_nan, _mm512_set1_epi16(0x7fc0));
   const __m512i sign = _mm512_slli_epi16(_mm512_xor_si512(codes, magnitude), 8);
   return _mm512_or_si512(value, sign);
+}
+inline __m512i decode_32_e4m3(const std::byte* source) {
+  return decode_e4m3_codes(load_32_bytes_as_u16(source));
 }
 
 // bf16 of code − zero for each of the 16 codes.

@@ -28,6 +28,22 @@ inline ScaleMin q4_k_scale(const std::byte* packed, std::int64_t g) {
   return {(at(g + 4) & 15) | ((at(g - 4) >> 6) << 4), (at(g + 4) >> 4) | ((at(g) >> 6) << 4)};
 }
 
+inline int q4_k_code(const std::byte* block, std::int64_t column) {
+  const auto byte = static_cast<int>(block[16 + column / 64 * 32 + column % 32]);
+  return column / 32 % 2 == 0 ? byte & 15 : byte >> 4;
+}
+
+// 0 … 63, for −32 … 31.
+inline int q6_k_code(const std::byte* block, std::int64_t column) {
+  const std::int64_t half = column / 128;
+  const std::int64_t quarter = column % 128 / 32;  // 32 columns that share bit positions
+  const std::int64_t lane = column % 32;
+  const auto low_byte = static_cast<int>(block[half * 64 + quarter % 2 * 32 + lane]);
+  const int low = quarter < 2 ? low_byte & 15 : low_byte >> 4;
+  const int high = (static_cast<int>(block[128 + half * 32 + lane]) >> (2 * quarter)) & 3;
+  return low | (high << 4);
+}
+
 inline void decode_q4_k(const std::byte* block, float* out) {
   const float d = f16_at(block);
   const float dmin = f16_at(block + 2);
@@ -47,15 +63,9 @@ inline void decode_q4_k(const std::byte* block, float* out) {
 inline void decode_q6_k(const std::byte* block, float* out) {
   const float d = f16_at(block + 208);
   for (std::int64_t column = 0; column < 256; ++column) {
-    const std::int64_t half = column / 128;
-    const std::int64_t quarter = column % 128 / 32;  // 32 columns that share bit positions
-    const std::int64_t lane = column % 32;
-    const auto low_byte = static_cast<int>(block[half * 64 + quarter % 2 * 32 + lane]);
-    const int low = quarter < 2 ? low_byte & 15 : low_byte >> 4;
-    const int high = (static_cast<int>(block[128 + half * 32 + lane]) >> (2 * quarter)) & 3;
     const int scale = static_cast<std::int8_t>(block[192 + column / 16]);
     // The two integers' product is exact: one rounding.
-    out[column] = d * static_cast<float>(scale * ((low | (high << 4)) - 32));
+    out[column] = d * static_cast<float>(scale * (q6_k_code(block, column) - 32));
   }
 }
 

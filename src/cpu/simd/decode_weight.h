@@ -50,37 +50,27 @@ inline int zero_at(const WeightView& w, std::int64_t n, std::int64_t k) {
   return static_cast<int>((word >> shift) & 15u) + w.zero_offset;
 }
 
-// put(i, code) for the 4-bit codes of columns [k, k + count), i from 0. k is a multiple of 32.
-template <typename Put>
-inline void for_each_code(const WeightView& w, std::int64_t n, std::int64_t k, std::int64_t count,
-                          Put&& put) {
-  if (w.codes == Codes::gptq) {
-    for (std::int64_t i = 0; i < count; ++i) {
-      const std::uint32_t word = load_word(w.data + (k + i) / 8 * w.row_stride, n);
-      put(i, (word >> (4 * ((k + i) % 8))) & 15u);
-    }
-    return;
-  }
-  if (w.codes == Codes::awq) {
-    const int shift = awq_shift(n);
-    for (std::int64_t i = 0; i < count; ++i) {
-      put(i, (load_word(w.data + (k + i) * w.row_stride, n / 8) >> shift) & 15u);
-    }
-    return;
-  }
+// function(read) for a row of 4-bit codes, read(k) being the code of column k.
+template <typename Function>
+inline void with_codes(const WeightView& w, std::int64_t n, Function&& function) {
   const std::byte* row = w.data + n * w.row_stride;
-  if (w.codes == Codes::int4) {
-    for (std::int64_t i = 0; i < count; ++i) {
-      const auto byte = static_cast<unsigned>(row[(k + i) / 2]);
-      put(i, i % 2 == 0 ? byte & 15u : byte >> 4);
-    }
-    return;
-  }
-  for (std::int64_t i = 0; i < count; ++i) {  // q4_0: low nibbles first, then the high ones
-    const std::byte* codes = row + (k + i) / 32 * kQ40Bytes + 2;
-    const std::int64_t place = (k + i) % 32;
-    const auto byte = static_cast<unsigned>(codes[place % 16]);
-    put(i, place < 16 ? byte & 15u : byte >> 4);
+  if (w.codes == Codes::gptq) {
+    function([&w, n](std::int64_t k) {
+      return (load_word(w.data + k / 8 * w.row_stride, n) >> (4 * (k % 8))) & 15u;
+    });
+  } else if (w.codes == Codes::awq) {
+    function([&w, n, shift = awq_shift(n)](std::int64_t k) {
+      return (load_word(w.data + k * w.row_stride, n / 8) >> shift) & 15u;
+    });
+  } else if (w.codes == Codes::int4) {
+    function([row](std::int64_t k) {
+      return (static_cast<unsigned>(row[k / 2]) >> (4 * (k % 2))) & 15u;
+    });
+  } else {  // q4_0: low nibbles first, then the high ones
+    function([row](std::int64_t k) {
+      const auto byte = static_cast<unsigned>(row[k / 32 * kQ40Bytes + 2 + k % 16]);
+      return k % 32 < 16 ? byte & 15u : byte >> 4;
+    });
   }
 }
 
@@ -155,7 +145,9 @@ inline void decode_numbers(const WeightView& w, std::int64_t n, std::int64_t k, 
     for (int code = 0; code < 16; ++code) {
       values[code] = bf16_from_f32(static_cast<float>(code - zero));
     }
-    for_each_code(w, n, k, count, [&](std::int64_t i, unsigned code) { out[i] = values[code]; });
+    with_codes(w, n, [&](auto read) {
+      for (std::int64_t i = 0; i < count; ++i) out[i] = values[read(k + i)];
+    });
   } else if (w.codes == Codes::q8_0) {
     for (std::int64_t i = 0; i < count; ++i) {
       const auto code = static_cast<std::int8_t>(row[(k + i) / 32 * kQ80Bytes + 2 + (k + i) % 32]);

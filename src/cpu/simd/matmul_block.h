@@ -1,255 +1,297 @@
 // SPDX-License-Identifier: Apache-2.0
-// Columns of Y = X · Wᵀ on one engine: weight rows become B panels of one depth block at a time,
-// multiply all tokens, and are gone; the sums of a token block stay until the depth is complete.
+// Columns of Y = X · Wᵀ on one engine: B panels of one depth block at a time multiply all tokens of
+// a block; their sums stay until the depth is complete.
 #pragma once
 
-#include "cpu/fused_qkv_matmul/job.h"
-#include "cpu/simd/decode_weight.h"
+#include "cpu/simd/matmul_shape.h"
+#include "cpu/simd/panel_source.h"
 #include "cpu/simd/store_columns.h"
-#include "cpu/simd/tile.h"
+#include "cpu/simd/sum_update.h"
+#include "cpu/simd/tile_bf16.h"
+
+#if defined(__AMX_BF16__)
+#include "cpu/simd/product_amx.h"
+#endif
 
 namespace quire::cpu::QUIRE_CPU_TARGET {
-
-// Hands out parts of a scratch buffer, each on a cache line of its own.
-class ScratchParts {
- public:
-  explicit ScratchParts(std::byte* base) : base_(base) {}
-  template <typename T> T* take(std::int64_t count) {
-    T* part = reinterpret_cast<T*>(base_ + used_);
-    used_ = round_up_to(used_ + count * static_cast<std::int64_t>(sizeof(T)), 64);
-    return part;
-  }
-  std::int64_t used() const { return used_; }
-
- private:
-  std::byte* base_;
-  std::int64_t used_ = 0;
-};
-
-// Sizes of a job on an engine, and where the packed X of a block stands:
-// [token block][depth block][row panel][panel].
-template <typename Engine> struct MatmulShape {
-  explicit MatmulShape(const MatmulJob& job)
-      : tokens(job.tokens),
-        depth(job.weight.columns),
-        depth_block(job.depth_block),
-        token_block(job.token_block) {}
-
-  std::int64_t tokens, depth, depth_block, token_block;
-
-  std::int64_t depth_blocks() const { return (depth + depth_block - 1) / depth_block; }
-  std::int64_t depth_of(std::int64_t block) const {
-    const std::int64_t left = depth - block * depth_block;
-    return left < depth_block ? left : depth_block;
-  }
-  // Rows of a token block, in whole panels.
-  std::int64_t rows_of(std::int64_t first_token) const {
-    const std::int64_t left = tokens - first_token;
-    return round_up_to(left < token_block ? left : token_block, Engine::kRows);
-  }
-  std::int64_t padded_depth() const {
-    return (depth_blocks() - 1) * depth_block +
-           round_up_to(depth_of(depth_blocks() - 1), Engine::kDepth);
-  }
-  std::int64_t packed_elements() const {
-    return round_up_to(tokens, Engine::kRows) * padded_depth();
-  }
-  std::int64_t packed_offset(std::int64_t first_token, std::int64_t block) const {
-    return first_token * padded_depth() + rows_of(first_token) * block * depth_block;
-  }
-};
 
 template <typename Engine> class MatmulBlock {
  public:
   using Element = typename Engine::Element;
 
   static std::int64_t scratch_bytes(const MatmulJob& job, std::int64_t columns) {
-    MatmulBlock block(job, 0, columns, nullptr);
-    return block.scratch_used_;
+    ScratchParts parts(nullptr);
+    // A range may begin and end inside a panel.
+    MatmulBlock block(job, 0, columns + 2 * Engine::kCols, parts);
+    return parts.used();
   }
 
-  MatmulBlock(const MatmulJob& job, std::int64_t first, std::int64_t last, std::byte* scratch)
-      : job_(job), shape_(job), first_(first), last_(last) {
-    ScratchParts parts(scratch);
-    sums_stride_ = round_up_to(last - first, kColumns) + 16;  // not a power of two
-    const std::int64_t rows = round_up_to(min(job.token_block, job.tokens), Engine::kRows);
-    sums_ = parts.take<float>(rows * sums_stride_);
-    if (job.scaling == Scaling::per_block) partial_ = parts.take<float>(rows * kColumns);
-    panels_ = parts.take<Element>(kColumns * round_up_to(job.depth_block, Engine::kDepth));
-    decoded_ = parts.take<Element>(Engine::kCols * job.depth_block);
-    column_scales_ = parts.take<float>(round_up_to(last - first, kColumns));
-    row_scales_ = parts.take<float>(job.bands[0].plan.num_granules + 1);
-    scratch_used_ = parts.used();
+  MatmulBlock(const MatmulJob& job, std::int64_t first, std::int64_t last, ScratchParts& parts)
+      : job_(job),
+        shape_(job),
+        first_(first),
+        last_(last),
+        start_(first / Engine::kCols * Engine::kCols),
+        columns_(job.tokens <= kFewRows ? 4 * kColumns : kColumns),
+        panels_(job, columns_ / Engine::kCols, parts) {
+    const std::int64_t most = round_up_to(last - start_, columns_);
+    sums_stride_ = most + 16;  // not a power of two
+    rows_ = round_up_to(min(job.token_block, job.tokens), shape_.panel_rows);
+    sums_ = parts.take<float>(rows_ * sums_stride_);
+    partial_ = parts.take<float>(kPartialRows * columns_);
+    groups_ = job.scaling == Scaling::per_group ? (job.depth_block + job.group - 1) / job.group : 1;
+    column_scales_ = parts.take<float>(groups_ * columns_ > most ? groups_ * columns_ : most);
+    if (job.x.scale != nullptr) row_scales_ = parts.take<float>(all_groups() * rows_);
+    cache_scales_ = parts.take<float>(job.bands[0].plan.num_granules + 1);
   }
 
   void run() {
-    const typename Engine::Session session;
+    const typename Engine::Session session(shape_.panel_rows);
     for (std::int64_t token = 0; token < job_.tokens; token += job_.token_block) {
+      if (job_.scaling == Scaling::per_group) load_row_scales(token);
       multiply_tokens(token);
       store_tokens(token);
     }
   }
 
  private:
-  // Columns whose panels are packed together: few enough weight rows for the prefetcher to follow,
-  // and panels that stay in the L1 cache under many row panels.
+  // Columns that are multiplied together: panels that stay in the L1 cache under many row panels.
   static constexpr std::int64_t kColumns = Engine::kCols > 32 ? Engine::kCols : 32;
-  // The weight format that needs no decoding.
-  static constexpr Codes kPlain = sizeof(Element) == 2 ? Codes::bf16 : Codes::f32;
+  static constexpr std::int64_t kPartialRows = 64;
   static constexpr std::int64_t kFewRows = 64;  // then X stays in L2 whole
 
   static constexpr std::int64_t min(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
+  std::int64_t all_groups() const { return (shape_.depth + job_.group - 1) / job_.group; }
 
   // Columns [n, end) of one depth block.
   struct Step {
     std::int64_t block, n, end;
   };
+  Step step_at(std::int64_t block, std::int64_t n) const {
+    return {block, n, min(n + columns_, round_up_to(last_, Engine::kCols))};
+  }
+  static int panels_of(const Step& step) {
+    return static_cast<int>((step.end - step.n) / Engine::kCols);
+  }
 
   void multiply_tokens(std::int64_t token) {
     const std::int64_t rows = shape_.rows_of(token);
     const std::int64_t blocks = shape_.depth_blocks();
-    if (rows <= kFewRows) {
-      // Whole weight rows one after another: long runs for the prefetcher.
-      const std::int64_t width = rows <= Engine::kRows ? Engine::kCols : kColumns;
-      for (std::int64_t n = first_; n < last_; n += width) {
-        for (std::int64_t block = 0; block < blocks; ++block) {
-          const Step step{block, n, min(n + width, last_)};
-          pack(step);
-          multiply(token, 0, rows, step);
+    const std::int64_t steps = (last_ - start_ + columns_ - 1) / columns_;
+    // Few rows: all of X stays in L2, and the weight is read along its rows. Many: a depth block of
+    // X stays there while all columns pass.
+    const auto at = [&](std::int64_t i) {
+      return job_.tokens <= kFewRows ? step_at(i % blocks, start_ + i / blocks * columns_)
+                                     : step_at(i / steps, start_ + i % steps * columns_);
+    };
+    for (std::int64_t i = 0; i < steps * blocks; ++i) {
+      // The pieces of the weight are too short for the hardware's prefetcher.
+      LinePrefetch ahead = i + 1 < steps * blocks ? prefetch(at(i + 1)) : LinePrefetch();
+      multiply(token, rows, at(i), ahead);
+    }
+  }
+
+  LinePrefetch prefetch(const Step& step) const {
+    return panels_.prefetch(step.n, panels_of(step), step.block * job_.depth_block,
+                            shape_.depth_of(step.block));
+  }
+
+  // Adds the rows of a token block times the panels of a step to the sums.
+  void multiply(std::int64_t token, std::int64_t rows, const Step& step, LinePrefetch& ahead) {
+    const std::int64_t depth = shape_.depth_of(step.block);
+    const Panels<Element> b =
+        panels_.load(step.n, panels_of(step), step.block * job_.depth_block, depth);
+    const Element* x =
+        reinterpret_cast<const Element*>(job_.packed_x) + shape_.packed_offset(token, step.block);
+    if (job_.scaling == Scaling::per_group) load_column_scales(step, depth);
+    if (shape_.is_narrow()) return multiply_narrow(x, b, step, depth);
+#if defined(__AMX_BF16__)
+    if constexpr (sizeof(Element) == 2) return multiply_on_tiles(x, rows, b, step, depth, ahead);
+#endif
+    const std::int64_t panels = rows / Engine::kRows;
+    const std::int64_t lines = ahead.lines() / panels + 1;
+    for (std::int64_t m = 0; m < panels; ++m) {
+      ahead.advance(lines);
+      multiply_panel(x + m * shape_.panel_elements(step.block), m * Engine::kRows, b, step, depth);
+    }
+  }
+
+  std::int64_t group_depth(std::int64_t depth) const {
+    return job_.scaling == Scaling::per_group ? job_.group : depth;
+  }
+
+  // One row panel, all its groups.
+  void multiply_panel(const Element* x, std::int64_t row, const Panels<Element>& b,
+                      const Step& step, std::int64_t depth) {
+    const std::int64_t unit = group_depth(depth);
+    for (std::int64_t k = 0, group = 0; k < depth; k += unit, ++group) {
+      for (int n = 0; n < panels_of(step); ++n) {
+        Engine::multiply(x + k * Engine::kRows, 1, b.numbers + n * b.stride + k * Engine::kCols, 1,
+                         min(unit, depth - k), partial_, Engine::kCols, Accumulate::overwrite);
+        update(step, row, Engine::kRows, n * Engine::kCols, Engine::kCols, group);
+      }
+    }
+  }
+
+  void multiply_narrow(const Element* x, const Panels<Element>& b, const Step& step,
+                       std::int64_t depth) {
+    const std::int64_t unit = group_depth(depth);
+    const int width = static_cast<int>(step.end - step.n);
+    for (std::int64_t k = 0, group = 0; k < depth; k += unit, ++group) {
+      Engine::multiply_narrow(x + k * shape_.panel_rows, shape_.panel_rows,
+                              b.numbers + k * Engine::kCols, panels_of(step), min(unit, depth - k),
+                              partial_, width, Accumulate::overwrite, b.stride);
+      update(step, 0, shape_.panel_rows, 0, width, group);
+    }
+  }
+
+  // partial_ [rows, width] of columns step.n + column on, to the sums.
+  void update(const Step& step, std::int64_t row, int rows, std::int64_t column, int width,
+              std::int64_t group) {
+    const SumUpdate update{.partial = partial_,
+                           .partial_stride = width,
+                           .sums = sums_ + row * sums_stride_ + (step.n - start_) + column,
+                           .sums_stride = sums_stride_,
+                           .column_scales = column_scales(group, column),
+                           .row_scales = row_scales(step, group, row),
+                           .rows = rows,
+                           .columns = width,
+                           .accumulate = accumulate(step, group)};
+    update.run(0, rows);
+  }
+
+  Accumulate accumulate(const Step& step, std::int64_t group) const {
+    return step.block == 0 && group == 0 ? Accumulate::overwrite : Accumulate::add;
+  }
+  const float* column_scales(std::int64_t group, std::int64_t column) const {
+    if (job_.scaling == Scaling::at_end) return nullptr;
+    return column_scales_ + group * columns_ + column;
+  }
+  const float* row_scales(const Step& step, std::int64_t group, std::int64_t row) const {
+    if (job_.scaling == Scaling::at_end || job_.x.scale == nullptr) return nullptr;
+    return row_scales_ + (step.block * job_.depth_block / job_.group + group) * rows_ + row;
+  }
+
+#if defined(__AMX_BF16__)
+  void multiply_on_tiles(const std::uint16_t* x, std::int64_t rows, const Panels<std::uint16_t>& b,
+                         const Step& step, std::int64_t depth, LinePrefetch& ahead) {
+    const AmxProduct product{.a = x,
+                             .a_panel = shape_.panel_elements(step.block),
+                             .b = b.numbers,
+                             .b_panel = b.stride,
+                             .steps = (depth + 31) / 32,
+                             .group_steps = (group_depth(depth) + 31) / 32,
+                             .partial = partial_,
+                             .sums = sums_ + (step.n - start_),
+                             .sums_stride = sums_stride_,
+                             .column_scales = column_scales(0, 0),
+                             .scales_stride = columns_,
+                             .row_scales = row_scales(step, 0, 0),
+                             .row_scales_stride = rows_,
+                             .accumulate = accumulate(step, 0),
+                             .prefetch = &ahead};
+    product.run(static_cast<int>(rows / Engine::kRows), panels_of(step));
+  }
+#endif
+
+  // column_scales_ [groups][columns_] of a step.
+  void load_column_scales(const Step& step, std::int64_t depth) {
+    const WeightView& weight = job_.weight;
+    const std::int64_t k = step.block * job_.depth_block;
+    for (std::int64_t at = 0, group = 0; at < depth; at += job_.group, ++group) {
+      float* scales = column_scales_ + group * columns_;
+      if (weight.is_packed()) {
+        const std::int64_t width = weight.packed.width;
+        for (std::int64_t n = step.n; n < step.end; n += width) {
+          const PackedScales packed(weight, n / width);
+          packed.load((k + at) / weight.group, 1, scales + (n - step.n));
         }
+      } else {
+        const std::int64_t end = min(step.end, weight.rows);
+        for (std::int64_t n = step.n; n < end; ++n) {
+          scales[n - step.n] = scale_at(weight, n, k + at);
+        }
+      }
+    }
+  }
+
+  // row_scales_ [groups of the whole depth][rows_].
+  void load_row_scales(std::int64_t token) {
+    if (job_.x.scale == nullptr) return;
+    const std::int64_t count = min(job_.token_block, job_.tokens - token);
+    for (std::int64_t group = 0; group < all_groups(); ++group) {
+      for (std::int64_t row = 0; row < rows_; ++row) {
+        row_scales_[group * rows_ + row] =
+            row < count ? input_scale(job_.x, token + row, group * job_.group) : 0.0f;
+      }
+    }
+  }
+
+  // column_scales_ [last − first] of the whole depth.
+  void load_end_scales() {
+    const WeightView& weight = job_.weight;
+    if (!weight.is_packed()) {
+      for (std::int64_t n = first_; n < last_; ++n) {
+        column_scales_[n - first_] = scale_at(weight, n, 0);
       }
       return;
     }
-    // One depth block of X stays in L2 while all columns pass. The slices of weight rows are too
-    // short for the prefetcher, so they are asked for one step ahead.
-    for (Step step{0, first_, min(first_ + kColumns, last_)}; step.block < blocks;) {
-      const Step next = after(step);
-      pack(step);
-      constexpr std::int64_t kParts = 8;
-      const std::int64_t part = round_up_to((rows + kParts - 1) / kParts, 2 * Engine::kRows);
-      for (std::int64_t row = 0, i = 0; row < rows; row += part, ++i) {
-        prefetch(next, i, kParts);
-        multiply(token, row, min(part, rows - row), step);
-      }
-      step = next;
-    }
-  }
-
-  Step after(const Step& step) const {
-    const bool is_last = step.end == last_;
-    const std::int64_t n = is_last ? first_ : step.end;
-    return {is_last ? step.block + 1 : step.block, n, min(n + kColumns, last_)};
-  }
-
-  // Part i of the weight slices of a step, into L2.
-  void prefetch(const Step& step, std::int64_t i, std::int64_t parts) const {
-    if (job_.weight.codes != kPlain || step.block >= shape_.depth_blocks()) return;
-    const std::int64_t bytes = shape_.depth_of(step.block) * std::int64_t{sizeof(Element)};
-    const std::int64_t offset = step.block * job_.depth_block * std::int64_t{sizeof(Element)};
-    for (std::int64_t n = step.n + i; n < step.end; n += parts) {
-      const std::byte* slice = job_.weight.data + n * job_.weight.row_stride + offset;
-      for (std::int64_t line = 0; line < bytes; line += 64) __builtin_prefetch(slice + line, 0, 2);
-    }
-  }
-
-  void pack(const Step& step) {
-    int panel = 0;
-    for (std::int64_t n = step.n; n < step.end; n += Engine::kCols) pack_panel(step, n, panel++);
-    if (job_.scaling == Scaling::at_end) return;
-    for (std::int64_t n = step.n; n < step.end; ++n) {
-      column_scales_[n - step.n] = scale_at(job_.weight, n, step.block * job_.depth_block);
-    }
-  }
-
-  // Adds rows [row, row + rows) of a token block times the packed panels to the sums.
-  void multiply(std::int64_t token, std::int64_t row, std::int64_t rows, const Step& step) {
-    const std::int64_t depth = shape_.depth_of(step.block);
-    const Element* x = reinterpret_cast<const Element*>(job_.packed_x) +
-                       shape_.packed_offset(token, step.block) +
-                       row / Engine::kRows * a_panel_elements<Engine>(depth);
-    const auto row_panels = static_cast<int>(rows / Engine::kRows);
-    const auto col_panels =
-        static_cast<int>((step.end - step.n + Engine::kCols - 1) / Engine::kCols);
-    float* sums = sums_ + row * sums_stride_ + (step.n - first_);
-    if (job_.scaling == Scaling::per_block) {
-      Engine::multiply(x, row_panels, panels_, col_panels, depth, partial_, kColumns,
-                       Accumulate::overwrite);
-      add_scaled(token + row, rows, step, sums);
-    } else {
-      Engine::multiply(x, row_panels, panels_, col_panels, depth, sums, sums_stride_,
-                       step.block == 0 ? Accumulate::overwrite : Accumulate::add);
-    }
-  }
-
-  void pack_panel(const Step& step, std::int64_t n, int panel) {
-    const std::int64_t depth = shape_.depth_of(step.block);
-    const std::int64_t k = step.block * job_.depth_block;
-    const auto count = static_cast<int>(min(step.end - n, Engine::kCols));
-    const Element* columns[Engine::kCols];
-    for (int i = 0; i < count; ++i) columns[i] = weight_slice(n + i, k, depth, i);
-    Engine::pack_b_columns(columns, count, depth,
-                           panels_ + panel * b_panel_elements<Engine>(depth));
-  }
-
-  const Element* weight_slice(std::int64_t n, std::int64_t k, std::int64_t depth, int place) {
-    const WeightView& weight = job_.weight;
-    if (weight.codes == kPlain) {
-      return reinterpret_cast<const Element*>(weight.data + n * weight.row_stride) + k;
-    }
-    Element* out = decoded_ + place * job_.depth_block;
-    if constexpr (sizeof(Element) == 2) {
-      decode_numbers(weight, n, k, depth, out);
-    } else {
-      decode_values(weight, n, k, depth, out);
-    }
-    return out;
-  }
-
-  // sums (+)= partial · (scale of the column's block · scale of the token's block).
-  void add_scaled(std::int64_t token, std::int64_t rows, const Step& step, float* sums) {
-    const std::int64_t k = step.block * job_.depth_block;
-    const std::int64_t count = step.end - step.n;
-    for (std::int64_t row = 0; row < rows && token + row < job_.tokens; ++row) {
-      const float scale = input_scale(job_.x, token + row, k);
-      float* sum = sums + row * sums_stride_;
-      const float* part = partial_ + row * kColumns;
-      for (std::int64_t i = 0; i < count; ++i) {
-        const float value = part[i] * (column_scales_[i] * scale);
-        sum[i] = step.block == 0 ? value : sum[i] + value;
+    const std::int64_t width = weight.packed.width;
+    for (std::int64_t n = first_ / width * width; n < last_; n += width) {
+      alignas(64) float scales[32];
+      PackedScales(weight, n / width).load(0, 1, scales);
+      for (std::int64_t i = n < first_ ? first_ - n : 0; i < width && n + i < last_; ++i) {
+        column_scales_[n + i - first_] = scales[i];
       }
     }
   }
 
   // Scales that were left to the end, bias, and then to their places.
   void store_tokens(std::int64_t token) {
-    const bool has_scales = sizeof(Element) == 2 && job_.scaling == Scaling::at_end;
-    for (std::int64_t n = first_; n < last_; ++n) {
-      column_scales_[n - first_] = has_scales ? scale_at(job_.weight, n, 0) : 1.0f;
+    const bool is_scaled = sizeof(Element) == 2 && job_.scaling == Scaling::at_end &&
+                           (job_.x.scale != nullptr || has_end_scales(job_.weight));
+    if (is_scaled) {
+      if (has_end_scales(job_.weight)) {
+        load_end_scales();
+      } else {
+        for (std::int64_t i = 0; i < last_ - first_; ++i) column_scales_[i] = 1.0f;
+      }
     }
     const float* bias = job_.bias == nullptr ? nullptr : job_.bias + first_;
     const std::int64_t end = min(token + job_.token_block, job_.tokens);
+    const std::int64_t count = last_ - first_;
     for (std::int64_t t = token; t < end; ++t) {
-      float* values = sums_ + (t - token) * sums_stride_;
-      const float scale = has_scales ? input_scale(job_.x, t, 0) : 1.0f;
-      for (std::int64_t i = 0; i < last_ - first_; ++i) {
-        const float sum = values[i] * (column_scales_[i] * scale);
-        values[i] = bias == nullptr ? sum : sum + bias[i];
+      float* values = sums_ + (t - token) * sums_stride_ + (first_ - start_);
+      if (is_scaled) {
+        const float scale = input_scale(job_.x, t, 0);
+        for (std::int64_t i = 0; i < count; ++i) values[i] *= column_scales_[i] * scale;
       }
-      store_columns(job_, t, first_, last_, values, row_scales_);
+      if (bias != nullptr) {
+        for (std::int64_t i = 0; i < count; ++i) values[i] += bias[i];
+      }
+      store_columns(job_, t, first_, last_, values, cache_scales_);
     }
+  }
+
+  static bool has_end_scales(const WeightView& weight) {
+    if (weight.is_packed()) return weight.packed.group != 0;
+    return weight.scale != nullptr || weight.codes == Codes::q4_0 || weight.codes == Codes::q8_0;
   }
 
   const MatmulJob& job_;
   MatmulShape<Engine> shape_;
   std::int64_t first_, last_;  // columns of Y
+  std::int64_t start_;         // first_, down to a panel's border
+  std::int64_t columns_;       // of a step
+  PanelSource<Engine> panels_;
+  std::int64_t rows_;  // of the largest token block
+  std::int64_t groups_;
   std::int64_t sums_stride_;
-  float* sums_;               // [token block][sums_stride_]
-  float* partial_ = nullptr;  // [token block][kColumns], per_block scaling only
-  Element* panels_;           // B panels of kColumns columns and one depth block
-  Element* decoded_;          // [kCols][depth block]
+  float* sums_;     // [rows_][sums_stride_], column 0 is start_
+  float* partial_;  // one group's sums
   float* column_scales_;
-  float* row_scales_;
-  std::int64_t scratch_used_;
+  float* row_scales_ = nullptr;
+  float* cache_scales_;
 };
 
 }  // namespace quire::cpu::QUIRE_CPU_TARGET

@@ -31,7 +31,14 @@
 //     // c[i · c_stride + j] for all rows and columns of the panels, padding included.
 //     static void multiply(const Element* a, int row_panels, const Element* b, int col_panels,
 //                          std::int64_t depth, float* c, std::int64_t c_stride,
-//                          Accumulate accumulate);
+//                          Accumulate accumulate, PanelStrides strides = {});
+//     // Few rows: one panel of `width` rows instead of kRows, width being narrow_rows(rows).
+//     static constexpr int narrow_rows(int rows);
+//     static void pack_a_narrow(const Element* const* rows, int num_rows, int width,
+//                               std::int64_t depth, Element* panel);
+//     static void multiply_narrow(const Element* a, int width, const Element* b, int col_panels,
+//                                 std::int64_t depth, float* c, std::int64_t c_stride,
+//                                 Accumulate accumulate, std::int64_t b_stride);
 //     // The engine's product instruction alone, on registers: its ceiling. Returns flops done.
 //     static double spin(std::int64_t rounds);
 //   };
@@ -48,8 +55,23 @@ namespace quire::cpu::QUIRE_CPU_TARGET {
 
 enum class Accumulate : std::uint8_t { overwrite, add };
 
+// Elements between row panels and between column panels that are parts of deeper ones; 0: panels
+// follow each other.
+struct PanelStrides {
+  std::int64_t a = 0;
+  std::int64_t b = 0;
+};
+
 constexpr std::int64_t round_up_to(std::int64_t value, std::int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
+}
+
+// 1, 2, 4, … up to the engine's rows: the widths of narrow panels that vector engines are compiled
+// for.
+constexpr int power_of_two_rows(int rows, int most) {
+  int width = 1;
+  while (width < rows && width < most) width *= 2;
+  return width < most ? width : most;
 }
 
 // Elements of one packed panel.

@@ -37,16 +37,17 @@ template <int kC, int kA, int kB> inline void tile_multiply_bf16() {
   __asm__ volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kC), "i"(kA), "i"(kB));
 }
 
-// All eight tiles as 16 rows of 64 bytes, for as long as the object lives. One per thread and call:
-// other code of the thread must not hold a configuration of its own meanwhile.
+// The tiles for as long as the object lives: rows of 64 bytes, `width` of them in tiles 0-4 (C and
+// A of the narrow product) and 16 in the others. One per thread and call: other code of the thread
+// must not hold a configuration of its own meanwhile.
 class AmxSession {
  public:
-  AmxSession() {
+  explicit AmxSession(int width = 16) {
     alignas(64) std::uint8_t config[64] = {};
     config[0] = 1;  // palette
     for (int tile = 0; tile < 8; ++tile) {
       config[16 + 2 * tile] = 64;  // bytes per row, 16-bit field
-      config[48 + tile] = 16;      // rows
+      config[48 + tile] = static_cast<std::uint8_t>(tile < 5 ? width : 16);
     }
     __asm__ volatile("ldtilecfg %0" : : "m"(config));
   }
@@ -63,8 +64,15 @@ struct AmxBf16 {
   static constexpr int kDepth = 32;
 
   static void pack_a(const Element* const* rows, int num_rows, std::int64_t depth, Element* panel) {
+    pack_a_narrow(rows, num_rows, kRows, depth, panel);
+  }
+
+  static constexpr int narrow_rows(int rows) { return rows < kRows ? rows : kRows; }
+
+  static void pack_a_narrow(const Element* const* rows, int num_rows, int width, std::int64_t depth,
+                            Element* panel) {
     for (std::int64_t k = 0; k < depth; k += kDepth) {
-      for (int i = 0; i < kRows; ++i, panel += kDepth) {
+      for (int i = 0; i < width; ++i, panel += kDepth) {
         _mm512_storeu_si512(panel, load_block(i < num_rows ? rows[i] : nullptr, k, depth));
       }
     }
@@ -103,17 +111,39 @@ struct AmxBf16 {
   // 2 × 2 tiles of C: four chains hide the latency of a tile product, and every tile that is loaded
   // is used twice. A single row panel takes 1 × 4 instead.
   static void multiply(const Element* a, int row_panels, const Element* b, int col_panels,
-                       std::int64_t depth, float* c, std::int64_t c_stride, Accumulate accumulate) {
+                       std::int64_t depth, float* c, std::int64_t c_stride, Accumulate accumulate,
+                       PanelStrides strides = {}) {
     const std::int64_t panel = kRows * round_up_to(depth, kDepth);
-    const std::int64_t steps = round_up_to(depth, kDepth) / kDepth;
-    const Block block{panel, steps, c_stride, accumulate};
+    const Block block{.a_panel = strides.a == 0 ? panel : strides.a,
+                      .b_panel = strides.b == 0 ? panel : strides.b,
+                      .a_step = kTileElements,
+                      .steps = round_up_to(depth, kDepth) / kDepth,
+                      .c_stride = c_stride,
+                      .accumulate = accumulate};
     const int wide = row_panels == 1 ? 4 : 2;
     for (int n = 0; n < col_panels; n += wide) {
       const int cols = col_panels - n < wide ? col_panels - n : wide;
       for (int m = 0; m < row_panels; m += 2) {
         const int rows = row_panels - m < 2 ? 1 : 2;
-        block.run(rows, cols, a + m * panel, b + n * panel, c + m * kRows * c_stride + n * kCols);
+        block.run(rows, cols, a + m * block.a_panel, b + n * block.b_panel,
+                  c + m * kRows * c_stride + n * kCols);
       }
+    }
+  }
+
+  // Needs a Session of that width.
+  static void multiply_narrow(const Element* a, int width, const Element* b, int col_panels,
+                              std::int64_t depth, float* c, std::int64_t c_stride,
+                              Accumulate accumulate, std::int64_t b_stride) {
+    const Block block{.a_panel = 0,
+                      .b_panel = b_stride,
+                      .a_step = width * kDepth,
+                      .steps = round_up_to(depth, kDepth) / kDepth,
+                      .c_stride = c_stride,
+                      .accumulate = accumulate};
+    for (int n = 0; n < col_panels; n += 4) {
+      const int cols = col_panels - n < 4 ? col_panels - n : 4;
+      block.run(1, cols, a, b + n * b_stride, c + n * kCols);
     }
   }
 
@@ -129,15 +159,17 @@ struct AmxBf16 {
   }
 
  private:
+  static constexpr std::int64_t kTileElements = 512;
+  static constexpr std::int64_t kTileStride = 64;
+
   // Tiles 0-3: C; 4 and 5: A; 6 and 7: B (1 × 4: A in 4, B in 5-7 in turn).
   struct Block {
-    std::int64_t panel;  // elements
-    std::int64_t steps;  // of 32 k
+    std::int64_t a_panel;  // elements between panels
+    std::int64_t b_panel;
+    std::int64_t a_step;  // elements between the steps of an A panel
+    std::int64_t steps;   // of 32 k
     std::int64_t c_stride;
     Accumulate accumulate;
-
-    static constexpr std::int64_t kTileElements = 512;
-    static constexpr std::int64_t kTileStride = 64;
 
     void run(int rows, int cols, const Element* a, const Element* b, float* c) const {
       if (rows == 2) {
@@ -145,7 +177,7 @@ struct AmxBf16 {
       } else if (cols == 4) {
         one_by_four(a, b, c);
       } else {
-        for (int n = 0; n < cols; ++n) one_by_one(a, b + n * panel, c + n * kCols);
+        for (int n = 0; n < cols; ++n) one_by_one(a, b + n * b_panel, c + n * kCols);
       }
     }
 
@@ -169,9 +201,9 @@ struct AmxBf16 {
         tile_load<6>(b + offset, kTileStride);
         tile_load_streamed<4>(a + offset, kTileStride);
         tile_multiply_bf16<0, 4, 6>();
-        tile_load<7>(b + panel + offset, kTileStride);
+        tile_load<7>(b + b_panel + offset, kTileStride);
         tile_multiply_bf16<1, 4, 7>();
-        tile_load_streamed<5>(a + panel + offset, kTileStride);
+        tile_load_streamed<5>(a + a_panel + offset, kTileStride);
         tile_multiply_bf16<2, 5, 6>();
         tile_multiply_bf16<3, 5, 7>();
       }
@@ -190,7 +222,7 @@ struct AmxBf16 {
         tile_load<6>(b + offset, kTileStride);
         tile_load<4>(a + offset, kTileStride);
         tile_multiply_bf16<0, 4, 6>();
-        tile_load<5>(a + panel + offset, kTileStride);
+        tile_load<5>(a + a_panel + offset, kTileStride);
         tile_multiply_bf16<2, 5, 6>();
       }
       end<0>(c);
@@ -204,14 +236,14 @@ struct AmxBf16 {
       begin<3>(c + 3 * kCols);
       for (std::int64_t step = 0; step < steps; ++step) {
         const std::int64_t offset = step * kTileElements;
-        tile_load<4>(a + offset, kTileStride);
+        tile_load<4>(a + step * a_step, kTileStride);
         tile_load<5>(b + offset, kTileStride);
         tile_multiply_bf16<0, 4, 5>();
-        tile_load<6>(b + panel + offset, kTileStride);
+        tile_load<6>(b + b_panel + offset, kTileStride);
         tile_multiply_bf16<1, 4, 6>();
-        tile_load<7>(b + 2 * panel + offset, kTileStride);
+        tile_load<7>(b + 2 * b_panel + offset, kTileStride);
         tile_multiply_bf16<2, 4, 7>();
-        tile_load<5>(b + 3 * panel + offset, kTileStride);
+        tile_load<5>(b + 3 * b_panel + offset, kTileStride);
         tile_multiply_bf16<3, 4, 5>();
       }
       end<0>(c);
@@ -223,7 +255,7 @@ struct AmxBf16 {
     void one_by_one(const Element* a, const Element* b, float* c) const {
       begin<0>(c);
       for (std::int64_t step = 0; step < steps; ++step) {
-        tile_load<4>(a + step * kTileElements, kTileStride);
+        tile_load<4>(a + step * a_step, kTileStride);
         tile_load<6>(b + step * kTileElements, kTileStride);
         tile_multiply_bf16<0, 4, 6>();
       }

@@ -6,13 +6,15 @@
 #pragma once
 
 #include "cpu/simd/pack_bf16_avx512.h"
+#include "cpu/simd/row_width.h"
 
 namespace quire::cpu::QUIRE_CPU_TARGET {
 
 struct Avx512Bf16 {
   using Element = std::uint16_t;
   struct Session {
-    Session() {}  // nothing to hold; a constructor keeps a named session from being "unused"
+    // Nothing to hold; a constructor keeps a named session from being "unused".
+    explicit Session(int width = 0) { static_cast<void>(width); }
   };
   static constexpr int kRows = 8;
   static constexpr int kCols = 32;
@@ -23,6 +25,21 @@ struct Avx512Bf16 {
       __m512i block[16];
       load_transposed(rows, 0, num_rows, k, depth, block);
       panel = store_a(block, depth - k, panel);
+    }
+  }
+
+  static constexpr int narrow_rows(int rows) { return power_of_two_rows(rows, kRows); }
+
+  static void pack_a_narrow(const Element* const* rows, int num_rows, int width, std::int64_t depth,
+                            Element* panel) {
+    for (std::int64_t k = 0; k < depth; k += kPairBlock) {
+      __m512i block[16];
+      load_transposed(rows, 0, num_rows, k, depth, block);
+      const int pairs = pairs_in_block(depth - k);
+      const auto mask = static_cast<__mmask16>((1 << width) - 1);
+      for (int i = 0; i < pairs; ++i, panel += 2 * width) {
+        _mm512_mask_storeu_epi32(panel, mask, block[i]);
+      }
     }
   }
 
@@ -64,14 +81,35 @@ struct Avx512Bf16 {
   }
 
   static void multiply(const Element* a, int row_panels, const Element* b, int col_panels,
-                       std::int64_t depth, float* c, std::int64_t c_stride, Accumulate accumulate) {
+                       std::int64_t depth, float* c, std::int64_t c_stride, Accumulate accumulate,
+                       PanelStrides strides = {}) {
     const std::int64_t pairs = round_up_to(depth, kDepth) / 2;
+    const std::int64_t a_stride = strides.a == 0 ? pairs * kRows * 2 : strides.a;
+    const std::int64_t b_stride = strides.b == 0 ? pairs * kCols * 2 : strides.b;
     for (int n = 0; n < col_panels; ++n) {
       for (int m = 0; m < row_panels; ++m) {
-        tile(a + m * pairs * kRows * 2, b + n * pairs * kCols * 2, pairs,
-             c + m * kRows * c_stride + n * kCols, c_stride, accumulate);
+        tile<kRows, 1>(a + m * a_stride, b + n * b_stride, 0, pairs,
+                       c + m * kRows * c_stride + n * kCols, c_stride, accumulate);
       }
     }
+  }
+
+  static void multiply_narrow(const Element* a, int width, const Element* b, int col_panels,
+                              std::int64_t depth, float* c, std::int64_t c_stride,
+                              Accumulate accumulate, std::int64_t b_stride) {
+    const std::int64_t pairs = round_up_to(depth, kDepth) / 2;
+    on_width<kRows>(width, [&](auto tag) {
+      constexpr int kCount = decltype(tag)::kRows;
+      constexpr int kPanels = kCount == kRows ? 1 : 2;
+      int n = 0;
+      for (; n + kPanels <= col_panels; n += kPanels) {
+        tile<kCount, kPanels>(a, b + n * b_stride, b_stride, pairs, c + n * kCols, c_stride,
+                              accumulate);
+      }
+      for (; n < col_panels; ++n) {
+        tile<kCount, 1>(a, b + n * b_stride, 0, pairs, c + n * kCols, c_stride, accumulate);
+      }
+    });
   }
 
   static double spin(std::int64_t rounds) {
@@ -113,25 +151,34 @@ struct Avx512Bf16 {
   }
   typedef std::int32_t Pair __attribute__((may_alias));
 
-  static void tile(const Element* a, const Element* b, std::int64_t pairs, float* c,
-                   std::int64_t c_stride, Accumulate accumulate) {
-    __m512 sum[kRows][2];
-    for (int i = 0; i < kRows; ++i) sum[i][0] = sum[i][1] = _mm512_setzero_ps();
-    for (std::int64_t k = 0; k < pairs; ++k, a += 2 * kRows, b += 2 * kCols) {
-      const __m512bh left = load_pairs(b);
-      const __m512bh right = load_pairs(b + kCols);
-      for (int i = 0; i < kRows; ++i) {
+  // kCount rows × kPanels column panels, b_stride apart.
+  template <int kCount, int kPanels>
+  static void tile(const Element* a, const Element* b, std::int64_t b_stride, std::int64_t pairs,
+                   float* c, std::int64_t c_stride, Accumulate accumulate) {
+    constexpr int kVectors = 2 * kPanels;
+    __m512 sums[kCount][kVectors];
+    for (auto& row : sums) {
+      for (__m512& sum : row) sum = _mm512_setzero_ps();
+    }
+    for (std::int64_t k = 0; k < pairs; ++k, a += 2 * kCount, b += 2 * kCols) {
+      __m512bh columns[kVectors];
+      for (int j = 0; j < kVectors; ++j) {
+        columns[j] = load_pairs(b + j / 2 * b_stride + j % 2 * kCols);
+      }
+      for (int i = 0; i < kCount; ++i) {
         const __m512bh row = broadcast_pair(a + 2 * i);
-        sum[i][0] = _mm512_dpbf16_ps(sum[i][0], row, left);
-        sum[i][1] = _mm512_dpbf16_ps(sum[i][1], row, right);
+        for (int j = 0; j < kVectors; ++j) {
+          sums[i][j] = _mm512_dpbf16_ps(sums[i][j], row, columns[j]);
+        }
       }
     }
-    for (int i = 0; i < kRows; ++i) {
-      for (int j = 0; j < 2; ++j) {
+    for (int i = 0; i < kCount; ++i) {
+      for (int j = 0; j < kVectors; ++j) {
         float* out = c + i * c_stride + 16 * j;
-        if (accumulate == Accumulate::add)
-          sum[i][j] = _mm512_add_ps(_mm512_loadu_ps(out), sum[i][j]);
-        _mm512_storeu_ps(out, sum[i][j]);
+        if (accumulate == Accumulate::add) {
+          sums[i][j] = _mm512_add_ps(_mm512_loadu_ps(out), sums[i][j]);
+        }
+        _mm512_storeu_ps(out, sums[i][j]);
       }
     }
   }

@@ -10,21 +10,22 @@
 
 #include <cstdint>
 
-#include "cpu/simd/tile.h"
+#include "cpu/simd/row_width.h"
 
 namespace quire::cpu::QUIRE_CPU_TARGET {
 
 struct NeonBf16 {
   using Element = std::uint16_t;
   struct Session {
-    Session() {}  // nothing to hold; a constructor keeps a named session from being "unused"
+    // Nothing to hold; a constructor keeps a named session from being "unused".
+    explicit Session(int width = 0) { static_cast<void>(width); }
   };
   static constexpr int kRows = 8;
   static constexpr int kCols = 8;
   static constexpr int kDepth = 4;
 
   static void pack_a(const Element* const* rows, int num_rows, std::int64_t depth, Element* panel) {
-    pack_vectors(rows, num_rows, depth, panel);
+    pack_vectors(rows, num_rows, kRows, depth, panel);
   }
 
   static void pack_a_f32(const float* rows, std::int64_t stride, int num_rows, std::int64_t depth,
@@ -41,7 +42,7 @@ struct NeonBf16 {
 
   static void pack_b_columns(const Element* const* columns, int num_columns, std::int64_t depth,
                              Element* panel) {
-    pack_vectors(columns, num_columns, depth, panel);
+    pack_vectors(columns, num_columns, kCols, depth, panel);
   }
 
   static void pack_b_rows(const Element* const* rows, std::int64_t depth, int num_columns,
@@ -60,15 +61,44 @@ struct NeonBf16 {
     }
   }
 
+  // BFMMLA multiplies pairs of rows.
+  static constexpr int narrow_rows(int rows) { return rows <= 2 ? 2 : power_of_two_rows(rows, 8); }
+
+  static void pack_a_narrow(const Element* const* rows, int num_rows, int width, std::int64_t depth,
+                            Element* panel) {
+    pack_vectors(rows, num_rows, width, depth, panel);
+  }
+
   static void multiply(const Element* a, int row_panels, const Element* b, int col_panels,
-                       std::int64_t depth, float* c, std::int64_t c_stride, Accumulate accumulate) {
+                       std::int64_t depth, float* c, std::int64_t c_stride, Accumulate accumulate,
+                       PanelStrides strides = {}) {
     const std::int64_t padded = round_up_to(depth, kDepth);
+    const std::int64_t a_stride = strides.a == 0 ? kRows * padded : strides.a;
+    const std::int64_t b_stride = strides.b == 0 ? kCols * padded : strides.b;
     for (int n = 0; n < col_panels; ++n) {
       for (int m = 0; m < row_panels; ++m) {
-        tile(a + m * kRows * padded, b + n * kCols * padded, padded / kDepth,
-             c + m * kRows * c_stride + n * kCols, c_stride, accumulate);
+        tile<4, 1>(a + m * a_stride, b + n * b_stride, 0, padded / kDepth,
+                   c + m * kRows * c_stride + n * kCols, c_stride, accumulate);
       }
     }
+  }
+
+  static void multiply_narrow(const Element* a, int width, const Element* b, int col_panels,
+                              std::int64_t depth, float* c, std::int64_t c_stride,
+                              Accumulate accumulate, std::int64_t b_stride) {
+    const std::int64_t steps = round_up_to(depth, kDepth) / kDepth;
+    on_width<4>(width / 2, [&](auto tag) {
+      constexpr int kPairs = decltype(tag)::kRows;
+      constexpr int kPanels = kPairs == 4 ? 1 : 2;
+      int n = 0;
+      for (; n + kPanels <= col_panels; n += kPanels) {
+        tile<kPairs, kPanels>(a, b + n * b_stride, b_stride, steps, c + n * kCols, c_stride,
+                              accumulate);
+      }
+      for (; n < col_panels; ++n) {
+        tile<kPairs, 1>(a, b + n * b_stride, 0, steps, c + n * kCols, c_stride, accumulate);
+      }
+    });
   }
 
   static double spin(std::int64_t rounds) {
@@ -85,11 +115,11 @@ struct NeonBf16 {
   }
 
  private:
-  static void pack_vectors(const Element* const* vectors, int count, std::int64_t depth,
+  static void pack_vectors(const Element* const* vectors, int count, int width, std::int64_t depth,
                            Element* panel) {
     for (std::int64_t k = 0; k < depth; k += kDepth) {
       const std::int64_t left = depth - k < kDepth ? depth - k : kDepth;
-      for (int i = 0; i < kRows; ++i, panel += kDepth) {
+      for (int i = 0; i < width; ++i, panel += kDepth) {
         const Element* vector = i < count ? vectors[i] : nullptr;
         if (vector != nullptr && left == kDepth) {
           vst1_u16(panel, vld1_u16(vector + k));
@@ -113,22 +143,25 @@ struct NeonBf16 {
     return vreinterpretq_bf16_u16(vld1q_u16(pair));
   }
 
-  static void tile(const Element* a, const Element* b, std::int64_t steps, float* c,
-                   std::int64_t c_stride, Accumulate accumulate) {
-    float32x4_t sums[4][4];  // [row pair][column pair]: r0c0 r0c1 r1c0 r1c1
+  // kPairs row pairs × kPanels column panels, b_stride apart.
+  template <int kPairs, int kPanels>
+  static void tile(const Element* a, const Element* b, std::int64_t b_stride, std::int64_t steps,
+                   float* c, std::int64_t c_stride, Accumulate accumulate) {
+    constexpr int kColumnPairs = 4 * kPanels;
+    float32x4_t sums[kPairs][kColumnPairs];  // r0c0 r0c1 r1c0 r1c1
     for (auto& row : sums) {
       for (float32x4_t& sum : row) sum = vdupq_n_f32(0.0f);
     }
-    for (std::int64_t step = 0; step < steps; ++step, a += kRows * kDepth, b += kCols * kDepth) {
-      bfloat16x8_t rows[4];
-      for (int i = 0; i < 4; ++i) rows[i] = load_pair(a + 8 * i);
-      for (int j = 0; j < 4; ++j) {
-        const bfloat16x8_t columns = load_pair(b + 8 * j);
-        for (int i = 0; i < 4; ++i) sums[i][j] = vbfmmlaq_f32(sums[i][j], rows[i], columns);
+    for (std::int64_t step = 0; step < steps; ++step, a += 8 * kPairs, b += kCols * kDepth) {
+      bfloat16x8_t rows[kPairs];
+      for (int i = 0; i < kPairs; ++i) rows[i] = load_pair(a + 8 * i);
+      for (int j = 0; j < kColumnPairs; ++j) {
+        const bfloat16x8_t columns = load_pair(b + j / 4 * b_stride + 8 * (j % 4));
+        for (int i = 0; i < kPairs; ++i) sums[i][j] = vbfmmlaq_f32(sums[i][j], rows[i], columns);
       }
     }
-    for (int i = 0; i < 4; ++i) {
-      for (int j = 0; j < 4; j += 2) {
+    for (int i = 0; i < kPairs; ++i) {
+      for (int j = 0; j < kColumnPairs; j += 2) {
         float* out = c + 2 * i * c_stride + 2 * j;
         store_row(vcombine_f32(vget_low_f32(sums[i][j]), vget_low_f32(sums[i][j + 1])), out,
                   accumulate);

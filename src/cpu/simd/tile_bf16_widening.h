@@ -50,40 +50,74 @@ struct WideningBf16 {
     }
   }
 
+  static constexpr int narrow_rows(int rows) { return power_of_two_rows(rows, kRows); }
+
+  static void pack_a_narrow(const Element* const* rows, int num_rows, int width, std::int64_t depth,
+                            Element* panel) {
+    on_width<kRows>(width, [&](auto tag) {
+      pack_units<decltype(tag)::kRows>(rows, num_rows, depth,
+                                       reinterpret_cast<std::uint32_t*>(panel));
+    });
+  }
+
   static void multiply(const Element* a, int row_panels, const Element* b, int col_panels,
-                       std::int64_t depth, float* c, std::int64_t c_stride, Accumulate accumulate) {
+                       std::int64_t depth, float* c, std::int64_t c_stride, Accumulate accumulate,
+                       PanelStrides strides = {}) {
     const std::int64_t pairs = round_up_to(depth, kDepth) / 2;
+    const std::int64_t a_stride = strides.a == 0 ? kRows * 2 * pairs : strides.a;
+    const std::int64_t b_stride = strides.b == 0 ? kCols * 2 * pairs : strides.b;
     for (int n = 0; n < col_panels; ++n) {
       for (int m = 0; m < row_panels; ++m) {
-        tile(a + m * kRows * 2 * pairs, b + n * kCols * 2 * pairs, pairs,
-             c + m * kRows * c_stride + n * kCols, c_stride, accumulate);
+        tile<kRows, 1>(a + m * a_stride, b + n * b_stride, 0, pairs,
+                       c + m * kRows * c_stride + n * kCols, c_stride, accumulate);
       }
     }
+  }
+
+  static void multiply_narrow(const Element* a, int width, const Element* b, int col_panels,
+                              std::int64_t depth, float* c, std::int64_t c_stride,
+                              Accumulate accumulate, std::int64_t b_stride) {
+    const std::int64_t pairs = round_up_to(depth, kDepth) / 2;
+    on_width<kRows>(width, [&](auto tag) {
+      constexpr int kCount = decltype(tag)::kRows;
+      constexpr int kPanels = kCount == kRows ? 1 : 2;
+      int n = 0;
+      for (; n + kPanels <= col_panels; n += kPanels) {
+        tile<kCount, kPanels>(a, b + n * b_stride, b_stride, pairs, c + n * kCols, c_stride,
+                              accumulate);
+      }
+      for (; n < col_panels; ++n) {
+        tile<kCount, 1>(a, b + n * b_stride, 0, pairs, c + n * kCols, c_stride, accumulate);
+      }
+    });
   }
 
   static double spin(std::int64_t rounds) { return F32Engine::spin(rounds); }
 
  private:
-  static void tile(const Element* a, const Element* b, std::int64_t pairs, float* c,
-                   std::int64_t c_stride, Accumulate accumulate) {
+  // kCount rows × kPanels column panels, b_stride apart.
+  template <int kCount, int kPanels>
+  static void tile(const Element* a, const Element* b, std::int64_t b_stride, std::int64_t pairs,
+                   float* c, std::int64_t c_stride, Accumulate accumulate) {
     const hn::ScalableTag<float> d;
     using V = hn::Vec<hn::ScalableTag<float>>;
-    V sums[kRows][2];
-    for (int i = 0; i < kRows; ++i) sums[i][0] = sums[i][1] = hn::Zero(d);
-    for (std::int64_t k = 0; k < pairs; ++k, a += 2 * kRows, b += 2 * kCols) {
-      const V left_even = even_as_f32(load_pairs(b));
-      const V right_even = even_as_f32(load_pairs(b + kCols));
-      for (int i = 0; i < kRows; ++i) {
+    constexpr int kVectors = 2 * kPanels;
+    V sums[kCount][kVectors];
+    for (auto& row : sums) {
+      for (V& sum : row) sum = hn::Zero(d);
+    }
+    const auto columns_at = [&](int j) { return load_pairs(b + j / 2 * b_stride + j % 2 * kCols); };
+    for (std::int64_t k = 0; k < pairs; ++k, a += 2 * kCount, b += 2 * kCols) {
+      V columns[kVectors];
+      for (int j = 0; j < kVectors; ++j) columns[j] = even_as_f32(columns_at(j));
+      for (int i = 0; i < kCount; ++i) {
         const V row = even_as_f32(broadcast_pair(a + 2 * i));
-        sums[i][0] = hn::MulAdd(row, left_even, sums[i][0]);
-        sums[i][1] = hn::MulAdd(row, right_even, sums[i][1]);
+        for (int j = 0; j < kVectors; ++j) sums[i][j] = hn::MulAdd(row, columns[j], sums[i][j]);
       }
-      const V left_odd = odd_as_f32(load_pairs(b));
-      const V right_odd = odd_as_f32(load_pairs(b + kCols));
-      for (int i = 0; i < kRows; ++i) {
+      for (int j = 0; j < kVectors; ++j) columns[j] = odd_as_f32(columns_at(j));
+      for (int i = 0; i < kCount; ++i) {
         const V row = odd_as_f32(broadcast_pair(a + 2 * i));
-        sums[i][0] = hn::MulAdd(row, left_odd, sums[i][0]);
-        sums[i][1] = hn::MulAdd(row, right_odd, sums[i][1]);
+        for (int j = 0; j < kVectors; ++j) sums[i][j] = hn::MulAdd(row, columns[j], sums[i][j]);
       }
     }
     store_sums(d, sums, c, c_stride, accumulate);

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "cpu/simd/pack_units.h"
+#include "cpu/simd/row_width.h"
 
 namespace quire::cpu::QUIRE_CPU_TARGET {
 
@@ -19,13 +20,13 @@ inline constexpr int kFmaRows = 4;  // 128-bit x86: the product needs a register
 inline constexpr int kFmaRows = 8;
 #endif
 
-// c [rows, two vectors] (+)= sums.
-template <int kCount, typename D, typename V>
-inline void store_sums(D d, const V (&sums)[kCount][2], float* c, std::int64_t c_stride,
+// c [rows, vectors] (+)= sums.
+template <int kCount, int kVectors, typename D, typename V>
+inline void store_sums(D d, const V (&sums)[kCount][kVectors], float* c, std::int64_t c_stride,
                        Accumulate accumulate) {
   const int lanes = static_cast<int>(hn::Lanes(d));
   for (int i = 0; i < kCount; ++i, c += c_stride) {
-    for (int j = 0; j < 2; ++j) {
+    for (int j = 0; j < kVectors; ++j) {
       float* out = c + j * lanes;
       const V sum = sums[i][j];
       hn::StoreU(accumulate == Accumulate::add ? hn::Add(hn::LoadU(d, out), sum) : sum, d, out);
@@ -36,7 +37,8 @@ inline void store_sums(D d, const V (&sums)[kCount][2], float* c, std::int64_t c
 struct F32Engine {
   using Element = float;
   struct Session {
-    Session() {}  // nothing to hold; a constructor keeps a named session from being "unused"
+    // Nothing to hold; a constructor keeps a named session from being "unused".
+    explicit Session(int width = 0) { static_cast<void>(width); }
   };
   static constexpr int kRows = kFmaRows;
   static constexpr int kCols = 2 * static_cast<int>(hn::MaxLanes(hn::ScalableTag<float>()));
@@ -71,14 +73,44 @@ struct F32Engine {
     }
   }
 
+  static constexpr int narrow_rows(int rows) { return power_of_two_rows(rows, kRows); }
+
+  static void pack_a_narrow(const float* const* rows, int num_rows, int width, std::int64_t depth,
+                            float* panel) {
+    on_width<kRows>(width, [&](auto tag) {
+      pack_units<decltype(tag)::kRows>(rows, num_rows, depth,
+                                       reinterpret_cast<std::uint32_t*>(panel));
+    });
+  }
+
   static void multiply(const float* a, int row_panels, const float* b, int col_panels,
-                       std::int64_t depth, float* c, std::int64_t c_stride, Accumulate accumulate) {
+                       std::int64_t depth, float* c, std::int64_t c_stride, Accumulate accumulate,
+                       PanelStrides strides = {}) {
+    const std::int64_t a_stride = strides.a == 0 ? kRows * depth : strides.a;
+    const std::int64_t b_stride = strides.b == 0 ? kCols * depth : strides.b;
     for (int n = 0; n < col_panels; ++n) {
       for (int m = 0; m < row_panels; ++m) {
-        tile(a + m * kRows * depth, b + n * kCols * depth, depth,
-             c + m * kRows * c_stride + n * kCols, c_stride, accumulate);
+        tile<kRows, 1>(a + m * a_stride, b + n * b_stride, 0, depth,
+                       c + m * kRows * c_stride + n * kCols, c_stride, accumulate);
       }
     }
+  }
+
+  static void multiply_narrow(const float* a, int width, const float* b, int col_panels,
+                              std::int64_t depth, float* c, std::int64_t c_stride,
+                              Accumulate accumulate, std::int64_t b_stride) {
+    on_width<kRows>(width, [&](auto tag) {
+      constexpr int kCount = decltype(tag)::kRows;
+      constexpr int kPanels = kCount == kRows ? 1 : 2;
+      int n = 0;
+      for (; n + kPanels <= col_panels; n += kPanels) {
+        tile<kCount, kPanels>(a, b + n * b_stride, b_stride, depth, c + n * kCols, c_stride,
+                              accumulate);
+      }
+      for (; n < col_panels; ++n) {
+        tile<kCount, 1>(a, b + n * b_stride, 0, depth, c + n * kCols, c_stride, accumulate);
+      }
+    });
   }
 
   static double spin(std::int64_t rounds) {
@@ -103,19 +135,25 @@ struct F32Engine {
   }
 
  private:
-  static void tile(const float* a, const float* b, std::int64_t depth, float* c,
-                   std::int64_t c_stride, Accumulate accumulate) {
+  // kCount rows × kPanels column panels, b_stride apart.
+  template <int kCount, int kPanels>
+  static void tile(const float* a, const float* b, std::int64_t b_stride, std::int64_t depth,
+                   float* c, std::int64_t c_stride, Accumulate accumulate) {
     const hn::ScalableTag<float> d;
     using V = hn::Vec<hn::ScalableTag<float>>;
-    V sums[kRows][2];
-    for (int i = 0; i < kRows; ++i) sums[i][0] = sums[i][1] = hn::Zero(d);
-    for (std::int64_t k = 0; k < depth; ++k, a += kRows, b += kCols) {
-      const V left = hn::LoadU(d, b);
-      const V right = hn::LoadU(d, b + kCols / 2);
-      for (int i = 0; i < kRows; ++i) {
+    constexpr int kVectors = 2 * kPanels;
+    V sums[kCount][kVectors];
+    for (auto& row : sums) {
+      for (V& sum : row) sum = hn::Zero(d);
+    }
+    for (std::int64_t k = 0; k < depth; ++k, a += kCount, b += kCols) {
+      V columns[kVectors];
+      for (int j = 0; j < kVectors; ++j) {
+        columns[j] = hn::LoadU(d, b + j / 2 * b_stride + j % 2 * (kCols / 2));
+      }
+      for (int i = 0; i < kCount; ++i) {
         const V row = hn::Set(d, a[i]);
-        sums[i][0] = hn::MulAdd(row, left, sums[i][0]);
-        sums[i][1] = hn::MulAdd(row, right, sums[i][1]);
+        for (int j = 0; j < kVectors; ++j) sums[i][j] = hn::MulAdd(row, columns[j], sums[i][j]);
       }
     }
     store_sums(d, sums, c, c_stride, accumulate);

@@ -35,7 +35,7 @@ class SparseRun {
   SparseRun(const SparseMlaArgs& args, const Context& context, Target target)
       : args_(args),
         engine_(attention_engine(target, args.q.dtype)),
-        num_threads_(context.num_threads > 0 ? context.num_threads : num_cores()),
+        workers_(context),
         sequences_(sequence_spans(args.row_offsets, args.cache)),
         main_(args.cache, args.layer, args.indices, args.topk_lengths) {
     if (args.extra) {
@@ -55,8 +55,8 @@ class SparseRun {
     choose_heads();
     const std::int64_t parts = (args_.q.shape[1] + heads_ - 1) / heads_;
     const std::int64_t num_items = static_cast<std::int64_t>(tokens_.size()) * parts;
-    const auto workers = static_cast<int>(std::min<std::int64_t>(num_threads_, num_items));
-    std::byte* scratch = thread_scratch(worker_bytes_ * workers);
+    const Workers workers = workers_.at_most(num_items);
+    std::byte* scratch = thread_scratch(worker_bytes_ * workers.count);
     parallel_for(num_items, workers, [&](std::int64_t item, int worker) {
       attend(tokens_[static_cast<std::size_t>(item / parts)], item % parts * heads_,
              scratch + worker * worker_bytes_);
@@ -69,12 +69,13 @@ class SparseRun {
   void choose_heads() {
     const std::int64_t heads = args_.q.shape[1];
     const auto tokens = static_cast<std::int64_t>(tokens_.size());
-    const std::int64_t parts = std::max<std::int64_t>(1, 2 * num_threads_ / tokens);
+    const std::int64_t parts = std::max<std::int64_t>(1, 2 * workers_.count / tokens);
     heads_ = std::min(kMostHeads, round_up_to((heads + parts - 1) / parts, kHeadStep));
     heads_ = std::min(heads_, heads);
     row_bytes_ = round_up_to(heads_ * static_cast<std::int64_t>(sizeof(QueryRow)), kCacheLine);
     state_bytes_ = extra_ ? round_up_to(2 * heads_ * (latent() + 2) * 4, kCacheLine) : 0;
     const std::int64_t kernel_bytes = engine_.scratch_bytes({.chunk = kChunk,
+                                                             .packed = kChunk,
                                                              .num_heads = 1,
                                                              .rows_per_head = heads_,
                                                              .key_width = args_.q.shape[2],
@@ -104,6 +105,7 @@ class SparseRun {
                         const RowStates& states) const {
     return {.rows = rows,
             .chunk = kChunk,
+            .packed = kChunk,
             .num_heads = 1,
             .first_head = 0,
             .rows_per_head = num_rows,
@@ -156,7 +158,7 @@ class SparseRun {
 
   const SparseMlaArgs& args_;
   const AttentionEngine& engine_;
-  int num_threads_;
+  Workers workers_;
   std::vector<SequenceSpan> sequences_;
   std::vector<SequenceSpan> extra_sequences_;
   ChosenRows main_;

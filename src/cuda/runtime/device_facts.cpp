@@ -28,4 +28,33 @@ DeviceFacts device_facts(int device) {
   };
 }
 
+int num_sms(int device) {
+  int count = 0;
+  check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device),
+        "cudaDeviceGetAttribute");
+  return count;
+}
+
+std::string driver_version() {
+  int version = 0;
+  check(cudaDriverGetVersion(&version), "cudaDriverGetVersion");
+  if (version == 0) return "";
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+std::string refuse_hopper(Device device) {
+  if (device.kind != DeviceKind::cuda) return "tensors are on " + to_string(device);
+  if (num_devices() == 0) return "no NVIDIA GPU of compute capability 9.0 on this machine";
+  if (device.index >= num_devices()) return "there is no " + to_string(device);
+  int major = 0;
+  int minor = 0;
+  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device.index),
+        "cudaDeviceGetAttribute");
+  check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device.index),
+        "cudaDeviceGetAttribute");
+  if (major == 9 && minor == 0) return "";
+  return to_string(device) + " has compute capability " + std::to_string(major) + "." +
+         std::to_string(minor) + ", not 9.0";
+}
+
 }  // namespace quire::cuda

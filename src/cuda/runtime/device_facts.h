@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string>
 
+#include "quire/device.h"
+
 namespace quire::cuda {
 
 struct DeviceFacts {
@@ -20,5 +22,13 @@ struct DeviceFacts {
 // 0 where there is no driver or no GPU: not an error.
 int num_devices();
 DeviceFacts device_facts(int device);
+// The one fact that launches ask for: cheap.
+int num_sms(int device);
+// "13.0", the newest CUDA that the driver runs; empty without a driver.
+std::string driver_version();
+
+// Empty where kernels built for Hopper run on the device of the tensors, otherwise why not: tensors
+// on the host, no such GPU, or one of another compute capability.
+std::string refuse_hopper(Device device);
 
 }  // namespace quire::cuda

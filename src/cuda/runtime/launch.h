@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <type_traits>
 
 #include "cuda/runtime/status.h"
@@ -22,6 +23,9 @@ struct LaunchShape {
   // runs, and waits for that one's writes itself (cudaGridDependencySynchronize).
   bool overlaps_previous = false;
 };
+
+// Blocks that `work` items take, `per_block` each; more than a grid can have is an error.
+unsigned num_blocks(std::int64_t work, std::int64_t per_block);
 
 // Lets `kernel` use `shared_bytes` of dynamic shared memory on the current device; the driver is
 // asked once per kernel and device.

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cpu/fused_qkv_matmul/fused_qkv_matmul.h"
+#include "cuda/hopper/fused_qkv_matmul/general/general.h"
+#include "cuda/hopper/fused_qkv_matmul/launch.h"
 #include "ops/fused_qkv_matmul/candidates.h"
 #include "reference/fused_qkv_matmul.h"
 
@@ -21,7 +23,30 @@ template <cpu::Target kTarget> constexpr FusedQkvCandidate on_cpu(std::string_vi
                     const Context& context) { cpu::fused_qkv_matmul(args, context, kTarget); }};
 }
 
+std::string refuse_reference(const FusedQkvProblem& problem) {
+  if (problem.weight_packing != WeightPacking::none) {
+    return fmt::format("the weight is packed as {}, the reference reads plain weights",
+                       name(problem.weight_packing));
+  }
+  return refuse_off_host(problem.device);
+}
+
 constexpr FusedQkvCandidate kCandidates[] = {
+    {.kernel = "hopper/fused_qkv_matmul",
+     .takes = "bf16, f16 or e4m3 products of aligned rows into unscaled caches on Hopper",
+     .refuse = [](const FusedQkvProblem& problem) { return cuda::hopper::refuse(problem); },
+     .run = [](const FusedQkvArgs& args,
+               const Context& context) { cuda::hopper::fused_qkv_matmul(args, context); },
+     .choices = [](const FusedQkvProblem& problem) { return cuda::hopper::choices(problem); }},
+    {.kernel = "hopper/general/fused_qkv_matmul",
+     .takes = kHopperTakes,
+     .refuse = [](const FusedQkvProblem& problem) { return cuda::hopper::refuse_general(problem); },
+     .run = [](const FusedQkvArgs& args,
+               const Context& context) { cuda::hopper::fused_qkv_general(args, context); },
+     .workspace_bytes =
+         [](const FusedQkvProblem& problem) {
+           return cuda::hopper::general_workspace_bytes(problem);
+         }},
     on_cpu<cpu::Target::amx>("cpu/amx/fused_qkv_matmul"),
     on_cpu<cpu::Target::avx512>("cpu/avx512/fused_qkv_matmul"),
     on_cpu<cpu::Target::avx2>("cpu/avx2/fused_qkv_matmul"),
@@ -30,7 +55,7 @@ constexpr FusedQkvCandidate kCandidates[] = {
     on_cpu<cpu::Target::portable>("cpu/portable/fused_qkv_matmul"),
     {.kernel = "reference/fused_qkv_matmul",
      .takes = kReferenceTakes,
-     .refuse = [](const FusedQkvProblem& problem) { return refuse_off_host(problem.device); },
+     .refuse = refuse_reference,
      .run = [](const FusedQkvArgs& args, const Context&) { reference::fused_qkv_matmul(args); }},
 };
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "ops/argument.h"
 #include "ops/cache_check.h"
 #include "ops/fused_qkv_matmul/weight_check.h"
@@ -37,6 +39,18 @@ void check_input_scale(Arguments& check, const FusedQkvArgs& args) {
   argument.is_finite();
 }
 
+void check_activations(const Arguments& check, const FusedQkvArgs& args) {
+  if (args.activations == Activations::exact) return;
+  const WeightFormat format = args.weight.format;
+  const bool has_integers = (format >= WeightFormat::int4 && format <= WeightFormat::q8_0);
+  if (!has_integers) {
+    check.fail("activations", fmt::format("exact for weights of format {}", name(format)), "int8");
+  }
+  if (is_fp8(args.x.dtype)) {
+    check.fail("activations", "exact for an fp8 x", "int8");
+  }
+}
+
 // Columns of Y after Q: K and V of every head, or the one MLA row.
 std::int64_t check_kv_columns(const Arguments& check, const ops::PagedBatch& batch) {
   if (batch.cache.is_mla && batch.cache.num_kv_heads != 1) {
@@ -50,6 +64,14 @@ void check_bias(Arguments& check, const TensorView& bias, DType out_dtype, std::
   const DType dtypes[] = {DType::f32, out_dtype};
   const std::size_t num_dtypes = out_dtype == DType::f32 ? 1 : 2;
   check.tensor("bias", bias).is(std::span(dtypes, num_dtypes), {rows}).has_dense_rows();
+}
+
+std::int64_t alignment_of(const FusedQkvArgs& args) {
+  std::int64_t least =
+      std::min({ops::row_alignment(args.x), ops::row_alignment(args.weight.data),
+                ops::row_alignment(args.out), ops::row_alignment(args.cache.blocks)});
+  if (args.bias.has_value()) least = std::min(least, ops::row_alignment(*args.bias));
+  return least;
 }
 
 }  // namespace
@@ -70,7 +92,9 @@ FusedQkvProblem validate(const FusedQkvArgs& args) {
   ops::check_weight(check, args.weight, rows, hidden);
   if (args.bias.has_value()) check_bias(check, *args.bias, args.out.dtype, rows);
   check_input_scale(check, args);
+  check_activations(check, args);
   check.outputs_do_not_overlap();
+  const bool is_packed = args.weight.packing != WeightPacking::none;
   return {.device = check.device(),
           .ragged = batch.ragged,
           .cache = batch.cache,
@@ -79,11 +103,14 @@ FusedQkvProblem validate(const FusedQkvArgs& args) {
           .x_dtype = args.x.dtype,
           .out_dtype = args.out.dtype,
           .weight_format = args.weight.format,
-          .weight_dtype = args.weight.data.dtype,
+          .weight_dtype = is_packed ? args.weight.packed.dtype : args.weight.data.dtype,
+          .weight_packing = args.weight.packing,
           .group_size = args.weight.group_size,
-          .has_zeros = args.weight.zeros.has_value(),
+          .has_zeros = is_packed ? args.weight.packed.has_zeros : args.weight.zeros.has_value(),
           .has_perm = args.weight.perm.has_value(),
-          .has_bias = args.bias.has_value()};
+          .has_bias = args.bias.has_value(),
+          .activations = args.activations,
+          .alignment = alignment_of(args)};
 }
 
 }  // namespace quire

@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "cpu/fused_qkv_matmul/pack_weight.h"
 #include "ops/memory_span.h"
 
 namespace quire::ops {
@@ -114,6 +115,24 @@ void check_gguf(Arguments& check, const Weight& weight, std::int64_t rows, std::
   check.tensor("weight", weight.data).is(DType::u8, {rows, row_bytes}).has_dense_rows();
 }
 
+// Everything was checked when the weight was packed, except what the caller may have mixed up since.
+void check_packed_weight(Arguments& check, const Weight& weight, std::int64_t rows,
+                         std::int64_t columns) {
+  const TensorArgument data = check.tensor("weight", weight.data);
+  data.is(DType::u8, {"bytes"}).has_dense_rows();
+  const std::int64_t bytes = cpu::packed_bytes(weight, weight.perm.has_value());
+  if (weight.data.shape[0] < bytes) {
+    check.fail("weight", fmt::format("of at least {} bytes, as pack_weight filled it", bytes),
+               weight.data.describe());
+  }
+  if (weight.packed.rows != rows || weight.packed.columns != columns) {
+    check.fail("weight", fmt::format("packed from [{}, {}]", rows, columns),
+               fmt::format("packed from [{}, {}]", weight.packed.rows, weight.packed.columns));
+  }
+  require(check, "weight.scale", weight.scale, false, weight.format);
+  require(check, "weight.zeros", weight.zeros, false, weight.format);
+}
+
 void check_perm(Arguments& check, const TensorView& perm, std::int64_t columns) {
   check.tensor("weight.perm", perm).is(DType::i32, {columns}).has_dense_rows();
   if (!is_on_host(perm)) return;
@@ -132,6 +151,11 @@ void check_perm(Arguments& check, const TensorView& perm, std::int64_t columns) 
 }  // namespace
 
 void check_weight(Arguments& check, const Weight& weight, std::int64_t rows, std::int64_t columns) {
+  if (weight.packing != WeightPacking::none) {
+    check_packed_weight(check, weight, rows, columns);
+    if (weight.perm.has_value()) check_perm(check, *weight.perm, columns);
+    return;
+  }
   switch (weight.format) {
     case WeightFormat::dense:
       require(check, "weight.scale", weight.scale, false, weight.format);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cpu/merge_states/merge_states.h"
+#include "cuda/hopper/merge_states/launch.h"
 #include "ops/merge_states/candidates.h"
 #include "reference/merge_states.h"
 
@@ -22,6 +23,11 @@ template <cpu::Target kTarget> constexpr MergeStatesCandidate on_cpu(std::string
 }
 
 constexpr MergeStatesCandidate kCandidates[] = {
+    {.kernel = "hopper/merge_states",
+     .takes = kHopperTakes,
+     .refuse = [](const MergeStatesProblem& problem) { return cuda::hopper::refuse(problem); },
+     .run = [](const MergeStatesArgs& args,
+               const Context& context) { cuda::hopper::merge_states(args, context); }},
     on_cpu<cpu::Target::amx>("cpu/amx/merge_states"),
     on_cpu<cpu::Target::avx512>("cpu/avx512/merge_states"),
     on_cpu<cpu::Target::avx2>("cpu/avx2/merge_states"),

@@ -14,11 +14,14 @@ void mla_prefill(const MlaPrefillArgs& args, const Context& context) {
   ops::run_planned(ops::mla_prefill_candidates(), supports(args, context), args, context);
 }
 
-void mla_prefill_plan(const MlaPrefillPlanArgs& args, const Context& context) {
+Plan supports(const MlaPrefillPlanArgs& args, const Context& context) {
   validate(args);
-  const auto candidates = ops::mla_prefill_plan_candidates();
-  const Plan plan = ops::choose("mla_prefill_plan", candidates, args.row_offsets.device, context);
-  ops::run_planned(candidates, plan, args, context);
+  return ops::choose("mla_prefill_plan", ops::mla_prefill_plan_candidates(),
+                     args.row_offsets.device, context);
+}
+
+void mla_prefill_plan(const MlaPrefillPlanArgs& args, const Context& context) {
+  ops::run_planned(ops::mla_prefill_plan_candidates(), supports(args, context), args, context);
 }
 
 std::int64_t mla_prefill_num_chunks(const TensorView& row_offsets, const PagedKVCache& cache,

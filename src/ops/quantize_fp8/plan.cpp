@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cpu/quantize_fp8/quantize_fp8.h"
+#include "cuda/hopper/quantize_fp8/launch.h"
 #include "ops/quantize_fp8/candidates.h"
 #include "reference/quantize_fp8.h"
 
@@ -22,6 +23,11 @@ template <cpu::Target kTarget> constexpr QuantizeFp8Candidate on_cpu(std::string
 }
 
 constexpr QuantizeFp8Candidate kCandidates[] = {
+    {.kernel = "hopper/quantize_fp8",
+     .takes = kHopperTakes,
+     .refuse = [](const QuantizeFp8Problem& problem) { return cuda::hopper::refuse(problem); },
+     .run = [](const QuantizeFp8Args& args,
+               const Context& context) { cuda::hopper::quantize_fp8(args, context); }},
     on_cpu<cpu::Target::amx>("cpu/amx/quantize_fp8"),
     on_cpu<cpu::Target::avx512>("cpu/avx512/quantize_fp8"),
     on_cpu<cpu::Target::avx2>("cpu/avx2/quantize_fp8"),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cpu/remap_sparse_indices/remap_sparse_indices.h"
+#include "cuda/hopper/remap_sparse_indices/launch.h"
 #include "ops/remap_sparse_indices/candidates.h"
 #include "reference/remap_sparse_indices.h"
 
@@ -23,6 +24,12 @@ constexpr RemapSparseIndicesCandidate on_cpu(std::string_view kernel) {
 }
 
 constexpr RemapSparseIndicesCandidate kCandidates[] = {
+    {.kernel = "hopper/remap_sparse_indices",
+     .takes = kHopperTakes,
+     .refuse =
+         [](const RemapSparseIndicesProblem& problem) { return cuda::hopper::refuse(problem); },
+     .run = [](const RemapSparseIndicesArgs& args,
+               const Context& context) { cuda::hopper::remap_sparse_indices(args, context); }},
     on_cpu<cpu::Target::amx>("cpu/amx/remap_sparse_indices"),
     on_cpu<cpu::Target::avx512>("cpu/avx512/remap_sparse_indices"),
     on_cpu<cpu::Target::avx2>("cpu/avx2/remap_sparse_indices"),

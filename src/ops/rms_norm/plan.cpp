@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cpu/rms_norm/rms_norm.h"
+#include "cuda/hopper/rms_norm/launch.h"
 #include "ops/rms_norm/candidates.h"
 #include "reference/rms_norm.h"
 
@@ -22,6 +23,11 @@ template <cpu::Target kTarget> constexpr RmsNormCandidate on_cpu(std::string_vie
 }
 
 constexpr RmsNormCandidate kCandidates[] = {
+    {.kernel = "hopper/rms_norm",
+     .takes = kHopperTakes,
+     .refuse = [](const RmsNormProblem& problem) { return cuda::hopper::refuse(problem); },
+     .run = [](const RmsNormArgs& args,
+               const Context& context) { cuda::hopper::rms_norm(args, context); }},
     on_cpu<cpu::Target::amx>("cpu/amx/rms_norm"),
     on_cpu<cpu::Target::avx512>("cpu/avx512/rms_norm"),
     on_cpu<cpu::Target::avx2>("cpu/avx2/rms_norm"),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cpu/rope/rope.h"
+#include "cuda/hopper/rope/launch.h"
 #include "ops/rope/candidates.h"
 #include "reference/rope.h"
 
@@ -22,6 +23,11 @@ template <cpu::Target kTarget> constexpr RopeCandidate on_cpu(std::string_view k
 }
 
 constexpr RopeCandidate kCandidates[] = {
+    {.kernel = "hopper/rope",
+     .takes = kHopperTakes,
+     .refuse = [](const RopeProblem& problem) { return cuda::hopper::refuse(problem); },
+     .run = [](const RopeArgs& args,
+               const Context& context) { cuda::hopper::rope(args, context); }},
     on_cpu<cpu::Target::amx>("cpu/amx/rope"),
     on_cpu<cpu::Target::avx512>("cpu/avx512/rope"),
     on_cpu<cpu::Target::avx2>("cpu/avx2/rope"),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cpu/store/store.h"
+#include "cuda/hopper/store/launch.h"
 #include "ops/store/candidates.h"
 #include "reference/store.h"
 
@@ -35,6 +36,11 @@ constexpr StoreScalesCandidate scales_on_cpu(std::string_view kernel) {
 }
 
 constexpr StoreCandidate kStoreCandidates[] = {
+    {.kernel = "hopper/store",
+     .takes = kHopperTakes,
+     .refuse = [](const StoreProblem& problem) { return cuda::hopper::refuse(problem); },
+     .run = [](const StoreArgs& args,
+               const Context& context) { cuda::hopper::store(args, context); }},
     rows_on_cpu<cpu::Target::amx>("cpu/amx/store"),
     rows_on_cpu<cpu::Target::avx512>("cpu/avx512/store"),
     rows_on_cpu<cpu::Target::avx2>("cpu/avx2/store"),
@@ -48,6 +54,11 @@ constexpr StoreCandidate kStoreCandidates[] = {
 };
 
 constexpr StoreScalesCandidate kStoreScalesCandidates[] = {
+    {.kernel = "hopper/store_scales",
+     .takes = kHopperTakes,
+     .refuse = [](const StoreProblem& problem) { return cuda::hopper::refuse(problem); },
+     .run = [](const StoreScalesArgs& args,
+               const Context& context) { cuda::hopper::store_scales(args, context); }},
     scales_on_cpu<cpu::Target::amx>("cpu/amx/store_scales"),
     scales_on_cpu<cpu::Target::avx512>("cpu/avx512/store_scales"),
     scales_on_cpu<cpu::Target::avx2>("cpu/avx2/store_scales"),

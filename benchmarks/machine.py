@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a measurement was taken on, and from which source."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import subprocess
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from benchmarks.timing import cache_bytes
+
+ROOT = Path(__file__).resolve().parents[1]
+ARM_PARTS = {"0xd40": "Arm Neoverse V1", "0xd4f": "Arm Neoverse V2", "0xd0c": "Arm Neoverse N1"}
+ISA = re.compile(r"^(avx2|fma|f16c|avx512\w+|avx_vnni|amx_\w+|asimd\w*|sve\w*|i8mm|bf16|fphp)$")
+
+
+def cpuinfo() -> dict[str, str]:
+    """The first processor of /proc/cpuinfo."""
+    first = Path("/proc/cpuinfo").read_text().split("\n\n")[0]
+    return {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in first.splitlines())}
+
+
+def describe() -> dict[str, Any]:
+    info = cpuinfo()
+    part = info.get("CPU part", "")
+    flags = info.get("flags") or info.get("Features") or ""
+    return {
+        "cpu": info.get("model name") or ARM_PARTS.get(part, f"Arm part {part}"),
+        "architecture": platform.machine(),
+        "cores": len(os.sched_getaffinity(0)),
+        "isa": [flag for flag in flags.split() if ISA.match(flag)],
+        "memory_gib": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30, 1),
+        "cache_mib": cache_bytes() >> 20,
+    }
+
+
+def folder_name(machine: dict[str, Any]) -> str:
+    """A name for the machine's results: 'intel-xeon-processor-2-cores'."""
+    words = re.sub(r"\((R|TM)\)|@.*|CPU", "", machine["cpu"]).lower()
+    return "-".join(re.findall(r"[a-z0-9]+", words)) + f"-{machine['cores']}-cores"
+
+
+def commit() -> str:
+    """QUIRE_COMMIT where there is no repository, as on a machine that got the files alone."""
+    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return os.environ.get("QUIRE_COMMIT", "unknown")
+
+
+def now() -> str:
+    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%MZ")

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One line of the table: the same work for Quire and for its peers, with what it costs at least."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from benchmarks.timing import Calls
+
+
+@dataclass
+class Work:
+    """A piece of work on several layers of data, ready to run."""
+
+    name: str
+    quire: Calls
+    kernel: Callable[[], str]  # asked inside the chosen number of threads
+    flops: float
+    bytes: float  # weights, or K and V, read once
+    products: str  # "f32", "bf16", "int8": which product instruction is the ceiling
+    peers: dict[str, Calls] = field(default_factory=dict)
+    # Relative difference of results, ‖quire - peer‖ / ‖peer‖: that it is the same work.
+    differences: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Case:
+    """How to make a Work; nothing is allocated before."""
+
+    name: str
+    make: Callable[[], Work]
+
+
+def difference(ours: torch.Tensor, theirs: torch.Tensor) -> float:
+    ours, theirs = ours.double().flatten(), theirs.double().flatten()
+    return float(f"{((ours - theirs).norm() / theirs.norm()).item():.2g}")
+
+
+def usable(peers: dict[str, Callable[[], Calls]]) -> dict[str, Calls]:
+    """The peers that this machine's torch has; their makers run each once."""
+    found: dict[str, Calls] = {}
+    for name, make in peers.items():
+        try:
+            found[name] = make()
+        except (AttributeError, RuntimeError, NotImplementedError, TypeError) as reason:
+            print(f"  left out: {name}: {str(reason).splitlines()[0][:100]}")
+    return found
+
+
+def copies(tensor: torch.Tensor, count: int) -> list[torch.Tensor]:
+    return [tensor, *(tensor.clone() for _ in range(count - 1))]
+
+
+def offsets(lengths: Sequence[int]) -> torch.Tensor:
+    """Row offsets [batch + 1] of sequences of these lengths."""
+    return torch.tensor([0, *lengths]).cumsum(0).to(torch.int32)

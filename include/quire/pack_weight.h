@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Weights are read by every token and written once: pack_weight puts one into the order in which
+// the kernels of this machine read it. The result is a Weight like any other; results do not depend
+// on it, bit for bit, only the time does.
+//
+//   std::vector<std::byte> storage(packed_bytes(weight));
+//   const Weight packed = pack_weight(weight, storage_view);  // `weight` may go, `storage` must stay
+#pragma once
+
+#include <cstdint>
+
+#include "quire/context.h"
+#include "quire/weight.h"
+
+namespace quire {
+
+// The order that the best kernel for the weight reads; context.kernel narrows the choice as it does
+// for an op ("cpu/avx2"). Throws Error for an invalid weight, for one that is packed already, and
+// where no kernel of the weight's device reads packed weights.
+WeightPacking packing_for(const Weight& weight, const Context& context = {});
+
+// Size of the storage that pack_weight needs.
+std::int64_t packed_bytes(const Weight& weight, const Context& context = {});
+
+// Fills storage, u8 [at least packed_bytes] on a 64-byte border, and returns a view of it. An
+// act-order perm is copied along.
+Weight pack_weight(const Weight& weight, const TensorView& storage, const Context& context = {});
+
+}  // namespace quire

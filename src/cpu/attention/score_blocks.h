@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+// What becomes of a block of query rows and a packed chunk of keys, on any engine: all scores of
+// the block, their maxima, their weights, and one product with V.
+#pragma once
+
+#include "cpu/attention/finish_row.h"
+#include "cpu/attention/workspace.h"
+
+namespace quire::cpu::QUIRE_CPU_TARGET {
+
+template <typename Engine> class ScoreBlocks {
+ public:
+  using Element = typename Engine::Element;
+  using Space = Workspace<Engine>;
+  static constexpr int kBlockRows = Space::kBlockRows;
+
+  ScoreBlocks(const AttentionItem& item, const Space& space)
+      : item_(item),
+        space_(space),
+        query_panel_(a_panel_elements<Engine>(item.key_width)),
+        key_panel_(b_panel_elements<Engine>(item.key_width)) {}
+
+  void begin() {}
+
+  void attend(std::int64_t head, const PackedKeys& packed) {
+    packed_ = packed;
+    for (std::int64_t row = 0; row < item_.rows_per_head; row += kBlockRows) {
+      for (int column = 0; column < packed.depth; column += space_.chunk) {
+        chunk_ = chunk_at(packed, column, space_.chunk);
+        attend_block(head, row);
+      }
+    }
+  }
+
+ private:
+  const QueryRow& query(std::int64_t head, std::int64_t row) const {
+    return item_.rows[head * item_.rows_per_head + row];
+  }
+
+  ScoreSpan span_of(const QueryRow& row) const {
+    const std::int64_t begin = row.begin > item_.first_key ? row.begin : item_.first_key;
+    const std::int64_t end = row.end < item_.last_key ? row.end : item_.last_key;
+    const std::int64_t from = begin - chunk_.first;
+    const std::int64_t to = end - chunk_.first;
+    return {.begin = static_cast<int>(from < 0              ? 0
+                                      : from > space_.chunk ? space_.chunk
+                                                            : from),
+            .end = static_cast<int>(to < 0              ? 0
+                                    : to > space_.chunk ? space_.chunk
+                                                        : to)};
+  }
+
+  void attend_block(std::int64_t head, std::int64_t first_row) {
+    const std::int64_t left = item_.rows_per_head - first_row;
+    const int count = static_cast<int>(left < kBlockRows ? left : kBlockRows);
+    ScoreSpan spans[kBlockRows];
+    ScoreSpan hull{.begin = space_.chunk, .end = 0};
+    for (int r = 0; r < count; ++r) {
+      spans[r] = span_of(query(head, first_row + r));
+      if (spans[r].is_empty()) continue;
+      if (spans[r].begin < hull.begin) hull.begin = spans[r].begin;
+      if (spans[r].end > hull.end) hull.end = spans[r].end;
+    }
+    if (hull.is_empty()) return;
+    const std::int64_t first_state = space_.state(head, first_row);
+    const int panels = (count + Engine::kRows - 1) / Engine::kRows;
+    const int first_panel = hull.begin / Engine::kCols;
+    const int last_panel = (hull.end + Engine::kCols - 1) / Engine::kCols;
+    const std::int64_t key_panel = first_panel + chunk_.column / Engine::kCols;
+    Engine::multiply(space_.queries + first_state / Engine::kRows * query_panel_, panels,
+                     space_.key_panels(head) + key_panel * key_panel_, last_panel - first_panel,
+                     item_.key_width, space_.scores + first_panel * Engine::kCols,
+                     space_.score_stride, Accumulate::overwrite);
+    alignas(64) float decay[kBlockRows + kF32Lanes];
+    // Weights exist for the segments of the hull alone: half a chunk on average under the diagonal.
+    const ScoreSpan used{.begin = hull.begin / kSegment * kSegment,
+                         .end = static_cast<int>(round_up_to(hull.end, kSegment))};
+    weigh(head, first_row, count, spans, used, decay);
+    accumulate(head, first_row, count, used, decay);
+  }
+
+  // Scores to weights, for the rows of a block.
+  void weigh(std::int64_t head, std::int64_t first_row, int count, const ScoreSpan* spans,
+             ScoreSpan used, float* decay) {
+    alignas(64) float found[kBlockRows + kF32Lanes];
+    alignas(64) float shift[kBlockRows + kF32Lanes];
+    float factors[kBlockRows];
+    for (int r = 0; r < kBlockRows + kF32Lanes; ++r) found[r] = -kInfinity;
+    for (int r = 0; r < count; ++r) {
+      if (spans[r].is_empty()) continue;
+      factors[r] = prepare_scores(query(head, first_row + r), spans[r], scores(r));
+      found[r] = row_maximum(spans[r], scores(r)) * factors[r];
+    }
+    const std::int64_t first_state = space_.state(head, first_row);
+    advance_maxima(found, count, space_.maxima + first_state, decay, shift);
+    for (int r = 0; r < count; ++r) {
+      if (spans[r].is_empty()) {
+        fill_zero(scores(r), used.begin, used.end);
+        continue;
+      }
+      exponentiate<typename ExponentialFor<Element>::Type>(
+          spans[r], used, factors[r], shift[r], decay[r], scores(r),
+          space_.sums + (first_state + r) * kF32Lanes);
+    }
+  }
+
+  float* scores(int row) const { return space_.scores + row * space_.score_stride; }
+
+  // Modifiers and masks; returns the factor that is left for the exponent.
+  float prepare_scores(const QueryRow& row, ScoreSpan span, float* scores) {
+    float factor = item_.score.scale * kLog2E;
+    if (changes_scores(item_.score, row)) {
+      modify_scores(item_.score, row, chunk_.first, span, scores);
+      factor = kLog2E;
+    }
+    if (item_.mask != nullptr) {
+      item_.mask(item_.mask_state, row, chunk_.first + span.begin, span.end - span.begin,
+                 space_.visible + span.begin);
+      hide_masked(span, space_.visible, scores);
+    }
+    if (packed_.has_holes) hide_masked(span, space_.present + chunk_.column, scores);
+    hide_edges(span, scores);
+    return factor;
+  }
+
+  // O = decay · O + P · V
+  void accumulate(std::int64_t head, std::int64_t first_row, int count, ScoreSpan used,
+                  const float* decay) {
+    const int panels = (count + Engine::kRows - 1) / Engine::kRows;
+    const std::int64_t depth = used.end - used.begin;
+    for (int p = 0; p < panels; ++p) {
+      const int left = count - p * Engine::kRows;
+      Engine::pack_a_f32(scores(p * Engine::kRows) + used.begin, space_.score_stride,
+                         left < Engine::kRows ? left : Engine::kRows, depth,
+                         space_.weights + p * a_panel_elements<Engine>(depth));
+    }
+    float* out = space_.outs + space_.state(head, first_row) * space_.out_stride;
+    bool& is_started = space_.has_started(head, first_row);
+    for (int r = 0; r < count && is_started; ++r) {
+      if (decay[r] != 1.0f) {
+        scale_values(out + r * space_.out_stride, space_.value_columns, decay[r]);
+      }
+    }
+    Engine::multiply(space_.weights, panels,
+                     space_.value_panels(head) + (chunk_.column + used.begin) * Engine::kCols,
+                     static_cast<int>(space_.value_columns / Engine::kCols), depth, out,
+                     space_.out_stride, is_started ? Accumulate::add : Accumulate::overwrite,
+                     {.a = 0, .b = std::int64_t{packed_.depth} * Engine::kCols});
+    is_started = true;
+  }
+
+  const AttentionItem& item_;
+  const Space& space_;
+  std::int64_t query_panel_;  // elements
+  std::int64_t key_panel_;
+  PackedKeys packed_{};
+  KeyChunk chunk_{};
+};
+
+// The engine's own way with blocks, where it has one.
+template <typename Engine> struct BlocksOf { using Type = ScoreBlocks<Engine>; };
+
+}  // namespace quire::cpu::QUIRE_CPU_TARGET

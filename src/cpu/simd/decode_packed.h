@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// Panels of a packed weight for the engines: bare numbers in bf16, or values in f32.
+#pragma once
+
+#include "cpu/simd/packed_numbers.h"
+
+#if defined(__AVX512BF16__)
+#include "cpu/simd/decode_packed_avx512.h"
+#endif
+
+namespace quire::cpu::QUIRE_CPU_TARGET {
+
+inline const std::byte* packed_block(const WeightView& w, std::int64_t panel, std::int64_t k) {
+  return w.data + panel * w.packed.panel_bytes + k * w.packed.width * w.packed.bits / 8;
+}
+
+// Numbers exact in bf16, as pairs (k, k + 1): the upper halves of two f32.
+inline U32Vector bf16_pair(F32Vector even, F32Vector odd) {
+  const U32Tag u32;
+  return hn::Or(hn::ShiftRight<16>(hn::BitCast(u32, even)),
+                hn::And(hn::BitCast(u32, odd), hn::Set(u32, 0xffff0000u)));
+}
+
+inline bool has_middle_zero(Codes codes) {
+  return codes != Codes::q4_k;
+}
+
+// Columns [k, k + depth) of W, multiples of 8, of one panel, in the order of a B panel.
+template <typename Numbers>
+inline void decode_packed_bf16(Numbers, const WeightView& w, std::int64_t panel, std::int64_t k,
+                               std::int64_t depth, std::uint16_t* out) {
+  const std::int64_t width = w.packed.width;
+  const bool is_quad = w.packed.packing == WeightPacking::quads_8;
+  const PackedScales scales(w, panel);
+  const std::byte* source = packed_block(w, panel, k);
+  auto* pairs = reinterpret_cast<std::uint32_t*>(out);
+  const U32Tag u32;
+  for (std::int64_t at = 0; at < depth; at += 8, source += width * Numbers::kBits) {
+    for (std::int64_t column = 0; column < width; column += kF32Lanes) {
+      F32Vector rows[8];
+      Numbers::load(source + Numbers::kColumnBytes * column, width,
+                    scales.zeros((k + at) / w.group, column, has_middle_zero(w.codes)), rows);
+      for (int pair = 0; pair < 4; ++pair) {
+        const U32Vector both = bf16_pair(rows[2 * pair], rows[2 * pair + 1]);
+        if (!is_quad) {
+          hn::StoreU(both, u32, pairs + (at / 2 + pair) * width + column);
+          continue;
+        }
+        alignas(64) std::uint32_t lanes[kF32Lanes];
+        hn::StoreU(both, u32, lanes);
+        std::uint32_t* quad = pairs + (at / 4 + pair / 2) * 2 * width + 2 * column + pair % 2;
+        for (int lane = 0; lane < kF32Lanes; ++lane) quad[2 * lane] = lanes[lane];
+      }
+    }
+  }
+}
+
+inline void decode_packed_bf16(const WeightView& w, std::int64_t panel, std::int64_t k,
+                               std::int64_t depth, std::uint16_t* out) {
+#if defined(__AVX512BF16__)
+  if (decode_packed_registers(w, panel, k, depth, out)) return;
+#endif
+  on_numbers(w, [&](auto numbers) { decode_packed_bf16(numbers, w, panel, k, depth, out); });
+}
+
+// Values in f32: out[(k' − k) · stride + column].
+template <typename Numbers>
+inline void decode_packed_f32(Numbers, const WeightView& w, std::int64_t panel, std::int64_t k,
+                              std::int64_t depth, float* out, std::int64_t stride) {
+  const std::int64_t width = w.packed.width;
+  const PackedScales scales(w, panel);
+  const F32Tag f32;
+  alignas(64) float factors[32];
+  std::int64_t group = -1;
+  for (std::int64_t at = 0; at < depth; at += 8) {
+    const std::byte* source = packed_block(w, panel, k + at);
+    if (w.packed.group != 0 && (k + at) / w.group != group) {
+      group = (k + at) / w.group;
+      scales.load(group, 1, factors);
+    }
+    for (std::int64_t column = 0; column < width; column += kF32Lanes) {
+      F32Vector rows[8];
+      const U32Vector zeros = w.packed.group == 0
+                                  ? hn::Zero(U32Tag())
+                                  : scales.zeros(group, column, has_middle_zero(w.codes));
+      Numbers::load(source + Numbers::kColumnBytes * column, width, zeros, rows);
+      for (int i = 0; i < 8; ++i) {
+        if (w.packed.group != 0) rows[i] = hn::Mul(rows[i], hn::LoadU(f32, factors + column));
+        if (w.packed.has_mins) {
+          rows[i] = hn::Sub(rows[i], hn::LoadU(f32, scales.mins(group) + column));
+        }
+        if (at + i < depth) hn::StoreU(rows[i], f32, out + (at + i) * stride + column);
+      }
+    }
+  }
+}
+
+inline void decode_packed_f32(const WeightView& w, std::int64_t panel, std::int64_t k,
+                              std::int64_t depth, float* out, std::int64_t stride) {
+  if (w.codes == Codes::f32) {
+    for (std::int64_t at = 0; at < depth; ++at) {
+      __builtin_memcpy(out + at * stride, packed_block(w, panel, k + at),
+                       static_cast<std::size_t>(w.packed.width) * sizeof(float));
+    }
+    return;
+  }
+  on_numbers(w, [&](auto numbers) { decode_packed_f32(numbers, w, panel, k, depth, out, stride); });
+}
+
+}  // namespace quire::cpu::QUIRE_CPU_TARGET

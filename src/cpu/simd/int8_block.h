@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// Columns of Y with int8 activations, straight from the packed words: a vector of columns and a few
+// rows run over the whole depth, their sums in registers. Products of a group are exact integers;
+// sums (+)= (products − zero · sum of the row's codes) · (scale of the column · scale of the row).
+#pragma once
+
+#include "cpu/simd/dot_i8.h"
+#include "cpu/simd/quantize_x.h"
+#include "cpu/simd/row_width.h"
+#include "cpu/simd/scratch_parts.h"
+#include "cpu/simd/store_columns.h"
+
+namespace quire::cpu::QUIRE_CPU_TARGET {
+
+class Int8Block {
+ public:
+  static constexpr int kRows = kF32Lanes == 16 ? 8 : 4;
+
+  static QuantizedRow row_of(const MatmulJob& job) {
+    return {.depth = job.weight.packed.depth, .groups = job.weight.packed.groups};
+  }
+
+  Int8Block(const MatmulJob& job, std::int64_t first, std::int64_t last, ScratchParts& parts)
+      : job_(job),
+        packed_(job.weight.packed),
+        row_(row_of(job)),
+        first_(first),
+        last_(last),
+        start_(first / kF32Lanes * kF32Lanes),
+        stride_(round_up_to(last - start_, kF32Lanes) + 16),
+        sums_(parts.take<float>(min(job.token_block, job.tokens) * stride_)),
+        scales_(parts.take<float>(packed_.groups * kF32Lanes)),
+        cache_scales_(parts.take<float>(job.bands[0].plan.num_granules + 1)) {}
+
+  void run() {
+    for (std::int64_t token = 0; token < job_.tokens; token += job_.token_block) {
+      const std::int64_t count = min(job_.token_block, job_.tokens - token);
+      for (std::int64_t n = start_; n < last_; n += kF32Lanes) multiply_columns(token, count, n);
+      store_tokens(token, count);
+    }
+  }
+
+ private:
+  static std::int64_t min(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
+
+  std::byte* row_at(std::int64_t token) const { return job_.packed_x + token * row_.bytes(); }
+
+  void multiply_columns(std::int64_t token, std::int64_t count, std::int64_t n) {
+    load_scales(n);
+    for (std::int64_t row = 0; row < count; row += kRows) {
+      const auto left = static_cast<int>(min(kRows, count - row));
+      on_width<kRows>(power_of_two_rows(left, kRows), [&](auto tag) {
+        constexpr int kCount = decltype(tag)::kRows;
+        std::byte* rows[kCount];
+        float* sums[kCount];
+        for (int i = 0; i < kCount; ++i) {  // the last row stands in for those that are missing
+          const std::int64_t at = row + (i < left ? i : left - 1);
+          rows[i] = row_at(token + at);
+          sums[i] = sums_ + at * stride_ + (n - start_);
+        }
+        packed_.bits == 4 ? multiply_rows<kCount, NibbleWords>(rows, sums, n)
+                          : multiply_rows<kCount, ByteWords>(rows, sums, n);
+      });
+    }
+  }
+
+  // Scales of one vector of columns: [groups][lanes].
+  void load_scales(std::int64_t n) {
+    const std::int64_t panel = n / packed_.width;
+    const PackedScales scales(job_.weight, panel);
+    alignas(64) float all[32];
+    for (std::int64_t g = 0; g < packed_.groups; ++g) {
+      scales.load(g, 1, all);
+      __builtin_memcpy(scales_ + g * kF32Lanes, all + n % packed_.width, kF32Lanes * sizeof(float));
+    }
+  }
+
+  // The two words of eight k, and how they are multiplied.
+  struct NibbleWords {
+    static void load(const std::byte* source, std::int64_t, U32Vector (&words)[2]) {
+      const U32Vector both = load_words(source);
+      words[0] = bits_at<0>(both, 0x0f0f0f0fu);
+      words[1] = bits_at<4>(both, 0x0f0f0f0fu);
+    }
+    static I32Vector dot(I32Vector sums, U32Vector words, U32Vector x) {
+      return dot_codes(sums, words, x);
+    }
+  };
+  struct ByteWords {
+    static void load(const std::byte* source, std::int64_t width, U32Vector (&words)[2]) {
+      words[0] = load_words(source);
+      words[1] = load_words(source + 4 * width);
+    }
+    static I32Vector dot(I32Vector sums, U32Vector words, U32Vector x) {
+      return dot_numbers(sums, words, x);
+    }
+  };
+
+  I32Vector zeros(const PackedScales& scales, std::int64_t group, std::int64_t column) const {
+    const I32Tag i32;
+    if (packed_.bits == 8) return hn::Set(i32, kNumberOffset);
+    return hn::BitCast(i32, scales.zeros(group, column, true));
+  }
+
+  template <int kCount, typename Words>
+  void multiply_rows(std::byte* const (&rows)[kCount], float* const (&out)[kCount],
+                     std::int64_t n) const {
+    const F32Tag f32;
+    const I32Tag i32;
+    const std::int64_t column = n % packed_.width;
+    const std::int64_t step = packed_.width * packed_.bits;  // bytes of eight k
+    const PackedScales scales(job_.weight, n / packed_.width);
+    const std::byte* source =
+        job_.weight.data + n / packed_.width * packed_.panel_bytes + 4 * column;
+    F32Vector sums[kCount];
+    for (F32Vector& sum : sums) sum = hn::Zero(f32);
+    std::int64_t k = 0;
+    for (std::int64_t g = 0; g < packed_.groups; ++g) {
+      I32Vector products[kCount][2];  // two chains: integers may be added in any order
+      for (auto& row : products) row[0] = row[1] = hn::Zero(i32);
+      const std::int64_t end = min((g + 1) * packed_.group, job_.weight.columns);
+      for (; k < end; k += 8, source += step) {
+        U32Vector words[2];
+        Words::load(source, packed_.width, words);
+        for (int i = 0; i < kCount; ++i) {
+          for (int half = 0; half < 2; ++half) {
+            std::uint32_t four;
+            __builtin_memcpy(&four, rows[i] + k + 4 * half, sizeof(four));
+            products[i][half] = Words::dot(products[i][half], words[half], hn::Set(U32Tag(), four));
+          }
+        }
+      }
+      const I32Vector zero = zeros(scales, g, column);
+      const F32Vector scale = hn::LoadU(f32, scales_ + g * kF32Lanes);
+      for (int i = 0; i < kCount; ++i) {
+        const I32Vector offset = hn::Mul(zero, hn::Set(i32, row_.sums(rows[i])[g]));
+        const I32Vector total = hn::Sub(hn::Add(products[i][0], products[i][1]), offset);
+        const F32Vector factor = hn::Mul(scale, hn::Set(f32, row_.scales(rows[i])[g]));
+        sums[i] = hn::MulAdd(hn::ConvertTo(f32, total), factor, sums[i]);
+      }
+    }
+    for (int i = 0; i < kCount; ++i) hn::StoreU(sums[i], f32, out[i]);
+  }
+
+  void store_tokens(std::int64_t token, std::int64_t count) {
+    for (std::int64_t t = 0; t < count; ++t) {
+      float* values = sums_ + t * stride_ + (first_ - start_);
+      if (job_.bias != nullptr) {
+        for (std::int64_t n = first_; n < last_; ++n) values[n - first_] += job_.bias[n];
+      }
+      store_columns(job_, token + t, first_, last_, values, cache_scales_);
+    }
+  }
+
+  const MatmulJob& job_;
+  const PackedLayout& packed_;
+  QuantizedRow row_;
+  std::int64_t first_, last_;  // columns of Y
+  std::int64_t start_;         // first_, down to a vector's border
+  std::int64_t stride_;
+  float* sums_;    // [token block][stride_]
+  float* scales_;  // [groups][lanes]
+  float* cache_scales_;
+};
+
+}  // namespace quire::cpu::QUIRE_CPU_TARGET

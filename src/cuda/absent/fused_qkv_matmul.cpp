@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/hopper/fused_qkv_matmul/launch.h"
+
+#include "cuda/hopper/fused_qkv_matmul/general/general.h"
+
+#include "cuda/absent/absent.h"
+
+namespace quire::cuda::hopper {
+
+std::string refuse(const FusedQkvProblem& problem) {
+  return refuse_absent(problem.device);
+}
+
+std::vector<std::pair<std::string, std::string>> choices(const FusedQkvProblem&) {
+  return {};
+}
+
+std::string refuse_general(const FusedQkvProblem& problem) {
+  return refuse_absent(problem.device);
+}
+
+std::int64_t general_workspace_bytes(const FusedQkvProblem&) {
+  return 0;
+}
+
+void fused_qkv_general(const FusedQkvArgs&, const Context&) {
+  throw_absent("fused_qkv_matmul");
+}
+
+void fused_qkv_matmul(const FusedQkvArgs&, const Context&) {
+  throw_absent("fused_qkv_matmul");
+}
+
+}  // namespace quire::cuda::hopper

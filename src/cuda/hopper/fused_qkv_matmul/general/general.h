@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// fused_qkv_matmul for every valid problem on a GPU: any format, stride and alignment, on fp32
+// multiply-adds. What the fast kernels refuse comes here. Starts kernels on the context's stream,
+// allocates nothing and never waits.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "quire/ops/fused_qkv_matmul.h"
+
+namespace quire::cuda::hopper {
+
+// Empty, or why not: tensors elsewhere, or a weight packed for another family of kernels.
+std::string refuse_general(const FusedQkvProblem& problem);
+// Rows that are quantized, or of several parts, wait in fp32 for the kernel that encodes whole rows;
+// x rounded to int8 stands before them.
+std::int64_t general_workspace_bytes(const FusedQkvProblem& problem);
+void fused_qkv_general(const FusedQkvArgs& args, const Context& context);
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/hopper/fused_qkv_matmul/launch.h"
+
+#include "cuda/hopper/fused_qkv_matmul/outputs.h"
+#include "cuda/hopper/fused_qkv_matmul/plan_tiles.h"
+#include "cuda/hopper/tile/row_order.h"
+#include "cuda/runtime/device_facts.h"
+
+namespace quire::cuda::hopper {
+namespace {
+
+constexpr std::int64_t kRowBytesOfK = 128;
+
+TileDescriptor token_tile(const TensorView& x, int box_tokens) {
+  TileDescriptor tile;
+  tile.dtype = x.dtype;
+  tile.rank = 2;
+  tile.dims = {x.shape[1], x.shape[0]};
+  tile.strides_bytes = {bytes_for(x.dtype, x.strides[0])};
+  tile.box = {static_cast<std::int32_t>(kRowBytesOfK / bytes_for(x.dtype, 1)), box_tokens};
+  tile.swizzle = Swizzle::b128;
+  tile.l2_promotion = L2Promotion::b256;
+  return tile;
+}
+
+QkvScales make_scales(const FusedQkvArgs& args) {
+  if (!args.input_scale.has_value() || !args.weight.scale.has_value()) return {};
+  const auto stride = [](const TensorView& scale, int dim) {
+    return scale.shape[dim] == 1 ? 0 : scale.strides[dim];
+  };
+  const TensorView& x = *args.input_scale;
+  const TensorView& weight = *args.weight.scale;
+  // One block of K is neither here nor there: it is a row's scale, unless rows come in 128s too.
+  const bool weight_by_block =
+      weight.shape[0] != 1 && weight.shape[0] != args.weight.data.shape[0];
+  return {.x = x.as<const float>(),
+          .x_token_stride = stride(x, 0),
+          .x_block_stride = stride(x, 1),
+          .weight = weight.as<const float>(),
+          .weight_row_stride = stride(weight, 0),
+          .weight_block_stride = stride(weight, 1),
+          .x_by_block = x.shape[1] > 1,
+          .weight_by_block = weight_by_block || weight.shape[1] > 1};
+}
+
+void run_tiles(const FusedQkvArgs& args, const Context& context, const TilePlan& plan) {
+  const TensorView& weight = args.weight.data;
+  const std::int64_t k_bytes = bytes_for(args.x.dtype, args.x.shape[1]);
+  const TileParams params{
+      .x = encode_tensor_map(token_tile(args.x, plan.box_tokens), args.x.data),
+      .weight = encode_tensor_map(
+          quad_ordered_tile(weight.dtype, weight.shape[0], weight.shape[1],
+                            bytes_for(weight.dtype, weight.strides[0]),
+                            plan.variant->config.box_groups()),
+          weight.data),
+      .k_blocks = static_cast<int>((k_bytes + kRowBytesOfK - 1) / kRowBytesOfK),
+      .box_tokens = plan.box_tokens,
+      .grid = plan.grid,
+      .weight_is_read_once = plan.grid.rows == 1,
+      .scales = make_scales(args),
+      .outputs = make_outputs(args),
+  };
+  plan.variant->launch(
+      params, {.blocks = plan.blocks, .stream = static_cast<cudaStream_t>(context.stream)});
+}
+
+}  // namespace
+
+std::string refuse(const FusedQkvProblem& problem) {
+  const std::string reason = refuse_hopper(problem.device);
+  return reason.empty() ? refuse_tiles(problem) : reason;
+}
+
+std::vector<std::pair<std::string, std::string>> choices(const FusedQkvProblem& problem) {
+  const std::int64_t kv_dim = problem.cache.row_format.width() * problem.cache.num_kv_heads;
+  const TileShape shape{.tokens = problem.ragged.tokens,
+                        .columns = problem.q_dim + (problem.cache.is_mla ? 1 : 2) * kv_dim,
+                        .dtype = problem.x_dtype};
+  if (shape.tokens == 0) return {};
+  const TilePlan plan = plan_tiles(shape, num_sms(problem.device.index));
+  return {{"kernel", std::string(plan.variant->name)}, {"blocks", std::to_string(plan.blocks)}};
+}
+
+void fused_qkv_matmul(const FusedQkvArgs& args, const Context& context) {
+  const TileShape shape{.tokens = args.x.shape[0],
+                        .columns = args.weight.data.shape[0],
+                        .dtype = args.x.dtype};
+  if (shape.tokens == 0) return;
+  run_tiles(args, context, plan_tiles(shape, num_sms(args.x.device.index)));
+}
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "cuda/hopper/fused_qkv_matmul/kernel.cuh"
+#include "cuda/hopper/fused_qkv_matmul/launch_tile.h"
+#include "cuda/runtime/launch.h"
+
+namespace quire::cuda::hopper {
+
+template <typename Variant>
+void launch_tile(const TileParams& params, const TileLaunch& where) {
+  constexpr TileConfig kConfig = Variant::kConfig;
+  const LaunchShape shape{.grid = dim3(static_cast<unsigned>(where.blocks)),
+                          .block = dim3(kConfig.threads()),
+                          .cluster = static_cast<unsigned>(kConfig.cluster),
+                          .shared_bytes = sizeof(TileShared<kConfig>)};
+  launch(tile_kernel<Variant>, shape, where.stream, params);
+}
+
+}  // namespace quire::cuda::hopper

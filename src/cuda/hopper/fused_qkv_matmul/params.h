@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the kernels of fused_qkv_matmul receive: plain values, made on the host.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cuda/hopper/tile/tile_walk.h"
+#include "cuda/runtime/tensor_map.h"
+#include "quire/kv_layer_view.h"
+
+namespace quire::cuda::hopper {
+
+// Where the columns of Y go: [0, q_dim) to q, then kv_dim columns of K, then as many of V.
+struct QkvOutputs {
+  std::byte* q = nullptr;  // [tokens, q_dim]
+  std::int64_t q_stride_bytes = 0;
+  DType q_dtype = DType::bf16;
+  int q_dim = 0;
+  int kv_dim = 0;
+  int head_dim = 0;
+  int columns = 0;  // q_dim + 2 · kv_dim; MLA: q_dim + kv_dim
+  KvLayerView keys{};
+  DType kv_dtype = DType::bf16;
+  bool heads_are_dense = true;          // a token's heads follow each other without gaps
+  std::int64_t value_offset_bytes = 0;  // from a token's K row to its V row
+  const std::uint32_t* row_offsets = nullptr;  // [batch + 1]
+  int batch = 0;
+  int tokens = 0;
+  const std::byte* bias = nullptr;  // [columns], or null
+  DType bias_dtype = DType::f32;
+
+  // 0 Q, 1 K, 2 V.
+  QUIRE_HOST_DEVICE int segment_of(int column) const {
+    return column < q_dim ? 0 : column < q_dim + kv_dim ? 1 : 2;
+  }
+};
+
+// fp8: strides are 0 where one scale serves all; a row or column scale multiplies the finished sum,
+// a block scale the sum over its 128 columns of K.
+struct QkvScales {
+  const float* x = nullptr;  // (token, block of K)
+  std::int64_t x_token_stride = 0;
+  std::int64_t x_block_stride = 0;
+  const float* weight = nullptr;  // (row, or 128 rows; block of K)
+  std::int64_t weight_row_stride = 0;
+  std::int64_t weight_block_stride = 0;
+  bool x_by_block = false;
+  bool weight_by_block = false;
+};
+
+struct TileParams {
+  TensorMap x{};       // boxes of box_tokens tokens × 128 bytes of K
+  TensorMap weight{};  // quad-ordered boxes (tile/row_order.h)
+  int k_blocks = 0;    // of 128 bytes
+  int box_tokens = 0;  // a multiple of 8: rows of the tile past it are never stored
+  TileGrid grid{};     // of clusters
+  // Few tokens: no weight is read twice. Marked to be evicted first, it does not push out dirty
+  // lines, whose writing back would cost 2.5 µs of 20.
+  bool weight_is_read_once = false;
+  QkvScales scales{};
+  QkvOutputs outputs{};
+};
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/hopper/fused_qkv_matmul/plan_tiles.h"
+
+#include <algorithm>
+
+#include "cuda/hopper/tile/row_order.h"
+
+namespace quire::cuda::hopper {
+namespace {
+
+constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+TileGrid grid_of(const TileConfig& config, const TileShape& shape) {
+  const std::int64_t rows =
+      ceil_div(shape.tokens, std::int64_t{config.tokens()} * config.weight_sharers());
+  const std::int64_t columns =
+      ceil_div(shape.columns, std::int64_t{config.tile_n} * config.token_sharers());
+  // Eight clusters high: what 132 multiprocessors read at a time is then nearly square.
+  return {.rows = static_cast<int>(rows), .columns = static_cast<int>(columns), .band = 8};
+}
+
+bool takes(const TileConfig& config, const TileShape& shape) {
+  // One warpgroup for many tokens would read the weights more than once.
+  return config.dtype == shape.dtype &&
+         (config.consumers > 1 || shape.tokens <= config.kept_tokens);
+}
+
+double cost(const TileVariant& variant, const TileShape& shape, int num_sms) {
+  const TileGrid grid = grid_of(variant.config, shape);
+  const std::int64_t tiles = std::int64_t{grid.rows} * grid.columns * variant.config.cluster;
+  return static_cast<double>(ceil_div(tiles, num_sms)) * variant.config.tile_n *
+         variant.relative_cost;
+}
+
+bool holds_plain_floats(const RowFormat& format) {
+  const RowPart& part = format.parts[0];
+  return format.is_uniform() && part.scale_source == ScaleSource::none && is_float(part.dtype);
+}
+
+}  // namespace
+
+std::string refuse_tiles(const FusedQkvProblem& problem) {
+  const bool is_fp8_product = problem.weight_format == WeightFormat::fp8 &&
+                              problem.weight_dtype == DType::fp8_e4m3 &&
+                              problem.x_dtype == DType::fp8_e4m3;
+  const bool is_dense_product =
+      problem.weight_format == WeightFormat::dense && problem.weight_dtype == problem.x_dtype &&
+      (problem.x_dtype == DType::bf16 || problem.x_dtype == DType::f16);
+  if (!is_fp8_product && !is_dense_product) return "x and weight are not both bf16, f16 or e4m3";
+  if (problem.weight_packing != WeightPacking::none) return "weight is packed for another kernel";
+  if (problem.has_perm) return "columns are permuted";
+  if (problem.activations != Activations::exact) return "activations are rounded to int8";
+  const std::int64_t row = problem.cache.row_format.width();
+  const std::int64_t kv_dim = row * problem.cache.num_kv_heads * (problem.cache.is_mla ? 1 : 2);
+  if ((problem.q_dim + kv_dim) % kGroupRows != 0) return "rows of weight are not a multiple of 32";
+  if (problem.q_dim % 8 != 0 || row % 8 != 0) return "a head is not a multiple of 8 columns";
+  if (problem.alignment % 16 != 0) return "rows are not aligned to 16 bytes";
+  if (!holds_plain_floats(problem.cache.row_format)) return "the cache's rows have scales";
+  return "";
+}
+
+TilePlan plan_tiles(const TileShape& shape, int num_sms) {
+  const TileVariant* best = nullptr;
+  for (const TileVariant& variant : kTileVariants) {
+    if (!takes(variant.config, shape)) continue;
+    if (best == nullptr || cost(variant, shape, num_sms) < cost(*best, shape, num_sms)) {
+      best = &variant;
+    }
+  }
+  if (best == nullptr) return {};
+  const TileConfig& config = best->config;
+  const TileGrid grid = grid_of(config, shape);
+  const std::int64_t clusters =
+      std::min<std::int64_t>(std::int64_t{num_sms} * config.blocks_per_sm / config.cluster,
+                             std::int64_t{grid.rows} * grid.columns);
+  // A sharer's part of the tile, no larger than the tokens need.
+  const std::int64_t needed = ceil_div(shape.tokens, 8 * config.token_sharers()) * 8;
+  return {.variant = best,
+          .grid = grid,
+          .box_tokens = static_cast<int>(
+              std::min<std::int64_t>(config.kept_tokens / config.token_sharers(), needed)),
+          .blocks = static_cast<int>(clusters * config.cluster)};
+}
+
+}  // namespace quire::cuda::hopper

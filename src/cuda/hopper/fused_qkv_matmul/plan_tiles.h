@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which tile kernel a problem gets, and how it is launched: pure functions of sizes.
+#pragma once
+
+#include <string>
+
+#include "cuda/hopper/fused_qkv_matmul/variant_table.h"
+#include "quire/ops/fused_qkv_matmul.h"
+
+namespace quire::cuda::hopper {
+
+struct TileShape {
+  std::int64_t tokens = 0;
+  std::int64_t columns = 0;
+  DType dtype = DType::bf16;
+};
+
+struct TilePlan {
+  const TileVariant* variant = nullptr;
+  TileGrid grid{};     // of clusters
+  int box_tokens = 0;  // rows of x that one copy brings
+  int blocks = 0;
+};
+
+// Empty, or why the tile kernels do not take the problem.
+std::string refuse_tiles(const FusedQkvProblem& problem);
+// The variant whose busiest multiprocessor has the least to do.
+TilePlan plan_tiles(const TileShape& shape, int num_sms);
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// The compiled kernels as the planner sees them. For host code only: a kernel's own file would compile
+// all of them.
+#pragma once
+
+#include <string_view>
+
+#include "cuda/hopper/fused_qkv_matmul/launch_tile.h"
+#include "cuda/hopper/fused_qkv_matmul/variants.h"
+
+namespace quire::cuda::hopper {
+
+struct TileVariant {
+  std::string_view name;
+  TileConfig config;
+  // Time per column of a tile beside the largest tile's; measured at 8192 tokens for tiles of 128
+  // tokens (bf16, K = 4096), for the others an estimate that only ranks them.
+  double relative_cost;
+  void (*launch)(const TileParams& params, const TileLaunch& launch);
+};
+
+template <typename Variant>
+constexpr TileVariant tile_variant(std::string_view name, double relative_cost) {
+  return {name, Variant::kConfig, relative_cost, launch_tile<Variant>};
+}
+
+inline constexpr TileVariant kTileVariants[] = {
+    tile_variant<TileN256<DType::bf16>>("bf16_n256", 1.0),
+    tile_variant<TileN192<DType::bf16>>("bf16_n192", 1.03),
+    tile_variant<TileN160<DType::bf16>>("bf16_n160", 1.05),
+    tile_variant<TileN64T16<DType::bf16>>("bf16_n64_t16", 1.2),
+    tile_variant<TileN64T64<DType::bf16>>("bf16_n64_t64", 1.2),
+    tile_variant<TileN96T64<DType::bf16>>("bf16_n96_t64", 1.2),
+    tile_variant<TileN64T128<DType::bf16>>("bf16_n64_t128", 1.4),
+    tile_variant<TileN96T128<DType::bf16>>("bf16_n96_t128", 1.25),
+    tile_variant<TileN256<DType::f16>>("f16_n256", 1.0),
+    tile_variant<TileN192<DType::f16>>("f16_n192", 1.03),
+    tile_variant<TileN160<DType::f16>>("f16_n160", 1.05),
+    tile_variant<TileN64T16<DType::f16>>("f16_n64_t16", 1.2),
+    tile_variant<TileN64T64<DType::f16>>("f16_n64_t64", 1.2),
+    tile_variant<TileN96T64<DType::f16>>("f16_n96_t64", 1.2),
+    tile_variant<TileN64T128<DType::f16>>("f16_n64_t128", 1.4),
+    tile_variant<TileN96T128<DType::f16>>("f16_n96_t128", 1.25),
+    tile_variant<TileN256<DType::fp8_e4m3>>("fp8_n256", 1.0),
+    tile_variant<TileN192<DType::fp8_e4m3>>("fp8_n192", 1.05),
+    tile_variant<TileN160<DType::fp8_e4m3>>("fp8_n160", 1.1),
+    tile_variant<TileN64T16<DType::fp8_e4m3>>("fp8_n64_t16", 1.2),
+    tile_variant<TileN64T64<DType::fp8_e4m3>>("fp8_n64_t64", 1.2),
+    tile_variant<TileN96T64<DType::fp8_e4m3>>("fp8_n96_t64", 1.2),
+    tile_variant<TileN64T128<DType::fp8_e4m3>>("fp8_n64_t128", 1.4),
+    tile_variant<TileN96T128<DType::fp8_e4m3>>("fp8_n96_t128", 1.25),
+};
+
+}  // namespace quire::cuda::hopper

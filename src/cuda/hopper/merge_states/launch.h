@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// merge_states on Hopper: partial attentions joined. Starts kernels on the context's stream, allocates nothing
+// and never waits.
+#pragma once
+
+#include <string>
+
+#include "quire/ops/merge_states.h"
+
+namespace quire::cuda::hopper {
+
+// Empty: any valid problem on a GPU of compute capability 9.0.
+std::string refuse(const MergeStatesProblem& problem);
+void merge_states(const MergeStatesArgs& args, const Context& context);
+
+}  // namespace quire::cuda::hopper

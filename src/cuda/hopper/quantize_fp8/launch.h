@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// quantize_fp8 on Hopper: rows quantized in groups. Starts kernels on the context's stream, allocates nothing
+// and never waits.
+#pragma once
+
+#include <string>
+
+#include "quire/ops/quantize_fp8.h"
+
+namespace quire::cuda::hopper {
+
+// Empty: any valid problem on a GPU of compute capability 9.0.
+std::string refuse(const QuantizeFp8Problem& problem);
+void quantize_fp8(const QuantizeFp8Args& args, const Context& context);
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// rms_norm on Hopper: the new rows of K or V normalised in place. Starts kernels on the context's stream, allocates nothing
+// and never waits.
+#pragma once
+
+#include <string>
+
+#include "quire/ops/rms_norm.h"
+
+namespace quire::cuda::hopper {
+
+// Empty: any valid problem on a GPU of compute capability 9.0.
+std::string refuse(const RmsNormProblem& problem);
+void rms_norm(const RmsNormArgs& args, const Context& context);
+
+}  // namespace quire::cuda::hopper

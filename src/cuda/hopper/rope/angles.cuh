@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// Cosine and sine of a token's pairs.
+#pragma once
+
+#include "cuda/hopper/rope/params.h"
+#include "cuda/rows/number.cuh"
+#include "cuda/rows/token_place.cuh"
+
+namespace quire::cuda::hopper {
+
+// The row of freqs_cis that serves pair j. A row past the last is the caller's mistake; it is not
+// followed out of the table.
+__device__ inline std::int64_t angle_row(const RopeAngles& angles, std::int64_t token,
+                                         std::int64_t position, int pair) {
+  std::int64_t row = position;
+  if (angles.position_ids != nullptr) {
+    int section = 0;
+    while (section < angles.num_sections && pair >= angles.section_ends[section]) ++section;
+    if (section == angles.num_sections) section = 0;
+    row = angles.position_ids[section * angles.section_stride + token * angles.token_stride];
+  }
+  return row < angles.max_pos ? row : angles.max_pos - 1;
+}
+
+// kPairs neighbouring pairs from `first` on.
+template <int kPairs>
+__device__ inline void load_angles(const RopeAngles& angles, std::int64_t token,
+                                   std::int64_t position, int first, float (&cosines)[kPairs],
+                                   float (&sines)[kPairs]) {
+  const bool is_plain = angles.dtype == DType::f32 && angles.column_stride == 1 &&
+                        angles.num_sections == 0 && angles.row_stride % 4 == 0 &&
+                        reinterpret_cast<std::uintptr_t>(angles.freqs) % 16 == 0;
+  if (is_plain) {
+    const std::int64_t row = angle_row(angles, token, position, first);
+    const auto* vectors = reinterpret_cast<const float4*>(
+        reinterpret_cast<const float*>(angles.freqs) + row * angles.row_stride + 2 * first);
+#pragma unroll
+    for (int i = 0; i < kPairs / 2; ++i) {
+      const float4 two = __ldg(vectors + i);
+      cosines[2 * i] = two.x;
+      sines[2 * i] = two.y;
+      cosines[2 * i + 1] = two.z;
+      sines[2 * i + 1] = two.w;
+    }
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < kPairs; ++i) {
+    const std::int64_t row = angle_row(angles, token, position, first + i);
+    const std::int64_t at = row * angles.row_stride + 2 * (first + i) * angles.column_stride;
+    cosines[i] = static_cast<float>(load_number(angles.freqs, angles.dtype, at));
+    sines[i] =
+        static_cast<float>(load_number(angles.freqs, angles.dtype, at + angles.column_stride));
+  }
+}
+
+}  // namespace quire::cuda::hopper

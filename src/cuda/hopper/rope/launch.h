@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// rope on Hopper: q into `out`, the cached keys in place. Starts kernels on the context's stream, allocates nothing
+// and never waits.
+#pragma once
+
+#include <string>
+
+#include "quire/ops/rope.h"
+
+namespace quire::cuda::hopper {
+
+// Empty: any valid problem on a GPU of compute capability 9.0.
+std::string refuse(const RopeProblem& problem);
+void rope(const RopeArgs& args, const Context& context);
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <string>
+
+#include "cuda/hopper/rope/launch.h"
+#include "cuda/hopper/rope/params.h"
+#include "cuda/runtime/device_facts.h"
+#include "cuda/runtime/device_scope.h"
+#include "quire/error.h"
+
+namespace quire::cuda::hopper {
+namespace {
+
+constexpr std::int64_t kVectorBytes = 16;
+constexpr int kVectorColumns = 8;
+
+bool is_aligned(std::int64_t value) {
+  return value % kVectorBytes == 0;
+}
+
+bool is_aligned(const void* address) {
+  return is_aligned(static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(address)));
+}
+
+RopeAngles angles_of(const RopeArgs& args) {
+  RopeAngles angles{.freqs = args.freqs_cis.as<const std::byte>(),
+                    .dtype = args.freqs_cis.dtype,
+                    .row_stride = args.freqs_cis.strides[0],
+                    .column_stride = args.freqs_cis.strides[1],
+                    .max_pos = args.freqs_cis.shape[0],
+                    .position_ids = nullptr,
+                    .section_stride = 0,
+                    .token_stride = 0,
+                    .num_sections = static_cast<int>(args.mrope_sections.size()),
+                    .section_ends = {}};
+  if (args.position_ids.has_value()) {
+    angles.position_ids = args.position_ids->as<const std::uint32_t>();
+    angles.section_stride = args.position_ids->strides[0];
+    angles.token_stride = args.position_ids->strides[1];
+  }
+  if (angles.num_sections > kMaxRopeSections) {
+    throw Error(ErrorCode::unsupported, "rope", "mrope_sections",
+                "at most " + std::to_string(kMaxRopeSections) + " sections on cuda",
+                std::to_string(angles.num_sections));
+  }
+  int end = 0;
+  for (int s = 0; s < angles.num_sections; ++s) {
+    end += static_cast<int>(args.mrope_sections[static_cast<std::size_t>(s)]);
+    angles.section_ends[s] = end;
+  }
+  return angles;
+}
+
+RopeParams params_of(const RopeArgs& args) {
+  const KvLayerView key = args.cache.key(args.layer);
+  const TensorView& q = args.q;
+  const TensorView& out = args.out;
+  return {.q = q.as<const std::byte>(),
+          .out = out.as<std::byte>(),
+          .q_dtype = q.dtype,
+          .out_dtype = out.dtype,
+          .q_token_bytes = bytes_for(q.dtype, q.strides[0]),
+          .q_head_bytes = bytes_for(q.dtype, q.strides[1]),
+          .out_token_bytes = bytes_for(out.dtype, out.strides[0]),
+          .out_head_bytes = bytes_for(out.dtype, out.strides[1]),
+          .tokens = q.shape[0],
+          .heads = static_cast<int>(q.shape[1]),
+          .head_dim = static_cast<int>(q.shape[2]),
+          .rope_dim = static_cast<int>(args.freqs_cis.shape[1]),
+          .key_heads = args.rotate_key ? key.num_heads : 0,
+          .row_offsets = args.row_offsets.as<const std::uint32_t>(),
+          .key = key,
+          .angles = angles_of(args),
+          .interleaved = args.interleaved};
+}
+
+bool key_takes_vectors(const RopeParams& params) {
+  const KvLayerView& key = params.key;
+  const int first = params.first_column(key.width());
+  const RowFormat::Column place = key.row_format.locate(first);
+  const RowPart& part = key.row_format.parts[static_cast<std::size_t>(place.part)];
+  return part.dtype == params.q_dtype && place.index + params.rope_dim <= part.width &&
+         place.index % kVectorColumns == 0 && is_aligned(part.offset_bytes) &&
+         is_aligned(key.data) && is_aligned(key.page_stride_bytes) &&
+         is_aligned(key.token_stride_bytes) && is_aligned(key.head_stride_bytes);
+}
+
+}  // namespace
+
+bool takes_vectors(const RopeParams& params) {
+  const int pairs_per_lane = params.interleaved ? kVectorColumns / 2 : kVectorColumns;
+  const int lanes = params.rope_dim / 2 / pairs_per_lane;
+  return params.out_dtype == params.q_dtype && params.rope_dim % (2 * pairs_per_lane) == 0 &&
+         lanes <= 32 && params.head_dim % kVectorColumns == 0 && is_aligned(params.q) &&
+         is_aligned(params.out) && is_aligned(params.q_token_bytes) &&
+         is_aligned(params.q_head_bytes) && is_aligned(params.out_token_bytes) &&
+         is_aligned(params.out_head_bytes) && (params.key_heads == 0 || key_takes_vectors(params));
+}
+
+std::string refuse(const RopeProblem& problem) {
+  return refuse_hopper(problem.device);
+}
+
+void rope(const RopeArgs& args, const Context& context) {
+  const DeviceScope scope(args.q.device);
+  const auto stream = static_cast<cudaStream_t>(context.stream);
+  const RopeParams params = params_of(args);
+  if (params.tokens == 0 || params.key.batch == 0) return;
+  if (takes_vectors(params)) return launch_vectors(params, stream);
+  launch_general(params, stream);
+}
+
+}  // namespace quire::cuda::hopper

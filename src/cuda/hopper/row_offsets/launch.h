@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// row_offsets on Hopper: prefix sums of the keys. Starts kernels on the context's stream, allocates nothing
+// and never waits.
+#pragma once
+
+#include <string>
+
+#include "quire/ops/row_offsets.h"
+
+namespace quire::cuda::hopper {
+
+// Empty: any valid problem on a GPU of compute capability 9.0.
+std::string refuse(const RowOffsetsProblem& problem);
+void row_offsets(const RowOffsetsArgs& args, const Context& context);
+
+}  // namespace quire::cuda::hopper

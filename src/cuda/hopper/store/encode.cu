@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows that are rounded or quantized on their way into the pages. `kLanes` lanes hold a row, each of
+// them `kSlots` vectors of eight columns; a scale is a maximum over neighbouring lanes.
+#include "cuda/hopper/store/params.h"
+#include "cuda/rows/eight.cuh"
+#include "cuda/rows/number.cuh"
+#include "cuda/rows/quotient.cuh"
+#include "cuda/rows/token_place.cuh"
+#include "cuda/runtime/launch.h"
+
+namespace quire::cuda::hopper {
+
+namespace {
+
+constexpr int kThreads = 256;
+
+template <DType kXType, int kRowLanes, int kLaneSlots> struct EncodeConfig {
+  static constexpr DType kX = kXType;
+  static constexpr int kLanes = kRowLanes;
+  static constexpr int kSlots = kLaneSlots;
+  static constexpr int kRows = kSlots >= 3 ? 1 : 4 / kSlots;  // of a group of lanes, in flight
+  static constexpr int kBlockRows = kThreads / kLanes * kRows;
+};
+
+// What a lane needs to know of the columns it holds; the same for every row.
+struct LanePart {
+  DType dtype = DType::f32;
+  ScaleSource source = ScaleSource::none;
+  int offset_bytes = 0;  // of the lane's eight numbers in the row
+  int scale_index = 0;   // in the row's scales or in the plane
+  int scale_offset_bytes = 0;
+  DType scale_dtype = DType::f32;
+  bool is_used = false;
+  bool writes_scale = false;  // the first lane of its granule
+};
+
+__device__ LanePart part_of_lane(const KvLayerView& view, int column, int granule_vectors) {
+  LanePart lane;
+  if (column >= view.row_format.width()) return lane;
+  const RowFormat::Column place = view.row_format.locate(column);
+  const RowPart& part = view.row_format.parts[place.part];
+  const bool in_row = part.scale_source == ScaleSource::in_row;
+  lane.is_used = true;
+  lane.dtype = part.dtype;
+  lane.source = part.scale_source;
+  lane.offset_bytes = part.offset_bytes + place.index * (bits(part.dtype) / 8);
+  if (part.scale_source == ScaleSource::none) return lane;
+  lane.scale_index = (in_row ? place.index : column) / part.granularity;
+  lane.scale_offset_bytes = part.scale_offset_bytes;
+  lane.scale_dtype = in_row ? part.scale_dtype : view.scales.dtype;
+  lane.writes_scale = granule_vectors == 0 ? column == 0 : column / kEight % granule_vectors == 0;
+  return lane;
+}
+
+struct RowPlace {
+  std::byte* row = nullptr;
+  std::byte* scale = nullptr;  // slot 0 in the scales tensor
+};
+
+__device__ std::byte* scale_of(const LanePart& lane, const RowPlace& place,
+                               const ScaleLayerView& scales) {
+  if (lane.source == ScaleSource::in_row) {
+    return place.row + lane.scale_offset_bytes + lane.scale_index * (bits(lane.scale_dtype) / 8);
+  }
+  if (place.scale == nullptr) return nullptr;
+  return place.scale + lane.scale_index * scales.slot_stride * (bits(scales.dtype) / 8);
+}
+
+__device__ float round_scale(DType dtype, float amax, float max_finite) {
+  if (dtype == DType::f32) return __fdiv_rn(amax, max_finite);
+  return static_cast<float>(
+      round_number(dtype, static_cast<double>(amax) / static_cast<double>(max_finite)));
+}
+
+template <typename Config> class RowEncoder {
+ public:
+  __device__ RowEncoder(const StoreParams& params, const EncodeLayout& layout, int lane)
+      : params_(params), layout_(layout) {
+#pragma unroll
+    for (int s = 0; s < Config::kSlots; ++s) {
+      parts_[s] =
+          part_of_lane(params.view, (s * Config::kLanes + lane) * kEight, layout.granule_vectors);
+    }
+  }
+
+  __device__ void load(const std::byte* source, int lane,
+                       typename Eight<Config::kX>::Raw (&raw)[Config::kSlots]) const {
+#pragma unroll
+    for (int s = 0; s < Config::kSlots; ++s) {
+      const std::int64_t column = (s * Config::kLanes + lane) * kEight;
+      if (parts_[s].is_used) {
+        raw[s] = Eight<Config::kX>::load(source + column * (bits(Config::kX) / 8));
+      }
+    }
+  }
+
+  // All lanes of the group take part; a row without a page is dropped.
+  __device__ void store(const typename Eight<Config::kX>::Raw (&raw)[Config::kSlots],
+                        const RowPlace& place) const {
+    float values[Config::kSlots][kEight];
+    float amax[Config::kSlots];
+#pragma unroll
+    for (int s = 0; s < Config::kSlots; ++s) {
+      Eight<Config::kX>::decode(raw[s], values[s]);
+      amax[s] = largest(values[s], parts_[s]);
+    }
+    if (layout_.has_scales && !params_.scales_are_static) reduce(amax);
+    if (place.row == nullptr) return;
+#pragma unroll
+    for (int s = 0; s < Config::kSlots; ++s) {
+      if (!parts_[s].is_used) continue;
+      if (parts_[s].source != ScaleSource::none) divide(values[s], parts_[s], amax[s], place);
+      store_eight(place.row + parts_[s].offset_bytes, parts_[s].dtype, values[s]);
+    }
+  }
+
+ private:
+  // Wider columns take the scale of the 8-bit ones and have no say in it.
+  __device__ static float largest(const float (&values)[kEight], const LanePart& lane) {
+    float amax = 0.0f;
+    if (!lane.is_used || lane.source == ScaleSource::none || bits(lane.dtype) > 8) return amax;
+#pragma unroll
+    for (int i = 0; i < kEight; ++i) amax = fmaxf(amax, fabsf(values[i]));
+    return amax;
+  }
+
+  __device__ void reduce(float (&amax)[Config::kSlots]) const {
+    const int width = layout_.granule_vectors == 0 ? Config::kLanes : layout_.granule_vectors;
+    if (layout_.granule_vectors == 0) {
+#pragma unroll
+      for (int s = 1; s < Config::kSlots; ++s) amax[0] = fmaxf(amax[0], amax[s]);
+    }
+    for (int step = width / 2; step > 0; step /= 2) {
+#pragma unroll
+      for (int s = 0; s < Config::kSlots; ++s) {
+        amax[s] = fmaxf(amax[s], __shfl_xor_sync(0xffffffffu, amax[s], step));
+      }
+    }
+    if (layout_.granule_vectors != 0) return;
+#pragma unroll
+    for (int s = 1; s < Config::kSlots; ++s) amax[s] = amax[0];
+  }
+
+  __device__ void divide(float (&values)[kEight], const LanePart& lane, float amax,
+                         const RowPlace& place) const {
+    std::byte* address = scale_of(lane, place, params_.view.scales);
+    const bool is_static = lane.source == ScaleSource::plane && params_.scales_are_static;
+    float scale = 0.0f;
+    if (is_static) {
+      if (address != nullptr) scale = static_cast<float>(load_number(address, lane.scale_dtype, 0));
+    } else {
+      scale = round_scale(lane.scale_dtype, amax, max_finite_of(layout_.coded));
+      if (scale == 0.0f && layout_.granule_is_wide) scale = 1.0f;
+      if (lane.writes_scale && address != nullptr) {
+        store_number(address, lane.scale_dtype, 0, scale);
+      }
+    }
+    const Quotient quotient(scale);
+    const bool is_wide = bits(lane.dtype) > 8;
+#pragma unroll
+    for (int i = 0; i < kEight; ++i) {
+      values[i] = is_wide ? quotient.wide(values[i]) : quotient(values[i]);
+    }
+  }
+
+  const StoreParams& params_;
+  const EncodeLayout& layout_;
+  LanePart parts_[Config::kSlots];
+};
+
+template <typename Config>
+__global__ void __launch_bounds__(kThreads, 2)
+    encode_rows(const __grid_constant__ StoreParams params,
+                const __grid_constant__ EncodeLayout layout) {
+  __shared__ RowPlace places[Config::kBlockRows + 1];  // of head 0, by token
+  const int heads = params.view.num_heads;
+  const std::int64_t num_rows = params.tokens * heads;
+  const std::int64_t first = std::int64_t{blockIdx.x} * Config::kBlockRows;
+  const std::int64_t first_token = first / heads;
+  const auto skipped = static_cast<int>(first - first_token * heads);
+  const std::int64_t left = num_rows - first;
+  const int count = left < Config::kBlockRows ? static_cast<int>(left) : Config::kBlockRows;
+  const int lane = threadIdx.x % Config::kLanes;
+  const int group = threadIdx.x / Config::kLanes;
+  constexpr int kGroups = kThreads / Config::kLanes;
+
+  const RowEncoder<Config> encoder(params, layout, lane);
+  typename Eight<Config::kX>::Raw raw[Config::kRows][Config::kSlots] = {};
+#pragma unroll
+  for (int r = 0; r < Config::kRows; ++r) {
+    const int row = r * kGroups + group;
+    if (row >= count) continue;
+    const int token = (skipped + row) / heads;
+    encoder.load(params.x + (first_token + token) * params.token_stride_bytes +
+                     (skipped + row - token * heads) * params.head_stride_bytes,
+                 lane, raw[r]);
+  }
+
+  for (int t = threadIdx.x; t <= (skipped + count - 1) / heads; t += kThreads) {
+    const TokenPlace place = place_of_token(params.row_offsets, params.view.cache_lengths,
+                                            params.view.batch, first_token + t);
+    places[t] = {first_row(params.view, place), first_scale(params.view, place)};
+  }
+  __syncthreads();
+
+  const std::int64_t scale_head_bytes =
+      params.view.scales.head_stride * (bits(params.view.scales.dtype) / 8);
+#pragma unroll
+  for (int r = 0; r < Config::kRows; ++r) {
+    const int row = r * kGroups + group;
+    RowPlace place;
+    if (row < count) {
+      const int token = (skipped + row) / heads;
+      const int head = skipped + row - token * heads;
+      place = places[token];
+      if (place.row != nullptr) place.row += head * params.view.head_stride_bytes;
+      if (place.scale != nullptr) place.scale += head * scale_head_bytes;
+    }
+    encoder.store(raw[r], place);  // rows past the end have no page: the shuffles stay whole
+  }
+}
+
+template <typename Config>
+void launch_config(const StoreParams& params, const EncodeLayout& layout, cudaStream_t stream) {
+  const std::int64_t rows = params.tokens * params.view.num_heads;
+  launch(encode_rows<Config>,
+         {.grid = dim3(num_blocks(rows, Config::kBlockRows)), .block = dim3(kThreads)}, stream,
+         params, layout);
+}
+
+template <DType kX>
+void launch_for(const StoreParams& params, const EncodeLayout& layout, cudaStream_t stream) {
+  if (layout.lanes == 8) return launch_config<EncodeConfig<kX, 8, 1>>(params, layout, stream);
+  if (layout.lanes == 16) return launch_config<EncodeConfig<kX, 16, 1>>(params, layout, stream);
+  if (layout.slots == 1) return launch_config<EncodeConfig<kX, 32, 1>>(params, layout, stream);
+  if (layout.slots == 2) return launch_config<EncodeConfig<kX, 32, 2>>(params, layout, stream);
+  if (layout.slots == 3) return launch_config<EncodeConfig<kX, 32, 3>>(params, layout, stream);
+  launch_config<EncodeConfig<kX, 32, 4>>(params, layout, stream);
+}
+
+}  // namespace
+
+void launch_encode(const StoreParams& params, const EncodeLayout& layout, cudaStream_t stream) {
+  if (params.x_dtype == DType::bf16) return launch_for<DType::bf16>(params, layout, stream);
+  if (params.x_dtype == DType::f16) return launch_for<DType::f16>(params, layout, stream);
+  launch_for<DType::f32>(params, layout, stream);
+}
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the kernels of store and store_scales receive, and which of them takes a row.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <optional>
+
+#include "quire/kv_layer_view.h"
+#include "quire/ops/store.h"
+
+namespace quire::cuda::hopper {
+
+struct StoreParams {
+  const std::byte* x;  // [tokens, heads, width], or scales [tokens, heads, slots]
+  DType x_dtype;
+  std::int64_t token_stride_bytes;
+  std::int64_t head_stride_bytes;
+  std::int64_t last_stride;  // elements; rows of x are dense, scales need not be
+  std::int64_t tokens;
+  const std::uint32_t* row_offsets;
+  KvLayerView view;
+  bool scales_are_static;
+};
+
+// Rows whose every vector of eight columns lies in one part, aligned, and whose scales serve groups
+// of lanes that a few shuffles can reduce.
+struct EncodeLayout {
+  int lanes;             // that share a row: 8, 16 or 32
+  int slots;             // vectors per lane: 1 to 4
+  int granule_vectors;   // vectors that share a scale, a power of two ≤ lanes; 0: the whole row
+  bool granule_is_wide;  // a column of more than 8 bits shares the scale: it is never 0
+  bool has_scales;
+  DType coded;  // the 8-bit type of the scaled columns
+};
+
+bool can_copy(const StoreParams& params);
+std::optional<EncodeLayout> encode_layout(const StoreParams& params);
+
+void launch_copy(const StoreParams& params, cudaStream_t stream);
+void launch_encode(const StoreParams& params, const EncodeLayout& layout, cudaStream_t stream);
+void launch_general(const StoreParams& params, cudaStream_t stream);
+void launch_scales(const StoreParams& params, cudaStream_t stream);
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// Warpgroup products of tiles in shared memory. A tile is K-major: each row is 128 bytes of K,
+// 128-byte swizzle, atoms of 8 rows one after another; it begins on a multiple of 1024 bytes.
+#pragma once
+
+#include <cstdint>
+#define CUTE_SM90_EXTENDED_MMA_SHAPES_ENABLED
+#include <cute/arch/mma_sm90.hpp>
+#include <cute/layout.hpp>
+#include <cute/numeric/numeric_types.hpp>
+#include <utility>
+
+#include "quire/dtype.h"
+
+namespace quire::cuda::hopper {
+
+inline constexpr int kRowBytes = 128;  // of a swizzled tile
+inline constexpr int kWgmmaRows = 64;  // M of every instruction
+inline constexpr int kStepBytes = 32;  // K of one instruction
+
+// What the instruction is told of a tile: address, 1024 bytes between atoms, swizzle b128. Adding
+// bytes / 16 to it moves along K (within the row) or down whole atoms.
+__device__ inline std::uint64_t tile_descriptor(const void* tile) {
+  const std::uint64_t address = __cvta_generic_to_shared(tile);
+  return (address >> 4) | (std::uint64_t{1} << 16) | (std::uint64_t{1024 >> 4} << 32) |
+         (std::uint64_t{1} << 62);
+}
+
+template <DType kDType> struct CuteElement;
+template <> struct CuteElement<DType::bf16> {
+  using type = cute::bfloat16_t;
+};
+template <> struct CuteElement<DType::f16> {
+  using type = cute::half_t;
+};
+template <> struct CuteElement<DType::fp8_e4m3> {
+  using type = cute::float_e4m3_t;
+};
+
+// 64 × kN, both operands in shared memory, sums in fp32.
+template <DType kDType, int kN>
+using Wgmma = decltype(cute::SM90::GMMA::ss_op_selector<
+                       typename CuteElement<kDType>::type, typename CuteElement<kDType>::type,
+                       float,
+                       cute::Shape<cute::Int<kWgmmaRows>, cute::Int<kN>,
+                                   cute::Int<kStepBytes / sizeof(typename CuteElement<
+                                                                 kDType>::type)>>>());
+
+namespace detail {
+template <typename Op, int kRegisters, std::size_t... kIndex>
+__device__ inline void issue(std::uint64_t a, std::uint64_t b, float (&sums)[kRegisters],
+                             cute::SM90::GMMA::ScaleOut scale, std::index_sequence<kIndex...>) {
+  Op::fma(a, b, sums[kIndex]..., scale);
+}
+}  // namespace detail
+
+// sums (+)= A · Bᵀ over one row's 128 bytes of K. Thread t holds row 16 (t / 32) + (t % 32) / 4 + 8i,
+// column 8j + 2 (t % 4) + e in sums[4j + 2i + e]. Between wgmma fence and commit.
+template <typename Op, int kRegisters>
+__device__ inline void multiply_rows(std::uint64_t a, std::uint64_t b, float (&sums)[kRegisters],
+                                     bool starts_sum) {
+#pragma unroll
+  for (int step = 0; step < kRowBytes / kStepBytes; ++step) {
+    const bool is_first = starts_sum && step == 0;
+    detail::issue<Op>(a + step * (kStepBytes >> 4), b + step * (kStepBytes >> 4), sums,
+                      is_first ? cute::SM90::GMMA::ScaleOut::Zero
+                               : cute::SM90::GMMA::ScaleOut::One,
+                      std::make_index_sequence<kRegisters>{});
+  }
+}
+
+// Keeps the compiler from moving uses of the sums across an asynchronous product.
+template <int kRegisters> __device__ inline void pin(float (&sums)[kRegisters]) {
+#pragma unroll
+  for (int i = 0; i < kRegisters; ++i) cute::warpgroup_fence_operand(sums[i]);
+}
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,419 @@
+// SPDX-License-Identifier: Apache-2.0
+// The general kernels against the oracle, for what the cases of `quire check` do not have: odd
+// sizes, odd strides and addresses, every weight format beside every kind of cache. Skipped where
+// there is no GPU.
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "cuda/hopper/fused_qkv_matmul/general/general.h"
+#include "cuda/runtime/device_facts.h"
+#include "device_twin.h"
+#include "quire/element.h"
+#include "reference/fused_qkv_matmul.h"
+#include "support/cache_builder.h"
+#include "support/cache_snapshot.h"
+#include "support/host_tensor.h"
+
+namespace quire::cuda::hopper {
+namespace {
+
+using test::CacheOptions;
+using test::CacheSnapshot;
+using test::HostTensor;
+using test::TestCache;
+
+struct Problem {
+  std::string name;
+  std::vector<std::uint32_t> new_tokens{3, 0, 38};
+  std::int64_t hidden = 256;
+  std::int64_t q_dim = 72;
+  std::int64_t heads = 2;
+  RowFormat row = RowFormat::uniform(DType::bf16, 24);
+  DType x = DType::bf16;
+  DType out = DType::bf16;
+  WeightFormat format = WeightFormat::dense;
+  DType weight = DType::bf16;
+  std::int64_t scale_rows = 1;     // fp8: 1, 0 = all, -1 = blocks
+  std::int64_t input_columns = 1;  // fp8 x: scales per token, 0: one for the tensor
+  bool has_zeros = false;
+  bool has_perm = false;
+  Activations activations = Activations::exact;
+  bool is_mla = false;
+  bool is_ragged = false;  // rows of x, W and out with gaps, at odd addresses
+  bool heads_first = false;
+  bool own_scale_pages = false;
+  std::optional<double> static_scale{};
+};
+
+std::ostream& operator<<(std::ostream& out, const Problem& problem) {
+  return out << problem.name;
+}
+
+// [rows, columns] with a gap after each row and an address that no vector likes.
+TensorView with_gaps(HostTensor& storage, DType dtype, std::int64_t rows, std::int64_t columns,
+                     std::uint64_t seed, double amplitude) {
+  storage = HostTensor::random(dtype, {rows * (columns + 2) + 2}, seed, amplitude);
+  TensorView view = TensorView::contiguous(storage.view().as<std::byte>() + bytes_for(dtype, 2),
+                                           dtype, {rows, columns});
+  view.strides[0] = columns + 2;
+  return view;
+}
+
+class Subject {
+ public:
+  explicit Subject(const Problem& problem)
+      : problem_(problem), cache_(cache_options(problem)), out_(problem.out, {0}) {
+    columns_ = problem.q_dim +
+               (problem.is_mla ? 1 : 2) * problem.heads * std::int64_t{problem.row.width()};
+    const std::int64_t tokens = cache_.num_tokens();
+    const double amplitude = is_fp8(problem.x) ? 60.0 : 1.0;
+    args.x = tensor(x_, problem.x, tokens, problem.hidden, 11, amplitude);
+    args.row_offsets = cache_.row_offsets();
+    args.cache = cache_.view();
+    args.layer = 1;
+    args.activations = problem.activations;
+    args.out = tensor(out_, problem.out, tokens, problem.q_dim, 12, 1.0);
+    bias_ = HostTensor::random(problem.is_ragged ? problem.out : DType::f32, {columns_}, 13);
+    args.bias = bias_.view();
+    if (is_fp8(problem.x)) {
+      const std::int64_t blocks = problem.input_columns;
+      input_scale_ = HostTensor::random(
+          DType::f32, {blocks == 0 ? 1 : tokens, std::max<std::int64_t>(blocks, 1)}, 14, 0.05);
+      args.input_scale = input_scale_.view();
+    }
+    make_weight();
+    cache_.unassign(2, 1);
+  }
+
+  FusedQkvArgs args;
+  const TestCache& cache() const { return cache_; }
+
+ private:
+  static CacheOptions cache_options(const Problem& problem) {
+    return {.cache_lengths = {13, 4, 7},
+            .new_tokens = problem.new_tokens,
+            .row_format = problem.row,
+            .page_size = 16,
+            .num_kv_heads = problem.heads,
+            .is_mla = problem.is_mla,
+            .heads_first = problem.heads_first,
+            .static_scale = problem.static_scale,
+            .own_scale_pages = problem.own_scale_pages};
+  }
+
+  TensorView tensor(HostTensor& storage, DType dtype, std::int64_t rows, std::int64_t columns,
+                    std::uint64_t seed, double amplitude) const {
+    if (problem_.is_ragged) return with_gaps(storage, dtype, rows, columns, seed, amplitude);
+    storage = HostTensor::random(dtype, {rows, columns}, seed, amplitude);
+    return storage.view();
+  }
+
+  void make_weight() {
+    Weight& weight = args.weight;
+    weight.format = problem_.format;
+    const std::int64_t k = problem_.hidden;
+    switch (problem_.format) {
+      case WeightFormat::dense:
+        weight.data = tensor(data_, problem_.weight, columns_, k, 21, 0.1);
+        break;
+      case WeightFormat::fp8:
+        weight.data = tensor(data_, problem_.weight, columns_, k, 21, 100.0);
+        scale_ = HostTensor::random(
+            DType::f32,
+            problem_.scale_rows < 0
+                ? std::vector<std::int64_t>{(columns_ + 127) / 128, (k + 127) / 128}
+                : std::vector<std::int64_t>{problem_.scale_rows == 0 ? columns_ : 1, 1},
+            22, 0.01);
+        break;
+      case WeightFormat::int4:
+        weight.data = random_bytes(DType::u4, {columns_, k});
+        add_groups({columns_, k / 32}, DType::u8, {columns_, k / 32});
+        break;
+      case WeightFormat::awq:
+        weight.data = random_bytes(DType::i32, {k, columns_ / 8});
+        add_groups({k / 32, columns_}, DType::i32, {k / 32, columns_ / 8});
+        break;
+      case WeightFormat::gptq:
+      case WeightFormat::gptq_v2:
+        weight.data = random_bytes(DType::i32, {k / 8, columns_});
+        add_groups({k / 32, columns_}, DType::i32, {k / 32, columns_ / 8});
+        break;
+      default:
+        make_blocks();
+    }
+    if (scale_.view().numel() > 0) weight.scale = scale_.view();
+    if (problem_.has_perm) {
+      perm_ = HostTensor(DType::i32, {k});
+      for (std::int64_t i = 0; i < k; ++i) perm_.view().store({i}, static_cast<double>(i * 7 % k));
+      weight.perm = perm_.view();
+    }
+  }
+
+  void add_groups(std::vector<std::int64_t> scale_shape, DType zeros_dtype,
+                  std::vector<std::int64_t> zeros_shape) {
+    args.weight.group_size = 32;
+    scale_ = HostTensor::random(DType::f16, std::move(scale_shape), 22, 0.02);
+    if (!problem_.has_zeros) return;
+    zeros_ = HostTensor(zeros_dtype, std::move(zeros_shape));
+    fill(zeros_, zeros_dtype == DType::u8 ? 15 : 255);
+    args.weight.zeros = zeros_.view();
+  }
+
+  // GGUF blocks of random codes with f16 factors that are finite.
+  void make_blocks() {
+    struct Layout {
+      std::int64_t columns, bytes;
+      std::vector<std::int64_t> factors;  // offsets in the block
+    };
+    const Layout layout = problem_.format == WeightFormat::q4_0   ? Layout{32, 18, {0}}
+                          : problem_.format == WeightFormat::q8_0 ? Layout{32, 34, {0}}
+                          : problem_.format == WeightFormat::q4_k ? Layout{256, 144, {0, 2}}
+                                                                  : Layout{256, 210, {208}};
+    const std::int64_t blocks = columns_ * problem_.hidden / layout.columns;
+    args.weight.data =
+        random_bytes(DType::u8, {columns_, problem_.hidden / layout.columns * layout.bytes});
+    std::uint64_t state = 3;
+    for (std::int64_t block = 0; block < blocks; ++block) {
+      for (const std::int64_t offset : layout.factors) {
+        store_element(data_.bytes().data() + block * layout.bytes + offset, DType::f16, 0,
+                      1e-3 * test::next_uniform(state));
+      }
+    }
+  }
+
+  TensorView random_bytes(DType dtype, std::vector<std::int64_t> shape) {
+    data_ = HostTensor(dtype, std::move(shape));
+    fill(data_, 255);
+    return data_.view();
+  }
+
+  static void fill(HostTensor& tensor, int largest) {
+    std::uint64_t state = 17;
+    for (std::byte& byte : tensor.bytes()) {
+      const double value = 0.5 * (test::next_uniform(state) + 1.0) * (largest + 1);
+      byte = static_cast<std::byte>(std::min(static_cast<int>(value), largest));
+    }
+  }
+
+  Problem problem_;
+  std::int64_t columns_ = 0;
+  TestCache cache_;
+  HostTensor x_, out_, bias_, input_scale_, data_, scale_{DType::f32, {0}}, zeros_, perm_;
+};
+
+// Half a step of the type, or a whole one where the last bit of a sum decides.
+double step(DType dtype) {
+  switch (dtype) {
+    case DType::f32:
+      return 1e-6;
+    case DType::f16:
+      return 0x1p-10;
+    case DType::bf16:
+      return 0x1p-7;
+    case DType::fp8_e4m3:
+      return 0x1p-3;
+    case DType::fp8_e5m2:
+      return 0x1p-2;
+    default:
+      return 0x1p-6;
+  }
+}
+
+// `scale` is the size of the sums' terms: what cancels leaves fp32 noise of that size.
+void expect_close(double actual, double expected, DType dtype, double scale,
+                  const std::string& where) {
+  if (std::isnan(expected)) {
+    EXPECT_TRUE(std::isnan(actual)) << where;
+    return;
+  }
+  EXPECT_NEAR(actual, expected, step(dtype) * std::abs(expected) + 2e-6 * scale) << where;
+}
+
+DType widest_error(const RowFormat& format) {
+  DType dtype = format.parts[0].dtype;
+  for (int p = 1; p < format.num_parts; ++p) {
+    if (step(format.parts[static_cast<std::size_t>(p)].dtype) > step(dtype)) {
+      dtype = format.parts[static_cast<std::size_t>(p)].dtype;
+    }
+  }
+  return dtype;
+}
+
+void compare_rows(const KvLayerView& actual, const KvLayerView& expected,
+                  const std::vector<std::uint32_t>& new_tokens) {
+  const DType dtype = widest_error(actual.row_format);
+  for (std::int64_t sequence = 0; sequence < actual.batch; ++sequence) {
+    const std::int64_t first = expected.cache_length(sequence);
+    const std::int64_t count = new_tokens[static_cast<std::size_t>(sequence)];
+    for (std::int64_t token = first; token < first + count; ++token) {
+      for (std::int64_t head = 0; head < actual.num_heads; ++head) {
+        double largest = 0.0;
+        for (std::int32_t c = 0; c < actual.width(); ++c) {
+          largest = std::max(largest, std::abs(expected.load(sequence, head, token, c)));
+        }
+        // Small numbers of a scaled row are coarse steps of its scale.
+        const bool is_coarse = actual.row_format.parts[0].dtype == DType::i8 ||
+                               actual.row_format.parts[0].scale_source != ScaleSource::none;
+        const double scale = is_coarse ? 4e3 * largest : 10.0;
+        for (std::int32_t c = 0; c < actual.width(); ++c) {
+          expect_close(actual.load(sequence, head, token, c),
+                       expected.load(sequence, head, token, c), dtype, scale,
+                       "row " + std::to_string(token) + " of " + std::to_string(sequence) +
+                           ", head " + std::to_string(head) + ", column " + std::to_string(c));
+          if (testing::Test::HasFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+class FusedQkvGeneral : public testing::TestWithParam<Problem> {
+ protected:
+  void SetUp() override {
+    const std::string reason = refuse_hopper({.kind = DeviceKind::cuda, .index = 0});
+    if (!reason.empty()) GTEST_SKIP() << reason;
+  }
+};
+
+TEST_P(FusedQkvGeneral, AgreesWithTheOracle) {
+  const Subject subject(GetParam());
+  const Subject oracle(GetParam());
+  CacheSnapshot before(subject.cache());
+  before.allow_new_tokens(1, KvSide::key);
+  if (!GetParam().is_mla) before.allow_new_tokens(1, KvSide::value);
+
+  test::DeviceTwin twin;
+  const FusedQkvArgs there = twin.move(subject.args);
+  const FusedQkvProblem problem = validate(there);
+  ASSERT_EQ(refuse_general(problem), "");
+  const DeviceBuffer workspace(general_workspace_bytes(problem));
+  Context context;
+  context.workspace = workspace.data();
+  context.workspace_bytes = workspace.bytes();
+  fused_qkv_general(there, context);
+  check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  twin.bring_back();
+  reference::fused_qkv_matmul(oracle.args);
+
+  EXPECT_EQ(before.unexpected_changes(), 0);
+  for (std::int64_t token = 0; token < subject.args.out.shape[0]; ++token) {
+    for (std::int64_t column = 0; column < subject.args.out.shape[1]; ++column) {
+      expect_close(subject.args.out.load({token, column}), oracle.args.out.load({token, column}),
+                   GetParam().out, 10.0,
+                   "out[" + std::to_string(token) + ", " + std::to_string(column) + "]");
+      if (HasFailure()) return;
+    }
+  }
+  compare_rows(subject.args.cache.key(1), oracle.args.cache.key(1), GetParam().new_tokens);
+  if (GetParam().is_mla) return;
+  compare_rows(subject.args.cache.value(1), oracle.args.cache.value(1), GetParam().new_tokens);
+}
+
+std::vector<Problem> problems() {
+  const RowFormat f32 = RowFormat::uniform(DType::f32, 24);
+  const auto weight = [&](std::string name, WeightFormat format, DType dtype) {
+    return Problem{
+        .name = std::move(name), .row = f32, .out = DType::f32, .format = format, .weight = dtype};
+  };
+  std::vector<Problem> all{
+      {.name = "bf16"},
+      {.name = "f32", .row = f32, .x = DType::f32, .out = DType::f32, .weight = DType::f32},
+      {.name = "f16",
+       .row = RowFormat::uniform(DType::f16, 24),
+       .x = DType::f16,
+       .out = DType::f16,
+       .weight = DType::f16,
+       .heads_first = true},
+      {.name = "f32_odd",
+       .hidden = 131,
+       .q_dim = 37,
+       .heads = 3,
+       .row = RowFormat::uniform(DType::f32, 19),
+       .x = DType::f32,
+       .out = DType::f32,
+       .weight = DType::f32,
+       .is_ragged = true},
+      {.name = "bf16_odd",
+       .hidden = 131,
+       .q_dim = 37,
+       .heads = 3,
+       .row = RowFormat::uniform(DType::bf16, 19),
+       .has_perm = true,
+       .is_ragged = true},
+      {.name = "fp8_x_tensor", .hidden = 300, .x = DType::fp8_e5m2, .input_columns = 0},
+      {.name = "fp8_x_token", .x = DType::fp8_e4m3, .input_columns = 1, .is_ragged = true},
+      {.name = "fp8_x_block",
+       .hidden = 300,
+       .x = DType::fp8_e4m3,
+       .input_columns = 3,
+       .has_perm = true},
+      {.name = "fp8_cache", .row = RowFormat::uniform(DType::fp8_e4m3, 24)},
+      {.name = "e5m2_cache", .row = RowFormat::uniform(DType::fp8_e5m2, 24)},
+      {.name = "fp8_granules",
+       .row = RowFormat::scaled(DType::fp8_e4m3, 64, 32),
+       .own_scale_pages = true},
+      {.name = "i8_rows",
+       .row = RowFormat::scaled(DType::i8, 64, 64, DType::f16),
+       .heads_first = true},
+      {.name = "i8_odd_granules", .row = RowFormat::scaled(DType::i8, 20, 6)},
+      {.name = "fp8_static",
+       .row = RowFormat::scaled(DType::fp8_e4m3, 64, 64),
+       .static_scale = 0.02},
+      {.name = "mla_bf16", .heads = 1, .row = RowFormat::uniform(DType::bf16, 576), .is_mla = true},
+      {.name = "mla_token", .heads = 1, .row = RowFormat::mla_fp8_token(), .is_mla = true},
+      {.name = "mla_block", .heads = 1, .row = RowFormat::mla_fp8_block(), .is_mla = true},
+  };
+  Problem fp8 = weight("fp8_tensor", WeightFormat::fp8, DType::fp8_e4m3);
+  all.push_back(fp8);
+  fp8.name = "fp8_channel";
+  fp8.scale_rows = 0;
+  fp8.weight = DType::fp8_e5m2;
+  all.push_back(fp8);
+  fp8.name = "fp8_block_odd";
+  fp8.scale_rows = -1;
+  fp8.hidden = 200;
+  fp8.is_ragged = true;
+  all.push_back(fp8);
+  for (const WeightFormat format :
+       {WeightFormat::int4, WeightFormat::gptq, WeightFormat::gptq_v2, WeightFormat::awq}) {
+    Problem grouped = weight(std::string(name(format)), format, DType::u4);
+    all.push_back(grouped);
+    grouped.name += "_zeros_perm";
+    grouped.has_zeros = true;
+    grouped.has_perm = true;
+    all.push_back(grouped);
+    grouped.name += "_int8";
+    grouped.activations = Activations::int8;
+    all.push_back(grouped);
+  }
+  for (const WeightFormat format :
+       {WeightFormat::q4_0, WeightFormat::q8_0, WeightFormat::q4_k, WeightFormat::q6_k}) {
+    all.push_back(weight(std::string(name(format)), format, DType::u8));
+  }
+  Problem rounded = weight("q8_0_int8_rows", WeightFormat::q8_0, DType::u8);
+  rounded.activations = Activations::int8;
+  rounded.row = RowFormat::scaled(DType::i8, 24, 8);
+  all.push_back(rounded);
+  // Both kernels: few tokens, and more than one tile of them.
+  const std::size_t count = all.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    Problem few = all[i];
+    few.name += "_few";
+    few.new_tokens = {1, 0, 9};
+    all.push_back(few);
+  }
+  for (std::size_t i = 0; i < count; ++i) all[i].new_tokens = {3, 0, 80};
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, FusedQkvGeneral, testing::ValuesIn(problems()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every build lists the same kernels; where one cannot run, the plan says why.
+#include <gtest/gtest.h>
+
+#include "quire/quire.h"
+
+namespace quire {
+namespace {
+
+const Refusal* find_refusal(const Plan& plan, const std::string& kernel) {
+  for (const Refusal& refusal : plan.refusals) {
+    if (refusal.kernel == kernel) return &refusal;
+  }
+  return nullptr;
+}
+
+template <typename Problem> void expect_hopper_first(const std::string& kernel, Problem problem) {
+  const Plan on_host = plan(problem);
+  ASSERT_FALSE(on_host.refusals.empty()) << kernel;
+  EXPECT_EQ(on_host.refusals.front().kernel, kernel);
+  EXPECT_EQ(on_host.refusals.front().reason, "tensors are on cpu") << kernel;
+
+  problem.device = {.kind = DeviceKind::cuda, .index = 0};
+  const Plan on_gpu = plan(problem);
+  if (on_gpu.supported()) {
+    EXPECT_EQ(on_gpu.kernel, kernel);
+    return;
+  }
+  const Refusal* refusal = find_refusal(on_gpu, kernel);
+  ASSERT_NE(refusal, nullptr) << kernel;
+  const bool says_why = refusal->reason == "this build has no CUDA" ||
+                        refusal->reason.find("compute capability 9.0") != std::string::npos ||
+                        refusal->reason.find("not 9.0") != std::string::npos;
+  EXPECT_TRUE(says_why) << kernel << ": " << refusal->reason;
+}
+
+TEST(HopperCandidate, CompanionsAreListedFirstInEveryBuild) {
+  expect_hopper_first("hopper/rope", RopeProblem{});
+  expect_hopper_first("hopper/rms_norm", RmsNormProblem{});
+  expect_hopper_first("hopper/store", StoreProblem{});
+  expect_hopper_first("hopper/store_scales", StoreProblem{.scales_only = true});
+  expect_hopper_first("hopper/quantize_fp8", QuantizeFp8Problem{});
+  expect_hopper_first("hopper/row_offsets", RowOffsetsProblem{});
+  expect_hopper_first("hopper/remap_sparse_indices", RemapSparseIndicesProblem{});
+  expect_hopper_first("hopper/merge_states", MergeStatesProblem{});
+}
+
+TEST(HopperCandidate, ADeviceThatIsNotThereIsRefused) {
+  RowOffsetsProblem problem;
+  problem.device = {.kind = DeviceKind::cuda, .index = 1 << 20};
+  EXPECT_FALSE(plan(problem).supported());
+}
+
+}  // namespace
+}  // namespace quire

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The measuring program: what it computes from times, and that the documents hold what was recorded."""
+
+import copy
+import json
+import time
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from benchmarks import cpu, machine, plot, tables, timing  # noqa: E402
+from benchmarks.growth import growth, superlinear  # noqa: E402
+from benchmarks.work import Work  # noqa: E402
+
+RATES = {"read_gbs": 10.0, "f32_gflops": 100.0, "bf16_gflops": 1000.0, "int8_gops": 2000.0}
+CEILING = {"target": "amx", "num_threads": 2, **RATES}
+
+
+def sample_work(**changes) -> Work:
+    values = {
+        "name": "sleep",
+        "quire": [lambda: time.sleep(0.001)],
+        "kernel": lambda: "cpu/portable/sleep",
+        "flops": 1e6,
+        "bytes": 1e6,
+        "products": "bf16",
+    }
+    return Work(**(values | changes))
+
+
+def sample_results() -> dict:
+    stamp = {"commit": "abc", "date": "2026-01-02T03:04Z", "torch": "2.0", "version": "0.1"}
+    row = {
+        "case": "fused_qkv bf16 T=1",
+        "threads": 2,
+        "kernel": "cpu/amx/fused_qkv_matmul",
+        "quire": {"us_min": 100.0, "us_median": 120.0, "runs": 9},
+        "peers": {"torch linear": {"us_min": 250.0, "us_median": 260.0, "runs": 9, "difference": 0.0}},
+        "gbs": 12.5,
+        "tflops": 0.5,
+        "ceiling": "read",
+        "share": 0.85,
+        "probe_before": CEILING,
+        "probe_after": CEILING | {"read_gbs": 11.0},
+        "neighbours": 0.0,
+        "peer": "torch linear",
+        "ratio": 2.5,
+    }
+    points = [{"n": n, "work": n, "us_min": 10.0 * n, "us_median": 11.0 * n} for n in (1, 2, 4)]
+    return {
+        "machine": {"cpu": "Some CPU", "cores": 2, "architecture": "x86_64"},
+        "rows": [row | stamp],
+        "curves": [{"curve": "decode", "axis": "context", "threads": 2, "points": points} | stamp],
+        "memory": [{"op": "mla_prefill", "new": 256, "context": 512, "extra_mib": 3.0} | stamp],
+    }
+
+
+def test_document_holds_what_is_recorded():
+    document = plot.DOCUMENT.read_text()
+    assert document == tables.replace_generated(document, tables.generate(plot.load_results()))
+
+
+def test_table_follows_the_record():
+    results = sample_results()
+    text = tables.generate({"some-machine": results})
+    row = "| fused_qkv bf16 T=1 | 100 (120) | torch linear 250 | 2.50× | 12.5 | 0.5 | 85 % of read | `cpu/amx` |"
+    assert row in text
+    assert "Probe: read 11 GB/s, f32 100 GFLOP/s, bf16 1000 GFLOP/s, int8 2000 GOP/s." in text
+    assert "| decode | context 1 to 4 | 10 to 40 | 1.00 | as the work |" in text
+    assert "| mla_prefill | 256 | 512 | 3 |" in text
+    changed = copy.deepcopy(results)
+    changed["rows"][0]["quire"]["us_min"] = 101.0
+    assert tables.generate({"some-machine": changed}) != text
+
+
+def test_replacing_touches_only_what_stands_between_the_marks():
+    document = f"before\n{tables.BEGIN}\nold\n{tables.END}\nafter\n"
+    new = tables.generate({"some-machine": sample_results()})
+    replaced = tables.replace_generated(document, new)
+    assert replaced.startswith("before\n") and replaced.endswith("\nafter\n") and "old" not in replaced
+    assert tables.replace_generated(replaced, new) == replaced
+
+
+def test_growth_is_time_over_work():
+    linear = [{"n": n, "work": n, "us_min": 5.0 + n} for n in (1, 2, 4, 8)]
+    assert superlinear(linear) == []
+    quadratic = [{"n": n, "work": n, "us_min": float(n * n)} for n in (1, 2, 4)]
+    assert growth(quadratic) == [2.0, 2.0]
+    assert superlinear(quadratic) == [2, 4]
+    as_work = [{"n": n, "work": n * n, "us_min": float(n * n)} for n in (1, 2, 4)]
+    assert superlinear(as_work) == []
+
+
+@pytest.mark.parametrize(
+    ("work", "floor"),
+    [
+        (sample_work(flops=1e9, bytes=1e9), (1e5, "read")),
+        (sample_work(flops=1e12, bytes=1e9), (1e6, "amx bf16")),
+        (sample_work(flops=1e12, bytes=1e9, products="f32"), (1e7, "amx f32")),
+        (sample_work(flops=1e12, bytes=1e9, products="int8"), (5e5, "amx int8")),
+    ],
+)
+def test_floor_is_the_slower_of_reading_and_multiplying(work, floor):
+    time_us, binding = cpu.floor_us(work, CEILING)
+    assert (pytest.approx(time_us), binding) == floor
+
+
+def test_contenders_take_turns_and_layers_too():
+    calls = []
+    contenders = {name: [lambda n=name, i=i: calls.append((n, i)) or time.sleep(0.002) for i in range(3)] for name in "AB"}
+    times = timing.time_in_turns(contenders, 0.1)
+    assert times["A"].runs > 10 and 1900 < times["A"].us_min < 20_000
+    order = [name for name, _ in calls]
+    switches = sum(a != b for a, b in zip(order, order[1:], strict=False))
+    assert switches >= 2 * timing.MIN_BURSTS - 1
+    layers = [layer for name, layer in calls if name == "A"]
+    assert layers[:7] == [0, 1, 2, 0, 1, 2, 0]
+
+
+def test_row_names_the_fastest_peer_and_the_binding_ceiling():
+    peers = {"slow": [lambda: time.sleep(0.004)], "quick": [lambda: time.sleep(0.002)]}
+    work = sample_work(peers=peers, differences={"slow": 0.0, "quick": 0.0})
+    row = cpu.measure_row(work, 1, 0.1)
+    assert row["peer"] == "quick" and 1.0 < row["ratio"] < 4.0
+    assert row["probe_before"]["target"] == "portable" and row["threads"] == 1
+    assert row["ceiling"] in ("read", "portable bf16") and 0.0 < row["share"] < 1.0
+    assert json.loads(json.dumps(row)) == row
+
+
+def test_record_replaces_a_row_and_keeps_the_others(tmp_path):
+    path = tmp_path / "machine" / "cpu.json"
+    record = cpu.Record(path)
+    record.add("rows", ("case", "threads"), {"case": "a", "threads": 1, "x": 1})
+    record.add("rows", ("case", "threads"), {"case": "a", "threads": 2, "x": 2})
+    again = cpu.Record(path)
+    again.add("rows", ("case", "threads"), {"case": "a", "threads": 1, "x": 3})
+    rows = json.loads(path.read_text())["rows"]
+    assert [(row["threads"], row["x"]) for row in rows] == [(1, 3), (2, 2)]
+    assert {"commit", "date", "torch", "version"} <= rows[0].keys()
+
+
+def test_machine_is_described():
+    described = machine.describe()
+    assert described["cpu"] and described["cores"] >= 1 and described["cache_mib"] >= 1
+    assert machine.folder_name({"cpu": "Intel(R) Xeon(R) Processor", "cores": 2}) == "intel-xeon-processor-2-cores"
+
+
+def test_pictures_are_drawn(tmp_path):
+    pytest.importorskip("matplotlib")
+    plot.draw(tmp_path, sample_results(), ["svg"])
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["curves.svg", "rows_2.svg"]
+    assert "torch linear" in (tmp_path / "rows_2.svg").read_text()

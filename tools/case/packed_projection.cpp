@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/case/packed_projection.h"
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "quire/pack_weight.h"
+
+namespace quire::tools {
+namespace {
+
+constexpr std::uintptr_t kAlignment = 64;
+
+// The packed forms of one weight, by Context::kernel.
+class PackedForms {
+ public:
+  explicit PackedForms(const FusedQkvArgs& args) : args_(args) {}
+
+  const FusedQkvArgs& for_kernel(const Context& context) {
+    const auto found = forms_.find(context.kernel);
+    if (found != forms_.end()) return found->second.args;
+    const std::int64_t bytes = packed_bytes(args_.weight, context);
+    Form form{.storage = std::vector<std::byte>(static_cast<std::size_t>(bytes) + kAlignment),
+              .args = args_};
+    std::byte* start = form.storage.data();
+    start += (kAlignment - reinterpret_cast<std::uintptr_t>(start) % kAlignment) % kAlignment;
+    form.args.weight =
+        pack_weight(args_.weight, TensorView::contiguous(start, DType::u8, {bytes}), context);
+    return forms_.emplace(context.kernel, std::move(form)).first->second.args;
+  }
+
+ private:
+  struct Form {
+    std::vector<std::byte> storage;
+    FusedQkvArgs args;
+  };
+
+  FusedQkvArgs args_;
+  std::map<std::string, Form> forms_;
+};
+
+}  // namespace
+
+void pack_before_running(Built& built, const FusedQkvArgs& args) {
+  const auto forms = std::make_shared<PackedForms>(args);
+  built.supports = [forms](const Context& context) {
+    return supports(forms->for_kernel(context), context);
+  };
+  built.run = [forms](const Context& context) {
+    fused_qkv_matmul(forms->for_kernel(context), context);
+  };
+}
+
+}  // namespace quire::tools

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <fstream>
+#include <stdexcept>
+
+#include "cuda/runtime/device_facts.h"
+#include "tools/device/cuda.h"
+#include "tools/device/cuda/device_memory.h"
+#include "tools/device/cuda/stopwatch.h"
+#include "tools/device/cuda/workspace.h"
+#include "tools/info/machine.h"
+
+namespace quire::tools {
+namespace {
+
+std::vector<Case> choose_cases(const BenchOptions& options) {
+  std::vector<Case> cases = load_cases(options.folder);
+  if (!options.cases.empty()) return select_cases(cases, options.cases);
+  std::erase_if(cases, [](const Case& candidate) { return !candidate.has_tag("model"); });
+  return cases;
+}
+
+// Nothing, where no kernel of the GPU takes the case; the reasons are printed.
+std::optional<DeviceRow> time_on_gpu(const Case& timed, const BenchOptions& options,
+                                     const cuda::Stream& stream, const Stopwatch& stopwatch) {
+  Built built = timed.build(Layout::deferred);
+  DeviceMemory memory(built.memory, stream);
+  memory.upload();
+  const Calls calls = built.relocated(memory.relocation());
+  Context context;
+  context.kernel = options.target;
+  const Plan plan = calls.supports(context);
+  if (!plan.supported()) {
+    fmt::print("{:<52} skipped: {}\n", timed.name, plan.describe());
+    return std::nullopt;
+  }
+  const Workspace workspace(plan.workspace_bytes, stream);
+  const auto work = [&] { calls.run(workspace.in(context)); };
+  return DeviceRow{.label = timed.label(),
+                   .parts = timed.peer_parts,
+                   .case_name = timed.name,
+                   .kernel = plan.kernel,
+                   .flops = timed.problem->flops(),
+                   .bytes = timed.problem->bytes(),
+                   .dirty = stopwatch.time(work, L2State::dirty),
+                   .clean = stopwatch.time(work, L2State::clean)};
+}
+
+std::optional<PeerTime> find_peer(const std::optional<PeerTimes>& peers, const DeviceRow& row) {
+  if (!peers.has_value()) return std::nullopt;
+  BenchRow asked;
+  asked.label = row.label;
+  asked.parts = row.parts;
+  return peers->find(asked);
+}
+
+void print_header() {
+  fmt::print("{:<52} {:<30} {:>10} {:>10} {:>9} {:>9} {:>8} {:>8}  {}\n", "case", "kernel",
+             "dirty us", "clean us", "GB/s", "TFLOP/s", "of read", "of copy", "against");
+}
+
+void print_row(const nlohmann::json& row) {
+  std::string against;
+  if (row.contains("against")) {
+    against = fmt::format("{:.3f}x the time of {}", row["against"]["ratio"].get<double>(),
+                          row["against"]["peer"].get<std::string>());
+  }
+  fmt::print("{:<52} {:<30} {:>10.2f} {:>10.2f} {:>9.1f} {:>9.2f} {:>7.1f}% {:>7.1f}%  {}\n",
+             row["case"].get<std::string>(), row["kernel"].get<std::string>(),
+             row["us"].get<double>(), row["us_clean"].get<double>(), row["gbs"].get<double>(),
+             row["tflops"].get<double>(), row["percent_of_read"].get<double>(),
+             row["percent_of_copy"].get<double>(), against);
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+int run_cuda_bench(const BenchOptions& options) {
+  const std::vector<Case> cases = choose_cases(options);
+  std::optional<PeerTimes> peers;
+  if (!options.against.empty()) peers = PeerTimes::load(options.against);
+  std::ofstream file;
+  if (!options.json.empty()) {
+    file.open(options.json);
+    if (!file) throw std::runtime_error(options.json + ": cannot be written");
+  }
+  const DeviceIdentity identity{.name = cuda::device_facts(0).name,
+                                .driver = cuda::driver_version(),
+                                .commit = options.commit.empty() ? build_commit() : options.commit};
+  const cuda::Stream stream;
+  const Stopwatch stopwatch(stream);
+  const DeviceCeiling ceiling = stopwatch.measure_ceiling();
+  fmt::print("{}, driver {}: read {:.0f} GB/s, copy {:.0f} GB/s, empty graph {:.2f} us\n",
+             identity.name, identity.driver, ceiling.read_gbs, ceiling.copy_gbs, ceiling.graph_us);
+  print_header();
+  for (const Case& timed : cases) {
+    const std::optional<DeviceRow> row = time_on_gpu(timed, options, stream, stopwatch);
+    if (!row.has_value()) continue;
+    const nlohmann::json object = to_json(*row, ceiling, identity, find_peer(peers, *row));
+    print_row(object);
+    file << object.dump() << '\n' << std::flush;
+  }
+  return 0;
+}
+
+}  // namespace quire::tools
