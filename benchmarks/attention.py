@@ -53,7 +53,9 @@ class Batch:
         """K or V of each layer without pages: [batch, kv_heads, keys, head_dim]. All layers hold the same."""
         pages = self.cache.blocks[self.cache.page_table.long(), side, 0]
         rows = pages.flatten(1, 2)[:, : self.keys]
-        return copies(rows.to(dtype).transpose(1, 2).contiguous(), self.layers)
+        dense = rows.to(dtype).transpose(1, 2).contiguous()
+        # A wider dtype than the cache's leaves the caches after fewer layers.
+        return copies(dense, min(self.layers, layers_beyond_cache(2 * dense.numel() * dense.element_size())))
 
     def torch_calls(self, dtype: torch.dtype, fold: bool) -> Calls:
         """`fold`: the heads that share K and V become rows of one head, which only a single token allows."""

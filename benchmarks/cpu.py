@@ -21,6 +21,7 @@ import torch
 
 from benchmarks import attention, curves, latent, machine, projection
 from benchmarks.growth import superlinear
+from benchmarks.memory import measure_memory
 from benchmarks.timing import NeighbourWatch, time_in_turns
 from benchmarks.work import Case, Work
 
@@ -130,7 +131,9 @@ def measure_curves(chosen: list[curves.Curve], record: Record, threads: int, sec
     torch.set_num_threads(threads)
     with quire.using(num_threads=threads):
         for curve in chosen:
-            measured = curves.measure_curve(curve, seconds) | {"threads": threads}
+            with NeighbourWatch() as neighbours:
+                measured = curves.measure_curve(curve, seconds) | {"threads": threads}
+            measured["neighbours"] = neighbours.share
             record.add("curves", ("curve", "threads"), measured)
             faults = superlinear(measured["points"])
             print(f"{curve.name:<32} {'superlinear at ' + str(faults) if faults else 'grows as its work'}", flush=True)
@@ -160,9 +163,8 @@ def main() -> None:
         named = [curve for curve in curves.curves() if curve.name.startswith(options.only)]
         measure_curves(named, record, max(options.threads), options.seconds / 2)
     if "memory" in options.sections and not options.only:
-        with quire.using(num_threads=max(options.threads)):
-            for entry in curves.measure_memory():
-                record.add("memory", ("op", "new", "context"), entry)
+        for entry in measure_memory(max(options.threads)):
+            record.add("memory", ("op", "new", "context"), entry)
     print(f"recorded in {record.path}")
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How time and memory grow with tokens, context and batch."""
+"""How time grows with tokens, context and batch."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _projection(make: Callable[[int], Any], tokens: int) -> tuple[Calls, float]:
     return work.quire, work.flops
 
 
-def _attention(dtype: str, batch: int, new: int, context: int) -> tuple[Calls, float]:
+def attention_calls(dtype: str, batch: int, new: int, context: int) -> tuple[Calls, float]:
     made = attention.Batch(batch, new, context - new, dtype)
     return made.quire_calls(), made.flops()
 
@@ -43,7 +43,7 @@ def _latent(make: Callable[[int], Any], point: int) -> tuple[Calls, float]:
     return work.quire, work.flops
 
 
-def _mla_prefill(heads: int, new: int, context: int) -> tuple[Calls, float]:
+def mla_prefill_calls(heads: int, new: int, context: int) -> tuple[Calls, float]:
     nope, value = 128, 128
     cache = latent.latent_cache(context, 1)
     cache.cache_lengths = torch.tensor([context - new], dtype=torch.int32)
@@ -71,15 +71,15 @@ def curves() -> list[Curve]:
         Curve("fused_qkv bf16", "tokens", TOKENS, partial(_projection, partial(projection.dense, "bf16"))),
         Curve("fused_qkv f32", "tokens", TOKENS, partial(_projection, partial(projection.dense, "f32"))),
         Curve("fused_qkv int4 g128", "tokens", TOKENS, partial(_projection, partial(projection.int4, 128))),
-        Curve("prefill of n bf16", "tokens", TOKENS[5:], lambda n: _attention("bf16", 1, n, n)),
-        Curve("prefill of 256 bf16", "context", CONTEXTS, lambda n: _attention("bf16", 1, 256, n)),
-        Curve("mla_prefill of 256 H=16", "context", CONTEXTS, partial(_mla_prefill, 16, 256)),
-        Curve("decode B=1 bf16", "context", CONTEXTS, lambda n: _attention("bf16", 1, 1, n)),
-        Curve("decode B=1 fp8", "context", CONTEXTS, lambda n: _attention("fp8", 1, 1, n)),
+        Curve("prefill of n bf16", "tokens", TOKENS[5:], lambda n: attention_calls("bf16", 1, n, n)),
+        Curve("prefill of 256 bf16", "context", CONTEXTS, lambda n: attention_calls("bf16", 1, 256, n)),
+        Curve("mla_prefill of 256 H=16", "context", CONTEXTS, partial(mla_prefill_calls, 16, 256)),
+        Curve("decode B=1 bf16", "context", CONTEXTS, lambda n: attention_calls("bf16", 1, 1, n)),
+        Curve("decode B=1 fp8", "context", CONTEXTS, lambda n: attention_calls("fp8", 1, 1, n)),
         Curve("mla_decode H=16", "context", CONTEXTS, partial(_latent, partial(latent.mla_decode, 16))),
         Curve("mla_decode H=128", "context", CONTEXTS, partial(_latent, partial(latent.mla_decode, 128))),
         Curve("indexer", "context", long, partial(_latent, latent.indexer)),
-        Curve("decode ctx=1024 bf16", "batch", BATCHES, lambda n: _attention("bf16", n, 1, 1024)),
+        Curve("decode ctx=1024 bf16", "batch", BATCHES, lambda n: attention_calls("bf16", n, 1, 1024)),
         Curve("sparse_mla H=16", "batch", BATCHES, partial(_latent, lambda n: latent.sparse(16, n, 8192))),
     ]
 
@@ -92,41 +92,3 @@ def measure_curve(curve: Curve, seconds: float) -> dict[str, Any]:
         times = time_in_turns({"quire": calls}, seconds)["quire"]
         points.append({"n": value, "work": work, "us_min": times.us_min, "us_median": times.us_median})
     return {"curve": curve.name, "axis": curve.axis, "points": points}
-
-
-def _resident_bytes(field: str) -> int:
-    with open("/proc/self/status") as file:
-        return next(int(line.split()[1]) << 10 for line in file if line.startswith(field))
-
-
-def _reset_peak() -> None:
-    with open("/proc/self/clear_refs", "w") as file:
-        file.write("5")
-
-
-def _tensor_bytes(call: partial) -> int:
-    arguments = [*call.args, *call.keywords.values()]
-    tensors = [a for a in arguments if isinstance(a, torch.Tensor)]
-    tensors += [a.blocks for a in arguments if isinstance(a, quire.PagedKVCache)]
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-
-
-def measure_memory() -> list[dict[str, Any]]:
-    """Peak resident memory of prefills beyond their arguments."""
-    kinds = {
-        "flash_attention": lambda new, context: _attention("bf16", 1, new, context)[0],
-        "mla_prefill": lambda new, context: _mla_prefill(16, new, context)[0],
-    }
-    shapes = [(256, context) for context in CONTEXTS[1:]] + [(new, 8192) for new in (512, 1024, 2048)]
-    found = []
-    for op, make in kinds.items():
-        make(256, 512)[0]()  # the library's own scratch and threads are there from now on
-        base = _resident_bytes("VmRSS")
-        for new, context in shapes:
-            call = make(new, context)[0]
-            _reset_peak()
-            call()
-            extra = _resident_bytes("VmHWM") - base - _tensor_bytes(call)
-            found.append({"op": op, "new": new, "context": context, "extra_mib": round(max(extra, 0) / 2**20, 1)})
-            del call
-    return found

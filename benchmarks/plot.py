@@ -12,10 +12,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+from benchmarks import gpu_tables
 from benchmarks.tables import generate, replace_generated
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / "docs" / "performance.md"
+GPU_DOCUMENT = ROOT / "docs" / "performance_gpu.md"
 QUIRE, PEER, LINE = "#4477aa", "#cc6677", "#888888"
 
 
@@ -93,6 +95,8 @@ def main() -> None:
     for folder, results in all_results.items():
         draw(ROOT / "benchmarks" / "results" / folder, results, formats)
     DOCUMENT.write_text(replace_generated(DOCUMENT.read_text(), generate(all_results)))
+    records = gpu_tables.load_records(ROOT / "benchmarks" / "results")
+    GPU_DOCUMENT.write_text(replace_generated(GPU_DOCUMENT.read_text(), gpu_tables.generate(records)))
 
 
 if __name__ == "__main__":

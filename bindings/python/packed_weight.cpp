@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "packed_weight.h"
 
+#include <nanobind/stl/unique_ptr.h>
+
 #include <sys/mman.h>
 
 #include <cstdlib>

@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from benchmarks import cpu, machine, plot, tables, timing  # noqa: E402
+from benchmarks import cpu, gpu_tables, machine, plot, tables, timing  # noqa: E402
 from benchmarks.growth import growth, superlinear  # noqa: E402
 from benchmarks.work import Work  # noqa: E402
 
@@ -151,3 +151,15 @@ def test_pictures_are_drawn(tmp_path):
     plot.draw(tmp_path, sample_results(), ["svg"])
     assert sorted(file.name for file in tmp_path.iterdir()) == ["curves.svg", "rows_2.svg"]
     assert "torch linear" in (tmp_path / "rows_2.svg").read_text()
+
+
+def test_the_gpu_document_is_what_the_records_make():
+    records = gpu_tables.load_records(plot.ROOT / "benchmarks" / "results")
+    text = plot.GPU_DOCUMENT.read_text()
+    assert tables.replace_generated(text, gpu_tables.generate(records)) == text
+
+
+def test_gpu_shapes_are_sorted_by_their_numbers():
+    rows = [{"op": "a", "shape": f"m T={t}"} for t in (128, 16, 2)] + [{"op": "a", "shape": "k T=9"}]
+    ordered = [row["shape"] for row in sorted(rows, key=gpu_tables.by_op_and_size)]
+    assert ordered == ["k T=9", "m T=2", "m T=16", "m T=128"]

@@ -80,7 +80,7 @@ def test_wrong_weights_are_named(rng):
     with pytest.raises(ValueError, match="a plain weight"):
         quire.pack_weight(packed)
     x = np.zeros((sum(NEW), HIDDEN // 2), np.float32)
-    with pytest.raises(ValueError, match=rf"packed from \\[{N}, {HIDDEN // 2}\\]"):
+    with pytest.raises(ValueError, match=rf"packed from \[{N}, {HIDDEN // 2}\]"):
         project(packed, x)
 
 

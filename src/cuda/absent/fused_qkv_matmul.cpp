@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/hopper/fused_qkv_matmul/launch.h"
 
-#include "cuda/hopper/fused_qkv_matmul/general/general.h"
+#include "cuda/hopper/fused_qkv_matmul/general/launch.h"
 
 #include "cuda/absent/absent.h"
 

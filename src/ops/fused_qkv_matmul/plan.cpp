@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cpu/fused_qkv_matmul/fused_qkv_matmul.h"
-#include "cuda/hopper/fused_qkv_matmul/general/general.h"
+#include "cuda/hopper/fused_qkv_matmul/general/launch.h"
 #include "cuda/hopper/fused_qkv_matmul/launch.h"
 #include "ops/fused_qkv_matmul/candidates.h"
 #include "reference/fused_qkv_matmul.h"

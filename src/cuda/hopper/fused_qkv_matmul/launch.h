@@ -10,7 +10,7 @@
 
 namespace quire::cuda::hopper {
 
-// Empty, or why the tile kernels do not take the problem; general/general.h takes the others.
+// Empty, or why the tile kernels do not take the problem; general/launch.h takes the others.
 std::string refuse(const FusedQkvProblem& problem);
 // ("kernel", "bf16_n256"), ("blocks", "132")
 std::vector<std::pair<std::string, std::string>> choices(const FusedQkvProblem& problem);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/hopper/fused_qkv_matmul/general/general.h"
+#include "cuda/hopper/fused_qkv_matmul/general/launch.h"
 
 #include <cstdint>
 
@@ -12,7 +12,8 @@ namespace quire::cuda::hopper {
 namespace {
 
 // Up to here decoding each weight once per eight tokens costs less than tiles that are mostly empty.
-constexpr std::int64_t kFewTokens = 24;
+constexpr int kFewTokens = 48;
+constexpr int kFewTokensF32 = 24;  // nothing to decode
 
 constexpr std::uintptr_t kVectorBytes = 16;
 
@@ -29,7 +30,8 @@ bool is_plain_f32(const GeneralParams& params) {
 
 void launch_product(const GeneralParams& params, cudaStream_t stream) {
   const WeightFormat format = params.weight.format;
-  if (params.outputs.tokens <= kFewTokens && !packs_along_rows(format)) {
+  const int few_tokens = is_plain_f32(params) ? kFewTokensF32 : kFewTokens;
+  if (params.outputs.tokens <= few_tokens && !packs_along_rows(format)) {
     launch_few(params, stream);
   } else if (is_plain_f32(params)) {
     launch_tiles_f32(params, stream);

@@ -2,7 +2,6 @@
 // Activations::int8: x rounded to 8-bit integers times a scale, as fp32 and in the order of the
 // stored weight columns. A warp has the columns of one token that share a weight scale.
 #include "cuda/hopper/fused_qkv_matmul/general/load_number.cuh"
-#include "cuda/rows/quotient.cuh"
 #include "cuda/runtime/launch.h"
 
 namespace quire::cuda::hopper {
@@ -21,10 +20,10 @@ __device__ float largest_of_warp(float value) {
   return value;
 }
 
-// NaN counts as 0.
+// The quotient is rounded to fp32 first, as the op says; NaN counts as 0.
 __device__ float rounded(float value, float scale) {
   if (scale == 0.0f || isnan(value)) return 0.0f;
-  return scale * rintf(fminf(Quotient(scale)(value), kLargestCode));
+  return scale * rintf(__fdiv_rn(value, scale));
 }
 
 __global__ void __launch_bounds__(kThreads)

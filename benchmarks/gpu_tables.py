@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Markdown from the records of `quire bench --device cuda`: what stands between the marks of docs/performance_gpu.md."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.tables import BEGIN, END, number, table
+
+
+def load_records(folder: Path) -> dict[str, list[dict[str, Any]]]:
+    """Rows by file, benchmarks/results/<machine>/*.jsonl."""
+    files = sorted(folder.glob("*/*.jsonl"))
+    return {f"{file.parent.name}/{file.name}": [json.loads(line) for line in file.read_text().splitlines()] for file in files}
+
+
+def by_op_and_size(row: dict[str, Any]) -> tuple[Any, ...]:
+    """"llama8b T=16" after "llama8b T=1": numbers in a shape count as numbers."""
+    words = row["shape"].replace("=", " ").split()
+    return row["op"], [(0, int(word), "") if word.isdigit() else (1, 0, word) for word in words]
+
+
+def cells(row: dict[str, Any]) -> list[str]:
+    against = row.get("against")
+    peer = f"{against['peer']} {number(against['us'])}" if against else "–"
+    ratio = f"{row['us'] / against['us']:.3f}" if against else "–"
+    return [
+        row["op"],
+        row["shape"] or row["case"],
+        number(row["us"]),
+        number(row["us_clean"]),
+        number(row["gbs"]),
+        number(row["tflops"]),
+        peer,
+        ratio,
+        f"`{row['kernel']}`",
+    ]
+
+
+def section(name: str, rows: Sequence[dict[str, Any]]) -> str:
+    first = rows[0]
+    heads = ["op", "shape", "µs", "µs, clean L2", "GB/s", "TFLOP/s", "fastest peer µs", "time / peer", "kernel"]
+    return "\n\n".join(
+        [
+            f"### {name}",
+            f"{first['device']}, driver {first['driver']}, commit {first['commit']}. Measured ceilings: read"
+            f" {number(first['ceiling_read_gbs'])} GB/s, copy {number(first['ceiling_copy_gbs'])} GB/s, empty graph"
+            f" {first['ceiling_graph_us']:.2f} µs.",
+            table(heads, map(cells, sorted(rows, key=by_op_and_size))),
+        ]
+    )
+
+
+def generate(records: dict[str, list[dict[str, Any]]]) -> str:
+    return "\n\n".join([BEGIN, *(section(name, rows) for name, rows in records.items() if rows), END])
