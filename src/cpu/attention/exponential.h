@@ -60,13 +60,14 @@ template <typename Exponential> HWY_INLINE F32Vector exp2_vector(F32Vector x) {
   const U32Tag u32;
   const F32Vector lowest = hn::Set(f32, -126.0f);
   const F32Vector magic = hn::Set(f32, 12582912.0f);  // 1.5 · 2^23: the sum's low bits are round(x)
-  const F32Vector clamped = hn::Max(lowest, x);       // this order keeps NaN
+  const auto is_tiny = hn::Lt(x, lowest);
+  const F32Vector clamped = hn::IfThenElse(is_tiny, lowest, x);  // not a maximum: NaN must stay
   const F32Vector shifted = hn::Add(clamped, magic);
   const F32Vector fraction = hn::Sub(clamped, hn::Sub(shifted, magic));
   const F32Vector power = polynomial<Exponential>(fraction);
   const U32Vector exponent = hn::ShiftLeft<23>(hn::BitCast(u32, shifted));
   const F32Vector result = hn::BitCast(f32, hn::Add(hn::BitCast(u32, power), exponent));
-  return hn::IfThenZeroElse(hn::Lt(x, lowest), result);
+  return hn::IfThenZeroElse(is_tiny, result);
 }
 #endif
 

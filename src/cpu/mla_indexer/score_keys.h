@@ -9,6 +9,13 @@
 
 namespace quire::cpu::QUIRE_CPU_TARGET {
 
+// max(0, x), NaN stays: a maximum keeps it on x86, in this order, and loses it on Arm.
+HWY_INLINE F32Vector positive_part(F32Vector x) {
+  const F32Vector zero = hn::Zero(F32Tag());
+  if constexpr (HWY_ARCH_ARM != 0) return hn::IfThenZeroElse(hn::Lt(x, zero), x);
+  return hn::Max(zero, x);
+}
+
 class IndexerSpace {
  public:
   using Element = Bf16Engine::Element;
@@ -84,9 +91,7 @@ class IndexerSpace {
       F32Vector sum = hn::Zero(f32);
       for (std::int64_t head = 0; head < shape_.heads; ++head) {
         const F32Vector product = hn::LoadU(f32, products_ + head * kStride + key);
-        // In this order the maximum keeps NaN.
-        const F32Vector positive = hn::Max(hn::Zero(f32), product);
-        sum = hn::MulAdd(positive, hn::Set(f32, weights[head]), sum);
+        sum = hn::MulAdd(positive_part(product), hn::Set(f32, weights[head]), sum);
       }
       hn::StoreU(hn::Mul(sum, hn::LoadU(f32, key_scales_ + key)), f32, scores + key);
     }

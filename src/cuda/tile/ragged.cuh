@@ -7,7 +7,8 @@
 namespace quire::cuda {
 
 // The last sequence that begins at or before `token`; row_offsets u32 [batch + 1] ascends.
-__device__ inline int sequence_of(const std::uint32_t* row_offsets, int batch, std::uint32_t token) {
+__device__ inline int sequence_of(const std::uint32_t* row_offsets, int batch,
+                                  std::uint32_t token) {
   int low = 0;
   int high = batch - 1;
   while (low < high) {

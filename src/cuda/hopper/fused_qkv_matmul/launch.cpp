@@ -31,8 +31,7 @@ QkvScales make_scales(const FusedQkvArgs& args) {
   const TensorView& x = *args.input_scale;
   const TensorView& weight = *args.weight.scale;
   // One block of K is neither here nor there: it is a row's scale, unless rows come in 128s too.
-  const bool weight_by_block =
-      weight.shape[0] != 1 && weight.shape[0] != args.weight.data.shape[0];
+  const bool weight_by_block = weight.shape[0] != 1 && weight.shape[0] != args.weight.data.shape[0];
   return {.x = x.as<const float>(),
           .x_token_stride = stride(x, 0),
           .x_block_stride = stride(x, 1),
@@ -48,11 +47,10 @@ void run_tiles(const FusedQkvArgs& args, const Context& context, const TilePlan&
   const std::int64_t k_bytes = bytes_for(args.x.dtype, args.x.shape[1]);
   const TileParams params{
       .x = encode_tensor_map(token_tile(args.x, plan.box_tokens), args.x.data),
-      .weight = encode_tensor_map(
-          quad_ordered_tile(weight.dtype, weight.shape[0], weight.shape[1],
-                            bytes_for(weight.dtype, weight.strides[0]),
-                            plan.variant->config.box_groups()),
-          weight.data),
+      .weight = encode_tensor_map(quad_ordered_tile(weight.dtype, weight.shape[0], weight.shape[1],
+                                                    bytes_for(weight.dtype, weight.strides[0]),
+                                                    plan.variant->config.box_groups()),
+                                  weight.data),
       .k_blocks = static_cast<int>((k_bytes + kRowBytesOfK - 1) / kRowBytesOfK),
       .box_tokens = plan.box_tokens,
       .grid = plan.grid,
@@ -82,9 +80,8 @@ std::vector<std::pair<std::string, std::string>> choices(const FusedQkvProblem& 
 }
 
 void fused_qkv_matmul(const FusedQkvArgs& args, const Context& context) {
-  const TileShape shape{.tokens = args.x.shape[0],
-                        .columns = args.weight.data.shape[0],
-                        .dtype = args.x.dtype};
+  const TileShape shape{
+      .tokens = args.x.shape[0], .columns = args.weight.data.shape[0], .dtype = args.x.dtype};
   if (shape.tokens == 0) return;
   run_tiles(args, context, plan_tiles(shape, num_sms(args.x.device.index)));
 }

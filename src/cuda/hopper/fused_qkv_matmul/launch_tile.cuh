@@ -7,8 +7,7 @@
 
 namespace quire::cuda::hopper {
 
-template <typename Variant>
-void launch_tile(const TileParams& params, const TileLaunch& where) {
+template <typename Variant> void launch_tile(const TileParams& params, const TileLaunch& where) {
   constexpr TileConfig kConfig = Variant::kConfig;
   const LaunchShape shape{.grid = dim3(static_cast<unsigned>(where.blocks)),
                           .block = dim3(kConfig.threads()),

@@ -18,8 +18,7 @@ QkvOutputs make_outputs(const FusedQkvArgs& args) {
       .keys = keys,
       .kv_dtype = keys.row_format.parts[0].dtype,
       .heads_are_dense = keys.num_heads == 1 || keys.head_stride_bytes == keys.row_format.row_bytes,
-      .value_offset_bytes =
-          args.cache.is_mla() ? 0 : args.cache.value(args.layer).data - keys.data,
+      .value_offset_bytes = args.cache.is_mla() ? 0 : args.cache.value(args.layer).data - keys.data,
       .row_offsets = args.row_offsets.as<const std::uint32_t>(),
       .batch = static_cast<int>(args.cache.batch()),
       .tokens = static_cast<int>(args.x.shape[0]),

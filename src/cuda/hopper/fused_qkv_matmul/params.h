@@ -22,8 +22,8 @@ struct QkvOutputs {
   int columns = 0;  // q_dim + 2 · kv_dim; MLA: q_dim + kv_dim
   KvLayerView keys{};
   DType kv_dtype = DType::bf16;
-  bool heads_are_dense = true;          // a token's heads follow each other without gaps
-  std::int64_t value_offset_bytes = 0;  // from a token's K row to its V row
+  bool heads_are_dense = true;                 // a token's heads follow each other without gaps
+  std::int64_t value_offset_bytes = 0;         // from a token's K row to its V row
   const std::uint32_t* row_offsets = nullptr;  // [batch + 1]
   int batch = 0;
   int tokens = 0;

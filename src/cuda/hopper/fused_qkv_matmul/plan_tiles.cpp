@@ -8,7 +8,9 @@
 namespace quire::cuda::hopper {
 namespace {
 
-constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
+  return (a + b - 1) / b;
+}
 
 TileGrid grid_of(const TileConfig& config, const TileShape& shape) {
   const std::int64_t rows =
@@ -43,9 +45,9 @@ std::string refuse_tiles(const FusedQkvProblem& problem) {
   const bool is_fp8_product = problem.weight_format == WeightFormat::fp8 &&
                               problem.weight_dtype == DType::fp8_e4m3 &&
                               problem.x_dtype == DType::fp8_e4m3;
-  const bool is_dense_product =
-      problem.weight_format == WeightFormat::dense && problem.weight_dtype == problem.x_dtype &&
-      (problem.x_dtype == DType::bf16 || problem.x_dtype == DType::f16);
+  const bool is_dense_product = problem.weight_format == WeightFormat::dense &&
+                                problem.weight_dtype == problem.x_dtype &&
+                                (problem.x_dtype == DType::bf16 || problem.x_dtype == DType::f16);
   if (!is_fp8_product && !is_dense_product) return "x and weight are not both bf16, f16 or e4m3";
   if (problem.weight_packing != WeightPacking::none) return "weight is packed for another kernel";
   if (problem.has_perm) return "columns are permuted";

@@ -63,8 +63,8 @@ struct WeightBlockScales {
 
   __device__ WeightBlockScales(const QkvScales& scales, int columns, int column)
       : first(scales.weight + column / 128 * scales.weight_row_stride),
-        second(scales.weight + min(column / 128 + 1, (columns - 1) / 128) *
-                                   scales.weight_row_stride),
+        second(scales.weight +
+               min(column / 128 + 1, (columns - 1) / 128) * scales.weight_row_stride),
         stride(scales.weight_block_stride),
         second_group((128 - column % 128) / 32),
         by_block(scales.weight_by_block) {}

@@ -26,8 +26,7 @@ __device__ inline std::byte* run_address(const QkvOutputs& outputs, int token, i
   }
   const int head = within / outputs.head_dim;
   const int depth = within - head * outputs.head_dim;
-  return side + head * outputs.keys.head_stride_bytes +
-         depth * (bits(outputs.kv_dtype) / 8);
+  return side + head * outputs.keys.head_stride_bytes + depth * (bits(outputs.kv_dtype) / 8);
 }
 
 // Run `group` of token `half` (token + 8 · half), as wgmma leaves it (tile/wgmma.cuh), finished.

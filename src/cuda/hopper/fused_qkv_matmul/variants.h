@@ -25,20 +25,12 @@ template <DType kDType> struct TileN64T128 {
       .dtype = kDType, .tile_n = 64, .stages = 9, .cluster = 4, .shared = Shared::tokens};
 };
 template <DType kDType> struct TileN96T64 {
-  static constexpr TileConfig kConfig{.dtype = kDType,
-                                      .tile_n = 96,
-                                      .consumers = 1,
-                                      .stages = 11,
-                                      .cluster = 1,
-                                      .kept_tokens = 64};
+  static constexpr TileConfig kConfig{
+      .dtype = kDType, .tile_n = 96, .consumers = 1, .stages = 11, .cluster = 1, .kept_tokens = 64};
 };
 template <DType kDType> struct TileN64T64 {
-  static constexpr TileConfig kConfig{.dtype = kDType,
-                                      .tile_n = 64,
-                                      .consumers = 1,
-                                      .stages = 13,
-                                      .cluster = 1,
-                                      .kept_tokens = 64};
+  static constexpr TileConfig kConfig{
+      .dtype = kDType, .tile_n = 64, .consumers = 1, .stages = 13, .cluster = 1, .kept_tokens = 64};
 };
 template <DType kDType> struct TileN64T16 {
   static constexpr TileConfig kConfig{.dtype = kDType,

@@ -2,7 +2,6 @@
 // A warp rotates up to kSteps rows per lane group of one token: the angles are loaded once and serve
 // every head, q's first and then the key's.
 #include "cuda/hopper/rope/angles.cuh"
-#include "cuda/rows/divisor.h"
 #include "cuda/rows/eight.cuh"
 #include "cuda/runtime/launch.h"
 
@@ -175,12 +174,12 @@ template <typename Config> class TokenRotation {
 };
 
 template <typename Config>
-__global__ void __launch_bounds__(kThreads, 2)
-    rotate_vectors(const __grid_constant__ RopeParams params, Divisor chunks) {
+__global__ void __launch_bounds__(kThreads)
+    rotate_vectors(const __grid_constant__ RopeParams params, int chunks) {
   const std::int64_t warp = (std::int64_t{blockIdx.x} * kThreads + threadIdx.x) / kWarp;
-  const std::int64_t token = chunks.quotient_of(warp);
+  const std::int64_t token = warp / chunks;
   if (token >= params.tokens) return;
-  TokenRotation<Config>(params, token, static_cast<int>(warp - token * chunks.value())).run();
+  TokenRotation<Config>(params, token, static_cast<int>(warp - token * chunks)).run();
 }
 
 template <typename Config> void launch_config(const RopeParams& params, cudaStream_t stream) {
@@ -189,7 +188,7 @@ template <typename Config> void launch_config(const RopeParams& params, cudaStre
   launch(
       rotate_vectors<Config>,
       {.grid = dim3(num_blocks(params.tokens * chunks * kWarp, kThreads)), .block = dim3(kThreads)},
-      stream, params, Divisor(static_cast<unsigned>(chunks)));
+      stream, params, chunks);
 }
 
 template <DType kX> void launch_for(const RopeParams& params, cudaStream_t stream) {

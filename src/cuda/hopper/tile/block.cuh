@@ -9,7 +9,9 @@
 
 namespace quire::cuda::hopper {
 
-__device__ inline int warp_in_block() { return __shfl_sync(0xffffffff, threadIdx.x / 32, 0); }
+__device__ inline int warp_in_block() {
+  return __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
+}
 __device__ inline int warpgroup_in_block() {
   return __shfl_sync(0xffffffff, threadIdx.x / 128, 0);
 }

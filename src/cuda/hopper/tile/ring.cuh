@@ -37,7 +37,9 @@ template <int kStages> struct RingBarriers {
     }
   }
   // The producer's wait: the first round finds every stage empty.
-  __device__ void wait_empty(const RingPosition<kStages>& at) { empty[at.stage].wait(at.phase ^ 1); }
+  __device__ void wait_empty(const RingPosition<kStages>& at) {
+    empty[at.stage].wait(at.phase ^ 1);
+  }
   __device__ void wait_full(const RingPosition<kStages>& at) { full[at.stage].wait(at.phase); }
 };
 

@@ -27,24 +27,17 @@ __device__ inline std::uint64_t tile_descriptor(const void* tile) {
 }
 
 template <DType kDType> struct CuteElement;
-template <> struct CuteElement<DType::bf16> {
-  using type = cute::bfloat16_t;
-};
-template <> struct CuteElement<DType::f16> {
-  using type = cute::half_t;
-};
-template <> struct CuteElement<DType::fp8_e4m3> {
-  using type = cute::float_e4m3_t;
-};
+template <> struct CuteElement<DType::bf16> { using type = cute::bfloat16_t; };
+template <> struct CuteElement<DType::f16> { using type = cute::half_t; };
+template <> struct CuteElement<DType::fp8_e4m3> { using type = cute::float_e4m3_t; };
 
 // 64 × kN, both operands in shared memory, sums in fp32.
 template <DType kDType, int kN>
-using Wgmma = decltype(cute::SM90::GMMA::ss_op_selector<
-                       typename CuteElement<kDType>::type, typename CuteElement<kDType>::type,
-                       float,
-                       cute::Shape<cute::Int<kWgmmaRows>, cute::Int<kN>,
-                                   cute::Int<kStepBytes / sizeof(typename CuteElement<
-                                                                 kDType>::type)>>>());
+using Wgmma =
+    decltype(cute::SM90::GMMA::ss_op_selector<
+             typename CuteElement<kDType>::type, typename CuteElement<kDType>::type, float,
+             cute::Shape<cute::Int<kWgmmaRows>, cute::Int<kN>,
+                         cute::Int<kStepBytes / sizeof(typename CuteElement<kDType>::type)>>>());
 
 namespace detail {
 template <typename Op, int kRegisters, std::size_t... kIndex>
@@ -63,8 +56,7 @@ __device__ inline void multiply_rows(std::uint64_t a, std::uint64_t b, float (&s
   for (int step = 0; step < kRowBytes / kStepBytes; ++step) {
     const bool is_first = starts_sum && step == 0;
     detail::issue<Op>(a + step * (kStepBytes >> 4), b + step * (kStepBytes >> 4), sums,
-                      is_first ? cute::SM90::GMMA::ScaleOut::Zero
-                               : cute::SM90::GMMA::ScaleOut::One,
+                      is_first ? cute::SM90::GMMA::ScaleOut::Zero : cute::SM90::GMMA::ScaleOut::One,
                       std::make_index_sequence<kRegisters>{});
   }
 }

@@ -14,12 +14,13 @@ template <TileConfig kConfig>
 __device__ void load_tokens(const TileParams& params, TileShared<kConfig>& shared, int stage, int k,
                             int token) {
   constexpr std::uint16_t kEveryBlock = (1 << kConfig.cluster) - 1;
-  const int first = params.box_tokens * (rank_in_cluster<kConfig.cluster>() %
-                                         kConfig.token_sharers());
-  const BoxLoad load{.map = &params.x,
-                     .shared = &shared.x[stage][first * kRowBytes],
-                     .full = &shared.ring.full[stage],
-                     .hint = params.weight_is_read_once ? L2Hint::EVICT_LAST : L2Hint::EVICT_NORMAL};
+  const int first =
+      params.box_tokens * (rank_in_cluster<kConfig.cluster>() % kConfig.token_sharers());
+  const BoxLoad load{
+      .map = &params.x,
+      .shared = &shared.x[stage][first * kRowBytes],
+      .full = &shared.ring.full[stage],
+      .hint = params.weight_is_read_once ? L2Hint::EVICT_LAST : L2Hint::EVICT_NORMAL};
   if constexpr (kConfig.token_sharers() == 1) {
     load_box(load, k, token);
   } else {
@@ -38,10 +39,11 @@ __device__ void load_weight(const TileParams& params, TileShared<kConfig>& share
   for (int box = 0; box < kBoxes; ++box) {
     if (kConfig.weight_sharers() > 1 && box % kConfig.weight_sharers() != rank) continue;
     const int group = box * kBoxGroups;
-    const BoxLoad load{.map = &params.weight,
-                       .shared = &shared.weight[stage][group * kGroupRows * kRowBytes],
-                       .full = &shared.ring.full[stage],
-                       .hint = params.weight_is_read_once ? L2Hint::EVICT_FIRST : L2Hint::EVICT_NORMAL};
+    const BoxLoad load{
+        .map = &params.weight,
+        .shared = &shared.weight[stage][group * kGroupRows * kRowBytes],
+        .full = &shared.ring.full[stage],
+        .hint = params.weight_is_read_once ? L2Hint::EVICT_FIRST : L2Hint::EVICT_NORMAL};
     if constexpr (kConfig.weight_sharers() == 1) {
       load_groups(load, k, column / kGroupRows + group);
     } else {

@@ -36,11 +36,10 @@ __device__ void sum_tile(int k_blocks, TileShared<kConfig>& shared, int consumer
 }
 
 template <TileConfig kConfig>
-__device__ void multiply_role(const TileParams& params, TileShared<kConfig>& shared,
-                              int consumer) {
+__device__ void multiply_role(const TileParams& params, TileShared<kConfig>& shared, int consumer) {
   using Scales = std::conditional_t<kConfig.promotes(), Fp8Scales, Unscaled>;
-  const int row = consumer * kWgmmaRows +
-                  static_cast<int>(threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4);
+  const int row =
+      consumer * kWgmmaRows + static_cast<int>(threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4);
   float sums[kConfig.tile_n / 2];
   RingPosition<kConfig.stages> at;
   RingPosition<2> kv_at;
