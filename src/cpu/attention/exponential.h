@@ -8,12 +8,12 @@ namespace quire::cpu::QUIRE_CPU_TARGET {
 
 inline constexpr float kLog2E = 1.4426950408889634f;
 
-// Minimax polynomials of 2^r, relative error below 3e-6 and 2e-9 (8e-8 as evaluated in f32), for r in
+// Minimax polynomials of 2^r, relative error below 2e-7 and 2e-9 (8e-8 as evaluated in f32), for r in
 // [-1/2, 1/2] or, where the processor splits a number into floor and rest, in [0, 1] with 2^0 = 1.
 #if defined(__AVX512DQ__)
 struct Bf16Exponential {
-  static constexpr float kCoefficients[] = {1.0f, 0.693044841f, 0.241280198f, 0.0522424728f,
-                                            0.0134266838f};
+  static constexpr float kCoefficients[] = {1.0f,          0.693151295f,   0.240164444f,
+                                            0.0557999127f, 0.00901703071f, 0.00186713005f};
 };
 struct F32Exponential {
   static constexpr float kCoefficients[] = {1.0f,           0.693147004f,   0.24022983f,
@@ -22,8 +22,8 @@ struct F32Exponential {
 };
 #else
 struct Bf16Exponential {
-  static constexpr float kCoefficients[] = {0.999999261f, 0.693121815f, 0.240247448f, 0.0559178603f,
-                                            0.00957010191f};
+  static constexpr float kCoefficients[] = {1.0f,          0.693147004f,   0.240222424f,
+                                            0.0555073358f, 0.00967151299f, 0.00132647273f};
 };
 struct F32Exponential {
   static constexpr float kCoefficients[] = {1.0f,           0.693147182f,   0.240226462f,
