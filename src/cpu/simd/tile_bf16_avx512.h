@@ -6,11 +6,11 @@
 #pragma once
 
 #include "cpu/simd/pack_bf16_avx512.h"
-#include "cpu/simd/row_width.h"
+#include "cpu/simd/panel_walk.h"
 
 namespace quire::cpu::QUIRE_CPU_TARGET {
 
-struct Avx512Bf16 {
+struct Avx512Bf16 : PanelWalk<Avx512Bf16> {
   using Element = std::uint16_t;
   struct Session {
     // Nothing to hold; a constructor keeps a named session from being "unused".
@@ -27,8 +27,6 @@ struct Avx512Bf16 {
       panel = store_a(block, depth - k, panel);
     }
   }
-
-  static constexpr int narrow_rows(int rows) { return power_of_two_rows(rows, kRows); }
 
   static void pack_a_narrow(const Element* const* rows, int num_rows, int width, std::int64_t depth,
                             Element* panel) {
@@ -80,38 +78,6 @@ struct Avx512Bf16 {
     }
   }
 
-  static void multiply(const Element* a, int row_panels, const Element* b, int col_panels,
-                       std::int64_t depth, float* c, std::int64_t c_stride, Accumulate accumulate,
-                       PanelStrides strides = {}) {
-    const std::int64_t pairs = round_up_to(depth, kDepth) / 2;
-    const std::int64_t a_stride = strides.a == 0 ? pairs * kRows * 2 : strides.a;
-    const std::int64_t b_stride = strides.b == 0 ? pairs * kCols * 2 : strides.b;
-    for (int n = 0; n < col_panels; ++n) {
-      for (int m = 0; m < row_panels; ++m) {
-        tile<kRows, 1>(a + m * a_stride, b + n * b_stride, 0, pairs,
-                       c + m * kRows * c_stride + n * kCols, c_stride, accumulate);
-      }
-    }
-  }
-
-  static void multiply_narrow(const Element* a, int width, const Element* b, int col_panels,
-                              std::int64_t depth, float* c, std::int64_t c_stride,
-                              Accumulate accumulate, std::int64_t b_stride) {
-    const std::int64_t pairs = round_up_to(depth, kDepth) / 2;
-    on_width<kRows>(width, [&](auto tag) {
-      constexpr int kCount = decltype(tag)::kRows;
-      constexpr int kPanels = kCount == kRows ? 1 : 2;
-      int n = 0;
-      for (; n + kPanels <= col_panels; n += kPanels) {
-        tile<kCount, kPanels>(a, b + n * b_stride, b_stride, pairs, c + n * kCols, c_stride,
-                              accumulate);
-      }
-      for (; n < col_panels; ++n) {
-        tile<kCount, 1>(a, b + n * b_stride, 0, pairs, c + n * kCols, c_stride, accumulate);
-      }
-    });
-  }
-
   static double spin(std::int64_t rounds) {
     __m512 sums[kRows][2];
     for (int i = 0; i < 2 * kRows; ++i) {
@@ -131,6 +97,8 @@ struct Avx512Bf16 {
   }
 
  private:
+  friend struct PanelWalk<Avx512Bf16>;
+
   static int pairs_in_block(std::int64_t left) {
     return static_cast<int>(left >= kPairBlock ? 16 : (left + 1) / 2);
   }

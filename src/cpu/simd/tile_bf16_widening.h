@@ -10,7 +10,7 @@
 
 namespace quire::cpu::QUIRE_CPU_TARGET {
 
-struct WideningBf16 {
+struct WideningBf16 : PanelWalk<WideningBf16> {
   using Element = std::uint16_t;
   using Session = F32Engine::Session;
   // On AVX2 six rows would spill: g++ keeps the broadcast pairs of all of them.
@@ -50,51 +50,11 @@ struct WideningBf16 {
     }
   }
 
-  static constexpr int narrow_rows(int rows) { return power_of_two_rows(rows, kRows); }
-
-  static void pack_a_narrow(const Element* const* rows, int num_rows, int width, std::int64_t depth,
-                            Element* panel) {
-    on_width<kRows>(width, [&](auto tag) {
-      pack_units<decltype(tag)::kRows>(rows, num_rows, depth,
-                                       reinterpret_cast<std::uint32_t*>(panel));
-    });
-  }
-
-  static void multiply(const Element* a, int row_panels, const Element* b, int col_panels,
-                       std::int64_t depth, float* c, std::int64_t c_stride, Accumulate accumulate,
-                       PanelStrides strides = {}) {
-    const std::int64_t pairs = round_up_to(depth, kDepth) / 2;
-    const std::int64_t a_stride = strides.a == 0 ? kRows * 2 * pairs : strides.a;
-    const std::int64_t b_stride = strides.b == 0 ? kCols * 2 * pairs : strides.b;
-    for (int n = 0; n < col_panels; ++n) {
-      for (int m = 0; m < row_panels; ++m) {
-        tile<kRows, 1>(a + m * a_stride, b + n * b_stride, 0, pairs,
-                       c + m * kRows * c_stride + n * kCols, c_stride, accumulate);
-      }
-    }
-  }
-
-  static void multiply_narrow(const Element* a, int width, const Element* b, int col_panels,
-                              std::int64_t depth, float* c, std::int64_t c_stride,
-                              Accumulate accumulate, std::int64_t b_stride) {
-    const std::int64_t pairs = round_up_to(depth, kDepth) / 2;
-    on_width<kRows>(width, [&](auto tag) {
-      constexpr int kCount = decltype(tag)::kRows;
-      constexpr int kPanels = kCount == kRows ? 1 : 2;
-      int n = 0;
-      for (; n + kPanels <= col_panels; n += kPanels) {
-        tile<kCount, kPanels>(a, b + n * b_stride, b_stride, pairs, c + n * kCols, c_stride,
-                              accumulate);
-      }
-      for (; n < col_panels; ++n) {
-        tile<kCount, 1>(a, b + n * b_stride, 0, pairs, c + n * kCols, c_stride, accumulate);
-      }
-    });
-  }
-
   static double spin(std::int64_t rounds) { return F32Engine::spin(rounds); }
 
  private:
+  friend struct PanelWalk<WideningBf16>;
+
   // kCount rows × kPanels column panels, b_stride apart.
   template <int kCount, int kPanels>
   static void tile(const Element* a, const Element* b, std::int64_t b_stride, std::int64_t pairs,

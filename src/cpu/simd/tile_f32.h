@@ -5,8 +5,7 @@
 // vectors.
 #pragma once
 
-#include "cpu/simd/pack_units.h"
-#include "cpu/simd/row_width.h"
+#include "cpu/simd/panel_walk.h"
 
 namespace quire::cpu::QUIRE_CPU_TARGET {
 
@@ -34,7 +33,7 @@ inline void store_sums(D d, const V (&sums)[kCount][kVectors], float* c, std::in
   }
 }
 
-struct F32Engine {
+struct F32Engine : PanelWalk<F32Engine> {
   using Element = float;
   struct Session {
     // Nothing to hold; a constructor keeps a named session from being "unused".
@@ -73,46 +72,6 @@ struct F32Engine {
     }
   }
 
-  static constexpr int narrow_rows(int rows) { return power_of_two_rows(rows, kRows); }
-
-  static void pack_a_narrow(const float* const* rows, int num_rows, int width, std::int64_t depth,
-                            float* panel) {
-    on_width<kRows>(width, [&](auto tag) {
-      pack_units<decltype(tag)::kRows>(rows, num_rows, depth,
-                                       reinterpret_cast<std::uint32_t*>(panel));
-    });
-  }
-
-  static void multiply(const float* a, int row_panels, const float* b, int col_panels,
-                       std::int64_t depth, float* c, std::int64_t c_stride, Accumulate accumulate,
-                       PanelStrides strides = {}) {
-    const std::int64_t a_stride = strides.a == 0 ? kRows * depth : strides.a;
-    const std::int64_t b_stride = strides.b == 0 ? kCols * depth : strides.b;
-    for (int n = 0; n < col_panels; ++n) {
-      for (int m = 0; m < row_panels; ++m) {
-        tile<kRows, 1>(a + m * a_stride, b + n * b_stride, 0, depth,
-                       c + m * kRows * c_stride + n * kCols, c_stride, accumulate);
-      }
-    }
-  }
-
-  static void multiply_narrow(const float* a, int width, const float* b, int col_panels,
-                              std::int64_t depth, float* c, std::int64_t c_stride,
-                              Accumulate accumulate, std::int64_t b_stride) {
-    on_width<kRows>(width, [&](auto tag) {
-      constexpr int kCount = decltype(tag)::kRows;
-      constexpr int kPanels = kCount == kRows ? 1 : 2;
-      int n = 0;
-      for (; n + kPanels <= col_panels; n += kPanels) {
-        tile<kCount, kPanels>(a, b + n * b_stride, b_stride, depth, c + n * kCols, c_stride,
-                              accumulate);
-      }
-      for (; n < col_panels; ++n) {
-        tile<kCount, 1>(a, b + n * b_stride, 0, depth, c + n * kCols, c_stride, accumulate);
-      }
-    });
-  }
-
   static double spin(std::int64_t rounds) {
     const hn::ScalableTag<float> d;
     using V = hn::Vec<hn::ScalableTag<float>>;
@@ -135,6 +94,8 @@ struct F32Engine {
   }
 
  private:
+  friend struct PanelWalk<F32Engine>;
+
   // kCount rows × kPanels column panels, b_stride apart.
   template <int kCount, int kPanels>
   static void tile(const float* a, const float* b, std::int64_t b_stride, std::int64_t depth,
