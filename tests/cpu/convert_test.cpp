@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "cpu/row_target.h"
 #include "cpu/runtime/target.h"
 #include "cpu/runtime/tile_kernels.h"
 #include "quire/element.h"
@@ -19,12 +20,7 @@ namespace {
 constexpr DType kTypes[] = {DType::f32,      DType::f16,      DType::bf16,
                             DType::fp8_e4m3, DType::fp8_e5m2, DType::i8};
 
-class Convert : public testing::TestWithParam<Target> {
- protected:
-  void SetUp() override {
-    if (const std::string reason = why_not(GetParam()); !reason.empty()) GTEST_SKIP() << reason;
-  }
-};
+class Convert : public RowTarget {};
 
 std::vector<std::byte> all_codes(DType type) {
   const int width = bits(type) / 8;
@@ -92,10 +88,7 @@ TEST_P(Convert, NarrowsToNearestEven) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Targets, Convert,
-                         testing::Values(Target::portable, Target::avx2, Target::avx512,
-                                         Target::amx, Target::neon, Target::neon_bf16),
-                         [](const auto& instance) { return std::string(name(instance.param)); });
+INSTANTIATE_TEST_SUITE_P(Targets, Convert, kEveryTarget, target_name);
 
 }  // namespace
 }  // namespace quire::cpu

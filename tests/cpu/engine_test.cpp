@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "cpu/row_target.h"
 #include "cpu/runtime/target.h"
 #include "cpu/runtime/tile_kernels.h"
 #include "quire/element.h"
@@ -168,11 +169,8 @@ void expect_right(const TileEngineTable<Element>& engine, Size size, Side side, 
   }
 }
 
-class Engine : public testing::TestWithParam<Target> {
+class Engine : public RowTarget {
  protected:
-  void SetUp() override {
-    if (const std::string reason = why_not(GetParam()); !reason.empty()) GTEST_SKIP() << reason;
-  }
   const TileKernels& kernels() const { return tile_kernels(GetParam()); }
 };
 
@@ -268,10 +266,7 @@ TEST_P(Engine, RowsDoNotDependOnTheirBatch) {
   check_row_invariance(kernels().f32);
 }
 
-INSTANTIATE_TEST_SUITE_P(Targets, Engine,
-                         testing::Values(Target::portable, Target::avx2, Target::avx512,
-                                         Target::amx, Target::neon, Target::neon_bf16),
-                         [](const auto& instance) { return std::string(name(instance.param)); });
+INSTANTIATE_TEST_SUITE_P(Targets, Engine, kEveryTarget, target_name);
 
 }  // namespace
 }  // namespace quire::cpu

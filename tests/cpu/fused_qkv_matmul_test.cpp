@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "cpu/row_target.h"
 #include "cpu/runtime/target.h"
 #include "quire/element.h"
 #include "quire/ops/fused_qkv_matmul.h"
@@ -89,19 +90,8 @@ struct Result {
   bool operator==(const Result&) const = default;
 };
 
-class FusedQkvOnCpu : public testing::TestWithParam<Target> {
+class FusedQkvOnCpu : public RowTarget {
  protected:
-  void SetUp() override {
-    if (const std::string reason = why_not(GetParam()); !reason.empty()) GTEST_SKIP() << reason;
-  }
-
-  Context context(int threads) const {
-    Context context;
-    context.num_threads = threads;
-    context.kernel = "cpu/" + std::string(name(GetParam())) + "/";
-    return context;
-  }
-
   // Tokens [first, first + count) of x, on their own.
   Result run(const Format& format, const HostTensor& x, std::int64_t first, std::int64_t count,
              int threads) const {
@@ -225,10 +215,7 @@ TEST_P(FusedQkvOnCpu, ManyTokensAgreeWithTheReference) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Targets, FusedQkvOnCpu,
-                         testing::Values(Target::portable, Target::avx2, Target::avx512,
-                                         Target::amx, Target::neon, Target::neon_bf16),
-                         [](const auto& instance) { return std::string(name(instance.param)); });
+INSTANTIATE_TEST_SUITE_P(Targets, FusedQkvOnCpu, kEveryTarget, target_name);
 
 }  // namespace
 }  // namespace quire::cpu

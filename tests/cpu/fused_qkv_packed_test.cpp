@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "cpu/row_target.h"
 #include "cpu/runtime/target.h"
 #include "quire/element.h"
 #include "quire/error.h"
@@ -164,19 +165,8 @@ void expect_close(const std::vector<double>& have, const std::vector<double>& wa
   EXPECT_GT(largest, 0.0);
 }
 
-class PackedWeights : public testing::TestWithParam<Target> {
+class PackedWeights : public RowTarget {
  protected:
-  void SetUp() override {
-    if (const std::string reason = why_not(GetParam()); !reason.empty()) GTEST_SKIP() << reason;
-  }
-
-  Context context(int threads) const {
-    Context context;
-    context.num_threads = threads;
-    context.kernel = "cpu/" + std::string(name(GetParam())) + "/";
-    return context;
-  }
-
   // Rows [first, first + count) of x: Q, K and V of every token.
   template <typename Op>
   static std::vector<double> run(const Weight& weight, const HostTensor& x, std::int64_t first,
@@ -295,10 +285,7 @@ TEST_P(PackedWeights, TakeInt8Activations) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Targets, PackedWeights,
-                         testing::Values(Target::portable, Target::avx2, Target::avx512,
-                                         Target::amx, Target::neon, Target::neon_bf16),
-                         [](const auto& instance) { return std::string(name(instance.param)); });
+INSTANTIATE_TEST_SUITE_P(Targets, PackedWeights, kEveryTarget, target_name);
 
 Error error_of(const std::function<void()>& call) {
   try {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of the row ops share: one run of each test for every target, numbers that look for
+// What the tests of one target share: one run of each test for every target, numbers that look for
 // trouble, and the context that forces a kernel.
 #pragma once
 
