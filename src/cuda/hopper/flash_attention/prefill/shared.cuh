@@ -29,7 +29,7 @@ template <PrefillConfig kConfig> struct PrefillShared {
   __device__ void init() {
     ring.init(1, kConfig.consumers);
     q_ring.init(1, 128 * kConfig.consumers);
-    tile_ring.init(1, 128 * kConfig.consumers);
+    tile_ring.init(1, 32 + 128 * kConfig.consumers);  // the warp that loads V reads it too
   }
 };
 

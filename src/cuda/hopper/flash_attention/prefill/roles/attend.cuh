@@ -35,6 +35,7 @@ template <PrefillConfig kConfig> class PrefillAttend {
       zero_past_end_ = tile.num_keys() - block * kConfig.block_keys;
       prepare(tile, rows, block, scores);
       softmax.weigh(scores, to_log2_, keep);
+      softmax.add_up(scores, keep);
       pack<kConfig.dtype>(scores, weights);
       for (--block; block >= tile.first_block; --block) {
         step(tile, rows, block, softmax, scores, weights, sums);
@@ -90,15 +91,17 @@ template <PrefillConfig kConfig> class PrefillAttend {
   // Scores of `block` beside the sum over the one before it.
   __device__ void step(const PrefillTile& tile, const QueryRows<kConfig>& rows, int block,
                        RowSoftmax& softmax, Scores64& scores, Weights& weights, Sums& sums) {
+    if (!has_awaited_) await_stages();
     const int key_stage = at_.stage;
-    shared_.ring.wait_full(at_);
     at_.advance();
-    wait_values();
     const int value_stage = at_.stage;
     at_.advance();
     turns_.wait();
     issue(queries(q_at_.stage), key_stage, value_stage, scores, weights, sums);
     turns_.pass_on();
+    // While the products run: the next step's stages, which seldom are late.
+    has_awaited_ = block > tile.first_block;
+    if (has_awaited_) await_stages();
     cute::warpgroup_wait<1>();
     pin(scores);
     holes_ = shared_.holes[key_stage];
@@ -106,13 +109,36 @@ template <PrefillConfig kConfig> class PrefillAttend {
     prepare(tile, rows, block, scores);
     float keep[2];
     softmax.weigh(scores, to_log2_, keep);
-    cute::warpgroup_wait<0>();
-    pin(sums);
+    pin(scores);
+    wait_and_keep(sums, keep);
+    pin(scores);
     pin(weights);
     release(value_stage);
     starts_sum_ = false;
-    scale_rows(sums, keep);
+    // Only now: among the exponentials, an addition would wait for its own and hold up the next.
+    softmax.add_up(scores, keep);
     pack<kConfig.dtype>(scores, weights);
+  }
+
+  // The K block of the next scores and the V block of the next sum.
+  __device__ void await_stages() {
+    RingPosition<kConfig.stages> at = at_;
+    shared_.ring.wait_full(at);
+    at.advance();
+    await_values(at);
+  }
+
+  // The assembler moves a wait up as far as it can, before the softmax that is to run meanwhile, but
+  // not across a branch. Most blocks leave every row's maximum as it was: nothing to multiply then.
+  __device__ void wait_and_keep(Sums& sums, const float (&keep)[2]) {
+    if (__all_sync(0xffffffff, keep[0] == 1.0F && keep[1] == 1.0F)) {
+      asm volatile("wgmma.wait_group.sync.aligned 0; // kept" ::: "memory");
+      pin(sums);
+    } else {
+      asm volatile("wgmma.wait_group.sync.aligned 0; // scaled" ::: "memory");
+      pin(sums);
+      scale_rows(sums, keep);
+    }
   }
 
   __device__ void issue(const std::byte* q, int key_stage, int value_stage, Scores64& scores,
@@ -129,19 +155,19 @@ template <PrefillConfig kConfig> class PrefillAttend {
 
   // Rows of V behind the sequence's end, in its last page, may hold anything, and 0 · NaN is NaN.
   // Every consumer writes the zeros for itself; the others write the same.
-  __device__ void wait_values() {
-    shared_.ring.wait_full(at_);
+  __device__ void await_values(const RingPosition<kConfig.stages>& at) {
+    shared_.ring.wait_full(at);
     if (zero_past_end_ < kConfig.block_keys) {
       constexpr int kChunks = kRowBytes / 16;
       const int first = zero_past_end_ * kChunks;
 #pragma unroll 1
       for (int slab = 0; slab < kConfig.value_slabs(); ++slab) {
         auto* chunks =
-            reinterpret_cast<uint4*>(&shared_.blocks[at_.stage][slab * Shared::kSlabBytes]);
+            reinterpret_cast<uint4*>(&shared_.blocks[at.stage][slab * Shared::kSlabBytes]);
 #pragma unroll 1
-        for (int at = first + static_cast<int>(threadIdx.x % 128);
-             at < kConfig.block_keys * kChunks; at += 128) {
-          chunks[at] = uint4{};
+        for (int chunk = first + static_cast<int>(threadIdx.x % 128);
+             chunk < kConfig.block_keys * kChunks; chunk += 128) {
+          chunks[chunk] = uint4{};
         }
       }
       cutlass::arch::fence_view_async_shared();
@@ -158,13 +184,13 @@ template <PrefillConfig kConfig> class PrefillAttend {
     const int q_stage = q_at_.stage;
     const PrefillTile next = next_tile();
     q_at_.advance();
-    int key_stage = at_.stage;
+    const int key_stage = at_.stage;
     if (next.sequence >= 0) {
       shared_.q_ring.wait_full(q_at_);
       shared_.ring.wait_full(at_);
-      at_.advance();
     }
-    wait_values();
+    at_.advance();
+    await_values(at_);
     const int value_stage = at_.stage;
     at_.advance();
     turns_.wait();
@@ -180,6 +206,7 @@ template <PrefillConfig kConfig> class PrefillAttend {
     }
     release(value_stage);
     starts_sum_ = true;
+    has_awaited_ = false;
     store_rows<kConfig>(params_, tile, rows, softmax, to_log2_, sums, shared_.q[q_stage], row_);
     cutlass::arch::fence_view_async_shared();
     shared_.q_ring.empty[q_stage].arrive();
@@ -193,6 +220,7 @@ template <PrefillConfig kConfig> class PrefillAttend {
   const float to_log2_;
   int zero_past_end_ = kConfig.block_keys;
   bool starts_sum_ = true;
+  bool has_awaited_ = false;  // the stages of the next step
   std::uint32_t holes_ = 0;
   RingPosition<kConfig.stages> at_;
   RingPosition<PrefillConfig::kQueryBuffers> q_at_;

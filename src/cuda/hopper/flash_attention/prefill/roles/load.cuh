@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One warp: takes tiles off the schedule and keeps q and the ring of K and V blocks full, running
-// ahead of the consumers across tiles. Each lane copies its own piece of a page.
+// Two warps: one takes tiles off the schedule, tells everybody, and loads q and the blocks of K; the
+// other loads those of V. They run ahead of the consumers, across tiles. Each lane copies its own
+// piece of a page: small pages come as fast as large ones only if two warps issue the copies.
 #pragma once
 
 #include "cuda/hopper/flash_attention/prefill/shared.cuh"
@@ -22,32 +23,45 @@ template <PrefillConfig kConfig> class PrefillLoad {
   __device__ PrefillLoad(const PrefillParams& params, PrefillShared<kConfig>& shared)
       : params_(params), shared_(shared), pieces_(kConfig.block_keys / params.pages.box_rows) {}
 
-  __device__ void run() {
+  __device__ void load_keys() {
     PrefillSchedule<kConfig> schedule(params_);
-    BlockPages previous;
-    bool has_previous = false;
     for (PrefillTile tile = schedule.next(); publish(tile);) {
       BlockPages pages = find_pages(tile, tile.end_block - 1);
       load_queries(tile);
       PrefillTile following{.sequence = -1};
       for (int block = tile.end_block - 1; block >= tile.first_block; --block) {
         load_block(params_.keys, kConfig.key_slabs(), pages);
-        if (has_previous) load_block(params_.values, kConfig.value_slabs(), previous);
-        previous = pages;
-        has_previous = true;
+        skip_values();
         if (block == tile.end_block - 1) following = schedule.next();
         if (block > tile.first_block) pages = find_pages(tile, block - 1);
       }
       tile = following;
     }
-    if (has_previous) load_block(params_.values, kConfig.value_slabs(), previous);
+  }
+
+  __device__ void load_values() {
+    at_.advance();  // K0
+    for (PrefillTile tile = next_tile(); tile.sequence >= 0; tile = next_tile()) {
+      BlockPages pages = find_pages(tile, tile.end_block - 1);
+      for (int block = tile.end_block - 1; block >= tile.first_block; --block) {
+        at_.advance();  // the K block after this one
+        load_block(params_.values, kConfig.value_slabs(), pages);
+        if (block > tile.first_block) pages = find_pages(tile, block - 1);
+      }
+    }
   }
 
  private:
   static constexpr unsigned kWarp = 0xffffffff;
   __device__ static int lane() { return static_cast<int>(threadIdx.x % 32); }
 
-  // False at the end of the schedule, which the consumers are told too.
+  // K0 and K1 follow each other, then V and K take turns.
+  __device__ void skip_values() {
+    if (!is_first_block_) at_.advance();
+    is_first_block_ = false;
+  }
+
+  // False at the end of the schedule, which everybody is told too.
   __device__ bool publish(const PrefillTile& tile) {
     shared_.tile_ring.wait_empty(tile_at_);
     if (lane() == 0) {
@@ -57,6 +71,13 @@ template <PrefillConfig kConfig> class PrefillLoad {
     tile_at_.advance();
     return tile.sequence >= 0;
   }
+  __device__ PrefillTile next_tile() {
+    shared_.tile_ring.wait_full(tile_at_);
+    const PrefillTile tile = shared_.tiles[tile_at_.stage];
+    shared_.tile_ring.empty[tile_at_.stage].arrive();
+    tile_at_.advance();
+    return tile;
+  }
 
   __device__ BlockPages find_pages(const PrefillTile& tile, int block) const {
     const PrefillPages& pages = params_.pages;
@@ -65,7 +86,8 @@ template <PrefillConfig kConfig> class PrefillLoad {
     const int column = key / pages.page_size;
     BlockPages found{.page = pages.num_pages,
                      .row = key - column * pages.page_size,
-                     .kv_head = tile.head_tile / params_.kv_head_tiles};
+                     .kv_head = tile.head_tile / params_.kv_head_tiles,
+                     .holes = 0};
     const bool is_needed = key < tile.num_keys();
     if (is_needed && column < pages.max_pages) {
       const std::uint32_t id = pages.table[tile.sequence * pages.table_stride + column];
@@ -73,7 +95,7 @@ template <PrefillConfig kConfig> class PrefillLoad {
     }
     const unsigned missing =
         __ballot_sync(kWarp, is_needed && found.page == pages.num_pages && lane() < pieces_);
-    found.holes = missing == 0 ? 0 : hole_bits(missing);
+    if (missing != 0) found.holes = hole_bits(missing);
     return found;
   }
   __device__ std::uint32_t hole_bits(unsigned missing) const {
@@ -89,16 +111,18 @@ template <PrefillConfig kConfig> class PrefillLoad {
   __device__ void load_queries(const PrefillTile& tile) {
     shared_.q_ring.wait_empty(q_at_);
     FullBarrier& full = shared_.q_ring.full[q_at_.stage];
-    if (lane() == 0) full.arrive_and_expect_tx(sizeof(shared_.q[0]));
-    __syncwarp();
-    if (lane() < kConfig.key_slabs()) {
-      const BoxLoad load{.map = &params_.q,
-                         .shared = &shared_.q[q_at_.stage][lane() * shared_.kQuerySlabBytes],
-                         .full = &full,
-                         .hint = L2Hint::EVICT_FIRST};
-      load_box(load, lane() * PrefillConfig::kSlabColumns,
-               tile.head_tile << params_.tile_heads_log2, tile.first_row + tile.first_token);
+    if (lane() == 0) {
+      full.arrive_and_expect_tx(sizeof(shared_.q[0]));
+      for (int slab = 0; slab < kConfig.key_slabs(); ++slab) {
+        const BoxLoad load{.map = &params_.q,
+                           .shared = &shared_.q[q_at_.stage][slab * shared_.kQuerySlabBytes],
+                           .full = &full,
+                           .hint = L2Hint::EVICT_FIRST};
+        load_box(load, slab * PrefillConfig::kSlabColumns,
+                 tile.head_tile << params_.tile_heads_log2, tile.first_row + tile.first_token);
+      }
     }
+    __syncwarp();
     q_at_.advance();
   }
 
@@ -112,19 +136,22 @@ template <PrefillConfig kConfig> class PrefillLoad {
       full.arrive_and_expect_tx(slabs * shared_.kSlabBytes);
     }
     __syncwarp();
-    const int piece = lane() % pieces_;
-    for (int slab = lane() / pieces_; slab < slabs; slab += 32 / pieces_) {
-      std::byte* shared = &shared_.blocks[at_.stage][slab * shared_.kSlabBytes +
-                                                     piece * params_.pages.box_rows * kRowBytes];
-      load_box({.map = &map, .shared = shared, .full = &full, .hint = L2Hint::EVICT_LAST},
-               slab * PrefillConfig::kSlabColumns, pages.row, pages.kv_head, pages.page);
+    if (lane() < pieces_) {
+      std::byte* shared =
+          &shared_.blocks[at_.stage][lane() * params_.pages.box_rows * kRowBytes];
+      for (int slab = 0; slab < slabs; ++slab, shared += shared_.kSlabBytes) {
+        load_box({.map = &map, .shared = shared, .full = &full, .hint = L2Hint::EVICT_LAST},
+                 slab * PrefillConfig::kSlabColumns, pages.row, pages.kv_head, pages.page);
+      }
     }
+    __syncwarp();
     at_.advance();
   }
 
   const PrefillParams& params_;
   PrefillShared<kConfig>& shared_;
   const int pieces_;  // of a block, at most 16
+  bool is_first_block_ = true;
   RingPosition<kConfig.stages> at_;
   RingPosition<PrefillConfig::kQueryBuffers> q_at_;
   RingPosition<PrefillShared<kConfig>::kTileRing> tile_at_;
