@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cpu/flash_attention/flash_attention.h"
+#include "cuda/hopper/flash_attention/general/launch.h"
 #include "ops/flash_attention/candidates.h"
 #include "reference/flash_attention.h"
 
@@ -22,6 +23,12 @@ template <cpu::Target kTarget> constexpr FlashAttentionCandidate on_cpu(std::str
 }
 
 constexpr FlashAttentionCandidate kCandidates[] = {
+    {.kernel = "hopper/general/flash_attention",
+     .takes = kHopperTakes,
+     .refuse =
+         [](const FlashAttentionProblem& problem) { return cuda::hopper::refuse_general(problem); },
+     .run = [](const FlashAttentionArgs& args,
+               const Context& context) { cuda::hopper::flash_attention_general(args, context); }},
     on_cpu<cpu::Target::amx>("cpu/amx/flash_attention"),
     on_cpu<cpu::Target::avx512>("cpu/avx512/flash_attention"),
     on_cpu<cpu::Target::avx2>("cpu/avx2/flash_attention"),
