@@ -14,9 +14,8 @@ int clamp_size(std::int64_t size) {
 std::optional<VisibleRange> both(const std::optional<VisibleRange>& left,
                                  const std::optional<VisibleRange>& right) {
   if (!left.has_value() || !right.has_value()) return std::nullopt;
-  const bool has_two_chunks = left->chunk != VisibleRange::kUnbounded &&
-                              right->chunk != VisibleRange::kUnbounded &&
-                              left->chunk != right->chunk;
+  const bool has_two_chunks =
+      left->chunk != VisibleRange::kUnbounded && right->chunk != VisibleRange::kUnbounded;
   if (has_two_chunks) return std::nullopt;
   return VisibleRange{.ahead = std::min(left->ahead, right->ahead),
                       .window = std::min(left->window, right->window),
@@ -53,6 +52,13 @@ std::optional<VisibleRange> visible_range(const Mask& mask) {
     ranges.push_back(range);
   }
   return ranges.back();
+}
+
+std::string refuse_range(const std::string& description) {
+  const auto holds = [&](const char* part) { return description.find(part) != std::string::npos; };
+  const bool is_interval =
+      !holds("|") && !holds("tree") && description.find("chunked") == description.rfind("chunked");
+  return is_interval ? "" : "the mask shows more than one interval of keys: " + description;
 }
 
 }  // namespace quire::cuda::hopper

@@ -46,25 +46,18 @@ struct RowSoftmax {
   __device__ void weigh(float (&scores)[kScores], float to_log2, float (&keep)[2]) {
     float offset[2];
     rise(scores, to_log2, keep, offset);
+    float even[2] = {0.0F, 0.0F};
+    float odd[2] = {0.0F, 0.0F};
 #pragma unroll
-    for (int j = 0; j < kScores; ++j) {
-      scores[j] = exp2_approx(fmaf(scores[j], to_log2, -offset[j / 2 % 2]));
+    for (int j = 0; j < kScores; j += 2) {
+      const int i = j / 2 % 2;
+      scores[j] = exp2_approx(fmaf(scores[j], to_log2, -offset[i]));
+      scores[j + 1] = exp2_approx(fmaf(scores[j + 1], to_log2, -offset[i]));
+      even[i] += scores[j];
+      odd[i] += scores[j + 1];
     }
-  }
-
-  template <int kScores>
-  __device__ void add_up(const float (&weights)[kScores], const float (&keep)[2]) {
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      float even = weights[2 * i];
-      float odd = weights[2 * i + 1];
-#pragma unroll
-      for (int j = 2 * i + 4; j < kScores; j += 4) {
-        even += weights[j];
-        odd += weights[j + 1];
-      }
-      sum[i] = fmaf(sum[i], keep[i], even + odd);
-    }
+    for (int i = 0; i < 2; ++i) sum[i] = fmaf(sum[i], keep[i], even[i] + odd[i]);
   }
 
  private:
@@ -95,8 +88,7 @@ struct RowSoftmax {
       bits[k] = ::max(__float_as_int(scores[at]), __float_as_int(scores[at + 1]));
 #pragma unroll
       for (int j = at + 8; j < kScores; j += 8) {
-        bits[k] =
-            ::max(::max(bits[k], __float_as_int(scores[j])), __float_as_int(scores[j + 1]));
+        bits[k] = ::max(::max(bits[k], __float_as_int(scores[j])), __float_as_int(scores[j + 1]));
       }
     }
     const int row[2] = {quad_max(::max(bits[0], bits[2])), quad_max(::max(bits[1], bits[3]))};
@@ -136,7 +128,8 @@ template <DType kDType> __device__ inline std::uint32_t pack_pair(float low, flo
 }
 
 template <DType kDType, int kNumbers>
-__device__ inline void pack(const float (&numbers)[kNumbers], std::uint32_t (&words)[kNumbers / 2]) {
+__device__ inline void pack(const float (&numbers)[kNumbers],
+                            std::uint32_t (&words)[kNumbers / 2]) {
 #pragma unroll
   for (int i = 0; i < kNumbers / 2; ++i) {
     words[i] = pack_pair<kDType>(numbers[2 * i], numbers[2 * i + 1]);

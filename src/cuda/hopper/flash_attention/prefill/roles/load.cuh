@@ -10,12 +10,12 @@
 
 namespace quire::cuda::hopper {
 
-// The pages of one block of keys: this lane's piece, and which pieces have no page.
-struct BlockPages {
-  int page;  // num_pages: read as zeros
-  int row;   // in the page
+// The page of this lane's piece of a block of keys.
+struct PagePiece {
+  std::uint32_t page;  // num_pages or more: none
+  int row;             // of the page
   int kv_head;
-  std::uint32_t holes;
+  bool is_needed;  // begins before the sequence's end
 };
 
 template <PrefillConfig kConfig> class PrefillLoad {
@@ -26,14 +26,17 @@ template <PrefillConfig kConfig> class PrefillLoad {
   __device__ void load_keys() {
     PrefillSchedule<kConfig> schedule(params_);
     for (PrefillTile tile = schedule.next(); publish(tile);) {
-      BlockPages pages = find_pages(tile, tile.end_block - 1);
-      load_queries(tile);
+      PagePiece piece = find_piece(tile, tile.end_block - 1);
       PrefillTile following{.sequence = -1};
       for (int block = tile.end_block - 1; block >= tile.first_block; --block) {
-        load_block(params_.keys, kConfig.key_slabs(), pages);
-        skip_values();
-        if (block == tile.end_block - 1) following = schedule.next();
-        if (block > tile.first_block) pages = find_pages(tile, block - 1);
+        const PagePiece next = find_piece(tile, block - 1);  // arrives while this one waits
+        load_block(params_.keys, kConfig.key_slabs(), piece);
+        if (++blocks_loaded_ >= 2) at_.advance();  // K0, K1, then V and K take turns
+        if (block == tile.end_block - 1) {
+          load_queries(tile);  // behind the keys: its place may be taken by the tile before
+          following = schedule.next();
+        }
+        piece = next;
       }
       tile = following;
     }
@@ -42,11 +45,12 @@ template <PrefillConfig kConfig> class PrefillLoad {
   __device__ void load_values() {
     at_.advance();  // K0
     for (PrefillTile tile = next_tile(); tile.sequence >= 0; tile = next_tile()) {
-      BlockPages pages = find_pages(tile, tile.end_block - 1);
+      PagePiece piece = find_piece(tile, tile.end_block - 1);
       for (int block = tile.end_block - 1; block >= tile.first_block; --block) {
-        at_.advance();  // the K block after this one
-        load_block(params_.values, kConfig.value_slabs(), pages);
-        if (block > tile.first_block) pages = find_pages(tile, block - 1);
+        const PagePiece next = find_piece(tile, block - 1);
+        at_.advance();  // a K block
+        load_block(params_.values, kConfig.value_slabs(), piece);
+        piece = next;
       }
     }
   }
@@ -54,12 +58,6 @@ template <PrefillConfig kConfig> class PrefillLoad {
  private:
   static constexpr unsigned kWarp = 0xffffffff;
   __device__ static int lane() { return static_cast<int>(threadIdx.x % 32); }
-
-  // K0 and K1 follow each other, then V and K take turns.
-  __device__ void skip_values() {
-    if (!is_first_block_) at_.advance();
-    is_first_block_ = false;
-  }
 
   // False at the end of the schedule, which everybody is told too.
   __device__ bool publish(const PrefillTile& tile) {
@@ -79,24 +77,29 @@ template <PrefillConfig kConfig> class PrefillLoad {
     return tile;
   }
 
-  __device__ BlockPages find_pages(const PrefillTile& tile, int block) const {
+  // Nothing here waits for the page table's answer.
+  __device__ PagePiece find_piece(const PrefillTile& tile, int block) const {
     const PrefillPages& pages = params_.pages;
-    const int piece = lane() % pieces_;
-    const int key = block * kConfig.block_keys + piece * pages.box_rows;
+    const int key = block * kConfig.block_keys + lane() % pieces_ * pages.box_rows;
     const int column = key / pages.page_size;
-    BlockPages found{.page = pages.num_pages,
-                     .row = key - column * pages.page_size,
-                     .kv_head = tile.head_tile / params_.kv_head_tiles,
-                     .holes = 0};
-    const bool is_needed = key < tile.num_keys();
+    const bool is_needed = key >= 0 && key < tile.num_keys();
+    PagePiece piece{.page = 0xffffffff,
+                    .row = key - column * pages.page_size,
+                    .kv_head = tile.head_tile / params_.kv_head_tiles,
+                    .is_needed = is_needed};
     if (is_needed && column < pages.max_pages) {
-      const std::uint32_t id = pages.table[tile.sequence * pages.table_stride + column];
-      if (id < static_cast<std::uint32_t>(pages.num_pages)) found.page = static_cast<int>(id);
+      piece.page = pages.table[tile.sequence * pages.table_stride + column];
     }
-    const unsigned missing =
-        __ballot_sync(kWarp, is_needed && found.page == pages.num_pages && lane() < pieces_);
-    if (missing != 0) found.holes = hole_bits(missing);
-    return found;
+    return piece;
+  }
+  // Bit g: keys 8g … 8g + 7 of the block have no page.
+  __device__ std::uint32_t find_holes(const PagePiece& piece) const {
+    const bool is_hole = piece.is_needed && piece.page >= num_pages();
+    const unsigned missing = __ballot_sync(kWarp, is_hole && lane() < pieces_);
+    return missing == 0 ? 0 : hole_bits(missing);
+  }
+  __device__ std::uint32_t num_pages() const {
+    return static_cast<std::uint32_t>(params_.pages.num_pages);
   }
   __device__ std::uint32_t hole_bits(unsigned missing) const {
     const int groups = params_.pages.box_rows / 8;
@@ -128,20 +131,21 @@ template <PrefillConfig kConfig> class PrefillLoad {
 
   // A K or a V block. A page that is not there lies outside the map: the copy writes zeros, and the
   // bytes to wait for are always the same.
-  __device__ void load_block(const TensorMap& map, int slabs, const BlockPages& pages) {
+  __device__ void load_block(const TensorMap& map, int slabs, const PagePiece& piece) {
+    const std::uint32_t holes = find_holes(piece);
     shared_.ring.wait_empty(at_);
     FullBarrier& full = shared_.ring.full[at_.stage];
     if (lane() == 0) {
-      shared_.holes[at_.stage] = pages.holes;
+      shared_.holes[at_.stage] = holes;
       full.arrive_and_expect_tx(slabs * shared_.kSlabBytes);
     }
     __syncwarp();
     if (lane() < pieces_) {
-      std::byte* shared =
-          &shared_.blocks[at_.stage][lane() * params_.pages.box_rows * kRowBytes];
+      const auto page = static_cast<int>(piece.page < num_pages() ? piece.page : num_pages());
+      std::byte* shared = &shared_.blocks[at_.stage][lane() * params_.pages.box_rows * kRowBytes];
       for (int slab = 0; slab < slabs; ++slab, shared += shared_.kSlabBytes) {
         load_box({.map = &map, .shared = shared, .full = &full, .hint = L2Hint::EVICT_LAST},
-                 slab * PrefillConfig::kSlabColumns, pages.row, pages.kv_head, pages.page);
+                 slab * PrefillConfig::kSlabColumns, piece.row, piece.kv_head, page);
       }
     }
     __syncwarp();
@@ -151,9 +155,9 @@ template <PrefillConfig kConfig> class PrefillLoad {
   const PrefillParams& params_;
   PrefillShared<kConfig>& shared_;
   const int pieces_;  // of a block, at most 16
-  bool is_first_block_ = true;
+  int blocks_loaded_ = 0;
   RingPosition<kConfig.stages> at_;
-  RingPosition<PrefillConfig::kQueryBuffers> q_at_;
+  RingPosition<kConfig.q_buffers> q_at_;
   RingPosition<PrefillShared<kConfig>::kTileRing> tile_at_;
 };
 
