@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "cuda/rows/divisor.h"
 #include "quire/kv_layer_view.h"
 #include "quire/ops/rms_norm.h"
 
@@ -28,6 +29,7 @@ struct RmsNormParams {
 struct SpanLayout {
   int lanes;
   int slots;
+  Divisor token_spans;
 };
 
 // Spans of whole, aligned vectors without a gap, in one part.

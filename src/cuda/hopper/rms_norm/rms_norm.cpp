@@ -37,7 +37,9 @@ std::optional<SpanLayout> span_layout(const RmsNormParams& params) {
   const int lanes = vectors <= 8 ? 8 : vectors <= 16 ? 16 : 32;
   const std::int64_t slots = (vectors + lanes - 1) / lanes;
   if (slots > 4) return std::nullopt;
-  return SpanLayout{.lanes = lanes, .slots = static_cast<int>(slots)};
+  return SpanLayout{.lanes = lanes,
+                    .slots = static_cast<int>(slots),
+                    .token_spans = Divisor(static_cast<unsigned>(params.token_spans))};
 }
 
 std::string refuse(const RmsNormProblem& problem) {
