@@ -17,6 +17,11 @@ def load_records(folder: Path) -> dict[str, list[dict[str, Any]]]:
     return {f"{file.parent.name}/{file.name}": [json.loads(line) for line in file.read_text().splitlines()] for file in files}
 
 
+def only(records: dict[str, list[dict[str, Any]]], file: str) -> dict[str, list[dict[str, Any]]]:
+    """The rows of one recording, on every machine that has it."""
+    return {name: rows for name, rows in records.items() if name.endswith(f"/{file}")}
+
+
 def by_op_and_size(row: dict[str, Any]) -> tuple[Any, ...]:
     """"llama8b T=16" after "llama8b T=1": numbers in a shape count as numbers."""
     words = row["shape"].replace("=", " ").split()

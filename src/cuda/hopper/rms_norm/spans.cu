@@ -20,6 +20,8 @@ template <DType kXType, DType kGammaType, int kSpanLanes, int kLaneSlots> struct
   static constexpr int kSlots = kLaneSlots;
   static constexpr int kSpans = kSlots >= 3 ? 1 : 4 / kSlots;  // of a group of lanes, in flight
   static constexpr int kBlockSpans = kThreads / kLanes * kSpans;
+  // The grid is what an SM holds at once: with more blocks the last ones run on an idle card.
+  static constexpr int kBlocksPerSm = kSlots * bits(kX) <= 32 ? 4 : 2;
 };
 
 template <typename Config> class SpanNorm {
@@ -131,7 +133,7 @@ template <typename Config> struct SpanBatch {
 };
 
 template <typename Config>
-__global__ void __launch_bounds__(kThreads, 2)
+__global__ void __launch_bounds__(kThreads, Config::kBlocksPerSm)
     normalize_spans(const __grid_constant__ RmsNormParams params,
                     const __grid_constant__ Divisor per_token) {
   using Batch = SpanBatch<Config>;
@@ -164,49 +166,53 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
 }
 
+template <typename Config>
+void launch_config(const RmsNormParams& params, const SpanLayout& layout, int num_sms,
+                   cudaStream_t stream) {
+  launch(normalize_spans<Config>,
+         {.grid = dim3(static_cast<unsigned>(Config::kBlocksPerSm * num_sms)),
+          .block = dim3(kThreads)},
+         stream, params, layout.token_spans);
+}
+
 template <DType kX, DType kGamma>
-void launch_for(const RmsNormParams& params, const SpanLayout& layout, const LaunchShape& shape,
+void launch_for(const RmsNormParams& params, const SpanLayout& layout, int num_sms,
                 cudaStream_t stream) {
   if (layout.lanes == 8) {
-    return launch(normalize_spans<SpanConfig<kX, kGamma, 8, 1>>, shape, stream, params,
-                  layout.token_spans);
+    return launch_config<SpanConfig<kX, kGamma, 8, 1>>(params, layout, num_sms, stream);
   }
   if (layout.lanes == 16) {
-    return launch(normalize_spans<SpanConfig<kX, kGamma, 16, 1>>, shape, stream, params,
-                  layout.token_spans);
+    return launch_config<SpanConfig<kX, kGamma, 16, 1>>(params, layout, num_sms, stream);
   }
   if (layout.slots == 1) {
-    return launch(normalize_spans<SpanConfig<kX, kGamma, 32, 1>>, shape, stream, params,
-                  layout.token_spans);
+    return launch_config<SpanConfig<kX, kGamma, 32, 1>>(params, layout, num_sms, stream);
   }
   if (layout.slots == 2) {
-    return launch(normalize_spans<SpanConfig<kX, kGamma, 32, 2>>, shape, stream, params,
-                  layout.token_spans);
+    return launch_config<SpanConfig<kX, kGamma, 32, 2>>(params, layout, num_sms, stream);
   }
-  launch(normalize_spans<SpanConfig<kX, kGamma, 32, 4>>, shape, stream, params, layout.token_spans);
+  launch_config<SpanConfig<kX, kGamma, 32, 4>>(params, layout, num_sms, stream);
 }
 
 template <DType kX>
-void launch_for_gamma(const RmsNormParams& params, const SpanLayout& layout,
-                      const LaunchShape& shape, cudaStream_t stream) {
+void launch_for_gamma(const RmsNormParams& params, const SpanLayout& layout, int num_sms,
+                      cudaStream_t stream) {
   if (params.gamma_dtype == DType::bf16) {
-    return launch_for<kX, DType::bf16>(params, layout, shape, stream);
+    return launch_for<kX, DType::bf16>(params, layout, num_sms, stream);
   }
   if (params.gamma_dtype == DType::f16) {
-    return launch_for<kX, DType::f16>(params, layout, shape, stream);
+    return launch_for<kX, DType::f16>(params, layout, num_sms, stream);
   }
-  launch_for<kX, DType::f32>(params, layout, shape, stream);
+  launch_for<kX, DType::f32>(params, layout, num_sms, stream);
 }
 
 }  // namespace
 
-void launch_spans(const RmsNormParams& params, const SpanLayout& layout, unsigned max_blocks,
+void launch_spans(const RmsNormParams& params, const SpanLayout& layout, int num_sms,
                   cudaStream_t stream) {
-  const LaunchShape shape{.grid = dim3(max_blocks), .block = dim3(kThreads)};
   const DType x = params.view.row_format.parts[0].dtype;
-  if (x == DType::bf16) return launch_for_gamma<DType::bf16>(params, layout, shape, stream);
-  if (x == DType::f16) return launch_for_gamma<DType::f16>(params, layout, shape, stream);
-  launch_for_gamma<DType::f32>(params, layout, shape, stream);
+  if (x == DType::bf16) return launch_for_gamma<DType::bf16>(params, layout, num_sms, stream);
+  if (x == DType::f16) return launch_for_gamma<DType::f16>(params, layout, num_sms, stream);
+  launch_for_gamma<DType::f32>(params, layout, num_sms, stream);
 }
 
 }  // namespace quire::cuda::hopper

@@ -145,7 +145,7 @@ std::optional<EncodeLayout> encode_layout(const StoreParams& params) {
       .lanes = lanes,
       .slots = slots,
       .granule_vectors = rule.vectors < 0 ? 1 : rule.vectors,
-      .granule_shift = std::bit_width(static_cast<unsigned>(std::max(rule.vectors, 1))) - 1,
+      .granule_shift = std::countr_zero(static_cast<unsigned>(std::max(rule.vectors, 1))),
       .granule_is_wide = rule.has_wide,
       .has_scales = rule.vectors >= 0,
       .coded = eight_bit_type(format),
