@@ -139,13 +139,6 @@ __device__ inline uint2 encode_i8(const float (&values)[kEight]) {
   return make_uint2(words[0], words[1]);
 }
 
-// To an 8-bit type that is known at run time: to nearest even, saturating.
-__device__ inline uint2 encode_eight(DType dtype, const float (&values)[kEight]) {
-  if (dtype == DType::fp8_e4m3) return encode_fp8<__NV_E4M3>(values);
-  if (dtype == DType::fp8_e5m2) return encode_fp8<__NV_E5M2>(values);
-  return encode_i8(values);
-}
-
 // To a dtype that is known at run time: to nearest even, 8-bit types saturating.
 __device__ inline void store_eight(std::byte* target, DType dtype, const float (&values)[kEight]) {
   switch (dtype) {
@@ -155,8 +148,14 @@ __device__ inline void store_eight(std::byte* target, DType dtype, const float (
       return store_eight<DType::f16>(target, values);
     case DType::bf16:
       return store_eight<DType::bf16>(target, values);
+    case DType::fp8_e4m3:
+      *reinterpret_cast<uint2*>(target) = encode_fp8<__NV_E4M3>(values);
+      return;
+    case DType::fp8_e5m2:
+      *reinterpret_cast<uint2*>(target) = encode_fp8<__NV_E5M2>(values);
+      return;
     default:
-      *reinterpret_cast<uint2*>(target) = encode_eight(dtype, values);
+      *reinterpret_cast<uint2*>(target) = encode_i8(values);
       return;
   }
 }

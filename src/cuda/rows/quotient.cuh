@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// x / scale, rounded once to 8 or 16 bits: the bytes that src/cpu and the reference give.
+// x / scale, rounded so that rounding it once more, to 8 or 16 bits, gives what rounding the exact
+// quotient would: to odd. An inexact quotient takes, of its two f32 neighbours, the one with an odd
+// significand; no middle between two codes is odd. The same rule as src/cpu, hence the same bytes.
 #pragma once
 
 #include <cstdint>
-
-#include "cuda/rows/eight.cuh"
 
 namespace quire::cuda {
 
@@ -14,42 +14,35 @@ class Quotient {
   // NaN stays.
   __device__ Quotient(float scale, float largest)
       : scale_(scale),
-        // Within these bounds the reciprocal is normal and the quotient finite.
-        is_plain_(scale >= 0x1p-85f && scale <= 0x1p+100f && largest <= scale * 0x1p+20f) {
-    const float reciprocal = __fdividef(1.0f, scale);
-    lower_ = reciprocal * (1.0f - 0x1p-20f);
-    upper_ = reciprocal * (1.0f + 0x1p-20f);
+        reciprocal_(1.0f / scale),
+        // The remainder is exact in one fused multiply-add from 2^-85 on, for all that 8-bit codes
+        // can tell from 0; the upper bounds keep the reciprocal normal and the quotient finite.
+        is_plain_(scale >= 0x1p-85f && scale <= 0x1p+100f && largest <= scale * 0x1p+20f) {}
+
+  // For 8-bit results. One decision for all of them, so that their chains overlap.
+  template <int kCount> __device__ void divide(float (&values)[kCount]) const {
+    if (!is_plain_) return divide_wide(values);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) values[i] = plain(values[i]);
   }
 
-  // Of an 8-bit type. The quotient lies between x · lower and x · upper (the reciprocal and both
-  // products together are off by less than 2^-21), and rounding is monotone: where both ends have
-  // the same code, the quotient has it too. Of random numbers one in 2^15 needs the division.
-  __device__ uint2 codes(DType dtype, float (&values)[kEight]) const {
-    if (is_plain_) {
-      float ends[2][kEight];
+  // For 16-bit results, whose smallest numbers the remainder of plain() does not reach.
+  template <int kCount> __device__ void divide_wide(float (&values)[kCount]) const {
 #pragma unroll
-      for (int i = 0; i < kEight; ++i) {
-        ends[0][i] = values[i] * lower_;
-        ends[1][i] = values[i] * upper_;
-      }
-      const uint2 lower = encode_eight(dtype, ends[0]);
-      const uint2 upper = encode_eight(dtype, ends[1]);
-      if (lower.x == upper.x && lower.y == upper.y) return lower;
-    }
-    divide(values);
-    return encode_eight(dtype, values);
-  }
-
-  // Rounded to odd: an inexact quotient takes, of its two f32 neighbours, the one with an odd
-  // significand. No middle between two codes of at most 22 bits is odd, hence rounding the result
-  // is rounding the exact quotient.
-  __device__ void divide(float (&values)[kEight]) const {
-#pragma unroll
-    for (int i = 0; i < kEight; ++i) values[i] = quotient(values[i]);
+    for (int i = 0; i < kCount; ++i) values[i] = wide(values[i]);
   }
 
  private:
-  __device__ float quotient(float x) const {
+  __device__ float plain(float x) const {
+    const float estimate = x * reciprocal_;
+    const float nearest = fmaf(fmaf(-estimate, scale_, x), reciprocal_, estimate);
+    const float rest = fmaf(-nearest, scale_, x);
+    // Towards zero: one below the nearest where the exact quotient lies there.
+    const float lower = __fmaf_rz(rest, reciprocal_, nearest);
+    return rest != 0.0f ? __int_as_float(__float_as_int(lower) | 1) : nearest;
+  }
+
+  __device__ float wide(float x) const {
     if (scale_ == 0.0f) return isnan(x) ? x : 0.0f;
     const double exact = static_cast<double>(x) / static_cast<double>(scale_);
     const auto nearest = static_cast<float>(exact);
@@ -59,9 +52,8 @@ class Quotient {
   }
 
   float scale_;
+  float reciprocal_;
   bool is_plain_;
-  float lower_;
-  float upper_;
 };
 
 }  // namespace quire::cuda

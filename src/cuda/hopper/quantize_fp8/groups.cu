@@ -23,7 +23,10 @@ __device__ float largest_of(const float (&values)[kEight]) {
 
 __device__ void store_quotients(std::byte* target, DType dtype, float (&values)[kEight], float amax,
                                 float scale) {
-  __stcs(reinterpret_cast<uint2*>(target), Quotient(scale, amax).codes(dtype, values));
+  Quotient(scale, amax).divide(values);
+  const uint2 codes =
+      dtype == DType::fp8_e4m3 ? encode_fp8<__NV_E4M3>(values) : encode_fp8<__NV_E5M2>(values);
+  __stcs(reinterpret_cast<uint2*>(target), codes);
 }
 
 // Vectors of all rows end to end, fewer than 2^31; a row holds whole groups, so groups are

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <optional>
 
-#include "cuda/rows/divisor.h"
 #include "quire/kv_layer_view.h"
 #include "quire/ops/rms_norm.h"
 
@@ -29,13 +28,12 @@ struct RmsNormParams {
 struct SpanLayout {
   int lanes;
   int slots;
-  Divisor token_spans;
 };
 
 // Spans of whole, aligned vectors without a gap, in one part.
 std::optional<SpanLayout> span_layout(const RmsNormParams& params);
 
-void launch_spans(const RmsNormParams& params, const SpanLayout& layout, int num_sms,
+void launch_spans(const RmsNormParams& params, const SpanLayout& layout, unsigned max_blocks,
                   cudaStream_t stream);
 void launch_general(const RmsNormParams& params, unsigned max_blocks, cudaStream_t stream);
 

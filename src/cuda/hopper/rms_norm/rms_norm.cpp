@@ -37,9 +37,7 @@ std::optional<SpanLayout> span_layout(const RmsNormParams& params) {
   const int lanes = vectors <= 8 ? 8 : vectors <= 16 ? 16 : 32;
   const std::int64_t slots = (vectors + lanes - 1) / lanes;
   if (slots > 4) return std::nullopt;
-  return SpanLayout{.lanes = lanes,
-                    .slots = static_cast<int>(slots),
-                    .token_spans = Divisor(static_cast<unsigned>(params.token_spans))};
+  return SpanLayout{.lanes = lanes, .slots = static_cast<int>(slots)};
 }
 
 std::string refuse(const RmsNormProblem& problem) {
@@ -60,10 +58,10 @@ void rms_norm(const RmsNormArgs& args, const Context& context) {
                              .weight_offset = args.weight_offset,
                              .multiply_before_cast = args.multiply_before_cast};
   if (view.batch == 0) return;
-  const int sms = num_sms(args.gamma.device.index);
+  const unsigned blocks = kBlocksPerSm * static_cast<unsigned>(num_sms(args.gamma.device.index));
   const auto stream = static_cast<cudaStream_t>(context.stream);
-  if (const auto layout = span_layout(params)) return launch_spans(params, *layout, sms, stream);
-  launch_general(params, kBlocksPerSm * static_cast<unsigned>(sms), stream);
+  if (const auto layout = span_layout(params)) return launch_spans(params, *layout, blocks, stream);
+  launch_general(params, blocks, stream);
 }
 
 }  // namespace quire::cuda::hopper

@@ -77,13 +77,8 @@ bool takes_vectors(const RopeParams& params);
 // The same with a norm: whole rows.
 std::optional<NormedLayout> normed_layout(const RopeParams& params);
 
-struct RopeLaunch {
-  cudaStream_t stream;
-  int num_sms;
-};
-
-void launch_vectors(const RopeParams& params, const RopeLaunch& where);
-void launch_normed(const RopeParams& params, const NormedLayout& layout, const RopeLaunch& where);
+void launch_vectors(const RopeParams& params, cudaStream_t stream);
+void launch_normed(const RopeParams& params, const NormedLayout& layout, cudaStream_t stream);
 void launch_general(const RopeParams& params, cudaStream_t stream);
 
 }  // namespace quire::cuda::hopper

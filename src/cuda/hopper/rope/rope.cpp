@@ -153,10 +153,9 @@ void rope(const RopeArgs& args, const Context& context) {
   const auto stream = static_cast<cudaStream_t>(context.stream);
   const RopeParams params = params_of(args);
   if (params.tokens == 0 || params.key.batch == 0) return;
-  const RopeLaunch where{.stream = stream, .num_sms = num_sms(args.q.device.index)};
-  if (takes_vectors(params)) return launch_vectors(params, where);
+  if (takes_vectors(params)) return launch_vectors(params, stream);
   if (params.has_norm()) {
-    if (const auto layout = normed_layout(params)) return launch_normed(params, *layout, where);
+    if (const auto layout = normed_layout(params)) return launch_normed(params, *layout, stream);
   }
   launch_general(params, stream);
 }

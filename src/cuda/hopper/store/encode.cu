@@ -111,7 +111,8 @@ template <typename Config> class RowEncoder {
 #pragma unroll
     for (int s = 0; s < Config::kSlots; ++s) {
       if (!parts_[s].is_used) continue;
-      store_vector(values[s], parts_[s], amax[s], place);
+      if (parts_[s].source != ScaleSource::none) divide(values[s], parts_[s], amax[s], place);
+      store_eight(place.row + parts_[s].offset_bytes, parts_[s].dtype, values[s]);
     }
   }
 
@@ -142,21 +143,8 @@ template <typename Config> class RowEncoder {
     for (int s = 1; s < Config::kSlots; ++s) amax[s] = amax[0];
   }
 
-  __device__ void store_vector(float (&values)[kEight], const LanePart& lane, float amax,
-                               const RowPlace& place) const {
-    std::byte* target = place.row + lane.offset_bytes;
-    if (lane.source == ScaleSource::none) return store_eight(target, lane.dtype, values);
-    const Quotient quotient(granule_scale(lane, amax, place), amax);
-    if (bits(lane.dtype) == 8) {
-      *reinterpret_cast<uint2*>(target) = quotient.codes(lane.dtype, values);
-      return;
-    }
-    quotient.divide(values);
-    store_eight(target, lane.dtype, values);
-  }
-
-  // The granule's scale; its first lane writes it, unless it is the user's.
-  __device__ float granule_scale(const LanePart& lane, float amax, const RowPlace& place) const {
+  __device__ void divide(float (&values)[kEight], const LanePart& lane, float amax,
+                         const RowPlace& place) const {
     std::byte* address = scale_of(lane, place, params_.view.scales);
     const bool is_static = lane.source == ScaleSource::plane && params_.scales_are_static;
     float scale = 0.0f;
@@ -169,7 +157,12 @@ template <typename Config> class RowEncoder {
         store_number(address, lane.scale_dtype, 0, scale);
       }
     }
-    return scale;
+    const Quotient quotient(scale, amax);
+    if (bits(lane.dtype) > 8) {
+      quotient.divide_wide(values);
+    } else {
+      quotient.divide(values);
+    }
   }
 
   const StoreParams& params_;
