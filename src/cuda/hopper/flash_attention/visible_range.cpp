@@ -55,4 +55,11 @@ std::optional<VisibleRange> visible_range(const Mask& mask) {
   return ranges.back();
 }
 
+std::string refuse_range(const std::string& description) {
+  const auto holds = [&](const char* part) { return description.find(part) != std::string::npos; };
+  const bool is_interval =
+      !holds("|") && !holds("tree") && description.find("chunked") == description.rfind("chunked");
+  return is_interval ? "" : "the mask shows more than one interval of keys: " + description;
+}
+
 }  // namespace quire::cuda::hopper

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "quire/host_device.h"
 #include "quire/mask.h"
@@ -40,5 +41,7 @@ struct VisibleRange {
 
 // Nothing if the mask is not of this kind. Two different chunk sizes are not.
 std::optional<VisibleRange> visible_range(const Mask& mask);
+// Empty, or why the mask with this description is not.
+std::string refuse_range(const std::string& description);
 
 }  // namespace quire::cuda::hopper

@@ -49,6 +49,13 @@ __device__ inline void load_box(const BoxLoad& load, int column, int row, int pl
                                load.shared, column, row, plane, page);
 }
 
+__device__ inline void load_box_for(const BoxLoad& load, int column, int row, int plane, int page,
+                                    std::uint16_t blocks) {
+  cute::SM90_TMA_LOAD_MULTICAST_4D::copy(load.map, load.barrier(), blocks,
+                                         static_cast<std::uint64_t>(load.hint), load.shared, column,
+                                         row, plane, page);
+}
+
 // The box that begins at the first row of group `group` of a quad-ordered map (row_order.h).
 __device__ inline void load_groups(const BoxLoad& load, int column, int group) {
   cute::SM90_TMA_LOAD_5D::copy(load.map, load.barrier(), static_cast<std::uint64_t>(load.hint),

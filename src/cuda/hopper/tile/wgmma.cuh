@@ -71,11 +71,11 @@ __device__ inline std::uint64_t transposed_descriptor(const void* tile, int slab
 
 // 64 × kN of 16-bit numbers: A in registers, B a transposed tile.
 template <DType kDType, int kN>
-using RegisterWgmma = decltype(cute::SM90::GMMA::rs_op_selector<
-                               typename CuteElement<kDType>::type,
-                               typename CuteElement<kDType>::type, float,
-                               cute::Shape<cute::Int<kWgmmaRows>, cute::Int<kN>, cute::Int<16>>,
-                               cute::SM90::GMMA::Major::K, cute::SM90::GMMA::Major::MN>());
+using RegisterWgmma =
+    decltype(cute::SM90::GMMA::rs_op_selector<
+             typename CuteElement<kDType>::type, typename CuteElement<kDType>::type, float,
+             cute::Shape<cute::Int<kWgmmaRows>, cute::Int<kN>, cute::Int<16>>,
+             cute::SM90::GMMA::Major::K, cute::SM90::GMMA::Major::MN>());
 
 namespace detail {
 template <typename Op, int kRegisters, std::size_t... kIndex>

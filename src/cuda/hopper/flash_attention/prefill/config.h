@@ -22,10 +22,10 @@ struct PrefillConfig {
   int value_dim = 128;        // of V and out, a multiple of 16
   int block_keys = 128;
   int consumers = 2;
-  int stages = 5;  // each holds a K or a V block
+  int stages = 5;  // each holds a K or a V block; a step has two, the next is awaited beside it
+  int q_buffers = 2;
   Scores scores = Scores::scaled;
 
-  static constexpr int kQueryBuffers = 2;
   static constexpr int kSlabColumns = 64;  // 128 bytes: a swizzled row
   static constexpr int kProducerRegisters = 40;
   static constexpr int kConsumerRegisters = 232;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention of many query rows at a time over the pages: persistent, warp-specialised.
 //
-//   warp 0          load    tiles off the schedule, q and the blocks of K and V into shared memory
+//   warp 0          load    tiles off the schedule, q and the blocks of K
+//   warp 1          load    the blocks of V
 //   warpgroups 1 –  attend  64 query rows each: scores, softmax, sums, and the finished rows
 #pragma once
 
@@ -26,7 +27,8 @@ __global__ void __launch_bounds__(Variant::kConfig.threads(), 1)
   __syncthreads();
   if (warpgroup_in_block() == 0) {
     cutlass::arch::warpgroup_reg_dealloc<PrefillConfig::kProducerRegisters>();
-    if (warp_in_block() == 0) PrefillLoad<kConfig>(params, shared).run();
+    if (warp_in_block() == 0) PrefillLoad<kConfig>(params, shared).load_keys();
+    if (warp_in_block() == 1) PrefillLoad<kConfig>(params, shared).load_values();
   } else {
     cutlass::arch::warpgroup_reg_alloc<PrefillConfig::kConsumerRegisters>();
     PrefillAttend<kConfig>(params, shared, warpgroup_in_block() - 1).run();

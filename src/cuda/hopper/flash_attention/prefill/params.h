@@ -20,8 +20,8 @@ struct PrefillOutputs {
 
 struct PrefillScores {
   float scale = 1.0F;
-  float softcap = 0.0F;                  // 0: none
-  const float* alibi_slopes = nullptr;   // [heads], or null
+  float softcap = 0.0F;                 // 0: none
+  const float* alibi_slopes = nullptr;  // [heads], or null
   std::int64_t alibi_stride = 0;
   const float* sinks = nullptr;  // [heads], or null
   std::int64_t sinks_stride = 0;
@@ -46,9 +46,9 @@ struct PrefillParams {
   // Heads that stand side by side in a tile's rows, a power of two that divides those of a KV head:
   // row r is head r % tile_heads of token r / tile_heads.
   int tile_heads_log2 = 0;
-  int head_tiles = 0;         // heads / tile_heads
-  int kv_head_tiles = 0;      // of them, on one KV head
-  int section_keys = 0;       // keys of one KV head beyond which heads take turns (schedule.cuh)
+  int head_tiles = 0;     // heads / tile_heads
+  int kv_head_tiles = 0;  // of them, on one KV head
+  int section_keys = 0;   // keys of one KV head beyond which heads take turns (schedule.cuh)
   PrefillPages pages{};
   VisibleRange mask{};
   PrefillScores scores{};

@@ -35,9 +35,8 @@ __device__ inline void issue_values(const std::uint32_t (&weights)[kConfig.block
                                     const std::byte* values, float (&sums)[kConfig.value_dim / 2],
                                     bool starts_sum) {
   using Op = RegisterWgmma<kConfig.dtype, kConfig.value_dim>;
-  multiply_registers<Op>(weights,
-                         transposed_descriptor(values, PrefillShared<kConfig>::kSlabBytes), sums,
-                         starts_sum);
+  multiply_registers<Op>(weights, transposed_descriptor(values, PrefillShared<kConfig>::kSlabBytes),
+                         sums, starts_sum);
 }
 
 }  // namespace quire::cuda::hopper

@@ -13,23 +13,23 @@ template <PrefillConfig kConfig> struct PrefillShared {
   static constexpr int kQuerySlabBytes = kConfig.rows() * kRowBytes;
   static constexpr int kSlabBytes = kConfig.block_keys * kRowBytes;
 
-  // Slabs of 64 columns, each a swizzled tile. A finished tile's rows leave through its own q.
-  alignas(1024) std::byte q[PrefillConfig::kQueryBuffers][kConfig.key_slabs() * kQuerySlabBytes];
+  // Slabs of 64 columns, each a swizzled tile.
+  alignas(1024) std::byte q[kConfig.q_buffers][kConfig.key_slabs() * kQuerySlabBytes];
   // In the order of use: K0, K1, V0, K2, V1, … across tiles.
   alignas(1024) std::byte blocks[kConfig.stages][kConfig.stage_slabs() * kSlabBytes];
   // Bit g: keys 8g … 8g + 7 of the K block have no page.
   std::uint32_t holes[kConfig.stages];
   PrefillTile tiles[kTileRing];
   RingBarriers<kConfig.stages> ring;
-  RingBarriers<PrefillConfig::kQueryBuffers> q_ring;
+  RingBarriers<kConfig.q_buffers> q_ring;
   RingBarriers<kTileRing> tile_ring;
 
-  static_assert(kConfig.value_slabs() <= kConfig.key_slabs());
+  static_assert(kConfig.stages >= 4);
 
   __device__ void init() {
     ring.init(1, kConfig.consumers);
-    q_ring.init(1, 128 * kConfig.consumers);
-    tile_ring.init(1, 128 * kConfig.consumers);
+    q_ring.init(1, kConfig.consumers);
+    tile_ring.init(1, 32 + 128 * kConfig.consumers);  // the warp that loads V reads it too
   }
 };
 

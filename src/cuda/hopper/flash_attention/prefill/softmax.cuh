@@ -25,6 +25,10 @@ __device__ inline float quad_max(float x) {
   x = fmaxf(x, __shfl_xor_sync(0xffffffff, x, 1));
   return fmaxf(x, __shfl_xor_sync(0xffffffff, x, 2));
 }
+__device__ inline int quad_max(int x) {
+  x = max(x, __shfl_xor_sync(0xffffffff, x, 1));
+  return max(x, __shfl_xor_sync(0xffffffff, x, 2));
+}
 __device__ inline float quad_sum(float x) {
   x += __shfl_xor_sync(0xffffffff, x, 1);
   return x + __shfl_xor_sync(0xffffffff, x, 2);
@@ -40,27 +44,68 @@ struct RowSoftmax {
   // `keep`. A row that has seen no key yet keeps maximum -inf and gets weights 0.
   template <int kScores>
   __device__ void weigh(float (&scores)[kScores], float to_log2, float (&keep)[2]) {
+    float offset[2];
+    rise(scores, to_log2, keep, offset);
+    float even[2] = {0.0F, 0.0F};
+    float odd[2] = {0.0F, 0.0F};
+#pragma unroll
+    for (int j = 0; j < kScores; j += 2) {
+      const int i = j / 2 % 2;
+      scores[j] = exp2_approx(fmaf(scores[j], to_log2, -offset[i]));
+      scores[j + 1] = exp2_approx(fmaf(scores[j + 1], to_log2, -offset[i]));
+      even[i] += scores[j];
+      odd[i] += scores[j + 1];
+    }
+#pragma unroll
+    for (int i = 0; i < 2; ++i) sum[i] = fmaf(sum[i], keep[i], even[i] + odd[i]);
+  }
+
+ private:
+  // The maxima over one more block.
+  template <int kScores>
+  __device__ void rise(const float (&scores)[kScores], float to_log2, float (&keep)[2],
+                       float (&offset)[2]) {
+    float highest[2];
+    highest_as_integers(scores, highest);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      float highest = max[i];
+      const float now = fmaxf(max[i], highest[i]);
+      const float from = now == -INFINITY ? 0.0F : now;
+      keep[i] = exp2_approx((max[i] - from) * to_log2);  // 1 exactly if nothing rose
+      offset[i] = from * to_log2;
+      max[i] = now;
+    }
+  }
+
+  // Integers have a maximum of three, floats of two. The bits of floats compare as integers unless
+  // both are negative; where a row is all negative (or hidden), they are compared again as floats.
+  template <int kScores>
+  __device__ static void highest_as_integers(const float (&scores)[kScores], float (&highest)[2]) {
+    int bits[4];
 #pragma unroll
-      for (int j = 2 * i; j < kScores; j += 4) {
-        highest = fmaxf(highest, fmaxf(scores[j], scores[j + 1]));
-      }
-      highest = quad_max(highest);
-      const float offset = highest == -INFINITY ? 0.0F : highest * to_log2;
-      keep[i] = exp2_approx(fmaf(max[i], to_log2, -offset));
-      max[i] = highest;
-      float even = 0.0F;
-      float odd = 0.0F;
+    for (int k = 0; k < 4; ++k) {
+      const int at = k * 2;
+      bits[k] = ::max(__float_as_int(scores[at]), __float_as_int(scores[at + 1]));
 #pragma unroll
-      for (int j = 2 * i; j < kScores; j += 4) {
-        scores[j] = exp2_approx(fmaf(scores[j], to_log2, -offset));
-        scores[j + 1] = exp2_approx(fmaf(scores[j + 1], to_log2, -offset));
-        even += scores[j];
-        odd += scores[j + 1];
+      for (int j = at + 8; j < kScores; j += 8) {
+        bits[k] = ::max(::max(bits[k], __float_as_int(scores[j])), __float_as_int(scores[j + 1]));
       }
-      sum[i] = fmaf(sum[i], keep[i], even + odd);
+    }
+    const int row[2] = {quad_max(::max(bits[0], bits[2])), quad_max(::max(bits[1], bits[3]))};
+    highest[0] = __int_as_float(row[0]);
+    highest[1] = __int_as_float(row[1]);
+    if (__any_sync(0xffffffff, (row[0] | row[1]) < 0)) highest_as_floats(scores, highest);
+  }
+  template <int kScores>
+  __device__ static void highest_as_floats(const float (&scores)[kScores], float (&highest)[2]) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      highest[i] = fmaxf(scores[2 * i], scores[2 * i + 1]);
+#pragma unroll
+      for (int j = 2 * i + 4; j < kScores; j += 4) {
+        highest[i] = fmaxf(highest[i], fmaxf(scores[j], scores[j + 1]));
+      }
+      highest[i] = quad_max(highest[i]);
     }
   }
 };
@@ -83,7 +128,8 @@ template <DType kDType> __device__ inline std::uint32_t pack_pair(float low, flo
 }
 
 template <DType kDType, int kNumbers>
-__device__ inline void pack(const float (&numbers)[kNumbers], std::uint32_t (&words)[kNumbers / 2]) {
+__device__ inline void pack(const float (&numbers)[kNumbers],
+                            std::uint32_t (&words)[kNumbers / 2]) {
 #pragma unroll
   for (int i = 0; i < kNumbers / 2; ++i) {
     words[i] = pack_pair<kDType>(numbers[2 * i], numbers[2 * i + 1]);
