@@ -101,17 +101,6 @@ template <> struct Eight<DType::f32> {
   }
 };
 
-// Of a type that is known at run time: f32, f16 or bf16.
-__device__ inline void load_eight(const std::byte* source, DType dtype, float (&values)[kEight]) {
-  if (dtype == DType::bf16) {
-    Eight<DType::bf16>::decode(Eight<DType::bf16>::load(source), values);
-  } else if (dtype == DType::f16) {
-    Eight<DType::f16>::decode(Eight<DType::f16>::load(source), values);
-  } else {
-    Eight<DType::f32>::decode(Eight<DType::f32>::load(source), values);
-  }
-}
-
 template <DType kType>
 __device__ inline void store_eight(std::byte* target, const float (&values)[kEight]) {
   *reinterpret_cast<typename Eight<kType>::Raw*>(target) = Eight<kType>::encode(values);

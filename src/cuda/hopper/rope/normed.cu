@@ -4,7 +4,7 @@
 // so that slots 0 and 1 of a lane hold the two halves of its pairs.
 #include "cuda/hopper/rope/angles.cuh"
 #include "cuda/rows/divisor.h"
-#include "cuda/rows/eight.cuh"
+#include "cuda/rows/any_eight.cuh"
 #include "cuda/runtime/launch.h"
 
 namespace quire::cuda::hopper {
