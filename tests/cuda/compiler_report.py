@@ -2,6 +2,9 @@
 """No kernel spills registers or runs its wgmma one by one: read from what the compiler said when it was built.
 
 Usage: compiler_report.py <object>...   (of the CUDA backend; <object>.ptxas stands beside each)
+
+The kernels in folders named `general` take what the others refuse and are not meant to be fast: their spills are
+printed and forgiven.
 """
 
 import re
@@ -42,6 +45,10 @@ def kernels_of(report: str) -> list[Kernel]:
     return kernels
 
 
+def is_forgiven(target: Path) -> bool:
+    return target.parent.name == "general"
+
+
 def faults_of(target: Path) -> list[str]:
     path = target.with_name(target.name + ".ptxas")
     if not path.is_file():
@@ -49,11 +56,14 @@ def faults_of(target: Path) -> list[str]:
     report = path.read_text()
     kernels = kernels_of(report)
     faults = [f"{target.name}: {loss['code']}: {loss['words']}" for loss in LOSS.finditer(report)]
-    faults += [
-        f"{target.name}: {kernel.name} spills {kernel.spill_bytes} bytes ({kernel.registers} registers)"
-        for kernel in kernels
-        if kernel.spill_bytes > 0
-    ]
+    for kernel in kernels:
+        if kernel.spill_bytes == 0:
+            continue
+        words = f"{target.name}: {kernel.name} spills {kernel.spill_bytes} bytes ({kernel.registers} registers)"
+        if is_forgiven(target):
+            print("forgiven:", words)
+        else:
+            faults.append(words)
     return faults if kernels else [*faults, f"{target.name}: a report without a kernel"]
 
 
@@ -68,6 +78,7 @@ def self_check() -> None:
     )
     assert kernels_of(bad) == [Kernel("_Z1kv", 255, 8, 16)], kernels_of(bad)
     assert [loss["code"] for loss in LOSS.finditer(bad)] == ["C7510"]
+    assert is_forgiven(Path("mla_prefill/general/attend.cu.o")) and not is_forgiven(Path("rope/general.cu.o"))
 
 
 def main(objects: list[str]) -> int:
