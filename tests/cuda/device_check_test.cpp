@@ -86,7 +86,7 @@ TEST_F(DeviceCheck, NothingIsWrittenAfterAnError) {
   const test::DeviceState state({args_.cache.blocks});
   test::upload(args_.row_offsets, {0, 3, 4});
   EXPECT_NE(store_error(), "");
-  EXPECT_EQ(state.read(), state.start());
+  EXPECT_TRUE(state.read() == state.start());
 }
 
 TEST_F(DeviceCheck, WithoutTheVariableNobodyLooks) {
@@ -113,7 +113,8 @@ TEST_F(DeviceCheck, PositionsPastTheAngles) {
                 .row_offsets = args_.row_offsets,
                 .cache = args_.cache,
                 .freqs_cis = twin_.move(freqs.view()),
-                .position_ids = twin_.move(ids.view())};
+                .position_ids = twin_.move(ids.view()),
+                .out = {}};
   args.out = args.q;
   EXPECT_EQ(error_of([&] { rope(args); }),
             "rope: 'position_ids' must be below the 16 rows of freqs_cis, got 16 at [0, 2]");
