@@ -61,8 +61,7 @@ template <typename Engine, typename Rows> class Attention {
     const int count = static_cast<int>(left < Engine::kRows ? left : Engine::kRows);
     for (int i = 0; i < count; ++i) {
       rows[i] = as_elements(item_.q_dtype, item_.rows[head * item_.rows_per_head + row + i].q,
-                            item_.key_width,
-                            space_.decoded_queries + i * item_.key_width);
+                            item_.key_width, space_.decoded_queries + i * item_.key_width);
     }
     Engine::pack_a(rows, count, item_.key_width,
                    space_.queries + space_.state(head, row) / Engine::kRows * query_panel_);

@@ -22,9 +22,8 @@ const std::byte* plane_of(const KvLayerView& view, std::int64_t sequence, std::i
 
 HeadStrides head_strides(const KvLayerView& view) {
   return {.row_bytes = view.head_stride_bytes,
-          .plane_bytes = view.scales.defined()
-                             ? bytes_for(view.scales.dtype, view.scales.head_stride)
-                             : 0};
+          .plane_bytes =
+              view.scales.defined() ? bytes_for(view.scales.dtype, view.scales.head_stride) : 0};
 }
 
 }  // namespace

@@ -20,29 +20,85 @@ inline void pack_columns(const std::uint16_t* const* vectors, int count, std::in
   }
 }
 
-// out [kStreams, stride]: columns [first, first + count) of the rows, zeros up to a multiple of 32.
-inline void copy_rows(const std::uint16_t* const* rows, std::int64_t first, std::int64_t count,
-                      std::int64_t stride, std::uint16_t* out) {
-  for (int i = 0; i < kStreams; ++i, out += stride) {
-    std::int64_t column = 0;
-    for (; column + kPairBlock <= count; column += kPairBlock) {
-      _mm512_store_si512(out + column, _mm512_loadu_si512(rows[i] + first + column));
+// Columns that are packed at a time: what a head usually has. Rows go in parts of 8.
+inline constexpr int kStreamBlock = 128;
+inline constexpr int kPartRows = 8;
+inline constexpr int kCodeBlock = 64;  // codes that are widened at a time
+
+// out [kStreams, kStreamBlock]: columns [first, first + count) of kPartRows rows, zeros up to a
+// multiple of 32.
+inline void copy_rows(const StreamRows& rows, int first_row, std::int64_t first, std::int64_t count,
+                      std::uint16_t* out) {
+  out += first_row * kStreamBlock;
+  for (int i = first_row; i < first_row + kPartRows; ++i, out += kStreamBlock) {
+    const std::uint16_t* row = rows.row<std::uint16_t>(i) + first;
+    if (count == kStreamBlock) {  // a count that the compiler knows
+      for (int k = 0; k < kStreamBlock; k += kPairBlock) {
+        _mm512_store_si512(out + k, _mm512_loadu_si512(row + k));
+      }
+      continue;
     }
-    if (column < count) _mm512_store_si512(out + column, load_block(rows[i] + first, column, count));
+    for (std::int64_t k = 0; k < count; k += kPairBlock) {
+      _mm512_store_si512(out + k, load_block(row, k, count));
+    }
   }
 }
 
-// Two B tiles of 32 columns of V. UNPCK takes four columns of each half of a 128-bit lane in turn,
-// which costs half of what their true order would; restore_columns puts the sums right.
-inline void interleave_columns(const std::uint16_t* const* rows, std::int64_t column,
-                               std::int64_t width, std::uint16_t* tiles) {
+// The same from e4m3, count being a multiple of 64.
+inline void widen_rows(const StreamRows& rows, int first_row, std::int64_t first,
+                       std::int64_t count, std::uint16_t* out) {
+  const E4m3Table table;
+  out += first_row * kStreamBlock;
+  for (int i = first_row; i < first_row + kPartRows; ++i, out += kStreamBlock) {
+    const std::uint8_t* codes = rows.row<std::uint8_t>(i) + first;
+    for (std::int64_t k = 0; k < count; k += kCodeBlock) table.widen_64(codes + k, out + k);
+  }
+}
+
+// Two tiles of pairs: UNPCK takes four columns of each half of a 128-bit lane in turn, which costs
+// half of what their true order would; restore_columns puts the sums right.
+HWY_INLINE void store_interleaved(__m512i even, __m512i odd, std::uint16_t* tiles) {
   constexpr int kTile = 16 * kPairBlock;
-  const __mmask32 mask = block_mask(column, width);
-  for (int i = 0; i < kStreams; i += 2, tiles += kPairBlock) {
-    const __m512i even = _mm512_maskz_loadu_epi16(mask, rows[i] + column);
-    const __m512i odd = _mm512_maskz_loadu_epi16(mask, rows[i + 1] + column);
-    _mm512_store_si512(tiles, _mm512_unpacklo_epi16(even, odd));
-    _mm512_store_si512(tiles + kTile, _mm512_unpackhi_epi16(even, odd));
+  _mm512_store_si512(tiles, _mm512_unpacklo_epi16(even, odd));
+  _mm512_store_si512(tiles + kTile, _mm512_unpackhi_epi16(even, odd));
+}
+
+inline constexpr std::int64_t kTwoTiles = 32 * kPairBlock;  // elements
+
+// B tiles [count / 16][16 pairs of rows][16 columns][2] of columns [first, first + count), those
+// of kPartRows rows.
+inline void pair_rows(const StreamRows& rows, int first_row, std::int64_t first, std::int64_t count,
+                      std::uint16_t* tiles) {
+  tiles += first_row / 2 * kPairBlock;
+  for (int i = first_row; i < first_row + kPartRows; i += 2, tiles += kPairBlock) {
+    const std::uint16_t* even = rows.row<std::uint16_t>(i) + first;
+    const std::uint16_t* odd = rows.row<std::uint16_t>(i + 1) + first;
+    if (count == kStreamBlock) {
+      for (int k = 0; k < kStreamBlock; k += kPairBlock) {
+        store_interleaved(_mm512_loadu_si512(even + k), _mm512_loadu_si512(odd + k),
+                          tiles + k / kPairBlock * kTwoTiles);
+      }
+      continue;
+    }
+    for (std::int64_t k = 0; k < count; k += kPairBlock) {
+      store_interleaved(load_block(even, k, count), load_block(odd, k, count),
+                        tiles + k / kPairBlock * kTwoTiles);
+    }
+  }
+}
+
+inline void pair_widened(const StreamRows& rows, int first_row, std::int64_t first,
+                         std::int64_t count, std::uint16_t* tiles) {
+  const E4m3Table table;
+  tiles += first_row / 2 * kPairBlock;
+  for (int i = first_row; i < first_row + kPartRows; i += 2, tiles += kPairBlock) {
+    for (std::int64_t k = 0; k < count; k += kCodeBlock) {
+      const auto even = table.widen(rows.row<std::uint8_t>(i) + first + k);
+      const auto odd = table.widen(rows.row<std::uint8_t>(i + 1) + first + k);
+      std::uint16_t* target = tiles + k / kPairBlock * kTwoTiles;
+      store_interleaved(even.first, odd.first, target);
+      store_interleaved(even.second, odd.second, target + kTwoTiles);
+    }
   }
 }
 
@@ -70,9 +126,9 @@ inline void transpose_few(const float* transposed, int rows, float* scores) {
     const __m512d ab_high = _mm512_castps_pd(_mm512_unpackhi_ps(a, b));
     const __m512d cd_low = _mm512_castps_pd(_mm512_unpacklo_ps(c, d));
     const __m512d cd_high = _mm512_castps_pd(_mm512_unpackhi_ps(c, d));
-    const __m512d found[4] = {_mm512_unpacklo_pd(ab_low, cd_low), _mm512_unpackhi_pd(ab_low, cd_low),
-                              _mm512_unpacklo_pd(ab_high, cd_high),
-                              _mm512_unpackhi_pd(ab_high, cd_high)};
+    const __m512d found[4] = {
+        _mm512_unpacklo_pd(ab_low, cd_low), _mm512_unpackhi_pd(ab_low, cd_low),
+        _mm512_unpacklo_pd(ab_high, cd_high), _mm512_unpackhi_pd(ab_high, cd_high)};
     for (int r = 0; r < rows; ++r) {
       const __m512 row = _mm512_castpd_ps(found[r]);
       _mm512_store_ps(scores + r * 32, _mm512_permutexvar_ps(in_order, row));

@@ -20,8 +20,14 @@ class StreamedStrips {
     const int rows = static_cast<int>(item_.rows_per_head);
     const int columns = space_.columns * 4;
     // 0, 1: Sᵀ; 2: Q; 3, 6: K or V; 4: P; 5, 7: O
-    const AmxSession session({{16, columns}, {16, columns}, {16, columns}, {16, 64}, {rows, 64},
-                              {rows, 64}, {16, 64}, {rows, 64}});
+    const AmxSession session({{16, columns},
+                              {16, columns},
+                              {16, columns},
+                              {16, 64},
+                              {rows, 64},
+                              {rows, 64},
+                              {16, 64},
+                              {rows, 64}});
     begin();
     std::int64_t first = item_.first_key / kStreamChunk * kStreamChunk;
     for (; first < item_.last_key; first += kStreamChunk) attend_chunk(first);
@@ -29,8 +35,9 @@ class StreamedStrips {
   }
 
  private:
-  static constexpr int kBlock = StreamSpace::kBlock;
+  static constexpr int kBlock = kStreamBlock;
   static constexpr int kDepth = AmxBf16::kDepth;
+  static constexpr int kParts = kBlock / kDepth;
 
   // One K or V row of each stream, some of its columns.
   struct Unit {
@@ -41,7 +48,8 @@ class StreamedStrips {
   };
 
   void begin() {
-    space_.streams.begin(item_);
+    space_.streams.begin(item_,
+                         item_.key_width % kCodeBlock == 0 && item_.value_width % kCodeBlock == 0);
     clear_states(item_, space_.rows);
     weigher_.begin();
     for (std::int64_t head = 0; head < item_.num_heads; ++head) {
@@ -67,16 +75,22 @@ class StreamedStrips {
     if (row_pair_at(item_, space_.rows, 0, 0, chunk).hull.is_empty()) return;
     space_.streams.locate(first);
     for_each_unit(
-        item_.key_width, [this](const Unit& unit, auto* panel) { pack_keys(unit, panel); },
-        [this](const Unit& unit, const auto* panel) { multiply_keys(unit, panel); });
+        item_.key_width,
+        [this](const Unit& unit, int part, auto* panel) { pack_keys(unit, part, panel); },
+        [this](const Unit& unit, int part, const auto* panel) {
+          multiply_keys(unit, part, panel);
+        });
     for (std::int64_t head = 0; head < item_.num_heads; ++head) weigh_head(head, chunk);
     for_each_unit(
-        item_.value_width, [this](const Unit& unit, auto* panel) { pack_values(unit, panel); },
-        [this](const Unit& unit, const auto* panel) { multiply_values(unit, panel); });
+        item_.value_width,
+        [this](const Unit& unit, int part, auto* panel) { pack_values(unit, part, panel); },
+        [this](const Unit& unit, int part, const auto* panel) {
+          multiply_values(unit, part, panel);
+        });
   }
 
-  // Packs each unit before the one before it is multiplied: tiles are not loaded from stores that
-  // are still on their way to the cache.
+  // Packs a unit, a few rows at a time, between the products of the one before it: a core then has
+  // both in its window, and tiles are not loaded from stores that are still on their way.
   template <typename Pack, typename Multiply>
   void for_each_unit(std::int64_t width, Pack&& pack, Multiply&& multiply) {
     Unit last{.head = -1, .step = 0, .column = 0, .count = 0};
@@ -85,40 +99,42 @@ class StreamedStrips {
       for (std::int64_t head = 0; head < item_.num_heads; ++head) {
         for (std::int64_t column = 0; column < width; column += kBlock, side ^= 1) {
           const std::int64_t left = width - column;
-          const Unit unit{.head = head,
-                          .step = step,
-                          .column = column,
-                          .count = left < kBlock ? left : kBlock};
-          pack(unit, space_.panels[side]);
-          if (last.head >= 0) multiply(last, space_.panels[side ^ 1]);
+          const Unit unit{
+              .head = head, .step = step, .column = column, .count = left < kBlock ? left : kBlock};
+          for (int part = 0; part < kParts; ++part) {
+            pack(unit, part, space_.panels[side]);
+            if (part * kDepth < last.count) multiply(last, part, space_.panels[side ^ 1]);
+          }
           last = unit;
         }
       }
     }
-    multiply(last, space_.panels[side ^ 1]);
+    for (int part = 0; part * kDepth < last.count; ++part) {
+      multiply(last, part, space_.panels[side ^ 1]);
+    }
   }
 
   // panel [kStreams, kBlock]
-  void pack_keys(const Unit& unit, std::uint16_t* panel) {
-    if (unit.column == 0) space_.streams.key_rows(unit.head, unit.step, unit_rows_);
-    copy_rows(unit_rows_, unit.column, unit.count, kBlock, panel);
+  void pack_keys(const Unit& unit, int part, std::uint16_t* panel) {
+    if (unit.column == 0 && part == 0) {
+      unit_rows_ = space_.streams.key_rows(unit.head, unit.step);
+    }
+    const auto pack = unit_rows_.are_codes ? widen_rows : copy_rows;
+    pack(unit_rows_, part * kPartRows, unit.column, unit.count, panel);
   }
 
-  void multiply_keys(const Unit& unit, const std::uint16_t* panel) const {
-    if (unit.column == 0) {
+  void multiply_keys(const Unit& unit, int part, const std::uint16_t* panel) const {
+    if (unit.column == 0 && part == 0) {
       tile_zero<0>();
       tile_zero<1>();
     }
-    const std::int64_t query_tile = 2 * 16 * space_.columns;
-    const std::uint16_t* query = queries(unit.head) + unit.column / kDepth * query_tile;
-    for (std::int64_t k = 0; k < unit.count; k += kDepth, query += query_tile) {
-      tile_load<2>(query, std::int64_t{4} * space_.columns);
-      tile_load<3>(panel + k, 2 * kBlock);
-      tile_multiply_bf16<0, 3, 2>();
-      tile_load<6>(panel + 16 * kBlock + k, 2 * kBlock);
-      tile_multiply_bf16<1, 6, 2>();
-    }
-    if (unit.column + unit.count < item_.key_width) return;
+    const std::int64_t k = unit.column + part * kDepth;
+    tile_load<2>(queries(unit.head) + k * space_.columns, std::int64_t{4} * space_.columns);
+    tile_load<3>(panel + part * kDepth, 2 * kBlock);
+    tile_multiply_bf16<0, 3, 2>();
+    tile_load<6>(panel + 16 * kBlock + part * kDepth, 2 * kBlock);
+    tile_multiply_bf16<1, 6, 2>();
+    if (k + kDepth < item_.key_width) return;
     // Row s of the tiles is key kStreamSteps · s + step.
     float* scores = scores_of(unit.head) + unit.step * space_.columns;
     const std::int64_t stride = std::int64_t{kStreamSteps} * space_.columns;
@@ -127,6 +143,7 @@ class StreamedStrips {
   }
 
   void weigh_head(std::int64_t head, const KeyChunk& chunk) {
+    space_.streams.prefetch_values(head);
     RowPair pair = row_pair_at(item_, space_.rows, head, 0, chunk);
     pair.weights = space_.rows.weights;
     for (int strip = 0; strip < kStreamChunk / kStripKeys; ++strip) {
@@ -146,28 +163,28 @@ class StreamedStrips {
     }
   }
 
-  // panel: B tiles of 16 columns, in the order of interleave_columns.
-  void pack_values(const Unit& unit, std::uint16_t* panel) {
-    if (unit.column == 0) space_.streams.value_rows(unit.head, unit.step, unit_rows_);
-    for (std::int64_t column = 0; column < unit.count; column += 32, panel += 2 * kTile) {
-      interleave_columns(unit_rows_, unit.column + column, item_.value_width, panel);
+  // panel: B tiles of 16 columns, in the order of store_interleaved.
+  void pack_values(const Unit& unit, int part, std::uint16_t* panel) {
+    if (unit.column == 0 && part == 0) {
+      unit_rows_ = space_.streams.value_rows(unit.head, unit.step);
     }
+    const auto pack = unit_rows_.are_codes ? pair_widened : pair_rows;
+    pack(unit_rows_, part * kPartRows, unit.column, unit.count, panel);
   }
 
-  void multiply_values(const Unit& unit, const std::uint16_t* panel) const {
+  void multiply_values(const Unit& unit, int part, const std::uint16_t* panel) const {
     const std::int64_t stride = 4 * space_.rows.out_stride;
-    float* out = out_rows(unit.head) + unit.column;
-    tile_load<4>(weights_of(unit.head, unit.step), 64);
-    for (std::int64_t column = 0; column < unit.count; column += 32, panel += 2 * kTile) {
-      tile_load<5>(out + column, stride);
-      tile_load<3>(panel, 64);
-      tile_multiply_bf16<5, 4, 3>();
-      tile_load<7>(out + column + 16, stride);
-      tile_load<6>(panel + kTile, 64);
-      tile_multiply_bf16<7, 4, 6>();
-      tile_store<5>(out + column, stride);
-      tile_store<7>(out + column + 16, stride);
-    }
+    float* out = out_rows(unit.head) + unit.column + part * kDepth;
+    panel += 2 * kTile * part;
+    if (part == 0) tile_load<4>(weights_of(unit.head, unit.step), 64);
+    tile_load<5>(out, stride);
+    tile_load<3>(panel, 64);
+    tile_multiply_bf16<5, 4, 3>();
+    tile_load<7>(out + 16, stride);
+    tile_load<6>(panel + kTile, 64);
+    tile_multiply_bf16<7, 4, 6>();
+    tile_store<5>(out, stride);
+    tile_store<7>(out + 16, stride);
   }
 
   void end() {
@@ -197,7 +214,7 @@ class StreamedStrips {
   const AttentionItem& item_;
   StreamSpace& space_;
   StripWeigher weigher_;
-  const std::uint16_t* unit_rows_[kStreams];
+  StreamRows unit_rows_{};
 };
 
 }  // namespace quire::cpu::QUIRE_CPU_TARGET

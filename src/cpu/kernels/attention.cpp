@@ -23,9 +23,7 @@ template <typename Engine> struct StoredRun {
 };
 
 // How an engine streams keys past a few rows, where it can.
-template <typename Engine> struct Streamed {
-  static constexpr bool kExists = false;
-};
+template <typename Engine> struct Streamed { static constexpr bool kExists = false; };
 #if defined(__AMX_BF16__)
 template <> struct Streamed<AmxBf16> {
   static constexpr bool kExists = true;

@@ -60,8 +60,14 @@ class AmxSession {
   // Rows of 64 bytes, `width` of them in tiles 0-4 (C and A of the narrow product) and 16 in the
   // others.
   explicit AmxSession(int width = 16)
-      : AmxSession({{width, 64}, {width, 64}, {width, 64}, {width, 64}, {width, 64},
-                    {16, 64}, {16, 64}, {16, 64}}) {}
+      : AmxSession({{width, 64},
+                    {width, 64},
+                    {width, 64},
+                    {width, 64},
+                    {width, 64},
+                    {16, 64},
+                    {16, 64},
+                    {16, 64}}) {}
   ~AmxSession() { __asm__ volatile("tilerelease"); }
   AmxSession(const AmxSession&) = delete;
   AmxSession& operator=(const AmxSession&) = delete;
