@@ -2,8 +2,7 @@
 // Query rows that share their keys and fill the tiles of one product, and what they see of a chunk.
 #pragma once
 
-#include "cpu/attention/softmax.h"
-#include "cpu/attention/workspace.h"
+#include "cpu/attention/score_weights.h"
 #include "cpu/simd/tile_bf16_amx.h"
 
 namespace quire::cpu::QUIRE_CPU_TARGET {
@@ -26,17 +25,6 @@ struct RowPair {
   ScoreSpan common;        // that every row sees
   std::uint16_t* weights;  // two A panels, a workspace's chunk deep
 };
-
-// Columns of [first, first + depth) that a row sees.
-inline ScoreSpan span_of(const AttentionItem& item, const QueryRow& row, std::int64_t first,
-                         int depth) {
-  const std::int64_t begin = (row.begin > item.first_key ? row.begin : item.first_key) - first;
-  const std::int64_t end = (row.end < item.last_key ? row.end : item.last_key) - first;
-  const auto clamp = [depth](std::int64_t column) {
-    return static_cast<int>(column < 0 ? 0 : column > depth ? depth : column);
-  };
-  return {.begin = clamp(begin), .end = clamp(end)};
-}
 
 // Up to 32 rows of a head from `first` on, without weights.
 inline RowPair row_pair_at(const AttentionItem& item, const Workspace<AmxBf16>& space,

@@ -3,6 +3,7 @@
 #include "cpu/attention/kernels.h"
 #include "cpu/attention/projected_rows.h"
 #include "cpu/attention/stored_rows.h"
+#include "cpu/attention/streamed_rows.h"
 #include "cpu/simd/tile_bf16.h"
 #include "cpu/simd/tile_f32.h"
 #if defined(__AMX_BF16__)
@@ -24,6 +25,11 @@ template <typename Engine> struct StoredRun {
 
 // How an engine streams keys past a few rows, where it can.
 template <typename Engine> struct Streamed { static constexpr bool kExists = false; };
+template <> struct Streamed<F32Engine> {
+  static constexpr bool kExists = true;
+  using Space = RowStreamSpace;
+  using Run = StreamedRows;
+};
 #if defined(__AMX_BF16__)
 template <> struct Streamed<AmxBf16> {
   static constexpr bool kExists = true;
