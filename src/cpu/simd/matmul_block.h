@@ -10,6 +10,7 @@
 #include "cpu/simd/tile_bf16.h"
 
 #if defined(__AMX_BF16__)
+#include "cpu/simd/nibble_rows_amx.h"
 #include "cpu/simd/product_amx.h"
 #endif
 
@@ -43,13 +44,20 @@ template <typename Engine> class MatmulBlock {
     column_scales_ = parts.take<float>(groups_ * columns_ > most ? groups_ * columns_ : most);
     if (job.x.scale != nullptr) row_scales_ = parts.take<float>(all_groups() * rows_);
     cache_scales_ = parts.take<float>(job.bands[0].plan.num_granules + 1);
+#if defined(__AMX_BF16__)
+    if (takes_nibble_rows()) wide_x_ = parts.take<float>(NibbleRows::x_elements(job));
+#endif
   }
 
   void run() {
     const typename Engine::Session session(shape_.panel_rows);
     for (std::int64_t token = 0; token < job_.tokens; token += job_.token_block) {
       if (job_.scaling == Scaling::per_group) load_row_scales(token);
+#if defined(__AMX_BF16__)
+      takes_nibble_rows() ? multiply_nibble_rows() : multiply_tokens(token);
+#else
       multiply_tokens(token);
+#endif
       store_tokens(token);
     }
   }
@@ -60,8 +68,12 @@ template <typename Engine> class MatmulBlock {
   static constexpr std::int64_t kPartialRows = 64;
   static constexpr std::int64_t kFewRows = 64;  // then X stays in L2 whole
 
-  static constexpr std::int64_t min(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
-  std::int64_t all_groups() const { return (shape_.depth + job_.group - 1) / job_.group; }
+  static constexpr std::int64_t min(std::int64_t a, std::int64_t b) {
+    return a < b ? a : b;
+  }
+  std::int64_t all_groups() const {
+    return (shape_.depth + job_.group - 1) / job_.group;
+  }
 
   // Columns [n, end) of one depth block.
   struct Step {
@@ -173,6 +185,17 @@ template <typename Engine> class MatmulBlock {
   }
 
 #if defined(__AMX_BF16__)
+  bool takes_nibble_rows() const {
+    return sizeof(Element) == 2 && NibbleRows::takes(job_);
+  }
+  void multiply_nibble_rows() {
+    NibbleRows rows(job_, wide_x_);
+    rows.load_x(reinterpret_cast<const std::uint16_t*>(job_.packed_x));
+    rows.multiply(start_ / Engine::kCols,
+                  (round_up_to(last_, Engine::kCols) - start_) / Engine::kCols, sums_,
+                  sums_stride_);
+  }
+
   void multiply_on_tiles(const std::uint16_t* x, std::int64_t rows, const Panels<std::uint16_t>& b,
                          const Step& step, std::int64_t depth, LinePrefetch& ahead) {
     const AmxProduct product{.a = x,
@@ -292,6 +315,7 @@ template <typename Engine> class MatmulBlock {
   float* column_scales_;
   float* row_scales_ = nullptr;
   float* cache_scales_;
+  float* wide_x_ = nullptr;  // X in f32, for products without tiles
 };
 
 }  // namespace quire::cpu::QUIRE_CPU_TARGET
