@@ -33,7 +33,7 @@ template <typename Engine> class MatmulBlock {
         first_(first),
         last_(last),
         start_(first / Engine::kCols * Engine::kCols),
-        columns_(job.tokens <= kFewRows ? 4 * kColumns : kColumns),
+        columns_(columns_at_once(job)),
         panels_(job, columns_ / Engine::kCols, parts) {
     const std::int64_t most = round_up_to(last - start_, columns_);
     sums_stride_ = most + 16;  // not a power of two
@@ -53,11 +53,7 @@ template <typename Engine> class MatmulBlock {
     const typename Engine::Session session(shape_.panel_rows);
     for (std::int64_t token = 0; token < job_.tokens; token += job_.token_block) {
       if (job_.scaling == Scaling::per_group) load_row_scales(token);
-#if defined(__AMX_BF16__)
-      takes_nibble_rows() ? multiply_nibble_rows() : multiply_tokens(token);
-#else
       multiply_tokens(token);
-#endif
       store_tokens(token);
     }
   }
@@ -67,6 +63,13 @@ template <typename Engine> class MatmulBlock {
   static constexpr std::int64_t kColumns = Engine::kCols > 32 ? Engine::kCols : 32;
   static constexpr std::int64_t kPartialRows = 64;
   static constexpr std::int64_t kFewRows = 64;  // then X stays in L2 whole
+
+  // Few tokens: long reads. Decoded panels have to stay in L1, between being written and read.
+  static std::int64_t columns_at_once(const MatmulJob& job) {
+    const bool is_decoded = job.weight.is_packed() && job.weight.packed.bits < 16;
+    if (job.tokens > kFewRows || is_decoded) return kColumns;
+    return job.tokens == 1 ? 8 * kColumns : 4 * kColumns;
+  }
 
   static constexpr std::int64_t min(std::int64_t a, std::int64_t b) {
     return a < b ? a : b;
@@ -87,6 +90,9 @@ template <typename Engine> class MatmulBlock {
   }
 
   void multiply_tokens(std::int64_t token) {
+#if defined(__AMX_BF16__)
+    if (takes_nibble_rows()) return multiply_nibble_rows();
+#endif
     const std::int64_t rows = shape_.rows_of(token);
     const std::int64_t blocks = shape_.depth_blocks();
     const std::int64_t steps = (last_ - start_ + columns_ - 1) / columns_;
