@@ -135,7 +135,7 @@ void run_job(MatmulJob& job, const MatmulEngine& engine, const Context& context)
 }  // namespace
 
 std::string refuse(const FusedQkvProblem& problem, Target target) {
-  const std::string reason = why_not(target);
+  std::string reason = why_not(target);
   if (!reason.empty()) return reason;
   const bool is_f32 =
       problem.weight_format == WeightFormat::dense && problem.weight_dtype == DType::f32;
