@@ -14,9 +14,8 @@ int clamp_size(std::int64_t size) {
 std::optional<VisibleRange> both(const std::optional<VisibleRange>& left,
                                  const std::optional<VisibleRange>& right) {
   if (!left.has_value() || !right.has_value()) return std::nullopt;
-  const bool has_two_chunks = left->chunk != VisibleRange::kUnbounded &&
-                              right->chunk != VisibleRange::kUnbounded &&
-                              left->chunk != right->chunk;
+  const bool has_two_chunks =
+      left->chunk != VisibleRange::kUnbounded && right->chunk != VisibleRange::kUnbounded;
   if (has_two_chunks) return std::nullopt;
   return VisibleRange{.ahead = std::min(left->ahead, right->ahead),
                       .window = std::min(left->window, right->window),

@@ -39,7 +39,7 @@ struct VisibleRange {
   }
 };
 
-// Nothing if the mask is not of this kind. Two different chunk sizes are not.
+// Nothing if the mask is not of this kind. Two chunked ones in it are not.
 std::optional<VisibleRange> visible_range(const Mask& mask);
 // Empty, or why the mask with this description is not.
 std::string refuse_range(const std::string& description);
