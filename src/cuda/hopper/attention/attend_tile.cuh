@@ -72,8 +72,9 @@ template <typename Config, typename Source> class AttendTile {
     const KeySpan slots = source_.slots();
     const std::int64_t first = slots.first / kKeys * kKeys;
     for (std::int64_t tile = first; tile < slots.last; tile += kKeys) {
-      const std::int64_t end = min(tile + kKeys, slots.last);
-      const TileStatus status = source_.classify({tile, end});
+      // Of the whole tile: what lies past the span is not seen, and would count as seen if the rest
+      // of the tile answered for it.
+      const TileStatus status = source_.classify({tile, tile + kKeys});
       if (status == TileStatus::none) continue;
       source_.begin_tile(tile);
       const bool is_whole = locate_keys(tile) && status == TileStatus::all;
