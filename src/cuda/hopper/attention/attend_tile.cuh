@@ -72,8 +72,7 @@ template <typename Config, typename Source> class AttendTile {
     const KeySpan slots = source_.slots();
     const std::int64_t first = slots.first / kKeys * kKeys;
     for (std::int64_t tile = first; tile < slots.last; tile += kKeys) {
-      // Of the whole tile: what lies past the span is not seen, and would count as seen if the rest
-      // of the tile answered for it.
+      // Of the whole tile: its keys past the span would else count as seen with the others.
       const TileStatus status = source_.classify({tile, tile + kKeys});
       if (status == TileStatus::none) continue;
       source_.begin_tile(tile);
