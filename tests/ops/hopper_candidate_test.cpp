@@ -39,6 +39,7 @@ TEST(HopperCandidate, CompanionsAreListedFirstInEveryBuild) {
   expect_hopper_first("hopper/rms_norm", RmsNormProblem{});
   expect_hopper_first("hopper/store", StoreProblem{});
   expect_hopper_first("hopper/store_scales", StoreProblem{.scales_only = true});
+  expect_hopper_first("hopper/copy_pages", CopyPagesProblem{});
   expect_hopper_first("hopper/quantize_fp8", QuantizeFp8Problem{});
   expect_hopper_first("hopper/row_offsets", RowOffsetsProblem{});
   expect_hopper_first("hopper/remap_sparse_indices", RemapSparseIndicesProblem{});
