@@ -14,6 +14,14 @@ enum class Shared : std::uint8_t {
   tokens,  // they stand side by side: the same tokens, other columns
 };
 
+// Where the scales of an fp8 product go, and with them how its sums are kept exact: the tensor core
+// keeps 13 bits against a sum, so after some blocks of K sums are added up in fp32 outside of it.
+enum class Scaling : std::uint8_t {
+  none,    // bf16, f16
+  rows,    // on finished sums
+  blocks,  // on the sums over every 128 of K, and on finished ones
+};
+
 // A block computes 64 · consumers tokens × tile_n columns, 64 tokens per consumer warpgroup.
 struct TileConfig {
   DType dtype = DType::bf16;  // of x and the weight
@@ -26,6 +34,12 @@ struct TileConfig {
   // rows behind them read whatever follows, and are not stored.
   int kept_tokens = 128;
   int blocks_per_sm = 1;
+  Scaling scaling = Scaling::none;
+  int part_n = 0;        // fp8: columns multiplied at a time, into registers of their own
+  int part_sets = 1;     // of those registers, in turns
+  int chained = 1;       // blocks of K between two promotions
+  int order = 0;
+  int skew = 0;
 
   static constexpr int kProducerRegisters = 40;
   static constexpr int kConsumerRegisters = 232;
@@ -40,11 +54,8 @@ struct TileConfig {
   constexpr int box_groups() const {
     return groups() % weight_sharers() == 0 ? groups() / weight_sharers() : 1;
   }
-  // fp8 products keep 13 bits against the sum, so every 128 of K they are added up in fp32 outside
-  // the tensor core.
-  constexpr bool promotes() const { return is_fp8(dtype); }
-  // Columns whose products are on their way while those before them are added up.
-  constexpr int part_n() const { return tile_n > 64 && tile_n % 64 == 0 ? 64 : tile_n / 2; }
+  constexpr bool promotes() const { return scaling != Scaling::none; }
+  constexpr int parts() const { return tile_n / part_n; }
   // Large tiles need more registers than an even share.
   constexpr bool moves_registers() const { return tile_n >= 128; }
 };

@@ -2,8 +2,6 @@
 // A consumer warpgroup: 64 tokens × tile_n columns, summed in registers and stored from there.
 #pragma once
 
-#include <type_traits>
-
 #include "cuda/hopper/fused_qkv_matmul/promoted_sums.cuh"
 #include "cuda/hopper/fused_qkv_matmul/store_columns.cuh"
 #include "cuda/hopper/fused_qkv_matmul/tile_position.cuh"
@@ -36,28 +34,46 @@ __device__ void sum_tile(int k_blocks, TileShared<kConfig>& shared, int consumer
 }
 
 template <TileConfig kConfig>
+__device__ auto finishing(const TileShared<kConfig>& shared, int turn, int row) {
+  if constexpr (kConfig.promotes()) {
+    return Scaled{.scale = shared.scales.columns[turn],
+                  .bias = shared.bias[turn],
+                  .tokens = {shared.scales.tokens[turn][row], shared.scales.tokens[turn][row + 8]}};
+  } else {
+    return Unscaled{.bias = shared.bias[turn]};
+  }
+}
+
+template <TileConfig kConfig>
 __device__ void multiply_role(const TileParams& params, TileShared<kConfig>& shared, int consumer) {
-  using Scales = std::conditional_t<kConfig.promotes(), Fp8Scales, Unscaled>;
   const int row =
       consumer * kWgmmaRows + static_cast<int>(threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4);
   float sums[kConfig.tile_n / 2];
   RingPosition<kConfig.stages> at;
   RingPosition<2> kv_at;
   TilePositions<kConfig> positions(params);
+  if constexpr (kConfig.skew > 0) {
+    if (consumer == 1) shared.ring.full[min(kConfig.skew, params.k_blocks - 1)].wait(0);
+  }
+  if constexpr (kConfig.order >= 2) {
+    if (consumer == 1) cutlass::arch::NamedBarrier::arrive(256, 2);
+  }
   for (TilePosition tile; positions.next(tile); kv_at.advance()) {
-    const int token = tile.token + row;
-    const Scales scales(params.scales, token, params.outputs.tokens);
     if constexpr (kConfig.promotes()) {
-      const WeightBlockScales weight(params.scales, params.outputs.columns, tile.column);
-      sum_promoted<kConfig>(params.k_blocks, shared, consumer, scales, weight, at, sums);
+      const int second_group = (128 - tile.column % 128) / 32;
+      sum_promoted<kConfig>(params.k_blocks, shared, consumer, row, second_group, at, sums);
     } else {
       sum_tile<kConfig>(params.k_blocks, shared, consumer, at, sums);
     }
     shared.kv_ring.wait_full(kv_at);
     const std::int64_t kv_offsets[2] = {shared.kv_offsets[kv_at.stage][row],
                                         shared.kv_offsets[kv_at.stage][row + 8]};
+    store_columns(params.outputs, finishing<kConfig>(shared, kv_at.stage, row), sums,
+                  tile.token + row, tile.column, kv_offsets);
     shared.kv_ring.empty[kv_at.stage].arrive();
-    store_columns(params.outputs, scales, sums, token, tile.column, kv_offsets);
+  }
+  if constexpr (kConfig.order >= 2) {
+    if (consumer == 0) cutlass::arch::NamedBarrier::sync(256, 2);
   }
 }
 
