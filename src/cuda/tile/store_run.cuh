@@ -62,4 +62,18 @@ __device__ inline void store_run(std::byte* to, DType dtype, const float (&v)[8]
   }
 }
 
+// v += 8 values at `from`: f32, f16 or bf16, aligned to their size.
+__device__ inline void add_run(const std::byte* from, DType dtype, float (&v)[8]) {
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    if (dtype == DType::f32) {
+      v[i] += __ldg(reinterpret_cast<const float*>(from) + i);
+    } else if (dtype == DType::bf16) {
+      v[i] += __bfloat162float(__ldg(reinterpret_cast<const __nv_bfloat16*>(from) + i));
+    } else {
+      v[i] += __half2float(__ldg(reinterpret_cast<const __half*>(from) + i));
+    }
+  }
+}
+
 }  // namespace quire::cuda

@@ -117,9 +117,9 @@ __device__ void store_columns(const QkvOutputs& outputs, const Finish& finish,
   }
   const int quad = 8 * static_cast<int>(threadIdx.x % 4);
   const DenseRows first = dense_rows(outputs, token, first_column + quad, kv_offsets, 0);
-  const DenseRows second =
-      has_border ? dense_rows(outputs, token, border + quad, kv_offsets, 2 * (border - first_column))
-                 : first;
+  const DenseRows second = has_border ? dense_rows(outputs, token, border + quad, kv_offsets,
+                                                   2 * (border - first_column))
+                                      : first;
   const int second_group = has_border ? (border - first_column) / 32 : kRegisters;
   if (dtype == DType::bf16) {
     store_dense<DType::bf16>(outputs, finish, sums, first_column, first, second, second_group);

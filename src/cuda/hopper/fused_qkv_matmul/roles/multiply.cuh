@@ -2,9 +2,11 @@
 // A consumer warpgroup: 64 tokens × tile_n columns, summed in registers and stored from there.
 #pragma once
 
+#include "cuda/hopper/fused_qkv_matmul/finish.cuh"
 #include "cuda/hopper/fused_qkv_matmul/promoted_sums.cuh"
 #include "cuda/hopper/fused_qkv_matmul/store_columns.cuh"
 #include "cuda/hopper/fused_qkv_matmul/tile_position.cuh"
+#include "cuda/hopper/tile/row_order.h"
 
 namespace quire::cuda::hopper {
 
@@ -33,14 +35,22 @@ __device__ void sum_tile(int k_blocks, TileShared<kConfig>& shared, int consumer
   release<kConfig>(shared, previous);
 }
 
+// Block scales of the largest tile: its warpgroups multiply in turns.
 template <TileConfig kConfig>
-__device__ auto finishing(const TileShared<kConfig>& shared, int turn, int row) {
-  if constexpr (kConfig.promotes()) {
-    return Scaled{.scale = shared.scales.columns[turn],
-                  .bias = shared.bias[turn],
-                  .tokens = {shared.scales.tokens[turn][row], shared.scales.tokens[turn][row + 8]}};
+using MultiplyTurns = Turns<kConfig.scaling == Scaling::blocks && kConfig.part_sets() == 1 ? 2 : 1>;
+
+template <TileConfig kConfig>
+__device__ void sum_any(const TileParams& params, TileShared<kConfig>& shared,
+                        const BlockPlace& place, const MultiplyTurns<kConfig>& turns,
+                        RingPosition<kConfig.stages>& at, float (&sums)[kConfig.tile_n / 2]) {
+  if constexpr (kConfig.scaling == Scaling::none) {
+    sum_tile<kConfig>(params.k_blocks, shared, place.consumer, at, sums);
+  } else if constexpr (kConfig.scaling == Scaling::rows) {
+    sum_rows<kConfig>(params.k_blocks, shared, place.consumer, at, sums);
+  } else if constexpr (kConfig.part_sets() == 2) {
+    sum_blocks<kConfig>(params.k_blocks, shared, place, at, sums);
   } else {
-    return Unscaled{.bias = shared.bias[turn]};
+    sum_blocks_in_turns<kConfig>(params.k_blocks, shared, place, turns, at, sums);
   }
 }
 
@@ -51,29 +61,18 @@ __device__ void multiply_role(const TileParams& params, TileShared<kConfig>& sha
   float sums[kConfig.tile_n / 2];
   RingPosition<kConfig.stages> at;
   RingPosition<2> kv_at;
+  const MultiplyTurns<kConfig> turns(consumer);
   TilePositions<kConfig> positions(params);
-  if constexpr (kConfig.skew > 0) {
-    if (consumer == 1) shared.ring.full[min(kConfig.skew, params.k_blocks - 1)].wait(0);
-  }
-  if constexpr (kConfig.order >= 2) {
-    if (consumer == 1) cutlass::arch::NamedBarrier::arrive(256, 2);
-  }
   for (TilePosition tile; positions.next(tile); kv_at.advance()) {
-    if constexpr (kConfig.promotes()) {
-      const int second_group = (128 - tile.column % 128) / 32;
-      sum_promoted<kConfig>(params.k_blocks, shared, consumer, row, second_group, at, sums);
-    } else {
-      sum_tile<kConfig>(params.k_blocks, shared, consumer, at, sums);
-    }
+    const BlockPlace place{
+        .consumer = consumer, .row = row, .second_group = (128 - tile.column % 128) / kGroupRows};
+    sum_any<kConfig>(params, shared, place, turns, at, sums);
     shared.kv_ring.wait_full(kv_at);
     const std::int64_t kv_offsets[2] = {shared.kv_offsets[kv_at.stage][row],
                                         shared.kv_offsets[kv_at.stage][row + 8]};
     store_columns(params.outputs, finishing<kConfig>(shared, kv_at.stage, row), sums,
                   tile.token + row, tile.column, kv_offsets);
     shared.kv_ring.empty[kv_at.stage].arrive();
-  }
-  if constexpr (kConfig.order >= 2) {
-    if (consumer == 0) cutlass::arch::NamedBarrier::sync(256, 2);
   }
 }
 
