@@ -30,8 +30,8 @@ struct TileConfig {
   int stages = 4;     // of (kept_tokens + tile_n) × 128 bytes
   int cluster = 2;    // blocks
   Shared shared = Shared::weight;
-  // Rows of x in a stage. Fewer than tokens() where that many tokens never come: the products of the
-  // rows behind them read whatever follows, and are not stored.
+  // Rows of x in a stage. Fewer than tokens() where that many tokens never come: the products of
+  // the rows behind them read whatever follows, and are not stored.
   int kept_tokens = 128;
   int blocks_per_sm = 1;
 

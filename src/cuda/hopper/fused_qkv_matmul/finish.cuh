@@ -8,13 +8,15 @@
 namespace quire::cuda::hopper {
 
 __device__ inline void load_columns(const float* from, float (&columns)[8]) {
-  reinterpret_cast<float4&>(columns[0]) = *reinterpret_cast<const float4*>(from);
-  reinterpret_cast<float4&>(columns[4]) = *reinterpret_cast<const float4*>(from + 4);
+  const float4 low = *reinterpret_cast<const float4*>(from);
+  const float4 high = *reinterpret_cast<const float4*>(from + 4);
+  columns[0] = low.x, columns[1] = low.y, columns[2] = low.z, columns[3] = low.w;
+  columns[4] = high.x, columns[5] = high.y, columns[6] = high.z, columns[7] = high.w;
 }
 
 struct AddBias {
   struct Columns {
-    alignas(16) float bias[8];
+    float bias[8];
   };
 
   const float* bias;  // [tile_n], shared
@@ -32,8 +34,8 @@ struct AddBias {
 
 struct ScaleAndAddBias {
   struct Columns {
-    alignas(16) float scale[8];
-    alignas(16) float bias[8];
+    float scale[8];
+    float bias[8];
   };
 
   const float* scale;  // [tile_n], shared

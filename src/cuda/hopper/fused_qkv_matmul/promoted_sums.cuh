@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// fp8: sums of a tile, added up in fp32 outside the tensor core. While a warpgroup adds, another one
-// or its own next products keep the tensor core busy. (Products in flight across the end of a loop
-// whose registers are read in it make the compiler wait after each of them: C7514.)
+// fp8: sums of a tile, added up in fp32 outside the tensor core. While a warpgroup adds, another
+// one or its own next products keep the tensor core busy. (Products in flight across the end of a
+// loop whose registers are read in it make the compiler wait after each of them: C7514.)
 #pragma once
 
 #include "cuda/hopper/fused_qkv_matmul/block_factors.cuh"
@@ -10,6 +10,8 @@
 
 namespace quire::cuda::hopper {
 
+// Products too, though their first value is never used: registers without one are kept from tile to
+// tile, and the stores between them need the room.
 template <int kRegisters> __device__ void clear(float (&sums)[kRegisters]) {
 #pragma unroll
   for (int i = 0; i < kRegisters; ++i) sums[i] = 0.0f;
@@ -17,24 +19,31 @@ template <int kRegisters> __device__ void clear(float (&sums)[kRegisters]) {
 
 // What a warpgroup multiplies in a stage.
 template <TileConfig kConfig> struct StageOperands {
+  TileShared<kConfig>& shared;
+  int stage;
   std::uint64_t x;
   std::uint64_t weight;
 
-  __device__ StageOperands(const TileShared<kConfig>& shared, int consumer, int stage)
-      : x(tile_descriptor(&shared.x[stage][consumer * kWgmmaRows * kRowBytes])),
+  __device__ StageOperands(TileShared<kConfig>& shared, int consumer, int stage)
+      : shared(shared),
+        stage(stage),
+        x(tile_descriptor(&shared.x[stage][consumer * kWgmmaRows * kRowBytes])),
         weight(tile_descriptor(shared.weight[stage])) {}
+  // The products of the stage have ended.
+  __device__ void release_stage() const { release<kConfig>(shared, stage); }
   // From half of the tile's columns on.
   __device__ std::uint64_t weight_part(int part) const {
     return weight + part * (kConfig.part_n() * kRowBytes >> 4);
   }
 };
 
-// Row scales: the tensor core sums kChainedBlocks blocks of K. The second warpgroup begins with half
-// as many, so that the two do not add at the same time.
+// Row scales: the tensor core sums kChainedBlocks blocks of K. The second warpgroup begins with
+// half as many, so that the two do not add at the same time.
 template <TileConfig kConfig>
 __device__ void sum_rows(int k_blocks, TileShared<kConfig>& shared, int consumer,
                          RingPosition<kConfig.stages>& at, float (&sums)[kConfig.tile_n / 2]) {
   float products[kConfig.tile_n / 2];
+  clear(products);
   clear(sums);
   int end = TileConfig::kChainedBlocks / (consumer == 0 ? 1 : 2);
   for (int block = 0; block < k_blocks; end += TileConfig::kChainedBlocks) {
@@ -68,6 +77,8 @@ __device__ void sum_blocks(int k_blocks, TileShared<kConfig>& shared, const Bloc
                            RingPosition<kConfig.stages>& at, float (&sums)[kConfig.tile_n / 2]) {
   using Op = Wgmma<kConfig.dtype, kConfig.part_n()>;
   float products[2][kConfig.part_n() / 2];
+  clear(products[0]);
+  clear(products[1]);
   clear(sums);
   for (int block = 0; block < k_blocks; ++block, at.advance()) {
     shared.ring.wait_full(at);
@@ -83,7 +94,7 @@ __device__ void sum_blocks(int k_blocks, TileShared<kConfig>& shared, const Bloc
     cute::warpgroup_wait<1>();
     add_part<kConfig, 0>(products[0], factors, place, sums);
     cute::warpgroup_wait<0>();
-    release<kConfig>(shared, at.stage);
+    operands.release_stage();
     add_part<kConfig, 1>(products[1], factors, place, sums);
   }
 }
@@ -94,12 +105,11 @@ __device__ void sum_blocks(int k_blocks, TileShared<kConfig>& shared, const Bloc
 template <TileConfig kConfig, int kPart>
 __device__ void sum_part_in_turn(const StageOperands<kConfig>& operands,
                                  const BlockFactors& factors, const BlockPlace& place,
-                                 const Turns<2>& turns, TileShared<kConfig>& shared, int stage,
+                                 const Turns<2>& turns, float (&products)[kConfig.part_n() / 2],
                                  float (&sums)[kConfig.tile_n / 2]) {
   using Op = Wgmma<kConfig.dtype, kConfig.part_n()>;
   constexpr int kSteps = kRowBytes / kStepBytes - 1;
   constexpr int kLast = kSteps * (kStepBytes >> 4);
-  float products[kConfig.part_n() / 2];
   turns.wait();
   pin(products);
   cute::warpgroup_arrive();
@@ -110,7 +120,7 @@ __device__ void sum_part_in_turn(const StageOperands<kConfig>& operands,
   cute::warpgroup_wait<1>();
   turns.pass_on();
   cute::warpgroup_wait<0>();
-  if constexpr (kPart == 1) release<kConfig>(shared, stage);
+  if constexpr (kPart == 1) operands.release_stage();
   add_part<kConfig, kPart>(products, factors, place, sums);
   // Otherwise the compiler adds after the wait for the next turn.
   pin(sums);
@@ -122,13 +132,15 @@ __device__ void sum_blocks_in_turns(int k_blocks, TileShared<kConfig>& shared,
                                     const BlockPlace& place, const Turns<2>& turns,
                                     RingPosition<kConfig.stages>& at,
                                     float (&sums)[kConfig.tile_n / 2]) {
+  float products[kConfig.part_n() / 2];
+  clear(products);
   clear(sums);
   for (int block = 0; block < k_blocks; ++block, at.advance()) {
     shared.ring.wait_full(at);
     const BlockFactors factors = block_factors<kConfig>(shared, at.stage, place.row);
     const StageOperands<kConfig> operands(shared, place.consumer, at.stage);
-    sum_part_in_turn<kConfig, 0>(operands, factors, place, turns, shared, at.stage, sums);
-    sum_part_in_turn<kConfig, 1>(operands, factors, place, turns, shared, at.stage, sums);
+    sum_part_in_turn<kConfig, 0>(operands, factors, place, turns, products, sums);
+    sum_part_in_turn<kConfig, 1>(operands, factors, place, turns, products, sums);
   }
 }
 

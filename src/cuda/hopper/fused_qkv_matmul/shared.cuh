@@ -11,8 +11,8 @@ namespace quire::cuda::hopper {
 template <TileConfig kConfig> struct TileShared {
   alignas(1024) std::byte x[kConfig.stages][kConfig.kept_tokens * kRowBytes];
   alignas(1024) std::byte weight[kConfig.stages][kConfig.tile_n * kRowBytes];
-  // Two tiles in turn: the byte offset of each token's K row in the pool, -1 where nothing is stored,
-  // and what a column gets added, 0 without a bias.
+  // Two tiles in turn: the byte offset of each token's K row in the pool, -1 where nothing is
+  // stored, and what a column gets added, 0 without a bias.
   std::int64_t kv_offsets[2][kConfig.tokens()];
   alignas(16) float bias[2][kConfig.tile_n];
   SharedScales<kConfig> scales;

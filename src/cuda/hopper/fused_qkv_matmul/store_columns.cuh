@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a thread's sums to Q, K and V. With the weight rows in quad order (tile/row_order.h) a thread
-// holds runs of neighbouring columns, so each run is one vector store, and the four threads of a quad fill whole
-// sectors.
+// From a thread's sums to Q, K and V. With the weight rows in quad order (tile/row_order.h) a
+// thread holds runs of neighbouring columns, so each run is one vector store, and the four threads
+// of a quad fill whole sectors.
 #pragma once
 
 #include "cuda/hopper/fused_qkv_matmul/params.h"
@@ -39,7 +39,8 @@ __device__ inline void take_run(const Finish& finish, const typename Finish::Col
   finish.finish(run, columns, half);
 }
 
-// The tile's columns that lie in Q, K or V, where its heads follow each other: one address per token.
+// The tile's columns that lie in Q, K or V, where its heads follow each other: one address per
+// token.
 struct DenseRows {
   std::byte* at[2];  // as if the tile began here; null where nothing is stored
 };

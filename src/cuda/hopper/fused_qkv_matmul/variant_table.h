@@ -13,9 +13,9 @@ namespace quire::cuda::hopper {
 struct TileVariant {
   std::string_view name;
   TileConfig config;
-  // Time per column of a tile beside the largest tile's of the same products; measured for tiles of
-  // 128 tokens (bf16 at 8192 tokens, fp8 at 512 to 8192), for the others an estimate that only ranks
-  // them.
+  // Time per column of a tile beside the largest tile's of the same products; measured for tiles
+  // of 128 tokens (bf16 at 8192 tokens, fp8 at 512 to 8192), for the others an estimate that only
+  // ranks them.
   double relative_cost;
   void (*launch)(const TileParams& params, const TileLaunch& launch);
 };
