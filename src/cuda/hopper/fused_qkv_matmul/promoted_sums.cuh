@@ -122,8 +122,6 @@ __device__ void sum_part_in_turn(const StageOperands<kConfig>& operands,
   cute::warpgroup_wait<0>();
   if constexpr (kPart == 1) operands.release_stage();
   add_part<kConfig, kPart>(products, factors, place, sums);
-  // Otherwise the compiler adds after the wait for the next turn.
-  pin(sums);
 }
 
 // Block scales, one set of registers.
@@ -140,6 +138,10 @@ __device__ void sum_blocks_in_turns(int k_blocks, TileShared<kConfig>& shared,
     const BlockFactors factors = block_factors<kConfig>(shared, at.stage, place.row);
     const StageOperands<kConfig> operands(shared, place.consumer, at.stage);
     sum_part_in_turn<kConfig, 0>(operands, factors, place, turns, products, sums);
+    // It is full. But this is a branch, and without one the assembler moves the adds of the first
+    // part behind the wait for the second part's turn.
+    pin(sums);
+    shared.ring.wait_full(at);
     sum_part_in_turn<kConfig, 1>(operands, factors, place, turns, products, sums);
   }
 }
