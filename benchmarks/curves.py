@@ -70,7 +70,7 @@ def curves() -> list[Curve]:
     return [
         Curve("fused_qkv bf16", "tokens", TOKENS, partial(_projection, partial(projection.dense, "bf16"))),
         Curve("fused_qkv f32", "tokens", TOKENS, partial(_projection, partial(projection.dense, "f32"))),
-        Curve("fused_qkv int4 g128", "tokens", TOKENS, partial(_projection, partial(projection.int4, 128))),
+        Curve("fused_qkv int4 g128", "tokens", TOKENS, partial(_projection, partial(projection.int4, 128, activations="exact"))),
         Curve("prefill of n bf16", "tokens", TOKENS[5:], lambda n: attention_calls("bf16", 1, n, n)),
         Curve("prefill of 256 bf16", "context", CONTEXTS, lambda n: attention_calls("bf16", 1, 256, n)),
         Curve("mla_prefill of 256 H=16", "context", CONTEXTS, partial(mla_prefill_calls, 16, 256)),
