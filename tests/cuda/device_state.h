@@ -2,6 +2,8 @@
 // Tensors on the GPU whose bytes a test compares and puts back: what an op may write.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <vector>
 
 #include "cuda/runtime/device_values.h"
@@ -38,6 +40,26 @@ class DeviceState {
   std::vector<TensorView> tensors_;
   Bytes start_;
 };
+
+// A recorded op and a fresh call leave the same bytes, other ones for every one of `lengths`, which
+// `set` writes to the device. The op's outputs are `state`'s.
+template <typename Lengths, typename Set, typename Run, typename Replay>
+void expect_replays_are_fresh_calls(const DeviceState& state, const Lengths& lengths,
+                                    const Set& set, const Run& run, const Replay& replay) {
+  std::vector<DeviceState::Bytes> results;
+  for (const auto& other_lengths : lengths) {
+    set(other_lengths);
+    run();
+    const DeviceState::Bytes fresh = state.read();
+    state.restore();
+    replay();
+    EXPECT_TRUE(state.read() == fresh);
+    EXPECT_FALSE(fresh == state.start());
+    for (const DeviceState::Bytes& other : results) EXPECT_FALSE(fresh == other);
+    results.push_back(fresh);
+    state.restore();
+  }
+}
 
 // Numbers into a u32 tensor of the device.
 inline void upload(const TensorView& tensor, const std::vector<std::uint32_t>& values) {

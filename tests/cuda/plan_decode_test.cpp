@@ -5,26 +5,15 @@
 #include <set>
 
 #include "cuda/hopper/flash_attention/decode/work_line.h"
+#include "cuda/llama_attention.h"
 #include "gtest/gtest.h"
 
 namespace quire::cuda::hopper {
 namespace {
 
 FlashAttentionProblem llama(std::int64_t new_tokens) {
-  FlashAttentionProblem problem;
-  problem.ragged = {.tokens = 16 * new_tokens, .batch = 16, .max_new_tokens = new_tokens};
-  problem.cache = {.row_format = RowFormat::uniform(DType::bf16, 128),
-                   .num_pages = 512,
-                   .num_layers = 1,
-                   .page_size = 16,
-                   .num_kv_heads = 8,
-                   .max_pages = 512};
-  problem.heads = 32;
-  problem.head_dim = 128;
-  problem.value_dim = 128;
-  problem.mask = "causal";
-  problem.alignment = 256;
-  return problem;
+  return test::llama_attention(
+      {.tokens = 16 * new_tokens, .batch = 16, .max_new_tokens = new_tokens}, 16);
 }
 
 TEST(PlanDecodeTest, EveryVariantFitsTheMachine) {

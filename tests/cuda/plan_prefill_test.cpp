@@ -4,26 +4,14 @@
 
 #include <set>
 
+#include "cuda/llama_attention.h"
 #include "gtest/gtest.h"
 
 namespace quire::cuda::hopper {
 namespace {
 
 FlashAttentionProblem llama(std::int64_t page_size) {
-  FlashAttentionProblem problem;
-  problem.ragged = {.tokens = 8192, .batch = 1};
-  problem.cache = {.row_format = RowFormat::uniform(DType::bf16, 128),
-                   .num_pages = 512,
-                   .num_layers = 1,
-                   .page_size = page_size,
-                   .num_kv_heads = 8,
-                   .max_pages = 512};
-  problem.heads = 32;
-  problem.head_dim = 128;
-  problem.value_dim = 128;
-  problem.mask = "causal";
-  problem.alignment = 256;
-  return problem;
+  return test::llama_attention({.tokens = 8192, .batch = 1}, page_size);
 }
 
 TEST(PlanPrefillTest, EveryVariantFitsTheMachine) {

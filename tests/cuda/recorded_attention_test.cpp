@@ -168,20 +168,13 @@ TEST_P(RecordedAttention, ReplayedWithOtherLengthsItDoesWhatAFreshCallDoes) {
   context.workspace = workspace.data();
   context.workspace_bytes = workspace.bytes();
   const cuda::Graph graph(stream, [&] { op.run(context); });
-  std::vector<DeviceState::Bytes> results;
-  for (const Lengths& lengths : kOthers) {
-    upload(op.row_offsets, lengths.row_offsets);
-    upload(op.cache_lengths, lengths.cache_lengths);
-    op.run(context);
-    const DeviceState::Bytes fresh = state.read();
-    state.restore();
-    graph.replay(stream);
-    EXPECT_TRUE(state.read() == fresh);
-    EXPECT_FALSE(fresh == state.start());
-    for (const DeviceState::Bytes& other : results) EXPECT_FALSE(fresh == other);
-    results.push_back(fresh);
-    state.restore();
-  }
+  expect_replays_are_fresh_calls(
+      state, kOthers,
+      [&](const Lengths& lengths) {
+        upload(op.row_offsets, lengths.row_offsets);
+        upload(op.cache_lengths, lengths.cache_lengths);
+      },
+      [&] { op.run(context); }, [&] { graph.replay(stream); });
 }
 
 TEST_P(RecordedAttention, LeavesTheSameBitsAHundredTimes) {

@@ -135,19 +135,10 @@ TEST_P(RecordedOps, ReplayedWithOtherLengthsTheyDoWhatAFreshCallDoes) {
   const Graph graph(stream, [&] { op.run(context); });
   EXPECT_TRUE(state.read() == state.start()) << "recording ran something";
 
-  std::vector<DeviceState::Bytes> results;
-  for (const Lengths& lengths : all_lengths()) {
-    set_lengths(op, problem.page_table(), lengths);
-    op.run(context);
-    const DeviceState::Bytes fresh = state.read();
-    state.restore();
-    graph.replay(stream);
-    EXPECT_TRUE(state.read() == fresh);
-    EXPECT_FALSE(fresh == state.start());
-    for (const DeviceState::Bytes& other : results) EXPECT_FALSE(fresh == other);
-    results.push_back(fresh);
-    state.restore();
-  }
+  test::expect_replays_are_fresh_calls(
+      state, all_lengths(),
+      [&](const Lengths& lengths) { set_lengths(op, problem.page_table(), lengths); },
+      [&] { op.run(context); }, [&] { graph.replay(stream); });
 }
 
 TEST_P(RecordedOps, LeaveTheSameBitsAHundredTimes) {

@@ -53,6 +53,18 @@ struct NewLatentRows {
   Device device;
 };
 
+template <typename Args> NewLatentRows new_latent_rows(const Args& args) {
+  return {.row_offsets = args.row_offsets,
+          .cache = args.cache,
+          .layer = args.layer,
+          .freqs_cis = args.freqs_cis,
+          .kv_norm_gamma = args.kv_norm_gamma,
+          .kv = args.kv,
+          .epsilon = args.epsilon,
+          .tokens = args.q.shape[0],
+          .device = args.q.device};
+}
+
 // Both steps, through `scratch` f32 [tokens, width]; nothing without freqs_cis: the rows are
 // finished already.
 void finish_rows(const NewLatentRows& rows, float* scratch, const Context& context);

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/hopper/flash_attention/decode/launch.h"
 
-#include <cmath>
-
 #include "cuda/hopper/flash_attention/decode/merge_pieces.h"
 #include "cuda/hopper/flash_attention/decode/plan_decode.h"
 #include "cuda/runtime/carver.h"
@@ -46,21 +44,6 @@ DecodePages make_pages(const FlashAttentionArgs& args) {
           .max_pages = static_cast<int>(keys.max_pages),
           .page_size = keys.page_size,
           .num_pages = static_cast<unsigned>(keys.num_pages)};
-}
-
-DecodeScores make_scores(const FlashAttentionArgs& args) {
-  const double scale = args.scale.value_or(1.0 / std::sqrt(static_cast<double>(args.q.shape[2])));
-  DecodeScores scores{.scale = static_cast<float>(scale),
-                      .softcap = static_cast<float>(args.softcap)};
-  if (args.alibi_slopes.has_value()) {
-    scores.alibi_slopes = args.alibi_slopes->as<const float>();
-    scores.alibi_stride = args.alibi_slopes->strides[0];
-  }
-  if (args.sinks.has_value()) {
-    scores.sinks = args.sinks->as<const float>();
-    scores.sinks_stride = args.sinks->strides[0];
-  }
-  return scores;
 }
 
 DecodeOutputs make_outputs(const FlashAttentionArgs& args) {
@@ -120,7 +103,7 @@ void flash_attention_decode(const FlashAttentionArgs& args, const Context& conte
                             .batch = make_batch(args, plan),
                             .pages = make_pages(args),
                             .split = plan.split,
-                            .scores = make_scores(args),
+                            .scores = score_rules(args),
                             .outputs = make_outputs(args),
                             .pieces = carve_pieces(carver, plan)};
   plan.variant->launch(params, stream);

@@ -7,6 +7,7 @@
 
 #include <vector_types.h>
 
+#include "cuda/hopper/flash_attention/score_rules.h"
 #include "cuda/hopper/flash_attention/visible_range.h"
 #include "quire/dtype.h"
 
@@ -53,15 +54,6 @@ struct DecodeSplit {
   int max_tiles = 1;          // of a sequence's tokens, for the workspace of invariant pieces
 };
 
-struct DecodeScores {
-  float scale = 1.0F;
-  float softcap = 0.0F;                 // 0: none
-  const float* alibi_slopes = nullptr;  // [heads], or null
-  std::int64_t alibi_stride = 0;
-  const float* sinks = nullptr;  // [heads], or null
-  std::int64_t sinks_stride = 0;
-};
-
 struct DecodeOutputs {
   std::byte* out = nullptr;  // [tokens, heads, value_dim]
   DType dtype = DType::bf16;
@@ -85,7 +77,7 @@ struct DecodeParams {
   DecodeBatch batch{};
   DecodePages pages{};
   DecodeSplit split{};
-  DecodeScores scores{};
+  ScoreRules scores{};
   DecodeOutputs outputs{};
   DecodePieces pieces{};
 };

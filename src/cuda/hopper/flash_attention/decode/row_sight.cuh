@@ -26,7 +26,7 @@ template <DecodeConfig kConfig> class RowSight {
 
   // Products of q and k to scores in powers of two. `factor` undoes what the queries were divided by.
   __device__ void scale(ScoreTile& scores, const float (&factor)[kHalves], int first_key) const {
-    const DecodeScores& how = params_.scores;
+    const ScoreRules& how = params_.scores;
     const bool is_plain = how.softcap == 0.0F && how.alibi_slopes == nullptr;
 #pragma unroll
     for (int half = 0; half < kHalves; ++half) {
@@ -57,7 +57,7 @@ template <DecodeConfig kConfig> class RowSight {
   }
 
   __device__ void modify(ScoreTile& scores, int half, int first_key) const {
-    const DecodeScores& how = params_.scores;
+    const ScoreRules& how = params_.scores;
     const float slope = how.alibi_slopes ? how.alibi_slopes[head_[half] * how.alibi_stride] : 0.0F;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {

@@ -24,8 +24,7 @@ struct FinishedRow {
   float lse;
 };
 
-__device__ inline FinishedRow finish_row(const DecodeScores& scores, int head, float max,
-                                         float sum) {
+__device__ inline FinishedRow finish_row(const ScoreRules& scores, int head, float max, float sum) {
   const float sink = scores.sinks ? scores.sinks[head * scores.sinks_stride] * kLog2E : kNoKey;
   const float top = fmaxf(max, sink);
   if (top == kNoKey) return {.factor = 0.0F, .lse = kNoKey};

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/hopper/flash_attention/prefill/launch.h"
 
-#include <cmath>
-
 #include "cuda/hopper/flash_attention/prefill/plan_prefill.h"
 #include "cuda/runtime/device_facts.h"
 #include "cuda/runtime/device_scope.h"
@@ -40,21 +38,6 @@ TensorMap page_map(const KvLayerView& view, std::int64_t columns, DType dtype, i
   return encode_tensor_map(tile, view.data);
 }
 
-PrefillScores make_scores(const FlashAttentionArgs& args) {
-  const double scale = args.scale.value_or(1.0 / std::sqrt(static_cast<double>(args.q.shape[2])));
-  PrefillScores scores{.scale = static_cast<float>(scale),
-                       .softcap = static_cast<float>(args.softcap)};
-  if (args.alibi_slopes.has_value()) {
-    scores.alibi_slopes = args.alibi_slopes->as<const float>();
-    scores.alibi_stride = args.alibi_slopes->strides[0];
-  }
-  if (args.sinks.has_value()) {
-    scores.sinks = args.sinks->as<const float>();
-    scores.sinks_stride = args.sinks->strides[0];
-  }
-  return scores;
-}
-
 PrefillOutputs make_outputs(const FlashAttentionArgs& args) {
   PrefillOutputs outputs{.out = static_cast<std::byte*>(args.out.data),
                          .token_stride_bytes = bytes_for(args.out.dtype, args.out.strides[0]),
@@ -89,7 +72,7 @@ PrefillParams make_params(const FlashAttentionArgs& args, const PrefillPlan& pla
                     .num_pages = static_cast<int>(keys.num_pages),
                     .box_rows = plan.box_rows},
           .mask = visible_range(args.mask).value(),
-          .scores = make_scores(args),
+          .scores = score_rules(args),
           .outputs = make_outputs(args)};
 }
 

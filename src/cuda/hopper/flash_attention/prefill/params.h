@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "cuda/hopper/flash_attention/score_rules.h"
 #include "cuda/hopper/flash_attention/visible_range.h"
 #include "cuda/runtime/tensor_map.h"
 
@@ -16,15 +17,6 @@ struct PrefillOutputs {
   float* lse = nullptr;  // [tokens, heads], or null
   std::int64_t lse_token_stride = 0;
   std::int64_t lse_head_stride = 0;
-};
-
-struct PrefillScores {
-  float scale = 1.0F;
-  float softcap = 0.0F;                 // 0: none
-  const float* alibi_slopes = nullptr;  // [heads], or null
-  std::int64_t alibi_stride = 0;
-  const float* sinks = nullptr;  // [heads], or null
-  std::int64_t sinks_stride = 0;
 };
 
 struct PrefillPages {
@@ -51,7 +43,7 @@ struct PrefillParams {
   int section_keys = 0;   // keys of one KV head beyond which heads take turns (schedule.cuh)
   PrefillPages pages{};
   VisibleRange mask{};
-  PrefillScores scores{};
+  ScoreRules scores{};
   PrefillOutputs outputs{};
   int* next_tile = nullptr;  // zero at the start
 };

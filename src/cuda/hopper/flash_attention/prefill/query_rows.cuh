@@ -67,7 +67,7 @@ __device__ inline float tanh_of(float x) {
 template <int kScores>
 __device__ inline void modify(const PrefillParams& params, const PrefillTile& tile, int row,
                               int first_key, float (&scores)[kScores]) {
-  const PrefillScores& how = params.scores;
+  const ScoreRules& how = params.scores;
   const int column = first_key + 2 * static_cast<int>(threadIdx.x % 4);
 #pragma unroll
   for (int i = 0; i < 2; ++i) {

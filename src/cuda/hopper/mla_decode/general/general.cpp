@@ -67,16 +67,7 @@ class Decode {
   }
 
   void run() {
-    finish_rows({.row_offsets = args_.row_offsets,
-                 .cache = args_.cache,
-                 .layer = args_.layer,
-                 .freqs_cis = args_.freqs_cis,
-                 .kv_norm_gamma = args_.kv_norm_gamma,
-                 .kv = args_.kv,
-                 .epsilon = args_.epsilon,
-                 .tokens = sizes_.tokens,
-                 .device = args_.q.device},
-                scratch_.rows, context_);
+    finish_rows(new_latent_rows(args_), scratch_.rows, context_);
     attend(has_query_scratch() ? prepare_queries() : plain_rows(args_.q));
     if (args_.w_uv.has_value()) project_values();
   }

@@ -90,16 +90,7 @@ class Prefill {
   }
 
   void run() {
-    finish_rows({.row_offsets = args_.row_offsets,
-                 .cache = args_.cache,
-                 .layer = args_.layer,
-                 .freqs_cis = args_.freqs_cis,
-                 .kv_norm_gamma = args_.kv_norm_gamma,
-                 .kv = args_.kv,
-                 .epsilon = args_.epsilon,
-                 .tokens = sizes_.tokens,
-                 .device = args_.q.device},
-                scratch_.new_rows, context_);
+    finish_rows(new_latent_rows(args_), scratch_.new_rows, context_);
     if (args_.freqs_cis.has_value()) rotate_queries();
     for (std::int64_t head = 0; head < sizes_.heads; head += sizes_.group()) {
       const std::int64_t heads = std::min(sizes_.group(), sizes_.heads - head);
