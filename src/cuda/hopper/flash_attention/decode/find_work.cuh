@@ -27,12 +27,13 @@ __device__ inline int warp_prefix_sum(int value, int lane) {
   return value;
 }
 
-__device__ inline int cost_of(const DecodeParams& params, int sequence) {
+// Params: anything with a DecodeBatch `batch` and a DecodeSplit `split`.
+template <typename Params> __device__ inline int cost_of(const Params& params, int sequence) {
   return sequence < params.batch.size ? sequence_work(params.batch, sequence).cost(params.split)
                                       : 0;
 }
 
-__device__ inline WorkCuts cut_batch(const DecodeParams& params) {
+template <typename Params> __device__ inline WorkCuts cut_batch(const Params& params) {
   int total = 0;
   for (int sequence = static_cast<int>(threadIdx.x) % 32; sequence < params.batch.size;
        sequence += 32) {
@@ -41,7 +42,8 @@ __device__ inline WorkCuts cut_batch(const DecodeParams& params) {
   return cut_work(params.split, warp_sum(total));
 }
 
-__device__ inline LinePlace find_place(const DecodeParams& params, int position) {
+template <typename Params>
+__device__ inline LinePlace find_place(const Params& params, int position) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   int begin = 0;
   for (int first = 0; first < params.batch.size; first += 32) {
@@ -57,7 +59,8 @@ __device__ inline LinePlace find_place(const DecodeParams& params, int position)
   return {params.batch.size, begin};
 }
 
-__device__ inline WorkWalk start_walk(const DecodeParams& params, int thread_block) {
+template <typename Params>
+__device__ inline WorkWalk start_walk(const Params& params, int thread_block) {
   const WorkCuts cuts = cut_batch(params);
   LinePlace place{};
   if (thread_block < cuts.parts) place = find_place(params, cuts.at(thread_block));

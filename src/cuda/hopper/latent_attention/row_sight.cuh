@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which keys the rows of an item see.
+#pragma once
+
+#include "cuda/hopper/latent_attention/params.h"
+#include "cuda/hopper/latent_attention/products.cuh"
+
+namespace quire::cuda::hopper {
+
+class RowSight {
+ public:
+  // `rows`: that an item may have.
+  __device__ RowSight(const LatentParams& params, const LatentItem& item, int rows)
+      : params_(params), item_(item) {
+    const int last = item.position + (min(item.rows, rows) - 1) / params.heads;
+    all_see_ = {.first = params.visible.of(last, item.num_keys).first,
+                .end = params.visible.of(item.position, item.num_keys).end};
+  }
+
+  // Selects, never adds: what stands behind a sequence's end may be anything. `row`: the thread's
+  // first; the second stands 8 below it.
+  __device__ void hide(int tile, std::uint64_t valid, int row, float (&scores)[kTileScores]) const {
+    const int first_key = item_.first_key + tile * LatentConfig::kKeys;
+    const bool is_whole = valid == ~std::uint64_t{0} && first_key >= all_see_.first &&
+                          first_key + LatentConfig::kKeys <= all_see_.end;
+    if (is_whole) return;
+    const int column = static_cast<int>(threadIdx.x % 4) * 2;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int position = item_.position + (row + 8 * i) / params_.heads;
+      const KeyInterval seen = params_.visible.of(position, item_.num_keys);
+#pragma unroll
+      for (int j = 2 * i; j < kTileScores; j += 4) {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          const int at = 8 * (j / 4) + column + e;
+          const int key = first_key + at;
+          const bool is_seen = (valid >> at & 1) != 0 && key >= seen.first && key < seen.end;
+          if (!is_seen) scores[j + e] = -INFINITY;
+        }
+      }
+    }
+  }
+
+ private:
+  const LatentParams& params_;
+  const LatentItem& item_;
+  KeyInterval all_see_;
+};
+
+}  // namespace quire::cuda::hopper

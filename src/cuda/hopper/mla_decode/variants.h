@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every compiled attention kernel of mla_decode: one file in variants/ for each, one row of
+// variant_table.h for the planner.
+#pragma once
+
+#include "cuda/hopper/latent_attention/config.h"
+
+namespace quire::cuda::hopper {
+
+struct MlaDecodeBf16R64 {
+  static constexpr LatentConfig kConfig{.row_groups = 1, .stages = 4};
+};
+struct MlaDecodeBf16R128 {
+  static constexpr LatentConfig kConfig{.row_groups = 2, .stages = 3};
+};
+
+}  // namespace quire::cuda::hopper
