@@ -94,16 +94,10 @@ template <LatentConfig kConfig> class LatentAttend {
     return first == 0;
   }
 
-  // Copied by threads, read by the tensor cores: what lies between is a proxy fence.
-  __device__ void await_keys(const Position& at) {
-    shared_.ring.wait_full(at);
-    cutlass::arch::fence_view_async_shared();
-  }
-
   // An item's first scores, alone.
   __device__ void start(const Position& at, Block& scores) {
     if (has_rows_) partials_.allow();
-    await_keys(at);
+    shared_.ring.wait_full(at);
     pin(scores);
     cute::warpgroup_arrive();
     issue_scores<kConfig>(shared_, group(), at.stage, scores);
@@ -118,7 +112,7 @@ template <LatentConfig kConfig> class LatentAttend {
                        RowSoftmax& softmax, Block& scores, Sums& sums) {
     Block next;
     Weights weights;
-    await_keys(next_at);
+    shared_.ring.wait_full(next_at);
     pin(next);
     cute::warpgroup_arrive();
     issue_scores<kConfig>(shared_, group(), next_at.stage, next);

@@ -13,8 +13,7 @@ inline constexpr int kTileWords = LatentConfig::kKeys / 4;    // of a thread's w
 
 // Of a tile of 64-byte rows, swizzle b64, 512 bytes between atoms.
 __device__ inline std::uint64_t tail_descriptor(const void* tile) {
-  const std::uint64_t address = __cvta_generic_to_shared(tile);
-  return (address >> 4) | (std::uint64_t{1} << 16) | (std::uint64_t{512 >> 4} << 32) |
+  return address_field(tile) | (std::uint64_t{1} << 16) | (std::uint64_t{512 >> 4} << 32) |
          (std::uint64_t{2} << 62);
 }
 
