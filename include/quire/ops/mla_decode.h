@@ -52,10 +52,12 @@ struct MlaDecodeProblem {
   std::int64_t rope_dim = 0;
   std::int64_t value_dim = 0;
   DType q_dtype = DType::bf16;
+  DType out_dtype = DType::bf16;
   DType weight_dtype = DType::bf16;
   std::string mask;
   bool finishes_rows = true;
   bool batch_invariant = false;
+  std::int64_t alignment = 1;  // bytes, of every row of q, out and the cache
 };
 
 // Views, not copies, of the two absorbed weights inside kv_b_proj [heads · (nope + value), latent]

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/absent/absent.h"
 #include "cuda/hopper/mla_decode/general/launch.h"
+#include "cuda/hopper/mla_decode/launch.h"
 
 namespace quire::cuda::hopper {
 
@@ -13,6 +14,22 @@ std::int64_t general_workspace_bytes(const MlaDecodeProblem&) {
 }
 
 void mla_decode_general(const MlaDecodeArgs&, const Context&) {
+  throw_absent("mla_decode");
+}
+
+std::string refuse_mla_decode(const MlaDecodeProblem& problem) {
+  return refuse_absent(problem.device);
+}
+
+std::int64_t mla_decode_workspace_bytes(const MlaDecodeProblem&) {
+  return 0;
+}
+
+std::vector<std::pair<std::string, std::string>> mla_decode_choices(const MlaDecodeProblem&) {
+  return {};
+}
+
+void mla_decode_latent(const MlaDecodeArgs&, const Context&) {
   throw_absent("mla_decode");
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cpu/mla_decode/mla_decode.h"
 #include "cuda/hopper/mla_decode/general/launch.h"
+#include "cuda/hopper/mla_decode/launch.h"
 #include "ops/mla_decode/candidates.h"
 #include "reference/mla_decode.h"
 
@@ -33,6 +34,18 @@ constexpr MlaDecodeCandidate kCandidates[] = {
          [](const MlaDecodeProblem& problem) {
            return cuda::hopper::general_workspace_bytes(problem);
          }},
+    // Taken when asked for by name, until it has passed the cases on a GPU.
+    {.kernel = "hopper/mla_decode",
+     .takes =
+         "absorbed bf16 q of at most 128 heads over bf16 rows of 512 + 64 columns, pages of a "
+         "multiple of 16 tokens, masks that show one interval of keys, on a GPU of compute "
+         "capability 9.0",
+     .refuse =
+         [](const MlaDecodeProblem& problem) { return cuda::hopper::refuse_mla_decode(problem); },
+     .run = [](const MlaDecodeArgs& args,
+               const Context& context) { cuda::hopper::mla_decode_latent(args, context); },
+     .workspace_bytes = cuda::hopper::mla_decode_workspace_bytes,
+     .choices = cuda::hopper::mla_decode_choices},
     on_cpu<cpu::Target::amx>("cpu/amx/mla_decode"),
     on_cpu<cpu::Target::avx512>("cpu/avx512/mla_decode"),
     on_cpu<cpu::Target::avx2>("cpu/avx2/mla_decode"),

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "ops/argument.h"
 #include "ops/cache_check.h"
 #include "ops/latent_check.h"
 #include "ops/mask_check.h"
+#include "ops/memory_span.h"
 #include "quire/ops/mla_decode.h"
 
 namespace quire {
@@ -110,10 +113,13 @@ MlaDecodeProblem validate(const MlaDecodeArgs& args) {
           .rope_dim = dims.rope,
           .value_dim = args.out.shape[2],
           .q_dtype = args.q.dtype,
+          .out_dtype = args.out.dtype,
           .weight_dtype = is_absorbed(args) ? args.q.dtype : args.w_uk->dtype,
           .mask = args.mask.describe(),
           .finishes_rows = finishes_rows(args),
-          .batch_invariant = args.batch_invariant};
+          .batch_invariant = args.batch_invariant,
+          .alignment = std::min({ops::row_alignment(args.q), ops::row_alignment(args.out),
+                                 ops::row_alignment(args.cache.blocks)})};
 }
 
 }  // namespace quire

@@ -2,8 +2,8 @@
 // Two warpgroups: scores, softmax and values of tiles of keys, item by item. How the keys come into
 // shared memory is somebody else's (shared.cuh).
 //
-// While a warpgroup is at the softmax of a tile, the scores of its next one are on the way through the
-// tensor cores, and then their halves to the other block.
+// A warpgroup's products stand together, the scores of a tile and the values of the one before it, and
+// so does its softmax: while one warpgroup is at that, the tensor cores are the other's.
 #pragma once
 
 #include "cuda/hopper/latent_attention/exchange.cuh"
@@ -44,6 +44,7 @@ template <LatentConfig kConfig> class LatentAttend {
   }
 
  private:
+  static constexpr int kZeroBarrier = kJoinBarrier + LatentConfig::kWarpgroups;
   using Block = float[kTileScores];
   using Weights = std::uint32_t[kTileWords];
   using Sums = float[kTileSums];
@@ -82,81 +83,115 @@ template <LatentConfig kConfig> class LatentAttend {
     if (first < item.tiles) {
       const RowSight sight(params_, item, kConfig.rows());
       Block scores;
-      start(at, scores);
-      int tile = first;
-      for (; tile + kConfig.tile_step() < item.tiles; tile += kConfig.tile_step()) {
-        const Position next = moved(at, kConfig.tile_step());
-        step(sight, tile, at.stage, next, softmax, scores, sums);
-        at = next;
+      Weights weights;
+      score(at, scores);
+      weigh(sight, first, at.stage, softmax, scores, sums);
+      pack<kConfig.dtype>(scores, weights);
+      zero_behind(sight.num_keys(first), at.stage);
+      int stage = at.stage;  // of the weights
+      for (int tile = first + kConfig.tile_step(); tile < item.tiles; tile += kConfig.tile_step()) {
+        at = moved(at, kConfig.tile_step());
+        step(sight, tile, stage, at, softmax, scores, weights, sums);
+        stage = at.stage;
       }
-      last(sight, tile, at.stage, softmax, scores, sums);
+      add_values(stage, weights, sums);
+      await_values(stage, weights, sums);
     }
     return first == 0;
   }
 
-  // An item's first scores, alone.
-  __device__ void start(const Position& at, Block& scores) {
+  // A tile's scores, and their way to the other block.
+  __device__ void score(const Position& at, Block& scores) {
     if (has_rows_) partials_.allow();
     shared_.ring.wait_full(at);
+    T(0);
     pin(scores);
     cute::warpgroup_arrive();
     issue_scores<kConfig>(shared_, group(), at.stage, scores);
     cute::warpgroup_commit_batch();
+    T(1);
     cute::warpgroup_wait<0>();
+    T(5);
     pin(scores);
     if (has_rows_) partials_.send(scores);
+    T(6);
   }
 
-  // A tile's softmax and values, and the scores of the next.
-  __device__ void step(const RowSight& sight, int tile, int stage, const Position& next_at,
-                       RowSoftmax& softmax, Block& scores, Sums& sums) {
-    Block next;
-    Weights weights;
-    shared_.ring.wait_full(next_at);
-    pin(next);
-    cute::warpgroup_arrive();
-    issue_scores<kConfig>(shared_, group(), next_at.stage, next);
-    cute::warpgroup_commit_batch();
-    weigh(sight, tile, stage, softmax, scores, weights, sums);
-    if (has_rows_) partials_.allow();
-    add_values(stage, weights, sums);
-    cute::warpgroup_wait<1>();
-    pin(next);
-    if (has_rows_) partials_.send(next);
-    cute::warpgroup_wait<0>();
-    pin(sums);
-    pin(weights);
-    release(shared_.ring.empty[stage]);
-#pragma unroll
-    for (int i = 0; i < kTileScores; ++i) scores[i] = next[i];
-  }
-
-  __device__ void last(const RowSight& sight, int tile, int stage, RowSoftmax& softmax,
-                       Block& scores, Sums& sums) {
-    Weights weights;
-    weigh(sight, tile, stage, softmax, scores, weights, sums);
-    add_values(stage, weights, sums);
-    cute::warpgroup_wait<0>();
-    pin(sums);
-    pin(weights);
-    release(shared_.ring.empty[stage]);
-  }
-
-  // Scores into weights; the sums so far follow the new maxima.
-  __device__ void weigh(const RowSight& sight, int tile, int stage, RowSoftmax& softmax,
-                        Block& scores, Weights& weights, Sums& sums) {
-    if (!has_rows_) {
-#pragma unroll
-      for (int i = 0; i < kTileWords; ++i) weights[i] = 0;
-      return;
+  // A tile's scores, the values of the one before it while their halves are exchanged, the softmax.
+  // Where the warpgroups take tiles in turn a stage must not be held for so long: values come first.
+  __device__ void step(const RowSight& sight, int tile, int value_stage, const Position& at,
+                       RowSoftmax& softmax, Block& scores, Weights& weights, Sums& sums) {
+    T(8);
+    if constexpr (kConfig.row_groups == 1) {
+      add_values(value_stage, weights, sums);
+      await_values(value_stage, weights, sums);
+      score(at, scores);
+      weigh(sight, tile, at.stage, softmax, scores, sums);
+    } else {
+      score(at, scores);
+      add_values(value_stage, weights, sums);
+      T(2);
+      weigh(sight, tile, at.stage, softmax, scores, sums, value_stage, weights);
     }
-    partials_.add_received(scores);
-    sight.hide(tile, shared_.valid_keys(stage), thread_row(), scores);
-    float keep[2];
-    softmax.weigh(scores, params_.to_log2, keep);
     pack<kConfig.dtype>(scores, weights);
-    // Most tiles leave every row's maximum as it was.
+    zero_behind(sight.num_keys(tile), at.stage);
+  }
+
+  // Rows behind the sequence's end, in its last page, may hold anything, and 0 · NaN is NaN. Each
+  // warpgroup that reads them writes the zeros for itself.
+  __device__ void zero_behind(int num_keys, int stage) {
+    if (kConfig.copies != RowCopies::boxes || num_keys >= LatentConfig::kKeys) return;
+    constexpr int kChunks = kRowBytes / 16;
+#pragma unroll 1
+    for (int slab = 0; slab < LatentConfig::kSlabs; ++slab) {
+      auto* chunks = reinterpret_cast<uint4*>(shared_.stages[stage].slabs[slab]);
+#pragma unroll 1
+      for (int chunk = num_keys * kChunks + static_cast<int>(threadIdx.x % 128);
+           chunk < LatentConfig::kKeys * kChunks; chunk += 128) {
+        chunks[chunk] = uint4{};
+      }
+    }
+    cutlass::arch::fence_view_async_shared();
+    cutlass::arch::NamedBarrier::sync(128, static_cast<std::uint32_t>(kZeroBarrier + warpgroup_));
+  }
+
+  // Scores into weights.
+  __device__ void weigh_scores(const RowSight& sight, int tile, int stage, RowSoftmax& softmax,
+                               Block& scores, float (&keep)[2]) {
+    partials_.add_received(scores);
+    T(3);
+    sight.hide(tile, shared_.valid_keys(stage), thread_row(), scores);
+    softmax.weigh(scores, params_.to_log2, keep);
+    T(4);
+  }
+  // Most tiles leave every row's maximum as it was.
+  __device__ static void follow(Sums& sums, const float (&keep)[2]) {
     if (!__all_sync(0xffffffff, keep[0] == 1.0F && keep[1] == 1.0F)) scale_rows(sums, keep);
+  }
+
+  __device__ void weigh(const RowSight& sight, int tile, int stage, RowSoftmax& softmax,
+                        Block& scores, Sums& sums) {
+    if (!has_rows_) return clear(scores);
+    float keep[2];
+    weigh_scores(sight, tile, stage, softmax, scores, keep);
+    follow(sums, keep);
+  }
+  // The same while values are being added.
+  __device__ void weigh(const RowSight& sight, int tile, int stage, RowSoftmax& softmax,
+                        Block& scores, Sums& sums, int value_stage, Weights& weights) {
+    float keep[2] = {1.0F, 1.0F};
+    if (has_rows_) {
+      weigh_scores(sight, tile, stage, softmax, scores, keep);
+    } else {
+      clear(scores);
+    }
+    pin(scores);
+    await_values(value_stage, weights, sums);
+    follow(sums, keep);
+  }
+  __device__ static void clear(Block& scores) {
+#pragma unroll
+    for (int i = 0; i < kTileScores; ++i) scores[i] = 0.0F;
   }
 
   __device__ void add_values(int stage, Weights& weights, Sums& sums) {
@@ -165,6 +200,13 @@ template <LatentConfig kConfig> class LatentAttend {
     cute::warpgroup_arrive();
     issue_values<kConfig>(shared_, stage, weights, sums);
     cute::warpgroup_commit_batch();
+  }
+  __device__ void await_values(int stage, Weights& weights, Sums& sums) {
+    cute::warpgroup_wait<0>();
+    T(7);
+    pin(sums);
+    pin(weights);
+    release(shared_.ring.empty[stage]);
   }
 
   __device__ void finish(const LatentItem& item, bool owns_even, const RowSoftmax& softmax,
@@ -194,6 +236,12 @@ template <LatentConfig kConfig> class LatentAttend {
             .stores_stats = rank_ == 0 && column == 0};
   }
 
+#ifdef MLA_TRACE
+  int tn_ = 0;
+  __device__ void T(int k) { if (blockIdx.x == 0 && threadIdx.x % 128 == 0 && tn_ < 2000) params_.trace[warpgroup_ * 2000 + tn_++] = clock64() * 16 + k; }
+#else
+  __device__ void T(int) {}
+#endif
   const LatentParams& params_;
   Shared& shared_;
   const int warpgroup_;

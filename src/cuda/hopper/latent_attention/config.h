@@ -9,16 +9,25 @@
 // shared memory, and both blocks go on with the same scores to their own 256 columns of the output.
 #pragma once
 
+#include <cstdint>
+
 #include "quire/dtype.h"
 
 namespace quire::cuda::hopper {
 
-// 1: up to 64 query rows; the two warpgroups take tiles of keys in turn, their sums are joined when an
-// item ends. 2: up to 128 rows, 64 for each warpgroup, which both take every tile.
+// How rows come into shared memory.
+enum class RowCopies : std::uint8_t {
+  threads,  // four warps, 16 bytes a lane
+  boxes,    // one warp, by the copy engine; rows behind a sequence's end are zeroed by the consumers
+};
+
+// row_groups 1: up to 64 query rows; the two warpgroups take tiles of keys in turn, their sums are
+// joined when an item ends. 2: up to 128 rows, 64 for each warpgroup, which both take every tile.
 struct LatentConfig {
   DType dtype = DType::bf16;  // of q and of the keys in shared memory
   int row_groups = 1;
   int stages = 4;  // even where row_groups is 1: a stage is always the same warpgroup's
+  RowCopies copies = RowCopies::threads;
 
   static constexpr int kCluster = 2;
   static constexpr int kKeys = 64;  // of a tile
@@ -39,9 +48,10 @@ struct LatentConfig {
   static constexpr int kLoadWarps = kLoadThreads / 32;
   static constexpr int kWarpKeys = kKeys / kLoadWarps;  // of a tile, that a loading warp brings
   static constexpr int kItems = 3;                      // described ahead
-  static constexpr int kLoadRegisters = 40;
-  static constexpr int kAttendRegisters = 232;
 
+  // The copy engine leaves its warp little to do.
+  constexpr int load_registers() const { return copies == RowCopies::boxes ? 40 : 72; }
+  constexpr int attend_registers() const { return copies == RowCopies::boxes ? 232 : 216; }
   constexpr int rows() const { return kGroupRows * row_groups; }
   // Tiles from one of a warpgroup's to its next.
   constexpr int tile_step() const { return row_groups == 1 ? kWarpgroups : 1; }

@@ -42,6 +42,7 @@ struct LatentParams {
   VisibleRange visible{};
   LatentOutputs outputs{};
   LatentPieces pieces{};
+  long long* trace = nullptr;
 };
 
 }  // namespace quire::cuda::hopper

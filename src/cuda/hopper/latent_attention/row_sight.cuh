@@ -17,6 +17,11 @@ class RowSight {
                 .end = params.visible.of(item.position, item.num_keys).end};
   }
 
+  // Keys of a tile that are the sequence's.
+  __device__ int num_keys(int tile) const {
+    return item_.num_keys - item_.first_key - tile * LatentConfig::kKeys;
+  }
+
   // Selects, never adds: what stands behind a sequence's end may be anything. `row`: the thread's
   // first; the second stands 8 below it.
   __device__ void hide(int tile, std::uint64_t valid, int row, float (&scores)[kTileScores]) const {

@@ -4,7 +4,7 @@
 //   loading warps    wait empty; fill a stage's 64 rows with this block's columns: `slabs` in 128-byte
 //                    swizzle, `tail` in 64-byte swizzle; rows that are hidden are zeros and have no bit
 //                    in `valid`. full: every loading thread when its copies have landed, and a lane of
-//                    each loading warp for what it stored itself.
+//                    each loading warp for what it stored itself; or the bytes of the copy engine.
 //   items            one loading thread describes the next item; full: its arrival. empty: all eight
 //                    consumer warps when the item is finished.
 //   partial scores   written by the other block's warp of the same number (partial.full: its bytes),
@@ -66,12 +66,18 @@ template <LatentConfig kConfig> struct LatentShared {
   static_assert(kConfig.row_groups == 2 || kConfig.stages % 2 == 0);
 
   __device__ void init() {
-    ring.init(LatentConfig::kLoadThreads + LatentConfig::kLoadWarps, 4 * kConfig.row_groups);
+    constexpr bool kHasBoxes = kConfig.copies == RowCopies::boxes;
+    ring.init(kHasBoxes ? 1 : LatentConfig::kLoadThreads + LatentConfig::kLoadWarps,
+              4 * kConfig.row_groups);
     item_ring.init(1, LatentConfig::kWarps);
     for (int warp = 0; warp < LatentConfig::kWarps; ++warp) {
       partial_full[warp].init(1);
       partial_empty[warp].init(1);
     }
+  }
+  // By one thread.
+  __device__ void set_valid_keys(int stage, std::uint64_t bits) {
+    *reinterpret_cast<std::uint64_t*>(valid[stage]) = bits;
   }
   // A bit per key of the stage.
   __device__ std::uint64_t valid_keys(int stage) const {

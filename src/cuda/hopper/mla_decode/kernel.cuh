@@ -8,10 +8,22 @@
 #pragma once
 
 #include "cuda/hopper/latent_attention/attend.cuh"
-#include "cuda/hopper/mla_decode/roles/load.cuh"
+#include "cuda/hopper/mla_decode/roles/box_rows.cuh"
+#include "cuda/hopper/mla_decode/roles/copy_rows.cuh"
 #include "cuda/hopper/tile/block.cuh"
 
 namespace quire::cuda::hopper {
+
+template <LatentConfig kConfig>
+__device__ inline void load_rows(const MlaDecodeParams& params, LatentShared<kConfig>& shared) {
+  const int rank = rank_in_cluster<LatentConfig::kCluster>();
+  const int cluster = cluster_index<LatentConfig::kCluster>();
+  if constexpr (kConfig.copies == RowCopies::threads) {
+    CopyRows<kConfig>(params, shared, rank).run(cluster);
+  } else if (threadIdx.x / 32 == LatentConfig::kWarps) {
+    BoxRows<kConfig>(params, shared, rank).run(cluster);
+  }
+}
 
 // Variant: a named type with a kConfig.
 template <typename Variant>
@@ -28,11 +40,10 @@ __global__ void __launch_bounds__(LatentConfig::kThreads + LatentConfig::kLoadTh
   }
   sync_cluster<LatentConfig::kCluster>();
   if (warpgroup_in_block() == LatentConfig::kWarpgroups) {
-    cutlass::arch::warpgroup_reg_dealloc<LatentConfig::kLoadRegisters>();
-    MlaDecodeLoad<kConfig>(params, shared, rank_in_cluster<LatentConfig::kCluster>())
-        .run(cluster_index<LatentConfig::kCluster>());
+    cutlass::arch::warpgroup_reg_dealloc<kConfig.load_registers()>();
+    load_rows<kConfig>(params, shared);
   } else {
-    cutlass::arch::warpgroup_reg_alloc<LatentConfig::kAttendRegisters>();
+    cutlass::arch::warpgroup_reg_alloc<kConfig.attend_registers()>();
     LatentAttend<kConfig>(params.attend, shared, warpgroup_in_block()).run();
   }
   // The other block may still send here.

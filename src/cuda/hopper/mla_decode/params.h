@@ -4,6 +4,7 @@
 
 #include "cuda/hopper/flash_attention/decode/params.h"
 #include "cuda/hopper/latent_attention/params.h"
+#include "cuda/runtime/tensor_map.h"
 
 namespace quire::cuda::hopper {
 
@@ -16,6 +17,7 @@ struct LatentPages {
   int max_pages = 0;
   int page_size = 0;  // a multiple of 16
   unsigned num_pages = 0;
+  int box_rows = 0;  // of a page, that one copy of the copy engine brings: a power of two from 16 to 64
 };
 
 struct MlaDecodeParams {
@@ -23,6 +25,9 @@ struct MlaDecodeParams {
   DecodeBatch batch{};  // of one KV head
   DecodeSplit split{};  // into clusters
   LatentPages pages{};
+  // (column, row of the page, page); boxes of 64 latent columns, and of 32 rope columns, × box_rows
+  TensorMap latents{};
+  TensorMap tails{};
 };
 
 }  // namespace quire::cuda::hopper

@@ -8,10 +8,13 @@
 namespace quire::cuda::hopper {
 
 struct MlaDecodeBf16R64 {
-  static constexpr LatentConfig kConfig{.row_groups = 1, .stages = 4};
+  static constexpr LatentConfig kConfig{.row_groups = 1, .stages = 4, .copies = RowCopies::boxes};
+};
+struct MlaDecodeBf16R64T {
+  static constexpr LatentConfig kConfig{.row_groups = 1, .stages = 4, .copies = RowCopies::threads};
 };
 struct MlaDecodeBf16R128 {
-  static constexpr LatentConfig kConfig{.row_groups = 2, .stages = 3};
+  static constexpr LatentConfig kConfig{.row_groups = 2, .stages = 3, .copies = RowCopies::boxes};
 };
 
 }  // namespace quire::cuda::hopper

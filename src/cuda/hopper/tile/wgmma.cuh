@@ -18,16 +18,11 @@ inline constexpr int kRowBytes = 128;  // of a swizzled tile
 inline constexpr int kWgmmaRows = 64;  // M of every instruction
 inline constexpr int kStepBytes = 32;  // K of one instruction
 
-// The address field of a descriptor. Addresses in a cluster carry the block's rank above the 18 bits
-// that are the instruction's; there they would change the field beside it.
-__device__ inline std::uint64_t address_field(const void* tile) {
-  return (__cvta_generic_to_shared(tile) & 0x3ffff) >> 4;
-}
-
 // What the instruction is told of a tile: address, 1024 bytes between atoms, swizzle b128. Adding
 // bytes / 16 to it moves along K (within the row) or down whole atoms.
 __device__ inline std::uint64_t tile_descriptor(const void* tile) {
-  return address_field(tile) | (std::uint64_t{1} << 16) | (std::uint64_t{1024 >> 4} << 32) |
+  const std::uint64_t address = __cvta_generic_to_shared(tile);
+  return (address >> 4) | (std::uint64_t{1} << 16) | (std::uint64_t{1024 >> 4} << 32) |
          (std::uint64_t{1} << 62);
 }
 
@@ -69,7 +64,8 @@ __device__ inline void multiply_rows(std::uint64_t a, std::uint64_t b, float (&s
 // The same tile read across its rows: what varies within a row is N (or M), the rows are K. Slabs of
 // 64 16-bit columns stand slab_bytes apart. Adding bytes / 16 moves down the rows.
 __device__ inline std::uint64_t transposed_descriptor(const void* tile, int slab_bytes) {
-  return address_field(tile) | (static_cast<std::uint64_t>(slab_bytes >> 4) << 16) |
+  const std::uint64_t address = __cvta_generic_to_shared(tile);
+  return (address >> 4) | (static_cast<std::uint64_t>(slab_bytes >> 4) << 16) |
          (std::uint64_t{1024 >> 4} << 32) | (std::uint64_t{1} << 62);
 }
 

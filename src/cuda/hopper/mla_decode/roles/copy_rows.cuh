@@ -5,55 +5,33 @@
 #pragma once
 
 #include "cuda/hopper/flash_attention/decode/async_copy.cuh"
-#include "cuda/hopper/flash_attention/decode/find_work.cuh"
-#include "cuda/hopper/latent_attention/shared.cuh"
-#include "cuda/hopper/mla_decode/params.h"
+#include "cuda/hopper/mla_decode/roles/publish_items.cuh"
 
 namespace quire::cuda::hopper {
 
-template <LatentConfig kConfig> class MlaDecodeLoad {
+template <LatentConfig kConfig> class CopyRows {
  public:
-  __device__ MlaDecodeLoad(const MlaDecodeParams& params, LatentShared<kConfig>& shared, int rank)
+  __device__ CopyRows(const MlaDecodeParams& params, LatentShared<kConfig>& shared, int rank)
       : params_(params),
         shared_(shared),
         rank_(rank),
-        thread_(static_cast<int>(threadIdx.x) - LatentConfig::kThreads) {}
+        thread_(static_cast<int>(threadIdx.x) - LatentConfig::kThreads),
+        items_(shared, thread_ == 0) {}
 
   // `cluster`: whose part.
   __device__ void run(int cluster) {
     WorkWalk walk = start_walk(params_, cluster);
     for (WorkPiece piece; walk.next(piece);) {
       const SequenceWork& work = walk.work();
-      describe(work, piece);
+      items_.publish(describe_item(params_.batch, work, piece));
       load_tiles(work, piece, walk.sequence());
     }
-    publish({});
+    items_.publish({});
   }
 
  private:
   __device__ int lane() const { return thread_ % 32; }
   __device__ int warp() const { return thread_ / 32; }
-
-  __device__ void describe(const SequenceWork& work, const WorkPiece& piece) {
-    const DecodeBatch& batch = params_.batch;
-    const int skipped = piece.tile * batch.tile_tokens;
-    publish({.tiles = piece.end - piece.begin,
-             .first_key = (work.first_block + piece.begin) * kBlockKeys,
-             .num_keys = work.num_keys(),
-             .position = work.cached + skipped,
-             .first_token = work.first_token + skipped,
-             .rows = min(work.tokens - skipped, batch.tile_tokens) * batch.group,
-             .slot = piece.slot});
-  }
-  __device__ void publish(const LatentItem& item) {
-    if (thread_ == 0) {
-      shared_.item_ring.wait_empty(items_at_);
-      shared_.items[items_at_.stage] = item;
-      shared_.item_ring.full[items_at_.stage].arrive();
-    }
-    __syncwarp();
-    items_at_.advance();
-  }
 
   // Where a run of 16 keys begins; null: it has no page.
   __device__ const std::byte* find(const std::uint32_t* table, int key, int end) const {
@@ -118,7 +96,7 @@ template <LatentConfig kConfig> class MlaDecodeLoad {
   LatentShared<kConfig>& shared_;
   const int rank_;
   const int thread_;
-  RingPosition<LatentConfig::kItems> items_at_;
+  PublishItems<kConfig> items_;
   RingPosition<kConfig.stages> at_;
 };
 

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pieces of an item become rows of the output, in the order of the keys: a warp for 128 columns of a
+// row, or for all 512.
+#pragma once
+
+#include "cuda/hopper/latent_attention/config.h"
+#include "cuda/hopper/latent_attention/row_stats.cuh"
+
+namespace quire::cuda::hopper {
+
+// Where the pieces of an item stand in the workspace.
+struct PieceSlots {
+  int count = 0;  // below 2: nothing to merge
+  std::int64_t first = 0;
+  std::int64_t second = 0;
+  int step = 1;  // from there on
+
+  __device__ std::int64_t at(int piece) const {
+    return piece == 0 ? first : second + std::int64_t{piece - 1} * step;
+  }
+};
+
+struct MergedStats {
+  float max = -INFINITY;
+  float sum = 0.0F;
+};
+
+__device__ inline float warp_highest(float value) {
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2) {
+    value = fmaxf(value, __shfl_xor_sync(0xffffffff, value, distance));
+  }
+  return value;
+}
+__device__ inline float warp_total(float value) {
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2) {
+    value += __shfl_xor_sync(0xffffffff, value, distance);
+  }
+  return value;
+}
+
+__device__ inline MergedStats merge_stats(const LatentPieces& pieces, const PieceSlots& slots,
+                                          int row) {
+  const auto lane = static_cast<int>(threadIdx.x % 32);
+  MergedStats merged;
+  for (int first = 0; first < slots.count; first += 32) {
+    float2 stats{-INFINITY, 0.0F};
+    if (first + lane < slots.count) stats = pieces.stats[slots.at(first + lane) * pieces.rows + row];
+    const float top = fmaxf(merged.max, warp_highest(stats.x));
+    merged.sum = merged.sum * rebased(merged.max, top) + warp_total(stats.y * rebased(stats.x, top));
+    merged.max = top;
+  }
+  return merged;
+}
+
+// Columns 128c + 4 · lane … + 3 for kChunks values of c from `chunk` on; kAhead pieces on their way at
+// a time.
+template <int kChunks, int kAhead>
+__device__ inline void merge_sums(const LatentPieces& pieces, const PieceSlots& slots, int row,
+                                  int chunk, float max, float4 (&sums)[kChunks]) {
+  const int column = chunk * 128 + static_cast<int>(threadIdx.x % 32) * 4;
+  for (int first = 0; first < slots.count; first += kAhead) {
+    float4 values[kAhead][kChunks];
+    float weights[kAhead];
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const std::int64_t place = slots.at(min(first + i, slots.count - 1)) * pieces.rows + row;
+      const float* source = pieces.sums + place * LatentConfig::kLatent + column;
+      weights[i] = pieces.stats[place].x;
+#pragma unroll
+      for (int c = 0; c < kChunks; ++c) {
+        values[i][c] = *reinterpret_cast<const float4*>(source + 128 * c);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const float weight = first + i < slots.count ? rebased(weights[i], max) : 0.0F;
+      if (weight == 0.0F) continue;  // a piece without keys, or one read twice
+#pragma unroll
+      for (int c = 0; c < kChunks; ++c) {
+        sums[c].x = fmaf(values[i][c].x, weight, sums[c].x);
+        sums[c].y = fmaf(values[i][c].y, weight, sums[c].y);
+        sums[c].z = fmaf(values[i][c].z, weight, sums[c].z);
+        sums[c].w = fmaf(values[i][c].w, weight, sums[c].w);
+      }
+    }
+  }
+}
+
+// `token`: row of q of the item's first row.
+template <DType kDType, int kChunks, int kAhead>
+__device__ inline void merge_row(const LatentParams& params, const PieceSlots& slots,
+                                 std::int64_t first_token, int row, int chunk) {
+  const auto lane = static_cast<int>(threadIdx.x % 32);
+  const MergedStats stats = merge_stats(params.pieces, slots, row);
+  const std::int64_t token = first_token + row / params.heads;
+  const int head = row % params.heads;
+  const RowEnd end = end_row(params.outputs, head, stats.max, stats.sum);
+  float4 sums[kChunks] = {};
+  merge_sums<kChunks, kAhead>(params.pieces, slots, row, chunk, stats.max, sums);
+  const LatentOutputs& outputs = params.outputs;
+  std::byte* out =
+      outputs.out + token * outputs.token_stride_bytes + head * outputs.head_stride_bytes;
+#pragma unroll
+  for (int c = 0; c < kChunks; ++c) {
+    const float4& sum = sums[c];
+    const uint2 words = {pack_pair<kDType>(sum.x * end.factor, sum.y * end.factor),
+                         pack_pair<kDType>(sum.z * end.factor, sum.w * end.factor)};
+    reinterpret_cast<uint2*>(out)[(chunk + c) * 32 + lane] = words;
+  }
+  if (outputs.lse != nullptr && chunk == 0 && lane == 0) {
+    outputs.lse[token * outputs.lse_token_stride + head * outputs.lse_head_stride] = end.lse;
+  }
+}
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/hopper/mla_decode/launch.h"
+
+#include "cuda/hopper/mla_decode/merge.h"
+#include "cuda/hopper/mla_decode/plan_decode.h"
+#include "cuda/hopper/mla_decode/row_maps.h"
+#include "cuda/runtime/carver.h"
+#include "cuda/runtime/device_facts.h"
+#include "cuda/runtime/device_scope.h"
+
+namespace quire::cuda::hopper {
+namespace {
+
+constexpr double kLog2E = 1.4426950408889634;
+
+MlaDecodePlan plan_on_device(const MlaDecodeProblem& problem) {
+  return plan_mla_decode(problem, num_sms(problem.device.index));
+}
+
+LatentPieces carve_pieces(Carver& carver, const MlaDecodePlan& plan) {
+  const int rows = plan.variant->config.rows();
+  float* sums = carver.take<float>(plan.slots * rows * LatentConfig::kLatent);
+  return {.sums = sums, .stats = carver.take<float2>(plan.slots * rows), .rows = rows};
+}
+
+LatentOutputs make_outputs(const MlaDecodeArgs& args) {
+  LatentOutputs outputs{.out = static_cast<std::byte*>(args.out.data),
+                        .token_stride_bytes = bytes_for(args.out.dtype, args.out.strides[0]),
+                        .head_stride_bytes = bytes_for(args.out.dtype, args.out.strides[1])};
+  if (args.lse.has_value()) {
+    outputs.lse = args.lse->as<float>();
+    outputs.lse_token_stride = args.lse->strides[0];
+    outputs.lse_head_stride = args.lse->strides[1];
+  }
+  if (args.sinks.has_value()) {
+    outputs.sinks = args.sinks->as<const float>();
+    outputs.sinks_stride = args.sinks->strides[0];
+  }
+  return outputs;
+}
+
+LatentParams make_attend(const MlaDecodeArgs& args, const LatentPieces& pieces) {
+  return {.queries = {.data = static_cast<const std::byte*>(args.q.data),
+                      .token_stride_bytes = bytes_for(args.q.dtype, args.q.strides[0]),
+                      .head_stride_bytes = bytes_for(args.q.dtype, args.q.strides[1])},
+          .heads = static_cast<int>(args.q.shape[1]),
+          .to_log2 = static_cast<float>(args.scale * kLog2E),
+          .visible = visible_range(args.mask).value(),
+          .outputs = make_outputs(args),
+          .pieces = pieces};
+}
+
+LatentPages make_pages(const KvLayerView& rows) {
+  return {.rows = rows.data,
+          .page_stride_bytes = rows.page_stride_bytes,
+          .token_stride_bytes = rows.token_stride_bytes,
+          .table = rows.page_table,
+          .table_stride = rows.page_table_stride,
+          .max_pages = static_cast<int>(rows.max_pages),
+          .page_size = rows.page_size,
+          .num_pages = static_cast<unsigned>(rows.num_pages)};
+}
+
+}  // namespace
+
+std::string refuse_mla_decode(const MlaDecodeProblem& problem) {
+  const std::string reason = refuse_hopper(problem.device);
+  return reason.empty() ? refuse_mla_decode_problem(problem) : reason;
+}
+
+std::int64_t mla_decode_workspace_bytes(const MlaDecodeProblem& problem) {
+  Carver counter;
+  static_cast<void>(carve_pieces(counter, plan_on_device(problem)));
+  return counter.bytes();
+}
+
+std::vector<std::pair<std::string, std::string>> mla_decode_choices(
+    const MlaDecodeProblem& problem) {
+  const MlaDecodePlan plan = plan_on_device(problem);
+  return {{"kernel", std::string(plan.variant->name)},
+          {"tile_tokens", std::to_string(plan.tile_tokens)}};
+}
+
+void mla_decode_latent(const MlaDecodeArgs& args, const Context& context) {
+  if (args.q.shape[0] == 0 || args.cache.batch() == 0) return;
+  const MlaDecodePlan plan = plan_on_device(validate(args));
+  const DeviceScope scope(args.q.device);
+  const auto stream = static_cast<cudaStream_t>(context.stream);
+  Carver carver(context.workspace);
+  const KvLayerView rows = args.cache.key(args.layer);
+  const LatentParams attend = make_attend(args, carve_pieces(carver, plan));
+  MlaDecodeParams params{.attend = attend,
+                               .batch = {.row_offsets = args.row_offsets.as<const std::uint32_t>(),
+                                         .cache_lengths = rows.cache_lengths,
+                                         .size = static_cast<int>(rows.batch),
+                                         .kv_heads = 1,
+                                         .group = attend.heads,
+                                         .tile_tokens = plan.tile_tokens,
+                                         .visible = attend.visible},
+                               .split = plan.split,
+                               .pages = make_pages(rows)};
+  if (plan.variant->config.copies == RowCopies::boxes) set_row_maps(params);
+  plan.variant->launch(params, stream);
+  merge_mla_pieces(params, stream);
+}
+
+}  // namespace quire::cuda::hopper

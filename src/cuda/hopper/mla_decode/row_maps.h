@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "cuda/hopper/mla_decode/params.h"
+
+namespace quire::cuda::hopper {
+
+// What the copy engine is told of `pages`, and box_rows in them.
+void set_row_maps(MlaDecodeParams& params);
+
+}  // namespace quire::cuda::hopper
