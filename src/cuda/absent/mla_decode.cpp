@@ -17,7 +17,11 @@ void mla_decode_general(const MlaDecodeArgs&, const Context&) {
   throw_absent("mla_decode");
 }
 
-std::string refuse_mla_decode(const MlaDecodeProblem& problem) {
+std::string refuse_mla_decode_bf16(const MlaDecodeProblem& problem) {
+  return refuse_absent(problem.device);
+}
+
+std::string refuse_mla_decode_fp8(const MlaDecodeProblem& problem) {
   return refuse_absent(problem.device);
 }
 

@@ -54,9 +54,7 @@ template <LatentConfig kConfig> class LatentAttend {
   __device__ int warp_row() const {
     return group() * LatentConfig::kGroupRows + warp_ % 4 * kWgmmaRows / 4;
   }
-  __device__ int thread_row() const {
-    return warp_row() + static_cast<int>(threadIdx.x % 32 / 4);
-  }
+  __device__ int thread_row() const { return warp_row() + static_cast<int>(threadIdx.x % 32 / 4); }
   // Of those that share q.
   __device__ void sync_consumers() const {
     if constexpr (kConfig.row_groups == 1) {
@@ -104,25 +102,19 @@ template <LatentConfig kConfig> class LatentAttend {
   __device__ void score(const Position& at, Block& scores) {
     if (has_rows_) partials_.allow();
     shared_.ring.wait_full(at);
-    T(0);
     pin(scores);
     cute::warpgroup_arrive();
     issue_scores<kConfig>(shared_, group(), at.stage, scores);
     cute::warpgroup_commit_batch();
-    T(1);
     cute::warpgroup_wait<0>();
-    T(5);
     pin(scores);
     if (has_rows_) partials_.send(scores);
-    T(6);
   }
 
-  // A tile's scores, the values of the one before it while their halves are exchanged, the softmax.
-  // Where the warpgroups take tiles in turn a stage must not be held for so long: values come first.
+  // A tile's scores and softmax; before or between them the values of the one before it.
   __device__ void step(const RowSight& sight, int tile, int value_stage, const Position& at,
                        RowSoftmax& softmax, Block& scores, Weights& weights, Sums& sums) {
-    T(8);
-    if constexpr (kConfig.row_groups == 1) {
+    if constexpr (kConfig.values == ValueTurn::at_once) {
       add_values(value_stage, weights, sums);
       await_values(value_stage, weights, sums);
       score(at, scores);
@@ -130,7 +122,6 @@ template <LatentConfig kConfig> class LatentAttend {
     } else {
       score(at, scores);
       add_values(value_stage, weights, sums);
-      T(2);
       weigh(sight, tile, at.stage, softmax, scores, sums, value_stage, weights);
     }
     pack<kConfig.dtype>(scores, weights);
@@ -159,10 +150,8 @@ template <LatentConfig kConfig> class LatentAttend {
   __device__ void weigh_scores(const RowSight& sight, int tile, int stage, RowSoftmax& softmax,
                                Block& scores, float (&keep)[2]) {
     partials_.add_received(scores);
-    T(3);
     sight.hide(tile, shared_.valid_keys(stage), thread_row(), scores);
     softmax.weigh(scores, params_.to_log2, keep);
-    T(4);
   }
   // Most tiles leave every row's maximum as it was.
   __device__ static void follow(Sums& sums, const float (&keep)[2]) {
@@ -203,7 +192,6 @@ template <LatentConfig kConfig> class LatentAttend {
   }
   __device__ void await_values(int stage, Weights& weights, Sums& sums) {
     cute::warpgroup_wait<0>();
-    T(7);
     pin(sums);
     pin(weights);
     release(shared_.ring.empty[stage]);
@@ -236,12 +224,6 @@ template <LatentConfig kConfig> class LatentAttend {
             .stores_stats = rank_ == 0 && column == 0};
   }
 
-#ifdef MLA_TRACE
-  int tn_ = 0;
-  __device__ void T(int k) { if (blockIdx.x == 0 && threadIdx.x % 128 == 0 && tn_ < 2000) params_.trace[warpgroup_ * 2000 + tn_++] = clock64() * 16 + k; }
-#else
-  __device__ void T(int) {}
-#endif
   const LatentParams& params_;
   Shared& shared_;
   const int warpgroup_;

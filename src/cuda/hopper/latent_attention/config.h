@@ -18,7 +18,14 @@ namespace quire::cuda::hopper {
 // How rows come into shared memory.
 enum class RowCopies : std::uint8_t {
   threads,  // four warps, 16 bytes a lane
-  boxes,    // one warp, by the copy engine; rows behind a sequence's end are zeroed by the consumers
+  boxes,  // one warp, by the copy engine; rows behind a sequence's end are zeroed by the consumers
+  converted,  // four warps, which copy rows of e4m3 and write them as `dtype`
+};
+
+// When a warpgroup adds a tile's values.
+enum class ValueTurn : std::uint8_t {
+  at_once,    // after its softmax: a stage is soon free again
+  with_next,  // beside the scores of the next tile: the exchange of those is hidden behind it
 };
 
 // row_groups 1: up to 64 query rows; the two warpgroups take tiles of keys in turn, their sums are
@@ -28,6 +35,8 @@ struct LatentConfig {
   int row_groups = 1;
   int stages = 4;  // even where row_groups is 1: a stage is always the same warpgroup's
   RowCopies copies = RowCopies::threads;
+  ValueTurn values = ValueTurn::at_once;
+  int raw_stages = 0;  // tiles of rows to be converted, on their way
 
   static constexpr int kCluster = 2;
   static constexpr int kKeys = 64;  // of a tile
@@ -49,6 +58,12 @@ struct LatentConfig {
   static constexpr int kWarpKeys = kKeys / kLoadWarps;  // of a tile, that a loading warp brings
   static constexpr int kItems = 3;                      // described ahead
 
+  // Of a row to be converted, in this block: e4m3 latents, rope columns of up to 16 bits, scales.
+  static constexpr int kRawTail = kColumns;
+  static constexpr int kRawScales = kRawTail + kTailBytes;
+  static constexpr int kRawBytes = kRawScales + 16;
+
+  constexpr int raw_bytes() const { return raw_stages * kKeys * kRawBytes; }
   // The copy engine leaves its warp little to do.
   constexpr int load_registers() const { return copies == RowCopies::boxes ? 40 : 72; }
   constexpr int attend_registers() const { return copies == RowCopies::boxes ? 232 : 216; }

@@ -69,7 +69,9 @@ template <LatentConfig kConfig> class PartialScores {
   }
 
  private:
-  __device__ static int lane() { return static_cast<int>(threadIdx.x % 32); }
+  __device__ static int lane() {
+    return static_cast<int>(threadIdx.x % 32);
+  }
 
   Shared& shared_;
   const int warp_;

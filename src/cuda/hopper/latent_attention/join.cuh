@@ -65,8 +65,8 @@ __device__ inline void join_warpgroups(LatentShared<kConfig>& shared, bool owns_
 #pragma unroll
     for (int i = 0; i < 4 * kVectors; ++i) {
       const float own = sums[kWarpgroup * kJoinedSums + first + i];
-      const float other =
-          reinterpret_cast<const float*>(&shared.partials[4 * kWarpgroup + warp][i / 4][lane])[i % 4];
+      const float other = reinterpret_cast<const float*>(
+          &shared.partials[4 * kWarpgroup + warp][i / 4][lane])[i % 4];
       const int row = i / 2 % 2;
       joined[first + i] = fmaf(owns_even ? other : own, weights.odd[row],
                                (owns_even ? own : other) * weights.even[row]);

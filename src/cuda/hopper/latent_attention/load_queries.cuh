@@ -33,9 +33,9 @@ __device__ inline void load_query_rows(const LatentParams& params, LatentShared<
 #pragma unroll
   for (int i = 0; i < kRows; i += 8) {
     const int row = first_row + i + lane / 4;
-    const std::byte* source =
-        params.queries.data + __shfl_sync(0xffffffff, offset, i + lane / 4) +
-        LatentConfig::kLatent * 2 + rank * LatentConfig::kTailBytes + lane % 4 * 16;
+    const std::byte* source = params.queries.data + __shfl_sync(0xffffffff, offset, i + lane / 4) +
+                              LatentConfig::kLatent * 2 + rank * LatentConfig::kTailBytes +
+                              lane % 4 * 16;
     copy_async<Reuse::soon>(&shared.q_tail[tail_offset(row, lane % 4)], source, row < item.rows);
   }
 }

@@ -46,9 +46,11 @@ __device__ inline MergedStats merge_stats(const LatentPieces& pieces, const Piec
   MergedStats merged;
   for (int first = 0; first < slots.count; first += 32) {
     float2 stats{-INFINITY, 0.0F};
-    if (first + lane < slots.count) stats = pieces.stats[slots.at(first + lane) * pieces.rows + row];
+    if (first + lane < slots.count)
+      stats = pieces.stats[slots.at(first + lane) * pieces.rows + row];
     const float top = fmaxf(merged.max, warp_highest(stats.x));
-    merged.sum = merged.sum * rebased(merged.max, top) + warp_total(stats.y * rebased(stats.x, top));
+    merged.sum =
+        merged.sum * rebased(merged.max, top) + warp_total(stats.y * rebased(stats.x, top));
     merged.max = top;
   }
   return merged;

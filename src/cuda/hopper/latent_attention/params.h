@@ -37,12 +37,11 @@ struct LatentPieces {
 
 struct LatentParams {
   LatentQueries queries{};
-  int heads = 0;        // row r of an item: head r % heads of its token r / heads
+  int heads = 0;         // row r of an item: head r % heads of its token r / heads
   float to_log2 = 0.0F;  // scale · log2(e), positive
   VisibleRange visible{};
   LatentOutputs outputs{};
   LatentPieces pieces{};
-  long long* trace = nullptr;
 };
 
 }  // namespace quire::cuda::hopper

@@ -43,21 +43,20 @@ __device__ inline void issue_scores(const LatentShared<kConfig>& shared, int gro
   constexpr int kSlabSteps = kRowBytes / kStepBytes;
   // Broadcast here and not where they are known: else the compiler keeps every step's descriptor in
   // registers of its own.
-  const std::uint32_t a = broadcast(
-      descriptor_low(&shared.q[0][group * LatentConfig::kGroupRows * kRowBytes]));
+  const std::uint32_t a =
+      broadcast(descriptor_low(&shared.q[0][group * LatentConfig::kGroupRows * kRowBytes]));
   const std::uint32_t b = broadcast(descriptor_low(&shared.stages[stage]));
 #pragma unroll
   for (int step = 0; step < LatentConfig::kSlabs * kSlabSteps; ++step) {
     const int slab = step / kSlabSteps;
     const int bytes = step % kSlabSteps * kStepBytes;
-    detail::issue<Op>(descriptor(a + (slab * Shared::kQuerySlabBytes + bytes >> 4), kRowsHigh),
-                      descriptor(b + (slab * LatentStage::kSlabBytes + bytes >> 4), kRowsHigh),
-                      scores,
-                      step == 0 ? cute::SM90::GMMA::ScaleOut::Zero : cute::SM90::GMMA::ScaleOut::One,
-                      kIndex);
+    detail::issue<Op>(
+        descriptor(a + (slab * Shared::kQuerySlabBytes + bytes >> 4), kRowsHigh),
+        descriptor(b + (slab * LatentStage::kSlabBytes + bytes >> 4), kRowsHigh), scores,
+        step == 0 ? cute::SM90::GMMA::ScaleOut::Zero : cute::SM90::GMMA::ScaleOut::One, kIndex);
   }
-  const std::uint32_t a_tail = broadcast(descriptor_low(
-      &shared.q_tail[group * LatentConfig::kGroupRows * LatentConfig::kTailBytes]));
+  const std::uint32_t a_tail = broadcast(
+      descriptor_low(&shared.q_tail[group * LatentConfig::kGroupRows * LatentConfig::kTailBytes]));
 #pragma unroll
   for (int bytes = 0; bytes < LatentConfig::kTailBytes; bytes += kStepBytes) {
     detail::issue<Op>(
@@ -74,9 +73,8 @@ __device__ inline void issue_values(const LatentShared<kConfig>& shared, int sta
                                     float (&sums)[kTileSums]) {
   using Op = RegisterWgmma<kConfig.dtype, LatentConfig::kColumns>;
   constexpr int kStepRows = 16;
-  const std::uint32_t b =
-      broadcast(address_field(&shared.stages[stage]) |
-                static_cast<std::uint32_t>(LatentStage::kSlabBytes >> 4) << 16);
+  const std::uint32_t b = broadcast(address_field(&shared.stages[stage]) |
+                                    static_cast<std::uint32_t>(LatentStage::kSlabBytes >> 4) << 16);
 #pragma unroll
   for (int step = 0; step < kTileWords / 4; ++step) {
     detail::issue<Op>(&weights[4 * step],

@@ -55,6 +55,8 @@ template <LatentConfig kConfig> struct LatentShared {
   // Thread for thread, as the products leave them. Between items: the warpgroups' sums.
   alignas(16) float4 partials[LatentConfig::kWarps][kPartialVectors][32];
   float4 stats[LatentConfig::kThreads];
+  // Rows as the cache has them, until they are converted.
+  alignas(16) std::byte raw[kConfig.raw_bytes() > 0 ? kConfig.raw_bytes() : 16];
   alignas(8) std::uint16_t valid[kConfig.stages][LatentConfig::kLoadWarps];
   LatentItem items[LatentConfig::kItems];
   RingBarriers<kConfig.stages> ring;
@@ -66,14 +68,17 @@ template <LatentConfig kConfig> struct LatentShared {
   static_assert(kConfig.row_groups == 2 || kConfig.stages % 2 == 0);
 
   __device__ void init() {
-    constexpr bool kHasBoxes = kConfig.copies == RowCopies::boxes;
-    ring.init(kHasBoxes ? 1 : LatentConfig::kLoadThreads + LatentConfig::kLoadWarps,
-              4 * kConfig.row_groups);
+    ring.init(full_arrivals(), 4 * kConfig.row_groups);
     item_ring.init(1, LatentConfig::kWarps);
     for (int warp = 0; warp < LatentConfig::kWarps; ++warp) {
       partial_full[warp].init(1);
       partial_empty[warp].init(1);
     }
+  }
+  static constexpr int full_arrivals() {
+    if (kConfig.copies == RowCopies::boxes) return 1;
+    const int copies = kConfig.copies == RowCopies::threads ? LatentConfig::kLoadThreads : 0;
+    return copies + LatentConfig::kLoadWarps;
   }
   // By one thread.
   __device__ void set_valid_keys(int stage, std::uint64_t bits) {

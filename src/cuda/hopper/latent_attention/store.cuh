@@ -10,8 +10,8 @@ namespace quire::cuda::hopper {
 
 // Which part of an item's rows a thread stores.
 struct StorePlace {
-  int row;           // the thread's first; the second stands 8 below it
-  int column;        // the warpgroup's first
+  int row;            // the thread's first; the second stands 8 below it
+  int column;         // the warpgroup's first
   bool stores_stats;  // one of those that have the same rows
 };
 

@@ -9,6 +9,7 @@
 
 #include "cuda/hopper/latent_attention/attend.cuh"
 #include "cuda/hopper/mla_decode/roles/box_rows.cuh"
+#include "cuda/hopper/mla_decode/roles/convert_rows.cuh"
 #include "cuda/hopper/mla_decode/roles/copy_rows.cuh"
 #include "cuda/hopper/tile/block.cuh"
 
@@ -20,6 +21,8 @@ __device__ inline void load_rows(const MlaDecodeParams& params, LatentShared<kCo
   const int cluster = cluster_index<LatentConfig::kCluster>();
   if constexpr (kConfig.copies == RowCopies::threads) {
     CopyRows<kConfig>(params, shared, rank).run(cluster);
+  } else if constexpr (kConfig.copies == RowCopies::converted) {
+    ConvertRows<kConfig>(params, shared, rank).run(cluster);
   } else if (threadIdx.x / 32 == LatentConfig::kWarps) {
     BoxRows<kConfig>(params, shared, rank).run(cluster);
   }

@@ -61,11 +61,41 @@ LatentPages make_pages(const KvLayerView& rows) {
           .num_pages = static_cast<unsigned>(rows.num_pages)};
 }
 
+LatentRowFormat make_format(const KvLayerView& rows) {
+  const RowFormat& format = rows.row_format;
+  if (format.is_uniform()) {
+    return {.rope_offset_bytes = LatentConfig::kLatent, .has_fp8_rope = true};
+  }
+  LatentRowFormat made{.rope_offset_bytes = format.parts[1].offset_bytes};
+  if (format.parts[0].scale_source == ScaleSource::in_row) {
+    made.row_scales_offset_bytes = format.parts[0].scale_offset_bytes;
+  } else {
+    made.token_scales = reinterpret_cast<const float*>(rows.scales.data);
+    made.scale_page_stride = rows.scales.page_stride;
+    made.scale_token_stride = rows.scales.token_stride;
+    made.scale_pages = static_cast<unsigned>(rows.scales.num_pages);
+    made.scale_table = rows.scales.page_table;
+    made.scale_table_stride = rows.scales.page_table_stride;
+  }
+  return made;
+}
+
+std::string refuse(const MlaDecodeProblem& problem, DType latents) {
+  const std::string elsewhere = refuse_hopper(problem.device);
+  if (!elsewhere.empty()) return elsewhere;
+  const DType dtype = problem.cache.row_format.parts[0].dtype;
+  if (dtype != latents) return "latents of " + std::string(name(dtype));
+  return refuse_mla_decode_problem(problem);
+}
+
 }  // namespace
 
-std::string refuse_mla_decode(const MlaDecodeProblem& problem) {
-  const std::string reason = refuse_hopper(problem.device);
-  return reason.empty() ? refuse_mla_decode_problem(problem) : reason;
+std::string refuse_mla_decode_bf16(const MlaDecodeProblem& problem) {
+  return refuse(problem, DType::bf16);
+}
+
+std::string refuse_mla_decode_fp8(const MlaDecodeProblem& problem) {
+  return refuse(problem, DType::fp8_e4m3);
 }
 
 std::int64_t mla_decode_workspace_bytes(const MlaDecodeProblem& problem) {
@@ -90,16 +120,20 @@ void mla_decode_latent(const MlaDecodeArgs& args, const Context& context) {
   const KvLayerView rows = args.cache.key(args.layer);
   const LatentParams attend = make_attend(args, carve_pieces(carver, plan));
   MlaDecodeParams params{.attend = attend,
-                               .batch = {.row_offsets = args.row_offsets.as<const std::uint32_t>(),
-                                         .cache_lengths = rows.cache_lengths,
-                                         .size = static_cast<int>(rows.batch),
-                                         .kv_heads = 1,
-                                         .group = attend.heads,
-                                         .tile_tokens = plan.tile_tokens,
-                                         .visible = attend.visible},
-                               .split = plan.split,
-                               .pages = make_pages(rows)};
-  if (plan.variant->config.copies == RowCopies::boxes) set_row_maps(params);
+                         .batch = {.row_offsets = args.row_offsets.as<const std::uint32_t>(),
+                                   .cache_lengths = rows.cache_lengths,
+                                   .size = static_cast<int>(rows.batch),
+                                   .kv_heads = 1,
+                                   .group = attend.heads,
+                                   .tile_tokens = plan.tile_tokens,
+                                   .visible = attend.visible},
+                         .split = plan.split,
+                         .pages = make_pages(rows)};
+  if (plan.variant->config.copies == RowCopies::boxes) {
+    set_row_maps(params);
+  } else {
+    params.format = make_format(rows);
+  }
   plan.variant->launch(params, stream);
   merge_mla_pieces(params, stream);
 }

@@ -11,8 +11,9 @@
 
 namespace quire::cuda::hopper {
 
-// Empty, or why not; general/launch.h takes the others.
-std::string refuse_mla_decode(const MlaDecodeProblem& problem);
+// Empty, or why not; general/launch.h takes the others. One for each kind of rows.
+std::string refuse_mla_decode_bf16(const MlaDecodeProblem& problem);
+std::string refuse_mla_decode_fp8(const MlaDecodeProblem& problem);
 // Bounded by the multiprocessors, not by the context; with batch_invariant by the batch.
 std::int64_t mla_decode_workspace_bytes(const MlaDecodeProblem& problem);
 // ("kernel", "bf16_r64"), ("tile_tokens", "4")

@@ -89,8 +89,9 @@ __global__ void __launch_bounds__(32 * kMergeWarps)
 
 void merge_mla_pieces(const MlaDecodeParams& params, cudaStream_t stream) {
   const auto items = static_cast<unsigned>(params.batch.size * params.split.max_tiles);
-  // About eight blocks for every multiprocessor of the clusters.
-  const unsigned wanted = static_cast<unsigned>(params.split.blocks) * 16 / std::max(items, 1U);
+  // Two blocks for every multiprocessor: what a block does before it knows its item costs more than
+  // a few rows.
+  const unsigned wanted = static_cast<unsigned>(params.split.blocks) * 4 / std::max(items, 1U);
   const LaunchShape shape{.grid = dim3(items, std::clamp(wanted, 1U, kMostColumns)),
                           .block = dim3(32 * kMergeWarps),
                           .overlaps_previous = true};

@@ -17,7 +17,22 @@ struct LatentPages {
   int max_pages = 0;
   int page_size = 0;  // a multiple of 16
   unsigned num_pages = 0;
-  int box_rows = 0;  // of a page, that one copy of the copy engine brings: a power of two from 16 to 64
+  int box_rows =
+      0;  // of a page, that one copy of the copy engine brings: a power of two from 16 to 64
+};
+
+// Rows of e4m3: 512 latent columns from byte 0 on.
+struct LatentRowFormat {
+  int rope_offset_bytes = 0;
+  bool has_fp8_rope = false;         // otherwise bf16
+  int row_scales_offset_bytes = -1;  // f32 [4], one for 128 latent columns; -1: none
+  // f32, one for a row, in the scales' own pages; null: none
+  const float* token_scales = nullptr;
+  std::int64_t scale_page_stride = 0;  // elements
+  std::int64_t scale_token_stride = 0;
+  unsigned scale_pages = 0;
+  const std::uint32_t* scale_table = nullptr;  // [batch, max_pages]
+  std::int64_t scale_table_stride = 0;
 };
 
 struct MlaDecodeParams {
@@ -25,6 +40,7 @@ struct MlaDecodeParams {
   DecodeBatch batch{};  // of one KV head
   DecodeSplit split{};  // into clusters
   LatentPages pages{};
+  LatentRowFormat format{};  // of rows to be converted
   // (column, row of the page, page); boxes of 64 latent columns, and of 32 rope columns, × box_rows
   TensorMap latents{};
   TensorMap tails{};

@@ -15,14 +15,45 @@ std::int64_t new_tokens_of(const MlaDecodeProblem& problem) {
                                   kMlaDecodeMaxNewTokens);
 }
 
+bool is_fp8(const MlaDecodeProblem& problem) {
+  return problem.cache.row_format.parts[0].dtype == DType::fp8_e4m3;
+}
+
 std::string refuse_dtypes(const MlaDecodeProblem& problem) {
-  const RowFormat& format = problem.cache.row_format;
+  constexpr int kWidth = LatentConfig::kLatent + LatentConfig::kRope;
   if (problem.q_dtype != DType::bf16 || problem.out_dtype != DType::bf16) {
     return "q and out are not both bf16";
   }
-  const bool is_plain = format.is_uniform() && format.parts[0].dtype == DType::bf16 &&
-                        format.parts[0].scale_source == ScaleSource::none;
-  return is_plain ? "" : "rows of " + format.describe();
+  const RowFormat& format = problem.cache.row_format;
+  const bool is_known = format == RowFormat::uniform(DType::bf16, kWidth) ||
+                        format == RowFormat::uniform(DType::fp8_e4m3, kWidth) ||
+                        format == RowFormat::mla_fp8_token() ||
+                        format == RowFormat::mla_fp8_block();
+  return is_known ? "" : "rows of " + format.describe();
+}
+
+// The fewest rows that hold a sequence's new tokens; else the most.
+const MlaDecodeVariant* find_variant(const MlaDecodeProblem& problem) {
+  // Other sequences' tokens may ask for more rows, but not for another order of sums.
+  const std::int64_t tokens =
+      problem.batch_invariant ? kMlaDecodeMaxNewTokens : new_tokens_of(problem);
+  const MlaDecodeVariant* best = nullptr;
+  for (const MlaDecodeVariant& variant : kMlaDecodeVariants) {
+    if ((variant.config.copies == RowCopies::converted) != is_fp8(problem)) continue;
+    best = &variant;
+    if (variant.config.rows() >= problem.heads * tokens) break;
+  }
+  return best;
+}
+
+// Clusters to share the work. Where nearly all of them come out even with the items, every item is cut
+// at the same places, or not at all, if sequences are equally long: each cut costs a piece and its
+// merge, more than a cluster in twenty.
+int num_clusters(std::int64_t items, int most) {
+  for (int clusters = most; clusters * 20 >= most * 19 && clusters > 0; --clusters) {
+    if (items % clusters == 0 || clusters % items == 0) return clusters;
+  }
+  return most;
 }
 
 }  // namespace
@@ -34,7 +65,7 @@ std::string refuse_mla_decode_problem(const MlaDecodeProblem& problem) {
   const std::string dtypes = refuse_dtypes(problem);
   if (!dtypes.empty()) return dtypes;
   if (problem.nope_dim > 0 || problem.finishes_rows) return "q is not absorbed and rotated already";
-  if (problem.heads > kMlaDecodeVariants[1].config.rows()) return "more than 128 heads";
+  if (problem.heads > 2 * LatentConfig::kGroupRows) return "more than 128 heads";
   if (problem.cache.page_size % LatentConfig::kWarpKeys != 0) {
     return "pages are not of a multiple of 16 tokens";
   }
@@ -45,21 +76,15 @@ std::string refuse_mla_decode_problem(const MlaDecodeProblem& problem) {
 MlaDecodePlan plan_mla_decode(const MlaDecodeProblem& problem, int num_sms) {
   const std::int64_t tokens = new_tokens_of(problem);
   MlaDecodePlan plan;
-  for (const MlaDecodeVariant& variant : kMlaDecodeVariants) {
-    plan.variant = &variant;
-    if (variant.config.rows() >= problem.heads * tokens) break;
-  }
-  // Other sequences' tokens may ask for more rows, but not for another order of sums.
-  if (problem.batch_invariant && problem.heads > LatentConfig::kGroupRows / kMlaDecodeMaxNewTokens) {
-    plan.variant = &kMlaDecodeVariants[1];
-  }
+  plan.variant = find_variant(problem);
   plan.tile_tokens = static_cast<int>(plan.variant->config.rows() / problem.heads);
-  plan.split = {.blocks = num_sms / LatentConfig::kCluster,
+  const int max_tiles = ceil_div(static_cast<int>(tokens), plan.tile_tokens);
+  const std::int64_t items = std::max<std::int64_t>(problem.ragged.batch * max_tiles, 1);
+  plan.split = {.blocks = num_clusters(items, num_sms / LatentConfig::kCluster),
                 .is_invariant = problem.batch_invariant,
-                .max_tiles = ceil_div(static_cast<int>(tokens), plan.tile_tokens)};
-  plan.slots = problem.batch_invariant
-                   ? problem.ragged.batch * plan.split.max_tiles * kMaxPieces
-                   : 2 * std::int64_t{plan.split.blocks};
+                .max_tiles = max_tiles};
+  plan.slots = problem.batch_invariant ? problem.ragged.batch * plan.split.max_tiles * kMaxPieces
+                                       : 2 * std::int64_t{plan.split.blocks};
   return plan;
 }
 

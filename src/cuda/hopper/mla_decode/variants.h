@@ -10,11 +10,18 @@ namespace quire::cuda::hopper {
 struct MlaDecodeBf16R64 {
   static constexpr LatentConfig kConfig{.row_groups = 1, .stages = 4, .copies = RowCopies::boxes};
 };
-struct MlaDecodeBf16R64T {
-  static constexpr LatentConfig kConfig{.row_groups = 1, .stages = 4, .copies = RowCopies::threads};
-};
 struct MlaDecodeBf16R128 {
-  static constexpr LatentConfig kConfig{.row_groups = 2, .stages = 3, .copies = RowCopies::boxes};
+  static constexpr LatentConfig kConfig{
+      .row_groups = 2, .stages = 3, .copies = RowCopies::boxes, .values = ValueTurn::with_next};
+};
+// Rows of e4m3, converted on the way.
+struct MlaDecodeFp8R64 {
+  static constexpr LatentConfig kConfig{
+      .row_groups = 1, .stages = 2, .copies = RowCopies::converted, .raw_stages = 3};
+};
+struct MlaDecodeFp8R128 {
+  static constexpr LatentConfig kConfig{
+      .row_groups = 2, .stages = 2, .copies = RowCopies::converted, .raw_stages = 2};
 };
 
 }  // namespace quire::cuda::hopper

@@ -49,7 +49,8 @@ template <LatentConfig kConfig> class BoxRows {
   __device__ void load_tiles(const SequenceWork& work, const WorkPiece& piece, int sequence) {
     const std::uint32_t* table = params_.pages.table + sequence * params_.pages.table_stride;
     const int end = work.num_keys();
-    int key = (work.first_block + piece.begin) * kBlockKeys + lane() % pieces_ * params_.pages.box_rows;
+    int key =
+        (work.first_block + piece.begin) * kBlockKeys + lane() % pieces_ * params_.pages.box_rows;
     Piece now = find(table, key, end);
     for (int tile = piece.begin; tile < piece.end; ++tile, at_.advance()) {
       key += kBlockKeys;

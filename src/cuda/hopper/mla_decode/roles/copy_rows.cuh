@@ -73,8 +73,8 @@ template <LatentConfig kConfig> class CopyRows {
                               row < live);
       source += stride;
     }
-    const std::byte* tails = rows + LatentConfig::kLatent * 2 +
-                             rank_ * LatentConfig::kTailBytes + lane() % 4 * 16;
+    const std::byte* tails =
+        rows + LatentConfig::kLatent * 2 + rank_ * LatentConfig::kTailBytes + lane() % 4 * 16;
 #pragma unroll
     for (int row = lane() / 4; row < kKeys; row += 8) {
       copy_async<Reuse::none>(&stage.tail[tail_offset(first + row, lane() % 4)],
