@@ -6,6 +6,7 @@
 #include "cuda/hopper/fused_qkv_matmul/int4/plan_int4.h"
 #include "cuda/hopper/fused_qkv_matmul/outputs.h"
 #include "cuda/runtime/device_facts.h"
+#include "cuda/runtime/device_scope.h"
 
 namespace quire::cuda::hopper {
 namespace {
@@ -45,6 +46,7 @@ void fused_qkv_int4(const FusedQkvArgs& args, const Context& context) {
   const Weight& weight = args.weight;
   const Int4Shape shape{.tokens = args.x.shape[0], .columns = weight.rows(), .dtype = args.x.dtype};
   if (shape.tokens == 0) return;
+  const DeviceScope scope(args.x.device);
   const Int4Plan plan = plan_int4(shape, num_sms(args.x.device.index));
   const int blocks = 2 * plan.variant->config.chunk_steps;
   const Int4Params params{
