@@ -17,6 +17,11 @@ def load_records(folder: Path) -> dict[str, list[dict[str, Any]]]:
     return {f"{file.parent.name}/{file.name}": [json.loads(line) for line in file.read_text().splitlines()] for file in files}
 
 
+def only(records: dict[str, list[dict[str, Any]]], file: str) -> dict[str, list[dict[str, Any]]]:
+    """The rows of one recording, on every machine that has it."""
+    return {name: rows for name, rows in records.items() if name.endswith(f"/{file}")}
+
+
 def by_op_and_size(row: dict[str, Any]) -> tuple[Any, ...]:
     """"llama8b T=16" after "llama8b T=1": numbers in a shape count as numbers."""
     words = row["shape"].replace("=", " ").split()
@@ -40,13 +45,23 @@ def cells(row: dict[str, Any]) -> list[str]:
     ]
 
 
+def commits_of(rows: Sequence[dict[str, Any]]) -> str:
+    """"commit a", or "commit a (rope, store), commit b (rms_norm_key)" where the rows are of several."""
+    ops: dict[str, list[str]] = {}
+    for row in rows:
+        ops.setdefault(row["commit"], []).append(row["op"])
+    if len(ops) == 1:
+        return f"commit {rows[0]['commit']}"
+    return ", ".join(f"commit {commit} ({', '.join(dict.fromkeys(names))})" for commit, names in ops.items())
+
+
 def section(name: str, rows: Sequence[dict[str, Any]]) -> str:
     first = rows[0]
     heads = ["op", "shape", "µs", "µs, clean L2", "GB/s", "TFLOP/s", "fastest peer µs", "time / peer", "kernel"]
     return "\n\n".join(
         [
             f"### {name}",
-            f"{first['device']}, driver {first['driver']}, commit {first['commit']}. Measured ceilings: read"
+            f"{first['device']}, driver {first['driver']}, {commits_of(rows)}. Measured ceilings: read"
             f" {number(first['ceiling_read_gbs'])} GB/s, copy {number(first['ceiling_copy_gbs'])} GB/s, empty graph"
             f" {first['ceiling_graph_us']:.2f} µs.",
             table(heads, map(cells, sorted(rows, key=by_op_and_size))),

@@ -18,6 +18,11 @@ from benchmarks.tables import generate, replace_generated
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / "docs" / "performance.md"
 GPU_DOCUMENT = ROOT / "docs" / "performance_gpu.md"
+# The pages of kernels, and the recordings they show.
+GPU_KERNEL_DOCUMENTS = {
+    ROOT / "docs" / "kernels" / "fused_qkv.md": "fused_qkv_matmul.jsonl",
+    ROOT / "docs" / "kernels" / "companions_hopper.md": "companions.jsonl",
+}
 QUIRE, PEER, LINE = "#4477aa", "#cc6677", "#888888"
 
 
@@ -97,6 +102,9 @@ def main() -> None:
     DOCUMENT.write_text(replace_generated(DOCUMENT.read_text(), generate(all_results)))
     records = gpu_tables.load_records(ROOT / "benchmarks" / "results")
     GPU_DOCUMENT.write_text(replace_generated(GPU_DOCUMENT.read_text(), gpu_tables.generate(records)))
+    for document, file in GPU_KERNEL_DOCUMENTS.items():
+        generated = gpu_tables.generate(gpu_tables.only(records, file))
+        document.write_text(replace_generated(document.read_text(), generated))
 
 
 if __name__ == "__main__":

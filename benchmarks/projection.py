@@ -40,13 +40,13 @@ class Layers:
             self.operands = [quire.pack_weight(w, **options) for w in self.weights]
             self.options = {}
 
-    def calls(self, x: torch.Tensor) -> tuple[Calls, Callable[[], str]]:
+    def calls(self, x: torch.Tensor, **options: object) -> tuple[Calls, Callable[[], str]]:
         """The op on each layer, and the question which kernel runs it."""
         row_offsets = offsets([x.shape[0]])
         cache = make_cache(x.shape[0], len(self.operands), x.dtype)
         out = torch.empty(x.shape[0], Q_DIM, dtype=x.dtype)
         calls = [
-            partial(quire.fused_qkv_matmul, x, row_offsets, operand, cache, layer, out=out, **self.options)
+            partial(quire.fused_qkv_matmul, x, row_offsets, operand, cache, layer, out=out, **self.options, **options)
             for layer, operand in enumerate(self.operands)
         ]
         return calls, lambda: quire.supports("fused_qkv_matmul", *calls[0].args, **calls[0].keywords).kernel
@@ -116,16 +116,16 @@ class Int4Layers(Layers):
 int4_layers = lru_cache(maxsize=1)(Int4Layers)
 
 
-def int4(group: int, tokens: int) -> Work:
+def int4(group: int, tokens: int, activations: str) -> Work:
     layers = int4_layers(group)
     x = torch.randn(tokens, HIDDEN).bfloat16()
-    calls, kernel = layers.calls(x)
+    calls, kernel = layers.calls(x, activations=activations)
     ours = calls[0]().clone()
     # Each peer gets activations in the dtype that it takes.
     inputs = {"torch int4pack": x, "torch dyn_quant 4bit": x.float()}
     peers = {name: [partial(run, inputs[name]) for run in runs] for name, runs in layers.peers.items()}
     return Work(
-        name=f"fused_qkv int4 g{group} T={tokens}",
+        name=int4_name(group, tokens, activations),
         quire=calls,
         kernel=kernel,
         flops=2.0 * tokens * ROWS * HIDDEN,
@@ -136,9 +136,16 @@ def int4(group: int, tokens: int) -> Work:
     )
 
 
+def int4_name(group: int, tokens: int, activations: str) -> str:
+    return f"fused_qkv int4 g{group}{' int8' if activations == 'int8' else ''} T={tokens}"
+
+
 def cases() -> list[Case]:
     shapes = [("bf16", t) for t in (1, 8, 64, 512)] + [("f32", t) for t in (1, 8, 64, 512)]
     found = [Case(f"fused_qkv {d} T={t}", partial(dense, d, t)) for d, t in shapes]
     return found + [
-        Case(f"fused_qkv int4 g{group} T={t}", partial(int4, group, t)) for group in (128, 32) for t in (1, 8, 64, 512)
+        Case(int4_name(group, t, activations), partial(int4, group, t, activations))
+        for group in (128, 32)
+        for activations in ("exact", "int8")
+        for t in (1, 8, 64, 512)
     ]

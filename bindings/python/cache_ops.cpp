@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "module.h"
+#include "quire/ops/copy_pages.h"
 #include "quire/ops/fused_qkv_matmul.h"
 #include "quire/ops/remap_sparse_indices.h"
 #include "quire/ops/rms_norm.h"
@@ -51,6 +52,10 @@ RopeArgs read_rope(ArgumentReader& in) {
       .mrope_sections =
           in.value<std::vector<std::int64_t>>("mrope_sections", "a sequence of whole numbers"),
       .rotate_key = rotate_key,
+      .q_gamma = in.optional_tensor("q_gamma"),
+      .key_gamma = in.optional_tensor("key_gamma"),
+      .epsilon = in.value<double>("epsilon"),
+      .weight_offset = in.value<double>("weight_offset"),
       .out = in.tensor("out", Access::write),
   };
 }
@@ -89,6 +94,13 @@ StoreScalesArgs read_store_scales(ArgumentReader& in) {
   };
 }
 
+CopyPagesArgs read_copy_pages(ArgumentReader& in) {
+  return {
+      .cache = in.cache("cache", Access::write),
+      .pairs = in.indices("pairs"),
+  };
+}
+
 RemapSparseIndicesArgs read_remap(ArgumentReader& in) {
   return {
       .indices = in.tensor("indices"),
@@ -114,6 +126,7 @@ void bind_cache_ops(nb::module_& module) {
   bind_op(module, "rms_norm_value", read_rms_norm<KvSide::value>, run_rms_norm_value);
   bind_op(module, "store", read_store, store);
   bind_op(module, "store_scales", read_store_scales, store_scales);
+  bind_op(module, "copy_pages", read_copy_pages, copy_pages);
   bind_op(module, "remap_sparse_indices", read_remap, remap_sparse_indices);
 }
 

@@ -144,19 +144,24 @@ void bind_context(nb::module_& module) {
   nb::class_<Context>(module, "Context", "How an op runs; results never depend on it.")
       .def(
           "__init__",
-          [](Context* self, int num_threads, const std::string& kernel, std::uintptr_t stream) {
+          [](Context* self, int num_threads, const std::string& kernel, std::uintptr_t stream,
+             std::uintptr_t workspace, std::int64_t workspace_bytes) {
             new (self) Context{
                 .num_threads = num_threads,
                 .stream = reinterpret_cast<void*>(stream),
+                .workspace = reinterpret_cast<void*>(workspace),
+                .workspace_bytes = workspace_bytes,
                 .kernel = kernel,
             };
           },
-          nb::arg("num_threads") = 0, nb::arg("kernel") = "", nb::arg("stream") = 0)
+          nb::arg("num_threads") = 0, nb::arg("kernel") = "", nb::arg("stream") = 0,
+          nb::arg("workspace") = 0, nb::arg("workspace_bytes") = 0)
       .def_ro("num_threads", &Context::num_threads)
       .def_ro("kernel", &Context::kernel)
-      .def_prop_ro("stream", [](const Context& context) {
-        return reinterpret_cast<std::uintptr_t>(context.stream);
-      });
+      .def_prop_ro(
+          "stream",
+          [](const Context& context) { return reinterpret_cast<std::uintptr_t>(context.stream); })
+      .def_ro("workspace_bytes", &Context::workspace_bytes);
 }
 
 void bind_plan(nb::module_& module) {

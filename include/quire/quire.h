@@ -2,6 +2,7 @@
 // Everything. Each op also has a header of its own.
 #pragma once
 
+#include "quire/ops/copy_pages.h"
 #include "quire/ops/flash_attention.h"
 #include "quire/ops/fused_qkv_matmul.h"
 #include "quire/ops/merge_states.h"

@@ -16,7 +16,7 @@ from quire.masks import Mask, causal, chunked, full, sliding_window, tree
 from quire.prefill import MlaPrefillPlan, mla_prefill, mla_prefill_plan
 from quire.projection import fused_qkv_matmul
 from quire.quant import Quant, pack_int4, pack_weight, quantize_fp8
-from quire.rows import rms_norm_key, rms_norm_value, rope, row_offsets, store, store_scales
+from quire.rows import copy_pages, rms_norm_key, rms_norm_value, rope, row_offsets, store, store_scales
 from quire.sparse import SparseExtra, mla_indexer, remap_sparse_indices, sparse_mla
 from quire.support import CpuCeiling, info, measure_cpu_ceiling, supports
 
@@ -37,6 +37,7 @@ __all__ = [
     "absorb_kv_b_proj",
     "causal",
     "chunked",
+    "copy_pages",
     "flash_attention",
     "full",
     "fused_qkv_matmul",

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from quire import _quire
-from quire._tensor import Array, current_stream
+from quire._tensor import Array, current_stream, empty, is_on_gpu, span
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,7 @@ class _Options:
     num_threads: int = 0
     kernel: str = ""
     stream: int | None = None
+    workspace: Array | None = None
 
 
 _options: ContextVar[_Options] = ContextVar("quire_options", default=_Options())
@@ -26,7 +27,11 @@ _plans: ContextVar[list[_quire.Plan] | None] = ContextVar("quire_plans", default
 
 @contextmanager
 def using(
-    *, num_threads: int | None = None, kernel: str | None = None, stream: int | None = None
+    *,
+    num_threads: int | None = None,
+    kernel: str | None = None,
+    stream: int | None = None,
+    workspace: Array | None = None,
 ) -> Iterator[None]:
     """Choose how the ops inside the block run. Their results do not depend on it.
 
@@ -38,6 +43,10 @@ def using(
         Take only kernels whose name starts with this, such as "reference" or "cpu/avx2".
     stream : int, optional
         The `cudaStream_t` of GPU ops; by default the current stream of the caller's framework.
+    workspace : dense array, optional
+        Scratch of at least the `workspace_bytes` that `supports` reports, where the op's tensors are. By default
+        CPU ops keep their own, and GPU ops take some from the caller's framework for the call. A CUDA graph that
+        is to be replayed later needs one that stays.
 
     Examples
     --------
@@ -46,7 +55,12 @@ def using(
     >>> keys.tolist()
     [0, 8]
     """
-    given = {"num_threads": num_threads, "kernel": kernel, "stream": stream}
+    given = {
+        "num_threads": num_threads,
+        "kernel": kernel,
+        "stream": stream,
+        "workspace": workspace,
+    }
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     token = _options.set(replace(_options.get(), **changes))
     try:
@@ -66,17 +80,29 @@ def planning() -> Iterator[list[_quire.Plan]]:
         _plans.reset(token)
 
 
-def context(like: Array) -> _quire.Context:
+def context(like: Array, workspace: Array | None = None) -> _quire.Context:
     """The options in force, for a call whose first tensor is `like`."""
     options = _options.get()
     stream = current_stream(like) if options.stream is None else options.stream
-    return _quire.Context(options.num_threads, options.kernel, stream)
+    scratch = options.workspace if workspace is None else workspace
+    return _quire.Context(
+        options.num_threads, options.kernel, stream, *((0, 0) if scratch is None else span(scratch))
+    )
+
+
+def _scratch(op: str, like: Array, arguments: dict[str, Any]) -> Array | None:
+    """What a GPU op needs beyond its arguments, from the framework's allocator, which orders it by stream."""
+    if _options.get().workspace is not None or not is_on_gpu(like):
+        return None
+    needed = getattr(_quire, "plan_" + op)(context(like), **arguments).workspace_bytes
+    return empty(like, (needed,), "u8") if needed > 0 else None
 
 
 def run(op: str, like: Array, **arguments: Any) -> None:
     """Run (or, inside `planning`, plan) the op of that name."""
     plans = _plans.get()
     if plans is None:
-        getattr(_quire, op)(context(like), **arguments)
+        workspace = _scratch(op, like, arguments)
+        getattr(_quire, op)(context(like, workspace), **arguments)
     else:
         plans.append(getattr(_quire, "plan_" + op)(context(like), **arguments))

@@ -53,13 +53,22 @@ class RowFormat:
     def width(self) -> int: ...
 
 class Context:
-    def __init__(self, num_threads: int = 0, kernel: str = "", stream: int = 0) -> None: ...
+    def __init__(
+        self,
+        num_threads: int = 0,
+        kernel: str = "",
+        stream: int = 0,
+        workspace: int = 0,
+        workspace_bytes: int = 0,
+    ) -> None: ...
     @property
     def num_threads(self) -> int: ...
     @property
     def kernel(self) -> str: ...
     @property
     def stream(self) -> int: ...
+    @property
+    def workspace_bytes(self) -> int: ...
 
 class Refusal:
     @property

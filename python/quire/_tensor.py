@@ -84,6 +84,22 @@ def numpy_dtype(name: str) -> np.dtype:
     return np.dtype(_ARRAY_NAMES[name])
 
 
+def is_on_gpu(array: Array) -> bool:
+    """Whether an array's memory is a GPU's."""
+    package = framework(array)
+    return package == "cupy" or (package == "torch" and bool(array.is_cuda))
+
+
+def span(array: Array) -> tuple[int, int]:
+    """Address and bytes of a dense numpy, torch or CuPy array."""
+    package = framework(array)
+    if package == "torch":
+        return array.data_ptr(), array.numel() * array.element_size()
+    if package == "cupy":
+        return array.data.ptr, array.nbytes
+    return array.ctypes.data, array.nbytes
+
+
 def current_stream(like: Array) -> int:
     """The CUDA stream that the caller's framework works on; 0 on the CPU."""
     package = framework(like)

@@ -83,9 +83,16 @@ def rope(
     position_ids: Array | None = None,
     mrope_sections: Sequence[int] = (),
     rotate_key: bool = True,
+    q_gamma: Array | None = None,
+    key_gamma: Array | None = None,
+    epsilon: float = 1e-6,
+    weight_offset: float = 0.0,
     out: Array | None = None,
 ) -> Array:
     """Rotary embedding of the new tokens: q into the result, the cached keys in place.
+
+    With a gamma each head is normalised first, in the same pass and under the same rounding (Qwen3's QK norm):
+    x * rsqrt(mean(x²) + epsilon) * (gamma + weight_offset) over the first `columns` of the head.
 
     Parameters
     ----------
@@ -104,6 +111,9 @@ def rope(
         Pairs that each section of position_ids serves (multimodal rope).
     rotate_key : bool
         False leaves the cache alone.
+    q_gamma, key_gamma : array [columns], optional
+        Norm weights, `columns` ≤ head_dim; float32, float16 or bfloat16. None: no norm.
+    epsilon, weight_offset : float
     out : array [tokens, heads, head_dim], optional
         May be `q` itself.
 
@@ -129,6 +139,10 @@ def rope(
         position_ids=position_ids,
         mrope_sections=list(mrope_sections),
         rotate_key=rotate_key,
+        q_gamma=q_gamma,
+        key_gamma=key_gamma,
+        epsilon=epsilon,
+        weight_offset=weight_offset,
         out=out,
     )
     return out
@@ -214,6 +228,30 @@ def rms_norm_value(
         per_head=per_head,
         multiply_before_cast=multiply_before_cast,
     )
+
+
+def copy_pages(cache: PagedKVCache, pairs: Array) -> None:
+    """Copy whole pages of the cache onto others: all layers, K and V, and the scales beside them.
+
+    For sequences that share a prefix until one of them writes to it. The pairs are one step: no page is a target
+    twice, and no target is a source.
+
+    Parameters
+    ----------
+    cache : PagedKVCache
+        Without scales_page_table; its page table and lengths are not read.
+    pairs : uint32 array [count, 2]
+        Source and target page ids. A pair with an id of "no page" on either side is dropped.
+
+    Examples
+    --------
+    >>> blocks = np.arange(4, dtype=np.float32).reshape(4, 1, 1, 1, 1, 1).repeat(2, axis=1)
+    >>> cache = quire.PagedKVCache(blocks, np.array([1], np.uint32), np.array([[0]], np.uint32))
+    >>> quire.copy_pages(cache, np.array([[0, 2], [1, 3]], np.uint32))
+    >>> blocks[:, 0].ravel().tolist()
+    [0.0, 1.0, 0.0, 1.0]
+    """
+    run("copy_pages", pairs, cache=cache, pairs=pairs)
 
 
 def row_offsets(

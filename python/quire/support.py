@@ -27,6 +27,7 @@ _OPS: dict[str, Callable[..., Any]] = {
         rows.rms_norm_value,
         rows.store,
         rows.store_scales,
+        rows.copy_pages,
         rows.row_offsets,
         quant.quantize_fp8,
     )

@@ -158,27 +158,36 @@ void check_row_offsets(const Arguments& check, const TensorView& row_offsets,
   }
 }
 
-PagedBatch check_batch(Arguments& check, const PagedKVCache& cache, const CacheUse& use,
-                       const TensorView& row_offsets, std::optional<std::int64_t> tokens) {
-  PagedBatch batch{.cache = check_cache(check, cache, use)};
-  check.tensor("row_offsets", row_offsets).is(DType::u32, {cache.batch() + 1}).has_dense_rows();
+PagedBatch check_batch_values(const Arguments& check, const PagedKVCache& cache,
+                              const CacheUse& use, const TensorView& row_offsets,
+                              std::optional<std::int64_t> tokens) {
   check_row_offsets(check, row_offsets, tokens);
-  batch.ragged = {.tokens = tokens.value_or(-1), .batch = cache.batch()};
-  if (!is_on_host(row_offsets)) {
-    if (cache.max_seq_length.has_value()) batch.ragged.max_new_tokens = *cache.max_seq_length;
-    if (cache.max_cache_length.has_value()) batch.ragged.max_keys = *cache.max_cache_length;
-    return batch;
-  }
   const PageTable table{
       .ids = cache.page_table, .num_pages = cache.num_pages(), .name = use.name + ".page_table"};
   for (std::int64_t sequence = 0; sequence < cache.batch(); ++sequence) {
     check_page_ids(check, table, sequence, check_length(check, cache, use, row_offsets, sequence));
   }
   if (cache.scales.has_value()) check_scale_values(check, cache, use, row_offsets);
+  PagedBatch batch{.ragged = {.batch = cache.batch()}};
   measure(cache, row_offsets, batch);
   check_bound(check, use.name + ".max_seq_length", cache.max_seq_length,
               batch.ragged.max_new_tokens);
   check_bound(check, use.name + ".max_cache_length", cache.max_cache_length, batch.ragged.max_keys);
+  return batch;
+}
+
+PagedBatch check_batch(Arguments& check, const PagedKVCache& cache, const CacheUse& use,
+                       const TensorView& row_offsets, std::optional<std::int64_t> tokens) {
+  const CacheShape shape = check_cache(check, cache, use);
+  check.tensor("row_offsets", row_offsets).is(DType::u32, {cache.batch() + 1}).has_dense_rows();
+  PagedBatch batch{.ragged = {.tokens = tokens.value_or(-1), .batch = cache.batch()}};
+  if (is_on_host(row_offsets)) {
+    batch = check_batch_values(check, cache, use, row_offsets, tokens);
+  } else {
+    if (cache.max_seq_length.has_value()) batch.ragged.max_new_tokens = *cache.max_seq_length;
+    if (cache.max_cache_length.has_value()) batch.ragged.max_keys = *cache.max_cache_length;
+  }
+  batch.cache = shape;
   return batch;
 }
 

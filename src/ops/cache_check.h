@@ -54,6 +54,11 @@ CacheShape check_cache(Arguments& check, const PagedKVCache& cache, const CacheU
 PagedBatch check_batch(Arguments& check, const PagedKVCache& cache, const CacheUse& use,
                        const TensorView& row_offsets, std::optional<std::int64_t> tokens);
 
+// The values alone, of tensors that are on the host: what check_batch does once the shapes are right.
+PagedBatch check_batch_values(const Arguments& check, const PagedKVCache& cache,
+                              const CacheUse& use, const TensorView& row_offsets,
+                              std::optional<std::int64_t> tokens);
+
 // row_offsets alone, where its shape is right: from 0, without a step back, to `tokens` if that is
 // given.
 void check_row_offsets(const Arguments& check, const TensorView& row_offsets,

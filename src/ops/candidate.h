@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "ops/device_check.h"
 #include "ops/plan_log.h"
 #include "quire/context.h"
 #include "quire/device.h"
@@ -87,6 +88,7 @@ void run_planned(CandidateList<Problem, Args> candidates, const Plan& plan, cons
   for (const Candidate<Problem, Args>& candidate : candidates) {
     if (candidate.kernel != plan.kernel) continue;
     check_workspace(plan, context);
+    check_device_values(plan.op, args, context);
     return candidate.run(args, context);
   }
   throw_unsupported(plan);

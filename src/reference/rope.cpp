@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reference/rope.h"
 
+#include <cmath>
 #include <span>
 #include <vector>
 
@@ -49,6 +50,22 @@ struct Rounding {
   double operator()(double value) const { return intermediate(arithmetic, dtype, value); }
 };
 
+// Naive: the normalised row and its product with gamma are tensors of `dtype`.
+void normalize(const RopeArgs& args, const TensorView& gamma, std::span<double> row,
+               Rounding rounded) {
+  const std::span<double> columns = row.first(static_cast<std::size_t>(gamma.shape[0]));
+  double sum_of_squares = 0.0;
+  for (const double x : columns) {
+    sum_of_squares = in_register(rounded.arithmetic, sum_of_squares + x * x);
+  }
+  const double mean = sum_of_squares / static_cast<double>(gamma.shape[0]);
+  const double factor = in_register(rounded.arithmetic, 1.0 / std::sqrt(mean + args.epsilon));
+  for (std::int64_t i = 0; i < gamma.shape[0]; ++i) {
+    double& x = columns[static_cast<std::size_t>(i)];
+    x = rounded(rounded(x * factor) * (gamma.load({i}) + args.weight_offset));
+  }
+}
+
 void rotate(const RopeArgs& args, const Token& token, std::span<double> row, Rounding rounded) {
   for (std::int64_t j = 0; j < args.freqs_cis.shape[1] / 2; ++j) {
     const std::int64_t freqs = freqs_row(args, token, j);
@@ -67,24 +84,30 @@ void rotate_query(const RopeArgs& args, const Token& token, std::int64_t head,
                   Arithmetic arithmetic) {
   const std::int64_t head_dim = args.q.shape[2];
   std::vector<double> row = load_row(args.q, token.index, head);
+  if (args.q_gamma) normalize(args, *args.q_gamma, row, {arithmetic, args.q.dtype});
   rotate(args, token, row, {arithmetic, args.q.dtype});
   for (std::int64_t column = 0; column < head_dim; ++column) {
     args.out.store({token.index, head, column}, row[static_cast<std::size_t>(column)]);
   }
 }
 
-// Writes the rotated columns only: the others keep their bytes.
+// Writes the columns that are normalised or rotated: the others keep their bytes.
 void rotate_key(const RopeArgs& args, const KvLayerView& key, const Token& token, std::int64_t head,
                 Arithmetic arithmetic) {
   std::vector<double> row = decode_row(key, token.sequence, head, token.position);
+  if (args.key_gamma) normalize(args, *args.key_gamma, row, {arithmetic, args.q.dtype});
   rotate(args, token, row, {arithmetic, args.q.dtype});
+  const auto store = [&](std::int64_t column) {
+    key.store(token.sequence, head, token.position, static_cast<std::int32_t>(column),
+              row[static_cast<std::size_t>(column)]);
+  };
   for (std::int64_t j = 0; j < args.freqs_cis.shape[1] / 2; ++j) {
     const auto [a, b] = pair_columns(args, key.width(), j);
-    for (const std::int64_t column : {a, b}) {
-      key.store(token.sequence, head, token.position, static_cast<std::int32_t>(column),
-                row[static_cast<std::size_t>(column)]);
-    }
+    store(a);
+    store(b);
   }
+  const std::int64_t num_normed = args.key_gamma ? args.key_gamma->shape[0] : 0;
+  for (std::int64_t column = 0; column < num_normed; ++column) store(column);
 }
 
 }  // namespace

@@ -63,12 +63,13 @@ std::vector<std::uint32_t> positions_of(const ScoredKey* keys, std::int64_t coun
   return positions;
 }
 
-TEST(TopKTest, KeepsExactlyTheBestOfAStream) {
+TEST_P(IndexerTarget, KeepsExactlyTheBestOfAStream) {
+  const IndexerKernels& kernels = indexer_kernels(GetParam());
   std::mt19937 random(3);
   for (const std::int64_t k : {1, 2, 50, 700}) {
     std::vector<ScoredKey> all;
     std::vector<ScoredKey> buffer(static_cast<std::size_t>(TopK::capacity(k)));
-    TopK best(buffer.data(), k);
+    TopK best(buffer.data(), k, kernels.kth_rank);
     for (std::uint32_t position = 0; position < 3000;) {
       const int chunk = static_cast<int>(random() % kIndexerChunk);
       int added = 0;
@@ -94,6 +95,7 @@ TEST_P(IndexerTarget, FiltersByRank) {
   const std::byte row{};
   for (int i = 0; i < 6; ++i) keys.rows[i] = &row;
   keys.rows[3] = nullptr;
+  keys.has_holes = true;
   alignas(64) float scores[kIndexerChunk] = {};
   const float first[] = {NAN, -INFINITY, -0.0f, 9.0f, 0.0f, 1.5f};
   std::copy(std::begin(first), std::end(first), scores);

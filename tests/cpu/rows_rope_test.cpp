@@ -37,6 +37,9 @@ struct Problem {
   bool heads_first = false;
   bool has_position_ids = false;
   std::vector<std::int64_t> sections{};
+  std::int64_t q_norm = 0;  // columns; 0: none
+  std::int64_t key_norm = 0;
+  DType gamma_dtype = DType::bf16;
 };
 
 // One evaluation: its own q, out and cache, all made from the same numbers.
@@ -53,7 +56,11 @@ struct Subject {
                            {kMaxPositions, problem.rope_dim}, 5)),
         ids(DType::u32,
             {std::max<std::int64_t>(1, static_cast<std::int64_t>(problem.sections.size())),
-             cache.num_tokens()}) {
+             cache.num_tokens()}),
+        q_gamma(make_numbers(Numbers::ordinary, problem.gamma_dtype,
+                             {std::max<std::int64_t>(1, problem.q_norm)}, 7)),
+        key_gamma(make_numbers(Numbers::ordinary, problem.gamma_dtype,
+                               {std::max<std::int64_t>(1, problem.key_norm)}, 8)) {
     cache.fill_cached(kLayer, 1);
     cache.fill_new(kLayer, 2, 3.0);
     cache.unassign(2, 4);
@@ -70,6 +77,9 @@ struct Subject {
             .rotate_key = problem.rotate_key,
             .out = shaped((problem.in_place ? q : out).view(), problem.head_dim)};
     if (problem.has_position_ids) args.position_ids = ids.view();
+    if (problem.q_norm > 0) args.q_gamma = q_gamma.view();
+    if (problem.key_norm > 0) args.key_gamma = key_gamma.view();
+    args.weight_offset = 0.25;
   }
 
   static TensorView shaped(TensorView view, std::int64_t columns) {
@@ -104,6 +114,8 @@ struct Subject {
   HostTensor out;
   HostTensor freqs;
   HostTensor ids;
+  HostTensor q_gamma;
+  HostTensor key_gamma;
   RopeArgs args{};
 };
 
@@ -144,12 +156,17 @@ class RowsRope : public RowTarget {
     if (!problem.rotate_key) return;
     const std::int64_t width = problem.format.width();
     const std::int64_t begin = problem.interleaved ? width - problem.rope_dim : 0;
+    allow_columns(problem, begin, begin + problem.rope_dim, before);
+    allow_columns(problem, 0, problem.key_norm, before);
+  }
+
+  static void allow_columns(const Problem& problem, std::int64_t begin, std::int64_t end,
+                            CacheSnapshot& before) {
     std::int64_t column = 0;
     for (std::int32_t p = 0; p < problem.format.num_parts; ++p) {
       const RowPart& part = problem.format.parts[static_cast<std::size_t>(p)];
       const std::int64_t first = std::max(begin - column, std::int64_t{0});
-      const std::int64_t last =
-          std::min<std::int64_t>(begin + problem.rope_dim - column, part.width);
+      const std::int64_t last = std::min<std::int64_t>(end - column, part.width);
       if (first < last) {
         before.allow_new_tokens(kLayer, KvSide::key,
                                 part.offset_bytes + bytes_for(part.dtype, first),
@@ -211,6 +228,32 @@ TEST_P(RowsRope, PositionIdsAndSections) {
   }
 }
 
+TEST_P(RowsRope, NormBeforeTheRotation) {
+  for (const bool interleaved : {false, true}) {
+    for (const DType x : {DType::f32, DType::f16, DType::bf16}) {
+      expect_right({.format = RowFormat::uniform(x, 48),
+                    .q_dtype = x,
+                    .out_dtype = x,
+                    .interleaved = interleaved,
+                    .in_place = x == DType::f16,
+                    .q_norm = 48,
+                    .key_norm = 48,
+                    .gamma_dtype = x});
+    }
+    // One of the two alone; fewer columns than rotated; a gap between norm and rotation.
+    expect_right({.rope_dim = 32, .interleaved = interleaved, .q_norm = 48});
+    expect_right({.rope_dim = 32, .interleaved = interleaved, .key_norm = 48});
+    expect_right({.rope_dim = 32, .interleaved = interleaved, .q_norm = 7, .key_norm = 19});
+    expect_right({.format = RowFormat::uniform(DType::f32, 61),
+                  .head_dim = 51,
+                  .rope_dim = 6,
+                  .interleaved = interleaved,
+                  .q_norm = 33,
+                  .key_norm = 41,
+                  .gamma_dtype = DType::f32});
+  }
+}
+
 TEST_P(RowsRope, QueryAlone) {
   expect_right({.rotate_key = false});
 }
@@ -229,6 +272,7 @@ TEST_P(RowsRope, AnyNumberOfThreads) {
   thread_counts_ = kThreadCounts;
   expect_right({});
   expect_right({.head_dim = 33, .rope_dim = 30, .interleaved = true});
+  expect_right({.q_norm = 48, .key_norm = 48});
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, RowsRope, kEveryTarget, target_name);

@@ -8,6 +8,7 @@
 #include "cuda/runtime/device_buffer.h"
 #include "cuda/runtime/status.h"
 #include "quire/ops/fused_qkv_matmul.h"
+#include "quire/ops/mla_indexer.h"
 
 namespace quire::test {
 
@@ -39,6 +40,17 @@ class DeviceTwin {
     for (std::optional<TensorView>* view :
          {&args.weight.scale, &args.weight.zeros, &args.weight.perm, &args.cache.scales,
           &args.cache.scales_page_table, &args.bias, &args.input_scale}) {
+      if (view->has_value()) *view = move(**view);
+    }
+    return args;
+  }
+
+  MlaIndexerArgs move(MlaIndexerArgs args) {
+    for (TensorView* view : {&args.q, &args.q_scale, &args.row_offsets, &args.cache.blocks,
+                             &args.cache.cache_lengths, &args.cache.page_table, &args.out}) {
+      *view = move(*view);
+    }
+    for (std::optional<TensorView>* view : {&args.cache.scales, &args.cache.scales_page_table}) {
       if (view->has_value()) *view = move(**view);
     }
     return args;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// rope, the norms, store, store_scales, remap_sparse_indices, merge_states, quantize_fp8 and
-// row_offsets.
+// rope, the norms, store, store_scales, copy_pages, remap_sparse_indices, merge_states,
+// quantize_fp8 and row_offsets.
 #include <limits>
 
 #include "ops/bad_input.h"
@@ -48,6 +48,16 @@ INSTANTIATE_TEST_SUITE_P(
                           s.args.cache =
                               make_cache(s.arena, {.dtype = DType::fp8_e4m3, .slots = 1});
                         }),
+        bad<RopeNormedSample>("gamma_longer_than_the_head", "key_gamma", "1 to 8 long",
+                              [](auto& s) { s.args.key_gamma = s.arena.random(DType::f32, {9}); }),
+        bad<RopeNormedSample>("q_gamma_empty", "q_gamma", "1 to 8 long",
+                              [](auto& s) { s.args.q_gamma->shape[0] = 0; }),
+        bad<RopeNormedSample>("key_gamma_without_keys", "key_gamma", "rotate_key is false",
+                              [](auto& s) { s.args.rotate_key = false; }),
+        bad<RopeNormedSample>("epsilon_zero", "epsilon", "got 0",
+                              [](auto& s) { s.args.epsilon = 0.0; }),
+        bad<RopeNormedSample>("offset_nan", "weight_offset", "got nan",
+                              [](auto& s) { s.args.weight_offset = kNan; }),
         bad<RopeSample>("out_over_part_of_q", "out", "apart from 'q'",
                         [](auto& s) { s.args.out.data = s.args.q.template as<std::byte>() + 16; }),
         bad<RopeSample>("out_shape", "out", "must be bf16[5, 4, 8]",
@@ -95,6 +105,28 @@ INSTANTIATE_TEST_SUITE_P(
                                }),
         bad<StoreScalesSample>("static_scales", "cache.scales", "static scales are never written",
                                [](auto& s) { s.args.cache.scales->strides = {}; })),
+    bad_input_name);
+
+INSTANTIATE_TEST_SUITE_P(
+    CopyPages, BadInputTest,
+    testing::Values(bad<CopyPagesSample>("target_twice", "pairs", "got 5 at [0, 1] and [1, 1]",
+                                         [](auto& s) {
+                                           s.args.pairs.store({0, 1}, 5);
+                                         }),
+                    bad<CopyPagesSample>("target_is_a_source", "pairs",
+                                         "got 4 at [0, 0] and [1, 1]",
+                                         [](auto& s) {
+                                           s.args.pairs.store({1, 1}, 4);
+                                         }),
+                    bad<CopyPagesSample>("id_past_the_pages", "pairs", "got 7 at [1, 0]",
+                                         [](auto& s) {
+                                           s.args.pairs.store({1, 0}, 7);
+                                         }),
+                    bad<CopyPagesSample>("three_columns", "pairs", "must be u32[count, 2]",
+                                         [](auto& s) { s.args.pairs.shape[1] = 3; }),
+                    bad<CopyPagesSample>(
+                        "own_scale_pages", "cache.scales_page_table", "pages of their own",
+                        [](auto& s) { s.args.cache.scales_page_table = s.args.cache.page_table; })),
     bad_input_name);
 
 INSTANTIATE_TEST_SUITE_P(

@@ -39,10 +39,25 @@ TEST(HopperCandidate, CompanionsAreListedFirstInEveryBuild) {
   expect_hopper_first("hopper/rms_norm", RmsNormProblem{});
   expect_hopper_first("hopper/store", StoreProblem{});
   expect_hopper_first("hopper/store_scales", StoreProblem{.scales_only = true});
+  expect_hopper_first("hopper/copy_pages", CopyPagesProblem{});
   expect_hopper_first("hopper/quantize_fp8", QuantizeFp8Problem{});
   expect_hopper_first("hopper/row_offsets", RowOffsetsProblem{});
   expect_hopper_first("hopper/remap_sparse_indices", RemapSparseIndicesProblem{});
   expect_hopper_first("hopper/merge_states", MergeStatesProblem{});
+}
+
+// Whatever else an op lists, one of its kernels takes every valid problem on a GPU.
+TEST(HopperCandidate, EveryAttentionOpHasAGeneralKernelInEveryBuild) {
+  const auto expect_listed = [](const std::string& kernel, const Plan& on_host) {
+    const Refusal* refusal = find_refusal(on_host, kernel);
+    ASSERT_NE(refusal, nullptr) << kernel;
+    EXPECT_EQ(refusal->reason, "tensors are on cpu") << kernel;
+  };
+  expect_listed("hopper/general/flash_attention", plan(FlashAttentionProblem{}));
+  expect_listed("hopper/general/mla_decode", plan(MlaDecodeProblem{}));
+  expect_listed("hopper/general/mla_prefill", plan(MlaPrefillProblem{}));
+  expect_listed("hopper/general/mla_indexer", plan(MlaIndexerProblem{}));
+  expect_listed("hopper/general/sparse_mla", plan(SparseMlaProblem{}));
 }
 
 TEST(HopperCandidate, ADeviceThatIsNotThereIsRefused) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The companions that work on cache rows: rope, the two norms, store, store_scales,
-// remap_sparse_indices.
+// remap_sparse_indices; and copy_pages.
 #pragma once
 
 #include "ops/sample.h"
@@ -26,6 +26,8 @@ struct RopeSample : Sample {
                                                           {"out", &args.out}};
     list_cache(args.cache, "cache", list);
     if (args.position_ids) list.emplace_back("position_ids", &*args.position_ids);
+    if (args.q_gamma) list.emplace_back("q_gamma", &*args.q_gamma);
+    if (args.key_gamma) list.emplace_back("key_gamma", &*args.key_gamma);
     return list;
   }
   std::vector<std::string> written() const override { return {"out", "cache.blocks"}; }
@@ -37,6 +39,13 @@ struct RopePositionsSample : RopeSample {
   RopePositionsSample() {
     args.position_ids = arena.of(DType::u32, {2, kTokens}, {0, 1, 2, 3, 4, 7, 6, 5, 4, 3});
     args.mrope_sections = {1, 2};
+  }
+};
+
+struct RopeNormedSample : RopeSample {
+  RopeNormedSample() {
+    args.q_gamma = arena.random(DType::bf16, {8});
+    args.key_gamma = arena.random(DType::f32, {7});
   }
 };
 
@@ -114,6 +123,24 @@ struct StoreScalesSample : Sample {
   std::vector<std::string> written() const override { return {"cache.scales"}; }
 
   StoreScalesArgs args{};
+};
+
+struct CopyPagesSample : Sample {
+  CopyPagesSample() {
+    op = "copy_pages";
+    args.cache = make_cache(arena, {.dtype = DType::fp8_e4m3, .slots = 2});
+    args.pairs = arena.of(DType::u32, {3, 2}, {4, 0, 1, 5, 6, 2});  // the last one is dropped
+  }
+  void run(const Context& context) override { copy_pages(args, context); }
+  Plan supports(const Context& context) override { return quire::supports(args, context); }
+  std::vector<std::pair<std::string, TensorView*>> tensors() override {
+    std::vector<std::pair<std::string, TensorView*>> list{{"pairs", &args.pairs}};
+    list_cache(args.cache, "cache", list);
+    return list;
+  }
+  std::vector<std::string> written() const override { return {"cache.blocks", "cache.scales"}; }
+
+  CopyPagesArgs args{};
 };
 
 struct RemapSparseIndicesSample : Sample {

@@ -159,6 +159,21 @@ def test_the_gpu_document_is_what_the_records_make():
     assert tables.replace_generated(text, gpu_tables.generate(records)) == text
 
 
+@pytest.mark.parametrize("document", plot.GPU_KERNEL_DOCUMENTS, ids=lambda path: path.name)
+def test_the_kernel_documents_are_what_the_records_make(document):
+    file = plot.GPU_KERNEL_DOCUMENTS[document]
+    records = gpu_tables.only(gpu_tables.load_records(plot.ROOT / "benchmarks" / "results"), file)
+    assert any(records.values())
+    text = document.read_text()
+    assert tables.replace_generated(text, gpu_tables.generate(records)) == text
+
+
+def test_rows_of_several_commits_say_which():
+    rows = [{"commit": c, "op": op} for c, op in (("a", "rope"), ("b", "store"), ("a", "rope"), ("a", "norm"))]
+    assert gpu_tables.commits_of(rows) == "commit a (rope, norm), commit b (store)"
+    assert gpu_tables.commits_of(rows[:1]) == "commit a"
+
+
 def test_gpu_shapes_are_sorted_by_their_numbers():
     rows = [{"op": "a", "shape": f"m T={t}"} for t in (128, 16, 2)] + [{"op": "a", "shape": "k T=9"}]
     ordered = [row["shape"] for row in sorted(rows, key=gpu_tables.by_op_and_size)]

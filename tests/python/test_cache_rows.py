@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""store, store_scales, rope, rms_norm_key, rms_norm_value, row_offsets."""
+"""store, store_scales, rope, rms_norm_key, rms_norm_value, copy_pages, row_offsets."""
 
 import ml_dtypes
 import numpy as np
@@ -125,6 +125,54 @@ def test_rope_without_keys_reads_a_read_only_cache(rng):
         quire.rope(q, offsets(NEW), cache, 0, freqs_cis=make_freqs(16, 8))
 
 
+def normed(x, gamma, epsilon, offset):
+    """RMSNorm of the first len(gamma) columns, in float64."""
+    head = x[..., : len(gamma)].astype(np.float64)
+    head = head / np.sqrt((head**2).mean(-1, keepdims=True) + epsilon) * (gamma + offset)
+    return np.concatenate([head, x[..., len(gamma) :]], axis=-1)
+
+
+@pytest.mark.parametrize(("q_columns", "key_columns"), [(8, 8), (8, 3), (None, 8), (6, None)])
+def test_rope_with_a_norm(q_columns, key_columns, rng):
+    cache = make_cache(NEW, CACHED, rng=rng)
+    freqs = make_freqs(16, 4)
+    q = rng.standard_normal((4, 3, 8)).astype(np.float32)
+    k = new_rows(cache, 0, 0).copy()
+    gammas = [None if n is None else rng.standard_normal(n).astype(np.float32) for n in (q_columns, key_columns)]
+    out = quire.rope(
+        q, offsets(NEW), cache, 0, freqs_cis=freqs, interleaved=True, q_gamma=gammas[0], key_gamma=gammas[1],
+        epsilon=1e-3, weight_offset=1.0,
+    )
+    angles = freqs[positions()][:, None]
+    for actual, original, gamma in ((out, q, gammas[0]), (new_rows(cache, 0, 0), k, gammas[1])):
+        row = original if gamma is None else normed(original, gamma, 1e-3, 1.0)
+        np.testing.assert_allclose(actual[..., :4], row[..., :4], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(actual[..., 4:], rotate_pairs(row[..., 4:], angles), rtol=1e-5, atol=1e-6)
+
+
+def test_rope_with_a_norm_is_qwen3s(rng):
+    torch = pytest.importorskip("torch")
+    qwen3 = pytest.importorskip("transformers.models.qwen3.modeling_qwen3")
+    cache = make_cache(NEW, CACHED, rng=rng)
+    freqs = make_freqs(16, 8)
+    q = rng.standard_normal((4, 3, 8)).astype(np.float32)
+    k = new_rows(cache, 0, 0).copy()
+    norms = [qwen3.Qwen3RMSNorm(8, eps=1e-5) for _ in range(2)]
+    for norm in norms:
+        torch.nn.init.normal_(norm.weight)
+    with torch.no_grad():
+        rows_of = [norm(torch.from_numpy(x)).transpose(0, 1)[None] for norm, x in zip(norms, (q, k))]
+        angles = torch.from_numpy(freqs[positions()])[None]
+        cos, sin = (torch.cat([part, part], dim=-1) for part in (angles[..., 0::2], angles[..., 1::2]))
+        expected = qwen3.apply_rotary_pos_emb(*rows_of, cos, sin)
+    gammas = [norm.weight.detach().numpy() for norm in norms]
+    out = quire.rope(
+        q, offsets(NEW), cache, 0, freqs_cis=freqs, q_gamma=gammas[0], key_gamma=gammas[1], epsilon=1e-5
+    )
+    np.testing.assert_allclose(out, expected[0][0].transpose(0, 1), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(new_rows(cache, 0, 0), expected[1][0].transpose(0, 1), rtol=1e-5, atol=1e-6)
+
+
 def test_mrope_sections(rng):
     cache = make_cache(NEW, CACHED, rng=rng)
     freqs = make_freqs(32, 8)
@@ -169,6 +217,18 @@ def test_rms_norm_leaves_the_cached_rows_alone(rng):
     quire.rms_norm_key(offsets(NEW), cache, 0, gamma=np.ones(8, np.float32))
     for sequence, cached in enumerate(CACHED):
         np.testing.assert_array_equal(rows(cache, 0, 0, sequence, cached), before[sequence])
+
+
+def test_copy_pages(rng):
+    cache = make_cache(NEW, CACHED, rng=rng, dtype=np.int8)
+    cache.scales = rng.uniform(1, 2, (*cache.blocks.shape[:5], 2)).astype(np.float32)
+    blocks, scales = cache.blocks.copy(), cache.scales.copy()
+    quire.copy_pages(cache, np.array([[0, 2], [0xFFFFFFFF, 1]], np.uint32))
+    blocks[2], scales[2] = blocks[0], scales[0]
+    np.testing.assert_array_equal(cache.blocks, blocks)
+    np.testing.assert_array_equal(cache.scales, scales)
+    with pytest.raises(ValueError, match="copy_pages: 'pairs' must be no page a target twice"):
+        quire.copy_pages(cache, np.array([[0, 2], [1, 2]], np.uint32))
 
 
 def test_row_offsets():

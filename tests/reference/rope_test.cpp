@@ -239,6 +239,52 @@ TEST(Rope, WithoutRotateKeyTheCacheIsLeftAlone) {
   EXPECT_EQ(q.at({2, 1, 4}), first);
 }
 
+// mean(x²) of (3, 4, 3, 4, 3, 4, 3, 4) is 12.5; with ε = 3.5 the root is 4, and gamma + offset = 2.
+TEST(Rope, NormComesBeforeTheRotation) {
+  const TestCache cache({.cache_lengths = {2}});
+  const std::vector<double> row{3, 4, 3, 4, 3, 4, 3, 4};
+  for (std::int64_t head = 0; head < 2; ++head) encode_row(cache.view().key(0), 0, head, 2, row);
+  const HostTensor q = HostTensor::of(DType::f32, {1, 1, 8}, row);
+  const HostTensor out(DType::f32, {1, 1, 8});
+  const HostTensor freqs = quarter_turn(3, 4);
+  const HostTensor gamma = HostTensor::filled(DType::f32, {8}, 1.5);
+  RopeArgs args = args_for(q, out, freqs, cache);
+  args.interleaved = true;
+  args.q_gamma = gamma.view();
+  args.key_gamma = gamma.view();
+  args.epsilon = 3.5;
+  args.weight_offset = 0.5;
+  reference::rope(args);
+  const std::vector<double> expected{1.5, 2, 1.5, 2, -2, 1.5, -2, 1.5};
+  EXPECT_EQ(out.values(), expected);
+  EXPECT_EQ(decode_row(cache.view().key(0), 0, 0, 2), expected);
+  EXPECT_EQ(decode_row(cache.view().key(0), 0, 1, 2), expected);
+}
+
+// The norm of the first four columns, the rotation of the last two, and nothing between them.
+TEST(Rope, NormOfTheFirstColumnsLeavesAGap) {
+  TestCache cache({.cache_lengths = {2}});
+  cache.fill_new(0, 3);
+  const std::vector<double> raw = decode_row(cache.view().key(0), 0, 1, 2);
+  const HostTensor q(DType::f32, {1, 0, 8});
+  const HostTensor freqs = quarter_turn(3, 2);
+  const HostTensor gamma = HostTensor::filled(DType::f32, {4}, 1.0);
+  RopeArgs args = args_for(q, q, freqs, cache);
+  args.interleaved = true;
+  args.key_gamma = gamma.view();
+  CacheSnapshot before(cache);
+  before.allow_new_tokens(0, KvSide::key, 0, 16);
+  before.allow_new_tokens(0, KvSide::key, 24, 32);
+  reference::rope(args);
+  EXPECT_EQ(before.unexpected_changes(), 0);
+  const std::vector<double> row = decode_row(cache.view().key(0), 0, 1, 2);
+  double sum = 0.0;
+  for (std::size_t i = 0; i < 4; ++i) sum += row[i] * row[i];
+  EXPECT_NEAR(sum, 4.0, 1e-4);
+  EXPECT_NEAR(row[0] / row[1], raw[0] / raw[1], 1e-5);
+  EXPECT_EQ(row[6], -raw[7]);
+}
+
 TEST(Rope, UnassignedPagesAreLeftOut) {
   TestCache cache({.cache_lengths = {3}, .new_tokens = {2}});
   cache.fill_new(0, 1);

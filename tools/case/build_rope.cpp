@@ -26,6 +26,12 @@ class RopeCase final : public OpCase {
         sections_(fields.integers("mrope_sections")),
         position_ids_(fields.flag("position_ids", !sections_.empty())),
         rotate_key_(fields.flag("rotate_key", true)),
+        q_gamma_(fields.integer("q_gamma", 0, 0)),
+        key_gamma_(fields.integer("key_gamma", 0, 0)),
+        gamma_dtype_(
+            fields.dtype("gamma_dtype", {DType::f32, DType::f16, DType::bf16}, DType::bf16)),
+        epsilon_(fields.number("epsilon", 1e-6)),
+        weight_offset_(fields.number("weight_offset", 0.0)),
         in_place_(fields.flag("in_place", false)) {}
 
   Built build(Layout layout, std::uint64_t seed) const override {
@@ -45,6 +51,7 @@ class RopeCase final : public OpCase {
     if (position_ids_) args.position_ids = build_position_ids(memory, positions, seed);
     args.mrope_sections = sections_;
     args.rotate_key = rotate_key_;
+    add_norms(memory, seed, args);
     args.out = args.q;
     if (in_place_) built.in_place("out", args.q);
     if (!in_place_) args.out = built.output("out", q_dtype_, {tokens, heads_, cache_.width()});
@@ -59,7 +66,8 @@ class RopeCase final : public OpCase {
 
   double flops() const override {
     const std::int64_t rows = heads_ + (rotate_key_ ? cache_.kv_heads : 0);
-    return 3.0 * static_cast<double>(lengths_.tokens() * rows * rope_dim_);
+    const std::int64_t norms = heads_ * q_gamma_ + cache_.kv_heads * key_gamma_;
+    return static_cast<double>(lengths_.tokens() * (3 * rows * rope_dim_ + 4 * norms));
   }
   double bytes() const override {
     const double q = 2.0 * static_cast<double>(lengths_.tokens() * heads_ * cache_.width()) *
@@ -70,6 +78,16 @@ class RopeCase final : public OpCase {
   }
 
  private:
+  void add_norms(Memory& memory, std::uint64_t seed, RopeArgs& args) const {
+    const auto build_gamma = [&](const char* name, std::int64_t columns) {
+      return build_tensor(memory, seed, name, gamma_dtype_, {columns}, 0.1, 1.0 - weight_offset_);
+    };
+    if (q_gamma_ > 0) args.q_gamma = build_gamma("q_gamma", q_gamma_);
+    if (key_gamma_ > 0) args.key_gamma = build_gamma("key_gamma", key_gamma_);
+    args.epsilon = epsilon_;
+    args.weight_offset = weight_offset_;
+  }
+
   TensorView build_position_ids(Memory& memory, std::int64_t positions, std::uint64_t seed) const {
     const auto sections = std::max<std::int64_t>(1, static_cast<std::int64_t>(sections_.size()));
     const TensorView ids =
@@ -92,6 +110,11 @@ class RopeCase final : public OpCase {
   std::vector<std::int64_t> sections_;
   bool position_ids_;
   bool rotate_key_;
+  std::int64_t q_gamma_;  // columns that are normalised; 0: no norm
+  std::int64_t key_gamma_;
+  DType gamma_dtype_;
+  double epsilon_;
+  double weight_offset_;
   bool in_place_;
 };
 

@@ -28,6 +28,7 @@ constexpr std::array kParsers{
     OpParser{"rms_norm_value", parse_rms_norm_value},
     OpParser{"store", parse_store},
     OpParser{"store_scales", parse_store_scales},
+    OpParser{"copy_pages", parse_copy_pages},
     OpParser{"merge_states", parse_merge_states},
     OpParser{"quantize_fp8", parse_quantize_fp8},
     OpParser{"row_offsets", parse_row_offsets},

@@ -60,6 +60,11 @@ class Mover {
 
 }  // namespace
 
+CopyPagesArgs relocate(CopyPagesArgs args, const Relocation& move) {
+  Mover{move}(args.cache, args.pairs);
+  return args;
+}
+
 FlashAttentionArgs relocate(FlashAttentionArgs args, const Relocation& move) {
   Mover{move}(args.q, args.row_offsets, args.cache, args.mask, args.alibi_slopes, args.sinks,
               args.out, args.lse);
@@ -117,7 +122,8 @@ RmsNormArgs relocate(RmsNormArgs args, const Relocation& move) {
 }
 
 RopeArgs relocate(RopeArgs args, const Relocation& move) {
-  Mover{move}(args.q, args.row_offsets, args.cache, args.freqs_cis, args.position_ids, args.out);
+  Mover{move}(args.q, args.row_offsets, args.cache, args.freqs_cis, args.position_ids, args.q_gamma,
+              args.key_gamma, args.out);
   return args;
 }
 

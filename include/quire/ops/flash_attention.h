@@ -58,6 +58,7 @@ struct FlashAttentionProblem {
   bool has_sinks = false;
   bool wants_lse = false;
   bool batch_invariant = false;
+  std::int64_t alignment = 1;  // bytes, of every row of q, out and the cache
 };
 
 FlashAttentionProblem validate(const FlashAttentionArgs& args);

@@ -4,7 +4,9 @@
 //   (a, b) → (a·cos - b·sin, a·sin + b·cos), computed in fp32 or better, one rounding
 // Interleaved pairs are (2j, 2j+1) of the last rope_dim columns; half-split pairs are (j, j +
 // rope_dim/2) of the first rope_dim columns. The other columns of q are copied, those of K are left
-// alone.
+// alone. With a gamma the row is normalised first, in the same pass and under the same rounding:
+//   x → x · rsqrt(mean(x²) + ε) · (gamma + weight_offset)
+// per head, over the first len(gamma) columns, as rms_norm_key has it.
 #pragma once
 
 #include <cstdint>
@@ -31,8 +33,12 @@ struct RopeArgs {
   // section use section 0.
   std::optional<TensorView> position_ids{};
   std::vector<std::int64_t> mrope_sections{};
-  bool rotate_key = true;  // false: only q
-  TensorView out;          // [tokens, heads, head_dim]; may be q itself
+  bool rotate_key = true;               // false: only q
+  std::optional<TensorView> q_gamma{};  // [columns ≤ q's head_dim] f32, f16, bf16; absent: no norm
+  std::optional<TensorView> key_gamma{};  // [columns ≤ the cache's head_dim]; with rotate_key
+  double epsilon = 1e-6;
+  double weight_offset = 0.0;
+  TensorView out;  // [tokens, heads, head_dim]; may be q itself
 };
 
 struct RopeProblem {
@@ -46,6 +52,8 @@ struct RopeProblem {
   DType freqs_dtype = DType::f32;
   bool interleaved = false;
   bool has_position_ids = false;
+  std::int64_t q_norm_columns = 0;  // 0: no norm
+  std::int64_t key_norm_columns = 0;
 };
 
 RopeProblem validate(const RopeArgs& args);

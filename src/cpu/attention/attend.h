@@ -6,7 +6,7 @@
 // there is no key. What happens to a block of rows is the business of the engine's Blocks.
 #pragma once
 
-#include "cpu/attention/finish_row.h"
+#include "cpu/attention/item_states.h"
 #include "cpu/attention/row_decode.h"
 #include "cpu/attention/score_blocks.h"
 #include "cpu/attention/workspace.h"
@@ -41,23 +41,17 @@ template <typename Engine, typename Rows> class Attention {
       load_keys(key);
       for (std::int64_t head = 0; head < item_.num_heads; ++head) blocks_.attend(head, packed_);
     }
-    end();
+    end_rows(item_, space_);
   }
 
  private:
-  const QueryRow& query(std::int64_t head, std::int64_t row) const {
-    return item_.rows[head * item_.rows_per_head + row];
-  }
   void begin() {
     for (std::int64_t head = 0; head < item_.num_heads; ++head) {
       for (std::int64_t row = 0; row < item_.rows_per_head; row += Engine::kRows) {
         pack_queries(head, row);
       }
     }
-    const std::int64_t rows = item_.num_heads * space_.padded_rows;
-    for (std::int64_t i = 0; i < rows + kF32Lanes; ++i) space_.maxima[i] = -kInfinity;
-    for (std::int64_t i = 0; i < rows * kF32Lanes; ++i) space_.sums[i] = 0.0f;
-    for (std::int64_t i = 0; i < item_.num_heads * space_.blocks; ++i) space_.started[i] = false;
+    clear_states(item_, space_);
     blocks_.begin();
   }
 
@@ -66,8 +60,8 @@ template <typename Engine, typename Rows> class Attention {
     const std::int64_t left = item_.rows_per_head - row;
     const int count = static_cast<int>(left < Engine::kRows ? left : Engine::kRows);
     for (int i = 0; i < count; ++i) {
-      rows[i] = as_elements(item_.q_dtype, query(head, row + i).q, item_.key_width,
-                            space_.decoded_queries + i * item_.key_width);
+      rows[i] = as_elements(item_.q_dtype, item_.rows[head * item_.rows_per_head + row + i].q,
+                            item_.key_width, space_.decoded_queries + i * item_.key_width);
     }
     Engine::pack_a(rows, count, item_.key_width,
                    space_.queries + space_.state(head, row) / Engine::kRows * query_panel_);
@@ -120,33 +114,6 @@ template <typename Engine, typename Rows> class Attention {
       for (int i = 0; i < kSegment; ++i) {
         if (rows[i] != nullptr) rows[i] += Engine::kCols;
       }
-    }
-  }
-
-  void end() {
-    for (std::int64_t head = 0; head < item_.num_heads; ++head) {
-      for (std::int64_t row = 0; row < item_.rows_per_head; ++row) end_row(head, row);
-    }
-  }
-
-  void end_row(std::int64_t head, std::int64_t row) {
-    const std::int64_t from = space_.state(head, row);
-    const F32Tag f32;
-    const F32Vector sums = hn::LoadU(f32, space_.sums + from * kF32Lanes);
-    const float sum = hn::GetLane(hn::SumOfLanes(f32, sums));
-    // A NaN score leaves no trace in a maximum, but it does in the sum.
-    const float maximum = sum == sum ? space_.maxima[from] : sum;
-    float* out = space_.has_started(head, row) ? space_.outs + from * space_.out_stride : nullptr;
-    if (item_.states.out == nullptr) {
-      finish_row(query(head, row), out, maximum, sum, item_.value_width, item_.out_dtype);
-      return;
-    }
-    const std::int64_t to = head * item_.rows_per_head + row;
-    item_.states.maximum[to] = maximum;
-    item_.states.sum[to] = sum;
-    if (out != nullptr) {
-      __builtin_memcpy(item_.states.out + to * item_.value_width, out,
-                       static_cast<std::size_t>(item_.value_width) * sizeof(float));
     }
   }
 

@@ -65,7 +65,8 @@ void BatchAttention::measure_workers() {
                                .num_heads = piece.num_heads,
                                .rows_per_head = head_rows(piece),
                                .key_width = shape_.key_width,
-                               .value_width = shape_.value_width};
+                               .value_width = shape_.value_width,
+                               .is_streamed = piece.is_streamed};
     const std::int64_t bytes = batch_.up ? engine_.projected_scratch_bytes(shape, *batch_.up)
                                          : engine_.scratch_bytes(shape);
     most_bytes = std::max(most_bytes, bytes);
@@ -168,7 +169,8 @@ void BatchAttention::attend(const WorkPiece& piece, std::byte* scratch) const {
       .score = batch_.score,
       .q_dtype = batch_.q.dtype,
       .out_dtype = batch_.out.dtype,
-      .states = piece.state_row < 0 ? RowStates{} : states_from(piece.state_row)};
+      .states = piece.state_row < 0 ? RowStates{} : states_from(piece.state_row),
+      .is_streamed = piece.is_streamed};
   if (batch_.up) {
     const UpProjection up = up_projection(piece.first_head);
     engine_.attend_projected(item, up, scratch + row_bytes_);
@@ -187,7 +189,8 @@ void BatchAttention::join(const WorkMerge& merge, std::int64_t head, std::byte* 
                         .first_head = head,
                         .num_heads = 1,
                         .keys = {},
-                        .state_row = merge.state_row + head * sequence.num_tokens * shape_.group};
+                        .state_row = merge.state_row + head * sequence.num_tokens * shape_.group,
+                        .is_streamed = false};
   auto* rows = reinterpret_cast<QueryRow*>(scratch);
   fill_rows(piece, rows);
   engine_.merge({.rows = rows,

@@ -36,6 +36,12 @@ struct RowAddress {
   const std::byte* plane;  // slot 0 of the token and head; null: scales of 0
 };
 
+// From one head's row and scales to the next one's.
+struct HeadStrides {
+  std::int64_t row_bytes = 0;
+  std::int64_t plane_bytes = 0;
+};
+
 // Where K and V come from. `locate` is called once per chunk and head: addresses [count] of the
 // keys from `first` on. With shared_rows V is the first columns of the K row.
 struct KeySource {
@@ -44,6 +50,8 @@ struct KeySource {
   const void* state;
   RowPlan key_plan;
   RowPlan value_plan;
+  HeadStrides key_heads;
+  HeadStrides value_heads;
   bool shared_rows;
 };
 
@@ -81,6 +89,9 @@ struct AttentionItem {
   DType q_dtype;
   DType out_dtype;
   RowStates states;  // states.out null: the item writes its rows' results
+  // Few rows, for which packing would not pay: an engine that can multiplies K and V as they come
+  // from memory. Results differ in bits, so this must depend on the sequence alone.
+  bool is_streamed;
 };
 
 // K and V that are not stored but made from latents: [K | V] = latent · weightᵀ, rounded to
@@ -119,6 +130,7 @@ struct AttentionShape {
   std::int64_t rows_per_head;
   std::int64_t key_width;
   std::int64_t value_width;
+  bool is_streamed;
 };
 
 constexpr AttentionShape shape_of(const AttentionItem& item) {
@@ -127,7 +139,8 @@ constexpr AttentionShape shape_of(const AttentionItem& item) {
           .num_heads = item.num_heads,
           .rows_per_head = item.rows_per_head,
           .key_width = item.key_width,
-          .value_width = item.value_width};
+          .value_width = item.value_width,
+          .is_streamed = item.is_streamed};
 }
 
 }  // namespace quire::cpu

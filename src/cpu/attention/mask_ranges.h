@@ -36,8 +36,8 @@ class MaskRanges {
                            std::uint8_t* visible);
 
  private:
-  KeyRange node_range(std::int32_t node, std::int64_t position, std::int64_t num_keys) const;
-  bool node_shows(std::int32_t node, const State& state, const QueryRow& row,
+  KeyRange node_range(std::int32_t index, std::int64_t position, std::int64_t num_keys) const;
+  bool node_shows(std::int32_t index, const State& state, const QueryRow& row,
                   std::int64_t key) const;
 
   const Mask& mask_;

@@ -20,6 +20,12 @@ const std::byte* plane_of(const KvLayerView& view, std::int64_t sequence, std::i
   return scales.data + bytes_for(scales.dtype, offset);
 }
 
+HeadStrides head_strides(const KvLayerView& view) {
+  return {.row_bytes = view.head_stride_bytes,
+          .plane_bytes =
+              view.scales.defined() ? bytes_for(view.scales.dtype, view.scales.head_stride) : 0};
+}
+
 }  // namespace
 
 PagedRows::PagedRows(const PagedKVCache& cache, std::int64_t layer)
@@ -34,6 +40,8 @@ KeySource PagedRows::source(const State& state) const {
           .state = &state,
           .key_plan = key_encoding_.plan(),
           .value_plan = value_encoding_.plan(),
+          .key_heads = head_strides(keys_),
+          .value_heads = head_strides(values_),
           .shared_rows = is_mla_};
 }
 

@@ -3,6 +3,7 @@
 // f32, rounded once.
 #pragma once
 
+#include "cpu/attention/decode_e4m3.h"
 #include "cpu/attention/item.h"
 #include "cpu/simd/convert_row.h"
 
@@ -29,71 +30,16 @@ template <typename Element> inline bool is_stored_as(const RowPlan& plan) {
          plan.runs[0].dtype == kElementType<Element>;
 }
 
+// One unscaled run of e4m3.
+inline bool is_plain_e4m3(const RowPlan& plan) {
+  return plan.num_runs == 1 && plan.runs[0].granule < 0 && plan.runs[0].dtype == DType::fp8_e4m3;
+}
+
 inline float scale_of(const RowPlan& plan, const RowRun& run, const RowAddress& address) {
   if (run.granule < 0) return 1.0f;
   const RowGranule& granule = plan.granules[run.granule];
   const std::byte* base = granule.source == GranuleScale::in_row ? address.row : address.plane;
   return base == nullptr ? 0.0f : widen_one(granule.scale_dtype, base + granule.scale_offset);
-}
-
-// Codes of e4m3 as bf16, where every one of them is exact: exponents move by 127 - 7, the seven
-// subnormals come out of a table.
-#if defined(__AVX512BW__)
-// Masked instructions do it in nine where the code below takes sixteen.
-template <typename D> HWY_INLINE hn::Vec<D> bf16_from_e4m3(D /*u16*/, hn::Vec<D> codes) {
-  alignas(64) static constexpr std::uint16_t kSubnormals[32] = {0x0000, 0x3b00, 0x3b80, 0x3bc0,
-                                                                0x3c00, 0x3c20, 0x3c40, 0x3c60};
-  const __m512i magnitude = _mm512_and_si512(codes.raw, _mm512_set1_epi16(0x7f));
-  const __m512i normal =
-      _mm512_add_epi16(_mm512_slli_epi16(magnitude, 4), _mm512_set1_epi16(0x3c00));
-  const __mmask32 is_subnormal = _mm512_cmplt_epu16_mask(magnitude, _mm512_set1_epi16(8));
-  const __mmask32 is_nan = _mm512_cmpeq_epu16_mask(magnitude, _mm512_set1_epi16(0x7f));
-  __m512i value = _mm512_mask_permutexvar_epi16(normal, is_subnormal, magnitude,
-                                                _mm512_load_si512(kSubnormals));
-  value = _mm512_mask_mov_epi16(value, is_nan, _mm512_set1_epi16(0x7fc0));
-  constexpr int kOrAnd = 0xf8;  // a | (b & c)
-  const __m512i sign_bit = _mm512_set1_epi16(static_cast<short>(0x8000));
-  return hn::Vec<D>{
-      _mm512_ternarylogic_epi32(value, _mm512_slli_epi16(codes.raw, 8), sign_bit, kOrAnd)};
-}
-#else
-template <typename D> HWY_INLINE hn::Vec<D> bf16_from_e4m3(D u16, hn::Vec<D> codes) {
-  const hn::Repartition<std::uint8_t, D> u8;
-  // Low bytes of 0 … 7 · 2^-9, then their high bytes.
-  alignas(16) static constexpr std::uint8_t kSubnormals[16] = {0x00, 0x00, 0x80, 0xc0, 0x00, 0x20,
-                                                               0x40, 0x60, 0x00, 0x3b, 0x3b, 0x3b,
-                                                               0x3c, 0x3c, 0x3c, 0x3c};
-  const auto magnitude = hn::And(codes, hn::Set(u16, std::uint16_t{0x7f}));
-  const auto sign = hn::ShiftLeft<8>(hn::Xor(codes, magnitude));
-  const auto normal = hn::Add(hn::ShiftLeft<4>(magnitude), hn::Set(u16, std::uint16_t{0x3c00}));
-  const auto places =
-      hn::Add(hn::Or(magnitude, hn::ShiftLeft<8>(magnitude)), hn::Set(u16, std::uint16_t{0x0800}));
-  const auto looked_up =
-      hn::TableLookupBytes(hn::LoadDup128(u8, kSubnormals), hn::BitCast(u8, places));
-  const auto is_subnormal = hn::Lt(magnitude, hn::Set(u16, std::uint16_t{8}));
-  const auto is_nan = hn::Eq(magnitude, hn::Set(u16, std::uint16_t{0x7f}));
-  auto value = hn::IfThenElse(is_subnormal, hn::BitCast(u16, looked_up), normal);
-  value = hn::IfThenElse(is_nan, hn::Set(u16, std::uint16_t{0x7fc0}), value);
-  return hn::Or(value, sign);
-}
-#endif
-
-HWY_INLINE void decode_e4m3(const std::byte* codes, std::int64_t count, std::uint16_t* out) {
-  const hn::ScalableTag<std::uint16_t> u16;
-  const hn::Rebind<std::uint8_t, decltype(u16)> u8;
-  const auto* bytes = reinterpret_cast<const std::uint8_t*>(codes);
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(u16));
-  std::int64_t i = 0;
-  for (; i + lanes <= count; i += lanes) {
-    const auto wide = hn::PromoteTo(u16, hn::LoadU(u8, bytes + i));
-    hn::StoreU(bf16_from_e4m3(u16, wide), u16, out + i);
-  }
-  if (i == count) return;
-  alignas(64) std::uint8_t part[hn::MaxLanes(u16)] = {};
-  alignas(64) std::uint16_t tail[hn::MaxLanes(u16)];
-  __builtin_memcpy(part, bytes + i, static_cast<std::size_t>(count - i));
-  hn::StoreU(bf16_from_e4m3(u16, hn::PromoteTo(u16, hn::LoadU(u8, part))), u16, tail);
-  __builtin_memcpy(out + i, tail, static_cast<std::size_t>(count - i) * sizeof(std::uint16_t));
 }
 
 template <DType kType, typename Element>
@@ -145,8 +91,7 @@ template <typename Element>
 inline bool decode_e4m3_rows(const RowPlan& plan, const RowAddress* addresses, int count,
                              std::int64_t width, Element* buffer, const Element** rows) {
   if constexpr (kElementType<Element> == DType::bf16) {
-    const bool is_plain = plan.num_runs == 1 && plan.runs[0].granule < 0 &&
-                          plan.runs[0].dtype == DType::fp8_e4m3 && plan.runs[0].count >= width;
+    const bool is_plain = is_plain_e4m3(plan) && plan.runs[0].count >= width;
     for (int i = 0; i < count && is_plain; ++i) {
       rows[i] = nullptr;
       if (addresses[i].row == nullptr) continue;

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "cpu/attention/finish_row.h"
-#include "cpu/attention/workspace.h"
+#include "cpu/attention/score_weights.h"
 
 namespace quire::cpu::QUIRE_CPU_TARGET {
 
@@ -18,7 +18,8 @@ template <typename Engine> class ScoreBlocks {
       : item_(item),
         space_(space),
         query_panel_(a_panel_elements<Engine>(item.key_width)),
-        key_panel_(b_panel_elements<Engine>(item.key_width)) {}
+        key_panel_(b_panel_elements<Engine>(item.key_width)),
+        weigher_(item, space) {}
 
   void begin() {}
 
@@ -33,34 +34,11 @@ template <typename Engine> class ScoreBlocks {
   }
 
  private:
-  const QueryRow& query(std::int64_t head, std::int64_t row) const {
-    return item_.rows[head * item_.rows_per_head + row];
-  }
-
-  ScoreSpan span_of(const QueryRow& row) const {
-    const std::int64_t begin = row.begin > item_.first_key ? row.begin : item_.first_key;
-    const std::int64_t end = row.end < item_.last_key ? row.end : item_.last_key;
-    const std::int64_t from = begin - chunk_.first;
-    const std::int64_t to = end - chunk_.first;
-    return {.begin = static_cast<int>(from < 0              ? 0
-                                      : from > space_.chunk ? space_.chunk
-                                                            : from),
-            .end = static_cast<int>(to < 0              ? 0
-                                    : to > space_.chunk ? space_.chunk
-                                                        : to)};
-  }
-
   void attend_block(std::int64_t head, std::int64_t first_row) {
     const std::int64_t left = item_.rows_per_head - first_row;
     const int count = static_cast<int>(left < kBlockRows ? left : kBlockRows);
-    ScoreSpan spans[kBlockRows];
-    ScoreSpan hull{.begin = space_.chunk, .end = 0};
-    for (int r = 0; r < count; ++r) {
-      spans[r] = span_of(query(head, first_row + r));
-      if (spans[r].is_empty()) continue;
-      if (spans[r].begin < hull.begin) hull.begin = spans[r].begin;
-      if (spans[r].end > hull.end) hull.end = spans[r].end;
-    }
+    const ScoreRows rows(item_, head, first_row, count, chunk_.first, space_.chunk);
+    const ScoreSpan& hull = rows.hull;
     if (hull.is_empty()) return;
     const std::int64_t first_state = space_.state(head, first_row);
     const int panels = (count + Engine::kRows - 1) / Engine::kRows;
@@ -75,52 +53,8 @@ template <typename Engine> class ScoreBlocks {
     // Weights exist for the segments of the hull alone: half a chunk on average under the diagonal.
     const ScoreSpan used{.begin = hull.begin / kSegment * kSegment,
                          .end = static_cast<int>(round_up_to(hull.end, kSegment))};
-    weigh(head, first_row, count, spans, used, decay);
+    weigher_.weigh(rows, chunk_, packed_.has_holes, used, space_.scores, decay);
     accumulate(head, first_row, count, used, decay);
-  }
-
-  // Scores to weights, for the rows of a block.
-  void weigh(std::int64_t head, std::int64_t first_row, int count, const ScoreSpan* spans,
-             ScoreSpan used, float* decay) {
-    alignas(64) float found[kBlockRows + kF32Lanes];
-    alignas(64) float shift[kBlockRows + kF32Lanes];
-    float factors[kBlockRows];
-    for (int r = 0; r < kBlockRows + kF32Lanes; ++r) found[r] = -kInfinity;
-    for (int r = 0; r < count; ++r) {
-      if (spans[r].is_empty()) continue;
-      factors[r] = prepare_scores(query(head, first_row + r), spans[r], scores(r));
-      found[r] = row_maximum(spans[r], scores(r)) * factors[r];
-    }
-    const std::int64_t first_state = space_.state(head, first_row);
-    advance_maxima(found, count, space_.maxima + first_state, decay, shift);
-    for (int r = 0; r < count; ++r) {
-      if (spans[r].is_empty()) {
-        fill_zero(scores(r), used.begin, used.end);
-        continue;
-      }
-      exponentiate<typename ExponentialFor<Element>::Type>(
-          spans[r], used, factors[r], shift[r], decay[r], scores(r),
-          space_.sums + (first_state + r) * kF32Lanes);
-    }
-  }
-
-  float* scores(int row) const { return space_.scores + row * space_.score_stride; }
-
-  // Modifiers and masks; returns the factor that is left for the exponent.
-  float prepare_scores(const QueryRow& row, ScoreSpan span, float* scores) {
-    float factor = item_.score.scale * kLog2E;
-    if (changes_scores(item_.score, row)) {
-      modify_scores(item_.score, row, chunk_.first, span, scores);
-      factor = kLog2E;
-    }
-    if (item_.mask != nullptr) {
-      item_.mask(item_.mask_state, row, chunk_.first + span.begin, span.end - span.begin,
-                 space_.visible + span.begin);
-      hide_masked(span, space_.visible, scores);
-    }
-    if (packed_.has_holes) hide_masked(span, space_.present + chunk_.column, scores);
-    hide_edges(span, scores);
-    return factor;
   }
 
   // O = decay · O + P · V
@@ -130,8 +64,8 @@ template <typename Engine> class ScoreBlocks {
     const std::int64_t depth = used.end - used.begin;
     for (int p = 0; p < panels; ++p) {
       const int left = count - p * Engine::kRows;
-      Engine::pack_a_f32(scores(p * Engine::kRows) + used.begin, space_.score_stride,
-                         left < Engine::kRows ? left : Engine::kRows, depth,
+      Engine::pack_a_f32(space_.scores + p * Engine::kRows * space_.score_stride + used.begin,
+                         space_.score_stride, left < Engine::kRows ? left : Engine::kRows, depth,
                          space_.weights + p * a_panel_elements<Engine>(depth));
     }
     float* out = space_.outs + space_.state(head, first_row) * space_.out_stride;
@@ -153,6 +87,7 @@ template <typename Engine> class ScoreBlocks {
   const Space& space_;
   std::int64_t query_panel_;  // elements
   std::int64_t key_panel_;
+  ScoreWeigher<Engine> weigher_;
   PackedKeys packed_{};
   KeyChunk chunk_{};
 };

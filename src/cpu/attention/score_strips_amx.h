@@ -48,7 +48,7 @@ class ScoreStrips {
       const std::int64_t row = first_row + p * RowPair::kRows;
       if (row >= item_.rows_per_head) break;
       RowPair& pair = pairs[count];
-      pair = pair_at(head, row, chunk);
+      pair = row_pair_at(item_, space_, head, row, chunk);
       pair.weights = space_.weights + count * 2 * a_panel_elements<AmxBf16>(space_.chunk);
       if (pair.hull.is_empty()) continue;
       if (pair.first_strip() < strips.begin) strips.begin = pair.first_strip();
@@ -62,26 +62,6 @@ class ScoreStrips {
       }
     }
     for (int p = 0; p < count; ++p) add_values(head, chunk, pairs[p]);
-  }
-
-  RowPair pair_at(std::int64_t head, std::int64_t first, const KeyChunk& chunk) const {
-    RowPair pair{};
-    pair.rows = item_.rows + head * item_.rows_per_head + first;
-    const std::int64_t left = item_.rows_per_head - first;
-    pair.count = static_cast<int>(left < RowPair::kRows ? left : RowPair::kRows);
-    pair.state = space_.state(head, first);
-    pair.started = &space_.has_started(head, first);
-    pair.hull = {.begin = chunk.depth, .end = 0};
-    pair.common = {.begin = 0, .end = chunk.depth};
-    for (int r = 0; r < pair.count; ++r) {
-      const ScoreSpan span = weigher_.span_of(pair.rows[r], chunk.first, chunk.depth);
-      if (span.begin > pair.common.begin) pair.common.begin = span.begin;
-      if (span.end < pair.common.end) pair.common.end = span.end;
-      if (span.is_empty()) continue;
-      if (span.begin < pair.hull.begin) pair.hull.begin = span.begin;
-      if (span.end > pair.hull.end) pair.hull.end = span.end;
-    }
-    return pair;
   }
 
   void weigh_strip(std::int64_t head, const KeyChunk& chunk, const RowPair& pair, int strip) {

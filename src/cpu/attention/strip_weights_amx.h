@@ -4,30 +4,9 @@
 #pragma once
 
 #include "cpu/attention/finish_row.h"
-#include "cpu/attention/softmax.h"
-#include "cpu/attention/workspace.h"
-#include "cpu/simd/tile_bf16_amx.h"
+#include "cpu/attention/row_pair_amx.h"
 
 namespace quire::cpu::QUIRE_CPU_TARGET {
-
-inline constexpr int kStripKeys = 32;
-
-// Up to 32 query rows that share their keys: two A panels.
-struct RowPair {
-  static constexpr int kRows = 32;
-
-  int panels() const { return count > AmxBf16::kRows ? 2 : 1; }
-  int first_strip() const { return hull.begin / kStripKeys; }
-  int last_strip() const { return (hull.end + kStripKeys - 1) / kStripKeys; }
-
-  const QueryRow* rows;
-  int count;
-  std::int64_t state;      // of its first row
-  bool* started;           // its outs hold numbers
-  ScoreSpan hull;          // columns of the chunk that some row sees
-  ScoreSpan common;        // that every row sees
-  std::uint16_t* weights;  // two A panels, a workspace's chunk deep
-};
 
 class StripWeigher {
  public:
@@ -52,13 +31,6 @@ class StripWeigher {
     }
   }
 
-  // Columns of the chunk that a row sees.
-  ScoreSpan span_of(const QueryRow& row, std::int64_t first, int depth) const {
-    const std::int64_t begin = row.begin > item_.first_key ? row.begin : item_.first_key;
-    const std::int64_t end = row.end < item_.last_key ? row.end : item_.last_key;
-    return {.begin = clamp(begin - first, depth), .end = clamp(end - first, depth)};
-  }
-
   // space.scores [32, 32] holds what the pair's rows and the strip's columns of the chunk gave.
   void weigh(const RowPair& pair, const KeyChunk& chunk, int strip, bool has_holes) {
     pair_ = &pair;
@@ -79,10 +51,6 @@ class StripWeigher {
   static constexpr int kGroupRows = 16;
   // Weights stay below 2^kSlack: far from what f32 and bf16 hold.
   static constexpr float kSlack = 8.0f;
-
-  static int clamp(std::int64_t column, int depth) {
-    return static_cast<int>(column < 0 ? 0 : column > depth ? depth : column);
-  }
 
   int group_rows() const {
     const int left = pair_->count - first_row_;
@@ -149,7 +117,7 @@ class StripWeigher {
   // Modifiers; then -inf in every column that the row does not see.
   void prepare_row(const QueryRow& row, int index, std::int64_t first) const {
     float* scores = scores_ + index * kStripKeys;
-    const ScoreSpan span = span_of(row, first, kStripKeys);
+    const ScoreSpan span = span_of(item_, row, first, kStripKeys);
     if (changes_scores(item_.score, row)) {
       modify_scores(item_.score, row, first, {.begin = 0, .end = kStripKeys}, scores);
     }

@@ -105,7 +105,8 @@ class Cutter {
                                .first_head = head,
                                .num_heads = 1,
                                .keys = keys,
-                               .state_row = -1});
+                               .state_row = -1,
+                               .is_streamed = false});
       }
     }
   }
@@ -131,7 +132,8 @@ class Cutter {
                                .first_head = head,
                                .num_heads = std::min(heads_per_piece, shape_.kv_heads - head),
                                .keys = own,
-                               .state_row = splits == 1 ? -1 : base + row});
+                               .state_row = splits == 1 ? -1 : base + row,
+                               .is_streamed = head_rows <= kMostStreamedRows});
       }
     }
     if (splits == 1) return;

@@ -34,6 +34,9 @@ struct WorkShape {
   bool one_head_at_a_time = false;
 };
 
+// Query rows of a KV head up to which its keys are streamed past them (AttentionItem::is_streamed).
+inline constexpr std::int64_t kMostStreamedRows = 16;
+
 struct WorkPiece {
   std::int64_t sequence;
   std::int64_t chunk;  // AttentionItem::chunk and ::packed
@@ -44,6 +47,7 @@ struct WorkPiece {
   std::int64_t num_heads;
   KeyRange keys;
   std::int64_t state_row;  // first row of its states; -1: it writes results
+  bool is_streamed;
 };
 
 // States of one sequence to be merged: [num_splits][kv_heads][tokens · group].

@@ -112,20 +112,20 @@ void set_depth_block(MatmulJob& job, const MatmulEngine& engine) {
 }
 
 void run_job(MatmulJob& job, const MatmulEngine& engine, const Context& context) {
-  const int threads = context.num_threads > 0 ? context.num_threads : num_cores();
-  const std::vector<Range> ranges = column_ranges(job, threads);
+  const Workers workers(context);
+  const std::vector<Range> ranges = column_ranges(job, workers.count);
   const std::int64_t widest = ranges.front().last - ranges.front().first;
   constexpr std::int64_t kPage = 4096;  // workers' scratch does not share pages
   const std::int64_t per_worker = (engine.scratch_bytes(job, widest) + kPage - 1) / kPage * kPage;
   const std::int64_t packed = (engine.packed_x_bytes(job) + kPage - 1) / kPage * kPage;
-  job.packed_x = thread_scratch(packed + threads * per_worker);
+  job.packed_x = thread_scratch(packed + workers.count * per_worker);
   std::byte* scratch = job.packed_x + packed;
 
   const std::int64_t panels = (job.tokens + engine.rows - 1) / engine.rows;
-  parallel_for(panels, threads, [&](std::int64_t panel, int worker) {
+  parallel_for(panels, workers, [&](std::int64_t panel, int worker) {
     engine.pack_x(job, panel, scratch + worker * per_worker);
   });
-  parallel_for(static_cast<std::int64_t>(ranges.size()), threads,
+  parallel_for(static_cast<std::int64_t>(ranges.size()), workers,
                [&](std::int64_t item, int worker) {
                  const Range& range = ranges[static_cast<std::size_t>(item)];
                  engine.run(job, range.first, range.last, scratch + worker * per_worker);
@@ -135,7 +135,7 @@ void run_job(MatmulJob& job, const MatmulEngine& engine, const Context& context)
 }  // namespace
 
 std::string refuse(const FusedQkvProblem& problem, Target target) {
-  const std::string reason = why_not(target);
+  std::string reason = why_not(target);
   if (!reason.empty()) return reason;
   const bool is_f32 =
       problem.weight_format == WeightFormat::dense && problem.weight_dtype == DType::f32;

@@ -3,8 +3,12 @@
 #include "cpu/attention/kernels.h"
 #include "cpu/attention/projected_rows.h"
 #include "cpu/attention/stored_rows.h"
+#include "cpu/attention/streamed_rows.h"
 #include "cpu/simd/tile_bf16.h"
 #include "cpu/simd/tile_f32.h"
+#if defined(__AMX_BF16__)
+#include "cpu/attention/streamed_strips_amx.h"
+#endif
 
 namespace quire::cpu {
 namespace QUIRE_CPU_TARGET {
@@ -19,11 +23,40 @@ template <typename Engine> struct StoredRun {
   StoredRows<typename Engine::Element> rows;
 };
 
+// How an engine streams keys past a few rows, where it can.
+template <typename Engine> struct Streamed { static constexpr bool kExists = false; };
+template <> struct Streamed<F32Engine> {
+  static constexpr bool kExists = true;
+  using Space = RowStreamSpace;
+  using Run = StreamedRows;
+};
+#if defined(__AMX_BF16__)
+template <> struct Streamed<AmxBf16> {
+  static constexpr bool kExists = true;
+  using Space = StreamSpace;
+  using Run = StreamedStrips;
+};
+#endif
+
 template <typename Engine> std::int64_t scratch_bytes(const AttentionShape& shape) {
+  if constexpr (Streamed<Engine>::kExists) {
+    if (shape.is_streamed) {
+      Carver carver(nullptr);
+      const typename Streamed<Engine>::Space space(shape, carver);
+      return carver.used();
+    }
+  }
   return StoredRun<Engine>(shape, nullptr).carver.used();
 }
 
 template <typename Engine> void attend(const AttentionItem& item, std::byte* scratch) {
+  if constexpr (Streamed<Engine>::kExists) {
+    if (item.is_streamed) {
+      Carver carver(scratch);
+      typename Streamed<Engine>::Space space(shape_of(item), carver);
+      return typename Streamed<Engine>::Run(item, space).run();
+    }
+  }
   StoredRun<Engine> run(shape_of(item), scratch);
   run.rows.set_source(item.source);
   Attention(item, run.space, run.rows).run();

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "cpu/mla_indexer/filter_keys.h"
 #include "cpu/mla_indexer/kernels.h"
+#if defined(__AMX_BF16__)
+#include "cpu/mla_indexer/score_keys_amx.h"
+#else
 #include "cpu/mla_indexer/score_keys.h"
+#endif
 
 namespace quire::cpu {
 namespace QUIRE_CPU_TARGET {
@@ -18,16 +23,17 @@ void pack_keys(const IndexerShape& shape, const IndexerKeys& keys, std::byte* sc
   IndexerSpace(shape, scratch).pack_keys(keys);
 }
 
-void score(const IndexerShape& shape, std::int64_t token, int count, float* scores,
+void score(const IndexerShape& shape, std::int64_t token, const IndexerKeys& keys, float* scores,
            std::byte* scratch) {
-  IndexerSpace(shape, scratch).score(token, count, scores);
+  IndexerSpace(shape, scratch).score(token, keys, scores);
 }
 
 constexpr IndexerKernels kIndexerKernels{.scratch_bytes = scratch_bytes,
                                          .pack_queries = pack_queries,
                                          .pack_keys = pack_keys,
                                          .score = score,
-                                         .filter = filter_candidates};
+                                         .filter = filter_candidates,
+                                         .kth_rank = kth_rank};
 
 }  // namespace
 }  // namespace QUIRE_CPU_TARGET

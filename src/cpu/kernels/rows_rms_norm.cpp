@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cpu/rms_norm/kernels.h"
+#include "cpu/simd/rows_norm.h"
 #include "cpu/simd/rows_quotient.h"
 
 namespace quire::cpu {
@@ -12,39 +13,6 @@ void widen_gamma(const std::byte* gamma, DType dtype, std::int64_t count, double
   for (std::int64_t i = 0; i < count; ++i) {
     wide[i] = static_cast<float>(static_cast<double>(wide[i]) + offset);
   }
-}
-
-// In f64 lanes: the factor is then as good as exact, and so is the point where
-// multiply_before_cast = false rounds.
-template <DType kType> double sum_of_squares(const std::byte* x, std::int64_t count) {
-  const F64Tag f64;
-  F64Vector lower = hn::Zero(f64);
-  F64Vector upper = hn::Zero(f64);
-  over_lanes(count, [&](std::int64_t i, auto lanes) {
-    const F32Vector value = load_lanes<kType>(x + i * kElementBytes<kType>, lanes);
-    const F64Vector low = lower_as_f64(value);
-    const F64Vector high = upper_as_f64(value);
-    lower = hn::MulAdd(low, low, lower);
-    upper = hn::MulAdd(high, high, upper);
-  });
-  return hn::GetLane(hn::SumOfLanes(f64, hn::Add(lower, upper)));
-}
-
-inline F32Vector load_gamma(const float* gamma, AllLanes lanes) {
-  return load_lanes<DType::f32>(reinterpret_cast<const std::byte*>(gamma), lanes);
-}
-inline F32Vector load_gamma(const float* gamma, FirstLanes lanes) {
-  return load_lanes<DType::f32>(reinterpret_cast<const std::byte*>(gamma), lanes);
-}
-
-template <DType kType>
-void scale_columns(std::byte* x, std::int64_t count, double factor, const float* gamma) {
-  const F32Vector scale = hn::Set(F32Tag(), static_cast<float>(factor));
-  over_lanes(count, [&](std::int64_t i, auto lanes) {
-    std::byte* place = x + i * kElementBytes<kType>;
-    const F32Vector value = hn::Mul(load_lanes<kType>(place, lanes), scale);
-    store_lanes<kType>(hn::Mul(value, load_gamma(gamma + i, lanes)), place, lanes);
-  });
 }
 
 // value in kGamma, as f32.
@@ -85,8 +53,7 @@ class Span {
       on_float(segment.dtype,
                [&](auto type) { sum += sum_of_squares<decltype(type)::kValue>(x, segment.count); });
     });
-    const auto count = static_cast<double>(job_.num_columns * job_.heads_per_mean);
-    const double factor = 1.0 / __builtin_sqrt(sum / count + job_.epsilon);
+    const double factor = norm_factor(sum, job_.num_columns * job_.heads_per_mean, job_.epsilon);
     over_segments([&](const RowSegment& segment, std::byte* x, const float* gamma) {
       on_float(segment.dtype,
                [&](auto type) { scale<decltype(type)::kValue>(x, segment.count, factor, gamma); });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cpu/rope/kernels.h"
-#include "cpu/simd/rows_lanes.h"
+#include "cpu/simd/rows_norm.h"
 
 namespace quire::cpu {
 namespace QUIRE_CPU_TARGET {
@@ -14,20 +14,22 @@ struct Angles {
   float* wide;  // [rope_dim] as freqs_cis has them
   float* cos;
   float* sin;
-  float* row;  // [rope_dim] of a key whose rotated columns lie in several parts
+  float*
+      row;  // a row that is normalised, or the rotated columns of a key that lie in several parts
 
-  static std::int64_t padded(const RopeJob& job) {
-    return (job.rope_dim + kF32Lanes - 1) / kF32Lanes * kF32Lanes + kF32Lanes;
+  static std::int64_t padded(std::int64_t columns) {
+    return (columns + kF32Lanes - 1) / kF32Lanes * kF32Lanes + kF32Lanes;
   }
   Angles(const RopeJob& job, std::byte* scratch)
       : wide(reinterpret_cast<float*>(scratch)),
-        cos(wide + padded(job)),
-        sin(cos + padded(job)),
-        row(sin + padded(job)) {}
+        cos(wide + padded(job.rope_dim)),
+        sin(cos + padded(job.rope_dim)),
+        row(sin + padded(job.rope_dim)) {}
 };
 
 std::int64_t scratch_bytes(const RopeJob& job) {
-  return 4 * Angles::padded(job) * std::int64_t{sizeof(float)};
+  const std::int64_t widest = job.head_dim > job.key_width ? job.head_dim : job.key_width;
+  return (3 * Angles::padded(job.rope_dim) + Angles::padded(widest)) * std::int64_t{sizeof(float)};
 }
 
 void load_angles(const RopeJob& job, const TokenPlace& place, const Angles& angles) {
@@ -106,6 +108,30 @@ void copy_columns(const std::byte* from, std::int64_t count, std::byte* to) {
   }
 }
 
+// Both steps on a row in f32; rotated: its first rotated column.
+void normalize_and_rotate(const RopeJob& job, const RopeNorm& norm, const Angles& angles,
+                          std::int64_t rotated) {
+  auto* row = reinterpret_cast<std::byte*>(angles.row);
+  const double sum = sum_of_squares<DType::f32>(row, norm.columns);
+  scale_columns<DType::f32>(row, norm.columns, norm_factor(sum, norm.columns, job.epsilon),
+                            norm.gamma);
+  auto* columns = reinterpret_cast<std::byte*>(angles.row + rotated);
+  rotate_row<DType::f32, DType::f32>(job, angles, columns, columns);
+}
+
+void norm_query(const RopeJob& job, const Angles& angles, std::int64_t token) {
+  const std::byte* from = job.q + token * job.q_token_stride;
+  std::byte* to = job.out + token * job.out_token_stride;
+  for (std::int64_t head = 0; head < job.num_heads; ++head) {
+    widen_row(job.q_dtype, from, job.head_dim, angles.row);
+    normalize_and_rotate(job, job.q_norm, angles,
+                         job.interleaved ? job.head_dim - job.rope_dim : 0);
+    narrow_row(job.out_dtype, angles.row, job.head_dim, to);
+    from += job.q_head_stride;
+    to += job.out_head_stride;
+  }
+}
+
 template <DType kFrom, DType kTo>
 void rotate_query(const RopeJob& job, const Angles& angles, std::int64_t token) {
   const std::int64_t rest = job.head_dim - job.rope_dim;
@@ -125,8 +151,31 @@ void rotate_query(const RopeJob& job, const Angles& angles, std::int64_t token) 
   }
 }
 
+void widen_segments(const RowSegments& segments, const std::byte* row, float* values) {
+  for (std::int32_t s = 0; s < segments.count; values += segments.items[s++].count) {
+    const RowSegment& segment = segments.items[s];
+    widen_row(segment.dtype, row + segment.offset_bytes, segment.count, values);
+  }
+}
+
+void narrow_segments(const RowSegments& segments, const float* values, std::byte* row) {
+  for (std::int32_t s = 0; s < segments.count; values += segments.items[s++].count) {
+    const RowSegment& segment = segments.items[s];
+    narrow_row(segment.dtype, values, segment.count, row + segment.offset_bytes);
+  }
+}
+
+void norm_key(const RopeJob& job, const Angles& angles, std::byte* row) {
+  widen_segments(job.key_normed, row, angles.row);
+  widen_segments(job.key, row, angles.row + job.key_first);
+  normalize_and_rotate(job, job.key_norm, angles, job.key_rotated);
+  narrow_segments(job.key_normed, angles.row, row);
+  narrow_segments(job.key, angles.row + job.key_first, row);
+}
+
 void rotate_key(const RopeJob& job, const Angles& angles, std::byte* row) {
   const RowSegments& key = job.key;
+  if (job.key_norm.gamma != nullptr) return norm_key(job, angles, row);
   if (key.count == 1) {
     std::byte* columns = row + key.items[0].offset_bytes;
     return on_float(key.items[0].dtype, [&](auto type) {
@@ -135,15 +184,9 @@ void rotate_key(const RopeJob& job, const Angles& angles, std::byte* row) {
     });
   }
   auto* wide = reinterpret_cast<std::byte*>(angles.row);
-  float* next = angles.row;
-  for (std::int32_t s = 0; s < key.count; next += key.items[s++].count) {
-    widen_row(key.items[s].dtype, row + key.items[s].offset_bytes, key.items[s].count, next);
-  }
+  widen_segments(key, row, angles.row);
   rotate_row<DType::f32, DType::f32>(job, angles, wide, wide);
-  next = angles.row;
-  for (std::int32_t s = 0; s < key.count; next += key.items[s++].count) {
-    narrow_row(key.items[s].dtype, next, key.items[s].count, row + key.items[s].offset_bytes);
-  }
+  narrow_segments(key, angles.row, row);
 }
 
 void rotate(const RopeJob& job, const TokenPlace* places, std::int64_t num_places,
@@ -153,8 +196,12 @@ void rotate(const RopeJob& job, const TokenPlace* places, std::int64_t num_place
     on_activation(job.out_dtype, [&](auto to) {
       for (std::int64_t i = 0; i < num_places; ++i) {
         load_angles(job, places[i], angles);
-        rotate_query<decltype(from)::kValue, decltype(to)::kValue>(job, angles, places[i].token);
-        if (places[i].row == nullptr || job.key.count == 0) continue;
+        if (job.q_norm.gamma != nullptr) {
+          norm_query(job, angles, places[i].token);
+        } else {
+          rotate_query<decltype(from)::kValue, decltype(to)::kValue>(job, angles, places[i].token);
+        }
+        if (places[i].row == nullptr) continue;
         for (std::int64_t head = 0; head < job.num_key_heads; ++head) {
           rotate_key(job, angles, places[i].row + head * job.key_head_stride);
         }

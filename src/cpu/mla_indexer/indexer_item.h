@@ -28,6 +28,7 @@ struct IndexerKeys {
   const std::byte* rows[kIndexerChunk];    // e4m3 [head_dim]
   const std::byte* scales[kIndexerChunk];  // f32; null with a row: 0
   int count;
+  bool has_holes;  // some rows are null
 };
 
 // A key and its score as a number that orders like it: greater is better, NaN lowest.

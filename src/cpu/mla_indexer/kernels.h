@@ -16,11 +16,13 @@ struct IndexerKernels {
   void (*pack_queries)(const IndexerShape& shape, const IndexerQuery* queries, std::byte* scratch);
   // Packs the keys; score() of every token that sees some of them follows.
   void (*pack_keys)(const IndexerShape& shape, const IndexerKeys& keys, std::byte* scratch);
-  // scores [kIndexerChunk] of the first `count` packed keys.
-  void (*score)(const IndexerShape& shape, std::int64_t token, int count, float* scores,
-                std::byte* scratch);
+  // scores [kIndexerChunk] of the packed keys, which are still what they were.
+  void (*score)(const IndexerShape& shape, std::int64_t token, const IndexerKeys& keys,
+                float* scores, std::byte* scratch);
   // Appends the survivors to out, which has room for kIndexerChunk + 16 more; returns their number.
   int (*filter)(const CandidateFilter& filter, const float* scores, ScoredKey* out);
+  // The k-th greatest of ranks [count], which have room up to a multiple of 16.
+  std::int32_t (*kth_rank)(std::int32_t* ranks, std::int64_t count, std::int64_t k);
 };
 
 const IndexerKernels& indexer_kernels(TargetTag<Target::portable>);

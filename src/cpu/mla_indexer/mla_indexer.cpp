@@ -140,10 +140,12 @@ class IndexerRun {
   void locate(std::int64_t sequence, KeyRange range, IndexerKeys& keys) const {
     RowAddress addresses[kIndexerChunk];
     keys.count = static_cast<int>(range.end - range.begin);
+    keys.has_holes = false;
     PagedRows::locate_keys(view_, sequence, 0, range.begin, keys.count, addresses);
     for (int i = 0; i < keys.count; ++i) {
       keys.rows[i] = addresses[i].row;
       keys.scales[i] = addresses[i].plane;
+      keys.has_holes = keys.has_holes || addresses[i].row == nullptr;
     }
   }
 
@@ -156,7 +158,7 @@ class IndexerRun {
     for (std::int64_t t = 0; t < piece.num_tokens; ++t) {
       queries[t] = query_of(first + t);
       best.emplace_back(reinterpret_cast<ScoredKey*>(scratch + kernel_bytes_ + t * list_bytes_),
-                        args_.top_k);
+                        args_.top_k, kernels_.kth_rank);
     }
     kernels_.pack_queries(own_shape, queries, scratch);
     for (std::int64_t key = piece.keys.begin; key < piece.keys.end; key += kIndexerChunk) {
@@ -188,7 +190,7 @@ class IndexerRun {
   void take(const IndexerShape& own_shape, std::int64_t token, std::int64_t key, int count,
             const IndexerKeys& keys, TopK& best, std::byte* scratch) const {
     alignas(kCacheLine) float scores[kIndexerChunk];
-    kernels_.score(own_shape, token, count, scores, scratch);
+    kernels_.score(own_shape, token, keys, scores, scratch);
     best.add(kernels_.filter({.first_position = static_cast<std::uint32_t>(key),
                               .count = count,
                               .takes_all = best.takes_all(),
@@ -210,7 +212,7 @@ class IndexerRun {
   }
 
   void join(const IndexerMerge& merge, ScoredKey* buffer) const {
-    TopK best(buffer, args_.top_k);
+    TopK best(buffer, args_.top_k, kernels_.kth_rank);
     for (std::int64_t i = 0; i < merge.num_lists; ++i) {
       const std::int64_t list = merge.first_list + i * merge.list_step;
       best.append(lists_ + list * args_.top_k, list_sizes_[static_cast<std::size_t>(list)]);

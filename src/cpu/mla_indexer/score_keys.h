@@ -78,7 +78,8 @@ class IndexerSpace {
   }
 
   // Keys past `count` get scores of no meaning, up to the end of their vector.
-  void score(std::int64_t token, int count, float* scores) const {
+  void score(std::int64_t token, const IndexerKeys& keys, float* scores) const {
+    const int count = keys.count;
     const int panels = (count + Bf16Engine::kCols - 1) / Bf16Engine::kCols;
     {
       const Bf16Engine::Session session;
@@ -115,35 +116,5 @@ class IndexerSpace {
   float* products_;      // [heads in whole panels, kStride]
   std::int64_t used_ = 0;
 };
-
-// Order-preserving: -0 as +0, NaN below everything.
-inline auto rank_of(F32Vector score) {
-  const F32Tag f32;
-  const hn::RebindToSigned<F32Tag> i32;
-  const auto bits = hn::BitCast(i32, hn::Add(score, hn::Zero(f32)));
-  const auto flipped = hn::Xor(bits, hn::And(hn::ShiftRight<31>(bits), hn::Set(i32, 0x7fffffff)));
-  const auto is_nan = hn::RebindMask(i32, hn::IsNaN(score));
-  return hn::IfThenElse(is_nan, hn::Set(i32, static_cast<std::int32_t>(0x80000000u)), flipped);
-}
-
-inline int filter_candidates(const CandidateFilter& filter, const float* scores, ScoredKey* out) {
-  const F32Tag f32;
-  const hn::RebindToSigned<F32Tag> i32;
-  alignas(64) std::int32_t ranks[kF32Lanes];
-  const auto threshold = hn::Set(i32, filter.threshold);
-  int found = 0;
-  for (int first = 0; first < filter.count; first += kF32Lanes) {
-    const auto rank = rank_of(hn::LoadU(f32, scores + first));
-    if (!filter.takes_all && hn::AllFalse(i32, hn::Gt(rank, threshold))) continue;
-    hn::Store(rank, i32, ranks);
-    for (int i = 0; i < kF32Lanes && first + i < filter.count; ++i) {
-      const bool is_better = filter.takes_all || ranks[i] > filter.threshold;
-      if (!is_better || filter.keys->rows[first + i] == nullptr) continue;
-      out[found++] = {.rank = ranks[i],
-                      .position = filter.first_position + static_cast<std::uint32_t>(first + i)};
-    }
-  }
-  return found;
-}
 
 }  // namespace quire::cpu::QUIRE_CPU_TARGET

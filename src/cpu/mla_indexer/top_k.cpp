@@ -2,7 +2,6 @@
 #include "cpu/mla_indexer/top_k.h"
 
 #include <algorithm>
-#include <functional>
 
 namespace quire::cpu {
 
@@ -27,10 +26,9 @@ void TopK::shrink() {
   if (size_ <= k_) return;
   auto* ranks = reinterpret_cast<std::int32_t*>(buffer_ + num_keys(k_));
   for (std::int64_t i = 0; i < size_; ++i) ranks[i] = buffer_[i].rank;
-  std::nth_element(ranks, ranks + k_ - 1, ranks + size_, std::greater());
-  const std::int32_t last = ranks[k_ - 1];
+  const std::int32_t last = kth_rank_(ranks, size_, k_);
   std::int64_t equals =
-      k_ - std::count_if(ranks, ranks + k_, [last](std::int32_t rank) { return rank > last; });
+      k_ - std::count_if(ranks, ranks + size_, [last](std::int32_t rank) { return rank > last; });
   std::int64_t kept = 0;
   for (std::int64_t i = 0; i < size_; ++i) {
     const ScoredKey key = buffer_[i];

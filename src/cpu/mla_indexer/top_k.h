@@ -12,8 +12,11 @@ namespace quire::cpu {
 
 class TopK {
  public:
-  // buffer [capacity(k)]
-  TopK(ScoredKey* buffer, std::int64_t k) : buffer_(buffer), k_(k) {}
+  using KthRank = std::int32_t (*)(std::int32_t* ranks, std::int64_t count, std::int64_t k);
+
+  // buffer [capacity(k)]; kth_rank: IndexerKernels::kth_rank
+  TopK(ScoredKey* buffer, std::int64_t k, KthRank kth_rank)
+      : buffer_(buffer), k_(k), kth_rank_(kth_rank) {}
   static constexpr std::int64_t capacity(std::int64_t k) { return num_keys(k) + num_ranks(k); }
 
   // Where a filter may append up to a chunk of survivors; add() then says how many they were.
@@ -41,6 +44,7 @@ class TopK {
 
   ScoredKey* buffer_;
   std::int64_t k_;
+  KthRank kth_rank_;
   std::int64_t size_ = 0;
   bool has_threshold_ = false;
   std::int32_t threshold_ = 0;

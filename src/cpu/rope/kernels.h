@@ -19,6 +19,12 @@ struct RopeSection {
   const std::uint32_t* position_ids;  // [tokens], null: the token's own position
 };
 
+// RMSNorm before the rotation, over the first columns of a row.
+struct RopeNorm {
+  const float* gamma;  // [columns], offset included; null: no norm
+  std::int64_t columns;
+};
+
 struct RopeJob {
   const std::byte* q;  // [tokens, heads, head_dim]
   DType q_dtype;
@@ -37,10 +43,17 @@ struct RopeJob {
   bool interleaved;
   const RopeSection* sections;
   std::int64_t num_sections;
-  std::int64_t ids_stride;  // elements, along the tokens
-  RowSegments key;          // the rotated columns of a key row; none: only q
-  std::int64_t num_key_heads;
+  std::int64_t ids_stride;     // elements, along the tokens
+  RowSegments key;             // the rotated columns of a key row that no norm changes
+  std::int64_t key_first;      // the first of them
+  std::int64_t key_rotated;    // the first that is rotated: the same without a norm
+  RowSegments key_normed;      // columns [0, key_norm.columns)
+  std::int64_t num_key_heads;  // 0: only q
   std::int64_t key_head_stride;
+  std::int64_t key_width;
+  RopeNorm q_norm;
+  RopeNorm key_norm;
+  double epsilon;
 };
 
 struct RopeKernels {

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cpu/rope/rope.h"
 
+#include <algorithm>
+#include <optional>
 #include <vector>
 
+#include "cpu/rms_norm/kernels.h"
 #include "cpu/rope/kernels.h"
 #include "cpu/rows/new_tokens.h"
 
@@ -28,11 +31,29 @@ std::vector<RopeSection> sections_of(const RopeArgs& args) {
   return sections;
 }
 
-RowSegments key_columns(const RopeArgs& args, const KvLayerView& key) {
-  if (!args.rotate_key) return {};
-  const std::int64_t rope_dim = args.freqs_cis.shape[1];
-  const std::int64_t begin = args.interleaved ? key.width() - rope_dim : 0;
-  return segments_of(key.row_format, begin, begin + rope_dim);
+std::vector<float> widen_gamma(const RopeArgs& args, const std::optional<TensorView>& gamma,
+                               Target target) {
+  if (!gamma) return {};
+  std::vector<float> wide(static_cast<std::size_t>(gamma->shape[0]));
+  rms_norm_kernels(target).widen_gamma(gamma->as<const std::byte>(), gamma->dtype, gamma->shape[0],
+                                       args.weight_offset, wide.data());
+  return wide;
+}
+
+RopeNorm norm_of(const std::vector<float>& gamma) {
+  return {.gamma = gamma.empty() ? nullptr : gamma.data(),
+          .columns = static_cast<std::int64_t>(gamma.size())};
+}
+
+void add_key(const RopeArgs& args, const KvLayerView& key, RopeJob& job) {
+  if (!args.rotate_key) return;
+  job.num_key_heads = key.num_heads;
+  job.key_head_stride = key.head_stride_bytes;
+  job.key_width = key.width();
+  job.key_rotated = args.interleaved ? key.width() - job.rope_dim : 0;
+  job.key_first = std::max(job.key_rotated, job.key_norm.columns);
+  job.key = segments_of(key.row_format, job.key_first, job.key_rotated + job.rope_dim);
+  job.key_normed = segments_of(key.row_format, 0, job.key_norm.columns);
 }
 
 }  // namespace
@@ -45,27 +66,37 @@ void rope(const RopeArgs& args, const Context& context, Target target) {
   const KvLayerView key = args.cache.key(args.layer);
   const std::vector<RopeSection> sections = sections_of(args);
   const std::int64_t head_dim = args.q.shape[2];
-  const RopeJob job{.q = args.q.as<const std::byte>(),
-                    .q_dtype = args.q.dtype,
-                    .q_token_stride = bytes_for(args.q.dtype, args.q.strides[0]),
-                    .q_head_stride = bytes_for(args.q.dtype, args.q.strides[1]),
-                    .out = args.out.as<std::byte>(),
-                    .out_dtype = args.out.dtype,
-                    .out_token_stride = bytes_for(args.out.dtype, args.out.strides[0]),
-                    .out_head_stride = bytes_for(args.out.dtype, args.out.strides[1]),
-                    .num_heads = args.q.shape[1],
-                    .head_dim = head_dim,
-                    .freqs_cis = args.freqs_cis.as<const std::byte>(),
-                    .freqs_dtype = args.freqs_cis.dtype,
-                    .freqs_stride = bytes_for(args.freqs_cis.dtype, args.freqs_cis.strides[0]),
-                    .rope_dim = args.freqs_cis.shape[1],
-                    .interleaved = args.interleaved,
-                    .sections = sections.data(),
-                    .num_sections = static_cast<std::int64_t>(sections.size()),
-                    .ids_stride = args.position_ids ? args.position_ids->strides[1] : 0,
-                    .key = key_columns(args, key),
-                    .num_key_heads = key.num_heads,
-                    .key_head_stride = key.head_stride_bytes};
+  const std::vector<float> q_gamma = widen_gamma(args, args.q_gamma, target);
+  const std::vector<float> key_gamma = widen_gamma(args, args.key_gamma, target);
+  RopeJob job{.q = args.q.as<const std::byte>(),
+              .q_dtype = args.q.dtype,
+              .q_token_stride = bytes_for(args.q.dtype, args.q.strides[0]),
+              .q_head_stride = bytes_for(args.q.dtype, args.q.strides[1]),
+              .out = args.out.as<std::byte>(),
+              .out_dtype = args.out.dtype,
+              .out_token_stride = bytes_for(args.out.dtype, args.out.strides[0]),
+              .out_head_stride = bytes_for(args.out.dtype, args.out.strides[1]),
+              .num_heads = args.q.shape[1],
+              .head_dim = head_dim,
+              .freqs_cis = args.freqs_cis.as<const std::byte>(),
+              .freqs_dtype = args.freqs_cis.dtype,
+              .freqs_stride = bytes_for(args.freqs_cis.dtype, args.freqs_cis.strides[0]),
+              .rope_dim = args.freqs_cis.shape[1],
+              .interleaved = args.interleaved,
+              .sections = sections.data(),
+              .num_sections = static_cast<std::int64_t>(sections.size()),
+              .ids_stride = args.position_ids ? args.position_ids->strides[1] : 0,
+              .key = {},
+              .key_first = 0,
+              .key_rotated = 0,
+              .key_normed = {},
+              .num_key_heads = 0,
+              .key_head_stride = 0,
+              .key_width = 0,
+              .q_norm = norm_of(q_gamma),
+              .key_norm = norm_of(key_gamma),
+              .epsilon = args.epsilon};
+  add_key(args, key, job);
   const RopeKernels& kernels = rope_kernels(target);
   const WorkerScratch scratch(kernels.scratch_bytes(job), context);
   const std::int64_t token_bytes =

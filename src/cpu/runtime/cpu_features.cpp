@@ -68,6 +68,7 @@ CpuFeatures probe() {
                     bit(seven.ebx, 30) && bit(seven.ebx, 31);
   features.avx512_vnni = features.avx512 && bit(seven.ecx, 11);
   features.avx512_bf16 = features.avx512 && bit(seven_one.eax, 5);
+  features.avx512_vbmi = features.avx512 && bit(seven.ecx, 1);
   const bool has_amx = features.avx512_bf16 && has_tiles && bit(seven.edx, 24) && request_tiles();
   features.amx_bf16 = has_amx && bit(seven.edx, 22);
   features.amx_int8 = has_amx && bit(seven.edx, 25);

@@ -11,6 +11,7 @@ struct CpuFeatures {
   bool avx512 = false;     // F, BW, DQ, VL
   bool avx512_vnni = false;
   bool avx512_bf16 = false;
+  bool avx512_vbmi = false;
   bool amx_bf16 = false;  // and the kernel granted the tile state to this process
   bool amx_int8 = false;
   bool neon = false;

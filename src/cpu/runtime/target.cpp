@@ -34,7 +34,7 @@ bool has_instructions(Target target) {
     case Target::avx512:
       return cpu.avx512 && cpu.avx512_vnni && cpu.avx512_bf16;
     case Target::amx:
-      return cpu.avx512_vnni && cpu.amx_bf16 && cpu.amx_int8;
+      return cpu.avx512_vnni && cpu.avx512_vbmi && cpu.amx_bf16 && cpu.amx_int8;
     case Target::neon:
       return cpu.neon;
     case Target::neon_bf16:

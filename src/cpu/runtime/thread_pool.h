@@ -15,9 +15,11 @@ namespace quire::cpu {
 // A borrowed callable: no allocation on the way to the workers.
 class ItemFunction {
  public:
+  // Made for lambdas at the call.
   template <typename Callable>
-  requires(!std::is_same_v<std::remove_cvref_t<Callable>, ItemFunction>) ItemFunction(
-      Callable&& callable)  // NOLINT(google-explicit-constructor): made for lambdas at the call
+  requires(!std::is_same_v<std::remove_cvref_t<Callable>, ItemFunction>)
+      // NOLINTNEXTLINE(google-explicit-constructor,bugprone-forwarding-reference-overload)
+      ItemFunction(Callable&& callable)
       : state_(std::addressof(callable)),
         call_([](const void* state, std::int64_t item, int worker) {
           (*static_cast<std::remove_reference_t<Callable>*>(const_cast<void*>(state)))(item,

@@ -29,13 +29,18 @@ class Int8Block {
         start_(first / kF32Lanes * kF32Lanes),
         stride_(round_up_to(last - start_, kF32Lanes) + 16),
         sums_(parts.take<float>(min(job.token_block, job.tokens) * stride_)),
-        scales_(parts.take<float>(packed_.groups * kF32Lanes)),
+        scales_(parts.take<float>(kVectors * packed_.groups * kF32Lanes)),
         cache_scales_(parts.take<float>(job.bands[0].plan.num_granules + 1)) {}
 
   void run() {
     for (std::int64_t token = 0; token < job_.tokens; token += job_.token_block) {
       const std::int64_t count = min(job_.token_block, job_.tokens - token);
-      for (std::int64_t n = start_; n < last_; n += kF32Lanes) multiply_columns(token, count, n);
+      std::int64_t n = start_;
+      // One row waits for memory alone, which is faster in several places at once.
+      for (; count == 1 && n + kVectors * kF32Lanes <= last_; n += kVectors * kF32Lanes) {
+        multiply_row(token, n);
+      }
+      for (; n < last_; n += kF32Lanes) multiply_columns(token, count, n);
       store_tokens(token, count);
     }
   }
@@ -43,10 +48,20 @@ class Int8Block {
  private:
   static std::int64_t min(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
 
+  static constexpr int kVectors = 4;  // of columns, for one row
+
   std::byte* row_at(std::int64_t token) const { return job_.packed_x + token * row_.bytes(); }
 
+  void multiply_row(std::int64_t token, std::int64_t n) {
+    for (int v = 0; v < kVectors; ++v) load_scales(n + v * kF32Lanes, v);
+    std::byte* rows[1] = {row_at(token)};
+    float* sums[1] = {sums_ + (n - start_)};
+    packed_.bits == 4 ? multiply_rows<1, kVectors, NibbleWords>(rows, sums, n)
+                      : multiply_rows<1, kVectors, ByteWords>(rows, sums, n);
+  }
+
   void multiply_columns(std::int64_t token, std::int64_t count, std::int64_t n) {
-    load_scales(n);
+    load_scales(n, 0);
     for (std::int64_t row = 0; row < count; row += kRows) {
       const auto left = static_cast<int>(min(kRows, count - row));
       on_width<kRows>(power_of_two_rows(left, kRows), [&](auto tag) {
@@ -58,20 +73,21 @@ class Int8Block {
           rows[i] = row_at(token + at);
           sums[i] = sums_ + at * stride_ + (n - start_);
         }
-        packed_.bits == 4 ? multiply_rows<kCount, NibbleWords>(rows, sums, n)
-                          : multiply_rows<kCount, ByteWords>(rows, sums, n);
+        packed_.bits == 4 ? multiply_rows<kCount, 1, NibbleWords>(rows, sums, n)
+                          : multiply_rows<kCount, 1, ByteWords>(rows, sums, n);
       });
     }
   }
 
   // Scales of one vector of columns: [groups][lanes].
-  void load_scales(std::int64_t n) {
+  void load_scales(std::int64_t n, int vector) {
+    float* out = scales_ + vector * packed_.groups * kF32Lanes;
     const std::int64_t panel = n / packed_.width;
     const PackedScales scales(job_.weight, panel);
     alignas(64) float all[32];
     for (std::int64_t g = 0; g < packed_.groups; ++g) {
       scales.load(g, 1, all);
-      __builtin_memcpy(scales_ + g * kF32Lanes, all + n % packed_.width, kF32Lanes * sizeof(float));
+      __builtin_memcpy(out + g * kF32Lanes, all + n % packed_.width, kF32Lanes * sizeof(float));
     }
   }
 
@@ -102,44 +118,62 @@ class Int8Block {
     return hn::BitCast(i32, scales.zeros(group, column, true));
   }
 
-  template <int kCount, typename Words>
+  // Words of a vector of columns.
+  const std::byte* words_at(std::int64_t n) const {
+    return job_.weight.data + n / packed_.width * packed_.panel_bytes + 4 * (n % packed_.width);
+  }
+
+  // kCount rows times kColumns vectors of columns from n on.
+  template <int kCount, int kColumns, typename Words>
   void multiply_rows(std::byte* const (&rows)[kCount], float* const (&out)[kCount],
                      std::int64_t n) const {
     const F32Tag f32;
     const I32Tag i32;
-    const std::int64_t column = n % packed_.width;
     const std::int64_t step = packed_.width * packed_.bits;  // bytes of eight k
-    const PackedScales scales(job_.weight, n / packed_.width);
-    const std::byte* source =
-        job_.weight.data + n / packed_.width * packed_.panel_bytes + 4 * column;
-    F32Vector sums[kCount];
-    for (F32Vector& sum : sums) sum = hn::Zero(f32);
+    const std::byte* sources[kColumns];
+    for (int c = 0; c < kColumns; ++c) sources[c] = words_at(n + c * kF32Lanes);
+    F32Vector sums[kCount][kColumns];
+    for (auto& row : sums) {
+      for (F32Vector& sum : row) sum = hn::Zero(f32);
+    }
     std::int64_t k = 0;
     for (std::int64_t g = 0; g < packed_.groups; ++g) {
-      I32Vector products[kCount][2];  // two chains: integers may be added in any order
-      for (auto& row : products) row[0] = row[1] = hn::Zero(i32);
+      I32Vector products[kCount][kColumns][2];  // two chains: integers may be added in any order
+      for (auto& row : products) {
+        for (auto& column : row) column[0] = column[1] = hn::Zero(i32);
+      }
       const std::int64_t end = min((g + 1) * packed_.group, job_.weight.columns);
-      for (; k < end; k += 8, source += step) {
-        U32Vector words[2];
-        Words::load(source, packed_.width, words);
-        for (int i = 0; i < kCount; ++i) {
-          for (int half = 0; half < 2; ++half) {
-            std::uint32_t four;
-            __builtin_memcpy(&four, rows[i] + k + 4 * half, sizeof(four));
-            products[i][half] = Words::dot(products[i][half], words[half], hn::Set(U32Tag(), four));
+      for (; k < end; k += 8) {
+        for (int c = 0; c < kColumns; ++c) {
+          U32Vector words[2];
+          Words::load(sources[c], packed_.width, words);
+          sources[c] += step;
+          for (int i = 0; i < kCount; ++i) {
+            for (int half = 0; half < 2; ++half) {
+              std::uint32_t four;
+              __builtin_memcpy(&four, rows[i] + k + 4 * half, sizeof(four));
+              products[i][c][half] =
+                  Words::dot(products[i][c][half], words[half], hn::Set(U32Tag(), four));
+            }
           }
         }
       }
-      const I32Vector zero = zeros(scales, g, column);
-      const F32Vector scale = hn::LoadU(f32, scales_ + g * kF32Lanes);
-      for (int i = 0; i < kCount; ++i) {
-        const I32Vector offset = hn::Mul(zero, hn::Set(i32, row_.sums(rows[i])[g]));
-        const I32Vector total = hn::Sub(hn::Add(products[i][0], products[i][1]), offset);
-        const F32Vector factor = hn::Mul(scale, hn::Set(f32, row_.scales(rows[i])[g]));
-        sums[i] = hn::MulAdd(hn::ConvertTo(f32, total), factor, sums[i]);
+      for (int c = 0; c < kColumns; ++c) {
+        const std::int64_t column = n + c * kF32Lanes;
+        const I32Vector zero =
+            zeros(PackedScales(job_.weight, column / packed_.width), g, column % packed_.width);
+        const F32Vector scale = hn::LoadU(f32, scales_ + (c * packed_.groups + g) * kF32Lanes);
+        for (int i = 0; i < kCount; ++i) {
+          const I32Vector offset = hn::Mul(zero, hn::Set(i32, row_.sums(rows[i])[g]));
+          const I32Vector total = hn::Sub(hn::Add(products[i][c][0], products[i][c][1]), offset);
+          const F32Vector factor = hn::Mul(scale, hn::Set(f32, row_.scales(rows[i])[g]));
+          sums[i][c] = hn::MulAdd(hn::ConvertTo(f32, total), factor, sums[i][c]);
+        }
       }
     }
-    for (int i = 0; i < kCount; ++i) hn::StoreU(sums[i], f32, out[i]);
+    for (int i = 0; i < kCount; ++i) {
+      for (int c = 0; c < kColumns; ++c) hn::StoreU(sums[i][c], f32, out[i] + c * kF32Lanes);
+    }
   }
 
   void store_tokens(std::int64_t token, std::int64_t count) {
@@ -159,7 +193,7 @@ class Int8Block {
   std::int64_t start_;         // first_, down to a vector's border
   std::int64_t stride_;
   float* sums_;    // [token block][stride_]
-  float* scales_;  // [groups][lanes]
+  float* scales_;  // [kVectors][groups][lanes]
   float* cache_scales_;
 };
 

@@ -10,6 +10,7 @@
 #include "cpu/simd/tile_bf16.h"
 
 #if defined(__AMX_BF16__)
+#include "cpu/simd/nibble_rows_amx.h"
 #include "cpu/simd/product_amx.h"
 #endif
 
@@ -32,7 +33,7 @@ template <typename Engine> class MatmulBlock {
         first_(first),
         last_(last),
         start_(first / Engine::kCols * Engine::kCols),
-        columns_(job.tokens <= kFewRows ? 4 * kColumns : kColumns),
+        columns_(columns_at_once(job)),
         panels_(job, columns_ / Engine::kCols, parts) {
     const std::int64_t most = round_up_to(last - start_, columns_);
     sums_stride_ = most + 16;  // not a power of two
@@ -43,6 +44,9 @@ template <typename Engine> class MatmulBlock {
     column_scales_ = parts.take<float>(groups_ * columns_ > most ? groups_ * columns_ : most);
     if (job.x.scale != nullptr) row_scales_ = parts.take<float>(all_groups() * rows_);
     cache_scales_ = parts.take<float>(job.bands[0].plan.num_granules + 1);
+#if defined(__AMX_BF16__)
+    if (takes_nibble_rows()) wide_x_ = parts.take<float>(NibbleRows::x_elements(job));
+#endif
   }
 
   void run() {
@@ -60,8 +64,19 @@ template <typename Engine> class MatmulBlock {
   static constexpr std::int64_t kPartialRows = 64;
   static constexpr std::int64_t kFewRows = 64;  // then X stays in L2 whole
 
-  static constexpr std::int64_t min(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
-  std::int64_t all_groups() const { return (shape_.depth + job_.group - 1) / job_.group; }
+  // Few tokens: long reads. Decoded panels have to stay in L1, between being written and read.
+  static std::int64_t columns_at_once(const MatmulJob& job) {
+    const bool is_decoded = job.weight.is_packed() && job.weight.packed.bits < 16;
+    if (job.tokens > kFewRows || is_decoded) return kColumns;
+    return job.tokens == 1 ? 8 * kColumns : 4 * kColumns;
+  }
+
+  static constexpr std::int64_t min(std::int64_t a, std::int64_t b) {
+    return a < b ? a : b;
+  }
+  std::int64_t all_groups() const {
+    return (shape_.depth + job_.group - 1) / job_.group;
+  }
 
   // Columns [n, end) of one depth block.
   struct Step {
@@ -75,6 +90,9 @@ template <typename Engine> class MatmulBlock {
   }
 
   void multiply_tokens(std::int64_t token) {
+#if defined(__AMX_BF16__)
+    if (takes_nibble_rows()) return multiply_nibble_rows();
+#endif
     const std::int64_t rows = shape_.rows_of(token);
     const std::int64_t blocks = shape_.depth_blocks();
     const std::int64_t steps = (last_ - start_ + columns_ - 1) / columns_;
@@ -173,6 +191,17 @@ template <typename Engine> class MatmulBlock {
   }
 
 #if defined(__AMX_BF16__)
+  bool takes_nibble_rows() const {
+    return sizeof(Element) == 2 && NibbleRows::takes(job_);
+  }
+  void multiply_nibble_rows() {
+    NibbleRows rows(job_, wide_x_);
+    rows.load_x(reinterpret_cast<const std::uint16_t*>(job_.packed_x));
+    rows.multiply(start_ / Engine::kCols,
+                  (round_up_to(last_, Engine::kCols) - start_) / Engine::kCols, sums_,
+                  sums_stride_);
+  }
+
   void multiply_on_tiles(const std::uint16_t* x, std::int64_t rows, const Panels<std::uint16_t>& b,
                          const Step& step, std::int64_t depth, LinePrefetch& ahead) {
     const AmxProduct product{.a = x,
@@ -292,6 +321,7 @@ template <typename Engine> class MatmulBlock {
   float* column_scales_;
   float* row_scales_ = nullptr;
   float* cache_scales_;
+  float* wide_x_ = nullptr;  // X in f32, for products without tiles
 };
 
 }  // namespace quire::cpu::QUIRE_CPU_TARGET

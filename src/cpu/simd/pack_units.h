@@ -7,6 +7,9 @@
 
 #include <hwy/highway.h>
 #include "cpu/simd/tile.h"
+#if defined(__AVX512F__)
+#include "cpu/simd/transpose_avx512.h"
+#endif
 
 namespace quire::cpu::QUIRE_CPU_TARGET {
 

@@ -40,7 +40,8 @@ template <typename Engine> struct PanelWalk {
     }
   }
 
-  // Fewer rows leave registers for a second column panel.
+  // Fewer rows leave registers for a second column panel. One row reads as many as there are
+  // registers for, because memory is faster in several places at once.
   template <typename Element>
   static void multiply_narrow(const Element* a, int width, const Element* b, int col_panels,
                               std::int64_t depth, float* c, std::int64_t c_stride,
@@ -49,7 +50,8 @@ template <typename Engine> struct PanelWalk {
     const std::int64_t steps = round_up_to(depth, Engine::kDepth) / Engine::kDepth;
     on_width<Engine::kRows>(width, [&](auto tag) {
       constexpr int kCount = decltype(tag)::kRows;
-      constexpr int kPanels = kCount == Engine::kRows ? 1 : 2;
+      constexpr int kMost = Engine::kRows >= 8 ? 8 : 4;
+      constexpr int kPanels = kCount == Engine::kRows ? 1 : kCount == 1 ? kMost : 2;
       int n = 0;
       for (; n + kPanels <= col_panels; n += kPanels) {
         Engine::template tile<kCount, kPanels>(a, b + n * b_stride, b_stride, steps, c + n * kCols,

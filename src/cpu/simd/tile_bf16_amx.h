@@ -37,20 +37,37 @@ template <int kC, int kA, int kB> inline void tile_multiply_bf16() {
   __asm__ volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kC), "i"(kA), "i"(kB));
 }
 
-// The tiles for as long as the object lives: rows of 64 bytes, `width` of them in tiles 0-4 (C and
-// A of the narrow product) and 16 in the others. One per thread and call: other code of the thread
-// must not hold a configuration of its own meanwhile.
+struct TileShape {
+  int rows;
+  int bytes;  // of a row
+};
+
+// The tiles for as long as the object lives. One per thread and call: other code of the thread must
+// not hold a configuration of its own meanwhile.
 class AmxSession {
  public:
-  explicit AmxSession(int width = 16) {
+  static constexpr int kTiles = 8;
+
+  explicit AmxSession(const TileShape (&shapes)[kTiles]) {
     alignas(64) std::uint8_t config[64] = {};
     config[0] = 1;  // palette
-    for (int tile = 0; tile < 8; ++tile) {
-      config[16 + 2 * tile] = 64;  // bytes per row, 16-bit field
-      config[48 + tile] = static_cast<std::uint8_t>(tile < 5 ? width : 16);
+    for (int tile = 0; tile < kTiles; ++tile) {
+      config[16 + 2 * tile] = static_cast<std::uint8_t>(shapes[tile].bytes);  // 16-bit field
+      config[48 + tile] = static_cast<std::uint8_t>(shapes[tile].rows);
     }
     __asm__ volatile("ldtilecfg %0" : : "m"(config));
   }
+  // Rows of 64 bytes, `width` of them in tiles 0-4 (C and A of the narrow product) and 16 in the
+  // others.
+  explicit AmxSession(int width = 16)
+      : AmxSession({{width, 64},
+                    {width, 64},
+                    {width, 64},
+                    {width, 64},
+                    {width, 64},
+                    {16, 64},
+                    {16, 64},
+                    {16, 64}}) {}
   ~AmxSession() { __asm__ volatile("tilerelease"); }
   AmxSession(const AmxSession&) = delete;
   AmxSession& operator=(const AmxSession&) = delete;

@@ -23,6 +23,8 @@ KeySource ChosenRows::source(const State& state) const {
           .state = &state,
           .key_plan = encoding_.plan(),
           .value_plan = encoding_.plan(),
+          .key_heads = {},  // there is one head
+          .value_heads = {},
           .shared_rows = true};
 }
 

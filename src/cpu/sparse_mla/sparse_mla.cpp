@@ -79,11 +79,14 @@ class SparseRun {
                                                              .num_heads = 1,
                                                              .rows_per_head = heads_,
                                                              .key_width = args_.q.shape[2],
-                                                             .value_width = latent()});
+                                                             .value_width = latent(),
+                                                             .is_streamed = is_streamed()});
     worker_bytes_ = row_bytes_ + state_bytes_ + round_up_to(kernel_bytes, kCacheLine);
   }
 
   std::int64_t latent() const { return args_.out.shape[2]; }
+  // By all heads of a token, not by those of an item: that depends on the threads.
+  bool is_streamed() const { return args_.q.shape[1] <= kMostStreamedRows; }
 
   QueryRow query_row(std::int64_t token, std::int64_t head) const {
     const TensorView& q = args_.q;
@@ -119,7 +122,8 @@ class SparseRun {
             .score = {.scale = static_cast<float>(args_.scale), .softcap = 0.0f},
             .q_dtype = args_.q.dtype,
             .out_dtype = args_.out.dtype,
-            .states = states};
+            .states = states,
+            .is_streamed = is_streamed()};
   }
 
   void attend(const TokenPlace& token, std::int64_t first_head, std::byte* scratch) const {

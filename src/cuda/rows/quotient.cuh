@@ -8,42 +8,49 @@
 
 namespace quire::cuda {
 
-// `rest` has the sign of (exact value - value) and is 0 where the value is exact, or NaN.
-__device__ inline float to_odd(float value, float rest) {
-  const int bits = __float_as_int(value);
-  // One towards zero where the exact value lies there, then the odd one of the two.
-  const int step_down = (bits ^ __float_as_int(rest)) >> 31;
-  return fabsf(rest) > 0.0f ? __int_as_float((bits + step_down) | 1) : value;
-}
-
 class Quotient {
  public:
-  // A scale of 0 makes 0 of every number; NaN stays.
-  __device__ explicit Quotient(float scale)
+  // For numbers of at most `largest` in magnitude, NaN apart. A scale of 0 makes 0 of every number;
+  // NaN stays.
+  __device__ Quotient(float scale, float largest)
       : scale_(scale),
         reciprocal_(1.0f / scale),
         // The remainder is exact in one fused multiply-add from 2^-85 on, for all that 8-bit codes
-        // can tell from 0; the upper bound keeps the reciprocal normal.
-        is_plain_(scale >= 0x1p-85f && scale <= 0x1p+100f) {}
+        // can tell from 0; the upper bounds keep the reciprocal normal and the quotient finite.
+        is_plain_(scale >= 0x1p-85f && scale <= 0x1p+100f && largest <= scale * 0x1p+20f) {}
 
-  // For 8-bit results.
-  __device__ float operator()(float x) const {
-    if (!is_plain_) return wide(x);
-    const float estimate = x * reciprocal_;
-    const float value = fmaf(fmaf(-estimate, scale_, x), reciprocal_, estimate);
-    return to_odd(value, fmaf(-value, scale_, x));
+  // For 8-bit results. One decision for all of them, so that their chains overlap.
+  template <int kCount> __device__ void divide(float (&values)[kCount]) const {
+    if (!is_plain_) return divide_wide(values);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) values[i] = plain(values[i]);
   }
 
-  // For 16-bit results, whose smallest numbers the remainder above does not reach.
-  __device__ float wide(float x) const {
-    if (scale_ == 0.0f) return isnan(x) ? x : 0.0f;
-    const double exact = static_cast<double>(x) / static_cast<double>(scale_);
-    const auto value = static_cast<float>(exact);
-    const double rest = exact - static_cast<double>(value);
-    return to_odd(value, rest > 0.0 ? 1.0f : rest < 0.0 ? -1.0f : 0.0f);
+  // For 16-bit results, whose smallest numbers the remainder of plain() does not reach.
+  template <int kCount> __device__ void divide_wide(float (&values)[kCount]) const {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) values[i] = wide(values[i]);
   }
 
  private:
+  __device__ float plain(float x) const {
+    const float estimate = x * reciprocal_;
+    const float nearest = fmaf(fmaf(-estimate, scale_, x), reciprocal_, estimate);
+    const float rest = fmaf(-nearest, scale_, x);
+    // Towards zero: one below the nearest where the exact quotient lies there.
+    const float lower = __fmaf_rz(rest, reciprocal_, nearest);
+    return rest != 0.0f ? __int_as_float(__float_as_int(lower) | 1) : nearest;
+  }
+
+  __device__ float wide(float x) const {
+    if (scale_ == 0.0f) return isnan(x) ? x : 0.0f;
+    const double exact = static_cast<double>(x) / static_cast<double>(scale_);
+    const auto nearest = static_cast<float>(exact);
+    const double rest = exact - static_cast<double>(nearest);
+    const float lower = __double2float_rz(exact);
+    return rest != 0.0 && !isnan(rest) ? __int_as_float(__float_as_int(lower) | 1) : nearest;
+  }
+
   float scale_;
   float reciprocal_;
   bool is_plain_;

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cpu/flash_attention/flash_attention.h"
+#include "cuda/hopper/flash_attention/general/launch.h"
+#include "cuda/hopper/flash_attention/prefill/launch.h"
 #include "ops/flash_attention/candidates.h"
 #include "reference/flash_attention.h"
 
@@ -22,6 +24,23 @@ template <cpu::Target kTarget> constexpr FlashAttentionCandidate on_cpu(std::str
 }
 
 constexpr FlashAttentionCandidate kCandidates[] = {
+    {.kernel = "hopper/general/flash_attention",
+     .takes = kHopperTakes,
+     .refuse =
+         [](const FlashAttentionProblem& problem) { return cuda::hopper::refuse_general(problem); },
+     .run = [](const FlashAttentionArgs& args,
+               const Context& context) { cuda::hopper::flash_attention_general(args, context); }},
+    // Taken when asked for by name: not every one of its kernels has passed the cases on a GPU yet.
+    {.kernel = "hopper/flash_attention",
+     .takes =
+         "bf16 and f16 with a cache of the same, masks that show one interval of keys, pages of "
+         "a multiple of 8, on a GPU of compute capability 9.0",
+     .refuse =
+         [](const FlashAttentionProblem& problem) { return cuda::hopper::refuse_tiles(problem); },
+     .run = [](const FlashAttentionArgs& args,
+               const Context& context) { cuda::hopper::flash_attention_prefill(args, context); },
+     .workspace_bytes = cuda::hopper::prefill_workspace_bytes,
+     .choices = cuda::hopper::prefill_choices},
     on_cpu<cpu::Target::amx>("cpu/amx/flash_attention"),
     on_cpu<cpu::Target::avx512>("cpu/avx512/flash_attention"),
     on_cpu<cpu::Target::avx2>("cpu/avx2/flash_attention"),

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "ops/argument.h"
 #include "ops/cache_check.h"
 #include "ops/mask_check.h"
+#include "ops/memory_span.h"
 #include "quire/ops/flash_attention.h"
 
 namespace quire {
@@ -68,7 +71,9 @@ FlashAttentionProblem validate(const FlashAttentionArgs& args) {
           .has_alibi = args.alibi_slopes.has_value(),
           .has_sinks = args.sinks.has_value(),
           .wants_lse = args.lse.has_value(),
-          .batch_invariant = args.batch_invariant};
+          .batch_invariant = args.batch_invariant,
+          .alignment = std::min({ops::row_alignment(args.q), ops::row_alignment(args.out),
+                                 ops::row_alignment(args.cache.blocks)})};
 }
 
 }  // namespace quire

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cpu/mla_decode/mla_decode.h"
+#include "cuda/hopper/mla_decode/general/launch.h"
 #include "ops/mla_decode/candidates.h"
 #include "reference/mla_decode.h"
 
@@ -22,6 +23,16 @@ template <cpu::Target kTarget> constexpr MlaDecodeCandidate on_cpu(std::string_v
 }
 
 constexpr MlaDecodeCandidate kCandidates[] = {
+    {.kernel = "hopper/general/mla_decode",
+     .takes = kHopperTakes,
+     .refuse =
+         [](const MlaDecodeProblem& problem) { return cuda::hopper::refuse_general(problem); },
+     .run = [](const MlaDecodeArgs& args,
+               const Context& context) { cuda::hopper::mla_decode_general(args, context); },
+     .workspace_bytes =
+         [](const MlaDecodeProblem& problem) {
+           return cuda::hopper::general_workspace_bytes(problem);
+         }},
     on_cpu<cpu::Target::amx>("cpu/amx/mla_decode"),
     on_cpu<cpu::Target::avx512>("cpu/avx512/mla_decode"),
     on_cpu<cpu::Target::avx2>("cpu/avx2/mla_decode"),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cpu/mla_indexer/mla_indexer.h"
+#include "cuda/hopper/mla_indexer/general/launch.h"
 #include "ops/mla_indexer/candidates.h"
 #include "reference/mla_indexer.h"
 
@@ -22,6 +23,16 @@ template <cpu::Target kTarget> constexpr MlaIndexerCandidate on_cpu(std::string_
 }
 
 constexpr MlaIndexerCandidate kCandidates[] = {
+    {.kernel = "hopper/general/mla_indexer",
+     .takes = kHopperTakes,
+     .refuse =
+         [](const MlaIndexerProblem& problem) { return cuda::hopper::refuse_general(problem); },
+     .run = [](const MlaIndexerArgs& args,
+               const Context& context) { cuda::hopper::mla_indexer_general(args, context); },
+     .workspace_bytes =
+         [](const MlaIndexerProblem& problem) {
+           return cuda::hopper::general_workspace_bytes(problem);
+         }},
     on_cpu<cpu::Target::amx>("cpu/amx/mla_indexer"),
     on_cpu<cpu::Target::avx512>("cpu/avx512/mla_indexer"),
     on_cpu<cpu::Target::avx2>("cpu/avx2/mla_indexer"),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cpu/mla_prefill/mla_prefill.h"
 #include "cpu/mla_prefill/mla_prefill_plan.h"
+#include "cuda/hopper/mla_prefill/general/launch.h"
 #include "ops/mla_prefill/candidates.h"
 #include "reference/mla_prefill.h"
 #include "reference/mla_prefill_plan.h"
@@ -24,6 +25,16 @@ template <cpu::Target kTarget> constexpr MlaPrefillCandidate on_cpu(std::string_
 }
 
 constexpr MlaPrefillCandidate kCandidates[] = {
+    {.kernel = "hopper/general/mla_prefill",
+     .takes = kHopperTakes,
+     .refuse =
+         [](const MlaPrefillProblem& problem) { return cuda::hopper::refuse_general(problem); },
+     .run = [](const MlaPrefillArgs& args,
+               const Context& context) { cuda::hopper::mla_prefill_general(args, context); },
+     .workspace_bytes =
+         [](const MlaPrefillProblem& problem) {
+           return cuda::hopper::general_workspace_bytes(problem);
+         }},
     on_cpu<cpu::Target::amx>("cpu/amx/mla_prefill"),
     on_cpu<cpu::Target::avx512>("cpu/avx512/mla_prefill"),
     on_cpu<cpu::Target::avx2>("cpu/avx2/mla_prefill"),
@@ -51,6 +62,11 @@ template <cpu::Target kTarget> constexpr PlanCandidate plan_on_cpu(std::string_v
 }
 
 constexpr PlanCandidate kPlanCandidates[] = {
+    {.kernel = "hopper/mla_prefill_plan",
+     .takes = kHopperTakes,
+     .refuse = [](const Device& device) { return cuda::hopper::refuse_plan(device); },
+     .run = [](const MlaPrefillPlanArgs& args,
+               const Context& context) { cuda::hopper::mla_prefill_plan(args, context); }},
     plan_on_cpu<cpu::Target::amx>("cpu/amx/mla_prefill_plan"),
     plan_on_cpu<cpu::Target::avx512>("cpu/avx512/mla_prefill_plan"),
     plan_on_cpu<cpu::Target::avx2>("cpu/avx2/mla_prefill_plan"),

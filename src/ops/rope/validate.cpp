@@ -6,6 +6,7 @@
 #include "ops/argument.h"
 #include "ops/cache_check.h"
 #include "ops/latent_check.h"
+#include "ops/position_check.h"
 #include "quire/ops/rope.h"
 
 namespace quire {
@@ -42,16 +43,27 @@ void check_position_ids(Arguments& check, const RopeArgs& args) {
       static_cast<std::int64_t>(std::max<std::size_t>(1, args.mrope_sections.size()));
   check.tensor("position_ids", ids).is(DType::u32, {num_sections, tokens});
   check_sections(check, args);
-  if (!ops::is_on_host(ids)) return;
-  for (std::int64_t section = 0; section < num_sections; ++section) {
-    for (std::int64_t token = 0; token < tokens; ++token) {
-      const std::uint32_t position = ids.as<const std::uint32_t>()[ids.offset({section, token})];
-      if (position < args.freqs_cis.shape[0]) continue;
-      check.fail("position_ids",
-                 fmt::format("below the {} rows of freqs_cis", args.freqs_cis.shape[0]),
-                 fmt::format("{} at [{}, {}]", position, section, token));
-    }
+  if (ops::is_on_host(ids)) ops::check_positions(check, ids, args.freqs_cis.shape[0]);
+}
+
+void check_gamma(Arguments& check, const char* name, const std::optional<TensorView>& gamma,
+                 std::int64_t head_dim) {
+  if (!gamma) return;
+  check.tensor(name, *gamma).is(ops::kActivations, {"columns"}).has_dense_rows();
+  if (gamma->shape[0] < 1 || gamma->shape[0] > head_dim) {
+    check.fail(name, fmt::format("1 to {} long", head_dim), gamma->describe());
   }
+}
+
+void check_norms(Arguments& check, const RopeArgs& args, const ops::PagedBatch& batch) {
+  check_gamma(check, "q_gamma", args.q_gamma, args.q.shape[2]);
+  check_gamma(check, "key_gamma", args.key_gamma, batch.head_dim());
+  if (args.key_gamma && !args.rotate_key) {
+    check.fail("key_gamma", "absent where rotate_key is false", args.key_gamma->describe());
+  }
+  if (args.key_gamma) ops::check_unscaled(check, args.cache, 0, args.key_gamma->shape[0]);
+  check.is_positive("epsilon", args.epsilon);
+  check.is_finite("weight_offset", args.weight_offset);
 }
 
 void check_key_columns(const Arguments& check, const RopeArgs& args, const ops::PagedBatch& batch) {
@@ -82,6 +94,7 @@ RopeProblem validate(const RopeArgs& args) {
     check.fail("position_ids", "given with mrope_sections", "none");
   }
   if (args.rotate_key) check_key_columns(check, args, batch);
+  check_norms(check, args, batch);
   check.tensor("out", args.out)
       .is(ops::kActivations, {tokens, heads, head_dim})
       .has_dense_rows()
@@ -96,7 +109,9 @@ RopeProblem validate(const RopeArgs& args) {
           .q_dtype = args.q.dtype,
           .freqs_dtype = args.freqs_cis.dtype,
           .interleaved = args.interleaved,
-          .has_position_ids = has_ids};
+          .has_position_ids = has_ids,
+          .q_norm_columns = args.q_gamma ? args.q_gamma->shape[0] : 0,
+          .key_norm_columns = args.key_gamma ? args.key_gamma->shape[0] : 0};
 }
 
 }  // namespace quire

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cpu/sparse_mla/sparse_mla.h"
+#include "cuda/hopper/sparse_mla/general/launch.h"
 #include "ops/sparse_mla/candidates.h"
 #include "reference/sparse_mla.h"
 
@@ -22,6 +23,12 @@ template <cpu::Target kTarget> constexpr SparseMlaCandidate on_cpu(std::string_v
 }
 
 constexpr SparseMlaCandidate kCandidates[] = {
+    {.kernel = "hopper/general/sparse_mla",
+     .takes = kHopperTakes,
+     .refuse =
+         [](const SparseMlaProblem& problem) { return cuda::hopper::refuse_general(problem); },
+     .run = [](const SparseMlaArgs& args,
+               const Context& context) { cuda::hopper::sparse_mla_general(args, context); }},
     on_cpu<cpu::Target::amx>("cpu/amx/sparse_mla"),
     on_cpu<cpu::Target::avx512>("cpu/avx512/sparse_mla"),
     on_cpu<cpu::Target::avx2>("cpu/avx2/sparse_mla"),

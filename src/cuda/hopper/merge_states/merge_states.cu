@@ -2,6 +2,7 @@
 // A thread owns eight columns of an output row (one, where vectors do not fit) and walks over the
 // states; the few LSEs of its row come out of the cache.
 #include "cuda/hopper/merge_states/launch.h"
+#include "cuda/rows/divisor.h"
 #include "cuda/rows/eight.cuh"
 #include "cuda/rows/number.cuh"
 #include "cuda/runtime/device_facts.h"
@@ -12,6 +13,7 @@ namespace quire::cuda::hopper {
 namespace {
 
 constexpr int kThreads = 256;
+constexpr int kStates = 4;  // in flight at once
 
 struct MergeParams {
   const std::byte* states;  // [num_states, tokens, heads, value_dim]
@@ -60,41 +62,75 @@ __device__ void store_lse(const MergeParams& params, const OutputPlace& place, f
   params.lse[place.token * params.lse_strides[0] + place.head * params.lse_strides[1]] = value;
 }
 
+// Sums over the states so far, relative to the highest LSE among them.
+struct Partial {
+  float sums[kEight] = {};
+  float weights = 0.0f;
+  float highest = -INFINITY;
+
+  __device__ void raise(float to) {
+    if (!(to > highest)) return;
+    const float factor = expf(highest - to);  // 0 for the first
+#pragma unroll
+    for (int i = 0; i < kEight; ++i) sums[i] *= factor;
+    weights *= factor;
+    highest = to;
+  }
+  __device__ void add(const float (&values)[kEight], float lse) {
+    if (lse == -INFINITY) return;  // whatever the state holds
+    const float weight = expf(lse - highest);
+    weights += weight;
+#pragma unroll
+    for (int i = 0; i < kEight; ++i) sums[i] = fmaf(weight, values[i], sums[i]);
+  }
+};
+
 template <DType kType>
 __global__ void __launch_bounds__(kThreads)
-    merge_vectors(const __grid_constant__ MergeParams params, std::int64_t row_vectors) {
+    merge_vectors(const __grid_constant__ MergeParams params, Divisor row_vectors, Divisor heads) {
   const std::int64_t index = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (index >= params.tokens * params.heads * row_vectors) return;
-  const OutputPlace place = place_of(params, index, row_vectors);
+  if (index >= params.tokens * heads.value() * row_vectors.value()) return;
+  const std::int64_t row = row_vectors.quotient_of(index);
+  const std::int64_t token = heads.quotient_of(row);
+  const OutputPlace place{token, row - token * heads.value(), index - row * row_vectors.value()};
   const float* lses = first_lse(params, place);
   const std::byte* states =
       params.states + (place.token * params.state_strides[1] +
                        place.head * params.state_strides[2] + place.vector * kEight) *
                           (bits(kType) / 8);
   const std::int64_t state_bytes = params.state_strides[0] * (bits(kType) / 8);
-  const float highest = highest_lse(params, lses);
-  float sums[kEight] = {};
-  float weights = 0.0f;
-#pragma unroll 4
-  for (std::int64_t s = 0; s < params.num_states; ++s) {
-    const float lse = lses[s * params.lses_strides[0]];
-    const typename Eight<kType>::Raw raw = Eight<kType>::load(states + s * state_bytes);
-    if (lse == -INFINITY) continue;  // whatever the state holds
-    const float weight = expf(lse - highest);
-    float values[kEight];
-    Eight<kType>::decode(raw, values);
-    weights += weight;
+  Partial partial;
+  for (std::int64_t first = 0; first < params.num_states; first += kStates) {
+    typename Eight<kType>::Raw raw[kStates];
+    float lse[kStates];
+    float highest = -INFINITY;
 #pragma unroll
-    for (int i = 0; i < kEight; ++i) sums[i] = fmaf(weight, values[i], sums[i]);
+    for (int s = 0; s < kStates; ++s) {
+      const bool exists = first + s < params.num_states;
+      lse[s] = -INFINITY;
+      if (!exists) continue;
+      raw[s] = Eight<kType>::load(states + (first + s) * state_bytes);
+      lse[s] = lses[(first + s) * params.lses_strides[0]];
+    }
+#pragma unroll
+    for (int s = 0; s < kStates; ++s) highest = fmaxf(highest, lse[s]);
+    partial.raise(highest);
+#pragma unroll
+    for (int s = 0; s < kStates; ++s) {
+      if (lse[s] == -INFINITY) continue;
+      float values[kEight];
+      Eight<kType>::decode(raw[s], values);
+      partial.add(values, lse[s]);
+    }
   }
-  const bool is_empty = highest == -INFINITY && weights == 0.0f;
-  const float factor = is_empty ? 0.0f : 1.0f / weights;
+  const bool is_empty = partial.highest == -INFINITY && partial.weights == 0.0f;
+  const float factor = is_empty ? 0.0f : 1.0f / partial.weights;
 #pragma unroll
-  for (int i = 0; i < kEight; ++i) sums[i] *= factor;
+  for (int i = 0; i < kEight; ++i) partial.sums[i] *= factor;
   const std::int64_t at = place.token * params.out_strides[0] + place.head * params.out_strides[1] +
                           place.vector * kEight;
-  store_eight(params.out + at * (bits(params.out_dtype) / 8), params.out_dtype, sums);
-  store_lse(params, place, is_empty ? -INFINITY : highest + logf(weights));
+  store_eight(params.out + at * (bits(params.out_dtype) / 8), params.out_dtype, partial.sums);
+  store_lse(params, place, is_empty ? -INFINITY : partial.highest + logf(partial.weights));
 }
 
 // In double, a thread per column.
@@ -168,18 +204,20 @@ void merge_states(const MergeStatesArgs& args, const Context& context) {
   const auto stream = static_cast<cudaStream_t>(context.stream);
   const MergeParams params = params_of(args);
   const std::int64_t rows = params.tokens * params.heads;
+  if (rows * params.value_dim == 0) return;
   if (!is_aligned(args.states) || !is_aligned(args.out)) {
     return launch(merge_general, shape_for(rows * params.value_dim), stream, params);
   }
-  const std::int64_t vectors = params.value_dim / kEight;
-  const LaunchShape shape = shape_for(rows * vectors);
+  const Divisor vectors(static_cast<unsigned>(params.value_dim / kEight));
+  const Divisor heads(static_cast<unsigned>(params.heads));
+  const LaunchShape shape = shape_for(rows * vectors.value());
   if (params.dtype == DType::bf16) {
-    return launch(merge_vectors<DType::bf16>, shape, stream, params, vectors);
+    return launch(merge_vectors<DType::bf16>, shape, stream, params, vectors, heads);
   }
   if (params.dtype == DType::f16) {
-    return launch(merge_vectors<DType::f16>, shape, stream, params, vectors);
+    return launch(merge_vectors<DType::f16>, shape, stream, params, vectors, heads);
   }
-  launch(merge_vectors<DType::f32>, shape, stream, params, vectors);
+  launch(merge_vectors<DType::f32>, shape, stream, params, vectors, heads);
 }
 
 }  // namespace quire::cuda::hopper

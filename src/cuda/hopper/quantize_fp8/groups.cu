@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows in registers: groups inside a warp (lane_groups), or one group per row and block (whole_rows).
 #include "cuda/hopper/quantize_fp8/scale.cuh"
+#include "cuda/rows/divisor.h"
 #include "cuda/rows/eight.cuh"
 #include "cuda/rows/quotient.cuh"
 #include "cuda/runtime/launch.h"
@@ -20,31 +21,29 @@ __device__ float largest_of(const float (&values)[kEight]) {
   return amax;
 }
 
-__device__ void store_quotients(std::byte* target, DType dtype, float (&values)[kEight],
+__device__ void store_quotients(std::byte* target, DType dtype, float (&values)[kEight], float amax,
                                 float scale) {
-  const Quotient quotient(scale);
-#pragma unroll
-  for (int i = 0; i < kEight; ++i) values[i] = quotient(values[i]);
+  Quotient(scale, amax).divide(values);
   const uint2 codes =
       dtype == DType::fp8_e4m3 ? encode_fp8<__NV_E4M3>(values) : encode_fp8<__NV_E5M2>(values);
   __stcs(reinterpret_cast<uint2*>(target), codes);
 }
 
-// Vectors of all rows end to end; a row holds whole groups, so groups are neighbouring lanes.
+// Vectors of all rows end to end, fewer than 2^31; a row holds whole groups, so groups are
+// neighbouring lanes.
 template <DType kX>
 __global__ void __launch_bounds__(kThreads)
-    quantize_lane_groups(const __grid_constant__ QuantizeParams params, unsigned row_vectors,
-                         int group_vectors) {
-  const std::int64_t num_vectors = params.rows * row_vectors;
-  const std::int64_t first = std::int64_t{blockIdx.x} * kVectors * kThreads + threadIdx.x;
-  std::int64_t row[kVectors];
+    quantize_lane_groups(const __grid_constant__ QuantizeParams params, Divisor row_vectors,
+                         unsigned num_vectors, unsigned group_vectors) {
+  const unsigned first = blockIdx.x * kVectors * kThreads + threadIdx.x;
+  unsigned row[kVectors];
   unsigned vector[kVectors];
   typename Eight<kX>::Raw raw[kVectors] = {};
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) {
-    const std::int64_t index = first + v * kThreads;
-    row[v] = index / row_vectors;
-    vector[v] = static_cast<unsigned>(index - row[v] * row_vectors);
+    const unsigned index = first + v * kThreads;
+    row[v] = row_vectors.quotient(index);
+    vector[v] = index - row[v] * row_vectors.value();
     if (index >= num_vectors) continue;
     raw[v] = Eight<kX>::load(params.x + row[v] * params.x_stride_bytes +
                              std::int64_t{vector[v]} * kEight * (bits(kX) / 8));
@@ -54,16 +53,16 @@ __global__ void __launch_bounds__(kThreads)
     float values[kEight];
     Eight<kX>::decode(raw[v], values);
     float amax = largest_of(values);
-    for (int step = group_vectors / 2; step > 0; step /= 2) {
+    for (unsigned step = group_vectors / 2; step > 0; step /= 2) {
       amax = fmaxf(amax, __shfl_xor_sync(0xffffffffu, amax, step));
     }
     if (first + v * kThreads >= num_vectors) continue;
     const float scale = group_scale(params, amax);
     store_quotients(params.out + row[v] * params.out_stride_bytes + vector[v] * kEight,
-                    params.out_dtype, values, scale);
-    if (vector[v] % group_vectors != 0) continue;
-    params.scale[row[v] * params.scale_row_stride +
-                 vector[v] / group_vectors * params.scale_group_stride] = scale;
+                    params.out_dtype, values, amax, scale);
+    if ((vector[v] & (group_vectors - 1)) != 0) continue;
+    const unsigned group = vector[v] >> (31 - __clz(group_vectors));
+    params.scale[row[v] * params.scale_row_stride + group * params.scale_group_stride] = scale;
   }
 }
 
@@ -105,7 +104,7 @@ __global__ void __launch_bounds__(kThreads)
     float values[kEight];
     Eight<kX>::decode(raw[s], values);
     store_quotients(params.out + row * params.out_stride_bytes + column, params.out_dtype, values,
-                    scale);
+                    amax, scale);
   }
 }
 
@@ -126,7 +125,8 @@ template <DType kX> void launch_groups(const QuantizeParams& params, cudaStream_
   const std::int64_t vectors = params.rows * row_vectors;
   launch(quantize_lane_groups<kX>,
          {.grid = dim3(num_blocks(vectors, kVectors * kThreads)), .block = dim3(kThreads)}, stream,
-         params, row_vectors, static_cast<int>(params.group_size / kEight));
+         params, Divisor(row_vectors), static_cast<unsigned>(vectors),
+         static_cast<unsigned>(params.group_size / kEight));
 }
 
 }  // namespace

@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::int64_t kVectorColumns = 8;
 constexpr std::int64_t kLongestRow = 16384;
+constexpr std::int64_t kMostVectors = (std::int64_t{1} << 31) - 1024;  // of 32-bit index arithmetic
 
 bool is_aligned(const void* address, std::int64_t stride_bytes, std::int64_t to) {
   return static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(address)) % to == 0 &&
@@ -36,7 +37,8 @@ float round_down(double bound) {
 
 bool takes_lane_groups(const QuantizeParams& params) {
   const std::int64_t vectors = params.group_size / kVectorColumns;
-  return has_whole_vectors(params) && params.group_size % kVectorColumns == 0 &&
+  const bool is_countable = params.rows * params.columns / kVectorColumns < kMostVectors;
+  return has_whole_vectors(params) && is_countable && params.group_size % kVectorColumns == 0 &&
          params.columns % params.group_size == 0 && vectors <= 32 &&
          std::has_single_bit(static_cast<std::uint64_t>(vectors));
 }

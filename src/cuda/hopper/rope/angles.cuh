@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cosine and sine of a token's pairs.
+// Cosine and sine of a token's pairs, and what they do to one.
 #pragma once
 
 #include "cuda/hopper/rope/params.h"
@@ -20,6 +20,12 @@ __device__ inline std::int64_t angle_row(const RopeAngles& angles, std::int64_t 
     row = angles.position_ids[section * angles.section_stride + token * angles.token_stride];
   }
   return row < angles.max_pos ? row : angles.max_pos - 1;
+}
+
+__device__ inline void rotate_pair(float& a, float& b, float cosine, float sine) {
+  const float rotated = fmaf(a, cosine, -(b * sine));
+  b = fmaf(a, sine, b * cosine);
+  a = rotated;
 }
 
 // kPairs neighbouring pairs from `first` on.

@@ -35,43 +35,101 @@ __device__ Rotated rotate(const RopeParams& params, std::int64_t token, std::int
   return {a * cosine - b * sine, a * sine + b * cosine};
 }
 
-__device__ void rotate_query(const RopeParams& params, std::int64_t token, std::int64_t position,
-                             int head) {
-  const std::byte* q = params.q + token * params.q_token_bytes + head * params.q_head_bytes;
-  std::byte* out = params.out + token * params.out_token_bytes + head * params.out_head_bytes;
+// A row of numbers of any dtype: load(column) and store(column, value).
+struct QueryRow {
+  const std::byte* q;
+  std::byte* out;
+  DType q_dtype;
+  DType out_dtype;
+
+  __device__ double load(int column) const { return load_number(q, q_dtype, column); }
+  __device__ void store(int column, double value) const {
+    store_number(out, out_dtype, column, value);
+  }
+};
+
+struct KeyRow {
+  std::byte* row;
+  const RowFormat& format;
+
+  __device__ double load(int column) const {
+    const RowFormat::Column place = format.locate(column);
+    const RowPart& part = format.parts[place.part];
+    return load_number(row + part.offset_bytes, part.dtype, place.index);
+  }
+  __device__ void store(int column, double value) const {
+    const RowFormat::Column place = format.locate(column);
+    const RowPart& part = format.parts[place.part];
+    store_number(row + part.offset_bytes, part.dtype, place.index, value);
+  }
+};
+
+// A row's numbers after the norm, if it has one.
+template <typename Row> class NormedRow {
+ public:
+  __device__ NormedRow(const RopeParams& params, const RopeNorm& norm, const Row& row)
+      : params_(params), norm_(norm), row_(row) {
+    if (norm.gamma == nullptr) return;
+    double sum = 0.0;
+    for (int i = threadIdx.x % kWarp; i < norm.columns; i += kWarp) {
+      sum += row.load(i) * row.load(i);
+    }
+    for (int step = kWarp / 2; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
+    factor_ = 1.0 / sqrt(sum / norm.columns + params.epsilon);
+  }
+
+  __device__ bool is_normed(int column) const { return column < norm_.columns; }
+  __device__ double load(int column) const {
+    const double x = row_.load(column);
+    if (!is_normed(column)) return x;
+    return x * factor_ * (load_number(norm_.gamma, norm_.dtype, column) + params_.weight_offset);
+  }
+
+ private:
+  const RopeParams& params_;
+  const RopeNorm& norm_;
+  const Row& row_;
+  double factor_ = 1.0;
+};
+
+// The warp's lanes share the row. Columns outside the pairs are written where the norm changes
+// them, or all of them.
+template <typename Row>
+__device__ void finish_row(const RopeParams& params, const NormedRow<Row>& normed, const Row& row,
+                           int width, std::int64_t token, std::int64_t position, bool copies_rest) {
   const int lane = threadIdx.x % kWarp;
   for (int pair = lane; pair < params.rope_dim / 2; pair += kWarp) {
-    const auto [a, b] = pair_columns(params, params.head_dim, pair);
-    const Rotated turned = rotate(params, token, position, pair, load_number(q, params.q_dtype, a),
-                                  load_number(q, params.q_dtype, b));
-    store_number(out, params.out_dtype, a, turned.a);
-    store_number(out, params.out_dtype, b, turned.b);
+    const auto [a, b] = pair_columns(params, width, pair);
+    const Rotated turned = rotate(params, token, position, pair, normed.load(a), normed.load(b));
+    row.store(a, turned.a);
+    row.store(b, turned.b);
   }
-  if (params.out == params.q) return;
   const int first = params.interleaved ? 0 : params.rope_dim;
-  for (int i = lane; i < params.head_dim - params.rope_dim; i += kWarp) {
-    store_number(out, params.out_dtype, first + i, load_number(q, params.q_dtype, first + i));
+  for (int i = lane; i < width - params.rope_dim; i += kWarp) {
+    const int column = first + i;
+    if (copies_rest || normed.is_normed(column)) row.store(column, normed.load(column));
   }
 }
 
-__device__ void rotate_key(const RopeParams& params, std::int64_t token, const TokenPlace& place,
+__device__ void finish_query(const RopeParams& params, std::int64_t token, std::int64_t position,
+                             int head) {
+  const QueryRow row{
+      .q = params.q + token * params.q_token_bytes + head * params.q_head_bytes,
+      .out = params.out + token * params.out_token_bytes + head * params.out_head_bytes,
+      .q_dtype = params.q_dtype,
+      .out_dtype = params.out_dtype};
+  const NormedRow<QueryRow> normed(params, params.q_norm, row);
+  finish_row(params, normed, row, params.head_dim, token, position, params.out != params.q);
+}
+
+__device__ void finish_key(const RopeParams& params, std::int64_t token, const TokenPlace& place,
                            int head) {
-  std::byte* row = first_row(params.key, place);
-  if (row == nullptr) return;
-  row += head * params.key.head_stride_bytes;
-  const RowFormat& format = params.key.row_format;
-  for (int pair = threadIdx.x % kWarp; pair < params.rope_dim / 2; pair += kWarp) {
-    const auto [column_a, column_b] = pair_columns(params, format.width(), pair);
-    const RowFormat::Column a = format.locate(column_a);
-    const RowFormat::Column b = format.locate(column_b);
-    const RowPart& part_a = format.parts[a.part];
-    const RowPart& part_b = format.parts[b.part];
-    const Rotated turned = rotate(params, token, place.position, pair,
-                                  load_number(row + part_a.offset_bytes, part_a.dtype, a.index),
-                                  load_number(row + part_b.offset_bytes, part_b.dtype, b.index));
-    store_number(row + part_a.offset_bytes, part_a.dtype, a.index, turned.a);
-    store_number(row + part_b.offset_bytes, part_b.dtype, b.index, turned.b);
-  }
+  std::byte* first = first_row(params.key, place);
+  if (first == nullptr) return;
+  const KeyRow row{.row = first + head * params.key.head_stride_bytes,
+                   .format = params.key.row_format};
+  const NormedRow<KeyRow> normed(params, params.key_norm, row);
+  finish_row(params, normed, row, row.format.width(), token, place.position, false);
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -85,9 +143,9 @@ __global__ void __launch_bounds__(kThreads)
       place_of_token(params.row_offsets, params.key.cache_lengths, params.key.batch, token);
   if (!place.exists()) return;
   if (row < params.heads) {
-    rotate_query(params, token, place.position, row);
+    finish_query(params, token, place.position, row);
   } else {
-    rotate_key(params, token, place, row - params.heads);
+    finish_key(params, token, place, row - params.heads);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <optional>
 
 #include "quire/host_device.h"
 #include "quire/kv_layer_view.h"
@@ -28,6 +29,13 @@ struct RopeAngles {
   int section_ends[kMaxRopeSections];  // one past the last pair of each
 };
 
+// RMSNorm of a row before it is rotated, over its first columns.
+struct RopeNorm {
+  const std::byte* gamma;  // [columns], null: no norm
+  DType dtype;
+  int columns;
+};
+
 struct RopeParams {
   const std::byte* q;  // [tokens, heads, head_dim]
   std::byte* out;
@@ -46,15 +54,31 @@ struct RopeParams {
   KvLayerView key;
   RopeAngles angles;
   bool interleaved;
+  RopeNorm q_norm;
+  RopeNorm key_norm;
+  double epsilon;
+  double weight_offset;
 
+  QUIRE_HOST_DEVICE bool has_norm() const {
+    return q_norm.gamma != nullptr || key_norm.gamma != nullptr;
+  }
   // First rotated column of a row of `width` columns.
   QUIRE_HOST_DEVICE int first_column(int width) const { return interleaved ? width - rope_dim : 0; }
 };
 
+// Lanes that share a row and the vectors of eight columns that each of them holds.
+struct NormedLayout {
+  int lanes;  // a power of two
+  int slots;
+};
+
 // Rows of aligned vectors, keys of q's own dtype in one part.
 bool takes_vectors(const RopeParams& params);
+// The same with a norm: whole rows.
+std::optional<NormedLayout> normed_layout(const RopeParams& params);
 
 void launch_vectors(const RopeParams& params, cudaStream_t stream);
+void launch_normed(const RopeParams& params, const NormedLayout& layout, cudaStream_t stream);
 void launch_general(const RopeParams& params, cudaStream_t stream);
 
 }  // namespace quire::cuda::hopper

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <bit>
 #include <string>
 
 #include "cuda/hopper/rope/launch.h"
@@ -12,6 +14,8 @@ namespace {
 
 constexpr std::int64_t kVectorBytes = 16;
 constexpr int kVectorColumns = 8;
+constexpr int kWarpLanes = 32;
+constexpr int kMostSlots = 4;
 
 bool is_aligned(std::int64_t value) {
   return value % kVectorBytes == 0;
@@ -50,6 +54,13 @@ RopeAngles angles_of(const RopeArgs& args) {
   return angles;
 }
 
+RopeNorm norm_of(const std::optional<TensorView>& gamma) {
+  if (!gamma) return {.gamma = nullptr, .dtype = DType::f32, .columns = 0};
+  return {.gamma = gamma->as<const std::byte>(),
+          .dtype = gamma->dtype,
+          .columns = static_cast<int>(gamma->shape[0])};
+}
+
 RopeParams params_of(const RopeArgs& args) {
   const KvLayerView key = args.cache.key(args.layer);
   const TensorView& q = args.q;
@@ -70,30 +81,67 @@ RopeParams params_of(const RopeArgs& args) {
           .row_offsets = args.row_offsets.as<const std::uint32_t>(),
           .key = key,
           .angles = angles_of(args),
-          .interleaved = args.interleaved};
+          .interleaved = args.interleaved,
+          .q_norm = norm_of(args.q_gamma),
+          .key_norm = norm_of(args.key_gamma),
+          .epsilon = args.epsilon,
+          .weight_offset = args.weight_offset};
 }
 
-bool key_takes_vectors(const RopeParams& params) {
+// Pairs that one vector (interleaved) or two (half-split) of a lane hold.
+int pairs_per_lane(const RopeParams& params) {
+  return params.interleaved ? kVectorColumns / 2 : kVectorColumns;
+}
+
+bool query_is_aligned(const RopeParams& params) {
+  return params.out_dtype == params.q_dtype &&
+         params.rope_dim % (2 * pairs_per_lane(params)) == 0 &&
+         params.head_dim % kVectorColumns == 0 && is_aligned(params.q) && is_aligned(params.out) &&
+         is_aligned(params.q_token_bytes) && is_aligned(params.q_head_bytes) &&
+         is_aligned(params.out_token_bytes) && is_aligned(params.out_head_bytes);
+}
+
+// Columns [first, last) of a key row stand in one part of q's dtype, as whole vectors.
+bool key_is_aligned(const RopeParams& params, int first, int last) {
   const KvLayerView& key = params.key;
-  const int first = params.first_column(key.width());
   const RowFormat::Column place = key.row_format.locate(first);
   const RowPart& part = key.row_format.parts[static_cast<std::size_t>(place.part)];
-  return part.dtype == params.q_dtype && place.index + params.rope_dim <= part.width &&
+  return part.dtype == params.q_dtype && place.index + last - first <= part.width &&
          place.index % kVectorColumns == 0 && is_aligned(part.offset_bytes) &&
          is_aligned(key.data) && is_aligned(key.page_stride_bytes) &&
          is_aligned(key.token_stride_bytes) && is_aligned(key.head_stride_bytes);
 }
 
+bool has_whole_vectors(const RopeNorm& norm) {
+  return norm.columns % kVectorColumns == 0 && is_aligned(norm.gamma);
+}
+
 }  // namespace
 
 bool takes_vectors(const RopeParams& params) {
-  const int pairs_per_lane = params.interleaved ? kVectorColumns / 2 : kVectorColumns;
-  const int lanes = params.rope_dim / 2 / pairs_per_lane;
-  return params.out_dtype == params.q_dtype && params.rope_dim % (2 * pairs_per_lane) == 0 &&
-         lanes <= 32 && params.head_dim % kVectorColumns == 0 && is_aligned(params.q) &&
-         is_aligned(params.out) && is_aligned(params.q_token_bytes) &&
-         is_aligned(params.q_head_bytes) && is_aligned(params.out_token_bytes) &&
-         is_aligned(params.out_head_bytes) && (params.key_heads == 0 || key_takes_vectors(params));
+  const int first = params.first_column(params.key.width());
+  return !params.has_norm() && query_is_aligned(params) &&
+         params.rope_dim / 2 / pairs_per_lane(params) <= kWarpLanes &&
+         (params.key_heads == 0 || key_is_aligned(params, first, first + params.rope_dim));
+}
+
+std::optional<NormedLayout> normed_layout(const RopeParams& params) {
+  const int key_width = params.key_heads == 0 ? 0 : params.key.width();
+  const bool takes_key = params.key_heads == 0 ||
+                         (key_width % kVectorColumns == 0 && key_is_aligned(params, 0, key_width));
+  if (!query_is_aligned(params) || !takes_key || !has_whole_vectors(params.q_norm) ||
+      !has_whole_vectors(params.key_norm)) {
+    return std::nullopt;
+  }
+  const int vectors = std::max(params.head_dim, key_width) / kVectorColumns;
+  // Half-split: the partner of a vector is in the same lane.
+  const int half = params.rope_dim / 2 / kVectorColumns;
+  const int lanes = params.interleaved ? (vectors <= 16 ? 8 : vectors <= 32 ? 16 : 32) : half;
+  const int slots = (vectors + lanes - 1) / lanes;
+  const bool fits = std::has_single_bit(static_cast<unsigned>(lanes)) && lanes <= kWarpLanes &&
+                    slots <= kMostSlots;
+  if (!fits) return std::nullopt;
+  return NormedLayout{.lanes = lanes, .slots = slots};
 }
 
 std::string refuse(const RopeProblem& problem) {
@@ -106,6 +154,9 @@ void rope(const RopeArgs& args, const Context& context) {
   const RopeParams params = params_of(args);
   if (params.tokens == 0 || params.key.batch == 0) return;
   if (takes_vectors(params)) return launch_vectors(params, stream);
+  if (params.has_norm()) {
+    if (const auto layout = normed_layout(params)) return launch_normed(params, *layout, stream);
+  }
   launch_general(params, stream);
 }
 

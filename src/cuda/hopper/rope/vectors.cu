@@ -2,6 +2,7 @@
 // A warp rotates up to kSteps rows per lane group of one token: the angles are loaded once and serve
 // every head, q's first and then the key's.
 #include "cuda/hopper/rope/angles.cuh"
+#include "cuda/rows/divisor.h"
 #include "cuda/rows/eight.cuh"
 #include "cuda/runtime/launch.h"
 
@@ -32,9 +33,7 @@ __device__ void rotate(float (&values)[Config::kVectors][kEight],
   for (int j = 0; j < Config::kPairs; ++j) {
     float& a = Config::kIsSplit ? values[0][j] : values[0][2 * j % kEight];
     float& b = Config::kIsSplit ? values[Config::kVectors - 1][j] : values[0][(2 * j + 1) % kEight];
-    const float rotated = fmaf(a, cosines[j], -(b * sines[j]));
-    b = fmaf(a, sines[j], b * cosines[j]);
-    a = rotated;
+    rotate_pair(a, b, cosines[j], sines[j]);
   }
 }
 
@@ -174,12 +173,12 @@ template <typename Config> class TokenRotation {
 };
 
 template <typename Config>
-__global__ void __launch_bounds__(kThreads)
-    rotate_vectors(const __grid_constant__ RopeParams params, int chunks) {
+__global__ void __launch_bounds__(kThreads, 2)
+    rotate_vectors(const __grid_constant__ RopeParams params, Divisor chunks) {
   const std::int64_t warp = (std::int64_t{blockIdx.x} * kThreads + threadIdx.x) / kWarp;
-  const std::int64_t token = warp / chunks;
+  const std::int64_t token = chunks.quotient_of(warp);
   if (token >= params.tokens) return;
-  TokenRotation<Config>(params, token, static_cast<int>(warp - token * chunks)).run();
+  TokenRotation<Config>(params, token, static_cast<int>(warp - token * chunks.value())).run();
 }
 
 template <typename Config> void launch_config(const RopeParams& params, cudaStream_t stream) {
@@ -188,7 +187,7 @@ template <typename Config> void launch_config(const RopeParams& params, cudaStre
   launch(
       rotate_vectors<Config>,
       {.grid = dim3(num_blocks(params.tokens * chunks * kWarp, kThreads)), .block = dim3(kThreads)},
-      stream, params, chunks);
+      stream, params, Divisor(static_cast<unsigned>(chunks)));
 }
 
 template <DType kX> void launch_for(const RopeParams& params, cudaStream_t stream) {

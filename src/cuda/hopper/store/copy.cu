@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows that are stored as they are. A block moves kBlockVectors neighbouring vectors of x: the loads
+// Rows and scales that are stored as they are. A block moves kBlockVectors neighbouring vectors of x: the loads
 // are on their way while a few threads find the pages of the tokens they belong to.
 #include "cuda/hopper/store/params.h"
+#include "cuda/rows/divisor.h"
 #include "cuda/rows/token_place.cuh"
 #include "cuda/runtime/launch.h"
 
@@ -11,69 +12,103 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kVectors = 4;  // per thread
 constexpr int kBlockVectors = kThreads * kVectors;
+constexpr int kVectorBytes = 16;
 
-struct VectorPlace {
-  int token;  // from the block's first token
-  int head;
-  int column;  // vectors
+// What a run of bytes is copied into: the token's rows, or its scales.
+enum class Target : std::uint8_t { rows, scales };
+
+// Vectors of 16 bytes: a row (one head of a token, or all of them where they have no gaps).
+struct CopyShape {
+  Divisor per_token;
+  Divisor per_row;
+  std::int64_t num_vectors;
+  std::int64_t target_row_bytes;  // from row to row of a token
 };
 
-__device__ VectorPlace place_of_vector(unsigned index, unsigned per_token, unsigned per_row) {
-  const unsigned token = index / per_token;
-  const unsigned in_token = index - token * per_token;
-  const unsigned head = in_token / per_row;
-  return {static_cast<int>(token), static_cast<int>(head),
-          static_cast<int>(in_token - head * per_row)};
+struct VectorPlace {
+  unsigned token;  // from the block's first token
+  unsigned row;
+  unsigned column;
+};
+
+__device__ VectorPlace place_of_vector(const CopyShape& shape, unsigned index) {
+  const unsigned token = shape.per_token.quotient(index);
+  const unsigned in_token = index - token * shape.per_token.value();
+  const unsigned row = shape.per_row.quotient(in_token);
+  return {token, row, in_token - row * shape.per_row.value()};
 }
 
-__global__ void __launch_bounds__(kThreads)
-    copy_rows(const __grid_constant__ StoreParams params, std::int64_t num_vectors,
-              unsigned per_token, unsigned per_row) {
-  __shared__ std::byte* rows[kBlockVectors + 1];  // of head 0, one per token that the block touches
+template <Target kTarget>
+__device__ std::byte* target_of(const KvLayerView& view, const TokenPlace& place) {
+  return kTarget == Target::rows ? first_row(view, place) : first_scale(view, place);
+}
+
+template <Target kTarget>
+__global__ void __launch_bounds__(kThreads) copy_vectors(const __grid_constant__ StoreParams params,
+                                                         const __grid_constant__ CopyShape shape) {
+  __shared__ std::byte* targets[kBlockVectors + 1];  // one per token that the block touches
+  const unsigned per_token = shape.per_token.value();
   const std::int64_t first = std::int64_t{blockIdx.x} * kBlockVectors;
-  const std::int64_t first_token = first / per_token;
+  const std::int64_t first_token = shape.per_token.quotient_of(first);
   const auto skipped = static_cast<unsigned>(first - first_token * per_token);
-  const std::int64_t left = num_vectors - first;
+  const std::int64_t left = shape.num_vectors - first;
   const unsigned count = left < kBlockVectors ? static_cast<unsigned>(left) : kBlockVectors;
 
+  VectorPlace places[kVectors];
   uint4 values[kVectors];
 #pragma unroll
   for (int i = 0; i < kVectors; ++i) {
     const unsigned at = i * kThreads + threadIdx.x;
+    places[i] = place_of_vector(shape, skipped + at);
     if (at >= count) continue;
-    const VectorPlace place = place_of_vector(skipped + at, per_token, per_row);
-    const std::byte* source = params.x + (first_token + place.token) * params.token_stride_bytes +
-                              place.head * params.head_stride_bytes;
-    values[i] = __ldcs(reinterpret_cast<const uint4*>(source) + place.column);
+    const std::byte* source = params.x +
+                              (first_token + places[i].token) * params.token_stride_bytes +
+                              places[i].row * params.head_stride_bytes;
+    values[i] = __ldcs(reinterpret_cast<const uint4*>(source) + places[i].column);
   }
 
-  const unsigned num_tokens = (skipped + count - 1) / per_token + 1;
-  for (unsigned t = threadIdx.x; t < num_tokens; t += kThreads) {
-    rows[t] = first_row(params.view, place_of_token(params.row_offsets, params.view.cache_lengths,
-                                                    params.view.batch, first_token + t));
+  for (unsigned t = threadIdx.x; t <= shape.per_token.quotient(skipped + count - 1);
+       t += kThreads) {
+    targets[t] = target_of<kTarget>(params.view,
+                                    place_of_token(params.row_offsets, params.view.cache_lengths,
+                                                   params.view.batch, first_token + t));
   }
   __syncthreads();
 
 #pragma unroll
   for (int i = 0; i < kVectors; ++i) {
-    const unsigned at = i * kThreads + threadIdx.x;
-    if (at >= count) continue;
-    const VectorPlace place = place_of_vector(skipped + at, per_token, per_row);
-    std::byte* row = rows[place.token];
-    if (row == nullptr) continue;
-    row += place.head * params.view.head_stride_bytes;
-    reinterpret_cast<uint4*>(row)[place.column] = values[i];
+    if (i * kThreads + threadIdx.x >= count) continue;
+    std::byte* target = targets[places[i].token];
+    if (target == nullptr) continue;
+    target += places[i].row * shape.target_row_bytes;
+    reinterpret_cast<uint4*>(target)[places[i].column] = values[i];
   }
+}
+
+template <Target kTarget>
+void launch_vectors(const StoreParams& params, int rows, int row_vectors,
+                    std::int64_t target_row_bytes, cudaStream_t stream) {
+  const CopyShape shape{.per_token = Divisor(static_cast<unsigned>(rows * row_vectors)),
+                        .per_row = Divisor(static_cast<unsigned>(row_vectors)),
+                        .num_vectors = params.tokens * rows * row_vectors,
+                        .target_row_bytes = target_row_bytes};
+  launch(copy_vectors<kTarget>,
+         {.grid = dim3(num_blocks(shape.num_vectors, kBlockVectors)), .block = dim3(kThreads)},
+         stream, params, shape);
 }
 
 }  // namespace
 
 void launch_copy(const StoreParams& params, cudaStream_t stream) {
-  const auto per_row = static_cast<unsigned>(params.view.row_format.row_bytes / 16);
-  const unsigned per_token = per_row * static_cast<unsigned>(params.view.num_heads);
-  const std::int64_t num_vectors = params.tokens * per_token;
-  launch(copy_rows, {.grid = dim3(num_blocks(num_vectors, kBlockVectors)), .block = dim3(kThreads)},
-         stream, params, num_vectors, per_token, per_row);
+  const KvLayerView& view = params.view;
+  launch_vectors<Target::rows>(params, view.num_heads, view.row_format.row_bytes / kVectorBytes,
+                               view.head_stride_bytes, stream);
+}
+
+void launch_copy_scales(const StoreParams& params, cudaStream_t stream) {
+  const int bytes =
+      params.view.num_heads * params.view.row_format.plane_slots() * (bits(params.x_dtype) / 8);
+  launch_vectors<Target::scales>(params, 1, bytes / kVectorBytes, 0, stream);
 }
 
 }  // namespace quire::cuda::hopper

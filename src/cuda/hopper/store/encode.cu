@@ -34,7 +34,7 @@ struct LanePart {
   bool writes_scale = false;  // the first lane of its granule
 };
 
-__device__ LanePart part_of_lane(const KvLayerView& view, int column, int granule_vectors) {
+__device__ LanePart part_of_lane(const KvLayerView& view, int column, const EncodeLayout& layout) {
   LanePart lane;
   if (column >= view.row_format.width()) return lane;
   const RowFormat::Column place = view.row_format.locate(column);
@@ -45,10 +45,13 @@ __device__ LanePart part_of_lane(const KvLayerView& view, int column, int granul
   lane.source = part.scale_source;
   lane.offset_bytes = part.offset_bytes + place.index * (bits(part.dtype) / 8);
   if (part.scale_source == ScaleSource::none) return lane;
-  lane.scale_index = (in_row ? place.index : column) / part.granularity;
+  const int vector = (in_row ? place.index : column) / kEight;
+  lane.scale_index = layout.granule_vectors == 0 ? 0 : vector >> layout.granule_shift;
   lane.scale_offset_bytes = part.scale_offset_bytes;
   lane.scale_dtype = in_row ? part.scale_dtype : view.scales.dtype;
-  lane.writes_scale = granule_vectors == 0 ? column == 0 : column / kEight % granule_vectors == 0;
+  lane.writes_scale = layout.granule_vectors == 0
+                          ? column == 0
+                          : (column / kEight & (layout.granule_vectors - 1)) == 0;
   return lane;
 }
 
@@ -78,8 +81,7 @@ template <typename Config> class RowEncoder {
       : params_(params), layout_(layout) {
 #pragma unroll
     for (int s = 0; s < Config::kSlots; ++s) {
-      parts_[s] =
-          part_of_lane(params.view, (s * Config::kLanes + lane) * kEight, layout.granule_vectors);
+      parts_[s] = part_of_lane(params.view, (s * Config::kLanes + lane) * kEight, layout);
     }
   }
 
@@ -155,11 +157,11 @@ template <typename Config> class RowEncoder {
         store_number(address, lane.scale_dtype, 0, scale);
       }
     }
-    const Quotient quotient(scale);
-    const bool is_wide = bits(lane.dtype) > 8;
-#pragma unroll
-    for (int i = 0; i < kEight; ++i) {
-      values[i] = is_wide ? quotient.wide(values[i]) : quotient(values[i]);
+    const Quotient quotient(scale, amax);
+    if (bits(lane.dtype) > 8) {
+      quotient.divide_wide(values);
+    } else {
+      quotient.divide(values);
     }
   }
 
@@ -173,10 +175,10 @@ __global__ void __launch_bounds__(kThreads, 2)
     encode_rows(const __grid_constant__ StoreParams params,
                 const __grid_constant__ EncodeLayout layout) {
   __shared__ RowPlace places[Config::kBlockRows + 1];  // of head 0, by token
-  const int heads = params.view.num_heads;
+  const auto heads = static_cast<int>(layout.heads.value());
   const std::int64_t num_rows = params.tokens * heads;
   const std::int64_t first = std::int64_t{blockIdx.x} * Config::kBlockRows;
-  const std::int64_t first_token = first / heads;
+  const std::int64_t first_token = layout.heads.quotient_of(first);
   const auto skipped = static_cast<int>(first - first_token * heads);
   const std::int64_t left = num_rows - first;
   const int count = left < Config::kBlockRows ? static_cast<int>(left) : Config::kBlockRows;
@@ -190,13 +192,14 @@ __global__ void __launch_bounds__(kThreads, 2)
   for (int r = 0; r < Config::kRows; ++r) {
     const int row = r * kGroups + group;
     if (row >= count) continue;
-    const int token = (skipped + row) / heads;
+    const auto token = static_cast<int>(layout.heads.quotient(skipped + row));
     encoder.load(params.x + (first_token + token) * params.token_stride_bytes +
                      (skipped + row - token * heads) * params.head_stride_bytes,
                  lane, raw[r]);
   }
 
-  for (int t = threadIdx.x; t <= (skipped + count - 1) / heads; t += kThreads) {
+  for (int t = threadIdx.x; t <= static_cast<int>(layout.heads.quotient(skipped + count - 1));
+       t += kThreads) {
     const TokenPlace place = place_of_token(params.row_offsets, params.view.cache_lengths,
                                             params.view.batch, first_token + t);
     places[t] = {first_row(params.view, place), first_scale(params.view, place)};
@@ -210,7 +213,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     const int row = r * kGroups + group;
     RowPlace place;
     if (row < count) {
-      const int token = (skipped + row) / heads;
+      const auto token = static_cast<int>(layout.heads.quotient(skipped + row));
       const int head = skipped + row - token * heads;
       place = places[token];
       if (place.row != nullptr) place.row += head * params.view.head_stride_bytes;

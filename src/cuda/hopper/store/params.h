@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "cuda/rows/divisor.h"
 #include "quire/kv_layer_view.h"
 #include "quire/ops/store.h"
 
@@ -30,15 +31,20 @@ struct EncodeLayout {
   int lanes;             // that share a row: 8, 16 or 32
   int slots;             // vectors per lane: 1 to 4
   int granule_vectors;   // vectors that share a scale, a power of two ≤ lanes; 0: the whole row
+  int granule_shift;     // its logarithm
   bool granule_is_wide;  // a column of more than 8 bits shares the scale: it is never 0
   bool has_scales;
   DType coded;  // the 8-bit type of the scaled columns
+  Divisor heads;
 };
 
 bool can_copy(const StoreParams& params);
+// A token's scales stand end to end on both sides, and every one of them is used.
+bool can_copy_scales(const StoreParams& params);
 std::optional<EncodeLayout> encode_layout(const StoreParams& params);
 
 void launch_copy(const StoreParams& params, cudaStream_t stream);
+void launch_copy_scales(const StoreParams& params, cudaStream_t stream);
 void launch_encode(const StoreParams& params, const EncodeLayout& layout, cudaStream_t stream);
 void launch_general(const StoreParams& params, cudaStream_t stream);
 void launch_scales(const StoreParams& params, cudaStream_t stream);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <bit>
 
 #include "cuda/hopper/store/launch.h"
@@ -109,6 +110,22 @@ bool can_copy(const StoreParams& params) {
          rows_are_aligned(params, kVectorBytes, kVectorBytes);
 }
 
+bool can_copy_scales(const StoreParams& params) {
+  const KvLayerView& view = params.view;
+  const ScaleLayerView& scales = view.scales;
+  const std::int64_t slots = view.row_format.plane_slots();
+  const std::int64_t size = bits(scales.dtype) / 8;
+  const bool is_dense = params.last_stride == 1 && params.head_stride_bytes == slots * size &&
+                        scales.slot_stride == 1 && scales.head_stride == slots;
+  return view.row_format.is_uniform() && params.x_dtype == scales.dtype && is_dense &&
+         is_multiple(view.num_heads * slots * size, kVectorBytes) &&
+         is_aligned(params.x, kVectorBytes) &&
+         is_multiple(params.token_stride_bytes, kVectorBytes) &&
+         is_aligned(scales.data, kVectorBytes) &&
+         is_multiple(scales.page_stride * size, kVectorBytes) &&
+         is_multiple(scales.token_stride * size, kVectorBytes);
+}
+
 std::optional<EncodeLayout> encode_layout(const StoreParams& params) {
   const RowFormat& format = params.view.row_format;
   if (bits(params.x_dtype) == 8 || !parts_are_aligned(format)) return std::nullopt;
@@ -124,12 +141,15 @@ std::optional<EncodeLayout> encode_layout(const StoreParams& params) {
   const int lanes = vectors <= 8 ? 8 : vectors <= 16 ? 16 : 32;
   const int slots = (vectors + lanes - 1) / lanes;
   if (!rule.fits || slots > 4 || rule.vectors > lanes) return std::nullopt;
-  return EncodeLayout{.lanes = lanes,
-                      .slots = slots,
-                      .granule_vectors = rule.vectors < 0 ? 1 : rule.vectors,
-                      .granule_is_wide = rule.has_wide,
-                      .has_scales = rule.vectors >= 0,
-                      .coded = eight_bit_type(format)};
+  return EncodeLayout{
+      .lanes = lanes,
+      .slots = slots,
+      .granule_vectors = rule.vectors < 0 ? 1 : rule.vectors,
+      .granule_shift = std::countr_zero(static_cast<unsigned>(std::max(rule.vectors, 1))),
+      .granule_is_wide = rule.has_wide,
+      .has_scales = rule.vectors >= 0,
+      .coded = eight_bit_type(format),
+      .heads = Divisor(static_cast<unsigned>(params.view.num_heads))};
 }
 
 std::string refuse(const StoreProblem& problem) {
@@ -152,7 +172,9 @@ void store_scales(const StoreScalesArgs& args, const Context& context) {
   const StoreParams params =
       params_of(args.scales, args.row_offsets, view_of(args.cache, args.layer, args.side));
   if (params.tokens == 0) return;
-  launch_scales(params, static_cast<cudaStream_t>(context.stream));
+  const auto stream = static_cast<cudaStream_t>(context.stream);
+  if (can_copy_scales(params)) return launch_copy_scales(params, stream);
+  launch_scales(params, stream);
 }
 
 }  // namespace quire::cuda::hopper

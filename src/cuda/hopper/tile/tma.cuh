@@ -32,10 +32,28 @@ __device__ inline void load_box(const BoxLoad& load, int column, int row) {
                                load.shared, column, row);
 }
 // The same for every block in `blocks` (a bit per rank), at the same place of its shared memory.
-__device__ inline void load_box(const BoxLoad& load, int column, int row, std::uint16_t blocks) {
+__device__ inline void load_box_for(const BoxLoad& load, int column, int row,
+                                    std::uint16_t blocks) {
   cute::SM90_TMA_LOAD_MULTICAST_2D::copy(load.map, load.barrier(), blocks,
                                          static_cast<std::uint64_t>(load.hint), load.shared, column,
                                          row);
+}
+
+// The box at (column, row, plane) and at (column, row, plane, page).
+__device__ inline void load_box(const BoxLoad& load, int column, int row, int plane) {
+  cute::SM90_TMA_LOAD_3D::copy(load.map, load.barrier(), static_cast<std::uint64_t>(load.hint),
+                               load.shared, column, row, plane);
+}
+__device__ inline void load_box(const BoxLoad& load, int column, int row, int plane, int page) {
+  cute::SM90_TMA_LOAD_4D::copy(load.map, load.barrier(), static_cast<std::uint64_t>(load.hint),
+                               load.shared, column, row, plane, page);
+}
+
+__device__ inline void load_box_for(const BoxLoad& load, int column, int row, int plane, int page,
+                                    std::uint16_t blocks) {
+  cute::SM90_TMA_LOAD_MULTICAST_4D::copy(load.map, load.barrier(), blocks,
+                                         static_cast<std::uint64_t>(load.hint), load.shared, column,
+                                         row, plane, page);
 }
 
 // The box that begins at the first row of group `group` of a quad-ordered map (row_order.h).

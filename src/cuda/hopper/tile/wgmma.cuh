@@ -47,15 +47,54 @@ __device__ inline void issue(std::uint64_t a, std::uint64_t b, float (&sums)[kRe
 }
 }  // namespace detail
 
-// sums (+)= A · Bᵀ over one row's 128 bytes of K. Thread t holds row 16 (t / 32) + (t % 32) / 4 + 8i,
+// sums (+)= A · Bᵀ over one row's 128 bytes of K, or the first kSteps · 32 of them. Thread t holds row 16 (t / 32) + (t % 32) / 4 + 8i,
 // column 8j + 2 (t % 4) + e in sums[4j + 2i + e]. Between wgmma fence and commit.
-template <typename Op, int kRegisters>
+template <typename Op, int kSteps = kRowBytes / kStepBytes, int kRegisters>
 __device__ inline void multiply_rows(std::uint64_t a, std::uint64_t b, float (&sums)[kRegisters],
                                      bool starts_sum) {
 #pragma unroll
-  for (int step = 0; step < kRowBytes / kStepBytes; ++step) {
+  for (int step = 0; step < kSteps; ++step) {
     const bool is_first = starts_sum && step == 0;
     detail::issue<Op>(a + step * (kStepBytes >> 4), b + step * (kStepBytes >> 4), sums,
+                      is_first ? cute::SM90::GMMA::ScaleOut::Zero : cute::SM90::GMMA::ScaleOut::One,
+                      std::make_index_sequence<kRegisters>{});
+  }
+}
+
+// The same tile read across its rows: what varies within a row is N (or M), the rows are K. Slabs of
+// 64 16-bit columns stand slab_bytes apart. Adding bytes / 16 moves down the rows.
+__device__ inline std::uint64_t transposed_descriptor(const void* tile, int slab_bytes) {
+  const std::uint64_t address = __cvta_generic_to_shared(tile);
+  return (address >> 4) | (static_cast<std::uint64_t>(slab_bytes >> 4) << 16) |
+         (std::uint64_t{1024 >> 4} << 32) | (std::uint64_t{1} << 62);
+}
+
+// 64 × kN of 16-bit numbers: A in registers, B a transposed tile.
+template <DType kDType, int kN>
+using RegisterWgmma =
+    decltype(cute::SM90::GMMA::rs_op_selector<
+             typename CuteElement<kDType>::type, typename CuteElement<kDType>::type, float,
+             cute::Shape<cute::Int<kWgmmaRows>, cute::Int<kN>, cute::Int<16>>,
+             cute::SM90::GMMA::Major::K, cute::SM90::GMMA::Major::MN>());
+
+namespace detail {
+template <typename Op, int kRegisters, std::size_t... kIndex>
+__device__ inline void issue(const std::uint32_t* a, std::uint64_t b, float (&sums)[kRegisters],
+                             cute::SM90::GMMA::ScaleOut scale, std::index_sequence<kIndex...>) {
+  Op::fma(a[0], a[1], a[2], a[3], b, sums[kIndex]..., scale);
+}
+}  // namespace detail
+
+// sums (+)= A · B over 4 · kWords of K: A's 16-bit pairs lie as the sums of a product do, a[i] holds
+// its sums 2i and 2i + 1.
+template <typename Op, int kWords, int kRegisters>
+__device__ inline void multiply_registers(const std::uint32_t (&a)[kWords], std::uint64_t b,
+                                          float (&sums)[kRegisters], bool starts_sum) {
+  constexpr int kStepRows = 16;
+#pragma unroll
+  for (int step = 0; step < kWords / 4; ++step) {
+    const bool is_first = starts_sum && step == 0;
+    detail::issue<Op>(&a[4 * step], b + step * (kStepRows * kRowBytes >> 4), sums,
                       is_first ? cute::SM90::GMMA::ScaleOut::Zero : cute::SM90::GMMA::ScaleOut::One,
                       std::make_index_sequence<kRegisters>{});
   }
@@ -65,6 +104,11 @@ __device__ inline void multiply_rows(std::uint64_t a, std::uint64_t b, float (&s
 template <int kRegisters> __device__ inline void pin(float (&sums)[kRegisters]) {
 #pragma unroll
   for (int i = 0; i < kRegisters; ++i) cute::warpgroup_fence_operand(sums[i]);
+}
+
+template <int kWords> __device__ inline void pin(std::uint32_t (&words)[kWords]) {
+#pragma unroll
+  for (int i = 0; i < kWords; ++i) cute::warpgroup_fence_operand(words[i]);
 }
 
 }  // namespace quire::cuda::hopper

@@ -24,7 +24,7 @@ __device__ void load_tokens(const TileParams& params, TileShared<kConfig>& share
   if constexpr (kConfig.token_sharers() == 1) {
     load_box(load, k, token);
   } else {
-    load_box(load, k, token + first, kEveryBlock);
+    load_box_for(load, k, token + first, kEveryBlock);
   }
 }
 

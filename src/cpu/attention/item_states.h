@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the rows of an item have in a workspace before the first key and after the last one.
+#pragma once
+
+#include "cpu/attention/finish_row.h"
+#include "cpu/attention/workspace.h"
+
+namespace quire::cpu::QUIRE_CPU_TARGET {
+
+template <typename Engine>
+inline void clear_states(const AttentionItem& item, const Workspace<Engine>& space) {
+  const std::int64_t rows = item.num_heads * space.padded_rows;
+  for (std::int64_t i = 0; i < rows + kF32Lanes; ++i) space.maxima[i] = -kInfinity;
+  for (std::int64_t i = 0; i < rows * kF32Lanes; ++i) space.sums[i] = 0.0f;
+  for (std::int64_t i = 0; i < item.num_heads * space.blocks; ++i) space.started[i] = false;
+}
+
+// The result of a row, or its state where the item has only some of its keys.
+template <typename Engine>
+inline void end_row(const AttentionItem& item, const Workspace<Engine>& space, std::int64_t head,
+                    std::int64_t row) {
+  const std::int64_t from = space.state(head, row);
+  const F32Tag f32;
+  const F32Vector sums = hn::LoadU(f32, space.sums + from * kF32Lanes);
+  const float sum = hn::GetLane(hn::SumOfLanes(f32, sums));
+  // A NaN score leaves no trace in a maximum, but it does in the sum.
+  const float maximum = sum == sum ? space.maxima[from] : sum;
+  float* out = space.has_started(head, row) ? space.outs + from * space.out_stride : nullptr;
+  const std::int64_t to = head * item.rows_per_head + row;
+  if (item.states.out == nullptr) {
+    finish_row(item.rows[to], out, maximum, sum, item.value_width, item.out_dtype);
+    return;
+  }
+  item.states.maximum[to] = maximum;
+  item.states.sum[to] = sum;
+  if (out != nullptr) {
+    __builtin_memcpy(item.states.out + to * item.value_width, out,
+                     static_cast<std::size_t>(item.value_width) * sizeof(float));
+  }
+}
+
+template <typename Engine>
+inline void end_rows(const AttentionItem& item, const Workspace<Engine>& space) {
+  for (std::int64_t head = 0; head < item.num_heads; ++head) {
+    for (std::int64_t row = 0; row < item.rows_per_head; ++row) end_row(item, space, head, row);
+  }
+}
+
+}  // namespace quire::cpu::QUIRE_CPU_TARGET

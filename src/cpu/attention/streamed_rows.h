@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// Up to 16 query rows per KV head in f32: K and V rows are multiplied as they come from memory, in
+// the order of cpu/attention/key_streams.h, one vector of columns at a time.
+#pragma once
+
+#include "cpu/attention/item_states.h"
+#include "cpu/attention/key_streams.h"
+#include "cpu/attention/score_weights.h"
+#include "cpu/attention/vector_products.h"
+#include "cpu/simd/tile_f32.h"
+
+namespace quire::cpu::QUIRE_CPU_TARGET {
+
+struct RowStreamSpace {
+  RowStreamSpace(const AttentionShape& shape, Carver& carver)
+      : row_step(round_up_to(shape.rows_per_head, kRowsAtOnce)),
+        rows(without_panels(shape), carver),
+        streams(shape, carver) {
+    queries = carver.take<float>(shape.num_heads * row_step * shape.key_width);
+    scores = carver.take<float>(shape.num_heads * row_step * rows.score_stride);
+    outs = carver.take<float>(kRowsAtOnce * rows.out_stride);
+    rows.present = streams.present();
+  }
+
+  std::int64_t row_step;  // rows of a head, padded
+  Workspace<F32Engine> rows;
+  KeyStreams<float> streams;
+  float* queries;  // [heads][row_step, key_width]
+  float* scores;   // [heads][row_step, score_stride]
+  float* outs;     // of rows that are padding
+
+ private:
+  static AttentionShape without_panels(AttentionShape shape) {
+    shape.chunk = kStreamChunk;
+    shape.packed = 0;
+    return shape;
+  }
+};
+
+class StreamedRows {
+ public:
+  StreamedRows(const AttentionItem& item, RowStreamSpace& space)
+      : item_(item), space_(space), weigher_(item, space.rows) {}
+
+  void run() {
+    begin();
+    std::int64_t first = item_.first_key / kStreamChunk * kStreamChunk;
+    for (; first < item_.last_key; first += kStreamChunk) attend_chunk(first);
+    end_rows(item_, space_.rows);
+  }
+
+ private:
+  void begin() {
+    space_.streams.begin(item_, false);
+    clear_states(item_, space_.rows);
+    for (std::int64_t head = 0; head < item_.num_heads; ++head) {
+      for (std::int64_t r = 0; r < item_.rows_per_head; ++r) {
+        float* query = queries(head) + r * item_.key_width;
+        const float* found = as_elements(
+            item_.q_dtype, item_.rows[head * item_.rows_per_head + r].q, item_.key_width, query);
+        for (std::int64_t i = 0; i < item_.key_width; ++i) query[i] = found[i];
+      }
+      zero(queries(head) + item_.rows_per_head * item_.key_width,
+           (space_.row_step - item_.rows_per_head) * item_.key_width);
+      zero(out_rows(head), item_.rows_per_head * space_.rows.out_stride);
+    }
+    zero(space_.scores, item_.num_heads * space_.row_step * space_.rows.score_stride);
+    zero(space_.outs, kRowsAtOnce * space_.rows.out_stride);
+  }
+
+  void attend_chunk(std::int64_t first) {
+    const KeyChunk chunk{.first = first, .column = 0, .depth = kStreamChunk};
+    // Heads differ in no mask: if this one sees nothing, none does.
+    const int count = static_cast<int>(item_.rows_per_head);
+    if (ScoreRows(item_, 0, 0, count, first, kStreamChunk).hull.is_empty()) return;
+    space_.streams.locate(first);
+    for (int step = 0; step < kStreamSteps; ++step) {
+      for (std::int64_t head = 0; head < item_.num_heads; ++head) score(head, step);
+    }
+    for (std::int64_t head = 0; head < item_.num_heads; ++head) weigh(head, chunk);
+    for (int step = 0; step < kStreamSteps; ++step) {
+      for (std::int64_t head = 0; head < item_.num_heads; ++head) add_values(head, step);
+    }
+  }
+
+  void score(std::int64_t head, int step) {
+    const StreamRows rows = space_.streams.key_rows(head, step);
+    for (std::int64_t r = 0; r < space_.row_step; r += kRowsAtOnce) {
+      const float* queries_of = queries(head) + r * item_.key_width;
+      float* scores = scores_of(head) + r * space_.rows.score_stride + step;
+      for (int s = 0; s < kStreams; s += kKeysAtOnce) {
+        const float* keys[kKeysAtOnce];
+        for (int i = 0; i < kKeysAtOnce; ++i) keys[i] = rows.row<float>(s + i);
+        dot_products(queries_of, item_.key_width, keys, scores + s * kStreamSteps,
+                     space_.rows.score_stride, kStreamSteps);
+      }
+    }
+  }
+
+  void weigh(std::int64_t head, const KeyChunk& chunk) {
+    space_.streams.prefetch_values(head);
+    const int count = static_cast<int>(item_.rows_per_head);
+    const ScoreRows rows(item_, head, 0, count, chunk.first, kStreamChunk);
+    alignas(64) float decay[ScoreRows::kMost + kF32Lanes];
+    weigher_.weigh(rows, chunk, space_.streams.has_holes(), {.begin = 0, .end = kStreamChunk},
+                   scores_of(head), decay);
+    bool& is_started = space_.rows.has_started(head, 0);
+    for (int r = 0; r < count && is_started; ++r) {
+      if (decay[r] == 1.0f) continue;
+      scale_values(out_rows(head) + r * space_.rows.out_stride, item_.value_width, decay[r]);
+    }
+    is_started = true;
+  }
+
+  void add_values(std::int64_t head, int step) {
+    const StreamRows rows = space_.streams.value_rows(head, step);
+    const float* values[kStreams];
+    for (int s = 0; s < kStreams; ++s) values[s] = rows.row<float>(s);
+    for (std::int64_t r = 0; r < space_.row_step; r += kRowsAtOnce) {
+      const float* weights = scores_of(head) + r * space_.rows.score_stride + step;
+      float* outs[kRowsAtOnce];
+      for (int i = 0; i < kRowsAtOnce; ++i) {
+        const bool exists = r + i < item_.rows_per_head;
+        outs[i] = exists ? out_rows(head) + (r + i) * space_.rows.out_stride
+                         : space_.outs + i * space_.rows.out_stride;
+      }
+      add_weighted(weights, space_.rows.score_stride, kStreamSteps, values, kStreams,
+                   item_.value_width, outs);
+    }
+  }
+
+  static void zero(float* values, std::int64_t count) {
+    for (std::int64_t i = 0; i < count; ++i) values[i] = 0.0f;
+  }
+  float* queries(std::int64_t head) const {
+    return space_.queries + head * space_.row_step * item_.key_width;
+  }
+  float* scores_of(std::int64_t head) const {
+    return space_.scores + head * space_.row_step * space_.rows.score_stride;
+  }
+  float* out_rows(std::int64_t head) const {
+    return space_.rows.outs + space_.rows.state(head, 0) * space_.rows.out_stride;
+  }
+
+  const AttentionItem& item_;
+  RowStreamSpace& space_;
+  ScoreWeigher<F32Engine> weigher_;
+};
+
+}  // namespace quire::cpu::QUIRE_CPU_TARGET

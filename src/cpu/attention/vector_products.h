@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products of a few f32 rows with rows that are read once: dots, and weighted sums.
+#pragma once
+
+#include "cpu/simd/convert.h"
+
+namespace quire::cpu::QUIRE_CPU_TARGET {
+
+inline constexpr int kRowsAtOnce = 4;
+// Sums that fit into the registers: 16 where there are 32 of them.
+inline constexpr int kKeysAtOnce = kF32Lanes == 16 ? 4 : 2;
+inline constexpr int kVectorsAtOnce = kKeysAtOnce;
+
+#if defined(__AVX512F__)
+// out[i] ← the sum of the lanes of sums[i]. Pairs of vectors are folded into one, four times over.
+HWY_INLINE void sum_lanes(F32Vector (&sums)[16], float* out) {
+  __m512 t[8];
+  for (int i = 0; i < 8; ++i) {
+    t[i] = _mm512_add_ps(_mm512_unpacklo_ps(sums[2 * i].raw, sums[2 * i + 1].raw),
+                         _mm512_unpackhi_ps(sums[2 * i].raw, sums[2 * i + 1].raw));
+  }
+  for (int i = 0; i < 4; ++i) {
+    const __m512d a = _mm512_castps_pd(t[2 * i]);
+    const __m512d b = _mm512_castps_pd(t[2 * i + 1]);
+    t[i] = _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(a, b)),
+                         _mm512_castpd_ps(_mm512_unpackhi_pd(a, b)));
+  }
+  for (int i = 0; i < 2; ++i) {
+    t[i] = _mm512_add_ps(_mm512_shuffle_f32x4(t[2 * i], t[2 * i + 1], 0x88),
+                         _mm512_shuffle_f32x4(t[2 * i], t[2 * i + 1], 0xdd));
+  }
+  const __m512 last =
+      _mm512_add_ps(_mm512_shuffle_f32x4(t[0], t[1], 0x88), _mm512_shuffle_f32x4(t[0], t[1], 0xdd));
+  _mm512_store_ps(out, last);
+}
+#endif
+template <int kCount> HWY_INLINE void sum_lanes(F32Vector (&sums)[kCount], float* out) {
+  const F32Tag f32;
+  for (int i = 0; i < kCount; ++i) out[i] = hn::GetLane(hn::SumOfLanes(f32, sums[i]));
+}
+
+// out[r · row_stride + i · key_stride] ← rows[r · width …] · keys[i]
+HWY_INLINE void dot_products(const float* rows, std::int64_t width,
+                             const float* const (&keys)[kKeysAtOnce], float* out,
+                             std::int64_t row_stride, std::int64_t key_stride) {
+  const F32Tag f32;
+  F32Vector sums[kRowsAtOnce * kKeysAtOnce];
+  for (F32Vector& sum : sums) sum = hn::Zero(f32);
+  std::int64_t k = 0;
+  for (; k + kF32Lanes <= width; k += kF32Lanes) {
+    F32Vector found[kKeysAtOnce];
+    for (int i = 0; i < kKeysAtOnce; ++i) found[i] = hn::LoadU(f32, keys[i] + k);
+    for (int r = 0; r < kRowsAtOnce; ++r) {
+      const F32Vector row = hn::LoadU(f32, rows + r * width + k);
+      for (int i = 0; i < kKeysAtOnce; ++i) {
+        sums[r * kKeysAtOnce + i] = hn::MulAdd(row, found[i], sums[r * kKeysAtOnce + i]);
+      }
+    }
+  }
+  alignas(64) float totals[kRowsAtOnce * kKeysAtOnce];
+  sum_lanes(sums, totals);
+  for (int r = 0; r < kRowsAtOnce; ++r) {
+    for (int i = 0; i < kKeysAtOnce; ++i) {
+      float total = totals[r * kKeysAtOnce + i];
+      for (std::int64_t j = k; j < width; ++j) total += rows[r * width + j] * keys[i][j];
+      out[r * row_stride + i * key_stride] = total;
+    }
+  }
+}
+
+// outs[r] [width] += Σ weights[r · row_stride + s · key_stride] · values[s]
+HWY_INLINE void add_weighted(const float* weights, std::int64_t row_stride, std::int64_t key_stride,
+                             const float* const* values, int count, std::int64_t width,
+                             float* const (&outs)[kRowsAtOnce]) {
+  const F32Tag f32;
+  std::int64_t k = 0;
+  constexpr std::int64_t kColumns = kVectorsAtOnce * kF32Lanes;
+  for (; k + kColumns <= width; k += kColumns) {
+    F32Vector sums[kRowsAtOnce][kVectorsAtOnce];
+    for (int r = 0; r < kRowsAtOnce; ++r) {
+      for (int v = 0; v < kVectorsAtOnce; ++v) {
+        sums[r][v] = hn::LoadU(f32, outs[r] + k + v * kF32Lanes);
+      }
+    }
+    for (int s = 0; s < count; ++s) {
+      F32Vector found[kVectorsAtOnce];
+      for (int v = 0; v < kVectorsAtOnce; ++v) {
+        found[v] = hn::LoadU(f32, values[s] + k + v * kF32Lanes);
+      }
+      for (int r = 0; r < kRowsAtOnce; ++r) {
+        const F32Vector weight = hn::Set(f32, weights[r * row_stride + s * key_stride]);
+        for (int v = 0; v < kVectorsAtOnce; ++v) {
+          sums[r][v] = hn::MulAdd(weight, found[v], sums[r][v]);
+        }
+      }
+    }
+    for (int r = 0; r < kRowsAtOnce; ++r) {
+      for (int v = 0; v < kVectorsAtOnce; ++v) {
+        hn::StoreU(sums[r][v], f32, outs[r] + k + v * kF32Lanes);
+      }
+    }
+  }
+  for (int r = 0; r < kRowsAtOnce && k < width; ++r) {
+    for (int s = 0; s < count; ++s) {
+      const float weight = weights[r * row_stride + s * key_stride];
+      for (std::int64_t j = k; j < width; ++j) outs[r][j] += weight * values[s][j];
+    }
+  }
+}
+
+}  // namespace quire::cpu::QUIRE_CPU_TARGET

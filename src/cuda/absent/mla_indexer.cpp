@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/absent/absent.h"
+#include "cuda/hopper/mla_indexer/general/launch.h"
+
+namespace quire::cuda::hopper {
+
+std::string refuse_general(const MlaIndexerProblem& problem) {
+  return refuse_absent(problem.device);
+}
+
+std::int64_t general_workspace_bytes(const MlaIndexerProblem&) {
+  return 0;
+}
+
+void mla_indexer_general(const MlaIndexerArgs&, const Context&) {
+  throw_absent("mla_indexer");
+}
+
+}  // namespace quire::cuda::hopper

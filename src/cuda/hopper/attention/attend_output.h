@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where finished rows go.
+#pragma once
+
+#include <optional>
+
+#include "quire/tensor_view.h"
+
+namespace quire::cuda::hopper {
+
+struct AttendOutput {
+  std::byte* out = nullptr;  // [tokens, heads, width]
+  DType dtype = DType::f32;
+  std::int32_t width = 0;
+  std::int64_t token_bytes = 0;
+  std::int64_t head_bytes = 0;
+  float* lse = nullptr;  // [tokens, heads], null: not asked for
+  std::int64_t lse_token_stride = 0;
+  std::int64_t lse_head_stride = 0;
+  const float* sinks = nullptr;  // [heads], null: none
+};
+
+AttendOutput attend_output(const TensorView& out, const std::optional<TensorView>& lse,
+                           const std::optional<TensorView>& sinks);
+
+}  // namespace quire::cuda::hopper

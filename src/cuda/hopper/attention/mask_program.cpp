@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/hopper/attention/mask_program.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "quire/error.h"
+
+namespace quire::cuda::hopper {
+namespace {
+
+// Past every position, and far enough from the end of int64 that kernels may add positions to it.
+constexpr std::int64_t kLargestSize = std::int64_t{1} << 40;
+
+MaskStep step_of(const Mask::Node& node) {
+  MaskStep step{.kind = node.kind, .size = std::min(node.size, kLargestSize)};
+  if (node.kind == MaskKind::tree) {
+    step.bits = node.bits.as<const std::uint8_t>();
+    step.bits_stride = node.bits.strides[0];
+    step.bit_columns = node.bits.shape[1];
+  }
+  return step;
+}
+
+}  // namespace
+
+std::string refuse_mask(const std::string& description) {
+  constexpr int kMaxJoins = MaskProgram::kMaxSteps / 2;
+  const auto joins =
+      std::ranges::count_if(description, [](char c) { return c == '&' || c == '|'; });
+  if (joins <= kMaxJoins) return "";
+  return fmt::format("the mask joins {} masks, at most {} are taken", joins + 1, kMaxJoins + 1);
+}
+
+MaskProgram mask_program(const Mask& mask) {
+  const auto& nodes = mask.nodes();
+  if (nodes.size() > MaskProgram::kMaxSteps) {
+    throw Error(ErrorCode::unsupported, "mask", "mask",
+                fmt::format("at most {} nodes on cuda", MaskProgram::kMaxSteps),
+                std::to_string(nodes.size()));
+  }
+  MaskProgram program;
+  for (const Mask::Node& node : nodes) program.steps[program.num_steps++] = step_of(node);
+  return program;
+}
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// flash_attention for every valid problem on a GPU: any dtype, width, row format, page size and mask,
+// on fp32 multiply-adds. What the fast kernels refuse comes here. Starts kernels on the context's
+// stream, allocates nothing and never waits.
+#pragma once
+
+#include <string>
+
+#include "quire/ops/flash_attention.h"
+
+namespace quire::cuda::hopper {
+
+// Empty, or why not: tensors elsewhere, or a mask of more joins than a launch can carry.
+std::string refuse_general(const FlashAttentionProblem& problem);
+void flash_attention_general(const FlashAttentionArgs& args, const Context& context);
+
+}  // namespace quire::cuda::hopper

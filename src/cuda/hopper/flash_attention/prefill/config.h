@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// A compiled prefill kernel, as a value.
+#pragma once
+
+#include <cstdint>
+
+#include "quire/dtype.h"
+
+namespace quire::cuda::hopper {
+
+// What happens to a score between the product and the softmax.
+enum class Scores : std::uint8_t {
+  scaled,    // a positive scale
+  modified,  // any scale, softcap, ALiBi
+};
+
+// A block takes 64 · consumers query rows (tokens × heads of one KV head) over block_keys keys at a
+// time, 64 rows per consumer warpgroup.
+struct PrefillConfig {
+  DType dtype = DType::bf16;  // of q, K, V and out
+  int head_dim = 128;         // of q and K, a multiple of 16
+  int value_dim = 128;        // of V and out, a multiple of 16
+  int block_keys = 128;
+  int consumers = 2;
+  int stages = 5;  // each holds a K or a V block; a step has two, the next is awaited beside it
+  int q_buffers = 2;
+  Scores scores = Scores::scaled;
+
+  static constexpr int kSlabColumns = 64;  // 128 bytes: a swizzled row
+  static constexpr int kProducerRegisters = 40;
+  static constexpr int kConsumerRegisters = 232;
+
+  constexpr int rows() const { return 64 * consumers; }
+  constexpr int threads() const { return 128 * (1 + consumers); }
+  constexpr int key_slabs() const { return (head_dim + kSlabColumns - 1) / kSlabColumns; }
+  constexpr int value_slabs() const { return (value_dim + kSlabColumns - 1) / kSlabColumns; }
+  constexpr int stage_slabs() const {
+    return key_slabs() > value_slabs() ? key_slabs() : value_slabs();
+  }
+};
+
+}  // namespace quire::cuda::hopper

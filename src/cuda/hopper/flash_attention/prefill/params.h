@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cuda/hopper/flash_attention/visible_range.h"
+#include "cuda/runtime/tensor_map.h"
+
+namespace quire::cuda::hopper {
+
+struct PrefillOutputs {
+  std::byte* out = nullptr;  // [tokens, heads, value_dim], rows on multiples of 16 bytes
+  std::int64_t token_stride_bytes = 0;
+  std::int64_t head_stride_bytes = 0;
+  float* lse = nullptr;  // [tokens, heads], or null
+  std::int64_t lse_token_stride = 0;
+  std::int64_t lse_head_stride = 0;
+};
+
+struct PrefillScores {
+  float scale = 1.0F;
+  float softcap = 0.0F;                 // 0: none
+  const float* alibi_slopes = nullptr;  // [heads], or null
+  std::int64_t alibi_stride = 0;
+  const float* sinks = nullptr;  // [heads], or null
+  std::int64_t sinks_stride = 0;
+};
+
+struct PrefillPages {
+  const std::uint32_t* table = nullptr;  // [batch, max_pages]
+  std::int64_t table_stride = 0;
+  int max_pages = 0;
+  int page_size = 0;
+  int num_pages = 0;
+  int box_rows = 0;  // rows of a page that one copy brings: a power of two that divides page_size
+};
+
+struct PrefillParams {
+  TensorMap q{};       // (column, head, token); boxes of 64 × tile_heads × rows / tile_heads
+  TensorMap keys{};    // (column, row of the page, KV head, page); boxes of 64 × box_rows
+  TensorMap values{};  // the same
+  const std::uint32_t* row_offsets = nullptr;    // [batch + 1]
+  const std::uint32_t* cache_lengths = nullptr;  // [batch]
+  int batch = 0;
+  // Heads that stand side by side in a tile's rows, a power of two that divides those of a KV head:
+  // row r is head r % tile_heads of token r / tile_heads.
+  int tile_heads_log2 = 0;
+  int head_tiles = 0;     // heads / tile_heads
+  int kv_head_tiles = 0;  // of them, on one KV head
+  int section_keys = 0;   // keys of one KV head beyond which heads take turns (schedule.cuh)
+  PrefillPages pages{};
+  VisibleRange mask{};
+  PrefillScores scores{};
+  PrefillOutputs outputs{};
+  int* next_tile = nullptr;  // zero at the start
+};
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which compiled kernel takes a prefill, and how its work is cut. Pure: tested without a GPU.
+#pragma once
+
+#include <string>
+
+#include "cuda/hopper/flash_attention/prefill/variant_table.h"
+#include "quire/ops/flash_attention.h"
+
+namespace quire::cuda::hopper {
+
+// Empty, or why no compiled kernel takes the problem.
+std::string refuse_prefill(const FlashAttentionProblem& problem);
+// Null where none fits.
+const PrefillVariant* find_prefill(const FlashAttentionProblem& problem, Scores scores);
+
+struct PrefillPlan {
+  const PrefillVariant* variant = nullptr;
+  int box_rows = 0;         // of a page that one copy brings
+  int tile_heads_log2 = 0;  // heads of a KV head side by side in a tile
+  int blocks = 0;
+};
+
+// `scores`: what the arguments, beyond the problem, ask for.
+PrefillPlan plan_prefill(const FlashAttentionProblem& problem, Scores scores, int num_sms);
+
+}  // namespace quire::cuda::hopper

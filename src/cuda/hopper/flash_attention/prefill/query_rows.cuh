@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a consumer thread knows of its query rows, and what it does to their scores before the
+// softmax.
+#pragma once
+
+#include "cuda/hopper/flash_attention/prefill/schedule.cuh"
+#include "cuda/hopper/flash_attention/prefill/softmax.cuh"
+
+namespace quire::cuda::hopper {
+
+// One of the thread's rows.
+struct QueryRow {
+  int token;  // in the sequence; behind its end for a row that is not stored
+  int head;
+  KeyInterval keys;  // that it sees
+};
+
+// `row`: in the tile.
+__device__ inline QueryRow query_row(const PrefillParams& params, const PrefillTile& tile,
+                                     int row) {
+  const int heads_log2 = params.tile_heads_log2;
+  const int token = tile.first_token + (row >> heads_log2);
+  return {.token = token,
+          .head = (tile.head_tile << heads_log2) + (row & ((1 << heads_log2) - 1)),
+          .keys = params.mask.of(tile.cached + token, tile.num_keys())};
+}
+
+// Keys that every row of the tile sees.
+template <PrefillConfig kConfig>
+__device__ inline KeyInterval seen_by_all(const PrefillParams& params, const PrefillTile& tile) {
+  const int first = tile.cached + tile.first_token;
+  const int last = first + (kConfig.rows() >> params.tile_heads_log2) - 1;
+  return {.first = params.mask.of(last, tile.num_keys()).first,
+          .end = params.mask.of(first, tile.num_keys()).end};
+}
+
+// Selects, never adds: what stands behind a sequence's end may be anything. `row`: the thread's
+// first; the second stands 8 below it. Bit g of `holes`: keys 8g … 8g + 7 have no page.
+template <int kScores>
+__device__ inline void hide(const PrefillParams& params, const PrefillTile& tile, int row,
+                            int first_key, std::uint32_t holes, float (&scores)[kScores]) {
+  const int column = first_key + 2 * static_cast<int>(threadIdx.x % 4);
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const KeyInterval keys = query_row(params, tile, row + 8 * i).keys;
+    const int first = keys.first - column;
+    const int end = keys.end - column;
+#pragma unroll
+    for (int j = 0; j < kScores / 4; ++j) {
+      const bool has_page = (holes >> j & 1) == 0;
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const int key = 8 * j + e;
+        float& score = scores[4 * j + 2 * i + e];
+        score = has_page && key >= first && key < end ? score : -INFINITY;
+      }
+    }
+  }
+}
+
+// 1 - 2 / (1 + e^2x), to fp32's last bits: the instruction's own tanh is good to 11.
+__device__ inline float tanh_of(float x) {
+  return 1.0F - __fdividef(2.0F, 1.0F + exp2_approx(2.0F * kLog2e * x));
+}
+
+// Into log2 units: scale · q·k, capped, plus slope · (key - position).
+template <int kScores>
+__device__ inline void modify(const PrefillParams& params, const PrefillTile& tile, int row,
+                              int first_key, float (&scores)[kScores]) {
+  const PrefillScores& how = params.scores;
+  const int column = first_key + 2 * static_cast<int>(threadIdx.x % 4);
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const QueryRow at = query_row(params, tile, row + 8 * i);
+    const float slope =
+        how.alibi_slopes == nullptr ? 0.0F : how.alibi_slopes[at.head * how.alibi_stride];
+    const int distance = column - (tile.cached + at.token);
+#pragma unroll
+    for (int j = 0; j < kScores / 4; ++j) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        float& score = scores[4 * j + 2 * i + e];
+        float s = score * how.scale;
+        if (how.softcap > 0.0F) s = how.softcap * tanh_of(s / how.softcap);
+        s = fmaf(slope, static_cast<float>(distance + 8 * j + e), s);
+        score = s * kLog2e;
+      }
+    }
+  }
+}
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+// A consumer warpgroup: 64 query rows over their blocks of keys, tile after tile. The scores of the
+// next block, be it the first of the next tile, are computed beside the sum over this one's values.
+#pragma once
+
+#include "cuda/hopper/flash_attention/prefill/products.cuh"
+#include "cuda/hopper/flash_attention/prefill/store_rows.cuh"
+#include "cuda/hopper/flash_attention/prefill/turns.cuh"
+
+namespace quire::cuda::hopper {
+
+template <PrefillConfig kConfig> class PrefillAttend {
+ public:
+  using Shared = PrefillShared<kConfig>;
+  using Block = float[kConfig.block_keys / 2];
+  using Weights = std::uint32_t[kConfig.block_keys / 4];
+  using Sums = float[kConfig.value_dim / 2];
+
+  __device__ PrefillAttend(const PrefillParams& params, Shared& shared, int consumer)
+      : params_(params),
+        shared_(shared),
+        turns_(consumer),
+        row_(consumer * kWgmmaRows),
+        to_log2_(kConfig.scores == Scores::scaled ? params.scores.scale * kLog2e : 1.0F) {}
+
+  __device__ void run() {
+    PrefillTile tile = next_tile();
+    if (tile.sequence < 0) return;
+    Block scores;
+    Weights weights;
+    Sums sums;
+    start(scores);
+    while (tile.sequence >= 0) {
+      if (tile.end_block - tile.first_block == 1) release_queries();
+      all_see_ = seen_by_all<kConfig>(params_, tile);
+      RowSoftmax softmax;
+      float keep[2];
+      int block = tile.end_block - 1;
+      zero_from_ = tile.num_keys() - block * kConfig.block_keys;
+      prepare(tile, block, scores);
+      softmax.weigh(scores, to_log2_, keep);
+      pack<kConfig.dtype>(scores, weights);
+      for (--block; block >= tile.first_block; --block) {
+        step(tile, block, softmax, scores, weights, sums);
+      }
+      tile = finish(tile, softmax, scores, weights, sums);
+    }
+  }
+
+ private:
+  __device__ int thread_row() const {
+    return row_ + static_cast<int>(threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4);
+  }
+  __device__ const std::byte* queries() const { return &shared_.q[q_at_.stage][row_ * kRowBytes]; }
+  __device__ PrefillTile next_tile() {
+    shared_.tile_ring.wait_full(tile_at_);
+    const PrefillTile tile = shared_.tiles[tile_at_.stage];
+    shared_.tile_ring.empty[tile_at_.stage].arrive();
+    tile_at_.advance();
+    return tile;
+  }
+  __device__ bool leads() const { return threadIdx.x % 128 == 0; }
+  __device__ void release(int stage) {
+    if (leads()) shared_.ring.empty[stage].arrive();
+  }
+  // The tile's last scores are there: the next tile's q may come.
+  __device__ void release_queries() {
+    if (leads()) shared_.q_ring.empty[q_at_.stage].arrive();
+  }
+
+  // The very first scores, alone.
+  __device__ void start(Block& scores) {
+    shared_.q_ring.wait_full(q_at_);
+    shared_.ring.wait_full(at_);
+    pin(scores);
+    cute::warpgroup_arrive();
+    issue_scores<kConfig>(queries(), shared_.blocks[at_.stage], scores);
+    cute::warpgroup_commit_batch();
+    cute::warpgroup_wait<0>();
+    pin(scores);
+    holes_ = shared_.holes[at_.stage];
+    release(at_.stage);
+    at_.advance();
+  }
+
+  __device__ bool all_see(int first_key) const {
+    return holes_ == 0 && first_key >= all_see_.first &&
+           first_key + kConfig.block_keys <= all_see_.end;
+  }
+  // From products to scores that the softmax may take.
+  __device__ void prepare(const PrefillTile& tile, int block, Block& scores) const {
+    const int first_key = block * kConfig.block_keys;
+    if constexpr (kConfig.scores == Scores::modified) {
+      modify(params_, tile, thread_row(), first_key, scores);
+    }
+    if (!all_see(first_key)) hide(params_, tile, thread_row(), first_key, holes_, scores);
+  }
+
+  // Scores of `block` beside the sum over the one before it.
+  __device__ void step(const PrefillTile& tile, int block, RowSoftmax& softmax, Block& scores,
+                       Weights& weights, Sums& sums) {
+    if (!has_awaited_) await_stages();
+    const int key_stage = at_.stage;
+    at_.advance();
+    const int value_stage = at_.stage;
+    at_.advance();
+    turns_.wait();
+    issue(key_stage, value_stage, scores, weights, sums);
+    turns_.pass_on();
+    // While the products run: the next step's stages, which seldom are late.
+    has_awaited_ = block > tile.first_block;
+    if (has_awaited_) await_stages();
+    holes_ = shared_.holes[key_stage];
+    cute::warpgroup_wait<1>();
+    pin(scores);
+    release(key_stage);
+    if (block == tile.first_block) release_queries();
+    prepare(tile, block, scores);
+    float keep[2];
+    softmax.weigh(scores, to_log2_, keep);
+    pin(scores);
+    wait_and_keep(sums, keep);
+    pin(scores);
+    pin(weights);
+    release(value_stage);
+    starts_sum_ = false;
+    pack<kConfig.dtype>(scores, weights);
+  }
+
+  // The K block of the next scores and the V block of the next sum.
+  __device__ void await_stages() {
+    RingPosition<kConfig.stages> at = at_;
+    shared_.ring.wait_full(at);
+    at.advance();
+    await_values(at);
+  }
+
+  // The assembler moves a wait up as far as it can, before the softmax that is to run meanwhile, but
+  // not across a branch. Most blocks leave every row's maximum as it was: nothing to multiply then.
+  __device__ void wait_and_keep(Sums& sums, const float (&keep)[2]) {
+    if (__all_sync(0xffffffff, keep[0] == 1.0F && keep[1] == 1.0F)) {
+      asm volatile("wgmma.wait_group.sync.aligned 0; // kept" ::: "memory");
+      pin(sums);
+    } else {
+      asm volatile("wgmma.wait_group.sync.aligned 0; // scaled" ::: "memory");
+      pin(sums);
+      scale_rows(sums, keep);
+    }
+  }
+
+  __device__ void issue(int key_stage, int value_stage, Block& scores, Weights& weights,
+                        Sums& sums) {
+    pin(scores);
+    pin(sums);
+    pin(weights);
+    cute::warpgroup_arrive();
+    issue_scores<kConfig>(queries(), shared_.blocks[key_stage], scores);
+    cute::warpgroup_commit_batch();
+    issue_values<kConfig>(weights, shared_.blocks[value_stage], sums, starts_sum_);
+    cute::warpgroup_commit_batch();
+  }
+
+  // Rows of V behind the sequence's end, in its last page, may hold anything, and 0 · NaN is NaN.
+  // Every consumer writes the zeros for itself; the others write the same.
+  __device__ void await_values(const RingPosition<kConfig.stages>& at) {
+    shared_.ring.wait_full(at);
+    if (zero_from_ < kConfig.block_keys) {
+      constexpr int kChunks = kRowBytes / 16;
+#pragma unroll 1
+      for (int slab = 0; slab < kConfig.value_slabs(); ++slab) {
+        auto* chunks =
+            reinterpret_cast<uint4*>(&shared_.blocks[at.stage][slab * Shared::kSlabBytes]);
+#pragma unroll 1
+        for (int chunk = zero_from_ * kChunks + static_cast<int>(threadIdx.x % 128);
+             chunk < kConfig.block_keys * kChunks; chunk += 128) {
+          chunks[chunk] = uint4{};
+        }
+      }
+      cutlass::arch::fence_view_async_shared();
+      cutlass::arch::NamedBarrier::sync(128, kConfig.consumers + row_ / kWgmmaRows);
+    }
+    zero_from_ = kConfig.block_keys;  // only a tile's first block is the last of its keys
+  }
+
+  // The sum over the tile's last block, beside the first scores of the next tile; then its rows are
+  // stored. Where there is no next tile the scores are of whatever is there and nobody reads them.
+  __device__ PrefillTile finish(const PrefillTile& tile, const RowSoftmax& softmax, Block& scores,
+                                Weights& weights, Sums& sums) {
+    const PrefillTile next = next_tile();
+    q_at_.advance();
+    const int key_stage = at_.stage;
+    if (next.sequence >= 0) {
+      shared_.q_ring.wait_full(q_at_);
+      shared_.ring.wait_full(at_);
+      holes_ = shared_.holes[key_stage];
+    }
+    at_.advance();
+    await_values(at_);
+    const int value_stage = at_.stage;
+    at_.advance();
+    turns_.wait();
+    issue(key_stage, value_stage, scores, weights, sums);
+    turns_.pass_on();
+    cute::warpgroup_wait<0>();
+    pin(scores);
+    pin(sums);
+    pin(weights);
+    if (next.sequence >= 0) release(key_stage);
+    release(value_stage);
+    starts_sum_ = true;
+    has_awaited_ = false;
+    store_rows<kConfig.dtype>(params_, tile, thread_row(), softmax, to_log2_, sums);
+    return next;
+  }
+
+  const PrefillParams& params_;
+  Shared& shared_;
+  Turns<kConfig.consumers> turns_;
+  const int row_;  // the warpgroup's first, in a tile
+  const float to_log2_;
+  int zero_from_ = kConfig.block_keys;  // first row of the next V block behind the sequence's end
+  bool starts_sum_ = true;
+  bool has_awaited_ = false;  // the stages of the next step
+  std::uint32_t holes_ = 0;   // in the keys of the scores
+  KeyInterval all_see_{};
+  RingPosition<kConfig.stages> at_;
+  RingPosition<kConfig.q_buffers> q_at_;
+  RingPosition<Shared::kTileRing> tile_at_;
+};
+
+}  // namespace quire::cuda::hopper

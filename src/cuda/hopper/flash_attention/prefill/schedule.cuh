@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which tiles of query rows a persistent block takes: the next one off a counter, so that blocks
+// that finish early do more.
+//
+// Tiles are counted sequence by sequence; within a sequence in sections of KV heads whose K and V
+// stay in L2 together, and within a section from the last rows, which see most keys, to the first:
+// the longest work starts first and the end of the grid is even. Lengths are read here, on the
+// device, so a captured graph may be replayed with others.
+#pragma once
+
+#include "cuda/hopper/flash_attention/prefill/config.h"
+#include "cuda/hopper/flash_attention/prefill/params.h"
+
+namespace quire::cuda::hopper {
+
+struct PrefillTile {
+  int sequence;     // -1: no more tiles
+  int first_row;    // of the sequence, in q
+  int tokens;       // new ones of the sequence
+  int cached;       // position of its first new token
+  int first_token;  // of the tile, in the sequence
+  int head_tile;
+  int first_block;  // of keys
+  int end_block;
+
+  __device__ int num_keys() const { return cached + tokens; }
+};
+
+// By a whole warp: sequences are searched 32 at a time. Indices must not decrease from call to call.
+template <PrefillConfig kConfig> class PrefillSchedule {
+ public:
+  __device__ explicit PrefillSchedule(const PrefillParams& params) : params_(params) {}
+
+  __device__ PrefillTile next() {
+    int index = 0;
+    if (lane() == 0) index = atomicAdd(params_.next_tile, 1);
+    index = __shfl_sync(kWarp, index, 0);
+    for (; first_sequence_ < params_.batch; first_sequence_ += 32) {
+      const int before = num_tiles(first_sequence_ + lane());
+      const int end = tiles_before_ + inclusive_sum(before);
+      const unsigned later = __ballot_sync(kWarp, index < end);
+      if (later != 0) {
+        const int found = __ffs(later) - 1;
+        return tile_of(first_sequence_ + found, index - __shfl_sync(kWarp, end - before, found));
+      }
+      tiles_before_ = __shfl_sync(kWarp, end, 31);
+    }
+    return {.sequence = -1};
+  }
+
+ private:
+  static constexpr unsigned kWarp = 0xffffffff;
+
+  __device__ static int lane() { return static_cast<int>(threadIdx.x % 32); }
+  __device__ int row_tiles(int tokens) const {
+    return ((tokens << params_.tile_heads_log2) + kConfig.rows() - 1) / kConfig.rows();
+  }
+  __device__ int num_tiles(int sequence) const {
+    if (sequence >= params_.batch) return 0;
+    const auto tokens =
+        static_cast<int>(params_.row_offsets[sequence + 1] - params_.row_offsets[sequence]);
+    return row_tiles(tokens) * params_.head_tiles;
+  }
+  __device__ static int inclusive_sum(int value) {
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+      const int other = __shfl_up_sync(kWarp, value, step);
+      if (lane() >= step) value += other;
+    }
+    return value;
+  }
+  // Head tiles of a section: as many KV heads as section_keys hold of this length.
+  __device__ int section_tiles(int num_keys) const {
+    const int kv_heads = params_.section_keys / num_keys;
+    const int tiles = (kv_heads > 1 ? kv_heads : 1) * params_.kv_head_tiles;
+    return tiles < params_.head_tiles ? tiles : params_.head_tiles;
+  }
+  __device__ PrefillTile tile_of(int sequence, int index) const {
+    PrefillTile tile;
+    tile.sequence = sequence;
+    tile.first_row = static_cast<int>(params_.row_offsets[sequence]);
+    tile.tokens = static_cast<int>(params_.row_offsets[sequence + 1]) - tile.first_row;
+    tile.cached = static_cast<int>(params_.cache_lengths[sequence]);
+    const int rows = row_tiles(tile.tokens);
+    const int width = section_tiles(tile.num_keys());
+    const int section = index / (rows * width);
+    const int left = params_.head_tiles - section * width;
+    const int section_width = width < left ? width : left;
+    const int within = index - section * rows * width;
+    tile.head_tile = section * width + within % section_width;
+    const int tile_tokens = kConfig.rows() >> params_.tile_heads_log2;
+    tile.first_token = (rows - 1 - within / section_width) * tile_tokens;
+    const int behind = tile.first_token + tile_tokens;
+    const int last_token = (behind < tile.tokens ? behind : tile.tokens) - 1;
+    const int first_key = params_.mask.of(tile.cached + tile.first_token, tile.num_keys()).first;
+    const int end_key = params_.mask.of(tile.cached + last_token, tile.num_keys()).end;
+    tile.first_block = first_key / kConfig.block_keys;
+    tile.end_block = (end_key + kConfig.block_keys - 1) / kConfig.block_keys;
+    return tile;
+  }
+
+  const PrefillParams& params_;
+  int first_sequence_ = 0;
+  int tiles_before_ = 0;
+};
+
+}  // namespace quire::cuda::hopper

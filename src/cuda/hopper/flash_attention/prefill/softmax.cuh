@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// The softmax of one thread's two rows, a block of keys at a time, in registers.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+#include "cuda/hopper/flash_attention/prefill/config.h"
+#include "cuda/hopper/flash_attention/prefill/params.h"
+
+namespace quire::cuda::hopper {
+
+inline constexpr float kLog2e = 1.4426950408889634F;
+inline constexpr float kLn2 = 0.6931471805599453F;
+
+__device__ inline float exp2_approx(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+__device__ inline float quad_max(float x) {
+  x = fmaxf(x, __shfl_xor_sync(0xffffffff, x, 1));
+  return fmaxf(x, __shfl_xor_sync(0xffffffff, x, 2));
+}
+__device__ inline int quad_max(int x) {
+  x = max(x, __shfl_xor_sync(0xffffffff, x, 1));
+  return max(x, __shfl_xor_sync(0xffffffff, x, 2));
+}
+__device__ inline float quad_sum(float x) {
+  x += __shfl_xor_sync(0xffffffff, x, 1);
+  return x + __shfl_xor_sync(0xffffffff, x, 2);
+}
+
+// Row i of the thread (i = 0, 1): rows 8 apart. The maximum is in units of `to_log2`; the sum is
+// this thread's own columns only, until the end.
+struct RowSoftmax {
+  float max[2] = {-INFINITY, -INFINITY};
+  float sum[2] = {0.0F, 0.0F};
+
+  // Scores into weights 2^((s - max) · to_log2); what was summed before is to be multiplied by
+  // `keep`. A row that has seen no key yet keeps maximum -inf and gets weights 0.
+  template <int kScores>
+  __device__ void weigh(float (&scores)[kScores], float to_log2, float (&keep)[2]) {
+    float offset[2];
+    rise(scores, to_log2, keep, offset);
+    float even[2] = {0.0F, 0.0F};
+    float odd[2] = {0.0F, 0.0F};
+#pragma unroll
+    for (int j = 0; j < kScores; j += 2) {
+      const int i = j / 2 % 2;
+      scores[j] = exp2_approx(fmaf(scores[j], to_log2, -offset[i]));
+      scores[j + 1] = exp2_approx(fmaf(scores[j + 1], to_log2, -offset[i]));
+      even[i] += scores[j];
+      odd[i] += scores[j + 1];
+    }
+#pragma unroll
+    for (int i = 0; i < 2; ++i) sum[i] = fmaf(sum[i], keep[i], even[i] + odd[i]);
+  }
+
+ private:
+  // The maxima over one more block.
+  template <int kScores>
+  __device__ void rise(const float (&scores)[kScores], float to_log2, float (&keep)[2],
+                       float (&offset)[2]) {
+    float highest[2];
+    highest_as_integers(scores, highest);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const float now = fmaxf(max[i], highest[i]);
+      const float from = now == -INFINITY ? 0.0F : now;
+      keep[i] = exp2_approx((max[i] - from) * to_log2);  // 1 exactly if nothing rose
+      offset[i] = from * to_log2;
+      max[i] = now;
+    }
+  }
+
+  // Integers have a maximum of three, floats of two. The bits of floats compare as integers unless
+  // both are negative; where a row is all negative (or hidden), they are compared again as floats.
+  template <int kScores>
+  __device__ static void highest_as_integers(const float (&scores)[kScores], float (&highest)[2]) {
+    int bits[4];
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      const int at = k * 2;
+      bits[k] = ::max(__float_as_int(scores[at]), __float_as_int(scores[at + 1]));
+#pragma unroll
+      for (int j = at + 8; j < kScores; j += 8) {
+        bits[k] = ::max(::max(bits[k], __float_as_int(scores[j])), __float_as_int(scores[j + 1]));
+      }
+    }
+    const int row[2] = {quad_max(::max(bits[0], bits[2])), quad_max(::max(bits[1], bits[3]))};
+    highest[0] = __int_as_float(row[0]);
+    highest[1] = __int_as_float(row[1]);
+    if (__any_sync(0xffffffff, (row[0] | row[1]) < 0)) highest_as_floats(scores, highest);
+  }
+  template <int kScores>
+  __device__ static void highest_as_floats(const float (&scores)[kScores], float (&highest)[2]) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      highest[i] = fmaxf(scores[2 * i], scores[2 * i + 1]);
+#pragma unroll
+      for (int j = 2 * i + 4; j < kScores; j += 4) {
+        highest[i] = fmaxf(highest[i], fmaxf(scores[j], scores[j + 1]));
+      }
+      highest[i] = quad_max(highest[i]);
+    }
+  }
+};
+
+template <int kSums> __device__ inline void scale_rows(float (&sums)[kSums], const float (&by)[2]) {
+#pragma unroll
+  for (int j = 0; j < kSums; ++j) sums[j] *= by[j / 2 % 2];
+}
+
+template <DType kDType> __device__ inline std::uint32_t pack_pair(float low, float high) {
+  std::uint32_t word;
+  if constexpr (kDType == DType::bf16) {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+    word = *reinterpret_cast<const std::uint32_t*>(&pair);
+  } else {
+    const __half2 pair = __floats2half2_rn(low, high);
+    word = *reinterpret_cast<const std::uint32_t*>(&pair);
+  }
+  return word;
+}
+
+template <DType kDType, int kNumbers>
+__device__ inline void pack(const float (&numbers)[kNumbers],
+                            std::uint32_t (&words)[kNumbers / 2]) {
+#pragma unroll
+  for (int i = 0; i < kNumbers / 2; ++i) {
+    words[i] = pack_pair<kDType>(numbers[2 * i], numbers[2 * i + 1]);
+  }
+}
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// The compiled prefill kernels as the planner sees them. For host code only: a kernel's own file would
+// compile all of them.
+#pragma once
+
+#include <string_view>
+
+#include "cuda/hopper/flash_attention/prefill/launch_prefill.h"
+#include "cuda/hopper/flash_attention/prefill/variants.h"
+
+namespace quire::cuda::hopper {
+
+struct PrefillVariant {
+  std::string_view name;
+  PrefillConfig config;
+  void (*launch)(const PrefillParams& params, const PrefillLaunch& launch);
+};
+
+template <typename Variant> constexpr PrefillVariant prefill_variant(std::string_view name) {
+  return {name, Variant::kConfig, launch_prefill<Variant>};
+}
+
+inline constexpr PrefillVariant kPrefillVariants[] = {
+    prefill_variant<PrefillD64<DType::bf16, Scores::scaled>>("bf16_d64"),
+    prefill_variant<PrefillD64<DType::bf16, Scores::modified>>("bf16_d64_modified"),
+    prefill_variant<PrefillD96<DType::bf16, Scores::scaled>>("bf16_d96"),
+    prefill_variant<PrefillD96<DType::bf16, Scores::modified>>("bf16_d96_modified"),
+    prefill_variant<PrefillD128<DType::bf16, Scores::scaled>>("bf16_d128"),
+    prefill_variant<PrefillD128<DType::bf16, Scores::modified>>("bf16_d128_modified"),
+    prefill_variant<PrefillD256<DType::bf16, Scores::scaled>>("bf16_d256"),
+    prefill_variant<PrefillD256<DType::bf16, Scores::modified>>("bf16_d256_modified"),
+    prefill_variant<PrefillD64<DType::f16, Scores::scaled>>("f16_d64"),
+    prefill_variant<PrefillD64<DType::f16, Scores::modified>>("f16_d64_modified"),
+    prefill_variant<PrefillD96<DType::f16, Scores::scaled>>("f16_d96"),
+    prefill_variant<PrefillD96<DType::f16, Scores::modified>>("f16_d96_modified"),
+    prefill_variant<PrefillD128<DType::f16, Scores::scaled>>("f16_d128"),
+    prefill_variant<PrefillD128<DType::f16, Scores::modified>>("f16_d128_modified"),
+    prefill_variant<PrefillD256<DType::f16, Scores::scaled>>("f16_d256"),
+    prefill_variant<PrefillD256<DType::f16, Scores::modified>>("f16_d256_modified"),
+};
+
+}  // namespace quire::cuda::hopper

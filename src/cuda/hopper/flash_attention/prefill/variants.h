@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every compiled prefill kernel: one file in variants/ for each, one row of variant_table.h for the
+// planner.
+#pragma once
+
+#include "cuda/hopper/flash_attention/prefill/config.h"
+
+namespace quire::cuda::hopper {
+
+template <DType kDType, Scores kScores> struct PrefillD64 {
+  static constexpr PrefillConfig kConfig{
+      .dtype = kDType, .head_dim = 64, .value_dim = 64, .stages = 6, .scores = kScores};
+};
+template <DType kDType, Scores kScores> struct PrefillD96 {
+  static constexpr PrefillConfig kConfig{
+      .dtype = kDType, .head_dim = 96, .value_dim = 96, .scores = kScores};
+};
+template <DType kDType, Scores kScores> struct PrefillD128 {
+  static constexpr PrefillConfig kConfig{.dtype = kDType, .scores = kScores};
+};
+template <DType kDType, Scores kScores> struct PrefillD256 {
+  static constexpr PrefillConfig kConfig{.dtype = kDType,
+                                         .head_dim = 256,
+                                         .value_dim = 256,
+                                         .block_keys = 64,
+                                         .q_buffers = 1,
+                                         .scores = kScores};
+};
+
+}  // namespace quire::cuda::hopper

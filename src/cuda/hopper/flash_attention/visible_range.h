@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Masks that show every query one interval of keys: causal, windows, chunks and what all of them
+// allow. Others (a tree, either of two) are not of this kind.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "quire/host_device.h"
+#include "quire/mask.h"
+
+namespace quire::cuda::hopper {
+
+struct KeyInterval {
+  int first;
+  int end;
+};
+
+struct VisibleRange {
+  static constexpr int kUnbounded = 0x3fffffff;  // twice it is still an int
+
+  int ahead = kUnbounded;   // keys after the query's position that it sees; 0: causal
+  int window = kUnbounded;  // |q - k| < window
+  int chunk = kUnbounded;   // q / chunk == k / chunk
+
+  // Keys of the num_keys that a query at `position` sees. Both ends grow with the position.
+  QUIRE_HOST_DEVICE KeyInterval of(int position, int num_keys) const {
+    int first = position - window + 1;
+    const int reach = ahead < window - 1 ? ahead : window - 1;
+    int end = position + reach + 1;
+    if (chunk != kUnbounded) {
+      const int chunk_first = position / chunk * chunk;
+      first = first > chunk_first ? first : chunk_first;
+      end = end < chunk_first + chunk ? end : chunk_first + chunk;
+    }
+    return {.first = first > 0 ? first : 0, .end = end < num_keys ? end : num_keys};
+  }
+};
+
+// Nothing if the mask is not of this kind. Two chunked ones in it are not.
+std::optional<VisibleRange> visible_range(const Mask& mask);
+// Empty, or why the mask with this description is not.
+std::string refuse_range(const std::string& description);
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Activations as products with fp8 weights read them: groups of 128 columns, rounded to
+// x / scale and scaled back. A warp holds a group, four columns a lane.
+#pragma once
+
+#include "cuda/rows/number.cuh"
+
+namespace quire::cuda::hopper {
+
+inline constexpr int kFp8Group = 128;
+
+__device__ inline double round_fp8(DType fp8, double value) {
+  return fp8 == DType::fp8_e4m3 ? decode_float<kFp8E4M3>(encode_float<kFp8E4M3>(value))
+                                : decode_float<kFp8E5M2>(encode_float<kFp8E5M2>(value));
+}
+
+__device__ inline void quantize_group(DType fp8, float (&values)[4]) {
+  constexpr float kLargestAmax = 1200.0f;
+  float amax = 0.0f;
+#pragma unroll
+  for (const float value : values) amax = fmaxf(amax, fabsf(value));
+  for (int step = 16; step > 0; step /= 2) {
+    amax = fmaxf(amax, __shfl_xor_sync(0xffffffffu, amax, step));
+  }
+  const float scale = fminf(amax, kLargestAmax) / max_finite_of(fp8);
+  const bool vanishes = scale == 0.0f || isinf(1.0f / scale);
+#pragma unroll
+  for (float& value : values) {
+    if (vanishes) {
+      value = isnan(value) ? value : 0.0f;
+    } else {
+      const double quotient = static_cast<double>(value) / static_cast<double>(scale);
+      value = static_cast<float>(round_fp8(fp8, quotient) * static_cast<double>(scale));
+    }
+  }
+}
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// mla_indexer for every valid problem on a GPU: any number of heads, depth, page size and top_k.
+// Exact: scores in fp32, a radix select over all of them, ties to the lowest position. Starts one
+// kernel on the context's stream, allocates nothing and never waits.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "quire/ops/mla_indexer.h"
+
+namespace quire::cuda::hopper {
+
+// Empty: any valid problem on a GPU of compute capability 9.0.
+std::string refuse_general(const MlaIndexerProblem& problem);
+// The scores of as many rows as are in work at a time, each as long as the page table can hold:
+// never those of all tokens.
+std::int64_t general_workspace_bytes(const MlaIndexerProblem& problem);
+void mla_indexer_general(const MlaIndexerArgs& args, const Context& context);
+
+}  // namespace quire::cuda::hopper

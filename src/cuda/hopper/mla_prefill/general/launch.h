@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// mla_prefill_plan and mla_prefill for every valid problem on a GPU: any head count, widths, row
+// format, weight type, mask and number of chunks, on fp32 multiply-adds. Starts kernels on the
+// context's stream, allocates nothing and never waits: chunks that the plan left unused cost a launch.
+//
+//   new rows ─ finish ─► pages      q ─ rotate in place
+//   for each group of heads, for each chunk:
+//     pages ─ gather, quantize ─► latents f32 ─ kv_b_proj ─► K | V in q's dtype ─ attend ─► state
+//   the last chunk's attention writes out and LSE instead of the state
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "quire/ops/mla_prefill.h"
+
+namespace quire::cuda::hopper {
+
+// Empty: any valid problem on a GPU of compute capability 9.0.
+std::string refuse_plan(const Device& device);
+void mla_prefill_plan(const MlaPrefillPlanArgs& args, const Context& context);
+
+// Empty, or why not: tensors elsewhere, or a mask of more joins than a launch can carry.
+std::string refuse_general(const MlaPrefillProblem& problem);
+// Bounded by a group of heads, whose number follows from the chunk's rows.
+std::int64_t general_workspace_bytes(const MlaPrefillProblem& problem);
+void mla_prefill_general(const MlaPrefillArgs& args, const Context& context);
+
+}  // namespace quire::cuda::hopper

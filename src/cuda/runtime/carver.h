@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Cuts a caller's workspace into arrays. Over a null base it only counts, so that the plan's number
+// and the launch's addresses come from one list.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace quire::cuda {
+
+class Carver {
+ public:
+  explicit Carver(void* base = nullptr) : base_(static_cast<std::byte*>(base)) {}
+
+  template <typename T> T* take(std::int64_t count) {
+    constexpr std::int64_t kAlignment = 256;
+    const std::int64_t offset = bytes_;
+    bytes_ +=
+        (count * static_cast<std::int64_t>(sizeof(T)) + kAlignment - 1) / kAlignment * kAlignment;
+    return base_ == nullptr ? nullptr : reinterpret_cast<T*>(base_ + offset);
+  }
+  std::int64_t bytes() const { return bytes_; }
+
+ private:
+  std::byte* base_;
+  std::int64_t bytes_ = 0;
+};
+
+}  // namespace quire::cuda

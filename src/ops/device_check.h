@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// QUIRE_CHECK=1: before an op starts on a GPU, the values there that validate() cannot see (offsets,
+// lengths, page ids, positions) are brought to the host and held against the very rules for host
+// tensors. It waits for the stream, so it is for debugging; a call that is being captured has no
+// values yet and is not checked. Without the variable a bad page id is never followed, but it is
+// not reported either.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "quire/context.h"
+#include "quire/paged_kv_cache.h"
+
+namespace quire::ops {
+
+// The variable is read on every call: a test, or a debugger, may set it at any time.
+bool is_device_check_on(Device device, const Context& context);
+
+void check_device_batch(std::string_view op, const PagedKVCache& cache,
+                        const TensorView& row_offsets, std::optional<std::int64_t> tokens,
+                        const Context& context);
+// position_ids u32 [sections, tokens] below the rows of freqs_cis.
+void check_device_positions(std::string_view op, const TensorView& position_ids,
+                            std::int64_t num_rows, const Context& context);
+void check_device_pairs(std::string_view op, const TensorView& pairs, std::int64_t num_pages,
+                        const Context& context);
+
+// Rows that row_offsets must end at, for ops that have a tensor of them.
+template <typename Args> std::optional<std::int64_t> num_tokens(const Args& args) {
+  if constexpr (requires { args.x.shape; }) {
+    return args.x.shape[0];
+  } else if constexpr (requires { args.q.shape; }) {
+    return args.q.shape[0];
+  } else if constexpr (requires { args.scales.shape; }) {
+    return args.scales.shape[0];
+  } else if constexpr (requires { args.indices.shape; }) {
+    return args.indices.shape[0];
+  } else {
+    return std::nullopt;
+  }
+}
+
+// What an op's arguments hold is known by the fields' names, which are the same in all ops.
+template <typename Args>
+void check_device_values(std::string_view op, const Args& args, const Context& context) {
+  if constexpr (requires { args.cache.page_table; }) {
+    if (!is_device_check_on(args.cache.page_table.device, context)) return;
+    if constexpr (requires { args.row_offsets.shape; }) {
+      check_device_batch(op, args.cache, args.row_offsets, num_tokens(args), context);
+    }
+    if constexpr (requires { args.position_ids->shape; }) {
+      if (args.position_ids) {
+        check_device_positions(op, *args.position_ids, args.freqs_cis.shape[0], context);
+      }
+    }
+    if constexpr (requires { args.pairs.shape; }) {
+      check_device_pairs(op, args.pairs, args.cache.num_pages(), context);
+    }
+  }
+}
+
+}  // namespace quire::ops

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""No kernel spills registers or runs its wgmma one by one: read from what the compiler said when it was built.
+
+Usage: compiler_report.py <object>...   (of the CUDA backend; <object>.ptxas stands beside each)
+
+The kernels in folders named `general` take what the others refuse and are not meant to be fast: their spills are
+printed and forgiven.
+"""
+
+import re
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+ENTRY = re.compile(r"Compiling entry function '(?P<name>[^']+)'")
+FRAME = re.compile(r"(?P<stack>\d+) bytes stack frame, (?P<stores>\d+) bytes spill stores, (?P<loads>\d+) bytes spill loads")
+REGISTERS = re.compile(r"Used (?P<count>\d+) registers")
+LOSS = re.compile(r"\((?P<code>C\d+)\) Potential Performance Loss: (?P<words>.*)")
+
+
+class Kernel(NamedTuple):
+    name: str
+    registers: int
+    stack_bytes: int
+    spill_bytes: int
+
+
+def kernels_of(report: str) -> list[Kernel]:
+    """Every kernel of one object's report, in the order in which they were compiled."""
+    kernels = []
+    for block in report.split("Compiling entry function ")[1:]:
+        name = ENTRY.match("Compiling entry function " + block)
+        frame = FRAME.search(block)
+        registers = REGISTERS.search(block)
+        if name is None or frame is None or registers is None:
+            raise ValueError(f"a report that cannot be read: {block[:200]!r}")
+        kernels.append(
+            Kernel(
+                name=name["name"],
+                registers=int(registers["count"]),
+                stack_bytes=int(frame["stack"]),
+                spill_bytes=int(frame["stores"]) + int(frame["loads"]),
+            )
+        )
+    return kernels
+
+
+def is_forgiven(target: Path) -> bool:
+    return target.parent.name == "general"
+
+
+def faults_of(target: Path) -> list[str]:
+    path = target.with_name(target.name + ".ptxas")
+    if not path.is_file():
+        return [f"{target.name}: no report beside it; build the CUDA backend again"]
+    report = path.read_text()
+    kernels = kernels_of(report)
+    faults = [f"{target.name}: {loss['code']}: {loss['words']}" for loss in LOSS.finditer(report)]
+    for kernel in kernels:
+        if kernel.spill_bytes == 0:
+            continue
+        words = f"{target.name}: {kernel.name} spills {kernel.spill_bytes} bytes ({kernel.registers} registers)"
+        if is_forgiven(target):
+            print("forgiven:", words)
+        else:
+            faults.append(words)
+    return faults if kernels else [*faults, f"{target.name}: a report without a kernel"]
+
+
+def self_check() -> None:
+    """A report that is wrong in both ways is found out: a reader that finds nothing must not pass."""
+    bad = (
+        "ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized\n"
+        "ptxas info    : Compiling entry function '_Z1kv' for 'sm_90a'\n"
+        "ptxas info    : Function properties for _Z1kv\n"
+        "    8 bytes stack frame, 4 bytes spill stores, 12 bytes spill loads\n"
+        "ptxas info    : Used 255 registers, used 1 barriers\n"
+    )
+    assert kernels_of(bad) == [Kernel("_Z1kv", 255, 8, 16)], kernels_of(bad)
+    assert [loss["code"] for loss in LOSS.finditer(bad)] == ["C7510"]
+    assert is_forgiven(Path("mla_prefill/general/attend.cu.o")) and not is_forgiven(Path("rope/general.cu.o"))
+
+
+def main(objects: list[str]) -> int:
+    self_check()
+    targets = [Path(name) for name in objects if ".cu." in Path(name).name]
+    faults = [fault for target in targets for fault in faults_of(target)]
+    for fault in faults:
+        print(fault)
+    if not targets:
+        print("no objects of CUDA sources")
+    print(f"{len(targets)} CUDA objects, {len(faults)} faults")
+    return 1 if faults or not targets else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

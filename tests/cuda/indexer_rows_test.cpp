@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of scores that are hard to select from, on the GPU: what it chooses is what the oracle
+// chooses, element for element. The scores are exact in fp32, so that nothing but the selection
+// decides. QUIRE_KERNEL names the candidates, "hopper" unless told. Skipped where there is no GPU.
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <random>
+
+#include "cuda/runtime/device_facts.h"
+#include "device_twin.h"
+#include "reference/mla_indexer.h"
+#include "support/attention_inputs.h"
+#include "support/indexer_inputs.h"
+
+namespace quire::test {
+namespace {
+
+struct Pattern {
+  const char* name;
+  double (*score)(std::int64_t key, std::mt19937& random);
+};
+
+constexpr Pattern kPatterns[] = {
+    {"all_equal", [](std::int64_t, std::mt19937&) { return 1.0; }},
+    {"all_negative", [](std::int64_t, std::mt19937&) { return -3.0; }},
+    {"two_valued",
+     [](std::int64_t, std::mt19937& random) { return random() % 2 == 0 ? 1.0 : 2.0; }},
+    {"neighbours",
+     [](std::int64_t, std::mt19937& random) { return 1.0 + 0x1p-23 * (random() % 3); }},
+    {"ascending", [](std::int64_t key, std::mt19937&) { return static_cast<double>(key); }},
+    {"descending", [](std::int64_t key, std::mt19937&) { return -static_cast<double>(key); }},
+    {"signed_zeros",
+     [](std::int64_t, std::mt19937& random) { return random() % 2 == 0 ? 0.0 : -0.0; }},
+    {"steps_of_a_tile",
+     [](std::int64_t key, std::mt19937&) { return -static_cast<double>(key / 64); }},
+    {"rare_best",
+     [](std::int64_t, std::mt19937& random) { return random() % 100 == 0 ? 5.0 : -1.0; }},
+    {"with_nan_and_infinities",
+     [](std::int64_t, std::mt19937& random) {
+       constexpr double kInfinity = std::numeric_limits<double>::infinity();
+       const double odd[] = {std::nan(""), -kInfinity, kInfinity, 0.0, 1.0};
+       return odd[random() % 5];
+     }},
+    {"random",
+     [](std::int64_t, std::mt19937& random) {
+       return static_cast<double>(static_cast<float>(random() * 0x1p-30 - 2.0));
+     }},
+};
+
+struct Shape {
+  std::uint32_t cached;
+  std::uint32_t added;
+  std::int64_t top_k;
+};
+
+// Bounds from below top_k to above it, and at the borders of tiles and of passes over 256 keys.
+constexpr Shape kShapes[] = {{0, 12, 8},    {0, 3, 1},        {60, 8, 64},
+                             {120, 12, 64}, {250, 12, 128},   {600, 8, 255},
+                             {0, 6, 2048},  {2040, 12, 2048}, {5000, 2, 2048}};
+
+PickInputs make_inputs(const Pattern& pattern, const Shape& shape) {
+  PickInputs inputs(index_options({shape.cached}, {shape.added}), shape.top_k);
+  std::mt19937 random(7);
+  for (std::int64_t key = 0; key < shape.cached + shape.added; ++key) {
+    inputs.set_score(0, key, 1.0, pattern.score(key, random));
+  }
+  return inputs;
+}
+
+void run_on_gpu(const MlaIndexerArgs& args) {
+  DeviceTwin twin;
+  const MlaIndexerArgs there = twin.move(args);
+  Context context;
+  const char* kernel = std::getenv("QUIRE_KERNEL");
+  context.kernel = kernel == nullptr ? "hopper" : kernel;
+  const cuda::DeviceBuffer workspace(supports(there, context).workspace_bytes);
+  context.workspace = workspace.data();
+  context.workspace_bytes = workspace.bytes();
+  mla_indexer(there, context);
+  cuda::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  twin.bring_back();
+}
+
+class IndexerRows : public testing::TestWithParam<Pattern> {};
+
+TEST_P(IndexerRows, AreSelectedAsTheOracleDoes) {
+  const std::string reason = cuda::refuse_hopper({.kind = DeviceKind::cuda, .index = 0});
+  if (!reason.empty()) GTEST_SKIP() << reason;
+  for (const Shape& shape : kShapes) {
+    const PickInputs subject = make_inputs(GetParam(), shape);
+    const PickInputs oracle = make_inputs(GetParam(), shape);
+    run_on_gpu(subject.args());
+    reference::mla_indexer(oracle.args());
+    for (std::int64_t token = 0; token < shape.added; ++token) {
+      ASSERT_EQ(subject.row(token), oracle.row(token))
+          << "token " << token << " of " << shape.added << " after " << shape.cached
+          << " keys, top_k " << shape.top_k;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, IndexerRows, testing::ValuesIn(kPatterns),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace quire::test

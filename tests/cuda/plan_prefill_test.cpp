@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which prefill kernel a problem gets: pure, so it needs no GPU.
+#include "cuda/hopper/flash_attention/prefill/plan_prefill.h"
+
+#include <set>
+
+#include "gtest/gtest.h"
+
+namespace quire::cuda::hopper {
+namespace {
+
+FlashAttentionProblem llama(std::int64_t page_size) {
+  FlashAttentionProblem problem;
+  problem.ragged = {.tokens = 8192, .batch = 1};
+  problem.cache = {.row_format = RowFormat::uniform(DType::bf16, 128),
+                   .num_pages = 512,
+                   .num_layers = 1,
+                   .page_size = page_size,
+                   .num_kv_heads = 8,
+                   .max_pages = 512};
+  problem.heads = 32;
+  problem.head_dim = 128;
+  problem.value_dim = 128;
+  problem.mask = "causal";
+  problem.alignment = 256;
+  return problem;
+}
+
+TEST(PlanPrefillTest, EveryVariantFitsTheMachine) {
+  constexpr std::int64_t kSharedBytes = 227 * 1024;
+  constexpr std::int64_t kSmall = 1024;  // barriers, tiles, holes
+  std::set<std::string_view> names;
+  for (const PrefillVariant& variant : kPrefillVariants) {
+    const PrefillConfig& config = variant.config;
+    EXPECT_TRUE(names.insert(variant.name).second) << variant.name;
+    const std::int64_t q =
+        std::int64_t{config.q_buffers} * config.key_slabs() * config.rows() * 128;
+    const std::int64_t ring =
+        std::int64_t{config.stages} * config.stage_slabs() * config.block_keys * 128;
+    EXPECT_LE(q + ring + kSmall, kSharedBytes) << variant.name;
+    // A step holds two stages while it waits for the two of the next.
+    EXPECT_GE(config.stages, 4) << variant.name;
+    EXPECT_EQ(config.head_dim % 16, 0) << variant.name;
+    EXPECT_EQ(config.value_dim % 16, 0) << variant.name;
+  }
+}
+
+// A copy brings rows of one page and of one block of keys, in whole groups of 8.
+TEST(PlanPrefillTest, CopiesKeepToPagesAndBlocks) {
+  for (const std::int64_t page_size : {8, 16, 24, 48, 64, 96, 128, 256, 1000}) {
+    const FlashAttentionProblem problem = llama(page_size);
+    ASSERT_EQ(refuse_prefill(problem), "") << page_size;
+    const PrefillPlan plan = plan_prefill(problem, Scores::scaled, 132);
+    EXPECT_GE(plan.box_rows, 8) << page_size;
+    EXPECT_EQ(plan.box_rows % 8, 0) << page_size;
+    EXPECT_EQ(page_size % plan.box_rows, 0) << page_size;
+    EXPECT_EQ(plan.variant->config.block_keys % plan.box_rows, 0) << page_size;
+    EXPECT_LE(plan.variant->config.block_keys / plan.box_rows, 32) << "a lane for each";
+  }
+}
+
+TEST(PlanPrefillTest, PacksHeadsOfOneKvHead) {
+  FlashAttentionProblem problem = llama(16);
+  for (const std::int64_t group : {1, 2, 3, 4, 6, 7, 8, 12, 16, 128, 256}) {
+    problem.heads = group * problem.cache.num_kv_heads;
+    const PrefillPlan plan = plan_prefill(problem, Scores::scaled, 132);
+    const std::int64_t packed = std::int64_t{1} << plan.tile_heads_log2;
+    EXPECT_EQ(group % packed, 0) << group;
+    EXPECT_LE(packed, plan.variant->config.rows()) << group;
+  }
+}
+
+TEST(PlanPrefillTest, NoMoreBlocksThanTilesOrProcessors) {
+  FlashAttentionProblem problem = llama(16);
+  EXPECT_EQ(plan_prefill(problem, Scores::scaled, 132).blocks, 132);
+  problem.ragged = {.tokens = 1, .batch = 1};
+  EXPECT_EQ(plan_prefill(problem, Scores::scaled, 132).blocks, 8);  // one for each KV head
+}
+
+TEST(PlanPrefillTest, SaysWhyItRefuses) {
+  const auto refusal = [](auto change) {
+    FlashAttentionProblem problem = llama(16);
+    change(problem);
+    return refuse_prefill(problem);
+  };
+  const auto names = [](const std::string& reason, const std::string& part) {
+    return reason.find(part) != std::string::npos;
+  };
+  EXPECT_TRUE(names(refusal([](auto& p) { p.q_dtype = DType::f32; }), "bf16 or f16"));
+  EXPECT_TRUE(
+      names(refusal([](auto& p) { p.cache.row_format = RowFormat::uniform(DType::fp8_e4m3, 128); }),
+            "q's dtype"));
+  EXPECT_TRUE(names(refusal([](auto& p) { p.out_dtype = DType::f32; }), "out"));
+  EXPECT_TRUE(names(refusal([](auto& p) { p.head_dim = 72; }), "head_dim 72"));
+  EXPECT_TRUE(names(refusal([](auto& p) { p.cache.page_size = 4; }), "page_size"));
+  EXPECT_TRUE(names(refusal([](auto& p) { p.alignment = 8; }), "16 bytes"));
+  EXPECT_TRUE(names(refusal([](auto& p) { p.mask = "causal | chunked(4)"; }), "interval"));
+}
+
+}  // namespace
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "random_case.h"
+
+#include <map>
+#include <stdexcept>
+
+namespace quire::test {
+namespace {
+
+using nlohmann::json;
+
+const char* random_float(RandomChoice& choice) {
+  return choice.pick<const char*>({"bf16", "bf16", "f16", "f32"});
+}
+
+// Rows of any dtype, scaled in any way, of any width.
+json random_cache(RandomChoice& choice, const RandomLengths& lengths) {
+  json cache{{"head_dim", choice.pick({8, 20, 33, 40, 64, 64, 80, 96, 112, 128, 128, 192, 256})},
+             {"kv_heads", 1 + choice.below(3)},
+             {"dtype", choice.pick<const char*>({"bf16", "bf16", "f16", "f32", "fp8_e4m3",
+                                                 "fp8_e4m3", "fp8_e5m2", "i8"})}};
+  const bool is_coded = cache["dtype"] == "i8" || cache["dtype"] == "fp8_e4m3";
+  if (cache["dtype"] == "i8" || (is_coded && choice.one_in(2))) {
+    cache["row_format"] = "scaled";
+    cache["scale_dtype"] = choice.pick<const char*>({"f32", "f32", "f16", "bf16"});
+    cache["scales"] = choice.pick<const char*>({"dynamic", "dynamic", "static", "own_table"});
+    if (choice.one_in(2)) cache["granularity"] = choice.pick({5, 8, 16, 32});
+  }
+  add_pages(choice, lengths, cache);
+  return cache;
+}
+
+void add_modifiers(RandomChoice& choice, json& object) {
+  if (choice.one_in(4)) object["softcap"] = choice.pick({0.5, 3.0, 30.0});
+  if (choice.one_in(4)) object["alibi"] = true;
+  if (choice.one_in(4)) object["sinks"] = true;
+  if (choice.one_in(4)) object["lse"] = false;
+}
+
+json random_flash_attention(RandomChoice& choice) {
+  const RandomLengths lengths = random_lengths(choice, 70, 700);
+  json object{{"lengths", lengths.json()}, {"q_dtype", random_float(choice)}};
+  if (choice.one_in(5)) {
+    object["cache"] = random_latent_cache(choice, lengths);
+    object["cache"]["mla"] = true;
+    object["value_dim"] = object["cache"]["latent"];
+    object["heads"] = choice.pick({1, 3, 16, 40});
+  } else {
+    object["cache"] = random_cache(choice, lengths);
+    object["heads"] =
+        object["cache"]["kv_heads"].get<int>() * choice.pick({1, 1, 2, 3, 4, 7, 8, 16});
+    if (choice.one_in(6)) object["value_dim"] = 1 + choice.below(object["cache"]["head_dim"]);
+  }
+  add_mask(choice, lengths, object);
+  add_modifiers(choice, object);
+  if (choice.one_in(5)) object["out_dtype"] = random_float(choice);
+  if (choice.one_in(5)) object["scale"] = choice.pick({0.02, 1.0, 4.0});
+  if (choice.one_in(5)) object["batch_invariant"] = true;
+  return object;
+}
+
+// The keys that mla_decode and mla_prefill have in common.
+json random_latent(RandomChoice& choice, const RandomLengths& lengths) {
+  json object{{"lengths", lengths.json()},
+              {"cache", random_latent_cache(choice, lengths)},
+              {"heads", choice.pick({1, 2, 3, 8, 16})},
+              {"nope", choice.pick({16, 24, 64, 128})},
+              {"value", choice.pick({12, 64, 128})},
+              {"q_dtype", random_float(choice)},
+              {"gamma_dtype", random_float(choice)},
+              {"freqs_dtype", choice.pick<const char*>({"f32", "f32", "bf16"})},
+              {"rows", choice.pick<const char*>({"raw", "kv", "finished"})}};
+  if (choice.one_in(3)) object["weight_dtype"] = "fp8_e4m3";
+  add_mask(choice, lengths, object);
+  if (choice.one_in(4)) object["sinks"] = true;
+  if (choice.one_in(4)) object["lse"] = false;
+  return object;
+}
+
+json random_mla_decode(RandomChoice& choice) {
+  json object = random_latent(choice, random_lengths(choice, 8, 700));
+  if (choice.one_in(4)) {
+    object["absorbed"] = true;
+  } else if (!object.contains("weight_dtype") && choice.one_in(3)) {
+    object["split_kv_b_proj"] = true;
+  }
+  return object;
+}
+
+json random_mla_prefill(RandomChoice& choice) {
+  json object = random_latent(choice, random_lengths(choice, 70, 130));
+  if (choice.one_in(2)) object["buffer_tokens"] = choice.pick({16, 20, 48, 64, 250, 1024});
+  if (choice.one_in(4)) object["softcap"] = choice.pick({0.5, 3.0, 30.0});
+  if (choice.one_in(4)) object["alibi"] = true;
+  return object;
+}
+
+json random_mla_prefill_plan(RandomChoice& choice) {
+  const RandomLengths lengths = random_lengths(choice, 70, 700);
+  json cache{{"latent", 8}, {"rope", 2}};
+  add_pages(choice, lengths, cache);
+  cache.erase("order");
+  cache.erase("unassigned");
+  return {{"lengths", lengths.json()},
+          {"cache", cache},
+          {"buffer_tokens", choice.pick({1, 16, 20, 48, 64, 250, 1024})}};
+}
+
+json random_mla_indexer(RandomChoice& choice) {
+  const RandomLengths lengths = random_lengths(choice, 33, 700);
+  json cache{{"latent", choice.pick({32, 40, 64, 128, 132})},
+             {"rope", 0},
+             {"dtype", "fp8_e4m3"},
+             {"row_format", "scaled"},
+             {"scales", choice.pick<const char*>({"dynamic", "dynamic", "own_table"})}};
+  add_pages(choice, lengths, cache);
+  cache.erase("order");
+  return {{"lengths", lengths.json()},
+          {"cache", cache},
+          {"heads", choice.pick({1, 4, 8, 32, 64, 70})},
+          {"top_k", choice.pick({1, 2, 16, 63, 64, 65, 256, 2048})},
+          {"mask", choice.one_in(3) ? "full" : "causal"},
+          {"data", choice.pick<const char*>({"random", "random", "all_equal", "all_negative"})}};
+}
+
+json random_sparse_mla(RandomChoice& choice) {
+  const RandomLengths lengths = random_lengths(choice, 33, 700);
+  const auto add_indices = [&](json& object) {
+    object["top_k"] = choice.pick({1, 7, 16, 63, 64, 65, 200});
+    object["indices"] =
+        choice.pick<const char*>({"chosen", "chosen", "hostile", "hostile", "none"});
+    if (choice.one_in(2)) object["topk_lengths"] = true;
+  };
+  json object{{"lengths", lengths.json()},
+              {"cache", random_latent_cache(choice, lengths)},
+              {"heads", choice.pick({1, 2, 8, 9, 16, 33, 64, 128})},
+              {"q_dtype", random_float(choice)}};
+  add_indices(object);
+  if (choice.one_in(3)) {
+    json extra{{"cache", random_latent_cache(choice, lengths)}};
+    extra["cache"]["latent"] = object["cache"]["latent"];
+    extra["cache"]["rope"] = object["cache"]["rope"];
+    add_indices(extra);
+    object["extra"] = extra;
+  }
+  if (choice.one_in(4)) object["sinks"] = true;
+  if (choice.one_in(4)) object["lse"] = false;
+  return object;
+}
+
+}  // namespace
+
+json random_case(const std::string& op, std::uint64_t seed, std::int64_t index) {
+  using Generator = json (*)(RandomChoice&);
+  static const std::map<std::string, Generator> generators{
+      {"flash_attention", random_flash_attention}, {"mla_decode", random_mla_decode},
+      {"mla_prefill", random_mla_prefill},         {"mla_prefill_plan", random_mla_prefill_plan},
+      {"mla_indexer", random_mla_indexer},         {"sparse_mla", random_sparse_mla}};
+  const auto found = generators.find(op);
+  if (found == generators.end()) throw std::invalid_argument("no random cases of " + op);
+  RandomChoice choice(seed * 1'000'003 + static_cast<std::uint64_t>(index));
+  json object = found->second(choice);
+  object["op"] = op;
+  object["name"] = op + "/random_" + std::to_string(seed) + "_" + std::to_string(index);
+  object["tags"] = json::array({"edge"});
+  return object;
+}
+
+}  // namespace quire::test
