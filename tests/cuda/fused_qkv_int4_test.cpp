@@ -10,7 +10,6 @@
 
 #include "cuda/hopper/fused_qkv_matmul/general/launch.h"
 #include "cuda/hopper/fused_qkv_matmul/int4/launch.h"
-#include "cuda/hopper/fused_qkv_matmul/int4/pack.h"
 #include "cuda/runtime/device_facts.h"
 #include "device_twin.h"
 #include "fused_qkv_subject.h"

@@ -3,7 +3,6 @@
 
 #include "cuda/hopper/fused_qkv_matmul/general/launch.h"
 #include "cuda/hopper/fused_qkv_matmul/int4/launch.h"
-#include "cuda/hopper/fused_qkv_matmul/int4/pack.h"
 
 #include "cuda/absent/absent.h"
 

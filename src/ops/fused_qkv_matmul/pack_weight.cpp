@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "cpu/fused_qkv_matmul/pack_weight.h"
-#include "cuda/hopper/fused_qkv_matmul/int4/pack.h"
+#include "cuda/hopper/fused_qkv_matmul/int4/launch.h"
 #include "ops/argument.h"
 #include "ops/candidate.h"
 #include "ops/fused_qkv_matmul/weight_check.h"

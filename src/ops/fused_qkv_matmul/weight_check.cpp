@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cpu/fused_qkv_matmul/pack_weight.h"
-#include "cuda/hopper/fused_qkv_matmul/int4/pack.h"
+#include "cuda/hopper/fused_qkv_matmul/int4/launch.h"
 #include "ops/memory_span.h"
 
 namespace quire::ops {

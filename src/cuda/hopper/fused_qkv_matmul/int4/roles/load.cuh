@@ -6,7 +6,7 @@
 #include "cuda/hopper/fused_qkv_matmul/int4/params.h"
 #include "cuda/hopper/fused_qkv_matmul/int4/shared.cuh"
 #include "cuda/hopper/fused_qkv_matmul/kv_offset.cuh"
-#include "cuda/hopper/tile/block_copy.cuh"
+#include "cuda/hopper/tile/bulk_copy.cuh"
 
 namespace quire::cuda::hopper {
 
@@ -22,9 +22,9 @@ __device__ void load_chunks(const Int4Params& params, Int4Shared<kConfig>& share
     FullBarrier& full = shared.ring.full[at.stage];
     shared.ring.wait_empty(at);
     full.arrive_and_expect_tx(x_bytes + kConfig.row_groups * side_bytes);
-    load_blocks(
+    load_box(
         {.map = &params.x, .shared = shared.x[at.stage], .full = &full, .hint = L2Hint::EVICT_LAST},
-        first_token, 2 * step);
+        0, first_token, 2 * step);
 #pragma unroll
     for (int group = 0; group < kConfig.row_groups; ++group) {
       const int panel = min(first_panel + group, order.panels - 1);

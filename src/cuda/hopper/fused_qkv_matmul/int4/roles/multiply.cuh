@@ -6,14 +6,20 @@
 #include "cuda/hopper/fused_qkv_matmul/int4/code_ring.cuh"
 #include "cuda/hopper/fused_qkv_matmul/int4/decode.cuh"
 #include "cuda/hopper/tile/block.cuh"
-#include "cuda/hopper/tile/wgmma_registers.cuh"
 
 namespace quire::cuda::hopper {
+
+// 64 rows × kN tokens over 16 columns, the weights in registers.
+template <DType kDType, int kN>
+using Int4Product =
+    decltype(cute::SM90::GMMA::rs_op_selector<
+             typename CuteElement<kDType>::type, typename CuteElement<kDType>::type, float,
+             cute::Shape<cute::Int<kWgmmaRows>, cute::Int<kN>, cute::Int<16>>>());
 
 // Row 16 (t / 32) + (t % 32) / 4 + 8i, token 8j + 2 (t % 4) + e in [4j + 2i + e].
 template <Int4Config kConfig> struct Int4Sums {
   static constexpr int kRegisters = kConfig.tokens / 2;
-  using Product = WgmmaFromRegisters<kConfig.dtype, kConfig.tokens>;
+  using Product = Int4Product<kConfig.dtype, kConfig.tokens>;
 
   float total[kRegisters] = {};
   float products[kRegisters];  // of the group at hand
@@ -40,12 +46,15 @@ template <Int4Config kConfig> struct Int4Sums {
   }
 };
 
-// One step, kGroups groups. A part is decoded while the products of the part before are on their way.
+// One step, kGroups groups. A part is decoded while the products of the part before are on their way;
+// with many tokens parts are small, as registers are short.
 template <Int4Config kConfig, int kGroups>
 __device__ inline void add_step(const uint4 (&codes)[2], const StepSides& sides, std::uint64_t x,
                                 std::uint64_t unit_stride, std::uint32_t exponent,
                                 Int4Sums<kConfig>& sums) {
-  constexpr int kParts = kGroups == 1 ? 2 : kGroups;
+  constexpr int kLeastParts = kConfig.tokens >= 64 ? 4 : 2;
+  constexpr int kParts = kGroups > kLeastParts ? kGroups : kLeastParts;
+  constexpr int kPartsInGroup = kParts / kGroups;
   constexpr int kWords = 8 / kParts;
   const std::uint32_t words[8] = {codes[0].x, codes[0].y, codes[0].z, codes[0].w,
                                   codes[1].x, codes[1].y, codes[1].z, codes[1].w};
@@ -56,13 +65,17 @@ __device__ inline void add_step(const uint4 (&codes)[2], const StepSides& sides,
   for (int part = 0; part < kParts; ++part) {
     const std::uint64_t columns =
         x + part * kWords / 4 * unit_stride + part * kWords % 4 * (kStepBytes >> 4);
-    sums.template start<kWords>(operands[part % 2], columns, kGroups > 1 || part == 0);
+    sums.template start<kWords>(operands[part % 2], columns, part % kPartsInGroup == 0);
     if (part + 1 < kParts) {
-      if constexpr (kGroups > 1) offsets = sides.offsets<kConfig.dtype>(part + 1);
+      // The products before these read the operands that come now.
+      if (part % kPartsInGroup > 0) cute::warpgroup_wait<1>();
+      if ((part + 1) % kPartsInGroup == 0) {
+        offsets = sides.offsets<kConfig.dtype>((part + 1) / kPartsInGroup);
+      }
       decode_words<kConfig.dtype, kWords>(words + (part + 1) * kWords, exponent, offsets,
                                           operands[(part + 1) % 2]);
     }
-    if (kGroups > 1 || part + 1 == kParts) sums.finish(sides.scales(kGroups > 1 ? part : 0));
+    if ((part + 1) % kPartsInGroup == 0) sums.finish(sides.scales(part / kPartsInGroup));
   }
 }
 
