@@ -121,6 +121,7 @@ void check_packed_weight(Arguments& check, const Weight& weight, std::int64_t ro
                          std::int64_t columns) {
   const TensorArgument data = check.tensor("weight", weight.data);
   data.is(DType::u8, {"bytes"}).has_dense_rows();
+  if (weight.packing == WeightPacking::fragments_64) check_group_size(check, weight, columns);
   const bool has_perm = weight.perm.has_value();
   const std::int64_t bytes = weight.packing == WeightPacking::fragments_64
                                  ? cuda::hopper::packed_bytes(weight, has_perm)
