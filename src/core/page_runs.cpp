@@ -2,6 +2,7 @@
 #include "core/page_runs.h"
 
 #include <algorithm>
+#include <vector>
 
 namespace quire {
 
@@ -22,21 +23,19 @@ std::int64_t PageRuns::offset_bytes(std::int64_t run) const {
 }
 
 PageRuns page_runs(const TensorView& pages) {
-  std::array<PageRuns::Loop, kMaxRank> dims{};
-  std::size_t num_dims = 0;
+  std::vector<PageRuns::Loop> dims;
   bool is_empty = false;
   for (int dim = 1; dim < pages.rank; ++dim) {
     is_empty = is_empty || pages.shape[dim] == 0;
     if (pages.shape[dim] <= 1 || pages.strides[dim] == 0) continue;
-    dims[num_dims++] = {pages.shape[dim], bytes_for(pages.dtype, pages.strides[dim])};
+    dims.push_back({pages.shape[dim], bytes_for(pages.dtype, pages.strides[dim])});
   }
-  std::sort(dims.begin(), dims.begin() + static_cast<std::ptrdiff_t>(num_dims),
+  std::sort(dims.begin(), dims.end(),
             [](const auto& a, const auto& b) { return a.stride_bytes < b.stride_bytes; });
 
   PageRuns runs{.page_stride_bytes = bytes_for(pages.dtype, pages.strides[0]),
                 .run_bytes = is_empty ? 0 : bytes_for(pages.dtype, 1)};
-  for (std::size_t i = 0; i < num_dims; ++i) {
-    const PageRuns::Loop& dim = dims[i];
+  for (const PageRuns::Loop& dim : dims) {
     if (runs.num_loops == 0 && dim.stride_bytes == runs.run_bytes) {
       runs.run_bytes *= dim.count;
       continue;

@@ -73,7 +73,7 @@ std::vector<Layout> layouts() {
   TensorView with_gaps = pool(shape, {0, 1, 2, 3, 4, 5}, DType::bf16);
   with_gaps.strides = {1000, 480, 120, 20, 10, 1};  // a gap after every row, K/V and layer
   TensorView shared = pool({3, 2, 4, 5, 2, 1}, {0, 1, 2, 3, 4, 5}, DType::f32);
-  shared.strides = {8, 4, 1, 0, 0, 0};
+  shared.strides = {16, 8, 1, 0, 0, 0};
   return {{"page_order", pool(shape, {0, 1, 2, 3, 4, 5}, DType::bf16), 2 * page, 1},
           {"heads_first", pool(shape, {0, 1, 2, 4, 3, 5}, DType::bf16), 2 * page, 1},
           {"layers_outermost", pool(shape, {2, 0, 1, 3, 4, 5}, DType::u8), page / 4, 4},

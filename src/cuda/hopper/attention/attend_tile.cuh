@@ -72,8 +72,8 @@ template <typename Config, typename Source> class AttendTile {
     const KeySpan slots = source_.slots();
     const std::int64_t first = slots.first / kKeys * kKeys;
     for (std::int64_t tile = first; tile < slots.last; tile += kKeys) {
-      const std::int64_t end = min(tile + kKeys, slots.last);
-      const TileStatus status = source_.classify({tile, end});
+      // Of the whole tile: its keys past the span would else count as seen with the others.
+      const TileStatus status = source_.classify({tile, tile + kKeys});
       if (status == TileStatus::none) continue;
       source_.begin_tile(tile);
       const bool is_whole = locate_keys(tile) && status == TileStatus::all;

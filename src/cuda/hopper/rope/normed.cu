@@ -3,8 +3,8 @@
 // 8v to 8v + 7) is in slot v / lanes of lane v % lanes. With half-split pairs lanes = rope_dim / 16,
 // so that slots 0 and 1 of a lane hold the two halves of its pairs.
 #include "cuda/hopper/rope/angles.cuh"
-#include "cuda/rows/divisor.h"
 #include "cuda/rows/any_eight.cuh"
+#include "cuda/rows/divisor.h"
 #include "cuda/runtime/launch.h"
 
 namespace quire::cuda::hopper {

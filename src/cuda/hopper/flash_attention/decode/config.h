@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// A compiled decode kernel, as a value.
+#pragma once
+
+#include <cstdint>
+
+#include "quire/dtype.h"
+
+namespace quire::cuda::hopper {
+
+// A block is four warps that load and eight that multiply. A stage holds kKeys keys, K and V; four
+// warps take 16 of its keys each. Up to 16 query rows (tokens × heads of one KV head), the two sets of
+// four warps take stages in turn, so that a stage is always the same set's; beyond, each set has its
+// own 16 rows of every stage.
+struct DecodeConfig {
+  DType dtype = DType::bf16;  // of the cache
+  int slabs = 2;              // of 128 bytes in a row of the cache
+  int rows = 8;               // of queries: 8, 16 or 32
+  int stages = 4;             // even
+  int items = 3;              // whose queries are in shared memory or on their way
+
+  static constexpr int kKeys = 64;
+  static constexpr int kWarpKeys = 16;
+  static constexpr int kSetWarps = kKeys / kWarpKeys;
+  static constexpr int kSets = 2;
+  static constexpr int kWarps = kSets * kSetWarps;
+  static constexpr int kThreads = 32 * kWarps;  // that multiply
+  static constexpr int kLoadThreads = 128;
+  static constexpr int kTileRows = 16;  // of one product
+
+  constexpr bool is_fp8() const { return dtype == DType::fp8_e4m3; }
+  // Columns of a row, those past the head's width zero.
+  constexpr int dims() const { return slabs * (is_fp8() ? 128 : 64); }
+  constexpr int query_slabs() const { return dims() / 64; }
+  constexpr int side_bytes() const { return kKeys * slabs * 128; }  // K or V of a stage
+  constexpr int stage_bytes() const { return 2 * side_bytes(); }
+  // Lanes that copy a row, 16 bytes each; those past the row's slabs have nothing to do.
+  constexpr int row_lanes() const { return 8 * (slabs <= 2 ? slabs : 4); }
+  // Neighbouring keys of a stage that a lane copies.
+  constexpr int lane_keys() const { return kKeys * row_lanes() / kLoadThreads; }
+  constexpr int row_sets() const { return rows > kTileRows ? 2 : 1; }
+  // Rows of a warp's products that are somebody's.
+  constexpr int warp_rows() const { return rows < kTileRows ? rows : kTileRows; }
+  constexpr int halves() const { return warp_rows() / 8; }
+  // Warps whose sums over different keys make up one row.
+  constexpr int key_warps() const { return kWarps / row_sets(); }
+  // Columns that the warps bring together at a time.
+  constexpr int merge_dims() const { return 64; }
+};
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where a thread block's work begins: a warp adds up the line (work_line.h) from the lengths in
+// device memory. All lanes get the same answer.
+#pragma once
+
+#include "cuda/hopper/flash_attention/decode/work_walk.h"
+
+namespace quire::cuda::hopper {
+
+inline constexpr unsigned kWholeWarp = 0xffffffff;
+
+__device__ inline int warp_sum(int value) {
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2) {
+    value += __shfl_xor_sync(kWholeWarp, value, distance);
+  }
+  return value;
+}
+
+// Of the lanes up to and with this one.
+__device__ inline int warp_prefix_sum(int value, int lane) {
+#pragma unroll
+  for (int distance = 1; distance < 32; distance *= 2) {
+    const int before = __shfl_up_sync(kWholeWarp, value, distance);
+    if (lane >= distance) value += before;
+  }
+  return value;
+}
+
+__device__ inline int cost_of(const DecodeParams& params, int sequence) {
+  return sequence < params.batch.size ? sequence_work(params.batch, sequence).cost(params.split)
+                                      : 0;
+}
+
+__device__ inline WorkCuts cut_batch(const DecodeParams& params) {
+  int total = 0;
+  for (int sequence = static_cast<int>(threadIdx.x) % 32; sequence < params.batch.size;
+       sequence += 32) {
+    total += cost_of(params, sequence);
+  }
+  return cut_work(params.split, warp_sum(total));
+}
+
+__device__ inline LinePlace find_place(const DecodeParams& params, int position) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  int begin = 0;
+  for (int first = 0; first < params.batch.size; first += 32) {
+    const int cost = cost_of(params, first + lane);
+    const int end = begin + warp_prefix_sum(cost, lane);
+    const unsigned beyond = __ballot_sync(kWholeWarp, end > position);
+    if (beyond != 0) {
+      const int found = __ffs(static_cast<int>(beyond)) - 1;
+      return {first + found, __shfl_sync(kWholeWarp, end - cost, found)};
+    }
+    begin = __shfl_sync(kWholeWarp, end, 31);
+  }
+  return {params.batch.size, begin};
+}
+
+__device__ inline WorkWalk start_walk(const DecodeParams& params, int thread_block) {
+  const WorkCuts cuts = cut_batch(params);
+  LinePlace place{};
+  if (thread_block < cuts.parts) place = find_place(params, cuts.at(thread_block));
+  return WorkWalk(params.batch, params.split, cuts, place, thread_block);
+}
+
+}  // namespace quire::cuda::hopper

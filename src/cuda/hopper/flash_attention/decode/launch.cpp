@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/hopper/flash_attention/decode/launch.h"
+
+#include <cmath>
+
+#include "cuda/hopper/flash_attention/decode/merge_pieces.h"
+#include "cuda/hopper/flash_attention/decode/plan_decode.h"
+#include "cuda/runtime/carver.h"
+#include "cuda/runtime/device_facts.h"
+#include "cuda/runtime/device_scope.h"
+
+namespace quire::cuda::hopper {
+namespace {
+
+DecodePlan plan_on_device(const FlashAttentionProblem& problem) {
+  return plan_decode(problem, num_sms(problem.device.index));
+}
+
+DecodePieces carve_pieces(Carver& carver, const DecodePlan& plan) {
+  const DecodeConfig& config = plan.variant->config;
+  const std::int64_t rows = plan.slots * config.rows;
+  float* sums = carver.take<float>(rows * config.dims());
+  return {.sums = sums, .stats = carver.take<float2>(rows)};
+}
+
+DecodeBatch make_batch(const FlashAttentionArgs& args, const DecodePlan& plan) {
+  return {.row_offsets = args.row_offsets.as<const std::uint32_t>(),
+          .cache_lengths = args.cache.cache_lengths.as<const std::uint32_t>(),
+          .size = static_cast<int>(args.cache.batch()),
+          .kv_heads = static_cast<int>(args.cache.num_kv_heads()),
+          .group = static_cast<int>(args.q.shape[1] / args.cache.num_kv_heads()),
+          .tile_tokens = plan.tile_tokens,
+          .visible = visible_range(args.mask).value()};
+}
+
+DecodePages make_pages(const FlashAttentionArgs& args) {
+  const KvLayerView keys = args.cache.key(args.layer);
+  return {.keys = keys.data,
+          .value_offset_bytes = args.cache.value(args.layer).data - keys.data,
+          .page_stride_bytes = keys.page_stride_bytes,
+          .token_stride_bytes = keys.token_stride_bytes,
+          .head_stride_bytes = keys.head_stride_bytes,
+          .row_bytes = keys.row_format.row_bytes,
+          .table = keys.page_table,
+          .table_stride = keys.page_table_stride,
+          .max_pages = static_cast<int>(keys.max_pages),
+          .page_size = keys.page_size,
+          .num_pages = static_cast<unsigned>(keys.num_pages)};
+}
+
+DecodeScores make_scores(const FlashAttentionArgs& args) {
+  const double scale = args.scale.value_or(1.0 / std::sqrt(static_cast<double>(args.q.shape[2])));
+  DecodeScores scores{.scale = static_cast<float>(scale),
+                      .softcap = static_cast<float>(args.softcap)};
+  if (args.alibi_slopes.has_value()) {
+    scores.alibi_slopes = args.alibi_slopes->as<const float>();
+    scores.alibi_stride = args.alibi_slopes->strides[0];
+  }
+  if (args.sinks.has_value()) {
+    scores.sinks = args.sinks->as<const float>();
+    scores.sinks_stride = args.sinks->strides[0];
+  }
+  return scores;
+}
+
+DecodeOutputs make_outputs(const FlashAttentionArgs& args) {
+  const TensorView& out = args.out;
+  const std::int64_t vector_bytes = bytes_for(out.dtype, 4);
+  const auto address = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(out.data));
+  DecodeOutputs outputs{.out = static_cast<std::byte*>(out.data),
+                        .dtype = out.dtype,
+                        .token_stride = out.strides[0],
+                        .head_stride = out.strides[1],
+                        .value_dim = static_cast<int>(out.shape[2]),
+                        .has_vectors = address % vector_bytes == 0 && out.strides[0] % 4 == 0 &&
+                                       out.strides[1] % 4 == 0};
+  if (args.lse.has_value()) {
+    outputs.lse = args.lse->as<float>();
+    outputs.lse_token_stride = args.lse->strides[0];
+    outputs.lse_head_stride = args.lse->strides[1];
+  }
+  return outputs;
+}
+
+DecodeQueries make_queries(const TensorView& q) {
+  return {.data = static_cast<const std::byte*>(q.data),
+          .dtype = q.dtype,
+          .token_stride_bytes = bytes_for(q.dtype, q.strides[0]),
+          .head_stride_bytes = bytes_for(q.dtype, q.strides[1]),
+          .row_bytes = static_cast<int>(bytes_for(q.dtype, q.shape[2]))};
+}
+
+}  // namespace
+
+std::string refuse_decode(const FlashAttentionProblem& problem) {
+  const std::string reason = refuse_hopper(problem.device);
+  return reason.empty() ? refuse_decode_problem(problem) : reason;
+}
+
+std::int64_t decode_workspace_bytes(const FlashAttentionProblem& problem) {
+  Carver counter;
+  carve_pieces(counter, plan_on_device(problem));
+  return counter.bytes();
+}
+
+std::vector<std::pair<std::string, std::string>> decode_choices(
+    const FlashAttentionProblem& problem) {
+  const DecodePlan plan = plan_on_device(problem);
+  return {{"kernel", std::string(plan.variant->name)},
+          {"tile_tokens", std::to_string(plan.tile_tokens)}};
+}
+
+void flash_attention_decode(const FlashAttentionArgs& args, const Context& context) {
+  if (args.q.shape[0] == 0) return;
+  const DecodePlan plan = plan_on_device(validate(args));
+  const DeviceScope scope(args.q.device);
+  const auto stream = static_cast<cudaStream_t>(context.stream);
+  Carver carver(context.workspace);
+  const DecodeParams params{.queries = make_queries(args.q),
+                            .batch = make_batch(args, plan),
+                            .pages = make_pages(args),
+                            .split = plan.split,
+                            .scores = make_scores(args),
+                            .outputs = make_outputs(args),
+                            .pieces = carve_pieces(carver, plan)};
+  plan.variant->launch(params, stream);
+  const DecodeConfig& config = plan.variant->config;
+  merge_pieces(params, {.rows = config.rows, .dims = config.dims()}, stream);
+}
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the decode kernels receive: plain values, made on the host.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <vector_types.h>
+
+#include "cuda/hopper/flash_attention/visible_range.h"
+#include "quire/dtype.h"
+
+namespace quire::cuda::hopper {
+
+struct DecodeBatch {
+  const std::uint32_t* row_offsets = nullptr;    // [batch + 1]
+  const std::uint32_t* cache_lengths = nullptr;  // [batch]
+  int size = 0;
+  int kv_heads = 0;
+  int group = 0;        // query heads of a KV head
+  int tile_tokens = 0;  // tokens whose heads fill an item's rows
+  VisibleRange visible{};
+};
+
+struct DecodeQueries {
+  const std::byte* data = nullptr;  // [tokens, heads, head_dim], rows on multiples of 16 bytes
+  DType dtype = DType::bf16;
+  std::int64_t token_stride_bytes = 0;
+  std::int64_t head_stride_bytes = 0;
+  int row_bytes = 0;
+};
+
+struct DecodePages {
+  const std::byte* keys = nullptr;      // [num_pages, page_size, kv_heads, head_dim], rows as above
+  std::int64_t value_offset_bytes = 0;  // from a key to its value
+  std::int64_t page_stride_bytes = 0;
+  std::int64_t token_stride_bytes = 0;
+  std::int64_t head_stride_bytes = 0;
+  int row_bytes = 0;
+  const std::uint32_t* table = nullptr;  // [batch, max_pages]
+  std::int64_t table_stride = 0;
+  int max_pages = 0;
+  int page_size = 0;
+  unsigned num_pages = 0;
+};
+
+// How the work is cut; see work_line.cuh.
+struct DecodeSplit {
+  int blocks = 0;             // thread blocks: pieces of equal cost
+  int item_cost = 0;          // of beginning an item, in key blocks
+  int min_piece = 1;          // key blocks
+  bool is_invariant = false;  // pieces depend on the sequence's own length alone
+  int max_tiles = 1;          // of a sequence's tokens, for the workspace of invariant pieces
+};
+
+struct DecodeScores {
+  float scale = 1.0F;
+  float softcap = 0.0F;                 // 0: none
+  const float* alibi_slopes = nullptr;  // [heads], or null
+  std::int64_t alibi_stride = 0;
+  const float* sinks = nullptr;  // [heads], or null
+  std::int64_t sinks_stride = 0;
+};
+
+struct DecodeOutputs {
+  std::byte* out = nullptr;  // [tokens, heads, value_dim]
+  DType dtype = DType::bf16;
+  std::int64_t token_stride = 0;  // elements
+  std::int64_t head_stride = 0;
+  int value_dim = 0;
+  bool has_vectors = false;  // four columns at a time are aligned
+  float* lse = nullptr;      // [tokens, heads], or null
+  std::int64_t lse_token_stride = 0;
+  std::int64_t lse_head_stride = 0;
+};
+
+// Pieces of items that several blocks share: sums relative to exp2(max), not divided.
+struct DecodePieces {
+  float* sums = nullptr;    // [slots, rows, dims]
+  float2* stats = nullptr;  // [slots, rows] (max in powers of two, sum of weights)
+};
+
+struct DecodeParams {
+  DecodeQueries queries{};
+  DecodeBatch batch{};
+  DecodePages pages{};
+  DecodeSplit split{};
+  DecodeScores scores{};
+  DecodeOutputs outputs{};
+  DecodePieces pieces{};
+};
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/hopper/flash_attention/decode/plan_decode.h"
+
+#include <algorithm>
+
+#include "cuda/hopper/flash_attention/decode/work_line.h"
+#include "cuda/hopper/flash_attention/visible_range.h"
+
+namespace quire::cuda::hopper {
+namespace {
+
+// Beyond, tiles of many rows read K and V less often.
+constexpr std::int64_t kMostNewTokens = 16;
+
+std::int64_t group_of(const FlashAttentionProblem& problem) {
+  return problem.heads / problem.cache.num_kv_heads;
+}
+
+// Of one sequence. Where nothing bounds them, as many as there are on average: sequences with more
+// take more than one tile of rows.
+std::int64_t new_tokens_of(const FlashAttentionProblem& problem) {
+  if (problem.ragged.max_new_tokens >= 0) return problem.ragged.max_new_tokens;
+  const std::int64_t batch = std::max<std::int64_t>(problem.ragged.batch, 1);
+  return (problem.ragged.tokens + batch - 1) / batch;
+}
+
+bool takes_dtypes(DType q, DType cache) {
+  if (q != DType::bf16 && q != DType::f16) return false;
+  return cache == q || cache == DType::fp8_e4m3 || (q == DType::bf16 && cache == DType::f16);
+}
+
+// The fewest rows that hold a sequence's new tokens, or one token's heads; else the most.
+const DecodeVariant* find_variant(const FlashAttentionProblem& problem) {
+  const DType dtype = problem.cache.row_format.parts[0].dtype;
+  const std::int64_t needed = group_of(problem) * std::max<std::int64_t>(new_tokens_of(problem), 1);
+  const DecodeVariant* best = nullptr;
+  for (const DecodeVariant& variant : kDecodeVariants) {
+    if (variant.config.dtype != dtype || variant.config.dims() < problem.head_dim) continue;
+    if (variant.config.rows < group_of(problem)) continue;
+    // Other sequences' tokens may ask for more rows, but not for another order of sums.
+    if (problem.batch_invariant && variant.config.row_sets() > 1) continue;
+    best = &variant;
+    if (variant.config.rows >= needed) break;
+  }
+  return best;
+}
+
+}  // namespace
+
+std::string refuse_decode_problem(const FlashAttentionProblem& problem) {
+  const RowFormat& format = problem.cache.row_format;
+  if (problem.cache.is_mla) return "the cache is MLA's";
+  if (!format.is_uniform() || format.parts[0].scale_source != ScaleSource::none) {
+    return "the cache's rows have scales";
+  }
+  if (!takes_dtypes(problem.q_dtype, format.parts[0].dtype)) {
+    return "q and cache are not both bf16 or f16, or e4m3 in the cache";
+  }
+  if (new_tokens_of(problem) > kMostNewTokens) return "more than 16 new tokens of a sequence";
+  if (problem.batch_invariant && problem.ragged.max_new_tokens < 0) {
+    return "batch_invariant without a bound on new tokens";
+  }
+  if (find_variant(problem) == nullptr) {
+    return "no decode kernel of head_dim " + std::to_string(problem.head_dim) + " and " +
+           std::to_string(group_of(problem)) + " heads to a KV head";
+  }
+  if (problem.alignment % 16 != 0 || format.row_bytes % 16 != 0 || problem.head_dim % 8 != 0) {
+    return "rows are not aligned to 16 bytes";
+  }
+  return refuse_range(problem.mask);
+}
+
+DecodePlan plan_decode(const FlashAttentionProblem& problem, int num_sms) {
+  DecodePlan plan;
+  plan.variant = find_variant(problem);
+  plan.tile_tokens = static_cast<int>(plan.variant->config.rows / group_of(problem));
+  const int max_tiles = ceil_div(static_cast<int>(new_tokens_of(problem)), plan.tile_tokens);
+  plan.split = {.blocks = num_sms,
+                .is_invariant = problem.batch_invariant,
+                .max_tiles = std::max(max_tiles, 1)};
+  const std::int64_t items =
+      problem.ragged.batch * problem.cache.num_kv_heads * plan.split.max_tiles;
+  plan.slots = problem.batch_invariant ? items * kMaxPieces : 2 * std::int64_t{num_sms};
+  return plan;
+}
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the two rows of a lane see, and what becomes of their scores.
+#pragma once
+
+#include "cuda/hopper/flash_attention/decode/row_sums.cuh"
+#include "cuda/hopper/flash_attention/decode/work_line.h"
+
+namespace quire::cuda::hopper {
+
+template <DecodeConfig kConfig> class RowSight {
+ public:
+  static constexpr int kHalves = kConfig.halves();
+
+  __device__ RowSight(const DecodeParams& params, const DecodeItem& item, int first_row)
+      : params_(params), item_(item) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) {
+      // Rows past the last in use see what that one sees; nobody stores them.
+      const int row = min(first_row + lane / 4 + 8 * half, item.rows - 1);
+      token_[half] = row / params.batch.group;
+      head_[half] = item.kv_head * params.batch.group + row % params.batch.group;
+      seen_[half] = params.batch.visible.of(item.position + token_[half], item.num_keys);
+    }
+  }
+
+  // Products of q and k to scores in powers of two. `factor` undoes what the queries were divided by.
+  __device__ void scale(ScoreTile& scores, const float (&factor)[kHalves], int first_key) const {
+    const DecodeScores& how = params_.scores;
+    const bool is_plain = how.softcap == 0.0F && how.alibi_slopes == nullptr;
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) {
+      const float multiplier = how.scale * factor[half] * (is_plain ? kLog2E : 1.0F);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) scores.at[i / 2][2 * half + i % 2] *= multiplier;
+      if (!is_plain) modify(scores, half, first_key);
+    }
+  }
+
+  // Hides what a row does not see. `mapped`: a bit for each of the warp's keys.
+  __device__ void hide(ScoreTile& scores, unsigned mapped, int first_key) const {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int key = first_key + key_offset(i);
+      const bool is_mapped = (mapped >> key_offset(i) & 1) != 0;
+#pragma unroll
+      for (int half = 0; half < kHalves; ++half) {
+        const bool is_seen = is_mapped && key >= seen_[half].first && key < seen_[half].end;
+        if (!is_seen) scores.at[i / 2][2 * half + i % 2] = kNoKey;
+      }
+    }
+  }
+
+ private:
+  __device__ static int key_offset(int i) {
+    return i / 2 * 8 + static_cast<int>(threadIdx.x) % 4 * 2 + i % 2;
+  }
+
+  __device__ void modify(ScoreTile& scores, int half, int first_key) const {
+    const DecodeScores& how = params_.scores;
+    const float slope = how.alibi_slopes ? how.alibi_slopes[head_[half] * how.alibi_stride] : 0.0F;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      float& score = scores.at[i / 2][2 * half + i % 2];
+      if (how.softcap > 0.0F) score = how.softcap * tanhf(score / how.softcap);
+      const int distance = first_key + key_offset(i) - item_.position - token_[half];
+      score = (score + slope * static_cast<float>(distance)) * kLog2E;
+    }
+  }
+
+  const DecodeParams& params_;
+  const DecodeItem& item_;
+  int token_[kHalves];
+  int head_[kHalves];
+  KeyInterval seen_[kHalves];
+};
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sums over keys brought together, and finished rows to memory. Maxima are in powers of two.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "cuda/hopper/flash_attention/decode/params.h"
+
+namespace quire::cuda::hopper {
+
+inline constexpr float kLog2E = 1.4426950408889634F;
+inline constexpr float kLn2 = 0.6931471805599453F;
+inline constexpr float kNoKey = -INFINITY;
+
+// What a sum taken relative to `from` is worth relative to `to` ≥ `from`; nothing, where no key was
+// seen.
+__device__ inline float rebase(float from, float to) {
+  return from == kNoKey ? 0.0F : exp2f(from - to);
+}
+
+struct FinishedRow {
+  float factor;  // of the sums
+  float lse;
+};
+
+__device__ inline FinishedRow finish_row(const DecodeScores& scores, int head, float max,
+                                         float sum) {
+  const float sink = scores.sinks ? scores.sinks[head * scores.sinks_stride] * kLog2E : kNoKey;
+  const float top = fmaxf(max, sink);
+  if (top == kNoKey) return {.factor = 0.0F, .lse = kNoKey};
+  const float weight = rebase(max, top);
+  const float total = sum * weight + rebase(sink, top);
+  return {.factor = weight / total, .lse = (top + log2f(total)) * kLn2};
+}
+
+__device__ inline void store_column(const DecodeOutputs& outputs, std::int64_t index, float value) {
+  switch (outputs.dtype) {
+    case DType::f32:
+      reinterpret_cast<float*>(outputs.out)[index] = value;
+      return;
+    case DType::f16:
+      reinterpret_cast<__half*>(outputs.out)[index] = __float2half_rn(value);
+      return;
+    default:
+      reinterpret_cast<__nv_bfloat16*>(outputs.out)[index] = __float2bfloat16_rn(value);
+  }
+}
+
+__device__ inline void store_vector(const DecodeOutputs& outputs, std::int64_t index,
+                                    const float4& values) {
+  if (outputs.dtype == DType::f32) {
+    *reinterpret_cast<float4*>(outputs.out + index * 4) = values;
+  } else if (outputs.dtype == DType::f16) {
+    const __half2 pairs[2] = {__floats2half2_rn(values.x, values.y),
+                              __floats2half2_rn(values.z, values.w)};
+    *reinterpret_cast<uint2*>(outputs.out + index * 2) = reinterpret_cast<const uint2&>(pairs);
+  } else {
+    const __nv_bfloat162 pairs[2] = {__floats2bfloat162_rn(values.x, values.y),
+                                     __floats2bfloat162_rn(values.z, values.w)};
+    *reinterpret_cast<uint2*>(outputs.out + index * 2) = reinterpret_cast<const uint2&>(pairs);
+  }
+}
+
+// Columns [column, column + 4) of a row, those past value_dim dropped.
+__device__ inline void store_output(const DecodeOutputs& outputs, std::int64_t token, int head,
+                                    int column, const float4& values) {
+  const std::int64_t index = token * outputs.token_stride + head * outputs.head_stride + column;
+  if (outputs.has_vectors && column + 4 <= outputs.value_dim) {
+    store_vector(outputs, index, values);
+    return;
+  }
+  const float columns[4] = {values.x, values.y, values.z, values.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if (column + i < outputs.value_dim) store_column(outputs, index + i, columns[i]);
+  }
+}
+
+__device__ inline void store_lse(const DecodeOutputs& outputs, std::int64_t token, int head,
+                                 float lse) {
+  if (outputs.lse == nullptr) return;
+  outputs.lse[token * outputs.lse_token_stride + head * outputs.lse_head_stride] = lse;
+}
+
+__device__ inline float4 scaled(const float4& values, float factor) {
+  return {values.x * factor, values.y * factor, values.z * factor, values.w * factor};
+}
+__device__ inline void add_scaled(float4& sums, const float4& values, float factor) {
+  sums.x += values.x * factor;
+  sums.y += values.y * factor;
+  sums.z += values.z * factor;
+  sums.w += values.w * factor;
+}
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every compiled decode kernel: one file in variants/ for each, one row of variant_table.h for the
+// planner.
+#pragma once
+
+#include "cuda/hopper/flash_attention/decode/config.h"
+
+namespace quire::cuda::hopper {
+
+// Heads up to 128 wide. Stages: what shared memory holds beside the queries and the staging of sums.
+template <DType kDType, int kRows> struct DecodeD128 {
+  static constexpr bool kIsFp8 = kDType == DType::fp8_e4m3;
+  static constexpr DecodeConfig kConfig{.dtype = kDType,
+                                        .slabs = kIsFp8 ? 1 : 2,
+                                        .rows = kRows,
+                                        .stages = (kRows == 8 ? 6 : 4) * (kIsFp8 ? 2 : 1)};
+};
+
+}  // namespace quire::cuda::hopper

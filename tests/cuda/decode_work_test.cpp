@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// How decode work is cut, walked on the host as the kernels walk it on the device.
+#include <map>
+#include <random>
+#include <set>
+#include <tuple>
+#include <vector>
+
+#include "cuda/hopper/flash_attention/decode/work_walk.h"
+#include "gtest/gtest.h"
+
+namespace quire::cuda::hopper {
+namespace {
+
+struct Lengths {
+  std::vector<std::uint32_t> row_offsets{0};
+  std::vector<std::uint32_t> cached;
+
+  void add(std::uint32_t new_tokens, std::uint32_t cached_tokens) {
+    row_offsets.push_back(row_offsets.back() + new_tokens);
+    cached.push_back(cached_tokens);
+  }
+  DecodeBatch batch(int kv_heads, int tile_tokens, VisibleRange visible) const {
+    return {.row_offsets = row_offsets.data(),
+            .cache_lengths = cached.data(),
+            .size = static_cast<int>(cached.size()),
+            .kv_heads = kv_heads,
+            .group = 4,
+            .tile_tokens = tile_tokens,
+            .visible = visible};
+  }
+};
+
+struct GivenPiece {
+  int thread_block;
+  WorkPiece piece;
+  SequenceWork work;
+};
+using Item = std::tuple<int, int, int>;  // sequence, tile, KV head
+
+struct WalkedWork {
+  WorkCuts cuts;
+  std::map<Item, std::vector<GivenPiece>> items;
+  std::map<Item, int> begins;  // on the line
+};
+
+LinePlace find(const DecodeBatch& batch, const DecodeSplit& split, int position) {
+  LinePlace place;
+  for (;; ++place.sequence) {
+    const int cost = sequence_work(batch, place.sequence).cost(split);
+    if (position < place.begin + cost) return place;
+    place.begin += cost;
+  }
+}
+
+WalkedWork walk_all(const DecodeBatch& batch, const DecodeSplit& split) {
+  WalkedWork walked;
+  int total = 0;
+  for (int sequence = 0; sequence < batch.size; ++sequence) {
+    const SequenceWork work = sequence_work(batch, sequence);
+    for (int item = 0; item < work.items; ++item) {
+      walked.begins[{sequence, item / batch.kv_heads, item % batch.kv_heads}] =
+          total + item * work.item_cost(split);
+    }
+    total += work.cost(split);
+  }
+  walked.cuts = cut_work(split, total);
+  for (int block = 0; block < split.blocks; ++block) {
+    const bool has_cut = block < walked.cuts.parts && total > 0;
+    const LinePlace place = has_cut ? find(batch, split, walked.cuts.at(block)) : LinePlace{};
+    WorkWalk walk(batch, split, walked.cuts, place, block);
+    for (WorkPiece piece; walk.next(piece);) {
+      walked.items[{walk.sequence(), piece.tile, piece.kv_head}].push_back(
+          {block, piece, walk.work()});
+    }
+  }
+  return walked;
+}
+
+// Every key block of every item once, in order; whole items have no slot, others one of their own.
+void expect_complete(const WalkedWork& walked, std::int64_t slots) {
+  std::set<std::int64_t> used;
+  EXPECT_EQ(walked.items.size(), walked.begins.size());
+  for (const auto& [item, pieces] : walked.items) {
+    int block = 0;
+    for (const GivenPiece& given : pieces) {
+      EXPECT_EQ(given.piece.begin, block);
+      EXPECT_GT(given.piece.end, given.piece.begin);
+      block = given.piece.end;
+      EXPECT_EQ(given.piece.slot < 0, pieces.size() == 1);
+      EXPECT_LT(given.piece.slot, slots);
+      EXPECT_TRUE(given.piece.slot < 0 || used.insert(given.piece.slot).second);
+    }
+    EXPECT_EQ(block, pieces.front().work.blocks);
+  }
+}
+
+// What the merging kernel works out for itself.
+void expect_found_by_merge(const WalkedWork& walked, const DecodeSplit& split) {
+  for (const auto& [item, pieces] : walked.items) {
+    const SharedItem shared =
+        shared_item(split, walked.cuts, walked.begins.at(item), pieces.front().work.blocks);
+    ASSERT_EQ(shared.pieces, static_cast<int>(pieces.size()));
+    for (int j = 0; shared.pieces > 1 && j < shared.pieces; ++j) {
+      EXPECT_EQ(pieces[j].thread_block, shared.first + j);
+      EXPECT_EQ(pieces[j].piece.slot, piece_slot(shared.first + j, j == 0));
+    }
+  }
+}
+
+class DecodeWorkTest : public ::testing::Test {
+ protected:
+  int pick(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
+
+  Lengths random_lengths() {
+    Lengths lengths;
+    const int most = pick(0, 3) == 0 ? 9000 : 300;
+    for (int batch = pick(1, 40); batch > 0; --batch) lengths.add(pick(0, 5), pick(0, most));
+    return lengths;
+  }
+  VisibleRange random_range() {
+    VisibleRange range{.ahead = pick(0, 1) == 0 ? 0 : VisibleRange::kUnbounded};
+    if (pick(0, 2) == 0) range.window = pick(1, 500);
+    if (pick(0, 2) == 0) range.chunk = pick(1, 500);
+    return range;
+  }
+
+  std::mt19937 random_{7};
+};
+
+TEST_F(DecodeWorkTest, CutsCoverEveryKeyBlockOnce) {
+  for (int round = 0; round < 300; ++round) {
+    const Lengths lengths = random_lengths();
+    const DecodeBatch batch = lengths.batch(pick(1, 8), pick(1, 4), random_range());
+    const DecodeSplit split{
+        .blocks = pick(1, 200), .item_cost = pick(0, 3), .min_piece = pick(1, 3)};
+    const WalkedWork walked = walk_all(batch, split);
+    expect_complete(walked, 2 * split.blocks);
+    expect_found_by_merge(walked, split);
+  }
+}
+
+TEST_F(DecodeWorkTest, NothingToDoGivesNoPieces) {
+  Lengths lengths;
+  lengths.add(0, 100);
+  lengths.add(0, 0);
+  EXPECT_TRUE(walk_all(lengths.batch(8, 2, {}), {.blocks = 132}).items.empty());
+}
+
+// No part is longer than its share, a piece too short to cut and the beginning of an item.
+TEST_F(DecodeWorkTest, PartsAreEven) {
+  for (int round = 0; round < 100; ++round) {
+    const Lengths lengths = random_lengths();
+    const DecodeBatch batch = lengths.batch(8, 2, {.ahead = 0});
+    const DecodeSplit split{.blocks = 132, .item_cost = pick(0, 2), .min_piece = pick(1, 2)};
+    const WalkedWork walked = walk_all(batch, split);
+    std::vector<int> blocks(split.blocks);
+    for (const auto& [item, pieces] : walked.items) {
+      for (const GivenPiece& given : pieces) {
+        blocks[given.thread_block] += given.piece.end - given.piece.begin;
+      }
+    }
+    const int share = ceil_div(walked.cuts.total, walked.cuts.parts);
+    for (const int count : blocks) EXPECT_LE(count, share + split.min_piece + split.item_cost);
+  }
+}
+
+TEST_F(DecodeWorkTest, InvariantPiecesDependOnTheSequenceAlone) {
+  for (int round = 0; round < 100; ++round) {
+    const Lengths lengths = random_lengths();
+    const int kv_heads = pick(1, 4);
+    const VisibleRange range = random_range();
+    const DecodeSplit split{.blocks = pick(1, 200), .is_invariant = true, .max_tiles = 5};
+    const WalkedWork together = walk_all(lengths.batch(kv_heads, 1, range), split);
+    expect_complete(together, std::int64_t{kMaxPieces} * 5 * kv_heads *
+                                  static_cast<int>(lengths.cached.size()));
+    for (const auto& [item, pieces] : together.items) {
+      const int sequence = std::get<0>(item);
+      Lengths alone;
+      alone.add(lengths.row_offsets[sequence + 1] - lengths.row_offsets[sequence],
+                lengths.cached[sequence]);
+      const WalkedWork walked = walk_all(alone.batch(kv_heads, 1, range),
+                                         {.blocks = 7, .is_invariant = true, .max_tiles = 5});
+      const auto& same = walked.items.at({0, std::get<1>(item), std::get<2>(item)});
+      ASSERT_EQ(same.size(), pieces.size());
+      for (std::size_t i = 0; i < same.size(); ++i) {
+        EXPECT_EQ(same[i].piece.begin, pieces[i].piece.begin);
+        EXPECT_EQ(same[i].piece.slot % kMaxPieces, pieces[i].piece.slot % kMaxPieces);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which decode kernel a problem gets: pure, so it needs no GPU.
+#include "cuda/hopper/flash_attention/decode/plan_decode.h"
+
+#include <set>
+
+#include "cuda/hopper/flash_attention/decode/work_line.h"
+#include "gtest/gtest.h"
+
+namespace quire::cuda::hopper {
+namespace {
+
+FlashAttentionProblem llama(std::int64_t new_tokens) {
+  FlashAttentionProblem problem;
+  problem.ragged = {.tokens = 16 * new_tokens, .batch = 16, .max_new_tokens = new_tokens};
+  problem.cache = {.row_format = RowFormat::uniform(DType::bf16, 128),
+                   .num_pages = 512,
+                   .num_layers = 1,
+                   .page_size = 16,
+                   .num_kv_heads = 8,
+                   .max_pages = 512};
+  problem.heads = 32;
+  problem.head_dim = 128;
+  problem.value_dim = 128;
+  problem.mask = "causal";
+  problem.alignment = 256;
+  return problem;
+}
+
+TEST(PlanDecodeTest, EveryVariantFitsTheMachine) {
+  constexpr std::int64_t kSharedBytes = 227 * 1024;
+  constexpr std::int64_t kSmall = 3072;  // barriers, items, maxima
+  std::set<std::string_view> names;
+  for (const DecodeVariant& variant : kDecodeVariants) {
+    const DecodeConfig& config = variant.config;
+    EXPECT_TRUE(names.insert(variant.name).second) << variant.name;
+    const std::int64_t ring = std::int64_t{config.stages} * config.stage_bytes();
+    const std::int64_t queries =
+        std::int64_t{config.items} * config.query_slabs() * config.rows * 128;
+    const std::int64_t sums = std::int64_t{DecodeConfig::kWarps} * config.warp_rows() *
+                              (config.merge_dims() + 4) * std::int64_t{sizeof(float)};
+    EXPECT_LE(ring + queries + sums + kSmall, kSharedBytes) << variant.name;
+    // A stage always belongs to the same warps.
+    EXPECT_EQ(config.stages % DecodeConfig::kSets, 0) << variant.name;
+    EXPECT_EQ(config.dims() % config.merge_dims(), 0) << variant.name;
+    EXPECT_EQ(config.lane_keys() * DecodeConfig::kLoadThreads,
+              DecodeConfig::kKeys * config.row_lanes())
+        << variant.name;
+  }
+}
+
+TEST(PlanDecodeTest, RowsHoldTheNewTokensOfASequence) {
+  const auto kernel = [](std::int64_t new_tokens) {
+    return plan_decode(llama(new_tokens), 132).variant->name;
+  };
+  EXPECT_EQ(kernel(0), "bf16_d128_r8");
+  EXPECT_EQ(kernel(1), "bf16_d128_r8");
+  EXPECT_EQ(kernel(2), "bf16_d128_r8");
+  EXPECT_EQ(kernel(3), "bf16_d128_r16");
+  EXPECT_EQ(kernel(8), "bf16_d128_r32");
+  EXPECT_EQ(kernel(16), "bf16_d128_r32");
+  EXPECT_EQ(plan_decode(llama(16), 132).tile_tokens, 8);
+  EXPECT_EQ(plan_decode(llama(16), 132).split.max_tiles, 2);
+}
+
+TEST(PlanDecodeTest, UnboundedLengthsCountOnTheAverage) {
+  FlashAttentionProblem problem = llama(1);
+  problem.ragged.max_new_tokens = -1;
+  EXPECT_EQ(refuse_decode_problem(problem), "");
+  EXPECT_EQ(plan_decode(problem, 132).variant->name, "bf16_d128_r8");
+  problem.ragged.tokens = 17 * problem.ragged.batch;
+  EXPECT_NE(refuse_decode_problem(problem), "");
+}
+
+TEST(PlanDecodeTest, WorkspaceIsBoundedByThreadBlocks) {
+  FlashAttentionProblem problem = llama(1);
+  EXPECT_EQ(plan_decode(problem, 132).slots, 264);
+  problem.cache.max_pages = 1 << 20;
+  problem.ragged.batch = 4096;
+  EXPECT_EQ(plan_decode(problem, 132).slots, 264);
+  problem.batch_invariant = true;
+  EXPECT_EQ(plan_decode(problem, 132).slots, 4096 * 8 * kMaxPieces);
+}
+
+// Eight and sixteen rows are added up alike, thirty-two are not.
+TEST(PlanDecodeTest, InvariantSumsHaveOneOrder) {
+  for (std::int64_t new_tokens = 1; new_tokens <= 16; ++new_tokens) {
+    FlashAttentionProblem problem = llama(new_tokens);
+    problem.batch_invariant = true;
+    ASSERT_EQ(refuse_decode_problem(problem), "");
+    EXPECT_EQ(plan_decode(problem, 132).variant->config.key_warps(), 8) << new_tokens;
+  }
+}
+
+TEST(PlanDecodeTest, SaysWhatItDoesNotTake) {
+  const auto reason = [](auto change) {
+    FlashAttentionProblem problem = llama(1);
+    change(problem);
+    return refuse_decode_problem(problem);
+  };
+  const auto with_rows = [](RowFormat format) {
+    return [format](FlashAttentionProblem& problem) { problem.cache.row_format = format; };
+  };
+  EXPECT_EQ(reason([](FlashAttentionProblem&) {}), "");
+  EXPECT_EQ(reason(with_rows(RowFormat::uniform(DType::fp8_e4m3, 128))), "");
+  EXPECT_EQ(reason(with_rows(RowFormat::uniform(DType::f16, 128))), "");
+  EXPECT_NE(reason(with_rows(RowFormat::scaled(DType::fp8_e4m3, 128, 128))), "");
+  EXPECT_NE(reason(with_rows(RowFormat::uniform(DType::f32, 128))), "");
+  EXPECT_NE(reason([](FlashAttentionProblem& problem) { problem.q_dtype = DType::f32; }), "");
+  EXPECT_NE(reason([](FlashAttentionProblem& problem) { problem.q_dtype = DType::f16; }), "");
+  EXPECT_NE(reason([](FlashAttentionProblem& problem) { problem.cache.is_mla = true; }), "");
+  EXPECT_NE(reason([](FlashAttentionProblem& problem) { problem.head_dim = 192; }), "");
+  EXPECT_NE(reason([](FlashAttentionProblem& problem) { problem.heads = 8 * 33; }), "");
+  EXPECT_NE(reason([](FlashAttentionProblem& problem) { problem.alignment = 8; }), "");
+  EXPECT_NE(reason([](FlashAttentionProblem& problem) { problem.mask = "tree"; }), "");
+  EXPECT_NE(reason([](FlashAttentionProblem& problem) { problem.ragged.max_new_tokens = 17; }), "");
+}
+
+}  // namespace
+}  // namespace quire::cuda::hopper
