@@ -129,6 +129,9 @@ struct CopyPagesSample : Sample {
   CopyPagesSample() {
     op = "copy_pages";
     args.cache = make_cache(arena, {.dtype = DType::fp8_e4m3, .slots = 2});
+    // Scales that differ from page to page, or a copy of them would not show.
+    TensorView& scales = *args.cache.scales;
+    scales = arena.random(DType::f32, {scales.shape.begin(), scales.shape.begin() + scales.rank});
     args.pairs = arena.of(DType::u32, {3, 2}, {4, 0, 1, 5, 6, 2});  // the last one is dropped
   }
   void run(const Context& context) override { copy_pages(args, context); }

@@ -15,7 +15,7 @@ struct TilePosition {
 };
 
 template <TileConfig kConfig> struct TilePositions {
-  const TileGrid& grid;  // stays in constant memory
+  TileGrid grid;
   int index = cluster_index<kConfig.cluster>();
 
   __device__ explicit TilePositions(const TileParams& params) : grid(params.grid) {}

@@ -27,6 +27,9 @@ struct DecodeConfig {
   static constexpr int kThreads = 32 * kWarps;  // that multiply
   static constexpr int kLoadThreads = 128;
   static constexpr int kTileRows = 16;  // of one product
+  // The warps that load give some of theirs to those that multiply.
+  static constexpr int kLoadRegisters = 96;
+  static constexpr int kAttendRegisters = 200;
 
   constexpr bool is_fp8() const { return dtype == DType::fp8_e4m3; }
   // Columns of a row, those past the head's width zero.
