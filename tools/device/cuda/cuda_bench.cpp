@@ -30,6 +30,9 @@ std::optional<DeviceRow> time_on_gpu(const Case& timed, const BenchOptions& opti
   memory.upload();
   const Calls calls = built.relocated(memory.relocation());
   Context context;
+  context.stream = stream.get();
+  const cuda::DeviceBuffer packed(calls.packed_bytes);
+  if (calls.pack) calls.pack(packed.data(), context);
   context.kernel = options.target;
   const Plan plan = calls.supports(context);
   if (!plan.supported()) {
