@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "cuda/hopper/fused_qkv_matmul/int4/code_exponent.h"
 #include "cuda/hopper/fused_qkv_matmul/int4/make_source.h"
 #include "cuda/hopper/fused_qkv_matmul/int4/pack_order.h"
 #include "fused_qkv_subject.h"
@@ -66,8 +65,7 @@ struct Packed {
     }
   }
   double scale(int row, int column) const {
-    const DType dtype = order.scale_bytes == 4 ? DType::f32 : DType::f16;
-    return load_element(packed_scale(storage.data(), order, row, column), dtype, 0);
+    return load_element(packed_scale(storage.data(), order, row, column), order.scale_dtype, 0);
   }
 };
 
@@ -126,15 +124,19 @@ TEST(Int4FragmentTest, ARotationBringsAPairOfCodes) {
   }
 }
 
-TEST(Int4FragmentTest, ACodeBelowItsExponentIsANumber) {
-  for (std::uint32_t code = 0; code < 16; ++code) {
-    const std::uint32_t both = code << 3 | code << 19;
-    ASSERT_EQ(both & ~kCodeBits, 0u);
-    const std::uint32_t bf16 = both | code_exponent(DType::bf16);
-    EXPECT_EQ(std::bit_cast<float>(bf16 << 16), 16.0f + static_cast<float>(code));
-    EXPECT_EQ(std::bit_cast<float>(bf16 & 0xffff0000u), 16.0f + static_cast<float>(code));
-    const auto f16 = static_cast<std::uint16_t>(both | code_exponent(DType::f16));
-    EXPECT_EQ(load_element(&f16, DType::f16, 0), 128.0 + code);
+// At bits 3 - 6 of a half: the step of bf16's subnormal numbers is 2^-133, that of f16's 2^-24.
+TEST(Int4FragmentTest, ACodeIsASubnormalNumber) {
+  for (std::uint16_t code = 0; code < 16; ++code) {
+    const auto bits = static_cast<std::uint16_t>(code << 3);
+    EXPECT_EQ(load_element(&bits, DType::bf16, 0), code * 0x1p-130);
+    EXPECT_EQ(load_element(&bits, DType::f16, 0), code * 0x1p-21);
+  }
+}
+
+TEST(Int4FragmentTest, EveryZeroIsExact) {
+  for (unsigned zero = 0; zero < 256; ++zero) {
+    const std::uint16_t bits = zero_bits(zero);
+    EXPECT_EQ(load_element(&bits, DType::bf16, 0), -0.125 * zero);
   }
 }
 

@@ -6,10 +6,22 @@
 
 namespace quire::cuda::hopper {
 
+struct BytesLoad {
+  const std::byte* from;
+  void* shared;
+  int bytes;
+  FullBarrier* full;
+  L2Hint hint;
+};
+
 // Addresses and size are multiples of 16.
-__device__ inline void load_bytes(const std::byte* from, void* shared, int bytes,
-                                  FullBarrier& full) {
-  cute::SM90_BULK_COPY_G2S::copy(from, reinterpret_cast<std::uint64_t*>(&full), shared, bytes);
+__device__ inline void load_bytes(const BytesLoad& load) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
+      " [%0], [%1], %2, [%3], %4;" ::"r"(cute::cast_smem_ptr_to_uint(load.shared)),
+      "l"(load.from), "r"(load.bytes), "r"(cute::cast_smem_ptr_to_uint(load.full)),
+      "l"(static_cast<std::uint64_t>(load.hint))
+      : "memory");
 }
 
 }  // namespace quire::cuda::hopper

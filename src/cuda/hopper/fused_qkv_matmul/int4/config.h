@@ -2,7 +2,7 @@
 // A compiled int4 kernel of fused_qkv_matmul on Hopper, as a value.
 #pragma once
 
-#include "quire/dtype.h"
+#include "cuda/hopper/fused_qkv_matmul/int4/packed_order.h"
 
 namespace quire::cuda::hopper {
 
@@ -13,9 +13,8 @@ struct Int4Config {
   int tokens = 16;            // N of the products
   int row_groups = 1;
   int k_groups = 4;
-  int ahead = 8;        // steps of codes on their way to a warpgroup
-  int chunk_steps = 4;  // steps of x that one copy brings; divides k_groups
-  int stages = 4;       // chunks of x
+  int chunk_steps = 4;  // steps that one copy brings; divides k_groups
+  int stages = 5;       // chunks
   int blocks_per_sm = 1;
 
   // Many tokens need more registers than an even share.
@@ -27,6 +26,13 @@ struct Int4Config {
   constexpr int threads() const { return 128 * (warpgroups() + 1); }
   // Warps that read a chunk: a warpgroup reads one step of it, or none.
   constexpr int readers() const { return 4 * row_groups * chunk_steps; }
+  // Of x in a chunk, and of a chunk of x, codes and sides.
+  constexpr int unit_bytes() const { return tokens * 128; }
+  constexpr int x_bytes() const { return 2 * chunk_steps * unit_bytes(); }
+  constexpr int stage_bytes() const {
+    const int panel = chunk_steps * (kStepCodeBytes + kMaxSideBytes);
+    return (x_bytes() + row_groups * panel + 1023) / 1024 * 1024;
+  }
 };
 
 }  // namespace quire::cuda::hopper

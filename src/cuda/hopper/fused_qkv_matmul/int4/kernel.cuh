@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // fused_qkv_matmul with packed int4 weights: Yᵀ = W · Xᵀ, the weights from registers.
 //
-//   warpgroups 0 –  multiply  codes, fetched and decoded by each for itself, times x; then all store
-//   the last one    load      x, scales and zeros into the ring; each token's row in the pages
+//   warpgroups 0 –  multiply  codes, decoded to registers, times x; then all store
+//   the last one    load      x, codes, scales and zeros into the ring; each token's row in the pages
 #pragma once
 
 #include "cuda/hopper/fused_qkv_matmul/int4/roles/load.cuh"
@@ -14,11 +14,10 @@ namespace quire::cuda::hopper {
 template <Int4Config kConfig>
 __device__ void multiply_and_store(const Int4Params& params, Int4Shared<kConfig>& shared,
                                    int warpgroup, int first_panel, int first_token) {
-  const int row_group = warpgroup / kConfig.k_groups;
-  const int panel = min(first_panel + row_group, params.order.panels - 1);
   Int4Sums<kConfig> sums;
-  multiply_role(params, shared, panel, row_group, warpgroup % kConfig.k_groups, sums);
-  __syncthreads();  // every code has been read
+  multiply_role(params.order, shared, warpgroup / kConfig.k_groups, warpgroup % kConfig.k_groups,
+                sums);
+  __syncthreads();  // the last chunk has been read
   leave_sums(sums, shared.sums[warpgroup]);
   __syncthreads();
   store_tokens(params.outputs, shared, first_panel * kPanelRows, first_token);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/hopper/fused_qkv_matmul/int4/launch.h"
 
-#include "cuda/hopper/fused_qkv_matmul/int4/code_exponent.h"
 #include "cuda/hopper/fused_qkv_matmul/int4/make_source.h"
 #include "cuda/hopper/fused_qkv_matmul/int4/plan_int4.h"
 #include "cuda/hopper/fused_qkv_matmul/outputs.h"
@@ -50,13 +49,9 @@ void fused_qkv_int4(const FusedQkvArgs& args, const Context& context) {
   const Int4Plan plan = plan_int4(shape, num_sms(args.x.device.index));
   const int blocks = 2 * plan.variant->config.chunk_steps;
   const Int4Params params{
-      .x = encode_tensor_map(chunk_tile(args.x, plan.box_tokens, blocks), args.x.data),
-      .box_tokens = plan.box_tokens,
+      .x = encode_tensor_map(chunk_tile(args.x, plan.variant->config.tokens, blocks), args.x.data),
       .weight = weight.data.as<const std::byte>(),
       .order = order_of(weight),
-      .scale_dtype = weight.packed.scale_dtype,
-      .code_exponent = code_exponent(args.x.dtype),
-      .weight_is_read_once = plan.grid.tokens == 1,
       .outputs = make_outputs(args),
   };
   plan.variant->launch(params, plan.grid, static_cast<cudaStream_t>(context.stream));

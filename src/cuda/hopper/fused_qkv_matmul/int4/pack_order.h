@@ -30,21 +30,41 @@ QUIRE_HOST_DEVICE inline std::uint32_t packed_word(const Int4Source& from, const
   return word;
 }
 
+// Where the pair of a row stands, and the group that holds `column`.
+QUIRE_HOST_DEVICE inline std::int64_t pair_offset(const Int4Order& order, int row, int column) {
+  const int group = column % kStepColumns * order.groups_per_step / kStepColumns;
+  return order.side_offset(row / kPanelRows, column / kStepColumns) +
+         (group * kPanelPairs + pair_of(row % kPanelRows)) * order.pair_bytes();
+}
+
+// bf16 of a number that has eight bits.
+QUIRE_HOST_DEVICE inline std::uint16_t zero_bits(unsigned zero) {
+  int exponent = 0;
+  while (zero >> exponent > 1) ++exponent;
+  if (zero == 0) return 0x8000;
+  const unsigned mantissa = (zero << (7 - exponent)) & 0x7f;
+  return static_cast<std::uint16_t>(0x8000u | static_cast<unsigned>(exponent + 127 - 3) << 7 |
+                                    mantissa);
+}
+
 // The scale and zero of one row of the storage and one of its groups, both padded.
 QUIRE_HOST_DEVICE inline void pack_side(const Int4Source& from, const Int4Order& order, int row,
                                         int group, std::byte* storage) {
-  const int step = group / order.groups_per_step;
-  std::byte* side = storage + order.side_offset(row / kPanelRows, step);
-  const int place = group % order.groups_per_step * kPanelRows + side_place(row % kPanelRows);
-  std::byte* scale = side + place * order.scale_bytes;
+  constexpr unsigned kMiddleCode = 8;
+  const int scale_bytes = order.pair_bytes() == 16 ? 4 : 2;
+  const int place = place_in_pair(row % kPanelRows);
+  std::byte* pair =
+      storage + pair_offset(order, row, group * (kStepColumns / order.groups_per_step));
+  std::byte* scale = pair + place * scale_bytes;
   const bool is_inside = row < from.rows && group * from.group_size < from.columns;
   if (is_inside) {
     from.copy_scale(row, group, scale);
   } else {
-    for (int i = 0; i < order.scale_bytes; ++i) scale[i] = std::byte{0};
+    for (int i = 0; i < scale_bytes; ++i) scale[i] = std::byte{0};
   }
-  side[order.zeros_offset() + place] =
-      static_cast<std::byte>(is_inside ? from.zero(row, group) : kMiddleZero);
+  const std::uint16_t bits = zero_bits(is_inside ? from.zero(row, group) : kMiddleCode);
+  pair[2 * scale_bytes + 2 * place] = static_cast<std::byte>(bits & 0xff);
+  pair[2 * scale_bytes + 2 * place + 1] = static_cast<std::byte>(bits >> 8);
 }
 
 // Eight codes of a row from a multiple of eight columns on, the first in the lowest bits.
@@ -67,16 +87,17 @@ QUIRE_HOST_DEVICE inline std::uint32_t unpack_codes(const std::byte* storage,
 QUIRE_HOST_DEVICE inline const std::byte* packed_scale(const std::byte* storage,
                                                        const Int4Order& order, int row,
                                                        int column) {
-  const int group = column % kStepColumns * order.groups_per_step / kStepColumns;
-  return storage + order.side_offset(row / kPanelRows, column / kStepColumns) +
-         (group * kPanelRows + side_place(row % kPanelRows)) * order.scale_bytes;
+  return storage + pair_offset(order, row, column) +
+         place_in_pair(row % kPanelRows) * (order.pair_bytes() / 4);
 }
 QUIRE_HOST_DEVICE inline int packed_zero(const std::byte* storage, const Int4Order& order, int row,
                                          int column) {
-  const int group = column % kStepColumns * order.groups_per_step / kStepColumns;
-  return static_cast<int>(
-      storage[order.side_offset(row / kPanelRows, column / kStepColumns) + order.zeros_offset() +
-              group * kPanelRows + side_place(row % kPanelRows)]);
+  const std::byte* zero = storage + pair_offset(order, row, column) + order.pair_bytes() / 2 +
+                          2 * place_in_pair(row % kPanelRows);
+  const unsigned bits = static_cast<unsigned>(zero[0]) | static_cast<unsigned>(zero[1]) << 8;
+  if (bits == 0x8000) return 0;
+  const unsigned mantissa = 0x80 | (bits & 0x7f);
+  return static_cast<int>(mantissa >> (7 - ((bits >> 7 & 0xff) - 127 + 3)));
 }
 
 }  // namespace quire::cuda::hopper

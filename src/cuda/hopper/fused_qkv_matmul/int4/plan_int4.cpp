@@ -64,10 +64,7 @@ Int4Plan plan_int4(const Int4Shape& shape, int num_sms) {
     }
   }
   if (best == nullptr) return {};
-  const std::int64_t needed = ceil_div(shape.tokens, 8) * 8;
-  return {.variant = best,
-          .grid = grid_of(best->config, shape),
-          .box_tokens = static_cast<int>(std::min<std::int64_t>(best->config.tokens, needed))};
+  return {.variant = best, .grid = grid_of(best->config, shape)};
 }
 
 }  // namespace quire::cuda::hopper

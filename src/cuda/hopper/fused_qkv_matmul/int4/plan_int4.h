@@ -18,7 +18,6 @@ struct Int4Shape {
 struct Int4Plan {
   const Int4Variant* variant = nullptr;
   Int4Grid grid{};
-  int box_tokens = 0;  // rows of x that one copy brings
 };
 
 // Empty, or why the int4 kernels do not take the problem; general/ takes the others.

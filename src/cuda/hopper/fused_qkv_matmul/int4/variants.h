@@ -11,30 +11,19 @@ template <DType kDType> struct Int4N64T16 {
   static constexpr Int4Config kConfig{.dtype = kDType, .tokens = 16};
 };
 template <DType kDType> struct Int4N64T32 {
-  static constexpr Int4Config kConfig{
-      .dtype = kDType, .tokens = 32, .ahead = 6, .chunk_steps = 2, .stages = 6};
+  static constexpr Int4Config kConfig{.dtype = kDType, .tokens = 32, .chunk_steps = 2, .stages = 8};
 };
 template <DType kDType> struct Int4N64T64 {
   static constexpr Int4Config kConfig{
-      .dtype = kDType, .tokens = 64, .ahead = 5, .chunk_steps = 1, .stages = 8};
+      .dtype = kDType, .tokens = 64, .chunk_steps = 1, .stages = 10};
 };
 template <DType kDType> struct Int4N128T64 {
-  static constexpr Int4Config kConfig{.dtype = kDType,
-                                      .tokens = 64,
-                                      .row_groups = 2,
-                                      .k_groups = 2,
-                                      .ahead = 5,
-                                      .chunk_steps = 1,
-                                      .stages = 7};
+  static constexpr Int4Config kConfig{
+      .dtype = kDType, .tokens = 64, .row_groups = 2, .k_groups = 2, .chunk_steps = 1, .stages = 7};
 };
 template <DType kDType> struct Int4N256T64 {
-  static constexpr Int4Config kConfig{.dtype = kDType,
-                                      .tokens = 64,
-                                      .row_groups = 4,
-                                      .k_groups = 1,
-                                      .ahead = 5,
-                                      .chunk_steps = 1,
-                                      .stages = 6};
+  static constexpr Int4Config kConfig{
+      .dtype = kDType, .tokens = 64, .row_groups = 4, .k_groups = 1, .chunk_steps = 1, .stages = 5};
 };
 
 }  // namespace quire::cuda::hopper

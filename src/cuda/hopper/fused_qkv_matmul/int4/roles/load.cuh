@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A warpgroup: one thread keeps the ring full of chunks of x and of the panels' scales and zeros,
-// three warps find where each token's K row stands in the pages.
+// A warpgroup: one thread keeps the ring full of chunks of x, codes and sides, three warps find where
+// each token's K row stands in the pages.
 #pragma once
 
 #include "cuda/hopper/fused_qkv_matmul/int4/params.h"
@@ -13,24 +13,34 @@ namespace quire::cuda::hopper {
 template <Int4Config kConfig>
 __device__ void load_chunks(const Int4Params& params, Int4Shared<kConfig>& shared, int first_panel,
                             int first_token) {
-  using Shared = Int4Shared<kConfig>;
   const Int4Order& order = params.order;
-  const int x_bytes = Shared::kBlocks * params.box_tokens * kRowBytes;
+  // Read by one token tile only: not to be kept.
+  const L2Hint hint = gridDim.y == 1 ? L2Hint::EVICT_FIRST : L2Hint::EVICT_NORMAL;
   RingPosition<kConfig.stages> at;
   for (int step = 0; step < order.steps; step += kConfig.chunk_steps, at.advance()) {
-    const int side_bytes = min(kConfig.chunk_steps, order.steps - step) * order.side_bytes();
+    const int steps = min(kConfig.chunk_steps, order.steps - step);
+    const int code_bytes = steps * kStepCodeBytes;
+    const int side_bytes = steps * order.side_bytes();
+    auto& stage = shared.stages[at.stage];
     FullBarrier& full = shared.ring.full[at.stage];
     shared.ring.wait_empty(at);
-    full.arrive_and_expect_tx(x_bytes + kConfig.row_groups * side_bytes);
-    load_box(
-        {.map = &params.x, .shared = shared.x[at.stage], .full = &full, .hint = L2Hint::EVICT_LAST},
-        0, first_token, 2 * step);
+    full.arrive_and_expect_tx(kConfig.x_bytes() + kConfig.row_groups * (code_bytes + side_bytes));
 #pragma unroll
     for (int group = 0; group < kConfig.row_groups; ++group) {
       const int panel = min(first_panel + group, order.panels - 1);
-      load_bytes(params.weight + order.side_offset(panel, step), shared.sides[at.stage][group],
-                 side_bytes, full);
+      load_bytes({.from = params.weight + order.code_offset(panel, step),
+                  .shared = stage.codes[group],
+                  .bytes = code_bytes,
+                  .full = &full,
+                  .hint = hint});
+      load_bytes({.from = params.weight + order.side_offset(panel, step),
+                  .shared = stage.sides[group],
+                  .bytes = side_bytes,
+                  .full = &full,
+                  .hint = hint});
     }
+    load_box({.map = &params.x, .shared = stage.x, .full = &full, .hint = L2Hint::EVICT_LAST}, 0,
+             first_token, 2 * step);
   }
 }
 

@@ -3,8 +3,9 @@
 // first operand and go there from registers, so that they pass through shared memory once, as codes.
 #pragma once
 
-#include "cuda/hopper/fused_qkv_matmul/int4/code_ring.cuh"
 #include "cuda/hopper/fused_qkv_matmul/int4/decode.cuh"
+#include "cuda/hopper/fused_qkv_matmul/int4/params.h"
+#include "cuda/hopper/fused_qkv_matmul/int4/shared.cuh"
 #include "cuda/hopper/tile/block.cuh"
 
 namespace quire::cuda::hopper {
@@ -46,70 +47,82 @@ template <Int4Config kConfig> struct Int4Sums {
   }
 };
 
-// One step, kGroups groups. A part is decoded while the products of the part before are on their way;
-// with many tokens parts are small, as registers are short.
+// A thread's addresses in a stage of the ring.
+struct StepAt {
+  unsigned codes;
+  unsigned sides;
+  std::uint64_t x;  // descriptor
+
+  __device__ uint4 unit(int index) const {
+    uint4 value;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+                 : "r"(codes + index * kUnitBytes));
+    return value;
+  }
+};
+
+// One step, kGroups groups. A part is decoded while the products of the part before are on their way.
 template <Int4Config kConfig, int kGroups>
-__device__ inline void add_step(const uint4 (&codes)[2], const StepSides& sides, std::uint64_t x,
-                                std::uint64_t unit_stride, std::uint32_t exponent,
-                                Int4Sums<kConfig>& sums) {
-  constexpr int kLeastParts = kConfig.tokens >= 64 ? 4 : 2;
-  constexpr int kParts = kGroups > kLeastParts ? kGroups : kLeastParts;
-  constexpr int kPartsInGroup = kParts / kGroups;
+__device__ inline void add_step(const StepAt& at, const Int4Order& order, Int4Sums<kConfig>& sums) {
+  constexpr int kParts = kGroups == 1 ? 2 : kGroups;
   constexpr int kWords = 8 / kParts;
+  using Sides = GroupSides<kConfig.dtype>;
+  const uint4 codes[2] = {at.unit(0), at.unit(1)};
   const std::uint32_t words[8] = {codes[0].x, codes[0].y, codes[0].z, codes[0].w,
                                   codes[1].x, codes[1].y, codes[1].z, codes[1].w};
+  const unsigned group_bytes = kPanelPairs * order.pair_bytes();
   std::uint32_t operands[2][kWords][4];
-  CodeOffsets<kConfig.dtype> offsets = sides.offsets<kConfig.dtype>(0);
-  decode_words<kConfig.dtype, kWords>(words, exponent, offsets, operands[0]);
+  Sides sides(at.sides, order.scale_dtype);
+  decode_words<kConfig.dtype, kWords>(words, sides, operands[0]);
 #pragma unroll
   for (int part = 0; part < kParts; ++part) {
-    const std::uint64_t columns =
-        x + part * kWords / 4 * unit_stride + part * kWords % 4 * (kStepBytes >> 4);
-    sums.template start<kWords>(operands[part % 2], columns, part % kPartsInGroup == 0);
+    const int first = part * kWords;  // of 8 blocks of 16 columns
+    const std::uint64_t x = at.x + (first / 4 * kConfig.unit_bytes() + first % 4 * kStepBytes >> 4);
+    sums.template start<kWords>(operands[part % 2], x, kGroups > 1 || part == 0);
+    const float2 scales = {sides.scales.x * CodeFloat<kConfig.dtype>::kFactor,
+                           sides.scales.y * CodeFloat<kConfig.dtype>::kFactor};
     if (part + 1 < kParts) {
-      // The products before these read the operands that come now.
-      if (part % kPartsInGroup > 0) cute::warpgroup_wait<1>();
-      if ((part + 1) % kPartsInGroup == 0) {
-        offsets = sides.offsets<kConfig.dtype>((part + 1) / kPartsInGroup);
+      if constexpr (kGroups > 1) {
+        sides = Sides(at.sides + (part + 1) * group_bytes, order.scale_dtype);
       }
-      decode_words<kConfig.dtype, kWords>(words + (part + 1) * kWords, exponent, offsets,
-                                          operands[(part + 1) % 2]);
+      decode_words<kConfig.dtype, kWords>(words + first + kWords, sides, operands[(part + 1) % 2]);
     }
-    if ((part + 1) % kPartsInGroup == 0) sums.finish(sides.scales(part / kPartsInGroup));
+    if (kGroups > 1 || part + 1 == kParts) sums.finish(scales);
   }
 }
 
-// What a thread needs of the ring, computed once.
-template <Int4Config kConfig> struct ChunkReader {
-  static constexpr int kSkip = kConfig.k_groups / kConfig.chunk_steps;  // chunks between two steps
+// Where a warpgroup stands: it reads its own step of every kSkip-th chunk.
+template <Int4Config kConfig> struct StepReader {
+  static constexpr int kSkip = kConfig.k_groups / kConfig.chunk_steps;
 
-  unsigned scale;  // shared-memory addresses in stage 0
-  unsigned zero;
-  std::uint64_t x;  // descriptor in stage 0
+  StepAt first;  // in stage 0
   int stage;
   unsigned phase = 0;
 
-  __device__ ChunkReader(const Int4Params& params, const Int4Shared<kConfig>& shared, int row_group,
-                         int k_group)
+  __device__ StepReader(const Int4Order& order, const Int4Shared<kConfig>& shared, int row_group,
+                        int k_group)
       : stage(k_group / kConfig.chunk_steps) {
     const int within = k_group % kConfig.chunk_steps;
-    const unsigned pair = threadIdx.x % 128 / 4;
-    const unsigned side =
-        static_cast<unsigned>(__cvta_generic_to_shared(shared.sides[0][row_group])) +
-        within * params.order.side_bytes();
+    const auto address = [](const void* memory) {
+      return static_cast<unsigned>(__cvta_generic_to_shared(memory));
+    };
+    const auto& chunk = shared.stages[0];
+    const unsigned thread = threadIdx.x % 128;
     // Volatile: kept, not computed again in every step.
-    asm volatile("mov.u32 %0, %1;" : "=r"(scale) : "r"(side + pair * 2 * params.order.scale_bytes));
-    asm volatile("mov.u32 %0, %1;"
-                 : "=r"(zero)
-                 : "r"(side + params.order.zeros_offset() + pair * 2));
-    x = tile_descriptor(shared.x[0] + 2 * within * params.box_tokens * kRowBytes);
+    asm volatile("add.u32 %0, %1, %2;"
+                 : "=r"(first.codes)
+                 : "r"(address(chunk.codes[row_group][within])), "r"(thread * 16));
+    asm volatile("add.u32 %0, %1, %2;"
+                 : "=r"(first.sides)
+                 : "r"(address(chunk.sides[row_group]) + within * order.side_bytes()),
+                   "r"(thread / 4 * order.pair_bytes()));
+    first.x = tile_descriptor(chunk.x + 2 * within * kConfig.unit_bytes());
   }
-  __device__ StepSides sides(DType scale_dtype) const {
-    const unsigned offset = stage * sizeof(Int4Shared<kConfig>::sides[0]);
-    return {.scale = scale + offset, .zero = zero + offset, .scale_dtype = scale_dtype};
-  }
-  __device__ std::uint64_t tile() const {
-    return x + static_cast<std::uint64_t>(stage * (sizeof(Int4Shared<kConfig>::x[0]) >> 4));
+  __device__ StepAt at() const {
+    const unsigned offset = stage * kConfig.stage_bytes();
+    return {
+        .codes = first.codes + offset, .sides = first.sides + offset, .x = first.x + (offset >> 4)};
   }
   __device__ void advance() {
     stage += kSkip;
@@ -121,35 +134,29 @@ template <Int4Config kConfig> struct ChunkReader {
 };
 
 template <Int4Config kConfig, int kGroups>
-__device__ void add_steps(const Int4Params& params, Int4Shared<kConfig>& shared, int panel,
-                          int row_group, int k_group, Int4Sums<kConfig>& sums) {
-  CodeRing<kConfig> ring(params, shared.codes[row_group * kConfig.k_groups + k_group], panel,
-                         k_group);
-  ChunkReader<kConfig> reader(params, shared, row_group, k_group);
-  const auto unit_stride = static_cast<std::uint64_t>(params.box_tokens * kRowBytes >> 4);
+__device__ void add_steps(const Int4Order& order, Int4Shared<kConfig>& shared, int row_group,
+                          int k_group, Int4Sums<kConfig>& sums) {
+  StepReader<kConfig> reader(order, shared, row_group, k_group);
+  // Not unrolled: a cold start fetches the instructions from far.
 #pragma unroll 1
-  for (int step = k_group; step < params.order.steps; step += kConfig.k_groups, reader.advance()) {
-    uint4 codes[2];
-    ring.take(codes);
+  for (int step = k_group; step < order.steps; step += kConfig.k_groups, reader.advance()) {
     shared.ring.full[reader.stage].wait(reader.phase);
-    add_step<kConfig, kGroups>(codes, reader.sides(params.scale_dtype), reader.tile(), unit_stride,
-                               params.code_exponent, sums);
-    ring.refill();
+    add_step<kConfig, kGroups>(reader.at(), order, sums);
     __syncwarp();
     if (cute::elect_one_sync()) shared.ring.empty[reader.stage].arrive();
   }
 }
 
 template <Int4Config kConfig>
-__device__ void multiply_role(const Int4Params& params, Int4Shared<kConfig>& shared, int panel,
-                              int row_group, int k_group, Int4Sums<kConfig>& sums) {
-  switch (params.order.groups_per_step) {
+__device__ void multiply_role(const Int4Order& order, Int4Shared<kConfig>& shared, int row_group,
+                              int k_group, Int4Sums<kConfig>& sums) {
+  switch (order.groups_per_step) {
     case 1:
-      return add_steps<kConfig, 1>(params, shared, panel, row_group, k_group, sums);
+      return add_steps<kConfig, 1>(order, shared, row_group, k_group, sums);
     case 2:
-      return add_steps<kConfig, 2>(params, shared, panel, row_group, k_group, sums);
+      return add_steps<kConfig, 2>(order, shared, row_group, k_group, sums);
     default:
-      return add_steps<kConfig, 4>(params, shared, panel, row_group, k_group, sums);
+      return add_steps<kConfig, 4>(order, shared, row_group, k_group, sums);
   }
 }
 
