@@ -142,11 +142,9 @@ template <DecodeConfig kConfig> class LoadRole {
   __device__ void finish_stage(unsigned mapped) {
     FullBarrier& full = shared_.ring.full[at_.stage];
     cutlass::arch::cpasync_barrier_arrive_noinc(reinterpret_cast<std::uint64_t*>(&full));
-    if (lane_piece() == 0) {
-      shared_.mapped[at_.stage][key_group()] = static_cast<std::uint16_t>(mapped);
-    }
-    __syncwarp();
-    if (thread_ % 32 == 0) full.arrive();
+    if (lane_piece() != 0) return;
+    shared_.mapped[at_.stage][key_group()] = static_cast<std::uint16_t>(mapped);
+    full.arrive();
   }
 
   const DecodeParams& params_;
