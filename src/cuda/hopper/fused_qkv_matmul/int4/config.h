@@ -14,7 +14,7 @@ struct Int4Config {
   int row_groups = 1;
   int k_groups = 4;
   int chunk_steps = 4;  // steps that one copy brings; divides k_groups
-  int stages = 5;       // chunks
+  int stages = 5;       // chunks; whole rounds of the warpgroups
   int blocks_per_sm = 1;
 
   // Many tokens need more registers than an even share.

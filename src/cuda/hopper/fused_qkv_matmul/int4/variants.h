@@ -14,12 +14,11 @@ template <DType kDType> struct Int4N64T32 {
   static constexpr Int4Config kConfig{.dtype = kDType, .tokens = 32, .chunk_steps = 2, .stages = 8};
 };
 template <DType kDType> struct Int4N64T64 {
-  static constexpr Int4Config kConfig{
-      .dtype = kDType, .tokens = 64, .chunk_steps = 1, .stages = 10};
+  static constexpr Int4Config kConfig{.dtype = kDType, .tokens = 64, .chunk_steps = 1, .stages = 8};
 };
 template <DType kDType> struct Int4N128T64 {
   static constexpr Int4Config kConfig{
-      .dtype = kDType, .tokens = 64, .row_groups = 2, .k_groups = 2, .chunk_steps = 1, .stages = 7};
+      .dtype = kDType, .tokens = 64, .row_groups = 2, .k_groups = 2, .chunk_steps = 1, .stages = 6};
 };
 template <DType kDType> struct Int4N256T64 {
   static constexpr Int4Config kConfig{

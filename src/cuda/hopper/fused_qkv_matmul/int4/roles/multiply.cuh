@@ -95,6 +95,9 @@ __device__ inline void add_step(const StepAt& at, const Int4Order& order, Int4Su
 // Where a warpgroup stands: it reads its own step of every kSkip-th chunk.
 template <Int4Config kConfig> struct StepReader {
   static constexpr int kSkip = kConfig.k_groups / kConfig.chunk_steps;
+  // A stage is always read by the same warpgroups. One that met it in some rounds only could take the
+  // parity of a round before for its own, and read a chunk that has not landed.
+  static_assert(kConfig.stages % kSkip == 0);
 
   StepAt first;  // in stage 0
   int stage;
