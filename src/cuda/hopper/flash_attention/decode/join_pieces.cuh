@@ -16,9 +16,8 @@
 namespace quire::cuda::hopper {
 
 // The item that earlier thread blocks began and this one ends. By a whole warp.
-__device__ inline MergeItem find_ended_item(const DecodeParams& params) {
+__device__ inline MergeItem find_ended_item(const DecodeParams& params, const WorkCuts& cuts) {
   const int thread_block = static_cast<int>(blockIdx.x);
-  const WorkCuts cuts = cut_batch(params);
   if (thread_block == 0 || thread_block >= cuts.parts) return {};
   const int position = cuts.at(thread_block);
   const LinePlace place = find_place(params, position);
@@ -55,25 +54,29 @@ __device__ inline bool is_marked(const DecodePieces& pieces, std::int64_t slot) 
   return found == pieces.mark;
 }
 
-// By every warp that multiplies, after its last item.
+// By the warps that load, after the last copy. They rehearse it while the last keys are on their way:
+// code that nobody has run yet comes from far, microseconds at the end of a short launch.
 template <DecodeConfig kConfig>
-__device__ void join_pieces(const DecodeParams& params, DecodeShared<kConfig>& shared, int warp) {
-  constexpr int kBarrier = 1;
-  cutlass::arch::NamedBarrier::sync(DecodeConfig::kThreads, kBarrier);  // shared.ended is there
-  const MergeItem item = shared.ended;
-  if (item.pieces < 2) return;
+__device__ void join_pieces(const DecodeParams& params, const WorkCuts& cuts, int warp) {
+  constexpr int kBarrier = 2;
+  constexpr int kWarps = DecodeConfig::kLoadThreads / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  for (int piece = lane; piece < item.pieces; piece += 32) {
-    while (!is_marked(params.pieces, item.slot(piece))) {
+  const MergeItem ended = find_ended_item(params, cuts);
+  if (ended.pieces < 2) return;
+#pragma unroll 1
+  for (int pass = 0; pass < 2; ++pass) {
+    const bool is_rehearsal = pass == 0;
+    for (int piece = lane; piece < ended.pieces; piece += 32) {
+      while (!is_marked(params.pieces, ended.slot(piece)) && !is_rehearsal) {
+      }
     }
+    __syncwarp();
+    merge_rows(params, {.rows = kConfig.rows, .dims = kConfig.dims()}, ended, is_rehearsal, warp,
+               kWarps);
   }
-  __syncwarp();
-  merge_rows(params, {.rows = kConfig.rows, .dims = kConfig.dims()}, item, warp,
-             DecodeConfig::kWarps);
-  cutlass::arch::NamedBarrier::sync(DecodeConfig::kThreads, kBarrier);
-  for (int piece = static_cast<int>(threadIdx.x); piece < item.pieces;
-       piece += DecodeConfig::kThreads) {
-    params.pieces.marks[item.slot(piece)] = 0;
+  cutlass::arch::NamedBarrier::sync(DecodeConfig::kLoadThreads, kBarrier);
+  for (int piece = warp * 32 + lane; piece < ended.pieces; piece += DecodeConfig::kLoadThreads) {
+    params.pieces.marks[ended.slot(piece)] = 0;
   }
 }
 

@@ -5,7 +5,6 @@
 #include <cstddef>
 
 #include "cuda/hopper/flash_attention/decode/config.h"
-#include "cuda/hopper/flash_attention/decode/merge_rows.cuh"
 #include "cuda/hopper/tile/ring.cuh"
 
 namespace quire::cuda::hopper {
@@ -37,7 +36,6 @@ template <DecodeConfig kConfig> struct DecodeShared {
   alignas(16) float sums[DecodeConfig::kWarps][kConfig.warp_rows()][kSumStride];
   float2 stats[DecodeConfig::kWarps][kConfig.warp_rows()];  // (max, sum of weights)
   DecodeItem item[kConfig.items];
-  MergeItem ended;  // by this thread block, begun by others
   // A bit per key: its page is assigned. One number for the neighbouring keys of a lane.
   static constexpr int kKeyGroups = DecodeConfig::kKeys / kConfig.lane_keys();
   alignas(8) std::uint16_t mapped[kConfig.stages][kKeyGroups];

@@ -15,18 +15,6 @@ template <DecodeConfig kConfig> class AttendRole {
       : params_(params), shared_(shared), warp_(warp) {}
 
   __device__ void run() {
-    const bool joins = params_.pieces.marks != nullptr;
-    // While the first keys are on their way.
-    if (joins && warp_ == 0) {
-      const MergeItem ended = find_ended_item(params_);
-      if (threadIdx.x == 0) shared_.ended = ended;
-    }
-    attend_items();
-    if (joins) join_pieces(params_, shared_, warp_);
-  }
-
- private:
-  __device__ void attend_items() {
     RowSums<kConfig> sums;
     for (RingPosition<kConfig.items> items_at;; items_at.advance()) {
       shared_.item_ring.wait_full(items_at);
@@ -47,6 +35,7 @@ template <DecodeConfig kConfig> class AttendRole {
     }
   }
 
+ private:
   __device__ int set() const { return warp_ / DecodeConfig::kSetWarps; }
   __device__ int first_row() const {
     return kConfig.row_sets() > 1 ? set() * DecodeConfig::kTileRows : 0;

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "cuda/hopper/flash_attention/decode/async_copy.cuh"
-#include "cuda/hopper/flash_attention/decode/find_work.cuh"
+#include "cuda/hopper/flash_attention/decode/join_pieces.cuh"
 #include "cuda/hopper/flash_attention/decode/shared.cuh"
 
 namespace quire::cuda::hopper {
@@ -28,6 +28,7 @@ template <DecodeConfig kConfig> class LoadRole {
     }
     shared_.item_ring.wait_empty(items_at_);
     announce({});
+    if (params_.pieces.marks != nullptr) join_pieces<kConfig>(params_, cuts, thread_ / 32);
   }
 
  private:
