@@ -28,7 +28,8 @@ __device__ inline void load_query_rows(const LatentParams& params, LatentShared<
     const int row = first_row + i;
     const std::byte* source = params.queries.data + __shfl_sync(0xffffffff, offset, i) +
                               rank * LatentConfig::kColumns * 2 + lane * 16;
-    copy_async<Reuse::soon>(&shared.q[lane / 8][slab_offset(row, lane)], source, row < item.rows);
+    copy_async(&shared.q[lane / 8][slab_offset(row, lane)], source, row < item.rows,
+               L2Policy::normal);
   }
 #pragma unroll
   for (int i = 0; i < kRows; i += 8) {
@@ -36,7 +37,8 @@ __device__ inline void load_query_rows(const LatentParams& params, LatentShared<
     const std::byte* source = params.queries.data + __shfl_sync(0xffffffff, offset, i + lane / 4) +
                               LatentConfig::kLatent * 2 + rank * LatentConfig::kTailBytes +
                               lane % 4 * 16;
-    copy_async<Reuse::soon>(&shared.q_tail[tail_offset(row, lane % 4)], source, row < item.rows);
+    copy_async(&shared.q_tail[tail_offset(row, lane % 4)], source, row < item.rows,
+               L2Policy::normal);
   }
 }
 

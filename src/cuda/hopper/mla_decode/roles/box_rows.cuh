@@ -20,7 +20,7 @@ template <LatentConfig kConfig> class BoxRows {
 
   // `cluster`: whose part.
   __device__ void run(int cluster) {
-    WorkWalk walk = start_walk(params_, cluster);
+    WorkWalk walk = start_walk(params_, cut_batch(params_), cluster);
     for (WorkPiece piece; walk.next(piece);) {
       const SequenceWork& work = walk.work();
       items_.publish(describe_item(params_.batch, work, piece));

@@ -31,7 +31,7 @@ template <LatentConfig kConfig> class ConvertRows {
 
   // `cluster`: whose part.
   __device__ void run(int cluster) {
-    WorkWalk walk = start_walk(params_, cluster);
+    WorkWalk walk = start_walk(params_, cut_batch(params_), cluster);
     for (WorkPiece piece; walk.next(piece);) {
       const SequenceWork& work = walk.work();
       items_.publish(describe_item(params_.batch, work, piece));
@@ -108,8 +108,9 @@ template <LatentConfig kConfig> class ConvertRows {
       const int row = i + lane() / kChunks;
       if (row >= kKeys) break;
       const int byte = lane() % kChunks * 16;
-      copy_async<Reuse::none>(raw_row(slot_, row) + target + byte,
-                              rows + row * params_.pages.token_stride_bytes + byte, row < live);
+      copy_async(raw_row(slot_, row) + target + byte,
+                 rows + row * params_.pages.token_stride_bytes + byte, row < live,
+                 L2Policy::evict_first);
     }
   }
 

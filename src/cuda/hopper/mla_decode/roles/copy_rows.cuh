@@ -20,7 +20,7 @@ template <LatentConfig kConfig> class CopyRows {
 
   // `cluster`: whose part.
   __device__ void run(int cluster) {
-    WorkWalk walk = start_walk(params_, cluster);
+    WorkWalk walk = start_walk(params_, cut_batch(params_), cluster);
     for (WorkPiece piece; walk.next(piece);) {
       const SequenceWork& work = walk.work();
       items_.publish(describe_item(params_.batch, work, piece));
@@ -69,16 +69,16 @@ template <LatentConfig kConfig> class CopyRows {
     const std::byte* source = rows + rank_ * LatentConfig::kColumns * 2 + lane() * 16;
 #pragma unroll 4
     for (int row = 0; row < kKeys; ++row) {
-      copy_async<Reuse::none>(&stage.slabs[lane() / 8][slab_offset(first + row, lane())], source,
-                              row < live);
+      copy_async(&stage.slabs[lane() / 8][slab_offset(first + row, lane())], source, row < live,
+                 L2Policy::evict_first);
       source += stride;
     }
     const std::byte* tails =
         rows + LatentConfig::kLatent * 2 + rank_ * LatentConfig::kTailBytes + lane() % 4 * 16;
 #pragma unroll
     for (int row = lane() / 4; row < kKeys; row += 8) {
-      copy_async<Reuse::none>(&stage.tail[tail_offset(first + row, lane() % 4)],
-                              tails + row * stride, row < live);
+      copy_async(&stage.tail[tail_offset(first + row, lane() % 4)], tails + row * stride,
+                 row < live, L2Policy::evict_first);
     }
   }
 
