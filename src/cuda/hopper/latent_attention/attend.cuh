@@ -11,6 +11,7 @@
 #include "cuda/hopper/latent_attention/load_queries.cuh"
 #include "cuda/hopper/latent_attention/row_sight.cuh"
 #include "cuda/hopper/latent_attention/store.cuh"
+#include "cuda/hopper/tile/turns.cuh"
 
 namespace quire::cuda::hopper {
 
@@ -25,7 +26,8 @@ template <LatentConfig kConfig> class LatentAttend {
         warpgroup_(warpgroup),
         warp_(4 * warpgroup + static_cast<int>(threadIdx.x % 128 / 32)),
         rank_(static_cast<int>(cute::block_rank_in_cluster())),
-        partials_(shared, __shfl_sync(0xffffffff, warp_, 0)) {}
+        partials_(shared, __shfl_sync(0xffffffff, warp_, 0)),
+        turns_(warpgroup) {}
 
   __device__ void run() {
     for (RingPosition<LatentConfig::kItems> item_at;; item_at.advance()) {
@@ -101,12 +103,14 @@ template <LatentConfig kConfig> class LatentAttend {
   // A tile's scores, and their way to the other block.
   __device__ void score(const Position& at, Block& scores) {
     if (has_rows_) partials_.allow();
+    turns_.wait();
     shared_.ring.wait_full(at);
     pin(scores);
     cute::warpgroup_arrive();
     issue_scores<kConfig>(shared_, group(), at.stage, scores);
     cute::warpgroup_commit_batch();
     cute::warpgroup_wait<0>();
+    turns_.pass_on();
     pin(scores);
     if (has_rows_) partials_.send(scores);
   }
@@ -230,6 +234,7 @@ template <LatentConfig kConfig> class LatentAttend {
   const int warp_;  // of the eight
   const int rank_;  // of the block
   PartialScores<kConfig> partials_;
+  Turns<kConfig.turn_takers()> turns_;
   bool has_rows_ = true;  // the warp has rows that are somebody's
   Position at_;           // the item's first tile
 };

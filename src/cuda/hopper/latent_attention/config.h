@@ -28,6 +28,11 @@ enum class ValueTurn : std::uint8_t {
   with_next,  // beside the scores of the next tile: the exchange of those is hidden behind it
 };
 
+// Whether the two warpgroups' scores of a tile follow each other. Left alone they fall into step, since
+// they wait for the same stages: their products then take turns within the tensor cores, and both are
+// at their softmax at the same time.
+enum class ScoreTurns : std::uint8_t { none, alternate };
+
 // row_groups 1: up to 64 query rows; the two warpgroups take tiles of keys in turn, their sums are
 // joined when an item ends. 2: up to 128 rows, 64 for each warpgroup, which both take every tile.
 struct LatentConfig {
@@ -36,6 +41,7 @@ struct LatentConfig {
   int stages = 4;  // even where row_groups is 1: a stage is always the same warpgroup's
   RowCopies copies = RowCopies::threads;
   ValueTurn values = ValueTurn::at_once;
+  ScoreTurns turns = ScoreTurns::none;  // alternate: only where both warpgroups take every tile
   int raw_stages = 0;  // tiles of rows to be converted, on their way
 
   static constexpr int kCluster = 2;
@@ -63,6 +69,8 @@ struct LatentConfig {
   static constexpr int kRawScales = kRawTail + kTailBytes;
   static constexpr int kRawBytes = kRawScales + 16;
 
+  // Warpgroups that take turns.
+  constexpr int turn_takers() const { return turns == ScoreTurns::alternate ? row_groups : 1; }
   constexpr int raw_bytes() const { return raw_stages * kKeys * kRawBytes; }
   // The copy engine leaves its warp little to do.
   constexpr int load_registers() const { return copies == RowCopies::boxes ? 40 : 72; }

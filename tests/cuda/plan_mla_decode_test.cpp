@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which attention kernel an mla_decode gets, and how its work is cut: pure, so it needs no GPU.
+#include <set>
+#include <string_view>
+
+#include "cuda/hopper/mla_decode/plan_decode.h"
+#include "gtest/gtest.h"
+
+namespace quire::cuda::hopper {
+namespace {
+
+constexpr int kSms = 132;
+
+MlaDecodeProblem absorbed(std::int64_t heads, std::int64_t batch, std::int64_t new_tokens) {
+  MlaDecodeProblem problem;
+  problem.ragged = {.tokens = batch * new_tokens, .batch = batch, .max_new_tokens = new_tokens};
+  problem.cache.row_format = RowFormat::uniform(DType::bf16, 576);
+  problem.cache.page_size = 64;
+  problem.cache.num_kv_heads = 1;
+  problem.cache.is_mla = true;
+  problem.heads = heads;
+  problem.latent_dim = 512;
+  problem.rope_dim = 64;
+  problem.value_dim = 512;
+  problem.mask = "causal";
+  problem.finishes_rows = false;
+  problem.alignment = 128;
+  return problem;
+}
+
+TEST(PlanMlaDecodeTest, EveryVariantFitsTheMachine) {
+  constexpr std::int64_t kSharedBytes = 227 * 1024;
+  constexpr std::int64_t kSmall = 2048;                // barriers, items
+  constexpr std::int64_t kSums = 8 * 4096 + 256 * 16;  // partial scores, statistics
+  constexpr std::int64_t kRowBytes = (256 + 32) * 2;   // of one block
+  std::set<std::string_view> names;
+  for (const MlaDecodeVariant& variant : kMlaDecodeVariants) {
+    const LatentConfig& config = variant.config;
+    EXPECT_TRUE(names.insert(variant.name).second) << variant.name;
+    const std::int64_t rows = config.rows() + std::int64_t{config.stages} * LatentConfig::kKeys;
+    EXPECT_LE(rows * kRowBytes + kSums + config.raw_bytes() + kSmall, kSharedBytes) << variant.name;
+    EXPECT_TRUE(config.row_groups == 2 || config.stages % 2 == 0) << variant.name;
+    EXPECT_EQ(config.copies == RowCopies::converted, config.raw_stages > 0) << variant.name;
+    const int registers = 2 * config.attend_registers() + config.load_registers();
+    EXPECT_LE(128 * registers, 65536) << variant.name;
+  }
+}
+
+TEST(PlanMlaDecodeTest, RowsHoldTheHeadsOfTheNewTokens) {
+  const auto kernel = [](std::int64_t heads, std::int64_t new_tokens) {
+    return plan_mla_decode(absorbed(heads, 4, new_tokens), kSms).variant->name;
+  };
+  EXPECT_EQ(kernel(16, 1), "bf16_r64");
+  EXPECT_EQ(kernel(16, 4), "bf16_r64");
+  EXPECT_EQ(kernel(16, 5), "bf16_r128");
+  EXPECT_EQ(kernel(64, 1), "bf16_r64");
+  EXPECT_EQ(kernel(64, 2), "bf16_r128");
+  EXPECT_EQ(kernel(96, 1), "bf16_r128");
+  EXPECT_EQ(plan_mla_decode(absorbed(16, 4, 8), kSms).tile_tokens, 8);
+  EXPECT_EQ(plan_mla_decode(absorbed(128, 4, 8), kSms).split.max_tiles, 8);
+}
+
+TEST(PlanMlaDecodeTest, RowsOfE4m3HaveKernelsOfTheirOwn) {
+  for (const RowFormat& format : {RowFormat::uniform(DType::fp8_e4m3, 576),
+                                  RowFormat::mla_fp8_token(), RowFormat::mla_fp8_block()}) {
+    MlaDecodeProblem problem = absorbed(16, 4, 1);
+    problem.cache.row_format = format;
+    EXPECT_EQ(refuse_mla_decode_problem(problem), "") << format.describe();
+    EXPECT_EQ(plan_mla_decode(problem, kSms).variant->name, "fp8_r64") << format.describe();
+  }
+}
+
+TEST(PlanMlaDecodeTest, OrderOfSumsIsTheHeadsAlone) {
+  MlaDecodeProblem problem = absorbed(16, 4, 1);
+  problem.batch_invariant = true;
+  const std::string_view one = plan_mla_decode(problem, kSms).variant->name;
+  problem.ragged.max_new_tokens = 8;
+  EXPECT_EQ(plan_mla_decode(problem, kSms).variant->name, one);
+}
+
+TEST(PlanMlaDecodeTest, ClustersComeOutEvenWithTheItemsWhereNearlyAllDo) {
+  const auto clusters = [](std::int64_t batch) {
+    return plan_mla_decode(absorbed(128, batch, 1), kSms).split.blocks;
+  };
+  EXPECT_EQ(clusters(1), 66);
+  EXPECT_EQ(clusters(16), 64);  // four each
+  EXPECT_EQ(clusters(64), 64);
+  EXPECT_EQ(clusters(128), 64);  // two items each
+  EXPECT_EQ(clusters(50), 66);   // 50 would leave 16 idle
+  EXPECT_EQ(clusters(0), 66);
+}
+
+TEST(PlanMlaDecodeTest, SaysWhyNot) {
+  const auto reason = [](const auto& change) {
+    MlaDecodeProblem problem = absorbed(16, 4, 1);
+    change(problem);
+    return refuse_mla_decode_problem(problem);
+  };
+  EXPECT_EQ(reason([](auto&) {}), "");
+  EXPECT_EQ(reason([](auto& p) { p.latent_dim = 256; }),
+            "rows are not of 512 latent and 64 rope columns");
+  EXPECT_EQ(reason([](auto& p) { p.q_dtype = DType::f16; }), "q and out are not both bf16");
+  EXPECT_EQ(reason([](auto& p) { p.nope_dim = 128; }), "q is not absorbed and rotated already");
+  EXPECT_EQ(reason([](auto& p) { p.heads = 129; }), "more than 128 heads");
+  EXPECT_EQ(reason([](auto& p) { p.cache.page_size = 8; }),
+            "pages are not of a multiple of 16 tokens");
+  EXPECT_EQ(reason([](auto& p) { p.alignment = 8; }), "rows are not aligned to 16 bytes");
+  EXPECT_NE(reason([](auto& p) { p.mask = "tree"; }), "");
+}
+
+}  // namespace
+}  // namespace quire::cuda::hopper
