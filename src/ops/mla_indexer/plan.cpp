@@ -35,8 +35,8 @@ constexpr MlaIndexerCandidate kCandidates[] = {
            return cuda::hopper::general_workspace_bytes(problem);
          }},
     {.kernel = "hopper/mla_indexer",
-     .takes = "4 to 64 heads of 64 or 128 columns and a top_k up to 2048 on a GPU of compute "
-              "capability 9.0",
+     .takes = "16, 32 or 64 heads of 128 columns, or 64 of 64, and a top_k up to 2048 on a GPU of "
+              "compute capability 9.0",
      .refuse = [](const MlaIndexerProblem& problem) { return cuda::hopper::refuse_index(problem); },
      .run = [](const MlaIndexerArgs& args,
                const Context& context) { cuda::hopper::mla_indexer(args, context); },

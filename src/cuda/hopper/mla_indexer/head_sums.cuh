@@ -25,16 +25,23 @@ __device__ inline float keep_half(float low, float high, int step, bool is_high)
 
 template <IndexConfig kConfig> struct HeadSums {
   static constexpr int kTokens = kConfig.tokens;
-  static constexpr int kColumns = kConfig.columns();
-  static constexpr int kWeights = kColumns / 4;  // of a thread
+  static constexpr int kColumns = kConfig.product_columns();
+  static constexpr int kWeights = kConfig.columns() / 4;  // of a thread
   static constexpr int kResults = kTokens == 4 ? 2 : 1;
-  // Heads of a token that stand in one thread's columns; below 8 two tokens share a group of columns.
+  // Below eight heads two tokens share the columns of four lanes.
   static constexpr bool kSharesGroup = kConfig.heads < 8;
   static_assert(!kSharesGroup || (kConfig.heads == 4 && kTokens == 2));
+  static constexpr int kParts = kSharesGroup ? 1 : kTokens;
 
-  // Where column `column`'s weight stands among [columns]: those of a thread one after another.
-  __device__ static int weight_place(int column) {
-    return column / 2 % 4 * kWeights + column / 8 * 2 + column % 2;
+  // weights [columns], as a thread meets them.
+  __device__ static void load_weights(const float* weights, float (&own)[kWeights]) {
+    const int column = 2 * static_cast<int>(threadIdx.x % 4);
+#pragma unroll
+    for (int j = 0; j < kWeights / 2; ++j) {
+      const float2 pair = *reinterpret_cast<const float2*>(weights + 8 * j + column);
+      own[2 * j] = pair.x;
+      own[2 * j + 1] = pair.y;
+    }
   }
 
   // The token whose results a lane gets, and the first of its keys in the warp's 16.
@@ -49,31 +56,26 @@ template <IndexConfig kConfig> struct HeadSums {
   // One of the lanes that hold the same result.
   __device__ static bool is_first() { return kTokens != 1 || threadIdx.x % 4 < 2; }
 
-  // Result i belongs to key() + 8i. The weights are read anew for every tile: 32 registers would not be
-  // left for them.
-  __device__ static void add(const float (&sums)[kColumns / 2], const float (&weights)[kColumns],
-                             float (&results)[kResults]) {
-    constexpr int kParts = kSharesGroup ? 1 : kTokens;
-    constexpr int kGroups = kColumns / 8 / kParts;  // of eight columns, to a token
-    float parts[kParts][2] = {};
-    const auto* own = reinterpret_cast<const float2*>(weights + threadIdx.x % 4 * kWeights);
+  // What a product adds to the parts of its tokens.
+  __device__ static void add(const float (&sums)[kColumns / 2], const float (&weights)[kWeights],
+                             int product, float (&parts)[kParts][2]) {
+    constexpr int kProductParts = kParts / kConfig.products();
+    constexpr int kGroups = kColumns / 8 / kProductParts;  // of eight columns, to a token
 #pragma unroll
     for (int j = 0; j < kColumns / 8; ++j) {
-      const float pair[2] = {own[j].x, own[j].y};
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
-          float& part = parts[j / kGroups][i];
-          part = fmaf(twice_positive(sums[4 * j + 2 * i + e]), pair[e], part);
+          float& part = parts[product * kProductParts + j / kGroups][i];
+          const float weight = weights[product * (kColumns / 4) + 2 * j + e];
+          part = fmaf(twice_positive(sums[4 * j + 2 * i + e]), weight, part);
         }
       }
     }
-    exchange(parts, results);
   }
 
- private:
-  template <int kParts>
+  // Result i belongs to key() + 8i.
   __device__ static void exchange(const float (&parts)[kParts][2], float (&results)[kResults]) {
     const bool is_odd = threadIdx.x % 2 != 0;
     const bool is_high = threadIdx.x % 4 >= 2;

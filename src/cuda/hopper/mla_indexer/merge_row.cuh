@@ -24,9 +24,10 @@ template <MergeConfig kConfig> struct MergeShared {
   alignas(16) std::uint64_t codes[kConfig.codes];
   Window window;
   SelectShared select;
-  alignas(16) unsigned totals[kDigits];  // of the cluster
+  alignas(16) unsigned totals[kBuckets];  // of the cluster
   PieceBits bits;
-  unsigned offsets[kMaxParts + 1];  // of the pieces' codes in the share, and its number
+  unsigned offsets[kMaxParts + 1];  // of the pieces' codes in the share, and their number
+  unsigned num_codes;               // the same
   unsigned taken;                   // of this thread block
 };
 
@@ -39,6 +40,23 @@ template <typename T> __device__ inline T load_from_rank(const T& variable, int 
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(local), "r"(rank));
   asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(value) : "r"(remote) : "memory");
   return static_cast<T>(value);
+}
+
+inline constexpr int kMaxCluster = 8;
+
+// The same variable of every thread block of the cluster, in flight together: `combine` takes them one
+// after another.
+template <typename T, typename Combine>
+__device__ inline void load_from_ranks(const T& variable, int cluster, const Combine& combine) {
+  T values[kMaxCluster];
+#pragma unroll
+  for (int rank = 0; rank < kMaxCluster; ++rank) {
+    if (rank < cluster) values[rank] = load_from_rank(variable, rank);
+  }
+#pragma unroll
+  for (int rank = 0; rank < kMaxCluster; ++rank) {
+    if (rank < cluster) combine(values[rank], rank);
+  }
 }
 
 template <MergeConfig kConfig> class RowMerge {
@@ -60,33 +78,47 @@ template <MergeConfig kConfig> class RowMerge {
     const auto top_k = static_cast<unsigned>(params_.batch.top_k);
     const unsigned total = count_all();
     const SelectBound bound =
-        total > top_k ? find_bound(team_, codes(), top_k, shared_.select, ClusterCounts{this})
-                      : SelectBound{};
+        total > top_k
+            ? find_bound(team_, ranks(), codes(), top_k, shared_.select, ClusterCounts{this})
+            : SelectBound{};
     write(bound.code);
   }
 
  private:
   static constexpr int kThreads = kConfig.threads;
   static constexpr int kChunk = 256;  // codes that a warp takes at a time
-  static constexpr int kChunks = IndexConfig::kPoolKeys / kChunk;
+  static constexpr int kChunks = (IndexConfig::kPoolKeys + kChunk - 1) / kChunk;
 
   struct ClusterCounts {
     const RowMerge* merge;
 
     template <typename Threads>
-    __device__ const unsigned (&gather(const Threads& team, SelectShared& select,
-                                       int pass) const)[kDigits] {
+    __device__ const unsigned (&sum(const Threads& team, SelectShared& select,
+                                    int pass) const)[kBuckets] {
       merge->sync_all();
       MergeShared<kConfig>& shared = merge->shared_;
-      if (team.thread < kDigits) {
+      if (team.thread < kBuckets) {
         unsigned sum = 0;
-        for (int rank = 0; rank < merge->cluster_; ++rank) {
-          sum += load_from_rank(select.bins[pass % 3][team.thread], rank);
-        }
+        load_from_ranks(select.bins[pass % 3][team.thread], merge->cluster_,
+                        [&](unsigned count, int) { sum += count; });
         shared.totals[team.thread] = sum;
       }
       team.sync();
       return shared.totals;
+    }
+    template <typename Threads>
+    __device__ unsigned least(const Threads&, SelectShared& select, int side) const {
+      merge->sync_all();
+      unsigned least = 0xffffffff;
+      load_from_ranks(select.least[side], merge->cluster_,
+                      [&](unsigned other, int) { least = min(least, other); });
+      return least;
+    }
+    __device__ unsigned greatest(const SelectShared& select, int side) const {
+      unsigned greatest = 0;
+      load_from_ranks(select.greatest[side], merge->cluster_,
+                      [&](unsigned other, int) { greatest = max(greatest, other); });
+      return greatest;
     }
   };
 
@@ -114,11 +146,11 @@ template <MergeConfig kConfig> class RowMerge {
         if (piece < end_) shared_.offsets[piece - first_] = sum + inclusive - count;
         sum += __shfl_sync(kWholeWarp, inclusive, 31);
       }
-      if (team_.lane() == 0) shared_.offsets[end_ - first_] = sum;
+      if (team_.lane() == 0) shared_.offsets[end_ - first_] = shared_.num_codes = sum;
     }
     team_.sync();
   }
-  __device__ unsigned num_codes() const { return shared_.offsets[end_ - first_]; }
+  __device__ unsigned num_codes() const { return shared_.num_codes; }
   __device__ bool is_kept() const { return num_codes() <= kConfig.codes; }
 
   // visit(code, its place in the share) for every code in device memory, 32 at a time to a warp.
@@ -148,11 +180,19 @@ template <MergeConfig kConfig> class RowMerge {
 
   __device__ auto codes() const {
     return [this](const auto& visit) {
+      const unsigned count = num_codes();
       if (is_kept()) {
-        for (unsigned i = team_.thread; i < num_codes(); i += kThreads) visit(shared_.codes[i]);
+#pragma unroll 4
+        for (unsigned i = team_.thread; i < count; i += kThreads) visit(shared_.codes[i]);
       } else {
         for_each_in_pieces([&](std::uint64_t code, unsigned) { visit(code); });
       }
+    };
+  }
+
+  __device__ auto ranks() const {
+    return [this](const auto& visit) {
+      codes()([&](std::uint64_t code) { visit(static_cast<unsigned>(code >> 32)); });
     };
   }
 
@@ -160,10 +200,7 @@ template <MergeConfig kConfig> class RowMerge {
   __device__ unsigned count_all() {
     sync_all();
     unsigned sum = 0;
-    for (int rank = 0; rank < cluster_; ++rank) {
-      const int pieces = list_.count * (rank + 1) / cluster_ - list_.count * rank / cluster_;
-      sum += load_from_rank(shared_.offsets[pieces], rank);
-    }
+    load_from_ranks(shared_.num_codes, cluster_, [&](unsigned count, int) { sum += count; });
     return sum;
   }
 
@@ -175,7 +212,9 @@ template <MergeConfig kConfig> class RowMerge {
     sync_all();
     const int token = header(0).first_token + row_;
     RowOutput output{.row = params_.out + token * params_.out_stride};
-    for (int rank = 0; rank < rank_; ++rank) output.written += load_from_rank(shared_.taken, rank);
+    load_from_ranks(shared_.taken, cluster_, [&](unsigned taken, int rank) {
+      output.written += rank < rank_ ? taken : 0;
+    });
     sync_all();  // nobody reads from a thread block that has left
     if (first_ < end_) {
       write_positions(team_, codes(), bound,

@@ -43,18 +43,18 @@ __device__ inline void mark_pieces(const Threads& team, const IndexParams& param
 __device__ inline PieceList find_pieces(const PieceBits& bits, int parts, int index) {
   const int words = (parts + 31) / 32;
   PieceList list;
-  for (int word = 0; word < words; ++word) {
-    const int here = __popc(bits.begun[word]);
-    if (index < here) {
-      list.first = 32 * word + static_cast<int>(__fns(bits.begun[word], 0, index + 1));
-      break;
-    }
-    index -= here;
-  }
-  if (list.first < 0) return list;
-  int last = list.first + 1;
-  while (last < parts && (bits.continues[last / 32] >> (last % 32) & 1) != 0) ++last;
-  list.count = last - list.first + 1;
+  int word = 0;
+  while (word < words && index >= __popc(bits.begun[word])) index -= __popc(bits.begun[word++]);
+  if (word == words) return list;
+  unsigned rest = bits.begun[word];
+  for (; index > 0; --index) rest &= rest - 1;
+  list.first = 32 * word + __ffs(static_cast<int>(rest)) - 1;
+  // The first thread block behind it that does not go on.
+  const int next = list.first + 1;
+  word = next / 32;
+  unsigned ends = word < words ? ~bits.continues[word] >> (next % 32) << (next % 32) : 0;
+  while (ends == 0 && word + 1 < words) ends = ~bits.continues[++word];
+  list.count = 32 * word + __ffs(static_cast<int>(ends)) - list.first;
   return list;
 }
 

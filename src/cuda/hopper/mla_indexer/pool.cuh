@@ -21,16 +21,14 @@ template <IndexConfig kConfig> class RowPool {
     if (count <= top_k) return;
     if (team_.thread < 2) shared_.num_moves[row_][team_.thread] = 0;
     const SelectBound bound = find_bound(count, top_k);
-    team_.sync();  // the gaps are written where the digits were counted
+    team_.sync();  // the gaps are written where ranks were counted
     auto& gaps = shared_.counting[row_].gaps;
     auto& movers = shared_.placing[row_].movers;
-    for (int i = team_.thread; i < count; i += kThreads) {
-      const bool is_taken = pool_.code(i) >= bound.code;
-      if (i < top_k && !is_taken) {
-        gaps[atomicAdd(&shared_.num_moves[row_][0], 1u)] = static_cast<std::uint16_t>(i);
-      } else if (i >= top_k && is_taken) {
-        movers[atomicAdd(&shared_.num_moves[row_][1], 1u)] = static_cast<std::uint16_t>(i);
-      }
+    for (int first = 0; first < count; first += kThreads) {
+      const int i = first + team_.thread;
+      const bool is_taken = i < count && pool_.code(i) >= bound.code;
+      list(i < top_k && !is_taken, i, shared_.num_moves[row_][0], gaps);
+      list(i >= top_k && is_taken, i, shared_.num_moves[row_][1], movers);
     }
     team_.sync();
     const auto moves = static_cast<int>(shared_.num_moves[row_][0]);
@@ -63,17 +61,38 @@ template <IndexConfig kConfig> class RowPool {
  private:
   static constexpr int kThreads = RowTeam<kConfig>::kThreads;
 
+  // By a whole warp.
+  __device__ static void list(bool is_listed, int i, unsigned& count,
+                              std::uint16_t (&list)[kPoolMoves]) {
+    const unsigned listed = __ballot_sync(kWholeWarp, is_listed);
+    if (listed == 0) return;
+    const unsigned lane = threadIdx.x % 32;
+    unsigned base = 0;
+    if (lane == 0) base = atomicAdd(&count, static_cast<unsigned>(__popc(listed)));
+    base = __shfl_sync(kWholeWarp, base, 0);
+    if (is_listed) {
+      list[base + __popc(listed & ((1u << lane) - 1u))] = static_cast<std::uint16_t>(i);
+    }
+  }
+
+  __device__ auto ranks(int count) const {
+    return [this, count](const auto& visit) {
+#pragma unroll 8
+      for (int i = team_.thread; i < count; i += kThreads) visit(pool_.ranks[i]);
+    };
+  }
   __device__ auto codes(int count) const {
     return [this, count](const auto& visit) {
+#pragma unroll 4
       for (int i = team_.thread; i < count; i += kThreads) visit(pool_.code(i));
     };
   }
   __device__ SelectBound find_bound(int count, int top_k) {
-    return hopper::find_bound(team_, codes(count), static_cast<unsigned>(top_k),
+    return hopper::find_bound(team_, ranks(count), codes(count), static_cast<unsigned>(top_k),
                               shared_.counting[row_].select);
   }
 
-  const RowTeam<kConfig>& team_;
+  const RowTeam<kConfig> team_;
   IndexShared<kConfig>& shared_;
   Pool& pool_;
   const int row_;

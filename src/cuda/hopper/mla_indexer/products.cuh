@@ -4,6 +4,8 @@
 // signs that is 1e-5 of Σ |q · k| of one head (measured), less in the sum over heads.
 #pragma once
 
+#include <cstddef>
+
 #include "cuda/hopper/mla_indexer/config.h"
 #include "cuda/hopper/tile/wgmma.cuh"
 
@@ -18,15 +20,18 @@ template <int kDims> __device__ inline std::uint64_t row_tile_descriptor(const v
          (kSwizzle << 62);
 }
 
-template <IndexConfig kConfig> using IndexWgmma = Wgmma<DType::fp8_e4m3, kConfig.columns()>;
-
 template <IndexConfig kConfig>
-__device__ inline void multiply_tile(const void* tile, const void* queries,
-                                     float (&sums)[kConfig.columns() / 2]) {
+using IndexWgmma = Wgmma<DType::fp8_e4m3, kConfig.product_columns()>;
+
+// With the columns of one product.
+template <IndexConfig kConfig>
+__device__ inline void multiply_tile(const void* tile, const std::byte* queries, int product,
+                                     float (&sums)[kConfig.product_columns() / 2]) {
+  const std::byte* columns = queries + product * kConfig.product_columns() * kConfig.dims;
   pin(sums);
   cute::warpgroup_arrive();
   multiply_rows<IndexWgmma<kConfig>, kConfig.dims / kStepBytes>(
-      row_tile_descriptor<kConfig.dims>(tile), row_tile_descriptor<kConfig.dims>(queries), sums,
+      row_tile_descriptor<kConfig.dims>(tile), row_tile_descriptor<kConfig.dims>(columns), sums,
       true);
   cute::warpgroup_commit_batch();
   cute::warpgroup_wait<0>();

@@ -37,11 +37,16 @@ inline constexpr int kPoolMoves = IndexConfig::kPoolKeys / 2;
 
 template <IndexConfig kConfig> struct IndexShared {
   static constexpr int kWindowWords = 1024;
+  static_assert(kConfig.stages % IndexConfig::kWarpgroups == 0, "a stage is one warpgroup's");
   using Window = PositionWindow<kWindowWords>;
 
   alignas(1024) std::byte tiles[kConfig.stages][kConfig.tile_bytes()];
   alignas(1024) std::byte queries[kConfig.query_bytes()];
-  alignas(128) float key_scales[kConfig.stages][4 * box_scales(16)];
+  // Two for each stage, by turns of the ring: a scorer's arrival at `empty` does not wait for what it
+  // has read out of shared memory and not yet used, so that a scale may be wanted a little longer than
+  // its tile. What is read of a stage here is used before the same warps arrive at the stage again.
+  alignas(128) float key_scales[2][kConfig.stages][4 * box_scales(16)];
+  std::uint32_t mapped[2][kConfig.stages];  // bit g: keys 16g … have a page
   alignas(16) float weights[kConfig.columns()];  // half of q_scale (head_sums.cuh)
   Pool pools[kConfig.tokens];
   // Each pair is used by turns.
@@ -56,7 +61,6 @@ template <IndexConfig kConfig> struct IndexShared {
   unsigned counts[kConfig.tokens];         // keys in a pool
   unsigned num_moves[kConfig.tokens][2];   // gaps, movers
   std::uint32_t to_beat[kConfig.tokens];   // a rank that is not above it is out
-  std::uint32_t mapped[kConfig.stages];    // bit b: the keys of box b have a page
   IndexPiece<kConfig.tokens> piece;
   RingBarriers<kConfig.stages> ring;
   RingBarriers<1> piece_ring;

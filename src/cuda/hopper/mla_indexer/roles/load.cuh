@@ -4,7 +4,6 @@
 #pragma once
 
 #include "cuda/hopper/mla_indexer/find_part.cuh"
-#include "cuda/hopper/mla_indexer/head_sums.cuh"
 #include "cuda/hopper/mla_indexer/shared.cuh"
 #include "cuda/hopper/tile/tma.cuh"
 
@@ -26,10 +25,12 @@ template <IndexConfig kConfig> class IndexLoad {
  private:
   using Piece = IndexPiece<kConfig.tokens>;
 
-  // The pages of a lane's box of a tile; num_pages or more: none.
-  struct BoxPages {
-    std::uint32_t keys;
-    std::uint32_t scales;
+  // A lane's box of the next 32: a run of tiles. Whatever a tile's copies need is found for the whole
+  // run at once, or this one warp would not keep up with the tensor cores.
+  struct Box {
+    int key_page;    // num_pages: none
+    int scale_page;  // the same
+    int row;         // of the page
   };
 
   __device__ static int lane() { return static_cast<int>(threadIdx.x % 32); }
@@ -77,18 +78,22 @@ template <IndexConfig kConfig> class IndexLoad {
   }
 
   __device__ void load_piece(const Piece& piece, int sequence, int num_keys) {
-    BoxPages pages = find_pages(sequence, piece.first_tile, num_keys);
+    const int run = 32 / boxes_;  // tiles
+    Box box = find_box(sequence, piece.first_tile, num_keys);
     publish(piece);
-    for (int tile = piece.first_tile; tile < piece.end_tile; ++tile) {
-      const BoxPages next = find_pages(sequence, tile + 1, num_keys);  // arrives while this waits
-      load_tile(tile, pages);
-      pages = next;
+    for (int first = piece.first_tile; first < piece.end_tile; first += run) {
+      const Box next = find_box(sequence, first + run, num_keys);  // arrives while this run waits
+      const unsigned mapped = __ballot_sync(kWholeWarp, box.key_page < params_.pages.num_pages);
+      const int tiles = min(run, piece.end_tile - first);
+      for (int tile = 0; tile < tiles; ++tile) load_tile(tile * boxes_, mapped, box);
+      box = next;
     }
   }
 
   // With its queries and their weights. first_token -1 is the end.
   __device__ void publish(const Piece& piece) {
     shared_.piece_ring.wait_empty(piece_at_);
+    __syncwarp();  // keeps writes behind the wait
     FullBarrier& full = shared_.piece_ring.full[0];
     if (piece.first_token >= 0) copy_weights(piece.first_token);
     if (lane() == 0) shared_.piece = piece;
@@ -115,48 +120,60 @@ template <IndexConfig kConfig> class IndexLoad {
         weight = weights.data[token * weights.token_stride +
                               i % kConfig.heads * weights.head_stride];
       }
-      shared_.weights[HeadSums<kConfig>::weight_place(i)] = 0.5f * weight;
+      shared_.weights[i] = 0.5f * weight;  // head_sums.cuh
     }
   }
 
-  // Nothing here waits for the page table's answer.
-  __device__ BoxPages find_pages(int sequence, int tile, int num_keys) const {
+  // Of the run that begins with tile `first`. Nothing here waits for the page table's answer.
+  __device__ Box find_box(int sequence, int first, int num_keys) const {
     const IndexPages& pages = params_.pages;
-    const int key = tile * kIndexTileKeys + lane() % boxes_ * pages.box_rows;
+    const int key = first * kIndexTileKeys + lane() * pages.box_rows;
     const int column = key / pages.page_size;
-    if (key >= num_keys || column >= pages.max_pages) return {0xffffffff, 0xffffffff};
-    return {.keys = pages.table[sequence * pages.table_stride + column],
-            .scales = pages.scale_table[sequence * pages.scale_table_stride + column]};
+    Box box{.key_page = pages.num_pages,
+            .scale_page = pages.num_scale_pages,
+            .row = key - column * pages.page_size};
+    if (key >= num_keys || column >= pages.max_pages) return box;
+    const std::uint32_t key_page = pages.table[sequence * pages.table_stride + column];
+    const std::uint32_t scale_page =
+        pages.scale_table[sequence * pages.scale_table_stride + column];
+    box.key_page = static_cast<int>(min(key_page, static_cast<std::uint32_t>(pages.num_pages)));
+    box.scale_page =
+        static_cast<int>(min(scale_page, static_cast<std::uint32_t>(pages.num_scale_pages)));
+    return box;
   }
 
-  // A page that is not there lies outside the map: the copy writes zeros, and the bytes to wait for
-  // are always the same.
-  __device__ void load_tile(int tile, const BoxPages& at) {
-    const IndexPages& pages = params_.pages;
-    const auto num_pages = static_cast<std::uint32_t>(pages.num_pages);
-    const auto num_scale_pages = static_cast<std::uint32_t>(pages.num_scale_pages);
-    const unsigned mapped = __ballot_sync(kWholeWarp, at.keys < num_pages);
+  // The tile whose boxes are the lanes' from first_lane on. A page that is not there lies outside the
+  // map: the copy writes zeros, and the bytes to wait for are always the same.
+  __device__ void load_tile(int first_lane, unsigned mapped, const Box& box) {
     shared_.ring.wait_empty(at_);
+    __syncwarp();
     FullBarrier& full = shared_.ring.full[at_.stage];
-    if (lane() == 0) {
-      shared_.mapped[at_.stage] = mapped;
+    const int index = lane() - first_lane;
+    if (index == 0) {
+      shared_.mapped[at_.phase][at_.stage] = groups_of(mapped >> first_lane);
       full.arrive_and_expect_tx(kConfig.tile_bytes() + kIndexTileKeys * sizeof(float));
     }
     __syncwarp();
-    if (lane() < boxes_) {
-      const int first = lane() * pages.box_rows;
-      const int row = (tile * kIndexTileKeys + first) % pages.page_size;
+    if (index >= 0 && index < boxes_) {
+      const int box_rows = params_.pages.box_rows;
       load_box({.map = &params_.keys,
-                .shared = &shared_.tiles[at_.stage][first * kConfig.dims],
+                .shared = &shared_.tiles[at_.stage][index * box_rows * kConfig.dims],
                 .full = &full},
-               0, row, static_cast<int>(min(at.keys, num_pages)));
+               0, box.row, box.key_page);
       load_box({.map = &params_.key_scales,
-                .shared = &shared_.key_scales[at_.stage][lane() * box_scales(pages.box_rows)],
+                .shared = &shared_.key_scales[at_.phase][at_.stage][index * box_scales(box_rows)],
                 .full = &full},
-               row, static_cast<int>(min(at.scales, num_scale_pages)));
+               box.row, box.scale_page);
     }
     __syncwarp();
     at_.advance();
+  }
+
+  // Bit g: keys 16g … 16g + 15 of a tile have a page. Of its boxes' bits.
+  __device__ unsigned groups_of(unsigned boxes) const {
+    if (boxes_ == 4) return boxes;
+    if (boxes_ == 2) return (boxes & 1) * 3 + (boxes >> 1 & 1) * 12;
+    return (boxes & 1) * 15;
   }
 
   const IndexParams& params_;

@@ -18,9 +18,10 @@ template <IndexConfig kConfig> class IndexScore {
   __device__ void run() {
     for (;; piece_at_.advance()) {
       shared_.piece_ring.wait_full(piece_at_);
+      __syncwarp();  // keeps reads behind the wait
       if (shared_.piece.first_token < 0) return;
       score_piece();
-      all_.sync();  // the pools are read
+      all().sync();  // the pools are read
     }
   }
 
@@ -33,17 +34,18 @@ template <IndexConfig kConfig> class IndexScore {
       shared_.counts[threadIdx.x] = 0;
       shared_.to_beat[threadIdx.x] = kAbsentRank;
     }
+    Sums::load_weights(shared_.weights, weights_);
     const int tiles = shared_.piece.end_tile - shared_.piece.first_tile;
-    bound_ = static_cast<unsigned>(shared_.piece.bounds[Sums::token()]);
+    end_ = shared_.piece.bounds[Sums::token()] - key();
     to_beat_ = kAbsentRank;
-    all_.sync();
+    all().sync();
     for (int first = 0; first < tiles; first += kWarpgroups) {
       if (first % (kWarpgroups * IndexConfig::kCheckRounds) == 0) make_room();
-      const int tile = first + warpgroup_;
+      const int tile = first + warpgroup_in_block();
       if (tile < tiles) score_tile(shared_.piece.first_tile + tile, tile);
     }
     advance(tiles);
-    all_.sync();
+    all().sync();
     finish_piece();
   }
 
@@ -53,29 +55,37 @@ template <IndexConfig kConfig> class IndexScore {
     const int place = at.stage + step;
     at.stage = place % kConfig.stages;
     at.phase ^= static_cast<std::uint32_t>(place / kConfig.stages) & 1;
-    float sums[kConfig.columns() / 2];
     shared_.ring.wait_full(at);
-    multiply_tile<kConfig>(shared_.tiles[at.stage], shared_.queries, sums);
+    __syncwarp();  // the barrier's wait alone does not keep the compiler from reading before it
     float scales[Sums::kResults];
 #pragma unroll
     for (int i = 0; i < Sums::kResults; ++i) {
-      scales[i] = shared_.key_scales[at.stage][scale_place_ + 8 * i];
+      scales[i] = shared_.key_scales[at.phase][at.stage][scale_place_ + 8 * i];
     }
-    const bool is_mapped = (shared_.mapped[at.stage] >> box_ & 1) != 0;
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) shared_.ring.empty[at.stage].arrive();
+    const bool is_mapped = (shared_.mapped[at.phase][at.stage] >> warp() & 1) != 0;
+    float parts[Sums::kParts][2] = {};
+#pragma unroll
+    for (int product = 0; product < kConfig.products(); ++product) {
+      float sums[kConfig.product_columns() / 2];
+      multiply_tile<kConfig>(shared_.tiles[at.stage], shared_.queries, product, sums);
+      if (product == kConfig.products() - 1 && threadIdx.x % 32 == 0) {
+        shared_.ring.empty[at.stage].arrive();
+      }
+      Sums::add(sums, weights_, product, parts);
+    }
     float results[Sums::kResults];
-    Sums::add(sums, shared_.weights, results);
+    Sums::exchange(parts, results);
 #pragma unroll
     for (int i = 0; i < Sums::kResults; ++i) {
-      const auto position = static_cast<unsigned>(tile * kIndexTileKeys + key_ + 8 * i);
-      offer(rank_of(results[i] * scales[i]), position, is_mapped && Sums::is_first());
+      const int first = tile * kIndexTileKeys + 8 * i;
+      const bool is_valid = is_mapped && Sums::is_first() && first < end_;
+      offer(rank_of(results[i] * scales[i]), first, is_valid);
     }
   }
 
   // Into the pool of the lane's token, if it may be among the best.
-  __device__ void offer(std::uint32_t rank, unsigned position, bool is_valid) {
-    const bool is_good = is_valid && position < bound_ && rank > to_beat_;
+  __device__ void offer(std::uint32_t rank, int first, bool is_valid) {
+    const bool is_good = is_valid && rank > to_beat_;
     const unsigned good = __ballot_sync(kWholeWarp, is_good);
     if (good == 0) return;
     const unsigned lane = threadIdx.x % 32;
@@ -90,7 +100,7 @@ template <IndexConfig kConfig> class IndexScore {
     const unsigned slot = base + __popc(own & ((1u << lane) - 1u));
     Pool& pool = shared_.pools[Sums::token()];
     pool.ranks[slot] = rank;
-    pool.positions[slot] = position;
+    pool.positions[slot] = static_cast<unsigned>(first + key());
   }
 
   // Lanes of the same token as this one.
@@ -104,24 +114,25 @@ template <IndexConfig kConfig> class IndexScore {
   // worst that stays is out.
   __device__ void make_room() {
     const bool is_full = shared_.counts[Sums::token()] > IndexConfig::kPoolLimit;
-    if (!all_.any(is_full)) return;
-    RowPool<kConfig>(team_, shared_, row_).drop_worst(params_.batch.top_k);
-    all_.sync();
+    if (!all().any(is_full)) return;
+    RowPool<kConfig>(row_team(), shared_, row()).drop_worst(params_.batch.top_k);
+    all().sync();
     to_beat_ = shared_.to_beat[Sums::token()];
   }
 
   __device__ void finish_piece() {
     const int slot = shared_.piece.slot;
-    const int bound = shared_.piece.bounds[row_];
-    const int token = shared_.piece.first_token + row_;
+    const int row = IndexScore::row();
+    const int bound = shared_.piece.bounds[row];
+    const int token = shared_.piece.first_token + row;
     if (slot >= 0 && threadIdx.x == 0) write_header(params_.pieces.headers[slot]);
-    all_.sync();
+    all().sync();
     if (threadIdx.x == 0) shared_.piece_ring.empty[0].arrive();  // queries and piece are read
-    RowPool<kConfig> pool(team_, shared_, row_);
+    RowPool<kConfig> pool(row_team(), shared_, row);
     if (slot >= 0) {
-      const std::int64_t row = std::int64_t{slot} * kConfig.tokens + row_;
+      const std::int64_t kept = std::int64_t{slot} * kConfig.tokens + row;
       pool.keep(params_.pieces.headers[slot],
-                params_.pieces.codes + row * IndexConfig::kPoolKeys);
+                params_.pieces.codes + kept * IndexConfig::kPoolKeys);
     } else if (bound > 0) {
       pool.write_best(bound, params_.batch.top_k, params_.out + token * params_.out_stride);
     }
@@ -145,18 +156,25 @@ template <IndexConfig kConfig> class IndexScore {
     at_.phase ^= static_cast<std::uint32_t>(place / kConfig.stages) & 1;
   }
 
+  // Found anew where they are wanted: registers are short.
+  __device__ static Team<IndexConfig::kScorers> all() { return {static_cast<int>(threadIdx.x), 1}; }
+  __device__ static int warp() { return static_cast<int>(threadIdx.x / 32 % 4); }
+  // A lane's key in a tile.
+  __device__ static int key() { return 16 * warp() + Sums::key(); }
+  // Where the pools are worked on, a row is a team's.
+  __device__ static int row() {
+    return static_cast<int>(threadIdx.x) / RowTeam<kConfig>::kThreads;
+  }
+  __device__ static RowTeam<kConfig> row_team() {
+    return {static_cast<int>(threadIdx.x) % RowTeam<kConfig>::kThreads, 2 + row()};
+  }
+
   const IndexParams& params_;
   IndexShared<kConfig>& shared_;
-  const Team<IndexConfig::kScorers> all_{static_cast<int>(threadIdx.x), 1};
-  const int warpgroup_ = warpgroup_in_block();
-  // Rows are shared out by threads where the pools are worked on.
-  const int row_ = warp_in_block() / RowTeam<kConfig>::kWarps;
-  const RowTeam<kConfig> team_{static_cast<int>(threadIdx.x) % RowTeam<kConfig>::kThreads,
-                               2 + row_};
-  const int key_ = 16 * (warp_in_block() % 4) + Sums::key();  // of a tile; all of a lane's in one box
-  const int box_ = key_ / params_.pages.box_rows;
-  const int scale_place_ = box_ * box_scales(params_.pages.box_rows) + key_ % params_.pages.box_rows;
-  unsigned bound_ = 0;
+  // A box of 16 keys leaves a gap behind its scales.
+  const int scale_place_ = key() + (params_.pages.box_rows == 16 ? 16 * warp() : 0);
+  float weights_[Sums::kWeights];
+  int end_ = 0;  // of what the lane's token sees, counted from key()
   std::uint32_t to_beat_ = 0;
   RingPosition<kConfig.stages> at_;  // of the piece's first tile
   RingPosition<1> piece_at_;
