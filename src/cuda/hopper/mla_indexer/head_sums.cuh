@@ -26,22 +26,24 @@ __device__ inline float keep_half(float low, float high, int step, bool is_high)
 template <IndexConfig kConfig> struct HeadSums {
   static constexpr int kTokens = kConfig.tokens;
   static constexpr int kColumns = kConfig.product_columns();
-  static constexpr int kWeights = kConfig.columns() / 4;  // of a thread
   static constexpr int kResults = kTokens == 4 ? 2 : 1;
   // Below eight heads two tokens share the columns of four lanes.
   static constexpr bool kSharesGroup = kConfig.heads < 8;
   static_assert(!kSharesGroup || (kConfig.heads == 4 && kTokens == 2));
   static constexpr int kParts = kSharesGroup ? 1 : kTokens;
 
-  // weights [columns], as a thread meets them.
-  __device__ static void load_weights(const float* weights, float (&own)[kWeights]) {
-    const int column = 2 * static_cast<int>(threadIdx.x % 4);
-#pragma unroll
-    for (int j = 0; j < kWeights / 2; ++j) {
-      const float2 pair = *reinterpret_cast<const float2*>(weights + 8 * j + column);
-      own[2 * j] = pair.x;
-      own[2 * j + 1] = pair.y;
-    }
+  // A thread's weights of a product stand one after another; four floats between those of two lanes,
+  // or the four lanes of a key would read the same banks.
+  static constexpr int kOwnWeights = kColumns / 4;
+  static constexpr int kWeightStride = kOwnWeights + 4;
+  static constexpr int kWeightFloats = 4 * kWeightStride * kConfig.products();
+  __device__ static int weight_place(int column) {
+    const int lane = column / 2 % 4 + 4 * (column / kColumns);
+    return lane * kWeightStride + column % kColumns / 8 * 2 + column % 2;
+  }
+  // Of a product.
+  __device__ static const float* own_weights(const float* weights, int product) {
+    return weights + (threadIdx.x % 4 + 4 * product) * kWeightStride;
   }
 
   // The token whose results a lane gets, and the first of its keys in the warp's 16.
@@ -56,20 +58,20 @@ template <IndexConfig kConfig> struct HeadSums {
   // One of the lanes that hold the same result.
   __device__ static bool is_first() { return kTokens != 1 || threadIdx.x % 4 < 2; }
 
-  // What a product adds to the parts of its tokens.
-  __device__ static void add(const float (&sums)[kColumns / 2], const float (&weights)[kWeights],
-                             int product, float (&parts)[kParts][2]) {
+  // What a product adds to the parts of its tokens; weights [kOwnWeights] are the thread's.
+  __device__ static void add(const float (&sums)[kColumns / 2], const float* weights, int product,
+                             float (&parts)[kParts][2]) {
     constexpr int kProductParts = kParts / kConfig.products();
     constexpr int kGroups = kColumns / 8 / kProductParts;  // of eight columns, to a token
 #pragma unroll
     for (int j = 0; j < kColumns / 8; ++j) {
+      const float pair[2] = {weights[2 * j], weights[2 * j + 1]};
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
           float& part = parts[product * kProductParts + j / kGroups][i];
-          const float weight = weights[product * (kColumns / 4) + 2 * j + e];
-          part = fmaf(twice_positive(sums[4 * j + 2 * i + e]), weight, part);
+          part = fmaf(twice_positive(sums[4 * j + 2 * i + e]), pair[e], part);
         }
       }
     }

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 
+#include "cuda/hopper/mla_indexer/head_sums.cuh"
 #include "cuda/hopper/mla_indexer/params.h"
 #include "cuda/hopper/mla_indexer/write_row.cuh"
 #include "cuda/hopper/tile/ring.cuh"
@@ -16,6 +17,7 @@ template <int kTokens> struct IndexPiece {
   int end_tile = 0;
   int slot = -1;  // where it is kept; -1: it has all keys of the block
   int continues = 0;
+  std::uint32_t phase = 0;   // of the ring of pieces
   int bounds[kTokens] = {};  // keys that a token sees; 0: it is not scored
 };
 
@@ -47,7 +49,7 @@ template <IndexConfig kConfig> struct IndexShared {
   // its tile. What is read of a stage here is used before the same warps arrive at the stage again.
   alignas(128) float key_scales[2][kConfig.stages][4 * box_scales(16)];
   std::uint32_t mapped[2][kConfig.stages];  // bit g: keys 16g … have a page
-  alignas(16) float weights[kConfig.columns()];  // half of q_scale (head_sums.cuh)
+  alignas(16) float weights[HeadSums<kConfig>::kWeightFloats];  // half of q_scale
   Pool pools[kConfig.tokens];
   // Each pair is used by turns.
   union Counting {

@@ -96,7 +96,10 @@ template <IndexConfig kConfig> class IndexLoad {
     __syncwarp();  // keeps writes behind the wait
     FullBarrier& full = shared_.piece_ring.full[0];
     if (piece.first_token >= 0) copy_weights(piece.first_token);
-    if (lane() == 0) shared_.piece = piece;
+    if (lane() == 0) {
+      shared_.piece = piece;
+      shared_.piece.phase = piece_at_.phase;
+    }
     __syncwarp();
     if (lane() == 0) {
       if (piece.first_token < 0) {
@@ -120,7 +123,7 @@ template <IndexConfig kConfig> class IndexLoad {
         weight = weights.data[token * weights.token_stride +
                               i % kConfig.heads * weights.head_stride];
       }
-      shared_.weights[i] = 0.5f * weight;  // head_sums.cuh
+      shared_.weights[HeadSums<kConfig>::weight_place(i)] = 0.5f * weight;
     }
   }
 

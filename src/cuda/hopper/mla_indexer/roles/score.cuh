@@ -3,7 +3,6 @@
 // of a row into its pool. Between two checks of the pools' room each is on its own.
 #pragma once
 
-#include "cuda/hopper/mla_indexer/head_sums.cuh"
 #include "cuda/hopper/mla_indexer/pool.cuh"
 #include "cuda/hopper/mla_indexer/products.cuh"
 #include "cuda/hopper/tile/block.cuh"
@@ -16,11 +15,12 @@ template <IndexConfig kConfig> class IndexScore {
       : params_(params), shared_(shared) {}
 
   __device__ void run() {
-    for (;; piece_at_.advance()) {
-      shared_.piece_ring.wait_full(piece_at_);
+    for (std::uint32_t phase = 0;;) {
+      shared_.piece_ring.wait_full({.phase = phase});
       __syncwarp();  // keeps reads behind the wait
       if (shared_.piece.first_token < 0) return;
       score_piece();
+      phase = finish_piece() ^ 1;
       all().sync();  // the pools are read
     }
   }
@@ -34,27 +34,24 @@ template <IndexConfig kConfig> class IndexScore {
       shared_.counts[threadIdx.x] = 0;
       shared_.to_beat[threadIdx.x] = kAbsentRank;
     }
-    Sums::load_weights(shared_.weights, weights_);
-    const int tiles = shared_.piece.end_tile - shared_.piece.first_tile;
+    load_weights();
     end_ = shared_.piece.bounds[Sums::token()] - key();
     to_beat_ = kAbsentRank;
     all().sync();
-    for (int first = 0; first < tiles; first += kWarpgroups) {
+    for (int first = 0; first < num_tiles(); first += kWarpgroups) {
       if (first % (kWarpgroups * IndexConfig::kCheckRounds) == 0) make_room();
       const int tile = first + warpgroup_in_block();
-      if (tile < tiles) score_tile(shared_.piece.first_tile + tile, tile);
+      if (tile < num_tiles()) score_tile(shared_.piece.first_tile + tile, tile);
     }
-    advance(tiles);
+    seen_ += static_cast<unsigned>(num_tiles());
     all().sync();
-    finish_piece();
   }
 
   // Tile `step` of the piece.
   __device__ void score_tile(int tile, int step) {
-    RingPosition<kConfig.stages> at = at_;
-    const int place = at.stage + step;
-    at.stage = place % kConfig.stages;
-    at.phase ^= static_cast<std::uint32_t>(place / kConfig.stages) & 1;
+    const unsigned place = seen_ + static_cast<unsigned>(step);
+    const RingPosition<kConfig.stages> at{.stage = static_cast<int>(place % kConfig.stages),
+                                          .phase = place / kConfig.stages & 1};
     shared_.ring.wait_full(at);
     __syncwarp();  // the barrier's wait alone does not keep the compiler from reading before it
     float scales[Sums::kResults];
@@ -71,7 +68,8 @@ template <IndexConfig kConfig> class IndexScore {
       if (product == kConfig.products() - 1 && threadIdx.x % 32 == 0) {
         shared_.ring.empty[at.stage].arrive();
       }
-      Sums::add(sums, weights_, product, parts);
+      Sums::add(sums, product == 0 ? weights_ : Sums::own_weights(shared_.weights, product), product,
+                parts);
     }
     float results[Sums::kResults];
     Sums::exchange(parts, results);
@@ -115,20 +113,25 @@ template <IndexConfig kConfig> class IndexScore {
   __device__ void make_room() {
     const bool is_full = shared_.counts[Sums::token()] > IndexConfig::kPoolLimit;
     if (!all().any(is_full)) return;
-    RowPool<kConfig>(row_team(), shared_, row()).drop_worst(params_.batch.top_k);
+    const RowTeam<kConfig> team = row_team();
+    RowPool<kConfig>(team, shared_, row_of(team)).drop_worst(params_.batch.top_k);
     all().sync();
     to_beat_ = shared_.to_beat[Sums::token()];
+    load_weights();  // not kept over the selection
   }
 
-  __device__ void finish_piece() {
+  // Returns the piece's phase of the ring.
+  __device__ std::uint32_t finish_piece() {
+    const std::uint32_t phase = shared_.piece.phase;
     const int slot = shared_.piece.slot;
-    const int row = IndexScore::row();
+    const RowTeam<kConfig> team = row_team();
+    const int row = row_of(team);
     const int bound = shared_.piece.bounds[row];
     const int token = shared_.piece.first_token + row;
     if (slot >= 0 && threadIdx.x == 0) write_header(params_.pieces.headers[slot]);
     all().sync();
     if (threadIdx.x == 0) shared_.piece_ring.empty[0].arrive();  // queries and piece are read
-    RowPool<kConfig> pool(row_team(), shared_, row);
+    RowPool<kConfig> pool(team, shared_, row);
     if (slot >= 0) {
       const std::int64_t kept = std::int64_t{slot} * kConfig.tokens + row;
       pool.keep(params_.pieces.headers[slot],
@@ -136,6 +139,7 @@ template <IndexConfig kConfig> class IndexScore {
     } else if (bound > 0) {
       pool.write_best(bound, params_.batch.top_k, params_.out + token * params_.out_stride);
     }
+    return phase;
   }
 
   __device__ void write_header(PieceHeader& header) const {
@@ -150,34 +154,35 @@ template <IndexConfig kConfig> class IndexScore {
     header.scored_rows = scored;
   }
 
-  __device__ void advance(int tiles) {
-    const int place = at_.stage + tiles;
-    at_.stage = place % kConfig.stages;
-    at_.phase ^= static_cast<std::uint32_t>(place / kConfig.stages) & 1;
+  __device__ void load_weights() {
+    const float* weights = Sums::own_weights(shared_.weights, 0);
+#pragma unroll
+    for (int i = 0; i < Sums::kOwnWeights; ++i) weights_[i] = weights[i];
   }
 
   // Found anew where they are wanted: registers are short.
+  __device__ int num_tiles() const { return shared_.piece.end_tile - shared_.piece.first_tile; }
   __device__ static Team<IndexConfig::kScorers> all() { return {static_cast<int>(threadIdx.x), 1}; }
   __device__ static int warp() { return static_cast<int>(threadIdx.x / 32 % 4); }
   // A lane's key in a tile.
   __device__ static int key() { return 16 * warp() + Sums::key(); }
-  // Where the pools are worked on, a row is a team's.
-  __device__ static int row() {
-    return static_cast<int>(threadIdx.x) / RowTeam<kConfig>::kThreads;
-  }
+  // Where the pools are worked on, a row is a team's. The thread's number is read so that the compiler
+  // cannot know it from before: it would keep addresses for the selection over all of the scoring.
   __device__ static RowTeam<kConfig> row_team() {
-    return {static_cast<int>(threadIdx.x) % RowTeam<kConfig>::kThreads, 2 + row()};
+    int thread = 0;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    return {thread % RowTeam<kConfig>::kThreads, 2 + thread / RowTeam<kConfig>::kThreads};
   }
+  __device__ static int row_of(const RowTeam<kConfig>& team) { return team.barrier - 2; }
 
   const IndexParams& params_;
   IndexShared<kConfig>& shared_;
   // A box of 16 keys leaves a gap behind its scales.
   const int scale_place_ = key() + (params_.pages.box_rows == 16 ? 16 * warp() : 0);
-  float weights_[Sums::kWeights];
+  float weights_[Sums::kOwnWeights];  // of the first product; there are no registers for the others'
   int end_ = 0;  // of what the lane's token sees, counted from key()
   std::uint32_t to_beat_ = 0;
-  RingPosition<kConfig.stages> at_;  // of the piece's first tile
-  RingPosition<1> piece_at_;
+  unsigned seen_ = 0;  // tiles of the pieces before
 };
 
 }  // namespace quire::cuda::hopper
