@@ -44,17 +44,22 @@ std::vector<std::int32_t> IndexerInputs::row(std::int64_t token) const {
   return values;
 }
 
-PickInputs::PickInputs(const CacheOptions& options, std::int64_t top_k)
-    : IndexerInputs(options, 1, top_k) {
+PickInputs::PickInputs(const CacheOptions& options, std::int64_t top_k, std::int64_t heads)
+    : IndexerInputs(options, heads, top_k) {
   const std::int64_t tokens = cache.num_tokens();
-  q = HostTensor::filled(DType::fp8_e4m3, {tokens, 1, 4}, 0.0);
-  for (std::int64_t token = 0; token < tokens; ++token) q.view().store({token, 0, 0}, 1.0);
-  q_scale = HostTensor::filled(DType::f32, {tokens, 1}, 1.0);
+  q = HostTensor::filled(DType::fp8_e4m3, {tokens, heads, options.row_format.width()}, 0.0);
+  q_scale = HostTensor::filled(DType::f32, {tokens, heads}, 0.0);
+  for (std::int64_t token = 0; token < tokens; ++token) {
+    q.view().store({token, 0, 0}, 1.0);
+    q_scale.view().store({token, 0}, 1.0);
+  }
 }
 
 void PickInputs::set_score(std::int64_t sequence, std::int64_t key, double number, double scale) {
   const KvLayerView view = cache.view().key(kTestLayer);
-  for (std::int32_t i = 0; i < 4; ++i) view.store(sequence, 0, key, i, i == 0 ? number : 0.0);
+  for (std::int32_t i = 0; i < view.width(); ++i) {
+    view.store(sequence, 0, key, i, i == 0 ? number : 0.0);
+  }
   view.store_scale(sequence, 0, key, 0, scale);
 }
 

@@ -28,9 +28,10 @@ struct IndexerInputs {
   HostTensor out;      // [tokens, top_k]
 };
 
-// One query head [1, 0, 0, 0] with scale 1: a key's score is its first column times its scale.
+// One query head [1, 0, 0, …] with scale 1, the others zero: a key's score is its first column times
+// its scale.
 struct PickInputs : IndexerInputs {
-  PickInputs(const CacheOptions& options, std::int64_t top_k);
+  PickInputs(const CacheOptions& options, std::int64_t top_k, std::int64_t heads = 1);
 
   void set_score(std::int64_t sequence, std::int64_t key, double number, double scale = 1.0);
   void set_scores(const std::vector<double>& numbers);  // of sequence 0

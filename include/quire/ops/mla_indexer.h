@@ -37,6 +37,8 @@ struct MlaIndexerProblem {
   std::int64_t head_dim = 0;
   std::int64_t top_k = 0;
   std::string mask;
+  std::int64_t alignment = 1;     // bytes, of every row of q and the cache
+  bool has_dense_scales = false;  // one after another in a page, pages on multiples of 16 bytes
 };
 
 MlaIndexerProblem validate(const MlaIndexerArgs& args);

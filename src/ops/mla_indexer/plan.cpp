@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cpu/mla_indexer/mla_indexer.h"
 #include "cuda/hopper/mla_indexer/general/launch.h"
+#include "cuda/hopper/mla_indexer/launch.h"
 #include "ops/mla_indexer/candidates.h"
 #include "reference/mla_indexer.h"
 
@@ -33,6 +34,19 @@ constexpr MlaIndexerCandidate kCandidates[] = {
          [](const MlaIndexerProblem& problem) {
            return cuda::hopper::general_workspace_bytes(problem);
          }},
+    {.kernel = "hopper/mla_indexer",
+     .takes = "16, 32 or 64 heads of 128 columns, or 64 of 64, and a top_k up to 2048 on a GPU of "
+              "compute capability 9.0",
+     .refuse = [](const MlaIndexerProblem& problem) { return cuda::hopper::refuse_index(problem); },
+     .run = [](const MlaIndexerArgs& args,
+               const Context& context) { cuda::hopper::mla_indexer(args, context); },
+     .workspace_bytes =
+         [](const MlaIndexerProblem& problem) {
+           return cuda::hopper::index_workspace_bytes(problem);
+         },
+     .choices = [](const MlaIndexerProblem& problem) -> Choices {
+       return cuda::hopper::index_choices(problem);
+     }},
     on_cpu<cpu::Target::amx>("cpu/amx/mla_indexer"),
     on_cpu<cpu::Target::avx512>("cpu/avx512/mla_indexer"),
     on_cpu<cpu::Target::avx2>("cpu/avx2/mla_indexer"),

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "ops/argument.h"
 #include "ops/cache_check.h"
+#include "ops/memory_span.h"
 #include "quire/ops/mla_indexer.h"
 
 namespace quire {
@@ -25,6 +28,15 @@ void check_mask(const Arguments& check, const Mask& mask) {
   if (kind != MaskKind::causal && kind != MaskKind::full) {
     check.fail("mask", "causal or full", mask.describe());
   }
+}
+
+bool has_dense_scales(const PagedKVCache& cache) {
+  if (!cache.scales.has_value()) return false;
+  const TensorView& scales = *cache.scales;  // [pages, 1, layers, page_size, 1, 1]
+  const auto is_multiple = [](std::int64_t bytes) { return bytes % 16 == 0; };
+  return scales.strides[3] == 1 && is_multiple(bytes_for(scales.dtype, scales.strides[0])) &&
+         is_multiple(bytes_for(scales.dtype, scales.strides[2])) &&
+         is_multiple(static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(scales.data)));
 }
 
 }  // namespace
@@ -54,7 +66,10 @@ MlaIndexerProblem validate(const MlaIndexerArgs& args) {
           .heads = args.q.shape[1],
           .head_dim = args.q.shape[2],
           .top_k = args.top_k,
-          .mask = args.mask.describe()};
+          .mask = args.mask.describe(),
+          .alignment =
+              std::min(ops::row_alignment(args.q), ops::row_alignment(args.cache.blocks)),
+          .has_dense_scales = has_dense_scales(args.cache)};
 }
 
 }  // namespace quire

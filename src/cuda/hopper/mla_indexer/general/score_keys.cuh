@@ -5,6 +5,7 @@
 
 #include "cuda/hopper/attention/row_reader.cuh"
 #include "cuda/hopper/mla_indexer/general/params.h"
+#include "cuda/hopper/mla_indexer/rank.cuh"
 
 namespace quire::cuda::hopper {
 
@@ -13,16 +14,6 @@ inline constexpr int kIndexerTile = 64;   // keys, and heads
 inline constexpr int kIndexerChunk = 64;  // columns of a step
 inline constexpr int kIndexerGroups = 16;
 inline constexpr int kIndexerSums = kIndexerTile / kIndexerGroups;
-
-inline constexpr std::uint32_t kAbsentRank = 0;
-inline constexpr std::uint32_t kNanRank = 1;  // after everything, -inf included
-
-// -0 and +0 are one score.
-__device__ inline std::uint32_t rank_of(float score) {
-  if (isnan(score)) return kNanRank;
-  const std::uint32_t code = __float_as_uint(score + 0.0f);
-  return (code >> 31) != 0 ? ~code : code | 0x80000000u;
-}
 
 struct ScoreShared {
   float keys[kIndexerTile][kIndexerChunk + 4];

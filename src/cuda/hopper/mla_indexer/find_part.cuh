@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where a thread block's part of the line (work_line.h) begins: a warp adds it up from the lengths in
+// device memory. All lanes get the same answer.
+#pragma once
+
+#include "cuda/hopper/mla_indexer/team.cuh"
+#include "cuda/hopper/mla_indexer/work_line.h"
+
+namespace quire::cuda::hopper {
+
+struct LinePart {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  int sequence = 0;                 // in which it begins
+  std::int64_t sequence_begin = 0;  // where that one does
+
+  __device__ bool is_empty() const { return begin >= end; }
+};
+
+__device__ inline std::int64_t sequence_cost(const IndexBatch& batch, int sequence) {
+  return sequence < batch.size ? cost_of(batch, sequence_blocks(batch, sequence)) : 0;
+}
+
+__device__ inline std::int64_t line_length(const IndexBatch& batch) {
+  std::int64_t sum = 0;
+  for (int sequence = static_cast<int>(threadIdx.x % 32); sequence < batch.size; sequence += 32) {
+    sum += sequence_cost(batch, sequence);
+  }
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(kWholeWarp, sum, step);
+  return sum;
+}
+
+__device__ inline LinePart find_part(const IndexBatch& batch, int part, int parts) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const std::int64_t total = line_length(batch);
+  const std::int64_t used = total < parts ? total : parts;  // none is empty
+  if (part >= used) return {};
+  LinePart found{.begin = total * part / used, .end = total * (part + 1) / used};
+  std::int64_t begin = 0;
+  for (int first = 0; first < batch.size; first += 32) {
+    const std::int64_t cost = sequence_cost(batch, first + lane);
+    std::int64_t end = cost;
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+      const std::int64_t before = __shfl_up_sync(kWholeWarp, end, step);
+      if (lane >= step) end += before;
+    }
+    end += begin;
+    const unsigned beyond = __ballot_sync(kWholeWarp, end > found.begin);
+    if (beyond != 0) {
+      const int holder = __ffs(static_cast<int>(beyond)) - 1;
+      found.sequence = first + holder;
+      found.sequence_begin = __shfl_sync(kWholeWarp, end - cost, holder);
+      return found;
+    }
+    begin = __shfl_sync(kWholeWarp, end, 31);
+  }
+  return {};
+}
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "cuda/hopper/mla_indexer/kernel.cuh"
+#include "cuda/hopper/mla_indexer/launch_index.h"
+#include "cuda/runtime/launch.h"
+
+namespace quire::cuda::hopper {
+
+template <typename Variant> void launch_index(const IndexParams& params, cudaStream_t stream) {
+  constexpr int kSharedOfAnSm = 228 * 1024;
+  constexpr int kReserved = 1024;  // of each thread block
+  using Shared = IndexShared<Variant::kConfig>;
+  static_assert(IndexConfig::kBlocksPerSm * (sizeof(Shared) + kReserved) <= kSharedOfAnSm);
+  launch(index_kernel<Variant>,
+         {.grid = dim3(static_cast<unsigned>(params.parts)),
+          .block = dim3(IndexConfig::kThreads),
+          .shared_bytes = sizeof(Shared)},
+         stream, params);
+}
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which compiled kernel scores a problem and how its rows are merged.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "cuda/hopper/mla_indexer/finish.h"
+#include "cuda/hopper/mla_indexer/variant_table.h"
+#include "quire/ops/mla_indexer.h"
+
+namespace quire::cuda::hopper {
+
+struct IndexPlan {
+  const IndexVariant* variant = nullptr;
+  int parts = 0;  // thread blocks that score
+  int box_rows = 0;
+  MergeShape merge = MergeShape::many_rows;
+  int merges = 0;
+  int cluster = 1;
+
+  std::int64_t slots() const { return 2 * std::int64_t{parts}; }
+};
+
+// Empty, or why no compiled kernel takes the problem.
+std::string refuse_index_problem(const MlaIndexerProblem& problem);
+IndexPlan plan_index(const MlaIndexerProblem& problem, int num_sms);
+
+}  // namespace quire::cuda::hopper

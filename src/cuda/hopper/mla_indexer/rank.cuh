@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Scores as unsigned numbers of the same order.
+#pragma once
+
+#include <cstdint>
+
+namespace quire::cuda::hopper {
+
+inline constexpr std::uint32_t kAbsentRank = 0;
+inline constexpr std::uint32_t kNanRank = 1;  // after everything, -inf included
+
+// -0 and +0 are one score.
+__device__ inline std::uint32_t rank_of(float score) {
+  if (isnan(score)) return kNanRank;
+  const std::uint32_t code = __float_as_uint(score + 0.0f);
+  return (code >> 31) != 0 ? ~code : code | 0x80000000u;
+}
+
+// A key of a row: a greater code is a better score or, of equal ones, a lower position. No two keys
+// of a row have the same.
+__device__ inline std::uint64_t code_of(std::uint32_t rank, std::uint32_t position) {
+  return std::uint64_t{rank} << 32 | static_cast<std::uint32_t>(~position);
+}
+__device__ inline std::uint32_t position_of(std::uint64_t code) {
+  return ~static_cast<std::uint32_t>(code);
+}
+
+}  // namespace quire::cuda::hopper

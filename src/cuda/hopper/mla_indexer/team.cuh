@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// Threads that work on one row together.
+#pragma once
+
+#include <cstdint>
+
+namespace quire::cuda::hopper {
+
+inline constexpr unsigned kWholeWarp = 0xffffffff;
+
+template <int kNumThreads> struct Team {
+  static constexpr int kThreads = kNumThreads;
+  static constexpr int kWarps = kNumThreads / 32;
+
+  int thread;   // of the team
+  int barrier;  // a name of its own in the thread block
+
+  __device__ void sync() const {
+    asm volatile("barrier.cta.sync %0, %1;" ::"r"(barrier), "n"(kNumThreads) : "memory");
+  }
+  __device__ int lane() const { return thread % 32; }
+  __device__ int warp() const { return thread / 32; }
+  // True for all of the team if it is for one of them; a sync too.
+  __device__ bool any(bool value) const {
+    int result = 0;
+    asm volatile(
+        "{\n.reg .pred p, q;\nsetp.ne.b32 p, %1, 0;\n"
+        "barrier.cta.red.or.pred q, %2, %3, p;\nselp.b32 %0, 1, 0, q;\n}"
+        : "=r"(result)
+        : "r"(static_cast<int>(value)), "r"(barrier), "n"(kNumThreads)
+        : "memory");
+    return result != 0;
+  }
+};
+
+__device__ inline unsigned sum_up_to_lane(unsigned value) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+#pragma unroll
+  for (int step = 1; step < 32; step *= 2) {
+    const unsigned other = __shfl_up_sync(kWholeWarp, value, step);
+    if (lane >= step) value += other;
+  }
+  return value;
+}
+
+struct TeamSum {
+  unsigned before;  // of the threads before this one
+  unsigned total;
+};
+
+// warp_sums [warps]; free again after the next sync.
+template <typename Threads>
+__device__ inline TeamSum sum_before(const Threads& team, unsigned value, unsigned* warp_sums) {
+  const unsigned inclusive = sum_up_to_lane(value);
+  if (team.lane() == 31) warp_sums[team.warp()] = inclusive;
+  team.sync();
+  TeamSum sum{.before = inclusive - value, .total = 0};
+#pragma unroll
+  for (int warp = 0; warp < Threads::kWarps; ++warp) {
+    const unsigned other = warp_sums[warp];
+    if (warp < team.warp()) sum.before += other;
+    sum.total += other;
+  }
+  return sum;
+}
+
+}  // namespace quire::cuda::hopper

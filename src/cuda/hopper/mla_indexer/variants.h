@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every compiled indexer kernel: one file in variants/ for each, one row of variant_table.h for the
+// planner.
+#pragma once
+
+#include "cuda/hopper/mla_indexer/config.h"
+
+namespace quire::cuda::hopper {
+
+// For sequences with one new token: bound by memory, so that most of shared memory is stages.
+template <int kHeads, int kDims> struct IndexOne {
+  static constexpr IndexConfig kConfig{
+      .heads = kHeads, .tokens = 1, .dims = kDims, .stages = kDims == 128 ? 8 : 12};
+};
+// Two tokens read a key tile together.
+template <int kHeads, int kDims> struct IndexTwo {
+  static constexpr IndexConfig kConfig{
+      .heads = kHeads, .tokens = 2, .dims = kDims, .stages = kDims == 128 ? 4 : 8};
+};
+
+}  // namespace quire::cuda::hopper
