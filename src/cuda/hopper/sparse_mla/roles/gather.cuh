@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// The warpgroup that fills the tiles: the left half of the latent columns, the rope columns, the right
+// half, in the order in which the places become free and are needed.
+#pragma once
+
+#include "cuda/hopper/sparse_mla/fill_rows.cuh"
+#include "cuda/hopper/sparse_mla/row_finder.cuh"
+#include "cuda/hopper/sparse_mla/work_item.cuh"
+#include "cuda/hopper/tile/block.cuh"
+#include "cuda/hopper/tile/tma.cuh"
+
+namespace quire::cuda::hopper {
+
+template <RowKind kKind> class GatherRole {
+ public:
+  __device__ GatherRole(const SparseParams& params, SparseShared& shared)
+      : params_(params),
+        shared_(shared),
+        thread_(static_cast<int>(threadIdx.x % SparseConfig::kWarpgroup)),
+        finder_(params, shared.table) {}
+
+  __device__ void run() {
+    const int items = params_.work.items();
+    for (int i = static_cast<int>(blockIdx.x); i < items; i += static_cast<int>(gridDim.x)) {
+      const WorkItem item(params_.work, i);
+      range_.place(params_, item.token);
+      range_.first_tile = item.first_tile;
+      range_.num_tiles = range_.sequence < 0 ? kNobody : count_tiles();
+      if (range_.num_tiles <= 0) {
+        publish(item);
+      } else {
+        gather(item);
+      }
+    }
+    range_.num_tiles = kNoItem;
+    publish(WorkItem(params_.work, 0));
+  }
+
+ private:
+  __device__ void sync() const {
+    cutlass::arch::NamedBarrier::sync(SparseConfig::kWarpgroup, kTable);
+  }
+
+  // Tiles up to the last slot that names a position: what follows is not gathered.
+  __device__ int count_tiles() {
+    range_.num_tiles = params_.work.piece_tiles;
+    const int slots = params_.work.piece_tiles * SparseConfig::kKeys;
+    int end = 0;
+#pragma unroll 8
+    for (int slot = thread_; slot < slots; slot += SparseConfig::kWarpgroup) {
+      const int tile = range_.first_tile + slot / SparseConfig::kKeys;
+      if (slot_position(params_, range_, tile, slot % SparseConfig::kKeys) >= 0) end = slot + 1;
+    }
+    int* ends = shared_.ends[parity_];
+    parity_ ^= 1;
+    end = __reduce_max_sync(0xffffffff, end);
+    if (thread_ % 32 == 0) ends[thread_ / 32] = end;
+    sync();
+    end = max(max(ends[0], ends[1]), max(ends[2], ends[3]));
+    return (end + SparseConfig::kKeys - 1) / SparseConfig::kKeys;
+  }
+
+  __device__ TileSource source(int index) const {
+    return {.table = shared_.table,
+            .slot = index % kTableSlots,
+            .stream = finder_.stream_of(range_.first_tile + index)};
+  }
+
+  __device__ void gather(const WorkItem& item) {
+    finder_.begin(range_);
+    finder_.step(range_, 0);
+    finder_.step(range_, 1);
+    sync();
+    fill_.fetch(source(0));
+    for (int index = 0; index < range_.num_tiles; ++index) {
+      finder_.step(range_, index + 2);
+      fill_tile(index);
+      if (index == 0) publish(item);
+      sync();
+    }
+  }
+
+  __device__ void fill_tile(int index) {
+    const TileSource now = source(index);
+    const TileSource next = source(index + 1);
+    shared_.left_ring.wait_empty(at_);
+    write_mask(now);
+    fill_.template fill<0>(shared_.left[at_.stage][0], now, next);
+    fill_.arrive(shared_.left_ring.full[at_.stage]);
+    shared_.rope_ring.wait_empty(rope_at_);
+    fill_.fill_rope(shared_.rope, now, next);
+    fill_.arrive(shared_.rope_ring.full[0]);
+    rope_at_.advance();
+    shared_.right_ring.wait_empty(at_);
+    fill_.template fill<1>(shared_.right[at_.stage][0], now, next);
+    fill_.arrive(shared_.right_ring.full[at_.stage]);
+    at_.advance();
+  }
+
+  __device__ void write_mask(const TileSource& now) {
+    if (thread_ >= SparseConfig::kKeys) return;
+    const std::uint32_t word =
+        __ballot_sync(0xffffffff, now.table.rows[now.slot][thread_] != nullptr);
+    if (thread_ % 32 != 0) return;
+    shared_.masks[at_.stage][thread_ / 32] = word;
+    shared_.left_ring.full[at_.stage].arrive();
+  }
+
+  // The item's queries, and how many tiles it has.
+  __device__ void publish(const WorkItem& item) {
+    if (thread_ == 0) {
+      shared_.item_ring.wait_empty(item_at_);
+      shared_.notes[item_at_.phase] = {.num_tiles = range_.num_tiles,
+                                       .index = item.index,
+                                       .token = item.token,
+                                       .first_head = item.first_head};
+      FullBarrier& full = shared_.item_ring.full[0];
+      if (range_.num_tiles <= 0) {
+        full.arrive();
+      } else {
+        full.arrive_and_expect_tx(sizeof(shared_.q));
+        for (int slab = 0; slab < SparseConfig::kSlabs; ++slab) {
+          load_box({.map = &params_.q, .shared = shared_.q[slab], .full = &full},
+                   slab * SparseConfig::kSlabColumns, item.first_head, item.token);
+        }
+      }
+    }
+    item_at_.advance();
+  }
+
+  const SparseParams& params_;
+  SparseShared& shared_;
+  int thread_;
+  SlotRange range_;
+  RowFinder finder_;
+  RowFill<kKind> fill_;
+  RingPosition<SparseConfig::kStages> at_;
+  RingPosition<1> rope_at_;
+  RingPosition<1> item_at_;
+  int parity_ = 0;
+};
+
+}  // namespace quire::cuda::hopper
