@@ -30,28 +30,34 @@ template <> class RowFill<RowKind::bf16> {
   __device__ RowFill() : thread_(static_cast<int>(threadIdx.x % SparseConfig::kWarpgroup)) {}
 
   // Nothing can be taken before its place is free.
-  __device__ void fetch(const TileSource&) {}
+  // The rows' addresses, so that the copies follow each other as soon as there is room.
+  __device__ void fetch(const TileSource& from) {
+#pragma unroll
+    for (int i = 0; i < kPasses; ++i) rows_[i] = from.table.rows[from.slot][4 * i + thread_ / 32];
+  }
 
-  template <int kHalf>
-  __device__ void fill(std::byte* slabs, const TileSource& now, const TileSource&) {
-    const int lane = thread_ % 32;
+  template <int kHalf> __device__ void fill(std::byte* slabs, const TileSource&) {
+    const int thread = opaque(thread_);
+    const int lane = thread % 32;
+    const int line = thread / 32;
     const int column = kHalf * SparseConfig::kHalfColumns * 2 + lane * 16;
     std::byte* slab = slabs + lane / 8 * kSlabBytes;
-#pragma unroll 8
-    for (int i = 0; i < SparseConfig::kKeys / 4; ++i) {
-      const int row = 4 * i + thread_ / 32;
-      const std::byte* source = now.table.rows[now.slot][row];
-      copy_async<Reuse::soon>(slab + piece_offset(row, lane % 8), source + column,
-                              source != nullptr);
+    std::byte* even = slab + piece_offset(line, lane % 8);  // rows 8j + line
+    std::byte* odd = slab + piece_offset(line + 4, lane % 8);
+#pragma unroll
+    for (int i = 0; i < kPasses; ++i) {
+      copy_async<Reuse::soon>((i % 2 == 0 ? even : odd) + i / 2 * 8 * kRowBytes, rows_[i] + column,
+                              rows_[i] != nullptr);
     }
   }
-  __device__ void fill_rope(std::byte* slab, const TileSource& now, const TileSource&) {
+  __device__ void fill_rope(std::byte* slab, const TileSource& now) {
+    const int thread = opaque(thread_);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const int row = 16 * i + thread_ / 8;
+      const int row = 16 * i + thread / 8;
       const std::byte* source = now.table.rows[now.slot][row];
-      copy_async<Reuse::soon>(slab + piece_offset(row, thread_ % 8),
-                              source + SparseConfig::kLatent * 2 + thread_ % 8 * 16,
+      copy_async<Reuse::soon>(slab + piece_offset(row, thread % 8),
+                              source + SparseConfig::kLatent * 2 + thread % 8 * 16,
                               source != nullptr);
     }
   }
@@ -60,48 +66,52 @@ template <> class RowFill<RowKind::bf16> {
   }
 
  private:
+  static constexpr int kPasses = SparseConfig::kKeys / 4;
+
   int thread_;
+  const std::byte* rows_[kPasses];  // 4i + warp
 };
 
-// The next tile's bytes wait in registers while this tile's are decoded.
+// The next tile's bytes wait in registers.
 template <> class RowFill<RowKind::fp8> {
  public:
   __device__ RowFill() : thread_(static_cast<int>(threadIdx.x % SparseConfig::kWarpgroup)) {}
 
   __device__ void fetch(const TileSource& from) {
+    const int thread = opaque(thread_);
+    fetch_latent(from, thread);
+    // A row's rope is 8 pieces of bf16, or 4 of e4m3: then there are half as many.
+    const int lanes = from.stream.rope_is_fp8 ? 4 : 8;
+    const int column = from.stream.rope_offset_bytes + thread % lanes * 16;
+    const int step = SparseConfig::kWarpgroup / lanes;
+    const std::byte* const* rows = from.table.rows[from.slot];
 #pragma unroll
-    for (int i = 0; i < kPasses; ++i) {
-      raw_[0][i] = load_piece<0>(from, thread_, i);
-      raw_[1][i] = load_piece<1>(from, thread_, i);
+    for (int i = 0; i < kRopePasses; ++i) {
+      const int row = i * step + thread / lanes;
+      rope_[i] = load_row_bytes(row < SparseConfig::kKeys ? rows[row] : nullptr, column);
     }
-#pragma unroll
-    for (int i = 0; i < kRopePasses; ++i) rope_[i] = load_rope(from, thread_, i);
   }
   template <int kHalf>
-  __device__ void fill(std::byte* slabs, const TileSource& now, const TileSource& next) {
-    const int thread = opaque(thread_);
-    const int piece = thread % 16;
-    const int line = thread / 16;
-    // Lanes of neighbouring slabs begin with different pieces: no two of eight in one bank.
-    const int first = piece % 4 * 2 + piece / 4 % 2;
-    std::byte* to = slabs + piece / 4 * kSlabBytes + piece_offset(line, first);
-    std::byte* to_other = slabs + piece / 4 * kSlabBytes + piece_offset(line, first ^ 1);
-    const auto* scales = reinterpret_cast<const float*>(&now.table.scales[now.slot][line]) +
-                         2 * kHalf + piece / 8;
+  __device__ void fill(std::byte* slabs, const TileSource& now) {
+    const Place place(opaque(thread_));
+    const int first = place.piece % 4 * 2;
+    std::byte* slab = slabs + place.piece / 4 * kSlabBytes;
+    std::byte* low = slab + piece_offset(place.line, first);
+    std::byte* high = slab + piece_offset(place.line, first + 1);
+    const auto* scales = reinterpret_cast<const float*>(&now.table.scales[now.slot][place.line]) +
+                         2 * kHalf + place.piece / 8;
 #pragma unroll
     for (int i = 0; i < kPasses; ++i) {
       const float scale = scales[i * kPassRows * 4];
-      uint4& raw = raw_[kHalf][i];
-      uint4 low = decode_eight(raw.x, raw.y, scale);
-      uint4 high = decode_eight(raw.z, raw.w, scale);
-      raw = load_piece<kHalf>(next, thread, i);
-      if (first % 2 == 1) swap(low, high);
-      *reinterpret_cast<uint4*>(to + i * kPassRows * kRowBytes) = low;
-      *reinterpret_cast<uint4*>(to_other + i * kPassRows * kRowBytes) = high;
+      const uint4& raw = raw_[kHalf][i];
+      *reinterpret_cast<uint4*>(low + i * kPassRows * kRowBytes) =
+          decode_eight(raw.x, raw.y, scale);
+      *reinterpret_cast<uint4*>(high + i * kPassRows * kRowBytes) =
+          decode_eight(raw.z, raw.w, scale);
     }
   }
 
-  __device__ void fill_rope(std::byte* slab, const TileSource& now, const TileSource& next) {
+  __device__ void fill_rope(std::byte* slab, const TileSource& now) {
     const float* scales = now.table.rope_scales[now.slot];
     const int thread = opaque(thread_);
 #pragma unroll
@@ -118,7 +128,6 @@ template <> class RowFill<RowKind::fp8> {
         *reinterpret_cast<uint4*>(slab + piece_offset(row, piece + 1)) =
             decode_eight(rope_[i].z, rope_[i].w, scales[row]);
       }
-      rope_[i] = load_rope(next, thread, i);
     }
   }
   __device__ void arrive(FullBarrier& full) {
@@ -131,26 +140,26 @@ template <> class RowFill<RowKind::fp8> {
   static constexpr int kPasses = SparseConfig::kKeys / kPassRows;
   static constexpr int kRopePasses = 4;  // of sixteen, or two of 32
 
-  __device__ static void swap(uint4& a, uint4& b) {
-    const uint4 kept = a;
-    a = b;
-    b = kept;
+  __device__ void fetch_latent(const TileSource& from, int thread) {
+    const Place place(thread);
+    const std::byte* const* rows = &from.table.rows[from.slot][place.line];
+#pragma unroll
+    for (int i = 0; i < kPasses; ++i) {
+      const std::byte* row = rows[i * kPassRows];
+      raw_[0][i] = load_row_bytes(row, place.piece * 16);
+      raw_[1][i] = load_row_bytes(row, place.piece * 16 + SparseConfig::kHalfColumns);
+    }
   }
-  template <int kHalf>
-  __device__ uint4 load_piece(const TileSource& from, int thread, int i) const {
-    const std::byte* row = from.table.rows[from.slot][8 * i + thread / 16];
-    const int column = kHalf * SparseConfig::kHalfColumns + thread % 16 * 16;
-    return load_row_bytes(row == nullptr ? nullptr : row + column);
-  }
-  __device__ uint4 load_rope(const TileSource& from, int thread, int i) const {
-    const bool is_fp8 = from.stream.rope_is_fp8;
-    if (is_fp8 && i >= kRopePasses / 2) return {};
-    const int line = is_fp8 ? 32 * i + thread / 4 : 16 * i + thread / 8;
-    const int piece = is_fp8 ? thread % 4 : thread % 8;
-    const std::byte* row = from.table.rows[from.slot][line];
-    return load_row_bytes(row == nullptr ? nullptr
-                                         : row + from.stream.rope_offset_bytes + piece * 16);
-  }
+
+  // Where a thread stands among 8 rows of 16 pieces. Eight lanes that store together have four pieces
+  // of one row and the same four of the next: with the swizzle, no two in one bank.
+  struct Place {
+    int line;
+    int piece;
+
+    __device__ explicit Place(int thread)
+        : line(thread / 32 * 2 + thread / 4 % 2), piece(thread % 32 / 8 * 4 + thread % 4) {}
+  };
 
   int thread_;
   uint4 raw_[2][kPasses];

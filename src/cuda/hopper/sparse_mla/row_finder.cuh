@@ -6,7 +6,6 @@
 
 #include "cuda/hopper/sparse_mla/params.h"
 #include "cuda/hopper/sparse_mla/shared.cuh"
-#include "cuda/rows/any_eight.cuh"
 #include "cuda/tile/ragged.cuh"
 
 namespace quire::cuda::hopper {
@@ -47,19 +46,6 @@ struct SlotRange {
   }
 };
 
-// Position that row `row` of a tile takes; -1: none.
-__device__ inline int slot_position(const SparseParams& params, const SlotRange& range, int tile,
-                                    int row) {
-  if (tile >= range.first_tile + range.num_tiles) return -1;
-  const bool is_extra = tile >= params.work.first_tiles;
-  const GatherStream& stream = params.streams[is_extra ? 1 : 0];
-  const int slot = (tile - (is_extra ? params.work.first_tiles : 0)) * SparseConfig::kKeys + row;
-  if (slot >= (is_extra ? range.extra_limit : range.limit)) return -1;
-  const int position = __ldg(stream.indices + range.token * stream.indices_stride + slot);
-  const std::uint32_t keys = is_extra ? range.extra_keys : range.num_keys;
-  return static_cast<std::uint32_t>(position) < keys ? position : -1;
-}
-
 class RowFinder {
  public:
   __device__ RowFinder(const SparseParams& params, RowTable& table)
@@ -69,25 +55,21 @@ class RowFinder {
         finds_scales_(static_cast<int>(threadIdx.x % SparseConfig::kWarpgroup) >=
                       SparseConfig::kKeys) {}
 
-  __device__ void begin(const SlotRange& range) {
-    const int tile = range.first_tile;
-    position_ = slot_position(params_, range, tile, row_);
-    page_ = find_page(range, tile, position_);
-    next_position_ = slot_position(params_, range, tile + 1, row_);
-  }
-
-  // Writes the addresses of tile number `index` of the item and the scales of the one before it.
+  // Writes the addresses of tile number `index` of the item and the scales of the one before it. Two
+  // steps before tile 0 bring its first loads on their way: one call in a loop, since instructions that
+  // run once are fetched from device memory.
   __device__ void step(const SlotRange& range, int index) {
     const int tile = range.first_tile + index;
-    if (finds_scales_) {
-      write_scales((index + kTableSlots - 1) % kTableSlots);
-      read_scales(tile);
-    } else {
-      table_.rows[index % kTableSlots][row_] = row_address(tile);
+    if (index >= 0) {
+      if (finds_scales_) {
+        write_scales((index + kTableSlots - 1) % kTableSlots);
+        read_scales(tile);
+      } else {
+        table_.rows[index % kTableSlots][row_] = row_address(tile);
+      }
     }
-    position_ = next_position_;
-    page_ = find_page(range, tile + 1, position_);
-    next_position_ = slot_position(params_, range, tile + 2, row_);
+    take_position(range, tile + 1);
+    next_position_ = index + 2 < range.num_tiles ? load_index(range, tile + 2) : -1;
   }
 
   __device__ const GatherStream& stream_of(int tile) const {
@@ -101,56 +83,64 @@ class RowFinder {
     return view.row_format.parts[0].scale_source == ScaleSource::plane;
   }
 
-  // The page of a row, or for threads that find scales in a tensor of their own, the page there.
-  __device__ std::uint32_t find_page(const SlotRange& range, int tile, int position) const {
-    if (position < 0) return kNoPage;
-    const KvLayerView& view = stream_of(tile).rows;
-    const auto column = static_cast<std::uint32_t>(position) /
-                        static_cast<std::uint32_t>(view.page_size);
-    if (column >= view.max_pages) return kNoPage;
-    if (finds_scales_ && uses_plane(view)) {
-      const ScaleLayerView& scales = view.scales;
-      const std::uint32_t page =
-          __ldg(scales.page_table + range.sequence * scales.page_table_stride + column);
-      return page < scales.num_pages ? page : kNoPage;
-    }
-    const std::uint32_t page =
-        __ldg(view.page_table + range.sequence * view.page_table_stride + column);
-    return page < view.num_pages ? page : kNoPage;
+  // What stands in a row's slot; looked at a step later, when it has come.
+  __device__ int load_index(const SlotRange& range, int tile) const {
+    const bool is_extra = tile >= params_.work.first_tiles;
+    const GatherStream& stream = params_.streams[is_extra ? 1 : 0];
+    const int slot =
+        (tile - (is_extra ? params_.work.first_tiles : 0)) * SparseConfig::kKeys + row_;
+    if (slot >= (is_extra ? range.extra_limit : range.limit)) return -1;
+    return __ldg(stream.indices + range.token * stream.indices_stride + slot);
   }
 
-  __device__ std::uint32_t row_in_page(const KvLayerView& view) const {
-    return static_cast<std::uint32_t>(position_) % static_cast<std::uint32_t>(view.page_size);
+  // Asks for the page of the next position, or for threads that find scales in a tensor of their own,
+  // for the page there. It is looked at a step later.
+  __device__ void take_position(const SlotRange& range, int tile) {
+    const bool is_extra = tile >= params_.work.first_tiles;
+    const KvLayerView& view = params_.streams[is_extra ? 1 : 0].rows;
+    const auto position = static_cast<std::uint32_t>(next_position_);
+    const auto page_size = static_cast<std::uint32_t>(view.page_size);
+    const std::uint32_t column = position / page_size;
+    row_in_page_ = position - column * page_size;
+    page_ = kNoPage;
+    if (position >= (is_extra ? range.extra_keys : range.num_keys) || column >= view.max_pages) {
+      return;
+    }
+    const bool is_plane = finds_scales_ && uses_plane(view);
+    const std::uint32_t* table = is_plane ? view.scales.page_table : view.page_table;
+    const std::int64_t stride =
+        is_plane ? view.scales.page_table_stride : view.page_table_stride;
+    page_ = __ldg(table + range.sequence * stride + column);
   }
+
   __device__ const std::byte* row_address(int tile) const {
     const KvLayerView& view = stream_of(tile).rows;
-    if (page_ == kNoPage) return nullptr;
-    return view.data + page_ * view.page_stride_bytes +
-           row_in_page(view) * view.token_stride_bytes;
+    if (page_ >= view.num_pages) return nullptr;
+    return view.data + page_ * view.page_stride_bytes + row_in_page_ * view.token_stride_bytes;
   }
 
   __device__ void write_scales(int slot) const {
-    table_.scales[slot][row_] = scales_;
-    table_.rope_scales[slot][row_] = rope_scale_;
+    table_.scales[slot][row_] =
+        has_one_scale_ ? float4{row_scale_, row_scale_, row_scale_, row_scale_} : scales_;
+    table_.rope_scales[slot][row_] = row_scale_;
   }
+  // What is loaded here is not looked at before the next step.
   __device__ void read_scales(int tile) {
     const KvLayerView& view = stream_of(tile).rows;
     const RowPart& latent = view.row_format.parts[0];
-    scales_ = {0.0F, 0.0F, 0.0F, 0.0F};
-    rope_scale_ = 0.0F;
-    if (page_ == kNoPage) return;
-    scales_ = {1.0F, 1.0F, 1.0F, 1.0F};
-    rope_scale_ = 1.0F;
-    if (latent.scale_source == ScaleSource::in_row) {
+    const bool is_plane = uses_plane(view);
+    has_one_scale_ = true;
+    row_scale_ = 0.0F;
+    if (page_ >= (is_plane ? view.scales.num_pages : view.num_pages)) return;
+    row_scale_ = 1.0F;
+    if (is_plane) {
+      row_scale_ = __ldg(reinterpret_cast<const float*>(view.scales.data) +
+                         page_ * view.scales.page_stride +
+                         row_in_page_ * view.scales.token_stride);
+    } else if (latent.scale_source == ScaleSource::in_row) {
+      has_one_scale_ = false;
       scales_ = __ldg(
           reinterpret_cast<const float4*>(row_address(tile) + latent.scale_offset_bytes));
-    } else if (latent.scale_source == ScaleSource::plane) {
-      const ScaleLayerView& plane = view.scales;
-      const float scale = load_one(plane.data, plane.dtype,
-                                   page_ * plane.page_stride +
-                                       row_in_page(view) * plane.token_stride);
-      scales_ = {scale, scale, scale, scale};
-      rope_scale_ = scale;
     }
   }
 
@@ -158,11 +148,12 @@ class RowFinder {
   RowTable& table_;
   int row_;
   bool finds_scales_;
-  int position_ = -1;
   std::uint32_t page_ = kNoPage;
+  std::uint32_t row_in_page_ = 0;
   int next_position_ = -1;
+  bool has_one_scale_ = true;
+  float row_scale_ = 0.0F;
   float4 scales_{};
-  float rope_scale_ = 0.0F;
 };
 
 }  // namespace quire::cuda::hopper

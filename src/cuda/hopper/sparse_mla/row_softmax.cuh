@@ -21,7 +21,7 @@ __device__ inline RowFinish finish_row(float base, float sum, const float* sinks
   // No key, or scores of -inf only, and no sink. A NaN score is in the sum, whatever the maximum.
   if (top == -INFINITY && sum == 0.0F && !isnan(sink)) return {.factor = 0.0F, .lse = -INFINITY};
   const float from = top == -INFINITY ? 0.0F : top;
-  const float weight = base == -INFINITY ? 1.0F : exp2f(base - from);
+  const float weight = base == -INFINITY ? 0.0F : exp2f(base - from);
   const float total = sum * weight + (sinks == nullptr ? 0.0F : exp2f(sink - from));
   return {.factor = weight / total, .lse = (from + log2f(total)) * kLn2};
 }

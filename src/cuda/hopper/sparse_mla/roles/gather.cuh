@@ -43,21 +43,42 @@ template <RowKind kKind> class GatherRole {
 
   // Tiles up to the last slot that names a position: what follows is not gathered.
   __device__ int count_tiles() {
-    range_.num_tiles = params_.work.piece_tiles;
-    const int slots = params_.work.piece_tiles * SparseConfig::kKeys;
-    int end = 0;
-#pragma unroll 8
-    for (int slot = thread_; slot < slots; slot += SparseConfig::kWarpgroup) {
-      const int tile = range_.first_tile + slot / SparseConfig::kKeys;
-      if (slot_position(params_, range_, tile, slot % SparseConfig::kKeys) >= 0) end = slot + 1;
-    }
+    const int border = params_.work.first_tiles;
+    const int last = range_.first_tile + params_.work.piece_tiles;
+    const int extra = last_tile(params_.streams[1], max(range_.first_tile - border, 0),
+                                last - border, range_.extra_limit, range_.extra_keys);
+    const int main = last_tile(params_.streams[0], range_.first_tile, min(last, border),
+                               range_.limit, range_.num_keys);
     int* ends = shared_.ends[parity_];
     parity_ ^= 1;
-    end = __reduce_max_sync(0xffffffff, end);
+    const int end =
+        __reduce_max_sync(0xffffffff, extra > 0 ? extra + border : main) - range_.first_tile;
     if (thread_ % 32 == 0) ends[thread_ / 32] = end;
     sync();
-    end = max(max(ends[0], ends[1]), max(ends[2], ends[3]));
-    return (end + SparseConfig::kKeys - 1) / SparseConfig::kKeys;
+    return max(max(max(ends[0], ends[1]), max(ends[2], ends[3])), 0);
+  }
+  // One past the last tile of [first, end) in which this thread's slots name a position; 0: none.
+  __device__ int last_tile(const GatherStream& stream, int first, int end, int limit,
+                           std::uint32_t keys) const {
+    const std::int32_t* indices = stream.indices + range_.token * stream.indices_stride;
+    const int slots = min(limit, end * SparseConfig::kKeys);
+    int found = 0;
+    for (int slot = first * SparseConfig::kKeys + thread_; slot < slots;
+         slot += kScans * SparseConfig::kWarpgroup) {
+      std::uint32_t positions[kScans];
+#pragma unroll
+      for (int i = 0; i < kScans; ++i) {
+        const int at = slot + i * SparseConfig::kWarpgroup;
+        positions[i] = at < slots ? static_cast<std::uint32_t>(__ldg(indices + at)) : ~0U;
+      }
+#pragma unroll
+      for (int i = 0; i < kScans; ++i) {
+        if (positions[i] < keys) {
+          found = (slot + i * SparseConfig::kWarpgroup) / SparseConfig::kKeys + 1;
+        }
+      }
+    }
+    return found;
   }
 
   __device__ TileSource source(int index) const {
@@ -66,33 +87,30 @@ template <RowKind kKind> class GatherRole {
             .stream = finder_.stream_of(range_.first_tile + index)};
   }
 
+  // Whatever is waited for over the loop's end shares one scoreboard: what waits for loads of an
+  // earlier turn (the rows' bytes, the next slots) comes first, and all new loads follow at the end.
   __device__ void gather(const WorkItem& item) {
-    finder_.begin(range_);
-    finder_.step(range_, 0);
-    finder_.step(range_, 1);
-    sync();
-    fill_.fetch(source(0));
-    for (int index = 0; index < range_.num_tiles; ++index) {
-      finder_.step(range_, index + 2);
-      fill_tile(index);
+    for (int index = -4; index < range_.num_tiles; ++index) {
+      if (index >= 0) fill_tile(index);
       if (index == 0) publish(item);
+      finder_.step(range_, index + 2);
+      if (index >= -1) fill_.fetch(source(index + 1));
       sync();
     }
   }
 
   __device__ void fill_tile(int index) {
     const TileSource now = source(index);
-    const TileSource next = source(index + 1);
     shared_.left_ring.wait_empty(at_);
     write_mask(now);
-    fill_.template fill<0>(shared_.left[at_.stage][0], now, next);
+    fill_.template fill<0>(shared_.left[at_.stage][0], now);
     fill_.arrive(shared_.left_ring.full[at_.stage]);
     shared_.rope_ring.wait_empty(rope_at_);
-    fill_.fill_rope(shared_.rope, now, next);
+    fill_.fill_rope(shared_.rope, now);
     fill_.arrive(shared_.rope_ring.full[0]);
     rope_at_.advance();
     shared_.right_ring.wait_empty(at_);
-    fill_.template fill<1>(shared_.right[at_.stage][0], now, next);
+    fill_.template fill<1>(shared_.right[at_.stage][0], now);
     fill_.arrive(shared_.right_ring.full[at_.stage]);
     at_.advance();
   }
@@ -127,6 +145,8 @@ template <RowKind kKind> class GatherRole {
     }
     item_at_.advance();
   }
+
+  static constexpr int kScans = 8;  // indices that a thread reads at a time
 
   const SparseParams& params_;
   SparseShared& shared_;
