@@ -49,8 +49,10 @@ struct SparseMlaProblem {
   std::int64_t rope_dim = 0;
   std::int64_t top_k = 0;
   std::int64_t extra_k = 0;
+  RowFormat extra_format{};  // of the second stream's cache
   DType q_dtype = DType::bf16;
   bool has_sinks = false;
+  std::int64_t alignment = 0;  // bytes that divide the address of every row of q, out and caches
 };
 
 SparseMlaProblem validate(const SparseMlaArgs& args);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cpu/sparse_mla/sparse_mla.h"
 #include "cuda/hopper/sparse_mla/general/launch.h"
+#include "cuda/hopper/sparse_mla/launch.h"
 #include "ops/sparse_mla/candidates.h"
 #include "reference/sparse_mla.h"
 
@@ -29,6 +30,14 @@ constexpr SparseMlaCandidate kCandidates[] = {
          [](const SparseMlaProblem& problem) { return cuda::hopper::refuse_general(problem); },
      .run = [](const SparseMlaArgs& args,
                const Context& context) { cuda::hopper::sparse_mla_general(args, context); }},
+    {.kernel = "hopper/sparse_mla",
+     .takes = "bf16 q over rows of 512 + 64 columns in bf16 or e4m3, on a GPU of compute capability "
+              "9.0",
+     .refuse = [](const SparseMlaProblem& problem) { return cuda::hopper::refuse_sparse(problem); },
+     .run = [](const SparseMlaArgs& args,
+               const Context& context) { cuda::hopper::sparse_mla_tiles(args, context); },
+     .workspace_bytes = cuda::hopper::sparse_workspace_bytes,
+     .choices = cuda::hopper::sparse_choices},
     on_cpu<cpu::Target::amx>("cpu/amx/sparse_mla"),
     on_cpu<cpu::Target::avx512>("cpu/avx512/sparse_mla"),
     on_cpu<cpu::Target::avx2>("cpu/avx2/sparse_mla"),

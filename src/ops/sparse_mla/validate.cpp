@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "ops/argument.h"
 #include "ops/cache_check.h"
 #include "ops/mask_check.h"
+#include "ops/memory_span.h"
 #include "quire/ops/sparse_mla.h"
 
 namespace quire {
@@ -36,6 +39,16 @@ void check_extra(Arguments& check, const SparseMlaArgs& args, const ops::PagedBa
                std::to_string(own.head_dim()));
   }
   check_indices(check, "extra.", extra.indices, "lengths", extra.lengths, batch.ragged.tokens);
+}
+
+std::int64_t alignment_of(const SparseMlaArgs& args) {
+  std::int64_t alignment =
+      std::min({ops::row_alignment(args.q), ops::row_alignment(args.out),
+                ops::row_alignment(args.cache.blocks)});
+  if (args.extra.has_value()) {
+    alignment = std::min(alignment, ops::row_alignment(args.extra->cache.blocks));
+  }
+  return alignment;
 }
 
 }  // namespace
@@ -77,8 +90,11 @@ SparseMlaProblem validate(const SparseMlaArgs& args) {
           .rope_dim = batch.head_dim() - args.out.shape[2],
           .top_k = args.indices.shape[1],
           .extra_k = args.extra.has_value() ? args.extra->indices.shape[1] : 0,
+          .extra_format = args.extra.has_value() ? args.extra->cache.key(args.extra->layer).row_format
+                                                 : RowFormat{},
           .q_dtype = args.q.dtype,
-          .has_sinks = args.sinks.has_value()};
+          .has_sinks = args.sinks.has_value(),
+          .alignment = alignment_of(args)};
 }
 
 }  // namespace quire

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// e4m3 and bf16 bytes of a row, scaled, as bf16: one rounding, of the product in fp32. (A scale
+// rounded to bf16 first would halve the multiplications and double the error.)
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp8.h>
+
+#include <cstdint>
+
+#include "cuda/hopper/flash_attention/prefill/softmax.cuh"
+
+namespace quire::cuda::hopper {
+
+// Two e4m3 numbers, the low half of `codes`.
+__device__ inline std::uint32_t decode_pair(std::uint32_t codes, float scale) {
+  const auto pair = static_cast<__nv_fp8x2_storage_t>(codes & 0xffff);
+  const float2 values = __half22float2(__half2(__nv_cvt_fp8x2_to_halfraw2(pair, __NV_E4M3)));
+  return pack_pair<DType::bf16>(values.x * scale, values.y * scale);
+}
+
+// Eight e4m3 numbers.
+__device__ inline uint4 decode_eight(std::uint32_t low, std::uint32_t high, float scale) {
+  return {decode_pair(low, scale), decode_pair(low >> 16, scale), decode_pair(high, scale),
+          decode_pair(high >> 16, scale)};
+}
+
+__device__ inline std::uint32_t scale_pair(std::uint32_t pair, float scale) {
+  return pack_pair<DType::bf16>(__uint_as_float(pair << 16) * scale,
+                                __uint_as_float(pair & 0xffff0000) * scale);
+}
+// Eight bf16 numbers.
+__device__ inline uint4 scale_eight(const uint4& raw, float scale) {
+  return {scale_pair(raw.x, scale), scale_pair(raw.y, scale), scale_pair(raw.z, scale),
+          scale_pair(raw.w, scale)};
+}
+
+// 16 bytes of a row that nobody else of this SM will read; without a row, zeros. No branch: the loads
+// of several rows follow each other.
+__device__ inline uint4 load_row_bytes(const std::byte* row, int column) {
+  uint4 raw;
+  asm volatile(
+      "{\n"
+      ".reg .pred exists;\n"
+      "setp.ne.u64 exists, %4, 0;\n"
+      "mov.u32 %0, 0;\n"
+      "mov.u32 %1, 0;\n"
+      "mov.u32 %2, 0;\n"
+      "mov.u32 %3, 0;\n"
+      "@exists ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%5];\n"
+      "}\n"
+      : "=&r"(raw.x), "=&r"(raw.y), "=&r"(raw.z), "=&r"(raw.w)
+      : "l"(row), "l"(row + column));
+  return raw;
+}
+
+}  // namespace quire::cuda::hopper

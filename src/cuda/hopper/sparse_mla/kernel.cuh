@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Latent attention over chosen rows: 64 heads of a token, tiles of 64 rows gathered from the pages.
+//
+//   warpgroup 0   score    scores, softmax, sums of the left 256 value columns
+//   warpgroup 1   sum      sums of the right 256
+//   warpgroup 2   gather   rows and masks; queries by the copy engine
+//
+// Shared memory holds the queries and two tiles, no more; so each half of a tile is given back by
+// itself, as soon as its last reader is done: rope after the scores, left after the score warpgroup's
+// sums, right after the sum warpgroup's.
+#pragma once
+
+#include "cuda/hopper/sparse_mla/roles/gather.cuh"
+#include "cuda/hopper/sparse_mla/roles/score.cuh"
+#include "cuda/hopper/sparse_mla/roles/sum.cuh"
+
+namespace quire::cuda::hopper {
+
+// Variant: a named type with a kConfig.
+template <typename Variant>
+__global__ void __launch_bounds__(SparseConfig::kThreads, 1)
+    sparse_kernel(const __grid_constant__ SparseParams params) {
+  constexpr RowKind kKind = Variant::kConfig.rows;
+  extern __shared__ __align__(1024) std::byte memory[];
+  auto& shared = *reinterpret_cast<SparseShared*>(memory);
+  const int warpgroup = warpgroup_in_block();
+  // The kernel that merges pieces may be launched beside this one and wait.
+  cudaTriggerProgrammaticLaunchCompletion();
+  if (threadIdx.x == 0) {
+    prefetch(params.q);
+    shared.init();
+    cutlass::arch::fence_barrier_init();
+  }
+  __syncthreads();
+  if (warpgroup == 2) {
+    cutlass::arch::warpgroup_reg_dealloc<SparseConfig::kGatherRegisters>();
+    GatherRole<kKind>(params, shared).run();
+  } else if (warpgroup == 1) {
+    cutlass::arch::warpgroup_reg_alloc<SparseConfig::kSumRegisters>();
+    SumRole<kKind>(params, shared).run();
+  } else {
+    cutlass::arch::warpgroup_reg_alloc<SparseConfig::kScoreRegisters>();
+    ScoreRole<kKind>(params, shared).run();
+  }
+}
+
+}  // namespace quire::cuda::hopper

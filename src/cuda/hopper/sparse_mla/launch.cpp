@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/hopper/sparse_mla/launch.h"
+
+#include <numbers>
+
+#include "cuda/hopper/sparse_mla/merge_pieces.h"
+#include "cuda/hopper/sparse_mla/plan_sparse.h"
+#include "cuda/runtime/carver.h"
+#include "cuda/runtime/device_facts.h"
+#include "cuda/runtime/device_scope.h"
+
+namespace quire::cuda::hopper {
+namespace {
+
+SparsePlan plan_on_device(const SparseMlaProblem& problem) {
+  return plan_sparse(problem, num_sms(problem.device.index));
+}
+
+SparsePieces carve_pieces(Carver& carver, const SparsePlan& plan) {
+  if (plan.work.pieces == 1) return {};
+  const std::int64_t rows = std::int64_t{plan.work.items()} * SparseConfig::kHeads;
+  float* sums = carver.take<float>(rows * SparseConfig::kLatent);
+  return {.sums = sums, .stats = carver.take<float2>(rows)};
+}
+
+// (column, head, token); heads past the last one are zeros.
+TensorMap query_map(const TensorView& q) {
+  TileDescriptor tile;
+  tile.dtype = q.dtype;
+  tile.rank = 3;
+  tile.dims = {q.shape[2], q.shape[1], q.shape[0]};
+  tile.strides_bytes = {bytes_for(q.dtype, q.strides[1]), bytes_for(q.dtype, q.strides[0])};
+  tile.box = {SparseConfig::kSlabColumns, SparseConfig::kHeads, 1};
+  tile.swizzle = Swizzle::b128;
+  tile.l2_promotion = L2Promotion::b256;
+  return encode_tensor_map(tile, q.data);
+}
+
+GatherStream gather_stream(const PagedKVCache& cache, std::int64_t layer, const TensorView& indices,
+                           const std::optional<TensorView>& lengths) {
+  const KvLayerView view = cache.key(layer);
+  const RowFormat& format = view.row_format;
+  const bool is_uniform = format.is_uniform();
+  return {.rows = view,
+          .indices = indices.as<const std::int32_t>(),
+          .indices_stride = indices.strides[0],
+          .slots = static_cast<int>(indices.shape[1]),
+          .lengths = lengths.has_value() ? lengths->as<const std::int32_t>() : nullptr,
+          .rope_offset_bytes =
+              is_uniform ? SparseConfig::kLatent : format.parts[1].offset_bytes,
+          .rope_is_fp8 = is_uniform};
+}
+
+}  // namespace
+
+std::string refuse_sparse(const SparseMlaProblem& problem) {
+  const std::string reason = refuse_hopper(problem.device);
+  return reason.empty() ? refuse_sparse_problem(problem) : reason;
+}
+
+std::int64_t sparse_workspace_bytes(const SparseMlaProblem& problem) {
+  Carver counter;
+  carve_pieces(counter, plan_on_device(problem));
+  return counter.bytes();
+}
+
+std::vector<std::pair<std::string, std::string>> sparse_choices(const SparseMlaProblem& problem) {
+  const SparsePlan plan = plan_on_device(problem);
+  return {{"kernel", std::string(plan.variant->name)},
+          {"blocks", std::to_string(plan.blocks)},
+          {"pieces", std::to_string(plan.work.pieces)}};
+}
+
+void sparse_mla_tiles(const SparseMlaArgs& args, const Context& context) {
+  if (args.q.shape[0] == 0 || args.cache.batch() == 0) return;
+  const SparsePlan plan = plan_on_device(validate(args));
+  const DeviceScope scope(args.q.device);
+  const auto stream = static_cast<cudaStream_t>(context.stream);
+  Carver carver(context.workspace);
+  SparseParams params{
+      .q = query_map(args.q),
+      .work = plan.work,
+      .row_offsets = args.row_offsets.as<const std::uint32_t>(),
+      .streams = {gather_stream(args.cache, args.layer, args.indices, args.topk_lengths), {}},
+      .scale_log2 = static_cast<float>(args.scale * std::numbers::log2e),
+      .output = attend_output(args.out, args.lse, args.sinks),
+      .pieces = carve_pieces(carver, plan)};
+  if (args.extra.has_value()) {
+    params.streams[1] = gather_stream(args.extra->cache, args.extra->layer, args.extra->indices,
+                                      args.extra->lengths);
+  }
+  plan.variant->launch(params, plan.blocks, stream);
+  merge_sparse_pieces(params, stream);
+}
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "cuda/hopper/sparse_mla/kernel.cuh"
+#include "cuda/hopper/sparse_mla/launch_tiles.h"
+#include "cuda/runtime/launch.h"
+
+namespace quire::cuda::hopper {
+
+template <typename Variant>
+void launch_sparse_tiles(const SparseParams& params, int blocks, cudaStream_t stream) {
+  launch(sparse_kernel<Variant>,
+         {.grid = dim3(static_cast<unsigned>(blocks)),
+          .block = dim3(SparseConfig::kThreads),
+          .shared_bytes = sizeof(SparseShared)},
+         stream, params);
+}
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// One thread block per row (token, head): a thread has four columns of every piece. Launched beside the
+// kernel that writes the pieces, and waits for it.
+#include "cuda/hopper/sparse_mla/merge_pieces.h"
+
+#include "cuda/hopper/sparse_mla/config.h"
+#include "cuda/hopper/sparse_mla/row_softmax.cuh"
+#include "cuda/runtime/launch.h"
+
+namespace quire::cuda::hopper {
+namespace {
+
+constexpr int kMergeThreads = SparseConfig::kLatent / 4;
+constexpr int kLoadsAhead = 8;
+
+struct MergedRow {
+  float base = -INFINITY;  // in powers of two
+  float sum = 0.0F;
+};
+
+// Piece p of a row stands `step` lines after piece p - 1.
+struct PieceLines {
+  std::int64_t first;
+  int pieces;
+
+  __device__ std::int64_t line(int piece) const {
+    return first + std::int64_t{piece} * SparseConfig::kHeads;
+  }
+};
+
+__device__ MergedRow merge_stats(const float2* stats, const PieceLines& lines) {
+  MergedRow merged;
+  for (int p = 0; p < lines.pieces; ++p) merged.base = fmaxf(merged.base, stats[lines.line(p)].x);
+  for (int p = 0; p < lines.pieces; ++p) {
+    const float2 piece = stats[lines.line(p)];
+    // A piece without a key has no sum; one whose scores are NaN has a sum of NaN and no base.
+    const float weight = piece.x == -INFINITY ? 1.0F : exp2f(piece.x - merged.base);
+    merged.sum += piece.y * weight;
+  }
+  return merged;
+}
+
+__device__ float4 merge_columns(const SparsePieces& pieces, const PieceLines& lines, float base) {
+  float4 sums{};
+  for (int first = 0; first < lines.pieces; first += kLoadsAhead) {
+    float4 values[kLoadsAhead];
+    float weights[kLoadsAhead];
+#pragma unroll
+    for (int i = 0; i < kLoadsAhead; ++i) {
+      const std::int64_t line = lines.line(min(first + i, lines.pieces - 1));
+      values[i] = reinterpret_cast<const float4*>(pieces.sums +
+                                                  line * SparseConfig::kLatent)[threadIdx.x];
+      const float2 stats = pieces.stats[line];
+      // Nothing was written where nothing was seen.
+      const bool is_seen = first + i < lines.pieces && (stats.x != -INFINITY || stats.y != 0.0F);
+      weights[i] = is_seen ? (stats.x == -INFINITY ? 1.0F : exp2f(stats.x - base)) : 0.0F;
+    }
+#pragma unroll
+    for (int i = 0; i < kLoadsAhead; ++i) {
+      if (weights[i] == 0.0F) continue;
+      sums.x += values[i].x * weights[i];
+      sums.y += values[i].y * weights[i];
+      sums.z += values[i].z * weights[i];
+      sums.w += values[i].w * weights[i];
+    }
+  }
+  return sums;
+}
+
+__device__ void store_columns(const AttendOutput& output, std::int64_t token, int head,
+                              const float4& x, float factor) {
+  std::byte* row = output.out + token * output.token_bytes + head * output.head_bytes;
+  const float4 y = factor == 0.0F ? float4{}
+                                  : float4{x.x * factor, x.y * factor, x.z * factor, x.w * factor};
+  if (output.dtype == DType::f32) {
+    reinterpret_cast<float4*>(row)[threadIdx.x] = y;
+  } else if (output.dtype == DType::f16) {
+    reinterpret_cast<uint2*>(row)[threadIdx.x] = {pack_pair<DType::f16>(y.x, y.y),
+                                                  pack_pair<DType::f16>(y.z, y.w)};
+  } else {
+    reinterpret_cast<uint2*>(row)[threadIdx.x] = {pack_pair<DType::bf16>(y.x, y.y),
+                                                  pack_pair<DType::bf16>(y.z, y.w)};
+  }
+}
+
+__global__ void __launch_bounds__(kMergeThreads)
+    merge_kernel(const __grid_constant__ SparseParams params) {
+  const SparseWork& work = params.work;
+  const std::int64_t token = blockIdx.x / work.heads;
+  const int head = static_cast<int>(blockIdx.x) % work.heads;
+  const std::int64_t item =
+      (token * work.head_tiles + head / SparseConfig::kHeads) * work.pieces;
+  const PieceLines lines{.first = item * SparseConfig::kHeads + head % SparseConfig::kHeads,
+                         .pieces = work.pieces};
+  const bool is_somebodys = token < params.row_offsets[params.streams[0].rows.batch];
+  cudaGridDependencySynchronize();
+  if (!is_somebodys) return;
+  const MergedRow merged = merge_stats(params.pieces.stats, lines);
+  const RowFinish finish = finish_row(merged.base, merged.sum, params.output.sinks, head);
+  store_columns(params.output, token, head, merge_columns(params.pieces, lines, merged.base),
+                finish.factor);
+  if (threadIdx.x == 0 && params.output.lse != nullptr) {
+    params.output.lse[token * params.output.lse_token_stride +
+                      head * params.output.lse_head_stride] = finish.lse;
+  }
+}
+
+}  // namespace
+
+void merge_sparse_pieces(const SparseParams& params, cudaStream_t stream) {
+  if (params.work.pieces == 1) return;
+  launch(merge_kernel,
+         {.grid = dim3(static_cast<unsigned>(params.work.tokens * params.work.heads)),
+          .block = dim3(kMergeThreads),
+          .overlaps_previous = true},
+         stream, params);
+}
+
+}  // namespace quire::cuda::hopper

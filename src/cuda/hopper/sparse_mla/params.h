@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "cuda/hopper/attention/attend_output.h"
+#include "cuda/runtime/tensor_map.h"
+#include "quire/kv_layer_view.h"
+
+namespace quire::cuda::hopper {
+
+// A cache and the positions to take from it.
+struct GatherStream {
+  KvLayerView rows;
+  const std::int32_t* indices = nullptr;  // [tokens, slots]
+  std::int64_t indices_stride = 0;
+  int slots = 0;
+  const std::int32_t* lengths = nullptr;  // [tokens], null: all slots
+  int rope_offset_bytes = 0;              // fp8 rows
+  bool rope_is_fp8 = false;
+};
+
+// Work is cut into items: a token's heads, 64 at a time, over one piece of its tiles of keys. Tiles of
+// the second stream follow those of the first.
+struct SparseWork {
+  int tokens = 0;
+  int heads = 0;
+  int head_tiles = 1;
+  int pieces = 1;       // of a token's tiles
+  int piece_tiles = 1;  // of each
+  int first_tiles = 0;  // of the first stream
+
+  __host__ __device__ int items() const { return tokens * head_tiles * pieces; }
+};
+
+// Pieces that are to be merged: sums not divided yet, and their rows' (maximum · log2 e, sum).
+struct SparsePieces {
+  float* sums = nullptr;    // [items, 64, 512]
+  float2* stats = nullptr;  // [items, 64]
+};
+
+struct SparseParams {
+  TensorMap q;  // [tokens, heads, 576] bf16, boxes of 64 columns × 64 heads
+  SparseWork work;
+  const std::uint32_t* row_offsets = nullptr;  // [batch + 1]
+  GatherStream streams[2];                     // the chosen rows, then the extra ones
+  float scale_log2 = 1.0F;
+  AttendOutput output;
+  SparsePieces pieces;
+};
+
+}  // namespace quire::cuda::hopper

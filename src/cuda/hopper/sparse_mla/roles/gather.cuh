@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+// The warpgroup that fills the tiles: the left half of the latent columns, the rope columns, the right
+// half, in the order in which the places become free and are needed.
+#pragma once
+
+#include "cuda/hopper/sparse_mla/fill_rows.cuh"
+#include "cuda/hopper/sparse_mla/row_finder.cuh"
+#include "cuda/hopper/sparse_mla/work_item.cuh"
+#include "cuda/hopper/tile/block.cuh"
+#include "cuda/hopper/tile/tma.cuh"
+
+namespace quire::cuda::hopper {
+
+template <RowKind kKind> class GatherRole {
+ public:
+  __device__ GatherRole(const SparseParams& params, SparseShared& shared)
+      : params_(params),
+        shared_(shared),
+        thread_(static_cast<int>(threadIdx.x % SparseConfig::kWarpgroup)),
+        finder_(params, shared.table) {}
+
+  __device__ void run() {
+    const int items = params_.work.items();
+    for (int i = static_cast<int>(blockIdx.x); i < items; i += static_cast<int>(gridDim.x)) {
+      const WorkItem item(params_.work, i);
+      range_.place(params_, item.token);
+      range_.first_tile = item.first_tile;
+      range_.num_tiles = range_.sequence < 0 ? kNobody : count_tiles();
+      if (range_.num_tiles <= 0) {
+        publish(item);
+      } else {
+        gather(item);
+      }
+    }
+    range_.num_tiles = kNoItem;
+    publish(WorkItem(params_.work, 0));
+  }
+
+ private:
+  __device__ void sync() const {
+    cutlass::arch::NamedBarrier::sync(SparseConfig::kWarpgroup, kTable);
+  }
+
+  // Tiles up to the last slot that names a position: what follows is not gathered.
+  __device__ int count_tiles() {
+    const int border = params_.work.first_tiles;
+    const int last = range_.first_tile + params_.work.piece_tiles;
+    const int extra = last_tile(params_.streams[1], max(range_.first_tile - border, 0),
+                                last - border, range_.extra_limit, range_.extra_keys);
+    const int main = last_tile(params_.streams[0], range_.first_tile, min(last, border),
+                               range_.limit, range_.num_keys);
+    int* ends = shared_.ends[parity_];
+    parity_ ^= 1;
+    const int end =
+        __reduce_max_sync(0xffffffff, extra > 0 ? extra + border : main) - range_.first_tile;
+    if (thread_ % 32 == 0) ends[thread_ / 32] = end;
+    sync();
+    return max(max(max(ends[0], ends[1]), max(ends[2], ends[3])), 0);
+  }
+  // One past the last tile of [first, end) in which this thread's slots name a position; 0: none.
+  __device__ int last_tile(const GatherStream& stream, int first, int end, int limit,
+                           std::uint32_t keys) const {
+    const std::int32_t* indices = stream.indices + range_.token * stream.indices_stride;
+    const int slots = min(limit, end * SparseConfig::kKeys);
+    int found = 0;
+    for (int slot = first * SparseConfig::kKeys + thread_; slot < slots;
+         slot += kScans * SparseConfig::kWarpgroup) {
+      std::uint32_t positions[kScans];
+#pragma unroll
+      for (int i = 0; i < kScans; ++i) {
+        const int at = slot + i * SparseConfig::kWarpgroup;
+        positions[i] = at < slots ? static_cast<std::uint32_t>(__ldg(indices + at)) : ~0U;
+      }
+#pragma unroll
+      for (int i = 0; i < kScans; ++i) {
+        if (positions[i] < keys) {
+          found = (slot + i * SparseConfig::kWarpgroup) / SparseConfig::kKeys + 1;
+        }
+      }
+    }
+    return found;
+  }
+
+  __device__ TileSource source(int index) const {
+    return {.table = shared_.table,
+            .slot = index % kTableSlots,
+            .stream = finder_.stream_of(range_.first_tile + index)};
+  }
+
+  // Whatever is waited for over the loop's end shares one scoreboard: what waits for loads of an
+  // earlier turn (the rows' bytes, the next slots) comes first, and all new loads follow at the end.
+  __device__ void gather(const WorkItem& item) {
+    for (int index = -4; index < range_.num_tiles; ++index) {
+      if (index >= 0) fill_tile(index);
+      if (index == 0) publish(item);
+      finder_.step(range_, index + 2);
+      if (index >= -1) fill_.fetch(source(index + 1));
+      sync();
+    }
+  }
+
+  __device__ void fill_tile(int index) {
+    const TileSource now = source(index);
+    shared_.left_ring.wait_empty(at_);
+    write_mask(now);
+    fill_.template fill<0>(shared_.left[at_.stage][0], now);
+    fill_.arrive(shared_.left_ring.full[at_.stage]);
+    shared_.rope_ring.wait_empty(rope_at_);
+    fill_.fill_rope(shared_.rope, now);
+    fill_.arrive(shared_.rope_ring.full[0]);
+    rope_at_.advance();
+    shared_.right_ring.wait_empty(at_);
+    fill_.template fill<1>(shared_.right[at_.stage][0], now);
+    fill_.arrive(shared_.right_ring.full[at_.stage]);
+    at_.advance();
+  }
+
+  __device__ void write_mask(const TileSource& now) {
+    if (thread_ >= SparseConfig::kKeys) return;
+    const std::uint32_t word =
+        __ballot_sync(0xffffffff, now.table.rows[now.slot][thread_] != nullptr);
+    if (thread_ % 32 != 0) return;
+    shared_.masks[at_.stage][thread_ / 32] = word;
+    shared_.left_ring.full[at_.stage].arrive();
+  }
+
+  // The item's queries, and how many tiles it has.
+  __device__ void publish(const WorkItem& item) {
+    if (thread_ == 0) {
+      shared_.item_ring.wait_empty(item_at_);
+      shared_.notes[item_at_.phase] = {.num_tiles = range_.num_tiles,
+                                       .index = item.index,
+                                       .token = item.token,
+                                       .first_head = item.first_head};
+      FullBarrier& full = shared_.item_ring.full[0];
+      if (range_.num_tiles <= 0) {
+        full.arrive();
+      } else {
+        full.arrive_and_expect_tx(sizeof(shared_.q));
+        for (int slab = 0; slab < SparseConfig::kSlabs; ++slab) {
+          load_box({.map = &params_.q, .shared = shared_.q[slab], .full = &full},
+                   slab * SparseConfig::kSlabColumns, item.first_head, item.token);
+        }
+      }
+    }
+    item_at_.advance();
+  }
+
+  static constexpr int kScans = 8;  // indices that a thread reads at a time
+
+  const SparseParams& params_;
+  SparseShared& shared_;
+  int thread_;
+  SlotRange range_;
+  RowFinder finder_;
+  RowFill<kKind> fill_;
+  RingPosition<SparseConfig::kStages> at_;
+  RingPosition<1> rope_at_;
+  RingPosition<1> item_at_;
+  int parity_ = 0;
+};
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+// The warpgroup that computes scores and weights, and sums the left half of the values.
+//
+//   tile t    weights(t) │ hand over │ sums += weights(t) · left(t) ┐ both run together,
+//                                    │ scores(t + 1) = q · row      ┘ one after the other
+#pragma once
+
+#include "cuda/hopper/sparse_mla/half_sums.cuh"
+#include "cuda/hopper/sparse_mla/shared.cuh"
+#include "cuda/hopper/sparse_mla/store_rows.cuh"
+#include "cuda/hopper/tile/block.cuh"
+#include "cuda/hopper/tile/opaque.cuh"
+
+namespace quire::cuda::hopper {
+
+template <RowKind kKind> class ScoreRole {
+ public:
+  __device__ ScoreRole(const SparseParams& params, SparseShared& shared)
+      : params_(params), shared_(shared) {}
+
+  __device__ void run() {
+    while (true) {
+      shared_.item_ring.wait_full(item_at_);
+      tiles_left_ = __shfl_sync(0xffffffff, note().num_tiles, 0);
+      if (tiles_left_ == kNoItem) return;
+      softmax_.reset();
+      if (tiles_left_ > 0) {
+        attend();
+      } else {
+        arrive(shared_.item_ring.empty[0]);
+        if (tiles_left_ == 0) finish();
+      }
+      if (tiles_left_ != kNobody) {
+        const StoreRows rows{.params = params_, .item = note(), .first_column = 0};
+        rows.store(sums_, shared_.handover.finish[item_at_.phase][thread()]);
+      }
+      item_at_.advance();
+    }
+  }
+
+ private:
+  using Scores = Wgmma<DType::bf16, SparseConfig::kKeys>;
+
+  // The tile whose values are summed: the one before that which is scored.
+  __device__ TileCount summed() const { return {scored_.count - 1}; }
+  // Once a warp, when all of it is done with what the barrier guards.
+  __device__ void arrive(EmptyBarrier& empty) const {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) empty.arrive();
+  }
+  // Rows copied by other threads are read by the tensor cores next.
+  __device__ void wait_rows() const {
+    if constexpr (kKind == RowKind::bf16) cutlass::arch::fence_view_async_shared();
+  }
+
+  __device__ const ItemNote& note() const { return shared_.notes[item_at_.phase]; }
+  __device__ static int thread() {
+    return static_cast<int>(threadIdx.x % SparseConfig::kWarpgroup);
+  }
+
+  __device__ void attend() {
+    start_scores();
+    cute::warpgroup_wait<0>();
+    pin(scores_);
+    end_scores(tiles_left_ == 1);
+    bool is_first = true;
+    for (; tiles_left_ > 0; --tiles_left_) {
+      float keep[2];
+      weigh(keep);
+      if (tiles_left_ == 1) finish();
+      hand_over(keep);
+      if (!is_first && __any_sync(0xffffffff, keep[0] != 1.0F || keep[1] != 1.0F)) {
+        sums_.scale(keep);
+      }
+      sum_values(is_first);
+      is_first = false;
+    }
+  }
+
+  // Products of a tile: left columns, rope, right columns, in the order in which they come.
+  __device__ void start_scores() {
+    cute::warpgroup_arrive();
+    const std::uint64_t q = opaque(tile_descriptor(shared_.q[0]));
+    constexpr int kSlab = kSlabBytes >> 4;
+    const RingPosition<SparseConfig::kStages> at = scored_.half();
+    shared_.left_ring.wait_full(at);
+    wait_rows();
+    const std::uint64_t left = tile_descriptor(shared_.left[at.stage][0]);
+#pragma unroll
+    for (int slab = 0; slab < SparseConfig::kHalfSlabs; ++slab) {
+      multiply_rows<Scores>(q + slab * kSlab, left + slab * kSlab, scores_, slab == 0);
+    }
+    shared_.rope_ring.wait_full(scored_.rope());
+    wait_rows();
+    multiply_rows<Scores>(q + 2 * SparseConfig::kHalfSlabs * kSlab, opaque(tile_descriptor(shared_.rope)),
+                          scores_, false);
+    shared_.right_ring.wait_full(at);
+    wait_rows();
+    const std::uint64_t right = tile_descriptor(shared_.right[at.stage][0]);
+#pragma unroll
+    for (int slab = 0; slab < SparseConfig::kHalfSlabs; ++slab) {
+      multiply_rows<Scores>(q + (SparseConfig::kHalfSlabs + slab) * kSlab, right + slab * kSlab,
+                            scores_, false);
+    }
+    cute::warpgroup_commit_batch();
+  }
+  __device__ void end_scores(bool is_last) {
+    arrive(shared_.rope_ring.empty[0]);
+    if (is_last) arrive(shared_.item_ring.empty[0]);
+    ++scored_.count;
+  }
+
+  __device__ void weigh(float (&keep)[2]) {
+    const int stage = summed().half().stage;
+    const std::uint32_t mask[2] = {shared_.masks[stage][0], shared_.masks[stage][1]};
+    hide_columns(scores_, mask);
+    softmax_.weigh(scores_, params_.scale_log2, keep);
+    pack<DType::bf16>(scores_, weights_);
+  }
+
+  __device__ void finish() {
+    float factor[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const float base = softmax_.base[i] * params_.scale_log2;
+      factor[i] = finish_item_row(params_, note(), i, base, quad_sum(softmax_.sum[i]));
+    }
+    shared_.handover.finish[item_at_.phase][thread()] = {factor[0], factor[1]};
+  }
+
+  __device__ void hand_over(const float (&keep)[2]) {
+    constexpr int kBoth = 2 * SparseConfig::kWarpgroup;
+    if (scored_.count > 1) cutlass::arch::NamedBarrier::sync(kBoth, kHandoverEmpty);
+    Handover& handover = shared_.handover;
+#pragma unroll
+    for (int step = 0; step < 4; ++step) {
+      handover.weights[step][thread()] = {weights_[4 * step], weights_[4 * step + 1],
+                                        weights_[4 * step + 2], weights_[4 * step + 3]};
+    }
+    handover.keep[thread()] = {keep[0], keep[1]};
+    cutlass::arch::NamedBarrier::arrive(kBoth, kHandoverFull);
+  }
+
+  __device__ void sum_values(bool is_first) {
+    const int stage = summed().half().stage;
+    sums_.start(weights_, shared_.left[stage][0], is_first);
+    if (tiles_left_ > 1) {
+      start_scores();
+      cute::warpgroup_wait<1>();
+      sums_.wait_is_over();
+      arrive(shared_.left_ring.empty[stage]);
+      cute::warpgroup_wait<0>();
+      pin(scores_);
+      cutlass::arch::NamedBarrier::arrive(2 * SparseConfig::kWarpgroup, kScoresDone);
+      end_scores(tiles_left_ == 2);
+    } else {
+      cute::warpgroup_wait<0>();
+      sums_.wait_is_over();
+      arrive(shared_.left_ring.empty[stage]);
+    }
+  }
+
+  const SparseParams& params_;
+  SparseShared& shared_;
+  HalfSums sums_;
+  float scores_[SparseConfig::kKeys / 2];
+  std::uint32_t weights_[SparseConfig::kKeys / 4];
+  LazySoftmax softmax_;
+  int tiles_left_ = 0;  // of the item, the one in hand with them
+  RingPosition<1> item_at_;
+  TileCount scored_;  // tiles that have been scored
+};
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// The warpgroup that sums the right half of the values. It holds a tile's weights back until the next
+// tile's scores are computed, so that its products run while the other warpgroup is at its softmax.
+#pragma once
+
+#include "cuda/hopper/sparse_mla/half_sums.cuh"
+#include "cuda/hopper/sparse_mla/shared.cuh"
+#include "cuda/hopper/sparse_mla/store_rows.cuh"
+
+namespace quire::cuda::hopper {
+
+template <RowKind kKind> class SumRole {
+ public:
+  __device__ SumRole(const SparseParams& params, SparseShared& shared)
+      : params_(params), shared_(shared) {}
+
+  __device__ void run() {
+    while (true) {
+      shared_.item_ring.wait_full(item_at_);
+      const ItemNote& note = shared_.notes[item_at_.phase];
+      const int num_tiles = __shfl_sync(0xffffffff, note.num_tiles, 0);
+      if (num_tiles == kNoItem) return;
+      arrive(shared_.item_ring.empty[0]);
+      bool is_first = true;
+      for (int left = num_tiles; left > 0; --left) {
+        sum_values(is_first, left == 1);
+        is_first = false;
+      }
+      if (num_tiles != kNobody) store(note, num_tiles > 0);
+      item_at_.advance();
+    }
+  }
+
+ private:
+  static constexpr int kBoth = 2 * SparseConfig::kWarpgroup;
+
+  __device__ static int thread() {
+    return static_cast<int>(threadIdx.x % SparseConfig::kWarpgroup);
+  }
+  __device__ void arrive(EmptyBarrier& empty) const {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) empty.arrive();
+  }
+
+  __device__ void take_over(float (&keep)[2], bool is_last) {
+    const Handover& handover = shared_.handover;
+    cutlass::arch::NamedBarrier::sync(kBoth, kHandoverFull);
+#pragma unroll
+    for (int step = 0; step < 4; ++step) {
+      const uint4 words = handover.weights[step][thread()];
+      weights_[4 * step] = words.x;
+      weights_[4 * step + 1] = words.y;
+      weights_[4 * step + 2] = words.z;
+      weights_[4 * step + 3] = words.w;
+    }
+    const float2 kept = handover.keep[thread()];
+    keep[0] = kept.x;
+    keep[1] = kept.y;
+    // Before the handover is given back: a signal is never a tile ahead of who waits for it.
+    if (!is_last) cutlass::arch::NamedBarrier::sync(kBoth, kScoresDone);
+    cutlass::arch::NamedBarrier::arrive(kBoth, kHandoverEmpty);
+  }
+
+  __device__ void sum_values(bool is_first, bool is_last) {
+    float keep[2];
+    take_over(keep, is_last);
+    const RingPosition<SparseConfig::kStages> at = summed_.half();
+    shared_.right_ring.wait_full(at);
+    if constexpr (kKind == RowKind::bf16) cutlass::arch::fence_view_async_shared();
+    if (!is_first && __any_sync(0xffffffff, keep[0] != 1.0F || keep[1] != 1.0F)) {
+      sums_.scale(keep);
+    }
+    sums_.start(weights_, shared_.right[at.stage][0], is_first);
+    cute::warpgroup_wait<0>();
+    sums_.wait_is_over();
+    arrive(shared_.right_ring.empty[at.stage]);
+    ++summed_.count;
+  }
+
+  __device__ void store(const ItemNote& note, bool has_keys) const {
+    const StoreRows rows{
+        .params = params_, .item = note, .first_column = SparseConfig::kHalfColumns};
+    rows.store(sums_, has_keys ? shared_.handover.finish[item_at_.phase][thread()] : float2{});
+  }
+
+  const SparseParams& params_;
+  SparseShared& shared_;
+  HalfSums sums_;
+  std::uint32_t weights_[SparseConfig::kKeys / 4];
+  RingPosition<1> item_at_;
+  TileCount summed_;
+};
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// The softmax of a thread's two rows (8 apart), a tile of keys at a time. The base of a row's exponents
+// follows its maximum only when that has risen by more than 2^8: weights stay below 2^8, and sums are
+// almost never multiplied again.
+#pragma once
+
+#include "cuda/hopper/flash_attention/prefill/softmax.cuh"
+
+namespace quire::cuda::hopper {
+
+// What remains to be done to a row's sums; lse is the natural logarithm.
+struct RowFinish {
+  float factor;
+  float lse;
+};
+
+// base in powers of two; -inf: no key.
+__device__ inline RowFinish finish_row(float base, float sum, const float* sinks, int head) {
+  const float sink = sinks == nullptr ? -INFINITY : sinks[head] * kLog2e;
+  const float top = fmaxf(base, sink);
+  // No key, or scores of -inf only, and no sink. A NaN score is in the sum, whatever the maximum.
+  if (top == -INFINITY && sum == 0.0F && !isnan(sink)) return {.factor = 0.0F, .lse = -INFINITY};
+  const float from = top == -INFINITY ? 0.0F : top;
+  const float weight = base == -INFINITY ? 0.0F : exp2f(base - from);
+  const float total = sum * weight + (sinks == nullptr ? 0.0F : exp2f(sink - from));
+  return {.factor = weight / total, .lse = (from + log2f(total)) * kLn2};
+}
+
+struct LazySoftmax {
+  static constexpr float kRise = 8.0F;
+
+  float base[2];  // in units of the scores; -inf: no key yet
+  float sum[2];   // of this thread's columns
+
+  __device__ void reset() {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      base[i] = -INFINITY;
+      sum[i] = 0.0F;
+    }
+  }
+
+  // Scores into weights; keep: what to multiply the sums of earlier tiles by.
+  template <int kScores>
+  __device__ void weigh(float (&scores)[kScores], float to_log2, float (&keep)[2]) {
+    rise(scores, to_log2, keep);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const float offset = base[i] == -INFINITY ? 0.0F : base[i] * to_log2;
+      float even = 0.0F;
+      float odd = 0.0F;
+#pragma unroll
+      for (int j = 2 * i; j < kScores; j += 4) {
+        scores[j] = exp2_approx(fmaf(scores[j], to_log2, -offset));
+        scores[j + 1] = exp2_approx(fmaf(scores[j + 1], to_log2, -offset));
+        even += scores[j];
+        odd += scores[j + 1];
+      }
+      sum[i] += even + odd;
+    }
+  }
+
+ private:
+  template <int kScores>
+  __device__ void rise(const float (&scores)[kScores], float to_log2, float (&keep)[2]) {
+    float top[2];
+    bool has_risen = false;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      top[i] = fmaxf(scores[2 * i], scores[2 * i + 1]);
+#pragma unroll
+      for (int j = 2 * i + 4; j < kScores; j += 4) {
+        top[i] = fmaxf(top[i], fmaxf(scores[j], scores[j + 1]));
+      }
+      top[i] = fmaxf(quad_max(top[i]), base[i]);
+      has_risen |= (top[i] - base[i]) * to_log2 > kRise;
+      keep[i] = 1.0F;
+    }
+    if (!__any_sync(0xffffffff, has_risen)) return;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      if (top[i] != -INFINITY) keep[i] = exp2_approx((base[i] - top[i]) * to_log2);
+      base[i] = top[i];
+      sum[i] *= keep[i];
+    }
+  }
+};
+
+// Bit k of the mask shows column k of the tile; 32 columns to a word.
+__device__ inline void hide_columns(float (&scores)[32], const std::uint32_t (&words)[2]) {
+  if ((words[0] & words[1]) == 0xffffffff) return;
+#pragma unroll
+  for (int j = 0; j < 32; ++j) {
+    const std::uint32_t word = words[j / 16] >> (threadIdx.x % 4 * 2);
+    const int bit = j / 4 % 4 * 8 + j % 2;
+    if ((word >> bit & 1) == 0) scores[j] = -INFINITY;
+  }
+}
+
+}  // namespace quire::cuda::hopper
