@@ -20,9 +20,12 @@ struct PrefillConfig {
   DType dtype = DType::bf16;  // of q, K, V and out
   int head_dim = 128;         // of q and K, a multiple of 16
   int value_dim = 128;        // of V and out, a multiple of 16
-  int block_keys = 128;
+  int block_keys = 128;       // a multiple of 16
   int consumers = 2;
-  int stages = 5;  // each holds a K or a V block; a step has two, the next is awaited beside it
+  // Blocks in shared memory. A step holds one of each and awaits the next beside it. K is done with
+  // in the middle of a step, V at its end: a third V block is worth more than a third K block.
+  int key_stages = 2;
+  int value_stages = 3;
   int q_buffers = 2;
   Scores scores = Scores::scaled;
 
@@ -34,9 +37,6 @@ struct PrefillConfig {
   constexpr int threads() const { return 128 * (1 + consumers); }
   constexpr int key_slabs() const { return (head_dim + kSlabColumns - 1) / kSlabColumns; }
   constexpr int value_slabs() const { return (value_dim + kSlabColumns - 1) / kSlabColumns; }
-  constexpr int stage_slabs() const {
-    return key_slabs() > value_slabs() ? key_slabs() : value_slabs();
-  }
 };
 
 }  // namespace quire::cuda::hopper

@@ -52,12 +52,9 @@ PrefillOutputs make_outputs(const FlashAttentionArgs& args) {
 
 PrefillParams make_params(const FlashAttentionArgs& args, const PrefillPlan& plan) {
   const KvLayerView keys = args.cache.key(args.layer);
-  const KvLayerView values = args.cache.value(args.layer);
   const auto heads = static_cast<int>(args.q.shape[1]);
   const std::int64_t key_bytes = 2 * bytes_for(args.q.dtype, args.q.shape[2]);  // its V row too
   return {.q = encode_tensor_map(query_tile(args.q, plan), args.q.data),
-          .keys = page_map(keys, args.q.shape[2], args.q.dtype, plan.box_rows),
-          .values = page_map(values, args.out.shape[2], args.q.dtype, plan.box_rows),
           .row_offsets = args.row_offsets.as<const std::uint32_t>(),
           .cache_lengths = keys.cache_lengths,
           .batch = static_cast<int>(keys.batch),
@@ -65,15 +62,22 @@ PrefillParams make_params(const FlashAttentionArgs& args, const PrefillPlan& pla
           .head_tiles = heads >> plan.tile_heads_log2,
           .kv_head_tiles = (heads / keys.num_heads) >> plan.tile_heads_log2,
           .section_keys = static_cast<int>(kSectionBytes / key_bytes),
-          .pages = {.table = keys.page_table,
-                    .table_stride = keys.page_table_stride,
-                    .max_pages = static_cast<int>(keys.max_pages),
-                    .page_size = keys.page_size,
-                    .num_pages = static_cast<int>(keys.num_pages),
-                    .box_rows = plan.box_rows},
           .mask = visible_range(args.mask).value(),
           .scores = score_rules(args),
           .outputs = make_outputs(args)};
+}
+
+PagedKeys make_keys(const FlashAttentionArgs& args, const PrefillPlan& plan) {
+  const KvLayerView keys = args.cache.key(args.layer);
+  const KvLayerView values = args.cache.value(args.layer);
+  return {.keys = page_map(keys, args.q.shape[2], args.q.dtype, plan.box_rows),
+          .values = page_map(values, args.out.shape[2], args.q.dtype, plan.box_rows),
+          .table = keys.page_table,
+          .table_stride = keys.page_table_stride,
+          .max_pages = static_cast<int>(keys.max_pages),
+          .page_size = keys.page_size,
+          .num_pages = static_cast<int>(keys.num_pages),
+          .box_rows = plan.box_rows};
 }
 
 }  // namespace
@@ -107,7 +111,7 @@ void flash_attention_prefill(const FlashAttentionArgs& args, const Context& cont
   PrefillParams params = make_params(args, plan);
   params.next_tile = static_cast<int*>(context.workspace);
   check(cudaMemsetAsync(params.next_tile, 0, sizeof(int), stream), "cudaMemsetAsync");
-  plan.variant->launch(params, {.blocks = plan.blocks, .stream = stream});
+  plan.variant->launch(params, make_keys(args, plan), {.blocks = plan.blocks, .stream = stream});
 }
 
 }  // namespace quire::cuda::hopper

@@ -19,7 +19,17 @@ struct PrefillOutputs {
   std::int64_t lse_head_stride = 0;
 };
 
-struct PrefillPages {
+// Positions of the keys that there are, where they are not all from 0 to the last new token: a
+// chunk of a context.
+struct KeySpans {
+  const std::uint32_t* first = nullptr;  // [batch]; null: 0
+  const std::uint32_t* end = nullptr;    // [batch]; null: cache length + new tokens
+};
+
+// Where paged_source.cuh finds K and V.
+struct PagedKeys {
+  TensorMap keys{};    // (column, row of the page, KV head, page); boxes of 64 × box_rows
+  TensorMap values{};  // the same
   const std::uint32_t* table = nullptr;  // [batch, max_pages]
   std::int64_t table_stride = 0;
   int max_pages = 0;
@@ -29,11 +39,10 @@ struct PrefillPages {
 };
 
 struct PrefillParams {
-  TensorMap q{};       // (column, head, token); boxes of 64 × tile_heads × rows / tile_heads
-  TensorMap keys{};    // (column, row of the page, KV head, page); boxes of 64 × box_rows
-  TensorMap values{};  // the same
+  TensorMap q{};  // (column, head, token); boxes of 64 × tile_heads × rows / tile_heads
   const std::uint32_t* row_offsets = nullptr;    // [batch + 1]
-  const std::uint32_t* cache_lengths = nullptr;  // [batch]
+  const std::uint32_t* cache_lengths = nullptr;  // [batch], positions of the first new tokens
+  KeySpans spans{};
   int batch = 0;
   // Heads that stand side by side in a tile's rows, a power of two that divides those of a KV head:
   // row r is head r % tile_heads of token r / tile_heads.
@@ -41,7 +50,6 @@ struct PrefillParams {
   int head_tiles = 0;     // heads / tile_heads
   int kv_head_tiles = 0;  // of them, on one KV head
   int section_keys = 0;   // keys of one KV head beyond which heads take turns (schedule.cuh)
-  PrefillPages pages{};
   VisibleRange mask{};
   ScoreRules scores{};
   PrefillOutputs outputs{};

@@ -15,6 +15,14 @@ struct QueryRow {
   KeyInterval keys;  // that it sees
 };
 
+// Keys that a query at `position` sees.
+__device__ inline KeyInterval keys_of(const PrefillParams& params, const PrefillTile& tile,
+                                      int position) {
+  KeyInterval keys = params.mask.of(position, tile.end_key);
+  keys.first = keys.first > tile.first_key ? keys.first : tile.first_key;
+  return keys;
+}
+
 // `row`: in the tile.
 __device__ inline QueryRow query_row(const PrefillParams& params, const PrefillTile& tile,
                                      int row) {
@@ -22,20 +30,19 @@ __device__ inline QueryRow query_row(const PrefillParams& params, const PrefillT
   const int token = tile.first_token + (row >> heads_log2);
   return {.token = token,
           .head = (tile.head_tile << heads_log2) + (row & ((1 << heads_log2) - 1)),
-          .keys = params.mask.of(tile.cached + token, tile.num_keys())};
+          .keys = keys_of(params, tile, tile.position + token)};
 }
 
 // Keys that every row of the tile sees.
 template <PrefillConfig kConfig>
 __device__ inline KeyInterval seen_by_all(const PrefillParams& params, const PrefillTile& tile) {
-  const int first = tile.cached + tile.first_token;
+  const int first = tile.position + tile.first_token;
   const int last = first + (kConfig.rows() >> params.tile_heads_log2) - 1;
-  return {.first = params.mask.of(last, tile.num_keys()).first,
-          .end = params.mask.of(first, tile.num_keys()).end};
+  return {.first = keys_of(params, tile, last).first, .end = keys_of(params, tile, first).end};
 }
 
 // Selects, never adds: what stands behind a sequence's end may be anything. `row`: the thread's
-// first; the second stands 8 below it. Bit g of `holes`: keys 8g … 8g + 7 have no page.
+// first; the second stands 8 below it. Bit g of `holes`: keys 8g … 8g + 7 are not there.
 template <int kScores>
 __device__ inline void hide(const PrefillParams& params, const PrefillTile& tile, int row,
                             int first_key, std::uint32_t holes, float (&scores)[kScores]) {
@@ -74,7 +81,7 @@ __device__ inline void modify(const PrefillParams& params, const PrefillTile& ti
     const QueryRow at = query_row(params, tile, row + 8 * i);
     const float slope =
         how.alibi_slopes == nullptr ? 0.0F : how.alibi_slopes[at.head * how.alibi_stride];
-    const int distance = column - (tile.cached + at.token);
+    const int distance = column - (tile.position + at.token);
 #pragma unroll
     for (int j = 0; j < kScores / 4; ++j) {
 #pragma unroll

@@ -36,7 +36,7 @@ template <PrefillConfig kConfig> class PrefillAttend {
       RowSoftmax softmax;
       float keep[2];
       int block = tile.end_block - 1;
-      zero_from_ = tile.num_keys() - block * kConfig.block_keys;
+      zero_from_ = tile.end_key - first_key(tile, block);
       prepare(tile, block, scores);
       softmax.weigh(scores, to_log2_, keep);
       pack<kConfig.dtype>(scores, weights);
@@ -60,8 +60,11 @@ template <PrefillConfig kConfig> class PrefillAttend {
     return tile;
   }
   __device__ bool leads() const { return threadIdx.x % 128 == 0; }
-  __device__ void release(int stage) {
-    if (leads()) shared_.ring.empty[stage].arrive();
+  __device__ void release_keys(int stage) {
+    if (leads()) shared_.key_ring.empty[stage].arrive();
+  }
+  __device__ void release_values(int stage) {
+    if (leads()) shared_.value_ring.empty[stage].arrive();
   }
   // The tile's last scores are there: the next tile's q may come.
   __device__ void release_queries() {
@@ -71,39 +74,41 @@ template <PrefillConfig kConfig> class PrefillAttend {
   // The very first scores, alone.
   __device__ void start(Block& scores) {
     shared_.q_ring.wait_full(q_at_);
-    shared_.ring.wait_full(at_);
+    shared_.key_ring.wait_full(key_at_);
     pin(scores);
     cute::warpgroup_arrive();
-    issue_scores<kConfig>(queries(), shared_.blocks[at_.stage], scores);
+    issue_scores<kConfig>(queries(), shared_.keys[key_at_.stage], scores);
     cute::warpgroup_commit_batch();
     cute::warpgroup_wait<0>();
     pin(scores);
-    holes_ = shared_.holes[at_.stage];
-    release(at_.stage);
-    at_.advance();
+    holes_ = shared_.holes[key_at_.stage];
+    release_keys(key_at_.stage);
+    key_at_.advance();
   }
 
-  __device__ bool all_see(int first_key) const {
-    return holes_ == 0 && first_key >= all_see_.first &&
-           first_key + kConfig.block_keys <= all_see_.end;
+  __device__ static int first_key(const PrefillTile& tile, int block) {
+    return tile.first_key + block * kConfig.block_keys;
+  }
+  __device__ bool all_see(int first) const {
+    return holes_ == 0 && first >= all_see_.first && first + kConfig.block_keys <= all_see_.end;
   }
   // From products to scores that the softmax may take.
   __device__ void prepare(const PrefillTile& tile, int block, Block& scores) const {
-    const int first_key = block * kConfig.block_keys;
+    const int first = first_key(tile, block);
     if constexpr (kConfig.scores == Scores::modified) {
-      modify(params_, tile, thread_row(), first_key, scores);
+      modify(params_, tile, thread_row(), first, scores);
     }
-    if (!all_see(first_key)) hide(params_, tile, thread_row(), first_key, holes_, scores);
+    if (!all_see(first)) hide(params_, tile, thread_row(), first, holes_, scores);
   }
 
   // Scores of `block` beside the sum over the one before it.
   __device__ void step(const PrefillTile& tile, int block, RowSoftmax& softmax, Block& scores,
                        Weights& weights, Sums& sums) {
     if (!has_awaited_) await_stages();
-    const int key_stage = at_.stage;
-    at_.advance();
-    const int value_stage = at_.stage;
-    at_.advance();
+    const int key_stage = key_at_.stage;
+    const int value_stage = value_at_.stage;
+    key_at_.advance();
+    value_at_.advance();
     turns_.wait();
     issue(key_stage, value_stage, scores, weights, sums);
     turns_.pass_on();
@@ -113,7 +118,7 @@ template <PrefillConfig kConfig> class PrefillAttend {
     holes_ = shared_.holes[key_stage];
     cute::warpgroup_wait<1>();
     pin(scores);
-    release(key_stage);
+    release_keys(key_stage);
     if (block == tile.first_block) release_queries();
     prepare(tile, block, scores);
     float keep[2];
@@ -122,17 +127,15 @@ template <PrefillConfig kConfig> class PrefillAttend {
     wait_and_keep(sums, keep);
     pin(scores);
     pin(weights);
-    release(value_stage);
+    release_values(value_stage);
     starts_sum_ = false;
     pack<kConfig.dtype>(scores, weights);
   }
 
   // The K block of the next scores and the V block of the next sum.
   __device__ void await_stages() {
-    RingPosition<kConfig.stages> at = at_;
-    shared_.ring.wait_full(at);
-    at.advance();
-    await_values(at);
+    shared_.key_ring.wait_full(key_at_);
+    await_values();
   }
 
   // The assembler moves a wait up as far as it can, before the softmax that is to run meanwhile, but
@@ -154,22 +157,22 @@ template <PrefillConfig kConfig> class PrefillAttend {
     pin(sums);
     pin(weights);
     cute::warpgroup_arrive();
-    issue_scores<kConfig>(queries(), shared_.blocks[key_stage], scores);
+    issue_scores<kConfig>(queries(), shared_.keys[key_stage], scores);
     cute::warpgroup_commit_batch();
-    issue_values<kConfig>(weights, shared_.blocks[value_stage], sums, starts_sum_);
+    issue_values<kConfig>(weights, shared_.values[value_stage], sums, starts_sum_);
     cute::warpgroup_commit_batch();
   }
 
   // Rows of V behind the sequence's end, in its last page, may hold anything, and 0 · NaN is NaN.
   // Every consumer writes the zeros for itself; the others write the same.
-  __device__ void await_values(const RingPosition<kConfig.stages>& at) {
-    shared_.ring.wait_full(at);
+  __device__ void await_values() {
+    shared_.value_ring.wait_full(value_at_);
     if (zero_from_ < kConfig.block_keys) {
       constexpr int kChunks = kRowBytes / 16;
 #pragma unroll 1
       for (int slab = 0; slab < kConfig.value_slabs(); ++slab) {
         auto* chunks =
-            reinterpret_cast<uint4*>(&shared_.blocks[at.stage][slab * Shared::kSlabBytes]);
+            reinterpret_cast<uint4*>(&shared_.values[value_at_.stage][slab * Shared::kSlabBytes]);
 #pragma unroll 1
         for (int chunk = zero_from_ * kChunks + static_cast<int>(threadIdx.x % 128);
              chunk < kConfig.block_keys * kChunks; chunk += 128) {
@@ -188,16 +191,16 @@ template <PrefillConfig kConfig> class PrefillAttend {
                                 Weights& weights, Sums& sums) {
     const PrefillTile next = next_tile();
     q_at_.advance();
-    const int key_stage = at_.stage;
+    const int key_stage = key_at_.stage;
+    const int value_stage = value_at_.stage;
     if (next.sequence >= 0) {
       shared_.q_ring.wait_full(q_at_);
-      shared_.ring.wait_full(at_);
+      shared_.key_ring.wait_full(key_at_);
       holes_ = shared_.holes[key_stage];
     }
-    at_.advance();
-    await_values(at_);
-    const int value_stage = at_.stage;
-    at_.advance();
+    await_values();
+    key_at_.advance();
+    value_at_.advance();
     turns_.wait();
     issue(key_stage, value_stage, scores, weights, sums);
     turns_.pass_on();
@@ -205,8 +208,8 @@ template <PrefillConfig kConfig> class PrefillAttend {
     pin(scores);
     pin(sums);
     pin(weights);
-    if (next.sequence >= 0) release(key_stage);
-    release(value_stage);
+    if (next.sequence >= 0) release_keys(key_stage);
+    release_values(value_stage);
     starts_sum_ = true;
     has_awaited_ = false;
     store_rows<kConfig.dtype>(params_, tile, thread_row(), softmax, to_log2_, sums);
@@ -223,7 +226,8 @@ template <PrefillConfig kConfig> class PrefillAttend {
   bool has_awaited_ = false;  // the stages of the next step
   std::uint32_t holes_ = 0;   // in the keys of the scores
   KeyInterval all_see_{};
-  RingPosition<kConfig.stages> at_;
+  RingPosition<kConfig.key_stages> key_at_;
+  RingPosition<kConfig.value_stages> value_at_;
   RingPosition<kConfig.q_buffers> q_at_;
   RingPosition<Shared::kTileRing> tile_at_;
 };

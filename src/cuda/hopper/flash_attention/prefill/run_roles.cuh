@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// The body of a prefill kernel, whatever its keys come from: persistent, warp-specialised.
+//
+//   warp 0          load    tiles off the schedule, q and the blocks of K
+//   warp 1          load    the blocks of V
+//   warpgroups 1 –  attend  64 query rows each: scores, softmax, sums, and the finished rows
+#pragma once
+
+#include "cuda/hopper/flash_attention/prefill/roles/attend.cuh"
+#include "cuda/hopper/flash_attention/prefill/roles/load.cuh"
+
+namespace quire::cuda::hopper {
+
+template <PrefillConfig kConfig, typename Source>
+__device__ inline void run_roles(const PrefillParams& params,
+                                 const typename Source::Params& source) {
+  extern __shared__ __align__(1024) std::byte memory[];
+  auto& shared = *reinterpret_cast<PrefillShared<kConfig>*>(memory);
+  if (threadIdx.x == 0) {
+    prefetch(params.q);
+    Source::prefetch(source);
+    shared.init();
+    cutlass::arch::fence_barrier_init();
+  }
+  __syncthreads();
+  if (warpgroup_in_block() == 0) {
+    cutlass::arch::warpgroup_reg_dealloc<PrefillConfig::kProducerRegisters>();
+    if (warp_in_block() == 0) PrefillLoad<kConfig, Source>(params, source, shared).load_keys();
+    if (warp_in_block() == 1) PrefillLoad<kConfig, Source>(params, source, shared).load_values();
+  } else {
+    cutlass::arch::warpgroup_reg_alloc<PrefillConfig::kConsumerRegisters>();
+    PrefillAttend<kConfig>(params, shared, warpgroup_in_block() - 1).run();
+  }
+}
+
+}  // namespace quire::cuda::hopper
