@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks of keys and values out of the pages. A block is copied in pieces that stay within a page,
-// one per lane of the loading warp.
+// Blocks of keys and values out of the pages. A block is copied as boxes, 64 columns of a piece that
+// stays within a page, one per lane of the two warps that load it: lanes take turns at issuing, so
+// small pages come late unless there are few on each warp.
 //
 // What the load role (roles/load.cuh) asks of a source; another one has its own Params and its own
 // kernel, the other roles stay:
 //
-//   Source(params)                       by every lane of a loading warp
+//   Source(params, half)                 by every lane of a loading warp, the first or second of two
 //   prefetch(params)                     its tensor maps, by one thread
 //   Piece find(tile, block)              must not wait for what it reads; block may be -1
 //   holes(piece)                         bit g: keys 8g … 8g + 7 of the block are not there
-//   load_keys(piece, stage, full)        by the whole warp: key_slabs() slabs of block_keys rows,
-//   load_values(piece, stage, full)      value_slabs(); always all of their bytes arrive on `full`
+//   load_keys(piece, stage, full)        this warp's half of key_slabs() slabs of block_keys rows,
+//   load_values(piece, stage, full)      of value_slabs(); always all of their bytes arrive on `full`
 //
 // Rows behind the sequence's end may hold anything, also NaN: the consumers take care of them.
 #pragma once
@@ -32,8 +33,8 @@ template <PrefillConfig kConfig> class PagedSource {
     bool is_needed;  // begins before the sequence's end
   };
 
-  __device__ explicit PagedSource(const PagedKeys& params)
-      : params_(params), pieces_(kConfig.block_keys / params.box_rows) {}
+  __device__ PagedSource(const PagedKeys& params, int half)
+      : params_(params), half_(half), pieces_(kConfig.block_keys / params.box_rows) {}
 
   __device__ static void prefetch(const PagedKeys& params) {
     hopper::prefetch(params.keys);
@@ -87,17 +88,26 @@ template <PrefillConfig kConfig> class PagedSource {
   template <int kSlabs>
   __device__ void load(const TensorMap& map, const Piece& piece, std::byte* stage,
                        FullBarrier& full) const {
-    if (lane() >= pieces_) return;
-    const auto page = static_cast<int>(piece.page < num_pages() ? piece.page : num_pages());
-    std::byte* shared = stage + lane() * params_.box_rows * kRowBytes;
-#pragma unroll 1
-    for (int slab = 0; slab < kSlabs; ++slab, shared += PrefillShared<kConfig>::kSlabBytes) {
-      load_box({.map = &map, .shared = shared, .full = &full, .hint = L2Hint::EVICT_LAST},
-               slab * PrefillConfig::kSlabColumns, piece.row, piece.kv_head, page);
+    static_assert(kSlabs * (kConfig.block_keys / 8) <= 64, "a lane for each box");
+    const int box = 2 * lane() + half_;
+    const int at = box / kSlabs;
+    const int slab = box % kSlabs;
+    const std::uint32_t page = __shfl_sync(0xffffffff, piece.page, at);
+    const int row = __shfl_sync(0xffffffff, piece.row, at);
+    if (at < pieces_) {
+      const BoxLoad load{.map = &map,
+                         .shared = stage + slab * PrefillShared<kConfig>::kSlabBytes +
+                                   at * params_.box_rows * kRowBytes,
+                         .full = &full,
+                         .hint = L2Hint::EVICT_LAST};
+      load_box(load, slab * PrefillConfig::kSlabColumns, row, piece.kv_head,
+               static_cast<int>(page < num_pages() ? page : num_pages()));
     }
+    __syncwarp();
   }
 
   const PagedKeys& params_;
+  const int half_;
   const int pieces_;  // of a block, at most 16
 };
 

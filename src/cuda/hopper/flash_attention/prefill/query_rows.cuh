@@ -42,10 +42,30 @@ __device__ inline KeyInterval seen_by_all(const PrefillParams& params, const Pre
 }
 
 // Selects, never adds: what stands behind a sequence's end may be anything. `row`: the thread's
-// first; the second stands 8 below it. Bit g of `holes`: keys 8g … 8g + 7 are not there.
+// first; the second stands 8 below it.
 template <int kScores>
-__device__ inline void hide(const PrefillParams& params, const PrefillTile& tile, int row,
-                            int first_key, std::uint32_t holes, float (&scores)[kScores]) {
+__device__ inline void hide_behind(const PrefillParams& params, const PrefillTile& tile, int row,
+                                   int first_key, float (&scores)[kScores]) {
+  const int column = first_key + 2 * static_cast<int>(threadIdx.x % 4);
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int end = query_row(params, tile, row + 8 * i).keys.end - column;
+#pragma unroll
+    for (int j = 0; j < kScores / 4; ++j) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        float& score = scores[4 * j + 2 * i + e];
+        score = 8 * j + e < end ? score : -INFINITY;
+      }
+    }
+  }
+}
+
+// Also before the first key that a row sees, and where bit g of `holes` says that keys
+// 8g … 8g + 7 are not there.
+template <int kScores>
+__device__ inline void hide_around(const PrefillParams& params, const PrefillTile& tile, int row,
+                                   int first_key, std::uint32_t holes, float (&scores)[kScores]) {
   const int column = first_key + 2 * static_cast<int>(threadIdx.x % 4);
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
@@ -54,12 +74,12 @@ __device__ inline void hide(const PrefillParams& params, const PrefillTile& tile
     const int end = keys.end - column;
 #pragma unroll
     for (int j = 0; j < kScores / 4; ++j) {
-      const bool has_page = (holes >> j & 1) == 0;
+      const bool is_there = (holes >> j & 1) == 0;
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         const int key = 8 * j + e;
         float& score = scores[4 * j + 2 * i + e];
-        score = has_page && key >= first && key < end ? score : -INFINITY;
+        score = is_there && key >= first && key < end ? score : -INFINITY;
       }
     }
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The body of a prefill kernel, whatever its keys come from: persistent, warp-specialised.
 //
-//   warp 0          load    tiles off the schedule, q and the blocks of K
-//   warp 1          load    the blocks of V
+//   warp 0          load    tiles off the schedule, q, the blocks of K with warp 1
+//   warps 2, 3      load    the blocks of V
 //   warpgroups 1 –  attend  64 query rows each: scores, softmax, sums, and the finished rows
 #pragma once
 
@@ -25,8 +25,14 @@ __device__ inline void run_roles(const PrefillParams& params,
   __syncthreads();
   if (warpgroup_in_block() == 0) {
     cutlass::arch::warpgroup_reg_dealloc<PrefillConfig::kProducerRegisters>();
-    if (warp_in_block() == 0) PrefillLoad<kConfig, Source>(params, source, shared).load_keys();
-    if (warp_in_block() == 1) PrefillLoad<kConfig, Source>(params, source, shared).load_values();
+    PrefillLoad<kConfig, Source> load(params, source, shared, warp_in_block() % 2);
+    if (warp_in_block() == 0) {
+      load.lead();
+    } else if (warp_in_block() == 1) {
+      load.load_keys();
+    } else {
+      load.load_values();
+    }
   } else {
     cutlass::arch::warpgroup_reg_alloc<PrefillConfig::kConsumerRegisters>();
     PrefillAttend<kConfig>(params, shared, warpgroup_in_block() - 1).run();

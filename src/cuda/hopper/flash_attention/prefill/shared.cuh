@@ -33,7 +33,7 @@ template <PrefillConfig kConfig> struct PrefillShared {
     key_ring.init(1, kConfig.consumers);
     value_ring.init(1, kConfig.consumers);
     q_ring.init(1, kConfig.consumers);
-    tile_ring.init(1, 32 + 128 * kConfig.consumers);  // the warp that loads V reads it too
+    tile_ring.init(1, 3 * 32 + 128 * kConfig.consumers);  // three loading warps read it too
   }
 };
 

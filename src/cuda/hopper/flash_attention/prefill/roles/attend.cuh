@@ -34,12 +34,13 @@ template <PrefillConfig kConfig> class PrefillAttend {
       if (tile.end_block - tile.first_block == 1) release_queries();
       all_see_ = seen_by_all<kConfig>(params_, tile);
       RowSoftmax softmax;
-      float keep[2];
       int block = tile.end_block - 1;
       zero_from_ = tile.end_key - first_key(tile, block);
       prepare(tile, block, scores);
-      softmax.weigh(scores, to_log2_, keep);
-      pack<kConfig.dtype>(scores, weights);
+      float keep[2];
+      float offset[2];
+      softmax.rise(scores, to_log2_, keep, offset);
+      softmax.weigh<kConfig.dtype>(scores, to_log2_, offset, weights);
       for (--block; block >= tile.first_block; --block) {
         step(tile, block, softmax, scores, weights, sums);
       }
@@ -89,16 +90,17 @@ template <PrefillConfig kConfig> class PrefillAttend {
   __device__ static int first_key(const PrefillTile& tile, int block) {
     return tile.first_key + block * kConfig.block_keys;
   }
-  __device__ bool all_see(int first) const {
-    return holes_ == 0 && first >= all_see_.first && first + kConfig.block_keys <= all_see_.end;
-  }
   // From products to scores that the softmax may take.
   __device__ void prepare(const PrefillTile& tile, int block, Block& scores) const {
     const int first = first_key(tile, block);
     if constexpr (kConfig.scores == Scores::modified) {
       modify(params_, tile, thread_row(), first, scores);
     }
-    if (!all_see(first)) hide(params_, tile, thread_row(), first, holes_, scores);
+    if (holes_ != 0 || first < all_see_.first) {
+      hide_around(params_, tile, thread_row(), first, holes_, scores);
+    } else if (first + kConfig.block_keys > all_see_.end) {
+      hide_behind(params_, tile, thread_row(), first, scores);
+    }
   }
 
   // Scores of `block` beside the sum over the one before it.
@@ -122,14 +124,13 @@ template <PrefillConfig kConfig> class PrefillAttend {
     if (block == tile.first_block) release_queries();
     prepare(tile, block, scores);
     float keep[2];
-    softmax.weigh(scores, to_log2_, keep);
-    pin(scores);
+    float offset[2];
+    softmax.rise(scores, to_log2_, keep, offset);
     wait_and_keep(sums, keep);
-    pin(scores);
     pin(weights);
     release_values(value_stage);
     starts_sum_ = false;
-    pack<kConfig.dtype>(scores, weights);
+    softmax.weigh<kConfig.dtype>(scores, to_log2_, offset, weights);
   }
 
   // The K block of the next scores and the V block of the next sum.
@@ -138,8 +139,9 @@ template <PrefillConfig kConfig> class PrefillAttend {
     await_values();
   }
 
-  // The assembler moves a wait up as far as it can, before the softmax that is to run meanwhile, but
-  // not across a branch. Most blocks leave every row's maximum as it was: nothing to multiply then.
+  // Products with weights in registers are issued one by one as they start, so the sum is nearly done
+  // when the scores' maxima are known. The assembler moves a wait up as far as it can, before those,
+  // but not across a branch. Most blocks leave every row's maximum as it was: nothing to multiply.
   __device__ void wait_and_keep(Sums& sums, const float (&keep)[2]) {
     if (__all_sync(0xffffffff, keep[0] == 1.0F && keep[1] == 1.0F)) {
       asm volatile("wgmma.wait_group.sync.aligned 0; // kept" ::: "memory");

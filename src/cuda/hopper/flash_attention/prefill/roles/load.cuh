@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two warps: one takes tiles off the schedule, tells everybody, and loads q and the blocks of K; the
-// other loads those of V. They run ahead of the consumers, across tiles. Where K and V come from the
-// source knows (paged_source.cuh). Two warps, because small pages come as fast as large ones only
-// if both issue copies.
+// Four warps: the first takes tiles off the schedule, tells everybody, and loads q and half of every
+// block of K; the second the other half; the others do the same for V. They run ahead of the
+// consumers, across tiles. Where K and V come from the source knows (paged_source.cuh).
 #pragma once
 
 #include "cuda/hopper/flash_attention/prefill/shared.cuh"
@@ -17,10 +16,11 @@ template <PrefillConfig kConfig, typename Source> class PrefillLoad {
   using Piece = typename Source::Piece;
 
   __device__ PrefillLoad(const PrefillParams& params, const typename Source::Params& source,
-                         Shared& shared)
-      : params_(params), source_(source), shared_(shared) {}
+                         Shared& shared, int half)
+      : params_(params), source_(source, half), shared_(shared), announces_(half == 0) {}
 
-  __device__ void load_keys() {
+  // Tiles, q and keys.
+  __device__ void lead() {
     PrefillSchedule<kConfig> schedule(params_);
     for (PrefillTile tile = schedule.next(); publish(tile);) {
       Piece piece = source_.find(tile, tile.end_block - 1);
@@ -35,6 +35,17 @@ template <PrefillConfig kConfig, typename Source> class PrefillLoad {
         piece = next;
       }
       tile = following;
+    }
+  }
+
+  __device__ void load_keys() {
+    for (PrefillTile tile = next_tile(); tile.sequence >= 0; tile = next_tile()) {
+      Piece piece = source_.find(tile, tile.end_block - 1);
+      for (int block = tile.end_block - 1; block >= tile.first_block; --block) {
+        const Piece next = source_.find(tile, block - 1);
+        load_key_block(piece);
+        piece = next;
+      }
     }
   }
 
@@ -92,28 +103,29 @@ template <PrefillConfig kConfig, typename Source> class PrefillLoad {
     const std::uint32_t holes = source_.holes(piece);
     shared_.key_ring.wait_empty(key_at_);
     FullBarrier& full = shared_.key_ring.full[key_at_.stage];
-    if (lane() == 0) {
+    if (announces_ && lane() == 0) {
       shared_.holes[key_at_.stage] = holes;
       full.arrive_and_expect_tx(Shared::kKeyBytes);
     }
     __syncwarp();
     source_.load_keys(piece, shared_.keys[key_at_.stage], full);
-    __syncwarp();
     key_at_.advance();
   }
   __device__ void load_value_block(const Piece& piece) {
     shared_.value_ring.wait_empty(value_at_);
     FullBarrier& full = shared_.value_ring.full[value_at_.stage];
-    if (lane() == 0) full.arrive_and_expect_tx(Shared::kValueBytes);
+    if (announces_ && lane() == 0) full.arrive_and_expect_tx(Shared::kValueBytes);
     __syncwarp();
     source_.load_values(piece, shared_.values[value_at_.stage], full);
-    __syncwarp();
     value_at_.advance();
   }
 
   const PrefillParams& params_;
   const Source source_;
   Shared& shared_;
+  // The bytes of both halves. The other warp's may land before: the barrier's phase cannot end
+  // without this arrival, and bytes are counted with a sign.
+  const bool announces_;
   RingPosition<kConfig.key_stages> key_at_;
   RingPosition<kConfig.value_stages> value_at_;
   RingPosition<kConfig.q_buffers> q_at_;
