@@ -30,11 +30,12 @@ struct PrefillConfig {
   Scores scores = Scores::scaled;
 
   static constexpr int kSlabColumns = 64;  // 128 bytes: a swizzled row
-  static constexpr int kProducerRegisters = 40;
-  static constexpr int kConsumerRegisters = 232;
 
   constexpr int rows() const { return 64 * consumers; }
   constexpr int threads() const { return 128 * (1 + consumers); }
+  // Of a thread; all of a block's are 65 536.
+  constexpr int producer_registers() const { return consumers == 3 ? 32 : 40; }
+  constexpr int consumer_registers() const { return consumers == 3 ? 160 : 232; }
   constexpr int key_slabs() const { return (head_dim + kSlabColumns - 1) / kSlabColumns; }
   constexpr int value_slabs() const { return (value_dim + kSlabColumns - 1) / kSlabColumns; }
 };

@@ -55,7 +55,8 @@ PrefillPlan plan_prefill(const FlashAttentionProblem& problem, Scores scores, in
   const PrefillConfig& config = plan.variant->config;
   plan.box_rows = box_rows_of(problem.cache.page_size, config.block_keys);
   const std::int64_t group = problem.heads / problem.cache.num_kv_heads;
-  while (group % (2 << plan.tile_heads_log2) == 0 && (2 << plan.tile_heads_log2) <= config.rows()) {
+  while (group % (2 << plan.tile_heads_log2) == 0 &&
+         config.rows() % (2 << plan.tile_heads_log2) == 0) {
     ++plan.tile_heads_log2;
   }
   const std::int64_t tile_heads = std::int64_t{1} << plan.tile_heads_log2;

@@ -24,7 +24,7 @@ __device__ inline void run_roles(const PrefillParams& params,
   }
   __syncthreads();
   if (warpgroup_in_block() == 0) {
-    cutlass::arch::warpgroup_reg_dealloc<PrefillConfig::kProducerRegisters>();
+    cutlass::arch::warpgroup_reg_dealloc<kConfig.producer_registers()>();
     PrefillLoad<kConfig, Source> load(params, source, shared, warp_in_block() % 2);
     if (warp_in_block() == 0) {
       load.lead();
@@ -34,7 +34,7 @@ __device__ inline void run_roles(const PrefillParams& params,
       load.load_values();
     }
   } else {
-    cutlass::arch::warpgroup_reg_alloc<PrefillConfig::kConsumerRegisters>();
+    cutlass::arch::warpgroup_reg_alloc<kConfig.consumer_registers()>();
     PrefillAttend<kConfig>(params, shared, warpgroup_in_block() - 1).run();
   }
 }

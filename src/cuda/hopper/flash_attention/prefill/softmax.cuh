@@ -85,10 +85,6 @@ struct RowSoftmax {
         scores[j] = exp2_approx(fmaf(scores[j], to_log2, -offset[j / 2 % 2]));
       }
 #pragma unroll
-      for (int j = first; j < first + kPart && j < kScores; ++j) {
-        asm volatile("" : "+f"(scores[j]));  // the compiler would add at once
-      }
-#pragma unroll
       for (int j = first - kPart; j >= 0 && j < first && j < kScores; j += 2) {
         sum[j / 2 % 2] += scores[j];
         odd[j / 2 % 2] += scores[j + 1];
