@@ -14,6 +14,12 @@ enum class Scores : std::uint8_t {
   modified,  // any scale, softcap, ALiBi
 };
 
+// What happens to a tile's rows behind their last key.
+enum class Ends : std::uint8_t {
+  finished,  // divided by their sums and stored
+  chained,   // that, or kept for the next chunk of keys (chain_rows.cuh)
+};
+
 // A block takes 64 · consumers query rows (tokens × heads of one KV head) over block_keys keys at a
 // time, 64 rows per consumer warpgroup.
 struct PrefillConfig {
@@ -28,6 +34,7 @@ struct PrefillConfig {
   int value_stages = 3;
   int q_buffers = 2;
   Scores scores = Scores::scaled;
+  Ends ends = Ends::finished;
 
   static constexpr int kSlabColumns = 64;  // 128 bytes: a swizzled row
 

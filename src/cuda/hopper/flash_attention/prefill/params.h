@@ -38,6 +38,14 @@ struct PagedKeys {
   int box_rows = 0;  // rows of a page that one copy brings: a power of two that divides page_size
 };
 
+// Rows whose keys come in chunks, a launch for each: what one leaves to the next.
+struct ChainedRows {
+  float* sums = nullptr;   // [tokens, heads, value_dim], not divided
+  float* rows = nullptr;   // [tokens, heads, 2]: maximum in log2 units, sum of weights
+  bool continues = false;  // from what is kept there
+  bool finishes = true;    // else the rows are kept, and nothing is stored
+};
+
 struct PrefillParams {
   TensorMap q{};  // (column, head, token); boxes of 64 × tile_heads × rows / tile_heads
   const std::uint32_t* row_offsets = nullptr;    // [batch + 1]
@@ -54,6 +62,7 @@ struct PrefillParams {
   ScoreRules scores{};
   PrefillOutputs outputs{};
   int* next_tile = nullptr;  // zero at the start
+  ChainedRows chain{};       // Ends::chained only
 };
 
 }  // namespace quire::cuda::hopper

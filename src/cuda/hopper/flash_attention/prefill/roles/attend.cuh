@@ -3,8 +3,8 @@
 // next block, be it the first of the next tile, are computed beside the sum over this one's values.
 #pragma once
 
+#include "cuda/hopper/flash_attention/prefill/chain_rows.cuh"
 #include "cuda/hopper/flash_attention/prefill/products.cuh"
-#include "cuda/hopper/flash_attention/prefill/store_rows.cuh"
 #include "cuda/hopper/tile/turns.cuh"
 
 namespace quire::cuda::hopper {
@@ -214,7 +214,11 @@ template <PrefillConfig kConfig> class PrefillAttend {
     release_values(value_stage);
     starts_sum_ = true;
     has_awaited_ = false;
-    store_rows<kConfig.dtype>(params_, tile, thread_row(), softmax, to_log2_, sums);
+    if constexpr (kConfig.ends == Ends::chained) {
+      chain_rows<kConfig.dtype>(params_, tile, thread_row(), softmax, to_log2_, sums);
+    } else {
+      store_rows<kConfig.dtype>(params_, tile, thread_row(), softmax, to_log2_, sums);
+    }
     return next;
   }
 

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows whose keys come in chunks: a chunk takes over what the ones before it left, in fp32, and
+// stores the finished rows or leaves them to the next.
+#pragma once
+
+#include "cuda/hopper/flash_attention/prefill/store_rows.cuh"
+
+namespace quire::cuda::hopper {
+
+// Maxima in log2 units; the first thread of a quad holds a row's whole sum, the others none of it.
+__device__ inline RowSoftmax whole_rows(const RowSoftmax& softmax, float to_log2) {
+  RowSoftmax whole;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const float sum = quad_sum(softmax.sum[i]);
+    whole.sum[i] = threadIdx.x % 4 == 0 ? sum : 0.0F;
+    whole.max[i] = softmax.max[i] == -INFINITY ? -INFINITY : softmax.max[i] * to_log2;
+  }
+  return whole;
+}
+
+// What is kept of one row. A thread's columns are pairs 8 apart.
+struct KeptRow {
+  float2* row;   // maximum, sum
+  float2* sums;  // the thread's first pair
+
+  __device__ KeptRow(const ChainedRows& chain, std::int64_t index, int value_dim)
+      : row(reinterpret_cast<float2*>(chain.rows) + index),
+        sums(reinterpret_cast<float2*>(chain.sums + index * value_dim) + threadIdx.x % 4) {}
+
+  // Row i of the thread's two goes on from here.
+  template <int kSums>
+  __device__ void add_to(RowSoftmax& softmax, float (&total)[kSums], int i) const {
+    const float2 kept = *row;
+    const float now = fmaxf(softmax.max[i], kept.x);
+    const float from = now == -INFINITY ? 0.0F : now;
+    const float by = exp2_approx(softmax.max[i] - from);
+    const float by_kept = exp2_approx(kept.x - from);
+    softmax.max[i] = now;
+    softmax.sum[i] = softmax.sum[i] * by + (threadIdx.x % 4 == 0 ? kept.y * by_kept : 0.0F);
+#pragma unroll
+    for (int j = 0; j < kSums / 4; ++j) {
+      const float2 pair = sums[4 * j];
+      total[4 * j + 2 * i] = total[4 * j + 2 * i] * by + pair.x * by_kept;
+      total[4 * j + 2 * i + 1] = total[4 * j + 2 * i + 1] * by + pair.y * by_kept;
+    }
+  }
+
+  template <int kSums>
+  __device__ void keep(const RowSoftmax& softmax, const float (&total)[kSums], int i) const {
+    if (threadIdx.x % 4 == 0) *row = make_float2(softmax.max[i], softmax.sum[i]);
+#pragma unroll
+    for (int j = 0; j < kSums / 4; ++j) {
+      sums[4 * j] = make_float2(total[4 * j + 2 * i], total[4 * j + 2 * i + 1]);
+    }
+  }
+};
+
+// As store_rows(), which ends the chain. A row is the same thread's in every chunk, so nobody reads
+// what another thread wrote within a launch.
+template <DType kDType, int kSums>
+__device__ inline void chain_rows(const PrefillParams& params, const PrefillTile& tile, int row,
+                                  const RowSoftmax& softmax, float to_log2, float (&sums)[kSums]) {
+  const ChainedRows& chain = params.chain;
+  RowSoftmax whole = whole_rows(softmax, to_log2);
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const QueryRow at = query_row(params, tile, row + 8 * i);
+    // A chunk in the middle that a row sees nothing of leaves it as it is.
+    const bool is_left = chain.continues && !chain.finishes && whole.max[i] == -INFINITY;
+    if (at.token >= tile.tokens || is_left) continue;
+    const std::int64_t heads = std::int64_t{params.head_tiles} << params.tile_heads_log2;
+    const KeptRow kept(chain, (tile.first_row + at.token) * heads + at.head, 2 * kSums);
+    if (chain.continues) kept.add_to(whole, sums, i);
+    if (!chain.finishes) kept.keep(whole, sums, i);
+  }
+  if (chain.finishes) store_rows<kDType>(params, tile, row, whole, 1.0F, sums);
+}
+
+}  // namespace quire::cuda::hopper
