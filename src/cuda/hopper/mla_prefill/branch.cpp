@@ -4,9 +4,8 @@
 #include <algorithm>
 
 #include "cuda/hopper/latent/finish_rows.h"
-#include "cuda/hopper/latent/prepare_x.h"
 #include "cuda/hopper/mla_prefill/project.h"
-#include "cuda/runtime/status.h"
+#include "cuda/hopper/rope/launch.h"
 
 namespace quire::cuda::hopper {
 
@@ -16,11 +15,12 @@ BranchScratch carve_branch(Carver& carver, const BranchShape& shape) {
   const std::int64_t kept = shape.max_chunks > 1 ? shape.tokens * shape.group() : 0;
   const std::int64_t latents = shape.rows * shape.latent;
   BranchScratch scratch{};
-  scratch.zeros = carver.take<std::uint32_t>(2);
-  scratch.next_tiles = carver.take<int>(shape.groups() * shape.max_chunks);
   scratch.spans.first = carver.take<std::uint32_t>(spans);
   scratch.spans.end = carver.take<std::uint32_t>(spans);
   scratch.spans.buffer_rows = carver.take<std::uint32_t>(spans);
+  scratch.spans.links = carver.take<std::uint32_t>(shape.max_chunks);
+  scratch.spans.next_tiles = carver.take<int>(shape.groups() * shape.max_chunks);
+  scratch.spans.zeros = carver.take<std::uint32_t>(2);
   scratch.new_rows = carver.take<float>(shape.tokens * (shape.latent + BranchShape::kRope));
   scratch.latents = carver.take<std::byte>(shape.is_fp8 ? latents : latents * kBytes);
   scratch.latent_scales = carver.take<float>(shape.rows * shape.scale_columns());
@@ -44,7 +44,6 @@ Branch::Branch(const MlaPrefillArgs& args, const BranchShape& shape, const Conte
 }
 
 void Branch::run() const {
-  clear_counters();
   finish_rows(new_latent_rows(args_), scratch_.new_rows, context_);
   if (args_.freqs_cis.has_value()) rotate_queries();
   write_spans();
@@ -53,36 +52,23 @@ void Branch::run() const {
     for (std::int64_t chunk = 0; chunk < shape_.max_chunks; ++chunk) {
       // A single chunk's rows are still there from the first group.
       if (head == 0 || shape_.max_chunks > 1) gather(chunk);
-      project(heads);
+      project(chunk, heads);
       attend(chunk, heads);
     }
   }
 }
 
-void Branch::clear_counters() const {
-  const auto* end =
-      reinterpret_cast<const std::byte*>(scratch_.next_tiles + shape_.groups() * shape_.max_chunks);
-  const auto bytes =
-      static_cast<std::size_t>(end - reinterpret_cast<const std::byte*>(scratch_.zeros));
-  check(cudaMemsetAsync(scratch_.zeros, 0, bytes, stream_), "cudaMemsetAsync");
-}
-
+// q's rope columns in place; the keys' are rotated with the new rows.
 void Branch::rotate_queries() const {
-  const PlainRows q = plain_rows(args_.q);
-  launch_rotate_queries({.q = q,
-                         .tokens = shape_.tokens,
-                         .heads = static_cast<std::int32_t>(shape_.heads),
-                         .rope = static_cast<std::int32_t>(BranchShape::kRope),
-                         .angles = latent_angles(args_.freqs_cis),
-                         .row_offsets = row_offsets(),
-                         .cache_lengths = view_.cache_lengths,
-                         .batch = view_.batch,
-                         .y = args_.q.as<std::byte>(),
-                         .y_dtype = q.dtype,
-                         .y_width = q.width,
-                         .y_token_bytes = q.token_bytes,
-                         .y_head_bytes = q.head_bytes},
-                        stream_);
+  hopper::rope({.q = args_.q,
+                .row_offsets = args_.row_offsets,
+                .cache = args_.cache,
+                .layer = args_.layer,
+                .freqs_cis = *args_.freqs_cis,
+                .interleaved = true,
+                .rotate_key = false,
+                .out = args_.q},
+               context_);
 }
 
 void Branch::write_spans() const {
@@ -90,6 +76,7 @@ void Branch::write_spans() const {
                 .row_offsets = row_offsets(),
                 .cache_lengths = view_.cache_lengths,
                 .batch = view_.batch,
+                .groups = shape_.groups(),
                 .spans = scratch_.spans},
                stream_);
 }
@@ -116,7 +103,7 @@ TensorView Branch::matrix(std::byte* data, DType dtype, std::int64_t rows,
 
 // One matrix of all heads: a group is a run of its rows, and of its blocks of scales, of which a
 // head has whole ones.
-void Branch::project(const Heads& heads) const {
+void Branch::project(std::int64_t chunk, const Heads& heads) const {
   constexpr std::int64_t kColumns = BranchShape::kProjected;
   const DType x_dtype = shape_.is_fp8 ? args_.kv_b_proj.dtype : args_.q.dtype;
   TensorView weight = args_.kv_b_proj;
@@ -127,7 +114,8 @@ void Branch::project(const Heads& heads) const {
       .x = matrix(scratch_.latents, x_dtype, shape_.rows, shape_.latent),
       .weight = weight,
       .y = matrix(scratch_.projected, args_.q.dtype, shape_.rows, heads.count * kColumns),
-      .zeros = scratch_.zeros};
+      .live_rows = chunks_.buffer_lengths + chunk * chunks_.lengths_stride,
+      .zeros = scratch_.spans.zeros};
   if (shape_.is_fp8) {
     const TensorView& scale = *args_.kv_b_proj_scale;
     params.x_scales = scratch_.latent_scales;

@@ -13,8 +13,6 @@
 namespace quire::cuda::hopper {
 
 struct BranchScratch {
-  std::uint32_t* zeros;  // [2], then the counters: cleared together
-  int* next_tiles;       // [groups, max_chunks]
   ChunkSpans spans;
   float* new_rows;       // [tokens, latent + rope]
   std::byte* latents;    // [rows, latent], of q's dtype or e4m3
@@ -38,11 +36,10 @@ class Branch {
     std::int64_t count;
   };
 
-  void clear_counters() const;
   void rotate_queries() const;
   void write_spans() const;
   void gather(std::int64_t chunk) const;
-  void project(const Heads& heads) const;
+  void project(std::int64_t chunk, const Heads& heads) const;
   void attend(std::int64_t chunk, const Heads& heads) const;
   TensorMap query_map(const Heads& heads) const;
   PrefillOutputs outputs(const Heads& heads) const;

@@ -105,11 +105,10 @@ PrefillParams Branch::attention(std::int64_t chunk, const Heads& heads) const {
           .mask = visible_range(args_.mask).value(),
           .scores = scores(heads),
           .outputs = outputs(heads),
-          .next_tile = scratch_.next_tiles + group * shape_.max_chunks + chunk,
+          .next_tile = scratch_.spans.next_tiles + group * shape_.max_chunks + chunk,
           .chain = {.sums = scratch_.chain_sums,
                     .rows = scratch_.chain_rows,
-                    .continues = chunk > 0,
-                    .finishes = chunk == shape_.max_chunks - 1}};
+                    .links = scratch_.spans.links + chunk}};
 }
 
 void Branch::attend(std::int64_t chunk, const Heads& heads) const {

@@ -8,11 +8,14 @@
 
 namespace quire::cuda::hopper {
 
-// Which keys each sequence has in each chunk, as the attention reads it.
+// What the plan says of each chunk, as the attention reads it.
 struct ChunkSpans {
   std::uint32_t* first = nullptr;        // [max_chunks, batch], positions
   std::uint32_t* end = nullptr;          // [max_chunks, batch]
   std::uint32_t* buffer_rows = nullptr;  // [max_chunks, batch], of the first
+  std::uint32_t* links = nullptr;        // [max_chunks], as ChainedRows has them
+  int* next_tiles = nullptr;             // [groups, max_chunks], where tile counters start
+  std::uint32_t* zeros = nullptr;        // [2]
 };
 
 struct SpanParams {
@@ -20,6 +23,7 @@ struct SpanParams {
   const std::uint32_t* row_offsets = nullptr;    // [batch + 1]
   const std::uint32_t* cache_lengths = nullptr;  // [batch]
   std::int64_t batch = 0;
+  std::int64_t groups = 0;  // of heads
   ChunkSpans spans;
 };
 

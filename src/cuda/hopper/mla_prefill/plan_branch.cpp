@@ -8,8 +8,8 @@
 namespace quire::cuda::hopper {
 namespace {
 
-// K and V of a group of heads: all of 128 heads' up to 4096 rows.
-constexpr std::int64_t kGroupBytes = std::int64_t{256} << 20;
+// K and V of a group of heads, and sums between chunks: 128 heads of 4096 rows and as many tokens.
+constexpr std::int64_t kGroupBytes = std::int64_t{520} << 20;
 // Pages that are not there are hidden eight keys at a time.
 constexpr std::int64_t kHoleKeys = 8;
 
@@ -38,7 +38,9 @@ std::string refuse_rope(const MlaPrefillProblem& problem) {
 }  // namespace
 
 std::int64_t BranchShape::group() const {
-  const std::int64_t head_bytes = std::max<std::int64_t>(1, rows * kProjected * kElementBytes);
+  const std::int64_t kept = max_chunks > 1 ? tokens * (kValue + 2) * kSumBytes : 0;
+  const std::int64_t head_bytes =
+      std::max<std::int64_t>(1, rows * kProjected * kElementBytes + kept);
   const std::int64_t most = std::clamp<std::int64_t>(kGroupBytes / head_bytes, 1, heads);
   const std::int64_t groups = (heads + most - 1) / most;
   return (heads + groups - 1) / groups;

@@ -16,6 +16,7 @@ struct BranchShape {
   static constexpr std::int64_t kProjected = kNope + kValue;  // columns of a head
   static constexpr std::int64_t kScaleColumns = 128;          // latents that share a scale
   static constexpr std::int64_t kElementBytes = 2;            // of q's dtype
+  static constexpr std::int64_t kSumBytes = 4;                // of what is kept between chunks
 
   std::int64_t tokens = 0;
   std::int64_t heads = 0;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/hopper/mla_prefill/project.h"
 
-#include "cuda/hopper/fused_qkv_matmul/plan_tiles.h"
+#include <algorithm>
+
+#include "cuda/hopper/mla_prefill/projection_variants.h"
 #include "cuda/hopper/tile/row_order.h"
 #include "cuda/runtime/device_facts.h"
 
@@ -54,29 +56,49 @@ QkvOutputs outputs_of(const ProjectionParams& params) {
   return outputs;
 }
 
+// Tiles of 256 columns, two below each other in a cluster (projection_variants.h).
+TileGrid grid_of(const ProjectionParams& params) {
+  constexpr TileConfig kConfig = ProjectBf16::kConfig;
+  constexpr std::int64_t kRows = std::int64_t{kConfig.tokens()} * kConfig.weight_sharers();
+  static_assert(kConfig.token_sharers() == 1 && ProjectFp8::kConfig.tile_n == kConfig.tile_n);
+  return {.rows = static_cast<int>((params.x.shape[0] + kRows - 1) / kRows),
+          .columns = static_cast<int>(params.weight.shape[0] / kConfig.tile_n),
+          .band = 8};
+}
+
+auto launcher(DType dtype) {
+  if (dtype == DType::bf16) return launch_projection<ProjectBf16>;
+  return dtype == DType::f16 ? launch_projection<ProjectF16> : launch_projection<ProjectFp8>;
+}
+
+TileParams tile_params(const ProjectionParams& params) {
+  constexpr TileConfig kConfig = ProjectBf16::kConfig;
+  const TensorView& x = params.x;
+  const TensorView& weight = params.weight;
+  const std::int64_t k_bytes = bytes_for(x.dtype, x.shape[1]);
+  const std::int64_t rows = (x.shape[0] + 7) / 8 * 8;
+  const auto box_rows = static_cast<int>(std::min<std::int64_t>(kConfig.kept_tokens, rows));
+  return {.x = encode_tensor_map(row_tile(x, box_rows), x.data),
+          .weight = encode_tensor_map(
+              quad_ordered_tile(weight.dtype, weight.shape[0], weight.shape[1],
+                                bytes_for(weight.dtype, weight.strides[0]), kConfig.box_groups()),
+              weight.data),
+          .k_blocks = static_cast<int>((k_bytes + kBlockBytes - 1) / kBlockBytes),
+          .box_tokens = box_rows,
+          .grid = grid_of(params),
+          .scales = scales_of(params),
+          .outputs = outputs_of(params)};
+}
+
 }  // namespace
 
 void project_rows(const ProjectionParams& params, cudaStream_t stream) {
-  const TensorView& weight = params.weight;
-  const TileShape shape{.tokens = params.x.shape[0],
-                        .columns = weight.shape[0],
-                        .dtype = params.x.dtype,
-                        .scaling = params.x_scales == nullptr ? Scaling::none : Scaling::blocks};
-  const TilePlan plan = plan_tiles(shape, num_sms(params.x.device.index));
-  const std::int64_t k_bytes = bytes_for(params.x.dtype, params.x.shape[1]);
-  plan.variant->launch(
-      {.x = encode_tensor_map(row_tile(params.x, plan.box_tokens), params.x.data),
-       .weight = encode_tensor_map(quad_ordered_tile(weight.dtype, weight.shape[0], weight.shape[1],
-                                                     bytes_for(weight.dtype, weight.strides[0]),
-                                                     plan.variant->config.box_groups()),
-                                   weight.data),
-       .k_blocks = static_cast<int>((k_bytes + kBlockBytes - 1) / kBlockBytes),
-       .box_tokens = plan.box_tokens,
-       .grid = plan.grid,
-       .weight_is_read_once = plan.grid.rows == 1,
-       .scales = scales_of(params),
-       .outputs = outputs_of(params)},
-      {.blocks = plan.blocks, .stream = stream});
+  constexpr int kCluster = ProjectBf16::kConfig.cluster;
+  const TileParams tiles = tile_params(params);
+  const int clusters =
+      std::min(num_sms(params.x.device.index) / kCluster, tiles.grid.rows * tiles.grid.columns);
+  launcher(params.x.dtype)(tiles, params.live_rows,
+                           {.blocks = clusters * kCluster, .stream = stream});
 }
 
 }  // namespace quire::cuda::hopper

@@ -56,25 +56,34 @@ struct KeptRow {
   }
 };
 
-// As store_rows(), which ends the chain. A row is the same thread's in every chunk, so nobody reads
-// what another thread wrote within a launch.
+// As store_rows(), which ends the chain.
 template <DType kDType, int kSums>
 __device__ inline void chain_rows(const PrefillParams& params, const PrefillTile& tile, int row,
                                   const RowSoftmax& softmax, float to_log2, float (&sums)[kSums]) {
-  const ChainedRows& chain = params.chain;
+  const std::uint32_t links = __ldg(params.chain.links);
+  const bool continues = (links & ChainedRows::kContinues) != 0;
+  const bool finishes = (links & ChainedRows::kFinishes) != 0;
+  const std::int64_t heads = std::int64_t{params.head_tiles} << params.tile_heads_log2;
   RowSoftmax whole = whole_rows(softmax, to_log2);
+  std::int64_t index[2];
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const QueryRow at = query_row(params, tile, row + 8 * i);
     // A chunk in the middle that a row sees nothing of leaves it as it is.
-    const bool is_left = chain.continues && !chain.finishes && whole.max[i] == -INFINITY;
-    if (at.token >= tile.tokens || is_left) continue;
-    const std::int64_t heads = std::int64_t{params.head_tiles} << params.tile_heads_log2;
-    const KeptRow kept(chain, (tile.first_row + at.token) * heads + at.head, 2 * kSums);
-    if (chain.continues) kept.add_to(whole, sums, i);
-    if (!chain.finishes) kept.keep(whole, sums, i);
+    const bool is_left = continues && !finishes && whole.max[i] == -INFINITY;
+    const bool is_taken = at.token < tile.tokens && !is_left;
+    index[i] = is_taken ? (tile.first_row + at.token) * heads + at.head : -1;
+    if (is_taken && continues) KeptRow(params.chain, index[i], 2 * kSums).add_to(whole, sums, i);
   }
-  if (chain.finishes) store_rows<kDType>(params, tile, row, whole, 1.0F, sums);
+  if (finishes) {
+    store_rows<kDType>(params, tile, row, whole, 1.0F, sums);
+    return;
+  }
+  __syncwarp();  // all of a quad have read what its first thread replaces
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    if (index[i] >= 0) KeptRow(params.chain, index[i], 2 * kSums).keep(whole, sums, i);
+  }
 }
 
 }  // namespace quire::cuda::hopper

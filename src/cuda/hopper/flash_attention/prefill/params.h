@@ -40,10 +40,14 @@ struct PagedKeys {
 
 // Rows whose keys come in chunks, a launch for each: what one leaves to the next.
 struct ChainedRows {
-  float* sums = nullptr;   // [tokens, heads, value_dim], not divided
-  float* rows = nullptr;   // [tokens, heads, 2]: maximum in log2 units, sum of weights
-  bool continues = false;  // from what is kept there
-  bool finishes = true;    // else the rows are kept, and nothing is stored
+  float* sums = nullptr;  // [tokens, heads, value_dim], not divided
+  float* rows = nullptr;  // [tokens, heads, 2]: maximum in log2 units, sum of weights
+  // On the device, as lengths are: whether the launch goes on from what is kept there, and whether
+  // it finishes the rows, which are kept else.
+  const std::uint32_t* links = nullptr;
+
+  static constexpr std::uint32_t kContinues = 1;
+  static constexpr std::uint32_t kFinishes = 2;
 };
 
 struct PrefillParams {
