@@ -18,7 +18,8 @@ build() {
 run() {
   local unpacked
   unpacked=$(mktemp -d)
-  trap 'rm -rf "$unpacked"' EXIT
+  # shellcheck disable=SC2064  # now: the variable is gone when the trap runs
+  trap "rm -rf '$unpacked'" EXIT
   python3 -m zipfile -e "$wheelhouse"/quire-*.whl "$unpacked"
   QUIRE_COMMIT=$(<"$wheelhouse/commit") PYTHONPATH=$unpacked PYTHONUNBUFFERED=1 python3 -m benchmarks.cpu "$@"
 }

@@ -35,6 +35,10 @@ PackedWeight::PackedWeight(const Weight& weight, const Context& context) {
   view_ = pack_weight(weight, TensorView::contiguous(storage_.get(), DType::u8, {bytes}), context);
 }
 
+PackedWeight::PackedWeight(const Weight& weight, const TensorView& storage, nb::object owner,
+                           const Context& context)
+    : owner_(std::move(owner)), view_(pack_weight(weight, storage, context)) {}
+
 void bind_packed_weight(nb::module_& module) {
   nb::class_<PackedWeight>(module, "PackedWeight")
       .def_prop_ro("format",
@@ -56,8 +60,16 @@ void bind_packed_weight(nb::module_& module) {
   module.def("pack_weight", [](const Context& context, const nb::kwargs& arguments) {
     ArgumentReader reader("pack_weight", arguments, context.stream);
     const Weight weight = reader.weight();
+    const std::optional<TensorView> storage = reader.optional_tensor("storage", Access::write);
+    if (storage.has_value()) {
+      return std::make_unique<PackedWeight>(weight, *storage, reader.find("storage"), context);
+    }
     const nb::gil_scoped_release release;
     return std::make_unique<PackedWeight>(weight, context);
+  });
+  module.def("packed_bytes", [](const Context& context, const nb::kwargs& arguments) {
+    ArgumentReader reader("pack_weight", arguments, context.stream);
+    return packed_bytes(reader.weight(), context);
   });
 }
 

@@ -2,6 +2,8 @@
 // A packed weight together with the memory it views: what quire.pack_weight returns.
 #pragma once
 
+#include <nanobind/nanobind.h>
+
 #include <cstddef>
 #include <memory>
 
@@ -12,6 +14,9 @@ namespace quire::python {
 class PackedWeight {
  public:
   PackedWeight(const Weight& weight, const Context& context);
+  // Into an array of the caller's, on the weight's device; it stays as long as this.
+  PackedWeight(const Weight& weight, const TensorView& storage, nanobind::object owner,
+               const Context& context);
 
   const Weight& view() const { return view_; }
 
@@ -20,6 +25,7 @@ class PackedWeight {
     void operator()(std::byte* memory) const;
   };
   std::unique_ptr<std::byte, Free> storage_;
+  nanobind::object owner_;
   Weight view_;
 };
 

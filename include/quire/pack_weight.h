@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Weights are read by every token and written once: pack_weight puts one into the order in which
-// the kernels of this machine read it. The result is a Weight like any other; results do not depend
-// on it, bit for bit, only the time does.
+// the kernels of its device read it. The result is a Weight like any other. On the CPU results do not
+// depend on it, bit for bit, only the time does; on a GPU a packed int4 weight gets the tensor cores'
+// kernels, whose sums have another order than the general ones'.
 //
 //   std::vector<std::byte> storage(packed_bytes(weight));
 //   const Weight packed = pack_weight(weight, storage_view);  // `weight` may go, `storage` must stay
@@ -22,8 +23,8 @@ WeightPacking packing_for(const Weight& weight, const Context& context = {});
 // Size of the storage that pack_weight needs.
 std::int64_t packed_bytes(const Weight& weight, const Context& context = {});
 
-// Fills storage, u8 [at least packed_bytes] on a 64-byte border, and returns a view of it. An
-// act-order perm is copied along.
+// Fills storage, u8 [at least packed_bytes] on a 64-byte border of the weight's device, and returns a
+// view of it; on a GPU it does so on the context's stream. An act-order perm is copied along.
 Weight pack_weight(const Weight& weight, const TensorView& storage, const Context& context = {});
 
 }  // namespace quire

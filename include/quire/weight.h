@@ -37,11 +37,12 @@ enum class WeightFormat : std::uint8_t {
 // kernels; a kernel that cannot read it refuses, and says so. On the CPU a panel is some consecutive
 // rows of W, all columns of it: docs/kernels/fused_qkv_cpu.md has the orders inside.
 enum class WeightPacking : std::uint8_t {
-  none,       // as the format says
-  panels_8,   // cpu, 128-bit vectors
-  panels_16,  // cpu, AVX2 and AMX
-  panels_32,  // cpu, AVX-512
-  quads_8,    // cpu, BFMMLA
+  none,          // as the format says
+  panels_8,      // cpu, 128-bit vectors
+  panels_16,     // cpu, AVX2 and AMX
+  panels_32,     // cpu, AVX-512
+  quads_8,       // cpu, BFMMLA
+  fragments_64,  // Hopper, int4, gptq and awq: docs/kernels/fused_qkv_hopper.md
 };
 
 // What the tensors of a packed weight no longer say.

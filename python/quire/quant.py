@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from quire import _quire
 from quire._call import context, run
 from quire._quire import PackedWeight
-from quire._tensor import Array, empty, size
+from quire._tensor import Array, empty, framework, size
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,9 +70,10 @@ def pack_int4(codes: Array) -> Array:
 
 
 def pack_weight(weight: Array, *, weight_scale: Array | None = None, quant: Quant | None = None) -> PackedWeight:
-    """Put a projection weight into the order in which this machine's kernels read it.
+    """Put a projection weight into the order in which the kernels of its device read it.
 
-    Every `fused_qkv_matmul` with it is faster and gives the same bits. The result holds a copy: the arrays given may go.
+    Every `fused_qkv_matmul` with it is faster. On the CPU it gives the same bits as the plain weight; on a GPU int4, GPTQ
+    and AWQ weights are packed, for kernels that add in another order. The result holds a copy: the arrays given may go.
 
     Parameters
     ----------
@@ -91,7 +92,13 @@ def pack_weight(weight: Array, *, weight_scale: Array | None = None, quant: Quan
     >>> packed.shape, packed.format
     ((32, 8), 'dense')
     """
-    return _quire.pack_weight(context(weight), weight=weight, weight_scale=weight_scale, quant=quant)
+    arguments = {"weight": weight, "weight_scale": weight_scale, "quant": quant}
+    here = context(weight)
+    on_gpu = framework(weight) == "cupy" or getattr(getattr(weight, "device", None), "type", "cpu") == "cuda"
+    if not on_gpu:
+        return _quire.pack_weight(here, **arguments)
+    storage = empty(weight, (_quire.packed_bytes(here, **arguments),), "u8")
+    return _quire.pack_weight(here, storage=storage, **arguments)
 
 
 def quantize_fp8(

@@ -75,6 +75,8 @@ std::string_view name(WeightPacking packing) {
       return "panels_32";
     case WeightPacking::quads_8:
       return "quads_8";
+    case WeightPacking::fragments_64:
+      return "fragments_64";
   }
   return "unknown";
 }

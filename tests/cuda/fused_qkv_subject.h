@@ -38,6 +38,7 @@ struct FusedQkvSpec {
   bool heads_first = false;
   bool own_scale_pages = false;
   std::optional<double> static_scale{};
+  std::int64_t group_size = 32;  // int4, gptq, awq
 };
 
 inline std::ostream& operator<<(std::ostream& out, const FusedQkvSpec& problem) {
@@ -122,16 +123,19 @@ class FusedQkvSubject {
         break;
       case WeightFormat::int4:
         weight.data = random_bytes(DType::u4, {columns_, k});
-        add_groups({columns_, k / 32}, DType::u8, {columns_, k / 32});
+        add_groups({columns_, k / problem_.group_size}, DType::u8,
+                   {columns_, k / problem_.group_size});
         break;
       case WeightFormat::awq:
         weight.data = random_bytes(DType::i32, {k, columns_ / 8});
-        add_groups({k / 32, columns_}, DType::i32, {k / 32, columns_ / 8});
+        add_groups({k / problem_.group_size, columns_}, DType::i32,
+                   {k / problem_.group_size, columns_ / 8});
         break;
       case WeightFormat::gptq:
       case WeightFormat::gptq_v2:
         weight.data = random_bytes(DType::i32, {k / 8, columns_});
-        add_groups({k / 32, columns_}, DType::i32, {k / 32, columns_ / 8});
+        add_groups({k / problem_.group_size, columns_}, DType::i32,
+                   {k / problem_.group_size, columns_ / 8});
         break;
       default:
         make_blocks();
@@ -146,7 +150,7 @@ class FusedQkvSubject {
 
   void add_groups(std::vector<std::int64_t> scale_shape, DType zeros_dtype,
                   std::vector<std::int64_t> zeros_shape) {
-    args.weight.group_size = 32;
+    args.weight.group_size = problem_.group_size;
     scale_ = HostTensor::random(DType::f16, std::move(scale_shape), 22, 0.02);
     if (!problem_.has_zeros) return;
     zeros_ = HostTensor(zeros_dtype, std::move(zeros_shape));

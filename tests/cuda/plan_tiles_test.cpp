@@ -4,6 +4,7 @@
 
 #include <set>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "core/tile_simulator.h"
@@ -15,18 +16,52 @@ namespace {
 
 constexpr int kSms = 132;
 
+// dtype and scaling of every kind of product.
+constexpr std::pair<DType, Scaling> kProducts[] = {{DType::bf16, Scaling::none},
+                                                   {DType::f16, Scaling::none},
+                                                   {DType::fp8_e4m3, Scaling::rows},
+                                                   {DType::fp8_e4m3, Scaling::blocks}};
+
+// Of shared.cuh; the compiler checks its exact size.
+std::int64_t shared_bytes(const TileConfig& config) {
+  const std::int64_t ring =
+      std::int64_t{config.stages} * ((config.kept_tokens + config.tile_n) * 128 + 16);
+  const std::int64_t two_tiles = 2 * (std::int64_t{config.tokens()} * 8 + config.tile_n * 4 + 16);
+  const std::int64_t finished =
+      config.scaling == Scaling::none ? 0 : 2 * 4 * (config.tokens() + config.tile_n);
+  const std::int64_t blocks =
+      config.scaling == Scaling::blocks ? config.stages * 4 * (config.tokens() + 2) : 0;
+  return ring + two_tiles + finished + blocks;
+}
+
 TEST(PlanTilesTest, EveryVariantFitsTheMachine) {
   constexpr std::int64_t kSharedBytes = 228 * 1024;  // of a multiprocessor
   constexpr std::int64_t kReserved = 1024;           // of them for every block
   for (const TileVariant& variant : kTileVariants) {
     const TileConfig& config = variant.config;
-    const std::int64_t ring =
-        std::int64_t{config.stages} * ((config.kept_tokens + config.tile_n) * 128 + 16);
-    const std::int64_t offsets = 2 * (std::int64_t{config.tokens()} * 8 + 16);
-    EXPECT_LE(config.blocks_per_sm * (ring + offsets + kReserved), kSharedBytes) << variant.name;
+    EXPECT_LE(config.blocks_per_sm * (shared_bytes(config) + kReserved), kSharedBytes)
+        << variant.name;
     EXPECT_EQ(config.tile_n % kGroupRows, 0) << variant.name;
     // A sharer's rows of x begin on an atom of 8 rows.
     EXPECT_EQ(config.kept_tokens % (8 * config.token_sharers()), 0) << variant.name;
+  }
+}
+
+// Sums, products and what else a thread keeps must fit its registers, and a tile of block scales must
+// not touch a third block of weight rows.
+TEST(PlanTilesTest, PromotedSumsFit) {
+  for (const TileVariant& variant : kTileVariants) {
+    const TileConfig& config = variant.config;
+    EXPECT_EQ(config.promotes(), is_fp8(config.dtype)) << variant.name;
+    const int products = config.scaling == Scaling::rows     ? config.tile_n
+                         : config.scaling == Scaling::blocks ? config.part_sets() * config.part_n()
+                                                             : 0;
+    EXPECT_LE((config.tile_n + products) / 2, 192) << variant.name;
+    if (config.scaling != Scaling::blocks) continue;
+    EXPECT_EQ(config.part_n() % 16, 0) << variant.name;
+    for (int column = 0; column < 128 * config.tile_n; column += config.tile_n) {
+      EXPECT_LE(column % 128 + config.tile_n, 256) << variant.name << " at " << column;
+    }
   }
 }
 
@@ -39,10 +74,10 @@ TEST(PlanTilesTest, NamesAreUnique) {
 
 // Tiles cover every token and column, and no block is idle for ever.
 TEST(PlanTilesTest, TilesCoverTheProblem) {
-  for (const DType dtype : {DType::bf16, DType::f16, DType::fp8_e4m3}) {
+  for (const auto& [dtype, scaling] : kProducts) {
     for (const std::int64_t tokens : {1, 7, 8, 16, 17, 64, 65, 128, 129, 511, 2048, 100000}) {
       for (const std::int64_t columns : {32, 96, 2112, 6144, 10240}) {
-        const TilePlan plan = plan_tiles({tokens, columns, dtype}, kSms);
+        const TilePlan plan = plan_tiles({tokens, columns, dtype, scaling}, kSms);
         ASSERT_NE(plan.variant, nullptr);
         const TileConfig& config = plan.variant->config;
         EXPECT_GE(plan.grid.rows * std::int64_t{config.tokens()} * config.weight_sharers(), tokens);
@@ -80,6 +115,22 @@ TEST(PlanTilesTest, TheChoiceIsTheMeasuredOne) {
   EXPECT_EQ(name(512, 6144), "bf16_n192");
   EXPECT_EQ(name(512, 10240), "bf16_n160");
   EXPECT_EQ(name(8192, 6144), "bf16_n256");
+}
+
+TEST(PlanTilesTest, TheChoiceForFp8IsTheMeasuredOne) {
+  const auto name = [](std::int64_t tokens, std::int64_t columns, Scaling scaling) {
+    return plan_tiles({tokens, columns, DType::fp8_e4m3, scaling}, kSms).variant->name;
+  };
+  EXPECT_EQ(name(128, 6144, Scaling::rows), "fp8_rows_n64_t128");
+  EXPECT_EQ(name(512, 6144, Scaling::rows), "fp8_rows_n192");
+  EXPECT_EQ(name(8192, 6144, Scaling::rows), "fp8_rows_n192");
+  EXPECT_EQ(name(512, 10240, Scaling::rows), "fp8_rows_n160");
+  EXPECT_EQ(name(2048, 10240, Scaling::rows), "fp8_rows_n160");
+  EXPECT_EQ(name(8192, 10240, Scaling::rows), "fp8_rows_n192");
+  EXPECT_EQ(name(512, 6144, Scaling::blocks), "fp8_blocks_n192");
+  EXPECT_EQ(name(512, 10240, Scaling::blocks), "fp8_blocks_n160");
+  EXPECT_EQ(name(2048, 6144, Scaling::blocks), "fp8_blocks_n256");
+  EXPECT_EQ(name(8192, 10240, Scaling::blocks), "fp8_blocks_n256");
 }
 
 // The copy engine, simulated, leaves weight row 8c + 2s + e where a thread of quad c looks for its

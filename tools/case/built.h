@@ -45,6 +45,10 @@ struct WrittenRows {
 struct Calls {
   std::function<Plan(const Context&)> supports;
   std::function<void(const Context&)> run;
+  // Where a weight is packed over there: the storage it needs, and the packing, to be done before the
+  // two and again whenever the memory has new contents.
+  std::int64_t packed_bytes = 0;
+  std::function<void(std::byte* storage, const Context&)> pack{};
 };
 
 struct Built {

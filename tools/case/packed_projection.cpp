@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "quire/error.h"
 #include "quire/pack_weight.h"
 
 namespace quire::tools {
@@ -41,6 +42,32 @@ class PackedForms {
   std::map<std::string, Form> forms_;
 };
 
+// 0 where no kernel of the weight's device reads it packed.
+std::int64_t bytes_if_packed(const Weight& weight) {
+  try {
+    return packed_bytes(weight);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::unsupported) throw;
+    return 0;
+  }
+}
+
+Calls packed_calls(const FusedQkvArgs& there) {
+  const auto args = std::make_shared<FusedQkvArgs>(there);
+  Calls calls{
+      .supports = [args](const Context& context) { return supports(*args, context); },
+      .run = [args](const Context& context) { fused_qkv_matmul(*args, context); },
+      .packed_bytes = bytes_if_packed(there.weight),
+  };
+  if (calls.packed_bytes == 0) return calls;
+  calls.pack = [args, plain = there.weight, bytes = calls.packed_bytes](std::byte* storage,
+                                                                        const Context& context) {
+    const TensorView view = TensorView::contiguous(storage, DType::u8, {bytes}, plain.data.device);
+    args->weight = pack_weight(plain, view, context);
+  };
+  return calls;
+}
+
 }  // namespace
 
 void pack_before_running(Built& built, const FusedQkvArgs& args) {
@@ -51,6 +78,7 @@ void pack_before_running(Built& built, const FusedQkvArgs& args) {
   built.run = [forms](const Context& context) {
     fused_qkv_matmul(forms->for_kernel(context), context);
   };
+  built.relocated = [args](const Relocation& move) { return packed_calls(relocate(args, move)); };
 }
 
 }  // namespace quire::tools

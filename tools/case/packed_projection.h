@@ -8,7 +8,8 @@
 namespace quire::tools {
 
 // Makes the host's calls of `built` pack the weight of `args`, once for each kernel that is asked
-// for; the reference keeps the plain one.
+// for, and those elsewhere pack it there, if a kernel of that device reads it packed; the reference
+// keeps the plain one.
 void pack_before_running(Built& built, const FusedQkvArgs& args);
 
 }  // namespace quire::tools

@@ -56,6 +56,7 @@ struct FusedQkvProblem {
   DType weight_dtype = DType::bf16;
   WeightPacking weight_packing = WeightPacking::none;
   std::int64_t group_size = 0;
+  bool has_block_scales = false;  // fp8: of x or of the weight, for every 128 of K
   bool has_zeros = false;
   bool has_perm = false;
   bool has_bias = false;

@@ -2,6 +2,7 @@
 #include "cuda/hopper/fused_qkv_matmul/launch.h"
 
 #include "cuda/hopper/fused_qkv_matmul/general/launch.h"
+#include "cuda/hopper/fused_qkv_matmul/int4/launch.h"
 
 #include "cuda/absent/absent.h"
 
@@ -13,6 +14,34 @@ std::string refuse(const FusedQkvProblem& problem) {
 
 std::vector<std::pair<std::string, std::string>> choices(const FusedQkvProblem&) {
   return {};
+}
+
+std::string refuse_int4(const FusedQkvProblem& problem) {
+  return refuse_absent(problem.device);
+}
+
+std::vector<std::pair<std::string, std::string>> int4_choices(const FusedQkvProblem&) {
+  return {};
+}
+
+void fused_qkv_int4(const FusedQkvArgs&, const Context&) {
+  throw_absent("fused_qkv_matmul");
+}
+
+std::string refuse_packing(const Weight& weight) {
+  return refuse_absent(weight.data.device);
+}
+
+Weight packed_form(const Weight&) {
+  throw_absent("pack_weight");
+}
+
+std::int64_t packed_bytes(const Weight&, bool) {
+  return 0;
+}
+
+Weight pack_weight(const Weight&, std::byte*, const Context&) {
+  throw_absent("pack_weight");
 }
 
 std::string refuse_general(const FusedQkvProblem& problem) {

@@ -29,6 +29,10 @@ __device__ inline std::uint32_t pack_fp8(float a, float b, float c, float d,
   return low | high << 16;
 }
 
+__device__ inline uint2 pack_fp8(const float (&v)[8], __nv_fp8_interpretation_t kind) {
+  return {pack_fp8(v[0], v[1], v[2], v[3], kind), pack_fp8(v[4], v[5], v[6], v[7], kind)};
+}
+
 // `to` is aligned to 16 bytes, for fp8 to 8.
 template <DType kDType> __device__ inline void store_run(std::byte* to, const float (&v)[8]) {
   if constexpr (kDType == DType::bf16) {
@@ -41,9 +45,7 @@ template <DType kDType> __device__ inline void store_run(std::byte* to, const fl
     reinterpret_cast<float4*>(to)[0] = {v[0], v[1], v[2], v[3]};
     reinterpret_cast<float4*>(to)[1] = {v[4], v[5], v[6], v[7]};
   } else {
-    constexpr auto kKind = kDType == DType::fp8_e4m3 ? __NV_E4M3 : __NV_E5M2;
-    *reinterpret_cast<uint2*>(to) = {pack_fp8(v[0], v[1], v[2], v[3], kKind),
-                                     pack_fp8(v[4], v[5], v[6], v[7], kKind)};
+    *reinterpret_cast<uint2*>(to) = pack_fp8(v, kDType == DType::fp8_e4m3 ? __NV_E4M3 : __NV_E5M2);
   }
 }
 
@@ -55,10 +57,14 @@ __device__ inline void store_run(std::byte* to, DType dtype, const float (&v)[8]
       return store_run<DType::f16>(to, v);
     case DType::f32:
       return store_run<DType::f32>(to, v);
-    case DType::fp8_e4m3:
-      return store_run<DType::fp8_e4m3>(to, v);
-    default:
-      return store_run<DType::fp8_e5m2>(to, v);
+    default: {
+      // Both, then one of them: a conversion that only happens sometimes keeps its registers from
+      // one tile to the next, and large tiles have none to spare.
+      const uint2 e4m3 = pack_fp8(v, __NV_E4M3);
+      uint2 e5m2 = pack_fp8(v, __NV_E5M2);
+      asm volatile("" : "+r"(e5m2.x), "+r"(e5m2.y));
+      *reinterpret_cast<uint2*>(to) = dtype == DType::fp8_e5m2 ? e5m2 : e4m3;
+    }
   }
 }
 

@@ -25,14 +25,6 @@ template <cpu::Target kTarget> constexpr FlashAttentionCandidate on_cpu(std::str
 }
 
 constexpr FlashAttentionCandidate kCandidates[] = {
-    {.kernel = "hopper/general/flash_attention",
-     .takes = kHopperTakes,
-     .refuse =
-         [](const FlashAttentionProblem& problem) { return cuda::hopper::refuse_general(problem); },
-     .run = [](const FlashAttentionArgs& args,
-               const Context& context) { cuda::hopper::flash_attention_general(args, context); }},
-    // The next two are taken when asked for by name: not every one of their kernels has passed the
-    // cases on a GPU yet.
     {.kernel = "hopper/decode/flash_attention",
      .takes =
          "bf16 and f16 over an unscaled cache of the same or of e4m3, at most 16 new tokens of a "
@@ -45,6 +37,13 @@ constexpr FlashAttentionCandidate kCandidates[] = {
                const Context& context) { cuda::hopper::flash_attention_decode(args, context); },
      .workspace_bytes = cuda::hopper::decode_workspace_bytes,
      .choices = cuda::hopper::decode_choices},
+    {.kernel = "hopper/general/flash_attention",
+     .takes = kHopperTakes,
+     .refuse =
+         [](const FlashAttentionProblem& problem) { return cuda::hopper::refuse_general(problem); },
+     .run = [](const FlashAttentionArgs& args,
+               const Context& context) { cuda::hopper::flash_attention_general(args, context); }},
+    // Taken when asked for by name: not every one of its kernels has passed the cases on a GPU yet.
     {.kernel = "hopper/flash_attention",
      .takes =
          "bf16 and f16 with a cache of the same, masks that show one interval of keys, pages of "

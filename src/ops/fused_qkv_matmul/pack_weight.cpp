@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "cpu/fused_qkv_matmul/pack_weight.h"
+#include "cuda/hopper/fused_qkv_matmul/int4/launch.h"
 #include "ops/argument.h"
 #include "ops/candidate.h"
 #include "ops/fused_qkv_matmul/weight_check.h"
@@ -23,23 +24,52 @@ void check_plain(Arguments& check, const Weight& weight) {
   ops::check_weight(check, weight, weight.rows(), weight.columns());
 }
 
-// The target whose kernel would serve the weight.
-cpu::Target target_for(const Weight& weight, const Context& context) {
-  std::string refusals;
-  if (weight.data.device.kind == DeviceKind::cpu) {
-    for (const cpu::Target target : cpu::compiled_targets()) {
-      const std::string kernel = fmt::format("cpu/{}/fused_qkv_matmul", cpu::name(target));
-      const std::string reason = kernel.starts_with(context.kernel)
-                                     ? cpu::why_not(target)
-                                     : fmt::format("context.kernel is '{}'", context.kernel);
-      if (reason.empty()) return target;
-      refusals += fmt::format("{}{} refuses: {}", refusals.empty() ? "" : "; ", kernel, reason);
-    }
-  } else {
-    refusals = "a weight on " + to_string(weight.data.device);
-  }
+[[noreturn]] void refuse(std::string refusals) {
   throw Error(ErrorCode::unsupported, "pack_weight", "weight", "one that a kernel reads packed",
               std::move(refusals));
+}
+
+// Empty, or why the named kernel is not to be served.
+std::string refuse_kernel(std::string_view kernel, const Context& context) {
+  if (kernel.starts_with(context.kernel)) return "";
+  return fmt::format("context.kernel is '{}'", context.kernel);
+}
+
+// The target whose kernel would serve the weight.
+cpu::Target target_for(const Context& context) {
+  std::string refusals;
+  for (const cpu::Target target : cpu::compiled_targets()) {
+    const std::string kernel = fmt::format("cpu/{}/fused_qkv_matmul", cpu::name(target));
+    std::string reason = refuse_kernel(kernel, context);
+    if (reason.empty()) reason = cpu::why_not(target);
+    if (reason.empty()) return target;
+    refusals += fmt::format("{}{} refuses: {}", refusals.empty() ? "" : "; ", kernel, reason);
+  }
+  refuse(std::move(refusals));
+}
+
+void check_hopper(const Weight& weight, const Context& context) {
+  constexpr std::string_view kKernel = "hopper/int4/fused_qkv_matmul";
+  std::string reason = refuse_kernel(kKernel, context);
+  if (reason.empty()) reason = cuda::hopper::refuse_packing(weight);
+  if (!reason.empty()) refuse(fmt::format("{} refuses: {}", kKernel, reason));
+}
+
+bool is_on_cpu(const Weight& weight) {
+  return weight.data.device.kind == DeviceKind::cpu;
+}
+
+// The weight as it will be, but for its data and perm; throws where no kernel reads it packed.
+Weight form_of(const Weight& weight, const Context& context) {
+  if (is_on_cpu(weight)) return cpu::packed_form(weight, target_for(context));
+  check_hopper(weight, context);
+  return cuda::hopper::packed_form(weight);
+}
+
+std::int64_t bytes_of(const Weight& form, const Weight& weight) {
+  const bool has_perm = weight.perm.has_value();
+  return is_on_cpu(weight) ? cpu::packed_bytes(form, has_perm)
+                           : cuda::hopper::packed_bytes(form, has_perm);
 }
 
 }  // namespace
@@ -47,23 +77,20 @@ cpu::Target target_for(const Weight& weight, const Context& context) {
 WeightPacking packing_for(const Weight& weight, const Context& context) {
   Arguments check("pack_weight");
   check_plain(check, weight);
-  return cpu::packing_for(weight, target_for(weight, context));
+  return form_of(weight, context).packing;
 }
 
 std::int64_t packed_bytes(const Weight& weight, const Context& context) {
   Arguments check("pack_weight");
   check_plain(check, weight);
-  const Weight form = cpu::packed_form(weight, target_for(weight, context));
-  return cpu::packed_bytes(form, weight.perm.has_value());
+  return bytes_of(form_of(weight, context), weight);
 }
 
 Weight pack_weight(const Weight& weight, const TensorView& storage, const Context& context) {
   ops::check_context("pack_weight", context);
   Arguments check("pack_weight");
   check_plain(check, weight);
-  const cpu::Target target = target_for(weight, context);
-  const std::int64_t bytes =
-      cpu::packed_bytes(cpu::packed_form(weight, target), weight.perm.has_value());
+  const std::int64_t bytes = bytes_of(form_of(weight, context), weight);
   check.tensor("storage", storage).is(DType::u8, {"bytes"}).has_dense_rows().is_written();
   if (storage.shape[0] < bytes) {
     check.fail("storage", fmt::format("u8 of at least {} bytes", bytes), storage.describe());
@@ -74,7 +101,10 @@ Weight pack_weight(const Weight& weight, const TensorView& storage, const Contex
                fmt::format("an address {} past one", address % kStorageAlignment));
   }
   check.outputs_do_not_overlap();
-  return cpu::pack_weight(weight, storage.as<std::byte>(), context, target);
+  if (!is_on_cpu(weight)) {
+    return cuda::hopper::pack_weight(weight, storage.as<std::byte>(), context);
+  }
+  return cpu::pack_weight(weight, storage.as<std::byte>(), context, target_for(context));
 }
 
 }  // namespace quire

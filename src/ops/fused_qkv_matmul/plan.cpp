@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cpu/fused_qkv_matmul/fused_qkv_matmul.h"
 #include "cuda/hopper/fused_qkv_matmul/general/launch.h"
+#include "cuda/hopper/fused_qkv_matmul/int4/launch.h"
 #include "cuda/hopper/fused_qkv_matmul/launch.h"
 #include "ops/fused_qkv_matmul/candidates.h"
 #include "reference/fused_qkv_matmul.h"
@@ -38,6 +39,12 @@ constexpr FusedQkvCandidate kCandidates[] = {
      .run = [](const FusedQkvArgs& args,
                const Context& context) { cuda::hopper::fused_qkv_matmul(args, context); },
      .choices = [](const FusedQkvProblem& problem) { return cuda::hopper::choices(problem); }},
+    {.kernel = "hopper/int4/fused_qkv_matmul",
+     .takes = "packed int4, gptq or awq weights, bf16 or f16 x, into unscaled caches on Hopper",
+     .refuse = [](const FusedQkvProblem& problem) { return cuda::hopper::refuse_int4(problem); },
+     .run = [](const FusedQkvArgs& args,
+               const Context& context) { cuda::hopper::fused_qkv_int4(args, context); },
+     .choices = [](const FusedQkvProblem& problem) { return cuda::hopper::int4_choices(problem); }},
     {.kernel = "hopper/general/fused_qkv_matmul",
      .takes = kHopperTakes,
      .refuse = [](const FusedQkvProblem& problem) { return cuda::hopper::refuse_general(problem); },

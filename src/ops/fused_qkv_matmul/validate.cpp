@@ -39,6 +39,15 @@ void check_input_scale(Arguments& check, const FusedQkvArgs& args) {
   argument.is_finite();
 }
 
+// Of x or of a weight that is not packed, for every 128 of K (or of rows).
+bool has_block_scales(const FusedQkvArgs& args) {
+  if (!args.input_scale.has_value()) return false;
+  if (args.input_scale->shape[1] > 1) return true;
+  if (!args.weight.scale.has_value()) return false;
+  const TensorView& scale = *args.weight.scale;
+  return scale.shape[1] > 1 || (scale.shape[0] != 1 && scale.shape[0] != args.weight.rows());
+}
+
 void check_activations(const Arguments& check, const FusedQkvArgs& args) {
   if (args.activations == Activations::exact) return;
   const WeightFormat format = args.weight.format;
@@ -106,6 +115,7 @@ FusedQkvProblem validate(const FusedQkvArgs& args) {
           .weight_dtype = is_packed ? args.weight.packed.dtype : args.weight.data.dtype,
           .weight_packing = args.weight.packing,
           .group_size = args.weight.group_size,
+          .has_block_scales = has_block_scales(args),
           .has_zeros = is_packed ? args.weight.packed.has_zeros : args.weight.zeros.has_value(),
           .has_perm = args.weight.perm.has_value(),
           .has_bias = args.bias.has_value(),

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cpu/fused_qkv_matmul/pack_weight.h"
+#include "cuda/hopper/fused_qkv_matmul/int4/launch.h"
 #include "ops/memory_span.h"
 
 namespace quire::ops {
@@ -120,7 +121,11 @@ void check_packed_weight(Arguments& check, const Weight& weight, std::int64_t ro
                          std::int64_t columns) {
   const TensorArgument data = check.tensor("weight", weight.data);
   data.is(DType::u8, {"bytes"}).has_dense_rows();
-  const std::int64_t bytes = cpu::packed_bytes(weight, weight.perm.has_value());
+  if (weight.packing == WeightPacking::fragments_64) check_group_size(check, weight, columns);
+  const bool has_perm = weight.perm.has_value();
+  const std::int64_t bytes = weight.packing == WeightPacking::fragments_64
+                                 ? cuda::hopper::packed_bytes(weight, has_perm)
+                                 : cpu::packed_bytes(weight, has_perm);
   if (weight.data.shape[0] < bytes) {
     check.fail("weight", fmt::format("of at least {} bytes, as pack_weight filled it", bytes),
                weight.data.describe());

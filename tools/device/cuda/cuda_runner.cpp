@@ -16,13 +16,18 @@ namespace {
 class CudaRunner final : public Runner {
  public:
   explicit CudaRunner(Built& built)
-      : memory_(built.memory, stream_), calls_(built.relocated(memory_.relocation())) {}
+      : memory_(built.memory, stream_),
+        calls_(built.relocated(memory_.relocation())),
+        packed_(calls_.packed_bytes) {
+    pack();
+  }
 
   Plan supports(const Context& context) override { return calls_.supports(context); }
 
   void run(const Context& context, std::vector<std::string>& faults) override {
     Workspace workspace(supports(context).workspace_bytes, stream_);
     memory_.upload();
+    pack();
     workspace.poison(next_poison());
     calls_.run(workspace.in(context));
     finish(workspace, faults);
@@ -35,6 +40,7 @@ class CudaRunner final : public Runner {
     memory_.poison();
     const cuda::Graph graph(stream_, [&] { calls_.run(workspace.in(context)); });
     memory_.upload();
+    pack();
     workspace.poison(next_poison());
     graph.replay(stream_);
     finish(workspace, faults);
@@ -45,6 +51,12 @@ class CudaRunner final : public Runner {
   // Another one for every run: bit-identical results then do not come from scratch that was there.
   int next_poison() { return poisoned_++ % 2 == 0 ? 0xff : 0x3a; }
 
+  void pack() {
+    Context context;
+    context.stream = stream_.get();
+    if (calls_.pack) calls_.pack(packed_.data(), context);
+  }
+
   void finish(const Workspace& workspace, std::vector<std::string>& faults) {
     stream_.wait();
     memory_.download();
@@ -54,6 +66,7 @@ class CudaRunner final : public Runner {
   cuda::Stream stream_;
   DeviceMemory memory_;
   Calls calls_;
+  cuda::DeviceBuffer packed_;
   int poisoned_ = 0;
 };
 

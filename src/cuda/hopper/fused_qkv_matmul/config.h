@@ -14,21 +14,34 @@ enum class Shared : std::uint8_t {
   tokens,  // they stand side by side: the same tokens, other columns
 };
 
+// What the scales of an fp8 product multiply.
+enum class Scaling : std::uint8_t {
+  none,    // nothing: bf16, f16
+  rows,    // finished sums
+  blocks,  // the sums over every 128 of K, and finished ones
+};
+
 // A block computes 64 · consumers tokens × tile_n columns, 64 tokens per consumer warpgroup.
 struct TileConfig {
   DType dtype = DType::bf16;  // of x and the weight
-  int tile_n = 256;           // a multiple of 32
-  int consumers = 2;          // warpgroups
-  int stages = 4;             // of (kept_tokens + tile_n) × 128 bytes
-  int cluster = 2;            // blocks
+  Scaling scaling = Scaling::none;
+  int tile_n = 256;   // a multiple of 32
+  int consumers = 2;  // warpgroups
+  int stages = 4;     // of (kept_tokens + tile_n) × 128 bytes
+  int cluster = 2;    // blocks
   Shared shared = Shared::weight;
-  // Rows of x in a stage. Fewer than tokens() where that many tokens never come: the products of the
-  // rows behind them read whatever follows, and are not stored.
+  // Rows of x in a stage. Fewer than tokens() where that many tokens never come: the products of
+  // the rows behind them read whatever follows, and are not stored.
   int kept_tokens = 128;
   int blocks_per_sm = 1;
 
   static constexpr int kProducerRegisters = 40;
   static constexpr int kConsumerRegisters = 232;
+  // The tensor core keeps 13 bits against an fp8 sum, so sums are added up in fp32 outside of it:
+  // after every block of K that has scales of its own, else after this many blocks of 128. Four
+  // times as many adds cost up to a third of the time of many tokens; the error of four blocks is
+  // a fifth of the rounding of a bf16 output.
+  static constexpr int kChainedBlocks = 4;
 
   constexpr int tokens() const { return 64 * consumers; }
   constexpr int threads() const { return 128 * (1 + consumers); }
@@ -40,11 +53,15 @@ struct TileConfig {
   constexpr int box_groups() const {
     return groups() % weight_sharers() == 0 ? groups() / weight_sharers() : 1;
   }
-  // fp8 products keep 13 bits against the sum, so every 128 of K they are added up in fp32 outside
-  // the tensor core.
-  constexpr bool promotes() const { return is_fp8(dtype); }
-  // Columns whose products are on their way while those before them are added up.
-  constexpr int part_n() const { return tile_n > 64 && tile_n % 64 == 0 ? 64 : tile_n / 2; }
+  constexpr bool promotes() const { return scaling != Scaling::none; }
+  // Block scales: columns multiplied at a time, into registers beside those of the sums; sets of
+  // such registers. The largest tile has room for one, so its warpgroups take turns.
+  constexpr int part_n() const { return tile_n / 2; }
+  constexpr int part_sets() const { return tile_n > 192 ? 1 : 2; }
+  // Warps beside the loading one that bring the scales of each block of K; the others of the three
+  // look up addresses.
+  constexpr int scale_warps() const { return scaling == Scaling::blocks ? 2 : 0; }
+  constexpr int address_threads() const { return 32 * (3 - scale_warps()); }
   // Large tiles need more registers than an even share.
   constexpr bool moves_registers() const { return tile_n >= 128; }
 };

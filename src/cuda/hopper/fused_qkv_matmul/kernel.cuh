@@ -3,13 +3,15 @@
 // pages.
 //
 //   warp 0            load      x and weight tiles into the ring
-//   warps 1 – 3       address   each token's row in the pages
+//   warps 1 – 3       address   each token's row in the pages, bias, scales of finished sums
+//   warps 2 – 3       scale     fp8 block scales: those of every 128 of K, instead
 //   warpgroups 1 –    multiply  64 tokens × tile_n columns each, then store
 #pragma once
 
 #include "cuda/hopper/fused_qkv_matmul/roles/address.cuh"
 #include "cuda/hopper/fused_qkv_matmul/roles/load.cuh"
 #include "cuda/hopper/fused_qkv_matmul/roles/multiply.cuh"
+#include "cuda/hopper/fused_qkv_matmul/roles/scale.cuh"
 
 namespace quire::cuda::hopper {
 
@@ -18,10 +20,13 @@ __device__ void produce(const TileParams& params, TileShared<kConfig>& shared) {
   if constexpr (kConfig.moves_registers()) {
     cutlass::arch::warpgroup_reg_dealloc<TileConfig::kProducerRegisters>();
   }
+  const int thread = static_cast<int>(threadIdx.x) - 32;
   if (warp_in_block() == 0) {
     if (cute::elect_one_sync()) load_role(params, shared);
-  } else {
-    address_role(params, shared, static_cast<int>(threadIdx.x) - 32);
+  } else if (thread < kConfig.address_threads()) {
+    address_role(params, shared, thread);
+  } else if constexpr (kConfig.scale_warps() > 0) {
+    scale_role(params, shared, thread - kConfig.address_threads());
   }
 }
 

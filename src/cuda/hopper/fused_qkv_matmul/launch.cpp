@@ -42,6 +42,11 @@ QkvScales make_scales(const FusedQkvArgs& args) {
           .weight_by_block = weight_by_block || weight.shape[1] > 1};
 }
 
+Scaling scaling_of(DType x_dtype, bool has_block_scales) {
+  if (!is_fp8(x_dtype)) return Scaling::none;
+  return has_block_scales ? Scaling::blocks : Scaling::rows;
+}
+
 void run_tiles(const FusedQkvArgs& args, const Context& context, const TilePlan& plan) {
   const TensorView& weight = args.weight.data;
   const std::int64_t k_bytes = bytes_for(args.x.dtype, args.x.shape[1]);
@@ -73,15 +78,20 @@ std::vector<std::pair<std::string, std::string>> choices(const FusedQkvProblem& 
   const std::int64_t kv_dim = problem.cache.row_format.width() * problem.cache.num_kv_heads;
   const TileShape shape{.tokens = problem.ragged.tokens,
                         .columns = problem.q_dim + (problem.cache.is_mla ? 1 : 2) * kv_dim,
-                        .dtype = problem.x_dtype};
+                        .dtype = problem.x_dtype,
+                        .scaling = scaling_of(problem.x_dtype, problem.has_block_scales)};
   if (shape.tokens == 0) return {};
   const TilePlan plan = plan_tiles(shape, num_sms(problem.device.index));
   return {{"kernel", std::string(plan.variant->name)}, {"blocks", std::to_string(plan.blocks)}};
 }
 
 void fused_qkv_matmul(const FusedQkvArgs& args, const Context& context) {
+  const QkvScales scales = make_scales(args);
   const TileShape shape{
-      .tokens = args.x.shape[0], .columns = args.weight.data.shape[0], .dtype = args.x.dtype};
+      .tokens = args.x.shape[0],
+      .columns = args.weight.data.shape[0],
+      .dtype = args.x.dtype,
+      .scaling = scaling_of(args.x.dtype, scales.x_by_block || scales.weight_by_block)};
   if (shape.tokens == 0) return;
   run_tiles(args, context, plan_tiles(shape, num_sms(args.x.device.index)));
 }

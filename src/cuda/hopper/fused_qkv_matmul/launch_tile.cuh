@@ -9,6 +9,8 @@ namespace quire::cuda::hopper {
 
 template <typename Variant> void launch_tile(const TileParams& params, const TileLaunch& where) {
   constexpr TileConfig kConfig = Variant::kConfig;
+  // 228 KB of a multiprocessor, of which every block takes 1 for itself.
+  static_assert(kConfig.blocks_per_sm * (sizeof(TileShared<kConfig>) + 1024) <= 228 * 1024);
   const LaunchShape shape{.grid = dim3(static_cast<unsigned>(where.blocks)),
                           .block = dim3(kConfig.threads()),
                           .cluster = static_cast<unsigned>(kConfig.cluster),

@@ -30,9 +30,9 @@ struct QkvOutputs {
   const std::byte* bias = nullptr;  // [columns], or null
   DType bias_dtype = DType::f32;
 
-  // 0 Q, 1 K, 2 V.
-  QUIRE_HOST_DEVICE int segment_of(int column) const {
-    return column < q_dim ? 0 : column < q_dim + kv_dim ? 1 : 2;
+  // The column behind those of Q, K or V that `column` belongs to.
+  QUIRE_HOST_DEVICE int end_of_segment(int column) const {
+    return column < q_dim ? q_dim : column < q_dim + kv_dim ? q_dim + kv_dim : columns;
   }
 };
 

@@ -23,7 +23,7 @@ TileGrid grid_of(const TileConfig& config, const TileShape& shape) {
 
 bool takes(const TileConfig& config, const TileShape& shape) {
   // One warpgroup for many tokens would read the weights more than once.
-  return config.dtype == shape.dtype &&
+  return config.dtype == shape.dtype && config.scaling == shape.scaling &&
          (config.consumers > 1 || shape.tokens <= config.kept_tokens);
 }
 

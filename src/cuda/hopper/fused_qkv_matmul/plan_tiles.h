@@ -13,6 +13,7 @@ struct TileShape {
   std::int64_t tokens = 0;
   std::int64_t columns = 0;
   DType dtype = DType::bf16;
+  Scaling scaling = Scaling::none;
 };
 
 struct TilePlan {

@@ -15,7 +15,7 @@ struct TilePosition {
 };
 
 template <TileConfig kConfig> struct TilePositions {
-  TileGrid grid;
+  const TileGrid& grid;  // stays in constant memory
   int index = cluster_index<kConfig.cluster>();
 
   __device__ explicit TilePositions(const TileParams& params) : grid(params.grid) {}

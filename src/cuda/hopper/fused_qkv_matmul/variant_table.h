@@ -13,8 +13,9 @@ namespace quire::cuda::hopper {
 struct TileVariant {
   std::string_view name;
   TileConfig config;
-  // Time per column of a tile beside the largest tile's; measured at 8192 tokens for tiles of 128
-  // tokens (bf16, K = 4096), for the others an estimate that only ranks them.
+  // Time per column of a tile beside the largest tile's of the same products; measured for tiles
+  // of 128 tokens (bf16 at 8192 tokens, fp8 at 512 to 8192), for the others an estimate that only
+  // ranks them.
   double relative_cost;
   void (*launch)(const TileParams& params, const TileLaunch& launch);
 };
@@ -41,14 +42,21 @@ inline constexpr TileVariant kTileVariants[] = {
     tile_variant<TileN96T64<DType::f16>>("f16_n96_t64", 1.2),
     tile_variant<TileN64T128<DType::f16>>("f16_n64_t128", 1.4),
     tile_variant<TileN96T128<DType::f16>>("f16_n96_t128", 1.25),
-    tile_variant<TileN256<DType::fp8_e4m3>>("fp8_n256", 1.0),
-    tile_variant<TileN192<DType::fp8_e4m3>>("fp8_n192", 1.05),
-    tile_variant<TileN160<DType::fp8_e4m3>>("fp8_n160", 1.1),
-    tile_variant<TileN64T16<DType::fp8_e4m3>>("fp8_n64_t16", 1.2),
-    tile_variant<TileN64T64<DType::fp8_e4m3>>("fp8_n64_t64", 1.2),
-    tile_variant<TileN96T64<DType::fp8_e4m3>>("fp8_n96_t64", 1.2),
-    tile_variant<TileN64T128<DType::fp8_e4m3>>("fp8_n64_t128", 1.4),
-    tile_variant<TileN96T128<DType::fp8_e4m3>>("fp8_n96_t128", 1.25),
+    tile_variant<TileN192<DType::fp8_e4m3, Scaling::rows>>("fp8_rows_n192", 1.0),
+    tile_variant<TileN160<DType::fp8_e4m3, Scaling::rows>>("fp8_rows_n160", 1.02),
+    tile_variant<TileN64T16<DType::fp8_e4m3, Scaling::rows>>("fp8_rows_n64_t16", 1.2),
+    tile_variant<TileN64T64<DType::fp8_e4m3, Scaling::rows>>("fp8_rows_n64_t64", 1.2),
+    tile_variant<TileN96T64<DType::fp8_e4m3, Scaling::rows>>("fp8_rows_n96_t64", 1.2),
+    tile_variant<TileN64T128<DType::fp8_e4m3, Scaling::rows>>("fp8_rows_n64_t128", 1.4),
+    tile_variant<TileN96T128<DType::fp8_e4m3, Scaling::rows>>("fp8_rows_n96_t128", 1.25),
+    tile_variant<TileN256<DType::fp8_e4m3, Scaling::blocks>>("fp8_blocks_n256", 1.0),
+    tile_variant<TileN192<DType::fp8_e4m3, Scaling::blocks>>("fp8_blocks_n192", 1.15),
+    tile_variant<TileN160<DType::fp8_e4m3, Scaling::blocks>>("fp8_blocks_n160", 1.2),
+    tile_variant<TileN64T16<DType::fp8_e4m3, Scaling::blocks>>("fp8_blocks_n64_t16", 1.2),
+    tile_variant<TileN64T64<DType::fp8_e4m3, Scaling::blocks>>("fp8_blocks_n64_t64", 1.2),
+    tile_variant<TileN96T64<DType::fp8_e4m3, Scaling::blocks>>("fp8_blocks_n96_t64", 1.2),
+    tile_variant<TileN64T128<DType::fp8_e4m3, Scaling::blocks>>("fp8_blocks_n64_t128", 1.4),
+    tile_variant<TileN96T128<DType::fp8_e4m3, Scaling::blocks>>("fp8_blocks_n96_t128", 1.25),
 };
 
 }  // namespace quire::cuda::hopper

@@ -1,42 +1,64 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every compiled kernel of fused_qkv_matmul on Hopper: one file in variants/ for each, one row of
-// variant_table.h for the planner.
+// variant_table.h for the planner. Stages: as many as fit.
 #pragma once
 
 #include "cuda/hopper/fused_qkv_matmul/config.h"
 
 namespace quire::cuda::hopper {
 
-template <DType kDType> struct TileN256 {
-  static constexpr TileConfig kConfig{.dtype = kDType, .tile_n = 256, .stages = 4};
-};
-template <DType kDType> struct TileN192 {
-  static constexpr TileConfig kConfig{.dtype = kDType, .tile_n = 192, .stages = 5};
-};
-template <DType kDType> struct TileN160 {
-  static constexpr TileConfig kConfig{.dtype = kDType, .tile_n = 160, .stages = 6};
-};
-template <DType kDType> struct TileN96T128 {
+// Row scales have no such tile: sums and products of 256 columns are more registers than there are.
+template <DType kDType, Scaling kScaling = Scaling::none> struct TileN256 {
   static constexpr TileConfig kConfig{
-      .dtype = kDType, .tile_n = 96, .stages = 8, .shared = Shared::tokens};
+      .dtype = kDType, .scaling = kScaling, .tile_n = 256, .stages = 4};
 };
-template <DType kDType> struct TileN64T128 {
+template <DType kDType, Scaling kScaling = Scaling::none> struct TileN192 {
   static constexpr TileConfig kConfig{
-      .dtype = kDType, .tile_n = 64, .stages = 9, .cluster = 4, .shared = Shared::tokens};
+      .dtype = kDType, .scaling = kScaling, .tile_n = 192, .stages = 5};
 };
-template <DType kDType> struct TileN96T64 {
+template <DType kDType, Scaling kScaling = Scaling::none> struct TileN160 {
   static constexpr TileConfig kConfig{
-      .dtype = kDType, .tile_n = 96, .consumers = 1, .stages = 11, .cluster = 1, .kept_tokens = 64};
+      .dtype = kDType, .scaling = kScaling, .tile_n = 160, .stages = 6};
 };
-template <DType kDType> struct TileN64T64 {
-  static constexpr TileConfig kConfig{
-      .dtype = kDType, .tile_n = 64, .consumers = 1, .stages = 13, .cluster = 1, .kept_tokens = 64};
-};
-template <DType kDType> struct TileN64T16 {
+template <DType kDType, Scaling kScaling = Scaling::none> struct TileN96T128 {
   static constexpr TileConfig kConfig{.dtype = kDType,
+                                      .scaling = kScaling,
+                                      .tile_n = 96,
+                                      .stages = kScaling == Scaling::none ? 8 : 7,
+                                      .shared = Shared::tokens};
+};
+template <DType kDType, Scaling kScaling = Scaling::none> struct TileN64T128 {
+  static constexpr TileConfig kConfig{.dtype = kDType,
+                                      .scaling = kScaling,
                                       .tile_n = 64,
+                                      .stages = 9,
+                                      .cluster = 4,
+                                      .shared = Shared::tokens};
+};
+template <DType kDType, Scaling kScaling = Scaling::none> struct TileN96T64 {
+  static constexpr TileConfig kConfig{.dtype = kDType,
+                                      .scaling = kScaling,
+                                      .tile_n = 96,
                                       .consumers = 1,
                                       .stages = 11,
+                                      .cluster = 1,
+                                      .kept_tokens = 64};
+};
+template <DType kDType, Scaling kScaling = Scaling::none> struct TileN64T64 {
+  static constexpr TileConfig kConfig{.dtype = kDType,
+                                      .scaling = kScaling,
+                                      .tile_n = 64,
+                                      .consumers = 1,
+                                      .stages = 13,
+                                      .cluster = 1,
+                                      .kept_tokens = 64};
+};
+template <DType kDType, Scaling kScaling = Scaling::none> struct TileN64T16 {
+  static constexpr TileConfig kConfig{.dtype = kDType,
+                                      .scaling = kScaling,
+                                      .tile_n = 64,
+                                      .consumers = 1,
+                                      .stages = kScaling == Scaling::blocks ? 10 : 11,
                                       .cluster = 1,
                                       .kept_tokens = 16,
                                       .blocks_per_sm = 2};

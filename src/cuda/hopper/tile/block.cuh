@@ -21,10 +21,10 @@ template <int kCluster> __device__ inline int rank_in_cluster() {
   return static_cast<int>(cute::block_rank_in_cluster());
 }
 template <int kCluster> __device__ inline int cluster_index() {
-  return static_cast<int>(blockIdx.x) / kCluster;
+  return static_cast<int>(blockIdx.x / kCluster);
 }
 template <int kCluster> __device__ inline int num_clusters() {
-  return static_cast<int>(gridDim.x) / kCluster;
+  return static_cast<int>(gridDim.x / kCluster);
 }
 
 // All threads of all blocks; makes initialised barriers visible to them.

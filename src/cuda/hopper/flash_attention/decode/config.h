@@ -27,11 +27,11 @@ struct DecodeConfig {
   static constexpr int kThreads = 32 * kWarps;  // that multiply
   static constexpr int kLoadThreads = 128;
   static constexpr int kTileRows = 16;  // of one product
-  // The warps that load give some of theirs to those that multiply.
-  static constexpr int kLoadRegisters = 96;
-  static constexpr int kAttendRegisters = 200;
 
   constexpr bool is_fp8() const { return dtype == DType::fp8_e4m3; }
+  // The warps that load give some of theirs to those that multiply: what either needs not to spill.
+  constexpr int load_registers() const { return is_fp8() ? 88 : 96; }
+  constexpr int attend_registers() const { return is_fp8() ? 208 : 200; }
   // Columns of a row, those past the head's width zero.
   constexpr int dims() const { return slabs * (is_fp8() ? 128 : 64); }
   constexpr int query_slabs() const { return dims() / 64; }

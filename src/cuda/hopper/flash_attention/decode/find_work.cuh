@@ -57,8 +57,8 @@ __device__ inline LinePlace find_place(const DecodeParams& params, int position)
   return {params.batch.size, begin};
 }
 
-__device__ inline WorkWalk start_walk(const DecodeParams& params, int thread_block) {
-  const WorkCuts cuts = cut_batch(params);
+__device__ inline WorkWalk start_walk(const DecodeParams& params, const WorkCuts& cuts,
+                                      int thread_block) {
   LinePlace place{};
   if (thread_block < cuts.parts) place = find_place(params, cuts.at(thread_block));
   return WorkWalk(params.batch, params.split, cuts, place, thread_block);

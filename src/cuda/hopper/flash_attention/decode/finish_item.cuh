@@ -5,6 +5,7 @@
 
 #include <cutlass/arch/barrier.h>
 
+#include "cuda/hopper/flash_attention/decode/join_pieces.cuh"
 #include "cuda/hopper/flash_attention/decode/row_sums.cuh"
 
 namespace quire::cuda::hopper {
@@ -105,6 +106,9 @@ __device__ void finish_item(const DecodeParams& params, DecodeShared<kConfig>& s
     }
     // The staging is free again.
     cutlass::arch::NamedBarrier::sync(DecodeConfig::kThreads, kBarrier);
+  }
+  if (item.slot >= 0 && params.pieces.marks != nullptr && threadIdx.x == 0) {
+    mark_piece(params.pieces, item.slot);
   }
 }
 

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/hopper/flash_attention/decode/launch.h"
 
+#include <atomic>
+#include <random>
+
 #include "cuda/hopper/flash_attention/decode/merge_pieces.h"
 #include "cuda/hopper/flash_attention/decode/plan_decode.h"
 #include "cuda/runtime/carver.h"
@@ -14,11 +17,28 @@ DecodePlan plan_on_device(const FlashAttentionProblem& problem) {
   return plan_decode(problem, num_sms(problem.device.index));
 }
 
+// A number that no launch before had, nor anything else that stands in a workspace.
+std::uint64_t next_mark() {
+  static const std::uint64_t seed =
+      std::uint64_t{std::random_device{}()} << 32 | std::random_device{}();
+  static std::atomic<std::uint64_t> launches{0};
+  // splitmix64: distinct numbers stay distinct.
+  std::uint64_t mixed = seed + 0x9e3779b97f4a7c15U * (launches.fetch_add(1) + 1);
+  mixed = (mixed ^ mixed >> 30) * 0xbf58476d1ce4e5b9U;
+  mixed = (mixed ^ mixed >> 27) * 0x94d049bb133111ebU;
+  return mixed ^ mixed >> 31;
+}
+
 DecodePieces carve_pieces(Carver& carver, const DecodePlan& plan) {
   const DecodeConfig& config = plan.variant->config;
   const std::int64_t rows = plan.slots * config.rows;
   float* sums = carver.take<float>(rows * config.dims());
-  return {.sums = sums, .stats = carver.take<float2>(rows)};
+  float2* stats = carver.take<float2>(rows);
+  if (plan.split.is_invariant) return {.sums = sums, .stats = stats};
+  return {.sums = sums,
+          .stats = stats,
+          .marks = carver.take<std::uint64_t>(plan.slots),
+          .mark = next_mark()};
 }
 
 DecodeBatch make_batch(const FlashAttentionArgs& args, const DecodePlan& plan) {
@@ -107,6 +127,7 @@ void flash_attention_decode(const FlashAttentionArgs& args, const Context& conte
                             .outputs = make_outputs(args),
                             .pieces = carve_pieces(carver, plan)};
   plan.variant->launch(params, stream);
+  if (!plan.split.is_invariant) return;
   const DecodeConfig& config = plan.variant->config;
   merge_pieces(params, {.rows = config.rows, .dims = config.dims()}, stream);
 }

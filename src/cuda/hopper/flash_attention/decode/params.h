@@ -70,6 +70,9 @@ struct DecodeOutputs {
 struct DecodePieces {
   float* sums = nullptr;    // [slots, rows, dims]
   float2* stats = nullptr;  // [slots, rows] (max in powers of two, sum of weights)
+  // [slots] `mark` where the piece is there (join_pieces.cuh); null if a second kernel merges.
+  std::uint64_t* marks = nullptr;
+  std::uint64_t mark = 0;
 };
 
 struct DecodeParams {

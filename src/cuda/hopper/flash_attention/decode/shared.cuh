@@ -43,9 +43,9 @@ template <DecodeConfig kConfig> struct DecodeShared {
   RingBarriers<kConfig.items> item_ring;
 
   __device__ void init() {
-    // Every loading thread when its copies have landed; a lane of each warp, and the thread that
-    // describes the item, for what they stored themselves.
-    ring.init(DecodeConfig::kLoadThreads + DecodeConfig::kLoadThreads / 32,
+    // Every loading thread when its copies have landed; the lane of each group of keys, and the thread
+    // that describes the item, for what they stored themselves.
+    ring.init(DecodeConfig::kLoadThreads + kKeyGroups,
               DecodeConfig::kSetWarps * kConfig.row_sets());
     item_ring.init(DecodeConfig::kLoadThreads + 1, DecodeConfig::kWarps);
   }

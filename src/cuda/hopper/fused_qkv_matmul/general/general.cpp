@@ -18,9 +18,10 @@ constexpr int kFewTokensF32 = 24;  // nothing to decode
 constexpr std::uintptr_t kVectorBytes = 16;
 
 // gptq and awq pack along N: lanes along K would fetch a sector for each code.
-bool packs_along_rows(WeightFormat format) {
-  return format == WeightFormat::gptq || format == WeightFormat::gptq_v2 ||
-         format == WeightFormat::awq;
+bool packs_along_rows(const WeightOperand& weight) {
+  return !weight.is_packed &&
+         (weight.format == WeightFormat::gptq || weight.format == WeightFormat::gptq_v2 ||
+          weight.format == WeightFormat::awq);
 }
 
 bool is_plain_f32(const GeneralParams& params) {
@@ -31,7 +32,7 @@ bool is_plain_f32(const GeneralParams& params) {
 void launch_product(const GeneralParams& params, cudaStream_t stream) {
   const WeightFormat format = params.weight.format;
   const int few_tokens = is_plain_f32(params) ? kFewTokensF32 : kFewTokens;
-  if (params.outputs.tokens <= few_tokens && !packs_along_rows(format)) {
+  if (params.outputs.tokens <= few_tokens && !packs_along_rows(params.weight)) {
     launch_few(params, stream);
   } else if (is_plain_f32(params)) {
     launch_tiles_f32(params, stream);
@@ -77,7 +78,8 @@ void encode_rows(const FusedQkvArgs& args, const Context& context, const General
 }  // namespace
 
 std::string refuse_general(const FusedQkvProblem& problem) {
-  if (problem.weight_packing != WeightPacking::none) {
+  const WeightPacking packing = problem.weight_packing;
+  if (packing != WeightPacking::none && packing != WeightPacking::fragments_64) {
     return "the weight is packed as " + std::string(name(problem.weight_packing));
   }
   return refuse_hopper(problem.device);

@@ -4,6 +4,7 @@
 
 #include "cuda/hopper/fused_qkv_matmul/general/load_gguf.cuh"
 #include "cuda/hopper/fused_qkv_matmul/general/load_number.cuh"
+#include "cuda/hopper/fused_qkv_matmul/int4/pack_order.h"
 
 namespace quire::cuda::hopper {
 
@@ -57,9 +58,13 @@ __device__ inline unsigned load_codes(const WeightOperand& w, int row, int colum
 
 // int4, gptq, gptq_v2, awq.
 __device__ inline void load_groups(const WeightOperand& w, int row, int column, float (&v)[kRun]) {
-  const unsigned codes = load_codes(w, row, column);
-  const int zero = zero_point(w, row, column);
-  const float scale = weight_scale(w, row, column);
+  const unsigned codes =
+      w.is_packed ? unpack_codes(w.data, w.order, row, column) : load_codes(w, row, column);
+  const int zero =
+      w.is_packed ? packed_zero(w.data, w.order, row, column) : zero_point(w, row, column);
+  const float scale = w.is_packed
+                          ? load_float(packed_scale(w.data, w.order, row, column), w.scale_dtype, 0)
+                          : weight_scale(w, row, column);
 #pragma unroll
   for (int i = 0; i < kRun; ++i) v[i] = static_cast<float>(nibble(codes, i) - zero) * scale;
 }

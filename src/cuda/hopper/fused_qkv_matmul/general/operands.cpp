@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/hopper/fused_qkv_matmul/general/operands.h"
 
+#include "cuda/hopper/fused_qkv_matmul/int4/make_source.h"
+
 namespace quire::cuda::hopper {
 namespace {
 
@@ -71,7 +73,18 @@ void add_groups(const Weight& weight, WeightOperand& operand) {
   operand.zeros_column_stride = weight.zeros->strides[1 - row_axis];
 }
 
+WeightOperand packed_operand(const Weight& weight) {
+  return {.data = weight.data.as<const std::byte>(),
+          .format = weight.format,
+          .rows = static_cast<int>(weight.rows()),
+          .columns = static_cast<int>(weight.columns()),
+          .scale_dtype = weight.packed.scale_dtype,
+          .is_packed = true,
+          .order = order_of(weight)};
+}
+
 WeightOperand weight_operand(const Weight& weight) {
+  if (weight.packing != WeightPacking::none) return packed_operand(weight);
   const TensorView& data = weight.data;
   WeightOperand operand{.data = data.as<const std::byte>(),
                         .format = weight.format,

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "cuda/hopper/fused_qkv_matmul/int4/packed_order.h"
 #include "quire/kv_layer_view.h"
 #include "quire/weight.h"
 
@@ -49,6 +50,8 @@ struct WeightOperand {
   const std::byte* zeros = nullptr;  // int4: u8; gptq, awq: words of eight rows
   std::int64_t zeros_row_stride = 0;
   std::int64_t zeros_column_stride = 0;
+  bool is_packed = false;  // codes, scales and zeros stand in data, in this order
+  Int4Order order{};
 };
 
 // Columns [0, q_dim) go to q, then kv_dim columns of K, then as many of V (MLA: none).

@@ -1,22 +1,52 @@
 // SPDX-License-Identifier: Apache-2.0
-// Three warps: find where each token's K row stands in the pages, one tile ahead of the stores.
+// What the stores of a tile need, one tile ahead of them: where each token's K row stands in the
+// pages, the bias, the scales of finished sums.
 #pragma once
 
 #include "cuda/hopper/fused_qkv_matmul/kv_offset.cuh"
 #include "cuda/hopper/fused_qkv_matmul/shared.cuh"
 #include "cuda/hopper/fused_qkv_matmul/tile_position.cuh"
+#include "cuda/tile/load_float.cuh"
 
 namespace quire::cuda::hopper {
 
+template <TileConfig kConfig>
+__device__ void look_up_tokens(const TileParams& params, TileShared<kConfig>& shared, int turn,
+                               const TilePosition& tile, int thread) {
+  const QkvOutputs& outputs = params.outputs;
+  for (int row = thread; row < kConfig.tokens(); row += kConfig.address_threads()) {
+    const int token = tile.token + row;
+    shared.kv_offsets[turn][row] = kv_offset(outputs, token);
+    if constexpr (kConfig.promotes()) {
+      shared.scales.tokens[turn][row] = token_scale(params.scales, token, outputs.tokens);
+    }
+  }
+}
+
+template <TileConfig kConfig>
+__device__ void look_up_columns(const TileParams& params, TileShared<kConfig>& shared, int turn,
+                                const TilePosition& tile, int thread) {
+  const QkvOutputs& outputs = params.outputs;
+  for (int within = thread; within < kConfig.tile_n; within += kConfig.address_threads()) {
+    const int column = tile.column + within;
+    const bool has_bias = outputs.bias != nullptr && column < outputs.columns;
+    shared.bias[turn][within] =
+        has_bias ? load_float(outputs.bias, outputs.bias_dtype, column) : 0.0f;
+    if constexpr (kConfig.promotes()) {
+      shared.scales.columns[turn][within] = column_scale(params.scales, column, outputs.columns);
+    }
+  }
+}
+
+// `thread` of address_threads().
 template <TileConfig kConfig>
 __device__ void address_role(const TileParams& params, TileShared<kConfig>& shared, int thread) {
   RingPosition<2> at;
   TilePositions<kConfig> positions(params);
   for (TilePosition tile; positions.next(tile); at.advance()) {
     shared.kv_ring.wait_empty(at);
-    for (int row = thread; row < kConfig.tokens(); row += shared.kAddressThreads) {
-      shared.kv_offsets[at.stage][row] = kv_offset(params.outputs, tile.token + row);
-    }
+    look_up_tokens(params, shared, at.stage, tile, thread);
+    look_up_columns(params, shared, at.stage, tile, thread);
     shared.kv_ring.full[at.stage].arrive();
   }
 }

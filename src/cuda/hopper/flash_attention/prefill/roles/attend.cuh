@@ -6,7 +6,7 @@
 #include "cuda/hopper/flash_attention/prefill/convert_queries.cuh"
 #include "cuda/hopper/flash_attention/prefill/products.cuh"
 #include "cuda/hopper/flash_attention/prefill/store_rows.cuh"
-#include "cuda/hopper/flash_attention/prefill/turns.cuh"
+#include "cuda/hopper/tile/turns.cuh"
 
 namespace quire::cuda::hopper {
 

@@ -4,6 +4,7 @@
 
 namespace quire::cuda::hopper {
 
-template void launch_tile<TileN64T128<DType::fp8_e4m3>>(const TileParams&, const TileLaunch&);
+template void launch_tile<TileN160<DType::fp8_e4m3, Scaling::blocks>>(const TileParams&,
+                                                                      const TileLaunch&);
 
 }  // namespace quire::cuda::hopper

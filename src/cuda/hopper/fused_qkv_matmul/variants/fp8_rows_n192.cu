@@ -4,6 +4,7 @@
 
 namespace quire::cuda::hopper {
 
-template void launch_tile<TileN256<DType::fp8_e4m3>>(const TileParams&, const TileLaunch&);
+template void launch_tile<TileN192<DType::fp8_e4m3, Scaling::rows>>(const TileParams&,
+                                                                    const TileLaunch&);
 
 }  // namespace quire::cuda::hopper

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Consumer warpgroups take turns at the tensor cores: while one's products run, the others are at
-// their softmax. One named barrier per warpgroup, signalled by the one before it.
+// Consumer warpgroups take turns at the tensor cores: while one's products run, the others work on
+// theirs in registers. One named barrier per warpgroup, signalled by the one before it.
 #pragma once
 
 #include <cutlass/arch/barrier.h>

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/hopper/fused_qkv_matmul/int4/launch.h"
+
+#include "cuda/hopper/fused_qkv_matmul/int4/make_source.h"
+#include "cuda/hopper/fused_qkv_matmul/int4/plan_int4.h"
+#include "cuda/hopper/fused_qkv_matmul/outputs.h"
+#include "cuda/runtime/device_facts.h"
+#include "cuda/runtime/device_scope.h"
+
+namespace quire::cuda::hopper {
+namespace {
+
+// x as [blocks of 64 columns][tokens][64]: a box of several blocks is what a chunk needs.
+TileDescriptor chunk_tile(const TensorView& x, int box_tokens, int blocks) {
+  TileDescriptor tile;
+  tile.dtype = x.dtype;
+  tile.rank = 3;
+  tile.dims = {kUnitColumns, x.shape[0], x.shape[1] / kUnitColumns};
+  tile.strides_bytes = {bytes_for(x.dtype, x.strides[0]), bytes_for(x.dtype, kUnitColumns)};
+  tile.box = {kUnitColumns, box_tokens, blocks};
+  tile.swizzle = Swizzle::b128;
+  tile.l2_promotion = L2Promotion::b256;
+  return tile;
+}
+
+}  // namespace
+
+std::string refuse_int4(const FusedQkvProblem& problem) {
+  const std::string reason = refuse_hopper(problem.device);
+  return reason.empty() ? refuse_int4_tiles(problem) : reason;
+}
+
+std::vector<std::pair<std::string, std::string>> int4_choices(const FusedQkvProblem& problem) {
+  const std::int64_t kv_dim = problem.cache.row_format.width() * problem.cache.num_kv_heads;
+  const Int4Shape shape{.tokens = problem.ragged.tokens,
+                        .columns = problem.q_dim + (problem.cache.is_mla ? 1 : 2) * kv_dim,
+                        .dtype = problem.x_dtype};
+  if (shape.tokens == 0) return {};
+  const Int4Plan plan = plan_int4(shape, num_sms(problem.device.index));
+  return {{"kernel", std::string(plan.variant->name)},
+          {"blocks", std::to_string(plan.grid.columns * plan.grid.tokens)}};
+}
+
+void fused_qkv_int4(const FusedQkvArgs& args, const Context& context) {
+  const Weight& weight = args.weight;
+  const Int4Shape shape{.tokens = args.x.shape[0], .columns = weight.rows(), .dtype = args.x.dtype};
+  if (shape.tokens == 0) return;
+  const DeviceScope scope(args.x.device);
+  const Int4Plan plan = plan_int4(shape, num_sms(args.x.device.index));
+  const int blocks = 2 * plan.variant->config.chunk_steps;
+  const Int4Params params{
+      .x = encode_tensor_map(chunk_tile(args.x, plan.variant->config.tokens, blocks), args.x.data),
+      .weight = weight.data.as<const std::byte>(),
+      .order = order_of(weight),
+      .outputs = make_outputs(args),
+  };
+  plan.variant->launch(params, plan.grid, static_cast<cudaStream_t>(context.stream));
+}
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which int4 kernel a problem gets: pure functions of sizes.
+#pragma once
+
+#include <string>
+
+#include "cuda/hopper/fused_qkv_matmul/int4/variant_table.h"
+#include "quire/ops/fused_qkv_matmul.h"
+
+namespace quire::cuda::hopper {
+
+struct Int4Shape {
+  std::int64_t tokens = 0;
+  std::int64_t columns = 0;  // of Y
+  DType dtype = DType::bf16;
+};
+
+struct Int4Plan {
+  const Int4Variant* variant = nullptr;
+  Int4Grid grid{};
+};
+
+// Empty, or why the int4 kernels do not take the problem; general/ takes the others.
+std::string refuse_int4_tiles(const FusedQkvProblem& problem);
+// The variant whose busiest multiprocessor has the fewest steps to do.
+Int4Plan plan_int4(const Int4Shape& shape, int num_sms);
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// From the warpgroups' sums to Q, K and V: through shared memory, where the sums over parts of K meet
+// in the order of the parts, and rows become runs of neighbouring columns.
+#pragma once
+
+#include "cuda/hopper/fused_qkv_matmul/int4/roles/multiply.cuh"
+#include "cuda/hopper/fused_qkv_matmul/store_columns.cuh"
+
+namespace quire::cuda::hopper {
+
+template <Int4Config kConfig>
+__device__ void leave_sums(const Int4Sums<kConfig>& sums, typename Int4Shared<kConfig>::Sums& to) {
+  const int thread = static_cast<int>(threadIdx.x % 128);
+  const int row = thread / 32 * 16 + thread % 32 / 4;
+  const int token = thread % 4 * 2;
+#pragma unroll
+  for (int i = 0; i < Int4Sums<kConfig>::kRegisters; ++i) {
+    to[token + i / 4 * 8 + i % 2][row + i % 4 / 2 * 8] = sums.total[i];
+  }
+}
+
+// Eight columns of one token.
+template <Int4Config kConfig>
+__device__ void take_run(const Int4Shared<kConfig>& shared, int row_group, int token, int row,
+                         float (&run)[8]) {
+#pragma unroll
+  for (int part = 0; part < kConfig.k_groups; ++part) {
+    const auto* from = reinterpret_cast<const float4*>(
+        &shared.sums[row_group * kConfig.k_groups + part][token][row]);
+    const float4 low = from[0];
+    const float4 high = from[1];
+    const float values[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+#pragma unroll
+    for (int i = 0; i < 8; ++i) run[i] = part == 0 ? values[i] : run[i] + values[i];
+  }
+}
+
+// By all warpgroups.
+template <Int4Config kConfig>
+__device__ void store_tokens(const QkvOutputs& outputs, const Int4Shared<kConfig>& shared,
+                             int first_column, int first_token) {
+  constexpr int kRuns = kConfig.row_groups * kPanelRows / 8;  // of a token
+  const int tokens = min(kConfig.tokens, outputs.tokens - first_token);
+  for (int index = static_cast<int>(threadIdx.x); index < tokens * kRuns;
+       index += 128 * kConfig.warpgroups()) {
+    const int token = index / kRuns;
+    const int row = index % kRuns * 8;
+    const int column = first_column + row;
+    if (column >= outputs.columns) continue;
+    std::byte* to = run_address(outputs, first_token + token, column, shared.kv_offsets[token]);
+    if (to == nullptr) continue;
+    float run[8];
+    take_run(shared, row / kPanelRows, token, row % kPanelRows, run);
+    if (outputs.bias != nullptr) {
+      add_run(outputs.bias + column * (bits(outputs.bias_dtype) / 8), outputs.bias_dtype, run);
+    }
+    store_run(to, column < outputs.q_dim ? outputs.q_dtype : outputs.kv_dtype, run);
+  }
+}
+
+}  // namespace quire::cuda::hopper
