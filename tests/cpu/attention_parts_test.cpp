@@ -19,19 +19,23 @@ namespace {
 
 constexpr WorkShape kShape{.kv_heads = 8, .group = 4, .key_width = 128, .value_width = 128};
 
+constexpr WorkShape kLatentShape{.kv_heads = 1, .group = 128, .key_width = 576, .value_width = 512};
+
 // Every (token, head, key) that a token may see belongs to exactly one piece.
 void expect_cover(const std::vector<SequenceSpan>& sequences, const MaskRanges& mask,
                   const WorkList& list, const WorkShape& shape) {
   for (std::size_t s = 0; s < sequences.size(); ++s) {
     for (std::int64_t token = 0; token < sequences[s].num_tokens; ++token) {
       const KeyRange seen = mask.range(sequences[s].cache_length + token, sequences[s].num_keys());
-      for (std::int64_t head = 0; head < shape.kv_heads; ++head) {
+      for (std::int64_t q_head = 0; q_head < shape.kv_heads * shape.group; ++q_head) {
+        const std::int64_t head = q_head / shape.group;
         std::int64_t keys = 0;
         for (const WorkPiece& piece : list.pieces) {
-          const bool holds = piece.sequence == static_cast<std::int64_t>(s) &&
-                             token >= piece.first_token &&
-                             token < piece.first_token + piece.num_tokens &&
-                             head >= piece.first_head && head < piece.first_head + piece.num_heads;
+          const std::int64_t row =
+              (token - piece.first_token) * shape.group + q_head % shape.group - piece.first_row;
+          const bool holds = piece.sequence == static_cast<std::int64_t>(s) && row >= 0 &&
+                             row < piece.num_rows && head >= piece.first_head &&
+                             head < piece.first_head + piece.num_heads;
           if (!holds) continue;
           keys += std::max<std::int64_t>(
               0, std::min(seen.end, piece.keys.end) - std::max(seen.begin, piece.keys.begin));
@@ -48,8 +52,10 @@ TEST(WorkListTest, CoversEveryKeyOnce) {
   for (const Mask& mask : {Mask::causal(), Mask::causal() & Mask::sliding_window(900)}) {
     const MaskRanges ranges(mask);
     for (const int num_threads : {1, 2, 16, 64}) {
-      expect_cover(sequences, ranges, make_work_list(sequences, ranges, kShape, num_threads),
-                   kShape);
+      for (const WorkShape& shape : {kShape, kLatentShape}) {
+        expect_cover(sequences, ranges, make_work_list(sequences, ranges, shape, num_threads),
+                     shape);
+      }
     }
   }
 }
@@ -68,12 +74,21 @@ TEST(WorkListTest, SplitsKeysAtAbsolutePlaces) {
             (std::vector<std::int64_t>{3000, 3072, 3328, 3584, 3840, 4096, 4352, 4608, 4864}));
 }
 
+TEST(WorkListTest, CutsTheRowsOfOneHeadForThreads) {
+  const Mask mask;
+  const MaskRanges ranges(mask);
+  const std::vector<SequenceSpan> sequences{{0, 1, 4095}};
+  EXPECT_EQ(make_work_list(sequences, ranges, kLatentShape, 2).pieces.size(), 4u);
+  EXPECT_EQ(make_work_list(sequences, ranges, kLatentShape, 16).pieces.size(), 16u);
+  EXPECT_EQ(make_work_list(sequences, ranges, kLatentShape, 64).pieces.size(), 16u);
+}
+
 TEST(WorkListTest, PutsTheMostExpensiveFirst) {
   const Mask mask;
   const MaskRanges ranges(mask);
   const WorkList list = make_work_list({{0, 1, 10}, {1, 600, 0}, {601, 1, 900}}, ranges, kShape, 2);
   const auto cost = [](const WorkPiece& piece) {
-    return (piece.keys.end - piece.keys.begin) * piece.num_tokens * piece.num_heads;
+    return (piece.keys.end - piece.keys.begin) * piece.num_rows * piece.num_heads;
   };
   EXPECT_TRUE(std::ranges::is_sorted(list.pieces, std::greater(), cost));
 }

@@ -78,8 +78,11 @@ TEST(PlanPrefillTest, SaysWhyItRefuses) {
   };
   EXPECT_TRUE(names(refusal([](auto& p) { p.q_dtype = DType::f32; }), "bf16 or f16"));
   EXPECT_TRUE(
-      names(refusal([](auto& p) { p.cache.row_format = RowFormat::uniform(DType::fp8_e4m3, 128); }),
+      names(refusal([](auto& p) { p.cache.row_format = RowFormat::uniform(DType::fp8_e5m2, 128); }),
             "q's dtype"));
+  EXPECT_TRUE(names(
+      refusal([](auto& p) { p.cache.row_format = RowFormat::scaled(DType::fp8_e4m3, 128, 128); }),
+      "unscaled"));
   EXPECT_TRUE(names(refusal([](auto& p) { p.out_dtype = DType::f32; }), "out"));
   EXPECT_TRUE(names(refusal([](auto& p) { p.head_dim = 72; }), "head_dim 72"));
   EXPECT_TRUE(names(refusal([](auto& p) { p.cache.page_size = 4; }), "page_size"));

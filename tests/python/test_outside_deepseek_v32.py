@@ -10,6 +10,7 @@ import copy
 
 import pytest
 import torch
+from outside import seeded
 from outside.agreement import assert_near, assert_no_worse, assert_same_bits
 from outside.latent_chain import LAYER
 from outside.page_pool import ORDERS, PagePool, offsets_of
@@ -256,7 +257,7 @@ def test_index_rows_are_torch_fp8():
 @pytest.mark.parametrize("top_k", [1, 4, 16, 40])
 def test_indexer_against_torch_sort(top_k, mask):
     """Exact ties (equal key rows, scores that are 0) go to the lowest position, as in a stable sort."""
-    generator = torch.Generator().manual_seed(top_k)
+    generator = seeded(top_k)
     lengths, counts, heads, dim = [9, 0, 20], [4, 12, 1], 4, 16
     pool = PagePool([13, 12, 21], dim, is_mla=True, dtype=torch.float8_e4m3fn, scale_slots=1)
     q = torch.randn(sum(counts), heads, dim, generator=generator).to(torch.float8_e4m3fn)
@@ -283,7 +284,7 @@ def test_indexer_against_torch_sort(top_k, mask):
 @pytest.mark.parametrize("with_sinks", [False, True], ids=["plain", "sinks"])
 def test_sparse_mla_against_sdpa(with_sinks, dtype):
     """Holes, duplicates, positions past the end and topk_lengths, against torch's attention over the rows they name."""
-    generator = torch.Generator().manual_seed(7)
+    generator = seeded(7)
     latent, rope, heads, scale = 32, 16, 4, 0.17
     lengths, counts = [7, 0], [2, 3]
     indices = torch.tensor(

@@ -5,6 +5,7 @@ import copy
 
 import pytest
 import torch
+from outside import seeded
 from outside.agreement import assert_near, assert_no_worse, assert_same_bits
 from outside.llama_chain import LlamaChain
 from outside.page_pool import ORDERS
@@ -161,7 +162,7 @@ def test_llama_model_with_quire_inside():
     ours = copy.deepcopy(model)
     for index, layer in enumerate(ours.layers):
         layer.self_attn = QuireAttention(layer.self_attn, ours.rotary_emb, index)
-    tokens = torch.randint(50, (1, 14), generator=torch.Generator().manual_seed(5))
+    tokens = torch.randint(50, (1, 14), generator=seeded(5))
     cache = None
     for first, last in [(0, 7), (7, 11), (11, 12), (12, 13), (13, 14)]:
         new, positions = tokens[:, first:last], torch.arange(first, last)[None]

@@ -8,6 +8,7 @@ namespace quire::cpu {
 namespace {
 
 constexpr std::int64_t kCacheLine = 64;
+constexpr std::int64_t kJoinRows = 16;
 
 std::int64_t round_up_to_line(std::int64_t bytes) {
   return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
@@ -59,11 +60,11 @@ void BatchAttention::measure_workers() {
   std::int64_t most_rows = 0;
   std::int64_t most_bytes = 0;
   for (const WorkPiece& piece : list_.pieces) {
-    most_rows = std::max(most_rows, piece.num_heads * head_rows(piece));
+    most_rows = std::max(most_rows, piece.num_heads * piece.num_rows);
     const AttentionShape shape{.chunk = piece.chunk,
                                .packed = piece.packed,
                                .num_heads = piece.num_heads,
-                               .rows_per_head = head_rows(piece),
+                               .rows_per_head = piece.num_rows,
                                .key_width = shape_.key_width,
                                .value_width = shape_.value_width,
                                .is_streamed = piece.is_streamed};
@@ -90,28 +91,45 @@ void BatchAttention::run(std::byte* scratch) {
                  attend(list_.pieces[static_cast<std::size_t>(piece)],
                         scratch + worker * worker_bytes_);
                });
-  const auto num_merges = static_cast<std::int64_t>(list_.merges.size()) * shape_.kv_heads;
-  parallel_for(num_merges, workers_, [&](std::int64_t merge, int worker) {
-    join(list_.merges[static_cast<std::size_t>(merge / shape_.kv_heads)], merge % shape_.kv_heads,
-         scratch + worker * worker_bytes_);
-  });
+  join_all(scratch);
 }
 
-// rows [num_heads, num_tokens · group]
+// kJoinRows rows at a time: a latent cache has one KV head for all of them.
+void BatchAttention::join_all(std::byte* scratch) const {
+  struct Part {
+    const WorkMerge* merge;
+    std::int64_t head;
+    std::int64_t first_row;
+  };
+  std::vector<Part> parts;
+  for (const WorkMerge& merge : list_.merges) {
+    const std::int64_t rows =
+        sequences_[static_cast<std::size_t>(merge.sequence)].num_tokens * shape_.group;
+    for (std::int64_t head = 0; head < shape_.kv_heads; ++head) {
+      for (std::int64_t row = 0; row < rows; row += kJoinRows) parts.push_back({&merge, head, row});
+    }
+  }
+  parallel_for(static_cast<std::int64_t>(parts.size()), workers_,
+               [&](std::int64_t index, int worker) {
+                 const Part& part = parts[static_cast<std::size_t>(index)];
+                 join(*part.merge, part.head, part.first_row, scratch + worker * worker_bytes_);
+               });
+}
+
+// rows [num_heads, num_rows]
 void BatchAttention::fill_rows(const WorkPiece& piece, QueryRow* rows) const {
   const SequenceSpan& sequence = sequences_[static_cast<std::size_t>(piece.sequence)];
   for (std::int64_t h = 0; h < piece.num_heads; ++h) {
-    for (std::int64_t g = 0; g < shape_.group; ++g) {
-      const std::int64_t head = (piece.first_head + h) * shape_.group + g;
+    for (std::int64_t r = 0; r < piece.num_rows; ++r) {
+      const std::int64_t token = (piece.first_row + r) / shape_.group;
+      const std::int64_t head =
+          (piece.first_head + h) * shape_.group + (piece.first_row + r) % shape_.group;
       const float slope = per_head(batch_.slopes, head, 0.0f);
-      const float sink = per_head(batch_.sinks, head, -std::numeric_limits<float>::infinity());
-      for (std::int64_t t = 0; t < piece.num_tokens; ++t) {
-        QueryRow& row = rows[h * head_rows(piece) + t * shape_.group + g];
-        row = query_row(sequence, piece.first_token + t, head);
-        row.slope_base = slope > 0.0f ? row.end - 1 : row.begin;
-        row.slope = slope;
-        row.sink = sink;
-      }
+      QueryRow& row = rows[h * piece.num_rows + r];
+      row = query_row(sequence, piece.first_token + token, head);
+      row.slope_base = slope > 0.0f ? row.end - 1 : row.begin;
+      row.slope = slope;
+      row.sink = per_head(batch_.sinks, head, -std::numeric_limits<float>::infinity());
     }
   }
 }
@@ -158,7 +176,7 @@ void BatchAttention::attend(const WorkPiece& piece, std::byte* scratch) const {
       .packed = piece.packed,
       .num_heads = piece.num_heads,
       .first_head = batch_.up ? 0 : piece.first_head,  // latents have one head
-      .rows_per_head = head_rows(piece),
+      .rows_per_head = piece.num_rows,
       .key_width = batch_.q.shape[2],
       .value_width = shape_.value_width,
       .first_key = piece.keys.begin,
@@ -179,8 +197,10 @@ void BatchAttention::attend(const WorkPiece& piece, std::byte* scratch) const {
   }
 }
 
-void BatchAttention::join(const WorkMerge& merge, std::int64_t head, std::byte* scratch) const {
+void BatchAttention::join(const WorkMerge& merge, std::int64_t head, std::int64_t first_row,
+                          std::byte* scratch) const {
   const SequenceSpan& sequence = sequences_[static_cast<std::size_t>(merge.sequence)];
+  const std::int64_t head_rows = sequence.num_tokens * shape_.group;
   const WorkPiece piece{.sequence = merge.sequence,
                         .chunk = 0,
                         .packed = 0,
@@ -188,16 +208,18 @@ void BatchAttention::join(const WorkMerge& merge, std::int64_t head, std::byte* 
                         .num_tokens = sequence.num_tokens,
                         .first_head = head,
                         .num_heads = 1,
+                        .first_row = first_row,
+                        .num_rows = std::min(kJoinRows, head_rows - first_row),
                         .keys = {},
-                        .state_row = merge.state_row + head * sequence.num_tokens * shape_.group,
+                        .state_row = merge.state_row + head * head_rows + first_row,
                         .is_streamed = false};
   auto* rows = reinterpret_cast<QueryRow*>(scratch);
   fill_rows(piece, rows);
   engine_.merge({.rows = rows,
-                 .num_rows = head_rows(piece),
+                 .num_rows = piece.num_rows,
                  .value_width = shape_.value_width,
                  .states = states_from(piece.state_row),
-                 .split_rows = shape_.kv_heads * head_rows(piece),
+                 .split_rows = shape_.kv_heads * head_rows,
                  .num_splits = merge.num_splits,
                  .out_dtype = batch_.out.dtype},
                 scratch + row_bytes_);

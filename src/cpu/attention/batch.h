@@ -47,7 +47,6 @@ class BatchAttention {
   void run(std::byte* scratch);
 
  private:
-  std::int64_t head_rows(const WorkPiece& piece) const { return piece.num_tokens * shape_.group; }
   void measure_workers();
   void fill_rows(const WorkPiece& piece, QueryRow* rows) const;
   // Token `local` of the sequence, without ALiBi and sink.
@@ -55,7 +54,9 @@ class BatchAttention {
   RowStates states_from(std::int64_t row) const;
   UpProjection up_projection(std::int64_t head) const;
   void attend(const WorkPiece& piece, std::byte* scratch) const;
-  void join(const WorkMerge& merge, std::int64_t head, std::byte* scratch) const;
+  void join_all(std::byte* scratch) const;
+  void join(const WorkMerge& merge, std::int64_t head, std::int64_t first_row,
+            std::byte* scratch) const;
 
   const AttentionBatch& batch_;
   const AttentionEngine& engine_;

@@ -9,7 +9,8 @@ namespace {
 constexpr std::int64_t kFewTokens = 16;
 constexpr std::int64_t kShortestSplit = 256;
 constexpr std::int64_t kLongestSplit = 1024;
-constexpr std::int64_t kMinRows = 16;  // what a head takes at least, padding included
+constexpr std::int64_t kMinRows = 16;     // what a head takes at least, padding included
+constexpr std::int64_t kFewestRows = 32;  // of a head that is cut for the threads' sake
 
 // Rows of many tokens hide the packing of longer chunks; wide rows and several heads would push the
 // panels out of the L2 cache.
@@ -66,14 +67,14 @@ class Cutter {
   Cutter(const std::vector<SequenceSpan>& sequences, const MaskRanges& mask, const WorkShape& shape)
       : sequences_(sequences), mask_(mask), shape_(shape) {}
 
-  // heads_per_piece: of the sequences with few tokens.
-  WorkList cut(std::int64_t heads_per_piece) {
+  // heads_per_piece, and rows of one head if that is one: of the sequences with few tokens.
+  WorkList cut(std::int64_t heads_per_piece, std::int64_t rows_per_piece) {
     WorkList list;
     for (std::size_t s = 0; s < sequences_.size(); ++s) {
       if (sequences_[s].num_tokens == 0) continue;
       const auto sequence = static_cast<std::int64_t>(s);
       if (sequences_[s].num_tokens <= kFewTokens) {
-        cut_keys(sequence, heads_per_piece, list);
+        cut_keys(sequence, heads_per_piece, rows_per_piece, list);
       } else {
         cut_tokens(sequence, list);
       }
@@ -87,6 +88,15 @@ class Cutter {
     const std::int64_t head_bytes = kShortChunk * (shape_.key_width + shape_.value_width) * 2;
     return std::clamp<std::int64_t>(std::min(by_states, kPanelBytes / head_bytes), 1,
                                     shape_.kv_heads);
+  }
+
+  // Of a head, in one sequence with few tokens.
+  std::int64_t most_rows() const {
+    std::int64_t tokens = 1;
+    for (const SequenceSpan& span : sequences_) {
+      if (span.num_tokens <= kFewTokens) tokens = std::max(tokens, span.num_tokens);
+    }
+    return tokens * shape_.group;
   }
 
  private:
@@ -104,6 +114,8 @@ class Cutter {
                                .num_tokens = count,
                                .first_head = head,
                                .num_heads = 1,
+                               .first_row = 0,
+                               .num_rows = count * shape_.group,
                                .keys = keys,
                                .state_row = -1,
                                .is_streamed = false});
@@ -111,7 +123,8 @@ class Cutter {
     }
   }
 
-  void cut_keys(std::int64_t sequence, std::int64_t heads_per_piece, WorkList& list) const {
+  void cut_keys(std::int64_t sequence, std::int64_t heads_per_piece, std::int64_t rows_per_piece,
+                WorkList& list) const {
     const SequenceSpan& span = sequences_[static_cast<std::size_t>(sequence)];
     const KeyRange keys = hull(span, mask_, 0, span.num_tokens);
     const std::int64_t step = split_keys(span, shape_);
@@ -123,17 +136,21 @@ class Cutter {
       const std::int64_t begin = (first_split + split) * step;
       const KeyRange own{std::max(begin, keys.begin), std::min(begin + step, keys.end)};
       for (std::int64_t head = 0; head < shape_.kv_heads; head += heads_per_piece) {
-        const std::int64_t row = (split * shape_.kv_heads + head) * head_rows;
-        list.pieces.push_back({.sequence = sequence,
-                               .chunk = kShortChunk,
-                               .packed = kShortChunk,
-                               .first_token = 0,
-                               .num_tokens = span.num_tokens,
-                               .first_head = head,
-                               .num_heads = std::min(heads_per_piece, shape_.kv_heads - head),
-                               .keys = own,
-                               .state_row = splits == 1 ? -1 : base + row,
-                               .is_streamed = head_rows <= kMostStreamedRows});
+        for (std::int64_t first = 0; first < head_rows; first += rows_per_piece) {
+          const std::int64_t row = (split * shape_.kv_heads + head) * head_rows + first;
+          list.pieces.push_back({.sequence = sequence,
+                                 .chunk = kShortChunk,
+                                 .packed = kShortChunk,
+                                 .first_token = 0,
+                                 .num_tokens = span.num_tokens,
+                                 .first_head = head,
+                                 .num_heads = std::min(heads_per_piece, shape_.kv_heads - head),
+                                 .first_row = first,
+                                 .num_rows = std::min(rows_per_piece, head_rows - first),
+                                 .keys = own,
+                                 .state_row = splits == 1 ? -1 : base + row,
+                                 .is_streamed = head_rows <= kMostStreamedRows});
+        }
       }
     }
     if (splits == 1) return;
@@ -165,13 +182,23 @@ WorkList make_work_list(const std::vector<SequenceSpan>& sequences, const MaskRa
                         const WorkShape& shape, int num_threads) {
   Cutter cutter(sequences, mask, shape);
   std::int64_t heads = cutter.most_heads();
-  WorkList list = cutter.cut(heads);
-  while (heads > 1 && static_cast<std::int64_t>(list.pieces.size()) < 2 * num_threads) {
+  std::int64_t rows = cutter.most_rows();
+  WorkList list = cutter.cut(heads, rows);
+  const auto is_short_of = [&list](std::int64_t pieces) {
+    return static_cast<std::int64_t>(list.pieces.size()) < pieces;
+  };
+  while (heads > 1 && is_short_of(2 * num_threads)) {
     heads = (heads + 1) / 2;
-    list = cutter.cut(heads);
+    list = cutter.cut(heads, rows);
   }
-  const auto cost = [&shape](const WorkPiece& piece) {
-    return (piece.keys.end - piece.keys.begin) * piece.num_tokens * shape.group * piece.num_heads;
+  // Each part of a head packs the same keys once more: only for threads that would have nothing.
+  while (heads == 1 && rows > kFewestRows && !shape.one_head_at_a_time &&
+         is_short_of(num_threads)) {
+    rows /= 2;
+    list = cutter.cut(heads, std::max(rows, kFewestRows));
+  }
+  const auto cost = [](const WorkPiece& piece) {
+    return (piece.keys.end - piece.keys.begin) * piece.num_rows * piece.num_heads;
   };
   std::ranges::stable_sort(list.pieces, [&cost](const WorkPiece& left, const WorkPiece& right) {
     return cost(left) > cost(right);

@@ -3,8 +3,8 @@
 // its neighbours nor the number of threads can change a bit of its result:
 //   - many new tokens: one KV head, a block of tokens, all of their keys;
 //   - few new tokens: all of them, some KV heads, 256 to 1024 keys between absolute multiples of
-//     that number; the states are merged in the order of the keys. How many heads a piece takes may
-//     depend on the threads: heads never meet.
+//     that number; the states are merged in the order of the keys. How many heads a piece takes, or
+//     how many query rows of one, may depend on the threads: rows never meet.
 #pragma once
 
 #include <cstdint>
@@ -45,6 +45,8 @@ struct WorkPiece {
   std::int64_t num_tokens;
   std::int64_t first_head;
   std::int64_t num_heads;
+  std::int64_t first_row;  // of a head's query rows: token · group + head in the group
+  std::int64_t num_rows;   // of each head
   KeyRange keys;
   std::int64_t state_row;  // first row of its states; -1: it writes results
   bool is_streamed;

@@ -5,6 +5,8 @@
 #include "cpu/mla_indexer/mla_indexer.h"
 
 #include <algorithm>
+#include <limits>
+#include <span>
 #include <vector>
 
 #include "cpu/attention/mask_ranges.h"
@@ -59,7 +61,9 @@ class IndexerRun {
     const Workers workers = workers_.at_most(num_pieces);
     kernel_bytes_ = round_up_to_line(kernels_.scratch_bytes(shape(kGroupTokens)));
     list_bytes_ = TopK::capacity(args_.top_k) * static_cast<std::int64_t>(sizeof(ScoredKey));
-    const std::int64_t worker_bytes = kernel_bytes_ + round_up_to_line(kGroupTokens * list_bytes_);
+    const std::int64_t worker_bytes =
+        std::max(kernel_bytes_ + round_up_to_line(kGroupTokens * list_bytes_),
+                 round_up_to_line(join_bytes()));
     const std::int64_t kept_bytes = args_.top_k * static_cast<std::int64_t>(sizeof(ScoredKey));
     std::byte* scratch = thread_scratch(worker_bytes * workers.count + num_lists_ * kept_bytes);
     lists_ = reinterpret_cast<ScoredKey*>(scratch + worker_bytes * workers.count);
@@ -70,11 +74,18 @@ class IndexerRun {
     parallel_for(static_cast<std::int64_t>(merges_.size()), workers,
                  [&](std::int64_t merge, int worker) {
                    join(merges_[static_cast<std::size_t>(merge)],
-                        reinterpret_cast<ScoredKey*>(scratch + worker * worker_bytes));
+                        reinterpret_cast<std::int32_t*>(scratch + worker * worker_bytes));
                  });
   }
 
  private:
+  // The ranks of a token's candidates, up to a multiple of 16.
+  std::int64_t join_bytes() const {
+    std::int64_t most_lists = 0;
+    for (const IndexerMerge& merge : merges_) most_lists = std::max(most_lists, merge.num_lists);
+    return (most_lists * args_.top_k + 16) * static_cast<std::int64_t>(sizeof(std::int32_t));
+  }
+
   IndexerShape shape(std::int64_t tokens) const {
     return {.tokens = tokens, .heads = args_.q.shape[1], .head_dim = args_.q.shape[2]};
   }
@@ -211,14 +222,33 @@ class IndexerRun {
     list_sizes_[static_cast<std::size_t>(list)] = count;
   }
 
-  void join(const IndexerMerge& merge, ScoredKey* buffer) const {
-    TopK best(buffer, args_.top_k, kernels_.kth_rank);
+  std::span<const ScoredKey> list_of(const IndexerMerge& merge, std::int64_t index) const {
+    const std::int64_t list = merge.first_list + index * merge.list_step;
+    return {lists_ + list * args_.top_k,
+            static_cast<std::size_t>(list_sizes_[static_cast<std::size_t>(list)])};
+  }
+
+  // Of all lists at once: the k-th rank, then one pass in the order of the positions.
+  void join(const IndexerMerge& merge, std::int32_t* ranks) const {
+    std::int64_t count = 0;
     for (std::int64_t i = 0; i < merge.num_lists; ++i) {
-      const std::int64_t list = merge.first_list + i * merge.list_step;
-      best.append(lists_ + list * args_.top_k, list_sizes_[static_cast<std::size_t>(list)]);
+      for (const ScoredKey& key : list_of(merge, i)) ranks[count++] = key.rank;
     }
-    const std::int64_t count = best.finish();
-    write(merge.token, buffer, count);
+    std::int64_t last = std::numeric_limits<std::int64_t>::min();  // takes all
+    std::int64_t equals = 0;                                       // of that rank, to be taken
+    if (count > args_.top_k) {
+      last = kernels_.kth_rank(ranks, count, args_.top_k);
+      equals = args_.top_k - std::count_if(ranks, ranks + count,
+                                           [last](std::int32_t rank) { return rank > last; });
+    }
+    std::int64_t slot = 0;
+    for (std::int64_t i = 0; i < merge.num_lists; ++i) {
+      for (const ScoredKey& key : list_of(merge, i)) {
+        if (key.rank < last || (key.rank == last && equals-- <= 0)) continue;
+        *slot_of(merge.token, slot++) = static_cast<std::int32_t>(key.position);
+      }
+    }
+    while (slot < args_.top_k) *slot_of(merge.token, slot++) = -1;
   }
 
   // The positions, which rise, then -1.

@@ -10,16 +10,6 @@ void TopK::add(int count) {
   if (size_ >= 2 * k_) shrink();
 }
 
-void TopK::append(const ScoredKey* keys, std::int64_t count) {
-  if (size_ > k_) shrink();
-  ScoredKey* out = end();
-  for (std::int64_t i = 0; i < count; ++i) {
-    if (has_threshold_ && keys[i].rank <= threshold_) continue;
-    *out++ = keys[i];
-  }
-  size_ = out - buffer_;
-}
-
 // The k-th rank is found among the ranks alone; then one pass keeps what is better, and of its
 // equals the first, in order.
 void TopK::shrink() {

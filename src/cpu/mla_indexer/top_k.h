@@ -23,8 +23,6 @@ class TopK {
   // A rank equal to the threshold loses.
   ScoredKey* end() const { return buffer_ + size_; }
   void add(int count);
-  // Up to k candidates of another list, whose positions follow.
-  void append(const ScoredKey* keys, std::int64_t count);
 
   bool takes_all() const { return !has_threshold_; }
   std::int32_t threshold() const { return threshold_; }

@@ -28,8 +28,12 @@ class Quotient {
 
   // For 16-bit results, whose smallest numbers the remainder of plain() does not reach.
   template <int kCount> __device__ void divide_wide(float (&values)[kCount]) const {
+    Numbers<kCount> numbers;
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) values[i] = wide(values[i]);
+    for (int i = 0; i < kCount; ++i) numbers.at[i] = values[i];
+    numbers = wide(numbers, scale_);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) values[i] = numbers.at[i];
   }
 
  private:
@@ -42,9 +46,19 @@ class Quotient {
     return rest != 0.0f ? __int_as_float(__float_as_int(lower) | 1) : nearest;
   }
 
-  __device__ float wide(float x) const {
-    if (scale_ == 0.0f) return isnan(x) ? x : 0.0f;
-    const double exact = static_cast<double>(x) / static_cast<double>(scale_);
+  template <int kCount> struct Numbers { float at[kCount]; };
+  // A function of its own: inlined, divisions in double are most of a kernel's code, and the
+  // instructions that every row needs lie far apart.
+  template <int kCount>
+  __device__ __noinline__ static Numbers<kCount> wide(Numbers<kCount> numbers, float scale) {
+#pragma unroll 1
+    for (int i = 0; i < kCount; ++i) numbers.at[i] = wide(numbers.at[i], scale);
+    return numbers;
+  }
+
+  __device__ static float wide(float x, float scale) {
+    if (scale == 0.0f) return isnan(x) ? x : 0.0f;
+    const double exact = static_cast<double>(x) / static_cast<double>(scale);
     const auto nearest = static_cast<float>(exact);
     const double rest = exact - static_cast<double>(nearest);
     const float lower = __double2float_rz(exact);

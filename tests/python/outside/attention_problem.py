@@ -8,6 +8,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import quire
 
+from . import seeded
 from .page_pool import PagePool, offsets_of
 
 LAYER = 1
@@ -28,7 +29,7 @@ class AttentionProblem:
     seed: int = 0
 
     def __post_init__(self):
-        generator = torch.Generator().manual_seed(self.seed)
+        generator = seeded(self.seed)
 
         def normal(tokens, heads):
             return torch.randn(tokens, heads, self.head_dim, generator=generator).to(self.dtype)

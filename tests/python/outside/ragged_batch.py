@@ -3,6 +3,8 @@
 
 import torch
 
+from . import seeded
+
 # Each entry is one call: the new tokens of each sequence. A call sees what the earlier ones cached.
 SCHEDULES = {
     "cold": [(9, 1, 6)],
@@ -20,7 +22,7 @@ class RaggedRun:
     """Hidden states of a whole run, cut into the calls of a schedule."""
 
     def __init__(self, schedule, hidden: int, seed: int, dtype=torch.float32):
-        generator = torch.Generator().manual_seed(seed)
+        generator = seeded(seed)
         self.schedule = schedule
         self.states = [torch.randn(n, hidden, generator=generator).to(dtype) for n in capacities(schedule)]
 

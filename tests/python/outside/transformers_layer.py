@@ -6,12 +6,14 @@ import copy
 import torch
 from transformers import DynamicCache
 
+from . import seeded
+
 MAX_POSITIONS = 64
 
 
 def randomize(module: torch.nn.Module, seed: int, gain: float = 1.0) -> torch.nn.Module:
     """Weights that keep activations near one, and norms that are not the identity, so that a forgotten one shows."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = seeded(seed)
     with torch.no_grad():
         for parameter in module.parameters():
             if parameter.dim() > 1:

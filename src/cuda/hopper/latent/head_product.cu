@@ -61,8 +61,10 @@ __device__ void load_x(const HeadProductParams& params, int head, std::int64_t f
 }
 static_assert(kTile * kChunk / kEight == kThreads);
 
+// A chunk's sums are taken for themselves: rounding errors grow with the chunks, not with the columns.
 __device__ void multiply(const TileShared& shared, int row_group, int output_group,
                          float (&sums)[kSums][kSums]) {
+  float parts[kSums][kSums] = {};
 #pragma unroll
   for (int c = 0; c < kChunk; c += 4) {
     float4 x[kSums];
@@ -75,10 +77,15 @@ __device__ void multiply(const TileShared& shared, int row_group, int output_gro
       const float4 w = *reinterpret_cast<const float4*>(&shared.w[output_group + j * kGroups][c]);
 #pragma unroll
       for (int i = 0; i < kSums; ++i) {
-        sums[i][j] =
-            fmaf(x[i].w, w.w, fmaf(x[i].z, w.z, fmaf(x[i].y, w.y, fmaf(x[i].x, w.x, sums[i][j]))));
+        float& part = parts[i][j];
+        part = fmaf(x[i].w, w.w, fmaf(x[i].z, w.z, fmaf(x[i].y, w.y, fmaf(x[i].x, w.x, part))));
       }
     }
+  }
+#pragma unroll
+  for (int i = 0; i < kSums; ++i) {
+#pragma unroll
+    for (int j = 0; j < kSums; ++j) sums[i][j] += parts[i][j];
   }
 }
 

@@ -13,6 +13,7 @@ namespace quire::cuda::hopper {
 
 template <DType kDType, Scores kScores> struct ProjectedAttention {
   static constexpr PrefillConfig kConfig{.dtype = kDType,
+                                         .cache_dtype = kDType,
                                          .head_dim = 192,
                                          .value_stages = 2,
                                          .q_buffers = 1,

@@ -69,10 +69,28 @@ __device__ std::byte* scale_of(const LanePart& lane, const RowPlace& place,
   return place.scale + lane.scale_index * scales.slot_stride * (bits(scales.dtype) / 8);
 }
 
+// Scales of other types than f32: functions of their own, so that what every row needs lies together.
+__device__ __noinline__ float round_other_scale(DType dtype, double quotient) {
+  return static_cast<float>(round_number(dtype, quotient));
+}
+__device__ __noinline__ void store_other_scale(std::byte* address, DType dtype, float scale) {
+  store_number(address, dtype, 0, scale);
+}
+__device__ __noinline__ float load_other_scale(const std::byte* address, DType dtype) {
+  return static_cast<float>(load_number(address, dtype, 0));
+}
+
 __device__ float round_scale(DType dtype, float amax, float max_finite) {
   if (dtype == DType::f32) return __fdiv_rn(amax, max_finite);
-  return static_cast<float>(
-      round_number(dtype, static_cast<double>(amax) / static_cast<double>(max_finite)));
+  return round_other_scale(dtype, static_cast<double>(amax) / static_cast<double>(max_finite));
+}
+__device__ void store_scale(std::byte* address, DType dtype, float scale) {
+  if (dtype != DType::f32) return store_other_scale(address, dtype, scale);
+  *reinterpret_cast<float*>(address) = scale;
+}
+__device__ float load_scale(const std::byte* address, DType dtype) {
+  return dtype == DType::f32 ? *reinterpret_cast<const float*>(address)
+                             : load_other_scale(address, dtype);
 }
 
 template <typename Config> class RowEncoder {
@@ -149,13 +167,11 @@ template <typename Config> class RowEncoder {
     const bool is_static = lane.source == ScaleSource::plane && params_.scales_are_static;
     float scale = 0.0f;
     if (is_static) {
-      if (address != nullptr) scale = static_cast<float>(load_number(address, lane.scale_dtype, 0));
+      if (address != nullptr) scale = load_scale(address, lane.scale_dtype);
     } else {
       scale = round_scale(lane.scale_dtype, amax, max_finite_of(layout_.coded));
       if (scale == 0.0f && layout_.granule_is_wide) scale = 1.0f;
-      if (lane.writes_scale && address != nullptr) {
-        store_number(address, lane.scale_dtype, 0, scale);
-      }
+      if (lane.writes_scale && address != nullptr) store_scale(address, lane.scale_dtype, scale);
     }
     const Quotient quotient(scale, amax);
     if (bits(lane.dtype) > 8) {

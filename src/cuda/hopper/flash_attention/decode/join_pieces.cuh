@@ -54,29 +54,23 @@ __device__ inline bool is_marked(const DecodePieces& pieces, std::int64_t slot) 
   return found == pieces.mark;
 }
 
-// By the warps that load, after the last copy. They rehearse it while the last keys are on their way:
-// code that nobody has run yet comes from far, microseconds at the end of a short launch.
+// By the warps that load, after the last copy.
 template <DecodeConfig kConfig>
 __device__ void join_pieces(const DecodeParams& params, const WorkCuts& cuts, int warp) {
   constexpr int kBarrier = 2;
-  constexpr int kWarps = DecodeConfig::kLoadThreads / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const MergeItem ended = find_ended_item(params, cuts);
-  if (ended.pieces < 2) return;
-#pragma unroll 1
-  for (int pass = 0; pass < 2; ++pass) {
-    const bool is_rehearsal = pass == 0;
-    for (int piece = lane; piece < ended.pieces; piece += 32) {
-      while (!is_marked(params.pieces, ended.slot(piece)) && !is_rehearsal) {
-      }
+  const MergeItem item = find_ended_item(params, cuts);
+  if (item.pieces < 2) return;
+  for (int piece = lane; piece < item.pieces; piece += 32) {
+    while (!is_marked(params.pieces, item.slot(piece))) {
     }
-    __syncwarp();
-    merge_rows(params, {.rows = kConfig.rows, .dims = kConfig.dims()}, ended, is_rehearsal, warp,
-               kWarps);
   }
+  __syncwarp();
+  merge_rows(params, {.rows = kConfig.rows, .dims = kConfig.dims()}, item, warp,
+             DecodeConfig::kLoadThreads / 32);
   cutlass::arch::NamedBarrier::sync(DecodeConfig::kLoadThreads, kBarrier);
-  for (int piece = warp * 32 + lane; piece < ended.pieces; piece += DecodeConfig::kLoadThreads) {
-    params.pieces.marks[ended.slot(piece)] = 0;
+  for (int piece = warp * 32 + lane; piece < item.pieces; piece += DecodeConfig::kLoadThreads) {
+    params.pieces.marks[item.slot(piece)] = 0;
   }
 }
 

@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(32 * kMergeWarps)
   const MergeItem item = find_invariant_item(params);
   cudaGridDependencySynchronize();
   if (item.pieces < 2) return;
-  merge_rows(params, shape, item, false, static_cast<int>(threadIdx.x) / 32, kMergeWarps);
+  merge_rows(params, shape, item, static_cast<int>(threadIdx.x) / 32, kMergeWarps);
 }
 
 }  // namespace

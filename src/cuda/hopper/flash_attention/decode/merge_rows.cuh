@@ -75,10 +75,9 @@ __device__ inline MergedRow merge_columns(const DecodePieces& pieces, const Merg
   return merged;
 }
 
-// By `warps` warps, of which this is number `warp`. A rehearsal reads pieces that may not be there yet
-// and stores nothing.
+// By `warps` warps, of which this is number `warp`.
 __device__ inline void merge_rows(const DecodeParams& params, const MergeShape& shape,
-                                  const MergeItem& item, bool is_rehearsal, int warp, int warps) {
+                                  const MergeItem& item, int warp, int warps) {
   const int group = params.batch.group;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   for (int row = warp; row < item.tokens * group; row += warps) {
@@ -87,7 +86,6 @@ __device__ inline void merge_rows(const DecodeParams& params, const MergeShape& 
     for (int column = lane * 4; column < params.outputs.value_dim; column += 128) {
       const MergedRow merged = merge_columns(params.pieces, shape, item, row, column);
       const FinishedRow finished = finish_row(params.scores, head, merged.max, merged.sum);
-      if (is_rehearsal) continue;
       store_output(params.outputs, token, head, column, scaled(merged.values, finished.factor));
       if (column == 0) store_lse(params.outputs, token, head, finished.lse);
     }

@@ -7,14 +7,14 @@
 
 namespace quire::cuda::hopper {
 
-// Maxima in log2 units; the first thread of a quad holds a row's whole sum, the others none of it.
-__device__ inline RowSoftmax whole_rows(const RowSoftmax& softmax, float to_log2) {
+// Maxima in log2 units, without the headroom, which all chunks have alike; the first thread of a quad holds a row's whole sum, the others none of it.
+__device__ inline RowSoftmax whole_rows(const RowSoftmax& softmax, const float (&to_log2)[2]) {
   RowSoftmax whole;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const float sum = quad_sum(softmax.sum[i]);
     whole.sum[i] = threadIdx.x % 4 == 0 ? sum : 0.0F;
-    whole.max[i] = softmax.max[i] == -INFINITY ? -INFINITY : softmax.max[i] * to_log2;
+    whole.max[i] = softmax.max[i] == -INFINITY ? -INFINITY : softmax.max[i] * to_log2[i];
   }
   return whole;
 }
@@ -57,9 +57,10 @@ struct KeptRow {
 };
 
 // As store_rows(), which ends the chain.
-template <DType kDType, int kSums>
+template <PrefillConfig kConfig, int kSums>
 __device__ inline void chain_rows(const PrefillParams& params, const PrefillTile& tile, int row,
-                                  const RowSoftmax& softmax, float to_log2, float (&sums)[kSums]) {
+                                  const RowSoftmax& softmax, const float (&to_log2)[2],
+                                  float (&sums)[kSums]) {
   const std::uint32_t links = __ldg(params.chain.links);
   const bool continues = (links & ChainedRows::kContinues) != 0;
   const bool finishes = (links & ChainedRows::kFinishes) != 0;
@@ -76,7 +77,8 @@ __device__ inline void chain_rows(const PrefillParams& params, const PrefillTile
     if (is_taken && continues) KeptRow(params.chain, index[i], 2 * kSums).add_to(whole, sums, i);
   }
   if (finishes) {
-    store_rows<kDType>(params, tile, row, whole, 1.0F, sums);
+    const float as_they_are[2] = {1.0F, 1.0F};
+    store_rows<kConfig>(params, tile, row, whole, as_they_are, sums);
     return;
   }
   __syncwarp();  // all of a quad have read what its first thread replaces

@@ -63,10 +63,10 @@ template <PrefillConfig kConfig> class PagedSource {
   }
 
   __device__ void load_keys(const Piece& piece, std::byte* stage, FullBarrier& full) const {
-    load<kConfig.key_slabs()>(params_.keys, piece, stage, full);
+    load<kConfig.copied_key_slabs(), kConfig.key_slabs()>(params_.keys, piece, stage, full);
   }
   __device__ void load_values(const Piece& piece, std::byte* stage, FullBarrier& full) const {
-    load<kConfig.value_slabs()>(params_.values, piece, stage, full);
+    load<kConfig.copied_value_slabs(), kConfig.value_slabs()>(params_.values, piece, stage, full);
   }
 
  private:
@@ -85,22 +85,23 @@ template <PrefillConfig kConfig> class PagedSource {
   }
   // A page that is not there lies outside the map: the copy writes zeros, and the bytes to wait for
   // are always the same.
-  template <int kSlabs>
+  template <int kCopied, int kSlabs>
   __device__ void load(const TensorMap& map, const Piece& piece, std::byte* stage,
                        FullBarrier& full) const {
-    static_assert(kSlabs * (kConfig.block_keys / 8) <= 64, "a lane for each box");
+    static_assert(kCopied * (kConfig.block_keys / 8) <= 64, "a lane for each box");
     const int box = 2 * lane() + half_;
-    const int at = box / kSlabs;
-    const int slab = box % kSlabs;
+    const int at = box / kCopied;
+    const int slab = box % kCopied;
     const std::uint32_t page = __shfl_sync(0xffffffff, piece.page, at);
     const int row = __shfl_sync(0xffffffff, piece.row, at);
     if (at < pieces_) {
-      const BoxLoad load{.map = &map,
-                         .shared = stage + slab * PrefillShared<kConfig>::kSlabBytes +
-                                   at * params_.box_rows * kRowBytes,
-                         .full = &full,
-                         .hint = L2Hint::EVICT_LAST};
-      load_box(load, slab * PrefillConfig::kSlabColumns, row, piece.kv_head,
+      const BoxLoad load{
+          .map = &map,
+          .shared = stage + kConfig.copied_slab(slab, kSlabs) * PrefillShared<kConfig>::kSlabBytes +
+                    at * params_.box_rows * kRowBytes,
+          .full = &full,
+          .hint = L2Hint::EVICT_LAST};
+      load_box(load, slab * kConfig.copied_columns(), row, piece.kv_head,
                static_cast<int>(page < num_pages() ? page : num_pages()));
     }
     __syncwarp();

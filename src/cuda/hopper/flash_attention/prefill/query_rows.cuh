@@ -93,7 +93,7 @@ __device__ inline float tanh_of(float x) {
 // Into log2 units: scale · q·k, capped, plus slope · (key - position).
 template <int kScores>
 __device__ inline void modify(const PrefillParams& params, const PrefillTile& tile, int row,
-                              int first_key, float (&scores)[kScores]) {
+                              int first_key, const float (&factor)[2], float (&scores)[kScores]) {
   const ScoreRules& how = params.scores;
   const int column = first_key + 2 * static_cast<int>(threadIdx.x % 4);
 #pragma unroll
@@ -107,7 +107,7 @@ __device__ inline void modify(const PrefillParams& params, const PrefillTile& ti
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         float& score = scores[4 * j + 2 * i + e];
-        float s = score * how.scale;
+        float s = score * (how.scale * factor[i]);
         if (how.softcap > 0.0F) s = how.softcap * tanh_of(s / how.softcap);
         s = fmaf(slope, static_cast<float>(distance + 8 * j + e), s);
         score = s * kLog2e;

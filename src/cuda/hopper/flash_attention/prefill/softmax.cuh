@@ -34,6 +34,10 @@ __device__ inline float quad_sum(float x) {
   return x + __shfl_xor_sync(0xffffffff, x, 2);
 }
 
+// Weights are at most 2^headroom: f16 keeps 24 powers of two below the largest, and 15 more if that
+// stands at the top of its range. Sums and LSE follow.
+template <DType kDType> inline constexpr float kHeadroom = kDType == DType::f16 ? 15.0F : 0.0F;
+
 template <DType kDType> __device__ inline std::uint32_t pack_pair(float low, float high) {
   std::uint32_t word;
   if constexpr (kDType == DType::bf16) {
@@ -54,8 +58,8 @@ struct RowSoftmax {
 
   // The maxima over one more block. What was summed before is to be multiplied by `keep`; weights
   // are 2^(s · to_log2 - offset). A row that has seen no key yet keeps maximum -inf.
-  template <int kScores>
-  __device__ void rise(const float (&scores)[kScores], float to_log2, float (&keep)[2],
+  template <DType kDType, int kScores>
+  __device__ void rise(const float (&scores)[kScores], const float (&to_log2)[2], float (&keep)[2],
                        float (&offset)[2]) {
     float highest[2];
     highest_as_integers(scores, highest);
@@ -63,8 +67,8 @@ struct RowSoftmax {
     for (int i = 0; i < 2; ++i) {
       const float now = fmaxf(max[i], highest[i]);
       const float from = now == -INFINITY ? 0.0F : now;
-      keep[i] = exp2_approx((max[i] - from) * to_log2);  // 1 exactly if nothing rose
-      offset[i] = from * to_log2;
+      keep[i] = exp2_approx((max[i] - from) * to_log2[i]);  // 1 exactly if nothing rose
+      offset[i] = from * to_log2[i] - kHeadroom<kDType>;
       max[i] = now;
       sum[i] *= keep[i];
     }
@@ -74,15 +78,15 @@ struct RowSoftmax {
   // a sum that follows its exponentials closely waits for each of them (measured: 13 cycles for
   // each). So they are added and packed a part later, under the next part's exponentials.
   template <DType kDType, int kScores>
-  __device__ void weigh(float (&scores)[kScores], float to_log2, const float (&offset)[2],
-                        std::uint32_t (&weights)[kScores / 2]) {
+  __device__ void weigh(float (&scores)[kScores], const float (&to_log2)[2],
+                        const float (&offset)[2], std::uint32_t (&weights)[kScores / 2]) {
     constexpr int kPart = 16;
     float odd[2] = {0.0F, 0.0F};
 #pragma unroll
     for (int first = 0; first < kScores + kPart; first += kPart) {
 #pragma unroll
       for (int j = first; j < first + kPart && j < kScores; ++j) {
-        scores[j] = exp2_approx(fmaf(scores[j], to_log2, -offset[j / 2 % 2]));
+        scores[j] = exp2_approx(fmaf(scores[j], to_log2[j / 2 % 2], -offset[j / 2 % 2]));
       }
 #pragma unroll
       for (int j = first - kPart; j >= 0 && j < first && j < kScores; j += 2) {

@@ -21,12 +21,12 @@ struct RowEnds {
   float sum[2];
 
   __device__ RowEnds(const PrefillParams& params, const RowSoftmax& softmax,
-                     const QueryRow (&rows)[2], float to_log2) {
+                     const QueryRow (&rows)[2], const float (&to_log2)[2], float headroom) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       sum[i] = quad_sum(softmax.sum[i]);
       const bool has_keys = softmax.max[i] != -INFINITY;
-      offset[i] = has_keys ? softmax.max[i] * to_log2 : 0.0F;
+      offset[i] = has_keys ? softmax.max[i] * to_log2[i] - headroom : 0.0F;
       if (params.scores.sinks != nullptr) {
         const float sink = params.scores.sinks[rows[i].head * params.scores.sinks_stride] * kLog2e;
         if (!has_keys) offset[i] = sink;
@@ -91,18 +91,18 @@ __device__ inline void store_row(const float (&sums)[kSums], int i, float by, st
 }
 
 // `row`: the thread's first; the second stands 8 below it.
-template <DType kDType, int kSums>
+template <PrefillConfig kConfig, int kSums>
 __device__ inline void store_rows(const PrefillParams& params, const PrefillTile& tile, int row,
-                                  const RowSoftmax& softmax, float to_log2,
+                                  const RowSoftmax& softmax, const float (&to_log2)[2],
                                   const float (&sums)[kSums]) {
   const PrefillOutputs& outputs = params.outputs;
   const QueryRow rows[2] = {query_row(params, tile, row), query_row(params, tile, row + 8)};
-  const RowEnds ends(params, softmax, rows, to_log2);
+  const RowEnds ends(params, softmax, rows, to_log2, kHeadroom<kConfig.product_dtype()>);
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     std::byte* out = outputs.out + (tile.first_row + rows[i].token) * outputs.token_stride_bytes +
                      rows[i].head * outputs.head_stride_bytes;
-    store_row<kDType>(sums, i, ends.by[i], rows[i].token < tile.tokens ? out : nullptr);
+    store_row<kConfig.dtype>(sums, i, ends.by[i], rows[i].token < tile.tokens ? out : nullptr);
   }
   if (outputs.lse != nullptr) store_lse(outputs, tile, rows, ends);
 }

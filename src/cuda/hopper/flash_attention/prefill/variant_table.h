@@ -53,6 +53,14 @@ inline constexpr PrefillVariant kPrefillVariants[] = {
     prefill_variant<PrefillD192<DType::f16, Scores::modified>>("f16_d192_modified"),
     prefill_variant<PrefillD256<DType::f16, Scores::scaled>>("f16_d256"),
     prefill_variant<PrefillD256<DType::f16, Scores::modified>>("f16_d256_modified"),
+    prefill_variant<PrefillD64E4m3<DType::bf16, Scores::scaled>>("bf16_e4m3_d64"),
+    prefill_variant<PrefillD64E4m3<DType::bf16, Scores::modified>>("bf16_e4m3_d64_modified"),
+    prefill_variant<PrefillD128E4m3<DType::bf16, Scores::scaled>>("bf16_e4m3_d128"),
+    prefill_variant<PrefillD128E4m3<DType::bf16, Scores::modified>>("bf16_e4m3_d128_modified"),
+    prefill_variant<PrefillD64E4m3<DType::f16, Scores::scaled>>("f16_e4m3_d64"),
+    prefill_variant<PrefillD64E4m3<DType::f16, Scores::modified>>("f16_e4m3_d64_modified"),
+    prefill_variant<PrefillD128E4m3<DType::f16, Scores::scaled>>("f16_e4m3_d128"),
+    prefill_variant<PrefillD128E4m3<DType::f16, Scores::modified>>("f16_e4m3_d128_modified"),
 };
 
 }  // namespace quire::cuda::hopper

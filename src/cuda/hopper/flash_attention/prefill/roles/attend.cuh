@@ -4,6 +4,7 @@
 #pragma once
 
 #include "cuda/hopper/flash_attention/prefill/chain_rows.cuh"
+#include "cuda/hopper/flash_attention/prefill/convert_queries.cuh"
 #include "cuda/hopper/flash_attention/prefill/products.cuh"
 #include "cuda/hopper/tile/turns.cuh"
 
@@ -15,13 +16,10 @@ template <PrefillConfig kConfig> class PrefillAttend {
   using Block = float[kConfig.block_keys / 2];
   using Weights = std::uint32_t[kConfig.block_keys / 4];
   using Sums = float[kConfig.value_dim / 2];
+  static constexpr DType kProduct = kConfig.product_dtype();
 
   __device__ PrefillAttend(const PrefillParams& params, Shared& shared, int consumer)
-      : params_(params),
-        shared_(shared),
-        turns_(consumer),
-        row_(consumer * kWgmmaRows),
-        to_log2_(kConfig.scores == Scores::scaled ? params.scores.scale * kLog2e : 1.0F) {}
+      : params_(params), shared_(shared), turns_(consumer), row_(consumer * kWgmmaRows) {}
 
   __device__ void run() {
     PrefillTile tile = next_tile();
@@ -37,10 +35,11 @@ template <PrefillConfig kConfig> class PrefillAttend {
       int block = tile.end_block - 1;
       zero_from_ = tile.end_key - first_key(tile, block);
       prepare(tile, block, scores);
+      const float to_log2[2] = {row_to_log2(0), row_to_log2(1)};
       float keep[2];
       float offset[2];
-      softmax.rise(scores, to_log2_, keep, offset);
-      softmax.weigh<kConfig.dtype>(scores, to_log2_, offset, weights);
+      softmax.rise<kProduct>(scores, to_log2, keep, offset);
+      softmax.weigh<kProduct>(scores, to_log2, offset, weights);
       for (--block; block >= tile.first_block; --block) {
         step(tile, block, softmax, scores, weights, sums);
       }
@@ -72,10 +71,26 @@ template <PrefillConfig kConfig> class PrefillAttend {
     if (leads()) shared_.q_ring.empty[q_at_.stage].arrive();
   }
 
+  // What a score of the thread's row i is multiplied by before the softmax takes it.
+  __device__ float row_to_log2(int i) const {
+    if constexpr (kConfig.scores == Scores::modified) return 1.0F;
+    const float by = params_.scores.scale * kLog2e;
+    return kConfig.converts() ? by * factor_[i] : by;
+  }
+  // q of the tile at q_at_, as the products take it.
+  __device__ void await_queries(float (&factor)[2]) {
+    shared_.q_ring.wait_full(q_at_);
+    if constexpr (kConfig.converts() && kConfig.dtype == DType::bf16) {
+      convert_queries<kConfig>(&shared_.q[q_at_.stage][row_ * kRowBytes], factor);
+      cutlass::arch::fence_view_async_shared();
+      cutlass::arch::NamedBarrier::sync(128, kConfig.consumers + row_ / kWgmmaRows);
+    }
+  }
+
   // The very first scores, alone.
   __device__ void start(Block& scores) {
-    shared_.q_ring.wait_full(q_at_);
-    shared_.key_ring.wait_full(key_at_);
+    await_queries(factor_);
+    shared_.await_keys(key_at_);
     pin(scores);
     cute::warpgroup_arrive();
     issue_scores<kConfig>(queries(), shared_.keys[key_at_.stage], scores);
@@ -94,7 +109,7 @@ template <PrefillConfig kConfig> class PrefillAttend {
   __device__ void prepare(const PrefillTile& tile, int block, Block& scores) const {
     const int first = first_key(tile, block);
     if constexpr (kConfig.scores == Scores::modified) {
-      modify(params_, tile, thread_row(), first, scores);
+      modify(params_, tile, thread_row(), first, factor_, scores);
     }
     if (holes_ != 0 || first < all_see_.first) {
       hide_around(params_, tile, thread_row(), first, holes_, scores);
@@ -123,19 +138,20 @@ template <PrefillConfig kConfig> class PrefillAttend {
     release_keys(key_stage);
     if (block == tile.first_block) release_queries();
     prepare(tile, block, scores);
+    const float to_log2[2] = {row_to_log2(0), row_to_log2(1)};
     float keep[2];
     float offset[2];
-    softmax.rise(scores, to_log2_, keep, offset);
+    softmax.rise<kProduct>(scores, to_log2, keep, offset);
     wait_and_keep(sums, keep);
     pin(weights);
     release_values(value_stage);
     starts_sum_ = false;
-    softmax.weigh<kConfig.dtype>(scores, to_log2_, offset, weights);
+    softmax.weigh<kProduct>(scores, to_log2, offset, weights);
   }
 
   // The K block of the next scores and the V block of the next sum.
   __device__ void await_stages() {
-    shared_.key_ring.wait_full(key_at_);
+    shared_.await_keys(key_at_);
     await_values();
   }
 
@@ -168,7 +184,7 @@ template <PrefillConfig kConfig> class PrefillAttend {
   // Rows of V behind the sequence's end, in its last page, may hold anything, and 0 · NaN is NaN.
   // Every consumer writes the zeros for itself; the others write the same.
   __device__ void await_values() {
-    shared_.value_ring.wait_full(value_at_);
+    shared_.await_values(value_at_);
     if (zero_from_ < kConfig.block_keys) {
       constexpr int kChunks = kRowBytes / 16;
 #pragma unroll 1
@@ -195,9 +211,10 @@ template <PrefillConfig kConfig> class PrefillAttend {
     q_at_.advance();
     const int key_stage = key_at_.stage;
     const int value_stage = value_at_.stage;
+    float next_factor[2] = {1.0F, 1.0F};
     if (next.sequence >= 0) {
-      shared_.q_ring.wait_full(q_at_);
-      shared_.key_ring.wait_full(key_at_);
+      await_queries(next_factor);
+      shared_.await_keys(key_at_);
       holes_ = shared_.holes[key_stage];
     }
     await_values();
@@ -214,10 +231,15 @@ template <PrefillConfig kConfig> class PrefillAttend {
     release_values(value_stage);
     starts_sum_ = true;
     has_awaited_ = false;
+    const float to_log2[2] = {row_to_log2(0), row_to_log2(1)};
     if constexpr (kConfig.ends == Ends::chained) {
-      chain_rows<kConfig.dtype>(params_, tile, thread_row(), softmax, to_log2_, sums);
+      chain_rows<kConfig>(params_, tile, thread_row(), softmax, to_log2, sums);
     } else {
-      store_rows<kConfig.dtype>(params_, tile, thread_row(), softmax, to_log2_, sums);
+      store_rows<kConfig>(params_, tile, thread_row(), softmax, to_log2, sums);
+    }
+    if constexpr (kConfig.converts()) {
+      factor_[0] = next_factor[0];
+      factor_[1] = next_factor[1];
     }
     return next;
   }
@@ -225,8 +247,8 @@ template <PrefillConfig kConfig> class PrefillAttend {
   const PrefillParams& params_;
   Shared& shared_;
   Turns<kConfig.consumers> turns_;
-  const int row_;  // the warpgroup's first, in a tile
-  const float to_log2_;
+  const int row_;                       // the warpgroup's first, in a tile
+  float factor_[2] = {1.0F, 1.0F};      // that q's rows were divided by
   int zero_from_ = kConfig.block_keys;  // first row of the next V block behind the sequence's end
   bool starts_sum_ = true;
   bool has_awaited_ = false;  // the stages of the next step

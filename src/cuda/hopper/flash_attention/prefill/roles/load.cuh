@@ -4,7 +4,7 @@
 // consumers, across tiles. Where K and V come from the source knows (paged_source.cuh).
 #pragma once
 
-#include "cuda/hopper/flash_attention/prefill/shared.cuh"
+#include "cuda/hopper/flash_attention/prefill/stage_load.cuh"
 #include "cuda/hopper/tile/block.cuh"
 #include "cuda/hopper/tile/tma.cuh"
 
@@ -14,49 +14,58 @@ template <PrefillConfig kConfig, typename Source> class PrefillLoad {
  public:
   using Shared = PrefillShared<kConfig>;
   using Piece = typename Source::Piece;
+  using KeyLoad = StageLoad<kConfig, kConfig.key_slabs(), kConfig.key_stages>;
+  using ValueLoad = StageLoad<kConfig, kConfig.value_slabs(), kConfig.value_stages>;
 
   __device__ PrefillLoad(const PrefillParams& params, const typename Source::Params& source,
                          Shared& shared, int half)
-      : params_(params), source_(source, half), shared_(shared), announces_(half == 0) {}
+      : params_(params), source_(source, half), shared_(shared), half_(half) {}
 
   // Tiles, q and keys.
   __device__ void lead() {
+    KeyLoad keys(shared_.keys, shared_.key_ring, shared_.keys_ready, half_);
     PrefillSchedule<kConfig> schedule(params_);
     for (PrefillTile tile = schedule.next(); publish(tile);) {
       Piece piece = source_.find(tile, tile.end_block - 1);
       PrefillTile following{.sequence = -1};
       for (int block = tile.end_block - 1; block >= tile.first_block; --block) {
         const Piece next = source_.find(tile, block - 1);  // arrives while this one waits
-        load_key_block(piece);
+        load_keys(keys, piece);
         if (block == tile.end_block - 1) {
+          if (kConfig.converts()) keys.convert();
           load_queries(tile);  // behind the keys: its place may be taken by the tile before
           following = schedule.next();
         }
         piece = next;
       }
+      if (kConfig.converts()) keys.convert();
       tile = following;
     }
   }
 
   __device__ void load_keys() {
+    KeyLoad keys(shared_.keys, shared_.key_ring, shared_.keys_ready, half_);
     for (PrefillTile tile = next_tile(); tile.sequence >= 0; tile = next_tile()) {
       Piece piece = source_.find(tile, tile.end_block - 1);
       for (int block = tile.end_block - 1; block >= tile.first_block; --block) {
         const Piece next = source_.find(tile, block - 1);
-        load_key_block(piece);
+        load_keys(keys, piece);
         piece = next;
       }
+      if (kConfig.converts()) keys.convert();
     }
   }
 
   __device__ void load_values() {
+    ValueLoad values(shared_.values, shared_.value_ring, shared_.values_ready, half_);
     for (PrefillTile tile = next_tile(); tile.sequence >= 0; tile = next_tile()) {
       Piece piece = source_.find(tile, tile.end_block - 1);
       for (int block = tile.end_block - 1; block >= tile.first_block; --block) {
         const Piece next = source_.find(tile, block - 1);
-        load_value_block(piece);
+        load_values(values, piece);
         piece = next;
       }
+      if (kConfig.converts()) values.convert();
     }
   }
 
@@ -99,35 +108,31 @@ template <PrefillConfig kConfig, typename Source> class PrefillLoad {
     q_at_.advance();
   }
 
-  __device__ void load_key_block(const Piece& piece) {
+  __device__ void load_keys(KeyLoad& keys, const Piece& piece) {
     const std::uint32_t holes = source_.holes(piece);
-    shared_.key_ring.wait_empty(key_at_);
-    FullBarrier& full = shared_.key_ring.full[key_at_.stage];
-    if (announces_ && lane() == 0) {
-      shared_.holes[key_at_.stage] = holes;
-      full.arrive_and_expect_tx(Shared::kKeyBytes);
-    }
-    __syncwarp();
-    source_.load_keys(piece, shared_.keys[key_at_.stage], full);
-    key_at_.advance();
+    keys.load([&](int at, std::byte* stage, FullBarrier& full) {
+      if (half_ == 0 && lane() == 0) shared_.holes[at] = holes;
+      announce(full, Shared::kCopiedKeyBytes);
+      source_.load_keys(piece, stage, full);
+    });
   }
-  __device__ void load_value_block(const Piece& piece) {
-    shared_.value_ring.wait_empty(value_at_);
-    FullBarrier& full = shared_.value_ring.full[value_at_.stage];
-    if (announces_ && lane() == 0) full.arrive_and_expect_tx(Shared::kValueBytes);
+  __device__ void load_values(ValueLoad& values, const Piece& piece) {
+    values.load([&](int, std::byte* stage, FullBarrier& full) {
+      announce(full, Shared::kCopiedValueBytes);
+      source_.load_values(piece, stage, full);
+    });
+  }
+  // By the first half, the bytes of both. The other's may land before: the barrier's phase cannot end
+  // without this arrival, and bytes are counted with a sign.
+  __device__ void announce(FullBarrier& full, int bytes) {
+    if (half_ == 0 && lane() == 0) full.arrive_and_expect_tx(bytes);
     __syncwarp();
-    source_.load_values(piece, shared_.values[value_at_.stage], full);
-    value_at_.advance();
   }
 
   const PrefillParams& params_;
   const Source source_;
   Shared& shared_;
-  // The bytes of both halves. The other warp's may land before: the barrier's phase cannot end
-  // without this arrival, and bytes are counted with a sign.
-  const bool announces_;
-  RingPosition<kConfig.key_stages> key_at_;
-  RingPosition<kConfig.value_stages> value_at_;
+  const int half_;
   RingPosition<kConfig.q_buffers> q_at_;
   RingPosition<Shared::kTileRing> tile_at_;
 };
