@@ -7,7 +7,8 @@
 
 namespace quire::cuda::hopper {
 
-// Maxima in log2 units, without the headroom, which all chunks have alike; the first thread of a quad holds a row's whole sum, the others none of it.
+// Maxima in log2 units, without the headroom, which all chunks have alike; the first thread of a
+// quad holds a row's whole sum, the others none of it.
 __device__ inline RowSoftmax whole_rows(const RowSoftmax& softmax, const float (&to_log2)[2]) {
   RowSoftmax whole;
 #pragma unroll
