@@ -23,13 +23,15 @@ TEST(PlanPrefillTest, EveryVariantFitsTheMachine) {
     EXPECT_TRUE(names.insert(variant.name).second) << variant.name;
     const std::int64_t q =
         std::int64_t{config.q_buffers} * config.key_slabs() * config.rows() * 128;
-    const std::int64_t ring =
-        std::int64_t{config.stages} * config.stage_slabs() * config.block_keys * 128;
-    EXPECT_LE(q + ring + kSmall, kSharedBytes) << variant.name;
-    // A step holds two stages while it waits for the two of the next.
-    EXPECT_GE(config.stages, 4) << variant.name;
+    const std::int64_t slabs =
+        config.key_stages * config.key_slabs() + config.value_stages * config.value_slabs();
+    EXPECT_LE(q + slabs * config.block_keys * 128 + kSmall, kSharedBytes) << variant.name;
+    // A step holds a block of each while it waits for the next.
+    EXPECT_GE(config.key_stages, 2) << variant.name;
+    EXPECT_GE(config.value_stages, 2) << variant.name;
     EXPECT_EQ(config.head_dim % 16, 0) << variant.name;
     EXPECT_EQ(config.value_dim % 16, 0) << variant.name;
+    EXPECT_EQ(config.block_keys % 16, 0) << variant.name;
   }
 }
 
@@ -76,8 +78,11 @@ TEST(PlanPrefillTest, SaysWhyItRefuses) {
   };
   EXPECT_TRUE(names(refusal([](auto& p) { p.q_dtype = DType::f32; }), "bf16 or f16"));
   EXPECT_TRUE(
-      names(refusal([](auto& p) { p.cache.row_format = RowFormat::uniform(DType::fp8_e4m3, 128); }),
+      names(refusal([](auto& p) { p.cache.row_format = RowFormat::uniform(DType::fp8_e5m2, 128); }),
             "q's dtype"));
+  EXPECT_TRUE(names(
+      refusal([](auto& p) { p.cache.row_format = RowFormat::scaled(DType::fp8_e4m3, 128, 128); }),
+      "unscaled"));
   EXPECT_TRUE(names(refusal([](auto& p) { p.out_dtype = DType::f32; }), "out"));
   EXPECT_TRUE(names(refusal([](auto& p) { p.head_dim = 72; }), "head_dim 72"));
   EXPECT_TRUE(names(refusal([](auto& p) { p.cache.page_size = 4; }), "page_size"));

@@ -87,8 +87,26 @@ json random_mla_decode(RandomChoice& choice) {
   return object;
 }
 
+// Heads of DeepSeek's widths, which the fast kernels ask for, every other time.
 json random_mla_prefill(RandomChoice& choice) {
-  json object = random_latent(choice, random_lengths(choice, 70, 130));
+  const bool is_deepseek = choice.one_in(2);
+  const RandomLengths lengths =
+      is_deepseek ? random_lengths(choice, 200, 400) : random_lengths(choice, 70, 130);
+  json object = random_latent(choice, lengths);
+  if (is_deepseek) {
+    object["nope"] = 128;
+    object["value"] = 128;
+    object["cache"]["rope"] = 64;
+    const std::int64_t page_size = choice.pick<std::int64_t>({8, 16, 64, 128});
+    const std::int64_t pages = (lengths.added[0] + lengths.cached[0] + page_size - 1) / page_size;
+    object["cache"]["page_size"] = page_size;
+    object["cache"].erase("unassigned");
+    if (pages > 0 && choice.one_in(4)) {
+      object["cache"]["unassigned"] = json::array({json::array({0, choice.below(pages)})});
+    }
+    object["heads"] = choice.pick({1, 2, 3});
+    object["q_dtype"] = choice.pick<const char*>({"bf16", "bf16", "f16"});
+  }
   if (choice.one_in(2)) object["buffer_tokens"] = choice.pick({16, 20, 48, 64, 250, 1024});
   if (choice.one_in(4)) object["softcap"] = choice.pick({0.5, 3.0, 30.0});
   if (choice.one_in(4)) object["alibi"] = true;

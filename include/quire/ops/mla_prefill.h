@@ -77,6 +77,8 @@ struct MlaPrefillProblem {
   std::int64_t value_dim = 0;
   DType q_dtype = DType::bf16;
   DType weight_dtype = DType::bf16;
+  DType out_dtype = DType::bf16;
+  std::int64_t alignment = 1;  // bytes, of every row of q, out and kv_b_proj
   std::int64_t buffer_tokens = 0;
   std::int64_t max_chunks = 0;
   std::string mask;

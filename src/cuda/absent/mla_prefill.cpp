@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/absent/absent.h"
 #include "cuda/hopper/mla_prefill/general/launch.h"
+#include "cuda/hopper/mla_prefill/launch.h"
 
 namespace quire::cuda::hopper {
 
@@ -21,6 +22,18 @@ std::int64_t general_workspace_bytes(const MlaPrefillProblem&) {
 }
 
 void mla_prefill_general(const MlaPrefillArgs&, const Context&) {
+  throw_absent("mla_prefill");
+}
+
+std::string refuse_branch(const MlaPrefillProblem& problem) {
+  return refuse_absent(problem.device);
+}
+
+std::int64_t branch_workspace_bytes(const MlaPrefillProblem&) {
+  return 0;
+}
+
+void mla_prefill_branch(const MlaPrefillArgs&, const Context&) {
   throw_absent("mla_prefill");
 }
 

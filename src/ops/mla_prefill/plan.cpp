@@ -2,6 +2,7 @@
 #include "cpu/mla_prefill/mla_prefill.h"
 #include "cpu/mla_prefill/mla_prefill_plan.h"
 #include "cuda/hopper/mla_prefill/general/launch.h"
+#include "cuda/hopper/mla_prefill/launch.h"
 #include "ops/mla_prefill/candidates.h"
 #include "reference/mla_prefill.h"
 #include "reference/mla_prefill_plan.h"
@@ -34,6 +35,19 @@ constexpr MlaPrefillCandidate kCandidates[] = {
      .workspace_bytes =
          [](const MlaPrefillProblem& problem) {
            return cuda::hopper::general_workspace_bytes(problem);
+         }},
+    // By name only, until it has passed the cases on a GPU: the one before takes everything.
+    {.kernel = "hopper/mla_prefill",
+     .takes =
+         "bf16, f16 on sm_90a; heads of 128 + 64 and 128 columns; weights of q's dtype or e4m3; "
+         "masks that show one interval of keys",
+     .refuse =
+         [](const MlaPrefillProblem& problem) { return cuda::hopper::refuse_branch(problem); },
+     .run = [](const MlaPrefillArgs& args,
+               const Context& context) { cuda::hopper::mla_prefill_branch(args, context); },
+     .workspace_bytes =
+         [](const MlaPrefillProblem& problem) {
+           return cuda::hopper::branch_workspace_bytes(problem);
          }},
     on_cpu<cpu::Target::amx>("cpu/amx/mla_prefill"),
     on_cpu<cpu::Target::avx512>("cpu/avx512/mla_prefill"),

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "ops/argument.h"
 #include "ops/cache_check.h"
 #include "ops/latent_check.h"
@@ -83,6 +85,9 @@ MlaPrefillProblem validate(const MlaPrefillArgs& args) {
           .value_dim = args.out.shape[2],
           .q_dtype = args.q.dtype,
           .weight_dtype = args.kv_b_proj.dtype,
+          .out_dtype = args.out.dtype,
+          .alignment = std::min({ops::row_alignment(args.q), ops::row_alignment(args.out),
+                                 ops::row_alignment(args.kv_b_proj)}),
           .buffer_tokens = args.chunks.buffer_tokens,
           .max_chunks = args.chunks.buffer_lengths.shape[0],
           .mask = args.mask.describe(),

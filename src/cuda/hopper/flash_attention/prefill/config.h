@@ -14,29 +14,54 @@ enum class Scores : std::uint8_t {
   modified,  // any scale, softcap, ALiBi
 };
 
+// What happens to a tile's rows behind their last key.
+enum class Ends : std::uint8_t {
+  finished,  // divided by their sums and stored
+  chained,   // that, or kept for the next chunk of keys (chain_rows.cuh)
+};
+
 // A block takes 64 · consumers query rows (tokens × heads of one KV head) over block_keys keys at a
 // time, 64 rows per consumer warpgroup.
 struct PrefillConfig {
-  DType dtype = DType::bf16;  // of q, K, V and out
-  int head_dim = 128;         // of q and K, a multiple of 16
-  int value_dim = 128;        // of V and out, a multiple of 16
-  int block_keys = 128;
+  DType dtype = DType::bf16;        // of q and out
+  DType cache_dtype = DType::bf16;  // of K and V: the same, or e4m3
+  int head_dim = 128;               // of q and K, a multiple of 16
+  int value_dim = 128;              // of V and out, a multiple of 16
+  int block_keys = 128;             // a multiple of 16
   int consumers = 2;
-  int stages = 5;  // each holds a K or a V block; a step has two, the next is awaited beside it
+  // Blocks in shared memory. A step holds one of each and awaits the next beside it. K is done with
+  // in the middle of a step, V at its end: a third V block is worth more than a third K block.
+  int key_stages = 2;
+  int value_stages = 3;
   int q_buffers = 2;
   Scores scores = Scores::scaled;
+  Ends ends = Ends::finished;
 
   static constexpr int kSlabColumns = 64;  // 128 bytes: a swizzled row
-  static constexpr int kProducerRegisters = 40;
-  static constexpr int kConsumerRegisters = 232;
 
   constexpr int rows() const { return 64 * consumers; }
   constexpr int threads() const { return 128 * (1 + consumers); }
+  // Of a thread; all of a block's are 65 536.
+  constexpr int producer_registers() const { return converts() ? 56 : 40; }
+  constexpr int consumer_registers() const { return converts() ? 224 : 232; }
+  // e4m3 becomes f16 in shared memory, exactly; q follows it.
+  constexpr bool converts() const { return cache_dtype != dtype; }
+  constexpr DType product_dtype() const { return converts() ? DType::f16 : dtype; }
+  // Columns of a row of 128 bytes as it is copied.
+  constexpr int copied_columns() const { return converts() ? 128 : kSlabColumns; }
+  constexpr int copied_key_slabs() const {
+    return (head_dim + copied_columns() - 1) / copied_columns();
+  }
+  constexpr int copied_value_slabs() const {
+    return (value_dim + copied_columns() - 1) / copied_columns();
+  }
+  // Where in a block of `slabs` a copied one stands (convert_block.cuh).
+  constexpr int copied_slab(int slab, int slabs) const {
+    if (!converts()) return slab;
+    return 2 * slab + 1 < slabs ? 2 * slab + 1 : slabs - 1;
+  }
   constexpr int key_slabs() const { return (head_dim + kSlabColumns - 1) / kSlabColumns; }
   constexpr int value_slabs() const { return (value_dim + kSlabColumns - 1) / kSlabColumns; }
-  constexpr int stage_slabs() const {
-    return key_slabs() > value_slabs() ? key_slabs() : value_slabs();
-  }
 };
 
 }  // namespace quire::cuda::hopper

@@ -26,13 +26,14 @@ TileDescriptor query_tile(const TensorView& q, const PrefillPlan& plan) {
 }
 
 // (column, row of the page, KV head, page)
-TensorMap page_map(const KvLayerView& view, std::int64_t columns, DType dtype, int box_rows) {
+TensorMap page_map(const KvLayerView& view, std::int64_t columns, const PrefillPlan& plan) {
+  const PrefillConfig& config = plan.variant->config;
   TileDescriptor tile;
-  tile.dtype = dtype;
+  tile.dtype = config.cache_dtype;
   tile.rank = 4;
   tile.dims = {columns, view.page_size, view.num_heads, view.num_pages};
   tile.strides_bytes = {view.token_stride_bytes, view.head_stride_bytes, view.page_stride_bytes};
-  tile.box = {PrefillConfig::kSlabColumns, box_rows, 1, 1};
+  tile.box = {config.copied_columns(), plan.box_rows, 1, 1};
   tile.swizzle = Swizzle::b128;
   tile.l2_promotion = L2Promotion::b256;
   return encode_tensor_map(tile, view.data);
@@ -52,12 +53,10 @@ PrefillOutputs make_outputs(const FlashAttentionArgs& args) {
 
 PrefillParams make_params(const FlashAttentionArgs& args, const PrefillPlan& plan) {
   const KvLayerView keys = args.cache.key(args.layer);
-  const KvLayerView values = args.cache.value(args.layer);
   const auto heads = static_cast<int>(args.q.shape[1]);
-  const std::int64_t key_bytes = 2 * bytes_for(args.q.dtype, args.q.shape[2]);  // its V row too
+  const DType stored = plan.variant->config.cache_dtype;
+  const std::int64_t key_bytes = 2 * bytes_for(stored, args.q.shape[2]);  // its V row too
   return {.q = encode_tensor_map(query_tile(args.q, plan), args.q.data),
-          .keys = page_map(keys, args.q.shape[2], args.q.dtype, plan.box_rows),
-          .values = page_map(values, args.out.shape[2], args.q.dtype, plan.box_rows),
           .row_offsets = args.row_offsets.as<const std::uint32_t>(),
           .cache_lengths = keys.cache_lengths,
           .batch = static_cast<int>(keys.batch),
@@ -65,15 +64,22 @@ PrefillParams make_params(const FlashAttentionArgs& args, const PrefillPlan& pla
           .head_tiles = heads >> plan.tile_heads_log2,
           .kv_head_tiles = (heads / keys.num_heads) >> plan.tile_heads_log2,
           .section_keys = static_cast<int>(kSectionBytes / key_bytes),
-          .pages = {.table = keys.page_table,
-                    .table_stride = keys.page_table_stride,
-                    .max_pages = static_cast<int>(keys.max_pages),
-                    .page_size = keys.page_size,
-                    .num_pages = static_cast<int>(keys.num_pages),
-                    .box_rows = plan.box_rows},
           .mask = visible_range(args.mask).value(),
           .scores = score_rules(args),
           .outputs = make_outputs(args)};
+}
+
+PagedKeys make_keys(const FlashAttentionArgs& args, const PrefillPlan& plan) {
+  const KvLayerView keys = args.cache.key(args.layer);
+  const KvLayerView values = args.cache.value(args.layer);
+  return {.keys = page_map(keys, args.q.shape[2], plan),
+          .values = page_map(values, args.out.shape[2], plan),
+          .table = keys.page_table,
+          .table_stride = keys.page_table_stride,
+          .max_pages = static_cast<int>(keys.max_pages),
+          .page_size = keys.page_size,
+          .num_pages = static_cast<int>(keys.num_pages),
+          .box_rows = plan.box_rows};
 }
 
 }  // namespace
@@ -107,7 +113,7 @@ void flash_attention_prefill(const FlashAttentionArgs& args, const Context& cont
   PrefillParams params = make_params(args, plan);
   params.next_tile = static_cast<int*>(context.workspace);
   check(cudaMemsetAsync(params.next_tile, 0, sizeof(int), stream), "cudaMemsetAsync");
-  plan.variant->launch(params, {.blocks = plan.blocks, .stream = stream});
+  plan.variant->launch(params, make_keys(args, plan), {.blocks = plan.blocks, .stream = stream});
 }
 
 }  // namespace quire::cuda::hopper

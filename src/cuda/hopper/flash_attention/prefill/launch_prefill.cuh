@@ -8,12 +8,13 @@
 namespace quire::cuda::hopper {
 
 template <typename Variant>
-void launch_prefill(const PrefillParams& params, const PrefillLaunch& where) {
+void launch_prefill(const PrefillParams& params, const PagedKeys& keys,
+                    const PrefillLaunch& where) {
   constexpr PrefillConfig kConfig = Variant::kConfig;
   const LaunchShape shape{.grid = dim3(static_cast<unsigned>(where.blocks)),
                           .block = dim3(kConfig.threads()),
                           .shared_bytes = sizeof(PrefillShared<kConfig>)};
-  launch(prefill_kernel<Variant>, shape, where.stream, params);
+  launch(prefill_kernel<Variant>, shape, where.stream, params, keys);
 }
 
 }  // namespace quire::cuda::hopper

@@ -14,6 +14,7 @@ struct PrefillLaunch {
 };
 
 template <typename Variant>
-void launch_prefill(const PrefillParams& params, const PrefillLaunch& launch);
+void launch_prefill(const PrefillParams& params, const PagedKeys& keys,
+                    const PrefillLaunch& launch);
 
 }  // namespace quire::cuda::hopper

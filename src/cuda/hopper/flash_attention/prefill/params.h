@@ -19,7 +19,17 @@ struct PrefillOutputs {
   std::int64_t lse_head_stride = 0;
 };
 
-struct PrefillPages {
+// Positions of the keys that there are, where they are not all from 0 to the last new token: a
+// chunk of a context.
+struct KeySpans {
+  const std::uint32_t* first = nullptr;  // [batch]; null: 0
+  const std::uint32_t* end = nullptr;    // [batch]; null: cache length + new tokens
+};
+
+// Where paged_source.cuh finds K and V.
+struct PagedKeys {
+  TensorMap keys{};    // (column, row of the page, KV head, page); boxes of 64 × box_rows
+  TensorMap values{};  // the same
   const std::uint32_t* table = nullptr;  // [batch, max_pages]
   std::int64_t table_stride = 0;
   int max_pages = 0;
@@ -28,12 +38,23 @@ struct PrefillPages {
   int box_rows = 0;  // rows of a page that one copy brings: a power of two that divides page_size
 };
 
+// Rows whose keys come in chunks, a launch for each: what one leaves to the next.
+struct ChainedRows {
+  float* sums = nullptr;  // [tokens, heads, value_dim], not divided
+  float* rows = nullptr;  // [tokens, heads, 2]: maximum in log2 units, sum of weights
+  // On the device, as lengths are: whether the launch goes on from what is kept there, and whether
+  // it finishes the rows, which are kept else.
+  const std::uint32_t* links = nullptr;
+
+  static constexpr std::uint32_t kContinues = 1;
+  static constexpr std::uint32_t kFinishes = 2;
+};
+
 struct PrefillParams {
-  TensorMap q{};       // (column, head, token); boxes of 64 × tile_heads × rows / tile_heads
-  TensorMap keys{};    // (column, row of the page, KV head, page); boxes of 64 × box_rows
-  TensorMap values{};  // the same
+  TensorMap q{};  // (column, head, token); boxes of 64 × tile_heads × rows / tile_heads
   const std::uint32_t* row_offsets = nullptr;    // [batch + 1]
-  const std::uint32_t* cache_lengths = nullptr;  // [batch]
+  const std::uint32_t* cache_lengths = nullptr;  // [batch], positions of the first new tokens
+  KeySpans spans{};
   int batch = 0;
   // Heads that stand side by side in a tile's rows, a power of two that divides those of a KV head:
   // row r is head r % tile_heads of token r / tile_heads.
@@ -41,11 +62,11 @@ struct PrefillParams {
   int head_tiles = 0;     // heads / tile_heads
   int kv_head_tiles = 0;  // of them, on one KV head
   int section_keys = 0;   // keys of one KV head beyond which heads take turns (schedule.cuh)
-  PrefillPages pages{};
   VisibleRange mask{};
   ScoreRules scores{};
   PrefillOutputs outputs{};
   int* next_tile = nullptr;  // zero at the start
+  ChainedRows chain{};       // Ends::chained only
 };
 
 }  // namespace quire::cuda::hopper

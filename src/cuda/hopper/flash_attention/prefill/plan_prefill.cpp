@@ -19,7 +19,8 @@ int box_rows_of(std::int64_t page_size, int block_keys) {
 
 bool is_plain_cache(const FlashAttentionProblem& problem) {
   const RowFormat& format = problem.cache.row_format;
-  return format.num_parts == 1 && format.parts[0].dtype == problem.q_dtype &&
+  const DType dtype = format.parts[0].dtype;
+  return format.num_parts == 1 && (dtype == problem.q_dtype || dtype == DType::fp8_e4m3) &&
          format.parts[0].scale_source == ScaleSource::none && !problem.cache.is_mla;
 }
 
@@ -28,8 +29,10 @@ bool is_plain_cache(const FlashAttentionProblem& problem) {
 const PrefillVariant* find_prefill(const FlashAttentionProblem& problem, Scores scores) {
   const auto* found = std::ranges::find_if(kPrefillVariants, [&](const PrefillVariant& variant) {
     const PrefillConfig& config = variant.config;
-    return config.dtype == problem.q_dtype && config.head_dim == problem.head_dim &&
-           config.value_dim == problem.value_dim && config.scores == scores;
+    return config.dtype == problem.q_dtype &&
+           config.cache_dtype == problem.cache.row_format.parts[0].dtype &&
+           config.head_dim == problem.head_dim && config.value_dim == problem.value_dim &&
+           config.scores == scores;
   });
   return found == std::end(kPrefillVariants) ? nullptr : found;
 }
@@ -38,7 +41,9 @@ std::string refuse_prefill(const FlashAttentionProblem& problem) {
   if (problem.q_dtype != DType::bf16 && problem.q_dtype != DType::f16) {
     return "q is not bf16 or f16";
   }
-  if (!is_plain_cache(problem)) return "the cache does not hold unscaled numbers of q's dtype";
+  if (!is_plain_cache(problem)) {
+    return "the cache does not hold unscaled numbers of q's dtype or of e4m3";
+  }
   if (problem.out_dtype != problem.q_dtype) return "out is not of q's dtype";
   if (find_prefill(problem, Scores::scaled) == nullptr) {
     return "no tile kernel of head_dim " + std::to_string(problem.head_dim) + ", value_dim " +
@@ -55,7 +60,8 @@ PrefillPlan plan_prefill(const FlashAttentionProblem& problem, Scores scores, in
   const PrefillConfig& config = plan.variant->config;
   plan.box_rows = box_rows_of(problem.cache.page_size, config.block_keys);
   const std::int64_t group = problem.heads / problem.cache.num_kv_heads;
-  while (group % (2 << plan.tile_heads_log2) == 0 && (2 << plan.tile_heads_log2) <= config.rows()) {
+  while (group % (2 << plan.tile_heads_log2) == 0 &&
+         config.rows() % (2 << plan.tile_heads_log2) == 0) {
     ++plan.tile_heads_log2;
   }
   const std::int64_t tile_heads = std::int64_t{1} << plan.tile_heads_log2;

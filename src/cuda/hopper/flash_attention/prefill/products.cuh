@@ -11,7 +11,7 @@ namespace quire::cuda::hopper {
 template <PrefillConfig kConfig>
 __device__ inline void issue_scores(const std::byte* q, const std::byte* keys,
                                     float (&scores)[kConfig.block_keys / 2]) {
-  using Op = Wgmma<kConfig.dtype, kConfig.block_keys>;
+  using Op = Wgmma<kConfig.product_dtype(), kConfig.block_keys>;
   using Shared = PrefillShared<kConfig>;
   constexpr int kFullSlabs = kConfig.head_dim / PrefillConfig::kSlabColumns;
   constexpr int kLastSteps = kConfig.head_dim % PrefillConfig::kSlabColumns / 16;
@@ -34,7 +34,7 @@ template <PrefillConfig kConfig>
 __device__ inline void issue_values(const std::uint32_t (&weights)[kConfig.block_keys / 4],
                                     const std::byte* values, float (&sums)[kConfig.value_dim / 2],
                                     bool starts_sum) {
-  using Op = RegisterWgmma<kConfig.dtype, kConfig.value_dim>;
+  using Op = RegisterWgmma<kConfig.product_dtype(), kConfig.value_dim>;
   multiply_registers<Op>(weights, transposed_descriptor(values, PrefillShared<kConfig>::kSlabBytes),
                          sums, starts_sum);
 }

@@ -14,16 +14,17 @@
 namespace quire::cuda::hopper {
 
 struct PrefillTile {
-  int sequence;     // -1: no more tiles
-  int first_row;    // of the sequence, in q
-  int tokens;       // new ones of the sequence
-  int cached;       // position of its first new token
+  int sequence;   // -1: no more tiles
+  int first_row;  // of the sequence, in q
+  int tokens;     // new ones of the sequence
+  int position;   // of its first new token
+  int first_key;  // positions of the keys that there are
+  int end_key;
   int first_token;  // of the tile, in the sequence
   int head_tile;
-  int first_block;  // of keys
+  int kv_head;
+  int first_block;  // of keys: block b begins at first_key + b · block_keys. At least one
   int end_block;
-
-  __device__ int num_keys() const { return cached + tokens; }
 };
 
 // By a whole warp: sequences are searched 32 at a time. Indices must not decrease from call to call.
@@ -71,7 +72,7 @@ template <PrefillConfig kConfig> class PrefillSchedule {
   }
   // Head tiles of a section: as many KV heads as section_keys hold of this length.
   __device__ int section_tiles(int num_keys) const {
-    const int kv_heads = params_.section_keys / num_keys;
+    const int kv_heads = params_.section_keys / (num_keys > 1 ? num_keys : 1);
     const int tiles = (kv_heads > 1 ? kv_heads : 1) * params_.kv_head_tiles;
     return tiles < params_.head_tiles ? tiles : params_.head_tiles;
   }
@@ -80,23 +81,35 @@ template <PrefillConfig kConfig> class PrefillSchedule {
     tile.sequence = sequence;
     tile.first_row = static_cast<int>(params_.row_offsets[sequence]);
     tile.tokens = static_cast<int>(params_.row_offsets[sequence + 1]) - tile.first_row;
-    tile.cached = static_cast<int>(params_.cache_lengths[sequence]);
+    tile.position = static_cast<int>(params_.cache_lengths[sequence]);
+    const KeySpans& spans = params_.spans;
+    tile.first_key = spans.first == nullptr ? 0 : static_cast<int>(spans.first[sequence]);
+    tile.end_key =
+        spans.end == nullptr ? tile.position + tile.tokens : static_cast<int>(spans.end[sequence]);
+    place(index, tile);
+    return tile;
+  }
+  // Where in its sequence the tile of this number stands, and the blocks of keys that it sees.
+  __device__ void place(int index, PrefillTile& tile) const {
     const int rows = row_tiles(tile.tokens);
-    const int width = section_tiles(tile.num_keys());
+    const int width = section_tiles(tile.end_key - tile.first_key);
     const int section = index / (rows * width);
     const int left = params_.head_tiles - section * width;
     const int section_width = width < left ? width : left;
     const int within = index - section * rows * width;
     tile.head_tile = section * width + within % section_width;
+    tile.kv_head = tile.head_tile / params_.kv_head_tiles;
     const int tile_tokens = kConfig.rows() >> params_.tile_heads_log2;
     tile.first_token = (rows - 1 - within / section_width) * tile_tokens;
     const int behind = tile.first_token + tile_tokens;
     const int last_token = (behind < tile.tokens ? behind : tile.tokens) - 1;
-    const int first_key = params_.mask.of(tile.cached + tile.first_token, tile.num_keys()).first;
-    const int end_key = params_.mask.of(tile.cached + last_token, tile.num_keys()).end;
-    tile.first_block = first_key / kConfig.block_keys;
-    tile.end_block = (end_key + kConfig.block_keys - 1) / kConfig.block_keys;
-    return tile;
+    const int before = params_.mask.of(tile.position + tile.first_token, tile.end_key).first;
+    const int seen = before > tile.first_key ? before - tile.first_key : 0;
+    const int end = params_.mask.of(tile.position + last_token, tile.end_key).end - tile.first_key;
+    tile.first_block = seen / kConfig.block_keys;
+    const int end_block = (end + kConfig.block_keys - 1) / kConfig.block_keys;
+    // Rows that see nothing have a block too, all of it hidden: they are stored like others.
+    tile.end_block = end_block > tile.first_block ? end_block : tile.first_block + 1;
   }
 
   const PrefillParams& params_;

@@ -12,24 +12,50 @@ template <PrefillConfig kConfig> struct PrefillShared {
   static constexpr int kTileRing = 3;
   static constexpr int kQuerySlabBytes = kConfig.rows() * kRowBytes;
   static constexpr int kSlabBytes = kConfig.block_keys * kRowBytes;
+  static constexpr int kKeyBytes = kConfig.key_slabs() * kSlabBytes;
+  static constexpr int kValueBytes = kConfig.value_slabs() * kSlabBytes;
+  static constexpr int kCopiedKeyBytes = kConfig.copied_key_slabs() * kSlabBytes;
+  static constexpr int kCopiedValueBytes = kConfig.copied_value_slabs() * kSlabBytes;
 
   // Slabs of 64 columns, each a swizzled tile.
   alignas(1024) std::byte q[kConfig.q_buffers][kConfig.key_slabs() * kQuerySlabBytes];
-  // In the order of use: K0, K1, V0, K2, V1, … across tiles.
-  alignas(1024) std::byte blocks[kConfig.stages][kConfig.stage_slabs() * kSlabBytes];
-  // Bit g: keys 8g … 8g + 7 of the K block have no page.
-  std::uint32_t holes[kConfig.stages];
+  alignas(1024) std::byte keys[kConfig.key_stages][kKeyBytes];
+  alignas(1024) std::byte values[kConfig.value_stages][kValueBytes];
+  // Bit g: keys 8g … 8g + 7 of the K block are not there.
+  std::uint32_t holes[kConfig.key_stages];
   PrefillTile tiles[kTileRing];
-  RingBarriers<kConfig.stages> ring;
+  RingBarriers<kConfig.key_stages> key_ring;
+  RingBarriers<kConfig.value_stages> value_ring;
   RingBarriers<kConfig.q_buffers> q_ring;
   RingBarriers<kTileRing> tile_ring;
+  // Copied blocks that have become f16; used where blocks are converted.
+  EmptyBarrier keys_ready[kConfig.key_stages];
+  EmptyBarrier values_ready[kConfig.value_stages];
 
-  static_assert(kConfig.stages >= 4);
+  static_assert(kConfig.key_stages >= 2 && kConfig.value_stages >= 2);
 
   __device__ void init() {
-    ring.init(1, kConfig.consumers);
+    key_ring.init(1, kConfig.consumers);
+    value_ring.init(1, kConfig.consumers);
     q_ring.init(1, kConfig.consumers);
-    tile_ring.init(1, 32 + 128 * kConfig.consumers);  // the warp that loads V reads it too
+    tile_ring.init(1, 3 * 32 + 128 * kConfig.consumers);  // three loading warps read it too
+    for (EmptyBarrier& ready : keys_ready) ready.init(2);
+    for (EmptyBarrier& ready : values_ready) ready.init(2);
+  }
+  // Keys, values that products may read.
+  __device__ void await_keys(const RingPosition<kConfig.key_stages>& at) {
+    if constexpr (kConfig.converts()) {
+      keys_ready[at.stage].wait(at.phase);
+    } else {
+      key_ring.wait_full(at);
+    }
+  }
+  __device__ void await_values(const RingPosition<kConfig.value_stages>& at) {
+    if constexpr (kConfig.converts()) {
+      values_ready[at.stage].wait(at.phase);
+    } else {
+      value_ring.wait_full(at);
+    }
   }
 };
 

@@ -34,36 +34,32 @@ __device__ inline float quad_sum(float x) {
   return x + __shfl_xor_sync(0xffffffff, x, 2);
 }
 
+// Weights are at most 2^headroom: f16 keeps 24 powers of two below the largest, and 15 more if that
+// stands at the top of its range. Sums and LSE follow.
+template <DType kDType> inline constexpr float kHeadroom = kDType == DType::f16 ? 15.0F : 0.0F;
+
+template <DType kDType> __device__ inline std::uint32_t pack_pair(float low, float high) {
+  std::uint32_t word;
+  if constexpr (kDType == DType::bf16) {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+    word = *reinterpret_cast<const std::uint32_t*>(&pair);
+  } else {
+    const __half2 pair = __floats2half2_rn(low, high);
+    word = *reinterpret_cast<const std::uint32_t*>(&pair);
+  }
+  return word;
+}
+
 // Row i of the thread (i = 0, 1): rows 8 apart. The maximum is in units of `to_log2`; the sum is
 // this thread's own columns only, until the end.
 struct RowSoftmax {
   float max[2] = {-INFINITY, -INFINITY};
   float sum[2] = {0.0F, 0.0F};
 
-  // Scores into weights 2^((s - max) · to_log2); what was summed before is to be multiplied by
-  // `keep`. A row that has seen no key yet keeps maximum -inf and gets weights 0.
-  template <int kScores>
-  __device__ void weigh(float (&scores)[kScores], float to_log2, float (&keep)[2]) {
-    float offset[2];
-    rise(scores, to_log2, keep, offset);
-    float even[2] = {0.0F, 0.0F};
-    float odd[2] = {0.0F, 0.0F};
-#pragma unroll
-    for (int j = 0; j < kScores; j += 2) {
-      const int i = j / 2 % 2;
-      scores[j] = exp2_approx(fmaf(scores[j], to_log2, -offset[i]));
-      scores[j + 1] = exp2_approx(fmaf(scores[j + 1], to_log2, -offset[i]));
-      even[i] += scores[j];
-      odd[i] += scores[j + 1];
-    }
-#pragma unroll
-    for (int i = 0; i < 2; ++i) sum[i] = fmaf(sum[i], keep[i], even[i] + odd[i]);
-  }
-
- private:
-  // The maxima over one more block.
-  template <int kScores>
-  __device__ void rise(const float (&scores)[kScores], float to_log2, float (&keep)[2],
+  // The maxima over one more block. What was summed before is to be multiplied by `keep`; weights
+  // are 2^(s · to_log2 - offset). A row that has seen no key yet keeps maximum -inf.
+  template <DType kDType, int kScores>
+  __device__ void rise(const float (&scores)[kScores], const float (&to_log2)[2], float (&keep)[2],
                        float (&offset)[2]) {
     float highest[2];
     highest_as_integers(scores, highest);
@@ -71,12 +67,39 @@ struct RowSoftmax {
     for (int i = 0; i < 2; ++i) {
       const float now = fmaxf(max[i], highest[i]);
       const float from = now == -INFINITY ? 0.0F : now;
-      keep[i] = exp2_approx((max[i] - from) * to_log2);  // 1 exactly if nothing rose
-      offset[i] = from * to_log2;
+      keep[i] = exp2_approx((max[i] - from) * to_log2[i]);  // 1 exactly if nothing rose
+      offset[i] = from * to_log2[i] - kHeadroom<kDType>;
       max[i] = now;
+      sum[i] *= keep[i];
     }
   }
 
+  // Scores into weights, pairs of 16 bits. An exponential takes some 40 cycles and starts every 8:
+  // a sum that follows its exponentials closely waits for each of them (measured: 13 cycles for
+  // each). So they are added and packed a part later, under the next part's exponentials.
+  template <DType kDType, int kScores>
+  __device__ void weigh(float (&scores)[kScores], const float (&to_log2)[2],
+                        const float (&offset)[2], std::uint32_t (&weights)[kScores / 2]) {
+    constexpr int kPart = 16;
+    float odd[2] = {0.0F, 0.0F};
+#pragma unroll
+    for (int first = 0; first < kScores + kPart; first += kPart) {
+#pragma unroll
+      for (int j = first; j < first + kPart && j < kScores; ++j) {
+        scores[j] = exp2_approx(fmaf(scores[j], to_log2[j / 2 % 2], -offset[j / 2 % 2]));
+      }
+#pragma unroll
+      for (int j = first - kPart; j >= 0 && j < first && j < kScores; j += 2) {
+        sum[j / 2 % 2] += scores[j];
+        odd[j / 2 % 2] += scores[j + 1];
+        weights[j / 2] = pack_pair<kDType>(scores[j], scores[j + 1]);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < 2; ++i) sum[i] += odd[i];
+  }
+
+ private:
   // Integers have a maximum of three, floats of two. The bits of floats compare as integers unless
   // both are negative; where a row is all negative (or hidden), they are compared again as floats.
   template <int kScores>
@@ -113,27 +136,6 @@ struct RowSoftmax {
 template <int kSums> __device__ inline void scale_rows(float (&sums)[kSums], const float (&by)[2]) {
 #pragma unroll
   for (int j = 0; j < kSums; ++j) sums[j] *= by[j / 2 % 2];
-}
-
-template <DType kDType> __device__ inline std::uint32_t pack_pair(float low, float high) {
-  std::uint32_t word;
-  if constexpr (kDType == DType::bf16) {
-    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-    word = *reinterpret_cast<const std::uint32_t*>(&pair);
-  } else {
-    const __half2 pair = __floats2half2_rn(low, high);
-    word = *reinterpret_cast<const std::uint32_t*>(&pair);
-  }
-  return word;
-}
-
-template <DType kDType, int kNumbers>
-__device__ inline void pack(const float (&numbers)[kNumbers],
-                            std::uint32_t (&words)[kNumbers / 2]) {
-#pragma unroll
-  for (int i = 0; i < kNumbers / 2; ++i) {
-    words[i] = pack_pair<kDType>(numbers[2 * i], numbers[2 * i + 1]);
-  }
 }
 
 }  // namespace quire::cuda::hopper

@@ -7,26 +7,50 @@
 
 namespace quire::cuda::hopper {
 
-// 1 / denominator, and the LSE where asked for. The sink is a key without a value.
-__device__ inline float finish_row(const PrefillParams& params, const PrefillTile& tile,
-                                   const QueryRow& row, const RowSoftmax& softmax, float to_log2,
-                                   int i) {
-  float sum = quad_sum(softmax.sum[i]);
-  const bool has_keys = softmax.max[i] != -INFINITY;
-  float offset = has_keys ? softmax.max[i] * to_log2 : 0.0F;
-  const bool is_stored = row.token < tile.tokens;
-  if (params.scores.sinks != nullptr && is_stored) {
-    const float sink = params.scores.sinks[row.head * params.scores.sinks_stride] * kLog2e;
-    if (!has_keys) offset = sink;
-    sum += exp2_approx(sink - offset);
+__device__ inline float reciprocal(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));  // the last bit; out has 16
+  return y;
+}
+
+// What the thread's two rows are multiplied by in the end, and their LSE. The sink is a key without
+// a value.
+struct RowEnds {
+  float by[2];
+  float offset[2];
+  float sum[2];
+
+  __device__ RowEnds(const PrefillParams& params, const RowSoftmax& softmax,
+                     const QueryRow (&rows)[2], const float (&to_log2)[2], float headroom) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      sum[i] = quad_sum(softmax.sum[i]);
+      const bool has_keys = softmax.max[i] != -INFINITY;
+      offset[i] = has_keys ? softmax.max[i] * to_log2[i] - headroom : 0.0F;
+      if (params.scores.sinks != nullptr) {
+        const float sink = params.scores.sinks[rows[i].head * params.scores.sinks_stride] * kLog2e;
+        if (!has_keys) offset[i] = sink;
+        sum[i] += exp2_approx(sink - offset[i]);
+      }
+      by[i] = has_keys ? reciprocal(sum[i]) : 0.0F;
+    }
   }
-  const PrefillOutputs& outputs = params.outputs;
-  if (outputs.lse != nullptr && is_stored && threadIdx.x % 4 == 0) {
+};
+
+// By two threads of a quad, a row each.
+__device__ inline void store_lse(const PrefillOutputs& outputs, const PrefillTile& tile,
+                                 const QueryRow (&rows)[2], const RowEnds& ends) {
+  const bool is_second = threadIdx.x % 2 != 0;
+  const QueryRow row{.token = is_second ? rows[1].token : rows[0].token,
+                     .head = is_second ? rows[1].head : rows[0].head,
+                     .keys = {}};
+  if (threadIdx.x % 4 < 2 && row.token < tile.tokens) {
     const std::int64_t token = tile.first_row + row.token;
     outputs.lse[token * outputs.lse_token_stride + row.head * outputs.lse_head_stride] =
-        (offset + log2f(sum)) * kLn2;
+        ((is_second ? ends.offset[1] : ends.offset[0]) +
+         log2f(is_second ? ends.sum[1] : ends.sum[0])) *
+        kLn2;
   }
-  return has_keys ? 1.0F / sum : 0.0F;
 }
 
 // Word k of thread c goes to word c of thread k, within a quad.
@@ -67,19 +91,20 @@ __device__ inline void store_row(const float (&sums)[kSums], int i, float by, st
 }
 
 // `row`: the thread's first; the second stands 8 below it.
-template <DType kDType, int kSums>
+template <PrefillConfig kConfig, int kSums>
 __device__ inline void store_rows(const PrefillParams& params, const PrefillTile& tile, int row,
-                                  const RowSoftmax& softmax, float to_log2,
+                                  const RowSoftmax& softmax, const float (&to_log2)[2],
                                   const float (&sums)[kSums]) {
   const PrefillOutputs& outputs = params.outputs;
+  const QueryRow rows[2] = {query_row(params, tile, row), query_row(params, tile, row + 8)};
+  const RowEnds ends(params, softmax, rows, to_log2, kHeadroom<kConfig.product_dtype()>);
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    const QueryRow at = query_row(params, tile, row + 8 * i);
-    const float by = finish_row(params, tile, at, softmax, to_log2, i);
-    std::byte* out = outputs.out + (tile.first_row + at.token) * outputs.token_stride_bytes +
-                     at.head * outputs.head_stride_bytes;
-    store_row<kDType>(sums, i, by, at.token < tile.tokens ? out : nullptr);
+    std::byte* out = outputs.out + (tile.first_row + rows[i].token) * outputs.token_stride_bytes +
+                     rows[i].head * outputs.head_stride_bytes;
+    store_row<kConfig.dtype>(sums, i, ends.by[i], rows[i].token < tile.tokens ? out : nullptr);
   }
+  if (outputs.lse != nullptr) store_lse(outputs, tile, rows, ends);
 }
 
 }  // namespace quire::cuda::hopper

@@ -13,7 +13,7 @@ namespace quire::cuda::hopper {
 struct PrefillVariant {
   std::string_view name;
   PrefillConfig config;
-  void (*launch)(const PrefillParams& params, const PrefillLaunch& launch);
+  void (*launch)(const PrefillParams& params, const PagedKeys& keys, const PrefillLaunch& launch);
 };
 
 template <typename Variant> constexpr PrefillVariant prefill_variant(std::string_view name) {
@@ -23,20 +23,44 @@ template <typename Variant> constexpr PrefillVariant prefill_variant(std::string
 inline constexpr PrefillVariant kPrefillVariants[] = {
     prefill_variant<PrefillD64<DType::bf16, Scores::scaled>>("bf16_d64"),
     prefill_variant<PrefillD64<DType::bf16, Scores::modified>>("bf16_d64_modified"),
+    prefill_variant<PrefillD80<DType::bf16, Scores::scaled>>("bf16_d80"),
+    prefill_variant<PrefillD80<DType::bf16, Scores::modified>>("bf16_d80_modified"),
     prefill_variant<PrefillD96<DType::bf16, Scores::scaled>>("bf16_d96"),
     prefill_variant<PrefillD96<DType::bf16, Scores::modified>>("bf16_d96_modified"),
+    prefill_variant<PrefillD112<DType::bf16, Scores::scaled>>("bf16_d112"),
+    prefill_variant<PrefillD112<DType::bf16, Scores::modified>>("bf16_d112_modified"),
     prefill_variant<PrefillD128<DType::bf16, Scores::scaled>>("bf16_d128"),
     prefill_variant<PrefillD128<DType::bf16, Scores::modified>>("bf16_d128_modified"),
+    prefill_variant<PrefillD192V128<DType::bf16, Scores::scaled>>("bf16_d192_v128"),
+    prefill_variant<PrefillD192V128<DType::bf16, Scores::modified>>("bf16_d192_v128_modified"),
+    prefill_variant<PrefillD192<DType::bf16, Scores::scaled>>("bf16_d192"),
+    prefill_variant<PrefillD192<DType::bf16, Scores::modified>>("bf16_d192_modified"),
     prefill_variant<PrefillD256<DType::bf16, Scores::scaled>>("bf16_d256"),
     prefill_variant<PrefillD256<DType::bf16, Scores::modified>>("bf16_d256_modified"),
     prefill_variant<PrefillD64<DType::f16, Scores::scaled>>("f16_d64"),
     prefill_variant<PrefillD64<DType::f16, Scores::modified>>("f16_d64_modified"),
+    prefill_variant<PrefillD80<DType::f16, Scores::scaled>>("f16_d80"),
+    prefill_variant<PrefillD80<DType::f16, Scores::modified>>("f16_d80_modified"),
     prefill_variant<PrefillD96<DType::f16, Scores::scaled>>("f16_d96"),
     prefill_variant<PrefillD96<DType::f16, Scores::modified>>("f16_d96_modified"),
+    prefill_variant<PrefillD112<DType::f16, Scores::scaled>>("f16_d112"),
+    prefill_variant<PrefillD112<DType::f16, Scores::modified>>("f16_d112_modified"),
     prefill_variant<PrefillD128<DType::f16, Scores::scaled>>("f16_d128"),
     prefill_variant<PrefillD128<DType::f16, Scores::modified>>("f16_d128_modified"),
+    prefill_variant<PrefillD192V128<DType::f16, Scores::scaled>>("f16_d192_v128"),
+    prefill_variant<PrefillD192V128<DType::f16, Scores::modified>>("f16_d192_v128_modified"),
+    prefill_variant<PrefillD192<DType::f16, Scores::scaled>>("f16_d192"),
+    prefill_variant<PrefillD192<DType::f16, Scores::modified>>("f16_d192_modified"),
     prefill_variant<PrefillD256<DType::f16, Scores::scaled>>("f16_d256"),
     prefill_variant<PrefillD256<DType::f16, Scores::modified>>("f16_d256_modified"),
+    prefill_variant<PrefillD64E4m3<DType::bf16, Scores::scaled>>("bf16_e4m3_d64"),
+    prefill_variant<PrefillD64E4m3<DType::bf16, Scores::modified>>("bf16_e4m3_d64_modified"),
+    prefill_variant<PrefillD128E4m3<DType::bf16, Scores::scaled>>("bf16_e4m3_d128"),
+    prefill_variant<PrefillD128E4m3<DType::bf16, Scores::modified>>("bf16_e4m3_d128_modified"),
+    prefill_variant<PrefillD64E4m3<DType::f16, Scores::scaled>>("f16_e4m3_d64"),
+    prefill_variant<PrefillD64E4m3<DType::f16, Scores::modified>>("f16_e4m3_d64_modified"),
+    prefill_variant<PrefillD128E4m3<DType::f16, Scores::scaled>>("f16_e4m3_d128"),
+    prefill_variant<PrefillD128E4m3<DType::f16, Scores::modified>>("f16_e4m3_d128_modified"),
 };
 
 }  // namespace quire::cuda::hopper

@@ -8,18 +8,63 @@
 namespace quire::cuda::hopper {
 
 template <DType kDType, Scores kScores> struct PrefillD64 {
+  static constexpr PrefillConfig kConfig{.dtype = kDType,
+                                         .cache_dtype = kDType,
+                                         .head_dim = 64,
+                                         .value_dim = 64,
+                                         .key_stages = 3,
+                                         .scores = kScores};
+};
+template <DType kDType, Scores kScores> struct PrefillD80 {
   static constexpr PrefillConfig kConfig{
-      .dtype = kDType, .head_dim = 64, .value_dim = 64, .stages = 6, .scores = kScores};
+      .dtype = kDType, .cache_dtype = kDType, .head_dim = 80, .value_dim = 80, .scores = kScores};
 };
 template <DType kDType, Scores kScores> struct PrefillD96 {
   static constexpr PrefillConfig kConfig{
-      .dtype = kDType, .head_dim = 96, .value_dim = 96, .scores = kScores};
+      .dtype = kDType, .cache_dtype = kDType, .head_dim = 96, .value_dim = 96, .scores = kScores};
+};
+template <DType kDType, Scores kScores> struct PrefillD112 {
+  static constexpr PrefillConfig kConfig{
+      .dtype = kDType, .cache_dtype = kDType, .head_dim = 112, .value_dim = 112, .scores = kScores};
 };
 template <DType kDType, Scores kScores> struct PrefillD128 {
-  static constexpr PrefillConfig kConfig{.dtype = kDType, .scores = kScores};
+  static constexpr PrefillConfig kConfig{.dtype = kDType, .cache_dtype = kDType, .scores = kScores};
+};
+// Over a cache of e4m3.
+template <DType kDType, Scores kScores> struct PrefillD64E4m3 {
+  static constexpr PrefillConfig kConfig{.dtype = kDType,
+                                         .cache_dtype = DType::fp8_e4m3,
+                                         .head_dim = 64,
+                                         .value_dim = 64,
+                                         .key_stages = 3,
+                                         .scores = kScores};
+};
+template <DType kDType, Scores kScores> struct PrefillD128E4m3 {
+  static constexpr PrefillConfig kConfig{
+      .dtype = kDType, .cache_dtype = DType::fp8_e4m3, .scores = kScores};
+};
+// The heads of latent attention, projected.
+template <DType kDType, Scores kScores> struct PrefillD192V128 {
+  static constexpr PrefillConfig kConfig{.dtype = kDType,
+                                         .cache_dtype = kDType,
+                                         .head_dim = 192,
+                                         .value_stages = 2,
+                                         .q_buffers = 1,
+                                         .scores = kScores};
+};
+template <DType kDType, Scores kScores> struct PrefillD192 {
+  static constexpr PrefillConfig kConfig{.dtype = kDType,
+                                         .cache_dtype = kDType,
+                                         .head_dim = 192,
+                                         .value_dim = 192,
+                                         .block_keys = 112,
+                                         .value_stages = 2,
+                                         .q_buffers = 1,
+                                         .scores = kScores};
 };
 template <DType kDType, Scores kScores> struct PrefillD256 {
   static constexpr PrefillConfig kConfig{.dtype = kDType,
+                                         .cache_dtype = kDType,
                                          .head_dim = 256,
                                          .value_dim = 256,
                                          .block_keys = 64,

@@ -3,8 +3,9 @@
 // next block, be it the first of the next tile, are computed beside the sum over this one's values.
 #pragma once
 
+#include "cuda/hopper/flash_attention/prefill/chain_rows.cuh"
+#include "cuda/hopper/flash_attention/prefill/convert_queries.cuh"
 #include "cuda/hopper/flash_attention/prefill/products.cuh"
-#include "cuda/hopper/flash_attention/prefill/store_rows.cuh"
 #include "cuda/hopper/tile/turns.cuh"
 
 namespace quire::cuda::hopper {
@@ -15,13 +16,10 @@ template <PrefillConfig kConfig> class PrefillAttend {
   using Block = float[kConfig.block_keys / 2];
   using Weights = std::uint32_t[kConfig.block_keys / 4];
   using Sums = float[kConfig.value_dim / 2];
+  static constexpr DType kProduct = kConfig.product_dtype();
 
   __device__ PrefillAttend(const PrefillParams& params, Shared& shared, int consumer)
-      : params_(params),
-        shared_(shared),
-        turns_(consumer),
-        row_(consumer * kWgmmaRows),
-        to_log2_(kConfig.scores == Scores::scaled ? params.scores.scale * kLog2e : 1.0F) {}
+      : params_(params), shared_(shared), turns_(consumer), row_(consumer * kWgmmaRows) {}
 
   __device__ void run() {
     PrefillTile tile = next_tile();
@@ -34,12 +32,14 @@ template <PrefillConfig kConfig> class PrefillAttend {
       if (tile.end_block - tile.first_block == 1) release_queries();
       all_see_ = seen_by_all<kConfig>(params_, tile);
       RowSoftmax softmax;
-      float keep[2];
       int block = tile.end_block - 1;
-      zero_from_ = tile.num_keys() - block * kConfig.block_keys;
+      zero_from_ = tile.end_key - first_key(tile, block);
       prepare(tile, block, scores);
-      softmax.weigh(scores, to_log2_, keep);
-      pack<kConfig.dtype>(scores, weights);
+      const float to_log2[2] = {row_to_log2(0), row_to_log2(1)};
+      float keep[2];
+      float offset[2];
+      softmax.rise<kProduct>(scores, to_log2, keep, offset);
+      softmax.weigh<kProduct>(scores, to_log2, offset, weights);
       for (--block; block >= tile.first_block; --block) {
         step(tile, block, softmax, scores, weights, sums);
       }
@@ -60,50 +60,72 @@ template <PrefillConfig kConfig> class PrefillAttend {
     return tile;
   }
   __device__ bool leads() const { return threadIdx.x % 128 == 0; }
-  __device__ void release(int stage) {
-    if (leads()) shared_.ring.empty[stage].arrive();
+  __device__ void release_keys(int stage) {
+    if (leads()) shared_.key_ring.empty[stage].arrive();
+  }
+  __device__ void release_values(int stage) {
+    if (leads()) shared_.value_ring.empty[stage].arrive();
   }
   // The tile's last scores are there: the next tile's q may come.
   __device__ void release_queries() {
     if (leads()) shared_.q_ring.empty[q_at_.stage].arrive();
   }
 
+  // What a score of the thread's row i is multiplied by before the softmax takes it.
+  __device__ float row_to_log2(int i) const {
+    if constexpr (kConfig.scores == Scores::modified) return 1.0F;
+    const float by = params_.scores.scale * kLog2e;
+    return kConfig.converts() ? by * factor_[i] : by;
+  }
+  // q of the tile at q_at_, as the products take it.
+  __device__ void await_queries(float (&factor)[2]) {
+    shared_.q_ring.wait_full(q_at_);
+    if constexpr (kConfig.converts() && kConfig.dtype == DType::bf16) {
+      convert_queries<kConfig>(&shared_.q[q_at_.stage][row_ * kRowBytes], factor);
+      cutlass::arch::fence_view_async_shared();
+      cutlass::arch::NamedBarrier::sync(128, kConfig.consumers + row_ / kWgmmaRows);
+    }
+  }
+
   // The very first scores, alone.
   __device__ void start(Block& scores) {
-    shared_.q_ring.wait_full(q_at_);
-    shared_.ring.wait_full(at_);
+    await_queries(factor_);
+    shared_.await_keys(key_at_);
     pin(scores);
     cute::warpgroup_arrive();
-    issue_scores<kConfig>(queries(), shared_.blocks[at_.stage], scores);
+    issue_scores<kConfig>(queries(), shared_.keys[key_at_.stage], scores);
     cute::warpgroup_commit_batch();
     cute::warpgroup_wait<0>();
     pin(scores);
-    holes_ = shared_.holes[at_.stage];
-    release(at_.stage);
-    at_.advance();
+    holes_ = shared_.holes[key_at_.stage];
+    release_keys(key_at_.stage);
+    key_at_.advance();
   }
 
-  __device__ bool all_see(int first_key) const {
-    return holes_ == 0 && first_key >= all_see_.first &&
-           first_key + kConfig.block_keys <= all_see_.end;
+  __device__ static int first_key(const PrefillTile& tile, int block) {
+    return tile.first_key + block * kConfig.block_keys;
   }
   // From products to scores that the softmax may take.
   __device__ void prepare(const PrefillTile& tile, int block, Block& scores) const {
-    const int first_key = block * kConfig.block_keys;
+    const int first = first_key(tile, block);
     if constexpr (kConfig.scores == Scores::modified) {
-      modify(params_, tile, thread_row(), first_key, scores);
+      modify(params_, tile, thread_row(), first, factor_, scores);
     }
-    if (!all_see(first_key)) hide(params_, tile, thread_row(), first_key, holes_, scores);
+    if (holes_ != 0 || first < all_see_.first) {
+      hide_around(params_, tile, thread_row(), first, holes_, scores);
+    } else if (first + kConfig.block_keys > all_see_.end) {
+      hide_behind(params_, tile, thread_row(), first, scores);
+    }
   }
 
   // Scores of `block` beside the sum over the one before it.
   __device__ void step(const PrefillTile& tile, int block, RowSoftmax& softmax, Block& scores,
                        Weights& weights, Sums& sums) {
     if (!has_awaited_) await_stages();
-    const int key_stage = at_.stage;
-    at_.advance();
-    const int value_stage = at_.stage;
-    at_.advance();
+    const int key_stage = key_at_.stage;
+    const int value_stage = value_at_.stage;
+    key_at_.advance();
+    value_at_.advance();
     turns_.wait();
     issue(key_stage, value_stage, scores, weights, sums);
     turns_.pass_on();
@@ -113,30 +135,29 @@ template <PrefillConfig kConfig> class PrefillAttend {
     holes_ = shared_.holes[key_stage];
     cute::warpgroup_wait<1>();
     pin(scores);
-    release(key_stage);
+    release_keys(key_stage);
     if (block == tile.first_block) release_queries();
     prepare(tile, block, scores);
+    const float to_log2[2] = {row_to_log2(0), row_to_log2(1)};
     float keep[2];
-    softmax.weigh(scores, to_log2_, keep);
-    pin(scores);
+    float offset[2];
+    softmax.rise<kProduct>(scores, to_log2, keep, offset);
     wait_and_keep(sums, keep);
-    pin(scores);
     pin(weights);
-    release(value_stage);
+    release_values(value_stage);
     starts_sum_ = false;
-    pack<kConfig.dtype>(scores, weights);
+    softmax.weigh<kProduct>(scores, to_log2, offset, weights);
   }
 
   // The K block of the next scores and the V block of the next sum.
   __device__ void await_stages() {
-    RingPosition<kConfig.stages> at = at_;
-    shared_.ring.wait_full(at);
-    at.advance();
-    await_values(at);
+    shared_.await_keys(key_at_);
+    await_values();
   }
 
-  // The assembler moves a wait up as far as it can, before the softmax that is to run meanwhile, but
-  // not across a branch. Most blocks leave every row's maximum as it was: nothing to multiply then.
+  // Products with weights in registers are issued one by one as they start, so the sum is nearly done
+  // when the scores' maxima are known. The assembler moves a wait up as far as it can, before those,
+  // but not across a branch. Most blocks leave every row's maximum as it was: nothing to multiply.
   __device__ void wait_and_keep(Sums& sums, const float (&keep)[2]) {
     if (__all_sync(0xffffffff, keep[0] == 1.0F && keep[1] == 1.0F)) {
       asm volatile("wgmma.wait_group.sync.aligned 0; // kept" ::: "memory");
@@ -154,22 +175,22 @@ template <PrefillConfig kConfig> class PrefillAttend {
     pin(sums);
     pin(weights);
     cute::warpgroup_arrive();
-    issue_scores<kConfig>(queries(), shared_.blocks[key_stage], scores);
+    issue_scores<kConfig>(queries(), shared_.keys[key_stage], scores);
     cute::warpgroup_commit_batch();
-    issue_values<kConfig>(weights, shared_.blocks[value_stage], sums, starts_sum_);
+    issue_values<kConfig>(weights, shared_.values[value_stage], sums, starts_sum_);
     cute::warpgroup_commit_batch();
   }
 
   // Rows of V behind the sequence's end, in its last page, may hold anything, and 0 · NaN is NaN.
   // Every consumer writes the zeros for itself; the others write the same.
-  __device__ void await_values(const RingPosition<kConfig.stages>& at) {
-    shared_.ring.wait_full(at);
+  __device__ void await_values() {
+    shared_.await_values(value_at_);
     if (zero_from_ < kConfig.block_keys) {
       constexpr int kChunks = kRowBytes / 16;
 #pragma unroll 1
       for (int slab = 0; slab < kConfig.value_slabs(); ++slab) {
         auto* chunks =
-            reinterpret_cast<uint4*>(&shared_.blocks[at.stage][slab * Shared::kSlabBytes]);
+            reinterpret_cast<uint4*>(&shared_.values[value_at_.stage][slab * Shared::kSlabBytes]);
 #pragma unroll 1
         for (int chunk = zero_from_ * kChunks + static_cast<int>(threadIdx.x % 128);
              chunk < kConfig.block_keys * kChunks; chunk += 128) {
@@ -188,16 +209,17 @@ template <PrefillConfig kConfig> class PrefillAttend {
                                 Weights& weights, Sums& sums) {
     const PrefillTile next = next_tile();
     q_at_.advance();
-    const int key_stage = at_.stage;
+    const int key_stage = key_at_.stage;
+    const int value_stage = value_at_.stage;
+    float next_factor[2] = {1.0F, 1.0F};
     if (next.sequence >= 0) {
-      shared_.q_ring.wait_full(q_at_);
-      shared_.ring.wait_full(at_);
+      await_queries(next_factor);
+      shared_.await_keys(key_at_);
       holes_ = shared_.holes[key_stage];
     }
-    at_.advance();
-    await_values(at_);
-    const int value_stage = at_.stage;
-    at_.advance();
+    await_values();
+    key_at_.advance();
+    value_at_.advance();
     turns_.wait();
     issue(key_stage, value_stage, scores, weights, sums);
     turns_.pass_on();
@@ -205,25 +227,35 @@ template <PrefillConfig kConfig> class PrefillAttend {
     pin(scores);
     pin(sums);
     pin(weights);
-    if (next.sequence >= 0) release(key_stage);
-    release(value_stage);
+    if (next.sequence >= 0) release_keys(key_stage);
+    release_values(value_stage);
     starts_sum_ = true;
     has_awaited_ = false;
-    store_rows<kConfig.dtype>(params_, tile, thread_row(), softmax, to_log2_, sums);
+    const float to_log2[2] = {row_to_log2(0), row_to_log2(1)};
+    if constexpr (kConfig.ends == Ends::chained) {
+      chain_rows<kConfig>(params_, tile, thread_row(), softmax, to_log2, sums);
+    } else {
+      store_rows<kConfig>(params_, tile, thread_row(), softmax, to_log2, sums);
+    }
+    if constexpr (kConfig.converts()) {
+      factor_[0] = next_factor[0];
+      factor_[1] = next_factor[1];
+    }
     return next;
   }
 
   const PrefillParams& params_;
   Shared& shared_;
   Turns<kConfig.consumers> turns_;
-  const int row_;  // the warpgroup's first, in a tile
-  const float to_log2_;
+  const int row_;                       // the warpgroup's first, in a tile
+  float factor_[2] = {1.0F, 1.0F};      // that q's rows were divided by
   int zero_from_ = kConfig.block_keys;  // first row of the next V block behind the sequence's end
   bool starts_sum_ = true;
   bool has_awaited_ = false;  // the stages of the next step
   std::uint32_t holes_ = 0;   // in the keys of the scores
   KeyInterval all_see_{};
-  RingPosition<kConfig.stages> at_;
+  RingPosition<kConfig.key_stages> key_at_;
+  RingPosition<kConfig.value_stages> value_at_;
   RingPosition<kConfig.q_buffers> q_at_;
   RingPosition<Shared::kTileRing> tile_at_;
 };

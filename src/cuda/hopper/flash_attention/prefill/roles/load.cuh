@@ -1,62 +1,75 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two warps: one takes tiles off the schedule, tells everybody, and loads q and the blocks of K; the
-// other loads those of V. They run ahead of the consumers, across tiles. Each lane copies its own
-// piece of a page: small pages come as fast as large ones only if two warps issue the copies.
+// Four warps: the first takes tiles off the schedule, tells everybody, and loads q and half of every
+// block of K; the second the other half; the others do the same for V. They run ahead of the
+// consumers, across tiles. Where K and V come from the source knows (paged_source.cuh).
 #pragma once
 
-#include "cuda/hopper/flash_attention/prefill/shared.cuh"
+#include "cuda/hopper/flash_attention/prefill/stage_load.cuh"
 #include "cuda/hopper/tile/block.cuh"
 #include "cuda/hopper/tile/tma.cuh"
 
 namespace quire::cuda::hopper {
 
-// The page of this lane's piece of a block of keys.
-struct PagePiece {
-  std::uint32_t page;  // num_pages or more: none
-  int row;             // of the page
-  int kv_head;
-  bool is_needed;  // begins before the sequence's end
-};
-
-template <PrefillConfig kConfig> class PrefillLoad {
+template <PrefillConfig kConfig, typename Source> class PrefillLoad {
  public:
-  __device__ PrefillLoad(const PrefillParams& params, PrefillShared<kConfig>& shared)
-      : params_(params), shared_(shared), pieces_(kConfig.block_keys / params.pages.box_rows) {}
+  using Shared = PrefillShared<kConfig>;
+  using Piece = typename Source::Piece;
+  using KeyLoad = StageLoad<kConfig, kConfig.key_slabs(), kConfig.key_stages>;
+  using ValueLoad = StageLoad<kConfig, kConfig.value_slabs(), kConfig.value_stages>;
 
-  __device__ void load_keys() {
+  __device__ PrefillLoad(const PrefillParams& params, const typename Source::Params& source,
+                         Shared& shared, int half)
+      : params_(params), source_(source, half), shared_(shared), half_(half) {}
+
+  // Tiles, q and keys.
+  __device__ void lead() {
+    KeyLoad keys(shared_.keys, shared_.key_ring, shared_.keys_ready, half_);
     PrefillSchedule<kConfig> schedule(params_);
     for (PrefillTile tile = schedule.next(); publish(tile);) {
-      PagePiece piece = find_piece(tile, tile.end_block - 1);
+      Piece piece = source_.find(tile, tile.end_block - 1);
       PrefillTile following{.sequence = -1};
       for (int block = tile.end_block - 1; block >= tile.first_block; --block) {
-        const PagePiece next = find_piece(tile, block - 1);  // arrives while this one waits
-        load_block(params_.keys, kConfig.key_slabs(), piece);
-        if (++blocks_loaded_ >= 2) at_.advance();  // K0, K1, then V and K take turns
+        const Piece next = source_.find(tile, block - 1);  // arrives while this one waits
+        load_keys(keys, piece);
         if (block == tile.end_block - 1) {
+          if (kConfig.converts()) keys.convert();
           load_queries(tile);  // behind the keys: its place may be taken by the tile before
           following = schedule.next();
         }
         piece = next;
       }
+      if (kConfig.converts()) keys.convert();
       tile = following;
     }
   }
 
-  __device__ void load_values() {
-    at_.advance();  // K0
+  __device__ void load_keys() {
+    KeyLoad keys(shared_.keys, shared_.key_ring, shared_.keys_ready, half_);
     for (PrefillTile tile = next_tile(); tile.sequence >= 0; tile = next_tile()) {
-      PagePiece piece = find_piece(tile, tile.end_block - 1);
+      Piece piece = source_.find(tile, tile.end_block - 1);
       for (int block = tile.end_block - 1; block >= tile.first_block; --block) {
-        const PagePiece next = find_piece(tile, block - 1);
-        at_.advance();  // a K block
-        load_block(params_.values, kConfig.value_slabs(), piece);
+        const Piece next = source_.find(tile, block - 1);
+        load_keys(keys, piece);
         piece = next;
       }
+      if (kConfig.converts()) keys.convert();
+    }
+  }
+
+  __device__ void load_values() {
+    ValueLoad values(shared_.values, shared_.value_ring, shared_.values_ready, half_);
+    for (PrefillTile tile = next_tile(); tile.sequence >= 0; tile = next_tile()) {
+      Piece piece = source_.find(tile, tile.end_block - 1);
+      for (int block = tile.end_block - 1; block >= tile.first_block; --block) {
+        const Piece next = source_.find(tile, block - 1);
+        load_values(values, piece);
+        piece = next;
+      }
+      if (kConfig.converts()) values.convert();
     }
   }
 
  private:
-  static constexpr unsigned kWarp = 0xffffffff;
   __device__ static int lane() { return static_cast<int>(threadIdx.x % 32); }
 
   // False at the end of the schedule, which everybody is told too.
@@ -77,40 +90,6 @@ template <PrefillConfig kConfig> class PrefillLoad {
     return tile;
   }
 
-  // Nothing here waits for the page table's answer.
-  __device__ PagePiece find_piece(const PrefillTile& tile, int block) const {
-    const PrefillPages& pages = params_.pages;
-    const int key = block * kConfig.block_keys + lane() % pieces_ * pages.box_rows;
-    const int column = key / pages.page_size;
-    const bool is_needed = key >= 0 && key < tile.num_keys();
-    PagePiece piece{.page = 0xffffffff,
-                    .row = key - column * pages.page_size,
-                    .kv_head = tile.head_tile / params_.kv_head_tiles,
-                    .is_needed = is_needed};
-    if (is_needed && column < pages.max_pages) {
-      piece.page = pages.table[tile.sequence * pages.table_stride + column];
-    }
-    return piece;
-  }
-  // Bit g: keys 8g … 8g + 7 of the block have no page.
-  __device__ std::uint32_t find_holes(const PagePiece& piece) const {
-    const bool is_hole = piece.is_needed && piece.page >= num_pages();
-    const unsigned missing = __ballot_sync(kWarp, is_hole && lane() < pieces_);
-    return missing == 0 ? 0 : hole_bits(missing);
-  }
-  __device__ std::uint32_t num_pages() const {
-    return static_cast<std::uint32_t>(params_.pages.num_pages);
-  }
-  __device__ std::uint32_t hole_bits(unsigned missing) const {
-    const int groups = params_.pages.box_rows / 8;
-    const std::uint32_t piece_bits = (1U << groups) - 1;
-    std::uint32_t bits = 0;
-    for (int piece = 0; piece < pieces_; ++piece) {
-      if ((missing >> piece & 1) != 0) bits |= piece_bits << (piece * groups);
-    }
-    return bits;
-  }
-
   __device__ void load_queries(const PrefillTile& tile) {
     shared_.q_ring.wait_empty(q_at_);
     FullBarrier& full = shared_.q_ring.full[q_at_.stage];
@@ -118,7 +97,7 @@ template <PrefillConfig kConfig> class PrefillLoad {
       full.arrive_and_expect_tx(sizeof(shared_.q[0]));
       for (int slab = 0; slab < kConfig.key_slabs(); ++slab) {
         const BoxLoad load{.map = &params_.q,
-                           .shared = &shared_.q[q_at_.stage][slab * shared_.kQuerySlabBytes],
+                           .shared = &shared_.q[q_at_.stage][slab * Shared::kQuerySlabBytes],
                            .full = &full,
                            .hint = L2Hint::EVICT_FIRST};
         load_box(load, slab * PrefillConfig::kSlabColumns,
@@ -129,36 +108,33 @@ template <PrefillConfig kConfig> class PrefillLoad {
     q_at_.advance();
   }
 
-  // A K or a V block. A page that is not there lies outside the map: the copy writes zeros, and the
-  // bytes to wait for are always the same.
-  __device__ void load_block(const TensorMap& map, int slabs, const PagePiece& piece) {
-    const std::uint32_t holes = find_holes(piece);
-    shared_.ring.wait_empty(at_);
-    FullBarrier& full = shared_.ring.full[at_.stage];
-    if (lane() == 0) {
-      shared_.holes[at_.stage] = holes;
-      full.arrive_and_expect_tx(slabs * shared_.kSlabBytes);
-    }
+  __device__ void load_keys(KeyLoad& keys, const Piece& piece) {
+    const std::uint32_t holes = source_.holes(piece);
+    keys.load([&](int at, std::byte* stage, FullBarrier& full) {
+      if (half_ == 0 && lane() == 0) shared_.holes[at] = holes;
+      announce(full, Shared::kCopiedKeyBytes);
+      source_.load_keys(piece, stage, full);
+    });
+  }
+  __device__ void load_values(ValueLoad& values, const Piece& piece) {
+    values.load([&](int, std::byte* stage, FullBarrier& full) {
+      announce(full, Shared::kCopiedValueBytes);
+      source_.load_values(piece, stage, full);
+    });
+  }
+  // By the first half, the bytes of both. The other's may land before: the barrier's phase cannot end
+  // without this arrival, and bytes are counted with a sign.
+  __device__ void announce(FullBarrier& full, int bytes) {
+    if (half_ == 0 && lane() == 0) full.arrive_and_expect_tx(bytes);
     __syncwarp();
-    if (lane() < pieces_) {
-      const auto page = static_cast<int>(piece.page < num_pages() ? piece.page : num_pages());
-      std::byte* shared = &shared_.blocks[at_.stage][lane() * params_.pages.box_rows * kRowBytes];
-      for (int slab = 0; slab < slabs; ++slab, shared += shared_.kSlabBytes) {
-        load_box({.map = &map, .shared = shared, .full = &full, .hint = L2Hint::EVICT_LAST},
-                 slab * PrefillConfig::kSlabColumns, piece.row, piece.kv_head, page);
-      }
-    }
-    __syncwarp();
-    at_.advance();
   }
 
   const PrefillParams& params_;
-  PrefillShared<kConfig>& shared_;
-  const int pieces_;  // of a block, at most 16
-  int blocks_loaded_ = 0;
-  RingPosition<kConfig.stages> at_;
+  const Source source_;
+  Shared& shared_;
+  const int half_;
   RingPosition<kConfig.q_buffers> q_at_;
-  RingPosition<PrefillShared<kConfig>::kTileRing> tile_at_;
+  RingPosition<Shared::kTileRing> tile_at_;
 };
 
 }  // namespace quire::cuda::hopper

@@ -5,6 +5,7 @@
 namespace quire::cuda::hopper {
 
 template void launch_prefill<PrefillD128<DType::bf16, Scores::modified>>(const PrefillParams&,
+                                                                         const PagedKeys&,
                                                                          const PrefillLaunch&);
 
 }  // namespace quire::cuda::hopper

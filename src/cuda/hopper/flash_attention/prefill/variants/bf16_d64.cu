@@ -5,6 +5,7 @@
 namespace quire::cuda::hopper {
 
 template void launch_prefill<PrefillD64<DType::bf16, Scores::scaled>>(const PrefillParams&,
+                                                                      const PagedKeys&,
                                                                       const PrefillLaunch&);
 
 }  // namespace quire::cuda::hopper

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// The compiled attention kernels of the branch: one file in variants/ for each.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "cuda/hopper/flash_attention/prefill/config.h"
+#include "cuda/hopper/flash_attention/prefill/launch_prefill.h"
+#include "cuda/hopper/flash_attention/prefill/params.h"
+#include "cuda/hopper/mla_prefill/projected_keys.h"
+
+namespace quire::cuda::hopper {
+
+template <DType kDType, Scores kScores> struct ProjectedAttention {
+  static constexpr PrefillConfig kConfig{.dtype = kDType,
+                                         .cache_dtype = kDType,
+                                         .head_dim = 192,
+                                         .value_stages = 2,
+                                         .q_buffers = 1,
+                                         .scores = kScores,
+                                         .ends = Ends::chained};
+};
+
+template <typename Variant>
+void launch_projected(const PrefillParams& params, const ProjectedKeys& keys,
+                      const PrefillLaunch& launch);
+
+}  // namespace quire::cuda::hopper

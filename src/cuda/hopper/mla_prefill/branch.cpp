@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/hopper/mla_prefill/branch.h"
+
+#include <algorithm>
+
+#include "cuda/hopper/latent/finish_rows.h"
+#include "cuda/hopper/mla_prefill/project.h"
+#include "cuda/hopper/rope/launch.h"
+
+namespace quire::cuda::hopper {
+
+BranchScratch carve_branch(Carver& carver, const BranchShape& shape) {
+  constexpr std::int64_t kBytes = BranchShape::kElementBytes;
+  const std::int64_t spans = shape.max_chunks * shape.batch;
+  const std::int64_t kept = shape.max_chunks > 1 ? shape.tokens * shape.group() : 0;
+  const std::int64_t latents = shape.rows * shape.latent;
+  BranchScratch scratch{};
+  scratch.spans.first = carver.take<std::uint32_t>(spans);
+  scratch.spans.end = carver.take<std::uint32_t>(spans);
+  scratch.spans.buffer_rows = carver.take<std::uint32_t>(spans);
+  scratch.spans.links = carver.take<std::uint32_t>(shape.max_chunks);
+  scratch.spans.next_tiles = carver.take<int>(shape.groups() * shape.max_chunks);
+  scratch.spans.zeros = carver.take<std::uint32_t>(2);
+  scratch.new_rows = carver.take<float>(shape.tokens * (shape.latent + BranchShape::kRope));
+  scratch.latents = carver.take<std::byte>(shape.is_fp8 ? latents : latents * kBytes);
+  scratch.latent_scales = carver.take<float>(shape.rows * shape.scale_columns());
+  scratch.rope_rows = carver.take<std::byte>(shape.rows * BranchShape::kRope * kBytes);
+  scratch.projected =
+      carver.take<std::byte>(shape.rows * shape.group() * BranchShape::kProjected * kBytes);
+  scratch.chain_sums = carver.take<float>(kept * BranchShape::kValue);
+  scratch.chain_rows = carver.take<float>(kept * 2);
+  return scratch;
+}
+
+Branch::Branch(const MlaPrefillArgs& args, const BranchShape& shape, const Context& context)
+    : args_(args),
+      context_(context),
+      stream_(static_cast<cudaStream_t>(context.stream)),
+      shape_(shape),
+      view_(args.cache.key(args.layer)),
+      chunks_(chunk_table(args.chunks)) {
+  Carver carver(context.workspace);
+  scratch_ = carve_branch(carver, shape);
+}
+
+void Branch::run() const {
+  finish_rows(new_latent_rows(args_), scratch_.new_rows, context_);
+  if (args_.freqs_cis.has_value()) rotate_queries();
+  write_spans();
+  for (std::int64_t head = 0; head < shape_.heads; head += shape_.group()) {
+    const Heads heads{head, std::min(shape_.group(), shape_.heads - head)};
+    for (std::int64_t chunk = 0; chunk < shape_.max_chunks; ++chunk) {
+      // A single chunk's rows are still there from the first group.
+      if (head == 0 || shape_.max_chunks > 1) gather(chunk);
+      project(chunk, heads);
+      attend(chunk, heads);
+    }
+  }
+}
+
+// q's rope columns in place; the keys' are rotated with the new rows.
+void Branch::rotate_queries() const {
+  hopper::rope({.q = args_.q,
+                .row_offsets = args_.row_offsets,
+                .cache = args_.cache,
+                .layer = args_.layer,
+                .freqs_cis = *args_.freqs_cis,
+                .interleaved = true,
+                .rotate_key = false,
+                .out = args_.q},
+               context_);
+}
+
+void Branch::write_spans() const {
+  launch_spans({.chunks = chunks_,
+                .row_offsets = row_offsets(),
+                .cache_lengths = view_.cache_lengths,
+                .batch = view_.batch,
+                .groups = shape_.groups(),
+                .spans = scratch_.spans},
+               stream_);
+}
+
+void Branch::gather(std::int64_t chunk) const {
+  launch_gather_rows({.cache = row_reader(view_),
+                      .row_offsets = row_offsets(),
+                      .chunks = chunks_,
+                      .chunk = chunk,
+                      .rows = shape_.rows,
+                      .latent = static_cast<std::int32_t>(shape_.latent),
+                      .rope = static_cast<std::int32_t>(BranchShape::kRope),
+                      .dtype = args_.q.dtype,
+                      .latents = scratch_.latents,
+                      .scales = shape_.is_fp8 ? scratch_.latent_scales : nullptr,
+                      .rope_rows = scratch_.rope_rows},
+                     stream_);
+}
+
+TensorView Branch::matrix(std::byte* data, DType dtype, std::int64_t rows,
+                          std::int64_t columns) const {
+  return TensorView::contiguous(data, dtype, {rows, columns}, args_.q.device);
+}
+
+// One matrix of all heads: a group is a run of its rows, and of its blocks of scales, of which a
+// head has whole ones.
+void Branch::project(std::int64_t chunk, const Heads& heads) const {
+  constexpr std::int64_t kColumns = BranchShape::kProjected;
+  const DType x_dtype = shape_.is_fp8 ? args_.kv_b_proj.dtype : args_.q.dtype;
+  TensorView weight = args_.kv_b_proj;
+  weight.shape[0] = heads.count * kColumns;
+  weight.data =
+      weight.as<std::byte>() + bytes_for(weight.dtype, heads.first * kColumns * weight.strides[0]);
+  ProjectionParams params{
+      .x = matrix(scratch_.latents, x_dtype, shape_.rows, shape_.latent),
+      .weight = weight,
+      .y = matrix(scratch_.projected, args_.q.dtype, shape_.rows, heads.count * kColumns),
+      .live_rows = chunks_.buffer_lengths + chunk * chunks_.lengths_stride,
+      .zeros = scratch_.spans.zeros};
+  if (shape_.is_fp8) {
+    const TensorView& scale = *args_.kv_b_proj_scale;
+    params.x_scales = scratch_.latent_scales;
+    params.weight_scales = scale.as<const float>() +
+                           heads.first * (kColumns / BranchShape::kScaleColumns) * scale.strides[0];
+    params.weight_scale_strides[0] = scale.strides[0];
+    params.weight_scale_strides[1] = scale.strides[1];
+  }
+  project_rows(params, stream_);
+}
+
+}  // namespace quire::cuda::hopper

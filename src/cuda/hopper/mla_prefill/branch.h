@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// One call of mla_prefill: its scratch, and the kernels that it starts.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "cuda/hopper/flash_attention/prefill/params.h"
+#include "cuda/hopper/mla_prefill/params.h"
+#include "cuda/hopper/mla_prefill/plan_branch.h"
+#include "cuda/hopper/mla_prefill/projected_keys.h"
+#include "cuda/runtime/carver.h"
+
+namespace quire::cuda::hopper {
+
+struct BranchScratch {
+  ChunkSpans spans;
+  float* new_rows;       // [tokens, latent + rope]
+  std::byte* latents;    // [rows, latent], of q's dtype or e4m3
+  float* latent_scales;  // [rows, scale columns], e4m3 only
+  std::byte* rope_rows;  // [rows, rope], of q's dtype
+  std::byte* projected;  // [rows, group, K | V], of q's dtype
+  float* chain_sums;     // [tokens, group, value], more than one chunk only
+  float* chain_rows;     // [tokens, group, 2]
+};
+
+BranchScratch carve_branch(Carver& carver, const BranchShape& shape);
+
+class Branch {
+ public:
+  Branch(const MlaPrefillArgs& args, const BranchShape& shape, const Context& context);
+  void run() const;
+
+ private:
+  struct Heads {
+    std::int64_t first;
+    std::int64_t count;
+  };
+
+  void rotate_queries() const;
+  void write_spans() const;
+  void gather(std::int64_t chunk) const;
+  void project(std::int64_t chunk, const Heads& heads) const;
+  void attend(std::int64_t chunk, const Heads& heads) const;
+  TensorMap query_map(const Heads& heads) const;
+  PrefillOutputs outputs(const Heads& heads) const;
+  ScoreRules scores(const Heads& heads) const;
+  ProjectedKeys keys(std::int64_t chunk, const Heads& heads) const;
+  PrefillParams attention(std::int64_t chunk, const Heads& heads) const;
+  TensorView matrix(std::byte* data, DType dtype, std::int64_t rows, std::int64_t columns) const;
+  const std::uint32_t* row_offsets() const { return args_.row_offsets.as<const std::uint32_t>(); }
+
+  const MlaPrefillArgs& args_;
+  const Context& context_;
+  cudaStream_t stream_;
+  BranchShape shape_;
+  KvLayerView view_;
+  ChunkTable chunks_;
+  BranchScratch scratch_;
+};
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// A warp per buffer row, eight columns a lane. Rows without a key are zeros: nobody sees them.
+#include "cuda/hopper/mla_prefill/general/place_of_row.cuh"
+#include "cuda/hopper/mla_prefill/params.h"
+#include "cuda/runtime/launch.h"
+
+namespace quire::cuda::hopper {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kWarp = 32;
+constexpr int kGroup = 128;  // columns that share a scale, half a warp's
+constexpr int kLanes = kGroup / kEight;
+constexpr float kLargestAmax = 1200.0F;
+constexpr float kLargestE4m3 = 448.0F;
+
+__device__ void round_eight(DType dtype, float (&values)[kEight]) {
+#pragma unroll
+  for (float& value : values) {
+    value =
+        dtype == DType::bf16 ? Eight<DType::bf16>::round(value) : Eight<DType::f16>::round(value);
+  }
+}
+
+// Numbers of q's dtype become x / scale; the scale is the same in all of the group's lanes.
+__device__ float divide_group(float (&values)[kEight]) {
+  float amax = 0.0F;
+#pragma unroll
+  for (const float value : values) amax = fmaxf(amax, fabsf(value));
+#pragma unroll
+  for (int step = kLanes / 2; step > 0; step /= 2) {
+    amax = fmaxf(amax, __shfl_xor_sync(0xffffffff, amax, step));
+  }
+  const float scale = fminf(amax, kLargestAmax) / kLargestE4m3;
+  const bool vanishes = scale == 0.0F || isinf(1.0F / scale);
+#pragma unroll
+  for (float& value : values) value = vanishes ? value * 0.0F : __fdiv_rn(value, scale);
+  return scale;
+}
+
+__device__ void gather_latents(const GatherRowsParams& params, std::int64_t row,
+                               const RowPlace& place, int lane) {
+  const int groups = (params.latent + kGroup - 1) / kGroup;
+  for (int first = 0; first < params.latent; first += kWarp * kEight) {
+    const int column = first + kEight * lane;
+    float values[kEight];
+    load_columns(params.cache, place, column, params.latent, values);
+    const std::int64_t at = row * params.latent + column;
+    if (params.scales == nullptr) {
+      if (column < params.latent) store_eight(params.latents + 2 * at, params.dtype, values);
+      continue;
+    }
+    round_eight(params.dtype, values);
+    const float scale = divide_group(values);
+    if (column >= params.latent) continue;
+    store_eight(params.latents + at, DType::fp8_e4m3, values);
+    if (lane % kLanes == 0) params.scales[row * groups + column / kGroup] = scale;
+  }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    gather_rows(const __grid_constant__ GatherRowsParams params) {
+  const std::int64_t row = (std::int64_t{blockIdx.x} * kThreads + threadIdx.x) / kWarp;
+  if (row >= min(params.rows, chunk_length(params.chunks, params.chunk))) return;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const RowPlace place =
+      place_of_row(params.cache.view, params.row_offsets, params.chunks, params.chunk, row);
+  gather_latents(params, row, place, lane);
+  const int width = params.latent + params.rope;
+  for (int column = kEight * lane; column < params.rope; column += kWarp * kEight) {
+    float values[kEight];
+    load_columns(params.cache, place, params.latent + column, width, values);
+    store_eight(params.rope_rows + 2 * (row * params.rope + column), params.dtype, values);
+  }
+}
+
+}  // namespace
+
+void launch_gather_rows(const GatherRowsParams& params, cudaStream_t stream) {
+  launch(gather_rows,
+         {.grid = dim3(num_blocks(params.rows * kWarp, kThreads)), .block = dim3(kThreads)}, stream,
+         params);
+}
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which problems the branch takes, and how its scratch is cut. Pure: tested without a GPU.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "quire/ops/mla_prefill.h"
+
+namespace quire::cuda::hopper {
+
+struct BranchShape {
+  static constexpr std::int64_t kNope = 128;
+  static constexpr std::int64_t kRope = 64;
+  static constexpr std::int64_t kValue = 128;
+  static constexpr std::int64_t kProjected = kNope + kValue;  // columns of a head
+  static constexpr std::int64_t kScaleColumns = 128;          // latents that share a scale
+  static constexpr std::int64_t kElementBytes = 2;            // of q's dtype
+  static constexpr std::int64_t kSumBytes = 4;                // of what is kept between chunks
+
+  std::int64_t tokens = 0;
+  std::int64_t heads = 0;
+  std::int64_t latent = 0;
+  std::int64_t batch = 0;
+  std::int64_t rows = 0;  // of a chunk, as many as the page tables can fill
+  std::int64_t max_chunks = 0;
+  bool is_fp8 = false;  // the weight
+
+  // Heads whose K and V stand in the scratch together; groups are of nearly equal size.
+  std::int64_t group() const;
+  std::int64_t groups() const { return heads == 0 ? 0 : (heads + group() - 1) / group(); }
+  std::int64_t scale_columns() const {
+    return is_fp8 ? (latent + kScaleColumns - 1) / kScaleColumns : 0;
+  }
+};
+
+// Empty, or why the problem is not one of the branch's.
+std::string refuse_shape(const MlaPrefillProblem& problem);
+BranchShape branch_shape(const MlaPrefillProblem& problem);
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/hopper/mla_prefill/project.h"
+
+#include <algorithm>
+
+#include "cuda/hopper/mla_prefill/projection_variants.h"
+#include "cuda/hopper/tile/row_order.h"
+#include "cuda/runtime/device_facts.h"
+
+namespace quire::cuda::hopper {
+namespace {
+
+constexpr std::int64_t kBlockBytes = 128;    // of K
+constexpr std::int64_t kScaleColumns = 128;  // of K that share a scale
+
+TileDescriptor row_tile(const TensorView& x, int box_rows) {
+  TileDescriptor tile;
+  tile.dtype = x.dtype;
+  tile.rank = 2;
+  tile.dims = {x.shape[1], x.shape[0]};
+  tile.strides_bytes = {bytes_for(x.dtype, x.strides[0])};
+  tile.box = {static_cast<std::int32_t>(kBlockBytes / bytes_for(x.dtype, 1)), box_rows};
+  tile.swizzle = Swizzle::b128;
+  tile.l2_promotion = L2Promotion::b256;
+  return tile;
+}
+
+QkvScales scales_of(const ProjectionParams& params) {
+  if (params.x_scales == nullptr) return {};
+  return {.x = params.x_scales,
+          .x_token_stride = (params.x.shape[1] + kScaleColumns - 1) / kScaleColumns,
+          .x_block_stride = 1,
+          .weight = params.weight_scales,
+          .weight_row_stride = params.weight_scale_strides[0],
+          .weight_block_stride = params.weight_scale_strides[1],
+          .x_by_block = true,
+          .weight_by_block = true};
+}
+
+// All columns are Q's. Every row is of a sequence without pages.
+QkvOutputs outputs_of(const ProjectionParams& params) {
+  const auto columns = static_cast<int>(params.y.shape[1]);
+  QkvOutputs outputs{.q = params.y.as<std::byte>(),
+                     .q_stride_bytes = bytes_for(params.y.dtype, params.y.strides[0]),
+                     .q_dtype = params.y.dtype,
+                     .q_dim = columns,
+                     .head_dim = 1,
+                     .columns = columns,
+                     .kv_dtype = params.y.dtype,
+                     .row_offsets = params.zeros,
+                     .batch = 1,
+                     .tokens = static_cast<int>(params.y.shape[0])};
+  outputs.keys.page_size = 1;
+  outputs.keys.cache_lengths = params.zeros;
+  outputs.keys.batch = 1;
+  return outputs;
+}
+
+// Tiles of 256 columns, two below each other in a cluster (projection_variants.h).
+TileGrid grid_of(const ProjectionParams& params) {
+  constexpr TileConfig kConfig = ProjectBf16::kConfig;
+  constexpr std::int64_t kRows = std::int64_t{kConfig.tokens()} * kConfig.weight_sharers();
+  static_assert(kConfig.token_sharers() == 1 && ProjectFp8::kConfig.tile_n == kConfig.tile_n);
+  return {.rows = static_cast<int>((params.x.shape[0] + kRows - 1) / kRows),
+          .columns = static_cast<int>(params.weight.shape[0] / kConfig.tile_n),
+          .band = 8};
+}
+
+auto launcher(DType dtype) {
+  if (dtype == DType::bf16) return launch_projection<ProjectBf16>;
+  return dtype == DType::f16 ? launch_projection<ProjectF16> : launch_projection<ProjectFp8>;
+}
+
+TileParams tile_params(const ProjectionParams& params) {
+  constexpr TileConfig kConfig = ProjectBf16::kConfig;
+  const TensorView& x = params.x;
+  const TensorView& weight = params.weight;
+  const std::int64_t k_bytes = bytes_for(x.dtype, x.shape[1]);
+  const std::int64_t rows = (x.shape[0] + 7) / 8 * 8;
+  const auto box_rows = static_cast<int>(std::min<std::int64_t>(kConfig.kept_tokens, rows));
+  return {.x = encode_tensor_map(row_tile(x, box_rows), x.data),
+          .weight = encode_tensor_map(
+              quad_ordered_tile(weight.dtype, weight.shape[0], weight.shape[1],
+                                bytes_for(weight.dtype, weight.strides[0]), kConfig.box_groups()),
+              weight.data),
+          .k_blocks = static_cast<int>((k_bytes + kBlockBytes - 1) / kBlockBytes),
+          .box_tokens = box_rows,
+          .grid = grid_of(params),
+          .scales = scales_of(params),
+          .outputs = outputs_of(params)};
+}
+
+}  // namespace
+
+void project_rows(const ProjectionParams& params, cudaStream_t stream) {
+  constexpr int kCluster = ProjectBf16::kConfig.cluster;
+  const TileParams tiles = tile_params(params);
+  const int clusters =
+      std::min(num_sms(params.x.device.index) / kCluster, tiles.grid.rows * tiles.grid.columns);
+  launcher(params.x.dtype)(tiles, params.live_rows,
+                           {.blocks = clusters * kCluster, .stream = stream});
+}
+
+}  // namespace quire::cuda::hopper

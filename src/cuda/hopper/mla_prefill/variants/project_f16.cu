@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/hopper/mla_prefill/launch_projection.cuh"
+
+namespace quire::cuda::hopper {
+
+template void launch_projection<ProjectF16>(const TileParams&, const std::int32_t*,
+                                            const TileLaunch&);
+
+}  // namespace quire::cuda::hopper
