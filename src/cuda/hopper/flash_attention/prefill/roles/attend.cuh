@@ -6,6 +6,7 @@
 #include "cuda/hopper/flash_attention/prefill/convert_queries.cuh"
 #include "cuda/hopper/flash_attention/prefill/products.cuh"
 #include "cuda/hopper/flash_attention/prefill/store_rows.cuh"
+#include "cuda/hopper/flash_attention/prefill/zero_values.cuh"
 #include "cuda/hopper/tile/turns.cuh"
 
 namespace quire::cuda::hopper {
@@ -82,8 +83,7 @@ template <PrefillConfig kConfig> class PrefillAttend {
     shared_.q_ring.wait_full(q_at_);
     if constexpr (kConfig.converts() && kConfig.dtype == DType::bf16) {
       convert_queries<kConfig>(&shared_.q[q_at_.stage][row_ * kRowBytes], factor);
-      cutlass::arch::fence_view_async_shared();
-      cutlass::arch::NamedBarrier::sync(128, kConfig.consumers + row_ / kWgmmaRows);
+      sync_warpgroup();
     }
   }
 
@@ -181,26 +181,19 @@ template <PrefillConfig kConfig> class PrefillAttend {
     cute::warpgroup_commit_batch();
   }
 
-  // Rows of V behind the sequence's end, in its last page, may hold anything, and 0 · NaN is NaN.
-  // Every consumer writes the zeros for itself; the others write the same.
+  // A tile's first block may be the last of its keys: what stands behind them becomes zeros.
   __device__ void await_values() {
     shared_.await_values(value_at_);
     if (zero_from_ < kConfig.block_keys) {
-      constexpr int kChunks = kRowBytes / 16;
-#pragma unroll 1
-      for (int slab = 0; slab < kConfig.value_slabs(); ++slab) {
-        auto* chunks =
-            reinterpret_cast<uint4*>(&shared_.values[value_at_.stage][slab * Shared::kSlabBytes]);
-#pragma unroll 1
-        for (int chunk = zero_from_ * kChunks + static_cast<int>(threadIdx.x % 128);
-             chunk < kConfig.block_keys * kChunks; chunk += 128) {
-          chunks[chunk] = uint4{};
-        }
-      }
-      cutlass::arch::fence_view_async_shared();
-      cutlass::arch::NamedBarrier::sync(128, kConfig.consumers + row_ / kWgmmaRows);
+      zero_values<kConfig>(shared_.values[value_at_.stage], zero_from_);
+      sync_warpgroup();
     }
-    zero_from_ = kConfig.block_keys;  // only a tile's first block is the last of its keys
+    zero_from_ = kConfig.block_keys;
+  }
+  // What all threads of the warpgroup have written, for products to read.
+  __device__ void sync_warpgroup() const {
+    cutlass::arch::fence_view_async_shared();
+    cutlass::arch::NamedBarrier::sync(128, kConfig.consumers + row_ / kWgmmaRows);
   }
 
   // The sum over the tile's last block, beside the first scores of the next tile; then its rows are
