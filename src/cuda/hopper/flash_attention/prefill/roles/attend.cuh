@@ -61,11 +61,8 @@ template <PrefillConfig kConfig> class PrefillAttend {
     return tile;
   }
   __device__ bool leads() const { return threadIdx.x % 128 == 0; }
-  __device__ void release_keys(int stage) {
-    if (leads()) shared_.key_ring.empty[stage].arrive();
-  }
-  __device__ void release_values(int stage) {
-    if (leads()) shared_.value_ring.empty[stage].arrive();
+  template <typename Ring> __device__ void release(Ring& ring, int stage) {
+    if (leads()) ring.empty[stage].arrive();
   }
   // The tile's last scores are there: the next tile's q may come.
   __device__ void release_queries() {
@@ -98,7 +95,7 @@ template <PrefillConfig kConfig> class PrefillAttend {
     cute::warpgroup_wait<0>();
     pin(scores);
     holes_ = shared_.holes[key_at_.stage];
-    release_keys(key_at_.stage);
+    release(shared_.key_ring, key_at_.stage);
     key_at_.advance();
   }
 
@@ -135,7 +132,7 @@ template <PrefillConfig kConfig> class PrefillAttend {
     holes_ = shared_.holes[key_stage];
     cute::warpgroup_wait<1>();
     pin(scores);
-    release_keys(key_stage);
+    release(shared_.key_ring, key_stage);
     if (block == tile.first_block) release_queries();
     prepare(tile, block, scores);
     const float to_log2[2] = {row_to_log2(0), row_to_log2(1)};
@@ -144,7 +141,7 @@ template <PrefillConfig kConfig> class PrefillAttend {
     softmax.rise<kProduct>(scores, to_log2, keep, offset);
     wait_and_keep(sums, keep);
     pin(weights);
-    release_values(value_stage);
+    release(shared_.value_ring, value_stage);
     starts_sum_ = false;
     softmax.weigh<kProduct>(scores, to_log2, offset, weights);
   }
@@ -220,8 +217,8 @@ template <PrefillConfig kConfig> class PrefillAttend {
     pin(scores);
     pin(sums);
     pin(weights);
-    if (next.sequence >= 0) release_keys(key_stage);
-    release_values(value_stage);
+    if (next.sequence >= 0) release(shared_.key_ring, key_stage);
+    release(shared_.value_ring, value_stage);
     starts_sum_ = true;
     has_awaited_ = false;
     const float to_log2[2] = {row_to_log2(0), row_to_log2(1)};
