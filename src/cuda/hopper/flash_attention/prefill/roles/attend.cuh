@@ -152,9 +152,9 @@ template <PrefillConfig kConfig> class PrefillAttend {
     await_values();
   }
 
-  // Products with weights in registers are issued one by one as they start, so the sum is nearly done
-  // when the scores' maxima are known. The assembler moves a wait up as far as it can, before those,
-  // but not across a branch. Most blocks leave every row's maximum as it was: nothing to multiply.
+  // Products with weights in registers are issued one by one as they start, so the sum is nearly
+  // done when the scores' maxima are known. The assembler moves a wait up as far as it can, before
+  // those, but not across a branch. Most blocks leave every maximum as it was: nothing to multiply.
   __device__ void wait_and_keep(Sums& sums, const float (&keep)[2]) {
     if (__all_sync(0xffffffff, keep[0] == 1.0F && keep[1] == 1.0F)) {
       asm volatile("wgmma.wait_group.sync.aligned 0; // kept" ::: "memory");
