@@ -71,9 +71,12 @@ template <PrefillConfig kConfig> class PrefillAttend {
 
   // What a score of the thread's row i is multiplied by before the softmax takes it.
   __device__ float row_to_log2(int i) const {
-    if constexpr (kConfig.scores == Scores::modified) return 1.0F;
-    const float by = params_.scores.scale * kLog2e;
-    return kConfig.converts() ? by * factor_[i] : by;
+    if constexpr (kConfig.scores == Scores::modified) {
+      return 1.0F;
+    } else {
+      const float by = params_.scores.scale * kLog2e;
+      return kConfig.converts() ? by * factor_[i] : by;
+    }
   }
   // q of the tile at q_at_, as the products take it.
   __device__ void await_queries(float (&factor)[2]) {
@@ -223,10 +226,8 @@ template <PrefillConfig kConfig> class PrefillAttend {
     has_awaited_ = false;
     const float to_log2[2] = {row_to_log2(0), row_to_log2(1)};
     store_rows<kConfig>(params_, tile, thread_row(), softmax, to_log2, sums);
-    if constexpr (kConfig.converts()) {
-      factor_[0] = next_factor[0];
-      factor_[1] = next_factor[1];
-    }
+    factor_[0] = next_factor[0];
+    factor_[1] = next_factor[1];
     return next;
   }
 
