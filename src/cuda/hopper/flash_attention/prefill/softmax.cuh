@@ -99,6 +99,25 @@ struct RowSoftmax {
     for (int i = 0; i < 2; ++i) sum[i] += odd[i];
   }
 
+  // The same in one step, the weights in the places of the scores.
+  template <int kScores>
+  __device__ void weigh(float (&scores)[kScores], float to_log2, float (&keep)[2]) {
+    float offset[2];
+    rise<DType::bf16>(scores, {to_log2, to_log2}, keep, offset);
+    float even[2] = {0.0F, 0.0F};
+    float odd[2] = {0.0F, 0.0F};
+#pragma unroll
+    for (int j = 0; j < kScores; j += 2) {
+      const int i = j / 2 % 2;
+      scores[j] = exp2_approx(fmaf(scores[j], to_log2, -offset[i]));
+      scores[j + 1] = exp2_approx(fmaf(scores[j + 1], to_log2, -offset[i]));
+      even[i] += scores[j];
+      odd[i] += scores[j + 1];
+    }
+#pragma unroll
+    for (int i = 0; i < 2; ++i) sum[i] += even[i] + odd[i];
+  }
+
  private:
   // Integers have a maximum of three, floats of two. The bits of floats compare as integers unless
   // both are negative; where a row is all negative (or hidden), they are compared again as floats.

@@ -31,7 +31,9 @@ template <PrefillConfig kConfig, int kSlabs, int kStages> class StageLoad {
     if (!is_pending_) return;
     is_pending_ = false;
     ring_.wait_full(convert_at_);
-    convert_block<kConfig, kSlabs>(stages_[convert_at_.stage], half_);
+    if constexpr (kConfig.converts()) {
+      convert_block<kConfig, kSlabs>(stages_[convert_at_.stage], half_);
+    }
     if (threadIdx.x % 32 == 0) ready_[convert_at_.stage].arrive();
     convert_at_.advance();
   }

@@ -72,9 +72,12 @@ template <PrefillConfig kConfig> class PrefillAttend {
 
   // What a score of the thread's row i is multiplied by before the softmax takes it.
   __device__ float row_to_log2(int i) const {
-    if constexpr (kConfig.scores == Scores::modified) return 1.0F;
-    const float by = params_.scores.scale * kLog2e;
-    return kConfig.converts() ? by * factor_[i] : by;
+    if constexpr (kConfig.scores == Scores::modified) {
+      return 1.0F;
+    } else {
+      const float by = params_.scores.scale * kLog2e;
+      return kConfig.converts() ? by * factor_[i] : by;
+    }
   }
   // q of the tile at q_at_, as the products take it.
   __device__ void await_queries(float (&factor)[2]) {
