@@ -36,7 +36,6 @@ template <IndexConfig kConfig> class IndexScore {
     }
     load_weights();
     end_ = shared_.piece.bounds[Sums::token()] - key();
-    to_beat_ = kAbsentRank;
     all().sync();
     for (int first = 0; first < num_tiles(); first += kWarpgroups) {
       if (first % (kWarpgroups * IndexConfig::kCheckRounds) == 0) make_room();
@@ -83,7 +82,7 @@ template <IndexConfig kConfig> class IndexScore {
 
   // Into the pool of the lane's token, if it may be among the best.
   __device__ void offer(std::uint32_t rank, int first, bool is_valid) {
-    const bool is_good = is_valid && rank > to_beat_;
+    const bool is_good = is_valid && rank > shared_.to_beat[Sums::token()];
     const unsigned good = __ballot_sync(kWholeWarp, is_good);
     if (good == 0) return;
     const unsigned lane = threadIdx.x % 32;
@@ -116,7 +115,6 @@ template <IndexConfig kConfig> class IndexScore {
     const RowTeam<kConfig> team = row_team();
     RowPool<kConfig>(team, shared_, row_of(team)).drop_worst(params_.batch.top_k);
     all().sync();
-    to_beat_ = shared_.to_beat[Sums::token()];
     load_weights();  // not kept over the selection
   }
 
@@ -191,7 +189,6 @@ template <IndexConfig kConfig> class IndexScore {
   float
       weights_[Sums::kOwnWeights];  // of the first product; there are no registers for the others'
   int end_ = 0;                     // of what the lane's token sees, counted from key()
-  std::uint32_t to_beat_ = 0;
   unsigned seen_ = 0;  // tiles of the pieces before
 };
 
