@@ -21,8 +21,8 @@ __global__ void __launch_bounds__(Variant::kConfig.threads, Variant::kConfig.blo
   const int rows = merges * params.batch.block_tokens;
   if (group < rows) {
     const int rank = static_cast<int>(blockIdx.x) % cluster;
-    RowMerge<kConfig>(params, shared, rank, cluster).run(group / params.batch.block_tokens,
-                                                         group % params.batch.block_tokens);
+    RowMerge<kConfig>(params, shared, rank, cluster)
+        .run(group / params.batch.block_tokens, group % params.batch.block_tokens);
   } else {
     constexpr int kWarps = kConfig.threads / 32;
     const auto first = static_cast<int>(blockIdx.x) - rows * cluster;

@@ -77,10 +77,9 @@ template <MergeConfig kConfig> class RowMerge {
     read_codes();
     const auto top_k = static_cast<unsigned>(params_.batch.top_k);
     const unsigned total = count_all();
-    const SelectBound bound =
-        total > top_k
-            ? find_bound(team_, ranks(), codes(), top_k, shared_.select, ClusterCounts{this})
-            : SelectBound{};
+    const SelectBound bound = total > top_k ? find_bound(team_, ranks(), codes(), top_k,
+                                                         shared_.select, ClusterCounts{this})
+                                            : SelectBound{};
     write(bound.code);
   }
 
@@ -93,8 +92,8 @@ template <MergeConfig kConfig> class RowMerge {
     const RowMerge* merge;
 
     template <typename Threads>
-    __device__ const unsigned (&sum(const Threads& team, SelectShared& select,
-                                    int pass) const)[kBuckets] {
+    __device__ const unsigned (&sum(const Threads& team, SelectShared& select, int pass)
+                                   const)[kBuckets] {
       merge->sync_all();
       MergeShared<kConfig>& shared = merge->shared_;
       if (team.thread < kBuckets) {
@@ -142,7 +141,7 @@ template <MergeConfig kConfig> class RowMerge {
         const int piece = base + team_.lane();
         const unsigned count =
             piece < end_ ? static_cast<unsigned>(header(piece).counts[row_]) : 0u;
-        const unsigned inclusive = sum_up_to_lane(count);
+        const unsigned inclusive = sum_up_to_lane(count, team_.lane());
         if (piece < end_) shared_.offsets[piece - first_] = sum + inclusive - count;
         sum += __shfl_sync(kWholeWarp, inclusive, 31);
       }
@@ -212,9 +211,8 @@ template <MergeConfig kConfig> class RowMerge {
     sync_all();
     const int token = header(0).first_token + row_;
     RowOutput output{.row = params_.out + token * params_.out_stride};
-    load_from_ranks(shared_.taken, cluster_, [&](unsigned taken, int rank) {
-      output.written += rank < rank_ ? taken : 0;
-    });
+    load_from_ranks(shared_.taken, cluster_,
+                    [&](unsigned taken, int rank) { output.written += rank < rank_ ? taken : 0; });
     sync_all();  // nobody reads from a thread block that has left
     if (first_ < end_) {
       write_positions(team_, codes(), bound,

@@ -32,14 +32,15 @@ struct alignas(16) PieceHeader {
   int first_token = -1;  // row of q; -1: no piece
   int first_tile = 0;
   int end_tile = 0;
-  int continues = 0;  // 1: the next thread block has the keys that follow
+  int continues = 0;    // 1: the next thread block has the keys that follow
   int scored_rows = 0;  // bit t: token t asks for a selection
   int reserved[3] = {};
   int counts[IndexConfig::kMaxTokens] = {};
 };
 
 struct IndexPieces {
-  PieceHeader* headers = nullptr;  // [thread blocks][2]: the piece begun before, the piece begun here
+  PieceHeader* headers =
+      nullptr;  // [thread blocks][2]: the piece begun before, the piece begun here
   std::uint64_t* codes = nullptr;  // [thread blocks][2][block_tokens][kPoolKeys] (rank.cuh)
 };
 

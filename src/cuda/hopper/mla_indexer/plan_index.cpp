@@ -30,8 +30,7 @@ std::int64_t max_blocks(const MlaIndexerProblem& problem, int block_tokens) {
   const RaggedSize& ragged = problem.ragged;
   const std::int64_t any = (ragged.tokens + ragged.batch * (block_tokens - 1)) / block_tokens;
   if (ragged.max_new_tokens < 0) return any;
-  return std::min(any,
-                  ragged.batch * ((ragged.max_new_tokens + block_tokens - 1) / block_tokens));
+  return std::min(any, ragged.batch * ((ragged.max_new_tokens + block_tokens - 1) / block_tokens));
 }
 
 // Rows of a page that one copy brings.

@@ -7,8 +7,7 @@
 
 namespace quire::cuda::hopper {
 
-template <IndexConfig kConfig>
-using RowTeam = Team<IndexConfig::kScorers / kConfig.tokens>;
+template <IndexConfig kConfig> using RowTeam = Team<IndexConfig::kScorers / kConfig.tokens>;
 
 template <IndexConfig kConfig> class RowPool {
  public:
@@ -62,11 +61,11 @@ template <IndexConfig kConfig> class RowPool {
   static constexpr int kThreads = RowTeam<kConfig>::kThreads;
 
   // By a whole warp.
-  __device__ static void list(bool is_listed, int i, unsigned& count,
-                              std::uint16_t (&list)[kPoolMoves]) {
+  __device__ void list(bool is_listed, int i, unsigned& count,
+                       std::uint16_t (&list)[kPoolMoves]) const {
     const unsigned listed = __ballot_sync(kWholeWarp, is_listed);
     if (listed == 0) return;
-    const unsigned lane = threadIdx.x % 32;
+    const auto lane = static_cast<unsigned>(team_.lane());
     unsigned base = 0;
     if (lane == 0) base = atomicAdd(&count, static_cast<unsigned>(__popc(listed)));
     base = __shfl_sync(kWholeWarp, base, 0);

@@ -20,8 +20,7 @@ template <int kDims> __device__ inline std::uint64_t row_tile_descriptor(const v
          (kSwizzle << 62);
 }
 
-template <IndexConfig kConfig>
-using IndexWgmma = Wgmma<DType::fp8_e4m3, kConfig.product_columns()>;
+template <IndexConfig kConfig> using IndexWgmma = Wgmma<DType::fp8_e4m3, kConfig.product_columns()>;
 
 // With the columns of one product.
 template <IndexConfig kConfig>

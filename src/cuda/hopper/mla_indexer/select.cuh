@@ -38,9 +38,8 @@ struct Bucket {
 };
 
 // The bucket, from the greatest down, in which the wanted-th key lies. Every warp finds it itself.
-__device__ inline Bucket find_bucket(const unsigned (&bins)[kBuckets], unsigned wanted) {
+__device__ inline Bucket find_bucket(const unsigned (&bins)[kBuckets], unsigned wanted, int lane) {
   constexpr int kPerLane = kBuckets / 32;
-  const int lane = static_cast<int>(threadIdx.x % 32);
   const unsigned* own = &bins[kBuckets - kPerLane * (lane + 1)];
   unsigned counts[kPerLane];
   unsigned sum = 0;
@@ -53,7 +52,7 @@ __device__ inline Bucket find_bucket(const unsigned (&bins)[kBuckets], unsigned 
     counts[i + 3] = four.w;
     sum += four.x + four.y + four.z + four.w;
   }
-  const unsigned up_to = sum_up_to_lane(sum);
+  const unsigned up_to = sum_up_to_lane(sum, lane);
   Bucket bucket{.index = 0, .before = up_to - sum, .count = 0};
   bool is_found = false;
 #pragma unroll
@@ -76,8 +75,8 @@ __device__ inline Bucket find_bucket(const unsigned (&bins)[kBuckets], unsigned 
 // What several thread blocks count together; this one is alone.
 struct OwnCounts {
   template <typename Threads>
-  __device__ const unsigned (&sum(const Threads& team, SelectShared& shared,
-                                  int pass) const)[kBuckets] {
+  __device__ const unsigned (&sum(const Threads& team, SelectShared& shared, int pass)
+                                 const)[kBuckets] {
     team.sync();
     return shared.bins[pass % 3];
   }
@@ -119,8 +118,8 @@ template <typename Threads, typename Counts> class Selection {
   __device__ unsigned find(const ForEach& for_each, unsigned wanted, int side) {
     clear(0);
     find_limits(for_each, side);
-    BucketRange range = BucketRange::between(counts_.least(team_, shared_, side),
-                                             counts_.greatest(shared_, side));
+    BucketRange range =
+        BucketRange::between(counts_.least(team_, shared_, side), counts_.greatest(shared_, side));
     for (int pass = 0;; ++pass) {
       clear((pass + 1) % 3);
       unsigned* bins = shared_.bins[pass % 3];
@@ -128,7 +127,7 @@ template <typename Threads, typename Counts> class Selection {
         const unsigned distance = number - range.origin;  // of lesser numbers beyond any span
         if (distance <= range.span) atomicAdd(&bins[distance >> range.shift], 1u);
       });
-      const Bucket bucket = find_bucket(counts_.sum(team_, shared_, pass), wanted);
+      const Bucket bucket = find_bucket(counts_.sum(team_, shared_, pass), wanted, team_.lane());
       wanted -= bucket.before;
       const bool is_number = range.shift == 0;
       is_exact = bucket.count == wanted;

@@ -48,7 +48,7 @@ template <IndexConfig kConfig> struct IndexShared {
   // has read out of shared memory and not yet used, so that a scale may be wanted a little longer than
   // its tile. What is read of a stage here is used before the same warps arrive at the stage again.
   alignas(128) float key_scales[2][kConfig.stages][4 * box_scales(16)];
-  std::uint32_t mapped[2][kConfig.stages];  // bit g: keys 16g … have a page
+  std::uint32_t mapped[2][kConfig.stages];                      // bit g: keys 16g … have a page
   alignas(16) float weights[HeadSums<kConfig>::kWeightFloats];  // half of q_scale
   Pool pools[kConfig.tokens];
   // Each pair is used by turns.
@@ -60,9 +60,9 @@ template <IndexConfig kConfig> struct IndexShared {
     Window window;
     std::uint16_t movers[kPoolMoves];  // the keys that fill the gaps
   } placing[kConfig.tokens];
-  unsigned counts[kConfig.tokens];         // keys in a pool
-  unsigned num_moves[kConfig.tokens][2];   // gaps, movers
-  std::uint32_t to_beat[kConfig.tokens];   // a rank that is not above it is out
+  unsigned counts[kConfig.tokens];        // keys in a pool
+  unsigned num_moves[kConfig.tokens][2];  // gaps, movers
+  std::uint32_t to_beat[kConfig.tokens];  // a rank that is not above it is out
   IndexPiece<kConfig.tokens> piece;
   RingBarriers<kConfig.stages> ring;
   RingBarriers<1> piece_ring;

@@ -33,8 +33,7 @@ template <int kNumThreads> struct Team {
   }
 };
 
-__device__ inline unsigned sum_up_to_lane(unsigned value) {
-  const int lane = static_cast<int>(threadIdx.x % 32);
+__device__ inline unsigned sum_up_to_lane(unsigned value, int lane) {
 #pragma unroll
   for (int step = 1; step < 32; step *= 2) {
     const unsigned other = __shfl_up_sync(kWholeWarp, value, step);
@@ -51,7 +50,7 @@ struct TeamSum {
 // warp_sums [warps]; free again after the next sync.
 template <typename Threads>
 __device__ inline TeamSum sum_before(const Threads& team, unsigned value, unsigned* warp_sums) {
-  const unsigned inclusive = sum_up_to_lane(value);
+  const unsigned inclusive = sum_up_to_lane(value, team.lane());
   if (team.lane() == 31) warp_sums[team.warp()] = inclusive;
   team.sync();
   TeamSum sum{.before = inclusive - value, .total = 0};

@@ -24,10 +24,14 @@ template <typename Variant> constexpr IndexVariant index_variant(std::string_vie
 // would not average out what the tensor cores cut off (products.cuh): the selection would differ from
 // one by fp32 scores more than their own rounding allows.
 inline constexpr IndexVariant kIndexVariants[] = {
-    index_variant<IndexOne<64, 128>>("h64_d128_t1"), index_variant<IndexTwo<64, 128>>("h64_d128_t2"),
-    index_variant<IndexOne<32, 128>>("h32_d128_t1"), index_variant<IndexTwo<32, 128>>("h32_d128_t2"),
-    index_variant<IndexOne<16, 128>>("h16_d128_t1"), index_variant<IndexTwo<16, 128>>("h16_d128_t2"),
-    index_variant<IndexOne<64, 64>>("h64_d64_t1"),   index_variant<IndexTwo<64, 64>>("h64_d64_t2"),
+    index_variant<IndexOne<64, 128>>("h64_d128_t1"),
+    index_variant<IndexTwo<64, 128>>("h64_d128_t2"),
+    index_variant<IndexOne<32, 128>>("h32_d128_t1"),
+    index_variant<IndexTwo<32, 128>>("h32_d128_t2"),
+    index_variant<IndexOne<16, 128>>("h16_d128_t1"),
+    index_variant<IndexTwo<16, 128>>("h16_d128_t2"),
+    index_variant<IndexOne<64, 64>>("h64_d64_t1"),
+    index_variant<IndexTwo<64, 64>>("h64_d64_t2"),
 };
 
 }  // namespace quire::cuda::hopper

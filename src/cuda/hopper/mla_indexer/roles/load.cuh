@@ -120,8 +120,8 @@ template <IndexConfig kConfig> class IndexLoad {
       const int token = first_token + i / kConfig.heads;
       float weight = 0.0f;
       if (token < params_.batch.tokens) {
-        weight = weights.data[token * weights.token_stride +
-                              i % kConfig.heads * weights.head_stride];
+        weight =
+            weights.data[token * weights.token_stride + i % kConfig.heads * weights.head_stride];
       }
       shared_.weights[HeadSums<kConfig>::weight_place(i)] = 0.5f * weight;
     }

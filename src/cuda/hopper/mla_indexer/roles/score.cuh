@@ -36,7 +36,6 @@ template <IndexConfig kConfig> class IndexScore {
     }
     load_weights();
     end_ = shared_.piece.bounds[Sums::token()] - key();
-    to_beat_ = kAbsentRank;
     all().sync();
     for (int first = 0; first < num_tiles(); first += kWarpgroups) {
       if (first % (kWarpgroups * IndexConfig::kCheckRounds) == 0) make_room();
@@ -68,8 +67,8 @@ template <IndexConfig kConfig> class IndexScore {
       if (product == kConfig.products() - 1 && threadIdx.x % 32 == 0) {
         shared_.ring.empty[at.stage].arrive();
       }
-      Sums::add(sums, product == 0 ? weights_ : Sums::own_weights(shared_.weights, product), product,
-                parts);
+      Sums::add(sums, product == 0 ? weights_ : Sums::own_weights(shared_.weights, product),
+                product, parts);
     }
     float results[Sums::kResults];
     Sums::exchange(parts, results);
@@ -83,7 +82,7 @@ template <IndexConfig kConfig> class IndexScore {
 
   // Into the pool of the lane's token, if it may be among the best.
   __device__ void offer(std::uint32_t rank, int first, bool is_valid) {
-    const bool is_good = is_valid && rank > to_beat_;
+    const bool is_good = is_valid && rank > shared_.to_beat[Sums::token()];
     const unsigned good = __ballot_sync(kWholeWarp, is_good);
     if (good == 0) return;
     const unsigned lane = threadIdx.x % 32;
@@ -116,7 +115,6 @@ template <IndexConfig kConfig> class IndexScore {
     const RowTeam<kConfig> team = row_team();
     RowPool<kConfig>(team, shared_, row_of(team)).drop_worst(params_.batch.top_k);
     all().sync();
-    to_beat_ = shared_.to_beat[Sums::token()];
     load_weights();  // not kept over the selection
   }
 
@@ -134,8 +132,7 @@ template <IndexConfig kConfig> class IndexScore {
     RowPool<kConfig> pool(team, shared_, row);
     if (slot >= 0) {
       const std::int64_t kept = std::int64_t{slot} * kConfig.tokens + row;
-      pool.keep(params_.pieces.headers[slot],
-                params_.pieces.codes + kept * IndexConfig::kPoolKeys);
+      pool.keep(params_.pieces.headers[slot], params_.pieces.codes + kept * IndexConfig::kPoolKeys);
     } else if (bound > 0) {
       pool.write_best(bound, params_.batch.top_k, params_.out + token * params_.out_stride);
     }
@@ -161,11 +158,19 @@ template <IndexConfig kConfig> class IndexScore {
   }
 
   // Found anew where they are wanted: registers are short.
-  __device__ int num_tiles() const { return shared_.piece.end_tile - shared_.piece.first_tile; }
-  __device__ static Team<IndexConfig::kScorers> all() { return {static_cast<int>(threadIdx.x), 1}; }
-  __device__ static int warp() { return static_cast<int>(threadIdx.x / 32 % 4); }
+  __device__ int num_tiles() const {
+    return shared_.piece.end_tile - shared_.piece.first_tile;
+  }
+  __device__ static Team<IndexConfig::kScorers> all() {
+    return {static_cast<int>(threadIdx.x), 1};
+  }
+  __device__ static int warp() {
+    return static_cast<int>(threadIdx.x / 32 % 4);
+  }
   // A lane's key in a tile.
-  __device__ static int key() { return 16 * warp() + Sums::key(); }
+  __device__ static int key() {
+    return 16 * warp() + Sums::key();
+  }
   // Where the pools are worked on, a row is a team's. The thread's number is read so that the compiler
   // cannot know it from before: it would keep addresses for the selection over all of the scoring.
   __device__ static RowTeam<kConfig> row_team() {
@@ -173,15 +178,17 @@ template <IndexConfig kConfig> class IndexScore {
     asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
     return {thread % RowTeam<kConfig>::kThreads, 2 + thread / RowTeam<kConfig>::kThreads};
   }
-  __device__ static int row_of(const RowTeam<kConfig>& team) { return team.barrier - 2; }
+  __device__ static int row_of(const RowTeam<kConfig>& team) {
+    return team.barrier - 2;
+  }
 
   const IndexParams& params_;
   IndexShared<kConfig>& shared_;
   // A box of 16 keys leaves a gap behind its scales.
   const int scale_place_ = key() + (params_.pages.box_rows == 16 ? 16 * warp() : 0);
-  float weights_[Sums::kOwnWeights];  // of the first product; there are no registers for the others'
-  int end_ = 0;  // of what the lane's token sees, counted from key()
-  std::uint32_t to_beat_ = 0;
+  float
+      weights_[Sums::kOwnWeights];  // of the first product; there are no registers for the others'
+  int end_ = 0;                     // of what the lane's token sees, counted from key()
   unsigned seen_ = 0;  // tiles of the pieces before
 };
 
