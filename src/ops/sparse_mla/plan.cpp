@@ -31,8 +31,9 @@ constexpr SparseMlaCandidate kCandidates[] = {
      .run = [](const SparseMlaArgs& args,
                const Context& context) { cuda::hopper::sparse_mla_general(args, context); }},
     {.kernel = "hopper/sparse_mla",
-     .takes = "bf16 q over rows of 512 + 64 columns in bf16 or e4m3, on a GPU of compute capability "
-              "9.0",
+     .takes =
+         "bf16 q over rows of 512 + 64 columns in bf16 or e4m3, on a GPU of compute capability "
+         "9.0",
      .refuse = [](const SparseMlaProblem& problem) { return cuda::hopper::refuse_sparse(problem); },
      .run = [](const SparseMlaArgs& args,
                const Context& context) { cuda::hopper::sparse_mla_tiles(args, context); },

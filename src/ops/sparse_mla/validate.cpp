@@ -42,9 +42,8 @@ void check_extra(Arguments& check, const SparseMlaArgs& args, const ops::PagedBa
 }
 
 std::int64_t alignment_of(const SparseMlaArgs& args) {
-  std::int64_t alignment =
-      std::min({ops::row_alignment(args.q), ops::row_alignment(args.out),
-                ops::row_alignment(args.cache.blocks)});
+  std::int64_t alignment = std::min({ops::row_alignment(args.q), ops::row_alignment(args.out),
+                                     ops::row_alignment(args.cache.blocks)});
   if (args.extra.has_value()) {
     alignment = std::min(alignment, ops::row_alignment(args.extra->cache.blocks));
   }
@@ -90,8 +89,9 @@ SparseMlaProblem validate(const SparseMlaArgs& args) {
           .rope_dim = batch.head_dim() - args.out.shape[2],
           .top_k = args.indices.shape[1],
           .extra_k = args.extra.has_value() ? args.extra->indices.shape[1] : 0,
-          .extra_format = args.extra.has_value() ? args.extra->cache.key(args.extra->layer).row_format
-                                                 : RowFormat{},
+          .extra_format = args.extra.has_value()
+                              ? args.extra->cache.key(args.extra->layer).row_format
+                              : RowFormat{},
           .q_dtype = args.q.dtype,
           .has_sinks = args.sinks.has_value(),
           .alignment = alignment_of(args)};

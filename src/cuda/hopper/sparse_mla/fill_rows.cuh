@@ -46,8 +46,8 @@ template <> class RowFill<RowKind::bf16> {
     std::byte* odd = slab + piece_offset(line + 4, lane % 8);
 #pragma unroll
     for (int i = 0; i < kPasses; ++i) {
-      copy_async<Reuse::soon>((i % 2 == 0 ? even : odd) + i / 2 * 8 * kRowBytes, rows_[i] + column,
-                              rows_[i] != nullptr);
+      copy_async((i % 2 == 0 ? even : odd) + i / 2 * 8 * kRowBytes, rows_[i] + column,
+                 rows_[i] != nullptr, L2Policy::normal);
     }
   }
   __device__ void fill_rope(std::byte* slab, const TileSource& now) {
@@ -56,9 +56,9 @@ template <> class RowFill<RowKind::bf16> {
     for (int i = 0; i < 4; ++i) {
       const int row = 16 * i + thread / 8;
       const std::byte* source = now.table.rows[now.slot][row];
-      copy_async<Reuse::soon>(slab + piece_offset(row, thread % 8),
-                              source + SparseConfig::kLatent * 2 + thread % 8 * 16,
-                              source != nullptr);
+      copy_async(slab + piece_offset(row, thread % 8),
+                 source + SparseConfig::kLatent * 2 + thread % 8 * 16, source != nullptr,
+                 L2Policy::normal);
     }
   }
   __device__ void arrive(FullBarrier& full) {
@@ -91,8 +91,7 @@ template <> class RowFill<RowKind::fp8> {
       rope_[i] = load_row_bytes(row < SparseConfig::kKeys ? rows[row] : nullptr, column);
     }
   }
-  template <int kHalf>
-  __device__ void fill(std::byte* slabs, const TileSource& now) {
+  template <int kHalf> __device__ void fill(std::byte* slabs, const TileSource& now) {
     const Place place(opaque(thread_));
     const int first = place.piece % 4 * 2;
     std::byte* slab = slabs + place.piece / 4 * kSlabBytes;
@@ -114,20 +113,21 @@ template <> class RowFill<RowKind::fp8> {
   __device__ void fill_rope(std::byte* slab, const TileSource& now) {
     const float* scales = now.table.rope_scales[now.slot];
     const int thread = opaque(thread_);
+    if (now.stream.rope_is_fp8) {
+#pragma unroll
+      for (int i = 0; i < kRopePasses / 2; ++i) {
+        const int row = 32 * i + thread / 4;
+        store_piece(slab, row, thread % 4 * 2, decode_eight(rope_[i].x, rope_[i].y, scales[row]));
+        store_piece(slab, row, thread % 4 * 2 + 1,
+                    decode_eight(rope_[i].z, rope_[i].w, scales[row]));
+      }
+      return;
+    }
+    const bool is_scaled = now.stream.rope_is_scaled;
 #pragma unroll
     for (int i = 0; i < kRopePasses; ++i) {
-      if (!now.stream.rope_is_fp8) {
-        const int row = 16 * i + thread / 8;
-        *reinterpret_cast<uint4*>(slab + piece_offset(row, thread % 8)) =
-            scale_eight(rope_[i], scales[row]);
-      } else if (i < kRopePasses / 2) {
-        const int row = 32 * i + thread / 4;
-        const int piece = thread % 4 * 2;
-        *reinterpret_cast<uint4*>(slab + piece_offset(row, piece)) =
-            decode_eight(rope_[i].x, rope_[i].y, scales[row]);
-        *reinterpret_cast<uint4*>(slab + piece_offset(row, piece + 1)) =
-            decode_eight(rope_[i].z, rope_[i].w, scales[row]);
-      }
+      const int row = 16 * i + thread / 8;
+      store_piece(slab, row, thread % 8, is_scaled ? scale_eight(rope_[i], scales[row]) : rope_[i]);
     }
   }
   __device__ void arrive(FullBarrier& full) {
@@ -139,6 +139,10 @@ template <> class RowFill<RowKind::fp8> {
   static constexpr int kPassRows = 8;
   static constexpr int kPasses = SparseConfig::kKeys / kPassRows;
   static constexpr int kRopePasses = 4;  // of sixteen, or two of 32
+
+  __device__ static void store_piece(std::byte* slab, int row, int piece, const uint4& words) {
+    *reinterpret_cast<uint4*>(slab + piece_offset(row, piece)) = words;
+  }
 
   __device__ void fetch_latent(const TileSource& from, int thread) {
     const Place place(thread);

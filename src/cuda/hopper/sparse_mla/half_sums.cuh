@@ -25,12 +25,8 @@ struct HalfSums {
     cute::warpgroup_commit_batch();
   }
   // Keeps the compiler from moving uses across the wait.
-  __device__ void wait_is_over() {
-    pin(values);
-  }
-  __device__ void scale(const float (&by)[2]) {
-    scale_rows(values, by);
-  }
+  __device__ void wait_is_over() { pin(values); }
+  __device__ void scale(const float (&by)[2]) { scale_rows(values, by); }
   // Columns 8j + 2 (thread % 4) and the next one of the thread's row i.
   __device__ float2 pair(int i, int j) const {
     return {values[4 * j + 2 * i], values[4 * j + 2 * i + 1]};

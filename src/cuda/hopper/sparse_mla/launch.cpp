@@ -46,9 +46,9 @@ GatherStream gather_stream(const PagedKVCache& cache, std::int64_t layer, const 
           .indices_stride = indices.strides[0],
           .slots = static_cast<int>(indices.shape[1]),
           .lengths = lengths.has_value() ? lengths->as<const std::int32_t>() : nullptr,
-          .rope_offset_bytes =
-              is_uniform ? SparseConfig::kLatent : format.parts[1].offset_bytes,
-          .rope_is_fp8 = is_uniform};
+          .rope_offset_bytes = is_uniform ? SparseConfig::kLatent : format.parts[1].offset_bytes,
+          .rope_is_fp8 = is_uniform,
+          .rope_is_scaled = !is_uniform && format.parts[1].scale_source != ScaleSource::none};
 }
 
 }  // namespace

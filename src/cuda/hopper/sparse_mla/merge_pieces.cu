@@ -48,8 +48,8 @@ __device__ float4 merge_columns(const SparsePieces& pieces, const PieceLines& li
 #pragma unroll
     for (int i = 0; i < kLoadsAhead; ++i) {
       const std::int64_t line = lines.line(min(first + i, lines.pieces - 1));
-      values[i] = reinterpret_cast<const float4*>(pieces.sums +
-                                                  line * SparseConfig::kLatent)[threadIdx.x];
+      values[i] =
+          reinterpret_cast<const float4*>(pieces.sums + line * SparseConfig::kLatent)[threadIdx.x];
       const float2 stats = pieces.stats[line];
       // Nothing was written where nothing was seen.
       const bool is_seen = first + i < lines.pieces && (stats.x != -INFINITY || stats.y != 0.0F);
@@ -70,8 +70,8 @@ __device__ float4 merge_columns(const SparsePieces& pieces, const PieceLines& li
 __device__ void store_columns(const AttendOutput& output, std::int64_t token, int head,
                               const float4& x, float factor) {
   std::byte* row = output.out + token * output.token_bytes + head * output.head_bytes;
-  const float4 y = factor == 0.0F ? float4{}
-                                  : float4{x.x * factor, x.y * factor, x.z * factor, x.w * factor};
+  const float4 y =
+      factor == 0.0F ? float4{} : float4{x.x * factor, x.y * factor, x.z * factor, x.w * factor};
   if (output.dtype == DType::f32) {
     reinterpret_cast<float4*>(row)[threadIdx.x] = y;
   } else if (output.dtype == DType::f16) {
@@ -88,8 +88,7 @@ __global__ void __launch_bounds__(kMergeThreads)
   const SparseWork& work = params.work;
   const std::int64_t token = blockIdx.x / work.heads;
   const int head = static_cast<int>(blockIdx.x) % work.heads;
-  const std::int64_t item =
-      (token * work.head_tiles + head / SparseConfig::kHeads) * work.pieces;
+  const std::int64_t item = (token * work.head_tiles + head / SparseConfig::kHeads) * work.pieces;
   const PieceLines lines{.first = item * SparseConfig::kHeads + head % SparseConfig::kHeads,
                          .pieces = work.pieces};
   const bool is_somebodys = token < params.row_offsets[params.streams[0].rows.batch];
@@ -100,8 +99,9 @@ __global__ void __launch_bounds__(kMergeThreads)
   store_columns(params.output, token, head, merge_columns(params.pieces, lines, merged.base),
                 finish.factor);
   if (threadIdx.x == 0 && params.output.lse != nullptr) {
-    params.output.lse[token * params.output.lse_token_stride +
-                      head * params.output.lse_head_stride] = finish.lse;
+    params.output
+        .lse[token * params.output.lse_token_stride + head * params.output.lse_head_stride] =
+        finish.lse;
   }
 }
 

@@ -20,6 +20,7 @@ struct GatherStream {
   const std::int32_t* lengths = nullptr;  // [tokens], null: all slots
   int rope_offset_bytes = 0;              // fp8 rows
   bool rope_is_fp8 = false;
+  bool rope_is_scaled = false;
 };
 
 // Work is cut into items: a token's heads, 64 at a time, over one piece of its tiles of keys. Tiles of

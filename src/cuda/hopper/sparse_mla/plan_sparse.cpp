@@ -41,8 +41,8 @@ std::optional<RowKind> kind_of(const RowFormat& format) {
   const bool is_rope_plain = rope.scale_source == ScaleSource::none;
   const bool is_blocked = latent.scale_source == ScaleSource::in_row && latent.granularity == 128 &&
                           latent.scale_dtype == DType::f32 && latent.scale_offset_bytes % 16 == 0;
-  const bool takes = is_rope_plain ? is_plain || is_blocked
-                                   : is_scaled_whole(latent) && is_scaled_whole(rope);
+  const bool takes =
+      is_rope_plain ? is_plain || is_blocked : is_scaled_whole(latent) && is_scaled_whole(rope);
   return takes ? std::optional(RowKind::fp8) : std::nullopt;
 }
 
@@ -61,10 +61,8 @@ std::int64_t choose_pieces(std::int64_t items, std::int64_t tiles, int num_sms) 
   for (std::int64_t pieces = 1; pieces <= std::min(tiles, kMostPieces); ++pieces) {
     if (pieces > 1 && items * pieces > num_sms) break;
     const double waves = static_cast<double>(ceil_div(items * pieces, num_sms));
-    const double merge =
-        pieces > 1 ? kMergeCost + kPieceCost * static_cast<double>(pieces) : 0.0;
-    const double cost =
-        waves * (static_cast<double>(ceil_div(tiles, pieces)) + kItemCost) + merge;
+    const double merge = pieces > 1 ? kMergeCost + kPieceCost * static_cast<double>(pieces) : 0.0;
+    const double cost = waves * (static_cast<double>(ceil_div(tiles, pieces)) + kItemCost) + merge;
     if (pieces > 1 && cost >= best_cost) continue;
     best = pieces;
     best_cost = cost;
@@ -82,8 +80,7 @@ std::string refuse_sparse_problem(const SparseMlaProblem& problem) {
   if (find_variant(problem) == nullptr) {
     return "no kernel reads rows of " + problem.cache.row_format.describe();
   }
-  if (problem.extra_k > 0 &&
-      kind_of(problem.extra_format) != kind_of(problem.cache.row_format)) {
+  if (problem.extra_k > 0 && kind_of(problem.extra_format) != kind_of(problem.cache.row_format)) {
     return "the extra cache's rows are of another kind: " + problem.extra_format.describe();
   }
   if (problem.alignment % 16 != 0) return "rows are not aligned to 16 bytes";

@@ -28,8 +28,7 @@ struct SlotRange {
     sequence = -1;
     if (batch == 0 || static_cast<std::uint32_t>(token) >= params.row_offsets[batch]) return;
     sequence = sequence_of(params.row_offsets, batch, static_cast<std::uint32_t>(token));
-    const std::uint32_t added =
-        params.row_offsets[sequence + 1] - params.row_offsets[sequence];
+    const std::uint32_t added = params.row_offsets[sequence + 1] - params.row_offsets[sequence];
     place_stream(main, added, limit, num_keys);
     place_stream(params.streams[1], added, extra_limit, extra_keys);
   }
@@ -108,8 +107,7 @@ class RowFinder {
     }
     const bool is_plane = finds_scales_ && uses_plane(view);
     const std::uint32_t* table = is_plane ? view.scales.page_table : view.page_table;
-    const std::int64_t stride =
-        is_plane ? view.scales.page_table_stride : view.page_table_stride;
+    const std::int64_t stride = is_plane ? view.scales.page_table_stride : view.page_table_stride;
     page_ = __ldg(table + range.sequence * stride + column);
   }
 
@@ -135,12 +133,11 @@ class RowFinder {
     row_scale_ = 1.0F;
     if (is_plane) {
       row_scale_ = __ldg(reinterpret_cast<const float*>(view.scales.data) +
-                         page_ * view.scales.page_stride +
-                         row_in_page_ * view.scales.token_stride);
+                         page_ * view.scales.page_stride + row_in_page_ * view.scales.token_stride);
     } else if (latent.scale_source == ScaleSource::in_row) {
       has_one_scale_ = false;
-      scales_ = __ldg(
-          reinterpret_cast<const float4*>(row_address(tile) + latent.scale_offset_bytes));
+      scales_ =
+          __ldg(reinterpret_cast<const float4*>(row_address(tile) + latent.scale_offset_bytes));
     }
   }
 

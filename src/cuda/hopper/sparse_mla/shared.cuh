@@ -57,8 +57,8 @@ struct SparseShared {
   RowTable table;
   std::uint32_t masks[SparseConfig::kStages][2];  // bit k: the tile's row k holds a key
   ItemNote notes[2];
-  int ends[2][4];                                 // of the slots that a warp found in use
-  RingBarriers<1> item_ring;                      // q and a note
+  int ends[2][4];             // of the slots that a warp found in use
+  RingBarriers<1> item_ring;  // q and a note
   RingBarriers<SparseConfig::kStages> left_ring;
   RingBarriers<SparseConfig::kStages> right_ring;
   RingBarriers<1> rope_ring;

@@ -84,8 +84,9 @@ __device__ inline float finish_item_row(const SparseParams& params, const ItemNo
   }
   const RowFinish finish = finish_row(base, sum, params.output.sinks, head);
   if (is_first && params.output.lse != nullptr) {
-    params.output.lse[item.token * params.output.lse_token_stride +
-                      head * params.output.lse_head_stride] = finish.lse;
+    params.output
+        .lse[item.token * params.output.lse_token_stride + head * params.output.lse_head_stride] =
+        finish.lse;
   }
   return finish.factor;
 }

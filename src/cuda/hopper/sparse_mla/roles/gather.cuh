@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The warpgroup that fills the tiles: the left half of the latent columns, the rope columns, the right
-// half, in the order in which the places become free and are needed.
+// half.
 #pragma once
 
 #include "cuda/hopper/sparse_mla/fill_rows.cuh"
@@ -27,13 +27,13 @@ template <RowKind kKind> class GatherRole {
       range_.first_tile = item.first_tile;
       range_.num_tiles = range_.sequence < 0 ? kNobody : count_tiles();
       if (range_.num_tiles <= 0) {
-        publish(item);
+        publish(i);
       } else {
-        gather(item);
+        gather(i);
       }
     }
     range_.num_tiles = kNoItem;
-    publish(WorkItem(params_.work, 0));
+    publish(0);
   }
 
  private:
@@ -49,8 +49,7 @@ template <RowKind kKind> class GatherRole {
                                 last - border, range_.extra_limit, range_.extra_keys);
     const int main = last_tile(params_.streams[0], range_.first_tile, min(last, border),
                                range_.limit, range_.num_keys);
-    int* ends = shared_.ends[parity_];
-    parity_ ^= 1;
+    int* ends = shared_.ends[item_at_.phase];
     const int end =
         __reduce_max_sync(0xffffffff, extra > 0 ? extra + border : main) - range_.first_tile;
     if (thread_ % 32 == 0) ends[thread_ / 32] = end;
@@ -89,7 +88,7 @@ template <RowKind kKind> class GatherRole {
 
   // Whatever is waited for over the loop's end shares one scoreboard: what waits for loads of an
   // earlier turn (the rows' bytes, the next slots) comes first, and all new loads follow at the end.
-  __device__ void gather(const WorkItem& item) {
+  __device__ void gather(int item) {
     for (int index = -4; index < range_.num_tiles; ++index) {
       if (index >= 0) fill_tile(index);
       if (index == 0) publish(item);
@@ -101,32 +100,38 @@ template <RowKind kKind> class GatherRole {
 
   __device__ void fill_tile(int index) {
     const TileSource now = source(index);
-    shared_.left_ring.wait_empty(at_);
-    write_mask(now);
-    fill_.template fill<0>(shared_.left[at_.stage][0], now);
-    fill_.arrive(shared_.left_ring.full[at_.stage]);
-    shared_.rope_ring.wait_empty(rope_at_);
+    const RingPosition<SparseConfig::kStages> at = filled_.half();
+    // Rows that wait in registers give up those of the rope first.
+    if constexpr (kKind == RowKind::fp8) fill_rope(now);
+    shared_.left_ring.wait_empty(at);
+    write_mask(now, at.stage);
+    fill_.template fill<0>(shared_.left[at.stage][0], now);
+    fill_.arrive(shared_.left_ring.full[at.stage]);
+    if constexpr (kKind == RowKind::bf16) fill_rope(now);
+    shared_.right_ring.wait_empty(at);
+    fill_.template fill<1>(shared_.right[at.stage][0], now);
+    fill_.arrive(shared_.right_ring.full[at.stage]);
+    ++filled_.count;
+  }
+  __device__ void fill_rope(const TileSource& now) {
+    shared_.rope_ring.wait_empty(filled_.rope());
     fill_.fill_rope(shared_.rope, now);
     fill_.arrive(shared_.rope_ring.full[0]);
-    rope_at_.advance();
-    shared_.right_ring.wait_empty(at_);
-    fill_.template fill<1>(shared_.right[at_.stage][0], now);
-    fill_.arrive(shared_.right_ring.full[at_.stage]);
-    at_.advance();
   }
 
-  __device__ void write_mask(const TileSource& now) {
+  __device__ void write_mask(const TileSource& now, int stage) {
     if (thread_ >= SparseConfig::kKeys) return;
     const std::uint32_t word =
         __ballot_sync(0xffffffff, now.table.rows[now.slot][thread_] != nullptr);
     if (thread_ % 32 != 0) return;
-    shared_.masks[at_.stage][thread_ / 32] = word;
-    shared_.left_ring.full[at_.stage].arrive();
+    shared_.masks[stage][thread_ / 32] = word;
+    shared_.left_ring.full[stage].arrive();
   }
 
   // The item's queries, and how many tiles it has.
-  __device__ void publish(const WorkItem& item) {
+  __device__ void publish(int index) {
     if (thread_ == 0) {
+      const WorkItem item(params_.work, index);
       shared_.item_ring.wait_empty(item_at_);
       shared_.notes[item_at_.phase] = {.num_tiles = range_.num_tiles,
                                        .index = item.index,
@@ -154,10 +159,8 @@ template <RowKind kKind> class GatherRole {
   SlotRange range_;
   RowFinder finder_;
   RowFill<kKind> fill_;
-  RingPosition<SparseConfig::kStages> at_;
-  RingPosition<1> rope_at_;
+  TileCount filled_;
   RingPosition<1> item_at_;
-  int parity_ = 0;
 };
 
 }  // namespace quire::cuda::hopper

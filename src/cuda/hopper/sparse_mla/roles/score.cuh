@@ -92,8 +92,8 @@ template <RowKind kKind> class ScoreRole {
     }
     shared_.rope_ring.wait_full(scored_.rope());
     wait_rows();
-    multiply_rows<Scores>(q + 2 * SparseConfig::kHalfSlabs * kSlab, opaque(tile_descriptor(shared_.rope)),
-                          scores_, false);
+    multiply_rows<Scores>(q + 2 * SparseConfig::kHalfSlabs * kSlab,
+                          opaque(tile_descriptor(shared_.rope)), scores_, false);
     shared_.right_ring.wait_full(at);
     wait_rows();
     const std::uint64_t right = tile_descriptor(shared_.right[at.stage][0]);
@@ -135,7 +135,7 @@ template <RowKind kKind> class ScoreRole {
 #pragma unroll
     for (int step = 0; step < 4; ++step) {
       handover.weights[step][thread()] = {weights_[4 * step], weights_[4 * step + 1],
-                                        weights_[4 * step + 2], weights_[4 * step + 3]};
+                                          weights_[4 * step + 2], weights_[4 * step + 3]};
     }
     handover.keep[thread()] = {keep[0], keep[1]};
     cutlass::arch::NamedBarrier::arrive(kBoth, kHandoverFull);
