@@ -102,8 +102,17 @@ struct RowSoftmax {
   // The same in one step, the weights in the places of the scores.
   template <int kScores>
   __device__ void weigh(float (&scores)[kScores], float to_log2, float (&keep)[2]) {
+    float highest[2];
     float offset[2];
-    rise<DType::bf16>(scores, {to_log2, to_log2}, keep, offset);
+    highest_as_integers(scores, highest);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const float now = fmaxf(max[i], highest[i]);
+      const float from = now == -INFINITY ? 0.0F : now;
+      keep[i] = exp2_approx((max[i] - from) * to_log2);
+      offset[i] = from * to_log2;
+      max[i] = now;
+    }
     float even[2] = {0.0F, 0.0F};
     float odd[2] = {0.0F, 0.0F};
 #pragma unroll
@@ -115,7 +124,7 @@ struct RowSoftmax {
       odd[i] += scores[j + 1];
     }
 #pragma unroll
-    for (int i = 0; i < 2; ++i) sum[i] += even[i] + odd[i];
+    for (int i = 0; i < 2; ++i) sum[i] = fmaf(sum[i], keep[i], even[i] + odd[i]);
   }
 
  private:
@@ -155,6 +164,15 @@ struct RowSoftmax {
 template <int kSums> __device__ inline void scale_rows(float (&sums)[kSums], const float (&by)[2]) {
 #pragma unroll
   for (int j = 0; j < kSums; ++j) sums[j] *= by[j / 2 % 2];
+}
+
+template <DType kDType, int kNumbers>
+__device__ inline void pack(const float (&numbers)[kNumbers],
+                            std::uint32_t (&words)[kNumbers / 2]) {
+#pragma unroll
+  for (int i = 0; i < kNumbers / 2; ++i) {
+    words[i] = pack_pair<kDType>(numbers[2 * i], numbers[2 * i + 1]);
+  }
 }
 
 }  // namespace quire::cuda::hopper
