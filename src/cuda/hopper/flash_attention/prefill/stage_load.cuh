@@ -21,21 +21,21 @@ template <PrefillConfig kConfig, int kSlabs, int kStages> class StageLoad {
     if (kConfig.converts() && is_pending_ && !is_empty()) convert();
     ring_.wait_empty(at_);
     copy(at_.stage, stages_[at_.stage], ring_.full[at_.stage]);
-    if (kConfig.converts()) convert();
+    convert();
     is_pending_ = true;
     at_.advance();
   }
 
   // Converts the block that has been copied last. Before waiting for anything that consumers do.
   __device__ void convert() {
-    if (!is_pending_) return;
-    is_pending_ = false;
-    ring_.wait_full(convert_at_);
     if constexpr (kConfig.converts()) {
+      if (!is_pending_) return;
+      is_pending_ = false;
+      ring_.wait_full(convert_at_);
       convert_block<kConfig, kSlabs>(stages_[convert_at_.stage], half_);
+      if (threadIdx.x % 32 == 0) ready_[convert_at_.stage].arrive();
+      convert_at_.advance();
     }
-    if (threadIdx.x % 32 == 0) ready_[convert_at_.stage].arrive();
-    convert_at_.advance();
   }
 
  private:

@@ -32,13 +32,13 @@ template <PrefillConfig kConfig, typename Source> class PrefillLoad {
         const Piece next = source_.find(tile, block - 1);  // arrives while this one waits
         load_keys(keys, piece);
         if (block == tile.end_block - 1) {
-          if (kConfig.converts()) keys.convert();
+          keys.convert();
           load_queries(tile);  // behind the keys: its place may be taken by the tile before
           following = schedule.next();
         }
         piece = next;
       }
-      if (kConfig.converts()) keys.convert();
+      keys.convert();
       tile = following;
     }
   }
@@ -52,7 +52,7 @@ template <PrefillConfig kConfig, typename Source> class PrefillLoad {
         load_keys(keys, piece);
         piece = next;
       }
-      if (kConfig.converts()) keys.convert();
+      keys.convert();
     }
   }
 
@@ -65,7 +65,7 @@ template <PrefillConfig kConfig, typename Source> class PrefillLoad {
         load_values(values, piece);
         piece = next;
       }
-      if (kConfig.converts()) values.convert();
+      values.convert();
     }
   }
 
