@@ -149,13 +149,25 @@ json random_sparse_mla(RandomChoice& choice) {
         choice.pick<const char*>({"chosen", "chosen", "hostile", "hostile", "none"});
     if (choice.one_in(2)) object["topk_lengths"] = true;
   };
+  // Half of them are what kernels for DeepSeek's rows take.
+  const bool is_deepseek = choice.one_in(2);
+  const auto random_cache = [&] {
+    json cache = random_latent_cache(choice, lengths);
+    if (!is_deepseek) return cache;
+    cache["latent"] = 512;
+    cache["rope"] = 64;
+    if (cache.contains("dtype")) cache["dtype"] = choice.pick<const char*>({"bf16", "fp8_e4m3"});
+    if (cache.contains("rope_dtype")) cache["rope_dtype"] = "bf16";
+    if (cache.contains("granularity")) cache["granularity"] = 128;
+    return cache;
+  };
   json object{{"lengths", lengths.json()},
-              {"cache", random_latent_cache(choice, lengths)},
+              {"cache", random_cache()},
               {"heads", choice.pick({1, 2, 8, 9, 16, 33, 64, 128})},
-              {"q_dtype", random_float(choice)}};
+              {"q_dtype", is_deepseek ? "bf16" : random_float(choice)}};
   add_indices(object);
   if (choice.one_in(3)) {
-    json extra{{"cache", random_latent_cache(choice, lengths)}};
+    json extra{{"cache", random_cache()}};
     extra["cache"]["latent"] = object["cache"]["latent"];
     extra["cache"]["rope"] = object["cache"]["rope"];
     add_indices(extra);

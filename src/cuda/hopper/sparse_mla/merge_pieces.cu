@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(kMergeThreads)
   cudaGridDependencySynchronize();
   if (!is_somebodys) return;
   const MergedRow merged = merge_stats(params.pieces.stats, lines);
-  const RowFinish finish = finish_row(merged.base, merged.sum, params.output.sinks, head);
+  const SparseFinish finish = finish_row(merged.base, merged.sum, params.output.sinks, head);
   store_columns(params.output, token, head, merge_columns(params.pieces, lines, merged.base),
                 finish.factor);
   if (threadIdx.x == 0 && params.output.lse != nullptr) {

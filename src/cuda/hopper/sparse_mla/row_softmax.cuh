@@ -9,13 +9,13 @@
 namespace quire::cuda::hopper {
 
 // What remains to be done to a row's sums; lse is the natural logarithm.
-struct RowFinish {
+struct SparseFinish {
   float factor;
   float lse;
 };
 
 // base in powers of two; -inf: no key.
-__device__ inline RowFinish finish_row(float base, float sum, const float* sinks, int head) {
+__device__ inline SparseFinish finish_row(float base, float sum, const float* sinks, int head) {
   const float sink = sinks == nullptr ? -INFINITY : sinks[head] * kLog2e;
   const float top = fmaxf(base, sink);
   // No key, or scores of -inf only, and no sink. A NaN score is in the sum, whatever the maximum.

@@ -82,7 +82,7 @@ __device__ inline float finish_item_row(const SparseParams& params, const ItemNo
     if (is_first) params.pieces.stats[line] = {base, sum};
     return 1.0F;
   }
-  const RowFinish finish = finish_row(base, sum, params.output.sinks, head);
+  const SparseFinish finish = finish_row(base, sum, params.output.sinks, head);
   if (is_first && params.output.lse != nullptr) {
     params.output
         .lse[item.token * params.output.lse_token_stride + head * params.output.lse_head_stride] =

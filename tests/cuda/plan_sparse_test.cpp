@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "cuda/hopper/sparse_mla/plan_sparse.h"
+
+namespace quire::cuda::hopper {
+namespace {
+
+constexpr int kSms = 132;
+
+SparseMlaProblem decode_problem(std::int64_t tokens, std::int64_t heads) {
+  return {.ragged = {.tokens = tokens, .batch = tokens},
+          .cache = {.row_format = RowFormat::mla_fp8_block()},
+          .heads = heads,
+          .latent_dim = 512,
+          .rope_dim = 64,
+          .top_k = 2048,
+          .q_dtype = DType::bf16,
+          .alignment = 16};
+}
+
+TEST(PlanSparse, ManyTokensAreNotCut) {
+  const SparsePlan plan = plan_sparse(decode_problem(128, 64), kSms);
+  EXPECT_EQ(plan.work.pieces, 1);
+  EXPECT_EQ(plan.work.head_tiles, 1);
+  EXPECT_EQ(plan.blocks, 128);
+  EXPECT_EQ(plan.variant->name, "fp8");
+}
+
+TEST(PlanSparse, FewTokensAreCutIntoPiecesThatCoverAllTiles) {
+  for (const std::int64_t tokens : {1, 2, 5, 31, 64, 65}) {
+    for (const std::int64_t heads : {1, 16, 64, 128}) {
+      const SparsePlan plan = plan_sparse(decode_problem(tokens, heads), kSms);
+      EXPECT_GE(plan.work.pieces * plan.work.piece_tiles, 32);
+      EXPECT_LT((plan.work.pieces - 1) * plan.work.piece_tiles, 32);
+      EXPECT_TRUE(plan.work.pieces == 1 || plan.work.items() <= kSms);
+    }
+  }
+  EXPECT_GT(plan_sparse(decode_problem(1, 128), kSms).work.pieces, 8);
+}
+
+TEST(PlanSparse, TilesOfTheSecondStreamFollowTheFirst) {
+  SparseMlaProblem problem = decode_problem(200, 64);
+  problem.top_k = 65;
+  problem.extra_k = 1;
+  problem.extra_format = RowFormat::mla_fp8_token();
+  EXPECT_EQ(refuse_sparse_problem(problem), "");
+  const SparsePlan plan = plan_sparse(problem, kSms);
+  EXPECT_EQ(plan.work.first_tiles, 2);
+  EXPECT_EQ(plan.work.piece_tiles, 3);
+}
+
+TEST(PlanSparse, SaysWhatItDoesNotTake) {
+  SparseMlaProblem problem = decode_problem(1, 64);
+  EXPECT_EQ(refuse_sparse_problem(problem), "");
+  for (const RowFormat& format :
+       {RowFormat::uniform(DType::bf16, 576), RowFormat::uniform(DType::fp8_e4m3, 576),
+        RowFormat::mla_fp8_token(), RowFormat::scaled(DType::fp8_e4m3, 576, 576)}) {
+    problem.cache.row_format = format;
+    EXPECT_EQ(refuse_sparse_problem(problem), "") << format.describe();
+  }
+  for (const RowFormat& format :
+       {RowFormat::uniform(DType::f16, 576), RowFormat::mla_fp8_block(512, 64, 64),
+        RowFormat::mla_fp8_token(512, 64, DType::f16),
+        RowFormat::scaled(DType::fp8_e4m3, 576, 128)}) {
+    problem.cache.row_format = format;
+    EXPECT_NE(refuse_sparse_problem(problem), "") << format.describe();
+  }
+  problem = decode_problem(1, 64);
+  problem.extra_k = 3;
+  problem.extra_format = RowFormat::uniform(DType::bf16, 576);
+  EXPECT_NE(refuse_sparse_problem(problem), "");
+  problem = decode_problem(1, 64);
+  problem.alignment = 8;
+  EXPECT_NE(refuse_sparse_problem(problem), "");
+  problem = decode_problem(1, 64);
+  problem.latent_dim = 448;
+  EXPECT_NE(refuse_sparse_problem(problem), "");
+}
+
+}  // namespace
+}  // namespace quire::cuda::hopper
