@@ -37,23 +37,23 @@ constexpr FlashAttentionCandidate kCandidates[] = {
                const Context& context) { cuda::hopper::flash_attention_decode(args, context); },
      .workspace_bytes = cuda::hopper::decode_workspace_bytes,
      .choices = cuda::hopper::decode_choices},
-    {.kernel = "hopper/general/flash_attention",
-     .takes = kHopperTakes,
-     .refuse =
-         [](const FlashAttentionProblem& problem) { return cuda::hopper::refuse_general(problem); },
-     .run = [](const FlashAttentionArgs& args,
-               const Context& context) { cuda::hopper::flash_attention_general(args, context); }},
-    // Taken when asked for by name: not every one of its kernels has passed the cases on a GPU yet.
     {.kernel = "hopper/flash_attention",
      .takes =
-         "bf16 and f16 with a cache of the same, masks that show one interval of keys, pages of "
-         "a multiple of 8, on a GPU of compute capability 9.0",
+         "bf16 and f16 over an unscaled cache of the same, or of e4m3 for heads 64 and 128 wide, "
+         "masks that show one interval of keys, pages of a multiple of 8, on a GPU of compute "
+         "capability 9.0",
      .refuse =
          [](const FlashAttentionProblem& problem) { return cuda::hopper::refuse_tiles(problem); },
      .run = [](const FlashAttentionArgs& args,
                const Context& context) { cuda::hopper::flash_attention_prefill(args, context); },
      .workspace_bytes = cuda::hopper::prefill_workspace_bytes,
      .choices = cuda::hopper::prefill_choices},
+    {.kernel = "hopper/general/flash_attention",
+     .takes = kHopperTakes,
+     .refuse =
+         [](const FlashAttentionProblem& problem) { return cuda::hopper::refuse_general(problem); },
+     .run = [](const FlashAttentionArgs& args,
+               const Context& context) { cuda::hopper::flash_attention_general(args, context); }},
     on_cpu<cpu::Target::amx>("cpu/amx/flash_attention"),
     on_cpu<cpu::Target::avx512>("cpu/avx512/flash_attention"),
     on_cpu<cpu::Target::avx2>("cpu/avx2/flash_attention"),

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A copied block of e4m3 becomes the f16 block that products read, in place.
 //
-// A copied row holds 128 columns in 128 bytes, an f16 slab 64 columns in as many. Rows stand where the
-// second of their two slabs will (or the only one), row over row: whoever has read a whole row may
-// write it, and no other row is touched.
+// A copied row holds 128 columns in 128 bytes, an f16 slab 64 columns in as many. Rows stand where
+// the second of their two slabs will (or the only one), row over row: whoever has read a whole row
+// may write it, and no other row is touched.
 #pragma once
 
 #include <cuda_fp8.h>

@@ -23,8 +23,8 @@ __device__ inline std::uint32_t to_f16(std::uint32_t pair, float by) {
   return pack_pair<DType::f16>(low_bf16(pair) * by, high_bf16(pair) * by);
 }
 
-// A warp's 16 rows, two lanes on each. `rows`: the warpgroup's first. factor[i]: what the numbers of
-// row lane / 4 + 8i of the warp were divided by.
+// A warp's 16 rows, two lanes on each. `rows`: the warpgroup's first. factor[i]: what the numbers
+// of row lane / 4 + 8i of the warp were divided by.
 template <PrefillConfig kConfig>
 __device__ inline void convert_queries(std::byte* rows, float (&factor)[2]) {
   constexpr int kChunks = 4 * kConfig.key_slabs();  // of 16 bytes, for each lane

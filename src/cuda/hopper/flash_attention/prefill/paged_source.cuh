@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks of keys and values out of the pages. A block is copied as boxes, 64 columns of a piece that
-// stays within a page, one per lane of the two warps that load it: lanes take turns at issuing, so
-// small pages come late unless there are few on each warp.
+// Blocks of keys and values out of the pages. A block is copied as boxes, 64 columns of a piece
+// that stays within a page, one per lane of the two warps that load it: lanes take turns at
+// issuing, so small pages come late unless there are few on each warp.
 //
 // What the load role (roles/load.cuh) asks of a source; another one has its own Params and its own
 // kernel, the other roles stay:
 //
-//   Source(params, half)                 by every lane of a loading warp, the first or second of two
+//   Source(params, half)                 by every lane of a loading warp, the first or the second
 //   prefetch(params)                     its tensor maps, by one thread
 //   Piece find(tile, block)              must not wait for what it reads; block may be -1
 //   holes(piece)                         bit g: keys 8g … 8g + 7 of the block are not there
 //   load_keys(piece, stage, full)        this warp's half of key_slabs() slabs of block_keys rows,
-//   load_values(piece, stage, full)      of value_slabs(); always all of their bytes arrive on `full`
+//   load_values(piece, stage, full)      of value_slabs(); all of their bytes arrive on `full`
 //
 // Rows behind the sequence's end may hold anything, also NaN: the consumers take care of them.
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The blocks of K, or of V, as one of their two loading warps sees them: copies into the next stage,
-// and, where the cache is e4m3, its half of the rows made f16 when they have landed.
+// The blocks of K, or of V, as one of their two loading warps sees them: copies into the next
+// stage, and, where the cache is e4m3, its half of the rows made f16 when they have landed.
 #pragma once
 
 #include "cuda/hopper/flash_attention/prefill/convert_block.cuh"

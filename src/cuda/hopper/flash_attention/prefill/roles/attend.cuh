@@ -6,6 +6,7 @@
 #include "cuda/hopper/flash_attention/prefill/chain_rows.cuh"
 #include "cuda/hopper/flash_attention/prefill/convert_queries.cuh"
 #include "cuda/hopper/flash_attention/prefill/products.cuh"
+#include "cuda/hopper/flash_attention/prefill/zero_values.cuh"
 #include "cuda/hopper/tile/turns.cuh"
 
 namespace quire::cuda::hopper {
@@ -60,11 +61,8 @@ template <PrefillConfig kConfig> class PrefillAttend {
     return tile;
   }
   __device__ bool leads() const { return threadIdx.x % 128 == 0; }
-  __device__ void release_keys(int stage) {
-    if (leads()) shared_.key_ring.empty[stage].arrive();
-  }
-  __device__ void release_values(int stage) {
-    if (leads()) shared_.value_ring.empty[stage].arrive();
+  template <typename Ring> __device__ void release(Ring& ring, int stage) {
+    if (leads()) ring.empty[stage].arrive();
   }
   // The tile's last scores are there: the next tile's q may come.
   __device__ void release_queries() {
@@ -73,17 +71,19 @@ template <PrefillConfig kConfig> class PrefillAttend {
 
   // What a score of the thread's row i is multiplied by before the softmax takes it.
   __device__ float row_to_log2(int i) const {
-    if constexpr (kConfig.scores == Scores::modified) return 1.0F;
-    const float by = params_.scores.scale * kLog2e;
-    return kConfig.converts() ? by * factor_[i] : by;
+    if constexpr (kConfig.scores == Scores::modified) {
+      return 1.0F;
+    } else {
+      const float by = params_.scores.scale * kLog2e;
+      return kConfig.converts() ? by * factor_[i] : by;
+    }
   }
   // q of the tile at q_at_, as the products take it.
   __device__ void await_queries(float (&factor)[2]) {
     shared_.q_ring.wait_full(q_at_);
     if constexpr (kConfig.converts() && kConfig.dtype == DType::bf16) {
       convert_queries<kConfig>(&shared_.q[q_at_.stage][row_ * kRowBytes], factor);
-      cutlass::arch::fence_view_async_shared();
-      cutlass::arch::NamedBarrier::sync(128, kConfig.consumers + row_ / kWgmmaRows);
+      sync_warpgroup();
     }
   }
 
@@ -98,7 +98,7 @@ template <PrefillConfig kConfig> class PrefillAttend {
     cute::warpgroup_wait<0>();
     pin(scores);
     holes_ = shared_.holes[key_at_.stage];
-    release_keys(key_at_.stage);
+    release(shared_.key_ring, key_at_.stage);
     key_at_.advance();
   }
 
@@ -135,7 +135,7 @@ template <PrefillConfig kConfig> class PrefillAttend {
     holes_ = shared_.holes[key_stage];
     cute::warpgroup_wait<1>();
     pin(scores);
-    release_keys(key_stage);
+    release(shared_.key_ring, key_stage);
     if (block == tile.first_block) release_queries();
     prepare(tile, block, scores);
     const float to_log2[2] = {row_to_log2(0), row_to_log2(1)};
@@ -144,7 +144,7 @@ template <PrefillConfig kConfig> class PrefillAttend {
     softmax.rise<kProduct>(scores, to_log2, keep, offset);
     wait_and_keep(sums, keep);
     pin(weights);
-    release_values(value_stage);
+    release(shared_.value_ring, value_stage);
     starts_sum_ = false;
     softmax.weigh<kProduct>(scores, to_log2, offset, weights);
   }
@@ -155,9 +155,9 @@ template <PrefillConfig kConfig> class PrefillAttend {
     await_values();
   }
 
-  // Products with weights in registers are issued one by one as they start, so the sum is nearly done
-  // when the scores' maxima are known. The assembler moves a wait up as far as it can, before those,
-  // but not across a branch. Most blocks leave every row's maximum as it was: nothing to multiply.
+  // Products with weights in registers are issued one by one as they start, so the sum is nearly
+  // done when the scores' maxima are known. The assembler moves a wait up as far as it can, before
+  // those, but not across a branch. Most blocks leave every maximum as it was: nothing to multiply.
   __device__ void wait_and_keep(Sums& sums, const float (&keep)[2]) {
     if (__all_sync(0xffffffff, keep[0] == 1.0F && keep[1] == 1.0F)) {
       asm volatile("wgmma.wait_group.sync.aligned 0; // kept" ::: "memory");
@@ -181,26 +181,19 @@ template <PrefillConfig kConfig> class PrefillAttend {
     cute::warpgroup_commit_batch();
   }
 
-  // Rows of V behind the sequence's end, in its last page, may hold anything, and 0 · NaN is NaN.
-  // Every consumer writes the zeros for itself; the others write the same.
+  // A tile's first block may be the last of its keys: what stands behind them becomes zeros.
   __device__ void await_values() {
     shared_.await_values(value_at_);
     if (zero_from_ < kConfig.block_keys) {
-      constexpr int kChunks = kRowBytes / 16;
-#pragma unroll 1
-      for (int slab = 0; slab < kConfig.value_slabs(); ++slab) {
-        auto* chunks =
-            reinterpret_cast<uint4*>(&shared_.values[value_at_.stage][slab * Shared::kSlabBytes]);
-#pragma unroll 1
-        for (int chunk = zero_from_ * kChunks + static_cast<int>(threadIdx.x % 128);
-             chunk < kConfig.block_keys * kChunks; chunk += 128) {
-          chunks[chunk] = uint4{};
-        }
-      }
-      cutlass::arch::fence_view_async_shared();
-      cutlass::arch::NamedBarrier::sync(128, kConfig.consumers + row_ / kWgmmaRows);
+      zero_values<kConfig>(shared_.values[value_at_.stage], zero_from_);
+      sync_warpgroup();
     }
-    zero_from_ = kConfig.block_keys;  // only a tile's first block is the last of its keys
+    zero_from_ = kConfig.block_keys;
+  }
+  // What all threads of the warpgroup have written, for products to read.
+  __device__ void sync_warpgroup() const {
+    cutlass::arch::fence_view_async_shared();
+    cutlass::arch::NamedBarrier::sync(128, kConfig.consumers + row_ / kWgmmaRows);
   }
 
   // The sum over the tile's last block, beside the first scores of the next tile; then its rows are
@@ -227,8 +220,8 @@ template <PrefillConfig kConfig> class PrefillAttend {
     pin(scores);
     pin(sums);
     pin(weights);
-    if (next.sequence >= 0) release_keys(key_stage);
-    release_values(value_stage);
+    if (next.sequence >= 0) release(shared_.key_ring, key_stage);
+    release(shared_.value_ring, value_stage);
     starts_sum_ = true;
     has_awaited_ = false;
     const float to_log2[2] = {row_to_log2(0), row_to_log2(1)};
@@ -237,10 +230,8 @@ template <PrefillConfig kConfig> class PrefillAttend {
     } else {
       store_rows<kConfig>(params_, tile, thread_row(), softmax, to_log2, sums);
     }
-    if constexpr (kConfig.converts()) {
-      factor_[0] = next_factor[0];
-      factor_[1] = next_factor[1];
-    }
+    factor_[0] = next_factor[0];
+    factor_[1] = next_factor[1];
     return next;
   }
 

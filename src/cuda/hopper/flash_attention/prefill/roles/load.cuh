@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Four warps: the first takes tiles off the schedule, tells everybody, and loads q and half of every
-// block of K; the second the other half; the others do the same for V. They run ahead of the
+// Four warps: the first takes tiles off the schedule, tells everybody, and loads q and half of
+// every block of K; the second the other half; the others do the same for V. They run ahead of the
 // consumers, across tiles. Where K and V come from the source knows (paged_source.cuh).
 #pragma once
 
@@ -122,8 +122,8 @@ template <PrefillConfig kConfig, typename Source> class PrefillLoad {
       source_.load_values(piece, stage, full);
     });
   }
-  // By the first half, the bytes of both. The other's may land before: the barrier's phase cannot end
-  // without this arrival, and bytes are counted with a sign.
+  // By the first half, the bytes of both. The other's may land before: the barrier's phase cannot
+  // end without this arrival, and bytes are counted with a sign.
   __device__ void announce(FullBarrier& full, int bytes) {
     if (half_ == 0 && lane() == 0) full.arrive_and_expect_tx(bytes);
     __syncwarp();
