@@ -36,6 +36,7 @@ class Branch {
     std::int64_t count;
   };
 
+  void finish_new_rows() const;
   void rotate_queries() const;
   void write_spans() const;
   void gather(std::int64_t chunk) const;

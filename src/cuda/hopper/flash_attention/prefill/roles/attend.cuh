@@ -6,7 +6,6 @@
 #include "cuda/hopper/flash_attention/prefill/chain_rows.cuh"
 #include "cuda/hopper/flash_attention/prefill/convert_queries.cuh"
 #include "cuda/hopper/flash_attention/prefill/products.cuh"
-#include "cuda/hopper/flash_attention/prefill/store_rows.cuh"
 #include "cuda/hopper/flash_attention/prefill/zero_values.cuh"
 #include "cuda/hopper/tile/turns.cuh"
 
@@ -231,10 +230,8 @@ template <PrefillConfig kConfig> class PrefillAttend {
     } else {
       store_rows<kConfig>(params_, tile, thread_row(), softmax, to_log2, sums);
     }
-    if constexpr (kConfig.converts()) {
-      factor_[0] = next_factor[0];
-      factor_[1] = next_factor[1];
-    }
+    factor_[0] = next_factor[0];
+    factor_[1] = next_factor[1];
     return next;
   }
 

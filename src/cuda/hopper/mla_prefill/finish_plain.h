@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// The new tokens' latent rows finished where they stand, for caches of plain bf16 or f16 rows; the
+// others go through latent/finish_rows.h.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "cuda/hopper/latent/finish_rows.h"
+
+namespace quire::cuda::hopper {
+
+struct FinishPlainParams {
+  KvLayerView view{};
+  const std::byte* kv =
+      nullptr;  // raw rows [tokens, width] of the cache's dtype; null: in the cache
+  std::int64_t kv_token_bytes = 0;
+  const std::uint32_t* row_offsets = nullptr;
+  std::int64_t tokens = 0;
+  LatentAngles angles;
+  const std::byte* gamma = nullptr;  // [latent]
+  DType gamma_dtype = DType::f32;
+  double epsilon = 0.0;
+  std::int32_t latent = 0;  // a multiple of 8, as the row's width
+};
+
+// Whether rows are 16-byte vectors of the cache's own dtype.
+bool are_plain_rows(const NewLatentRows& rows);
+void finish_plain_rows(const NewLatentRows& rows, cudaStream_t stream);
+
+void launch_finish_plain(const FinishPlainParams& params, cudaStream_t stream);
+
+}  // namespace quire::cuda::hopper
