@@ -28,6 +28,8 @@ template <IndexConfig kConfig> class IndexScore {
  private:
   using Sums = HeadSums<kConfig>;
   static constexpr int kWarpgroups = IndexConfig::kWarpgroups;
+  // In registers; of two products there would be too many.
+  static constexpr bool kKeepsWeights = kConfig.products() == 1;
 
   __device__ void score_piece() {
     if (threadIdx.x < kConfig.tokens) {
@@ -67,7 +69,7 @@ template <IndexConfig kConfig> class IndexScore {
       if (product == kConfig.products() - 1 && threadIdx.x % 32 == 0) {
         shared_.ring.empty[at.stage].arrive();
       }
-      Sums::add(sums, product == 0 ? weights_ : Sums::own_weights(shared_.weights, product),
+      Sums::add(sums, kKeepsWeights ? weights_ : Sums::own_weights(shared_.weights, product),
                 product, parts);
     }
     float results[Sums::kResults];
@@ -152,6 +154,7 @@ template <IndexConfig kConfig> class IndexScore {
   }
 
   __device__ void load_weights() {
+    if constexpr (!kKeepsWeights) return;
     const float* weights = Sums::own_weights(shared_.weights, 0);
 #pragma unroll
     for (int i = 0; i < Sums::kOwnWeights; ++i) weights_[i] = weights[i];
@@ -186,10 +189,9 @@ template <IndexConfig kConfig> class IndexScore {
   IndexShared<kConfig>& shared_;
   // A box of 16 keys leaves a gap behind its scales.
   const int scale_place_ = key() + (params_.pages.box_rows == 16 ? 16 * warp() : 0);
-  float
-      weights_[Sums::kOwnWeights];  // of the first product; there are no registers for the others'
-  int end_ = 0;                     // of what the lane's token sees, counted from key()
-  unsigned seen_ = 0;  // tiles of the pieces before
+  float weights_[Sums::kOwnWeights];  // where they are kept
+  int end_ = 0;                       // of what the lane's token sees, counted from key()
+  unsigned seen_ = 0;                 // tiles of the pieces before
 };
 
 }  // namespace quire::cuda::hopper
