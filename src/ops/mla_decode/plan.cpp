@@ -24,14 +24,6 @@ template <cpu::Target kTarget> constexpr MlaDecodeCandidate on_cpu(std::string_v
 }
 
 constexpr MlaDecodeCandidate kCandidates[] = {
-    {.kernel = "hopper/mla_decode",
-     .takes = "absorbed bf16 q of at most 128 heads over bf16 rows of 512 + 64 columns, pages of a "
-              "multiple of 16 tokens, masks that show one interval of keys, on a GPU of compute "
-              "capability 9.0",
-     .refuse = cuda::hopper::refuse_mla_decode_bf16,
-     .run = cuda::hopper::mla_decode_latent,
-     .workspace_bytes = cuda::hopper::mla_decode_workspace_bytes,
-     .choices = cuda::hopper::mla_decode_choices},
     {.kernel = "hopper/general/mla_decode",
      .takes = kHopperTakes,
      .refuse =
@@ -42,7 +34,15 @@ constexpr MlaDecodeCandidate kCandidates[] = {
          [](const MlaDecodeProblem& problem) {
            return cuda::hopper::general_workspace_bytes(problem);
          }},
-    // Taken when asked for by name, until it has passed the cases on a GPU.
+    // The next two are taken when asked for by name, until they have passed the cases on a GPU.
+    {.kernel = "hopper/mla_decode",
+     .takes = "absorbed bf16 q of at most 128 heads over bf16 rows of 512 + 64 columns, pages of a "
+              "multiple of 16 tokens, masks that show one interval of keys, on a GPU of compute "
+              "capability 9.0",
+     .refuse = cuda::hopper::refuse_mla_decode_bf16,
+     .run = cuda::hopper::mla_decode_latent,
+     .workspace_bytes = cuda::hopper::mla_decode_workspace_bytes,
+     .choices = cuda::hopper::mla_decode_choices},
     {.kernel = "hopper/fp8/mla_decode",
      .takes = "as hopper/mla_decode, over rows of e4m3 of 576, 640 or 656 bytes",
      .refuse = cuda::hopper::refuse_mla_decode_fp8,
