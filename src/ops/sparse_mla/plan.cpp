@@ -24,12 +24,6 @@ template <cpu::Target kTarget> constexpr SparseMlaCandidate on_cpu(std::string_v
 }
 
 constexpr SparseMlaCandidate kCandidates[] = {
-    {.kernel = "hopper/general/sparse_mla",
-     .takes = kHopperTakes,
-     .refuse =
-         [](const SparseMlaProblem& problem) { return cuda::hopper::refuse_general(problem); },
-     .run = [](const SparseMlaArgs& args,
-               const Context& context) { cuda::hopper::sparse_mla_general(args, context); }},
     {.kernel = "hopper/sparse_mla",
      .takes =
          "bf16 q over rows of 512 + 64 columns in bf16 or e4m3, on a GPU of compute capability "
@@ -39,6 +33,12 @@ constexpr SparseMlaCandidate kCandidates[] = {
                const Context& context) { cuda::hopper::sparse_mla_tiles(args, context); },
      .workspace_bytes = cuda::hopper::sparse_workspace_bytes,
      .choices = cuda::hopper::sparse_choices},
+    {.kernel = "hopper/general/sparse_mla",
+     .takes = kHopperTakes,
+     .refuse =
+         [](const SparseMlaProblem& problem) { return cuda::hopper::refuse_general(problem); },
+     .run = [](const SparseMlaArgs& args,
+               const Context& context) { cuda::hopper::sparse_mla_general(args, context); }},
     on_cpu<cpu::Target::amx>("cpu/amx/sparse_mla"),
     on_cpu<cpu::Target::avx512>("cpu/avx512/sparse_mla"),
     on_cpu<cpu::Target::avx2>("cpu/avx2/sparse_mla"),

@@ -73,8 +73,8 @@ struct LatentConfig {
   constexpr int turn_takers() const { return turns == ScoreTurns::alternate ? row_groups : 1; }
   constexpr int raw_bytes() const { return raw_stages * kKeys * kRawBytes; }
   // The copy engine leaves its warp little to do.
-  constexpr int load_registers() const { return copies == RowCopies::boxes ? 40 : 72; }
-  constexpr int attend_registers() const { return copies == RowCopies::boxes ? 232 : 216; }
+  constexpr int load_registers() const { return copies == RowCopies::boxes ? 56 : 72; }
+  constexpr int attend_registers() const { return copies == RowCopies::boxes ? 224 : 216; }
   constexpr int rows() const { return kGroupRows * row_groups; }
   // Tiles from one of a warpgroup's to its next.
   constexpr int tile_step() const { return row_groups == 1 ? kWarpgroups : 1; }

@@ -12,7 +12,7 @@ struct MlaDecodeBf16R64 {
 };
 struct MlaDecodeBf16R128 {
   static constexpr LatentConfig kConfig{
-      .row_groups = 2, .stages = 3, .copies = RowCopies::boxes, .values = ValueTurn::with_next};
+      .row_groups = 2, .stages = 3, .copies = RowCopies::boxes, .values = ValueTurn::at_once};
 };
 // Rows of e4m3, converted on the way.
 struct MlaDecodeFp8R64 {
