@@ -34,7 +34,7 @@ DecodePieces carve_pieces(Carver& carver, const DecodePlan& plan) {
   const std::int64_t rows = plan.slots * config.rows;
   float* sums = carver.take<float>(rows * config.dims());
   float2* stats = carver.take<float2>(rows);
-  if (plan.split.is_invariant) return {.sums = sums, .stats = stats};
+  if (!plan.joins) return {.sums = sums, .stats = stats};
   return {.sums = sums,
           .stats = stats,
           .marks = carver.take<std::uint64_t>(plan.slots),
@@ -127,7 +127,7 @@ void flash_attention_decode(const FlashAttentionArgs& args, const Context& conte
                             .outputs = make_outputs(args),
                             .pieces = carve_pieces(carver, plan)};
   plan.variant->launch(params, stream);
-  if (!plan.split.is_invariant) return;
+  if (plan.joins) return;
   const DecodeConfig& config = plan.variant->config;
   merge_pieces(params, {.rows = config.rows, .dims = config.dims()}, stream);
 }

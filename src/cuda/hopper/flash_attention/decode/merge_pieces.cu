@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Invariant pieces, of which an item may have several of one thread block: merged by a kernel of their
-// own. Launched beside the decode kernel; finds its work from the lengths while that one still runs,
-// and waits for it before it reads a piece. One thread block per item.
+// Pieces that the decode kernel does not put together itself (join_pieces.cuh): invariant ones, of which
+// an item may have several of one thread block, and those of many rows. Launched beside the decode
+// kernel; finds its work from the lengths while that one still runs, and waits for it before it reads a
+// piece. One thread block per item, or per thread block of that kernel for the item that it ended.
 #include "cuda/hopper/flash_attention/decode/merge_pieces.h"
 
-#include "cuda/hopper/flash_attention/decode/merge_rows.cuh"
+#include "cuda/hopper/flash_attention/decode/join_pieces.cuh"
 #include "cuda/runtime/launch.h"
 
 namespace quire::cuda::hopper {
@@ -30,7 +31,8 @@ __device__ MergeItem find_invariant_item(const DecodeParams& params) {
 
 __global__ void __launch_bounds__(32 * kMergeWarps)
     merge_kernel(const __grid_constant__ DecodeParams params, const MergeShape shape) {
-  const MergeItem item = find_invariant_item(params);
+  const MergeItem item = params.split.is_invariant ? find_invariant_item(params)
+                                                   : find_ended_item(params, cut_batch(params));
   cudaGridDependencySynchronize();
   if (item.pieces < 2) return;
   merge_rows(params, shape, item, static_cast<int>(threadIdx.x) / 32, kMergeWarps);
@@ -40,7 +42,8 @@ __global__ void __launch_bounds__(32 * kMergeWarps)
 
 void merge_pieces(const DecodeParams& params, const MergeShape& shape, cudaStream_t stream) {
   const int items = params.batch.size * params.batch.kv_heads * params.split.max_tiles;
-  const LaunchShape launch_shape{.grid = dim3(static_cast<unsigned>(items)),
+  const int blocks = params.split.is_invariant ? items : params.split.blocks;
+  const LaunchShape launch_shape{.grid = dim3(static_cast<unsigned>(blocks)),
                                  .block = dim3(32 * kMergeWarps),
                                  .overlaps_previous = true};
   launch(merge_kernel, launch_shape, stream, params, shape);

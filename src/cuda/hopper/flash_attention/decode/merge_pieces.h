@@ -13,7 +13,7 @@ struct MergeShape {
   int dims = 0;
 };
 
-// Invariant pieces, right after the decode kernel on the same stream.
+// Right after the decode kernel on the same stream.
 void merge_pieces(const DecodeParams& params, const MergeShape& shape, cudaStream_t stream);
 
 }  // namespace quire::cuda::hopper

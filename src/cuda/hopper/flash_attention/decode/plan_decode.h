@@ -15,6 +15,7 @@ struct DecodePlan {
   int tile_tokens = 1;
   DecodeSplit split{};
   std::int64_t slots = 0;  // of pieces in the workspace
+  bool joins = false;      // pieces without a second kernel
 };
 
 // Empty, or why no decode kernel takes the problem; the device is not looked at.
