@@ -29,7 +29,7 @@ __device__ MergeItem find_invariant_item(const DecodeParams& params) {
   return item;
 }
 
-__global__ void __launch_bounds__(32 * kMergeWarps)
+__global__ void __launch_bounds__(32 * kMergeWarps, 2)
     merge_kernel(const __grid_constant__ DecodeParams params, const MergeShape shape) {
   const MergeItem item = params.split.is_invariant ? find_invariant_item(params)
                                                    : find_ended_item(params, cut_batch(params));
