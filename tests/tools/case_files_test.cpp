@@ -35,7 +35,8 @@ TEST(CaseFiles, AtLeastTwoHundredSmallCases) {
 TEST(CaseFiles, SmallCasesAreSmall) {
   for (const Case& candidate : all_cases()) {
     if (candidate.has_tag("model")) continue;
-    EXPECT_LT(candidate.problem->flops(), 2e7) << candidate.name;
+    // Tiles of 128 rows over a few hundred keys, eight heads: the oracle takes tenths of a second.
+    EXPECT_LT(candidate.problem->flops(), 1.5e8) << candidate.name;
     EXPECT_LT(candidate.problem->footprint(), 2e7) << candidate.name;
   }
 }
