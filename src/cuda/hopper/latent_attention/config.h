@@ -42,7 +42,7 @@ struct LatentConfig {
   RowCopies copies = RowCopies::threads;
   ValueTurn values = ValueTurn::at_once;
   ScoreTurns turns = ScoreTurns::none;  // alternate: only where both warpgroups take every tile
-  int raw_stages = 0;  // tiles of rows to be converted, on their way
+  int raw_stages = 0;                   // tiles of rows to be converted, on their way
 
   static constexpr int kCluster = 2;
   static constexpr int kKeys = 64;  // of a tile
