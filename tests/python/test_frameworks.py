@@ -179,12 +179,15 @@ def steps_beside(op):
 
 
 def test_the_gil_is_released(rng):
-    cache = make_cache([128], [0], rng=rng, heads=4, head_dim=32, page_size=16, layers=1)
-    q = rng.standard_normal((128, 4, 32)).astype(np.float32)
-    # On a busy machine a single attempt may be over before this thread gets a core.
-    assert any(
-        steps_beside(lambda: quire.flash_attention(q, offsets([128]), cache, 0)) for _ in range(20)
-    )
+    cache = make_cache([1024], [0], rng=rng, heads=4, head_dim=64, page_size=16, layers=1)
+    q = rng.standard_normal((1024, 4, 64)).astype(np.float32)
+
+    def attend():
+        with quire.using(num_threads=1):
+            quire.flash_attention(q, offsets([1024]), cache, 0)
+
+    # Milliseconds of work on one core: on a busy machine a short call is over before this thread gets one.
+    assert any(steps_beside(attend) for _ in range(20))
     assert not any(steps_beside(lambda: sum(range(10**5))) for _ in range(5))  # the test can tell
 
 
