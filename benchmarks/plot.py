@@ -22,6 +22,10 @@ GPU_DOCUMENT = ROOT / "docs" / "performance_gpu.md"
 GPU_KERNEL_DOCUMENTS = {
     ROOT / "docs" / "kernels" / "fused_qkv.md": "fused_qkv_matmul.jsonl",
     ROOT / "docs" / "kernels" / "companions_hopper.md": "companions.jsonl",
+    ROOT / "docs" / "kernels" / "flash_attention.md": "flash_attention.jsonl",
+    ROOT / "docs" / "kernels" / "indexer.md": "mla_indexer.jsonl",
+    ROOT / "docs" / "kernels" / "mla_prefill.md": "mla_prefill.jsonl",
+    ROOT / "docs" / "kernels" / "sparse_mla.md": "sparse_mla.jsonl",
 }
 QUIRE, PEER, LINE = "#4477aa", "#cc6677", "#888888"
 

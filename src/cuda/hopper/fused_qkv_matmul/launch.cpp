@@ -3,25 +3,12 @@
 
 #include "cuda/hopper/fused_qkv_matmul/outputs.h"
 #include "cuda/hopper/fused_qkv_matmul/plan_tiles.h"
+#include "cuda/hopper/fused_qkv_matmul/row_tile.h"
 #include "cuda/hopper/tile/row_order.h"
 #include "cuda/runtime/device_facts.h"
 
 namespace quire::cuda::hopper {
 namespace {
-
-constexpr std::int64_t kRowBytesOfK = 128;
-
-TileDescriptor token_tile(const TensorView& x, int box_tokens) {
-  TileDescriptor tile;
-  tile.dtype = x.dtype;
-  tile.rank = 2;
-  tile.dims = {x.shape[1], x.shape[0]};
-  tile.strides_bytes = {bytes_for(x.dtype, x.strides[0])};
-  tile.box = {static_cast<std::int32_t>(kRowBytesOfK / bytes_for(x.dtype, 1)), box_tokens};
-  tile.swizzle = Swizzle::b128;
-  tile.l2_promotion = L2Promotion::b256;
-  return tile;
-}
 
 QkvScales make_scales(const FusedQkvArgs& args) {
   if (!args.input_scale.has_value() || !args.weight.scale.has_value()) return {};
@@ -49,14 +36,13 @@ Scaling scaling_of(DType x_dtype, bool has_block_scales) {
 
 void run_tiles(const FusedQkvArgs& args, const Context& context, const TilePlan& plan) {
   const TensorView& weight = args.weight.data;
-  const std::int64_t k_bytes = bytes_for(args.x.dtype, args.x.shape[1]);
   const TileParams params{
-      .x = encode_tensor_map(token_tile(args.x, plan.box_tokens), args.x.data),
+      .x = encode_tensor_map(row_tile(args.x, plan.box_tokens), args.x.data),
       .weight = encode_tensor_map(quad_ordered_tile(weight.dtype, weight.shape[0], weight.shape[1],
                                                     bytes_for(weight.dtype, weight.strides[0]),
                                                     plan.variant->config.box_groups()),
                                   weight.data),
-      .k_blocks = static_cast<int>((k_bytes + kRowBytesOfK - 1) / kRowBytesOfK),
+      .k_blocks = blocks_of_k(args.x),
       .box_tokens = plan.box_tokens,
       .grid = plan.grid,
       .weight_is_read_once = plan.grid.rows == 1,

@@ -17,7 +17,6 @@ namespace quire::cuda::hopper {
 
 // How rows come into shared memory.
 enum class RowCopies : std::uint8_t {
-  threads,  // four warps, 16 bytes a lane
   boxes,  // one warp, by the copy engine; rows behind a sequence's end are zeroed by the consumers
   converted,  // four warps, which copy rows of e4m3 and write them as `dtype`
 };
@@ -39,7 +38,7 @@ struct LatentConfig {
   DType dtype = DType::bf16;  // of q and of the keys in shared memory
   int row_groups = 1;
   int stages = 4;  // even where row_groups is 1: a stage is always the same warpgroup's
-  RowCopies copies = RowCopies::threads;
+  RowCopies copies = RowCopies::boxes;
   ValueTurn values = ValueTurn::at_once;
   ScoreTurns turns = ScoreTurns::none;  // alternate: only where both warpgroups take every tile
   int raw_stages = 0;                   // tiles of rows to be converted, on their way

@@ -76,9 +76,7 @@ template <LatentConfig kConfig> struct LatentShared {
     }
   }
   static constexpr int full_arrivals() {
-    if (kConfig.copies == RowCopies::boxes) return 1;
-    const int copies = kConfig.copies == RowCopies::threads ? LatentConfig::kLoadThreads : 0;
-    return copies + LatentConfig::kLoadWarps;
+    return kConfig.copies == RowCopies::boxes ? 1 : LatentConfig::kLoadWarps;
   }
   // By one thread.
   __device__ void set_valid_keys(int stage, std::uint64_t bits) {

@@ -10,7 +10,6 @@
 #include "cuda/hopper/latent_attention/attend.cuh"
 #include "cuda/hopper/mla_decode/roles/box_rows.cuh"
 #include "cuda/hopper/mla_decode/roles/convert_rows.cuh"
-#include "cuda/hopper/mla_decode/roles/copy_rows.cuh"
 #include "cuda/hopper/tile/block.cuh"
 
 namespace quire::cuda::hopper {
@@ -19,9 +18,7 @@ template <LatentConfig kConfig>
 __device__ inline void load_rows(const MlaDecodeParams& params, LatentShared<kConfig>& shared) {
   const int rank = rank_in_cluster<LatentConfig::kCluster>();
   const int cluster = cluster_index<LatentConfig::kCluster>();
-  if constexpr (kConfig.copies == RowCopies::threads) {
-    CopyRows<kConfig>(params, shared, rank).run(cluster);
-  } else if constexpr (kConfig.copies == RowCopies::converted) {
+  if constexpr (kConfig.copies == RowCopies::converted) {
     ConvertRows<kConfig>(params, shared, rank).run(cluster);
   } else if (threadIdx.x / 32 == LatentConfig::kWarps) {
     BoxRows<kConfig>(params, shared, rank).run(cluster);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "cuda/hopper/fused_qkv_matmul/row_tile.h"
 #include "cuda/hopper/mla_prefill/projection_variants.h"
 #include "cuda/hopper/tile/row_order.h"
 #include "cuda/runtime/device_facts.h"
@@ -10,20 +11,7 @@
 namespace quire::cuda::hopper {
 namespace {
 
-constexpr std::int64_t kBlockBytes = 128;    // of K
 constexpr std::int64_t kScaleColumns = 128;  // of K that share a scale
-
-TileDescriptor row_tile(const TensorView& x, int box_rows) {
-  TileDescriptor tile;
-  tile.dtype = x.dtype;
-  tile.rank = 2;
-  tile.dims = {x.shape[1], x.shape[0]};
-  tile.strides_bytes = {bytes_for(x.dtype, x.strides[0])};
-  tile.box = {static_cast<std::int32_t>(kBlockBytes / bytes_for(x.dtype, 1)), box_rows};
-  tile.swizzle = Swizzle::b128;
-  tile.l2_promotion = L2Promotion::b256;
-  return tile;
-}
 
 QkvScales scales_of(const ProjectionParams& params) {
   if (params.x_scales == nullptr) return {};
@@ -75,7 +63,6 @@ TileParams tile_params(const ProjectionParams& params) {
   constexpr TileConfig kConfig = ProjectBf16::kConfig;
   const TensorView& x = params.x;
   const TensorView& weight = params.weight;
-  const std::int64_t k_bytes = bytes_for(x.dtype, x.shape[1]);
   const std::int64_t rows = (x.shape[0] + 7) / 8 * 8;
   const auto box_rows = static_cast<int>(std::min<std::int64_t>(kConfig.kept_tokens, rows));
   return {.x = encode_tensor_map(row_tile(x, box_rows), x.data),
@@ -83,7 +70,7 @@ TileParams tile_params(const ProjectionParams& params) {
               quad_ordered_tile(weight.dtype, weight.shape[0], weight.shape[1],
                                 bytes_for(weight.dtype, weight.strides[0]), kConfig.box_groups()),
               weight.data),
-          .k_blocks = static_cast<int>((k_bytes + kBlockBytes - 1) / kBlockBytes),
+          .k_blocks = blocks_of_k(x),
           .box_tokens = box_rows,
           .grid = grid_of(params),
           .scales = scales_of(params),
