@@ -2,6 +2,7 @@
 // A warp per buffer row, eight columns a lane. Rows without a key are zeros: nobody sees them.
 #include "cuda/hopper/mla_prefill/general/place_of_row.cuh"
 #include "cuda/hopper/mla_prefill/params.h"
+#include "cuda/rows/quotient.cuh"
 #include "cuda/runtime/launch.h"
 
 namespace quire::cuda::hopper {
@@ -22,7 +23,8 @@ __device__ void round_eight(DType dtype, float (&values)[kEight]) {
   }
 }
 
-// Numbers of q's dtype become x / scale; the scale is the same in all of the group's lanes.
+// Numbers of q's dtype become x / scale, to be rounded to e4m3; the scale is the same in all of the
+// group's lanes.
 __device__ float divide_group(float (&values)[kEight]) {
   float amax = 0.0F;
 #pragma unroll
@@ -33,8 +35,11 @@ __device__ float divide_group(float (&values)[kEight]) {
   }
   const float scale = fminf(amax, kLargestAmax) / kLargestE4m3;
   const bool vanishes = scale == 0.0F || isinf(1.0F / scale);
+  // Not a plain division: rounded to f32 first, a quotient can come to rest halfway between two
+  // codes and then go to the wrong one (one latent in a thousand).
+  if (!vanishes) Quotient(scale, amax).divide(values);
 #pragma unroll
-  for (float& value : values) value = vanishes ? value * 0.0F : __fdiv_rn(value, scale);
+  for (float& value : values) value = vanishes ? value * 0.0F : value;
   return scale;
 }
 
