@@ -103,6 +103,7 @@ void Branch::gather(std::int64_t chunk) const {
                       .dtype = args_.q.dtype,
                       .latents = scratch_.latents,
                       .scales = shape_.is_fp8 ? scratch_.latent_scales : nullptr,
+                      .scale_stride = shape_.scale_columns(),
                       .rope_rows = scratch_.rope_rows},
                      stream_);
 }
@@ -130,6 +131,7 @@ void Branch::project(std::int64_t chunk, const Heads& heads) const {
   if (shape_.is_fp8) {
     const TensorView& scale = *args_.kv_b_proj_scale;
     params.x_scales = scratch_.latent_scales;
+    params.x_scale_stride = shape_.scale_columns();
     params.weight_scales = scale.as<const float>() +
                            heads.first * (kColumns / BranchShape::kScaleColumns) * scale.strides[0];
     params.weight_scale_strides[0] = scale.strides[0];

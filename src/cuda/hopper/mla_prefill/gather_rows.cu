@@ -45,7 +45,6 @@ __device__ float divide_group(float (&values)[kEight]) {
 
 __device__ void gather_latents(const GatherRowsParams& params, std::int64_t row,
                                const RowPlace& place, int lane) {
-  const int groups = (params.latent + kGroup - 1) / kGroup;
   for (int first = 0; first < params.latent; first += kWarp * kEight) {
     const int column = first + kEight * lane;
     float values[kEight];
@@ -59,7 +58,7 @@ __device__ void gather_latents(const GatherRowsParams& params, std::int64_t row,
     const float scale = divide_group(values);
     if (column >= params.latent) continue;
     store_eight(params.latents + at, DType::fp8_e4m3, values);
-    if (lane % kLanes == 0) params.scales[row * groups + column / kGroup] = scale;
+    if (lane % kLanes == 0) params.scales[row * params.scale_stride + column / kGroup] = scale;
   }
 }
 

@@ -12,6 +12,7 @@ namespace quire::cuda::hopper {
 struct ProjectionParams {
   TensorView x;                          // [rows, latent]
   const float* x_scales = nullptr;       // [rows, ceil(latent / 128)], e4m3 only
+  std::int64_t x_scale_stride = 0;
   TensorView weight;                     // [columns, latent], the group's rows of kv_b_proj
   const float* weight_scales = nullptr;  // of its first row, e4m3 only
   std::int64_t weight_scale_strides[2] = {0, 0};

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// K and V of one head for many rows.
+//
+//   warp 0            load      the weights once, rows into the ring
+//   warpgroups 1, 2   multiply  64 rows × 256 columns each, in turns, then store
+#pragma once
+
+#include "cuda/hopper/mla_prefill/stationary/load.cuh"
+#include "cuda/hopper/mla_prefill/stationary/multiply.cuh"
+#include "cuda/hopper/tile/block.cuh"
+#include "cuda/runtime/launch.h"
+
+namespace quire::cuda::hopper {
+
+inline constexpr int kStationaryThreads = 384;
+
+__device__ inline void begin_stationary(const StationaryParams& params, StationaryShared& shared,
+                                        int head) {
+  const auto thread = static_cast<int>(threadIdx.x);
+  if (thread == 0) {
+    prefetch(params.x);
+    prefetch(params.weight);
+    shared.init();
+    cutlass::arch::fence_barrier_init();
+  }
+  const int block = thread / 2;
+  if (block < params.k_blocks) {
+    const std::int64_t row = 2 * head + thread % 2;
+    shared.weight_scales[block][thread % 2] =
+        __ldg(params.weight_scales + row * params.weight_scale_strides[0] +
+              block * params.weight_scale_strides[1]);
+  }
+  __syncthreads();
+}
+
+template <DType kDType>
+__global__ void __launch_bounds__(kStationaryThreads, 1)
+    stationary_kernel(const __grid_constant__ StationaryParams params) {
+  constexpr int kProducerRegisters = 24;
+  constexpr int kConsumerRegisters = 240;
+  const StationaryRows rows(params);
+  if (rows.steps == 0) return;
+  extern __shared__ __align__(1024) std::byte memory[];
+  auto& shared = *reinterpret_cast<StationaryShared*>(memory);
+  begin_stationary(params, shared, rows.head);
+  const int warpgroup = warpgroup_in_block();
+  if (warpgroup == 0) {
+    cutlass::arch::warpgroup_reg_dealloc<kProducerRegisters>();
+    if (warp_in_block() == 0 && cute::elect_one_sync()) load_rows(params, shared, rows);
+  } else {
+    cutlass::arch::warpgroup_reg_alloc<kConsumerRegisters>();
+    StationaryConsumer<kDType>(params, shared, rows, warpgroup - 1).run();
+  }
+}
+
+template <DType kDType>
+void launch_stationary(const StationaryParams& params, cudaStream_t stream) {
+  const LaunchShape shape{.grid = dim3(static_cast<unsigned>(params.heads * params.splits)),
+                          .block = dim3(kStationaryThreads),
+                          .shared_bytes = sizeof(StationaryShared)};
+  launch(stationary_kernel<kDType>, shape, stream, params);
+}
+
+}  // namespace quire::cuda::hopper

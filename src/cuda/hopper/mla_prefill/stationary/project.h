@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// project_rows() with e4m3 weights of up to 512 latents.
+#pragma once
+
+#include "cuda/hopper/mla_prefill/project.h"
+
+namespace quire::cuda::hopper {
+
+bool is_stationary(const ProjectionParams& params);
+void project_stationary(const ProjectionParams& params, cudaStream_t stream);
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which rows a thread block projects, 64 at a time; the two consumers take them in turns.
+#pragma once
+
+#include "cuda/hopper/mla_prefill/stationary/shared.cuh"
+
+namespace quire::cuda::hopper {
+
+struct StationaryRows {
+  int head;
+  int first;  // rows from here
+  int end;    // to here
+  int steps;
+
+  __device__ explicit StationaryRows(const StationaryParams& params) {
+    const int live = min(max(*params.live_rows, 0), params.rows);
+    const int all_steps = (live + kWgmmaRows - 1) / kWgmmaRows;
+    const int share = (all_steps + params.splits - 1) / params.splits;
+    head = static_cast<int>(blockIdx.x) % params.heads;
+    first = static_cast<int>(blockIdx.x) / params.heads * share * kWgmmaRows;
+    end = min(live, first + share * kWgmmaRows);
+    steps = max(0, (end - first + kWgmmaRows - 1) / kWgmmaRows);
+  }
+};
+
+}  // namespace quire::cuda::hopper
