@@ -41,10 +41,10 @@ json random_mla_decode(RandomChoice& choice) {
 // and buffers of whole groups of 8 keys, a mask that shows one interval of keys.
 void make_deepseek(RandomChoice& choice, const RandomLengths& lengths, json& object) {
   object["nope"] = object["value"] = 128;
-  object["heads"] = choice.pick({1, 1, 2, 3});
+  object["heads"] = choice.pick({1, 1, 1, 2, 3});
   object["q_dtype"] = choice.pick<const char*>({"bf16", "bf16", "f16"});
   json& cache = object["cache"];
-  cache["latent"] = choice.pick({64, 64, 208, 512});
+  cache["latent"] = choice.pick({64, 64, 64, 208, 208, 512});
   cache["rope"] = 64;
   if (cache["row_format"] == "uniform" && choice.below(4) > 0) cache["dtype"] = object["q_dtype"];
   if (cache["row_format"] == "mla_fp8_token" && choice.below(3) > 0) {

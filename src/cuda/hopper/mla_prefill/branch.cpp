@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "cuda/hopper/mla_prefill/finish_plain.h"
-#include "cuda/hopper/mla_prefill/project.h"
 #include "cuda/hopper/rope/launch.h"
 
 namespace quire::cuda::hopper {
@@ -44,17 +43,16 @@ Branch::Branch(const MlaPrefillArgs& args, const BranchShape& shape, const Conte
 }
 
 void Branch::run() const {
-  if (args_.freqs_cis.has_value()) {
-    finish_new_rows();
-    rotate_queries();
-  }
+  if (args_.freqs_cis.has_value()) finish_new_rows();
   write_spans();
   for (std::int64_t head = 0; head < shape_.heads; head += shape_.group()) {
     const Heads heads{head, std::min(shape_.group(), shape_.heads - head)};
     for (std::int64_t chunk = 0; chunk < shape_.max_chunks; ++chunk) {
       // A single chunk's rows are still there from the first group.
       if (head == 0 || shape_.max_chunks > 1) gather(chunk);
-      project(chunk, heads);
+      ProjectionParams up = projection(chunk, heads);
+      if (head == 0 && chunk == 0) rotate_queries(up);
+      project_rows(up, stream_);
       attend(chunk, heads);
     }
   }
@@ -69,8 +67,13 @@ void Branch::finish_new_rows() const {
   }
 }
 
-// q's rope columns in place; the keys' are rotated with the new rows.
-void Branch::rotate_queries() const {
+// q's rope columns in place, by the first projection if it can; the keys' are rotated with the new
+// rows.
+void Branch::rotate_queries(ProjectionParams& first) const {
+  if (!args_.freqs_cis.has_value()) return;
+  first.rotation = rotation();
+  if (rotates_queries(first)) return;
+  first.rotation = {};
   hopper::rope({.q = args_.q,
                 .row_offsets = args_.row_offsets,
                 .cache = args_.cache,
@@ -80,6 +83,19 @@ void Branch::rotate_queries() const {
                 .rotate_key = false,
                 .out = args_.q},
                context_);
+}
+
+QueryRotation Branch::rotation() const {
+  const TensorView& q = args_.q;
+  return {.q = q.as<std::byte>() + bytes_for(q.dtype, BranchShape::kNope),
+          .token_bytes = bytes_for(q.dtype, q.strides[0]),
+          .head_bytes = bytes_for(q.dtype, q.strides[1]),
+          .tokens = static_cast<int>(shape_.tokens),
+          .heads = static_cast<int>(shape_.heads),
+          .row_offsets = row_offsets(),
+          .cache_lengths = view_.cache_lengths,
+          .batch = view_.batch,
+          .angles = latent_angles(args_.freqs_cis)};
 }
 
 void Branch::write_spans() const {
@@ -115,7 +131,7 @@ TensorView Branch::matrix(std::byte* data, DType dtype, std::int64_t rows,
 
 // One matrix of all heads: a group is a run of its rows, and of its blocks of scales, of which a
 // head has whole ones.
-void Branch::project(std::int64_t chunk, const Heads& heads) const {
+ProjectionParams Branch::projection(std::int64_t chunk, const Heads& heads) const {
   constexpr std::int64_t kColumns = BranchShape::kProjected;
   const DType x_dtype = shape_.is_fp8 ? args_.kv_b_proj.dtype : args_.q.dtype;
   TensorView weight = args_.kv_b_proj;
@@ -137,7 +153,7 @@ void Branch::project(std::int64_t chunk, const Heads& heads) const {
     params.weight_scale_strides[0] = scale.strides[0];
     params.weight_scale_strides[1] = scale.strides[1];
   }
-  project_rows(params, stream_);
+  return params;
 }
 
 }  // namespace quire::cuda::hopper

@@ -78,6 +78,10 @@ TileParams tile_params(const ProjectionParams& params) {
 
 }  // namespace
 
+bool rotates_queries(const ProjectionParams& params) {
+  return is_stationary(params) && rotates_beside(params);
+}
+
 void project_rows(const ProjectionParams& params, cudaStream_t stream) {
   if (is_stationary(params)) return project_stationary(params, stream);
   constexpr int kCluster = ProjectBf16::kConfig.cluster;

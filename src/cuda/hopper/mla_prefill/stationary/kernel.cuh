@@ -2,11 +2,13 @@
 // K and V of one head for many rows.
 //
 //   warp 0            load      the weights once, rows into the ring
+//   warps 1 – 3       rotate    q's rope columns, if asked to
 //   warpgroups 1, 2   multiply  64 rows × 256 columns each, in turns, then store
 #pragma once
 
 #include "cuda/hopper/mla_prefill/stationary/load.cuh"
 #include "cuda/hopper/mla_prefill/stationary/multiply.cuh"
+#include "cuda/hopper/mla_prefill/stationary/rotate.cuh"
 #include "cuda/hopper/tile/block.cuh"
 #include "cuda/runtime/launch.h"
 
@@ -33,20 +35,35 @@ __device__ inline void begin_stationary(const StationaryParams& params, Stationa
   __syncthreads();
 }
 
+// By a warp of the first warpgroup.
+template <DType kDType>
+__device__ void load_or_rotate(const StationaryParams& params, StationaryShared& shared,
+                               const StationaryRows& rows) {
+  constexpr int kRotators = 3;  // warps
+  const int warp = warp_in_block();
+  if (warp == 0) {
+    if (rows.steps > 0 && cute::elect_one_sync()) load_rows(params, shared, rows);
+  } else if (params.rotation.q != nullptr) {
+    QueryRotator<kDType>(params.rotation, static_cast<int>(blockIdx.x) * kRotators + warp - 1,
+                         static_cast<int>(gridDim.x) * kRotators)
+        .run();
+  }
+}
+
 template <DType kDType>
 __global__ void __launch_bounds__(kStationaryThreads, 1)
     stationary_kernel(const __grid_constant__ StationaryParams params) {
-  constexpr int kProducerRegisters = 24;
-  constexpr int kConsumerRegisters = 240;
+  constexpr int kProducerRegisters = 40;
+  constexpr int kConsumerRegisters = 232;
   const StationaryRows rows(params);
-  if (rows.steps == 0) return;
+  if (rows.steps == 0 && params.rotation.q == nullptr) return;
   extern __shared__ __align__(1024) std::byte memory[];
   auto& shared = *reinterpret_cast<StationaryShared*>(memory);
   begin_stationary(params, shared, rows.head);
   const int warpgroup = warpgroup_in_block();
   if (warpgroup == 0) {
     cutlass::arch::warpgroup_reg_dealloc<kProducerRegisters>();
-    if (warp_in_block() == 0 && cute::elect_one_sync()) load_rows(params, shared, rows);
+    load_or_rotate<kDType>(params, shared, rows);
   } else {
     cutlass::arch::warpgroup_reg_alloc<kConsumerRegisters>();
     StationaryConsumer<kDType>(params, shared, rows, warpgroup - 1).run();

@@ -8,10 +8,24 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "cuda/hopper/latent/finish_rows.h"
 #include "cuda/runtime/tensor_map.h"
 #include "quire/dtype.h"
 
 namespace quire::cuda::hopper {
+
+// Rope columns of q that the kernel rotates on the side, in place.
+struct QueryRotation {
+  std::byte* q = nullptr;  // [tokens, heads, 64], the first rope column; null: nothing to rotate
+  std::int64_t token_bytes = 0;
+  std::int64_t head_bytes = 0;
+  int tokens = 0;
+  int heads = 0;
+  const std::uint32_t* row_offsets = nullptr;    // [batch + 1]
+  const std::uint32_t* cache_lengths = nullptr;  // [batch]
+  std::int64_t batch = 0;
+  LatentAngles angles;
+};
 
 struct StationaryParams {
   TensorMap x{};                    // [rows, latent] e4m3; boxes of 64 rows
@@ -26,11 +40,12 @@ struct StationaryParams {
   int k_blocks = 0;  // of 128 latents, at most kMostBlocks
   int heads = 0;
   int splits = 1;  // thread blocks that share a head's rows
+  QueryRotation rotation;
 
   static constexpr int kMostBlocks = 4;
 };
 
-// kDType: of y.
+// kDType: of y and q.
 template <DType kDType>
 void launch_stationary(const StationaryParams& params, cudaStream_t stream);
 

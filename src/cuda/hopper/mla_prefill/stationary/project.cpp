@@ -21,15 +21,31 @@ int splits_of(const ProjectionParams& params, int heads) {
   return std::clamp(per_head, 1, std::max(pairs, 1));
 }
 
+int heads_of(const ProjectionParams& params) {
+  return static_cast<int>(params.weight.shape[0] / kHeadColumns);
+}
+
 }  // namespace
 
 bool is_stationary(const ProjectionParams& params) {
   return params.x.dtype == DType::fp8_e4m3 && params.x_scale_stride == StationaryParams::kMostBlocks;
 }
 
+// Measured: 16 heads of a token take a warp about as long as two warpgroups take for 64 rows.
+bool rotates_beside(const ProjectionParams& params) {
+  constexpr std::int64_t kRotators = 3;
+  constexpr std::int64_t kRotatedHeads = 16;
+  const QueryRotation& rotation = params.rotation;
+  const int splits = splits_of(params, heads_of(params));
+  const std::int64_t groups =
+      std::int64_t{rotation.tokens} * ((rotation.heads + kRotatedHeads - 1) / kRotatedHeads);
+  const std::int64_t warps = kRotators * heads_of(params) * splits;
+  return groups / warps <= 2 * params.x.shape[0] / (std::int64_t{kStepRows} * splits);
+}
+
 void project_stationary(const ProjectionParams& params, cudaStream_t stream) {
   const TensorView& weight = params.weight;
-  const auto heads = static_cast<int>(weight.shape[0] / kHeadColumns);
+  const int heads = heads_of(params);
   const TileDescriptor weights = quad_ordered_tile(
       weight.dtype, weight.shape[0], weight.shape[1], bytes_for(weight.dtype, weight.strides[0]),
       static_cast<int>(kHeadColumns) / kGroupRows);
@@ -45,7 +61,8 @@ void project_stationary(const ProjectionParams& params, cudaStream_t stream) {
       .rows = static_cast<int>(params.x.shape[0]),
       .k_blocks = blocks_of_k(params.x),
       .heads = heads,
-      .splits = splits_of(params, heads)};
+      .splits = splits_of(params, heads),
+      .rotation = params.rotation};
   const auto start = params.y.dtype == DType::bf16 ? launch_stationary<DType::bf16>
                                                    : launch_stationary<DType::f16>;
   start(stationary, stream);

@@ -7,6 +7,8 @@
 namespace quire::cuda::hopper {
 
 bool is_stationary(const ProjectionParams& params);
+// The rotation of `params` takes the kernel no longer than its products do.
+bool rotates_beside(const ProjectionParams& params);
 void project_stationary(const ProjectionParams& params, cudaStream_t stream);
 
 }  // namespace quire::cuda::hopper
