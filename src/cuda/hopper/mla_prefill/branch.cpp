@@ -104,6 +104,7 @@ void Branch::write_spans() const {
                 .cache_lengths = view_.cache_lengths,
                 .batch = view_.batch,
                 .groups = shape_.groups(),
+                .follows_new_rows = args_.freqs_cis.has_value(),
                 .spans = scratch_.spans},
                stream_);
 }
@@ -129,6 +130,18 @@ TensorView Branch::matrix(std::byte* data, DType dtype, std::int64_t rows,
   return TensorView::contiguous(data, dtype, {rows, columns}, args_.q.device);
 }
 
+TensorView Branch::projected(const Heads& heads) const {
+  constexpr std::int64_t kColumns = BranchShape::kProjected;
+  TensorView view =
+      TensorView::contiguous(scratch_.projected, args_.q.dtype,
+                             {shape_.rows, heads.count, kColumns}, args_.q.device);
+  if (shape_.heads_first()) {
+    view.strides[0] = kColumns;
+    view.strides[1] = shape_.rows * kColumns;
+  }
+  return view;
+}
+
 // One matrix of all heads: a group is a run of its rows, and of its blocks of scales, of which a
 // head has whole ones.
 ProjectionParams Branch::projection(std::int64_t chunk, const Heads& heads) const {
@@ -141,8 +154,9 @@ ProjectionParams Branch::projection(std::int64_t chunk, const Heads& heads) cons
   ProjectionParams params{
       .x = matrix(scratch_.latents, x_dtype, shape_.rows, shape_.latent),
       .weight = weight,
-      .y = matrix(scratch_.projected, args_.q.dtype, shape_.rows, heads.count * kColumns),
+      .y = projected(heads),
       .live_rows = chunks_.buffer_lengths + chunk * chunks_.lengths_stride,
+      .rotation = {},
       .zeros = scratch_.spans.zeros};
   if (shape_.is_fp8) {
     const TensorView& scale = *args_.kv_b_proj_scale;

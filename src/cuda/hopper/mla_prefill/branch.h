@@ -49,6 +49,7 @@ class Branch {
   ScoreRules scores(const Heads& heads) const;
   ProjectedKeys keys(std::int64_t chunk, const Heads& heads) const;
   PrefillParams attention(std::int64_t chunk, const Heads& heads) const;
+  TensorView projected(const Heads& heads) const;
   TensorView matrix(std::byte* data, DType dtype, std::int64_t rows, std::int64_t columns) const;
   const std::uint32_t* row_offsets() const { return args_.row_offsets.as<const std::uint32_t>(); }
 

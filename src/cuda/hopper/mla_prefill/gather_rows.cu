@@ -64,11 +64,17 @@ __device__ void gather_latents(const GatherRowsParams& params, std::int64_t row,
 
 __global__ void __launch_bounds__(kThreads)
     gather_rows(const __grid_constant__ GatherRowsParams params) {
+  cudaTriggerProgrammaticLaunchCompletion();
   const std::int64_t row = (std::int64_t{blockIdx.x} * kThreads + threadIdx.x) / kWarp;
-  if (row >= min(params.rows, chunk_length(params.chunks, params.chunk))) return;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const RowPlace place =
-      place_of_row(params.cache.view, params.row_offsets, params.chunks, params.chunk, row);
+  const bool is_row = row < min(params.rows, chunk_length(params.chunks, params.chunk));
+  // Where it stands follows from the call's arguments: found while the kernel before still runs.
+  RowPlace place{};
+  if (is_row) {
+    place = place_of_row(params.cache.view, params.row_offsets, params.chunks, params.chunk, row);
+  }
+  cudaGridDependencySynchronize();
+  if (!is_row) return;
   gather_latents(params, row, place, lane);
   const int width = params.latent + params.rope;
   for (int column = kEight * lane; column < params.rope; column += kWarp * kEight) {
@@ -82,8 +88,10 @@ __global__ void __launch_bounds__(kThreads)
 
 void launch_gather_rows(const GatherRowsParams& params, cudaStream_t stream) {
   launch(gather_rows,
-         {.grid = dim3(num_blocks(params.rows * kWarp, kThreads)), .block = dim3(kThreads)}, stream,
-         params);
+         {.grid = dim3(num_blocks(params.rows * kWarp, kThreads)),
+          .block = dim3(kThreads),
+          .overlaps_previous = true},
+         stream, params);
 }
 
 }  // namespace quire::cuda::hopper

@@ -23,7 +23,8 @@ struct SpanParams {
   const std::uint32_t* row_offsets = nullptr;    // [batch + 1]
   const std::uint32_t* cache_lengths = nullptr;  // [batch]
   std::int64_t batch = 0;
-  std::int64_t groups = 0;  // of heads
+  std::int64_t groups = 0;        // of heads
+  bool follows_new_rows = false;  // the kernel before finishes those, and is of this call
   ChunkSpans spans;
 };
 

@@ -26,7 +26,7 @@ QkvScales scales_of(const ProjectionParams& params) {
 
 // All columns are Q's. Every row is of a sequence without pages.
 QkvOutputs outputs_of(const ProjectionParams& params) {
-  const auto columns = static_cast<int>(params.y.shape[1]);
+  const auto columns = static_cast<int>(params.y.shape[1] * params.y.shape[2]);
   QkvOutputs outputs{.q = params.y.as<std::byte>(),
                      .q_stride_bytes = bytes_for(params.y.dtype, params.y.strides[0]),
                      .q_dtype = params.y.dtype,

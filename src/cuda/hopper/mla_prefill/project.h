@@ -17,7 +17,7 @@ struct ProjectionParams {
   TensorView weight;                     // [columns, latent], the group's rows of kv_b_proj
   const float* weight_scales = nullptr;  // of its first row, e4m3 only
   std::int64_t weight_scale_strides[2] = {0, 0};
-  TensorView y;                             // [rows, columns]
+  TensorView y;                             // [rows, heads, K | V], dense, or heads first (BranchShape)
   const std::int32_t* live_rows = nullptr;  // on the device; none, or fewer, and nothing is done
   QueryRotation rotation;  // done by the way where rotates_queries() says so
   // Two zeros on the device: where the kernels look for a sequence, whose pages no column goes to.

@@ -42,7 +42,7 @@ __device__ void load_or_rotate(const StationaryParams& params, StationaryShared&
   constexpr int kRotators = 3;  // warps
   const int warp = warp_in_block();
   if (warp == 0) {
-    if (rows.steps > 0 && cute::elect_one_sync()) load_rows(params, shared, rows);
+    if (cute::elect_one_sync()) load_rows(params, shared, rows);
   } else if (params.rotation.q != nullptr) {
     QueryRotator<kDType>(params.rotation, static_cast<int>(blockIdx.x) * kRotators + warp - 1,
                          static_cast<int>(gridDim.x) * kRotators)
@@ -55,8 +55,12 @@ __global__ void __launch_bounds__(kStationaryThreads, 1)
     stationary_kernel(const __grid_constant__ StationaryParams params) {
   constexpr int kProducerRegisters = 40;
   constexpr int kConsumerRegisters = 232;
+  cudaTriggerProgrammaticLaunchCompletion();
   const StationaryRows rows(params);
-  if (rows.steps == 0 && params.rotation.q == nullptr) return;
+  if (rows.steps == 0 && params.rotation.q == nullptr) {
+    cudaGridDependencySynchronize();  // who waits for this kernel means those before it too
+    return;
+  }
   extern __shared__ __align__(1024) std::byte memory[];
   auto& shared = *reinterpret_cast<StationaryShared*>(memory);
   begin_stationary(params, shared, rows.head);
@@ -74,7 +78,8 @@ template <DType kDType>
 void launch_stationary(const StationaryParams& params, cudaStream_t stream) {
   const LaunchShape shape{.grid = dim3(static_cast<unsigned>(params.heads * params.splits)),
                           .block = dim3(kStationaryThreads),
-                          .shared_bytes = sizeof(StationaryShared)};
+                          .shared_bytes = sizeof(StationaryShared),
+                          .overlaps_previous = true};
   launch(stationary_kernel<kDType>, shape, stream, params);
 }
 

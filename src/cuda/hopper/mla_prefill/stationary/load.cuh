@@ -31,13 +31,17 @@ __device__ inline void load_step(const StationaryParams& params, StationaryShare
            block * kRowBytes, row);
 }
 
-// The first step's rows come between the weights: what the first products need is loaded first.
+// The weights are an argument of the call: they come while the rows are still being gathered.
 __device__ inline void load_rows(const StationaryParams& params, StationaryShared& shared,
                                  const StationaryRows& rows) {
+  const int weight_blocks = rows.steps > 0 ? params.k_blocks : 0;
+  for (int block = 0; block < weight_blocks; ++block) {
+    load_weights(params, shared, rows.head, block);
+  }
+  cudaGridDependencySynchronize();
   RingPosition<StationaryShared::kSlots> at;
   for (int step = 0; step < rows.steps; ++step) {
     for (int block = 0; block < params.k_blocks; ++block, at.advance()) {
-      if (step == 0) load_weights(params, shared, rows.head, block);
       load_step(params, shared, rows.first + step * kWgmmaRows, block, at);
     }
   }

@@ -17,11 +17,11 @@ template <DType kDType> class StationaryConsumer {
       : params_(params), shared_(shared), rows_(rows), consumer_(consumer), turns_(consumer) {
     const int thread = static_cast<int>(threadIdx.x % 128);
     row_ = thread / 32 * 16 + thread % 32 / 4;
-    y_ = params.y + rows.head * (StationaryShared::kColumns * kBytes) +
-         thread % 4 * (kRun * kBytes);
+    y_ = params.y + rows.head * params.y_head_bytes + thread % 4 * (kRun * kBytes);
   }
 
   __device__ void run() {
+    cudaGridDependencySynchronize();
     load_scales(consumer_);
     if (consumer_ == 1) skip_step();
     for (int step = consumer_; step < rows_.steps; step += 2) {
@@ -35,6 +35,7 @@ template <DType kDType> class StationaryConsumer {
 
  private:
   static constexpr int kBytes = bits(kDType) / 8;
+  static constexpr int kRowStride = StationaryShared::kColumns * kBytes;
   static constexpr int kRun = 8;                                    // columns of a store
   static constexpr int kPartColumns = StationaryShared::kColumns / 2;
   static constexpr int kRegisters = kPartColumns / 2;               // of a part
@@ -66,9 +67,10 @@ template <DType kDType> class StationaryConsumer {
     return kBlock == 0 ? scales.x : kBlock == 1 ? scales.y : kBlock == 2 ? scales.z : scales.w;
   }
 
-  // The turn passes on while the last of four products runs (promoted_sums.cuh says why).
+  // The turn passes on while the last product runs (promoted_sums.cuh says why).
   template <int kPart> __device__ void multiply_part(const std::byte* x, const std::byte* weight) {
-    constexpr int kSteps = kRowBytes / kStepBytes - 1;
+    constexpr int kTail = 1;  // products that still run when the turn passes on
+    constexpr int kSteps = kRowBytes / kStepBytes - kTail;
     constexpr int kLast = kSteps * (kStepBytes >> 4);
     const std::uint64_t a = tile_descriptor(x);
     const std::uint64_t b = tile_descriptor(weight) + kPart * (kPartColumns * kRowBytes >> 4);
@@ -77,7 +79,7 @@ template <DType kDType> class StationaryConsumer {
     cute::warpgroup_arrive();
     multiply_rows<Op, kSteps>(a, b, products_, true);
     cute::warpgroup_commit_batch();
-    multiply_rows<Op, 1>(a + kLast, b + kLast, products_, false);
+    multiply_rows<Op, kTail>(a + kLast, b + kLast, products_, false);
     cute::warpgroup_commit_batch();
     cute::warpgroup_wait<1>();
     turns_.pass_on();
@@ -130,7 +132,7 @@ template <DType kDType> class StationaryConsumer {
   // In quad order (tile/row_order.h) a thread holds 8 neighbouring columns of every 32.
   template <int kPart> __device__ void store_part(int step) const {
     const int row = rows_.first + step * kWgmmaRows + row_;
-    std::byte* to = y_ + row * params_.y_row_bytes + kPart * (kPartColumns * kBytes);
+    std::byte* to = y_ + std::int64_t{row} * kRowStride + kPart * (kPartColumns * kBytes);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       if (row + 8 * half >= rows_.end) continue;
@@ -141,7 +143,7 @@ template <DType kDType> class StationaryConsumer {
         for (int i = 0; i < kRun; ++i) {
           run[i] = sums_[kPart * kRegisters + 16 * group + 4 * (i / 2) + 2 * half + i % 2];
         }
-        store_run<kDType>(to + half * 8 * params_.y_row_bytes + group * (32 * kBytes), run);
+        store_run<kDType>(to + half * 8 * kRowStride + group * (32 * kBytes), run);
       }
     }
   }

@@ -56,7 +56,7 @@ void project_stationary(const ProjectionParams& params, cudaStream_t stream) {
       .weight_scales = params.weight_scales,
       .weight_scale_strides = {params.weight_scale_strides[0], params.weight_scale_strides[1]},
       .y = params.y.as<std::byte>(),
-      .y_row_bytes = bytes_for(params.y.dtype, params.y.strides[0]),
+      .y_head_bytes = bytes_for(params.y.dtype, params.y.strides[1]),
       .live_rows = params.live_rows,
       .rows = static_cast<int>(params.x.shape[0]),
       .k_blocks = blocks_of_k(params.x),
