@@ -42,7 +42,7 @@ __device__ inline void load_rows(const StationaryParams& params, StationaryShare
   RingPosition<StationaryShared::kSlots> at;
   for (int step = 0; step < rows.steps; ++step) {
     for (int block = 0; block < params.k_blocks; ++block, at.advance()) {
-      load_step(params, shared, rows.first + step * kWgmmaRows, block, at);
+      load_step(params, shared, rows.row_of(step), block, at);
     }
   }
 }

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A consumer warpgroup: every other 64 rows × 256 columns. The two take turns at the tensor cores,
-// half the columns of a block of K a turn; who is not at them scales, adds and stores. K is stored
-// while V's last block waits for its turn.
+// A consumer warpgroup: every other 64 rows × 256 columns, half of them at a time. While one scales,
+// adds or stores, the other's products run: they find the tensor cores free by themselves (given
+// turns, as in promoted_sums.cuh, they are a fifth slower: who stores holds the other up).
 #pragma once
 
 #include "cuda/hopper/mla_prefill/stationary/rows.cuh"
-#include "cuda/hopper/tile/turns.cuh"
 #include "cuda/tile/store_run.cuh"
 
 namespace quire::cuda::hopper {
@@ -14,7 +13,7 @@ template <DType kDType> class StationaryConsumer {
  public:
   __device__ StationaryConsumer(const StationaryParams& params, StationaryShared& shared,
                                 const StationaryRows& rows, int consumer)
-      : params_(params), shared_(shared), rows_(rows), consumer_(consumer), turns_(consumer) {
+      : params_(params), shared_(shared), rows_(rows), consumer_(consumer) {
     const int thread = static_cast<int>(threadIdx.x % 128);
     row_ = thread / 32 * 16 + thread % 32 / 4;
     y_ = params.y + rows.head * params.y_head_bytes + thread % 4 * (kRun * kBytes);
@@ -29,8 +28,6 @@ template <DType kDType> class StationaryConsumer {
       skip_step();
       skip_step();
     }
-    // Turns are given back and forth: an odd step out leaves its partner as many without products.
-    if (consumer_ == 1 && rows_.steps % 2 == 1) pass_turns();
   }
 
  private:
@@ -49,16 +46,10 @@ template <DType kDType> class StationaryConsumer {
       at_.phase ^= 1;
     }
   }
-  __device__ void pass_turns() const {
-    for (int turn = 0; turn < 2 * params_.k_blocks; ++turn) {
-      turns_.wait();
-      turns_.pass_on();
-    }
-  }
 
   // Of the thread's two rows; those past the end use the last one's, and are not stored.
   __device__ void load_scales(int step) {
-    const int row = rows_.first + step * kWgmmaRows + row_;
+    const int row = rows_.row_of(step) + row_;
     const auto* scales = reinterpret_cast<const float4*>(params_.x_scales);
     low_ = __ldg(scales + min(row, params_.rows - 1));
     high_ = __ldg(scales + min(row + 8, params_.rows - 1));
@@ -67,22 +58,13 @@ template <DType kDType> class StationaryConsumer {
     return kBlock == 0 ? scales.x : kBlock == 1 ? scales.y : kBlock == 2 ? scales.z : scales.w;
   }
 
-  // The turn passes on while the last product runs (promoted_sums.cuh says why).
   template <int kPart> __device__ void multiply_part(const std::byte* x, const std::byte* weight) {
-    constexpr int kTail = 1;  // products that still run when the turn passes on
-    constexpr int kSteps = kRowBytes / kStepBytes - kTail;
-    constexpr int kLast = kSteps * (kStepBytes >> 4);
-    const std::uint64_t a = tile_descriptor(x);
-    const std::uint64_t b = tile_descriptor(weight) + kPart * (kPartColumns * kRowBytes >> 4);
-    turns_.wait();
     pin(products_);
     cute::warpgroup_arrive();
-    multiply_rows<Op, kSteps>(a, b, products_, true);
+    multiply_rows<Op>(tile_descriptor(x),
+                      tile_descriptor(weight) + kPart * (kPartColumns * kRowBytes >> 4), products_,
+                      true);
     cute::warpgroup_commit_batch();
-    multiply_rows<Op, kTail>(a + kLast, b + kLast, products_, false);
-    cute::warpgroup_commit_batch();
-    cute::warpgroup_wait<1>();
-    turns_.pass_on();
     cute::warpgroup_wait<0>();
   }
 
@@ -131,7 +113,7 @@ template <DType kDType> class StationaryConsumer {
 
   // In quad order (tile/row_order.h) a thread holds 8 neighbouring columns of every 32.
   template <int kPart> __device__ void store_part(int step) const {
-    const int row = rows_.first + step * kWgmmaRows + row_;
+    const int row = rows_.row_of(step) + row_;
     std::byte* to = y_ + std::int64_t{row} * kRowStride + kPart * (kPartColumns * kBytes);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -152,7 +134,6 @@ template <DType kDType> class StationaryConsumer {
   StationaryShared& shared_;
   const StationaryRows& rows_;
   const int consumer_;
-  const Turns<2> turns_;
   int row_;       // of the 64, the thread's first; the second is 8 below
   std::byte* y_;  // the thread's first column of row 0
   RingPosition<StationaryShared::kSlots> at_;

@@ -20,7 +20,17 @@ struct StationaryRows {
     first = static_cast<int>(blockIdx.x) / params.heads * share * kWgmmaRows;
     end = min(live, first + share * kWgmmaRows);
     steps = max(0, (end - first + kWgmmaRows - 1) / kWgmmaRows);
+    skew_ = steps > 0 ? static_cast<int>(std::int64_t{head} * steps / params.heads) : 0;
   }
+  // Blocks begin at different rows: heads stand a power of two apart, and those that write at the
+  // same distance from their beginnings meet in the same channels of memory.
+  __device__ int row_of(int step) const {
+    const int turned = step + skew_;
+    return first + (turned < steps ? turned : turned - steps) * kWgmmaRows;
+  }
+
+ private:
+  int skew_;
 };
 
 }  // namespace quire::cuda::hopper
