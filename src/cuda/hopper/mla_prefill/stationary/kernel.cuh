@@ -3,7 +3,7 @@
 //
 //   warp 0            load      the weights once, rows into the ring
 //   warps 1 – 3       rotate    q's rope columns, if asked to
-//   warpgroups 1, 2   multiply  64 rows × 256 columns each, in turns, then store
+//   warpgroups 1 – 3  multiply  64 rows × K or V each, then store
 #pragma once
 
 #include "cuda/hopper/mla_prefill/stationary/load.cuh"
@@ -14,20 +14,21 @@
 
 namespace quire::cuda::hopper {
 
-inline constexpr int kStationaryThreads = 384;
+inline constexpr int kStationaryThreads = 128 * (1 + StationaryShared::kConsumers);
 
 __device__ inline void begin_stationary(const StationaryParams& params, StationaryShared& shared,
-                                        int head) {
+                                        const StationaryRows& rows) {
   const auto thread = static_cast<int>(threadIdx.x);
   if (thread == 0) {
     prefetch(params.x);
     prefetch(params.weight);
     shared.init();
+    shared.rows = rows;
     cutlass::arch::fence_barrier_init();
   }
   const int block = thread / 2;
   if (block < params.k_blocks) {
-    const std::int64_t row = 2 * head + thread % 2;
+    const std::int64_t row = 2 * rows.head + thread % 2;
     shared.weight_scales[block][thread % 2] =
         __ldg(params.weight_scales + row * params.weight_scale_strides[0] +
               block * params.weight_scale_strides[1]);
@@ -53,8 +54,8 @@ __device__ void load_or_rotate(const StationaryParams& params, StationaryShared&
 template <DType kDType>
 __global__ void __launch_bounds__(kStationaryThreads, 1)
     stationary_kernel(const __grid_constant__ StationaryParams params) {
-  constexpr int kProducerRegisters = 40;
-  constexpr int kConsumerRegisters = 232;
+  constexpr int kProducerRegisters = 56;
+  constexpr int kConsumerRegisters = 152;
   cudaTriggerProgrammaticLaunchCompletion();
   const StationaryRows rows(params);
   if (rows.steps == 0 && params.rotation.q == nullptr) {
@@ -63,14 +64,14 @@ __global__ void __launch_bounds__(kStationaryThreads, 1)
   }
   extern __shared__ __align__(1024) std::byte memory[];
   auto& shared = *reinterpret_cast<StationaryShared*>(memory);
-  begin_stationary(params, shared, rows.head);
+  begin_stationary(params, shared, rows);
   const int warpgroup = warpgroup_in_block();
   if (warpgroup == 0) {
     cutlass::arch::warpgroup_reg_dealloc<kProducerRegisters>();
     load_or_rotate<kDType>(params, shared, rows);
   } else {
     cutlass::arch::warpgroup_reg_alloc<kConsumerRegisters>();
-    StationaryConsumer<kDType>(params, shared, rows, warpgroup - 1).run();
+    StationaryConsumer<kDType>(params, shared).run(warpgroup - 1);
   }
 }
 

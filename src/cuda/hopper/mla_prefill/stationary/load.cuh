@@ -2,7 +2,7 @@
 // One thread: the head's weights once, then rows for as long as there are.
 #pragma once
 
-#include "cuda/hopper/mla_prefill/stationary/rows.cuh"
+#include "cuda/hopper/mla_prefill/stationary/shared.cuh"
 #include "cuda/hopper/tile/row_order.h"
 #include "cuda/hopper/tile/tma.cuh"
 

@@ -1,55 +1,68 @@
 // SPDX-License-Identifier: Apache-2.0
-// A consumer warpgroup: every other 64 rows × 256 columns, half of them at a time. While one scales,
-// adds or stores, the other's products run: they find the tensor cores free by themselves (given
-// turns, as in promoted_sums.cuh, they are a fifth slower: who stores holds the other up).
+// A consumer warpgroup: 64 rows × 128 columns, a head's K or its V, of every third such piece. While
+// one scales, adds or stores, the others' products run: they find the tensor cores free by
+// themselves (given turns, as in promoted_sums.cuh, who stores holds the others up).
 #pragma once
 
-#include "cuda/hopper/mla_prefill/stationary/rows.cuh"
+#include "cuda/hopper/mla_prefill/stationary/shared.cuh"
 #include "cuda/tile/store_run.cuh"
 
 namespace quire::cuda::hopper {
 
 template <DType kDType> class StationaryConsumer {
  public:
-  __device__ StationaryConsumer(const StationaryParams& params, StationaryShared& shared,
-                                const StationaryRows& rows, int consumer)
-      : params_(params), shared_(shared), rows_(rows), consumer_(consumer) {
-    const int thread = static_cast<int>(threadIdx.x % 128);
-    row_ = thread / 32 * 16 + thread % 32 / 4;
-    y_ = params.y + rows.head * params.y_head_bytes + thread % 4 * (kRun * kBytes);
-  }
+  __device__ StationaryConsumer(const StationaryParams& params, StationaryShared& shared)
+      : params_(params), shared_(shared) {}
 
-  __device__ void run() {
+  __device__ void run(int consumer) {
     cudaGridDependencySynchronize();
-    load_scales(consumer_);
-    if (consumer_ == 1) skip_step();
-    for (int step = consumer_; step < rows_.steps; step += 2) {
-      multiply_step(step);
-      skip_step();
-      skip_step();
+    load_scales(consumer / kParts);
+    skip_steps(consumer / kParts);
+    const int pieces = kParts * shared_.rows.steps;
+    for (int piece = consumer; piece < pieces; piece += StationaryShared::kConsumers) {
+      const int next = (piece + StationaryShared::kConsumers) / kParts;
+      multiply_block<0>(piece, next);
+      multiply_block<1>(piece, next);
+      multiply_block<2>(piece, next);
+      multiply_block<3>(piece, next);
+      static_assert(StationaryParams::kMostBlocks == 4);
+      skip_steps(next - piece / kParts);
+      store(piece);
     }
   }
 
  private:
   static constexpr int kBytes = bits(kDType) / 8;
+  static constexpr int kParts = StationaryShared::kParts;
+  static constexpr int kColumns = StationaryShared::kColumns / kParts;
   static constexpr int kRowStride = StationaryShared::kColumns * kBytes;
-  static constexpr int kRun = 8;                                    // columns of a store
-  static constexpr int kPartColumns = StationaryShared::kColumns / 2;
-  static constexpr int kRegisters = kPartColumns / 2;               // of a part
-  static constexpr int kBlocks = StationaryParams::kMostBlocks;
-  using Op = Wgmma<DType::fp8_e4m3, kPartColumns>;
+  static constexpr int kRun = 8;  // columns of a store
+  static constexpr int kRegisters = kColumns / 2;
+  using Op = Wgmma<DType::fp8_e4m3, kColumns>;
 
-  __device__ void skip_step() {
-    at_.stage += params_.k_blocks;
+  // The thread's first of the 64; the second is 8 below.
+  __device__ static int row_in_step() {
+    return static_cast<int>(threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4);
+  }
+  __device__ void skip_steps(int steps) {
+    at_.stage += steps * params_.k_blocks;
     if (at_.stage >= StationaryShared::kSlots) {
       at_.stage -= StationaryShared::kSlots;
       at_.phase ^= 1;
     }
+    static_assert(2 * StationaryParams::kMostBlocks <= StationaryShared::kSlots);
+  }
+  // Of a block of the step that begins at at_.
+  __device__ RingPosition<StationaryShared::kSlots> position(int block) const {
+    const int stage = at_.stage + block;
+    const bool wraps = stage >= StationaryShared::kSlots;
+    return {.stage = wraps ? stage - StationaryShared::kSlots : stage,
+            .phase = at_.phase ^ (wraps ? 1U : 0U)};
   }
 
   // Of the thread's two rows; those past the end use the last one's, and are not stored.
   __device__ void load_scales(int step) {
-    const int row = rows_.row_of(step) + row_;
+    const int row = shared_.rows.row_of(step) + row_in_step();
     const auto* scales = reinterpret_cast<const float4*>(params_.x_scales);
     low_ = __ldg(scales + min(row, params_.rows - 1));
     high_ = __ldg(scales + min(row + 8, params_.rows - 1));
@@ -58,72 +71,48 @@ template <DType kDType> class StationaryConsumer {
     return kBlock == 0 ? scales.x : kBlock == 1 ? scales.y : kBlock == 2 ? scales.z : scales.w;
   }
 
-  template <int kPart> __device__ void multiply_part(const std::byte* x, const std::byte* weight) {
+  // The scales of the next piece's step are asked for as soon as this one's are used up.
+  template <int kBlock> __device__ void multiply_block(int piece, int next_step) {
+    if (kBlock >= params_.k_blocks) return;
+    const int part = piece % kParts;
+    const RingPosition<StationaryShared::kSlots> at = position(kBlock);
+    const float of_weight = shared_.weight_scales[kBlock][part];
+    const float factors[2] = {of_block<kBlock>(low_) * of_weight,
+                              of_block<kBlock>(high_) * of_weight};
+    if (kBlock == params_.k_blocks - 1) load_scales(next_step);
+    shared_.weight_full[kBlock].wait(0);
+    shared_.ring.wait_full(at);
     pin(products_);
     cute::warpgroup_arrive();
-    multiply_rows<Op>(tile_descriptor(x),
-                      tile_descriptor(weight) + kPart * (kPartColumns * kRowBytes >> 4), products_,
-                      true);
+    multiply_rows<Op>(tile_descriptor(shared_.x[at.stage]),
+                      tile_descriptor(shared_.weight[kBlock]) + part * (kColumns * kRowBytes >> 4),
+                      products_, true);
     cute::warpgroup_commit_batch();
     cute::warpgroup_wait<0>();
-  }
-
-  template <int kBlock, int kPart> __device__ void add_part(const float (&factors)[2]) {
+    if (threadIdx.x % 128 == 0) shared_.ring.empty[at.stage].arrive();
     pin(products_);
 #pragma unroll
     for (int i = 0; i < kRegisters; ++i) {
-      const float scaled = factors[i % 4 / 2] * products_[i];
-      float& sum = sums_[kPart * kRegisters + i];
-      sum = kBlock == 0 ? scaled : fmaf(factors[i % 4 / 2], products_[i], sum);
+      const float factor = factors[i % 4 / 2];
+      sums_[i] = kBlock == 0 ? factor * products_[i] : fmaf(factor, products_[i], sums_[i]);
     }
   }
 
-  template <int kBlock> __device__ void multiply_block(int step) {
-    if (kBlock >= params_.k_blocks) return;
-    const int stage = at_.stage + kBlock;
-    const bool wraps = stage >= StationaryShared::kSlots;
-    const RingPosition<StationaryShared::kSlots> at{
-        .stage = wraps ? stage - StationaryShared::kSlots : stage,
-        .phase = at_.phase ^ (wraps ? 1U : 0U)};
-    const float low = of_block<kBlock>(low_);
-    const float high = of_block<kBlock>(high_);
-    shared_.ring.wait_full(at);
-    shared_.weight_full[kBlock].wait(0);
-    multiply_part<0>(shared_.x[at.stage], shared_.weight[kBlock]);
-    const float of_keys = shared_.weight_scales[kBlock][0];
-    add_part<kBlock, 0>({low * of_keys, high * of_keys});
-    const bool is_last = kBlock == params_.k_blocks - 1;
-    if (is_last) store_part<0>(step);
-    const float of_values = shared_.weight_scales[kBlock][1];
-    const float factors[2] = {low * of_values, high * of_values};
-    if (is_last) load_scales(step + 2);
-    multiply_part<1>(shared_.x[at.stage], shared_.weight[kBlock]);
-    if (threadIdx.x % 128 == 0) shared_.ring.empty[at.stage].arrive();
-    add_part<kBlock, 1>(factors);
-    if (is_last) store_part<1>(step);
-  }
-
-  __device__ void multiply_step(int step) {
-    multiply_block<0>(step);
-    multiply_block<1>(step);
-    multiply_block<2>(step);
-    multiply_block<3>(step);
-    static_assert(kBlocks == 4);
-  }
-
   // In quad order (tile/row_order.h) a thread holds 8 neighbouring columns of every 32.
-  template <int kPart> __device__ void store_part(int step) const {
-    const int row = rows_.row_of(step) + row_;
-    std::byte* to = y_ + std::int64_t{row} * kRowStride + kPart * (kPartColumns * kBytes);
+  __device__ void store(int piece) const {
+    const int row = shared_.rows.row_of(piece / kParts) + row_in_step();
+    const int column = piece % kParts * kColumns + static_cast<int>(threadIdx.x % 4) * kRun;
+    std::byte* to = params_.y + shared_.rows.head * params_.y_head_bytes +
+                    std::int64_t{row} * kRowStride + column * kBytes;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      if (row + 8 * half >= rows_.end) continue;
+      if (row + 8 * half >= shared_.rows.end) continue;
 #pragma unroll
       for (int group = 0; group < kRegisters / 16; ++group) {
         float run[kRun];
 #pragma unroll
         for (int i = 0; i < kRun; ++i) {
-          run[i] = sums_[kPart * kRegisters + 16 * group + 4 * (i / 2) + 2 * half + i % 2];
+          run[i] = sums_[16 * group + 4 * (i / 2) + 2 * half + i % 2];
         }
         store_run<kDType>(to + half * 8 * kRowStride + group * (32 * kBytes), run);
       }
@@ -132,15 +121,11 @@ template <DType kDType> class StationaryConsumer {
 
   const StationaryParams& params_;
   StationaryShared& shared_;
-  const StationaryRows& rows_;
-  const int consumer_;
-  int row_;       // of the 64, the thread's first; the second is 8 below
-  std::byte* y_;  // the thread's first column of row 0
   RingPosition<StationaryShared::kSlots> at_;
   float4 low_;  // scales of the two rows
   float4 high_;
   float products_[kRegisters];
-  float sums_[2 * kRegisters];
+  float sums_[kRegisters];
 };
 
 }  // namespace quire::cuda::hopper

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which rows a thread block projects, 64 at a time; the two consumers take them in turns.
+// Which rows a thread block projects, 64 at a time.
 #pragma once
 
-#include "cuda/hopper/mla_prefill/stationary/shared.cuh"
+#include "cuda/hopper/mla_prefill/stationary/params.h"
+#include "cuda/hopper/tile/wgmma.cuh"
 
 namespace quire::cuda::hopper {
 
