@@ -34,8 +34,9 @@ Tensor normalize_heads(const Tensor& q, const LlamaSize& size) {
 }  // namespace
 
 LlamaStack::LlamaStack(TokenId vocabulary, std::int64_t num_pages, std::int64_t page_size,
-                       std::uint64_t seed)
-    : vocabulary_(vocabulary, size_.hidden, seed),
+                       std::uint64_t seed, const LlamaSize& size)
+    : size_(size),
+      vocabulary_(vocabulary, size_.hidden, seed),
       wide_pool_(
           pool_options(size_, num_pages, page_size, 2,
                        RowFormat::uniform(DType::bf16, static_cast<std::int32_t>(size_.head_dim)))),
