@@ -180,8 +180,9 @@ Tensor LlamaStack::attend_in_two_parts(const Tensor& q, const Batch& batch,
          .row_offsets = batch.row_offsets.view(),
          .cache = narrow_pool_.view(tables[part]->view(), batch.cache_lengths.view()),
          .layer = 0,
-         .out = TensorView::contiguous(state, DType::f32, {tokens, size_.heads, size_.head_dim}),
-         .lse = TensorView::contiguous(lse, DType::f32, {tokens, size_.heads})});
+         .out = TensorView::contiguous(state, DType::f32, {tokens, size_.heads, size_.head_dim},
+                                       q.view().device),
+         .lse = TensorView::contiguous(lse, DType::f32, {tokens, size_.heads}, q.view().device)});
   }
   Tensor merged(DType::f32, {tokens, size_.heads, size_.head_dim});
   referee.call(kMergeStates, {.states = states.view(), .lses = lses.view(), .out = merged.view()});
