@@ -32,13 +32,13 @@ constexpr SchedulerOptions kScheduling{.page_size = 16, .token_budget = 48, .max
 // small ones show as much in less time.
 constexpr LlamaSize kWideLlama{.hidden = 256, .heads = 8, .kv_heads = 2, .head_dim = 128};
 constexpr LatentSize kWideLatent{.hidden = 256,
-                                 .heads = 16,
+                                 .heads = 4,
                                  .q_rank = 64,
                                  .latent = 512,
                                  .nope = 128,
                                  .rope = 64,
                                  .value = 128,
-                                 .index_heads = 64,
+                                 .index_heads = 16,
                                  .index_dim = 128,
                                  .scale_block = 128};
 
