@@ -75,9 +75,9 @@ TEST(Hadamard, TwiceIsTheRowItselfAndLengthsStay) {
 
 TEST(StoreIndexKeys, ScalesRoundUpToAPowerOfTwo) {
   const TestCache cache(index_options(4, {3}, {3}));
-  const HostTensor x = HostTensor::of(DType::f32, {3, 4},
-                                      {448, -224, 1, 0, 449, -224, 2, 0, 0, 0, 0, 0});
-  store_index_keys(args_for(x, cache));
+  const HostTensor x =
+      HostTensor::of(DType::f32, {3, 4}, {448, -224, 1, 0, 449, -224, 2, 0, 0, 0, 0, 0});
+  reference::store_index_keys(args_for(x, cache));
   EXPECT_EQ(key_at(cache, 0, 3), (Key{{448, -224, 1, 0}, 1.0}));
   EXPECT_EQ(key_at(cache, 0, 4), (Key{{224, -112, 1, 0}, 2.0}));  // 224.5 is near 224 of 16
   EXPECT_EQ(key_at(cache, 0, 5), (Key{{0, 0, 0, 0}, 0x1p-33}));
@@ -88,7 +88,7 @@ TEST(StoreIndexKeys, ExactScales) {
   const HostTensor x = HostTensor::of(DType::f32, {2, 4}, {112, -56, 1, 0, 0, 0, 0, 0});
   StoreIndexKeysArgs args = args_for(x, cache);
   args.scale_rounding = ScaleRounding::exact;
-  store_index_keys(args);
+  reference::store_index_keys(args);
   EXPECT_EQ(key_at(cache, 0, 0), (Key{{448, -224, 4, 0}, 0.25}));
   EXPECT_EQ(key_at(cache, 0, 1), (Key{{0, 0, 0, 0}, 0.0}));
 }
@@ -103,7 +103,7 @@ TEST(StoreIndexKeys, LayerNormTakesTheMeanOffAndAddsTheBias) {
   args.norm_weight = weight.view();
   args.norm_bias = bias.view();
   args.epsilon = 1e-12;
-  store_index_keys(args);
+  reference::store_index_keys(args);
   EXPECT_EQ(key_at(cache, 0, 3), (Key{{128, 384}, 0x1p-4}));  // 24 / 448 lies below 2^-4
 }
 
@@ -116,7 +116,7 @@ TEST(StoreIndexKeys, EpsilonStandsUnderTheRoot) {
   args.norm_weight = weight.view();
   args.norm_bias = bias.view();
   args.epsilon = 3.0;  // (-1, 1) / sqrt(1 + 3)
-  store_index_keys(args);
+  reference::store_index_keys(args);
   EXPECT_EQ(key_at(cache, 0, 3), (Key{{-448, 448}, 0.5}));
 }
 
@@ -132,7 +132,7 @@ class StoreIndexKeysRope : public testing::Test {
     StoreIndexKeysArgs args = args_for(x, cache);
     args.freqs_cis = freqs.view();
     args.interleaved = interleaved;
-    store_index_keys(args);
+    reference::store_index_keys(args);
     return key_at(cache, 0, 3);
   }
 };
@@ -154,7 +154,7 @@ TEST(StoreIndexKeys, HadamardComesAfterRope) {
   StoreIndexKeysArgs args = args_for(x, cache);
   args.freqs_cis = freqs.view();  // (1, 2) becomes (-2, 1)
   args.hadamard = true;           // (-2, 1, 3, 4) becomes (6, -4, -8, -2) / 2
-  store_index_keys(args);
+  reference::store_index_keys(args);
   EXPECT_EQ(key_at(cache, 0, 3), (Key{{192, -128, -256, -64}, 0x1p-6}));
 }
 
@@ -164,7 +164,7 @@ TEST(StoreIndexKeys, OnlyTheNewTokensRowsAndScalesAreWritten) {
   const HostTensor x = HostTensor::random(DType::bf16, {8, 8}, 3);
   CacheSnapshot before(cache);
   before.allow_new_tokens(1, KvSide::key);
-  store_index_keys(args_for(x, cache));
+  reference::store_index_keys(args_for(x, cache));
   EXPECT_EQ(before.unexpected_changes(), 0);
   EXPECT_FALSE(std::isnan(key_at(cache, 0, 8).scale));
 }
@@ -184,14 +184,14 @@ TEST(StoreIndexKeys, ScalesMayStandInTheRow) {
   options.row_format = format;
   const TestCache cache(options);
   const HostTensor x = HostTensor::of(DType::f32, {1, 4}, {896, -448, 2, 0});
-  store_index_keys(args_for(x, cache));
+  reference::store_index_keys(args_for(x, cache));
   EXPECT_EQ(key_at(cache, 0, 3), (Key{{448, -224, 1, 0}, 2.0}));
 }
 
 TEST(QuantizeIndexQueries, ScalesCarryTheGateAndTheFactor) {
   const TestCache cache(index_options(4, {3}, {1}));
-  const HostTensor q = HostTensor::of(DType::f32, {1, 3, 4},
-                                      {896, -448, 2, 0, 448, 0, 0, 1, 0, 0, 0, 0});
+  const HostTensor q =
+      HostTensor::of(DType::f32, {1, 3, 4}, {896, -448, 2, 0, 448, 0, 0, 1, 0, 0, 0, 0});
   const HostTensor weights = HostTensor::of(DType::bf16, {1, 3}, {-3, 0.5, 1});
   const HostTensor out(DType::fp8_e4m3, {1, 3, 4});
   const HostTensor q_scale(DType::f32, {1, 3});
@@ -203,12 +203,12 @@ TEST(QuantizeIndexQueries, ScalesCarryTheGateAndTheFactor) {
   args.factor = 0.5;
   args.out = out.view();
   args.q_scale = q_scale.view();
-  quantize_index_queries(args);
+  reference::quantize_index_queries(args);
   EXPECT_EQ(out.values(), (std::vector<double>{448, -224, 1, 0, 448, 0, 0, 1, 0, 0, 0, 0}));
   EXPECT_EQ(q_scale.values(), (std::vector<double>{-3, 0.25, 0x1p-34}));
   EXPECT_EQ(quantize_index_queries_fault(args), "");
   args.weights.reset();
-  quantize_index_queries(args);
+  reference::quantize_index_queries(args);
   EXPECT_EQ(q_scale.values(), (std::vector<double>{1, 0.5, 0x1p-34}));
 }
 

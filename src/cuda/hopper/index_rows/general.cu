@@ -29,7 +29,16 @@ __device__ void normalize(const IndexRowParams& params, float* row) {
     row[i] -= mean;
     squares = fmaf(row[i], row[i], squares);
   }
-  const float factor = rsqrtf(sum_of_warp(squares) / columns + params.epsilon);
+  squares = sum_of_warp(squares);
+  float factor = rsqrtf(squares / columns + params.epsilon);
+  if (isinf(squares)) {  // numbers scaled down, for which ε is nothing
+    constexpr float kDown = 0x1p-70f;
+    squares = 0.0f;
+    for (int i = threadIdx.x; i < params.columns; i += kWarp) {
+      squares = fmaf(row[i] * kDown, row[i] * kDown, squares);
+    }
+    factor = rsqrtf(sum_of_warp(squares) / columns) * kDown;
+  }
   for (int i = threadIdx.x; i < params.columns; i += kWarp) {
     row[i] = fmaf(row[i] * factor, element(params.norm_weight, i), element(params.norm_bias, i));
   }
@@ -65,6 +74,12 @@ __device__ void hadamard(const IndexRowParams& params, float* row) {
   }
 }
 
+// A scale of 0 makes 0 of every number; NaN stays.
+__device__ float divide_by(float value, float scale) {
+  if (scale == 0.0f) return isnan(value) ? value : 0.0f;
+  return __fdiv_rn(value, scale);
+}
+
 template <typename Target>
 __global__ void quantize_rows_general(const __grid_constant__ IndexRowParams params,
                                       const __grid_constant__ Target target) {
@@ -89,7 +104,7 @@ __global__ void quantize_rows_general(const __grid_constant__ IndexRowParams par
   for (int step = kWarp / 2; step > 0; step /= 2) {
     amax = fmaxf(amax, __shfl_xor_sync(0xffffffffu, amax, step));
   }
-  const float scale = row_scale(params, amax);
+  const float scale = row_scale(params.rounding, amax);
   std::byte* codes = codes_of(target, place, head);
   for (int i = threadIdx.x; i < params.columns; i += kWarp) {
     const float quotient = divide_by(row[i], scale);

@@ -41,29 +41,29 @@ IndexRowVector vector_of(const std::optional<TensorView>& tensor) {
 template <typename Args> IndexRowParams params_of(const Args& args, const TensorView& x) {
   const std::int64_t heads = x.rank == 3 ? x.shape[1] : 1;
   const auto columns = static_cast<int>(x.shape[x.rank - 1]);
-  IndexRowParams params{.x = x.as<const std::byte>(),
-                        .x_dtype = x.dtype,
-                        .token_bytes = bytes_for(x.dtype, x.strides[0]),
-                        .head_bytes = x.rank == 3 ? bytes_for(x.dtype, x.strides[1]) : 0,
-                        .tokens = x.shape[0],
-                        .heads = Divisor(static_cast<std::uint32_t>(heads)),
-                        .columns = columns,
-                        .row_offsets = args.row_offsets.template as<const std::uint32_t>(),
-                        .cache_lengths =
-                            args.cache.cache_lengths.template as<const std::uint32_t>(),
-                        .batch = args.cache.batch(),
-                        .norm_weight = {},
-                        .norm_bias = {},
-                        .epsilon = 0.0f,
-                        .freqs = nullptr,
-                        .freqs_dtype = DType::f32,
-                        .freqs_stride = 0,
-                        .max_pos = 0,
-                        .rope_dim = 0,
-                        .interleaved = args.interleaved,
-                        .hadamard = args.hadamard,
-                        .hadamard_factor = 1.0f,
-                        .rounding = args.scale_rounding};
+  IndexRowParams params{
+      .x = x.as<const std::byte>(),
+      .x_dtype = x.dtype,
+      .token_bytes = bytes_for(x.dtype, x.strides[0]),
+      .head_bytes = x.rank == 3 ? bytes_for(x.dtype, x.strides[1]) : 0,
+      .tokens = x.shape[0],
+      .heads = Divisor(static_cast<std::uint32_t>(heads)),
+      .columns = columns,
+      .row_offsets = args.row_offsets.template as<const std::uint32_t>(),
+      .cache_lengths = args.cache.cache_lengths.template as<const std::uint32_t>(),
+      .batch = args.cache.batch(),
+      .norm_weight = {},
+      .norm_bias = {},
+      .epsilon = 0.0f,
+      .freqs = nullptr,
+      .freqs_dtype = DType::f32,
+      .freqs_stride = 0,
+      .max_pos = 0,
+      .rope_dim = 0,
+      .interleaved = args.interleaved,
+      .hadamard = args.hadamard,
+      .hadamard_factor = 1.0f,
+      .rounding = args.scale_rounding};
   if (args.hadamard) params.hadamard_factor = static_cast<float>(1.0 / std::sqrt(columns));
   if (args.freqs_cis) {
     params.freqs = args.freqs_cis->template as<const std::byte>();
@@ -86,11 +86,12 @@ bool takes_rope(const IndexRowParams& params) {
 }
 
 template <typename Target>
-void run(const IndexRowParams& params, const Target& target, const Context& context) {
+void run(const IndexRowParams& params, const Target& target, Device device,
+         const Context& context) {
   if (params.tokens == 0 || params.batch == 0) return;
   const auto stream = static_cast<cudaStream_t>(context.stream);
   if (takes_vectors(params) && takes_vectors(target)) {
-    return launch_vectors(params, target, stream);
+    return launch_vectors(params, target, {.stream = stream, .num_sms = num_sms(device.index)});
   }
   launch_general(params, target, stream);
 }
@@ -100,9 +101,7 @@ void run(const IndexRowParams& params, const Target& target, const Context& cont
 bool takes_vectors(const IndexRowParams& params) {
   return (params.columns == 64 || params.columns == 128) && takes_rope(params) &&
          is_aligned(params.x, kVectorBytes) && is_multiple(params.token_bytes, kVectorBytes) &&
-         is_multiple(params.head_bytes, kVectorBytes) &&
-         is_aligned(params.norm_weight.data, kVectorBytes) &&
-         is_aligned(params.norm_bias.data, kVectorBytes);
+         is_multiple(params.head_bytes, kVectorBytes);
 }
 
 bool takes_vectors(const KeyTarget& target) {
@@ -138,7 +137,7 @@ void store_index_keys(const StoreIndexKeysArgs& args, const Context& context) {
       KeyTarget{.view = view,
                 .codes_offset = part.offset_bytes,
                 .scale_offset = in_row ? part.scale_offset_bytes : -1},
-      context);
+      args.x.device, context);
 }
 
 void quantize_index_queries(const QuantizeIndexQueriesArgs& args, const Context& context) {
@@ -160,7 +159,7 @@ void quantize_index_queries(const QuantizeIndexQueriesArgs& args, const Context&
     target.weights_token_stride = args.weights->strides[0];
     target.weights_head_stride = args.weights->strides[1];
   }
-  run(params_of(args, args.q), target, context);
+  run(params_of(args, args.q), target, args.q.device, context);
 }
 
 }  // namespace quire::cuda::hopper

@@ -3,8 +3,9 @@
 
 namespace quire::cuda::hopper {
 
-void launch_vectors(const IndexRowParams& params, const KeyTarget& target, cudaStream_t stream) {
-  launch_rows(params, target, stream);
+void launch_vectors(const IndexRowParams& params, const KeyTarget& target,
+                    const IndexRowLaunch& launched) {
+  launch_rows(params, target, launched);
 }
 
 }  // namespace quire::cuda::hopper

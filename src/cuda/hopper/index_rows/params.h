@@ -73,8 +73,15 @@ bool takes_vectors(const IndexRowParams& params);
 bool takes_vectors(const KeyTarget& target);
 bool takes_vectors(const QueryTarget& target);
 
-void launch_vectors(const IndexRowParams& params, const KeyTarget& target, cudaStream_t stream);
-void launch_vectors(const IndexRowParams& params, const QueryTarget& target, cudaStream_t stream);
+struct IndexRowLaunch {
+  cudaStream_t stream;
+  int num_sms;
+};
+
+void launch_vectors(const IndexRowParams& params, const KeyTarget& target,
+                    const IndexRowLaunch& launched);
+void launch_vectors(const IndexRowParams& params, const QueryTarget& target,
+                    const IndexRowLaunch& launched);
 void launch_general(const IndexRowParams& params, const KeyTarget& target, cudaStream_t stream);
 void launch_general(const IndexRowParams& params, const QueryTarget& target, cudaStream_t stream);
 

@@ -32,6 +32,24 @@ template <int kLanes> __device__ inline float largest_of_lanes(float value) {
   return value;
 }
 
+__device__ inline void load_shared(const float* from, float (&values)[kEight]) {
+  const auto* vectors = reinterpret_cast<const float4*>(from);
+  Eight<DType::f32>::decode({vectors[0], vectors[1]}, values);
+}
+
+// Eight numbers of a type that tensors of weights and angles have.
+__device__ inline void load_float_eight(const std::byte* from, DType dtype,
+                                        float (&values)[kEight]) {
+  if (dtype == DType::f32) {
+    Eight<DType::f32>::decode({read_only<float4>(from), read_only<float4>(from + sizeof(float4))},
+                              values);
+  } else if (dtype == DType::bf16) {
+    Eight<DType::bf16>::decode(read_only<uint4>(from), values);
+  } else {
+    Eight<DType::f16>::decode(read_only<uint4>(from), values);
+  }
+}
+
 class LaneColumns {
  public:
   __device__ LaneColumns(int lane, int split) {
@@ -47,19 +65,36 @@ class LaneColumns {
   int distance_;
 };
 
-// (x - mean) · rsqrt(variance + ε) · weight + bias; the squares are those of what the mean is taken
-// off already.
-template <int kLanes>
-__device__ inline void normalize(RowValues& values, const RowValues& weight, const RowValues& bias,
-                                 float epsilon) {
+// rsqrt(variance) of rows whose squares are beyond f32, from numbers scaled down: ε is nothing there.
+template <int kLanes> __device__ inline float huge_row_factor(const RowValues& values) {
   constexpr float kShare = 1.0f / (kLanes * kRowVectors * kEight);
-  float sum = 0.0f;
+  constexpr float kDown = 0x1p-70f;
+  float squares = 0.0f;
 #pragma unroll
   for (int v = 0; v < kRowVectors; ++v) {
 #pragma unroll
-    for (int i = 0; i < kEight; ++i) sum += values[v][i];
+    for (int i = 0; i < kEight; ++i) {
+      const float small = values[v][i] * kDown;
+      squares = fmaf(small, small, squares);
+    }
   }
-  const float mean = sum_of_lanes<kLanes>(sum) * kShare;
+  return rsqrtf(sum_of_lanes<kLanes>(squares) * kShare) * kDown;
+}
+
+// (x - mean) · rsqrt(variance + ε) · weight + bias; the squares are those of what the mean is taken
+// off already. norm: weight [columns], bias [columns].
+template <int kLanes>
+__device__ inline void normalize(RowValues& values, const LaneColumns& columns, const float* norm,
+                                 float epsilon) {
+  constexpr int kColumns = kLanes * kRowVectors * kEight;
+  constexpr float kShare = 1.0f / kColumns;
+  float mean = 0.0f;
+#pragma unroll
+  for (int v = 0; v < kRowVectors; ++v) {
+#pragma unroll
+    for (int i = 0; i < kEight; ++i) mean = fmaf(values[v][i], kShare, mean);
+  }
+  mean = sum_of_lanes<kLanes>(mean);
   float squares = 0.0f;
 #pragma unroll
   for (int v = 0; v < kRowVectors; ++v) {
@@ -69,12 +104,21 @@ __device__ inline void normalize(RowValues& values, const RowValues& weight, con
       squares = fmaf(values[v][i], values[v][i], squares);
     }
   }
-  const float factor = rsqrtf(fmaf(sum_of_lanes<kLanes>(squares), kShare, epsilon));
+  squares = sum_of_lanes<kLanes>(squares);
+  float factor = rsqrtf(fmaf(squares, kShare, epsilon));
+  if (__any_sync(0xffffffffu, isinf(squares))) {
+    const float of_huge = huge_row_factor<kLanes>(values);
+    if (isinf(squares)) factor = of_huge;
+  }
 #pragma unroll
   for (int v = 0; v < kRowVectors; ++v) {
+    float weight[kEight];
+    float bias[kEight];
+    load_shared(norm + columns.of(v), weight);
+    load_shared(norm + kColumns + columns.of(v), bias);
 #pragma unroll
     for (int i = 0; i < kEight; ++i) {
-      values[v][i] = fmaf(values[v][i] * factor, weight[v][i], bias[v][i]);
+      values[v][i] = fmaf(values[v][i] * factor, weight[i], bias[i]);
     }
   }
 }
@@ -90,7 +134,7 @@ __device__ inline void load_angles(const IndexRowParams& params, const LaneColum
   for (int v = 0; v < kRowVectors; ++v) {
     const int first = params.interleaved ? columns.of(v) : 2 * columns.of(0) + v * kEight;
     if (first >= params.rope_dim) continue;
-    load_eight(freqs + first * (bits(params.freqs_dtype) / 8), params.freqs_dtype, angles[v]);
+    load_float_eight(freqs + first * (bits(params.freqs_dtype) / 8), params.freqs_dtype, angles[v]);
   }
 }
 

@@ -3,7 +3,6 @@
 #pragma once
 
 #include "cuda/hopper/index_rows/params.h"
-#include "cuda/hopper/quantize_fp8/scale.cuh"
 #include "cuda/rows/any_eight.cuh"
 #include "cuda/rows/token_place.cuh"
 
@@ -29,10 +28,10 @@ __device__ inline TokenTarget locate(const KeyTarget& target, const TokenPlace& 
 __device__ inline TokenTarget locate(const QueryTarget& target, const TokenPlace& place,
                                      std::int64_t token) {
   if (!place.exists()) return {};
-  return {.position = place.position,
-          .codes = target.out + token * target.out_token_bytes,
-          .scale =
-              reinterpret_cast<std::byte*>(target.q_scale + token * target.scale_token_stride)};
+  return {
+      .position = place.position,
+      .codes = target.out + token * target.out_token_bytes,
+      .scale = reinterpret_cast<std::byte*>(target.q_scale + token * target.scale_token_stride)};
 }
 
 __device__ inline std::byte* codes_of(const KeyTarget&, const TokenTarget& token, int) {
@@ -49,9 +48,9 @@ __device__ inline float gate_of(const KeyTarget&, std::int64_t, int) {
 }
 __device__ inline float gate_of(const QueryTarget& target, std::int64_t token, int head) {
   if (target.weights == nullptr) return target.factor;
-  return target.factor * load_one(target.weights, target.weights_dtype,
-                                  token * target.weights_token_stride +
-                                      head * target.weights_head_stride);
+  return target.factor *
+         load_one(target.weights, target.weights_dtype,
+                  token * target.weights_token_stride + head * target.weights_head_stride);
 }
 
 __device__ inline void store_scale(const KeyTarget&, const TokenTarget& token, int, float scale) {
@@ -62,21 +61,17 @@ __device__ inline void store_scale(const QueryTarget& target, const TokenTarget&
   reinterpret_cast<float*>(token.scale)[head * target.scale_head_stride] = scale;
 }
 
-__device__ inline float row_scale(const IndexRowParams& params, float amax) {
-  constexpr float kMaxFinite = 448.0f;
-  return params.rounding == ScaleRounding::exact ? __fdiv_rn(amax, kMaxFinite)
-                                                 : power_of_two_scale(amax, kMaxFinite);
+// The smallest power of two s with 448 · s >= amax, at least 2^-33: 448 is 1.75 · 2^8.
+__device__ inline float power_of_two_scale(float amax) {
+  if (!(amax <= 0x1.fffffep+127f)) return amax;  // infinity
+  constexpr int kSmallest = 127 - 33;
+  const int bits = __float_as_int(amax);
+  const int exponent = (bits >> 23) - 8 + ((bits & 0x7fffff) > 0x600000 ? 1 : 0);
+  return __int_as_float(max(exponent, kSmallest) << 23);
 }
 
-// value / scale where a reciprocal would not do: scales near the ends of f32, and 0, which makes 0
-// of every number; NaN stays.
-__device__ inline float divide_by(float value, float scale) {
-  if (scale == 0.0f) return isnan(value) ? value : 0.0f;
-  return __fdiv_rn(value, scale);
-}
-
-__device__ inline bool has_plain_reciprocal(float scale) {
-  return scale >= 0x1p-100f && scale <= 0x1p+100f;
+__device__ inline float row_scale(ScaleRounding rounding, float amax) {
+  return rounding == ScaleRounding::exact ? __fdiv_rn(amax, 448.0f) : power_of_two_scale(amax);
 }
 
 }  // namespace quire::cuda::hopper
