@@ -8,8 +8,6 @@
 namespace quire::tools::demo {
 namespace {
 
-constexpr std::int32_t kScaleBlock = 32;
-
 std::int32_t narrow(std::int64_t value) {
   return static_cast<std::int32_t>(value);
 }
@@ -34,9 +32,9 @@ PagePoolOptions pool_options(std::int64_t num_pages, std::int64_t page_size,
 SparseLayer::SparseLayer(const LatentSize& size, std::int64_t num_pages, std::int64_t page_size,
                          std::uint64_t seed)
     : size_(size),
-      latent_pool_(pool_options(
-          num_pages, page_size,
-          RowFormat::mla_fp8_block(narrow(size.latent), narrow(size.rope), kScaleBlock))),
+      latent_pool_(pool_options(num_pages, page_size,
+                                RowFormat::mla_fp8_block(narrow(size.latent), narrow(size.rope),
+                                                         narrow(size.scale_block)))),
       freqs_cis_(make_freqs_cis(num_pages * page_size, size.rope)),
       q_down_(random_weight(size.q_rank, size.hidden, "sparse q down", seed)),
       kv_down_(random_weight(size.row(), size.hidden, "sparse kv down", seed)),
