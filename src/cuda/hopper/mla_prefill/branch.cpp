@@ -132,9 +132,8 @@ TensorView Branch::matrix(std::byte* data, DType dtype, std::int64_t rows,
 
 TensorView Branch::projected(const Heads& heads) const {
   constexpr std::int64_t kColumns = BranchShape::kProjected;
-  TensorView view =
-      TensorView::contiguous(scratch_.projected, args_.q.dtype,
-                             {shape_.rows, heads.count, kColumns}, args_.q.device);
+  TensorView view = TensorView::contiguous(scratch_.projected, args_.q.dtype,
+                                           {shape_.rows, heads.count, kColumns}, args_.q.device);
   if (shape_.heads_first()) {
     view.strides[0] = kColumns;
     view.strides[1] = shape_.rows * kColumns;
@@ -151,13 +150,12 @@ ProjectionParams Branch::projection(std::int64_t chunk, const Heads& heads) cons
   weight.shape[0] = heads.count * kColumns;
   weight.data =
       weight.as<std::byte>() + bytes_for(weight.dtype, heads.first * kColumns * weight.strides[0]);
-  ProjectionParams params{
-      .x = matrix(scratch_.latents, x_dtype, shape_.rows, shape_.latent),
-      .weight = weight,
-      .y = projected(heads),
-      .live_rows = chunks_.buffer_lengths + chunk * chunks_.lengths_stride,
-      .rotation = {},
-      .zeros = scratch_.spans.zeros};
+  ProjectionParams params{.x = matrix(scratch_.latents, x_dtype, shape_.rows, shape_.latent),
+                          .weight = weight,
+                          .y = projected(heads),
+                          .live_rows = chunks_.buffer_lengths + chunk * chunks_.lengths_stride,
+                          .rotation = {},
+                          .zeros = scratch_.spans.zeros};
   if (shape_.is_fp8) {
     const TensorView& scale = *args_.kv_b_proj_scale;
     params.x_scales = scratch_.latent_scales;

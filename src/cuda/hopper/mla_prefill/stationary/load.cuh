@@ -24,11 +24,9 @@ __device__ inline void load_step(const StationaryParams& params, StationaryShare
   shared.ring.wait_empty(at);
   FullBarrier& full = shared.ring.full[at.stage];
   full.arrive_and_expect_tx(sizeof(shared.x[at.stage]));
-  load_box({.map = &params.x,
-            .shared = shared.x[at.stage],
-            .full = &full,
-            .hint = L2Hint::EVICT_LAST},
-           block * kRowBytes, row);
+  load_box(
+      {.map = &params.x, .shared = shared.x[at.stage], .full = &full, .hint = L2Hint::EVICT_LAST},
+      block * kRowBytes, row);
 }
 
 // The weights are an argument of the call: they come while the rows are still being gathered.

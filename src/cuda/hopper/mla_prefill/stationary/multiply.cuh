@@ -16,7 +16,7 @@ template <DType kDType> class StationaryConsumer {
 
   __device__ void run(int consumer) {
     cudaGridDependencySynchronize();
-    load_scales(consumer / kParts);
+    load_scales(consumer / kParts, 0);
     skip_steps(consumer / kParts);
     const int pieces = kParts * shared_.rows.steps;
     for (int piece = consumer; piece < pieces; piece += StationaryShared::kConsumers) {
@@ -61,25 +61,22 @@ template <DType kDType> class StationaryConsumer {
   }
 
   // Of the thread's two rows; those past the end use the last one's, and are not stored.
-  __device__ void load_scales(int step) {
+  __device__ void load_scales(int step, int block) {
     const int row = shared_.rows.row_of(step) + row_in_step();
-    const auto* scales = reinterpret_cast<const float4*>(params_.x_scales);
-    low_ = __ldg(scales + min(row, params_.rows - 1));
-    high_ = __ldg(scales + min(row + 8, params_.rows - 1));
-  }
-  template <int kBlock> __device__ static float of_block(const float4& scales) {
-    return kBlock == 0 ? scales.x : kBlock == 1 ? scales.y : kBlock == 2 ? scales.z : scales.w;
+    const float* scales = params_.x_scales + block;
+    scales_[0] = __ldg(scales + StationaryParams::kMostBlocks * min(row, params_.rows - 1));
+    scales_[1] = __ldg(scales + StationaryParams::kMostBlocks * min(row + 8, params_.rows - 1));
   }
 
-  // The scales of the next piece's step are asked for as soon as this one's are used up.
+  // The next block's scales are on their way while this one's products run.
   template <int kBlock> __device__ void multiply_block(int piece, int next_step) {
     if (kBlock >= params_.k_blocks) return;
     const int part = piece % kParts;
     const RingPosition<StationaryShared::kSlots> at = position(kBlock);
     const float of_weight = shared_.weight_scales[kBlock][part];
-    const float factors[2] = {of_block<kBlock>(low_) * of_weight,
-                              of_block<kBlock>(high_) * of_weight};
-    if (kBlock == params_.k_blocks - 1) load_scales(next_step);
+    const float factors[2] = {scales_[0] * of_weight, scales_[1] * of_weight};
+    const bool is_last = kBlock == params_.k_blocks - 1;
+    load_scales(is_last ? next_step : piece / kParts, is_last ? 0 : kBlock + 1);
     shared_.weight_full[kBlock].wait(0);
     shared_.ring.wait_full(at);
     pin(products_);
@@ -122,8 +119,7 @@ template <DType kDType> class StationaryConsumer {
   const StationaryParams& params_;
   StationaryShared& shared_;
   RingPosition<StationaryShared::kSlots> at_;
-  float4 low_;  // scales of the two rows
-  float4 high_;
+  float scales_[2];  // of the two rows, for the next block
   float products_[kRegisters];
   float sums_[kRegisters];
 };

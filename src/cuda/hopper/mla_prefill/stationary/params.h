@@ -33,8 +33,8 @@ struct StationaryParams {
   const float* x_scales = nullptr;  // [rows, 4], a scale per 128 latents
   const float* weight_scales = nullptr;  // [heads · 2, k_blocks]
   std::int64_t weight_scale_strides[2] = {0, 0};
-  std::byte* y = nullptr;                   // [heads, rows, 256]: a block's stores follow each other
-  std::int64_t y_head_bytes = 0;            // a multiple of 16
+  std::byte* y = nullptr;         // [heads, rows, 256]: a block's stores follow each other
+  std::int64_t y_head_bytes = 0;  // a multiple of 16
   const std::int32_t* live_rows = nullptr;  // on the device: the rest is not projected
   int rows = 0;
   int k_blocks = 0;  // of 128 latents, at most kMostBlocks
@@ -46,7 +46,6 @@ struct StationaryParams {
 };
 
 // kDType: of y and q.
-template <DType kDType>
-void launch_stationary(const StationaryParams& params, cudaStream_t stream);
+template <DType kDType> void launch_stationary(const StationaryParams& params, cudaStream_t stream);
 
 }  // namespace quire::cuda::hopper

@@ -28,7 +28,8 @@ int heads_of(const ProjectionParams& params) {
 }  // namespace
 
 bool is_stationary(const ProjectionParams& params) {
-  return params.x.dtype == DType::fp8_e4m3 && params.x_scale_stride == StationaryParams::kMostBlocks;
+  return params.x.dtype == DType::fp8_e4m3 &&
+         params.x_scale_stride == StationaryParams::kMostBlocks;
 }
 
 // Measured: 16 heads of a token take a warp about as long as two warpgroups take for 64 rows.
@@ -46,9 +47,9 @@ bool rotates_beside(const ProjectionParams& params) {
 void project_stationary(const ProjectionParams& params, cudaStream_t stream) {
   const TensorView& weight = params.weight;
   const int heads = heads_of(params);
-  const TileDescriptor weights = quad_ordered_tile(
-      weight.dtype, weight.shape[0], weight.shape[1], bytes_for(weight.dtype, weight.strides[0]),
-      static_cast<int>(kHeadColumns) / kGroupRows);
+  const TileDescriptor weights = quad_ordered_tile(weight.dtype, weight.shape[0], weight.shape[1],
+                                                   bytes_for(weight.dtype, weight.strides[0]),
+                                                   static_cast<int>(kHeadColumns) / kGroupRows);
   const StationaryParams stationary{
       .x = encode_tensor_map(row_tile(params.x, kStepRows), params.x.data),
       .weight = encode_tensor_map(weights, weight.data),
