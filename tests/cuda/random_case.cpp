@@ -75,7 +75,7 @@ json random_mla_decode(RandomChoice& choice) {
 
 // What the fast kernel asks for, mostly: heads of DeepSeek's widths, rope columns of q's dtype, pages
 // and buffers of whole groups of 8 keys, a mask that shows one interval of keys.
-void make_deepseek(RandomChoice& choice, const RandomLengths& lengths, json& object) {
+void make_branch_problem(RandomChoice& choice, const RandomLengths& lengths, json& object) {
   object["nope"] = object["value"] = 128;
   object["heads"] = choice.pick({1, 1, 1, 2, 3});
   object["q_dtype"] = choice.pick<const char*>({"bf16", "bf16", "f16"});
@@ -109,7 +109,7 @@ json random_mla_prefill(RandomChoice& choice) {
   const bool is_deepseek = choice.below(4) > 0;
   const RandomLengths lengths = random_lengths(choice, 200, choice.one_in(8) ? 400 : 130);
   json object = random_latent(choice, lengths);
-  if (is_deepseek) make_deepseek(choice, lengths, object);
+  if (is_deepseek) make_branch_problem(choice, lengths, object);
   if (choice.one_in(2)) object["buffer_tokens"] = choice.pick({16, 20, 48, 64, 248, 1024});
   if (choice.one_in(4)) object["softcap"] = choice.pick({0.5, 3.0, 30.0});
   if (choice.one_in(4)) object["alibi"] = true;
