@@ -41,6 +41,9 @@ struct FlashAttentionArgs {
   // Tiles and splits independent of the other sequences: a sequence's result is the same bits in
   // any batch.
   bool batch_invariant = false;
+  // Over a cache of e4m3, lets a kernel round q, each row by its own power of two, and the weights
+  // to e4m3, and multiply on fp8 tensor cores: results are some percent of a weight off.
+  bool allow_fp8_products = false;
 };
 
 struct FlashAttentionProblem {
@@ -58,6 +61,7 @@ struct FlashAttentionProblem {
   bool has_sinks = false;
   bool wants_lse = false;
   bool batch_invariant = false;
+  bool allow_fp8_products = false;
   std::int64_t alignment = 1;  // bytes, of every row of q, out and the cache
 };
 

@@ -72,6 +72,7 @@ FlashAttentionProblem validate(const FlashAttentionArgs& args) {
           .has_sinks = args.sinks.has_value(),
           .wants_lse = args.lse.has_value(),
           .batch_invariant = args.batch_invariant,
+          .allow_fp8_products = args.allow_fp8_products,
           .alignment = std::min({ops::row_alignment(args.q), ops::row_alignment(args.out),
                                  ops::row_alignment(args.cache.blocks)})};
 }

@@ -20,6 +20,12 @@ enum class Ends : std::uint8_t {
   chained,   // that, or kept for the next chunk of keys (chain_rows.cuh)
 };
 
+// What products are made of.
+enum class Products : std::uint8_t {
+  wide,    // numbers of 16 bits: of q's dtype, or f16 over a cache of e4m3
+  narrow,  // e4m3: q and the weights rounded to it, V transposed before (flip_values.h)
+};
+
 // A block takes 64 · consumers query rows (tokens × heads of one KV head) over block_keys keys at a
 // time, 64 rows per consumer warpgroup.
 struct PrefillConfig {
@@ -36,6 +42,8 @@ struct PrefillConfig {
   int q_buffers = 2;
   Scores scores = Scores::scaled;
   Ends ends = Ends::finished;
+  Products products = Products::wide;
+  bool takes_turns = true;  // at the tensor cores
 
   static constexpr int kSlabColumns = 64;  // 128 bytes: a swizzled row
 
@@ -45,10 +53,17 @@ struct PrefillConfig {
   constexpr int producer_registers() const { return converts() ? 56 : 40; }
   constexpr int consumer_registers() const { return converts() ? 224 : 232; }
   // e4m3 becomes f16 in shared memory, exactly; q follows it.
-  constexpr bool converts() const { return cache_dtype != dtype; }
-  constexpr DType product_dtype() const { return converts() ? DType::f16 : dtype; }
-  // Columns of a row of 128 bytes as it is copied.
-  constexpr int copied_columns() const { return converts() ? 128 : kSlabColumns; }
+  constexpr bool converts() const { return cache_dtype != dtype && !is_narrow(); }
+  constexpr bool is_narrow() const { return products == Products::narrow; }
+  constexpr DType product_dtype() const {
+    if (is_narrow()) return DType::fp8_e4m3;
+    return converts() ? DType::f16 : dtype;
+  }
+  // Columns of a row of 128 bytes: of K and V as they are copied, as products read them, and of q
+  // as it is copied.
+  constexpr int copied_columns() const { return cache_dtype == DType::fp8_e4m3 ? 128 : 64; }
+  constexpr int slab_columns() const { return is_narrow() ? 128 : kSlabColumns; }
+  constexpr int query_slabs() const { return (head_dim + kSlabColumns - 1) / kSlabColumns; }
   constexpr int copied_key_slabs() const {
     return (head_dim + copied_columns() - 1) / copied_columns();
   }
@@ -60,8 +75,8 @@ struct PrefillConfig {
     if (!converts()) return slab;
     return 2 * slab + 1 < slabs ? 2 * slab + 1 : slabs - 1;
   }
-  constexpr int key_slabs() const { return (head_dim + kSlabColumns - 1) / kSlabColumns; }
-  constexpr int value_slabs() const { return (value_dim + kSlabColumns - 1) / kSlabColumns; }
+  constexpr int key_slabs() const { return (head_dim + slab_columns() - 1) / slab_columns(); }
+  constexpr int value_slabs() const { return (value_dim + slab_columns() - 1) / slab_columns(); }
 };
 
 }  // namespace quire::cuda::hopper

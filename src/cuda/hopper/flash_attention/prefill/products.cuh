@@ -13,8 +13,9 @@ __device__ inline void issue_scores(const std::byte* q, const std::byte* keys,
                                     float (&scores)[kConfig.block_keys / 2]) {
   using Op = Wgmma<kConfig.product_dtype(), kConfig.block_keys>;
   using Shared = PrefillShared<kConfig>;
-  constexpr int kFullSlabs = kConfig.head_dim / PrefillConfig::kSlabColumns;
-  constexpr int kLastSteps = kConfig.head_dim % PrefillConfig::kSlabColumns / 16;
+  constexpr int kFullSlabs = kConfig.head_dim / kConfig.slab_columns();
+  constexpr int kLastSteps = kConfig.head_dim % kConfig.slab_columns() / 16;
+  static_assert(kLastSteps == 0 || !kConfig.is_narrow());
   const std::uint64_t a = tile_descriptor(q);
   const std::uint64_t b = tile_descriptor(keys);
 #pragma unroll

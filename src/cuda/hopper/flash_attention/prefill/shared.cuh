@@ -18,7 +18,7 @@ template <PrefillConfig kConfig> struct PrefillShared {
   static constexpr int kCopiedValueBytes = kConfig.copied_value_slabs() * kSlabBytes;
 
   // Slabs of 64 columns, each a swizzled tile.
-  alignas(1024) std::byte q[kConfig.q_buffers][kConfig.key_slabs() * kQuerySlabBytes];
+  alignas(1024) std::byte q[kConfig.q_buffers][kConfig.query_slabs() * kQuerySlabBytes];
   alignas(1024) std::byte keys[kConfig.key_stages][kKeyBytes];
   alignas(1024) std::byte values[kConfig.value_stages][kValueBytes];
   // Bit g: keys 8g … 8g + 7 of the K block are not there.

@@ -95,7 +95,7 @@ template <PrefillConfig kConfig, typename Source> class PrefillLoad {
     FullBarrier& full = shared_.q_ring.full[q_at_.stage];
     if (lane() == 0) {
       full.arrive_and_expect_tx(sizeof(shared_.q[0]));
-      for (int slab = 0; slab < kConfig.key_slabs(); ++slab) {
+      for (int slab = 0; slab < kConfig.query_slabs(); ++slab) {
         const BoxLoad load{.map = &params_.q,
                            .shared = &shared_.q[q_at_.stage][slab * Shared::kQuerySlabBytes],
                            .full = &full,
