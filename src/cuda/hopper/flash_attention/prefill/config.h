@@ -43,7 +43,6 @@ struct PrefillConfig {
   Scores scores = Scores::scaled;
   Ends ends = Ends::finished;
   Products products = Products::wide;
-  bool takes_turns = true;  // at the tensor cores
 
   static constexpr int kSlabColumns = 64;  // 128 bytes: a swizzled row
 

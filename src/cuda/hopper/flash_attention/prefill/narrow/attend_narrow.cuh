@@ -216,7 +216,7 @@ template <PrefillConfig kConfig> class NarrowAttend {
 
   const PrefillParams& params_;
   Shared& shared_;
-  Turns<kConfig.takes_turns ? kConfig.consumers : 1> turns_;
+  Turns<kConfig.consumers> turns_;
   const int row_;                   // the warpgroup's first, in a tile
   float factor_[2] = {1.0F, 1.0F};  // that q's rows were divided by
   float keep_[2] = {1.0F, 1.0F};    // that sums are to be multiplied by before the block's are added
