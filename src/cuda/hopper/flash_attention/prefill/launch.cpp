@@ -55,6 +55,16 @@ PrefillOutputs make_outputs(const FlashAttentionArgs& args) {
   return outputs;
 }
 
+// Where expanded rows do not hold them already.
+HeadScales make_scales(const KvLayerView& keys, const KvLayerView& values,
+                       const PrefillPlan& plan) {
+  if (plan.path == PrefillPath::expanded) return {};
+  return {.keys = reinterpret_cast<const float*>(keys.scales.data),
+          .values = reinterpret_cast<const float*>(values.scales.data),
+          .key_stride = keys.scales.head_stride,
+          .value_stride = values.scales.head_stride};
+}
+
 PrefillParams make_params(const FlashAttentionArgs& args, const PrefillPlan& plan) {
   const KvLayerView keys = args.cache.key(args.layer);
   const auto heads = static_cast<int>(args.q.shape[1]);
@@ -70,6 +80,7 @@ PrefillParams make_params(const FlashAttentionArgs& args, const PrefillPlan& pla
           .section_keys = static_cast<int>(kSectionBytes / key_bytes),
           .mask = visible_range(args.mask).value(),
           .scores = score_rules(args),
+          .scales = make_scales(keys, args.cache.value(args.layer), plan),
           .outputs = make_outputs(args)};
 }
 

@@ -29,10 +29,18 @@ std::int64_t group_of(const FlashAttentionProblem& problem) {
   return problem.heads / problem.cache.num_kv_heads;
 }
 
-bool is_plain(const FlashAttentionProblem& problem, DType dtype) {
+// Rows of q's dtype, as products read them.
+bool is_plain(const FlashAttentionProblem& problem) {
   const RowFormat& format = problem.cache.row_format;
-  return format.num_parts == 1 && format.parts[0].dtype == dtype &&
+  return format.is_uniform() && format.parts[0].dtype == problem.q_dtype &&
          format.parts[0].scale_source == ScaleSource::none;
+}
+
+// Rows of e4m3 whose scales the kernel takes in, if they have any.
+bool is_e4m3(const FlashAttentionProblem& problem) {
+  const RowFormat& format = problem.cache.row_format;
+  return format.is_uniform() && format.parts[0].dtype == DType::fp8_e4m3 &&
+         (format.parts[0].scale_source == ScaleSource::none || problem.cache.has_head_scales);
 }
 
 struct Wanted {
@@ -93,18 +101,18 @@ bool shares_enough(const FlashAttentionProblem& problem) {
 
 bool takes(const FlashAttentionProblem& problem, PrefillPath path, Scores scores) {
   if (find(problem, path, scores) == nullptr) return false;
-  const bool is_e4m3 = is_plain(problem, DType::fp8_e4m3);
-  if (path == PrefillPath::direct) return is_plain(problem, problem.q_dtype) || is_e4m3;
+  if (path == PrefillPath::direct) return is_plain(problem) || is_e4m3(problem);
   if (!has_room(problem, path)) return false;
-  if (path == PrefillPath::narrow) return is_e4m3 && problem.allow_fp8_products;
-  return problem.q_dtype == DType::bf16 || is_e4m3;  // what scales give may be too large for f16
+  if (path == PrefillPath::narrow) return is_e4m3(problem) && problem.allow_fp8_products;
+  // What scales give may be too large for f16.
+  return problem.q_dtype == DType::bf16 || (is_e4m3(problem) && !problem.cache.has_scales);
 }
 
 }  // namespace
 
 PrefillPath prefill_path(const FlashAttentionProblem& problem, Scores scores) {
   if (takes(problem, PrefillPath::direct, scores) &&
-      (is_plain(problem, problem.q_dtype) || !shares_enough(problem))) {
+      (is_plain(problem) || !shares_enough(problem))) {
     return PrefillPath::direct;
   }
   if (takes(problem, PrefillPath::narrow, scores)) return PrefillPath::narrow;
@@ -125,8 +133,8 @@ std::string refuse_prefill(const FlashAttentionProblem& problem) {
   // Modified scores: those of a scale that is not positive, which the problem does not know of.
   if (!takes(problem, PrefillPath::direct, Scores::modified) &&
       !takes(problem, PrefillPath::expanded, Scores::modified)) {
-    return "the cache does not hold unscaled numbers of q's dtype or of e4m3, and to expand it q "
-           "must be bf16 and 1 GiB enough";
+    return "the cache does not hold unscaled numbers of q's dtype, nor e4m3 with one scale at most "
+           "for a KV head, and to expand it q must be bf16 and 1 GiB enough";
   }
   if (problem.cache.page_size % kFewestBoxRows != 0) return "page_size is no multiple of 8";
   if (problem.alignment % 16 != 0) return "rows are not aligned to 16 bytes";

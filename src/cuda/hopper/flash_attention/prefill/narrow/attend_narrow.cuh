@@ -28,7 +28,7 @@ template <PrefillConfig kConfig> class NarrowAttend {
     Weights weights;
     Sums sums;   // of all blocks but the last whose products ran
     Sums block;  // of that one
-    start(scores);
+    start(tile, scores);
     while (tile.sequence >= 0) {
       if (tile.end_block - tile.first_block == 1) release_queries();
       all_see_ = seen_by_all<kConfig>(params_, tile);
@@ -68,16 +68,19 @@ template <PrefillConfig kConfig> class NarrowAttend {
     return params_.scores.scale * kLog2e * factor_[i];
   }
   // q of the tile at q_at_, rounded.
-  __device__ void await_queries(float (&factor)[2]) {
+  __device__ void await_queries(const PrefillTile& tile, float (&factor)[2]) {
     shared_.q_ring.wait_full(q_at_);
     round_queries<kConfig>(queries(), factor);
+    const float scale = params_.scales.of_keys(tile.kv_head);
+    factor[0] *= scale;
+    factor[1] *= scale;
     cutlass::arch::fence_view_async_shared();
     cutlass::arch::NamedBarrier::sync(128, kConfig.consumers + row_ / kWgmmaRows);
   }
 
   // The very first scores, alone.
-  __device__ void start(Block& scores) {
-    await_queries(factor_);
+  __device__ void start(const PrefillTile& tile, Block& scores) {
+    await_queries(tile, factor_);
     shared_.await_keys(key_at_);
     pin(scores);
     cute::warpgroup_arrive();
@@ -187,7 +190,7 @@ template <PrefillConfig kConfig> class NarrowAttend {
     const int value_stage = value_at_.stage;
     float next_factor[2] = {1.0F, 1.0F};
     if (next.sequence >= 0) {
-      await_queries(next_factor);
+      await_queries(next, next_factor);
       shared_.await_keys(key_at_);
       holes_ = shared_.holes[key_stage];
     }
@@ -205,8 +208,9 @@ template <PrefillConfig kConfig> class NarrowAttend {
     if (next.sequence >= 0) release(shared_.key_ring, key_stage);
     release(shared_.value_ring, value_stage);
     has_awaited_ = false;
+    const float scale = params_.scales.of_values(tile.kv_head);
 #pragma unroll
-    for (int j = 0; j < kConfig.value_dim / 2; ++j) sums[j] += block[j];
+    for (int j = 0; j < kConfig.value_dim / 2; ++j) sums[j] = (sums[j] + block[j]) * scale;
     const float to_log2[2] = {row_to_log2(0), row_to_log2(1)};
     store_rows<kConfig>(params_, tile, thread_row(), softmax, to_log2, sums);
     factor_[0] = next_factor[0];
@@ -218,7 +222,7 @@ template <PrefillConfig kConfig> class NarrowAttend {
   Shared& shared_;
   Turns<kConfig.consumers> turns_;
   const int row_;                   // the warpgroup's first, in a tile
-  float factor_[2] = {1.0F, 1.0F};  // that q's rows were divided by
+  float factor_[2] = {1.0F, 1.0F};  // that q's rows and K were divided by
   float keep_[2] = {1.0F, 1.0F};    // that sums are to be multiplied by before the block's are added
   bool has_awaited_ = false;        // the stages of the next step
   std::uint32_t holes_ = 0;         // in the keys of the scores

@@ -28,7 +28,7 @@ template <PrefillConfig kConfig> class PrefillAttend {
     Block scores;
     Weights weights;
     Sums sums;
-    start(scores);
+    start(tile, scores);
     while (tile.sequence >= 0) {
       if (tile.end_block - tile.first_block == 1) release_queries();
       all_see_ = seen_by_all<kConfig>(params_, tile);
@@ -79,17 +79,21 @@ template <PrefillConfig kConfig> class PrefillAttend {
     }
   }
   // q of the tile at q_at_, as the products take it.
-  __device__ void await_queries(float (&factor)[2]) {
+  __device__ void await_queries(const PrefillTile& tile, float (&factor)[2]) {
     shared_.q_ring.wait_full(q_at_);
-    if constexpr (kConfig.converts() && kConfig.dtype == DType::bf16) {
+    if constexpr (kConfig.converts()) {
+      static_assert(kConfig.dtype == DType::bf16);
       convert_queries<kConfig>(&shared_.q[q_at_.stage][row_ * kRowBytes], factor);
+      const float scale = params_.scales.of_keys(tile.kv_head);
+      factor[0] *= scale;
+      factor[1] *= scale;
       sync_warpgroup();
     }
   }
 
   // The very first scores, alone.
-  __device__ void start(Block& scores) {
-    await_queries(factor_);
+  __device__ void start(const PrefillTile& tile, Block& scores) {
+    await_queries(tile, factor_);
     shared_.await_keys(key_at_);
     pin(scores);
     cute::warpgroup_arrive();
@@ -206,7 +210,7 @@ template <PrefillConfig kConfig> class PrefillAttend {
     const int value_stage = value_at_.stage;
     float next_factor[2] = {1.0F, 1.0F};
     if (next.sequence >= 0) {
-      await_queries(next_factor);
+      await_queries(next, next_factor);
       shared_.await_keys(key_at_);
       holes_ = shared_.holes[key_stage];
     }
@@ -224,6 +228,10 @@ template <PrefillConfig kConfig> class PrefillAttend {
     release(shared_.value_ring, value_stage);
     starts_sum_ = true;
     has_awaited_ = false;
+    if constexpr (kConfig.converts()) {
+      const float scale = params_.scales.of_values(tile.kv_head);
+      scale_rows(sums, {scale, scale});
+    }
     const float to_log2[2] = {row_to_log2(0), row_to_log2(1)};
     if constexpr (kConfig.ends == Ends::chained) {
       chain_rows<kConfig>(params_, tile, thread_row(), softmax, to_log2, sums);
@@ -239,7 +247,7 @@ template <PrefillConfig kConfig> class PrefillAttend {
   Shared& shared_;
   Turns<kConfig.consumers> turns_;
   const int row_;                       // the warpgroup's first, in a tile
-  float factor_[2] = {1.0F, 1.0F};      // that q's rows were divided by
+  float factor_[2] = {1.0F, 1.0F};      // that q's rows and K were divided by
   int zero_from_ = kConfig.block_keys;  // first row of the next V block behind the sequence's end
   bool starts_sum_ = true;
   bool has_awaited_ = false;  // the stages of the next step
