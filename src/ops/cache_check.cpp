@@ -85,15 +85,6 @@ bool has_dense_pages(const TensorView& blocks) {
   return heads_follow && tokens_follow;
 }
 
-bool has_head_scales(const PagedKVCache& cache) {
-  if (!cache.scales.has_value() || cache.scales_page_table.has_value()) return false;
-  const TensorView& scales = *cache.scales;
-  const RowFormat format = cache.format();
-  return format.is_uniform() && format.parts[0].scale_source == ScaleSource::plane &&
-         scales.dtype == DType::f32 && scales.strides[0] == 0 && scales.strides[3] == 0 &&
-         scales.shape[5] == 1;
-}
-
 }  // namespace
 
 CacheShape check_cache(Arguments& check, const PagedKVCache& cache, const CacheUse& use) {
@@ -115,7 +106,6 @@ CacheShape check_cache(Arguments& check, const PagedKVCache& cache, const CacheU
           .max_pages = cache.max_pages(),
           .is_mla = cache.is_mla(),
           .has_scales = cache.scales.has_value(),
-          .has_head_scales = has_head_scales(cache),
           .rows_are_dense = has_dense_pages(cache.blocks)};
 }
 

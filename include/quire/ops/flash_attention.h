@@ -50,6 +50,7 @@ struct FlashAttentionProblem {
   Device device{};
   RaggedSize ragged{};
   CacheShape cache{};
+  bool has_head_scales = false;  // f32, one for all rows of a KV head
   std::int64_t heads = 0;
   std::int64_t head_dim = 0;
   std::int64_t value_dim = 0;

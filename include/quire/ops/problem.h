@@ -29,7 +29,6 @@ struct CacheShape {
   std::int64_t max_pages = 0;
   bool is_mla = false;
   bool has_scales = false;
-  bool has_head_scales = false;  // f32, one for all rows of a KV head
   bool rows_are_dense = true;  // tokens follow each other at heads · row bytes (NHD)
 };
 

@@ -40,7 +40,7 @@ bool is_plain(const FlashAttentionProblem& problem) {
 bool is_e4m3(const FlashAttentionProblem& problem) {
   const RowFormat& format = problem.cache.row_format;
   return format.is_uniform() && format.parts[0].dtype == DType::fp8_e4m3 &&
-         (format.parts[0].scale_source == ScaleSource::none || problem.cache.has_head_scales);
+         (format.parts[0].scale_source == ScaleSource::none || problem.has_head_scales);
 }
 
 struct Wanted {
