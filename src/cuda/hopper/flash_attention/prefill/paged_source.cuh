@@ -97,7 +97,7 @@ template <PrefillConfig kConfig> class PagedSource {
     if (at < pieces_) {
       const BoxLoad load{
           .map = &map,
-          .shared = stage + kConfig.copied_slab(slab, kSlabs) * PrefillShared<kConfig>::kSlabBytes +
+          .shared = stage + kConfig.copied_slab(slab, kCopied, kSlabs) * PrefillShared<kConfig>::kSlabBytes +
                     at * params_.box_rows * kRowBytes,
           .full = &full,
           .hint = L2Hint::EVICT_LAST};

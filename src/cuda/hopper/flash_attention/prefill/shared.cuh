@@ -44,14 +44,14 @@ template <PrefillConfig kConfig> struct PrefillShared {
   }
   // Keys, values that products may read.
   __device__ void await_keys(const RingPosition<kConfig.key_stages>& at) {
-    if constexpr (kConfig.converts()) {
+    if constexpr (kConfig.converts_keys()) {
       keys_ready[at.stage].wait(at.phase);
     } else {
       key_ring.wait_full(at);
     }
   }
   __device__ void await_values(const RingPosition<kConfig.value_stages>& at) {
-    if constexpr (kConfig.converts()) {
+    if constexpr (kConfig.converts_values()) {
       values_ready[at.stage].wait(at.phase);
     } else {
       value_ring.wait_full(at);

@@ -40,8 +40,11 @@ template <DType kDType, Scores kScores> struct PrefillD64E4m3 {
                                          .scores = kScores};
 };
 template <DType kDType, Scores kScores> struct PrefillD128E4m3 {
-  static constexpr PrefillConfig kConfig{
-      .dtype = kDType, .cache_dtype = DType::fp8_e4m3, .scores = kScores};
+  static constexpr PrefillConfig kConfig{.dtype = kDType,
+                                         .cache_dtype = DType::fp8_e4m3,
+                                         .key_stages = 3,
+                                         .scores = kScores,
+                                         .products = Products::mixed};
 };
 // Over a cache of e4m3, products of e4m3 too.
 template <DType kDType, Scores kScores> struct NarrowD128 {

@@ -5,6 +5,7 @@
 
 #include "cuda/hopper/flash_attention/prefill/chain_rows.cuh"
 #include "cuda/hopper/flash_attention/prefill/convert_queries.cuh"
+#include "cuda/hopper/flash_attention/prefill/split_queries.cuh"
 #include "cuda/hopper/flash_attention/prefill/products.cuh"
 #include "cuda/hopper/flash_attention/prefill/zero_values.cuh"
 #include "cuda/hopper/tile/turns.cuh"
@@ -83,7 +84,12 @@ template <PrefillConfig kConfig> class PrefillAttend {
     shared_.q_ring.wait_full(q_at_);
     if constexpr (kConfig.converts()) {
       static_assert(kConfig.dtype == DType::bf16);
-      convert_queries<kConfig>(&shared_.q[q_at_.stage][row_ * kRowBytes], factor);
+      std::byte* rows = &shared_.q[q_at_.stage][row_ * kRowBytes];
+      if constexpr (kConfig.products == Products::mixed) {
+        split_queries<kConfig>(rows, factor);
+      } else {
+        convert_queries<kConfig>(rows, factor);
+      }
       const float scale = params_.scales.of_keys(tile.kv_head);
       factor[0] *= scale;
       factor[1] *= scale;

@@ -14,8 +14,13 @@ template <PrefillConfig kConfig, typename Source> class PrefillLoad {
  public:
   using Shared = PrefillShared<kConfig>;
   using Piece = typename Source::Piece;
-  using KeyLoad = StageLoad<kConfig, kConfig.key_slabs(), kConfig.key_stages>;
-  using ValueLoad = StageLoad<kConfig, kConfig.value_slabs(), kConfig.value_stages>;
+  static constexpr Conversion conversion(bool converts) {
+    return converts ? Conversion::to_f16 : Conversion::none;
+  }
+  using KeyLoad = StageLoad<kConfig, conversion(kConfig.converts_keys()), kConfig.key_slabs(),
+                            kConfig.key_stages>;
+  using ValueLoad = StageLoad<kConfig, conversion(kConfig.converts_values()), kConfig.value_slabs(),
+                              kConfig.value_stages>;
 
   __device__ PrefillLoad(const PrefillParams& params, const typename Source::Params& source,
                          Shared& shared, int half)
