@@ -107,8 +107,8 @@ TEST(PlanPrefillTest, ProductsOfE4m3OnlyWhereTheyAreAllowed) {
 TEST(PlanPrefillTest, InvariantPathsDependOnNoBatch) {
   FlashAttentionProblem problem = llama(16);
   problem.batch_invariant = true;
-  for (const RowFormat& format : {RowFormat::uniform(DType::fp8_e4m3, 128),
-                                  RowFormat::scaled(DType::fp8_e4m3, 128, 128)}) {
+  for (const RowFormat& format :
+       {RowFormat::uniform(DType::fp8_e4m3, 128), RowFormat::scaled(DType::fp8_e4m3, 128, 128)}) {
     problem.cache.row_format = format;
     std::set<PrefillPath> paths;
     for (const std::int64_t batch : {1, 16, 4096}) {

@@ -82,8 +82,9 @@ std::int64_t columns_of(const FlashAttentionProblem& problem) {
 
 // Bytes of a path's copies for one key of one KV head.
 std::int64_t key_bytes(const FlashAttentionProblem& problem, PrefillPath path) {
-  return path == PrefillPath::narrow ? problem.value_dim
-                                     : bytes_for(problem.q_dtype, problem.head_dim + problem.value_dim);
+  return path == PrefillPath::narrow
+             ? problem.value_dim
+             : bytes_for(problem.q_dtype, problem.head_dim + problem.value_dim);
 }
 
 // Bits must not depend on how many sequences come together: then everything has room.
@@ -97,8 +98,7 @@ bool has_room(const FlashAttentionProblem& problem, PrefillPath path) {
 // Query rows that share what is made once.
 bool shares_enough(const FlashAttentionProblem& problem, PrefillPath path) {
   const std::int64_t batch = std::max<std::int64_t>(problem.ragged.batch, 1);
-  const std::int64_t fewest =
-      path == PrefillPath::narrow ? kFewestNarrowRows : kFewestExpandedRows;
+  const std::int64_t fewest = path == PrefillPath::narrow ? kFewestNarrowRows : kFewestExpandedRows;
   return !problem.batch_invariant && problem.ragged.tokens * group_of(problem) >= fewest * batch;
 }
 

@@ -23,7 +23,8 @@ __device__ inline void issue_scores(const std::byte* q, const std::byte* keys,
     multiply_rows<Op>(a + slab * (Shared::kQuerySlabBytes >> 4),
                       b + slab * (Shared::kSlabBytes >> 4), scores, slab == 0);
   }
-  if constexpr (kConfig.products == Products::mixed) {  // what q's first half left (split_queries.cuh)
+  if constexpr (kConfig.products ==
+                Products::mixed) {  // what q's first half left (split_queries.cuh)
     multiply_rows<Op>(a + (Shared::kQuerySlabBytes >> 4), b, scores, false);
   }
   if constexpr (kLastSteps > 0) {

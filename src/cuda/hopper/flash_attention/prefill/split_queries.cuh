@@ -14,8 +14,8 @@ namespace quire::cuda::hopper {
 // Four numbers less what four bytes hold of them.
 __device__ inline float4 left_of(float4 numbers, std::uint32_t bytes) {
   const auto pair = [](std::uint32_t two) {
-    return __half22float2(__half2(
-        __nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(two), __NV_E4M3)));
+    return __half22float2(
+        __half2(__nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(two), __NV_E4M3)));
   };
   const float2 low = pair(bytes & 0xffff);
   const float2 high = pair(bytes >> 16);
@@ -52,8 +52,7 @@ __device__ inline void split_queries(std::byte* rows, float (&factor)[2]) {
   largest = fmaxf(largest, __shfl_xor_sync(0xffffffff, largest, 16));
   const auto exponent = static_cast<int>(__float_as_uint(largest) >> 23);
   const int shift = min(254 + 7 - exponent, 240);
-  const float by =
-      exponent == 255 ? NAN : __uint_as_float(static_cast<std::uint32_t>(shift) << 23);
+  const float by = exponent == 255 ? NAN : __uint_as_float(static_cast<std::uint32_t>(shift) << 23);
   __syncwarp();  // all of a row is read
 #pragma unroll
   for (int k = 0; k < kChunks; k += 2) {

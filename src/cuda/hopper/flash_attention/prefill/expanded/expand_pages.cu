@@ -16,7 +16,7 @@ struct PageSide {
   int sequence;
   int head;
   int first_key;
-  int num_keys;  // of the page that there are
+  int num_keys;   // of the page that there are
   std::byte* to;  // [page_size, width]
 };
 
@@ -77,8 +77,8 @@ template <typename Rows> __device__ inline void expand(const PageSide& page, DTy
     for (int k = 0; k < kInFlight; ++k) {
       const int at = first + k * kThreads;
       if (at >= total) break;
-      places[k] = place_row(page.reader.view, page.sequence, page.first_key + at / vectors,
-                            page.head);
+      places[k] =
+          place_row(page.reader.view, page.sequence, page.first_key + at / vectors, page.head);
       raw[k] = Rows::load(page, places[k], at % vectors * Rows::kColumns);
     }
 #pragma unroll

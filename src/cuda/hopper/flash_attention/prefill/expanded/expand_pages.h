@@ -15,7 +15,7 @@ namespace quire::cuda::hopper {
 struct ExpandParams {
   RowReader keys{};
   RowReader values{};
-  int key_width = 0;    // columns that are taken, multiples of 8
+  int key_width = 0;  // columns that are taken, multiples of 8
   int value_width = 0;
   const std::uint32_t* row_offsets = nullptr;  // [batch + 1]
   VisibleRange mask{};

@@ -223,9 +223,9 @@ template <PrefillConfig kConfig> class NarrowAttend {
   Turns<kConfig.consumers> turns_;
   const int row_;                   // the warpgroup's first, in a tile
   float factor_[2] = {1.0F, 1.0F};  // that q's rows and K were divided by
-  float keep_[2] = {1.0F, 1.0F};    // that sums are to be multiplied by before the block's are added
-  bool has_awaited_ = false;        // the stages of the next step
-  std::uint32_t holes_ = 0;         // in the keys of the scores
+  float keep_[2] = {1.0F, 1.0F};  // that sums are to be multiplied by before the block's are added
+  bool has_awaited_ = false;      // the stages of the next step
+  std::uint32_t holes_ = 0;       // in the keys of the scores
   KeyInterval all_see_{};
   RingPosition<kConfig.key_stages> key_at_;
   RingPosition<kConfig.value_stages> value_at_;

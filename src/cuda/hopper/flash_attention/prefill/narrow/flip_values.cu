@@ -57,8 +57,8 @@ __device__ inline void store_block(const std::uint32_t (&rows)[kFlippedKeys][kRo
   }
 #pragma unroll
   for (int column = 0; column < 4; ++column) {
-    const uint4 packed = make_uint4(words[0][column], words[1][column], words[2][column],
-                                    words[3][column]);
+    const uint4 packed =
+        make_uint4(words[0][column], words[1][column], words[2][column], words[3][column]);
     *reinterpret_cast<uint4*>(to + (4 * quad + column) * kFlippedKeys + 16 * group) = packed;
   }
 }

@@ -14,7 +14,7 @@
 
 namespace quire::cuda::hopper {
 
-inline constexpr int kFlippedKeys = 128;    // of a block
+inline constexpr int kFlippedKeys = 128;     // of a block
 inline constexpr int kFlippedColumns = 128;  // of V
 
 // Which key of 16 stands in which byte: the pairs that a thread has of a product's row, 2c and

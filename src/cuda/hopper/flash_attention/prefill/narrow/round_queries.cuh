@@ -53,8 +53,7 @@ __device__ inline void round_queries(std::byte* rows, float (&factor)[2]) {
   const auto lane = static_cast<int>(threadIdx.x % 32);
   const auto row = static_cast<int>(threadIdx.x % 128 / 32 * 16) + lane % 16;
   const int half = lane / 16;
-  const std::byte* from =
-      rows + half * PrefillShared<kConfig>::kQuerySlabBytes + row * kRowBytes;
+  const std::byte* from = rows + half * PrefillShared<kConfig>::kQuerySlabBytes + row * kRowBytes;
   uint4 words[kChunks];
   float largest = 0.0F;
 #pragma unroll
@@ -65,8 +64,7 @@ __device__ inline void round_queries(std::byte* rows, float (&factor)[2]) {
   largest = fmaxf(largest, __shfl_xor_sync(0xffffffff, largest, 16));
   const auto exponent = static_cast<int>(__float_as_uint(largest) >> 23);
   const int shift = min(254 + 7 - exponent, 240);
-  const float by =
-      exponent == 255 ? NAN : __uint_as_float(static_cast<std::uint32_t>(shift) << 23);
+  const float by = exponent == 255 ? NAN : __uint_as_float(static_cast<std::uint32_t>(shift) << 23);
   __syncwarp();  // all of a row is read
 #pragma unroll
   for (int k = 0; k < kChunks; k += 2) {

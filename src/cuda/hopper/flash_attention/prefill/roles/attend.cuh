@@ -5,8 +5,8 @@
 
 #include "cuda/hopper/flash_attention/prefill/chain_rows.cuh"
 #include "cuda/hopper/flash_attention/prefill/convert_queries.cuh"
-#include "cuda/hopper/flash_attention/prefill/split_queries.cuh"
 #include "cuda/hopper/flash_attention/prefill/products.cuh"
+#include "cuda/hopper/flash_attention/prefill/split_queries.cuh"
 #include "cuda/hopper/flash_attention/prefill/zero_values.cuh"
 #include "cuda/hopper/tile/turns.cuh"
 

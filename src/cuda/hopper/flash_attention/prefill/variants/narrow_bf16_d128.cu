@@ -5,7 +5,7 @@
 namespace quire::cuda::hopper {
 
 template void launch_narrow<NarrowD128<DType::bf16, Scores::scaled>>(const PrefillParams&,
-                                                                   const FlippedKeys&,
-                                                                   const PrefillLaunch&);
+                                                                     const FlippedKeys&,
+                                                                     const PrefillLaunch&);
 
 }  // namespace quire::cuda::hopper
