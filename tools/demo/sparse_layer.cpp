@@ -8,8 +8,6 @@
 namespace quire::tools::demo {
 namespace {
 
-constexpr std::int32_t kScaleBlock = 32;
-
 std::int32_t narrow(std::int64_t value) {
   return static_cast<std::int32_t>(value);
 }
@@ -46,9 +44,9 @@ Quantized quantize(const Tensor& x, std::int64_t rows, std::int64_t columns, Ref
 SparseLayer::SparseLayer(const LatentSize& size, std::int64_t num_pages, std::int64_t page_size,
                          std::uint64_t seed)
     : size_(size),
-      latent_pool_(pool_options(
-          num_pages, page_size,
-          RowFormat::mla_fp8_block(narrow(size.latent), narrow(size.rope), kScaleBlock))),
+      latent_pool_(pool_options(num_pages, page_size,
+                                RowFormat::mla_fp8_block(narrow(size.latent), narrow(size.rope),
+                                                         narrow(size.scale_block)))),
       index_pool_(pool_options(
           num_pages, page_size,
           RowFormat::scaled(DType::fp8_e4m3, narrow(size.index_dim), narrow(size.index_dim)))),

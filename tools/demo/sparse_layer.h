@@ -23,6 +23,7 @@ struct LatentSize {
   std::int64_t index_heads = 4;
   std::int64_t index_dim = 32;
   std::int64_t top_k = 16;
+  std::int64_t scale_block = 32;  // columns of a latent row that share a scale
 
   std::int64_t row() const { return latent + rope; }
   std::int64_t q_head() const { return nope + rope; }
