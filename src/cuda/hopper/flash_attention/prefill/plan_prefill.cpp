@@ -15,6 +15,9 @@ constexpr std::int64_t kFewestBoxRows = 8;
 // What a path may put into the workspace.
 constexpr std::int64_t kMostExpandedBytes = std::int64_t{1} << 30;
 
+// A grid's second and third dimension, along which the kernels that copy count sequences.
+constexpr std::int64_t kMostSequences = 65535;
+
 // Query rows of a sequence's KV head (tokens × heads) from which making a copy of e4m3 keys once
 // costs less than what it saves every tile of rows. Measured: 2048 rows over 8704 keys take 495 µs
 // expanded, 508 direct; 344 narrow.
@@ -89,6 +92,7 @@ std::int64_t key_bytes(const FlashAttentionProblem& problem, PrefillPath path) {
 
 // Bits must not depend on how many sequences come together: then everything has room.
 bool has_room(const FlashAttentionProblem& problem, PrefillPath path) {
+  if (problem.ragged.batch > kMostSequences) return false;
   const std::int64_t keys =
       problem.ragged.batch * (columns_of(problem) * problem.cache.page_size + kFlippedKeys);
   const std::int64_t bytes = keys * problem.cache.num_kv_heads * key_bytes(problem, path);

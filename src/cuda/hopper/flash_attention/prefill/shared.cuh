@@ -39,8 +39,8 @@ template <PrefillConfig kConfig> struct PrefillShared {
     value_ring.init(1, kConfig.consumers);
     q_ring.init(1, kConfig.consumers);
     tile_ring.init(1, 3 * 32 + 128 * kConfig.consumers);  // three loading warps read it too
-    for (EmptyBarrier& ready : keys_ready) ready.init(2);
-    for (EmptyBarrier& ready : values_ready) ready.init(2);
+    for (EmptyBarrier& ready : keys_ready) ready.init(2 * 32);
+    for (EmptyBarrier& ready : values_ready) ready.init(2 * 32);
   }
   // Keys, values that products may read.
   __device__ void await_keys(const RingPosition<kConfig.key_stages>& at) {

@@ -36,7 +36,7 @@ template <PrefillConfig kConfig, Conversion kConversion, int kSlabs, int kStages
       is_pending_ = false;
       ring_.wait_full(convert_at_);
       convert_block<kConfig, kSlabs>(stages_[convert_at_.stage], half_);
-      if (threadIdx.x % 32 == 0) ready_[convert_at_.stage].arrive();
+      ready_[convert_at_.stage].arrive();
       convert_at_.advance();
     }
   }

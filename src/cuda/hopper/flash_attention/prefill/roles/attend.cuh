@@ -62,6 +62,8 @@ template <PrefillConfig kConfig> class PrefillAttend {
     return tile;
   }
   __device__ bool leads() const { return threadIdx.x % 128 == 0; }
+  // One thread speaks for all: what they read themselves they must have read before they issued the
+  // products that it has seen the end of.
   template <typename Ring> __device__ void release(Ring& ring, int stage) {
     if (leads()) ring.empty[stage].arrive();
   }
@@ -101,13 +103,13 @@ template <PrefillConfig kConfig> class PrefillAttend {
   __device__ void start(const PrefillTile& tile, Block& scores) {
     await_queries(tile, factor_);
     shared_.await_keys(key_at_);
+    holes_ = shared_.holes[key_at_.stage];
     pin(scores);
     cute::warpgroup_arrive();
     issue_scores<kConfig>(queries(), shared_.keys[key_at_.stage], scores);
     cute::warpgroup_commit_batch();
     cute::warpgroup_wait<0>();
     pin(scores);
-    holes_ = shared_.holes[key_at_.stage];
     release(shared_.key_ring, key_at_.stage);
     key_at_.advance();
   }
@@ -136,13 +138,13 @@ template <PrefillConfig kConfig> class PrefillAttend {
     const int value_stage = value_at_.stage;
     key_at_.advance();
     value_at_.advance();
+    holes_ = shared_.holes[key_stage];
     turns_.wait();
     issue(key_stage, value_stage, scores, weights, sums);
     turns_.pass_on();
     // While the products run: the next step's stages, which seldom are late.
     has_awaited_ = block > tile.first_block;
     if (has_awaited_) await_stages();
-    holes_ = shared_.holes[key_stage];
     cute::warpgroup_wait<1>();
     pin(scores);
     release(shared_.key_ring, key_stage);
