@@ -110,18 +110,32 @@ json random_mla_prefill_plan(RandomChoice& choice) {
           {"buffer_tokens", choice.pick({1, 16, 20, 48, 64, 250, 1024})}};
 }
 
+// Every other time what the fast kernel takes, with enough keys for pools to fill now and then.
 json random_mla_indexer(RandomChoice& choice) {
-  const RandomLengths lengths = random_lengths(choice, 33, 700);
-  json cache{{"latent", choice.pick({32, 40, 64, 128, 132})},
+  const bool is_real = choice.one_in(2);
+  RandomLengths lengths = random_lengths(choice, 33, 700);
+  if (is_real && choice.one_in(8)) {
+    lengths.cached[0] += 4000;
+    lengths.added[0] = std::min<std::int64_t>(lengths.added[0], 2);
+  }
+  json cache{{"latent", is_real ? choice.pick({64, 128, 128}) : choice.pick({32, 40, 64, 132})},
              {"rope", 0},
              {"dtype", "fp8_e4m3"},
              {"row_format", "scaled"},
              {"scales", choice.pick<const char*>({"dynamic", "dynamic", "own_table"})}};
   add_pages(choice, lengths, cache);
   cache.erase("order");
+  if (is_real) {
+    const std::int64_t page_size = choice.pick<std::int64_t>({16, 16, 32, 48, 64, 128, 256});
+    const std::int64_t pages = (lengths.added[0] + lengths.cached[0] + page_size - 1) / page_size;
+    const bool has_hole = cache.contains("unassigned") && pages > 0;
+    cache["page_size"] = page_size;
+    cache.erase("unassigned");
+    if (has_hole) cache["unassigned"] = json::array({json::array({0, choice.below(pages)})});
+  }
   return {{"lengths", lengths.json()},
           {"cache", cache},
-          {"heads", choice.pick({1, 4, 8, 32, 64, 70})},
+          {"heads", is_real ? choice.pick({4, 8, 16, 32, 64, 64}) : choice.pick({1, 3, 8, 70})},
           {"top_k", choice.pick({1, 2, 16, 63, 64, 65, 256, 2048})},
           {"mask", choice.one_in(3) ? "full" : "causal"},
           {"data", choice.pick<const char*>({"random", "random", "all_equal", "all_negative"})}};

@@ -3,6 +3,7 @@
 
 #include "reference/flash_attention.h"
 #include "reference/fused_qkv_matmul.h"
+#include "reference/index_rows.h"
 #include "reference/merge_states.h"
 #include "reference/mla_decode.h"
 #include "reference/mla_indexer.h"
@@ -66,6 +67,10 @@ Changes changes_of_prefill(MlaPrefillArgs& args) {
   return changes;
 }
 
+Fault as_fault(std::string text) {
+  return text.empty() ? std::nullopt : Fault(std::move(text));
+}
+
 // Keys whose scores are equal up to the rounding of fp32 sums may change places.
 Fault selection_fault(const MlaIndexerArgs& args) {
   const Tensor selected = Tensor::copy_of(args.out);
@@ -119,6 +124,34 @@ const Op<MlaDecodeArgs> kMlaDecode{.name = "mla_decode",
                                    .plan = planned,
                                    .tokens = ragged_tokens,
                                    .has_naive = true};
+
+// fp32 sums may take a code, or a scale, to the other side of a middle: both ops are judged by the
+// exact rows.
+const Op<StoreIndexKeysArgs> kStoreIndexKeys{
+    .name = "store_index_keys",
+    .run = store_index_keys,
+    .oracle = exact_oracle<StoreIndexKeysArgs, reference::store_index_keys>,
+    .changes = changes_with_cache,
+    .plan = planned,
+    .tokens = ragged_tokens,
+    .judge = [](const StoreIndexKeysArgs& args) {
+      return as_fault(reference::store_index_keys_fault(args));
+    }};
+
+const Op<QuantizeIndexQueriesArgs> kQuantizeIndexQueries{
+    .name = "quantize_index_queries",
+    .run = quantize_index_queries,
+    .oracle = exact_oracle<QuantizeIndexQueriesArgs, reference::quantize_index_queries>,
+    .changes =
+        [](QuantizeIndexQueriesArgs& args) {
+          return Changes{.outputs = {{"out", &args.out}, {"q_scale", &args.q_scale}}};
+        },
+    .plan = planned,
+    .tokens = ragged_tokens,
+    .judge =
+        [](const QuantizeIndexQueriesArgs& args) {
+          return as_fault(reference::quantize_index_queries_fault(args));
+        }};
 
 const Op<MlaIndexerArgs> kMlaIndexer{.name = "mla_indexer",
                                      .run = mla_indexer,
@@ -225,11 +258,24 @@ const Op<RemapSparseIndicesArgs> kRemapSparseIndices{
     .tokens = ragged_tokens};
 
 std::vector<std::string_view> all_op_names() {
-  return {
-      kFusedQkvMatmul.name, kFlashAttention.name, kMlaPrefillPlan.name, kMlaPrefill.name,
-      kMlaDecode.name,      kMlaIndexer.name,     kSparseMla.name,      kRope.name,
-      kRmsNormKey.name,     kRmsNormValue.name,   kStore.name,          kStoreScales.name,
-      kMergeStates.name,    kQuantizeFp8.name,    kRowOffsets.name,     kRemapSparseIndices.name};
+  return {kFusedQkvMatmul.name,
+          kFlashAttention.name,
+          kMlaPrefillPlan.name,
+          kMlaPrefill.name,
+          kMlaDecode.name,
+          kStoreIndexKeys.name,
+          kQuantizeIndexQueries.name,
+          kMlaIndexer.name,
+          kSparseMla.name,
+          kRope.name,
+          kRmsNormKey.name,
+          kRmsNormValue.name,
+          kStore.name,
+          kStoreScales.name,
+          kMergeStates.name,
+          kQuantizeFp8.name,
+          kRowOffsets.name,
+          kRemapSparseIndices.name};
 }
 
 }  // namespace quire::tools::demo

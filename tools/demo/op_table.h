@@ -48,6 +48,8 @@ extern const Op<FlashAttentionArgs> kFlashAttention;
 extern const Op<MlaPrefillPlanArgs> kMlaPrefillPlan;
 extern const Op<MlaPrefillArgs> kMlaPrefill;
 extern const Op<MlaDecodeArgs> kMlaDecode;
+extern const Op<StoreIndexKeysArgs> kStoreIndexKeys;
+extern const Op<QuantizeIndexQueriesArgs> kQuantizeIndexQueries;
 extern const Op<MlaIndexerArgs> kMlaIndexer;
 extern const Op<SparseMlaArgs> kSparseMla;
 extern const Op<RopeArgs> kRope;
