@@ -54,7 +54,8 @@ template <PrefillConfig kConfig> class NarrowAttend {
     return tile;
   }
   __device__ bool leads() const { return threadIdx.x % 128 == 0; }
-  // One thread speaks for all: what they read themselves they must have read before a barrier.
+  // One thread speaks for all: what they read themselves they must have read before they issued the
+  // products that it has seen the end of.
   template <typename Ring> __device__ void release(Ring& ring, int stage) {
     if (leads()) ring.empty[stage].arrive();
   }
@@ -75,10 +76,6 @@ template <PrefillConfig kConfig> class NarrowAttend {
     const float scale = params_.scales.of_keys(tile.kv_head);
     factor[0] *= scale;
     factor[1] *= scale;
-    sync_warpgroup();
-  }
-  // What all threads of the warpgroup have written, for products to read.
-  __device__ void sync_warpgroup() const {
     cutlass::arch::fence_view_async_shared();
     cutlass::arch::NamedBarrier::sync(128, kConfig.consumers + row_ / kWgmmaRows);
   }
@@ -88,7 +85,6 @@ template <PrefillConfig kConfig> class NarrowAttend {
     await_queries(tile, factor_);
     shared_.await_keys(key_at_);
     holes_ = shared_.holes[key_at_.stage];
-    sync_warpgroup();  // later, turns_.wait() does it
     pin(scores);
     cute::warpgroup_arrive();
     issue_scores<kConfig>(queries(), shared_.keys[key_at_.stage], scores);

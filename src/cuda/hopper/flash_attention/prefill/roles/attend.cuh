@@ -62,7 +62,8 @@ template <PrefillConfig kConfig> class PrefillAttend {
     return tile;
   }
   __device__ bool leads() const { return threadIdx.x % 128 == 0; }
-  // One thread speaks for all: what they read themselves they must have read before a barrier.
+  // One thread speaks for all: what they read themselves they must have read before they issued the
+  // products that it has seen the end of.
   template <typename Ring> __device__ void release(Ring& ring, int stage) {
     if (leads()) ring.empty[stage].arrive();
   }
@@ -103,7 +104,6 @@ template <PrefillConfig kConfig> class PrefillAttend {
     await_queries(tile, factor_);
     shared_.await_keys(key_at_);
     holes_ = shared_.holes[key_at_.stage];
-    sync_warpgroup();  // later, turns_.wait() does it
     pin(scores);
     cute::warpgroup_arrive();
     issue_scores<kConfig>(queries(), shared_.keys[key_at_.stage], scores);
