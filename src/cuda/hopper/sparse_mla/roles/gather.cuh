@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // The warpgroup that fills the tiles: the left half of the latent columns, the rope columns, the right
-// half.
+// half. Its warps have rows of their own and meet only where an item begins.
 #pragma once
 
-#include "cuda/hopper/sparse_mla/fill_rows.cuh"
-#include "cuda/hopper/sparse_mla/row_finder.cuh"
+#include "cuda/hopper/sparse_mla/fill_copied.cuh"
+#include "cuda/hopper/sparse_mla/fill_decoded.cuh"
 #include "cuda/hopper/sparse_mla/work_item.cuh"
 #include "cuda/hopper/tile/block.cuh"
 #include "cuda/hopper/tile/tma.cuh"
 
 namespace quire::cuda::hopper {
 
-template <RowKind kKind> class GatherRole {
+template <typename Variant> class GatherRole {
  public:
-  __device__ GatherRole(const SparseParams& params, SparseShared& shared)
+  __device__ GatherRole(const SparseParams& params, SparseShared<Variant>& shared)
       : params_(params),
         shared_(shared),
         thread_(static_cast<int>(threadIdx.x % SparseConfig::kWarpgroup)),
-        finder_(params, shared.table) {}
+        fill_(params, shared) {}
 
   __device__ void run() {
     const int items = params_.work.items();
@@ -37,8 +37,11 @@ template <RowKind kKind> class GatherRole {
   }
 
  private:
+  static constexpr int kKeys = Variant::kConfig.keys;
+  static constexpr int kScans = 8;  // indices that a thread reads at a time
+
   __device__ void sync() const {
-    cutlass::arch::NamedBarrier::sync(SparseConfig::kWarpgroup, kTable);
+    cutlass::arch::NamedBarrier::sync(SparseConfig::kWarpgroup, kGatherers);
   }
 
   // Tiles up to the last slot that names a position: what follows is not gathered.
@@ -60,9 +63,9 @@ template <RowKind kKind> class GatherRole {
   __device__ int last_tile(const GatherStream& stream, int first, int end, int limit,
                            std::uint32_t keys) const {
     const std::int32_t* indices = stream.indices + range_.token * stream.indices_stride;
-    const int slots = min(limit, end * SparseConfig::kKeys);
+    const int slots = min(limit, end * kKeys);
     int found = 0;
-    for (int slot = first * SparseConfig::kKeys + thread_; slot < slots;
+    for (int slot = first * kKeys + thread_; slot < slots;
          slot += kScans * SparseConfig::kWarpgroup) {
       std::uint32_t positions[kScans];
 #pragma unroll
@@ -73,59 +76,21 @@ template <RowKind kKind> class GatherRole {
 #pragma unroll
       for (int i = 0; i < kScans; ++i) {
         if (positions[i] < keys) {
-          found = (slot + i * SparseConfig::kWarpgroup) / SparseConfig::kKeys + 1;
+          found = (slot + i * SparseConfig::kWarpgroup) / kKeys + 1;
         }
       }
     }
     return found;
   }
 
-  __device__ TileSource source(int index) const {
-    return {.table = shared_.table,
-            .slot = index % kTableSlots,
-            .stream = finder_.stream_of(range_.first_tile + index)};
-  }
-
-  // Whatever is waited for over the loop's end shares one scoreboard: what waits for loads of an
-  // earlier turn (the rows' bytes, the next slots) comes first, and all new loads follow at the end.
+  // The first item's queries come beside its first rows. Those of later items have to wait until the
+  // item before is done with the place, which a tile need not.
   __device__ void gather(int item) {
-    for (int index = -4; index < range_.num_tiles; ++index) {
-      if (index >= 0) fill_tile(index);
-      if (index == 0) publish(item);
-      finder_.step(range_, index + 2);
-      if (index >= -1) fill_.fetch(source(index + 1));
-      sync();
+    const int when = item == static_cast<int>(blockIdx.x) ? Fill::kFirstTurn : 0;
+    for (int index = Fill::kFirstTurn; index < range_.num_tiles; ++index) {
+      fill_.turn(range_, index);
+      if (index == when) publish(item);
     }
-  }
-
-  __device__ void fill_tile(int index) {
-    const TileSource now = source(index);
-    const RingPosition<SparseConfig::kStages> at = filled_.half();
-    // Rows that wait in registers give up those of the rope first.
-    if constexpr (kKind == RowKind::fp8) fill_rope(now);
-    shared_.left_ring.wait_empty(at);
-    write_mask(now, at.stage);
-    fill_.template fill<0>(shared_.left[at.stage][0], now);
-    fill_.arrive(shared_.left_ring.full[at.stage]);
-    if constexpr (kKind == RowKind::bf16) fill_rope(now);
-    shared_.right_ring.wait_empty(at);
-    fill_.template fill<1>(shared_.right[at.stage][0], now);
-    fill_.arrive(shared_.right_ring.full[at.stage]);
-    ++filled_.count;
-  }
-  __device__ void fill_rope(const TileSource& now) {
-    shared_.rope_ring.wait_empty(filled_.rope());
-    fill_.fill_rope(shared_.rope, now);
-    fill_.arrive(shared_.rope_ring.full[0]);
-  }
-
-  __device__ void write_mask(const TileSource& now, int stage) {
-    if (thread_ >= SparseConfig::kKeys) return;
-    const std::uint32_t word =
-        __ballot_sync(0xffffffff, now.table.rows[now.slot][thread_] != nullptr);
-    if (thread_ % 32 != 0) return;
-    shared_.masks[stage][thread_ / 32] = word;
-    shared_.left_ring.full[stage].arrive();
   }
 
   // The item's queries, and how many tiles it has.
@@ -151,15 +116,13 @@ template <RowKind kKind> class GatherRole {
     item_at_.advance();
   }
 
-  static constexpr int kScans = 8;  // indices that a thread reads at a time
+  using Fill = RowFill<Variant>;
 
   const SparseParams& params_;
-  SparseShared& shared_;
+  SparseShared<Variant>& shared_;
   int thread_;
   SlotRange range_;
-  RowFinder finder_;
-  RowFill<kKind> fill_;
-  TileCount filled_;
+  Fill fill_;
   RingPosition<1> item_at_;
 };
 
