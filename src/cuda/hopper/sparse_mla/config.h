@@ -17,6 +17,7 @@ struct SparseConfig {
   int keys = 64;        // of a tile
   int stages = 2;       // tiles on their way or in use
   int rope_stages = 1;  // rope columns are free once the scores are done
+  int raw_stages = 0;   // tiles of bytes that wait to be decoded
 
   // Warpgroups: one scores, weighs and sums the left half of the values, one sums the right half, one
   // gathers rows. Registers of a thread of each; together the 504 that three warpgroups may have.

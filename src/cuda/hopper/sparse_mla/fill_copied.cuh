@@ -12,25 +12,27 @@ template <typename Variant> class RowFill<Variant, RowKind::bf16> {
  public:
   static constexpr int kFirstTurn = -2;
 
-  __device__ RowFill(const SparseParams& params, SparseShared<Variant>& shared)
+  __device__ explicit RowFill(SparseShared<Variant>& shared)
       : shared_(shared),
         lane_(static_cast<int>(threadIdx.x % 32)),
-        warp_(static_cast<int>(threadIdx.x % SparseConfig::kWarpgroup / 32)),
-        finder_(params, kConfig.keys, warp_ * kRows + lane_ % kRows, false) {}
+        warp_(static_cast<int>(threadIdx.x % SparseConfig::kWarpgroup / 32)) {}
 
-  __device__ void turn(const SlotRange& range, int index) {
-    finder_.step(range, index);
+  __device__ void begin(const TileRun& run) {
+    finder_.begin(run, PagePlaces::of_rows(run.stream.rows, run.sequence), kConfig.keys,
+                  warp_ * kRows + lane_ % kRows);
+  }
+
+  __device__ void turn(int index) {
+    const std::byte* row = finder_.step();
     if (index < 0) return;
-    const std::byte* row = finder_.address(finder_.stream_of(range.first_tile + index).rows);
-#pragma unroll
-    for (int i = 0; i < kRows; ++i) rows_[i] = row_of_lane(row, i);
+    const std::uint32_t found = __ballot_sync(0xffffffff, row != nullptr);
     shared_.left_ring.wait_empty(at_.half);
-    write_mask(row);
-    fill_half<0>(shared_.left[at_.half.stage]);
+    write_mask(found);
+    fill_half<0>(row, found, shared_.left[at_.half.stage]);
     arrive(shared_.left_ring.full[at_.half.stage]);
-    fill_rope(row);
+    fill_rope(row, found);
     shared_.right_ring.wait_empty(at_.half);
-    fill_half<1>(shared_.right[at_.half.stage]);
+    fill_half<1>(row, found, shared_.right[at_.half.stage]);
     arrive(shared_.right_ring.full[at_.half.stage]);
     at_.advance();
   }
@@ -44,34 +46,33 @@ template <typename Variant> class RowFill<Variant, RowKind::bf16> {
     cutlass::arch::cpasync_barrier_arrive_noinc(reinterpret_cast<std::uint64_t*>(&full));
   }
 
-  __device__ void write_mask(const std::byte* row) {
-    const std::uint32_t found = __ballot_sync(0xffffffff, row != nullptr);
+  __device__ void write_mask(std::uint32_t found) {
     if (lane_ != 0) return;
     shared_.masks.parts[at_.half.stage][warp_] = static_cast<std::uint16_t>(found);
     shared_.left_ring.full[at_.half.stage].arrive();
   }
 
-  template <int kHalf> __device__ void fill_half(std::byte* slabs) const {
+  template <int kHalf>
+  __device__ void fill_half(const std::byte* row, std::uint32_t found, std::byte* slabs) const {
     const int lane = opaque(lane_);
     const int column = kHalf * SparseConfig::kHalfColumns * 2 + lane * 16;
     std::byte* slab = slabs + lane / 8 * kConfig.slab_bytes() + warp_ * kRows * kRowBytes;
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
-      copy_async(slab + piece_offset(i, lane % 8), rows_[i] + column, rows_[i] != nullptr,
-                 L2Policy::normal);
+      copy_async(slab + piece_offset(i, lane % 8), row_of_lane(row, i) + column,
+                 (found >> i & 1) != 0, L2Policy::normal);
     }
   }
-  __device__ void fill_rope(const std::byte* row) {
+  __device__ void fill_rope(const std::byte* row, std::uint32_t found) {
     shared_.rope_ring.wait_empty(at_.rope);
     std::byte* slab = shared_.rope[at_.rope.stage] + warp_ * kRows * kRowBytes;
     const int lane = opaque(lane_);
 #pragma unroll
     for (int i = 0; i < kRows; i += 4) {
       const int line = i + lane / 8;
-      const std::byte* source = row_of_lane(row, line);
       copy_async(slab + piece_offset(line, lane % 8),
-                 source + SparseConfig::kLatent * 2 + lane % 8 * 16, source != nullptr,
-                 L2Policy::normal);
+                 row_of_lane(row, line) + SparseConfig::kLatent * 2 + lane % 8 * 16,
+                 (found >> line & 1) != 0, L2Policy::normal);
     }
     arrive(shared_.rope_ring.full[at_.rope.stage]);
   }
@@ -81,7 +82,6 @@ template <typename Variant> class RowFill<Variant, RowKind::bf16> {
   int warp_;
   RowFinder finder_;
   TilePlace<Variant> at_;
-  const std::byte* rows_[kRows];
 };
 
 }  // namespace quire::cuda::hopper

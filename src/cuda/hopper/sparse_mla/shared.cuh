@@ -14,9 +14,7 @@ inline constexpr int kQuerySlabBytes = SparseConfig::kHeads * kRowBytes;
 
 // Rows as they stand in the cache, on their way: piece p (16 bytes) of row r's latent columns is at
 // p ^ (4 if r is odd), so that lanes which read 64 bytes of two neighbours meet no bank twice.
-template <int kKeys> struct RawRows {
-  static constexpr int kStages = 2;
-
+template <int kKeys, int kStages> struct RawRows {
   alignas(16) std::byte latent[kStages][kKeys][SparseConfig::kLatent];
   alignas(16) std::byte rope[kStages][kKeys][2 * SparseConfig::kRope];
   float4 scales[kStages][kKeys];  // of 128 columns each, or one of the row
@@ -59,7 +57,8 @@ template <typename Variant> struct SparseShared {
   static constexpr int kSlabBytes = kConfig.slab_bytes();
   static constexpr int kHalfBytes = SparseConfig::kHalfSlabs * kSlabBytes;
   static constexpr int kWarps = SparseConfig::kWarps;
-  using Raw = std::conditional_t<kConfig.rows == RowKind::fp8, RawRows<kConfig.keys>, NoRawRows>;
+  using Raw = std::conditional_t<kConfig.rows == RowKind::fp8,
+                                 RawRows<kConfig.keys, kConfig.raw_stages>, NoRawRows>;
 
   alignas(1024) std::byte q[SparseConfig::kSlabs][kQuerySlabBytes];
   alignas(1024) std::byte left[kStages][kHalfBytes];
@@ -73,7 +72,7 @@ template <typename Variant> struct SparseShared {
     std::conditional_t<kConfig.keys == 64, std::uint16_t, std::uint8_t> parts[kStages][kWarps];
   } masks;
   ItemNote notes[2];
-  int ends[2][kWarps];        // of the slots that a warp found in use
+  int ends[2][2][kWarps];     // of each stream's tiles that a warp found in use; of two items
   RingBarriers<1> item_ring;  // q and a note
   RingBarriers<kStages> left_ring;
   RingBarriers<kStages> right_ring;

@@ -13,11 +13,12 @@ struct SparseBf16 {
 struct SparseFp8 {
   static constexpr SparseConfig kConfig{.rows = RowKind::fp8,
                                         .keys = 32,
-                                        .stages = 3,
+                                        .stages = 2,
                                         .rope_stages = 2,
+                                        .raw_stages = 3,
                                         .score_registers = 208,
-                                        .sum_registers = 176,
-                                        .gather_registers = 120};
+                                        .sum_registers = 168,
+                                        .gather_registers = 128};
 };
 
 }  // namespace quire::cuda::hopper

@@ -17,53 +17,88 @@ template <typename Variant> class GatherRole {
       : params_(params),
         shared_(shared),
         thread_(static_cast<int>(threadIdx.x % SparseConfig::kWarpgroup)),
-        fill_(params, shared) {}
+        fill_(shared) {}
 
   __device__ void run() {
     const int items = params_.work.items();
     for (int i = static_cast<int>(blockIdx.x); i < items; i += static_cast<int>(gridDim.x)) {
       const WorkItem item(params_.work, i);
-      range_.place(params_, item.token);
-      range_.first_tile = item.first_tile;
-      range_.num_tiles = range_.sequence < 0 ? kNobody : count_tiles();
-      if (range_.num_tiles <= 0) {
-        publish(i);
-      } else {
-        gather(i);
+      place(item.token);
+      if (sequence_ < 0) {
+        publish(i, kNobody);
+        continue;
+      }
+      const int2 tiles = count_tiles(item);
+      if (tiles.x + tiles.y == 0) {
+        publish(i, 0);
+        continue;
+      }
+      // The first item's queries come beside its first rows. Those of later items have to wait until
+      // the item before is done with the place, which a tile need not.
+      bool is_published = i == static_cast<int>(blockIdx.x);
+      if (is_published) publish(i, tiles.x + tiles.y);
+      for (int stream = 0; stream < 2; ++stream) {
+        const TileRun run{.stream = params_.streams[stream],
+                          .limits = limits(stream),
+                          .token = item.token,
+                          .sequence = sequence_,
+                          .first_tile = first_tile(item, stream),
+                          .num_tiles = stream == 0 ? tiles.x : tiles.y};
+        if (run.num_tiles == 0) continue;
+        fill_.begin(run);
+        for (int index = Fill::kFirstTurn; index < run.num_tiles; ++index) {
+          fill_.turn(index);
+          if (index == 0 && !is_published) {
+            publish(i, tiles.x + tiles.y);
+            is_published = true;
+          }
+        }
       }
     }
-    range_.num_tiles = kNoItem;
-    publish(0);
+    publish(0, kNoItem);
   }
 
  private:
+  using Fill = RowFill<Variant>;
   static constexpr int kKeys = Variant::kConfig.keys;
   static constexpr int kScans = 8;  // indices that a thread reads at a time
 
-  __device__ void sync() const {
-    cutlass::arch::NamedBarrier::sync(SparseConfig::kWarpgroup, kGatherers);
+  __device__ void place(int token) {
+    const auto batch = static_cast<int>(params_.streams[0].rows.batch);
+    sequence_ = -1;
+    const std::uint32_t* offsets = params_.row_offsets;
+    if (batch == 0 || static_cast<std::uint32_t>(token) >= offsets[batch]) return;
+    sequence_ = sequence_of(offsets, batch, static_cast<std::uint32_t>(token));
+    const std::uint32_t added = offsets[sequence_ + 1] - offsets[sequence_];
+    main_.place(params_.streams[0], token, sequence_, added);
+    extra_.place(params_.streams[1], token, sequence_, added);
+  }
+  __device__ SlotLimits limits(int stream) const { return stream == 0 ? main_ : extra_; }
+  __device__ int first_tile(const WorkItem& item, int stream) const {
+    return stream == 0 ? item.first_tile : max(item.first_tile - params_.work.first_tiles, 0);
   }
 
-  // Tiles up to the last slot that names a position: what follows is not gathered.
-  __device__ int count_tiles() {
+  // Tiles of each stream up to the last slot that names a position: what follows is not gathered.
+  __device__ int2 count_tiles(const WorkItem& item) {
     const int border = params_.work.first_tiles;
-    const int last = range_.first_tile + params_.work.piece_tiles;
-    const int extra = last_tile(params_.streams[1], max(range_.first_tile - border, 0),
-                                last - border, range_.extra_limit, range_.extra_keys);
-    const int main = last_tile(params_.streams[0], range_.first_tile, min(last, border),
-                               range_.limit, range_.num_keys);
-    int* ends = shared_.ends[item_at_.phase];
-    const int end =
-        __reduce_max_sync(0xffffffff, extra > 0 ? extra + border : main) - range_.first_tile;
-    if (thread_ % 32 == 0) ends[thread_ / 32] = end;
-    sync();
-    return max(max(max(ends[0], ends[1]), max(ends[2], ends[3])), 0);
+    const int last = item.first_tile + params_.work.piece_tiles;
+    auto& ends = shared_.ends[item_at_.phase];
+    for (int stream = 0; stream < 2; ++stream) {
+      const int first = first_tile(item, stream);
+      const int end = stream == 0 ? min(last, border) : last - border;
+      const int found = __reduce_max_sync(0xffffffff, last_tile(stream, item.token, first, end));
+      if (thread_ % 32 == 0) ends[stream][thread_ / 32] = max(found - first, 0);
+    }
+    cutlass::arch::NamedBarrier::sync(SparseConfig::kWarpgroup, kGatherers);
+    const auto most = [](const int(&of)[4]) { return max(max(of[0], of[1]), max(of[2], of[3])); };
+    return {most(ends[0]), most(ends[1])};
   }
   // One past the last tile of [first, end) in which this thread's slots name a position; 0: none.
-  __device__ int last_tile(const GatherStream& stream, int first, int end, int limit,
-                           std::uint32_t keys) const {
-    const std::int32_t* indices = stream.indices + range_.token * stream.indices_stride;
-    const int slots = min(limit, end * kKeys);
+  __device__ int last_tile(int stream, int token, int first, int end) const {
+    const GatherStream& from = params_.streams[stream];
+    const std::int32_t* indices = from.indices + token * from.indices_stride;
+    const SlotLimits limits = this->limits(stream);
+    const int slots = min(limits.slots, end * kKeys);
     int found = 0;
     for (int slot = first * kKeys + thread_; slot < slots;
          slot += kScans * SparseConfig::kWarpgroup) {
@@ -75,7 +110,7 @@ template <typename Variant> class GatherRole {
       }
 #pragma unroll
       for (int i = 0; i < kScans; ++i) {
-        if (positions[i] < keys) {
+        if (positions[i] < limits.keys) {
           found = (slot + i * SparseConfig::kWarpgroup) / kKeys + 1;
         }
       }
@@ -83,27 +118,17 @@ template <typename Variant> class GatherRole {
     return found;
   }
 
-  // The first item's queries come beside its first rows. Those of later items have to wait until the
-  // item before is done with the place, which a tile need not.
-  __device__ void gather(int item) {
-    const int when = item == static_cast<int>(blockIdx.x) ? Fill::kFirstTurn : 0;
-    for (int index = Fill::kFirstTurn; index < range_.num_tiles; ++index) {
-      fill_.turn(range_, index);
-      if (index == when) publish(item);
-    }
-  }
-
   // The item's queries, and how many tiles it has.
-  __device__ void publish(int index) {
+  __device__ void publish(int index, int num_tiles) {
     if (thread_ == 0) {
       const WorkItem item(params_.work, index);
       shared_.item_ring.wait_empty(item_at_);
-      shared_.notes[item_at_.phase] = {.num_tiles = range_.num_tiles,
+      shared_.notes[item_at_.phase] = {.num_tiles = num_tiles,
                                        .index = item.index,
                                        .token = item.token,
                                        .first_head = item.first_head};
       FullBarrier& full = shared_.item_ring.full[0];
-      if (range_.num_tiles <= 0) {
+      if (num_tiles <= 0) {
         full.arrive();
       } else {
         full.arrive_and_expect_tx(sizeof(shared_.q));
@@ -116,12 +141,12 @@ template <typename Variant> class GatherRole {
     item_at_.advance();
   }
 
-  using Fill = RowFill<Variant>;
-
   const SparseParams& params_;
   SparseShared<Variant>& shared_;
   int thread_;
-  SlotRange range_;
+  int sequence_ = -1;  // of the item's token; -1: nobody's
+  SlotLimits main_;
+  SlotLimits extra_;
   Fill fill_;
   RingPosition<1> item_at_;
 };

@@ -47,10 +47,8 @@ template <typename Variant> class ScoreRole {
     __syncwarp();
     if (threadIdx.x % 32 == 0) empty.arrive();
   }
-  // Rows copied by other threads are read by the tensor cores next.
-  __device__ void wait_rows() const {
-    if constexpr (kConfig.rows == RowKind::bf16) cutlass::arch::fence_view_async_shared();
-  }
+  // Rows written by other threads are read by the tensor cores next.
+  __device__ static void wait_rows() { cutlass::arch::fence_view_async_shared(); }
 
   __device__ const ItemNote& note() const { return shared_.notes[item_at_.phase]; }
   __device__ static int thread() {

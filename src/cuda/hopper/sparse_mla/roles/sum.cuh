@@ -66,7 +66,7 @@ template <typename Variant> class SumRole {
     float keep[2];
     take_over(keep, is_last);
     shared_.right_ring.wait_full(summed_);
-    if constexpr (kConfig.rows == RowKind::bf16) cutlass::arch::fence_view_async_shared();
+    cutlass::arch::fence_view_async_shared();
     if (!is_first && __any_sync(0xffffffff, keep[0] != 1.0F || keep[1] != 1.0F)) {
       sums_.scale(keep);
     }
