@@ -13,9 +13,9 @@ struct SparseBf16 {
 struct SparseFp8 {
   static constexpr SparseConfig kConfig{.rows = RowKind::fp8,
                                         .keys = 32,
-                                        .stages = 2,
+                                        .stages = 3,
                                         .rope_stages = 2,
-                                        .raw_stages = 3,
+                                        .raw_stages = 2,
                                         .score_registers = 208,
                                         .sum_registers = 168,
                                         .gather_registers = 128};

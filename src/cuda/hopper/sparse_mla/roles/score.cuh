@@ -47,8 +47,6 @@ template <typename Variant> class ScoreRole {
     __syncwarp();
     if (threadIdx.x % 32 == 0) empty.arrive();
   }
-  // Rows written by other threads are read by the tensor cores next.
-  __device__ static void wait_rows() { cutlass::arch::fence_view_async_shared(); }
 
   __device__ const ItemNote& note() const { return shared_.notes[item_at_.phase]; }
   __device__ static int thread() {
@@ -74,32 +72,37 @@ template <typename Variant> class ScoreRole {
     }
   }
 
-  // Products of a tile: left columns, rope, right columns, in the order in which they come.
+  // The tensor cores read next what other threads have written. (One fence for the whole tile: one for
+  // each part takes longer than what its parts are apart.)
+  __device__ void wait_tile() {
+    shared_.left_ring.wait_full(scored_.half);
+    shared_.rope_ring.wait_full(scored_.rope);
+    shared_.right_ring.wait_full(scored_.half);
+    cutlass::arch::fence_view_async_shared();
+#pragma unroll
+    for (int i = 0; i < kConfig.keys / 32; ++i) {
+      mask_[i] = shared_.masks.words[scored_.half.stage][i];
+    }
+  }
   __device__ void start_scores() {
+    wait_tile();
     cute::warpgroup_arrive();
     const std::uint64_t q = opaque(tile_descriptor(shared_.q[0]));
     constexpr int kQuerySlab = kQuerySlabBytes >> 4;
     constexpr int kSlab = kConfig.slab_bytes() >> 4;
-    shared_.left_ring.wait_full(scored_.half);
-    wait_rows();
     const std::uint64_t left = tile_descriptor(shared_.left[scored_.half.stage]);
+    const std::uint64_t right = tile_descriptor(shared_.right[scored_.half.stage]);
 #pragma unroll
     for (int slab = 0; slab < SparseConfig::kHalfSlabs; ++slab) {
       multiply_rows<Scores>(q + slab * kQuerySlab, left + slab * kSlab, scores_, slab == 0);
     }
-    shared_.rope_ring.wait_full(scored_.rope);
-    wait_rows();
-    multiply_rows<Scores>(q + 2 * SparseConfig::kHalfSlabs * kQuerySlab,
-                          opaque(tile_descriptor(shared_.rope[scored_.rope.stage])), scores_,
-                          false);
-    shared_.right_ring.wait_full(scored_.half);
-    wait_rows();
-    const std::uint64_t right = tile_descriptor(shared_.right[scored_.half.stage]);
 #pragma unroll
     for (int slab = 0; slab < SparseConfig::kHalfSlabs; ++slab) {
       multiply_rows<Scores>(q + (SparseConfig::kHalfSlabs + slab) * kQuerySlab,
                             right + slab * kSlab, scores_, false);
     }
+    multiply_rows<Scores>(q + 2 * SparseConfig::kHalfSlabs * kQuerySlab,
+                          tile_descriptor(shared_.rope[scored_.rope.stage]), scores_, false);
     cute::warpgroup_commit_batch();
   }
   __device__ void end_scores(bool is_last) {
@@ -110,7 +113,7 @@ template <typename Variant> class ScoreRole {
   }
 
   __device__ void weigh(float (&keep)[2]) {
-    hide_columns(scores_, shared_.masks.words[summed_]);
+    hide_columns(scores_, mask_);
     softmax_.weigh(scores_, params_.scale_log2, keep);
     pack<DType::bf16>(scores_, weights_);
   }
@@ -163,6 +166,7 @@ template <typename Variant> class ScoreRole {
   HalfSums sums_;
   float scores_[kConfig.keys / 2];
   std::uint32_t weights_[kConfig.keys / 4];
+  std::uint32_t mask_[kConfig.keys / 32];  // of the tile that is scored
   LazySoftmax softmax_;
   int tiles_left_ = 0;  // of the item, the one in hand with them
   RingPosition<1> item_at_;
