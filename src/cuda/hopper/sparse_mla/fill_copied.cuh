@@ -23,7 +23,7 @@ template <typename Variant> class RowFill<Variant, RowKind::bf16> {
   }
 
   __device__ void turn(int index) {
-    const std::byte* row = finder_.step();
+    const std::byte* row = finder_.step(kConfig.keys);
     if (index < 0) return;
     const std::uint32_t found = __ballot_sync(0xffffffff, row != nullptr);
     shared_.left_ring.wait_empty(at_.half);

@@ -44,7 +44,7 @@ template <typename Variant> class RowFill<Variant, RowKind::fp8> {
       __syncwarp();
     }
     found_ >>= kRows;
-    const std::byte* row = finder_.step();
+    const std::byte* row = finder_.step(kConfig.keys);
     if (index >= -kAhead) send_for(row);
     commit_copies();
     raw_.advance();

@@ -16,9 +16,9 @@ struct SparseFp8 {
                                         .stages = 3,
                                         .rope_stages = 2,
                                         .raw_stages = 2,
-                                        .score_registers = 208,
+                                        .score_registers = 200,
                                         .sum_registers = 168,
-                                        .gather_registers = 128};
+                                        .gather_registers = 136};
 };
 
 }  // namespace quire::cuda::hopper

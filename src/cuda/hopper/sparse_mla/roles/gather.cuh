@@ -61,15 +61,13 @@ template <typename Variant> class GatherRole {
  private:
   using Fill = RowFill<Variant>;
   static constexpr int kKeys = Variant::kConfig.keys;
-  static constexpr int kScans = 8;  // indices that a thread reads at a time
+  static constexpr int kScans = 16;  // indices that a thread reads at a time
 
   __device__ void place(int token) {
     const auto batch = static_cast<int>(params_.streams[0].rows.batch);
-    sequence_ = -1;
-    const std::uint32_t* offsets = params_.row_offsets;
-    if (batch == 0 || static_cast<std::uint32_t>(token) >= offsets[batch]) return;
-    sequence_ = sequence_of(offsets, batch, static_cast<std::uint32_t>(token));
-    const std::uint32_t added = offsets[sequence_ + 1] - offsets[sequence_];
+    sequence_ = batch == 0 ? -1 : find_sequence(params_.row_offsets, batch, token);
+    if (sequence_ < 0) return;
+    const std::uint32_t added = params_.row_offsets[sequence_ + 1] - params_.row_offsets[sequence_];
     main_.place(params_.streams[0], token, sequence_, added);
     extra_.place(params_.streams[1], token, sequence_, added);
   }

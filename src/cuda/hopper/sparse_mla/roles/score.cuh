@@ -72,37 +72,39 @@ template <typename Variant> class ScoreRole {
     }
   }
 
-  // The tensor cores read next what other threads have written. (One fence for the whole tile: one for
-  // each part takes longer than what its parts are apart.)
-  __device__ void wait_tile() {
-    shared_.left_ring.wait_full(scored_.half);
-    shared_.rope_ring.wait_full(scored_.rope);
-    shared_.right_ring.wait_full(scored_.half);
-    cutlass::arch::fence_view_async_shared();
-#pragma unroll
-    for (int i = 0; i < kConfig.keys / 32; ++i) {
-      mask_[i] = shared_.masks.words[scored_.half.stage][i];
-    }
-  }
+  // Rows written by other threads are read by the tensor cores next.
+  __device__ static void fence_rows() { cutlass::arch::fence_view_async_shared(); }
+
+  // Products of a tile: left columns, rope, right columns, in the order in which they come.
   __device__ void start_scores() {
-    wait_tile();
     cute::warpgroup_arrive();
     const std::uint64_t q = opaque(tile_descriptor(shared_.q[0]));
     constexpr int kQuerySlab = kQuerySlabBytes >> 4;
     constexpr int kSlab = kConfig.slab_bytes() >> 4;
+    shared_.left_ring.wait_full(scored_.half);
+    fence_rows();
     const std::uint64_t left = tile_descriptor(shared_.left[scored_.half.stage]);
-    const std::uint64_t right = tile_descriptor(shared_.right[scored_.half.stage]);
 #pragma unroll
     for (int slab = 0; slab < SparseConfig::kHalfSlabs; ++slab) {
       multiply_rows<Scores>(q + slab * kQuerySlab, left + slab * kSlab, scores_, slab == 0);
     }
 #pragma unroll
+    for (int i = 0; i < kConfig.keys / 32; ++i) {
+      mask_[i] = shared_.masks.words[scored_.half.stage][i];
+    }
+    shared_.rope_ring.wait_full(scored_.rope);
+    fence_rows();
+    multiply_rows<Scores>(q + 2 * SparseConfig::kHalfSlabs * kQuerySlab,
+                          opaque(tile_descriptor(shared_.rope[scored_.rope.stage])), scores_,
+                          false);
+    shared_.right_ring.wait_full(scored_.half);
+    fence_rows();
+    const std::uint64_t right = tile_descriptor(shared_.right[scored_.half.stage]);
+#pragma unroll
     for (int slab = 0; slab < SparseConfig::kHalfSlabs; ++slab) {
       multiply_rows<Scores>(q + (SparseConfig::kHalfSlabs + slab) * kQuerySlab,
                             right + slab * kSlab, scores_, false);
     }
-    multiply_rows<Scores>(q + 2 * SparseConfig::kHalfSlabs * kQuerySlab,
-                          tile_descriptor(shared_.rope[scored_.rope.stage]), scores_, false);
     cute::warpgroup_commit_batch();
   }
   __device__ void end_scores(bool is_last) {
