@@ -19,10 +19,12 @@ template <DType kXType, int kRowLanes, typename TargetType> struct IndexRowConfi
   static constexpr DType kX = kXType;
   static constexpr int kLanes = kRowLanes;
   static constexpr int kColumns = kRowColumns<kLanes>;
-  static constexpr int kThreads = 256;
+  static constexpr int kThreads = 128;
   static constexpr int kGroups = kThreads / kLanes;
-  static constexpr int kMostRows = 4;   // of a group, one after the other
-  static constexpr int kMinBlocks = 2;  // of a multiprocessor
+  // Rows of a group, one after the other: keys, each a token of its own, have the longer start.
+  static constexpr int kMostRows = Target::kHasNorm ? 8 : 4;
+  // Of a multiprocessor, by the registers that a row of f32 or a norm take.
+  static constexpr int kMinBlocks = Target::kHasNorm || kX == DType::f32 ? 4 : 5;
   static constexpr int kNormColumns = Target::kHasNorm ? kColumns : 1;
 };
 
