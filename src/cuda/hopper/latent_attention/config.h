@@ -64,9 +64,7 @@ struct LatentConfig {
   static constexpr int kItems = 3;                      // described ahead
 
   // Of a row to be converted, in this block: e4m3 latents, rope columns of up to 16 bits, scales.
-  static constexpr int kRawTail = kColumns;
-  static constexpr int kRawScales = kRawTail + kTailBytes;
-  static constexpr int kRawBytes = kRawScales + 16;
+  static constexpr int kRawBytes = kColumns + kTailBytes + 16;
 
   // Warpgroups that take turns.
   constexpr int turn_takers() const { return turns == ScoreTurns::alternate ? row_groups : 1; }

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstddef>
+#include <type_traits>
 
 #include "cuda/hopper/latent_attention/config.h"
 #include "cuda/hopper/tile/ring.cuh"
@@ -37,6 +38,14 @@ struct LatentStage {
   std::byte tail[LatentConfig::kKeys * LatentConfig::kTailBytes];
 };
 
+// What one warp converts of a tile, as the cache has it.
+struct alignas(128) RawRows {
+  std::byte latents[LatentConfig::kWarpKeys][LatentConfig::kColumns];
+  std::byte
+      rope[LatentConfig::kWarpKeys * LatentConfig::kTailBytes];  // rows of one byte, or of two
+  std::byte scales[LatentConfig::kWarpKeys][16];
+};
+
 // Where 16-byte chunk `chunk` of a row stands in a tile of 128-byte rows, and of 64-byte rows.
 __device__ inline int slab_offset(int row, int chunk) {
   return row * kRowBytes + ((chunk ^ row) % 8) * 16;
@@ -56,7 +65,10 @@ template <LatentConfig kConfig> struct LatentShared {
   alignas(16) float4 partials[LatentConfig::kWarps][kPartialVectors][32];
   float4 stats[LatentConfig::kThreads];
   // Rows as the cache has them, until they are converted.
-  alignas(16) std::byte raw[kConfig.raw_bytes() > 0 ? kConfig.raw_bytes() : 16];
+  static constexpr int kRawStages = kConfig.raw_stages > 0 ? kConfig.raw_stages : 1;
+  using RawStage = std::conditional_t<(kConfig.raw_stages > 0), RawRows, char>;
+  RawStage raw[kRawStages][LatentConfig::kLoadWarps];
+  FullBarrier raw_full[kRawStages][LatentConfig::kLoadWarps];  // the bytes of the copy engine
   alignas(8) std::uint16_t valid[kConfig.stages][LatentConfig::kLoadWarps];
   LatentItem items[LatentConfig::kItems];
   RingBarriers<kConfig.stages> ring;
@@ -71,6 +83,9 @@ template <LatentConfig kConfig> struct LatentShared {
   __device__ void init() {
     ring.init(full_arrivals(), 4 * kConfig.row_groups);
     item_ring.init(1, LatentConfig::kWarps);
+    for (auto& stage : raw_full) {
+      for (FullBarrier& full : stage) full.init(1);
+    }
     join.init(LatentConfig::kWarps);
     for (int warp = 0; warp < LatentConfig::kWarps; ++warp) {
       partial_full[warp].init(1);

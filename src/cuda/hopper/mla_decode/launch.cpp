@@ -100,6 +100,7 @@ void attend_latents(const MlaDecodeArgs& args, const MlaDecodePlan& plan,
     set_row_maps(params);
   } else {
     params.format = make_format(rows);
+    set_byte_maps(params, rows.row_format.row_bytes);
   }
   plan.variant->launch(params, stream);
   merge_mla_pieces(params, stream);

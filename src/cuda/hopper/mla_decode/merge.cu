@@ -9,6 +9,7 @@
 
 #include "cuda/hopper/flash_attention/decode/find_work.cuh"
 #include "cuda/hopper/latent_attention/merge.cuh"
+#include "cuda/hopper/mla_decode/touch_lengths.cuh"
 #include "cuda/runtime/launch.h"
 
 namespace quire::cuda::hopper {
@@ -16,9 +17,10 @@ namespace {
 
 constexpr int kMergeWarps = 8;
 constexpr int kRowChunks = LatentConfig::kLatent / 128;
-// From so many pieces on, a row is four warps' work.
+constexpr int kRowParts = LatentConfig::kLatent / 32;
+// From so many pieces on, a row is 16 warps' work.
 constexpr int kManyPieces = 8;
-constexpr unsigned kMostColumns = 64;
+constexpr unsigned kMostColumns = 256;
 
 struct MergeItem {
   PieceSlots slots{};
@@ -68,6 +70,7 @@ __device__ MergeItem find_item(const MlaDecodeParams& params, int index) {
 
 __global__ void __launch_bounds__(32 * kMergeWarps)
     merge_kernel(const __grid_constant__ MlaDecodeParams params) {
+  touch_lengths(params.batch);
   const MergeItem item = find_item(params, static_cast<int>(blockIdx.x));
   cudaGridDependencySynchronize();
   if (item.slots.count < 2) return;
@@ -78,9 +81,9 @@ __global__ void __launch_bounds__(32 * kMergeWarps)
       merge_row<DType::bf16, kRowChunks, 2>(params.attend, item.slots, item.first_token, row, 0);
     }
   } else {
-    for (int unit = warp; unit < item.rows * kRowChunks; unit += warps) {
-      merge_row<DType::bf16, 1, 16>(params.attend, item.slots, item.first_token, unit / kRowChunks,
-                                    unit % kRowChunks);
+    for (int unit = warp; unit < item.rows * kRowParts; unit += warps) {
+      merge_part<DType::bf16>(params.attend, item.slots, item.first_token, unit / kRowParts,
+                              unit % kRowParts);
     }
   }
 }

@@ -21,7 +21,28 @@ TensorMap row_map(const LatentPages& pages, int columns, Swizzle swizzle) {
   return encode_tensor_map(tile, const_cast<std::byte*>(pages.rows));
 }
 
+// (byte, row of the page, page), 16 rows at a time
+TensorMap byte_map(const LatentPages& pages, int row_bytes, int box_bytes) {
+  TileDescriptor tile;
+  tile.dtype = DType::u8;
+  tile.rank = 3;
+  tile.dims = {row_bytes, pages.page_size, pages.num_pages};
+  tile.strides_bytes = {pages.token_stride_bytes, pages.page_stride_bytes};
+  tile.box = {box_bytes, LatentConfig::kWarpKeys, 1};
+  tile.l2_promotion = L2Promotion::b256;
+  return encode_tensor_map(tile, const_cast<std::byte*>(pages.rows));
+}
+
 }  // namespace
+
+void set_byte_maps(MlaDecodeParams& params, int row_bytes) {
+  const LatentRowFormat& format = params.format;
+  params.latents = byte_map(params.pages, row_bytes, LatentConfig::kColumns);
+  params.tails =
+      byte_map(params.pages, row_bytes,
+               format.has_fp8_rope ? LatentConfig::kTailColumns : LatentConfig::kTailBytes);
+  if (format.row_scales_offset_bytes >= 0) params.scales = byte_map(params.pages, row_bytes, 16);
+}
 
 void set_row_maps(MlaDecodeParams& params) {
   params.pages.box_rows = std::gcd(params.pages.page_size, LatentConfig::kKeys);

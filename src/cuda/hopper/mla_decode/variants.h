@@ -10,10 +10,6 @@ namespace quire::cuda::hopper {
 struct MlaDecodeBf16R64 {
   static constexpr LatentConfig kConfig{.row_groups = 1, .stages = 4, .copies = RowCopies::boxes};
 };
-struct MlaDecodeBf16R128 {
-  static constexpr LatentConfig kConfig{
-      .row_groups = 2, .stages = 3, .copies = RowCopies::boxes, .values = ValueTurn::at_once};
-};
 // A kernel of its own (many_rows/): what the planner asks is here.
 struct MlaDecodeBf16ManyRows {
   static constexpr LatentConfig kConfig{.row_groups = 2, .stages = 2, .copies = RowCopies::boxes};

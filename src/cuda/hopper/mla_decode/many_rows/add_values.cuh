@@ -60,7 +60,7 @@ class AddValues {
     release(1);
   }
   __device__ void release(int part) {
-    arrive_everywhere(shared_.empty[stage_of(tile_)][2 * half_ + part]);
+    arrive_once(shared_.empty[stage_of(tile_)][2 * half_ + part]);
   }
 
   // `part`: of the group's columns, a quarter of all.
@@ -95,11 +95,10 @@ class AddValues {
       stats.sum[i] = even.y * rebased(even.x, stats.max[i]) + odd.y * rebased(odd.x, stats.max[i]);
     }
     arrive_once(shared_.stats_empty);
-    store_item<DType::bf16>(params_, item,
-                            {.row = first_row_ + row_,
-                             .column = half_ * kColumns,
-                             .stores_stats = half_ == 0},
-                            stats, sums);
+    store_item<DType::bf16>(
+        params_, item,
+        {.row = first_row_ + row_, .column = half_ * kColumns, .stores_stats = half_ == 0}, stats,
+        sums);
   }
 
   const LatentParams& params_;

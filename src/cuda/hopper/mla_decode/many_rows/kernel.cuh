@@ -20,7 +20,7 @@ static __global__ void __launch_bounds__(ManyRows::kThreads, 1)
     shared.init();
     cutlass::arch::fence_barrier_init();
   }
-  sync_cluster<ManyRows::kCluster>();
+  __syncthreads();
   const int rank = rank_in_cluster<ManyRows::kCluster>();
   const int warpgroup = warpgroup_in_block();
   if (warpgroup == 2 * ManyRows::kGroups) {
@@ -35,8 +35,6 @@ static __global__ void __launch_bounds__(ManyRows::kThreads, 1)
     cutlass::arch::warpgroup_reg_alloc<ManyRows::kValueRegisters>();
     AddValues(params.attend, shared, warpgroup - ManyRows::kGroups, rank).run();
   }
-  // The other block may still bring something here, or say that it is done with it.
-  sync_cluster<ManyRows::kCluster>();
 }
 
 }  // namespace quire::cuda::hopper

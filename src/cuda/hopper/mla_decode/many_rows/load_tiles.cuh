@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // One warp: walks the cluster's part of the work and has the copy engine bring tiles of keys, a quarter
-// of the columns at a time, as soon as both blocks' values of the tile before last are done with it.
-// Every slab is brought by one of the blocks, for both.
+// of the columns at a time, as soon as the values of the tile before last are done with it.
 #pragma once
 
 #include "cuda/hopper/flash_attention/decode/find_work.cuh"
+#include "cuda/hopper/latent_attention/load_queries.cuh"
 #include "cuda/hopper/mla_decode/many_rows/shared.cuh"
 #include "cuda/hopper/mla_decode/params.h"
 #include "cuda/hopper/mla_decode/roles/describe_item.cuh"
+#include "cuda/hopper/mla_decode/touch_lengths.cuh"
 #include "cuda/hopper/tile/tma.cuh"
 
 namespace quire::cuda::hopper {
@@ -22,11 +23,14 @@ class LoadTiles {
 
   // `cluster`: whose part.
   __device__ void run(int cluster) {
+    touch_lengths(params_.batch);
     if (lane() == 0) prefetch(params_.latents);
     WorkWalk walk = start_walk(params_, cut_batch(params_), cluster);
     for (WorkPiece piece; walk.next(piece);) {
       const SequenceWork& work = walk.work();
-      publish(describe_item(params_.batch, work, piece));
+      const LatentItem item = describe_item(params_.batch, work, piece);
+      prefetch_queries(item);
+      publish(item);
       load_item(work, piece, walk.sequence());
     }
     publish({});
@@ -40,6 +44,13 @@ class LoadTiles {
   };
 
   __device__ static int lane() { return static_cast<int>(threadIdx.x % 32); }
+
+  // This block's rows.
+  __device__ void prefetch_queries(const LatentItem& item) const {
+    for (int row = lane(); row < ManyRows::kRows; row += 32) {
+      prefetch_query(params_.attend, item, rank_ * ManyRows::kRows + row);
+    }
+  }
 
   __device__ void publish(const LatentItem& item) {
     if (lane() == 0) {
@@ -87,29 +98,20 @@ class LoadTiles {
     }
     __syncwarp();
     if (lane() < pieces_) {
-      load_slab(piece, ManyRows::kQuarterSlabs * quarter + rank_, full);
-      // The blocks bring the odd slab in turn.
-      if (quarter == 0 && (tile_ & 1) == rank_) load_slab(piece, ManyRows::kRopeSlab, full);
+      if (quarter == 0) load_slab(piece, ManyRows::kRopeSlab, full);
+      load_slab(piece, ManyRows::kQuarterSlabs * quarter, full);
+      load_slab(piece, ManyRows::kQuarterSlabs * quarter + 1, full);
     }
     __syncwarp();
   }
 
   __device__ void load_slab(const Piece& piece, int slab, FullBarrier& full) {
-    constexpr std::uint16_t kBoth = 3;
     const int row = lane() * params_.pages.box_rows;
-    load_box_for({.map = &params_.latents,
-                  .shared = &shared_.stages[stage_of(tile_)][slab][row * kRowBytes],
-                  .full = &full,
-                  .hint = L2Hint::EVICT_FIRST},
-                 slab * ManyRows::kSlabColumns, piece.row, static_cast<int>(piece.page), kBoth);
-  }
-
-  // The same as load_box_for (tile/tma.cuh) in three dimensions.
-  __device__ static void load_box_for(const BoxLoad& load, int column, int row, int page,
-                                      std::uint16_t blocks) {
-    cute::SM90_TMA_LOAD_MULTICAST_3D::copy(load.map, load.barrier(), blocks,
-                                           static_cast<std::uint64_t>(load.hint), load.shared,
-                                           column, row, page);
+    load_box({.map = &params_.latents,
+              .shared = &shared_.stages[stage_of(tile_)][slab][row * kRowBytes],
+              .full = &full,
+              .hint = L2Hint::EVICT_FIRST},
+             slab * ManyRows::kSlabColumns, piece.row, static_cast<int>(piece.page));
   }
 
   __device__ std::uint64_t valid_bits(unsigned missing) const {

@@ -179,8 +179,8 @@ class ScoreTiles {
     const int row = 16 * warp_ + lane % 16;
 #pragma unroll
     for (int chunk = 0; chunk < ManyRows::kKeys / 8; chunk += 2) {
-      auto& place = reinterpret_cast<cute::uint128_t&>(
-          shared_.weights[slab_offset(row, chunk + lane / 16)]);
+      auto& place =
+          reinterpret_cast<cute::uint128_t&>(shared_.weights[slab_offset(row, chunk + lane / 16)]);
       cute::SM90_U32x4_STSM_N::copy(words[2 * chunk], words[2 * chunk + 1], words[2 * chunk + 2],
                                     words[2 * chunk + 3], place);
     }

@@ -2,17 +2,17 @@
 // Attention of more than 64 query rows: shared memory of a block, and what its roles agree on.
 //
 // A block has 64 query rows, all columns; the other block of its cluster has the next 64 and the same
-// keys: each loads half of every tile for both. Tiles of 64 keys have numbers that run on over the
-// borders of items.
+// keys at about the same time, so that memory is read once. Tiles of 64 keys have numbers that run on
+// over the borders of items.
 //
 //   load      one warp     walks the cluster's part of the work; tiles, a quarter of the columns at a
-//                          time, into stage n % 2 of both blocks
+//                          time, into stage n % 2
 //   scores    two groups   group n % 2: q · Kᵀ, softmax, weights into `weights`
 //   values    two groups   group g: columns [256g, 256g + 256) of weights · V, and the output
 //
-//   full[stage][quarter]   the bytes of the copy engine, from both blocks
-//   empty[stage][quarter]  four warps of the values in each block: its product is done, and so, before
-//                          it, are the scores
+//   full[stage][quarter]   the bytes of the copy engine
+//   empty[stage][quarter]  four warps of the values: its product is done, and so, before it, are the
+//                          scores
 //   weights_full           the four warps that wrote them: the tile's weights, factors and zeros
 //   weights_empty[group]   the eight warps of the values, for the group that writes next
 //   refs_full[group][warp] a warp of the scores has left the maxima of its rows for the other group
@@ -32,9 +32,9 @@ struct ManyRows {
   static constexpr int kSlabColumns = 64;
   static constexpr int kSlabs = (LatentConfig::kLatent + LatentConfig::kRope) / kSlabColumns;
   static constexpr int kSlabBytes = kKeys * kRowBytes;
-  static constexpr int kHalfSlabs = 4;     // of a group's values
-  static constexpr int kQuarters = 4;      // of the columns, two slabs each
-  static constexpr int kRopeSlab = 8;      // comes with quarter 0
+  static constexpr int kHalfSlabs = 4;  // of a group's values
+  static constexpr int kQuarters = 4;   // of the columns, two slabs each
+  static constexpr int kRopeSlab = 8;   // comes with quarter 0
   static constexpr int kQuarterSlabs = 2;
   static constexpr int kStages = 2;
   static constexpr int kGroups = 2;  // of each kind
@@ -72,7 +72,7 @@ struct ManyRowsShared {
     for (int stage = 0; stage < ManyRows::kStages; ++stage) {
       for (int quarter = 0; quarter < ManyRows::kQuarters; ++quarter) {
         full[stage][quarter].init(1);
-        empty[stage][quarter].init(ManyRows::kCluster * ManyRows::kGroupWarps);
+        empty[stage][quarter].init(ManyRows::kGroupWarps);
       }
     }
     item_ring.init(1, 2 * kWarps);
@@ -103,13 +103,6 @@ __device__ constexpr int quarter_of(int turn) {
 __device__ inline void arrive_once(EmptyBarrier& barrier) {
   __syncwarp();
   if (threadIdx.x % 32 == 0) barrier.arrive();
-}
-
-// To both blocks.
-__device__ inline void arrive_everywhere(EmptyBarrier& barrier) {
-  __syncwarp();
-  const std::uint32_t lane = threadIdx.x % 32;
-  if (lane < ManyRows::kCluster) barrier.arrive(lane);
 }
 
 }  // namespace quire::cuda::hopper

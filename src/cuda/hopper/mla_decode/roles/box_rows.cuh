@@ -4,7 +4,9 @@
 // a page. Unlike copies by threads, it leaves the shared-memory pipe to the warps that multiply.
 #pragma once
 
+#include "cuda/hopper/latent_attention/load_queries.cuh"
 #include "cuda/hopper/mla_decode/roles/publish_items.cuh"
+#include "cuda/hopper/mla_decode/touch_lengths.cuh"
 #include "cuda/hopper/tile/tma.cuh"
 
 namespace quire::cuda::hopper {
@@ -20,10 +22,19 @@ template <LatentConfig kConfig> class BoxRows {
 
   // `cluster`: whose part.
   __device__ void run(int cluster) {
+    touch_lengths(params_.batch);
+    if (lane() == 0) {
+      prefetch(params_.latents);
+      prefetch(params_.tails);
+    }
     WorkWalk walk = start_walk(params_, cut_batch(params_), cluster);
     for (WorkPiece piece; walk.next(piece);) {
       const SequenceWork& work = walk.work();
-      items_.publish(describe_item(params_.batch, work, piece));
+      const LatentItem item = describe_item(params_.batch, work, piece);
+      for (int row = lane(); row < kConfig.rows() && rank_ == 0; row += 32) {
+        prefetch_query(params_.attend, item, row);
+      }
+      items_.publish(item);
       load_tiles(work, piece, walk.sequence());
     }
     items_.publish({});
