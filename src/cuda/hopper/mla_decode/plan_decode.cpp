@@ -90,7 +90,7 @@ MlaDecodePlan plan_mla_decode(const MlaDecodeProblem& problem, int num_sms) {
   plan.tile_tokens = static_cast<int>(plan.variant->config.rows() / problem.heads);
   const int max_tiles = ceil_div(static_cast<int>(tokens), plan.tile_tokens);
   const std::int64_t items = std::max<std::int64_t>(problem.ragged.batch * max_tiles, 1);
-  plan.split = {.blocks = num_clusters(items, num_sms / LatentConfig::kCluster),
+  plan.split = {.blocks = num_clusters(items, num_sms / plan.variant->cluster),
                 .is_invariant = problem.batch_invariant,
                 .max_tiles = max_tiles};
   plan.slots = problem.batch_invariant ? problem.ragged.batch * plan.split.max_tiles * kMaxPieces

@@ -11,7 +11,7 @@ __device__ inline void touch_lengths(const DecodeBatch& batch) {
   constexpr int kLine = 32;  // numbers
   for (int first = static_cast<int>(threadIdx.x % 32) * kLine; first < batch.size;
        first += 32 * kLine) {
-    unsigned unused;
+    [[maybe_unused]] unsigned unused;
     asm volatile("ld.global.ca.u32 %0, [%1];" : "=r"(unused) : "l"(batch.row_offsets + first));
     asm volatile("ld.global.ca.u32 %0, [%1];" : "=r"(unused) : "l"(batch.cache_lengths + first));
   }

@@ -7,11 +7,12 @@
 
 namespace quire::cuda::hopper {
 
+// bf16 rows: one kernel (by_role/), of one block or of two that share their keys; what the planner asks
+// is here.
 struct MlaDecodeBf16R64 {
-  static constexpr LatentConfig kConfig{.row_groups = 1, .stages = 4, .copies = RowCopies::boxes};
+  static constexpr LatentConfig kConfig{.row_groups = 1, .stages = 2, .copies = RowCopies::boxes};
 };
-// A kernel of its own (many_rows/): what the planner asks is here.
-struct MlaDecodeBf16ManyRows {
+struct MlaDecodeBf16R128 {
   static constexpr LatentConfig kConfig{.row_groups = 2, .stages = 2, .copies = RowCopies::boxes};
 };
 // Rows of e4m3, converted on the way.

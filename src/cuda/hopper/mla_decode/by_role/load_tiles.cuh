@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// One warp: walks the cluster's part of the work and has the copy engine bring tiles of keys, a quarter
+// One warp: walks the cluster's part of the work and has the copy engine bring tiles of keys, a part
 // of the columns at a time, as soon as the values of the tile before last are done with it.
 #pragma once
 
 #include "cuda/hopper/flash_attention/decode/find_work.cuh"
 #include "cuda/hopper/latent_attention/load_queries.cuh"
-#include "cuda/hopper/mla_decode/many_rows/shared.cuh"
+#include "cuda/hopper/mla_decode/by_role/shared.cuh"
 #include "cuda/hopper/mla_decode/params.h"
 #include "cuda/hopper/mla_decode/roles/describe_item.cuh"
 #include "cuda/hopper/mla_decode/touch_lengths.cuh"
@@ -15,11 +15,11 @@ namespace quire::cuda::hopper {
 
 class LoadTiles {
  public:
-  __device__ LoadTiles(const MlaDecodeParams& params, ManyRowsShared& shared, int rank)
+  __device__ LoadTiles(const MlaDecodeParams& params, ByRoleShared& shared, int rank)
       : params_(params),
         shared_(shared),
         rank_(rank),
-        pieces_(ManyRows::kKeys / params.pages.box_rows) {}
+        pieces_(ByRole::kKeys / params.pages.box_rows) {}
 
   // `cluster`: whose part.
   __device__ void run(int cluster) {
@@ -47,8 +47,8 @@ class LoadTiles {
 
   // This block's rows.
   __device__ void prefetch_queries(const LatentItem& item) const {
-    for (int row = lane(); row < ManyRows::kRows; row += 32) {
-      prefetch_query(params_.attend, item, rank_ * ManyRows::kRows + row);
+    for (int row = lane(); row < ByRole::kRows; row += 32) {
+      prefetch_query(params_.attend, item, rank_ * ByRole::kRows + row);
     }
   }
 
@@ -80,27 +80,29 @@ class LoadTiles {
       key += kBlockKeys;
       const Piece next = find(table, key, end);  // arrives while this one waits
 #pragma unroll 1
-      for (int turn = 0; turn < ManyRows::kQuarters; ++turn) load_quarter(now, quarter_of(turn));
+      for (int turn = 0; turn < ByRole::kParts; ++turn) load_part(now, part_of(turn));
       now = next;
     }
   }
 
-  __device__ void load_quarter(const Piece& piece, int quarter) {
+  __device__ void load_part(const Piece& piece, int part) {
     const int stage = stage_of(tile_);
-    const int slabs = ManyRows::kQuarterSlabs + (quarter == 0 ? 1 : 0);
+    const int slabs = ByRole::kPartSlabs + (part == 0 ? 1 : 0);
     const unsigned missing =
         __ballot_sync(kWholeWarp, piece.page >= params_.pages.num_pages && lane() < pieces_);
-    shared_.empty[stage][quarter].wait(phase_of(tile_) ^ 1);
-    FullBarrier& full = shared_.full[stage][quarter];
+    shared_.empty[stage][part].wait(phase_of(tile_) ^ 1);
+    FullBarrier& full = shared_.full[stage][part];
     if (lane() == 0) {
-      if (quarter == 0) shared_.valid[stage] = valid_bits(missing);
-      full.arrive_and_expect_tx(slabs * ManyRows::kSlabBytes);
+      if (part == 0) shared_.valid[stage] = valid_bits(missing);
+      full.arrive_and_expect_tx(slabs * ByRole::kSlabBytes);
     }
     __syncwarp();
     if (lane() < pieces_) {
-      if (quarter == 0) load_slab(piece, ManyRows::kRopeSlab, full);
-      load_slab(piece, ManyRows::kQuarterSlabs * quarter, full);
-      load_slab(piece, ManyRows::kQuarterSlabs * quarter + 1, full);
+      if (part == 0) load_slab(piece, ByRole::kRopeSlab, full);
+#pragma unroll 1
+      for (int slab = 0; slab < ByRole::kPartSlabs; ++slab) {
+        load_slab(piece, ByRole::kPartSlabs * part + slab, full);
+      }
     }
     __syncwarp();
   }
@@ -111,7 +113,7 @@ class LoadTiles {
               .shared = &shared_.stages[stage_of(tile_)][slab][row * kRowBytes],
               .full = &full,
               .hint = L2Hint::EVICT_FIRST},
-             slab * ManyRows::kSlabColumns, piece.row, static_cast<int>(piece.page));
+             slab * ByRole::kSlabColumns, piece.row, static_cast<int>(piece.page));
   }
 
   __device__ std::uint64_t valid_bits(unsigned missing) const {
@@ -124,11 +126,11 @@ class LoadTiles {
   }
 
   const MlaDecodeParams& params_;
-  ManyRowsShared& shared_;
+  ByRoleShared& shared_;
   const int rank_;
   const int pieces_;  // of a tile, at most 4
   int tile_ = 0;
-  RingPosition<ManyRows::kItems> item_at_;
+  RingPosition<ByRole::kItems> item_at_;
 };
 
 }  // namespace quire::cuda::hopper
