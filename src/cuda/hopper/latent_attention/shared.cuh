@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shared memory of a block, and what its roles agree on.
 //
-//   loading warps    wait empty; fill a stage's 64 rows with this block's columns: `slabs` in 128-byte
-//                    swizzle, `tail` in 64-byte swizzle; rows that are hidden are zeros and have no bit
-//                    in `valid`. full: every loading thread when its copies have landed, and a lane of
-//                    each loading warp for what it stored itself; or the bytes of the copy engine.
+//   loading warps    wait empty; fill 16 of a stage's 64 rows each with this block's columns: `slabs` in
+//                    128-byte swizzle, `tail` in 64-byte swizzle; rows that are hidden are zeros and
+//                    have no bit in `valid`. full: a lane of each.
 //   items            one loading thread describes the next item; full: its arrival. empty: all eight
 //                    consumer warps when the item is finished.
 //   partial scores   written by the other block's warp of the same number (partial.full: its bytes),
@@ -12,7 +11,6 @@
 #pragma once
 
 #include <cstddef>
-#include <type_traits>
 
 #include "cuda/hopper/latent_attention/config.h"
 #include "cuda/hopper/tile/ring.cuh"
@@ -65,10 +63,8 @@ template <LatentConfig kConfig> struct LatentShared {
   alignas(16) float4 partials[LatentConfig::kWarps][kPartialVectors][32];
   float4 stats[LatentConfig::kThreads];
   // Rows as the cache has them, until they are converted.
-  static constexpr int kRawStages = kConfig.raw_stages > 0 ? kConfig.raw_stages : 1;
-  using RawStage = std::conditional_t<(kConfig.raw_stages > 0), RawRows, char>;
-  RawStage raw[kRawStages][LatentConfig::kLoadWarps];
-  FullBarrier raw_full[kRawStages][LatentConfig::kLoadWarps];  // the bytes of the copy engine
+  RawRows raw[kConfig.raw_stages][LatentConfig::kLoadWarps];
+  FullBarrier raw_full[kConfig.raw_stages][LatentConfig::kLoadWarps];  // bytes of the copy engine
   alignas(8) std::uint16_t valid[kConfig.stages][LatentConfig::kLoadWarps];
   LatentItem items[LatentConfig::kItems];
   RingBarriers<kConfig.stages> ring;
@@ -81,7 +77,7 @@ template <LatentConfig kConfig> struct LatentShared {
   static_assert(kConfig.row_groups == 2 || kConfig.stages % 2 == 0);
 
   __device__ void init() {
-    ring.init(full_arrivals(), 4 * kConfig.row_groups);
+    ring.init(LatentConfig::kLoadWarps, 4 * kConfig.row_groups);
     item_ring.init(1, LatentConfig::kWarps);
     for (auto& stage : raw_full) {
       for (FullBarrier& full : stage) full.init(1);
@@ -91,13 +87,6 @@ template <LatentConfig kConfig> struct LatentShared {
       partial_full[warp].init(1);
       partial_empty[warp].init(1);
     }
-  }
-  static constexpr int full_arrivals() {
-    return kConfig.copies == RowCopies::boxes ? 1 : LatentConfig::kLoadWarps;
-  }
-  // By one thread.
-  __device__ void set_valid_keys(int stage, std::uint64_t bits) {
-    *reinterpret_cast<std::uint64_t*>(valid[stage]) = bits;
   }
   // A bit per key of the stage.
   __device__ std::uint64_t valid_keys(int stage) const {

@@ -15,10 +15,6 @@ std::int64_t new_tokens_of(const MlaDecodeProblem& problem) {
                                   kMlaDecodeMaxNewTokens);
 }
 
-bool is_fp8(const MlaDecodeProblem& problem) {
-  return problem.cache.row_format.parts[0].dtype == DType::fp8_e4m3;
-}
-
 std::string refuse_dtypes(const MlaDecodeProblem& problem) {
   constexpr int kWidth = LatentConfig::kLatent + LatentConfig::kRope;
   if (problem.q_dtype != DType::bf16 || problem.out_dtype != DType::bf16) {
@@ -48,9 +44,9 @@ const MlaDecodeVariant* find_variant(const MlaDecodeProblem& problem) {
       problem.batch_invariant ? kMlaDecodeMaxNewTokens : new_tokens_of(problem);
   const MlaDecodeVariant* best = nullptr;
   for (const MlaDecodeVariant& variant : kMlaDecodeVariants) {
-    if ((variant.config.copies == RowCopies::converted) != is_fp8(problem)) continue;
+    if (variant.latents != problem.cache.row_format.parts[0].dtype) continue;
     best = &variant;
-    if (variant.config.rows() >= problem.heads * tokens) break;
+    if (variant.rows >= problem.heads * tokens) break;
   }
   return best;
 }
@@ -87,7 +83,7 @@ MlaDecodePlan plan_mla_decode(const MlaDecodeProblem& problem, int num_sms) {
   const std::int64_t tokens = new_tokens_of(problem);
   MlaDecodePlan plan;
   plan.variant = find_variant(problem);
-  plan.tile_tokens = static_cast<int>(plan.variant->config.rows() / problem.heads);
+  plan.tile_tokens = static_cast<int>(plan.variant->rows / problem.heads);
   const int max_tiles = ceil_div(static_cast<int>(tokens), plan.tile_tokens);
   const std::int64_t items = std::max<std::int64_t>(problem.ragged.batch * max_tiles, 1);
   plan.split = {.blocks = num_clusters(items, num_sms / plan.variant->cluster),

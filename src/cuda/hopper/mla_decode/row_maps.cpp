@@ -9,14 +9,14 @@ namespace quire::cuda::hopper {
 namespace {
 
 // (column, row of the page, page)
-TensorMap row_map(const LatentPages& pages, int columns, Swizzle swizzle) {
+TensorMap row_map(const LatentPages& pages) {
   TileDescriptor tile;
   tile.dtype = DType::bf16;
   tile.rank = 3;
   tile.dims = {LatentConfig::kLatent + LatentConfig::kRope, pages.page_size, pages.num_pages};
   tile.strides_bytes = {pages.token_stride_bytes, pages.page_stride_bytes};
-  tile.box = {columns, pages.box_rows, 1};
-  tile.swizzle = swizzle;
+  tile.box = {LatentConfig::kSlabColumns, pages.box_rows, 1};
+  tile.swizzle = Swizzle::b128;
   tile.l2_promotion = L2Promotion::b256;
   return encode_tensor_map(tile, const_cast<std::byte*>(pages.rows));
 }
@@ -46,8 +46,7 @@ void set_byte_maps(MlaDecodeParams& params, int row_bytes) {
 
 void set_row_maps(MlaDecodeParams& params) {
   params.pages.box_rows = std::gcd(params.pages.page_size, LatentConfig::kKeys);
-  params.latents = row_map(params.pages, LatentConfig::kSlabColumns, Swizzle::b128);
-  params.tails = row_map(params.pages, LatentConfig::kTailColumns, Swizzle::b64);
+  params.latents = row_map(params.pages);
 }
 
 }  // namespace quire::cuda::hopper

@@ -7,12 +7,15 @@
 namespace quire::cuda::hopper {
 namespace {
 
-void launch_by_role(const MlaDecodeParams& params, unsigned blocks, cudaStream_t stream) {
+template <typename Variant>
+void launch_by_role(const MlaDecodeParams& params, cudaStream_t stream) {
   static_assert(sizeof(ByRoleShared) <= 227 * 1024);
-  const LaunchShape shape{.grid = dim3(static_cast<unsigned>(params.split.blocks) * blocks),
-                          .block = dim3(ByRole::kThreads),
-                          .cluster = blocks,
-                          .shared_bytes = sizeof(ByRoleShared)};
+  static_assert(Variant::kRows == Variant::kCluster * ByRole::kRows);
+  const LaunchShape shape{
+      .grid = dim3(static_cast<unsigned>(params.split.blocks * Variant::kCluster)),
+      .block = dim3(ByRole::kThreads),
+      .cluster = Variant::kCluster,
+      .shared_bytes = sizeof(ByRoleShared)};
   launch(mla_decode_by_role_kernel, shape, stream, params);
 }
 
@@ -20,11 +23,11 @@ void launch_by_role(const MlaDecodeParams& params, unsigned blocks, cudaStream_t
 
 template <>
 void launch_mla_attend<MlaDecodeBf16R64>(const MlaDecodeParams& params, cudaStream_t stream) {
-  launch_by_role(params, MlaDecodeBf16R64::kConfig.row_groups, stream);
+  launch_by_role<MlaDecodeBf16R64>(params, stream);
 }
 template <>
 void launch_mla_attend<MlaDecodeBf16R128>(const MlaDecodeParams& params, cudaStream_t stream) {
-  launch_by_role(params, MlaDecodeBf16R128::kConfig.row_groups, stream);
+  launch_by_role<MlaDecodeBf16R128>(params, stream);
 }
 
 }  // namespace quire::cuda::hopper
