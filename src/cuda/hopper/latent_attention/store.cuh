@@ -15,34 +15,22 @@ struct StorePlace {
   bool stores_stats;  // one of those that have the same rows
 };
 
-// Neighbouring threads exchange pairs of columns, so that each stores 16 bytes and a quad 64.
 template <int kSums>
 __device__ inline void store_piece(const LatentPieces& pieces, const LatentItem& item,
                                    const StorePlace& place, const RowStats& stats,
                                    const float (&sums)[kSums]) {
   const auto lane = static_cast<int>(threadIdx.x % 4);
-  const bool is_odd = lane % 2 != 0;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const int row = place.row + 8 * i;
-    const bool is_stored = row < item.rows;
+    if (row >= item.rows) continue;
     const std::int64_t at = item.slot * pieces.rows + row;
-    float* out =
-        pieces.sums + at * LatentConfig::kLatent + place.column + (is_odd ? 8 : 0) + lane / 2 * 4;
+    auto* out = reinterpret_cast<float2*>(pieces.sums + at * LatentConfig::kLatent + place.column);
 #pragma unroll
-    for (int j = 0; j < kSums; j += 8) {
-      const float2 here{sums[j + 2 * i], sums[j + 2 * i + 1]};
-      const float2 next{sums[j + 4 + 2 * i], sums[j + 5 + 2 * i]};
-      const float2 given = is_odd ? here : next;
-      const float2 other{__shfl_xor_sync(0xffffffff, given.x, 1),
-                         __shfl_xor_sync(0xffffffff, given.y, 1)};
-      const float4 four = is_odd ? float4{other.x, other.y, next.x, next.y}
-                                 : float4{here.x, here.y, other.x, other.y};
-      if (is_stored) *reinterpret_cast<float4*>(out + 2 * j) = four;
+    for (int j = 0; j < kSums / 4; ++j) {
+      out[4 * j + lane] = {sums[4 * j + 2 * i], sums[4 * j + 2 * i + 1]};
     }
-    if (place.stores_stats && lane == 0 && is_stored) {
-      pieces.stats[at] = {stats.max[i], stats.sum[i]};
-    }
+    if (place.stores_stats && lane == 0) pieces.stats[at] = {stats.max[i], stats.sum[i]};
   }
 }
 

@@ -79,41 +79,43 @@ class LoadTiles {
     for (int tile = piece.begin; tile < piece.end; ++tile, ++tile_) {
       key += kBlockKeys;
       const Piece next = find(table, key, end);  // arrives while this one waits
-#pragma unroll 1
-      for (int turn = 0; turn < ByRole::kParts; ++turn) load_part(now, part_of(turn));
+      load_parts(now, std::make_index_sequence<ByRole::kParts>{});
       now = next;
     }
   }
 
-  __device__ void load_part(const Piece& piece, int part) {
-    const int stage = stage_of(tile_);
-    const int slabs = ByRole::kPartSlabs + (part == 0 ? 1 : 0);
+  template <std::size_t... kTurn>
+  __device__ void load_parts(const Piece& piece, std::index_sequence<kTurn...>) {
     const unsigned missing =
         __ballot_sync(kWholeWarp, piece.page >= params_.pages.num_pages && lane() < pieces_);
-    shared_.empty[stage][part].wait(phase_of(tile_) ^ 1);
-    FullBarrier& full = shared_.full[stage][part];
+    (load_part<part_of(kTurn)>(piece, missing), ...);
+  }
+
+  // Unrolled: how soon the boxes are asked for is part of every tile's chain.
+  template <int kPart> __device__ void load_part(const Piece& piece, unsigned missing) {
+    constexpr int kSlabs = ByRole::kPartSlabs + (kPart == 0 ? 1 : 0);
+    const int stage = stage_of(tile_);
+    shared_.empty[stage][kPart].wait(phase_of(tile_) ^ 1);
+    FullBarrier& full = shared_.full[stage][kPart];
     if (lane() == 0) {
-      if (part == 0) shared_.valid[stage] = valid_bits(missing);
-      full.arrive_and_expect_tx(slabs * ByRole::kSlabBytes);
+      if (kPart == 0) shared_.valid[stage] = valid_bits(missing);
+      full.arrive_and_expect_tx(kSlabs * ByRole::kSlabBytes);
     }
     __syncwarp();
     if (lane() < pieces_) {
-      if (part == 0) load_slab(piece, ByRole::kRopeSlab, full);
-#pragma unroll 1
-      for (int slab = 0; slab < ByRole::kPartSlabs; ++slab) {
-        load_slab(piece, ByRole::kPartSlabs * part + slab, full);
+#pragma unroll
+      for (int i = 0; i < kSlabs; ++i) {
+        const int slab =
+            i < ByRole::kPartSlabs ? ByRole::kPartSlabs * kPart + i : ByRole::kRopeSlab;
+        load_box(
+            {.map = &params_.latents,
+             .shared = &shared_.stages[stage][slab][lane() * params_.pages.box_rows * kRowBytes],
+             .full = &full,
+             .hint = L2Hint::EVICT_FIRST},
+            slab * ByRole::kSlabColumns, piece.row, static_cast<int>(piece.page));
       }
     }
     __syncwarp();
-  }
-
-  __device__ void load_slab(const Piece& piece, int slab, FullBarrier& full) {
-    const int row = lane() * params_.pages.box_rows;
-    load_box({.map = &params_.latents,
-              .shared = &shared_.stages[stage_of(tile_)][slab][row * kRowBytes],
-              .full = &full,
-              .hint = L2Hint::EVICT_FIRST},
-             slab * ByRole::kSlabColumns, piece.row, static_cast<int>(piece.page));
   }
 
   __device__ std::uint64_t valid_bits(unsigned missing) const {

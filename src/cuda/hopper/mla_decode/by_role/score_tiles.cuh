@@ -102,7 +102,6 @@ class ScoreTiles {
             kIndex);
       }
     };
-    add_slab(ByRole::kRopeSlab, true);
 #pragma unroll
     for (int turn = 0; turn < ByRole::kParts; ++turn) {
       const int part = part_of(turn);
@@ -112,8 +111,9 @@ class ScoreTiles {
       }
 #pragma unroll
       for (int slab = 0; slab < ByRole::kPartSlabs; ++slab) {
-        add_slab(ByRole::kPartSlabs * part + slab, false);
+        add_slab(ByRole::kPartSlabs * part + slab, turn == 0 && slab == 0);
       }
+      if (part == 0) add_slab(ByRole::kRopeSlab, false);
     }
     cute::warpgroup_commit_batch();
     cute::warpgroup_wait<0>();
