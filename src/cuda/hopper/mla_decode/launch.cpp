@@ -103,7 +103,7 @@ void attend_latents(const MlaDecodeArgs& args, const MlaDecodePlan& plan,
     set_byte_maps(params, rows.row_format.row_bytes);
   }
   plan.variant->launch(params, stream);
-  merge_mla_pieces(params, stream);
+  merge_mla_pieces(params, plan.items, stream);
 }
 
 std::string refuse(const MlaDecodeProblem& problem, DType latents) {

@@ -90,12 +90,13 @@ __global__ void __launch_bounds__(32 * kMergeWarps)
 
 }  // namespace
 
-void merge_mla_pieces(const MlaDecodeParams& params, cudaStream_t stream) {
-  const auto items = static_cast<unsigned>(params.batch.size * params.split.max_tiles);
+void merge_mla_pieces(const MlaDecodeParams& params, std::int64_t items, cudaStream_t stream) {
   // Two blocks for every multiprocessor: what a block does before it knows its item costs more than
   // a few rows.
-  const unsigned wanted = static_cast<unsigned>(params.split.blocks) * 4 / std::max(items, 1U);
-  const LaunchShape shape{.grid = dim3(items, std::clamp(wanted, 1U, kMostColumns)),
+  const auto wanted = static_cast<unsigned>(params.split.blocks * 4 / items);
+  const LaunchShape shape{.grid = dim3(static_cast<unsigned>(params.batch.size) *
+                                           static_cast<unsigned>(params.split.max_tiles),
+                                       std::clamp(wanted, 1U, kMostColumns)),
                           .block = dim3(32 * kMergeWarps),
                           .overlaps_previous = true};
   launch(merge_kernel, shape, stream, params);
