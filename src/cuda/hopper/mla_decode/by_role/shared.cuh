@@ -33,7 +33,7 @@ struct ByRole {
   static constexpr int kSlabBytes = kKeys * kRowBytes;
   static constexpr int kValueSlabs = 8;
   static constexpr int kRopeSlab = 8;  // comes with part 0
-  // Parts of the columns that come, and are given back, on their own. Four were slower than two.
+  // Parts of the columns that come, and are given back, on their own: 2 or 4.
   static constexpr int kParts = 2;
   static constexpr int kPartSlabs = kValueSlabs / kParts;
   static constexpr int kStages = 2;
