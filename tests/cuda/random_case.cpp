@@ -34,7 +34,9 @@ void make_deepseek(RandomChoice& choice, const RandomLengths& lengths, json& obj
   json& cache = object["cache"];
   cache["latent"] = 512;
   cache["rope"] = 64;
-  if (cache.contains("dtype")) cache["dtype"] = choice.pick<const char*>({"bf16", "fp8_e4m3"});
+  if (cache.contains("dtype")) {
+    cache["dtype"] = choice.pick<const char*>({"bf16", "bf16", "bf16", "fp8_e4m3"});
+  }
   if (cache.contains("rope_dtype")) cache["rope_dtype"] = "bf16";
   if (cache.contains("granularity")) cache["granularity"] = 128;
   const std::int64_t page_size = choice.pick<std::int64_t>({16, 16, 32, 48, 64, 64, 128, 256});
