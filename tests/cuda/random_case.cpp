@@ -28,10 +28,45 @@ json random_latent(RandomChoice& choice, const RandomLengths& lengths) {
   return object;
 }
 
+// Rows of 512 + 64 columns in pages of a multiple of 16 tokens, which the fast kernels ask for. The
+// oracle's work is bounded by the rows of queries.
+void make_deepseek(RandomChoice& choice, const RandomLengths& lengths, json& object) {
+  json& cache = object["cache"];
+  cache["latent"] = 512;
+  cache["rope"] = 64;
+  if (cache.contains("dtype")) cache["dtype"] = choice.pick<const char*>({"bf16", "fp8_e4m3"});
+  if (cache.contains("rope_dtype")) cache["rope_dtype"] = "bf16";
+  if (cache.contains("granularity")) cache["granularity"] = 128;
+  const std::int64_t page_size = choice.pick<std::int64_t>({16, 16, 32, 48, 64, 64, 128, 256});
+  cache["page_size"] = page_size;
+  cache.erase("unassigned");
+  const std::int64_t pages = (lengths.added[0] + lengths.cached[0] + page_size - 1) / page_size;
+  if (pages > 0 && choice.one_in(4)) {
+    cache["unassigned"] = json::array({json::array({0, choice.below(pages)})});
+  }
+  const std::int64_t heads = choice.pick({1, 3, 8, 16, 33, 64, 128});
+  const std::int64_t most = 256 / std::max<std::int64_t>(lengths.tokens(), 1);
+  object["heads"] = std::clamp<std::int64_t>(most, 1, heads);
+  object["q_dtype"] = "bf16";
+  object["nope"] = 128;
+  object["value"] = 128;
+  if (!choice.one_in(3)) {
+    object["mask"] = choice.pick<const char*>({"causal", "causal", "full", "sliding_window:65"});
+    object.erase("blind_tokens");
+  }
+  if (choice.one_in(6)) object["batch_invariant"] = true;
+}
+
 json random_mla_decode(RandomChoice& choice) {
-  json object = random_latent(choice, random_lengths(choice, 8, 700));
+  const RandomLengths lengths = random_lengths(choice, 8, 700);
+  json object = random_latent(choice, lengths);
+  const bool is_deepseek = !choice.one_in(4);
+  if (is_deepseek) make_deepseek(choice, lengths, object);
   if (choice.one_in(4)) {
     object["absorbed"] = true;
+  } else if (is_deepseek && !choice.one_in(4)) {
+    object["absorbed"] = true;
+    object["rows"] = "finished";
   } else if (!object.contains("weight_dtype") && choice.one_in(3)) {
     object["split_kv_b_proj"] = true;
   }
