@@ -129,9 +129,9 @@ json random_mla_prefill_plan(RandomChoice& choice) {
           {"buffer_tokens", choice.pick({1, 16, 20, 48, 64, 250, 1024})}};
 }
 
-// Every other time what the fast kernel takes, with enough keys for pools to fill now and then.
+// Three times of four what models ask for, with enough keys for pools to fill now and then.
 json random_mla_indexer(RandomChoice& choice) {
-  const bool is_real = choice.one_in(2);
+  const bool is_real = !choice.one_in(4);
   RandomLengths lengths = random_lengths(choice, 33, 700);
   if (is_real && choice.one_in(8)) {
     lengths.cached[0] += 4000;
