@@ -16,6 +16,7 @@ constexpr std::int64_t kVectorBytes = 16;
 constexpr int kVectorColumns = 8;
 constexpr int kWarpLanes = 32;
 constexpr int kMostSlots = 4;
+constexpr std::int64_t kMostRows = (std::int64_t{1} << 31) - 1;  // of 32-bit index arithmetic
 
 bool is_aligned(std::int64_t value) {
   return value % kVectorBytes == 0;
@@ -95,6 +96,7 @@ int pairs_per_lane(const RopeParams& params) {
 
 bool query_is_aligned(const RopeParams& params) {
   return params.out_dtype == params.q_dtype &&
+         params.tokens * (params.heads + params.key_heads) < kMostRows &&
          params.rope_dim % (2 * pairs_per_lane(params)) == 0 &&
          params.head_dim % kVectorColumns == 0 && is_aligned(params.q) && is_aligned(params.out) &&
          is_aligned(params.q_token_bytes) && is_aligned(params.q_head_bytes) &&
@@ -153,9 +155,12 @@ void rope(const RopeArgs& args, const Context& context) {
   const auto stream = static_cast<cudaStream_t>(context.stream);
   const RopeParams params = params_of(args);
   if (params.tokens == 0 || params.key.batch == 0) return;
-  if (takes_vectors(params)) return launch_vectors(params, stream);
+  const int sms = num_sms(args.q.device.index);
+  if (takes_vectors(params)) return launch_vectors(params, sms, stream);
   if (params.has_norm()) {
-    if (const auto layout = normed_layout(params)) return launch_normed(params, *layout, stream);
+    if (const auto layout = normed_layout(params)) {
+      return launch_normed(params, *layout, sms, stream);
+    }
   }
   launch_general(params, stream);
 }
