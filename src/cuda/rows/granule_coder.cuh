@@ -10,6 +10,12 @@
 
 namespace quire::cuda {
 
+// What a lane stores for eight numbers of a granule.
+struct GranuleCodes {
+  uint2 codes;
+  float scale;  // the granule's
+};
+
 template <DType kX, DType kOut> class GranuleCoder {
  public:
   using X = Eight<kX>;
@@ -18,63 +24,45 @@ template <DType kX, DType kOut> class GranuleCoder {
   __device__ static bool is_short(float amax) {
     return bits(kX) == 16 && GranuleQuotient::takes(amax);
   }
-  // amax / max_finite to nearest.
-  __device__ static float scale_of(float amax) {
-    return is_short(amax) ? GranuleQuotient::scale_of(amax, kMaxFinite, kInverse)
-                          : rare_quotient(amax);
-  }
 
-  // Its scale is scale_of(amax).
-  __device__ explicit GranuleCoder(float amax)
-      : amax_(amax), scale_(scale_of(amax)), is_short_(is_short(amax)) {
-    const float residue = fmaf(-scale_, kMaxFinite, amax);
-    if (is_short_) quotient_ = GranuleQuotient(scale_, residue, kInverse);
+  // scale = amax / max_finite, to nearest.
+  __device__ static GranuleCodes encode(const typename X::Raw& raw, float amax) {
+    if (is_short(amax)) {
+      const float scale = short_scale(amax);
+      return encode_short(raw, scale, fmaf(-scale, kMaxFinite, amax));
+    }
+    return bits(kX) == 16 ? encode_rare(raw, amax)
+                          : encode_long(raw, amax, __fdiv_rn(amax, kMaxFinite));
   }
   // Any other scale.
-  __device__ GranuleCoder(float amax, float scale) : amax_(amax), scale_(scale), is_short_(false) {}
-  // A scale that is a power of two, not far from that of amax: quotients are exact.
-  __device__ static GranuleCoder of_power(float amax, float power) {
-    GranuleCoder coder(amax, power);
-    coder.is_short_ = is_short(amax);
-    if (coder.is_short_) coder.quotient_ = GranuleQuotient(power, 0.0f, kInverse);
-    return coder;
+  __device__ static GranuleCodes encode_long(const typename X::Raw& raw, float amax, float scale) {
+    float values[kEight];
+    X::decode(raw, values);
+    Quotient(scale, amax).divide(values);
+    return {encode_fp8<kFormat>(values), scale};
   }
 
-  __device__ float scale() const { return scale_; }
-
-  __device__ uint2 codes(const typename X::Raw& raw) const {
-    if (is_short_) {
-      float values[kEight];
-      X::decode(raw, values);
-      quotient_.divide(values);
-      return encode_fp8<kFormat>(values);
-    }
-    return bits(kX) == 16 ? rare_codes(raw, scale_, amax_) : long_codes(raw, scale_, amax_);
+  // For amax that is_short() takes: its scale, and the codes with it (residue = amax - max_finite · scale) or with
+  // a power of two not far from it (residue 0).
+  __device__ static float short_scale(float amax) {
+    return GranuleQuotient::scale_of(amax, kMaxFinite, kInverse);
+  }
+  __device__ static GranuleCodes encode_short(const typename X::Raw& raw, float scale,
+                                              float residue) {
+    float values[kEight];
+    X::decode(raw, values);
+    GranuleQuotient(scale, residue, kInverse).divide(values);
+    return {encode_fp8<kFormat>(values), scale};
   }
 
  private:
   static constexpr float kInverse = 1.0f / kMaxFinite;
   static constexpr auto kFormat = kOut == DType::fp8_e4m3 ? __NV_E4M3 : __NV_E5M2;
 
-  __device__ static uint2 long_codes(const typename X::Raw& raw, float scale, float amax) {
-    float values[kEight];
-    X::decode(raw, values);
-    Quotient(scale, amax).divide(values);
-    return encode_fp8<kFormat>(values);
+  // A function of its own, so that what every granule needs lies together.
+  __device__ __noinline__ static GranuleCodes encode_rare(typename X::Raw raw, float amax) {
+    return encode_long(raw, amax, __fdiv_rn(amax, kMaxFinite));
   }
-
-  // Functions of their own, so that what every granule needs lies together.
-  __device__ __noinline__ static uint2 rare_codes(typename X::Raw raw, float scale, float amax) {
-    return long_codes(raw, scale, amax);
-  }
-  __device__ __noinline__ static float rare_quotient(float amax) {
-    return __fdiv_rn(amax, kMaxFinite);
-  }
-
-  float amax_;
-  float scale_;
-  bool is_short_;
-  GranuleQuotient quotient_;
 };
 
 }  // namespace quire::cuda

@@ -27,8 +27,6 @@ class GranuleQuotient {
     return fmaf(fmaf(-estimate, max_finite, amax), inverse_max, estimate);
   }
 
-  __device__ GranuleQuotient() {}
-
   // `residue` = amax - max_finite · scale for a scale that scale_of() gave, 0 for a power of two.
   __device__ GranuleQuotient(float scale, float residue, float inverse_max) {
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(high_) : "f"(scale));
@@ -44,8 +42,8 @@ class GranuleQuotient {
  private:
   static constexpr float kShown = 16.0f;  // how much larger the rounding of scale is made
 
-  float high_ = 0.0f;
-  float low_ = 0.0f;
+  float high_;
+  float low_;
 };
 
 }  // namespace quire::cuda

@@ -46,20 +46,25 @@ __global__ void __launch_bounds__(kThreads)
     raw[v] = X::load(params.x + row[v] * params.x_stride_bytes +
                      std::int64_t{vector[v]} * kEight * (bits(Config::kX) / 8));
   }
+  typename Amax::Value amax[kVectors];
+#pragma unroll
+  for (int v = 0; v < kVectors; ++v) amax[v] = Amax::of(raw[v]);
+  for (unsigned step = group_vectors / 2; step > 0; step /= 2) {
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      amax[v] = Amax::merge(amax[v], Amax::exchange(amax[v], step));
+    }
+  }
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) {
-    typename Amax::Value amax = Amax::of(raw[v]);
-    for (unsigned step = group_vectors / 2; step > 0; step /= 2) {
-      amax = Amax::merge(amax, Amax::exchange(amax, step));
-    }
     if (first + v * kThreads >= num_vectors) continue;
-    const auto coder = group_coder<Config::kX, Config::kOut>(params, Amax::magnitude(amax));
-    store_codes(params.out + row[v] * params.out_stride_bytes + vector[v] * kEight,
-                coder.codes(raw[v]));
+    const GranuleCodes coded =
+        encode_group<Config::kX, Config::kOut>(params, raw[v], Amax::magnitude(amax[v]));
+    store_codes(params.out + row[v] * params.out_stride_bytes + vector[v] * kEight, coded.codes);
     if ((vector[v] & (group_vectors - 1)) != 0) continue;
     const unsigned group = vector[v] >> (31 - __clz(group_vectors));
     params.scale[row[v] * params.scale_row_stride + group * params.scale_group_stride] =
-        coder.scale();
+        coded.scale;
   }
 }
 
@@ -92,13 +97,12 @@ __global__ void __launch_bounds__(kThreads)
   float amax = warp_amax[0];
   for (unsigned w = 1; w < blockDim.x / kWarp; ++w) amax = fmaxf(amax, warp_amax[w]);
 
-  const auto coder = group_coder<Config::kX, Config::kOut>(params, amax);
-  if (threadIdx.x == 0) params.scale[row * params.scale_row_stride] = coder.scale();
 #pragma unroll
   for (int s = 0; s < kSlots; ++s) {
-    if (column(s) < params.columns) {
-      store_codes(params.out + row * params.out_stride_bytes + column(s), coder.codes(raw[s]));
-    }
+    if (column(s) >= params.columns) continue;
+    const GranuleCodes coded = encode_group<Config::kX, Config::kOut>(params, raw[s], amax);
+    store_codes(params.out + row * params.out_stride_bytes + column(s), coded.codes);
+    if (column(s) == 0) params.scale[row * params.scale_row_stride] = coded.scale;
   }
 }
 

@@ -37,13 +37,27 @@ __device__ inline float group_scale(const QuantizeParams& params, float amax) {
   return power_of_two_scale(quotient, amax, max_finite);
 }
 
-// The same scale and the codes of its group.
+// A function of its own, so that what every group needs lies together.
 template <DType kX, DType kOut>
-__device__ inline GranuleCoder<kX, kOut> group_coder(const QuantizeParams& params, float amax) {
+__device__ __noinline__ GranuleCodes encode_rare_group(const QuantizeParams& params,
+                                                       typename Eight<kX>::Raw raw, float amax) {
+  return GranuleCoder<kX, kOut>::encode_long(raw, amax, group_scale(params, amax));
+}
+
+// Eight numbers of a group with the same scale.
+template <DType kX, DType kOut>
+__device__ inline GranuleCodes encode_group(const QuantizeParams& params,
+                                            const typename Eight<kX>::Raw& raw, float amax) {
   using Coder = GranuleCoder<kX, kOut>;
-  if (amax > params.largest_amax) return Coder(amax, bounded_scale(params));
-  if (params.rounding == ScaleRounding::exact) return Coder(amax);
-  return Coder::of_power(amax, power_of_two_scale(Coder::scale_of(amax), amax, Coder::kMaxFinite));
+  if constexpr (bits(kX) == 32) return Coder::encode_long(raw, amax, group_scale(params, amax));
+  if (!Coder::is_short(amax) || amax > params.largest_amax) {
+    return encode_rare_group<kX, kOut>(params, raw, amax);
+  }
+  const float scale = Coder::short_scale(amax);
+  if (params.rounding == ScaleRounding::exact) {
+    return Coder::encode_short(raw, scale, fmaf(-scale, Coder::kMaxFinite, amax));
+  }
+  return Coder::encode_short(raw, power_of_two_scale(scale, amax, Coder::kMaxFinite), 0.0f);
 }
 
 }  // namespace quire::cuda::hopper

@@ -14,6 +14,7 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarp = 32;
+constexpr unsigned kAll = 0xffffffffu;
 
 template <DType kXType, DType kGammaType, int kSpanLanes, int kLaneSlots> struct SpanConfig {
   static constexpr DType kX = kXType;
@@ -52,32 +53,38 @@ template <typename Config> class SpanNorm {
     }
   }
 
-  // All lanes of the warp take part; a span without a page is dropped.
-  __device__ void store(const typename X::Raw (&raw)[Config::kSlots], std::byte* row) const {
-    float x[Config::kSlots][kEight];
+  // Of the lane's columns, for the sum over its span's lanes.
+  __device__ float squares(const typename X::Raw (&raw)[Config::kSlots]) const {
     float sum = 0.0f;
 #pragma unroll
     for (int s = 0; s < Config::kSlots; ++s) {
-      X::decode(raw[s], x[s]);
+      float x[kEight];
+      X::decode(raw[s], x);
+      if (!is_used(s)) continue;
 #pragma unroll
-      for (int i = 0; i < kEight; ++i) sum = is_used(s) ? fmaf(x[s][i], x[s][i], sum) : sum;
+      for (int i = 0; i < kEight; ++i) sum = fmaf(x[i], x[i], sum);
     }
-#pragma unroll
-    for (int step = Config::kLanes / 2; step > 0; step /= 2) {
-      sum += __shfl_xor_sync(0xffffffffu, sum, step);
-    }
+    return sum;
+  }
+
+  // `sum`: the span's squares.
+  __device__ void store(const typename X::Raw (&raw)[Config::kSlots], float sum,
+                        std::byte* row) const {
     const float factor = __frsqrt_rn(fmaf(sum, inverse_columns_, epsilon_));
-    if (row == nullptr) return;
 #pragma unroll
     for (int s = 0; s < Config::kSlots; ++s) {
       if (!is_used(s)) continue;
+      float x[kEight];
+      X::decode(raw[s], x);
 #pragma unroll
-      for (int i = 0; i < kEight; ++i) {
-        const float scaled = x[s][i] * factor;
-        const float y = params_.multiply_before_cast ? scaled : Gamma::round(scaled);
-        x[s][i] = y * gamma_[s][i];
+      for (int i = 0; i < kEight; ++i) x[i] *= factor;
+      if (!params_.multiply_before_cast) {
+#pragma unroll
+        for (int i = 0; i < kEight; ++i) x[i] = Gamma::round(x[i]);
       }
-      store_eight<Config::kX>(row + column(s) * kXBytes, x[s]);
+#pragma unroll
+      for (int i = 0; i < kEight; ++i) x[i] *= gamma_[s][i];
+      store_eight<Config::kX>(row + column(s) * kXBytes, x);
     }
   }
 
@@ -139,13 +146,24 @@ template <typename Config> class SpanWalk {
     typename Eight<Config::kX>::Raw raw[Config::kSpans][Config::kSlots] = {};
 #pragma unroll
     for (int r = 0; r < Config::kSpans; ++r) {
-      spans[r] = reinterpret_cast<std::byte*>(
-          __shfl_sync(0xffffffffu, reinterpret_cast<unsigned long long>(found),
-                      batch * Config::kWarpSpans + r * Config::kGroups + group));
+      const auto span = __shfl_sync(kAll, reinterpret_cast<unsigned long long>(found),
+                                    batch * Config::kWarpSpans + r * Config::kGroups + group);
+      spans[r] = reinterpret_cast<std::byte*>(span);
+      __builtin_assume(__isGlobal(spans[r]));
       norm_.load(spans[r], raw[r]);
     }
+    float sums[Config::kSpans];
 #pragma unroll
-    for (int r = 0; r < Config::kSpans; ++r) norm_.store(raw[r], spans[r]);
+    for (int r = 0; r < Config::kSpans; ++r) sums[r] = norm_.squares(raw[r]);
+#pragma unroll
+    for (int step = Config::kLanes / 2; step > 0; step /= 2) {
+#pragma unroll
+      for (int r = 0; r < Config::kSpans; ++r) sums[r] += __shfl_xor_sync(kAll, sums[r], step);
+    }
+#pragma unroll
+    for (int r = 0; r < Config::kSpans; ++r) {
+      if (spans[r] != nullptr) norm_.store(raw[r], sums[r], spans[r]);
+    }
   }
 
   const RmsNormParams& params_;

@@ -74,12 +74,21 @@ template <typename Config> class NormedRotation {
 #pragma unroll
     for (int s = 0; s < Config::kSteps; ++s) {
       const std::byte* row = key(s, place.keys);
-      if (row != nullptr) load(row, params_.key.row_format.width(), raw[s]);
+      if (row != nullptr) load(row, params_.key_width, raw[s]);
+    }
+    float sums[Config::kSteps];
+#pragma unroll
+    for (int s = 0; s < Config::kSteps; ++s) sums[s] = squares(kind(s).norm.columns, raw[s]);
+    for (int lane = lanes_ / 2; lane > 0; lane /= 2) {
+#pragma unroll
+      for (int s = 0; s < Config::kSteps; ++s) {
+        sums[s] += __shfl_xor_sync(0xffffffffu, sums[s], lane);
+      }
     }
 #pragma unroll
     for (int s = 0; s < Config::kSteps; ++s) {
-      if (head(s) - row_ >= params_.heads + params_.key_heads) break;  // of all lanes
-      finish(s, place.keys, raw[s]);
+      std::byte* out = target(s, place.keys);
+      if (out != nullptr) finish(s, out, raw[s], sums[s]);
     }
   }
 
@@ -111,7 +120,7 @@ template <typename Config> class NormedRotation {
     if (head(step) < params_.heads) {
       return {params_.q_norm, weights_.query, params_.head_dim, false};
     }
-    return {params_.key_norm, weights_.key, params_.key.row_format.width(), true};
+    return {params_.key_norm, weights_.key, params_.key_width, true};
   }
 
   __device__ void load(const std::byte* row, int width, Raw& raw) const {
@@ -121,30 +130,33 @@ template <typename Config> class NormedRotation {
     }
   }
 
-  // A power of two divides exactly by its reciprocal.
-  __device__ static float mean_of(float sum, int columns) {
-    const auto count = static_cast<float>(columns);
-    return (columns & (columns - 1)) == 0 ? sum * __frcp_rn(count) : sum / count;
+  __device__ static float mean_of(float sum, const RopeNorm& norm) {
+    return norm.exact_inverse != 0.0f ? sum * norm.exact_inverse
+                                      : sum / static_cast<float>(norm.columns);
   }
 
-  __device__ void finish(int step, std::byte* keys, const Raw& raw) const {
-    const RowKind row = kind(step);
-    float x[Config::kSlots][kEight];
+  // Of the lane's columns, for the sum over its row's lanes.
+  __device__ float squares(int columns, const Raw& raw) const {
     float sum = 0.0f;
 #pragma unroll
     for (int s = 0; s < Config::kSlots; ++s) {
-      X::decode(raw[s], x[s]);
-      if (column(s) >= row.norm.columns) continue;
+      float x[kEight];
+      X::decode(raw[s], x);
+      if (column(s) >= columns) continue;
 #pragma unroll
-      for (int i = 0; i < kEight; ++i) sum = fmaf(x[s][i], x[s][i], sum);
+      for (int i = 0; i < kEight; ++i) sum = fmaf(x[i], x[i], sum);
     }
-    for (int step = lanes_ / 2; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
-    std::byte* out = target(step, keys);
-    if (out == nullptr) return;
-    const float mean = mean_of(sum, row.norm.columns);
+    return sum;
+  }
+
+  __device__ void finish(int step, std::byte* out, const Raw& raw, float sum) const {
+    const RowKind row = kind(step);
+    float x[Config::kSlots][kEight];
+    const float mean = mean_of(sum, row.norm);
     const float factor = __frsqrt_rn(mean + static_cast<float>(params_.epsilon));
 #pragma unroll
     for (int s = 0; s < Config::kSlots; ++s) {
+      X::decode(raw[s], x[s]);
       if (column(s) < row.norm.columns) scale(row.weights, column(s), factor, x[s]);
     }
     rotate(row, x);

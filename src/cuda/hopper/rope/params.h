@@ -40,6 +40,7 @@ struct RopeNorm {
   const std::byte* gamma;  // [columns], null: no norm
   DType dtype;
   int columns;
+  float exact_inverse;  // of columns where it is a power of two, else 0
 };
 
 struct RopeParams {
@@ -55,7 +56,9 @@ struct RopeParams {
   int heads;
   int head_dim;
   int rope_dim;
-  int key_heads;  // 0: only q
+  int key_heads;                // 0: only q
+  int key_width;                // columns of a key row
+  std::int64_t key_rope_bytes;  // from a key row to its first rotated column
   const std::uint32_t* row_offsets;
   KvLayerView key;
   RopeAngles angles;

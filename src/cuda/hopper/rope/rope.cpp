@@ -56,37 +56,50 @@ RopeAngles angles_of(const RopeArgs& args) {
 }
 
 RopeNorm norm_of(const std::optional<TensorView>& gamma) {
-  if (!gamma) return {.gamma = nullptr, .dtype = DType::f32, .columns = 0};
+  if (!gamma) return {.gamma = nullptr, .dtype = DType::f32, .columns = 0, .exact_inverse = 0.0f};
+  const auto columns = static_cast<std::uint32_t>(gamma->shape[0]);
   return {.gamma = gamma->as<const std::byte>(),
           .dtype = gamma->dtype,
-          .columns = static_cast<int>(gamma->shape[0])};
+          .columns = static_cast<int>(columns),
+          .exact_inverse = std::has_single_bit(columns) ? 1.0f / static_cast<float>(columns) : 0};
+}
+
+// Bytes from the start of a key row to the first column that is rotated.
+std::int64_t bytes_to_rope(const RowFormat& format, std::int64_t rope_dim, bool interleaved) {
+  const std::int64_t first = interleaved ? format.width() - rope_dim : 0;
+  const RowFormat::Column place = format.locate(static_cast<std::int32_t>(first));
+  const RowPart& part = format.parts[static_cast<std::size_t>(place.part)];
+  return part.offset_bytes + bytes_for(part.dtype, place.index);
 }
 
 RopeParams params_of(const RopeArgs& args) {
   const KvLayerView key = args.cache.key(args.layer);
   const TensorView& q = args.q;
   const TensorView& out = args.out;
-  return {.q = q.as<const std::byte>(),
-          .out = out.as<std::byte>(),
-          .q_dtype = q.dtype,
-          .out_dtype = out.dtype,
-          .q_token_bytes = bytes_for(q.dtype, q.strides[0]),
-          .q_head_bytes = bytes_for(q.dtype, q.strides[1]),
-          .out_token_bytes = bytes_for(out.dtype, out.strides[0]),
-          .out_head_bytes = bytes_for(out.dtype, out.strides[1]),
-          .tokens = q.shape[0],
-          .heads = static_cast<int>(q.shape[1]),
-          .head_dim = static_cast<int>(q.shape[2]),
-          .rope_dim = static_cast<int>(args.freqs_cis.shape[1]),
-          .key_heads = args.rotate_key ? key.num_heads : 0,
-          .row_offsets = args.row_offsets.as<const std::uint32_t>(),
-          .key = key,
-          .angles = angles_of(args),
-          .interleaved = args.interleaved,
-          .q_norm = norm_of(args.q_gamma),
-          .key_norm = norm_of(args.key_gamma),
-          .epsilon = args.epsilon,
-          .weight_offset = args.weight_offset};
+  return {
+      .q = q.as<const std::byte>(),
+      .out = out.as<std::byte>(),
+      .q_dtype = q.dtype,
+      .out_dtype = out.dtype,
+      .q_token_bytes = bytes_for(q.dtype, q.strides[0]),
+      .q_head_bytes = bytes_for(q.dtype, q.strides[1]),
+      .out_token_bytes = bytes_for(out.dtype, out.strides[0]),
+      .out_head_bytes = bytes_for(out.dtype, out.strides[1]),
+      .tokens = q.shape[0],
+      .heads = static_cast<int>(q.shape[1]),
+      .head_dim = static_cast<int>(q.shape[2]),
+      .rope_dim = static_cast<int>(args.freqs_cis.shape[1]),
+      .key_heads = args.rotate_key ? key.num_heads : 0,
+      .key_width = key.width(),
+      .key_rope_bytes = bytes_to_rope(key.row_format, args.freqs_cis.shape[1], args.interleaved),
+      .row_offsets = args.row_offsets.as<const std::uint32_t>(),
+      .key = key,
+      .angles = angles_of(args),
+      .interleaved = args.interleaved,
+      .q_norm = norm_of(args.q_gamma),
+      .key_norm = norm_of(args.key_gamma),
+      .epsilon = args.epsilon,
+      .weight_offset = args.weight_offset};
 }
 
 // Pairs that one vector (interleaved) or two (half-split) of a lane hold.

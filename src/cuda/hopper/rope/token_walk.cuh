@@ -48,7 +48,9 @@ class TokenWalk {
     if (used_ >= kLanes) find();
     const auto position = __shfl_sync(kAll, static_cast<long long>(found_.position), used_);
     const auto keys = __shfl_sync(kAll, reinterpret_cast<unsigned long long>(found_.keys), used_);
-    return {position, reinterpret_cast<std::byte*>(keys)};
+    auto* row = reinterpret_cast<std::byte*>(keys);
+    __builtin_assume(__isGlobal(row));
+    return {position, row};
   }
 
  private:

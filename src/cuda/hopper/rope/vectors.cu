@@ -116,9 +116,7 @@ template <typename Config> class TokenRotation {
   // The lane's columns in the key row of head 0.
   __device__ std::byte* rotated_keys(std::byte* row) const {
     if (row == nullptr) return nullptr;
-    const RowFormat& format = params_.key.row_format;
-    const RowFormat::Column first = format.locate(params_.first_column(format.width()));
-    return row + format.parts[first.part].offset_bytes + (first.index + column_) * kBytes;
+    return row + params_.key_rope_bytes + column_ * kBytes;
   }
   __device__ std::byte* key(int step, std::byte* keys) const {
     return keys + (head(step) - params_.heads) * params_.key.head_stride_bytes;

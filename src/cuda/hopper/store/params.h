@@ -40,7 +40,6 @@ struct EncodeLayout {
 
 // Vectors of eight columns that are treated alike: those of a row stand together.
 struct VectorRun {
-  Divisor per_token;
   Divisor per_row;
   std::int64_t x_offset_bytes;  // from the row's first column
   std::int64_t offset_bytes;    // in the row of the cache
@@ -51,7 +50,8 @@ struct VectorRun {
 struct CodeLayout {
   VectorRun coded;
   VectorRun copied;
-  unsigned block_tokens;  // whole tokens of a block
+  unsigned block_tokens;  // of a block: so many tokens,
+  unsigned block_rows;    // so many of their rows
   bool has_scales;
   bool scales_are_in_row;
   int granule_shift;                // logarithm of the vectors of a granule
@@ -65,8 +65,12 @@ bool can_copy(const StoreParams& params);
 bool can_copy_scales(const StoreParams& params);
 std::optional<EncodeLayout> encode_layout(const StoreParams& params);
 std::optional<CodeLayout> code_layout(const StoreParams& params);
-// Tokens whose vectors one block of launch_code() can hold; 0: not even one.
-unsigned most_tokens_of_block(unsigned coded_vectors, unsigned copied_vectors);
+// Rows of a token and tokens whose vectors one block of launch_code() can hold; no tokens: a row has too many.
+struct BlockSize {
+  unsigned rows;
+  unsigned tokens;
+};
+BlockSize block_size(unsigned rows, unsigned coded_vectors, unsigned copied_vectors);
 
 void launch_copy(const StoreParams& params, cudaStream_t stream);
 void launch_copy_scales(const StoreParams& params, cudaStream_t stream);

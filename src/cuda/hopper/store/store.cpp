@@ -183,11 +183,9 @@ std::optional<CodeLayout> code_layout(const StoreParams& params) {
                     rows_are_aligned(params, kVectorBytes, has_copied ? kVectorBytes : 8);
   const int granule = granule_vectors(view);
   if (!fits || (has_scales && (params.scales_are_static || granule == 0))) return std::nullopt;
-  const auto heads = static_cast<unsigned>(view.num_heads);
   const auto run = [&](const RowPart& part, std::int64_t first_column, bool is_used) {
     const unsigned vectors = is_used ? static_cast<unsigned>(part.width / kVectorColumns) : 1;
-    return VectorRun{.per_token = Divisor(heads * vectors),
-                     .per_row = Divisor(vectors),
+    return VectorRun{.per_row = Divisor(vectors),
                      .x_offset_bytes = first_column * 2,
                      .offset_bytes = part.offset_bytes,
                      .is_used = is_used};
@@ -203,11 +201,13 @@ std::optional<CodeLayout> code_layout(const StoreParams& params) {
       .scale_offset_bytes = in_row ? coded.scale_offset_bytes : 0,
       .scale_head_bytes = in_row ? view.head_stride_bytes : 4 * view.scales.head_stride,
       .scale_slot_bytes = in_row ? 4 : 4 * view.scales.slot_stride};
-  const unsigned most = most_tokens_of_block(layout.coded.per_token.value(),
-                                             has_copied ? layout.copied.per_token.value() : 0);
-  if (most == 0) return std::nullopt;
+  const BlockSize most =
+      block_size(static_cast<unsigned>(view.num_heads), layout.coded.per_row.value(),
+                 has_copied ? layout.copied.per_row.value() : 0);
+  if (most.tokens == 0) return std::nullopt;
+  layout.block_rows = most.rows;
   const std::int64_t spread = (params.tokens + kManyBlocks - 1) / kManyBlocks;
-  layout.block_tokens = static_cast<unsigned>(std::clamp<std::int64_t>(spread, 1, most));
+  layout.block_tokens = static_cast<unsigned>(std::clamp<std::int64_t>(spread, 1, most.tokens));
   return layout;
 }
 
