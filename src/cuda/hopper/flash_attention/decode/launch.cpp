@@ -39,7 +39,7 @@ DecodePieces carve_pieces(Carver& carver, const DecodePlan& plan) {
           .stats = stats,
           .marks = carver.take<std::uint64_t>(plan.slots),
           .mark = next_mark(),
-          .tickets = carver.take<std::uint64_t>(1)};
+          .tickets = carver.take<unsigned long long>(1)};
 }
 
 DecodeBatch make_batch(const FlashAttentionArgs& args, const DecodePlan& plan) {

@@ -76,7 +76,7 @@ struct DecodePieces {
   // [slots] `mark` where the piece is there (join_pieces.cuh); null if a second kernel merges.
   std::uint64_t* marks = nullptr;
   std::uint64_t mark = 0;
-  std::uint64_t* tickets = nullptr;  // see take_part.cuh; null if there are no short parts
+  unsigned long long* tickets = nullptr;  // see take_part.cuh; null if there are no short parts
 };
 
 struct DecodeParams {

@@ -48,7 +48,10 @@ template <DecodeConfig kConfig> class LoadRole {
     const int total = line.add_up();
     const WorkCuts cuts = cut_work(params_.split, total, line.longest());
     policy_ = policy_of(total);
-    if (thread_ == 0) shared_.cuts = cuts;
+    if (thread_ == 0) {
+      shared_.cuts = cuts;
+      if (part == 0 && cuts.parts > cuts.long_parts) open_tickets(params_.pieces);
+    }
     line.find_first(part < cuts.parts ? cuts.at(part) : total, 0);
   }
 
