@@ -26,6 +26,7 @@ FlashAttentionArgs read_flash_attention(ArgumentReader& in) {
       .out = in.tensor("out", Access::write),
       .lse = in.optional_tensor("lse", Access::write),
       .batch_invariant = in.value<bool>("batch_invariant", "True or False"),
+      .allow_fp8_products = in.value<bool>("allow_fp8_products", "True or False"),
   };
 }
 

@@ -12,6 +12,7 @@ NB_MODULE(_quire, module) {
   quire::python::bind_elements(module);
   quire::python::bind_cache_ops(module);
   quire::python::bind_dense_ops(module);
+  quire::python::bind_index_ops(module);
   quire::python::bind_attention_ops(module);
   quire::python::bind_machine(module);
   quire::python::bind_packed_weight(module);

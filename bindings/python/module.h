@@ -18,6 +18,7 @@ void bind_elements(nanobind::module_& module);
 void bind_attention_ops(nanobind::module_& module);
 void bind_cache_ops(nanobind::module_& module);
 void bind_dense_ops(nanobind::module_& module);
+void bind_index_ops(nanobind::module_& module);
 void bind_machine(nanobind::module_& module);
 void bind_packed_weight(nanobind::module_& module);
 

@@ -12,6 +12,7 @@ from quire._quire import PackedWeight, Plan, Refusal, RowFormat, RowPart, __vers
 from quire.attention import flash_attention, merge_states
 from quire.cache import PagedKVCache
 from quire.decode import AbsorbedWeights, absorb_kv_b_proj, mla_decode
+from quire.index_rows import quantize_index_queries, store_index_keys
 from quire.masks import Mask, causal, chunked, full, sliding_window, tree
 from quire.prefill import MlaPrefillPlan, mla_prefill, mla_prefill_plan
 from quire.projection import fused_qkv_matmul
@@ -51,6 +52,7 @@ __all__ = [
     "pack_int4",
     "pack_weight",
     "quantize_fp8",
+    "quantize_index_queries",
     "remap_sparse_indices",
     "rms_norm_key",
     "rms_norm_value",
@@ -59,6 +61,7 @@ __all__ = [
     "sliding_window",
     "sparse_mla",
     "store",
+    "store_index_keys",
     "store_scales",
     "supports",
     "tree",

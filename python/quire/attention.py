@@ -23,6 +23,7 @@ def flash_attention(
     return_lse: bool = False,
     out: Array | None = None,
     batch_invariant: bool = False,
+    allow_fp8_products: bool = False,
 ) -> Array | tuple[Array, Array]:
     """Attention of a ragged batch over the paged cache: prefill, decode and mixtures in one call.
 
@@ -52,6 +53,9 @@ def flash_attention(
         Where the result goes; value_dim may be less than head_dim.
     batch_invariant : bool
         A sequence's result is the same bits in any batch.
+    allow_fp8_products : bool
+        Over a cache of float8_e4m3, let a kernel round q and the softmax weights to it and multiply on fp8 tensor
+        cores.
 
     Returns
     -------
@@ -86,6 +90,7 @@ def flash_attention(
         out=out,
         lse=lse,
         batch_invariant=batch_invariant,
+        allow_fp8_products=allow_fp8_products,
     )
     return (out, lse) if return_lse else out
 

@@ -8,7 +8,7 @@ import platform
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from quire import _quire, attention, decode, prefill, projection, quant, rows, sparse
+from quire import _quire, attention, decode, index_rows, prefill, projection, quant, rows, sparse
 from quire._call import planning
 
 _OPS: dict[str, Callable[..., Any]] = {
@@ -19,6 +19,8 @@ _OPS: dict[str, Callable[..., Any]] = {
         attention.merge_states,
         prefill.mla_prefill,
         decode.mla_decode,
+        index_rows.store_index_keys,
+        index_rows.quantize_index_queries,
         sparse.mla_indexer,
         sparse.sparse_mla,
         sparse.remap_sparse_indices,

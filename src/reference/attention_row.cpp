@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reference/attention_row.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 
@@ -65,6 +66,38 @@ AttentionRow attend(std::span<const double> scores, std::span<const std::span<co
   for (double& element : row.out) element = intermediate(arithmetic, dtype, element);
   row.lse = in_register(arithmetic, maximum + std::log(sum));
   return row;
+}
+
+AttentionRow attend_fp8(std::span<const double> scores,
+                        std::span<const std::span<const double>> values, std::int64_t value_dim,
+                        DType dtype) {
+  constexpr double kLargestWeight = 256.0;
+  AttentionRow row{.out = std::vector<double>(static_cast<std::size_t>(value_dim), 0.0)};
+  const double maximum = largest(scores);
+  if (maximum == -kInfinity) return row;
+  double sum = 0.0;
+  for (std::size_t j = 0; j < scores.size(); ++j) {
+    const double weight = static_cast<float>(kLargestWeight * std::exp(scores[j] - maximum));
+    const double rounded = round_to(DType::fp8_e4m3, weight);
+    sum = static_cast<float>(sum + weight);
+    for (std::size_t column = 0; column < row.out.size(); ++column) {
+      row.out[column] = static_cast<float>(row.out[column] + rounded * values[j][column]);
+    }
+  }
+  for (double& element : row.out) element = round_to(dtype, static_cast<float>(element / sum));
+  row.lse = static_cast<float>(maximum + std::log(sum / kLargestWeight));
+  return row;
+}
+
+std::vector<double> round_to_fp8(std::vector<double> q) {
+  double highest = 0.0;
+  for (const double number : q) highest = std::max(highest, std::abs(number));
+  if (highest == 0.0 || !std::isfinite(highest)) return q;
+  const int shift = 7 - std::ilogb(highest);
+  for (double& number : q) {
+    number = std::ldexp(round_to(DType::fp8_e4m3, std::ldexp(number, shift)), -shift);
+  }
+  return q;
 }
 
 AttentionRow merge(const AttentionRow& left, const AttentionRow& right) {

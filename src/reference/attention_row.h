@@ -39,6 +39,14 @@ AttentionRow attend(std::span<const double> scores,
                     std::span<const std::span<const double>> values,  // [keys][≥ value_dim]
                     std::int64_t value_dim, Arithmetic arithmetic, DType dtype);
 
+// The naive evaluation where products are of e4m3: weights up to 256, rounded to it, before they are
+// divided by their sum.
+AttentionRow attend_fp8(std::span<const double> scores,
+                        std::span<const std::span<const double>> values, std::int64_t value_dim,
+                        DType dtype);
+// q as such products take it: its largest number in [128, 256) by a power of two, rounded.
+std::vector<double> round_to_fp8(std::vector<double> q);
+
 // The row over the keys of both, which must be disjoint. A row with LSE -inf contributes nothing,
 // whatever it holds.
 AttentionRow merge(const AttentionRow& left, const AttentionRow& right);

@@ -21,19 +21,28 @@ ScoreModifier score_modifier(const FlashAttentionArgs& args, std::int64_t head) 
           .alibi_slope = args.alibi_slopes ? args.alibi_slopes->load({head}) : 0.0};
 }
 
+// Whether the naive evaluation may round to e4m3 what it multiplies.
+bool has_fp8_products(const FlashAttentionArgs& args, Arithmetic arithmetic) {
+  return arithmetic == Arithmetic::naive && args.allow_fp8_products &&
+         args.cache.format().parts[0].dtype == DType::fp8_e4m3;
+}
+
 // One token and head over the keys it sees.
 void attend_row(const FlashAttentionArgs& args, const Token& token, std::int64_t head,
                 std::span<const std::int64_t> visible, const KeyRows& keys, const KeyRows& values,
                 Arithmetic arithmetic) {
   const ScoreModifier modifier = score_modifier(args, head);
-  const std::vector<double> q = load_row(args.q, token.index, head);
+  const bool is_fp8 = has_fp8_products(args, arithmetic);
+  std::vector<double> q = load_row(args.q, token.index, head);
+  if (is_fp8) q = round_to_fp8(q);
   std::vector<double> scores;
   for (const std::int64_t key : visible) {
     const double raw = dot(arithmetic, q, keys.row(key));
     scores.push_back(modify_score(modifier, raw, token.position, key, arithmetic, args.q.dtype));
   }
   AttentionRow row =
-      attend(scores, values.select(visible), args.out.shape[2], arithmetic, args.q.dtype);
+      is_fp8 ? attend_fp8(scores, values.select(visible), args.out.shape[2], args.q.dtype)
+             : attend(scores, values.select(visible), args.out.shape[2], arithmetic, args.q.dtype);
   if (args.sinks) row = add_sink(row, args.sinks->load({head}));
   store_row(row, token.index, head, args.out, args.lse);
 }

@@ -18,11 +18,8 @@ double round_up_to_power_of_two(double value) {
 }
 
 double scale_for(const QuantizeFp8Args& args, double amax) {
-  const double exact = std::min(amax, args.scale_upper_bound) / max_finite(args.out.dtype);
-  const double scale = args.scale_rounding == ScaleRounding::exact
-                           ? exact
-                           : round_up_to_power_of_two(std::max(exact, 1e-10));
-  return round_to(args.scale.dtype, scale);
+  const double bounded = std::min(amax, args.scale_upper_bound);
+  return round_to(args.scale.dtype, fp8_scale(bounded, args.out.dtype, args.scale_rounding));
 }
 
 void quantize_group(const QuantizeFp8Args& args, std::int64_t row, std::int64_t first,
@@ -41,6 +38,12 @@ void quantize_group(const QuantizeFp8Args& args, std::int64_t row, std::int64_t 
 }
 
 }  // namespace
+
+double fp8_scale(double amax, DType code, ScaleRounding rounding) {
+  const double exact = amax / max_finite(code);
+  return rounding == ScaleRounding::exact ? exact
+                                          : round_up_to_power_of_two(std::max(exact, 1e-10));
+}
 
 void quantize_fp8(const QuantizeFp8Args& args) {
   const std::int64_t columns = args.x.shape[1];

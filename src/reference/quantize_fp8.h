@@ -10,4 +10,7 @@ namespace quire::reference {
 
 void quantize_fp8(const QuantizeFp8Args& args);
 
+// The scale of a group with this amax for codes of a type, before it is rounded to its own dtype.
+double fp8_scale(double amax, DType code, ScaleRounding rounding);
+
 }  // namespace quire::reference

@@ -100,7 +100,9 @@ TEST(PlanMlaDecodeTest, SaysWhyNot) {
   EXPECT_EQ(reason([](auto& p) { p.latent_dim = 256; }),
             "rows are not of 512 latent and 64 rope columns");
   EXPECT_EQ(reason([](auto& p) { p.q_dtype = DType::f16; }), "q and out are not both bf16");
-  EXPECT_EQ(reason([](auto& p) { p.nope_dim = 128; }), "q is not absorbed and rotated already");
+  EXPECT_EQ(reason([](auto& p) { p.nope_dim = 128; }), "");
+  EXPECT_EQ(reason([](auto& p) { p.nope_dim = 64; }), "heads are not of a multiple of 128 columns");
+  EXPECT_EQ(reason([](auto& p) { p.finishes_rows = true; }), "an absorbed q to be rotated");
   EXPECT_EQ(reason([](auto& p) { p.heads = 129; }), "more than 128 heads");
   EXPECT_EQ(reason([](auto& p) { p.cache.page_size = 8; }),
             "pages are not of a multiple of 16 tokens");

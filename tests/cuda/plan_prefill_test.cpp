@@ -22,7 +22,7 @@ TEST(PlanPrefillTest, EveryVariantFitsTheMachine) {
     const PrefillConfig& config = variant.config;
     EXPECT_TRUE(names.insert(variant.name).second) << variant.name;
     const std::int64_t q =
-        std::int64_t{config.q_buffers} * config.key_slabs() * config.rows() * 128;
+        std::int64_t{config.q_buffers} * config.query_slabs() * config.rows() * 128;
     const std::int64_t slabs =
         config.key_stages * config.key_slabs() + config.value_stages * config.value_slabs();
     EXPECT_LE(q + slabs * config.block_keys * 128 + kSmall, kSharedBytes) << variant.name;
@@ -67,6 +67,60 @@ TEST(PlanPrefillTest, NoMoreBlocksThanTilesOrProcessors) {
   EXPECT_EQ(plan_prefill(problem, Scores::scaled, 132).blocks, 8);  // one for each KV head
 }
 
+PrefillPath path_of(const FlashAttentionProblem& problem, Scores scores = Scores::scaled) {
+  EXPECT_EQ(refuse_prefill(problem), "");
+  const PrefillPlan plan = plan_prefill(problem, scores, 132);
+  // The kernel of a path is started in the path's own way.
+  const bool is_narrow = plan.path == PrefillPath::narrow;
+  EXPECT_EQ(plan.variant->launch_narrow != nullptr, is_narrow);
+  EXPECT_EQ(plan.variant->launch == nullptr, is_narrow);
+  return plan.path;
+}
+
+TEST(PlanPrefillTest, ManyRowsShareAnExpandedCache) {
+  FlashAttentionProblem problem = llama(16);
+  EXPECT_EQ(path_of(problem), PrefillPath::direct);
+  problem.cache.row_format = RowFormat::uniform(DType::fp8_e4m3, 128);
+  EXPECT_EQ(path_of(problem), PrefillPath::expanded);
+  problem.ragged.tokens = 100;
+  EXPECT_EQ(path_of(problem), PrefillPath::direct);
+  problem.cache.row_format = RowFormat::scaled(DType::fp8_e4m3, 128, 128);
+  EXPECT_EQ(path_of(problem), PrefillPath::expanded);
+  problem.cache.has_scales = problem.has_head_scales = true;
+  EXPECT_EQ(path_of(problem), PrefillPath::direct);
+  problem.cache.row_format = RowFormat::scaled(DType::i8, 128, 32);
+  EXPECT_EQ(path_of(problem), PrefillPath::expanded);
+}
+
+TEST(PlanPrefillTest, ProductsOfE4m3OnlyWhereTheyAreAllowed) {
+  FlashAttentionProblem problem = llama(16);
+  problem.allow_fp8_products = true;
+  EXPECT_EQ(path_of(problem), PrefillPath::direct);
+  problem.cache.row_format = RowFormat::uniform(DType::fp8_e4m3, 128);
+  EXPECT_EQ(path_of(problem), PrefillPath::narrow);
+  EXPECT_EQ(path_of(problem, Scores::modified), PrefillPath::expanded);
+  problem.allow_fp8_products = false;
+  EXPECT_EQ(path_of(problem), PrefillPath::expanded);
+}
+
+// Which other sequences there are must not decide how one is computed.
+TEST(PlanPrefillTest, InvariantPathsDependOnNoBatch) {
+  FlashAttentionProblem problem = llama(16);
+  problem.batch_invariant = true;
+  for (const RowFormat& format :
+       {RowFormat::uniform(DType::fp8_e4m3, 128), RowFormat::scaled(DType::fp8_e4m3, 128, 128)}) {
+    problem.cache.row_format = format;
+    std::set<PrefillPath> paths;
+    for (const std::int64_t batch : {1, 16, 4096}) {
+      for (const std::int64_t tokens : {4096, 1 << 20}) {
+        problem.ragged = {.tokens = tokens, .batch = batch};
+        paths.insert(path_of(problem));
+      }
+    }
+    EXPECT_EQ(paths.size(), 1u);
+  }
+}
+
 TEST(PlanPrefillTest, SaysWhyItRefuses) {
   const auto refusal = [](auto change) {
     FlashAttentionProblem problem = llama(16);
@@ -77,12 +131,17 @@ TEST(PlanPrefillTest, SaysWhyItRefuses) {
     return reason.find(part) != std::string::npos;
   };
   EXPECT_TRUE(names(refusal([](auto& p) { p.q_dtype = DType::f32; }), "bf16 or f16"));
-  EXPECT_TRUE(
-      names(refusal([](auto& p) { p.cache.row_format = RowFormat::uniform(DType::fp8_e5m2, 128); }),
-            "q's dtype"));
-  EXPECT_TRUE(names(
-      refusal([](auto& p) { p.cache.row_format = RowFormat::scaled(DType::fp8_e4m3, 128, 128); }),
-      "unscaled"));
+  EXPECT_TRUE(names(refusal([](auto& p) {
+                      p.q_dtype = p.out_dtype = DType::f16;
+                      p.cache.row_format = RowFormat::scaled(DType::i8, 128, 128);
+                    }),
+                    "q must be bf16"));
+  EXPECT_TRUE(names(refusal([](auto& p) {
+                      p.cache.row_format = RowFormat::scaled(DType::i8, 128, 128);
+                      p.cache.max_pages = 1 << 20;
+                    }),
+                    "1 GiB"));
+  EXPECT_TRUE(names(refusal([](auto& p) { p.cache.is_mla = true; }), "MLA"));
   EXPECT_TRUE(names(refusal([](auto& p) { p.out_dtype = DType::f32; }), "out"));
   EXPECT_TRUE(names(refusal([](auto& p) { p.head_dim = 72; }), "head_dim 72"));
   EXPECT_TRUE(names(refusal([](auto& p) { p.cache.page_size = 4; }), "page_size"));

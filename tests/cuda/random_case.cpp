@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "random_case.h"
 
+#include <algorithm>
 #include <map>
 #include <stdexcept>
 
@@ -8,56 +9,6 @@ namespace quire::test {
 namespace {
 
 using nlohmann::json;
-
-const char* random_float(RandomChoice& choice) {
-  return choice.pick<const char*>({"bf16", "bf16", "f16", "f32"});
-}
-
-// Rows of any dtype, scaled in any way, of any width.
-json random_cache(RandomChoice& choice, const RandomLengths& lengths) {
-  json cache{{"head_dim", choice.pick({8, 20, 33, 40, 64, 64, 80, 96, 112, 128, 128, 192, 256})},
-             {"kv_heads", 1 + choice.below(3)},
-             {"dtype", choice.pick<const char*>({"bf16", "bf16", "f16", "f32", "fp8_e4m3",
-                                                 "fp8_e4m3", "fp8_e5m2", "i8"})}};
-  const bool is_coded = cache["dtype"] == "i8" || cache["dtype"] == "fp8_e4m3";
-  if (cache["dtype"] == "i8" || (is_coded && choice.one_in(2))) {
-    cache["row_format"] = "scaled";
-    cache["scale_dtype"] = choice.pick<const char*>({"f32", "f32", "f16", "bf16"});
-    cache["scales"] = choice.pick<const char*>({"dynamic", "dynamic", "static", "own_table"});
-    if (choice.one_in(2)) cache["granularity"] = choice.pick({5, 8, 16, 32});
-  }
-  add_pages(choice, lengths, cache);
-  return cache;
-}
-
-void add_modifiers(RandomChoice& choice, json& object) {
-  if (choice.one_in(4)) object["softcap"] = choice.pick({0.5, 3.0, 30.0});
-  if (choice.one_in(4)) object["alibi"] = true;
-  if (choice.one_in(4)) object["sinks"] = true;
-  if (choice.one_in(4)) object["lse"] = false;
-}
-
-json random_flash_attention(RandomChoice& choice) {
-  const RandomLengths lengths = random_lengths(choice, 70, 700);
-  json object{{"lengths", lengths.json()}, {"q_dtype", random_float(choice)}};
-  if (choice.one_in(5)) {
-    object["cache"] = random_latent_cache(choice, lengths);
-    object["cache"]["mla"] = true;
-    object["value_dim"] = object["cache"]["latent"];
-    object["heads"] = choice.pick({1, 3, 16, 40});
-  } else {
-    object["cache"] = random_cache(choice, lengths);
-    object["heads"] =
-        object["cache"]["kv_heads"].get<int>() * choice.pick({1, 1, 2, 3, 4, 7, 8, 16});
-    if (choice.one_in(6)) object["value_dim"] = 1 + choice.below(object["cache"]["head_dim"]);
-  }
-  add_mask(choice, lengths, object);
-  add_modifiers(choice, object);
-  if (choice.one_in(5)) object["out_dtype"] = random_float(choice);
-  if (choice.one_in(5)) object["scale"] = choice.pick({0.02, 1.0, 4.0});
-  if (choice.one_in(5)) object["batch_invariant"] = true;
-  return object;
-}
 
 // The keys that mla_decode and mla_prefill have in common.
 json random_latent(RandomChoice& choice, const RandomLengths& lengths) {
@@ -77,10 +28,45 @@ json random_latent(RandomChoice& choice, const RandomLengths& lengths) {
   return object;
 }
 
+// Rows of 512 + 64 columns in pages of a multiple of 16 tokens, which the fast kernels ask for. The
+// oracle's work is bounded by the rows of queries.
+void make_deepseek(RandomChoice& choice, const RandomLengths& lengths, json& object) {
+  json& cache = object["cache"];
+  cache["latent"] = 512;
+  cache["rope"] = 64;
+  if (cache.contains("dtype")) cache["dtype"] = choice.pick<const char*>({"bf16", "fp8_e4m3"});
+  if (cache.contains("rope_dtype")) cache["rope_dtype"] = "bf16";
+  if (cache.contains("granularity")) cache["granularity"] = 128;
+  const std::int64_t page_size = choice.pick<std::int64_t>({16, 16, 32, 48, 64, 64, 128, 256});
+  cache["page_size"] = page_size;
+  cache.erase("unassigned");
+  const std::int64_t pages = (lengths.added[0] + lengths.cached[0] + page_size - 1) / page_size;
+  if (pages > 0 && choice.one_in(4)) {
+    cache["unassigned"] = json::array({json::array({0, choice.below(pages)})});
+  }
+  const std::int64_t heads = choice.pick({1, 3, 8, 16, 33, 64, 128});
+  const std::int64_t most = 256 / std::max<std::int64_t>(lengths.tokens(), 1);
+  object["heads"] = std::clamp<std::int64_t>(most, 1, heads);
+  object["q_dtype"] = "bf16";
+  object["nope"] = 128;
+  object["value"] = 128;
+  if (!choice.one_in(3)) {
+    object["mask"] = choice.pick<const char*>({"causal", "causal", "full", "sliding_window:65"});
+    object.erase("blind_tokens");
+  }
+  if (choice.one_in(6)) object["batch_invariant"] = true;
+}
+
 json random_mla_decode(RandomChoice& choice) {
-  json object = random_latent(choice, random_lengths(choice, 8, 700));
+  const RandomLengths lengths = random_lengths(choice, 8, 700);
+  json object = random_latent(choice, lengths);
+  const bool is_deepseek = !choice.one_in(4);
+  if (is_deepseek) make_deepseek(choice, lengths, object);
   if (choice.one_in(4)) {
     object["absorbed"] = true;
+  } else if (is_deepseek && !choice.one_in(4)) {
+    object["absorbed"] = true;
+    object["rows"] = "finished";
   } else if (!object.contains("weight_dtype") && choice.one_in(3)) {
     object["split_kv_b_proj"] = true;
   }
@@ -124,18 +110,32 @@ json random_mla_prefill_plan(RandomChoice& choice) {
           {"buffer_tokens", choice.pick({1, 16, 20, 48, 64, 250, 1024})}};
 }
 
+// Every other time what the fast kernel takes, with enough keys for pools to fill now and then.
 json random_mla_indexer(RandomChoice& choice) {
-  const RandomLengths lengths = random_lengths(choice, 33, 700);
-  json cache{{"latent", choice.pick({32, 40, 64, 128, 132})},
+  const bool is_real = choice.one_in(2);
+  RandomLengths lengths = random_lengths(choice, 33, 700);
+  if (is_real && choice.one_in(8)) {
+    lengths.cached[0] += 4000;
+    lengths.added[0] = std::min<std::int64_t>(lengths.added[0], 2);
+  }
+  json cache{{"latent", is_real ? choice.pick({64, 128, 128}) : choice.pick({32, 40, 64, 132})},
              {"rope", 0},
              {"dtype", "fp8_e4m3"},
              {"row_format", "scaled"},
              {"scales", choice.pick<const char*>({"dynamic", "dynamic", "own_table"})}};
   add_pages(choice, lengths, cache);
   cache.erase("order");
+  if (is_real) {
+    const std::int64_t page_size = choice.pick<std::int64_t>({16, 16, 32, 48, 64, 128, 256});
+    const std::int64_t pages = (lengths.added[0] + lengths.cached[0] + page_size - 1) / page_size;
+    const bool has_hole = cache.contains("unassigned") && pages > 0;
+    cache["page_size"] = page_size;
+    cache.erase("unassigned");
+    if (has_hole) cache["unassigned"] = json::array({json::array({0, choice.below(pages)})});
+  }
   return {{"lengths", lengths.json()},
           {"cache", cache},
-          {"heads", choice.pick({1, 4, 8, 32, 64, 70})},
+          {"heads", is_real ? choice.pick({4, 8, 16, 32, 64, 64}) : choice.pick({1, 3, 8, 70})},
           {"top_k", choice.pick({1, 2, 16, 63, 64, 65, 256, 2048})},
           {"mask", choice.one_in(3) ? "full" : "causal"},
           {"data", choice.pick<const char*>({"random", "random", "all_equal", "all_negative"})}};

@@ -39,12 +39,16 @@ struct RandomLengths {
 // Sequences of nothing, of one token, of tile borders and of more than a tile.
 RandomLengths random_lengths(RandomChoice& choice, std::int64_t max_new, std::int64_t max_cached);
 
+// bf16 twice as often as f16 and f32.
+const char* random_float(RandomChoice& choice);
 // Page size, layers, order, holes: what does not depend on the rows.
 void add_pages(RandomChoice& choice, const RandomLengths& lengths, nlohmann::json& cache);
 // Latent rows of any format.
 nlohmann::json random_latent_cache(RandomChoice& choice, const RandomLengths& lengths);
 // A mask of up to four parts; sets blind_tokens where a tree is among them.
 void add_mask(RandomChoice& choice, const RandomLengths& lengths, nlohmann::json& object);
+
+nlohmann::json random_flash_attention(RandomChoice& choice);
 
 // flash_attention, mla_decode, mla_prefill, mla_prefill_plan, mla_indexer or sparse_mla.
 nlohmann::json random_case(const std::string& op, std::uint64_t seed, std::int64_t index);

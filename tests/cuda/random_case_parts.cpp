@@ -20,6 +20,10 @@ std::string random_mask_part(RandomChoice& choice) {
 
 }  // namespace
 
+const char* random_float(RandomChoice& choice) {
+  return choice.pick<const char*>({"bf16", "bf16", "f16", "f32"});
+}
+
 std::int64_t RandomLengths::tokens() const {
   return std::accumulate(added.begin(), added.end(), std::int64_t{0});
 }

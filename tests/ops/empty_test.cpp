@@ -4,6 +4,7 @@
 
 #include "ops/sample_attention.h"
 #include "ops/sample_cache_ops.h"
+#include "ops/sample_index_rows.h"
 #include "ops/sample_latent.h"
 #include "ops/sample_qkv.h"
 #include "ops/sample_row_ops.h"
@@ -124,6 +125,19 @@ TEST(EmptyTest, Companions) {
   empty_rows(merge.args.out);
   empty_rows(*merge.args.lse);
   expect_nothing_written(merge);
+
+  StoreIndexKeysSample keys;
+  make_no_tokens(keys);
+  empty_rows(keys.args.x);
+  expect_nothing_written(keys);
+
+  QuantizeIndexQueriesSample queries;
+  make_no_tokens(queries);
+  empty_rows(queries.args.q);
+  empty_rows(*queries.args.weights);
+  empty_rows(queries.args.out);
+  empty_rows(queries.args.q_scale);
+  expect_nothing_written(queries);
 
   QuantizeFp8Sample quantize;
   empty_rows(quantize.args.x);

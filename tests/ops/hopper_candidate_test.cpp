@@ -41,6 +41,8 @@ TEST(HopperCandidate, CompanionsAreListedFirstInEveryBuild) {
   expect_hopper_first("hopper/store_scales", StoreProblem{.scales_only = true});
   expect_hopper_first("hopper/copy_pages", CopyPagesProblem{});
   expect_hopper_first("hopper/quantize_fp8", QuantizeFp8Problem{});
+  expect_hopper_first("hopper/store_index_keys", StoreIndexKeysProblem{});
+  expect_hopper_first("hopper/quantize_index_queries", QuantizeIndexQueriesProblem{});
   expect_hopper_first("hopper/row_offsets", RowOffsetsProblem{});
   expect_hopper_first("hopper/remap_sparse_indices", RemapSparseIndicesProblem{});
   expect_hopper_first("hopper/merge_states", MergeStatesProblem{});

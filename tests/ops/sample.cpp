@@ -5,6 +5,7 @@
 
 #include "ops/sample_attention.h"
 #include "ops/sample_cache_ops.h"
+#include "ops/sample_index_rows.h"
 #include "ops/sample_latent.h"
 #include "ops/sample_qkv.h"
 #include "ops/sample_row_ops.h"
@@ -96,6 +97,8 @@ const std::vector<NamedSample>& all_samples() {
       named<RemapSparseIndicesSample>("remap_sparse_indices"),
       named<MergeStatesSample>("merge_states"),
       named<QuantizeFp8Sample>("quantize_fp8"),
+      named<StoreIndexKeysSample>("store_index_keys"),
+      named<QuantizeIndexQueriesSample>("quantize_index_queries"),
       named<RowOffsetsSample>("row_offsets"),
   };
   return samples;

@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from benchmarks import cpu, gpu_tables, machine, plot, tables, timing  # noqa: E402
+from benchmarks import cpu, gpu_tables, machine, per_kernel, plot, tables, timing  # noqa: E402
 from benchmarks.growth import growth, superlinear  # noqa: E402
 from benchmarks.work import Work  # noqa: E402
 
@@ -178,3 +178,18 @@ def test_gpu_shapes_are_sorted_by_their_numbers():
     rows = [{"op": "a", "shape": f"m T={t}"} for t in (128, 16, 2)] + [{"op": "a", "shape": "k T=9"}]
     ordered = [row["shape"] for row in sorted(rows, key=gpu_tables.by_op_and_size)]
     assert ordered == ["k T=9", "m T=2", "m T=16", "m T=128"]
+
+
+def test_calls_of_a_profile_are_the_sequence_that_repeats():
+    launches = [{"kernel": name, per_kernel.TIME: float(at)} for at, name in enumerate("aabaabaa")]
+    assert [[launch["kernel"] for launch in call] for call in per_kernel.calls_of(launches)] == [["a", "a", "b"]] * 2
+
+
+def test_the_record_of_a_kernel_is_the_median_of_its_calls():
+    def call(*microseconds):
+        rest = {per_kernel.MEMORY: 50.0, per_kernel.TENSOR: 0.0, per_kernel.READ: 1024.0}
+        return [{"kernel": "k", per_kernel.TIME: us * 1e3} | rest for us in microseconds]
+
+    rows = per_kernel.record("case", "commit", [call(9, 1), call(5, 2), call(4, 3)])
+    assert [row["us"] for row in rows] == [5.0, 2.0]
+    assert rows[0]["calls"] == 3 and rows[0]["read_bytes"] == 1024

@@ -67,6 +67,7 @@ def test_the_baseline_is_valid(rng):
         (ValueError, "out", {"out": np.zeros((4, 2, 9), np.float32)}),
         (TypeError, "out", {"out": np.zeros((4, 2, 8), np.int32)}),
         (TypeError, "batch_invariant", {"batch_invariant": "yes"}),
+        (TypeError, "allow_fp8_products", {"allow_fp8_products": "yes"}),
     ],
 )
 def test_the_argument_is_named(error, argument, changes, rng):

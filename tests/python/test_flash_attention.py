@@ -159,6 +159,15 @@ def test_batch_invariant(rng):
     )
 
 
+def test_allowed_fp8_products_change_nothing_where_there_are_none(rng):
+    cache = make_cache([3], [5], rng=rng)
+    q = make_q([3], 2, 8, rng)
+    np.testing.assert_array_equal(
+        quire.flash_attention(q, offsets([3]), cache, 0, allow_fp8_products=True),
+        quire.flash_attention(q, offsets([3]), cache, 0),
+    )
+
+
 @pytest.mark.parametrize("store_dtype", [ml_dtypes.float8_e4m3fn, np.int8], ids=["fp8", "int8"])
 def test_scaled_cache(store_dtype, rng):
     """K and V quantized by `store`; attention reads number × scale."""

@@ -36,6 +36,29 @@ TEST(AttendTest, equal_scores_average) {
   EXPECT_DOUBLE_EQ(row.lse, 2.0 + std::log(4.0));
 }
 
+TEST(AttendFp8Test, rounds_weights_but_not_their_sum) {
+  const Values values{{1.0, 0.0}, {0.0, 1.0}};
+  const std::vector<std::span<const double>> spans(values.begin(), values.end());
+  // 256 · 0.53 = 135.68 lies between 128 and 144.
+  const double scores[] = {0.0, std::log(0.53)};
+  const AttentionRow row = attend_fp8(scores, spans, 2, DType::f32);
+  EXPECT_NEAR(row.out[0], 256.0 / (256.0 + 135.68), 1e-6);
+  EXPECT_NEAR(row.out[1], 128.0 / (256.0 + 135.68), 1e-6);
+  EXPECT_NEAR(row.lse, std::log(1.53), 1e-6);
+}
+
+TEST(AttendFp8Test, no_key_gives_zeros) {
+  const AttentionRow row = attend_fp8({}, {}, 2, DType::f32);
+  EXPECT_EQ(row.out, (std::vector{0.0, 0.0}));
+  EXPECT_EQ(row.lse, -kInfinity);
+}
+
+TEST(AttendFp8Test, a_row_of_q_keeps_four_bits_below_its_largest) {
+  // Times 64 the largest is 192; 2.125 · 64 = 136 is a tie between 128 and 144, to even.
+  EXPECT_EQ(round_to_fp8({3.0, -2.125, 0.0}), (std::vector{3.0, -2.0, 0.0}));
+  EXPECT_EQ(round_to_fp8({0.0, 0.0}), (std::vector{0.0, 0.0}));
+}
+
 TEST(AttendTest, weighs_by_the_exponential) {
   const AttentionRow row = exact({0.0, std::log(3.0)}, {{0, 4}, {1, 0}});
   EXPECT_DOUBLE_EQ(row.out[0], 0.75);

@@ -21,6 +21,7 @@
 #include "tools/demo/referee.h"
 #include "tools/demo/scheduler.h"
 #include "tools/demo/server.h"
+#include "tools/device/cuda.h"
 
 namespace quire::tools::demo {
 namespace {
@@ -380,7 +381,11 @@ TEST(DemoReferee, NoticesAWrongRowAndAWrongScale) {
 TEST(DemoReferee, HoldsOtherKernelsToTheTolerance) {
   const SmallCache small;
   Op<StoreArgs> other = kStore;
-  other.kernel = [](const StoreArgs&, const Context&) -> std::string { return "cpu/store"; };
+  other.plan = [](const StoreArgs&, const Context&) {
+    Plan plan;
+    plan.kernel = "cpu/store";
+    return plan;
+  };
   other.run = [](const StoreArgs& args, const Context& context) {
     store(args, context);
     args.cache.key(1).row(0, 7, 0)[3] ^= std::byte{1};
@@ -506,9 +511,19 @@ TEST(Demo, PrintsTheGeneratedTokensWhenAskedTo) {
   EXPECT_NE(out.str().find("\n  A: prompt of "), std::string::npos);
 }
 
-TEST(Demo, RefusesADeviceOrANumberOfRequestsItCannotServe) {
+TEST(Demo, ServesOnAGpuOrSaysWhyNot) {
   std::ostringstream out;
-  EXPECT_THROW(run_demo({.device = "cuda"}, out), std::runtime_error);
+  if (why_no_cuda().empty()) {
+    EXPECT_EQ(run_demo({.device = "cuda", .num_requests = 2}, out), 0) << out.str();
+    EXPECT_NE(out.str().find("hopper/"), std::string::npos);
+  } else {
+    EXPECT_THROW(run_demo({.device = "cuda"}, out), std::runtime_error);
+    EXPECT_TRUE(out.str().empty());
+  }
+}
+
+TEST(Demo, RefusesANumberOfRequestsItCannotServe) {
+  std::ostringstream out;
   EXPECT_THROW(run_demo({.num_requests = 0}, out), std::runtime_error);
   EXPECT_THROW(run_demo({.num_requests = 27}, out), std::runtime_error);
   EXPECT_TRUE(out.str().empty());

@@ -24,7 +24,8 @@ class FlashAttentionCase final : public OpCase {
         alibi_(fields.flag("alibi", false)),
         sinks_(fields.flag("sinks", false)),
         lse_(fields.flag("lse", true)),
-        batch_invariant_(fields.flag("batch_invariant", false)) {
+        batch_invariant_(fields.flag("batch_invariant", false)),
+        allow_fp8_products_(fields.flag("allow_fp8_products", false)) {
     if (heads_ % cache_.kv_heads != 0) fields.fail("heads", "a multiple of 'cache.kv_heads'");
     if (value_dim_ > cache_.width())
       fields.fail("value_dim", "at most the width of the cache's rows");
@@ -50,6 +51,7 @@ class FlashAttentionCase final : public OpCase {
     args.out = built.output("out", out_dtype_, {tokens, heads_, value_dim_});
     if (lse_) args.lse = built.output("lse", DType::f32, {tokens, heads_});
     args.batch_invariant = batch_invariant_;
+    args.allow_fp8_products = allow_fp8_products_;
     built.empty_tokens = empty_tokens(count_visible(args.mask, mask_, cache_, lengths_));
     built.has_sinks = sinks_;
     bind(
@@ -88,6 +90,7 @@ class FlashAttentionCase final : public OpCase {
   bool sinks_;
   bool lse_;
   bool batch_invariant_;
+  bool allow_fp8_products_;
 };
 
 }  // namespace

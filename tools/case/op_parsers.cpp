@@ -31,6 +31,8 @@ constexpr std::array kParsers{
     OpParser{"copy_pages", parse_copy_pages},
     OpParser{"merge_states", parse_merge_states},
     OpParser{"quantize_fp8", parse_quantize_fp8},
+    OpParser{"store_index_keys", parse_store_index_keys},
+    OpParser{"quantize_index_queries", parse_quantize_index_queries},
     OpParser{"row_offsets", parse_row_offsets},
     OpParser{"remap_sparse_indices", parse_remap_sparse_indices},
 };

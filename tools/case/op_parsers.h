@@ -24,6 +24,8 @@ std::unique_ptr<OpCase> parse_store_scales(const Fields& fields);
 std::unique_ptr<OpCase> parse_copy_pages(const Fields& fields);
 std::unique_ptr<OpCase> parse_merge_states(const Fields& fields);
 std::unique_ptr<OpCase> parse_quantize_fp8(const Fields& fields);
+std::unique_ptr<OpCase> parse_store_index_keys(const Fields& fields);
+std::unique_ptr<OpCase> parse_quantize_index_queries(const Fields& fields);
 std::unique_ptr<OpCase> parse_row_offsets(const Fields& fields);
 std::unique_ptr<OpCase> parse_remap_sparse_indices(const Fields& fields);
 

@@ -111,6 +111,12 @@ QuantizeFp8Args relocate(QuantizeFp8Args args, const Relocation& move) {
   return args;
 }
 
+QuantizeIndexQueriesArgs relocate(QuantizeIndexQueriesArgs args, const Relocation& move) {
+  Mover{move}(args.q, args.row_offsets, args.cache, args.weights, args.freqs_cis, args.out,
+              args.q_scale);
+  return args;
+}
+
 RemapSparseIndicesArgs relocate(RemapSparseIndicesArgs args, const Relocation& move) {
   Mover{move}(args.indices, args.row_offsets, args.cache, args.out);
   return args;
@@ -140,6 +146,12 @@ SparseMlaArgs relocate(SparseMlaArgs args, const Relocation& move) {
 
 StoreArgs relocate(StoreArgs args, const Relocation& move) {
   Mover{move}(args.x, args.row_offsets, args.cache);
+  return args;
+}
+
+StoreIndexKeysArgs relocate(StoreIndexKeysArgs args, const Relocation& move) {
+  Mover{move}(args.x, args.row_offsets, args.cache, args.norm_weight, args.norm_bias,
+              args.freqs_cis);
   return args;
 }
 

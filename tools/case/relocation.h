@@ -13,12 +13,14 @@
 #include "quire/ops/mla_indexer.h"
 #include "quire/ops/mla_prefill.h"
 #include "quire/ops/quantize_fp8.h"
+#include "quire/ops/quantize_index_queries.h"
 #include "quire/ops/remap_sparse_indices.h"
 #include "quire/ops/rms_norm.h"
 #include "quire/ops/rope.h"
 #include "quire/ops/row_offsets.h"
 #include "quire/ops/sparse_mla.h"
 #include "quire/ops/store.h"
+#include "quire/ops/store_index_keys.h"
 
 namespace quire::tools {
 
@@ -34,12 +36,14 @@ MlaIndexerArgs relocate(MlaIndexerArgs args, const Relocation& move);
 MlaPrefillArgs relocate(MlaPrefillArgs args, const Relocation& move);
 MlaPrefillPlanArgs relocate(MlaPrefillPlanArgs args, const Relocation& move);
 QuantizeFp8Args relocate(QuantizeFp8Args args, const Relocation& move);
+QuantizeIndexQueriesArgs relocate(QuantizeIndexQueriesArgs args, const Relocation& move);
 RemapSparseIndicesArgs relocate(RemapSparseIndicesArgs args, const Relocation& move);
 RmsNormArgs relocate(RmsNormArgs args, const Relocation& move);
 RopeArgs relocate(RopeArgs args, const Relocation& move);
 RowOffsetsArgs relocate(RowOffsetsArgs args, const Relocation& move);
 SparseMlaArgs relocate(SparseMlaArgs args, const Relocation& move);
 StoreArgs relocate(StoreArgs args, const Relocation& move);
+StoreIndexKeysArgs relocate(StoreIndexKeysArgs args, const Relocation& move);
 StoreScalesArgs relocate(StoreScalesArgs args, const Relocation& move);
 
 }  // namespace quire::tools

@@ -23,8 +23,9 @@ double spread(std::int64_t columns) {
 }  // namespace
 
 DeepseekStack::DeepseekStack(TokenId vocabulary, std::int64_t num_pages, std::int64_t page_size,
-                             std::uint64_t seed)
-    : vocabulary_(vocabulary, size_.hidden, seed),
+                             std::uint64_t seed, const LatentSize& size)
+    : size_(size),
+      vocabulary_(vocabulary, size_.hidden, seed),
       pool_(
           {.num_pages = num_pages,
            .page_size = page_size,
@@ -101,7 +102,8 @@ Matrix DeepseekStack::run_dense_layer(const Matrix& x, const Batch& batch, Refer
 void DeepseekStack::prefill(const Tensor& q, const Tensor& out, const PagedKVCache& cache,
                             const Batch& batch, Referee& referee) const {
   const TensorView row_offsets = batch.row_offsets.view();
-  const std::int64_t num_chunks = mla_prefill_num_chunks(row_offsets, cache, kBufferTokens);
+  const std::int64_t num_chunks =
+      mla_prefill_num_chunks(on_host(row_offsets), on_host(cache), kBufferTokens);
   const Tensor buffer_row_offsets(DType::u32, {num_chunks, cache.batch() + 1});
   const Tensor cache_offsets(DType::u32, {num_chunks, cache.batch() + 1});
   const Tensor buffer_lengths(DType::i32, {num_chunks});

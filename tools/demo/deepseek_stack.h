@@ -19,7 +19,7 @@ namespace quire::tools::demo {
 class DeepseekStack : public Stack {
  public:
   DeepseekStack(TokenId vocabulary, std::int64_t num_pages, std::int64_t page_size,
-                std::uint64_t seed);
+                std::uint64_t seed, const LatentSize& size = {});
 
   std::string name() const override { return "DeepSeek-V3.2-style"; }
   std::vector<std::string> describe() const override;

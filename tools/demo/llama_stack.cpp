@@ -34,8 +34,9 @@ Tensor normalize_heads(const Tensor& q, const LlamaSize& size) {
 }  // namespace
 
 LlamaStack::LlamaStack(TokenId vocabulary, std::int64_t num_pages, std::int64_t page_size,
-                       std::uint64_t seed)
-    : vocabulary_(vocabulary, size_.hidden, seed),
+                       std::uint64_t seed, const LlamaSize& size)
+    : size_(size),
+      vocabulary_(vocabulary, size_.hidden, seed),
       wide_pool_(
           pool_options(size_, num_pages, page_size, 2,
                        RowFormat::uniform(DType::bf16, static_cast<std::int32_t>(size_.head_dim)))),
@@ -179,8 +180,9 @@ Tensor LlamaStack::attend_in_two_parts(const Tensor& q, const Batch& batch,
          .row_offsets = batch.row_offsets.view(),
          .cache = narrow_pool_.view(tables[part]->view(), batch.cache_lengths.view()),
          .layer = 0,
-         .out = TensorView::contiguous(state, DType::f32, {tokens, size_.heads, size_.head_dim}),
-         .lse = TensorView::contiguous(lse, DType::f32, {tokens, size_.heads})});
+         .out = TensorView::contiguous(state, DType::f32, {tokens, size_.heads, size_.head_dim},
+                                       q.view().device),
+         .lse = TensorView::contiguous(lse, DType::f32, {tokens, size_.heads}, q.view().device)});
   }
   Tensor merged(DType::f32, {tokens, size_.heads, size_.head_dim});
   referee.call(kMergeStates, {.states = states.view(), .lses = lses.view(), .out = merged.view()});

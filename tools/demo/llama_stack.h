@@ -28,8 +28,8 @@ struct LlamaSize {
 
 class LlamaStack : public Stack {
  public:
-  LlamaStack(TokenId vocabulary, std::int64_t num_pages, std::int64_t page_size,
-             std::uint64_t seed);
+  LlamaStack(TokenId vocabulary, std::int64_t num_pages, std::int64_t page_size, std::uint64_t seed,
+             const LlamaSize& size = {});
 
   std::string name() const override { return "Llama-style"; }
   std::vector<std::string> describe() const override;

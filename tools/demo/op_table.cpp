@@ -3,6 +3,7 @@
 
 #include "reference/flash_attention.h"
 #include "reference/fused_qkv_matmul.h"
+#include "reference/index_rows.h"
 #include "reference/merge_states.h"
 #include "reference/mla_decode.h"
 #include "reference/mla_indexer.h"
@@ -19,8 +20,8 @@
 namespace quire::tools::demo {
 namespace {
 
-template <typename Args> std::string planned_kernel(const Args& args, const Context& context) {
-  return supports(args, context).kernel;
+template <typename Args> Plan planned(const Args& args, const Context& context) {
+  return supports(args, context);
 }
 
 // Ops that round nowhere on the way have one arithmetic only.
@@ -66,6 +67,10 @@ Changes changes_of_prefill(MlaPrefillArgs& args) {
   return changes;
 }
 
+Fault as_fault(std::string text) {
+  return text.empty() ? std::nullopt : Fault(std::move(text));
+}
+
 // Keys whose scores are equal up to the rounding of fp32 sums may change places.
 Fault selection_fault(const MlaIndexerArgs& args) {
   const Tensor selected = Tensor::copy_of(args.out);
@@ -84,7 +89,7 @@ const Op<FusedQkvArgs> kFusedQkvMatmul{.name = "fused_qkv_matmul",
                                        .run = fused_qkv_matmul,
                                        .oracle = reference::fused_qkv_matmul,
                                        .changes = changes_with_out,
-                                       .kernel = planned_kernel,
+                                       .plan = planned,
                                        .tokens = ragged_tokens,
                                        .has_naive = true};
 
@@ -92,7 +97,7 @@ const Op<FlashAttentionArgs> kFlashAttention{.name = "flash_attention",
                                              .run = flash_attention,
                                              .oracle = reference::flash_attention,
                                              .changes = changes_with_out,
-                                             .kernel = planned_kernel,
+                                             .plan = planned,
                                              .tokens = ragged_tokens,
                                              .has_naive = true};
 
@@ -101,14 +106,14 @@ const Op<MlaPrefillPlanArgs> kMlaPrefillPlan{
     .run = mla_prefill_plan,
     .oracle = exact_oracle<MlaPrefillPlanArgs, reference::mla_prefill_plan>,
     .changes = changes_of_prefill_plan,
-    .kernel = planned_kernel,
+    .plan = planned,
     .tokens = ragged_tokens};
 
 const Op<MlaPrefillArgs> kMlaPrefill{.name = "mla_prefill",
                                      .run = mla_prefill,
                                      .oracle = reference::mla_prefill,
                                      .changes = changes_of_prefill,
-                                     .kernel = planned_kernel,
+                                     .plan = planned,
                                      .tokens = ragged_tokens,
                                      .has_naive = true};
 
@@ -116,15 +121,43 @@ const Op<MlaDecodeArgs> kMlaDecode{.name = "mla_decode",
                                    .run = mla_decode,
                                    .oracle = reference::mla_decode,
                                    .changes = changes_with_out,
-                                   .kernel = planned_kernel,
+                                   .plan = planned,
                                    .tokens = ragged_tokens,
                                    .has_naive = true};
+
+// fp32 sums may take a code, or a scale, to the other side of a middle: both ops are judged by the
+// exact rows.
+const Op<StoreIndexKeysArgs> kStoreIndexKeys{
+    .name = "store_index_keys",
+    .run = store_index_keys,
+    .oracle = exact_oracle<StoreIndexKeysArgs, reference::store_index_keys>,
+    .changes = changes_with_cache,
+    .plan = planned,
+    .tokens = ragged_tokens,
+    .judge = [](const StoreIndexKeysArgs& args) {
+      return as_fault(reference::store_index_keys_fault(args));
+    }};
+
+const Op<QuantizeIndexQueriesArgs> kQuantizeIndexQueries{
+    .name = "quantize_index_queries",
+    .run = quantize_index_queries,
+    .oracle = exact_oracle<QuantizeIndexQueriesArgs, reference::quantize_index_queries>,
+    .changes =
+        [](QuantizeIndexQueriesArgs& args) {
+          return Changes{.outputs = {{"out", &args.out}, {"q_scale", &args.q_scale}}};
+        },
+    .plan = planned,
+    .tokens = ragged_tokens,
+    .judge =
+        [](const QuantizeIndexQueriesArgs& args) {
+          return as_fault(reference::quantize_index_queries_fault(args));
+        }};
 
 const Op<MlaIndexerArgs> kMlaIndexer{.name = "mla_indexer",
                                      .run = mla_indexer,
                                      .oracle = exact_oracle<MlaIndexerArgs, reference::mla_indexer>,
                                      .changes = changes_with_out,
-                                     .kernel = planned_kernel,
+                                     .plan = planned,
                                      .tokens = ragged_tokens,
                                      .judge = selection_fault};
 
@@ -132,7 +165,7 @@ const Op<SparseMlaArgs> kSparseMla{.name = "sparse_mla",
                                    .run = sparse_mla,
                                    .oracle = reference::sparse_mla,
                                    .changes = changes_with_out,
-                                   .kernel = planned_kernel,
+                                   .plan = planned,
                                    .tokens = ragged_tokens,
                                    .has_naive = true};
 
@@ -140,7 +173,7 @@ const Op<RopeArgs> kRope{.name = "rope",
                          .run = rope,
                          .oracle = reference::rope,
                          .changes = changes_with_out,
-                         .kernel = planned_kernel,
+                         .plan = planned,
                          .tokens = ragged_tokens,
                          .has_naive = true};
 
@@ -149,7 +182,7 @@ const Op<RmsNormArgs> kRmsNormKey{
     .run = [](const RmsNormArgs& args, const Context& context) { rms_norm_key(args, context); },
     .oracle = reference::rms_norm,
     .changes = changes_with_cache,
-    .kernel = planned_kernel,
+    .plan = planned,
     .tokens = ragged_tokens,
     .has_naive = true};
 
@@ -158,7 +191,7 @@ const Op<RmsNormArgs> kRmsNormValue{
     .run = [](const RmsNormArgs& args, const Context& context) { rms_norm_value(args, context); },
     .oracle = reference::rms_norm,
     .changes = changes_with_cache,
-    .kernel = planned_kernel,
+    .plan = planned,
     .tokens = ragged_tokens,
     .has_naive = true};
 
@@ -166,7 +199,7 @@ const Op<StoreArgs> kStore{.name = "store",
                            .run = store,
                            .oracle = exact_oracle<StoreArgs, reference::store>,
                            .changes = changes_with_cache,
-                           .kernel = planned_kernel,
+                           .plan = planned,
                            .tokens = ragged_tokens};
 
 const Op<StoreScalesArgs> kStoreScales{
@@ -174,7 +207,7 @@ const Op<StoreScalesArgs> kStoreScales{
     .run = store_scales,
     .oracle = exact_oracle<StoreScalesArgs, reference::store_scales>,
     .changes = changes_with_cache,
-    .kernel = planned_kernel,
+    .plan = planned,
     .tokens = ragged_tokens};
 
 const Op<MergeStatesArgs> kMergeStates{
@@ -187,7 +220,7 @@ const Op<MergeStatesArgs> kMergeStates{
           if (args.lse) changes.outputs.push_back({"lse", &*args.lse});
           return changes;
         },
-    .kernel = planned_kernel,
+    .plan = planned,
     .tokens = [](const MergeStatesArgs& args) { return args.out.shape[0]; },
     .has_naive = true};
 
@@ -199,7 +232,7 @@ const Op<QuantizeFp8Args> kQuantizeFp8{
         [](QuantizeFp8Args& args) {
           return Changes{.outputs = {{"out", &args.out}, {"scale", &args.scale}}};
         },
-    .kernel = planned_kernel,
+    .plan = planned,
     .tokens = [](const QuantizeFp8Args& args) { return args.x.shape[0]; }};
 
 const Op<RowOffsetsArgs> kRowOffsets{.name = "row_offsets",
@@ -209,7 +242,7 @@ const Op<RowOffsetsArgs> kRowOffsets{.name = "row_offsets",
                                          [](RowOffsetsArgs& args) {
                                            return Changes{.outputs = {{"out", &args.out}}};
                                          },
-                                     .kernel = planned_kernel,
+                                     .plan = planned,
                                      .tokens = ragged_tokens};
 
 // The result names physical rows, so the oracle must see the very same pages: no twin.
@@ -221,15 +254,28 @@ const Op<RemapSparseIndicesArgs> kRemapSparseIndices{
         [](RemapSparseIndicesArgs& args) {
           return Changes{.outputs = {{"out", &args.out}}};
         },
-    .kernel = planned_kernel,
+    .plan = planned,
     .tokens = ragged_tokens};
 
 std::vector<std::string_view> all_op_names() {
-  return {
-      kFusedQkvMatmul.name, kFlashAttention.name, kMlaPrefillPlan.name, kMlaPrefill.name,
-      kMlaDecode.name,      kMlaIndexer.name,     kSparseMla.name,      kRope.name,
-      kRmsNormKey.name,     kRmsNormValue.name,   kStore.name,          kStoreScales.name,
-      kMergeStates.name,    kQuantizeFp8.name,    kRowOffsets.name,     kRemapSparseIndices.name};
+  return {kFusedQkvMatmul.name,
+          kFlashAttention.name,
+          kMlaPrefillPlan.name,
+          kMlaPrefill.name,
+          kMlaDecode.name,
+          kStoreIndexKeys.name,
+          kQuantizeIndexQueries.name,
+          kMlaIndexer.name,
+          kSparseMla.name,
+          kRope.name,
+          kRmsNormKey.name,
+          kRmsNormValue.name,
+          kStore.name,
+          kStoreScales.name,
+          kMergeStates.name,
+          kQuantizeFp8.name,
+          kRowOffsets.name,
+          kRemapSparseIndices.name};
 }
 
 }  // namespace quire::tools::demo

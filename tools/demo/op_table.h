@@ -35,7 +35,7 @@ template <typename Args> struct Op {
   void (*run)(const Args& args, const Context& context);
   void (*oracle)(const Args& args, reference::Arithmetic arithmetic);
   Changes (*changes)(Args& args);
-  std::string (*kernel)(const Args& args, const Context& context);  // that plan() chooses
+  Plan (*plan)(const Args& args, const Context& context);
   std::int64_t (*tokens)(const Args& args);
   bool has_naive =
       false;  // the oracle has a naive arithmetic, which tells how large an error may be
@@ -48,6 +48,8 @@ extern const Op<FlashAttentionArgs> kFlashAttention;
 extern const Op<MlaPrefillPlanArgs> kMlaPrefillPlan;
 extern const Op<MlaPrefillArgs> kMlaPrefill;
 extern const Op<MlaDecodeArgs> kMlaDecode;
+extern const Op<StoreIndexKeysArgs> kStoreIndexKeys;
+extern const Op<QuantizeIndexQueriesArgs> kQuantizeIndexQueries;
 extern const Op<MlaIndexerArgs> kMlaIndexer;
 extern const Op<SparseMlaArgs> kSparseMla;
 extern const Op<RopeArgs> kRope;

@@ -25,6 +25,19 @@ void fill_page(std::span<std::byte> pool, std::int64_t num_pages, PageId page) {
 
 }  // namespace
 
+TensorView on_host(TensorView tensor) {
+  tensor.device = {};
+  return tensor;
+}
+
+PagedKVCache on_host(PagedKVCache cache) {
+  cache.blocks = on_host(cache.blocks);
+  cache.cache_lengths = on_host(cache.cache_lengths);
+  cache.page_table = on_host(cache.page_table);
+  if (cache.scales) cache.scales = on_host(*cache.scales);
+  return cache;
+}
+
 PagePool::PagePool(const PagePoolOptions& options)
     : options_(options),
       blocks_(block_dtype(options.row_format),

@@ -20,6 +20,10 @@ struct PagePoolOptions {
   RowFormat row_format{};
 };
 
+// The same memory, which the host sees too, without the device's name.
+TensorView on_host(TensorView tensor);
+PagedKVCache on_host(PagedKVCache cache);
+
 class PagePool {
  public:
   explicit PagePool(const PagePoolOptions& options);  // every page poisoned

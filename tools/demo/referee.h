@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "tools/demo/op_table.h"
+#include "tools/demo/site.h"
 
 namespace quire::tools::demo {
 
@@ -41,8 +42,8 @@ using Saboteur = std::function<void(std::string_view op, const TensorView& outpu
 
 class Referee {
  public:
-  explicit Referee(Context context = {}, Saboteur saboteur = {})
-      : context_(std::move(context)), saboteur_(std::move(saboteur)) {}
+  explicit Referee(Context context = {}, Saboteur saboteur = {}, Site& site = host_site())
+      : context_(std::move(context)), saboteur_(std::move(saboteur)), site_(site) {}
 
   template <typename Args> void call(const Op<Args>& op, const std::type_identity_t<Args>& args);
   // A condition of the demo's own on top of the op's agreement.
@@ -65,6 +66,7 @@ class Referee {
 
   Context context_;
   Saboteur saboteur_;
+  Site& site_;
   std::string stack_;
   int step_ = 0;
   std::map<std::string, OpRecord, std::less<>> records_;
@@ -125,7 +127,8 @@ template <typename Args> class Replay {
 template <typename Args>
 void Referee::call(const Op<Args>& op, const std::type_identity_t<Args>& args) {
   OpRecord& record = records_[std::string(op.name)];
-  record.kernel = op.kernel(args, context_);
+  const Plan plan = op.plan(args, context_);
+  record.kernel = plan.kernel;
   const Closeness closeness =
       record.kernel.starts_with("reference/") ? Closeness::bits : Closeness::tolerance;
 
@@ -141,7 +144,7 @@ void Referee::call(const Op<Args>& op, const std::type_identity_t<Args>& args) {
   oracle_time_ += Clock::now() - start;
 
   const Clock::time_point begin = Clock::now();
-  op.run(args, context_);
+  site_.run(context_, plan.workspace_bytes, [&](const Context& context) { op.run(args, context); });
   record.time += Clock::now() - begin;
   ++record.calls;
   record.tokens += op.tokens(args);

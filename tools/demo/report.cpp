@@ -11,7 +11,7 @@ namespace quire::tools::demo {
 namespace {
 
 constexpr std::size_t kMaxDisagreements = 10;
-constexpr std::size_t kTableWidth = 96;
+constexpr std::size_t kTableWidth = 98;
 constexpr const char* kTableNotes = R"(
   Times are of whole calls, checks and planning included; quantize_fp8 counts rows.
   A reference kernel is the oracle's own arithmetic: there, agreement means that pages,
@@ -81,10 +81,10 @@ OpRecord total_of(const Referee& referee) {
 
 void print_record(std::ostream& out, std::string_view name, const OpRecord& record) {
   if (record.calls == 0) {
-    fmt::print(out, "  {:<21} {:>5}  not needed by these requests\n", name, 0);
+    fmt::print(out, "  {:<23} {:>5}  not needed by these requests\n", name, 0);
     return;
   }
-  fmt::print(out, "  {:<21} {:>5} {:>7} {:>8.1f} {:>9}  {:>9}  {}\n", name, record.calls,
+  fmt::print(out, "  {:<23} {:>5} {:>7} {:>8.1f} {:>9}  {:>9}  {}\n", name, record.calls,
              record.tokens, 1e3 * seconds(record.time),
              rate(static_cast<double>(record.tokens) / std::max(seconds(record.time), 1e-9)),
              fmt::format("{}/{}", record.agreed, record.calls), record.kernel);
@@ -137,7 +137,7 @@ void print_summary(std::ostream& out, const Stack& stack, const Summary& summary
 }
 
 void print_op_table(std::ostream& out, const Referee& referee) {
-  fmt::print(out, "\n  {:<21} {:>5} {:>7} {:>8} {:>9}  {:>9}  {}\n", "op", "calls", "tokens", "ms",
+  fmt::print(out, "\n  {:<23} {:>5} {:>7} {:>8} {:>9}  {:>9}  {}\n", "op", "calls", "tokens", "ms",
              "tokens/s", "agreed", "kernel");
   fmt::print(out, "  {}\n", rule(kTableWidth));
   for (const std::string_view name : all_op_names()) {
@@ -147,7 +147,7 @@ void print_op_table(std::ostream& out, const Referee& referee) {
   }
   fmt::print(out, "  {}\n", rule(kTableWidth));
   const OpRecord total = total_of(referee);
-  fmt::print(out, "  {:<21} {:>5} {:>7} {:>8.1f} {:>9}  {:>9}\n", "all", total.calls, "",
+  fmt::print(out, "  {:<23} {:>5} {:>7} {:>8.1f} {:>9}  {:>9}\n", "all", total.calls, "",
              1e3 * seconds(total.time), "", fmt::format("{}/{}", total.agreed, total.calls));
   fmt::print(out, "{}", kTableNotes);
 }

@@ -8,8 +8,6 @@
 namespace quire::tools::demo {
 namespace {
 
-constexpr std::int32_t kScaleBlock = 32;
-
 std::int32_t narrow(std::int64_t value) {
   return static_cast<std::int32_t>(value);
 }
@@ -29,57 +27,36 @@ PagePoolOptions pool_options(std::int64_t num_pages, std::int64_t page_size,
           .row_format = row_format};
 }
 
-Quantized quantize(const Tensor& x, std::int64_t rows, std::int64_t columns, Referee& referee) {
-  const TensorView shape = x.view();
-  Quantized result{.codes = Tensor(DType::fp8_e4m3, {shape.dims().begin(), shape.dims().end()}),
-                   .scales = Tensor(DType::f32, {rows, 1})};
-  referee.call(kQuantizeFp8, {.x = x.view({rows, columns}),
-                              .group_size = -1,
-                              .scale_rounding = ScaleRounding::power_of_two,
-                              .out = result.codes.view({rows, columns}),
-                              .scale = result.scales.view()});
-  return result;
-}
-
 }  // namespace
 
 SparseLayer::SparseLayer(const LatentSize& size, std::int64_t num_pages, std::int64_t page_size,
                          std::uint64_t seed)
     : size_(size),
-      latent_pool_(pool_options(
-          num_pages, page_size,
-          RowFormat::mla_fp8_block(narrow(size.latent), narrow(size.rope), kScaleBlock))),
-      index_pool_(pool_options(
-          num_pages, page_size,
-          RowFormat::scaled(DType::fp8_e4m3, narrow(size.index_dim), narrow(size.index_dim)))),
+      latent_pool_(pool_options(num_pages, page_size,
+                                RowFormat::mla_fp8_block(narrow(size.latent), narrow(size.rope),
+                                                         narrow(size.scale_block)))),
       freqs_cis_(make_freqs_cis(num_pages * page_size, size.rope)),
       q_down_(random_weight(size.q_rank, size.hidden, "sparse q down", seed)),
       kv_down_(random_weight(size.row(), size.hidden, "sparse kv down", seed)),
       q_up_(random_weight(size.heads * size.q_head(), size.q_rank, "sparse q up", seed)),
       kv_up_(random_weight(size.heads * size.kv_head(), size.latent, "sparse kv up", seed)),
-      index_q_(random_weight(size.index_heads * size.index_dim, size.q_rank, "index q", seed)),
-      index_k_(random_weight(size.index_dim, size.hidden, "index k", seed)),
-      index_weights_(random_weight(size.index_heads, size.hidden, "index weights", seed)),
-      out_(random_weight(size.hidden, size.heads * size.value, "sparse out", seed)) {}
+      out_(random_weight(size.hidden, size.heads * size.value, "sparse out", seed)),
+      index_(size, num_pages, page_size, seed) {}
 
 void SparseLayer::poison(PageId page) {
   latent_pool_.poison(page);
-  index_pool_.poison(page);
+  index_.poison(page);
 }
 
 PagedKVCache SparseLayer::latent_cache(const Batch& batch) const {
   return latent_pool_.view(batch.page_table.view(), batch.cache_lengths.view());
 }
 
-PagedKVCache SparseLayer::index_cache(const Batch& batch) const {
-  return index_pool_.view(batch.page_table.view(), batch.cache_lengths.view());
-}
-
 Matrix SparseLayer::run(const Matrix& x, const Batch& batch, Referee& referee) {
   const Matrix q_low = rms_normalized(project(x, q_down_));
   store_latents(x, batch, referee);
-  store_index_keys(x, batch, referee);
-  const Tensor indices = select_keys(x, q_low, batch, referee);
+  index_.store_keys(x, batch, referee);
+  const Tensor indices = index_.select_keys(x, q_low, batch, referee);
   check_physical_rows(indices, batch, referee);
   count_keys(indices, batch);
 
@@ -109,57 +86,12 @@ void SparseLayer::store_latents(const Matrix& x, const Batch& batch, Referee& re
   }
   const Tensor finished = to_tensor(rows, DType::bf16, {rows.rows, 1, size_.row()});
   const PagedKVCache cache = latent_cache(batch);
-  rotate(finished, cache, batch, true, referee);
+  rotate(finished, cache, batch, referee);
   referee.call(kStore, {.x = finished.view(),
                         .row_offsets = batch.row_offsets.view(),
                         .cache = cache,
                         .layer = 0,
                         .side = KvSide::key});
-}
-
-void SparseLayer::store_index_keys(const Matrix& x, const Batch& batch, Referee& referee) const {
-  const Matrix keys = layer_normalized(project(x, index_k_));
-  const Tensor rotated = to_tensor(keys, DType::bf16, {x.rows, 1, size_.index_dim});
-  const PagedKVCache cache = index_cache(batch);
-  rotate(rotated, cache, batch, false, referee);
-  const Quantized quantized = quantize(rotated, x.rows, size_.index_dim, referee);
-  referee.call(kStore, {.x = quantized.codes.view(),
-                        .row_offsets = batch.row_offsets.view(),
-                        .cache = cache,
-                        .layer = 0,
-                        .side = KvSide::key});
-  referee.call(kStoreScales, {.scales = quantized.scales.view({x.rows, 1, 1}),
-                              .row_offsets = batch.row_offsets.view(),
-                              .cache = cache,
-                              .layer = 0,
-                              .side = KvSide::key});
-}
-
-Tensor SparseLayer::select_keys(const Matrix& x, const Matrix& q_low, const Batch& batch,
-                                Referee& referee) {
-  const std::int64_t rows = x.rows * size_.index_heads;
-  const Tensor q = to_tensor(project(q_low, index_q_), DType::bf16,
-                             {x.rows, size_.index_heads, size_.index_dim});
-  rotate(q, index_cache(batch), batch, false, referee);
-  const Quantized quantized = quantize(q, rows, size_.index_dim, referee);
-
-  // The head weights carry the softmax scale and the scales of the codes.
-  Matrix weights = project(x, index_weights_);
-  const double factor = 1.0 / std::sqrt(static_cast<double>(size_.index_heads * size_.index_dim));
-  for (std::int64_t i = 0; i < rows; ++i) {
-    weights.values[static_cast<std::size_t>(i)] *=
-        static_cast<float>(factor * quantized.scales.view().load({i, 0}));
-  }
-  const Tensor q_scale = to_tensor(weights, DType::f32, {x.rows, size_.index_heads});
-  Tensor indices(DType::i32, {x.rows, size_.top_k});
-  referee.call(kMlaIndexer, {.q = quantized.codes.view(),
-                             .q_scale = q_scale.view(),
-                             .row_offsets = batch.row_offsets.view(),
-                             .cache = index_cache(batch),
-                             .layer = 0,
-                             .top_k = size_.top_k,
-                             .out = indices.view()});
-  return indices;
 }
 
 // q' = [q_nope · K rows of kv_up | rotated q_rope] for each head.
@@ -184,7 +116,7 @@ Tensor SparseLayer::absorb_queries(const Matrix& q_low, const Batch& batch,
     }
   }
   Tensor result = to_tensor(absorbed, DType::bf16, {q.rows, size_.heads, size_.row()});
-  rotate(result, latent_cache(batch), batch, true, referee);
+  rotate(result, latent_cache(batch), batch, referee);
   return result;
 }
 
@@ -207,13 +139,13 @@ Matrix SparseLayer::raise_values(const Matrix& latents) const {
 }
 
 void SparseLayer::rotate(const Tensor& x, const PagedKVCache& cache, const Batch& batch,
-                         bool interleaved, Referee& referee) const {
+                         Referee& referee) const {
   referee.call(kRope, {.q = x.view(),
                        .row_offsets = batch.row_offsets.view(),
                        .cache = cache,
                        .layer = 0,
                        .freqs_cis = freqs_cis_.view(),
-                       .interleaved = interleaved,
+                       .interleaved = true,
                        .rotate_key = false,
                        .out = x.view()});
 }

@@ -7,33 +7,11 @@
 #include <optional>
 #include <string>
 
+#include "tools/demo/index_layer.h"
 #include "tools/demo/page_pool.h"
 #include "tools/demo/stack.h"
 
 namespace quire::tools::demo {
-
-struct LatentSize {
-  std::int64_t hidden = 128;
-  std::int64_t heads = 4;
-  std::int64_t q_rank = 48;
-  std::int64_t latent = 64;
-  std::int64_t nope = 32;
-  std::int64_t rope = 16;
-  std::int64_t value = 32;
-  std::int64_t index_heads = 4;
-  std::int64_t index_dim = 32;
-  std::int64_t top_k = 16;
-
-  std::int64_t row() const { return latent + rope; }
-  std::int64_t q_head() const { return nope + rope; }
-  std::int64_t kv_head() const { return nope + value; }
-};
-
-// The fp8 codes of rows, and their scales.
-struct Quantized {
-  Tensor codes;   // fp8_e4m3, the shape of the input
-  Tensor scales;  // f32 [rows, 1]
-};
 
 class SparseLayer {
  public:
@@ -50,30 +28,24 @@ class SparseLayer {
 
  private:
   void store_latents(const Matrix& x, const Batch& batch, Referee& referee) const;
-  void store_index_keys(const Matrix& x, const Batch& batch, Referee& referee) const;
-  Tensor select_keys(const Matrix& x, const Matrix& q_low, const Batch& batch, Referee& referee);
   Tensor absorb_queries(const Matrix& q_low, const Batch& batch, Referee& referee) const;
   void check_physical_rows(const Tensor& indices, const Batch& batch, Referee& referee) const;
   Matrix raise_values(const Matrix& latents) const;
   void count_keys(const Tensor& indices, const Batch& batch);
   // Rotates x [tokens, heads, width] in place.
-  void rotate(const Tensor& x, const PagedKVCache& cache, const Batch& batch, bool interleaved,
+  void rotate(const Tensor& x, const PagedKVCache& cache, const Batch& batch,
               Referee& referee) const;
   PagedKVCache latent_cache(const Batch& batch) const;
-  PagedKVCache index_cache(const Batch& batch) const;
 
   LatentSize size_;
   PagePool latent_pool_;  // fp8 blocks with scales in the row
-  PagePool index_pool_;   // fp8 keys, one f32 scale per token
   Tensor freqs_cis_;
-  Matrix q_down_;         // [q_rank, hidden]
-  Matrix kv_down_;        // [row, hidden]
-  Matrix q_up_;           // [heads · (nope + rope), q_rank]
-  Matrix kv_up_;          // [heads · (nope + value), latent]
-  Matrix index_q_;        // [index_heads · index_dim, q_rank]
-  Matrix index_k_;        // [index_dim, hidden]
-  Matrix index_weights_;  // [index_heads, hidden]
-  Matrix out_;            // [hidden, heads · value]
+  Matrix q_down_;   // [q_rank, hidden]
+  Matrix kv_down_;  // [row, hidden]
+  Matrix q_up_;     // [heads · (nope + rope), q_rank]
+  Matrix kv_up_;    // [heads · (nope + value), latent]
+  Matrix out_;      // [hidden, heads · value]
+  IndexLayer index_;
   std::int64_t num_selected_ = 0;
   std::int64_t num_visible_ = 0;
 };

@@ -15,6 +15,11 @@ namespace {
 
 constexpr double kEpsilon = 1e-6;
 
+Site*& current_site() {
+  thread_local Site* site = &host_site();
+  return site;
+}
+
 std::int64_t product(std::span<const std::int64_t> shape) {
   return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
 }
@@ -29,16 +34,27 @@ void normalize(std::span<const float> x, double center, std::span<float> y) {
 
 }  // namespace
 
+TensorsLiveAt::TensorsLiveAt(Site& site) : before_(current_site()) {
+  current_site() = &site;
+}
+
+TensorsLiveAt::~TensorsLiveAt() {
+  current_site() = before_;
+}
+
 Tensor::Tensor(DType dtype, std::vector<std::int64_t> shape)
-    : dtype_(dtype),
-      shape_(std::move(shape)),
-      bytes_(static_cast<std::size_t>(bytes_for(dtype, product(shape_)))) {}
+    : dtype_(dtype), shape_(std::move(shape)), device_(current_site()->device()) {
+  std::pmr::memory_resource& memory = current_site()->memory();
+  const auto size = static_cast<std::size_t>(bytes_for(dtype, product(shape_)));
+  bytes_ = {static_cast<std::byte*>(memory.allocate(size)), ReleaseBytes{&memory, size}};
+  std::memset(bytes_.get(), 0, size);
+}
 
 Tensor Tensor::copy_of(const TensorView& view) {
   Tensor tensor(view.dtype, {view.dims().begin(), view.dims().end()});
   if (view.is_contiguous()) {
-    if (!tensor.bytes_.empty()) {
-      std::memcpy(tensor.bytes_.data(), view.data, tensor.bytes_.size());
+    if (!tensor.bytes().empty()) {
+      std::memcpy(tensor.bytes_.get(), view.data, tensor.bytes().size());
     }
     return tensor;
   }
@@ -47,7 +63,7 @@ Tensor Tensor::copy_of(const TensorView& view) {
   for (std::int64_t i = 0; i < view.numel(); ++i) {
     std::int64_t offset = 0;
     for (int dim = 0; dim < view.rank; ++dim) offset += index[dim] * view.strides[dim];
-    store_element(tensor.bytes_.data(), view.dtype, i, load_element(view.data, view.dtype, offset));
+    store_element(tensor.bytes_.get(), view.dtype, i, load_element(view.data, view.dtype, offset));
     for (int dim = view.rank - 1; dim >= 0 && ++index[dim] == view.shape[dim]; --dim) {
       index[dim] = 0;
     }
@@ -57,7 +73,7 @@ Tensor Tensor::copy_of(const TensorView& view) {
 
 Tensor Tensor::of(std::span<const std::uint32_t> values) {
   Tensor tensor(DType::u32, {static_cast<std::int64_t>(values.size())});
-  if (!values.empty()) std::memcpy(tensor.bytes_.data(), values.data(), values.size_bytes());
+  if (!values.empty()) std::memcpy(tensor.bytes_.get(), values.data(), values.size_bytes());
   return tensor;
 }
 
@@ -65,16 +81,16 @@ Tensor Tensor::random(DType dtype, std::vector<std::int64_t> shape, std::string_
                       std::uint64_t seed, double amplitude, double mean) {
   Tensor tensor(dtype, std::move(shape));
   RandomStream stream(seed, name, dtype, amplitude, mean);
-  stream.copy(tensor.bytes_.data(), 0, product(tensor.shape_));
+  stream.copy(tensor.bytes_.get(), 0, product(tensor.shape_));
   return tensor;
 }
 
 TensorView Tensor::view() const {
-  return TensorView::contiguous(bytes_.data(), dtype_, shape_);
+  return TensorView::contiguous(bytes_.get(), dtype_, shape_, device_);
 }
 
 TensorView Tensor::view(std::initializer_list<std::int64_t> shape) const {
-  return TensorView::contiguous(bytes_.data(), dtype_, shape);
+  return TensorView::contiguous(bytes_.get(), dtype_, shape, device_);
 }
 
 Matrix Matrix::random(std::int64_t rows, std::int64_t columns, std::string_view name,

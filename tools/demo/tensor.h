@@ -4,13 +4,34 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <memory_resource>
 #include <span>
 #include <string_view>
 #include <vector>
 
 #include "quire/tensor_view.h"
+#include "tools/demo/site.h"
 
 namespace quire::tools::demo {
+
+// Tensors made while it lives are at `site`; otherwise on the host. One thread's matter.
+class TensorsLiveAt {
+ public:
+  explicit TensorsLiveAt(Site& site);
+  ~TensorsLiveAt();
+  TensorsLiveAt(const TensorsLiveAt&) = delete;
+  TensorsLiveAt& operator=(const TensorsLiveAt&) = delete;
+
+ private:
+  Site* before_;
+};
+
+struct ReleaseBytes {
+  std::pmr::memory_resource* memory = nullptr;
+  std::size_t size = 0;
+  void operator()(std::byte* bytes) const { memory->deallocate(bytes, size); }
+};
 
 class Tensor {
  public:
@@ -25,13 +46,13 @@ class Tensor {
 
   TensorView view() const;
   TensorView view(std::initializer_list<std::int64_t> shape) const;  // the same elements, reshaped
-  std::span<std::byte> bytes() { return bytes_; }
+  std::span<std::byte> bytes() { return {bytes_.get(), bytes_.get_deleter().size}; }
 
  private:
   DType dtype_ = DType::f32;
   std::vector<std::int64_t> shape_{};
-  // Views hand out mutable memory, as TensorView does everywhere.
-  mutable std::vector<std::byte> bytes_{};
+  std::unique_ptr<std::byte[], ReleaseBytes> bytes_;
+  Device device_{};
 };
 
 struct Matrix {

@@ -21,6 +21,10 @@ std::unique_ptr<Runner> make_cuda_runner(Built&) {
   throw_absent();
 }
 
+std::unique_ptr<demo::Site> make_cuda_site() {
+  throw_absent();
+}
+
 int run_cuda_bench(const BenchOptions&) {
   throw_absent();
 }

@@ -41,12 +41,16 @@ struct FlashAttentionArgs {
   // Tiles and splits independent of the other sequences: a sequence's result is the same bits in
   // any batch.
   bool batch_invariant = false;
+  // Over a cache of e4m3, lets a kernel round q, each row by its own power of two, and the weights
+  // to e4m3, and multiply on fp8 tensor cores: results are some percent of a weight off.
+  bool allow_fp8_products = false;
 };
 
 struct FlashAttentionProblem {
   Device device{};
   RaggedSize ragged{};
   CacheShape cache{};
+  bool has_head_scales = false;  // f32, one for all rows of a KV head
   std::int64_t heads = 0;
   std::int64_t head_dim = 0;
   std::int64_t value_dim = 0;
@@ -58,6 +62,7 @@ struct FlashAttentionProblem {
   bool has_sinks = false;
   bool wants_lse = false;
   bool batch_invariant = false;
+  bool allow_fp8_products = false;
   std::int64_t alignment = 1;  // bytes, of every row of q, out and the cache
 };
 

@@ -1,29 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cpu/quantize_fp8/kernels.h"
 #include "cpu/simd/rows_encode.h"
+#include "cpu/simd/rows_scale.h"
 
 namespace quire::cpu {
 namespace QUIRE_CPU_TARGET {
 namespace {
 
-// The smallest power of two that is not below a positive normal value; infinity stays.
-double round_up_to_power_of_two(double value) {
-  std::uint64_t word;
-  __builtin_memcpy(&word, &value, sizeof(word));
-  constexpr std::uint64_t kMantissa = (std::uint64_t{1} << 52) - 1;
-  if ((word & kMantissa) != 0) word = (word & ~kMantissa) + kMantissa + 1;
-  __builtin_memcpy(&value, &word, sizeof(value));
-  return value;
-}
-
-// One group's scale, chosen in double and rounded once to f32.
 float scale_for(const QuantizeJob& job, double amax) {
-  const double largest_code = job.out_dtype == DType::fp8_e4m3 ? 448.0 : 57344.0;
   const double bounded = job.scale_upper_bound < amax ? job.scale_upper_bound : amax;
-  const double exact = bounded / largest_code;
-  if (!job.power_of_two) return static_cast<float>(exact);
-  constexpr double kLowest = 1e-10;
-  return static_cast<float>(round_up_to_power_of_two(exact < kLowest ? kLowest : exact));
+  const double largest_code = job.out_dtype == DType::fp8_e4m3 ? 448.0 : 57344.0;
+  return fp8_scale(bounded, largest_code, job.power_of_two);
 }
 
 template <DType kFrom, DType kTo>

@@ -1,35 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cpu/rope/kernels.h"
 #include "cpu/simd/rows_norm.h"
+#include "cpu/simd/rows_rotate.h"
 
 namespace quire::cpu {
 namespace QUIRE_CPU_TARGET {
 namespace {
 
-// One token's angles as the rotation reads them, made once for all its heads.
-//   half-split:  cos [rope_dim / 2], sin [rope_dim / 2]
-//   interleaved: cos and sin [rope_dim], each twice, the first sin of a pair negative
-// Padded to whole vectors.
-struct Angles {
-  float* wide;  // [rope_dim] as freqs_cis has them
-  float* cos;
-  float* sin;
-  float*
-      row;  // a row that is normalised, or the rotated columns of a key that lie in several parts
+// One token's angles, made once for all its heads, and room for a row.
+struct Angles : RotationAngles {
+  float* row;  // one that is normalised, or the rotated columns of a key that lie in several parts
 
-  static std::int64_t padded(std::int64_t columns) {
-    return (columns + kF32Lanes - 1) / kF32Lanes * kF32Lanes + kF32Lanes;
-  }
   Angles(const RopeJob& job, std::byte* scratch)
-      : wide(reinterpret_cast<float*>(scratch)),
-        cos(wide + padded(job.rope_dim)),
-        sin(cos + padded(job.rope_dim)),
-        row(sin + padded(job.rope_dim)) {}
+      : RotationAngles(reinterpret_cast<float*>(scratch), job.rope_dim),
+        row(wide + num_floats(job.rope_dim)) {}
 };
 
 std::int64_t scratch_bytes(const RopeJob& job) {
   const std::int64_t widest = job.head_dim > job.key_width ? job.head_dim : job.key_width;
-  return (3 * Angles::padded(job.rope_dim) + Angles::padded(widest)) * std::int64_t{sizeof(float)};
+  return (Angles::num_floats(job.rope_dim) + padded_columns(widest)) * std::int64_t{sizeof(float)};
 }
 
 void load_angles(const RopeJob& job, const TokenPlace& place, const Angles& angles) {
@@ -42,58 +31,12 @@ void load_angles(const RopeJob& job, const TokenPlace& place, const Angles& angl
         job.freqs_cis + row * job.freqs_stride + bytes_for(job.freqs_dtype, 2 * section.first);
     widen_row(job.freqs_dtype, freqs, 2 * section.count, angles.wide + 2 * section.first);
   }
-  if (!job.interleaved) {
-    for (std::int64_t j = 0; j < job.rope_dim / 2; ++j) {
-      angles.cos[j] = angles.wide[2 * j];
-      angles.sin[j] = angles.wide[2 * j + 1];
-    }
-    return;
-  }
-  const F32Tag f32;
-  for (std::int64_t i = 0; i < job.rope_dim; i += kF32Lanes) {
-    const F32Vector pairs = hn::LoadU(f32, angles.wide + i);
-    const F32Vector sin = hn::DupOdd(pairs);
-    hn::StoreU(hn::DupEven(pairs), f32, angles.cos + i);
-    hn::StoreU(hn::OddEven(sin, hn::Neg(sin)), f32, angles.sin + i);
-  }
-}
-
-// from and to: the first rotated column; they may be the same.
-template <DType kFrom, DType kTo>
-void rotate_halves(const Angles& angles, std::int64_t rope_dim, const std::byte* from,
-                   std::byte* to) {
-  const F32Tag f32;
-  const std::int64_t half = rope_dim / 2;
-  over_lanes(half, [&](std::int64_t i, auto lanes) {
-    const F32Vector a = load_lanes<kFrom>(from + i * kElementBytes<kFrom>, lanes);
-    const F32Vector b = load_lanes<kFrom>(from + (i + half) * kElementBytes<kFrom>, lanes);
-    const F32Vector cos = hn::LoadU(f32, angles.cos + i);
-    const F32Vector sin = hn::LoadU(f32, angles.sin + i);
-    store_lanes<kTo>(hn::NegMulAdd(b, sin, hn::Mul(a, cos)), to + i * kElementBytes<kTo>, lanes);
-    store_lanes<kTo>(hn::MulAdd(b, cos, hn::Mul(a, sin)), to + (i + half) * kElementBytes<kTo>,
-                     lanes);
-  });
-}
-
-template <DType kFrom, DType kTo>
-void rotate_pairs(const Angles& angles, std::int64_t rope_dim, const std::byte* from,
-                  std::byte* to) {
-  const F32Tag f32;
-  over_lanes(rope_dim, [&](std::int64_t i, auto lanes) {
-    const F32Vector x = load_lanes<kFrom>(from + i * kElementBytes<kFrom>, lanes);
-    const F32Vector other = hn::Mul(hn::Reverse2(f32, x), hn::LoadU(f32, angles.sin + i));
-    store_lanes<kTo>(hn::MulAdd(x, hn::LoadU(f32, angles.cos + i), other),
-                     to + i * kElementBytes<kTo>, lanes);
-  });
+  angles.arrange(job.rope_dim, job.interleaved);
 }
 
 template <DType kFrom, DType kTo>
 void rotate_row(const RopeJob& job, const Angles& angles, const std::byte* from, std::byte* to) {
-  if (job.interleaved) {
-    rotate_pairs<kFrom, kTo>(angles, job.rope_dim, from, to);
-  } else {
-    rotate_halves<kFrom, kTo>(angles, job.rope_dim, from, to);
-  }
+  rotate_columns<kFrom, kTo>(angles, job.rope_dim, job.interleaved, from, to);
 }
 
 template <DType kFrom, DType kTo>

@@ -39,9 +39,10 @@ constexpr FlashAttentionCandidate kCandidates[] = {
      .choices = cuda::hopper::decode_choices},
     {.kernel = "hopper/flash_attention",
      .takes =
-         "bf16 and f16 over an unscaled cache of the same, or of e4m3 for heads 64 and 128 wide, "
-         "masks that show one interval of keys, pages of a multiple of 8, on a GPU of compute "
-         "capability 9.0",
+         "bf16 and f16 over an unscaled cache of the same or of e4m3, bf16 over any other where a "
+         "16-bit copy of the keys fits into 1 GiB, masks that show one interval of keys, pages of "
+         "a "
+         "multiple of 8, on a GPU of compute capability 9.0",
      .refuse =
          [](const FlashAttentionProblem& problem) { return cuda::hopper::refuse_tiles(problem); },
      .run = [](const FlashAttentionArgs& args,

@@ -24,6 +24,15 @@ void check_heads(const Arguments& check, const TensorView& q, const ops::PagedBa
   }
 }
 
+bool has_head_scales(const PagedKVCache& cache) {
+  if (!cache.scales.has_value() || cache.scales_page_table.has_value()) return false;
+  const TensorView& scales = *cache.scales;
+  const RowFormat format = cache.format();
+  return format.is_uniform() && format.parts[0].scale_source == ScaleSource::plane &&
+         scales.dtype == DType::f32 && scales.strides[0] == 0 && scales.strides[3] == 0 &&
+         scales.shape[5] == 1;
+}
+
 void check_outputs(Arguments& check, const FlashAttentionArgs& args, const ops::PagedBatch& batch) {
   const std::int64_t tokens = args.q.shape[0];
   const std::int64_t heads = args.q.shape[1];
@@ -61,6 +70,7 @@ FlashAttentionProblem validate(const FlashAttentionArgs& args) {
   return {.device = check.device(),
           .ragged = batch.ragged,
           .cache = batch.cache,
+          .has_head_scales = has_head_scales(args.cache),
           .heads = args.q.shape[1],
           .head_dim = args.q.shape[2],
           .value_dim = args.out.shape[2],
@@ -72,6 +82,7 @@ FlashAttentionProblem validate(const FlashAttentionArgs& args) {
           .has_sinks = args.sinks.has_value(),
           .wants_lse = args.lse.has_value(),
           .batch_invariant = args.batch_invariant,
+          .allow_fp8_products = args.allow_fp8_products,
           .alignment = std::min({ops::row_alignment(args.q), ops::row_alignment(args.out),
                                  ops::row_alignment(args.cache.blocks)})};
 }

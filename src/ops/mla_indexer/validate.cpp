@@ -5,6 +5,7 @@
 
 #include "ops/argument.h"
 #include "ops/cache_check.h"
+#include "ops/index_row_check.h"
 #include "ops/memory_span.h"
 #include "quire/ops/mla_indexer.h"
 
@@ -12,16 +13,6 @@ namespace quire {
 namespace {
 
 using ops::Arguments;
-
-// One e4m3 part with one f32 scale per token, beside the row or in it.
-void check_key_format(const Arguments& check, const RowFormat& format) {
-  const RowPart& part = format.parts[0];
-  const bool has_token_scale = part.scale_source != ScaleSource::none &&
-                               part.granularity >= part.width && part.scale_dtype == DType::f32;
-  if (!format.is_uniform() || part.dtype != DType::fp8_e4m3 || !has_token_scale) {
-    check.fail("cache", "rows of fp8_e4m3 with one f32 scale per token", format.describe());
-  }
-}
 
 void check_mask(const Arguments& check, const Mask& mask) {
   const MaskKind kind = mask.root().kind;
@@ -52,7 +43,7 @@ MlaIndexerProblem validate(const MlaIndexerArgs& args) {
   const ops::PagedBatch batch =
       ops::check_batch(check, args.cache, {.layer = args.layer, .kind = ops::CacheKind::mla},
                        args.row_offsets, tokens);
-  check_key_format(check, batch.cache.row_format);
+  ops::check_index_keys(check, batch.cache.row_format);
   if (args.q.shape[2] != batch.head_dim()) {
     check.fail("q", fmt::format("{} wide like the cache", batch.head_dim()), args.q.describe());
   }

@@ -3,6 +3,8 @@
 
 #include <cmath>
 
+#include "quire/ops/flash_attention.h"
+
 namespace quire::cuda::hopper {
 
 ScoreRules score_rules(const FlashAttentionArgs& args) {

@@ -14,7 +14,13 @@ __device__ inline double round_fp8(DType fp8, double value) {
                                 : decode_float<kFp8E5M2>(encode_float<kFp8E5M2>(value));
 }
 
-__device__ inline void quantize_group(DType fp8, float (&values)[4]) {
+// The scale of a group, from its four columns in each lane; `vanishes`: all of it rounds to zero.
+struct GroupScale {
+  float scale;
+  bool vanishes;
+};
+
+__device__ inline GroupScale group_scale(DType fp8, const float (&values)[4]) {
   constexpr float kLargestAmax = 1200.0f;
   float amax = 0.0f;
 #pragma unroll
@@ -23,15 +29,29 @@ __device__ inline void quantize_group(DType fp8, float (&values)[4]) {
     amax = fmaxf(amax, __shfl_xor_sync(0xffffffffu, amax, step));
   }
   const float scale = fminf(amax, kLargestAmax) / max_finite_of(fp8);
-  const bool vanishes = scale == 0.0f || isinf(1.0f / scale);
+  return {.scale = scale, .vanishes = scale == 0.0f || isinf(1.0f / scale)};
+}
+
+// The values become numbers of `fp8`, to be scaled by what is returned.
+__device__ inline float quantized_scale(DType fp8, float (&values)[4]) {
+  const GroupScale group = group_scale(fp8, values);
 #pragma unroll
   for (float& value : values) {
-    if (vanishes) {
+    if (group.vanishes) {
       value = isnan(value) ? value : 0.0f;
     } else {
-      const double quotient = static_cast<double>(value) / static_cast<double>(scale);
-      value = static_cast<float>(round_fp8(fp8, quotient) * static_cast<double>(scale));
+      const double quotient = static_cast<double>(value) / static_cast<double>(group.scale);
+      value = static_cast<float>(round_fp8(fp8, quotient));
     }
+  }
+  return group.vanishes ? 1.0f : group.scale;
+}
+
+__device__ inline void quantize_group(DType fp8, float (&values)[4]) {
+  const float scale = quantized_scale(fp8, values);
+#pragma unroll
+  for (float& value : values) {
+    value = static_cast<float>(static_cast<double>(value) * static_cast<double>(scale));
   }
 }
 

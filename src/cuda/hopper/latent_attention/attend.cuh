@@ -27,7 +27,8 @@ template <LatentConfig kConfig> class LatentAttend {
         warp_(4 * warpgroup + static_cast<int>(threadIdx.x % 128 / 32)),
         rank_(static_cast<int>(cute::block_rank_in_cluster())),
         partials_(shared, __shfl_sync(0xffffffff, warp_, 0)),
-        turns_(warpgroup) {}
+        turns_(warpgroup),
+        join_(shared.join) {}
 
   __device__ void run() {
     for (RingPosition<LatentConfig::kItems> item_at;; item_at.advance()) {
@@ -217,7 +218,7 @@ template <LatentConfig kConfig> class LatentAttend {
   __device__ void finish_joined(const LatentItem& item, bool owns_even, RowStats& stats,
                                 const Sums& sums) {
     float joined[kJoinedSums];
-    join_warpgroups<kConfig, kWarpgroup>(shared_, owns_even, sums, stats, joined);
+    join_warpgroups<kConfig, kWarpgroup>(shared_, join_, owns_even, sums, stats, joined);
     store_item<kConfig.dtype>(params_, item, place(kWarpgroup * LatentConfig::kColumns / 2), stats,
                               joined);
   }
@@ -235,6 +236,7 @@ template <LatentConfig kConfig> class LatentAttend {
   const int rank_;  // of the block
   PartialScores<kConfig> partials_;
   Turns<kConfig.turn_takers()> turns_;
+  JoinBarrier join_;
   bool has_rows_ = true;  // the warp has rows that are somebody's
   Position at_;           // the item's first tile
 };

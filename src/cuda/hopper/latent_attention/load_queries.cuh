@@ -5,11 +5,21 @@
 
 #include <cute/arch/copy_sm80.hpp>
 
-#include "cuda/hopper/flash_attention/decode/async_copy.cuh"
 #include "cuda/hopper/latent_attention/params.h"
 #include "cuda/hopper/latent_attention/shared.cuh"
 
 namespace quire::cuda::hopper {
+
+// 16 bytes of a query; zeros, where `is_there` is false. The compiler must not see what the address is
+// made of: as a sum of a register, a uniform register and a constant, ptxas 13.0 encodes this copy with
+// a descriptor register that does not exist, and the GPU stops at an illegal instruction.
+__device__ inline void copy_query(void* target, const std::byte* source, bool is_there) {
+  auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(target));
+  asm volatile("" : "+r"(address));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(source),
+               "r"(is_there ? 16 : 0)
+               : "memory");
+}
 
 // Rows [first_row, first_row + kRows) by one warp; rows beyond the item's are zeros.
 template <LatentConfig kConfig, int kRows>
@@ -28,8 +38,7 @@ __device__ inline void load_query_rows(const LatentParams& params, LatentShared<
     const int row = first_row + i;
     const std::byte* source = params.queries.data + __shfl_sync(0xffffffff, offset, i) +
                               rank * LatentConfig::kColumns * 2 + lane * 16;
-    copy_async(&shared.q[lane / 8][slab_offset(row, lane)], source, row < item.rows,
-               L2Policy::normal);
+    copy_query(&shared.q[lane / 8][slab_offset(row, lane)], source, row < item.rows);
   }
 #pragma unroll
   for (int i = 0; i < kRows; i += 8) {
@@ -37,8 +46,7 @@ __device__ inline void load_query_rows(const LatentParams& params, LatentShared<
     const std::byte* source = params.queries.data + __shfl_sync(0xffffffff, offset, i + lane / 4) +
                               LatentConfig::kLatent * 2 + rank * LatentConfig::kTailBytes +
                               lane % 4 * 16;
-    copy_async(&shared.q_tail[tail_offset(row, lane % 4)], source, row < item.rows,
-               L2Policy::normal);
+    copy_query(&shared.q_tail[tail_offset(row, lane % 4)], source, row < item.rows);
   }
 }
 

@@ -63,6 +63,7 @@ template <LatentConfig kConfig> struct LatentShared {
   RingBarriers<LatentConfig::kItems> item_ring;
   FullBarrier partial_full[LatentConfig::kWarps];
   EmptyBarrier partial_empty[LatentConfig::kWarps];
+  EmptyBarrier join;  // of the warps that multiply (join.cuh)
 
   static_assert(sizeof(LatentStage) % 1024 == 0);
   static_assert(kConfig.row_groups == 2 || kConfig.stages % 2 == 0);
@@ -70,6 +71,7 @@ template <LatentConfig kConfig> struct LatentShared {
   __device__ void init() {
     ring.init(full_arrivals(), 4 * kConfig.row_groups);
     item_ring.init(1, LatentConfig::kWarps);
+    join.init(LatentConfig::kWarps);
     for (int warp = 0; warp < LatentConfig::kWarps; ++warp) {
       partial_full[warp].init(1);
       partial_empty[warp].init(1);

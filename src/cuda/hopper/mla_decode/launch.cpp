@@ -3,6 +3,7 @@
 
 #include "cuda/hopper/mla_decode/merge.h"
 #include "cuda/hopper/mla_decode/plan_decode.h"
+#include "cuda/hopper/mla_decode/projections.h"
 #include "cuda/hopper/mla_decode/row_maps.h"
 #include "cuda/runtime/carver.h"
 #include "cuda/runtime/device_facts.h"
@@ -80,6 +81,30 @@ LatentRowFormat make_format(const KvLayerView& rows) {
   return made;
 }
 
+// q absorbed and rotated, out of latent columns.
+void attend_latents(const MlaDecodeArgs& args, const MlaDecodePlan& plan,
+                    const LatentPieces& pieces, cudaStream_t stream) {
+  const KvLayerView rows = args.cache.key(args.layer);
+  const LatentParams attend = make_attend(args, pieces);
+  MlaDecodeParams params{.attend = attend,
+                         .batch = {.row_offsets = args.row_offsets.as<const std::uint32_t>(),
+                                   .cache_lengths = rows.cache_lengths,
+                                   .size = static_cast<int>(rows.batch),
+                                   .kv_heads = 1,
+                                   .group = attend.heads,
+                                   .tile_tokens = plan.tile_tokens,
+                                   .visible = attend.visible},
+                         .split = plan.split,
+                         .pages = make_pages(rows)};
+  if (plan.variant->config.copies == RowCopies::boxes) {
+    set_row_maps(params);
+  } else {
+    params.format = make_format(rows);
+  }
+  plan.variant->launch(params, stream);
+  merge_mla_pieces(params, stream);
+}
+
 std::string refuse(const MlaDecodeProblem& problem, DType latents) {
   const std::string elsewhere = refuse_hopper(problem.device);
   if (!elsewhere.empty()) return elsewhere;
@@ -101,6 +126,7 @@ std::string refuse_mla_decode_fp8(const MlaDecodeProblem& problem) {
 std::int64_t mla_decode_workspace_bytes(const MlaDecodeProblem& problem) {
   Carver counter;
   static_cast<void>(carve_pieces(counter, plan_on_device(problem)));
+  static_cast<void>(carve_projections(counter, problem));
   return counter.bytes();
 }
 
@@ -113,29 +139,15 @@ std::vector<std::pair<std::string, std::string>> mla_decode_choices(
 
 void mla_decode_latent(const MlaDecodeArgs& args, const Context& context) {
   if (args.q.shape[0] == 0 || args.cache.batch() == 0) return;
-  const MlaDecodePlan plan = plan_on_device(validate(args));
+  const MlaDecodeProblem problem = validate(args);
+  const MlaDecodePlan plan = plan_on_device(problem);
   const DeviceScope scope(args.q.device);
-  const auto stream = static_cast<cudaStream_t>(context.stream);
   Carver carver(context.workspace);
-  const KvLayerView rows = args.cache.key(args.layer);
-  const LatentParams attend = make_attend(args, carve_pieces(carver, plan));
-  MlaDecodeParams params{.attend = attend,
-                         .batch = {.row_offsets = args.row_offsets.as<const std::uint32_t>(),
-                                   .cache_lengths = rows.cache_lengths,
-                                   .size = static_cast<int>(rows.batch),
-                                   .kv_heads = 1,
-                                   .group = attend.heads,
-                                   .tile_tokens = plan.tile_tokens,
-                                   .visible = attend.visible},
-                         .split = plan.split,
-                         .pages = make_pages(rows)};
-  if (plan.variant->config.copies == RowCopies::boxes) {
-    set_row_maps(params);
-  } else {
-    params.format = make_format(rows);
-  }
-  plan.variant->launch(params, stream);
-  merge_mla_pieces(params, stream);
+  const LatentPieces pieces = carve_pieces(carver, plan);
+  const ProjectionScratch scratch = carve_projections(carver, problem);
+  const MlaDecodeArgs absorbed = absorb_queries(args, scratch, context);
+  attend_latents(absorbed, plan, pieces, static_cast<cudaStream_t>(context.stream));
+  project_values(args, absorbed, context);
 }
 
 }  // namespace quire::cuda::hopper

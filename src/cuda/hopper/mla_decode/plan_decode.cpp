@@ -32,6 +32,15 @@ std::string refuse_dtypes(const MlaDecodeProblem& problem) {
   return is_known ? "" : "rows of " + format.describe();
 }
 
+std::string refuse_weights(const MlaDecodeProblem& problem) {
+  if (problem.nope_dim == 0) return problem.finishes_rows ? "an absorbed q to be rotated" : "";
+  if (problem.nope_dim % 128 != 0) return "heads are not of a multiple of 128 columns";
+  if (problem.value_dim % 8 != 0) return "values are not of a multiple of 8 columns";
+  const bool is_known =
+      problem.weight_dtype == DType::bf16 || problem.weight_dtype == DType::fp8_e4m3;
+  return is_known ? "" : "weights of " + std::string(name(problem.weight_dtype));
+}
+
 // The fewest rows that hold a sequence's new tokens; else the most.
 const MlaDecodeVariant* find_variant(const MlaDecodeProblem& problem) {
   // Other sequences' tokens may ask for more rows, but not for another order of sums.
@@ -64,7 +73,8 @@ std::string refuse_mla_decode_problem(const MlaDecodeProblem& problem) {
   }
   const std::string dtypes = refuse_dtypes(problem);
   if (!dtypes.empty()) return dtypes;
-  if (problem.nope_dim > 0 || problem.finishes_rows) return "q is not absorbed and rotated already";
+  const std::string weights = refuse_weights(problem);
+  if (!weights.empty()) return weights;
   if (problem.heads > 2 * LatentConfig::kGroupRows) return "more than 128 heads";
   if (problem.cache.page_size % LatentConfig::kWarpKeys != 0) {
     return "pages are not of a multiple of 16 tokens";

@@ -14,6 +14,10 @@ struct MlaDecodeBf16R128 {
   static constexpr LatentConfig kConfig{
       .row_groups = 2, .stages = 3, .copies = RowCopies::boxes, .values = ValueTurn::at_once};
 };
+// A kernel of its own (many_rows/): what the planner asks is here.
+struct MlaDecodeBf16ManyRows {
+  static constexpr LatentConfig kConfig{.row_groups = 2, .stages = 2, .copies = RowCopies::boxes};
+};
 // Rows of e4m3, converted on the way.
 struct MlaDecodeFp8R64 {
   static constexpr LatentConfig kConfig{

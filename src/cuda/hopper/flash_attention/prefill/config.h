@@ -20,6 +20,13 @@ enum class Ends : std::uint8_t {
   chained,   // that, or kept for the next chunk of keys (chain_rows.cuh)
 };
 
+// What products are made of.
+enum class Products : std::uint8_t {
+  wide,    // numbers of 16 bits: of q's dtype, or f16 over a cache of e4m3
+  mixed,   // scores of e4m3, with q as the sum of two such numbers; sums of f16
+  narrow,  // e4m3: q and the weights rounded to it, V transposed before (flip_values.h)
+};
+
 // A block takes 64 · consumers query rows (tokens × heads of one KV head) over block_keys keys at a
 // time, 64 rows per consumer warpgroup.
 struct PrefillConfig {
@@ -36,6 +43,7 @@ struct PrefillConfig {
   int q_buffers = 2;
   Scores scores = Scores::scaled;
   Ends ends = Ends::finished;
+  Products products = Products::wide;
 
   static constexpr int kSlabColumns = 64;  // 128 bytes: a swizzled row
 
@@ -45,23 +53,43 @@ struct PrefillConfig {
   constexpr int producer_registers() const { return converts() ? 56 : 40; }
   constexpr int consumer_registers() const { return converts() ? 224 : 232; }
   // e4m3 becomes f16 in shared memory, exactly; q follows it.
-  constexpr bool converts() const { return cache_dtype != dtype; }
-  constexpr DType product_dtype() const { return converts() ? DType::f16 : dtype; }
-  // Columns of a row of 128 bytes as it is copied.
-  constexpr int copied_columns() const { return converts() ? 128 : kSlabColumns; }
+  constexpr bool converts_keys() const {
+    return cache_dtype != dtype && products == Products::wide;
+  }
+  constexpr bool converts_values() const { return cache_dtype != dtype && !is_narrow(); }
+  constexpr bool converts() const { return converts_values(); }
+  constexpr bool is_narrow() const { return products == Products::narrow; }
+  // Of weights and V, and of q and K.
+  constexpr DType product_dtype() const {
+    if (is_narrow()) return DType::fp8_e4m3;
+    return converts() ? DType::f16 : dtype;
+  }
+  constexpr DType score_dtype() const {
+    return products == Products::mixed ? DType::fp8_e4m3 : product_dtype();
+  }
+  // Columns of a row of 128 bytes: of K and V as they are copied, as products read them, and of q
+  // as it is copied.
+  constexpr int copied_columns() const { return cache_dtype == DType::fp8_e4m3 ? 128 : 64; }
+  constexpr int key_slab_columns() const { return score_dtype() == DType::fp8_e4m3 ? 128 : 64; }
+  constexpr int value_slab_columns() const { return is_narrow() ? 128 : 64; }
+  constexpr int query_slabs() const { return (head_dim + kSlabColumns - 1) / kSlabColumns; }
   constexpr int copied_key_slabs() const {
     return (head_dim + copied_columns() - 1) / copied_columns();
   }
   constexpr int copied_value_slabs() const {
     return (value_dim + copied_columns() - 1) / copied_columns();
   }
-  // Where in a block of `slabs` a copied one stands (convert_block.cuh).
-  constexpr int copied_slab(int slab, int slabs) const {
-    if (!converts()) return slab;
+  // Where in a block of `slabs` one of the `copied` stands (convert_block.cuh).
+  constexpr int copied_slab(int slab, int copied, int slabs) const {
+    if (copied == slabs) return slab;
     return 2 * slab + 1 < slabs ? 2 * slab + 1 : slabs - 1;
   }
-  constexpr int key_slabs() const { return (head_dim + kSlabColumns - 1) / kSlabColumns; }
-  constexpr int value_slabs() const { return (value_dim + kSlabColumns - 1) / kSlabColumns; }
+  constexpr int key_slabs() const {
+    return (head_dim + key_slab_columns() - 1) / key_slab_columns();
+  }
+  constexpr int value_slabs() const {
+    return (value_dim + value_slab_columns() - 1) / value_slab_columns();
+  }
 };
 
 }  // namespace quire::cuda::hopper

@@ -38,7 +38,7 @@ __device__ inline void convert_block(std::byte* block, int half) {
 #pragma unroll 1
     for (int copied = 0; copied < kCopied; ++copied) {
       const std::byte* rows =
-          block + kConfig.copied_slab(copied, kSlabs) * PrefillShared<kConfig>::kSlabBytes;
+          block + kConfig.copied_slab(copied, kCopied, kSlabs) * PrefillShared<kConfig>::kSlabBytes;
       uint4 raw[kBatch];
 #pragma unroll
       for (int k = 0; k < kBatch; ++k) {

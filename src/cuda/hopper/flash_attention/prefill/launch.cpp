@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/hopper/flash_attention/prefill/launch.h"
 
-#include "cuda/hopper/flash_attention/prefill/plan_prefill.h"
+#include <algorithm>
+
+#include "cuda/hopper/flash_attention/prefill/expanded/expand_pages.h"
+#include "cuda/hopper/flash_attention/prefill/narrow/flip_values.h"
+#include "cuda/hopper/flash_attention/prefill/workspace.h"
 #include "cuda/runtime/device_facts.h"
 #include "cuda/runtime/device_scope.h"
 #include "cuda/runtime/status.h"
@@ -51,6 +55,16 @@ PrefillOutputs make_outputs(const FlashAttentionArgs& args) {
   return outputs;
 }
 
+// Where expanded rows do not hold them already.
+HeadScales make_scales(const KvLayerView& keys, const KvLayerView& values,
+                       const PrefillPlan& plan) {
+  if (plan.path == PrefillPath::expanded) return {};
+  return {.keys = reinterpret_cast<const float*>(keys.scales.data),
+          .values = reinterpret_cast<const float*>(values.scales.data),
+          .key_stride = keys.scales.head_stride,
+          .value_stride = values.scales.head_stride};
+}
+
 PrefillParams make_params(const FlashAttentionArgs& args, const PrefillPlan& plan) {
   const KvLayerView keys = args.cache.key(args.layer);
   const auto heads = static_cast<int>(args.q.shape[1]);
@@ -66,12 +80,12 @@ PrefillParams make_params(const FlashAttentionArgs& args, const PrefillPlan& pla
           .section_keys = static_cast<int>(kSectionBytes / key_bytes),
           .mask = visible_range(args.mask).value(),
           .scores = score_rules(args),
+          .scales = make_scales(keys, args.cache.value(args.layer), plan),
           .outputs = make_outputs(args)};
 }
 
-PagedKeys make_keys(const FlashAttentionArgs& args, const PrefillPlan& plan) {
-  const KvLayerView keys = args.cache.key(args.layer);
-  const KvLayerView values = args.cache.value(args.layer);
+PagedKeys make_keys(const FlashAttentionArgs& args, const KvLayerView& keys,
+                    const KvLayerView& values, const PrefillPlan& plan) {
   return {.keys = page_map(keys, args.q.shape[2], plan),
           .values = page_map(values, args.out.shape[2], plan),
           .table = keys.page_table,
@@ -82,6 +96,78 @@ PagedKeys make_keys(const FlashAttentionArgs& args, const PrefillPlan& plan) {
           .box_rows = plan.box_rows};
 }
 
+// Pages [page, KV head, row, column] in the workspace, in place of those of `view`.
+KvLayerView expanded_view(KvLayerView view, std::byte* pages, std::int64_t row_bytes,
+                          std::uint32_t* table, const PrefillPlan& plan) {
+  view.data = pages;
+  view.num_pages = view.batch * plan.columns;
+  view.token_stride_bytes = row_bytes;
+  view.head_stride_bytes = view.page_size * row_bytes;
+  view.page_stride_bytes = view.num_heads * view.head_stride_bytes;
+  view.page_table = table;
+  view.page_table_stride = plan.columns;
+  view.max_pages = plan.columns;
+  return view;
+}
+
+void launch_expanded(const FlashAttentionArgs& args, const PrefillPlan& plan,
+                     const PrefillWorkspace& space, const PrefillParams& params,
+                     const PrefillLaunch& where) {
+  const KvLayerView keys = args.cache.key(args.layer);
+  const KvLayerView values = args.cache.value(args.layer);
+  const DType dtype = args.q.dtype;
+  expand_pages({.keys = row_reader(keys),
+                .values = row_reader(values),
+                .key_width = static_cast<int>(args.q.shape[2]),
+                .value_width = static_cast<int>(args.out.shape[2]),
+                .row_offsets = params.row_offsets,
+                .mask = params.mask,
+                .block_keys = plan.variant->config.block_keys,
+                .columns = plan.columns,
+                .dtype = dtype,
+                .expanded_keys = space.keys,
+                .expanded_values = space.values,
+                .table = space.table},
+               where.stream);
+  const KvLayerView from =
+      expanded_view(keys, space.keys, bytes_for(dtype, args.q.shape[2]), space.table, plan);
+  const KvLayerView to =
+      expanded_view(values, space.values, bytes_for(dtype, args.out.shape[2]), space.table, plan);
+  plan.variant->launch(params, make_keys(args, from, to, plan), where);
+}
+
+// (byte, column of V): a block's box is all that flip_values() wrote for it.
+TensorMap flipped_map(std::byte* flipped, std::int64_t blocks) {
+  TileDescriptor tile;
+  tile.dtype = DType::fp8_e4m3;
+  tile.rank = 2;
+  tile.dims = {kFlippedKeys, blocks * kFlippedColumns};
+  tile.strides_bytes = {kFlippedKeys};
+  tile.box = {kFlippedKeys, kFlippedColumns};
+  tile.swizzle = Swizzle::b128;
+  tile.l2_promotion = L2Promotion::b256;
+  return encode_tensor_map(tile, flipped);
+}
+
+void launch_narrow_path(const FlashAttentionArgs& args, const PrefillPlan& plan, int blocks,
+                        std::byte* flipped, const PrefillParams& params,
+                        const PrefillLaunch& where) {
+  const KvLayerView keys = args.cache.key(args.layer);
+  const KvLayerView values = args.cache.value(args.layer);
+  flip_values({.values = values,
+               .row_offsets = params.row_offsets,
+               .mask = params.mask,
+               .flipped = flipped,
+               .blocks = blocks},
+              where.stream);
+  FlippedKeys from{.pages = make_keys(args, keys, values, plan),
+                   .values = flipped_map(flipped, keys.batch * blocks * keys.num_heads),
+                   .blocks = blocks,
+                   .kv_heads = keys.num_heads};
+  from.pages.max_pages = plan.columns;
+  plan.variant->launch_narrow(params, from, where);
+}
+
 }  // namespace
 
 std::string refuse_tiles(const FlashAttentionProblem& problem) {
@@ -89,8 +175,12 @@ std::string refuse_tiles(const FlashAttentionProblem& problem) {
   return reason.empty() ? refuse_prefill(problem) : reason;
 }
 
-std::int64_t prefill_workspace_bytes(const FlashAttentionProblem&) {
-  return sizeof(int);  // the next tile's number
+std::int64_t prefill_workspace_bytes(const FlashAttentionProblem& problem) {
+  std::int64_t bytes = 0;
+  for (const Scores scores : {Scores::scaled, Scores::modified}) {
+    bytes = std::max(bytes, PrefillWorkspace(problem, plan_prefill(problem, scores, 1)).bytes);
+  }
+  return bytes;
 }
 
 std::vector<std::pair<std::string, std::string>> prefill_choices(
@@ -98,7 +188,11 @@ std::vector<std::pair<std::string, std::string>> prefill_choices(
   const bool is_modified = problem.has_softcap || problem.has_alibi;
   const PrefillPlan plan = plan_prefill(problem, is_modified ? Scores::modified : Scores::scaled,
                                         num_sms(problem.device.index));
-  return {{"kernel", std::string(plan.variant->name)}, {"blocks", std::to_string(plan.blocks)}};
+  std::vector<std::pair<std::string, std::string>> choices = {
+      {"kernel", std::string(plan.variant->name)}, {"blocks", std::to_string(plan.blocks)}};
+  if (plan.path == PrefillPath::expanded) choices.emplace_back("cache", "expanded");
+  if (plan.path == PrefillPath::narrow) choices.emplace_back("values", "transposed");
+  return choices;
 }
 
 void flash_attention_prefill(const FlashAttentionArgs& args, const Context& context) {
@@ -108,12 +202,24 @@ void flash_attention_prefill(const FlashAttentionArgs& args, const Context& cont
       problem.has_softcap || problem.has_alibi || args.scale.value_or(1.0) <= 0;
   const PrefillPlan plan = plan_prefill(problem, is_modified ? Scores::modified : Scores::scaled,
                                         num_sms(problem.device.index));
+  const PrefillWorkspace space(problem, plan, context.workspace);
   const DeviceScope scope(args.q.device);
   const auto stream = static_cast<cudaStream_t>(context.stream);
   PrefillParams params = make_params(args, plan);
-  params.next_tile = static_cast<int*>(context.workspace);
+  params.next_tile = space.next_tile;
   check(cudaMemsetAsync(params.next_tile, 0, sizeof(int), stream), "cudaMemsetAsync");
-  plan.variant->launch(params, make_keys(args, plan), {.blocks = plan.blocks, .stream = stream});
+  const PrefillLaunch where{.blocks = plan.blocks, .stream = stream};
+  switch (plan.path) {
+    case PrefillPath::direct:
+      return plan.variant->launch(
+          params, make_keys(args, args.cache.key(args.layer), args.cache.value(args.layer), plan),
+          where);
+    case PrefillPath::expanded:
+      return launch_expanded(args, plan, space, params, where);
+    case PrefillPath::narrow:
+      return launch_narrow_path(args, plan, flipped_blocks(problem, plan), space.flipped, params,
+                                where);
+  }
 }
 
 }  // namespace quire::cuda::hopper

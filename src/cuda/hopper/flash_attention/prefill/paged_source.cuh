@@ -95,12 +95,13 @@ template <PrefillConfig kConfig> class PagedSource {
     const std::uint32_t page = __shfl_sync(0xffffffff, piece.page, at);
     const int row = __shfl_sync(0xffffffff, piece.row, at);
     if (at < pieces_) {
-      const BoxLoad load{
-          .map = &map,
-          .shared = stage + kConfig.copied_slab(slab, kSlabs) * PrefillShared<kConfig>::kSlabBytes +
-                    at * params_.box_rows * kRowBytes,
-          .full = &full,
-          .hint = L2Hint::EVICT_LAST};
+      const BoxLoad load{.map = &map,
+                         .shared = stage +
+                                   kConfig.copied_slab(slab, kCopied, kSlabs) *
+                                       PrefillShared<kConfig>::kSlabBytes +
+                                   at * params_.box_rows * kRowBytes,
+                         .full = &full,
+                         .hint = L2Hint::EVICT_LAST};
       load_box(load, slab * kConfig.copied_columns(), row, piece.kv_head,
                static_cast<int>(page < num_pages() ? page : num_pages()));
     }

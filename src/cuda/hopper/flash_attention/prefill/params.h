@@ -38,6 +38,21 @@ struct PagedKeys {
   int box_rows = 0;  // rows of a page that one copy brings: a power of two that divides page_size
 };
 
+// Of a cache of e4m3: one for all rows of a KV head, positive; null: 1.
+struct HeadScales {
+  const float* keys = nullptr;
+  const float* values = nullptr;
+  std::int64_t key_stride = 0;
+  std::int64_t value_stride = 0;
+
+  QUIRE_HOST_DEVICE float of_keys(int head) const {
+    return keys == nullptr ? 1.0F : keys[head * key_stride];
+  }
+  QUIRE_HOST_DEVICE float of_values(int head) const {
+    return values == nullptr ? 1.0F : values[head * value_stride];
+  }
+};
+
 // Rows whose keys come in chunks, a launch for each: what one leaves to the next.
 struct ChainedRows {
   float* sums = nullptr;  // [tokens, heads, value_dim], not divided
@@ -64,6 +79,7 @@ struct PrefillParams {
   int section_keys = 0;   // keys of one KV head beyond which heads take turns (schedule.cuh)
   VisibleRange mask{};
   ScoreRules scores{};
+  HeadScales scales{};  // where products read e4m3 as it is stored, or as f16
   PrefillOutputs outputs{};
   int* next_tile = nullptr;  // zero at the start
   ChainedRows chain{};       // Ends::chained only

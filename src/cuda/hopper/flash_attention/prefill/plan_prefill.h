@@ -9,13 +9,22 @@
 
 namespace quire::cuda::hopper {
 
+// How K and V come to the products.
+enum class PrefillPath : std::uint8_t {
+  direct,    // out of the pages
+  expanded,  // out of the workspace, where another kernel put them as numbers of q's dtype
+  narrow,    // K out of the pages, V transposed out of the workspace
+};
+
 // Empty, or why no compiled kernel takes the problem.
 std::string refuse_prefill(const FlashAttentionProblem& problem);
-// Null where none fits.
-const PrefillVariant* find_prefill(const FlashAttentionProblem& problem, Scores scores);
+// Of a problem that is not refused.
+PrefillPath prefill_path(const FlashAttentionProblem& problem, Scores scores);
 
 struct PrefillPlan {
+  PrefillPath path = PrefillPath::direct;
   const PrefillVariant* variant = nullptr;
+  int columns = 0;          // of the page table that the workspace has room for
   int box_rows = 0;         // of a page that one copy brings
   int tile_heads_log2 = 0;  // heads of a KV head side by side in a tile
   int blocks = 0;

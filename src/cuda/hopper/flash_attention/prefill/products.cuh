@@ -11,16 +11,21 @@ namespace quire::cuda::hopper {
 template <PrefillConfig kConfig>
 __device__ inline void issue_scores(const std::byte* q, const std::byte* keys,
                                     float (&scores)[kConfig.block_keys / 2]) {
-  using Op = Wgmma<kConfig.product_dtype(), kConfig.block_keys>;
+  using Op = Wgmma<kConfig.score_dtype(), kConfig.block_keys>;
   using Shared = PrefillShared<kConfig>;
-  constexpr int kFullSlabs = kConfig.head_dim / PrefillConfig::kSlabColumns;
-  constexpr int kLastSteps = kConfig.head_dim % PrefillConfig::kSlabColumns / 16;
+  constexpr int kFullSlabs = kConfig.head_dim / kConfig.key_slab_columns();
+  constexpr int kLastSteps = kConfig.head_dim % kConfig.key_slab_columns() / 16;
+  static_assert(kLastSteps == 0 || kConfig.score_dtype() != DType::fp8_e4m3);
   const std::uint64_t a = tile_descriptor(q);
   const std::uint64_t b = tile_descriptor(keys);
 #pragma unroll
   for (int slab = 0; slab < kFullSlabs; ++slab) {
     multiply_rows<Op>(a + slab * (Shared::kQuerySlabBytes >> 4),
                       b + slab * (Shared::kSlabBytes >> 4), scores, slab == 0);
+  }
+  if constexpr (kConfig.products ==
+                Products::mixed) {  // what q's first half left (split_queries.cuh)
+    multiply_rows<Op>(a + (Shared::kQuerySlabBytes >> 4), b, scores, false);
   }
   if constexpr (kLastSteps > 0) {
     multiply_rows<Op, kLastSteps>(a + kFullSlabs * (Shared::kQuerySlabBytes >> 4),

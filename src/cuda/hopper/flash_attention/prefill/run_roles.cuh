@@ -11,7 +11,7 @@
 
 namespace quire::cuda::hopper {
 
-template <PrefillConfig kConfig, typename Source>
+template <PrefillConfig kConfig, typename Source, typename Attend = PrefillAttend<kConfig>>
 __device__ inline void run_roles(const PrefillParams& params,
                                  const typename Source::Params& source) {
   extern __shared__ __align__(1024) std::byte memory[];
@@ -35,7 +35,7 @@ __device__ inline void run_roles(const PrefillParams& params,
     }
   } else {
     cutlass::arch::warpgroup_reg_alloc<kConfig.consumer_registers()>();
-    PrefillAttend<kConfig>(params, shared, warpgroup_in_block() - 1).run();
+    Attend(params, shared, warpgroup_in_block() - 1).run();
   }
 }
 

@@ -18,7 +18,7 @@ template <PrefillConfig kConfig> struct PrefillShared {
   static constexpr int kCopiedValueBytes = kConfig.copied_value_slabs() * kSlabBytes;
 
   // Slabs of 64 columns, each a swizzled tile.
-  alignas(1024) std::byte q[kConfig.q_buffers][kConfig.key_slabs() * kQuerySlabBytes];
+  alignas(1024) std::byte q[kConfig.q_buffers][kConfig.query_slabs() * kQuerySlabBytes];
   alignas(1024) std::byte keys[kConfig.key_stages][kKeyBytes];
   alignas(1024) std::byte values[kConfig.value_stages][kValueBytes];
   // Bit g: keys 8g … 8g + 7 of the K block are not there.
@@ -39,19 +39,19 @@ template <PrefillConfig kConfig> struct PrefillShared {
     value_ring.init(1, kConfig.consumers);
     q_ring.init(1, kConfig.consumers);
     tile_ring.init(1, 3 * 32 + 128 * kConfig.consumers);  // three loading warps read it too
-    for (EmptyBarrier& ready : keys_ready) ready.init(2);
-    for (EmptyBarrier& ready : values_ready) ready.init(2);
+    for (EmptyBarrier& ready : keys_ready) ready.init(2 * 32);
+    for (EmptyBarrier& ready : values_ready) ready.init(2 * 32);
   }
   // Keys, values that products may read.
   __device__ void await_keys(const RingPosition<kConfig.key_stages>& at) {
-    if constexpr (kConfig.converts()) {
+    if constexpr (kConfig.converts_keys()) {
       keys_ready[at.stage].wait(at.phase);
     } else {
       key_ring.wait_full(at);
     }
   }
   __device__ void await_values(const RingPosition<kConfig.value_stages>& at) {
-    if constexpr (kConfig.converts()) {
+    if constexpr (kConfig.converts_values()) {
       values_ready[at.stage].wait(at.phase);
     } else {
       value_ring.wait_full(at);

@@ -35,8 +35,10 @@ __device__ inline float quad_sum(float x) {
 }
 
 // Weights are at most 2^headroom: f16 keeps 24 powers of two below the largest, and 15 more if that
-// stands at the top of its range. Sums and LSE follow.
-template <DType kDType> inline constexpr float kHeadroom = kDType == DType::f16 ? 15.0F : 0.0F;
+// stands at the top of its range; e4m3 keeps 9 and 8 more. Sums and LSE follow.
+template <DType kDType> inline constexpr float kHeadroom = 0.0F;
+template <> inline constexpr float kHeadroom<DType::f16> = 15.0F;
+template <> inline constexpr float kHeadroom<DType::fp8_e4m3> = 8.0F;
 
 template <DType kDType> __device__ inline std::uint32_t pack_pair(float low, float high) {
   std::uint32_t word;

@@ -8,7 +8,10 @@
 
 namespace quire::cuda::hopper {
 
-template <PrefillConfig kConfig, int kSlabs, int kStages> class StageLoad {
+// Whether copied blocks become f16.
+enum class Conversion : std::uint8_t { none, to_f16 };
+
+template <PrefillConfig kConfig, Conversion kConversion, int kSlabs, int kStages> class StageLoad {
  public:
   using Stage = std::byte[kSlabs * PrefillShared<kConfig>::kSlabBytes];
 
@@ -18,7 +21,7 @@ template <PrefillConfig kConfig, int kSlabs, int kStages> class StageLoad {
   // copy(stage, block, full): starts this warp's copies of a block.
   template <typename Copy> __device__ void load(const Copy& copy) {
     // While consumers still need the next stage, the block before it has time to be converted.
-    if (kConfig.converts() && is_pending_ && !is_empty()) convert();
+    if (kConversion == Conversion::to_f16 && is_pending_ && !is_empty()) convert();
     ring_.wait_empty(at_);
     copy(at_.stage, stages_[at_.stage], ring_.full[at_.stage]);
     convert();
@@ -28,12 +31,12 @@ template <PrefillConfig kConfig, int kSlabs, int kStages> class StageLoad {
 
   // Converts the block that has been copied last. Before waiting for anything that consumers do.
   __device__ void convert() {
-    if constexpr (kConfig.converts()) {
+    if constexpr (kConversion == Conversion::to_f16) {
       if (!is_pending_) return;
       is_pending_ = false;
       ring_.wait_full(convert_at_);
       convert_block<kConfig, kSlabs>(stages_[convert_at_.stage], half_);
-      if (threadIdx.x % 32 == 0) ready_[convert_at_.stage].arrive();
+      ready_[convert_at_.stage].arrive();
       convert_at_.advance();
     }
   }

@@ -14,7 +14,7 @@ __device__ inline float reciprocal(float x) {
 }
 
 // What the thread's two rows are multiplied by in the end, and their LSE. The sink is a key without
-// a value.
+// a value; it may stand far above every score.
 struct RowEnds {
   float by[2];
   float offset[2];
@@ -22,17 +22,26 @@ struct RowEnds {
 
   __device__ RowEnds(const PrefillParams& params, const RowSoftmax& softmax,
                      const QueryRow (&rows)[2], const float (&to_log2)[2], float headroom) {
+    // The headroom leaves the sum, exactly: beside it in the offset it would cost the LSE's last bits.
+    const float unit = exp2_approx(-headroom);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      sum[i] = quad_sum(softmax.sum[i]);
       const bool has_keys = softmax.max[i] != -INFINITY;
-      offset[i] = has_keys ? softmax.max[i] * to_log2[i] - headroom : 0.0F;
-      if (params.scores.sinks != nullptr) {
-        const float sink = params.scores.sinks[rows[i].head * params.scores.sinks_stride] * kLog2e;
-        if (!has_keys) offset[i] = sink;
-        sum[i] += exp2_approx(sink - offset[i]);
+      sum[i] = quad_sum(softmax.sum[i]) * unit;
+      offset[i] = has_keys ? softmax.max[i] * to_log2[i] : 0.0F;
+      float weight = unit;
+      const float sink =
+          params.scores.sinks != nullptr
+              ? params.scores.sinks[rows[i].head * params.scores.sinks_stride] * kLog2e
+              : -INFINITY;
+      if (sink != -INFINITY) {
+        const float top = has_keys ? fmaxf(offset[i], sink) : sink;
+        const float keep = exp2_approx(offset[i] - top);
+        sum[i] = (has_keys ? sum[i] * keep : 0.0F) + exp2_approx(sink - top);
+        offset[i] = top;
+        weight *= keep;
       }
-      by[i] = has_keys ? reciprocal(sum[i]) : 0.0F;
+      by[i] = has_keys ? weight * reciprocal(sum[i]) : 0.0F;
     }
   }
 };

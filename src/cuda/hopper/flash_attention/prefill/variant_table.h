@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "cuda/hopper/flash_attention/prefill/launch_prefill.h"
+#include "cuda/hopper/flash_attention/prefill/narrow/launch_narrow.h"
 #include "cuda/hopper/flash_attention/prefill/variants.h"
 
 namespace quire::cuda::hopper {
@@ -13,54 +14,47 @@ namespace quire::cuda::hopper {
 struct PrefillVariant {
   std::string_view name;
   PrefillConfig config;
+  // One of the two.
   void (*launch)(const PrefillParams& params, const PagedKeys& keys, const PrefillLaunch& launch);
+  void (*launch_narrow)(const PrefillParams& params, const FlippedKeys& keys,
+                        const PrefillLaunch& launch);
 };
 
 template <typename Variant> constexpr PrefillVariant prefill_variant(std::string_view name) {
-  return {name, Variant::kConfig, launch_prefill<Variant>};
+  return {name, Variant::kConfig, launch_prefill<Variant>, nullptr};
+}
+template <typename Variant> constexpr PrefillVariant narrow_variant(std::string_view name) {
+  return {name, Variant::kConfig, nullptr, launch_narrow<Variant>};
 }
 
+// Scores::modified takes every problem; Scores::scaled is there too where speed was asked for.
 inline constexpr PrefillVariant kPrefillVariants[] = {
     prefill_variant<PrefillD64<DType::bf16, Scores::scaled>>("bf16_d64"),
     prefill_variant<PrefillD64<DType::bf16, Scores::modified>>("bf16_d64_modified"),
-    prefill_variant<PrefillD80<DType::bf16, Scores::scaled>>("bf16_d80"),
     prefill_variant<PrefillD80<DType::bf16, Scores::modified>>("bf16_d80_modified"),
     prefill_variant<PrefillD96<DType::bf16, Scores::scaled>>("bf16_d96"),
     prefill_variant<PrefillD96<DType::bf16, Scores::modified>>("bf16_d96_modified"),
-    prefill_variant<PrefillD112<DType::bf16, Scores::scaled>>("bf16_d112"),
     prefill_variant<PrefillD112<DType::bf16, Scores::modified>>("bf16_d112_modified"),
     prefill_variant<PrefillD128<DType::bf16, Scores::scaled>>("bf16_d128"),
     prefill_variant<PrefillD128<DType::bf16, Scores::modified>>("bf16_d128_modified"),
     prefill_variant<PrefillD192V128<DType::bf16, Scores::scaled>>("bf16_d192_v128"),
     prefill_variant<PrefillD192V128<DType::bf16, Scores::modified>>("bf16_d192_v128_modified"),
-    prefill_variant<PrefillD192<DType::bf16, Scores::scaled>>("bf16_d192"),
     prefill_variant<PrefillD192<DType::bf16, Scores::modified>>("bf16_d192_modified"),
     prefill_variant<PrefillD256<DType::bf16, Scores::scaled>>("bf16_d256"),
     prefill_variant<PrefillD256<DType::bf16, Scores::modified>>("bf16_d256_modified"),
-    prefill_variant<PrefillD64<DType::f16, Scores::scaled>>("f16_d64"),
     prefill_variant<PrefillD64<DType::f16, Scores::modified>>("f16_d64_modified"),
-    prefill_variant<PrefillD80<DType::f16, Scores::scaled>>("f16_d80"),
     prefill_variant<PrefillD80<DType::f16, Scores::modified>>("f16_d80_modified"),
-    prefill_variant<PrefillD96<DType::f16, Scores::scaled>>("f16_d96"),
     prefill_variant<PrefillD96<DType::f16, Scores::modified>>("f16_d96_modified"),
-    prefill_variant<PrefillD112<DType::f16, Scores::scaled>>("f16_d112"),
     prefill_variant<PrefillD112<DType::f16, Scores::modified>>("f16_d112_modified"),
     prefill_variant<PrefillD128<DType::f16, Scores::scaled>>("f16_d128"),
     prefill_variant<PrefillD128<DType::f16, Scores::modified>>("f16_d128_modified"),
-    prefill_variant<PrefillD192V128<DType::f16, Scores::scaled>>("f16_d192_v128"),
     prefill_variant<PrefillD192V128<DType::f16, Scores::modified>>("f16_d192_v128_modified"),
-    prefill_variant<PrefillD192<DType::f16, Scores::scaled>>("f16_d192"),
     prefill_variant<PrefillD192<DType::f16, Scores::modified>>("f16_d192_modified"),
-    prefill_variant<PrefillD256<DType::f16, Scores::scaled>>("f16_d256"),
     prefill_variant<PrefillD256<DType::f16, Scores::modified>>("f16_d256_modified"),
-    prefill_variant<PrefillD64E4m3<DType::bf16, Scores::scaled>>("bf16_e4m3_d64"),
     prefill_variant<PrefillD64E4m3<DType::bf16, Scores::modified>>("bf16_e4m3_d64_modified"),
     prefill_variant<PrefillD128E4m3<DType::bf16, Scores::scaled>>("bf16_e4m3_d128"),
     prefill_variant<PrefillD128E4m3<DType::bf16, Scores::modified>>("bf16_e4m3_d128_modified"),
-    prefill_variant<PrefillD64E4m3<DType::f16, Scores::scaled>>("f16_e4m3_d64"),
-    prefill_variant<PrefillD64E4m3<DType::f16, Scores::modified>>("f16_e4m3_d64_modified"),
-    prefill_variant<PrefillD128E4m3<DType::f16, Scores::scaled>>("f16_e4m3_d128"),
-    prefill_variant<PrefillD128E4m3<DType::f16, Scores::modified>>("f16_e4m3_d128_modified"),
+    narrow_variant<NarrowD128<DType::bf16, Scores::scaled>>("narrow_bf16_d128"),
 };
 
 }  // namespace quire::cuda::hopper

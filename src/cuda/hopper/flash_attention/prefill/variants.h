@@ -40,8 +40,20 @@ template <DType kDType, Scores kScores> struct PrefillD64E4m3 {
                                          .scores = kScores};
 };
 template <DType kDType, Scores kScores> struct PrefillD128E4m3 {
-  static constexpr PrefillConfig kConfig{
-      .dtype = kDType, .cache_dtype = DType::fp8_e4m3, .scores = kScores};
+  static constexpr PrefillConfig kConfig{.dtype = kDType,
+                                         .cache_dtype = DType::fp8_e4m3,
+                                         .key_stages = 3,
+                                         .scores = kScores,
+                                         .products = Products::mixed};
+};
+// Over a cache of e4m3, products of e4m3 too.
+template <DType kDType, Scores kScores> struct NarrowD128 {
+  static constexpr PrefillConfig kConfig{.dtype = kDType,
+                                         .cache_dtype = DType::fp8_e4m3,
+                                         .key_stages = 4,
+                                         .value_stages = 4,
+                                         .scores = kScores,
+                                         .products = Products::narrow};
 };
 // The heads of latent attention, projected.
 template <DType kDType, Scores kScores> struct PrefillD192V128 {

@@ -5,20 +5,9 @@
 #include "cuda/hopper/flash_attention/decode/find_work.cuh"
 #include "cuda/hopper/latent_attention/shared.cuh"
 #include "cuda/hopper/mla_decode/params.h"
+#include "cuda/hopper/mla_decode/roles/describe_item.cuh"
 
 namespace quire::cuda::hopper {
-
-__device__ inline LatentItem describe_item(const DecodeBatch& batch, const SequenceWork& work,
-                                           const WorkPiece& piece) {
-  const int skipped = piece.tile * batch.tile_tokens;
-  return {.tiles = piece.end - piece.begin,
-          .first_key = (work.first_block + piece.begin) * kBlockKeys,
-          .num_keys = work.num_keys(),
-          .position = work.cached + skipped,
-          .first_token = work.first_token + skipped,
-          .rows = min(work.tokens - skipped, batch.tile_tokens) * batch.group,
-          .slot = piece.slot};
-}
 
 template <LatentConfig kConfig> class PublishItems {
  public:

@@ -6,6 +6,7 @@
 #include "cuda/hopper/flash_attention/prefill/chain_rows.cuh"
 #include "cuda/hopper/flash_attention/prefill/convert_queries.cuh"
 #include "cuda/hopper/flash_attention/prefill/products.cuh"
+#include "cuda/hopper/flash_attention/prefill/split_queries.cuh"
 #include "cuda/hopper/flash_attention/prefill/zero_values.cuh"
 #include "cuda/hopper/tile/turns.cuh"
 
@@ -28,7 +29,7 @@ template <PrefillConfig kConfig> class PrefillAttend {
     Block scores;
     Weights weights;
     Sums sums;
-    start(scores);
+    start(tile, scores);
     while (tile.sequence >= 0) {
       if (tile.end_block - tile.first_block == 1) release_queries();
       all_see_ = seen_by_all<kConfig>(params_, tile);
@@ -61,6 +62,8 @@ template <PrefillConfig kConfig> class PrefillAttend {
     return tile;
   }
   __device__ bool leads() const { return threadIdx.x % 128 == 0; }
+  // One thread speaks for all: what they read themselves they must have read before they issued the
+  // products that it has seen the end of.
   template <typename Ring> __device__ void release(Ring& ring, int stage) {
     if (leads()) ring.empty[stage].arrive();
   }
@@ -79,25 +82,34 @@ template <PrefillConfig kConfig> class PrefillAttend {
     }
   }
   // q of the tile at q_at_, as the products take it.
-  __device__ void await_queries(float (&factor)[2]) {
+  __device__ void await_queries(const PrefillTile& tile, float (&factor)[2]) {
     shared_.q_ring.wait_full(q_at_);
-    if constexpr (kConfig.converts() && kConfig.dtype == DType::bf16) {
-      convert_queries<kConfig>(&shared_.q[q_at_.stage][row_ * kRowBytes], factor);
+    if constexpr (kConfig.converts()) {
+      static_assert(kConfig.dtype == DType::bf16);
+      std::byte* rows = &shared_.q[q_at_.stage][row_ * kRowBytes];
+      if constexpr (kConfig.products == Products::mixed) {
+        split_queries<kConfig>(rows, factor);
+      } else {
+        convert_queries<kConfig>(rows, factor);
+      }
+      const float scale = params_.scales.of_keys(tile.kv_head);
+      factor[0] *= scale;
+      factor[1] *= scale;
       sync_warpgroup();
     }
   }
 
   // The very first scores, alone.
-  __device__ void start(Block& scores) {
-    await_queries(factor_);
+  __device__ void start(const PrefillTile& tile, Block& scores) {
+    await_queries(tile, factor_);
     shared_.await_keys(key_at_);
+    holes_ = shared_.holes[key_at_.stage];
     pin(scores);
     cute::warpgroup_arrive();
     issue_scores<kConfig>(queries(), shared_.keys[key_at_.stage], scores);
     cute::warpgroup_commit_batch();
     cute::warpgroup_wait<0>();
     pin(scores);
-    holes_ = shared_.holes[key_at_.stage];
     release(shared_.key_ring, key_at_.stage);
     key_at_.advance();
   }
@@ -126,13 +138,13 @@ template <PrefillConfig kConfig> class PrefillAttend {
     const int value_stage = value_at_.stage;
     key_at_.advance();
     value_at_.advance();
+    holes_ = shared_.holes[key_stage];
     turns_.wait();
     issue(key_stage, value_stage, scores, weights, sums);
     turns_.pass_on();
     // While the products run: the next step's stages, which seldom are late.
     has_awaited_ = block > tile.first_block;
     if (has_awaited_) await_stages();
-    holes_ = shared_.holes[key_stage];
     cute::warpgroup_wait<1>();
     pin(scores);
     release(shared_.key_ring, key_stage);
@@ -206,7 +218,7 @@ template <PrefillConfig kConfig> class PrefillAttend {
     const int value_stage = value_at_.stage;
     float next_factor[2] = {1.0F, 1.0F};
     if (next.sequence >= 0) {
-      await_queries(next_factor);
+      await_queries(next, next_factor);
       shared_.await_keys(key_at_);
       holes_ = shared_.holes[key_stage];
     }
@@ -224,6 +236,10 @@ template <PrefillConfig kConfig> class PrefillAttend {
     release(shared_.value_ring, value_stage);
     starts_sum_ = true;
     has_awaited_ = false;
+    if constexpr (kConfig.converts()) {
+      const float scale = params_.scales.of_values(tile.kv_head);
+      scale_rows(sums, {scale, scale});
+    }
     const float to_log2[2] = {row_to_log2(0), row_to_log2(1)};
     if constexpr (kConfig.ends == Ends::chained) {
       chain_rows<kConfig>(params_, tile, thread_row(), softmax, to_log2, sums);
@@ -239,7 +255,7 @@ template <PrefillConfig kConfig> class PrefillAttend {
   Shared& shared_;
   Turns<kConfig.consumers> turns_;
   const int row_;                       // the warpgroup's first, in a tile
-  float factor_[2] = {1.0F, 1.0F};      // that q's rows were divided by
+  float factor_[2] = {1.0F, 1.0F};      // that q's rows and K were divided by
   int zero_from_ = kConfig.block_keys;  // first row of the next V block behind the sequence's end
   bool starts_sum_ = true;
   bool has_awaited_ = false;  // the stages of the next step

@@ -14,8 +14,13 @@ template <PrefillConfig kConfig, typename Source> class PrefillLoad {
  public:
   using Shared = PrefillShared<kConfig>;
   using Piece = typename Source::Piece;
-  using KeyLoad = StageLoad<kConfig, kConfig.key_slabs(), kConfig.key_stages>;
-  using ValueLoad = StageLoad<kConfig, kConfig.value_slabs(), kConfig.value_stages>;
+  static constexpr Conversion conversion(bool converts) {
+    return converts ? Conversion::to_f16 : Conversion::none;
+  }
+  using KeyLoad = StageLoad<kConfig, conversion(kConfig.converts_keys()), kConfig.key_slabs(),
+                            kConfig.key_stages>;
+  using ValueLoad = StageLoad<kConfig, conversion(kConfig.converts_values()), kConfig.value_slabs(),
+                              kConfig.value_stages>;
 
   __device__ PrefillLoad(const PrefillParams& params, const typename Source::Params& source,
                          Shared& shared, int half)
@@ -95,7 +100,7 @@ template <PrefillConfig kConfig, typename Source> class PrefillLoad {
     FullBarrier& full = shared_.q_ring.full[q_at_.stage];
     if (lane() == 0) {
       full.arrive_and_expect_tx(sizeof(shared_.q[0]));
-      for (int slab = 0; slab < kConfig.key_slabs(); ++slab) {
+      for (int slab = 0; slab < kConfig.query_slabs(); ++slab) {
         const BoxLoad load{.map = &params_.q,
                            .shared = &shared_.q[q_at_.stage][slab * Shared::kQuerySlabBytes],
                            .full = &full,

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+// A consumer warpgroup with products of e4m3: as roles/attend.cuh, with q rounded when it arrives,
+// sums of one block of keys by the tensor cores and sums of blocks in fp32.
+#pragma once
+
+#include "cuda/hopper/flash_attention/prefill/narrow/narrow_products.cuh"
+#include "cuda/hopper/flash_attention/prefill/narrow/weigh_narrow.cuh"
+#include "cuda/hopper/flash_attention/prefill/store_rows.cuh"
+#include "cuda/hopper/tile/turns.cuh"
+
+namespace quire::cuda::hopper {
+
+template <PrefillConfig kConfig> class NarrowAttend {
+ public:
+  using Shared = PrefillShared<kConfig>;
+  using Block = float[kConfig.block_keys / 2];
+  using Weights = std::uint32_t[kConfig.block_keys / 8];
+  using Sums = float[kConfig.value_dim / 2];
+  static constexpr DType kProduct = DType::fp8_e4m3;
+
+  __device__ NarrowAttend(const PrefillParams& params, Shared& shared, int consumer)
+      : params_(params), shared_(shared), turns_(consumer), row_(consumer * kWgmmaRows) {}
+
+  __device__ void run() {
+    PrefillTile tile = next_tile();
+    if (tile.sequence < 0) return;
+    Block scores;
+    Weights weights;
+    Sums sums;   // of all blocks but the last whose products ran
+    Sums block;  // of that one
+    start(tile, scores);
+    while (tile.sequence >= 0) {
+      if (tile.end_block - tile.first_block == 1) release_queries();
+      all_see_ = seen_by_all<kConfig>(params_, tile);
+      RowSoftmax softmax;
+      begin(tile, softmax, scores, weights, sums, block);
+      for (int at = tile.end_block - 2; at >= tile.first_block; --at) {
+        step(tile, at, softmax, scores, weights, sums, block);
+      }
+      tile = finish(tile, softmax, scores, weights, sums, block);
+    }
+  }
+
+ private:
+  __device__ int thread_row() const {
+    return row_ + static_cast<int>(threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4);
+  }
+  __device__ std::byte* queries() const { return &shared_.q[q_at_.stage][row_ * kRowBytes]; }
+  __device__ PrefillTile next_tile() {
+    shared_.tile_ring.wait_full(tile_at_);
+    const PrefillTile tile = shared_.tiles[tile_at_.stage];
+    shared_.tile_ring.empty[tile_at_.stage].arrive();
+    tile_at_.advance();
+    return tile;
+  }
+  __device__ bool leads() const { return threadIdx.x % 128 == 0; }
+  // One thread speaks for all: what they read themselves they must have read before they issued the
+  // products that it has seen the end of.
+  template <typename Ring> __device__ void release(Ring& ring, int stage) {
+    if (leads()) ring.empty[stage].arrive();
+  }
+  // The tile's last scores are there: the next tile's q may come.
+  __device__ void release_queries() {
+    if (leads()) shared_.q_ring.empty[q_at_.stage].arrive();
+  }
+
+  // What a score of the thread's row i is multiplied by before the softmax takes it.
+  __device__ float row_to_log2(int i) const {
+    if constexpr (kConfig.scores == Scores::modified) return 1.0F;
+    return params_.scores.scale * kLog2e * factor_[i];
+  }
+  // q of the tile at q_at_, rounded.
+  __device__ void await_queries(const PrefillTile& tile, float (&factor)[2]) {
+    shared_.q_ring.wait_full(q_at_);
+    round_queries<kConfig>(queries(), factor);
+    const float scale = params_.scales.of_keys(tile.kv_head);
+    factor[0] *= scale;
+    factor[1] *= scale;
+    cutlass::arch::fence_view_async_shared();
+    cutlass::arch::NamedBarrier::sync(128, kConfig.consumers + row_ / kWgmmaRows);
+  }
+
+  // The very first scores, alone.
+  __device__ void start(const PrefillTile& tile, Block& scores) {
+    await_queries(tile, factor_);
+    shared_.await_keys(key_at_);
+    holes_ = shared_.holes[key_at_.stage];
+    pin(scores);
+    cute::warpgroup_arrive();
+    issue_scores<kConfig>(queries(), shared_.keys[key_at_.stage], scores);
+    cute::warpgroup_commit_batch();
+    cute::warpgroup_wait<0>();
+    pin(scores);
+    release(shared_.key_ring, key_at_.stage);
+    key_at_.advance();
+  }
+
+  // A tile's first block of keys: scores are there, nothing is summed.
+  __device__ void begin(const PrefillTile& tile, RowSoftmax& softmax, Block& scores,
+                        Weights& weights, Sums& sums, Sums& block) {
+#pragma unroll
+    for (int j = 0; j < kConfig.value_dim / 2; ++j) sums[j] = block[j] = 0.0F;
+    prepare(tile, tile.end_block - 1, scores);
+    const float to_log2[2] = {row_to_log2(0), row_to_log2(1)};
+    float offset[2];
+    softmax.rise<kProduct>(scores, to_log2, keep_, offset);
+    weigh_narrow(softmax, scores, to_log2, offset, weights, sums, block);
+  }
+
+  // From products to scores that the softmax may take.
+  __device__ void prepare(const PrefillTile& tile, int block, Block& scores) const {
+    const int first = tile.first_key + block * kConfig.block_keys;
+    if constexpr (kConfig.scores == Scores::modified) {
+      modify(params_, tile, thread_row(), first, factor_, scores);
+    }
+    if (holes_ != 0 || first < all_see_.first) {
+      hide_around(params_, tile, thread_row(), first, holes_, scores);
+    } else if (first + kConfig.block_keys > all_see_.end) {
+      hide_behind(params_, tile, thread_row(), first, scores);
+    }
+  }
+
+  // Scores of block `at` beside the sum over the one before it.
+  __device__ void step(const PrefillTile& tile, int at, RowSoftmax& softmax, Block& scores,
+                       Weights& weights, Sums& sums, Sums& block) {
+    if (!has_awaited_) await_stages();
+    const int key_stage = key_at_.stage;
+    const int value_stage = value_at_.stage;
+    key_at_.advance();
+    value_at_.advance();
+    holes_ = shared_.holes[key_stage];
+    turns_.wait();
+    issue(key_stage, value_stage, scores, weights, block);
+    turns_.pass_on();
+    // While the products run: the next step's stages, which seldom are late.
+    has_awaited_ = at > tile.first_block;
+    if (has_awaited_) await_stages();
+    cute::warpgroup_wait<1>();
+    pin(scores);
+    release(shared_.key_ring, key_stage);
+    if (at == tile.first_block) release_queries();
+    prepare(tile, at, scores);
+    const float to_log2[2] = {row_to_log2(0), row_to_log2(1)};
+    float keep[2];
+    float offset[2];
+    softmax.rise<kProduct>(scores, to_log2, keep, offset);
+    keep_and_wait(sums);
+    pin(block);
+    pin(weights);
+    release(shared_.value_ring, value_stage);
+    keep_[0] = keep[0];
+    keep_[1] = keep[1];
+    weigh_narrow(softmax, scores, to_log2, offset, weights, sums, block);
+  }
+
+  // The K block of the next scores and the V block of the next sum.
+  __device__ void await_stages() {
+    shared_.await_keys(key_at_);
+    shared_.await_values(value_at_);
+  }
+
+  // What was summed before the block whose products run, in that one's units. The assembler moves a
+  // wait up as far as it can, but not across a branch (roles/attend.cuh).
+  __device__ void keep_and_wait(Sums& sums) {
+    if (__all_sync(0xffffffff, keep_[0] == 1.0F && keep_[1] == 1.0F)) {
+      asm volatile("wgmma.wait_group.sync.aligned 0; // kept" ::: "memory");
+    } else {
+      asm volatile("wgmma.wait_group.sync.aligned 0; // scaled" ::: "memory");
+      scale_rows(sums, keep_);
+    }
+  }
+
+  __device__ void issue(int key_stage, int value_stage, Block& scores, Weights& weights,
+                        Sums& block) {
+    pin(scores);
+    pin(block);
+    pin(weights);
+    cute::warpgroup_arrive();
+    issue_scores<kConfig>(queries(), shared_.keys[key_stage], scores);
+    cute::warpgroup_commit_batch();
+    issue_narrow_values<kConfig>(weights, shared_.values[value_stage], block);
+    cute::warpgroup_commit_batch();
+  }
+
+  // The sum over the tile's last block, beside the first scores of the next tile; then its rows are
+  // stored. Where there is no next tile the scores are of whatever is there and nobody reads them.
+  __device__ PrefillTile finish(const PrefillTile& tile, const RowSoftmax& softmax, Block& scores,
+                                Weights& weights, Sums& sums, Sums& block) {
+    const PrefillTile next = next_tile();
+    q_at_.advance();
+    const int key_stage = key_at_.stage;
+    const int value_stage = value_at_.stage;
+    float next_factor[2] = {1.0F, 1.0F};
+    if (next.sequence >= 0) {
+      await_queries(next, next_factor);
+      shared_.await_keys(key_at_);
+      holes_ = shared_.holes[key_stage];
+    }
+    shared_.await_values(value_at_);
+    key_at_.advance();
+    value_at_.advance();
+    turns_.wait();
+    issue(key_stage, value_stage, scores, weights, block);
+    turns_.pass_on();
+    scale_rows(sums, keep_);
+    cute::warpgroup_wait<0>();
+    pin(scores);
+    pin(block);
+    pin(weights);
+    if (next.sequence >= 0) release(shared_.key_ring, key_stage);
+    release(shared_.value_ring, value_stage);
+    has_awaited_ = false;
+    const float scale = params_.scales.of_values(tile.kv_head);
+#pragma unroll
+    for (int j = 0; j < kConfig.value_dim / 2; ++j) sums[j] = (sums[j] + block[j]) * scale;
+    const float to_log2[2] = {row_to_log2(0), row_to_log2(1)};
+    store_rows<kConfig>(params_, tile, thread_row(), softmax, to_log2, sums);
+    factor_[0] = next_factor[0];
+    factor_[1] = next_factor[1];
+    return next;
+  }
+
+  const PrefillParams& params_;
+  Shared& shared_;
+  Turns<kConfig.consumers> turns_;
+  const int row_;                   // the warpgroup's first, in a tile
+  float factor_[2] = {1.0F, 1.0F};  // that q's rows and K were divided by
+  float keep_[2] = {1.0F, 1.0F};  // that sums are to be multiplied by before the block's are added
+  bool has_awaited_ = false;      // the stages of the next step
+  std::uint32_t holes_ = 0;       // in the keys of the scores
+  KeyInterval all_see_{};
+  RingPosition<kConfig.key_stages> key_at_;
+  RingPosition<kConfig.value_stages> value_at_;
+  RingPosition<kConfig.q_buffers> q_at_;
+  RingPosition<Shared::kTileRing> tile_at_;
+};
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// V of e4m3, transposed once for all query rows that read it: products of e4m3 want neighbouring
+// keys in neighbouring bytes.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cuda/hopper/flash_attention/visible_range.h"
+#include "quire/host_device.h"
+#include "quire/kv_layer_view.h"
+
+namespace quire::cuda::hopper {
+
+inline constexpr int kFlippedKeys = 128;     // of a block
+inline constexpr int kFlippedColumns = 128;  // of V
+
+// Which key of 16 stands in which byte: the pairs that a thread has of a product's row, 2c and
+// 2c + 1 of every 8 keys, are neighbours (weigh_narrow.cuh).
+QUIRE_HOST_DEVICE constexpr int key_at_place(int place) {
+  const int thread = place / 4;
+  const int within = place % 4;
+  return 8 * (within / 2) + 2 * thread + within % 2;
+}
+
+struct FlipParams {
+  KvLayerView values{};                        // e4m3, rows on multiples of 16 bytes
+  const std::uint32_t* row_offsets = nullptr;  // [batch + 1]
+  VisibleRange mask{};
+  std::byte* flipped = nullptr;  // [batch, blocks, KV heads, 128 columns, 128 keys]
+  int blocks = 0;                // of a sequence; longer ones are cut
+};
+
+// Blocks that no query sees are left as they are; keys that are not there become zeros.
+void flip_values(const FlipParams& params, cudaStream_t stream);
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// The warpgroup's 64 rows of q in shared memory, rounded to e4m3, in place: 64 columns of 16 bits
+// in each of two slabs become 128 columns in the first.
+//
+// A power of two brings each row's largest number into [128, 256): reference/flash_attention.cpp
+// rounds alike.
+#pragma once
+
+#include <cuda_fp8.h>
+
+#include "cuda/hopper/flash_attention/prefill/convert_queries.cuh"
+
+namespace quire::cuda::hopper {
+
+template <DType kDType> __device__ inline float2 wide_pair(std::uint32_t pair) {
+  if constexpr (kDType == DType::bf16) return make_float2(low_bf16(pair), high_bf16(pair));
+  return __half22float2(*reinterpret_cast<const __half2*>(&pair));
+}
+
+// Four numbers into four bytes, the first lowest.
+__device__ inline std::uint32_t pack_e4m3(float a, float b, float c, float d) {
+  std::uint16_t low;
+  std::uint16_t high;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(low) : "f"(b), "f"(a));
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(high) : "f"(d), "f"(c));
+  return static_cast<std::uint32_t>(low) | static_cast<std::uint32_t>(high) << 16;
+}
+
+template <DType kDType>
+__device__ inline std::uint32_t round_quad(std::uint32_t low, std::uint32_t high, float by) {
+  const float2 a = wide_pair<kDType>(low);
+  const float2 b = wide_pair<kDType>(high);
+  return pack_e4m3(a.x * by, a.y * by, b.x * by, b.y * by);
+}
+
+template <DType kDType> __device__ inline float largest_of(const uint4& words, float largest) {
+  const std::uint32_t pairs[4] = {words.x, words.y, words.z, words.w};
+#pragma unroll
+  for (const std::uint32_t pair : pairs) {
+    const float2 two = wide_pair<kDType>(pair);
+    largest = fmaxf(largest, fmaxf(fabsf(two.x), fabsf(two.y)));
+    if (two.x != two.x || two.y != two.y) largest = INFINITY;
+  }
+  return largest;
+}
+
+// A warp's 16 rows, two lanes on each. `rows`: the warpgroup's first. factor[i]: what the numbers
+// of row lane / 4 + 8i of the warp were divided by; rows that are not finite become NaN.
+template <PrefillConfig kConfig>
+__device__ inline void round_queries(std::byte* rows, float (&factor)[2]) {
+  static_assert(kConfig.head_dim == 128);
+  constexpr int kChunks = 8;  // of 16 bytes, for each lane
+  const auto lane = static_cast<int>(threadIdx.x % 32);
+  const auto row = static_cast<int>(threadIdx.x % 128 / 32 * 16) + lane % 16;
+  const int half = lane / 16;
+  const std::byte* from = rows + half * PrefillShared<kConfig>::kQuerySlabBytes + row * kRowBytes;
+  uint4 words[kChunks];
+  float largest = 0.0F;
+#pragma unroll
+  for (int k = 0; k < kChunks; ++k) {
+    words[k] = *reinterpret_cast<const uint4*>(from + (k ^ (row % 8)) * 16);
+    largest = largest_of<kConfig.dtype>(words[k], largest);
+  }
+  largest = fmaxf(largest, __shfl_xor_sync(0xffffffff, largest, 16));
+  const auto exponent = static_cast<int>(__float_as_uint(largest) >> 23);
+  const int shift = min(254 + 7 - exponent, 240);
+  const float by = exponent == 255 ? NAN : __uint_as_float(static_cast<std::uint32_t>(shift) << 23);
+  __syncwarp();  // all of a row is read
+#pragma unroll
+  for (int k = 0; k < kChunks; k += 2) {
+    const uint4& a = words[k];
+    const uint4& b = words[k + 1];
+    *reinterpret_cast<uint4*>(rows + row * kRowBytes + ((4 * half + k / 2) ^ (row % 8)) * 16) =
+        make_uint4(round_quad<kConfig.dtype>(a.x, a.y, by), round_quad<kConfig.dtype>(a.z, a.w, by),
+                   round_quad<kConfig.dtype>(b.x, b.y, by),
+                   round_quad<kConfig.dtype>(b.z, b.w, by));
+  }
+  const float divided = __uint_as_float(static_cast<std::uint32_t>(254 - shift) << 23);
+  factor[0] = __shfl_sync(0xffffffff, divided, lane / 4);
+  factor[1] = __shfl_sync(0xffffffff, divided, lane / 4 + 8);
+}
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a prefill keeps in the caller's workspace: one list for the plan's bytes and the launch's
+// addresses.
+#pragma once
+
+#include "cuda/hopper/flash_attention/prefill/plan_prefill.h"
+
+namespace quire::cuda::hopper {
+
+struct PrefillWorkspace {
+  int* next_tile = nullptr;
+  // PrefillPath::expanded (expanded/expand_pages.h)
+  std::byte* keys = nullptr;
+  std::byte* values = nullptr;
+  std::uint32_t* table = nullptr;
+  // PrefillPath::narrow (narrow/flip_values.h)
+  std::byte* flipped = nullptr;
+  std::int64_t bytes = 0;
+
+  PrefillWorkspace(const FlashAttentionProblem& problem, const PrefillPlan& plan,
+                   void* base = nullptr);
+};
+
+// Blocks of keys of a sequence, as narrow/flip_values.h counts them.
+int flipped_blocks(const FlashAttentionProblem& problem, const PrefillPlan& plan);
+
+}  // namespace quire::cuda::hopper

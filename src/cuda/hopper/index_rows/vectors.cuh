@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of 64 or 128 columns: 4 or 8 lanes hold a row in registers, every byte is read and written
+// once, in vectors of 16 (8 for codes). A block finds the places of its tokens while its first rows
+// are on their way, and a group of lanes has its next row on the way while it works on one.
+#pragma once
+
+#include <algorithm>
+
+#include "cuda/hopper/index_rows/row_steps.cuh"
+#include "cuda/hopper/index_rows/target.cuh"
+#include "cuda/rows/eight.cuh"
+#include "cuda/runtime/launch.h"
+
+namespace quire::cuda::hopper {
+
+template <DType kXType, int kRowLanes, typename TargetType> struct IndexRowConfig {
+  using Target = TargetType;
+  static constexpr DType kX = kXType;
+  static constexpr int kLanes = kRowLanes;
+  static constexpr int kColumns = kLanes * kRowVectors * kEight;
+  static constexpr int kThreads = 256;
+  static constexpr int kGroups = kThreads / kLanes;
+  static constexpr int kMostRows = 8;  // of a group, one after the other
+  // Of a multiprocessor: as many as registers allow.
+  static constexpr int kMinBlocks = Target::kHasNorm && kX == DType::f32 ? 2 : 3;
+  static constexpr int kNormColumns = Target::kHasNorm ? kColumns : 1;
+};
+
+template <typename Config> class RowQuantizer {
+ public:
+  using X = Eight<Config::kX>;
+  using Raw = typename X::Raw[kRowVectors];
+  using Target = typename Config::Target;
+
+  __device__ RowQuantizer(const IndexRowParams& params, const Target& target, const float* norm,
+                          int split)
+      : params_(params),
+        target_(target),
+        norm_(norm),
+        columns_(threadIdx.x % Config::kLanes, split) {}
+
+  __device__ void load(const std::byte* row, Raw& raw) const {
+#pragma unroll
+    for (int v = 0; v < kRowVectors; ++v) {
+      raw[v] = X::load(row + columns_.of(v) * (bits(Config::kX) / 8));
+    }
+  }
+
+  __device__ void load_angles(std::int64_t position) {
+    if (params_.freqs != nullptr && position >= 0) {
+      hopper::load_angles(params_, columns_, position, angles_);
+    }
+  }
+
+  // All lanes of a warp take part, whether their row is written or not.
+  __device__ void store(const Raw& raw, const TokenTarget& token, int head, float gate) const {
+    RowValues values;
+#pragma unroll
+    for (int v = 0; v < kRowVectors; ++v) X::decode(raw[v], values[v]);
+    if (Target::kHasNorm && params_.norm_weight.data != nullptr) {
+      normalize<Config::kLanes>(values, columns_, norm_, params_.epsilon);
+    }
+    if (params_.freqs != nullptr) rotate(params_, columns_, angles_, values);
+    if (params_.hadamard) hadamard<Config::kLanes>(values);
+    const float amax = largest_of_lanes<Config::kLanes>(largest(values)) * params_.hadamard_factor;
+    if (token.position < 0) return;
+    const float scale = row_scale(params_.rounding, amax);
+    divide(values, scale);
+    std::byte* codes = codes_of(target_, token, head);
+#pragma unroll
+    for (int v = 0; v < kRowVectors; ++v) {
+      *reinterpret_cast<uint2*>(codes + columns_.of(v)) = encode_fp8<__NV_E4M3>(values[v]);
+    }
+    if (threadIdx.x % Config::kLanes == 0) store_scale(target_, token, head, scale * gate);
+  }
+
+ private:
+  __device__ static float largest(const RowValues& values) {
+    float amax = 0.0f;
+#pragma unroll
+    for (int v = 0; v < kRowVectors; ++v) {
+#pragma unroll
+      for (int i = 0; i < kEight; ++i) amax = fmaxf(amax, fabsf(values[v][i]));
+    }
+    return amax;
+  }
+
+  __device__ static void multiply(RowValues& values, float factor) {
+#pragma unroll
+    for (int v = 0; v < kRowVectors; ++v) {
+#pragma unroll
+      for (int i = 0; i < kEight; ++i) values[v][i] *= factor;
+    }
+  }
+
+  // By a reciprocal, which is exact for powers of two. Scales near f32's smallest have none: then
+  // numbers and scale are raised first. A scale of 0 makes 0 of every number; NaN stays.
+  __device__ void divide(RowValues& values, float scale) const {
+    constexpr float kRaise = 0x1p+80f;
+    if (scale < 0x1p-100f) {
+      scale *= kRaise;
+      multiply(values, kRaise);
+    }
+    multiply(values, scale == 0.0f ? 0.0f : __fdividef(params_.hadamard_factor, scale));
+  }
+
+  const IndexRowParams& params_;
+  const Target& target_;
+  const float* norm_;  // shared
+  LaneColumns columns_;
+  RowValues angles_ = {};
+};
+
+// LayerNorm's weight and bias as f32.
+template <typename Config>
+__device__ inline void load_norm(const IndexRowParams& params,
+                                 float (&norm)[2 * Config::kNormColumns]) {
+  if constexpr (!Config::Target::kHasNorm) return;
+  if (params.norm_weight.data == nullptr) return;
+  for (int i = threadIdx.x; i < Config::kNormColumns; i += Config::kThreads) {
+    norm[i] = load_one(params.norm_weight.data, params.norm_weight.dtype, i);
+    norm[Config::kNormColumns + i] = load_one(params.norm_bias.data, params.norm_bias.dtype, i);
+  }
+}
+
+// A group of lanes takes group_rows neighbouring rows, so that most of them are one token's and share
+// its angles. The loop is not unrolled: its body fills a good part of the instruction cache.
+template <typename Config>
+__global__ void __launch_bounds__(Config::kThreads, Config::kMinBlocks)
+    quantize_index_rows(const __grid_constant__ IndexRowParams params,
+                        const __grid_constant__ typename Config::Target target, int split,
+                        int group_rows) {
+  __shared__ TokenTarget tokens[Config::kGroups * Config::kMostRows + 1];
+  __shared__ alignas(16) float norm[2 * Config::kNormColumns];
+  const auto heads = static_cast<int>(params.heads.value());
+  const int block_rows = Config::kGroups * group_rows;
+  const std::int64_t first = std::int64_t{blockIdx.x} * block_rows;
+  const std::int64_t first_token = params.heads.quotient_of(first);
+  const auto skipped = static_cast<int>(first - first_token * heads);
+  const std::int64_t left = params.tokens * heads - first;
+  const int count = left < block_rows ? static_cast<int>(left) : block_rows;
+  const auto token_of = [&](int row) {
+    return static_cast<int>(params.heads.quotient(skipped + row));
+  };
+
+  RowQuantizer<Config> quantizer(params, target, norm, split);
+  typename RowQuantizer<Config>::Raw next = {};
+  const auto load = [&](int row) {
+    if (row >= count) return;
+    const int token = token_of(row);
+    quantizer.load(params.x + (first_token + token) * params.token_bytes +
+                       (skipped + row - token * heads) * params.head_bytes,
+                   next);
+  };
+  const auto own = static_cast<int>(threadIdx.x) / Config::kLanes * group_rows;
+  load(own);
+
+  load_norm<Config>(params, norm);
+  for (int t = threadIdx.x; t <= token_of(count - 1); t += Config::kThreads) {
+    const TokenPlace place =
+        place_of_token(params.row_offsets, params.cache_lengths, params.batch, first_token + t);
+    tokens[t] = locate(target, place, first_token + t);
+  }
+  __syncthreads();
+
+  int held = -1;  // the token whose angles the lane has
+#pragma unroll 1
+  for (int row = own; row < own + group_rows; ++row) {
+    typename RowQuantizer<Config>::Raw raw;
+#pragma unroll
+    for (int v = 0; v < kRowVectors; ++v) raw[v] = next[v];
+    if (row + 1 < own + group_rows) load(row + 1);
+    TokenTarget place;  // rows past the end are nobody's: the shuffles stay whole
+    int head = 0;
+    float gate = 0.0f;
+    if (row < count) {
+      const int token = token_of(row);
+      head = skipped + row - token * heads;
+      place = tokens[token];
+      if (token != held) quantizer.load_angles(place.position);
+      held = token;
+      if (threadIdx.x % Config::kLanes == 0) gate = gate_of(target, first_token + token, head);
+    }
+    quantizer.store(raw, place, head, gate);
+  }
+}
+
+// Several blocks for each place that a multiprocessor has, before a group takes a second row.
+template <typename Config>
+void launch_config(const IndexRowParams& params, const typename Config::Target& target, int split,
+                   const IndexRowLaunch& launched) {
+  const std::int64_t rows = params.tokens * params.heads.value();
+  const std::int64_t wanted = std::int64_t{launched.num_sms} * Config::kMinBlocks * 2;
+  const std::int64_t group_rows =
+      std::clamp<std::int64_t>(rows / (Config::kGroups * wanted), 1, Config::kMostRows);
+  launch(quantize_index_rows<Config>,
+         {.grid = dim3(num_blocks(rows, Config::kGroups * group_rows)),
+          .block = dim3(Config::kThreads)},
+         launched.stream, params, target, split, static_cast<int>(group_rows));
+}
+
+template <DType kX, typename Target>
+void launch_type(const IndexRowParams& params, const Target& target, int split,
+                 const IndexRowLaunch& launched) {
+  if (params.columns == 64) {
+    return launch_config<IndexRowConfig<kX, 4, Target>>(params, target, split, launched);
+  }
+  launch_config<IndexRowConfig<kX, 8, Target>>(params, target, split, launched);
+}
+
+// Where the lane's two vectors part: half-split pairs are in one lane.
+inline int vector_split(const IndexRowParams& params) {
+  const bool is_half_split = params.freqs != nullptr && !params.interleaved;
+  const int distance = is_half_split ? params.rope_dim / 2 : params.columns / kRowVectors;
+  int split = 0;
+  while ((kEight << split) < distance) ++split;
+  return split;
+}
+
+template <typename Target>
+void launch_rows(const IndexRowParams& params, const Target& target,
+                 const IndexRowLaunch& launched) {
+  const int split = vector_split(params);
+  if (params.x_dtype == DType::bf16) {
+    return launch_type<DType::bf16>(params, target, split, launched);
+  }
+  if (params.x_dtype == DType::f16) {
+    return launch_type<DType::f16>(params, target, split, launched);
+  }
+  launch_type<DType::f32>(params, target, split, launched);
+}
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reference/index_rows.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "quire/element.h"
+#include "reference/quantize_fp8.h"
+#include "reference/ragged.h"
+#include "reference/tensor_row.h"
+
+namespace quire::reference {
+namespace {
+
+constexpr DType kCode = DType::fp8_e4m3;
+
+void normalize(std::span<double> row, const IndexRowRule& rule) {
+  const auto count = static_cast<double>(row.size());
+  double mean = 0.0;
+  for (const double x : row) mean += x / count;
+  double variance = 0.0;
+  for (const double x : row) variance += (x - mean) * (x - mean) / count;
+  const double factor = 1.0 / std::sqrt(variance + rule.epsilon);
+  for (std::size_t i = 0; i < row.size(); ++i) {
+    const auto column = static_cast<std::int64_t>(i);
+    row[i] = (row[i] - mean) * factor * rule.norm_weight->load({column}) +
+             rule.norm_bias->load({column});
+  }
+}
+
+void rotate(std::span<double> row, const IndexRowRule& rule, std::int64_t position) {
+  const std::int64_t half = rule.freqs_cis->shape[1] / 2;
+  for (std::int64_t j = 0; j < half; ++j) {
+    const double cosine = rule.freqs_cis->load({position, 2 * j});
+    const double sine = rule.freqs_cis->load({position, 2 * j + 1});
+    double& a = row[static_cast<std::size_t>(rule.interleaved ? 2 * j : j)];
+    double& b = row[static_cast<std::size_t>(rule.interleaved ? 2 * j + 1 : j + half)];
+    const double rotated = a * cosine - b * sine;
+    b = a * sine + b * cosine;
+    a = rotated;
+  }
+}
+
+double quotient(double value, double scale) {
+  return scale == 0.0 && !std::isnan(value) ? 0.0 : value / scale;
+}
+
+double stored_scale(std::span<const double> values, ScaleRounding rounding) {
+  return round_to(DType::f32, fp8_scale(largest_magnitude(values), kCode, rounding));
+}
+
+double weight_of(const QuantizeIndexQueriesArgs& args, std::int64_t token, std::int64_t head) {
+  return args.weights ? args.weights->load({token, head}) : 1.0;
+}
+
+}  // namespace
+
+IndexRowRule index_row_rule(const StoreIndexKeysArgs& args) {
+  return {.norm_weight = args.norm_weight,
+          .norm_bias = args.norm_bias,
+          .epsilon = args.epsilon,
+          .freqs_cis = args.freqs_cis,
+          .interleaved = args.interleaved,
+          .hadamard = args.hadamard};
+}
+
+IndexRowRule index_row_rule(const QuantizeIndexQueriesArgs& args) {
+  return {.freqs_cis = args.freqs_cis, .interleaved = args.interleaved, .hadamard = args.hadamard};
+}
+
+double largest_magnitude(std::span<const double> values) {
+  double amax = 0.0;
+  for (const double value : values) amax = std::fmax(amax, std::abs(value));
+  return amax;
+}
+
+std::vector<double> hadamard(std::span<const double> row) {
+  const double norm = 1.0 / std::sqrt(static_cast<double>(row.size()));
+  std::vector<double> result(row.size());
+  for (std::size_t j = 0; j < row.size(); ++j) {
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      result[j] += std::popcount(i & j) % 2 == 0 ? row[i] : -row[i];
+    }
+    result[j] *= norm;
+  }
+  return result;
+}
+
+std::vector<double> IndexRowRule::apply(std::vector<double> row, std::int64_t position) const {
+  if (norm_weight) normalize(row, *this);
+  if (freqs_cis) rotate(row, *this, position);
+  return hadamard ? reference::hadamard(row) : row;
+}
+
+void store_index_keys(const StoreIndexKeysArgs& args) {
+  const KvLayerView view = args.cache.key(args.layer);
+  for (const Token& token : tokens_of(args.row_offsets, args.cache)) {
+    const std::vector<double> row =
+        index_row_rule(args).apply(load_row(args.x, token.index), token.position);
+    const double scale = stored_scale(row, args.scale_rounding);
+    if (!view.is_mapped(token.sequence, token.position)) continue;
+    view.store_scale(token.sequence, 0, token.position, 0, scale);
+    for (std::int32_t column = 0; column < view.width(); ++column) {
+      view.store(token.sequence, 0, token.position, column,
+                 quotient(row[static_cast<std::size_t>(column)], scale));
+    }
+  }
+}
+
+void quantize_index_queries(const QuantizeIndexQueriesArgs& args) {
+  for (const Token& token : tokens_of(args.row_offsets, args.cache)) {
+    for (std::int64_t head = 0; head < args.q.shape[1]; ++head) {
+      const std::vector<double> row =
+          index_row_rule(args).apply(load_row(args.q, token.index, head), token.position);
+      const double scale = stored_scale(row, args.scale_rounding);
+      args.q_scale.store({token.index, head},
+                         scale * weight_of(args, token.index, head) * args.factor);
+      for (std::int64_t column = 0; column < args.q.shape[2]; ++column) {
+        args.out.store({token.index, head, column},
+                       quotient(row[static_cast<std::size_t>(column)], scale));
+      }
+    }
+  }
+}
+
+}  // namespace quire::reference

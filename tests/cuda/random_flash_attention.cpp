@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// Random problems of flash_attention: anything the op takes, and, two times of three, what the tile
+// kernels are made for, so that a run of some thousand problems is a run of those.
+#include "random_case.h"
+
+namespace quire::test {
+namespace {
+
+using nlohmann::json;
+
+// Rows of any dtype, scaled in any way, of any width.
+json random_cache(RandomChoice& choice, const RandomLengths& lengths) {
+  json cache{{"head_dim", choice.pick({8, 20, 33, 40, 64, 64, 80, 96, 112, 128, 128, 192, 256})},
+             {"kv_heads", 1 + choice.below(3)},
+             {"dtype", choice.pick<const char*>({"bf16", "bf16", "f16", "f32", "fp8_e4m3",
+                                                 "fp8_e4m3", "fp8_e5m2", "i8"})}};
+  const bool is_coded = cache["dtype"] == "i8" || cache["dtype"] == "fp8_e4m3";
+  if (cache["dtype"] == "i8" || (is_coded && choice.one_in(2))) {
+    cache["row_format"] = "scaled";
+    cache["scale_dtype"] = choice.pick<const char*>({"f32", "f32", "f16", "bf16"});
+    cache["scales"] = choice.pick<const char*>({"dynamic", "dynamic", "static", "own_table"});
+    if (choice.one_in(2)) cache["granularity"] = choice.pick({5, 8, 16, 32});
+  }
+  add_pages(choice, lengths, cache);
+  return cache;
+}
+
+void add_modifiers(RandomChoice& choice, json& object) {
+  if (choice.one_in(4)) object["softcap"] = choice.pick({0.5, 3.0, 30.0});
+  if (choice.one_in(4)) object["alibi"] = true;
+  if (choice.one_in(4)) object["sinks"] = true;
+  if (choice.one_in(4)) object["lse"] = false;
+  if (choice.one_in(5)) object["scale"] = choice.pick({0.02, 1.0, 4.0});
+  if (choice.one_in(5)) object["batch_invariant"] = true;
+}
+
+json random_any(RandomChoice& choice) {
+  const RandomLengths lengths = random_lengths(choice, 70, 700);
+  json object{{"lengths", lengths.json()}, {"q_dtype", random_float(choice)}};
+  if (choice.one_in(5)) {
+    object["cache"] = random_latent_cache(choice, lengths);
+    object["cache"]["mla"] = true;
+    object["value_dim"] = object["cache"]["latent"];
+    object["heads"] = choice.pick({1, 3, 16, 40});
+  } else {
+    object["cache"] = random_cache(choice, lengths);
+    object["heads"] =
+        object["cache"]["kv_heads"].get<int>() * choice.pick({1, 1, 2, 3, 4, 7, 8, 16});
+    if (choice.one_in(6)) object["value_dim"] = 1 + choice.below(object["cache"]["head_dim"]);
+  }
+  add_mask(choice, lengths, object);
+  add_modifiers(choice, object);
+  if (choice.one_in(5)) object["out_dtype"] = random_float(choice);
+  return object;
+}
+
+// One interval of keys for every query: parts that all must hold, at most one of them chunked.
+std::string random_interval(RandomChoice& choice) {
+  const auto sized = [&](const char* kind) {
+    return kind + std::string(":") + std::to_string(choice.pick({1, 2, 5, 16, 63, 64, 65, 200}));
+  };
+  std::string text = choice.pick<const char*>({"causal", "causal", "causal", "full"});
+  if (choice.one_in(3)) {
+    text += " & " + sized(choice.one_in(2) ? "sliding_window" : "sliding_window_causal");
+  }
+  if (choice.one_in(4)) text += " & " + sized(choice.one_in(2) ? "chunked" : "chunked_causal");
+  return text;
+}
+
+// Pages of whole groups of rows, unless one in six.
+void make_pages_whole(RandomChoice& choice, const RandomLengths& lengths, json& cache) {
+  add_pages(choice, lengths, cache);
+  if (cache["page_size"].get<std::int64_t>() % 8 == 0 || choice.one_in(6)) return;
+  cache["page_size"] = choice.pick({8, 16, 24, 64, 128});
+  cache.erase("unassigned");
+}
+
+// New tokens of decoding, of speculation, or of a chunk of a prompt.
+json random_tiled(RandomChoice& choice) {
+  const RandomLengths lengths =
+      random_lengths(choice, choice.pick<std::int64_t>({1, 4, 16, 70}), 700);
+  const char* q_dtype = choice.pick<const char*>({"bf16", "bf16", "f16"});
+  json cache{{"head_dim", choice.pick({64, 64, 80, 96, 112, 128, 128, 128, 192, 256})},
+             {"kv_heads", 1 + choice.below(3)},
+             {"dtype", choice.one_in(3) ? "fp8_e4m3" : q_dtype}};
+  make_pages_whole(choice, lengths, cache);
+  json object{{"lengths", lengths.json()}, {"q_dtype", q_dtype}, {"mask", random_interval(choice)}};
+  object["heads"] = cache["kv_heads"].get<int>() * choice.pick({1, 2, 3, 4, 7, 8, 16, 32});
+  if (cache["head_dim"] == 192 && choice.one_in(2)) object["value_dim"] = 128;
+  object["cache"] = cache;
+  add_modifiers(choice, object);
+  return object;
+}
+
+}  // namespace
+
+json random_flash_attention(RandomChoice& choice) {
+  return choice.one_in(3) ? random_any(choice) : random_tiled(choice);
+}
+
+}  // namespace quire::test
