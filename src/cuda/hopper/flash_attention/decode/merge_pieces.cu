@@ -39,8 +39,8 @@ __device__ MergeItem find_cut_item(const DecodeParams& params) {
 
 __global__ void __launch_bounds__(32 * kMergeWarps, 2)
     merge_kernel(const __grid_constant__ DecodeParams params, const MergeShape shape) {
-  const MergeItem item = params.split.is_invariant ? find_invariant_item(params)
-                                                   : find_cut_item(params);
+  const MergeItem item =
+      params.split.is_invariant ? find_invariant_item(params) : find_cut_item(params);
   cudaGridDependencySynchronize();
   if (item.pieces < 2) return;
   merge_rows(params, shape, item, static_cast<int>(threadIdx.x) / 32, kMergeWarps);

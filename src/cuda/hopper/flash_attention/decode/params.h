@@ -49,12 +49,12 @@ struct DecodePages {
 
 // How the work is cut; see work_line.cuh.
 struct DecodeSplit {
-  int blocks = 0;             // thread blocks: pieces of equal cost
-  int item_cost = 0;          // of beginning an item, in key blocks
-  int min_piece = 1;          // key blocks
+  int blocks = 0;                // thread blocks: pieces of equal cost
+  int item_cost = 0;             // of beginning an item, in key blocks
+  int min_piece = 1;             // key blocks
   bool has_short_parts = false;  // behind the thread blocks' own; see WorkCuts
-  bool is_invariant = false;  // pieces depend on the sequence's own length alone
-  int max_tiles = 1;          // of a sequence's tokens, for the workspace of invariant pieces
+  bool is_invariant = false;     // pieces depend on the sequence's own length alone
+  int max_tiles = 1;             // of a sequence's tokens, for the workspace of invariant pieces
 };
 
 struct DecodeOutputs {

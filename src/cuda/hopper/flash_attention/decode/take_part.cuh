@@ -26,15 +26,14 @@ __device__ inline void open_tickets(const DecodePieces& pieces) {
 
 // By one thread; cuts.parts or more: there are none left. Added to, not exchanged: thread blocks ask all
 // at once, and exchanges that fail took 30 µs each.
-__device__ inline int take_part(const DecodePieces& pieces, const WorkCuts& cuts,
-                                int thread_blocks) {
+__device__ inline int take_part(const DecodePieces& pieces, const WorkCuts& cuts) {
   unsigned long long taken = atomicAdd(pieces.tickets, 1ULL);
   while (!is_counted(pieces, taken)) {
     open_tickets(pieces);
     taken = atomicAdd(pieces.tickets, 1ULL);
   }
   const int part = cuts.long_parts + static_cast<int>(taken & kTicketCount);
-  if (part == cuts.parts + thread_blocks - 1) __stcg(pieces.tickets, 0ULL);
+  if (part == cuts.parts + static_cast<int>(gridDim.x) - 1) __stcg(pieces.tickets, 0ULL);
   return part;
 }
 

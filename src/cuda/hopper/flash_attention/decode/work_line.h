@@ -55,8 +55,7 @@ QUIRE_HOST_DEVICE inline SequenceWork sequence_work(const DecodeBatch& batch, in
   work.first_block = batch.visible.of(work.cached, num_keys).first / kBlockKeys;
   work.blocks = (last + kBlockKeys - 1) / kBlockKeys - work.first_block;
   // As a rule one; a division is a hundred cycles before the first copy.
-  const int tiles =
-      work.tokens <= batch.tile_tokens ? 1 : ceil_div(work.tokens, batch.tile_tokens);
+  const int tiles = work.tokens <= batch.tile_tokens ? 1 : ceil_div(work.tokens, batch.tile_tokens);
   work.items = batch.kv_heads * tiles;
   return work;
 }
@@ -77,6 +76,7 @@ struct WorkCuts {
     if (cut > long_parts) return long_end() + (cut - long_parts) * short_length;
     return cut * length + (cut < longer ? cut : longer);
   }
+  QUIRE_HOST_DEVICE bool has_short_parts() const { return parts > long_parts; }
   QUIRE_HOST_DEVICE int long_end() const { return long_parts * length + longer; }
   // The first cut at or behind `position`.
   QUIRE_HOST_DEVICE int first_from(int position) const {

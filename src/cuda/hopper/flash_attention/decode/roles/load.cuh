@@ -39,9 +39,7 @@ template <DecodeConfig kConfig> class LoadRole {
   }
 
  private:
-  __device__ LineScan scan() {
-    return {params_.batch, params_.split, shared_.line, thread_};
-  }
+  __device__ LineScan scan() { return {params_.batch, params_.split, shared_.line, thread_}; }
 
   __device__ void find_first_part(int part) {
     LineScan line = scan();
@@ -50,7 +48,7 @@ template <DecodeConfig kConfig> class LoadRole {
     policy_ = policy_of(total);
     if (thread_ == 0) {
       shared_.cuts = cuts;
-      if (part == 0 && cuts.parts > cuts.long_parts) open_tickets(params_.pieces);
+      if (part == 0 && cuts.has_short_parts()) open_tickets(params_.pieces);
     }
     line.find_first(part < cuts.parts ? cuts.at(part) : total, 0);
   }
@@ -70,10 +68,8 @@ template <DecodeConfig kConfig> class LoadRole {
   // Its place is left in places[turn]; cuts.parts or more: there is none.
   __device__ int next_part(int turn) {
     const WorkCuts& cuts = shared_.cuts;
-    if (cuts.parts == cuts.long_parts) return cuts.parts;
-    if (thread_ == 0) {
-      shared_.part = take_part(params_.pieces, cuts, static_cast<int>(gridDim.x));
-    }
+    if (!cuts.has_short_parts()) return cuts.parts;
+    if (thread_ == 0) shared_.part = take_part(params_.pieces, cuts);
     LineScan::sync();
     const int part = shared_.part;
     if (part < cuts.parts) scan().find(cuts.at(part), turn);
