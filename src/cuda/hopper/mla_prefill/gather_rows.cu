@@ -43,12 +43,40 @@ __device__ float divide_group(float (&values)[kEight]) {
   return scale;
 }
 
+// A code times its scale has more bits than f32. Cut off, with a last bit that remembers it, the
+// rounding to q's dtype is the only one (rows/quotient.cuh); a second one moved a latent in some ten
+// thousand, and e4m3 codes of theirs by a whole step.
+__device__ float odd_product(float code, float scale) {
+  const float lower = __fmul_rz(code, scale);
+  const bool is_exact = fmaf(code, scale, -lower) == 0.0F;
+  return is_exact ? lower : __int_as_float(__float_as_int(lower) | 1);
+}
+
+// Eight latents, to be rounded to q's dtype; zeros behind the last and without a page.
+__device__ void load_latents(const GatherRowsParams& params, const RowPlace& place, int column,
+                             float (&values)[kEight]) {
+  const KvLayerView& view = params.cache.view;
+  const RowPart& part = view.row_format.parts[view.row_format.locate(0).part];
+  if (part.scale_source == ScaleSource::none || !place.exists()) {
+    return load_columns(params.cache, place, column, params.latent, values);
+  }
+#pragma unroll
+  for (int i = 0; i < kEight; ++i) {
+    values[i] = 0.0F;
+    if (column + i >= params.latent) continue;
+    const RowFormat::Column at = view.row_format.locate(column + i);
+    const RowPart& own = view.row_format.parts[at.part];
+    values[i] = odd_product(load_one(place.row + own.offset_bytes, own.dtype, at.index),
+                            scale_of(view, own, place, column + i, at.index));
+  }
+}
+
 __device__ void gather_latents(const GatherRowsParams& params, std::int64_t row,
                                const RowPlace& place, int lane) {
   for (int first = 0; first < params.latent; first += kWarp * kEight) {
     const int column = first + kEight * lane;
     float values[kEight];
-    load_columns(params.cache, place, column, params.latent, values);
+    load_latents(params, place, column, values);
     const std::int64_t at = row * params.latent + column;
     if (params.scales == nullptr) {
       if (column < params.latent) store_eight(params.latents + 2 * at, params.dtype, values);
