@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How decode work is cut, walked on the host as the kernels walk it on the device.
+#include <algorithm>
 #include <map>
 #include <random>
 #include <set>
@@ -32,7 +33,7 @@ struct Lengths {
 };
 
 struct GivenPiece {
-  int thread_block;
+  int part;
   WorkPiece piece;
   SequenceWork work;
 };
@@ -47,7 +48,8 @@ struct WalkedWork {
 LinePlace find(const DecodeBatch& batch, const DecodeSplit& split, int position) {
   LinePlace place;
   for (;; ++place.sequence) {
-    const int cost = sequence_work(batch, place.sequence).cost(split);
+    place.work = sequence_work(batch, place.sequence);
+    const int cost = place.work.cost(split);
     if (position < place.begin + cost) return place;
     place.begin += cost;
   }
@@ -56,6 +58,7 @@ LinePlace find(const DecodeBatch& batch, const DecodeSplit& split, int position)
 WalkedWork walk_all(const DecodeBatch& batch, const DecodeSplit& split) {
   WalkedWork walked;
   int total = 0;
+  int longest = 0;
   for (int sequence = 0; sequence < batch.size; ++sequence) {
     const SequenceWork work = sequence_work(batch, sequence);
     for (int item = 0; item < work.items; ++item) {
@@ -63,15 +66,16 @@ WalkedWork walk_all(const DecodeBatch& batch, const DecodeSplit& split) {
           total + item * work.item_cost(split);
     }
     total += work.cost(split);
+    longest = std::max(longest, work.blocks);
   }
-  walked.cuts = cut_work(split, total);
-  for (int block = 0; block < split.blocks; ++block) {
-    const bool has_cut = block < walked.cuts.parts && total > 0;
-    const LinePlace place = has_cut ? find(batch, split, walked.cuts.at(block)) : LinePlace{};
-    WorkWalk walk(batch, split, walked.cuts, place, block);
+  walked.cuts = cut_work(split, total, longest);
+  for (int part = 0; part < std::max(split.blocks, walked.cuts.parts); ++part) {
+    const bool has_cut = part < walked.cuts.parts && total > 0;
+    const LinePlace place = has_cut ? find(batch, split, walked.cuts.at(part)) : LinePlace{};
+    WorkWalk walk(batch, split, walked.cuts, place, part);
     for (WorkPiece piece; walk.next(piece);) {
       walked.items[{walk.sequence(), piece.tile, piece.kv_head}].push_back(
-          {block, piece, walk.work()});
+          {part, piece, walk.work()});
     }
   }
   return walked;
@@ -102,7 +106,7 @@ void expect_found_by_merge(const WalkedWork& walked, const DecodeSplit& split) {
         shared_item(split, walked.cuts, walked.begins.at(item), pieces.front().work.blocks);
     ASSERT_EQ(shared.pieces, static_cast<int>(pieces.size()));
     for (int j = 0; shared.pieces > 1 && j < shared.pieces; ++j) {
-      EXPECT_EQ(pieces[j].thread_block, shared.first + j);
+      EXPECT_EQ(pieces[j].part, shared.first + j);
       EXPECT_EQ(pieces[j].piece.slot, piece_slot(shared.first + j, j == 0));
     }
   }
@@ -132,11 +136,34 @@ TEST_F(DecodeWorkTest, CutsCoverEveryKeyBlockOnce) {
   for (int round = 0; round < 300; ++round) {
     const Lengths lengths = random_lengths();
     const DecodeBatch batch = lengths.batch(pick(1, 8), pick(1, 4), random_range());
-    const DecodeSplit split{
-        .blocks = pick(1, 200), .item_cost = pick(0, 3), .min_piece = pick(1, 3)};
+    const DecodeSplit split{.blocks = pick(1, 200),
+                            .item_cost = pick(0, 3),
+                            .min_piece = pick(1, 3),
+                            .has_short_parts = pick(0, 1) == 0};
     const WalkedWork walked = walk_all(batch, split);
-    expect_complete(walked, 2 * split.blocks);
+    expect_complete(walked, 2 * (1 + kMostShortParts) * split.blocks);
     expect_found_by_merge(walked, split);
+  }
+}
+
+// Enough work for them: thread blocks' own parts are even and the short ones shorter, for everyone two
+// or more; an item falls into few pieces.
+TEST_F(DecodeWorkTest, ShortPartsBehindLongOnes) {
+  Lengths lengths;
+  for (int i = 0; i < 64; ++i) lengths.add(1, 4000 + 100 * static_cast<std::uint32_t>(i));
+  const DecodeSplit split{.blocks = 132, .has_short_parts = true};
+  const WalkedWork walked = walk_all(lengths.batch(8, 2, {.ahead = 0}), split);
+  const WorkCuts& cuts = walked.cuts;
+  EXPECT_EQ(cuts.long_parts, split.blocks);
+  EXPECT_GE(cuts.parts, 3 * split.blocks);
+  EXPECT_LE(cuts.parts, (1 + kMostShortParts) * split.blocks);
+  for (int part = 0; part < cuts.parts; ++part) {
+    const int length = cuts.at(part + 1) - cuts.at(part);
+    EXPECT_GT(length, 0);
+    EXPECT_LE(length, part < cuts.long_parts ? cuts.length + 1 : cuts.short_length);
+  }
+  for (const auto& [item, pieces] : walked.items) {
+    EXPECT_LE(static_cast<int>(pieces.size()), kMostPieces + 2);
   }
 }
 
@@ -157,7 +184,7 @@ TEST_F(DecodeWorkTest, PartsAreEven) {
     std::vector<int> blocks(split.blocks);
     for (const auto& [item, pieces] : walked.items) {
       for (const GivenPiece& given : pieces) {
-        blocks[given.thread_block] += given.piece.end - given.piece.begin;
+        blocks[given.part] += given.piece.end - given.piece.begin;
       }
     }
     const int share = ceil_div(walked.cuts.total, walked.cuts.parts);

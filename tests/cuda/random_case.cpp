@@ -34,7 +34,9 @@ void make_deepseek(RandomChoice& choice, const RandomLengths& lengths, json& obj
   json& cache = object["cache"];
   cache["latent"] = 512;
   cache["rope"] = 64;
-  if (cache.contains("dtype")) cache["dtype"] = choice.pick<const char*>({"bf16", "fp8_e4m3"});
+  if (cache.contains("dtype")) {
+    cache["dtype"] = choice.pick<const char*>({"bf16", "bf16", "bf16", "fp8_e4m3"});
+  }
   if (cache.contains("rope_dtype")) cache["rope_dtype"] = "bf16";
   if (cache.contains("granularity")) cache["granularity"] = 128;
   const std::int64_t page_size = choice.pick<std::int64_t>({16, 16, 32, 48, 64, 64, 128, 256});
@@ -127,9 +129,9 @@ json random_mla_prefill_plan(RandomChoice& choice) {
           {"buffer_tokens", choice.pick({1, 16, 20, 48, 64, 250, 1024})}};
 }
 
-// Every other time what the fast kernel takes, with enough keys for pools to fill now and then.
+// Three times of four what models ask for, with enough keys for pools to fill now and then.
 json random_mla_indexer(RandomChoice& choice) {
-  const bool is_real = choice.one_in(2);
+  const bool is_real = !choice.one_in(4);
   RandomLengths lengths = random_lengths(choice, 33, 700);
   if (is_real && choice.one_in(8)) {
     lengths.cached[0] += 4000;

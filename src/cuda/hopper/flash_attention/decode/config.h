@@ -29,9 +29,13 @@ struct DecodeConfig {
   static constexpr int kTileRows = 16;  // of one product
 
   constexpr bool is_fp8() const { return dtype == DType::fp8_e4m3; }
-  // The warps that load give some of theirs to those that multiply: what either needs not to spill.
-  constexpr int load_registers() const { return is_fp8() ? 88 : 96; }
-  constexpr int attend_registers() const { return is_fp8() ? 208 : 200; }
+  // Registers of a thread: as many for all to begin with as there are; then the warps that load give
+  // some of theirs to those that multiply.
+  static constexpr int kFirstRegisters = 168;
+  static constexpr int kLoadRegisters = 104;
+  static constexpr int kAttendRegisters = 200;
+  static_assert((kFirstRegisters - kLoadRegisters) * kLoadThreads >=
+                (kAttendRegisters - kFirstRegisters) * kThreads);
   // Columns of a row, those past the head's width zero.
   constexpr int dims() const { return slabs * (is_fp8() ? 128 : 64); }
   constexpr int query_slabs() const { return dims() / 64; }

@@ -27,6 +27,15 @@ __device__ inline int warp_prefix_sum(int value, int lane) {
   return value;
 }
 
+__device__ inline SequenceWork warp_broadcast(const SequenceWork& work, int lane) {
+  return {.first_token = __shfl_sync(kWholeWarp, work.first_token, lane),
+          .tokens = __shfl_sync(kWholeWarp, work.tokens, lane),
+          .cached = __shfl_sync(kWholeWarp, work.cached, lane),
+          .first_block = __shfl_sync(kWholeWarp, work.first_block, lane),
+          .blocks = __shfl_sync(kWholeWarp, work.blocks, lane),
+          .items = __shfl_sync(kWholeWarp, work.items, lane)};
+}
+
 // Params: anything with a DecodeBatch `batch` and a DecodeSplit `split`.
 template <typename Params> __device__ inline int cost_of(const Params& params, int sequence) {
   return sequence < params.batch.size ? sequence_work(params.batch, sequence).cost(params.split)
@@ -35,7 +44,7 @@ template <typename Params> __device__ inline int cost_of(const Params& params, i
 
 template <typename Params> __device__ inline WorkCuts cut_batch(const Params& params) {
   int total = 0;
-  for (int sequence = static_cast<int>(threadIdx.x) % 32; sequence < params.batch.size;
+  for (int sequence = static_cast<int>(threadIdx.x % 32); sequence < params.batch.size;
        sequence += 32) {
     total += cost_of(params, sequence);
   }
@@ -44,19 +53,23 @@ template <typename Params> __device__ inline WorkCuts cut_batch(const Params& pa
 
 template <typename Params>
 __device__ inline LinePlace find_place(const Params& params, int position) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int lane = static_cast<int>(threadIdx.x % 32);
   int begin = 0;
   for (int first = 0; first < params.batch.size; first += 32) {
-    const int cost = cost_of(params, first + lane);
+    SequenceWork work;
+    if (first + lane < params.batch.size) work = sequence_work(params.batch, first + lane);
+    const int cost = work.cost(params.split);
     const int end = begin + warp_prefix_sum(cost, lane);
     const unsigned beyond = __ballot_sync(kWholeWarp, end > position);
     if (beyond != 0) {
       const int found = __ffs(static_cast<int>(beyond)) - 1;
-      return {first + found, __shfl_sync(kWholeWarp, end - cost, found)};
+      return {.sequence = first + found,
+              .begin = __shfl_sync(kWholeWarp, end - cost, found),
+              .work = warp_broadcast(work, found)};
     }
     begin = __shfl_sync(kWholeWarp, end, 31);
   }
-  return {params.batch.size, begin};
+  return {.sequence = params.batch.size, .begin = begin};
 }
 
 template <typename Params>

@@ -12,7 +12,7 @@ namespace quire::cuda::hopper {
 
 template <DecodeConfig kConfig>
 __device__ void stage_stats(DecodeShared<kConfig>& shared, const RowSums<kConfig>& sums, int warp) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int lane = static_cast<int>(threadIdx.x % 32);
 #pragma unroll
   for (int half = 0; half < kConfig.halves(); ++half) {
     const float sum = quad_sum(sums.sum[half]);
@@ -24,7 +24,7 @@ __device__ void stage_stats(DecodeShared<kConfig>& shared, const RowSums<kConfig
 template <DecodeConfig kConfig>
 __device__ void stage_sums(DecodeShared<kConfig>& shared, const RowSums<kConfig>& sums, int warp,
                            int first) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int lane = static_cast<int>(threadIdx.x % 32);
 #pragma unroll
   for (int group = first / 16; group < (first + kConfig.merge_dims()) / 16; ++group) {
 #pragma unroll
@@ -93,9 +93,14 @@ __device__ void finish_item(const DecodeParams& params, DecodeShared<kConfig>& s
   constexpr int kVectors = kConfig.merge_dims() / 4;
   constexpr int kBarrier = 1;
   stage_stats(shared, sums, warp);
-#pragma unroll
+  // Not unrolled: the second round finds its code near. Registers are chosen while compiling, so the
+  // staging is.
+#pragma unroll 1
   for (int first = 0; first < kConfig.dims(); first += kConfig.merge_dims()) {
-    stage_sums(shared, sums, warp, first);
+#pragma unroll
+    for (int i = 0; i < kConfig.dims(); i += kConfig.merge_dims()) {
+      if (i == first) stage_sums(shared, sums, warp, i);
+    }
     cutlass::arch::NamedBarrier::sync(DecodeConfig::kThreads, kBarrier);
     for (int i = static_cast<int>(threadIdx.x); i < kConfig.rows * kVectors;
          i += DecodeConfig::kThreads) {

@@ -76,7 +76,7 @@ template <DType kDType> __device__ constexpr int query_column(int quad, int inde
 
 // Lane's piece of the two blocks of 8 keys that a warp multiplies at a time.
 struct FragmentLane {
-  int lane = static_cast<int>(threadIdx.x) % 32;
+  int lane = static_cast<int>(threadIdx.x % 32);
 
   __device__ int row() const { return lane % 8; }
   __device__ int low_bit() const { return lane / 8 % 2; }

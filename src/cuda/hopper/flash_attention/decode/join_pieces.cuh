@@ -8,28 +8,25 @@
 // waits for earlier ones only, so the earliest that runs never waits.
 #pragma once
 
-#include <cutlass/arch/barrier.h>
-
 #include "cuda/hopper/flash_attention/decode/merge_rows.cuh"
 #include "cuda/hopper/flash_attention/decode/shared.cuh"
 
 namespace quire::cuda::hopper {
 
-// The item that earlier thread blocks began and this one ends. By a whole warp.
-__device__ inline MergeItem find_ended_item(const DecodeParams& params, const WorkCuts& cuts) {
-  const int thread_block = static_cast<int>(blockIdx.x);
-  if (thread_block == 0 || thread_block >= cuts.parts) return {};
-  const int position = cuts.at(thread_block);
-  const LinePlace place = find_place(params, position);
-  const SequenceWork work = sequence_work(params.batch, place.sequence);
+// The item that earlier parts began and this one ends, if it does; `place` is that of the part's cut.
+__device__ inline MergeItem find_ended_item(const DecodeParams& params, const WorkCuts& cuts,
+                                            const LinePlace& place, int part) {
+  if (part == 0 || part >= cuts.parts) return {};
+  const SequenceWork& work = place.work;
   const int cost = work.item_cost(params.split);
-  const int index = (position - place.begin) / cost;
+  const int index = (cuts.at(part) - place.begin) / cost;
   const int begin = place.begin + index * cost;
   const SharedItem shared = shared_item(params.split, cuts, begin, work.blocks);
-  if (shared.pieces < 2 || shared.first + shared.pieces - 1 != thread_block) return {};
+  if (shared.pieces < 2 || shared.first + shared.pieces - 1 != part) return {};
+  const int tile = index < params.batch.kv_heads ? 0 : index / params.batch.kv_heads;
   MergeItem item{.pieces = shared.pieces,
-                 .kv_head = index % params.batch.kv_heads,
-                 .tile = index / params.batch.kv_heads,
+                 .kv_head = index - tile * params.batch.kv_heads,
+                 .tile = tile,
                  .first_slot = piece_slot(shared.first, true),
                  .second_slot = piece_slot(shared.first + 1, false),
                  .slot_step = 2};
@@ -56,10 +53,10 @@ __device__ inline bool is_marked(const DecodePieces& pieces, std::int64_t slot) 
 
 // By the warps that load, after the last copy.
 template <DecodeConfig kConfig>
-__device__ void join_pieces(const DecodeParams& params, const WorkCuts& cuts, int warp) {
-  constexpr int kBarrier = 2;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const MergeItem item = find_ended_item(params, cuts);
+__device__ void join_pieces(const DecodeParams& params, const WorkCuts& cuts,
+                            const LinePlace& place, int part, int warp) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const MergeItem item = find_ended_item(params, cuts, place, part);
   if (item.pieces < 2) return;
   for (int piece = lane; piece < item.pieces; piece += 32) {
     while (!is_marked(params.pieces, item.slot(piece))) {
@@ -68,7 +65,7 @@ __device__ void join_pieces(const DecodeParams& params, const WorkCuts& cuts, in
   __syncwarp();
   merge_rows(params, {.rows = kConfig.rows, .dims = kConfig.dims()}, item, warp,
              DecodeConfig::kLoadThreads / 32);
-  cutlass::arch::NamedBarrier::sync(DecodeConfig::kLoadThreads, kBarrier);
+  LineScan::sync();
   for (int piece = warp * 32 + lane; piece < item.pieces; piece += DecodeConfig::kLoadThreads) {
     params.pieces.marks[item.slot(piece)] = 0;
   }

@@ -30,10 +30,10 @@ __global__ void __launch_bounds__(DecodeConfig::kThreads + DecodeConfig::kLoadTh
   }
   __syncthreads();
   if (warp >= DecodeConfig::kWarps) {
-    cutlass::arch::warpgroup_reg_dealloc<kConfig.load_registers()>();
+    cutlass::arch::warpgroup_reg_dealloc<DecodeConfig::kLoadRegisters>();
     LoadRole<kConfig>(params, shared).run();
   } else {
-    cutlass::arch::warpgroup_reg_alloc<kConfig.attend_registers()>();
+    cutlass::arch::warpgroup_reg_alloc<DecodeConfig::kAttendRegisters>();
     AttendRole<kConfig>(params, shared, warp).run();
   }
 }

@@ -38,7 +38,8 @@ DecodePieces carve_pieces(Carver& carver, const DecodePlan& plan) {
   return {.sums = sums,
           .stats = stats,
           .marks = carver.take<std::uint64_t>(plan.slots),
-          .mark = next_mark()};
+          .mark = next_mark(),
+          .tickets = carver.take<unsigned long long>(1)};
 }
 
 DecodeBatch make_batch(const FlashAttentionArgs& args, const DecodePlan& plan) {
@@ -62,7 +63,7 @@ DecodePages make_pages(const FlashAttentionArgs& args) {
           .table = keys.page_table,
           .table_stride = keys.page_table_stride,
           .max_pages = static_cast<int>(keys.max_pages),
-          .page_size = keys.page_size,
+          .page_size = Divisor(static_cast<std::uint32_t>(keys.page_size)),
           .num_pages = static_cast<unsigned>(keys.num_pages)};
 }
 
@@ -85,12 +86,13 @@ DecodeOutputs make_outputs(const FlashAttentionArgs& args) {
   return outputs;
 }
 
-DecodeQueries make_queries(const TensorView& q) {
+DecodeQueries make_queries(const TensorView& q, const DecodeBatch& batch) {
   return {.data = static_cast<const std::byte*>(q.data),
           .dtype = q.dtype,
           .token_stride_bytes = bytes_for(q.dtype, q.strides[0]),
           .head_stride_bytes = bytes_for(q.dtype, q.strides[1]),
-          .row_bytes = static_cast<int>(bytes_for(q.dtype, q.shape[2]))};
+          .row_bytes = static_cast<int>(bytes_for(q.dtype, q.shape[2])),
+          .group = Divisor(static_cast<std::uint32_t>(batch.group))};
 }
 
 }  // namespace
@@ -119,8 +121,9 @@ void flash_attention_decode(const FlashAttentionArgs& args, const Context& conte
   const DeviceScope scope(args.q.device);
   const auto stream = static_cast<cudaStream_t>(context.stream);
   Carver carver(context.workspace);
-  const DecodeParams params{.queries = make_queries(args.q),
-                            .batch = make_batch(args, plan),
+  const DecodeBatch batch = make_batch(args, plan);
+  const DecodeParams params{.queries = make_queries(args.q, batch),
+                            .batch = batch,
                             .pages = make_pages(args),
                             .split = plan.split,
                             .scores = score_rules(args),

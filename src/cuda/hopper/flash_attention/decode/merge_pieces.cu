@@ -29,10 +29,18 @@ __device__ MergeItem find_invariant_item(const DecodeParams& params) {
   return item;
 }
 
+__device__ MergeItem find_cut_item(const DecodeParams& params) {
+  const int thread_block = static_cast<int>(blockIdx.x);
+  const WorkCuts cuts = cut_batch(params);
+  if (thread_block >= cuts.parts) return {};
+  const LinePlace place = find_place(params, cuts.at(thread_block));
+  return find_ended_item(params, cuts, place, thread_block);
+}
+
 __global__ void __launch_bounds__(32 * kMergeWarps, 2)
     merge_kernel(const __grid_constant__ DecodeParams params, const MergeShape shape) {
-  const MergeItem item = params.split.is_invariant ? find_invariant_item(params)
-                                                   : find_ended_item(params, cut_batch(params));
+  const MergeItem item =
+      params.split.is_invariant ? find_invariant_item(params) : find_cut_item(params);
   cudaGridDependencySynchronize();
   if (item.pieces < 2) return;
   merge_rows(params, shape, item, static_cast<int>(threadIdx.x) / 32, kMergeWarps);

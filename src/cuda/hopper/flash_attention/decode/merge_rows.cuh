@@ -35,42 +35,63 @@ struct MergedRow {
   float max = kNoKey;
   float sum = 0.0F;
   float4 values{};
-
-  __device__ void rebase_to(float top) {
-    const float factor = rebase(max, top);
-    sum *= factor;
-    values = scaled(values, factor);
-    max = top;
-  }
 };
 
-// Columns [column, column + 4) of a row, kLoadsAhead pieces on their way at a time. Past L1: other
-// thread blocks wrote them.
+__device__ inline float warp_max(float value) {
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2) {
+    value = fmaxf(value, __shfl_xor_sync(kWholeWarp, value, distance));
+  }
+  return value;
+}
+__device__ inline float warp_sum(float value) {
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2) {
+    value += __shfl_xor_sync(kWholeWarp, value, distance);
+  }
+  return value;
+}
+
+// values += those of pieces [0, count) times their weights, in order; lane l holds weight and place of
+// piece l, rows of `dims` numbers. Past L1: other thread blocks wrote them.
+__device__ inline void add_pieces(const float* sums, int dims, int place, float weight, int count,
+                                  float4& values) {
+  constexpr int kLoadsAhead = 8;
+#pragma unroll 1
+  for (int first = 0; first < count; first += kLoadsAhead) {
+    float4 loaded[kLoadsAhead];
+#pragma unroll
+    for (int i = 0; i < kLoadsAhead; ++i) {
+      const std::int64_t from = __shfl_sync(kWholeWarp, place, first + i);
+      loaded[i] = __ldcg(reinterpret_cast<const float4*>(sums + from * dims));
+    }
+#pragma unroll
+    for (int i = 0; i < kLoadsAhead; ++i) {
+      add_scaled(values, loaded[i], __shfl_sync(kWholeWarp, weight, first + i));
+    }
+  }
+}
+
+// Columns [column, column + 4) of a row. Code is run once here and each instruction waited for: what
+// belongs to a piece is done by a lane, not again and again by all.
 __device__ inline MergedRow merge_columns(const DecodePieces& pieces, const MergeShape& shape,
                                           const MergeItem& item, int row, int column) {
-  constexpr int kLoadsAhead = 8;
+  const int lane = static_cast<int>(threadIdx.x % 32);
   MergedRow merged;
-  for (int first = 0; first < item.pieces; first += kLoadsAhead) {
-    float2 stats[kLoadsAhead];
-    float4 values[kLoadsAhead];
-#pragma unroll
-    for (int i = 0; i < kLoadsAhead; ++i) {
-      const std::int64_t place = item.slot(min(first + i, item.pieces - 1)) * shape.rows + row;
-      stats[i] = __ldcg(pieces.stats + place);
-      values[i] =
-          __ldcg(reinterpret_cast<const float4*>(pieces.sums + place * shape.dims + column));
-    }
-    float top = merged.max;
-#pragma unroll
-    for (int i = 0; i < kLoadsAhead; ++i) top = fmaxf(top, stats[i].x);
-    merged.rebase_to(top);
-#pragma unroll
-    for (int i = 0; i < kLoadsAhead; ++i) {
-      if (first + i >= item.pieces) break;
-      const float weight = rebase(stats[i].x, top);
-      merged.sum += stats[i].y * weight;
-      add_scaled(merged.values, values[i], weight);
-    }
+#pragma unroll 1
+  for (int first = 0; first < item.pieces; first += 32) {
+    const int count = min(item.pieces - first, 32);
+    // Lanes without a piece repeat the last one, with no weight.
+    const auto place = static_cast<int>(item.slot(first + min(lane, count - 1)) * shape.rows + row);
+    const float2 stats = __ldcg(pieces.stats + place);
+    const float max = lane < count ? stats.x : kNoKey;
+    const float top = fmaxf(merged.max, warp_max(max));
+    const float change = rebase(merged.max, top);
+    const float weight = rebase(max, top);
+    merged.max = top;
+    merged.sum = merged.sum * change + warp_sum(stats.y * weight);
+    merged.values = scaled(merged.values, change);
+    add_pieces(pieces.sums + column, shape.dims, place, weight, count, merged.values);
   }
   return merged;
 }
@@ -79,11 +100,12 @@ __device__ inline MergedRow merge_columns(const DecodePieces& pieces, const Merg
 __device__ inline void merge_rows(const DecodeParams& params, const MergeShape& shape,
                                   const MergeItem& item, int warp, int warps) {
   const int group = params.batch.group;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int lane = static_cast<int>(threadIdx.x % 32);
   for (int row = warp; row < item.tokens * group; row += warps) {
     const int head = item.kv_head * group + row % group;
     const std::int64_t token = item.first_token + row / group;
-    for (int column = lane * 4; column < params.outputs.value_dim; column += 128) {
+    for (int first = 0; first < params.outputs.value_dim; first += 128) {
+      const int column = first + lane * 4;
       const MergedRow merged = merge_columns(params.pieces, shape, item, row, column);
       const FinishedRow finished = finish_row(params.scores, head, merged.max, merged.sum);
       store_output(params.outputs, token, head, column, scaled(merged.values, finished.factor));

@@ -9,6 +9,7 @@
 
 #include "cuda/hopper/flash_attention/score_rules.h"
 #include "cuda/hopper/flash_attention/visible_range.h"
+#include "cuda/rows/divisor.h"
 #include "quire/dtype.h"
 
 namespace quire::cuda::hopper {
@@ -29,6 +30,7 @@ struct DecodeQueries {
   std::int64_t token_stride_bytes = 0;
   std::int64_t head_stride_bytes = 0;
   int row_bytes = 0;
+  Divisor group{1};  // query heads of a KV head
 };
 
 struct DecodePages {
@@ -41,17 +43,18 @@ struct DecodePages {
   const std::uint32_t* table = nullptr;  // [batch, max_pages]
   std::int64_t table_stride = 0;
   int max_pages = 0;
-  int page_size = 0;
+  Divisor page_size{1};
   unsigned num_pages = 0;
 };
 
 // How the work is cut; see work_line.cuh.
 struct DecodeSplit {
-  int blocks = 0;             // thread blocks: pieces of equal cost
-  int item_cost = 0;          // of beginning an item, in key blocks
-  int min_piece = 1;          // key blocks
-  bool is_invariant = false;  // pieces depend on the sequence's own length alone
-  int max_tiles = 1;          // of a sequence's tokens, for the workspace of invariant pieces
+  int blocks = 0;                // thread blocks: pieces of equal cost
+  int item_cost = 0;             // of beginning an item, in key blocks
+  int min_piece = 1;             // key blocks
+  bool has_short_parts = false;  // behind the thread blocks' own; see WorkCuts
+  bool is_invariant = false;     // pieces depend on the sequence's own length alone
+  int max_tiles = 1;             // of a sequence's tokens, for the workspace of invariant pieces
 };
 
 struct DecodeOutputs {
@@ -73,6 +76,7 @@ struct DecodePieces {
   // [slots] `mark` where the piece is there (join_pieces.cuh); null if a second kernel merges.
   std::uint64_t* marks = nullptr;
   std::uint64_t mark = 0;
+  unsigned long long* tickets = nullptr;  // see take_part.cuh; null if there are no short parts
 };
 
 struct DecodeParams {

@@ -17,7 +17,7 @@ template <DecodeConfig kConfig> struct QueryRows {
 
   // Rows first_row + lane / 4 + 8 · half.
   __device__ void load(const DecodeShared<kConfig>& shared, int slot, int first_row) {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int lane = static_cast<int>(threadIdx.x % 32);
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
 #pragma unroll

@@ -13,7 +13,7 @@ template <DecodeConfig kConfig> class RowSight {
 
   __device__ RowSight(const DecodeParams& params, const DecodeItem& item, int first_row)
       : params_(params), item_(item) {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int lane = static_cast<int>(threadIdx.x % 32);
 #pragma unroll
     for (int half = 0; half < kHalves; ++half) {
       // Rows past the last in use see what that one sees; nobody stores them.
@@ -53,7 +53,7 @@ template <DecodeConfig kConfig> class RowSight {
 
  private:
   __device__ static int key_offset(int i) {
-    return i / 2 * 8 + static_cast<int>(threadIdx.x) % 4 * 2 + i % 2;
+    return i / 2 * 8 + static_cast<int>(threadIdx.x % 4) * 2 + i % 2;
   }
 
   __device__ void modify(ScoreTile& scores, int half, int first_key) const {

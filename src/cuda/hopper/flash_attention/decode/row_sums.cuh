@@ -59,11 +59,11 @@ template <DecodeConfig kConfig> struct RowSums {
           fmaxf(max[half],
                 quad_max(fmaxf(fmaxf(score(0, 0), score(0, 1)), fmaxf(score(1, 0), score(1, 1)))));
       const float base = top == kNoKey ? 0.0F : top;
-      change[half] = exp2f(max[half] - base);
+      change[half] = fast_exp2(max[half] - base);
       has_changed |= top > max[half];
       max[half] = top;
-      const float w00 = exp2f(score(0, 0) - base), w01 = exp2f(score(0, 1) - base);
-      const float w10 = exp2f(score(1, 0) - base), w11 = exp2f(score(1, 1) - base);
+      const float w00 = fast_exp2(score(0, 0) - base), w01 = fast_exp2(score(0, 1) - base);
+      const float w10 = fast_exp2(score(1, 0) - base), w11 = fast_exp2(score(1, 1) - base);
       sum[half] = sum[half] * change[half] + ((w00 + w01) + (w10 + w11));
       weights[half][0] = Product::pack(w00, w01);
       weights[half][1] = Product::pack(w10, w11);
@@ -90,7 +90,7 @@ template <DecodeConfig kConfig> struct RowSums {
  private:
   // A row's change is known to the quad that holds its scores; its sums lie elsewhere.
   __device__ void rescale(const float (&change)[kHalves]) {
-    const int first_lane = static_cast<int>(threadIdx.x) % 4 * 8;
+    const int first_lane = static_cast<int>(threadIdx.x % 4) * 8;
 #pragma unroll
     for (int half = 0; half < kHalves; ++half) {
       const float even = __shfl_sync(0xffffffff, change[half], first_lane);

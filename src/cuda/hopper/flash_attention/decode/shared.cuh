@@ -4,7 +4,7 @@
 
 #include <cstddef>
 
-#include "cuda/hopper/flash_attention/decode/config.h"
+#include "cuda/hopper/flash_attention/decode/scan_line.cuh"
 #include "cuda/hopper/tile/ring.cuh"
 
 namespace quire::cuda::hopper {
@@ -36,6 +36,9 @@ template <DecodeConfig kConfig> struct DecodeShared {
   alignas(16) float sums[DecodeConfig::kWarps][kConfig.warp_rows()][kSumStride];
   float2 stats[DecodeConfig::kWarps][kConfig.warp_rows()];  // (max, sum of weights)
   DecodeItem item[kConfig.items];
+  LineScanShared line;
+  WorkCuts cuts;
+  int part;  // that the thread block took
   // A bit per key: its page is assigned. One number for the neighbouring keys of a lane.
   static constexpr int kKeyGroups = DecodeConfig::kKeys / kConfig.lane_keys();
   alignas(8) std::uint16_t mapped[kConfig.stages][kKeyGroups];

@@ -11,6 +11,7 @@ namespace quire::cuda::hopper {
 struct LinePlace {
   int sequence = 0;
   int begin = 0;
+  SequenceWork work{};
 };
 
 // Key blocks [begin, end) of an item, counted from the sequence's first.
@@ -27,11 +28,14 @@ class WorkWalk {
   // `place` is that of the thread block's cut, if it has one.
   QUIRE_HOST_DEVICE WorkWalk(const DecodeBatch& batch, const DecodeSplit& split,
                              const WorkCuts& cuts, const LinePlace& place, int thread_block)
-      : batch_(batch), split_(split), thread_block_(thread_block) {
+      : batch_(batch),
+        split_(split),
+        thread_block_(thread_block),
+        sequence_(place.sequence),
+        work_(place.work) {
     if (thread_block >= cuts.parts || cuts.total == 0) return;
     end_ = cuts.at(thread_block + 1);
     const int position = cuts.at(thread_block);
-    enter(place.sequence);
     const int item_cost = work_.item_cost(split);
     item_ = (position - place.begin) / item_cost;
     item_begin_ = place.begin + item_ * item_cost;
@@ -49,9 +53,13 @@ class WorkWalk {
     int end = work_.blocks;
     if (left < work_.item_cost(split_)) end = cut_block(split_, left, work_.blocks);
     if (end <= block_) return false;
-    const int heads = batch_.kv_heads;
-    piece = {
-        .begin = block_, .end = end, .kv_head = item_ % heads, .tile = item_ / heads, .slot = -1};
+    // One tile, as a rule: without a division.
+    const int tile = item_ < batch_.kv_heads ? 0 : item_ / batch_.kv_heads;
+    piece = {.begin = block_,
+             .end = end,
+             .kv_head = item_ - tile * batch_.kv_heads,
+             .tile = tile,
+             .slot = -1};
     given_ = work_;
     given_sequence_ = sequence_;
     keep_apart(piece);

@@ -7,6 +7,7 @@
 #include "cuda/hopper/flash_attention/decode/async_copy.cuh"
 #include "cuda/hopper/flash_attention/decode/join_pieces.cuh"
 #include "cuda/hopper/flash_attention/decode/shared.cuh"
+#include "cuda/hopper/flash_attention/decode/take_part.cuh"
 
 namespace quire::cuda::hopper {
 
@@ -15,23 +16,66 @@ template <DecodeConfig kConfig> class LoadRole {
   __device__ LoadRole(const DecodeParams& params, DecodeShared<kConfig>& shared)
       : params_(params),
         shared_(shared),
-        thread_(static_cast<int>(threadIdx.x) - DecodeConfig::kThreads) {}
+        thread_(static_cast<int>(threadIdx.x % DecodeConfig::kLoadThreads)) {}
 
   __device__ void run() {
-    const WorkCuts cuts = cut_batch(params_);
-    policy_ = policy_of(cuts.total);
-    WorkWalk walk = start_walk(params_, cuts, static_cast<int>(blockIdx.x));
-    for (WorkPiece piece; walk.next(piece); items_at_.advance()) {
-      const DecodeItem item = describe(walk.work(), piece);
-      load_queries(item);
-      load_item(item, walk.sequence());
+    static_assert(DecodeConfig::kThreads % DecodeConfig::kLoadThreads == 0);
+    int part = static_cast<int>(blockIdx.x);
+    find_first_part(part);
+    const WorkCuts& cuts = shared_.cuts;
+    int before = -1;  // the part whose item waits to be put together
+    int turn = 0;
+    while (part < cuts.parts && cuts.total > 0) {
+      load_part(shared_.line.places[turn], part);
+      // While these keys are on their way; pieces that others store were begun before.
+      join(before, turn ^ 1);
+      before = part;
+      turn ^= 1;
+      part = next_part(turn);
     }
     shared_.item_ring.wait_empty(items_at_);
     announce({});
-    if (params_.pieces.marks != nullptr) join_pieces<kConfig>(params_, cuts, thread_ / 32);
+    join(before, turn ^ 1);
   }
 
  private:
+  __device__ LineScan scan() { return {params_.batch, params_.split, shared_.line, thread_}; }
+
+  __device__ void find_first_part(int part) {
+    LineScan line = scan();
+    const int total = line.add_up();
+    const WorkCuts cuts = cut_work(params_.split, total, line.longest());
+    policy_ = policy_of(total);
+    if (thread_ == 0) {
+      shared_.cuts = cuts;
+      if (part == 0 && cuts.has_short_parts()) open_tickets(params_.pieces);
+    }
+    line.find_first(part < cuts.parts ? cuts.at(part) : total, 0);
+  }
+
+  __device__ void load_part(const LinePlace& place, int part) {
+    WorkWalk walk(params_.batch, params_.split, shared_.cuts, place, part);
+    for (WorkPiece piece; walk.next(piece); items_at_.advance()) {
+      load_item(describe(walk.work(), piece), walk.sequence());
+    }
+  }
+
+  __device__ void join(int part, int turn) {
+    if (part <= 0 || params_.pieces.marks == nullptr) return;
+    join_pieces<kConfig>(params_, shared_.cuts, shared_.line.places[turn], part, thread_ / 32);
+  }
+
+  // Its place is left in places[turn]; cuts.parts or more: there is none.
+  __device__ int next_part(int turn) {
+    const WorkCuts& cuts = shared_.cuts;
+    if (!cuts.has_short_parts()) return cuts.parts;
+    if (thread_ == 0) shared_.part = take_part(params_.pieces, cuts);
+    LineScan::sync();
+    const int part = shared_.part;
+    if (part < cuts.parts) scan().find(cuts.at(part), turn);
+    return part;
+  }
+
   // Streamed keys push dirty lines out of L2, whose writing back they then wait for: 2 % of 150 µs, less
   // if they take their own places first. For many bytes it is the other way round: 2 % of 530 µs.
   __device__ static L2Policy policy_of(int blocks) {
@@ -41,6 +85,7 @@ template <DecodeConfig kConfig> class LoadRole {
   }
   __device__ int lane_piece() const { return thread_ % kConfig.row_lanes(); }
   __device__ int key_group() const { return thread_ / kConfig.row_lanes(); }
+  __device__ int group_row() const { return key_group() * kConfig.lane_keys(); }
 
   __device__ DecodeItem describe(const SequenceWork& work, const WorkPiece& piece) const {
     const DecodeBatch& batch = params_.batch;
@@ -80,8 +125,9 @@ template <DecodeConfig kConfig> class LoadRole {
     for (int i = thread_; i < kConfig.rows * kRowPieces; i += DecodeConfig::kLoadThreads) {
       const int row = i / kRowPieces;
       const int piece = i % kRowPieces;
-      const int token = item.first_token + row / params_.batch.group;
-      const int head = item.kv_head * params_.batch.group + row % params_.batch.group;
+      const int skipped = static_cast<int>(queries.group.quotient(static_cast<unsigned>(row)));
+      const int token = item.first_token + skipped;
+      const int head = (item.kv_head - skipped) * params_.batch.group + row;
       const bool is_there = row < item.rows && piece * 16 < queries.row_bytes;
       copy_async(&shared_.queries[items_at_.stage][piece / 8][row * 128 + ((piece ^ row) % 8) * 16],
                  queries.data + token * queries.token_stride_bytes +
@@ -91,61 +137,95 @@ template <DecodeConfig kConfig> class LoadRole {
     announce(item);
   }
 
-  // The page of a key, ≥ num_pages if there is none.
-  __device__ unsigned page_of(const std::uint32_t* table, int column) const {
-    return column < params_.pages.max_pages ? table[column] : params_.pages.num_pages;
+  // Where a key is: its page, ≥ num_pages if there is none, and its row there.
+  struct KeyPlace {
+    unsigned page;
+    int row;
+  };
+  __device__ KeyPlace find(const std::uint32_t* table, int key, int last_key) const {
+    const DecodePages& pages = params_.pages;
+    const int column = static_cast<int>(pages.page_size.quotient(static_cast<unsigned>(key)));
+    const bool is_there = key < last_key && column < pages.max_pages;
+    return {.page = is_there ? table[column] : pages.num_pages,
+            .row = key - column * static_cast<int>(pages.page_size.value())};
+  }
+  __device__ const std::byte* source_of(const DecodeItem& item, const KeyPlace& place) const {
+    const DecodePages& pages = params_.pages;
+    return pages.keys + place.page * pages.page_stride_bytes +
+           place.row * pages.token_stride_bytes + item.kv_head * pages.head_stride_bytes +
+           lane_piece() * 16;
   }
 
   __device__ void load_item(const DecodeItem& item, int sequence) {
     const DecodePages& pages = params_.pages;
     const std::uint32_t* table = pages.table + sequence * pages.table_stride;
-    int key = item.begin * kBlockKeys + key_group() * kConfig.lane_keys();
+    int key = item.begin * kBlockKeys + group_row();
     KeyPlace place = find(table, key, item.last_key);
+    load_queries(item);
     for (int block = item.begin; block < item.end; ++block, at_.advance()) {
       // On its way while this block waits for its stage.
       const KeyPlace next = find(table, key + kBlockKeys, item.last_key);
-      load_block(item, table, key, place);
+      shared_.ring.wait_empty(at_);
+      finish_stage(is_run(item, key, place) ? load_run(source_of(item, place))
+                                            : load_each(item, table, key, place));
       key += kBlockKeys;
       place = next;
     }
   }
 
-  struct KeyPlace {
-    unsigned page;
-    int row;  // of the page
-  };
-  __device__ KeyPlace find(const std::uint32_t* table, int key, int last_key) const {
-    const int column = key / params_.pages.page_size;
-    return {.page = key < last_key ? page_of(table, column) : params_.pages.num_pages,
-            .row = key - column * params_.pages.page_size};
+  // This lane's neighbouring keys lie behind each other in a page, and all of them are seen.
+  __device__ bool is_run(const DecodeItem& item, int key, const KeyPlace& place) const {
+    constexpr int kLaneKeys = kConfig.lane_keys();
+    const DecodePages& pages = params_.pages;
+    return place.page < pages.num_pages &&
+           place.row + kLaneKeys <= static_cast<int>(pages.page_size.value()) &&
+           key >= item.first_key && key + kLaneKeys <= item.last_key &&
+           lane_piece() * 16 < pages.row_bytes;
   }
 
-  // K and V of this lane's neighbouring keys, `place` being that of the first.
-  __device__ void load_block(const DecodeItem& item, const std::uint32_t* table, int key,
-                             KeyPlace place) {
-    const DecodePages& pages = params_.pages;
-    const int piece = lane_piece();
-    const int group_row = key_group() * kConfig.lane_keys();
-    const bool has_bytes = piece * 16 < pages.row_bytes;
-    unsigned mapped = 0;
-    shared_.ring.wait_empty(at_);
-    std::byte* target = shared_.keys(at_.stage) + piece / 8 * (kBlockKeys * 128);
+  // K and V of this lane's keys; a bit for each whose page is assigned. An instruction or two beside
+  // every copy: with the addresses of `load_each`, four warps were too slow for e4m3.
+  __device__ unsigned load_run(const std::byte* source) {
+    constexpr unsigned kAllMapped = (1U << kConfig.lane_keys()) - 1;
+    if (lane_piece() >= 8 * kConfig.slabs) return kAllMapped;
 #pragma unroll
     for (int i = 0; i < kConfig.lane_keys(); ++i) {
-      if (i > 0 && ++place.row == pages.page_size) place = find(table, key + i, item.last_key);
-      const bool is_mapped = place.page < pages.num_pages;
-      const bool is_seen = key + i >= item.first_key && key + i < item.last_key;
-      const std::byte* source = pages.keys + place.page * pages.page_stride_bytes +
-                                place.row * pages.token_stride_bytes +
-                                item.kv_head * pages.head_stride_bytes + piece * 16;
-      mapped |= is_mapped ? 1U << i : 0U;
-      if (piece >= 8 * kConfig.slabs) continue;
-      std::byte* row = target + (group_row + i) * 128 + ((piece ^ (group_row + i)) % 8) * 16;
-      copy_async(row, source, is_mapped && is_seen && has_bytes, policy_);
-      copy_async(row + kConfig.side_bytes(), source + pages.value_offset_bytes,
-                 is_mapped && is_seen && has_bytes, policy_);
+      std::byte* row = target_row(i);
+      copy_async(row, source, policy_);
+      copy_async(row + kConfig.side_bytes(), source + params_.pages.value_offset_bytes, policy_);
+      source += params_.pages.token_stride_bytes;
     }
-    finish_stage(mapped);
+    return kAllMapped;
+  }
+
+  // The same, key by key, `place` being that of the first: what is not seen or has no page is zero.
+  __device__ unsigned load_each(const DecodeItem& item, const std::uint32_t* table, int key,
+                                KeyPlace place) {
+    const DecodePages& pages = params_.pages;
+    unsigned mapped = 0;
+#pragma unroll 1
+    for (int i = 0; i < kConfig.lane_keys(); ++i, ++key, ++place.row) {
+      if (place.row == static_cast<int>(pages.page_size.value())) {
+        place = find(table, key, item.last_key);
+      }
+      const bool is_mapped = place.page < pages.num_pages;
+      const bool is_seen = key >= item.first_key && key < item.last_key;
+      const bool is_there = is_mapped && is_seen && lane_piece() * 16 < pages.row_bytes;
+      mapped |= is_mapped ? 1U << i : 0U;
+      if (lane_piece() >= 8 * kConfig.slabs) continue;
+      const std::byte* source = source_of(item, place);
+      copy_async(target_row(i), source, is_there, policy_);
+      copy_async(target_row(i) + kConfig.side_bytes(), source + pages.value_offset_bytes, is_there,
+                 policy_);
+    }
+    return mapped;
+  }
+
+  // Where key i of this lane goes.
+  __device__ std::byte* target_row(int i) {
+    const int row = group_row() + i;
+    return shared_.keys(at_.stage) + lane_piece() / 8 * (kBlockKeys * 128) + row * 128 +
+           ((lane_piece() ^ row) % 8) * 16;
   }
 
   __device__ void finish_stage(unsigned mapped) {
