@@ -24,6 +24,7 @@ GPU_KERNEL_DOCUMENTS = {
     ROOT / "docs" / "kernels" / "companions_hopper.md": "companions.jsonl",
     ROOT / "docs" / "kernels" / "flash_attention.md": "flash_attention.jsonl",
     ROOT / "docs" / "kernels" / "indexer.md": "mla_indexer.jsonl",
+    ROOT / "docs" / "kernels" / "index_rows.md": "index_rows.jsonl",
     ROOT / "docs" / "kernels" / "mla_prefill.md": "mla_prefill.jsonl",
     ROOT / "docs" / "kernels" / "sparse_mla.md": "sparse_mla.jsonl",
 }

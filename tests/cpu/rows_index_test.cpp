@@ -127,7 +127,8 @@ TEST_P(RowsIndex, QueriesOfAnyShape) {
 TEST_P(RowsIndex, AnyNumberOfThreads) {
   thread_counts_ = kThreadCounts;
   const TestCache cache = make_cache(128);
-  const HostTensor q = make_numbers(Numbers::ordinary, DType::bf16, {cache.num_tokens(), 5, 128}, 29);
+  const HostTensor q =
+      make_numbers(Numbers::ordinary, DType::bf16, {cache.num_tokens(), 5, 128}, 29);
   QuantizeIndexQueriesArgs args;
   args.q = q.view();
   fill(args, cache, kRows[0]);

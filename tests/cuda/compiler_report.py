@@ -27,7 +27,6 @@ KNOWN: dict[str, int] = {
     "flash_attention/prefill/variants/f16_d256_modified.cu.o": 80,
     "mla_decode/variants/fp8_r128.cu.o": 604,
     "mla_decode/variants/fp8_r64.cu.o": 576,
-    "sparse_mla/variants/fp8.cu.o": 70,
 }
 
 

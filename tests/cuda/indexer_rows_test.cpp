@@ -5,10 +5,13 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <limits>
+#include <numeric>
 #include <random>
+#include <utility>
 
 #include "cuda/runtime/device_facts.h"
 #include "device_twin.h"
@@ -69,7 +72,8 @@ struct Heads {
   std::int64_t count;
   std::int32_t dims;
 };
-constexpr Heads kHeads[] = {{1, 4}, {16, 128}, {32, 128}, {64, 128}, {64, 64}};
+constexpr Heads kHeads[] = {{1, 4},  {4, 128}, {8, 128}, {16, 128}, {32, 128}, {64, 128},
+                            {4, 64}, {8, 64},  {16, 64}, {32, 64},  {64, 64}};
 
 PickInputs make_inputs(const Pattern& pattern, const Shape& shape, const Heads& heads) {
   CacheOptions options = index_options({shape.cached}, {shape.added}, heads.dims);
@@ -122,6 +126,42 @@ TEST_P(IndexerRows, AreSelectedAsTheOracleDoes) {
     }
   }
   EXPECT_GT(problems, 0) << "no problem is one that the kernel takes";
+}
+
+// The first top_k of a stable sort, in order of position.
+std::vector<std::int32_t> best_of(std::vector<double> scores, std::int64_t top_k) {
+  std::vector<std::int32_t> keys(scores.size());
+  std::iota(keys.begin(), keys.end(), 0);
+  const auto rank = [&](std::int32_t key) {
+    const double score = scores[static_cast<std::size_t>(key)];
+    return std::isnan(score) ? std::pair(0, 0.0) : std::pair(1, score);
+  };
+  std::stable_sort(keys.begin(), keys.end(),
+                   [&](std::int32_t a, std::int32_t b) { return rank(a) > rank(b); });
+  keys.resize(static_cast<std::size_t>(top_k));
+  std::sort(keys.begin(), keys.end());
+  return keys;
+}
+
+// So many rows that a thread block has more keys of one than its list holds.
+TEST_P(IndexerRows, LongOnesAreTheBestOfAStableSort) {
+  const std::string reason = cuda::refuse_hopper({.kind = DeviceKind::cuda, .index = 0});
+  if (!reason.empty()) GTEST_SKIP() << reason;
+  constexpr Shape kLong{.cached = 13800, .added = 300, .top_k = 2048};
+  for (const Heads& heads : {Heads{64, 128}, Heads{8, 64}}) {
+    const PickInputs subject = make_inputs(GetParam(), kLong, heads);
+    if (!run_on_gpu(subject.args())) continue;
+    std::mt19937 random(7);
+    std::vector<double> scores;
+    for (std::int64_t key = 0; key < kLong.cached + kLong.added; ++key) {
+      scores.push_back(GetParam().score(key, random));
+    }
+    for (const std::int64_t token : {0, 1, 2, 131, 132, 298, 299}) {
+      std::vector<double> seen(scores.begin(), scores.begin() + kLong.cached + token + 1);
+      ASSERT_EQ(subject.row(token), best_of(std::move(seen), kLong.top_k))
+          << heads.count << " heads of " << heads.dims << ", token " << token;
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, IndexerRows, testing::ValuesIn(kPatterns),

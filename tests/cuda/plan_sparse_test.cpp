@@ -31,8 +31,9 @@ TEST(PlanSparse, FewTokensAreCutIntoPiecesThatCoverAllTiles) {
   for (const std::int64_t tokens : {1, 2, 5, 31, 64, 65}) {
     for (const std::int64_t heads : {1, 16, 64, 128}) {
       const SparsePlan plan = plan_sparse(decode_problem(tokens, heads), kSms);
-      EXPECT_GE(plan.work.pieces * plan.work.piece_tiles, 32);
-      EXPECT_LT((plan.work.pieces - 1) * plan.work.piece_tiles, 32);
+      const int tiles = 2048 / plan.variant->config.keys;
+      EXPECT_GE(plan.work.pieces * plan.work.piece_tiles, tiles);
+      EXPECT_LT((plan.work.pieces - 1) * plan.work.piece_tiles, tiles);
       EXPECT_TRUE(plan.work.pieces == 1 || plan.work.items() <= kSms);
     }
   }
@@ -46,8 +47,9 @@ TEST(PlanSparse, TilesOfTheSecondStreamFollowTheFirst) {
   problem.extra_format = RowFormat::mla_fp8_token();
   EXPECT_EQ(refuse_sparse_problem(problem), "");
   const SparsePlan plan = plan_sparse(problem, kSms);
-  EXPECT_EQ(plan.work.first_tiles, 2);
-  EXPECT_EQ(plan.work.piece_tiles, 3);
+  ASSERT_EQ(plan.variant->config.keys, 32);
+  EXPECT_EQ(plan.work.first_tiles, 3);
+  EXPECT_EQ(plan.work.piece_tiles, 4);
 }
 
 TEST(PlanSparse, SaysWhatItDoesNotTake) {

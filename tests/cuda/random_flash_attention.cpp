@@ -89,6 +89,7 @@ json random_tiled(RandomChoice& choice) {
   if (cache["head_dim"] == 192 && choice.one_in(2)) object["value_dim"] = 128;
   object["cache"] = cache;
   add_modifiers(choice, object);
+  if (cache["dtype"] == "fp8_e4m3" && choice.one_in(2)) object["allow_fp8_products"] = true;
   return object;
 }
 

@@ -19,12 +19,12 @@ INSTANTIATE_TEST_SUITE_P(
                                   }),
         bad_type<StoreIndexKeysSample>("codes", "x", "must be f32, f16 or bf16",
                                        [](auto& s) { s.args.x.dtype = DType::fp8_e4m3; }),
-        bad<StoreIndexKeysSample>(
-            "keys_of_bf16", "cache", "rows of fp8_e4m3",
-            [](auto& s) {
-              s.args.cache =
-                  make_cache(s.arena, {.dtype = DType::bf16, .kv = 1, .heads = 1, .row = 8});
-            }),
+        bad<StoreIndexKeysSample>("keys_of_bf16", "cache", "rows of fp8_e4m3",
+                                  [](auto& s) {
+                                    s.args.cache = make_cache(
+                                        s.arena,
+                                        {.dtype = DType::bf16, .kv = 1, .heads = 1, .row = 8});
+                                  }),
         bad<StoreIndexKeysSample>("scale_per_half_row", "cache", "one f32 scale per token",
                                   [](auto& s) {
                                     CacheForm form = kIndexForm;
@@ -43,8 +43,7 @@ INSTANTIATE_TEST_SUITE_P(
                                   [](auto& s) { s.args.norm_bias->shape[0] = 7; }),
         bad<StoreIndexKeysSample>("epsilon_zero", "epsilon", "got 0",
                                   [](auto& s) { s.args.epsilon = 0.0; }),
-        bad<StoreIndexKeysSample>("odd_rope", "freqs_cis",
-                                  "an even number of columns from 2 to 8",
+        bad<StoreIndexKeysSample>("odd_rope", "freqs_cis", "an even number of columns from 2 to 8",
                                   [](auto& s) { s.args.freqs_cis->shape[1] = 3; }),
         bad<StoreIndexKeysSample>("rope_wider_than_the_row", "freqs_cis", "from 2 to 8",
                                   [](auto& s) {

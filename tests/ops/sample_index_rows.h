@@ -53,13 +53,12 @@ struct QuantizeIndexQueriesSample : Sample {
   void run(const Context& context) override { quantize_index_queries(args, context); }
   Plan supports(const Context& context) override { return quire::supports(args, context); }
   std::vector<std::pair<std::string, TensorView*>> tensors() override {
-    std::vector<std::pair<std::string, TensorView*>> list{
-        {"q", &args.q},
-        {"row_offsets", &args.row_offsets},
-        {"weights", &*args.weights},
-        {"freqs_cis", &*args.freqs_cis},
-        {"out", &args.out},
-        {"q_scale", &args.q_scale}};
+    std::vector<std::pair<std::string, TensorView*>> list{{"q", &args.q},
+                                                          {"row_offsets", &args.row_offsets},
+                                                          {"weights", &*args.weights},
+                                                          {"freqs_cis", &*args.freqs_cis},
+                                                          {"out", &args.out},
+                                                          {"q_scale", &args.q_scale}};
     list_cache(args.cache, "cache", list);
     return list;
   }

@@ -28,8 +28,9 @@ struct IndexRowSpec {
         mean(fields.number("mean", 0.0)) {}
 
   // The arguments of the same names.
-  template <typename Args> void fill(Memory& memory, std::uint64_t seed, const CacheSpec& spec,
-                                     Contents contents, Args& args) const {
+  template <typename Args>
+  void fill(Memory& memory, std::uint64_t seed, const CacheSpec& spec, Contents contents,
+            Args& args) const {
     args.row_offsets = build_row_offsets(memory, lengths);
     args.cache = build_cache(memory, spec, lengths, contents, seed);
     if (rope_dim > 0) {
@@ -78,15 +79,14 @@ class StoreIndexKeysCase final : public OpCase {
     Memory& memory = built.memory;
     const CacheSpec cache = spec_.cache_for(layout);
     StoreIndexKeysArgs args;
-    args.x = build_tensor(memory, seed, "x", spec_.dtype,
-                          {spec_.lengths.tokens(), spec_.columns()}, spec_.amplitude, spec_.mean);
+    args.x = build_tensor(memory, seed, "x", spec_.dtype, {spec_.lengths.tokens(), spec_.columns()},
+                          spec_.amplitude, spec_.mean);
     spec_.fill(memory, seed, cache, Contents::cached, args);
     args.layer = cache.layer;
     if (norm_) {
       args.norm_weight =
           build_tensor(memory, seed, "norm_weight", norm_dtype_, {spec_.columns()}, 0.1, 1.0);
-      args.norm_bias =
-          build_tensor(memory, seed, "norm_bias", norm_dtype_, {spec_.columns()}, 0.1);
+      args.norm_bias = build_tensor(memory, seed, "norm_bias", norm_dtype_, {spec_.columns()}, 0.1);
       args.epsilon = epsilon_;
     }
     built.written_rows({.cache = args.cache, .layer = args.layer, .lengths = spec_.lengths});

@@ -45,8 +45,8 @@ struct RotationAngles {
 
 // from and to: the first rotated column; they may be the same.
 template <DType kFrom, DType kTo>
-inline void rotate_halves(const RotationAngles& angles, std::int64_t rope_dim, const std::byte* from,
-                   std::byte* to) {
+inline void rotate_halves(const RotationAngles& angles, std::int64_t rope_dim,
+                          const std::byte* from, std::byte* to) {
   const F32Tag f32;
   const std::int64_t half = rope_dim / 2;
   over_lanes(half, [&](std::int64_t i, auto lanes) {
@@ -62,7 +62,7 @@ inline void rotate_halves(const RotationAngles& angles, std::int64_t rope_dim, c
 
 template <DType kFrom, DType kTo>
 inline void rotate_pairs(const RotationAngles& angles, std::int64_t rope_dim, const std::byte* from,
-                  std::byte* to) {
+                         std::byte* to) {
   const F32Tag f32;
   over_lanes(rope_dim, [&](std::int64_t i, auto lanes) {
     const F32Vector x = load_lanes<kFrom>(from + i * kElementBytes<kFrom>, lanes);

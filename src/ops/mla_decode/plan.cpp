@@ -24,21 +24,11 @@ template <cpu::Target kTarget> constexpr MlaDecodeCandidate on_cpu(std::string_v
 }
 
 constexpr MlaDecodeCandidate kCandidates[] = {
-    {.kernel = "hopper/general/mla_decode",
-     .takes = kHopperTakes,
-     .refuse =
-         [](const MlaDecodeProblem& problem) { return cuda::hopper::refuse_general(problem); },
-     .run = [](const MlaDecodeArgs& args,
-               const Context& context) { cuda::hopper::mla_decode_general(args, context); },
-     .workspace_bytes =
-         [](const MlaDecodeProblem& problem) {
-           return cuda::hopper::general_workspace_bytes(problem);
-         }},
-    // The next two are taken when asked for by name, until they have passed the cases on a GPU.
     {.kernel = "hopper/mla_decode",
-     .takes = "absorbed bf16 q of at most 128 heads over bf16 rows of 512 + 64 columns, pages of a "
-              "multiple of 16 tokens, masks that show one interval of keys, on a GPU of compute "
-              "capability 9.0",
+     .takes =
+         "bf16 q of at most 128 heads, absorbed or with weights of bf16 or e4m3, over bf16 rows of "
+         "512 + 64 columns, pages of a multiple of 16 tokens, masks that show one interval of "
+         "keys, on a GPU of compute capability 9.0",
      .refuse = cuda::hopper::refuse_mla_decode_bf16,
      .run = cuda::hopper::mla_decode_latent,
      .workspace_bytes = cuda::hopper::mla_decode_workspace_bytes,
@@ -49,6 +39,16 @@ constexpr MlaDecodeCandidate kCandidates[] = {
      .run = cuda::hopper::mla_decode_latent,
      .workspace_bytes = cuda::hopper::mla_decode_workspace_bytes,
      .choices = cuda::hopper::mla_decode_choices},
+    {.kernel = "hopper/general/mla_decode",
+     .takes = kHopperTakes,
+     .refuse =
+         [](const MlaDecodeProblem& problem) { return cuda::hopper::refuse_general(problem); },
+     .run = [](const MlaDecodeArgs& args,
+               const Context& context) { cuda::hopper::mla_decode_general(args, context); },
+     .workspace_bytes =
+         [](const MlaDecodeProblem& problem) {
+           return cuda::hopper::general_workspace_bytes(problem);
+         }},
     on_cpu<cpu::Target::amx>("cpu/amx/mla_decode"),
     on_cpu<cpu::Target::avx512>("cpu/avx512/mla_decode"),
     on_cpu<cpu::Target::avx2>("cpu/avx2/mla_decode"),

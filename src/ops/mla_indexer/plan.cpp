@@ -24,19 +24,10 @@ template <cpu::Target kTarget> constexpr MlaIndexerCandidate on_cpu(std::string_
 }
 
 constexpr MlaIndexerCandidate kCandidates[] = {
-    {.kernel = "hopper/general/mla_indexer",
-     .takes = kHopperTakes,
-     .refuse =
-         [](const MlaIndexerProblem& problem) { return cuda::hopper::refuse_general(problem); },
-     .run = [](const MlaIndexerArgs& args,
-               const Context& context) { cuda::hopper::mla_indexer_general(args, context); },
-     .workspace_bytes =
-         [](const MlaIndexerProblem& problem) {
-           return cuda::hopper::general_workspace_bytes(problem);
-         }},
     {.kernel = "hopper/mla_indexer",
-     .takes = "16, 32 or 64 heads of 128 columns, or 64 of 64, and a top_k up to 2048 on a GPU of "
-              "compute capability 9.0",
+     .takes =
+         "16, 32 or 64 heads of 128 columns, or 64 of 64, pages of a multiple of 16 tokens and a "
+         "top_k up to 2048 on a GPU of compute capability 9.0",
      .refuse = [](const MlaIndexerProblem& problem) { return cuda::hopper::refuse_index(problem); },
      .run = [](const MlaIndexerArgs& args,
                const Context& context) { cuda::hopper::mla_indexer(args, context); },
@@ -47,6 +38,16 @@ constexpr MlaIndexerCandidate kCandidates[] = {
      .choices = [](const MlaIndexerProblem& problem) -> Choices {
        return cuda::hopper::index_choices(problem);
      }},
+    {.kernel = "hopper/general/mla_indexer",
+     .takes = kHopperTakes,
+     .refuse =
+         [](const MlaIndexerProblem& problem) { return cuda::hopper::refuse_general(problem); },
+     .run = [](const MlaIndexerArgs& args,
+               const Context& context) { cuda::hopper::mla_indexer_general(args, context); },
+     .workspace_bytes =
+         [](const MlaIndexerProblem& problem) {
+           return cuda::hopper::general_workspace_bytes(problem);
+         }},
     on_cpu<cpu::Target::amx>("cpu/amx/mla_indexer"),
     on_cpu<cpu::Target::avx512>("cpu/avx512/mla_indexer"),
     on_cpu<cpu::Target::avx2>("cpu/avx2/mla_indexer"),

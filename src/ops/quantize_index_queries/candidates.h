@@ -7,6 +7,7 @@
 namespace quire::ops {
 
 // Best first. The one list that supports, plan and the op read.
-CandidateList<QuantizeIndexQueriesProblem, QuantizeIndexQueriesArgs> quantize_index_queries_candidates();
+CandidateList<QuantizeIndexQueriesProblem, QuantizeIndexQueriesArgs>
+quantize_index_queries_candidates();
 
 }  // namespace quire::ops

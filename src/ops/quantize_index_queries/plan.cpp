@@ -8,25 +8,28 @@ namespace quire {
 namespace ops {
 namespace {
 
-using QuantizeIndexQueriesCandidate = Candidate<QuantizeIndexQueriesProblem, QuantizeIndexQueriesArgs>;
+using QuantizeIndexQueriesCandidate =
+    Candidate<QuantizeIndexQueriesProblem, QuantizeIndexQueriesArgs>;
 
 template <cpu::Target kTarget>
 constexpr QuantizeIndexQueriesCandidate on_cpu(std::string_view kernel) {
-  return {.kernel = kernel,
-          .takes = "any valid problem on a cpu with the target's instructions",
-          .refuse =
-              [](const QuantizeIndexQueriesProblem& problem) {
-                const std::string off_host = refuse_off_host(problem.device);
-                return off_host.empty() ? cpu::refuse(problem, kTarget) : off_host;
-              },
-          .run = [](const QuantizeIndexQueriesArgs& args,
-                    const Context& context) { cpu::quantize_index_queries(args, context, kTarget); }};
+  return {
+      .kernel = kernel,
+      .takes = "any valid problem on a cpu with the target's instructions",
+      .refuse =
+          [](const QuantizeIndexQueriesProblem& problem) {
+            const std::string off_host = refuse_off_host(problem.device);
+            return off_host.empty() ? cpu::refuse(problem, kTarget) : off_host;
+          },
+      .run = [](const QuantizeIndexQueriesArgs& args,
+                const Context& context) { cpu::quantize_index_queries(args, context, kTarget); }};
 }
 
 constexpr QuantizeIndexQueriesCandidate kCandidates[] = {
     {.kernel = "hopper/quantize_index_queries",
      .takes = "rows of up to 8192 columns on a GPU of compute capability 9.0",
-     .refuse = [](const QuantizeIndexQueriesProblem& problem) { return cuda::hopper::refuse(problem); },
+     .refuse =
+         [](const QuantizeIndexQueriesProblem& problem) { return cuda::hopper::refuse(problem); },
      .run = [](const QuantizeIndexQueriesArgs& args,
                const Context& context) { cuda::hopper::quantize_index_queries(args, context); }},
     on_cpu<cpu::Target::amx>("cpu/amx/quantize_index_queries"),
@@ -37,20 +40,24 @@ constexpr QuantizeIndexQueriesCandidate kCandidates[] = {
     on_cpu<cpu::Target::portable>("cpu/portable/quantize_index_queries"),
     {.kernel = "reference/quantize_index_queries",
      .takes = kReferenceTakes,
-     .refuse = [](const QuantizeIndexQueriesProblem& problem) { return refuse_off_host(problem.device); },
-     .run = [](const QuantizeIndexQueriesArgs& args, const Context&) { reference::quantize_index_queries(args); }},
+     .refuse =
+         [](const QuantizeIndexQueriesProblem& problem) { return refuse_off_host(problem.device); },
+     .run = [](const QuantizeIndexQueriesArgs& args,
+               const Context&) { reference::quantize_index_queries(args); }},
 };
 
 }  // namespace
 
-CandidateList<QuantizeIndexQueriesProblem, QuantizeIndexQueriesArgs> quantize_index_queries_candidates() {
+CandidateList<QuantizeIndexQueriesProblem, QuantizeIndexQueriesArgs>
+quantize_index_queries_candidates() {
   return kCandidates;
 }
 
 }  // namespace ops
 
 Plan plan(const QuantizeIndexQueriesProblem& problem, const Context& context) {
-  return ops::choose("quantize_index_queries", ops::quantize_index_queries_candidates(), problem, context);
+  return ops::choose("quantize_index_queries", ops::quantize_index_queries_candidates(), problem,
+                     context);
 }
 
 }  // namespace quire

@@ -8,7 +8,8 @@ Plan supports(const QuantizeIndexQueriesArgs& args, const Context& context) {
 }
 
 void quantize_index_queries(const QuantizeIndexQueriesArgs& args, const Context& context) {
-  ops::run_planned(ops::quantize_index_queries_candidates(), supports(args, context), args, context);
+  ops::run_planned(ops::quantize_index_queries_candidates(), supports(args, context), args,
+                   context);
 }
 
 }  // namespace quire

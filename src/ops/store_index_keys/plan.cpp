@@ -10,8 +10,7 @@ namespace {
 
 using StoreIndexKeysCandidate = Candidate<StoreIndexKeysProblem, StoreIndexKeysArgs>;
 
-template <cpu::Target kTarget>
-constexpr StoreIndexKeysCandidate on_cpu(std::string_view kernel) {
+template <cpu::Target kTarget> constexpr StoreIndexKeysCandidate on_cpu(std::string_view kernel) {
   return {.kernel = kernel,
           .takes = "any valid problem on a cpu with the target's instructions",
           .refuse =
@@ -38,7 +37,8 @@ constexpr StoreIndexKeysCandidate kCandidates[] = {
     {.kernel = "reference/store_index_keys",
      .takes = kReferenceTakes,
      .refuse = [](const StoreIndexKeysProblem& problem) { return refuse_off_host(problem.device); },
-     .run = [](const StoreIndexKeysArgs& args, const Context&) { reference::store_index_keys(args); }},
+     .run = [](const StoreIndexKeysArgs& args,
+               const Context&) { reference::store_index_keys(args); }},
 };
 
 }  // namespace

@@ -74,34 +74,49 @@ class SparseChain(LatentChain):
         heads, dim = self.indexer.n_heads, self.indexer.head_dim
         positions = torch.cat([torch.arange(n, n + c) for n, c in zip(lengths, counts)])
         latent = self.attention.q_a_layernorm(self.attention.q_a_proj(x))
-        q = self.indexer.wq_b(latent).view(-1, heads, dim)
-        q = quire.rope(
-            q, row_offsets, cache, LAYER, freqs_cis=self.freqs_cis, interleaved=False, rotate_key=False
+        raw_q, raw_k, norm = self.indexer.wq_b(latent).view(-1, heads, dim), self.indexer.wk(x), self.indexer.k_norm
+        options = dict(freqs_cis=self.freqs_cis, power_of_two_scale=False)
+        weight, bias = norm.weight.detach(), norm.bias.detach()
+        quire.store_index_keys(
+            raw_k, row_offsets, cache, LAYER, norm_weight=weight, norm_bias=bias, epsilon=norm.eps, **options
         )
-        k = self.indexer.k_norm(self.indexer.wk(x))
-        k = torch.cat((rotate_halves(k[:, : self.rope], self.freqs_cis[positions]), k[:, self.rope :]), dim=-1)
-        q8, q_scale = quire.quantize_fp8(q.reshape(-1, dim))
-        k8, k_scale = quire.quantize_fp8(k)
-        quire.store(k8[:, None], row_offsets, cache, LAYER)
-        quire.store_scales(k_scale[:, None], row_offsets, cache, LAYER)
-        weights = self.indexer.weights_proj(x).float() * (heads**-0.5 * self.indexer.softmax_scale)
+        weights, factor = self.indexer.weights_proj(x).float(), heads**-0.5 * self.indexer.softmax_scale
+        q8, q_scale = quire.quantize_index_queries(
+            raw_q, row_offsets, cache, weights=weights, factor=factor, **options
+        )
         indices = quire.mla_indexer(
-            q8.view(-1, heads, dim),
-            weights * q_scale.view(-1, heads),
+            q8,
+            q_scale,
             row_offsets,
             cache,
             LAYER,
             top_k=self.indexer.index_topk,
             mask="causal",
         )
+        _, scale = quire.quantize_index_queries(raw_q, row_offsets, cache, **options)
         return Indexing(
-            q=(q8.double() * q_scale.double()).view(-1, heads, dim),
-            k=k8.double() * k_scale.double(),
-            exact_q=q,
-            exact_k=k,
-            weights=weights,
+            q=q8.double() * scale.double()[..., None],
+            k=self.stored_keys(lengths, counts),
+            exact_q=self.rotate_first(raw_q, positions),
+            exact_k=self.rotate_first(norm(raw_k), positions),
+            weights=weights * factor,
             indices=indices,
         )
+
+    def rotate_first(self, x, positions) -> torch.Tensor:
+        """The half-split rope of the first columns of x [tokens, (heads,) dim], by torch."""
+        turned = rotate_halves(x[..., : self.rope], self.freqs_cis[positions])
+        return torch.cat((turned, x[..., self.rope :]), dim=-1)
+
+    def stored_keys(self, lengths, counts) -> torch.Tensor:
+        """What the cache holds for the new tokens, f64 [tokens, dim]."""
+        rows = []
+        for sequence, (first, count) in enumerate(zip(lengths, counts)):
+            for token in range(first, first + count):
+                page, row = self.index_pool.place(token, sequence)
+                scale = self.index_pool.scales[page, 0, LAYER, row, 0]
+                rows.append(self.index_pool.blocks[page, 0, LAYER, row, 0].double() * scale.double())
+        return torch.stack(rows)
 
 
 class _Injected(torch.nn.Module):

@@ -99,23 +99,25 @@ __device__ void sum_blocks(int k_blocks, TileShared<kConfig>& shared, const Bloc
   }
 }
 
-// One part of a stage in the warpgroup's turn. The next one's begins while the last of this one's
-// four products runs: signalled later, the tensor core stands still; earlier, the two warpgroups'
-// products alternate, end together and leave it idle together.
+// One part of a stage in the warpgroup's turn. The next one's begins while the last two of this
+// one's four products run: signalled later, the tensor core stands still (one product later 1.5 %
+// slower); earlier, the two warpgroups' products alternate, end together and leave it idle together.
 template <TileConfig kConfig, int kPart>
 __device__ void sum_part_in_turn(const StageOperands<kConfig>& operands,
                                  const BlockFactors& factors, const BlockPlace& place,
                                  const Turns<2>& turns, float (&products)[kConfig.part_n() / 2],
                                  float (&sums)[kConfig.tile_n / 2]) {
   using Op = Wgmma<kConfig.dtype, kConfig.part_n()>;
-  constexpr int kSteps = kRowBytes / kStepBytes - 1;
+  constexpr int kLead = 2;  // products that still run
+  constexpr int kSteps = kRowBytes / kStepBytes - kLead;
   constexpr int kLast = kSteps * (kStepBytes >> 4);
   turns.wait();
   pin(products);
   cute::warpgroup_arrive();
   multiply_rows<Op, kSteps>(operands.x, operands.weight_part(kPart), products, true);
   cute::warpgroup_commit_batch();
-  multiply_rows<Op, 1>(operands.x + kLast, operands.weight_part(kPart) + kLast, products, false);
+  multiply_rows<Op, kLead>(operands.x + kLast, operands.weight_part(kPart) + kLast, products,
+                           false);
   cute::warpgroup_commit_batch();
   cute::warpgroup_wait<1>();
   turns.pass_on();

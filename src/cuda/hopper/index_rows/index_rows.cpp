@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <bit>
 #include <cmath>
 
 #include "cuda/hopper/index_rows/launch.h"
@@ -13,7 +12,6 @@ namespace {
 constexpr std::int64_t kVectorBytes = 16;
 constexpr std::int64_t kCodeBytes = 8;  // eight codes
 constexpr std::int64_t kMostColumns = 8192;
-constexpr int kVectorColumns = 8;
 
 bool is_multiple(std::int64_t value, std::int64_t of) {
   return value % of == 0;
@@ -58,6 +56,7 @@ template <typename Args> IndexRowParams params_of(const Args& args, const Tensor
       .freqs = nullptr,
       .freqs_dtype = DType::f32,
       .freqs_stride = 0,
+      .freqs_size = 0,
       .max_pos = 0,
       .rope_dim = 0,
       .interleaved = args.interleaved,
@@ -69,6 +68,7 @@ template <typename Args> IndexRowParams params_of(const Args& args, const Tensor
     params.freqs = args.freqs_cis->template as<const std::byte>();
     params.freqs_dtype = args.freqs_cis->dtype;
     params.freqs_stride = args.freqs_cis->strides[0];
+    params.freqs_size = bits(params.freqs_dtype) / 8;
     params.max_pos = args.freqs_cis->shape[0];
     params.rope_dim = static_cast<int>(args.freqs_cis->shape[1]);
   }
@@ -77,12 +77,8 @@ template <typename Args> IndexRowParams params_of(const Args& args, const Tensor
 
 bool takes_rope(const IndexRowParams& params) {
   if (params.freqs == nullptr) return true;
-  const int half = params.rope_dim / 2;
-  const bool fits = params.interleaved
-                        ? is_multiple(params.rope_dim, kVectorColumns)
-                        : half >= kVectorColumns && std::has_single_bit(unsigned(half));
-  return fits && is_aligned(params.freqs, kVectorBytes) &&
-         is_multiple(bytes_for(params.freqs_dtype, params.freqs_stride), kVectorBytes);
+  return 2 * params.rope_dim == params.columns && is_aligned(params.freqs, kVectorBytes) &&
+         is_multiple(params.freqs_stride * params.freqs_size, kVectorBytes);
 }
 
 template <typename Target>

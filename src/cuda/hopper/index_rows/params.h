@@ -36,6 +36,7 @@ struct IndexRowParams {
   const std::byte* freqs;  // [max_pos, rope_dim], null: no rope
   DType freqs_dtype;
   std::int64_t freqs_stride;  // elements
+  int freqs_size;             // bytes of one
   std::int64_t max_pos;
   int rope_dim;
   bool interleaved;
@@ -68,7 +69,7 @@ struct QueryTarget {
   float factor;
 };
 
-// Rows of 64 or 128 columns in aligned vectors of eight, with pairs that whole vectors hold.
+// Rows of 64 or 128 columns in aligned vectors of eight, none or half of them turned.
 bool takes_vectors(const IndexRowParams& params);
 bool takes_vectors(const KeyTarget& target);
 bool takes_vectors(const QueryTarget& target);

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The steps of a row that lanes hold in registers, two vectors of eight columns each.
-//
-// A vector's number is the lane's with one more bit in front of bit `split`: the two vectors of a
-// lane are 8 · 2^split columns apart. With 8 · 2^split = rope_dim / 2 both columns of every
-// half-split pair are in one lane; interleaved pairs are in one vector anyway, and Hadamard's
-// levels do not care which bit is the lane's own.
+// The steps of a row that a few lanes hold in registers: vector v of a lane is the eight columns from
+// (lane + v · lanes) · 8 on. Lanes are the low bits of a vector's number, so that the two columns of a
+// half-split pair, a quarter of the row apart, are in one lane, as those of an interleaved one are
+// anyway; and every lane has as many pairs as any other.
 #pragma once
 
 #include "cuda/hopper/index_rows/params.h"
@@ -12,9 +10,13 @@
 
 namespace quire::cuda::hopper {
 
-inline constexpr int kRowVectors = 2;  // of a lane
+inline constexpr int kRowVectors = 4;                   // of a lane
+inline constexpr int kTurnedVectors = kRowVectors / 2;  // rope is the first half of the row
 
 using RowValues = float[kRowVectors][kEight];
+using RowAngles = float[kTurnedVectors][kEight];  // cos, sin in turns
+
+template <int kLanes> inline constexpr int kRowColumns = kLanes* kRowVectors* kEight;
 
 template <int kLanes> __device__ inline float sum_of_lanes(float value) {
 #pragma unroll
@@ -50,24 +52,9 @@ __device__ inline void load_float_eight(const std::byte* from, DType dtype,
   }
 }
 
-class LaneColumns {
- public:
-  __device__ LaneColumns(int lane, int split) {
-    const int low = lane & ((1 << split) - 1);
-    first_ = (((lane - low) << 1) | low) * kEight;
-    distance_ = kEight << split;
-  }
-  // The first column of the lane's vector v.
-  __device__ int of(int v) const { return first_ + v * distance_; }
-
- private:
-  int first_;
-  int distance_;
-};
-
 // rsqrt(variance) of rows whose squares are beyond f32, from numbers scaled down: ε is nothing there.
 template <int kLanes> __device__ inline float huge_row_factor(const RowValues& values) {
-  constexpr float kShare = 1.0f / (kLanes * kRowVectors * kEight);
+  constexpr float kShare = 1.0f / kRowColumns<kLanes>;
   constexpr float kDown = 0x1p-70f;
   float squares = 0.0f;
 #pragma unroll
@@ -82,29 +69,27 @@ template <int kLanes> __device__ inline float huge_row_factor(const RowValues& v
 }
 
 // (x - mean) · rsqrt(variance + ε) · weight + bias; the squares are those of what the mean is taken
-// off already. norm: weight [columns], bias [columns].
+// off already. norm: weight [columns] and bias [columns] from the lane's first column on.
 template <int kLanes>
-__device__ inline void normalize(RowValues& values, const LaneColumns& columns, const float* norm,
-                                 float epsilon) {
-  constexpr int kColumns = kLanes * kRowVectors * kEight;
-  constexpr float kShare = 1.0f / kColumns;
-  float mean = 0.0f;
+__device__ inline void normalize(RowValues& values, const float* norm, float epsilon) {
+  constexpr float kShare = 1.0f / kRowColumns<kLanes>;
+  float shares[kRowVectors] = {};  // a chain of sums for each vector
 #pragma unroll
-  for (int v = 0; v < kRowVectors; ++v) {
+  for (int i = 0; i < kEight; ++i) {
 #pragma unroll
-    for (int i = 0; i < kEight; ++i) mean = fmaf(values[v][i], kShare, mean);
+    for (int v = 0; v < kRowVectors; ++v) shares[v] = fmaf(values[v][i], kShare, shares[v]);
   }
-  mean = sum_of_lanes<kLanes>(mean);
-  float squares = 0.0f;
+  const float mean = sum_of_lanes<kLanes>((shares[0] + shares[1]) + (shares[2] + shares[3]));
+  float parts[kRowVectors] = {};
 #pragma unroll
-  for (int v = 0; v < kRowVectors; ++v) {
+  for (int i = 0; i < kEight; ++i) {
 #pragma unroll
-    for (int i = 0; i < kEight; ++i) {
+    for (int v = 0; v < kRowVectors; ++v) {
       values[v][i] -= mean;
-      squares = fmaf(values[v][i], values[v][i], squares);
+      parts[v] = fmaf(values[v][i], values[v][i], parts[v]);
     }
   }
-  squares = sum_of_lanes<kLanes>(squares);
+  const float squares = sum_of_lanes<kLanes>((parts[0] + parts[1]) + (parts[2] + parts[3]));
   float factor = rsqrtf(fmaf(squares, kShare, epsilon));
   if (__any_sync(0xffffffffu, isinf(squares))) {
     const float of_huge = huge_row_factor<kLanes>(values);
@@ -114,8 +99,8 @@ __device__ inline void normalize(RowValues& values, const LaneColumns& columns, 
   for (int v = 0; v < kRowVectors; ++v) {
     float weight[kEight];
     float bias[kEight];
-    load_shared(norm + columns.of(v), weight);
-    load_shared(norm + kColumns + columns.of(v), bias);
+    load_shared(norm + v * kLanes * kEight, weight);
+    load_shared(norm + kRowColumns<kLanes> + v * kLanes * kEight, bias);
 #pragma unroll
     for (int i = 0; i < kEight; ++i) {
       values[v][i] = fmaf(values[v][i] * factor, weight[i], bias[i]);
@@ -123,18 +108,19 @@ __device__ inline void normalize(RowValues& values, const LaneColumns& columns, 
   }
 }
 
-// cos, sin of the lane's pairs, in the order of freqs_cis. Lanes whose vectors do not turn keep what
-// they have.
-__device__ inline void load_angles(const IndexRowParams& params, const LaneColumns& columns,
-                                   std::int64_t position, RowValues& angles) {
+// cos, sin of the lane's pairs. Half-split: eight of them, from pair lane · 8 on; interleaved: four of
+// each turned vector.
+template <int kLanes>
+__device__ inline void load_angles(const IndexRowParams& params, int lane, std::int64_t position,
+                                   RowAngles& angles) {
   const std::int64_t row = position < params.max_pos ? position : params.max_pos - 1;
-  const std::byte* freqs =
-      params.freqs + row * params.freqs_stride * (bits(params.freqs_dtype) / 8);
+  const std::byte* freqs = params.freqs + row * params.freqs_stride * params.freqs_size;
+  const int first = params.interleaved ? lane : 2 * lane;  // vector of freqs_cis
+  const int step = params.interleaved ? kLanes : 1;
 #pragma unroll
-  for (int v = 0; v < kRowVectors; ++v) {
-    const int first = params.interleaved ? columns.of(v) : 2 * columns.of(0) + v * kEight;
-    if (first >= params.rope_dim) continue;
-    load_float_eight(freqs + first * (bits(params.freqs_dtype) / 8), params.freqs_dtype, angles[v]);
+  for (int v = 0; v < kTurnedVectors; ++v) {
+    load_float_eight(freqs + (first + v * step) * kEight * params.freqs_size, params.freqs_dtype,
+                     angles[v]);
   }
 }
 
@@ -144,12 +130,10 @@ __device__ inline void turn(float& a, float& b, float cosine, float sine) {
   a = turned;
 }
 
-__device__ inline void rotate(const IndexRowParams& params, const LaneColumns& columns,
-                              const RowValues& angles, RowValues& values) {
-  if (params.interleaved) {
+__device__ inline void rotate(bool interleaved, const RowAngles& angles, RowValues& values) {
+  if (interleaved) {
 #pragma unroll
-    for (int v = 0; v < kRowVectors; ++v) {
-      if (columns.of(v) >= params.rope_dim) continue;
+    for (int v = 0; v < kTurnedVectors; ++v) {
 #pragma unroll
       for (int j = 0; j < kEight; j += 2) {
         turn(values[v][j], values[v][j + 1], angles[v][j], angles[v][j + 1]);
@@ -157,7 +141,6 @@ __device__ inline void rotate(const IndexRowParams& params, const LaneColumns& c
     }
     return;
   }
-  if (columns.of(0) >= params.rope_dim) return;
 #pragma unroll
   for (int j = 0; j < kEight; ++j) {
     turn(values[0][j], values[1][j], angles[2 * j / kEight][2 * j % kEight],
@@ -165,8 +148,14 @@ __device__ inline void rotate(const IndexRowParams& params, const LaneColumns& c
   }
 }
 
-// Sums and differences over every bit of the column: three inside a vector, one between the lane's
-// two, the others between lanes. Its factor is left to the caller.
+__device__ inline void sum_and_difference(float& a, float& b) {
+  const float sum = a + b;
+  b = a - b;
+  a = sum;
+}
+
+// Sums and differences over every bit of the column: three inside a vector, two between the lane's
+// vectors, the others between lanes. Its factor is left to the caller.
 template <int kLanes> __device__ inline void hadamard(RowValues& values) {
 #pragma unroll
   for (int distance = 1; distance < kEight; distance *= 2) {
@@ -174,20 +163,19 @@ template <int kLanes> __device__ inline void hadamard(RowValues& values) {
     for (int v = 0; v < kRowVectors; ++v) {
 #pragma unroll
       for (int i = 0; i < kEight; ++i) {
-        if ((i & distance) != 0) continue;
-        const float a = values[v][i];
-        const float b = values[v][i + distance];
-        values[v][i] = a + b;
-        values[v][i + distance] = a - b;
+        if ((i & distance) == 0) sum_and_difference(values[v][i], values[v][i + distance]);
       }
     }
   }
 #pragma unroll
-  for (int i = 0; i < kEight; ++i) {
-    const float a = values[0][i];
-    const float b = values[1][i];
-    values[0][i] = a + b;
-    values[1][i] = a - b;
+  for (int distance = 1; distance < kRowVectors; distance *= 2) {
+#pragma unroll
+    for (int v = 0; v < kRowVectors; ++v) {
+#pragma unroll
+      for (int i = 0; i < kEight; ++i) {
+        if ((v & distance) == 0) sum_and_difference(values[v][i], values[v + distance][i]);
+      }
+    }
   }
 #pragma unroll
   for (int step = 1; step < kLanes; step *= 2) {

@@ -5,6 +5,7 @@
 #include "cuda/hopper/index_rows/params.h"
 #include "cuda/rows/any_eight.cuh"
 #include "cuda/rows/token_place.cuh"
+#include "cuda/tile/load_float.cuh"
 
 namespace quire::cuda::hopper {
 
@@ -13,6 +14,7 @@ struct TokenTarget {
   std::int64_t position = -1;  // -1: nothing is written
   std::byte* codes = nullptr;  // of head 0
   std::byte* scale = nullptr;
+  std::int64_t gate = 0;  // of head 0, an index of the weights
 };
 
 __device__ inline TokenTarget locate(const KeyTarget& target, const TokenPlace& place,
@@ -28,10 +30,10 @@ __device__ inline TokenTarget locate(const KeyTarget& target, const TokenPlace& 
 __device__ inline TokenTarget locate(const QueryTarget& target, const TokenPlace& place,
                                      std::int64_t token) {
   if (!place.exists()) return {};
-  return {
-      .position = place.position,
-      .codes = target.out + token * target.out_token_bytes,
-      .scale = reinterpret_cast<std::byte*>(target.q_scale + token * target.scale_token_stride)};
+  return {.position = place.position,
+          .codes = target.out + token * target.out_token_bytes,
+          .scale = reinterpret_cast<std::byte*>(target.q_scale + token * target.scale_token_stride),
+          .gate = token * target.weights_token_stride};
 }
 
 __device__ inline std::byte* codes_of(const KeyTarget&, const TokenTarget& token, int) {
@@ -43,14 +45,13 @@ __device__ inline std::byte* codes_of(const QueryTarget& target, const TokenTarg
 }
 
 // What the row's scale is multiplied with before it is stored.
-__device__ inline float gate_of(const KeyTarget&, std::int64_t, int) {
+__device__ inline float gate_of(const KeyTarget&, const TokenTarget&, int) {
   return 1.0f;
 }
-__device__ inline float gate_of(const QueryTarget& target, std::int64_t token, int head) {
+__device__ inline float gate_of(const QueryTarget& target, const TokenTarget& token, int head) {
   if (target.weights == nullptr) return target.factor;
-  return target.factor *
-         load_one(target.weights, target.weights_dtype,
-                  token * target.weights_token_stride + head * target.weights_head_stride);
+  return target.factor * load_float(target.weights, target.weights_dtype,
+                                    token.gate + head * target.weights_head_stride);
 }
 
 __device__ inline void store_scale(const KeyTarget&, const TokenTarget& token, int, float scale) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of 64 or 128 columns: 4 or 8 lanes hold a row in registers, every byte is read and written
-// once, in vectors of 16 (8 for codes). A block finds the places of its tokens while its first rows
-// are on their way, and a group of lanes has its next row on the way while it works on one.
+// Rows of 64 or 128 columns, none or half of them turned: 2 or 4 lanes hold a row in registers, every
+// byte is read and written once, in vectors of 16 (8 for codes). A block finds the places of its
+// tokens while its first rows are on their way, and a group of lanes has its next row on the way
+// while it works on one.
 #pragma once
 
 #include <algorithm>
@@ -17,13 +18,29 @@ template <DType kXType, int kRowLanes, typename TargetType> struct IndexRowConfi
   using Target = TargetType;
   static constexpr DType kX = kXType;
   static constexpr int kLanes = kRowLanes;
-  static constexpr int kColumns = kLanes * kRowVectors * kEight;
-  static constexpr int kThreads = 256;
+  static constexpr int kColumns = kRowColumns<kLanes>;
+  static constexpr int kThreads = 128;
   static constexpr int kGroups = kThreads / kLanes;
-  static constexpr int kMostRows = 8;  // of a group, one after the other
-  // Of a multiprocessor: as many as registers allow.
-  static constexpr int kMinBlocks = Target::kHasNorm && kX == DType::f32 ? 2 : 3;
+  // Rows of a group, one after the other: keys, each a token of its own, have the longer start.
+  static constexpr int kMostRows = Target::kHasNorm ? 8 : 4;
+  // Of a multiprocessor, by the registers that a row of f32 or a norm take.
+  static constexpr int kMinBlocks = Target::kHasNorm || kX == DType::f32 ? 4 : 5;
   static constexpr int kNormColumns = Target::kHasNorm ? kColumns : 1;
+};
+
+// A row of the block, and where a lane reads it.
+struct RowCursor {
+  int token;
+  int head;
+  const std::byte* x;
+
+  __device__ void advance(const IndexRowParams& params, int heads) {
+    x += params.head_bytes;
+    if (++head < heads) return;
+    x += params.token_bytes - heads * params.head_bytes;
+    head = 0;
+    ++token;
+  }
 };
 
 template <typename Config> class RowQuantizer {
@@ -32,24 +49,24 @@ template <typename Config> class RowQuantizer {
   using Raw = typename X::Raw[kRowVectors];
   using Target = typename Config::Target;
 
-  __device__ RowQuantizer(const IndexRowParams& params, const Target& target, const float* norm,
-                          int split)
-      : params_(params),
-        target_(target),
-        norm_(norm),
-        columns_(threadIdx.x % Config::kLanes, split) {}
+  __device__ RowQuantizer(const IndexRowParams& params, const Target& target, const float* norm)
+      : params_(params), target_(target), lane_(threadIdx.x % Config::kLanes), norm_(norm) {
+    // Kept in a register: worked out again at every use, it is a tenth of a row's instructions.
+    asm volatile("" : "+r"(lane_));
+    norm_ += lane_ * kEight;
+  }
 
-  __device__ void load(const std::byte* row, Raw& raw) const {
+  __device__ int lane() const { return lane_; }
+
+  // x: at the lane's first column.
+  __device__ void load(const std::byte* x, Raw& raw) const {
 #pragma unroll
-    for (int v = 0; v < kRowVectors; ++v) {
-      raw[v] = X::load(row + columns_.of(v) * (bits(Config::kX) / 8));
-    }
+    for (int v = 0; v < kRowVectors; ++v) raw[v] = X::load(x + v * kStep * (bits(Config::kX) / 8));
   }
 
   __device__ void load_angles(std::int64_t position) {
-    if (params_.freqs != nullptr && position >= 0) {
-      hopper::load_angles(params_, columns_, position, angles_);
-    }
+    if (params_.freqs == nullptr || position < 0) return;
+    hopper::load_angles<Config::kLanes>(params_, lane_, position, angles_);
   }
 
   // All lanes of a warp take part, whether their row is written or not.
@@ -58,31 +75,33 @@ template <typename Config> class RowQuantizer {
 #pragma unroll
     for (int v = 0; v < kRowVectors; ++v) X::decode(raw[v], values[v]);
     if (Target::kHasNorm && params_.norm_weight.data != nullptr) {
-      normalize<Config::kLanes>(values, columns_, norm_, params_.epsilon);
+      normalize<Config::kLanes>(values, norm_, params_.epsilon);
     }
-    if (params_.freqs != nullptr) rotate(params_, columns_, angles_, values);
+    if (params_.freqs != nullptr) rotate(params_.interleaved, angles_, values);
     if (params_.hadamard) hadamard<Config::kLanes>(values);
     const float amax = largest_of_lanes<Config::kLanes>(largest(values)) * params_.hadamard_factor;
     if (token.position < 0) return;
     const float scale = row_scale(params_.rounding, amax);
     divide(values, scale);
-    std::byte* codes = codes_of(target_, token, head);
+    std::byte* codes = codes_of(target_, token, head) + lane_ * kEight;
 #pragma unroll
     for (int v = 0; v < kRowVectors; ++v) {
-      *reinterpret_cast<uint2*>(codes + columns_.of(v)) = encode_fp8<__NV_E4M3>(values[v]);
+      *reinterpret_cast<uint2*>(codes + v * kStep) = encode_fp8<__NV_E4M3>(values[v]);
     }
-    if (threadIdx.x % Config::kLanes == 0) store_scale(target_, token, head, scale * gate);
+    if (lane_ == 0) store_scale(target_, token, head, scale * gate);
   }
 
  private:
+  static constexpr int kStep = Config::kLanes * kEight;  // columns between a lane's vectors
+
   __device__ static float largest(const RowValues& values) {
-    float amax = 0.0f;
+    float amax[kRowVectors] = {};
 #pragma unroll
-    for (int v = 0; v < kRowVectors; ++v) {
+    for (int i = 0; i < kEight; ++i) {
 #pragma unroll
-      for (int i = 0; i < kEight; ++i) amax = fmaxf(amax, fabsf(values[v][i]));
+      for (int v = 0; v < kRowVectors; ++v) amax[v] = fmaxf(amax[v], fabsf(values[v][i]));
     }
-    return amax;
+    return fmaxf(fmaxf(amax[0], amax[1]), fmaxf(amax[2], amax[3]));
   }
 
   __device__ static void multiply(RowValues& values, float factor) {
@@ -106,9 +125,9 @@ template <typename Config> class RowQuantizer {
 
   const IndexRowParams& params_;
   const Target& target_;
+  int lane_;
   const float* norm_;  // shared
-  LaneColumns columns_;
-  RowValues angles_ = {};
+  RowAngles angles_ = {};
 };
 
 // LayerNorm's weight and bias as f32.
@@ -118,8 +137,8 @@ __device__ inline void load_norm(const IndexRowParams& params,
   if constexpr (!Config::Target::kHasNorm) return;
   if (params.norm_weight.data == nullptr) return;
   for (int i = threadIdx.x; i < Config::kNormColumns; i += Config::kThreads) {
-    norm[i] = load_one(params.norm_weight.data, params.norm_weight.dtype, i);
-    norm[Config::kNormColumns + i] = load_one(params.norm_bias.data, params.norm_bias.dtype, i);
+    norm[i] = load_float(params.norm_weight.data, params.norm_weight.dtype, i);
+    norm[Config::kNormColumns + i] = load_float(params.norm_bias.data, params.norm_bias.dtype, i);
   }
 }
 
@@ -128,8 +147,7 @@ __device__ inline void load_norm(const IndexRowParams& params,
 template <typename Config>
 __global__ void __launch_bounds__(Config::kThreads, Config::kMinBlocks)
     quantize_index_rows(const __grid_constant__ IndexRowParams params,
-                        const __grid_constant__ typename Config::Target target, int split,
-                        int group_rows) {
+                        const __grid_constant__ typename Config::Target target, int group_rows) {
   __shared__ TokenTarget tokens[Config::kGroups * Config::kMostRows + 1];
   __shared__ alignas(16) float norm[2 * Config::kNormColumns];
   const auto heads = static_cast<int>(params.heads.value());
@@ -143,17 +161,15 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kMinBlocks)
     return static_cast<int>(params.heads.quotient(skipped + row));
   };
 
-  RowQuantizer<Config> quantizer(params, target, norm, split);
+  RowQuantizer<Config> quantizer(params, target, norm);
   typename RowQuantizer<Config>::Raw next = {};
-  const auto load = [&](int row) {
-    if (row >= count) return;
-    const int token = token_of(row);
-    quantizer.load(params.x + (first_token + token) * params.token_bytes +
-                       (skipped + row - token * heads) * params.head_bytes,
-                   next);
-  };
   const auto own = static_cast<int>(threadIdx.x) / Config::kLanes * group_rows;
-  load(own);
+  const int last = min(own + group_rows, count);
+  RowCursor at{.token = token_of(own), .head = 0, .x = params.x};
+  at.head = skipped + own - at.token * heads;
+  at.x += (first_token + at.token) * params.token_bytes + at.head * params.head_bytes +
+          quantizer.lane() * kEight * (bits(Config::kX) / 8);
+  if (own < last) quantizer.load(at.x, next);
 
   load_norm<Config>(params, norm);
   for (int t = threadIdx.x; t <= token_of(count - 1); t += Config::kThreads) {
@@ -169,25 +185,24 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kMinBlocks)
     typename RowQuantizer<Config>::Raw raw;
 #pragma unroll
     for (int v = 0; v < kRowVectors; ++v) raw[v] = next[v];
-    if (row + 1 < own + group_rows) load(row + 1);
+    const RowCursor here = at;
+    at.advance(params, heads);
+    if (row + 1 < last) quantizer.load(at.x, next);
     TokenTarget place;  // rows past the end are nobody's: the shuffles stay whole
-    int head = 0;
     float gate = 0.0f;
-    if (row < count) {
-      const int token = token_of(row);
-      head = skipped + row - token * heads;
-      place = tokens[token];
-      if (token != held) quantizer.load_angles(place.position);
-      held = token;
-      if (threadIdx.x % Config::kLanes == 0) gate = gate_of(target, first_token + token, head);
+    if (row < last) {
+      place = tokens[here.token];
+      if (here.token != held) quantizer.load_angles(place.position);
+      held = here.token;
+      if (quantizer.lane() == 0) gate = gate_of(target, place, here.head);
     }
-    quantizer.store(raw, place, head, gate);
+    quantizer.store(raw, place, here.head, gate);
   }
 }
 
 // Several blocks for each place that a multiprocessor has, before a group takes a second row.
 template <typename Config>
-void launch_config(const IndexRowParams& params, const typename Config::Target& target, int split,
+void launch_config(const IndexRowParams& params, const typename Config::Target& target,
                    const IndexRowLaunch& launched) {
   const std::int64_t rows = params.tokens * params.heads.value();
   const std::int64_t wanted = std::int64_t{launched.num_sms} * Config::kMinBlocks * 2;
@@ -196,38 +211,24 @@ void launch_config(const IndexRowParams& params, const typename Config::Target& 
   launch(quantize_index_rows<Config>,
          {.grid = dim3(num_blocks(rows, Config::kGroups * group_rows)),
           .block = dim3(Config::kThreads)},
-         launched.stream, params, target, split, static_cast<int>(group_rows));
+         launched.stream, params, target, static_cast<int>(group_rows));
 }
 
 template <DType kX, typename Target>
-void launch_type(const IndexRowParams& params, const Target& target, int split,
+void launch_type(const IndexRowParams& params, const Target& target,
                  const IndexRowLaunch& launched) {
-  if (params.columns == 64) {
-    return launch_config<IndexRowConfig<kX, 4, Target>>(params, target, split, launched);
+  if (params.columns == kRowColumns<2>) {
+    return launch_config<IndexRowConfig<kX, 2, Target>>(params, target, launched);
   }
-  launch_config<IndexRowConfig<kX, 8, Target>>(params, target, split, launched);
-}
-
-// Where the lane's two vectors part: half-split pairs are in one lane.
-inline int vector_split(const IndexRowParams& params) {
-  const bool is_half_split = params.freqs != nullptr && !params.interleaved;
-  const int distance = is_half_split ? params.rope_dim / 2 : params.columns / kRowVectors;
-  int split = 0;
-  while ((kEight << split) < distance) ++split;
-  return split;
+  launch_config<IndexRowConfig<kX, 4, Target>>(params, target, launched);
 }
 
 template <typename Target>
 void launch_rows(const IndexRowParams& params, const Target& target,
                  const IndexRowLaunch& launched) {
-  const int split = vector_split(params);
-  if (params.x_dtype == DType::bf16) {
-    return launch_type<DType::bf16>(params, target, split, launched);
-  }
-  if (params.x_dtype == DType::f16) {
-    return launch_type<DType::f16>(params, target, split, launched);
-  }
-  launch_type<DType::f32>(params, target, split, launched);
+  if (params.x_dtype == DType::bf16) return launch_type<DType::bf16>(params, target, launched);
+  if (params.x_dtype == DType::f16) return launch_type<DType::f16>(params, target, launched);
+  launch_type<DType::f32>(params, target, launched);
 }
 
 }  // namespace quire::cuda::hopper

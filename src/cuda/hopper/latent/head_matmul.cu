@@ -62,10 +62,8 @@ __global__ void __launch_bounds__(kMatmulThreads)
   const std::int64_t num_rows = min(params.rows, std::int64_t{*params.live_rows});
   if (first_row >= num_rows) return;
   if (first_output >= params.outputs) return rotate_tile(params.rope, first_row, head);
-  const MatmulPlace place{.head = head,
-                          .first_row = first_row,
-                          .num_rows = num_rows,
-                          .first_output = first_output};
+  const MatmulPlace place{
+      .head = head, .first_row = first_row, .num_rows = num_rows, .first_output = first_output};
   MatmulSums sums = {};
   load_chunk(params, place, 0, shared.chunks[0]);
   for (int column = 0, chunk = 0; column < params.columns; column += kMatmulChunk, chunk ^= 1) {

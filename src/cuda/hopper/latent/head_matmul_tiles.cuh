@@ -86,8 +86,8 @@ __device__ inline void load_w(const HeadMatmulParams& params, const MatmulPlace&
     const int first = run % row_runs * 8;
     const int output = place.first_output + (turned ? first : row);
     const int at_column = column + (turned ? row : first);
-    const std::int64_t at = place.head * weights.head_stride +
-                            output * weights.output_stride + at_column * weights.column_stride;
+    const std::int64_t at = place.head * weights.head_stride + output * weights.output_stride +
+                            at_column * weights.column_stride;
     void* target = turned ? &chunk.w_turned[row][first] : &chunk.w[row][first];
     const std::byte* source = weights.data + at * 2;
     const bool is_there = output < params.outputs;
@@ -123,7 +123,8 @@ __device__ inline void load_chunk(const HeadMatmulParams& params, const MatmulPl
 __device__ inline void round_x(MatmulChunk& chunk) {
   __syncthreads();
   const auto lane = static_cast<int>(threadIdx.x % 32);
-  for (int row = static_cast<int>(threadIdx.x / 32); row < kMatmulTile; row += kMatmulThreads / 32) {
+  for (int row = static_cast<int>(threadIdx.x / 32); row < kMatmulTile;
+       row += kMatmulThreads / 32) {
     float values[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) values[i] = __bfloat162float(chunk.x[row][lane + 32 * i]);
@@ -158,10 +159,9 @@ __device__ inline void multiply_chunk(const MatmulChunk& chunk, bool turned, Mat
 #pragma unroll 2
   for (int step = 0; step < kMatmulChunk / 16; ++step) {
     std::uint32_t a[4];
-    cute::SM75_U32x4_LDSM_N::copy(
-        *reinterpret_cast<const cute::uint128_t*>(
-            &chunk.x[16 * warp + lane % 16][16 * step + lane / 16 * 8]),
-        a[0], a[1], a[2], a[3]);
+    cute::SM75_U32x4_LDSM_N::copy(*reinterpret_cast<const cute::uint128_t*>(
+                                      &chunk.x[16 * warp + lane % 16][16 * step + lane / 16 * 8]),
+                                  a[0], a[1], a[2], a[3]);
 #pragma unroll
     for (int j = 0; j < kMatmulTile / 8; j += 2) {
       std::uint32_t b[4];
@@ -185,12 +185,12 @@ __device__ inline void add_chunk(const HeadMatmulParams& params, const MatmulPla
   MatmulSums parts = {};
   multiply_chunk(chunk, turned, parts);
   const int row = static_cast<int>(threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4);
-  const std::int64_t first = place.head * weights.scale_head_stride +
-                             column / kFp8Group * weights.scale_column_stride;
+  const std::int64_t first =
+      place.head * weights.scale_head_stride + column / kFp8Group * weights.scale_column_stride;
 #pragma unroll
   for (int j = 0; j < kMatmulTile / 8; ++j) {
-    const std::int64_t output = weights.scale_first_row + place.head * weights.scale_head_rows +
-                                place.first_output + 8 * j;
+    const std::int64_t output =
+        weights.scale_first_row + place.head * weights.scale_head_rows + place.first_output + 8 * j;
     const float scale =
         weights.scales == nullptr
             ? 1.0F

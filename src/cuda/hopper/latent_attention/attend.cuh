@@ -11,7 +11,6 @@
 #include "cuda/hopper/latent_attention/load_queries.cuh"
 #include "cuda/hopper/latent_attention/row_sight.cuh"
 #include "cuda/hopper/latent_attention/store.cuh"
-#include "cuda/hopper/tile/turns.cuh"
 
 namespace quire::cuda::hopper {
 
@@ -27,7 +26,6 @@ template <LatentConfig kConfig> class LatentAttend {
         warp_(4 * warpgroup + static_cast<int>(threadIdx.x % 128 / 32)),
         rank_(static_cast<int>(cute::block_rank_in_cluster())),
         partials_(shared, __shfl_sync(0xffffffff, warp_, 0)),
-        turns_(warpgroup),
         join_(shared.join) {}
 
   __device__ void run() {
@@ -47,7 +45,6 @@ template <LatentConfig kConfig> class LatentAttend {
   }
 
  private:
-  static constexpr int kZeroBarrier = kJoinBarrier + LatentConfig::kWarpgroups;
   using Block = float[kTileScores];
   using Weights = std::uint32_t[kTileWords];
   using Sums = float[kTileSums];
@@ -88,7 +85,6 @@ template <LatentConfig kConfig> class LatentAttend {
       score(at, scores);
       weigh(sight, first, at.stage, softmax, scores, sums);
       pack<kConfig.dtype>(scores, weights);
-      zero_behind(sight.num_keys(first), at.stage);
       int stage = at.stage;  // of the weights
       for (int tile = first + kConfig.tile_step(); tile < item.tiles; tile += kConfig.tile_step()) {
         at = moved(at, kConfig.tile_step());
@@ -104,14 +100,12 @@ template <LatentConfig kConfig> class LatentAttend {
   // A tile's scores, and their way to the other block.
   __device__ void score(const Position& at, Block& scores) {
     if (has_rows_) partials_.allow();
-    turns_.wait();
     shared_.ring.wait_full(at);
     pin(scores);
     cute::warpgroup_arrive();
     issue_scores<kConfig>(shared_, group(), at.stage, scores);
     cute::warpgroup_commit_batch();
     cute::warpgroup_wait<0>();
-    turns_.pass_on();
     pin(scores);
     if (has_rows_) partials_.send(scores);
   }
@@ -130,25 +124,6 @@ template <LatentConfig kConfig> class LatentAttend {
       weigh(sight, tile, at.stage, softmax, scores, sums, value_stage, weights);
     }
     pack<kConfig.dtype>(scores, weights);
-    zero_behind(sight.num_keys(tile), at.stage);
-  }
-
-  // Rows behind the sequence's end, in its last page, may hold anything, and 0 · NaN is NaN. Each
-  // warpgroup that reads them writes the zeros for itself.
-  __device__ void zero_behind(int num_keys, int stage) {
-    if (kConfig.copies != RowCopies::boxes || num_keys >= LatentConfig::kKeys) return;
-    constexpr int kChunks = kRowBytes / 16;
-#pragma unroll 1
-    for (int slab = 0; slab < LatentConfig::kSlabs; ++slab) {
-      auto* chunks = reinterpret_cast<uint4*>(shared_.stages[stage].slabs[slab]);
-#pragma unroll 1
-      for (int chunk = num_keys * kChunks + static_cast<int>(threadIdx.x % 128);
-           chunk < LatentConfig::kKeys * kChunks; chunk += 128) {
-        chunks[chunk] = uint4{};
-      }
-    }
-    cutlass::arch::fence_view_async_shared();
-    cutlass::arch::NamedBarrier::sync(128, static_cast<std::uint32_t>(kZeroBarrier + warpgroup_));
   }
 
   // Scores into weights.
@@ -235,7 +210,6 @@ template <LatentConfig kConfig> class LatentAttend {
   const int warp_;  // of the eight
   const int rank_;  // of the block
   PartialScores<kConfig> partials_;
-  Turns<kConfig.turn_takers()> turns_;
   JoinBarrier join_;
   bool has_rows_ = true;  // the warp has rows that are somebody's
   Position at_;           // the item's first tile

@@ -15,22 +15,11 @@
 
 namespace quire::cuda::hopper {
 
-// How rows come into shared memory.
-enum class RowCopies : std::uint8_t {
-  boxes,  // one warp, by the copy engine; rows behind a sequence's end are zeroed by the consumers
-  converted,  // four warps, which copy rows of e4m3 and write them as `dtype`
-};
-
 // When a warpgroup adds a tile's values.
 enum class ValueTurn : std::uint8_t {
   at_once,    // after its softmax: a stage is soon free again
   with_next,  // beside the scores of the next tile: the exchange of those is hidden behind it
 };
-
-// Whether the two warpgroups' scores of a tile follow each other. Left alone they fall into step, since
-// they wait for the same stages: their products then take turns within the tensor cores, and both are
-// at their softmax at the same time.
-enum class ScoreTurns : std::uint8_t { none, alternate };
 
 // row_groups 1: up to 64 query rows; the two warpgroups take tiles of keys in turn, their sums are
 // joined when an item ends. 2: up to 128 rows, 64 for each warpgroup, which both take every tile.
@@ -38,10 +27,8 @@ struct LatentConfig {
   DType dtype = DType::bf16;  // of q and of the keys in shared memory
   int row_groups = 1;
   int stages = 4;  // even where row_groups is 1: a stage is always the same warpgroup's
-  RowCopies copies = RowCopies::boxes;
   ValueTurn values = ValueTurn::at_once;
-  ScoreTurns turns = ScoreTurns::none;  // alternate: only where both warpgroups take every tile
-  int raw_stages = 0;                   // tiles of rows to be converted, on their way
+  int raw_stages = 2;  // tiles of rows as the cache has them, on their way
 
   static constexpr int kCluster = 2;
   static constexpr int kKeys = 64;  // of a tile
@@ -64,16 +51,11 @@ struct LatentConfig {
   static constexpr int kItems = 3;                      // described ahead
 
   // Of a row to be converted, in this block: e4m3 latents, rope columns of up to 16 bits, scales.
-  static constexpr int kRawTail = kColumns;
-  static constexpr int kRawScales = kRawTail + kTailBytes;
-  static constexpr int kRawBytes = kRawScales + 16;
+  static constexpr int kRawBytes = kColumns + kTailBytes + 16;
 
-  // Warpgroups that take turns.
-  constexpr int turn_takers() const { return turns == ScoreTurns::alternate ? row_groups : 1; }
   constexpr int raw_bytes() const { return raw_stages * kKeys * kRawBytes; }
-  // The copy engine leaves its warp little to do.
-  constexpr int load_registers() const { return copies == RowCopies::boxes ? 56 : 72; }
-  constexpr int attend_registers() const { return copies == RowCopies::boxes ? 224 : 216; }
+  static constexpr int kLoadRegisters = 72;
+  static constexpr int kAttendRegisters = 216;
   constexpr int rows() const { return kGroupRows * row_groups; }
   // Tiles from one of a warpgroup's to its next.
   constexpr int tile_step() const { return row_groups == 1 ? kWarpgroups : 1; }

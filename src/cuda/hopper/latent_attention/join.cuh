@@ -9,7 +9,7 @@
 namespace quire::cuda::hopper {
 
 inline constexpr int kJoinedSums = kTileSums / 2;
-inline constexpr int kJoinBarrier = 2;  // those before it are the turns'
+inline constexpr int kJoinBarrier = 0;
 
 // What two sets of tiles are worth together: even and odd tiles of the item, never this and the other
 // warpgroup, so that the result does not depend on who took which.

@@ -21,6 +21,17 @@ __device__ inline void copy_query(void* target, const std::byte* source, bool is
                : "memory");
 }
 
+// One row of an item's queries into L2, ahead of those who load it.
+__device__ inline void prefetch_query(const LatentParams& params, const LatentItem& item, int row) {
+  constexpr int kBytes = (LatentConfig::kLatent + LatentConfig::kRope) * 2;
+  if (row >= item.rows) return;
+  const std::byte* source =
+      params.queries.data +
+      (item.first_token + row / params.heads) * params.queries.token_stride_bytes +
+      row % params.heads * params.queries.head_stride_bytes;
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(source), "n"(kBytes) : "memory");
+}
+
 // Rows [first_row, first_row + kRows) by one warp; rows beyond the item's are zeros.
 template <LatentConfig kConfig, int kRows>
 __device__ inline void load_query_rows(const LatentParams& params, LatentShared<kConfig>& shared,

@@ -116,4 +116,59 @@ __device__ inline void merge_row(const LatentParams& params, const PieceSlots& s
   }
 }
 
+// The same for 32 columns of a row and many pieces: eight lanes have the columns, every fourth piece is
+// theirs. Bytes of many pieces are then on their way at once.
+template <DType kDType>
+__device__ inline void merge_part(const LatentParams& params, const PieceSlots& slots,
+                                  std::int64_t first_token, int row, int part) {
+  constexpr int kGroups = 4;
+  constexpr int kAhead = 6;
+  const LatentPieces& pieces = params.pieces;
+  const auto lane = static_cast<int>(threadIdx.x % 32);
+  const int column = part * 32 + lane % 8 * 4;
+  const MergedStats stats = merge_stats(pieces, slots, row);
+  float4 sum{};
+  for (int first = lane / 8; first < slots.count; first += kGroups * kAhead) {
+    float4 values[kAhead];
+    float tops[kAhead];
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const int piece = min(first + kGroups * i, slots.count - 1);
+      const std::int64_t place = slots.at(piece) * pieces.rows + row;
+      tops[i] = pieces.stats[place].x;
+      values[i] =
+          *reinterpret_cast<const float4*>(pieces.sums + place * LatentConfig::kLatent + column);
+    }
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const float weight = first + kGroups * i < slots.count ? rebased(tops[i], stats.max) : 0.0F;
+      if (weight == 0.0F) continue;  // a piece without keys, or one read twice
+      sum.x = fmaf(values[i].x, weight, sum.x);
+      sum.y = fmaf(values[i].y, weight, sum.y);
+      sum.z = fmaf(values[i].z, weight, sum.z);
+      sum.w = fmaf(values[i].w, weight, sum.w);
+    }
+  }
+#pragma unroll
+  for (int distance = 8; distance <= 16; distance *= 2) {
+    sum.x += __shfl_xor_sync(0xffffffff, sum.x, distance);
+    sum.y += __shfl_xor_sync(0xffffffff, sum.y, distance);
+    sum.z += __shfl_xor_sync(0xffffffff, sum.z, distance);
+    sum.w += __shfl_xor_sync(0xffffffff, sum.w, distance);
+  }
+  const LatentOutputs& outputs = params.outputs;
+  const std::int64_t token = first_token + row / params.heads;
+  const int head = row % params.heads;
+  const RowEnd end = end_row(outputs, head, stats.max, stats.sum);
+  if (lane < 8) {
+    std::byte* out = outputs.out + token * outputs.token_stride_bytes +
+                     head * outputs.head_stride_bytes + bytes_for(kDType, column);
+    *reinterpret_cast<uint2*>(out) = {pack_pair<kDType>(sum.x * end.factor, sum.y * end.factor),
+                                      pack_pair<kDType>(sum.z * end.factor, sum.w * end.factor)};
+  }
+  if (outputs.lse != nullptr && part == 0 && lane == 0) {
+    outputs.lse[token * outputs.lse_token_stride + head * outputs.lse_head_stride] = end.lse;
+  }
+}
+
 }  // namespace quire::cuda::hopper

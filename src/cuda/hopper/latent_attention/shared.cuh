@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shared memory of a block, and what its roles agree on.
 //
-//   loading warps    wait empty; fill a stage's 64 rows with this block's columns: `slabs` in 128-byte
-//                    swizzle, `tail` in 64-byte swizzle; rows that are hidden are zeros and have no bit
-//                    in `valid`. full: every loading thread when its copies have landed, and a lane of
-//                    each loading warp for what it stored itself; or the bytes of the copy engine.
+//   loading warps    wait empty; fill 16 of a stage's 64 rows each with this block's columns: `slabs` in
+//                    128-byte swizzle, `tail` in 64-byte swizzle; rows that are hidden are zeros and
+//                    have no bit in `valid`. full: a lane of each.
 //   items            one loading thread describes the next item; full: its arrival. empty: all eight
 //                    consumer warps when the item is finished.
 //   partial scores   written by the other block's warp of the same number (partial.full: its bytes),
@@ -37,6 +36,14 @@ struct LatentStage {
   std::byte tail[LatentConfig::kKeys * LatentConfig::kTailBytes];
 };
 
+// What one warp converts of a tile, as the cache has it.
+struct alignas(128) RawRows {
+  std::byte latents[LatentConfig::kWarpKeys][LatentConfig::kColumns];
+  std::byte
+      rope[LatentConfig::kWarpKeys * LatentConfig::kTailBytes];  // rows of one byte, or of two
+  std::byte scales[LatentConfig::kWarpKeys][16];
+};
+
 // Where 16-byte chunk `chunk` of a row stands in a tile of 128-byte rows, and of 64-byte rows.
 __device__ inline int slab_offset(int row, int chunk) {
   return row * kRowBytes + ((chunk ^ row) % 8) * 16;
@@ -56,7 +63,8 @@ template <LatentConfig kConfig> struct LatentShared {
   alignas(16) float4 partials[LatentConfig::kWarps][kPartialVectors][32];
   float4 stats[LatentConfig::kThreads];
   // Rows as the cache has them, until they are converted.
-  alignas(16) std::byte raw[kConfig.raw_bytes() > 0 ? kConfig.raw_bytes() : 16];
+  RawRows raw[kConfig.raw_stages][LatentConfig::kLoadWarps];
+  FullBarrier raw_full[kConfig.raw_stages][LatentConfig::kLoadWarps];  // bytes of the copy engine
   alignas(8) std::uint16_t valid[kConfig.stages][LatentConfig::kLoadWarps];
   LatentItem items[LatentConfig::kItems];
   RingBarriers<kConfig.stages> ring;
@@ -69,20 +77,16 @@ template <LatentConfig kConfig> struct LatentShared {
   static_assert(kConfig.row_groups == 2 || kConfig.stages % 2 == 0);
 
   __device__ void init() {
-    ring.init(full_arrivals(), 4 * kConfig.row_groups);
+    ring.init(LatentConfig::kLoadWarps, 4 * kConfig.row_groups);
     item_ring.init(1, LatentConfig::kWarps);
+    for (auto& stage : raw_full) {
+      for (FullBarrier& full : stage) full.init(1);
+    }
     join.init(LatentConfig::kWarps);
     for (int warp = 0; warp < LatentConfig::kWarps; ++warp) {
       partial_full[warp].init(1);
       partial_empty[warp].init(1);
     }
-  }
-  static constexpr int full_arrivals() {
-    return kConfig.copies == RowCopies::boxes ? 1 : LatentConfig::kLoadWarps;
-  }
-  // By one thread.
-  __device__ void set_valid_keys(int stage, std::uint64_t bits) {
-    *reinterpret_cast<std::uint64_t*>(valid[stage]) = bits;
   }
   // A bit per key of the stage.
   __device__ std::uint64_t valid_keys(int stage) const {

@@ -1,29 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention of few new tokens per sequence over latent rows in pages.
+// Attention of few new tokens per sequence over latent rows of e4m3 in pages. (bf16 rows: by_role/.)
 //
 //   warpgroups 0, 1  attend  query rows are tokens × heads (latent_attention/attend.cuh)
-//   warpgroup 2      load    walk the cluster's part of the work, copy rows of pages into the ring
+//   warpgroup 2      load    walk the cluster's part of the work, convert rows of pages into the ring
 //
 // Two blocks of a cluster have the same rows and keys, and half of the columns each.
 #pragma once
 
 #include "cuda/hopper/latent_attention/attend.cuh"
-#include "cuda/hopper/mla_decode/roles/box_rows.cuh"
 #include "cuda/hopper/mla_decode/roles/convert_rows.cuh"
 #include "cuda/hopper/tile/block.cuh"
 
 namespace quire::cuda::hopper {
-
-template <LatentConfig kConfig>
-__device__ inline void load_rows(const MlaDecodeParams& params, LatentShared<kConfig>& shared) {
-  const int rank = rank_in_cluster<LatentConfig::kCluster>();
-  const int cluster = cluster_index<LatentConfig::kCluster>();
-  if constexpr (kConfig.copies == RowCopies::converted) {
-    ConvertRows<kConfig>(params, shared, rank).run(cluster);
-  } else if (threadIdx.x / 32 == LatentConfig::kWarps) {
-    BoxRows<kConfig>(params, shared, rank).run(cluster);
-  }
-}
 
 // Variant: a named type with a kConfig.
 template <typename Variant>
@@ -40,10 +28,11 @@ __global__ void __launch_bounds__(LatentConfig::kThreads + LatentConfig::kLoadTh
   }
   sync_cluster<LatentConfig::kCluster>();
   if (warpgroup_in_block() == LatentConfig::kWarpgroups) {
-    cutlass::arch::warpgroup_reg_dealloc<kConfig.load_registers()>();
-    load_rows<kConfig>(params, shared);
+    cutlass::arch::warpgroup_reg_dealloc<LatentConfig::kLoadRegisters>();
+    ConvertRows<kConfig>(params, shared, rank_in_cluster<LatentConfig::kCluster>())
+        .run(cluster_index<LatentConfig::kCluster>());
   } else {
-    cutlass::arch::warpgroup_reg_alloc<kConfig.attend_registers()>();
+    cutlass::arch::warpgroup_reg_alloc<LatentConfig::kAttendRegisters>();
     LatentAttend<kConfig>(params.attend, shared, warpgroup_in_block()).run();
   }
   // The other block may still send here.

@@ -19,7 +19,7 @@ MlaDecodePlan plan_on_device(const MlaDecodeProblem& problem) {
 }
 
 LatentPieces carve_pieces(Carver& carver, const MlaDecodePlan& plan) {
-  const int rows = plan.variant->config.rows();
+  const int rows = plan.variant->rows;
   float* sums = carver.take<float>(plan.slots * rows * LatentConfig::kLatent);
   return {.sums = sums, .stats = carver.take<float2>(plan.slots * rows), .rows = rows};
 }
@@ -96,13 +96,14 @@ void attend_latents(const MlaDecodeArgs& args, const MlaDecodePlan& plan,
                                    .visible = attend.visible},
                          .split = plan.split,
                          .pages = make_pages(rows)};
-  if (plan.variant->config.copies == RowCopies::boxes) {
+  if (plan.variant->latents == DType::bf16) {
     set_row_maps(params);
   } else {
     params.format = make_format(rows);
+    set_byte_maps(params, rows.row_format.row_bytes);
   }
   plan.variant->launch(params, stream);
-  merge_mla_pieces(params, stream);
+  merge_mla_pieces(params, plan.items, stream);
 }
 
 std::string refuse(const MlaDecodeProblem& problem, DType latents) {

@@ -9,6 +9,7 @@
 
 #include "cuda/hopper/flash_attention/decode/find_work.cuh"
 #include "cuda/hopper/latent_attention/merge.cuh"
+#include "cuda/hopper/mla_decode/touch_lengths.cuh"
 #include "cuda/runtime/launch.h"
 
 namespace quire::cuda::hopper {
@@ -16,9 +17,10 @@ namespace {
 
 constexpr int kMergeWarps = 8;
 constexpr int kRowChunks = LatentConfig::kLatent / 128;
-// From so many pieces on, a row is four warps' work.
+constexpr int kRowParts = LatentConfig::kLatent / 32;
+// From so many pieces on, a row is 16 warps' work.
 constexpr int kManyPieces = 8;
-constexpr unsigned kMostColumns = 64;
+constexpr unsigned kMostColumns = 256;
 
 struct MergeItem {
   PieceSlots slots{};
@@ -68,6 +70,7 @@ __device__ MergeItem find_item(const MlaDecodeParams& params, int index) {
 
 __global__ void __launch_bounds__(32 * kMergeWarps)
     merge_kernel(const __grid_constant__ MlaDecodeParams params) {
+  touch_lengths(params.batch);
   const MergeItem item = find_item(params, static_cast<int>(blockIdx.x));
   cudaGridDependencySynchronize();
   if (item.slots.count < 2) return;
@@ -78,21 +81,22 @@ __global__ void __launch_bounds__(32 * kMergeWarps)
       merge_row<DType::bf16, kRowChunks, 2>(params.attend, item.slots, item.first_token, row, 0);
     }
   } else {
-    for (int unit = warp; unit < item.rows * kRowChunks; unit += warps) {
-      merge_row<DType::bf16, 1, 16>(params.attend, item.slots, item.first_token, unit / kRowChunks,
-                                    unit % kRowChunks);
+    for (int unit = warp; unit < item.rows * kRowParts; unit += warps) {
+      merge_part<DType::bf16>(params.attend, item.slots, item.first_token, unit / kRowParts,
+                              unit % kRowParts);
     }
   }
 }
 
 }  // namespace
 
-void merge_mla_pieces(const MlaDecodeParams& params, cudaStream_t stream) {
-  const auto items = static_cast<unsigned>(params.batch.size * params.split.max_tiles);
+void merge_mla_pieces(const MlaDecodeParams& params, std::int64_t items, cudaStream_t stream) {
   // Two blocks for every multiprocessor: what a block does before it knows its item costs more than
   // a few rows.
-  const unsigned wanted = static_cast<unsigned>(params.split.blocks) * 4 / std::max(items, 1U);
-  const LaunchShape shape{.grid = dim3(items, std::clamp(wanted, 1U, kMostColumns)),
+  const auto wanted = static_cast<unsigned>(params.split.blocks * 4 / items);
+  const LaunchShape shape{.grid = dim3(static_cast<unsigned>(params.batch.size) *
+                                           static_cast<unsigned>(params.split.max_tiles),
+                                       std::clamp(wanted, 1U, kMostColumns)),
                           .block = dim3(32 * kMergeWarps),
                           .overlaps_previous = true};
   launch(merge_kernel, shape, stream, params);

@@ -8,6 +8,7 @@
 namespace quire::cuda::hopper {
 
 // Right after the attention kernel on the same stream.
-void merge_mla_pieces(const MlaDecodeParams& params, cudaStream_t stream);
+// `items`: expected.
+void merge_mla_pieces(const MlaDecodeParams& params, std::int64_t items, cudaStream_t stream);
 
 }  // namespace quire::cuda::hopper

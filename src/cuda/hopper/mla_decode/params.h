@@ -41,9 +41,12 @@ struct MlaDecodeParams {
   DecodeSplit split{};  // into clusters
   LatentPages pages{};
   LatentRowFormat format{};  // of rows to be converted
-  // (column, row of the page, page); boxes of 64 latent columns, and of 32 rope columns, × box_rows
+  // bf16 rows: (column, row of the page, page), boxes of 64 columns × box_rows, in `latents` alone. Rows
+  // to be converted: (byte, row, page), a block's half of the latents, of the rope part, and the
+  // scales, × 16 rows.
   TensorMap latents{};
   TensorMap tails{};
+  TensorMap scales{};
 };
 
 }  // namespace quire::cuda::hopper

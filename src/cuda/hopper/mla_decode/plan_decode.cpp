@@ -8,15 +8,18 @@
 namespace quire::cuda::hopper {
 namespace {
 
-// Of one sequence: the op allows no more than eight.
-std::int64_t new_tokens_of(const MlaDecodeProblem& problem) {
+// Of one sequence, at most: the op allows no more than eight.
+std::int64_t most_new_tokens(const MlaDecodeProblem& problem) {
   const std::int64_t most = problem.ragged.max_new_tokens;
-  return std::clamp<std::int64_t>(most < 0 ? kMlaDecodeMaxNewTokens : most, 1,
+  return std::clamp<std::int64_t>(most < 0 ? problem.ragged.tokens : most, 1,
                                   kMlaDecodeMaxNewTokens);
 }
 
-bool is_fp8(const MlaDecodeProblem& problem) {
-  return problem.cache.row_format.parts[0].dtype == DType::fp8_e4m3;
+// What most sequences have. Lengths in device memory are not known here: an even share of the tokens.
+std::int64_t usual_new_tokens(const MlaDecodeProblem& problem) {
+  const std::int64_t batch = std::max<std::int64_t>(problem.ragged.batch, 1);
+  return std::clamp<std::int64_t>((problem.ragged.tokens + batch - 1) / batch, 1,
+                                  most_new_tokens(problem));
 }
 
 std::string refuse_dtypes(const MlaDecodeProblem& problem) {
@@ -41,16 +44,16 @@ std::string refuse_weights(const MlaDecodeProblem& problem) {
   return is_known ? "" : "weights of " + std::string(name(problem.weight_dtype));
 }
 
-// The fewest rows that hold a sequence's new tokens; else the most.
+// The fewest rows that hold what a sequence usually brings; else the most.
 const MlaDecodeVariant* find_variant(const MlaDecodeProblem& problem) {
   // Other sequences' tokens may ask for more rows, but not for another order of sums.
   const std::int64_t tokens =
-      problem.batch_invariant ? kMlaDecodeMaxNewTokens : new_tokens_of(problem);
+      problem.batch_invariant ? kMlaDecodeMaxNewTokens : usual_new_tokens(problem);
   const MlaDecodeVariant* best = nullptr;
   for (const MlaDecodeVariant& variant : kMlaDecodeVariants) {
-    if ((variant.config.copies == RowCopies::converted) != is_fp8(problem)) continue;
+    if (variant.latents != problem.cache.row_format.parts[0].dtype) continue;
     best = &variant;
-    if (variant.config.rows() >= problem.heads * tokens) break;
+    if (variant.rows >= problem.heads * tokens) break;
   }
   return best;
 }
@@ -84,15 +87,16 @@ std::string refuse_mla_decode_problem(const MlaDecodeProblem& problem) {
 }
 
 MlaDecodePlan plan_mla_decode(const MlaDecodeProblem& problem, int num_sms) {
-  const std::int64_t tokens = new_tokens_of(problem);
   MlaDecodePlan plan;
   plan.variant = find_variant(problem);
-  plan.tile_tokens = static_cast<int>(plan.variant->config.rows() / problem.heads);
-  const int max_tiles = ceil_div(static_cast<int>(tokens), plan.tile_tokens);
-  const std::int64_t items = std::max<std::int64_t>(problem.ragged.batch * max_tiles, 1);
-  plan.split = {.blocks = num_clusters(items, num_sms / LatentConfig::kCluster),
+  plan.tile_tokens = static_cast<int>(plan.variant->rows / problem.heads);
+  const auto tiles = [&plan](std::int64_t tokens) {
+    return ceil_div(static_cast<int>(tokens), plan.tile_tokens);
+  };
+  plan.items = std::max<std::int64_t>(problem.ragged.batch * tiles(usual_new_tokens(problem)), 1);
+  plan.split = {.blocks = num_clusters(plan.items, num_sms / plan.variant->cluster),
                 .is_invariant = problem.batch_invariant,
-                .max_tiles = max_tiles};
+                .max_tiles = tiles(most_new_tokens(problem))};
   plan.slots = problem.batch_invariant ? problem.ragged.batch * plan.split.max_tiles * kMaxPieces
                                        : 2 * std::int64_t{plan.split.blocks};
   return plan;

@@ -12,7 +12,8 @@ namespace quire::cuda::hopper {
 
 struct MlaDecodePlan {
   const MlaDecodeVariant* variant = nullptr;
-  int tile_tokens = 1;  // whose heads fill an item's rows
+  int tile_tokens = 1;     // whose heads fill an item's rows
+  std::int64_t items = 1;  // expected; more of them take longer, but are taken
   DecodeSplit split{};
   std::int64_t slots = 0;  // of pieces in the workspace
 };

@@ -78,9 +78,9 @@ MlaDecodeArgs absorb_queries(const MlaDecodeArgs& args, const ProjectionScratch&
 void project_values(const MlaDecodeArgs& args, const MlaDecodeArgs& absorbed,
                     const Context& context) {
   if (!args.w_uv.has_value()) return;
-  launch_head_matmul(matmul_of(args, plain_rows(absorbed.out), *args.w_uv, args.w_uv_scale,
-                               args.out),
-                     static_cast<cudaStream_t>(context.stream));
+  launch_head_matmul(
+      matmul_of(args, plain_rows(absorbed.out), *args.w_uv, args.w_uv_scale, args.out),
+      static_cast<cudaStream_t>(context.stream));
 }
 
 }  // namespace quire::cuda::hopper

@@ -9,8 +9,8 @@
 namespace quire::cuda::hopper {
 
 struct ProjectionScratch {
-  float* rows = nullptr;       // [tokens, latent + rope], where new rows are to be finished
-  std::byte* q = nullptr;      // bf16 [tokens, heads, latent + rope], absorbed
+  float* rows = nullptr;        // [tokens, latent + rope], where new rows are to be finished
+  std::byte* q = nullptr;       // bf16 [tokens, heads, latent + rope], absorbed
   std::byte* latent = nullptr;  // bf16 [tokens, heads, latent], attended
 };
 

@@ -9,24 +9,44 @@ namespace quire::cuda::hopper {
 namespace {
 
 // (column, row of the page, page)
-TensorMap row_map(const LatentPages& pages, int columns, Swizzle swizzle) {
+TensorMap row_map(const LatentPages& pages) {
   TileDescriptor tile;
   tile.dtype = DType::bf16;
   tile.rank = 3;
   tile.dims = {LatentConfig::kLatent + LatentConfig::kRope, pages.page_size, pages.num_pages};
   tile.strides_bytes = {pages.token_stride_bytes, pages.page_stride_bytes};
-  tile.box = {columns, pages.box_rows, 1};
-  tile.swizzle = swizzle;
+  tile.box = {LatentConfig::kSlabColumns, pages.box_rows, 1};
+  tile.swizzle = Swizzle::b128;
+  tile.l2_promotion = L2Promotion::b256;
+  return encode_tensor_map(tile, const_cast<std::byte*>(pages.rows));
+}
+
+// (byte, row of the page, page), 16 rows at a time
+TensorMap byte_map(const LatentPages& pages, int row_bytes, int box_bytes) {
+  TileDescriptor tile;
+  tile.dtype = DType::u8;
+  tile.rank = 3;
+  tile.dims = {row_bytes, pages.page_size, pages.num_pages};
+  tile.strides_bytes = {pages.token_stride_bytes, pages.page_stride_bytes};
+  tile.box = {box_bytes, LatentConfig::kWarpKeys, 1};
   tile.l2_promotion = L2Promotion::b256;
   return encode_tensor_map(tile, const_cast<std::byte*>(pages.rows));
 }
 
 }  // namespace
 
+void set_byte_maps(MlaDecodeParams& params, int row_bytes) {
+  const LatentRowFormat& format = params.format;
+  params.latents = byte_map(params.pages, row_bytes, LatentConfig::kColumns);
+  params.tails =
+      byte_map(params.pages, row_bytes,
+               format.has_fp8_rope ? LatentConfig::kTailColumns : LatentConfig::kTailBytes);
+  if (format.row_scales_offset_bytes >= 0) params.scales = byte_map(params.pages, row_bytes, 16);
+}
+
 void set_row_maps(MlaDecodeParams& params) {
   params.pages.box_rows = std::gcd(params.pages.page_size, LatentConfig::kKeys);
-  params.latents = row_map(params.pages, LatentConfig::kSlabColumns, Swizzle::b128);
-  params.tails = row_map(params.pages, LatentConfig::kTailColumns, Swizzle::b64);
+  params.latents = row_map(params.pages);
 }
 
 }  // namespace quire::cuda::hopper

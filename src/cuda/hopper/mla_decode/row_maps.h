@@ -7,5 +7,7 @@ namespace quire::cuda::hopper {
 
 // What the copy engine is told of `pages`, and box_rows in them.
 void set_row_maps(MlaDecodeParams& params);
+// Rows to be converted; `params.format` is set.
+void set_byte_maps(MlaDecodeParams& params, int row_bytes);
 
 }  // namespace quire::cuda::hopper

@@ -12,18 +12,20 @@ namespace quire::cuda::hopper {
 
 struct MlaDecodeVariant {
   std::string_view name;
-  LatentConfig config;
+  DType latents;
+  int rows;     // of an item, at most
+  int cluster;  // blocks that work on the same items
   void (*launch)(const MlaDecodeParams& params, cudaStream_t stream);
 };
 
 template <typename Variant> constexpr MlaDecodeVariant mla_decode_variant(std::string_view name) {
-  return {name, Variant::kConfig, launch_mla_attend<Variant>};
+  return {name, Variant::kLatents, Variant::kRows, Variant::kCluster, launch_mla_attend<Variant>};
 }
 
 // Of a kind of cache, few rows first.
 inline constexpr MlaDecodeVariant kMlaDecodeVariants[] = {
     mla_decode_variant<MlaDecodeBf16R64>("bf16_r64"),
-    mla_decode_variant<MlaDecodeBf16ManyRows>("bf16_r128"),
+    mla_decode_variant<MlaDecodeBf16R128>("bf16_r128"),
     mla_decode_variant<MlaDecodeFp8R64>("fp8_r64"),
     mla_decode_variant<MlaDecodeFp8R128>("fp8_r128"),
 };

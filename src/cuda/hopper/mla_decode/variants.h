@@ -1,31 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every compiled attention kernel of mla_decode: one file in variants/ for each, one row of
-// variant_table.h for the planner.
+// Every compiled attention kernel of mla_decode: one row of variant_table.h for each, for the planner.
 #pragma once
 
 #include "cuda/hopper/latent_attention/config.h"
 
 namespace quire::cuda::hopper {
 
+// bf16 rows: one kernel (by_role/), of one block or of two that share their keys.
 struct MlaDecodeBf16R64 {
-  static constexpr LatentConfig kConfig{.row_groups = 1, .stages = 4, .copies = RowCopies::boxes};
+  static constexpr int kRows = 64;
+  static constexpr int kCluster = 1;
+  static constexpr DType kLatents = DType::bf16;
 };
 struct MlaDecodeBf16R128 {
-  static constexpr LatentConfig kConfig{
-      .row_groups = 2, .stages = 3, .copies = RowCopies::boxes, .values = ValueTurn::at_once};
-};
-// A kernel of its own (many_rows/): what the planner asks is here.
-struct MlaDecodeBf16ManyRows {
-  static constexpr LatentConfig kConfig{.row_groups = 2, .stages = 2, .copies = RowCopies::boxes};
+  static constexpr int kRows = 128;
+  static constexpr int kCluster = 2;
+  static constexpr DType kLatents = DType::bf16;
 };
 // Rows of e4m3, converted on the way.
 struct MlaDecodeFp8R64 {
-  static constexpr LatentConfig kConfig{
-      .row_groups = 1, .stages = 2, .copies = RowCopies::converted, .raw_stages = 3};
+  static constexpr LatentConfig kConfig{.row_groups = 1, .stages = 2, .raw_stages = 3};
+  static constexpr int kRows = kConfig.rows();
+  static constexpr int kCluster = LatentConfig::kCluster;
+  static constexpr DType kLatents = DType::fp8_e4m3;
 };
 struct MlaDecodeFp8R128 {
-  static constexpr LatentConfig kConfig{
-      .row_groups = 2, .stages = 2, .copies = RowCopies::converted, .raw_stages = 2};
+  static constexpr LatentConfig kConfig{.row_groups = 2, .stages = 2, .raw_stages = 2};
+  static constexpr int kRows = kConfig.rows();
+  static constexpr int kCluster = LatentConfig::kCluster;
+  static constexpr DType kLatents = DType::fp8_e4m3;
 };
 
 }  // namespace quire::cuda::hopper

@@ -33,7 +33,7 @@ struct SpanLayout {
 // Spans of whole, aligned vectors without a gap, in one part.
 std::optional<SpanLayout> span_layout(const RmsNormParams& params);
 
-void launch_spans(const RmsNormParams& params, const SpanLayout& layout, unsigned max_blocks,
+void launch_spans(const RmsNormParams& params, const SpanLayout& layout, unsigned sms,
                   cudaStream_t stream);
 void launch_general(const RmsNormParams& params, unsigned max_blocks, cudaStream_t stream);
 

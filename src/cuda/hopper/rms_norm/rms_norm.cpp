@@ -58,10 +58,10 @@ void rms_norm(const RmsNormArgs& args, const Context& context) {
                              .weight_offset = args.weight_offset,
                              .multiply_before_cast = args.multiply_before_cast};
   if (view.batch == 0) return;
-  const unsigned blocks = kBlocksPerSm * static_cast<unsigned>(num_sms(args.gamma.device.index));
+  const auto sms = static_cast<unsigned>(num_sms(args.gamma.device.index));
   const auto stream = static_cast<cudaStream_t>(context.stream);
-  if (const auto layout = span_layout(params)) return launch_spans(params, *layout, blocks, stream);
-  launch_general(params, blocks, stream);
+  if (const auto layout = span_layout(params)) return launch_spans(params, *layout, sms, stream);
+  launch_general(params, kBlocksPerSm * sms, stream);
 }
 
 }  // namespace quire::cuda::hopper

@@ -28,15 +28,15 @@ __device__ inline void rotate_pair(float& a, float& b, float cosine, float sine)
   a = rotated;
 }
 
+// How the table stands: `rows` is f32, one aligned row for all pairs of a token.
+enum class AngleTable : std::uint8_t { rows, any };
+
 // kPairs neighbouring pairs from `first` on.
-template <int kPairs>
+template <AngleTable kTable, int kPairs>
 __device__ inline void load_angles(const RopeAngles& angles, std::int64_t token,
                                    std::int64_t position, int first, float (&cosines)[kPairs],
                                    float (&sines)[kPairs]) {
-  const bool is_plain = angles.dtype == DType::f32 && angles.column_stride == 1 &&
-                        angles.num_sections == 0 && angles.row_stride % 4 == 0 &&
-                        reinterpret_cast<std::uintptr_t>(angles.freqs) % 16 == 0;
-  if (is_plain) {
+  if constexpr (kTable == AngleTable::rows) {
     const std::int64_t row = angle_row(angles, token, position, first);
     const auto* vectors = reinterpret_cast<const float4*>(
         reinterpret_cast<const float*>(angles.freqs) + row * angles.row_stride + 2 * first);
@@ -48,15 +48,15 @@ __device__ inline void load_angles(const RopeAngles& angles, std::int64_t token,
       cosines[2 * i + 1] = two.z;
       sines[2 * i + 1] = two.w;
     }
-    return;
-  }
+  } else {
 #pragma unroll
-  for (int i = 0; i < kPairs; ++i) {
-    const std::int64_t row = angle_row(angles, token, position, first + i);
-    const std::int64_t at = row * angles.row_stride + 2 * (first + i) * angles.column_stride;
-    cosines[i] = static_cast<float>(load_number(angles.freqs, angles.dtype, at));
-    sines[i] =
-        static_cast<float>(load_number(angles.freqs, angles.dtype, at + angles.column_stride));
+    for (int i = 0; i < kPairs; ++i) {
+      const std::int64_t row = angle_row(angles, token, position, first + i);
+      const std::int64_t at = row * angles.row_stride + 2 * (first + i) * angles.column_stride;
+      cosines[i] = static_cast<float>(load_number(angles.freqs, angles.dtype, at));
+      sines[i] =
+          static_cast<float>(load_number(angles.freqs, angles.dtype, at + angles.column_stride));
+    }
   }
 }
 

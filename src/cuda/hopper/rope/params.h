@@ -27,6 +27,12 @@ struct RopeAngles {
   std::int64_t token_stride;
   int num_sections;
   int section_ends[kMaxRopeSections];  // one past the last pair of each
+
+  // f32 with one aligned row for all pairs of a token: 16-byte loads.
+  bool stand_in_rows() const {
+    return dtype == DType::f32 && column_stride == 1 && num_sections == 0 && row_stride % 4 == 0 &&
+           reinterpret_cast<std::uintptr_t>(freqs) % 16 == 0;
+  }
 };
 
 // RMSNorm of a row before it is rotated, over its first columns.
@@ -34,6 +40,7 @@ struct RopeNorm {
   const std::byte* gamma;  // [columns], null: no norm
   DType dtype;
   int columns;
+  float exact_inverse;  // of columns where it is a power of two, else 0
 };
 
 struct RopeParams {
@@ -49,7 +56,9 @@ struct RopeParams {
   int heads;
   int head_dim;
   int rope_dim;
-  int key_heads;  // 0: only q
+  int key_heads;                // 0: only q
+  int key_width;                // columns of a key row
+  std::int64_t key_rope_bytes;  // from a key row to its first rotated column
   const std::uint32_t* row_offsets;
   KvLayerView key;
   RopeAngles angles;
@@ -77,8 +86,10 @@ bool takes_vectors(const RopeParams& params);
 // The same with a norm: whole rows.
 std::optional<NormedLayout> normed_layout(const RopeParams& params);
 
-void launch_vectors(const RopeParams& params, cudaStream_t stream);
-void launch_normed(const RopeParams& params, const NormedLayout& layout, cudaStream_t stream);
+// `sms`: multiprocessors that the work is spread over.
+void launch_vectors(const RopeParams& params, int sms, cudaStream_t stream);
+void launch_normed(const RopeParams& params, const NormedLayout& layout, int sms,
+                   cudaStream_t stream);
 void launch_general(const RopeParams& params, cudaStream_t stream);
 
 }  // namespace quire::cuda::hopper

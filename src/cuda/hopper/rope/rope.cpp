@@ -16,6 +16,7 @@ constexpr std::int64_t kVectorBytes = 16;
 constexpr int kVectorColumns = 8;
 constexpr int kWarpLanes = 32;
 constexpr int kMostSlots = 4;
+constexpr std::int64_t kMostRows = (std::int64_t{1} << 31) - 1;  // of 32-bit index arithmetic
 
 bool is_aligned(std::int64_t value) {
   return value % kVectorBytes == 0;
@@ -55,37 +56,50 @@ RopeAngles angles_of(const RopeArgs& args) {
 }
 
 RopeNorm norm_of(const std::optional<TensorView>& gamma) {
-  if (!gamma) return {.gamma = nullptr, .dtype = DType::f32, .columns = 0};
+  if (!gamma) return {.gamma = nullptr, .dtype = DType::f32, .columns = 0, .exact_inverse = 0.0f};
+  const auto columns = static_cast<std::uint32_t>(gamma->shape[0]);
   return {.gamma = gamma->as<const std::byte>(),
           .dtype = gamma->dtype,
-          .columns = static_cast<int>(gamma->shape[0])};
+          .columns = static_cast<int>(columns),
+          .exact_inverse = std::has_single_bit(columns) ? 1.0f / static_cast<float>(columns) : 0};
+}
+
+// Bytes from the start of a key row to the first column that is rotated.
+std::int64_t bytes_to_rope(const RowFormat& format, std::int64_t rope_dim, bool interleaved) {
+  const std::int64_t first = interleaved ? format.width() - rope_dim : 0;
+  const RowFormat::Column place = format.locate(static_cast<std::int32_t>(first));
+  const RowPart& part = format.parts[static_cast<std::size_t>(place.part)];
+  return part.offset_bytes + bytes_for(part.dtype, place.index);
 }
 
 RopeParams params_of(const RopeArgs& args) {
   const KvLayerView key = args.cache.key(args.layer);
   const TensorView& q = args.q;
   const TensorView& out = args.out;
-  return {.q = q.as<const std::byte>(),
-          .out = out.as<std::byte>(),
-          .q_dtype = q.dtype,
-          .out_dtype = out.dtype,
-          .q_token_bytes = bytes_for(q.dtype, q.strides[0]),
-          .q_head_bytes = bytes_for(q.dtype, q.strides[1]),
-          .out_token_bytes = bytes_for(out.dtype, out.strides[0]),
-          .out_head_bytes = bytes_for(out.dtype, out.strides[1]),
-          .tokens = q.shape[0],
-          .heads = static_cast<int>(q.shape[1]),
-          .head_dim = static_cast<int>(q.shape[2]),
-          .rope_dim = static_cast<int>(args.freqs_cis.shape[1]),
-          .key_heads = args.rotate_key ? key.num_heads : 0,
-          .row_offsets = args.row_offsets.as<const std::uint32_t>(),
-          .key = key,
-          .angles = angles_of(args),
-          .interleaved = args.interleaved,
-          .q_norm = norm_of(args.q_gamma),
-          .key_norm = norm_of(args.key_gamma),
-          .epsilon = args.epsilon,
-          .weight_offset = args.weight_offset};
+  return {
+      .q = q.as<const std::byte>(),
+      .out = out.as<std::byte>(),
+      .q_dtype = q.dtype,
+      .out_dtype = out.dtype,
+      .q_token_bytes = bytes_for(q.dtype, q.strides[0]),
+      .q_head_bytes = bytes_for(q.dtype, q.strides[1]),
+      .out_token_bytes = bytes_for(out.dtype, out.strides[0]),
+      .out_head_bytes = bytes_for(out.dtype, out.strides[1]),
+      .tokens = q.shape[0],
+      .heads = static_cast<int>(q.shape[1]),
+      .head_dim = static_cast<int>(q.shape[2]),
+      .rope_dim = static_cast<int>(args.freqs_cis.shape[1]),
+      .key_heads = args.rotate_key ? key.num_heads : 0,
+      .key_width = key.width(),
+      .key_rope_bytes = bytes_to_rope(key.row_format, args.freqs_cis.shape[1], args.interleaved),
+      .row_offsets = args.row_offsets.as<const std::uint32_t>(),
+      .key = key,
+      .angles = angles_of(args),
+      .interleaved = args.interleaved,
+      .q_norm = norm_of(args.q_gamma),
+      .key_norm = norm_of(args.key_gamma),
+      .epsilon = args.epsilon,
+      .weight_offset = args.weight_offset};
 }
 
 // Pairs that one vector (interleaved) or two (half-split) of a lane hold.
@@ -95,6 +109,7 @@ int pairs_per_lane(const RopeParams& params) {
 
 bool query_is_aligned(const RopeParams& params) {
   return params.out_dtype == params.q_dtype &&
+         params.tokens * (params.heads + params.key_heads) < kMostRows &&
          params.rope_dim % (2 * pairs_per_lane(params)) == 0 &&
          params.head_dim % kVectorColumns == 0 && is_aligned(params.q) && is_aligned(params.out) &&
          is_aligned(params.q_token_bytes) && is_aligned(params.q_head_bytes) &&
@@ -153,9 +168,12 @@ void rope(const RopeArgs& args, const Context& context) {
   const auto stream = static_cast<cudaStream_t>(context.stream);
   const RopeParams params = params_of(args);
   if (params.tokens == 0 || params.key.batch == 0) return;
-  if (takes_vectors(params)) return launch_vectors(params, stream);
+  const int sms = num_sms(args.q.device.index);
+  if (takes_vectors(params)) return launch_vectors(params, sms, stream);
   if (params.has_norm()) {
-    if (const auto layout = normed_layout(params)) return launch_normed(params, *layout, stream);
+    if (const auto layout = normed_layout(params)) {
+      return launch_normed(params, *layout, sms, stream);
+    }
   }
   launch_general(params, stream);
 }

@@ -14,24 +14,31 @@ enum class RowKind : std::uint8_t {
 
 struct SparseConfig {
   RowKind rows = RowKind::bf16;
+  int keys = 64;        // of a tile
+  int stages = 2;       // tiles on their way or in use
+  int rope_stages = 1;  // rope columns are free once the scores are done
+  int raw_stages = 0;   // tiles of bytes that wait to be decoded
+
+  // Warpgroups: one scores, weighs and sums the left half of the values, one sums the right half, one
+  // gathers rows. Registers of a thread of each; together the 504 that three warpgroups may have.
+  int score_registers = 208;
+  int sum_registers = 176;
+  int gather_registers = 120;
+
+  static constexpr int kWarpgroup = 128;
+  static constexpr int kThreads = 3 * kWarpgroup;
+  static constexpr int kWarps = kWarpgroup / 32;  // that gather, each its own rows of a tile
 
   static constexpr int kHeads = 64;    // query rows of a thread block: heads of one token
-  static constexpr int kKeys = 64;     // of a tile
   static constexpr int kLatent = 512;  // columns of a row that are values too
   static constexpr int kRope = 64;
   static constexpr int kSlabColumns = 64;  // 128 bytes of bf16
   static constexpr int kSlabs = (kLatent + kRope) / kSlabColumns;
   static constexpr int kHalfColumns = kLatent / 2;
   static constexpr int kHalfSlabs = kHalfColumns / kSlabColumns;
-  static constexpr int kStages = 2;  // tiles on their way or in use
 
-  // Warpgroups: one scores, weighs and sums the left half of the values, one sums the right half, one
-  // gathers rows. Registers of a thread of each; together the 512 that three warpgroups may have.
-  static constexpr int kWarpgroup = 128;
-  static constexpr int kThreads = 3 * kWarpgroup;
-  static constexpr int kScoreRegisters = 208;
-  static constexpr int kSumRegisters = 176;
-  static constexpr int kGatherRegisters = 120;
+  constexpr int warp_rows() const { return keys / kWarps; }
+  constexpr int slab_bytes() const { return keys * kSlabColumns * 2; }
 };
 
 }  // namespace quire::cuda::hopper

@@ -35,23 +35,4 @@ __device__ inline uint4 scale_eight(const uint4& raw, float scale) {
           scale_pair(raw.w, scale)};
 }
 
-// 16 bytes of a row that nobody else of this SM will read; without a row, zeros. No branch: the loads
-// of several rows follow each other.
-__device__ inline uint4 load_row_bytes(const std::byte* row, int column) {
-  uint4 raw;
-  asm volatile(
-      "{\n"
-      ".reg .pred exists;\n"
-      "setp.ne.u64 exists, %4, 0;\n"
-      "mov.u32 %0, 0;\n"
-      "mov.u32 %1, 0;\n"
-      "mov.u32 %2, 0;\n"
-      "mov.u32 %3, 0;\n"
-      "@exists ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%5];\n"
-      "}\n"
-      : "=&r"(raw.x), "=&r"(raw.y), "=&r"(raw.z), "=&r"(raw.w)
-      : "l"(row), "l"(row + column));
-  return raw;
-}
-
 }  // namespace quire::cuda::hopper

@@ -14,13 +14,14 @@ struct HalfSums {
 
   float values[kColumns / 2];
 
-  // sums (+)= weights · values, not waited for. `slabs`: the half of a tile.
-  __device__ void start(std::uint32_t (&weights)[SparseConfig::kKeys / 4], const std::byte* slabs,
+  // sums (+)= weights · values, not waited for. `slabs`: the half of a tile, four times slab_bytes.
+  template <int kWords>
+  __device__ void start(std::uint32_t (&weights)[kWords], const std::byte* slabs, int slab_bytes,
                         bool starts_sum) {
     pin(weights);
     wait_is_over();
     cute::warpgroup_arrive();
-    multiply_registers<Product>(weights, transposed_descriptor(slabs, kSlabBytes), values,
+    multiply_registers<Product>(weights, transposed_descriptor(slabs, slab_bytes), values,
                                 starts_sum);
     cute::warpgroup_commit_batch();
   }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Latent attention over chosen rows: 64 heads of a token, tiles of 64 rows gathered from the pages.
+// Latent attention over chosen rows: 64 heads of a token, tiles of rows gathered from the pages.
 //
 //   warpgroup 0   score    scores, softmax, sums of the left 256 value columns
 //   warpgroup 1   sum      sums of the right 256
 //   warpgroup 2   gather   rows and masks; queries by the copy engine
 //
-// Shared memory holds the queries and two tiles, no more; so each half of a tile is given back by
+// Shared memory holds the queries and a few tiles, no more; so each half of a tile is given back by
 // itself, as soon as its last reader is done: rope after the scores, left after the score warpgroup's
 // sums, right after the sum warpgroup's.
 #pragma once
@@ -20,9 +20,10 @@ namespace quire::cuda::hopper {
 template <typename Variant>
 __global__ void __launch_bounds__(SparseConfig::kThreads, 1)
     sparse_kernel(const __grid_constant__ SparseParams params) {
-  constexpr RowKind kKind = Variant::kConfig.rows;
+  constexpr SparseConfig kConfig = Variant::kConfig;
+  static_assert(sizeof(SparseShared<Variant>) <= 227 * 1024);
   extern __shared__ __align__(1024) std::byte memory[];
-  auto& shared = *reinterpret_cast<SparseShared*>(memory);
+  auto& shared = *reinterpret_cast<SparseShared<Variant>*>(memory);
   const int warpgroup = warpgroup_in_block();
   // The kernel that merges pieces may be launched beside this one and wait.
   cudaTriggerProgrammaticLaunchCompletion();
@@ -33,14 +34,14 @@ __global__ void __launch_bounds__(SparseConfig::kThreads, 1)
   }
   __syncthreads();
   if (warpgroup == 2) {
-    cutlass::arch::warpgroup_reg_dealloc<SparseConfig::kGatherRegisters>();
-    GatherRole<kKind>(params, shared).run();
+    cutlass::arch::warpgroup_reg_dealloc<kConfig.gather_registers>();
+    GatherRole<Variant>(params, shared).run();
   } else if (warpgroup == 1) {
-    cutlass::arch::warpgroup_reg_alloc<SparseConfig::kSumRegisters>();
-    SumRole<kKind>(params, shared).run();
+    cutlass::arch::warpgroup_reg_alloc<kConfig.sum_registers>();
+    SumRole<Variant>(params, shared).run();
   } else {
-    cutlass::arch::warpgroup_reg_alloc<SparseConfig::kScoreRegisters>();
-    ScoreRole<kKind>(params, shared).run();
+    cutlass::arch::warpgroup_reg_alloc<kConfig.score_registers>();
+    ScoreRole<Variant>(params, shared).run();
   }
 }
 

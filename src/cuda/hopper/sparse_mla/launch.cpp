@@ -42,6 +42,7 @@ GatherStream gather_stream(const PagedKVCache& cache, std::int64_t layer, const 
   const RowFormat& format = view.row_format;
   const bool is_uniform = format.is_uniform();
   return {.rows = view,
+          .per_page = PageDivisor::of(static_cast<std::uint32_t>(view.page_size)),
           .indices = indices.as<const std::int32_t>(),
           .indices_stride = indices.strides[0],
           .slots = static_cast<int>(indices.shape[1]),

@@ -12,7 +12,7 @@ void launch_sparse_tiles(const SparseParams& params, int blocks, cudaStream_t st
   launch(sparse_kernel<Variant>,
          {.grid = dim3(static_cast<unsigned>(blocks)),
           .block = dim3(SparseConfig::kThreads),
-          .shared_bytes = sizeof(SparseShared)},
+          .shared_bytes = sizeof(SparseShared<Variant>)},
          stream, params);
 }
 

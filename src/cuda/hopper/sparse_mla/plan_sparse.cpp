@@ -7,11 +7,12 @@
 namespace quire::cuda::hopper {
 namespace {
 
-// Costs in units of a tile: what an item takes before its first tile and after its last one, and what
-// merging takes, for each piece and at all.
-constexpr double kItemCost = 3.0;
-constexpr double kMergeCost = 2.0;
-constexpr double kPieceCost = 0.1;
+// Costs in µs: what an item takes before its first tile and after its last one, what each of its keys
+// takes, and what merging takes, for each piece and at all.
+constexpr double kItemCost = 6.0;
+constexpr double kKeyCost = 0.03;
+constexpr double kMergeCost = 4.0;
+constexpr double kPieceCost = 0.2;
 constexpr std::int64_t kMostPieces = 32;
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
@@ -55,14 +56,15 @@ const SparseVariant* find_variant(const SparseMlaProblem& problem) {
 }
 
 // Few items leave multiprocessors idle: their tiles are cut into pieces, as many as pay.
-std::int64_t choose_pieces(std::int64_t items, std::int64_t tiles, int num_sms) {
+std::int64_t choose_pieces(std::int64_t items, std::int64_t tiles, int keys, int num_sms) {
   std::int64_t best = 1;
   double best_cost = 0.0;
   for (std::int64_t pieces = 1; pieces <= std::min(tiles, kMostPieces); ++pieces) {
     if (pieces > 1 && items * pieces > num_sms) break;
     const double waves = static_cast<double>(ceil_div(items * pieces, num_sms));
     const double merge = pieces > 1 ? kMergeCost + kPieceCost * static_cast<double>(pieces) : 0.0;
-    const double cost = waves * (static_cast<double>(ceil_div(tiles, pieces)) + kItemCost) + merge;
+    const double keys_cost = kKeyCost * static_cast<double>(keys * ceil_div(tiles, pieces));
+    const double cost = waves * (keys_cost + kItemCost) + merge;
     if (pieces > 1 && cost >= best_cost) continue;
     best = pieces;
     best_cost = cost;
@@ -88,15 +90,17 @@ std::string refuse_sparse_problem(const SparseMlaProblem& problem) {
 }
 
 SparsePlan plan_sparse(const SparseMlaProblem& problem, int num_sms) {
-  const std::int64_t first_tiles = ceil_div(problem.top_k, SparseConfig::kKeys);
+  const SparseVariant* variant = find_variant(problem);
+  const int keys = variant->config.keys;
+  const std::int64_t first_tiles = ceil_div(problem.top_k, keys);
   const std::int64_t tiles =
-      std::max<std::int64_t>(first_tiles + ceil_div(problem.extra_k, SparseConfig::kKeys), 1);
+      std::max<std::int64_t>(first_tiles + ceil_div(problem.extra_k, keys), 1);
   const std::int64_t head_tiles = ceil_div(problem.heads, SparseConfig::kHeads);
   const std::int64_t items = problem.ragged.tokens * head_tiles;
-  const std::int64_t wanted = choose_pieces(items, tiles, num_sms);
+  const std::int64_t wanted = choose_pieces(items, tiles, keys, num_sms);
   const std::int64_t piece_tiles = ceil_div(tiles, wanted);
   const std::int64_t pieces = ceil_div(tiles, piece_tiles);
-  return {.variant = find_variant(problem),
+  return {.variant = variant,
           .work = {.tokens = static_cast<int>(problem.ragged.tokens),
                    .heads = static_cast<int>(problem.heads),
                    .head_tiles = static_cast<int>(head_tiles),

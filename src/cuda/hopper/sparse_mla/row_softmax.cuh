@@ -87,10 +87,19 @@ struct LazySoftmax {
 };
 
 // Bit k of the mask shows column k of the tile; 32 columns to a word.
-__device__ inline void hide_columns(float (&scores)[32], const std::uint32_t (&words)[2]) {
-  if ((words[0] & words[1]) == 0xffffffff) return;
+template <int kWords>
+__device__ inline void hide_columns(float (&scores)[16 * kWords],
+                                    const std::uint32_t (&mask)[kWords]) {
+  std::uint32_t words[kWords];
+  std::uint32_t all = 0xffffffff;
 #pragma unroll
-  for (int j = 0; j < 32; ++j) {
+  for (int i = 0; i < kWords; ++i) {
+    words[i] = mask[i];
+    all &= words[i];
+  }
+  if (all == 0xffffffff) return;
+#pragma unroll
+  for (int j = 0; j < 16 * kWords; ++j) {
     const std::uint32_t word = words[j / 16] >> (threadIdx.x % 4 * 2);
     const int bit = j / 4 % 4 * 8 + j % 2;
     if ((word >> bit & 1) == 0) scores[j] = -INFINITY;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared memory of a thread block. A slab is 64 rows of 128 bytes, 128-byte swizzle.
+// Shared memory of a thread block. A slab is 64 columns: rows of 128 bytes, 128-byte swizzle.
 #pragma once
+
+#include <type_traits>
 
 #include "cuda/hopper/sparse_mla/config.h"
 #include "cuda/hopper/tile/ring.cuh"
@@ -8,20 +10,21 @@
 
 namespace quire::cuda::hopper {
 
-inline constexpr int kSlabBytes = SparseConfig::kKeys * kRowBytes;
-inline constexpr int kTableSlots = 3;  // the tile in hand and two ahead
+inline constexpr int kQuerySlabBytes = SparseConfig::kHeads * kRowBytes;
 
-// Which rows the next tiles take.
-struct RowTable {
-  const std::byte* rows[kTableSlots][SparseConfig::kKeys];  // null: no key
-  float4 scales[kTableSlots][SparseConfig::kKeys];          // of 128 columns each
-  float rope_scales[kTableSlots][SparseConfig::kKeys];
+// Rows as they stand in the cache, on their way: piece p (16 bytes) of row r's latent columns is at
+// p ^ (4 if r is odd), so that lanes which read 64 bytes of two neighbours meet no bank twice.
+template <int kKeys, int kStages> struct RawRows {
+  alignas(16) std::byte latent[kStages][kKeys][SparseConfig::kLatent];
+  alignas(16) std::byte rope[kStages][kKeys][2 * SparseConfig::kRope];
+  float4 scales[kStages][kKeys];  // of 128 columns each, or one of the row
 };
+struct NoRawRows {};
 
 // What the warpgroup that scores tells the one that sums the right half, thread by thread: both have
 // the same rows. The weights lie as A operands do.
-struct Handover {
-  uint4 weights[4][SparseConfig::kWarpgroup];
+template <int kKeys> struct Handover {
+  uint4 weights[kKeys / 16][SparseConfig::kWarpgroup];
   float2 keep[SparseConfig::kWarpgroup];       // what to multiply earlier sums by
   float2 finish[2][SparseConfig::kWarpgroup];  // and the finished ones; of two items in turn
 };
@@ -37,48 +40,61 @@ struct ItemNote {
 inline constexpr int kNobody = -1;
 inline constexpr int kNoItem = -2;
 
-// Where the n-th tile of a thread block stands: one counter, few registers.
-struct TileCount {
-  std::uint32_t count = 0;
+// Where a thread block's next tile stands.
+template <typename Variant> struct TilePlace {
+  RingPosition<Variant::kConfig.stages> half;
+  RingPosition<Variant::kConfig.rope_stages> rope;
 
-  __device__ RingPosition<SparseConfig::kStages> half() const {
-    static_assert(SparseConfig::kStages == 2);
-    return {.stage = static_cast<int>(count & 1), .phase = count >> 1 & 1};
+  __device__ void advance() {
+    half.advance();
+    rope.advance();
   }
-  __device__ RingPosition<1> rope() const { return {.stage = 0, .phase = count & 1}; }
 };
 
-struct SparseShared {
-  alignas(1024) std::byte q[SparseConfig::kSlabs][kSlabBytes];
-  alignas(1024) std::byte left[SparseConfig::kStages][SparseConfig::kHalfSlabs][kSlabBytes];
-  alignas(1024) std::byte right[SparseConfig::kStages][SparseConfig::kHalfSlabs][kSlabBytes];
-  alignas(1024) std::byte rope[kSlabBytes];
-  Handover handover;
-  RowTable table;
-  std::uint32_t masks[SparseConfig::kStages][2];  // bit k: the tile's row k holds a key
+template <typename Variant> struct SparseShared {
+  static constexpr SparseConfig kConfig = Variant::kConfig;
+  static constexpr int kStages = kConfig.stages;
+  static constexpr int kSlabBytes = kConfig.slab_bytes();
+  static constexpr int kHalfBytes = SparseConfig::kHalfSlabs * kSlabBytes;
+  static constexpr int kWarps = SparseConfig::kWarps;
+  using Raw = std::conditional_t<kConfig.rows == RowKind::fp8,
+                                 RawRows<kConfig.keys, kConfig.raw_stages>, NoRawRows>;
+
+  alignas(1024) std::byte q[SparseConfig::kSlabs][kQuerySlabBytes];
+  alignas(1024) std::byte left[kStages][kHalfBytes];
+  alignas(1024) std::byte right[kStages][kHalfBytes];
+  alignas(1024) std::byte rope[kConfig.rope_stages][kSlabBytes];
+  Raw raw;
+  Handover<kConfig.keys> handover;
+  // Bit k: the tile's row k holds a key. Each gathering warp writes those of its own rows.
+  union {
+    std::uint32_t words[kStages][kConfig.keys / 32];
+    std::conditional_t<kConfig.keys == 64, std::uint16_t, std::uint8_t> parts[kStages][kWarps];
+  } masks;
   ItemNote notes[2];
-  int ends[2][4];             // of the slots that a warp found in use
+  int ends[2][2][kWarps];     // of each stream's tiles that a warp found in use; of two items
   RingBarriers<1> item_ring;  // q and a note
-  RingBarriers<SparseConfig::kStages> left_ring;
-  RingBarriers<SparseConfig::kStages> right_ring;
-  RingBarriers<1> rope_ring;
+  RingBarriers<kStages> left_ring;
+  RingBarriers<kStages> right_ring;
+  RingBarriers<kConfig.rope_stages> rope_ring;
 
   __device__ void init() {
-    constexpr int kWarps = SparseConfig::kWarpgroup / 32;
+    // Copies arrive for each thread, and for each warp's part of the mask; decoded rows warp by warp.
+    const bool is_copied = kConfig.rows == RowKind::bf16;
+    const int arrivals = is_copied ? SparseConfig::kWarpgroup : kWarps;
     item_ring.init(1, 2 * kWarps);
-    left_ring.init(SparseConfig::kWarpgroup + 2, kWarps);  // and two for the mask's words
-    right_ring.init(SparseConfig::kWarpgroup, kWarps);
-    rope_ring.init(SparseConfig::kWarpgroup, kWarps);
+    left_ring.init(is_copied ? arrivals + kWarps : arrivals, kWarps);
+    right_ring.init(arrivals, kWarps);
+    rope_ring.init(arrivals, kWarps);
   }
 };
-static_assert(sizeof(SparseShared) <= 227 * 1024);
 
 // Named barriers.
 enum SparseBarrier : std::uint32_t {
   kHandoverFull,   // the score warpgroup arrives, the sum warpgroup waits
   kHandoverEmpty,  // the other way round
   kScoresDone,     // the next tile's scores are computed: the tensor cores are free for a while
-  kTable,          // all of the gathering warpgroup
+  kGatherers,      // all of the gathering warpgroup
 };
 
 }  // namespace quire::cuda::hopper

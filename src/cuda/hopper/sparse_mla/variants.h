@@ -9,8 +9,16 @@ namespace quire::cuda::hopper {
 struct SparseBf16 {
   static constexpr SparseConfig kConfig{.rows = RowKind::bf16};
 };
+// Tiles of 32 keys leave room for the bytes of two more tiles on their way.
 struct SparseFp8 {
-  static constexpr SparseConfig kConfig{.rows = RowKind::fp8};
+  static constexpr SparseConfig kConfig{.rows = RowKind::fp8,
+                                        .keys = 32,
+                                        .stages = 3,
+                                        .rope_stages = 2,
+                                        .raw_stages = 2,
+                                        .score_registers = 200,
+                                        .sum_registers = 168,
+                                        .gather_registers = 136};
 };
 
 }  // namespace quire::cuda::hopper

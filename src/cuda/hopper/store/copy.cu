@@ -3,7 +3,7 @@
 // are on their way while a few threads find the pages of the tokens they belong to.
 #include "cuda/hopper/store/params.h"
 #include "cuda/rows/divisor.h"
-#include "cuda/rows/token_place.cuh"
+#include "cuda/rows/token_finder.cuh"
 #include "cuda/runtime/launch.h"
 
 namespace quire::cuda::hopper {
@@ -43,9 +43,22 @@ __device__ std::byte* target_of(const KvLayerView& view, const TokenPlace& place
   return kTarget == Target::rows ? first_row(view, place) : first_scale(view, place);
 }
 
+// A lane per token; warps without one do nothing.
 template <Target kTarget>
-__global__ void __launch_bounds__(kThreads) copy_vectors(const __grid_constant__ StoreParams params,
-                                                         const __grid_constant__ CopyShape shape) {
+__device__ void find_targets(const StoreParams& params, std::int64_t first_token, unsigned tokens,
+                             std::byte** targets) {
+  for (unsigned t = threadIdx.x & ~31u; t < tokens; t += kThreads) {
+    const TokenFinder finder(params.row_offsets, params.view.cache_lengths, params.view.batch);
+    const unsigned own = t + threadIdx.x % 32;
+    const TokenPlace place = finder.find(first_token + own);
+    if (own < tokens) targets[own] = target_of<kTarget>(params.view, place);
+  }
+}
+
+template <Target kTarget>
+__global__ void __launch_bounds__(kThreads, 5)
+    copy_vectors(const __grid_constant__ StoreParams params,
+                 const __grid_constant__ CopyShape shape) {
   __shared__ std::byte* targets[kBlockVectors + 1];  // one per token that the block touches
   const unsigned per_token = shape.per_token.value();
   const std::int64_t first = std::int64_t{blockIdx.x} * kBlockVectors;
@@ -67,12 +80,8 @@ __global__ void __launch_bounds__(kThreads) copy_vectors(const __grid_constant__
     values[i] = __ldcs(reinterpret_cast<const uint4*>(source) + places[i].column);
   }
 
-  for (unsigned t = threadIdx.x; t <= shape.per_token.quotient(skipped + count - 1);
-       t += kThreads) {
-    targets[t] = target_of<kTarget>(params.view,
-                                    place_of_token(params.row_offsets, params.view.cache_lengths,
-                                                   params.view.batch, first_token + t));
-  }
+  find_targets<kTarget>(params, first_token, shape.per_token.quotient(skipped + count - 1) + 1,
+                        targets);
   __syncthreads();
 
 #pragma unroll

@@ -38,14 +38,44 @@ struct EncodeLayout {
   Divisor heads;
 };
 
+// Vectors of eight columns that are treated alike: those of a row stand together.
+struct VectorRun {
+  Divisor per_row;
+  std::int64_t x_offset_bytes;  // from the row's first column
+  std::int64_t offset_bytes;    // in the row of the cache
+  bool is_used;
+};
+
+// Rows of 16-bit numbers that become fp8, by granules of neighbouring lanes; then columns that stay as they are.
+struct CodeLayout {
+  VectorRun coded;
+  VectorRun copied;
+  unsigned block_tokens;  // of a block: so many tokens,
+  unsigned block_rows;    // so many of their rows
+  bool has_scales;
+  bool scales_are_in_row;
+  int granule_shift;                // logarithm of the vectors of a granule
+  std::int64_t scale_offset_bytes;  // from a token's row or its first scale
+  std::int64_t scale_head_bytes;
+  std::int64_t scale_slot_bytes;
+};
+
 bool can_copy(const StoreParams& params);
 // A token's scales stand end to end on both sides, and every one of them is used.
 bool can_copy_scales(const StoreParams& params);
 std::optional<EncodeLayout> encode_layout(const StoreParams& params);
+std::optional<CodeLayout> code_layout(const StoreParams& params);
+// Rows of a token and tokens whose vectors one block of launch_code() can hold; no tokens: a row has too many.
+struct BlockSize {
+  unsigned rows;
+  unsigned tokens;
+};
+BlockSize block_size(unsigned rows, unsigned coded_vectors, unsigned copied_vectors);
 
 void launch_copy(const StoreParams& params, cudaStream_t stream);
 void launch_copy_scales(const StoreParams& params, cudaStream_t stream);
 void launch_encode(const StoreParams& params, const EncodeLayout& layout, cudaStream_t stream);
+void launch_code(const StoreParams& params, const CodeLayout& layout, cudaStream_t stream);
 void launch_general(const StoreParams& params, cudaStream_t stream);
 void launch_scales(const StoreParams& params, cudaStream_t stream);
 

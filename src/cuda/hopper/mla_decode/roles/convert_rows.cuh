@@ -1,24 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Four warps: walk the cluster's part of the work, copy this block's half of rows of e4m3 as the cache
-// has them, and write them into the ring as bf16. A warp has 16 rows of every tile from end to end, so
-// that nobody waits for another warp between the copy and the conversion; copies run ahead by
-// raw_stages - 1 tiles, across the borders of items.
+// Four warps: walk the cluster's part of the work, have the copy engine bring this block's half of rows
+// of e4m3 as the cache has them, and write them into the ring as bf16. A warp has 16 rows of every tile
+// from end to end, so that nobody waits for another warp between the copy and the conversion; copies run
+// ahead by raw_stages - 1 tiles, across the borders of items. (Copies by threads would not: the fence
+// between what is written here and the products waits for all of them.)
 #pragma once
 
-#include "cuda/hopper/flash_attention/decode/async_copy.cuh"
 #include "cuda/hopper/latent_attention/convert_row.cuh"
 #include "cuda/hopper/mla_decode/roles/publish_items.cuh"
+#include "cuda/hopper/mla_decode/touch_lengths.cuh"
+#include "cuda/hopper/tile/tma.cuh"
 
 namespace quire::cuda::hopper {
-
-// 4 or 8 bytes; zeros, where `is_there` is false.
-template <int kBytes>
-__device__ inline void copy_few(void* target, const void* source, bool is_there) {
-  const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(target));
-  asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(address), "l"(source),
-               "n"(kBytes), "r"(is_there ? kBytes : 0)
-               : "memory");
-}
 
 template <LatentConfig kConfig> class ConvertRows {
  public:
@@ -26,19 +19,25 @@ template <LatentConfig kConfig> class ConvertRows {
       : params_(params),
         shared_(shared),
         rank_(rank),
-        thread_(static_cast<int>(threadIdx.x) - LatentConfig::kThreads),
-        items_(shared, thread_ == 0) {}
+        warp_(__shfl_sync(0xffffffff, (static_cast<int>(threadIdx.x) - LatentConfig::kThreads) / 32,
+                          0)),
+        items_(shared, threadIdx.x == LatentConfig::kThreads) {}
 
   // `cluster`: whose part.
   __device__ void run(int cluster) {
+    touch_lengths(params_.batch);
+    if (lane() == 0) {
+      prefetch(params_.latents);
+      prefetch(params_.tails);
+    }
     WorkWalk walk = start_walk(params_, cut_batch(params_), cluster);
     for (WorkPiece piece; walk.next(piece);) {
       const SequenceWork& work = walk.work();
       items_.publish(describe_item(params_.batch, work, piece));
-      copy_tiles(work, piece, walk.sequence());
+      convert_item(work, piece, walk.sequence());
     }
     for (int i = 0; i < kAhead; ++i) {
-      advance_copies(false);
+      note({});
       if (copied_ > kAhead) convert_oldest();
     }
     items_.publish({});
@@ -48,147 +47,132 @@ template <LatentConfig kConfig> class ConvertRows {
   static constexpr int kKeys = LatentConfig::kWarpKeys;
   static constexpr int kAhead = kConfig.raw_stages - 1;
 
-  __device__ int lane() const { return thread_ % 32; }
-  __device__ int first_row() const { return thread_ / 32 * kKeys; }
-  // The warp's row of a tile that is being copied or converted.
-  __device__ std::byte* raw_row(int slot, int row) const {
-    return &shared_.raw[(slot * LatentConfig::kKeys + first_row() + row) * LatentConfig::kRawBytes];
-  }
+  // 16 rows on their way.
+  struct Copied {
+    int live = 0;        // the first ones are the sequence's; 0 also where there is no page
+    float scale = 1.0F;  // of row `lane`, where rows have one
+  };
 
-  __device__ void copy_tiles(const SequenceWork& work, const WorkPiece& piece, int sequence) {
+  __device__ static int lane() { return static_cast<int>(threadIdx.x % 32); }
+  __device__ int first_row() const { return warp_ * kKeys; }
+  __device__ RawRows& raw(int slot) const { return shared_.raw[slot][warp_]; }
+
+  __device__ void convert_item(const SequenceWork& work, const WorkPiece& piece, int sequence) {
     int key = (work.first_block + piece.begin) * kBlockKeys + first_row();
     for (int tile = piece.begin; tile < piece.end; ++tile, key += kBlockKeys) {
-      const int column = key / params_.pages.page_size;
-      const int row = key - column * params_.pages.page_size;
-      const bool is_mapped = copy_rows(sequence, column, row, work.num_keys() - key);
-      advance_copies(is_mapped);
+      note(copy_rows(sequence, key, work.num_keys() - key));
       if (copied_ > kAhead) convert_oldest();
     }
   }
 
-  // Bit i of `mapped_`: the tile copied i tiles ago has pages.
-  __device__ void advance_copies(bool is_mapped) {
-    asm volatile("cp.async.commit_group;" ::: "memory");
-    mapped_ = mapped_ << 1 | (is_mapped ? 1U : 0U);
+  __device__ void note(const Copied& newest) {
+#pragma unroll
+    for (int i = kAhead; i > 0; --i) queue_[i] = queue_[i - 1];
+    queue_[0] = newest;
     ++copied_;
-    slot_ = slot_ + 1 == kConfig.raw_stages ? 0 : slot_ + 1;
+    copy_at_.advance();
   }
 
-  // 16 rows of one page, of which the first `count` are the sequence's. False: there is no page.
-  __device__ bool copy_rows(int sequence, int column, int row, int count) {
+  // 16 rows of one page from `key` on, of which the first `count` are the sequence's.
+  __device__ Copied copy_rows(int sequence, int key, int count) {
     const LatentPages& pages = params_.pages;
+    const int column = key / pages.page_size;
+    const int row = key - column * pages.page_size;
     const bool is_known = count > 0 && column < pages.max_pages;
     const unsigned page =
         is_known ? pages.table[sequence * pages.table_stride + column] : pages.num_pages;
-    const bool is_mapped = page < pages.num_pages;
-    const int live = is_mapped ? count : 0;
-    const std::byte* rows =
-        is_mapped ? pages.rows + page * pages.page_stride_bytes + row * pages.token_stride_bytes
-                  : pages.rows;
-    copy_chunks<LatentConfig::kColumns / 16>(rows + rank_ * LatentConfig::kColumns, 0, live);
-    const LatentRowFormat& format = params_.format;
-    if (format.has_fp8_rope) {
-      copy_chunks<LatentConfig::kTailColumns / 16>(
-          rows + format.rope_offset_bytes + rank_ * LatentConfig::kTailColumns,
-          LatentConfig::kRawTail, live);
-    } else {
-      copy_chunks<LatentConfig::kTailChunks>(
-          rows + format.rope_offset_bytes + rank_ * LatentConfig::kTailBytes,
-          LatentConfig::kRawTail, live);
+    if (lane() == 0) copy_boxes(row, static_cast<int>(min(page, pages.num_pages)));
+    __syncwarp();
+    Copied copied{.live = page < pages.num_pages ? min(count, kKeys) : 0};
+    if (params_.format.token_scales != nullptr && lane() < copied.live) {
+      copied.scale = token_scale(sequence, column, row + lane());
     }
-    if (lane() < kKeys) copy_scales(rows, sequence, column, row, lane() < live);
-    return is_mapped;
+    return copied;
   }
 
-  // kChunks · 16 bytes of every row to byte `target` of its place.
-  template <int kChunks> __device__ void copy_chunks(const std::byte* rows, int target, int live) {
-    constexpr int kRows = 32 / kChunks;  // at a time
-#pragma unroll
-    for (int i = 0; i < kKeys; i += kRows) {
-      const int row = i + lane() / kChunks;
-      if (row >= kKeys) break;
-      const int byte = lane() % kChunks * 16;
-      copy_async(raw_row(slot_, row) + target + byte,
-                 rows + row * params_.pages.token_stride_bytes + byte, row < live,
-                 L2Policy::evict_first);
-    }
+  __device__ void copy_boxes(int row, int page) {
+    const LatentRowFormat& format = params_.format;
+    RawRows& rows = raw(copy_at_.stage);
+    FullBarrier& full = shared_.raw_full[copy_at_.stage][warp_];
+    const int rope_bytes = rope_row_bytes();
+    const bool has_scales = format.row_scales_offset_bytes >= 0;
+    full.arrive_and_expect_tx(kKeys *
+                              (LatentConfig::kColumns + rope_bytes + (has_scales ? 16 : 0)));
+    const auto load = [&](const TensorMap& map, void* target, int byte) {
+      load_box({.map = &map, .shared = target, .full = &full, .hint = L2Hint::EVICT_FIRST}, byte,
+               row, page);
+    };
+    load(params_.latents, rows.latents, rank_ * LatentConfig::kColumns);
+    load(params_.tails, rows.rope, format.rope_offset_bytes + rank_ * rope_bytes);
+    if (has_scales) load(params_.scales, rows.scales, format.row_scales_offset_bytes);
+  }
+  // Of this block's half.
+  __device__ int rope_row_bytes() const {
+    return params_.format.has_fp8_rope ? LatentConfig::kTailColumns : LatentConfig::kTailBytes;
   }
 
-  // Of row `lane`.
-  __device__ void copy_scales(const std::byte* rows, int sequence, int column, int row,
-                              bool is_live) {
+  __device__ float token_scale(int sequence, int column, int row) const {
     const LatentRowFormat& format = params_.format;
-    std::byte* target = raw_row(slot_, lane()) + LatentConfig::kRawScales;
-    if (format.row_scales_offset_bytes >= 0) {
-      copy_few<8>(target,
-                  rows + (is_live ? lane() * params_.pages.token_stride_bytes : 0) +
-                      format.row_scales_offset_bytes + rank_ * 8,
-                  is_live);
-    } else if (format.token_scales != nullptr) {
-      const unsigned page = is_live
-                                ? format.scale_table[sequence * format.scale_table_stride + column]
-                                : format.scale_pages;
-      const bool is_there = page < format.scale_pages;
-      copy_few<4>(target,
-                  format.token_scales + (is_there ? page * format.scale_page_stride +
-                                                        (row + lane()) * format.scale_token_stride
-                                                  : 0),
-                  is_there);
-    }
+    const unsigned page = format.scale_table[sequence * format.scale_table_stride + column];
+    if (page >= format.scale_pages) return 0.0F;
+    return format.token_scales[page * format.scale_page_stride + row * format.scale_token_stride];
   }
 
   __device__ void convert_oldest() {
-    asm volatile("cp.async.wait_group %0;" ::"n"(kAhead) : "memory");
-    __syncwarp();
+    const Copied& oldest = queue_[kAhead];
+    shared_.raw_full[convert_at_.stage][warp_].wait(convert_at_.phase);
     shared_.ring.wait_empty(at_);
-    // slot_ is the next to be copied to: the oldest.
-    convert_latents(slot_);
-    convert_tails(slot_);
+    convert_latents(raw(convert_at_.stage), oldest);
+    convert_tails(raw(convert_at_.stage), oldest);
     cutlass::arch::fence_view_async_shared();
     __syncwarp();
     if (lane() == 0) {
-      shared_.valid[at_.stage][thread_ / 32] = (mapped_ >> kAhead & 1) != 0 ? 0xffff : 0;
+      shared_.valid[at_.stage][warp_] = oldest.live > 0 ? 0xffff : 0;
       shared_.ring.full[at_.stage].arrive();
     }
+    convert_at_.advance();
     at_.advance();
   }
 
-  __device__ float2 scales_of(int slot, int row) const {
-    const auto* scales =
-        reinterpret_cast<const float2*>(raw_row(slot, row) + LatentConfig::kRawScales);
-    if (params_.format.row_scales_offset_bytes >= 0) return *scales;
-    const float one = params_.format.token_scales != nullptr ? scales->x : 1.0F;
+  // Of a row's 256 columns in this block.
+  __device__ float2 scales_of(const RawRows& rows, const Copied& copied, int row) const {
+    if (params_.format.row_scales_offset_bytes >= 0) {
+      return reinterpret_cast<const float2*>(rows.scales[row])[rank_];
+    }
+    const float one = __shfl_sync(0xffffffff, copied.scale, row);
     return {one, one};
   }
 
   // A lane takes 16 columns of every second row.
-  __device__ void convert_latents(int slot) {
+  __device__ void convert_latents(const RawRows& rows, const Copied& copied) {
     LatentStage& stage = shared_.stages[at_.stage];
     const int part = lane() % 16;
+    std::byte* slab = stage.slabs[part / 4];
+    const int chunk = part % 4 * 2;
 #pragma unroll 4
     for (int i = lane() / 16; i < kKeys; i += 2) {
-      const uint4 raw = *reinterpret_cast<const uint4*>(raw_row(slot, i) + part * 16);
-      const float2 scales = scales_of(slot, i);
+      const uint4 raw = *reinterpret_cast<const uint4*>(rows.latents[i] + part * 16);
+      const float2 scales = scales_of(rows, copied, i);
       const float scale = part < 8 ? scales.x : scales.y;  // 128 columns share one
+      const bool is_live = i < copied.live;
       const int row = first_row() + i;
-      std::byte* slab = stage.slabs[part / 4];
-      const int chunk = part % 4 * 2;
       *reinterpret_cast<uint4*>(slab + slab_offset(row, chunk)) =
-          convert_eight(raw.x, raw.y, scale);
+          is_live ? convert_eight(raw.x, raw.y, scale) : uint4{};
       *reinterpret_cast<uint4*>(slab + slab_offset(row, chunk + 1)) =
-          convert_eight(raw.z, raw.w, scale);
+          is_live ? convert_eight(raw.z, raw.w, scale) : uint4{};
     }
   }
 
   // A lane takes 8 columns of two rows.
-  __device__ void convert_tails(int slot) {
+  __device__ void convert_tails(const RawRows& rows, const Copied& copied) {
     std::byte* tail = shared_.stages[at_.stage].tail;
     const int chunk = lane() % 4;
     const bool is_scaled = params_.format.token_scales != nullptr;
 #pragma unroll
     for (int i = lane() / 4; i < kKeys; i += 8) {
-      const std::byte* raw = raw_row(slot, i) + LatentConfig::kRawTail;
-      const float scale = is_scaled ? scales_of(slot, i).x : 1.0F;
+      const std::byte* raw = rows.rope + i * rope_row_bytes();
+      const float token = __shfl_sync(0xffffffff, copied.scale, i);
+      const float scale = is_scaled ? token : 1.0F;
       uint4 eight;
       if (params_.format.has_fp8_rope) {
         const uint2 few = *reinterpret_cast<const uint2*>(raw + chunk * 8);
@@ -197,18 +181,20 @@ template <LatentConfig kConfig> class ConvertRows {
         eight = *reinterpret_cast<const uint4*>(raw + chunk * 16);
         if (is_scaled) eight = scale_eight(eight, scale);
       }
-      *reinterpret_cast<uint4*>(tail + tail_offset(first_row() + i, chunk)) = eight;
+      *reinterpret_cast<uint4*>(tail + tail_offset(first_row() + i, chunk)) =
+          i < copied.live ? eight : uint4{};
     }
   }
 
   const MlaDecodeParams& params_;
   LatentShared<kConfig>& shared_;
   const int rank_;
-  const int thread_;
+  const int warp_;  // of the four
   PublishItems<kConfig> items_;
-  int slot_ = 0;    // of `raw`, the next tile's
-  int copied_ = 0;  // tiles, the empty ones at the end too
-  unsigned mapped_ = 0;
+  Copied queue_[kConfig.raw_stages];  // the newest first
+  int copied_ = 0;                    // tiles, the empty ones at the end too
+  RingPosition<kConfig.raw_stages> copy_at_;
+  RingPosition<kConfig.raw_stages> convert_at_;
   RingPosition<kConfig.stages> at_;
 };
 

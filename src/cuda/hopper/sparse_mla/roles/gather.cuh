@@ -1,68 +1,104 @@
 // SPDX-License-Identifier: Apache-2.0
 // The warpgroup that fills the tiles: the left half of the latent columns, the rope columns, the right
-// half.
+// half. Its warps have rows of their own and meet only where an item begins.
 #pragma once
 
-#include "cuda/hopper/sparse_mla/fill_rows.cuh"
-#include "cuda/hopper/sparse_mla/row_finder.cuh"
+#include "cuda/hopper/sparse_mla/fill_copied.cuh"
+#include "cuda/hopper/sparse_mla/fill_decoded.cuh"
 #include "cuda/hopper/sparse_mla/work_item.cuh"
 #include "cuda/hopper/tile/block.cuh"
 #include "cuda/hopper/tile/tma.cuh"
 
 namespace quire::cuda::hopper {
 
-template <RowKind kKind> class GatherRole {
+template <typename Variant> class GatherRole {
  public:
-  __device__ GatherRole(const SparseParams& params, SparseShared& shared)
+  __device__ GatherRole(const SparseParams& params, SparseShared<Variant>& shared)
       : params_(params),
         shared_(shared),
         thread_(static_cast<int>(threadIdx.x % SparseConfig::kWarpgroup)),
-        finder_(params, shared.table) {}
+        fill_(shared) {}
 
   __device__ void run() {
     const int items = params_.work.items();
     for (int i = static_cast<int>(blockIdx.x); i < items; i += static_cast<int>(gridDim.x)) {
       const WorkItem item(params_.work, i);
-      range_.place(params_, item.token);
-      range_.first_tile = item.first_tile;
-      range_.num_tiles = range_.sequence < 0 ? kNobody : count_tiles();
-      if (range_.num_tiles <= 0) {
-        publish(i);
-      } else {
-        gather(i);
+      place(item.token);
+      if (sequence_ < 0) {
+        publish(i, kNobody);
+        continue;
+      }
+      const int2 tiles = count_tiles(item);
+      if (tiles.x + tiles.y == 0) {
+        publish(i, 0);
+        continue;
+      }
+      // The first item's queries come beside its first rows. Those of later items have to wait until
+      // the item before is done with the place, which a tile need not.
+      bool is_published = i == static_cast<int>(blockIdx.x);
+      if (is_published) publish(i, tiles.x + tiles.y);
+      for (int stream = 0; stream < 2; ++stream) {
+        const TileRun run{.stream = params_.streams[stream],
+                          .limits = limits(stream),
+                          .token = item.token,
+                          .sequence = sequence_,
+                          .first_tile = first_tile(item, stream),
+                          .num_tiles = stream == 0 ? tiles.x : tiles.y};
+        if (run.num_tiles == 0) continue;
+        fill_.begin(run);
+        for (int index = Fill::kFirstTurn; index < run.num_tiles; ++index) {
+          fill_.turn(index);
+          if (index == 0 && !is_published) {
+            publish(i, tiles.x + tiles.y);
+            is_published = true;
+          }
+        }
       }
     }
-    range_.num_tiles = kNoItem;
-    publish(0);
+    publish(0, kNoItem);
   }
 
  private:
-  __device__ void sync() const {
-    cutlass::arch::NamedBarrier::sync(SparseConfig::kWarpgroup, kTable);
+  using Fill = RowFill<Variant>;
+  static constexpr int kKeys = Variant::kConfig.keys;
+  static constexpr int kScans = 16;  // indices that a thread reads at a time
+
+  __device__ void place(int token) {
+    const auto batch = static_cast<int>(params_.streams[0].rows.batch);
+    sequence_ = batch == 0 ? -1 : find_sequence(params_.row_offsets, batch, token);
+    if (sequence_ < 0) return;
+    const std::uint32_t added = params_.row_offsets[sequence_ + 1] - params_.row_offsets[sequence_];
+    main_.place(params_.streams[0], token, sequence_, added);
+    extra_.place(params_.streams[1], token, sequence_, added);
+  }
+  __device__ SlotLimits limits(int stream) const { return stream == 0 ? main_ : extra_; }
+  __device__ int first_tile(const WorkItem& item, int stream) const {
+    return stream == 0 ? item.first_tile : max(item.first_tile - params_.work.first_tiles, 0);
   }
 
-  // Tiles up to the last slot that names a position: what follows is not gathered.
-  __device__ int count_tiles() {
+  // Tiles of each stream up to the last slot that names a position: what follows is not gathered.
+  __device__ int2 count_tiles(const WorkItem& item) {
     const int border = params_.work.first_tiles;
-    const int last = range_.first_tile + params_.work.piece_tiles;
-    const int extra = last_tile(params_.streams[1], max(range_.first_tile - border, 0),
-                                last - border, range_.extra_limit, range_.extra_keys);
-    const int main = last_tile(params_.streams[0], range_.first_tile, min(last, border),
-                               range_.limit, range_.num_keys);
-    int* ends = shared_.ends[item_at_.phase];
-    const int end =
-        __reduce_max_sync(0xffffffff, extra > 0 ? extra + border : main) - range_.first_tile;
-    if (thread_ % 32 == 0) ends[thread_ / 32] = end;
-    sync();
-    return max(max(max(ends[0], ends[1]), max(ends[2], ends[3])), 0);
+    const int last = item.first_tile + params_.work.piece_tiles;
+    auto& ends = shared_.ends[item_at_.phase];
+    for (int stream = 0; stream < 2; ++stream) {
+      const int first = first_tile(item, stream);
+      const int end = stream == 0 ? min(last, border) : last - border;
+      const int found = __reduce_max_sync(0xffffffff, last_tile(stream, item.token, first, end));
+      if (thread_ % 32 == 0) ends[stream][thread_ / 32] = max(found - first, 0);
+    }
+    cutlass::arch::NamedBarrier::sync(SparseConfig::kWarpgroup, kGatherers);
+    const auto most = [](const int(&of)[4]) { return max(max(of[0], of[1]), max(of[2], of[3])); };
+    return {most(ends[0]), most(ends[1])};
   }
   // One past the last tile of [first, end) in which this thread's slots name a position; 0: none.
-  __device__ int last_tile(const GatherStream& stream, int first, int end, int limit,
-                           std::uint32_t keys) const {
-    const std::int32_t* indices = stream.indices + range_.token * stream.indices_stride;
-    const int slots = min(limit, end * SparseConfig::kKeys);
+  __device__ int last_tile(int stream, int token, int first, int end) const {
+    const GatherStream& from = params_.streams[stream];
+    const std::int32_t* indices = from.indices + token * from.indices_stride;
+    const SlotLimits limits = this->limits(stream);
+    const int slots = min(limits.slots, end * kKeys);
     int found = 0;
-    for (int slot = first * SparseConfig::kKeys + thread_; slot < slots;
+    for (int slot = first * kKeys + thread_; slot < slots;
          slot += kScans * SparseConfig::kWarpgroup) {
       std::uint32_t positions[kScans];
 #pragma unroll
@@ -72,73 +108,25 @@ template <RowKind kKind> class GatherRole {
       }
 #pragma unroll
       for (int i = 0; i < kScans; ++i) {
-        if (positions[i] < keys) {
-          found = (slot + i * SparseConfig::kWarpgroup) / SparseConfig::kKeys + 1;
+        if (positions[i] < limits.keys) {
+          found = (slot + i * SparseConfig::kWarpgroup) / kKeys + 1;
         }
       }
     }
     return found;
   }
 
-  __device__ TileSource source(int index) const {
-    return {.table = shared_.table,
-            .slot = index % kTableSlots,
-            .stream = finder_.stream_of(range_.first_tile + index)};
-  }
-
-  // Whatever is waited for over the loop's end shares one scoreboard: what waits for loads of an
-  // earlier turn (the rows' bytes, the next slots) comes first, and all new loads follow at the end.
-  __device__ void gather(int item) {
-    for (int index = -4; index < range_.num_tiles; ++index) {
-      if (index >= 0) fill_tile(index);
-      if (index == 0) publish(item);
-      finder_.step(range_, index + 2);
-      if (index >= -1) fill_.fetch(source(index + 1));
-      sync();
-    }
-  }
-
-  __device__ void fill_tile(int index) {
-    const TileSource now = source(index);
-    const RingPosition<SparseConfig::kStages> at = filled_.half();
-    // Rows that wait in registers give up those of the rope first.
-    if constexpr (kKind == RowKind::fp8) fill_rope(now);
-    shared_.left_ring.wait_empty(at);
-    write_mask(now, at.stage);
-    fill_.template fill<0>(shared_.left[at.stage][0], now);
-    fill_.arrive(shared_.left_ring.full[at.stage]);
-    if constexpr (kKind == RowKind::bf16) fill_rope(now);
-    shared_.right_ring.wait_empty(at);
-    fill_.template fill<1>(shared_.right[at.stage][0], now);
-    fill_.arrive(shared_.right_ring.full[at.stage]);
-    ++filled_.count;
-  }
-  __device__ void fill_rope(const TileSource& now) {
-    shared_.rope_ring.wait_empty(filled_.rope());
-    fill_.fill_rope(shared_.rope, now);
-    fill_.arrive(shared_.rope_ring.full[0]);
-  }
-
-  __device__ void write_mask(const TileSource& now, int stage) {
-    if (thread_ >= SparseConfig::kKeys) return;
-    const std::uint32_t word =
-        __ballot_sync(0xffffffff, now.table.rows[now.slot][thread_] != nullptr);
-    if (thread_ % 32 != 0) return;
-    shared_.masks[stage][thread_ / 32] = word;
-    shared_.left_ring.full[stage].arrive();
-  }
-
   // The item's queries, and how many tiles it has.
-  __device__ void publish(int index) {
+  __device__ void publish(int index, int num_tiles) {
     if (thread_ == 0) {
       const WorkItem item(params_.work, index);
       shared_.item_ring.wait_empty(item_at_);
-      shared_.notes[item_at_.phase] = {.num_tiles = range_.num_tiles,
+      shared_.notes[item_at_.phase] = {.num_tiles = num_tiles,
                                        .index = item.index,
                                        .token = item.token,
                                        .first_head = item.first_head};
       FullBarrier& full = shared_.item_ring.full[0];
-      if (range_.num_tiles <= 0) {
+      if (num_tiles <= 0) {
         full.arrive();
       } else {
         full.arrive_and_expect_tx(sizeof(shared_.q));
@@ -151,15 +139,13 @@ template <RowKind kKind> class GatherRole {
     item_at_.advance();
   }
 
-  static constexpr int kScans = 8;  // indices that a thread reads at a time
-
   const SparseParams& params_;
-  SparseShared& shared_;
+  SparseShared<Variant>& shared_;
   int thread_;
-  SlotRange range_;
-  RowFinder finder_;
-  RowFill<kKind> fill_;
-  TileCount filled_;
+  int sequence_ = -1;  // of the item's token; -1: nobody's
+  SlotLimits main_;
+  SlotLimits extra_;
+  Fill fill_;
   RingPosition<1> item_at_;
 };
 

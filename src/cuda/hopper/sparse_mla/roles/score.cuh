@@ -13,9 +13,9 @@
 
 namespace quire::cuda::hopper {
 
-template <RowKind kKind> class ScoreRole {
+template <typename Variant> class ScoreRole {
  public:
-  __device__ ScoreRole(const SparseParams& params, SparseShared& shared)
+  __device__ ScoreRole(const SparseParams& params, SparseShared<Variant>& shared)
       : params_(params), shared_(shared) {}
 
   __device__ void run() {
@@ -39,18 +39,13 @@ template <RowKind kKind> class ScoreRole {
   }
 
  private:
-  using Scores = Wgmma<DType::bf16, SparseConfig::kKeys>;
+  static constexpr SparseConfig kConfig = Variant::kConfig;
+  using Scores = Wgmma<DType::bf16, kConfig.keys>;
 
-  // The tile whose values are summed: the one before that which is scored.
-  __device__ TileCount summed() const { return {scored_.count - 1}; }
   // Once a warp, when all of it is done with what the barrier guards.
   __device__ void arrive(EmptyBarrier& empty) const {
     __syncwarp();
     if (threadIdx.x % 32 == 0) empty.arrive();
-  }
-  // Rows copied by other threads are read by the tensor cores next.
-  __device__ void wait_rows() const {
-    if constexpr (kKind == RowKind::bf16) cutlass::arch::fence_view_async_shared();
   }
 
   __device__ const ItemNote& note() const { return shared_.notes[item_at_.phase]; }
@@ -77,43 +72,50 @@ template <RowKind kKind> class ScoreRole {
     }
   }
 
+  // Rows written by other threads are read by the tensor cores next.
+  __device__ static void fence_rows() { cutlass::arch::fence_view_async_shared(); }
+
   // Products of a tile: left columns, rope, right columns, in the order in which they come.
   __device__ void start_scores() {
     cute::warpgroup_arrive();
     const std::uint64_t q = opaque(tile_descriptor(shared_.q[0]));
-    constexpr int kSlab = kSlabBytes >> 4;
-    const RingPosition<SparseConfig::kStages> at = scored_.half();
-    shared_.left_ring.wait_full(at);
-    wait_rows();
-    const std::uint64_t left = tile_descriptor(shared_.left[at.stage][0]);
+    constexpr int kQuerySlab = kQuerySlabBytes >> 4;
+    constexpr int kSlab = kConfig.slab_bytes() >> 4;
+    shared_.left_ring.wait_full(scored_.half);
+    fence_rows();
+    const std::uint64_t left = tile_descriptor(shared_.left[scored_.half.stage]);
 #pragma unroll
     for (int slab = 0; slab < SparseConfig::kHalfSlabs; ++slab) {
-      multiply_rows<Scores>(q + slab * kSlab, left + slab * kSlab, scores_, slab == 0);
+      multiply_rows<Scores>(q + slab * kQuerySlab, left + slab * kSlab, scores_, slab == 0);
     }
-    shared_.rope_ring.wait_full(scored_.rope());
-    wait_rows();
-    multiply_rows<Scores>(q + 2 * SparseConfig::kHalfSlabs * kSlab,
-                          opaque(tile_descriptor(shared_.rope)), scores_, false);
-    shared_.right_ring.wait_full(at);
-    wait_rows();
-    const std::uint64_t right = tile_descriptor(shared_.right[at.stage][0]);
+#pragma unroll
+    for (int i = 0; i < kConfig.keys / 32; ++i) {
+      mask_[i] = shared_.masks.words[scored_.half.stage][i];
+    }
+    shared_.rope_ring.wait_full(scored_.rope);
+    fence_rows();
+    multiply_rows<Scores>(q + 2 * SparseConfig::kHalfSlabs * kQuerySlab,
+                          opaque(tile_descriptor(shared_.rope[scored_.rope.stage])), scores_,
+                          false);
+    shared_.right_ring.wait_full(scored_.half);
+    fence_rows();
+    const std::uint64_t right = tile_descriptor(shared_.right[scored_.half.stage]);
 #pragma unroll
     for (int slab = 0; slab < SparseConfig::kHalfSlabs; ++slab) {
-      multiply_rows<Scores>(q + (SparseConfig::kHalfSlabs + slab) * kSlab, right + slab * kSlab,
-                            scores_, false);
+      multiply_rows<Scores>(q + (SparseConfig::kHalfSlabs + slab) * kQuerySlab,
+                            right + slab * kSlab, scores_, false);
     }
     cute::warpgroup_commit_batch();
   }
   __device__ void end_scores(bool is_last) {
-    arrive(shared_.rope_ring.empty[0]);
+    arrive(shared_.rope_ring.empty[scored_.rope.stage]);
     if (is_last) arrive(shared_.item_ring.empty[0]);
-    ++scored_.count;
+    summed_ = scored_.half.stage;
+    scored_.advance();
   }
 
   __device__ void weigh(float (&keep)[2]) {
-    const int stage = summed().half().stage;
-    const std::uint32_t mask[2] = {shared_.masks[stage][0], shared_.masks[stage][1]};
-    hide_columns(scores_, mask);
+    hide_columns(scores_, mask_);
     softmax_.weigh(scores_, params_.scale_log2, keep);
     pack<DType::bf16>(scores_, weights_);
   }
@@ -130,10 +132,11 @@ template <RowKind kKind> class ScoreRole {
 
   __device__ void hand_over(const float (&keep)[2]) {
     constexpr int kBoth = 2 * SparseConfig::kWarpgroup;
-    if (scored_.count > 1) cutlass::arch::NamedBarrier::sync(kBoth, kHandoverEmpty);
-    Handover& handover = shared_.handover;
+    if (!is_first_handover_) cutlass::arch::NamedBarrier::sync(kBoth, kHandoverEmpty);
+    is_first_handover_ = false;
+    auto& handover = shared_.handover;
 #pragma unroll
-    for (int step = 0; step < 4; ++step) {
+    for (int step = 0; step < kConfig.keys / 16; ++step) {
       handover.weights[step][thread()] = {weights_[4 * step], weights_[4 * step + 1],
                                           weights_[4 * step + 2], weights_[4 * step + 3]};
     }
@@ -142,8 +145,8 @@ template <RowKind kKind> class ScoreRole {
   }
 
   __device__ void sum_values(bool is_first) {
-    const int stage = summed().half().stage;
-    sums_.start(weights_, shared_.left[stage][0], is_first);
+    const int stage = summed_;
+    sums_.start(weights_, shared_.left[stage], kConfig.slab_bytes(), is_first);
     if (tiles_left_ > 1) {
       start_scores();
       cute::warpgroup_wait<1>();
@@ -161,14 +164,17 @@ template <RowKind kKind> class ScoreRole {
   }
 
   const SparseParams& params_;
-  SparseShared& shared_;
+  SparseShared<Variant>& shared_;
   HalfSums sums_;
-  float scores_[SparseConfig::kKeys / 2];
-  std::uint32_t weights_[SparseConfig::kKeys / 4];
+  float scores_[kConfig.keys / 2];
+  std::uint32_t weights_[kConfig.keys / 4];
+  std::uint32_t mask_[kConfig.keys / 32];  // of the tile that is scored
   LazySoftmax softmax_;
   int tiles_left_ = 0;  // of the item, the one in hand with them
   RingPosition<1> item_at_;
-  TileCount scored_;  // tiles that have been scored
+  TilePlace<Variant> scored_;  // the next tile to be scored
+  int summed_ = 0;             // stage of the tile before it, whose values are summed
+  bool is_first_handover_ = true;
 };
 
 }  // namespace quire::cuda::hopper

@@ -9,9 +9,9 @@
 
 namespace quire::cuda::hopper {
 
-template <RowKind kKind> class SumRole {
+template <typename Variant> class SumRole {
  public:
-  __device__ SumRole(const SparseParams& params, SparseShared& shared)
+  __device__ SumRole(const SparseParams& params, SparseShared<Variant>& shared)
       : params_(params), shared_(shared) {}
 
   __device__ void run() {
@@ -32,6 +32,7 @@ template <RowKind kKind> class SumRole {
   }
 
  private:
+  static constexpr SparseConfig kConfig = Variant::kConfig;
   static constexpr int kBoth = 2 * SparseConfig::kWarpgroup;
 
   __device__ static int thread() {
@@ -43,10 +44,10 @@ template <RowKind kKind> class SumRole {
   }
 
   __device__ void take_over(float (&keep)[2], bool is_last) {
-    const Handover& handover = shared_.handover;
+    const auto& handover = shared_.handover;
     cutlass::arch::NamedBarrier::sync(kBoth, kHandoverFull);
 #pragma unroll
-    for (int step = 0; step < 4; ++step) {
+    for (int step = 0; step < kConfig.keys / 16; ++step) {
       const uint4 words = handover.weights[step][thread()];
       weights_[4 * step] = words.x;
       weights_[4 * step + 1] = words.y;
@@ -64,17 +65,16 @@ template <RowKind kKind> class SumRole {
   __device__ void sum_values(bool is_first, bool is_last) {
     float keep[2];
     take_over(keep, is_last);
-    const RingPosition<SparseConfig::kStages> at = summed_.half();
-    shared_.right_ring.wait_full(at);
-    if constexpr (kKind == RowKind::bf16) cutlass::arch::fence_view_async_shared();
+    shared_.right_ring.wait_full(summed_);
+    cutlass::arch::fence_view_async_shared();
     if (!is_first && __any_sync(0xffffffff, keep[0] != 1.0F || keep[1] != 1.0F)) {
       sums_.scale(keep);
     }
-    sums_.start(weights_, shared_.right[at.stage][0], is_first);
+    sums_.start(weights_, shared_.right[summed_.stage], kConfig.slab_bytes(), is_first);
     cute::warpgroup_wait<0>();
     sums_.wait_is_over();
-    arrive(shared_.right_ring.empty[at.stage]);
-    ++summed_.count;
+    arrive(shared_.right_ring.empty[summed_.stage]);
+    summed_.advance();
   }
 
   __device__ void store(const ItemNote& note, bool has_keys) const {
@@ -84,11 +84,11 @@ template <RowKind kKind> class SumRole {
   }
 
   const SparseParams& params_;
-  SparseShared& shared_;
+  SparseShared<Variant>& shared_;
   HalfSums sums_;
-  std::uint32_t weights_[SparseConfig::kKeys / 4];
+  std::uint32_t weights_[kConfig.keys / 4];
   RingPosition<1> item_at_;
-  TileCount summed_;
+  RingPosition<kConfig.stages> summed_;
 };
 
 }  // namespace quire::cuda::hopper

@@ -5,15 +5,15 @@
 #include <cute/arch/copy_sm80.hpp>
 
 #include "cuda/hopper/latent_attention/load_queries.cuh"
-#include "cuda/hopper/mla_decode/many_rows/shared.cuh"
+#include "cuda/hopper/mla_decode/by_role/shared.cuh"
 
 namespace quire::cuda::hopper {
 
 // `first_row`: of the item, the block's; rows beyond the item's are zeros. `warp`: of the eight.
-__device__ inline void load_rows_of_q(const LatentParams& params, ManyRowsShared& shared,
+__device__ inline void load_rows_of_q(const LatentParams& params, ByRoleShared& shared,
                                       const LatentItem& item, int first_row, int warp) {
   constexpr int kWarpRows = 8;
-  constexpr int kRowChunks = ManyRows::kSlabs * 8;  // of 16 bytes
+  constexpr int kRowChunks = ByRole::kSlabs * 8;  // of 16 bytes
   const auto lane = static_cast<int>(threadIdx.x % 32);
 #pragma unroll 1
   for (int i = 0; i < kWarpRows; ++i) {

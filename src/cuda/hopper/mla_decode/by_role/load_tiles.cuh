@@ -1,32 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
-// One warp: walks the cluster's part of the work and has the copy engine bring tiles of keys, a quarter
-// of the columns at a time, as soon as both blocks' values of the tile before last are done with it.
-// Every slab is brought by one of the blocks, for both.
+// One warp: walks the cluster's part of the work and has the copy engine bring tiles of keys, a part
+// of the columns at a time, as soon as the values of the tile before last are done with it.
 #pragma once
 
 #include "cuda/hopper/flash_attention/decode/find_work.cuh"
-#include "cuda/hopper/mla_decode/many_rows/shared.cuh"
+#include "cuda/hopper/latent_attention/load_queries.cuh"
+#include "cuda/hopper/mla_decode/by_role/shared.cuh"
 #include "cuda/hopper/mla_decode/params.h"
 #include "cuda/hopper/mla_decode/roles/describe_item.cuh"
+#include "cuda/hopper/mla_decode/touch_lengths.cuh"
 #include "cuda/hopper/tile/tma.cuh"
 
 namespace quire::cuda::hopper {
 
 class LoadTiles {
  public:
-  __device__ LoadTiles(const MlaDecodeParams& params, ManyRowsShared& shared, int rank)
+  __device__ LoadTiles(const MlaDecodeParams& params, ByRoleShared& shared, int rank)
       : params_(params),
         shared_(shared),
         rank_(rank),
-        pieces_(ManyRows::kKeys / params.pages.box_rows) {}
+        pieces_(ByRole::kKeys / params.pages.box_rows) {}
 
   // `cluster`: whose part.
   __device__ void run(int cluster) {
+    touch_lengths(params_.batch);
     if (lane() == 0) prefetch(params_.latents);
     WorkWalk walk = start_walk(params_, cut_batch(params_), cluster);
     for (WorkPiece piece; walk.next(piece);) {
       const SequenceWork& work = walk.work();
-      publish(describe_item(params_.batch, work, piece));
+      const LatentItem item = describe_item(params_.batch, work, piece);
+      prefetch_queries(item);
+      publish(item);
       load_item(work, piece, walk.sequence());
     }
     publish({});
@@ -40,6 +44,13 @@ class LoadTiles {
   };
 
   __device__ static int lane() { return static_cast<int>(threadIdx.x % 32); }
+
+  // This block's rows.
+  __device__ void prefetch_queries(const LatentItem& item) const {
+    for (int row = lane(); row < ByRole::kRows; row += 32) {
+      prefetch_query(params_.attend, item, rank_ * ByRole::kRows + row);
+    }
+  }
 
   __device__ void publish(const LatentItem& item) {
     if (lane() == 0) {
@@ -68,48 +79,43 @@ class LoadTiles {
     for (int tile = piece.begin; tile < piece.end; ++tile, ++tile_) {
       key += kBlockKeys;
       const Piece next = find(table, key, end);  // arrives while this one waits
-#pragma unroll 1
-      for (int turn = 0; turn < ManyRows::kQuarters; ++turn) load_quarter(now, quarter_of(turn));
+      load_parts(now, std::make_index_sequence<ByRole::kParts>{});
       now = next;
     }
   }
 
-  __device__ void load_quarter(const Piece& piece, int quarter) {
-    const int stage = stage_of(tile_);
-    const int slabs = ManyRows::kQuarterSlabs + (quarter == 0 ? 1 : 0);
+  template <std::size_t... kTurn>
+  __device__ void load_parts(const Piece& piece, std::index_sequence<kTurn...>) {
     const unsigned missing =
         __ballot_sync(kWholeWarp, piece.page >= params_.pages.num_pages && lane() < pieces_);
-    shared_.empty[stage][quarter].wait(phase_of(tile_) ^ 1);
-    FullBarrier& full = shared_.full[stage][quarter];
+    (load_part<part_of(kTurn)>(piece, missing), ...);
+  }
+
+  // Unrolled: how soon the boxes are asked for is part of every tile's chain.
+  template <int kPart> __device__ void load_part(const Piece& piece, unsigned missing) {
+    constexpr int kSlabs = ByRole::kPartSlabs + (kPart == 0 ? 1 : 0);
+    const int stage = stage_of(tile_);
+    shared_.empty[stage][kPart].wait(phase_of(tile_) ^ 1);
+    FullBarrier& full = shared_.full[stage][kPart];
     if (lane() == 0) {
-      if (quarter == 0) shared_.valid[stage] = valid_bits(missing);
-      full.arrive_and_expect_tx(slabs * ManyRows::kSlabBytes);
+      if (kPart == 0) shared_.valid[stage] = valid_bits(missing);
+      full.arrive_and_expect_tx(kSlabs * ByRole::kSlabBytes);
     }
     __syncwarp();
     if (lane() < pieces_) {
-      load_slab(piece, ManyRows::kQuarterSlabs * quarter + rank_, full);
-      // The blocks bring the odd slab in turn.
-      if (quarter == 0 && (tile_ & 1) == rank_) load_slab(piece, ManyRows::kRopeSlab, full);
+#pragma unroll
+      for (int i = 0; i < kSlabs; ++i) {
+        const int slab =
+            i < ByRole::kPartSlabs ? ByRole::kPartSlabs * kPart + i : ByRole::kRopeSlab;
+        load_box(
+            {.map = &params_.latents,
+             .shared = &shared_.stages[stage][slab][lane() * params_.pages.box_rows * kRowBytes],
+             .full = &full,
+             .hint = L2Hint::EVICT_FIRST},
+            slab * ByRole::kSlabColumns, piece.row, static_cast<int>(piece.page));
+      }
     }
     __syncwarp();
-  }
-
-  __device__ void load_slab(const Piece& piece, int slab, FullBarrier& full) {
-    constexpr std::uint16_t kBoth = 3;
-    const int row = lane() * params_.pages.box_rows;
-    load_box_for({.map = &params_.latents,
-                  .shared = &shared_.stages[stage_of(tile_)][slab][row * kRowBytes],
-                  .full = &full,
-                  .hint = L2Hint::EVICT_FIRST},
-                 slab * ManyRows::kSlabColumns, piece.row, static_cast<int>(piece.page), kBoth);
-  }
-
-  // The same as load_box_for (tile/tma.cuh) in three dimensions.
-  __device__ static void load_box_for(const BoxLoad& load, int column, int row, int page,
-                                      std::uint16_t blocks) {
-    cute::SM90_TMA_LOAD_MULTICAST_3D::copy(load.map, load.barrier(), blocks,
-                                           static_cast<std::uint64_t>(load.hint), load.shared,
-                                           column, row, page);
   }
 
   __device__ std::uint64_t valid_bits(unsigned missing) const {
@@ -122,11 +128,11 @@ class LoadTiles {
   }
 
   const MlaDecodeParams& params_;
-  ManyRowsShared& shared_;
+  ByRoleShared& shared_;
   const int rank_;
   const int pieces_;  // of a tile, at most 4
   int tile_ = 0;
-  RingPosition<ManyRows::kItems> item_at_;
+  RingPosition<ByRole::kItems> item_at_;
 };
 
 }  // namespace quire::cuda::hopper

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// The weights of q's norm and of the key's in shared memory, as fp32 and with their offset: every row of a block
+// needs them. Vectors of eight stand as two halves apart, so that neighbouring lanes read neighbouring banks.
+#pragma once
+
+#include "cuda/hopper/rope/params.h"
+#include "cuda/rows/any_eight.cuh"
+
+namespace quire::cuda::hopper {
+
+class NormWeights {
+ public:
+  static constexpr int kMostColumns = 1024;
+
+  // All threads of the block.
+  __device__ void fill(const RopeNorm& norm, float offset) {
+    for (int c = static_cast<int>(threadIdx.x); c < norm.columns; c += blockDim.x) {
+      const float weight = load_one(norm.gamma, norm.dtype, c) + offset;
+      reinterpret_cast<float*>(&halves_[c / 4 % 2][c / kEight])[c % 4] = weight;
+    }
+  }
+
+  // Of eight columns from `column` on.
+  __device__ void load(int column, float (&weights)[kEight]) const {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const float4 half = halves_[h][column / kEight];
+      weights[4 * h] = half.x;
+      weights[4 * h + 1] = half.y;
+      weights[4 * h + 2] = half.z;
+      weights[4 * h + 3] = half.w;
+    }
+  }
+
+ private:
+  float4 halves_[2][kMostColumns / kEight];
+};
+
+}  // namespace quire::cuda::hopper
