@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // How decode work is cut, walked on the host as the kernels walk it on the device.
-#include <algorithm>
 #include <map>
 #include <random>
 #include <set>
@@ -58,7 +57,6 @@ LinePlace find(const DecodeBatch& batch, const DecodeSplit& split, int position)
 WalkedWork walk_all(const DecodeBatch& batch, const DecodeSplit& split) {
   WalkedWork walked;
   int total = 0;
-  int longest = 0;
   for (int sequence = 0; sequence < batch.size; ++sequence) {
     const SequenceWork work = sequence_work(batch, sequence);
     for (int item = 0; item < work.items; ++item) {
@@ -66,10 +64,9 @@ WalkedWork walk_all(const DecodeBatch& batch, const DecodeSplit& split) {
           total + item * work.item_cost(split);
     }
     total += work.cost(split);
-    longest = std::max(longest, work.blocks);
   }
-  walked.cuts = cut_work(split, total, longest);
-  for (int part = 0; part < std::max(split.blocks, walked.cuts.parts); ++part) {
+  walked.cuts = cut_work(split, total);
+  for (int part = 0; part < split.blocks; ++part) {
     const bool has_cut = part < walked.cuts.parts && total > 0;
     const LinePlace place = has_cut ? find(batch, split, walked.cuts.at(part)) : LinePlace{};
     WorkWalk walk(batch, split, walked.cuts, place, part);
@@ -136,34 +133,11 @@ TEST_F(DecodeWorkTest, CutsCoverEveryKeyBlockOnce) {
   for (int round = 0; round < 300; ++round) {
     const Lengths lengths = random_lengths();
     const DecodeBatch batch = lengths.batch(pick(1, 8), pick(1, 4), random_range());
-    const DecodeSplit split{.blocks = pick(1, 200),
-                            .item_cost = pick(0, 3),
-                            .min_piece = pick(1, 3),
-                            .has_short_parts = pick(0, 1) == 0};
+    const DecodeSplit split{
+        .blocks = pick(1, 200), .item_cost = pick(0, 3), .min_piece = pick(1, 3)};
     const WalkedWork walked = walk_all(batch, split);
-    expect_complete(walked, 2 * (1 + kMostShortParts) * split.blocks);
+    expect_complete(walked, 2 * split.blocks);
     expect_found_by_merge(walked, split);
-  }
-}
-
-// Enough work for them: thread blocks' own parts are even and the short ones shorter, for everyone two
-// or more; an item falls into few pieces.
-TEST_F(DecodeWorkTest, ShortPartsBehindLongOnes) {
-  Lengths lengths;
-  for (int i = 0; i < 64; ++i) lengths.add(1, 4000 + 100 * static_cast<std::uint32_t>(i));
-  const DecodeSplit split{.blocks = 132, .has_short_parts = true};
-  const WalkedWork walked = walk_all(lengths.batch(8, 2, {.ahead = 0}), split);
-  const WorkCuts& cuts = walked.cuts;
-  EXPECT_EQ(cuts.long_parts, split.blocks);
-  EXPECT_GE(cuts.parts, 3 * split.blocks);
-  EXPECT_LE(cuts.parts, (1 + kMostShortParts) * split.blocks);
-  for (int part = 0; part < cuts.parts; ++part) {
-    const int length = cuts.at(part + 1) - cuts.at(part);
-    EXPECT_GT(length, 0);
-    EXPECT_LE(length, part < cuts.long_parts ? cuts.length + 1 : cuts.short_length);
-  }
-  for (const auto& [item, pieces] : walked.items) {
-    EXPECT_LE(static_cast<int>(pieces.size()), kMostPieces + 2);
   }
 }
 

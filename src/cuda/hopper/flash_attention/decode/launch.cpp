@@ -38,8 +38,7 @@ DecodePieces carve_pieces(Carver& carver, const DecodePlan& plan) {
   return {.sums = sums,
           .stats = stats,
           .marks = carver.take<std::uint64_t>(plan.slots),
-          .mark = next_mark(),
-          .tickets = carver.take<unsigned long long>(1)};
+          .mark = next_mark()};
 }
 
 DecodeBatch make_batch(const FlashAttentionArgs& args, const DecodePlan& plan) {

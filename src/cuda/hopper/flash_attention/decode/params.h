@@ -49,12 +49,11 @@ struct DecodePages {
 
 // How the work is cut; see work_line.cuh.
 struct DecodeSplit {
-  int blocks = 0;                // thread blocks: pieces of equal cost
-  int item_cost = 0;             // of beginning an item, in key blocks
-  int min_piece = 1;             // key blocks
-  bool has_short_parts = false;  // behind the thread blocks' own; see WorkCuts
-  bool is_invariant = false;     // pieces depend on the sequence's own length alone
-  int max_tiles = 1;             // of a sequence's tokens, for the workspace of invariant pieces
+  int blocks = 0;             // thread blocks: pieces of equal cost
+  int item_cost = 0;          // of beginning an item, in key blocks
+  int min_piece = 1;          // key blocks
+  bool is_invariant = false;  // pieces depend on the sequence's own length alone
+  int max_tiles = 1;          // of a sequence's tokens, for the workspace of invariant pieces
 };
 
 struct DecodeOutputs {
@@ -76,7 +75,6 @@ struct DecodePieces {
   // [slots] `mark` where the piece is there (join_pieces.cuh); null if a second kernel merges.
   std::uint64_t* marks = nullptr;
   std::uint64_t mark = 0;
-  unsigned long long* tickets = nullptr;  // see take_part.cuh; null if there are no short parts
 };
 
 struct DecodeParams {

@@ -86,10 +86,7 @@ DecodePlan plan_decode(const FlashAttentionProblem& problem, int num_sms) {
       problem.ragged.batch * problem.cache.num_kv_heads * plan.split.max_tiles;
   const std::int64_t tokens = std::min<std::int64_t>(new_tokens_of(problem), plan.tile_tokens);
   plan.joins = !problem.batch_invariant && group_of(problem) * tokens <= kMostJoinedRows;
-  // A second kernel would have as many thread blocks as there are parts.
-  plan.split.has_short_parts = false;
-  const std::int64_t parts = num_sms * (plan.split.has_short_parts ? 1 + kMostShortParts : 1);
-  plan.slots = problem.batch_invariant ? items * kMaxPieces : 2 * parts;
+  plan.slots = problem.batch_invariant ? items * kMaxPieces : 2 * std::int64_t{num_sms};
   return plan;
 }
 

@@ -37,8 +37,6 @@ template <DecodeConfig kConfig> struct DecodeShared {
   float2 stats[DecodeConfig::kWarps][kConfig.warp_rows()];  // (max, sum of weights)
   DecodeItem item[kConfig.items];
   LineScanShared line;
-  WorkCuts cuts;
-  int part;  // that the thread block took
   // A bit per key: its page is assigned. One number for the neighbouring keys of a lane.
   static constexpr int kKeyGroups = DecodeConfig::kKeys / kConfig.lane_keys();
   alignas(8) std::uint16_t mapped[kConfig.stages][kKeyGroups];

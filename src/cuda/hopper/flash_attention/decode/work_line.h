@@ -60,65 +60,29 @@ QUIRE_HOST_DEVICE inline SequenceWork sequence_work(const DecodeBatch& batch, in
   return work;
 }
 
-// Cuts of a line of cost `total`: a part for every thread block, of equal cost, and behind them short
-// parts for whoever comes to its end first. Multiprocessors do not read equally fast: with equal parts
-// alone, 64 sequences of 8192 keys ended between 462 and 513 µs.
+// Cuts of a line of cost `total` into `parts` of equal cost: the first `longer` parts are longer by one.
 struct WorkCuts {
   int total = 0;
   int parts = 1;
-  int long_parts = 1;
-  int length = 0;        // of a long part
-  int longer = 0;        // as many of them are longer by one
-  int short_length = 1;  // of the others; the last one may be shorter
+  int length = 0;
+  int longer = 0;
 
-  QUIRE_HOST_DEVICE int at(int cut) const {
-    if (cut >= parts) return total;
-    if (cut > long_parts) return long_end() + (cut - long_parts) * short_length;
-    return cut * length + (cut < longer ? cut : longer);
-  }
-  QUIRE_HOST_DEVICE bool has_short_parts() const { return parts > long_parts; }
-  QUIRE_HOST_DEVICE int long_end() const { return long_parts * length + longer; }
+  QUIRE_HOST_DEVICE int at(int cut) const { return cut * length + (cut < longer ? cut : longer); }
   // The first cut at or behind `position`.
   QUIRE_HOST_DEVICE int first_from(int position) const {
     const int border = longer * (length + 1);
     if (position <= border) return ceil_div(position, length + 1);
-    if (position <= long_end()) return longer + ceil_div(position - border, length);
-    return long_parts + ceil_div(position - long_end(), short_length);
+    return longer + ceil_div(position - border, length);
   }
 };
 
-// Short parts take kShortShare-th of the line.
-inline constexpr int kShortShare = 6;
-inline constexpr int kMostShortParts = 8;  // per thread block
-// Key blocks: less is not worth the beginning and the end of an item.
-inline constexpr int kShortestPart = 4;
-// Pieces that an item may fall into: whoever ends it puts them all together.
-inline constexpr int kMostPieces = 32;
-
-// `longest`: key blocks of the longest item. No more parts than key blocks: then no part is empty and
-// cuts never coincide.
-QUIRE_HOST_DEVICE inline WorkCuts cut_work(const DecodeSplit& split, int total, int longest = 0) {
-  if (total <= split.blocks) {
-    const int parts = total > 0 ? total : 1;
-    return {.total = total, .parts = parts, .long_parts = parts, .length = 1};
-  }
-  int long_total = total;
-  int short_length = 1;
-  if (split.has_short_parts) {
-    const int share = total / kShortShare;
-    short_length = ceil_div(share, kMostShortParts * split.blocks);
-    const int least = ceil_div(longest, kMostPieces);
-    short_length = short_length > least ? short_length : least;
-    short_length = short_length > kShortestPart ? short_length : kShortestPart;
-    // Two or more of them for every thread block, or none.
-    if (share >= 2 * split.blocks * short_length) long_total = total - share;
-  }
+// No more parts than key blocks: then no part is empty and cuts never coincide.
+QUIRE_HOST_DEVICE inline WorkCuts cut_work(const DecodeSplit& split, int total) {
+  if (total <= split.blocks) return {.total = total, .parts = total > 0 ? total : 1, .length = 1};
   return {.total = total,
-          .parts = split.blocks + ceil_div(total - long_total, short_length),
-          .long_parts = split.blocks,
-          .length = long_total / split.blocks,
-          .longer = long_total % split.blocks,
-          .short_length = short_length};
+          .parts = split.blocks,
+          .length = total / split.blocks,
+          .longer = total % split.blocks};
 }
 
 QUIRE_HOST_DEVICE inline int invariant_piece_blocks(int blocks) {

@@ -7,7 +7,6 @@
 #include "cuda/hopper/flash_attention/decode/async_copy.cuh"
 #include "cuda/hopper/flash_attention/decode/join_pieces.cuh"
 #include "cuda/hopper/flash_attention/decode/shared.cuh"
-#include "cuda/hopper/flash_attention/decode/take_part.cuh"
 
 namespace quire::cuda::hopper {
 
@@ -20,60 +19,25 @@ template <DecodeConfig kConfig> class LoadRole {
 
   __device__ void run() {
     static_assert(DecodeConfig::kThreads % DecodeConfig::kLoadThreads == 0);
-    int part = static_cast<int>(blockIdx.x);
-    find_first_part(part);
-    const WorkCuts& cuts = shared_.cuts;
-    int before = -1;  // the part whose item waits to be put together
-    int turn = 0;
-    while (part < cuts.parts && cuts.total > 0) {
-      load_part(shared_.line.places[turn], part);
-      // While these keys are on their way; pieces that others store were begun before.
-      join(before, turn ^ 1);
-      before = part;
-      turn ^= 1;
-      part = next_part(turn);
+    LineScan line(params_.batch, params_.split, shared_.line, thread_);
+    const WorkCuts cuts = cut_work(params_.split, line.add_up());
+    const int thread_block = static_cast<int>(blockIdx.x);
+    policy_ = policy_of(cuts.total);
+    if (thread_block < cuts.parts && cuts.total > 0) {
+      load_part(cuts, line.find(cuts.at(thread_block)), thread_block);
     }
     shared_.item_ring.wait_empty(items_at_);
     announce({});
-    join(before, turn ^ 1);
+    if (params_.pieces.marks == nullptr) return;
+    join_pieces<kConfig>(params_, cuts, shared_.line.place, thread_block, thread_ / 32);
   }
 
  private:
-  __device__ LineScan scan() { return {params_.batch, params_.split, shared_.line, thread_}; }
-
-  __device__ void find_first_part(int part) {
-    LineScan line = scan();
-    const int total = line.add_up();
-    const WorkCuts cuts = cut_work(params_.split, total, line.longest());
-    policy_ = policy_of(total);
-    if (thread_ == 0) {
-      shared_.cuts = cuts;
-      if (part == 0 && cuts.has_short_parts()) open_tickets(params_.pieces);
-    }
-    line.find_first(part < cuts.parts ? cuts.at(part) : total, 0);
-  }
-
-  __device__ void load_part(const LinePlace& place, int part) {
-    WorkWalk walk(params_.batch, params_.split, shared_.cuts, place, part);
+  __device__ void load_part(const WorkCuts& cuts, const LinePlace& place, int thread_block) {
+    WorkWalk walk(params_.batch, params_.split, cuts, place, thread_block);
     for (WorkPiece piece; walk.next(piece); items_at_.advance()) {
       load_item(describe(walk.work(), piece), walk.sequence());
     }
-  }
-
-  __device__ void join(int part, int turn) {
-    if (part <= 0 || params_.pieces.marks == nullptr) return;
-    join_pieces<kConfig>(params_, shared_.cuts, shared_.line.places[turn], part, thread_ / 32);
-  }
-
-  // Its place is left in places[turn]; cuts.parts or more: there is none.
-  __device__ int next_part(int turn) {
-    const WorkCuts& cuts = shared_.cuts;
-    if (!cuts.has_short_parts()) return cuts.parts;
-    if (thread_ == 0) shared_.part = take_part(params_.pieces, cuts);
-    LineScan::sync();
-    const int part = shared_.part;
-    if (part < cuts.parts) scan().find(cuts.at(part), turn);
-    return part;
   }
 
   // Streamed keys push dirty lines out of L2, whose writing back they then wait for: 2 % of 150 µs, less
