@@ -195,6 +195,7 @@ std::optional<CodeLayout> code_layout(const StoreParams& params) {
       .coded = run(coded, 0, true),
       .copied = run(copied, coded.width, has_copied),
       .block_tokens = 0,
+      .block_rows = 0,
       .has_scales = has_scales,
       .scales_are_in_row = in_row,
       .granule_shift = std::countr_zero(static_cast<unsigned>(std::max(granule, 1))),
