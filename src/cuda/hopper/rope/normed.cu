@@ -14,7 +14,6 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarp = 32;
-constexpr int kBlocksPerSm = 2;
 
 enum class Pairing : std::uint8_t { half_split, interleaved };
 
@@ -26,6 +25,8 @@ struct NormedConfig {
   static constexpr int kSlots = kLaneSlots;
   // Rows of a lane in flight: 128 bytes of them. With twice as many f32 spills registers.
   static constexpr int kSteps = 128 / (kSlots * kEight * (bits(kX) / 8));
+  // As many as their registers allow.
+  static constexpr int kBlocksPerSm = bits(kX) == 32 && kSlots > 2 ? 1 : 2;
 };
 
 struct BlockWeights {
@@ -220,7 +221,7 @@ template <typename Config> class NormedRotation {
 };
 
 template <typename Config>
-__global__ void __launch_bounds__(kThreads, kBlocksPerSm)
+__global__ void __launch_bounds__(kThreads, Config::kBlocksPerSm)
     normalize_and_rotate(const __grid_constant__ RopeParams params,
                          const __grid_constant__ ChunkShare share, int lanes) {
   __shared__ BlockWeights weights;
@@ -237,7 +238,7 @@ void launch_config(const RopeParams& params, int lanes, int sms, cudaStream_t st
   const int per_chunk = NormedRotation<Config>::heads_per_chunk(lanes);
   const int chunks = (params.heads + params.key_heads + per_chunk - 1) / per_chunk;
   const std::int64_t blocks = std::min<std::int64_t>(
-      kBlocksPerSm * sms, num_blocks(params.tokens * chunks * kWarp, kThreads));
+      Config::kBlocksPerSm * sms, num_blocks(params.tokens * chunks * kWarp, kThreads));
   launch(normalize_and_rotate<Config>,
          {.grid = dim3(static_cast<unsigned>(blocks)), .block = dim3(kThreads)}, stream, params,
          ChunkShare{.per_token = Divisor(static_cast<unsigned>(chunks)),
