@@ -71,3 +71,24 @@ def section(name: str, rows: Sequence[dict[str, Any]]) -> str:
 
 def generate(records: dict[str, list[dict[str, Any]]]) -> str:
     return "\n\n".join([BEGIN, *(section(name, rows) for name, rows in records.items() if rows), END])
+
+
+def generate_kernels(folder: Path, file: str) -> str:
+    """Records of benchmarks/per_kernel.py, one table for each machine."""
+    heads = ["case", "kernel", "µs", "of the memory's peak", "of the tensor cores' peak", "MB read"]
+    parts = []
+    for path in sorted(folder.glob(f"*/{file}")):
+        rows = json.loads(path.read_text())
+        lines = (
+            [
+                row["case"],
+                f"`{row['kernel']}`",
+                number(row["us"]),
+                f"{row['memory_percent']:.0f} %",
+                f"{row['tensor_percent']:.0f} %",
+                number(row["read_bytes"] / 1e6),
+            ]
+            for row in rows
+        )
+        parts.append(f"### {path.parent.name}/{file}\n\nCommit {rows[0]['commit']}.\n\n{table(heads, lines)}")
+    return "\n\n".join([BEGIN, *parts, END])

@@ -25,9 +25,12 @@ GPU_KERNEL_DOCUMENTS = {
     ROOT / "docs" / "kernels" / "flash_attention.md": "flash_attention.jsonl",
     ROOT / "docs" / "kernels" / "indexer.md": "mla_indexer.jsonl",
     ROOT / "docs" / "kernels" / "index_rows.md": "index_rows.jsonl",
+    ROOT / "docs" / "kernels" / "mla_decode.md": "mla_decode.jsonl",
     ROOT / "docs" / "kernels" / "mla_prefill.md": "mla_prefill.jsonl",
     ROOT / "docs" / "kernels" / "sparse_mla.md": "sparse_mla.jsonl",
 }
+# Pages of several ops, and what the profiler said of their kernels.
+GPU_LAYER_DOCUMENTS = {ROOT / "docs" / "kernels" / "v32_layer.md": "v32_layer_decode.kernels.json"}
 QUIRE, PEER, LINE = "#4477aa", "#cc6677", "#888888"
 
 
@@ -109,6 +112,9 @@ def main() -> None:
     GPU_DOCUMENT.write_text(replace_generated(GPU_DOCUMENT.read_text(), gpu_tables.generate(records)))
     for document, file in GPU_KERNEL_DOCUMENTS.items():
         generated = gpu_tables.generate(gpu_tables.only(records, file))
+        document.write_text(replace_generated(document.read_text(), generated))
+    for document, file in GPU_LAYER_DOCUMENTS.items():
+        generated = gpu_tables.generate_kernels(ROOT / "benchmarks" / "results", file)
         document.write_text(replace_generated(document.read_text(), generated))
 
 

@@ -193,3 +193,10 @@ def test_the_record_of_a_kernel_is_the_median_of_its_calls():
     rows = per_kernel.record("case", "commit", [call(9, 1), call(5, 2), call(4, 3)])
     assert [row["us"] for row in rows] == [5.0, 2.0]
     assert rows[0]["calls"] == 3 and rows[0]["read_bytes"] == 1024
+
+
+@pytest.mark.parametrize("document", plot.GPU_LAYER_DOCUMENTS, ids=lambda path: path.name)
+def test_the_page_of_a_layer_shows_what_the_profiler_said(document):
+    text = document.read_text()
+    generated = gpu_tables.generate_kernels(plot.ROOT / "benchmarks" / "results", plot.GPU_LAYER_DOCUMENTS[document])
+    assert tables.replace_generated(text, generated) == text
