@@ -24,6 +24,7 @@ struct PageSide {
 // are in flight before the first is decoded.
 template <DType kFrom> struct ByteRows {
   static constexpr int kColumns = 16;
+  static constexpr int kInFlight = 4;
   using Raw = uint4;
 
   __device__ static Raw load(const PageSide&, const RowPlace& place, int column) {
@@ -51,6 +52,7 @@ template <DType kFrom> struct ByteRows {
 
 struct AnyRows {
   static constexpr int kColumns = kEight;
+  static constexpr int kInFlight = 1;  // reading any format calls: what is in flight would spill
   struct Raw {
     float values[kEight];
   };
@@ -67,7 +69,7 @@ struct AnyRows {
 };
 
 template <typename Rows> __device__ inline void expand(const PageSide& page, DType dtype) {
-  constexpr int kInFlight = 4;
+  constexpr int kInFlight = Rows::kInFlight;
   const int vectors = page.width / Rows::kColumns;  // of a row
   const int total = page.num_keys * vectors;
   for (int first = static_cast<int>(threadIdx.x); first < total; first += kInFlight * kThreads) {
