@@ -35,8 +35,8 @@ TEST(CaseFiles, AtLeastTwoHundredSmallCases) {
 TEST(CaseFiles, SmallCasesAreSmall) {
   for (const Case& candidate : all_cases()) {
     if (candidate.has_tag("model")) continue;
-    // Tiles of 128 rows over a few hundred keys, eight heads: the oracle takes tenths of a second.
-    EXPECT_LT(candidate.problem->flops(), 1.5e8) << candidate.name;
+    // Some paths begin at 1 536 query rows; over a few hundred keys the oracle takes a second.
+    EXPECT_LT(candidate.problem->flops(), 6e8) << candidate.name;
     EXPECT_LT(candidate.problem->footprint(), 2e7) << candidate.name;
   }
 }

@@ -25,7 +25,10 @@ template <DType kXType, DType kGammaType, int kSpanLanes, int kLaneSlots> struct
   static constexpr int kGroups = kWarp / kLanes;               // of a warp
   static constexpr int kWarpSpans = kGroups * kSpans;
   // As many as their registers allow.
-  static constexpr unsigned kBlocksPerSm = bits(kX) == 32 || kSlots > 2 ? 2 : kSlots == 2 ? 3 : 4;
+  // f16 spills where bf16 does not: its numbers are converted, not shifted.
+  static constexpr unsigned kBlocksPerSm = bits(kX) == 32 || kSlots > 2      ? 2
+                                           : kSlots == 2 || kX == DType::f16 ? 3
+                                                                             : 4;
 };
 
 template <typename Config> class SpanNorm {
