@@ -30,12 +30,8 @@ __device__ void produce(const TileParams& params, TileShared<kConfig>& shared) {
   }
 }
 
-// Variant: a named type with a kConfig. (The compiler's host stubs cannot spell a struct value as a
-// kernel's template argument.)
-template <typename Variant>
-__global__ void __launch_bounds__(Variant::kConfig.threads(), Variant::kConfig.blocks_per_sm)
-    tile_kernel(const __grid_constant__ TileParams params) {
-  constexpr TileConfig kConfig = Variant::kConfig;
+// All of a block's work, for the kernels that are made of it.
+template <TileConfig kConfig> __device__ inline void run_tiles(const TileParams& params) {
   extern __shared__ __align__(1024) std::byte memory[];
   auto& shared = *reinterpret_cast<TileShared<kConfig>*>(memory);
   if (threadIdx.x == 0) {
@@ -53,6 +49,14 @@ __global__ void __launch_bounds__(Variant::kConfig.threads(), Variant::kConfig.b
     }
     multiply_role(params, shared, warpgroup_in_block() - 1);
   }
+}
+
+// Variant: a named type with a kConfig. (The compiler's host stubs cannot spell a struct value as a
+// kernel's template argument.)
+template <typename Variant>
+__global__ void __launch_bounds__(Variant::kConfig.threads(), Variant::kConfig.blocks_per_sm)
+    tile_kernel(const __grid_constant__ TileParams params) {
+  run_tiles<Variant::kConfig>(params);
 }
 
 }  // namespace quire::cuda::hopper

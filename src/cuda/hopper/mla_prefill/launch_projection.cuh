@@ -11,23 +11,8 @@ namespace quire::cuda::hopper {
 template <typename Variant>
 __global__ void __launch_bounds__(Variant::kConfig.threads(), Variant::kConfig.blocks_per_sm)
     projection_kernel(const __grid_constant__ TileParams params, const std::int32_t* live_rows) {
-  constexpr TileConfig kConfig = Variant::kConfig;
   if (*live_rows <= 0) return;
-  extern __shared__ __align__(1024) std::byte memory[];
-  auto& shared = *reinterpret_cast<TileShared<kConfig>*>(memory);
-  if (threadIdx.x == 0) {
-    prefetch(params.x);
-    prefetch(params.weight);
-    shared.init();
-    cutlass::arch::fence_barrier_init();
-  }
-  sync_cluster<kConfig.cluster>();
-  if (warpgroup_in_block() == 0) {
-    produce<kConfig>(params, shared);
-  } else {
-    cutlass::arch::warpgroup_reg_alloc<TileConfig::kConsumerRegisters>();
-    multiply_role(params, shared, warpgroup_in_block() - 1);
-  }
+  run_tiles<Variant::kConfig>(params);
 }
 
 template <typename Variant>
