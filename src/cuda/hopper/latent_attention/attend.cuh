@@ -110,53 +110,26 @@ template <LatentConfig kConfig> class LatentAttend {
     if (has_rows_) partials_.send(scores);
   }
 
-  // A tile's scores and softmax; before or between them the values of the one before it.
+  // The values of the tile before, so that its stage is soon free again; then a tile's scores and
+  // softmax.
   __device__ void step(const RowSight& sight, int tile, int value_stage, const Position& at,
                        RowSoftmax& softmax, Block& scores, Weights& weights, Sums& sums) {
-    if constexpr (kConfig.values == ValueTurn::at_once) {
-      add_values(value_stage, weights, sums);
-      await_values(value_stage, weights, sums);
-      score(at, scores);
-      weigh(sight, tile, at.stage, softmax, scores, sums);
-    } else {
-      score(at, scores);
-      add_values(value_stage, weights, sums);
-      weigh(sight, tile, at.stage, softmax, scores, sums, value_stage, weights);
-    }
+    add_values(value_stage, weights, sums);
+    await_values(value_stage, weights, sums);
+    score(at, scores);
+    weigh(sight, tile, at.stage, softmax, scores, sums);
     pack<kConfig.dtype>(scores, weights);
   }
 
-  // Scores into weights.
-  __device__ void weigh_scores(const RowSight& sight, int tile, int stage, RowSoftmax& softmax,
-                               Block& scores, float (&keep)[2]) {
-    partials_.add_received(scores);
-    sight.hide(tile, shared_.valid_keys(stage), thread_row(), scores);
-    softmax.weigh(scores, params_.to_log2, keep);
-  }
-  // Most tiles leave every row's maximum as it was.
-  __device__ static void follow(Sums& sums, const float (&keep)[2]) {
-    if (!__all_sync(0xffffffff, keep[0] == 1.0F && keep[1] == 1.0F)) scale_rows(sums, keep);
-  }
-
+  // Scores into weights. Most tiles leave every row's maximum as it was.
   __device__ void weigh(const RowSight& sight, int tile, int stage, RowSoftmax& softmax,
                         Block& scores, Sums& sums) {
     if (!has_rows_) return clear(scores);
     float keep[2];
-    weigh_scores(sight, tile, stage, softmax, scores, keep);
-    follow(sums, keep);
-  }
-  // The same while values are being added.
-  __device__ void weigh(const RowSight& sight, int tile, int stage, RowSoftmax& softmax,
-                        Block& scores, Sums& sums, int value_stage, Weights& weights) {
-    float keep[2] = {1.0F, 1.0F};
-    if (has_rows_) {
-      weigh_scores(sight, tile, stage, softmax, scores, keep);
-    } else {
-      clear(scores);
-    }
-    pin(scores);
-    await_values(value_stage, weights, sums);
-    follow(sums, keep);
+    partials_.add_received(scores);
+    sight.hide(tile, shared_.valid_keys(stage), thread_row(), scores);
+    softmax.weigh(scores, params_.to_log2, keep);
+    if (!__all_sync(0xffffffff, keep[0] == 1.0F && keep[1] == 1.0F)) scale_rows(sums, keep);
   }
   __device__ static void clear(Block& scores) {
 #pragma unroll

@@ -15,19 +15,12 @@
 
 namespace quire::cuda::hopper {
 
-// When a warpgroup adds a tile's values.
-enum class ValueTurn : std::uint8_t {
-  at_once,    // after its softmax: a stage is soon free again
-  with_next,  // beside the scores of the next tile: the exchange of those is hidden behind it
-};
-
 // row_groups 1: up to 64 query rows; the two warpgroups take tiles of keys in turn, their sums are
 // joined when an item ends. 2: up to 128 rows, 64 for each warpgroup, which both take every tile.
 struct LatentConfig {
   DType dtype = DType::bf16;  // of q and of the keys in shared memory
   int row_groups = 1;
-  int stages = 4;  // even where row_groups is 1: a stage is always the same warpgroup's
-  ValueTurn values = ValueTurn::at_once;
+  int stages = 4;      // even where row_groups is 1: a stage is always the same warpgroup's
   int raw_stages = 2;  // tiles of rows as the cache has them, on their way
 
   static constexpr int kCluster = 2;
