@@ -41,6 +41,9 @@ struct PrefillConfig {
   int key_stages = 2;
   int value_stages = 3;
   int q_buffers = 2;
+  // Of the first warpgroup, that follow the tiles: two for K, two for V, or one each. The others
+  // expand a cache of another format into what they load (expanded/expand_role.cuh).
+  int loading_warps = 4;
   Scores scores = Scores::scaled;
   Ends ends = Ends::finished;
   Products products = Products::wide;
@@ -50,8 +53,9 @@ struct PrefillConfig {
   constexpr int rows() const { return 64 * consumers; }
   constexpr int threads() const { return 128 * (1 + consumers); }
   // Of a thread; all of a block's are 65 536.
-  constexpr int producer_registers() const { return converts() ? 56 : 40; }
-  constexpr int consumer_registers() const { return converts() ? 224 : 232; }
+  constexpr int producer_registers() const { return converts() || expands() ? 56 : 40; }
+  constexpr int consumer_registers() const { return converts() || expands() ? 224 : 232; }
+  constexpr bool expands() const { return loading_warps < 4; }
   // e4m3 becomes f16 in shared memory, exactly; q follows it.
   constexpr bool converts_keys() const {
     return cache_dtype != dtype && products == Products::wide;
