@@ -56,6 +56,12 @@ struct PrefillConfig {
   constexpr int producer_registers() const { return converts() || expands() ? 56 : 40; }
   constexpr int consumer_registers() const { return converts() || expands() ? 224 : 232; }
   constexpr bool expands() const { return loading_warps < 4; }
+  // The last tiles may be cut along their keys (tail_cuts.h): where putting pieces together finds
+  // registers beside the next tile's scores.
+  constexpr bool cuts_tiles() const {
+    const bool has_registers = head_dim <= 128 && !(converts() && scores == Scores::modified);
+    return has_registers && ends == Ends::finished && !is_narrow();
+  }
   // e4m3 becomes f16 in shared memory, exactly; q follows it.
   constexpr bool converts_keys() const {
     return cache_dtype != dtype && products == Products::wide;

@@ -110,7 +110,8 @@ bool has_room(const FlashAttentionProblem& problem, PrefillPath path) {
 bool may_cut_tail(const FlashAttentionProblem& problem, const PrefillConfig& config) {
   constexpr std::int64_t kMostCountedSequences = 32;
   const std::int64_t keys = columns_of(problem) * problem.cache.page_size;
-  return !problem.batch_invariant && problem.ragged.batch <= kMostCountedSequences &&
+  return config.cuts_tiles() && !problem.batch_invariant &&
+         problem.ragged.batch <= kMostCountedSequences &&
          keys >= std::int64_t{2 * kFewestPieceBlocks + kFewestSavedBlocks} * config.block_keys;
 }
 
@@ -191,7 +192,7 @@ PrefillPlan plan_prefill(const FlashAttentionProblem& problem, Scores scores, in
   const std::int64_t tiles =
       (problem.ragged.tokens * tile_heads / config.rows() + problem.ragged.batch) *
       (problem.heads / tile_heads);
-  plan.cuts_tail = plan.path != PrefillPath::narrow && may_cut_tail(problem, config);
+  plan.cuts_tail = may_cut_tail(problem, config);
   plan.blocks = static_cast<int>(plan.cuts_tail ? num_sms : std::min<std::int64_t>(tiles, num_sms));
   return plan;
 }

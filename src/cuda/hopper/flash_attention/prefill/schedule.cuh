@@ -34,10 +34,13 @@ struct PrefillTile {
 template <PrefillConfig kConfig> class PrefillSchedule {
  public:
   __device__ explicit PrefillSchedule(const PrefillParams& params) : params_(params) {
-    if (params.tail.sums != nullptr) plan_tail();
+    if constexpr (kConfig.cuts_tiles()) {
+      if (params.tail.sums != nullptr) plan_tail();
+    }
   }
 
   __device__ PrefillTile next() {
+    if constexpr (!kConfig.cuts_tiles()) return find(take());
     for (;;) {
       while (tail_tile_ < end_tail_tile_) {
         const PrefillTile piece = next_piece();

@@ -19,12 +19,12 @@ class ExpandRole {
   __device__ ExpandRole(const PrefillParams& params, const ExpandedKeys& keys, int warp, int warps)
       : keys_(keys), walk_(params, keys), index_(warp), warps_(warps) {}
 
-  // The next half's pages are asked for before this one's rows.
+  // The next quarter's pages are asked for before this one's rows.
   __device__ void run() {
-    BlockHalf at = next();
+    BlockQuarter at = next();
     std::uint32_t page = find_page(at);
     while (at.sequence >= 0) {
-      const BlockHalf following = next();
+      const BlockQuarter following = next();
       const std::uint32_t following_page = find_page(following);
       expand(at, page);
       at = following;
@@ -37,27 +37,26 @@ class ExpandRole {
   static constexpr std::uint32_t kNoPage = 0xffffffff;
   static constexpr int kWideBytes = 256;      // of a row of bf16
   static constexpr int kRowLanes = 128 / 16;  // that load a row of e4m3
-  static constexpr int kRows = kExpandedKeys / kBlockHalves;
+  static constexpr int kRows = kExpandedKeys / kBlockQuarters;
   static constexpr int kLoadRows = 32 / kRowLanes;  // of one load of the warp
   static constexpr int kLoads = kRows / kLoadRows;
-  static constexpr int kInFlight = 8;
   static constexpr int kLoadWideBytes = kLoadRows * kWideBytes;
 
   __device__ static int lane() { return static_cast<int>(threadIdx.x % 32); }
   // Of load i.
-  __device__ static int first_key(const BlockHalf& at, int i) {
+  __device__ static int first_key(const BlockQuarter& at, int i) {
     return at.block * kExpandedKeys + at.index * kRows + i * kLoadRows;
   }
 
-  __device__ BlockHalf next() {
-    const BlockHalf found = walk_.find(index_);
+  __device__ BlockQuarter next() {
+    const BlockQuarter found = walk_.find(index_);
     index_ += warps_;
     return found;
   }
 
   // Lane i's page is that of load i: pages are multiples of 8 rows, those of a load are of one. 0
   // where there is no key.
-  __device__ std::uint32_t find_page(const BlockHalf& at) const {
+  __device__ std::uint32_t find_page(const BlockQuarter& at) const {
     const BytePages& pages = keys_.pages;
     const int key = first_key(at, lane());
     if (at.sequence < 0 || lane() >= kLoads || key >= at.end_key) return 0;
@@ -67,7 +66,7 @@ class ExpandRole {
   }
 
   // Where the rows of lane i's load i begin.
-  __device__ std::int64_t source_of(const BlockHalf& at, std::uint32_t page) const {
+  __device__ std::int64_t source_of(const BlockQuarter& at, std::uint32_t page) const {
     const BytePages& pages = keys_.pages;
     const auto key = static_cast<unsigned>(first_key(at, lane()));
     const unsigned row = key - pages.page_size.quotient(key) * pages.page_size.value();
@@ -75,7 +74,7 @@ class ExpandRole {
            at.head * pages.head_stride_bytes;
   }
 
-  __device__ void expand(const BlockHalf& at, std::uint32_t page) {
+  __device__ void expand(const BlockQuarter& at, std::uint32_t page) {
     const bool is_missing = page >= keys_.pages.num_pages;
     const unsigned missing = __ballot_sync(kWarp, is_missing);
     const int place = keys_.place(at.sequence, at.head, at.block);
@@ -92,8 +91,8 @@ class ExpandRole {
         return widened(pair, side == 0 ? key_scale : value_scale);
       });
     }
-    finish_half(keys_.states + place, keys_.states + keys_.side_blocks + place, at.index,
-                groups_of(missing));
+    finish_quarter(keys_.states + place, keys_.states + keys_.side_blocks + place, at.index,
+                   groups_of(missing));
   }
 
   // What a warp copies at a time: kLoads loads of kLoadRows rows.
@@ -103,9 +102,9 @@ class ExpandRole {
     int end;              // of this lane's rows, that there are
     std::byte* to;        // this lane's first
   };
-  __device__ std::byte* target_of(int place, int half) const {
+  __device__ std::byte* target_of(int place, int quarter) const {
     const std::int64_t row =
-        std::int64_t{place} * kExpandedKeys + half * kRows + lane() / kRowLanes;
+        std::int64_t{place} * kExpandedKeys + quarter * kRows + lane() / kRowLanes;
     return keys_.rows + row * kWideBytes + lane() % kRowLanes * 32;
   }
   // Bits of loads, two for 8 keys, to a bit for 8 keys.
@@ -116,32 +115,29 @@ class ExpandRole {
     return groups;
   }
 
-  // K and V in turn, kInFlight loads of one after those of the other: as soon as a row is stored, its
-  // registers are the next one's.
+  // As soon as a row of K is stored, its registers are a row of V's. One code for both: registers are
+  // few.
   template <typename Widen> __device__ void copy(const Rows& rows, const Widen& widen) const {
-    uint4 raw[kInFlight];
+    uint4 raw[kLoads];
 #pragma unroll
-    for (int i = 0; i < kInFlight; ++i) raw[i] = load(rows, i, 0);
+    for (int i = 0; i < kLoads; ++i) raw[i] = load(rows, i, 0);
 #pragma unroll 1
-    for (int round = 0; round < 2 * kLoads / kInFlight; ++round) {
-      const int side = round % 2;
-      const int first = round / 2 * kInFlight;
-      const int following = (round + 1) / 2 * kInFlight;
-      std::byte* to = rows.to + first * kLoadWideBytes +
-                      side * (std::int64_t{keys_.side_blocks} * (kExpandedKeys * kWideBytes));
+    for (int side = 0; side < 2; ++side) {
+      std::byte* to =
+          rows.to + side * (std::int64_t{keys_.side_blocks} * (kExpandedKeys * kWideBytes));
 #pragma unroll
-      for (int i = 0; i < kInFlight; ++i) {
+      for (int i = 0; i < kLoads; ++i) {
         store(to + i * kLoadWideBytes, raw[i],
               [&](std::uint32_t pair) { return widen(pair, side); });
-        raw[i] = load(rows, following + i, 1 - side);
+        if (side == 0) raw[i] = load(rows, i, 1);
       }
     }
   }
 
   // Zeros where there is nothing to read.
   __device__ uint4 load(const Rows& rows, int i, int side) const {
-    const std::int64_t source = __shfl_sync(kWarp, rows.source, i % 32);
-    const bool is_there = i < kLoads && (rows.missing >> i & 1) == 0 && i * kLoadRows < rows.end;
+    const std::int64_t source = __shfl_sync(kWarp, rows.source, i);
+    const bool is_there = (rows.missing >> i & 1) == 0 && i * kLoadRows < rows.end;
     if (!is_there) return {};
     const BytePages& pages = keys_.pages;
     const std::byte* from = pages.keys + source + side * pages.value_offset_bytes +

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The halves of blocks that are to be expanded, in the order in which tiles come to need them
+// The quarters of blocks that are to be expanded, in the order in which tiles come to need them
 // (schedule.cuh): sequence by sequence, sections of KV heads, and in those from the last keys to
 // the first.
 #pragma once
@@ -9,12 +9,12 @@
 
 namespace quire::cuda::hopper {
 
-// K and V of half of a block's keys.
-struct BlockHalf {
+// K and V of a quarter of a block's keys.
+struct BlockQuarter {
   int sequence;  // -1: no more
   int head;
   int block;
-  int index;    // of the block's halves
+  int index;    // of the block's quarters
   int end_key;  // of the sequence
 };
 
@@ -25,17 +25,17 @@ class ExpandWalk {
   __device__ ExpandWalk(const PrefillParams& params, const ExpandedKeys& keys)
       : params_(params), keys_(keys) {}
 
-  __device__ BlockHalf find(int index) {
+  __device__ BlockQuarter find(int index) {
     for (; first_sequence_ < params_.batch; first_sequence_ += 32) {
       const int sequence = first_sequence_ + static_cast<int>(threadIdx.x % 32);
-      const int count = num_halves(sequence);
-      const int end = halves_before_ + inclusive_sum(count);
+      const int count = num_quarters(sequence);
+      const int end = quarters_before_ + inclusive_sum(count);
       const unsigned later = __ballot_sync(kWarp, index < end);
       if (later != 0) {
         const int found = __ffs(later) - 1;
         return place(first_sequence_ + found, index - __shfl_sync(kWarp, end - count, found));
       }
-      halves_before_ = __shfl_sync(kWarp, end, 31);
+      quarters_before_ = __shfl_sync(kWarp, end, 31);
     }
     return {.sequence = -1};
   }
@@ -60,10 +60,10 @@ class ExpandWalk {
             .end_block = tokens > 0 && end > first ? end : first,
             .end_key = end_key};
   }
-  __device__ int num_halves(int sequence) const {
+  __device__ int num_quarters(int sequence) const {
     if (sequence >= params_.batch) return 0;
     const Span keys = span(sequence);
-    return (keys.end_block - keys.first_block) * keys_.kv_heads * kBlockHalves;
+    return (keys.end_block - keys.first_block) * keys_.kv_heads * kBlockQuarters;
   }
   __device__ static int inclusive_sum(int value) {
 #pragma unroll
@@ -78,25 +78,25 @@ class ExpandWalk {
     const int heads = params_.section_keys / max(num_keys, 1);
     return min(max(heads, 1), keys_.kv_heads);
   }
-  __device__ BlockHalf place(int sequence, int index) const {
+  __device__ BlockQuarter place(int sequence, int index) const {
     const Span keys = span(sequence);
     const int blocks = keys.end_block - keys.first_block;
     const int width = section_heads(keys.end_key);
-    const int at = index / kBlockHalves;
+    const int at = index / kBlockQuarters;
     const int section = at / (blocks * width);
     const int section_width = min(width, keys_.kv_heads - section * width);
     const int within = at - section * blocks * width;
     return {.sequence = sequence,
             .head = section * width + within % section_width,
             .block = keys.end_block - 1 - within / section_width,
-            .index = index % kBlockHalves,
+            .index = index % kBlockQuarters,
             .end_key = keys.end_key};
   }
 
   const PrefillParams& params_;
   const ExpandedKeys& keys_;
   int first_sequence_ = 0;
-  int halves_before_ = 0;
+  int quarters_before_ = 0;
 };
 
 }  // namespace quire::cuda::hopper

@@ -255,12 +255,14 @@ template <PrefillConfig kConfig> class PrefillAttend {
     if constexpr (kConfig.ends == Ends::chained) {
       chain_rows<kConfig>(params_, tile, thread_row(), softmax, to_log2, sums);
     } else {
-      if (tile.pieces.slot >= 0) {
-        const PieceStore<kConfig> pieces(params_.tail, tile.pieces, row_ / kWgmmaRows);
-        pieces.keep(whole_rows(softmax, to_log2), sums);
-        if (!pieces.is_last(shared_.is_last[row_ / kWgmmaRows], warpgroup_barrier())) return;
-        softmax = pieces.join(sums);
-        to_log2[0] = to_log2[1] = 1.0F;
+      if constexpr (kConfig.cuts_tiles()) {
+        if (tile.pieces.slot >= 0) {
+          const PieceStore<kConfig> pieces(params_.tail, tile.pieces, row_ / kWgmmaRows);
+          pieces.keep(whole_rows(softmax, to_log2), sums);
+          if (!pieces.is_last(shared_.is_last[row_ / kWgmmaRows], warpgroup_barrier())) return;
+          softmax = pieces.join(sums);
+          to_log2[0] = to_log2[1] = 1.0F;
+        }
       }
       store_rows<kConfig>(params_, tile, thread_row(), softmax, to_log2, sums);
     }
