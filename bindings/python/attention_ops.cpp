@@ -124,7 +124,8 @@ std::int64_t num_chunks(const nb::kwargs& arguments) {
   ArgumentReader in("mla_prefill_plan", arguments, nullptr);
   const TensorView row_offsets = in.indices("row_offsets");
   const PagedKVCache cache = in.cache("cache", Access::read);
-  return mla_prefill_num_chunks(row_offsets, cache, in.value<std::int64_t>("buffer_tokens"));
+  return mla_prefill_num_chunks(row_offsets, cache, in.value<std::int64_t>("buffer_tokens"),
+                                in.value<std::int64_t>("decode_tokens"));
 }
 
 void run_prefill_plan(const Context& context, const nb::kwargs& arguments) {
