@@ -11,18 +11,18 @@
 namespace quire::cuda::hopper {
 namespace {
 
-__device__ void rotate_tile(const RotateQueriesParams& rope, std::int64_t first_row, int head) {
-  const int pairs = rope.rope / 2;
-  for (int index = static_cast<int>(threadIdx.x); index < kMatmulTile * pairs;
-       index += kMatmulThreads) {
-    const std::int64_t token = first_row + index / pairs;
-    const int pair = index % pairs;
-    if (token >= rope.tokens) return;
-    const TokenPlace place =
-        place_of_token(rope.row_offsets, rope.cache_lengths, rope.batch, token);
-    if (!place.exists()) return;
-    const std::byte* q = rope.q.data + token * rope.q.token_bytes + head * rope.q.head_bytes;
-    std::byte* y = rope.y + token * rope.y_token_bytes + head * rope.y_head_bytes;
+// Two threads a token. A function of its own: its doubles would stand between the products' code.
+__device__ __noinline__ void rotate_tile(const RotateQueriesParams& rope, std::int64_t first_row,
+                                         int head) {
+  constexpr int kShare = kMatmulThreads / kMatmulTile;
+  const std::int64_t token = first_row + threadIdx.x / kShare;
+  if (token >= rope.tokens) return;
+  const TokenPlace place = place_of_token(rope.row_offsets, rope.cache_lengths, rope.batch, token);
+  if (!place.exists()) return;
+  const std::byte* q = rope.q.data + token * rope.q.token_bytes + head * rope.q.head_bytes;
+  std::byte* y = rope.y + token * rope.y_token_bytes + head * rope.y_head_bytes;
+#pragma unroll 1
+  for (int pair = static_cast<int>(threadIdx.x) % kShare; pair < rope.rope / 2; pair += kShare) {
     const int from = rope.q.width - rope.rope + 2 * pair;
     const int to = rope.y_width - rope.rope + 2 * pair;
     const RotatedPair turned =
@@ -64,18 +64,28 @@ __global__ void __launch_bounds__(kMatmulThreads)
   if (first_output >= params.outputs) return rotate_tile(params.rope, first_row, head);
   const MatmulPlace place{
       .head = head, .first_row = first_row, .num_rows = num_rows, .first_output = first_output};
+  const WeightPath path = weight_path(params.weights);
+  FetchedWeights fetched;
+  const auto fetch = [&](int column, MatmulChunk& chunk) {
+    fetch_x(params, place, column, chunk);
+    fetch_w(params, place, column, path, chunk, fetched);
+    cute::cp_async_fence();
+  };
   MatmulSums sums = {};
-  load_chunk(params, place, 0, shared.chunks[0]);
+  fetch(0, shared.chunks[0]);
+  put_w(params, place, 0, path, shared.chunks[0], fetched);
   for (int column = 0, chunk = 0; column < params.columns; column += kMatmulChunk, chunk ^= 1) {
-    if (column + kMatmulChunk < params.columns) {
-      load_chunk(params, place, column + kMatmulChunk, shared.chunks[chunk ^ 1]);
+    const int next = column + kMatmulChunk;
+    if (next < params.columns) {
+      fetch(next, shared.chunks[chunk ^ 1]);
       cute::cp_async_wait<1>();
     } else {
       cute::cp_async_wait<0>();
     }
-    if (is_fp8(params.weights.dtype)) round_x(shared.chunks[chunk]);
+    if (is_fp8(params.weights.dtype)) round_x(shared.chunks[chunk], place.live_rows());
     __syncthreads();
     add_chunk(params, place, column, shared.chunks[chunk], sums);
+    if (next < params.columns) put_w(params, place, next, path, shared.chunks[chunk ^ 1], fetched);
     __syncthreads();
   }
   store_sums(params, head, first_row, num_rows, first_output, sums);
@@ -85,12 +95,13 @@ __global__ void __launch_bounds__(kMatmulThreads)
 
 void launch_head_matmul(const HeadMatmulParams& params, cudaStream_t stream) {
   const unsigned tiles = num_blocks(params.outputs, kMatmulTile);
-  launch(multiply_head_tiles,
-         {.grid = dim3(static_cast<unsigned>(params.heads), tiles + (params.rope.y != nullptr),
-                       num_blocks(params.rows, kMatmulTile)),
-          .block = dim3(kMatmulThreads),
-          .shared_bytes = sizeof(MatmulShared)},
-         stream, params);
+  launch(
+      multiply_head_tiles,
+      {.grid = dim3(static_cast<unsigned>(params.heads), tiles + (params.rope.y != nullptr),
+                    num_blocks(params.rows, kMatmulTile)),
+       .block = dim3(kMatmulThreads),
+       .shared_bytes = params.columns > kMatmulChunk ? sizeof(MatmulShared) : sizeof(MatmulChunk)},
+      stream, params);
 }
 
 }  // namespace quire::cuda::hopper

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a block of head_matmul.cu holds in shared memory.
+#pragma once
+
+#include <cuda_bf16.h>
+
+#include "cuda/hopper/latent/head_matmul.h"
+
+namespace quire::cuda::hopper {
+
+inline constexpr int kMatmulTile = 64;    // rows, and outputs
+inline constexpr int kMatmulChunk = 128;  // columns
+inline constexpr int kMatmulThreads = 128;
+inline constexpr int kMatmulPad = 8;  // rows then begin in different banks
+
+struct MatmulChunk {
+  __nv_bfloat16 x[kMatmulTile][kMatmulChunk + kMatmulPad];
+  // [output][column], or [column][output] where outputs are what is contiguous in memory.
+  union {
+    __nv_bfloat16 w[kMatmulTile][kMatmulChunk + kMatmulPad];
+    __nv_bfloat16 w_turned[kMatmulChunk][kMatmulTile + kMatmulPad];
+  };
+  float x_scales[kMatmulTile];
+};
+
+struct MatmulShared {
+  MatmulChunk chunks[2];
+};
+
+struct MatmulPlace {
+  int head;
+  std::int64_t first_row;
+  std::int64_t num_rows;
+  int first_output;
+
+  // Of the tile's rows; those past them are zeros.
+  __device__ int live_rows() const {
+    return static_cast<int>(min(num_rows - first_row, std::int64_t{kMatmulTile}));
+  }
+};
+
+using MatmulSums = float[kMatmulTile / 8][4];
+
+__device__ inline bool is_turned(const HeadWeights& weights) {
+  return weights.output_stride == 1 && weights.column_stride != 1;
+}
+
+__device__ inline void copy_sixteen(void* target, const std::byte* source, bool is_there) {
+  auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(target));
+  asm volatile("" : "+r"(address));  // see copy_query (latent_attention/load_queries.cuh)
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(source),
+               "r"(is_there ? 16 : 0)
+               : "memory");
+}
+
+}  // namespace quire::cuda::hopper
