@@ -13,18 +13,24 @@ inline constexpr int kMatmulChunk = 128;  // columns
 inline constexpr int kMatmulThreads = 128;
 inline constexpr int kMatmulPad = 8;  // rows then begin in different banks
 
-struct MatmulChunk {
-  __nv_bfloat16 x[kMatmulTile][kMatmulChunk + kMatmulPad];
-  // [output][column], or [column][output] where outputs are what is contiguous in memory.
-  union {
-    __nv_bfloat16 w[kMatmulTile][kMatmulChunk + kMatmulPad];
-    __nv_bfloat16 w_turned[kMatmulChunk][kMatmulTile + kMatmulPad];
-  };
-  float x_scales[kMatmulTile];
+struct MatmulX {
+  __nv_bfloat16 rows[kMatmulTile][kMatmulChunk + kMatmulPad];
+  float scales[kMatmulTile];
+};
+
+// [output][column], or [column][output] where outputs are what is contiguous in memory.
+union MatmulW {
+  __nv_bfloat16 straight[kMatmulTile][kMatmulChunk + kMatmulPad];
+  __nv_bfloat16 turned[kMatmulChunk][kMatmulTile + kMatmulPad];
 };
 
 struct MatmulShared {
-  MatmulChunk chunks[2];
+  MatmulW w[2];
+  MatmulX x[2];  // of a single chunk of columns: the first only
+
+  static constexpr std::size_t bytes(int chunks) {
+    return 2 * sizeof(MatmulW) + (chunks > 1 ? 2 : 1) * sizeof(MatmulX);
+  }
 };
 
 struct MatmulPlace {

@@ -18,7 +18,7 @@
 namespace quire::cuda::hopper {
 
 __device__ inline void fetch_x(const HeadMatmulParams& params, const MatmulPlace& place, int column,
-                               MatmulChunk& chunk) {
+                               MatmulX& x) {
   constexpr int kRowRuns = kMatmulChunk / 8;
 #pragma unroll 4
   for (int run = static_cast<int>(threadIdx.x); run < kMatmulTile * kRowRuns;
@@ -26,7 +26,7 @@ __device__ inline void fetch_x(const HeadMatmulParams& params, const MatmulPlace
     const int row = run / kRowRuns;
     const bool is_there = place.first_row + row < place.num_rows;
     const std::int64_t from = is_there ? place.first_row + row : 0;
-    copy_sixteen(&chunk.x[row][run % kRowRuns * 8],
+    copy_sixteen(&x.rows[row][run % kRowRuns * 8],
                  params.x.data + from * params.x.token_bytes + place.head * params.x.head_bytes +
                      (column + run % kRowRuns * 8) * 2,
                  is_there);
@@ -49,7 +49,7 @@ __device__ inline uint4 round_eight_to_e4m3(const float (&values)[8]) {
 
 // Rows of x become e4m3 numbers and one scale: half a warp has a row. A thread waits for copies of
 // others.
-__device__ inline void round_x(MatmulChunk& chunk, int live_rows) {
+__device__ inline void round_x(MatmulX& x, int live_rows) {
   constexpr int kLanes = kMatmulChunk / 8;
   __syncthreads();
   const int column = static_cast<int>(threadIdx.x) % kLanes * 8;
@@ -58,7 +58,7 @@ __device__ inline void round_x(MatmulChunk& chunk, int live_rows) {
 #pragma unroll 1
   for (int row = static_cast<int>(threadIdx.x) / kLanes; row < end;
        row += kMatmulThreads / kLanes) {
-    auto& eight = *reinterpret_cast<uint4*>(&chunk.x[row][column]);
+    auto& eight = *reinterpret_cast<uint4*>(&x.rows[row][column]);
     float values[8];
     Eight<DType::bf16>::decode(eight, values);
     const GroupScale group = group_scale<kLanes>(DType::fp8_e4m3, values);
@@ -69,11 +69,11 @@ __device__ inline void round_x(MatmulChunk& chunk, int live_rows) {
       Quotient(group.scale, group.amax).divide(values);
     }
     eight = round_eight_to_e4m3(values);
-    if (column == 0) chunk.x_scales[row] = group.vanishes ? 1.0F : group.scale;
+    if (column == 0) x.scales[row] = group.vanishes ? 1.0F : group.scale;
   }
 }
 
-__device__ inline void load_b(const MatmulChunk& chunk, bool turned, int output, int step,
+__device__ inline void load_b(const MatmulW& w, bool turned, int output, int step,
                               std::uint32_t (&b)[4]) {
   const auto lane = static_cast<int>(threadIdx.x % 32);
   // Matrices: outputs 0–7 and columns 0–7, columns 8–15, then outputs 8–15 likewise.
@@ -81,29 +81,30 @@ __device__ inline void load_b(const MatmulChunk& chunk, bool turned, int output,
   const int k = 16 * step + lane / 8 % 2 * 8;
   if (turned) {
     cute::SM75_U16x8_LDSM_T::copy(
-        *reinterpret_cast<const cute::uint128_t*>(&chunk.w_turned[k + lane % 8][n]), b[0], b[1],
-        b[2], b[3]);
+        *reinterpret_cast<const cute::uint128_t*>(&w.turned[k + lane % 8][n]), b[0], b[1], b[2],
+        b[3]);
   } else {
     cute::SM75_U32x4_LDSM_N::copy(
-        *reinterpret_cast<const cute::uint128_t*>(&chunk.w[n + lane % 8][k]), b[0], b[1], b[2],
+        *reinterpret_cast<const cute::uint128_t*>(&w.straight[n + lane % 8][k]), b[0], b[1], b[2],
         b[3]);
   }
 }
 
 // The products of a chunk, for themselves.
-__device__ inline void multiply_chunk(const MatmulChunk& chunk, bool turned, MatmulSums& sums) {
+__device__ inline void multiply_chunk(const MatmulX& x, const MatmulW& w, bool turned,
+                                      MatmulSums& sums) {
   const auto lane = static_cast<int>(threadIdx.x % 32);
   const auto warp = static_cast<int>(threadIdx.x / 32);
 #pragma unroll 2
   for (int step = 0; step < kMatmulChunk / 16; ++step) {
     std::uint32_t a[4];
     cute::SM75_U32x4_LDSM_N::copy(*reinterpret_cast<const cute::uint128_t*>(
-                                      &chunk.x[16 * warp + lane % 16][16 * step + lane / 16 * 8]),
+                                      &x.rows[16 * warp + lane % 16][16 * step + lane / 16 * 8]),
                                   a[0], a[1], a[2], a[3]);
 #pragma unroll
     for (int j = 0; j < kMatmulTile / 8; j += 2) {
       std::uint32_t b[4];
-      load_b(chunk, turned, 8 * j, step, b);
+      load_b(w, turned, 8 * j, step, b);
 #pragma unroll
       for (int part = 0; part < 2; ++part) {
         float(&s)[4] = sums[j + part];
@@ -116,13 +117,13 @@ __device__ inline void multiply_chunk(const MatmulChunk& chunk, bool turned, Mat
 }
 
 __device__ inline void add_chunk(const HeadMatmulParams& params, const MatmulPlace& place,
-                                 int column, const MatmulChunk& chunk, MatmulSums& sums) {
+                                 int column, const MatmulX& x, const MatmulW& w, MatmulSums& sums) {
   const HeadWeights& weights = params.weights;
   const bool turned = is_turned(weights);
   if (static_cast<int>(threadIdx.x) / 32 * 16 >= place.live_rows()) return;
-  if (!is_fp8(weights.dtype)) return multiply_chunk(chunk, turned, sums);
+  if (!is_fp8(weights.dtype)) return multiply_chunk(x, w, turned, sums);
   MatmulSums parts = {};
-  multiply_chunk(chunk, turned, parts);
+  multiply_chunk(x, w, turned, parts);
   const int row = static_cast<int>(threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4);
   const std::int64_t first =
       place.head * weights.scale_head_stride + column / kFp8Group * weights.scale_column_stride;
@@ -136,7 +137,7 @@ __device__ inline void add_chunk(const HeadMatmulParams& params, const MatmulPla
             : weights.scales[first + output / kFp8Group * weights.scale_output_stride];
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
-      sums[j][e] = fmaf(parts[j][e], scale * chunk.x_scales[row + e / 2 * 8], sums[j][e]);
+      sums[j][e] = fmaf(parts[j][e], scale * x.scales[row + e / 2 * 8], sums[j][e]);
     }
   }
 }

@@ -55,13 +55,13 @@ __device__ inline WeightRun weight_run(const HeadMatmulParams& params, const Mat
           .is_there = output < params.outputs};
 }
 
-__device__ inline void* run_target(MatmulChunk& chunk, bool turned, const WeightRun& run) {
-  return turned ? &chunk.w_turned[run.row][run.first] : &chunk.w[run.row][run.first];
+__device__ inline void* run_target(MatmulW& chunk, bool turned, const WeightRun& run) {
+  return turned ? &chunk.turned[run.row][run.first] : &chunk.straight[run.row][run.first];
 }
 
 // Asynchronous copies, or loads that nobody waits for yet.
 __device__ inline void fetch_w(const HeadMatmulParams& params, const MatmulPlace& place, int column,
-                               WeightPath path, MatmulChunk& chunk, FetchedWeights& fetched) {
+                               WeightPath path, MatmulW& chunk, FetchedWeights& fetched) {
   if (path == WeightPath::plain) return;
   const HeadWeights& weights = params.weights;
 #pragma unroll
@@ -80,7 +80,7 @@ __device__ inline void fetch_w(const HeadMatmulParams& params, const MatmulPlace
 // Any dtype and strides. A function of its own, element by element: inlined, what no usual call
 // needs was nine tenths of the kernel's 450 KB of code, and the rest waited for instructions.
 __device__ __noinline__ void put_plain_w(const HeadMatmulParams& params, const MatmulPlace& place,
-                                         int column, MatmulChunk& chunk) {
+                                         int column, MatmulW& chunk) {
   const HeadWeights& weights = params.weights;
   const bool turned = is_turned(weights);
   const std::int64_t stride = turned ? weights.output_stride : weights.column_stride;
@@ -96,7 +96,7 @@ __device__ __noinline__ void put_plain_w(const HeadMatmulParams& params, const M
 }
 
 __device__ inline void put_w(const HeadMatmulParams& params, const MatmulPlace& place, int column,
-                             WeightPath path, MatmulChunk& chunk, const FetchedWeights& fetched) {
+                             WeightPath path, MatmulW& chunk, const FetchedWeights& fetched) {
   if (path == WeightPath::copied) return;
   if (path == WeightPath::plain) return put_plain_w(params, place, column, chunk);
   const bool turned = is_turned(params.weights);
