@@ -67,6 +67,13 @@ std::string random_interval(RandomChoice& choice) {
   return text;
 }
 
+// Speculation: of the interval, what a tree of the new tokens shows.
+void add_tree(RandomChoice& choice, const RandomLengths& lengths, json& object) {
+  object["mask"] = object["mask"].get<std::string>() + " & tree";
+  if (lengths.tokens() == 0 || choice.one_in(2)) return;
+  object["blind_tokens"] = json::array({choice.below(lengths.tokens())});
+}
+
 // Pages of whole groups of rows, unless one in six.
 void make_pages_whole(RandomChoice& choice, const RandomLengths& lengths, json& cache) {
   add_pages(choice, lengths, cache);
@@ -83,11 +90,16 @@ json random_tiled(RandomChoice& choice) {
   json cache{{"head_dim", choice.pick({64, 64, 80, 96, 112, 128, 128, 128, 192, 256})},
              {"kv_heads", 1 + choice.below(3)},
              {"dtype", choice.one_in(3) ? "fp8_e4m3" : q_dtype}};
+  if (cache["dtype"] == "fp8_e4m3" && choice.one_in(3)) {
+    cache["row_format"] = "scaled";
+    cache["scales"] = "static";
+  }
   make_pages_whole(choice, lengths, cache);
   json object{{"lengths", lengths.json()}, {"q_dtype", q_dtype}, {"mask", random_interval(choice)}};
   object["heads"] = cache["kv_heads"].get<int>() * choice.pick({1, 2, 3, 4, 7, 8, 16, 32});
   if (cache["head_dim"] == 192 && choice.one_in(2)) object["value_dim"] = 128;
   object["cache"] = cache;
+  if (choice.one_in(6)) add_tree(choice, lengths, object);
   add_modifiers(choice, object);
   if (cache["dtype"] == "fp8_e4m3" && choice.one_in(2)) object["allow_fp8_products"] = true;
   return object;

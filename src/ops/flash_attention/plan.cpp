@@ -27,10 +27,9 @@ template <cpu::Target kTarget> constexpr FlashAttentionCandidate on_cpu(std::str
 constexpr FlashAttentionCandidate kCandidates[] = {
     {.kernel = "hopper/decode/flash_attention",
      .takes =
-         "bf16 and f16 over an unscaled cache of the same or of e4m3, at most 16 new tokens of a "
-         "sequence, heads up to 128 wide, masks that show one interval of keys, on a GPU of "
-         "compute "
-         "capability 9.0",
+         "bf16 and f16 over an unscaled cache of the same or of e4m3, with a scale for each KV head "
+         "or none, at most 16 new tokens of a sequence, heads up to 128 wide, masks that show one "
+         "interval of keys and a tree in it, on a GPU of compute capability 9.0",
      .refuse =
          [](const FlashAttentionProblem& problem) { return cuda::hopper::refuse_decode(problem); },
      .run = [](const FlashAttentionArgs& args,
