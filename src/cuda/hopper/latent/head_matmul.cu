@@ -127,11 +127,13 @@ __global__ void __launch_bounds__(kMatmulThreads)
     multiply_head_tiles(const __grid_constant__ HeadMatmulParams params) {
   extern __shared__ __align__(16) std::byte memory[];
   const int head = static_cast<int>(blockIdx.x);
-  const int first_output = static_cast<int>(blockIdx.y) * params.block_tiles * kMatmulTile;
+  // Rope, where there is some, comes first: its blocks take the longest.
+  const int number = static_cast<int>(blockIdx.y) - (params.rope.y != nullptr ? 1 : 0);
+  const int first_output = number * params.block_tiles * kMatmulTile;
   const std::int64_t first_row = std::int64_t{blockIdx.z} * kMatmulTile;
   const std::int64_t num_rows = min(params.rows, std::int64_t{*params.live_rows});
   if (first_row >= num_rows) return;
-  if (first_output >= params.outputs) {
+  if (number < 0) {
     return rotate_tile(params.rope, first_row, head, reinterpret_cast<TokenPlace*>(memory));
   }
   const int tiles = (params.outputs - first_output + kMatmulTile - 1) / kMatmulTile;
