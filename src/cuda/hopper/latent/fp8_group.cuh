@@ -25,6 +25,7 @@ struct GroupScale {
 template <int kLanes, int kCount>
 __device__ inline GroupScale group_scale(DType fp8, const float (&values)[kCount]) {
   constexpr float kLargestAmax = 1200.0f;
+  constexpr float kVanishing = 0x1p-128f;  // 1 / scale is no number of f32
   float amax = 0.0f;
 #pragma unroll
   for (const float value : values) amax = fmaxf(amax, fabsf(value));
@@ -33,7 +34,7 @@ __device__ inline GroupScale group_scale(DType fp8, const float (&values)[kCount
     amax = fmaxf(amax, __shfl_xor_sync(0xffffffffu, amax, step));
   }
   const float scale = fminf(amax, kLargestAmax) / max_finite_of(fp8);
-  return {.scale = scale, .amax = amax, .vanishes = scale == 0.0f || isinf(1.0f / scale)};
+  return {.scale = scale, .amax = amax, .vanishes = scale <= kVanishing};
 }
 
 // The values become numbers of `fp8`, to be scaled by what is returned.

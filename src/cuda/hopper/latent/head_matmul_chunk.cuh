@@ -2,7 +2,7 @@
 // What a block of head_matmul.cu holds in shared memory.
 #pragma once
 
-#include <cuda_bf16.h>
+#include <cstdint>
 
 #include "cuda/hopper/latent/head_matmul.h"
 
@@ -13,15 +13,17 @@ inline constexpr int kMatmulChunk = 128;  // columns
 inline constexpr int kMatmulThreads = 128;
 inline constexpr int kMatmulPad = 8;  // rows then begin in different banks
 
+// 16-bit numbers: bf16; with e4m3 weights f16, in which numbers of e4m3 are exact and one conversion
+// for two.
 struct MatmulX {
-  __nv_bfloat16 rows[kMatmulTile][kMatmulChunk + kMatmulPad];
+  std::uint16_t rows[kMatmulTile][kMatmulChunk + kMatmulPad];
   float scales[kMatmulTile];
 };
 
 // [output][column], or [column][output] where outputs are what is contiguous in memory.
 union MatmulW {
-  __nv_bfloat16 straight[kMatmulTile][kMatmulChunk + kMatmulPad];
-  __nv_bfloat16 turned[kMatmulChunk][kMatmulTile + kMatmulPad];
+  std::uint16_t straight[kMatmulTile][kMatmulChunk + kMatmulPad];
+  std::uint16_t turned[kMatmulChunk][kMatmulTile + kMatmulPad];
 };
 
 struct MatmulShared {

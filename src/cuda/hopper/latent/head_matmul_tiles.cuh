@@ -2,16 +2,12 @@
 // Tiles of head_matmul.cu: how x comes into shared memory, and the products.
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp8.h>
-
 #include <cute/arch/copy_sm75.hpp>
 #include <cute/arch/copy_sm80.hpp>
 #include <cute/arch/mma_sm80.hpp>
 
 #include "cuda/hopper/latent/fp8_group.cuh"
 #include "cuda/hopper/latent/head_matmul_weights.cuh"
-#include "cuda/hopper/latent_attention/convert_row.cuh"
 #include "cuda/rows/eight.cuh"
 #include "cuda/rows/quotient.cuh"
 
@@ -33,18 +29,13 @@ __device__ inline void fetch_x(const HeadMatmulParams& params, const MatmulPlace
   }
 }
 
-// Eight numbers, each x / scale rounded once to e4m3, as bf16, which holds them exactly.
-__device__ inline uint4 round_eight_to_e4m3(const float (&values)[8]) {
-  const auto word = [&values](int i) {
-    const __nv_fp8x2_storage_t pair =
-        __nv_cvt_float2_to_fp8x2(make_float2(values[i], values[i + 1]), __NV_SATFINITE, __NV_E4M3);
-    return float_pair(pair);
+// Eight numbers rounded to e4m3, as f16.
+__device__ inline uint4 round_to_e4m3(const float (&values)[8]) {
+  const auto pair = [&values](int i) {
+    return f16_of_e4m3(
+        __nv_cvt_float2_to_fp8x2(make_float2(values[i], values[i + 1]), __NV_SATFINITE, __NV_E4M3));
   };
-  const float2 a = word(0);
-  const float2 b = word(2);
-  const float2 c = word(4);
-  const float2 d = word(6);
-  return {bf16_pair(a.x, a.y), bf16_pair(b.x, b.y), bf16_pair(c.x, c.y), bf16_pair(d.x, d.y)};
+  return {pair(0), pair(2), pair(4), pair(6)};
 }
 
 // Rows of x become e4m3 numbers and one scale: half a warp has a row. A thread waits for copies of
@@ -68,7 +59,7 @@ __device__ inline void round_x(MatmulX& x, int live_rows) {
     } else {
       Quotient(group.scale, group.amax).divide(values);
     }
-    eight = round_eight_to_e4m3(values);
+    eight = round_to_e4m3(values);
     if (column == 0) x.scales[row] = group.vanishes ? 1.0F : group.scale;
   }
 }
@@ -91,6 +82,7 @@ __device__ inline void load_b(const MatmulW& w, bool turned, int output, int ste
 }
 
 // The products of a chunk, for themselves.
+template <typename Mma>
 __device__ inline void multiply_chunk(const MatmulX& x, const MatmulW& w, bool turned,
                                       MatmulSums& sums) {
   const auto lane = static_cast<int>(threadIdx.x % 32);
@@ -108,9 +100,8 @@ __device__ inline void multiply_chunk(const MatmulX& x, const MatmulW& w, bool t
 #pragma unroll
       for (int part = 0; part < 2; ++part) {
         float(&s)[4] = sums[j + part];
-        cute::SM80_16x8x16_F32BF16BF16F32_TN::fma(s[0], s[1], s[2], s[3], a[0], a[1], a[2], a[3],
-                                                  b[2 * part], b[2 * part + 1], s[0], s[1], s[2],
-                                                  s[3]);
+        Mma::fma(s[0], s[1], s[2], s[3], a[0], a[1], a[2], a[3], b[2 * part], b[2 * part + 1], s[0],
+                 s[1], s[2], s[3]);
       }
     }
   }
@@ -121,9 +112,11 @@ __device__ inline void add_chunk(const HeadMatmulParams& params, const MatmulPla
   const HeadWeights& weights = params.weights;
   const bool turned = is_turned(weights);
   if (static_cast<int>(threadIdx.x) / 32 * 16 >= place.live_rows()) return;
-  if (!is_fp8(weights.dtype)) return multiply_chunk(x, w, turned, sums);
+  if (!is_fp8(weights.dtype)) {
+    return multiply_chunk<cute::SM80_16x8x16_F32BF16BF16F32_TN>(x, w, turned, sums);
+  }
   MatmulSums parts = {};
-  multiply_chunk(x, w, turned, parts);
+  multiply_chunk<cute::SM80_16x8x16_F32F16F16F32_TN>(x, w, turned, parts);
   const int row = static_cast<int>(threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4);
   const std::int64_t first =
       place.head * weights.scale_head_stride + column / kFp8Group * weights.scale_column_stride;

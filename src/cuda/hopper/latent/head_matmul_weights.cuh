@@ -2,8 +2,11 @@
 // Weights of head_matmul.cu on their way into shared memory.
 #pragma once
 
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+
 #include "cuda/hopper/latent/head_matmul_chunk.cuh"
-#include "cuda/hopper/latent_attention/convert_row.cuh"
 #include "cuda/rows/number.cuh"
 
 namespace quire::cuda::hopper {
@@ -55,7 +58,7 @@ __device__ inline WeightRun weight_run(const HeadMatmulParams& params, const Mat
           .is_there = output < params.outputs};
 }
 
-__device__ inline void* run_target(MatmulW& chunk, bool turned, const WeightRun& run) {
+__device__ inline std::uint16_t* run_target(MatmulW& chunk, bool turned, const WeightRun& run) {
   return turned ? &chunk.turned[run.row][run.first] : &chunk.straight[run.row][run.first];
 }
 
@@ -77,6 +80,17 @@ __device__ inline void fetch_w(const HeadMatmulParams& params, const MatmulPlace
   }
 }
 
+__device__ inline std::uint32_t f16_of_e4m3(std::uint32_t two) {
+  const __half2_raw pair =
+      __nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(two), __NV_E4M3);
+  return pair.x | std::uint32_t{pair.y} << 16;
+}
+
+__device__ inline uint4 f16_of_e4m3(const uint2& eight) {
+  return {f16_of_e4m3(eight.x & 0xffff), f16_of_e4m3(eight.x >> 16), f16_of_e4m3(eight.y & 0xffff),
+          f16_of_e4m3(eight.y >> 16)};
+}
+
 // Any dtype and strides. A function of its own, element by element: inlined, what no usual call
 // needs was nine tenths of the kernel's 450 KB of code, and the rest waited for instructions.
 __device__ __noinline__ void put_plain_w(const HeadMatmulParams& params, const MatmulPlace& place,
@@ -88,10 +102,11 @@ __device__ __noinline__ void put_plain_w(const HeadMatmulParams& params, const M
   for (int i = 0; i < 8 * kWeightRuns; ++i) {
     const WeightRun run = weight_run(params, place, column, i / 8);
     const std::int64_t at = run.at + i % 8 * stride;
-    static_cast<__nv_bfloat16*>(run_target(chunk, turned, run))[i % 8] =
-        run.is_there
-            ? __float2bfloat16_rn(static_cast<float>(load_number(weights.data, weights.dtype, at)))
-            : __nv_bfloat16{};
+    const float number =
+        run.is_there ? static_cast<float>(load_number(weights.data, weights.dtype, at)) : 0.0F;
+    run_target(chunk, turned, run)[i % 8] = is_fp8(weights.dtype)
+                                                ? __half_as_ushort(__float2half_rn(number))
+                                                : __bfloat16_as_ushort(__float2bfloat16_rn(number));
   }
 }
 
@@ -103,8 +118,7 @@ __device__ inline void put_w(const HeadMatmulParams& params, const MatmulPlace& 
 #pragma unroll
   for (int i = 0; i < kWeightRuns; ++i) {
     const WeightRun run = weight_run(params, place, column, i);
-    *static_cast<uint4*>(run_target(chunk, turned, run)) =
-        convert_eight(fetched.runs[i].x, fetched.runs[i].y, 1.0F);
+    *reinterpret_cast<uint4*>(run_target(chunk, turned, run)) = f16_of_e4m3(fetched.runs[i]);
   }
 }
 
