@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The sequences of a mixed batch that mla_prefill decodes. Which they are is known on the device
 // only: their tokens are picked into rows of their own, decoded as a batch in which all other
-// sequences have no token, and put back over what the prefill wrote there (no key, no sum).
+// sequences have no token, and put back; the branch's attention passes them by.
 //
 //   row_offsets ─► picked offsets      q ─ pick ─► [picked, heads, nope + rope]
 //                                                   └ mla_decode ─► out, LSE ─ put back ─► out, LSE
