@@ -27,6 +27,7 @@ FlashAttentionArgs read_flash_attention(ArgumentReader& in) {
       .lse = in.optional_tensor("lse", Access::write),
       .batch_invariant = in.value<bool>("batch_invariant", "True or False"),
       .allow_fp8_products = in.value<bool>("allow_fp8_products", "True or False"),
+      .shared_prefix_pages = in.value<std::int64_t>("shared_prefix_pages"),
   };
 }
 
