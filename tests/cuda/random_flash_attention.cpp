@@ -3,6 +3,8 @@
 // kernels are made for, so that a run of some thousand problems is a run of those.
 #include "random_case.h"
 
+#include <algorithm>
+
 namespace quire::test {
 namespace {
 
@@ -108,10 +110,26 @@ json random_tiled(RandomChoice& choice) {
   return object;
 }
 
+// Pages that every sequence with new tokens has in its cache, shared by all.
+void share_pages(RandomChoice& choice, json& object) {
+  if (object["cache"].contains("unassigned")) return;
+  const json& lengths = object["lengths"];
+  std::int64_t least = 1 << 20;
+  for (std::size_t i = 0; i < lengths["new"].size(); ++i) {
+    if (lengths["new"][i] > 0) least = std::min(least, lengths["cached"][i].get<std::int64_t>());
+  }
+  const std::int64_t pages = least / object["cache"]["page_size"].get<std::int64_t>();
+  // The first sequence has the pages that the others take over.
+  if (pages == 0 || lengths["new"].empty() || lengths["new"][0] == 0) return;
+  object["shared_prefix_pages"] = 1 + choice.below(pages);
+}
+
 }  // namespace
 
 json random_flash_attention(RandomChoice& choice) {
-  return choice.one_in(3) ? random_any(choice) : random_tiled(choice);
+  json object = choice.one_in(3) ? random_any(choice) : random_tiled(choice);
+  if (choice.one_in(4)) share_pages(choice, object);
+  return object;
 }
 
 }  // namespace quire::test

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cpu/flash_attention/flash_attention.h"
+#include "cuda/hopper/flash_attention/cascade/launch.h"
 #include "cuda/hopper/flash_attention/decode/launch.h"
 #include "cuda/hopper/flash_attention/general/launch.h"
 #include "cuda/hopper/flash_attention/prefill/launch.h"
@@ -25,6 +26,15 @@ template <cpu::Target kTarget> constexpr FlashAttentionCandidate on_cpu(std::str
 }
 
 constexpr FlashAttentionCandidate kCandidates[] = {
+    {.kernel = "hopper/cascade/flash_attention",
+     .takes = "shared_prefix_pages of two sequences or more, causal or all keys, what "
+              "hopper/decode/flash_attention or hopper/flash_attention take",
+     .refuse =
+         [](const FlashAttentionProblem& problem) { return cuda::hopper::refuse_cascade(problem); },
+     .run = [](const FlashAttentionArgs& args,
+               const Context& context) { cuda::hopper::flash_attention_cascade(args, context); },
+     .workspace_bytes = cuda::hopper::cascade_workspace_bytes,
+     .choices = cuda::hopper::cascade_choices},
     {.kernel = "hopper/decode/flash_attention",
      .takes =
          "bf16 and f16 over an unscaled cache of the same or of e4m3, with a scale for each KV "
