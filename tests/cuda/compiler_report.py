@@ -24,7 +24,6 @@ KNOWN: dict[str, int] = {
     "flash_attention/prefill/variants/bf16_d256.cu.o": 48,
     "flash_attention/prefill/variants/bf16_d256_modified.cu.o": 52,
     "flash_attention/prefill/variants/f16_d256_modified.cu.o": 52,
-    "flash_attention/prefill/variants/narrow_bf16_d128.cu.o": 20,
     "mla_decode/variants/bf16_by_role.cu.o": 424,
     "mla_decode/variants/fp8_r128.cu.o": 24,
     "mla_decode/variants/fp8_r64.cu.o": 8,

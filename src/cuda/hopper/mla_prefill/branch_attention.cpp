@@ -41,7 +41,7 @@ TensorMap Branch::query_map(const Heads& heads) const {
   const TensorView& q = args_.q;
   const std::int64_t head_bytes = bytes_for(q.dtype, q.strides[1]);
   return slab_map(q.dtype, {q.shape[2], heads.count, q.shape[0]},
-                  {head_bytes, bytes_for(q.dtype, q.strides[0])}, kConfig.rows(),
+                  {head_bytes, bytes_for(q.dtype, q.strides[0])}, kConfig.part_rows(),
                   q.as<std::byte>() + heads.first * head_bytes);
 }
 

@@ -55,6 +55,7 @@ inline constexpr PrefillVariant kPrefillVariants[] = {
     prefill_variant<PrefillD128E4m3<DType::bf16, Scores::scaled>>("bf16_e4m3_d128"),
     prefill_variant<PrefillD128E4m3<DType::bf16, Scores::modified>>("bf16_e4m3_d128_modified"),
     narrow_variant<NarrowD128<DType::bf16, Scores::scaled>>("narrow_bf16_d128"),
+    narrow_variant<NarrowD192V128<DType::bf16, Scores::scaled>>("narrow_bf16_d192_v128"),
 };
 
 }  // namespace quire::cuda::hopper

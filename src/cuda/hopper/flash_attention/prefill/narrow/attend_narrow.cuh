@@ -61,7 +61,7 @@ template <PrefillConfig kConfig> class NarrowAttend {
   }
   // The tile's last scores are there: the next tile's q may come.
   __device__ void release_queries() {
-    if (leads()) shared_.q_ring.empty[q_at_.stage].arrive();
+    if (leads()) shared_.q_ring(row_).empty[q_at_.stage].arrive();
   }
 
   // What a score of the thread's row i is multiplied by before the softmax takes it.
@@ -71,8 +71,8 @@ template <PrefillConfig kConfig> class NarrowAttend {
   }
   // q of the tile at q_at_, rounded.
   __device__ void await_queries(const PrefillTile& tile, float (&factor)[2]) {
-    shared_.q_ring.wait_full(q_at_);
-    round_queries<kConfig>(queries(), factor);
+    shared_.q_ring(row_).wait_full(q_at_);
+    QueryRounding<kConfig>(queries()).run(factor);
     const float scale = params_.scales.of_keys(tile.kv_head);
     factor[0] *= scale;
     factor[1] *= scale;
