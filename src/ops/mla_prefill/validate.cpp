@@ -91,7 +91,8 @@ MlaPrefillProblem validate(const MlaPrefillArgs& args) {
           .buffer_tokens = args.chunks.buffer_tokens,
           .max_chunks = args.chunks.buffer_lengths.shape[0],
           .mask = args.mask.describe(),
-          .finishes_rows = finishes_rows(args)};
+          .finishes_rows = finishes_rows(args),
+          .allow_fp8_products = args.allow_fp8_products};
 }
 
 void validate(const MlaPrefillPlanArgs& args) {

@@ -24,7 +24,8 @@ struct BranchShape {
   std::int64_t batch = 0;
   std::int64_t rows = 0;  // of a chunk, as many as the page tables can fill
   std::int64_t max_chunks = 0;
-  bool is_fp8 = false;  // the weight
+  bool is_fp8 = false;     // the weight
+  bool is_narrow = false;  // products of the attention may be of e4m3
 
   // Heads whose K and V stand in the scratch together; groups are of nearly equal size.
   std::int64_t group() const;

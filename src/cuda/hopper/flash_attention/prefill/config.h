@@ -27,11 +27,12 @@ enum class Products : std::uint8_t {
   narrow,  // e4m3: q and the weights rounded to it, V transposed before (flip_values.h)
 };
 
-// In which order a step issues its two products. Measured at 192 columns of q and K: the second saves
-// 2 % over 4096 keys and costs 1 % over 1024; at others it was not tried.
+// In which order a step issues its two products. Measured at 192 columns of q and K: sums first saves
+// 1 % over 4096 keys, nothing over 1024. Without turns at the tensor cores it saves 2 %, and costs as
+// much over 1024.
 enum class StepOrder : std::uint8_t {
-  scores_first,  // the softmax begins under the sum; consumers take turns at the tensor cores
-  sum_first,     // both are awaited together, and no turns: who is held by an issue waits for less
+  scores_first,  // the softmax begins under the sum
+  sum_first,  // both are awaited together: an issue holds the warps until most products have begun
 };
 
 // A block takes 64 · consumers query rows (tokens × heads of one KV head) over block_keys keys at a
@@ -59,19 +60,11 @@ struct PrefillConfig {
   static constexpr int kSlabColumns = 64;  // 128 bytes: a swizzled row
 
   constexpr int rows() const { return 64 * consumers; }
-  // Warpgroups that take turns.
-  constexpr int turns() const { return order == StepOrder::scores_first ? consumers : 1; }
   constexpr int part_rows() const { return rows() / q_parts; }
   constexpr int threads() const { return 128 * (1 + consumers); }
-  // Of a thread; all of a block's are 65 536.
-  constexpr int producer_registers() const {
-    if (converts()) return 56;
-    return is_narrow() ? 32 : 40;
-  }
-  constexpr int consumer_registers() const {
-    if (converts()) return 224;
-    return is_narrow() ? 240 : 232;
-  }
+  // Of a thread; a block has 504 for every three of its threads, one of each warpgroup.
+  constexpr int producer_registers() const { return converts() ? 56 : 40; }
+  constexpr int consumer_registers() const { return converts() ? 224 : 232; }
   // e4m3 becomes f16 in shared memory, exactly; q follows it.
   constexpr bool converts_keys() const {
     return cache_dtype != dtype && products == Products::wide;

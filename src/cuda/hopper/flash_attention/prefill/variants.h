@@ -60,6 +60,9 @@ template <DType kDType, Scores kScores> struct NarrowD192V128 {
   static constexpr PrefillConfig kConfig{.dtype = kDType,
                                          .cache_dtype = DType::fp8_e4m3,
                                          .head_dim = 192,
+                                         .key_stages = 3,
+                                         .q_buffers = 1,
+                                         .q_parts = 2,
                                          .scores = kScores,
                                          .products = Products::narrow};
 };

@@ -277,7 +277,7 @@ template <PrefillConfig kConfig> class PrefillAttend {
 
   const PrefillParams& params_;
   Shared& shared_;
-  Turns<kConfig.turns()> turns_;
+  Turns<kConfig.consumers> turns_;
   const int row_;                       // the warpgroup's first, in a tile
   float factor_[2] = {1.0F, 1.0F};      // that q's rows and K were divided by
   int zero_from_ = kConfig.block_keys;  // first row of the next V block behind the sequence's end
