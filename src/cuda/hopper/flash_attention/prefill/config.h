@@ -52,6 +52,9 @@ struct PrefillConfig {
   // Of a tile's q, each loaded as soon as the consumers of its rows are done with those before: with
   // one buffer, what the first consumer waits for is not also what the second still needs.
   int q_parts = 1;
+  // Of the first warpgroup, that follow the tiles: two for K, two for V, or one each. The others
+  // expand a cache of another format into what they load (expanded/expand_role.cuh).
+  int loading_warps = 4;
   Scores scores = Scores::scaled;
   Ends ends = Ends::finished;
   Products products = Products::wide;
@@ -63,8 +66,15 @@ struct PrefillConfig {
   constexpr int part_rows() const { return rows() / q_parts; }
   constexpr int threads() const { return 128 * (1 + consumers); }
   // Of a thread; a block has 504 for every three of its threads, one of each warpgroup.
-  constexpr int producer_registers() const { return converts() ? 56 : 40; }
-  constexpr int consumer_registers() const { return converts() ? 224 : 232; }
+  constexpr int producer_registers() const { return converts() || expands() ? 56 : 40; }
+  constexpr int consumer_registers() const { return converts() || expands() ? 224 : 232; }
+  constexpr bool expands() const { return loading_warps < 4; }
+  // The last tiles may be cut along their keys (tail_cuts.h): where putting pieces together finds
+  // registers beside the next tile's scores.
+  constexpr bool cuts_tiles() const {
+    const bool has_registers = head_dim <= 128 && !(converts() && scores == Scores::modified);
+    return has_registers && ends == Ends::finished && !is_narrow();
+  }
   // e4m3 becomes f16 in shared memory, exactly; q follows it.
   constexpr bool converts_keys() const {
     return cache_dtype != dtype && products == Products::wide;

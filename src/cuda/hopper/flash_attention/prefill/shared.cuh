@@ -24,6 +24,7 @@ template <PrefillConfig kConfig> struct PrefillShared {
   // Bit g: keys 8g … 8g + 7 of the K block are not there.
   std::uint32_t holes[kConfig.key_stages];
   PrefillTile tiles[kTileRing];
+  bool is_last[kConfig.consumers];  // of a cut tile's pieces
   RingBarriers<kConfig.key_stages> key_ring;
   RingBarriers<kConfig.value_stages> value_ring;
   RingBarriers<kConfig.q_buffers> q_rings[kConfig.q_parts];
@@ -38,7 +39,8 @@ template <PrefillConfig kConfig> struct PrefillShared {
     key_ring.init(1, kConfig.consumers);
     value_ring.init(1, kConfig.consumers);
     for (auto& ring : q_rings) ring.init(1, kConfig.consumers / kConfig.q_parts);
-    tile_ring.init(1, 3 * 32 + 128 * kConfig.consumers);  // three loading warps read it too
+    // Loading warps but the first read it too.
+    tile_ring.init(1, (kConfig.loading_warps - 1) * 32 + 128 * kConfig.consumers);
     for (EmptyBarrier& ready : keys_ready) ready.init(2 * 32);
     for (EmptyBarrier& ready : values_ready) ready.init(2 * 32);
   }

@@ -46,6 +46,11 @@ template <DType kDType, Scores kScores> struct PrefillD128E4m3 {
                                          .scores = kScores,
                                          .products = Products::mixed};
 };
+// Over a cache of e4m3 that becomes q's dtype in the workspace.
+template <DType kDType, Scores kScores> struct PrefillD128Expanding {
+  static constexpr PrefillConfig kConfig{
+      .dtype = kDType, .cache_dtype = kDType, .loading_warps = 2, .scores = kScores};
+};
 // Over a cache of e4m3, products of e4m3 too.
 template <DType kDType, Scores kScores> struct NarrowD128 {
   static constexpr PrefillConfig kConfig{.dtype = kDType,

@@ -5,6 +5,7 @@
 
 #include "cuda/hopper/flash_attention/prefill/chain_rows.cuh"
 #include "cuda/hopper/flash_attention/prefill/convert_queries.cuh"
+#include "cuda/hopper/flash_attention/prefill/join_pieces.cuh"
 #include "cuda/hopper/flash_attention/prefill/products.cuh"
 #include "cuda/hopper/flash_attention/prefill/split_queries.cuh"
 #include "cuda/hopper/flash_attention/prefill/zero_values.cuh"
@@ -229,7 +230,10 @@ template <PrefillConfig kConfig> class PrefillAttend {
   // What all threads of the warpgroup have written, for products to read.
   __device__ void sync_warpgroup() const {
     cutlass::arch::fence_view_async_shared();
-    cutlass::arch::NamedBarrier::sync(128, kConfig.consumers + row_ / kWgmmaRows);
+    cutlass::arch::NamedBarrier::sync(128, warpgroup_barrier());
+  }
+  __device__ std::uint32_t warpgroup_barrier() const {
+    return static_cast<std::uint32_t>(kConfig.consumers + row_ / kWgmmaRows);
   }
 
   // The sum over the tile's last block, beside the first scores of the next tile; then its rows are
@@ -264,15 +268,28 @@ template <PrefillConfig kConfig> class PrefillAttend {
       const float scale = params_.scales.of_values(tile.kv_head);
       scale_rows(sums, {scale, scale});
     }
-    const float to_log2[2] = {row_to_log2(0), row_to_log2(1)};
-    if constexpr (kConfig.ends == Ends::chained) {
-      chain_rows<kConfig>(params_, links_, tile, thread_row(), softmax, to_log2, sums);
-    } else {
-      store_rows<kConfig>(params_, tile, thread_row(), softmax, to_log2, sums);
-    }
+    store(tile, softmax, sums);
     factor_[0] = next_factor[0];
     factor_[1] = next_factor[1];
     return next;
+  }
+
+  __device__ void store(const PrefillTile& tile, RowSoftmax softmax, Sums& sums) {
+    float to_log2[2] = {row_to_log2(0), row_to_log2(1)};
+    if constexpr (kConfig.ends == Ends::chained) {
+      chain_rows<kConfig>(params_, links_, tile, thread_row(), softmax, to_log2, sums);
+    } else {
+      if constexpr (kConfig.cuts_tiles()) {
+        if (tile.pieces.slot >= 0) {
+          const PieceStore<kConfig> pieces(params_.tail, tile.pieces, row_ / kWgmmaRows);
+          pieces.keep(whole_rows(softmax, to_log2), sums);
+          if (!pieces.is_last(shared_.is_last[row_ / kWgmmaRows], warpgroup_barrier())) return;
+          softmax = pieces.join(sums);
+          to_log2[0] = to_log2[1] = 1.0F;
+        }
+      }
+      store_rows<kConfig>(params_, tile, thread_row(), softmax, to_log2, sums);
+    }
   }
 
   const PrefillParams& params_;
