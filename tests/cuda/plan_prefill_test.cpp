@@ -121,6 +121,17 @@ TEST(PlanPrefillTest, ProductsOfE4m3OnlyWhereTheyAreAllowed) {
   EXPECT_EQ(path_of(problem), PrefillPath::expanding);
 }
 
+TEST(PlanPrefillTest, ProductsOfE4m3AtTheHeadsOfLatentAttention) {
+  FlashAttentionProblem problem = llama(16);
+  problem.head_dim = 192;
+  problem.cache.row_format = RowFormat::uniform(DType::fp8_e4m3, 192);
+  EXPECT_EQ(path_of(problem), PrefillPath::expanded);
+  problem.allow_fp8_products = true;
+  EXPECT_EQ(path_of(problem), PrefillPath::narrow);
+  problem.q_dtype = problem.out_dtype = DType::f16;
+  EXPECT_EQ(path_of(problem), PrefillPath::expanded);
+}
+
 // Which other sequences there are must not decide how one is computed.
 TEST(PlanPrefillTest, InvariantPathsDependOnNoBatch) {
   FlashAttentionProblem problem = llama(16);

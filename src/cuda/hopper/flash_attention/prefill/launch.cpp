@@ -23,8 +23,9 @@ TileDescriptor query_tile(const TensorView& q, const PrefillPlan& plan) {
   tile.rank = 3;
   tile.dims = {q.shape[2], q.shape[1], q.shape[0]};
   tile.strides_bytes = {bytes_for(q.dtype, q.strides[1]), bytes_for(q.dtype, q.strides[0])};
-  const int heads = 1 << plan.tile_heads_log2;
-  tile.box = {PrefillConfig::kSlabColumns, heads, plan.variant->config.rows() / heads};
+  const int rows = plan.variant->config.part_rows();
+  const int heads = std::min(1 << plan.tile_heads_log2, rows);
+  tile.box = {PrefillConfig::kSlabColumns, heads, rows / heads};
   tile.swizzle = Swizzle::b128;
   tile.l2_promotion = L2Promotion::b256;
   return tile;

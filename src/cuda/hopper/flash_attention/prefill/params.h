@@ -63,7 +63,7 @@ struct TailPieces {
 };
 
 struct PrefillParams {
-  TensorMap q{};  // (column, head, token); boxes of 64 × tile_heads × rows / tile_heads
+  TensorMap q{};  // (column, head, token); boxes of 64 columns of a q part's rows
   const std::uint32_t* row_offsets = nullptr;    // [batch + 1]
   const std::uint32_t* cache_lengths = nullptr;  // [batch], positions of the first new tokens
   KeySpans spans{};

@@ -63,6 +63,7 @@ inline constexpr PrefillVariant kPrefillVariants[] = {
     prefill_variant<PrefillD128E4m3<DType::bf16, Scores::modified>>("bf16_e4m3_d128_modified"),
     expanding_variant<PrefillD128Expanding<DType::bf16, Scores::scaled>>("bf16_d128_expanding"),
     narrow_variant<NarrowD128<DType::bf16, Scores::scaled>>("narrow_bf16_d128"),
+    narrow_variant<NarrowD192V128<DType::bf16, Scores::scaled>>("narrow_bf16_d192_v128"),
 };
 
 }  // namespace quire::cuda::hopper

@@ -60,6 +60,17 @@ template <DType kDType, Scores kScores> struct NarrowD128 {
                                          .scores = kScores,
                                          .products = Products::narrow};
 };
+// The rope part of a key fills half of its second slab.
+template <DType kDType, Scores kScores> struct NarrowD192V128 {
+  static constexpr PrefillConfig kConfig{.dtype = kDType,
+                                         .cache_dtype = DType::fp8_e4m3,
+                                         .head_dim = 192,
+                                         .key_stages = 3,
+                                         .q_buffers = 1,
+                                         .q_parts = 2,
+                                         .scores = kScores,
+                                         .products = Products::narrow};
+};
 // The heads of latent attention, projected.
 template <DType kDType, Scores kScores> struct PrefillD192V128 {
   static constexpr PrefillConfig kConfig{.dtype = kDType,
@@ -67,7 +78,9 @@ template <DType kDType, Scores kScores> struct PrefillD192V128 {
                                          .head_dim = 192,
                                          .value_stages = 2,
                                          .q_buffers = 1,
-                                         .scores = kScores};
+                                         .q_parts = 2,
+                                         .scores = kScores,
+                                         .order = StepOrder::sum_first};
 };
 template <DType kDType, Scores kScores> struct PrefillD192 {
   static constexpr PrefillConfig kConfig{.dtype = kDType,

@@ -51,8 +51,10 @@ template <PrefillConfig kConfig> class LoadExpanded {
   }
 
   __device__ void load_queries(const PrefillTile& tile) {
-    shared_.q_ring.wait_empty(q_at_);
-    FullBarrier& full = shared_.q_ring.full[q_at_.stage];
+    static_assert(kConfig.q_parts == 1);
+    RingBarriers<kConfig.q_buffers>& ring = shared_.q_ring(0);
+    ring.wait_empty(q_at_);
+    FullBarrier& full = ring.full[q_at_.stage];
     if (lane() == 0) full.arrive_and_expect_tx(sizeof(shared_.q[0]));
     __syncwarp();
     if (lane() < kConfig.query_slabs()) {
