@@ -42,8 +42,10 @@ def mla_prefill_plan(
     buffer_tokens : int
         Rows of the gather buffer.
     max_chunks : int, optional
-        Chunks to make room for; by default as many as the lengths need, which must then be on the host. Too few for
-        the tokens is an error.
+        Chunks to make room for. By default as many as the lengths need where those are on the host; where they are on
+        a device nothing waits for them, and the default is what full page tables need, batch * max_pages * page_size
+        tokens. Unused chunks cost little, but where tables are far wider than sequences are long, pass a number.
+        Too few for the tokens is an error.
 
     Examples
     --------

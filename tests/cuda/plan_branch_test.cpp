@@ -72,7 +72,7 @@ TEST(PlanBranchTest, ScratchIsBoundedByAGroupOfHeads) {
       EXPECT_LT(shape.group() * (shape.groups() - 1), shape.heads);
       Carver carver;
       static_cast<void>(carve_branch(carver, shape));
-      EXPECT_LE(carver.bytes(), (520 + 80) * kMegabyte) << tokens << " " << max_chunks;
+      EXPECT_LE(carver.bytes(), (576 + 80) * kMegabyte) << tokens << " " << max_chunks;
     }
   }
   EXPECT_EQ(branch_shape(deepseek(4096)).groups(), 1);

@@ -69,8 +69,21 @@ TEST(MlaPrefillNumChunksTest, CountsWholePages) {
   EXPECT_EQ(mla_prefill_num_chunks(sample.args.row_offsets, sample.args.cache, 11), 2);
   EXPECT_EQ(mla_prefill_num_chunks(sample.args.row_offsets, sample.args.cache, 1), 12);
   EXPECT_THROW(mla_prefill_num_chunks(sample.args.row_offsets, sample.args.cache, 0), Error);
+}
+
+// There the lengths are not read: tables of 2 sequences, full to the last column.
+TEST(MlaPrefillNumChunksTest, OnADeviceSufficesForFullTables) {
+  MlaPrefillPlanSample sample;
+  const std::int64_t most = 2 * sample.args.cache.max_pages() * 4;
   sample.move_to_gpu();
-  EXPECT_THROW(mla_prefill_num_chunks(sample.args.row_offsets, sample.args.cache, 12), Error);
+  const auto chunks = [&](std::int64_t buffer_tokens) {
+    return mla_prefill_num_chunks(sample.args.row_offsets, sample.args.cache, buffer_tokens);
+  };
+  EXPECT_EQ(chunks(1), most);
+  EXPECT_EQ(chunks(most - 1), 2);
+  EXPECT_EQ(chunks(most), 1);
+  EXPECT_EQ(chunks(most + 1), 1);
+  EXPECT_THROW(chunks(0), Error);
 }
 
 TEST(MlaPrefillNumChunksTest, IsWhatThePlanNeeds) {

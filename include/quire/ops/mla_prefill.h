@@ -85,7 +85,10 @@ struct MlaPrefillProblem {
   bool finishes_rows = true;
 };
 
-// Chunks that the batch needs; the lengths must be on the host.
+// Chunks that the batch needs, where its lengths are on the host. On a device they are not read, and
+// the answer is what full page tables need: batch · max_pages · page_size tokens. Chunks that the plan
+// leaves unused cost little (their kernels end at once), so the bound will do unless the tables are
+// far wider than the sequences are long; then count on the host and pass that.
 std::int64_t mla_prefill_num_chunks(const TensorView& row_offsets, const PagedKVCache& cache,
                                     std::int64_t buffer_tokens);
 void validate(const MlaPrefillPlanArgs& args);

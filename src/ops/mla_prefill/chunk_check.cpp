@@ -106,4 +106,9 @@ std::int64_t count_chunks(const PagedKVCache& cache, const TensorView& row_offse
   return ceil_div(length, buffer_tokens);
 }
 
+std::int64_t most_chunks(const PagedKVCache& cache, std::int64_t buffer_tokens) {
+  const std::int64_t pages = saturating_product(cache.batch(), cache.max_pages());
+  return ceil_div(saturating_product(pages, cache.page_size()), buffer_tokens);
+}
+
 }  // namespace quire::ops

@@ -25,4 +25,7 @@ void check_chunk_cover(const Arguments& check, const MlaPrefillChunks& chunks,
 std::int64_t count_chunks(const PagedKVCache& cache, const TensorView& row_offsets,
                           std::int64_t buffer_tokens);
 
+// Chunks that suffice for any lengths: page tables filled to the last column.
+std::int64_t most_chunks(const PagedKVCache& cache, std::int64_t buffer_tokens);
+
 }  // namespace quire::ops

@@ -26,17 +26,6 @@ template <cpu::Target kTarget> constexpr MlaPrefillCandidate on_cpu(std::string_
 }
 
 constexpr MlaPrefillCandidate kCandidates[] = {
-    {.kernel = "hopper/general/mla_prefill",
-     .takes = kHopperTakes,
-     .refuse =
-         [](const MlaPrefillProblem& problem) { return cuda::hopper::refuse_general(problem); },
-     .run = [](const MlaPrefillArgs& args,
-               const Context& context) { cuda::hopper::mla_prefill_general(args, context); },
-     .workspace_bytes =
-         [](const MlaPrefillProblem& problem) {
-           return cuda::hopper::general_workspace_bytes(problem);
-         }},
-    // By name only, until it has passed the cases on a GPU: the one before takes everything.
     {.kernel = "hopper/mla_prefill",
      .takes =
          "bf16, f16 on sm_90a; heads of 128 + 64 and 128 columns; weights of q's dtype or e4m3; "
@@ -48,6 +37,16 @@ constexpr MlaPrefillCandidate kCandidates[] = {
      .workspace_bytes =
          [](const MlaPrefillProblem& problem) {
            return cuda::hopper::branch_workspace_bytes(problem);
+         }},
+    {.kernel = "hopper/general/mla_prefill",
+     .takes = kHopperTakes,
+     .refuse =
+         [](const MlaPrefillProblem& problem) { return cuda::hopper::refuse_general(problem); },
+     .run = [](const MlaPrefillArgs& args,
+               const Context& context) { cuda::hopper::mla_prefill_general(args, context); },
+     .workspace_bytes =
+         [](const MlaPrefillProblem& problem) {
+           return cuda::hopper::general_workspace_bytes(problem);
          }},
     on_cpu<cpu::Target::amx>("cpu/amx/mla_prefill"),
     on_cpu<cpu::Target::avx512>("cpu/avx512/mla_prefill"),

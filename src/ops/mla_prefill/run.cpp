@@ -28,12 +28,9 @@ std::int64_t mla_prefill_num_chunks(const TensorView& row_offsets, const PagedKV
                                     std::int64_t buffer_tokens) {
   ops::Arguments check("mla_prefill_num_chunks");
   ops::check_batch(check, cache, {.kind = ops::CacheKind::mla}, row_offsets, std::nullopt);
-  if (!ops::is_on_host(row_offsets)) {
-    check.fail_type("row_offsets", "on cpu, where its values can be read",
-                    "a tensor on " + to_string(row_offsets.device));
-  }
   check.is_at_least("buffer_tokens", buffer_tokens, 1);
-  return ops::count_chunks(cache, row_offsets, buffer_tokens);
+  return ops::is_on_host(row_offsets) ? ops::count_chunks(cache, row_offsets, buffer_tokens)
+                                      : ops::most_chunks(cache, buffer_tokens);
 }
 
 }  // namespace quire

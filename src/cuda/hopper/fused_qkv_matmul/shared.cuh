@@ -20,7 +20,7 @@ template <TileConfig kConfig> struct TileShared {
   RingBarriers<2> kv_ring;
 
   __device__ void init() {
-    ring.init(1 + kConfig.scale_warps(), kConfig.consumers * kConfig.cluster);
+    ring.init(1 + 32 * kConfig.scale_warps(), kConfig.consumers * kConfig.cluster);
     kv_ring.init(kConfig.address_threads(), 128 * kConfig.consumers);
   }
 };

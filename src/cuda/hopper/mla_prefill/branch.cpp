@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "cuda/hopper/mla_prefill/finish_plain.h"
-#include "cuda/hopper/mla_prefill/project.h"
 #include "cuda/hopper/rope/launch.h"
 
 namespace quire::cuda::hopper {
@@ -44,17 +43,16 @@ Branch::Branch(const MlaPrefillArgs& args, const BranchShape& shape, const Conte
 }
 
 void Branch::run() const {
-  if (args_.freqs_cis.has_value()) {
-    finish_new_rows();
-    rotate_queries();
-  }
+  if (args_.freqs_cis.has_value()) finish_new_rows();
   write_spans();
   for (std::int64_t head = 0; head < shape_.heads; head += shape_.group()) {
     const Heads heads{head, std::min(shape_.group(), shape_.heads - head)};
     for (std::int64_t chunk = 0; chunk < shape_.max_chunks; ++chunk) {
       // A single chunk's rows are still there from the first group.
       if (head == 0 || shape_.max_chunks > 1) gather(chunk);
-      project(chunk, heads);
+      ProjectionParams up = projection(chunk, heads);
+      if (head == 0 && chunk == 0) rotate_queries(up);
+      project_rows(up, stream_);
       attend(chunk, heads);
     }
   }
@@ -69,8 +67,13 @@ void Branch::finish_new_rows() const {
   }
 }
 
-// q's rope columns in place; the keys' are rotated with the new rows.
-void Branch::rotate_queries() const {
+// q's rope columns in place, by the first projection if it can; the keys' are rotated with the new
+// rows.
+void Branch::rotate_queries(ProjectionParams& first) const {
+  if (!args_.freqs_cis.has_value()) return;
+  first.rotation = rotation();
+  if (rotates_queries(first)) return;
+  first.rotation = {};
   hopper::rope({.q = args_.q,
                 .row_offsets = args_.row_offsets,
                 .cache = args_.cache,
@@ -82,12 +85,26 @@ void Branch::rotate_queries() const {
                context_);
 }
 
+QueryRotation Branch::rotation() const {
+  const TensorView& q = args_.q;
+  return {.q = q.as<std::byte>() + bytes_for(q.dtype, BranchShape::kNope),
+          .token_bytes = bytes_for(q.dtype, q.strides[0]),
+          .head_bytes = bytes_for(q.dtype, q.strides[1]),
+          .tokens = static_cast<int>(shape_.tokens),
+          .heads = static_cast<int>(shape_.heads),
+          .row_offsets = row_offsets(),
+          .cache_lengths = view_.cache_lengths,
+          .batch = view_.batch,
+          .angles = latent_angles(args_.freqs_cis)};
+}
+
 void Branch::write_spans() const {
   launch_spans({.chunks = chunks_,
                 .row_offsets = row_offsets(),
                 .cache_lengths = view_.cache_lengths,
                 .batch = view_.batch,
                 .groups = shape_.groups(),
+                .follows_new_rows = args_.freqs_cis.has_value(),
                 .spans = scratch_.spans},
                stream_);
 }
@@ -103,6 +120,7 @@ void Branch::gather(std::int64_t chunk) const {
                       .dtype = args_.q.dtype,
                       .latents = scratch_.latents,
                       .scales = shape_.is_fp8 ? scratch_.latent_scales : nullptr,
+                      .scale_stride = shape_.scale_columns(),
                       .rope_rows = scratch_.rope_rows},
                      stream_);
 }
@@ -112,30 +130,42 @@ TensorView Branch::matrix(std::byte* data, DType dtype, std::int64_t rows,
   return TensorView::contiguous(data, dtype, {rows, columns}, args_.q.device);
 }
 
+TensorView Branch::projected(const Heads& heads) const {
+  constexpr std::int64_t kColumns = BranchShape::kProjected;
+  TensorView view = TensorView::contiguous(scratch_.projected, args_.q.dtype,
+                                           {shape_.rows, heads.count, kColumns}, args_.q.device);
+  if (shape_.heads_first()) {
+    view.strides[0] = kColumns;
+    view.strides[1] = shape_.rows * kColumns;
+  }
+  return view;
+}
+
 // One matrix of all heads: a group is a run of its rows, and of its blocks of scales, of which a
 // head has whole ones.
-void Branch::project(std::int64_t chunk, const Heads& heads) const {
+ProjectionParams Branch::projection(std::int64_t chunk, const Heads& heads) const {
   constexpr std::int64_t kColumns = BranchShape::kProjected;
   const DType x_dtype = shape_.is_fp8 ? args_.kv_b_proj.dtype : args_.q.dtype;
   TensorView weight = args_.kv_b_proj;
   weight.shape[0] = heads.count * kColumns;
   weight.data =
       weight.as<std::byte>() + bytes_for(weight.dtype, heads.first * kColumns * weight.strides[0]);
-  ProjectionParams params{
-      .x = matrix(scratch_.latents, x_dtype, shape_.rows, shape_.latent),
-      .weight = weight,
-      .y = matrix(scratch_.projected, args_.q.dtype, shape_.rows, heads.count * kColumns),
-      .live_rows = chunks_.buffer_lengths + chunk * chunks_.lengths_stride,
-      .zeros = scratch_.spans.zeros};
+  ProjectionParams params{.x = matrix(scratch_.latents, x_dtype, shape_.rows, shape_.latent),
+                          .weight = weight,
+                          .y = projected(heads),
+                          .live_rows = chunks_.buffer_lengths + chunk * chunks_.lengths_stride,
+                          .rotation = {},
+                          .zeros = scratch_.spans.zeros};
   if (shape_.is_fp8) {
     const TensorView& scale = *args_.kv_b_proj_scale;
     params.x_scales = scratch_.latent_scales;
+    params.x_scale_stride = shape_.scale_columns();
     params.weight_scales = scale.as<const float>() +
                            heads.first * (kColumns / BranchShape::kScaleColumns) * scale.strides[0];
     params.weight_scale_strides[0] = scale.strides[0];
     params.weight_scale_strides[1] = scale.strides[1];
   }
-  project_rows(params, stream_);
+  return params;
 }
 
 }  // namespace quire::cuda::hopper

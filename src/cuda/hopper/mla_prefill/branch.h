@@ -7,6 +7,7 @@
 #include "cuda/hopper/flash_attention/prefill/params.h"
 #include "cuda/hopper/mla_prefill/params.h"
 #include "cuda/hopper/mla_prefill/plan_branch.h"
+#include "cuda/hopper/mla_prefill/project.h"
 #include "cuda/hopper/mla_prefill/projected_keys.h"
 #include "cuda/runtime/carver.h"
 
@@ -37,16 +38,18 @@ class Branch {
   };
 
   void finish_new_rows() const;
-  void rotate_queries() const;
+  void rotate_queries(ProjectionParams& first) const;
+  QueryRotation rotation() const;
   void write_spans() const;
   void gather(std::int64_t chunk) const;
-  void project(std::int64_t chunk, const Heads& heads) const;
+  ProjectionParams projection(std::int64_t chunk, const Heads& heads) const;
   void attend(std::int64_t chunk, const Heads& heads) const;
   TensorMap query_map(const Heads& heads) const;
   PrefillOutputs outputs(const Heads& heads) const;
   ScoreRules scores(const Heads& heads) const;
   ProjectedKeys keys(std::int64_t chunk, const Heads& heads) const;
   PrefillParams attention(std::int64_t chunk, const Heads& heads) const;
+  TensorView projected(const Heads& heads) const;
   TensorView matrix(std::byte* data, DType dtype, std::int64_t rows, std::int64_t columns) const;
   const std::uint32_t* row_offsets() const { return args_.row_offsets.as<const std::uint32_t>(); }
 

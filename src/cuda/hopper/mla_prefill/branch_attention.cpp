@@ -47,11 +47,11 @@ TensorMap Branch::query_map(const Heads& heads) const {
 
 ProjectedKeys Branch::keys(std::int64_t chunk, const Heads& heads) const {
   constexpr std::int64_t kBytes = BranchShape::kElementBytes;
-  constexpr std::int64_t kHeadBytes = BranchShape::kProjected * kBytes;
   constexpr std::int64_t kRopeBytes = BranchShape::kRope * kBytes;
+  const TensorView projected = this->projected(heads);
   return {.projected = slab_map(args_.q.dtype, {BranchShape::kProjected, heads.count, shape_.rows},
-                                {kHeadBytes, heads.count * kHeadBytes}, kConfig.block_keys,
-                                scratch_.projected),
+                                {projected.strides[1] * kBytes, projected.strides[0] * kBytes},
+                                kConfig.block_keys, scratch_.projected),
           .rope = slab_map(args_.q.dtype, {BranchShape::kRope, 1, shape_.rows},
                            {kRopeBytes, kRopeBytes}, kConfig.block_keys, scratch_.rope_rows),
           .buffer_rows = scratch_.spans.buffer_rows + chunk * shape_.batch,

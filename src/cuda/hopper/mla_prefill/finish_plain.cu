@@ -12,9 +12,21 @@ namespace {
 constexpr int kThreads = 128;
 constexpr int kWarp = 32;
 
+// On the way to 16 bits: cut off, with a last bit that remembers it, so that the rounding to come is
+// the only one (rows/quotient.cuh).
+__device__ float round_to_odd(double value) {
+  const float lower = __double2float_rz(value);
+  return static_cast<double>(lower) == value ? lower : __int_as_float(__float_as_int(lower) | 1);
+}
+
 __device__ float round_to(DType dtype, float value) {
   if (dtype == DType::bf16) return Eight<DType::bf16>::round(value);
   return dtype == DType::f16 ? Eight<DType::f16>::round(value) : value;
+}
+
+__device__ float round_to(DType dtype, double value) {
+  if (dtype == DType::f32) return static_cast<float>(value);
+  return round_to(dtype, round_to_odd(value));
 }
 
 template <DType kDType>
@@ -37,7 +49,7 @@ __device__ void normalise(const FinishPlainParams& params, int column, double fa
                           float (&values)[kEight]) {
 #pragma unroll
   for (int i = 0; i < kEight; ++i) {
-    const float normal = round_to(params.gamma_dtype, static_cast<float>(values[i] * factor));
+    const float normal = round_to(params.gamma_dtype, values[i] * factor);
     values[i] = round_to(params.gamma_dtype,
                          normal * load_one(params.gamma, params.gamma_dtype, column + i));
   }
@@ -54,14 +66,15 @@ __device__ void rotate(const LatentAngles& angles, std::int64_t position, int co
     const double sine = load_one(angles.freqs, angles.dtype, at + 1);
     const double a = values[i];
     const double b = values[i + 1];
-    values[i] = static_cast<float>(a * cosine - b * sine);
-    values[i + 1] = static_cast<float>(a * sine + b * cosine);
+    values[i] = round_to_odd(a * cosine - b * sine);
+    values[i + 1] = round_to_odd(a * sine + b * cosine);
   }
 }
 
 template <DType kDType>
 __global__ void __launch_bounds__(kThreads)
     finish_plain(const __grid_constant__ FinishPlainParams params) {
+  cudaTriggerProgrammaticLaunchCompletion();
   const std::int64_t token = (std::int64_t{blockIdx.x} * kThreads + threadIdx.x) / kWarp;
   if (token >= params.tokens) return;
   const KvLayerView& view = params.view;

@@ -2,6 +2,7 @@
 // A warp per buffer row, eight columns a lane. Rows without a key are zeros: nobody sees them.
 #include "cuda/hopper/mla_prefill/general/place_of_row.cuh"
 #include "cuda/hopper/mla_prefill/params.h"
+#include "cuda/rows/quotient.cuh"
 #include "cuda/runtime/launch.h"
 
 namespace quire::cuda::hopper {
@@ -22,7 +23,8 @@ __device__ void round_eight(DType dtype, float (&values)[kEight]) {
   }
 }
 
-// Numbers of q's dtype become x / scale; the scale is the same in all of the group's lanes.
+// Numbers of q's dtype become x / scale, to be rounded to e4m3; the scale is the same in all of the
+// group's lanes.
 __device__ float divide_group(float (&values)[kEight]) {
   float amax = 0.0F;
 #pragma unroll
@@ -33,14 +35,16 @@ __device__ float divide_group(float (&values)[kEight]) {
   }
   const float scale = fminf(amax, kLargestAmax) / kLargestE4m3;
   const bool vanishes = scale == 0.0F || isinf(1.0F / scale);
+  // Not a plain division: rounded to f32 first, a quotient can come to rest halfway between two
+  // codes and then go to the wrong one (one latent in a thousand).
+  if (!vanishes) Quotient(scale, amax).divide(values);
 #pragma unroll
-  for (float& value : values) value = vanishes ? value * 0.0F : __fdiv_rn(value, scale);
+  for (float& value : values) value = vanishes ? value * 0.0F : value;
   return scale;
 }
 
 __device__ void gather_latents(const GatherRowsParams& params, std::int64_t row,
                                const RowPlace& place, int lane) {
-  const int groups = (params.latent + kGroup - 1) / kGroup;
   for (int first = 0; first < params.latent; first += kWarp * kEight) {
     const int column = first + kEight * lane;
     float values[kEight];
@@ -54,17 +58,23 @@ __device__ void gather_latents(const GatherRowsParams& params, std::int64_t row,
     const float scale = divide_group(values);
     if (column >= params.latent) continue;
     store_eight(params.latents + at, DType::fp8_e4m3, values);
-    if (lane % kLanes == 0) params.scales[row * groups + column / kGroup] = scale;
+    if (lane % kLanes == 0) params.scales[row * params.scale_stride + column / kGroup] = scale;
   }
 }
 
 __global__ void __launch_bounds__(kThreads)
     gather_rows(const __grid_constant__ GatherRowsParams params) {
+  cudaTriggerProgrammaticLaunchCompletion();
   const std::int64_t row = (std::int64_t{blockIdx.x} * kThreads + threadIdx.x) / kWarp;
-  if (row >= min(params.rows, chunk_length(params.chunks, params.chunk))) return;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const RowPlace place =
-      place_of_row(params.cache.view, params.row_offsets, params.chunks, params.chunk, row);
+  const bool is_row = row < min(params.rows, chunk_length(params.chunks, params.chunk));
+  // Where it stands follows from the call's arguments: found while the kernel before still runs.
+  RowPlace place{};
+  if (is_row) {
+    place = place_of_row(params.cache.view, params.row_offsets, params.chunks, params.chunk, row);
+  }
+  cudaGridDependencySynchronize();
+  if (!is_row) return;
   gather_latents(params, row, place, lane);
   const int width = params.latent + params.rope;
   for (int column = kEight * lane; column < params.rope; column += kWarp * kEight) {
@@ -78,8 +88,10 @@ __global__ void __launch_bounds__(kThreads)
 
 void launch_gather_rows(const GatherRowsParams& params, cudaStream_t stream) {
   launch(gather_rows,
-         {.grid = dim3(num_blocks(params.rows * kWarp, kThreads)), .block = dim3(kThreads)}, stream,
-         params);
+         {.grid = dim3(num_blocks(params.rows * kWarp, kThreads)),
+          .block = dim3(kThreads),
+          .overlaps_previous = true},
+         stream, params);
 }
 
 }  // namespace quire::cuda::hopper

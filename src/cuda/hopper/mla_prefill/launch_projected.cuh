@@ -13,6 +13,7 @@ template <typename Variant>
 __global__ void __launch_bounds__(Variant::kConfig.threads(), 1)
     projected_kernel(const __grid_constant__ PrefillParams params,
                      const __grid_constant__ ProjectedKeys keys) {
+  cudaGridDependencySynchronize();
   run_roles<Variant::kConfig, ProjectedSource<Variant::kConfig>>(params, keys);
 }
 
@@ -22,7 +23,8 @@ void launch_projected(const PrefillParams& params, const ProjectedKeys& keys,
   constexpr PrefillConfig kConfig = Variant::kConfig;
   const LaunchShape shape{.grid = dim3(static_cast<unsigned>(where.blocks)),
                           .block = dim3(kConfig.threads()),
-                          .shared_bytes = sizeof(PrefillShared<kConfig>)};
+                          .shared_bytes = sizeof(PrefillShared<kConfig>),
+                          .overlaps_previous = true};
   launch(projected_kernel<Variant>, shape, where.stream, params, keys);
 }
 

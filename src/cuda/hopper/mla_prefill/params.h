@@ -23,7 +23,8 @@ struct SpanParams {
   const std::uint32_t* row_offsets = nullptr;    // [batch + 1]
   const std::uint32_t* cache_lengths = nullptr;  // [batch]
   std::int64_t batch = 0;
-  std::int64_t groups = 0;  // of heads
+  std::int64_t groups = 0;        // of heads
+  bool follows_new_rows = false;  // the kernel before finishes those, and is of this call
   ChunkSpans spans;
 };
 
@@ -36,12 +37,13 @@ struct GatherRowsParams {
   const std::uint32_t* row_offsets = nullptr;
   ChunkTable chunks;
   std::int64_t chunk = 0;
-  std::int64_t rows = 0;           // of the buffer
-  std::int32_t latent = 0;         // a multiple of 16
-  std::int32_t rope = 0;           // a multiple of 8
-  DType dtype = DType::bf16;       // q's
-  std::byte* latents = nullptr;    // [rows, latent], of q's dtype or, with scales, e4m3
-  float* scales = nullptr;         // [rows, ceil(latent / 128)], or null
+  std::int64_t rows = 0;         // of the buffer
+  std::int32_t latent = 0;       // a multiple of 16
+  std::int32_t rope = 0;         // a multiple of 8
+  DType dtype = DType::bf16;     // q's
+  std::byte* latents = nullptr;  // [rows, latent], of q's dtype or, with scales, e4m3
+  float* scales = nullptr;       // [rows, scale_stride], one per 128 latents, or null
+  std::int64_t scale_stride = 0;
   std::byte* rope_rows = nullptr;  // [rows, rope], of q's dtype
 };
 

@@ -8,8 +8,9 @@
 namespace quire::cuda::hopper {
 namespace {
 
-// K and V of a group of heads, and sums between chunks: 128 heads of 4096 rows and as many tokens.
-constexpr std::int64_t kGroupBytes = std::int64_t{520} << 20;
+// K and V of a group of heads, and sums between chunks: 128 heads of 4096 tokens and a few pages more
+// rows.
+constexpr std::int64_t kGroupBytes = std::int64_t{576} << 20;
 // Pages that are not there are hidden eight keys at a time.
 constexpr std::int64_t kHoleKeys = 8;
 

@@ -29,8 +29,11 @@ struct BranchShape {
   // Heads whose K and V stand in the scratch together; groups are of nearly equal size.
   std::int64_t group() const;
   std::int64_t groups() const { return heads == 0 ? 0 : (heads + group() - 1) / group(); }
+  // A head's K and V stand together, as the weight-stationary projection writes them.
+  bool heads_first() const { return scale_columns() == 4; }
+  // Scales of a latent row, padded to a 16-byte load.
   std::int64_t scale_columns() const {
-    return is_fp8 ? (latent + kScaleColumns - 1) / kScaleColumns : 0;
+    return is_fp8 ? (latent + 4 * kScaleColumns - 1) / (4 * kScaleColumns) * 4 : 0;
   }
 };
 

@@ -5,18 +5,17 @@
 
 #include "cuda/hopper/fused_qkv_matmul/row_tile.h"
 #include "cuda/hopper/mla_prefill/projection_variants.h"
+#include "cuda/hopper/mla_prefill/stationary/project.h"
 #include "cuda/hopper/tile/row_order.h"
 #include "cuda/runtime/device_facts.h"
 
 namespace quire::cuda::hopper {
 namespace {
 
-constexpr std::int64_t kScaleColumns = 128;  // of K that share a scale
-
 QkvScales scales_of(const ProjectionParams& params) {
   if (params.x_scales == nullptr) return {};
   return {.x = params.x_scales,
-          .x_token_stride = (params.x.shape[1] + kScaleColumns - 1) / kScaleColumns,
+          .x_token_stride = params.x_scale_stride,
           .x_block_stride = 1,
           .weight = params.weight_scales,
           .weight_row_stride = params.weight_scale_strides[0],
@@ -27,7 +26,7 @@ QkvScales scales_of(const ProjectionParams& params) {
 
 // All columns are Q's. Every row is of a sequence without pages.
 QkvOutputs outputs_of(const ProjectionParams& params) {
-  const auto columns = static_cast<int>(params.y.shape[1]);
+  const auto columns = static_cast<int>(params.y.shape[1] * params.y.shape[2]);
   QkvOutputs outputs{.q = params.y.as<std::byte>(),
                      .q_stride_bytes = bytes_for(params.y.dtype, params.y.strides[0]),
                      .q_dtype = params.y.dtype,
@@ -79,7 +78,12 @@ TileParams tile_params(const ProjectionParams& params) {
 
 }  // namespace
 
+bool rotates_queries(const ProjectionParams& params) {
+  return is_stationary(params) && rotates_beside(params);
+}
+
 void project_rows(const ProjectionParams& params, cudaStream_t stream) {
+  if (is_stationary(params)) return project_stationary(params, stream);
   constexpr int kCluster = ProjectBf16::kConfig.cluster;
   const TileParams tiles = tile_params(params);
   const int clusters =

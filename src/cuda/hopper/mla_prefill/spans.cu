@@ -31,8 +31,7 @@ __device__ void link_chunk(const SpanParams& params, std::int64_t chunk) {
   }
 }
 
-__global__ void __launch_bounds__(kThreads) write_spans(const __grid_constant__ SpanParams params) {
-  const std::int64_t index = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+__device__ void write_span(const SpanParams& params, std::int64_t index) {
   const std::int64_t chunk = index / params.batch;
   if (chunk >= params.chunks.max_chunks) return;
   const std::int64_t sequence = index % params.batch;
@@ -46,12 +45,23 @@ __global__ void __launch_bounds__(kThreads) write_spans(const __grid_constant__ 
   if (index == 0) params.spans.zeros[0] = params.spans.zeros[1] = 0;
 }
 
+// Nothing here depends on the new rows, which the kernel before may still be finishing. But who waits
+// for this one means that one too; and the spans of a call before this are in use until it has ended.
+__global__ void __launch_bounds__(kThreads) write_spans(const __grid_constant__ SpanParams params) {
+  cudaTriggerProgrammaticLaunchCompletion();
+  write_span(params, std::int64_t{blockIdx.x} * kThreads + threadIdx.x);
+  cudaGridDependencySynchronize();
+}
+
 }  // namespace
 
 void launch_spans(const SpanParams& params, cudaStream_t stream) {
   const std::int64_t spans = params.chunks.max_chunks * params.batch;
-  launch(write_spans, {.grid = dim3(num_blocks(spans, kThreads)), .block = dim3(kThreads)}, stream,
-         params);
+  launch(write_spans,
+         {.grid = dim3(num_blocks(spans, kThreads)),
+          .block = dim3(kThreads),
+          .overlaps_previous = params.follows_new_rows},
+         stream, params);
 }
 
 }  // namespace quire::cuda::hopper

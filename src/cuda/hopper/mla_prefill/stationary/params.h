@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// The up-projection with e4m3 weights of up to 512 latents: a thread block keeps one head's weights in
+// shared memory and lets the rows pass by.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cuda/hopper/latent/finish_rows.h"
+#include "cuda/runtime/tensor_map.h"
+#include "quire/dtype.h"
+
+namespace quire::cuda::hopper {
+
+// Rope columns of q that the kernel rotates on the side, in place.
+struct QueryRotation {
+  std::byte* q = nullptr;  // [tokens, heads, 64], the first rope column; null: nothing to rotate
+  std::int64_t token_bytes = 0;
+  std::int64_t head_bytes = 0;
+  int tokens = 0;
+  int heads = 0;
+  const std::uint32_t* row_offsets = nullptr;    // [batch + 1]
+  const std::uint32_t* cache_lengths = nullptr;  // [batch]
+  std::int64_t batch = 0;
+  LatentAngles angles;
+};
+
+struct StationaryParams {
+  TensorMap x{};                    // [rows, latent] e4m3; boxes of 64 rows
+  TensorMap weight{};               // [heads · 256, latent] e4m3 in quad order; boxes of 256 rows
+  const float* x_scales = nullptr;  // [rows, 4], a scale per 128 latents
+  const float* weight_scales = nullptr;  // [heads · 2, k_blocks]
+  std::int64_t weight_scale_strides[2] = {0, 0};
+  std::byte* y = nullptr;         // [heads, rows, 256]: a block's stores follow each other
+  std::int64_t y_head_bytes = 0;  // a multiple of 16
+  const std::int32_t* live_rows = nullptr;  // on the device: the rest is not projected
+  int rows = 0;
+  int k_blocks = 0;  // of 128 latents, at most kMostBlocks
+  int heads = 0;
+  int splits = 1;  // thread blocks that share a head's rows
+  QueryRotation rotation;
+
+  static constexpr int kMostBlocks = 4;
+};
+
+// kDType: of y and q.
+template <DType kDType> void launch_stationary(const StationaryParams& params, cudaStream_t stream);
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/hopper/mla_prefill/stationary/project.h"
+
+#include <algorithm>
+
+#include "cuda/hopper/fused_qkv_matmul/row_tile.h"
+#include "cuda/hopper/mla_prefill/stationary/params.h"
+#include "cuda/hopper/tile/row_order.h"
+#include "cuda/runtime/device_facts.h"
+
+namespace quire::cuda::hopper {
+namespace {
+
+constexpr int kStepRows = 64;
+constexpr std::int64_t kHeadColumns = 256;
+
+// As many blocks as there are SMs, but two steps of rows for each.
+int splits_of(const ProjectionParams& params, int heads) {
+  const int per_head = num_sms(params.x.device.index) / std::max(heads, 1);
+  const auto pairs = static_cast<int>((params.x.shape[0] + 2 * kStepRows - 1) / (2 * kStepRows));
+  return std::clamp(per_head, 1, std::max(pairs, 1));
+}
+
+int heads_of(const ProjectionParams& params) {
+  return static_cast<int>(params.weight.shape[0] / kHeadColumns);
+}
+
+}  // namespace
+
+bool is_stationary(const ProjectionParams& params) {
+  return params.x.dtype == DType::fp8_e4m3 &&
+         params.x_scale_stride == StationaryParams::kMostBlocks;
+}
+
+// Measured: 16 heads of a token take a warp about as long as two warpgroups take for 64 rows.
+bool rotates_beside(const ProjectionParams& params) {
+  constexpr std::int64_t kRotators = 3;
+  constexpr std::int64_t kRotatedHeads = 16;
+  const QueryRotation& rotation = params.rotation;
+  const int splits = splits_of(params, heads_of(params));
+  const std::int64_t groups =
+      std::int64_t{rotation.tokens} * ((rotation.heads + kRotatedHeads - 1) / kRotatedHeads);
+  const std::int64_t warps = kRotators * heads_of(params) * splits;
+  return groups / warps <= 2 * params.x.shape[0] / (std::int64_t{kStepRows} * splits);
+}
+
+void project_stationary(const ProjectionParams& params, cudaStream_t stream) {
+  const TensorView& weight = params.weight;
+  const int heads = heads_of(params);
+  const TileDescriptor weights = quad_ordered_tile(weight.dtype, weight.shape[0], weight.shape[1],
+                                                   bytes_for(weight.dtype, weight.strides[0]),
+                                                   static_cast<int>(kHeadColumns) / kGroupRows);
+  const StationaryParams stationary{
+      .x = encode_tensor_map(row_tile(params.x, kStepRows), params.x.data),
+      .weight = encode_tensor_map(weights, weight.data),
+      .x_scales = params.x_scales,
+      .weight_scales = params.weight_scales,
+      .weight_scale_strides = {params.weight_scale_strides[0], params.weight_scale_strides[1]},
+      .y = params.y.as<std::byte>(),
+      .y_head_bytes = bytes_for(params.y.dtype, params.y.strides[1]),
+      .live_rows = params.live_rows,
+      .rows = static_cast<int>(params.x.shape[0]),
+      .k_blocks = blocks_of_k(params.x),
+      .heads = heads,
+      .splits = splits_of(params, heads),
+      .rotation = params.rotation};
+  const auto start = params.y.dtype == DType::bf16 ? launch_stationary<DType::bf16>
+                                                   : launch_stationary<DType::f16>;
+  start(stationary, stream);
+}
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shared memory of the weight-stationary projection.
+#pragma once
+
+#include "cuda/hopper/mla_prefill/stationary/rows.cuh"
+#include "cuda/hopper/tile/ring.cuh"
+#include "cuda/hopper/tile/wgmma.cuh"
+
+namespace quire::cuda::hopper {
+
+struct StationaryShared {
+  static constexpr int kColumns = 256;  // a head's K and V
+  static constexpr int kParts = 2;      // that are multiplied apart: K, V
+  static constexpr int kConsumers = 3;  // warpgroups
+  static constexpr int kSlots = 12;     // of 64 rows × 128 latents
+
+  alignas(1024) std::byte weight[StationaryParams::kMostBlocks][kColumns * kRowBytes];
+  alignas(1024) std::byte x[kSlots][kWgmmaRows * kRowBytes];
+  FullBarrier weight_full[StationaryParams::kMostBlocks];
+  RingBarriers<kSlots> ring;
+  StationaryRows rows;  // here, because consumers have no registers to spare for it
+  // Of K and of V.
+  float weight_scales[StationaryParams::kMostBlocks][2];
+
+  __device__ void init() {
+    for (FullBarrier& full : weight_full) full.init(1);
+    ring.init(1, kParts);
+  }
+};
+
+}  // namespace quire::cuda::hopper
