@@ -31,6 +31,9 @@ struct IndexConfig {
   // what else a thread keeps fit into the 96 registers of nine warps to a thread block, two to an SM.
   constexpr int product_columns() const { return columns() < 64 ? columns() : 64; }
   constexpr int products() const { return columns() / product_columns(); }
+  // Fewer heads, or columns, would not average out what fp8 instructions cut off (products.cuh): the
+  // selection would differ from one by fp32 scores more than their own rounding allows.
+  constexpr bool multiplies_halves() const { return heads < 16 || (dims == 64 && heads < 64); }
   constexpr int query_bytes() const { return columns() * dims; }
   constexpr int tile_bytes() const { return kTileKeys * dims; }
 };

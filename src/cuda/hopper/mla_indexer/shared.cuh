@@ -44,6 +44,9 @@ template <IndexConfig kConfig> struct IndexShared {
 
   alignas(1024) std::byte tiles[kConfig.stages][kConfig.tile_bytes()];
   alignas(1024) std::byte queries[kConfig.query_bytes()];
+  // The same as f16, where products are; else nothing but alignment.
+  alignas(1024) std::byte
+      half_queries[kConfig.multiplies_halves() ? 2 * kConfig.query_bytes() : 16];
   // Two for each stage, by turns of the ring: a scorer's arrival at `empty` does not wait for what it
   // has read out of shared memory and not yet used, so that a scale may be wanted a little longer than
   // its tile. What is read of a stage here is used before the same warps arrive at the stage again.

@@ -3,6 +3,7 @@
 // of a row into its pool. Between two checks of the pools' room each is on its own.
 #pragma once
 
+#include "cuda/hopper/mla_indexer/half_products.cuh"
 #include "cuda/hopper/mla_indexer/pool.cuh"
 #include "cuda/hopper/mla_indexer/products.cuh"
 #include "cuda/hopper/tile/block.cuh"
@@ -36,6 +37,11 @@ template <IndexConfig kConfig> class IndexScore {
       shared_.counts[threadIdx.x] = 0;
       shared_.to_beat[threadIdx.x] = kAbsentRank;
     }
+    if constexpr (kConfig.multiplies_halves()) {
+      convert_queries<kConfig>(shared_.queries, shared_.half_queries, static_cast<int>(threadIdx.x),
+                               IndexConfig::kScorers);
+      cutlass::arch::fence_view_async_shared();
+    }
     load_weights();
     end_ = shared_.piece.bounds[Sums::token()] - key();
     all().sync();
@@ -65,7 +71,11 @@ template <IndexConfig kConfig> class IndexScore {
 #pragma unroll
     for (int product = 0; product < kConfig.products(); ++product) {
       float sums[kConfig.product_columns() / 2];
-      multiply_tile<kConfig>(shared_.tiles[at.stage], shared_.queries, product, sums);
+      if constexpr (kConfig.multiplies_halves()) {
+        multiply_halves<kConfig>(shared_.tiles[at.stage], shared_.half_queries, sums);
+      } else {
+        multiply_tile<kConfig>(shared_.tiles[at.stage], shared_.queries, product, sums);
+      }
       if (product == kConfig.products() - 1 && threadIdx.x % 32 == 0) {
         shared_.ring.empty[at.stage].arrive();
       }
