@@ -122,9 +122,7 @@ void mla_indexer(const MlaIndexerArgs& args, const Context& context) {
   IndexParams params = make_params(args, plan);
   params.pieces = carve_pieces(carver, plan);
   plan.variant->launch(params, stream);
-  launch_finish(
-      params,
-      {.shape = plan.merge, .merges = plan.merges, .cluster = plan.cluster, .stream = stream});
+  launch_finish(params, {.merges = plan.merges, .cluster = plan.cluster, .stream = stream});
 }
 
 }  // namespace quire::cuda::hopper

@@ -3,6 +3,6 @@
 
 namespace quire::cuda::hopper {
 
-inline constexpr int kMaxParts = 1024;  // thread blocks whose pieces a merge can list
+inline constexpr int kMaxParts = 256;  // thread blocks whose pieces a merge can list
 
 }  // namespace quire::cuda::hopper

@@ -61,15 +61,14 @@ std::string refuse_index_problem(const MlaIndexerProblem& problem) {
 IndexPlan plan_index(const MlaIndexerProblem& problem, int num_sms) {
   IndexPlan plan;
   plan.variant = find_variant(problem);
-  plan.parts = std::min(IndexConfig::kBlocksPerSm * num_sms, kMaxParts);
+  plan.parts = std::min(num_sms, kMaxParts);
   plan.box_rows = box_rows_of(problem.cache.page_size);
   plan.merges = static_cast<int>(
       std::min<std::int64_t>(plan.parts, max_blocks(problem, plan.variant->config.tokens)));
   const std::int64_t rows = std::int64_t{plan.merges} * plan.variant->config.tokens;
-  if (rows <= 2 * num_sms) {
-    plan.merge = MergeShape::few_rows;
-    while (plan.cluster < 8 && rows * plan.cluster * 2 <= num_sms) plan.cluster *= 2;
-  }
+  // A thread block holds the codes of 16 K keys; four to a row do where SMs are left, eight where a row
+  // may be cut into as many pieces as there are.
+  while (plan.cluster < 8 && rows * plan.cluster * 4 <= num_sms) plan.cluster *= 2;
   return plan;
 }
 
