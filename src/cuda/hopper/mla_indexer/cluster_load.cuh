@@ -6,8 +6,6 @@
 
 namespace quire::cuda::hopper {
 
-inline constexpr int kMaxCluster = 8;
-
 // The same variable of another thread block of the cluster.
 __device__ inline unsigned load_from_rank(const unsigned& variable, int rank) {
   const auto local = static_cast<unsigned>(__cvta_generic_to_shared(&variable));
@@ -18,17 +16,18 @@ __device__ inline unsigned load_from_rank(const unsigned& variable, int rank) {
   return value;
 }
 
-// The sum over the first `ranks` thread blocks. Four loads are in flight together.
+// The sum over the first `ranks` thread blocks. Eight loads are in flight together.
 __device__ inline unsigned sum_of_ranks(const unsigned& variable, int ranks) {
   unsigned sum = 0;
 #pragma unroll 1
-  for (int first = 0; first < ranks; first += 4) {
-    unsigned values[4] = {};
+  for (int first = 0; first < ranks; first += 8) {
+    unsigned values[8] = {};
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < 8; ++i) {
       if (first + i < ranks) values[i] = load_from_rank(variable, first + i);
     }
-    sum += values[0] + values[1] + values[2] + values[3];
+#pragma unroll
+    for (const unsigned value : values) sum += value;
   }
   return sum;
 }

@@ -30,6 +30,13 @@ __global__ void __launch_bounds__(kMergeThreads, 1)
   }
 }
 
+// More than eight thread blocks, which every GPU of this kind can place.
+void allow_large_clusters() {
+  check(cudaFuncSetAttribute(reinterpret_cast<const void*>(finish_kernel),
+                             cudaFuncAttributeNonPortableClusterSizeAllowed, 1),
+        "cudaFuncSetAttribute");
+}
+
 }  // namespace
 
 void launch_finish(const IndexParams& params, const FinishLaunch& where) {
@@ -39,6 +46,7 @@ void launch_finish(const IndexParams& params, const FinishLaunch& where) {
   const int wanted = (params.batch.tokens * 32 + kMergeThreads - 1) / kMergeThreads;
   const int writers = wanted < kMostWriters ? wanted : kMostWriters;
   const int rounded = (writers + where.cluster - 1) / where.cluster * where.cluster;
+  if (where.cluster > 8) allow_large_clusters();
   launch(finish_kernel,
          {.grid = dim3(static_cast<unsigned>(mergers + rounded)),
           .block = dim3(kMergeThreads),
