@@ -70,19 +70,30 @@ template <IndexConfig kConfig> class RowPool {
 
   // By a whole warp: keys [begin, end) with codes from `bound` on move to `begin`. Returns how many.
   __device__ int close_gaps(int begin, int end, std::uint64_t bound) {
+    constexpr int kBatch = 4;  // of 32 keys, read before the first is written
     int stay = 0;
-    for (int first = begin; first < end; first += 32) {
-      const int i = first + team_.lane();
-      const std::uint32_t rank = i < end ? pool_.ranks[i] : kAbsentRank;
-      const std::uint32_t position = i < end ? pool_.positions[i] : 0;
-      const bool stays = i < end && code_of(rank, position) >= bound;
-      const unsigned staying = __ballot_sync(kWholeWarp, stays);
-      if (stays) {
-        const int place = begin + stay + __popc(staying & ((1u << team_.lane()) - 1u));
-        pool_.ranks[place] = rank;
-        pool_.positions[place] = position;
+    for (int first = begin + team_.lane(); first - team_.lane() < end; first += kBatch * 32) {
+      std::uint32_t ranks[kBatch];
+      std::uint32_t positions[kBatch];
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+        const int at = first + 32 * i;
+        ranks[i] = at < end ? pool_.ranks[at] : kAbsentRank;
+        positions[i] = at < end ? pool_.positions[at] : 0;
       }
-      stay += __popc(staying);
+      __syncwarp();
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+        const bool stays = code_of(ranks[i], positions[i]) >= bound;
+        const unsigned staying = __ballot_sync(kWholeWarp, stays);
+        if (stays) {
+          const int place = begin + stay + __popc(staying & ((1u << team_.lane()) - 1u));
+          pool_.ranks[place] = ranks[i];
+          pool_.positions[place] = positions[i];
+        }
+        stay += __popc(staying);
+      }
+      __syncwarp();
     }
     return stay;
   }
@@ -102,12 +113,24 @@ template <IndexConfig kConfig> class RowPool {
     }
   }
 
+  // As rank and position, rank 0 where there is none. Eight are read before the first is shown: the
+  // compiler does not read on behind what a visit writes, and a row's end took twice as long.
   __device__ auto codes() const {
     return [this](const auto& visit) {
+      constexpr int kBatch = 8;
       const int count = num_keys();
-#pragma unroll 4
-      for (int i = team_.thread; i < count; i += kThreads)
-        visit(pool_.ranks[i], pool_.positions[i]);
+      for (int first = team_.thread; first < count; first += kBatch * kThreads) {
+        std::uint32_t ranks[kBatch];
+        std::uint32_t positions[kBatch];
+#pragma unroll
+        for (int i = 0; i < kBatch; ++i) {
+          const int at = first + i * kThreads;
+          ranks[i] = at < count ? pool_.ranks[at] : kAbsentRank;
+          positions[i] = at < count ? pool_.positions[at] : 0;
+        }
+#pragma unroll
+        for (int i = 0; i < kBatch; ++i) visit(ranks[i], positions[i]);
+      }
     };
   }
 

@@ -21,6 +21,12 @@ struct RowOutput {
   unsigned written = 0;
 };
 
+// To device memory. The compiler may read shared memory before it, as it could not before a plain store
+// that might be to the same place.
+__device__ inline void store(std::int32_t* slot, std::uint32_t position) {
+  asm volatile("st.global.u32 [%0], %1;" ::"l"(slot), "r"(position));
+}
+
 // Positions [first, end) of the codes from `bound` on, of which a window has at most 65535, behind those
 // written before. Ends without a sync.
 template <typename Threads, typename ForEach, typename Window>
@@ -57,7 +63,7 @@ __device__ inline void write_positions(const Threads& team, const ForEach& for_e
       const unsigned place = position - origin;
       if (code_of(rank, position) >= bound && place < Window::kPositions) {
         const std::uint32_t lower = window.bits[place / 32] & ((1u << (place % 32)) - 1u);
-        slots[window.before[place / 32] + __popc(lower)] = static_cast<std::int32_t>(position);
+        store(slots + window.before[place / 32] + __popc(lower), position);
       }
     });
     output.written += sum.total;

@@ -139,6 +139,13 @@ template <IndexConfig kConfig> class IndexChoose {
   template <int kTiles> __device__ void take() {
     Keys keys[kTiles];
     unsigned count = 0;
+    RingPosition<IndexConfig::kScoreSlots> last = at_;
+#pragma unroll
+    for (int i = 0; i < kTiles; ++i) {
+      shared_.score_ring.wait_full(last);
+      advance(last);
+    }
+    __syncwarp();  // keeps reads behind the waits
 #pragma unroll
     for (Keys& own : keys) {
       read_tile(own);
@@ -168,8 +175,6 @@ template <IndexConfig kConfig> class IndexChoose {
   }
 
   __device__ void read_tile(Keys& keys) {
-    shared_.score_ring.wait_full(at_);
-    __syncwarp();
     const ScoreSlot<kConfig.tokens>& slot = shared_.slots[at_.stage];
     const TileMark mark = slot.mark;
     const auto scores = *reinterpret_cast<const float2*>(&slot.scores[row_][2 * team_.lane()]);
@@ -187,10 +192,15 @@ template <IndexConfig kConfig> class IndexChoose {
       keys.good[i] = __ballot_sync(kWholeWarp, is_good);
     }
     if (team_.lane() == 0) shared_.score_ring.empty[at_.stage].arrive();
-    at_.stage += kWarps;
-    if (at_.stage >= IndexConfig::kScoreSlots) {
-      at_.stage -= IndexConfig::kScoreSlots;
-      at_.phase ^= 1;
+    advance(at_);
+  }
+
+  // To this warp's next tile.
+  __device__ static void advance(RingPosition<IndexConfig::kScoreSlots>& at) {
+    at.stage += kWarps;
+    if (at.stage >= IndexConfig::kScoreSlots) {
+      at.stage -= IndexConfig::kScoreSlots;
+      at.phase ^= 1;
     }
   }
 
