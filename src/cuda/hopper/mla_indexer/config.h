@@ -29,7 +29,6 @@ struct IndexConfig {
   // The first that are scored of a row with more keys than a pool may hold: evenly spread, they tell
   // which ranks are worth keeping (sample.h).
   static constexpr int kSampleTiles = 48;
-  static constexpr int kLeastStride = 8;  // more of a sample costs more than it tells
   static_assert(kSampleTiles * kTileKeys <= kPoolLimit);
   static constexpr int kMaxTopK = 2048;
   static constexpr int kMaxTokens = 4;

@@ -114,36 +114,24 @@ template <IndexConfig kConfig> class RowPool {
   }
 
   // As rank and position, rank 0 where there is none. Eight are read before the first is shown: the
-  // compiler does not read on behind what a visit writes.
+  // compiler does not read on behind what a visit writes, and a row's end took twice as long.
   __device__ auto codes() const {
     return [this](const auto& visit) {
+      constexpr int kBatch = 8;
       const int count = num_keys();
-#pragma unroll 1
-      for (int first = 4 * team_.thread; first < count; first += 8 * kThreads) {
-        uint4 ranks[2];
-        uint4 positions[2];
+      for (int first = team_.thread; first < count; first += kBatch * kThreads) {
+        std::uint32_t ranks[kBatch];
+        std::uint32_t positions[kBatch];
 #pragma unroll
-        for (int i = 0; i < 2; ++i)
-          read_four(first + i * 4 * kThreads, count, ranks[i], positions[i]);
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          visit(ranks[i].x, positions[i].x);
-          visit(ranks[i].y, positions[i].y);
-          visit(ranks[i].z, positions[i].z);
-          visit(ranks[i].w, positions[i].w);
+        for (int i = 0; i < kBatch; ++i) {
+          const int at = first + i * kThreads;
+          ranks[i] = at < count ? pool_.ranks[at] : kAbsentRank;
+          positions[i] = at < count ? pool_.positions[at] : 0;
         }
+#pragma unroll
+        for (int i = 0; i < kBatch; ++i) visit(ranks[i], positions[i]);
       }
     };
-  }
-
-  __device__ void read_four(int first, int count, uint4& ranks, uint4& positions) const {
-    const int at = min(first, IndexConfig::kPoolKeys - 4);
-    ranks = *reinterpret_cast<const uint4*>(pool_.ranks + at);
-    positions = *reinterpret_cast<const uint4*>(pool_.positions + at);
-    if (first >= count) ranks.x = kAbsentRank;
-    if (first + 1 >= count) ranks.y = kAbsentRank;
-    if (first + 2 >= count) ranks.z = kAbsentRank;
-    if (first + 3 >= count) ranks.w = kAbsentRank;
   }
 
   const RowTeam<kConfig> team_;

@@ -76,7 +76,7 @@ __device__ inline NumberBound find_number(const Threads& team, const ForEach& fo
                                           Shared& shared, const Counts& counts) {
   const int bits = 32 - __clz(static_cast<int>(greatest - least));
   int shift = max(0, bits - kBucketBits);
-  unsigned span = greatest - least;
+  unsigned buckets = kBuckets;
 #pragma unroll 1
   for (int pass = 0;; ++pass) {
     if constexpr (Shared::kSets > 1) {
@@ -87,8 +87,8 @@ __device__ inline NumberBound find_number(const Threads& team, const ForEach& fo
     }
     Buckets& bins = shared.bins[pass % Shared::kSets];
     for_each([&](unsigned number) {
-      const unsigned distance = number - least;  // of lesser numbers beyond any span
-      if (distance <= span) atomicAdd(&bins[distance >> shift], 1u);
+      const unsigned bucket = (number - least) >> shift;
+      if (number >= least && bucket < buckets) atomicAdd(&bins[bucket], 1u);
     });
     counts.sync(team);
     find_bucket(
@@ -98,8 +98,9 @@ __device__ inline NumberBound find_number(const Threads& team, const ForEach& fo
     if (shift == 0 || shared.found[2] == wanted) {
       return {.number = least, .left = wanted, .is_whole = shared.found[2] == wanted};
     }
-    span = (1u << shift) - 1;
-    shift = max(0, shift - kBucketBits);
+    const int width = shift;  // of the bucket
+    shift = max(0, width - kBucketBits);
+    buckets = 1u << (width - shift);
   }
 }
 

@@ -49,7 +49,7 @@ template <int kTokens> struct ScoreSlot {
 };
 
 // Keys of one row that may be among its best.
-struct alignas(16) Pool {
+struct Pool {
   std::uint32_t ranks[IndexConfig::kPoolKeys];
   std::uint32_t positions[IndexConfig::kPoolKeys];
 
