@@ -114,7 +114,7 @@ template <IndexConfig kConfig> class RowPool {
   }
 
   // As rank and position, rank 0 where there is none. Eight are read before the first is shown: the
-  // compiler does not read on behind what a visit writes, and a row's end took twice as long.
+  // compiler does not read on behind what a visit writes.
   __device__ auto codes() const {
     return [this](const auto& visit) {
       constexpr int kBatch = 8;
