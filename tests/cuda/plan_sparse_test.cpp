@@ -24,14 +24,14 @@ TEST(PlanSparse, ManyTokensAreNotCut) {
   EXPECT_EQ(plan.work.pieces, 1);
   EXPECT_EQ(plan.work.head_tiles, 1);
   EXPECT_EQ(plan.blocks, 128);
-  EXPECT_EQ(plan.variant->name, "fp8_heads64");
+  EXPECT_EQ(plan.variant->name, "fp8");
 }
 
 TEST(PlanSparse, FewHeadsTakeANarrowKernel) {
   EXPECT_EQ(plan_sparse(decode_problem(128, 8), kSms).variant->name, "fp8_heads16");
   EXPECT_EQ(plan_sparse(decode_problem(128, 16), kSms).variant->name, "fp8_heads16");
   EXPECT_EQ(plan_sparse(decode_problem(128, 17), kSms).variant->name, "fp8_heads32");
-  EXPECT_EQ(plan_sparse(decode_problem(128, 128), kSms).variant->name, "fp8_heads64");
+  EXPECT_EQ(plan_sparse(decode_problem(128, 128), kSms).variant->name, "fp8");
 }
 
 TEST(PlanSparse, FewTokensAreCutIntoPiecesThatCoverAllTiles) {
@@ -54,9 +54,9 @@ TEST(PlanSparse, TilesOfTheSecondStreamFollowTheFirst) {
   problem.extra_format = RowFormat::mla_fp8_token();
   EXPECT_EQ(refuse_sparse_problem(problem), "");
   const SparsePlan plan = plan_sparse(problem, kSms);
-  ASSERT_EQ(plan.variant->keys, 64);
-  EXPECT_EQ(plan.work.first_tiles, 2);
-  EXPECT_EQ(plan.work.piece_tiles, 3);
+  ASSERT_EQ(plan.variant->keys, 32);
+  EXPECT_EQ(plan.work.first_tiles, 3);
+  EXPECT_EQ(plan.work.piece_tiles, 4);
 }
 
 TEST(PlanSparse, SaysWhatItDoesNotTake) {

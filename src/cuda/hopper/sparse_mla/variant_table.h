@@ -34,7 +34,7 @@ inline constexpr SparseVariant kSparseVariants[] = {
     sparse_variant<SparseBf16>("bf16"),
     fp8_variant<SparseFp8Heads16>("fp8_heads16"),
     fp8_variant<SparseFp8Heads32>("fp8_heads32"),
-    fp8_variant<SparseFp8Heads64>("fp8_heads64"),
+    sparse_variant<SparseFp8>("fp8"),
 };
 
 }  // namespace quire::cuda::hopper

@@ -37,15 +37,15 @@ template <typename Variant> struct ColumnSoftmax {
   static constexpr float kSet = 6.0F;    // the largest weight is 2^6 when a base is set,
   static constexpr float kRise = 14.0F;  // and never more than 2^14
 
-  float base[kColumns];   // in powers of two
+  float* bases;           // of the warpgroup's heads, in powers of two; in shared memory
   float total[kColumns];  // of the weights of this thread's keys
 
+  // Before a barrier of the warpgroup.
   __device__ void reset() {
+    const auto thread = static_cast<int>(threadIdx.x % Fp8Config::kWarpgroup);
+    if (thread < kConfig.heads) bases[thread] = kNoBase;
 #pragma unroll
-    for (int c = 0; c < kColumns; ++c) {
-      base[c] = kNoBase;
-      total[c] = 0.0F;
-    }
+    for (int c = 0; c < kColumns; ++c) total[c] = 0.0F;
   }
 
   // Column c of a thread is head 8 (c / 2) + 2 (lane % 4) + c % 2; scores[4j + 2i + e] is of key i and
@@ -62,13 +62,14 @@ template <typename Variant> struct ColumnSoftmax {
 #pragma unroll
     for (int j = 0; j < kColumns / 2; ++j) {
       const float2 heads = *reinterpret_cast<const float2*>(query_factors + head_of(2 * j));
+      const float2 base = *reinterpret_cast<const float2*>(bases + head_of(2 * j));
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
         float& score = scores[4 * j + k];
         const int i = k / 2;
         const float power = fmaf(score * (k % 2 == 0 ? heads.x : heads.y), by[i], keys[i].exponent);
         score = is_there[i] ? power : -INFINITY;
-        most = fmaxf(most, score - base[2 * j + k % 2]);
+        most = fmaxf(most, score - (k % 2 == 0 ? base.x : base.y));
       }
     }
     return most > kRise;
@@ -80,10 +81,11 @@ template <typename Variant> struct ColumnSoftmax {
     std::uint32_t words[kColumns];  // [i][j]: as four matrices of 8 keys × 8 heads lie
 #pragma unroll
     for (int j = 0; j < kColumns / 2; ++j) {
+      const float2 base = *reinterpret_cast<const float2*>(bases + head_of(2 * j));
       float parts[4];
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
-        parts[k] = exp2_approx(scores[4 * j + k] - base[2 * j + k % 2]);
+        parts[k] = exp2_approx(scores[4 * j + k] - (k % 2 == 0 ? base.x : base.y));
       }
       added[2 * j] = fmaf(parts[0], keys[0].unit, parts[2] * keys[1].unit);
       added[2 * j + 1] = fmaf(parts[1], keys[0].unit, parts[3] * keys[1].unit);
@@ -113,16 +115,23 @@ template <typename Variant> struct ColumnSoftmax {
       if (lane < 4) tops[warp][head_of(c)] = top;
     }
     sync();
+    float risen[kColumns];
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
       const int head = head_of(c);
       const float top =
           fmaxf(fmaxf(tops[0][head], tops[1][head]), fmaxf(tops[2][head], tops[3][head]));
-      const float risen = top - base[c] > kSet ? top - kSet : base[c];
-      keep[c] = exp2_approx(base[c] - risen);
-      base[c] = risen;
+      const float base = bases[head];
+      risen[c] = top - base > kSet ? top - kSet : base;
+      keep[c] = exp2_approx(base - risen[c]);
       total[c] *= keep[c];
     }
+    sync();
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) {
+      if (warp == 0 && lane < 4) bases[head_of(c)] = risen[c];
+    }
+    sync();
   }
 
  private:

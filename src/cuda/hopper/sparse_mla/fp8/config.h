@@ -18,6 +18,9 @@ struct Fp8Config {
   int heads = 32;  // of a warpgroup: columns of its products
   Fp8Share share = Fp8Share::heads;
   int stages = 3;  // tiles on their way or in use
+  int batch = 1;    // decodings that are multiplied together
+  int buffers = 2;  // batches of operands
+  int ablate = 0;
 
   // Registers of a thread; together the 504 that three warpgroups may have.
   int attend_registers = 216;

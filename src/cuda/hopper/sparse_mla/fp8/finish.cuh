@@ -52,12 +52,7 @@ template <typename Variant> class ItemFinish {
       float total = softmax.total[c];
 #pragma unroll
       for (int mask = 4; mask < 32; mask *= 2) total += __shfl_xor_sync(0xffffffff, total, mask);
-      const int head = Softmax::head_of(c);
-      if (lane() < 4) shared_.tops[warpgroup_][warp()][head] = total;
-      if (lane() < 4 && warp() == 0) {
-        shared_.bases[warpgroup_][head] =
-            softmax.base[c] == Softmax::kNoBase ? -INFINITY : softmax.base[c];
-      }
+      if (lane() < 4) shared_.tops[warpgroup_][warp()][Softmax::head_of(c)] = total;
     }
   }
 
@@ -66,14 +61,19 @@ template <typename Variant> class ItemFinish {
     return (parts[0][head] + parts[1][head]) + (parts[2][head] + parts[3][head]);
   }
 
+  __device__ float base_of(int warpgroup, int head) const {
+    const float base = shared_.bases[warpgroup][head];
+    return base == Softmax::kNoBase ? -INFINITY : base;
+  }
+
   __device__ void finish_head(int block_head) {
     if constexpr (kConfig.share == Fp8Share::heads) {
       const int warpgroup = block_head / kConfig.heads;
       const int head = block_head % kConfig.heads;
       shared_.factors[warpgroup][head] =
-          finish(block_head, shared_.bases[warpgroup][head], total_of(warpgroup, head));
+          finish(block_head, base_of(warpgroup, head), total_of(warpgroup, head));
     } else {
-      const float bases[2] = {shared_.bases[0][block_head], shared_.bases[1][block_head]};
+      const float bases[2] = {base_of(0, block_head), base_of(1, block_head)};
       const float base = fmaxf(bases[0], bases[1]);
       float weights[2];
       float total = 0.0F;

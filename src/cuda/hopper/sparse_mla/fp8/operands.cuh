@@ -45,6 +45,19 @@ __device__ inline std::uint32_t scale_bfloats(std::uint32_t pair, std::uint32_t 
   return product;
 }
 
+// Two e4m3 in the low and in the high half of a word, to f16. (Asked for as halves: the conversion reads
+// either; a shift would cost as much again.)
+__device__ inline void halves_to_f16(std::uint32_t word, std::uint32_t& low, std::uint32_t& high) {
+  asm("{\n"
+      ".reg .b16 l, h;\n"
+      "mov.b32 {l, h}, %2;\n"
+      "cvt.rn.f16x2.e4m3x2 %0, l;\n"
+      "cvt.rn.f16x2.e4m3x2 %1, h;\n"
+      "}\n"
+      : "=r"(low), "=r"(high)
+      : "r"(word));
+}
+
 // Where a lane's row of the four matrices stands that are fetched at a time: 16 keys, two blocks of 16
 // bytes.
 __device__ inline int matrix_row_offset() {
@@ -52,29 +65,29 @@ __device__ inline int matrix_row_offset() {
   return lane % 16 * Fp8Config::kRowStride + lane / 16 * 16;
 }
 
-// 16 keys × 32 columns: two operands, scaled row by row (by[i]: row g + 8i, twice).
+// 16 keys × 32 columns: two operands, scaled row by row (low_by: row g, high_by: row g + 8; each twice).
 __device__ inline void decode_keys(const std::uint32_t (&raw)[4], std::uint32_t low_by,
-                                   std::uint32_t high_by, std::uint32_t (&operands)[8]) {
+                                   std::uint32_t high_by, std::uint32_t* operands) {
 #pragma unroll
-  for (int step = 0; step < 2; ++step) {
-    operands[4 * step] = scale_halves(low_to_f16(raw[2 * step]), low_by);
-    operands[4 * step + 1] = scale_halves(low_to_f16(raw[2 * step + 1]), high_by);
-    operands[4 * step + 2] = scale_halves(high_to_f16(raw[2 * step]), low_by);
-    operands[4 * step + 3] = scale_halves(high_to_f16(raw[2 * step + 1]), high_by);
+  for (int k = 0; k < 4; ++k) {
+    const std::uint32_t by = k % 2 == 0 ? low_by : high_by;
+    std::uint32_t* operand = operands + k / 2 * 4 + k % 2;
+    halves_to_f16(raw[k], operand[0], operand[2]);
+    operand[0] = scale_halves(operand[0], by);
+    operand[2] = scale_halves(operand[2], by);
   }
 }
 
 // 32 columns × 16 keys, transposed: two operands of 16 columns, scaled key by key (two keys each).
 __device__ inline void decode_values(const std::uint32_t (&raw)[4], std::uint32_t low_by,
-                                     std::uint32_t high_by, std::uint32_t (&operands)[8]) {
+                                     std::uint32_t high_by, std::uint32_t* operands) {
 #pragma unroll
-  for (int block = 0; block < 2; ++block) {
-    const std::uint32_t even = __byte_perm(raw[2 * block], raw[2 * block + 1], 0x6420);
-    const std::uint32_t odd = __byte_perm(raw[2 * block], raw[2 * block + 1], 0x7531);
-    operands[4 * block] = scale_halves(low_to_f16(even), low_by);
-    operands[4 * block + 1] = scale_halves(low_to_f16(odd), low_by);
-    operands[4 * block + 2] = scale_halves(high_to_f16(even), high_by);
-    operands[4 * block + 3] = scale_halves(high_to_f16(odd), high_by);
+  for (int k = 0; k < 4; ++k) {
+    std::uint32_t* operand = operands + k / 2 * 4 + k % 2;
+    halves_to_f16(__byte_perm(raw[k / 2 * 2], raw[k / 2 * 2 + 1], k % 2 == 0 ? 0x6420 : 0x7531),
+                  operand[0], operand[2]);
+    operand[0] = scale_halves(operand[0], low_by);
+    operand[2] = scale_halves(operand[2], high_by);
   }
 }
 

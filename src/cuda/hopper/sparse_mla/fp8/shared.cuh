@@ -28,9 +28,9 @@ template <typename Variant> struct Fp8Shared {
   float row_scales[kStages][kKeys];                           // where they have a tensor of their own
   std::uint16_t masks[kStages][Fp8Config::kWarps];            // bit k: a warp's row k is a key
   alignas(16) std::uint16_t scales[2][2][Fp8Config::kGroups][kKeys];  // f16; as `weights`
-  float query_factors[kHeads];
+  alignas(8) float query_factors[kHeads];
   float tops[2][Fp8Config::kWarps][kConfig.heads];  // maxima, and at the end sums of weights
-  float bases[2][kConfig.heads];
+  alignas(8) float bases[2][kConfig.heads];
   float factors[2][kConfig.heads];  // of the finished sums
   Fp8ItemNote notes[2];
   int ends[2][2][Fp8Config::kWarps];  // of each stream's tiles that a warp found in use; of two items

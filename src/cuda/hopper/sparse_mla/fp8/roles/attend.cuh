@@ -12,7 +12,10 @@ namespace quire::cuda::hopper {
 template <typename Variant> class AttendFp8Role {
  public:
   __device__ AttendFp8Role(const SparseParams& params, Fp8Shared<Variant>& shared, int warpgroup)
-      : params_(params), shared_(shared), warpgroup_(warpgroup) {}
+      : params_(params),
+        shared_(shared),
+        warpgroup_(warpgroup),
+        softmax_{.bases = shared.bases[warpgroup], .total = {}} {}
 
   __device__ void run() {
     while (true) {
@@ -62,8 +65,13 @@ template <typename Variant> class AttendFp8Role {
 
   __device__ void attend_tile(bool is_extra, bool is_first) {
     shared_.row_ring.wait_full(row_at_);
+    if constexpr (kConfig.ablate & 4) {
+      __syncwarp();
+      if (lane() == 0) shared_.row_ring.empty[row_at_.stage].arrive();
+      return;
+    }
     score(is_extra);
-    weigh(is_extra, is_first);
+    if constexpr ((kConfig.ablate & 8) == 0) weigh(is_extra, is_first);
     const std::byte* rows = shared_.rows[row_at_.stage][0];
     sums_.add(rows + warp() * 32 + matrix_row_offset(),
               shared_.scales[warpgroup_][turn_][0] + lane() % 4 * 2,

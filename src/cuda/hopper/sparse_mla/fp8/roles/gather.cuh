@@ -27,14 +27,8 @@ template <typename Variant> class GatherFp8Role {
       }
       const int2 tiles = count_tiles(item);
       publish(item, tiles.x + tiles.y, tiles.x);
-      for (int stream = 0; stream < 2; ++stream) {
-        fill({.stream = params_.streams[stream],
-              .limits = stream == 0 ? main_ : extra_,
-              .token = item.token,
-              .sequence = sequence_,
-              .first_tile = first_tile(item, stream),
-              .num_tiles = stream == 0 ? tiles.x : tiles.y});
-      }
+      fill<0>(item, main_, tiles.x);
+      fill<1>(item, extra_, tiles.y);
     }
     publish(WorkItem(params_.work, 0), kNoItem, 0);
   }
@@ -42,7 +36,7 @@ template <typename Variant> class GatherFp8Role {
  private:
   static constexpr int kKeys = Fp8Config::kKeys;
   static constexpr int kRows = Fp8Config::kWarpKeys;
-  static constexpr int kScans = 8;  // indices that a thread reads at a time
+  static constexpr int kScans = 6;  // indices that a thread reads at a time
 
   __device__ static int lane() { return static_cast<int>(threadIdx.x % 32); }
   __device__ static int thread() { return static_cast<int>(threadIdx.x % Fp8Config::kWarpgroup); }
@@ -113,52 +107,71 @@ template <typename Variant> class GatherFp8Role {
     item_at_.advance();
   }
 
-  // The second 16 lanes find scales where those have a tensor of their own.
-  __device__ void fill(const TileRun& run) {
-    if (run.num_tiles == 0) return;
-    const GatherStream& stream = run.stream;
-    const bool finds_scales = lane() >= kRows && stream.rows.row_format.parts[0].scale_source ==
-                                                     ScaleSource::plane;
-    RowFinder finder;
-    finder.begin(run,
-                 finds_scales ? PagePlaces::of_scales(stream.rows.scales, run.sequence)
-                              : PagePlaces::of_rows(stream.rows, run.sequence),
-                 kKeys, warp() * kRows + lane() % kRows);
-    const int bytes = stream.rows.row_format.row_bytes;
-    finder.step(kKeys);
-    finder.step(kKeys);
-#pragma unroll 1
-    for (int tile = 0; tile < run.num_tiles; ++tile) {
-      send_for(finder.step(kKeys), bytes, finds_scales);
-      row_at_.advance();
+  // Rows of two tiles at a time, one by each half of a warp: what is looked up has twice the time to
+  // come. Scales are looked up beside them where those have a tensor of their own.
+  template <int kStream>
+  __device__ void fill(const WorkItem& item, const SlotLimits& limits, int num_tiles) {
+    if (num_tiles == 0) return;
+    const GatherStream& stream = params_.streams[kStream];
+    const TileRun run{.stream = stream,
+                      .limits = limits,
+                      .token = item.token,
+                      .sequence = sequence_,
+                      .first_tile = first_tile(item, kStream),
+                      .num_tiles = num_tiles};
+    const int key = lane() / kRows * kKeys + warp() * kRows + lane() % kRows;
+    const bool finds_scales =
+        stream.rows.row_format.parts[0].scale_source == ScaleSource::plane;
+    RowFinder rows;
+    rows.begin(run, PagePlaces::of_rows(stream.rows, run.sequence), kKeys, key);
+    ScaleFinder scales(PagePlaces::of_scales(stream.rows.scales, run.sequence));
+    constexpr int kAtOnce = 32 / kRows;
+    for (int tile = -2 * kAtOnce; tile < num_tiles; tile += kAtOnce) {
+      FoundRow found{.bytes = stream.rows.row_format.row_bytes, .has_scale = finds_scales};
+      found.row = rows.step(kAtOnce * kKeys, [&](auto... place) {
+        if (finds_scales) scales.step(place...);
+      });
+      found.scale = scales.found();
+      for (int half = 0; half < kAtOnce && tile >= 0 && tile + half < num_tiles; ++half) {
+        send_for(found, half);
+        row_at_.advance();
+      }
     }
   }
 
-  __device__ void send_for(const std::byte* row, int bytes, bool finds_scales) {
+  // What a lane has found.
+  struct FoundRow {
+    const std::byte* row = nullptr;
+    const std::byte* scale = nullptr;
+    int bytes = 0;
+    bool has_scale = false;
+  };
+  __device__ void send_for(const FoundRow& lanes, int half) {
     const int stage = row_at_.stage;
     constexpr std::uint32_t kAll = (1U << kRows) - 1;
-    const std::uint32_t found = __ballot_sync(0xffffffff, row != nullptr) & kAll;
+    const std::uint32_t found =
+        __ballot_sync(0xffffffff, lanes.row != nullptr) >> (half * kRows) & kAll;
     shared_.row_ring.wait_empty(row_at_);
     if (found != kAll) clear_rows(stage, kAll & ~found);
     FullBarrier& full = shared_.row_ring.full[stage];
     if (lane() == 0) {
       shared_.masks[stage][warp()] = static_cast<std::uint16_t>(found);
-      full.arrive_and_expect_tx(__popc(found) * bytes);
+      full.arrive_and_expect_tx(__popc(found) * lanes.bytes);
     }
     __syncwarp();
+    if (lane() / kRows != half) return;
     const int key = warp() * kRows + lane() % kRows;
-    if (lane() < kRows) {
-      if (row != nullptr) {
-        load_bytes({.from = row,
-                    .shared = shared_.rows[stage][key],
-                    .bytes = bytes,
-                    .full = &full,
-                    .hint = L2Hint::EVICT_NORMAL});
-      }
-    } else {
-      if (finds_scales) copy_word(&shared_.row_scales[stage][key], row, row != nullptr);
-      cutlass::arch::cpasync_barrier_arrive_noinc(reinterpret_cast<std::uint64_t*>(&full));
+    if (lanes.row != nullptr) {
+      load_bytes({.from = lanes.row,
+                  .shared = shared_.rows[stage][key],
+                  .bytes = lanes.bytes,
+                  .full = &full,
+                  .hint = L2Hint::EVICT_NORMAL});
     }
+    if (lanes.has_scale) {
+      copy_word(&shared_.row_scales[stage][key], lanes.scale, lanes.scale != nullptr);
+    }
+    cutlass::arch::cpasync_barrier_arrive_noinc(reinterpret_cast<std::uint64_t*>(&full));
   }
   // Weights of absent rows are 0, but their bytes might be NaN.
   __device__ void clear_rows(int stage, std::uint32_t absent) {
