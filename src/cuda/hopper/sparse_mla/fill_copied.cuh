@@ -10,7 +10,7 @@ namespace quire::cuda::hopper {
 
 template <typename Variant> class RowFill<Variant, RowKind::bf16> {
  public:
-  static constexpr int kFirstTurn = 0;
+  static constexpr int kFirstTurn = -2;
 
   __device__ explicit RowFill(SparseShared<Variant>& shared)
       : shared_(shared),
@@ -19,22 +19,20 @@ template <typename Variant> class RowFill<Variant, RowKind::bf16> {
 
   __device__ void begin(const TileRun& run) {
     finder_.begin(run, PagePlaces::of_rows(run.stream.rows, run.sequence), kConfig.keys,
-                  lane_ / kRows * kConfig.keys + warp_ * kRows + lane_ % kRows);
-    finder_.step(kAtOnce * kConfig.keys);
-    finder_.step(kAtOnce * kConfig.keys);
+                  warp_ * kRows + lane_ % kRows);
   }
 
   __device__ void turn(int index) {
-    if (index % kAtOnce == 0) row_ = finder_.step(kAtOnce * kConfig.keys);
-    const int first = index % kAtOnce * kRows;  // lane that found the tile's first row
-    const std::uint32_t found = __ballot_sync(0xffffffff, row_ != nullptr) >> first;
+    const std::byte* row = finder_.step(kConfig.keys);
+    if (index < 0) return;
+    const std::uint32_t found = __ballot_sync(0xffffffff, row != nullptr);
     shared_.left_ring.wait_empty(at_.half);
     write_mask(found);
-    fill_half<0>(first, found, shared_.left[at_.half.stage]);
+    fill_half<0>(row, found, shared_.left[at_.half.stage]);
     arrive(shared_.left_ring.full[at_.half.stage]);
-    fill_rope(first, found);
+    fill_rope(row, found);
     shared_.right_ring.wait_empty(at_.half);
-    fill_half<1>(first, found, shared_.right[at_.half.stage]);
+    fill_half<1>(row, found, shared_.right[at_.half.stage]);
     arrive(shared_.right_ring.full[at_.half.stage]);
     at_.advance();
   }
@@ -42,7 +40,6 @@ template <typename Variant> class RowFill<Variant, RowKind::bf16> {
  private:
   static constexpr SparseConfig kConfig = Variant::kConfig;
   static constexpr int kRows = kConfig.warp_rows();
-  static constexpr int kAtOnce = 32 / kRows;  // tiles whose rows are looked up together
 
   // Once this thread's copies are there.
   __device__ void arrive(FullBarrier& full) const {
@@ -56,17 +53,17 @@ template <typename Variant> class RowFill<Variant, RowKind::bf16> {
   }
 
   template <int kHalf>
-  __device__ void fill_half(int first, std::uint32_t found, std::byte* slabs) const {
+  __device__ void fill_half(const std::byte* row, std::uint32_t found, std::byte* slabs) const {
     const int lane = opaque(lane_);
     const int column = kHalf * SparseConfig::kHalfColumns * 2 + lane * 16;
     std::byte* slab = slabs + lane / 8 * kConfig.slab_bytes() + warp_ * kRows * kRowBytes;
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
-      copy_async(slab + piece_offset(i, lane % 8), row_of_lane(row_, first + i) + column,
+      copy_async(slab + piece_offset(i, lane % 8), row_of_lane(row, i) + column,
                  (found >> i & 1) != 0, L2Policy::normal);
     }
   }
-  __device__ void fill_rope(int first, std::uint32_t found) {
+  __device__ void fill_rope(const std::byte* row, std::uint32_t found) {
     shared_.rope_ring.wait_empty(at_.rope);
     std::byte* slab = shared_.rope[at_.rope.stage] + warp_ * kRows * kRowBytes;
     const int lane = opaque(lane_);
@@ -74,7 +71,7 @@ template <typename Variant> class RowFill<Variant, RowKind::bf16> {
     for (int i = 0; i < kRows; i += 4) {
       const int line = i + lane / 8;
       copy_async(slab + piece_offset(line, lane % 8),
-                 row_of_lane(row_, first + line) + SparseConfig::kLatent * 2 + lane % 8 * 16,
+                 row_of_lane(row, line) + SparseConfig::kLatent * 2 + lane % 8 * 16,
                  (found >> line & 1) != 0, L2Policy::normal);
     }
     arrive(shared_.rope_ring.full[at_.rope.stage]);
@@ -84,7 +81,6 @@ template <typename Variant> class RowFill<Variant, RowKind::bf16> {
   int lane_;
   int warp_;
   RowFinder finder_;
-  const std::byte* row_ = nullptr;  // that this lane found last
   TilePlace<Variant> at_;
 };
 

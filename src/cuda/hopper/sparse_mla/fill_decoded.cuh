@@ -11,13 +11,14 @@ namespace quire::cuda::hopper {
 
 template <typename Variant> class RowFill<Variant, RowKind::fp8> {
  public:
-  static constexpr int kFirstTurn = -Variant::kConfig.raw_stages;
+  static constexpr int kFirstTurn = -Variant::kConfig.raw_stages - 2;
 
   __device__ explicit RowFill(SparseShared<Variant>& shared)
       : shared_(shared),
         lane_(static_cast<int>(threadIdx.x % 32)),
         warp_(static_cast<int>(threadIdx.x % SparseConfig::kWarpgroup / 32)) {}
 
+  // The second eight lanes find scales: in a tensor of their own, or in the row.
   __device__ void begin(const TileRun& run) {
     const GatherStream& stream = run.stream;
     const RowPart& part = stream.rows.row_format.parts[0];
@@ -25,12 +26,13 @@ template <typename Variant> class RowFill<Variant, RowKind::fp8> {
     rope_is_fp8_ = stream.rope_is_fp8;
     rope_is_scaled_ = stream.rope_is_scaled;
     scaling_ = part.scale_source;
-    scale_offset_ = part.scale_offset_bytes;
-    scales_ = ScaleFinder(PagePlaces::of_scales(stream.rows.scales, run.sequence));
-    finder_.begin(run, PagePlaces::of_rows(stream.rows, run.sequence), kConfig.keys,
-                  lane_ / kRows * kConfig.keys + warp_ * kRows + lane_ % kRows);
-    find();
-    find();
+    PagePlaces places = PagePlaces::of_rows(stream.rows, run.sequence);
+    if (lane_ / kRows == kScaleLanes && scaling_ == ScaleSource::plane) {
+      places = PagePlaces::of_scales(stream.rows.scales, run.sequence);
+    } else if (lane_ / kRows == kScaleLanes && scaling_ == ScaleSource::in_row) {
+      places.data += part.scale_offset_bytes;
+    }
+    finder_.begin(run, places, kConfig.keys, warp_ * kRows + lane_ % kRows);
     if (scaling_ == ScaleSource::none) write_ones();
   }
 
@@ -42,9 +44,8 @@ template <typename Variant> class RowFill<Variant, RowKind::fp8> {
       __syncwarp();
     }
     found_ >>= kRows;
-    const int sent = index + kAhead;
-    if (sent % kAtOnce == 0) find();
-    send_for(row_, sent % kAtOnce);
+    const std::byte* row = finder_.step(kConfig.keys);
+    if (index >= -kAhead) send_for(row);
     commit_copies();
     raw_.advance();
   }
@@ -53,17 +54,9 @@ template <typename Variant> class RowFill<Variant, RowKind::fp8> {
   static constexpr SparseConfig kConfig = Variant::kConfig;
   static constexpr int kRows = kConfig.warp_rows();
   static constexpr int kAhead = kConfig.raw_stages;
-  static constexpr int kAtOnce = 32 / kRows;  // tiles whose rows are looked up together
+  static constexpr int kScaleLanes = 1;  // the second kRows lanes send for scales
   static_assert(kRows == 8, "a warp's rows are one swizzle atom");
   static_assert(kAhead * kRows <= 32);
-
-  // Rows of the next tiles, each of them by some of the lanes: what is looked up has so many turns to
-  // come.
-  __device__ void find() {
-    row_ = finder_.step(kAtOnce * kConfig.keys, [&](auto... place) {
-      if (scaling_ == ScaleSource::plane) scales_.step(place...);
-    });
-  }
 
   // Rows without scales are multiplied by one: nobody has to ask.
   __device__ void write_ones() {
@@ -75,42 +68,39 @@ template <typename Variant> class RowFill<Variant, RowKind::fp8> {
   }
 
   // The bytes of a tile's rows; past the last tile there are none, and nothing is read.
-  __device__ void send_for(const std::byte* row, int tile) {
-    const int first = tile * kRows;  // lane that found the tile's first row
-    const std::uint32_t found =
-        __ballot_sync(0xffffffff, row != nullptr) >> first & ((1U << kRows) - 1);
-    found_ |= found << (kAhead - 1) * kRows;
+  __device__ void send_for(const std::byte* row) {
+    const std::uint32_t found = __ballot_sync(0xffffffff, row != nullptr);
+    found_ |= (found & ((1U << kRows) - 1)) << (kAhead - 1) * kRows;
     std::byte* latent = shared_.raw.latent[raw_.stage][warp_ * kRows] + lane_ * 16;
     std::byte* latent_odd = shared_.raw.latent[raw_.stage][warp_ * kRows] + (lane_ ^ 4) * 16;
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
       copy_piece((i % 2 == 0 ? latent : latent_odd) + i * SparseConfig::kLatent,
-                 row_of_lane(row, first + i) + lane_ * 16, (found >> i & 1) != 0);
+                 row_of_lane(row, i) + lane_ * 16, (found >> i & 1) != 0);
     }
-    send_for_rope(row, first, found);
-    if (lane_ / kRows == tile) send_for_scale(row);
+    send_for_rope(row, found);
+    if (lane_ / kRows == kScaleLanes) send_for_scale(row);
   }
   // A row's rope is 8 pieces of bf16, or 4 of e4m3.
-  __device__ void send_for_rope(const std::byte* row, int first, std::uint32_t found) {
+  __device__ void send_for_rope(const std::byte* row, std::uint32_t found) {
     auto* rope = shared_.raw.rope[raw_.stage] + warp_ * kRows;
     if (rope_is_fp8_) {
       const int line = lane_ / 4;
       copy_piece(rope[line] + lane_ % 4 * 16,
-                 row_of_lane(row, first + line) + rope_offset_ + lane_ % 4 * 16, (found >> line & 1) != 0);
+                 row_of_lane(row, line) + rope_offset_ + lane_ % 4 * 16, (found >> line & 1) != 0);
       return;
     }
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int line = 4 * i + lane_ / 8;
       copy_piece(rope[line] + lane_ % 8 * 16,
-                 row_of_lane(row, first + line) + rope_offset_ + lane_ % 8 * 16, (found >> line & 1) != 0);
+                 row_of_lane(row, line) + rope_offset_ + lane_ % 8 * 16, (found >> line & 1) != 0);
     }
   }
-  __device__ void send_for_scale(const std::byte* row) {
+  __device__ void send_for_scale(const std::byte* scale) {
     float4* target = &shared_.raw.scales[raw_.stage][warp_ * kRows + lane_ % kRows];
-    const std::byte* scale = scales_.found();
     if (scaling_ == ScaleSource::plane) copy_word(target, scale, scale != nullptr);
-    if (scaling_ == ScaleSource::in_row) copy_piece(target, row + scale_offset_, row != nullptr);
+    if (scaling_ == ScaleSource::in_row) copy_piece(target, scale, scale != nullptr);
   }
 
   __device__ void fill_tile() {
@@ -192,12 +182,9 @@ template <typename Variant> class RowFill<Variant, RowKind::fp8> {
   int lane_;
   int warp_;
   RowFinder finder_;
-  ScaleFinder scales_{PagePlaces{}};
-  const std::byte* row_ = nullptr;  // that this lane found last
   TilePlace<Variant> at_;
   RingPosition<kAhead> raw_;
   ScaleSource scaling_ = ScaleSource::none;
-  int scale_offset_ = 0;
   int rope_offset_ = 0;
   bool rope_is_fp8_ = false;
   bool rope_is_scaled_ = false;

@@ -25,7 +25,7 @@ template <typename Variant> constexpr SparseVariant sparse_variant(std::string_v
           launch_sparse_tiles<Variant>};
 }
 template <typename Variant> constexpr SparseVariant fp8_variant(std::string_view name) {
-  return {name, RowKind::fp8, Variant::kConfig.block_heads(), Fp8Config::kKeys,
+  return {name, RowKind::fp8, Variant::kConfig.heads, Fp8Config::kKeys,
           launch_sparse_fp8<Variant>};
 }
 

@@ -22,18 +22,13 @@ template <typename Variant> class ItemFinish {
   __device__ void run(const Softmax& softmax, Sums& sums) {
     tell(softmax);
     sync();
-    if (static_cast<int>(threadIdx.x) < kConfig.block_heads()) {
+    if (static_cast<int>(threadIdx.x) < kConfig.heads) {
       finish_head(static_cast<int>(threadIdx.x));
     }
     sync();
     apply_factors(sums);
-    if constexpr (kConfig.share == Fp8Share::keys) {
-      exchange<0>(sums);
-      exchange<1>(sums);
-    } else {
-#pragma unroll
-      for (int block = 0; block < Sums::kBlocks; ++block) store(sums, block);
-    }
+    exchange<0>(sums);
+    exchange<1>(sums);
   }
 
  private:
@@ -67,28 +62,21 @@ template <typename Variant> class ItemFinish {
   }
 
   __device__ void finish_head(int block_head) {
-    if constexpr (kConfig.share == Fp8Share::heads) {
-      const int warpgroup = block_head / kConfig.heads;
-      const int head = block_head % kConfig.heads;
-      shared_.factors[warpgroup][head] =
-          finish(block_head, base_of(warpgroup, head), total_of(warpgroup, head));
-    } else {
-      const float bases[2] = {base_of(0, block_head), base_of(1, block_head)};
-      const float base = fmaxf(bases[0], bases[1]);
-      float weights[2];
-      float total = 0.0F;
+    const float bases[2] = {base_of(0, block_head), base_of(1, block_head)};
+    const float base = fmaxf(bases[0], bases[1]);
+    float weights[2];
+    float total = 0.0F;
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const float part = total_of(i, block_head);
-        // Keys whose scores are NaN have a total and no base.
-        weights[i] = bases[i] != -INFINITY ? exp2f(bases[i] - base) : part == 0.0F ? 0.0F : 1.0F;
-        total += part * weights[i];
-      }
-      const float factor = finish(block_head, base, total);
+    for (int i = 0; i < 2; ++i) {
+      const float part = total_of(i, block_head);
+      // Keys whose scores are NaN have a total and no base.
+      weights[i] = bases[i] != -INFINITY ? exp2f(bases[i] - base) : part == 0.0F ? 0.0F : 1.0F;
+      total += part * weights[i];
+    }
+    const float factor = finish(block_head, base, total);
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        shared_.factors[i][block_head] = weights[i] == 0.0F ? 0.0F : factor * weights[i];
-      }
+    for (int i = 0; i < 2; ++i) {
+      shared_.factors[i][block_head] = weights[i] == 0.0F ? 0.0F : factor * weights[i];
     }
   }
   // The head's LSE, or what the merge has to know of it; the factor of its sums.
@@ -160,10 +148,9 @@ template <typename Variant> class ItemFinish {
   // A thread has two neighbouring columns of each of its heads; eight threads have 16.
   __device__ void store(const Sums& sums, int block) const {
     const int column = block / 2 * 128 + warp() * 32 + block % 2 * 16 + lane() / 4 * 2;
-    const int first = kConfig.share == Fp8Share::heads ? warpgroup_ * kConfig.heads : 0;
 #pragma unroll
     for (int c = 0; c < Softmax::kColumns; ++c) {
-      const int block_head = first + Softmax::head_of(c);
+      const int block_head = Softmax::head_of(c);
       if (item_.first_head + block_head >= params_.work.heads) continue;
       const float* pair = &sums.values[block][c / 2 * 4 + c % 2];
       store_pair(block_head, column, pair[0], pair[2]);

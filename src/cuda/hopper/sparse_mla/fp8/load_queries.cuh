@@ -87,7 +87,7 @@ template <typename Variant> class QueryLoad {
 
  private:
   static constexpr Fp8Config kConfig = Variant::kConfig;
-  static constexpr int kWarpHeads = kConfig.block_heads() / (2 * Fp8Config::kWarps);
+  static constexpr int kWarpHeads = kConfig.heads / (2 * Fp8Config::kWarps);
   static constexpr int kAtOnce = kWarpHeads < 4 ? kWarpHeads : 4;
 
   __device__ static int lane() { return static_cast<int>(threadIdx.x % 32); }

@@ -18,20 +18,20 @@ template <typename Variant> struct Fp8Shared {
   static constexpr Fp8Config kConfig = Variant::kConfig;
   static constexpr int kStages = kConfig.stages;
   static constexpr int kKeys = Fp8Config::kKeys;
-  static constexpr int kHeads = kConfig.block_heads();
+  static constexpr int kHeads = kConfig.heads;
 
   // [slab][head][64 columns]; when an item ends, half of a warpgroup's sums for the other one.
   alignas(1024) std::byte q[Fp8Config::kSlabs][kConfig.query_slab_bytes()];
   // [head][64 keys], of each warpgroup; tiles take the two in turn.
-  alignas(1024) std::byte weights[2][2][kConfig.heads * 2 * kKeys];
+  alignas(1024) std::byte weights[2][2][kHeads * 2 * kKeys];
   alignas(16) std::byte rows[kStages][kKeys][Fp8Config::kRowStride];
   float row_scales[kStages][kKeys];                           // where they have a tensor of their own
   std::uint16_t masks[kStages][Fp8Config::kWarps];            // bit k: a warp's row k is a key
   alignas(16) std::uint16_t scales[2][2][Fp8Config::kGroups][kKeys];  // f16; as `weights`
   alignas(8) float query_factors[kHeads];
-  float tops[2][Fp8Config::kWarps][kConfig.heads];  // maxima, and at the end sums of weights
-  alignas(8) float bases[2][kConfig.heads];
-  float factors[2][kConfig.heads];  // of the finished sums
+  float tops[2][Fp8Config::kWarps][kHeads];  // maxima, and at the end sums of weights
+  alignas(8) float bases[2][kHeads];
+  float factors[2][kHeads];  // of the finished sums
   Fp8ItemNote notes[2];
   int ends[2][2][Fp8Config::kWarps];  // of each stream's tiles that a warp found in use; of two items
   RingBarriers<2> item_ring;
@@ -40,8 +40,8 @@ template <typename Variant> struct Fp8Shared {
   __device__ void init() {
     constexpr int kWarps = Fp8Config::kWarps;
     item_ring.init(1, 2 * kWarps);
-    // Each warp that gathers, and each of its lanes that sends for scales.
-    row_ring.init(kWarps + kKeys, kConfig.share == Fp8Share::heads ? 2 * kWarps : kWarps);
+    // Each warp that gathers, and each of its threads when its copies are there.
+    row_ring.init(kWarps + Fp8Config::kWarpgroup, kWarps);
   }
 };
 

@@ -27,55 +27,37 @@ template <typename Variant> struct TileScores {
   // q: the descriptor of the warpgroup's heads. Waits for the products.
   __device__ void compute(const RopeRows& rope, const OperandFactors (&keys)[2], std::uint64_t q) {
     const std::byte* rows = rope.rows + matrix_row_offset();
-    std::uint32_t operands[kBuffers][8 * kBatch];
-    std::uint32_t raw[2][kBatch][4];
+    std::uint32_t operands[2][8];
+    std::uint32_t raw[2][4];
     std::uint32_t rope_operands[2][8];
     load_rope(rope, keys, rope_operands);
-    load_batch(rows, 0, raw[0]);
+    load_matrices(rows, raw[0]);
     multiply_rope(rope_operands, q + slab(kPairs / 2));
 #pragma unroll
-    for (int batch = 0; batch < kPairs / kBatch; ++batch) {
-      if ((batch + 1) * kBatch < kPairs) load_batch(rows, batch + 1, raw[(batch + 1) % 2]);
-      cute::warpgroup_wait<kBuffers - 1>();
-#pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
-        const int group = (batch * kBatch + i) / (kPairs / Fp8Config::kGroups);
-        if constexpr (kConfig.ablate & 1) {
-          for (int k = 0; k < 8; ++k) operands[batch % kBuffers][8 * i + k] = raw[batch % 2][i][k % 4];
-        } else
-        decode_keys(raw[batch % 2][i], keys[0].groups[group], keys[1].groups[group],
-                    &operands[batch % kBuffers][8 * i]);
-      }
-      multiply(operands[batch % kBuffers], q, batch);
+    for (int pair = 0; pair < kPairs; ++pair) {
+      if (pair + 1 < kPairs) load_matrices(rows + (pair + 1) * 32, raw[(pair + 1) % 2]);
+      cute::warpgroup_wait<1>();
+      const int group = pair / (kPairs / Fp8Config::kGroups);
+      decode_keys(raw[pair % 2], keys[0].groups[group], keys[1].groups[group], operands[pair % 2]);
+      multiply(operands[pair % 2], q + slab(pair / 2) + pair % 2 * 4);
     }
     cute::warpgroup_wait<0>();
     pin(values);
   }
 
  private:
-  static constexpr int kPairs = SparseConfig::kLatent / 32;
-  static constexpr int kBatch = kConfig.batch;
-  static constexpr int kBuffers = kConfig.buffers;
+  static constexpr int kPairs = SparseConfig::kLatent / 32;  // of steps of 16 columns
 
   __device__ static constexpr int slab(int index) {
     return index * (kConfig.query_slab_bytes() >> 4);
   }
-  __device__ static void load_batch(const std::byte* rows, int batch,
-                                    std::uint32_t (&raw)[kBatch][4]) {
-#pragma unroll
-    for (int i = 0; i < kBatch; ++i) load_matrices(rows + (batch * kBatch + i) * 32, raw[i]);
-  }
 
-  __device__ void multiply(std::uint32_t (&operands)[8 * kBatch], std::uint64_t q, int batch) {
+  __device__ void multiply(std::uint32_t (&operands)[8], std::uint64_t q) {
     pin(operands);
     pin(values);
     cute::warpgroup_arrive();
-#pragma unroll
-    for (int i = 0; i < 2 * kBatch; ++i) {
-      const int step = batch * 2 * kBatch + i;
-      if constexpr ((kConfig.ablate & 2) == 0)
-      multiply_step<Latent>(&operands[4 * i], q + slab(step / 4) + step % 4 * 2, values, false);
-    }
+    multiply_step<Latent>(&operands[0], q, values, false);
+    multiply_step<Latent>(&operands[4], q + 2, values, false);
     cute::warpgroup_commit_batch();
   }
   __device__ void multiply_rope(std::uint32_t (&operands)[2][8], std::uint64_t q) {
@@ -130,30 +112,28 @@ template <typename Variant> struct ValueSums {
   // lane's first key; weights: the descriptor. Waits for all products.
   __device__ void add(const std::byte* rows, const std::uint16_t* scales, std::uint64_t weights,
                       bool starts_sum) {
-    std::uint32_t operands[kBuffers][8 * kBatch];
-    std::uint32_t raw[2][kBatch][4];
-    load_batch(rows, 0, raw[0]);
+    std::uint32_t operands[2][8];
+    std::uint32_t raw[2][4];
+    load_transposed(rows, raw[0]);
 #pragma unroll
-    for (int batch = 0; batch < kTurns / kBatch; ++batch) {
-      if ((batch + 1) * kBatch < kTurns) load_batch(rows, batch + 1, raw[(batch + 1) % 2]);
-      std::uint32_t by[kBatch][2];
-#pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
-        const int turn = batch * kBatch + i;
-        const std::uint16_t* from = scales + turn % Fp8Config::kGroups * Fp8Config::kKeys +
-                                    turn / Fp8Config::kGroups * 16;
-        by[i][0] = *reinterpret_cast<const std::uint32_t*>(from);
-        by[i][1] = *reinterpret_cast<const std::uint32_t*>(from + 8);
-      }
-      cute::warpgroup_wait<kBuffers - 1>();
-#pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
-        if constexpr (kConfig.ablate & 1) {
-          for (int k = 0; k < 8; ++k) operands[batch % kBuffers][8 * i + k] = raw[batch % 2][i][k % 4];
-        } else
-        decode_values(raw[batch % 2][i], by[i][0], by[i][1], &operands[batch % kBuffers][8 * i]);
-      }
-      multiply(operands[batch % kBuffers], weights, batch, starts_sum);
+    for (int turn = 0; turn < kTurns; ++turn) {
+      const int step = turn / Fp8Config::kGroups;
+      const int group = turn % Fp8Config::kGroups;
+      if (turn + 1 < kTurns) load_transposed(rows + offset(turn + 1), raw[(turn + 1) % 2]);
+      const std::uint16_t* by = scales + group * Fp8Config::kKeys + step * 16;
+      const std::uint32_t low_by = *reinterpret_cast<const std::uint32_t*>(by);
+      const std::uint32_t high_by = *reinterpret_cast<const std::uint32_t*>(by + 8);
+      cute::warpgroup_wait<1>();
+      decode_values(raw[turn % 2], low_by, high_by, operands[turn % 2]);
+      pin(operands[turn % 2]);
+      pin(values[2 * group]);
+      pin(values[2 * group + 1]);
+      cute::warpgroup_arrive();
+      multiply_step<Product>(&operands[turn % 2][0], weights + 2 * step, values[2 * group],
+                             starts_sum && step == 0);
+      multiply_step<Product>(&operands[turn % 2][4], weights + 2 * step, values[2 * group + 1],
+                             starts_sum && step == 0);
+      cute::warpgroup_commit_batch();
     }
   }
   __device__ void wait() {
@@ -171,37 +151,9 @@ template <typename Variant> struct ValueSums {
 
  private:
   static constexpr int kTurns = 4 * Fp8Config::kGroups;  // of 16 keys × 128 columns
-  static constexpr int kBatch = kConfig.batch;
-  static constexpr int kBuffers = kConfig.buffers;
 
-  __device__ static void load_batch(const std::byte* rows, int batch,
-                                    std::uint32_t (&raw)[kBatch][4]) {
-#pragma unroll
-    for (int i = 0; i < kBatch; ++i) {
-      const int turn = batch * kBatch + i;
-      load_transposed(rows + turn / Fp8Config::kGroups * 16 * Fp8Config::kRowStride +
-                          turn % Fp8Config::kGroups * 128,
-                      raw[i]);
-    }
-  }
-
-  __device__ void multiply(std::uint32_t (&operands)[8 * kBatch], std::uint64_t weights, int batch,
-                           bool starts_sum) {
-    pin(operands);
-#pragma unroll
-    for (int i = 0; i < 2 * kBatch; ++i) pin(values[block_of(batch, i)]);
-    cute::warpgroup_arrive();
-#pragma unroll
-    for (int i = 0; i < 2 * kBatch; ++i) {
-      const int step = (batch * kBatch + i / 2) / Fp8Config::kGroups;
-      if constexpr ((kConfig.ablate & 2) == 0)
-      multiply_step<Product>(&operands[4 * i], weights + 2 * step, values[block_of(batch, i)],
-                             starts_sum && step == 0);
-    }
-    cute::warpgroup_commit_batch();
-  }
-  __device__ static constexpr int block_of(int batch, int i) {
-    return (batch * kBatch + i / 2) % Fp8Config::kGroups * 2 + i % 2;
+  __device__ static constexpr int offset(int turn) {
+    return turn / Fp8Config::kGroups * 16 * Fp8Config::kRowStride + turn % Fp8Config::kGroups * 128;
   }
 };
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two warpgroups that score, weigh and sum.
+// The two warpgroups that score, weigh and sum, each every second tile; their sums are added when an
+// item ends.
 #pragma once
 
 #include "cuda/hopper/sparse_mla/fp8/column_softmax.cuh"
@@ -40,10 +41,6 @@ template <typename Variant> class AttendFp8Role {
   __device__ static void sync_all() {
     cutlass::arch::NamedBarrier::sync(Fp8Config::kAttenders, kFp8Attenders);
   }
-  __device__ bool is_mine(int tile) const {
-    return kConfig.share == Fp8Share::heads || tile % 2 == warpgroup_;
-  }
-
   __device__ void attend(const Fp8ItemNote& note, int num_tiles) {
     softmax_.reset();
     if (num_tiles > 0) {
@@ -53,7 +50,7 @@ template <typename Variant> class AttendFp8Role {
     const int first_tiles = note.first_tiles;
     bool is_first = true;
     for (int tile = 0; tile < num_tiles; ++tile) {
-      if (is_mine(tile)) {
+      if (tile % 2 == warpgroup_) {
         attend_tile(tile >= first_tiles, is_first);
         is_first = false;
       }
@@ -65,13 +62,8 @@ template <typename Variant> class AttendFp8Role {
 
   __device__ void attend_tile(bool is_extra, bool is_first) {
     shared_.row_ring.wait_full(row_at_);
-    if constexpr (kConfig.ablate & 4) {
-      __syncwarp();
-      if (lane() == 0) shared_.row_ring.empty[row_at_.stage].arrive();
-      return;
-    }
     score(is_extra);
-    if constexpr ((kConfig.ablate & 8) == 0) weigh(is_extra, is_first);
+    weigh(is_extra, is_first);
     const std::byte* rows = shared_.rows[row_at_.stage][0];
     sums_.add(rows + warp() * 32 + matrix_row_offset(),
               shared_.scales[warpgroup_][turn_][0] + lane() % 4 * 2,
@@ -105,9 +97,6 @@ template <typename Variant> class AttendFp8Role {
   __device__ const float4& scales_in_row(int i, int offset) const {
     return *reinterpret_cast<const float4*>(shared_.rows[row_at_.stage][key(i)] + offset);
   }
-  __device__ int first_head() const {
-    return kConfig.share == Fp8Share::heads ? warpgroup_ * kConfig.heads : 0;
-  }
 
   __device__ void score(bool is_extra) {
     const Layout layout = this->layout(is_extra);
@@ -120,7 +109,7 @@ template <typename Variant> class AttendFp8Role {
     scores_.compute({.rows = shared_.rows[row_at_.stage][warp() * 16],
                      .offset = layout.rope_offset,
                      .is_fp8 = layout.rope_is_fp8},
-                    factors, opaque(tile_descriptor(shared_.q[0] + first_head() * kRowBytes)));
+                    factors, opaque(tile_descriptor(shared_.q[0])));
   }
   // For the values: a lane of four stores one group's.
   __device__ void store_scales(const OperandFactors (&factors)[2]) {
@@ -149,7 +138,7 @@ template <typename Variant> class AttendFp8Role {
     const std::uint32_t mask = shared_.masks[row_at_.stage][warp()] >> (lane() / 4);
     const bool is_there[2] = {(mask & 1) != 0, (mask >> 8 & 1) != 0};
     const bool has_risen = softmax_.place(scores_.values, keys, is_there, params_.scale_log2,
-                                          shared_.query_factors + first_head());
+                                          shared_.query_factors);
     std::byte* weights = shared_.weights[warpgroup_][turn_];
     float added[kColumns];
     softmax_.weigh(scores_.values, keys, weights, added);

@@ -5,9 +5,11 @@
 
 #include "cuda/hopper/sparse_mla/copy_raw.cuh"
 #include "cuda/hopper/sparse_mla/fp8/shared.cuh"
+#include "cuda/hopper/sparse_mla/row_fill.cuh"
 #include "cuda/hopper/sparse_mla/row_finder.cuh"
 #include "cuda/hopper/sparse_mla/work_item.cuh"
 #include "cuda/hopper/tile/bulk_copy.cuh"
+#include "cuda/hopper/tile/opaque.cuh"
 
 namespace quire::cuda::hopper {
 
@@ -36,6 +38,7 @@ template <typename Variant> class GatherFp8Role {
  private:
   static constexpr int kKeys = Fp8Config::kKeys;
   static constexpr int kRows = Fp8Config::kWarpKeys;
+  static constexpr int kBulkRows = Variant::kConfig.bulk_rows;
   static constexpr int kScans = 6;  // indices that a thread reads at a time
 
   __device__ static int lane() { return static_cast<int>(threadIdx.x % 32); }
@@ -154,24 +157,42 @@ template <typename Variant> class GatherFp8Role {
     shared_.row_ring.wait_empty(row_at_);
     if (found != kAll) clear_rows(stage, kAll & ~found);
     FullBarrier& full = shared_.row_ring.full[stage];
+    constexpr std::uint32_t kBulk = (1U << kBulkRows) - 1;
     if (lane() == 0) {
       shared_.masks[stage][warp()] = static_cast<std::uint16_t>(found);
-      full.arrive_and_expect_tx(__popc(found) * lanes.bytes);
+      full.arrive_and_expect_tx(__popc(found & kBulk) * lanes.bytes);
     }
     __syncwarp();
-    if (lane() / kRows != half) return;
-    const int key = warp() * kRows + lane() % kRows;
-    if (lanes.row != nullptr) {
-      load_bytes({.from = lanes.row,
-                  .shared = shared_.rows[stage][key],
-                  .bytes = lanes.bytes,
-                  .full = &full,
-                  .hint = L2Hint::EVICT_NORMAL});
+    if (lane() / kRows == half) {
+      const int key = lane() % kRows;
+      if (key < kBulkRows && lanes.row != nullptr) {
+        load_bytes({.from = lanes.row,
+                    .shared = shared_.rows[stage][warp() * kRows + key],
+                    .bytes = lanes.bytes,
+                    .full = &full,
+                    .hint = L2Hint::EVICT_NORMAL});
+      }
+      if (lanes.has_scale) {
+        copy_word(&shared_.row_scales[stage][warp() * kRows + key], lanes.scale,
+                  lanes.scale != nullptr);
+      }
     }
-    if (lanes.has_scale) {
-      copy_word(&shared_.row_scales[stage][key], lanes.scale, lanes.scale != nullptr);
-    }
+    copy_rows(lanes, half * kRows, found, stage);
     cutlass::arch::cpasync_barrier_arrive_noinc(reinterpret_cast<std::uint64_t*>(&full));
+  }
+  // The rest of the rows by copies of 16 bytes, all lanes one row.
+  __device__ void copy_rows(const FoundRow& lanes, int first_lane, std::uint32_t found, int stage) {
+    std::byte* to =
+        shared_.rows[stage][warp() * kRows] + opaque(lane() * 16);
+#pragma unroll
+    for (int i = kBulkRows; i < kRows; ++i) {
+      const std::byte* from = row_of_lane(lanes.row, first_lane + i) + lane() * 16;
+      const bool is_there = (found >> i & 1) != 0;
+      if (is_there) copy_piece(to + i * Fp8Config::kRowStride, from, true);
+      if (is_there && 512 + lane() * 16 < lanes.bytes) {
+        copy_piece(to + i * Fp8Config::kRowStride + 512, from + 512, true);
+      }
+    }
   }
   // Weights of absent rows are 0, but their bytes might be NaN.
   __device__ void clear_rows(int stage, std::uint32_t absent) {
