@@ -25,8 +25,7 @@ template <typename Variant> constexpr SparseVariant sparse_variant(std::string_v
           launch_sparse_tiles<Variant>};
 }
 template <typename Variant> constexpr SparseVariant fp8_variant(std::string_view name) {
-  return {name, RowKind::fp8, Variant::kConfig.heads, Fp8Config::kKeys,
-          launch_sparse_fp8<Variant>};
+  return {name, RowKind::fp8, Variant::kConfig.heads, Fp8Config::kKeys, launch_sparse_fp8<Variant>};
 }
 
 // Of each kind of rows, from the narrowest to one of 64 heads.

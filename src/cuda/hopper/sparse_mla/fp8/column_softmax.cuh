@@ -56,7 +56,8 @@ template <typename Variant> struct ColumnSoftmax {
 
   // Products into powers of two; returns whether one is too large for its base.
   __device__ bool place(float (&scores)[kScores], const KeyFactors (&keys)[2],
-                        const bool (&is_there)[2], float to_log2, const float* query_factors) const {
+                        const bool (&is_there)[2], float to_log2,
+                        const float* query_factors) const {
     const float by[2] = {keys[0].score * to_log2, keys[1].score * to_log2};
     float most = -INFINITY;
 #pragma unroll
@@ -146,11 +147,10 @@ template <typename Variant> struct ColumnSoftmax {
         __cvta_generic_to_shared(weights + head * kRowBytes + ((piece ^ (head % 8)) * 16)));
 #pragma unroll
     for (int j = 0; j < kColumns; j += 4) {
-      asm volatile(
-          "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
-              to + j / 4 * 16 * kRowBytes),
-          "r"(words[j]), "r"(words[j + 1]), "r"(words[j + 2]), "r"(words[j + 3])
-          : "memory");
+      asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
+                       to + j / 4 * 16 * kRowBytes),
+                   "r"(words[j]), "r"(words[j + 1]), "r"(words[j + 2]), "r"(words[j + 3])
+                   : "memory");
     }
   }
 };

@@ -7,9 +7,8 @@
 namespace quire::cuda::hopper {
 
 struct Fp8Config {
-  int heads = 32;     // columns of the products
-  int stages = 4;     // tiles on their way or in use
-  int bulk_rows = 8;  // of the 16 rows that a warp gathers: by the copy engine; the others by threads
+  int heads = 32;  // columns of the products
+  int stages = 4;  // tiles on their way or in use
 
   // Registers of a thread; together the 504 that three warpgroups may have.
   int attend_registers = 216;

@@ -37,8 +37,8 @@ struct QueryChunk {
   template <DType kTo> __device__ void scale(float by) {
 #pragma unroll
     for (std::uint32_t& word : words) {
-      word = pack_pair<kTo>(__uint_as_float(word << 16) * by,
-                            __uint_as_float(word & 0xffff0000) * by);
+      word =
+          pack_pair<kTo>(__uint_as_float(word << 16) * by, __uint_as_float(word & 0xffff0000) * by);
     }
   }
   // `piece`: of the row's eight in a slab. In the order of columns, or as decoded rows have them: two of
@@ -90,7 +90,9 @@ template <typename Variant> class QueryLoad {
   static constexpr int kWarpHeads = kConfig.heads / (2 * Fp8Config::kWarps);
   static constexpr int kAtOnce = kWarpHeads < 4 ? kWarpHeads : 4;
 
-  __device__ static int lane() { return static_cast<int>(threadIdx.x % 32); }
+  __device__ static int lane() {
+    return static_cast<int>(threadIdx.x % 32);
+  }
 
   __device__ void store(int head, QueryChunk& latent, QueryChunk& rope) {
     const int top = __reduce_max_sync(0xffffffff, max(latent.top(), rope.top())) >> 7;

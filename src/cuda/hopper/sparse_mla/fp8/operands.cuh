@@ -18,20 +18,18 @@ namespace quire::cuda::hopper {
 
 // 64 × kN of 16-bit numbers: A in registers, B's rows are 128 bytes of K in shared memory.
 template <DType kDType, int kN>
-using RowWgmma =
-    decltype(cute::SM90::GMMA::rs_op_selector<
-             typename CuteElement<kDType>::type, typename CuteElement<kDType>::type, float,
-             cute::Shape<cute::Int<kWgmmaRows>, cute::Int<kN>, cute::Int<16>>,
-             cute::SM90::GMMA::Major::K, cute::SM90::GMMA::Major::K>());
+using RowWgmma = decltype(cute::SM90::GMMA::rs_op_selector<
+                          typename CuteElement<kDType>::type, typename CuteElement<kDType>::type,
+                          float, cute::Shape<cute::Int<kWgmmaRows>, cute::Int<kN>, cute::Int<16>>,
+                          cute::SM90::GMMA::Major::K, cute::SM90::GMMA::Major::K>());
 
 // One step of 16: sums (+)= a · B.
 template <typename Op, int kRegisters>
 __device__ inline void multiply_step(const std::uint32_t* a, std::uint64_t b,
                                      float (&sums)[kRegisters], bool starts_sum) {
-  detail::issue<Op>(
-      a, b, sums,
-      starts_sum ? cute::SM90::GMMA::ScaleOut::Zero : cute::SM90::GMMA::ScaleOut::One,
-      std::make_index_sequence<kRegisters>{});
+  detail::issue<Op>(a, b, sums,
+                    starts_sum ? cute::SM90::GMMA::ScaleOut::Zero : cute::SM90::GMMA::ScaleOut::One,
+                    std::make_index_sequence<kRegisters>{});
 }
 
 __device__ inline std::uint32_t scale_halves(std::uint32_t pair, std::uint32_t by) {

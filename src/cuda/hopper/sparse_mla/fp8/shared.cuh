@@ -25,23 +25,24 @@ template <typename Variant> struct Fp8Shared {
   // [head][64 keys], of each warpgroup; tiles take the two in turn.
   alignas(1024) std::byte weights[2][2][kHeads * 2 * kKeys];
   alignas(16) std::byte rows[kStages][kKeys][Fp8Config::kRowStride];
-  float row_scales[kStages][kKeys];                           // where they have a tensor of their own
-  std::uint16_t masks[kStages][Fp8Config::kWarps];            // bit k: a warp's row k is a key
+  float row_scales[kStages][kKeys];                 // where they have a tensor of their own
+  std::uint16_t masks[kStages][Fp8Config::kWarps];  // bit k: a warp's row k is a key
   alignas(16) std::uint16_t scales[2][2][Fp8Config::kGroups][kKeys];  // f16; as `weights`
   alignas(8) float query_factors[kHeads];
   float tops[2][Fp8Config::kWarps][kHeads];  // maxima, and at the end sums of weights
   alignas(8) float bases[2][kHeads];
   float factors[2][kHeads];  // of the finished sums
   Fp8ItemNote notes[2];
-  int ends[2][2][Fp8Config::kWarps];  // of each stream's tiles that a warp found in use; of two items
+  int ends[2][2]
+          [Fp8Config::kWarps];  // of each stream's tiles that a warp found in use; of two items
   RingBarriers<2> item_ring;
   RingBarriers<kStages> row_ring;
 
   __device__ void init() {
     constexpr int kWarps = Fp8Config::kWarps;
     item_ring.init(1, 2 * kWarps);
-    // Each warp that gathers, and each of its threads when its copies are there.
-    row_ring.init(kWarps + Fp8Config::kWarpgroup, kWarps);
+    // Each warp that gathers, and each of its lanes that found a row when the scale is there.
+    row_ring.init(kWarps + kKeys, kWarps);
   }
 };
 

@@ -86,11 +86,11 @@ template <typename Variant> class AttendFp8Role {
     const GatherStream& second = params_.streams[1];
     const RowPart& first_part = first.rows.row_format.parts[0];
     const RowPart& second_part = second.rows.row_format.parts[0];
-    return {.scaling = is_extra ? second_part.scale_source : first_part.scale_source,
-            .scale_offset = is_extra ? second_part.scale_offset_bytes
-                                     : first_part.scale_offset_bytes,
-            .rope_offset = is_extra ? second.rope_offset_bytes : first.rope_offset_bytes,
-            .rope_is_fp8 = is_extra ? second.rope_is_fp8 : first.rope_is_fp8};
+    return {
+        .scaling = is_extra ? second_part.scale_source : first_part.scale_source,
+        .scale_offset = is_extra ? second_part.scale_offset_bytes : first_part.scale_offset_bytes,
+        .rope_offset = is_extra ? second.rope_offset_bytes : first.rope_offset_bytes,
+        .rope_is_fp8 = is_extra ? second.rope_is_fp8 : first.rope_is_fp8};
   }
   // Of a thread's key i.
   __device__ static int key(int i) { return warp() * 16 + lane() / 4 + 8 * i; }
@@ -137,8 +137,8 @@ template <typename Variant> class AttendFp8Role {
     }
     const std::uint32_t mask = shared_.masks[row_at_.stage][warp()] >> (lane() / 4);
     const bool is_there[2] = {(mask & 1) != 0, (mask >> 8 & 1) != 0};
-    const bool has_risen = softmax_.place(scores_.values, keys, is_there, params_.scale_log2,
-                                          shared_.query_factors);
+    const bool has_risen =
+        softmax_.place(scores_.values, keys, is_there, params_.scale_log2, shared_.query_factors);
     std::byte* weights = shared_.weights[warpgroup_][turn_];
     float added[kColumns];
     softmax_.weigh(scores_.values, keys, weights, added);

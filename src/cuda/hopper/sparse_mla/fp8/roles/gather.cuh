@@ -5,11 +5,9 @@
 
 #include "cuda/hopper/sparse_mla/copy_raw.cuh"
 #include "cuda/hopper/sparse_mla/fp8/shared.cuh"
-#include "cuda/hopper/sparse_mla/row_fill.cuh"
 #include "cuda/hopper/sparse_mla/row_finder.cuh"
 #include "cuda/hopper/sparse_mla/work_item.cuh"
 #include "cuda/hopper/tile/bulk_copy.cuh"
-#include "cuda/hopper/tile/opaque.cuh"
 
 namespace quire::cuda::hopper {
 
@@ -38,8 +36,7 @@ template <typename Variant> class GatherFp8Role {
  private:
   static constexpr int kKeys = Fp8Config::kKeys;
   static constexpr int kRows = Fp8Config::kWarpKeys;
-  static constexpr int kBulkRows = Variant::kConfig.bulk_rows;
-  static constexpr int kScans = 6;  // indices that a thread reads at a time
+  static constexpr int kScans = 16;  // indices that a thread reads at a time
 
   __device__ static int lane() { return static_cast<int>(threadIdx.x % 32); }
   __device__ static int thread() { return static_cast<int>(threadIdx.x % Fp8Config::kWarpgroup); }
@@ -123,8 +120,7 @@ template <typename Variant> class GatherFp8Role {
                       .first_tile = first_tile(item, kStream),
                       .num_tiles = num_tiles};
     const int key = lane() / kRows * kKeys + warp() * kRows + lane() % kRows;
-    const bool finds_scales =
-        stream.rows.row_format.parts[0].scale_source == ScaleSource::plane;
+    const bool finds_scales = stream.rows.row_format.parts[0].scale_source == ScaleSource::plane;
     RowFinder rows;
     rows.begin(run, PagePlaces::of_rows(stream.rows, run.sequence), kKeys, key);
     ScaleFinder scales(PagePlaces::of_scales(stream.rows.scales, run.sequence));
@@ -157,42 +153,24 @@ template <typename Variant> class GatherFp8Role {
     shared_.row_ring.wait_empty(row_at_);
     if (found != kAll) clear_rows(stage, kAll & ~found);
     FullBarrier& full = shared_.row_ring.full[stage];
-    constexpr std::uint32_t kBulk = (1U << kBulkRows) - 1;
     if (lane() == 0) {
       shared_.masks[stage][warp()] = static_cast<std::uint16_t>(found);
-      full.arrive_and_expect_tx(__popc(found & kBulk) * lanes.bytes);
+      full.arrive_and_expect_tx(__popc(found) * lanes.bytes);
     }
     __syncwarp();
-    if (lane() / kRows == half) {
-      const int key = lane() % kRows;
-      if (key < kBulkRows && lanes.row != nullptr) {
-        load_bytes({.from = lanes.row,
-                    .shared = shared_.rows[stage][warp() * kRows + key],
-                    .bytes = lanes.bytes,
-                    .full = &full,
-                    .hint = L2Hint::EVICT_NORMAL});
-      }
-      if (lanes.has_scale) {
-        copy_word(&shared_.row_scales[stage][warp() * kRows + key], lanes.scale,
-                  lanes.scale != nullptr);
-      }
+    if (lane() / kRows != half) return;
+    const int key = warp() * kRows + lane() % kRows;
+    if (lanes.row != nullptr) {
+      load_bytes({.from = lanes.row,
+                  .shared = shared_.rows[stage][key],
+                  .bytes = lanes.bytes,
+                  .full = &full,
+                  .hint = L2Hint::EVICT_NORMAL});
     }
-    copy_rows(lanes, half * kRows, found, stage);
+    if (lanes.has_scale) {
+      copy_word(&shared_.row_scales[stage][key], lanes.scale, lanes.scale != nullptr);
+    }
     cutlass::arch::cpasync_barrier_arrive_noinc(reinterpret_cast<std::uint64_t*>(&full));
-  }
-  // The rest of the rows by copies of 16 bytes, all lanes one row.
-  __device__ void copy_rows(const FoundRow& lanes, int first_lane, std::uint32_t found, int stage) {
-    std::byte* to =
-        shared_.rows[stage][warp() * kRows] + opaque(lane() * 16);
-#pragma unroll
-    for (int i = kBulkRows; i < kRows; ++i) {
-      const std::byte* from = row_of_lane(lanes.row, first_lane + i) + lane() * 16;
-      const bool is_there = (found >> i & 1) != 0;
-      if (is_there) copy_piece(to + i * Fp8Config::kRowStride, from, true);
-      if (is_there && 512 + lane() * 16 < lanes.bytes) {
-        copy_piece(to + i * Fp8Config::kRowStride + 512, from + 512, true);
-      }
-    }
   }
   // Weights of absent rows are 0, but their bytes might be NaN.
   __device__ void clear_rows(int stage, std::uint32_t absent) {
