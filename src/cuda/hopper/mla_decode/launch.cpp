@@ -100,7 +100,8 @@ void attend_latents(const MlaDecodeArgs& args, const MlaDecodePlan& plan,
     set_row_maps(params);
   } else {
     params.format = make_format(rows);
-    set_byte_maps(params, rows.row_format.row_bytes);
+    const auto set_maps = plan.variant->cluster == 1 ? set_slab_maps : set_byte_maps;
+    set_maps(params, rows.row_format.row_bytes);
   }
   plan.variant->launch(params, stream);
   merge_mla_pieces(params, plan.items, stream);

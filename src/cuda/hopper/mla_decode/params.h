@@ -42,8 +42,8 @@ struct MlaDecodeParams {
   LatentPages pages{};
   LatentRowFormat format{};  // of rows to be converted
   // bf16 rows: (column, row of the page, page), boxes of 64 columns × box_rows, in `latents` alone. Rows
-  // to be converted: (byte, row, page), a block's half of the latents, of the rope part, and the
-  // scales, × 16 rows.
+  // of e4m3: (byte, row, page), a block's half of the latents, of the rope part, and the scales, × 16
+  // rows; or 128 bytes, the whole rope part and the scales, × box_rows.
   TensorMap latents{};
   TensorMap tails{};
   TensorMap scales{};

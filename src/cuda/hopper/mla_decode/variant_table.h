@@ -26,6 +26,7 @@ template <typename Variant> constexpr MlaDecodeVariant mla_decode_variant(std::s
 inline constexpr MlaDecodeVariant kMlaDecodeVariants[] = {
     mla_decode_variant<MlaDecodeBf16R64>("bf16_r64"),
     mla_decode_variant<MlaDecodeBf16R128>("bf16_r128"),
+    mla_decode_variant<MlaDecodeFp8R16>("fp8_r16"),
     mla_decode_variant<MlaDecodeFp8R64>("fp8_r64"),
     mla_decode_variant<MlaDecodeFp8R128>("fp8_r128"),
 };

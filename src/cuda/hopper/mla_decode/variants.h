@@ -17,6 +17,13 @@ struct MlaDecodeBf16R128 {
   static constexpr int kCluster = 2;
   static constexpr DType kLatents = DType::bf16;
 };
+// Rows of e4m3 and few rows of q: operands swapped (few_rows/).
+struct MlaDecodeFp8R16 {
+  static constexpr int kRows = 16;
+  static constexpr int kStages = 4;
+  static constexpr int kCluster = 1;
+  static constexpr DType kLatents = DType::fp8_e4m3;
+};
 // Rows of e4m3, converted on the way.
 struct MlaDecodeFp8R64 {
   static constexpr LatentConfig kConfig{.row_groups = 1, .stages = 2, .raw_stages = 3};
