@@ -24,9 +24,12 @@ template <typename Variant> constexpr MlaDecodeVariant mla_decode_variant(std::s
 
 // Of a kind of cache, few rows first.
 inline constexpr MlaDecodeVariant kMlaDecodeVariants[] = {
+    mla_decode_variant<MlaDecodeBf16R16>("bf16_r16"),
+    mla_decode_variant<MlaDecodeBf16R32>("bf16_r32"),
     mla_decode_variant<MlaDecodeBf16R64>("bf16_r64"),
     mla_decode_variant<MlaDecodeBf16R128>("bf16_r128"),
     mla_decode_variant<MlaDecodeFp8R16>("fp8_r16"),
+    mla_decode_variant<MlaDecodeFp8R32>("fp8_r32"),
     mla_decode_variant<MlaDecodeFp8R64>("fp8_r64"),
     mla_decode_variant<MlaDecodeFp8R128>("fp8_r128"),
 };

@@ -10,10 +10,10 @@ namespace quire::cuda::hopper {
 
 template <typename Variant>
 void launch_few_rows(const MlaDecodeParams& params, cudaStream_t stream) {
-  using Shared = FewRowsShared<Variant>;
+  using Shared = FewRowsShared<Variant::kConfig>;
   static_assert(sizeof(Shared) <= 227 * 1024);
   const LaunchShape shape{.grid = dim3(static_cast<unsigned>(params.split.blocks)),
-                          .block = dim3(FewRows::kThreads),
+                          .block = dim3(Variant::kConfig.threads()),
                           .shared_bytes = sizeof(Shared)};
   launch(mla_decode_few_rows_kernel<Variant>, shape, stream, params);
 }

@@ -2,7 +2,7 @@
 // Rows of e4m3 in shared memory become A operands of warpgroup products.
 //
 // A fetched word of K has four neighbouring columns of a key where the instruction wants two and two,
-// eight apart. Nothing is moved: the columns of q stand in the same order (load_scaled_queries.cuh).
+// eight apart. Nothing is moved: the columns of q stand in the same order (load_tile_queries.cuh).
 #pragma once
 
 #include "cuda/hopper/flash_attention/decode/fragments.cuh"

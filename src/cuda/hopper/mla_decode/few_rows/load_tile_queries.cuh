@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// An item's queries into shared memory, as f16: each row times a power of two that brings its largest
-// number into [2^13, 2^14). bf16 has no more digits than f16, so what is lost stands 2^38 below it.
+// An item's queries into shared memory. For e4m3 rows they become f16, each row times a power of two
+// that brings its largest number into [2^13, 2^14): bf16 has no more digits than f16, so what is lost
+// stands 2^38 below it.
 #pragma once
 
 #include "cuda/hopper/latent_attention/convert_row.cuh"
@@ -10,26 +11,28 @@
 
 namespace quire::cuda::hopper {
 
-template <typename Variant> class LoadScaledQueries {
+template <FewRowsConfig kConfig> class LoadTileQueries {
  public:
-  __device__ LoadScaledQueries(const LatentParams& params, FewRowsShared<Variant>& shared,
-                               bool has_fp8_rope)
+  __device__ LoadTileQueries(const LatentParams& params, FewRowsShared<kConfig>& shared,
+                             bool has_fp8_rope)
       : params_(params), shared_(shared), has_fp8_rope_(has_fp8_rope) {}
 
-  // Rows `warp`, `warp` + 8, … by one warp of the eight; rows beyond the item's are zeros.
+  // By all warps that attend; rows beyond the item's are zeros.
   __device__ void load(const LatentItem& item, int warp) const {
-    constexpr int kWarpRows = Variant::kRows / FewRows::kWarps;
+    constexpr int kWarps = FewRowsConfig::kGroupWarps * kConfig.groups();
+    constexpr int kWarpRows = kConfig.rows() / kWarps;
     uint4 chunks[kWarpRows][kChunks];
 #pragma unroll
-    for (int i = 0; i < kWarpRows; ++i) fetch(item, warp + i * FewRows::kWarps, chunks[i]);
+    for (int i = 0; i < kWarpRows; ++i) fetch(item, warp + i * kWarps, chunks[i]);
 #pragma unroll
-    for (int i = 0; i < kWarpRows; ++i) place(warp + i * FewRows::kWarps, chunks[i]);
+    for (int i = 0; i < kWarpRows; ++i) place(warp + i * kWarps, chunks[i]);
     cutlass::arch::fence_view_async_shared();
   }
 
  private:
-  static constexpr int kRowChunks = FewRows::kQuerySlabs * 8;  // of 16 bytes, 8 columns
-  static constexpr int kChunks = (kRowChunks + 31) / 32;       // of a lane
+  static constexpr bool kIsScaled = kConfig.latents != DType::bf16;
+  static constexpr int kRowChunks = (FewRowsConfig::kBlocks + 1) * 8;  // of 16 bytes, 8 columns
+  static constexpr int kChunks = (kRowChunks + 31) / 32;               // of a lane
 
   __device__ static int lane() { return static_cast<int>(threadIdx.x % 32); }
 
@@ -46,15 +49,7 @@ template <typename Variant> class LoadScaledQueries {
   }
 
   __device__ void place(int row, const uint4 (&chunks)[kChunks]) const {
-    float top = 0.0F;
-#pragma unroll
-    for (int i = 0; i < kChunks; ++i) {
-      top = fmaxf(top, fmaxf(fmaxf(largest(chunks[i].x), largest(chunks[i].y)),
-                             fmaxf(largest(chunks[i].z), largest(chunks[i].w))));
-    }
-    top = warp_highest(top);
-    // Nothing to scale where all are zeros; infinities and NaN stay what they are.
-    const int raised = top > 0.0F ? max(-126, min(126, 13 - ilogb_of(top))) : 0;
+    const int raised = kIsScaled ? powers_to_raise(chunks) : 0;
     const float factor = power_of_two(raised);
 #pragma unroll
     for (int i = 0; i < kChunks; ++i) {
@@ -64,12 +59,24 @@ template <typename Variant> class LoadScaledQueries {
     if (lane() == 0) shared_.query_factors[row] = params_.to_log2 * power_of_two(-raised);
   }
 
+  // Nothing to scale where all are zeros; infinities and NaN stay what they are.
+  __device__ static int powers_to_raise(const uint4 (&chunks)[kChunks]) {
+    float top = 0.0F;
+#pragma unroll
+    for (int i = 0; i < kChunks; ++i) {
+      top = fmaxf(top, fmaxf(fmaxf(largest(chunks[i].x), largest(chunks[i].y)),
+                             fmaxf(largest(chunks[i].z), largest(chunks[i].w))));
+    }
+    top = warp_highest(top);
+    return top > 0.0F ? max(-126, min(126, 13 - exponent_of(top))) : 0;
+  }
+
   __device__ static float low(std::uint32_t two) { return __uint_as_float(two << 16); }
   __device__ static float high(std::uint32_t two) { return __uint_as_float(two & 0xffff0000U); }
   __device__ static float largest(std::uint32_t two) {
     return fmaxf(fabsf(low(two)), fabsf(high(two)));
   }
-  __device__ static int ilogb_of(float positive) {
+  __device__ static int exponent_of(float positive) {
     return static_cast<int>(__float_as_uint(positive) >> 23) - 127;
   }
   __device__ static float power_of_two(int exponent) {
@@ -78,8 +85,9 @@ template <typename Variant> class LoadScaledQueries {
 
   __device__ void store(int row, int chunk, const uint4& eight, float factor) const {
     std::byte* slab = shared_.q[chunk / 8];
-    if (chunk / 8 == FewRows::kBlocks && !has_fp8_rope_) {
-      *reinterpret_cast<uint4*>(slab + slab_offset(row, chunk % 8)) = scale_eight(eight, factor);
+    if (!kIsScaled || (chunk / 8 == FewRowsConfig::kBlocks && !has_fp8_rope_)) {
+      *reinterpret_cast<uint4*>(slab + slab_offset(row, chunk % 8)) =
+          kIsScaled ? scale_eight(eight, factor) : eight;
       return;
     }
     const auto f16 = [factor](std::uint32_t two) {
@@ -94,7 +102,7 @@ template <typename Variant> class LoadScaledQueries {
   }
 
   const LatentParams& params_;
-  FewRowsShared<Variant>& shared_;
+  FewRowsShared<kConfig>& shared_;
   const bool has_fp8_rope_;
 };
 

@@ -1,53 +1,54 @@
 // SPDX-License-Identifier: Apache-2.0
-// A warpgroup with every second tile: scores, softmax and values, item by item.
+// A warpgroup with its tiles: scores, softmax and values, item by item.
 //
 // A thread has keys 16 · warp + lane / 4 and the one 8 below it of the scores, value columns in the same
 // way of the sums, and the same query rows 8j + 2 (lane % 4) + e of both: what is known of a row is in
 // the registers of those who need it.
 #pragma once
 
+#include <cute/arch/copy_sm90.hpp>
+
 #include "cuda/hopper/latent_attention/row_sight.cuh"
 #include "cuda/hopper/mla_decode/few_rows/finish_rows.cuh"
-#include "cuda/hopper/mla_decode/few_rows/load_scaled_queries.cuh"
-#include "cuda/hopper/mla_decode/few_rows/multiply_bytes.cuh"
-#include "cuda/hopper/mla_decode/params.h"
+#include "cuda/hopper/mla_decode/few_rows/load_tile_queries.cuh"
+#include "cuda/hopper/mla_decode/few_rows/multiply_bf16.cuh"
+#include "cuda/hopper/mla_decode/few_rows/multiply_fp8.cuh"
 
 namespace quire::cuda::hopper {
 
-template <typename Variant> class AttendBytes {
+template <FewRowsConfig kConfig> class AttendRows {
  public:
-  __device__ AttendBytes(const MlaDecodeParams& params, FewRowsShared<Variant>& shared, int group)
+  __device__ AttendRows(const MlaDecodeParams& params, FewRowsShared<kConfig>& shared, int group)
       : params_(params.attend),
         format_(params.format),
         shared_(shared),
         group_(group),
         warp_(static_cast<int>(threadIdx.x % 128 / 32)),
-        products_(shared, group) {}
+        first_row_(kConfig.row_groups > 1 ? group * kRows : 0),
+        products_(params.format, shared, group) {}
 
   __device__ void run() {
-    const LoadScaledQueries<Variant> queries(params_, shared_, format_.has_fp8_rope);
-    for (RingPosition<FewRows::kItems> item_at;; item_at.advance()) {
+    const LoadTileQueries<kConfig> queries(params_, shared_, format_.has_fp8_rope);
+    for (RingPosition<FewRowsConfig::kItems> item_at;; item_at.advance()) {
       shared_.item_ring.wait_full(item_at);
       const LatentItem& item = shared_.items[item_at.stage];
       if (item.tiles == 0) return;
       sync_groups();  // the products with the queries before these are done
-      queries.load(item, FewRows::kGroupWarps * group_ + warp_);
+      queries.load(item, FewRowsConfig::kGroupWarps * group_ + warp_);
       sync_groups();
       attend(item);
-      FinishRows<Variant>(params_, shared_, item, group_)
-          .finish((tile_ & 1) == group_, {.refs = refs_, .sums = weight_sums_}, sums_);
+      FinishRows<kConfig>(params_, shared_, item, group_)
+          .finish(first_tile() == 0, {.refs = refs_, .sums = weight_sums_}, sums_);
       tile_ += item.tiles;
-      __syncwarp();
-      if (threadIdx.x % 32 == 0) shared_.item_ring.empty[item_at.stage].arrive();
+      arrive_by_warp(shared_.item_ring.empty[item_at.stage]);
     }
   }
 
  private:
-  static constexpr int kRows = Variant::kRows;
+  static constexpr int kRows = kConfig.group_rows;
   static constexpr int kScores = kRows / 2;      // of a thread
   static constexpr int kThreadRows = kRows / 4;  // of q: row 2j + e is 8j + 2 (lane % 4) + e
   static constexpr float kSlack = 8.0F;
-  using Products = MultiplyBytes<Variant>;
 
   __device__ static int lane() { return static_cast<int>(threadIdx.x % 32); }
   __device__ static constexpr int row_of(int score) { return score / 4 * 2 + score % 2; }
@@ -57,62 +58,42 @@ template <typename Variant> class AttendBytes {
     cutlass::arch::NamedBarrier::sync(128, static_cast<std::uint32_t>(1 + group_));
   }
   __device__ static void sync_groups() {
-    cutlass::arch::NamedBarrier::sync(128 * FewRows::kGroups, 0);
+    cutlass::arch::NamedBarrier::sync(128 * kConfig.groups(), 0);
   }
+  // Of the item, this group's.
+  __device__ int first_tile() const { return kConfig.tile_groups > 1 ? (tile_ ^ group_) & 1 : 0; }
 
   __device__ void attend(const LatentItem& item) {
-    const RowSight sight(params_, item, kRows);
+    const RowSight sight(params_, item, kConfig.rows());
 #pragma unroll
     for (int i = 0; i < kThreadRows; ++i) {
       refs_[i] = -INFINITY;
       weight_sums_[i] = 0.0F;
-      factors_[i] = shared_.query_factors[row(i)];
+      factors_[i] = shared_.query_factors[first_row_ + row(i)];
     }
 #pragma unroll
-    for (int block = 0; block < FewRows::kBlocks; ++block) {
+    for (int block = 0; block < FewRowsConfig::kBlocks; ++block) {
 #pragma unroll
       for (int i = 0; i < kScores; ++i) sums_[block][i] = 0.0F;
     }
-    for (int tile = (tile_ ^ group_) & 1; tile < item.tiles; tile += FewRows::kGroups) {
-      attend_tile(sight, tile, tile_ + tile);
+    for (int tile = first_tile(); tile < item.tiles; tile += kConfig.tile_groups) {
+      attend_tile(sight, tile);
     }
   }
 
-  // `tile`: of the item; `number`: of the block.
-  __device__ void attend_tile(const RowSight& sight, int tile, int number) {
-    const int stage = number % Variant::kStages;
-    shared_.ring.full[stage].wait(static_cast<std::uint32_t>(number / Variant::kStages) & 1);
-    KeyScales scales;
-    read_scales(stage, scales);
+  // `tile`: of the item.
+  __device__ void attend_tile(const RowSight& sight, int tile) {
     float scores[kScores];
-    products_.score(stage, format_.has_fp8_rope, scales, scores);
-    sight.hide_across(tile, shared_.valid[stage], key(), scores);
+    products_.score(tile_ + tile, scores);
+    sight.hide_across(tile, products_.valid(), key(), first_row_, scores);
     follow_tops(scores);
-    weigh(scores, scales);
-    zero_behind(sight.num_keys(tile), stage);
+    weigh(scores);
+    // Rows behind the sequence's end, in its last page, may hold anything, and 0 · NaN is NaN.
+    const int num_keys = sight.num_keys(tile);
+    if (num_keys < FewRowsConfig::kKeys) products_.zero_from(num_keys);
     cutlass::arch::fence_view_async_shared();
     sync_group();
-    products_.add_values(stage, format_.row_scales_offset_bytes >= 0, sums_);
-  }
-
-  __device__ void read_scales(int stage, KeyScales& scales) const {
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      float4 four{1.0F, 1.0F, 1.0F, 1.0F};
-      float rope = 1.0F;
-      const float4& there = shared_.stages[stage].scales[key() + 8 * i];
-      if (format_.row_scales_offset_bytes >= 0) {
-        four = there;
-      } else if (format_.token_scales != nullptr) {
-        rope = there.x;
-        four = {rope, rope, rope, rope};
-      }
-      scales.latent[i][0] = four.x;
-      scales.latent[i][1] = four.y;
-      scales.latent[i][2] = four.z;
-      scales.latent[i][3] = four.w;
-      scales.rope[i] = rope;
-    }
+    products_.add_values(sums_);
   }
 
   // References of the rows: they follow the maxima only where those rise by more than kSlack powers of
@@ -126,7 +107,7 @@ template <typename Variant> class AttendBytes {
     for (int i = 0; i < kThreadRows; ++i) {
       float top = -INFINITY;
 #pragma unroll
-      for (int warp = 0; warp < FewRows::kGroupWarps; ++warp) {
+      for (int warp = 0; warp < FewRowsConfig::kGroupWarps; ++warp) {
         top = fmaxf(top, shared_.tops[group_][warp][row(i)]);
       }
       top = top == -INFINITY ? top : top * factors_[i];
@@ -152,14 +133,13 @@ template <typename Variant> class AttendBytes {
 #pragma unroll
     for (int i = 0; i < kThreadRows; ++i) weight_sums_[i] *= keep[i];
 #pragma unroll
-    for (int block = 0; block < FewRows::kBlocks; ++block) {
+    for (int block = 0; block < FewRowsConfig::kBlocks; ++block) {
 #pragma unroll
       for (int i = 0; i < kScores; ++i) sums_[block][i] *= keep[row_of(i)];
     }
   }
 
-  // Scores into weights, times the scales of the keys.
-  __device__ void weigh(float (&scores)[kScores], const KeyScales& scales) {
+  __device__ void weigh(float (&scores)[kScores]) {
 #pragma unroll
     for (int i = 0; i < kScores; ++i) {
       const float ref = refs_[row_of(i)];
@@ -167,27 +147,34 @@ template <typename Variant> class AttendBytes {
     }
 #pragma unroll
     for (int i = 0; i < kScores; ++i) weight_sums_[row_of(i)] += scores[i];
-    const bool has_groups = format_.row_scales_offset_bytes >= 0;
+    if constexpr (kConfig.latents == DType::bf16) {
+      store_weights(0, scores);
+    } else {
+      const bool has_groups = format_.row_scales_offset_bytes >= 0;
 #pragma unroll
-    for (int group = 0; group < FewRows::kScaleGroups; ++group) {
-      if (group > 0 && !has_groups) break;
-      store_weights(group, scores, scales);
+      for (int group = 0; group < FewRowsConfig::kScaleGroups; ++group) {
+        if (group == 0 || has_groups) store_scaled(group, scores);
+      }
     }
   }
-
   // Weights of hidden keys are zeros whatever stands in the place of their scales.
-  __device__ void store_weights(int group, const float (&weights)[kScores],
-                                const KeyScales& scales) {
-    const auto scaled = [&](int score) {
-      return weights[score] == 0.0F ? 0.0F : weights[score] * scales.latent[score / 2 % 2][group];
-    };
+  __device__ void store_scaled(int group, const float (&weights)[kScores]) {
+    float scaled[kScores];
+#pragma unroll
+    for (int i = 0; i < kScores; ++i) {
+      const float scale = products_.scales().latent[i / 2 % 2][group];
+      scaled[i] = weights[i] == 0.0F ? 0.0F : weights[i] * scale;
+    }
+    store_weights(group, scaled);
+  }
+  __device__ void store_weights(int group, const float (&weights)[kScores]) {
     std::byte* slab = shared_.weights[group_][group];
 #pragma unroll
     for (int first = 0; first < kScores; first += 8) {
       std::uint32_t words[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        words[i] = bf16_pair(scaled(first + 2 * i), scaled(first + 2 * i + 1));
+        words[i] = bf16_pair(weights[first + 2 * i], weights[first + 2 * i + 1]);
       }
       // Word 2j + i: rows 8j … of keys 8i …; stored across, so that a row's keys stand together.
       const int place = first * 2 + lane() / 16 * 8 + lane() % 8;
@@ -197,31 +184,17 @@ template <typename Variant> class AttendBytes {
     }
   }
 
-  // Rows behind the sequence's end, in its last page, may hold anything, and 0 · NaN is NaN.
-  __device__ void zero_behind(int num_keys, int stage) {
-    if (num_keys >= FewRows::kKeys) return;
-    constexpr int kChunks = kRowBytes / 16;
-#pragma unroll 1
-    for (int slab = 0; slab < FewRows::kLatentSlabs; ++slab) {
-      auto* chunks = reinterpret_cast<uint4*>(shared_.stages[stage].latents[slab]);
-#pragma unroll 1
-      for (int chunk = num_keys * kChunks + static_cast<int>(threadIdx.x % 128);
-           chunk < FewRows::kKeys * kChunks; chunk += 128) {
-        chunks[chunk] = uint4{};
-      }
-    }
-  }
-
   const LatentParams& params_;
   const LatentRowFormat& format_;
-  FewRowsShared<Variant>& shared_;
+  FewRowsShared<kConfig>& shared_;
   const int group_;
-  const int warp_;  // of the group
-  Products products_;
+  const int warp_;       // of the group
+  const int first_row_;  // of the item, the group's
+  MultiplyTile<kConfig> products_;
   float factors_[kThreadRows];  // from a score to powers of two
   float refs_[kThreadRows];     // what exponents are relative to
   float weight_sums_[kThreadRows];  // of this thread's keys
-  float sums_[FewRows::kBlocks][kScores];
+  float sums_[FewRowsConfig::kBlocks][kScores];
   int tile_ = 0;  // the item's first
 };
 
