@@ -46,15 +46,15 @@ class RowSight {
   }
 
   // The same for keys × rows. `key`: of the tile, the thread's first; the second stands 8 below it. Rows
-  // are first_row + 8j + 2 (lane % 4) + e.
+  // are 8j + 2 (lane % 4) + e.
   template <int kScores>
-  __device__ void hide_across(int tile, std::uint64_t valid, int key, int first_row,
+  __device__ void hide_across(int tile, std::uint64_t valid, int key,
                               float (&scores)[kScores]) const {
     if (is_whole(tile, valid)) return;
-    first_row += static_cast<int>(threadIdx.x % 4) * 2;
+    const int column = static_cast<int>(threadIdx.x % 4) * 2;
 #pragma unroll
     for (int j = 0; j < kScores; ++j) {
-      const int row = first_row + 8 * (j / 4) + j % 2;
+      const int row = 8 * (j / 4) + column + j % 2;
       const KeyInterval seen =
           params_.visible.of(item_.position + row / params_.heads, item_.num_keys);
       const int at = key + j / 2 % 2 * 8;

@@ -21,42 +21,26 @@ TensorMap row_map(const LatentPages& pages) {
   return encode_tensor_map(tile, const_cast<std::byte*>(pages.rows));
 }
 
-// (byte, row of the page, page)
-TensorMap byte_map(const LatentPages& pages, int row_bytes, int box_bytes,
-                   int box_rows = LatentConfig::kWarpKeys, Swizzle swizzle = Swizzle::none) {
+// (byte, row of the page, page), 16 rows at a time
+TensorMap byte_map(const LatentPages& pages, int box_bytes) {
   TileDescriptor tile;
   tile.dtype = DType::u8;
   tile.rank = 3;
-  tile.dims = {row_bytes, pages.page_size, pages.num_pages};
+  tile.dims = {pages.row_bytes, pages.page_size, pages.num_pages};
   tile.strides_bytes = {pages.token_stride_bytes, pages.page_stride_bytes};
-  tile.box = {box_bytes, box_rows, 1};
-  tile.swizzle = swizzle;
+  tile.box = {box_bytes, LatentConfig::kWarpKeys, 1};
   tile.l2_promotion = L2Promotion::b256;
   return encode_tensor_map(tile, const_cast<std::byte*>(pages.rows));
 }
 
 }  // namespace
 
-void set_byte_maps(MlaDecodeParams& params, int row_bytes) {
+void set_byte_maps(MlaDecodeParams& params) {
   const LatentRowFormat& format = params.format;
-  params.latents = byte_map(params.pages, row_bytes, LatentConfig::kColumns);
+  params.latents = byte_map(params.pages, LatentConfig::kColumns);
   params.tails =
-      byte_map(params.pages, row_bytes,
-               format.has_fp8_rope ? LatentConfig::kTailColumns : LatentConfig::kTailBytes);
-  if (format.row_scales_offset_bytes >= 0) params.scales = byte_map(params.pages, row_bytes, 16);
-}
-
-void set_slab_maps(MlaDecodeParams& params, int row_bytes) {
-  LatentPages& pages = params.pages;
-  pages.box_rows = std::gcd(pages.page_size, LatentConfig::kKeys);
-  params.latents = byte_map(pages, row_bytes, 128, pages.box_rows, Swizzle::b128);
-  params.tails =
-      params.format.has_fp8_rope
-          ? byte_map(pages, row_bytes, LatentConfig::kRope, pages.box_rows, Swizzle::b64)
-          : byte_map(pages, row_bytes, 2 * LatentConfig::kRope, pages.box_rows, Swizzle::b128);
-  if (params.format.row_scales_offset_bytes >= 0) {
-    params.scales = byte_map(pages, row_bytes, 16, pages.box_rows);
-  }
+      byte_map(params.pages, format.has_fp8_rope ? LatentConfig::kTailColumns : LatentConfig::kTailBytes);
+  if (format.row_scales_offset_bytes >= 0) params.scales = byte_map(params.pages, 16);
 }
 
 void set_row_maps(MlaDecodeParams& params) {

@@ -7,9 +7,7 @@ namespace quire::cuda::hopper {
 
 // What the copy engine is told of `pages`, and box_rows in them.
 void set_row_maps(MlaDecodeParams& params);
-// Rows of e4m3 that two blocks convert and share; `params.format` is set.
-void set_byte_maps(MlaDecodeParams& params, int row_bytes);
-// The same for those that are converted on their way to the product (few_rows/).
-void set_slab_maps(MlaDecodeParams& params, int row_bytes);
+// Rows of e4m3; `params.format` is set.
+void set_byte_maps(MlaDecodeParams& params);
 
 }  // namespace quire::cuda::hopper

@@ -19,26 +19,14 @@ struct MlaDecodeBf16R128 {
 };
 // Few rows of q: operands swapped (few_rows/).
 struct MlaDecodeBf16R16 {
-  static constexpr FewRowsConfig kConfig{.latents = DType::bf16, .group_rows = 16, .slots = 5};
-  static constexpr int kRows = kConfig.rows();
-  static constexpr int kCluster = 1;
-  static constexpr DType kLatents = kConfig.latents;
-};
-struct MlaDecodeBf16R32 {
-  static constexpr FewRowsConfig kConfig{.latents = DType::bf16, .group_rows = 32, .slots = 4};
-  static constexpr int kRows = kConfig.rows();
+  static constexpr FewRowsConfig kConfig{.latents = DType::bf16, .rows = 16, .units = 11};
+  static constexpr int kRows = kConfig.rows;
   static constexpr int kCluster = 1;
   static constexpr DType kLatents = kConfig.latents;
 };
 struct MlaDecodeFp8R16 {
-  static constexpr FewRowsConfig kConfig{.latents = DType::fp8_e4m3, .tile_groups = 2, .slots = 4};
-  static constexpr int kRows = kConfig.rows();
-  static constexpr int kCluster = 1;
-  static constexpr DType kLatents = kConfig.latents;
-};
-struct MlaDecodeFp8R32 {
-  static constexpr FewRowsConfig kConfig{.latents = DType::fp8_e4m3, .row_groups = 2, .slots = 4};
-  static constexpr int kRows = kConfig.rows();
+  static constexpr FewRowsConfig kConfig{.latents = DType::fp8_e4m3, .rows = 16, .units = 18};
+  static constexpr int kRows = kConfig.rows;
   static constexpr int kCluster = 1;
   static constexpr DType kLatents = kConfig.latents;
 };

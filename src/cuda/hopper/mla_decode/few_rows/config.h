@@ -8,25 +8,30 @@ namespace quire::cuda::hopper {
 
 struct FewRowsConfig {
   DType latents = DType::bf16;
-  int group_rows = 16;  // of q, that a warpgroup has
-  int tile_groups = 1;  // warpgroups that take tiles in turn, or
-  int row_groups = 1;   // that have rows of their own and every tile
-  int slots = 5;        // of the ring
+  int rows = 16;   // of q
+  int units = 11;  // of 16 keys, on their way or in use
+  // Of a thread of each role; together the 480 that five warpgroups begin with.
+  int load_registers = 48;
+  int score_registers = 120;
+  int value_registers = 96;
 
-  static constexpr int kKeys = 64;                             // of a tile
-  static constexpr int kBlocks = LatentConfig::kLatent / 64;   // of columns: an instruction's
-  static constexpr int kScaleGroups = 4;                       // of latent columns, at most
+  static constexpr int kKeys = 64;                            // of a tile
+  static constexpr int kUnitKeys = 16;                        // a warp's of the scores
+  static constexpr int kTileUnits = kKeys / kUnitKeys;
+  static constexpr int kBlocks = LatentConfig::kLatent / 64;  // of columns: an instruction's
+  static constexpr int kScaleGroups = 4;                      // of latent columns, at most
+  static constexpr int kGroups = 2;                           // of each kind
   static constexpr int kGroupWarps = 4;
+  static constexpr int kWarps = kGroups * kGroupWarps;        // of each kind
+  static constexpr int kThreads = 128 * (2 * kGroups + 1);
   static constexpr int kItems = 3;  // described ahead
-  // Of three warpgroups; two have as many as they want.
-  static constexpr int kLoadRegisters = 56;
-  static constexpr int kAttendRegisters = 224;
 
-  constexpr int rows() const { return group_rows * row_groups; }
-  constexpr int groups() const { return tile_groups * row_groups; }
-  constexpr int threads() const { return 128 * (groups() + 1); }
-  constexpr int weight_copies() const { return latents == DType::bf16 ? 1 : kScaleGroups; }
-  constexpr int tile_slots() const { return latents == DType::bf16 ? 2 : 1; }
+  constexpr bool is_fp8() const { return latents != DType::bf16; }
+  constexpr int weight_copies() const { return is_fp8() ? kScaleGroups : 1; }
+  // Bytes from a row to the next in shared memory: an odd number of 16, so that eight rows' pieces of 16
+  // bytes stand in different banks.
+  constexpr int pitch() const { return is_fp8() ? 656 : 1168; }
+  constexpr int column_bytes() const { return is_fp8() ? 1 : 2; }
 };
 
 }  // namespace quire::cuda::hopper

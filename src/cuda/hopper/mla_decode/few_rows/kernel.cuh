@@ -3,18 +3,19 @@
 // Roles and their barriers: shared.cuh.
 #pragma once
 
-#include "cuda/hopper/mla_decode/few_rows/attend_rows.cuh"
-#include "cuda/hopper/mla_decode/few_rows/load_rows.cuh"
+#include "cuda/hopper/mla_decode/few_rows/load_units.cuh"
+#include "cuda/hopper/mla_decode/few_rows/sum_values.cuh"
+#include "cuda/hopper/mla_decode/few_rows/weigh_keys.cuh"
 #include "cuda/hopper/tile/block.cuh"
 
 namespace quire::cuda::hopper {
 
 // Variant: a named type with a kConfig.
 template <typename Variant>
-__global__ void __launch_bounds__(Variant::kConfig.threads(), 1)
+__global__ void __launch_bounds__(FewRowsConfig::kThreads, 1)
     mla_decode_few_rows_kernel(const __grid_constant__ MlaDecodeParams params) {
   constexpr FewRowsConfig kConfig = Variant::kConfig;
-  constexpr bool kMovesRegisters = kConfig.groups() > 1;
+  constexpr int kStartRegisters = 96;
   extern __shared__ __align__(1024) std::byte memory[];
   auto& shared = *reinterpret_cast<FewRowsShared<kConfig>*>(memory);
   // The kernel that merges pieces may take its place beside this one and wait there.
@@ -25,16 +26,19 @@ __global__ void __launch_bounds__(Variant::kConfig.threads(), 1)
   }
   __syncthreads();
   const int warpgroup = warpgroup_in_block();
-  if (warpgroup == kConfig.groups()) {
-    if constexpr (kMovesRegisters) {
-      cutlass::arch::warpgroup_reg_dealloc<FewRowsConfig::kLoadRegisters>();
-    }
-    if (threadIdx.x % 128 < 32) LoadRows<kConfig>(params, shared).run();
+  if (warpgroup == 2 * FewRowsConfig::kGroups) {
+    cutlass::arch::warpgroup_reg_dealloc<kConfig.load_registers>();
+    LoadUnits<kConfig>(params, shared, warp_in_block() % FewRowsConfig::kGroupWarps).run();
+  } else if (warpgroup < FewRowsConfig::kGroups) {
+    cutlass::arch::warpgroup_reg_alloc<kConfig.score_registers>();
+    WeighKeys<kConfig>(params, shared, warpgroup).run();
   } else {
-    if constexpr (kMovesRegisters) {
-      cutlass::arch::warpgroup_reg_alloc<FewRowsConfig::kAttendRegisters>();
+    if constexpr (kConfig.value_registers > kStartRegisters) {
+      cutlass::arch::warpgroup_reg_alloc<kConfig.value_registers>();
+    } else {
+      cutlass::arch::warpgroup_reg_dealloc<kConfig.value_registers>();
     }
-    AttendRows<kConfig>(params, shared, warpgroup).run();
+    SumValues<kConfig>(params, shared, warpgroup - FewRowsConfig::kGroups).run();
   }
 }
 

@@ -13,7 +13,7 @@ void launch_few_rows(const MlaDecodeParams& params, cudaStream_t stream) {
   using Shared = FewRowsShared<Variant::kConfig>;
   static_assert(sizeof(Shared) <= 227 * 1024);
   const LaunchShape shape{.grid = dim3(static_cast<unsigned>(params.split.blocks)),
-                          .block = dim3(Variant::kConfig.threads()),
+                          .block = dim3(FewRowsConfig::kThreads),
                           .shared_bytes = sizeof(Shared)};
   launch(mla_decode_few_rows_kernel<Variant>, shape, stream, params);
 }

@@ -17,10 +17,10 @@ template <FewRowsConfig kConfig> class LoadTileQueries {
                              bool has_fp8_rope)
       : params_(params), shared_(shared), has_fp8_rope_(has_fp8_rope) {}
 
-  // By all warps that attend; rows beyond the item's are zeros.
+  // By all warps of the scores; rows beyond the item's are zeros.
   __device__ void load(const LatentItem& item, int warp) const {
-    constexpr int kWarps = FewRowsConfig::kGroupWarps * kConfig.groups();
-    constexpr int kWarpRows = kConfig.rows() / kWarps;
+    constexpr int kWarps = FewRowsConfig::kWarps;
+    constexpr int kWarpRows = kConfig.rows / kWarps;
     uint4 chunks[kWarpRows][kChunks];
 #pragma unroll
     for (int i = 0; i < kWarpRows; ++i) fetch(item, warp + i * kWarps, chunks[i]);
@@ -30,7 +30,7 @@ template <FewRowsConfig kConfig> class LoadTileQueries {
   }
 
  private:
-  static constexpr bool kIsScaled = kConfig.latents != DType::bf16;
+  static constexpr bool kIsScaled = kConfig.is_fp8();
   static constexpr int kRowChunks = (FewRowsConfig::kBlocks + 1) * 8;  // of 16 bytes, 8 columns
   static constexpr int kChunks = (kRowChunks + 31) / 32;               // of a lane
 

@@ -3,16 +3,22 @@
 //
 // Operands are swapped: keys, then value columns, are the 64 rows of an instruction, and the query rows
 // its columns, so that 16 of them cost a quarter of what 64 would, and leave their room to keys that are
-// on their way. Tiles of 64 keys have numbers that run on over the borders of items.
+// on their way. Keys and values are A operands out of registers: rows stand in shared memory as the cache
+// has them, and what is e4m3 is converted between the two.
 //
-//   load      one warp     walks the block's part of the work; tiles into the ring
-//   attend    groups       a warpgroup has a tile from its scores to its sums: scoresᵀ = K · qᵀ, softmax,
-//                          sumsᵀ += Vᵀ · weights. Two groups take tiles in turn (tile_groups) or have
-//                          16 rows each (row_groups).
+// Tiles of 64 keys, four units of 16, have numbers that run on over the borders of items.
 //
-//   ring.full              the bytes of the copy engine, and every lane that copies scales
-//   ring.empty             the four warps of each group that reads the slot
-//   items                  full: the loading warp; empty: all warps that attend, when it is finished
+//   load     four warps   walk the block's part of the work; warp w: unit w of every tile, row by row
+//   scores   two groups   group n % 2: scoresᵀ = K · qᵀ, softmax, weights; warp w has unit w
+//   values   two groups   group g: sumsᵀ of columns [256g, 256g + 256) += Vᵀ · weights, and the output
+//
+//   full[unit]             the bytes of the copy engine, and every lane that copies scales
+//   empty[unit]            the eight warps of the values; whoever has scores of it has left weights before
+//   weights_full[group]    the four warps that wrote them, with the rows' factors
+//   weights_empty[group]   the eight warps of the values
+//   refs_full[group]       its four warps: references are left for the other group, and the other's read
+//   stats_full, _empty     the item's sums, from all warps of the scores to all of the values
+//   items                  full: a loading thread; empty: all sixteen warps, when the item is finished
 #pragma once
 
 #include <cstddef>
@@ -22,61 +28,72 @@
 
 namespace quire::cuda::hopper {
 
-// e4m3 rows, as the cache has them: 64 in a slot. K and V become 16 bits in registers, on the way to the
-// product.
-template <FewRowsConfig kConfig, DType kLatents = kConfig.latents> struct FewRowsSlot {
-  static constexpr int kSlabs = LatentConfig::kLatent / kRowBytes;
-
-  std::byte latents[kSlabs][FewRowsConfig::kKeys * kRowBytes];  // swizzle b128
-  // bf16, swizzle b128; e4m3: 64-byte rows, swizzle b64
-  std::byte rope[FewRowsConfig::kKeys * kRowBytes];
-  float4 scales[FewRowsConfig::kKeys];  // one for 128 columns, or one alone, in x
-};
-// bf16 rows: half of the latent columns of 64, in slabs of 64 columns, swizzle b128. A tile has two
-// slots; the rope columns come with the first.
-template <FewRowsConfig kConfig> struct FewRowsSlot<kConfig, DType::bf16> {
-  static constexpr int kSlabs = FewRowsConfig::kBlocks / 2;
-
-  std::byte latents[kSlabs][FewRowsConfig::kKeys * kRowBytes];
-  std::byte rope[FewRowsConfig::kKeys * kRowBytes];
-};
-
 template <FewRowsConfig kConfig> struct FewRowsShared {
-  static constexpr int kQuerySlabBytes = kConfig.rows() * kRowBytes;
-  static constexpr int kWeightBytes = kConfig.group_rows * kRowBytes;
+  static constexpr int kSlabBytes = kConfig.rows * kRowBytes;
+  static constexpr int kUnitKeys = FewRowsConfig::kUnitKeys;
+  static constexpr int kGroups = FewRowsConfig::kGroups;
 
-  // Rows of 64 columns, swizzle b128; rope the last. For e4m3: f16, in the order of key_words
-  // (operands.cuh); the rope part as the cache has it, bf16 or f16 in that order.
-  alignas(1024) std::byte q[FewRowsConfig::kBlocks + 1][kQuerySlabBytes];
-  // Rows of 64 keys, bf16, swizzle b128; one for each group of columns that has its own scales, or one
-  // alone. Between items: sums on their way from one warpgroup to the other.
-  alignas(1024) std::byte weights[kConfig.groups()][kConfig.weight_copies()][kWeightBytes];
-  alignas(1024) FewRowsSlot<kConfig> slots[kConfig.slots];
-  float query_factors[kConfig.rows()];  // from a score to powers of two
-  float tops[kConfig.groups()][FewRowsConfig::kGroupWarps][kConfig.group_rows];
-  float sums[kConfig.groups()][FewRowsConfig::kGroupWarps][kConfig.group_rows];
-  float refs[kConfig.groups()][kConfig.group_rows];
-  std::uint64_t valid[kConfig.slots];  // a bit per key
+  // Rows of 64 columns, swizzle b128; rope the last. For e4m3: f16, in the order of the keys' operands
+  // (operands.cuh); the rope part as the cache's, bf16 or f16 in that order.
+  alignas(1024) std::byte q[FewRowsConfig::kBlocks + 1][kSlabBytes];
+  // Rows of 64 keys, bf16, swizzle b128; one for each group of columns that has its own scales, or one.
+  alignas(1024) std::byte weights[kGroups][kConfig.weight_copies()][kSlabBytes];
+  alignas(128) std::byte units[kConfig.units][kUnitKeys][kConfig.pitch()];
+  float scales[kConfig.units][kUnitKeys];  // of rows whose scales stand in a tensor of their own
+  float query_factors[kConfig.rows];       // from a score to powers of two
+  float tops[kGroups][FewRowsConfig::kGroupWarps][kConfig.rows];
+  float refs[kGroups][kConfig.rows];     // what exponents are relative to, in powers of two
+  float factors[kGroups][kConfig.rows];  // of the sums, before the tile's products are added
+  float stats_refs[kGroups][kConfig.rows];
+  float stats_sums[kGroups][FewRowsConfig::kGroupWarps][kConfig.rows];
+  int live[kConfig.units];  // the first ones of its keys are the sequence's and on a page
   LatentItem items[FewRowsConfig::kItems];
-  RingBarriers<kConfig.slots> ring;
+  FullBarrier full[kConfig.units];
+  EmptyBarrier empty[kConfig.units];
   RingBarriers<FewRowsConfig::kItems> item_ring;
-
-  static_assert(sizeof(FewRowsSlot<kConfig>) % 1024 == 0);
+  EmptyBarrier weights_full[kGroups];
+  EmptyBarrier weights_empty[kGroups];
+  EmptyBarrier refs_full[kGroups];
+  EmptyBarrier stats_full;
+  EmptyBarrier stats_empty;
 
   __device__ void init(bool copies_scales) {
-    ring.init(copies_scales ? 33 : 1, FewRowsConfig::kGroupWarps * kConfig.row_groups);
-    item_ring.init(1, FewRowsConfig::kGroupWarps * kConfig.groups());
+    for (int unit = 0; unit < kConfig.units; ++unit) {
+      full[unit].init(copies_scales ? 33 : 1);
+      empty[unit].init(FewRowsConfig::kWarps);
+    }
+    item_ring.init(1, 2 * FewRowsConfig::kWarps);
+    for (int group = 0; group < kGroups; ++group) {
+      weights_full[group].init(FewRowsConfig::kGroupWarps);
+      weights_empty[group].init(FewRowsConfig::kWarps);
+      refs_full[group].init(FewRowsConfig::kGroupWarps);
+    }
+    stats_full.init(FewRowsConfig::kWarps);
+    stats_empty.init(FewRowsConfig::kWarps);
   }
 };
 
-// Slot number `number` of a block's: where it stands, and which round of the ring it is.
-template <FewRowsConfig kConfig> struct SlotPlace {
-  __device__ explicit SlotPlace(int number)
-      : slot(number % kConfig.slots),
-        phase(static_cast<std::uint32_t>(number / kConfig.slots) & 1) {}
+// Unit number `number` of a block's: where it stands, and which round of the ring it is.
+template <FewRowsConfig kConfig> struct UnitPlace {
+  __device__ UnitPlace(int tile, int unit) {
+    const auto number = static_cast<unsigned>(FewRowsConfig::kTileUnits * tile + unit);
+    place = static_cast<int>(number % kConfig.units);
+    phase = number / kConfig.units & 1;
+  }
 
-  const int slot;
-  const std::uint32_t phase;
+  int place;
+  std::uint32_t phase;
 };
+
+// Which of its group's tiles number `tile` of a block is, as a phase.
+__device__ inline std::uint32_t group_phase(int tile) {
+  return static_cast<std::uint32_t>(tile / FewRowsConfig::kGroups) & 1;
+}
+
+// By whole warps.
+__device__ inline void arrive_by_warp(EmptyBarrier& barrier) {
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) barrier.arrive();
+}
 
 }  // namespace quire::cuda::hopper
