@@ -20,7 +20,10 @@ MlaDecodePlan plan_on_device(const MlaDecodeProblem& problem) {
 LatentPieces carve_pieces(Carver& carver, const MlaDecodePlan& plan) {
   const int rows = plan.variant->rows;
   float* sums = carver.take<float>(plan.slots * rows * LatentConfig::kLatent);
-  return {.sums = sums, .stats = carver.take<float2>(plan.slots * rows), .rows = rows};
+  return {.sums = sums,
+          .stats = carver.take<float2>(plan.slots * rows),
+          .rows = rows,
+          .notes = carver.take<PieceNote>(plan.most_items)};
 }
 
 LatentOutputs make_outputs(const MlaDecodeArgs& args) {
@@ -97,7 +100,7 @@ void attend_latents(const MlaDecodeArgs& args, const MlaDecodePlan& plan,
                          .split = plan.split,
                          .pages = make_pages(rows)};
   if (plan.variant->latents != DType::bf16) params.format = make_format(rows);
-  if (plan.variant->set_maps != nullptr) plan.variant->set_maps(params);
+  plan.variant->set_maps(params);
   plan.variant->launch(params, stream);
   merge_mla_pieces(params, plan.items, stream);
 }

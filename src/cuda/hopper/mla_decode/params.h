@@ -44,7 +44,7 @@ struct MlaDecodeParams {
   LatentRowFormat format{};  // of rows to be converted
   // bf16 rows: (column, row of the page, page), boxes of 64 columns × box_rows, in `latents` alone. Rows
   // of e4m3: (byte, row, page), a block's half of the latents, of the rope part, and the scales, × 16
-  // rows. Kernels for few query rows need none.
+  // rows. For few query rows: whole rows × 16, in `latents` alone.
   TensorMap latents{};
   TensorMap tails{};
   TensorMap scales{};

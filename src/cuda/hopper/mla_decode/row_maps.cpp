@@ -3,7 +3,7 @@
 
 #include <numeric>
 
-#include "cuda/hopper/latent_attention/config.h"
+#include "cuda/hopper/mla_decode/few_rows/config.h"
 
 namespace quire::cuda::hopper {
 namespace {
@@ -41,6 +41,22 @@ void set_byte_maps(MlaDecodeParams& params) {
   params.tails =
       byte_map(params.pages, format.has_fp8_rope ? LatentConfig::kTailColumns : LatentConfig::kTailBytes);
   if (format.row_scales_offset_bytes >= 0) params.scales = byte_map(params.pages, 16);
+}
+
+// (8 bytes, row of the page, page). Bytes of the box behind a row's end are zeros: they space rows out.
+void set_unit_maps(MlaDecodeParams& params) {
+  constexpr int kElement = 8;
+  const LatentPages& pages = params.pages;
+  const int pitch = pages.row_bytes <= FewRowsConfig::kFp8Pitch ? FewRowsConfig::kFp8Pitch
+                                                                : FewRowsConfig::kBf16Pitch;
+  TileDescriptor tile;
+  tile.dtype = DType::i64;
+  tile.rank = 3;
+  tile.dims = {pages.row_bytes / kElement, pages.page_size, pages.num_pages};
+  tile.strides_bytes = {pages.token_stride_bytes, pages.page_stride_bytes};
+  tile.box = {pitch / kElement, FewRowsConfig::kUnitKeys, 1};
+  tile.l2_promotion = L2Promotion::b256;
+  params.latents = encode_tensor_map(tile, const_cast<std::byte*>(pages.rows));
 }
 
 void set_row_maps(MlaDecodeParams& params) {

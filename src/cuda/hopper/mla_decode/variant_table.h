@@ -17,7 +17,7 @@ struct MlaDecodeVariant {
   int rows;     // of an item, at most
   int cluster;  // blocks that work on the same items
   void (*launch)(const MlaDecodeParams& params, cudaStream_t stream);
-  void (*set_maps)(MlaDecodeParams& params);  // null: the kernel needs none
+  void (*set_maps)(MlaDecodeParams& params);
 };
 
 template <typename Variant>
@@ -29,10 +29,10 @@ constexpr MlaDecodeVariant mla_decode_variant(std::string_view name,
 
 // Of a kind of cache, few rows first.
 inline constexpr MlaDecodeVariant kMlaDecodeVariants[] = {
-    mla_decode_variant<MlaDecodeBf16R16>("bf16_r16", nullptr),
+    mla_decode_variant<MlaDecodeBf16R16>("bf16_r16", set_unit_maps),
     mla_decode_variant<MlaDecodeBf16R64>("bf16_r64", set_row_maps),
     mla_decode_variant<MlaDecodeBf16R128>("bf16_r128", set_row_maps),
-    mla_decode_variant<MlaDecodeFp8R16>("fp8_r16", nullptr),
+    mla_decode_variant<MlaDecodeFp8R16>("fp8_r16", set_unit_maps),
     mla_decode_variant<MlaDecodeFp8R64>("fp8_r64", set_byte_maps),
     mla_decode_variant<MlaDecodeFp8R128>("fp8_r128", set_byte_maps),
 };

@@ -30,7 +30,9 @@ struct FewRowsConfig {
   constexpr int weight_copies() const { return is_fp8() ? kScaleGroups : 1; }
   // Bytes from a row to the next in shared memory: an odd number of 16, so that eight rows' pieces of 16
   // bytes stand in different banks.
-  constexpr int pitch() const { return is_fp8() ? 656 : 1168; }
+  static constexpr int kFp8Pitch = 656;  // for rows of 576, 640 and 656 bytes
+  static constexpr int kBf16Pitch = 1168;
+  constexpr int pitch() const { return is_fp8() ? kFp8Pitch : kBf16Pitch; }
   constexpr int column_bytes() const { return is_fp8() ? 1 : 2; }
 };
 

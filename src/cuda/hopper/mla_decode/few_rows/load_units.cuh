@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Four warps: walk the block's part of the work and have the copy engine bring 16 rows of every tile
-// each, as the cache has them: row by row, or all at once where they stand as close as here. Rows that
-// are not the sequence's, or on no page, are not brought.
+// each, as the cache has them. Boxes are a little wider than rows, so that the engine itself spaces rows
+// out over the banks (config.h).
 #pragma once
 
 #include "cuda/hopper/flash_attention/decode/find_work.cuh"
@@ -9,8 +9,9 @@
 #include "cuda/hopper/mla_decode/few_rows/shared.cuh"
 #include "cuda/hopper/mla_decode/params.h"
 #include "cuda/hopper/mla_decode/roles/describe_item.cuh"
+#include "cuda/hopper/mla_decode/roles/leave_note.cuh"
 #include "cuda/hopper/mla_decode/touch_lengths.cuh"
-#include "cuda/hopper/tile/bulk_copy.cuh"
+#include "cuda/hopper/tile/tma.cuh"
 
 namespace quire::cuda::hopper {
 
@@ -22,13 +23,16 @@ template <FewRowsConfig kConfig> class LoadUnits {
 
   __device__ void run() {
     touch_lengths(params_.batch);
-    WorkWalk walk = start_walk(params_, cut_batch(params_), static_cast<int>(blockIdx.x));
+    if (lane() == 0) prefetch(params_.latents);
+    const auto block = static_cast<int>(blockIdx.x);
+    WorkWalk walk = start_walk(params_, cut_batch(params_), block);
     for (WorkPiece piece; walk.next(piece);) {
       const SequenceWork& work = walk.work();
       const LatentItem item = describe_item(params_.batch, work, piece);
       if (warp_ == 0 && lane() < kConfig.rows) prefetch_query(params_.attend, item, lane());
       publish(item);
       load_item(work, piece, walk.sequence());
+      if (warp_ == 0) leave_note(params_, block, work, piece, walk.sequence());
     }
     publish({});
   }
@@ -38,9 +42,10 @@ template <FewRowsConfig kConfig> class LoadUnits {
 
   // Where 16 keys of a page stand.
   struct Found {
-    int live = 0;  // the first ones are the sequence's and on a page
-    std::int64_t offset_bytes = 0;
-    std::int64_t scales = -1;  // index of the first; -1: none
+    unsigned page = 0;
+    int row = 0;
+    int live = 0;              // the first ones are the sequence's and on a page
+    unsigned scale_page = 0;
   };
 
   __device__ static int lane() { return static_cast<int>(threadIdx.x % 32); }
@@ -61,18 +66,13 @@ template <FewRowsConfig kConfig> class LoadUnits {
     const LatentRowFormat& format = params_.format;
     const int column = key / pages.page_size;
     const int row = key - column * pages.page_size;
-    Found found;
+    Found found{.page = pages.num_pages, .row = row};
     if (count <= 0 || column >= pages.max_pages) return found;
-    const unsigned page = pages.table[sequence * pages.table_stride + column];
+    found.page = min(pages.table[sequence * pages.table_stride + column], pages.num_pages);
     if (kConfig.is_fp8() && format.token_scales != nullptr) {
-      const unsigned scale_page = format.scale_table[sequence * format.scale_table_stride + column];
-      if (scale_page < format.scale_pages) {
-        found.scales = scale_page * format.scale_page_stride + row * format.scale_token_stride;
-      }
+      found.scale_page = format.scale_table[sequence * format.scale_table_stride + column];
     }
-    if (page >= pages.num_pages) return found;
-    found.live = min(count, kKeys);
-    found.offset_bytes = page * pages.page_stride_bytes + row * pages.token_stride_bytes;
+    if (found.page < pages.num_pages) found.live = min(count, kKeys);
     return found;
   }
 
@@ -89,25 +89,17 @@ template <FewRowsConfig kConfig> class LoadUnits {
     }
   }
 
+  // A page that is not there lies outside the map: zeros.
   __device__ void load_unit(const Found& found) {
     const UnitPlace<kConfig> at(tile_, warp_);
-    const int row_bytes = params_.pages.row_bytes;
-    const bool is_close = kConfig.pitch() == row_bytes &&
-                          params_.pages.token_stride_bytes == kConfig.pitch();
     shared_.empty[at.place].wait(at.phase ^ 1);
     if (lane() == 0) {
       shared_.live[at.place] = found.live;
-      shared_.full[at.place].arrive_and_expect_tx(found.live * row_bytes);
-    }
-    __syncwarp();
-    const int copies = is_close ? min(found.live, 1) : found.live;
-    if (lane() < copies) {
-      load_bytes({.from = params_.pages.rows + found.offset_bytes +
-                          lane() * params_.pages.token_stride_bytes,
-                  .shared = shared_.units[at.place][lane()],
-                  .bytes = is_close ? found.live * row_bytes : row_bytes,
-                  .full = &shared_.full[at.place],
-                  .hint = L2Hint::EVICT_FIRST});
+      shared_.full[at.place].arrive_and_expect_tx(sizeof(shared_.units[0]));
+      load_box({.map = &params_.latents,
+                .shared = shared_.units[at.place],
+                .full = &shared_.full[at.place]},
+               0, found.row, static_cast<int>(found.page));
     }
     if (kConfig.is_fp8() && params_.format.token_scales != nullptr) copy_scales(found, at.place);
     __syncwarp();
@@ -116,9 +108,13 @@ template <FewRowsConfig kConfig> class LoadUnits {
   // Zeros, where there are none.
   __device__ void copy_scales(const Found& found, int place) const {
     if (lane() < kKeys) {
-      const bool is_there = found.scales >= 0 && lane() < found.live;
-      const float* source = params_.format.token_scales;
-      if (is_there) source += found.scales + lane() * params_.format.scale_token_stride;
+      const LatentRowFormat& format = params_.format;
+      const bool is_there = found.scale_page < format.scale_pages && lane() < found.live;
+      const float* source = format.token_scales;
+      if (is_there) {
+        source += found.scale_page * format.scale_page_stride +
+                  (found.row + lane()) * format.scale_token_stride;
+      }
       auto target =
           static_cast<std::uint32_t>(__cvta_generic_to_shared(&shared_.scales[place][lane()]));
       asm volatile("" : "+r"(target));  // as in copy_query (load_queries.cuh)

@@ -7,7 +7,6 @@
 #pragma once
 
 #include "cuda/hopper/flash_attention/decode/fragments.cuh"
-#include "cuda/hopper/latent_attention/convert_row.cuh"
 #include "cuda/hopper/mla_decode/few_rows/shared.cuh"
 
 namespace quire::cuda::hopper {
@@ -25,15 +24,10 @@ __device__ inline void f16_pairs(std::uint32_t four, std::uint32_t& low, std::ui
       : "=r"(low), "=r"(high)
       : "r"(four));
 }
-// A pair of f16 as bf16, exactly where it was e4m3.
-__device__ inline std::uint32_t bf16_of(std::uint32_t f16) {
-  const float2 pair = __half22float2(*reinterpret_cast<const __half2*>(&f16));
-  return bf16_pair(pair.x, pair.y);
-}
-
 template <DType kLatents> struct Operands;
 
 template <> struct Operands<DType::fp8_e4m3> {
+  using Element = cute::half_t;  // of keys and values, of q and weights
   using Raw = std::uint32_t[8];
   static constexpr int kValueRows = 2;  // addresses of a lane for 64 keys
 
@@ -69,16 +63,13 @@ template <> struct Operands<DType::fp8_e4m3> {
       for (int j = 0; j < 4; ++j) raw[4 * i + j] = four[j];
     }
   }
-  // bf16: scales, which may be of any size, are the weights' part. Row r of the products' 16 of a warp is
-  // column 2r of its 16, row r + 8 the one after it.
+  // Row r of the products' 16 of a warp is column 2r of its 16, row r + 8 the one after it.
   __device__ static void convert_values(const Raw& raw, std::uint32_t (&words)[kOperandWords]) {
 #pragma unroll
     for (int step = 0; step < 4; ++step) {
       std::uint32_t* a = &words[4 * step];
       f16_pairs(__byte_perm(raw[2 * step], raw[2 * step + 1], 0x6420), a[0], a[2]);
       f16_pairs(__byte_perm(raw[2 * step], raw[2 * step + 1], 0x7531), a[1], a[3]);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) a[i] = bf16_of(a[i]);
     }
   }
 
@@ -92,6 +83,7 @@ template <> struct Operands<DType::fp8_e4m3> {
 };
 
 template <> struct Operands<DType::bf16> {
+  using Element = cute::bfloat16_t;
   using Raw = std::uint32_t[kOperandWords];
   static constexpr int kValueRows = 4;
 

@@ -70,7 +70,7 @@ template <FewRowsConfig kConfig> class ScoreKeys {
                            Element, Element, float,
                            cute::Shape<cute::Int<64>, cute::Int<kConfig.rows>, cute::Int<16>>,
                            cute::SM90::GMMA::Major::K, cute::SM90::GMMA::Major::K>());
-  using KeyProduct = Product<std::conditional_t<kHasScales, cute::half_t, cute::bfloat16_t>>;
+  using KeyProduct = Product<typename Op::Element>;
 
   // Two blocks share scales; without any, all blocks are one sum.
   __device__ static constexpr int part_of(int block) { return kHasScales ? block / 2 % 2 : 0; }

@@ -36,13 +36,18 @@ template <FewRowsConfig kConfig> struct FewRowsShared {
   // Rows of 64 columns, swizzle b128; rope the last. For e4m3: f16, in the order of the keys' operands
   // (operands.cuh); the rope part as the cache's, bf16 or f16 in that order.
   alignas(1024) std::byte q[FewRowsConfig::kBlocks + 1][kSlabBytes];
-  // Rows of 64 keys, bf16, swizzle b128; one for each group of columns that has its own scales, or one.
+  // Rows of 64 keys, bf16 or f16, swizzle b128; one for each group of columns that has its own scales, or
+  // one.
   alignas(1024) std::byte weights[kGroups][kConfig.weight_copies()][kSlabBytes];
   alignas(128) std::byte units[kConfig.units][kUnitKeys][kConfig.pitch()];
   float scales[kConfig.units][kUnitKeys];  // of rows whose scales stand in a tensor of their own
   float query_factors[kConfig.rows];       // from a score to powers of two
   float tops[kGroups][FewRowsConfig::kGroupWarps][kConfig.rows];
   float refs[kGroups][kConfig.rows];     // what exponents are relative to, in powers of two
+  // The largest scale of each warp's keys, as bits, and what scales are relative to (scale_power.cuh).
+  alignas(16) std::uint32_t scale_tops[kGroups][FewRowsConfig::kGroupWarps];
+  int scale_powers[kGroups];
+  int stats_powers[kGroups];
   float factors[kGroups][kConfig.rows];  // of the sums, before the tile's products are added
   float stats_refs[kGroups][kConfig.rows];
   float stats_sums[kGroups][FewRowsConfig::kGroupWarps][kConfig.rows];

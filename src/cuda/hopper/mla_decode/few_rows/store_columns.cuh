@@ -3,7 +3,8 @@
 // workspace.
 #pragma once
 
-#include "cuda/hopper/latent_attention/row_stats.cuh"
+#include "cuda/hopper/latent_attention/merge.cuh"
+#include "cuda/hopper/mla_decode/few_rows/scale_power.cuh"
 #include "cuda/hopper/mla_decode/few_rows/shared.cuh"
 
 namespace quire::cuda::hopper {
@@ -17,36 +18,29 @@ template <FewRowsConfig kConfig> class StoreColumns {
                           const LatentItem& item, int half)
       : params_(params), shared_(shared), item_(item), half_(half) {}
 
-  __device__ void read_stats() {
-#pragma unroll
-    for (int i = 0; i < kThreadRows; ++i) {
-      const float even = shared_.stats_refs[0][row(i)];
-      const float odd = shared_.stats_refs[1][row(i)];
-      tops_[i] = fmaxf(even, odd);
-      totals_[i] =
-          group_sum(0, i) * rebased(even, tops_[i]) + group_sum(1, i) * rebased(odd, tops_[i]);
-    }
-  }
-
   // Where the thread's rows go, and what they are divided by. Rows beyond the item's: nowhere.
   __device__ void find_targets() {
     const LatentOutputs& outputs = params_.outputs;
     const int column = half_ * LatentConfig::kLatent / 2 + 16 * warp() + pair_column();
+    const float unlift = sums_unlift();
 #pragma unroll
     for (int i = 0; i < kThreadRows; ++i) {
+      const MergedStats stats = stats_of(i);
       targets_[i] = nullptr;
+      factors_[i] = 0.0F;
       if (row(i) >= item_.rows) continue;
       if (is_piece()) {
         const std::int64_t at = item_.slot * params_.pieces.rows + row(i);
         targets_[i] =
             reinterpret_cast<std::byte*>(params_.pieces.sums + at * LatentConfig::kLatent + column);
-        if (stores_stats()) params_.pieces.stats[at] = {tops_[i], totals_[i]};
+        factors_[i] = unlift;
+        if (stores_stats()) params_.pieces.stats[at] = {stats.max, stats.sum};
         continue;
       }
       const std::int64_t token = item_.first_token + row(i) / params_.heads;
       const int head = row(i) % params_.heads;
-      const RowEnd end = end_row(outputs, head, tops_[i], totals_[i]);
-      factors_[i] = end.factor;
+      const RowEnd end = end_row(outputs, head, stats.max, stats.sum);
+      factors_[i] = end.factor * unlift;
       targets_[i] = outputs.out + token * outputs.token_stride_bytes +
                     head * outputs.head_stride_bytes + column * 2;
       if (outputs.lse != nullptr && stores_stats()) {
@@ -60,13 +54,13 @@ template <FewRowsConfig kConfig> class StoreColumns {
 #pragma unroll
     for (int index = 0; index < kThreadRows; ++index) {
       const int i = index / 2 * 4 + index % 2;
-      const float2 pair = pair_of(sums[i], sums[i + 2]);
+      const float2 pair = pair_of(sums[i] * factors_[index], sums[i + 2] * factors_[index]);
       if (targets_[index] == nullptr) continue;
       if (is_piece()) {
         *reinterpret_cast<float2*>(targets_[index] + 64 * block * sizeof(float)) = pair;
       } else {
         *reinterpret_cast<std::uint32_t*>(targets_[index] + 64 * block * 2) =
-            pack_pair<DType::bf16>(pair.x * factors_[index], pair.y * factors_[index]);
+            pack_pair<DType::bf16>(pair.x, pair.y);
       }
     }
   }
@@ -78,6 +72,19 @@ template <FewRowsConfig kConfig> class StoreColumns {
   __device__ bool is_piece() const { return item_.slot >= 0; }
   __device__ bool stores_stats() const { return half_ == 0 && warp() == 0 && lane() < 4; }
 
+  __device__ float sums_unlift() const {
+    if constexpr (!kConfig.is_fp8()) return 1.0F;
+    return ScalePower::unlift(max(shared_.stats_powers[0], shared_.stats_powers[1]));
+  }
+  // Of a row, from both groups of the scores.
+  __device__ MergedStats stats_of(int index) const {
+    const float even = shared_.stats_refs[0][row(index)];
+    const float odd = shared_.stats_refs[1][row(index)];
+    const float top = fmaxf(even, odd);
+    return {.max = top,
+            .sum = group_sum(0, index) * rebased(even, top) +
+                   group_sum(1, index) * rebased(odd, top)};
+  }
   __device__ float group_sum(int group, int index) const {
     float sum = 0.0F;
 #pragma unroll
@@ -105,8 +112,6 @@ template <FewRowsConfig kConfig> class StoreColumns {
   const FewRowsShared<kConfig>& shared_;
   const LatentItem& item_;
   const int half_;
-  float tops_[kThreadRows];
-  float totals_[kThreadRows];
   float factors_[kThreadRows];
   std::byte* targets_[kThreadRows];  // of block 0
 };

@@ -20,21 +20,20 @@ template <FewRowsConfig kConfig> class SumValues {
         has_groups_(kConfig.is_fp8() && params.format.row_scales_offset_bytes >= 0) {}
 
   __device__ void run() {
-    for (RingPosition<FewRowsConfig::kItems> item_at;; item_at.advance()) {
-      shared_.item_ring.wait_full(item_at);
-      const LatentItem& item = shared_.items[item_at.stage];
+    for (int number = 0;; ++number) {
+      const int place = number % FewRowsConfig::kItems;
+      shared_.item_ring.full[place].wait(number / FewRowsConfig::kItems & 1);
+      const LatentItem& item = shared_.items[place];
       if (item.tiles == 0) return;
       Sums sums = {};
       for (int tile = 0; tile < item.tiles; ++tile, ++tile_) add_tile(sums);
-      shared_.stats_full.wait(stats_phase_);
-      stats_phase_ ^= 1;
+      shared_.stats_full.wait(number & 1);
       StoreColumns<kConfig> store(params_, shared_, item, half_);
-      store.read_stats();
-      arrive_by_warp(shared_.stats_empty);
       store.find_targets();
+      arrive_by_warp(shared_.stats_empty);
 #pragma unroll
       for (int block = 0; block < kBlocks; ++block) store.store(block, sums[block]);
-      arrive_by_warp(shared_.item_ring.empty[item_at.stage]);
+      arrive_by_warp(shared_.item_ring.empty[place]);
     }
   }
 
@@ -46,7 +45,7 @@ template <FewRowsConfig kConfig> class SumValues {
   using Op = Operands<kConfig.latents>;
   using Rows = const std::byte* [Op::kValueRows];
   using Product = decltype(cute::SM90::GMMA::rs_op_selector<
-                           cute::bfloat16_t, cute::bfloat16_t, float,
+                           typename Op::Element, typename Op::Element, float,
                            cute::Shape<cute::Int<64>, cute::Int<kConfig.rows>, cute::Int<16>>,
                            cute::SM90::GMMA::Major::K, cute::SM90::GMMA::Major::K>());
 
@@ -56,8 +55,6 @@ template <FewRowsConfig kConfig> class SumValues {
     const int group = tile_ % FewRowsConfig::kGroups;
     const std::byte* rows[Op::kValueRows];
     find_rows(rows);
-    shared_.weights_full[group].wait(group_phase(tile_));
-    scale(group, sums);
     multiply(group, rows, sums);
     arrive_by_warp(shared_.weights_empty[group]);
   }
@@ -96,7 +93,9 @@ template <FewRowsConfig kConfig> class SumValues {
     const std::uint32_t weights = broadcast(descriptor_low(&shared_.weights[group]));
     const std::uint32_t step = broadcast(has_groups_ ? Shared::kSlabBytes >> 4 : 0);
     const std::uint32_t first = weights + half_ * (kBlocks / 2) * step;
+    shared_.weights_full[group].wait(group_phase(tile_));
     if constexpr (kConfig.is_fp8()) Op::fetch_values(rows, 0, raw);
+    scale(group, sums);
 #pragma unroll
     for (int block = 0; block < kBlocks; ++block) {
       if constexpr (kConfig.is_fp8()) {
@@ -140,7 +139,6 @@ template <FewRowsConfig kConfig> class SumValues {
   const int half_;
   const bool has_groups_;  // of columns, with weights of their own
   int tile_ = 0;
-  std::uint32_t stats_phase_ = 0;
 };
 
 }  // namespace quire::cuda::hopper

@@ -11,6 +11,7 @@
 #include "cuda/hopper/latent_attention/row_sight.cuh"
 #include "cuda/hopper/latent_attention/row_stats.cuh"
 #include "cuda/hopper/mla_decode/few_rows/load_tile_queries.cuh"
+#include "cuda/hopper/mla_decode/few_rows/scale_power.cuh"
 #include "cuda/hopper/mla_decode/few_rows/score_keys.cuh"
 
 namespace quire::cuda::hopper {
@@ -44,7 +45,7 @@ template <FewRowsConfig kConfig> class WeighKeys {
  private:
   static constexpr int kScores = kConfig.rows / 2;      // of a thread
   static constexpr int kThreadRows = kConfig.rows / 4;  // row 2j + e is 8j + 2 (lane % 4) + e
-  static constexpr float kSlack = 8.0F;
+  static constexpr float kSlack = kConfig.is_fp8() ? ScalePower::kSlack : 8.0F;
 
   __device__ static int lane() { return static_cast<int>(threadIdx.x % 32); }
   __device__ static constexpr int row_of(int score) { return score / 4 * 2 + score % 2; }
@@ -65,6 +66,7 @@ template <FewRowsConfig kConfig> class WeighKeys {
       refs_[i] = -INFINITY;
       sums_[i] = 0.0F;
     }
+    scale_power_ = 0;
     for (int tile = (tile_ ^ group_) & 1; tile < item.tiles; tile += FewRowsConfig::kGroups) {
       weigh(sight, tile, tile_ + tile);
     }
@@ -76,16 +78,17 @@ template <FewRowsConfig kConfig> class WeighKeys {
     const UnitPlace<kConfig> at(number, warp_);
     shared_.full[at.place].wait(at.phase);
     const int live = shared_.live[at.place];
-    const KeyScales scales = scales_at(at.place);
+    const KeyScales scales = scales_at(at.place, live);
     float scores[kScores];
     products_.score(at.place, scales, scores);
     sight.hide_across(tile, valid_keys(live), FewRowsConfig::kUnitKeys * warp_ + key(), scores);
+    if constexpr (kConfig.is_fp8()) leave_scale_top(scales);
     float keep[kThreadRows];
     follow_tops(tile == 0, number, scores, keep);
     exponentiate(scores);
     shared_.weights_empty[group_].wait(group_phase(number) ^ 1);
     leave_factors(keep);
-    store_weights(scores, scales);
+    store_weights(scores, scales_at(at.place, live));  // again: registers are few
     if (live < FewRowsConfig::kUnitKeys) zero_from(live, at.place);
     cutlass::arch::fence_view_async_shared();
     arrive_by_warp(shared_.weights_full[group_]);
@@ -97,7 +100,8 @@ template <FewRowsConfig kConfig> class WeighKeys {
     return ~(missing << FewRowsConfig::kUnitKeys * warp_);
   }
 
-  __device__ KeyScales scales_at(int place) const {
+  // Zeros, where there is no key: what stands in the place of its scales may be anything.
+  __device__ KeyScales scales_at(int place, int live) const {
     KeyScales scales;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -111,6 +115,7 @@ template <FewRowsConfig kConfig> class WeighKeys {
         scales.rope[i] = one;
         four = {one, one, one, one};
       }
+      if (key() + 8 * i >= live) four = {};
       scales.latent[i][0] = four.x;
       scales.latent[i][1] = four.y;
       scales.latent[i][2] = four.z;
@@ -127,17 +132,37 @@ template <FewRowsConfig kConfig> class WeighKeys {
     sync_group();
     const int other = group_ ^ 1;
     if (number > 0) shared_.refs_full[other].wait(group_phase(number - 1));
+    const float scale_keep = follow_scales(is_first);
 #pragma unroll
     for (int i = 0; i < kThreadRows; ++i) {
       const float before = is_first ? -INFINITY : shared_.refs[other][row(i)];
       const float top = highest(i);
       const float now = top > before + kSlack || before == -INFINITY ? top : before;
-      keep[i] = before == -INFINITY ? 1.0F : exp2_approx(before - now);
+      keep[i] = before == -INFINITY ? 1.0F : exp2_approx(before - now) * scale_keep;
       sums_[i] *= refs_[i] == -INFINITY ? 1.0F : exp2_approx(refs_[i] - now);
       refs_[i] = now;
       if (warp_ == 0 && lane() < 4) shared_.refs[group_][row(i)] = now;
     }
     arrive_by_warp(shared_.refs_full[group_]);
+  }
+  // Of this warp's keys. Positive numbers are in the order of their bits.
+  __device__ void leave_scale_top(const KeyScales& scales) {
+    float top = 0.0F;
+#pragma unroll
+    for (int group = 0; group < FewRowsConfig::kScaleGroups; ++group) {
+      top = fmaxf(top, fmaxf(fabsf(scales.latent[0][group]), fabsf(scales.latent[1][group])));
+    }
+    const std::uint32_t bits = __reduce_max_sync(0xffffffff, __float_as_uint(top));
+    if (lane() == 0) shared_.scale_tops[group_][warp_] = bits;
+  }
+  // What the sums so far are worth relative to the tile's power of scales.
+  __device__ float follow_scales(bool is_first) {
+    if constexpr (!kConfig.is_fp8()) return 1.0F;
+    const uint4 tops = *reinterpret_cast<const uint4*>(shared_.scale_tops[group_]);
+    const int before = is_first ? 0 : shared_.scale_powers[group_ ^ 1];
+    scale_power_ = ScalePower::follow(before, max(max(tops.x, tops.y), max(tops.z, tops.w)));
+    if (warp_ == 0 && lane() == 0) shared_.scale_powers[group_] = scale_power_;
+    return before == 0 ? 1.0F : ScalePower::keep(before, scale_power_);
   }
   __device__ void leave_tops(const float (&scores)[kScores]) {
 #pragma unroll
@@ -177,17 +202,18 @@ template <FewRowsConfig kConfig> class WeighKeys {
     for (int i = 0; i < kThreadRows; ++i) shared_.factors[group_][row(i)] = keep[i];
   }
 
-  // Times the scales of the keys; weights of hidden keys are zeros whatever stands in their place.
+  // Times the scales of the keys.
   __device__ void store_weights(const float (&weights)[kScores], const KeyScales& scales) {
     const bool has_groups = kConfig.is_fp8() && format_.row_scales_offset_bytes >= 0;
+    const float lift = kConfig.is_fp8() ? ScalePower::lift(scale_power_) : 1.0F;
 #pragma unroll
     for (int group = 0; group < kConfig.weight_copies(); ++group) {
       if (group > 0 && !has_groups) break;
       float scaled[kScores];
 #pragma unroll
       for (int i = 0; i < kScores; ++i) {
-        scaled[i] = weights[i];
-        if (kConfig.is_fp8() && weights[i] != 0.0F) scaled[i] *= scales.latent[i / 2 % 2][group];
+        const float scale = kConfig.is_fp8() ? scales.latent[i / 2 % 2][group] * lift : 1.0F;
+        scaled[i] = weights[i] * scale;
       }
       store_slab(shared_.weights[group_][group], scaled);
     }
@@ -198,7 +224,8 @@ template <FewRowsConfig kConfig> class WeighKeys {
       std::uint32_t words[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        words[i] = bf16_pair(weights[first + 2 * i], weights[first + 2 * i + 1]);
+        words[i] = pack_pair<kConfig.is_fp8() ? DType::f16 : DType::bf16>(weights[first + 2 * i],
+                                                                          weights[first + 2 * i + 1]);
       }
       // Word 2j + i: rows 8j … of keys 8i …; stored across, so that a row's keys stand together.
       const int place = first * 2 + lane() / 16 * 8 + lane() % 8;
@@ -208,7 +235,7 @@ template <FewRowsConfig kConfig> class WeighKeys {
     }
   }
 
-  // Rows of the unit that were not brought hold anything, and 0 · NaN is NaN.
+  // Rows behind the sequence's end, in its last page, may hold anything, and 0 · NaN is NaN.
   __device__ void zero_from(int row, int place) {
     constexpr int kChunks = LatentConfig::kLatent * kConfig.column_bytes() / 16;
 #pragma unroll 1
@@ -234,6 +261,7 @@ template <FewRowsConfig kConfig> class WeighKeys {
       shared_.stats_sums[group_][warp_][row(i)] = sum;
       if (warp_ == 0) shared_.stats_refs[group_][row(i)] = refs_[i];
     }
+    if (warp_ == 0 && lane() == 0) shared_.stats_powers[group_] = scale_power_;
     arrive_by_warp(shared_.stats_full);
   }
 
@@ -245,6 +273,7 @@ template <FewRowsConfig kConfig> class WeighKeys {
   ScoreKeys<kConfig> products_;
   float refs_[kThreadRows];  // of the thread's rows, when this group last had a tile
   float sums_[kThreadRows];  // of this thread's weights, relative to them
+  int scale_power_ = 0;      // what its scales are relative to
   int tile_ = 0;             // the item's first
   std::uint32_t stats_phase_ = 0;
 };
