@@ -22,11 +22,11 @@ constexpr unsigned kMostColumns = 256;
 
 // An item as the lengths tell it; nothing of the kernel before this one is needed for that.
 struct MergeItem {
-  int index = 0;     // of the notes
+  int index = 0;  // of the notes
   int sequence = 0;
-  int tile = 0;      // of the sequence's tokens
+  int tile = 0;  // of the sequence's tokens
   std::int64_t first_token = 0;
-  int rows = 0;      // 0: there is no such item
+  int rows = 0;  // 0: there is no such item
 };
 
 __device__ MergeItem find_item(const MlaDecodeParams& params, int index) {

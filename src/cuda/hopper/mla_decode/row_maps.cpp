@@ -38,8 +38,8 @@ TensorMap byte_map(const LatentPages& pages, int box_bytes) {
 void set_byte_maps(MlaDecodeParams& params) {
   const LatentRowFormat& format = params.format;
   params.latents = byte_map(params.pages, LatentConfig::kColumns);
-  params.tails =
-      byte_map(params.pages, format.has_fp8_rope ? LatentConfig::kTailColumns : LatentConfig::kTailBytes);
+  params.tails = byte_map(
+      params.pages, format.has_fp8_rope ? LatentConfig::kTailColumns : LatentConfig::kTailBytes);
   if (format.row_scales_offset_bytes >= 0) params.scales = byte_map(params.pages, 16);
 }
 

@@ -20,9 +20,7 @@ class LoadTiles {
       : params_(params),
         shared_(shared),
         rank_(rank),
-        blocks_(params.attend.pieces.rows / ByRole::kRows),
-        pieces_(ByRole::kKeys / params.pages.box_rows),
-        are_close_(params.pages.token_stride_bytes == params.pages.row_bytes) {}
+        pieces_(ByRole::kKeys / params.pages.box_rows) {}
 
   // `cluster`: whose part.
   __device__ void run(int cluster) {
@@ -83,21 +81,9 @@ class LoadTiles {
     for (int tile = piece.begin; tile < piece.end; ++tile, ++tile_) {
       key += kBlockKeys;
       const Piece next = find(table, key, end);  // arrives while this one waits
-      if (tile + 1 < piece.end) prefetch_rows(next);
       load_parts(now, std::make_index_sequence<ByRole::kParts>{});
       now = next;
     }
-  }
-
-  // The next tile into L2, while this one waits for its stage: from there it comes in half the time. The
-  // blocks of a cluster share the bytes.
-  __device__ void prefetch_rows(const Piece& piece) const {
-    const LatentPages& pages = params_.pages;
-    if (lane() >= pieces_ || piece.page >= pages.num_pages || !are_close_) return;
-    const int bytes = pages.box_rows * pages.row_bytes / blocks_;
-    const std::byte* from = pages.rows + piece.page * pages.page_stride_bytes +
-                            piece.row * pages.token_stride_bytes + rank_ * bytes;
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
   }
 
   template <std::size_t... kTurn>
@@ -145,9 +131,7 @@ class LoadTiles {
   const MlaDecodeParams& params_;
   ByRoleShared& shared_;
   const int rank_;
-  const int blocks_;       // of the cluster
-  const int pieces_;       // of a tile, at most 4
-  const bool are_close_;   // rows of a page, without gaps
+  const int pieces_;  // of a tile, at most 4
   int tile_ = 0;
   RingPosition<ByRole::kItems> item_at_;
 };

@@ -15,14 +15,14 @@ struct FewRowsConfig {
   int score_registers = 120;
   int value_registers = 96;
 
-  static constexpr int kKeys = 64;                            // of a tile
-  static constexpr int kUnitKeys = 16;                        // a warp's of the scores
+  static constexpr int kKeys = 64;      // of a tile
+  static constexpr int kUnitKeys = 16;  // a warp's of the scores
   static constexpr int kTileUnits = kKeys / kUnitKeys;
   static constexpr int kBlocks = LatentConfig::kLatent / 64;  // of columns: an instruction's
   static constexpr int kScaleGroups = 4;                      // of latent columns, at most
   static constexpr int kGroups = 2;                           // of each kind
   static constexpr int kGroupWarps = 4;
-  static constexpr int kWarps = kGroups * kGroupWarps;        // of each kind
+  static constexpr int kWarps = kGroups * kGroupWarps;  // of each kind
   static constexpr int kThreads = 128 * (2 * kGroups + 1);
   static constexpr int kItems = 3;  // described ahead
 

@@ -35,7 +35,9 @@ template <FewRowsConfig kConfig> class LoadTileQueries {
   static constexpr int kRowChunks = (FewRowsConfig::kBlocks + 1) * 8;  // of 16 bytes, 8 columns
   static constexpr int kChunks = (kRowChunks + 31) / 32;               // of a lane
 
-  __device__ static int lane() { return static_cast<int>(threadIdx.x % 32); }
+  __device__ static int lane() {
+    return static_cast<int>(threadIdx.x % 32);
+  }
 
   __device__ void fetch(const LatentItem& item, int row, uint4 (&chunks)[kChunks]) const {
     const std::int64_t token = item.first_token + row / params_.heads;
@@ -72,8 +74,12 @@ template <FewRowsConfig kConfig> class LoadTileQueries {
     return top > 0.0F ? max(-126, min(126, 13 - exponent_of(top))) : 0;
   }
 
-  __device__ static float low(std::uint32_t two) { return __uint_as_float(two << 16); }
-  __device__ static float high(std::uint32_t two) { return __uint_as_float(two & 0xffff0000U); }
+  __device__ static float low(std::uint32_t two) {
+    return __uint_as_float(two << 16);
+  }
+  __device__ static float high(std::uint32_t two) {
+    return __uint_as_float(two & 0xffff0000U);
+  }
   __device__ static float largest(std::uint32_t two) {
     return fmaxf(fabsf(low(two)), fabsf(high(two)));
   }

@@ -39,12 +39,15 @@ template <FewRowsConfig kConfig> class LoadUnits {
 
  private:
   static constexpr int kKeys = FewRowsConfig::kUnitKeys;
+  // Measured after 256 MiB were written, 16 heads, batch 128, 8 192 keys: with rows of bf16 to be evicted
+  // first 322 µs instead of 306, with rows of e4m3 205 instead of 208.
+  static constexpr L2Hint kHint = kConfig.is_fp8() ? L2Hint::EVICT_FIRST : L2Hint::EVICT_NORMAL;
 
   // Where 16 keys of a page stand.
   struct Found {
     unsigned page = 0;
     int row = 0;
-    int live = 0;              // the first ones are the sequence's and on a page
+    int live = 0;  // the first ones are the sequence's and on a page
     unsigned scale_page = 0;
   };
 
@@ -98,7 +101,8 @@ template <FewRowsConfig kConfig> class LoadUnits {
       shared_.full[at.place].arrive_and_expect_tx(sizeof(shared_.units[0]));
       load_box({.map = &params_.latents,
                 .shared = shared_.units[at.place],
-                .full = &shared_.full[at.place]},
+                .full = &shared_.full[at.place],
+                .hint = kHint},
                0, found.row, static_cast<int>(found.page));
     }
     if (kConfig.is_fp8() && params_.format.token_scales != nullptr) copy_scales(found, at.place);

@@ -73,7 +73,9 @@ template <FewRowsConfig kConfig> class ScoreKeys {
   using KeyProduct = Product<typename Op::Element>;
 
   // Two blocks share scales; without any, all blocks are one sum.
-  __device__ static constexpr int part_of(int block) { return kHasScales ? block / 2 % 2 : 0; }
+  __device__ static constexpr int part_of(int block) {
+    return kHasScales ? block / 2 % 2 : 0;
+  }
   __device__ static constexpr bool starts_part(int block) {
     return kHasScales ? block % 2 == 0 : block == 0;
   }

@@ -43,7 +43,7 @@ template <FewRowsConfig kConfig> struct FewRowsShared {
   float scales[kConfig.units][kUnitKeys];  // of rows whose scales stand in a tensor of their own
   float query_factors[kConfig.rows];       // from a score to powers of two
   float tops[kGroups][FewRowsConfig::kGroupWarps][kConfig.rows];
-  float refs[kGroups][kConfig.rows];     // what exponents are relative to, in powers of two
+  float refs[kGroups][kConfig.rows];  // what exponents are relative to, in powers of two
   // The largest scale of each warp's keys, as bits, and what scales are relative to (scale_power.cuh).
   alignas(16) std::uint32_t scale_tops[kGroups][FewRowsConfig::kGroupWarps];
   int scale_powers[kGroups];

@@ -66,11 +66,21 @@ template <FewRowsConfig kConfig> class StoreColumns {
   }
 
  private:
-  __device__ static int lane() { return static_cast<int>(threadIdx.x % 32); }
-  __device__ static int warp() { return static_cast<int>(threadIdx.x % 128 / 32); }
-  __device__ static int row(int index) { return index / 2 * 8 + lane() % 4 * 2 + index % 2; }
-  __device__ bool is_piece() const { return item_.slot >= 0; }
-  __device__ bool stores_stats() const { return half_ == 0 && warp() == 0 && lane() < 4; }
+  __device__ static int lane() {
+    return static_cast<int>(threadIdx.x % 32);
+  }
+  __device__ static int warp() {
+    return static_cast<int>(threadIdx.x % 128 / 32);
+  }
+  __device__ static int row(int index) {
+    return index / 2 * 8 + lane() % 4 * 2 + index % 2;
+  }
+  __device__ bool is_piece() const {
+    return item_.slot >= 0;
+  }
+  __device__ bool stores_stats() const {
+    return half_ == 0 && warp() == 0 && lane() < 4;
+  }
 
   __device__ float sums_unlift() const {
     if constexpr (!kConfig.is_fp8()) return 1.0F;
@@ -81,9 +91,9 @@ template <FewRowsConfig kConfig> class StoreColumns {
     const float even = shared_.stats_refs[0][row(index)];
     const float odd = shared_.stats_refs[1][row(index)];
     const float top = fmaxf(even, odd);
-    return {.max = top,
-            .sum = group_sum(0, index) * rebased(even, top) +
-                   group_sum(1, index) * rebased(odd, top)};
+    return {
+        .max = top,
+        .sum = group_sum(0, index) * rebased(even, top) + group_sum(1, index) * rebased(odd, top)};
   }
   __device__ float group_sum(int group, int index) const {
     float sum = 0.0F;

@@ -43,13 +43,15 @@ template <FewRowsConfig kConfig> class SumValues {
   static constexpr int kBlockBytes = 64 * kConfig.column_bytes();
   using Sums = float[kBlocks][kSums];
   using Op = Operands<kConfig.latents>;
-  using Rows = const std::byte* [Op::kValueRows];
+  using Rows = const std::byte * [Op::kValueRows];
   using Product = decltype(cute::SM90::GMMA::rs_op_selector<
                            typename Op::Element, typename Op::Element, float,
                            cute::Shape<cute::Int<64>, cute::Int<kConfig.rows>, cute::Int<16>>,
                            cute::SM90::GMMA::Major::K, cute::SM90::GMMA::Major::K>());
 
-  __device__ static int lane() { return static_cast<int>(threadIdx.x % 32); }
+  __device__ static int lane() {
+    return static_cast<int>(threadIdx.x % 32);
+  }
 
   __device__ void add_tile(Sums& sums) {
     const int group = tile_ % FewRowsConfig::kGroups;

@@ -189,8 +189,8 @@ template <FewRowsConfig kConfig> class WeighKeys {
 #pragma unroll
     for (int i = 0; i < kScores; ++i) {
       const float ref = refs_[row_of(i)];
-      scores[i] = exp2_approx(fmaf(scores[i], shared_.query_factors[row(row_of(i))],
-                                   ref == -INFINITY ? 0.0F : -ref));
+      scores[i] = exp2_approx(
+          fmaf(scores[i], shared_.query_factors[row(row_of(i))], ref == -INFINITY ? 0.0F : -ref));
     }
 #pragma unroll
     for (int i = 0; i < kScores; ++i) sums_[row_of(i)] += scores[i];
@@ -224,13 +224,14 @@ template <FewRowsConfig kConfig> class WeighKeys {
       std::uint32_t words[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        words[i] = pack_pair<kConfig.is_fp8() ? DType::f16 : DType::bf16>(weights[first + 2 * i],
-                                                                          weights[first + 2 * i + 1]);
+        words[i] = pack_pair < kConfig.is_fp8()
+                       ? DType::f16
+                       : DType::bf16 > (weights[first + 2 * i], weights[first + 2 * i + 1]);
       }
       // Word 2j + i: rows 8j … of keys 8i …; stored across, so that a row's keys stand together.
       const int place = first * 2 + lane() / 16 * 8 + lane() % 8;
-      auto& target = reinterpret_cast<cute::uint128_t&>(
-          slab[slab_offset(place, 2 * warp_ + lane() / 8 % 2)]);
+      auto& target =
+          reinterpret_cast<cute::uint128_t&>(slab[slab_offset(place, 2 * warp_ + lane() / 8 % 2)]);
       cute::SM90_U16x8_STSM_T::copy(words[0], words[1], words[2], words[3], target);
     }
   }
