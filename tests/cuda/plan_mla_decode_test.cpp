@@ -53,11 +53,24 @@ TEST(PlanMlaDecodeTest, ConvertingKernelsFitTheMachine) {
   EXPECT_LE(128 * (2 * LatentConfig::kAttendRegisters + LatentConfig::kLoadRegisters), 65536);
 }
 
+TEST(PlanMlaDecodeTest, KernelsForFewRowsFitTheMachine) {
+  constexpr int kStartRegisters = 96;  // of 640 threads
+  for (const FewRowsConfig& config : {MlaDecodeBf16R16::kConfig, MlaDecodeFp8R16::kConfig}) {
+    EXPECT_LE(config.load_registers + 2 * (config.score_registers + config.value_registers),
+              5 * kStartRegisters);
+    EXPECT_EQ(config.pitch() / 16 % 2, 1);  // eight rows in different banks
+    EXPECT_EQ(config.pitch() % 16, 0);
+    EXPECT_GE(config.units, 2 * FewRowsConfig::kTileUnits);
+  }
+}
+
 TEST(PlanMlaDecodeTest, RowsHoldTheHeadsOfTheNewTokens) {
   const auto kernel = [](std::int64_t heads, std::int64_t new_tokens) {
     return plan_mla_decode(absorbed(heads, 4, new_tokens), kSms).variant->name;
   };
-  EXPECT_EQ(kernel(16, 1), "bf16_r64");
+  EXPECT_EQ(kernel(8, 2), "bf16_r16");
+  EXPECT_EQ(kernel(16, 1), "bf16_r16");
+  EXPECT_EQ(kernel(16, 2), "bf16_r64");
   EXPECT_EQ(kernel(16, 4), "bf16_r64");
   EXPECT_EQ(kernel(16, 5), "bf16_r128");
   EXPECT_EQ(kernel(64, 1), "bf16_r64");
@@ -73,6 +86,8 @@ TEST(PlanMlaDecodeTest, RowsOfE4m3HaveKernelsOfTheirOwn) {
     MlaDecodeProblem problem = absorbed(16, 4, 1);
     problem.cache.row_format = format;
     EXPECT_EQ(refuse_mla_decode_problem(problem), "") << format.describe();
+    EXPECT_EQ(plan_mla_decode(problem, kSms).variant->name, "fp8_r16") << format.describe();
+    problem.heads = 64;
     EXPECT_EQ(plan_mla_decode(problem, kSms).variant->name, "fp8_r64") << format.describe();
   }
 }

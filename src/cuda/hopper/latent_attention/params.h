@@ -28,11 +28,18 @@ struct LatentOutputs {
   std::int64_t sinks_stride = 0;
 };
 
+// Of an item: how many pieces it has, and whose the first is.
+struct PieceNote {
+  int pieces;
+  int first_cluster;
+};
+
 // Pieces of items that several clusters share: sums relative to exp2(max), not divided.
 struct LatentPieces {
   float* sums = nullptr;    // [slots, rows, 512]
   float2* stats = nullptr;  // [slots, rows] (max in powers of two, sum of weights)
   int rows = 0;
+  PieceNote* notes = nullptr;  // [items], or null
 };
 
 struct LatentParams {

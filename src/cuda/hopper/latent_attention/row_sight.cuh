@@ -25,10 +25,8 @@ class RowSight {
   // Selects, never adds: what stands behind a sequence's end may be anything. `row`: the thread's
   // first; the second stands 8 below it.
   __device__ void hide(int tile, std::uint64_t valid, int row, float (&scores)[kTileScores]) const {
-    const int first_key = item_.first_key + tile * LatentConfig::kKeys;
-    const bool is_whole = valid == ~std::uint64_t{0} && first_key >= all_see_.first &&
-                          first_key + LatentConfig::kKeys <= all_see_.end;
-    if (is_whole) return;
+    if (is_whole(tile, valid)) return;
+    const int first_key = first_key_of(tile);
     const int column = static_cast<int>(threadIdx.x % 4) * 2;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -47,7 +45,36 @@ class RowSight {
     }
   }
 
+  // The same for keys × rows. `key`: of the tile, the thread's first; the second stands 8 below it. Rows
+  // are 8j + 2 (lane % 4) + e.
+  template <int kScores>
+  __device__ void hide_across(int tile, std::uint64_t valid, int key,
+                              float (&scores)[kScores]) const {
+    if (is_whole(tile, valid)) return;
+    const int column = static_cast<int>(threadIdx.x % 4) * 2;
+#pragma unroll
+    for (int j = 0; j < kScores; ++j) {
+      const int row = 8 * (j / 4) + column + j % 2;
+      const KeyInterval seen =
+          params_.visible.of(item_.position + row / params_.heads, item_.num_keys);
+      const int at = key + j / 2 % 2 * 8;
+      const int position = first_key_of(tile) + at;
+      const bool is_seen = (valid >> at & 1) != 0 && position >= seen.first && position < seen.end;
+      if (!is_seen) scores[j] = -INFINITY;
+    }
+  }
+
  private:
+  __device__ int first_key_of(int tile) const {
+    return item_.first_key + tile * LatentConfig::kKeys;
+  }
+  // Every row sees every key.
+  __device__ bool is_whole(int tile, std::uint64_t valid) const {
+    const int first_key = first_key_of(tile);
+    return valid == ~std::uint64_t{0} && first_key >= all_see_.first &&
+           first_key + LatentConfig::kKeys <= all_see_.end;
+  }
+
   const LatentParams& params_;
   const LatentItem& item_;
   KeyInterval all_see_;

@@ -4,7 +4,6 @@
 #include "cuda/hopper/mla_decode/merge.h"
 #include "cuda/hopper/mla_decode/plan_decode.h"
 #include "cuda/hopper/mla_decode/projections.h"
-#include "cuda/hopper/mla_decode/row_maps.h"
 #include "cuda/runtime/carver.h"
 #include "cuda/runtime/device_facts.h"
 #include "cuda/runtime/device_scope.h"
@@ -21,7 +20,10 @@ MlaDecodePlan plan_on_device(const MlaDecodeProblem& problem) {
 LatentPieces carve_pieces(Carver& carver, const MlaDecodePlan& plan) {
   const int rows = plan.variant->rows;
   float* sums = carver.take<float>(plan.slots * rows * LatentConfig::kLatent);
-  return {.sums = sums, .stats = carver.take<float2>(plan.slots * rows), .rows = rows};
+  return {.sums = sums,
+          .stats = carver.take<float2>(plan.slots * rows),
+          .rows = rows,
+          .notes = carver.take<PieceNote>(plan.most_items)};
 }
 
 LatentOutputs make_outputs(const MlaDecodeArgs& args) {
@@ -59,6 +61,7 @@ LatentPages make_pages(const KvLayerView& rows) {
           .table_stride = rows.page_table_stride,
           .max_pages = static_cast<int>(rows.max_pages),
           .page_size = rows.page_size,
+          .row_bytes = rows.row_format.row_bytes,
           .num_pages = static_cast<unsigned>(rows.num_pages)};
 }
 
@@ -96,12 +99,8 @@ void attend_latents(const MlaDecodeArgs& args, const MlaDecodePlan& plan,
                                    .visible = attend.visible},
                          .split = plan.split,
                          .pages = make_pages(rows)};
-  if (plan.variant->latents == DType::bf16) {
-    set_row_maps(params);
-  } else {
-    params.format = make_format(rows);
-    set_byte_maps(params, rows.row_format.row_bytes);
-  }
+  if (plan.variant->latents != DType::bf16) params.format = make_format(rows);
+  plan.variant->set_maps(params);
   plan.variant->launch(params, stream);
   merge_mla_pieces(params, plan.items, stream);
 }

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Items that several clusters worked on. Launched beside the attention kernel: finds its work from the
-// lengths while that one still runs, and waits for it before it reads a piece.
+// Items that several clusters worked on. Launched beside the attention kernel, whose notes say which.
 //
 // A column of blocks per item; items that one cluster did alone have nothing to merge.
 #include "cuda/hopper/mla_decode/merge.h"
 
 #include <algorithm>
 
-#include "cuda/hopper/flash_attention/decode/find_work.cuh"
+#include "cuda/hopper/flash_attention/decode/work_line.h"
 #include "cuda/hopper/latent_attention/merge.cuh"
-#include "cuda/hopper/mla_decode/touch_lengths.cuh"
 #include "cuda/runtime/launch.h"
 
 namespace quire::cuda::hopper {
@@ -22,67 +20,62 @@ constexpr int kRowParts = LatentConfig::kLatent / 32;
 constexpr int kManyPieces = 8;
 constexpr unsigned kMostColumns = 256;
 
+// An item as the lengths tell it; nothing of the kernel before this one is needed for that.
 struct MergeItem {
-  PieceSlots slots{};
+  int index = 0;  // of the notes
+  int sequence = 0;
+  int tile = 0;  // of the sequence's tokens
   std::int64_t first_token = 0;
-  int rows = 0;
+  int rows = 0;  // 0: there is no such item
 };
 
-// What comes before a sequence on the line.
-__device__ int line_begin(const MlaDecodeParams& params, int sequence) {
-  int before = 0;
-  for (int i = static_cast<int>(threadIdx.x) % 32; i < sequence; i += 32) {
-    before += cost_of(params, i);
-  }
-  return warp_sum(before);
+__device__ MergeItem find_item(const MlaDecodeParams& params, int index) {
+  const int sequence = index / params.split.max_tiles;
+  const int tile = index - sequence * params.split.max_tiles;
+  const auto begin = static_cast<int>(params.batch.row_offsets[sequence]);
+  const int tokens = static_cast<int>(params.batch.row_offsets[sequence + 1]) - begin;
+  const int skipped = tile * params.batch.tile_tokens;
+  return {.index = index,
+          .sequence = sequence,
+          .tile = tile,
+          .first_token = begin + skipped,
+          .rows = max(min(tokens - skipped, params.batch.tile_tokens), 0) * params.batch.group};
 }
 
-__device__ PieceSlots cut_slots(const MlaDecodeParams& params, const SequenceWork& work,
-                                int sequence, int tile) {
-  const WorkCuts cuts = cut_batch(params);
-  const int begin = line_begin(params, sequence) + tile * work.item_cost(params.split);
-  const SharedItem shared = shared_item(params.split, cuts, begin, work.blocks);
-  return {.count = shared.pieces,
-          .first = piece_slot(shared.first, true),
-          .second = piece_slot(shared.first + 1, false),
+__device__ PieceSlots noted_slots(const MlaDecodeParams& params, const MergeItem& item) {
+  const PieceNote note = params.attend.pieces.notes[item.index];
+  return {.count = note.pieces,
+          .first = piece_slot(note.first_cluster, true),
+          .second = piece_slot(note.first_cluster + 1, false),
           .step = 2};
 }
 
-__device__ PieceSlots invariant_slots(const MlaDecodeParams& params, const SequenceWork& work,
-                                      int sequence, int tile) {
-  const std::int64_t first = invariant_slot(params.batch, params.split, sequence, 0, tile, 0);
+__device__ PieceSlots invariant_slots(const MlaDecodeParams& params, const MergeItem& item) {
+  const SequenceWork work = sequence_work(params.batch, item.sequence);
+  const std::int64_t first =
+      invariant_slot(params.batch, params.split, item.sequence, 0, item.tile, 0);
   return {.count = ceil_div(work.blocks, invariant_piece_blocks(work.blocks)),
           .first = first,
           .second = first + 1};
 }
 
-__device__ MergeItem find_item(const MlaDecodeParams& params, int index) {
-  const int sequence = index / params.split.max_tiles;
-  const int tile = index % params.split.max_tiles;
-  const SequenceWork work = sequence_work(params.batch, sequence);
-  const int skipped = tile * params.batch.tile_tokens;
-  if (skipped >= work.tokens) return {};
-  return {.slots = params.split.is_invariant ? invariant_slots(params, work, sequence, tile)
-                                             : cut_slots(params, work, sequence, tile),
-          .first_token = work.first_token + skipped,
-          .rows = min(work.tokens - skipped, params.batch.tile_tokens) * params.batch.group};
-}
-
 __global__ void __launch_bounds__(32 * kMergeWarps)
     merge_kernel(const __grid_constant__ MlaDecodeParams params) {
-  touch_lengths(params.batch);
   const MergeItem item = find_item(params, static_cast<int>(blockIdx.x));
   cudaGridDependencySynchronize();
-  if (item.slots.count < 2) return;
+  if (item.rows == 0) return;
+  const PieceSlots slots =
+      params.split.is_invariant ? invariant_slots(params, item) : noted_slots(params, item);
+  if (slots.count < 2) return;
   const int warp = static_cast<int>(blockIdx.y) * kMergeWarps + static_cast<int>(threadIdx.x) / 32;
   const int warps = static_cast<int>(gridDim.y) * kMergeWarps;
-  if (item.slots.count < kManyPieces) {
+  if (slots.count < kManyPieces) {
     for (int row = warp; row < item.rows; row += warps) {
-      merge_row<DType::bf16, kRowChunks, 2>(params.attend, item.slots, item.first_token, row, 0);
+      merge_row<DType::bf16, kRowChunks, 2>(params.attend, slots, item.first_token, row, 0);
     }
   } else {
     for (int unit = warp; unit < item.rows * kRowParts; unit += warps) {
-      merge_part<DType::bf16>(params.attend, item.slots, item.first_token, unit / kRowParts,
+      merge_part<DType::bf16>(params.attend, slots, item.first_token, unit / kRowParts,
                               unit % kRowParts);
     }
   }

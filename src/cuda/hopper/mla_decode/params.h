@@ -16,6 +16,7 @@ struct LatentPages {
   std::int64_t table_stride = 0;
   int max_pages = 0;
   int page_size = 0;  // a multiple of 16
+  int row_bytes = 0;
   unsigned num_pages = 0;
   int box_rows =
       0;  // of a page, that one copy of the copy engine brings: a power of two from 16 to 64
@@ -42,8 +43,8 @@ struct MlaDecodeParams {
   LatentPages pages{};
   LatentRowFormat format{};  // of rows to be converted
   // bf16 rows: (column, row of the page, page), boxes of 64 columns × box_rows, in `latents` alone. Rows
-  // to be converted: (byte, row, page), a block's half of the latents, of the rope part, and the
-  // scales, × 16 rows.
+  // of e4m3: (byte, row, page), a block's half of the latents, of the rope part, and the scales, × 16
+  // rows. For few query rows: whole rows × 16, in `latents` alone.
   TensorMap latents{};
   TensorMap tails{};
   TensorMap scales{};

@@ -14,6 +14,7 @@ struct MlaDecodePlan {
   const MlaDecodeVariant* variant = nullptr;
   int tile_tokens = 1;     // whose heads fill an item's rows
   std::int64_t items = 1;  // expected; more of them take longer, but are taken
+  std::int64_t most_items = 1;
   DecodeSplit split{};
   std::int64_t slots = 0;  // of pieces in the workspace
 };

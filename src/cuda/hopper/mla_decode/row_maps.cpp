@@ -3,7 +3,7 @@
 
 #include <numeric>
 
-#include "cuda/hopper/latent_attention/config.h"
+#include "cuda/hopper/mla_decode/few_rows/config.h"
 
 namespace quire::cuda::hopper {
 namespace {
@@ -22,11 +22,11 @@ TensorMap row_map(const LatentPages& pages) {
 }
 
 // (byte, row of the page, page), 16 rows at a time
-TensorMap byte_map(const LatentPages& pages, int row_bytes, int box_bytes) {
+TensorMap byte_map(const LatentPages& pages, int box_bytes) {
   TileDescriptor tile;
   tile.dtype = DType::u8;
   tile.rank = 3;
-  tile.dims = {row_bytes, pages.page_size, pages.num_pages};
+  tile.dims = {pages.row_bytes, pages.page_size, pages.num_pages};
   tile.strides_bytes = {pages.token_stride_bytes, pages.page_stride_bytes};
   tile.box = {box_bytes, LatentConfig::kWarpKeys, 1};
   tile.l2_promotion = L2Promotion::b256;
@@ -35,13 +35,28 @@ TensorMap byte_map(const LatentPages& pages, int row_bytes, int box_bytes) {
 
 }  // namespace
 
-void set_byte_maps(MlaDecodeParams& params, int row_bytes) {
+void set_byte_maps(MlaDecodeParams& params) {
   const LatentRowFormat& format = params.format;
-  params.latents = byte_map(params.pages, row_bytes, LatentConfig::kColumns);
-  params.tails =
-      byte_map(params.pages, row_bytes,
-               format.has_fp8_rope ? LatentConfig::kTailColumns : LatentConfig::kTailBytes);
-  if (format.row_scales_offset_bytes >= 0) params.scales = byte_map(params.pages, row_bytes, 16);
+  params.latents = byte_map(params.pages, LatentConfig::kColumns);
+  params.tails = byte_map(
+      params.pages, format.has_fp8_rope ? LatentConfig::kTailColumns : LatentConfig::kTailBytes);
+  if (format.row_scales_offset_bytes >= 0) params.scales = byte_map(params.pages, 16);
+}
+
+// (8 bytes, row of the page, page). Bytes of the box behind a row's end are zeros: they space rows out.
+void set_unit_maps(MlaDecodeParams& params) {
+  constexpr int kElement = 8;
+  const LatentPages& pages = params.pages;
+  const int pitch = pages.row_bytes <= FewRowsConfig::kFp8Pitch ? FewRowsConfig::kFp8Pitch
+                                                                : FewRowsConfig::kBf16Pitch;
+  TileDescriptor tile;
+  tile.dtype = DType::i64;
+  tile.rank = 3;
+  tile.dims = {pages.row_bytes / kElement, pages.page_size, pages.num_pages};
+  tile.strides_bytes = {pages.token_stride_bytes, pages.page_stride_bytes};
+  tile.box = {pitch / kElement, FewRowsConfig::kUnitKeys, 1};
+  tile.l2_promotion = L2Promotion::b256;
+  params.latents = encode_tensor_map(tile, const_cast<std::byte*>(pages.rows));
 }
 
 void set_row_maps(MlaDecodeParams& params) {

@@ -7,7 +7,9 @@ namespace quire::cuda::hopper {
 
 // What the copy engine is told of `pages`, and box_rows in them.
 void set_row_maps(MlaDecodeParams& params);
-// Rows to be converted; `params.format` is set.
-void set_byte_maps(MlaDecodeParams& params, int row_bytes);
+// Rows of either kind, whole, 16 at a time, for few query rows.
+void set_unit_maps(MlaDecodeParams& params);
+// Rows of e4m3; `params.format` is set.
+void set_byte_maps(MlaDecodeParams& params);
 
 }  // namespace quire::cuda::hopper

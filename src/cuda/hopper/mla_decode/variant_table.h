@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "cuda/hopper/mla_decode/launch_attend.h"
+#include "cuda/hopper/mla_decode/row_maps.h"
 #include "cuda/hopper/mla_decode/variants.h"
 
 namespace quire::cuda::hopper {
@@ -16,18 +17,24 @@ struct MlaDecodeVariant {
   int rows;     // of an item, at most
   int cluster;  // blocks that work on the same items
   void (*launch)(const MlaDecodeParams& params, cudaStream_t stream);
+  void (*set_maps)(MlaDecodeParams& params);
 };
 
-template <typename Variant> constexpr MlaDecodeVariant mla_decode_variant(std::string_view name) {
-  return {name, Variant::kLatents, Variant::kRows, Variant::kCluster, launch_mla_attend<Variant>};
+template <typename Variant>
+constexpr MlaDecodeVariant mla_decode_variant(std::string_view name,
+                                              void (*set_maps)(MlaDecodeParams& params)) {
+  return {name,    Variant::kLatents, Variant::kRows, Variant::kCluster, launch_mla_attend<Variant>,
+          set_maps};
 }
 
 // Of a kind of cache, few rows first.
 inline constexpr MlaDecodeVariant kMlaDecodeVariants[] = {
-    mla_decode_variant<MlaDecodeBf16R64>("bf16_r64"),
-    mla_decode_variant<MlaDecodeBf16R128>("bf16_r128"),
-    mla_decode_variant<MlaDecodeFp8R64>("fp8_r64"),
-    mla_decode_variant<MlaDecodeFp8R128>("fp8_r128"),
+    mla_decode_variant<MlaDecodeBf16R16>("bf16_r16", set_unit_maps),
+    mla_decode_variant<MlaDecodeBf16R64>("bf16_r64", set_row_maps),
+    mla_decode_variant<MlaDecodeBf16R128>("bf16_r128", set_row_maps),
+    mla_decode_variant<MlaDecodeFp8R16>("fp8_r16", set_unit_maps),
+    mla_decode_variant<MlaDecodeFp8R64>("fp8_r64", set_byte_maps),
+    mla_decode_variant<MlaDecodeFp8R128>("fp8_r128", set_byte_maps),
 };
 
 }  // namespace quire::cuda::hopper

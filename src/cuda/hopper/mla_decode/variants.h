@@ -2,11 +2,11 @@
 // Every compiled attention kernel of mla_decode: one row of variant_table.h for each, for the planner.
 #pragma once
 
-#include "cuda/hopper/latent_attention/config.h"
+#include "cuda/hopper/mla_decode/few_rows/config.h"
 
 namespace quire::cuda::hopper {
 
-// bf16 rows: one kernel (by_role/), of one block or of two that share their keys.
+// bf16 rows and many rows of q: one kernel (by_role/), of one block or of two that share their keys.
 struct MlaDecodeBf16R64 {
   static constexpr int kRows = 64;
   static constexpr int kCluster = 1;
@@ -16,6 +16,19 @@ struct MlaDecodeBf16R128 {
   static constexpr int kRows = 128;
   static constexpr int kCluster = 2;
   static constexpr DType kLatents = DType::bf16;
+};
+// Few rows of q: operands swapped (few_rows/).
+struct MlaDecodeBf16R16 {
+  static constexpr FewRowsConfig kConfig{.latents = DType::bf16, .rows = 16, .units = 11};
+  static constexpr int kRows = kConfig.rows;
+  static constexpr int kCluster = 1;
+  static constexpr DType kLatents = kConfig.latents;
+};
+struct MlaDecodeFp8R16 {
+  static constexpr FewRowsConfig kConfig{.latents = DType::fp8_e4m3, .rows = 16, .units = 18};
+  static constexpr int kRows = kConfig.rows;
+  static constexpr int kCluster = 1;
+  static constexpr DType kLatents = kConfig.latents;
 };
 // Rows of e4m3, converted on the way.
 struct MlaDecodeFp8R64 {

@@ -8,6 +8,7 @@
 #include "cuda/hopper/mla_decode/by_role/shared.cuh"
 #include "cuda/hopper/mla_decode/params.h"
 #include "cuda/hopper/mla_decode/roles/describe_item.cuh"
+#include "cuda/hopper/mla_decode/roles/leave_note.cuh"
 #include "cuda/hopper/mla_decode/touch_lengths.cuh"
 #include "cuda/hopper/tile/tma.cuh"
 
@@ -32,6 +33,7 @@ class LoadTiles {
       prefetch_queries(item);
       publish(item);
       load_item(work, piece, walk.sequence());
+      if (rank_ == 0) leave_note(params_, cluster, work, piece, walk.sequence());
     }
     publish({});
   }
@@ -110,8 +112,7 @@ class LoadTiles {
         load_box(
             {.map = &params_.latents,
              .shared = &shared_.stages[stage][slab][lane() * params_.pages.box_rows * kRowBytes],
-             .full = &full,
-             .hint = L2Hint::EVICT_FIRST},
+             .full = &full},
             slab * ByRole::kSlabColumns, piece.row, static_cast<int>(piece.page));
       }
     }

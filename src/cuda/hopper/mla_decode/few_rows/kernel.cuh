@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention of few query rows of a sequence over latent rows in pages.
+// Roles and their barriers: shared.cuh.
+#pragma once
+
+#include "cuda/hopper/mla_decode/few_rows/load_units.cuh"
+#include "cuda/hopper/mla_decode/few_rows/sum_values.cuh"
+#include "cuda/hopper/mla_decode/few_rows/weigh_keys.cuh"
+#include "cuda/hopper/tile/block.cuh"
+
+namespace quire::cuda::hopper {
+
+// Variant: a named type with a kConfig.
+template <typename Variant>
+__global__ void __launch_bounds__(FewRowsConfig::kThreads, 1)
+    mla_decode_few_rows_kernel(const __grid_constant__ MlaDecodeParams params) {
+  constexpr FewRowsConfig kConfig = Variant::kConfig;
+  constexpr int kStartRegisters = 96;
+  extern __shared__ __align__(1024) std::byte memory[];
+  auto& shared = *reinterpret_cast<FewRowsShared<kConfig>*>(memory);
+  // The kernel that merges pieces may take its place beside this one and wait there.
+  cudaTriggerProgrammaticLaunchCompletion();
+  if (threadIdx.x == 0) {
+    shared.init(params.format.token_scales != nullptr);
+    cutlass::arch::fence_barrier_init();
+  }
+  __syncthreads();
+  const int warpgroup = warpgroup_in_block();
+  if (warpgroup == 2 * FewRowsConfig::kGroups) {
+    cutlass::arch::warpgroup_reg_dealloc<kConfig.load_registers>();
+    LoadUnits<kConfig>(params, shared, warp_in_block() % FewRowsConfig::kGroupWarps).run();
+  } else if (warpgroup < FewRowsConfig::kGroups) {
+    cutlass::arch::warpgroup_reg_alloc<kConfig.score_registers>();
+    WeighKeys<kConfig>(params, shared, warpgroup).run();
+  } else {
+    if constexpr (kConfig.value_registers > kStartRegisters) {
+      cutlass::arch::warpgroup_reg_alloc<kConfig.value_registers>();
+    } else {
+      cutlass::arch::warpgroup_reg_dealloc<kConfig.value_registers>();
+    }
+    SumValues<kConfig>(params, shared, warpgroup - FewRowsConfig::kGroups).run();
+  }
+}
+
+}  // namespace quire::cuda::hopper

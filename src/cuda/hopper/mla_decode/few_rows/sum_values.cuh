@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two warpgroups, half of the value columns each: sums of weights · V over an item's tiles, and its
+// output.
+#pragma once
+
+#include "cuda/hopper/latent_attention/products.cuh"
+#include "cuda/hopper/mla_decode/few_rows/operands.cuh"
+#include "cuda/hopper/mla_decode/few_rows/store_columns.cuh"
+#include "cuda/hopper/mla_decode/params.h"
+
+namespace quire::cuda::hopper {
+
+template <FewRowsConfig kConfig> class SumValues {
+ public:
+  // `half`: of the columns.
+  __device__ SumValues(const MlaDecodeParams& params, FewRowsShared<kConfig>& shared, int half)
+      : params_(params.attend),
+        shared_(shared),
+        half_(half),
+        has_groups_(kConfig.is_fp8() && params.format.row_scales_offset_bytes >= 0) {}
+
+  __device__ void run() {
+    for (int number = 0;; ++number) {
+      const int place = number % FewRowsConfig::kItems;
+      shared_.item_ring.full[place].wait(number / FewRowsConfig::kItems & 1);
+      const LatentItem& item = shared_.items[place];
+      if (item.tiles == 0) return;
+      Sums sums = {};
+      for (int tile = 0; tile < item.tiles; ++tile, ++tile_) add_tile(sums);
+      shared_.stats_full.wait(number & 1);
+      StoreColumns<kConfig> store(params_, shared_, item, half_);
+      store.find_targets();
+      arrive_by_warp(shared_.stats_empty);
+#pragma unroll
+      for (int block = 0; block < kBlocks; ++block) store.store(block, sums[block]);
+      arrive_by_warp(shared_.item_ring.empty[place]);
+    }
+  }
+
+ private:
+  static constexpr int kBlocks = FewRowsConfig::kBlocks / 2;
+  static constexpr int kSums = kConfig.rows / 2;
+  static constexpr int kBlockBytes = 64 * kConfig.column_bytes();
+  using Sums = float[kBlocks][kSums];
+  using Op = Operands<kConfig.latents>;
+  using Rows = const std::byte * [Op::kValueRows];
+  using Product = decltype(cute::SM90::GMMA::rs_op_selector<
+                           typename Op::Element, typename Op::Element, float,
+                           cute::Shape<cute::Int<64>, cute::Int<kConfig.rows>, cute::Int<16>>,
+                           cute::SM90::GMMA::Major::K, cute::SM90::GMMA::Major::K>());
+
+  __device__ static int lane() {
+    return static_cast<int>(threadIdx.x % 32);
+  }
+
+  __device__ void add_tile(Sums& sums) {
+    const int group = tile_ % FewRowsConfig::kGroups;
+    const std::byte* rows[Op::kValueRows];
+    find_rows(rows);
+    multiply(group, rows, sums);
+    arrive_by_warp(shared_.weights_empty[group]);
+  }
+
+  // This lane's rows of the tile's units, from the warp's first column on.
+  __device__ void find_rows(const std::byte* (&rows)[Op::kValueRows]) const {
+    const auto warp = static_cast<int>(threadIdx.x % 128 / 32);
+    const int byte = half_ * kBlocks * kBlockBytes + warp * Op::kValueColumns;
+#pragma unroll
+    for (int i = 0; i < Op::kValueRows; ++i) {
+      const UnitPlace<kConfig> at(tile_, Op::value_unit(i, lane()));
+      rows[i] = shared_.units[at.place][Op::value_row(lane())] + Op::value_byte(lane()) + byte;
+    }
+  }
+
+  __device__ void scale(int group, Sums& sums) const {
+    float factor[kConfig.rows / 4];
+    bool rises = false;
+#pragma unroll
+    for (int i = 0; i < kConfig.rows / 4; ++i) {
+      factor[i] = shared_.factors[group][i / 2 * 8 + lane() % 4 * 2 + i % 2];
+      rises = rises || factor[i] != 1.0F;
+    }
+    if (!__any_sync(0xffffffff, rises)) return;
+#pragma unroll
+    for (int block = 0; block < kBlocks; ++block) {
+#pragma unroll
+      for (int i = 0; i < kSums; ++i) sums[block][i] *= factor[i / 4 * 2 + i % 2];
+    }
+  }
+
+  // Units are given back as soon as their last bytes are in registers.
+  __device__ void multiply(int group, const std::byte* const (&rows)[Op::kValueRows], Sums& sums) {
+    typename Op::Raw raw;
+    std::uint32_t words[2][kOperandWords];
+    const std::uint32_t weights = broadcast(descriptor_low(&shared_.weights[group]));
+    const std::uint32_t step = broadcast(has_groups_ ? Shared::kSlabBytes >> 4 : 0);
+    const std::uint32_t first = weights + half_ * (kBlocks / 2) * step;
+    shared_.weights_full[group].wait(group_phase(tile_));
+    if constexpr (kConfig.is_fp8()) Op::fetch_values(rows, 0, raw);
+    scale(group, sums);
+#pragma unroll
+    for (int block = 0; block < kBlocks; ++block) {
+      if constexpr (kConfig.is_fp8()) {
+        Op::convert_values(raw, words[block % 2]);
+        if (block + 1 < kBlocks) Op::fetch_values(rows, (block + 1) * kBlockBytes, raw);
+      } else {
+        Op::fetch_values(rows, block * kBlockBytes, words[block % 2]);
+      }
+      if (block + 1 == kBlocks) give_back();
+      start(words[block % 2], first + block / 2 * step, sums[block]);
+      cute::warpgroup_wait<1>();
+    }
+    cute::warpgroup_wait<0>();
+#pragma unroll
+    for (int block = 0; block < kBlocks; ++block) pin(sums[block]);
+  }
+  __device__ void give_back() {
+    __syncwarp();
+    if (lane() < FewRowsConfig::kTileUnits) {
+      shared_.empty[UnitPlace<kConfig>(tile_, lane()).place].arrive();
+    }
+  }
+
+  __device__ static void start(std::uint32_t (&words)[kOperandWords], std::uint32_t weights,
+                               float (&sums)[kSums]) {
+    pin(words);
+    cute::warpgroup_arrive();
+#pragma unroll
+    for (int step = 0; step < 4; ++step) {
+      detail::issue<Product>(&words[4 * step],
+                             descriptor(weights + (step * kStepBytes >> 4), kRowsHigh), sums,
+                             cute::SM90::GMMA::ScaleOut::One, std::make_index_sequence<kSums>{});
+    }
+    cute::warpgroup_commit_batch();
+  }
+
+  using Shared = FewRowsShared<kConfig>;
+
+  const LatentParams& params_;
+  Shared& shared_;
+  const int half_;
+  const bool has_groups_;  // of columns, with weights of their own
+  int tile_ = 0;
+};
+
+}  // namespace quire::cuda::hopper
