@@ -23,10 +23,13 @@ struct NormedConfig {
   static constexpr AngleTable kTable = kAngleTable;
   static constexpr bool kIsSplit = kPairsStand == Pairing::half_split;
   static constexpr int kSlots = kLaneSlots;
-  // Rows of a lane in flight: 128 bytes of them. With twice as many f32 spills registers.
-  static constexpr int kSteps = 128 / (kSlots * kEight * (bits(kX) / 8));
+  // Rows of a lane in flight. The usual heads of 128 numbers do best with few of them and half as many
+  // warps again; with more than 128 bytes f32 spills registers.
+  static constexpr bool kIsUsual = bits(kX) == 16 && kTable == AngleTable::rows && kSlots == 2;
+  static constexpr int kLaneBytes = kIsUsual ? 64 : 128;
+  static constexpr int kSteps = kLaneBytes / (kSlots * kEight * (bits(kX) / 8));
   // As many as their registers allow.
-  static constexpr int kBlocksPerSm = bits(kX) == 32 && kSlots > 2 ? 1 : 2;
+  static constexpr int kBlocksPerSm = kIsUsual ? 3 : bits(kX) == 32 && kSlots > 2 ? 1 : 2;
 };
 
 struct BlockWeights {

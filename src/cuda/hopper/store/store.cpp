@@ -177,6 +177,7 @@ std::optional<CodeLayout> code_layout(const StoreParams& params) {
   const bool has_copied = format.num_parts == 2;
   const bool has_scales = coded.scale_source != ScaleSource::none;
   const bool fits = bits(params.x_dtype) == 16 && is_fp8(coded.dtype) && format.num_parts <= 2 &&
+                    view.num_heads <= 0xffff &&
                     (!has_copied || (copied.dtype == params.x_dtype &&
                                      copied.scale_source == ScaleSource::none)) &&
                     parts_are_aligned(format) &&
@@ -223,7 +224,9 @@ void store(const StoreArgs& args, const Context& context) {
       params_of(args.x, args.row_offsets, view_of(args.cache, args.layer, args.side));
   if (params.tokens == 0) return;
   if (can_copy(params)) return launch_copy(params, stream);
-  if (const auto layout = code_layout(params)) return launch_code(params, *layout, stream);
+  if (const auto layout = code_layout(params)) {
+    return launch_code(params, *layout, num_sms(args.x.device.index), stream);
+  }
   if (const auto layout = encode_layout(params)) return launch_encode(params, *layout, stream);
   launch_general(params, stream);
 }
