@@ -15,15 +15,20 @@ namespace {
 constexpr int kThreads = 256;  // that code; a warp beside them looks up places
 constexpr int kWarp = 32;
 constexpr int kBlocksPerSm = 3;
-constexpr int kVectors = 4;  // coded ones of a thread; one more is copied
 constexpr int kMostTokens = 64;
 
 enum class Scaling : std::uint8_t { none, granules };
+
+// Coded ones of a thread, by the registers there are for them; one more is copied.
+constexpr int most_vectors(Scaling scaling) {
+  return scaling == Scaling::granules ? 3 : 4;
+}
 
 template <DType kXType, DType kCodedType, Scaling kRule> struct CodeConfig {
   static constexpr DType kX = kXType;
   static constexpr DType kCoded = kCodedType;
   static constexpr Scaling kScaling = kRule;
+  static constexpr int kVectors = most_vectors(kRule);
 };
 
 // Where a token's rows and scales begin; null: nowhere.
@@ -94,15 +99,19 @@ template <typename Config> class TokenCoder {
   __device__ void store(const TokenTarget* targets, const Chunk& chunk, const Chunk& next) {
     typename Amax::Value amax[kVectors];
     if constexpr (Config::kScaling == Scaling::granules) find_largest(amax);
+    GranuleCodes codes[kVectors];
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) codes[i] = encode(raw_[i], amax[i]);
+    if (copied_.token < chunk.tokens) store_copied(targets[copied_.token], copied_raw_);
+    load(next);  // before the other stores: behind them it waits, a tenth of all the time
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
-      if (token(i) < chunk.tokens) store_codes(targets[token(i)], encode(raw_[i], amax[i]));
+      if (token(i) < chunk.tokens) store_codes(targets[token(i)], codes[i]);
     }
-    if (copied_.token < chunk.tokens) store_copied(targets[copied_.token], copied_raw_);
-    load(next);
   }
 
  private:
+  static constexpr int kVectors = Config::kVectors;
   using X = Eight<Config::kX>;
   using Amax = Largest<Config::kX>;
   using Coder = GranuleCoder<Config::kX, Config::kCoded>;
@@ -250,11 +259,13 @@ void launch_for_x(const StoreParams& params, const CodeLayout& layout, int sms,
 
 }  // namespace
 
-BlockSize block_size(unsigned rows, unsigned coded_vectors, unsigned copied_vectors) {
+BlockSize block_size(unsigned rows, unsigned coded_vectors, unsigned copied_vectors,
+                     bool has_scales) {
   const unsigned most_rows = kThreads / std::max(coded_vectors, copied_vectors);
   if (most_rows == 0) return {.rows = 1, .tokens = 0};
   const unsigned taken = std::min(rows, most_rows);
-  const unsigned coded = kThreads / (taken * coded_vectors) * kVectors;
+  const int vectors = most_vectors(has_scales ? Scaling::granules : Scaling::none);
+  const unsigned coded = kThreads / (taken * coded_vectors) * vectors;
   const unsigned copied = copied_vectors == 0 ? kMostTokens : kThreads / (taken * copied_vectors);
   return {.rows = taken, .tokens = std::min({coded, copied, static_cast<unsigned>(kMostTokens)})};
 }

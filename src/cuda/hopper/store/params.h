@@ -70,7 +70,8 @@ struct BlockSize {
   unsigned rows;
   unsigned tokens;
 };
-BlockSize block_size(unsigned rows, unsigned coded_vectors, unsigned copied_vectors);
+BlockSize block_size(unsigned rows, unsigned coded_vectors, unsigned copied_vectors,
+                     bool has_scales);
 
 void launch_copy(const StoreParams& params, cudaStream_t stream);
 void launch_copy_scales(const StoreParams& params, cudaStream_t stream);

@@ -205,7 +205,7 @@ std::optional<CodeLayout> code_layout(const StoreParams& params) {
       .scale_slot_bytes = in_row ? 4 : 4 * view.scales.slot_stride};
   const BlockSize most =
       block_size(static_cast<unsigned>(view.num_heads), layout.coded.per_row.value(),
-                 has_copied ? layout.copied.per_row.value() : 0);
+                 has_copied ? layout.copied.per_row.value() : 0, has_scales);
   if (most.tokens == 0) return std::nullopt;
   layout.block_rows = most.rows;
   const std::int64_t spread = (params.tokens + kManyBlocks - 1) / kManyBlocks;
