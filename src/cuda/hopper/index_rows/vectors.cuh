@@ -36,6 +36,10 @@ struct RowCursor {
   int head;
   const std::byte* x;
 
+  __device__ RowCursor(const IndexRowParams& params, std::int64_t first_token, int token, int head)
+      : token(token),
+        head(head),
+        x(params.x + (first_token + token) * params.token_bytes + head * params.head_bytes) {}
   __device__ void advance(const IndexRowParams& params, int heads) {
     x += params.head_bytes;
     if (++head < heads) return;
@@ -64,6 +68,11 @@ template <typename Config> class RowQuantizer {
   __device__ void load(const std::byte* x, Raw& raw) const {
 #pragma unroll
     for (int v = 0; v < kRowVectors; ++v) raw[v] = X::load(x + v * kStep * (bits(Config::kX) / 8));
+  }
+
+  __device__ static void copy(const Raw& from, Raw& to) {
+#pragma unroll
+    for (int v = 0; v < kRowVectors; ++v) to[v] = from[v];
   }
 
   __device__ void load_angles(std::int64_t position, RowAngles& angles) const {
@@ -152,6 +161,18 @@ __device__ inline void load_norm(const IndexRowParams& params,
   }
 }
 
+// A thread for each of `count` tokens.
+template <typename Config>
+__device__ inline void find_tokens(const IndexRowParams& params,
+                                   const typename Config::Target& target, std::int64_t first_token,
+                                   int count, TokenTarget* tokens) {
+  for (int t = threadIdx.x; t < count; t += Config::kThreads) {
+    const TokenPlace place =
+        place_of_token(params.row_offsets, params.cache_lengths, params.batch, first_token + t);
+    tokens[t] = locate(target, place, first_token + t);
+  }
+}
+
 // A group of lanes takes group_rows neighbouring rows, so that most of them are one token's and share
 // its angles. The loop is not unrolled: its body fills a good part of the instruction cache.
 template <typename Config>
@@ -175,18 +196,11 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kMinBlocks)
   typename RowQuantizer<Config>::Raw next = {};
   const auto own = static_cast<int>(threadIdx.x) / Config::kLanes * group_rows;
   const int last = min(own + group_rows, count);
-  RowCursor at{.token = token_of(own), .head = 0, .x = params.x};
-  at.head = skipped + own - at.token * heads;
-  at.x += (first_token + at.token) * params.token_bytes + at.head * params.head_bytes +
-          quantizer.lane() * kEight * (bits(Config::kX) / 8);
+  RowCursor at(params, first_token, token_of(own), skipped + own - token_of(own) * heads);
+  at.x += quantizer.lane() * kEight * (bits(Config::kX) / 8);
   if (own < last) quantizer.load(at.x, next);
-
   load_norm<Config>(params, norm);
-  for (int t = threadIdx.x; t <= token_of(count - 1); t += Config::kThreads) {
-    const TokenPlace place =
-        place_of_token(params.row_offsets, params.cache_lengths, params.batch, first_token + t);
-    tokens[t] = locate(target, place, first_token + t);
-  }
+  find_tokens<Config>(params, target, first_token, token_of(count - 1) + 1, tokens);
   __syncthreads();
 
   int held = -1;  // the token whose angles are there, or on their way
@@ -199,8 +213,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kMinBlocks)
 #pragma unroll 1
   for (int row = own; row < own + group_rows; ++row) {
     typename RowQuantizer<Config>::Raw raw;
-#pragma unroll
-    for (int v = 0; v < kRowVectors; ++v) raw[v] = next[v];
+    RowQuantizer<Config>::copy(next, raw);
     if constexpr (Config::kAnglesAhead) copy(ahead, angles);
     const RowCursor here = at;
     at.advance(params, heads);

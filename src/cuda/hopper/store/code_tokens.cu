@@ -234,8 +234,7 @@ __global__ void __launch_bounds__(kThreads + kWarp, kBlocksPerSm)
 }
 
 template <DType kX, DType kCoded>
-void launch_for(const StoreParams& params, const CodeLayout& layout, int sms,
-                cudaStream_t stream) {
+void launch_for(const StoreParams& params, const CodeLayout& layout, int sms, cudaStream_t stream) {
   const unsigned chunks = num_blocks(params.tokens, layout.block_tokens);
   const unsigned columns = num_blocks(params.view.num_heads, layout.block_rows);
   const unsigned resident = std::max(1u, static_cast<unsigned>(sms * kBlocksPerSm) / columns);
