@@ -14,13 +14,15 @@ namespace {
 
 constexpr int kThreads = 256;  // that code; a warp beside them looks up places
 constexpr int kWarp = 32;
-constexpr int kBlocksPerSm = 3;
 constexpr int kMostTokens = 64;
 
 enum class Scaling : std::uint8_t { none, granules };
 
-// Coded ones of a thread, by the registers there are for them; one more is copied.
+// By the registers there are: coded vectors of a thread (one more is copied), and blocks.
 constexpr int most_vectors(Scaling scaling) {
+  return scaling == Scaling::granules ? 3 : 4;
+}
+constexpr int blocks_per_sm(Scaling scaling) {
   return scaling == Scaling::granules ? 3 : 4;
 }
 
@@ -101,7 +103,9 @@ template <typename Config> class TokenCoder {
     if constexpr (Config::kScaling == Scaling::granules) find_largest(amax);
     GranuleCodes codes[kVectors];
 #pragma unroll
-    for (int i = 0; i < kVectors; ++i) codes[i] = encode(raw_[i], amax[i]);
+    for (int i = 0; i < kVectors; ++i) {
+      if (token(i) < chunk.tokens) codes[i] = encode(raw_[i], amax[i]);
+    }
     if (copied_.token < chunk.tokens) store_copied(targets[copied_.token], copied_raw_);
     load(next);  // before the other stores: behind them it waits, a tenth of all the time
 #pragma unroll
@@ -208,7 +212,7 @@ __device__ void find_targets(const StoreParams& params, const CodeLayout& layout
 // their way, while the chunk before it is coded: a block for each chunk waits for both, one after the
 // other, at its start.
 template <typename Config>
-__global__ void __launch_bounds__(kThreads + kWarp, kBlocksPerSm)
+__global__ void __launch_bounds__(kThreads + kWarp, blocks_per_sm(Config::kScaling))
     code_tokens(const __grid_constant__ StoreParams params,
                 const __grid_constant__ CodeLayout layout) {
   __shared__ TokenTarget targets[2][kMostTokens];
@@ -235,9 +239,10 @@ __global__ void __launch_bounds__(kThreads + kWarp, kBlocksPerSm)
 
 template <DType kX, DType kCoded>
 void launch_for(const StoreParams& params, const CodeLayout& layout, int sms, cudaStream_t stream) {
+  const int blocks = blocks_per_sm(layout.has_scales ? Scaling::granules : Scaling::none);
   const unsigned chunks = num_blocks(params.tokens, layout.block_tokens);
   const unsigned columns = num_blocks(params.view.num_heads, layout.block_rows);
-  const unsigned resident = std::max(1u, static_cast<unsigned>(sms * kBlocksPerSm) / columns);
+  const unsigned resident = std::max(1u, static_cast<unsigned>(sms * blocks) / columns);
   const LaunchShape shape{.grid = dim3(std::min(chunks, resident), columns),
                           .block = dim3(kThreads + kWarp)};
   if (layout.has_scales) {
