@@ -49,33 +49,6 @@ struct RowCursor {
   }
 };
 
-// What a block takes: `block_rows` neighbouring rows, counted over all tokens, fewer at the end.
-struct BlockRows {
-  int heads;
-  std::int64_t first_token;
-  int skipped;  // heads of the first token that are the block's before
-  int count;
-
-  __device__ BlockRows(const IndexRowParams& params, int block_rows)
-      : heads(static_cast<int>(params.heads.value())) {
-    const std::int64_t first = std::int64_t{blockIdx.x} * block_rows;
-    first_token = params.heads.quotient_of(first);
-    skipped = static_cast<int>(first - first_token * heads);
-    const std::int64_t left = params.tokens * heads - first;
-    count = left < block_rows ? static_cast<int>(left) : block_rows;
-  }
-  __device__ int token_of(const IndexRowParams& params, int row) const {
-    return static_cast<int>(params.heads.quotient(skipped + row));
-  }
-  __device__ int num_tokens(const IndexRowParams& params) const {
-    return token_of(params, count - 1) + 1;
-  }
-  __device__ RowCursor cursor(const IndexRowParams& params, int row) const {
-    const int token = token_of(params, row);
-    return RowCursor(params, first_token, token, skipped + row - token * heads);
-  }
-};
-
 template <typename Config> class RowQuantizer {
  public:
   using X = Eight<Config::kX>;
@@ -208,16 +181,26 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kMinBlocks)
                         const __grid_constant__ typename Config::Target target, int group_rows) {
   __shared__ TokenTarget tokens[Config::kGroups * Config::kMostRows + 1];
   __shared__ alignas(16) float norm[2 * Config::kNormColumns];
-  const BlockRows rows(params, Config::kGroups * group_rows);
+  const auto heads = static_cast<int>(params.heads.value());
+  const int block_rows = Config::kGroups * group_rows;
+  const std::int64_t first = std::int64_t{blockIdx.x} * block_rows;
+  const std::int64_t first_token = params.heads.quotient_of(first);
+  const auto skipped = static_cast<int>(first - first_token * heads);
+  const std::int64_t left = params.tokens * heads - first;
+  const int count = left < block_rows ? static_cast<int>(left) : block_rows;
+  const auto token_of = [&](int row) {
+    return static_cast<int>(params.heads.quotient(skipped + row));
+  };
+
   RowQuantizer<Config> quantizer(params, target, norm);
   typename RowQuantizer<Config>::Raw next = {};
   const auto own = static_cast<int>(threadIdx.x) / Config::kLanes * group_rows;
-  const int last = min(own + group_rows, rows.count);
-  RowCursor at = rows.cursor(params, own);
+  const int last = min(own + group_rows, count);
+  RowCursor at(params, first_token, token_of(own), skipped + own - token_of(own) * heads);
   at.x += quantizer.lane() * kEight * (bits(Config::kX) / 8);
   if (own < last) quantizer.load(at.x, next);
   load_norm<Config>(params, norm);
-  find_tokens<Config>(params, target, rows.first_token, rows.num_tokens(params), tokens);
+  find_tokens<Config>(params, target, first_token, token_of(count - 1) + 1, tokens);
   __syncthreads();
 
   int held = -1;  // the token whose angles are there, or on their way
@@ -233,7 +216,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kMinBlocks)
     RowQuantizer<Config>::copy(next, raw);
     if constexpr (Config::kAnglesAhead) copy(ahead, angles);
     const RowCursor here = at;
-    at.advance(params, rows.heads);
+    at.advance(params, heads);
     if (row + 1 < last) quantizer.load(at.x, next);
     TokenTarget place;  // rows past the end are nobody's: the shuffles stay whole
     float gate = 0.0f;
@@ -255,21 +238,16 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kMinBlocks)
 
 // Several blocks for each place that a multiprocessor has, before a group takes a second row.
 template <typename Config>
-std::int64_t rows_of_a_group(const IndexRowParams& params, const IndexRowLaunch& launched) {
-  const std::int64_t rows = params.tokens * params.heads.value();
-  const std::int64_t wanted = std::int64_t{launched.num_sms} * Config::kMinBlocks * 2;
-  return std::clamp<std::int64_t>(rows / (Config::kGroups * wanted), 1, Config::kMostRows);
-}
-
-template <typename Config>
 void launch_config(const IndexRowParams& params, const typename Config::Target& target,
                    const IndexRowLaunch& launched) {
-  const std::int64_t group_rows = rows_of_a_group<Config>(params, launched);
-  launch(
-      quantize_index_rows<Config>,
-      {.grid = dim3(num_blocks(params.tokens * params.heads.value(), Config::kGroups * group_rows)),
-       .block = dim3(Config::kThreads)},
-      launched.stream, params, target, static_cast<int>(group_rows));
+  const std::int64_t rows = params.tokens * params.heads.value();
+  const std::int64_t wanted = std::int64_t{launched.num_sms} * Config::kMinBlocks * 2;
+  const std::int64_t group_rows =
+      std::clamp<std::int64_t>(rows / (Config::kGroups * wanted), 1, Config::kMostRows);
+  launch(quantize_index_rows<Config>,
+         {.grid = dim3(num_blocks(rows, Config::kGroups * group_rows)),
+          .block = dim3(Config::kThreads)},
+         launched.stream, params, target, static_cast<int>(group_rows));
 }
 
 template <DType kX, typename Target>

@@ -14,15 +14,13 @@ namespace {
 
 constexpr int kThreads = 256;  // that code; a warp beside them looks up places
 constexpr int kWarp = 32;
+constexpr int kBlocksPerSm = 3;
 constexpr int kMostTokens = 64;
 
 enum class Scaling : std::uint8_t { none, granules };
 
-// By the registers there are: coded vectors of a thread (one more is copied), and blocks.
+// Coded ones of a thread, by the registers there are for them; one more is copied.
 constexpr int most_vectors(Scaling scaling) {
-  return scaling == Scaling::granules ? 3 : 4;
-}
-constexpr int blocks_per_sm(Scaling scaling) {
   return scaling == Scaling::granules ? 3 : 4;
 }
 
@@ -62,18 +60,15 @@ struct ThreadRun {
 
 // What a block takes at a time: neighbouring tokens.
 struct Chunk {
-  unsigned index;
+  std::int64_t first_token;
   unsigned tokens;  // 0: past the last chunk
 
-  __device__ Chunk(const StoreParams& params, const CodeLayout& layout, unsigned index)
-      : index(index) {
-    const std::int64_t left = params.tokens - first_token(layout);
+  __device__ Chunk(const StoreParams& params, const CodeLayout& layout, unsigned index) {
+    first_token = std::int64_t{index} * layout.block_tokens;
+    const std::int64_t left = params.tokens - first_token;
     tokens = left <= 0                    ? 0
              : left < layout.block_tokens ? static_cast<unsigned>(left)
                                           : layout.block_tokens;
-  }
-  __device__ std::int64_t first_token(const CodeLayout& layout) const {
-    return std::int64_t{index} * layout.block_tokens;
   }
 };
 
@@ -129,7 +124,7 @@ template <typename Config> class TokenCoder {
 
   __device__ const std::byte* source(const Chunk& chunk, const VectorRun& run,
                                      const ThreadRun& own) const {
-    return params_.x + (chunk.first_token(layout_) + own.token) * params_.token_stride_bytes +
+    return params_.x + (chunk.first_token + own.token) * params_.token_stride_bytes +
            own.row * params_.head_stride_bytes + run.x_offset_bytes + own.vector * sizeof(uint4);
   }
   __device__ static uint4 load_vector(const std::byte* from) {
@@ -196,7 +191,7 @@ __device__ void find_targets(const StoreParams& params, const CodeLayout& layout
                              const TokenFinder& finder, const Chunk& chunk, TokenTarget* targets) {
   for (unsigned first = 0; first < chunk.tokens; first += kWarp) {
     const unsigned own = first + threadIdx.x % kWarp;
-    const TokenPlace place = finder.find(chunk.first_token(layout) + own);
+    const TokenPlace place = finder.find(chunk.first_token + own);
     if (own >= chunk.tokens) continue;
     TokenTarget target{first_row(params.view, place), nullptr};
     if (layout.scales_are_in_row) {
@@ -212,17 +207,18 @@ __device__ void find_targets(const StoreParams& params, const CodeLayout& layout
 // their way, while the chunk before it is coded: a block for each chunk waits for both, one after the
 // other, at its start.
 template <typename Config>
-__global__ void __launch_bounds__(kThreads + kWarp, blocks_per_sm(Config::kScaling))
+__global__ void __launch_bounds__(kThreads + kWarp, kBlocksPerSm)
     code_tokens(const __grid_constant__ StoreParams params,
                 const __grid_constant__ CodeLayout layout) {
   __shared__ TokenTarget targets[2][kMostTokens];
-  Chunk chunk(params, layout, blockIdx.x);
+  unsigned index = blockIdx.x;
+  Chunk chunk(params, layout, index);
   if (threadIdx.x >= kThreads) {
     const TokenFinder finder(params.row_offsets, params.view.cache_lengths, params.view.batch);
     find_targets<Config>(params, layout, finder, chunk, targets[0]);
     for (int turn = 1; chunk.tokens > 0; turn ^= 1) {
       __syncthreads();
-      chunk = Chunk(params, layout, chunk.index + gridDim.x);
+      chunk = Chunk(params, layout, index += gridDim.x);
       find_targets<Config>(params, layout, finder, chunk, targets[turn]);
     }
     return;
@@ -231,7 +227,7 @@ __global__ void __launch_bounds__(kThreads + kWarp, blocks_per_sm(Config::kScali
   coder.load(chunk);
   for (int turn = 0; chunk.tokens > 0; turn ^= 1) {
     __syncthreads();  // the chunk's targets are there, those of the chunk before it are not needed
-    const Chunk next(params, layout, chunk.index + gridDim.x);
+    const Chunk next(params, layout, index += gridDim.x);
     coder.store(targets[turn], chunk, next);
     chunk = next;
   }
@@ -239,10 +235,9 @@ __global__ void __launch_bounds__(kThreads + kWarp, blocks_per_sm(Config::kScali
 
 template <DType kX, DType kCoded>
 void launch_for(const StoreParams& params, const CodeLayout& layout, int sms, cudaStream_t stream) {
-  const int blocks = blocks_per_sm(layout.has_scales ? Scaling::granules : Scaling::none);
   const unsigned chunks = num_blocks(params.tokens, layout.block_tokens);
   const unsigned columns = num_blocks(params.view.num_heads, layout.block_rows);
-  const unsigned resident = std::max(1u, static_cast<unsigned>(sms * blocks) / columns);
+  const unsigned resident = std::max(1u, static_cast<unsigned>(sms * kBlocksPerSm) / columns);
   const LaunchShape shape{.grid = dim3(std::min(chunks, resident), columns),
                           .block = dim3(kThreads + kWarp)};
   if (layout.has_scales) {
