@@ -133,6 +133,7 @@ PrefillParams Branch::attention(std::int64_t chunk, const Heads& heads) const {
           .spans = {.first = scratch_.spans.first + chunk * shape_.batch,
                     .end = scratch_.spans.end + chunk * shape_.batch},
           .batch = static_cast<int>(shape_.batch),
+          .passed_tokens = static_cast<int>(args_.chunks.decode_tokens),
           .head_tiles = static_cast<int>(heads.count),
           .kv_head_tiles = 1,
           .section_keys = static_cast<int>(kSectionBytes / key_bytes),

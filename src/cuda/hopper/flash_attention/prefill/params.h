@@ -68,6 +68,7 @@ struct PrefillParams {
   const std::uint32_t* cache_lengths = nullptr;  // [batch], positions of the first new tokens
   KeySpans spans{};
   int batch = 0;
+  int passed_tokens = 0;  // sequences of at most so many new tokens are somebody else's
   // Heads that stand side by side in a tile's rows, a power of two that divides those of a KV head:
   // row r is head r % tile_heads of token r / tile_heads.
   int tile_heads_log2 = 0;

@@ -105,7 +105,7 @@ template <PrefillConfig kConfig> class PrefillSchedule {
     if (sequence >= params_.batch) return 0;
     const auto tokens =
         static_cast<int>(params_.row_offsets[sequence + 1] - params_.row_offsets[sequence]);
-    return row_tiles(tokens) * params_.head_tiles;
+    return tokens <= params_.passed_tokens ? 0 : row_tiles(tokens) * params_.head_tiles;
   }
   __device__ static int inclusive_sum(int value) {
 #pragma unroll
