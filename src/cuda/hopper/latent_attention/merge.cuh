@@ -43,15 +43,24 @@ __device__ inline float warp_total(float value) {
 __device__ inline MergedStats merge_stats(const LatentPieces& pieces, const PieceSlots& slots,
                                           int row) {
   const auto lane = static_cast<int>(threadIdx.x % 32);
+  constexpr int kAtOnce = 5;  // loads of a lane: as many pieces as there are multiprocessors
   MergedStats merged;
-  for (int first = 0; first < slots.count; first += 32) {
-    float2 stats{-INFINITY, 0.0F};
-    if (first + lane < slots.count)
-      stats = pieces.stats[slots.at(first + lane) * pieces.rows + row];
-    const float top = fmaxf(merged.max, warp_highest(stats.x));
-    merged.sum =
-        merged.sum * rebased(merged.max, top) + warp_total(stats.y * rebased(stats.x, top));
-    merged.max = top;
+  for (int first = 0; first < slots.count; first += 32 * kAtOnce) {
+    float2 stats[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int piece = first + 32 * i + lane;
+      stats[i] = {-INFINITY, 0.0F};
+      if (piece < slots.count) stats[i] = pieces.stats[slots.at(piece) * pieces.rows + row];
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (first + 32 * i >= slots.count) break;
+      const float top = fmaxf(merged.max, warp_highest(stats[i].x));
+      merged.sum =
+          merged.sum * rebased(merged.max, top) + warp_total(stats[i].y * rebased(stats[i].x, top));
+      merged.max = top;
+    }
   }
   return merged;
 }
@@ -122,7 +131,7 @@ template <DType kDType>
 __device__ inline void merge_part(const LatentParams& params, const PieceSlots& slots,
                                   std::int64_t first_token, int row, int part) {
   constexpr int kGroups = 4;
-  constexpr int kAhead = 6;
+  constexpr int kAhead = 11;
   const LatentPieces& pieces = params.pieces;
   const auto lane = static_cast<int>(threadIdx.x % 32);
   const int column = part * 32 + lane % 8 * 4;
