@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kVectorBytes = 16;
 constexpr int kVectorColumns = 8;
-constexpr std::int64_t kManyBlocks = 512;  // fewer tokens per block before there are fewer blocks
+constexpr std::int64_t kManyBlocks = 384;  // fewer tokens per block before there are fewer blocks
 
 bool is_multiple(std::int64_t value, std::int64_t of) {
   return value % of == 0;
