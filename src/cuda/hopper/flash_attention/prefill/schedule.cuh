@@ -40,7 +40,16 @@ template <PrefillConfig kConfig> class PrefillSchedule {
   }
 
   __device__ PrefillTile next() {
-    if constexpr (!kConfig.cuts_tiles()) return find(take());
+    if constexpr (kConfig.cuts_tiles()) {
+      return next_cut();
+    } else {
+      return find(take());
+    }
+  }
+
+ private:
+  // A piece of the tile that is being cut, or the next tile.
+  __device__ PrefillTile next_cut() {
     for (;;) {
       while (tail_tile_ < end_tail_tile_) {
         const PrefillTile piece = next_piece();
@@ -56,7 +65,6 @@ template <PrefillConfig kConfig> class PrefillSchedule {
     }
   }
 
- private:
   static constexpr unsigned kWarp = 0xffffffff;
 
   __device__ int take() const {
