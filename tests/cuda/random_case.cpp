@@ -110,7 +110,8 @@ void make_branch_problem(RandomChoice& choice, const RandomLengths& lengths, jso
 // What mla_decode takes too: no tree, and fp8 weights of whole blocks.
 bool can_be_mixed(const json& object) {
   const bool has_tree = object.value("mask", "causal").find("tree") != std::string::npos;
-  return !has_tree && (!object.contains("weight_dtype") || object["nope"] == 128);
+  const bool has_blocks = object["nope"] == 128 && object["value"] == 128;
+  return !has_tree && (!object.contains("weight_dtype") || has_blocks);
 }
 
 json random_mla_prefill(RandomChoice& choice) {
