@@ -121,6 +121,23 @@ TEST(PlanPrefillTest, ProductsOfE4m3OnlyWhereTheyAreAllowed) {
   EXPECT_EQ(path_of(problem), PrefillPath::expanding);
 }
 
+// A 16-bit copy of this cache does not fit into 1 GiB, transposed values do.
+TEST(PlanPrefillTest, OnlyWhatThePathNeedsMustFit) {
+  FlashAttentionProblem problem = llama(128);
+  problem.allow_fp8_products = true;
+  problem.heads = problem.cache.num_kv_heads = 128;
+  problem.head_dim = 192;
+  problem.cache.row_format = RowFormat::uniform(DType::fp8_e4m3, 192);
+  problem.cache.page_size = 128;
+  problem.cache.max_pages = 192;
+  problem.ragged = {.tokens = 8192, .batch = 1};
+  EXPECT_EQ(path_of(problem), PrefillPath::narrow);
+  problem.has_positive_scale = false;
+  EXPECT_NE(refuse_prefill(problem), "");
+  problem.cache.max_pages = 64;
+  EXPECT_EQ(refuse_prefill(problem), "");
+}
+
 TEST(PlanPrefillTest, ProductsOfE4m3AtTheHeadsOfLatentAttention) {
   FlashAttentionProblem problem = llama(16);
   problem.head_dim = 192;

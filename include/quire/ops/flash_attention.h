@@ -61,6 +61,7 @@ struct FlashAttentionProblem {
   DType q_dtype = DType::bf16;
   DType out_dtype = DType::bf16;
   std::string mask;  // Mask::describe()
+  bool has_positive_scale = true;
   bool has_softcap = false;
   bool has_alibi = false;
   bool has_sinks = false;

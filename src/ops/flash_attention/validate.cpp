@@ -111,6 +111,7 @@ FlashAttentionProblem validate(const FlashAttentionArgs& args) {
           .q_dtype = args.q.dtype,
           .out_dtype = args.out.dtype,
           .mask = args.mask.describe(),
+          .has_positive_scale = args.scale.value_or(1.0) > 0.0,
           .has_softcap = args.softcap > 0.0,
           .has_alibi = args.alibi_slopes.has_value(),
           .has_sinks = args.sinks.has_value(),

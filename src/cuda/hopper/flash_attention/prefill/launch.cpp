@@ -175,19 +175,13 @@ std::string refuse_tiles(const FlashAttentionProblem& problem) {
 }
 
 std::int64_t prefill_workspace_bytes(const FlashAttentionProblem& problem) {
-  std::int64_t bytes = 0;
-  for (const Scores scores : {Scores::scaled, Scores::modified}) {
-    const PrefillPlan plan = plan_prefill(problem, scores, num_sms(problem.device.index));
-    bytes = std::max(bytes, PrefillWorkspace(problem, plan).bytes);
-  }
-  return bytes;
+  const PrefillPlan plan = plan_prefill(problem, scores_of(problem), num_sms(problem.device.index));
+  return PrefillWorkspace(problem, plan).bytes;
 }
 
 std::vector<std::pair<std::string, std::string>> prefill_choices(
     const FlashAttentionProblem& problem) {
-  const bool is_modified = problem.has_softcap || problem.has_alibi;
-  const PrefillPlan plan = plan_prefill(problem, is_modified ? Scores::modified : Scores::scaled,
-                                        num_sms(problem.device.index));
+  const PrefillPlan plan = plan_prefill(problem, scores_of(problem), num_sms(problem.device.index));
   std::vector<std::pair<std::string, std::string>> choices = {
       {"kernel", std::string(plan.variant->name)}, {"blocks", std::to_string(plan.blocks)}};
   if (plan.path == PrefillPath::expanded) choices.emplace_back("cache", "expanded");
@@ -200,10 +194,7 @@ std::vector<std::pair<std::string, std::string>> prefill_choices(
 void flash_attention_prefill(const FlashAttentionArgs& args, const Context& context) {
   if (args.q.shape[0] == 0) return;
   const FlashAttentionProblem problem = validate(args);
-  const bool is_modified =
-      problem.has_softcap || problem.has_alibi || args.scale.value_or(1.0) <= 0;
-  const PrefillPlan plan = plan_prefill(problem, is_modified ? Scores::modified : Scores::scaled,
-                                        num_sms(problem.device.index));
+  const PrefillPlan plan = plan_prefill(problem, scores_of(problem), num_sms(problem.device.index));
   const PrefillWorkspace space(problem, plan, context.workspace);
   const DeviceScope scope(args.q.device);
   const auto stream = static_cast<cudaStream_t>(context.stream);

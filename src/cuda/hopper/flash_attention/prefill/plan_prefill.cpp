@@ -145,6 +145,12 @@ bool takes(const FlashAttentionProblem& problem, PrefillPath path, Scores scores
 
 }  // namespace
 
+Scores scores_of(const FlashAttentionProblem& problem) {
+  return problem.has_positive_scale && !problem.has_softcap && !problem.has_alibi
+             ? Scores::scaled
+             : Scores::modified;
+}
+
 PrefillPath prefill_path(const FlashAttentionProblem& problem, Scores scores) {
   const bool is_direct = takes(problem, PrefillPath::direct, scores);
   if (is_direct && is_plain(problem)) return PrefillPath::direct;
@@ -165,9 +171,8 @@ std::string refuse_prefill(const FlashAttentionProblem& problem) {
     return "no tile kernel of head_dim " + std::to_string(problem.head_dim) + ", value_dim " +
            std::to_string(problem.value_dim);
   }
-  // Modified scores: those of a scale that is not positive, which the problem does not know of.
-  if (!takes(problem, PrefillPath::direct, Scores::modified) &&
-      !takes(problem, PrefillPath::expanded, Scores::modified)) {
+  const Scores scores = scores_of(problem);
+  if (!takes(problem, prefill_path(problem, scores), scores)) {
     return "the cache does not hold unscaled numbers of q's dtype, nor e4m3 with one scale at most "
            "for a KV head, and to expand it q must be bf16 and 1 GiB enough";
   }

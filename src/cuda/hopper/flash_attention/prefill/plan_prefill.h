@@ -17,6 +17,9 @@ enum class PrefillPath : std::uint8_t {
   narrow,     // K out of the pages, V transposed out of the workspace
 };
 
+// What kind of scores a problem asks for: the fast kind is a positive factor.
+Scores scores_of(const FlashAttentionProblem& problem);
+
 // Empty, or why no compiled kernel takes the problem.
 std::string refuse_prefill(const FlashAttentionProblem& problem);
 // Of a problem that is not refused.
@@ -32,7 +35,6 @@ struct PrefillPlan {
   bool cuts_tail = false;  // the last tiles, along their keys (tail_cuts.h)
 };
 
-// `scores`: what the arguments, beyond the problem, ask for.
 PrefillPlan plan_prefill(const FlashAttentionProblem& problem, Scores scores, int num_sms);
 
 }  // namespace quire::cuda::hopper
