@@ -37,7 +37,8 @@ TEST(CaseFiles, SmallCasesAreSmall) {
     if (candidate.has_tag("model")) continue;
     // Some paths begin at 1 536 query rows; over a few hundred keys the oracle takes a second.
     EXPECT_LT(candidate.problem->flops(), 6e8) << candidate.name;
-    EXPECT_LT(candidate.problem->footprint(), 2e7) << candidate.name;
+    // A block of store_index_keys refills its slots from 64 K rows on.
+    EXPECT_LT(candidate.problem->footprint(), 5e7) << candidate.name;
   }
 }
 

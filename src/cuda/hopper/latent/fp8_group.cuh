@@ -4,6 +4,7 @@
 #pragma once
 
 #include "cuda/rows/number.cuh"
+#include "cuda/rows/quotient.cuh"
 
 namespace quire::cuda::hopper {
 
@@ -29,7 +30,6 @@ __device__ inline GroupScale group_scale(DType fp8, const float (&values)[kCount
   float amax = 0.0f;
 #pragma unroll
   for (const float value : values) amax = fmaxf(amax, fabsf(value));
-#pragma unroll
   for (int step = kLanes / 2; step > 0; step /= 2) {
     amax = fmaxf(amax, __shfl_xor_sync(0xffffffffu, amax, step));
   }
@@ -40,16 +40,15 @@ __device__ inline GroupScale group_scale(DType fp8, const float (&values)[kCount
 // The values become numbers of `fp8`, to be scaled by what is returned.
 __device__ inline float quantized_scale(DType fp8, float (&values)[4]) {
   const GroupScale group = group_scale<32>(fp8, values);
+  if (group.vanishes) {
 #pragma unroll
-  for (float& value : values) {
-    if (group.vanishes) {
-      value = isnan(value) ? value : 0.0f;
-    } else {
-      const double quotient = static_cast<double>(value) / static_cast<double>(group.scale);
-      value = static_cast<float>(round_fp8(fp8, quotient));
-    }
+    for (float& value : values) value = isnan(value) ? value : 0.0f;
+    return 1.0f;
   }
-  return group.vanishes ? 1.0f : group.scale;
+  Quotient(group.scale, group.amax).divide(values);
+#pragma unroll
+  for (float& value : values) value = static_cast<float>(round_fp8(fp8, value));
+  return group.scale;
 }
 
 __device__ inline void quantize_group(DType fp8, float (&values)[4]) {
