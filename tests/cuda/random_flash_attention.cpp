@@ -122,6 +122,10 @@ void share_pages(RandomChoice& choice, json& object) {
   // The first sequence has the pages that the others take over.
   if (pages == 0 || lengths["new"].empty() || lengths["new"][0] == 0) return;
   object["shared_prefix_pages"] = 1 + choice.below(pages);
+  if (choice.one_in(4)) return;
+  // What the kernel for it takes.
+  object["mask"] = choice.pick<const char*>({"causal", "causal", "full"});
+  for (const char* other : {"alibi", "batch_invariant", "blind_tokens"}) object.erase(other);
 }
 
 }  // namespace

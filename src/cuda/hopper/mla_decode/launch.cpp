@@ -106,7 +106,7 @@ void attend_latents(const MlaDecodeArgs& args, const MlaDecodePlan& plan,
 }
 
 std::string refuse(const MlaDecodeProblem& problem, DType latents) {
-  const std::string elsewhere = refuse_hopper(problem.device);
+  std::string elsewhere = refuse_hopper(problem.device);
   if (!elsewhere.empty()) return elsewhere;
   const DType dtype = problem.cache.row_format.parts[0].dtype;
   if (dtype != latents) return "latents of " + std::string(name(dtype));

@@ -74,9 +74,9 @@ std::string refuse_mla_decode_problem(const MlaDecodeProblem& problem) {
   if (problem.latent_dim != LatentConfig::kLatent || problem.rope_dim != LatentConfig::kRope) {
     return "rows are not of 512 latent and 64 rope columns";
   }
-  const std::string dtypes = refuse_dtypes(problem);
+  std::string dtypes = refuse_dtypes(problem);
   if (!dtypes.empty()) return dtypes;
-  const std::string weights = refuse_weights(problem);
+  std::string weights = refuse_weights(problem);
   if (!weights.empty()) return weights;
   if (problem.heads > 2 * LatentConfig::kGroupRows) return "more than 128 heads";
   if (problem.cache.page_size % LatentConfig::kWarpKeys != 0) {

@@ -51,7 +51,7 @@ std::int64_t BranchShape::group() const {
 }
 
 std::string refuse_shape(const MlaPrefillProblem& problem) {
-  const std::string dtypes = refuse_dtypes(problem);
+  std::string dtypes = refuse_dtypes(problem);
   if (!dtypes.empty()) return dtypes;
   if (problem.nope_dim != BranchShape::kNope || problem.rope_dim != BranchShape::kRope ||
       problem.value_dim != BranchShape::kValue) {

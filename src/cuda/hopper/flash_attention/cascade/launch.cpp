@@ -195,7 +195,7 @@ std::string refuse_parts(const FlashAttentionProblem& problem) {
 
 std::string refuse_cascade(const FlashAttentionProblem& problem) {
   if (problem.shared_prefix_pages == 0) return "no shared pages";
-  const std::string elsewhere = refuse_hopper(problem.device);
+  std::string elsewhere = refuse_hopper(problem.device);
   if (!elsewhere.empty()) return elsewhere;
   if (problem.batch_invariant) return "batch_invariant: what is shared depends on the batch";
   if (problem.ragged.batch < 2) return "one sequence shares with nobody";
