@@ -5,6 +5,7 @@
 
 #include "cuda/hopper/sparse_mla/copy_raw.cuh"
 #include "cuda/hopper/sparse_mla/fp8/shared.cuh"
+#include "cuda/hopper/sparse_mla/item_scan.cuh"
 #include "cuda/hopper/sparse_mla/row_finder.cuh"
 #include "cuda/hopper/sparse_mla/work_item.cuh"
 #include "cuda/hopper/tile/bulk_copy.cuh"
@@ -14,21 +15,21 @@ namespace quire::cuda::hopper {
 template <typename Variant> class GatherFp8Role {
  public:
   __device__ GatherFp8Role(const SparseParams& params, Fp8Shared<Variant>& shared)
-      : params_(params), shared_(shared) {}
+      : params_(params), shared_(shared), scan_(params) {}
 
   __device__ void run() {
     const int items = params_.work.items();
     for (int i = static_cast<int>(blockIdx.x); i < items; i += static_cast<int>(gridDim.x)) {
       const WorkItem item(params_.work, i);
-      place(item.token);
-      if (sequence_ < 0) {
+      scan_.place(item.token);
+      if (scan_.sequence() < 0) {
         publish(item, kNobody, 0);
         continue;
       }
-      const int2 tiles = count_tiles(item);
+      const int2 tiles = scan_.count_tiles(item, shared_.ends[item_at_.stage], kFp8Gatherers);
       publish(item, tiles.x + tiles.y, tiles.x);
-      fill<0>(item, main_, tiles.x);
-      fill<1>(item, extra_, tiles.y);
+      fill<0>(item, tiles.x);
+      fill<1>(item, tiles.y);
     }
     publish(WorkItem(params_.work, 0), kNoItem, 0);
   }
@@ -36,63 +37,10 @@ template <typename Variant> class GatherFp8Role {
  private:
   static constexpr int kKeys = Fp8Config::kKeys;
   static constexpr int kRows = Fp8Config::kWarpKeys;
-  static constexpr int kScans = 16;  // indices that a thread reads at a time
 
   __device__ static int lane() { return static_cast<int>(threadIdx.x % 32); }
   __device__ static int thread() { return static_cast<int>(threadIdx.x % Fp8Config::kWarpgroup); }
   __device__ static int warp() { return thread() / 32; }
-
-  __device__ void place(int token) {
-    const auto batch = static_cast<int>(params_.streams[0].rows.batch);
-    sequence_ = batch == 0 ? -1 : find_sequence(params_.row_offsets, batch, token);
-    if (sequence_ < 0) return;
-    const std::uint32_t added = params_.row_offsets[sequence_ + 1] - params_.row_offsets[sequence_];
-    main_.place(params_.streams[0], token, sequence_, added);
-    extra_.place(params_.streams[1], token, sequence_, added);
-  }
-  __device__ int first_tile(const WorkItem& item, int stream) const {
-    return stream == 0 ? item.first_tile : max(item.first_tile - params_.work.first_tiles, 0);
-  }
-
-  // Tiles of each stream up to the last slot that names a position: what follows is not gathered.
-  __device__ int2 count_tiles(const WorkItem& item) {
-    const int border = params_.work.first_tiles;
-    const int last = item.first_tile + params_.work.piece_tiles;
-    auto& ends = shared_.ends[item_at_.stage];
-    for (int stream = 0; stream < 2; ++stream) {
-      const int first = first_tile(item, stream);
-      const int end = stream == 0 ? min(last, border) : last - border;
-      const int found = __reduce_max_sync(0xffffffff, last_tile(stream, item.token, first, end));
-      if (lane() == 0) ends[stream][warp()] = max(found - first, 0);
-    }
-    cutlass::arch::NamedBarrier::sync(Fp8Config::kWarpgroup, kFp8Gatherers);
-    const auto most = [](const int(&of)[4]) { return max(max(of[0], of[1]), max(of[2], of[3])); };
-    return {most(ends[0]), most(ends[1])};
-  }
-  // One past the last tile of [first, end) in which this thread's slots name a position; 0: none.
-  __device__ int last_tile(int stream, int token, int first, int end) const {
-    const GatherStream& from = params_.streams[stream];
-    const std::int32_t* indices = from.indices + token * from.indices_stride;
-    const SlotLimits limits = stream == 0 ? main_ : extra_;
-    const int slots = min(limits.slots, end * kKeys);
-    int found = 0;
-    for (int slot = first * kKeys + thread(); slot < slots;
-         slot += kScans * Fp8Config::kWarpgroup) {
-      std::uint32_t positions[kScans];
-#pragma unroll
-      for (int i = 0; i < kScans; ++i) {
-        const int at = slot + i * Fp8Config::kWarpgroup;
-        positions[i] = at < slots ? static_cast<std::uint32_t>(__ldg(indices + at)) : ~0U;
-      }
-#pragma unroll
-      for (int i = 0; i < kScans; ++i) {
-        if (positions[i] < limits.keys) {
-          found = (slot + i * Fp8Config::kWarpgroup) / kKeys + 1;
-        }
-      }
-    }
-    return found;
-  }
 
   __device__ void publish(const WorkItem& item, int num_tiles, int first_tiles) {
     if (thread() == 0) {
@@ -109,15 +57,14 @@ template <typename Variant> class GatherFp8Role {
 
   // Rows of two tiles at a time, one by each half of a warp: what is looked up has twice the time to
   // come. Scales are looked up beside them where those have a tensor of their own.
-  template <int kStream>
-  __device__ void fill(const WorkItem& item, const SlotLimits& limits, int num_tiles) {
+  template <int kStream> __device__ void fill(const WorkItem& item, int num_tiles) {
     if (num_tiles == 0) return;
     const GatherStream& stream = params_.streams[kStream];
     const TileRun run{.stream = stream,
-                      .limits = limits,
+                      .limits = scan_.limits(kStream),
                       .token = item.token,
-                      .sequence = sequence_,
-                      .first_tile = first_tile(item, kStream),
+                      .sequence = scan_.sequence(),
+                      .first_tile = scan_.first_tile(item, kStream),
                       .num_tiles = num_tiles};
     const int key = lane() / kRows * kKeys + warp() * kRows + lane() % kRows;
     const bool finds_scales = stream.rows.row_format.parts[0].scale_source == ScaleSource::plane;
@@ -186,9 +133,7 @@ template <typename Variant> class GatherFp8Role {
 
   const SparseParams& params_;
   Fp8Shared<Variant>& shared_;
-  int sequence_ = -1;  // of the item's token; -1: nobody's
-  SlotLimits main_;
-  SlotLimits extra_;
+  ItemScan<kKeys> scan_;
   RingPosition<2> item_at_;
   RingPosition<Variant::kConfig.stages> row_at_;
 };
