@@ -36,6 +36,10 @@ struct MlaPrefillChunks {
   // 0 to 8: sequences of at most so many new tokens are left out and decoded. With it no softcap,
   // no ALiBi, no tree mask; fp8 weights need nope and value of a multiple of 128.
   std::int64_t decode_tokens = 0;
+
+  bool decodes(std::int64_t new_tokens) const {
+    return decode_tokens > 0 && new_tokens <= decode_tokens;
+  }
 };
 
 struct MlaPrefillPlanArgs {

@@ -44,10 +44,10 @@ struct SequenceRun {
 };
 
 std::vector<SequenceRun> split_by_branch(const std::vector<SequenceSpan>& sequences,
-                                         std::int64_t decode_tokens) {
+                                         const MlaPrefillChunks& chunks) {
   std::vector<SequenceRun> runs;
   for (std::int64_t i = 0; i < std::ssize(sequences); ++i) {
-    const bool is_decoded = decode_tokens > 0 && sequences[i].num_tokens <= decode_tokens;
+    const bool is_decoded = chunks.decodes(sequences[i].num_tokens);
     if (runs.empty() || runs.back().is_decoded != is_decoded) {
       runs.push_back({.first = i, .last = i, .is_decoded = is_decoded});
     }
@@ -123,7 +123,7 @@ void mla_prefill(const MlaPrefillArgs& args, const Context& context, Target targ
   if (args.freqs_cis) rotate_queries(latents, args.q, args.q, 0, context, target);
   finish_new_rows(latents, context, target);
   const std::vector<SequenceSpan> sequences = sequence_spans(args.row_offsets, args.cache);
-  for (const SequenceRun& run : split_by_branch(sequences, args.chunks.decode_tokens)) {
+  for (const SequenceRun& run : split_by_branch(sequences, args.chunks)) {
     if (run.is_decoded) {
       decode(args, run, sequences, context, target);
     } else {

@@ -97,25 +97,21 @@ void check_chunk_cover(const Arguments& check, const MlaPrefillChunks& chunks,
     }
   }
   for (std::int64_t sequence = 0; sequence < cache.batch(); ++sequence) {
-    if (num_new_tokens(row_offsets, sequence) == 0) continue;
-    if (is_decoded(row_offsets, sequence, chunks.decode_tokens)) continue;
+    const std::int64_t tokens = num_new_tokens(row_offsets, sequence);
+    if (tokens == 0 || chunks.decodes(tokens)) continue;
     check_sequence(check, chunks, sequence, num_keys(cache, row_offsets, sequence));
   }
 }
 
-bool is_decoded(const TensorView& row_offsets, std::int64_t sequence, std::int64_t decode_tokens) {
-  return decode_tokens > 0 && num_new_tokens(row_offsets, sequence) <= decode_tokens;
-}
-
 std::int64_t count_chunks(const PagedKVCache& cache, const TensorView& row_offsets,
-                          std::int64_t buffer_tokens, std::int64_t decode_tokens) {
+                          const MlaPrefillChunks& chunks) {
   std::int64_t length = 0;
   for (std::int64_t sequence = 0; sequence < cache.batch(); ++sequence) {
-    if (is_decoded(row_offsets, sequence, decode_tokens)) continue;
+    if (chunks.decodes(num_new_tokens(row_offsets, sequence))) continue;
     const std::int64_t keys = num_keys(cache, row_offsets, sequence);
     length += ceil_div(keys, cache.page_size()) * cache.page_size();
   }
-  return ceil_div(length, buffer_tokens);
+  return ceil_div(length, chunks.buffer_tokens);
 }
 
 std::int64_t most_chunks(const PagedKVCache& cache, std::int64_t buffer_tokens) {

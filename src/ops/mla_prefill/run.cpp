@@ -29,9 +29,11 @@ std::int64_t mla_prefill_num_chunks(const TensorView& row_offsets, const PagedKV
   ops::Arguments check("mla_prefill_num_chunks");
   ops::check_batch(check, cache, {.kind = ops::CacheKind::mla}, row_offsets, std::nullopt);
   check.is_at_least("buffer_tokens", buffer_tokens, 1);
-  return ops::is_on_host(row_offsets)
-             ? ops::count_chunks(cache, row_offsets, buffer_tokens, decode_tokens)
-             : ops::most_chunks(cache, buffer_tokens);
+  if (!ops::is_on_host(row_offsets)) return ops::most_chunks(cache, buffer_tokens);
+  MlaPrefillChunks chunks;
+  chunks.buffer_tokens = buffer_tokens;
+  chunks.decode_tokens = decode_tokens;
+  return ops::count_chunks(cache, row_offsets, chunks);
 }
 
 }  // namespace quire

@@ -134,8 +134,7 @@ void validate(const MlaPrefillPlanArgs& args) {
   check.outputs_do_not_overlap();
   if (!ops::is_on_host(args.row_offsets)) return;
   const std::int64_t given = args.chunks.buffer_lengths.shape[0];
-  const std::int64_t needed = ops::count_chunks(
-      args.cache, args.row_offsets, args.chunks.buffer_tokens, args.chunks.decode_tokens);
+  const std::int64_t needed = ops::count_chunks(args.cache, args.row_offsets, args.chunks);
   if (given < needed) {
     check.fail("chunks",
                fmt::format("{} chunks of {} tokens or more", needed, args.chunks.buffer_tokens),
