@@ -3,10 +3,10 @@
 #pragma once
 
 #include "cuda/hopper/flash_attention/prefill/narrow/attend_narrow.cuh"
+#include "cuda/hopper/flash_attention/prefill/prefill_shape.cuh"
 #include "cuda/hopper/flash_attention/prefill/run_roles.cuh"
 #include "cuda/hopper/mla_prefill/narrow/launch_narrow.h"
 #include "cuda/hopper/mla_prefill/narrow/narrow_source.cuh"
-#include "cuda/runtime/launch.h"
 
 namespace quire::cuda::hopper {
 
@@ -22,11 +22,8 @@ __global__ void __launch_bounds__(Variant::kConfig.threads(), 1)
 template <typename Variant>
 void launch_narrow_attention(const PrefillParams& params, const NarrowKeys& keys,
                              const PrefillLaunch& where) {
-  constexpr PrefillConfig kConfig = Variant::kConfig;
-  const LaunchShape shape{.grid = dim3(static_cast<unsigned>(where.blocks)),
-                          .block = dim3(kConfig.threads()),
-                          .shared_bytes = sizeof(PrefillShared<kConfig>),
-                          .overlaps_previous = true};
+  LaunchShape shape = prefill_shape<Variant::kConfig>(where);
+  shape.overlaps_previous = true;
   launch(narrow_attention_kernel<Variant>, shape, where.stream, params, keys);
 }
 

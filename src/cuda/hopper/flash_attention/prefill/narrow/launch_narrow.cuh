@@ -5,8 +5,8 @@
 #include "cuda/hopper/flash_attention/prefill/narrow/attend_narrow.cuh"
 #include "cuda/hopper/flash_attention/prefill/narrow/flipped_source.cuh"
 #include "cuda/hopper/flash_attention/prefill/narrow/launch_narrow.h"
+#include "cuda/hopper/flash_attention/prefill/prefill_shape.cuh"
 #include "cuda/hopper/flash_attention/prefill/run_roles.cuh"
-#include "cuda/runtime/launch.h"
 
 namespace quire::cuda::hopper {
 
@@ -21,11 +21,8 @@ __global__ void __launch_bounds__(Variant::kConfig.threads(), 1)
 template <typename Variant>
 void launch_narrow(const PrefillParams& params, const FlippedKeys& keys,
                    const PrefillLaunch& where) {
-  constexpr PrefillConfig kConfig = Variant::kConfig;
-  const LaunchShape shape{.grid = dim3(static_cast<unsigned>(where.blocks)),
-                          .block = dim3(kConfig.threads()),
-                          .shared_bytes = sizeof(PrefillShared<kConfig>)};
-  launch(narrow_kernel<Variant>, shape, where.stream, params, keys);
+  launch(narrow_kernel<Variant>, prefill_shape<Variant::kConfig>(where), where.stream, params,
+         keys);
 }
 
 }  // namespace quire::cuda::hopper
