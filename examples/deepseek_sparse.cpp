@@ -11,9 +11,10 @@
 #include <vector>
 
 #include "quire/ops/mla_indexer.h"
-#include "quire/ops/quantize_fp8.h"
+#include "quire/ops/quantize_index_queries.h"
 #include "quire/ops/sparse_mla.h"
 #include "quire/ops/store.h"
+#include "quire/ops/store_index_keys.h"
 
 namespace {
 
@@ -67,21 +68,26 @@ int main() {
   }
   std::vector<std::uint32_t> offsets{0, kTokens};
   const quire::TensorView row_offsets = view(offsets, DType::u32, {2});
-  quire::store({.x = view(index_keys, DType::f32, {kTokens, 1, kIndexDim}),
-                .row_offsets = row_offsets,
-                .cache = index_cache});  // quantized on the way: the cache has scales
+  // A model would give the weights of the LayerNorm and the rope here too. The Hadamard rotation
+  // spreads a large column over all before the rounding to fp8; keys and queries take the same one.
+  quire::store_index_keys({.x = view(index_keys, DType::f32, {kTokens, kIndexDim}),
+                           .row_offsets = row_offsets,
+                           .cache = index_cache,
+                           .hadamard = true});
   quire::store({.x = view(rows, DType::f32, {kTokens, 1, kLatent + kRope}),
                 .row_offsets = row_offsets,
                 .cache = latent_cache});
 
-  // One index head; its fp8 codes and their scale come from quantize_fp8.
+  // One index head: its fp8 codes, and their scale times the gate of the head (absent here: 1).
   std::vector<float> index_q(kTokens * kIndexDim, 0.5f);
   std::vector<std::uint8_t> codes(index_q.size());
   std::vector<float> q_scale(kTokens);
-  quire::quantize_fp8({.x = view(index_q, DType::f32, {kTokens, kIndexDim}),
-                       .scale_rounding = quire::ScaleRounding::power_of_two,
-                       .out = view(codes, DType::fp8_e4m3, {kTokens, kIndexDim}),
-                       .scale = view(q_scale, DType::f32, {kTokens, 1})});
+  quire::quantize_index_queries({.q = view(index_q, DType::f32, {kTokens, 1, kIndexDim}),
+                                 .row_offsets = row_offsets,
+                                 .cache = index_cache,
+                                 .hadamard = true,
+                                 .out = view(codes, DType::fp8_e4m3, {kTokens, 1, kIndexDim}),
+                                 .q_scale = view(q_scale, DType::f32, {kTokens, 1})});
   std::vector<std::int32_t> indices(kTokens * kTopK);
   quire::mla_indexer({.q = view(codes, DType::fp8_e4m3, {kTokens, 1, kIndexDim}),
                       .q_scale = view(q_scale, DType::f32, {kTokens, 1}),

@@ -186,6 +186,8 @@ MlaPrefillChunks ArgumentReader::chunks(const char* name, Access access) {
       .buffer_lengths = part("buffer_lengths"),
       .buffer_tokens = cast<std::int64_t>(plan.attr("buffer_tokens"), prefix + "buffer_tokens",
                                           "a whole number"),
+      .decode_tokens = cast<std::int64_t>(plan.attr("decode_tokens"), prefix + "decode_tokens",
+                                          "a whole number"),
   };
 }
 

@@ -27,6 +27,7 @@ FlashAttentionArgs read_flash_attention(ArgumentReader& in) {
       .lse = in.optional_tensor("lse", Access::write),
       .batch_invariant = in.value<bool>("batch_invariant", "True or False"),
       .allow_fp8_products = in.value<bool>("allow_fp8_products", "True or False"),
+      .shared_prefix_pages = in.value<std::int64_t>("shared_prefix_pages"),
   };
 }
 
@@ -124,7 +125,8 @@ std::int64_t num_chunks(const nb::kwargs& arguments) {
   ArgumentReader in("mla_prefill_plan", arguments, nullptr);
   const TensorView row_offsets = in.indices("row_offsets");
   const PagedKVCache cache = in.cache("cache", Access::read);
-  return mla_prefill_num_chunks(row_offsets, cache, in.value<std::int64_t>("buffer_tokens"));
+  return mla_prefill_num_chunks(row_offsets, cache, in.value<std::int64_t>("buffer_tokens"),
+                                in.value<std::int64_t>("decode_tokens"));
 }
 
 void run_prefill_plan(const Context& context, const nb::kwargs& arguments) {

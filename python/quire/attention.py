@@ -24,6 +24,7 @@ def flash_attention(
     out: Array | None = None,
     batch_invariant: bool = False,
     allow_fp8_products: bool = False,
+    shared_prefix_pages: int = 0,
 ) -> Array | tuple[Array, Array]:
     """Attention of a ragged batch over the paged cache: prefill, decode and mixtures in one call.
 
@@ -56,6 +57,9 @@ def flash_attention(
     allow_fp8_products : bool
         Over a cache of float8_e4m3, let a kernel round q and the softmax weights to it and multiply on fp8 tensor
         cores.
+    shared_prefix_pages : int
+        So many first pages are the same in the tables of all sequences with new tokens, and full (a system prompt,
+        say). On a GPU their keys are then read once for the whole batch.
 
     Returns
     -------
@@ -91,6 +95,7 @@ def flash_attention(
         lse=lse,
         batch_invariant=batch_invariant,
         allow_fp8_products=allow_fp8_products,
+        shared_prefix_pages=shared_prefix_pages,
     )
     return (out, lse) if return_lse else out
 

@@ -20,6 +20,7 @@ class MlaPrefillPlan:
     cache_offsets: Array  # uint32 [max_chunks, batch + 1]: first key of each sequence in the chunk
     buffer_lengths: Array  # int32 [max_chunks]: rows in use, -1 = chunk unused
     buffer_tokens: int
+    decode_tokens: int = 0  # sequences of at most so many new tokens have no rows here: they are decoded
 
 
 def mla_prefill_plan(
@@ -28,6 +29,7 @@ def mla_prefill_plan(
     layer: int,
     *,
     buffer_tokens: int = 16384,
+    decode_tokens: int = 0,
     max_chunks: int | None = None,
 ) -> MlaPrefillPlan:
     """Cut the keys of a batch into chunks that fit the gather buffer of `mla_prefill`.
@@ -41,6 +43,9 @@ def mla_prefill_plan(
     cache, layer : PagedKVCache, int
     buffer_tokens : int
         Rows of the gather buffer.
+    decode_tokens : int
+        0 to 8. Sequences of at most so many new tokens are left out, and `mla_prefill` decodes them as `mla_decode`
+        would, in the same call: a batch may mix prefill and decode.
     max_chunks : int, optional
         Chunks to make room for. By default as many as the lengths need where those are on the host; where they are on
         a device nothing waits for them, and the default is what full page tables need, batch * max_pages * page_size
@@ -57,7 +62,7 @@ def mla_prefill_plan(
     """
     if max_chunks is None:
         max_chunks = _quire.mla_prefill_num_chunks(
-            row_offsets=row_offsets, cache=cache, buffer_tokens=buffer_tokens
+            row_offsets=row_offsets, cache=cache, buffer_tokens=buffer_tokens, decode_tokens=decode_tokens
         )
     shape = (max_chunks, size(row_offsets, 0))
     unsigned = "i32" if dtype_name(row_offsets) == "i32" else "u32"
@@ -66,6 +71,7 @@ def mla_prefill_plan(
         cache_offsets=empty(row_offsets, shape, unsigned),
         buffer_lengths=empty(row_offsets, shape[:1], "i32"),
         buffer_tokens=buffer_tokens,
+        decode_tokens=decode_tokens,
     )
     _quire.mla_prefill_plan(
         context(row_offsets), row_offsets=row_offsets, cache=cache, layer=layer, chunks=plan
@@ -118,7 +124,9 @@ def mla_prefill(
     epsilon : float
         Of the RMSNorm.
     plan : MlaPrefillPlan, optional
-        From `mla_prefill_plan`; made here if absent (pass it to share it between layers).
+        From `mla_prefill_plan`; made here if absent (pass it to share it between layers). Its `decode_tokens` says
+        which sequences take the absorbed form of `mla_decode`: then no softcap, ALiBi or tree mask, and fp8 weights
+        need nope and value of a multiple of 128.
     kv : array [tokens, latent + rope], optional
         Raw rows of the new tokens; absent: they are in the cache already.
     mask, softcap, alibi_slopes, sinks, return_lse

@@ -7,10 +7,13 @@
 #include <utility>
 #include <vector>
 
+#include "core/batch_part.h"
+#include "core/split_kv_b_proj.h"
 #include "quire/element.h"
 #include "reference/attention_row.h"
 #include "reference/fp8_blocks.h"
 #include "reference/key_rows.h"
+#include "reference/mla_decode.h"
 #include "reference/mla_prefill_plan.h"
 #include "reference/mla_rows.h"
 #include "reference/ragged.h"
@@ -132,6 +135,29 @@ void run_chunk(const MlaPrefillArgs& args, std::int64_t sequence, KeyRange range
   }
 }
 
+// One sequence in the absorbed form; its rows are finished, its queries rotated.
+void decode_sequence(const MlaPrefillArgs& args, std::int64_t sequence, Arithmetic arithmetic) {
+  const std::int64_t tokens = num_new_tokens(args.row_offsets, sequence);
+  const auto first = static_cast<std::int64_t>(args.row_offsets.load({sequence}));
+  const SplitKvBProj weights = split_kv_b_proj(args.kv_b_proj, args.q.shape[1],
+                                               dimensions_of(args).nope, args.kv_b_proj_scale);
+  std::vector<std::uint32_t> offsets{0, static_cast<std::uint32_t>(tokens)};
+  MlaDecodeArgs decoded{.q = rows_of(args.q, first, tokens),
+                        .row_offsets = TensorView::contiguous(offsets.data(), DType::u32, {2}),
+                        .cache = sequences_of(args.cache, sequence, 1),
+                        .layer = args.layer,
+                        .w_uk = weights.w_uk,
+                        .w_uk_scale = weights.w_uk_scale,
+                        .w_uv = weights.w_uv,
+                        .w_uv_scale = weights.w_uv_scale,
+                        .scale = args.scale,
+                        .mask = args.mask,
+                        .sinks = args.sinks,
+                        .out = rows_of(args.out, first, tokens)};
+  if (args.lse.has_value()) decoded.lse = rows_of(*args.lse, first, tokens);
+  mla_decode(decoded, arithmetic);
+}
+
 }  // namespace
 
 void mla_prefill(const MlaPrefillArgs& args, Arithmetic arithmetic) {
@@ -165,6 +191,11 @@ void mla_prefill(const MlaPrefillArgs& args, Arithmetic arithmetic) {
           states[static_cast<std::size_t>(token.index)][static_cast<std::size_t>(head)];
       if (args.sinks) row = add_sink(row, args.sinks->load({head}));
       store_row(row, token.index, head, args.out, args.lse);
+    }
+  }
+  for (std::int64_t sequence = 0; sequence < args.cache.batch(); ++sequence) {
+    if (is_decoded(args.row_offsets, sequence, args.chunks.decode_tokens)) {
+      decode_sequence(args, sequence, arithmetic);
     }
   }
 }

@@ -19,17 +19,19 @@ std::int64_t load_integer(const TensorView& tensor, std::int64_t chunk, std::int
   return static_cast<std::int64_t>(tensor.load({chunk, column}));
 }
 
-// Keys of a sequence in whole pages.
+// Keys of a sequence in whole pages; none of one that is decoded.
 std::int64_t span_of(const TensorView& row_offsets, const PagedKVCache& cache,
-                     std::int64_t sequence) {
+                     std::int64_t sequence, std::int64_t decode_tokens) {
   const std::int64_t page_size = cache.page_size();
+  if (is_decoded(row_offsets, sequence, decode_tokens)) return 0;
   return ceil_div(num_keys(row_offsets, cache, sequence), page_size) * page_size;
 }
 
-std::int64_t line_length(const TensorView& row_offsets, const PagedKVCache& cache) {
+std::int64_t line_length(const TensorView& row_offsets, const PagedKVCache& cache,
+                         std::int64_t decode_tokens) {
   std::int64_t length = 0;
   for (std::int64_t sequence = 0; sequence < cache.batch(); ++sequence) {
-    length += span_of(row_offsets, cache, sequence);
+    length += span_of(row_offsets, cache, sequence, decode_tokens);
   }
   return length;
 }
@@ -80,16 +82,20 @@ std::int64_t covered_keys(const MlaPrefillChunks& chunks, std::int64_t sequence,
 
 }  // namespace
 
+bool is_decoded(const TensorView& row_offsets, std::int64_t sequence, std::int64_t decode_tokens) {
+  return decode_tokens > 0 && num_new_tokens(row_offsets, sequence) <= decode_tokens;
+}
+
 std::int64_t mla_prefill_num_chunks(const TensorView& row_offsets, const PagedKVCache& cache,
-                                    std::int64_t buffer_tokens) {
-  return ceil_div(line_length(row_offsets, cache), buffer_tokens);
+                                    std::int64_t buffer_tokens, std::int64_t decode_tokens) {
+  return ceil_div(line_length(row_offsets, cache, decode_tokens), buffer_tokens);
 }
 
 void mla_prefill_plan(const MlaPrefillPlanArgs& args) {
   const MlaPrefillChunks& chunks = args.chunks;
   const std::int64_t given = chunks.buffer_lengths.shape[0];
-  const std::int64_t needed =
-      reference::mla_prefill_num_chunks(args.row_offsets, args.cache, chunks.buffer_tokens);
+  const std::int64_t needed = reference::mla_prefill_num_chunks(
+      args.row_offsets, args.cache, chunks.buffer_tokens, chunks.decode_tokens);
   if (given < needed) {
     throw Error(ErrorCode::invalid_value, "mla_prefill_plan", "chunks",
                 fmt::format("at least {} chunks of {} tokens", needed, chunks.buffer_tokens),
@@ -97,7 +103,7 @@ void mla_prefill_plan(const MlaPrefillPlanArgs& args) {
   }
   std::int64_t start = 0;
   for (std::int64_t sequence = 0; sequence < args.cache.batch(); ++sequence) {
-    const std::int64_t span = span_of(args.row_offsets, args.cache, sequence);
+    const std::int64_t span = span_of(args.row_offsets, args.cache, sequence, chunks.decode_tokens);
     plan_sequence(chunks, sequence, start, span);
     start += span;
   }
@@ -117,6 +123,7 @@ void require_cover(const MlaPrefillChunks& chunks, const TensorView& row_offsets
                    const PagedKVCache& cache) {
   for (std::int64_t sequence = 0; sequence < cache.batch(); ++sequence) {
     if (num_new_tokens(row_offsets, sequence) == 0) continue;
+    if (is_decoded(row_offsets, sequence, chunks.decode_tokens)) continue;
     const std::int64_t keys = num_keys(row_offsets, cache, sequence);
     const std::int64_t covered = covered_keys(chunks, sequence, keys);
     if (covered == keys) continue;

@@ -10,9 +10,12 @@
 
 namespace quire::reference {
 
+// Few new tokens: the sequence has no rows in the chunks.
+bool is_decoded(const TensorView& row_offsets, std::int64_t sequence, std::int64_t decode_tokens);
+
 // Chunks that the batch needs: 0 for a batch without keys.
 std::int64_t mla_prefill_num_chunks(const TensorView& row_offsets, const PagedKVCache& cache,
-                                    std::int64_t buffer_tokens);
+                                    std::int64_t buffer_tokens, std::int64_t decode_tokens = 0);
 
 // Fills args.chunks. Throws Error, before it writes, if they are too few.
 // The last column of cache_offsets, which belongs to no sequence, is 0. A batch of 0 has
@@ -23,8 +26,8 @@ void mla_prefill_plan(const MlaPrefillPlanArgs& args);
 KeyRange chunk_keys(const MlaPrefillChunks& chunks, std::int64_t chunk, std::int64_t sequence,
                     std::int64_t num_keys);
 
-// Throws Error unless the chunks, in order, hold every key of every sequence with new tokens
-// exactly once.
+// Throws Error unless the chunks, in order, hold every key of every sequence with new tokens that
+// is not decoded exactly once.
 void require_cover(const MlaPrefillChunks& chunks, const TensorView& row_offsets,
                    const PagedKVCache& cache);
 

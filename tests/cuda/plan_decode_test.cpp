@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "cuda/hopper/flash_attention/decode/tree_mask.h"
 #include "cuda/hopper/flash_attention/decode/work_line.h"
 #include "cuda/llama_attention.h"
 #include "gtest/gtest.h"
@@ -101,8 +102,33 @@ TEST(PlanDecodeTest, SaysWhatItDoesNotTake) {
   EXPECT_NE(reason([](FlashAttentionProblem& problem) { problem.head_dim = 192; }), "");
   EXPECT_NE(reason([](FlashAttentionProblem& problem) { problem.heads = 8 * 33; }), "");
   EXPECT_NE(reason([](FlashAttentionProblem& problem) { problem.alignment = 8; }), "");
-  EXPECT_NE(reason([](FlashAttentionProblem& problem) { problem.mask = "tree"; }), "");
+  EXPECT_EQ(reason([](FlashAttentionProblem& problem) { problem.mask = "causal & tree"; }), "");
+  EXPECT_NE(reason([](FlashAttentionProblem& problem) { problem.mask = "causal | tree"; }), "");
+  EXPECT_NE(reason([](FlashAttentionProblem& problem) { problem.mask = "tree & tree"; }), "");
   EXPECT_NE(reason([](FlashAttentionProblem& problem) { problem.ragged.max_new_tokens = 17; }), "");
+}
+
+TEST(PlanDecodeTest, TakesOneScaleForAKvHeadOfE4m3) {
+  FlashAttentionProblem problem = llama(1);
+  problem.has_head_scales = true;
+  problem.cache.row_format = RowFormat::scaled(DType::fp8_e4m3, 128, 128);
+  EXPECT_EQ(refuse_decode_problem(problem), "");
+  problem.cache.row_format = RowFormat::scaled(DType::i8, 128, 128);
+  EXPECT_NE(refuse_decode_problem(problem), "");
+}
+
+// A tree's bits come from its leaf; its interval is that of the parts beside it.
+TEST(PlanDecodeTest, ATreeStandsBesideAnInterval) {
+  std::uint8_t bits[6] = {};
+  const TensorView view = TensorView::contiguous(bits, DType::u8, {2, 3});
+  const TreeMask mask = tree_mask(Mask::causal() & Mask::tree(view)).value();
+  EXPECT_EQ(mask.visible.ahead, 0);
+  EXPECT_EQ(mask.tree.bits, bits);
+  EXPECT_EQ(mask.tree.columns, 3);
+  EXPECT_EQ(tree_mask(Mask::causal()).value().tree.bits, nullptr);
+  EXPECT_EQ(tree_mask(Mask::tree(view)).value().visible.ahead, VisibleRange::kUnbounded);
+  EXPECT_FALSE(tree_mask(Mask::tree(view) | Mask::chunked(4)).has_value());
+  EXPECT_FALSE(tree_mask(Mask::tree(view) & Mask::tree(view)).has_value());
 }
 
 }  // namespace

@@ -107,12 +107,22 @@ void make_branch_problem(RandomChoice& choice, const RandomLengths& lengths, jso
                                              "chunked:200 & sliding_window_causal:33"});
 }
 
+// What mla_decode takes too: no tree, and fp8 weights of whole blocks.
+bool can_be_mixed(const json& object) {
+  const bool has_tree = object.value("mask", "causal").find("tree") != std::string::npos;
+  return !has_tree && (!object.contains("weight_dtype") || object["nope"] == 128);
+}
+
 json random_mla_prefill(RandomChoice& choice) {
   const bool is_deepseek = choice.below(4) > 0;
   const RandomLengths lengths = random_lengths(choice, 200, choice.one_in(8) ? 400 : 130);
   json object = random_latent(choice, lengths);
   if (is_deepseek) make_branch_problem(choice, lengths, object);
   if (choice.one_in(2)) object["buffer_tokens"] = choice.pick({16, 20, 48, 64, 248, 1024});
+  if (choice.one_in(3) && can_be_mixed(object)) {
+    object["decode_tokens"] = choice.pick({1, 2, 8});
+    return object;
+  }
   if (choice.one_in(4)) object["softcap"] = choice.pick({0.5, 3.0, 30.0});
   if (choice.one_in(4)) object["alibi"] = true;
   return object;
@@ -126,7 +136,8 @@ json random_mla_prefill_plan(RandomChoice& choice) {
   cache.erase("unassigned");
   return {{"lengths", lengths.json()},
           {"cache", cache},
-          {"buffer_tokens", choice.pick({1, 16, 20, 48, 64, 250, 1024})}};
+          {"buffer_tokens", choice.pick({1, 16, 20, 48, 64, 250, 1024})},
+          {"decode_tokens", choice.pick({0, 0, 1, 8})}};
 }
 
 // Three times of four what models ask for, with enough keys for pools to fill now and then.

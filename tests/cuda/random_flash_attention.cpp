@@ -3,6 +3,8 @@
 // kernels are made for, so that a run of some thousand problems is a run of those.
 #include "random_case.h"
 
+#include <algorithm>
+
 namespace quire::test {
 namespace {
 
@@ -67,6 +69,13 @@ std::string random_interval(RandomChoice& choice) {
   return text;
 }
 
+// Speculation: of the interval, what a tree of the new tokens shows.
+void add_tree(RandomChoice& choice, const RandomLengths& lengths, json& object) {
+  object["mask"] = object["mask"].get<std::string>() + " & tree";
+  if (lengths.tokens() == 0 || choice.one_in(2)) return;
+  object["blind_tokens"] = json::array({choice.below(lengths.tokens())});
+}
+
 // Pages of whole groups of rows, unless one in six.
 void make_pages_whole(RandomChoice& choice, const RandomLengths& lengths, json& cache) {
   add_pages(choice, lengths, cache);
@@ -83,20 +92,41 @@ json random_tiled(RandomChoice& choice) {
   json cache{{"head_dim", choice.pick({64, 64, 80, 96, 112, 128, 128, 128, 192, 256})},
              {"kv_heads", 1 + choice.below(3)},
              {"dtype", choice.one_in(3) ? "fp8_e4m3" : q_dtype}};
+  if (cache["dtype"] == "fp8_e4m3" && choice.one_in(3)) {
+    cache["row_format"] = "scaled";
+    cache["scales"] = "static";
+  }
   make_pages_whole(choice, lengths, cache);
   json object{{"lengths", lengths.json()}, {"q_dtype", q_dtype}, {"mask", random_interval(choice)}};
   object["heads"] = cache["kv_heads"].get<int>() * choice.pick({1, 2, 3, 4, 7, 8, 16, 32});
   if (cache["head_dim"] == 192 && choice.one_in(2)) object["value_dim"] = 128;
   object["cache"] = cache;
+  if (choice.one_in(6)) add_tree(choice, lengths, object);
   add_modifiers(choice, object);
   if (cache["dtype"] == "fp8_e4m3" && choice.one_in(2)) object["allow_fp8_products"] = true;
   return object;
 }
 
+// Pages that every sequence with new tokens has in its cache, shared by all.
+void share_pages(RandomChoice& choice, json& object) {
+  if (object["cache"].contains("unassigned")) return;
+  const json& lengths = object["lengths"];
+  std::int64_t least = 1 << 20;
+  for (std::size_t i = 0; i < lengths["new"].size(); ++i) {
+    if (lengths["new"][i] > 0) least = std::min(least, lengths["cached"][i].get<std::int64_t>());
+  }
+  const std::int64_t pages = least / object["cache"]["page_size"].get<std::int64_t>();
+  // The first sequence has the pages that the others take over.
+  if (pages == 0 || lengths["new"].empty() || lengths["new"][0] == 0) return;
+  object["shared_prefix_pages"] = 1 + choice.below(pages);
+}
+
 }  // namespace
 
 json random_flash_attention(RandomChoice& choice) {
-  return choice.one_in(3) ? random_any(choice) : random_tiled(choice);
+  json object = choice.one_in(3) ? random_any(choice) : random_tiled(choice);
+  if (choice.one_in(4)) share_pages(choice, object);
+  return object;
 }
 
 }  // namespace quire::test

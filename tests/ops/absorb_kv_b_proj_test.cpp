@@ -68,6 +68,7 @@ TEST(MlaPrefillNumChunksTest, CountsWholePages) {
   EXPECT_EQ(mla_prefill_num_chunks(sample.args.row_offsets, sample.args.cache, 12), 1);
   EXPECT_EQ(mla_prefill_num_chunks(sample.args.row_offsets, sample.args.cache, 11), 2);
   EXPECT_EQ(mla_prefill_num_chunks(sample.args.row_offsets, sample.args.cache, 1), 12);
+  EXPECT_EQ(mla_prefill_num_chunks(sample.args.row_offsets, sample.args.cache, 1, 8), 0);
   EXPECT_THROW(mla_prefill_num_chunks(sample.args.row_offsets, sample.args.cache, 0), Error);
 }
 

@@ -67,6 +67,26 @@ INSTANTIATE_TEST_SUITE_P(
                                   [](auto& s) {
                                     s.args.mask = Mask::tree(s.arena.filled(DType::u8, {5, 2}, 1));
                                   }),
+        bad<FlashAttentionSample>("shared_pages_negative", "shared_prefix_pages", "got -1",
+                                  [](auto& s) { s.args.shared_prefix_pages = -1; }),
+        bad<FlashAttentionSample>("shared_pages_past_the_table", "shared_prefix_pages", "at most",
+                                  [](auto& s) {
+                                    s.args.shared_prefix_pages = s.args.cache.max_pages() + 1;
+                                  }),
+        bad<FlashAttentionSample>("shared_pages_not_cached", "shared_prefix_pages",
+                                  "within the 0 cached tokens of sequence 1, got 1 pages of 4",
+                                  [](auto& s) {
+                                    s.args.cache.cache_lengths.store({0}, 4);
+                                    s.args.cache.cache_lengths.store({1}, 0);
+                                    s.args.shared_prefix_pages = 1;
+                                  }),
+        bad<FlashAttentionSample>("pages_not_shared", "shared_prefix_pages",
+                                  "of pages that all sequences share",
+                                  [](auto& s) {
+                                    s.args.cache.cache_lengths.store({0}, 4);
+                                    s.args.cache.cache_lengths.store({1}, 4);
+                                    s.args.shared_prefix_pages = 1;
+                                  }),
         bad<FlashAttentionSample>("alibi_of_other_heads", "alibi_slopes", "must be f32[4]",
                                   [](auto& s) { s.args.alibi_slopes->shape[0] = 2; }),
         bad<FlashAttentionSample>("sinks_of_other_heads", "sinks", "must be f32[4]",

@@ -19,6 +19,12 @@ INSTANTIATE_TEST_SUITE_P(
                                   [](auto& s) {
                                     s.args.chunks.buffer_tokens = std::int64_t{1} << 31;
                                   }),
+        bad<MlaPrefillPlanSample>("decodes_of_fewer_than_none", "chunks.decode_tokens",
+                                  "at least 0, got -1",
+                                  [](auto& s) { s.args.chunks.decode_tokens = -1; }),
+        bad<MlaPrefillPlanSample>("decodes_of_nine_tokens", "chunks.decode_tokens",
+                                  "at most 8, got 9",
+                                  [](auto& s) { s.args.chunks.decode_tokens = 9; }),
         bad<MlaPrefillPlanSample>("too_few_chunks", "chunks", "6 chunks of 2 tokens or more, got 3",
                                   [](auto& s) { s.args.chunks.buffer_tokens = 2; }),
         bad<MlaPrefillPlanSample>("offsets_of_another_batch", "chunks.buffer_row_offsets",
@@ -84,6 +90,33 @@ INSTANTIATE_TEST_SUITE_P(
                               [](auto& s) { s.args.scale = 0.0; }),
         bad<MlaPrefillSample>("epsilon_zero", "epsilon", "positive and finite, got 0",
                               [](auto& s) { s.args.epsilon = 0.0; })),
+    bad_input_name);
+
+INSTANTIATE_TEST_SUITE_P(
+    MixedBatch, BadInputTest,
+    testing::Values(
+        bad<MlaPrefillSample>("softcap", "softcap", "0 with chunks.decode_tokens, got 2",
+                              [](auto& s) {
+                                s.args.chunks.decode_tokens = 1;
+                                s.args.alibi_slopes.reset();
+                                s.args.softcap = 2.0;
+                              }),
+        bad<MlaPrefillSample>("alibi", "alibi_slopes", "none with chunks.decode_tokens",
+                              [](auto& s) {
+                                s.args.chunks.decode_tokens = 1;
+                                s.args.softcap = 0.0;
+                                s.args.alibi_slopes =
+                                    s.arena.random(DType::f32, {s.args.q.shape[1]});
+                              }),
+        bad<MlaPrefillSample>("tree", "mask", "without a tree with chunks.decode_tokens",
+                              [](auto& s) {
+                                s.args.chunks.decode_tokens = 1;
+                                s.args.softcap = 0.0;
+                                s.args.alibi_slopes.reset();
+                                s.args.mask =
+                                    Mask::causal() &
+                                    Mask::tree(s.arena.random(DType::u8, {s.args.q.shape[0], 8}));
+                              })),
     bad_input_name);
 
 // sequence 0: rows [0, 6) of chunk 0 and [0, 2) of chunk 1; sequence 1: rows [2, 6) of chunk 1.

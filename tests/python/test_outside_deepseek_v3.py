@@ -106,6 +106,15 @@ def test_prefill_in_chunks(buffer_tokens, schedule):
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("decode_tokens", [1, 3, 8])
+def test_mixed_batches(decode_tokens, schedule):
+    """Sequences of few new tokens are decoded by the same call that prefills the others."""
+    contest = Contest(SCHEDULES[schedule], buffer_tokens=20)
+    contest.chain.decode_tokens = decode_tokens
+    contest.check("stored")
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("sizes", [(256, 24, 20), (128, 16, 32)], ids=["padded_blocks", "one_block"])
 def test_prefill_with_fp8_weights(schedule, sizes):
     latent, nope, value = sizes

@@ -74,6 +74,20 @@ TEST(MlaPrefillPlanTest, empty_sequences_take_no_rows) {
   EXPECT_EQ(chunks.buffer_lengths.values(), (Values{4, -1}));
 }
 
+TEST(MlaPrefillPlanTest, decoded_sequences_take_no_rows) {
+  const TestCache cache = cache_of({9, 1, 0, 5}, {1, 3, 0, 4}, 4);
+  const ChunkMemory chunks(2, 4, 8);
+  MlaPrefillChunks view = chunks.view();
+  view.decode_tokens = 3;
+  reference::mla_prefill_plan({.row_offsets = cache.row_offsets(),
+                               .cache = cache.view(),
+                               .layer = kTestLayer,
+                               .chunks = view});
+  EXPECT_EQ(chunks.buffer_row_offsets.values(), (Values{0, 0, 0, 0, 8, 0, 0, 0, 0, 4}));
+  EXPECT_EQ(chunks.cache_offsets.values(), (Values{0, 0, 0, 0, 0, 0, 0, 0, 8, 0}));
+  EXPECT_EQ(chunks.buffer_lengths.values(), (Values{8, 4}));
+}
+
 TEST(MlaPrefillPlanTest, a_batch_of_zero_has_lengths_of_zero) {
   const ChunkMemory chunks = planned(cache_of({}, {}, 4), 2, 8);
   EXPECT_EQ(chunks.buffer_lengths.values(), (Values{0, 0}));

@@ -9,6 +9,20 @@
 namespace quire::tools {
 namespace {
 
+// The first columns of sequence 0's tables in everybody's.
+void share_first_pages(const PagedKVCache& cache, std::int64_t pages) {
+  const auto share = [&](const TensorView& table) {
+    auto* ids = table.as<std::uint32_t>();
+    for (std::int64_t sequence = 1; sequence < table.shape[0]; ++sequence) {
+      for (std::int64_t column = 0; column < pages; ++column) {
+        ids[table.offset({sequence, column})] = ids[table.offset({0, column})];
+      }
+    }
+  };
+  share(cache.page_table);
+  if (cache.scales_page_table.has_value()) share(*cache.scales_page_table);
+}
+
 class FlashAttentionCase final : public OpCase {
  public:
   explicit FlashAttentionCase(const Fields& fields)
@@ -25,7 +39,8 @@ class FlashAttentionCase final : public OpCase {
         sinks_(fields.flag("sinks", false)),
         lse_(fields.flag("lse", true)),
         batch_invariant_(fields.flag("batch_invariant", false)),
-        allow_fp8_products_(fields.flag("allow_fp8_products", false)) {
+        allow_fp8_products_(fields.flag("allow_fp8_products", false)),
+        shared_prefix_pages_(fields.integer("shared_prefix_pages", 0, 0)) {
     if (heads_ % cache_.kv_heads != 0) fields.fail("heads", "a multiple of 'cache.kv_heads'");
     if (value_dim_ > cache_.width())
       fields.fail("value_dim", "at most the width of the cache's rows");
@@ -35,12 +50,15 @@ class FlashAttentionCase final : public OpCase {
     Built built(layout);
     Memory& memory = built.memory;
     const CacheSpec cache =
-        layout == Layout::contiguous ? cache_.contiguous_twin(lengths_) : cache_;
+        layout == Layout::contiguous
+            ? cache_.contiguous_twin(lengths_, /*keep_page_size=*/shared_prefix_pages_ > 0)
+            : cache_;
     const std::int64_t tokens = lengths_.tokens();
     FlashAttentionArgs args;
     args.q = build_tensor(memory, seed, "q", q_dtype_, {tokens, heads_, cache_.width()});
     args.row_offsets = build_row_offsets(memory, lengths_);
     args.cache = build_cache(memory, cache, lengths_, Contents::cached_and_new, seed);
+    share_first_pages(args.cache, shared_prefix_pages_);
     args.layer = cache.layer;
     if (scale_ != 0.0) args.scale = scale_;
     args.mask = build_mask(memory, mask_, lengths_, seed);
@@ -52,6 +70,7 @@ class FlashAttentionCase final : public OpCase {
     if (lse_) args.lse = built.output("lse", DType::f32, {tokens, heads_});
     args.batch_invariant = batch_invariant_;
     args.allow_fp8_products = allow_fp8_products_;
+    args.shared_prefix_pages = shared_prefix_pages_;
     built.empty_tokens = empty_tokens(count_visible(args.mask, mask_, cache_, lengths_));
     built.has_sinks = sinks_;
     bind(
@@ -66,14 +85,19 @@ class FlashAttentionCase final : public OpCase {
     return 2.0 * total_visible(mask_, cache_, lengths_) * static_cast<double>(heads_) *
            static_cast<double>(cache_.width() + value_dim_);
   }
+  // Shared keys need to be read once.
   double bytes() const override {
-    return static_cast<double>(lengths_.total_keys()) * static_cast<double>(cache_.token_bytes());
+    const std::int64_t repeated = (lengths_.batch() - 1) * shared_prefix_pages_ * cache_.page_size;
+    const std::int64_t keys = lengths_.total_keys() - (shared_prefix_pages_ > 0 ? repeated : 0);
+    return static_cast<double>(keys) * static_cast<double>(cache_.token_bytes());
   }
   Products products() const override { return products_of(q_dtype_); }
   double footprint() const override {
     const double activations =
         static_cast<double>(lengths_.tokens() * heads_ * cache_.width()) * 4.0;
-    return bytes() * static_cast<double>(cache_.layers) + activations;
+    const double keys =
+        static_cast<double>(lengths_.total_keys()) * static_cast<double>(cache_.token_bytes());
+    return keys * static_cast<double>(cache_.layers) + activations;
   }
 
  private:
@@ -91,6 +115,7 @@ class FlashAttentionCase final : public OpCase {
   bool lse_;
   bool batch_invariant_;
   bool allow_fp8_products_;
+  std::int64_t shared_prefix_pages_;
 };
 
 }  // namespace

@@ -13,20 +13,35 @@
 namespace quire::tools {
 namespace {
 
+struct ChunkSpec {
+  explicit ChunkSpec(const Fields& fields)
+      : buffer_tokens(fields.integer("buffer_tokens", 1, 16384)),
+        decode_tokens(fields.integer("decode_tokens", 0, 0)) {}
+
+  bool leaves_out(const Lengths& lengths, std::int64_t sequence) const {
+    return decode_tokens > 0 && lengths.added[static_cast<std::size_t>(sequence)] <= decode_tokens;
+  }
+
+  std::int64_t buffer_tokens;
+  std::int64_t decode_tokens;
+};
+
 // One chunk more than the batch needs, so that an unused one is always there.
 MlaPrefillChunks allocate_chunks(Memory& memory, const CacheSpec& cache, const Lengths& lengths,
-                                 std::int64_t buffer_tokens) {
+                                 const ChunkSpec& spec) {
   std::int64_t rows = 0;
   for (std::int64_t b = 0; b < lengths.batch(); ++b) {
+    if (spec.leaves_out(lengths, b)) continue;
     rows += (lengths.keys(b) + cache.page_size - 1) / cache.page_size * cache.page_size;
   }
-  const std::int64_t max_chunks = (rows + buffer_tokens - 1) / buffer_tokens + 1;
+  const std::int64_t max_chunks = (rows + spec.buffer_tokens - 1) / spec.buffer_tokens + 1;
   const std::int64_t columns = lengths.batch() + 1;
   return {.buffer_row_offsets =
               memory.allocate("buffer_row_offsets", DType::u32, {max_chunks, columns}),
           .cache_offsets = memory.allocate("cache_offsets", DType::u32, {max_chunks, columns}),
           .buffer_lengths = memory.allocate("buffer_lengths", DType::i32, {max_chunks}),
-          .buffer_tokens = buffer_tokens};
+          .buffer_tokens = spec.buffer_tokens,
+          .decode_tokens = spec.decode_tokens};
 }
 
 class MlaPrefillCase final : public OpCase {
@@ -35,7 +50,7 @@ class MlaPrefillCase final : public OpCase {
       : lengths_(read_lengths(fields)),
         cache_(read_cache(fields, lengths_, /*is_mla=*/true)),
         latent_(read_latent(fields, cache_)),
-        buffer_tokens_(fields.integer("buffer_tokens", 1, 16384)),
+        chunks_(fields),
         keep_page_size_(fields.has("buffer_tokens")),
         mask_(read_mask(fields)),
         softcap_(fields.number("softcap", 0.0)),
@@ -67,7 +82,7 @@ class MlaPrefillCase final : public OpCase {
     args.kv_b_proj_scale = weight.scale;
     args.scale = latent_.scale();
     args.epsilon = latent_.epsilon;
-    args.chunks = allocate_chunks(memory, cache, lengths_, buffer_tokens_);
+    args.chunks = allocate_chunks(memory, cache, lengths_, chunks_);
     reference::mla_prefill_plan({.row_offsets = args.row_offsets,
                                  .cache = args.cache,
                                  .layer = args.layer,
@@ -85,7 +100,7 @@ class MlaPrefillCase final : public OpCase {
     const double attention = 2.0 * total_visible(mask_, cache_, lengths_) *
                              static_cast<double>(latent_.heads) *
                              static_cast<double>(latent_.nope + latent_.rope + latent_.value);
-    return attention + 2.0 * static_cast<double>(lengths_.total_keys()) * weight_elements();
+    return attention + 2.0 * static_cast<double>(projected_keys()) * weight_elements();
   }
   Products products() const override { return products_of(latent_.q_dtype); }
   double bytes() const override {
@@ -94,6 +109,15 @@ class MlaPrefillCase final : public OpCase {
   }
 
  private:
+  // The definition's products: decoded sequences count as if their K and V existed, but not what
+  // building those would cost.
+  std::int64_t projected_keys() const {
+    std::int64_t keys = 0;
+    for (std::int64_t b = 0; b < lengths_.batch(); ++b) {
+      if (!chunks_.leaves_out(lengths_, b)) keys += lengths_.keys(b);
+    }
+    return keys;
+  }
   double weight_elements() const {
     return static_cast<double>(latent_.heads * (latent_.nope + latent_.value) * latent_.latent);
   }
@@ -116,7 +140,7 @@ class MlaPrefillCase final : public OpCase {
   Lengths lengths_;
   CacheSpec cache_;
   LatentSpec latent_;
-  std::int64_t buffer_tokens_;
+  ChunkSpec chunks_;
   bool keep_page_size_;  // chunks are cut at pages: the twin must have the same ones
   MaskSpec mask_;
   double softcap_;
@@ -130,7 +154,7 @@ class MlaPrefillPlanCase final : public OpCase {
   explicit MlaPrefillPlanCase(const Fields& fields)
       : lengths_(read_lengths(fields)),
         cache_(read_cache(fields, lengths_, /*is_mla=*/true)),
-        buffer_tokens_(fields.integer("buffer_tokens", 1)) {}
+        chunks_(fields) {}
 
   Built build(Layout layout, std::uint64_t seed) const override {
     Built built(layout);
@@ -140,7 +164,7 @@ class MlaPrefillPlanCase final : public OpCase {
     args.row_offsets = build_row_offsets(built.memory, lengths_);
     args.cache = build_cache(built.memory, cache, lengths_, Contents::cached, seed);
     args.layer = cache.layer;
-    args.chunks = allocate_chunks(built.memory, cache, lengths_, buffer_tokens_);
+    args.chunks = allocate_chunks(built.memory, cache, lengths_, chunks_);
     built.in_place("buffer_row_offsets", args.chunks.buffer_row_offsets);
     built.in_place("cache_offsets", args.chunks.cache_offsets);
     built.in_place("buffer_lengths", args.chunks.buffer_lengths);
@@ -156,7 +180,7 @@ class MlaPrefillPlanCase final : public OpCase {
  private:
   Lengths lengths_;
   CacheSpec cache_;
-  std::int64_t buffer_tokens_;
+  ChunkSpec chunks_;
 };
 
 }  // namespace

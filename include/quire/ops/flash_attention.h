@@ -44,6 +44,10 @@ struct FlashAttentionArgs {
   // Over a cache of e4m3, lets a kernel round q, each row by its own power of two, and the weights
   // to e4m3, and multiply on fp8 tensor cores: results are some percent of a weight off.
   bool allow_fp8_products = false;
+  // So many first pages are the same in the tables of all sequences with new tokens, and stand in
+  // their caches (a system prompt, say): cache_length ≥ shared_prefix_pages · page_size. Kernels may
+  // then read those keys once for the whole batch; the result is the same but for roundings.
+  std::int64_t shared_prefix_pages = 0;
 };
 
 struct FlashAttentionProblem {
@@ -63,6 +67,7 @@ struct FlashAttentionProblem {
   bool wants_lse = false;
   bool batch_invariant = false;
   bool allow_fp8_products = false;
+  std::int64_t shared_prefix_pages = 0;
   std::int64_t alignment = 1;  // bytes, of every row of q, out and the cache
 };
 

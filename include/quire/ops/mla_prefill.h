@@ -5,6 +5,9 @@
 //   2. per chunk of the plan: latents gathered from the pages (fp8 weights: quantized per 128),
 //      up-projected with kv_b_proj and split per head into K (nope) and V
 //   3. attention: q · [K | rope key of the cache row], values V; chunks merged by LSE in fp32
+// A batch may mix prefill and decode: sequences of at most chunks.decode_tokens new tokens take the
+// absorbed form of mla_decode after step 1, in the same call; they have no rows in the chunks, and
+// their K and V are never built.
 // Step 1 must happen exactly once per new token and layer: the op is not idempotent.
 //
 // Rounding points: x · rsqrt(mean x² + ε) is rounded to gamma's dtype before it is multiplied by
@@ -30,6 +33,9 @@ struct MlaPrefillChunks {
   TensorView cache_offsets;  // u32 [max_chunks, batch + 1]: first key of each sequence in the chunk
   TensorView buffer_lengths;  // i32 [max_chunks]: rows in use, -1 = chunk unused
   std::int64_t buffer_tokens = 16384;
+  // 0 to 8: sequences of at most so many new tokens are left out and decoded. With it no softcap,
+  // no ALiBi, no tree mask; fp8 weights need nope and value of a multiple of 128.
+  std::int64_t decode_tokens = 0;
 };
 
 struct MlaPrefillPlanArgs {
@@ -81,6 +87,7 @@ struct MlaPrefillProblem {
   std::int64_t alignment = 1;  // bytes, of every row of q, out and kv_b_proj
   std::int64_t buffer_tokens = 0;
   std::int64_t max_chunks = 0;
+  std::int64_t decode_tokens = 0;
   std::string mask;
   bool finishes_rows = true;
 };
@@ -90,7 +97,7 @@ struct MlaPrefillProblem {
 // leaves unused cost little (their kernels end at once), so the bound will do unless the tables are
 // far wider than the sequences are long; then count on the host and pass that.
 std::int64_t mla_prefill_num_chunks(const TensorView& row_offsets, const PagedKVCache& cache,
-                                    std::int64_t buffer_tokens);
+                                    std::int64_t buffer_tokens, std::int64_t decode_tokens = 0);
 void validate(const MlaPrefillPlanArgs& args);
 Plan supports(const MlaPrefillPlanArgs& args, const Context& context = {});
 void mla_prefill_plan(const MlaPrefillPlanArgs& args, const Context& context = {});

@@ -30,7 +30,9 @@ void mla_prefill_plan(const MlaPrefillPlanArgs& args) {
   std::int64_t start = 0;
   std::int64_t sequence = 0;
   for (const SequenceSpan& span : sequence_spans(args.row_offsets, args.cache)) {
-    const std::int64_t keys = (span.num_keys() + page_size - 1) / page_size * page_size;
+    const bool is_decoded = span.num_tokens <= chunks.decode_tokens && chunks.decode_tokens > 0;
+    const std::int64_t keys =
+        is_decoded ? 0 : (span.num_keys() + page_size - 1) / page_size * page_size;
     for (std::int64_t chunk = 0; chunk < num_chunks; ++chunk) {
       const std::int64_t placed =
           std::clamp<std::int64_t>(chunk * chunks.buffer_tokens - start, 0, keys);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/absent/absent.h"
+#include "cuda/hopper/flash_attention/cascade/launch.h"
 #include "cuda/hopper/flash_attention/decode/launch.h"
 #include "cuda/hopper/flash_attention/general/launch.h"
 #include "cuda/hopper/flash_attention/prefill/launch.h"
@@ -11,6 +12,22 @@ std::string refuse_general(const FlashAttentionProblem& problem) {
 }
 
 void flash_attention_general(const FlashAttentionArgs&, const Context&) {
+  throw_absent("flash_attention");
+}
+
+std::string refuse_cascade(const FlashAttentionProblem& problem) {
+  return refuse_absent(problem.device);
+}
+
+std::int64_t cascade_workspace_bytes(const FlashAttentionProblem&) {
+  return 0;
+}
+
+std::vector<std::pair<std::string, std::string>> cascade_choices(const FlashAttentionProblem&) {
+  return {};
+}
+
+void flash_attention_cascade(const FlashAttentionArgs&, const Context&) {
   throw_absent("flash_attention");
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cpu/flash_attention/flash_attention.h"
+#include "cuda/hopper/flash_attention/cascade/launch.h"
 #include "cuda/hopper/flash_attention/decode/launch.h"
 #include "cuda/hopper/flash_attention/general/launch.h"
 #include "cuda/hopper/flash_attention/prefill/launch.h"
@@ -25,12 +26,21 @@ template <cpu::Target kTarget> constexpr FlashAttentionCandidate on_cpu(std::str
 }
 
 constexpr FlashAttentionCandidate kCandidates[] = {
+    {.kernel = "hopper/cascade/flash_attention",
+     .takes = "shared_prefix_pages of two sequences or more, causal or all keys, what "
+              "hopper/decode/flash_attention or hopper/flash_attention take",
+     .refuse =
+         [](const FlashAttentionProblem& problem) { return cuda::hopper::refuse_cascade(problem); },
+     .run = [](const FlashAttentionArgs& args,
+               const Context& context) { cuda::hopper::flash_attention_cascade(args, context); },
+     .workspace_bytes = cuda::hopper::cascade_workspace_bytes,
+     .choices = cuda::hopper::cascade_choices},
     {.kernel = "hopper/decode/flash_attention",
      .takes =
-         "bf16 and f16 over an unscaled cache of the same or of e4m3, at most 16 new tokens of a "
-         "sequence, heads up to 128 wide, masks that show one interval of keys, on a GPU of "
-         "compute "
-         "capability 9.0",
+         "bf16 and f16 over an unscaled cache of the same or of e4m3, with a scale for each KV "
+         "head "
+         "or none, at most 16 new tokens of a sequence, heads up to 128 wide, masks that show one "
+         "interval of keys and a tree in it, on a GPU of compute capability 9.0",
      .refuse =
          [](const FlashAttentionProblem& problem) { return cuda::hopper::refuse_decode(problem); },
      .run = [](const FlashAttentionArgs& args,

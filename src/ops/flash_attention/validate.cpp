@@ -33,6 +33,39 @@ bool has_head_scales(const PagedKVCache& cache) {
          scales.shape[5] == 1;
 }
 
+std::int64_t page_at(const TensorView& table, std::int64_t sequence, std::int64_t column) {
+  return table.as<const std::uint32_t>()[table.offset({sequence, column})];
+}
+
+// Where the values are on the host: all sequences with new tokens begin with the same pages.
+void check_shared_pages(const Arguments& check, const FlashAttentionArgs& args) {
+  const std::int64_t shared = args.shared_prefix_pages;
+  check.is_at_least("shared_prefix_pages", shared, 0);
+  if (shared > args.cache.max_pages()) {
+    check.fail("shared_prefix_pages", fmt::format("at most {}", args.cache.max_pages()),
+               std::to_string(shared));
+  }
+  if (shared == 0 || !ops::is_on_host(args.row_offsets)) return;
+  for (std::int64_t sequence = 0; sequence < args.cache.batch(); ++sequence) {
+    if (ops::num_new_tokens(args.row_offsets, sequence) == 0) continue;
+    const std::int64_t cached = args.cache.cache_length(sequence);
+    if (cached < shared * args.cache.page_size()) {
+      check.fail("shared_prefix_pages",
+                 fmt::format("within the {} cached tokens of sequence {}", cached, sequence),
+                 fmt::format("{} pages of {}", shared, args.cache.page_size()));
+    }
+    for (std::int64_t column = 0; column < shared; ++column) {
+      const std::int64_t page = page_at(args.cache.page_table, sequence, column);
+      const std::int64_t expected = page_at(args.cache.page_table, 0, column);
+      if (page == expected) continue;
+      check.fail(
+          "shared_prefix_pages",
+          fmt::format("of pages that all sequences share: {} in column {}", expected, column),
+          fmt::format("{} in sequence {}", page, sequence));
+    }
+  }
+}
+
 void check_outputs(Arguments& check, const FlashAttentionArgs& args, const ops::PagedBatch& batch) {
   const std::int64_t tokens = args.q.shape[0];
   const std::int64_t heads = args.q.shape[1];
@@ -61,6 +94,7 @@ FlashAttentionProblem validate(const FlashAttentionArgs& args) {
   const ops::PagedBatch batch =
       ops::check_batch(check, args.cache, use, args.row_offsets, args.q.shape[0]);
   check_heads(check, args.q, batch);
+  check_shared_pages(check, args);
   if (args.scale.has_value()) check.is_finite("scale", *args.scale);
   ops::check_mask(check, args.mask, batch.ragged);
   ops::check_softcap(check, args.softcap);
@@ -83,6 +117,7 @@ FlashAttentionProblem validate(const FlashAttentionArgs& args) {
           .wants_lse = args.lse.has_value(),
           .batch_invariant = args.batch_invariant,
           .allow_fp8_products = args.allow_fp8_products,
+          .shared_prefix_pages = args.shared_prefix_pages,
           .alignment = std::min({ops::row_alignment(args.q), ops::row_alignment(args.out),
                                  ops::row_alignment(args.cache.blocks)})};
 }

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "ops/memory_span.h"
+#include "quire/ops/mla_decode.h"
 
 namespace quire::ops {
 namespace {
@@ -69,6 +70,11 @@ void check_chunk_shapes(Arguments& check, const MlaPrefillChunks& chunks, std::i
   if (chunks.buffer_tokens > std::numeric_limits<std::int32_t>::max()) {
     check.fail("chunks.buffer_tokens", "at most 2^31 - 1", std::to_string(chunks.buffer_tokens));
   }
+  check.is_at_least("chunks.decode_tokens", chunks.decode_tokens, 0);
+  if (chunks.decode_tokens > kMlaDecodeMaxNewTokens) {
+    check.fail("chunks.decode_tokens", fmt::format("at most {}", kMlaDecodeMaxNewTokens),
+               std::to_string(chunks.decode_tokens));
+  }
   const std::int64_t max_chunks = chunks.buffer_lengths.shape[0];
   const auto examine = [&](const char* name, const TensorView& view, DType dtype,
                            std::initializer_list<Extent> shape) {
@@ -92,14 +98,20 @@ void check_chunk_cover(const Arguments& check, const MlaPrefillChunks& chunks,
   }
   for (std::int64_t sequence = 0; sequence < cache.batch(); ++sequence) {
     if (num_new_tokens(row_offsets, sequence) == 0) continue;
+    if (is_decoded(row_offsets, sequence, chunks.decode_tokens)) continue;
     check_sequence(check, chunks, sequence, num_keys(cache, row_offsets, sequence));
   }
 }
 
+bool is_decoded(const TensorView& row_offsets, std::int64_t sequence, std::int64_t decode_tokens) {
+  return decode_tokens > 0 && num_new_tokens(row_offsets, sequence) <= decode_tokens;
+}
+
 std::int64_t count_chunks(const PagedKVCache& cache, const TensorView& row_offsets,
-                          std::int64_t buffer_tokens) {
+                          std::int64_t buffer_tokens, std::int64_t decode_tokens) {
   std::int64_t length = 0;
   for (std::int64_t sequence = 0; sequence < cache.batch(); ++sequence) {
+    if (is_decoded(row_offsets, sequence, decode_tokens)) continue;
     const std::int64_t keys = num_keys(cache, row_offsets, sequence);
     length += ceil_div(keys, cache.page_size()) * cache.page_size();
   }

@@ -25,12 +25,13 @@ void mla_prefill_plan(const MlaPrefillPlanArgs& args, const Context& context) {
 }
 
 std::int64_t mla_prefill_num_chunks(const TensorView& row_offsets, const PagedKVCache& cache,
-                                    std::int64_t buffer_tokens) {
+                                    std::int64_t buffer_tokens, std::int64_t decode_tokens) {
   ops::Arguments check("mla_prefill_num_chunks");
   ops::check_batch(check, cache, {.kind = ops::CacheKind::mla}, row_offsets, std::nullopt);
   check.is_at_least("buffer_tokens", buffer_tokens, 1);
-  return ops::is_on_host(row_offsets) ? ops::count_chunks(cache, row_offsets, buffer_tokens)
-                                      : ops::most_chunks(cache, buffer_tokens);
+  return ops::is_on_host(row_offsets)
+             ? ops::count_chunks(cache, row_offsets, buffer_tokens, decode_tokens)
+             : ops::most_chunks(cache, buffer_tokens);
 }
 
 }  // namespace quire

@@ -54,6 +54,34 @@ ops::LatentDims check_projection(Arguments& check, const MlaPrefillArgs& args,
   return dims;
 }
 
+bool has_tree(const Mask& mask) {
+  return std::ranges::any_of(mask.nodes(),
+                             [](const Mask::Node& node) { return node.kind == MaskKind::tree; });
+}
+
+// What mla_decode does not have, a batch that is decoded in part may not ask for.
+void check_decoded_part(const Arguments& check, const MlaPrefillArgs& args,
+                        const ops::LatentDims& dims) {
+  if (args.chunks.decode_tokens == 0) return;
+  constexpr const char* kWith = "with chunks.decode_tokens";
+  if (args.softcap != 0.0) {
+    check.fail("softcap", fmt::format("0 {}", kWith), fmt::format("{}", args.softcap));
+  }
+  if (args.alibi_slopes.has_value()) {
+    check.fail("alibi_slopes", fmt::format("none {}", kWith), args.alibi_slopes->describe());
+  }
+  if (has_tree(args.mask)) {
+    check.fail("mask", fmt::format("without a tree {}", kWith), args.mask.describe());
+  }
+  const std::int64_t value = args.out.shape[2];
+  const bool has_whole_blocks = (dims.nope | value) % ops::kScaleBlock == 0;
+  if (args.kv_b_proj_scale.has_value() && !has_whole_blocks) {
+    check.fail("kv_b_proj_scale",
+               fmt::format("of nope and value of a multiple of {} {}", ops::kScaleBlock, kWith),
+               fmt::format("nope {} and value {}", dims.nope, value));
+  }
+}
+
 }  // namespace
 
 MlaPrefillProblem validate(const MlaPrefillArgs& args) {
@@ -74,6 +102,7 @@ MlaPrefillProblem validate(const MlaPrefillArgs& args) {
   ops::check_per_head(check, "alibi_slopes", args.alibi_slopes, args.q.shape[1]);
   ops::check_per_head(check, "sinks", args.sinks, args.q.shape[1]);
   ops::check_lse(check, args.lse, args.q.shape[0], args.q.shape[1]);
+  check_decoded_part(check, args, dims);
   check.outputs_do_not_overlap();
   return {.device = check.device(),
           .ragged = batch.ragged,
@@ -90,6 +119,7 @@ MlaPrefillProblem validate(const MlaPrefillArgs& args) {
                                  ops::row_alignment(args.kv_b_proj)}),
           .buffer_tokens = args.chunks.buffer_tokens,
           .max_chunks = args.chunks.buffer_lengths.shape[0],
+          .decode_tokens = args.chunks.decode_tokens,
           .mask = args.mask.describe(),
           .finishes_rows = finishes_rows(args)};
 }
@@ -103,8 +133,8 @@ void validate(const MlaPrefillPlanArgs& args) {
   check.outputs_do_not_overlap();
   if (!ops::is_on_host(args.row_offsets)) return;
   const std::int64_t given = args.chunks.buffer_lengths.shape[0];
-  const std::int64_t needed =
-      ops::count_chunks(args.cache, args.row_offsets, args.chunks.buffer_tokens);
+  const std::int64_t needed = ops::count_chunks(
+      args.cache, args.row_offsets, args.chunks.buffer_tokens, args.chunks.decode_tokens);
   if (given < needed) {
     check.fail("chunks",
                fmt::format("{} chunks of {} tokens or more", needed, args.chunks.buffer_tokens),

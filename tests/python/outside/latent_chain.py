@@ -43,6 +43,7 @@ class LatentChain:
         self.attention = attention.to(dtype)
         self.freqs_cis = rope_table(rotary, dtype)
         self.buffer_tokens = buffer_tokens
+        self.decode_tokens = 0
         self.latent, self.rope = attention.kv_lora_rank, attention.qk_rope_head_dim
         self.nope, self.heads = attention.qk_nope_head_dim, attention.num_heads
         self.pool = PagePool(capacities, self.latent + self.rope, dtype=dtype, is_mla=True, **pool)
@@ -55,7 +56,9 @@ class LatentChain:
         """Outputs of the new tokens of all sequences, [tokens, hidden]."""
         cache, row_offsets = self.pool.cache(lengths), offsets_of(counts)
         q, arguments = self._prepare(torch.cat(parts), lengths, counts, cache, row_offsets, way)
-        plan = quire.mla_prefill_plan(row_offsets, cache, LAYER, buffer_tokens=self.buffer_tokens)
+        plan = quire.mla_prefill_plan(
+            row_offsets, cache, LAYER, buffer_tokens=self.buffer_tokens, decode_tokens=self.decode_tokens
+        )
         weights = dict(kv_b_proj=self.kv_b_proj, kv_b_proj_scale=self.kv_b_proj_scale)
         out = quire.mla_prefill(q, row_offsets, cache, LAYER, plan=plan, **weights, **arguments)
         self.last_q = q

@@ -14,27 +14,32 @@ __device__ inline double round_fp8(DType fp8, double value) {
                                 : decode_float<kFp8E5M2>(encode_float<kFp8E5M2>(value));
 }
 
-// The scale of a group, from its four columns in each lane; `vanishes`: all of it rounds to zero.
+// The scale of a group, from its columns in each of `kLanes` neighbouring lanes; `vanishes`: all of
+// it rounds to zero.
 struct GroupScale {
   float scale;
+  float amax;
   bool vanishes;
 };
 
-__device__ inline GroupScale group_scale(DType fp8, const float (&values)[4]) {
+template <int kLanes, int kCount>
+__device__ inline GroupScale group_scale(DType fp8, const float (&values)[kCount]) {
   constexpr float kLargestAmax = 1200.0f;
+  constexpr float kVanishing = 0x1p-128f;  // 1 / scale is no number of f32
   float amax = 0.0f;
 #pragma unroll
   for (const float value : values) amax = fmaxf(amax, fabsf(value));
-  for (int step = 16; step > 0; step /= 2) {
+#pragma unroll
+  for (int step = kLanes / 2; step > 0; step /= 2) {
     amax = fmaxf(amax, __shfl_xor_sync(0xffffffffu, amax, step));
   }
   const float scale = fminf(amax, kLargestAmax) / max_finite_of(fp8);
-  return {.scale = scale, .vanishes = scale == 0.0f || isinf(1.0f / scale)};
+  return {.scale = scale, .amax = amax, .vanishes = scale <= kVanishing};
 }
 
 // The values become numbers of `fp8`, to be scaled by what is returned.
 __device__ inline float quantized_scale(DType fp8, float (&values)[4]) {
-  const GroupScale group = group_scale(fp8, values);
+  const GroupScale group = group_scale<32>(fp8, values);
 #pragma unroll
   for (float& value : values) {
     if (group.vanishes) {

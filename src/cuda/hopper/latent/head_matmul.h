@@ -22,6 +22,7 @@ struct HeadMatmulParams {
   std::int64_t y_head_bytes = 0;
   // The rope part of queries, turned on the way by blocks of its own; y null: there is none.
   RotateQueriesParams rope;
+  int block_tiles = 1;  // tiles of outputs that a block takes one after another; set by the launch
 };
 
 void launch_head_matmul(const HeadMatmulParams& params, cudaStream_t stream);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/hopper/mla_decode/projections.h"
 
-#include "cuda/hopper/latent/finish_rows.h"
+#include "cuda/hopper/latent/finish_plain.h"
 #include "cuda/hopper/latent/head_matmul.h"
 
 namespace quire::cuda::hopper {
@@ -59,7 +59,7 @@ ProjectionScratch carve_projections(Carver& carver, const MlaDecodeProblem& prob
 
 MlaDecodeArgs absorb_queries(const MlaDecodeArgs& args, const ProjectionScratch& scratch,
                              const Context& context) {
-  finish_rows(new_latent_rows(args), scratch.rows, context);
+  finish_latent_rows(new_latent_rows(args), scratch.rows, context);
   if (!args.w_uk.has_value()) return args;
   const std::int64_t tokens = args.q.shape[0];
   const std::int64_t heads = args.q.shape[1];

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "cuda/hopper/mla_prefill/finish_plain.h"
+#include "cuda/hopper/latent/finish_plain.h"
 #include "cuda/hopper/rope/launch.h"
 
 namespace quire::cuda::hopper {
@@ -43,7 +43,7 @@ Branch::Branch(const MlaPrefillArgs& args, const BranchShape& shape, const Conte
 }
 
 void Branch::run() const {
-  if (args_.freqs_cis.has_value()) finish_new_rows();
+  finish_latent_rows(new_latent_rows(args_), scratch_.new_rows, context_);
   write_spans();
   for (std::int64_t head = 0; head < shape_.heads; head += shape_.group()) {
     const Heads heads{head, std::min(shape_.group(), shape_.heads - head)};
@@ -55,15 +55,6 @@ void Branch::run() const {
       project_rows(up, stream_);
       attend(chunk, heads);
     }
-  }
-}
-
-void Branch::finish_new_rows() const {
-  const NewLatentRows rows = new_latent_rows(args_);
-  if (are_plain_rows(rows)) {
-    finish_plain_rows(rows, stream_);
-  } else {
-    finish_rows(rows, scratch_.new_rows, context_);
   }
 }
 

@@ -37,7 +37,6 @@ class Branch {
     std::int64_t count;
   };
 
-  void finish_new_rows() const;
   void rotate_queries(ProjectionParams& first) const;
   QueryRotation rotation() const;
   void write_spans() const;

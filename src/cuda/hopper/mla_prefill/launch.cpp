@@ -2,10 +2,20 @@
 #include "cuda/hopper/mla_prefill/launch.h"
 
 #include "cuda/hopper/mla_prefill/branch.h"
+#include "cuda/hopper/mla_prefill/decoded_part.h"
 #include "cuda/runtime/device_facts.h"
 #include "cuda/runtime/device_scope.h"
 
 namespace quire::cuda::hopper {
+namespace {
+
+std::int64_t prefill_bytes(const MlaPrefillProblem& problem) {
+  Carver counter;
+  static_cast<void>(carve_branch(counter, branch_shape(problem)));
+  return counter.bytes();
+}
+
+}  // namespace
 
 std::string refuse_branch(const MlaPrefillProblem& problem) {
   const std::string elsewhere = refuse_hopper(problem.device);
@@ -13,15 +23,16 @@ std::string refuse_branch(const MlaPrefillProblem& problem) {
 }
 
 std::int64_t branch_workspace_bytes(const MlaPrefillProblem& problem) {
-  Carver counter;
-  static_cast<void>(carve_branch(counter, branch_shape(problem)));
-  return counter.bytes();
+  return prefill_bytes(problem) + decoded_part_bytes(problem, DecodeKernels::fastest);
 }
 
 void mla_prefill_branch(const MlaPrefillArgs& args, const Context& context) {
   if (args.q.shape[0] == 0 || args.cache.batch() == 0) return;
   const DeviceScope scope(args.q.device);
-  Branch(args, branch_shape(validate(args)), context).run();
+  const MlaPrefillProblem problem = validate(args);
+  Branch(args, branch_shape(problem), context).run();
+  decode_part(args, problem, DecodeKernels::fastest, context,
+              static_cast<std::byte*>(context.workspace) + prefill_bytes(problem));
 }
 
 }  // namespace quire::cuda::hopper

@@ -82,7 +82,8 @@ __device__ void store_joined(const DecodeParams& params, const DecodeItem& item,
   const int head = item.kv_head * params.batch.group + row % params.batch.group;
   const std::int64_t token = item.first_token + row / params.batch.group;
   const FinishedRow finished = finish_row(params.scores, head, joined.max, joined.sum);
-  store_output(params.outputs, token, head, column, scaled(joined.values, finished.factor));
+  const float factor = finished.factor * params.scales.of_values(item.kv_head);
+  store_output(params.outputs, token, head, column, scaled(joined.values, factor));
   if (column == 0) store_lse(params.outputs, token, head, finished.lse);
 }
 

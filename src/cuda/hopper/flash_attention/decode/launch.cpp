@@ -6,6 +6,7 @@
 
 #include "cuda/hopper/flash_attention/decode/merge_pieces.h"
 #include "cuda/hopper/flash_attention/decode/plan_decode.h"
+#include "cuda/hopper/flash_attention/decode/tree_mask.h"
 #include "cuda/runtime/carver.h"
 #include "cuda/runtime/device_facts.h"
 #include "cuda/runtime/device_scope.h"
@@ -41,14 +42,15 @@ DecodePieces carve_pieces(Carver& carver, const DecodePlan& plan) {
           .mark = next_mark()};
 }
 
-DecodeBatch make_batch(const FlashAttentionArgs& args, const DecodePlan& plan) {
+DecodeBatch make_batch(const FlashAttentionArgs& args, const DecodePlan& plan,
+                       const VisibleRange& visible) {
   return {.row_offsets = args.row_offsets.as<const std::uint32_t>(),
           .cache_lengths = args.cache.cache_lengths.as<const std::uint32_t>(),
           .size = static_cast<int>(args.cache.batch()),
           .kv_heads = static_cast<int>(args.cache.num_kv_heads()),
           .group = static_cast<int>(args.q.shape[1] / args.cache.num_kv_heads()),
           .tile_tokens = plan.tile_tokens,
-          .visible = visible_range(args.mask).value()};
+          .visible = visible};
 }
 
 DecodePages make_pages(const FlashAttentionArgs& args) {
@@ -64,6 +66,15 @@ DecodePages make_pages(const FlashAttentionArgs& args) {
           .max_pages = static_cast<int>(keys.max_pages),
           .page_size = Divisor(static_cast<std::uint32_t>(keys.page_size)),
           .num_pages = static_cast<unsigned>(keys.num_pages)};
+}
+
+HeadScales make_scales(const FlashAttentionArgs& args) {
+  const ScaleLayerView keys = args.cache.key(args.layer).scales;
+  const ScaleLayerView values = args.cache.value(args.layer).scales;
+  return {.keys = reinterpret_cast<const float*>(keys.data),
+          .values = reinterpret_cast<const float*>(values.data),
+          .key_stride = keys.head_stride,
+          .value_stride = values.head_stride};
 }
 
 DecodeOutputs make_outputs(const FlashAttentionArgs& args) {
@@ -120,12 +131,15 @@ void flash_attention_decode(const FlashAttentionArgs& args, const Context& conte
   const DeviceScope scope(args.q.device);
   const auto stream = static_cast<cudaStream_t>(context.stream);
   Carver carver(context.workspace);
-  const DecodeBatch batch = make_batch(args, plan);
+  const TreeMask mask = tree_mask(args.mask).value();
+  const DecodeBatch batch = make_batch(args, plan, mask.visible);
   const DecodeParams params{.queries = make_queries(args.q, batch),
                             .batch = batch,
                             .pages = make_pages(args),
                             .split = plan.split,
                             .scores = score_rules(args),
+                            .scales = make_scales(args),
+                            .tree = mask.tree,
                             .outputs = make_outputs(args),
                             .pieces = carve_pieces(carver, plan)};
   plan.variant->launch(params, stream);

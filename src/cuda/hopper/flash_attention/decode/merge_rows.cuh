@@ -108,7 +108,8 @@ __device__ inline void merge_rows(const DecodeParams& params, const MergeShape& 
       const int column = first + lane * 4;
       const MergedRow merged = merge_columns(params.pieces, shape, item, row, column);
       const FinishedRow finished = finish_row(params.scores, head, merged.max, merged.sum);
-      store_output(params.outputs, token, head, column, scaled(merged.values, finished.factor));
+      const float factor = finished.factor * params.scales.of_values(item.kv_head);
+      store_output(params.outputs, token, head, column, scaled(merged.values, factor));
       if (column == 0) store_lse(params.outputs, token, head, finished.lse);
     }
   }

@@ -7,6 +7,7 @@
 
 #include <vector_types.h>
 
+#include "cuda/hopper/flash_attention/prefill/params.h"
 #include "cuda/hopper/flash_attention/score_rules.h"
 #include "cuda/hopper/flash_attention/visible_range.h"
 #include "cuda/rows/divisor.h"
@@ -47,6 +48,13 @@ struct DecodePages {
   unsigned num_pages = 0;
 };
 
+// Which of its sequence's new tokens a token sees, within its interval of keys. Null: all of them.
+struct DecodeTree {
+  const std::uint8_t* bits = nullptr;  // [tokens, columns]: nonzero where new token `column` is seen
+  std::int64_t token_stride = 0;
+  int columns = 0;
+};
+
 // How the work is cut; see work_line.cuh.
 struct DecodeSplit {
   int blocks = 0;             // thread blocks: pieces of equal cost
@@ -83,6 +91,8 @@ struct DecodeParams {
   DecodePages pages{};
   DecodeSplit split{};
   ScoreRules scores{};
+  HeadScales scales{};  // of e4m3
+  DecodeTree tree{};
   DecodeOutputs outputs{};
   DecodePieces pieces{};
 };

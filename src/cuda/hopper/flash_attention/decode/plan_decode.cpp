@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
+#include "cuda/hopper/flash_attention/decode/tree_mask.h"
 #include "cuda/hopper/flash_attention/decode/work_line.h"
-#include "cuda/hopper/flash_attention/visible_range.h"
 
 namespace quire::cuda::hopper {
 namespace {
@@ -33,6 +33,11 @@ bool takes_dtypes(DType q, DType cache) {
   return cache == q || cache == DType::fp8_e4m3 || (q == DType::bf16 && cache == DType::f16);
 }
 
+// One scale for all rows of a KV head, which the softmax and the finished rows take in.
+bool has_head_scales(const FlashAttentionProblem& problem) {
+  return problem.has_head_scales && problem.cache.row_format.parts[0].dtype == DType::fp8_e4m3;
+}
+
 // The fewest rows that hold a sequence's new tokens, or one token's heads; else the most.
 const DecodeVariant* find_variant(const FlashAttentionProblem& problem) {
   const DType dtype = problem.cache.row_format.parts[0].dtype;
@@ -54,8 +59,9 @@ const DecodeVariant* find_variant(const FlashAttentionProblem& problem) {
 std::string refuse_decode_problem(const FlashAttentionProblem& problem) {
   const RowFormat& format = problem.cache.row_format;
   if (problem.cache.is_mla) return "the cache is MLA's";
-  if (!format.is_uniform() || format.parts[0].scale_source != ScaleSource::none) {
-    return "the cache's rows have scales";
+  if (!format.is_uniform() ||
+      (format.parts[0].scale_source != ScaleSource::none && !has_head_scales(problem))) {
+    return "the cache's rows have scales of their own";
   }
   if (!takes_dtypes(problem.q_dtype, format.parts[0].dtype)) {
     return "q and cache are not both bf16 or f16, or e4m3 in the cache";
@@ -71,7 +77,7 @@ std::string refuse_decode_problem(const FlashAttentionProblem& problem) {
   if (problem.alignment % 16 != 0 || format.row_bytes % 16 != 0 || problem.head_dim % 8 != 0) {
     return "rows are not aligned to 16 bytes";
   }
-  return refuse_range(problem.mask);
+  return refuse_tree_mask(problem.mask);
 }
 
 DecodePlan plan_decode(const FlashAttentionProblem& problem, int num_sms) {

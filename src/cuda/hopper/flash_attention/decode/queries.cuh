@@ -13,7 +13,7 @@ template <DecodeConfig kConfig> struct QueryRows {
   static constexpr int kHalves = kConfig.halves();
 
   std::uint32_t words[kSteps][4];
-  float factor[kHalves];  // that the numbers were divided by
+  float factor[kHalves];  // that the numbers, and those of K, were divided by
 
   // Rows first_row + lane / 4 + 8 · half.
   __device__ void load(const DecodeShared<kConfig>& shared, int slot, int first_row) {
@@ -54,6 +54,11 @@ template <DecodeConfig kConfig> struct QueryRows {
         }
       }
     }
+  }
+
+  __device__ void scale_by(float key_scale) {
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) factor[half] *= key_scale;
   }
 
  private:

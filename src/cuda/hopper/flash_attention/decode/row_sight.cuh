@@ -39,6 +39,13 @@ template <DecodeConfig kConfig> class RowSight {
 
   // Hides what a row does not see. `mapped`: a bit for each of the warp's keys.
   __device__ void hide(ScoreTile& scores, unsigned mapped, int first_key) const {
+    hide_outside(scores, mapped, first_key);
+    const bool reaches_tree = first_key + DecodeConfig::kWarpKeys > item_.cached;
+    if (params_.tree.bits != nullptr && reaches_tree) hide_branches(scores, first_key);
+  }
+
+ private:
+  __device__ void hide_outside(ScoreTile& scores, unsigned mapped, int first_key) const {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int key = first_key + key_offset(i);
@@ -51,7 +58,22 @@ template <DecodeConfig kConfig> class RowSight {
     }
   }
 
- private:
+  // New keys whose bit is not set in the row's token.
+  __device__ void hide_branches(ScoreTile& scores, int first_key) const {
+    const DecodeTree& tree = params_.tree;
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) {
+      const std::uint8_t* row =
+          tree.bits + (item_.first_token + token_[half]) * tree.token_stride;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int column = first_key + key_offset(i) - item_.cached;
+        const bool is_seen = column < 0 || (column < tree.columns && row[column] != 0);
+        if (!is_seen) scores.at[i / 2][2 * half + i % 2] = kNoKey;
+      }
+    }
+  }
+
   __device__ static int key_offset(int i) {
     return i / 2 * 8 + static_cast<int>(threadIdx.x % 4) * 2 + i % 2;
   }

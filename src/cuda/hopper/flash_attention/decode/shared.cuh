@@ -20,6 +20,7 @@ struct DecodeItem {
   int num_keys;
   int first_token;  // row of q of row 0
   int position;     // of that token
+  int cached;       // keys before the sequence's first new token
   int rows;         // in use
   int kv_head;
   long long slot;  // of the workspace; -1: the piece is the whole item

@@ -4,6 +4,7 @@
 #include "cuda/hopper/latent/finish_rows.h"
 #include "cuda/hopper/latent/head_product.h"
 #include "cuda/hopper/latent/prepare_x.h"
+#include "cuda/hopper/mla_prefill/decoded_part.h"
 #include "cuda/hopper/mla_prefill/general/launch.h"
 #include "cuda/hopper/mla_prefill/general/params.h"
 #include "cuda/runtime/carver.h"
@@ -234,7 +235,8 @@ ChunkTable chunk_table(const MlaPrefillChunks& chunks) {
           .buffer_lengths = chunks.buffer_lengths.as<std::int32_t>(),
           .lengths_stride = chunks.buffer_lengths.strides[0],
           .max_chunks = chunks.buffer_lengths.shape[0],
-          .buffer_tokens = chunks.buffer_tokens};
+          .buffer_tokens = chunks.buffer_tokens,
+          .decode_tokens = chunks.decode_tokens};
 }
 
 std::string refuse_plan(const Device& device) {
@@ -257,7 +259,9 @@ std::string refuse_general(const MlaPrefillProblem& problem) {
   return elsewhere.empty() ? refuse_mask(problem.mask) : elsewhere;
 }
 
-std::int64_t general_workspace_bytes(const MlaPrefillProblem& problem) {
+namespace {
+
+std::int64_t prefill_bytes(const MlaPrefillProblem& problem) {
   Carver counter;
   static_cast<void>(
       carve(counter, {.tokens = problem.ragged.tokens,
@@ -273,10 +277,19 @@ std::int64_t general_workspace_bytes(const MlaPrefillProblem& problem) {
   return counter.bytes();
 }
 
+}  // namespace
+
+std::int64_t general_workspace_bytes(const MlaPrefillProblem& problem) {
+  return prefill_bytes(problem) + decoded_part_bytes(problem, DecodeKernels::general);
+}
+
 void mla_prefill_general(const MlaPrefillArgs& args, const Context& context) {
   const DeviceScope scope(args.q.device);
   if (args.q.shape[0] == 0 || args.cache.batch() == 0) return;
   Prefill(args, context).run();
+  const MlaPrefillProblem problem = validate(args);
+  decode_part(args, problem, DecodeKernels::general, context,
+              static_cast<std::byte*>(context.workspace) + prefill_bytes(problem));
 }
 
 }  // namespace quire::cuda::hopper

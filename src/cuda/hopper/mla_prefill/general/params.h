@@ -25,6 +25,7 @@ struct ChunkTable {
   std::int64_t lengths_stride = 0;
   std::int64_t max_chunks = 0;
   std::int64_t buffer_tokens = 0;
+  std::int64_t decode_tokens = 0;
 };
 
 ChunkTable chunk_table(const MlaPrefillChunks& chunks);

@@ -10,8 +10,10 @@ namespace {
 constexpr int kThreads = 256;
 
 __device__ std::int64_t span_of(const PrefillPlanParams& params, std::int64_t sequence) {
-  const std::int64_t keys = std::int64_t{params.cache_lengths[sequence]} +
-                            params.row_offsets[sequence + 1] - params.row_offsets[sequence];
+  const std::uint32_t tokens = params.row_offsets[sequence + 1] - params.row_offsets[sequence];
+  const std::int64_t decode_tokens = params.chunks.decode_tokens;
+  if (decode_tokens > 0 && tokens <= decode_tokens) return 0;
+  const std::int64_t keys = std::int64_t{params.cache_lengths[sequence]} + tokens;
   return (keys + params.page_size - 1) / params.page_size * params.page_size;
 }
 

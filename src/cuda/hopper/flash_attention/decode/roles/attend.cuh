@@ -25,6 +25,7 @@ template <DecodeConfig kConfig> class AttendRole {
       if constexpr (kConfig.dtype != DType::bf16) {
         if (params_.queries.dtype == DType::bf16) queries_.convert_from_bf16();
       }
+      if constexpr (kConfig.is_fp8()) queries_.scale_by(params_.scales.of_keys(item.kv_head));
       sums.clear();
       // Which set takes an even block depends on the work before. The sums are brought together by the
       // blocks' own numbers: their order must not.

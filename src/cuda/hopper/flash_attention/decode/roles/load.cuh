@@ -61,15 +61,21 @@ template <DecodeConfig kConfig> class LoadRole {
     return {.begin = work.first_block + piece.begin,
             .end = work.first_block + piece.end,
             .whole_begin = (last.first + kBlockKeys - 1) / kBlockKeys,
-            .whole_end = first.end / kBlockKeys,
+            .whole_end = whole_end(work, first) / kBlockKeys,
             .first_key = first.first,
             .last_key = last.end,
             .num_keys = work.num_keys(),
             .first_token = work.first_token + skipped,
             .position = position,
+            .cached = work.cached,
             .rows = tokens * batch.group,
             .kv_head = piece.kv_head,
             .slot = piece.slot};
+  }
+
+  // One past the keys that all rows see, if the first row sees up to `first`.
+  __device__ int whole_end(const SequenceWork& work, const KeyInterval& first) const {
+    return params_.tree.bits == nullptr ? first.end : min(first.end, work.cached);
   }
 
   // Arrivals of a thread: when its copies so far have landed, and for `item` itself.

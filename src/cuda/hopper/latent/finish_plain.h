@@ -27,6 +27,10 @@ struct FinishPlainParams {
 bool are_plain_rows(const NewLatentRows& rows);
 void finish_plain_rows(const NewLatentRows& rows, cudaStream_t stream);
 
+// Plain rows so, the others by finish_rows, through `scratch` f32 [tokens, width]; nothing without
+// freqs_cis.
+void finish_latent_rows(const NewLatentRows& rows, float* scratch, const Context& context);
+
 void launch_finish_plain(const FinishPlainParams& params, cudaStream_t stream);
 
 }  // namespace quire::cuda::hopper

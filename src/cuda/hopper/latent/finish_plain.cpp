@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/hopper/mla_prefill/finish_plain.h"
+#include "cuda/hopper/latent/finish_plain.h"
 
 namespace quire::cuda::hopper {
 namespace {
@@ -45,6 +45,14 @@ void finish_plain_rows(const NewLatentRows& rows, cudaStream_t stream) {
     params.kv_token_bytes = bytes_for(rows.kv->dtype, rows.kv->strides[0]);
   }
   launch_finish_plain(params, stream);
+}
+
+void finish_latent_rows(const NewLatentRows& rows, float* scratch, const Context& context) {
+  if (rows.freqs_cis.has_value() && are_plain_rows(rows)) {
+    finish_plain_rows(rows, static_cast<cudaStream_t>(context.stream));
+  } else {
+    finish_rows(rows, scratch, context);
+  }
 }
 
 }  // namespace quire::cuda::hopper

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A warp per new token, eight columns a lane: its row is read twice, the second time from L1, and
 // written once. Statistics in double: the normalised number is rounded twice on its way to the cache.
-#include "cuda/hopper/mla_prefill/finish_plain.h"
+#include "cuda/hopper/latent/finish_plain.h"
 #include "cuda/rows/any_eight.cuh"
 #include "cuda/rows/token_place.cuh"
 #include "cuda/runtime/launch.h"

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/hopper/flash_attention/cascade/launch.h"
+
+#include <string_view>
+
+#include "core/batch_part.h"
+#include "cuda/hopper/flash_attention/cascade/lengths.h"
+#include "cuda/hopper/flash_attention/decode/launch.h"
+#include "cuda/hopper/flash_attention/prefill/launch.h"
+#include "cuda/hopper/merge_states/launch.h"
+#include "cuda/runtime/carver.h"
+#include "cuda/runtime/device_facts.h"
+#include "cuda/runtime/device_scope.h"
+
+namespace quire::cuda::hopper {
+namespace {
+
+std::int64_t prefix_keys(const FlashAttentionProblem& problem) {
+  return problem.shared_prefix_pages * problem.cache.page_size;
+}
+
+// All tokens as one sequence, which sees every key of the prefix.
+FlashAttentionProblem prefix_problem(const FlashAttentionProblem& problem) {
+  FlashAttentionProblem prefix = problem;
+  prefix.shared_prefix_pages = 0;
+  prefix.ragged = {.tokens = problem.ragged.tokens,
+                   .batch = 1,
+                   .max_new_tokens = problem.ragged.tokens,
+                   .max_keys = prefix_keys(problem)};
+  prefix.cache.max_pages = problem.shared_prefix_pages;
+  prefix.mask = Mask::full().describe();
+  prefix.has_sinks = false;
+  prefix.wants_lse = true;
+  return prefix;
+}
+
+FlashAttentionProblem own_problem(const FlashAttentionProblem& problem) {
+  FlashAttentionProblem own = problem;
+  own.shared_prefix_pages = 0;
+  own.cache.max_pages -= problem.shared_prefix_pages;
+  if (own.ragged.max_keys >= 0) own.ragged.max_keys -= prefix_keys(problem);
+  own.ragged.total_keys = -1;
+  own.wants_lse = true;
+  return own;
+}
+
+bool is_decoded(const FlashAttentionProblem& part) {
+  return refuse_decode(part).empty();
+}
+
+std::string_view kernel_of(const FlashAttentionProblem& part) {
+  return is_decoded(part) ? "hopper/decode/flash_attention" : "hopper/flash_attention";
+}
+
+std::string refuse_part(const FlashAttentionProblem& part) {
+  return is_decoded(part) ? "" : refuse_tiles(part);
+}
+
+std::int64_t part_bytes(const FlashAttentionProblem& part) {
+  return is_decoded(part) ? decode_workspace_bytes(part) : prefill_workspace_bytes(part);
+}
+
+void run_part(const FlashAttentionArgs& args, const FlashAttentionProblem& part,
+              const Context& context) {
+  if (is_decoded(part)) {
+    flash_attention_decode(args, context);
+  } else {
+    flash_attention_prefill(args, context);
+  }
+}
+
+// Columns [first, first + count) of the page tables.
+PagedKVCache columns_of(PagedKVCache cache, std::int64_t first, std::int64_t count) {
+  const auto cut = [&](TensorView& table) {
+    table.data = table.as<std::uint32_t>() + first * table.strides[1];
+    table.shape[1] = count;
+  };
+  cut(cache.page_table);
+  if (cache.scales_page_table.has_value()) cut(*cache.scales_page_table);
+  return cache;
+}
+
+struct CascadeScratch {
+  std::uint32_t* prefix_offsets;  // [2]
+  std::uint32_t* prefix_length;   // [1]
+  std::uint32_t* own_lengths;     // [batch]
+  std::byte* states;              // [2, tokens, heads, value_dim], of out's dtype
+  float* lses;                    // [2, tokens, heads]
+  std::byte* prefix_kernel;       // workspaces of the two
+  std::byte* own_kernel;
+};
+
+CascadeScratch carve_cascade(Carver& carver, const FlashAttentionProblem& problem) {
+  const std::int64_t rows = 2 * problem.ragged.tokens * problem.heads;
+  return {.prefix_offsets = carver.take<std::uint32_t>(2),
+          .prefix_length = carver.take<std::uint32_t>(1),
+          .own_lengths = carver.take<std::uint32_t>(problem.ragged.batch),
+          .states = carver.take<std::byte>(bytes_for(problem.out_dtype, rows * problem.value_dim)),
+          .lses = carver.take<float>(rows),
+          .prefix_kernel = carver.take<std::byte>(part_bytes(prefix_problem(problem))),
+          .own_kernel = carver.take<std::byte>(part_bytes(own_problem(problem)))};
+}
+
+class Cascade {
+ public:
+  Cascade(const FlashAttentionArgs& args, const Context& context)
+      : args_(args), context_(context), problem_(validate(args)) {
+    Carver carver(context.workspace);
+    scratch_ = carve_cascade(carver, problem_);
+    const std::int64_t tokens = args.q.shape[0];
+    const std::int64_t heads = args.q.shape[1];
+    states_ = on_device(scratch_.states, args.out.dtype, {2, tokens, heads, args.out.shape[2]});
+    lses_ = on_device(scratch_.lses, DType::f32, {2, tokens, heads});
+  }
+
+  void run() const {
+    auto* const stream = static_cast<cudaStream_t>(context_.stream);
+    launch_cascade_lengths({.row_offsets = args_.row_offsets.as<const std::uint32_t>(),
+                            .cache_lengths = args_.cache.cache_lengths.as<const std::uint32_t>(),
+                            .batch = problem_.ragged.batch,
+                            .prefix_keys = static_cast<std::uint32_t>(prefix_keys(problem_)),
+                            .prefix_offsets = scratch_.prefix_offsets,
+                            .prefix_length = scratch_.prefix_length,
+                            .own_lengths = scratch_.own_lengths},
+                           stream);
+    Context inner = context_;
+    inner.workspace = scratch_.prefix_kernel;
+    run_part(prefix_args(), prefix_problem(problem_), inner);
+    inner.workspace = scratch_.own_kernel;
+    run_part(own_args(), own_problem(problem_), inner);
+    hopper::merge_states({.states = states_, .lses = lses_, .out = args_.out, .lse = args_.lse},
+                         context_);
+  }
+
+ private:
+  TensorView on_device(void* data, DType dtype, std::initializer_list<std::int64_t> shape) const {
+    return TensorView::contiguous(data, dtype, shape, args_.q.device);
+  }
+  static TensorView state(const TensorView& states, std::int64_t number) {
+    TensorView one = rows_of(states, number, 1);
+    --one.rank;
+    for (int dim = 0; dim < one.rank; ++dim) {
+      one.shape[dim] = states.shape[dim + 1];
+      one.strides[dim] = states.strides[dim + 1];
+    }
+    return one;
+  }
+
+  FlashAttentionArgs prefix_args() const {
+    FlashAttentionArgs prefix = args_;
+    prefix.shared_prefix_pages = 0;
+    prefix.row_offsets = on_device(scratch_.prefix_offsets, DType::u32, {2});
+    prefix.cache = columns_of(sequences_of(args_.cache, 0, 1), 0, problem_.shared_prefix_pages);
+    prefix.cache.cache_lengths = on_device(scratch_.prefix_length, DType::u32, {1});
+    prefix.cache.max_seq_length = static_cast<std::uint32_t>(args_.q.shape[0]);
+    prefix.cache.max_cache_length = static_cast<std::uint32_t>(prefix_keys(problem_));
+    prefix.mask = Mask::full();
+    prefix.sinks.reset();
+    prefix.out = state(states_, 0);
+    prefix.lse = state(lses_, 0);
+    return prefix;
+  }
+
+  // Every sequence without its first pages: positions and keys move together.
+  FlashAttentionArgs own_args() const {
+    FlashAttentionArgs own = args_;
+    own.shared_prefix_pages = 0;
+    own.cache = columns_of(args_.cache, problem_.shared_prefix_pages,
+                           args_.cache.max_pages() - problem_.shared_prefix_pages);
+    own.cache.cache_lengths = on_device(scratch_.own_lengths, DType::u32, {problem_.ragged.batch});
+    if (own.cache.max_cache_length.has_value()) {
+      *own.cache.max_cache_length -= static_cast<std::uint32_t>(prefix_keys(problem_));
+    }
+    own.out = state(states_, 1);
+    own.lse = state(lses_, 1);
+    return own;
+  }
+
+  const FlashAttentionArgs& args_;
+  const Context& context_;
+  FlashAttentionProblem problem_;
+  CascadeScratch scratch_{};
+  TensorView states_;
+  TensorView lses_;
+};
+
+std::string refuse_parts(const FlashAttentionProblem& problem) {
+  const std::string prefix = refuse_part(prefix_problem(problem));
+  if (!prefix.empty()) return "over the shared pages: " + prefix;
+  const std::string own = refuse_part(own_problem(problem));
+  return own.empty() ? "" : "over the others: " + own;
+}
+
+}  // namespace
+
+std::string refuse_cascade(const FlashAttentionProblem& problem) {
+  if (problem.shared_prefix_pages == 0) return "no shared pages";
+  const std::string elsewhere = refuse_hopper(problem.device);
+  if (!elsewhere.empty()) return elsewhere;
+  if (problem.batch_invariant) return "batch_invariant: what is shared depends on the batch";
+  if (problem.ragged.batch < 2) return "one sequence shares with nobody";
+  if (problem.mask != Mask().describe() && problem.mask != Mask::full().describe()) {
+    return "a mask that may hide shared keys";
+  }
+  if (problem.has_alibi) return "ALiBi, which asks for each query's position";
+  if (problem.ragged.tokens > prefix_keys(problem)) return "more new tokens than shared keys";
+  return refuse_parts(problem);
+}
+
+std::int64_t cascade_workspace_bytes(const FlashAttentionProblem& problem) {
+  Carver counter;
+  static_cast<void>(carve_cascade(counter, problem));
+  return counter.bytes();
+}
+
+std::vector<std::pair<std::string, std::string>> cascade_choices(
+    const FlashAttentionProblem& problem) {
+  return {{"prefix", std::string(kernel_of(prefix_problem(problem)))},
+          {"rest", std::string(kernel_of(own_problem(problem)))}};
+}
+
+void flash_attention_cascade(const FlashAttentionArgs& args, const Context& context) {
+  if (args.q.shape[0] == 0) return;
+  const DeviceScope scope(args.q.device);
+  Cascade(args, context).run();
+}
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Masks of decoding: one interval of keys for every query (visible_range.h), and of the new ones among
+// them those that a tree shows.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "cuda/hopper/flash_attention/decode/params.h"
+#include "quire/mask.h"
+
+namespace quire::cuda::hopper {
+
+struct TreeMask {
+  VisibleRange visible{};
+  DecodeTree tree{};
+};
+
+// Nothing if the mask is not of this kind: two trees, or either of two, are not.
+std::optional<TreeMask> tree_mask(const Mask& mask);
+// Empty, or why the mask with this description is not.
+std::string refuse_tree_mask(std::string description);
+
+}  // namespace quire::cuda::hopper
