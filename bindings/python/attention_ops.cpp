@@ -58,6 +58,7 @@ MlaPrefillArgs read_mla_prefill(ArgumentReader& in) {
       .sinks = in.optional_tensor("sinks"),
       .out = in.tensor("out", Access::write),
       .lse = in.optional_tensor("lse", Access::write),
+      .allow_fp8_products = in.value<bool>("allow_fp8_products", "True or False"),
   };
 }
 

@@ -98,6 +98,7 @@ def mla_prefill(
     alibi_slopes: Array | None = None,
     sinks: Array | None = None,
     return_lse: bool = False,
+    allow_fp8_products: bool = False,
     out: Array | None = None,
 ) -> Array | tuple[Array, Array]:
     """Latent attention over many new tokens: rope, RMSNorm, gather, up-projection and attention, fused.
@@ -131,6 +132,8 @@ def mla_prefill(
         Raw rows of the new tokens; absent: they are in the cache already.
     mask, softcap, alibi_slopes, sinks, return_lse
         As in `flash_attention`.
+    allow_fp8_products : bool
+        Lets a kernel round queries, keys, values and weights to e4m3 and multiply on fp8 tensor cores.
     out : array [tokens, heads, value], optional
 
     Examples
@@ -172,6 +175,7 @@ def mla_prefill(
         softcap=softcap,
         alibi_slopes=alibi_slopes,
         sinks=sinks,
+        allow_fp8_products=allow_fp8_products,
         out=out,
         lse=lse,
     )

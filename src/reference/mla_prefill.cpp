@@ -44,6 +44,17 @@ Dimensions dimensions_of(const MlaPrefillArgs& args) {
           .rope = args.q.shape[2] - nope};
 }
 
+// Whether the naive evaluation may round to e4m3 what it multiplies.
+bool has_fp8_products(const MlaPrefillArgs& args, Arithmetic arithmetic) {
+  return arithmetic == Arithmetic::naive && args.allow_fp8_products;
+}
+
+// K, V and rope columns as the products read them.
+double round_key(const MlaPrefillArgs& args, Arithmetic arithmetic, double number) {
+  const double rounded = round_to(args.q.dtype, number);
+  return has_fp8_products(args, arithmetic) ? round_to(DType::fp8_e4m3, rounded) : rounded;
+}
+
 // A chunk's part of one sequence, before the up-projection.
 struct ChunkRows {
   Rows latents;  // [keys][latent], as the up-projection reads them
@@ -60,7 +71,11 @@ ChunkRows gather(const MlaPrefillArgs& args, const Dimensions& dims, std::int64_
     for (double& element : latent) element = round_to(args.q.dtype, element);
     if (is_fp8(args.kv_b_proj.dtype)) quantize_blocks(latent, args.kv_b_proj.dtype, arithmetic);
     std::vector<double> rope(row.begin() + dims.latent, row.end());
-    for (double& element : rope) element = intermediate(arithmetic, args.q.dtype, element);
+    for (double& element : rope) {
+      element = has_fp8_products(args, arithmetic)
+                    ? round_key(args, arithmetic, element)
+                    : intermediate(arithmetic, args.q.dtype, element);
+    }
     rows.latents.push_back(std::move(latent));
     rows.ropes.push_back(std::move(rope));
   }
@@ -85,7 +100,7 @@ HeadRows up_project(const MlaPrefillArgs& args, const Dimensions& dims, const Ch
     std::vector<double> projected;
     for (const std::vector<double>& weight_row : weight) {
       const double sum = dot(arithmetic, rows.latents[key], weight_row);
-      projected.push_back(round_to(args.q.dtype, sum));
+      projected.push_back(round_key(args, arithmetic, sum));
     }
     const auto split = projected.begin() + dims.nope;
     result.values.emplace_back(split, projected.end());
@@ -103,7 +118,9 @@ AttentionRow attend_chunk(const MlaPrefillArgs& args, const Token& token, std::i
       .scale = args.scale,
       .softcap = args.softcap,
       .alibi_slope = args.alibi_slopes ? args.alibi_slopes->load({head}) : 0.0};
-  const std::vector<double> q = load_row(args.q, token.index, head);
+  const bool is_fp8 = has_fp8_products(args, arithmetic);
+  std::vector<double> q = load_row(args.q, token.index, head);
+  if (is_fp8) q = round_to_fp8(q);
   std::vector<double> scores;
   std::vector<std::span<const double>> values;
   for (const std::int64_t key : visible) {
@@ -112,7 +129,8 @@ AttentionRow attend_chunk(const MlaPrefillArgs& args, const Token& token, std::i
     scores.push_back(modify_score(modifier, raw, token.position, key, arithmetic, args.q.dtype));
     values.emplace_back(rows.values[index]);
   }
-  return attend(scores, values, args.out.shape[2], arithmetic, args.q.dtype);
+  return is_fp8 ? attend_fp8(scores, values, args.out.shape[2], args.q.dtype)
+                : attend(scores, values, args.out.shape[2], arithmetic, args.q.dtype);
 }
 
 // Adds the keys of one chunk and sequence to the rows of its tokens. states: [tokens][heads]

@@ -25,6 +25,8 @@ KNOWN: dict[str, int] = {
     "flash_attention/prefill/variants/bf16_d256_modified.cu.o": 52,
     "flash_attention/prefill/variants/f16_d256_modified.cu.o": 52,
     "flash_attention/prefill/variants/narrow_bf16_d128.cu.o": 20,
+    "flash_attention/prefill/variants/narrow_bf16_d192_v128.cu.o": 16,
+    "mla_prefill/variants/narrow_bf16.cu.o": 24,
     "mla_decode/variants/bf16_by_role.cu.o": 424,
     "mla_decode/variants/fp8_r128.cu.o": 24,
     "mla_decode/variants/fp8_r64.cu.o": 8,

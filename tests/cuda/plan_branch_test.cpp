@@ -61,12 +61,28 @@ TEST(PlanBranchTest, RopeColumnsMustBeExactInQsDtype) {
   EXPECT_EQ(refuse_shape(problem), "");
 }
 
+TEST(PlanBranchTest, ProductsOfE4m3WhereTheyAreAllowedAndKeysStandInWholeGroups) {
+  MlaPrefillProblem problem = deepseek(4096);
+  EXPECT_FALSE(branch_shape(problem).is_narrow);
+  problem.allow_fp8_products = true;
+  EXPECT_TRUE(branch_shape(problem).is_narrow);
+  problem.cache.page_size = 24;
+  EXPECT_FALSE(branch_shape(problem).is_narrow);
+  problem.cache.page_size = 64;
+  problem.buffer_tokens = 1000;
+  EXPECT_FALSE(branch_shape(problem).is_narrow);
+  problem.buffer_tokens = 1024;
+  problem.q_dtype = problem.out_dtype = DType::f16;
+  EXPECT_FALSE(branch_shape(problem).is_narrow);
+}
+
 TEST(PlanBranchTest, ScratchIsBoundedByAGroupOfHeads) {
   constexpr std::int64_t kMegabyte = 1 << 20;
   for (const std::int64_t tokens : {1024, 4096, 8192, 16384}) {
     for (const std::int64_t max_chunks : {1, 2, 16}) {
       MlaPrefillProblem problem = deepseek(tokens);
       problem.max_chunks = max_chunks;
+      problem.allow_fp8_products = max_chunks == 2;
       const BranchShape shape = branch_shape(problem);
       EXPECT_GE(shape.group() * shape.groups(), shape.heads);
       EXPECT_LT(shape.group() * (shape.groups() - 1), shape.heads);

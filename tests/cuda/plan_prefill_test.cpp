@@ -64,7 +64,22 @@ TEST(PlanPrefillTest, NoMoreBlocksThanTilesOrProcessors) {
   FlashAttentionProblem problem = llama(16);
   EXPECT_EQ(plan_prefill(problem, Scores::scaled, 132).blocks, 132);
   problem.ragged = {.tokens = 1, .batch = 1};
+  EXPECT_EQ(plan_prefill(problem, Scores::scaled, 132).blocks, 132);  // parts of tiles
+  problem.batch_invariant = true;
   EXPECT_EQ(plan_prefill(problem, Scores::scaled, 132).blocks, 8);  // one for each KV head
+}
+
+TEST(PlanPrefillTest, CutsTheLastTilesWhereNothingForbidsIt) {
+  FlashAttentionProblem problem = llama(16);
+  EXPECT_TRUE(plan_prefill(problem, Scores::scaled, 132).cuts_tail);
+  problem.ragged.batch = 33;
+  EXPECT_FALSE(plan_prefill(problem, Scores::scaled, 132).cuts_tail);
+  problem.ragged.batch = 1;
+  problem.ragged.max_keys = 1024;
+  EXPECT_FALSE(plan_prefill(problem, Scores::scaled, 132).cuts_tail);
+  problem.ragged.max_keys = -1;
+  problem.batch_invariant = true;
+  EXPECT_FALSE(plan_prefill(problem, Scores::scaled, 132).cuts_tail);
 }
 
 PrefillPath path_of(const FlashAttentionProblem& problem, Scores scores = Scores::scaled) {
@@ -72,8 +87,10 @@ PrefillPath path_of(const FlashAttentionProblem& problem, Scores scores = Scores
   const PrefillPlan plan = plan_prefill(problem, scores, 132);
   // The kernel of a path is started in the path's own way.
   const bool is_narrow = plan.path == PrefillPath::narrow;
+  const bool is_expanding = plan.path == PrefillPath::expanding;
   EXPECT_EQ(plan.variant->launch_narrow != nullptr, is_narrow);
-  EXPECT_EQ(plan.variant->launch == nullptr, is_narrow);
+  EXPECT_EQ(plan.variant->launch_expanding != nullptr, is_expanding);
+  EXPECT_EQ(plan.variant->launch == nullptr, is_narrow || is_expanding);
   return plan.path;
 }
 
@@ -81,7 +98,8 @@ TEST(PlanPrefillTest, ManyRowsShareAnExpandedCache) {
   FlashAttentionProblem problem = llama(16);
   EXPECT_EQ(path_of(problem), PrefillPath::direct);
   problem.cache.row_format = RowFormat::uniform(DType::fp8_e4m3, 128);
-  EXPECT_EQ(path_of(problem), PrefillPath::expanded);
+  EXPECT_EQ(path_of(problem), PrefillPath::expanding);
+  EXPECT_EQ(path_of(problem, Scores::modified), PrefillPath::expanded);
   problem.ragged.tokens = 100;
   EXPECT_EQ(path_of(problem), PrefillPath::direct);
   problem.cache.row_format = RowFormat::scaled(DType::fp8_e4m3, 128, 128);
@@ -100,6 +118,17 @@ TEST(PlanPrefillTest, ProductsOfE4m3OnlyWhereTheyAreAllowed) {
   EXPECT_EQ(path_of(problem), PrefillPath::narrow);
   EXPECT_EQ(path_of(problem, Scores::modified), PrefillPath::expanded);
   problem.allow_fp8_products = false;
+  EXPECT_EQ(path_of(problem), PrefillPath::expanding);
+}
+
+TEST(PlanPrefillTest, ProductsOfE4m3AtTheHeadsOfLatentAttention) {
+  FlashAttentionProblem problem = llama(16);
+  problem.head_dim = 192;
+  problem.cache.row_format = RowFormat::uniform(DType::fp8_e4m3, 192);
+  EXPECT_EQ(path_of(problem), PrefillPath::expanded);
+  problem.allow_fp8_products = true;
+  EXPECT_EQ(path_of(problem), PrefillPath::narrow);
+  problem.q_dtype = problem.out_dtype = DType::f16;
   EXPECT_EQ(path_of(problem), PrefillPath::expanded);
 }
 

@@ -27,11 +27,18 @@ TEST(PlanSparse, ManyTokensAreNotCut) {
   EXPECT_EQ(plan.variant->name, "fp8");
 }
 
+TEST(PlanSparse, FewHeadsTakeANarrowKernel) {
+  EXPECT_EQ(plan_sparse(decode_problem(128, 8), kSms).variant->name, "fp8_heads16");
+  EXPECT_EQ(plan_sparse(decode_problem(128, 16), kSms).variant->name, "fp8_heads16");
+  EXPECT_EQ(plan_sparse(decode_problem(128, 17), kSms).variant->name, "fp8_heads32");
+  EXPECT_EQ(plan_sparse(decode_problem(128, 128), kSms).variant->name, "fp8");
+}
+
 TEST(PlanSparse, FewTokensAreCutIntoPiecesThatCoverAllTiles) {
   for (const std::int64_t tokens : {1, 2, 5, 31, 64, 65}) {
     for (const std::int64_t heads : {1, 16, 64, 128}) {
       const SparsePlan plan = plan_sparse(decode_problem(tokens, heads), kSms);
-      const int tiles = 2048 / plan.variant->config.keys;
+      const int tiles = 2048 / plan.variant->keys;
       EXPECT_GE(plan.work.pieces * plan.work.piece_tiles, tiles);
       EXPECT_LT((plan.work.pieces - 1) * plan.work.piece_tiles, tiles);
       EXPECT_TRUE(plan.work.pieces == 1 || plan.work.items() <= kSms);
@@ -47,7 +54,7 @@ TEST(PlanSparse, TilesOfTheSecondStreamFollowTheFirst) {
   problem.extra_format = RowFormat::mla_fp8_token();
   EXPECT_EQ(refuse_sparse_problem(problem), "");
   const SparsePlan plan = plan_sparse(problem, kSms);
-  ASSERT_EQ(plan.variant->config.keys, 32);
+  ASSERT_EQ(plan.variant->keys, 32);
   EXPECT_EQ(plan.work.first_tiles, 3);
   EXPECT_EQ(plan.work.piece_tiles, 4);
 }

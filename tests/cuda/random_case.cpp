@@ -125,6 +125,7 @@ json random_mla_prefill(RandomChoice& choice) {
   }
   if (choice.one_in(4)) object["softcap"] = choice.pick({0.5, 3.0, 30.0});
   if (choice.one_in(4)) object["alibi"] = true;
+  if (choice.one_in(4)) object["allow_fp8_products"] = true;
   return object;
 }
 

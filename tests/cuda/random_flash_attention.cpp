@@ -86,8 +86,10 @@ void make_pages_whole(RandomChoice& choice, const RandomLengths& lengths, json& 
 
 // New tokens of decoding, of speculation, or of a chunk of a prompt.
 json random_tiled(RandomChoice& choice) {
-  const RandomLengths lengths =
-      random_lengths(choice, choice.pick<std::int64_t>({1, 4, 16, 70}), 700);
+  const auto most_new = choice.pick<std::int64_t>({1, 4, 16, 70});
+  // Now and then so long that tiles are cut along their keys; the oracle takes its time for those.
+  const bool is_long = most_new == 16 && choice.one_in(3);
+  const RandomLengths lengths = random_lengths(choice, most_new, is_long ? 3500 : 700);
   const char* q_dtype = choice.pick<const char*>({"bf16", "bf16", "f16"});
   json cache{{"head_dim", choice.pick({64, 64, 80, 96, 112, 128, 128, 128, 192, 256})},
              {"kv_heads", 1 + choice.below(3)},
@@ -98,7 +100,8 @@ json random_tiled(RandomChoice& choice) {
   }
   make_pages_whole(choice, lengths, cache);
   json object{{"lengths", lengths.json()}, {"q_dtype", q_dtype}, {"mask", random_interval(choice)}};
-  object["heads"] = cache["kv_heads"].get<int>() * choice.pick({1, 2, 3, 4, 7, 8, 16, 32});
+  object["heads"] = cache["kv_heads"].get<int>() *
+                    (is_long ? choice.pick({2, 4}) : choice.pick({1, 2, 3, 4, 7, 8, 16, 32}));
   if (cache["head_dim"] == 192 && choice.one_in(2)) object["value_dim"] = 128;
   object["cache"] = cache;
   if (choice.one_in(6)) add_tree(choice, lengths, object);

@@ -95,6 +95,16 @@ def test_prefill_rotates_q_in_place_and_nothing_else(rng):
     assert_close(q[..., NOPE:], rotate_pairs(mla.q[..., NOPE:], mla.freqs[4:7][:, None]))
 
 
+def test_prefill_with_allowed_fp8_products_is_the_same_where_there_are_none(rng):
+    mla = Layer([3], [4], rng)
+    q = mla.q.copy()
+    arguments = {"kv_b_proj": mla.kv_b_proj, "kv": mla.kv, **mla.arguments()}
+    plain = quire.mla_prefill(mla.q.copy(), mla.row_offsets, mla.cache, 0, **arguments)
+    np.testing.assert_array_equal(
+        quire.mla_prefill(q, mla.row_offsets, mla.cache, 0, allow_fp8_products=True, **arguments), plain
+    )
+
+
 def test_prefill_is_not_idempotent(rng):
     """The docstring warns of it: a second call rotates and normalises again."""
     mla = Layer([3], [4], rng)

@@ -56,7 +56,8 @@ class MlaPrefillCase final : public OpCase {
         softcap_(fields.number("softcap", 0.0)),
         alibi_(fields.flag("alibi", false)),
         sinks_(fields.flag("sinks", false)),
-        lse_(fields.flag("lse", true)) {}
+        lse_(fields.flag("lse", true)),
+        allow_fp8_products_(fields.flag("allow_fp8_products", false)) {}
 
   Built build(Layout layout, std::uint64_t seed) const override {
     Built built(layout);
@@ -89,6 +90,7 @@ class MlaPrefillCase final : public OpCase {
                                  .chunks = args.chunks});
     args.mask = build_mask(memory, mask_, lengths_, seed);
     args.softcap = softcap_;
+    args.allow_fp8_products = allow_fp8_products_;
     if (alibi_)
       args.alibi_slopes = build_tensor(memory, seed, "alibi_slopes", DType::f32, {heads}, 0.1);
     if (sinks_) args.sinks = build_tensor(memory, seed, "sinks", DType::f32, {heads});
@@ -147,6 +149,7 @@ class MlaPrefillCase final : public OpCase {
   bool alibi_;
   bool sinks_;
   bool lse_;
+  bool allow_fp8_products_;
 };
 
 class MlaPrefillPlanCase final : public OpCase {

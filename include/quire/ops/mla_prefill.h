@@ -70,6 +70,9 @@ struct MlaPrefillArgs {
   std::optional<TensorView> sinks{};         // f32 [heads]
   TensorView out;                            // [tokens, heads, value]
   std::optional<TensorView> lse{};           // f32 [tokens, heads]
+  // Lets a kernel round q, each row by its own power of two, K, V, the rope columns and the weights
+  // to e4m3, and multiply on fp8 tensor cores: results are some percent of a weight off.
+  bool allow_fp8_products = false;
 };
 
 struct MlaPrefillProblem {
@@ -90,6 +93,7 @@ struct MlaPrefillProblem {
   std::int64_t decode_tokens = 0;
   std::string mask;
   bool finishes_rows = true;
+  bool allow_fp8_products = false;
 };
 
 // Chunks that the batch needs, where its lengths are on the host. On a device they are not read, and

@@ -26,7 +26,7 @@ template <cpu::Target kTarget> constexpr MlaIndexerCandidate on_cpu(std::string_
 constexpr MlaIndexerCandidate kCandidates[] = {
     {.kernel = "hopper/mla_indexer",
      .takes =
-         "16, 32 or 64 heads of 128 columns, or 64 of 64, pages of a multiple of 16 tokens and a "
+         "4, 8, 16, 32 or 64 heads of 64 or 128 columns, pages of a multiple of 16 tokens and a "
          "top_k up to 2048 on a GPU of compute capability 9.0",
      .refuse = [](const MlaIndexerProblem& problem) { return cuda::hopper::refuse_index(problem); },
      .run = [](const MlaIndexerArgs& args,

@@ -121,7 +121,8 @@ MlaPrefillProblem validate(const MlaPrefillArgs& args) {
           .max_chunks = args.chunks.buffer_lengths.shape[0],
           .decode_tokens = args.chunks.decode_tokens,
           .mask = args.mask.describe(),
-          .finishes_rows = finishes_rows(args)};
+          .finishes_rows = finishes_rows(args),
+          .allow_fp8_products = args.allow_fp8_products};
 }
 
 void validate(const MlaPrefillPlanArgs& args) {

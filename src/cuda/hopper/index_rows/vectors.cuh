@@ -25,6 +25,8 @@ template <DType kXType, int kRowLanes, typename TargetType> struct IndexRowConfi
   static constexpr int kMostRows = Target::kHasNorm ? 8 : 4;
   // Of a multiprocessor, by the registers that a row of f32 or a norm take.
   static constexpr int kMinBlocks = Target::kHasNorm || kX == DType::f32 ? 4 : 5;
+  // Every key is a token of its own: its angles would be waited for in every row.
+  static constexpr bool kAnglesAhead = Target::kHasNorm;
   static constexpr int kNormColumns = Target::kHasNorm ? kColumns : 1;
 };
 
@@ -34,6 +36,10 @@ struct RowCursor {
   int head;
   const std::byte* x;
 
+  __device__ RowCursor(const IndexRowParams& params, std::int64_t first_token, int token, int head)
+      : token(token),
+        head(head),
+        x(params.x + (first_token + token) * params.token_bytes + head * params.head_bytes) {}
   __device__ void advance(const IndexRowParams& params, int heads) {
     x += params.head_bytes;
     if (++head < heads) return;
@@ -64,20 +70,26 @@ template <typename Config> class RowQuantizer {
     for (int v = 0; v < kRowVectors; ++v) raw[v] = X::load(x + v * kStep * (bits(Config::kX) / 8));
   }
 
-  __device__ void load_angles(std::int64_t position) {
+  __device__ static void copy(const Raw& from, Raw& to) {
+#pragma unroll
+    for (int v = 0; v < kRowVectors; ++v) to[v] = from[v];
+  }
+
+  __device__ void load_angles(std::int64_t position, RowAngles& angles) const {
     if (params_.freqs == nullptr || position < 0) return;
-    hopper::load_angles<Config::kLanes>(params_, lane_, position, angles_);
+    hopper::load_angles<Config::kLanes>(params_, lane_, position, angles);
   }
 
   // All lanes of a warp take part, whether their row is written or not.
-  __device__ void store(const Raw& raw, const TokenTarget& token, int head, float gate) const {
+  __device__ void store(const Raw& raw, const RowAngles& angles, const TokenTarget& token, int head,
+                        float gate) const {
     RowValues values;
 #pragma unroll
     for (int v = 0; v < kRowVectors; ++v) X::decode(raw[v], values[v]);
     if (Target::kHasNorm && params_.norm_weight.data != nullptr) {
       normalize<Config::kLanes>(values, norm_, params_.epsilon);
     }
-    if (params_.freqs != nullptr) rotate(params_.interleaved, angles_, values);
+    if (params_.freqs != nullptr) rotate(params_.interleaved, angles, values);
     if (params_.hadamard) hadamard<Config::kLanes>(values);
     const float amax = largest_of_lanes<Config::kLanes>(largest(values)) * params_.hadamard_factor;
     if (token.position < 0) return;
@@ -127,8 +139,15 @@ template <typename Config> class RowQuantizer {
   const Target& target_;
   int lane_;
   const float* norm_;  // shared
-  RowAngles angles_ = {};
 };
+
+__device__ inline void copy(const RowAngles& from, RowAngles& to) {
+#pragma unroll
+  for (int v = 0; v < kTurnedVectors; ++v) {
+#pragma unroll
+    for (int i = 0; i < kEight; ++i) to[v][i] = from[v][i];
+  }
+}
 
 // LayerNorm's weight and bias as f32.
 template <typename Config>
@@ -139,6 +158,18 @@ __device__ inline void load_norm(const IndexRowParams& params,
   for (int i = threadIdx.x; i < Config::kNormColumns; i += Config::kThreads) {
     norm[i] = load_float(params.norm_weight.data, params.norm_weight.dtype, i);
     norm[Config::kNormColumns + i] = load_float(params.norm_bias.data, params.norm_bias.dtype, i);
+  }
+}
+
+// A thread for each of `count` tokens.
+template <typename Config>
+__device__ inline void find_tokens(const IndexRowParams& params,
+                                   const typename Config::Target& target, std::int64_t first_token,
+                                   int count, TokenTarget* tokens) {
+  for (int t = threadIdx.x; t < count; t += Config::kThreads) {
+    const TokenPlace place =
+        place_of_token(params.row_offsets, params.cache_lengths, params.batch, first_token + t);
+    tokens[t] = locate(target, place, first_token + t);
   }
 }
 
@@ -165,26 +196,25 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kMinBlocks)
   typename RowQuantizer<Config>::Raw next = {};
   const auto own = static_cast<int>(threadIdx.x) / Config::kLanes * group_rows;
   const int last = min(own + group_rows, count);
-  RowCursor at{.token = token_of(own), .head = 0, .x = params.x};
-  at.head = skipped + own - at.token * heads;
-  at.x += (first_token + at.token) * params.token_bytes + at.head * params.head_bytes +
-          quantizer.lane() * kEight * (bits(Config::kX) / 8);
+  RowCursor at(params, first_token, token_of(own), skipped + own - token_of(own) * heads);
+  at.x += quantizer.lane() * kEight * (bits(Config::kX) / 8);
   if (own < last) quantizer.load(at.x, next);
-
   load_norm<Config>(params, norm);
-  for (int t = threadIdx.x; t <= token_of(count - 1); t += Config::kThreads) {
-    const TokenPlace place =
-        place_of_token(params.row_offsets, params.cache_lengths, params.batch, first_token + t);
-    tokens[t] = locate(target, place, first_token + t);
-  }
+  find_tokens<Config>(params, target, first_token, token_of(count - 1) + 1, tokens);
   __syncthreads();
 
-  int held = -1;  // the token whose angles the lane has
+  int held = -1;  // the token whose angles are there, or on their way
+  RowAngles angles = {};
+  RowAngles ahead = {};  // keys: the next row's
+  if (Config::kAnglesAhead && own < last) {
+    held = at.token;
+    quantizer.load_angles(tokens[held].position, ahead);
+  }
 #pragma unroll 1
   for (int row = own; row < own + group_rows; ++row) {
     typename RowQuantizer<Config>::Raw raw;
-#pragma unroll
-    for (int v = 0; v < kRowVectors; ++v) raw[v] = next[v];
+    RowQuantizer<Config>::copy(next, raw);
+    if constexpr (Config::kAnglesAhead) copy(ahead, angles);
     const RowCursor here = at;
     at.advance(params, heads);
     if (row + 1 < last) quantizer.load(at.x, next);
@@ -192,11 +222,17 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kMinBlocks)
     float gate = 0.0f;
     if (row < last) {
       place = tokens[here.token];
-      if (here.token != held) quantizer.load_angles(place.position);
-      held = here.token;
+      if (!Config::kAnglesAhead && here.token != held) {
+        held = here.token;
+        quantizer.load_angles(place.position, angles);
+      }
       if (quantizer.lane() == 0) gate = gate_of(target, place, here.head);
     }
-    quantizer.store(raw, place, here.head, gate);
+    if (Config::kAnglesAhead && row + 1 < last && at.token != held) {
+      held = at.token;
+      quantizer.load_angles(tokens[held].position, ahead);
+    }
+    quantizer.store(raw, angles, place, here.head, gate);
   }
 }
 

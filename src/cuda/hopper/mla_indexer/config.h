@@ -5,34 +5,51 @@
 namespace quire::cuda::hopper {
 
 // A thread block scores `tokens` tokens × `heads` heads of one sequence against 64 keys at a time in
-// each of two warpgroups; one warp more loads. Two thread blocks share an SM: while one selects, the
-// other keeps the tensor cores busy.
+// each of three warpgroups. Four warps choose among the scores, one loads.
 struct IndexConfig {
   int heads = 64;
   int tokens = 1;
   int dims = 128;  // 64 or 128
-  int stages = 4;  // of 64 keys
+  int stages = 6;  // of 64 keys
 
   static constexpr int kTileKeys = 64;
-  static constexpr int kWarpgroups = 2;
+  static constexpr int kWarpgroups = 3;
   static constexpr int kScorers = 128 * kWarpgroups;  // threads
-  static constexpr int kThreads = kScorers + 32;
-  static constexpr int kBlocksPerSm = 2;
+  static constexpr int kChoosers = 128;
+  static constexpr int kThreads = kScorers + kChoosers + 128;
+  // Tiles of scores that may wait for the choosers: a row's end, which takes them as long as forty
+  // tiles take the scorers, should not hold those up.
+  static constexpr int kScoreSlots = 36;
   // Keys kept of a row. Where more than top_k are, the worst are dropped as soon as the keys of
-  // another kCheckRounds tiles of all warpgroups might not find room.
-  static constexpr int kPoolKeys = 2880;
-  static constexpr int kCheckRounds = 2;
-  static constexpr int kPoolLimit = kPoolKeys - kCheckRounds * kWarpgroups * kTileKeys;
+  // another kRoundTiles tiles might not find room. A warp that looks does not see what others of the
+  // same round are about to put in: hence twice.
+  static constexpr int kPoolKeys = 4096;
+  static constexpr int kRoundTiles = 8;
+  static constexpr int kPoolLimit = kPoolKeys - 2 * kRoundTiles * kTileKeys;
+  // The first that are scored of a row with more keys than a pool may hold: evenly spread, they tell
+  // which ranks are worth keeping (sample.h).
+  static constexpr int kSampleTiles = 48;
+  static_assert(kSampleTiles * kTileKeys <= kPoolLimit);
   static constexpr int kMaxTopK = 2048;
   static constexpr int kMaxTokens = 4;
 
   constexpr int columns() const { return tokens * heads; }
-  // Heads of one product: 64 at most, so that the sums of a product, the weights of all tokens and
-  // what else a thread keeps fit into the 96 registers of nine warps to a thread block, two to an SM.
-  constexpr int product_columns() const { return columns() < 64 ? columns() : 64; }
+  // Heads of one product.
+  constexpr int product_columns() const { return columns() < 128 ? columns() : 128; }
   constexpr int products() const { return columns() / product_columns(); }
+  // Fewer heads, or columns, would not average out what fp8 instructions cut off (products.cuh): the
+  // selection would differ from one by fp32 scores more than their own rounding allows.
+  constexpr bool multiplies_halves() const { return heads < 16 || (dims == 64 && heads < 64); }
   constexpr int query_bytes() const { return columns() * dims; }
   constexpr int tile_bytes() const { return kTileKeys * dims; }
+  // Twenty warps start with 96 registers each. Where sums and weights of many columns need more, the
+  // other roles give some away.
+  constexpr bool shares_registers() const { return columns() > 64; }
+  static constexpr int kScorerRegisters = 112;
+  static constexpr int kChooserRegisters = 80;
+  static constexpr int kLoaderRegisters = 64;
+  static_assert(3 * kScorerRegisters + kChooserRegisters + kLoaderRegisters <= 5 * 96);
+  constexpr int chooser_threads() const { return kChoosers / tokens; }  // of a row
 };
 
 }  // namespace quire::cuda::hopper

@@ -34,7 +34,9 @@ __device__ inline std::int64_t line_length(const IndexBatch& batch) {
 __device__ inline LinePart find_part(const IndexBatch& batch, int part, int parts) {
   const int lane = static_cast<int>(threadIdx.x % 32);
   const std::int64_t total = line_length(batch);
-  const std::int64_t used = total < parts ? total : parts;  // none is empty
+  // None is empty, and none so small that merging it would cost more than scoring it.
+  const std::int64_t most = (total + kLeastPart - 1) / kLeastPart;
+  const std::int64_t used = most < parts ? most : parts;
   if (part >= used) return {};
   LinePart found{.begin = total * part / used, .end = total * (part + 1) / used};
   std::int64_t begin = 0;

@@ -9,22 +9,20 @@ namespace quire::cuda::hopper {
 namespace {
 
 // Thread blocks [0, merges · block_tokens · cluster) merge, those behind them write unscored rows.
-template <typename Variant>
-__global__ void __launch_bounds__(Variant::kConfig.threads, Variant::kConfig.blocks_per_sm)
+__global__ void __launch_bounds__(kMergeThreads, 1)
     finish_kernel(const __grid_constant__ IndexParams params, int merges) {
-  constexpr MergeConfig kConfig = Variant::kConfig;
   extern __shared__ __align__(1024) std::byte memory[];
-  auto& shared = *reinterpret_cast<MergeShared<kConfig>*>(memory);
+  auto& shared = *reinterpret_cast<MergeShared*>(memory);
   cudaGridDependencySynchronize();
   const auto cluster = static_cast<int>(cute::cluster_shape().x);
   const auto group = static_cast<int>(blockIdx.x) / cluster;
   const int rows = merges * params.batch.block_tokens;
   if (group < rows) {
     const int rank = static_cast<int>(blockIdx.x) % cluster;
-    RowMerge<kConfig>(params, shared, rank, cluster)
+    RowMerge(params, shared, rank, cluster)
         .run(group / params.batch.block_tokens, group % params.batch.block_tokens);
   } else {
-    constexpr int kWarps = kConfig.threads / 32;
+    constexpr int kWarps = kMergeThreads / 32;
     const auto first = static_cast<int>(blockIdx.x) - rows * cluster;
     const auto blocks = static_cast<int>(gridDim.x) - rows * cluster;
     write_unscored_rows(params, first * kWarps + static_cast<int>(threadIdx.x) / 32,
@@ -32,41 +30,30 @@ __global__ void __launch_bounds__(Variant::kConfig.threads, Variant::kConfig.blo
   }
 }
 
-struct FewRows {
-  static constexpr MergeConfig kConfig{
-      .threads = 1024, .blocks_per_sm = 1, .codes = 20480, .window_words = 2048};
-};
-struct ManyRows {
-  static constexpr MergeConfig kConfig{
-      .threads = 256, .blocks_per_sm = 4, .codes = 5120, .window_words = 1024};
-};
-
-template <typename Variant>
-void launch_shape(const IndexParams& params, const FinishLaunch& where) {
-  constexpr MergeConfig kConfig = Variant::kConfig;
-  const int mergers = where.merges * params.batch.block_tokens * where.cluster;
-  // A warp to a row; enough to fill the GPU a few times over are enough.
-  constexpr int kMostWriters = 1056;
-  const int wanted = (params.batch.tokens * 32 + kConfig.threads - 1) / kConfig.threads;
-  const int writers = wanted < kMostWriters ? wanted : kMostWriters;
-  const int rounded = (writers + where.cluster - 1) / where.cluster * where.cluster;
-  launch(finish_kernel<Variant>,
-         {.grid = dim3(static_cast<unsigned>(mergers + rounded)),
-          .block = dim3(kConfig.threads),
-          .cluster = static_cast<unsigned>(where.cluster),
-          .shared_bytes = sizeof(MergeShared<kConfig>),
-          .overlaps_previous = true},
-         where.stream, params, where.merges);
+// More than eight thread blocks, which every GPU of this kind can place.
+void allow_large_clusters() {
+  check(cudaFuncSetAttribute(reinterpret_cast<const void*>(finish_kernel),
+                             cudaFuncAttributeNonPortableClusterSizeAllowed, 1),
+        "cudaFuncSetAttribute");
 }
 
 }  // namespace
 
 void launch_finish(const IndexParams& params, const FinishLaunch& where) {
-  if (where.shape == MergeShape::few_rows) {
-    launch_shape<FewRows>(params, where);
-  } else {
-    launch_shape<ManyRows>(params, where);
-  }
+  const int mergers = where.merges * params.batch.block_tokens * where.cluster;
+  // A warp to a row; enough to fill the GPU a few times over are enough.
+  constexpr int kMostWriters = 264;
+  const int wanted = (params.batch.tokens * 32 + kMergeThreads - 1) / kMergeThreads;
+  const int writers = wanted < kMostWriters ? wanted : kMostWriters;
+  const int rounded = (writers + where.cluster - 1) / where.cluster * where.cluster;
+  if (where.cluster > 8) allow_large_clusters();
+  launch(finish_kernel,
+         {.grid = dim3(static_cast<unsigned>(mergers + rounded)),
+          .block = dim3(kMergeThreads),
+          .cluster = static_cast<unsigned>(where.cluster),
+          .shared_bytes = sizeof(MergeShared),
+          .overlaps_previous = true},
+         where.stream, params, where.merges);
 }
 
 }  // namespace quire::cuda::hopper

@@ -24,14 +24,15 @@ Swizzle row_swizzle(std::int64_t row_bytes) {
 }
 
 // (column, head, token)
-TensorMap query_map(const TensorView& q, int tokens) {
+TensorMap query_map(const TensorView& q, const IndexConfig& config) {
   TileDescriptor tile;
   tile.dtype = q.dtype;
   tile.rank = 3;
   tile.dims = {q.shape[2], q.shape[1], q.shape[0]};
   tile.strides_bytes = {bytes_for(q.dtype, q.strides[1]), bytes_for(q.dtype, q.strides[0])};
-  tile.box = {static_cast<std::int32_t>(q.shape[2]), static_cast<std::int32_t>(q.shape[1]), tokens};
-  tile.swizzle = row_swizzle(q.shape[2]);
+  tile.box = {static_cast<std::int32_t>(q.shape[2]), static_cast<std::int32_t>(q.shape[1]),
+              config.tokens};
+  tile.swizzle = config.multiplies_halves() ? Swizzle::none : row_swizzle(q.shape[2]);
   tile.l2_promotion = L2Promotion::b256;
   return encode_tensor_map(tile, q.data);
 }
@@ -75,7 +76,7 @@ IndexPages make_pages(const KvLayerView& view, int box_rows) {
 IndexParams make_params(const MlaIndexerArgs& args, const IndexPlan& plan) {
   const KvLayerView keys = args.cache.key(args.layer);
   const IndexConfig& config = plan.variant->config;
-  return {.q = query_map(args.q, config.tokens),
+  return {.q = query_map(args.q, config),
           .keys = key_map(keys, plan.box_rows),
           .key_scales = scale_map(keys, plan.box_rows),
           .weights = {.data = args.q_scale.as<const float>(),
@@ -121,9 +122,7 @@ void mla_indexer(const MlaIndexerArgs& args, const Context& context) {
   IndexParams params = make_params(args, plan);
   params.pieces = carve_pieces(carver, plan);
   plan.variant->launch(params, stream);
-  launch_finish(
-      params,
-      {.shape = plan.merge, .merges = plan.merges, .cluster = plan.cluster, .stream = stream});
+  launch_finish(params, {.merges = plan.merges, .cluster = plan.cluster, .stream = stream});
 }
 
 }  // namespace quire::cuda::hopper

@@ -8,10 +8,9 @@
 namespace quire::cuda::hopper {
 
 template <typename Variant> void launch_index(const IndexParams& params, cudaStream_t stream) {
-  constexpr int kSharedOfAnSm = 228 * 1024;
-  constexpr int kReserved = 1024;  // of each thread block
+  constexpr int kSharedOfABlock = 227 * 1024;
   using Shared = IndexShared<Variant::kConfig>;
-  static_assert(IndexConfig::kBlocksPerSm * (sizeof(Shared) + kReserved) <= kSharedOfAnSm);
+  static_assert(sizeof(Shared) <= kSharedOfABlock);
   launch(index_kernel<Variant>,
          {.grid = dim3(static_cast<unsigned>(params.parts)),
           .block = dim3(IndexConfig::kThreads),

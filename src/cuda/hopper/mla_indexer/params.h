@@ -27,6 +27,13 @@ struct IndexWeights {
   std::int64_t head_stride = 0;
 };
 
+// Of one token's row.
+struct RowPart {
+  int count = 0;            // of codes
+  std::uint32_t least = 0;  // of ranks
+  std::uint32_t greatest = 0;
+};
+
 // What a thread block leaves of a block of tokens whose keys others have scored too.
 struct alignas(16) PieceHeader {
   int first_token = -1;  // row of q; -1: no piece
@@ -34,8 +41,7 @@ struct alignas(16) PieceHeader {
   int end_tile = 0;
   int continues = 0;    // 1: the next thread block has the keys that follow
   int scored_rows = 0;  // bit t: token t asks for a selection
-  int reserved[3] = {};
-  int counts[IndexConfig::kMaxTokens] = {};
+  RowPart rows[IndexConfig::kMaxTokens] = {};
 };
 
 struct IndexPieces {

@@ -3,6 +3,7 @@
 
 namespace quire::cuda::hopper {
 
-inline constexpr int kMaxParts = 1024;  // thread blocks whose pieces a merge can list
+inline constexpr int kMaxParts = 256;        // thread blocks whose pieces a merge can list
+inline constexpr int kMaxMergeCluster = 16;  // thread blocks
 
 }  // namespace quire::cuda::hopper

@@ -15,7 +15,6 @@ struct IndexPlan {
   const IndexVariant* variant = nullptr;
   int parts = 0;  // thread blocks that score
   int box_rows = 0;
-  MergeShape merge = MergeShape::many_rows;
   int merges = 0;
   int cluster = 1;
 

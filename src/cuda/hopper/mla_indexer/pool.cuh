@@ -7,88 +7,131 @@
 
 namespace quire::cuda::hopper {
 
-template <IndexConfig kConfig> using RowTeam = Team<IndexConfig::kScorers / kConfig.tokens>;
+template <IndexConfig kConfig> using RowTeam = Team<kConfig.chooser_threads()>;
 
 template <IndexConfig kConfig> class RowPool {
  public:
   __device__ RowPool(const RowTeam<kConfig>& team, IndexShared<kConfig>& shared, int row)
       : team_(team), shared_(shared), pool_(shared.pools[row]), row_(row) {}
 
-  // The best top_k stay, in any order.
-  __device__ void drop_worst(int top_k) {
-    const auto count = static_cast<int>(shared_.counts[row_]);
-    if (count <= top_k) return;
-    if (team_.thread < 2) shared_.num_moves[row_][team_.thread] = 0;
-    const SelectBound bound = find_bound(count, top_k);
-    team_.sync();  // the gaps are written where ranks were counted
-    auto& gaps = shared_.counting[row_].gaps;
-    auto& movers = shared_.placing[row_].movers;
-    for (int first = 0; first < count; first += kThreads) {
-      const int i = first + team_.thread;
-      const bool is_taken = i < count && pool_.code(i) >= bound.code;
-      list(i < top_k && !is_taken, i, shared_.num_moves[row_][0], gaps);
-      list(i >= top_k && is_taken, i, shared_.num_moves[row_][1], movers);
-    }
+  // The code from which on there are `wanted`, of more.
+  __device__ std::uint64_t find_bound(int wanted, const RankLimits& limits) {
+    Select& select = shared_.selects[row_];
+    clear_buckets(team_, select.bins[0]);
     team_.sync();
-    const auto moves = static_cast<int>(shared_.num_moves[row_][0]);
-    for (int i = team_.thread; i < moves; i += kThreads) {
-      pool_.ranks[gaps[i]] = pool_.ranks[movers[i]];
-      pool_.positions[gaps[i]] = pool_.positions[movers[i]];
-    }
-    if (team_.thread == 0) {
-      shared_.counts[row_] = static_cast<unsigned>(top_k);
-      shared_.to_beat[row_] = bound.rank_to_beat();
-    }
+    return hopper::find_bound(team_, codes(), limits, static_cast<unsigned>(wanted), select,
+                              OwnCounts{});
   }
 
-  __device__ void write_best(int num_keys, int top_k, std::int32_t* out) {
-    const auto count = static_cast<int>(shared_.counts[row_]);
-    const SelectBound bound = count > top_k ? find_bound(count, top_k) : SelectBound{};
+  // Keys with codes from `bound` on stay. Each warp closes the gaps of its own stretch; then the
+  // stretches follow each other.
+  __device__ void drop_below(std::uint64_t bound) {
+    const int stretch = (num_keys() / RowTeam<kConfig>::kWarps + 31) / 32 * 32;
+    const int begin = team_.warp() * stretch;
+    const int end = team_.warp() == RowTeam<kConfig>::kWarps - 1 ? num_keys() : begin + stretch;
+    const int stay = close_gaps(begin, end, bound);
+    const TeamSum sum = sum_before(team_, team_.lane() == 0 ? static_cast<unsigned>(stay) : 0u,
+                                   shared_.selects[row_].warp_sums);
+    const auto place = static_cast<int>(__shfl_sync(kWholeWarp, sum.before, 0));
+    for (int warp = 1; warp < RowTeam<kConfig>::kWarps; ++warp) {
+      if (team_.warp() == warp) move(begin, place, stay);
+      team_.sync();
+    }
+    if (team_.thread == 0) shared_.counts[row_] = sum.total;
+    team_.sync();
+  }
+
+  // Positions of codes from `bound` on.
+  __device__ void write(std::uint64_t bound, int num_positions, int top_k, std::int32_t* out) {
     RowOutput output{.row = out};
     team_.sync();  // warp_sums
-    write_positions(team_, codes(count), bound.code, 0, static_cast<unsigned>(num_keys), output,
-                    shared_.placing[row_].window, shared_.counting[row_].select.warp_sums);
+    write_positions(team_, codes(), bound, 0, static_cast<unsigned>(num_positions), output,
+                    shared_.windows[row_], shared_.selects[row_].warp_sums);
     fill_rest(team_, output, top_k);
   }
 
-  __device__ void keep(PieceHeader& header, std::uint64_t* out) {
-    const auto count = static_cast<int>(shared_.counts[row_]);
-    if (team_.thread == 0) header.counts[row_] = count;
+  // For the merge.
+  __device__ void keep(RowPart& part, std::uint64_t* out, const RankLimits& limits) {
+    const int count = num_keys();
+    if (team_.thread == 0) {
+      part = {.count = count, .least = limits.least, .greatest = limits.greatest};
+    }
+#pragma unroll 4
     for (int i = team_.thread; i < count; i += kThreads) out[i] = pool_.code(i);
   }
 
+  __device__ int num_keys() const {
+    return static_cast<int>(shared_.counts[row_]);
+  }
+
  private:
+  using Select = typename IndexShared<kConfig>::Select;
   static constexpr int kThreads = RowTeam<kConfig>::kThreads;
 
-  // By a whole warp.
-  __device__ void list(bool is_listed, int i, unsigned& count,
-                       std::uint16_t (&list)[kPoolMoves]) const {
-    const unsigned listed = __ballot_sync(kWholeWarp, is_listed);
-    if (listed == 0) return;
-    const auto lane = static_cast<unsigned>(team_.lane());
-    unsigned base = 0;
-    if (lane == 0) base = atomicAdd(&count, static_cast<unsigned>(__popc(listed)));
-    base = __shfl_sync(kWholeWarp, base, 0);
-    if (is_listed) {
-      list[base + __popc(listed & ((1u << lane) - 1u))] = static_cast<std::uint16_t>(i);
+  // By a whole warp: keys [begin, end) with codes from `bound` on move to `begin`. Returns how many.
+  __device__ int close_gaps(int begin, int end, std::uint64_t bound) {
+    constexpr int kBatch = 4;  // of 32 keys, read before the first is written
+    int stay = 0;
+    for (int first = begin + team_.lane(); first - team_.lane() < end; first += kBatch * 32) {
+      std::uint32_t ranks[kBatch];
+      std::uint32_t positions[kBatch];
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+        const int at = first + 32 * i;
+        ranks[i] = at < end ? pool_.ranks[at] : kAbsentRank;
+        positions[i] = at < end ? pool_.positions[at] : 0;
+      }
+      __syncwarp();
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+        const bool stays = code_of(ranks[i], positions[i]) >= bound;
+        const unsigned staying = __ballot_sync(kWholeWarp, stays);
+        if (stays) {
+          const int place = begin + stay + __popc(staying & ((1u << team_.lane()) - 1u));
+          pool_.ranks[place] = ranks[i];
+          pool_.positions[place] = positions[i];
+        }
+        stay += __popc(staying);
+      }
+      __syncwarp();
+    }
+    return stay;
+  }
+
+  // By a whole warp, towards the front.
+  __device__ void move(int from, int to, int count) {
+    if (from == to) return;
+    for (int i = team_.lane(); i - team_.lane() < count; i += 32) {
+      const std::uint32_t rank = i < count ? pool_.ranks[from + i] : 0;
+      const std::uint32_t position = i < count ? pool_.positions[from + i] : 0;
+      __syncwarp();
+      if (i < count) {
+        pool_.ranks[to + i] = rank;
+        pool_.positions[to + i] = position;
+      }
+      __syncwarp();
     }
   }
 
-  __device__ auto ranks(int count) const {
-    return [this, count](const auto& visit) {
-#pragma unroll 8
-      for (int i = team_.thread; i < count; i += kThreads) visit(pool_.ranks[i]);
+  // As rank and position, rank 0 where there is none. Eight are read before the first is shown: the
+  // compiler does not read on behind what a visit writes.
+  __device__ auto codes() const {
+    return [this](const auto& visit) {
+      constexpr int kBatch = 8;
+      const int count = num_keys();
+      for (int first = team_.thread; first < count; first += kBatch * kThreads) {
+        std::uint32_t ranks[kBatch];
+        std::uint32_t positions[kBatch];
+#pragma unroll
+        for (int i = 0; i < kBatch; ++i) {
+          const int at = first + i * kThreads;
+          ranks[i] = at < count ? pool_.ranks[at] : kAbsentRank;
+          positions[i] = at < count ? pool_.positions[at] : 0;
+        }
+#pragma unroll
+        for (int i = 0; i < kBatch; ++i) visit(ranks[i], positions[i]);
+      }
     };
-  }
-  __device__ auto codes(int count) const {
-    return [this, count](const auto& visit) {
-#pragma unroll 4
-      for (int i = team_.thread; i < count; i += kThreads) visit(pool_.code(i));
-    };
-  }
-  __device__ SelectBound find_bound(int count, int top_k) {
-    return hopper::find_bound(team_, ranks(count), codes(count), static_cast<unsigned>(top_k),
-                              shared_.counting[row_].select);
   }
 
   const RowTeam<kConfig> team_;

@@ -16,13 +16,21 @@ __device__ inline std::uint32_t rank_of(float score) {
   return (code >> 31) != 0 ? ~code : code | 0x80000000u;
 }
 
+// The score of a rank that is no NaN's.
+__device__ inline float score_of(std::uint32_t rank) {
+  return __uint_as_float((rank >> 31) != 0 ? rank & 0x7fffffffu : ~rank);
+}
+
 // A key of a row: a greater code is a better score or, of equal ones, a lower position. No two keys
 // of a row have the same.
-__device__ inline std::uint64_t code_of(std::uint32_t rank, std::uint32_t position) {
+__device__ constexpr std::uint64_t code_of(std::uint32_t rank, std::uint32_t position) {
   return std::uint64_t{rank} << 32 | static_cast<std::uint32_t>(~position);
 }
 __device__ inline std::uint32_t position_of(std::uint64_t code) {
   return ~static_cast<std::uint32_t>(code);
 }
+
+// The least that a key may have.
+inline constexpr std::uint64_t kAnyCode = std::uint64_t{kNanRank} << 32;
 
 }  // namespace quire::cuda::hopper

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The best of a set of keys, exactly. Ranks are counted in 256 buckets between the least and the
-// greatest, then those of the bucket in which the last wanted key lies, until a bucket is taken whole;
-// of keys with one rank, positions are counted the same way. Scores of one row lie close together, so
-// that two or three passes do where digits from the top would take four.
+// The best of a set of codes (rank.cuh), exactly. Ranks are counted in buckets between the least and the
+// greatest, then those of the bucket in which the last wanted one lies, until that is taken whole; of
+// keys with one rank, positions are counted the same way. Scores of one row lie close together, so that
+// two passes do where digits from the top would take four.
 #pragma once
 
 #include "cuda/hopper/mla_indexer/rank.cuh"
@@ -10,189 +10,131 @@
 
 namespace quire::cuda::hopper {
 
-inline constexpr int kBuckets = 256;
+inline constexpr int kBucketBits = 10;
+inline constexpr int kBuckets = 1 << kBucketBits;
 
-struct SelectShared {
-  alignas(16) unsigned bins[3][kBuckets];  // three, so that one sync a pass is enough
-  unsigned least[2];                       // of ranks, of positions from the end
-  unsigned greatest[2];
+using Buckets = unsigned[kBuckets];
+
+// Sets of buckets by turns of a pass: with three, a pass needs but the sync before its counts are read,
+// even where other thread blocks read them.
+template <int kNumSets> struct SelectShared {
+  static constexpr int kSets = kNumSets;
+
+  alignas(16) Buckets bins[kNumSets];
   unsigned warp_sums[32];
+  unsigned found[3];  // a bucket, codes in greater ones, codes in it
 };
 
-// Codes from `code` on are taken, and there are as many as were wanted.
-struct SelectBound {
-  std::uint64_t code = 0;
-  bool has_whole_rank = false;  // the lowest rank taken is code's
-
-  // Of keys behind all those that were selected from, only ranks above it matter.
-  __device__ std::uint32_t rank_to_beat() const {
-    const auto rank = static_cast<std::uint32_t>(code >> 32);
-    return has_whole_rank ? rank : rank - 1;
-  }
-};
-
-struct Bucket {
-  unsigned index;
-  unsigned before;  // keys in greater buckets
-  unsigned count;
-};
-
-// The bucket, from the greatest down, in which the wanted-th key lies. Every warp finds it itself.
-__device__ inline Bucket find_bucket(const unsigned (&bins)[kBuckets], unsigned wanted, int lane) {
-  constexpr int kPerLane = kBuckets / 32;
-  const unsigned* own = &bins[kBuckets - kPerLane * (lane + 1)];
-  unsigned counts[kPerLane];
-  unsigned sum = 0;
-#pragma unroll
-  for (int i = 0; i < kPerLane; i += 4) {
-    const uint4 four = *reinterpret_cast<const uint4*>(own + i);
-    counts[i] = four.x;
-    counts[i + 1] = four.y;
-    counts[i + 2] = four.z;
-    counts[i + 3] = four.w;
-    sum += four.x + four.y + four.z + four.w;
-  }
-  const unsigned up_to = sum_up_to_lane(sum, lane);
-  Bucket bucket{.index = 0, .before = up_to - sum, .count = 0};
-  bool is_found = false;
-#pragma unroll
-  for (int i = kPerLane - 1; i >= 0; --i) {
-    const bool is_here = !is_found && bucket.before + counts[i] >= wanted;
-    if (is_here) {
-      bucket.index = static_cast<unsigned>(kBuckets - kPerLane * (lane + 1) + i);
-      bucket.count = counts[i];
-      is_found = true;
-    }
-    if (!is_found) bucket.before += counts[i];
-  }
-  const unsigned holders = __ballot_sync(kWholeWarp, is_found);
-  const int holder = __ffs(static_cast<int>(holders)) - 1;  // the first: lanes go down the buckets
-  return {.index = __shfl_sync(kWholeWarp, bucket.index, holder),
-          .before = __shfl_sync(kWholeWarp, bucket.before, holder),
-          .count = __shfl_sync(kWholeWarp, bucket.count, holder)};
+template <typename Threads>
+__device__ inline void clear_buckets(const Threads& team, Buckets& bins) {
+  for (int i = team.thread; i < kBuckets; i += Threads::kThreads) bins[i] = 0;
 }
 
-// What several thread blocks count together; this one is alone.
+// The bucket, from the greatest down, in which the wanted-th code lies. count(bucket) is its codes.
+template <typename Threads, typename Count, typename Shared>
+__device__ inline void find_bucket(const Threads& team, const Count& count, unsigned wanted,
+                                   Shared& shared) {
+  constexpr int kEach = kBuckets / Threads::kThreads;
+  unsigned counts[kEach];
+  unsigned sum = 0;
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    counts[i] = count(kBuckets - 1 - (team.thread * kEach + i));
+    sum += counts[i];
+  }
+  unsigned before = sum_before(team, sum, shared.warp_sums).before;
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    if (before < wanted && wanted <= before + counts[i]) {
+      shared.found[0] = static_cast<unsigned>(kBuckets - 1 - (team.thread * kEach + i));
+      shared.found[1] = before;
+      shared.found[2] = counts[i];
+    }
+    before += counts[i];
+  }
+  team.sync();
+}
+
+// Only this thread block counts.
 struct OwnCounts {
-  template <typename Threads>
-  __device__ const unsigned (&sum(const Threads& team, SelectShared& shared, int pass)
-                                 const)[kBuckets] {
-    team.sync();
-    return shared.bins[pass % 3];
-  }
-  template <typename Threads>
-  __device__ unsigned least(const Threads& team, SelectShared& shared, int side) const {
-    team.sync();
-    return shared.least[side];
-  }
-  __device__ unsigned greatest(const SelectShared& shared, int side) const {
-    return shared.greatest[side];
-  }
+  template <typename Threads> __device__ void sync(const Threads& team) const { team.sync(); }
+  __device__ unsigned count(const unsigned& bin) const { return bin; }
 };
 
-// Numbers origin … origin + span in 256 buckets of 2^shift.
-struct BucketRange {
-  unsigned origin = 0;
-  unsigned span = 0;
-  int shift = 0;
-
-  __device__ static BucketRange between(unsigned least, unsigned greatest) {
-    const int bits = 32 - __clz(static_cast<int>(greatest - least));
-    return {.origin = least, .span = greatest - least, .shift = bits > 8 ? bits - 8 : 0};
-  }
-  __device__ BucketRange within(unsigned bucket) const {
-    return {.origin = origin + (bucket << shift),
-            .span = (1u << shift) - 1,
-            .shift = shift > 8 ? shift - 8 : 0};
-  }
+// Where the best `wanted` of a set of numbers end.
+struct NumberBound {
+  unsigned number = 0;
+  unsigned left = 0;      // wanted of those from the number on that one pass could not tell apart
+  bool is_whole = false;  // all from the number on are wanted
 };
 
-template <typename Threads, typename Counts> class Selection {
- public:
-  __device__ Selection(const Threads& team, SelectShared& shared, const Counts& counts)
-      : team_(team), shared_(shared), counts_(counts) {}
-
-  // The least number that is taken, if numbers from it on are the best `wanted`. Of those equal to it
-  // fewer may be wanted than there are. for_each(visit) shows a thread its own.
-  template <typename ForEach>
-  __device__ unsigned find(const ForEach& for_each, unsigned wanted, int side) {
-    clear(0);
-    find_limits(for_each, side);
-    BucketRange range =
-        BucketRange::between(counts_.least(team_, shared_, side), counts_.greatest(shared_, side));
-    for (int pass = 0;; ++pass) {
-      clear((pass + 1) % 3);
-      unsigned* bins = shared_.bins[pass % 3];
-      for_each([&](unsigned number) {
-        const unsigned distance = number - range.origin;  // of lesser numbers beyond any span
-        if (distance <= range.span) atomicAdd(&bins[distance >> range.shift], 1u);
-      });
-      const Bucket bucket = find_bucket(counts_.sum(team_, shared_, pass), wanted, team_.lane());
-      wanted -= bucket.before;
-      const bool is_number = range.shift == 0;
-      is_exact = bucket.count == wanted;
-      if (is_number || is_exact) {
-        left = wanted;
-        has_number = is_number;
-        return range.origin + (bucket.index << range.shift);
-      }
-      range = range.within(bucket.index);
+// Of more numbers than `wanted`, between the two limits. for_each(visit) shows a thread its own. The
+// buckets of the first pass are clear.
+template <typename Threads, typename ForEach, typename Shared, typename Counts>
+__device__ inline NumberBound find_number(const Threads& team, const ForEach& for_each,
+                                          unsigned least, unsigned greatest, unsigned wanted,
+                                          Shared& shared, const Counts& counts) {
+  const int bits = 32 - __clz(static_cast<int>(greatest - least));
+  int shift = max(0, bits - kBucketBits);
+  unsigned buckets = kBuckets;
+#pragma unroll 1
+  for (int pass = 0;; ++pass) {
+    if constexpr (Shared::kSets > 1) {
+      clear_buckets(team, shared.bins[(pass + 1) % Shared::kSets]);
+    } else if (pass > 0) {
+      clear_buckets(team, shared.bins[0]);
+      team.sync();
     }
-  }
-
-  bool is_exact = false;    // all from the number on are wanted
-  bool has_number = false;  // the number itself is taken
-  unsigned left = 0;        // wanted of those that equal it, where not all are
-
- private:
-  __device__ void clear(int set) {
-    for (int i = team_.thread; i < kBuckets; i += Threads::kThreads) shared_.bins[set][i] = 0;
-  }
-
-  template <typename ForEach> __device__ void find_limits(const ForEach& for_each, int side) {
-    if (team_.thread == 0) {
-      shared_.least[side] = 0xffffffff;
-      shared_.greatest[side] = 0;
-    }
-    unsigned least = 0xffffffff;
-    unsigned greatest = 0;
+    Buckets& bins = shared.bins[pass % Shared::kSets];
     for_each([&](unsigned number) {
-      least = min(least, number);
-      greatest = max(greatest, number);
+      const unsigned bucket = (number - least) >> shift;
+      if (number >= least && bucket < buckets) atomicAdd(&bins[bucket], 1u);
     });
-    least = __reduce_min_sync(kWholeWarp, least);
-    greatest = __reduce_max_sync(kWholeWarp, greatest);
-    team_.sync();
-    if (team_.lane() == 0) {
-      atomicMin(&shared_.least[side], least);
-      atomicMax(&shared_.greatest[side], greatest);
+    counts.sync(team);
+    find_bucket(
+        team, [&](int bucket) { return counts.count(bins[bucket]); }, wanted, shared);
+    wanted -= shared.found[1];
+    least += shared.found[0] << shift;
+    if (shift == 0 || shared.found[2] == wanted) {
+      return {.number = least, .left = wanted, .is_whole = shared.found[2] == wanted};
     }
+    const int width = shift;  // of the bucket
+    shift = max(0, width - kBucketBits);
+    buckets = 1u << (width - shift);
   }
+}
 
-  const Threads& team_;
-  SelectShared& shared_;
-  const Counts& counts_;
+// Limits of ranks.
+struct RankLimits {
+  std::uint32_t least = 0xffffffff;
+  std::uint32_t greatest = 0;
 };
 
-// Among more codes than `wanted`. ranks(visit) shows a thread the ranks of its own, codes(visit) the
-// whole codes.
-template <typename Threads, typename Ranks, typename Codes, typename Counts = OwnCounts>
-__device__ inline SelectBound find_bound(const Threads& team, const Ranks& ranks,
-                                         const Codes& codes, unsigned wanted, SelectShared& shared,
-                                         const Counts& counts = {}) {
-  Selection<Threads, Counts> selection(team, shared, counts);
-  const unsigned rank = selection.find(ranks, wanted, 0);
-  const auto whole = std::uint64_t{rank} << 32;
-  if (selection.is_exact) return {.code = whole, .has_whole_rank = selection.has_number};
-  team.sync();  // the buckets of ranks are read
-  const unsigned tail = selection.find(
+// The code from which on there are `wanted`, of more. codes(visit) shows a thread its own as rank and
+// position.
+template <typename Threads, typename Codes, typename Shared, typename Counts>
+__device__ inline std::uint64_t find_bound(const Threads& team, const Codes& codes,
+                                           const RankLimits& limits, unsigned wanted,
+                                           Shared& shared, const Counts& counts) {
+  const NumberBound rank = find_number(
+      team,
       [&](const auto& visit) {
-        codes([&](std::uint64_t code) {
-          if (code >> 32 == rank) visit(static_cast<unsigned>(code));
+        codes([&](std::uint32_t number, std::uint32_t) { visit(number); });
+      },
+      limits.least, limits.greatest, wanted, shared, counts);
+  if (rank.is_whole) return std::uint64_t{rank.number} << 32;
+  counts.sync(team);  // the buckets are read
+  clear_buckets(team, shared.bins[0]);
+  counts.sync(team);
+  const NumberBound tail = find_number(
+      team,
+      [&](const auto& visit) {
+        codes([&](std::uint32_t number, std::uint32_t position) {
+          if (number == rank.number) visit(~position);
         });
       },
-      selection.left, 1);
-  return {.code = whole | tail, .has_whole_rank = true};
+      0, 0xffffffff, rank.left, shared, counts);
+  return std::uint64_t{rank.number} << 32 | tail.number;
 }
 
 }  // namespace quire::cuda::hopper

@@ -15,16 +15,38 @@ template <int kTokens> struct IndexPiece {
   int first_token = -1;  // row of q; -1: no more pieces
   int first_tile = 0;
   int end_tile = 0;
-  int slot = -1;  // where it is kept; -1: it has all keys of the block
+  int stride = 0;  // of its sample (sample.h)
+  int slot = -1;   // where it is kept; -1: it has all keys of the block
   int continues = 0;
-  std::uint32_t phase = 0;   // of the ring of pieces
+  int sequence = 0;
+  int num_keys = 0;          // of the sequence
+  int scored_rows = 0;       // bit t: token t asks for a selection
   int bounds[kTokens] = {};  // keys that a token sees; 0: it is not scored
+
+  __device__ int tiles() const { return end_tile - first_tile; }
 };
 
 // Floats between the scales of two boxes: a copy begins on a multiple of 128 bytes.
 QUIRE_HOST_DEVICE constexpr int box_scales(int box_rows) {
   return box_rows > 32 ? box_rows : 32;
 }
+
+// Which tile a stage or a slot holds, and which of its keys have a page.
+struct TileMark {
+  std::uint32_t code = 0;
+
+  __device__ static TileMark of(int tile, unsigned groups) {
+    return {static_cast<unsigned>(tile) << 4 | groups};
+  }
+  __device__ int first_key() const { return static_cast<int>(code >> 4) * IndexConfig::kTileKeys; }
+  __device__ bool is_mapped(int key) const { return (code >> (key / 16) & 1) != 0; }
+};
+
+// Scores of a tile. Rows of two tokens lie in different banks for the lanes that write them.
+template <int kTokens> struct ScoreSlot {
+  alignas(8) float scores[kTokens][IndexConfig::kTileKeys + 16];
+  TileMark mark;
+};
 
 // Keys of one row that may be among its best.
 struct Pool {
@@ -34,43 +56,51 @@ struct Pool {
   __device__ std::uint64_t code(int i) const { return code_of(ranks[i], positions[i]); }
 };
 
-// At most half of a pool changes places when its worst keys are dropped.
-inline constexpr int kPoolMoves = IndexConfig::kPoolKeys / 2;
-
 template <IndexConfig kConfig> struct IndexShared {
   static constexpr int kWindowWords = 1024;
+  static constexpr int kQueries = 2;
+  static constexpr int kPieces = 4;
+  // A reader that met a stage only every other round could take an older round's parity for its own.
   static_assert(kConfig.stages % IndexConfig::kWarpgroups == 0, "a stage is one warpgroup's");
+  static_assert(IndexConfig::kScoreSlots % (4 * IndexConfig::kWarpgroups) == 0,
+                "a slot is one warpgroup's and, of each row, one warp's");
   using Window = PositionWindow<kWindowWords>;
+  using Select = SelectShared<1>;
 
   alignas(1024) std::byte tiles[kConfig.stages][kConfig.tile_bytes()];
-  alignas(1024) std::byte queries[kConfig.query_bytes()];
+  alignas(1024) std::byte queries[kQueries][kConfig.query_bytes()];
+  // The same as f16, where products are; else nothing but alignment.
+  alignas(1024) std::byte
+      half_queries[kQueries][kConfig.multiplies_halves() ? 2 * kConfig.query_bytes() : 16];
   // Two for each stage, by turns of the ring: a scorer's arrival at `empty` does not wait for what it
   // has read out of shared memory and not yet used, so that a scale may be wanted a little longer than
   // its tile. What is read of a stage here is used before the same warps arrive at the stage again.
   alignas(128) float key_scales[2][kConfig.stages][4 * box_scales(16)];
-  std::uint32_t mapped[2][kConfig.stages];                      // bit g: keys 16g … have a page
-  alignas(16) float weights[HeadSums<kConfig>::kWeightFloats];  // half of q_scale
+  TileMark marks[2][kConfig.stages];
+  alignas(16) float weights[kQueries][HeadSums<kConfig>::kWeightFloats];  // half of q_scale
+  int query_tiles[kQueries];  // to score with them; -1: no more
+  ScoreSlot<kConfig.tokens> slots[IndexConfig::kScoreSlots];
   Pool pools[kConfig.tokens];
-  // Each pair is used by turns.
-  union Counting {
-    SelectShared select;
-    std::uint16_t gaps[kPoolMoves];  // left by the worst keys of a pool
-  } counting[kConfig.tokens];
-  union Placing {
-    Window window;
-    std::uint16_t movers[kPoolMoves];  // the keys that fill the gaps
-  } placing[kConfig.tokens];
-  unsigned counts[kConfig.tokens];        // keys in a pool
-  unsigned num_moves[kConfig.tokens][2];  // gaps, movers
-  std::uint32_t to_beat[kConfig.tokens];  // a rank that is not above it is out
-  IndexPiece<kConfig.tokens> piece;
+  Select selects[kConfig.tokens];
+  Window windows[kConfig.tokens];
+  unsigned counts[kConfig.tokens];          // keys in a pool
+  std::uint32_t limits[kConfig.tokens][2];  // least and greatest rank in a pool
+  IndexPiece<kConfig.tokens> pieces[kPieces];
+  unsigned missed[kPieces][kConfig.tokens];  // 1: the sample promised too much
   RingBarriers<kConfig.stages> ring;
-  RingBarriers<1> piece_ring;
+  RingBarriers<kQueries> query_ring;
+  RingBarriers<kPieces> piece_ring;
+  RingBarriers<IndexConfig::kScoreSlots> score_ring;
 
   // By one thread, before a fence_barrier_init and a barrier.
   __device__ void init() {
     ring.init(1, 4);  // a tile is one warpgroup's
-    piece_ring.init(1, 1);
+    query_ring.init(1, IndexConfig::kScorers / 32);
+    piece_ring.init(1, IndexConfig::kChoosers / 32 + IndexConfig::kWarpgroups);
+    score_ring.init(4, kConfig.tokens);  // a warp of each row reads it
+    for (auto& piece : missed) {
+      for (unsigned& row : piece) row = 0;
+    }
   }
 };
 

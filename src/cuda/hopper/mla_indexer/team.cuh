@@ -53,14 +53,11 @@ __device__ inline TeamSum sum_before(const Threads& team, unsigned value, unsign
   const unsigned inclusive = sum_up_to_lane(value, team.lane());
   if (team.lane() == 31) warp_sums[team.warp()] = inclusive;
   team.sync();
-  TeamSum sum{.before = inclusive - value, .total = 0};
-#pragma unroll
-  for (int warp = 0; warp < Threads::kWarps; ++warp) {
-    const unsigned other = warp_sums[warp];
-    if (warp < team.warp()) sum.before += other;
-    sum.total += other;
-  }
-  return sum;
+  static_assert(Threads::kWarps <= 32);
+  const unsigned other = team.lane() < Threads::kWarps ? warp_sums[team.lane()] : 0;
+  const unsigned before = team.lane() < team.warp() ? other : 0;
+  return {.before = __reduce_add_sync(kWholeWarp, before) + inclusive - value,
+          .total = __reduce_add_sync(kWholeWarp, other)};
 }
 
 }  // namespace quire::cuda::hopper

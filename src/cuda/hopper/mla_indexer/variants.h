@@ -10,12 +10,12 @@ namespace quire::cuda::hopper {
 // For sequences with one new token: bound by memory, so that most of shared memory is stages.
 template <int kHeads, int kDims> struct IndexOne {
   static constexpr IndexConfig kConfig{
-      .heads = kHeads, .tokens = 1, .dims = kDims, .stages = kDims == 128 ? 8 : 12};
+      .heads = kHeads, .tokens = 1, .dims = kDims, .stages = kDims == 128 ? 15 : 24};
 };
 // Two tokens read a key tile together.
 template <int kHeads, int kDims> struct IndexTwo {
   static constexpr IndexConfig kConfig{
-      .heads = kHeads, .tokens = 2, .dims = kDims, .stages = kDims == 128 ? 4 : 8};
+      .heads = kHeads, .tokens = 2, .dims = kDims, .stages = kDims == 128 ? 9 : 15};
 };
 
 }  // namespace quire::cuda::hopper

@@ -18,7 +18,9 @@
 namespace quire::cuda::hopper {
 
 inline constexpr int kIndexTileKeys = 64;
-inline constexpr int kBlockCost = 12;  // of a selection and a cold start, in tiles
+inline constexpr int kBlockCost = 6;  // of a piece's end, in tiles
+
+inline constexpr int kLeastPart = 4;  // of a thread block, in tiles
 
 struct IndexBatch {
   const std::uint32_t* row_offsets = nullptr;    // [batch + 1]

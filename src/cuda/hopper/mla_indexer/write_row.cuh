@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chosen positions in ascending order: a bit for each position of a window, then a sum over them.
+// Chosen positions in ascending order: a bit for each position of a window, and for each word of bits how
+// many stand before it; then every position knows its place.
 #pragma once
 
 #include "cuda/hopper/mla_indexer/select.cuh"
@@ -11,6 +12,7 @@ template <int kNumWords> struct PositionWindow {
   static constexpr int kPositions = 32 * kNumWords;
 
   std::uint32_t bits[kNumWords];
+  std::uint16_t before[kNumWords];  // in the window
 };
 
 // Where a row's positions go.
@@ -19,8 +21,14 @@ struct RowOutput {
   unsigned written = 0;
 };
 
-// Positions [first, end) of the codes from `bound` on, behind those written before. Ends without a
-// sync.
+// To device memory. The compiler may read shared memory before it, as it could not before a plain store
+// that might be to the same place.
+__device__ inline void store(std::int32_t* slot, std::uint32_t position) {
+  asm volatile("st.global.u32 [%0], %1;" ::"l"(slot), "r"(position));
+}
+
+// Positions [first, end) of the codes from `bound` on, of which a window has at most 65535, behind those
+// written before. Ends without a sync.
 template <typename Threads, typename ForEach, typename Window>
 __device__ inline void write_positions(const Threads& team, const ForEach& for_each,
                                        std::uint64_t bound, unsigned first, unsigned end,
@@ -31,29 +39,33 @@ __device__ inline void write_positions(const Threads& team, const ForEach& for_e
     team.sync();  // of the window before
     for (int i = team.thread; i < Window::kWords; i += Threads::kThreads) window.bits[i] = 0;
     team.sync();
-    for_each([&](std::uint64_t code) {
-      const unsigned place = position_of(code) - origin;
-      if (code >= bound && place < Window::kPositions) {
+    for_each([&](std::uint32_t rank, std::uint32_t position) {
+      const unsigned place = position - origin;
+      if (code_of(rank, position) >= bound && place < Window::kPositions) {
         atomicOr(&window.bits[place / 32], 1u << (place % 32));
       }
     });
     team.sync();
-    std::uint32_t words[kWordsEach];
     unsigned count = 0;
 #pragma unroll
-    for (int i = 0; i < kWordsEach; ++i) {
-      words[i] = window.bits[team.thread * kWordsEach + i];
-      count += __popc(words[i]);
-    }
+    for (int i = 0; i < kWordsEach; ++i) count += __popc(window.bits[team.thread * kWordsEach + i]);
     const TeamSum sum = sum_before(team, count, warp_sums);
-    std::int32_t* slot = output.row + output.written + sum.before;
+    unsigned before = sum.before;
 #pragma unroll
     for (int i = 0; i < kWordsEach; ++i) {
-      const unsigned base = origin + 32u * static_cast<unsigned>(team.thread * kWordsEach + i);
-      for (std::uint32_t rest = words[i]; rest != 0; rest &= rest - 1) {
-        *slot++ = static_cast<std::int32_t>(base + __ffs(static_cast<int>(rest)) - 1);
-      }
+      const int word = team.thread * kWordsEach + i;
+      window.before[word] = static_cast<std::uint16_t>(before);
+      before += __popc(window.bits[word]);
     }
+    team.sync();
+    std::int32_t* slots = output.row + output.written;
+    for_each([&](std::uint32_t rank, std::uint32_t position) {
+      const unsigned place = position - origin;
+      if (code_of(rank, position) >= bound && place < Window::kPositions) {
+        const std::uint32_t lower = window.bits[place / 32] & ((1u << (place % 32)) - 1u);
+        store(slots + window.before[place / 32] + __popc(lower), position);
+      }
+    });
     output.written += sum.total;
   }
 }

@@ -17,8 +17,10 @@ template <DType kDType, Scores kScores> struct ProjectedAttention {
                                          .head_dim = 192,
                                          .value_stages = 2,
                                          .q_buffers = 1,
+                                         .q_parts = 2,
                                          .scores = kScores,
-                                         .ends = Ends::chained};
+                                         .ends = Ends::chained,
+                                         .order = StepOrder::sum_first};
 };
 
 template <typename Variant>

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cuda/hopper/latent/finish_plain.h"
+#include "cuda/hopper/mla_prefill/narrow/narrow_rows.h"
 #include "cuda/hopper/rope/launch.h"
 
 namespace quire::cuda::hopper {
@@ -28,6 +29,10 @@ BranchScratch carve_branch(Carver& carver, const BranchShape& shape) {
       carver.take<std::byte>(shape.rows * shape.group() * BranchShape::kProjected * kBytes);
   scratch.chain_sums = carver.take<float>(kept * BranchShape::kValue);
   scratch.chain_rows = carver.take<float>(kept * 2);
+  const std::int64_t narrow = shape.is_narrow ? shape.rows : 0;
+  scratch.narrow_keys = carver.take<std::byte>(narrow * shape.group() * BranchShape::kNope);
+  scratch.narrow_values = carver.take<std::byte>(narrow * shape.group() * BranchShape::kValue);
+  scratch.narrow_rope = carver.take<std::byte>(narrow * BranchShape::kRope);
   return scratch;
 }
 
@@ -53,6 +58,7 @@ void Branch::run() const {
       ProjectionParams up = projection(chunk, heads);
       if (head == 0 && chunk == 0) rotate_queries(up);
       project_rows(up, stream_);
+      if (is_narrow()) narrow_rows(chunk, heads);
       attend(chunk, heads);
     }
   }
@@ -113,6 +119,22 @@ void Branch::gather(std::int64_t chunk) const {
                       .scales = shape_.is_fp8 ? scratch_.latent_scales : nullptr,
                       .scale_stride = shape_.scale_columns(),
                       .rope_rows = scratch_.rope_rows},
+                     stream_);
+}
+
+void Branch::narrow_rows(std::int64_t chunk, const Heads& heads) const {
+  constexpr std::int64_t kBytes = BranchShape::kElementBytes;
+  const TensorView projected = this->projected(heads);
+  launch_narrow_rows({.projected = scratch_.projected,
+                      .row_bytes = projected.strides[0] * kBytes,
+                      .head_bytes = projected.strides[1] * kBytes,
+                      .rope = scratch_.rope_rows,
+                      .live_rows = chunks_.buffer_lengths + chunk * chunks_.lengths_stride,
+                      .rows = static_cast<int>(shape_.rows),
+                      .heads = static_cast<int>(heads.count),
+                      .narrow_keys = scratch_.narrow_keys,
+                      .narrow_values = scratch_.narrow_values,
+                      .narrow_rope = scratch_.narrow_rope},
                      stream_);
 }
 

@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 
 #include "cuda/hopper/flash_attention/prefill/params.h"
+#include "cuda/hopper/mla_prefill/narrow/narrow_keys.h"
 #include "cuda/hopper/mla_prefill/params.h"
 #include "cuda/hopper/mla_prefill/plan_branch.h"
 #include "cuda/hopper/mla_prefill/project.h"
@@ -22,6 +23,10 @@ struct BranchScratch {
   std::byte* projected;  // [rows, group, K | V], of q's dtype
   float* chain_sums;     // [tokens, group, value], more than one chunk only
   float* chain_rows;     // [tokens, group, 2]
+  // e4m3, for products of it (narrow/narrow_rows.h)
+  std::byte* narrow_keys;
+  std::byte* narrow_values;
+  std::byte* narrow_rope;
 };
 
 BranchScratch carve_branch(Carver& carver, const BranchShape& shape);
@@ -42,14 +47,19 @@ class Branch {
   void write_spans() const;
   void gather(std::int64_t chunk) const;
   ProjectionParams projection(std::int64_t chunk, const Heads& heads) const;
+  void narrow_rows(std::int64_t chunk, const Heads& heads) const;
   void attend(std::int64_t chunk, const Heads& heads) const;
   TensorMap query_map(const Heads& heads) const;
   PrefillOutputs outputs(const Heads& heads) const;
   ScoreRules scores(const Heads& heads) const;
   ProjectedKeys keys(std::int64_t chunk, const Heads& heads) const;
+  NarrowKeys narrow_keys(std::int64_t chunk, const Heads& heads) const;
   PrefillParams attention(std::int64_t chunk, const Heads& heads) const;
   TensorView projected(const Heads& heads) const;
   TensorView matrix(std::byte* data, DType dtype, std::int64_t rows, std::int64_t columns) const;
+  bool is_modified() const { return args_.softcap > 0 || args_.alibi_slopes.has_value(); }
+  // Whether this call's products are of e4m3.
+  bool is_narrow() const { return shape_.is_narrow && !is_modified(); }
   const std::uint32_t* row_offsets() const { return args_.row_offsets.as<const std::uint32_t>(); }
 
   const MlaPrefillArgs& args_;

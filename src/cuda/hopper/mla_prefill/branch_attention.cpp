@@ -5,6 +5,7 @@
 
 #include "cuda/hopper/mla_prefill/attention_variants.h"
 #include "cuda/hopper/mla_prefill/branch.h"
+#include "cuda/hopper/mla_prefill/narrow/launch_narrow.h"
 #include "cuda/runtime/device_facts.h"
 
 namespace quire::cuda::hopper {
@@ -19,17 +20,32 @@ template <DType kDType> auto launcher(bool is_modified) {
 }
 
 constexpr PrefillConfig kConfig = ProjectedAttention<DType::bf16, Scores::scaled>::kConfig;
-constexpr std::int32_t kSlab = PrefillConfig::kSlabColumns;
+constexpr PrefillConfig kNarrow = NarrowAttention<DType::bf16>::kConfig;
+static_assert(kNarrow.rows() == kConfig.rows());
 
 // Boxes of a slab's columns × rows, 128-byte rows swizzled.
 TensorMap slab_map(DType dtype, std::array<std::int64_t, 3> dims,
                    std::array<std::int64_t, 2> strides_bytes, std::int32_t rows, void* data) {
+  constexpr std::int64_t kSlabBytes = 128;
   TileDescriptor tile;
   tile.dtype = dtype;
   tile.rank = 3;
   tile.dims = {dims[0], dims[1], dims[2]};
   tile.strides_bytes = {strides_bytes[0], strides_bytes[1]};
-  tile.box = {kSlab, 1, rows};
+  tile.box = {static_cast<std::int32_t>(kSlabBytes / bytes_for(dtype, 1)), 1, rows};
+  tile.swizzle = Swizzle::b128;
+  tile.l2_promotion = L2Promotion::b256;
+  return encode_tensor_map(tile, data);
+}
+
+// Boxes of a block's keys × all columns.
+TensorMap transposed_map(std::array<std::int64_t, 3> dims, void* data) {
+  TileDescriptor tile;
+  tile.dtype = DType::fp8_e4m3;
+  tile.rank = 3;
+  tile.dims = {dims[0], dims[1], dims[2]};
+  tile.strides_bytes = {dims[0], dims[0] * dims[1]};
+  tile.box = {kNarrow.block_keys, kNarrow.value_dim, 1};
   tile.swizzle = Swizzle::b128;
   tile.l2_promotion = L2Promotion::b256;
   return encode_tensor_map(tile, data);
@@ -41,7 +57,8 @@ TensorMap Branch::query_map(const Heads& heads) const {
   const TensorView& q = args_.q;
   const std::int64_t head_bytes = bytes_for(q.dtype, q.strides[1]);
   return slab_map(q.dtype, {q.shape[2], heads.count, q.shape[0]},
-                  {head_bytes, bytes_for(q.dtype, q.strides[0])}, kConfig.rows(),
+                  {head_bytes, bytes_for(q.dtype, q.strides[0])},
+                  is_narrow() ? kNarrow.part_rows() : kConfig.part_rows(),
                   q.as<std::byte>() + heads.first * head_bytes);
 }
 
@@ -60,6 +77,23 @@ ProjectedKeys Branch::keys(std::int64_t chunk, const Heads& heads) const {
           .max_pages = static_cast<int>(view_.max_pages),
           .page_size = view_.page_size,
           .num_pages = static_cast<int>(view_.num_pages)};
+}
+
+// As keys(), of e4m3: the rope's boxes are twice as wide as it is, zeros behind it. Transposed V has
+// rows where the others have columns.
+NarrowKeys Branch::narrow_keys(std::int64_t chunk, const Heads& heads) const {
+  constexpr DType kCode = DType::fp8_e4m3;
+  constexpr std::int64_t kNope = BranchShape::kNope;
+  constexpr std::int64_t kRope = BranchShape::kRope;
+  constexpr std::int64_t kValue = BranchShape::kValue;
+  const std::int64_t rows = shape_.rows;
+  NarrowKeys narrow{.rows = keys(chunk, heads)};
+  narrow.rows.projected = slab_map(kCode, {kNope, heads.count, rows}, {rows * kNope, kNope},
+                                   kNarrow.block_keys, scratch_.narrow_keys);
+  narrow.rows.rope =
+      slab_map(kCode, {kRope, 1, rows}, {kRope, kRope}, kNarrow.block_keys, scratch_.narrow_rope);
+  narrow.values = transposed_map({rows, kValue, heads.count}, scratch_.narrow_values);
+  return narrow;
 }
 
 PrefillOutputs Branch::outputs(const Heads& heads) const {
@@ -99,6 +133,7 @@ PrefillParams Branch::attention(std::int64_t chunk, const Heads& heads) const {
           .spans = {.first = scratch_.spans.first + chunk * shape_.batch,
                     .end = scratch_.spans.end + chunk * shape_.batch},
           .batch = static_cast<int>(shape_.batch),
+          .passed_tokens = static_cast<int>(args_.chunks.decode_tokens),
           .head_tiles = static_cast<int>(heads.count),
           .kv_head_tiles = 1,
           .section_keys = static_cast<int>(kSectionBytes / key_bytes),
@@ -112,14 +147,18 @@ PrefillParams Branch::attention(std::int64_t chunk, const Heads& heads) const {
 }
 
 void Branch::attend(std::int64_t chunk, const Heads& heads) const {
-  const bool is_modified = args_.softcap > 0 || args_.alibi_slopes.has_value();
-  const auto start = args_.q.dtype == DType::bf16 ? launcher<DType::bf16>(is_modified)
-                                                  : launcher<DType::f16>(is_modified);
   // One more for each sequence's last, partly filled tile.
   const std::int64_t tiles = (shape_.tokens / kConfig.rows() + shape_.batch) * heads.count;
   const std::int64_t blocks = std::min<std::int64_t>(tiles, num_sms(args_.q.device.index));
-  start(attention(chunk, heads), keys(chunk, heads),
-        {.blocks = static_cast<int>(blocks), .stream = stream_});
+  const PrefillLaunch where{.blocks = static_cast<int>(blocks), .stream = stream_};
+  const PrefillParams params = attention(chunk, heads);
+  if (is_narrow()) {
+    launch_narrow_attention<NarrowAttention<DType::bf16>>(params, narrow_keys(chunk, heads), where);
+    return;
+  }
+  const auto start = args_.q.dtype == DType::bf16 ? launcher<DType::bf16>(is_modified())
+                                                  : launcher<DType::f16>(is_modified());
+  start(params, keys(chunk, heads), where);
 }
 
 }  // namespace quire::cuda::hopper

@@ -24,13 +24,14 @@ struct BranchShape {
   std::int64_t batch = 0;
   std::int64_t rows = 0;  // of a chunk, as many as the page tables can fill
   std::int64_t max_chunks = 0;
-  bool is_fp8 = false;  // the weight
+  bool is_fp8 = false;     // the weight
+  bool is_narrow = false;  // products of the attention may be of e4m3
 
   // Heads whose K and V stand in the scratch together; groups are of nearly equal size.
   std::int64_t group() const;
   std::int64_t groups() const { return heads == 0 ? 0 : (heads + group() - 1) / group(); }
   // A head's K and V stand together, as the weight-stationary projection writes them.
-  bool heads_first() const { return scale_columns() == 4; }
+  bool heads_first() const { return is_fp8 && (latent + kScaleColumns - 1) / kScaleColumns == 4; }
   // Scales of a latent row, padded to a 16-byte load.
   std::int64_t scale_columns() const {
     return is_fp8 ? (latent + 4 * kScaleColumns - 1) / (4 * kScaleColumns) * 4 : 0;

@@ -80,6 +80,9 @@ void sparse_mla_tiles(const SparseMlaArgs& args, const Context& context) {
   Carver carver(context.workspace);
   SparseParams params{
       .q = query_map(args.q),
+      .q_rows = args.q.as<const std::byte>(),
+      .q_token_bytes = bytes_for(args.q.dtype, args.q.strides[0]),
+      .q_head_bytes = bytes_for(args.q.dtype, args.q.strides[1]),
       .work = plan.work,
       .row_offsets = args.row_offsets.as<const std::uint32_t>(),
       .streams = {gather_stream(args.cache, args.layer, args.indices, args.topk_lengths), {}},

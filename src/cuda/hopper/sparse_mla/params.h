@@ -61,7 +61,10 @@ struct SparsePieces {
 };
 
 struct SparseParams {
-  TensorMap q;  // [tokens, heads, 576] bf16, boxes of 64 columns × 64 heads
+  TensorMap q;                        // [tokens, heads, 576] bf16, boxes of 64 columns × 64 heads
+  const std::byte* q_rows = nullptr;  // the same without boxes
+  std::int64_t q_token_bytes = 0;
+  std::int64_t q_head_bytes = 0;
   SparseWork work;
   const std::uint32_t* row_offsets = nullptr;  // [batch + 1]
   GatherStream streams[2];                     // the chosen rows, then the extra ones

@@ -50,7 +50,8 @@ std::optional<RowKind> kind_of(const RowFormat& format) {
 const SparseVariant* find_variant(const SparseMlaProblem& problem) {
   const std::optional<RowKind> kind = kind_of(problem.cache.row_format);
   for (const SparseVariant& variant : kSparseVariants) {
-    if (kind.has_value() && variant.config.rows == *kind) return &variant;
+    if (!kind.has_value() || variant.rows != *kind) continue;
+    if (variant.heads == SparseConfig::kHeads || variant.heads >= problem.heads) return &variant;
   }
   return nullptr;
 }
@@ -91,7 +92,7 @@ std::string refuse_sparse_problem(const SparseMlaProblem& problem) {
 
 SparsePlan plan_sparse(const SparseMlaProblem& problem, int num_sms) {
   const SparseVariant* variant = find_variant(problem);
-  const int keys = variant->config.keys;
+  const int keys = variant->keys;
   const std::int64_t first_tiles = ceil_div(problem.top_k, keys);
   const std::int64_t tiles =
       std::max<std::int64_t>(first_tiles + ceil_div(problem.extra_k, keys), 1);

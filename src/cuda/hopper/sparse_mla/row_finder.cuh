@@ -13,6 +13,8 @@ __device__ inline int find_sequence(const std::uint32_t* row_offsets, int batch,
   const auto row = static_cast<std::uint32_t>(token);
   const std::uint32_t end = row_offsets[batch];
   const auto lane = static_cast<int>(threadIdx.x % 32);
+  // One token to a sequence, as decoding has it: one load instead of two in a row.
+  if (token < batch && row_offsets[token] == row && row_offsets[token + 1] > row) return token;
   int low = 0;  // begins at or before the token
   for (int span = batch; span > 1;) {
     const int step = (span + 31) / 32;
@@ -53,6 +55,8 @@ struct TileRun {
 // Where pages of rows stand, or pages of scales. In registers: a load from the parameters by a lane's
 // own index takes as long as the rest of a step.
 struct PagePlaces {
+  static constexpr std::uint32_t kNoPage = 0xffffffff;
+
   const std::byte* data;
   std::int64_t page_bytes;
   std::int64_t token_bytes;
@@ -74,6 +78,10 @@ struct PagePlaces {
             .table = view.page_table + sequence * view.page_table_stride,
             .num_pages = static_cast<std::uint32_t>(view.num_pages)};
   }
+  // Null where the page is nobody's.
+  __device__ const std::byte* row(std::uint32_t page, std::uint32_t row_in_page) const {
+    return page < num_pages ? data + page * page_bytes + row_in_page * token_bytes : nullptr;
+  }
 };
 
 class RowFinder {
@@ -89,26 +97,29 @@ class RowFinder {
     indices_ = stream.indices + run.token * stream.indices_stride;
     slot_ = run.first_tile * keys + row;
     slots_ = min(run.limits.slots, (run.first_tile + run.num_tiles) * keys);
-    page_ = kNoPage;
+    page_ = PagePlaces::kNoPage;
     position_ = kNoPosition;
   }
 
   // The row of a tile of `keys`, or null: two calls before the first tile, then one for each. Whatever
   // is loaded here is looked at in the next call.
   __device__ const std::byte* step(int keys) {
-    const bool is_there = page_ < places_.num_pages;
-    const std::byte* address =
-        places_.data + page_ * places_.page_bytes + row_in_page_ * places_.token_bytes;
+    return step(keys, [](std::uint32_t, std::uint32_t, bool) {});
+  }
+  // `also` is told the row that is returned, in its page, and the next row's column of the page table.
+  template <typename Also> __device__ const std::byte* step(int keys, const Also& also) {
+    const std::byte* address = places_.row(page_, row_in_page_);
     const std::uint32_t column = per_page_.divide(position_);
+    const bool is_there = position_ < num_keys_ && column < max_pages_;
+    also(row_in_page_, column, is_there);
     row_in_page_ = position_ - column * page_size_;
-    page_ = position_ < num_keys_ && column < max_pages_ ? __ldg(places_.table + column) : kNoPage;
+    page_ = is_there ? __ldg(places_.table + column) : PagePlaces::kNoPage;
     position_ = slot_ < slots_ ? static_cast<std::uint32_t>(__ldg(indices_ + slot_)) : kNoPosition;
     slot_ += keys;
-    return is_there ? address : nullptr;
+    return address;
   }
 
  private:
-  static constexpr std::uint32_t kNoPage = 0xffffffff;
   static constexpr std::uint32_t kNoPosition = 0xffffffff;
 
   PagePlaces places_;
@@ -119,9 +130,26 @@ class RowFinder {
   const std::int32_t* indices_;
   int slot_;
   int slots_;
-  std::uint32_t page_ = kNoPage;
+  std::uint32_t page_ = PagePlaces::kNoPage;
   std::uint32_t row_in_page_ = 0;
   std::uint32_t position_ = kNoPosition;
+};
+
+// Scales in a tensor of their own, found beside the rows.
+class ScaleFinder {
+ public:
+  __device__ explicit ScaleFinder(const PagePlaces& places) : places_(places) {}
+
+  __device__ const std::byte* found() const { return found_; }
+  __device__ void step(std::uint32_t row_in_page, std::uint32_t next_column, bool is_there) {
+    found_ = places_.row(page_, row_in_page);
+    page_ = is_there ? __ldg(places_.table + next_column) : PagePlaces::kNoPage;
+  }
+
+ private:
+  PagePlaces places_;
+  std::uint32_t page_ = PagePlaces::kNoPage;
+  const std::byte* found_ = nullptr;
 };
 
 }  // namespace quire::cuda::hopper

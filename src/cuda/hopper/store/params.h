@@ -70,12 +70,13 @@ struct BlockSize {
   unsigned rows;
   unsigned tokens;
 };
-BlockSize block_size(unsigned rows, unsigned coded_vectors, unsigned copied_vectors);
+BlockSize block_size(unsigned rows, unsigned coded_vectors, unsigned copied_vectors,
+                     bool has_scales);
 
 void launch_copy(const StoreParams& params, cudaStream_t stream);
 void launch_copy_scales(const StoreParams& params, cudaStream_t stream);
 void launch_encode(const StoreParams& params, const EncodeLayout& layout, cudaStream_t stream);
-void launch_code(const StoreParams& params, const CodeLayout& layout, cudaStream_t stream);
+void launch_code(const StoreParams& params, const CodeLayout& layout, int sms, cudaStream_t stream);
 void launch_general(const StoreParams& params, cudaStream_t stream);
 void launch_scales(const StoreParams& params, cudaStream_t stream);
 

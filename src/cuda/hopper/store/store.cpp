@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kVectorBytes = 16;
 constexpr int kVectorColumns = 8;
-constexpr std::int64_t kManyBlocks = 512;  // fewer tokens per block before there are fewer blocks
+constexpr std::int64_t kManyBlocks = 384;  // fewer tokens per block before there are fewer blocks
 
 bool is_multiple(std::int64_t value, std::int64_t of) {
   return value % of == 0;
@@ -177,6 +177,7 @@ std::optional<CodeLayout> code_layout(const StoreParams& params) {
   const bool has_copied = format.num_parts == 2;
   const bool has_scales = coded.scale_source != ScaleSource::none;
   const bool fits = bits(params.x_dtype) == 16 && is_fp8(coded.dtype) && format.num_parts <= 2 &&
+                    view.num_heads <= 0xffff &&
                     (!has_copied || (copied.dtype == params.x_dtype &&
                                      copied.scale_source == ScaleSource::none)) &&
                     parts_are_aligned(format) &&
@@ -204,7 +205,7 @@ std::optional<CodeLayout> code_layout(const StoreParams& params) {
       .scale_slot_bytes = in_row ? 4 : 4 * view.scales.slot_stride};
   const BlockSize most =
       block_size(static_cast<unsigned>(view.num_heads), layout.coded.per_row.value(),
-                 has_copied ? layout.copied.per_row.value() : 0);
+                 has_copied ? layout.copied.per_row.value() : 0, has_scales);
   if (most.tokens == 0) return std::nullopt;
   layout.block_rows = most.rows;
   const std::int64_t spread = (params.tokens + kManyBlocks - 1) / kManyBlocks;
@@ -223,7 +224,9 @@ void store(const StoreArgs& args, const Context& context) {
       params_of(args.x, args.row_offsets, view_of(args.cache, args.layer, args.side));
   if (params.tokens == 0) return;
   if (can_copy(params)) return launch_copy(params, stream);
-  if (const auto layout = code_layout(params)) return launch_code(params, *layout, stream);
+  if (const auto layout = code_layout(params)) {
+    return launch_code(params, *layout, num_sms(args.x.device.index), stream);
+  }
   if (const auto layout = encode_layout(params)) return launch_encode(params, *layout, stream);
   launch_general(params, stream);
 }

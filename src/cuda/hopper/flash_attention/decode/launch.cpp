@@ -68,15 +68,6 @@ DecodePages make_pages(const FlashAttentionArgs& args) {
           .num_pages = static_cast<unsigned>(keys.num_pages)};
 }
 
-HeadScales make_scales(const FlashAttentionArgs& args) {
-  const ScaleLayerView keys = args.cache.key(args.layer).scales;
-  const ScaleLayerView values = args.cache.value(args.layer).scales;
-  return {.keys = reinterpret_cast<const float*>(keys.data),
-          .values = reinterpret_cast<const float*>(values.data),
-          .key_stride = keys.head_stride,
-          .value_stride = values.head_stride};
-}
-
 DecodeOutputs make_outputs(const FlashAttentionArgs& args) {
   const TensorView& out = args.out;
   const std::int64_t vector_bytes = bytes_for(out.dtype, 4);
@@ -133,15 +124,16 @@ void flash_attention_decode(const FlashAttentionArgs& args, const Context& conte
   Carver carver(context.workspace);
   const TreeMask mask = tree_mask(args.mask).value();
   const DecodeBatch batch = make_batch(args, plan, mask.visible);
-  const DecodeParams params{.queries = make_queries(args.q, batch),
-                            .batch = batch,
-                            .pages = make_pages(args),
-                            .split = plan.split,
-                            .scores = score_rules(args),
-                            .scales = make_scales(args),
-                            .tree = mask.tree,
-                            .outputs = make_outputs(args),
-                            .pieces = carve_pieces(carver, plan)};
+  const DecodeParams params{
+      .queries = make_queries(args.q, batch),
+      .batch = batch,
+      .pages = make_pages(args),
+      .split = plan.split,
+      .scores = score_rules(args),
+      .scales = head_scales(args.cache.key(args.layer), args.cache.value(args.layer)),
+      .tree = mask.tree,
+      .outputs = make_outputs(args),
+      .pieces = carve_pieces(carver, plan)};
   plan.variant->launch(params, stream);
   if (plan.joins) return;
   const DecodeConfig& config = plan.variant->config;

@@ -7,7 +7,7 @@
 
 #include <vector_types.h>
 
-#include "cuda/hopper/flash_attention/prefill/params.h"
+#include "cuda/hopper/flash_attention/head_scales.h"
 #include "cuda/hopper/flash_attention/score_rules.h"
 #include "cuda/hopper/flash_attention/visible_range.h"
 #include "cuda/rows/divisor.h"
@@ -50,7 +50,7 @@ struct DecodePages {
 
 // Which of its sequence's new tokens a token sees, within its interval of keys. Null: all of them.
 struct DecodeTree {
-  const std::uint8_t* bits = nullptr;  // [tokens, columns]: nonzero where new token `column` is seen
+  const std::uint8_t* bits = nullptr;  // [tokens, columns]: nonzero where a new token is seen
   std::int64_t token_stride = 0;
   int columns = 0;
 };

@@ -63,8 +63,7 @@ template <DecodeConfig kConfig> class RowSight {
     const DecodeTree& tree = params_.tree;
 #pragma unroll
     for (int half = 0; half < kHalves; ++half) {
-      const std::uint8_t* row =
-          tree.bits + (item_.first_token + token_[half]) * tree.token_stride;
+      const std::uint8_t* row = tree.bits + (item_.first_token + token_[half]) * tree.token_stride;
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int column = first_key + key_offset(i) - item_.cached;

@@ -59,10 +59,9 @@ struct KeptRow {
 
 // As store_rows(), which ends the chain.
 template <PrefillConfig kConfig, int kSums>
-__device__ inline void chain_rows(const PrefillParams& params, const PrefillTile& tile, int row,
-                                  const RowSoftmax& softmax, const float (&to_log2)[2],
-                                  float (&sums)[kSums]) {
-  const std::uint32_t links = __ldg(params.chain.links);
+__device__ inline void chain_rows(const PrefillParams& params, std::uint32_t links,
+                                  const PrefillTile& tile, int row, const RowSoftmax& softmax,
+                                  const float (&to_log2)[2], float (&sums)[kSums]) {
   const bool continues = (links & ChainedRows::kContinues) != 0;
   const bool finishes = (links & ChainedRows::kFinishes) != 0;
   const std::int64_t heads = std::int64_t{params.head_tiles} << params.tile_heads_log2;

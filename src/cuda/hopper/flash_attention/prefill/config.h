@@ -27,6 +27,14 @@ enum class Products : std::uint8_t {
   narrow,  // e4m3: q and the weights rounded to it, V transposed before (flip_values.h)
 };
 
+// In which order a step issues its two products. Measured at 192 columns of q and K: sums first saves
+// 1 % over 4096 keys, nothing over 1024. Without turns at the tensor cores it saves 2 %, and costs as
+// much over 1024.
+enum class StepOrder : std::uint8_t {
+  scores_first,  // the softmax begins under the sum
+  sum_first,  // both are awaited together: an issue holds the warps until most products have begun
+};
+
 // A block takes 64 · consumers query rows (tokens × heads of one KV head) over block_keys keys at a
 // time, 64 rows per consumer warpgroup.
 struct PrefillConfig {
@@ -41,17 +49,32 @@ struct PrefillConfig {
   int key_stages = 2;
   int value_stages = 3;
   int q_buffers = 2;
+  // Of a tile's q, each loaded as soon as the consumers of its rows are done with those before: with
+  // one buffer, what the first consumer waits for is not also what the second still needs.
+  int q_parts = 1;
+  // Of the first warpgroup, that follow the tiles: two for K, two for V, or one each. The others
+  // expand a cache of another format into what they load (expanded/expand_role.cuh).
+  int loading_warps = 4;
   Scores scores = Scores::scaled;
   Ends ends = Ends::finished;
   Products products = Products::wide;
+  StepOrder order = StepOrder::scores_first;
 
   static constexpr int kSlabColumns = 64;  // 128 bytes: a swizzled row
 
   constexpr int rows() const { return 64 * consumers; }
+  constexpr int part_rows() const { return rows() / q_parts; }
   constexpr int threads() const { return 128 * (1 + consumers); }
-  // Of a thread; all of a block's are 65 536.
-  constexpr int producer_registers() const { return converts() ? 56 : 40; }
-  constexpr int consumer_registers() const { return converts() ? 224 : 232; }
+  // Of a thread; a block has 504 for every three of its threads, one of each warpgroup.
+  constexpr int producer_registers() const { return converts() || expands() ? 56 : 40; }
+  constexpr int consumer_registers() const { return converts() || expands() ? 224 : 232; }
+  constexpr bool expands() const { return loading_warps < 4; }
+  // The last tiles may be cut along their keys (tail_cuts.h): where putting pieces together finds
+  // registers beside the next tile's scores.
+  constexpr bool cuts_tiles() const {
+    const bool has_registers = head_dim <= 128 && !(converts() && scores == Scores::modified);
+    return has_registers && ends == Ends::finished && !is_narrow();
+  }
   // e4m3 becomes f16 in shared memory, exactly; q follows it.
   constexpr bool converts_keys() const {
     return cache_dtype != dtype && products == Products::wide;

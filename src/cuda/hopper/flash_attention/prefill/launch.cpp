@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cuda/hopper/flash_attention/prefill/expanded/expand_pages.h"
+#include "cuda/hopper/flash_attention/prefill/expanded/expanding_path.h"
 #include "cuda/hopper/flash_attention/prefill/narrow/flip_values.h"
 #include "cuda/hopper/flash_attention/prefill/workspace.h"
 #include "cuda/runtime/device_facts.h"
@@ -22,8 +23,9 @@ TileDescriptor query_tile(const TensorView& q, const PrefillPlan& plan) {
   tile.rank = 3;
   tile.dims = {q.shape[2], q.shape[1], q.shape[0]};
   tile.strides_bytes = {bytes_for(q.dtype, q.strides[1]), bytes_for(q.dtype, q.strides[0])};
-  const int heads = 1 << plan.tile_heads_log2;
-  tile.box = {PrefillConfig::kSlabColumns, heads, plan.variant->config.rows() / heads};
+  const int rows = plan.variant->config.part_rows();
+  const int heads = std::min(1 << plan.tile_heads_log2, rows);
+  tile.box = {PrefillConfig::kSlabColumns, heads, rows / heads};
   tile.swizzle = Swizzle::b128;
   tile.l2_promotion = L2Promotion::b256;
   return tile;
@@ -58,11 +60,8 @@ PrefillOutputs make_outputs(const FlashAttentionArgs& args) {
 // Where expanded rows do not hold them already.
 HeadScales make_scales(const KvLayerView& keys, const KvLayerView& values,
                        const PrefillPlan& plan) {
-  if (plan.path == PrefillPath::expanded) return {};
-  return {.keys = reinterpret_cast<const float*>(keys.scales.data),
-          .values = reinterpret_cast<const float*>(values.scales.data),
-          .key_stride = keys.scales.head_stride,
-          .value_stride = values.scales.head_stride};
+  if (plan.path == PrefillPath::expanded || plan.path == PrefillPath::expanding) return {};
+  return head_scales(keys, values);
 }
 
 PrefillParams make_params(const FlashAttentionArgs& args, const PrefillPlan& plan) {
@@ -178,7 +177,8 @@ std::string refuse_tiles(const FlashAttentionProblem& problem) {
 std::int64_t prefill_workspace_bytes(const FlashAttentionProblem& problem) {
   std::int64_t bytes = 0;
   for (const Scores scores : {Scores::scaled, Scores::modified}) {
-    bytes = std::max(bytes, PrefillWorkspace(problem, plan_prefill(problem, scores, 1)).bytes);
+    const PrefillPlan plan = plan_prefill(problem, scores, num_sms(problem.device.index));
+    bytes = std::max(bytes, PrefillWorkspace(problem, plan).bytes);
   }
   return bytes;
 }
@@ -191,7 +191,9 @@ std::vector<std::pair<std::string, std::string>> prefill_choices(
   std::vector<std::pair<std::string, std::string>> choices = {
       {"kernel", std::string(plan.variant->name)}, {"blocks", std::to_string(plan.blocks)}};
   if (plan.path == PrefillPath::expanded) choices.emplace_back("cache", "expanded");
+  if (plan.path == PrefillPath::expanding) choices.emplace_back("cache", "expanded beside");
   if (plan.path == PrefillPath::narrow) choices.emplace_back("values", "transposed");
+  if (plan.cuts_tail) choices.emplace_back("last tiles", "cut");
   return choices;
 }
 
@@ -207,7 +209,8 @@ void flash_attention_prefill(const FlashAttentionArgs& args, const Context& cont
   const auto stream = static_cast<cudaStream_t>(context.stream);
   PrefillParams params = make_params(args, plan);
   params.next_tile = space.next_tile;
-  check(cudaMemsetAsync(params.next_tile, 0, sizeof(int), stream), "cudaMemsetAsync");
+  params.tail = space.tail;
+  check(cudaMemsetAsync(params.next_tile, 0, space.zero_bytes, stream), "cudaMemsetAsync");
   const PrefillLaunch where{.blocks = plan.blocks, .stream = stream};
   switch (plan.path) {
     case PrefillPath::direct:
@@ -216,6 +219,9 @@ void flash_attention_prefill(const FlashAttentionArgs& args, const Context& cont
           where);
     case PrefillPath::expanded:
       return launch_expanded(args, plan, space, params, where);
+    case PrefillPath::expanding:
+      return plan.variant->launch_expanding(params, expanded_keys(args, problem, plan, space),
+                                            where);
     case PrefillPath::narrow:
       return launch_narrow_path(args, plan, flipped_blocks(problem, plan), space.flipped, params,
                                 where);

@@ -4,6 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <vector_types.h>
+
+#include "cuda/hopper/flash_attention/head_scales.h"
 #include "cuda/hopper/flash_attention/score_rules.h"
 #include "cuda/hopper/flash_attention/visible_range.h"
 #include "cuda/runtime/tensor_map.h"
@@ -38,21 +41,6 @@ struct PagedKeys {
   int box_rows = 0;  // rows of a page that one copy brings: a power of two that divides page_size
 };
 
-// Of a cache of e4m3: one for all rows of a KV head, positive; null: 1.
-struct HeadScales {
-  const float* keys = nullptr;
-  const float* values = nullptr;
-  std::int64_t key_stride = 0;
-  std::int64_t value_stride = 0;
-
-  QUIRE_HOST_DEVICE float of_keys(int head) const {
-    return keys == nullptr ? 1.0F : keys[head * key_stride];
-  }
-  QUIRE_HOST_DEVICE float of_values(int head) const {
-    return values == nullptr ? 1.0F : values[head * value_stride];
-  }
-};
-
 // Rows whose keys come in chunks, a launch for each: what one leaves to the next.
 struct ChainedRows {
   float* sums = nullptr;  // [tokens, heads, value_dim], not divided
@@ -65,12 +53,22 @@ struct ChainedRows {
   static constexpr std::uint32_t kFinishes = 2;
 };
 
+// Tiles that are cut along their keys (tail_cuts.h): what their pieces leave to the last of them.
+struct TailPieces {
+  // [2 · thread blocks, consumers, value_dim / 8, threads, 4]; null: none is cut
+  float* sums = nullptr;
+  float4* rows = nullptr;   // [2 · thread blocks, consumers, threads]: maxima in log2 units, sums
+  int* arrivals = nullptr;  // [2 · thread blocks, consumers], zero at the start
+  int slowness = 0;         // of the slowest multiprocessors, in thousandths
+};
+
 struct PrefillParams {
-  TensorMap q{};  // (column, head, token); boxes of 64 × tile_heads × rows / tile_heads
+  TensorMap q{};  // (column, head, token); boxes of 64 columns of a q part's rows
   const std::uint32_t* row_offsets = nullptr;    // [batch + 1]
   const std::uint32_t* cache_lengths = nullptr;  // [batch], positions of the first new tokens
   KeySpans spans{};
   int batch = 0;
+  int passed_tokens = 0;  // sequences of at most so many new tokens are somebody else's
   // Heads that stand side by side in a tile's rows, a power of two that divides those of a KV head:
   // row r is head r % tile_heads of token r / tile_heads.
   int tile_heads_log2 = 0;
@@ -83,6 +81,7 @@ struct PrefillParams {
   PrefillOutputs outputs{};
   int* next_tile = nullptr;  // zero at the start
   ChainedRows chain{};       // Ends::chained only
+  TailPieces tail{};         // Ends::finished only; not for more than 32 sequences
 };
 
 }  // namespace quire::cuda::hopper

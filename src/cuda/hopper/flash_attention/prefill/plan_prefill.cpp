@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cuda/hopper/flash_attention/prefill/narrow/flip_values.h"
+#include "cuda/hopper/flash_attention/prefill/tail_cuts.h"
 #include "cuda/hopper/flash_attention/visible_range.h"
 
 namespace quire::cuda::hopper {
@@ -22,6 +23,7 @@ constexpr std::int64_t kMostSequences = 65535;
 // costs less than what it saves every tile of rows. Measured: 2048 rows over 8704 keys take 495 µs
 // expanded, 508 direct; 344 narrow.
 constexpr std::int64_t kFewestExpandedRows = 1536;
+constexpr std::int64_t kFewestExpandingRows = 1024;
 constexpr std::int64_t kFewestNarrowRows = 256;
 
 int box_rows_of(std::int64_t page_size, int block_keys) {
@@ -51,6 +53,7 @@ bool is_e4m3(const FlashAttentionProblem& problem) {
 struct Wanted {
   DType cache_dtype;
   bool is_narrow;
+  bool expands;
   Scores scores;
 };
 
@@ -59,7 +62,8 @@ const PrefillVariant* find(const FlashAttentionProblem& problem, const Wanted& w
     const PrefillConfig& config = variant.config;
     return config.dtype == problem.q_dtype && config.cache_dtype == wanted.cache_dtype &&
            config.head_dim == problem.head_dim && config.value_dim == problem.value_dim &&
-           config.is_narrow() == wanted.is_narrow && config.scores == wanted.scores;
+           config.is_narrow() == wanted.is_narrow && config.expands() == wanted.expands &&
+           config.scores == wanted.scores;
   });
   return found == std::end(kPrefillVariants) ? nullptr : found;
 }
@@ -67,8 +71,10 @@ const PrefillVariant* find(const FlashAttentionProblem& problem, const Wanted& w
 // Modified scores may be of any kind.
 const PrefillVariant* find(const FlashAttentionProblem& problem, PrefillPath path, Scores scores) {
   const DType stored = problem.cache.row_format.parts[0].dtype;
-  Wanted wanted{.cache_dtype = path == PrefillPath::expanded ? problem.q_dtype : stored,
+  const bool is_expanded = path == PrefillPath::expanded || path == PrefillPath::expanding;
+  Wanted wanted{.cache_dtype = is_expanded ? problem.q_dtype : stored,
                 .is_narrow = path == PrefillPath::narrow,
+                .expands = path == PrefillPath::expanding,
                 .scores = scores};
   const PrefillVariant* found = find(problem, wanted);
   wanted.scores = Scores::modified;
@@ -99,10 +105,31 @@ bool has_room(const FlashAttentionProblem& problem, PrefillPath path) {
   return problem.batch_invariant || bytes <= kMostExpandedBytes;
 }
 
+// Where a tile's sums may be made of pieces, and a tile can be so long that this pays. A warp
+// counts the tiles: of as many sequences as it has lanes.
+bool may_cut_tail(const FlashAttentionProblem& problem, const PrefillConfig& config) {
+  constexpr std::int64_t kMostCountedSequences = 32;
+  const std::int64_t keys = columns_of(problem) * problem.cache.page_size;
+  return config.cuts_tiles() && !problem.batch_invariant &&
+         problem.ragged.batch <= kMostCountedSequences &&
+         keys >= std::int64_t{2 * kFewestPieceBlocks + kFewestSavedBlocks} * config.block_keys;
+}
+
+std::int64_t fewest_rows(PrefillPath path) {
+  switch (path) {
+    case PrefillPath::narrow:
+      return kFewestNarrowRows;
+    case PrefillPath::expanding:
+      return kFewestExpandingRows;
+    default:
+      return kFewestExpandedRows;
+  }
+}
+
 // Query rows that share what is made once.
 bool shares_enough(const FlashAttentionProblem& problem, PrefillPath path) {
   const std::int64_t batch = std::max<std::int64_t>(problem.ragged.batch, 1);
-  const std::int64_t fewest = path == PrefillPath::narrow ? kFewestNarrowRows : kFewestExpandedRows;
+  const std::int64_t fewest = fewest_rows(path);
   return !problem.batch_invariant && problem.ragged.tokens * group_of(problem) >= fewest * batch;
 }
 
@@ -111,6 +138,7 @@ bool takes(const FlashAttentionProblem& problem, PrefillPath path, Scores scores
   if (path == PrefillPath::direct) return is_plain(problem) || is_e4m3(problem);
   if (!has_room(problem, path)) return false;
   if (path == PrefillPath::narrow) return is_e4m3(problem) && problem.allow_fp8_products;
+  if (path == PrefillPath::expanding) return is_e4m3(problem);
   // What scales give may be too large for f16.
   return problem.q_dtype == DType::bf16 || (is_e4m3(problem) && !problem.cache.has_scales);
 }
@@ -120,7 +148,8 @@ bool takes(const FlashAttentionProblem& problem, PrefillPath path, Scores scores
 PrefillPath prefill_path(const FlashAttentionProblem& problem, Scores scores) {
   const bool is_direct = takes(problem, PrefillPath::direct, scores);
   if (is_direct && is_plain(problem)) return PrefillPath::direct;
-  for (const PrefillPath path : {PrefillPath::narrow, PrefillPath::expanded}) {
+  for (const PrefillPath path :
+       {PrefillPath::narrow, PrefillPath::expanding, PrefillPath::expanded}) {
     if (takes(problem, path, scores) && (!is_direct || shares_enough(problem, path))) return path;
   }
   return PrefillPath::direct;
@@ -163,7 +192,8 @@ PrefillPlan plan_prefill(const FlashAttentionProblem& problem, Scores scores, in
   const std::int64_t tiles =
       (problem.ragged.tokens * tile_heads / config.rows() + problem.ragged.batch) *
       (problem.heads / tile_heads);
-  plan.blocks = static_cast<int>(std::min<std::int64_t>(tiles, num_sms));
+  plan.cuts_tail = may_cut_tail(problem, config);
+  plan.blocks = static_cast<int>(plan.cuts_tail ? num_sms : std::min<std::int64_t>(tiles, num_sms));
   return plan;
 }
 

@@ -11,9 +11,10 @@ namespace quire::cuda::hopper {
 
 // How K and V come to the products.
 enum class PrefillPath : std::uint8_t {
-  direct,    // out of the pages
-  expanded,  // out of the workspace, where another kernel put them as numbers of q's dtype
-  narrow,    // K out of the pages, V transposed out of the workspace
+  direct,     // out of the pages
+  expanded,   // out of the workspace, where another kernel put them as numbers of q's dtype
+  expanding,  // the same, put there by warps of the same kernel
+  narrow,     // K out of the pages, V transposed out of the workspace
 };
 
 // Empty, or why no compiled kernel takes the problem.
@@ -28,6 +29,7 @@ struct PrefillPlan {
   int box_rows = 0;         // of a page that one copy brings
   int tile_heads_log2 = 0;  // heads of a KV head side by side in a tile
   int blocks = 0;
+  bool cuts_tail = false;  // the last tiles, along their keys (tail_cuts.h)
 };
 
 // `scores`: what the arguments, beyond the problem, ask for.

@@ -14,8 +14,9 @@ __device__ inline void issue_scores(const std::byte* q, const std::byte* keys,
   using Op = Wgmma<kConfig.score_dtype(), kConfig.block_keys>;
   using Shared = PrefillShared<kConfig>;
   constexpr int kFullSlabs = kConfig.head_dim / kConfig.key_slab_columns();
-  constexpr int kLastSteps = kConfig.head_dim % kConfig.key_slab_columns() / 16;
-  static_assert(kLastSteps == 0 || kConfig.score_dtype() != DType::fp8_e4m3);
+  // A slab is a row of kRowBytes.
+  constexpr int kLastSteps = kConfig.head_dim % kConfig.key_slab_columns() * kRowBytes /
+                             kConfig.key_slab_columns() / kStepBytes;
   const std::uint64_t a = tile_descriptor(q);
   const std::uint64_t b = tile_descriptor(keys);
 #pragma unroll

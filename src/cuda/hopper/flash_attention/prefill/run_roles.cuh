@@ -11,9 +11,10 @@
 
 namespace quire::cuda::hopper {
 
-template <PrefillConfig kConfig, typename Source, typename Attend = PrefillAttend<kConfig>>
-__device__ inline void run_roles(const PrefillParams& params,
-                                 const typename Source::Params& source) {
+// By every thread of the block. `load(shared)`: the first warpgroup's roles.
+template <PrefillConfig kConfig, typename Source, typename Attend, typename Load>
+__device__ inline void run_block(const PrefillParams& params, const typename Source::Params& source,
+                                 const Load& load) {
   extern __shared__ __align__(1024) std::byte memory[];
   auto& shared = *reinterpret_cast<PrefillShared<kConfig>*>(memory);
   if (threadIdx.x == 0) {
@@ -25,6 +26,17 @@ __device__ inline void run_roles(const PrefillParams& params,
   __syncthreads();
   if (warpgroup_in_block() == 0) {
     cutlass::arch::warpgroup_reg_dealloc<kConfig.producer_registers()>();
+    load(shared);
+  } else {
+    cutlass::arch::warpgroup_reg_alloc<kConfig.consumer_registers()>();
+    Attend(params, shared, warpgroup_in_block() - 1).run();
+  }
+}
+
+template <PrefillConfig kConfig, typename Source, typename Attend = PrefillAttend<kConfig>>
+__device__ inline void run_roles(const PrefillParams& params,
+                                 const typename Source::Params& source) {
+  run_block<kConfig, Source, Attend>(params, source, [&](PrefillShared<kConfig>& shared) {
     PrefillLoad<kConfig, Source> load(params, source, shared, warp_in_block() % 2);
     if (warp_in_block() == 0) {
       load.lead();
@@ -33,10 +45,7 @@ __device__ inline void run_roles(const PrefillParams& params,
     } else {
       load.load_values();
     }
-  } else {
-    cutlass::arch::warpgroup_reg_alloc<kConfig.consumer_registers()>();
-    Attend(params, shared, warpgroup_in_block() - 1).run();
-  }
+  });
 }
 
 }  // namespace quire::cuda::hopper

@@ -4,12 +4,14 @@
 //
 // Tiles are counted sequence by sequence; within a sequence in sections of KV heads whose K and V
 // stay in L2 together, and within a section from the last rows, which see most keys, to the first:
-// the longest work starts first and the end of the grid is even. Lengths are read here, on the
-// device, so a captured graph may be replayed with others.
+// the longest work starts first and the end of the grid is even. Where the last tiles are long and
+// fewer than the thread blocks, they are cut (tail_cuts.h). Lengths are read here, on the device, so
+// a captured graph may be replayed with others.
 #pragma once
 
 #include "cuda/hopper/flash_attention/prefill/config.h"
 #include "cuda/hopper/flash_attention/prefill/params.h"
+#include "cuda/hopper/flash_attention/prefill/tail_cuts.h"
 
 namespace quire::cuda::hopper {
 
@@ -25,17 +27,71 @@ struct PrefillTile {
   int kv_head;
   int first_block;  // of keys: block b begins at first_key + b · block_keys. At least one
   int end_block;
+  TilePieces pieces;
 };
 
 // By a whole warp: sequences are searched 32 at a time. Indices must not decrease from call to call.
 template <PrefillConfig kConfig> class PrefillSchedule {
  public:
-  __device__ explicit PrefillSchedule(const PrefillParams& params) : params_(params) {}
+  __device__ explicit PrefillSchedule(const PrefillParams& params) : params_(params) {
+    if constexpr (kConfig.cuts_tiles()) {
+      if (params.tail.sums != nullptr) plan_tail();
+    }
+  }
 
   __device__ PrefillTile next() {
+    if constexpr (kConfig.cuts_tiles()) {
+      return next_cut();
+    } else {
+      return find(take());
+    }
+  }
+
+ private:
+  // A piece of the tile that is being cut, or the next tile.
+  __device__ PrefillTile next_cut() {
+    for (;;) {
+      while (tail_tile_ < end_tail_tile_) {
+        const PrefillTile piece = next_piece();
+        if (piece.end_block > piece.first_block) return piece;
+      }
+      const int index = take();
+      const int part = index - cuts_.whole;
+      if (part < 0) return find(index);
+      if (part >= cuts_.parts) return {.sequence = -1};
+      part_ = part;
+      tail_tile_ = cuts_.first_tile(part);
+      end_tail_tile_ = cuts_.end_tile(part);
+    }
+  }
+
+  static constexpr unsigned kWarp = 0xffffffff;
+
+  __device__ int take() const {
     int index = 0;
     if (lane() == 0) index = atomicAdd(params_.next_tile, 1);
-    index = __shfl_sync(kWarp, index, 0);
+    return __shfl_sync(kWarp, index, 0);
+  }
+  __device__ void plan_tail() {
+    const int tiles = __shfl_sync(kWarp, inclusive_sum(num_tiles(lane())), 31);
+    const auto thread_blocks = static_cast<int>(gridDim.x);
+    const int rest = tiles % thread_blocks;
+    if (rest == 0) return;
+    const PrefillTile first = find(tiles - rest);
+    cuts_ =
+        cut_tail(tiles, thread_blocks, first.end_block - first.first_block, params_.tail.slowness);
+  }
+  // Of part_, in the next of its tiles; it may have no block there.
+  __device__ PrefillTile next_piece() {
+    PrefillTile tile = find(cuts_.whole + tail_tile_);
+    const int blocks = tile.end_block - tile.first_block;
+    tile.pieces = tile_pieces(cuts_, part_, tail_tile_, blocks);
+    tile.end_block = tile.first_block + cuts_.cut(part_ + 1, tail_tile_, blocks);
+    tile.first_block += cuts_.cut(part_, tail_tile_, blocks);
+    ++tail_tile_;
+    return tile;
+  }
+  __device__ PrefillTile find(int index) {
     for (; first_sequence_ < params_.batch; first_sequence_ += 32) {
       const int before = num_tiles(first_sequence_ + lane());
       const int end = tiles_before_ + inclusive_sum(before);
@@ -49,9 +105,6 @@ template <PrefillConfig kConfig> class PrefillSchedule {
     return {.sequence = -1};
   }
 
- private:
-  static constexpr unsigned kWarp = 0xffffffff;
-
   __device__ static int lane() { return static_cast<int>(threadIdx.x % 32); }
   __device__ int row_tiles(int tokens) const {
     return ((tokens << params_.tile_heads_log2) + kConfig.rows() - 1) / kConfig.rows();
@@ -60,7 +113,7 @@ template <PrefillConfig kConfig> class PrefillSchedule {
     if (sequence >= params_.batch) return 0;
     const auto tokens =
         static_cast<int>(params_.row_offsets[sequence + 1] - params_.row_offsets[sequence]);
-    return row_tiles(tokens) * params_.head_tiles;
+    return tokens <= params_.passed_tokens ? 0 : row_tiles(tokens) * params_.head_tiles;
   }
   __device__ static int inclusive_sum(int value) {
 #pragma unroll
@@ -77,8 +130,7 @@ template <PrefillConfig kConfig> class PrefillSchedule {
     return tiles < params_.head_tiles ? tiles : params_.head_tiles;
   }
   __device__ PrefillTile tile_of(int sequence, int index) const {
-    PrefillTile tile;
-    tile.sequence = sequence;
+    PrefillTile tile{.sequence = sequence};
     tile.first_row = static_cast<int>(params_.row_offsets[sequence]);
     tile.tokens = static_cast<int>(params_.row_offsets[sequence + 1]) - tile.first_row;
     tile.position = static_cast<int>(params_.cache_lengths[sequence]);
@@ -115,6 +167,11 @@ template <PrefillConfig kConfig> class PrefillSchedule {
   const PrefillParams& params_;
   int first_sequence_ = 0;
   int tiles_before_ = 0;
+  TailCuts cuts_{.whole = 0x7fffffff};
+  // The pieces of its part that are still to come.
+  int part_ = 0;
+  int tail_tile_ = 0;
+  int end_tail_tile_ = 0;
 };
 
 }  // namespace quire::cuda::hopper

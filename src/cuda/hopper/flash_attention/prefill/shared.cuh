@@ -24,9 +24,10 @@ template <PrefillConfig kConfig> struct PrefillShared {
   // Bit g: keys 8g … 8g + 7 of the K block are not there.
   std::uint32_t holes[kConfig.key_stages];
   PrefillTile tiles[kTileRing];
+  bool is_last[kConfig.consumers];  // of a cut tile's pieces
   RingBarriers<kConfig.key_stages> key_ring;
   RingBarriers<kConfig.value_stages> value_ring;
-  RingBarriers<kConfig.q_buffers> q_ring;
+  RingBarriers<kConfig.q_buffers> q_rings[kConfig.q_parts];
   RingBarriers<kTileRing> tile_ring;
   // Copied blocks that have become f16; used where blocks are converted.
   EmptyBarrier keys_ready[kConfig.key_stages];
@@ -37,10 +38,15 @@ template <PrefillConfig kConfig> struct PrefillShared {
   __device__ void init() {
     key_ring.init(1, kConfig.consumers);
     value_ring.init(1, kConfig.consumers);
-    q_ring.init(1, kConfig.consumers);
-    tile_ring.init(1, 3 * 32 + 128 * kConfig.consumers);  // three loading warps read it too
+    for (auto& ring : q_rings) ring.init(1, kConfig.consumers / kConfig.q_parts);
+    // Loading warps but the first read it too.
+    tile_ring.init(1, (kConfig.loading_warps - 1) * 32 + 128 * kConfig.consumers);
     for (EmptyBarrier& ready : keys_ready) ready.init(2 * 32);
     for (EmptyBarrier& ready : values_ready) ready.init(2 * 32);
+  }
+  // Of the part that a tile's row belongs to.
+  __device__ RingBarriers<kConfig.q_buffers>& q_ring(int row) {
+    return q_rings[row / kConfig.part_rows()];
   }
   // Keys, values that products may read.
   __device__ void await_keys(const RingPosition<kConfig.key_stages>& at) {

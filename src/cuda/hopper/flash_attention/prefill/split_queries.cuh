@@ -32,7 +32,7 @@ __device__ inline void split_quad(std::uint32_t low, std::uint32_t high, float b
   second = pack_e4m3(left.x, left.y, left.z, left.w);
 }
 
-// As round_queries().
+// As QueryRounding.
 template <PrefillConfig kConfig>
 __device__ inline void split_queries(std::byte* rows, float (&factor)[2]) {
   static_assert(kConfig.head_dim == 128 && kConfig.dtype == DType::bf16);

@@ -5,6 +5,7 @@
 
 #include <string_view>
 
+#include "cuda/hopper/flash_attention/prefill/expanded/launch_expanding.h"
 #include "cuda/hopper/flash_attention/prefill/launch_prefill.h"
 #include "cuda/hopper/flash_attention/prefill/narrow/launch_narrow.h"
 #include "cuda/hopper/flash_attention/prefill/variants.h"
@@ -14,17 +15,23 @@ namespace quire::cuda::hopper {
 struct PrefillVariant {
   std::string_view name;
   PrefillConfig config;
-  // One of the two.
+  // One of the three.
   void (*launch)(const PrefillParams& params, const PagedKeys& keys, const PrefillLaunch& launch);
   void (*launch_narrow)(const PrefillParams& params, const FlippedKeys& keys,
                         const PrefillLaunch& launch);
+  void (*launch_expanding)(const PrefillParams& params, const ExpandedKeys& keys,
+                           const PrefillLaunch& launch);
 };
 
 template <typename Variant> constexpr PrefillVariant prefill_variant(std::string_view name) {
-  return {name, Variant::kConfig, launch_prefill<Variant>, nullptr};
+  return {name, Variant::kConfig, launch_prefill<Variant>, nullptr, nullptr};
 }
 template <typename Variant> constexpr PrefillVariant narrow_variant(std::string_view name) {
-  return {name, Variant::kConfig, nullptr, launch_narrow<Variant>};
+  return {name, Variant::kConfig, nullptr, launch_narrow<Variant>, nullptr};
+}
+
+template <typename Variant> constexpr PrefillVariant expanding_variant(std::string_view name) {
+  return {name, Variant::kConfig, nullptr, nullptr, launch_expanding<Variant>};
 }
 
 // Scores::modified takes every problem; Scores::scaled is there too where speed was asked for.
@@ -54,7 +61,9 @@ inline constexpr PrefillVariant kPrefillVariants[] = {
     prefill_variant<PrefillD64E4m3<DType::bf16, Scores::modified>>("bf16_e4m3_d64_modified"),
     prefill_variant<PrefillD128E4m3<DType::bf16, Scores::scaled>>("bf16_e4m3_d128"),
     prefill_variant<PrefillD128E4m3<DType::bf16, Scores::modified>>("bf16_e4m3_d128_modified"),
+    expanding_variant<PrefillD128Expanding<DType::bf16, Scores::scaled>>("bf16_d128_expanding"),
     narrow_variant<NarrowD128<DType::bf16, Scores::scaled>>("narrow_bf16_d128"),
+    narrow_variant<NarrowD192V128<DType::bf16, Scores::scaled>>("narrow_bf16_d192_v128"),
 };
 
 }  // namespace quire::cuda::hopper

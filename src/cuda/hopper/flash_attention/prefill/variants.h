@@ -46,12 +46,28 @@ template <DType kDType, Scores kScores> struct PrefillD128E4m3 {
                                          .scores = kScores,
                                          .products = Products::mixed};
 };
+// Over a cache of e4m3 that becomes q's dtype in the workspace.
+template <DType kDType, Scores kScores> struct PrefillD128Expanding {
+  static constexpr PrefillConfig kConfig{
+      .dtype = kDType, .cache_dtype = kDType, .loading_warps = 2, .scores = kScores};
+};
 // Over a cache of e4m3, products of e4m3 too.
 template <DType kDType, Scores kScores> struct NarrowD128 {
   static constexpr PrefillConfig kConfig{.dtype = kDType,
                                          .cache_dtype = DType::fp8_e4m3,
                                          .key_stages = 4,
                                          .value_stages = 4,
+                                         .scores = kScores,
+                                         .products = Products::narrow};
+};
+// The rope part of a key fills half of its second slab.
+template <DType kDType, Scores kScores> struct NarrowD192V128 {
+  static constexpr PrefillConfig kConfig{.dtype = kDType,
+                                         .cache_dtype = DType::fp8_e4m3,
+                                         .head_dim = 192,
+                                         .key_stages = 3,
+                                         .q_buffers = 1,
+                                         .q_parts = 2,
                                          .scores = kScores,
                                          .products = Products::narrow};
 };
@@ -62,7 +78,9 @@ template <DType kDType, Scores kScores> struct PrefillD192V128 {
                                          .head_dim = 192,
                                          .value_stages = 2,
                                          .q_buffers = 1,
-                                         .scores = kScores};
+                                         .q_parts = 2,
+                                         .scores = kScores,
+                                         .order = StepOrder::sum_first};
 };
 template <DType kDType, Scores kScores> struct PrefillD192 {
   static constexpr PrefillConfig kConfig{.dtype = kDType,

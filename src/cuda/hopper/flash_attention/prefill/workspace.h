@@ -8,7 +8,12 @@
 namespace quire::cuda::hopper {
 
 struct PrefillWorkspace {
-  int* next_tile = nullptr;
+  int* next_tile = nullptr;  // and what else begins at zero behind it
+  std::int64_t zero_bytes = 0;
+  TailPieces tail{};
+  // PrefillPath::expanding (expanded/expanded_keys.h)
+  std::byte* rows = nullptr;
+  std::uint32_t* states = nullptr;
   // PrefillPath::expanded (expanded/expand_pages.h)
   std::byte* keys = nullptr;
   std::byte* values = nullptr;
@@ -21,6 +26,8 @@ struct PrefillWorkspace {
                    void* base = nullptr);
 };
 
+// Blocks of keys of a sequence's KV head, as expanded/expanded_keys.h counts them.
+int expanded_blocks(const FlashAttentionProblem& problem, const PrefillPlan& plan);
 // Blocks of keys of a sequence, as narrow/flip_values.h counts them.
 int flipped_blocks(const FlashAttentionProblem& problem, const PrefillPlan& plan);
 

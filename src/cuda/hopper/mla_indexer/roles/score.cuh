@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The scorers: two warpgroups take the tiles of a piece by turns and put what may be among the best
-// of a row into its pool. Between two checks of the pools' room each is on its own.
+// The scorers: three warpgroups take the tiles by turns, across pieces, and leave a score for each
+// token and key.
 #pragma once
 
-#include "cuda/hopper/mla_indexer/pool.cuh"
+#include "cuda/hopper/mla_indexer/half_products.cuh"
 #include "cuda/hopper/mla_indexer/products.cuh"
+#include "cuda/hopper/mla_indexer/shared.cuh"
 #include "cuda/hopper/tile/block.cuh"
 
 namespace quire::cuda::hopper {
@@ -12,160 +13,104 @@ namespace quire::cuda::hopper {
 template <IndexConfig kConfig> class IndexScore {
  public:
   __device__ IndexScore(const IndexParams& params, IndexShared<kConfig>& shared)
-      : params_(params), shared_(shared) {}
+      : shared_(shared),
+        // A box of 16 keys leaves a gap behind its scales.
+        scale_place_(key() + (params.pages.box_rows == 16 ? 16 * warp() : 0)),
+        score_place_(Sums::token() * (IndexConfig::kTileKeys + 16) + key()) {
+    // The compiler would find them anew for every tile, some twenty instructions.
+    asm volatile("" : "+r"(scale_place_), "+r"(score_place_));
+  }
 
   __device__ void run() {
-    for (std::uint32_t phase = 0;;) {
-      shared_.piece_ring.wait_full({.phase = phase});
+    int end = 0;  // of the pieces so far
+    int tile = warpgroup_in_block();
+    at_.stage = slot_at_.stage = tile;
+    for (RingPosition<IndexShared<kConfig>::kQueries> queries;; queries.advance()) {
+      shared_.query_ring.wait_full(queries);
       __syncwarp();  // keeps reads behind the wait
-      if (shared_.piece.first_token < 0) return;
-      score_piece();
-      phase = finish_piece() ^ 1;
-      all().sync();  // the pools are read
+      const int tiles = shared_.query_tiles[queries.stage];
+      if (tiles < 0) return;
+      load_queries(queries.stage);
+      for (end += tiles; tile < end; tile += IndexConfig::kWarpgroups) score_tile(queries.stage);
+      __syncwarp();
+      if (threadIdx.x % 32 == 0) shared_.query_ring.empty[queries.stage].arrive();
     }
   }
 
  private:
   using Sums = HeadSums<kConfig>;
-  static constexpr int kWarpgroups = IndexConfig::kWarpgroups;
   // In registers; of two products there would be too many.
   static constexpr bool kKeepsWeights = kConfig.products() == 1;
 
-  __device__ void score_piece() {
-    if (threadIdx.x < kConfig.tokens) {
-      shared_.counts[threadIdx.x] = 0;
-      shared_.to_beat[threadIdx.x] = kAbsentRank;
+  __device__ void load_queries(int queries) {
+    if constexpr (kConfig.multiplies_halves()) {
+      convert_queries<kConfig>(shared_.queries[queries], shared_.half_queries[queries],
+                               static_cast<int>(threadIdx.x), IndexConfig::kScorers);
+      cutlass::arch::fence_view_async_shared();
+      Team<IndexConfig::kScorers>{static_cast<int>(threadIdx.x), 1}.sync();
     }
-    load_weights();
-    end_ = shared_.piece.bounds[Sums::token()] - key();
-    all().sync();
-    for (int first = 0; first < num_tiles(); first += kWarpgroups) {
-      if (first % (kWarpgroups * IndexConfig::kCheckRounds) == 0) make_room();
-      const int tile = first + warpgroup_in_block();
-      if (tile < num_tiles()) score_tile(shared_.piece.first_tile + tile, tile);
+    if constexpr (kKeepsWeights) {
+      const float* weights = Sums::own_weights(shared_.weights[queries], 0);
+#pragma unroll
+      for (int i = 0; i < Sums::kOwnWeights; ++i) weights_[i] = weights[i];
     }
-    seen_ += static_cast<unsigned>(num_tiles());
-    all().sync();
   }
 
-  // Tile `step` of the piece.
-  __device__ void score_tile(int tile, int step) {
-    const unsigned place = seen_ + static_cast<unsigned>(step);
-    const RingPosition<kConfig.stages> at{.stage = static_cast<int>(place % kConfig.stages),
-                                          .phase = place / kConfig.stages & 1};
-    shared_.ring.wait_full(at);
+  __device__ void score_tile(int queries) {
+    shared_.ring.wait_full(at_);
     __syncwarp();  // the barrier's wait alone does not keep the compiler from reading before it
     float scales[Sums::kResults];
 #pragma unroll
     for (int i = 0; i < Sums::kResults; ++i) {
-      scales[i] = shared_.key_scales[at.phase][at.stage][scale_place_ + 8 * i];
+      scales[i] = shared_.key_scales[at_.phase][at_.stage][scale_place_ + 8 * i];
     }
-    const bool is_mapped = (shared_.mapped[at.phase][at.stage] >> warp() & 1) != 0;
+    const TileMark mark = shared_.marks[at_.phase][at_.stage];
     float parts[Sums::kParts][2] = {};
 #pragma unroll
     for (int product = 0; product < kConfig.products(); ++product) {
       float sums[kConfig.product_columns() / 2];
-      multiply_tile<kConfig>(shared_.tiles[at.stage], shared_.queries, product, sums);
-      if (product == kConfig.products() - 1 && threadIdx.x % 32 == 0) {
-        shared_.ring.empty[at.stage].arrive();
+      if constexpr (kConfig.multiplies_halves()) {
+        multiply_halves<kConfig>(shared_.tiles[at_.stage], shared_.half_queries[queries], sums);
+      } else {
+        multiply_tile<kConfig>(shared_.tiles[at_.stage], shared_.queries[queries], product, sums);
       }
-      Sums::add(sums, kKeepsWeights ? weights_ : Sums::own_weights(shared_.weights, product),
+      if (product == kConfig.products() - 1 && threadIdx.x % 32 == 0) {
+        shared_.ring.empty[at_.stage].arrive();
+      }
+      Sums::add(sums,
+                kKeepsWeights ? weights_ : Sums::own_weights(shared_.weights[queries], product),
                 product, parts);
     }
     float results[Sums::kResults];
     Sums::exchange(parts, results);
+    leave(results, scales, mark);
+    advance(at_);
+    advance(slot_at_);
+  }
+
+  __device__ void leave(const float (&results)[Sums::kResults],
+                        const float (&scales)[Sums::kResults], TileMark mark) {
+    shared_.score_ring.wait_empty(slot_at_);
+    __syncwarp();
+    ScoreSlot<kConfig.tokens>& slot = shared_.slots[slot_at_.stage];
+    if (Sums::is_first()) {
 #pragma unroll
-    for (int i = 0; i < Sums::kResults; ++i) {
-      const int first = tile * kIndexTileKeys + 8 * i;
-      const bool is_valid = is_mapped && Sums::is_first() && first < end_;
-      offer(rank_of(results[i] * scales[i]), first, is_valid);
+      for (int i = 0; i < Sums::kResults; ++i) {
+        (&slot.scores[0][0])[score_place_ + 8 * i] = results[i] * scales[i];
+      }
     }
+    if (threadIdx.x % 128 == 0) slot.mark = mark;
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) shared_.score_ring.full[slot_at_.stage].arrive();
   }
 
-  // Into the pool of the lane's token, if it may be among the best.
-  __device__ void offer(std::uint32_t rank, int first, bool is_valid) {
-    const bool is_good = is_valid && rank > shared_.to_beat[Sums::token()];
-    const unsigned good = __ballot_sync(kWholeWarp, is_good);
-    if (good == 0) return;
-    const unsigned lane = threadIdx.x % 32;
-    const unsigned own = good & token_lanes();
-    const int leader = __ffs(static_cast<int>(own)) - 1;
-    unsigned base = 0;
-    if (static_cast<int>(lane) == leader) {
-      base = atomicAdd(&shared_.counts[Sums::token()], static_cast<unsigned>(__popc(own)));
+  // To this warpgroup's next tile.
+  template <int kStages> __device__ static void advance(RingPosition<kStages>& at) {
+    at.stage += IndexConfig::kWarpgroups;
+    if (at.stage >= kStages) {
+      at.stage -= kStages;
+      at.phase ^= 1;
     }
-    base = __shfl_sync(kWholeWarp, base, leader & 31);
-    if (!is_good) return;
-    const unsigned slot = base + __popc(own & ((1u << lane) - 1u));
-    Pool& pool = shared_.pools[Sums::token()];
-    pool.ranks[slot] = rank;
-    pool.positions[slot] = static_cast<unsigned>(first + key());
-  }
-
-  // Lanes of the same token as this one.
-  __device__ static unsigned token_lanes() {
-    if constexpr (kConfig.tokens == 1) return kWholeWarp;
-    if constexpr (kConfig.tokens == 2) return 0x33333333u << (2 * Sums::token());
-    return 0x11111111u << Sums::token();
-  }
-
-  // All keys before this round are in the pools, none behind: a later key of the same rank as the
-  // worst that stays is out.
-  __device__ void make_room() {
-    const bool is_full = shared_.counts[Sums::token()] > IndexConfig::kPoolLimit;
-    if (!all().any(is_full)) return;
-    const RowTeam<kConfig> team = row_team();
-    RowPool<kConfig>(team, shared_, row_of(team)).drop_worst(params_.batch.top_k);
-    all().sync();
-    load_weights();  // not kept over the selection
-  }
-
-  // Returns the piece's phase of the ring.
-  __device__ std::uint32_t finish_piece() {
-    const std::uint32_t phase = shared_.piece.phase;
-    const int slot = shared_.piece.slot;
-    const RowTeam<kConfig> team = row_team();
-    const int row = row_of(team);
-    const int bound = shared_.piece.bounds[row];
-    const int token = shared_.piece.first_token + row;
-    if (slot >= 0 && threadIdx.x == 0) write_header(params_.pieces.headers[slot]);
-    all().sync();
-    if (threadIdx.x == 0) shared_.piece_ring.empty[0].arrive();  // queries and piece are read
-    RowPool<kConfig> pool(team, shared_, row);
-    if (slot >= 0) {
-      const std::int64_t kept = std::int64_t{slot} * kConfig.tokens + row;
-      pool.keep(params_.pieces.headers[slot], params_.pieces.codes + kept * IndexConfig::kPoolKeys);
-    } else if (bound > 0) {
-      pool.write_best(bound, params_.batch.top_k, params_.out + token * params_.out_stride);
-    }
-    return phase;
-  }
-
-  __device__ void write_header(PieceHeader& header) const {
-    const IndexPiece<kConfig.tokens>& piece = shared_.piece;
-    header.first_token = piece.first_token;
-    header.first_tile = piece.first_tile;
-    header.end_tile = piece.end_tile;
-    header.continues = piece.continues;
-    int scored = 0;
-#pragma unroll
-    for (int t = 0; t < kConfig.tokens; ++t) scored |= (piece.bounds[t] > 0 ? 1 : 0) << t;
-    header.scored_rows = scored;
-  }
-
-  __device__ void load_weights() {
-    if constexpr (!kKeepsWeights) return;
-    const float* weights = Sums::own_weights(shared_.weights, 0);
-#pragma unroll
-    for (int i = 0; i < Sums::kOwnWeights; ++i) weights_[i] = weights[i];
-  }
-
-  // Found anew where they are wanted: registers are short.
-  __device__ int num_tiles() const {
-    return shared_.piece.end_tile - shared_.piece.first_tile;
-  }
-  __device__ static Team<IndexConfig::kScorers> all() {
-    return {static_cast<int>(threadIdx.x), 1};
   }
   __device__ static int warp() {
     return static_cast<int>(threadIdx.x / 32 % 4);
@@ -174,24 +119,13 @@ template <IndexConfig kConfig> class IndexScore {
   __device__ static int key() {
     return 16 * warp() + Sums::key();
   }
-  // Where the pools are worked on, a row is a team's. The thread's number is read so that the compiler
-  // cannot know it from before: it would keep addresses for the selection over all of the scoring.
-  __device__ static RowTeam<kConfig> row_team() {
-    int thread = 0;
-    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
-    return {thread % RowTeam<kConfig>::kThreads, 2 + thread / RowTeam<kConfig>::kThreads};
-  }
-  __device__ static int row_of(const RowTeam<kConfig>& team) {
-    return team.barrier - 2;
-  }
 
-  const IndexParams& params_;
   IndexShared<kConfig>& shared_;
-  // A box of 16 keys leaves a gap behind its scales.
-  const int scale_place_ = key() + (params_.pages.box_rows == 16 ? 16 * warp() : 0);
+  int scale_place_;  // of this thread's first key
+  int score_place_;
   float weights_[Sums::kOwnWeights];  // where they are kept
-  int end_ = 0;                       // of what the lane's token sees, counted from key()
-  unsigned seen_ = 0;                 // tiles of the pieces before
+  RingPosition<kConfig.stages> at_;
+  RingPosition<IndexConfig::kScoreSlots> slot_at_;
 };
 
 }  // namespace quire::cuda::hopper

@@ -3,7 +3,7 @@
 //
 //   warp 0            load      the weights once, rows into the ring
 //   warps 1 – 3       rotate    q's rope columns, if asked to
-//   warpgroups 1 – 3  multiply  64 rows × K or V each, then store
+//   warpgroups 1, 2   multiply  64 rows × K, or × V, at a time, and store
 #pragma once
 
 #include "cuda/hopper/mla_prefill/stationary/load.cuh"
@@ -14,7 +14,7 @@
 
 namespace quire::cuda::hopper {
 
-inline constexpr int kStationaryThreads = 128 * (1 + StationaryShared::kConsumers);
+inline constexpr int kStationaryThreads = 128 * (1 + StationaryShared::kParts);
 
 __device__ inline void begin_stationary(const StationaryParams& params, StationaryShared& shared,
                                         const StationaryRows& rows) {
@@ -22,12 +22,13 @@ __device__ inline void begin_stationary(const StationaryParams& params, Stationa
   if (thread == 0) {
     prefetch(params.x);
     prefetch(params.weight);
+    prefetch(params.y);
     shared.init();
     shared.rows = rows;
     cutlass::arch::fence_barrier_init();
   }
   const int block = thread / 2;
-  if (block < params.k_blocks) {
+  if (block < StationaryParams::kBlocks) {
     const std::int64_t row = 2 * rows.head + thread % 2;
     shared.weight_scales[block][thread % 2] =
         __ldg(params.weight_scales + row * params.weight_scale_strides[0] +
@@ -55,7 +56,7 @@ template <DType kDType>
 __global__ void __launch_bounds__(kStationaryThreads, 1)
     stationary_kernel(const __grid_constant__ StationaryParams params) {
   constexpr int kProducerRegisters = 56;
-  constexpr int kConsumerRegisters = 152;
+  constexpr int kConsumerRegisters = 224;
   cudaTriggerProgrammaticLaunchCompletion();
   const StationaryRows rows(params);
   if (rows.steps == 0 && params.rotation.q == nullptr) {
@@ -71,7 +72,7 @@ __global__ void __launch_bounds__(kStationaryThreads, 1)
     load_or_rotate<kDType>(params, shared, rows);
   } else {
     cutlass::arch::warpgroup_reg_alloc<kConsumerRegisters>();
-    StationaryConsumer<kDType>(params, shared).run(warpgroup - 1);
+    StationaryConsumer<kDType>(params, shared, warpgroup - 1).run();
   }
 }
 

@@ -3,7 +3,6 @@
 #pragma once
 
 #include "cuda/hopper/mla_prefill/stationary/shared.cuh"
-#include "cuda/hopper/tile/row_order.h"
 #include "cuda/hopper/tile/tma.cuh"
 
 namespace quire::cuda::hopper {
@@ -12,11 +11,11 @@ __device__ inline void load_weights(const StationaryParams& params, StationarySh
                                     int head, int block) {
   FullBarrier& full = shared.weight_full[block];
   full.arrive_and_expect_tx(sizeof(shared.weight[block]));
-  load_groups({.map = &params.weight,
-               .shared = shared.weight[block],
-               .full = &full,
-               .hint = L2Hint::EVICT_FIRST},
-              block * kRowBytes, head * (StationaryShared::kColumns / kGroupRows));
+  load_box({.map = &params.weight,
+            .shared = shared.weight[block],
+            .full = &full,
+            .hint = L2Hint::EVICT_FIRST},
+           block * kRowBytes, head * StationaryShared::kColumns);
 }
 
 __device__ inline void load_step(const StationaryParams& params, StationaryShared& shared, int row,
@@ -32,14 +31,14 @@ __device__ inline void load_step(const StationaryParams& params, StationaryShare
 // The weights are an argument of the call: they come while the rows are still being gathered.
 __device__ inline void load_rows(const StationaryParams& params, StationaryShared& shared,
                                  const StationaryRows& rows) {
-  const int weight_blocks = rows.steps > 0 ? params.k_blocks : 0;
+  const int weight_blocks = rows.steps > 0 ? StationaryParams::kBlocks : 0;
   for (int block = 0; block < weight_blocks; ++block) {
     load_weights(params, shared, rows.head, block);
   }
   cudaGridDependencySynchronize();
   RingPosition<StationaryShared::kSlots> at;
   for (int step = 0; step < rows.steps; ++step) {
-    for (int block = 0; block < params.k_blocks; ++block, at.advance()) {
+    for (int block = 0; block < StationaryParams::kBlocks; ++block, at.advance()) {
       load_step(params, shared, rows.row_of(step), block, at);
     }
   }

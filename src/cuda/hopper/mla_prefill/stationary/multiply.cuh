@@ -1,127 +1,156 @@
 // SPDX-License-Identifier: Apache-2.0
-// A consumer warpgroup: 64 rows × 128 columns, a head's K or its V, of every third such piece. While
-// one scales, adds or stores, the others' products run: they find the tensor cores free by
-// themselves (given turns, as in promoted_sums.cuh, who stores holds the others up).
+// A consumer warpgroup: 64 rows × 128 columns, a head's K or its V, step after step. Products of a
+// block of 128 latents go into one of two sets of registers: while they run, those of the block
+// before are scaled and added, or the step before is stored.
 #pragma once
 
 #include "cuda/hopper/mla_prefill/stationary/shared.cuh"
+#include "cuda/hopper/tile/tma.cuh"
 #include "cuda/tile/store_run.cuh"
 
 namespace quire::cuda::hopper {
 
 template <DType kDType> class StationaryConsumer {
  public:
-  __device__ StationaryConsumer(const StationaryParams& params, StationaryShared& shared)
-      : params_(params), shared_(shared) {}
+  // part: 0 for K, 1 for V.
+  __device__ StationaryConsumer(const StationaryParams& params, StationaryShared& shared, int part)
+      : params_(params), shared_(shared), part_(part) {}
 
-  __device__ void run(int consumer) {
+  __device__ void run() {
     cudaGridDependencySynchronize();
-    load_scales(consumer / kParts, 0);
-    skip_steps(consumer / kParts);
-    const int pieces = kParts * shared_.rows.steps;
-    for (int piece = consumer; piece < pieces; piece += StationaryShared::kConsumers) {
-      const int next = (piece + StationaryShared::kConsumers) / kParts;
-      multiply_block<0>(piece, next);
-      multiply_block<1>(piece, next);
-      multiply_block<2>(piece, next);
-      multiply_block<3>(piece, next);
-      static_assert(StationaryParams::kMostBlocks == 4);
-      skip_steps(next - piece / kParts);
-      store(piece);
+    load_scales(0);
+    const int steps = shared_.rows.steps;
+    for (int step = 0; step < steps; ++step) {
+      take_scales();
+      load_scales(min(step + 1, steps - 1));
+      issue<0>(even_);
+      issue<1>(odd_);
+      if (step > 0) store(step - 1);
+      add<0, 1>(even_);
+      issue<2>(even_);
+      add<1, 1>(odd_);
+      issue<3>(odd_);
+      add<2, 1>(even_);
+      add<3, 0>(odd_);
+      static_assert(StationaryParams::kBlocks == 4);
     }
+    if (steps > 0) store(steps - 1);
+    if (leads()) cute::tma_store_wait<0>();
   }
 
  private:
-  static constexpr int kBytes = bits(kDType) / 8;
-  static constexpr int kParts = StationaryShared::kParts;
-  static constexpr int kColumns = StationaryShared::kColumns / kParts;
-  static constexpr int kRowStride = StationaryShared::kColumns * kBytes;
-  static constexpr int kRun = 8;  // columns of a store
+  static constexpr int kColumns = StationaryShared::kColumns / StationaryShared::kParts;
+  static constexpr int kSlabColumns = kColumns / StationaryShared::kSlabs;
   static constexpr int kRegisters = kColumns / 2;
   using Op = Wgmma<DType::fp8_e4m3, kColumns>;
+  using Products = float[kRegisters];
 
   // The thread's first of the 64; the second is 8 below.
   __device__ static int row_in_step() {
     return static_cast<int>(threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4);
   }
-  __device__ void skip_steps(int steps) {
-    at_.stage += steps * params_.k_blocks;
-    if (at_.stage >= StationaryShared::kSlots) {
-      at_.stage -= StationaryShared::kSlots;
-      at_.phase ^= 1;
-    }
-    static_assert(2 * StationaryParams::kMostBlocks <= StationaryShared::kSlots);
-  }
-  // Of a block of the step that begins at at_.
-  __device__ RingPosition<StationaryShared::kSlots> position(int block) const {
-    const int stage = at_.stage + block;
-    const bool wraps = stage >= StationaryShared::kSlots;
-    return {.stage = wraps ? stage - StationaryShared::kSlots : stage,
-            .phase = at_.phase ^ (wraps ? 1U : 0U)};
-  }
 
   // Of the thread's two rows; those past the end use the last one's, and are not stored.
-  __device__ void load_scales(int step, int block) {
+  __device__ void load_scales(int step) {
     const int row = shared_.rows.row_of(step) + row_in_step();
-    const float* scales = params_.x_scales + block;
-    scales_[0] = __ldg(scales + StationaryParams::kMostBlocks * min(row, params_.rows - 1));
-    scales_[1] = __ldg(scales + StationaryParams::kMostBlocks * min(row + 8, params_.rows - 1));
+    const auto* scales = reinterpret_cast<const float4*>(params_.x_scales);
+    coming_[0] = __ldg(scales + min(row, params_.rows - 1));
+    coming_[1] = __ldg(scales + min(row + 8, params_.rows - 1));
+  }
+  __device__ void take_scales() {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      scales_[0][i] = coming_[i].x;
+      scales_[1][i] = coming_[i].y;
+      scales_[2][i] = coming_[i].z;
+      scales_[3][i] = coming_[i].w;
+    }
   }
 
-  // The next block's scales are on their way while this one's products run.
-  template <int kBlock> __device__ void multiply_block(int piece, int next_step) {
-    if (kBlock >= params_.k_blocks) return;
-    const int part = piece % kParts;
-    const RingPosition<StationaryShared::kSlots> at = position(kBlock);
-    const float of_weight = shared_.weight_scales[kBlock][part];
-    const float factors[2] = {scales_[0] * of_weight, scales_[1] * of_weight};
-    const bool is_last = kBlock == params_.k_blocks - 1;
-    load_scales(is_last ? next_step : piece / kParts, is_last ? 0 : kBlock + 1);
+  template <int kBlock> __device__ void issue(Products& products) {
     shared_.weight_full[kBlock].wait(0);
-    shared_.ring.wait_full(at);
-    pin(products_);
+    shared_.ring.wait_full(issued_);
+    pin(products);
     cute::warpgroup_arrive();
-    multiply_rows<Op>(tile_descriptor(shared_.x[at.stage]),
-                      tile_descriptor(shared_.weight[kBlock]) + part * (kColumns * kRowBytes >> 4),
-                      products_, true);
+    multiply_rows<Op>(tile_descriptor(shared_.x[issued_.stage]),
+                      tile_descriptor(shared_.weight[kBlock]) + part_ * (kColumns * kRowBytes >> 4),
+                      products, true);
     cute::warpgroup_commit_batch();
-    cute::warpgroup_wait<0>();
-    if (threadIdx.x % 128 == 0) shared_.ring.empty[at.stage].arrive();
-    pin(products_);
+    issued_.advance();
+  }
+
+  // The products of a block, with kLater blocks' behind them.
+  template <int kBlock, int kLater> __device__ void add(Products& products) {
+    cute::warpgroup_wait<kLater>();
+    pin(products);
+    if (leads()) shared_.ring.empty[added_.stage].arrive();
+    added_.advance();
+    const float of_weight = shared_.weight_scales[kBlock][part_];
+    const float factors[2] = {scales_[kBlock][0] * of_weight, scales_[kBlock][1] * of_weight};
 #pragma unroll
     for (int i = 0; i < kRegisters; ++i) {
       const float factor = factors[i % 4 / 2];
-      sums_[i] = kBlock == 0 ? factor * products_[i] : fmaf(factor, products_[i], sums_[i]);
+      sums_[i] = kBlock == 0 ? factor * products[i] : fmaf(factor, products[i], sums_[i]);
     }
   }
 
-  // In quad order (tile/row_order.h) a thread holds 8 neighbouring columns of every 32.
-  __device__ void store(int piece) const {
-    const int row = shared_.rows.row_of(piece / kParts) + row_in_step();
-    const int column = piece % kParts * kColumns + static_cast<int>(threadIdx.x % 4) * kRun;
-    std::byte* to = params_.y + shared_.rows.head * params_.y_head_bytes +
-                    std::int64_t{row} * kRowStride + column * kBytes;
+  // By way of shared memory, two slabs of 64 columns, from where the copy engine takes them. Rows
+  // behind the buffer's end lie outside the map.
+  __device__ void store(int step) {
+    if (leads()) cute::tma_store_wait<0>();  // the step before has been read
+    sync();
+    stage();
+    cutlass::arch::fence_view_async_shared();
+    sync();
+    if (!leads()) return;
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      if (row + 8 * half >= shared_.rows.end) continue;
-#pragma unroll
-      for (int group = 0; group < kRegisters / 16; ++group) {
-        float run[kRun];
-#pragma unroll
-        for (int i = 0; i < kRun; ++i) {
-          run[i] = sums_[16 * group + 4 * (i / 2) + 2 * half + i % 2];
-        }
-        store_run<kDType>(to + half * 8 * kRowStride + group * (32 * kBytes), run);
-      }
+    for (int slab = 0; slab < StationaryShared::kSlabs; ++slab) {
+      cute::SM90_TMA_STORE_3D::copy(&params_.y, shared_.staged[part_][slab],
+                                    part_ * kColumns + slab * kSlabColumns,
+                                    shared_.rows.row_of(step), shared_.rows.head);
     }
+    cute::tma_store_arrive();
+  }
+  // Four matrices of 8 × 8 an instruction: 16 rows of the warp, two groups of 8 columns.
+  __device__ void stage() const {
+    const auto lane = static_cast<int>(threadIdx.x % 32);
+    const auto row = static_cast<int>(threadIdx.x % 128 / 32 * 16) + lane % 16;
+#pragma unroll
+    for (int group = 0; group < kColumns / 8; group += 2) {
+      const int slab = group * 8 / kSlabColumns;
+      const int chunk = (group + lane / 16) % 8;  // of 16 bytes
+      const float* sums = &sums_[4 * group];
+      store_matrices(shared_.staged[part_][slab] + row * kRowBytes + (chunk ^ (row % 8)) * 16,
+                     make_uint4(pack(sums[0], sums[1]), pack(sums[2], sums[3]),
+                                pack(sums[4], sums[5]), pack(sums[6], sums[7])));
+    }
+  }
+  __device__ static std::uint32_t pack(float low, float high) {
+    return kDType == DType::bf16 ? pack_bf16(low, high) : pack_f16(low, high);
+  }
+  __device__ static void store_matrices(void* to, const uint4& words) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
+                     cute::cast_smem_ptr_to_uint(to)),
+                 "r"(words.x), "r"(words.y), "r"(words.z), "r"(words.w)
+                 : "memory");
+  }
+  __device__ static bool leads() {
+    return threadIdx.x % 128 == 0;
+  }
+  __device__ void sync() const {  // the warpgroup
+    cutlass::arch::NamedBarrier::sync(128, static_cast<std::uint32_t>(1 + part_));
   }
 
   const StationaryParams& params_;
   StationaryShared& shared_;
-  RingPosition<StationaryShared::kSlots> at_;
-  float scales_[2];  // of the two rows, for the next block
-  float products_[kRegisters];
-  float sums_[kRegisters];
+  const int part_;
+  RingPosition<StationaryShared::kSlots> issued_;
+  RingPosition<StationaryShared::kSlots> added_;
+  float scales_[StationaryParams::kBlocks][2];  // of the two rows
+  float4 coming_[2];                            // the next step's
+  Products even_;
+  Products odd_;
+  Products sums_;
 };
 
 }  // namespace quire::cuda::hopper

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The up-projection with e4m3 weights of up to 512 latents: a thread block keeps one head's weights in
+// The up-projection with e4m3 weights of 512 latents, or of more than 384: a thread block keeps one head's weights in
 // shared memory and lets the rows pass by.
 #pragma once
 
@@ -28,21 +28,19 @@ struct QueryRotation {
 };
 
 struct StationaryParams {
-  TensorMap x{};                    // [rows, latent] e4m3; boxes of 64 rows
-  TensorMap weight{};               // [heads · 256, latent] e4m3 in quad order; boxes of 256 rows
-  const float* x_scales = nullptr;  // [rows, 4], a scale per 128 latents
-  const float* weight_scales = nullptr;  // [heads · 2, k_blocks]
+  TensorMap x{};                         // [rows, latent] e4m3; boxes of 64 rows
+  TensorMap weight{};                    // [heads · 256, latent] e4m3; boxes of 256 rows
+  TensorMap y{};                         // (column, row, head); boxes of 64 columns × 64 rows
+  const float* x_scales = nullptr;       // [rows, 4], a scale per 128 latents
+  const float* weight_scales = nullptr;  // [heads · 2, 4]
   std::int64_t weight_scale_strides[2] = {0, 0};
-  std::byte* y = nullptr;         // [heads, rows, 256]: a block's stores follow each other
-  std::int64_t y_head_bytes = 0;  // a multiple of 16
   const std::int32_t* live_rows = nullptr;  // on the device: the rest is not projected
   int rows = 0;
-  int k_blocks = 0;  // of 128 latents, at most kMostBlocks
   int heads = 0;
   int splits = 1;  // thread blocks that share a head's rows
   QueryRotation rotation;
 
-  static constexpr int kMostBlocks = 4;
+  static constexpr int kBlocks = 4;  // of 128 latents
 };
 
 // kDType: of y and q.

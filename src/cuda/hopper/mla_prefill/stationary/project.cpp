@@ -5,20 +5,31 @@
 
 #include "cuda/hopper/fused_qkv_matmul/row_tile.h"
 #include "cuda/hopper/mla_prefill/stationary/params.h"
-#include "cuda/hopper/tile/row_order.h"
 #include "cuda/runtime/device_facts.h"
 
 namespace quire::cuda::hopper {
 namespace {
 
 constexpr int kStepRows = 64;
-constexpr std::int64_t kHeadColumns = 256;
+constexpr int kHeadColumns = 256;
 
 // As many blocks as there are SMs, but two steps of rows for each.
 int splits_of(const ProjectionParams& params, int heads) {
   const int per_head = num_sms(params.x.device.index) / std::max(heads, 1);
   const auto pairs = static_cast<int>((params.x.shape[0] + 2 * kStepRows - 1) / (2 * kStepRows));
   return std::clamp(per_head, 1, std::max(pairs, 1));
+}
+
+// What a warpgroup stores at a time of y, heads first: 64 rows × 64 columns.
+TileDescriptor head_tile(const TensorView& y) {
+  TileDescriptor tile;
+  tile.dtype = y.dtype;
+  tile.rank = 3;
+  tile.dims = {y.shape[2], y.shape[0], y.shape[1]};
+  tile.strides_bytes = {bytes_for(y.dtype, y.strides[0]), bytes_for(y.dtype, y.strides[1])};
+  tile.box = {64, kStepRows, 1};
+  tile.swizzle = Swizzle::b128;
+  return tile;
 }
 
 int heads_of(const ProjectionParams& params) {
@@ -28,8 +39,7 @@ int heads_of(const ProjectionParams& params) {
 }  // namespace
 
 bool is_stationary(const ProjectionParams& params) {
-  return params.x.dtype == DType::fp8_e4m3 &&
-         params.x_scale_stride == StationaryParams::kMostBlocks;
+  return params.x.dtype == DType::fp8_e4m3 && blocks_of_k(params.x) == StationaryParams::kBlocks;
 }
 
 // Measured: 16 heads of a token take a warp about as long as two warpgroups take for 64 rows.
@@ -47,20 +57,15 @@ bool rotates_beside(const ProjectionParams& params) {
 void project_stationary(const ProjectionParams& params, cudaStream_t stream) {
   const TensorView& weight = params.weight;
   const int heads = heads_of(params);
-  const TileDescriptor weights = quad_ordered_tile(weight.dtype, weight.shape[0], weight.shape[1],
-                                                   bytes_for(weight.dtype, weight.strides[0]),
-                                                   static_cast<int>(kHeadColumns) / kGroupRows);
   const StationaryParams stationary{
       .x = encode_tensor_map(row_tile(params.x, kStepRows), params.x.data),
-      .weight = encode_tensor_map(weights, weight.data),
+      .weight = encode_tensor_map(row_tile(weight, kHeadColumns), weight.data),
+      .y = encode_tensor_map(head_tile(params.y), params.y.data),
       .x_scales = params.x_scales,
       .weight_scales = params.weight_scales,
       .weight_scale_strides = {params.weight_scale_strides[0], params.weight_scale_strides[1]},
-      .y = params.y.as<std::byte>(),
-      .y_head_bytes = bytes_for(params.y.dtype, params.y.strides[1]),
       .live_rows = params.live_rows,
       .rows = static_cast<int>(params.x.shape[0]),
-      .k_blocks = blocks_of_k(params.x),
       .heads = heads,
       .splits = splits_of(params, heads),
       .rotation = params.rotation};

@@ -10,17 +10,18 @@ namespace quire::cuda::hopper {
 
 struct StationaryShared {
   static constexpr int kColumns = 256;  // a head's K and V
-  static constexpr int kParts = 2;      // that are multiplied apart: K, V
-  static constexpr int kConsumers = 3;  // warpgroups
-  static constexpr int kSlots = 12;     // of 64 rows × 128 latents
+  static constexpr int kParts = 2;      // that are multiplied apart: K, V; a warpgroup each
+  static constexpr int kSlabs = 2;      // of 64 columns, of a part that is stored
+  static constexpr int kSlots = 8;      // of 64 rows × 128 latents
 
-  alignas(1024) std::byte weight[StationaryParams::kMostBlocks][kColumns * kRowBytes];
+  alignas(1024) std::byte weight[StationaryParams::kBlocks][kColumns * kRowBytes];
   alignas(1024) std::byte x[kSlots][kWgmmaRows * kRowBytes];
-  FullBarrier weight_full[StationaryParams::kMostBlocks];
+  alignas(1024) std::byte staged[kParts][kSlabs][kWgmmaRows * kRowBytes];
+  FullBarrier weight_full[StationaryParams::kBlocks];
   RingBarriers<kSlots> ring;
   StationaryRows rows;  // here, because consumers have no registers to spare for it
   // Of K and of V.
-  float weight_scales[StationaryParams::kMostBlocks][2];
+  float weight_scales[StationaryParams::kBlocks][2];
 
   __device__ void init() {
     for (FullBarrier& full : weight_full) full.init(1);

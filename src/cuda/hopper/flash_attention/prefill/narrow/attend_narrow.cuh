@@ -3,9 +3,10 @@
 // sums of one block of keys by the tensor cores and sums of blocks in fp32.
 #pragma once
 
+#include "cuda/hopper/flash_attention/prefill/chain_rows.cuh"
 #include "cuda/hopper/flash_attention/prefill/narrow/narrow_products.cuh"
 #include "cuda/hopper/flash_attention/prefill/narrow/weigh_narrow.cuh"
-#include "cuda/hopper/flash_attention/prefill/store_rows.cuh"
+#include "cuda/hopper/flash_attention/prefill/narrow/zero_flipped.cuh"
 #include "cuda/hopper/tile/turns.cuh"
 
 namespace quire::cuda::hopper {
@@ -17,9 +18,12 @@ template <PrefillConfig kConfig> class NarrowAttend {
   using Weights = std::uint32_t[kConfig.block_keys / 8];
   using Sums = float[kConfig.value_dim / 2];
   static constexpr DType kProduct = DType::fp8_e4m3;
+  static_assert(kConfig.scores == Scores::scaled);
 
   __device__ NarrowAttend(const PrefillParams& params, Shared& shared, int consumer)
-      : params_(params), shared_(shared), turns_(consumer), row_(consumer * kWgmmaRows) {}
+      : params_(params), shared_(shared), turns_(consumer), row_(consumer * kWgmmaRows) {
+    if constexpr (kConfig.ends == Ends::chained) links_ = __ldg(params.chain.links);
+  }
 
   __device__ void run() {
     PrefillTile tile = next_tile();
@@ -61,28 +65,28 @@ template <PrefillConfig kConfig> class NarrowAttend {
   }
   // The tile's last scores are there: the next tile's q may come.
   __device__ void release_queries() {
-    if (leads()) shared_.q_ring.empty[q_at_.stage].arrive();
+    if (leads()) shared_.q_ring(row_).empty[q_at_.stage].arrive();
   }
 
-  // What a score of the thread's row i is multiplied by before the softmax takes it.
-  __device__ float row_to_log2(int i) const {
-    if constexpr (kConfig.scores == Scores::modified) return 1.0F;
-    return params_.scores.scale * kLog2e * factor_[i];
+  // q of the tile at q_at_, rounded. to_log2[i]: what a score of the thread's row i is multiplied by
+  // before the softmax takes it.
+  __device__ void await_queries(const PrefillTile& tile, float (&to_log2)[2]) {
+    shared_.q_ring(row_).wait_full(q_at_);
+    QueryRounding<kConfig>(queries()).run(to_log2);
+    const float scale = params_.scores.scale * kLog2e * params_.scales.of_keys(tile.kv_head);
+    to_log2[0] *= scale;
+    to_log2[1] *= scale;
+    sync_warpgroup();
   }
-  // q of the tile at q_at_, rounded.
-  __device__ void await_queries(const PrefillTile& tile, float (&factor)[2]) {
-    shared_.q_ring.wait_full(q_at_);
-    round_queries<kConfig>(queries(), factor);
-    const float scale = params_.scales.of_keys(tile.kv_head);
-    factor[0] *= scale;
-    factor[1] *= scale;
+  // What all threads of the warpgroup have written, for products to read.
+  __device__ void sync_warpgroup() const {
     cutlass::arch::fence_view_async_shared();
     cutlass::arch::NamedBarrier::sync(128, kConfig.consumers + row_ / kWgmmaRows);
   }
 
   // The very first scores, alone.
   __device__ void start(const PrefillTile& tile, Block& scores) {
-    await_queries(tile, factor_);
+    await_queries(tile, to_log2_);
     shared_.await_keys(key_at_);
     holes_ = shared_.holes[key_at_.stage];
     pin(scores);
@@ -100,19 +104,16 @@ template <PrefillConfig kConfig> class NarrowAttend {
                         Weights& weights, Sums& sums, Sums& block) {
 #pragma unroll
     for (int j = 0; j < kConfig.value_dim / 2; ++j) sums[j] = block[j] = 0.0F;
+    zero_from_ = tile.end_key - tile.first_key - (tile.end_block - 1) * kConfig.block_keys;
     prepare(tile, tile.end_block - 1, scores);
-    const float to_log2[2] = {row_to_log2(0), row_to_log2(1)};
     float offset[2];
-    softmax.rise<kProduct>(scores, to_log2, keep_, offset);
-    weigh_narrow(softmax, scores, to_log2, offset, weights, sums, block);
+    softmax.rise<kProduct>(scores, to_log2_, keep_, offset);
+    weigh_narrow(softmax, scores, to_log2_, offset, weights, sums, block);
   }
 
   // From products to scores that the softmax may take.
   __device__ void prepare(const PrefillTile& tile, int block, Block& scores) const {
     const int first = tile.first_key + block * kConfig.block_keys;
-    if constexpr (kConfig.scores == Scores::modified) {
-      modify(params_, tile, thread_row(), first, factor_, scores);
-    }
     if (holes_ != 0 || first < all_see_.first) {
       hide_around(params_, tile, thread_row(), first, holes_, scores);
     } else if (first + kConfig.block_keys > all_see_.end) {
@@ -140,23 +141,34 @@ template <PrefillConfig kConfig> class NarrowAttend {
     release(shared_.key_ring, key_stage);
     if (at == tile.first_block) release_queries();
     prepare(tile, at, scores);
-    const float to_log2[2] = {row_to_log2(0), row_to_log2(1)};
     float keep[2];
     float offset[2];
-    softmax.rise<kProduct>(scores, to_log2, keep, offset);
+    softmax.rise<kProduct>(scores, to_log2_, keep, offset);
     keep_and_wait(sums);
     pin(block);
     pin(weights);
     release(shared_.value_ring, value_stage);
     keep_[0] = keep[0];
     keep_[1] = keep[1];
-    weigh_narrow(softmax, scores, to_log2, offset, weights, sums, block);
+    weigh_narrow(softmax, scores, to_log2_, offset, weights, sums, block);
   }
 
   // The K block of the next scores and the V block of the next sum.
   __device__ void await_stages() {
     shared_.await_keys(key_at_);
+    await_values();
+  }
+  // A tile's first block may be the last of its keys: what stands behind them becomes zeros, where
+  // flip_values() has not seen to it.
+  __device__ void await_values() {
     shared_.await_values(value_at_);
+    if constexpr (kConfig.ends == Ends::chained) {
+      if (zero_from_ < kConfig.block_keys) {
+        zero_flipped(shared_.values[value_at_.stage], zero_from_);
+        sync_warpgroup();
+      }
+      zero_from_ = kConfig.block_keys;
+    }
   }
 
   // What was summed before the block whose products run, in that one's units. The assembler moves a
@@ -190,13 +202,13 @@ template <PrefillConfig kConfig> class NarrowAttend {
     q_at_.advance();
     const int key_stage = key_at_.stage;
     const int value_stage = value_at_.stage;
-    float next_factor[2] = {1.0F, 1.0F};
+    float next_to_log2[2] = {1.0F, 1.0F};
     if (next.sequence >= 0) {
-      await_queries(next, next_factor);
+      await_queries(next, next_to_log2);
       shared_.await_keys(key_at_);
       holes_ = shared_.holes[key_stage];
     }
-    shared_.await_values(value_at_);
+    await_values();
     key_at_.advance();
     value_at_.advance();
     turns_.wait();
@@ -213,21 +225,26 @@ template <PrefillConfig kConfig> class NarrowAttend {
     const float scale = params_.scales.of_values(tile.kv_head);
 #pragma unroll
     for (int j = 0; j < kConfig.value_dim / 2; ++j) sums[j] = (sums[j] + block[j]) * scale;
-    const float to_log2[2] = {row_to_log2(0), row_to_log2(1)};
-    store_rows<kConfig>(params_, tile, thread_row(), softmax, to_log2, sums);
-    factor_[0] = next_factor[0];
-    factor_[1] = next_factor[1];
+    if constexpr (kConfig.ends == Ends::chained) {
+      chain_rows<kConfig>(params_, links_, tile, thread_row(), softmax, to_log2_, sums);
+    } else {
+      store_rows<kConfig>(params_, tile, thread_row(), softmax, to_log2_, sums);
+    }
+    to_log2_[0] = next_to_log2[0];
+    to_log2_[1] = next_to_log2[1];
     return next;
   }
 
   const PrefillParams& params_;
   Shared& shared_;
   Turns<kConfig.consumers> turns_;
-  const int row_;                   // the warpgroup's first, in a tile
-  float factor_[2] = {1.0F, 1.0F};  // that q's rows and K were divided by
+  const int row_;                    // the warpgroup's first, in a tile
+  float to_log2_[2] = {1.0F, 1.0F};  // from products to scores, with what q and K were divided by
   float keep_[2] = {1.0F, 1.0F};  // that sums are to be multiplied by before the block's are added
   bool has_awaited_ = false;      // the stages of the next step
   std::uint32_t holes_ = 0;       // in the keys of the scores
+  std::uint32_t links_ = 0;       // as ChainedRows has them
+  int zero_from_ = kConfig.block_keys;  // first key of the next V block behind the sequence's end
   KeyInterval all_see_{};
   RingPosition<kConfig.key_stages> key_at_;
   RingPosition<kConfig.value_stages> value_at_;

@@ -1,31 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/hopper/flash_attention/prefill/narrow/flip_values.h"
-
+#include "cuda/hopper/flash_attention/prefill/narrow/flip_block.cuh"
 #include "cuda/runtime/launch.h"
 
 namespace quire::cuda::hopper {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kRowWords = kFlippedColumns / 4;
 constexpr int kRowChunks = kFlippedColumns / 16;
 
-// 4 × 4 bytes: byte k of word c goes to byte c of word k.
-__device__ inline void transpose(std::uint32_t (&words)[4]) {
-  const std::uint32_t low01 = __byte_perm(words[0], words[1], 0x5140);
-  const std::uint32_t high01 = __byte_perm(words[0], words[1], 0x7362);
-  const std::uint32_t low23 = __byte_perm(words[2], words[3], 0x5140);
-  const std::uint32_t high23 = __byte_perm(words[2], words[3], 0x7362);
-  words[0] = __byte_perm(low01, low23, 0x5410);
-  words[1] = __byte_perm(low01, low23, 0x7632);
-  words[2] = __byte_perm(high01, high23, 0x5410);
-  words[3] = __byte_perm(high01, high23, 0x7632);
-}
-
-// Keys of the block into shared memory. Chunks of 16 bytes stand shifted by key / 16, so that eight
-// threads that read keys 16 apart hit different banks.
+// Keys of the block into shared memory.
 __device__ inline void load_block(const FlipParams& params, int sequence, int head, int first_key,
-                                  int num_keys, std::uint32_t (&rows)[kFlippedKeys][kRowWords]) {
+                                  int num_keys,
+                                  std::uint32_t (&rows)[kFlippedKeys][kFlippedWords]) {
 #pragma unroll
   for (int k = 0; k < kFlippedKeys * kRowChunks / kThreads; ++k) {
     const int at = k * kThreads + static_cast<int>(threadIdx.x);
@@ -36,37 +22,14 @@ __device__ inline void load_block(const FlipParams& params, int sequence, int he
       const std::byte* row = params.values.row(sequence, first_key + key, head);
       if (row != nullptr) words = __ldg(reinterpret_cast<const uint4*>(row) + chunk);
     }
-    *reinterpret_cast<uint4*>(&rows[key][4 * (chunk ^ (key / 16))]) = words;
-  }
-}
-
-// A thread takes 16 keys of 4 columns; eight neighbours write a column's 128 bytes.
-__device__ inline void store_block(const std::uint32_t (&rows)[kFlippedKeys][kRowWords],
-                                   std::byte* to) {
-  const int group = static_cast<int>(threadIdx.x % 8);
-  const int quad = static_cast<int>(threadIdx.x / 8);  // of columns
-  std::uint32_t words[4][4];                           // [thread of key_at_place][column]
-#pragma unroll
-  for (int t = 0; t < 4; ++t) {
-#pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      const int key = 16 * group + key_at_place(4 * t + k);
-      words[t][k] = rows[key][quad ^ (4 * group)];
-    }
-    transpose(words[t]);
-  }
-#pragma unroll
-  for (int column = 0; column < 4; ++column) {
-    const uint4 packed =
-        make_uint4(words[0][column], words[1][column], words[2][column], words[3][column]);
-    *reinterpret_cast<uint4*>(to + (4 * quad + column) * kFlippedKeys + 16 * group) = packed;
+    *reinterpret_cast<uint4*>(&rows[key][4 * flipped_place(key, chunk)]) = words;
   }
 }
 
 // A block of keys of one KV head.
 __global__ void __launch_bounds__(kThreads)
     flip_values_kernel(const __grid_constant__ FlipParams params) {
-  __shared__ alignas(16) std::uint32_t rows[kFlippedKeys][kRowWords];
+  __shared__ alignas(16) std::uint32_t rows[kFlippedKeys][kFlippedWords];
   const auto head = static_cast<int>(blockIdx.x);
   const auto block = static_cast<int>(blockIdx.y);
   const auto sequence = static_cast<int>(blockIdx.z);
@@ -81,7 +44,7 @@ __global__ void __launch_bounds__(kThreads)
   __syncthreads();
   const std::int64_t at =
       (std::int64_t{sequence} * params.blocks + block) * params.values.num_heads + head;
-  store_block(rows, params.flipped + at * kFlippedKeys * kFlippedColumns);
+  store_flipped(rows, params.flipped + at * kFlippedKeys * kFlippedColumns, kFlippedKeys);
 }
 
 }  // namespace

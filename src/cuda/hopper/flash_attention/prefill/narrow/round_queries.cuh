@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The warpgroup's 64 rows of q in shared memory, rounded to e4m3, in place: 64 columns of 16 bits
-// in each of two slabs become 128 columns in the first.
+// in each of two slabs become 128 columns in the first, those of a third half of the second.
 //
 // A power of two brings each row's largest number into [128, 256): reference/flash_attention.cpp
 // rounds alike.
@@ -44,40 +44,70 @@ template <DType kDType> __device__ inline float largest_of(const uint4& words, f
   return largest;
 }
 
-// A warp's 16 rows, two lanes on each. `rows`: the warpgroup's first. factor[i]: what the numbers
-// of row lane / 4 + 8i of the warp were divided by; rows that are not finite become NaN.
-template <PrefillConfig kConfig>
-__device__ inline void round_queries(std::byte* rows, float (&factor)[2]) {
-  static_assert(kConfig.head_dim == 128);
-  constexpr int kChunks = 8;  // of 16 bytes, for each lane
-  const auto lane = static_cast<int>(threadIdx.x % 32);
-  const auto row = static_cast<int>(threadIdx.x % 128 / 32 * 16) + lane % 16;
-  const int half = lane / 16;
-  const std::byte* from = rows + half * PrefillShared<kConfig>::kQuerySlabBytes + row * kRowBytes;
-  uint4 words[kChunks];
-  float largest = 0.0F;
+// A warp's 16 rows, two lanes on each: the first has the first slab and half of the
+// third, if there is one.
+template <PrefillConfig kConfig> class QueryRounding {
+ public:
+  static_assert(kConfig.head_dim == 128 || kConfig.head_dim == 192);
+  static constexpr int kChunks = kConfig.head_dim / 16;  // of 16 bytes, for each lane
+
+  // `rows`: the warpgroup's first.
+  __device__ explicit QueryRounding(std::byte* rows) : rows_(rows) {}
+
+  // factor[i]: what the numbers of row lane / 4 + 8i of the warp were divided by; rows that are not
+  // finite become NaN.
+  __device__ void run(float (&factor)[2]) const {
+    uint4 words[kChunks];
+    float largest = 0.0F;
 #pragma unroll
-  for (int k = 0; k < kChunks; ++k) {
-    words[k] = *reinterpret_cast<const uint4*>(from + (k ^ (row % 8)) * 16);
-    largest = largest_of<kConfig.dtype>(words[k], largest);
-  }
-  largest = fmaxf(largest, __shfl_xor_sync(0xffffffff, largest, 16));
-  const auto exponent = static_cast<int>(__float_as_uint(largest) >> 23);
-  const int shift = min(254 + 7 - exponent, 240);
-  const float by = exponent == 255 ? NAN : __uint_as_float(static_cast<std::uint32_t>(shift) << 23);
-  __syncwarp();  // all of a row is read
+    for (int k = 0; k < kChunks; ++k) {
+      words[k] = *reinterpret_cast<const uint4*>(chunk(wide_slab(k), wide_place(k)));
+      largest = largest_of<kConfig.dtype>(words[k], largest);
+    }
+    largest = fmaxf(largest, __shfl_xor_sync(0xffffffff, largest, 16));
+    const auto exponent = static_cast<int>(__float_as_uint(largest) >> 23);
+    const int shift = min(254 + 7 - exponent, 240);
+    const float by =
+        exponent == 255 ? NAN : __uint_as_float(static_cast<std::uint32_t>(shift) << 23);
+    __syncwarp();  // all of a row is read
 #pragma unroll
-  for (int k = 0; k < kChunks; k += 2) {
-    const uint4& a = words[k];
-    const uint4& b = words[k + 1];
-    *reinterpret_cast<uint4*>(rows + row * kRowBytes + ((4 * half + k / 2) ^ (row % 8)) * 16) =
-        make_uint4(round_quad<kConfig.dtype>(a.x, a.y, by), round_quad<kConfig.dtype>(a.z, a.w, by),
-                   round_quad<kConfig.dtype>(b.x, b.y, by),
-                   round_quad<kConfig.dtype>(b.z, b.w, by));
+    for (int k = 0; k < kChunks; k += 2) {
+      const int column = wide_slab(k) * 64 + wide_place(k) * 8;
+      *reinterpret_cast<uint4*>(chunk(column / 128, column % 128 / 16)) =
+          round_two(words[k], words[k + 1], by);
+    }
+    const float divided = __uint_as_float(static_cast<std::uint32_t>(254 - shift) << 23);
+    factor[0] = __shfl_sync(0xffffffff, divided, lane() / 4);
+    factor[1] = __shfl_sync(0xffffffff, divided, lane() / 4 + 8);
   }
-  const float divided = __uint_as_float(static_cast<std::uint32_t>(254 - shift) << 23);
-  factor[0] = __shfl_sync(0xffffffff, divided, lane / 4);
-  factor[1] = __shfl_sync(0xffffffff, divided, lane / 4 + 8);
-}
+
+ private:
+  __device__ static int lane() {
+    return static_cast<int>(threadIdx.x % 32);
+  }
+  __device__ static int half() {
+    return lane() / 16;
+  }
+  // Where chunk k of the lane stands before it is rounded: the first eight are a slab's.
+  __device__ static int wide_slab(int k) {
+    return k < 8 ? half() : 2;
+  }
+  __device__ static int wide_place(int k) {
+    return k < 8 ? k : 4 * half() + k - 8;
+  }
+
+  __device__ std::byte* chunk(int slab, int place) const {
+    const auto row = static_cast<int>(threadIdx.x % 128 / 32 * 16) + lane() % 16;
+    return rows_ + slab * PrefillShared<kConfig>::kQuerySlabBytes + row * kRowBytes +
+           (place ^ (row % 8)) * 16;
+  }
+  __device__ static uint4 round_two(const uint4& a, const uint4& b, float by) {
+    return make_uint4(
+        round_quad<kConfig.dtype>(a.x, a.y, by), round_quad<kConfig.dtype>(a.z, a.w, by),
+        round_quad<kConfig.dtype>(b.x, b.y, by), round_quad<kConfig.dtype>(b.z, b.w, by));
+  }
+
+  std::byte* rows_;
+};
 
 }  // namespace quire::cuda::hopper

@@ -5,6 +5,7 @@
 
 #include "cuda/hopper/flash_attention/prefill/chain_rows.cuh"
 #include "cuda/hopper/flash_attention/prefill/convert_queries.cuh"
+#include "cuda/hopper/flash_attention/prefill/join_pieces.cuh"
 #include "cuda/hopper/flash_attention/prefill/products.cuh"
 #include "cuda/hopper/flash_attention/prefill/split_queries.cuh"
 #include "cuda/hopper/flash_attention/prefill/zero_values.cuh"
@@ -21,7 +22,9 @@ template <PrefillConfig kConfig> class PrefillAttend {
   static constexpr DType kProduct = kConfig.product_dtype();
 
   __device__ PrefillAttend(const PrefillParams& params, Shared& shared, int consumer)
-      : params_(params), shared_(shared), turns_(consumer), row_(consumer * kWgmmaRows) {}
+      : params_(params), shared_(shared), turns_(consumer), row_(consumer * kWgmmaRows) {
+    if constexpr (kConfig.ends == Ends::chained) links_ = __ldg(params.chain.links);
+  }
 
   __device__ void run() {
     PrefillTile tile = next_tile();
@@ -69,7 +72,7 @@ template <PrefillConfig kConfig> class PrefillAttend {
   }
   // The tile's last scores are there: the next tile's q may come.
   __device__ void release_queries() {
-    if (leads()) shared_.q_ring.empty[q_at_.stage].arrive();
+    if (leads()) shared_.q_ring(row_).empty[q_at_.stage].arrive();
   }
 
   // What a score of the thread's row i is multiplied by before the softmax takes it.
@@ -83,7 +86,7 @@ template <PrefillConfig kConfig> class PrefillAttend {
   }
   // q of the tile at q_at_, as the products take it.
   __device__ void await_queries(const PrefillTile& tile, float (&factor)[2]) {
-    shared_.q_ring.wait_full(q_at_);
+    shared_.q_ring(row_).wait_full(q_at_);
     if constexpr (kConfig.converts()) {
       static_assert(kConfig.dtype == DType::bf16);
       std::byte* rows = &shared_.q[q_at_.stage][row_ * kRowBytes];
@@ -145,8 +148,7 @@ template <PrefillConfig kConfig> class PrefillAttend {
     // While the products run: the next step's stages, which seldom are late.
     has_awaited_ = block > tile.first_block;
     if (has_awaited_) await_stages();
-    cute::warpgroup_wait<1>();
-    pin(scores);
+    await_scores(scores, weights, sums);
     release(shared_.key_ring, key_stage);
     if (block == tile.first_block) release_queries();
     prepare(tile, block, scores);
@@ -154,7 +156,7 @@ template <PrefillConfig kConfig> class PrefillAttend {
     float keep[2];
     float offset[2];
     softmax.rise<kProduct>(scores, to_log2, keep, offset);
-    wait_and_keep(sums, keep);
+    keep_sums(sums, keep);
     pin(weights);
     release(shared_.value_ring, value_stage);
     starts_sum_ = false;
@@ -167,16 +169,33 @@ template <PrefillConfig kConfig> class PrefillAttend {
     await_values();
   }
 
-  // Products with weights in registers are issued one by one as they start, so the sum is nearly
-  // done when the scores' maxima are known. The assembler moves a wait up as far as it can, before
-  // those, but not across a branch. Most blocks leave every maximum as it was: nothing to multiply.
-  __device__ void wait_and_keep(Sums& sums, const float (&keep)[2]) {
-    if (__all_sync(0xffffffff, keep[0] == 1.0F && keep[1] == 1.0F)) {
-      asm volatile("wgmma.wait_group.sync.aligned 0; // kept" ::: "memory");
-      pin(sums);
+  __device__ void await_scores(Block& scores, Weights& weights, Sums& sums) {
+    if constexpr (kConfig.order == StepOrder::scores_first) {
+      cute::warpgroup_wait<1>();
     } else {
-      asm volatile("wgmma.wait_group.sync.aligned 0; // scaled" ::: "memory");
+      cute::warpgroup_wait<0>();
       pin(sums);
+      pin(weights);
+    }
+    pin(scores);
+  }
+
+  // Scores first: products with weights in registers are issued one by one as they start, so the sum
+  // is nearly done when the scores' maxima are known. The assembler moves a wait up as far as it can,
+  // before those, but not across a branch. Most blocks leave every maximum as it was: nothing to
+  // multiply.
+  __device__ void keep_sums(Sums& sums, const float (&keep)[2]) {
+    constexpr bool kAwaits = kConfig.order == StepOrder::scores_first;
+    if (__all_sync(0xffffffff, keep[0] == 1.0F && keep[1] == 1.0F)) {
+      if constexpr (kAwaits) {
+        asm volatile("wgmma.wait_group.sync.aligned 0; // kept" ::: "memory");
+        pin(sums);
+      }
+    } else {
+      if constexpr (kAwaits) {
+        asm volatile("wgmma.wait_group.sync.aligned 0; // scaled" ::: "memory");
+        pin(sums);
+      }
       scale_rows(sums, keep);
     }
   }
@@ -187,10 +206,16 @@ template <PrefillConfig kConfig> class PrefillAttend {
     pin(sums);
     pin(weights);
     cute::warpgroup_arrive();
+    if constexpr (kConfig.order == StepOrder::sum_first) {
+      issue_values<kConfig>(weights, shared_.values[value_stage], sums, starts_sum_);
+      cute::warpgroup_commit_batch();
+    }
     issue_scores<kConfig>(queries(), shared_.keys[key_stage], scores);
     cute::warpgroup_commit_batch();
-    issue_values<kConfig>(weights, shared_.values[value_stage], sums, starts_sum_);
-    cute::warpgroup_commit_batch();
+    if constexpr (kConfig.order == StepOrder::scores_first) {
+      issue_values<kConfig>(weights, shared_.values[value_stage], sums, starts_sum_);
+      cute::warpgroup_commit_batch();
+    }
   }
 
   // A tile's first block may be the last of its keys: what stands behind them becomes zeros.
@@ -205,7 +230,10 @@ template <PrefillConfig kConfig> class PrefillAttend {
   // What all threads of the warpgroup have written, for products to read.
   __device__ void sync_warpgroup() const {
     cutlass::arch::fence_view_async_shared();
-    cutlass::arch::NamedBarrier::sync(128, kConfig.consumers + row_ / kWgmmaRows);
+    cutlass::arch::NamedBarrier::sync(128, warpgroup_barrier());
+  }
+  __device__ std::uint32_t warpgroup_barrier() const {
+    return static_cast<std::uint32_t>(kConfig.consumers + row_ / kWgmmaRows);
   }
 
   // The sum over the tile's last block, beside the first scores of the next tile; then its rows are
@@ -240,15 +268,28 @@ template <PrefillConfig kConfig> class PrefillAttend {
       const float scale = params_.scales.of_values(tile.kv_head);
       scale_rows(sums, {scale, scale});
     }
-    const float to_log2[2] = {row_to_log2(0), row_to_log2(1)};
-    if constexpr (kConfig.ends == Ends::chained) {
-      chain_rows<kConfig>(params_, tile, thread_row(), softmax, to_log2, sums);
-    } else {
-      store_rows<kConfig>(params_, tile, thread_row(), softmax, to_log2, sums);
-    }
+    store(tile, softmax, sums);
     factor_[0] = next_factor[0];
     factor_[1] = next_factor[1];
     return next;
+  }
+
+  __device__ void store(const PrefillTile& tile, RowSoftmax softmax, Sums& sums) {
+    float to_log2[2] = {row_to_log2(0), row_to_log2(1)};
+    if constexpr (kConfig.ends == Ends::chained) {
+      chain_rows<kConfig>(params_, links_, tile, thread_row(), softmax, to_log2, sums);
+    } else {
+      if constexpr (kConfig.cuts_tiles()) {
+        if (tile.pieces.slot >= 0) {
+          const PieceStore<kConfig> pieces(params_.tail, tile.pieces, row_ / kWgmmaRows);
+          pieces.keep(whole_rows(softmax, to_log2), sums);
+          if (!pieces.is_last(shared_.is_last[row_ / kWgmmaRows], warpgroup_barrier())) return;
+          softmax = pieces.join(sums);
+          to_log2[0] = to_log2[1] = 1.0F;
+        }
+      }
+      store_rows<kConfig>(params_, tile, thread_row(), softmax, to_log2, sums);
+    }
   }
 
   const PrefillParams& params_;
@@ -260,6 +301,8 @@ template <PrefillConfig kConfig> class PrefillAttend {
   bool starts_sum_ = true;
   bool has_awaited_ = false;  // the stages of the next step
   std::uint32_t holes_ = 0;   // in the keys of the scores
+  std::uint32_t links_ =
+      0;  // as ChainedRows has them: read once, a tile's end need not wait for it
   KeyInterval all_see_{};
   RingPosition<kConfig.key_stages> key_at_;
   RingPosition<kConfig.value_stages> value_at_;

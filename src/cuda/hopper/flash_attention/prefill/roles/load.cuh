@@ -96,21 +96,29 @@ template <PrefillConfig kConfig, typename Source> class PrefillLoad {
   }
 
   __device__ void load_queries(const PrefillTile& tile) {
-    shared_.q_ring.wait_empty(q_at_);
-    FullBarrier& full = shared_.q_ring.full[q_at_.stage];
-    if (lane() == 0) {
-      full.arrive_and_expect_tx(sizeof(shared_.q[0]));
-      for (int slab = 0; slab < kConfig.query_slabs(); ++slab) {
-        const BoxLoad load{.map = &params_.q,
-                           .shared = &shared_.q[q_at_.stage][slab * Shared::kQuerySlabBytes],
-                           .full = &full,
-                           .hint = L2Hint::EVICT_FIRST};
-        load_box(load, slab * PrefillConfig::kSlabColumns,
-                 tile.head_tile << params_.tile_heads_log2, tile.first_row + tile.first_token);
-      }
+#pragma unroll
+    for (int row = 0; row < kConfig.rows(); row += kConfig.part_rows()) {
+      RingBarriers<kConfig.q_buffers>& ring = shared_.q_ring(row);
+      ring.wait_empty(q_at_);
+      if (lane() == 0) load_query_part(tile, row, ring.full[q_at_.stage]);
+      __syncwarp();
     }
-    __syncwarp();
     q_at_.advance();
+  }
+  // `row`: the part's first.
+  __device__ void load_query_part(const PrefillTile& tile, int row, FullBarrier& full) {
+    const int heads_log2 = params_.tile_heads_log2;
+    const int head = (tile.head_tile << heads_log2) + (row & ((1 << heads_log2) - 1));
+    const int token = tile.first_row + tile.first_token + (row >> heads_log2);
+    full.arrive_and_expect_tx(sizeof(shared_.q[0]) / kConfig.q_parts);
+    for (int slab = 0; slab < kConfig.query_slabs(); ++slab) {
+      const BoxLoad load{
+          .map = &params_.q,
+          .shared = &shared_.q[q_at_.stage][slab * Shared::kQuerySlabBytes + row * kRowBytes],
+          .full = &full,
+          .hint = L2Hint::EVICT_FIRST};
+      load_box(load, slab * PrefillConfig::kSlabColumns, head, token);
+    }
   }
 
   __device__ void load_keys(KeyLoad& keys, const Piece& piece) {

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every compiled kernel for e4m3 rows and few heads: one file in variants/ for each.
+#pragma once
+
+#include "cuda/hopper/sparse_mla/fp8/config.h"
+
+namespace quire::cuda::hopper {
+
+struct SparseFp8Heads16 {
+  static constexpr Fp8Config kConfig{.heads = 16};
+};
+struct SparseFp8Heads32 {
+  static constexpr Fp8Config kConfig{.heads = 32};
+};
+
+}  // namespace quire::cuda::hopper
