@@ -21,12 +21,14 @@ struct MlaDecodeBf16R128 {
 struct MlaDecodeBf16R16 {
   static constexpr FewRowsConfig kConfig{.latents = DType::bf16, .rows = 16, .units = 11};
   static constexpr int kRows = kConfig.rows;
+  static constexpr bool kLeavesNotes = true;
   static constexpr int kCluster = 1;
   static constexpr DType kLatents = kConfig.latents;
 };
 struct MlaDecodeFp8R16 {
   static constexpr FewRowsConfig kConfig{.latents = DType::fp8_e4m3, .rows = 16, .units = 18};
   static constexpr int kRows = kConfig.rows;
+  static constexpr bool kLeavesNotes = true;
   static constexpr int kCluster = 1;
   static constexpr DType kLatents = kConfig.latents;
 };

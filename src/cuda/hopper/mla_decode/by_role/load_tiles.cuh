@@ -8,7 +8,6 @@
 #include "cuda/hopper/mla_decode/by_role/shared.cuh"
 #include "cuda/hopper/mla_decode/params.h"
 #include "cuda/hopper/mla_decode/roles/describe_item.cuh"
-#include "cuda/hopper/mla_decode/roles/leave_note.cuh"
 #include "cuda/hopper/mla_decode/touch_lengths.cuh"
 #include "cuda/hopper/tile/tma.cuh"
 
@@ -33,7 +32,6 @@ class LoadTiles {
       prefetch_queries(item);
       publish(item);
       load_item(work, piece, walk.sequence());
-      if (rank_ == 0) leave_note(params_, cluster, work, piece, walk.sequence());
     }
     publish({});
   }
