@@ -79,17 +79,21 @@ __device__ PieceSlots invariant_slots(const MlaDecodeParams& params, const Merge
           .second = first + 1};
 }
 
+// What follows from the lengths alone is looked up while the attention kernel still runs elsewhere.
 __device__ PieceSlots find_slots(const MlaDecodeParams& params, const MergeItem& item) {
-  if (params.split.is_invariant) return invariant_slots(params, item);
-  return params.attend.pieces.notes != nullptr ? noted_slots(params, item)
-                                               : cut_slots(params, item);
+  const bool is_noted = params.attend.pieces.notes != nullptr && !params.split.is_invariant;
+  PieceSlots slots;
+  if (item.rows > 0 && !is_noted) {
+    slots = params.split.is_invariant ? invariant_slots(params, item) : cut_slots(params, item);
+  }
+  cudaGridDependencySynchronize();
+  if (item.rows > 0 && is_noted) slots = noted_slots(params, item);
+  return slots;
 }
 
 __global__ void __launch_bounds__(32 * kMergeWarps)
     merge_kernel(const __grid_constant__ MlaDecodeParams params) {
   const MergeItem item = find_item(params, static_cast<int>(blockIdx.x));
-  cudaGridDependencySynchronize();
-  if (item.rows == 0) return;
   const PieceSlots slots = find_slots(params, item);
   if (slots.count < 2) return;
   const int warp = static_cast<int>(blockIdx.y) * kMergeWarps + static_cast<int>(threadIdx.x) / 32;
