@@ -41,7 +41,7 @@ template <DecodeConfig kConfig> class LoadRole {
   // Streamed keys push dirty lines out of L2, whose writing back they then wait for: 3 µs of 50 to 80 less
   // if they take their own places first. For many bytes it is the other way round: 6 µs of 140.
   __device__ static L2Policy policy_of(int blocks) {
-    constexpr std::int64_t kManyBytes = std::int64_t{384} << 20;
+    constexpr std::int64_t kManyBytes = std::int64_t{240} << 20;
     const bool is_long = std::int64_t{blocks} * kConfig.stage_bytes() > kManyBytes;
     return is_long ? L2Policy::normal : L2Policy::evict_first;
   }
