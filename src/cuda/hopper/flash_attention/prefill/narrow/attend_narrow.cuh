@@ -21,9 +21,7 @@ template <PrefillConfig kConfig> class NarrowAttend {
   static_assert(kConfig.scores == Scores::scaled);
 
   __device__ NarrowAttend(const PrefillParams& params, Shared& shared, int consumer)
-      : params_(params), shared_(shared), turns_(consumer), row_(consumer * kWgmmaRows) {
-    if constexpr (kConfig.ends == Ends::chained) links_ = __ldg(params.chain.links);
-  }
+      : params_(params), shared_(shared), turns_(consumer), row_(consumer * kWgmmaRows) {}
 
   __device__ void run() {
     PrefillTile tile = next_tile();
@@ -159,10 +157,13 @@ template <PrefillConfig kConfig> class NarrowAttend {
     await_values();
   }
   // A tile's first block may be the last of its keys: what stands behind them becomes zeros, where
-  // flip_values() has not seen to it.
+  // flip_values() has not seen to it. Where it is not there V is transposed in its place
+  // (load_flipped.cuh).
   __device__ void await_values() {
-    shared_.await_values(value_at_);
-    if constexpr (kConfig.ends == Ends::chained) {
+    if constexpr (kConfig.ends == Ends::finished) {
+      shared_.await_values(value_at_);
+    } else {
+      shared_.values_ready[value_at_.stage].wait(value_at_.phase);
       if (zero_from_ < kConfig.block_keys) {
         zero_flipped(shared_.values[value_at_.stage], zero_from_);
         sync_warpgroup();
@@ -201,6 +202,8 @@ template <PrefillConfig kConfig> class NarrowAttend {
   // stored. Where there is no next tile the scores are of whatever is there and nobody reads them.
   __device__ PrefillTile finish(const PrefillTile& tile, const RowSoftmax& softmax, Block& scores,
                                 Weights& weights, Sums& sums, Sums& block) {
+    const std::uint32_t links =
+        kConfig.ends == Ends::chained ? __ldg(params_.chain.links) : 0;  // arrives meanwhile
     const PrefillTile next = next_tile();
     q_at_.advance();
     const int key_stage = key_at_.stage;
@@ -228,7 +231,7 @@ template <PrefillConfig kConfig> class NarrowAttend {
 #pragma unroll
     for (int j = 0; j < kConfig.value_dim / 2; ++j) sums[j] = (sums[j] + block[j]) * scale;
     if constexpr (kConfig.ends == Ends::chained) {
-      chain_rows<kConfig>(params_, links_, tile, thread_row(), softmax, to_log2_, sums);
+      chain_rows<kConfig>(params_, links, tile, thread_row(), softmax, to_log2_, sums);
     } else {
       store_rows<kConfig>(params_, tile, thread_row(), softmax, to_log2_, sums);
     }
@@ -244,7 +247,6 @@ template <PrefillConfig kConfig> class NarrowAttend {
   float to_log2_[2] = {1.0F, 1.0F};  // from products to scores, with what q and K were divided by
   bool has_awaited_ = false;      // the stages of the next step
   std::uint32_t holes_ = 0;       // in the keys of the scores
-  std::uint32_t links_ = 0;       // as ChainedRows has them
   int zero_from_ = kConfig.block_keys;  // first key of the next V block behind the sequence's end
   KeyInterval all_see_{};
   RingPosition<kConfig.key_stages> key_at_;
