@@ -73,9 +73,9 @@ ProjectedKeys Branch::narrow_keys(std::int64_t chunk, const Heads& heads) const 
   constexpr std::int64_t kRope = BranchShape::kRope;
   const std::int64_t rows = shape_.rows;
   ProjectedKeys narrow = keys(chunk, heads);
-  narrow.projected = slab_map(kCode, {kColumns, heads.count, rows}, {rows * kColumns, kColumns},
-                              kNarrow.block_keys,
-                              projects_codes() ? scratch_.projected : scratch_.codes);
+  narrow.projected =
+      slab_map(kCode, {kColumns, heads.count, rows}, {rows * kColumns, kColumns},
+               kNarrow.block_keys, projects_codes() ? scratch_.projected : scratch_.codes);
   narrow.rope =
       slab_map(kCode, {kRope, 1, rows}, {kRope, kRope}, kNarrow.block_keys, scratch_.rope_rows);
   return narrow;

@@ -46,8 +46,7 @@ struct LazySoftmax : RowSoftmax {
   }
 
  private:
-  template <DType kDType>
-  __device__ void raise(float highest, float to_log2, int i, float& keep) {
+  template <DType kDType> __device__ void raise(float highest, float to_log2, int i, float& keep) {
     const bool rises = highest > limit[i];
     keep = rises ? exp2_approx((max[i] - highest) * to_log2) : 1.0F;
     max[i] = rises ? highest : max[i];
@@ -73,8 +72,7 @@ struct LazySoftmax : RowSoftmax {
     highest[1] = ::max(bits[1], bits[3]);
   }
   // Of row i, over its four threads.
-  template <int kScores>
-  __device__ static float highest_of(const float (&scores)[kScores], int i) {
+  template <int kScores> __device__ static float highest_of(const float (&scores)[kScores], int i) {
     float highest = fmaxf(scores[2 * i], scores[2 * i + 1]);
 #pragma unroll
     for (int j = 2 * i + 4; j < kScores; j += 4) {

@@ -15,9 +15,7 @@ template <PrefillConfig kConfig> class NarrowSource {
   using Piece = typename Rows::Piece;
 
   __device__ NarrowSource(const ProjectedKeys& params, int half)
-      : params_(params),
-        rows_(params, half),
-        box_(2 * static_cast<int>(threadIdx.x % 32) + half) {}
+      : params_(params), rows_(params, half), box_(2 * static_cast<int>(threadIdx.x % 32) + half) {}
 
   __device__ static void prefetch(const ProjectedKeys& params) { Rows::prefetch(params); }
   __device__ Piece find(const PrefillTile& tile, int block) const {

@@ -245,8 +245,8 @@ template <PrefillConfig kConfig> class NarrowAttend {
   Turns<kConfig.consumers> turns_;
   const int row_;                    // the warpgroup's first, in a tile
   float to_log2_[2] = {1.0F, 1.0F};  // from products to scores, with what q and K were divided by
-  bool has_awaited_ = false;      // the stages of the next step
-  std::uint32_t holes_ = 0;       // in the keys of the scores
+  bool has_awaited_ = false;         // the stages of the next step
+  std::uint32_t holes_ = 0;          // in the keys of the scores
   int zero_from_ = kConfig.block_keys;  // first key of the next V block behind the sequence's end
   KeyInterval all_see_{};
   RingPosition<kConfig.key_stages> key_at_;

@@ -27,7 +27,7 @@ class BlockFlip {
     // Of the columns 0 – 15 that the lane's address is for. Of a pair the upper lanes store the odd
     // one first: eight rows that are stored together then hit different banks.
     const std::uint32_t column = 2 * (lane % 8) + (lane / 8 % 2 ^ lane % 8 / 4);
-    const bool is_second = lane >= 16;                           // square (j, i)
+    const bool is_second = lane >= 16;  // square (j, i)
     base_ = static_cast<std::uint32_t>(__cvta_generic_to_shared(block));
     from_ = static_cast<std::uint32_t>(opaque(swizzled(row)));
     to_ = static_cast<std::uint32_t>(opaque(swizzled(column)));
