@@ -159,13 +159,13 @@ std::optional<NormedLayout> normed_layout(const RopeParams& params) {
   return NormedLayout{.lanes = lanes, .slots = slots};
 }
 
-bool takes_normed_rows(const RopeParams& params, const NormedLayout& layout) {
-  const auto spans_row = [&](const RopeNorm& norm) {
-    return norm.gamma == nullptr || norm.columns == params.rope_dim;
+bool takes_normed_rows(const RopeParams& params) {
+  const auto spans_row = [](const RopeNorm& norm) {
+    return norm.gamma == nullptr || norm.columns == kNormedRowColumns;
   };
   return !params.interleaved && bits(params.q_dtype) == 16 && params.angles.stand_in_rows() &&
-         layout.lanes >= 2 && params.head_dim == params.rope_dim &&
-         (params.key_heads == 0 || params.key_width == params.rope_dim) &&
+         params.rope_dim == kNormedRowColumns && params.head_dim == kNormedRowColumns &&
+         (params.key_heads == 0 || params.key_width == kNormedRowColumns) &&
          spans_row(params.q_norm) && spans_row(params.key_norm) &&
          params.angles.max_pos < kMostRows / 2;
 }
@@ -184,8 +184,8 @@ void rope(const RopeArgs& args, const Context& context) {
   if (params.has_norm()) {
     if (const auto layout = normed_layout(params)) {
       // A token's heads come in eights, or share warps with other tokens' heads.
-      if ((params.heads + params.key_heads) % 8 != 0 && takes_normed_rows(params, *layout)) {
-        return launch_normed_rows(params, *layout, sms, stream);
+      if ((params.heads + params.key_heads) % 8 != 0 && takes_normed_rows(params)) {
+        return launch_normed_rows(params, sms, stream);
       }
       return launch_normed(params, *layout, sms, stream);
     }
