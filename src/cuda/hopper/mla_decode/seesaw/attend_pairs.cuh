@@ -53,7 +53,7 @@ class AttendPairs {
       const bool has_other = tile + (group_ ^ 1) < item.tiles;
       if (has_own) weigh(sight, softmax, tile + group_, words, factor);
       if (tile + 2 >= item.tiles) arrive_once(shared_.q_empty);
-      // The pair's first tile first: its stage is the first that is wanted again.
+        // The pair's first tile first: its stage is the first that is wanted again.
 #pragma unroll 1
       for (int turn = 0; turn < 2; ++turn) {
         if (turn == group_) {

@@ -122,7 +122,8 @@ class LoadHalves {
     } else if (lane() < pieces_) {
 #pragma unroll 1
       for (int i = 0; i < Seesaw::kHalfSlabs; ++i) {
-        load_slab(stage, Seesaw::kHalfSlabs * half_ + i, quarter + i / Seesaw::kQuarterSlabs, piece);
+        load_slab(stage, Seesaw::kHalfSlabs * half_ + i, quarter + i / Seesaw::kQuarterSlabs,
+                  piece);
       }
       if (has_rope) load_slab(stage, Seesaw::kRopeSlab, quarter + 1, piece);
     }
@@ -137,8 +138,8 @@ class LoadHalves {
   }
 
   __device__ void load_slab(int stage, int slab, int quarter, const Piece& piece) const {
-    load_box(box(params_.tails, stage, slab, quarter, lane() * params_.pages.box_rows), 0, piece.row,
-             slab, static_cast<int>(piece.page));
+    load_box(box(params_.tails, stage, slab, quarter, lane() * params_.pages.box_rows), 0,
+             piece.row, slab, static_cast<int>(piece.page));
   }
 
   // Which keys of the tile are in assigned pages. The arrival that follows hands it on.
@@ -157,7 +158,7 @@ class LoadHalves {
   SeesawShared& shared_;
   const int half_;
   const int rank_;
-  const int pieces_;  // of a tile, at most 4
+  const int pieces_;     // of a tile, at most 4
   const bool is_ahead_;  // asks for the tile after
   const L2Hint hint_;
   unsigned phases_ = 0;  // of the stages' rounds

@@ -17,11 +17,10 @@ __device__ inline void issue_slab(std::uint32_t a, std::uint32_t b, int slab, bo
 #pragma unroll
   for (int step = 0; step < kRowBytes / kStepBytes; ++step) {
     const int bytes = slab * Seesaw::kSlabBytes + step * kStepBytes;
-    detail::issue<Op>(descriptor(a + (bytes >> 4), kRowsHigh),
-                      descriptor(b + (bytes >> 4), kRowsHigh), scores,
-                      starts && step == 0 ? cute::SM90::GMMA::ScaleOut::Zero
-                                          : cute::SM90::GMMA::ScaleOut::One,
-                      std::make_index_sequence<kTileScores>{});
+    detail::issue<Op>(
+        descriptor(a + (bytes >> 4), kRowsHigh), descriptor(b + (bytes >> 4), kRowsHigh), scores,
+        starts && step == 0 ? cute::SM90::GMMA::ScaleOut::Zero : cute::SM90::GMMA::ScaleOut::One,
+        std::make_index_sequence<kTileScores>{});
   }
 }
 
@@ -38,8 +37,8 @@ __device__ inline void issue_own(const std::uint32_t (&words)[kTileScores / 2],
   const std::uint32_t b = values_low(slab);
 #pragma unroll
   for (int step = 0; step < Seesaw::kKeys / 16; ++step) {
-    detail::issue<Op>(&words[4 * step], descriptor(b + (step * 16 * kRowBytes >> 4), kRowsHigh), sums,
-                      cute::SM90::GMMA::ScaleOut::One, std::make_index_sequence<kHalfSums>{});
+    detail::issue<Op>(&words[4 * step], descriptor(b + (step * 16 * kRowBytes >> 4), kRowsHigh),
+                      sums, cute::SM90::GMMA::ScaleOut::One, std::make_index_sequence<kHalfSums>{});
   }
 }
 

@@ -7,8 +7,7 @@
 namespace quire::cuda::hopper {
 namespace {
 
-template <typename Variant>
-void launch_seesaw(const MlaDecodeParams& params, cudaStream_t stream) {
+template <typename Variant> void launch_seesaw(const MlaDecodeParams& params, cudaStream_t stream) {
   static_assert(sizeof(SeesawShared) <= 227 * 1024);
   static_assert(Variant::kRows == Variant::kCluster * Seesaw::kRows);
   const LaunchShape shape{
