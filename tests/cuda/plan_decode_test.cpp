@@ -53,6 +53,37 @@ TEST(PlanDecodeTest, RowsHoldTheNewTokensOfASequence) {
   EXPECT_EQ(plan_decode(llama(16), 132).split.max_tiles, 2);
 }
 
+TEST(PlanDecodeTest, LinesTakeNeighbouringHeadsAndNearlyAllMultiprocessors) {
+  const auto bits = [](std::int64_t kv_heads, int num_sms) {
+    FlashAttentionProblem problem = llama(1);
+    problem.heads = 4 * kv_heads;
+    problem.cache.num_kv_heads = kv_heads;
+    const DecodePlan plan = plan_decode(problem, num_sms);
+    EXPECT_EQ(plan.slots, plan.lines.slots << plan.lines.bits);
+    EXPECT_EQ(plan.split.blocks, num_sms >> plan.lines.bits);
+    return plan.lines.bits;
+  };
+  EXPECT_EQ(bits(8, 132), 3);
+  EXPECT_EQ(bits(32, 132), 3);
+  EXPECT_EQ(bits(12, 132), 2);
+  EXPECT_EQ(bits(3, 132), 0);
+  EXPECT_EQ(bits(8, 114), 3);
+  EXPECT_EQ(bits(8, 78), 2);
+}
+
+TEST(PlanDecodeTest, EveryHeadIsOnOneLine) {
+  const DecodeLines lines{.bits = 2, .slots = 10};
+  std::set<int> heads;
+  for (int block = 0; block < 12; ++block) {
+    EXPECT_EQ(lines.part(block) * 4 + lines.line(block), block);
+    heads.insert(lines.kv_head(lines.line(block), lines.part(block)));
+  }
+  EXPECT_EQ(heads.size(), 12U);
+  EXPECT_EQ(*heads.rbegin(), 11);
+  EXPECT_EQ(lines.kv_head(3, 0), 3);  // beside head 2, which line 2 has
+  EXPECT_EQ(lines.first_slot(3), 30);
+}
+
 TEST(PlanDecodeTest, UnboundedLengthsCountOnTheAverage) {
   FlashAttentionProblem problem = llama(1);
   problem.ragged.max_new_tokens = -1;
@@ -64,10 +95,10 @@ TEST(PlanDecodeTest, UnboundedLengthsCountOnTheAverage) {
 
 TEST(PlanDecodeTest, WorkspaceIsBoundedByThreadBlocks) {
   FlashAttentionProblem problem = llama(1);
-  EXPECT_EQ(plan_decode(problem, 132).slots, 264);
+  EXPECT_EQ(plan_decode(problem, 132).slots, 256);
   problem.cache.max_pages = 1 << 20;
   problem.ragged.batch = 4096;
-  EXPECT_EQ(plan_decode(problem, 132).slots, 264);
+  EXPECT_EQ(plan_decode(problem, 132).slots, 256);
   problem.batch_invariant = true;
   EXPECT_EQ(plan_decode(problem, 132).slots, 4096 * 8 * kMaxPieces);
 }

@@ -174,7 +174,7 @@ json random_mla_indexer(RandomChoice& choice) {
 }
 
 json random_sparse_mla(RandomChoice& choice) {
-  const RandomLengths lengths = random_lengths(choice, 33, 700);
+  const RandomLengths lengths = random_lengths(choice, choice.pick<std::int64_t>({1, 2, 33}), 700);
   const auto add_indices = [&](json& object) {
     object["top_k"] = choice.pick({1, 7, 16, 63, 64, 65, 200});
     object["indices"] =
@@ -193,9 +193,12 @@ json random_sparse_mla(RandomChoice& choice) {
     if (cache.contains("granularity")) cache["granularity"] = 128;
     return cache;
   };
+  // The oracle's work is bounded by the rows of queries.
+  const std::int64_t most = 512 / std::max<std::int64_t>(lengths.tokens(), 1);
+  const std::int64_t heads = choice.pick({1, 2, 8, 9, 16, 33, 64, 128});
   json object{{"lengths", lengths.json()},
               {"cache", random_cache()},
-              {"heads", choice.pick({1, 2, 8, 9, 16, 33, 64, 128})},
+              {"heads", std::clamp<std::int64_t>(most, 1, heads)},
               {"q_dtype", is_deepseek ? "bf16" : random_float(choice)}};
   add_indices(object);
   if (choice.one_in(3)) {

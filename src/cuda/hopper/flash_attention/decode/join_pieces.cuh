@@ -18,6 +18,8 @@ __device__ inline MergeItem find_ended_item(const DecodeParams& params, const Wo
                                             const LinePlace& place, int part) {
   if (part == 0 || part >= cuts.parts) return {};
   const SequenceWork& work = place.work;
+  const int line = params.lines.line(static_cast<int>(blockIdx.x));
+  const std::int64_t first_slot = params.lines.first_slot(line);
   const int cost = work.item_cost(params.split);
   const int index = (cuts.at(part) - place.begin) / cost;
   const int begin = place.begin + index * cost;
@@ -25,10 +27,10 @@ __device__ inline MergeItem find_ended_item(const DecodeParams& params, const Wo
   if (shared.pieces < 2 || shared.first + shared.pieces - 1 != part) return {};
   const int tile = index < params.batch.kv_heads ? 0 : index / params.batch.kv_heads;
   MergeItem item{.pieces = shared.pieces,
-                 .kv_head = index - tile * params.batch.kv_heads,
+                 .kv_head = params.lines.kv_head(line, index - tile * params.batch.kv_heads),
                  .tile = tile,
-                 .first_slot = piece_slot(shared.first, true),
-                 .second_slot = piece_slot(shared.first + 1, false),
+                 .first_slot = first_slot + piece_slot(shared.first, true),
+                 .second_slot = first_slot + piece_slot(shared.first + 1, false),
                  .slot_step = 2};
   set_tokens(params.batch, work, item);
   return item;

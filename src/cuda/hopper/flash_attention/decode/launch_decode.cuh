@@ -9,9 +9,10 @@ namespace quire::cuda::hopper {
 
 template <typename Variant> void launch_decode(const DecodeParams& params, cudaStream_t stream) {
   static_assert(sizeof(DecodeShared<Variant::kConfig>) <= 227 * 1024);
-  const LaunchShape shape{.grid = dim3(static_cast<unsigned>(params.split.blocks)),
-                          .block = dim3(DecodeConfig::kThreads + DecodeConfig::kLoadThreads),
-                          .shared_bytes = sizeof(DecodeShared<Variant::kConfig>)};
+  const LaunchShape shape{
+      .grid = dim3(static_cast<unsigned>(params.split.blocks << params.lines.bits)),
+      .block = dim3(DecodeConfig::kThreads + DecodeConfig::kLoadThreads),
+      .shared_bytes = sizeof(DecodeShared<Variant::kConfig>)};
   launch(decode_kernel<Variant>, shape, stream, params);
 }
 

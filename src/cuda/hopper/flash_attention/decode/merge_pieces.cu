@@ -14,27 +14,30 @@ namespace {
 constexpr int kMergeWarps = 8;
 
 __device__ MergeItem find_invariant_item(const DecodeParams& params) {
-  const int item_index = static_cast<int>(blockIdx.x);
+  const int line = params.lines.line(static_cast<int>(blockIdx.x));
+  const int item_index = params.lines.part(static_cast<int>(blockIdx.x));
   const int tile = item_index % params.split.max_tiles;
   const int head_index = item_index / params.split.max_tiles;
   const int sequence = head_index / params.batch.kv_heads;
-  MergeItem item{.kv_head = head_index % params.batch.kv_heads, .tile = tile};
+  const int head = head_index % params.batch.kv_heads;
+  MergeItem item{.kv_head = params.lines.kv_head(line, head), .tile = tile};
   const SequenceWork work = sequence_work(params.batch, sequence);
   if (tile * params.batch.tile_tokens >= work.tokens) return {};
   set_tokens(params.batch, work, item);
   const int size = invariant_piece_blocks(work.blocks);
   item.pieces = ceil_div(work.blocks, size);
-  item.first_slot = invariant_slot(params.batch, params.split, sequence, item.kv_head, tile, 0);
+  item.first_slot = params.lines.first_slot(line) +
+                    invariant_slot(params.batch, params.split, sequence, head, tile, 0);
   item.second_slot = item.first_slot + 1;
   return item;
 }
 
 __device__ MergeItem find_cut_item(const DecodeParams& params) {
-  const int thread_block = static_cast<int>(blockIdx.x);
+  const int part = params.lines.part(static_cast<int>(blockIdx.x));
   const WorkCuts cuts = cut_batch(params);
-  if (thread_block >= cuts.parts) return {};
-  const LinePlace place = find_place(params, cuts.at(thread_block));
-  return find_ended_item(params, cuts, place, thread_block);
+  if (part >= cuts.parts) return {};
+  const LinePlace place = find_place(params, cuts.at(part));
+  return find_ended_item(params, cuts, place, part);
 }
 
 __global__ void __launch_bounds__(32 * kMergeWarps, 2)
@@ -50,8 +53,8 @@ __global__ void __launch_bounds__(32 * kMergeWarps, 2)
 
 void merge_pieces(const DecodeParams& params, const MergeShape& shape, cudaStream_t stream) {
   const int items = params.batch.size * params.batch.kv_heads * params.split.max_tiles;
-  const int blocks = params.split.is_invariant ? items : params.split.blocks;
-  const LaunchShape launch_shape{.grid = dim3(static_cast<unsigned>(blocks)),
+  const int parts = params.split.is_invariant ? items : params.split.blocks;
+  const LaunchShape launch_shape{.grid = dim3(static_cast<unsigned>(parts << params.lines.bits)),
                                  .block = dim3(32 * kMergeWarps),
                                  .overlaps_previous = true};
   launch(merge_kernel, launch_shape, stream, params, shape);

@@ -19,7 +19,7 @@ struct DecodeBatch {
   const std::uint32_t* row_offsets = nullptr;    // [batch + 1]
   const std::uint32_t* cache_lengths = nullptr;  // [batch]
   int size = 0;
-  int kv_heads = 0;
+  int kv_heads = 0;     // of one line of work (DecodeLines)
   int group = 0;        // query heads of a KV head
   int tile_tokens = 0;  // tokens whose heads fill an item's rows
   VisibleRange visible{};
@@ -64,6 +64,22 @@ struct DecodeSplit {
   int max_tiles = 1;          // of a sequence's tokens, for the workspace of invariant pieces
 };
 
+// 2^bits lines of work, each of every 2^bits-th KV head: thread block c walks part c / 2^bits of line
+// c % 2^bits. So neighbouring blocks read neighbouring heads of the same keys at about the same time,
+// and a token's row in memory is read as a whole (64 sequences of 8192 keys, 8 heads, pages of 16
+// tokens of e4m3: 276 µs in place of 308; bf16, pages of 128: 482 in place of 490).
+struct DecodeLines {
+  int bits = 0;
+  std::int64_t slots = 0;  // of pieces, of one line
+
+  QUIRE_HOST_DEVICE int part(int thread_block) const { return thread_block >> bits; }
+  QUIRE_HOST_DEVICE int line(int thread_block) const { return thread_block & ((1 << bits) - 1); }
+  QUIRE_HOST_DEVICE int kv_head(int line, int head_of_line) const {
+    return (head_of_line << bits) + line;
+  }
+  QUIRE_HOST_DEVICE std::int64_t first_slot(int line) const { return line * slots; }
+};
+
 struct DecodeOutputs {
   std::byte* out = nullptr;  // [tokens, heads, value_dim]
   DType dtype = DType::bf16;
@@ -90,6 +106,7 @@ struct DecodeParams {
   DecodeBatch batch{};
   DecodePages pages{};
   DecodeSplit split{};
+  DecodeLines lines{};
   ScoreRules scores{};
   HeadScales scales{};  // of e4m3
   DecodeTree tree{};

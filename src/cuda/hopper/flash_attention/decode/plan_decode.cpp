@@ -54,6 +54,17 @@ const DecodeVariant* find_variant(const FlashAttentionProblem& problem) {
   return best;
 }
 
+// Lines for up to eight neighbouring heads, 2 KiB of bf16, where that leaves hardly any multiprocessor
+// without work: 128 of 132 read as fast as all (16 sequences of 8192 keys: 135 µs with 8 lines, 137 with 4).
+int line_bits(const FlashAttentionProblem& problem, int num_sms) {
+  int bits = 0;
+  for (int more = 1; more <= 3; ++more) {
+    const bool has_heads = problem.cache.num_kv_heads % (1 << more) == 0;
+    if (has_heads && num_sms % (1 << more) <= num_sms / 32) bits = more;
+  }
+  return bits;
+}
+
 }  // namespace
 
 std::string refuse_decode_problem(const FlashAttentionProblem& problem) {
@@ -85,14 +96,17 @@ DecodePlan plan_decode(const FlashAttentionProblem& problem, int num_sms) {
   plan.variant = find_variant(problem);
   plan.tile_tokens = static_cast<int>(plan.variant->config.rows / group_of(problem));
   const int max_tiles = ceil_div(static_cast<int>(new_tokens_of(problem)), plan.tile_tokens);
-  plan.split = {.blocks = num_sms,
+  const int bits = line_bits(problem, num_sms);
+  plan.split = {.blocks = num_sms >> bits,
                 .is_invariant = problem.batch_invariant,
                 .max_tiles = std::max(max_tiles, 1)};
   const std::int64_t items =
       problem.ragged.batch * problem.cache.num_kv_heads * plan.split.max_tiles;
   const std::int64_t tokens = std::min<std::int64_t>(new_tokens_of(problem), plan.tile_tokens);
   plan.joins = !problem.batch_invariant && group_of(problem) * tokens <= kMostJoinedRows;
-  plan.slots = problem.batch_invariant ? items * kMaxPieces : 2 * std::int64_t{num_sms};
+  plan.slots =
+      problem.batch_invariant ? items * kMaxPieces : 2 * std::int64_t{plan.split.blocks << bits};
+  plan.lines = {.bits = bits, .slots = plan.slots >> bits};
   return plan;
 }
 

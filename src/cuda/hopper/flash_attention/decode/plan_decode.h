@@ -14,6 +14,7 @@ struct DecodePlan {
   const DecodeVariant* variant = nullptr;
   int tile_tokens = 1;
   DecodeSplit split{};
+  DecodeLines lines{};
   std::int64_t slots = 0;  // of pieces in the workspace
   bool joins = false;      // pieces without a second kernel
 };

@@ -21,29 +21,27 @@ template <DecodeConfig kConfig> class LoadRole {
     static_assert(DecodeConfig::kThreads % DecodeConfig::kLoadThreads == 0);
     LineScan line(params_.batch, params_.split, shared_.line, thread_);
     const WorkCuts cuts = cut_work(params_.split, line.add_up());
-    const int thread_block = static_cast<int>(blockIdx.x);
-    policy_ = policy_of(cuts.total);
-    if (thread_block < cuts.parts && cuts.total > 0) {
-      load_part(cuts, line.find(cuts.at(thread_block)), thread_block);
-    }
+    const int part = params_.lines.part(static_cast<int>(blockIdx.x));
+    policy_ = policy_of(cuts.total << params_.lines.bits);
+    if (part < cuts.parts && cuts.total > 0) load_part(cuts, line.find(cuts.at(part)), part);
     shared_.item_ring.wait_empty(items_at_);
     announce({});
     if (params_.pieces.marks == nullptr) return;
-    join_pieces<kConfig>(params_, cuts, shared_.line.place, thread_block, thread_ / 32);
+    join_pieces<kConfig>(params_, cuts, shared_.line.place, part, thread_ / 32);
   }
 
  private:
-  __device__ void load_part(const WorkCuts& cuts, const LinePlace& place, int thread_block) {
-    WorkWalk walk(params_.batch, params_.split, cuts, place, thread_block);
+  __device__ void load_part(const WorkCuts& cuts, const LinePlace& place, int part) {
+    WorkWalk walk(params_.batch, params_.split, cuts, place, part);
     for (WorkPiece piece; walk.next(piece); items_at_.advance()) {
       load_item(describe(walk.work(), piece), walk.sequence());
     }
   }
 
-  // Streamed keys push dirty lines out of L2, whose writing back they then wait for: 2 % of 150 µs, less
-  // if they take their own places first. For many bytes it is the other way round: 2 % of 530 µs.
+  // Streamed keys push dirty lines out of L2, whose writing back they then wait for: 3 µs of 50 to 80 less
+  // if they take their own places first. For many bytes it is the other way round: 6 µs of 140.
   __device__ static L2Policy policy_of(int blocks) {
-    constexpr std::int64_t kManyBytes = std::int64_t{768} << 20;
+    constexpr std::int64_t kManyBytes = std::int64_t{240} << 20;
     const bool is_long = std::int64_t{blocks} * kConfig.stage_bytes() > kManyBytes;
     return is_long ? L2Policy::normal : L2Policy::evict_first;
   }
@@ -53,6 +51,7 @@ template <DecodeConfig kConfig> class LoadRole {
 
   __device__ DecodeItem describe(const SequenceWork& work, const WorkPiece& piece) const {
     const DecodeBatch& batch = params_.batch;
+    const int line = params_.lines.line(static_cast<int>(blockIdx.x));
     const int skipped = piece.tile * batch.tile_tokens;
     const int tokens = min(work.tokens - skipped, batch.tile_tokens);
     const int position = work.cached + skipped;
@@ -69,8 +68,8 @@ template <DecodeConfig kConfig> class LoadRole {
             .position = position,
             .cached = work.cached,
             .rows = tokens * batch.group,
-            .kv_head = piece.kv_head,
-            .slot = piece.slot};
+            .kv_head = params_.lines.kv_head(line, piece.kv_head),
+            .slot = piece.slot < 0 ? -1 : piece.slot + params_.lines.first_slot(line)};
   }
 
   // One past the keys that all rows see, if the first row sees up to `first`.
