@@ -3,6 +3,7 @@
 // a pool, and turns the pool into the result while the next piece is being scored.
 #pragma once
 
+#include "cuda/hopper/mla_indexer/expected_keys.cuh"
 #include "cuda/hopper/mla_indexer/pool.cuh"
 #include "cuda/hopper/mla_indexer/sample.h"
 
@@ -55,7 +56,7 @@ template <IndexConfig kConfig> class IndexChoose {
       if (is_end && !give_verdict(place, is_guess)) return;
       const int wanted = is_end    ? num_wanted(piece)
                          : is_full ? params_.batch.top_k
-                                   : num_promising(piece, sampled);
+                                   : keys_above_bar(sampled, piece.tiles(), params_.batch.top_k);
       std::uint64_t bound = kAnyCode;
       if (pool().num_keys() > wanted) bound = pool().find_bound(wanted, limits());
       if (is_end) return piece.slot < 0 ? write(piece, bound) : keep(piece, bound, wanted);
@@ -67,15 +68,6 @@ template <IndexConfig kConfig> class IndexChoose {
       }
       if (!is_full) sampled = 0;
     }
-  }
-
-  // Of the sample's keys. Of the best top_k it has `expected` on average; with three deviations more,
-  // one row in a thousand turns out to have too few as good, and is scored again.
-  __device__ int num_promising(const Piece& piece, int sampled) const {
-    const float expected = static_cast<float>(params_.batch.top_k) * static_cast<float>(sampled) /
-                           static_cast<float>(piece.tiles());
-    const float root = 1.5f + sqrtf(2.25f + expected);
-    return static_cast<int>(root * root) + 1;
   }
 
   // Tiles [first, end) of the piece in their order; returns where it stopped, at the end or because
@@ -122,22 +114,20 @@ template <IndexConfig kConfig> class IndexChoose {
     return !is_missed && bound_ != 0;
   }
 
-  // Of a whole row its best. Of a piece those that the row's best are sought among first: somewhat more
-  // than its share; all where a merge can hold what the row's pieces have.
   __device__ int num_wanted(const Piece& piece) const {
     if (piece.slot < 0) return params_.batch.top_k;
-    const int count = pool().num_keys();
-    const float share = static_cast<float>(piece.tiles()) / static_cast<float>(piece.row_tiles);
-    if (static_cast<float>(count) <= share * IndexConfig::kMergeCodes) return count;
-    const float expected = share * static_cast<float>(params_.batch.top_k);
-    return min(count, static_cast<int>(expected + 4.0f * sqrtf(expected)) + 8);
+    return keys_of_head(pool().num_keys(), piece.tiles(), piece.row_tiles, params_.batch.top_k);
   }
 
   // The piece, for the merge.
   __device__ void keep(const Piece& piece, std::uint64_t bound, int head) {
     PieceHeader& header = params_.pieces.headers[piece.slot];
     if (team_.thread == 0) {
-      write_header(header, piece);
+      header.first_token = piece.first_token;
+      header.first_tile = piece.first_tile;
+      header.end_tile = piece.end_tile;
+      header.continues = piece.continues;
+      header.scored_rows = piece.scored_rows;
       header.rows[row_] = {.count = pool().num_keys(),
                            .head = head,
                            .least = max(limits().least, static_cast<std::uint32_t>(bound >> 32)),
@@ -228,14 +218,6 @@ template <IndexConfig kConfig> class IndexChoose {
       at.stage -= kConfig.score_slots;
       at.phase ^= 1;
     }
-  }
-
-  __device__ static void write_header(PieceHeader& header, const Piece& piece) {
-    header.first_token = piece.first_token;
-    header.first_tile = piece.first_tile;
-    header.end_tile = piece.end_tile;
-    header.continues = piece.continues;
-    header.scored_rows = piece.scored_rows;
   }
 
   __device__ int own_bound(const Piece& piece) const {
