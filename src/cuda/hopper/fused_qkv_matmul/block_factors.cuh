@@ -2,7 +2,10 @@
 // Block scales as a thread applies them to the sums over a block of K.
 #pragma once
 
+#include <numeric>
+
 #include "cuda/hopper/fused_qkv_matmul/shared.cuh"
+#include "cuda/hopper/tile/row_order.h"
 
 namespace quire::cuda::hopper {
 
@@ -30,19 +33,25 @@ __device__ BlockFactors block_factors(const TileShared<kConfig>& shared, int sta
   return {.first = {low * first, high * first}, .second = {low * second, high * second}};
 }
 
-// sums += the part's products, which have arrived, times their scales.
-template <TileConfig kConfig, int kPart>
-__device__ void add_part(float (&products)[kConfig.part_n() / 2], const BlockFactors& factors,
-                         const BlockPlace& place, float (&sums)[kConfig.tile_n / 2]) {
+enum class SumsAre : std::uint8_t { begun, added_to };
+
+// sums (+)= the part's products, which have arrived, times their scales.
+template <TileConfig kConfig, SumsAre kSums>
+__device__ void add_part(int part, float (&products)[kConfig.part_n() / 2],
+                         const BlockFactors& factors, const BlockPlace& place,
+                         float (&sums)[kConfig.tile_n / 2]) {
   constexpr int kRegisters = kConfig.part_n() / 2;
   pin(products);
 #pragma unroll
   for (int i = 0; i < kRegisters; ++i) {
-    const int index = kPart * kRegisters + i;
+    const int index = part * kRegisters + i;
     const int half = i % 4 / 2;
-    // A tile of 256 columns begins with a block of weight rows: no need to ask.
-    const bool is_first = kConfig.tile_n == 256 ? kPart == 0 : index / 16 < place.second_group;
-    sums[index] += (is_first ? factors.first[half] : factors.second[half]) * products[i];
+    // Tiles begin where their width allows: no need to ask about most groups.
+    constexpr int kFirst = std::gcd(kConfig.tile_n, 128) / kGroupRows;
+    const int group = index / 16;
+    const bool is_first = group < kFirst || (group < 4 && group < place.second_group);
+    const float product = (is_first ? factors.first[half] : factors.second[half]) * products[i];
+    sums[index] = kSums == SumsAre::begun ? product : sums[index] + product;
   }
 }
 

@@ -34,15 +34,14 @@ struct TileConfig {
   // the rows behind them read whatever follows, and are not stored.
   int kept_tokens = 128;
   int blocks_per_sm = 1;
-
-  static constexpr int kProducerRegisters = 40;
-  static constexpr int kConsumerRegisters = 232;
   // The tensor core keeps 13 bits against an fp8 sum, so sums are added up in fp32 outside of it:
   // after every block of K that has scales of its own, else after this many blocks of 128. Four
   // times as many adds cost up to a third of the time of many tokens; the error of four blocks is
   // a fifth of the rounding of a bf16 output.
-  static constexpr int kChainedBlocks = 4;
+  int chained_blocks = 4;
 
+  static constexpr int kProducerRegisters = 40;
+  static constexpr int kConsumerRegisters = 232;
   constexpr int tokens() const { return 64 * consumers; }
   constexpr int threads() const { return 128 * (1 + consumers); }
   constexpr int groups() const { return tile_n / 32; }
@@ -54,16 +53,24 @@ struct TileConfig {
     return groups() % weight_sharers() == 0 ? groups() / weight_sharers() : 1;
   }
   constexpr bool promotes() const { return scaling != Scaling::none; }
-  // Block scales: columns multiplied at a time, into registers beside those of the sums; sets of
-  // such registers. The largest tile has room for one, so its warpgroups take turns.
-  constexpr int part_n() const { return tile_n / 2; }
+  // Block scales: parts of the columns multiplied at a time, into registers beside those of the sums;
+  // sets of such registers. The largest tile has room for one, so its warpgroups take turns.
+  constexpr int parts() const { return tile_n > 96 || blocks_per_sm > 1 ? 2 : 1; }
+  constexpr int part_n() const { return tile_n / parts(); }
   constexpr int part_sets() const { return tile_n > 192 ? 1 : 2; }
+  // Blocks of K multiplied in a row without a gap. (Products in flight over the end of a loop make the
+  // compiler wait for each of them.)
+  constexpr int unrolled_blocks() const { return 8; }
   // Warps beside the loading one that bring the scales of each block of K; the others of the three
   // look up addresses.
   constexpr int scale_warps() const { return scaling == Scaling::blocks ? 2 : 0; }
   constexpr int address_threads() const { return 32 * (3 - scale_warps()); }
+  // Tiles whose addresses, bias and scales are kept. A block has one small tile as a rule.
+  constexpr int turns() const { return tile_n >= 128 ? 2 : 1; }
   // Large tiles need more registers than an even share.
-  constexpr bool moves_registers() const { return tile_n >= 128; }
+  constexpr bool moves_registers() const {
+    return consumers > 1 && tile_n >= (scaling == Scaling::blocks ? 96 : 128);
+  }
 };
 
 }  // namespace quire::cuda::hopper

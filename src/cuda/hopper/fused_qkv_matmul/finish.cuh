@@ -14,6 +14,14 @@ __device__ inline void load_columns(const float* from, float (&columns)[8]) {
   columns[4] = high.x, columns[5] = high.y, columns[6] = high.z, columns[7] = high.w;
 }
 
+// Nothing to do: no bias, and all scales are those of blocks.
+struct KeepSums {
+  struct Columns {};
+
+  __device__ Columns of_columns(int) const { return {}; }
+  __device__ void finish(float (&)[8], const Columns&, int) const {}
+};
+
 struct AddBias {
   struct Columns {
     float bias[8];
@@ -32,6 +40,25 @@ struct AddBias {
   }
 };
 
+struct ScaleSums {
+  struct Columns {
+    float scale[8];
+  };
+
+  const float* scale;  // [tile_n], shared
+  float tokens[2];
+
+  __device__ Columns of_columns(int within) const {
+    Columns columns;
+    load_columns(scale + within, columns.scale);
+    return columns;
+  }
+  __device__ void finish(float (&run)[8], const Columns& columns, int half) const {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) run[i] *= tokens[half] * columns.scale[i];
+  }
+};
+
 struct ScaleAndAddBias {
   struct Columns {
     float scale[8];
@@ -42,6 +69,7 @@ struct ScaleAndAddBias {
   const float* bias;   // [tile_n], shared
   float tokens[2];
 
+  __device__ ScaleSums scale_only() const { return {scale, {tokens[0], tokens[1]}}; }
   __device__ Columns of_columns(int within) const {
     Columns columns;
     load_columns(scale + within, columns.scale);
@@ -55,6 +83,12 @@ struct ScaleAndAddBias {
     }
   }
 };
+
+__device__ inline bool keeps_sums(const TileParams& params) {
+  const QkvScales& scales = params.scales;
+  const bool has_row_scales = scales.x != nullptr && !(scales.x_by_block && scales.weight_by_block);
+  return params.outputs.bias == nullptr && !has_row_scales;
+}
 
 template <TileConfig kConfig>
 __device__ auto finishing(const TileShared<kConfig>& shared, int turn, int row) {

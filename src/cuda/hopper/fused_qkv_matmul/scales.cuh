@@ -10,10 +10,10 @@ namespace quire::cuda::hopper {
 
 template <TileConfig kConfig, Scaling kScaling = kConfig.scaling> struct SharedScales {};
 
-// Of finished sums; two tiles in turn.
+// Of finished sums; one or two tiles in turn.
 template <TileConfig kConfig> struct SharedScales<kConfig, Scaling::rows> {
-  alignas(16) float columns[2][kConfig.tile_n];
-  float tokens[2][kConfig.tokens()];
+  alignas(16) float columns[kConfig.turns()][kConfig.tile_n];
+  float tokens[kConfig.turns()][kConfig.tokens()];
 };
 
 // Of the sums over a block of K as well; a stage holds one block.

@@ -2,6 +2,7 @@
 // Shared memory of the tile kernel.
 #pragma once
 
+#include "cuda/hopper/fused_qkv_matmul/dense_rows.cuh"
 #include "cuda/hopper/fused_qkv_matmul/scales.cuh"
 #include "cuda/hopper/tile/ring.cuh"
 #include "cuda/hopper/tile/wgmma.cuh"
@@ -11,13 +12,18 @@ namespace quire::cuda::hopper {
 template <TileConfig kConfig> struct TileShared {
   alignas(1024) std::byte x[kConfig.stages][kConfig.kept_tokens * kRowBytes];
   alignas(1024) std::byte weight[kConfig.stages][kConfig.tile_n * kRowBytes];
-  // Two tiles in turn: the byte offset of each token's K row in the pool, -1 where nothing is
-  // stored, and what a column gets added, 0 without a bias.
-  std::int64_t kv_offsets[2][kConfig.tokens()];
-  alignas(16) float bias[2][kConfig.tile_n];
+  // One or two tiles in turn: each token's address, before and from the border between Q, K and V on, and what
+  // a column gets added, 0 without a bias. A tile that needs an address for each run has the byte
+  // offset of each token's K row in the pool instead, -1 where nothing is stored.
+  union TokenPlaces {
+    std::byte* rows[2][kConfig.tokens()];
+    std::int64_t kv_offsets[kConfig.tokens()];
+  } places[kConfig.turns()];
+  TileRoute routes[kConfig.turns()];
+  alignas(16) float bias[kConfig.turns()][kConfig.tile_n];
   SharedScales<kConfig> scales;
   RingBarriers<kConfig.stages> ring;
-  RingBarriers<2> kv_ring;
+  RingBarriers<kConfig.turns()> kv_ring;
 
   __device__ void init() {
     ring.init(1 + 32 * kConfig.scale_warps(), kConfig.consumers * kConfig.cluster);

@@ -39,49 +39,11 @@ __device__ inline void take_run(const Finish& finish, const typename Finish::Col
   finish.finish(run, columns, half);
 }
 
-// The tile's columns that lie in Q, K or V, where its heads follow each other: one address per
-// token.
-struct DenseRows {
-  std::byte* at[2];  // as if the tile began here; null where nothing is stored
-};
-
-__device__ inline DenseRows dense_rows(const QkvOutputs& outputs, int token, int column,
-                                       const std::int64_t (&kv_offsets)[2], std::int64_t before) {
-  DenseRows rows{{run_address(outputs, token, column, kv_offsets[0]),
-                  run_address(outputs, token + 8, column, kv_offsets[1])}};
-  if (rows.at[0] != nullptr) rows.at[0] -= before;
-  if (rows.at[1] != nullptr) rows.at[1] -= before;
-  return rows;
-}
-
-// This is the path of every usual shape; the other one computes an address per run, which costs 7 %
-// of a tile of K = 4096. Groups from `second_group` on lie in the next of Q, K and V.
-template <DType kDType, typename Finish, int kRegisters>
-__device__ inline void store_dense(const QkvOutputs& outputs, const Finish& finish,
-                                   const float (&sums)[kRegisters], int first_column,
-                                   const DenseRows& first, const DenseRows& second,
-                                   int second_group) {
-  const int quad = 8 * static_cast<int>(threadIdx.x % 4);
-#pragma unroll
-  for (int group = 0; group < kRegisters / 16; ++group) {
-    const int column = first_column + 32 * group + quad;
-    if (column >= outputs.columns) break;
-    const typename Finish::Columns columns = finish.of_columns(32 * group + quad);
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float run[8];
-      take_run(finish, columns, sums, group, half, run);
-      std::byte* row = group < second_group ? first.at[half] : second.at[half];
-      if (row == nullptr) continue;
-      store_run<kDType>(row + group * (32 * bits(kDType) / 8), run);
-    }
-  }
-}
-
+// Tokens `token` and `token + 8`, the tile's columns from first_column on, whatever their layout.
 template <typename Finish, int kRegisters>
-__device__ void store_anywhere(const QkvOutputs& outputs, const Finish& finish,
-                               const float (&sums)[kRegisters], int token, int first_column,
-                               const std::int64_t (&kv_offsets)[2]) {
+__device__ void store_columns(const QkvOutputs& outputs, const Finish& finish,
+                              const float (&sums)[kRegisters], int token, int first_column,
+                              const std::int64_t (&kv_offsets)[2]) {
   const int quad = 8 * static_cast<int>(threadIdx.x % 4);
 #pragma unroll
   for (int group = 0; group < kRegisters / 16; ++group) {
@@ -96,36 +58,6 @@ __device__ void store_anywhere(const QkvOutputs& outputs, const Finish& finish,
       take_run(finish, columns, sums, group, half, run);
       store_run(to, column < outputs.q_dim ? outputs.q_dtype : outputs.kv_dtype, run);
     }
-  }
-}
-
-// Tokens `token` and `token + 8`, the tile's columns from first_column on.
-template <typename Finish, int kRegisters>
-__device__ void store_columns(const QkvOutputs& outputs, const Finish& finish,
-                              const float (&sums)[kRegisters], int token, int first_column,
-                              const std::int64_t (&kv_offsets)[2]) {
-  const int last_column = min(first_column + 2 * kRegisters, outputs.columns) - 1;
-  const DType dtype = first_column < outputs.q_dim ? outputs.q_dtype : outputs.kv_dtype;
-  const int border = outputs.end_of_segment(first_column);
-  const bool has_border = border <= last_column;
-  const bool is_dense =
-      (last_column < outputs.q_dim || outputs.heads_are_dense) &&
-      (!has_border || (border % 32 == 0 && last_column < outputs.end_of_segment(border) &&
-                       outputs.q_dtype == outputs.kv_dtype));
-  if (!is_dense || (dtype != DType::bf16 && dtype != DType::f16)) {
-    store_anywhere(outputs, finish, sums, token, first_column, kv_offsets);
-    return;
-  }
-  const int quad = 8 * static_cast<int>(threadIdx.x % 4);
-  const DenseRows first = dense_rows(outputs, token, first_column + quad, kv_offsets, 0);
-  const DenseRows second = has_border ? dense_rows(outputs, token, border + quad, kv_offsets,
-                                                   2 * (border - first_column))
-                                      : first;
-  const int second_group = has_border ? (border - first_column) / 32 : kRegisters;
-  if (dtype == DType::bf16) {
-    store_dense<DType::bf16>(outputs, finish, sums, first_column, first, second, second_group);
-  } else {
-    store_dense<DType::f16>(outputs, finish, sums, first_column, first, second, second_group);
   }
 }
 

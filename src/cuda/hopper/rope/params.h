@@ -86,10 +86,16 @@ bool takes_vectors(const RopeParams& params);
 // The same with a norm: whole rows.
 std::optional<NormedLayout> normed_layout(const RopeParams& params);
 
+// A norm over whole rows of this many half-split 16-bit numbers, all of them rotated: rows of several
+// tokens may share a warp.
+inline constexpr int kNormedRowColumns = 128;
+bool takes_normed_rows(const RopeParams& params);
+
 // `sms`: multiprocessors that the work is spread over.
 void launch_vectors(const RopeParams& params, int sms, cudaStream_t stream);
 void launch_normed(const RopeParams& params, const NormedLayout& layout, int sms,
                    cudaStream_t stream);
+void launch_normed_rows(const RopeParams& params, int sms, cudaStream_t stream);
 void launch_general(const RopeParams& params, cudaStream_t stream);
 
 }  // namespace quire::cuda::hopper

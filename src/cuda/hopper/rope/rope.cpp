@@ -159,6 +159,17 @@ std::optional<NormedLayout> normed_layout(const RopeParams& params) {
   return NormedLayout{.lanes = lanes, .slots = slots};
 }
 
+bool takes_normed_rows(const RopeParams& params) {
+  const auto spans_row = [](const RopeNorm& norm) {
+    return norm.gamma == nullptr || norm.columns == kNormedRowColumns;
+  };
+  return !params.interleaved && bits(params.q_dtype) == 16 && params.angles.stand_in_rows() &&
+         params.rope_dim == kNormedRowColumns && params.head_dim == kNormedRowColumns &&
+         (params.key_heads == 0 || params.key_width == kNormedRowColumns) &&
+         spans_row(params.q_norm) && spans_row(params.key_norm) &&
+         params.angles.max_pos < kMostRows / 2;
+}
+
 std::string refuse(const RopeProblem& problem) {
   return refuse_hopper(problem.device);
 }
@@ -172,6 +183,10 @@ void rope(const RopeArgs& args, const Context& context) {
   if (takes_vectors(params)) return launch_vectors(params, sms, stream);
   if (params.has_norm()) {
     if (const auto layout = normed_layout(params)) {
+      // A token's heads come in eights, or share warps with other tokens' heads.
+      if ((params.heads + params.key_heads) % 8 != 0 && takes_normed_rows(params)) {
+        return launch_normed_rows(params, sms, stream);
+      }
       return launch_normed(params, *layout, sms, stream);
     }
   }

@@ -3,9 +3,9 @@
 // pages, the bias, the scales of finished sums.
 #pragma once
 
-#include "cuda/hopper/fused_qkv_matmul/kv_offset.cuh"
 #include "cuda/hopper/fused_qkv_matmul/shared.cuh"
 #include "cuda/hopper/fused_qkv_matmul/tile_position.cuh"
+#include "cuda/hopper/tile/row_order.h"
 #include "cuda/tile/load_float.cuh"
 
 namespace quire::cuda::hopper {
@@ -14,9 +14,20 @@ template <TileConfig kConfig>
 __device__ void look_up_tokens(const TileParams& params, TileShared<kConfig>& shared, int turn,
                                const TilePosition& tile, int thread) {
   const QkvOutputs& outputs = params.outputs;
+  const TileRoute route = tile_route(outputs, tile.token, tile.column, kConfig.tile_n);
+  const int border = tile.column + kGroupRows * route.second_group;
+  if (thread == 0) shared.routes[turn] = route;
   for (int row = thread; row < kConfig.tokens(); row += kConfig.address_threads()) {
     const int token = tile.token + row;
-    shared.kv_offsets[turn][row] = kv_offset(outputs, token);
+    const std::int64_t offset = kv_offset(outputs, token);
+    if (route.groups == 0) {
+      shared.places[turn].kv_offsets[row] = offset;
+    } else {
+      std::byte* second = dense_row(outputs, token, border, offset);
+      shared.places[turn].rows[0][row] = dense_row(outputs, token, tile.column, offset);
+      shared.places[turn].rows[1][row] =
+          second == nullptr ? second : second - 2 * (border - tile.column);
+    }
     if constexpr (kConfig.promotes()) {
       shared.scales.tokens[turn][row] = token_scale(params.scales, token, outputs.tokens);
     }
@@ -41,7 +52,7 @@ __device__ void look_up_columns(const TileParams& params, TileShared<kConfig>& s
 // `thread` of address_threads().
 template <TileConfig kConfig>
 __device__ void address_role(const TileParams& params, TileShared<kConfig>& shared, int thread) {
-  RingPosition<2> at;
+  RingPosition<kConfig.turns()> at;
   TilePositions<kConfig> positions(params);
   for (TilePosition tile; positions.next(tile); at.advance()) {
     shared.kv_ring.wait_empty(at);

@@ -2,32 +2,27 @@
 // A consumer warpgroup: 64 tokens × tile_n columns, summed in registers and stored from there.
 #pragma once
 
-#include "cuda/hopper/fused_qkv_matmul/finish.cuh"
-#include "cuda/hopper/fused_qkv_matmul/promoted_sums.cuh"
-#include "cuda/hopper/fused_qkv_matmul/store_columns.cuh"
+#include "cuda/hopper/fused_qkv_matmul/block_sums.cuh"
 #include "cuda/hopper/fused_qkv_matmul/tile_position.cuh"
+#include "cuda/hopper/fused_qkv_matmul/waiting_tile.cuh"
 #include "cuda/hopper/tile/row_order.h"
 
 namespace quire::cuda::hopper {
 
 // bf16, f16. One batch of products stays in flight: the stage before it is released.
-template <TileConfig kConfig>
+template <TileConfig kConfig, typename Meanwhile>
 __device__ void sum_tile(int k_blocks, TileShared<kConfig>& shared, int consumer,
-                         RingPosition<kConfig.stages>& at, float (&sums)[kConfig.tile_n / 2]) {
-  int previous = 0;
-  for (int block = 0; block < k_blocks; ++block, at.advance()) {
-    shared.ring.wait_full(at);
-    const std::byte* x = &shared.x[at.stage][consumer * kWgmmaRows * kRowBytes];
+                         RingPosition<kConfig.stages>& at, float (&sums)[kConfig.tile_n / 2],
+                         const Meanwhile& meanwhile) {
+  start_block<kConfig>(shared, consumer, at, true, sums);
+  meanwhile(WholeTile{});
+  int previous = at.stage;
+  at.advance();
+  for (int block = 1; block < k_blocks; ++block, at.advance()) {
+    start_block<kConfig>(shared, consumer, at, false, sums);
     pin(sums);
-    cute::warpgroup_arrive();
-    multiply_rows<Wgmma<kConfig.dtype, kConfig.tile_n>>(
-        tile_descriptor(x), tile_descriptor(shared.weight[at.stage]), sums, block == 0);
-    cute::warpgroup_commit_batch();
-    pin(sums);
-    if (block > 0) {
-      cute::warpgroup_wait<1>();
-      release<kConfig>(shared, previous);
-    }
+    cute::warpgroup_wait<1>();
+    release<kConfig>(shared, previous);
     previous = at.stage;
   }
   cute::warpgroup_wait<0>();
@@ -39,19 +34,38 @@ __device__ void sum_tile(int k_blocks, TileShared<kConfig>& shared, int consumer
 template <TileConfig kConfig>
 using MultiplyTurns = Turns<kConfig.scaling == Scaling::blocks && kConfig.part_sets() == 1 ? 2 : 1>;
 
-template <TileConfig kConfig>
+template <TileConfig kConfig, typename Meanwhile>
 __device__ void sum_any(const TileParams& params, TileShared<kConfig>& shared,
                         const BlockPlace& place, const MultiplyTurns<kConfig>& turns,
-                        RingPosition<kConfig.stages>& at, float (&sums)[kConfig.tile_n / 2]) {
+                        RingPosition<kConfig.stages>& at, float (&sums)[kConfig.tile_n / 2],
+                        const Meanwhile& meanwhile) {
   if constexpr (kConfig.scaling == Scaling::none) {
-    sum_tile<kConfig>(params.k_blocks, shared, place.consumer, at, sums);
+    sum_tile<kConfig>(params.k_blocks, shared, place.consumer, at, sums, meanwhile);
   } else if constexpr (kConfig.scaling == Scaling::rows) {
-    sum_rows<kConfig>(params.k_blocks, shared, place.consumer, at, sums);
+    sum_rows<kConfig>(params.k_blocks, shared, place.consumer, at, sums, meanwhile);
   } else if constexpr (kConfig.part_sets() == 2) {
-    sum_blocks<kConfig>(params.k_blocks, shared, place, at, sums);
+    sum_blocks<kConfig>(params.k_blocks, shared, place, at, sums, meanwhile);
   } else {
-    sum_blocks_in_turns<kConfig>(params.k_blocks, shared, place, turns, at, sums);
+    sum_blocks_in_turns<kConfig>(params.k_blocks, shared, place, turns, at, sums, meanwhile);
   }
+}
+
+// The tile waits to be stored, or is stored now if it has no row addresses.
+template <TileConfig kConfig>
+__device__ void finish_tile(const TileParams& params, TileShared<kConfig>& shared, int turn,
+                            int row, const float (&sums)[kConfig.tile_n / 2],
+                            WaitingTile<kConfig>& done) {
+  const TileRoute& tile = shared.routes[turn];
+  if (tile.groups > 0) {
+    done.take(params, shared, turn, row, sums);
+    return;
+  }
+  const std::int64_t kv_offsets[2] = {shared.places[turn].kv_offsets[row],
+                                      shared.places[turn].kv_offsets[row + 8]};
+  store_columns(params.outputs, finishing<kConfig>(shared, turn, row), sums, tile.token + row,
+                tile.column, kv_offsets);
+  shared.kv_ring.empty[turn].arrive();
+  done.forget();
 }
 
 template <TileConfig kConfig>
@@ -59,21 +73,22 @@ __device__ void multiply_role(const TileParams& params, TileShared<kConfig>& sha
   const int row =
       consumer * kWgmmaRows + static_cast<int>(threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4);
   float sums[kConfig.tile_n / 2];
+  WaitingTile<kConfig> done;
+  done.forget();
   RingPosition<kConfig.stages> at;
-  RingPosition<2> kv_at;
+  RingPosition<kConfig.turns()> kv_at;
   const MultiplyTurns<kConfig> turns(consumer);
   TilePositions<kConfig> positions(params);
   for (TilePosition tile; positions.next(tile); kv_at.advance()) {
     const BlockPlace place{
         .consumer = consumer, .row = row, .second_group = (128 - tile.column % 128) / kGroupRows};
-    sum_any<kConfig>(params, shared, place, turns, at, sums);
+    sum_any<kConfig>(params, shared, place, turns, at, sums, [&](auto part) {
+      done.template store<decltype(part)>(params, shared, row, sums);
+    });
     shared.kv_ring.wait_full(kv_at);
-    const std::int64_t kv_offsets[2] = {shared.kv_offsets[kv_at.stage][row],
-                                        shared.kv_offsets[kv_at.stage][row + 8]};
-    store_columns(params.outputs, finishing<kConfig>(shared, kv_at.stage, row), sums,
-                  tile.token + row, tile.column, kv_offsets);
-    shared.kv_ring.empty[kv_at.stage].arrive();
+    finish_tile<kConfig>(params, shared, kv_at.stage, row, sums, done);
   }
+  done.template store<WholeTile>(params, shared, row, sums);
 }
 
 }  // namespace quire::cuda::hopper

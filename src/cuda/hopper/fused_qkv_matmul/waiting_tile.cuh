@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// A finished tile that is stored under the first products of the next one. Where products have
+// registers of their own (fp8), it waits as sums; else rounded to 16 bits, in half of theirs.
+#pragma once
+
+#include "cuda/hopper/fused_qkv_matmul/finish.cuh"
+#include "cuda/hopper/fused_qkv_matmul/store_columns.cuh"
+#include "cuda/hopper/fused_qkv_matmul/tile_part.h"
+
+namespace quire::cuda::hopper {
+
+// Eight 16-bit numbers.
+template <DType kDType> __device__ inline uint4 pack_run(const float (&v)[8]) {
+  if constexpr (kDType == DType::bf16) {
+    return {pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3]), pack_bf16(v[4], v[5]),
+            pack_bf16(v[6], v[7])};
+  } else {
+    return {pack_f16(v[0], v[1]), pack_f16(v[2], v[3]), pack_f16(v[4], v[5]), pack_f16(v[6], v[7])};
+  }
+}
+
+// To global memory, and the compiler knows: stores to anywhere would order the loads of the next
+// columns' scales behind them.
+__device__ inline void store_global(std::byte* to, const uint4& v) {
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)),
+               "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w));
+}
+
+// A thread's 8 columns of every 32 go to its two tokens' rows, group by group; after the last the
+// addresses are given back. `runs_of(group, runs)` makes eight numbers for each token.
+template <TileConfig kConfig, typename Part, typename RunsOf>
+__device__ void store_runs(TileShared<kConfig>& shared, int turn, int row, const RunsOf& runs_of) {
+  constexpr int kFirst = Part::first(kConfig.groups());
+  constexpr int kEnd = Part::end(kConfig.groups());
+  const TileRoute route = shared.routes[turn];
+  const int quad = 16 * static_cast<int>(threadIdx.x % 4);
+  std::byte* to[2];
+  const auto look_up = [&](int side) {
+    to[0] = shared.places[turn].rows[side][row];
+    to[1] = shared.places[turn].rows[side][row + 8];
+  };
+  look_up(kFirst < route.second_group ? 0 : 1);
+#pragma unroll
+  for (int group = kFirst; group < kEnd; ++group) {
+    if (group >= route.groups) break;
+    if (group == route.second_group) look_up(1);
+    uint4 runs[2];
+    runs_of(group, runs);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      if (to[half] != nullptr) store_global(to[half] + 64 * group + quad, runs[half]);
+    }
+  }
+  if constexpr (Part::kIsLast) shared.kv_ring.empty[turn].arrive();
+}
+
+// Columns 32 · group + 8 · (thread % 4) and the seven after them, of a thread's two tokens.
+template <DType kDType, typename Finish, int kRegisters>
+__device__ void round_runs(const Finish& finish, const float (&sums)[kRegisters], int group,
+                           uint4 (&runs)[2]) {
+  const typename Finish::Columns columns =
+      finish.of_columns(32 * group + 8 * static_cast<int>(threadIdx.x % 4));
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float run[8];
+    take_run(finish, columns, sums, group, half, run);
+    runs[half] = pack_run<kDType>(run);
+  }
+}
+
+template <TileConfig kConfig, DType kDType, typename Part, typename Finish>
+__device__ void store_sums(TileShared<kConfig>& shared, int turn, int row, const Finish& finish,
+                           const float (&sums)[kConfig.tile_n / 2]) {
+  store_runs<kConfig, Part>(shared, turn, row, [&](int group, uint4(&runs)[2]) {
+    round_runs<kDType>(finish, sums, group, runs);
+  });
+}
+
+template <TileConfig kConfig, Scaling kScaling = kConfig.scaling> struct WaitingTile;
+
+// fp8: the sums themselves wait.
+template <TileConfig kConfig, Scaling kScaling> struct WaitingTile {
+  int turn = -1;  // of the addresses; -1: nothing waits
+
+  __device__ void take(const TileParams&, TileShared<kConfig>&, int now, int,
+                       const float (&)[kConfig.tile_n / 2]) {
+    turn = now;
+  }
+  __device__ void forget() { turn = -1; }
+  template <typename Part>
+  __device__ void store(const TileParams& params, TileShared<kConfig>& shared, int row,
+                        const float (&sums)[kConfig.tile_n / 2]) {
+    if (turn < 0) return;
+    const auto store_by = [&](const auto& finish) {
+      store_sums<kConfig, DType::bf16, Part>(shared, turn, row, finish, sums);
+    };
+    const auto finish = finishing<kConfig>(shared, turn, row);
+    if (shared.routes[turn].dtype != DType::bf16) {
+      store_sums<kConfig, DType::f16, Part>(shared, turn, row, finish, sums);
+    } else if (kConfig.scaling == Scaling::blocks && keeps_sums(params)) {
+      store_by(KeepSums{});
+    } else if (params.outputs.bias == nullptr) {
+      store_by(finish.scale_only());
+    } else {
+      store_by(finish);
+    }
+    if constexpr (Part::kIsLast) turn = -1;
+  }
+};
+
+// bf16, f16.
+template <TileConfig kConfig> struct WaitingTile<kConfig, Scaling::none> {
+  uint4 runs[kConfig.groups()][2];
+  int turn = -1;
+
+  template <DType kDType, typename Finish>
+  __device__ void round(const Finish& finish, const float (&sums)[kConfig.tile_n / 2]) {
+#pragma unroll
+    for (int group = 0; group < kConfig.groups(); ++group) {
+      round_runs<kDType>(finish, sums, group, runs[group]);
+    }
+  }
+  __device__ void take(const TileParams& params, TileShared<kConfig>& shared, int now, int row,
+                       const float (&sums)[kConfig.tile_n / 2]) {
+    if (shared.routes[now].dtype != DType::bf16) {
+      round<DType::f16>(finishing<kConfig>(shared, now, row), sums);
+    } else if (keeps_sums(params)) {
+      round<DType::bf16>(KeepSums{}, sums);
+    } else {
+      round<DType::bf16>(finishing<kConfig>(shared, now, row), sums);
+    }
+    turn = now;
+  }
+  // Nobody will read the registers: those of a tile long stored would else be kept.
+  __device__ void forget() {
+    turn = -1;
+#pragma unroll
+    for (int group = 0; group < kConfig.groups(); ++group) {
+#pragma unroll
+      for (uint4& run : runs[group]) {
+        asm volatile("" : "=r"(run.x), "=r"(run.y), "=r"(run.z), "=r"(run.w));
+      }
+    }
+  }
+  template <typename Part>
+  __device__ void store(const TileParams&, TileShared<kConfig>& shared, int row,
+                        const float (&)[kConfig.tile_n / 2]) {
+    if (turn < 0) return;
+    store_runs<kConfig, Part>(shared, turn, row, [&](int group, uint4(&out)[2]) {
+      out[0] = runs[group][0], out[1] = runs[group][1];
+    });
+    if constexpr (Part::kIsLast) turn = -1;
+  }
+};
+
+}  // namespace quire::cuda::hopper
