@@ -61,11 +61,12 @@ struct Shape {
 };
 
 // Bounds from below top_k to above it, at the borders of tiles and of passes over 256 keys, of one new
-// token and of several, and of more keys than a pool holds.
-constexpr Shape kShapes[] = {{0, 12, 8},      {0, 3, 1},       {60, 8, 64},     {120, 12, 64},
-                             {250, 12, 128},  {600, 8, 255},   {0, 6, 2048},    {2040, 12, 2048},
-                             {5000, 2, 2048}, {63, 1, 64},     {64, 1, 64},     {127, 1, 64},
-                             {2047, 1, 2048}, {2048, 1, 2048}, {9000, 1, 2048}, {3100, 1, 1000}};
+// token and of several, of more keys than a pool holds, and of more than a merge holds.
+constexpr Shape kShapes[] = {{0, 12, 8},       {0, 3, 1},       {60, 8, 64},     {120, 12, 64},
+                             {250, 12, 128},   {600, 8, 255},   {0, 6, 2048},    {2040, 12, 2048},
+                             {5000, 2, 2048},  {63, 1, 64},     {64, 1, 64},     {127, 1, 64},
+                             {2047, 1, 2048},  {2048, 1, 2048}, {9000, 1, 2048}, {3100, 1, 1000},
+                             {33000, 1, 2048}, {21000, 3, 300}};
 
 // What kernels are compiled for, and what only the general one takes.
 struct Heads {

@@ -47,7 +47,6 @@ struct IndexRowParams {
 
 // Codes and scales go to the rows of a cache.
 struct KeyTarget {
-  static constexpr bool kHasNorm = true;  // its rows may be normalised
   KvLayerView view;
   int codes_offset;  // bytes, from the start of a row
   int scale_offset;  // in the row; -1: in the scales tensor
@@ -55,7 +54,6 @@ struct KeyTarget {
 
 // Codes go to a tensor [tokens, heads, columns], scales times gate and factor to [tokens, heads].
 struct QueryTarget {
-  static constexpr bool kHasNorm = false;
   std::byte* out;
   std::int64_t out_token_bytes;
   std::int64_t out_head_bytes;

@@ -108,19 +108,27 @@ __device__ inline void normalize(RowValues& values, const float* norm, float eps
   }
 }
 
-// cos, sin of the lane's pairs. Half-split: eight of them, from pair lane · 8 on; interleaved: four of
-// each turned vector.
+// Which vectors of freqs_cis hold cos, sin of the lane's pairs. Half-split: eight of them, from pair lane · 8
+// on; interleaved: four of each turned vector.
+struct AngleVectors {
+  int first;
+  int step;
+
+  __device__ int at(int v) const { return first + v * step; }
+};
+template <int kLanes> __device__ inline AngleVectors angle_vectors(bool interleaved, int lane) {
+  return interleaved ? AngleVectors{lane, kLanes} : AngleVectors{2 * lane, 1};
+}
+
 template <int kLanes>
 __device__ inline void load_angles(const IndexRowParams& params, int lane, std::int64_t position,
                                    RowAngles& angles) {
   const std::int64_t row = position < params.max_pos ? position : params.max_pos - 1;
   const std::byte* freqs = params.freqs + row * params.freqs_stride * params.freqs_size;
-  const int first = params.interleaved ? lane : 2 * lane;  // vector of freqs_cis
-  const int step = params.interleaved ? kLanes : 1;
+  const AngleVectors own = angle_vectors<kLanes>(params.interleaved, lane);
 #pragma unroll
   for (int v = 0; v < kTurnedVectors; ++v) {
-    load_float_eight(freqs + (first + v * step) * kEight * params.freqs_size, params.freqs_dtype,
-                     angles[v]);
+    load_float_eight(freqs + own.at(v) * kEight * params.freqs_size, params.freqs_dtype, angles[v]);
   }
 }
 

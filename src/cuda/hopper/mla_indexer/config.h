@@ -11,15 +11,15 @@ struct IndexConfig {
   int tokens = 1;
   int dims = 128;  // 64 or 128
   int stages = 6;  // of 64 keys
+  // Tiles of scores that may wait for the choosers: a row's end, which takes them as long as forty
+  // tiles take the scorers, should not hold those up.
+  int score_slots = 36;
 
   static constexpr int kTileKeys = 64;
   static constexpr int kWarpgroups = 3;
   static constexpr int kScorers = 128 * kWarpgroups;  // threads
   static constexpr int kChoosers = 128;
   static constexpr int kThreads = kScorers + kChoosers + 128;
-  // Tiles of scores that may wait for the choosers: a row's end, which takes them as long as forty
-  // tiles take the scorers, should not hold those up.
-  static constexpr int kScoreSlots = 36;
   // Keys kept of a row. Where more than top_k are, the worst are dropped as soon as the keys of
   // another kRoundTiles tiles might not find room. A warp that looks does not see what others of the
   // same round are about to put in: hence twice.
@@ -30,7 +30,10 @@ struct IndexConfig {
   // which ranks are worth keeping (sample.h).
   static constexpr int kSampleTiles = 48;
   static_assert(kSampleTiles * kTileKeys <= kPoolLimit);
+  static constexpr int kLeastStride = 8;  // more of a sample costs more than it tells
   static constexpr int kMaxTopK = 2048;
+  // Codes of a row that a merge holds at once, in pieces that do not fill their places (merge_row.cuh).
+  static constexpr int kMergeCodes = 12288;
   static constexpr int kMaxTokens = 4;
 
   constexpr int columns() const { return tokens * heads; }

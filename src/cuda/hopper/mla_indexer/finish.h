@@ -9,12 +9,7 @@
 
 namespace quire::cuda::hopper {
 
-struct FinishLaunch {
-  int merges = 0;   // blocks of tokens that may have been cut, at most
-  int cluster = 1;  // thread blocks to a row
-  cudaStream_t stream = nullptr;
-};
-
-void launch_finish(const IndexParams& params, const FinishLaunch& launch);
+// merges: blocks of tokens that may have been cut, at most.
+void launch_finish(const IndexParams& params, int merges, cudaStream_t stream);
 
 }  // namespace quire::cuda::hopper

@@ -110,7 +110,7 @@ std::int64_t index_workspace_bytes(const MlaIndexerProblem& problem) {
 
 std::vector<std::pair<std::string, std::string>> index_choices(const MlaIndexerProblem& problem) {
   const IndexPlan plan = plan_on_device(problem);
-  return {{"kernel", std::string(plan.variant->name)}, {"cluster", std::to_string(plan.cluster)}};
+  return {{"kernel", std::string(plan.variant->name)}};
 }
 
 void mla_indexer(const MlaIndexerArgs& args, const Context& context) {
@@ -122,7 +122,7 @@ void mla_indexer(const MlaIndexerArgs& args, const Context& context) {
   IndexParams params = make_params(args, plan);
   params.pieces = carve_pieces(carver, plan);
   plan.variant->launch(params, stream);
-  launch_finish(params, {.merges = plan.merges, .cluster = plan.cluster, .stream = stream});
+  launch_finish(params, plan.merges, stream);
 }
 
 }  // namespace quire::cuda::hopper

@@ -27,11 +27,14 @@ struct IndexWeights {
   std::int64_t head_stride = 0;
 };
 
-// Of one token's row.
+// Of one token's row. The first `head` codes are those from `bound` on: where a row has many pieces, no
+// others of it are likely to be among the best.
 struct RowPart {
-  int count = 0;            // of codes
-  std::uint32_t least = 0;  // of ranks
+  int count = 0;  // of codes
+  int head = 0;
+  std::uint32_t least = 0;  // of the head's ranks
   std::uint32_t greatest = 0;
+  std::uint64_t bound = 0;
 };
 
 // What a thread block leaves of a block of tokens whose keys others have scored too.

@@ -3,7 +3,6 @@
 
 namespace quire::cuda::hopper {
 
-inline constexpr int kMaxParts = 256;        // thread blocks whose pieces a merge can list
-inline constexpr int kMaxMergeCluster = 16;  // thread blocks
+inline constexpr int kMaxParts = 256;  // thread blocks whose pieces a merge can list
 
 }  // namespace quire::cuda::hopper

@@ -41,21 +41,6 @@ int box_rows_of(std::int64_t page_size) {
   return 0;
 }
 
-// Thread blocks that merge a row: no more than its codes need (merge_row.cuh), or than leave all rows a
-// place at once.
-int merge_cluster(const MlaIndexerProblem& problem, int parts, std::int64_t rows, int num_sms) {
-  constexpr std::int64_t kHeldCodes = 12288;  // of pieces that do not fill their units
-  const std::int64_t pieces = parts / rows + 2;
-  const std::int64_t codes =
-      std::min(problem.cache.max_pages * problem.cache.page_size, pieces * IndexConfig::kPoolLimit);
-  int cluster = 1;
-  while (cluster < kMaxMergeCluster && cluster * kHeldCodes < codes &&
-         rows * cluster * 2 <= num_sms) {
-    cluster *= 2;
-  }
-  return cluster;
-}
-
 }  // namespace
 
 std::string refuse_index_problem(const MlaIndexerProblem& problem) {
@@ -80,8 +65,6 @@ IndexPlan plan_index(const MlaIndexerProblem& problem, int num_sms) {
   plan.box_rows = box_rows_of(problem.cache.page_size);
   plan.merges = static_cast<int>(
       std::min<std::int64_t>(plan.parts, max_blocks(problem, plan.variant->config.tokens)));
-  const std::int64_t rows = std::int64_t{plan.merges} * plan.variant->config.tokens;
-  plan.cluster = merge_cluster(problem, plan.parts, std::max<std::int64_t>(rows, 1), num_sms);
   return plan;
 }
 

@@ -15,8 +15,7 @@ struct IndexPlan {
   const IndexVariant* variant = nullptr;
   int parts = 0;  // thread blocks that score
   int box_rows = 0;
-  int merges = 0;
-  int cluster = 1;
+  int merges = 0;  // blocks of tokens that may be cut
 
   std::int64_t slots() const { return 2 * std::int64_t{parts}; }
 };

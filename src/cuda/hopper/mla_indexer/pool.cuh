@@ -19,8 +19,7 @@ template <IndexConfig kConfig> class RowPool {
     Select& select = shared_.selects[row_];
     clear_buckets(team_, select.bins[0]);
     team_.sync();
-    return hopper::find_bound(team_, codes(), limits, static_cast<unsigned>(wanted), select,
-                              OwnCounts{});
+    return hopper::find_bound(team_, codes(), limits, static_cast<unsigned>(wanted), select);
   }
 
   // Keys with codes from `bound` on stay. Each warp closes the gaps of its own stretch; then the
@@ -50,12 +49,10 @@ template <IndexConfig kConfig> class RowPool {
     fill_rest(team_, output, top_k);
   }
 
-  // For the merge.
-  __device__ void keep(RowPart& part, std::uint64_t* out, const RankLimits& limits) {
+  // For the merge: the codes from `bound` on, of which there are `head`, and behind them the others.
+  __device__ void keep(std::uint64_t* out, std::uint64_t bound, int head) {
     const int count = num_keys();
-    if (team_.thread == 0) {
-      part = {.count = count, .least = limits.least, .greatest = limits.greatest};
-    }
+    if (head < count) return keep_parted(out, bound, head);
 #pragma unroll 4
     for (int i = team_.thread; i < count; i += kThreads) out[i] = pool_.code(i);
   }
@@ -67,6 +64,29 @@ template <IndexConfig kConfig> class RowPool {
  private:
   using Select = typename IndexShared<kConfig>::Select;
   static constexpr int kThreads = RowTeam<kConfig>::kThreads;
+
+  __device__ void keep_parted(std::uint64_t* out, std::uint64_t bound, int head) {
+    unsigned* places = shared_.selects[row_].found;
+    team_.sync();  // of find_bound
+    if (team_.thread < 2)
+      places[team_.thread] = team_.thread == 0 ? 0u : static_cast<unsigned>(head);
+    team_.sync();
+    const int count = num_keys();
+    for (int i = team_.thread; i - team_.lane() < count; i += kThreads) {
+      const std::uint64_t code = i < count ? pool_.code(i) : 0;
+      const unsigned ahead = __ballot_sync(kWholeWarp, code >= bound);
+      const unsigned behind = __ballot_sync(kWholeWarp, i < count && code < bound);
+      unsigned place = 0;
+      if (team_.lane() < 2) {
+        const unsigned added = static_cast<unsigned>(__popc(team_.lane() == 0 ? ahead : behind));
+        place = atomicAdd(&places[team_.lane()], added);
+      }
+      const bool is_ahead = (ahead >> team_.lane() & 1) != 0;
+      place = __shfl_sync(kWholeWarp, place, is_ahead ? 0 : 1);
+      const unsigned lower = (is_ahead ? ahead : behind) & ((1u << team_.lane()) - 1u);
+      if (i < count) out[place + __popc(lower)] = code;
+    }
+  }
 
   // By a whole warp: keys [begin, end) with codes from `bound` on move to `begin`. Returns how many.
   __device__ int close_gaps(int begin, int end, std::uint64_t bound) {
@@ -114,24 +134,38 @@ template <IndexConfig kConfig> class RowPool {
   }
 
   // As rank and position, rank 0 where there is none. Eight are read before the first is shown: the
-  // compiler does not read on behind what a visit writes.
+  // compiler does not read on behind what a visit writes. Neighbours are one lane's: their positions are
+  // often bits of one word, where lanes of a warp would wait for each other.
   __device__ auto codes() const {
     return [this](const auto& visit) {
-      constexpr int kBatch = 8;
       const int count = num_keys();
-      for (int first = team_.thread; first < count; first += kBatch * kThreads) {
-        std::uint32_t ranks[kBatch];
-        std::uint32_t positions[kBatch];
+#pragma unroll 1
+      for (int first = 4 * team_.thread; first < count; first += 8 * kThreads) {
+        uint4 ranks[2];
+        uint4 positions[2];
 #pragma unroll
-        for (int i = 0; i < kBatch; ++i) {
-          const int at = first + i * kThreads;
-          ranks[i] = at < count ? pool_.ranks[at] : kAbsentRank;
-          positions[i] = at < count ? pool_.positions[at] : 0;
+        for (int i = 0; i < 2; ++i) {
+          read_four(first + i * 4 * kThreads, count, ranks[i], positions[i]);
         }
 #pragma unroll
-        for (int i = 0; i < kBatch; ++i) visit(ranks[i], positions[i]);
+        for (int i = 0; i < 2; ++i) {
+          visit(ranks[i].x, positions[i].x);
+          visit(ranks[i].y, positions[i].y);
+          visit(ranks[i].z, positions[i].z);
+          visit(ranks[i].w, positions[i].w);
+        }
       }
     };
+  }
+
+  __device__ void read_four(int first, int count, uint4& ranks, uint4& positions) const {
+    const int at = min(first, IndexConfig::kPoolKeys - 4);
+    ranks = *reinterpret_cast<const uint4*>(pool_.ranks + at);
+    positions = *reinterpret_cast<const uint4*>(pool_.positions + at);
+    if (first >= count) ranks.x = kAbsentRank;
+    if (first + 1 >= count) ranks.y = kAbsentRank;
+    if (first + 2 >= count) ranks.z = kAbsentRank;
+    if (first + 3 >= count) ranks.w = kAbsentRank;
   }
 
   const RowTeam<kConfig> team_;

@@ -12,7 +12,8 @@ namespace quire::cuda::hopper {
 // 0: the piece has room in a pool, or must do without.
 QUIRE_HOST_DEVICE inline int sample_stride(int tiles) {
   if (tiles * IndexConfig::kTileKeys <= IndexConfig::kPoolLimit) return 0;
-  return (tiles + IndexConfig::kSampleTiles - 1) / IndexConfig::kSampleTiles;
+  const int least = (tiles + IndexConfig::kSampleTiles - 1) / IndexConfig::kSampleTiles;
+  return least > IndexConfig::kLeastStride ? least : IndexConfig::kLeastStride;
 }
 
 QUIRE_HOST_DEVICE inline int sample_tiles(int tiles, int stride) {

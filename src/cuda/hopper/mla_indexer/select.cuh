@@ -13,10 +13,9 @@ namespace quire::cuda::hopper {
 inline constexpr int kBucketBits = 10;
 inline constexpr int kBuckets = 1 << kBucketBits;
 
-using Buckets = unsigned[kBuckets];
+using Buckets = unsigned[kBuckets + kBuckets / 32];  // bucket i stands at spread(i)
 
-// Sets of buckets by turns of a pass: with three, a pass needs but the sync before its counts are read,
-// even where other thread blocks read them.
+// Sets of buckets by turns of a pass: with two, a pass needs but the sync before its counts are read.
 template <int kNumSets> struct SelectShared {
   static constexpr int kSets = kNumSets;
 
@@ -27,19 +26,22 @@ template <int kNumSets> struct SelectShared {
 
 template <typename Threads>
 __device__ inline void clear_buckets(const Threads& team, Buckets& bins) {
-  for (int i = team.thread; i < kBuckets; i += Threads::kThreads) bins[i] = 0;
+#pragma unroll 4
+  for (int i = team.thread; i < kBuckets + kBuckets / 32; i += Threads::kThreads) bins[i] = 0;
 }
 
-// The bucket, from the greatest down, in which the wanted-th code lies. count(bucket) is its codes.
-template <typename Threads, typename Count, typename Shared>
-__device__ inline void find_bucket(const Threads& team, const Count& count, unsigned wanted,
+// The bucket, from the greatest down, in which the wanted-th code lies.
+template <typename Threads, typename Shared>
+__device__ inline void find_bucket(const Threads& team, const Buckets& bins, unsigned wanted,
                                    Shared& shared) {
   constexpr int kEach = kBuckets / Threads::kThreads;
+  static_assert(32 % kEach == 0, "a stretch has no gap");
+  const unsigned* own = bins + spread(kBuckets - (team.thread + 1) * kEach);
   unsigned counts[kEach];
   unsigned sum = 0;
 #pragma unroll
   for (int i = 0; i < kEach; ++i) {
-    counts[i] = count(kBuckets - 1 - (team.thread * kEach + i));
+    counts[i] = own[kEach - 1 - i];
     sum += counts[i];
   }
   unsigned before = sum_before(team, sum, shared.warp_sums).before;
@@ -55,12 +57,6 @@ __device__ inline void find_bucket(const Threads& team, const Count& count, unsi
   team.sync();
 }
 
-// Only this thread block counts.
-struct OwnCounts {
-  template <typename Threads> __device__ void sync(const Threads& team) const { team.sync(); }
-  __device__ unsigned count(const unsigned& bin) const { return bin; }
-};
-
 // Where the best `wanted` of a set of numbers end.
 struct NumberBound {
   unsigned number = 0;
@@ -70,13 +66,13 @@ struct NumberBound {
 
 // Of more numbers than `wanted`, between the two limits. for_each(visit) shows a thread its own. The
 // buckets of the first pass are clear.
-template <typename Threads, typename ForEach, typename Shared, typename Counts>
+template <typename Threads, typename ForEach, typename Shared>
 __device__ inline NumberBound find_number(const Threads& team, const ForEach& for_each,
                                           unsigned least, unsigned greatest, unsigned wanted,
-                                          Shared& shared, const Counts& counts) {
+                                          Shared& shared) {
   const int bits = 32 - __clz(static_cast<int>(greatest - least));
   int shift = max(0, bits - kBucketBits);
-  unsigned buckets = kBuckets;
+  unsigned span = greatest - least;
 #pragma unroll 1
   for (int pass = 0;; ++pass) {
     if constexpr (Shared::kSets > 1) {
@@ -87,20 +83,18 @@ __device__ inline NumberBound find_number(const Threads& team, const ForEach& fo
     }
     Buckets& bins = shared.bins[pass % Shared::kSets];
     for_each([&](unsigned number) {
-      const unsigned bucket = (number - least) >> shift;
-      if (number >= least && bucket < buckets) atomicAdd(&bins[bucket], 1u);
+      const unsigned distance = number - least;  // of lesser numbers beyond any span
+      if (distance <= span) atomicAdd(&bins[spread(static_cast<int>(distance >> shift))], 1u);
     });
-    counts.sync(team);
-    find_bucket(
-        team, [&](int bucket) { return counts.count(bins[bucket]); }, wanted, shared);
+    team.sync();
+    find_bucket(team, bins, wanted, shared);
     wanted -= shared.found[1];
     least += shared.found[0] << shift;
     if (shift == 0 || shared.found[2] == wanted) {
       return {.number = least, .left = wanted, .is_whole = shared.found[2] == wanted};
     }
-    const int width = shift;  // of the bucket
-    shift = max(0, width - kBucketBits);
-    buckets = 1u << (width - shift);
+    span = (1u << shift) - 1;
+    shift = max(0, shift - kBucketBits);
   }
 }
 
@@ -112,20 +106,19 @@ struct RankLimits {
 
 // The code from which on there are `wanted`, of more. codes(visit) shows a thread its own as rank and
 // position.
-template <typename Threads, typename Codes, typename Shared, typename Counts>
+template <typename Threads, typename Codes, typename Shared>
 __device__ inline std::uint64_t find_bound(const Threads& team, const Codes& codes,
                                            const RankLimits& limits, unsigned wanted,
-                                           Shared& shared, const Counts& counts) {
+                                           Shared& shared) {
   const NumberBound rank = find_number(
       team,
       [&](const auto& visit) {
         codes([&](std::uint32_t number, std::uint32_t) { visit(number); });
       },
-      limits.least, limits.greatest, wanted, shared, counts);
+      limits.least, limits.greatest, wanted, shared);
   if (rank.is_whole) return std::uint64_t{rank.number} << 32;
-  counts.sync(team);  // the buckets are read
-  clear_buckets(team, shared.bins[0]);
-  counts.sync(team);
+  clear_buckets(team, shared.bins[0]);  // all have been read
+  team.sync();
   const NumberBound tail = find_number(
       team,
       [&](const auto& visit) {
@@ -133,7 +126,7 @@ __device__ inline std::uint64_t find_bound(const Threads& team, const Codes& cod
           if (number == rank.number) visit(~position);
         });
       },
-      0, 0xffffffff, rank.left, shared, counts);
+      0, 0xffffffff, rank.left, shared);
   return std::uint64_t{rank.number} << 32 | tail.number;
 }
 

@@ -15,8 +15,9 @@ template <int kTokens> struct IndexPiece {
   int first_token = -1;  // row of q; -1: no more pieces
   int first_tile = 0;
   int end_tile = 0;
-  int stride = 0;  // of its sample (sample.h)
-  int slot = -1;   // where it is kept; -1: it has all keys of the block
+  int row_tiles = 0;  // of the block of tokens
+  int stride = 0;     // of its sample (sample.h)
+  int slot = -1;      // where it is kept; -1: it has all keys of the block
   int continues = 0;
   int sequence = 0;
   int num_keys = 0;          // of the sequence
@@ -49,7 +50,7 @@ template <int kTokens> struct ScoreSlot {
 };
 
 // Keys of one row that may be among its best.
-struct Pool {
+struct alignas(16) Pool {
   std::uint32_t ranks[IndexConfig::kPoolKeys];
   std::uint32_t positions[IndexConfig::kPoolKeys];
 
@@ -62,7 +63,7 @@ template <IndexConfig kConfig> struct IndexShared {
   static constexpr int kPieces = 4;
   // A reader that met a stage only every other round could take an older round's parity for its own.
   static_assert(kConfig.stages % IndexConfig::kWarpgroups == 0, "a stage is one warpgroup's");
-  static_assert(IndexConfig::kScoreSlots % (4 * IndexConfig::kWarpgroups) == 0,
+  static_assert(kConfig.score_slots % (4 * IndexConfig::kWarpgroups) == 0,
                 "a slot is one warpgroup's and, of each row, one warp's");
   using Window = PositionWindow<kWindowWords>;
   using Select = SelectShared<1>;
@@ -79,7 +80,7 @@ template <IndexConfig kConfig> struct IndexShared {
   TileMark marks[2][kConfig.stages];
   alignas(16) float weights[kQueries][HeadSums<kConfig>::kWeightFloats];  // half of q_scale
   int query_tiles[kQueries];  // to score with them; -1: no more
-  ScoreSlot<kConfig.tokens> slots[IndexConfig::kScoreSlots];
+  ScoreSlot<kConfig.tokens> slots[kConfig.score_slots];
   Pool pools[kConfig.tokens];
   Select selects[kConfig.tokens];
   Window windows[kConfig.tokens];
@@ -90,7 +91,7 @@ template <IndexConfig kConfig> struct IndexShared {
   RingBarriers<kConfig.stages> ring;
   RingBarriers<kQueries> query_ring;
   RingBarriers<kPieces> piece_ring;
-  RingBarriers<IndexConfig::kScoreSlots> score_ring;
+  RingBarriers<kConfig.score_slots> score_ring;
 
   // By one thread, before a fence_barrier_init and a barrier.
   __device__ void init() {

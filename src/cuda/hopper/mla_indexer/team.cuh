@@ -42,6 +42,12 @@ __device__ inline unsigned sum_up_to_lane(unsigned value, int lane) {
   return value;
 }
 
+// Of an array whose threads read stretches of: a gap behind every 32 words keeps them from meeting in one
+// bank.
+__device__ constexpr int spread(int index) {
+  return index + index / 32;
+}
+
 struct TeamSum {
   unsigned before;  // of the threads before this one
   unsigned total;

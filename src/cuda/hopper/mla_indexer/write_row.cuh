@@ -11,8 +11,11 @@ template <int kNumWords> struct PositionWindow {
   static constexpr int kWords = kNumWords;
   static constexpr int kPositions = 32 * kNumWords;
 
-  std::uint32_t bits[kNumWords];
-  std::uint16_t before[kNumWords];  // in the window
+  static constexpr int kPlaces = kNumWords + kNumWords / 32;
+
+  // Word i stands at spread(i).
+  std::uint32_t bits[kPlaces];
+  std::uint16_t before[kPlaces];  // bits before it
 };
 
 // Where a row's positions go.
@@ -35,35 +38,42 @@ __device__ inline void write_positions(const Threads& team, const ForEach& for_e
                                        RowOutput& output, Window& window, unsigned* warp_sums) {
   constexpr int kWordsEach = Window::kWords / Threads::kThreads;
   static_assert(Window::kWords % Threads::kThreads == 0);
+  static_assert(32 % kWordsEach == 0, "a stretch has no gap");
+  const int own = spread(team.thread * kWordsEach);
   for (unsigned origin = first; origin < end; origin += Window::kPositions) {
     team.sync();  // of the window before
-    for (int i = team.thread; i < Window::kWords; i += Threads::kThreads) window.bits[i] = 0;
+#pragma unroll 4
+    for (int i = team.thread; i < Window::kPlaces; i += Threads::kThreads) window.bits[i] = 0;
     team.sync();
     for_each([&](std::uint32_t rank, std::uint32_t position) {
       const unsigned place = position - origin;
       if (code_of(rank, position) >= bound && place < Window::kPositions) {
-        atomicOr(&window.bits[place / 32], 1u << (place % 32));
+        atomicOr(&window.bits[spread(static_cast<int>(place / 32))], 1u << (place % 32));
       }
     });
     team.sync();
+    const bool has_words = origin + 32u * kWordsEach * team.thread < end;
     unsigned count = 0;
 #pragma unroll
-    for (int i = 0; i < kWordsEach; ++i) count += __popc(window.bits[team.thread * kWordsEach + i]);
+    for (int i = 0; i < kWordsEach; ++i) {
+      if (has_words) count += __popc(window.bits[own + i]);
+    }
     const TeamSum sum = sum_before(team, count, warp_sums);
     unsigned before = sum.before;
 #pragma unroll
     for (int i = 0; i < kWordsEach; ++i) {
-      const int word = team.thread * kWordsEach + i;
-      window.before[word] = static_cast<std::uint16_t>(before);
-      before += __popc(window.bits[word]);
+      if (!has_words) break;
+      window.before[own + i] = static_cast<std::uint16_t>(before);
+      before += __popc(window.bits[own + i]);
     }
     team.sync();
     std::int32_t* slots = output.row + output.written;
     for_each([&](std::uint32_t rank, std::uint32_t position) {
       const unsigned place = position - origin;
       if (code_of(rank, position) >= bound && place < Window::kPositions) {
-        const std::uint32_t lower = window.bits[place / 32] & ((1u << (place % 32)) - 1u);
-        store(slots + window.before[place / 32] + __popc(lower), position);
+        const int word = spread(static_cast<int>(place / 32));
+        const std::uint32_t lower = window.bits[word] & ((1u << (place % 32)) - 1u);
+        store(slots + window.before[word] + __popc(lower), position);
       }
     });
     output.written += sum.total;

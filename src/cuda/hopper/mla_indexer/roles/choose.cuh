@@ -3,6 +3,7 @@
 // a pool, and turns the pool into the result while the next piece is being scored.
 #pragma once
 
+#include "cuda/hopper/mla_indexer/expected_keys.cuh"
 #include "cuda/hopper/mla_indexer/pool.cuh"
 #include "cuda/hopper/mla_indexer/sample.h"
 
@@ -19,10 +20,12 @@ template <IndexConfig kConfig> class IndexChoose {
     for (RingPosition<IndexShared<kConfig>::kPieces> at;; at.advance()) {
       shared_.piece_ring.wait_full(at);
       __syncwarp();  // keeps reads behind the wait
-      const Piece piece = shared_.pieces[at.stage];
+      const Piece& piece = shared_.pieces[at.stage];
       if (piece.first_token < 0) return;
       choose(piece, at.stage);
       begin_ += piece.tiles();
+      __syncwarp();
+      if (team_.lane() == 0) shared_.piece_ring.empty[at.stage].arrive();
     }
   }
 
@@ -50,11 +53,13 @@ template <IndexConfig kConfig> class IndexChoose {
       join_limits();
       const bool is_full = first < end;
       const bool is_end = first == piece.tiles();
-      if (is_end && !give_verdict(piece, place, is_guess)) return;
-      const int wanted = is_full || is_end ? params_.batch.top_k : num_promising(piece, sampled);
+      if (is_end && !give_verdict(place, is_guess)) return;
+      const int wanted = is_end    ? num_wanted(piece)
+                         : is_full ? params_.batch.top_k
+                                   : keys_above_bar(sampled, piece.tiles(), params_.batch.top_k);
       std::uint64_t bound = kAnyCode;
       if (pool().num_keys() > wanted) bound = pool().find_bound(wanted, limits());
-      if (is_end) return write(piece, bound);
+      if (is_end) return piece.slot < 0 ? write(piece, bound) : keep(piece, bound, wanted);
       if (bound != kAnyCode) {
         // The sample's bound is one of ranks: where many are equal, it does not say which are out.
         set_bar(is_full ? bound : bound >> 32 << 32);
@@ -65,21 +70,15 @@ template <IndexConfig kConfig> class IndexChoose {
     }
   }
 
-  // Of the sample's keys. Of the best top_k it has `expected` on average; with three deviations more,
-  // one row in a thousand turns out to have too few as good, and is scored again.
-  __device__ int num_promising(const Piece& piece, int sampled) const {
-    const float expected = static_cast<float>(params_.batch.top_k) * static_cast<float>(sampled) /
-                           static_cast<float>(piece.tiles());
-    const float root = 1.5f + sqrtf(2.25f + expected);
-    return static_cast<int>(root * root) + 1;
-  }
-
   // Tiles [first, end) of the piece in their order; returns where it stopped, at the end or because
   // the pool might not have room for more.
   __device__ int take_tiles(int first, int end) {
     for (; first < end; first += IndexConfig::kRoundTiles) {
       if (team_.any(pool().num_keys() > IndexConfig::kPoolLimit)) return first;
       const int last = begin_ + min(first + IndexConfig::kRoundTiles, end);
+      if constexpr (kWarps == 2) {
+        for (; next_ + 3 * kWarps < last; next_ += 4 * kWarps) take<4>();
+      }
       for (; next_ + kWarps < last; next_ += 2 * kWarps) take<2>();
       for (; next_ < last; next_ += kWarps) take<1>();
     }
@@ -108,18 +107,35 @@ template <IndexConfig kConfig> class IndexChoose {
             .greatest = shared_.limits[row_][1]};
   }
 
-  // Lets go of the piece. True: its rows are to be written here.
-  __device__ bool give_verdict(const Piece& piece, int place, bool is_guess) {
+  // True: there is something to select.
+  __device__ bool give_verdict(int place, bool is_guess) {
     const bool is_missed = is_guess && pool().num_keys() < params_.batch.top_k;
     if (team_.thread == 0) shared_.missed[place][row_] = is_missed ? 1 : 0;
-    if (team_.lane() == 0) shared_.piece_ring.empty[place].arrive();
-    if (is_missed || bound_ == 0) return false;
-    if (piece.slot < 0) return true;
+    return !is_missed && bound_ != 0;
+  }
+
+  __device__ int num_wanted(const Piece& piece) const {
+    if (piece.slot < 0) return params_.batch.top_k;
+    return keys_of_head(pool().num_keys(), piece.tiles(), piece.row_tiles, params_.batch.top_k);
+  }
+
+  // The piece, for the merge.
+  __device__ void keep(const Piece& piece, std::uint64_t bound, int head) {
     PieceHeader& header = params_.pieces.headers[piece.slot];
-    if (team_.thread == 0) write_header(header, piece);
+    if (team_.thread == 0) {
+      header.first_token = piece.first_token;
+      header.first_tile = piece.first_tile;
+      header.end_tile = piece.end_tile;
+      header.continues = piece.continues;
+      header.scored_rows = piece.scored_rows;
+      header.rows[row_] = {.count = pool().num_keys(),
+                           .head = head,
+                           .least = max(limits().least, static_cast<std::uint32_t>(bound >> 32)),
+                           .greatest = limits().greatest,
+                           .bound = bound};
+    }
     const std::int64_t kept = std::int64_t{piece.slot} * kConfig.tokens + row_;
-    pool().keep(header.rows[row_], params_.pieces.codes + kept * IndexConfig::kPoolKeys, limits());
-    return false;
+    pool().keep(params_.pieces.codes + kept * IndexConfig::kPoolKeys, bound, head);
   }
 
   __device__ void write(const Piece& piece, std::uint64_t bound) {
@@ -139,7 +155,7 @@ template <IndexConfig kConfig> class IndexChoose {
   template <int kTiles> __device__ void take() {
     Keys keys[kTiles];
     unsigned count = 0;
-    RingPosition<IndexConfig::kScoreSlots> last = at_;
+    RingPosition<kConfig.score_slots> last = at_;
 #pragma unroll
     for (int i = 0; i < kTiles; ++i) {
       shared_.score_ring.wait_full(last);
@@ -196,20 +212,12 @@ template <IndexConfig kConfig> class IndexChoose {
   }
 
   // To this warp's next tile.
-  __device__ static void advance(RingPosition<IndexConfig::kScoreSlots>& at) {
+  __device__ static void advance(RingPosition<kConfig.score_slots>& at) {
     at.stage += kWarps;
-    if (at.stage >= IndexConfig::kScoreSlots) {
-      at.stage -= IndexConfig::kScoreSlots;
+    if (at.stage >= kConfig.score_slots) {
+      at.stage -= kConfig.score_slots;
       at.phase ^= 1;
     }
-  }
-
-  __device__ static void write_header(PieceHeader& header, const Piece& piece) {
-    header.first_token = piece.first_token;
-    header.first_tile = piece.first_tile;
-    header.end_tile = piece.end_tile;
-    header.continues = piece.continues;
-    header.scored_rows = piece.scored_rows;
   }
 
   __device__ int own_bound(const Piece& piece) const {
@@ -229,7 +237,7 @@ template <IndexConfig kConfig> class IndexChoose {
   const RowTeam<kConfig> team_{thread_ % RowTeam<kConfig>::kThreads, 2 + row_};
   int begin_ = 0;            // tiles of the pieces before
   int next_ = team_.warp();  // this warp's next tile
-  RingPosition<IndexConfig::kScoreSlots> at_;
+  RingPosition<kConfig.score_slots> at_;
   int bound_ = 0;            // keys that the token sees
   std::uint64_t bar_ = 0;    // a lesser code is out
   float bar_score_ = 0.0f;   // of its rank

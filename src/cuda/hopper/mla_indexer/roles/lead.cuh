@@ -64,6 +64,7 @@ template <IndexConfig kConfig> class IndexLead {
     Piece piece{.first_token = work.first_token + first,
                 .first_tile = range.first,
                 .end_tile = range.end,
+                .row_tiles = tiles,
                 .stride = sample_stride(range.end - range.first),
                 .continues = range.end < tiles ? 1 : 0,
                 .sequence = sequence,

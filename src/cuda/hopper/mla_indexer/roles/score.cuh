@@ -125,7 +125,7 @@ template <IndexConfig kConfig> class IndexScore {
   int score_place_;
   float weights_[Sums::kOwnWeights];  // where they are kept
   RingPosition<kConfig.stages> at_;
-  RingPosition<IndexConfig::kScoreSlots> slot_at_;
+  RingPosition<kConfig.score_slots> slot_at_;
 };
 
 }  // namespace quire::cuda::hopper
