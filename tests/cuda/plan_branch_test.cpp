@@ -61,19 +61,23 @@ TEST(PlanBranchTest, RopeColumnsMustBeExactInQsDtype) {
   EXPECT_EQ(refuse_shape(problem), "");
 }
 
-TEST(PlanBranchTest, ProductsOfE4m3WhereTheyAreAllowedAndKeysStandInWholeGroups) {
+TEST(PlanBranchTest, ProductsOfE4m3WhereTheyAreAllowed) {
   MlaPrefillProblem problem = deepseek(4096);
   EXPECT_FALSE(branch_shape(problem).is_narrow);
   problem.allow_fp8_products = true;
   EXPECT_TRUE(branch_shape(problem).is_narrow);
-  problem.cache.page_size = 24;
-  EXPECT_FALSE(branch_shape(problem).is_narrow);
-  problem.cache.page_size = 64;
-  problem.buffer_tokens = 1000;
-  EXPECT_FALSE(branch_shape(problem).is_narrow);
-  problem.buffer_tokens = 1024;
   problem.q_dtype = problem.out_dtype = DType::f16;
   EXPECT_FALSE(branch_shape(problem).is_narrow);
+}
+
+// The projection that keeps its weights writes e4m3 itself, in place of what it writes else.
+TEST(PlanBranchTest, OnlyKeysOfOtherProjectionsAreRoundedApart) {
+  MlaPrefillProblem problem = deepseek(4096);
+  problem.allow_fp8_products = true;
+  EXPECT_TRUE(branch_shape(problem).rounds_projected());
+  problem.weight_dtype = DType::fp8_e4m3;
+  EXPECT_FALSE(branch_shape(problem).rounds_projected());
+  EXPECT_EQ(branch_shape(problem).groups(), 1);
 }
 
 TEST(PlanBranchTest, ScratchIsBoundedByAGroupOfHeads) {

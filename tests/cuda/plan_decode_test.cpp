@@ -28,11 +28,10 @@ TEST(PlanDecodeTest, EveryVariantFitsTheMachine) {
     const std::int64_t queries =
         std::int64_t{config.items} * config.query_slabs() * config.rows * 128;
     const std::int64_t sums = std::int64_t{DecodeConfig::kWarps} * config.warp_rows() *
-                              (config.merge_dims() + 4) * std::int64_t{sizeof(float)};
+                              (config.dims() + 4) * std::int64_t{sizeof(float)};
     EXPECT_LE(ring + queries + sums + kSmall, kSharedBytes) << variant.name;
     // A stage always belongs to the same warps.
     EXPECT_EQ(config.stages % DecodeConfig::kSets, 0) << variant.name;
-    EXPECT_EQ(config.dims() % config.merge_dims(), 0) << variant.name;
     EXPECT_EQ(config.lane_keys() * DecodeConfig::kLoadThreads,
               DecodeConfig::kKeys * config.row_lanes())
         << variant.name;

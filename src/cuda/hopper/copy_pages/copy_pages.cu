@@ -8,6 +8,7 @@
 #include "core/page_runs.h"
 #include "cuda/hopper/copy_pages/launch.h"
 #include "cuda/rows/divisor.h"
+#include "cuda/rows/load_once.cuh"
 #include "cuda/runtime/device_facts.h"
 #include "cuda/runtime/device_scope.h"
 #include "cuda/runtime/launch.h"
@@ -49,6 +50,13 @@ __device__ std::int64_t offset_bytes(const CopyParams& params, std::int64_t unit
   return offset;
 }
 
+template <typename Unit> __device__ Unit load_unit(const std::byte* from) {
+  return __ldcs(reinterpret_cast<const Unit*>(from));
+}
+template <> __device__ uint4 load_unit<uint4>(const std::byte* from) {
+  return load_once(from);
+}
+
 template <typename Unit>
 __global__ void __launch_bounds__(kThreads) copy_units(const __grid_constant__ CopyParams params) {
   const std::int64_t pair = blockIdx.x / params.page_blocks;
@@ -65,7 +73,7 @@ __global__ void __launch_bounds__(kThreads) copy_units(const __grid_constant__ C
     const std::int64_t unit = first + i * kThreads;
     if (unit >= params.page_units) break;
     offsets[i] = offset_bytes<Unit>(params, unit);
-    values[i] = __ldcs(reinterpret_cast<const Unit*>(from + offsets[i]));
+    values[i] = load_unit<Unit>(from + offsets[i]);
   }
 #pragma unroll
   for (int i = 0; i < kUnits; ++i) {

@@ -29,10 +29,8 @@ BranchScratch carve_branch(Carver& carver, const BranchShape& shape) {
       carver.take<std::byte>(shape.rows * shape.group() * BranchShape::kProjected * kBytes);
   scratch.chain_sums = carver.take<float>(kept * BranchShape::kValue);
   scratch.chain_rows = carver.take<float>(kept * 2);
-  const std::int64_t narrow = shape.is_narrow ? shape.rows : 0;
-  scratch.narrow_keys = carver.take<std::byte>(narrow * shape.group() * BranchShape::kNope);
-  scratch.narrow_values = carver.take<std::byte>(narrow * shape.group() * BranchShape::kValue);
-  scratch.narrow_rope = carver.take<std::byte>(narrow * BranchShape::kRope);
+  const std::int64_t codes = shape.rounds_projected() ? shape.rows * shape.group() : 0;
+  scratch.codes = carver.take<std::byte>(codes * BranchShape::kProjected);
   return scratch;
 }
 
@@ -58,7 +56,7 @@ void Branch::run() const {
       ProjectionParams up = projection(chunk, heads);
       if (head == 0 && chunk == 0) rotate_queries(up);
       project_rows(up, stream_);
-      if (is_narrow()) narrow_rows(chunk, heads);
+      if (is_narrow() && !projects_codes()) narrow_rows(chunk, heads);
       attend(chunk, heads);
     }
   }
@@ -118,23 +116,17 @@ void Branch::gather(std::int64_t chunk) const {
                       .latents = scratch_.latents,
                       .scales = shape_.is_fp8 ? scratch_.latent_scales : nullptr,
                       .scale_stride = shape_.scale_columns(),
-                      .rope_rows = scratch_.rope_rows},
+                      .rope_rows = scratch_.rope_rows,
+                      .rope_dtype = is_narrow() ? DType::fp8_e4m3 : args_.q.dtype},
                      stream_);
 }
 
 void Branch::narrow_rows(std::int64_t chunk, const Heads& heads) const {
-  constexpr std::int64_t kBytes = BranchShape::kElementBytes;
-  const TensorView projected = this->projected(heads);
   launch_narrow_rows({.projected = scratch_.projected,
-                      .row_bytes = projected.strides[0] * kBytes,
-                      .head_bytes = projected.strides[1] * kBytes,
-                      .rope = scratch_.rope_rows,
                       .live_rows = chunks_.buffer_lengths + chunk * chunks_.lengths_stride,
                       .rows = static_cast<int>(shape_.rows),
                       .heads = static_cast<int>(heads.count),
-                      .narrow_keys = scratch_.narrow_keys,
-                      .narrow_values = scratch_.narrow_values,
-                      .narrow_rope = scratch_.narrow_rope},
+                      .codes = scratch_.codes},
                      stream_);
 }
 
@@ -145,7 +137,8 @@ TensorView Branch::matrix(std::byte* data, DType dtype, std::int64_t rows,
 
 TensorView Branch::projected(const Heads& heads) const {
   constexpr std::int64_t kColumns = BranchShape::kProjected;
-  TensorView view = TensorView::contiguous(scratch_.projected, args_.q.dtype,
+  const DType dtype = projects_codes() ? DType::fp8_e4m3 : args_.q.dtype;
+  TensorView view = TensorView::contiguous(scratch_.projected, dtype,
                                            {shape_.rows, heads.count, kColumns}, args_.q.device);
   if (shape_.heads_first()) {
     view.strides[0] = kColumns;

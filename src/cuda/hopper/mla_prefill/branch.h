@@ -5,7 +5,6 @@
 #include <cuda_runtime_api.h>
 
 #include "cuda/hopper/flash_attention/prefill/params.h"
-#include "cuda/hopper/mla_prefill/narrow/narrow_keys.h"
 #include "cuda/hopper/mla_prefill/params.h"
 #include "cuda/hopper/mla_prefill/plan_branch.h"
 #include "cuda/hopper/mla_prefill/project.h"
@@ -19,14 +18,11 @@ struct BranchScratch {
   float* new_rows;       // [tokens, latent + rope]
   std::byte* latents;    // [rows, latent], of q's dtype or e4m3
   float* latent_scales;  // [rows, scale columns], e4m3 only
-  std::byte* rope_rows;  // [rows, rope], of q's dtype
-  std::byte* projected;  // [rows, group, K | V], of q's dtype
+  std::byte* rope_rows;  // [rows, rope], of q's dtype or e4m3
+  std::byte* projected;  // [rows, group, K | V], of q's dtype or e4m3; in either order
   float* chain_sums;     // [tokens, group, value], more than one chunk only
   float* chain_rows;     // [tokens, group, 2]
-  // e4m3, for products of it (narrow/narrow_rows.h)
-  std::byte* narrow_keys;
-  std::byte* narrow_values;
-  std::byte* narrow_rope;
+  std::byte* codes;      // [group, rows, K | V], e4m3, where the projection does not write it
 };
 
 BranchScratch carve_branch(Carver& carver, const BranchShape& shape);
@@ -47,13 +43,14 @@ class Branch {
   void write_spans() const;
   void gather(std::int64_t chunk) const;
   ProjectionParams projection(std::int64_t chunk, const Heads& heads) const;
+  bool projects_codes() const { return is_narrow() && shape_.heads_first(); }
   void narrow_rows(std::int64_t chunk, const Heads& heads) const;
   void attend(std::int64_t chunk, const Heads& heads) const;
   TensorMap query_map(const Heads& heads) const;
   PrefillOutputs outputs(const Heads& heads) const;
   ScoreRules scores(const Heads& heads) const;
   ProjectedKeys keys(std::int64_t chunk, const Heads& heads) const;
-  NarrowKeys narrow_keys(std::int64_t chunk, const Heads& heads) const;
+  ProjectedKeys narrow_keys(std::int64_t chunk, const Heads& heads) const;
   PrefillParams attention(std::int64_t chunk, const Heads& heads) const;
   TensorView projected(const Heads& heads) const;
   TensorView matrix(std::byte* data, DType dtype, std::int64_t rows, std::int64_t columns) const;

@@ -38,19 +38,6 @@ TensorMap slab_map(DType dtype, std::array<std::int64_t, 3> dims,
   return encode_tensor_map(tile, data);
 }
 
-// Boxes of a block's keys × all columns.
-TensorMap transposed_map(std::array<std::int64_t, 3> dims, void* data) {
-  TileDescriptor tile;
-  tile.dtype = DType::fp8_e4m3;
-  tile.rank = 3;
-  tile.dims = {dims[0], dims[1], dims[2]};
-  tile.strides_bytes = {dims[0], dims[0] * dims[1]};
-  tile.box = {kNarrow.block_keys, kNarrow.value_dim, 1};
-  tile.swizzle = Swizzle::b128;
-  tile.l2_promotion = L2Promotion::b256;
-  return encode_tensor_map(tile, data);
-}
-
 }  // namespace
 
 TensorMap Branch::query_map(const Heads& heads) const {
@@ -79,20 +66,18 @@ ProjectedKeys Branch::keys(std::int64_t chunk, const Heads& heads) const {
           .num_pages = static_cast<int>(view_.num_pages)};
 }
 
-// As keys(), of e4m3: the rope's boxes are twice as wide as it is, zeros behind it. Transposed V has
-// rows where the others have columns.
-NarrowKeys Branch::narrow_keys(std::int64_t chunk, const Heads& heads) const {
+// As keys(), of e4m3: the rope's boxes are twice as wide as it is, zeros behind it.
+ProjectedKeys Branch::narrow_keys(std::int64_t chunk, const Heads& heads) const {
   constexpr DType kCode = DType::fp8_e4m3;
-  constexpr std::int64_t kNope = BranchShape::kNope;
+  constexpr std::int64_t kColumns = BranchShape::kProjected;
   constexpr std::int64_t kRope = BranchShape::kRope;
-  constexpr std::int64_t kValue = BranchShape::kValue;
   const std::int64_t rows = shape_.rows;
-  NarrowKeys narrow{.rows = keys(chunk, heads)};
-  narrow.rows.projected = slab_map(kCode, {kNope, heads.count, rows}, {rows * kNope, kNope},
-                                   kNarrow.block_keys, scratch_.narrow_keys);
-  narrow.rows.rope =
-      slab_map(kCode, {kRope, 1, rows}, {kRope, kRope}, kNarrow.block_keys, scratch_.narrow_rope);
-  narrow.values = transposed_map({rows, kValue, heads.count}, scratch_.narrow_values);
+  ProjectedKeys narrow = keys(chunk, heads);
+  narrow.projected =
+      slab_map(kCode, {kColumns, heads.count, rows}, {rows * kColumns, kColumns},
+               kNarrow.block_keys, projects_codes() ? scratch_.projected : scratch_.codes);
+  narrow.rope =
+      slab_map(kCode, {kRope, 1, rows}, {kRope, kRope}, kNarrow.block_keys, scratch_.rope_rows);
   return narrow;
 }
 

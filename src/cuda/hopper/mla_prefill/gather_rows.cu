@@ -108,7 +108,9 @@ __global__ void __launch_bounds__(kThreads)
   for (int column = kEight * lane; column < params.rope; column += kWarp * kEight) {
     float values[kEight];
     load_columns(params.cache, place, params.latent + column, width, values);
-    store_eight(params.rope_rows + 2 * (row * params.rope + column), params.dtype, values);
+    const std::int64_t at = row * params.rope + column;
+    store_eight(params.rope_rows + (params.rope_dtype == DType::fp8_e4m3 ? at : 2 * at),
+                params.rope_dtype, values);
   }
 }
 

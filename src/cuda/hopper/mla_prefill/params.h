@@ -44,7 +44,8 @@ struct GatherRowsParams {
   std::byte* latents = nullptr;  // [rows, latent], of q's dtype or, with scales, e4m3
   float* scales = nullptr;       // [rows, scale_stride], one per 128 latents, or null
   std::int64_t scale_stride = 0;
-  std::byte* rope_rows = nullptr;  // [rows, rope], of q's dtype
+  std::byte* rope_rows = nullptr;  // [rows, rope]
+  DType rope_dtype = DType::bf16;  // q's, or e4m3
 };
 
 void launch_gather_rows(const GatherRowsParams& params, cudaStream_t stream);

@@ -13,8 +13,6 @@ namespace {
 constexpr std::int64_t kGroupBytes = std::int64_t{576} << 20;
 // Pages that are not there are hidden eight keys at a time.
 constexpr std::int64_t kHoleKeys = 8;
-// Keys of transposed V stand in an order of their own within so many: sequences begin between them.
-constexpr std::int64_t kFlippedGroup = 16;
 
 std::string refuse_dtypes(const MlaPrefillProblem& problem) {
   if (problem.q_dtype != DType::bf16 && problem.q_dtype != DType::f16) {
@@ -42,7 +40,7 @@ std::string refuse_rope(const MlaPrefillProblem& problem) {
 
 std::int64_t BranchShape::group() const {
   const std::int64_t kept = max_chunks > 1 ? tokens * (kValue + 2) * kSumBytes : 0;
-  const std::int64_t narrow = is_narrow ? rows * kProjected : 0;
+  const std::int64_t narrow = rounds_projected() ? rows * kProjected : 0;
   const std::int64_t head_bytes =
       std::max<std::int64_t>(1, rows * kProjected * kElementBytes + narrow + kept);
   const std::int64_t most = std::clamp<std::int64_t>(kGroupBytes / head_bytes, 1, heads);
@@ -74,9 +72,7 @@ BranchShape branch_shape(const MlaPrefillProblem& problem) {
                                                       problem.cache.page_size),
           .max_chunks = problem.max_chunks,
           .is_fp8 = is_fp8(problem.weight_dtype),
-          .is_narrow = problem.allow_fp8_products && problem.q_dtype == DType::bf16 &&
-                       problem.cache.page_size % kFlippedGroup == 0 &&
-                       problem.buffer_tokens % kFlippedGroup == 0};
+          .is_narrow = problem.allow_fp8_products && problem.q_dtype == DType::bf16};
 }
 
 }  // namespace quire::cuda::hopper

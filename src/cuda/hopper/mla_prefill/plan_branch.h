@@ -32,6 +32,8 @@ struct BranchShape {
   std::int64_t groups() const { return heads == 0 ? 0 : (heads + group() - 1) / group(); }
   // A head's K and V stand together, as the weight-stationary projection writes them.
   bool heads_first() const { return is_fp8 && (latent + kScaleColumns - 1) / kScaleColumns == 4; }
+  // K and V of e4m3 are made of those that the projection writes, which cannot write them itself.
+  bool rounds_projected() const { return is_narrow && !heads_first(); }
   // Scales of a latent row, padded to a 16-byte load.
   std::int64_t scale_columns() const {
     return is_fp8 ? (latent + 4 * kScaleColumns - 1) / (4 * kScaleColumns) * 4 : 0;

@@ -3,6 +3,7 @@
 // are on their way while a few threads find the pages of the tokens they belong to.
 #include "cuda/hopper/store/params.h"
 #include "cuda/rows/divisor.h"
+#include "cuda/rows/load_once.cuh"
 #include "cuda/rows/token_finder.cuh"
 #include "cuda/runtime/launch.h"
 
@@ -77,7 +78,7 @@ __global__ void __launch_bounds__(kThreads, 5)
     const std::byte* source = params.x +
                               (first_token + places[i].token) * params.token_stride_bytes +
                               places[i].row * params.head_stride_bytes;
-    values[i] = __ldcs(reinterpret_cast<const uint4*>(source) + places[i].column);
+    values[i] = load_once(source + places[i].column * sizeof(uint4));
   }
 
   find_targets<kTarget>(params, first_token, shape.per_token.quotient(skipped + count - 1) + 1,

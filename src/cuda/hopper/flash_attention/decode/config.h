@@ -51,8 +51,6 @@ struct DecodeConfig {
   constexpr int halves() const { return warp_rows() / 8; }
   // Warps whose sums over different keys make up one row.
   constexpr int key_warps() const { return kWarps / row_sets(); }
-  // Columns that the warps bring together at a time.
-  constexpr int merge_dims() const { return 64; }
 };
 
 }  // namespace quire::cuda::hopper

@@ -20,19 +20,17 @@ __device__ void stage_stats(DecodeShared<kConfig>& shared, const RowSums<kConfig
   }
 }
 
-// Columns [first, first + merge_dims).
 template <DecodeConfig kConfig>
-__device__ void stage_sums(DecodeShared<kConfig>& shared, const RowSums<kConfig>& sums, int warp,
-                           int first) {
+__device__ void stage_sums(DecodeShared<kConfig>& shared, const RowSums<kConfig>& sums, int warp) {
   const int lane = static_cast<int>(threadIdx.x % 32);
 #pragma unroll
-  for (int group = first / 16; group < (first + kConfig.merge_dims()) / 16; ++group) {
+  for (int group = 0; group < kConfig.dims() / 16; ++group) {
 #pragma unroll
     for (int half = 0; half < kConfig.halves(); ++half) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int row = 8 * half + lane % 4 * 2 + i % 2;
-        const int column = value_column<kConfig.dtype>(group, lane / 4, i / 2) - first;
+        const int column = value_column<kConfig.dtype>(group, lane / 4, i / 2);
         shared.sums[warp][row][column] = sums.values[group][half][i];
       }
     }
@@ -87,35 +85,30 @@ __device__ void store_joined(const DecodeParams& params, const DecodeItem& item,
   if (column == 0) store_lse(params.outputs, token, head, finished.lse);
 }
 
-// `warp` is the warp's place in the order of sums.
+// `warp` is the warp's place in the order of sums; `phase` turns with every item. One round for all
+// columns, and the staging is waited for where it is needed again: with two rounds of 64 columns, each
+// between two barriers, 128 sequences of 1024 keys in e4m3 took 87 µs instead of 83.
 template <DecodeConfig kConfig>
 __device__ void finish_item(const DecodeParams& params, DecodeShared<kConfig>& shared,
-                            const DecodeItem& item, const RowSums<kConfig>& sums, int warp) {
-  constexpr int kVectors = kConfig.merge_dims() / 4;
+                            const DecodeItem& item, const RowSums<kConfig>& sums, int warp,
+                            std::uint32_t phase) {
+  constexpr int kVectors = kConfig.dims() / 4;
   constexpr int kBarrier = 1;
+  shared.sums_read.wait(phase ^ 1);
   stage_stats(shared, sums, warp);
-  // Not unrolled: the second round finds its code near. Registers are chosen while compiling, so the
-  // staging is.
-#pragma unroll 1
-  for (int first = 0; first < kConfig.dims(); first += kConfig.merge_dims()) {
-#pragma unroll
-    for (int i = 0; i < kConfig.dims(); i += kConfig.merge_dims()) {
-      if (i == first) stage_sums(shared, sums, warp, i);
-    }
-    cutlass::arch::NamedBarrier::sync(DecodeConfig::kThreads, kBarrier);
-    for (int i = static_cast<int>(threadIdx.x); i < kConfig.rows * kVectors;
-         i += DecodeConfig::kThreads) {
-      const int row = i / kVectors;
-      if (row >= item.rows) break;
-      const int column = i % kVectors * 4;
-      store_joined<kConfig>(params, item, row, first + column, join_warps(shared, row, column));
-    }
-    // The staging is free again.
-    cutlass::arch::NamedBarrier::sync(DecodeConfig::kThreads, kBarrier);
+  stage_sums(shared, sums, warp);
+  cutlass::arch::NamedBarrier::sync(DecodeConfig::kThreads, kBarrier);
+  for (int i = static_cast<int>(threadIdx.x); i < item.rows * kVectors;
+       i += DecodeConfig::kThreads) {
+    const int row = i / kVectors;
+    const int column = i % kVectors * 4;
+    store_joined<kConfig>(params, item, row, column, join_warps(shared, row, column));
   }
-  if (item.slot >= 0 && params.pieces.marks != nullptr && threadIdx.x == 0) {
-    mark_piece(params.pieces, item.slot);
-  }
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) shared.sums_read.arrive();
+  if (item.slot < 0 || params.pieces.marks == nullptr) return;
+  cutlass::arch::NamedBarrier::sync(DecodeConfig::kThreads, kBarrier);
+  if (threadIdx.x == 0) mark_piece(params.pieces, item.slot);
 }
 
 }  // namespace quire::cuda::hopper

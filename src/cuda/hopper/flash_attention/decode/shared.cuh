@@ -33,7 +33,7 @@ template <DecodeConfig kConfig> struct DecodeShared {
   alignas(1024) std::byte queries[kConfig.items][kConfig.query_slabs()][kConfig.rows * 128];
   // The warps' sums when an item ends. The stride shifts the banks of every second row by eight: a
   // warp stores eight columns of four such rows without conflicts.
-  static constexpr int kSumStride = kConfig.merge_dims() + 4;
+  static constexpr int kSumStride = kConfig.dims() + 4;
   alignas(16) float sums[DecodeConfig::kWarps][kConfig.warp_rows()][kSumStride];
   float2 stats[DecodeConfig::kWarps][kConfig.warp_rows()];  // (max, sum of weights)
   DecodeItem item[kConfig.items];
@@ -43,6 +43,7 @@ template <DecodeConfig kConfig> struct DecodeShared {
   alignas(8) std::uint16_t mapped[kConfig.stages][kKeyGroups];
   RingBarriers<kConfig.stages> ring;
   RingBarriers<kConfig.items> item_ring;
+  EmptyBarrier sums_read;  // by every warp, of the last item
 
   __device__ void init() {
     // Every loading thread when its copies have landed; the lane of each group of keys, and the thread
@@ -50,6 +51,7 @@ template <DecodeConfig kConfig> struct DecodeShared {
     ring.init(DecodeConfig::kLoadThreads + kKeyGroups,
               DecodeConfig::kSetWarps * kConfig.row_sets());
     item_ring.init(DecodeConfig::kLoadThreads + 1, DecodeConfig::kWarps);
+    sums_read.init(DecodeConfig::kWarps);
   }
   // Of the warp's 16 keys, which begin at warp_key.
   __device__ unsigned mapped_keys(int stage, int warp_key) const {

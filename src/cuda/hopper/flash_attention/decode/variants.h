@@ -13,7 +13,7 @@ template <DType kDType, int kRows> struct DecodeD128 {
   static constexpr DecodeConfig kConfig{.dtype = kDType,
                                         .slabs = kIsFp8 ? 1 : 2,
                                         .rows = kRows,
-                                        .stages = (kRows == 8 ? 6 : 4) * (kIsFp8 ? 2 : 1)};
+                                        .stages = kIsFp8 ? (kRows == 8 ? 10 : 8) : 4};
 };
 
 }  // namespace quire::cuda::hopper

@@ -3,6 +3,7 @@
 // that each stores 16 bytes at a time.
 #pragma once
 
+#include "cuda/hopper/flash_attention/prefill/lazy_softmax.cuh"
 #include "cuda/hopper/flash_attention/prefill/query_rows.cuh"
 
 namespace quire::cuda::hopper {
@@ -106,7 +107,7 @@ __device__ inline void store_rows(const PrefillParams& params, const PrefillTile
                                   const float (&sums)[kSums]) {
   const PrefillOutputs& outputs = params.outputs;
   const QueryRow rows[2] = {query_row(params, tile, row), query_row(params, tile, row + 8)};
-  const RowEnds ends(params, softmax, rows, to_log2, kHeadroom<kConfig.product_dtype()>);
+  const RowEnds ends(params, softmax, rows, to_log2, kReferenceLog2<kConfig.product_dtype()>);
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     std::byte* out = outputs.out + (tile.first_row + rows[i].token) * outputs.token_stride_bytes +

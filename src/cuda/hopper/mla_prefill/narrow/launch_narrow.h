@@ -4,7 +4,7 @@
 
 #include "cuda/hopper/flash_attention/prefill/config.h"
 #include "cuda/hopper/flash_attention/prefill/launch_prefill.h"
-#include "cuda/hopper/mla_prefill/narrow/narrow_keys.h"
+#include "cuda/hopper/mla_prefill/projected_keys.h"
 
 namespace quire::cuda::hopper {
 
@@ -20,7 +20,7 @@ template <DType kDType> struct NarrowAttention {
 };
 
 template <typename Variant>
-void launch_narrow_attention(const PrefillParams& params, const NarrowKeys& keys,
+void launch_narrow_attention(const PrefillParams& params, const ProjectedKeys& keys,
                              const PrefillLaunch& launch);
 
 }  // namespace quire::cuda::hopper

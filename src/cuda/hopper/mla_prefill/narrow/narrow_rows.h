@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Projected K and V, and rope columns, rounded to e4m3 for the attention with products of it: V
-// transposed, since those want neighbouring keys in neighbouring bytes.
+// Projected K and V rounded to e4m3, for the attention with products of it, where the projection has
+// not done so itself.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -11,17 +11,11 @@
 namespace quire::cuda::hopper {
 
 struct NarrowRowsParams {
-  const std::byte* projected =
-      nullptr;  // bf16 [rows, heads, K | V], in either order of rows and heads
-  std::int64_t row_bytes = 0;
-  std::int64_t head_bytes = 0;
-  const std::byte* rope = nullptr;          // bf16 [rows, 64]
+  const std::byte* projected = nullptr;     // bf16 [rows, heads, K | V]
   const std::int32_t* live_rows = nullptr;  // on the device: the rest is left as it is
-  int rows = 0;                             // a multiple of 16
+  int rows = 0;
   int heads = 0;
-  std::byte* narrow_keys = nullptr;    // [heads, rows, 128]
-  std::byte* narrow_values = nullptr;  // [heads, 128, rows]; 16 rows as key_at_place() has them
-  std::byte* narrow_rope = nullptr;    // [rows, 64]
+  std::byte* codes = nullptr;  // [heads, rows, K | V]
 };
 
 void launch_narrow_rows(const NarrowRowsParams& params, cudaStream_t stream);

@@ -52,7 +52,7 @@ __device__ void load_or_rotate(const StationaryParams& params, StationaryShared&
   }
 }
 
-template <DType kDType>
+template <DType kDType, DType kStored>
 __global__ void __launch_bounds__(kStationaryThreads, 1)
     stationary_kernel(const __grid_constant__ StationaryParams params) {
   constexpr int kProducerRegisters = 56;
@@ -72,17 +72,17 @@ __global__ void __launch_bounds__(kStationaryThreads, 1)
     load_or_rotate<kDType>(params, shared, rows);
   } else {
     cutlass::arch::warpgroup_reg_alloc<kConsumerRegisters>();
-    StationaryConsumer<kDType>(params, shared, warpgroup - 1).run();
+    StationaryConsumer<kStored>(params, shared, warpgroup - 1).run();
   }
 }
 
-template <DType kDType>
+template <DType kDType, DType kStored>
 void launch_stationary(const StationaryParams& params, cudaStream_t stream) {
   const LaunchShape shape{.grid = dim3(static_cast<unsigned>(params.heads * params.splits)),
                           .block = dim3(kStationaryThreads),
                           .shared_bytes = sizeof(StationaryShared),
                           .overlaps_previous = true};
-  launch(stationary_kernel<kDType>, shape, stream, params);
+  launch(stationary_kernel<kDType, kStored>, shape, stream, params);
 }
 
 }  // namespace quire::cuda::hopper

@@ -10,7 +10,8 @@
 
 namespace quire::cuda::hopper {
 
-template <DType kDType> class StationaryConsumer {
+// kStored: of what is stored, numbers of 16 bits or e4m3.
+template <DType kStored> class StationaryConsumer {
  public:
   // part: 0 for K, 1 for V.
   __device__ StationaryConsumer(const StationaryParams& params, StationaryShared& shared, int part)
@@ -40,7 +41,9 @@ template <DType kDType> class StationaryConsumer {
 
  private:
   static constexpr int kColumns = StationaryShared::kColumns / StationaryShared::kParts;
-  static constexpr int kSlabColumns = kColumns / StationaryShared::kSlabs;
+  static constexpr bool kIsWide = kStored != DType::fp8_e4m3;
+  static constexpr int kSlabs = kIsWide ? StationaryShared::kSlabs : 1;
+  static constexpr int kSlabColumns = kColumns / kSlabs;
   static constexpr int kRegisters = kColumns / 2;
   using Op = Wgmma<DType::fp8_e4m3, kColumns>;
   using Products = float[kRegisters];
@@ -94,17 +97,21 @@ template <DType kDType> class StationaryConsumer {
     }
   }
 
-  // By way of shared memory, two slabs of 64 columns, from where the copy engine takes them. Rows
+  // By way of shared memory, slabs of 128 bytes, from where the copy engine takes them. Rows
   // behind the buffer's end lie outside the map.
   __device__ void store(int step) {
     if (leads()) cute::tma_store_wait<0>();  // the step before has been read
     sync();
-    stage();
+    if constexpr (kIsWide) {
+      stage();
+    } else {
+      stage_codes();
+    }
     cutlass::arch::fence_view_async_shared();
     sync();
     if (!leads()) return;
 #pragma unroll
-    for (int slab = 0; slab < StationaryShared::kSlabs; ++slab) {
+    for (int slab = 0; slab < kSlabs; ++slab) {
       cute::SM90_TMA_STORE_3D::copy(&params_.y, shared_.staged[part_][slab],
                                     part_ * kColumns + slab * kSlabColumns,
                                     shared_.rows.row_of(step), shared_.rows.head);
@@ -125,8 +132,25 @@ template <DType kDType> class StationaryConsumer {
                                 pack(sums[4], sums[5]), pack(sums[6], sums[7])));
     }
   }
+  // Two columns a store: eight rows of a warp's hit different banks.
+  __device__ void stage_codes() const {
+    const int row = row_in_step();
+    std::byte* at = shared_.staged[part_][0] + row * kRowBytes + threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int group = 0; group < kColumns / 8; ++group) {
+      std::byte* to = at + ((group / 2) ^ (row % 8)) * 16 + group % 2 * 8;
+      const float* sums = &sums_[4 * group];
+      *reinterpret_cast<std::uint16_t*>(to) = pack_codes(sums[0], sums[1]);
+      *reinterpret_cast<std::uint16_t*>(to + 8 * kRowBytes) = pack_codes(sums[2], sums[3]);
+    }
+  }
+  __device__ static std::uint16_t pack_codes(float low, float high) {
+    std::uint16_t pair;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low));
+    return pair;
+  }
   __device__ static std::uint32_t pack(float low, float high) {
-    return kDType == DType::bf16 ? pack_bf16(low, high) : pack_f16(low, high);
+    return kStored == DType::bf16 ? pack_bf16(low, high) : pack_f16(low, high);
   }
   __device__ static void store_matrices(void* to, const uint4& words) {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(

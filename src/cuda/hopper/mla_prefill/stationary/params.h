@@ -30,7 +30,7 @@ struct QueryRotation {
 struct StationaryParams {
   TensorMap x{};                         // [rows, latent] e4m3; boxes of 64 rows
   TensorMap weight{};                    // [heads · 256, latent] e4m3; boxes of 256 rows
-  TensorMap y{};                         // (column, row, head); boxes of 64 columns × 64 rows
+  TensorMap y{};                         // (column, row, head); boxes of 128 bytes × 64 rows
   const float* x_scales = nullptr;       // [rows, 4], a scale per 128 latents
   const float* weight_scales = nullptr;  // [heads · 2, 4]
   std::int64_t weight_scale_strides[2] = {0, 0};
@@ -43,7 +43,8 @@ struct StationaryParams {
   static constexpr int kBlocks = 4;  // of 128 latents
 };
 
-// kDType: of y and q.
-template <DType kDType> void launch_stationary(const StationaryParams& params, cudaStream_t stream);
+// kDType: of q. kStored: of y, the same or e4m3.
+template <DType kDType, DType kStored>
+void launch_stationary(const StationaryParams& params, cudaStream_t stream);
 
 }  // namespace quire::cuda::hopper

@@ -20,16 +20,23 @@ int splits_of(const ProjectionParams& params, int heads) {
   return std::clamp(per_head, 1, std::max(pairs, 1));
 }
 
-// What a warpgroup stores at a time of y, heads first: 64 rows × 64 columns.
+// What a warpgroup stores at a time of y, heads first: 64 rows × 128 bytes.
 TileDescriptor head_tile(const TensorView& y) {
   TileDescriptor tile;
   tile.dtype = y.dtype;
   tile.rank = 3;
   tile.dims = {y.shape[2], y.shape[0], y.shape[1]};
   tile.strides_bytes = {bytes_for(y.dtype, y.strides[0]), bytes_for(y.dtype, y.strides[1])};
-  tile.box = {64, kStepRows, 1};
+  tile.box = {static_cast<std::int32_t>(128 / bytes_for(y.dtype, 1)), kStepRows, 1};
   tile.swizzle = Swizzle::b128;
   return tile;
+}
+
+// Only bf16 queries have keys of e4m3.
+auto launcher(DType stored) {
+  if (stored == DType::fp8_e4m3) return launch_stationary<DType::bf16, DType::fp8_e4m3>;
+  return stored == DType::bf16 ? launch_stationary<DType::bf16, DType::bf16>
+                               : launch_stationary<DType::f16, DType::f16>;
 }
 
 int heads_of(const ProjectionParams& params) {
@@ -69,9 +76,7 @@ void project_stationary(const ProjectionParams& params, cudaStream_t stream) {
       .heads = heads,
       .splits = splits_of(params, heads),
       .rotation = params.rotation};
-  const auto start = params.y.dtype == DType::bf16 ? launch_stationary<DType::bf16>
-                                                   : launch_stationary<DType::f16>;
-  start(stationary, stream);
+  launcher(params.y.dtype)(stationary, stream);
 }
 
 }  // namespace quire::cuda::hopper

@@ -11,7 +11,7 @@ namespace quire::cuda::hopper {
 struct StationaryShared {
   static constexpr int kColumns = 256;  // a head's K and V
   static constexpr int kParts = 2;      // that are multiplied apart: K, V; a warpgroup each
-  static constexpr int kSlabs = 2;      // of 64 columns, of a part that is stored
+  static constexpr int kSlabs = 2;      // of 64 columns of 16 bits, of a part that is stored
   static constexpr int kSlots = 8;      // of 64 rows × 128 latents
 
   alignas(1024) std::byte weight[StationaryParams::kBlocks][kColumns * kRowBytes];

@@ -4,7 +4,7 @@
 namespace quire::cuda::hopper {
 
 template void launch_narrow_attention<NarrowAttention<DType::bf16>>(const PrefillParams&,
-                                                                    const NarrowKeys&,
+                                                                    const ProjectedKeys&,
                                                                     const PrefillLaunch&);
 
 }  // namespace quire::cuda::hopper

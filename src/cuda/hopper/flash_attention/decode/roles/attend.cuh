@@ -32,7 +32,8 @@ template <DecodeConfig kConfig> class AttendRole {
       const bool is_swapped = kConfig.row_sets() == 1 && (item.begin + at_.stage) % 2 != 0;
       attend_item(item, sums);
       finish_item(params_, shared_, item, sums,
-                  is_swapped ? warp_ ^ DecodeConfig::kSetWarps : warp_);
+                  is_swapped ? warp_ ^ DecodeConfig::kSetWarps : warp_, phase_);
+      phase_ ^= 1;
     }
   }
 
@@ -104,6 +105,7 @@ template <DecodeConfig kConfig> class AttendRole {
   int warp_;
   QueryRows<kConfig> queries_;
   RingPosition<kConfig.stages> at_;
+  std::uint32_t phase_ = 0;  // of the staging of sums
 };
 
 }  // namespace quire::cuda::hopper

@@ -21,9 +21,7 @@ template <PrefillConfig kConfig> class NarrowAttend {
   static_assert(kConfig.scores == Scores::scaled);
 
   __device__ NarrowAttend(const PrefillParams& params, Shared& shared, int consumer)
-      : params_(params), shared_(shared), turns_(consumer), row_(consumer * kWgmmaRows) {
-    if constexpr (kConfig.ends == Ends::chained) links_ = __ldg(params.chain.links);
-  }
+      : params_(params), shared_(shared), turns_(consumer), row_(consumer * kWgmmaRows) {}
 
   __device__ void run() {
     PrefillTile tile = next_tile();
@@ -36,8 +34,8 @@ template <PrefillConfig kConfig> class NarrowAttend {
     while (tile.sequence >= 0) {
       if (tile.end_block - tile.first_block == 1) release_queries();
       all_see_ = seen_by_all<kConfig>(params_, tile);
-      RowSoftmax softmax;
-      begin(tile, softmax, scores, weights, sums, block);
+      LazySoftmax softmax;
+      begin(tile, softmax, scores, weights, sums);
       for (int at = tile.end_block - 2; at >= tile.first_block; --at) {
         step(tile, at, softmax, scores, weights, sums, block);
       }
@@ -100,15 +98,15 @@ template <PrefillConfig kConfig> class NarrowAttend {
   }
 
   // A tile's first block of keys: scores are there, nothing is summed.
-  __device__ void begin(const PrefillTile& tile, RowSoftmax& softmax, Block& scores,
-                        Weights& weights, Sums& sums, Sums& block) {
+  __device__ void begin(const PrefillTile& tile, LazySoftmax& softmax, Block& scores,
+                        Weights& weights, Sums& sums) {
 #pragma unroll
-    for (int j = 0; j < kConfig.value_dim / 2; ++j) sums[j] = block[j] = 0.0F;
+    for (int j = 0; j < kConfig.value_dim / 2; ++j) sums[j] = 0.0F;
     zero_from_ = tile.end_key - tile.first_key - (tile.end_block - 1) * kConfig.block_keys;
     prepare(tile, tile.end_block - 1, scores);
-    float offset[2];
-    softmax.rise<kProduct>(scores, to_log2_, keep_, offset);
-    weigh_narrow(softmax, scores, to_log2_, offset, weights, sums, block);
+    float keep[2];
+    softmax.rise<kProduct>(scores, to_log2_, keep);
+    weigh_narrow(softmax, scores, to_log2_, weights, [](int, int) {});
   }
 
   // From products to scores that the softmax may take.
@@ -122,7 +120,7 @@ template <PrefillConfig kConfig> class NarrowAttend {
   }
 
   // Scores of block `at` beside the sum over the one before it.
-  __device__ void step(const PrefillTile& tile, int at, RowSoftmax& softmax, Block& scores,
+  __device__ void step(const PrefillTile& tile, int at, LazySoftmax& softmax, Block& scores,
                        Weights& weights, Sums& sums, Sums& block) {
     if (!has_awaited_) await_stages();
     const int key_stage = key_at_.stage;
@@ -142,15 +140,15 @@ template <PrefillConfig kConfig> class NarrowAttend {
     if (at == tile.first_block) release_queries();
     prepare(tile, at, scores);
     float keep[2];
-    float offset[2];
-    softmax.rise<kProduct>(scores, to_log2_, keep, offset);
-    keep_and_wait(sums);
-    pin(block);
+    const bool rises = softmax.rise<kProduct>(scores, to_log2_, keep);
+    end_sum(sums, block, rises, keep);
     pin(weights);
     release(shared_.value_ring, value_stage);
-    keep_[0] = keep[0];
-    keep_[1] = keep[1];
-    weigh_narrow(softmax, scores, to_log2_, offset, weights, sums, block);
+    weigh_narrow(softmax, scores, to_log2_, weights, [&](int part, int parts) {
+      const int each = kConfig.value_dim / 2 / parts;
+#pragma unroll
+      for (int k = part * each; k < (part + 1) * each; ++k) sums[k] += block[k];
+    });
   }
 
   // The K block of the next scores and the V block of the next sum.
@@ -159,10 +157,13 @@ template <PrefillConfig kConfig> class NarrowAttend {
     await_values();
   }
   // A tile's first block may be the last of its keys: what stands behind them becomes zeros, where
-  // flip_values() has not seen to it.
+  // flip_values() has not seen to it. Where it is not there V is transposed in its place
+  // (load_flipped.cuh).
   __device__ void await_values() {
-    shared_.await_values(value_at_);
-    if constexpr (kConfig.ends == Ends::chained) {
+    if constexpr (kConfig.ends == Ends::finished) {
+      shared_.await_values(value_at_);
+    } else {
+      shared_.values_ready[value_at_.stage].wait(value_at_.phase);
       if (zero_from_ < kConfig.block_keys) {
         zero_flipped(shared_.values[value_at_.stage], zero_from_);
         sync_warpgroup();
@@ -171,14 +172,17 @@ template <PrefillConfig kConfig> class NarrowAttend {
     }
   }
 
-  // What was summed before the block whose products run, in that one's units. The assembler moves a
-  // wait up as far as it can, but not across a branch (roles/attend.cuh).
-  __device__ void keep_and_wait(Sums& sums) {
-    if (__all_sync(0xffffffff, keep_[0] == 1.0F && keep_[1] == 1.0F)) {
+  // The block's sum has ended; it and what was summed before, in units of the new references. The
+  // assembler moves a wait up as far as it can, but not across a branch (roles/attend.cuh).
+  __device__ static void end_sum(Sums& sums, Sums& block, bool rises, const float (&keep)[2]) {
+    if (!rises) {
       asm volatile("wgmma.wait_group.sync.aligned 0; // kept" ::: "memory");
+      pin(block);
     } else {
       asm volatile("wgmma.wait_group.sync.aligned 0; // scaled" ::: "memory");
-      scale_rows(sums, keep_);
+      pin(block);
+      scale_rows(sums, keep);
+      scale_rows(block, keep);
     }
   }
 
@@ -198,6 +202,8 @@ template <PrefillConfig kConfig> class NarrowAttend {
   // stored. Where there is no next tile the scores are of whatever is there and nobody reads them.
   __device__ PrefillTile finish(const PrefillTile& tile, const RowSoftmax& softmax, Block& scores,
                                 Weights& weights, Sums& sums, Sums& block) {
+    const std::uint32_t links =
+        kConfig.ends == Ends::chained ? __ldg(params_.chain.links) : 0;  // arrives meanwhile
     const PrefillTile next = next_tile();
     q_at_.advance();
     const int key_stage = key_at_.stage;
@@ -214,7 +220,6 @@ template <PrefillConfig kConfig> class NarrowAttend {
     turns_.wait();
     issue(key_stage, value_stage, scores, weights, block);
     turns_.pass_on();
-    scale_rows(sums, keep_);
     cute::warpgroup_wait<0>();
     pin(scores);
     pin(block);
@@ -226,7 +231,7 @@ template <PrefillConfig kConfig> class NarrowAttend {
 #pragma unroll
     for (int j = 0; j < kConfig.value_dim / 2; ++j) sums[j] = (sums[j] + block[j]) * scale;
     if constexpr (kConfig.ends == Ends::chained) {
-      chain_rows<kConfig>(params_, links_, tile, thread_row(), softmax, to_log2_, sums);
+      chain_rows<kConfig>(params_, links, tile, thread_row(), softmax, to_log2_, sums);
     } else {
       store_rows<kConfig>(params_, tile, thread_row(), softmax, to_log2_, sums);
     }
@@ -240,10 +245,8 @@ template <PrefillConfig kConfig> class NarrowAttend {
   Turns<kConfig.consumers> turns_;
   const int row_;                    // the warpgroup's first, in a tile
   float to_log2_[2] = {1.0F, 1.0F};  // from products to scores, with what q and K were divided by
-  float keep_[2] = {1.0F, 1.0F};  // that sums are to be multiplied by before the block's are added
-  bool has_awaited_ = false;      // the stages of the next step
-  std::uint32_t holes_ = 0;       // in the keys of the scores
-  std::uint32_t links_ = 0;       // as ChainedRows has them
+  bool has_awaited_ = false;         // the stages of the next step
+  std::uint32_t holes_ = 0;          // in the keys of the scores
   int zero_from_ = kConfig.block_keys;  // first key of the next V block behind the sequence's end
   KeyInterval all_see_{};
   RingPosition<kConfig.key_stages> key_at_;

@@ -6,6 +6,7 @@
 // (key_at_place() in flip_values.h). Nothing moves.
 #pragma once
 
+#include "cuda/hopper/flash_attention/prefill/lazy_softmax.cuh"
 #include "cuda/hopper/flash_attention/prefill/narrow/round_queries.cuh"
 
 namespace quire::cuda::hopper {
@@ -24,15 +25,15 @@ __device__ inline void pack_weights(const float (&scores)[kScores], int first,
   }
 }
 
-// As RowSoftmax::weigh(), and total += block under the exponentials.
-template <int kScores, int kSums>
-__device__ inline void weigh_narrow(RowSoftmax& softmax, float (&scores)[kScores],
-                                    const float (&to_log2)[2], const float (&offset)[2],
-                                    std::uint32_t (&weights)[kScores / 4], float (&total)[kSums],
-                                    const float (&block)[kSums]) {
+// As RowSoftmax::weigh(); beside(part, parts) is done under each part's exponentials.
+template <int kScores, typename Beside>
+__device__ inline void weigh_narrow(LazySoftmax& softmax, float (&scores)[kScores],
+                                    const float (&to_log2)[2],
+                                    std::uint32_t (&weights)[kScores / 4], const Beside& beside) {
   constexpr int kPart = 16;
   constexpr int kParts = kScores / kPart;
-  static_assert(kSums % kParts == 0);
+  const float offset[2] = {softmax.offset<DType::fp8_e4m3>(to_log2[0], 0),
+                           softmax.offset<DType::fp8_e4m3>(to_log2[1], 1)};
   float odd[2] = {0.0F, 0.0F};
 #pragma unroll
   for (int part = 0; part <= kParts; ++part) {
@@ -40,12 +41,7 @@ __device__ inline void weigh_narrow(RowSoftmax& softmax, float (&scores)[kScores
     for (int j = part * kPart; part < kParts && j < (part + 1) * kPart; ++j) {
       scores[j] = exp2_approx(fmaf(scores[j], to_log2[j / 2 % 2], -offset[j / 2 % 2]));
     }
-    if (part < kParts) {
-#pragma unroll
-      for (int k = 0; k < kSums / kParts; ++k) {
-        total[part * (kSums / kParts) + k] += block[part * (kSums / kParts) + k];
-      }
-    }
+    if (part < kParts) beside(part, kParts);
     if (part == 0) continue;
 #pragma unroll
     for (int j = (part - 1) * kPart; j < part * kPart; j += 2) {

@@ -6,6 +6,7 @@
 #include "cuda/hopper/flash_attention/prefill/chain_rows.cuh"
 #include "cuda/hopper/flash_attention/prefill/convert_queries.cuh"
 #include "cuda/hopper/flash_attention/prefill/join_pieces.cuh"
+#include "cuda/hopper/flash_attention/prefill/lazy_softmax.cuh"
 #include "cuda/hopper/flash_attention/prefill/products.cuh"
 #include "cuda/hopper/flash_attention/prefill/split_queries.cuh"
 #include "cuda/hopper/flash_attention/prefill/zero_values.cuh"
@@ -36,15 +37,14 @@ template <PrefillConfig kConfig> class PrefillAttend {
     while (tile.sequence >= 0) {
       if (tile.end_block - tile.first_block == 1) release_queries();
       all_see_ = seen_by_all<kConfig>(params_, tile);
-      RowSoftmax softmax;
+      LazySoftmax softmax;
       int block = tile.end_block - 1;
       zero_from_ = tile.end_key - first_key(tile, block);
       prepare(tile, block, scores);
       const float to_log2[2] = {row_to_log2(0), row_to_log2(1)};
       float keep[2];
-      float offset[2];
-      softmax.rise<kProduct>(scores, to_log2, keep, offset);
-      softmax.weigh<kProduct>(scores, to_log2, offset, weights);
+      softmax.rise<kProduct>(scores, to_log2, keep);
+      weigh(softmax, scores, to_log2, weights);
       for (--block; block >= tile.first_block; --block) {
         step(tile, block, softmax, scores, weights, sums);
       }
@@ -134,7 +134,7 @@ template <PrefillConfig kConfig> class PrefillAttend {
   }
 
   // Scores of `block` beside the sum over the one before it.
-  __device__ void step(const PrefillTile& tile, int block, RowSoftmax& softmax, Block& scores,
+  __device__ void step(const PrefillTile& tile, int block, LazySoftmax& softmax, Block& scores,
                        Weights& weights, Sums& sums) {
     if (!has_awaited_) await_stages();
     const int key_stage = key_at_.stage;
@@ -154,12 +154,17 @@ template <PrefillConfig kConfig> class PrefillAttend {
     prepare(tile, block, scores);
     const float to_log2[2] = {row_to_log2(0), row_to_log2(1)};
     float keep[2];
-    float offset[2];
-    softmax.rise<kProduct>(scores, to_log2, keep, offset);
-    keep_sums(sums, keep);
+    const bool rises = softmax.rise<kProduct>(scores, to_log2, keep);
+    keep_sums(sums, rises, keep);
     pin(weights);
     release(shared_.value_ring, value_stage);
     starts_sum_ = false;
+    weigh(softmax, scores, to_log2, weights);
+  }
+  __device__ static void weigh(LazySoftmax& softmax, Block& scores, const float (&to_log2)[2],
+                               Weights& weights) {
+    const float offset[2] = {softmax.offset<kProduct>(to_log2[0], 0),
+                             softmax.offset<kProduct>(to_log2[1], 1)};
     softmax.weigh<kProduct>(scores, to_log2, offset, weights);
   }
 
@@ -182,11 +187,10 @@ template <PrefillConfig kConfig> class PrefillAttend {
 
   // Scores first: products with weights in registers are issued one by one as they start, so the sum
   // is nearly done when the scores' maxima are known. The assembler moves a wait up as far as it can,
-  // before those, but not across a branch. Most blocks leave every maximum as it was: nothing to
-  // multiply.
-  __device__ void keep_sums(Sums& sums, const float (&keep)[2]) {
+  // before those, but not across a branch.
+  __device__ void keep_sums(Sums& sums, bool rises, const float (&keep)[2]) {
     constexpr bool kAwaits = kConfig.order == StepOrder::scores_first;
-    if (__all_sync(0xffffffff, keep[0] == 1.0F && keep[1] == 1.0F)) {
+    if (!rises) {
       if constexpr (kAwaits) {
         asm volatile("wgmma.wait_group.sync.aligned 0; // kept" ::: "memory");
         pin(sums);

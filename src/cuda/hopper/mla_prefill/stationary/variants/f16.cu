@@ -3,6 +3,6 @@
 
 namespace quire::cuda::hopper {
 
-template void launch_stationary<DType::f16>(const StationaryParams&, cudaStream_t);
+template void launch_stationary<DType::f16, DType::f16>(const StationaryParams&, cudaStream_t);
 
 }  // namespace quire::cuda::hopper

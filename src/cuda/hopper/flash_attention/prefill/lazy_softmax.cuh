@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// A softmax whose reference, which all weights of a row are relative to, follows the row's maximum
+// lazily: it rises where a score stands so far above it that its weight would leave the products'
+// range, and not before. Most blocks then need no exchange between the threads of a row, and sums
+// stay as they are. Whether a row's reference rises depends on that row alone.
+#pragma once
+
+#include "cuda/hopper/flash_attention/prefill/softmax.cuh"
+
+namespace quire::cuda::hopper {
+
+// A score at the reference weighs 2^kReferenceLog2, one kSlack powers of two above it is the highest
+// that is not raised to. Their sum is what the product's dtype holds (f16 65504, e4m3 448); bf16 and
+// fp32 sums have room for more.
+template <DType kDType> inline constexpr float kReferenceLog2 = 0.0F;
+template <> inline constexpr float kReferenceLog2<DType::f16> = 8.0F;
+template <> inline constexpr float kReferenceLog2<DType::fp8_e4m3> = 6.0F;
+template <DType kDType> inline constexpr float kSlack = 8.0F;
+template <> inline constexpr float kSlack<DType::f16> = 7.9F;
+template <> inline constexpr float kSlack<DType::fp8_e4m3> = 2.8F;
+
+// `max` of RowSoftmax is the reference: in units of to_log2, -inf in a row that has seen no key.
+struct LazySoftmax : RowSoftmax {
+  float limit[2] = {-INFINITY, -INFINITY};  // the highest score that leaves the reference as it is
+
+  // 2^(s · to_log2 - offset) is a score's weight.
+  template <DType kDType> __device__ float offset(float to_log2, int i) const {
+    return (max[i] == -INFINITY ? 0.0F : max[i]) * to_log2 - kReferenceLog2<kDType>;
+  }
+
+  // Takes one more block's scores in. True where a row's reference rose, for all of the warp: what
+  // was summed before is to be multiplied by `keep`, which is set only then.
+  template <DType kDType, int kScores>
+  __device__ bool rise(const float (&scores)[kScores], const float (&to_log2)[2],
+                       float (&keep)[2]) {
+    int highest[2];
+    highest_bits(scores, highest);
+    // Bits of floats compare as integers unless both are negative: then they are looked at again.
+    const int limits[2] = {__float_as_int(limit[0]), __float_as_int(limit[1])};
+    const bool may_rise = highest[0] > limits[0] || highest[1] > limits[1] ||
+                          ((highest[0] & limits[0]) | (highest[1] & limits[1])) < 0;
+    if (!__any_sync(0xffffffff, may_rise)) return false;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) raise<kDType>(highest_of(scores, i), to_log2[i], i, keep[i]);
+    return true;
+  }
+
+ private:
+  template <DType kDType> __device__ void raise(float highest, float to_log2, int i, float& keep) {
+    const bool rises = highest > limit[i];
+    keep = rises ? exp2_approx((max[i] - highest) * to_log2) : 1.0F;
+    max[i] = rises ? highest : max[i];
+    limit[i] = rises ? highest + __fdividef(kSlack<kDType>, to_log2) : limit[i];
+    sum[i] *= keep;
+  }
+
+  // Of the thread's own scores: integers have a maximum of three, floats of two. Right unless all of
+  // a row's are negative.
+  template <int kScores>
+  __device__ static void highest_bits(const float (&scores)[kScores], int (&highest)[2]) {
+    int bits[4];
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      const int at = k * 2;
+      bits[k] = ::max(__float_as_int(scores[at]), __float_as_int(scores[at + 1]));
+#pragma unroll
+      for (int j = at + 8; j < kScores; j += 8) {
+        bits[k] = ::max(::max(bits[k], __float_as_int(scores[j])), __float_as_int(scores[j + 1]));
+      }
+    }
+    highest[0] = ::max(bits[0], bits[2]);
+    highest[1] = ::max(bits[1], bits[3]);
+  }
+  // Of row i, over its four threads.
+  template <int kScores> __device__ static float highest_of(const float (&scores)[kScores], int i) {
+    float highest = fmaxf(scores[2 * i], scores[2 * i + 1]);
+#pragma unroll
+    for (int j = 2 * i + 4; j < kScores; j += 4) {
+      highest = fmaxf(highest, fmaxf(scores[j], scores[j + 1]));
+    }
+    return quad_max(highest);
+  }
+};
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// The two warps that bring V to products of e4m3: a block comes as the cache holds it, and when it
+// has landed both transpose it, each half of its squares.
+#pragma once
+
+#include "cuda/hopper/flash_attention/prefill/narrow/flip_in_place.cuh"
+
+namespace quire::cuda::hopper {
+
+template <PrefillConfig kConfig, typename Source> class FlippingLoad {
+ public:
+  using Shared = PrefillShared<kConfig>;
+  using Piece = typename Source::Piece;
+
+  __device__ FlippingLoad(const typename Source::Params& source, Shared& shared, int half)
+      : source_(source, half), shared_(shared), half_(half) {}
+
+  __device__ void run() {
+    for (PrefillTile tile = next_tile(); tile.sequence >= 0; tile = next_tile()) {
+      Piece piece = source_.find(tile, tile.end_block - 1);
+      for (int block = tile.end_block - 1; block >= tile.first_block; --block) {
+        const Piece next = source_.find(tile, block - 1);
+        load(piece);
+        piece = next;
+      }
+    }
+    flip();
+  }
+
+ private:
+  __device__ PrefillTile next_tile() {
+    shared_.tile_ring.wait_full(tile_at_);
+    const PrefillTile tile = shared_.tiles[tile_at_.stage];
+    shared_.tile_ring.empty[tile_at_.stage].arrive();
+    tile_at_.advance();
+    return tile;
+  }
+
+  // While consumers still need the next stage, the block before it has time to be transposed. A
+  // tile's last block is behind the next tile's first: nothing that the next tile waits for needs it.
+  __device__ void load(const Piece& piece) {
+    if (is_pending_ && !is_empty()) flip();
+    shared_.value_ring.wait_empty(at_);
+    FullBarrier& full = shared_.value_ring.full[at_.stage];
+    if (half_ == 0 && threadIdx.x % 32 == 0) full.arrive_and_expect_tx(Shared::kCopiedValueBytes);
+    __syncwarp();
+    source_.load_values(piece, shared_.values[at_.stage], full);
+    flip();
+    is_pending_ = true;
+    at_.advance();
+  }
+  __device__ bool is_empty() const {
+    return __shfl_sync(0xffffffff, shared_.value_ring.empty[at_.stage].test_wait(at_.phase ^ 1), 0);
+  }
+  // The block that was copied last.
+  __device__ void flip() {
+    if (!is_pending_) return;
+    is_pending_ = false;
+    shared_.value_ring.wait_full(flip_at_);
+    BlockFlip(shared_.values[flip_at_.stage], half_).run();
+    cutlass::arch::fence_view_async_shared();
+    __syncwarp();
+    shared_.values_ready[flip_at_.stage].arrive();
+    flip_at_.advance();
+  }
+
+  const Source source_;
+  Shared& shared_;
+  const int half_;
+  bool is_pending_ = false;
+  RingPosition<kConfig.value_stages> at_;
+  RingPosition<kConfig.value_stages> flip_at_;
+  RingPosition<Shared::kTileRing> tile_at_;
+};
+
+}  // namespace quire::cuda::hopper
