@@ -22,12 +22,16 @@ struct MlaDecodeVariant {
 };
 
 template <typename Variant>
+concept LeavesNotes = requires {
+  Variant::kLeavesNotes;
+};
+
+template <typename Variant>
 constexpr MlaDecodeVariant mla_decode_variant(std::string_view name,
                                               void (*set_maps)(MlaDecodeParams& params)) {
-  return {name, Variant::kLatents, Variant::kRows, Variant::kCluster, launch_mla_attend<Variant>,
-          set_maps, requires {Variant::kLeavesNotes;
-}
-};  // namespace quire::cuda::hopper
+  return {
+      name,     Variant::kLatents,   Variant::kRows, Variant::kCluster, launch_mla_attend<Variant>,
+      set_maps, LeavesNotes<Variant>};
 }
 
 // Of a kind of cache, few rows first.
