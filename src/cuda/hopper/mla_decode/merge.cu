@@ -43,12 +43,17 @@ __device__ MergeItem find_item(const MlaDecodeParams& params, int index) {
           .rows = max(min(tokens - skipped, params.batch.tile_tokens), 0) * params.batch.group};
 }
 
+// `count` pieces, of the thread blocks from `first` on, which began the item.
+__device__ PieceSlots cut_from(int first, int count) {
+  return {.count = count,
+          .first = piece_slot(first, true),
+          .second = piece_slot(first + 1, false),
+          .step = 2};
+}
+
 __device__ PieceSlots noted_slots(const MlaDecodeParams& params, const MergeItem& item) {
   const PieceNote note = params.attend.pieces.notes[item.index];
-  return {.count = note.pieces,
-          .first = piece_slot(note.first_cluster, true),
-          .second = piece_slot(note.first_cluster + 1, false),
-          .step = 2};
+  return cut_from(note.first_cluster, note.pieces);
 }
 
 // Where nobody left notes: the line is added up once, all of it and what comes before the sequence.
@@ -64,10 +69,7 @@ __device__ PieceSlots cut_slots(const MlaDecodeParams& params, const MergeItem& 
   const WorkCuts cuts = cut_work(params.split, warp_sum(total));
   const int begin = warp_sum(before) + item.tile * work.item_cost(params.split);
   const SharedItem shared = shared_item(params.split, cuts, begin, work.blocks);
-  return {.count = shared.pieces,
-          .first = piece_slot(shared.first, true),
-          .second = piece_slot(shared.first + 1, false),
-          .step = 2};
+  return cut_from(shared.first, shared.pieces);
 }
 
 __device__ PieceSlots invariant_slots(const MlaDecodeParams& params, const MergeItem& item) {
