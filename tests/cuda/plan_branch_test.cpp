@@ -49,6 +49,22 @@ TEST(PlanBranchTest, TakesDeepseeksHeadsAndSaysWhyNotOthers) {
   EXPECT_EQ(refusal_of([](auto& p) { p.weight_dtype = DType::fp8_e4m3; }), "");
 }
 
+// A chunk that full page tables cannot reach costs nothing: neither kernels nor sums between chunks.
+TEST(PlanBranchTest, ChunksBehindTheTablesAreNone) {
+  MlaPrefillProblem problem = deepseek(8192);
+  problem.max_chunks = 4;
+  EXPECT_EQ(branch_shape(problem).max_chunks, 1);
+  EXPECT_EQ(branch_shape(problem).groups(), 1);
+  problem.buffer_tokens = 4096;
+  EXPECT_EQ(branch_shape(problem).max_chunks, 2);
+  problem.buffer_tokens = 4104;
+  EXPECT_EQ(branch_shape(problem).max_chunks, 2);
+  problem.max_chunks = 1;
+  EXPECT_EQ(branch_shape(problem).max_chunks, 1);
+  problem.cache.max_pages = 0;
+  EXPECT_EQ(branch_shape(problem).max_chunks, 1);
+}
+
 // Rope columns go into products as they stand: rounding them to q's dtype would be one rounding more
 // than the op has.
 TEST(PlanBranchTest, RopeColumnsMustBeExactInQsDtype) {

@@ -43,16 +43,16 @@ Branch::Branch(const MlaPrefillArgs& args, const BranchShape& shape, const Conte
       chunks_(chunk_table(args.chunks)) {
   Carver carver(context.workspace);
   scratch_ = carve_branch(carver, shape);
+  chunks_.max_chunks = shape.max_chunks;
 }
 
 void Branch::run() const {
   finish_latent_rows(new_latent_rows(args_), scratch_.new_rows, context_);
-  write_spans();
   for (std::int64_t head = 0; head < shape_.heads; head += shape_.group()) {
     const Heads heads{head, std::min(shape_.group(), shape_.heads - head)};
     for (std::int64_t chunk = 0; chunk < shape_.max_chunks; ++chunk) {
       // A single chunk's rows are still there from the first group.
-      if (head == 0 || shape_.max_chunks > 1) gather(chunk);
+      if (head == 0 || shape_.max_chunks > 1) gather(chunk, head == 0 && chunk == 0);
       ProjectionParams up = projection(chunk, heads);
       if (head == 0 && chunk == 0) rotate_queries(up);
       project_rows(up, stream_);
@@ -93,18 +93,17 @@ QueryRotation Branch::rotation() const {
           .angles = latent_angles(args_.freqs_cis)};
 }
 
-void Branch::write_spans() const {
-  launch_spans({.chunks = chunks_,
-                .row_offsets = row_offsets(),
-                .cache_lengths = view_.cache_lengths,
-                .batch = view_.batch,
-                .groups = shape_.groups(),
-                .follows_new_rows = args_.freqs_cis.has_value(),
-                .spans = scratch_.spans},
-               stream_);
+SpanParams Branch::spans() const {
+  return {.chunks = chunks_,
+          .row_offsets = row_offsets(),
+          .cache_lengths = view_.cache_lengths,
+          .batch = view_.batch,
+          .groups = shape_.groups(),
+          .spans = scratch_.spans};
 }
 
-void Branch::gather(std::int64_t chunk) const {
+// Spans of the call before are in use until it has ended: a first kernel may not begin earlier.
+void Branch::gather(std::int64_t chunk, bool is_first) const {
   launch_gather_rows({.cache = row_reader(view_),
                       .row_offsets = row_offsets(),
                       .chunks = chunks_,
@@ -117,7 +116,9 @@ void Branch::gather(std::int64_t chunk) const {
                       .scales = shape_.is_fp8 ? scratch_.latent_scales : nullptr,
                       .scale_stride = shape_.scale_columns(),
                       .rope_rows = scratch_.rope_rows,
-                      .rope_dtype = is_narrow() ? DType::fp8_e4m3 : args_.q.dtype},
+                      .rope_dtype = is_narrow() ? DType::fp8_e4m3 : args_.q.dtype,
+                      .spans = is_first ? spans() : SpanParams{},
+                      .follows_kernel = !is_first || args_.freqs_cis.has_value()},
                      stream_);
 }
 

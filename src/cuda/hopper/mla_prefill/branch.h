@@ -40,8 +40,8 @@ class Branch {
 
   void rotate_queries(ProjectionParams& first) const;
   QueryRotation rotation() const;
-  void write_spans() const;
-  void gather(std::int64_t chunk) const;
+  SpanParams spans() const;
+  void gather(std::int64_t chunk, bool is_first) const;
   ProjectionParams projection(std::int64_t chunk, const Heads& heads) const;
   bool projects_codes() const { return is_narrow() && shape_.heads_first(); }
   void narrow_rows(std::int64_t chunk, const Heads& heads) const;

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A warp per buffer row, eight columns a lane. Rows without a key are zeros: nobody sees them.
+#include <algorithm>
+
 #include "cuda/hopper/mla_prefill/general/place_of_row.cuh"
 #include "cuda/hopper/mla_prefill/params.h"
+#include "cuda/hopper/mla_prefill/write_spans.cuh"
 #include "cuda/rows/quotient.cuh"
 #include "cuda/runtime/launch.h"
 
@@ -101,6 +104,7 @@ __global__ void __launch_bounds__(kThreads)
   if (is_row) {
     place = place_of_row(params.cache.view, params.row_offsets, params.chunks, params.chunk, row);
   }
+  write_spans(params.spans);
   cudaGridDependencySynchronize();
   if (!is_row) return;
   gather_latents(params, row, place, lane);
@@ -118,9 +122,9 @@ __global__ void __launch_bounds__(kThreads)
 
 void launch_gather_rows(const GatherRowsParams& params, cudaStream_t stream) {
   launch(gather_rows,
-         {.grid = dim3(num_blocks(params.rows * kWarp, kThreads)),
+         {.grid = dim3(num_blocks(std::max<std::int64_t>(params.rows, 1) * kWarp, kThreads)),
           .block = dim3(kThreads),
-          .overlaps_previous = true},
+          .overlaps_previous = params.follows_kernel},
          stream, params);
 }
 

@@ -23,15 +23,12 @@ struct SpanParams {
   const std::uint32_t* row_offsets = nullptr;    // [batch + 1]
   const std::uint32_t* cache_lengths = nullptr;  // [batch]
   std::int64_t batch = 0;
-  std::int64_t groups = 0;        // of heads
-  bool follows_new_rows = false;  // the kernel before finishes those, and is of this call
+  std::int64_t groups = 0;  // of heads
   ChunkSpans spans;
 };
 
-void launch_spans(const SpanParams& params, cudaStream_t stream);
-
 // Rows of one chunk out of the pages: latents as the up-projection multiplies them, rope columns as
-// the attention does.
+// the attention does. The first launch of a call writes the spans too.
 struct GatherRowsParams {
   RowReader cache;
   const std::uint32_t* row_offsets = nullptr;
@@ -46,6 +43,8 @@ struct GatherRowsParams {
   std::int64_t scale_stride = 0;
   std::byte* rope_rows = nullptr;  // [rows, rope]
   DType rope_dtype = DType::bf16;  // q's, or e4m3
+  SpanParams spans;                // none without a batch
+  bool follows_kernel = true;      // of this call, whose end it waits for itself
 };
 
 void launch_gather_rows(const GatherRowsParams& params, cudaStream_t stream);

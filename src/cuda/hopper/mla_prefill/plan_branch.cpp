@@ -36,6 +36,11 @@ std::string refuse_rope(const MlaPrefillProblem& problem) {
   return is_exact ? "" : "the cache's rope columns are not numbers of q's dtype";
 }
 
+// Chunks that full page tables fill: behind them every plan is unused.
+std::int64_t most_chunks(std::int64_t keys, std::int64_t buffer_tokens) {
+  return std::max<std::int64_t>(1, (keys + buffer_tokens - 1) / buffer_tokens);
+}
+
 }  // namespace
 
 std::int64_t BranchShape::group() const {
@@ -64,13 +69,14 @@ std::string refuse_shape(const MlaPrefillProblem& problem) {
 }
 
 BranchShape branch_shape(const MlaPrefillProblem& problem) {
+  const std::int64_t keys =
+      problem.ragged.batch * problem.cache.max_pages * problem.cache.page_size;
   return {.tokens = problem.ragged.tokens,
           .heads = problem.heads,
           .latent = problem.latent_dim,
           .batch = problem.ragged.batch,
-          .rows = std::min(problem.buffer_tokens, problem.ragged.batch * problem.cache.max_pages *
-                                                      problem.cache.page_size),
-          .max_chunks = problem.max_chunks,
+          .rows = std::min(problem.buffer_tokens, keys),
+          .max_chunks = std::min(problem.max_chunks, most_chunks(keys, problem.buffer_tokens)),
           .is_fp8 = is_fp8(problem.weight_dtype),
           .is_narrow = problem.allow_fp8_products && problem.q_dtype == DType::bf16};
 }

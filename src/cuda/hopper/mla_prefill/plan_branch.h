@@ -22,10 +22,10 @@ struct BranchShape {
   std::int64_t heads = 0;
   std::int64_t latent = 0;
   std::int64_t batch = 0;
-  std::int64_t rows = 0;  // of a chunk, as many as the page tables can fill
-  std::int64_t max_chunks = 0;
-  bool is_fp8 = false;     // the weight
-  bool is_narrow = false;  // products of the attention may be of e4m3
+  std::int64_t rows = 0;        // of a chunk, as many as the page tables can fill
+  std::int64_t max_chunks = 0;  // that a plan may use
+  bool is_fp8 = false;          // the weight
+  bool is_narrow = false;       // products of the attention may be of e4m3
 
   // Heads whose K and V stand in the scratch together; groups are of nearly equal size.
   std::int64_t group() const;

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// A thread per chunk and sequence. What the host cannot know is decided here, chunks that the plan
-// left unused above all: those are skipped, and the last one in use finishes the rows.
+// What the host cannot know is decided here, a thread per chunk and sequence, chunks that the plan left
+// unused above all: those are skipped, and the last one in use finishes the rows.
+#pragma once
+
 #include "cuda/hopper/flash_attention/prefill/params.h"
 #include "cuda/hopper/mla_prefill/general/chunk_rows.cuh"
 #include "cuda/hopper/mla_prefill/params.h"
-#include "cuda/runtime/launch.h"
 
 namespace quire::cuda::hopper {
-namespace {
 
-constexpr int kThreads = 128;
-constexpr int kNoTiles = 0x3fffffff;  // a counter that starts here is past every tile
+inline constexpr int kNoTiles = 0x3fffffff;  // a counter that starts here is past every tile
 
 // A plan without keys has a chunk too, whose rows see nothing.
-__device__ void link_chunk(const SpanParams& params, std::int64_t chunk) {
+__device__ inline void link_chunk(const SpanParams& params, std::int64_t chunk) {
   bool is_used = false;
   bool has_earlier = false;
   bool has_later = false;
@@ -31,7 +30,7 @@ __device__ void link_chunk(const SpanParams& params, std::int64_t chunk) {
   }
 }
 
-__device__ void write_span(const SpanParams& params, std::int64_t index) {
+__device__ inline void write_span(const SpanParams& params, std::int64_t index) {
   const std::int64_t chunk = index / params.batch;
   if (chunk >= params.chunks.max_chunks) return;
   const std::int64_t sequence = index % params.batch;
@@ -45,23 +44,14 @@ __device__ void write_span(const SpanParams& params, std::int64_t index) {
   if (index == 0) params.spans.zeros[0] = params.spans.zeros[1] = 0;
 }
 
-// Nothing here depends on the new rows, which the kernel before may still be finishing. But who waits
-// for this one means that one too; and the spans of a call before this are in use until it has ended.
-__global__ void __launch_bounds__(kThreads) write_spans(const __grid_constant__ SpanParams params) {
-  cudaTriggerProgrammaticLaunchCompletion();
-  write_span(params, std::int64_t{blockIdx.x} * kThreads + threadIdx.x);
-  cudaGridDependencySynchronize();
-}
-
-}  // namespace
-
-void launch_spans(const SpanParams& params, cudaStream_t stream) {
+// By all threads of a grid.
+__device__ inline void write_spans(const SpanParams& params) {
+  const std::int64_t threads = std::int64_t{gridDim.x} * blockDim.x;
   const std::int64_t spans = params.chunks.max_chunks * params.batch;
-  launch(write_spans,
-         {.grid = dim3(num_blocks(spans, kThreads)),
-          .block = dim3(kThreads),
-          .overlaps_previous = params.follows_new_rows},
-         stream, params);
+  for (std::int64_t index = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; index < spans;
+       index += threads) {
+    write_span(params, index);
+  }
 }
 
 }  // namespace quire::cuda::hopper
