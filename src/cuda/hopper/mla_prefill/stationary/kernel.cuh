@@ -55,8 +55,8 @@ __device__ void load_or_rotate(const StationaryParams& params, StationaryShared&
 template <DType kDType, DType kStored>
 __global__ void __launch_bounds__(kStationaryThreads, 1)
     stationary_kernel(const __grid_constant__ StationaryParams params) {
-  constexpr int kProducerRegisters = 56;
-  constexpr int kConsumerRegisters = 224;
+  constexpr int kProducerRegisters = 72;
+  constexpr int kConsumerRegisters = 216;
   cudaTriggerProgrammaticLaunchCompletion();
   const StationaryRows rows(params);
   if (rows.steps == 0 && params.rotation.q == nullptr) {

@@ -37,9 +37,11 @@ __device__ inline void load_rows(const StationaryParams& params, StationaryShare
   }
   cudaGridDependencySynchronize();
   RingPosition<StationaryShared::kSlots> at;
-  for (int step = 0; step < rows.steps; ++step) {
+  constexpr int kTogether = StationaryRows::kTogether;
+  const int steps = (rows.steps + kTogether - 1) / kTogether * kTogether;
+  for (int step = 0; step < steps; ++step) {
     for (int block = 0; block < StationaryParams::kBlocks; ++block, at.advance()) {
-      load_step(params, shared, rows.row_of(step), block, at);
+      load_step(params, shared, rows.row_of(min(step, rows.steps - 1)), block, at);
     }
   }
 }

@@ -19,24 +19,9 @@ template <DType kStored> class StationaryConsumer {
 
   __device__ void run() {
     cudaGridDependencySynchronize();
-    load_scales(0);
-    const int steps = shared_.rows.steps;
-    for (int step = 0; step < steps; ++step) {
-      take_scales();
-      load_scales(min(step + 1, steps - 1));
-      issue<0>(even_);
-      issue<1>(odd_);
-      if (step > 0) store(step - 1);
-      add<0, 1>(even_);
-      issue<2>(even_);
-      add<1, 1>(odd_);
-      issue<3>(odd_);
-      add<2, 1>(even_);
-      add<3, 0>(odd_);
-      static_assert(StationaryParams::kBlocks == 4);
-    }
-    if (steps > 0) store(steps - 1);
-    if (leads()) cute::tma_store_wait<0>();
+    if (shared_.rows.steps == 0) return;
+    run<StationaryRows::kTogether>();
+    if (leads_warp()) cute::tma_store_wait<0>();
   }
 
  private:
@@ -55,7 +40,7 @@ template <DType kStored> class StationaryConsumer {
 
   // Of the thread's two rows; those past the end use the last one's, and are not stored.
   __device__ void load_scales(int step) {
-    const int row = shared_.rows.row_of(step) + row_in_step();
+    const int row = shared_.rows.row_of(min(step, shared_.rows.steps - 1)) + row_in_step();
     const auto* scales = reinterpret_cast<const float4*>(params_.x_scales);
     coming_[0] = __ldg(scales + min(row, params_.rows - 1));
     coming_[1] = __ldg(scales + min(row + 8, params_.rows - 1));
@@ -68,6 +53,42 @@ template <DType kStored> class StationaryConsumer {
       scales_[2][i] = coming_[i].z;
       scales_[3][i] = coming_[i].w;
     }
+  }
+
+  // kSteps at a time. From one to the next products go on without a gap, which the compiler allows
+  // in a straight line only: they may not be running where a loop turns back. The last of them is
+  // stored under the next ones' products, if it is one.
+  template <int kSteps> __device__ void run() {
+    static_assert(kSteps % StationaryRows::kTogether == 0);
+    const int steps = shared_.rows.steps;
+    load_scales(0);
+    for (int step = 0; step < steps; step += kSteps) {
+      issue<0>(even_);
+      issue<1>(odd_);
+      if (step > 0) store(step - 1);
+#pragma unroll
+      for (int i = 0; i < kSteps - 1; ++i) {
+        add_but_last(step + i + 1);
+        issue<0>(even_);  // of the next step
+        add<3, 1>(odd_);
+        issue<1>(odd_);
+        store(step + i);
+      }
+      add_but_last(step + kSteps);
+      add<3, 0>(odd_);
+    }
+    if (steps % kSteps == 0) store(steps - 1);
+  }
+  // Blocks 0 and 1 of a step run already. `next`: the step whose scales are to come.
+  __device__ void add_but_last(int next) {
+    static_assert(StationaryParams::kBlocks == 4);
+    take_scales();
+    add<0, 1>(even_);
+    issue<2>(even_);
+    add<1, 1>(odd_);
+    issue<3>(odd_);
+    load_scales(next);  // where two of the blocks' are done with
+    add<2, 1>(even_);
   }
 
   template <int kBlock> __device__ void issue(Products& products) {
@@ -97,30 +118,31 @@ template <DType kStored> class StationaryConsumer {
     }
   }
 
-  // By way of shared memory, slabs of 128 bytes, from where the copy engine takes them. Rows
-  // behind the buffer's end lie outside the map.
+  // By way of shared memory, slabs of 128 bytes, from where the copy engine takes them: each warp its
+  // own 16 rows, so that none waits for another. Rows behind the buffer's end lie outside the map.
   __device__ void store(int step) {
-    if (leads()) cute::tma_store_wait<0>();  // the step before has been read
-    sync();
+    if (leads_warp()) cute::tma_store_wait<0>();  // the step before has been read
+    __syncwarp();
     if constexpr (kIsWide) {
       stage();
     } else {
       stage_codes();
     }
     cutlass::arch::fence_view_async_shared();
-    sync();
-    if (!leads()) return;
+    __syncwarp();
+    if (!leads_warp()) return;
+    const int row = static_cast<int>(threadIdx.x % 128 / 32) * 16;
 #pragma unroll
     for (int slab = 0; slab < kSlabs; ++slab) {
-      cute::SM90_TMA_STORE_3D::copy(&params_.y, shared_.staged[part_][slab],
+      cute::SM90_TMA_STORE_3D::copy(&params_.y, shared_.staged[part_][slab] + row * kRowBytes,
                                     part_ * kColumns + slab * kSlabColumns,
-                                    shared_.rows.row_of(step), shared_.rows.head);
+                                    shared_.rows.row_of(step) + row, shared_.rows.head);
     }
     cute::tma_store_arrive();
   }
   // Four matrices of 8 × 8 an instruction: 16 rows of the warp, two groups of 8 columns.
   __device__ void stage() const {
-    const auto lane = static_cast<int>(threadIdx.x % 32);
+    const int lane = StationaryConsumer::lane();
     const auto row = static_cast<int>(threadIdx.x % 128 / 32 * 16) + lane % 16;
 #pragma unroll
     for (int group = 0; group < kColumns / 8; group += 2) {
@@ -161,8 +183,14 @@ template <DType kStored> class StationaryConsumer {
   __device__ static bool leads() {
     return threadIdx.x % 128 == 0;
   }
-  __device__ void sync() const {  // the warpgroup
-    cutlass::arch::NamedBarrier::sync(128, static_cast<std::uint32_t>(1 + part_));
+  // Read anew each time: a register that is kept for it is one too many.
+  __device__ static int lane() {
+    int lane;
+    asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
+    return lane;
+  }
+  __device__ static bool leads_warp() {
+    return lane() == 0;
   }
 
   const StationaryParams& params_;

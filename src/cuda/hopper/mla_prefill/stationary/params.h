@@ -30,7 +30,7 @@ struct QueryRotation {
 struct StationaryParams {
   TensorMap x{};                         // [rows, latent] e4m3; boxes of 64 rows
   TensorMap weight{};                    // [heads · 256, latent] e4m3; boxes of 256 rows
-  TensorMap y{};                         // (column, row, head); boxes of 128 bytes × 64 rows
+  TensorMap y{};                         // (column, row, head); boxes of 128 bytes × 16 rows
   const float* x_scales = nullptr;       // [rows, 4], a scale per 128 latents
   const float* weight_scales = nullptr;  // [heads · 2, 4]
   std::int64_t weight_scale_strides[2] = {0, 0};

@@ -11,6 +11,7 @@ namespace quire::cuda::hopper {
 namespace {
 
 constexpr int kStepRows = 64;
+constexpr int kStoredRows = 16;
 constexpr int kHeadColumns = 256;
 
 // As many blocks as there are SMs, but two steps of rows for each.
@@ -20,14 +21,14 @@ int splits_of(const ProjectionParams& params, int heads) {
   return std::clamp(per_head, 1, std::max(pairs, 1));
 }
 
-// What a warpgroup stores at a time of y, heads first: 64 rows × 128 bytes.
+// What a warp stores at a time of y, heads first: 16 rows × 128 bytes.
 TileDescriptor head_tile(const TensorView& y) {
   TileDescriptor tile;
   tile.dtype = y.dtype;
   tile.rank = 3;
   tile.dims = {y.shape[2], y.shape[0], y.shape[1]};
   tile.strides_bytes = {bytes_for(y.dtype, y.strides[0]), bytes_for(y.dtype, y.strides[1])};
-  tile.box = {static_cast<std::int32_t>(128 / bytes_for(y.dtype, 1)), kStepRows, 1};
+  tile.box = {static_cast<std::int32_t>(128 / bytes_for(y.dtype, 1)), kStoredRows, 1};
   tile.swizzle = Swizzle::b128;
   return tile;
 }
@@ -49,10 +50,10 @@ bool is_stationary(const ProjectionParams& params) {
   return params.x.dtype == DType::fp8_e4m3 && blocks_of_k(params.x) == StationaryParams::kBlocks;
 }
 
-// Measured: 16 heads of a token take a warp about as long as two warpgroups take for 64 rows.
+// Measured: 32 heads of a token take a warp about as long as two warpgroups take for 64 rows.
 bool rotates_beside(const ProjectionParams& params) {
   constexpr std::int64_t kRotators = 3;
-  constexpr std::int64_t kRotatedHeads = 16;
+  constexpr std::int64_t kRotatedHeads = 32;
   const QueryRotation& rotation = params.rotation;
   const int splits = splits_of(params, heads_of(params));
   const std::int64_t groups =

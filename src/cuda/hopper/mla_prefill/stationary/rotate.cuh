@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Three warps that have nothing to load or to multiply rotate q's rope columns in place: memory's
-// work, done while the tensor cores have theirs. A warp takes a token's heads 16 at a time, eight
-// columns a lane.
+// work, done while the tensor cores have theirs. A warp takes a token's heads 32 at a time, eight
+// columns a lane: with 16 the warps waited for memory longer than the products took.
 #pragma once
 
 #include "cuda/hopper/mla_prefill/stationary/params.h"
@@ -25,6 +25,7 @@ template <DType kDType> class QueryRotator {
       float cosines[kPairs];
       float sines[kPairs];
       load_angles(place.position, cosines, sines);
+      fetch_angles(place.position + workers_);
       for (int group = 0; group < groups; ++group) {
         fetch_ahead(token, group + kAhead, groups);
         rotate_heads(token, group * kHeads, cosines, sines);
@@ -36,9 +37,9 @@ template <DType kDType> class QueryRotator {
   static constexpr int kPairs = kEight / 2;
   static constexpr int kLanes = 8;  // of a row's 64 columns
   static constexpr int kRows = 32 / kLanes;
-  static constexpr int kSteps = 4;
+  static constexpr int kSteps = 8;
   static constexpr int kHeads = kRows * kSteps;
-  static constexpr int kAhead = 3;  // groups whose rows are on their way to L2
+  static constexpr int kAhead = 2;  // groups whose rows are on their way to L2
 
   __device__ static int lane() { return static_cast<int>(threadIdx.x % 32); }
   __device__ std::byte* head_at(std::int64_t token, int head) const {
@@ -68,6 +69,17 @@ template <DType kDType> class QueryRotator {
       cosines[j] = values[2 * j];
       sines[j] = values[2 * j + 1];
     }
+  }
+
+  // Of the worker's next token, if it is of the same sequence.
+  __device__ void fetch_angles(std::int64_t position) const {
+    const LatentAngles& angles = params_.angles;
+    if (position >= angles.max_pos) return;
+    const std::int64_t at = position * angles.row_stride + kEight * (lane() % kLanes);
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(angles.freqs + bytes_of(angles.dtype) * at));
+  }
+  __device__ static int bytes_of(DType dtype) {
+    return dtype == DType::f32 ? 4 : 2;
   }
 
   // Registers would hold far less than memory's latency asks for.

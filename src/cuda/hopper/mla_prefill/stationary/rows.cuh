@@ -13,6 +13,8 @@ struct StationaryRows {
   int end;    // to here
   int steps;
 
+  static constexpr int kTogether = 2;  // steps: one that is left over is multiplied twice
+
   __device__ explicit StationaryRows(const StationaryParams& params) {
     const int live = min(max(*params.live_rows, 0), params.rows);
     const int all_steps = (live + kWgmmaRows - 1) / kWgmmaRows;
