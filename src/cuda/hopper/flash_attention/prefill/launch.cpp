@@ -187,6 +187,7 @@ std::vector<std::pair<std::string, std::string>> prefill_choices(
   if (plan.path == PrefillPath::expanded) choices.emplace_back("cache", "expanded");
   if (plan.path == PrefillPath::expanding) choices.emplace_back("cache", "expanded beside");
   if (plan.path == PrefillPath::narrow) choices.emplace_back("values", "transposed");
+  if (plan.path == PrefillPath::flipping) choices.emplace_back("values", "transposed beside");
   if (plan.cuts_tail) choices.emplace_back("last tiles", "cut");
   return choices;
 }
@@ -205,6 +206,7 @@ void flash_attention_prefill(const FlashAttentionArgs& args, const Context& cont
   const PrefillLaunch where{.blocks = plan.blocks, .stream = stream};
   switch (plan.path) {
     case PrefillPath::direct:
+    case PrefillPath::flipping:
       return plan.variant->launch(
           params, make_keys(args, args.cache.key(args.layer), args.cache.value(args.layer), plan),
           where);

@@ -25,6 +25,7 @@ constexpr std::int64_t kMostSequences = 65535;
 constexpr std::int64_t kFewestExpandedRows = 1536;
 constexpr std::int64_t kFewestExpandingRows = 1024;
 constexpr std::int64_t kFewestNarrowRows = 256;
+constexpr std::int64_t kMostFlippingRows = 2048;
 
 int box_rows_of(std::int64_t page_size, int block_keys) {
   int rows = 1;
@@ -53,6 +54,7 @@ bool is_e4m3(const FlashAttentionProblem& problem) {
 struct Wanted {
   DType cache_dtype;
   bool is_narrow;
+  bool flips;
   bool expands;
   Scores scores;
 };
@@ -62,8 +64,8 @@ const PrefillVariant* find(const FlashAttentionProblem& problem, const Wanted& w
     const PrefillConfig& config = variant.config;
     return config.dtype == problem.q_dtype && config.cache_dtype == wanted.cache_dtype &&
            config.head_dim == problem.head_dim && config.value_dim == problem.value_dim &&
-           config.is_narrow() == wanted.is_narrow && config.expands() == wanted.expands &&
-           config.scores == wanted.scores;
+           config.is_narrow() == wanted.is_narrow && config.flips_in_place() == wanted.flips &&
+           config.expands() == wanted.expands && config.scores == wanted.scores;
   });
   return found == std::end(kPrefillVariants) ? nullptr : found;
 }
@@ -73,7 +75,8 @@ const PrefillVariant* find(const FlashAttentionProblem& problem, PrefillPath pat
   const DType stored = problem.cache.row_format.parts[0].dtype;
   const bool is_expanded = path == PrefillPath::expanded || path == PrefillPath::expanding;
   Wanted wanted{.cache_dtype = is_expanded ? problem.q_dtype : stored,
-                .is_narrow = path == PrefillPath::narrow,
+                .is_narrow = path == PrefillPath::narrow || path == PrefillPath::flipping,
+                .flips = path == PrefillPath::flipping,
                 .expands = path == PrefillPath::expanding,
                 .scores = scores};
   const PrefillVariant* found = find(problem, wanted);
@@ -133,9 +136,18 @@ bool shares_enough(const FlashAttentionProblem& problem, PrefillPath path) {
   return !problem.batch_invariant && problem.ragged.tokens * group_of(problem) >= fewest * batch;
 }
 
+// Tiles of query rows, a KV head's, that V is transposed for each by itself.
+bool has_few_tiles(const FlashAttentionProblem& problem) {
+  const std::int64_t batch = std::max<std::int64_t>(problem.ragged.batch, 1);
+  return problem.ragged.tokens * group_of(problem) <= kMostFlippingRows * batch;
+}
+
 bool takes(const FlashAttentionProblem& problem, PrefillPath path, Scores scores) {
   if (find(problem, path, scores) == nullptr) return false;
   if (path == PrefillPath::direct) return is_plain(problem) || is_e4m3(problem);
+  if (path == PrefillPath::flipping) {
+    return is_e4m3(problem) && problem.allow_fp8_products && has_few_tiles(problem);
+  }
   if (!has_room(problem, path)) return false;
   if (path == PrefillPath::narrow) return is_e4m3(problem) && problem.allow_fp8_products;
   if (path == PrefillPath::expanding) return is_e4m3(problem);
@@ -154,8 +166,8 @@ Scores scores_of(const FlashAttentionProblem& problem) {
 PrefillPath prefill_path(const FlashAttentionProblem& problem, Scores scores) {
   const bool is_direct = takes(problem, PrefillPath::direct, scores);
   if (is_direct && is_plain(problem)) return PrefillPath::direct;
-  for (const PrefillPath path :
-       {PrefillPath::narrow, PrefillPath::expanding, PrefillPath::expanded}) {
+  for (const PrefillPath path : {PrefillPath::flipping, PrefillPath::narrow, PrefillPath::expanding,
+                                 PrefillPath::expanded}) {
     if (takes(problem, path, scores) && (!is_direct || shares_enough(problem, path))) return path;
   }
   return PrefillPath::direct;

@@ -15,6 +15,7 @@ enum class PrefillPath : std::uint8_t {
   expanded,   // out of the workspace, where another kernel put them as numbers of q's dtype
   expanding,  // the same, put there by warps of the same kernel
   narrow,     // K out of the pages, V transposed out of the workspace
+  flipping,   // out of the pages, V transposed in shared memory
 };
 
 // What kind of scores a problem asks for: the fast kind is a positive factor.

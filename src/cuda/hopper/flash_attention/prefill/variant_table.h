@@ -7,6 +7,7 @@
 
 #include "cuda/hopper/flash_attention/prefill/expanded/launch_expanding.h"
 #include "cuda/hopper/flash_attention/prefill/launch_prefill.h"
+#include "cuda/hopper/flash_attention/prefill/narrow/launch_flipping.h"
 #include "cuda/hopper/flash_attention/prefill/narrow/launch_narrow.h"
 #include "cuda/hopper/flash_attention/prefill/variants.h"
 
@@ -30,6 +31,9 @@ template <typename Variant> constexpr PrefillVariant narrow_variant(std::string_
   return {name, Variant::kConfig, nullptr, launch_narrow<Variant>, nullptr};
 }
 
+template <typename Variant> constexpr PrefillVariant flipping_variant(std::string_view name) {
+  return {name, Variant::kConfig, launch_flipping<Variant>, nullptr, nullptr};
+}
 template <typename Variant> constexpr PrefillVariant expanding_variant(std::string_view name) {
   return {name, Variant::kConfig, nullptr, nullptr, launch_expanding<Variant>};
 }
@@ -63,7 +67,10 @@ inline constexpr PrefillVariant kPrefillVariants[] = {
     prefill_variant<PrefillD128E4m3<DType::bf16, Scores::modified>>("bf16_e4m3_d128_modified"),
     expanding_variant<PrefillD128Expanding<DType::bf16, Scores::scaled>>("bf16_d128_expanding"),
     narrow_variant<NarrowD128<DType::bf16, Scores::scaled>>("narrow_bf16_d128"),
-    narrow_variant<NarrowD192V128<DType::bf16, Scores::scaled>>("narrow_bf16_d192_v128"),
+    narrow_variant<NarrowD192V128<DType::bf16, Scores::scaled, Flip::before>>(
+        "narrow_bf16_d192_v128"),
+    flipping_variant<NarrowD192V128<DType::bf16, Scores::scaled, Flip::in_place>>(
+        "flipping_bf16_d192_v128"),
 };
 
 }  // namespace quire::cuda::hopper

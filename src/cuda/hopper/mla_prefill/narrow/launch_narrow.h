@@ -10,7 +10,8 @@
 namespace quire::cuda::hopper {
 
 template <DType kDType> struct NarrowAttention {
-  static constexpr PrefillConfig kConfig = chained(NarrowD192V128<kDType, Scores::scaled>::kConfig);
+  static constexpr PrefillConfig kConfig =
+      chained(NarrowD192V128<kDType, Scores::scaled, Flip::in_place>::kConfig);
 };
 
 template <typename Variant>

@@ -33,7 +33,6 @@ template <PrefillConfig kConfig> class NarrowAttend {
     start(tile, scores);
     while (tile.sequence >= 0) {
       if (tile.end_block - tile.first_block == 1) release_queries();
-      all_see_ = seen_by_all<kConfig>(params_, tile);
       LazySoftmax softmax;
       begin(tile, softmax, scores, weights, sums);
       for (int at = tile.end_block - 2; at >= tile.first_block; --at) {
@@ -60,14 +59,13 @@ template <PrefillConfig kConfig> class NarrowAttend {
     if (leads()) shared_.q_ring(row_).empty[q_at_.stage].arrive();
   }
 
-  // q of the tile at q_at_, rounded. to_log2[i]: what a score of the thread's row i is multiplied by
-  // before the softmax takes it.
-  __device__ void await_queries(const PrefillTile& tile, float (&to_log2)[2]) {
+  // q of the tile at q_at_, rounded.
+  __device__ void await_queries(const PrefillTile& tile) {
     shared_.q_ring(row_).wait_full(q_at_);
-    QueryRounding<kConfig>(queries()).run(to_log2);
+    QueryRounding<kConfig>(queries()).run(to_log2_);
     const float scale = params_.scores.scale * kLog2e * params_.scales.of_keys(tile.kv_head);
-    to_log2[0] *= scale;
-    to_log2[1] *= scale;
+    to_log2_[0] *= scale;
+    to_log2_[1] *= scale;
     sync_warpgroup();
   }
   // What all threads of the warpgroup have written, for products to read.
@@ -78,7 +76,7 @@ template <PrefillConfig kConfig> class NarrowAttend {
 
   // The very first scores, alone.
   __device__ void start(const PrefillTile& tile, Block& scores) {
-    await_queries(tile, to_log2_);
+    await_queries(tile);
     shared_.await_keys(key_at_);
     holes_ = shared_.holes[key_at_.stage];
     pin(scores);
@@ -96,7 +94,6 @@ template <PrefillConfig kConfig> class NarrowAttend {
                         Weights& weights, Sums& sums) {
 #pragma unroll
     for (int j = 0; j < kConfig.value_dim / 2; ++j) sums[j] = 0.0F;
-    zero_from_ = tile.end_key - tile.first_key - (tile.end_block - 1) * kConfig.block_keys;
     prepare(tile, tile.end_block - 1, scores);
     float keep[2];
     softmax.rise<kProduct>(scores, to_log2_, keep);
@@ -106,9 +103,11 @@ template <PrefillConfig kConfig> class NarrowAttend {
   // From products to scores that the softmax may take.
   __device__ void prepare(const PrefillTile& tile, int block, Block& scores) const {
     const int first = tile.first_key + block * kConfig.block_keys;
-    if (holes_ != 0 || first < all_see_.first) {
+    // Found anew for each block: registers are for scores and sums.
+    const KeyInterval all_see = seen_by_all<kConfig>(params_, tile);
+    if (holes_ != 0 || first < all_see.first) {
       hide_around(params_, tile, thread_row(), first, holes_, scores);
-    } else if (first + kConfig.block_keys > all_see_.end) {
+    } else if (first + kConfig.block_keys > all_see.end) {
       hide_behind(params_, tile, thread_row(), first, scores);
     }
   }
@@ -116,20 +115,19 @@ template <PrefillConfig kConfig> class NarrowAttend {
   // Scores of block `at` beside the sum over the one before it.
   __device__ void step(const PrefillTile& tile, int at, LazySoftmax& softmax, Block& scores,
                        Weights& weights, Sums& sums, Sums& block) {
-    if (!has_awaited_) await_stages();
+    if (at == tile.end_block - 2) await_stages(zeros_of(tile));
     const int key_stage = key_at_.stage;
     const int value_stage = value_at_.stage;
     key_at_.advance();
     value_at_.advance();
-    holes_ = shared_.holes[key_stage];
     turns_.wait();
     issue(key_stage, value_stage, scores, weights, block);
     turns_.pass_on();
     // While the products run: the next step's stages, which seldom are late.
-    has_awaited_ = at > tile.first_block;
-    if (has_awaited_) await_stages();
+    if (at > tile.first_block) await_stages(kConfig.block_keys);
     cute::warpgroup_wait<1>();
     pin(scores);
+    holes_ = shared_.holes[key_stage];
     release(shared_.key_ring, key_stage);
     if (at == tile.first_block) release_queries();
     prepare(tile, at, scores);
@@ -145,24 +143,27 @@ template <PrefillConfig kConfig> class NarrowAttend {
     });
   }
 
-  // The K block of the next scores and the V block of the next sum.
-  __device__ void await_stages() {
+  // The K block of the next scores and the V block of the next sum, in which keys from `zero_from` on
+  // are to become zeros.
+  __device__ void await_stages(int zero_from) {
     shared_.await_keys(key_at_);
-    await_values();
+    await_values(zero_from);
   }
-  // A tile's first block may be the last of its keys: what stands behind them becomes zeros, where
-  // flip_values() has not seen to it. Where it is not there V is transposed in its place
-  // (load_flipped.cuh).
-  __device__ void await_values() {
-    if constexpr (kConfig.ends == Ends::finished) {
+  // Of a tile's first V block, which may be the last of its keys: the first key behind them.
+  __device__ static int zeros_of(const PrefillTile& tile) {
+    return tile.end_key - tile.first_key - (tile.end_block - 1) * kConfig.block_keys;
+  }
+  // What stands behind the last key becomes zeros, where flip_values() has not seen to it. Where it is
+  // not there V is transposed in its place (load_flipped.cuh).
+  __device__ void await_values(int zero_from) {
+    if constexpr (!kConfig.flips_in_place()) {
       shared_.await_values(value_at_);
     } else {
       shared_.values_ready[value_at_.stage].wait(value_at_.phase);
-      if (zero_from_ < kConfig.block_keys) {
-        zero_flipped(shared_.values[value_at_.stage], zero_from_);
+      if (zero_from < kConfig.block_keys) {
+        zero_flipped(shared_.values[value_at_.stage], zero_from);
         sync_warpgroup();
       }
-      zero_from_ = kConfig.block_keys;
     }
   }
 
@@ -194,21 +195,22 @@ template <PrefillConfig kConfig> class NarrowAttend {
 
   // The sum over the tile's last block, beside the first scores of the next tile; then its rows are
   // stored. Where there is no next tile the scores are of whatever is there and nobody reads them.
-  __device__ PrefillTile finish(const PrefillTile& tile, const RowSoftmax& softmax, Block& scores,
+  __device__ PrefillTile finish(const PrefillTile& tile, RowSoftmax softmax, Block& scores,
                                 Weights& weights, Sums& sums, Sums& block) {
+    to_log2_units(softmax);
     const std::uint32_t links =
         kConfig.ends == Ends::chained ? __ldg(params_.chain.links) : 0;  // arrives meanwhile
     const PrefillTile next = next_tile();
     q_at_.advance();
     const int key_stage = key_at_.stage;
     const int value_stage = value_at_.stage;
-    float next_to_log2[2] = {1.0F, 1.0F};
     if (next.sequence >= 0) {
-      await_queries(next, next_to_log2);
+      await_queries(next);
       shared_.await_keys(key_at_);
       holes_ = shared_.holes[key_stage];
     }
-    await_values();
+    const bool is_first = tile.end_block - tile.first_block == 1;
+    await_values(is_first ? zeros_of(tile) : kConfig.block_keys);
     key_at_.advance();
     value_at_.advance();
     turns_.wait();
@@ -220,18 +222,24 @@ template <PrefillConfig kConfig> class NarrowAttend {
     pin(weights);
     if (next.sequence >= 0) release(shared_.key_ring, key_stage);
     release(shared_.value_ring, value_stage);
-    has_awaited_ = false;
     const float scale = params_.scales.of_values(tile.kv_head);
 #pragma unroll
     for (int j = 0; j < kConfig.value_dim / 2; ++j) sums[j] = (sums[j] + block[j]) * scale;
+    const float as_they_are[2] = {1.0F, 1.0F};
     if constexpr (kConfig.ends == Ends::chained) {
-      chain_rows<kConfig>(params_, links, tile, thread_row(), softmax, to_log2_, sums);
+      chain_rows<kConfig>(params_, links, tile, thread_row(), softmax, as_they_are, sums);
     } else {
-      store_rows<kConfig>(params_, tile, thread_row(), softmax, to_log2_, sums);
+      store_rows<kConfig>(params_, tile, thread_row(), softmax, as_they_are, sums);
     }
-    to_log2_[0] = next_to_log2[0];
-    to_log2_[1] = next_to_log2[1];
     return next;
+  }
+
+  // The next tile's factors take the place of this one's.
+  __device__ void to_log2_units(RowSoftmax& softmax) const {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      if (softmax.max[i] != -INFINITY) softmax.max[i] *= to_log2_[i];
+    }
   }
 
   const PrefillParams& params_;
@@ -239,10 +247,7 @@ template <PrefillConfig kConfig> class NarrowAttend {
   Turns<kConfig.consumers> turns_;
   const int row_;                    // the warpgroup's first, in a tile
   float to_log2_[2] = {1.0F, 1.0F};  // from products to scores, with what q and K were divided by
-  bool has_awaited_ = false;         // the stages of the next step
   std::uint32_t holes_ = 0;          // in the keys of the scores
-  int zero_from_ = kConfig.block_keys;  // first key of the next V block behind the sequence's end
-  KeyInterval all_see_{};
   RingPosition<kConfig.key_stages> key_at_;
   RingPosition<kConfig.value_stages> value_at_;
   RingPosition<kConfig.q_buffers> q_at_;

@@ -29,6 +29,7 @@ __device__ inline void load_block(const FlipParams& params, int sequence, int he
 // A block of keys of one KV head.
 __global__ void __launch_bounds__(kThreads)
     flip_values_kernel(const __grid_constant__ FlipParams params) {
+  cudaTriggerProgrammaticLaunchCompletion();
   __shared__ alignas(16) std::uint32_t rows[kFlippedKeys][kFlippedWords];
   const auto head = static_cast<int>(blockIdx.x);
   const auto block = static_cast<int>(blockIdx.y);

@@ -15,14 +15,16 @@ __global__ void __launch_bounds__(Variant::kConfig.threads(), 1)
     narrow_kernel(const __grid_constant__ PrefillParams params,
                   const __grid_constant__ FlippedKeys keys) {
   constexpr PrefillConfig kConfig = Variant::kConfig;
+  cudaGridDependencySynchronize();
   run_roles<kConfig, FlippedSource<kConfig>, NarrowAttend<kConfig>>(params, keys);
 }
 
 template <typename Variant>
 void launch_narrow(const PrefillParams& params, const FlippedKeys& keys,
                    const PrefillLaunch& where) {
-  launch(narrow_kernel<Variant>, prefill_shape<Variant::kConfig>(where), where.stream, params,
-         keys);
+  LaunchShape shape = prefill_shape<Variant::kConfig>(where);
+  shape.overlaps_previous = true;  // that one transposes V
+  launch(narrow_kernel<Variant>, shape, where.stream, params, keys);
 }
 
 }  // namespace quire::cuda::hopper

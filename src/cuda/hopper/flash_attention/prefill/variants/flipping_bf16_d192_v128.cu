@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/hopper/flash_attention/prefill/narrow/launch_flipping.cuh"
+#include "cuda/hopper/flash_attention/prefill/variants.h"
+
+namespace quire::cuda::hopper {
+
+template void launch_flipping<NarrowD192V128<DType::bf16, Scores::scaled, Flip::in_place>>(
+    const PrefillParams&, const PagedKeys&, const PrefillLaunch&);
+
+}  // namespace quire::cuda::hopper
