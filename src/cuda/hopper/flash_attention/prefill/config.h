@@ -24,13 +24,7 @@ enum class Ends : std::uint8_t {
 enum class Products : std::uint8_t {
   wide,    // numbers of 16 bits: of q's dtype, or f16 over a cache of e4m3
   mixed,   // scores of e4m3, with q as the sum of two such numbers; sums of f16
-  narrow,  // e4m3: q and the weights rounded to it, V transposed
-};
-
-// Where V of e4m3, whose products want neighbouring keys in neighbouring bytes, is transposed.
-enum class Flip : std::uint8_t {
-  before,    // by another kernel, once for all rows (flip_values.h)
-  in_place,  // in shared memory, by the warps that load it, for every tile (load_flipped.cuh)
+  narrow,  // e4m3: q and the weights rounded to it, V transposed before (flip_values.h)
 };
 
 // In which order a step issues its two products. Measured at 192 columns of q and K: sums first saves
@@ -64,7 +58,6 @@ struct PrefillConfig {
   Scores scores = Scores::scaled;
   Ends ends = Ends::finished;
   Products products = Products::wide;
-  Flip flip = Flip::before;  // Products::narrow only
   StepOrder order = StepOrder::scores_first;
 
   static constexpr int kSlabColumns = 64;  // 128 bytes: a swizzled row
@@ -88,7 +81,6 @@ struct PrefillConfig {
   }
   constexpr bool converts_values() const { return cache_dtype != dtype && !is_narrow(); }
   constexpr bool converts() const { return converts_values(); }
-  constexpr bool flips_in_place() const { return is_narrow() && flip == Flip::in_place; }
   constexpr bool is_narrow() const { return products == Products::narrow; }
   // Of weights and V, and of q and K.
   constexpr DType product_dtype() const {

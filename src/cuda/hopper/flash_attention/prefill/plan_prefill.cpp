@@ -64,7 +64,7 @@ const PrefillVariant* find(const FlashAttentionProblem& problem, const Wanted& w
     const PrefillConfig& config = variant.config;
     return config.dtype == problem.q_dtype && config.cache_dtype == wanted.cache_dtype &&
            config.head_dim == problem.head_dim && config.value_dim == problem.value_dim &&
-           config.is_narrow() == wanted.is_narrow && config.flips_in_place() == wanted.flips &&
+           config.is_narrow() == wanted.is_narrow && variant.flips() == wanted.flips &&
            config.expands() == wanted.expands && config.scores == wanted.scores;
   });
   return found == std::end(kPrefillVariants) ? nullptr : found;

@@ -22,6 +22,9 @@ struct PrefillVariant {
                         const PrefillLaunch& launch);
   void (*launch_expanding)(const PrefillParams& params, const ExpandedKeys& keys,
                            const PrefillLaunch& launch);
+
+  // V comes as it is and is transposed in shared memory.
+  constexpr bool flips() const { return config.is_narrow() && launch != nullptr; }
 };
 
 template <typename Variant> constexpr PrefillVariant prefill_variant(std::string_view name) {
@@ -67,10 +70,8 @@ inline constexpr PrefillVariant kPrefillVariants[] = {
     prefill_variant<PrefillD128E4m3<DType::bf16, Scores::modified>>("bf16_e4m3_d128_modified"),
     expanding_variant<PrefillD128Expanding<DType::bf16, Scores::scaled>>("bf16_d128_expanding"),
     narrow_variant<NarrowD128<DType::bf16, Scores::scaled>>("narrow_bf16_d128"),
-    narrow_variant<NarrowD192V128<DType::bf16, Scores::scaled, Flip::before>>(
-        "narrow_bf16_d192_v128"),
-    flipping_variant<NarrowD192V128<DType::bf16, Scores::scaled, Flip::in_place>>(
-        "flipping_bf16_d192_v128"),
+    narrow_variant<NarrowD192V128<DType::bf16, Scores::scaled>>("narrow_bf16_d192_v128"),
+    flipping_variant<NarrowD192V128<DType::bf16, Scores::scaled>>("flipping_bf16_d192_v128"),
 };
 
 }  // namespace quire::cuda::hopper

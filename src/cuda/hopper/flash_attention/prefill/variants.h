@@ -61,7 +61,7 @@ template <DType kDType, Scores kScores> struct NarrowD128 {
                                          .products = Products::narrow};
 };
 // The rope part of a key fills half of its second slab.
-template <DType kDType, Scores kScores, Flip kFlip> struct NarrowD192V128 {
+template <DType kDType, Scores kScores> struct NarrowD192V128 {
   static constexpr PrefillConfig kConfig{.dtype = kDType,
                                          .cache_dtype = DType::fp8_e4m3,
                                          .head_dim = 192,
@@ -69,8 +69,7 @@ template <DType kDType, Scores kScores, Flip kFlip> struct NarrowD192V128 {
                                          .q_buffers = 1,
                                          .q_parts = 2,
                                          .scores = kScores,
-                                         .products = Products::narrow,
-                                         .flip = kFlip};
+                                         .products = Products::narrow};
 };
 // The heads of latent attention, projected.
 template <DType kDType, Scores kScores> struct PrefillD192V128 {

@@ -10,8 +10,7 @@
 namespace quire::cuda::hopper {
 
 template <DType kDType> struct NarrowAttention {
-  static constexpr PrefillConfig kConfig =
-      chained(NarrowD192V128<kDType, Scores::scaled, Flip::in_place>::kConfig);
+  static constexpr PrefillConfig kConfig = chained(NarrowD192V128<kDType, Scores::scaled>::kConfig);
 };
 
 template <typename Variant>

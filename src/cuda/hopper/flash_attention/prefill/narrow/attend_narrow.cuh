@@ -11,7 +11,13 @@
 
 namespace quire::cuda::hopper {
 
-template <PrefillConfig kConfig> class NarrowAttend {
+// Where V, whose products want neighbouring keys in neighbouring bytes, is transposed.
+enum class Flip : std::uint8_t {
+  before,    // by another kernel, once for all rows (flip_values.h)
+  in_place,  // in shared memory, by the warps that load it, for every tile (load_flipped.cuh)
+};
+
+template <PrefillConfig kConfig, Flip kFlip> class NarrowAttend {
  public:
   using Shared = PrefillShared<kConfig>;
   using Block = float[kConfig.block_keys / 2];
@@ -156,7 +162,7 @@ template <PrefillConfig kConfig> class NarrowAttend {
   // What stands behind the last key becomes zeros, where flip_values() has not seen to it. Where it is
   // not there V is transposed in its place (load_flipped.cuh).
   __device__ void await_values(int zero_from) {
-    if constexpr (!kConfig.flips_in_place()) {
+    if constexpr (kFlip == Flip::before) {
       shared_.await_values(value_at_);
     } else {
       shared_.values_ready[value_at_.stage].wait(value_at_.phase);

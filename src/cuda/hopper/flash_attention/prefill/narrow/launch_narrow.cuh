@@ -16,7 +16,7 @@ __global__ void __launch_bounds__(Variant::kConfig.threads(), 1)
                   const __grid_constant__ FlippedKeys keys) {
   constexpr PrefillConfig kConfig = Variant::kConfig;
   cudaGridDependencySynchronize();
-  run_roles<kConfig, FlippedSource<kConfig>, NarrowAttend<kConfig>>(params, keys);
+  run_roles<kConfig, FlippedSource<kConfig>, NarrowAttend<kConfig, Flip::before>>(params, keys);
 }
 
 template <typename Variant>

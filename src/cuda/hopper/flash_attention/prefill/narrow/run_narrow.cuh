@@ -12,7 +12,7 @@ namespace quire::cuda::hopper {
 template <PrefillConfig kConfig, typename Source>
 __device__ inline void run_narrow(const PrefillParams& params,
                                   const typename Source::Params& source) {
-  run_block<kConfig, Source, NarrowAttend<kConfig>>(
+  run_block<kConfig, Source, NarrowAttend<kConfig, Flip::in_place>>(
       params, source, [&](PrefillShared<kConfig>& shared) {
         const int half = warp_in_block() % 2;
         if (warp_in_block() >= 2) {

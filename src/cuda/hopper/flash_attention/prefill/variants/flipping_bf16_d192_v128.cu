@@ -4,7 +4,8 @@
 
 namespace quire::cuda::hopper {
 
-template void launch_flipping<NarrowD192V128<DType::bf16, Scores::scaled, Flip::in_place>>(
-    const PrefillParams&, const PagedKeys&, const PrefillLaunch&);
+template void launch_flipping<NarrowD192V128<DType::bf16, Scores::scaled>>(const PrefillParams&,
+                                                                           const PagedKeys&,
+                                                                           const PrefillLaunch&);
 
 }  // namespace quire::cuda::hopper

@@ -4,7 +4,8 @@
 
 namespace quire::cuda::hopper {
 
-template void launch_narrow<NarrowD192V128<DType::bf16, Scores::scaled, Flip::before>>(
-    const PrefillParams&, const FlippedKeys&, const PrefillLaunch&);
+template void launch_narrow<NarrowD192V128<DType::bf16, Scores::scaled>>(const PrefillParams&,
+                                                                         const FlippedKeys&,
+                                                                         const PrefillLaunch&);
 
 }  // namespace quire::cuda::hopper
