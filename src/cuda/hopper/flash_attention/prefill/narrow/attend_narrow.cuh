@@ -5,17 +5,12 @@
 
 #include "cuda/hopper/flash_attention/prefill/chain_rows.cuh"
 #include "cuda/hopper/flash_attention/prefill/narrow/narrow_products.cuh"
+#include "cuda/hopper/flash_attention/prefill/narrow/seen_keys.cuh"
 #include "cuda/hopper/flash_attention/prefill/narrow/weigh_narrow.cuh"
 #include "cuda/hopper/flash_attention/prefill/narrow/zero_flipped.cuh"
 #include "cuda/hopper/tile/turns.cuh"
 
 namespace quire::cuda::hopper {
-
-// Where V, whose products want neighbouring keys in neighbouring bytes, is transposed.
-enum class Flip : std::uint8_t {
-  before,    // by another kernel, once for all rows (flip_values.h)
-  in_place,  // in shared memory, by the warps that load it, for every tile (load_flipped.cuh)
-};
 
 template <PrefillConfig kConfig, Flip kFlip> class NarrowAttend {
  public:
@@ -23,6 +18,7 @@ template <PrefillConfig kConfig, Flip kFlip> class NarrowAttend {
   using Block = float[kConfig.block_keys / 2];
   using Weights = std::uint32_t[kConfig.block_keys / 8];
   using Sums = float[kConfig.value_dim / 2];
+  using Seen = SeenKeys<kConfig, kFlip>;
   static constexpr DType kProduct = DType::fp8_e4m3;
   static_assert(kConfig.scores == Scores::scaled);
 
@@ -39,6 +35,7 @@ template <PrefillConfig kConfig, Flip kFlip> class NarrowAttend {
     start(tile, scores);
     while (tile.sequence >= 0) {
       if (tile.end_block - tile.first_block == 1) release_queries();
+      Seen::look_over(params_, tile);
       LazySoftmax softmax;
       begin(tile, softmax, scores, weights, sums);
       for (int at = tile.end_block - 2; at >= tile.first_block; --at) {
@@ -109,8 +106,7 @@ template <PrefillConfig kConfig, Flip kFlip> class NarrowAttend {
   // From products to scores that the softmax may take.
   __device__ void prepare(const PrefillTile& tile, int block, Block& scores) const {
     const int first = tile.first_key + block * kConfig.block_keys;
-    // Found anew for each block: registers are for scores and sums.
-    const KeyInterval all_see = seen_by_all<kConfig>(params_, tile);
+    const KeyInterval all_see = Seen::by_all(params_, tile);
     if (holes_ != 0 || first < all_see.first) {
       hide_around(params_, tile, thread_row(), first, holes_, scores);
     } else if (first + kConfig.block_keys > all_see.end) {
@@ -121,7 +117,7 @@ template <PrefillConfig kConfig, Flip kFlip> class NarrowAttend {
   // Scores of block `at` beside the sum over the one before it.
   __device__ void step(const PrefillTile& tile, int at, LazySoftmax& softmax, Block& scores,
                        Weights& weights, Sums& sums, Sums& block) {
-    if (at == tile.end_block - 2) await_stages(zeros_of(tile));
+    if (at == tile.end_block - 2) await_stages(zeros_of<kConfig>(tile));
     const int key_stage = key_at_.stage;
     const int value_stage = value_at_.stage;
     key_at_.advance();
@@ -154,10 +150,6 @@ template <PrefillConfig kConfig, Flip kFlip> class NarrowAttend {
   __device__ void await_stages(int zero_from) {
     shared_.await_keys(key_at_);
     await_values(zero_from);
-  }
-  // Of a tile's first V block, which may be the last of its keys: the first key behind them.
-  __device__ static int zeros_of(const PrefillTile& tile) {
-    return tile.end_key - tile.first_key - (tile.end_block - 1) * kConfig.block_keys;
   }
   // What stands behind the last key becomes zeros, where flip_values() has not seen to it. Where it is
   // not there V is transposed in its place (load_flipped.cuh).
@@ -203,7 +195,7 @@ template <PrefillConfig kConfig, Flip kFlip> class NarrowAttend {
   // stored. Where there is no next tile the scores are of whatever is there and nobody reads them.
   __device__ PrefillTile finish(const PrefillTile& tile, RowSoftmax softmax, Block& scores,
                                 Weights& weights, Sums& sums, Sums& block) {
-    to_log2_units(softmax);
+    into_log2_units(softmax, to_log2_);  // the next tile's factors take the place of these
     const std::uint32_t links =
         kConfig.ends == Ends::chained ? __ldg(params_.chain.links) : 0;  // arrives meanwhile
     const PrefillTile next = next_tile();
@@ -216,7 +208,7 @@ template <PrefillConfig kConfig, Flip kFlip> class NarrowAttend {
       holes_ = shared_.holes[key_stage];
     }
     const bool is_first = tile.end_block - tile.first_block == 1;
-    await_values(is_first ? zeros_of(tile) : kConfig.block_keys);
+    await_values(is_first ? zeros_of<kConfig>(tile) : kConfig.block_keys);
     key_at_.advance();
     value_at_.advance();
     turns_.wait();
@@ -238,14 +230,6 @@ template <PrefillConfig kConfig, Flip kFlip> class NarrowAttend {
       store_rows<kConfig>(params_, tile, thread_row(), softmax, as_they_are, sums);
     }
     return next;
-  }
-
-  // The next tile's factors take the place of this one's.
-  __device__ void to_log2_units(RowSoftmax& softmax) const {
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      if (softmax.max[i] != -INFINITY) softmax.max[i] *= to_log2_[i];
-    }
   }
 
   const PrefillParams& params_;

@@ -7,6 +7,11 @@
 
 namespace quire::cuda::hopper {
 
+// Of a tile's first V block, which may be the last of its keys: the first key behind them.
+template <PrefillConfig kConfig> __device__ inline int zeros_of(const PrefillTile& tile) {
+  return tile.end_key - tile.first_key - (tile.end_block - 1) * kConfig.block_keys;
+}
+
 // By a warpgroup, a column of V each thread: keys first … of a block. Every consumer writes the zeros
 // for itself; the others write the same.
 __device__ inline void zero_flipped(std::byte* block, int first) {
