@@ -91,7 +91,7 @@ template <FewRowsConfig kConfig> class WeighKeys {
     store_weights(scores, scales_at(at.place, live));  // again: registers are few
     if (live < FewRowsConfig::kUnitKeys) zero_from(live, at.place);
     cutlass::arch::fence_view_async_shared();
-    arrive_by_warp(shared_.weights_full[group_]);
+    shared_.weights_full[group_].arrive();
   }
 
   // A bit per key of the tile; other warps' keys are theirs to hide.
@@ -143,7 +143,7 @@ template <FewRowsConfig kConfig> class WeighKeys {
       refs_[i] = now;
       if (warp_ == 0 && lane() < 4) shared_.refs[group_][row(i)] = now;
     }
-    arrive_by_warp(shared_.refs_full[group_]);
+    shared_.refs_full[group_].arrive();
   }
   // Of this warp's keys. Positive numbers are in the order of their bits.
   __device__ void leave_scale_top(const KeyScales& scales) {
@@ -263,7 +263,7 @@ template <FewRowsConfig kConfig> class WeighKeys {
       if (warp_ == 0) shared_.stats_refs[group_][row(i)] = refs_[i];
     }
     if (warp_ == 0 && lane() == 0) shared_.stats_powers[group_] = scale_power_;
-    arrive_by_warp(shared_.stats_full);
+    shared_.stats_full.arrive();
   }
 
   const LatentParams& params_;
