@@ -40,7 +40,7 @@ template <LatentConfig kConfig> class LatentAttend {
       RowSoftmax softmax;
       const bool owns_even = attend_item(item, softmax, sums);
       finish(item, owns_even, softmax, sums);
-      release(shared_.item_ring.empty[item_at.stage]);
+      shared_.item_ring.empty[item_at.stage].arrive();
     }
   }
 
@@ -68,10 +68,6 @@ template <LatentConfig kConfig> class LatentAttend {
     } else {
       cutlass::arch::NamedBarrier::sync(128, static_cast<std::uint32_t>(kJoinBarrier + warpgroup_));
     }
-  }
-  __device__ static void release(EmptyBarrier& empty) {
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) empty.arrive();
   }
   __device__ static Position moved(const Position& at, int tiles) {
     const int stage = at.stage + tiles;
@@ -153,7 +149,7 @@ template <LatentConfig kConfig> class LatentAttend {
     cute::warpgroup_wait<0>();
     pin(sums);
     pin(weights);
-    release(shared_.ring.empty[stage]);
+    shared_.ring.empty[stage].arrive();
   }
 
   __device__ void finish(const LatentItem& item, bool owns_even, const RowSoftmax& softmax,

@@ -126,11 +126,12 @@ __device__ inline void merge_row(const LatentParams& params, const PieceSlots& s
 }
 
 // The same for 32 columns of a row and many pieces: eight lanes have the columns, every fourth piece is
-// theirs, kAhead of them on their way at a time.
-template <DType kDType, int kAhead>
+// theirs. Bytes of many pieces are then on their way at once.
+template <DType kDType>
 __device__ inline void merge_part(const LatentParams& params, const PieceSlots& slots,
                                   std::int64_t first_token, int row, int part) {
   constexpr int kGroups = 4;
+  constexpr int kAhead = 11;
   const LatentPieces& pieces = params.pieces;
   const auto lane = static_cast<int>(threadIdx.x % 32);
   const int column = part * 32 + lane % 8 * 4;

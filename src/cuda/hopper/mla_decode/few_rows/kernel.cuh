@@ -7,7 +7,6 @@
 #include "cuda/hopper/mla_decode/few_rows/sum_values.cuh"
 #include "cuda/hopper/mla_decode/few_rows/weigh_keys.cuh"
 #include "cuda/hopper/tile/block.cuh"
-#include "cuda/hopper/tile/touch_params.cuh"
 
 namespace quire::cuda::hopper {
 
@@ -21,7 +20,6 @@ __global__ void __launch_bounds__(FewRowsConfig::kThreads, 1)
   auto& shared = *reinterpret_cast<FewRowsShared<kConfig>*>(memory);
   // The kernel that merges pieces may take its place beside this one and wait there.
   cudaTriggerProgrammaticLaunchCompletion();
-  touch_params(params);
   if (threadIdx.x == 0) {
     shared.init(params.format.token_scales != nullptr);
     cutlass::arch::fence_barrier_init();

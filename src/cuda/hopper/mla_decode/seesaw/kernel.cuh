@@ -8,7 +8,6 @@
 #include "cuda/hopper/mla_decode/seesaw/load_rows_of_q.cuh"
 #include "cuda/hopper/mla_decode/seesaw/load_tiles.cuh"
 #include "cuda/hopper/tile/block.cuh"
-#include "cuda/hopper/tile/touch_params.cuh"
 
 namespace quire::cuda::hopper {
 
@@ -37,7 +36,6 @@ static __global__ void __launch_bounds__(Seesaw::kThreads, 1)
   auto& shared = *reinterpret_cast<SeesawShared*>(memory);
   // The kernel that merges pieces may take its place beside this one and wait there.
   cudaTriggerProgrammaticLaunchCompletion();
-  touch_params(params);
   if (threadIdx.x == 0) {
     shared.init();
     cutlass::arch::fence_barrier_init();
