@@ -43,7 +43,7 @@ inline constexpr TileVariant kTileVariants[] = {
     tile_variant<TileN64T128<DType::f16>>("f16_n64_t128", 1.4),
     tile_variant<TileN96T128<DType::f16>>("f16_n96_t128", 1.25),
     tile_variant<TileN192<DType::fp8_e4m3, Scaling::rows>>("fp8_rows_n192", 1.0),
-    tile_variant<TileN160<DType::fp8_e4m3, Scaling::rows>>("fp8_rows_n160", 1.02),
+    tile_variant<TileN160<DType::fp8_e4m3, Scaling::rows>>("fp8_rows_n160", 1.06),
     tile_variant<TileN64T16<DType::fp8_e4m3, Scaling::rows>>("fp8_rows_n64_t16", 1.2),
     tile_variant<TileN64T64<DType::fp8_e4m3, Scaling::rows>>("fp8_rows_n64_t64", 1.2),
     tile_variant<TileN96T64<DType::fp8_e4m3, Scaling::rows>>("fp8_rows_n96_t64", 1.2),

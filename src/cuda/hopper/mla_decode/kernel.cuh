@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention of few new tokens per sequence over latent rows of e4m3 in pages. (bf16 rows: by_role/.)
+// Attention of few new tokens per sequence over latent rows of e4m3 in pages. (bf16 rows: seesaw/.)
 //
 //   warpgroups 0, 1  attend  query rows are tokens × heads (latent_attention/attend.cuh)
 //   warpgroup 2      load    walk the cluster's part of the work, convert rows of pages into the ring

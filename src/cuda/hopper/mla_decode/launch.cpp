@@ -23,7 +23,7 @@ LatentPieces carve_pieces(Carver& carver, const MlaDecodePlan& plan) {
   return {.sums = sums,
           .stats = carver.take<float2>(plan.slots * rows),
           .rows = rows,
-          .notes = carver.take<PieceNote>(plan.most_items)};
+          .notes = plan.variant->leaves_notes ? carver.take<PieceNote>(plan.most_items) : nullptr};
 }
 
 LatentOutputs make_outputs(const MlaDecodeArgs& args) {

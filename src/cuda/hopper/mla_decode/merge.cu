@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "cuda/hopper/flash_attention/decode/work_line.h"
+#include "cuda/hopper/flash_attention/decode/find_work.cuh"
 #include "cuda/hopper/latent_attention/merge.cuh"
 #include "cuda/runtime/launch.h"
 
@@ -43,12 +43,33 @@ __device__ MergeItem find_item(const MlaDecodeParams& params, int index) {
           .rows = max(min(tokens - skipped, params.batch.tile_tokens), 0) * params.batch.group};
 }
 
+// `count` pieces, of the thread blocks from `first` on, which began the item.
+__device__ PieceSlots cut_from(int first, int count) {
+  return {.count = count,
+          .first = piece_slot(first, true),
+          .second = piece_slot(first + 1, false),
+          .step = 2};
+}
+
 __device__ PieceSlots noted_slots(const MlaDecodeParams& params, const MergeItem& item) {
   const PieceNote note = params.attend.pieces.notes[item.index];
-  return {.count = note.pieces,
-          .first = piece_slot(note.first_cluster, true),
-          .second = piece_slot(note.first_cluster + 1, false),
-          .step = 2};
+  return cut_from(note.first_cluster, note.pieces);
+}
+
+// Where nobody left notes: the line is added up once, all of it and what comes before the sequence.
+__device__ PieceSlots cut_slots(const MlaDecodeParams& params, const MergeItem& item) {
+  const SequenceWork work = sequence_work(params.batch, item.sequence);
+  int total = 0;
+  int before = 0;
+  for (int i = static_cast<int>(threadIdx.x) % 32; i < params.batch.size; i += 32) {
+    const int cost = cost_of(params, i);
+    total += cost;
+    if (i < item.sequence) before += cost;
+  }
+  const WorkCuts cuts = cut_work(params.split, warp_sum(total));
+  const int begin = warp_sum(before) + item.tile * work.item_cost(params.split);
+  const SharedItem shared = shared_item(params.split, cuts, begin, work.blocks);
+  return cut_from(shared.first, shared.pieces);
 }
 
 __device__ PieceSlots invariant_slots(const MlaDecodeParams& params, const MergeItem& item) {
@@ -60,13 +81,22 @@ __device__ PieceSlots invariant_slots(const MlaDecodeParams& params, const Merge
           .second = first + 1};
 }
 
+// What follows from the lengths alone is looked up while the attention kernel still runs elsewhere.
+__device__ PieceSlots find_slots(const MlaDecodeParams& params, const MergeItem& item) {
+  const bool is_noted = params.attend.pieces.notes != nullptr && !params.split.is_invariant;
+  PieceSlots slots;
+  if (item.rows > 0 && !is_noted) {
+    slots = params.split.is_invariant ? invariant_slots(params, item) : cut_slots(params, item);
+  }
+  cudaGridDependencySynchronize();
+  if (item.rows > 0 && is_noted) slots = noted_slots(params, item);
+  return slots;
+}
+
 __global__ void __launch_bounds__(32 * kMergeWarps)
     merge_kernel(const __grid_constant__ MlaDecodeParams params) {
   const MergeItem item = find_item(params, static_cast<int>(blockIdx.x));
-  cudaGridDependencySynchronize();
-  if (item.rows == 0) return;
-  const PieceSlots slots =
-      params.split.is_invariant ? invariant_slots(params, item) : noted_slots(params, item);
+  const PieceSlots slots = find_slots(params, item);
   if (slots.count < 2) return;
   const int warp = static_cast<int>(blockIdx.y) * kMergeWarps + static_cast<int>(threadIdx.x) / 32;
   const int warps = static_cast<int>(gridDim.y) * kMergeWarps;

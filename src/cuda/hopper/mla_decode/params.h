@@ -42,7 +42,8 @@ struct MlaDecodeParams {
   DecodeSplit split{};  // into clusters
   LatentPages pages{};
   LatentRowFormat format{};  // of rows to be converted
-  // bf16 rows: (column, row of the page, page), boxes of 64 columns × box_rows, in `latents` alone. Rows
+  // bf16 rows: (column of the slab, row of the page, slab, page), two slabs at a time in `latents`, where a
+  // box has a tile's 64 rows, and one in `tails`. Rows
   // of e4m3: (byte, row, page), a block's half of the latents, of the rope part, and the scales, × 16
   // rows. For few query rows: whole rows × 16, in `latents` alone.
   TensorMap latents{};

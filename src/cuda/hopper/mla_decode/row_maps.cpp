@@ -8,14 +8,17 @@
 namespace quire::cuda::hopper {
 namespace {
 
-// (column, row of the page, page)
-TensorMap row_map(const LatentPages& pages) {
+// (column of the slab, row of the page, slab, page)
+TensorMap row_map(const LatentPages& pages, int slabs) {
+  constexpr int kColumns = LatentConfig::kSlabColumns;
   TileDescriptor tile;
   tile.dtype = DType::bf16;
-  tile.rank = 3;
-  tile.dims = {LatentConfig::kLatent + LatentConfig::kRope, pages.page_size, pages.num_pages};
-  tile.strides_bytes = {pages.token_stride_bytes, pages.page_stride_bytes};
-  tile.box = {LatentConfig::kSlabColumns, pages.box_rows, 1};
+  tile.rank = 4;
+  tile.dims = {kColumns, pages.page_size, (LatentConfig::kLatent + LatentConfig::kRope) / kColumns,
+               pages.num_pages};
+  tile.strides_bytes = {pages.token_stride_bytes, bytes_for(DType::bf16, kColumns),
+                        pages.page_stride_bytes};
+  tile.box = {kColumns, pages.box_rows, slabs, 1};
   tile.swizzle = Swizzle::b128;
   tile.l2_promotion = L2Promotion::b256;
   return encode_tensor_map(tile, const_cast<std::byte*>(pages.rows));
@@ -61,7 +64,8 @@ void set_unit_maps(MlaDecodeParams& params) {
 
 void set_row_maps(MlaDecodeParams& params) {
   params.pages.box_rows = std::gcd(params.pages.page_size, LatentConfig::kKeys);
-  params.latents = row_map(params.pages);
+  params.latents = row_map(params.pages, 2);
+  params.tails = row_map(params.pages, 1);
 }
 
 }  // namespace quire::cuda::hopper

@@ -18,13 +18,20 @@ struct MlaDecodeVariant {
   int cluster;  // blocks that work on the same items
   void (*launch)(const MlaDecodeParams& params, cudaStream_t stream);
   void (*set_maps)(MlaDecodeParams& params);
+  bool leaves_notes;  // of its pieces (roles/leave_note.cuh)
+};
+
+template <typename Variant>
+concept LeavesNotes = requires {
+  Variant::kLeavesNotes;
 };
 
 template <typename Variant>
 constexpr MlaDecodeVariant mla_decode_variant(std::string_view name,
                                               void (*set_maps)(MlaDecodeParams& params)) {
-  return {name,    Variant::kLatents, Variant::kRows, Variant::kCluster, launch_mla_attend<Variant>,
-          set_maps};
+  return {
+      name,     Variant::kLatents,   Variant::kRows, Variant::kCluster, launch_mla_attend<Variant>,
+      set_maps, LeavesNotes<Variant>};
 }
 
 // Of a kind of cache, few rows first.

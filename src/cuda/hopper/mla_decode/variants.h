@@ -6,7 +6,7 @@
 
 namespace quire::cuda::hopper {
 
-// bf16 rows and many rows of q: one kernel (by_role/), of one block or of two that share their keys.
+// bf16 rows and many rows of q: one kernel (seesaw/), of one block or of two that share their keys.
 struct MlaDecodeBf16R64 {
   static constexpr int kRows = 64;
   static constexpr int kCluster = 1;
@@ -19,14 +19,20 @@ struct MlaDecodeBf16R128 {
 };
 // Few rows of q: operands swapped (few_rows/).
 struct MlaDecodeBf16R16 {
-  static constexpr FewRowsConfig kConfig{.latents = DType::bf16, .rows = 16, .units = 11};
+  static constexpr FewRowsConfig kConfig{.latents = DType::bf16,
+                                         .rows = 16,
+                                         .units = 11,
+                                         .load_registers = 64,
+                                         .score_registers = 112};
   static constexpr int kRows = kConfig.rows;
+  static constexpr bool kLeavesNotes = true;
   static constexpr int kCluster = 1;
   static constexpr DType kLatents = kConfig.latents;
 };
 struct MlaDecodeFp8R16 {
   static constexpr FewRowsConfig kConfig{.latents = DType::fp8_e4m3, .rows = 16, .units = 18};
   static constexpr int kRows = kConfig.rows;
+  static constexpr bool kLeavesNotes = true;
   static constexpr int kCluster = 1;
   static constexpr DType kLatents = kConfig.latents;
 };

@@ -4,23 +4,16 @@
 
 #include <cuda_runtime_api.h>
 
-#include "cuda/hopper/flash_attention/prefill/config.h"
 #include "cuda/hopper/flash_attention/prefill/launch_prefill.h"
 #include "cuda/hopper/flash_attention/prefill/params.h"
+#include "cuda/hopper/flash_attention/prefill/variants.h"
+#include "cuda/hopper/mla_prefill/chained.h"
 #include "cuda/hopper/mla_prefill/projected_keys.h"
 
 namespace quire::cuda::hopper {
 
 template <DType kDType, Scores kScores> struct ProjectedAttention {
-  static constexpr PrefillConfig kConfig{.dtype = kDType,
-                                         .cache_dtype = kDType,
-                                         .head_dim = 192,
-                                         .value_stages = 2,
-                                         .q_buffers = 1,
-                                         .q_parts = 2,
-                                         .scores = kScores,
-                                         .ends = Ends::chained,
-                                         .order = StepOrder::sum_first};
+  static constexpr PrefillConfig kConfig = chained(PrefillD192V128<kDType, kScores>::kConfig);
 };
 
 template <typename Variant>

@@ -32,6 +32,14 @@ class NormWeights {
     }
   }
 
+  // values · factor · weights, of the same columns.
+  __device__ void scale(int column, float factor, float (&values)[kEight]) const {
+    float gamma[kEight];
+    load(column, gamma);
+#pragma unroll
+    for (int i = 0; i < kEight; ++i) values[i] = values[i] * factor * gamma[i];
+  }
+
  private:
   float4 halves_[2][kMostColumns / kEight];
 };

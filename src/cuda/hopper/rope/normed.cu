@@ -159,18 +159,10 @@ template <typename Config> class NormedRotation {
 #pragma unroll
     for (int s = 0; s < Config::kSlots; ++s) {
       X::decode(raw[s], x[s]);
-      if (column(s) < row.norm.columns) scale(row.weights, column(s), factor, x[s]);
+      if (column(s) < row.norm.columns) row.weights.scale(column(s), factor, x[s]);
     }
     rotate(row, x);
     store(row, raw, x, out);
-  }
-
-  __device__ static void scale(const NormWeights& weights, int column, float factor,
-                               float (&values)[kEight]) {
-    float gamma[kEight];
-    weights.load(column, gamma);
-#pragma unroll
-    for (int i = 0; i < kEight; ++i) values[i] = values[i] * factor * gamma[i];
   }
 
   __device__ void rotate(const RowKind& row, float (&x)[Config::kSlots][kEight]) const {

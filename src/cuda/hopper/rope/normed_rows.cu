@@ -125,8 +125,8 @@ template <DType kX> class LaneRow {
       const float mean = sum * (1.0f / kNormedRowColumns);
       const float factor = __frsqrt_rn(mean + static_cast<float>(params.epsilon));
       const NormWeights& gamma = is_key ? weights.key : weights.query;
-      scale(gamma, lane * kEight, factor, x[0]);
-      scale(gamma, (kLanes + lane) * kEight, factor, x[1]);
+      gamma.scale(lane * kEight, factor, x[0]);
+      gamma.scale((kLanes + lane) * kEight, factor, x[1]);
     }
 #pragma unroll
     for (int i = 0; i < WarpAngles::kVectors; ++i) {
@@ -141,14 +141,6 @@ template <DType kX> class LaneRow {
  private:
   using X = Eight<kX>;
   static constexpr int kBytes = kEight * bits(kX) / 8;
-
-  __device__ static void scale(const NormWeights& weights, int column, float factor,
-                               float (&values)[kEight]) {
-    float gamma[kEight];
-    weights.load(column, gamma);
-#pragma unroll
-    for (int i = 0; i < kEight; ++i) values[i] = values[i] * factor * gamma[i];
-  }
 
   RowPlace place_;
   typename X::Raw raw_[2];

@@ -57,7 +57,7 @@ struct DecodeTree {
 
 // How the work is cut; see work_line.cuh.
 struct DecodeSplit {
-  int blocks = 0;             // thread blocks: pieces of equal cost
+  int blocks = 0;             // of a line of work, of equal cost; a thread block has one
   int item_cost = 0;          // of beginning an item, in key blocks
   int min_piece = 1;          // key blocks
   bool is_invariant = false;  // pieces depend on the sequence's own length alone

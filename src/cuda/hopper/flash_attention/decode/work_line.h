@@ -9,7 +9,8 @@
 // Everything follows from lengths in device memory: no plan on the host, so that a captured graph
 // replays with other lengths. A thread block touches any number of items but shares at most two with
 // others: the one that it finds begun and the one that it leaves unfinished. So the pieces to be
-// merged are bounded by the thread blocks.
+// merged are bounded by the thread blocks. Flash decode walks several lines side by side (DecodeLines): a
+// thread block here is then one of its line's parts.
 #pragma once
 
 #include <cstdint>

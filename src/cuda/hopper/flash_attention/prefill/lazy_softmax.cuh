@@ -53,33 +53,6 @@ struct LazySoftmax : RowSoftmax {
     limit[i] = rises ? highest + __fdividef(kSlack<kDType>, to_log2) : limit[i];
     sum[i] *= keep;
   }
-
-  // Of the thread's own scores: integers have a maximum of three, floats of two. Right unless all of
-  // a row's are negative.
-  template <int kScores>
-  __device__ static void highest_bits(const float (&scores)[kScores], int (&highest)[2]) {
-    int bits[4];
-#pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      const int at = k * 2;
-      bits[k] = ::max(__float_as_int(scores[at]), __float_as_int(scores[at + 1]));
-#pragma unroll
-      for (int j = at + 8; j < kScores; j += 8) {
-        bits[k] = ::max(::max(bits[k], __float_as_int(scores[j])), __float_as_int(scores[j + 1]));
-      }
-    }
-    highest[0] = ::max(bits[0], bits[2]);
-    highest[1] = ::max(bits[1], bits[3]);
-  }
-  // Of row i, over its four threads.
-  template <int kScores> __device__ static float highest_of(const float (&scores)[kScores], int i) {
-    float highest = fmaxf(scores[2 * i], scores[2 * i + 1]);
-#pragma unroll
-    for (int j = 2 * i + 4; j < kScores; j += 4) {
-      highest = fmaxf(highest, fmaxf(scores[j], scores[j + 1]));
-    }
-    return quad_max(highest);
-  }
 };
 
 }  // namespace quire::cuda::hopper

@@ -44,6 +44,14 @@ template <PrefillConfig kConfig> struct PrefillShared {
     for (EmptyBarrier& ready : keys_ready) ready.init(2 * 32);
     for (EmptyBarrier& ready : values_ready) ready.init(2 * 32);
   }
+  // The next tile for a role that stands `at` it in the ring; all threads of the role.
+  __device__ PrefillTile take_tile(RingPosition<kTileRing>& at) {
+    tile_ring.wait_full(at);
+    const PrefillTile tile = tiles[at.stage];
+    tile_ring.empty[at.stage].arrive();
+    at.advance();
+    return tile;
+  }
   // Of the part that a tile's row belongs to.
   __device__ RingBarriers<kConfig.q_buffers>& q_ring(int row) {
     return q_rings[row / kConfig.part_rows()];

@@ -34,11 +34,33 @@ __device__ inline float quad_sum(float x) {
   return x + __shfl_xor_sync(0xffffffff, x, 2);
 }
 
-// Weights are at most 2^headroom: f16 keeps 24 powers of two below the largest, and 15 more if that
-// stands at the top of its range; e4m3 keeps 9 and 8 more. Sums and LSE follow.
-template <DType kDType> inline constexpr float kHeadroom = 0.0F;
-template <> inline constexpr float kHeadroom<DType::f16> = 15.0F;
-template <> inline constexpr float kHeadroom<DType::fp8_e4m3> = 8.0F;
+// The highest of a thread's own scores of its two rows, as integers: those have a maximum of three,
+// floats of two. The bits of floats compare as integers unless both are negative, so this is right
+// unless all of a row's scores are.
+template <int kScores>
+__device__ inline void highest_bits(const float (&scores)[kScores], int (&highest)[2]) {
+  int bits[4];
+#pragma unroll
+  for (int k = 0; k < 4; ++k) {
+    const int at = k * 2;
+    bits[k] = max(__float_as_int(scores[at]), __float_as_int(scores[at + 1]));
+#pragma unroll
+    for (int j = at + 8; j < kScores; j += 8) {
+      bits[k] = max(max(bits[k], __float_as_int(scores[j])), __float_as_int(scores[j + 1]));
+    }
+  }
+  highest[0] = max(bits[0], bits[2]);
+  highest[1] = max(bits[1], bits[3]);
+}
+// The highest of row i, over its four threads.
+template <int kScores> __device__ inline float highest_of(const float (&scores)[kScores], int i) {
+  float highest = fmaxf(scores[2 * i], scores[2 * i + 1]);
+#pragma unroll
+  for (int j = 2 * i + 4; j < kScores; j += 4) {
+    highest = fmaxf(highest, fmaxf(scores[j], scores[j + 1]));
+  }
+  return quad_max(highest);
+}
 
 template <DType kDType> __device__ inline std::uint32_t pack_pair(float low, float high) {
   std::uint32_t word;
@@ -57,24 +79,6 @@ template <DType kDType> __device__ inline std::uint32_t pack_pair(float low, flo
 struct RowSoftmax {
   float max[2] = {-INFINITY, -INFINITY};
   float sum[2] = {0.0F, 0.0F};
-
-  // The maxima over one more block. What was summed before is to be multiplied by `keep`; weights
-  // are 2^(s · to_log2 - offset). A row that has seen no key yet keeps maximum -inf.
-  template <DType kDType, int kScores>
-  __device__ void rise(const float (&scores)[kScores], const float (&to_log2)[2], float (&keep)[2],
-                       float (&offset)[2]) {
-    float highest[2];
-    highest_as_integers(scores, highest);
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const float now = fmaxf(max[i], highest[i]);
-      const float from = now == -INFINITY ? 0.0F : now;
-      keep[i] = exp2_approx((max[i] - from) * to_log2[i]);  // 1 exactly if nothing rose
-      offset[i] = from * to_log2[i] - kHeadroom<kDType>;
-      max[i] = now;
-      sum[i] *= keep[i];
-    }
-  }
 
   // Scores into weights, pairs of 16 bits. An exponential takes some 40 cycles and starts every 8:
   // a sum that follows its exponentials closely waits for each of them (measured: 13 cycles for
@@ -101,12 +105,13 @@ struct RowSoftmax {
     for (int i = 0; i < 2; ++i) sum[i] += odd[i];
   }
 
-  // The same in one step, the weights in the places of the scores.
+  // The maxima over one more block, and its weights in the places of the scores. What was summed
+  // before is to be multiplied by `keep`. A row that has seen no key yet keeps maximum -inf.
   template <int kScores>
   __device__ void weigh(float (&scores)[kScores], float to_log2, float (&keep)[2]) {
     float highest[2];
     float offset[2];
-    highest_as_integers(scores, highest);
+    find_highest(scores, highest);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const float now = fmaxf(max[i], highest[i]);
@@ -130,35 +135,16 @@ struct RowSoftmax {
   }
 
  private:
-  // Integers have a maximum of three, floats of two. The bits of floats compare as integers unless
-  // both are negative; where a row is all negative (or hidden), they are compared again as floats.
   template <int kScores>
-  __device__ static void highest_as_integers(const float (&scores)[kScores], float (&highest)[2]) {
-    int bits[4];
-#pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      const int at = k * 2;
-      bits[k] = ::max(__float_as_int(scores[at]), __float_as_int(scores[at + 1]));
-#pragma unroll
-      for (int j = at + 8; j < kScores; j += 8) {
-        bits[k] = ::max(::max(bits[k], __float_as_int(scores[j])), __float_as_int(scores[j + 1]));
-      }
-    }
-    const int row[2] = {quad_max(::max(bits[0], bits[2])), quad_max(::max(bits[1], bits[3]))};
+  __device__ static void find_highest(const float (&scores)[kScores], float (&highest)[2]) {
+    int bits[2];
+    highest_bits(scores, bits);
+    const int row[2] = {quad_max(bits[0]), quad_max(bits[1])};
     highest[0] = __int_as_float(row[0]);
     highest[1] = __int_as_float(row[1]);
-    if (__any_sync(0xffffffff, (row[0] | row[1]) < 0)) highest_as_floats(scores, highest);
-  }
-  template <int kScores>
-  __device__ static void highest_as_floats(const float (&scores)[kScores], float (&highest)[2]) {
+    if (__any_sync(0xffffffff, (row[0] | row[1]) < 0)) {
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      highest[i] = fmaxf(scores[2 * i], scores[2 * i + 1]);
-#pragma unroll
-      for (int j = 2 * i + 4; j < kScores; j += 4) {
-        highest[i] = fmaxf(highest[i], fmaxf(scores[j], scores[j + 1]));
-      }
-      highest[i] = quad_max(highest[i]);
+      for (int i = 0; i < 2; ++i) highest[i] = highest_of(scores, i);
     }
   }
 };

@@ -25,7 +25,9 @@ template <FewRowsConfig kConfig> class LoadUnits {
     touch_lengths(params_.batch);
     if (lane() == 0) prefetch(params_.latents);
     const auto block = static_cast<int>(blockIdx.x);
-    WorkWalk walk = start_walk(params_, cut_batch(params_), block);
+    const WorkCuts cuts = cut_batch(params_);
+    if (cuts.total < kManyTiles) hint_ = L2Hint::EVICT_FIRST;
+    WorkWalk walk = start_walk(params_, cuts, block);
     for (WorkPiece piece; walk.next(piece);) {
       const SequenceWork& work = walk.work();
       const LatentItem item = describe_item(params_.batch, work, piece);
@@ -40,8 +42,9 @@ template <FewRowsConfig kConfig> class LoadUnits {
  private:
   static constexpr int kKeys = FewRowsConfig::kUnitKeys;
   // Measured after 256 MiB were written, 16 heads, batch 128, 8 192 keys: with rows of bf16 to be evicted
-  // first 322 µs instead of 306, with rows of e4m3 205 instead of 208.
-  static constexpr L2Hint kHint = kConfig.is_fp8() ? L2Hint::EVICT_FIRST : L2Hint::EVICT_NORMAL;
+  // first 322 µs instead of 306, with rows of e4m3 205 instead of 208. Reads of less than about 240 MiB
+  // are fastest evicted first.
+  static constexpr int kManyTiles = (240 << 20) / (kBlockKeys * 1152);
 
   // Where 16 keys of a page stand.
   struct Found {
@@ -102,7 +105,7 @@ template <FewRowsConfig kConfig> class LoadUnits {
       load_box({.map = &params_.latents,
                 .shared = shared_.units[at.place],
                 .full = &shared_.full[at.place],
-                .hint = kHint},
+                .hint = hint_},
                0, found.row, static_cast<int>(found.page));
     }
     if (kConfig.is_fp8() && params_.format.token_scales != nullptr) copy_scales(found, at.place);
@@ -133,6 +136,7 @@ template <FewRowsConfig kConfig> class LoadUnits {
   const MlaDecodeParams& params_;
   FewRowsShared<kConfig>& shared_;
   const int warp_;
+  L2Hint hint_ = kConfig.is_fp8() ? L2Hint::EVICT_FIRST : L2Hint::EVICT_NORMAL;
   int tile_ = 0;
   RingPosition<FewRowsConfig::kItems> item_at_;
 };

@@ -7,7 +7,6 @@
 #pragma once
 
 #include "cuda/hopper/latent_attention/convert_row.cuh"
-#include "cuda/hopper/mla_decode/roles/leave_note.cuh"
 #include "cuda/hopper/mla_decode/roles/publish_items.cuh"
 #include "cuda/hopper/mla_decode/touch_lengths.cuh"
 #include "cuda/hopper/tile/tma.cuh"
@@ -36,7 +35,6 @@ template <LatentConfig kConfig> class ConvertRows {
       const SequenceWork& work = walk.work();
       items_.publish(describe_item(params_.batch, work, piece));
       convert_item(work, piece, walk.sequence());
-      if (rank_ == 0 && warp_ == 0) leave_note(params_, cluster, work, piece, walk.sequence());
     }
     for (int i = 0; i < kAhead; ++i) {
       note({});

@@ -28,13 +28,7 @@ template <PrefillConfig kConfig, typename Source> class FlippingLoad {
   }
 
  private:
-  __device__ PrefillTile next_tile() {
-    shared_.tile_ring.wait_full(tile_at_);
-    const PrefillTile tile = shared_.tiles[tile_at_.stage];
-    shared_.tile_ring.empty[tile_at_.stage].arrive();
-    tile_at_.advance();
-    return tile;
-  }
+  __device__ PrefillTile next_tile() { return shared_.take_tile(tile_at_); }
 
   // While consumers still need the next stage, the block before it has time to be transposed. A
   // tile's last block is behind the next tile's first: nothing that the next tile waits for needs it.

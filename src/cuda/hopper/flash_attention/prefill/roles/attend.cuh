@@ -57,13 +57,7 @@ template <PrefillConfig kConfig> class PrefillAttend {
     return row_ + static_cast<int>(threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4);
   }
   __device__ const std::byte* queries() const { return &shared_.q[q_at_.stage][row_ * kRowBytes]; }
-  __device__ PrefillTile next_tile() {
-    shared_.tile_ring.wait_full(tile_at_);
-    const PrefillTile tile = shared_.tiles[tile_at_.stage];
-    shared_.tile_ring.empty[tile_at_.stage].arrive();
-    tile_at_.advance();
-    return tile;
-  }
+  __device__ PrefillTile next_tile() { return shared_.take_tile(tile_at_); }
   __device__ bool leads() const { return threadIdx.x % 128 == 0; }
   // One thread speaks for all: what they read themselves they must have read before they issued the
   // products that it has seen the end of.

@@ -87,13 +87,7 @@ template <PrefillConfig kConfig, typename Source> class PrefillLoad {
     tile_at_.advance();
     return tile.sequence >= 0;
   }
-  __device__ PrefillTile next_tile() {
-    shared_.tile_ring.wait_full(tile_at_);
-    const PrefillTile tile = shared_.tiles[tile_at_.stage];
-    shared_.tile_ring.empty[tile_at_.stage].arrive();
-    tile_at_.advance();
-    return tile;
-  }
+  __device__ PrefillTile next_tile() { return shared_.take_tile(tile_at_); }
 
   __device__ void load_queries(const PrefillTile& tile) {
 #pragma unroll

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention of few new tokens per sequence over bf16 latent rows in pages.
+// Roles and their barriers: shared.cuh.
+#pragma once
+
+#include "cuda/hopper/mla_decode/seesaw/attend_pairs.cuh"
+#include "cuda/hopper/mla_decode/seesaw/load_rows_of_q.cuh"
+#include "cuda/hopper/mla_decode/seesaw/load_tiles.cuh"
+#include "cuda/hopper/tile/block.cuh"
+
+namespace quire::cuda::hopper {
+
+// The page table into L2, all of it or what one line for each thread brings, while lengths are on
+// their way: which of it a block needs follows from them.
+__device__ inline void prefetch_table(const LatentPages& pages, int batch, int thread) {
+  constexpr int kLine = 32;  // entries
+  const std::int64_t at = (std::int64_t{blockIdx.x} * DecodeConfig::kLoadThreads + thread) * kLine;
+  if (at >= (batch - 1) * pages.table_stride + pages.max_pages) return;
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(pages.table + at));
+}
+
+__device__ inline void load_for_pairs(const MlaDecodeParams& params, SeesawShared& shared,
+                                      int cluster, int rank) {
+  const auto thread = static_cast<int>(threadIdx.x % 128);
+  const int warp = __shfl_sync(kWholeWarp, thread / 32, 0);
+  prefetch_table(params.pages, params.batch.size, thread);
+  if (thread == 0) prefetch(params.latents);
+  if (thread == 32) prefetch(params.tails);
+  LineScan scan(params.batch, params.split, shared.line, thread);
+  const WorkCuts cuts = cut_work(params.split, scan.add_up());
+  LinePlace place{};
+  if (cluster < cuts.parts && cuts.total > 0) place = scan.find(cuts.at(cluster));
+  const WorkWalk walk(params.batch, params.split, cuts, place, cluster);
+  if (warp < 2) {
+    LoadHalves(params, shared, warp, rank, cuts.total).run(walk);
+  } else {
+    LoadRowsOfQ(params, shared, warp - 2, rank).run(walk);
+  }
+}
+
+static __global__ void __launch_bounds__(Seesaw::kThreads, 1)
+    mla_decode_seesaw_kernel(const __grid_constant__ MlaDecodeParams params) {
+  extern __shared__ __align__(1024) std::byte memory[];
+  auto& shared = *reinterpret_cast<SeesawShared*>(memory);
+  // The kernel that merges pieces may take its place beside this one and wait there.
+  cudaTriggerProgrammaticLaunchCompletion();
+  if (threadIdx.x == 0) {
+    shared.init();
+    cutlass::arch::fence_barrier_init();
+  }
+  __syncthreads();
+  const int blocks = params.attend.pieces.rows / Seesaw::kRows;  // of a cluster
+  const int rank = static_cast<int>(blockIdx.x) % blocks;
+  const int warpgroup = warpgroup_in_block();
+  if (warpgroup == Seesaw::kGroups) {
+    cutlass::arch::warpgroup_reg_dealloc<Seesaw::kLoadRegisters>();
+    load_for_pairs(params, shared, static_cast<int>(blockIdx.x) / blocks, rank);
+  } else {
+    cutlass::arch::warpgroup_reg_alloc<Seesaw::kAttendRegisters>();
+    AttendPairs(params.attend, shared, warpgroup, rank).run();
+  }
+}
+
+}  // namespace quire::cuda::hopper
