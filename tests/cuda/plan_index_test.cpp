@@ -42,19 +42,6 @@ TEST(PlanIndex, RoomForAllKeysIsRoomForWholeTiles) {
   }
 }
 
-TEST(PlanIndex, GroupsOfLongRowsHaveRoomForAllKeys) {
-  for (const std::int64_t tokens : {1, 2, 3, 4}) {
-    for (const std::int64_t keys : {32897, 40000, 131072, 160000}) {
-      const ClusterShape shape = plan_index(decode_problem(tokens, keys), kSms).cluster;
-      ASSERT_GT(shape.groups, 1) << tokens << " × " << keys;
-      EXPECT_GE(shape.groups * shape.capacity, keys);
-      EXPECT_LE(shape.capacity, kMaxClusterKeys);
-      EXPECT_LE(tokens * shape.groups * shape.size, kSms);
-    }
-  }
-  EXPECT_FALSE(plan_index(decode_problem(5, 131072), kSms).takes_whole_rows());
-}
-
 TEST(PlanIndex, WhatMayBeLongIsCutIntoPieces) {
   EXPECT_FALSE(plan_index(decode_problem(1, 1 << 20), kSms).takes_whole_rows());
   MlaIndexerProblem problem = decode_problem(1, 1 << 20);
