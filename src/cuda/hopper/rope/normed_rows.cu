@@ -15,10 +15,9 @@ namespace {
 
 constexpr int kThreads = 128;
 constexpr int kWarp = 32;
-constexpr int kBlocksPerSm = 5;
+constexpr int kBlocksPerSm = 7;
 constexpr int kLanes = kNormedRowColumns / (2 * kEight);  // that share a row
 constexpr int kStepRows = kWarp / kLanes;
-constexpr int kSteps = 2;  // rows of a lane in flight
 constexpr unsigned kAll = 0xffffffffu;
 
 struct BlockWeights {
@@ -26,33 +25,10 @@ struct BlockWeights {
   NormWeights key;
 };
 
-// Angles of the tokens whose rows a warp has in flight. A lane's eight pairs would be four loads that each
-// take a part of every sector; so a token's pairs are loaded as they stand, and put where neighbouring
-// lanes find theirs side by side.
-class WarpAngles {
- public:
-  static constexpr int kVectors = kEight / 2;  // of two pairs, in a lane
-  static constexpr int kMostTokens = kSteps * kStepRows;
-
-  __device__ void fill(const RopeAngles& angles, int token, int row) {
-    const int vector = threadIdx.x % kWarp;
-    const auto* from = reinterpret_cast<const float4*>(
-        reinterpret_cast<const float*>(angles.freqs) + row * angles.row_stride);
-    vectors_[token][vector % kVectors][vector / kVectors] = __ldg(from + vector);
-  }
-  __device__ float4 pairs(int token, int vector, int lane) const {
-    return vectors_[token][vector][lane];
-  }
-
- private:
-  float4 vectors_[kMostTokens][kVectors][kLanes];
-};
-
 // What is known of a row; a lane each.
 struct RowPlace {
   const std::byte* from = nullptr;  // null: the row is nobody's
   std::byte* to = nullptr;
-  int token = 0;
   int angles = 0;  // row of freqs_cis · 2, + 1 for a key
 };
 
@@ -62,7 +38,7 @@ __device__ RowPlace row_place(const RopeParams& params, const TokenFinder& finde
   const auto token = static_cast<std::int64_t>(per_token.quotient(own));
   const int head = static_cast<int>(own - token * per_token.value());
   const TokenPlace place = finder.find(token);
-  RowPlace row{.token = static_cast<int>(token)};
+  RowPlace row;
   if (!place.exists() || index >= rows) return row;
   row.angles = 2 * static_cast<int>(angle_row(params.angles, token, place.position, 0));
   if (head < params.heads) {
@@ -86,18 +62,23 @@ __device__ RowPlace place_of_lane(const RowPlace& own, int lane) {
   auto* target = reinterpret_cast<std::byte*>(to);
   __builtin_assume(__isGlobal(source));
   __builtin_assume(__isGlobal(target));
-  return {source, target, __shfl_sync(kAll, own.token, lane), __shfl_sync(kAll, own.angles, lane)};
+  return {source, target, __shfl_sync(kAll, own.angles, lane)};
 }
 
 // One row's columns of a lane, on their way and finished.
 template <DType kX> class LaneRow {
  public:
-  __device__ void load(const RowPlace& place, int lane) {
+  __device__ void load(const RopeParams& params, const RowPlace& place, int lane) {
     place_ = place;
     raw_[0] = raw_[1] = {};
     if (place.from == nullptr) return;
     raw_[0] = X::load(place.from + lane * kBytes);
     raw_[1] = X::load(place.from + (kLanes + lane) * kBytes);
+    const auto* angles = reinterpret_cast<const float4*>(
+        reinterpret_cast<const float*>(params.angles.freqs) +
+        (place.angles >> 1) * params.angles.row_stride + 2 * kEight * lane);
+#pragma unroll
+    for (int i = 0; i < kEight / 2; ++i) angles_[i] = __ldg(angles + i);
   }
 
   // Of the lane's columns.
@@ -113,8 +94,8 @@ template <DType kX> class LaneRow {
     return sum;
   }
 
-  __device__ void finish(const RopeParams& params, const BlockWeights& weights,
-                         const WarpAngles& angles, int first_token, float sum, int lane) const {
+  __device__ void finish(const RopeParams& params, const BlockWeights& weights, float sum,
+                         int lane) const {
     if (place_.to == nullptr) return;
     const bool is_key = (place_.angles & 1) != 0;
     const RopeNorm& norm = is_key ? params.key_norm : params.q_norm;
@@ -129,10 +110,9 @@ template <DType kX> class LaneRow {
       gamma.scale((kLanes + lane) * kEight, factor, x[1]);
     }
 #pragma unroll
-    for (int i = 0; i < WarpAngles::kVectors; ++i) {
-      const float4 two = angles.pairs(place_.token - first_token, i, lane);
-      rotate_pair(x[0][2 * i], x[1][2 * i], two.x, two.y);
-      rotate_pair(x[0][2 * i + 1], x[1][2 * i + 1], two.z, two.w);
+    for (int i = 0; i < kEight / 2; ++i) {
+      rotate_pair(x[0][2 * i], x[1][2 * i], angles_[i].x, angles_[i].y);
+      rotate_pair(x[0][2 * i + 1], x[1][2 * i + 1], angles_[i].z, angles_[i].w);
     }
     store_eight<kX>(place_.to + lane * kBytes, x[0]);
     store_eight<kX>(place_.to + (kLanes + lane) * kBytes, x[1]);
@@ -144,51 +124,25 @@ template <DType kX> class LaneRow {
 
   RowPlace place_;
   typename X::Raw raw_[2];
+  float4 angles_[kEight / 2];
 };
 
-// The angles of the tokens to which rows [first, first + kSteps · kStepRows) of the warp's 32 belong.
-__device__ int fill_angles(const RopeParams& params, const Divisor& per_token, const RowPlace& own,
-                           int first, unsigned first_row, WarpAngles& angles) {
-  const int first_token = __shfl_sync(kAll, own.token, first);
-  const int last_token = __shfl_sync(kAll, own.token, first + kSteps * kStepRows - 1);
-  __syncwarp();
-  for (int token = first_token; token <= last_token; ++token) {
-    const int head_0 = static_cast<int>(token * per_token.value() - first_row);
-    const int row = __shfl_sync(kAll, own.angles, max(head_0, first)) >> 1;
-    angles.fill(params.angles, token - first_token, row);
-  }
-  return first_token;
-}
-
-// 32 rows from `first_row` on, whose places the lanes know. `meanwhile` is called when the first of them
-// are on their way.
+// 32 rows, whose places the lanes know. `meanwhile` is called when the first of them are on their way.
 template <DType kX, typename Meanwhile>
 __device__ void rotate_rows(const RopeParams& params, const BlockWeights& weights,
-                            const Divisor& per_token, const RowPlace& own, unsigned first_row,
-                            WarpAngles& angles, const Meanwhile& meanwhile) {
+                            const RowPlace& own, const Meanwhile& meanwhile) {
   const int lane = threadIdx.x % kLanes;
   const int row = threadIdx.x % kWarp / kLanes;
-  for (int first = 0; first < kWarp; first += kSteps * kStepRows) {
-    LaneRow<kX> rows[kSteps];
-    float sums[kSteps];
-#pragma unroll
-    for (int s = 0; s < kSteps; ++s) {
-      rows[s].load(place_of_lane(own, first + s * kStepRows + row), lane);
-    }
-    const int first_token = fill_angles(params, per_token, own, first, first_row, angles);
+  for (int first = 0; first < kWarp; first += kStepRows) {
+    LaneRow<kX> step;
+    step.load(params, place_of_lane(own, first + row), lane);
     if (first == 0) meanwhile();
+    float sum = step.squares();
 #pragma unroll
-    for (int s = 0; s < kSteps; ++s) sums[s] = rows[s].squares();
-#pragma unroll
-    for (int step = kLanes / 2; step > 0; step /= 2) {
-#pragma unroll
-      for (float& sum : sums) sum += __shfl_xor_sync(kAll, sum, step);
+    for (int other = kLanes / 2; other > 0; other /= 2) {
+      sum += __shfl_xor_sync(kAll, sum, other);
     }
-    __syncwarp();
-#pragma unroll
-    for (int s = 0; s < kSteps; ++s) {
-      rows[s].finish(params, weights, angles, first_token, sums[s], lane);
-    }
+    step.finish(params, weights, sum, lane);
   }
 }
 
@@ -197,7 +151,6 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
     normalize_and_rotate_rows(const __grid_constant__ RopeParams params,
                               const __grid_constant__ Divisor per_token) {
   __shared__ BlockWeights weights;
-  __shared__ WarpAngles angles[kThreads / kWarp];
   const TokenFinder finder(params.row_offsets, params.key.cache_lengths, params.key.batch);
   weights.query.fill(params.q_norm, static_cast<float>(params.weight_offset));
   weights.key.fill(params.key_norm, static_cast<float>(params.weight_offset));
@@ -209,7 +162,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
   while (first < rows) {
     RowPlace next;
     const unsigned behind = first + gridDim.x * kThreads;
-    rotate_rows<kX>(params, weights, per_token, own, first, angles[threadIdx.x / kWarp],
+    rotate_rows<kX>(params, weights, own,
                     [&] { next = row_place(params, finder, per_token, behind + lane, rows); });
     own = next;
     first = behind;
