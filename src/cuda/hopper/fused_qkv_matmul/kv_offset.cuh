@@ -18,4 +18,33 @@ __device__ inline std::int64_t kv_offset(const QkvOutputs& outputs, int token) {
   return row == nullptr ? -1 : row - outputs.keys.data;
 }
 
+// Of tokens `first`, `first + step` …, side by side: a lookup is a chain of some ten loads, and a
+// thread that followed one chain after the other was later than the products of few tokens.
+template <int kTokens>
+__device__ inline void look_up_offsets(const QkvOutputs& outputs, int first, int step,
+                                       std::int64_t (&found)[kTokens]) {
+  const std::uint32_t* offsets = outputs.row_offsets;
+  int sequences[kTokens] = {};
+  for (int left = outputs.batch; left > 1; left -= left / 2) {
+#pragma unroll
+    for (int i = 0; i < kTokens; ++i) {
+      const int middle = sequences[i] + left / 2;
+      if (offsets[middle] <= static_cast<std::uint32_t>(first + i * step)) sequences[i] = middle;
+    }
+  }
+  std::int64_t positions[kTokens];
+#pragma unroll
+  for (int i = 0; i < kTokens; ++i) {
+    positions[i] = std::int64_t{outputs.keys.cache_lengths[sequences[i]]} + first + i * step -
+                   offsets[sequences[i]];
+  }
+#pragma unroll
+  for (int i = 0; i < kTokens; ++i) {
+    const int token = first + i * step;
+    const std::byte* row =
+        token < outputs.tokens ? outputs.keys.row(sequences[i], positions[i], 0) : nullptr;
+    found[i] = row == nullptr ? -1 : row - outputs.keys.data;
+  }
+}
+
 }  // namespace quire::cuda::hopper

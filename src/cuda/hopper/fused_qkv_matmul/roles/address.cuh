@@ -11,25 +11,43 @@
 namespace quire::cuda::hopper {
 
 template <TileConfig kConfig>
+__device__ void leave_places(const TileParams& params, TileShared<kConfig>& shared, int turn,
+                             const TilePosition& tile, const TileRoute& route, int row,
+                             std::int64_t offset) {
+  const QkvOutputs& outputs = params.outputs;
+  const int token = tile.token + row;
+  const int border = tile.column + kGroupRows * route.second_group;
+  if (route.groups == 0) {
+    shared.places[turn].kv_offsets[row] = offset;
+  } else {
+    std::byte* second = dense_row(outputs, token, border, offset);
+    shared.places[turn].rows[0][row] = dense_row(outputs, token, tile.column, offset);
+    shared.places[turn].rows[1][row] =
+        second == nullptr ? second : second - 2 * (border - tile.column);
+  }
+  if constexpr (kConfig.promotes()) {
+    shared.scales.tokens[turn][row] = token_scale(params.scales, token, outputs.tokens);
+  }
+}
+
+template <TileConfig kConfig>
 __device__ void look_up_tokens(const TileParams& params, TileShared<kConfig>& shared, int turn,
                                const TilePosition& tile, int thread) {
   const QkvOutputs& outputs = params.outputs;
   const TileRoute route = tile_route(outputs, tile.token, tile.column, kConfig.tile_n);
-  const int border = tile.column + kGroupRows * route.second_group;
   if (thread == 0) shared.routes[turn] = route;
-  for (int row = thread; row < kConfig.tokens(); row += kConfig.address_threads()) {
-    const int token = tile.token + row;
-    const std::int64_t offset = kv_offset(outputs, token);
-    if (route.groups == 0) {
-      shared.places[turn].kv_offsets[row] = offset;
-    } else {
-      std::byte* second = dense_row(outputs, token, border, offset);
-      shared.places[turn].rows[0][row] = dense_row(outputs, token, tile.column, offset);
-      shared.places[turn].rows[1][row] =
-          second == nullptr ? second : second - 2 * (border - tile.column);
-    }
-    if constexpr (kConfig.promotes()) {
-      shared.scales.tokens[turn][row] = token_scale(params.scales, token, outputs.tokens);
+  // Side by side where there are registers for it.
+  constexpr int kThreads = kConfig.address_threads();
+  constexpr int kRows =
+      kConfig.moves_registers() ? 1 : (kConfig.tokens() + kThreads - 1) / kThreads;
+  for (int first = thread; first < kConfig.tokens(); first += kRows * kThreads) {
+    std::int64_t offsets[kRows];
+    look_up_offsets(outputs, tile.token + first, kThreads, offsets);
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      const int row = first + i * kThreads;
+      if (row >= kConfig.tokens()) break;
+      leave_places(params, shared, turn, tile, route, row, offsets[i]);
     }
   }
 }
