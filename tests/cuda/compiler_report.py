@@ -24,8 +24,6 @@ KNOWN: dict[str, int] = {
     "flash_attention/prefill/variants/bf16_d256.cu.o": 60,
     "flash_attention/prefill/variants/bf16_d256_modified.cu.o": 40,
     "flash_attention/prefill/variants/f16_d256_modified.cu.o": 40,
-    "mla_decode/variants/fp8_r128.cu.o": 24,
-    "mla_decode/variants/fp8_r64.cu.o": 8,
 }
 
 
