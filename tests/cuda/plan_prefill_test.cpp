@@ -138,6 +138,24 @@ TEST(PlanPrefillTest, OnlyWhatThePathNeedsMustFit) {
   EXPECT_EQ(refuse_prefill(problem), "");
 }
 
+// For a few tiles of rows V is transposed by each of them: no other kernel, no workspace for it.
+TEST(PlanPrefillTest, FewTilesOfRowsTransposeValuesThemselves) {
+  FlashAttentionProblem problem = llama(64);
+  problem.allow_fp8_products = true;
+  problem.heads = problem.cache.num_kv_heads = 128;
+  problem.head_dim = 192;
+  problem.cache.row_format = RowFormat::uniform(DType::fp8_e4m3, 192);
+  problem.cache.max_pages = 64;
+  problem.ragged = {.tokens = 2048, .batch = 1};
+  EXPECT_EQ(path_of(problem), PrefillPath::flipping);
+  problem.ragged = {.tokens = 8192, .batch = 4};
+  EXPECT_EQ(path_of(problem), PrefillPath::flipping);
+  EXPECT_TRUE(plan_prefill(problem, Scores::scaled, 132).variant->flips());
+  problem.ragged.batch = 2;
+  EXPECT_EQ(path_of(problem), PrefillPath::narrow);
+  EXPECT_FALSE(plan_prefill(problem, Scores::scaled, 132).variant->flips());
+}
+
 TEST(PlanPrefillTest, ProductsOfE4m3AtTheHeadsOfLatentAttention) {
   FlashAttentionProblem problem = llama(16);
   problem.head_dim = 192;
