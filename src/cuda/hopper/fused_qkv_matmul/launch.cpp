@@ -10,6 +10,12 @@
 namespace quire::cuda::hopper {
 namespace {
 
+bool stand_side_by_side(const TensorView& scale) {
+  const bool is_aligned = reinterpret_cast<std::uintptr_t>(scale.data) % 16 == 0;
+  return is_aligned && scale.shape[1] > 1 && scale.shape[1] % 4 == 0 && scale.strides[1] == 1 &&
+         (scale.shape[0] == 1 || scale.strides[0] % 4 == 0);
+}
+
 QkvScales make_scales(const FusedQkvArgs& args) {
   if (!args.input_scale.has_value() || !args.weight.scale.has_value()) return {};
   const auto stride = [](const TensorView& scale, int dim) {
@@ -26,7 +32,9 @@ QkvScales make_scales(const FusedQkvArgs& args) {
           .weight_row_stride = stride(weight, 0),
           .weight_block_stride = stride(weight, 1),
           .x_by_block = x.shape[1] > 1,
-          .weight_by_block = weight_by_block || weight.shape[1] > 1};
+          .weight_by_block = weight_by_block || weight.shape[1] > 1,
+          .x_side_by_side = stand_side_by_side(x),
+          .weight_side_by_side = stand_side_by_side(weight)};
 }
 
 Scaling scaling_of(DType x_dtype, bool has_block_scales) {
