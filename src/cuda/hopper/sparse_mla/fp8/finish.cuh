@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of an item: weights of all keys, LSE, sums to the output or to pieces that are merged later.
+// The end of an item: weights of all keys, LSE, and the sums.
 #pragma once
 
 #include "cuda/hopper/sparse_mla/fp8/column_softmax.cuh"
-#include "cuda/hopper/sparse_mla/fp8/tile_sums.cuh"
-#include "cuda/hopper/sparse_mla/params.h"
+#include "cuda/hopper/sparse_mla/fp8/store_sums.cuh"
 #include "cuda/hopper/sparse_mla/row_softmax.cuh"
 
 namespace quire::cuda::hopper {
@@ -15,29 +14,28 @@ template <typename Variant> class ItemFinish {
   using Softmax = ColumnSoftmax<Variant>;
 
   __device__ ItemFinish(const SparseParams& params, Fp8Shared<Variant>& shared,
-                        const ItemNote& item, int warpgroup)
-      : params_(params), shared_(shared), item_(item), warpgroup_(warpgroup) {}
+                        const ItemNote& item, int warpgroup, Attenders& attenders)
+      : params_(params),
+        shared_(shared),
+        item_(item),
+        warpgroup_(warpgroup),
+        attenders_(attenders) {}
 
   // By both warpgroups together; the queries are not needed any more.
   __device__ void run(const Softmax& softmax, Sums& sums) {
     tell(softmax);
-    sync();
+    attenders_.sync();
     if (static_cast<int>(threadIdx.x) < kConfig.heads) {
       finish_head(static_cast<int>(threadIdx.x));
     }
-    sync();
+    attenders_.sync();
     apply_factors(sums);
-    exchange<0>(sums);
-    exchange<1>(sums);
+    StoreSums<Variant>(params_, item_, shared_.q[0], warpgroup_, attenders_).run(sums);
   }
 
  private:
   static constexpr Fp8Config kConfig = Variant::kConfig;
-  static constexpr int kHalf = Sums::kBlocks / 2;
 
-  __device__ static void sync() {
-    cutlass::arch::NamedBarrier::sync(Fp8Config::kAttenders, kFp8Attenders);
-  }
   __device__ static int lane() { return static_cast<int>(threadIdx.x % 32); }
   __device__ static int warp() { return static_cast<int>(threadIdx.x / 32 % Fp8Config::kWarps); }
 
@@ -114,70 +112,15 @@ template <typename Variant> class ItemFinish {
     }
   }
 
-  // Each warpgroup gives one half of its sums to the other, thread by thread, and stores the other.
-  template <int kReceiver> __device__ void exchange(Sums& sums) {
-    constexpr int kFirst = kReceiver * kHalf;
-    constexpr int kParts = Sums::kSums / 4;
-    auto* place = reinterpret_cast<float4*>(shared_.q) + threadIdx.x % Fp8Config::kWarpgroup;
-    static_assert(kHalf * kParts * Fp8Config::kWarpgroup * sizeof(float4) <= sizeof(shared_.q));
-    if (warpgroup_ != kReceiver) {
-#pragma unroll
-      for (int i = 0; i < kHalf * kParts; ++i) {
-        const float* from = &sums.values[kFirst + i / kParts][i % kParts * 4];
-        place[i * Fp8Config::kWarpgroup] = {from[0], from[1], from[2], from[3]};
-      }
-    }
-    sync();
-    if (warpgroup_ == kReceiver) {
-#pragma unroll
-      for (int i = 0; i < kHalf * kParts; ++i) {
-        const float4 got = place[i * Fp8Config::kWarpgroup];
-        float* to = &sums.values[kFirst + i / kParts][i % kParts * 4];
-        to[0] += got.x, to[1] += got.y, to[2] += got.z, to[3] += got.w;
-      }
-#pragma unroll
-      for (int block = kFirst; block < kFirst + kHalf; ++block) store(sums, block);
-    }
-    sync();
-  }
-
   __device__ std::int64_t line(int block_head) const {
     return std::int64_t{item_.index} * SparseConfig::kHeads + block_head;
-  }
-
-  // A thread has two neighbouring columns of each of its heads; eight threads have 16.
-  __device__ void store(const Sums& sums, int block) const {
-    const int column = block / 2 * 128 + warp() * 32 + block % 2 * 16 + lane() / 4 * 2;
-#pragma unroll
-    for (int c = 0; c < Softmax::kColumns; ++c) {
-      const int block_head = Softmax::head_of(c);
-      if (item_.first_head + block_head >= params_.work.heads) continue;
-      const float* pair = &sums.values[block][c / 2 * 4 + c % 2];
-      store_pair(block_head, column, pair[0], pair[2]);
-    }
-  }
-  __device__ void store_pair(int block_head, int column, float even, float odd) const {
-    if (params_.work.pieces > 1) {
-      float* row = params_.pieces.sums + line(block_head) * SparseConfig::kLatent;
-      *reinterpret_cast<float2*>(row + column) = {even, odd};
-      return;
-    }
-    const AttendOutput& output = params_.output;
-    std::byte* row = output.out + item_.token * output.token_bytes +
-                     std::int64_t{item_.first_head + block_head} * output.head_bytes;
-    if (output.dtype == DType::f32) {
-      *reinterpret_cast<float2*>(row + column * 4) = {even, odd};
-    } else {
-      *reinterpret_cast<std::uint32_t*>(row + column * 2) = output.dtype == DType::bf16
-                                                                ? pack_pair<DType::bf16>(even, odd)
-                                                                : pack_pair<DType::f16>(even, odd);
-    }
   }
 
   const SparseParams& params_;
   Fp8Shared<Variant>& shared_;
   const ItemNote& item_;
   int warpgroup_;
+  Attenders& attenders_;
 };
 
 }  // namespace quire::cuda::hopper

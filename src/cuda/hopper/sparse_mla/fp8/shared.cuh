@@ -36,20 +36,35 @@ template <typename Variant> struct Fp8Shared {
   int ends[2][2]
           [Fp8Config::kWarps];  // of each stream's tiles that a warp found in use; of two items
   RingBarriers<2> item_ring;
-  RingBarriers<kStages> row_ring;
+  EmptyBarrier attenders;
+  FullBarrier rows_full[kStages];
+  EmptyBarrier rows_empty[kStages][Fp8Config::kWarps];  // of each gathering warp's rows
 
   __device__ void init() {
     constexpr int kWarps = Fp8Config::kWarps;
     item_ring.init(1, 2 * kWarps);
+    attenders.init(Fp8Config::kAttenders);
     // Each warp that gathers, and each of its lanes that found a row when the scale is there.
-    row_ring.init(kWarps + kKeys, kWarps);
+    for (int stage = 0; stage < kStages; ++stage) {
+      rows_full[stage].init(kWarps + kKeys);
+      for (EmptyBarrier& empty : rows_empty[stage]) empty.init(kWarps);
+    }
+  }
+};
+
+// Where both warpgroups that attend meet.
+struct Attenders {
+  EmptyBarrier& barrier;
+  std::uint32_t phase = 0;
+
+  __device__ void sync() {
+    barrier.arrive();
+    barrier.wait(phase);
+    phase ^= 1;
   }
 };
 
 // Named barriers.
-enum Fp8Barrier : std::uint32_t {
-  kFp8Attenders,  // both warpgroups that attend
-  kFp8Gatherers,
-};
+enum Fp8Barrier : std::uint32_t { kFp8Gatherers };
 
 }  // namespace quire::cuda::hopper

@@ -109,9 +109,10 @@ template <typename Variant> struct ValueSums {
   float values[kBlocks][kSums];
 
   // rows: of the calling lane's matrices, at the warp's first column; scales [group][64 keys]: at the
-  // lane's first key; weights: the descriptor. Waits for all products.
+  // lane's first key; weights: the descriptor. read(step): this warp has read 16 keys more.
+  template <typename Read>
   __device__ void add(const std::byte* rows, const std::uint16_t* scales, std::uint64_t weights,
-                      bool starts_sum) {
+                      bool starts_sum, const Read& read) {
     std::uint32_t operands[2][8];
     std::uint32_t raw[2][4];
     load_transposed(rows, raw[0]);
@@ -134,6 +135,7 @@ template <typename Variant> struct ValueSums {
       multiply_step<Product>(&operands[turn % 2][4], weights + 2 * step, values[2 * group + 1],
                              starts_sum && step == 0);
       cute::warpgroup_commit_batch();
+      if (group == Fp8Config::kGroups - 1) read(step);
     }
   }
   __device__ void wait() {

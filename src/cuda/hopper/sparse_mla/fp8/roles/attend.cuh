@@ -16,6 +16,7 @@ template <typename Variant> class AttendFp8Role {
       : params_(params),
         shared_(shared),
         warpgroup_(warpgroup),
+        attenders_{.barrier = shared.attenders},
         softmax_{.bases = shared.bases[warpgroup], .total = {}} {}
 
   __device__ void run() {
@@ -38,14 +39,11 @@ template <typename Variant> class AttendFp8Role {
 
   __device__ static int lane() { return static_cast<int>(threadIdx.x % 32); }
   __device__ static int warp() { return static_cast<int>(threadIdx.x / 32 % Fp8Config::kWarps); }
-  __device__ static void sync_all() {
-    cutlass::arch::NamedBarrier::sync(Fp8Config::kAttenders, kFp8Attenders);
-  }
   __device__ void attend(const Fp8ItemNote& note, int num_tiles) {
     softmax_.reset();
     if (num_tiles > 0) {
       QueryLoad<Variant>(params_, shared_).load(note.item);
-      sync_all();
+      attenders_.sync();
     }
     const int first_tiles = note.first_tiles;
     bool is_first = true;
@@ -57,19 +55,20 @@ template <typename Variant> class AttendFp8Role {
       row_at_.advance();
     }
     sums_.wait();
-    ItemFinish<Variant>(params_, shared_, note.item, warpgroup_).run(softmax_, sums_);
+    ItemFinish<Variant>(params_, shared_, note.item, warpgroup_, attenders_).run(softmax_, sums_);
   }
 
   __device__ void attend_tile(bool is_extra, bool is_first) {
-    shared_.row_ring.wait_full(row_at_);
+    shared_.rows_full[row_at_.stage].wait(row_at_.phase);
     score(is_extra);
     weigh(is_extra, is_first);
     const std::byte* rows = shared_.rows[row_at_.stage][0];
     sums_.add(rows + warp() * 32 + matrix_row_offset(),
               shared_.scales[warpgroup_][turn_][0] + lane() % 4 * 2,
-              opaque(tile_descriptor(shared_.weights[warpgroup_][turn_])), is_first);
-    __syncwarp();
-    if (lane() == 0) shared_.row_ring.empty[row_at_.stage].arrive();
+              opaque(tile_descriptor(shared_.weights[warpgroup_][turn_])), is_first, [&](int step) {
+                __syncwarp();
+                if (lane() == 0) shared_.rows_empty[row_at_.stage][step].arrive();
+              });
     sums_.wait();
     turn_ ^= 1;
   }
@@ -159,6 +158,7 @@ template <typename Variant> class AttendFp8Role {
   const SparseParams& params_;
   Fp8Shared<Variant>& shared_;
   int warpgroup_;
+  Attenders attenders_;
   Softmax softmax_;
   TileScores<Variant> scores_;
   ValueSums<Variant> sums_;

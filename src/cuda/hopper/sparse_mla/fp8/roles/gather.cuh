@@ -97,9 +97,9 @@ template <typename Variant> class GatherFp8Role {
     constexpr std::uint32_t kAll = (1U << kRows) - 1;
     const std::uint32_t found =
         __ballot_sync(0xffffffff, lanes.row != nullptr) >> (half * kRows) & kAll;
-    shared_.row_ring.wait_empty(row_at_);
-    if (found != kAll) clear_rows(stage, kAll & ~found);
-    FullBarrier& full = shared_.row_ring.full[stage];
+    shared_.rows_empty[stage][warp()].wait(row_at_.phase ^ 1);
+    if (found != kAll) clear_rows(stage, kAll & ~found, half);
+    FullBarrier& full = shared_.rows_full[stage];
     if (lane() == 0) {
       shared_.masks[stage][warp()] = static_cast<std::uint16_t>(found);
       full.arrive_and_expect_tx(__popc(found) * lanes.bytes);
@@ -116,19 +116,21 @@ template <typename Variant> class GatherFp8Role {
     }
     if (lanes.has_scale) {
       copy_word(&shared_.row_scales[stage][key], lanes.scale, lanes.scale != nullptr);
+      cutlass::arch::cpasync_barrier_arrive_noinc(reinterpret_cast<std::uint64_t*>(&full));
+    } else {
+      full.arrive();
     }
-    cutlass::arch::cpasync_barrier_arrive_noinc(reinterpret_cast<std::uint64_t*>(&full));
   }
-  // Weights of absent rows are 0, but their bytes might be NaN.
-  __device__ void clear_rows(int stage, std::uint32_t absent) {
+  // Weights of absent rows are 0, but their bytes might be NaN. By the lanes that arrive.
+  __device__ void clear_rows(int stage, std::uint32_t absent, int half) {
+    if (lane() / kRows != half) return;
     for (; absent != 0; absent &= absent - 1) {
       const int key = warp() * kRows + __ffs(static_cast<int>(absent)) - 1;
       auto* pieces = reinterpret_cast<uint4*>(shared_.rows[stage][key]);
-      for (int i = lane(); i < Fp8Config::kRowStride / 16; i += 32) pieces[i] = {};
+      for (int i = lane() % kRows; i < Fp8Config::kRowStride / 16; i += kRows) pieces[i] = {};
     }
     // The copy engine writes here again.
     cutlass::arch::fence_view_async_shared();
-    __syncwarp();
   }
 
   const SparseParams& params_;
