@@ -71,18 +71,20 @@ template <LatentConfig kConfig> struct LatentShared {
   RingBarriers<LatentConfig::kItems> item_ring;
   FullBarrier partial_full[LatentConfig::kWarps];
   EmptyBarrier partial_empty[LatentConfig::kWarps];
-  EmptyBarrier join;  // of the warps that multiply (join.cuh)
+  EmptyBarrier join;  // of the threads that multiply (join.cuh)
 
   static_assert(sizeof(LatentStage) % 1024 == 0);
   static_assert(kConfig.row_groups == 2 || kConfig.stages % 2 == 0);
 
   __device__ void init() {
-    ring.init(LatentConfig::kLoadWarps, 4 * kConfig.row_groups);
-    item_ring.init(1, LatentConfig::kWarps);
+    // Every thread that read what will be replaced arrives: racecheck does not follow one lane's arrival
+    // for its warp.
+    ring.init(LatentConfig::kLoadWarps, 128 * kConfig.row_groups);
+    item_ring.init(1, LatentConfig::kThreads);
     for (auto& stage : raw_full) {
       for (FullBarrier& full : stage) full.init(1);
     }
-    join.init(LatentConfig::kWarps);
+    join.init(LatentConfig::kThreads);
     for (int warp = 0; warp < LatentConfig::kWarps; ++warp) {
       partial_full[warp].init(1);
       partial_empty[warp].init(1);

@@ -5,6 +5,7 @@
 
 #include "cuda/hopper/sparse_mla/fill_copied.cuh"
 #include "cuda/hopper/sparse_mla/fill_decoded.cuh"
+#include "cuda/hopper/sparse_mla/fill_paired.cuh"
 #include "cuda/hopper/sparse_mla/item_scan.cuh"
 #include "cuda/hopper/sparse_mla/work_item.cuh"
 #include "cuda/hopper/tile/block.cuh"
@@ -22,8 +23,8 @@ template <typename Variant> class GatherRole {
         fill_(shared) {}
 
   __device__ void run() {
-    const int items = params_.work.items();
-    for (int i = static_cast<int>(blockIdx.x); i < items; i += static_cast<int>(gridDim.x)) {
+    for (Walk walk{params_.work}; !walk.is_over(); walk.advance()) {
+      const int i = walk.item();
       const WorkItem item(params_.work, i);
       scan_.place(item.token);
       if (scan_.sequence() < 0) {
@@ -37,24 +38,11 @@ template <typename Variant> class GatherRole {
       }
       // The first item's queries come beside its first rows. Those of later items have to wait until
       // the item before is done with the place, which a tile need not.
-      bool is_published = i == static_cast<int>(blockIdx.x);
-      if (is_published) publish(i, tiles.x + tiles.y);
+      unpublished_ = tiles.x + tiles.y;
+      if (walk.is_first()) publish_item(i);
+#pragma unroll Variant::kConfig.gather_copies()
       for (int stream = 0; stream < 2; ++stream) {
-        const TileRun run{.stream = params_.streams[stream],
-                          .limits = scan_.limits(stream),
-                          .token = item.token,
-                          .sequence = scan_.sequence(),
-                          .first_tile = scan_.first_tile(item, stream),
-                          .num_tiles = stream == 0 ? tiles.x : tiles.y};
-        if (run.num_tiles == 0) continue;
-        fill_.begin(run);
-        for (int index = Fill::kFirstTurn; index < run.num_tiles; ++index) {
-          fill_.turn(index);
-          if (index == 0 && !is_published) {
-            publish(i, tiles.x + tiles.y);
-            is_published = true;
-          }
-        }
+        fill(stream, i, stream == 0 ? tiles.x : tiles.y);
       }
     }
     publish(0, kNoItem);
@@ -62,7 +50,28 @@ template <typename Variant> class GatherRole {
 
  private:
   using Fill = RowFill<Variant>;
+  using Walk = ItemWalk<Variant::kConfig.blocks>;
   static constexpr int kKeys = Variant::kConfig.keys;
+
+  // The tiles of an item in a stream.
+  __device__ void fill(int stream, int index, int num_tiles) {
+    if (num_tiles == 0) return;
+    const WorkItem item(params_.work, index);
+    fill_.begin({.stream = params_.streams[stream],
+                 .limits = scan_.limits(stream),
+                 .token = item.token,
+                 .sequence = scan_.sequence(),
+                 .first_tile = scan_.first_tile(item, stream),
+                 .num_tiles = num_tiles});
+    for (int turn = Fill::kFirstTurn; turn < num_tiles; ++turn) {
+      fill_.turn(turn);
+      if (turn == 0 && unpublished_ > 0) publish_item(index);
+    }
+  }
+  __device__ void publish_item(int index) {
+    publish(index, unpublished_);
+    unpublished_ = 0;
+  }
 
   // The item's queries, and how many tiles it has.
   __device__ void publish(int index, int num_tiles) {
@@ -93,6 +102,7 @@ template <typename Variant> class GatherRole {
   ItemScan<kKeys> scan_;
   Fill fill_;
   RingPosition<1> item_at_;
+  int unpublished_ = 0;  // tiles of the item that those who attend do not know of
 };
 
 }  // namespace quire::cuda::hopper
