@@ -129,9 +129,9 @@ TEST(PlanTilesTest, TheChoiceForFp8IsTheMeasuredOne) {
   EXPECT_EQ(name(8192, 10240, Scaling::rows), "fp8_rows_n192");
   EXPECT_EQ(name(512, 6144, Scaling::blocks), "fp8_blocks_n192");
   EXPECT_EQ(name(512, 10240, Scaling::blocks), "fp8_blocks_n160");
-  EXPECT_EQ(name(2048, 6144, Scaling::blocks), "fp8_blocks_n192");
+  EXPECT_EQ(name(2048, 6144, Scaling::blocks), "fp8_blocks_n256");
   EXPECT_EQ(name(2048, 10240, Scaling::blocks), "fp8_blocks_n256");
-  EXPECT_EQ(name(8192, 10240, Scaling::blocks), "fp8_blocks_n192");
+  EXPECT_EQ(name(8192, 10240, Scaling::blocks), "fp8_blocks_n256");
 }
 
 // The copy engine, simulated, leaves weight row 8c + 2s + e where a thread of quad c looks for its

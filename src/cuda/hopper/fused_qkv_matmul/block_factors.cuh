@@ -26,11 +26,10 @@ struct BlockFactors {
 // stage may be filled again, as soon as they have ended.
 template <TileConfig kConfig>
 __device__ BlockFactors block_factors(const TileShared<kConfig>& shared, int stage, int row) {
-  const float first = shared.scales.block_weights[stage][0];
-  const float second = shared.scales.block_weights[stage][1];
-  const float low = shared.scales.block_tokens[stage][row];
-  const float high = shared.scales.block_tokens[stage][row + 8];
-  return {.first = {low * first, high * first}, .second = {low * second, high * second}};
+  const float2 weights = shared.scales.block_weights[stage];
+  const float2 tokens = shared.scales.block_tokens[stage][pair_of_row(row)];
+  return {.first = {tokens.x * weights.x, tokens.y * weights.x},
+          .second = {tokens.x * weights.y, tokens.y * weights.y}};
 }
 
 enum class SumsAre : std::uint8_t { begun, added_to };

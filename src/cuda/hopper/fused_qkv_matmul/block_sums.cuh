@@ -4,7 +4,6 @@
 
 #include "cuda/hopper/fused_qkv_matmul/block_factors.cuh"
 #include "cuda/hopper/fused_qkv_matmul/promoted_sums.cuh"
-#include "cuda/hopper/tile/turns.cuh"
 
 namespace quire::cuda::hopper {
 
@@ -85,69 +84,59 @@ __device__ void sum_blocks(int k_blocks, TileShared<kConfig>& shared, const Bloc
   }
 }
 
-// The first part's sums.
-template <TileConfig kConfig> __device__ void pin_part(float (&sums)[kConfig.tile_n / 2]) {
-#pragma unroll
-  for (int i = 0; i < kConfig.part_n() / 2; ++i) cute::warpgroup_fence_operand(sums[i]);
-}
+// Block scales, one set of registers: a part's products, then its adds. While one warpgroup adds, the
+// other's products run; they need no turns, which cost a twentieth of 2048 tokens. What counts is the
+// time from the last add to the next product: the scales of the next block are in registers by then.
+template <TileConfig kConfig> struct BlockByParts {
+  static constexpr int kParts = kConfig.parts();
 
-// One part of a stage in the warpgroup's turn. The next one's begins while the last two of this
-// one's four products run: signalled later, the tensor core stands still (one product later 1.5 %
-// slower); earlier, the two warpgroups' products alternate, end together and leave it idle together.
-template <TileConfig kConfig, SumsAre kSums, int kPart, typename Meanwhile>
-__device__ void sum_part_in_turn(const StageOperands<kConfig>& operands,
-                                 const BlockFactors& factors, const BlockPlace& place,
-                                 const Turns<2>& turns, float (&products)[kConfig.part_n() / 2],
-                                 float (&sums)[kConfig.tile_n / 2], const Meanwhile& meanwhile) {
-  using Op = Wgmma<kConfig.dtype, kConfig.part_n()>;
-  constexpr int kLead = 2;  // products that still run
-  constexpr int kSteps = kRowBytes / kStepBytes - kLead;
-  constexpr int kLast = kSteps * (kStepBytes >> 4);
-  turns.wait();
-  pin(products);
-  cute::warpgroup_arrive();
-  multiply_rows<Op, kSteps>(operands.x, operands.weight_part(kPart), products, true);
-  cute::warpgroup_commit_batch();
-  multiply_rows<Op, kLead>(operands.x + kLast, operands.weight_part(kPart) + kLast, products,
-                           false);
-  cute::warpgroup_commit_batch();
-  cute::warpgroup_wait<1>();
-  turns.pass_on();
-  meanwhile(WholeTile{});
-  cute::warpgroup_wait<0>();
-  if constexpr (kPart == 1) operands.release_stage();
-  add_part<kConfig, kSums>(kPart, products, factors, place, sums);
-}
+  TileShared<kConfig>& shared;
+  const BlockPlace& place;
+  RingPosition<kConfig.stages>& at;
+  float (&products)[kConfig.part_n() / 2];
+  float (&sums)[kConfig.tile_n / 2];
 
-template <TileConfig kConfig, SumsAre kSums, typename Meanwhile>
-__device__ void sum_block_in_turns(TileShared<kConfig>& shared, const BlockPlace& place,
-                                   const Turns<2>& turns, RingPosition<kConfig.stages>& at,
-                                   float (&products)[kConfig.part_n() / 2],
-                                   float (&sums)[kConfig.tile_n / 2], const Meanwhile& meanwhile) {
-  shared.ring.wait_full(at);
-  const BlockFactors factors = block_factors<kConfig>(shared, at.stage, place.row);
-  const StageOperands<kConfig> operands(shared, place.consumer, at.stage);
-  sum_part_in_turn<kConfig, kSums, 0>(operands, factors, place, turns, products, sums, meanwhile);
-  // It is full. But this is a branch, and without one the assembler moves the adds of the first
-  // part behind the wait for the second part's turn.
-  pin_part<kConfig>(sums);
-  shared.ring.wait_full(at);
-  sum_part_in_turn<kConfig, kSums, 1>(operands, factors, place, turns, products, sums, [](auto) {});
-  at.advance();
-}
+  __device__ BlockFactors wait_for_factors(const RingPosition<kConfig.stages>& of) {
+    shared.ring.wait_full(of);
+    return block_factors<kConfig>(shared, of.stage, place.row);
+  }
 
-// Block scales, one set of registers.
+  // `factors` become those of the next block, if there is one. `meanwhile` is given the parts of the
+  // tile: a part's sums begin after it.
+  template <SumsAre kSums, int kPart, typename Meanwhile>
+  __device__ void sum_part(BlockFactors& factors, bool has_next, const Meanwhile& meanwhile) {
+    const StageOperands<kConfig> operands(shared, place.consumer, at.stage);
+    pin(products);
+    cute::warpgroup_arrive();
+    multiply_rows<Wgmma<kConfig.dtype, kConfig.part_n()>>(operands.x, operands.weight_part(kPart),
+                                                          products, true);
+    cute::warpgroup_commit_batch();
+    meanwhile(TilePart<kPart, kParts>{});
+    const BlockFactors now = factors;
+    if constexpr (kPart == kParts - 1) {
+      at.advance();
+      if (has_next) factors = wait_for_factors(at);
+    }
+    cute::warpgroup_wait<0>();
+    if constexpr (kPart == kParts - 1) operands.release_stage();
+    add_part<kConfig, kSums>(kPart, products, now, place, sums);
+    if constexpr (kPart < kParts - 1) {
+      sum_part<kSums, kPart + 1>(factors, has_next, meanwhile);
+    }
+  }
+};
+
 template <TileConfig kConfig, typename Meanwhile>
-__device__ void sum_blocks_in_turns(int k_blocks, TileShared<kConfig>& shared,
-                                    const BlockPlace& place, const Turns<2>& turns,
-                                    RingPosition<kConfig.stages>& at,
+__device__ void sum_blocks_by_parts(int k_blocks, TileShared<kConfig>& shared,
+                                    const BlockPlace& place, RingPosition<kConfig.stages>& at,
                                     float (&sums)[kConfig.tile_n / 2], const Meanwhile& meanwhile) {
   float products[kConfig.part_n() / 2];
   forget(products);
-  sum_block_in_turns<kConfig, SumsAre::begun>(shared, place, turns, at, products, sums, meanwhile);
+  BlockByParts<kConfig> blocks{shared, place, at, products, sums};
+  BlockFactors factors = blocks.wait_for_factors(at);
+  blocks.template sum_part<SumsAre::begun, 0>(factors, k_blocks > 1, meanwhile);
   for (int block = 1; block < k_blocks; ++block) {
-    sum_block_in_turns<kConfig, SumsAre::added_to>(shared, place, turns, at, products, sums,
-                                                   [](auto) {});
+    blocks.template sum_part<SumsAre::added_to, 0>(factors, block + 1 < k_blocks, [](auto) {});
   }
 }
 

@@ -54,16 +54,16 @@ struct TileConfig {
   }
   constexpr bool promotes() const { return scaling != Scaling::none; }
   // Block scales: parts of the columns multiplied at a time, into registers beside those of the sums;
-  // sets of such registers. The largest tile has room for one, so its warpgroups take turns.
+  // sets of such registers. The largest tile has room for one.
   constexpr int parts() const { return tile_n > 96 || blocks_per_sm > 1 ? 2 : 1; }
   constexpr int part_n() const { return tile_n / parts(); }
   constexpr int part_sets() const { return tile_n > 192 ? 1 : 2; }
   // Blocks of K multiplied in a row without a gap. (Products in flight over the end of a loop make the
   // compiler wait for each of them.)
   constexpr int unrolled_blocks() const { return 8; }
-  // Warps beside the loading one that bring the scales of each block of K; the others of the three
-  // look up addresses.
-  constexpr int scale_warps() const { return scaling == Scaling::blocks ? 2 : 0; }
+  // Warps beside the loading one that bring the scales of each block of K, a thread for two tokens; the
+  // others of the three look up addresses.
+  constexpr int scale_warps() const { return scaling == Scaling::blocks ? consumers : 0; }
   constexpr int address_threads() const { return 32 * (3 - scale_warps()); }
   // Tiles whose addresses, bias and scales are kept. A block has one small tile as a rule.
   constexpr int turns() const { return tile_n >= 128 ? 2 : 1; }

@@ -4,6 +4,7 @@
 #include "cuda/hopper/fused_qkv_matmul/outputs.h"
 #include "cuda/hopper/fused_qkv_matmul/plan_tiles.h"
 #include "cuda/hopper/fused_qkv_matmul/row_tile.h"
+#include "cuda/hopper/fused_qkv_matmul/side_by_side.h"
 #include "cuda/hopper/tile/row_order.h"
 #include "cuda/runtime/device_facts.h"
 
@@ -14,6 +15,10 @@ QkvScales make_scales(const FusedQkvArgs& args) {
   if (!args.input_scale.has_value() || !args.weight.scale.has_value()) return {};
   const auto stride = [](const TensorView& scale, int dim) {
     return scale.shape[dim] == 1 ? 0 : scale.strides[dim];
+  };
+  const auto side_by_side = [&](const TensorView& scale) {
+    return stand_side_by_side(scale.as<const float>(), stride(scale, 0), stride(scale, 1),
+                              scale.shape[1]);
   };
   const TensorView& x = *args.input_scale;
   const TensorView& weight = *args.weight.scale;
@@ -26,7 +31,9 @@ QkvScales make_scales(const FusedQkvArgs& args) {
           .weight_row_stride = stride(weight, 0),
           .weight_block_stride = stride(weight, 1),
           .x_by_block = x.shape[1] > 1,
-          .weight_by_block = weight_by_block || weight.shape[1] > 1};
+          .weight_by_block = weight_by_block || weight.shape[1] > 1,
+          .x_side_by_side = side_by_side(x),
+          .weight_side_by_side = side_by_side(weight)};
 }
 
 Scaling scaling_of(DType x_dtype, bool has_block_scales) {

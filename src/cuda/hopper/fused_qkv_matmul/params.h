@@ -47,6 +47,18 @@ struct QkvScales {
   std::int64_t weight_block_stride = 0;
   bool x_by_block = false;
   bool weight_by_block = false;
+  // Those of four blocks of K in a row, from every fourth on, may be loaded as 16 bytes.
+  bool x_side_by_side = false;
+  bool weight_side_by_side = false;
+
+  // A block's scale; null where it is that of a row or column.
+  QUIRE_HOST_DEVICE const float* of_token(int token, int block) const {
+    return x_by_block ? x + token * x_token_stride + block * x_block_stride : nullptr;
+  }
+  QUIRE_HOST_DEVICE const float* of_column(int column, int block) const {
+    return weight_by_block ? weight + column / 128 * weight_row_stride + block * weight_block_stride
+                           : nullptr;
+  }
 };
 
 struct TileParams {

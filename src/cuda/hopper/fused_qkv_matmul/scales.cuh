@@ -19,9 +19,16 @@ template <TileConfig kConfig> struct SharedScales<kConfig, Scaling::rows> {
 // Of the sums over a block of K as well; a stage holds one block.
 template <TileConfig kConfig>
 struct SharedScales<kConfig, Scaling::blocks> : SharedScales<kConfig, Scaling::rows> {
-  float block_weights[kConfig.stages][2];  // a tile touches at most two blocks of 128 weight rows
-  float block_tokens[kConfig.stages][kConfig.tokens()];
+  float2 block_weights[kConfig.stages];  // a tile touches at most two blocks of 128 weight rows
+  // Rows r and r + 8 of the tile side by side: a thread that multiplies has both, and every line of
+  // shared memory that is read costs the tensor cores a clock.
+  float2 block_tokens[kConfig.stages][kConfig.tokens() / 2];
 };
+
+// Where block_tokens has those of rows r and r + 8.
+__device__ inline int pair_of_row(int row) {
+  return row / 16 * 8 + row % 8;
+}
 
 // Tokens and columns past the end use the last one's scale.
 __device__ inline float token_scale(const QkvScales& scales, int token, int tokens) {
@@ -32,17 +39,4 @@ __device__ inline float column_scale(const QkvScales& scales, int column, int co
   if (scales.weight_by_block) return 1.0f;
   return __ldg(scales.weight + min(column, columns - 1) * scales.weight_row_stride);
 }
-__device__ inline float token_block_scale(const QkvScales& scales, int token, int tokens,
-                                          int block) {
-  if (!scales.x_by_block) return 1.0f;
-  return __ldg(scales.x + min(token, tokens - 1) * scales.x_token_stride +
-               block * scales.x_block_stride);
-}
-__device__ inline float column_block_scale(const QkvScales& scales, int column, int columns,
-                                           int block) {
-  if (!scales.weight_by_block) return 1.0f;
-  return __ldg(scales.weight + min(column, columns - 1) / 128 * scales.weight_row_stride +
-               block * scales.weight_block_stride);
-}
-
 }  // namespace quire::cuda::hopper

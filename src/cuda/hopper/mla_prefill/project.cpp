@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cuda/hopper/fused_qkv_matmul/row_tile.h"
+#include "cuda/hopper/fused_qkv_matmul/side_by_side.h"
 #include "cuda/hopper/mla_prefill/projection_variants.h"
 #include "cuda/hopper/mla_prefill/stationary/project.h"
 #include "cuda/hopper/tile/row_order.h"
@@ -14,6 +15,7 @@ namespace {
 
 QkvScales scales_of(const ProjectionParams& params) {
   if (params.x_scales == nullptr) return {};
+  const std::int64_t blocks = (params.x.shape[1] + 127) / 128;
   return {.x = params.x_scales,
           .x_token_stride = params.x_scale_stride,
           .x_block_stride = 1,
@@ -21,7 +23,11 @@ QkvScales scales_of(const ProjectionParams& params) {
           .weight_row_stride = params.weight_scale_strides[0],
           .weight_block_stride = params.weight_scale_strides[1],
           .x_by_block = true,
-          .weight_by_block = true};
+          .weight_by_block = true,
+          .x_side_by_side = stand_side_by_side(params.x_scales, params.x_scale_stride, 1, blocks),
+          .weight_side_by_side =
+              stand_side_by_side(params.weight_scales, params.weight_scale_strides[0],
+                                 params.weight_scale_strides[1], blocks)};
 }
 
 // All columns are Q's. Every row is of a sequence without pages.

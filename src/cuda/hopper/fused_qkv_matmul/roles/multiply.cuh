@@ -30,15 +30,10 @@ __device__ void sum_tile(int k_blocks, TileShared<kConfig>& shared, int consumer
   release<kConfig>(shared, previous);
 }
 
-// Block scales of the largest tile: its warpgroups multiply in turns.
-template <TileConfig kConfig>
-using MultiplyTurns = Turns<kConfig.scaling == Scaling::blocks && kConfig.part_sets() == 1 ? 2 : 1>;
-
 template <TileConfig kConfig, typename Meanwhile>
 __device__ void sum_any(const TileParams& params, TileShared<kConfig>& shared,
-                        const BlockPlace& place, const MultiplyTurns<kConfig>& turns,
-                        RingPosition<kConfig.stages>& at, float (&sums)[kConfig.tile_n / 2],
-                        const Meanwhile& meanwhile) {
+                        const BlockPlace& place, RingPosition<kConfig.stages>& at,
+                        float (&sums)[kConfig.tile_n / 2], const Meanwhile& meanwhile) {
   if constexpr (kConfig.scaling == Scaling::none) {
     sum_tile<kConfig>(params.k_blocks, shared, place.consumer, at, sums, meanwhile);
   } else if constexpr (kConfig.scaling == Scaling::rows) {
@@ -46,7 +41,7 @@ __device__ void sum_any(const TileParams& params, TileShared<kConfig>& shared,
   } else if constexpr (kConfig.part_sets() == 2) {
     sum_blocks<kConfig>(params.k_blocks, shared, place, at, sums, meanwhile);
   } else {
-    sum_blocks_in_turns<kConfig>(params.k_blocks, shared, place, turns, at, sums, meanwhile);
+    sum_blocks_by_parts<kConfig>(params.k_blocks, shared, place, at, sums, meanwhile);
   }
 }
 
@@ -77,12 +72,11 @@ __device__ void multiply_role(const TileParams& params, TileShared<kConfig>& sha
   done.forget();
   RingPosition<kConfig.stages> at;
   RingPosition<kConfig.turns()> kv_at;
-  const MultiplyTurns<kConfig> turns(consumer);
   TilePositions<kConfig> positions(params);
   for (TilePosition tile; positions.next(tile); kv_at.advance()) {
     const BlockPlace place{
         .consumer = consumer, .row = row, .second_group = (128 - tile.column % 128) / kGroupRows};
-    sum_any<kConfig>(params, shared, place, turns, at, sums, [&](auto part) {
+    sum_any<kConfig>(params, shared, place, at, sums, [&](auto part) {
       done.template store<decltype(part)>(params, shared, row, sums);
     });
     shared.kv_ring.wait_full(kv_at);
