@@ -27,8 +27,6 @@ KNOWN: dict[str, int] = {
     "flash_attention/prefill/variants/narrow_bf16_d128.cu.o": 24,
     "flash_attention/prefill/variants/narrow_bf16_d192_v128.cu.o": 24,
     "mla_prefill/variants/narrow_bf16.cu.o": 48,
-    "mla_decode/variants/fp8_r128.cu.o": 24,
-    "mla_decode/variants/fp8_r64.cu.o": 8,
 }
 
 

@@ -33,14 +33,14 @@ template <LatentConfig kConfig> class LatentAttend {
       shared_.item_ring.wait_full(item_at);
       const LatentItem& item = shared_.items[item_at.stage];
       if (item.tiles == 0) return;
-      load_queries<kConfig>(params_, shared_, item, rank_, warp_);
+      load_queries<kConfig>(params_, shared_, item, rank_, unknown(warp_));
       sync_consumers();
       has_rows_ = warp_row() < item.rows;
       Sums sums = {};
       RowSoftmax softmax;
       const bool owns_even = attend_item(item, softmax, sums);
       finish(item, owns_even, softmax, sums);
-      release(shared_.item_ring.empty[item_at.stage]);
+      shared_.item_ring.empty[item_at.stage].arrive();
     }
   }
 
@@ -52,9 +52,15 @@ template <LatentConfig kConfig> class LatentAttend {
   __device__ int group() const { return kConfig.row_groups == 1 ? 0 : warpgroup_; }
   // The warp's first row of the item, and the thread's.
   __device__ int warp_row() const {
-    return group() * LatentConfig::kGroupRows + warp_ % 4 * kWgmmaRows / 4;
+    return group() * LatentConfig::kGroupRows + unknown(warp_) % 4 * kWgmmaRows / 4;
   }
   __device__ int thread_row() const { return warp_row() + static_cast<int>(threadIdx.x % 32 / 4); }
+  // The same number, of which the compiler knows nothing: what follows from it is found again where
+  // it is wanted. Kept from item to item it would be in the way of the products' registers, and be spilled.
+  __device__ static int unknown(int number) {
+    asm volatile("" : "+r"(number));
+    return number;
+  }
   // Of those that share q.
   __device__ void sync_consumers() const {
     if constexpr (kConfig.row_groups == 1) {
@@ -62,10 +68,6 @@ template <LatentConfig kConfig> class LatentAttend {
     } else {
       cutlass::arch::NamedBarrier::sync(128, static_cast<std::uint32_t>(kJoinBarrier + warpgroup_));
     }
-  }
-  __device__ static void release(EmptyBarrier& empty) {
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) empty.arrive();
   }
   __device__ static Position moved(const Position& at, int tiles) {
     const int stage = at.stage + tiles;
@@ -147,7 +149,7 @@ template <LatentConfig kConfig> class LatentAttend {
     cute::warpgroup_wait<0>();
     pin(sums);
     pin(weights);
-    release(shared_.ring.empty[stage]);
+    shared_.ring.empty[stage].arrive();
   }
 
   __device__ void finish(const LatentItem& item, bool owns_even, const RowSoftmax& softmax,

@@ -44,8 +44,7 @@ class JoinBarrier {
   __device__ explicit JoinBarrier(EmptyBarrier& barrier) : barrier_(barrier) {}
 
   __device__ void sync() {
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) barrier_.arrive();
+    barrier_.arrive();
     barrier_.wait(phase_);
     phase_ ^= 1;
   }

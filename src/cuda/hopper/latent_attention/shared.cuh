@@ -12,6 +12,7 @@
 
 #include <cstddef>
 
+#include "cuda/hopper/flash_attention/decode/scan_line.cuh"
 #include "cuda/hopper/latent_attention/config.h"
 #include "cuda/hopper/tile/ring.cuh"
 #include "cuda/hopper/tile/wgmma.cuh"
@@ -67,22 +68,25 @@ template <LatentConfig kConfig> struct LatentShared {
   FullBarrier raw_full[kConfig.raw_stages][LatentConfig::kLoadWarps];  // bytes of the copy engine
   alignas(8) std::uint16_t valid[kConfig.stages][LatentConfig::kLoadWarps];
   LatentItem items[LatentConfig::kItems];
+  LineScanShared line;
   RingBarriers<kConfig.stages> ring;
   RingBarriers<LatentConfig::kItems> item_ring;
   FullBarrier partial_full[LatentConfig::kWarps];
   EmptyBarrier partial_empty[LatentConfig::kWarps];
-  EmptyBarrier join;  // of the warps that multiply (join.cuh)
+  EmptyBarrier join;  // of the threads that multiply (join.cuh)
 
   static_assert(sizeof(LatentStage) % 1024 == 0);
   static_assert(kConfig.row_groups == 2 || kConfig.stages % 2 == 0);
 
   __device__ void init() {
-    ring.init(LatentConfig::kLoadWarps, 4 * kConfig.row_groups);
-    item_ring.init(1, LatentConfig::kWarps);
+    // Every thread that read what will be replaced arrives: racecheck does not follow one lane's arrival
+    // for its warp.
+    ring.init(LatentConfig::kLoadWarps, 128 * kConfig.row_groups);
+    item_ring.init(1, LatentConfig::kThreads);
     for (auto& stage : raw_full) {
       for (FullBarrier& full : stage) full.init(1);
     }
-    join.init(LatentConfig::kWarps);
+    join.init(LatentConfig::kThreads);
     for (int warp = 0; warp < LatentConfig::kWarps; ++warp) {
       partial_full[warp].init(1);
       partial_empty[warp].init(1);

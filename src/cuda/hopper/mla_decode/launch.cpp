@@ -61,6 +61,7 @@ LatentPages make_pages(const KvLayerView& rows) {
           .table_stride = rows.page_table_stride,
           .max_pages = static_cast<int>(rows.max_pages),
           .page_size = rows.page_size,
+          .by_page_size = Divisor(static_cast<std::uint32_t>(rows.page_size)),
           .row_bytes = rows.row_format.row_bytes,
           .num_pages = static_cast<unsigned>(rows.num_pages)};
 }

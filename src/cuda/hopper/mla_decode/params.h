@@ -4,6 +4,7 @@
 
 #include "cuda/hopper/flash_attention/decode/params.h"
 #include "cuda/hopper/latent_attention/params.h"
+#include "cuda/rows/divisor.h"
 #include "cuda/runtime/tensor_map.h"
 
 namespace quire::cuda::hopper {
@@ -16,10 +17,12 @@ struct LatentPages {
   std::int64_t table_stride = 0;
   int max_pages = 0;
   int page_size = 0;  // a multiple of 16
+  Divisor by_page_size{1};
   int row_bytes = 0;
   unsigned num_pages = 0;
-  int box_rows =
-      0;  // of a page, that one copy of the copy engine brings: a power of two from 16 to 64
+  // Rows of a page that one copy of the copy engine brings, and what power of two they are: 16 to 64
+  int box_rows = 0;
+  int box_bits = 0;
 };
 
 // Rows of e4m3: 512 latent columns from byte 0 on.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/hopper/mla_decode/row_maps.h"
 
+#include <bit>
 #include <numeric>
 
 #include "cuda/hopper/mla_decode/few_rows/config.h"
@@ -64,6 +65,7 @@ void set_unit_maps(MlaDecodeParams& params) {
 
 void set_row_maps(MlaDecodeParams& params) {
   params.pages.box_rows = std::gcd(params.pages.page_size, LatentConfig::kKeys);
+  params.pages.box_bits = std::countr_zero(static_cast<unsigned>(params.pages.box_rows));
   params.latents = row_map(params.pages, 2);
   params.tails = row_map(params.pages, 1);
 }

@@ -40,15 +40,16 @@ class WorkWalk {
     item_ = (position - place.begin) / item_cost;
     item_begin_ = place.begin + item_ * item_cost;
     block_ = cut_block(split, position - item_begin_, work_.blocks);
-    if (block_ == work_.blocks) next_item();
   }
 
   // Of the piece that `next` gave last.
-  QUIRE_HOST_DEVICE const SequenceWork& work() const { return given_; }
-  QUIRE_HOST_DEVICE int sequence() const { return given_sequence_; }
+  QUIRE_HOST_DEVICE const SequenceWork& work() const { return work_; }
+  QUIRE_HOST_DEVICE int sequence() const { return sequence_; }
 
   QUIRE_HOST_DEVICE bool next(WorkPiece& piece) {
     if (item_begin_ >= end_) return false;
+    // Not before it is asked for: the lengths of the next sequence are a wait before the first copy.
+    if (block_ == work_.blocks && !next_item()) return false;
     const int left = end_ - item_begin_;
     int end = work_.blocks;
     if (left < work_.item_cost(split_)) end = cut_block(split_, left, work_.blocks);
@@ -60,11 +61,8 @@ class WorkWalk {
              .kv_head = item_ - tile * batch_.kv_heads,
              .tile = tile,
              .slot = -1};
-    given_ = work_;
-    given_sequence_ = sequence_;
     keep_apart(piece);
     block_ = piece.end;
-    if (block_ == work_.blocks) next_item();
     return true;
   }
 
@@ -93,10 +91,13 @@ class WorkWalk {
     }
   }
 
-  QUIRE_HOST_DEVICE void next_item() {
+  // False if the part ends before it.
+  QUIRE_HOST_DEVICE bool next_item() {
     block_ = 0;
     item_begin_ += work_.item_cost(split_);
+    if (item_begin_ >= end_) return false;
     if (++item_ == work_.items) enter(sequence_ + 1);
+    return true;
   }
 
   const DecodeBatch& batch_;
@@ -108,8 +109,6 @@ class WorkWalk {
   int item_ = 0;
   int block_ = 0;
   SequenceWork work_{};
-  SequenceWork given_{};
-  int given_sequence_ = 0;
 };
 
 }  // namespace quire::cuda::hopper

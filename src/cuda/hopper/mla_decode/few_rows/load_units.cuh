@@ -4,13 +4,12 @@
 // out over the banks (config.h).
 #pragma once
 
-#include "cuda/hopper/flash_attention/decode/find_work.cuh"
 #include "cuda/hopper/latent_attention/load_queries.cuh"
 #include "cuda/hopper/mla_decode/few_rows/shared.cuh"
 #include "cuda/hopper/mla_decode/params.h"
 #include "cuda/hopper/mla_decode/roles/describe_item.cuh"
+#include "cuda/hopper/mla_decode/roles/find_part.cuh"
 #include "cuda/hopper/mla_decode/roles/leave_note.cuh"
-#include "cuda/hopper/mla_decode/touch_lengths.cuh"
 #include "cuda/hopper/tile/tma.cuh"
 
 namespace quire::cuda::hopper {
@@ -22,12 +21,12 @@ template <FewRowsConfig kConfig> class LoadUnits {
       : params_(params), shared_(shared), warp_(warp) {}
 
   __device__ void run() {
-    touch_lengths(params_.batch);
-    if (lane() == 0) prefetch(params_.latents);
+    const auto thread = static_cast<int>(threadIdx.x % 128);
     const auto block = static_cast<int>(blockIdx.x);
-    const WorkCuts cuts = cut_batch(params_);
-    if (cuts.total < kManyTiles) hint_ = L2Hint::EVICT_FIRST;
-    WorkWalk walk = start_walk(params_, cuts, block);
+    if (lane() == 0) prefetch(params_.latents);
+    const ClusterPart part = find_part(params_, shared_.line, block, thread);
+    if (part.cuts.total < kManyTiles) hint_ = L2Hint::EVICT_FIRST;
+    WorkWalk walk(params_.batch, params_.split, part.cuts, part.place, block);
     for (WorkPiece piece; walk.next(piece);) {
       const SequenceWork& work = walk.work();
       const LatentItem item = describe_item(params_.batch, work, piece);
@@ -70,7 +69,8 @@ template <FewRowsConfig kConfig> class LoadUnits {
   __device__ Found find(int sequence, int key, int count) const {
     const LatentPages& pages = params_.pages;
     const LatentRowFormat& format = params_.format;
-    const int column = key / pages.page_size;
+    const auto column =
+        static_cast<int>(pages.by_page_size.quotient(static_cast<std::uint32_t>(key)));
     const int row = key - column * pages.page_size;
     Found found{.page = pages.num_pages, .row = row};
     if (count <= 0 || column >= pages.max_pages) return found;

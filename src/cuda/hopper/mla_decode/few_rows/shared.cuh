@@ -14,15 +14,19 @@
 //
 //   full[unit]             the bytes of the copy engine, and every lane that copies scales
 //   empty[unit]            the eight warps of the values; whoever has scores of it has left weights before
-//   weights_full[group]    the four warps that wrote them, with the rows' factors
+//   weights_full[group]    every thread that wrote them, with the rows' factors
 //   weights_empty[group]   the eight warps of the values
-//   refs_full[group]       its four warps: references are left for the other group, and the other's read
-//   stats_full, _empty     the item's sums, from all warps of the scores to all of the values
+//   refs_full[group]       its threads: references are left for the other group, and the other's read
+//   stats_full, _empty     the item's sums, from every thread of the scores to all warps of the values
 //   items                  full: a loading thread; empty: all sixteen warps, when the item is finished
+//
+// Where plain stores are handed on, every thread that made some arrives: racecheck does not follow one
+// lane's arrival for its warp. It costs nothing that could be measured.
 #pragma once
 
 #include <cstddef>
 
+#include "cuda/hopper/flash_attention/decode/scan_line.cuh"
 #include "cuda/hopper/latent_attention/shared.cuh"
 #include "cuda/hopper/mla_decode/few_rows/config.h"
 
@@ -53,6 +57,7 @@ template <FewRowsConfig kConfig> struct FewRowsShared {
   float stats_sums[kGroups][FewRowsConfig::kGroupWarps][kConfig.rows];
   int live[kConfig.units];  // the first ones of its keys are the sequence's and on a page
   LatentItem items[FewRowsConfig::kItems];
+  LineScanShared line;
   FullBarrier full[kConfig.units];
   EmptyBarrier empty[kConfig.units];
   RingBarriers<FewRowsConfig::kItems> item_ring;
@@ -69,11 +74,11 @@ template <FewRowsConfig kConfig> struct FewRowsShared {
     }
     item_ring.init(1, 2 * FewRowsConfig::kWarps);
     for (int group = 0; group < kGroups; ++group) {
-      weights_full[group].init(FewRowsConfig::kGroupWarps);
+      weights_full[group].init(32 * FewRowsConfig::kGroupWarps);
       weights_empty[group].init(FewRowsConfig::kWarps);
-      refs_full[group].init(FewRowsConfig::kGroupWarps);
+      refs_full[group].init(32 * FewRowsConfig::kGroupWarps);
     }
-    stats_full.init(FewRowsConfig::kWarps);
+    stats_full.init(32 * FewRowsConfig::kWarps);
     stats_empty.init(FewRowsConfig::kWarps);
   }
 };

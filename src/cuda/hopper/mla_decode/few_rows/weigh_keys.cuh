@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two warpgroups that take tiles in turn: scores, softmax, weights into shared memory.
 //
-// A thread has keys lane / 4 and lane / 4 + 8 of its warp's unit, and query rows 8j + 2 (lane % 4) + e.
-// Exponents are relative to a reference of the row, which follows its maximum only where that rises by
-// more than kSlack powers of two: the values' sums are then seldom scaled again.
+// What a thread has of a tile: thread_rows.cuh. What exponents are relative to: follow_refs.cuh.
 #pragma once
 
 #include <cute/arch/copy_sm90.hpp>
 
 #include "cuda/hopper/latent_attention/row_sight.cuh"
 #include "cuda/hopper/latent_attention/row_stats.cuh"
+#include "cuda/hopper/mla_decode/few_rows/follow_refs.cuh"
 #include "cuda/hopper/mla_decode/few_rows/load_tile_queries.cuh"
-#include "cuda/hopper/mla_decode/few_rows/scale_power.cuh"
-#include "cuda/hopper/mla_decode/few_rows/score_keys.cuh"
 
 namespace quire::cuda::hopper {
 
@@ -25,7 +22,8 @@ template <FewRowsConfig kConfig> class WeighKeys {
         shared_(shared),
         group_(group),
         warp_(static_cast<int>(threadIdx.x % 128 / 32)),
-        products_(params.format, shared) {}
+        products_(params.format, shared),
+        refs_(shared, group, warp_) {}
 
   __device__ void run() {
     const LoadTileQueries<kConfig> queries(params_, shared_, format_.has_fp8_rope);
@@ -43,18 +41,13 @@ template <FewRowsConfig kConfig> class WeighKeys {
   }
 
  private:
-  static constexpr int kScores = kConfig.rows / 2;      // of a thread
-  static constexpr int kThreadRows = kConfig.rows / 4;  // row 2j + e is 8j + 2 (lane % 4) + e
-  static constexpr float kSlack = kConfig.is_fp8() ? ScalePower::kSlack : 8.0F;
+  using Rows = ThreadRows<kConfig>;
+  static constexpr int kScores = Rows::kScores;
+  static constexpr int kThreadRows = Rows::kThreadRows;
 
-  __device__ static int lane() { return static_cast<int>(threadIdx.x % 32); }
-  __device__ static constexpr int row_of(int score) { return score / 4 * 2 + score % 2; }
-  __device__ static int row(int index) { return index / 2 * 8 + lane() % 4 * 2 + index % 2; }
-  // Of the unit, the thread's first; the second stands 8 below it.
-  __device__ static int key() { return lane() / 4; }
-  __device__ void sync_group() const {
-    cutlass::arch::NamedBarrier::sync(128, static_cast<std::uint32_t>(1 + group_));
-  }
+  __device__ static int lane() { return Rows::lane(); }
+  __device__ static int row(int index) { return Rows::row(index); }
+  __device__ static int key() { return Rows::key(); }
   __device__ static void sync_scores() {
     cutlass::arch::NamedBarrier::sync(32 * FewRowsConfig::kWarps, 0);
   }
@@ -62,11 +55,8 @@ template <FewRowsConfig kConfig> class WeighKeys {
   __device__ void attend(const LatentItem& item) {
     const RowSight sight(params_, item, kConfig.rows);
 #pragma unroll
-    for (int i = 0; i < kThreadRows; ++i) {
-      refs_[i] = -INFINITY;
-      sums_[i] = 0.0F;
-    }
-    scale_power_ = 0;
+    for (int i = 0; i < kThreadRows; ++i) sums_[i] = 0.0F;
+    refs_.begin_item();
     for (int tile = (tile_ ^ group_) & 1; tile < item.tiles; tile += FewRowsConfig::kGroups) {
       weigh(sight, tile, tile_ + tile);
     }
@@ -82,16 +72,15 @@ template <FewRowsConfig kConfig> class WeighKeys {
     float scores[kScores];
     products_.score(at.place, scales, scores);
     sight.hide_across(tile, valid_keys(live), FewRowsConfig::kUnitKeys * warp_ + key(), scores);
-    if constexpr (kConfig.is_fp8()) leave_scale_top(scales);
     float keep[kThreadRows];
-    follow_tops(tile == 0, number, scores, keep);
+    refs_.follow(tile == 0, number, scores, scales, sums_, keep);
     exponentiate(scores);
     shared_.weights_empty[group_].wait(group_phase(number) ^ 1);
     leave_factors(keep);
     store_weights(scores, scales_at(at.place, live));  // again: registers are few
     if (live < FewRowsConfig::kUnitKeys) zero_from(live, at.place);
     cutlass::arch::fence_view_async_shared();
-    arrive_by_warp(shared_.weights_full[group_]);
+    shared_.weights_full[group_].arrive();
   }
 
   // A bit per key of the tile; other warps' keys are theirs to hide.
@@ -124,76 +113,15 @@ template <FewRowsConfig kConfig> class WeighKeys {
     return scales;
   }
 
-  // References from the other group, which had the tile before, and on to it. `keep`: what the sums of
-  // the item's tiles before are worth now.
-  __device__ void follow_tops(bool is_first, int number, const float (&scores)[kScores],
-                              float (&keep)[kThreadRows]) {
-    leave_tops(scores);
-    sync_group();
-    const int other = group_ ^ 1;
-    if (number > 0) shared_.refs_full[other].wait(group_phase(number - 1));
-    const float scale_keep = follow_scales(is_first);
-#pragma unroll
-    for (int i = 0; i < kThreadRows; ++i) {
-      const float before = is_first ? -INFINITY : shared_.refs[other][row(i)];
-      const float top = highest(i);
-      const float now = top > before + kSlack || before == -INFINITY ? top : before;
-      keep[i] = before == -INFINITY ? 1.0F : exp2_approx(before - now) * scale_keep;
-      sums_[i] *= refs_[i] == -INFINITY ? 1.0F : exp2_approx(refs_[i] - now);
-      refs_[i] = now;
-      if (warp_ == 0 && lane() < 4) shared_.refs[group_][row(i)] = now;
-    }
-    arrive_by_warp(shared_.refs_full[group_]);
-  }
-  // Of this warp's keys. Positive numbers are in the order of their bits.
-  __device__ void leave_scale_top(const KeyScales& scales) {
-    float top = 0.0F;
-#pragma unroll
-    for (int group = 0; group < FewRowsConfig::kScaleGroups; ++group) {
-      top = fmaxf(top, fmaxf(fabsf(scales.latent[0][group]), fabsf(scales.latent[1][group])));
-    }
-    const std::uint32_t bits = __reduce_max_sync(0xffffffff, __float_as_uint(top));
-    if (lane() == 0) shared_.scale_tops[group_][warp_] = bits;
-  }
-  // What the sums so far are worth relative to the tile's power of scales.
-  __device__ float follow_scales(bool is_first) {
-    if constexpr (!kConfig.is_fp8()) return 1.0F;
-    const uint4 tops = *reinterpret_cast<const uint4*>(shared_.scale_tops[group_]);
-    const int before = is_first ? 0 : shared_.scale_powers[group_ ^ 1];
-    scale_power_ = ScalePower::follow(before, max(max(tops.x, tops.y), max(tops.z, tops.w)));
-    if (warp_ == 0 && lane() == 0) shared_.scale_powers[group_] = scale_power_;
-    return before == 0 ? 1.0F : ScalePower::keep(before, scale_power_);
-  }
-  __device__ void leave_tops(const float (&scores)[kScores]) {
-#pragma unroll
-    for (int i = 0; i < kThreadRows; ++i) {
-      float top = fmaxf(scores[i / 2 * 4 + i % 2], scores[i / 2 * 4 + i % 2 + 2]);
-#pragma unroll
-      for (int distance = 4; distance < 32; distance *= 2) {
-        top = fmaxf(top, __shfl_xor_sync(0xffffffff, top, distance));
-      }
-      if (lane() < 4) shared_.tops[group_][warp_][row(i)] = top;
-    }
-  }
-  // Of a row in this tile, in powers of two.
-  __device__ float highest(int index) const {
-    float top = -INFINITY;
-#pragma unroll
-    for (int warp = 0; warp < FewRowsConfig::kGroupWarps; ++warp) {
-      top = fmaxf(top, shared_.tops[group_][warp][row(index)]);
-    }
-    return top == -INFINITY ? top : top * shared_.query_factors[row(index)];
-  }
-
   __device__ void exponentiate(float (&scores)[kScores]) {
 #pragma unroll
     for (int i = 0; i < kScores; ++i) {
-      const float ref = refs_[row_of(i)];
-      scores[i] = exp2_approx(
-          fmaf(scores[i], shared_.query_factors[row(row_of(i))], ref == -INFINITY ? 0.0F : -ref));
+      const float ref = refs_.of(Rows::row_of(i));
+      scores[i] = exp2_approx(fmaf(scores[i], shared_.query_factors[row(Rows::row_of(i))],
+                                   ref == -INFINITY ? 0.0F : -ref));
     }
 #pragma unroll
-    for (int i = 0; i < kScores; ++i) sums_[row_of(i)] += scores[i];
+    for (int i = 0; i < kScores; ++i) sums_[Rows::row_of(i)] += scores[i];
   }
 
   __device__ void leave_factors(const float (&keep)[kThreadRows]) {
@@ -205,7 +133,7 @@ template <FewRowsConfig kConfig> class WeighKeys {
   // Times the scales of the keys.
   __device__ void store_weights(const float (&weights)[kScores], const KeyScales& scales) {
     const bool has_groups = kConfig.is_fp8() && format_.row_scales_offset_bytes >= 0;
-    const float lift = kConfig.is_fp8() ? ScalePower::lift(scale_power_) : 1.0F;
+    const float lift = kConfig.is_fp8() ? ScalePower::lift(refs_.scale_power()) : 1.0F;
 #pragma unroll
     for (int group = 0; group < kConfig.weight_copies(); ++group) {
       if (group > 0 && !has_groups) break;
@@ -260,10 +188,10 @@ template <FewRowsConfig kConfig> class WeighKeys {
       }
       if (lane() >= 4) continue;
       shared_.stats_sums[group_][warp_][row(i)] = sum;
-      if (warp_ == 0) shared_.stats_refs[group_][row(i)] = refs_[i];
+      if (warp_ == 0) shared_.stats_refs[group_][row(i)] = refs_.of(i);
     }
-    if (warp_ == 0 && lane() == 0) shared_.stats_powers[group_] = scale_power_;
-    arrive_by_warp(shared_.stats_full);
+    if (warp_ == 0 && lane() == 0) shared_.stats_powers[group_] = refs_.scale_power();
+    shared_.stats_full.arrive();
   }
 
   const LatentParams& params_;
@@ -272,9 +200,8 @@ template <FewRowsConfig kConfig> class WeighKeys {
   const int group_;
   const int warp_;  // of the group
   ScoreKeys<kConfig> products_;
-  float refs_[kThreadRows];  // of the thread's rows, when this group last had a tile
-  float sums_[kThreadRows];  // of this thread's weights, relative to them
-  int scale_power_ = 0;      // what its scales are relative to
+  FollowRefs<kConfig> refs_;
+  float sums_[kThreadRows];  // of this thread's weights, relative to the references
   int tile_ = 0;             // the item's first
   std::uint32_t stats_phase_ = 0;
 };

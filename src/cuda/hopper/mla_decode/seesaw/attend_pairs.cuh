@@ -26,7 +26,7 @@ class AttendPairs {
     for (RingPosition<Seesaw::kItems> item_at;; item_at.advance()) {
       shared_.item_ring.wait_full(item_at);
       const LatentItem item = shared_.items[item_at.stage];
-      arrive_once(shared_.item_ring.empty[item_at.stage]);
+      shared_.item_ring.empty[item_at.stage].arrive();
       if (item.tiles == 0) return;
       attend(item);
     }
@@ -89,7 +89,7 @@ class AttendPairs {
     const int num_keys = sight.num_keys(tile);
     if (num_keys < Seesaw::kKeys) zero_behind(num_keys, shared_.stages[group_]);
     cutlass::arch::fence_view_async_shared();
-    arrive_once(shared_.weights_full[group_]);
+    shared_.weights_full[group_].arrive();
     if (num_keys < Seesaw::kKeys) shared_.weights_full[group_].wait(phase(group_));
   }
 
@@ -130,7 +130,7 @@ class AttendPairs {
         shared_.refs[row_ + 8 * i] = refs[i];
       }
     }
-    arrive_once(shared_.refs_full[group_][warp_]);
+    shared_.refs_full[group_][warp_].arrive();
   }
 
   __device__ static void scale(Sums& sums, const float (&factor)[2]) {
@@ -146,7 +146,7 @@ class AttendPairs {
     cute::warpgroup_commit_batch();
     cute::warpgroup_wait<0>();
     pin(sums);
-    arrive_once(shared_.empty[group_][group_]);
+    shared_.empty[group_][group_].arrive();
   }
 
   __device__ void add_other(Sums& sums) {
@@ -160,7 +160,7 @@ class AttendPairs {
     cute::warpgroup_commit_batch();
     cute::warpgroup_wait<0>();
     pin(sums);
-    arrive_once(shared_.empty[stage][group_]);
+    shared_.empty[stage][group_].arrive();
   }
 
   __device__ void finish(const LatentItem& item, const SoftmaxTile& softmax, const Sums& sums) {
@@ -170,7 +170,7 @@ class AttendPairs {
       const float sum = quad_sum(softmax.sums()[i]);
       if (threadIdx.x % 4 == 0) rows[group_][row_ + 8 * i] = {softmax.refs()[i], sum};
     }
-    arrive_once(shared_.stats_full);
+    shared_.stats_full.arrive();
     shared_.stats_full.wait(items_ & 1);
     RowStats stats;
 #pragma unroll

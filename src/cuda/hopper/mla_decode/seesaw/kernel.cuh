@@ -3,6 +3,7 @@
 // Roles and their barriers: shared.cuh.
 #pragma once
 
+#include "cuda/hopper/mla_decode/roles/find_part.cuh"
 #include "cuda/hopper/mla_decode/seesaw/attend_pairs.cuh"
 #include "cuda/hopper/mla_decode/seesaw/load_rows_of_q.cuh"
 #include "cuda/hopper/mla_decode/seesaw/load_tiles.cuh"
@@ -10,29 +11,16 @@
 
 namespace quire::cuda::hopper {
 
-// The page table into L2, all of it or what one line for each thread brings, while lengths are on
-// their way: which of it a block needs follows from them.
-__device__ inline void prefetch_table(const LatentPages& pages, int batch, int thread) {
-  constexpr int kLine = 32;  // entries
-  const std::int64_t at = (std::int64_t{blockIdx.x} * DecodeConfig::kLoadThreads + thread) * kLine;
-  if (at >= (batch - 1) * pages.table_stride + pages.max_pages) return;
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(pages.table + at));
-}
-
 __device__ inline void load_for_pairs(const MlaDecodeParams& params, SeesawShared& shared,
                                       int cluster, int rank) {
   const auto thread = static_cast<int>(threadIdx.x % 128);
   const int warp = __shfl_sync(kWholeWarp, thread / 32, 0);
-  prefetch_table(params.pages, params.batch.size, thread);
   if (thread == 0) prefetch(params.latents);
   if (thread == 32) prefetch(params.tails);
-  LineScan scan(params.batch, params.split, shared.line, thread);
-  const WorkCuts cuts = cut_work(params.split, scan.add_up());
-  LinePlace place{};
-  if (cluster < cuts.parts && cuts.total > 0) place = scan.find(cuts.at(cluster));
-  const WorkWalk walk(params.batch, params.split, cuts, place, cluster);
+  const ClusterPart part = find_part(params, shared.line, cluster, thread);
+  const WorkWalk walk(params.batch, params.split, part.cuts, part.place, cluster);
   if (warp < 2) {
-    LoadHalves(params, shared, warp, rank, cuts.total).run(walk);
+    LoadHalves(params, shared, warp, rank, part.cuts.total).run(walk);
   } else {
     LoadRowsOfQ(params, shared, warp - 2, rank).run(walk);
   }
@@ -49,12 +37,11 @@ static __global__ void __launch_bounds__(Seesaw::kThreads, 1)
     cutlass::arch::fence_barrier_init();
   }
   __syncthreads();
-  const int blocks = params.attend.pieces.rows / Seesaw::kRows;  // of a cluster
-  const int rank = static_cast<int>(blockIdx.x) % blocks;
+  const auto rank = static_cast<int>(cute::block_rank_in_cluster());
   const int warpgroup = warpgroup_in_block();
   if (warpgroup == Seesaw::kGroups) {
     cutlass::arch::warpgroup_reg_dealloc<Seesaw::kLoadRegisters>();
-    load_for_pairs(params, shared, static_cast<int>(blockIdx.x) / blocks, rank);
+    load_for_pairs(params, shared, static_cast<int>(cute::cluster_id_in_grid().x), rank);
   } else {
     cutlass::arch::warpgroup_reg_alloc<Seesaw::kAttendRegisters>();
     AttendPairs(params.attend, shared, warpgroup, rank).run();

@@ -21,7 +21,8 @@ class LoadHalves {
         shared_(shared),
         half_(half),
         rank_(rank),
-        pieces_(Seesaw::kKeys / params.pages.box_rows),
+        box_bits_(params.pages.box_bits),
+        pieces_(Seesaw::kKeys >> box_bits_),
         is_ahead_(params.attend.pieces.rows > Seesaw::kRows && pieces_ == 1),
         hint_(tiles < kManyTiles ? L2Hint::EVICT_FIRST : L2Hint::EVICT_NORMAL) {}
 
@@ -36,11 +37,15 @@ class LoadHalves {
   }
 
  private:
+  static constexpr int kBatchBoxes = 32;
+  static constexpr int kTileBits = 6;
+  static_assert(Seesaw::kKeys == 1 << kTileBits);
+
   // After 256 MiB were written, reads of less than about 240 MiB are fastest if evicted first.
   static constexpr int kManyTiles =
       (240 << 20) / (Seesaw::kKeys * Seesaw::kSlabs * Seesaw::kSlabColumns * 2);
 
-  // This lane's piece of a tile.
+  // Rows that one box brings.
   struct Piece {
     unsigned page;  // num_pages: none, and the copy engine writes zeros
     int row;        // of the page
@@ -57,28 +62,43 @@ class LoadHalves {
 
   __device__ Piece find(const std::uint32_t* table, int key, int end) const {
     const LatentPages& pages = params_.pages;
-    const int column = key / pages.page_size;
+    const auto column =
+        static_cast<int>(pages.by_page_size.quotient(static_cast<std::uint32_t>(key)));
     unsigned page = pages.num_pages;
-    if (key < end && column < pages.max_pages) page = min(table[column], pages.num_pages);
+    if (key < end && column < pages.max_pages) page = table[column];
     return {.page = page, .row = key - column * pages.page_size};
   }
 
+  // The table is looked up 32 boxes at a time, one by each lane, and a batch ahead: one wait for memory
+  // then lasts for 8 to 32 tiles.
   __device__ void load_item(const SequenceWork& work, const WorkPiece& piece, int sequence) {
     const std::uint32_t* table = params_.pages.table + sequence * params_.pages.table_stride;
     const int end = work.num_keys();
-    int key =
-        (work.first_block + piece.begin) * kBlockKeys + lane() % pieces_ * params_.pages.box_rows;
+    const int tiles = piece.end - piece.begin;
+    const int batch = kBatchBoxes >> (kTileBits - box_bits_);  // tiles
+    int key = (work.first_block + piece.begin) * kBlockKeys + (lane() << box_bits_);
     Piece now = find(table, key, end);
-    Piece next = find(table, key + kBlockKeys, end);
+    Piece next = now;
 #pragma unroll 1
-    for (int tile = 0; tile < piece.end - piece.begin; ++tile) {
-      key += kBlockKeys;
-      const Piece after = find(table, key + kBlockKeys, end);  // arrives while this one waits
-      load_half(tile % 2, now);
-      if (is_ahead_ && tile + 1 < piece.end - piece.begin) fetch_ahead(next);
-      now = next;
-      next = after;
+    for (int tile = 0; tile < tiles; ++tile) {
+      const int in_batch = tile & (batch - 1);
+      if (in_batch == 0) {
+        if (tile > 0) now = next;
+        key += batch * kBlockKeys;
+        if (tile + batch < tiles) next = find(table, key, end);
+      }
+      load_half(tile % 2, take(now, in_batch));
+      if (is_ahead_ && tile + 1 < tiles) {
+        fetch_ahead(in_batch + 1 < batch ? take(now, in_batch + 1) : take(next, 0));
+      }
     }
+  }
+
+  // This lane's piece of a tile of the batch.
+  __device__ Piece take(const Piece& batch, int tile) const {
+    const int box = tile * pieces_ + (lane() & (pieces_ - 1));
+    return {.page = min(__shfl_sync(kWholeWarp, batch.page, box), params_.pages.num_pages),
+            .row = __shfl_sync(kWholeWarp, batch.row, box)};
   }
 
   // Into L2, for both blocks of the cluster: a quarter of the columns for each of the four warps. Only
@@ -158,6 +178,7 @@ class LoadHalves {
   SeesawShared& shared_;
   const int half_;
   const int rank_;
+  const int box_bits_;   // of the rows of a box
   const int pieces_;     // of a tile, at most 4
   const bool is_ahead_;  // asks for the tile after
   const L2Hint hint_;

@@ -14,13 +14,16 @@
 // Weights stand where the tile's rope columns were: nobody needs those after the scores.
 //
 //   full[stage][quarter]   the bytes of the copy engine
-//   empty[stage][half]     four warps of a group: its sums have the tile; the rope columns go with the
+//   empty[stage][half]     the threads of a group: its sums have the tile; the rope columns go with the
 //                          half of the group that had to read the weights there
 //   scored[stage]          four warps of the group that scores: nobody reads the rope columns any more
-//   weights_full[stage]    four warps of the group that wrote them: the tile's weights, factors and zeros
+//   weights_full[stage]    the threads of the group that wrote them: the tile's weights, factors and zeros
 //   refs_full[stage][warp] a warp of the scores has left the references of its rows for the other group
 //   q_full, q_empty        the warps that load queries; all warps that multiply, after their last scores
-//   stats_full             an item's sums of weights, from all warps to all
+//   stats_full             an item's sums of weights, from all threads to all
+//
+// Where plain stores and loads are in order through a barrier, every thread that made some arrives:
+// racecheck does not follow one lane's arrival for its warp.
 #pragma once
 
 #include <cstddef>
@@ -83,17 +86,18 @@ struct SeesawShared {
   __device__ std::byte* weights(int stage) { return stages[stage][Seesaw::kRopeSlab]; }
 
   __device__ void init() {
+    constexpr int kGroupThreads = 32 * Seesaw::kGroupWarps;
     for (int stage = 0; stage < Seesaw::kStages; ++stage) {
       for (FullBarrier& quarter : full[stage]) quarter.init(1);
-      for (EmptyBarrier& half : empty[stage]) half.init(Seesaw::kGroupWarps);
+      for (EmptyBarrier& half : empty[stage]) half.init(kGroupThreads);
       scored[stage].init(Seesaw::kGroupWarps);
-      weights_full[stage].init(Seesaw::kGroupWarps);
-      for (EmptyBarrier& warp : refs_full[stage]) warp.init(1);
+      weights_full[stage].init(kGroupThreads);
+      for (EmptyBarrier& warp : refs_full[stage]) warp.init(32);
     }
-    item_ring.init(1, Seesaw::kWarps);
+    item_ring.init(1, 32 * Seesaw::kWarps);
     q_full.init(Seesaw::kQueryWarps);
     q_empty.init(Seesaw::kWarps);
-    stats_full.init(Seesaw::kWarps);
+    stats_full.init(32 * Seesaw::kWarps);
   }
 };
 
