@@ -16,8 +16,8 @@ struct IndexVariant {
   IndexConfig config;
   void (*launch)(const IndexParams& params, cudaStream_t stream);
   // Whole rows; nullptr: no kernel does.
-  void (*launch_cluster)(const IndexParams& params, const GroupLists& lists,
-                         const ClusterShape& shape, cudaStream_t stream) = nullptr;
+  void (*launch_cluster)(const IndexParams& params, const ClusterShape& shape,
+                         cudaStream_t stream) = nullptr;
 };
 
 template <int kHeads, int kDims> constexpr IndexVariant one_token(std::string_view name) {

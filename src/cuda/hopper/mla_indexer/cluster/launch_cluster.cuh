@@ -9,8 +9,8 @@
 namespace quire::cuda::hopper {
 
 template <typename Variant>
-void launch_index_cluster(const IndexParams& params, const GroupLists& lists,
-                          const ClusterShape& shape, cudaStream_t stream) {
+void launch_index_cluster(const IndexParams& params, const ClusterShape& shape,
+                          cudaStream_t stream) {
   constexpr int kSharedOfABlock = 227 * 1024;
   using Shared = ClusterShared<Variant::kConfig>;
   static_assert(sizeof(Shared) + kMaxClusterKeys * sizeof(std::uint32_t) <= kSharedOfABlock);
@@ -20,11 +20,11 @@ void launch_index_cluster(const IndexParams& params, const GroupLists& lists,
           "cudaFuncSetAttribute");
   }
   launch(index_cluster_kernel<Variant>,
-         {.grid = dim3(static_cast<unsigned>(params.batch.tokens * shape.groups * shape.size)),
+         {.grid = dim3(static_cast<unsigned>(params.batch.tokens * shape.size)),
           .block = dim3(kClusterThreads),
           .cluster = static_cast<unsigned>(shape.size),
           .shared_bytes = sizeof(Shared) + shape.capacity * sizeof(std::uint32_t)},
-         stream, params, lists, shape.size, shape.capacity);
+         stream, params, shape.size, shape.capacity);
 }
 
 }  // namespace quire::cuda::hopper

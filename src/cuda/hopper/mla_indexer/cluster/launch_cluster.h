@@ -11,7 +11,7 @@
 namespace quire::cuda::hopper {
 
 template <typename Variant>
-void launch_index_cluster(const IndexParams& params, const GroupLists& lists,
-                          const ClusterShape& shape, cudaStream_t stream);
+void launch_index_cluster(const IndexParams& params, const ClusterShape& shape,
+                          cudaStream_t stream);
 
 }  // namespace quire::cuda::hopper

@@ -74,8 +74,7 @@ __device__ inline void load_row_queries(const IndexParams& params, int token,
     shared.weights[0][HeadSums<kConfig>::weight_place(head)] =
         0.5f * own[head * weights.head_stride];
   }
-  __syncwarp();
-  if (lane == 0) shared.queries_full.arrive();
+  shared.queries_full.arrive();
 }
 
 }  // namespace quire::cuda::hopper

@@ -42,7 +42,7 @@ template <IndexConfig kConfig> class RowScore {
     const int position = scores.mark.first_key() + key;
     const bool is_seen = position < share_.row.bound && scores.mark.is_mapped(key);
     const std::uint32_t rank = is_seen ? rank_of(scores.values[0]) : kAbsentRank;
-    const auto place = ranks_ + static_cast<std::uint32_t>(position - share_.first_key()) * 4;
+    const auto place = ranks_ + static_cast<std::uint32_t>(position) * 4;
     const Cluster& cluster = share_.cluster;
     for (int block = Scorer::Sums::is_first() ? 0 : 1; block < cluster.size; block += 2) {
       cluster.store(place, block, rank);

@@ -38,7 +38,7 @@ class RowSelect {
       team_.sync();
       find_bucket(team_, bins, wanted, shared_.select);
       const auto [bucket, greater, count] = shared_.select.found;
-      if (count <= static_cast<unsigned>(kMostCandidates)) {
+      if (bucket > 0 && count <= static_cast<unsigned>(kMostCandidates)) {
         return compare_candidates(buckets, bucket, wanted - greater);
       }
       clear_buckets(team_, bins);
@@ -48,15 +48,12 @@ class RowSelect {
                       shared_.select);
   }
 
-  // The chosen go to sink(place, index, rank), and sink.leave_out(place) is told of the places behind
-  // them. total: of all keys that there are.
-  template <typename Sink>
-  __device__ void write(std::uint64_t bound, unsigned total, const Sink& sink) {
+  // The indices of the chosen to `out`, and -1 to the places behind them. total: of all keys that there are.
+  __device__ void write(std::uint64_t bound, unsigned total, std::int32_t* out) {
     const int groups = (keys_.end + kGroup - 1) / kGroup;
 #pragma unroll 1
     for (int group = team_.warp(); group < groups; group += kWarps) {
-      const Four four = read_four(group, bound);
-      const unsigned count = __reduce_add_sync(kWholeWarp, __popc(four.chosen));
+      const unsigned count = __reduce_add_sync(kWholeWarp, __popc(read_chosen(group, bound)));
       if (team_.lane() == 0) shared_.chosen[group] = count;
     }
     team_.sync();
@@ -70,13 +67,13 @@ class RowSelect {
       place = __reduce_add_sync(kWholeWarp, place);
 #pragma unroll 1
       for (int group = first; group < end; ++group) {
-        write_group(group, bound, place, sink);
+        write_group(group, bound, out + place);
         place += shared_.chosen[group];
       }
     }
     if (keys_.rank > 0) return;
     for (int i = static_cast<int>(total) + team_.thread; i < top_k_; i += kClusterThreads) {
-      sink.leave_out(i);
+      out[i] = -1;
     }
   }
 
@@ -88,43 +85,37 @@ class RowSelect {
   // Scores between the least and the greatest in buckets of one width. Ranks are no measure of that: one
   // score close to zero makes most of them differences of exponents.
   struct ScoreBuckets {
-    __device__ explicit ScoreBuckets(const RankSummary& all)
-        : least_rank(all.least), least(score_of(all.least)) {
-      per_score = static_cast<float>(kBuckets - 2) / (score_of(all.greatest) - least);
+    __device__ explicit ScoreBuckets(const RankSummary& all) : least(score_of(all.least)) {
+      per_score = static_cast<float>(kBuckets - 1) / (score_of(all.greatest) - least);
       are_any = all.least > kNanRank && isfinite(least) && isfinite(per_score);
     }
-    // A greater rank has no lesser one. Lesser ranks than the least come first.
+    // A greater rank has no lesser one. Absent keys, whose score is a NaN, are in the first.
     __device__ unsigned of(std::uint32_t rank) const {
       const unsigned bucket = __float2uint_rz((score_of(rank) - least) * per_score);
-      return rank < least_rank ? 0 : min(bucket + 1, static_cast<unsigned>(kBuckets - 1));
+      return min(bucket, static_cast<unsigned>(kBuckets - 1));
     }
 
-    std::uint32_t least_rank;
     float least;
     float per_score;
     bool are_any;  // false: there are infinities, NaN, or no two scores
-  };
-
-  // A lane's keys of a group.
-  struct Four {
-    std::uint32_t ranks[4];
-    unsigned chosen;  // bit i: the i-th
   };
 
   __device__ uint4 read_ranks(int first) const {
     return first < keys_.end ? *reinterpret_cast<const uint4*>(keys_.ranks + first) : uint4{};
   }
 
-  __device__ Four read_four(int group, std::uint64_t bound) const {
+  // Bit i: the i-th of a lane's four keys of a group is chosen.
+  __device__ unsigned read_chosen(int group, std::uint64_t bound) const {
     const int first = group * kGroup + 4 * team_.lane();
-    const uint4 ranks = read_ranks(first);
-    Four four{.ranks = {ranks.x, ranks.y, ranks.z, ranks.w}, .chosen = 0};
+    const uint4 four = read_ranks(first);
+    const std::uint32_t ranks[4] = {four.x, four.y, four.z, four.w};
+    unsigned chosen = 0;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const bool is_chosen = code_of(four.ranks[i], static_cast<std::uint32_t>(first + i)) >= bound;
-      four.chosen |= (is_chosen ? 1u : 0u) << i;
+      const bool is_chosen = code_of(ranks[i], static_cast<std::uint32_t>(first + i)) >= bound;
+      chosen |= (is_chosen ? 1u : 0u) << i;
     }
-    return four;
+    return chosen;
   }
 
   // The thread's, as rank and index.
@@ -179,21 +170,17 @@ class RowSelect {
     return shared_.bound;
   }
 
-  template <typename Sink>
-  __device__ void write_group(int group, std::uint64_t bound, unsigned place,
-                              const Sink& sink) const {
-    const Four four = read_four(group, bound);
+  __device__ void write_group(int group, std::uint64_t bound, std::int32_t* out) const {
+    const unsigned chosen = read_chosen(group, bound);
     const unsigned lower = (1u << team_.lane()) - 1u;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      place += __popc(__ballot_sync(kWholeWarp, (four.chosen >> i & 1) != 0) & lower);
+      out += __popc(__ballot_sync(kWholeWarp, (chosen >> i & 1) != 0) & lower);
     }
     const int first = group * kGroup + 4 * team_.lane();
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      if ((four.chosen >> i & 1) != 0) {
-        sink(static_cast<int>(place++), first + i, four.ranks[i]);
-      }
+      if ((chosen >> i & 1) != 0) *out++ = first + i;
     }
   }
 

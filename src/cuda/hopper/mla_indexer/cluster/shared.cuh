@@ -52,8 +52,8 @@ template <IndexConfig kConfig> struct alignas(1024) ClusterShared {
 
   // By one thread, before a fence_barrier_init and a barrier.
   __device__ void init() {
-    ring.init(1, 4);  // a tile is one warpgroup's
-    queries_full.init(1);
+    ring.init(1, 4);        // a tile is one warpgroup's
+    queries_full.init(32);  // a warp copies the weights
   }
   __device__ std::uint32_t* ranks() { return reinterpret_cast<std::uint32_t*>(this + 1); }
 };

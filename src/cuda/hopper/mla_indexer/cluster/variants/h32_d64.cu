@@ -3,7 +3,7 @@
 
 namespace quire::cuda::hopper {
 
-template void launch_index_cluster<IndexRow<32, 64>>(const IndexParams&, const GroupLists&,
-                                                     const ClusterShape&, cudaStream_t);
+template void launch_index_cluster<IndexRow<32, 64>>(const IndexParams&, const ClusterShape&,
+                                                     cudaStream_t);
 
 }  // namespace quire::cuda::hopper
