@@ -76,9 +76,16 @@ struct Heads {
 constexpr Heads kHeads[] = {{1, 4},  {4, 128}, {8, 128}, {16, 128}, {32, 128}, {64, 128},
                             {4, 64}, {8, 64},  {16, 64}, {32, 64},  {64, 64}};
 
-PickInputs make_inputs(const Pattern& pattern, const Shape& shape, const Heads& heads) {
+// Columns of the page table that no key needs. With many of them, nothing says that rows are short enough
+// to be taken whole.
+constexpr std::int64_t kFewColumns = 1;
+constexpr std::int64_t kManyColumns = 40000;
+
+PickInputs make_inputs(const Pattern& pattern, const Shape& shape, const Heads& heads,
+                       std::int64_t spare_columns = kFewColumns) {
   CacheOptions options = index_options({shape.cached}, {shape.added}, heads.dims);
   options.page_size = 16;
+  options.spare_columns = spare_columns;
   PickInputs inputs(options, shape.top_k, heads.count);
   std::mt19937 random(7);
   for (std::int64_t key = 0; key < shape.cached + shape.added; ++key) {
@@ -116,13 +123,16 @@ TEST_P(IndexerRows, AreSelectedAsTheOracleDoes) {
     const PickInputs oracle = make_inputs(GetParam(), shape, kHeads[0]);
     reference::mla_indexer(oracle.args());
     for (const Heads& heads : kHeads) {
-      const PickInputs subject = make_inputs(GetParam(), shape, heads);
-      if (!run_on_gpu(subject.args())) continue;
-      ++problems;
-      for (std::int64_t token = 0; token < shape.added; ++token) {
-        ASSERT_EQ(subject.row(token), oracle.row(token))
-            << heads.count << " heads of " << heads.dims << ", token " << token << " of "
-            << shape.added << " after " << shape.cached << " keys, top_k " << shape.top_k;
+      for (const std::int64_t spare_columns : {kFewColumns, kManyColumns}) {
+        const PickInputs subject = make_inputs(GetParam(), shape, heads, spare_columns);
+        if (!run_on_gpu(subject.args())) continue;
+        ++problems;
+        for (std::int64_t token = 0; token < shape.added; ++token) {
+          ASSERT_EQ(subject.row(token), oracle.row(token))
+              << heads.count << " heads of " << heads.dims << ", token " << token << " of "
+              << shape.added << " after " << shape.cached << " keys, top_k " << shape.top_k << ", "
+              << spare_columns << " columns too many";
+        }
       }
     }
   }

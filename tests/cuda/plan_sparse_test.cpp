@@ -31,7 +31,19 @@ TEST(PlanSparse, FewHeadsTakeANarrowKernel) {
   EXPECT_EQ(plan_sparse(decode_problem(128, 8), kSms).variant->name, "fp8_heads16");
   EXPECT_EQ(plan_sparse(decode_problem(128, 16), kSms).variant->name, "fp8_heads16");
   EXPECT_EQ(plan_sparse(decode_problem(128, 17), kSms).variant->name, "fp8_heads32");
-  EXPECT_EQ(plan_sparse(decode_problem(128, 128), kSms).variant->name, "fp8");
+}
+
+TEST(PlanSparse, TwoBlocksShareTheRowsOfUpTo128Heads) {
+  for (const std::int64_t heads : {65, 127, 128}) {
+    const SparsePlan plan = plan_sparse(decode_problem(128, heads), kSms);
+    EXPECT_EQ(plan.variant->name, "fp8_pair");
+    EXPECT_EQ(plan.work.head_tiles, 2);
+  }
+  EXPECT_EQ(plan_sparse(decode_problem(128, 129), kSms).variant->name, "fp8");
+  EXPECT_EQ(plan_sparse(decode_problem(128, 129), kSms).work.head_tiles, 3);
+  // Whole clusters, whatever the number of multiprocessors.
+  EXPECT_EQ(plan_sparse(decode_problem(128, 128), 131).blocks, 130);
+  EXPECT_EQ(plan_sparse(decode_problem(1, 128), 131).blocks % 2, 0);
 }
 
 TEST(PlanSparse, FewTokensAreCutIntoPiecesThatCoverAllTiles) {

@@ -5,6 +5,7 @@
 // twice as many for angles: they bound the kernel, not memory.
 #pragma once
 
+#include "cuda/hopper/index_rows/known_steps.cuh"
 #include "cuda/hopper/index_rows/row_steps.cuh"
 #include "cuda/hopper/index_rows/target.cuh"
 #include "cuda/hopper/tile/bulk_copy.cuh"
@@ -13,6 +14,9 @@
 namespace quire::cuda::hopper {
 
 template <DType kXType, int kRowLanes> struct KeyRowConfig {
+  using Steps = KnownSteps<RowSteps::any>;
+  // The tensor cores' way costs 4 % here: beside LayerNorm the shuffles are not what binds.
+  static constexpr HadamardWay kHadamard = HadamardWay::shuffles;
   static constexpr DType kX = kXType;
   static constexpr int kLanes = kRowLanes;  // of a row
   static constexpr int kColumns = kRowColumns<kLanes>;

@@ -1,163 +1,202 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernel of quantize_index_queries for rows of 64 or 128 columns, none or half of them turned: 2 or 4
 // lanes hold a row in registers, every byte is read and written once, in vectors of 16 (8 for codes).
-// A block finds the places of its tokens while its first rows are on their way, and a group of lanes has
-// its next row on the way while it works on one.
+// There are no more blocks than places for them: a block finds the places of all of its tokens, and brings their
+// angles to shared memory, once, while its first rows are on their way. A group of lanes has its next row on the
+// way while it works on one.
 #pragma once
 
 #include <algorithm>
 
 #include "cuda/hopper/index_rows/quantize_row.cuh"
+#include "cuda/rows/token_finder.cuh"
 #include "cuda/runtime/launch.h"
 
 namespace quire::cuda::hopper {
 
-template <DType kXType, int kRowLanes> struct QueryRowConfig {
+template <DType kXType, int kRowLanes, RowSteps kSteps = RowSteps::any> struct QueryRowConfig {
+  using Steps = KnownSteps<kSteps>;
+  static constexpr HadamardWay kHadamard = HadamardWay::product;
   static constexpr DType kX = kXType;
   static constexpr int kLanes = kRowLanes;
   static constexpr int kThreads = 128;
   static constexpr int kGroups = kThreads / kLanes;
-  static constexpr int kMostRows = 4;                          // of a group, one after the other
+  static constexpr int kMostTokens = kGroups + 16;             // of a block
   static constexpr int kMinBlocks = kX == DType::f32 ? 4 : 5;  // of a multiprocessor
 };
 
-// A row of the block, and where a lane reads it.
-struct RowCursor {
-  int token;
-  int head;
-  const std::byte* x;
+// The tokens of a block. Angles stand by the piece of four, then by the lane: neighbours read neighbours.
+template <typename Config> struct QueryTokens {
+  static constexpr int kPieces = kTurnedVectors * 2;  // of a lane
+  static_assert(Config::kMostTokens <= Config::kThreads);
 
-  __device__ RowCursor(const IndexRowParams& params, std::int64_t first_token, int token, int head)
-      : token(token),
-        head(head),
-        x(params.x + (first_token + token) * params.token_bytes + head * params.head_bytes) {}
-  __device__ void advance(const IndexRowParams& params, int heads) {
-    x += params.head_bytes;
-    if (++head < heads) return;
-    x += params.token_bytes - heads * params.head_bytes;
-    head = 0;
-    ++token;
+  TokenTarget targets[Config::kMostTokens];
+  float4 angles[Config::kMostTokens][kPieces][Config::kLanes];
+
+  // A lane for each of `count` tokens.
+  __device__ void find(const IndexRowParams& params, const QueryTarget& target, std::int64_t first,
+                       int count) {
+    if (static_cast<int>(threadIdx.x / 32 * 32) >= count) return;
+    const TokenFinder finder(params.row_offsets, params.cache_lengths, params.batch);
+    const auto t = static_cast<int>(threadIdx.x);
+    const TokenPlace place = finder.find(first + t);
+    if (t < count) targets[t] = locate(target, place, first + t);
   }
+
+  // When the places are there.
+  __device__ void load_angles(const IndexRowParams& params, int count) {
+    if (!Config::Steps::turns(params)) return;
+    for (int i = threadIdx.x; i < count * Config::kLanes; i += Config::kThreads) {
+      const int token = i / Config::kLanes;
+      const int lane = i % Config::kLanes;
+      if (targets[token].position < 0) continue;
+      RowAngles own;
+      hopper::load_angles<Config::kLanes>(params, lane, targets[token].position, own);
+#pragma unroll
+      for (int p = 0; p < kPieces; ++p) {
+        const float* four = &own[p / 2][p % 2 * 4];
+        angles[token][p][lane] = make_float4(four[0], four[1], four[2], four[3]);
+      }
+    }
+  }
+
+  __device__ void angles_of(int token, int lane, RowAngles& own) const {
+#pragma unroll
+    for (int v = 0; v < kTurnedVectors; ++v) {
+      Eight<DType::f32>::decode({angles[token][2 * v][lane], angles[token][2 * v + 1][lane]},
+                                own[v]);
+    }
+  }
+};
+
+// The rows of a block: every group of lanes takes every kGroups-th of them.
+struct QueryRows {
+  std::int64_t first;
+  std::int64_t first_token;
+  int skipped;  // rows of the first token that are other blocks'
+  int count;
 };
 
 template <typename Config> class RowQuantizer {
  public:
-  using X = Eight<Config::kX>;
-  using Raw = typename X::Raw[kRowVectors];
-
-  __device__ RowQuantizer(const IndexRowParams& params, const QueryTarget& target)
-      : params_(params), target_(target), lane_(threadIdx.x % Config::kLanes) {
-    // Kept in a register: worked out again at every use, it is a tenth of a row's instructions.
-    asm volatile("" : "+r"(lane_));
+  __device__ RowQuantizer(const IndexRowParams& params, const QueryTarget& target,
+                          const QueryTokens<Config>& tokens, const QueryRows& rows)
+      : params_(params),
+        target_(target),
+        tokens_(tokens),
+        lane_(threadIdx.x % Config::kLanes),
+        x_(params.x + rows.first_token * params.token_bytes +
+           lane_ * kEight * (bits(Config::kX) / 8)) {
+    // Kept in registers: worked out again at every use, they are a tenth of a row's instructions.
+    asm volatile("" : "+r"(lane_), "+l"(x_));
+    const int row = static_cast<int>(threadIdx.x) / Config::kLanes;
+    token_ = static_cast<int>(params.heads.quotient(rows.skipped + row));
+    head_ = rows.skipped + row - token_ * heads();
+    left_ = rows.count - row;
+    load();
   }
 
-  __device__ int lane() const { return lane_; }
-
-  // x: at the lane's first column.
-  __device__ void load(const std::byte* x, Raw& raw) const {
+  // All lanes of a warp take part in every row, whether theirs is written or not.
+  __device__ void run(int num_rows) {
+    RowAngles angles = {};
+    int held = -1;  // the token whose angles those are
+#pragma unroll 1
+    for (int i = 0; i < num_rows; ++i) {
+      RowValues values;
 #pragma unroll
-    for (int v = 0; v < kRowVectors; ++v) raw[v] = X::load(x + v * kStep * (bits(Config::kX) / 8));
-  }
-
-  __device__ static void copy(const Raw& from, Raw& to) {
-#pragma unroll
-    for (int v = 0; v < kRowVectors; ++v) to[v] = from[v];
-  }
-
-  __device__ void load_angles(std::int64_t position, RowAngles& angles) const {
-    if (params_.freqs == nullptr || position < 0) return;
-    hopper::load_angles<Config::kLanes>(params_, lane_, position, angles);
-  }
-
-  // All lanes of a warp take part, whether their row is written or not.
-  __device__ void store(const Raw& raw, const RowAngles& angles, const TokenTarget& token, int head,
-                        float gate) const {
-    RowValues values;
-#pragma unroll
-    for (int v = 0; v < kRowVectors; ++v) X::decode(raw[v], values[v]);
-    if (params_.freqs != nullptr) rotate(params_.interleaved, angles, values);
-    quantize_row<Config::kLanes>(params_, target_, token,
-                                 {.head = head, .lane = lane_, .gate = gate}, values);
+      for (int v = 0; v < kRowVectors; ++v) X::decode(next_[v], values[v]);
+      TokenTarget place;  // rows past the end are nobody's: the shuffles stay whole
+      const int head = head_;
+      float gate = 0.0f;
+      if (left_ > 0) {
+        place = tokens_.targets[token_];
+        if (lane_ == 0) gate = gate_of(target_, place, head);
+        if (token_ != held && Config::Steps::turns(params_)) {
+          tokens_.angles_of(token_, lane_, angles);
+        }
+        held = token_;
+      }
+      advance();
+      load();
+      if (Config::Steps::turns(params_)) {
+        rotate(Config::Steps::is_interleaved(params_), angles, values);
+      }
+      quantize_row<Config>(params_, target_, place, {.head = head, .lane = lane_, .gate = gate},
+                           values);
+    }
   }
 
  private:
+  using X = Eight<Config::kX>;
   static constexpr int kStep = Config::kLanes * kEight;  // columns between a lane's vectors
+
+  __device__ int heads() const {
+    return static_cast<int>(params_.heads.value());
+  }
+
+  __device__ void advance() {
+    left_ -= Config::kGroups;
+    head_ += Config::kGroups;
+    while (head_ >= heads()) {
+      head_ -= heads();
+      ++token_;
+    }
+  }
+
+  __device__ void load() {
+    if (left_ <= 0) return;
+    const std::byte* x = x_ + token_ * params_.token_bytes + head_ * params_.head_bytes;
+#pragma unroll
+    for (int v = 0; v < kRowVectors; ++v) {
+      next_[v] = X::load(x + v * kStep * (bits(Config::kX) / 8));
+    }
+  }
 
   const IndexRowParams& params_;
   const QueryTarget& target_;
+  const QueryTokens<Config>& tokens_;
   int lane_;
+  const std::byte* x_;  // the lane's first column of the block's first token
+  int token_;           // of the block
+  int head_;
+  int left_;  // rows of the block from the group's next on
+  typename X::Raw next_[kRowVectors] = {};
 };
 
-// A thread for each of `count` tokens.
-template <typename Config>
-__device__ inline void find_tokens(const IndexRowParams& params, const QueryTarget& target,
-                                   std::int64_t first_token, int count, TokenTarget* tokens) {
-  for (int t = threadIdx.x; t < count; t += Config::kThreads) {
-    const TokenPlace place =
-        place_of_token(params.row_offsets, params.cache_lengths, params.batch, first_token + t);
-    tokens[t] = locate(target, place, first_token + t);
-  }
-}
-
-// A group of lanes takes group_rows neighbouring rows, so that most of them are one token's and share
-// its angles. The loop is not unrolled: its body fills a good part of the instruction cache.
+// The loop is not unrolled: its body fills a good part of the instruction cache.
 template <typename Config>
 __global__ void __launch_bounds__(Config::kThreads, Config::kMinBlocks)
     quantize_index_rows(const __grid_constant__ IndexRowParams params,
                         const __grid_constant__ QueryTarget target, int group_rows) {
-  __shared__ TokenTarget tokens[Config::kGroups * Config::kMostRows + 1];
+  __shared__ QueryTokens<Config> tokens;
   const auto heads = static_cast<int>(params.heads.value());
   const int block_rows = Config::kGroups * group_rows;
-  const std::int64_t first = std::int64_t{blockIdx.x} * block_rows;
-  const std::int64_t first_token = params.heads.quotient_of(first);
-  const auto skipped = static_cast<int>(first - first_token * heads);
-  const std::int64_t left = params.tokens * heads - first;
-  const int count = left < block_rows ? static_cast<int>(left) : block_rows;
-  const auto token_of = [&](int row) {
-    return static_cast<int>(params.heads.quotient(skipped + row));
-  };
+  QueryRows rows{.first = std::int64_t{blockIdx.x} * block_rows};
+  rows.first_token = params.heads.quotient_of(rows.first);
+  rows.skipped = static_cast<int>(rows.first - rows.first_token * heads);
+  const std::int64_t left = params.tokens * heads - rows.first;
+  rows.count = left < block_rows ? static_cast<int>(left) : block_rows;
+  const int num_tokens = static_cast<int>(params.heads.quotient(rows.skipped + rows.count - 1)) + 1;
 
-  RowQuantizer<Config> quantizer(params, target);
-  typename RowQuantizer<Config>::Raw next = {};
-  const auto own = static_cast<int>(threadIdx.x) / Config::kLanes * group_rows;
-  const int last = min(own + group_rows, count);
-  RowCursor at(params, first_token, token_of(own), skipped + own - token_of(own) * heads);
-  at.x += quantizer.lane() * kEight * (bits(Config::kX) / 8);
-  if (own < last) quantizer.load(at.x, next);
-  find_tokens<Config>(params, target, first_token, token_of(count - 1) + 1, tokens);
+  RowQuantizer<Config> quantizer(params, target, tokens, rows);
+  tokens.find(params, target, rows.first_token, num_tokens);
   __syncthreads();
-
-  int held = -1;  // the token whose angles are there, or on their way
-  RowAngles angles = {};
-#pragma unroll 1
-  for (int row = own; row < own + group_rows; ++row) {
-    typename RowQuantizer<Config>::Raw raw;
-    RowQuantizer<Config>::copy(next, raw);
-    const RowCursor here = at;
-    at.advance(params, heads);
-    if (row + 1 < last) quantizer.load(at.x, next);
-    TokenTarget place;  // rows past the end are nobody's: the shuffles stay whole
-    float gate = 0.0f;
-    if (row < last) {
-      place = tokens[here.token];
-      if (here.token != held) {
-        held = here.token;
-        quantizer.load_angles(place.position, angles);
-      }
-      if (quantizer.lane() == 0) gate = gate_of(target, place, here.head);
-    }
-    quantizer.store(raw, angles, place, here.head, gate);
-  }
+  tokens.load_angles(params, num_tokens);
+  __syncthreads();
+  quantizer.run(group_rows);
 }
 
-// Several blocks for each place that a multiprocessor has, before a group takes a second row.
+// As many blocks as there are places, unless they had more tokens than fit.
 template <typename Config>
 void launch_queries(const IndexRowParams& params, const QueryTarget& target,
                     const IndexRowLaunch& launched) {
-  const std::int64_t rows = params.tokens * params.heads.value();
-  const std::int64_t wanted = std::int64_t{launched.num_sms} * Config::kMinBlocks * 2;
-  const std::int64_t group_rows =
-      std::clamp<std::int64_t>(rows / (Config::kGroups * wanted), 1, Config::kMostRows);
+  const std::int64_t heads = params.heads.value();
+  const std::int64_t rows = params.tokens * heads;
+  const std::int64_t places = std::int64_t{launched.num_sms} * Config::kMinBlocks;
+  // Rows from any head on touch one token more than they fill.
+  const std::int64_t most = (Config::kMostTokens - 2) * heads / Config::kGroups;
+  const std::int64_t group_rows = std::clamp<std::int64_t>(
+      num_blocks(rows, places * Config::kGroups), 1, std::max<std::int64_t>(most, 1));
   launch(quantize_index_rows<Config>,
          {.grid = dim3(num_blocks(rows, Config::kGroups * group_rows)),
           .block = dim3(Config::kThreads)},
@@ -171,6 +210,25 @@ void launch_queries_of_type(const IndexRowParams& params, const QueryTarget& tar
     return launch_queries<QueryRowConfig<kX, 2>>(params, target, launched);
   }
   launch_queries<QueryRowConfig<kX, 4>>(params, target, launched);
+}
+
+// The rows of the models there are.
+inline void launch_usual_queries(const IndexRowParams& params, const QueryTarget& target,
+                                 const IndexRowLaunch& launched) {
+  constexpr DType kX = DType::bf16;
+  switch (steps_of(params)) {
+    case RowSteps::turn_hadamard:
+      return launch_queries<QueryRowConfig<kX, 4, RowSteps::turn_hadamard>>(params, target,
+                                                                            launched);
+    case RowSteps::turn_interleaved:
+      return launch_queries<QueryRowConfig<kX, 4, RowSteps::turn_interleaved>>(params, target,
+                                                                               launched);
+    case RowSteps::turn_interleaved_hadamard:
+      return launch_queries<QueryRowConfig<kX, 4, RowSteps::turn_interleaved_hadamard>>(
+          params, target, launched);
+    default:
+      return launch_queries<QueryRowConfig<kX, 4, RowSteps::turn>>(params, target, launched);
+  }
 }
 
 }  // namespace quire::cuda::hopper

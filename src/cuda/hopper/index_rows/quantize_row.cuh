@@ -2,6 +2,7 @@
 // The end of a row that a few lanes hold in registers: Hadamard, scale, codes.
 #pragma once
 
+#include "cuda/hopper/index_rows/known_steps.cuh"
 #include "cuda/hopper/index_rows/row_steps.cuh"
 #include "cuda/hopper/index_rows/target.cuh"
 #include "cuda/rows/eight.cuh"
@@ -45,16 +46,18 @@ struct RowOfToken {
 };
 
 // All lanes of a warp take part, whether their row is written or not.
-template <int kLanes, typename Target>
+template <typename Config, typename Target>
 __device__ inline void quantize_row(const IndexRowParams& params, const Target& target,
                                     const TokenTarget& token, const RowOfToken& row,
                                     RowValues& values) {
-  if (params.hadamard) hadamard<kLanes>(values);
+  constexpr int kLanes = Config::kLanes;
+  if (Config::Steps::has_hadamard(params)) hadamard<kLanes, Config::kHadamard>(values);
   const float amax = largest_of_lanes<kLanes>(largest(values)) * params.hadamard_factor;
   if (token.position < 0) return;
   const float scale = row_scale(params.rounding, amax);
   divide(values, params.hadamard_factor, scale);
   std::byte* codes = codes_of(target, token, row.head) + row.lane * kEight;
+  __builtin_assume(__isGlobal(codes));  // which it does not say, coming from shared memory
 #pragma unroll
   for (int v = 0; v < kRowVectors; ++v) {
     *reinterpret_cast<uint2*>(codes + v * kLanes * kEight) = encode_fp8<__NV_E4M3>(values[v]);

@@ -5,6 +5,7 @@
 // anyway; and every lane has as many pairs as any other.
 #pragma once
 
+#include "cuda/hopper/index_rows/hadamard_product.cuh"
 #include "cuda/hopper/index_rows/params.h"
 #include "cuda/rows/any_eight.cuh"
 
@@ -162,11 +163,10 @@ __device__ inline void sum_and_difference(float& a, float& b) {
   a = sum;
 }
 
-// Sums and differences over every bit of the column: three inside a vector, two between the lane's
-// vectors, the others between lanes. Its factor is left to the caller.
-template <int kLanes> __device__ inline void hadamard(RowValues& values) {
+// Between the vectors of a lane, and inside a vector over the bits from `distance` on.
+__device__ inline void hadamard_of_lane(RowValues& values, int first_distance) {
 #pragma unroll
-  for (int distance = 1; distance < kEight; distance *= 2) {
+  for (int distance = first_distance; distance < kEight; distance *= 2) {
 #pragma unroll
     for (int v = 0; v < kRowVectors; ++v) {
 #pragma unroll
@@ -185,6 +185,25 @@ template <int kLanes> __device__ inline void hadamard(RowValues& values) {
       }
     }
   }
+}
+
+// How numbers of several lanes are added.
+enum class HadamardWay : std::uint8_t { shuffles, product };
+
+// Sums and differences over every bit of the column: three inside a vector, two between the lane's
+// vectors, the others between lanes. Its factor is left to the caller.
+template <int kLanes, HadamardWay kWay> __device__ inline void hadamard(RowValues& values) {
+  if constexpr (kLanes == HadamardProduct::kLanes && kWay == HadamardWay::product) {
+    hadamard_of_lane(values, 2);
+    const HadamardProduct product;
+#pragma unroll
+    for (int v = 0; v < kRowVectors; ++v) {
+#pragma unroll
+      for (int i = 0; i < kEight; i += 4) product.apply(&values[v][i]);
+    }
+    return;
+  }
+  hadamard_of_lane(values, 1);
 #pragma unroll
   for (int step = 1; step < kLanes; step *= 2) {
     const float sign = (threadIdx.x & step) == 0 ? 1.0f : -1.0f;

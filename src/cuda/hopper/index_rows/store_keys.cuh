@@ -68,7 +68,7 @@ template <typename Config> class KeyWorker {
       }
       rotate(params_.interleaved, angles, values);
     }
-    quantize_row<Config::kLanes>(params_, target_, stage.tokens[row], {.lane = lane}, values);
+    quantize_row<Config>(params_, target_, stage.tokens[row], {.lane = lane}, values);
   }
 
   const IndexRowParams& params_;

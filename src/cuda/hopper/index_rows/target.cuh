@@ -55,10 +55,13 @@ __device__ inline float gate_of(const QueryTarget& target, const TokenTarget& to
 }
 
 __device__ inline void store_scale(const KeyTarget&, const TokenTarget& token, int, float scale) {
-  if (token.scale != nullptr) *reinterpret_cast<float*>(token.scale) = scale;
+  if (token.scale == nullptr) return;
+  __builtin_assume(__isGlobal(token.scale));
+  *reinterpret_cast<float*>(token.scale) = scale;
 }
 __device__ inline void store_scale(const QueryTarget& target, const TokenTarget& token, int head,
                                    float scale) {
+  __builtin_assume(__isGlobal(token.scale));
   reinterpret_cast<float*>(token.scale)[head * target.scale_head_stride] = scale;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/hopper/mla_indexer/launch.h"
 
+#include "cuda/hopper/mla_indexer/cluster/join_groups.h"
 #include "cuda/hopper/mla_indexer/plan_index.h"
 #include "cuda/runtime/carver.h"
 #include "cuda/runtime/device_facts.h"
@@ -17,6 +18,15 @@ IndexPieces carve_pieces(Carver& carver, const IndexPlan& plan) {
   const std::int64_t rows = plan.slots() * plan.variant->config.tokens;
   return {.headers = carver.take<PieceHeader>(plan.slots()),
           .codes = carver.take<std::uint64_t>(rows * IndexConfig::kPoolKeys)};
+}
+
+GroupLists carve_lists(Carver& carver, const IndexPlan& plan, std::int64_t rows, int top_k) {
+  GroupLists lists{.groups = plan.cluster.groups, .stride = GroupLists::stride_of(top_k)};
+  if (lists.groups == 1) return lists;
+  lists.summaries = carver.take<RankSummary>(rows * lists.groups);
+  lists.ranks = carver.take<std::uint32_t>(rows * lists.groups * lists.stride);
+  lists.positions = carver.take<std::int32_t>(rows * lists.groups * lists.stride);
+  return lists;
 }
 
 Swizzle row_swizzle(std::int64_t row_bytes) {
@@ -103,14 +113,20 @@ std::string refuse_index(const MlaIndexerProblem& problem) {
 }
 
 std::int64_t index_workspace_bytes(const MlaIndexerProblem& problem) {
+  const IndexPlan plan = plan_on_device(problem);
   Carver counter;
-  carve_pieces(counter, plan_on_device(problem));
+  if (plan.takes_whole_rows()) {
+    carve_lists(counter, plan, problem.ragged.tokens, static_cast<int>(problem.top_k));
+  } else {
+    carve_pieces(counter, plan);
+  }
   return counter.bytes();
 }
 
 std::vector<std::pair<std::string, std::string>> index_choices(const MlaIndexerProblem& problem) {
   const IndexPlan plan = plan_on_device(problem);
-  return {{"kernel", std::string(plan.variant->name)}};
+  return {{"kernel", std::string(plan.variant->name)},
+          {"cluster", std::to_string(plan.cluster.size)}};
 }
 
 void mla_indexer(const MlaIndexerArgs& args, const Context& context) {
@@ -118,8 +134,14 @@ void mla_indexer(const MlaIndexerArgs& args, const Context& context) {
   const IndexPlan plan = plan_on_device(validate(args));
   const DeviceScope scope(args.q.device);
   const auto stream = static_cast<cudaStream_t>(context.stream);
-  Carver carver(context.workspace);
   IndexParams params = make_params(args, plan);
+  Carver carver(context.workspace);
+  if (plan.takes_whole_rows()) {
+    const GroupLists lists = carve_lists(carver, plan, params.batch.tokens, params.batch.top_k);
+    plan.variant->launch_cluster(params, lists, plan.cluster, stream);
+    if (lists.groups > 1) launch_join_groups(params, lists, plan.cluster.writers, stream);
+    return;
+  }
   params.pieces = carve_pieces(carver, plan);
   plan.variant->launch(params, stream);
   launch_finish(params, plan.merges, stream);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // mla_indexer on tensor cores: fp8 products, and an exact selection that never sees all scores at
-// once. Starts two kernels on the context's stream, allocates nothing and never waits.
+// once. Starts one kernel or two on the context's stream, allocates nothing and never waits.
 #pragma once
 
 #include <cstdint>

@@ -3,12 +3,10 @@
 // merge reads what a piece has put first (params.h); only a piece whose first codes all turn out to be
 // among the best may have more of them, and is then read whole. That is exact, and one thread block
 // does for any row: clusters that added up their counts took 14 µs where 132 pieces had 131 072 codes.
-// A merge runs once on an SM, and waited for its instructions longer than for anything else while every
-// thread held 32 codes in registers (ncu). So codes are in shared memory and loops are short.
+// Codes stay in registers meanwhile; in shared memory, with smaller loops, a merge took 1 – 2 µs longer.
 #pragma once
 
 #include <cstddef>
-#include <cute/arch/copy_sm80.hpp>
 
 #include "cuda/hopper/mla_indexer/piece_list.cuh"
 #include "cuda/hopper/mla_indexer/write_row.cuh"
@@ -18,22 +16,10 @@ namespace quire::cuda::hopper {
 inline constexpr int kMergeThreads = 512;
 
 struct MergeShared {
-  static constexpr int kCodes = 16384;
-
-  alignas(16) std::uint64_t codes[kCodes];
   SelectShared<2> select;
   PositionWindow<4096> window;
   PieceTable table;
 };
-
-// 16 bytes, of which those beyond the first `bytes` are zeros.
-__device__ inline void copy_or_zero(void* target, const void* source, int bytes) {
-  auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(target));
-  asm volatile("" : "+r"(address));  // as in load_queries.cuh
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(source),
-               "r"(bytes)
-               : "memory");
-}
 
 class RowMerge {
  public:
@@ -53,6 +39,11 @@ class RowMerge {
   }
 
  private:
+  static constexpr int kMergeUnit = 64;               // codes that a warp takes at a time
+  static constexpr int kUnitCodes = kMergeUnit / 32;  // of a lane
+  static constexpr int kHeldUnits = 12;               // of a warp, in registers
+  static constexpr int kWarps = kMergeThreads / 32;
+
   // The row's pieces, when all have been written. False: there is nothing to merge.
   __device__ bool find(int index) {
     prefetch();
@@ -94,7 +85,7 @@ class RowMerge {
     limits.least = __reduce_min_sync(kWholeWarp, limits.least);
     limits.greatest = __reduce_max_sync(kWholeWarp, limits.greatest);
     if (least != kAnyCode) limits.least = static_cast<std::uint32_t>(least >> 32);
-    pairs_ = (longest + 1) / 2;
+    parts_ = static_cast<int>((longest + kMergeUnit - 1) / kMergeUnit);
     read_codes();
     const auto top_k = static_cast<unsigned>(params_.batch.top_k);
     if (total <= top_k) return kAnyCode;
@@ -116,54 +107,48 @@ class RowMerge {
     return team_.any(is_any);
   }
 
-  // Two neighbouring codes of a piece. Every piece has as many places as the longest: most are of one
-  // length.
-  struct Pair {
+  // Where a lane's codes of a unit stand, every 32nd, and how many are left from there. Every piece has as
+  // many units as the longest: most are of one length.
+  struct Unit {
     const std::uint64_t* codes;
-    int count;  // 2, 1 or none
+    int count;
+
+    __device__ std::uint64_t code(int i) const { return 32 * i < count ? codes[32 * i] : 0; }
   };
-  __device__ Pair find_pair(unsigned index) const {
-    const unsigned piece = index / pairs_;
-    const auto first = static_cast<int>(2 * (index - piece * pairs_));
-    const int slot = list_.slot(static_cast<int>(piece));
+  __device__ Unit find_unit(int round) const {
+    const int index = round * kWarps + team_.warp();
+    if (index >= num_units()) return {nullptr, 0};
+    const int piece = index / parts_;
+    const int first = (index - piece * parts_) * kMergeUnit + team_.lane();
+    const int slot = list_.slot(piece);
     const std::int64_t at = std::int64_t{slot} * params_.batch.block_tokens + row_;
     return {params_.pieces.codes + at * IndexConfig::kPoolKeys + first,
-            max(0, min(2, shared_.table.rows[slot].head - first))};
+            shared_.table.rows[slot].head - first};
   }
-  __device__ unsigned num_pairs() const { return static_cast<unsigned>(list_.count) * pairs_; }
-  __device__ unsigned num_held() const { return min(num_pairs(), MergeShared::kCodes / 2u); }
+  __device__ int num_units() const { return list_.count * parts_; }
 
   __device__ void read_codes() {
-    for (unsigned index = threadIdx.x; index < num_held(); index += kMergeThreads) {
-      const Pair pair = find_pair(index);
-      copy_or_zero(&shared_.codes[2 * index], pair.codes, 8 * pair.count);
+#pragma unroll
+    for (int i = 0; i < kHeldUnits; ++i) {
+      const Unit unit = find_unit(i);
+#pragma unroll
+      for (int j = 0; j < kUnitCodes; ++j) held_[i][j] = unit.code(j);
     }
-    cute::cp_async_wait<0>();
-    team_.sync();
   }
 
-  // A thread's codes, 0 where there is none; what shared memory does not hold is read again.
+  // A thread's codes, 0 where there is none; what registers do not hold is read again.
   template <typename Visit> __device__ void for_each(const Visit& visit) const {
-    constexpr int kBatch = 4;
-    const auto* held = reinterpret_cast<const ulonglong2*>(shared_.codes);
-#pragma unroll 1
-    for (unsigned first = threadIdx.x; first < num_held(); first += kBatch * kMergeThreads) {
-      ulonglong2 codes[kBatch];
 #pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
-        const unsigned index = first + i * kMergeThreads;
-        codes[i] = index < num_held() ? held[index] : ulonglong2{0, 0};
-      }
+    for (int i = 0; i < kHeldUnits; ++i) {
+      if (i * kWarps + team_.warp() >= num_units()) return;
 #pragma unroll
-      for (const ulonglong2& two : codes) {
-        visit(two.x);
-        visit(two.y);
-      }
+      for (int j = 0; j < kUnitCodes; ++j) visit(held_[i][j]);
     }
 #pragma unroll 1
-    for (unsigned index = num_held() + threadIdx.x; index < num_pairs(); index += kMergeThreads) {
-      const Pair pair = find_pair(index);
-      for (int i = 0; i < pair.count; ++i) visit(pair.codes[i]);
+    for (int i = kHeldUnits; i * kWarps + team_.warp() < num_units(); ++i) {
+      const Unit unit = find_unit(i);
+#pragma unroll 2
+      for (int j = 0; j < kUnitCodes; ++j) visit(unit.code(j));
     }
   }
 
@@ -193,7 +178,8 @@ class RowMerge {
   const Team<kMergeThreads> team_{static_cast<int>(threadIdx.x), 1};
   PieceList list_{};
   int row_ = 0;
-  unsigned pairs_ = 0;  // places of a piece, of two codes
+  int parts_ = 0;  // units of a piece
+  std::uint64_t held_[kHeldUnits][kUnitCodes];
 };
 
 }  // namespace quire::cuda::hopper

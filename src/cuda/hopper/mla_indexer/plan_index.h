@@ -16,6 +16,9 @@ struct IndexPlan {
   int parts = 0;  // thread blocks that score
   int box_rows = 0;
   int merges = 0;  // blocks of tokens that may be cut
+  ClusterShape cluster{};
+
+  bool takes_whole_rows() const { return cluster.size > 0; }
 
   std::int64_t slots() const { return 2 * std::int64_t{parts}; }
 };

@@ -5,6 +5,7 @@
 
 #include <string_view>
 
+#include "cuda/hopper/mla_indexer/cluster/launch_cluster.h"
 #include "cuda/hopper/mla_indexer/launch_index.h"
 #include "cuda/hopper/mla_indexer/variants.h"
 
@@ -14,33 +15,33 @@ struct IndexVariant {
   std::string_view name;
   IndexConfig config;
   void (*launch)(const IndexParams& params, cudaStream_t stream);
+  // Whole rows; nullptr: no kernel does.
+  void (*launch_cluster)(const IndexParams& params, const GroupLists& lists,
+                         const ClusterShape& shape, cudaStream_t stream) = nullptr;
 };
 
-template <typename Variant> constexpr IndexVariant index_variant(std::string_view name) {
+template <int kHeads, int kDims> constexpr IndexVariant one_token(std::string_view name) {
+  using Variant = IndexOne<kHeads, kDims>;
+  return {name, Variant::kConfig, launch_index<Variant>,
+          launch_index_cluster<IndexRow<kHeads, kDims>>};
+}
+template <int kHeads, int kDims> constexpr IndexVariant two_tokens(std::string_view name) {
+  using Variant = IndexTwo<kHeads, kDims>;
   return {name, Variant::kConfig, launch_index<Variant>};
 }
 
 // Of the same heads and dims: fewer tokens first. Four heads are half of the fewest columns of a product,
 // so that two tokens share one.
 inline constexpr IndexVariant kIndexVariants[] = {
-    index_variant<IndexOne<64, 128>>("h64_d128_t1"),
-    index_variant<IndexTwo<64, 128>>("h64_d128_t2"),
-    index_variant<IndexOne<32, 128>>("h32_d128_t1"),
-    index_variant<IndexTwo<32, 128>>("h32_d128_t2"),
-    index_variant<IndexOne<16, 128>>("h16_d128_t1"),
-    index_variant<IndexTwo<16, 128>>("h16_d128_t2"),
-    index_variant<IndexOne<8, 128>>("h8_d128_t1"),
-    index_variant<IndexTwo<8, 128>>("h8_d128_t2"),
-    index_variant<IndexTwo<4, 128>>("h4_d128_t2"),
-    index_variant<IndexOne<64, 64>>("h64_d64_t1"),
-    index_variant<IndexTwo<64, 64>>("h64_d64_t2"),
-    index_variant<IndexOne<32, 64>>("h32_d64_t1"),
-    index_variant<IndexTwo<32, 64>>("h32_d64_t2"),
-    index_variant<IndexOne<16, 64>>("h16_d64_t1"),
-    index_variant<IndexTwo<16, 64>>("h16_d64_t2"),
-    index_variant<IndexOne<8, 64>>("h8_d64_t1"),
-    index_variant<IndexTwo<8, 64>>("h8_d64_t2"),
-    index_variant<IndexTwo<4, 64>>("h4_d64_t2"),
+    one_token<64, 128>("h64_d128_t1"), two_tokens<64, 128>("h64_d128_t2"),
+    one_token<32, 128>("h32_d128_t1"), two_tokens<32, 128>("h32_d128_t2"),
+    one_token<16, 128>("h16_d128_t1"), two_tokens<16, 128>("h16_d128_t2"),
+    one_token<8, 128>("h8_d128_t1"),   two_tokens<8, 128>("h8_d128_t2"),
+    two_tokens<4, 128>("h4_d128_t2"),  one_token<64, 64>("h64_d64_t1"),
+    two_tokens<64, 64>("h64_d64_t2"),  one_token<32, 64>("h32_d64_t1"),
+    two_tokens<32, 64>("h32_d64_t2"),  one_token<16, 64>("h16_d64_t1"),
+    two_tokens<16, 64>("h16_d64_t2"),  one_token<8, 64>("h8_d64_t1"),
+    two_tokens<8, 64>("h8_d64_t2"),    two_tokens<4, 64>("h4_d64_t2"),
 };
 
 }  // namespace quire::cuda::hopper

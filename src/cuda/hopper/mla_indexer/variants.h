@@ -18,4 +18,11 @@ template <int kHeads, int kDims> struct IndexTwo {
       .heads = kHeads, .tokens = 2, .dims = kDims, .stages = kDims == 128 ? 9 : 15};
 };
 
+// A whole row to a cluster (cluster/kernel.cuh): what stages leave of shared memory is for its ranks.
+inline constexpr int kMaxClusterKeys = 32768 + 128;
+template <int kHeads, int kDims> struct IndexRow {
+  static constexpr IndexConfig kConfig{
+      .heads = kHeads, .tokens = 1, .dims = kDims, .stages = kDims == 128 ? 9 : 15};
+};
+
 }  // namespace quire::cuda::hopper

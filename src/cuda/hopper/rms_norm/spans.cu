@@ -3,8 +3,8 @@
 // tokens there are is known on the device alone, so the grid is as large as the card, and every warp walks: 32
 // spans are found at once, a lane each.
 #include "cuda/hopper/rms_norm/params.h"
+#include "cuda/rows/any_eight.cuh"
 #include "cuda/rows/divisor.h"
-#include "cuda/rows/eight.cuh"
 #include "cuda/rows/token_finder.cuh"
 #include "cuda/runtime/launch.h"
 
@@ -16,9 +16,12 @@ constexpr int kThreads = 256;
 constexpr int kWarp = 32;
 constexpr unsigned kAll = 0xffffffffu;
 
-template <DType kXType, DType kGammaType, int kSpanLanes, int kLaneSlots> struct SpanConfig {
+// Of gamma: nearly always x's own; asked at run time it costs 2 %.
+enum class GammaType : std::uint8_t { as_x, any };
+
+template <DType kXType, GammaType kGammaType, int kSpanLanes, int kLaneSlots> struct SpanConfig {
   static constexpr DType kX = kXType;
-  static constexpr DType kGamma = kGammaType;
+  static constexpr GammaType kGamma = kGammaType;
   static constexpr int kLanes = kSpanLanes;
   static constexpr int kSlots = kLaneSlots;
   static constexpr int kSpans = kSlots >= 3 ? 1 : 4 / kSlots;  // of a group of lanes, in flight
@@ -34,7 +37,6 @@ template <DType kXType, DType kGammaType, int kSpanLanes, int kLaneSlots> struct
 template <typename Config> class SpanNorm {
  public:
   using X = Eight<Config::kX>;
-  using Gamma = Eight<Config::kGamma>;
 
   __device__ SpanNorm(const RmsNormParams& params, int lane)
       : params_(params),
@@ -43,7 +45,9 @@ template <typename Config> class SpanNorm {
         epsilon_(static_cast<float>(params.epsilon)) {
 #pragma unroll
     for (int s = 0; s < Config::kSlots; ++s) {
-      if (is_used(s)) Gamma::decode(Gamma::load(params.gamma + column(s) * kGammaBytes), gamma_[s]);
+      if (is_used(s)) {
+        load_eight(params.gamma + column(s) * gamma_bytes(), gamma_dtype(), gamma_[s]);
+      }
 #pragma unroll
       for (int i = 0; i < kEight; ++i) gamma_[s][i] += static_cast<float>(params.weight_offset);
     }
@@ -81,10 +85,7 @@ template <typename Config> class SpanNorm {
       X::decode(raw[s], x);
 #pragma unroll
       for (int i = 0; i < kEight; ++i) x[i] *= factor;
-      if (!params_.multiply_before_cast) {
-#pragma unroll
-        for (int i = 0; i < kEight; ++i) x[i] = Gamma::round(x[i]);
-      }
+      if (!params_.multiply_before_cast) round_to_gamma(x);
 #pragma unroll
       for (int i = 0; i < kEight; ++i) x[i] *= gamma_[s][i];
       store_eight<Config::kX>(row + column(s) * kXBytes, x);
@@ -93,7 +94,21 @@ template <typename Config> class SpanNorm {
 
  private:
   static constexpr int kXBytes = bits(Config::kX) / 8;
-  static constexpr int kGammaBytes = bits(Config::kGamma) / 8;
+
+  __device__ DType gamma_dtype() const {
+    return Config::kGamma == GammaType::as_x ? Config::kX : params_.gamma_dtype;
+  }
+  __device__ int gamma_bytes() const {
+    return gamma_dtype() == DType::f32 ? 4 : 2;
+  }
+  __device__ void round_to_gamma(float (&x)[kEight]) const {
+    if (gamma_dtype() == DType::bf16) round_all<DType::bf16>(x);
+    if (gamma_dtype() == DType::f16) round_all<DType::f16>(x);
+  }
+  template <DType kType> __device__ static void round_all(float (&x)[kEight]) {
+#pragma unroll
+    for (int i = 0; i < kEight; ++i) x[i] = Eight<kType>::round(x[i]);
+  }
 
   __device__ int column(int slot) const {
     return (slot * Config::kLanes + lane_) * kEight;
@@ -197,7 +212,7 @@ void launch_config(const RmsNormParams& params, unsigned sms, cudaStream_t strea
          Divisor(static_cast<unsigned>(params.token_spans)));
 }
 
-template <DType kX, DType kGamma>
+template <DType kX, GammaType kGamma>
 void launch_for(const RmsNormParams& params, const SpanLayout& layout, unsigned sms,
                 cudaStream_t stream) {
   if (layout.lanes == 8) return launch_config<SpanConfig<kX, kGamma, 8, 1>>(params, sms, stream);
@@ -210,13 +225,10 @@ void launch_for(const RmsNormParams& params, const SpanLayout& layout, unsigned 
 template <DType kX>
 void launch_for_gamma(const RmsNormParams& params, const SpanLayout& layout, unsigned sms,
                       cudaStream_t stream) {
-  if (params.gamma_dtype == DType::bf16) {
-    return launch_for<kX, DType::bf16>(params, layout, sms, stream);
+  if (params.gamma_dtype == kX) {
+    return launch_for<kX, GammaType::as_x>(params, layout, sms, stream);
   }
-  if (params.gamma_dtype == DType::f16) {
-    return launch_for<kX, DType::f16>(params, layout, sms, stream);
-  }
-  launch_for<kX, DType::f32>(params, layout, sms, stream);
+  launch_for<kX, GammaType::any>(params, layout, sms, stream);
 }
 
 }  // namespace

@@ -20,6 +20,14 @@ class NormWeights {
     }
   }
 
+  // The same, but 1 where there is no norm, of `columns` columns.
+  __device__ void fill_or_ones(const RopeNorm& norm, int columns, float offset) {
+    if (norm.gamma != nullptr) return fill(norm, offset);
+    for (int i = static_cast<int>(threadIdx.x); i < columns / kEight; i += blockDim.x) {
+      halves_[0][i] = halves_[1][i] = make_float4(1.0f, 1.0f, 1.0f, 1.0f);
+    }
+  }
+
   // Of eight columns from `column` on.
   __device__ void load(int column, float (&weights)[kEight]) const {
 #pragma unroll

@@ -17,12 +17,11 @@ constexpr int kWarp = 32;
 
 enum class Pairing : std::uint8_t { half_split, interleaved };
 
-// kLaneBytes: of rows that a lane has in flight; with more than 128 f32 spills registers.
-template <DType kXType, Pairing kPairsStand, AngleTable kAngleTable, int kLaneSlots,
-          int kLaneBytes = 128>
+// kLaneBytes: of rows that a lane has in flight; with more than 128 f32 spills registers. How the angles stand is
+// asked at run time.
+template <DType kXType, Pairing kPairsStand, int kLaneSlots, int kLaneBytes = 128>
 struct NormedConfig {
   static constexpr DType kX = kXType;
-  static constexpr AngleTable kTable = kAngleTable;
   static constexpr bool kIsSplit = kPairsStand == Pairing::half_split;
   static constexpr int kSlots = kLaneSlots;
   static constexpr int kSteps = kLaneBytes / (kSlots * kEight * (bits(kX) / 8));
@@ -70,8 +69,7 @@ template <typename Config> class NormedRotation {
     if (!place.exists()) return;
     position_ = place.position;
     if constexpr (Config::kIsSplit) {
-      load_angles<Config::kTable>(params_.angles, token_, position_, lane_ * kEight, cosines_,
-                                  sines_);
+      find_angles(lane_ * kEight, cosines_, sines_);
     }
 #pragma unroll
     for (int s = 0; s < Config::kSteps; ++s) {
@@ -132,6 +130,15 @@ template <typename Config> class NormedRotation {
     }
   }
 
+  template <int kPairs>
+  __device__ void find_angles(int first, float (&cosines)[kPairs], float (&sines)[kPairs]) const {
+    if (params_.angles.stand_in_rows()) {
+      load_angles<AngleTable::rows>(params_.angles, token_, position_, first, cosines, sines);
+    } else {
+      load_angles<AngleTable::any>(params_.angles, token_, position_, first, cosines, sines);
+    }
+  }
+
   __device__ static float mean_of(float sum, const RopeNorm& norm) {
     return norm.exact_inverse != 0.0f ? sum * norm.exact_inverse
                                       : sum / static_cast<float>(norm.columns);
@@ -176,7 +183,7 @@ template <typename Config> class NormedRotation {
         if (first < 0 || column(s) >= row.width) continue;
         float cosines[kEight / 2];
         float sines[kEight / 2];
-        load_angles<Config::kTable>(params_.angles, token_, position_, first / 2, cosines, sines);
+        find_angles(first / 2, cosines, sines);
 #pragma unroll
         for (int j = 0; j < kEight / 2; ++j) {
           rotate_pair(x[s][2 * j], x[s][2 * j + 1], cosines[j], sines[j]);
@@ -239,40 +246,31 @@ void launch_config(const RopeParams& params, int lanes, int sms, cudaStream_t st
          lanes);
 }
 
-template <DType kX, Pairing kPairing, AngleTable kTable>
+template <DType kX, Pairing kPairing>
 void launch_slots(const RopeParams& params, const NormedLayout& layout, int sms,
                   cudaStream_t stream) {
-  if constexpr (bits(kX) == 16 && kTable == AngleTable::rows) {
+  if constexpr (bits(kX) == 16 && kPairing == Pairing::half_split) {
     // Fewer rows in flight and half as many warps again: better by a seventh, unless that makes more
     // chunks of heads that are not full.
-    using Usual = NormedConfig<kX, kPairing, kTable, 2, 64>;
+    using Usual = NormedConfig<kX, kPairing, 2, 64>;
     const int per_chunk = NormedRotation<Usual>::heads_per_chunk(layout.lanes);
     if (layout.slots <= 2 && (params.heads + params.key_heads) % per_chunk == 0) {
       return launch_config<Usual>(params, layout.lanes, sms, stream);
     }
   }
   if (layout.slots <= 2) {
-    return launch_config<NormedConfig<kX, kPairing, kTable, 2>>(params, layout.lanes, sms, stream);
+    return launch_config<NormedConfig<kX, kPairing, 2>>(params, layout.lanes, sms, stream);
   }
-  launch_config<NormedConfig<kX, kPairing, kTable, 4>>(params, layout.lanes, sms, stream);
-}
-
-template <DType kX, Pairing kPairing>
-void launch_table(const RopeParams& params, const NormedLayout& layout, int sms,
-                  cudaStream_t stream) {
-  if (params.angles.stand_in_rows()) {
-    return launch_slots<kX, kPairing, AngleTable::rows>(params, layout, sms, stream);
-  }
-  launch_slots<kX, kPairing, AngleTable::any>(params, layout, sms, stream);
+  launch_config<NormedConfig<kX, kPairing, 4>>(params, layout.lanes, sms, stream);
 }
 
 template <DType kX>
 void launch_for(const RopeParams& params, const NormedLayout& layout, int sms,
                 cudaStream_t stream) {
   if (params.interleaved) {
-    return launch_table<kX, Pairing::interleaved>(params, layout, sms, stream);
+    return launch_slots<kX, Pairing::interleaved>(params, layout, sms, stream);
   }
-  launch_table<kX, Pairing::half_split>(params, layout, sms, stream);
+  launch_slots<kX, Pairing::half_split>(params, layout, sms, stream);
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ struct RopeAngles {
   int section_ends[kMaxRopeSections];  // one past the last pair of each
 
   // f32 with one aligned row for all pairs of a token: 16-byte loads.
-  bool stand_in_rows() const {
+  QUIRE_HOST_DEVICE bool stand_in_rows() const {
     return dtype == DType::f32 && column_stride == 1 && num_sections == 0 && row_stride % 4 == 0 &&
            reinterpret_cast<std::uintptr_t>(freqs) % 16 == 0;
   }
@@ -86,16 +86,15 @@ bool takes_vectors(const RopeParams& params);
 // The same with a norm: whole rows.
 std::optional<NormedLayout> normed_layout(const RopeParams& params);
 
-// A norm over whole rows of this many half-split 16-bit numbers, all of them rotated: rows of several
-// tokens may share a warp.
+// A norm over whole rows of this many half-split 16-bit numbers, all of them rotated.
 inline constexpr int kNormedRowColumns = 128;
-bool takes_normed_rows(const RopeParams& params);
+bool takes_normed_tokens(const RopeParams& params);
 
 // `sms`: multiprocessors that the work is spread over.
 void launch_vectors(const RopeParams& params, int sms, cudaStream_t stream);
 void launch_normed(const RopeParams& params, const NormedLayout& layout, int sms,
                    cudaStream_t stream);
-void launch_normed_rows(const RopeParams& params, int sms, cudaStream_t stream);
+void launch_normed_tokens(const RopeParams& params, int sms, cudaStream_t stream);
 void launch_general(const RopeParams& params, cudaStream_t stream);
 
 }  // namespace quire::cuda::hopper

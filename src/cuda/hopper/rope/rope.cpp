@@ -159,7 +159,7 @@ std::optional<NormedLayout> normed_layout(const RopeParams& params) {
   return NormedLayout{.lanes = lanes, .slots = slots};
 }
 
-bool takes_normed_rows(const RopeParams& params) {
+bool takes_normed_tokens(const RopeParams& params) {
   const auto spans_row = [](const RopeNorm& norm) {
     return norm.gamma == nullptr || norm.columns == kNormedRowColumns;
   };
@@ -183,9 +183,9 @@ void rope(const RopeArgs& args, const Context& context) {
   if (takes_vectors(params)) return launch_vectors(params, sms, stream);
   if (params.has_norm()) {
     if (const auto layout = normed_layout(params)) {
-      // A token's heads come in eights, or share warps with other tokens' heads.
-      if ((params.heads + params.key_heads) % 8 != 0 && takes_normed_rows(params)) {
-        return launch_normed_rows(params, sms, stream);
+      // Heads that come in eights fill chunks of one token's; others are taken by the token.
+      if ((params.heads + params.key_heads) % 8 != 0 && takes_normed_tokens(params)) {
+        return launch_normed_tokens(params, sms, stream);
       }
       return launch_normed(params, *layout, sms, stream);
     }

@@ -16,6 +16,7 @@ struct SparseConfig {
   RowKind rows = RowKind::bf16;
   int keys = 64;        // of a tile
   int stages = 2;       // tiles on their way or in use
+  int blocks = 1;       // of a cluster: 2 have other heads of the same token, and share its rows
   int rope_stages = 1;  // rope columns are free once the scores are done
   int raw_stages = 0;   // tiles of bytes that wait to be decoded
 
@@ -37,6 +38,9 @@ struct SparseConfig {
   static constexpr int kHalfColumns = kLatent / 2;
   static constexpr int kHalfSlabs = kHalfColumns / kSlabColumns;
 
+  // Of the code that gathers: with one for each stream its parameters take no registers, with one for
+  // both it is shorter.
+  constexpr int gather_copies() const { return blocks; }
   constexpr int warp_rows() const { return keys / kWarps; }
   constexpr int slab_bytes() const { return keys * kSlabColumns * 2; }
 };

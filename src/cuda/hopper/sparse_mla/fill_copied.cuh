@@ -8,7 +8,7 @@
 
 namespace quire::cuda::hopper {
 
-template <typename Variant> class RowFill<Variant, RowKind::bf16> {
+template <typename Variant> class RowFill<Variant, RowKind::bf16, 1> {
  public:
   static constexpr int kFirstTurn = -2;
 

@@ -9,7 +9,7 @@
 
 namespace quire::cuda::hopper {
 
-template <typename Variant> class RowFill<Variant, RowKind::fp8> {
+template <typename Variant> class RowFill<Variant, RowKind::fp8, 1> {
  public:
   static constexpr int kFirstTurn = -Variant::kConfig.raw_stages - 2;
 

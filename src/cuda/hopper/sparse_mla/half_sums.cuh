@@ -21,8 +21,8 @@ struct HalfSums {
     pin(weights);
     wait_is_over();
     cute::warpgroup_arrive();
-    multiply_registers<Product>(weights, transposed_descriptor(slabs, slab_bytes), values,
-                                starts_sum);
+    multiply_registers<Product>(weights, without_rank(transposed_descriptor(slabs, slab_bytes)),
+                                values, starts_sum);
     cute::warpgroup_commit_batch();
   }
   // Keeps the compiler from moving uses across the wait.

@@ -5,16 +5,31 @@
 //   warpgroup 1   sum      sums of the right 256
 //   warpgroup 2   gather   rows and masks; queries by the copy engine
 //
+// Two blocks of a cluster may have 64 heads each of one token: each then gathers half of a tile's rows for
+// both.
+//
 // Shared memory holds the queries and a few tiles, no more; so each half of a tile is given back by
 // itself, as soon as its last reader is done: rope after the scores, left after the score warpgroup's
 // sums, right after the sum warpgroup's.
 #pragma once
+
+#include <cute/arch/cluster_sm90.hpp>
 
 #include "cuda/hopper/sparse_mla/roles/gather.cuh"
 #include "cuda/hopper/sparse_mla/roles/score.cuh"
 #include "cuda/hopper/sparse_mla/roles/sum.cuh"
 
 namespace quire::cuda::hopper {
+
+// All threads of a cluster.
+template <int kBlocks> __device__ inline void meet() {
+  if constexpr (kBlocks == 1) {
+    __syncthreads();
+  } else {
+    __syncwarp();
+    cute::cluster_sync();
+  }
+}
 
 // Variant: a named type with a kConfig.
 template <typename Variant>
@@ -32,7 +47,7 @@ __global__ void __launch_bounds__(SparseConfig::kThreads, 1)
     shared.init();
     cutlass::arch::fence_barrier_init();
   }
-  __syncthreads();
+  meet<kConfig.blocks>();
   if (warpgroup == 2) {
     cutlass::arch::warpgroup_reg_dealloc<kConfig.gather_registers>();
     GatherRole<Variant>(params, shared).run();
@@ -43,6 +58,8 @@ __global__ void __launch_bounds__(SparseConfig::kThreads, 1)
     cutlass::arch::warpgroup_reg_alloc<kConfig.score_registers>();
     ScoreRole<Variant>(params, shared).run();
   }
+  // The other block may still write here.
+  if constexpr (kConfig.blocks > 1) meet<kConfig.blocks>();
 }
 
 }  // namespace quire::cuda::hopper

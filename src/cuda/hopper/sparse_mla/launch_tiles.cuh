@@ -12,6 +12,7 @@ void launch_sparse_tiles(const SparseParams& params, int blocks, cudaStream_t st
   launch(sparse_kernel<Variant>,
          {.grid = dim3(static_cast<unsigned>(blocks)),
           .block = dim3(SparseConfig::kThreads),
+          .cluster = static_cast<unsigned>(Variant::kConfig.blocks),
           .shared_bytes = sizeof(SparseShared<Variant>)},
          stream, params);
 }

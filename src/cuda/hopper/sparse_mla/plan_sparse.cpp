@@ -49,11 +49,13 @@ std::optional<RowKind> kind_of(const RowFormat& format) {
 
 const SparseVariant* find_variant(const SparseMlaProblem& problem) {
   const std::optional<RowKind> kind = kind_of(problem.cache.row_format);
+  const SparseVariant* chosen = nullptr;  // where none has them all
   for (const SparseVariant& variant : kSparseVariants) {
     if (!kind.has_value() || variant.rows != *kind) continue;
-    if (variant.heads == SparseConfig::kHeads || variant.heads >= problem.heads) return &variant;
+    if (variant.heads >= problem.heads) return &variant;
+    if (variant.heads == SparseConfig::kHeads) chosen = &variant;
   }
-  return nullptr;
+  return chosen;
 }
 
 // Few items leave multiprocessors idle: their tiles are cut into pieces, as many as pay.
@@ -96,7 +98,9 @@ SparsePlan plan_sparse(const SparseMlaProblem& problem, int num_sms) {
   const std::int64_t first_tiles = ceil_div(problem.top_k, keys);
   const std::int64_t tiles =
       std::max<std::int64_t>(first_tiles + ceil_div(problem.extra_k, keys), 1);
-  const std::int64_t head_tiles = ceil_div(problem.heads, SparseConfig::kHeads);
+  const int blocks = variant->blocks;  // of a cluster, each with heads of its own
+  const std::int64_t head_tiles =
+      ceil_div(problem.heads, std::int64_t{SparseConfig::kHeads} * blocks) * blocks;
   const std::int64_t items = problem.ragged.tokens * head_tiles;
   const std::int64_t wanted = choose_pieces(items, tiles, keys, num_sms);
   const std::int64_t piece_tiles = ceil_div(tiles, wanted);
@@ -108,7 +112,8 @@ SparsePlan plan_sparse(const SparseMlaProblem& problem, int num_sms) {
                    .pieces = static_cast<int>(pieces),
                    .piece_tiles = static_cast<int>(piece_tiles),
                    .first_tiles = static_cast<int>(first_tiles)},
-          .blocks = static_cast<int>(std::min<std::int64_t>(items * pieces, num_sms))};
+          .blocks = static_cast<int>(
+              std::min<std::int64_t>(items * pieces, num_sms / blocks * blocks))};
 }
 
 }  // namespace quire::cuda::hopper

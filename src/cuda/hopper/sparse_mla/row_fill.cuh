@@ -10,7 +10,9 @@ namespace quire::cuda::hopper {
 
 // One definition for each kind. begin(run), then turn(index) for every index from kFirstTurn to the
 // run's last tile, which fills tile `index` (from 0 on) and sends for what later ones need.
-template <typename Variant, RowKind kKind = Variant::kConfig.rows> class RowFill;
+template <typename Variant, RowKind kKind = Variant::kConfig.rows,
+          int kBlocks = Variant::kConfig.blocks>
+class RowFill;
 
 __device__ inline const std::byte* row_of_lane(const std::byte* row, int lane) {
   return reinterpret_cast<const std::byte*>(

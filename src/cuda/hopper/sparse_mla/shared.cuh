@@ -29,6 +29,24 @@ template <int kKeys> struct Handover {
   float2 finish[2][SparseConfig::kWarpgroup];  // and the finished ones; of two items in turn
 };
 
+// Bit k of a tile's words: its row k holds a key. Each gathering warp writes those of its own rows.
+template <int kKeys, int kStages> union TileMasks {
+  std::uint32_t words[kStages][kKeys / 32];
+  std::conditional_t<kKeys == 64, std::uint16_t, std::uint8_t>
+      parts[kStages][SparseConfig::kWarps];
+
+  __device__ std::uint32_t word(int stage, int i) const { return words[stage][i]; }
+};
+// The same from the warps of two blocks: eight bits of each part.
+template <int kStages> struct PairMasks {
+  alignas(16) std::uint32_t parts[kStages][2 * SparseConfig::kWarps];
+
+  __device__ std::uint32_t word(int stage, int i) const {
+    const uint4 four = reinterpret_cast<const uint4*>(parts[stage])[i];
+    return four.x | four.y << 8 | four.z << 16 | four.w << 24;
+  }
+};
+
 // What those who attend have to know of an item. Two of them, taken in turn: the next one is written
 // while the last one's rows are stored.
 struct ItemNote {
@@ -57,7 +75,7 @@ template <typename Variant> struct SparseShared {
   static constexpr int kSlabBytes = kConfig.slab_bytes();
   static constexpr int kHalfBytes = SparseConfig::kHalfSlabs * kSlabBytes;
   static constexpr int kWarps = SparseConfig::kWarps;
-  using Raw = std::conditional_t<kConfig.rows == RowKind::fp8,
+  using Raw = std::conditional_t<kConfig.raw_stages != 0,
                                  RawRows<kConfig.keys, kConfig.raw_stages>, NoRawRows>;
 
   alignas(1024) std::byte q[SparseConfig::kSlabs][kQuerySlabBytes];
@@ -66,11 +84,8 @@ template <typename Variant> struct SparseShared {
   alignas(1024) std::byte rope[kConfig.rope_stages][kSlabBytes];
   Raw raw;
   Handover<kConfig.keys> handover;
-  // Bit k: the tile's row k holds a key. Each gathering warp writes those of its own rows.
-  union {
-    std::uint32_t words[kStages][kConfig.keys / 32];
-    std::conditional_t<kConfig.keys == 64, std::uint16_t, std::uint8_t> parts[kStages][kWarps];
-  } masks;
+  std::conditional_t<kConfig.blocks == 1, TileMasks<kConfig.keys, kStages>, PairMasks<kStages>>
+      masks;
   ItemNote notes[2];
   int ends[2][2][kWarps];     // of each stream's tiles that a warp found in use; of two items
   RingBarriers<1> item_ring;  // q and a note
@@ -82,12 +97,29 @@ template <typename Variant> struct SparseShared {
     // Copies arrive for each thread, and for each warp's part of the mask; decoded rows warp by warp.
     const bool is_copied = kConfig.rows == RowKind::bf16;
     const int arrivals = is_copied ? SparseConfig::kWarpgroup : kWarps;
+    const int readers = kConfig.blocks * kWarps;
     item_ring.init(1, 2 * kWarps);
-    left_ring.init(is_copied ? arrivals + kWarps : arrivals, kWarps);
-    right_ring.init(arrivals, kWarps);
-    rope_ring.init(arrivals, kWarps);
+    left_ring.init(is_copied ? arrivals + kWarps : arrivals, readers);
+    right_ring.init(arrivals, readers);
+    rope_ring.init(arrivals, readers);
   }
 };
+
+// A warp is done with a part of a tile. Who fills it again, in either block, waits for all of them.
+template <typename Variant> __device__ inline void give_back(EmptyBarrier& empty) {
+  __syncwarp();
+  if constexpr (Variant::kConfig.blocks == 1) {
+    if (threadIdx.x % 32 == 0) empty.arrive();
+  } else {
+    const std::uint32_t block = threadIdx.x % 32;
+    if (block < Variant::kConfig.blocks) empty.arrive(block, 1);
+  }
+}
+
+// A descriptor without the block's rank, which addresses in a cluster carry above the instruction's.
+__device__ inline std::uint64_t without_rank(std::uint64_t descriptor) {
+  return descriptor & ~(std::uint64_t{0xf} << 20);
+}
 
 // Named barriers.
 enum SparseBarrier : std::uint32_t {

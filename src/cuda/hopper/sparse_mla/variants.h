@@ -20,5 +20,9 @@ struct SparseFp8 {
                                         .sum_registers = 168,
                                         .gather_registers = 136};
 };
+// 128 heads: two blocks, which decode for each other.
+struct SparseFp8Pair {
+  static constexpr SparseConfig kConfig{.rows = RowKind::fp8, .blocks = 2};
+};
 
 }  // namespace quire::cuda::hopper

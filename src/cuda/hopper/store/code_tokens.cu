@@ -3,10 +3,9 @@
 // them that keep their type are copied. A block takes whole tokens; neighbouring lanes hold a granule.
 #include <algorithm>
 
-#include "cuda/hopper/store/params.h"
+#include "cuda/hopper/store/code_targets.cuh"
 #include "cuda/rows/granule_coder.cuh"
 #include "cuda/rows/largest.cuh"
-#include "cuda/rows/token_finder.cuh"
 #include "cuda/runtime/launch.h"
 
 namespace quire::cuda::hopper {
@@ -15,7 +14,6 @@ namespace {
 constexpr int kThreads = 256;  // that code; a warp beside them looks up places
 constexpr int kWarp = 32;
 constexpr int kBlocksPerSm = 3;
-constexpr int kMostTokens = 64;
 
 enum class Scaling : std::uint8_t { none, granules };
 
@@ -29,12 +27,6 @@ template <DType kXType, DType kCodedType, Scaling kRule> struct CodeConfig {
   static constexpr DType kCoded = kCodedType;
   static constexpr Scaling kScaling = kRule;
   static constexpr int kVectors = most_vectors(kRule);
-};
-
-// Where a token's rows and scales begin; null: nowhere.
-struct TokenTarget {
-  std::byte* row;
-  std::byte* scale;
 };
 
 // The vectors of a thread: the same row and column of every `step`-th token of the block.
@@ -58,42 +50,56 @@ struct ThreadRun {
   static constexpr unsigned kNone = 0x40000000;
 };
 
-// What a block takes at a time: neighbouring tokens.
-struct Chunk {
-  std::int64_t first_token;
-  unsigned tokens;  // 0: past the last chunk
+// Where the vectors of a thread come from and go to, from the places of their tokens on. Worked out again for every
+// vector, this was a quarter of all instructions: keep() makes registers of it.
+struct ThreadOffsets {
+  const std::byte* x;  // the first vector of the call's first chunk
+  int row;
 
-  __device__ Chunk(const StoreParams& params, const CodeLayout& layout, unsigned index) {
-    first_token = std::int64_t{index} * layout.block_tokens;
-    const std::int64_t left = params.tokens - first_token;
-    tokens = left <= 0                    ? 0
-             : left < layout.block_tokens ? static_cast<unsigned>(left)
-                                          : layout.block_tokens;
-  }
+  __device__ ThreadOffsets(const StoreParams& params, const VectorRun& run, const ThreadRun& own,
+                           int vector_bytes)
+      : x(params.x + own.token * params.token_stride_bytes + own.row * params.head_stride_bytes +
+          run.x_offset_bytes + own.vector * sizeof(uint4)),
+        row(static_cast<int>(own.row * params.view.head_stride_bytes + run.offset_bytes) +
+            own.vector * vector_bytes) {}
+  __device__ void keep() { asm volatile("" : "+l"(x), "+r"(row)); }
 };
 
 template <typename Config> class TokenCoder {
  public:
-  __device__ TokenCoder(const StoreParams& params, const CodeLayout& layout)
+  __device__ TokenCoder(const StoreParams& params, const CodeLayout& layout, const ThreadRun& coded,
+                        const ThreadRun& copied)
       : params_(params),
         layout_(layout),
-        coded_(layout.coded, blockIdx.y * layout.block_rows, layout.block_rows,
-               static_cast<unsigned>(params.view.num_heads)),
-        copied_(layout.copied, blockIdx.y * layout.block_rows, layout.block_rows,
-                static_cast<unsigned>(params.view.num_heads)) {}
+        token_(coded.token),
+        step_(coded.step),
+        copied_token_(copied.token),
+        coded_(params, layout.coded, coded, sizeof(uint2)),
+        copied_(params, layout.copied, copied, sizeof(uint4)) {
+    const unsigned granule = coded.vector >> layout.granule_shift;
+    if (granule << layout.granule_shift == coded.vector) {
+      scale_ = static_cast<int>(coded.row * layout.scale_head_bytes + layout.scale_offset_bytes +
+                                granule * layout.scale_slot_bytes);
+    }
+    coded_.keep();
+    asm volatile("" : "+r"(scale_));
+  }
 
-  __device__ void load(const Chunk& chunk) {
-    const std::byte* from = source(chunk, layout_.coded, coded_);
+  __device__ void load(const CodeChunk& chunk) {
+    const std::int64_t first = chunk.first_token * params_.token_stride_bytes;
+    const std::byte* from = coded_.x + first;
+    const std::int64_t step = step_ * params_.token_stride_bytes;
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
-      if (token(i) < chunk.tokens) raw_[i] = load_vector(from + i * step());
+      if (token(i) < chunk.tokens) raw_[i] = load_vector(from);
+      from += step;
     }
-    load_copied(chunk);
+    if (copied_token_ < chunk.tokens) copied_raw_ = load_vector(copied_.x + first);
   }
 
   // Codes and stores a chunk; the next one is on its way as soon as this one is coded. All lanes take
   // part in the maxima.
-  __device__ void store(const TokenTarget* targets, const Chunk& chunk, const Chunk& next) {
+  __device__ void store(const CodeTarget* targets, const CodeChunk& chunk, const CodeChunk& next) {
     typename Amax::Value amax[kVectors];
     if constexpr (Config::kScaling == Scaling::granules) find_largest(amax);
     GranuleCodes codes[kVectors];
@@ -101,7 +107,7 @@ template <typename Config> class TokenCoder {
     for (int i = 0; i < kVectors; ++i) {
       if (token(i) < chunk.tokens) codes[i] = encode(raw_[i], amax[i]);
     }
-    if (copied_.token < chunk.tokens) store_copied(targets[copied_.token], copied_raw_);
+    if (copied_token_ < chunk.tokens) store_copied(targets[copied_token_].row, copied_raw_);
     load(next);  // before the other stores: behind them it waits, a tenth of all the time
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
@@ -116,24 +122,10 @@ template <typename Config> class TokenCoder {
   using Coder = GranuleCoder<Config::kX, Config::kCoded>;
 
   __device__ unsigned token(int i) const {
-    return coded_.token + i * coded_.step;
-  }
-  __device__ std::int64_t step() const {
-    return coded_.step * params_.token_stride_bytes;
-  }
-
-  __device__ const std::byte* source(const Chunk& chunk, const VectorRun& run,
-                                     const ThreadRun& own) const {
-    return params_.x + (chunk.first_token + own.token) * params_.token_stride_bytes +
-           own.row * params_.head_stride_bytes + run.x_offset_bytes + own.vector * sizeof(uint4);
+    return token_ + i * step_;
   }
   __device__ static uint4 load_vector(const std::byte* from) {
     return __ldcs(reinterpret_cast<const uint4*>(from));
-  }
-  __device__ void load_copied(const Chunk& chunk) {
-    if (copied_.token < chunk.tokens) {
-      copied_raw_ = load_vector(source(chunk, layout_.copied, copied_));
-    }
   }
 
   __device__ void find_largest(typename Amax::Value (&amax)[kVectors]) const {
@@ -158,78 +150,74 @@ template <typename Config> class TokenCoder {
     }
   }
 
-  __device__ void store_codes(const TokenTarget& target, const GranuleCodes& codes) const {
-    if (target.row == nullptr) return;
-    std::byte* row = target.row + coded_.row * params_.view.head_stride_bytes;
-    reinterpret_cast<uint2*>(row + layout_.coded.offset_bytes)[coded_.vector] = codes.codes;
-    if constexpr (Config::kScaling == Scaling::granules) store_scale(target.scale, codes.scale);
+  __device__ void store_codes(const CodeTarget& target, const GranuleCodes& codes) const {
+    if (target.row != nullptr) write(target.row + coded_.row, codes.codes);
+    if constexpr (Config::kScaling == Scaling::granules) {
+      if (target.row != nullptr && target.scale != nullptr && scale_ >= 0) {
+        write(target.scale + scale_, codes.scale);
+      }
+    }
   }
-  __device__ void store_scale(std::byte* scales, float scale) const {
-    const unsigned granule = coded_.vector >> layout_.granule_shift;
-    if (scales == nullptr || granule << layout_.granule_shift != coded_.vector) return;
-    scales += coded_.row * layout_.scale_head_bytes + layout_.scale_offset_bytes +
-              granule * layout_.scale_slot_bytes;
-    *reinterpret_cast<float*>(scales) = scale;
+  __device__ void store_copied(std::byte* row, const uint4& raw) const {
+    if (row != nullptr) write(row + copied_.row, raw);
   }
-  __device__ void store_copied(const TokenTarget& target, const uint4& raw) const {
-    if (target.row == nullptr) return;
-    std::byte* row = target.row + copied_.row * params_.view.head_stride_bytes;
-    reinterpret_cast<uint4*>(row + layout_.copied.offset_bytes)[copied_.vector] = raw;
+  template <typename T> __device__ static void write(std::byte* to, const T& value) {
+    __builtin_assume(__isGlobal(to));  // which an address from shared memory does not say
+    *reinterpret_cast<T*>(to) = value;
   }
 
   const StoreParams& params_;
   const CodeLayout& layout_;
-  ThreadRun coded_;
-  ThreadRun copied_;
+  unsigned token_;  // of a chunk: the first of the thread's, then every step_-th
+  unsigned step_;
+  unsigned copied_token_;
+  ThreadOffsets coded_;
+  ThreadOffsets copied_;
+  int scale_ = -1;  // from a token's first scale; -1: another thread's
   uint4 raw_[kVectors] = {};
   uint4 copied_raw_ = {};
 };
 
-// A warp: the places of a chunk's tokens, a lane for each.
 template <typename Config>
-__device__ void find_targets(const StoreParams& params, const CodeLayout& layout,
-                             const TokenFinder& finder, const Chunk& chunk, TokenTarget* targets) {
-  for (unsigned first = 0; first < chunk.tokens; first += kWarp) {
-    const unsigned own = first + threadIdx.x % kWarp;
-    const TokenPlace place = finder.find(chunk.first_token + own);
-    if (own >= chunk.tokens) continue;
-    TokenTarget target{first_row(params.view, place), nullptr};
-    if (layout.scales_are_in_row) {
-      target.scale = target.row;
-    } else if (Config::kScaling == Scaling::granules) {
-      target.scale = first_scale(params.view, place);
+__device__ void code_chunks(const StoreParams& params, const CodeLayout& layout,
+                            const CodeTarget (&targets)[2][CodeGroups::kMostTokens]) {
+  const unsigned first_row = blockIdx.y * layout.block_rows;
+  const auto num_rows = static_cast<unsigned>(params.view.num_heads);
+  TokenCoder<Config> coder(params, layout,
+                           ThreadRun(layout.coded, first_row, layout.block_rows, num_rows),
+                           ThreadRun(layout.copied, first_row, layout.block_rows, num_rows));
+  const CodeGroups groups(layout);
+  unsigned index = blockIdx.x;
+  CodeChunk chunk(params, layout, index);
+  coder.load(chunk);
+  for (int turn = 0; chunk.tokens > 0; turn ^= 1) {
+    __syncthreads();  // the group's targets are there, those of the group before it are not needed
+    for (unsigned c = 0; c < groups.chunks && chunk.tokens > 0; ++c) {
+      const CodeChunk next(params, layout, index += gridDim.x);
+      coder.store(targets[turn] + c * layout.block_tokens, chunk, next);
+      chunk = next;
     }
-    targets[own] = target;
   }
 }
 
-// Blocks stay and take every gridDim.x-th chunk. The places of a chunk are looked up, and its rows are on
-// their way, while the chunk before it is coded: a block for each chunk waits for both, one after the
+// Blocks stay and take every gridDim.x-th chunk. The places of chunks are looked up, and a chunk's rows are on
+// their way, while those before them are coded: a block for each chunk waits for both, one after the
 // other, at its start.
 template <typename Config>
 __global__ void __launch_bounds__(kThreads + kWarp, kBlocksPerSm)
     code_tokens(const __grid_constant__ StoreParams params,
                 const __grid_constant__ CodeLayout layout) {
-  __shared__ TokenTarget targets[2][kMostTokens];
+  __shared__ CodeTarget targets[2][CodeGroups::kMostTokens];
+  if (threadIdx.x < kThreads) return code_chunks<Config>(params, layout, targets);
+  const TokenFinder finder(params.row_offsets, params.view.cache_lengths, params.view.batch);
+  const auto has_scales = [] { return Config::kScaling == Scaling::granules; };
+  const unsigned step = CodeGroups(layout).chunks * gridDim.x;
   unsigned index = blockIdx.x;
-  Chunk chunk(params, layout, index);
-  if (threadIdx.x >= kThreads) {
-    const TokenFinder finder(params.row_offsets, params.view.cache_lengths, params.view.batch);
-    find_targets<Config>(params, layout, finder, chunk, targets[0]);
-    for (int turn = 1; chunk.tokens > 0; turn ^= 1) {
-      __syncthreads();
-      chunk = Chunk(params, layout, index += gridDim.x);
-      find_targets<Config>(params, layout, finder, chunk, targets[turn]);
-    }
-    return;
-  }
-  TokenCoder<Config> coder(params, layout);
-  coder.load(chunk);
-  for (int turn = 0; chunk.tokens > 0; turn ^= 1) {
-    __syncthreads();  // the chunk's targets are there, those of the chunk before it are not needed
-    const Chunk next(params, layout, index += gridDim.x);
-    coder.store(targets[turn], chunk, next);
-    chunk = next;
+  find_targets(params, layout, finder, index, targets[0], has_scales);
+  for (int turn = 1; CodeChunk(params, layout, index).tokens > 0; turn ^= 1) {
+    __syncthreads();
+    index += step;
+    find_targets(params, layout, finder, index, targets[turn], has_scales);
   }
 }
 
@@ -265,8 +253,9 @@ BlockSize block_size(unsigned rows, unsigned coded_vectors, unsigned copied_vect
   const unsigned taken = std::min(rows, most_rows);
   const int vectors = most_vectors(has_scales ? Scaling::granules : Scaling::none);
   const unsigned coded = kThreads / (taken * coded_vectors) * vectors;
-  const unsigned copied = copied_vectors == 0 ? kMostTokens : kThreads / (taken * copied_vectors);
-  return {.rows = taken, .tokens = std::min({coded, copied, static_cast<unsigned>(kMostTokens)})};
+  const unsigned copied =
+      copied_vectors == 0 ? CodeGroups::kMostTokens : kThreads / (taken * copied_vectors);
+  return {.rows = taken, .tokens = std::min({coded, copied, CodeGroups::kMostTokens})};
 }
 
 void launch_code(const StoreParams& params, const CodeLayout& layout, int sms,

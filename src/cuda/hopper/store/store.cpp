@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <bit>
+#include <limits>
 
 #include "cuda/hopper/store/launch.h"
 #include "cuda/hopper/store/params.h"
@@ -206,7 +207,11 @@ std::optional<CodeLayout> code_layout(const StoreParams& params) {
   const BlockSize most =
       block_size(static_cast<unsigned>(view.num_heads), layout.coded.per_row.value(),
                  has_copied ? layout.copied.per_row.value() : 0, has_scales);
-  if (most.tokens == 0) return std::nullopt;
+  // A token's rows and scales are reached in 31 bits.
+  const std::int64_t reach =
+      view.num_heads * std::max(view.head_stride_bytes, layout.scale_head_bytes) +
+      layout.coded.per_row.value() * layout.scale_slot_bytes;
+  if (most.tokens == 0 || reach > std::numeric_limits<std::int32_t>::max()) return std::nullopt;
   layout.block_rows = most.rows;
   const std::int64_t spread = (params.tokens + kManyBlocks - 1) / kManyBlocks;
   layout.block_tokens = static_cast<unsigned>(std::clamp<std::int64_t>(spread, 1, most.tokens));

@@ -5,6 +5,7 @@
 
 #include "cuda/hopper/sparse_mla/fill_copied.cuh"
 #include "cuda/hopper/sparse_mla/fill_decoded.cuh"
+#include "cuda/hopper/sparse_mla/fill_paired.cuh"
 #include "cuda/hopper/sparse_mla/item_scan.cuh"
 #include "cuda/hopper/sparse_mla/work_item.cuh"
 #include "cuda/hopper/tile/block.cuh"
@@ -22,8 +23,8 @@ template <typename Variant> class GatherRole {
         fill_(shared) {}
 
   __device__ void run() {
-    const int items = params_.work.items();
-    for (int i = static_cast<int>(blockIdx.x); i < items; i += static_cast<int>(gridDim.x)) {
+    for (Walk walk{params_.work}; !walk.is_over(); walk.advance()) {
+      const int i = walk.item();
       const WorkItem item(params_.work, i);
       scan_.place(item.token);
       if (scan_.sequence() < 0) {
@@ -37,8 +38,9 @@ template <typename Variant> class GatherRole {
       }
       // The first item's queries come beside its first rows. Those of later items have to wait until
       // the item before is done with the place, which a tile need not.
-      bool is_published = i == static_cast<int>(blockIdx.x);
+      bool is_published = walk.is_first();
       if (is_published) publish(i, tiles.x + tiles.y);
+#pragma unroll Variant::kConfig.gather_copies()
       for (int stream = 0; stream < 2; ++stream) {
         const TileRun run{.stream = params_.streams[stream],
                           .limits = scan_.limits(stream),
@@ -62,6 +64,7 @@ template <typename Variant> class GatherRole {
 
  private:
   using Fill = RowFill<Variant>;
+  using Walk = ItemWalk<Variant::kConfig.blocks>;
   static constexpr int kKeys = Variant::kConfig.keys;
 
   // The item's queries, and how many tiles it has.

@@ -78,28 +78,32 @@ template <typename Variant> class ScoreRole {
   // Products of a tile: left columns, rope, right columns, in the order in which they come.
   __device__ void start_scores() {
     cute::warpgroup_arrive();
-    const std::uint64_t q = opaque(tile_descriptor(shared_.q[0]));
+    const std::uint64_t q = opaque(without_rank(tile_descriptor(shared_.q[0])));
     constexpr int kQuerySlab = kQuerySlabBytes >> 4;
     constexpr int kSlab = kConfig.slab_bytes() >> 4;
     shared_.left_ring.wait_full(scored_.half);
     fence_rows();
-    const std::uint64_t left = tile_descriptor(shared_.left[scored_.half.stage]);
+    const std::uint64_t left =
+        without_rank(tile_descriptor(shared_.left[scored_.half.stage]));
 #pragma unroll
     for (int slab = 0; slab < SparseConfig::kHalfSlabs; ++slab) {
       multiply_rows<Scores>(q + slab * kQuerySlab, left + slab * kSlab, scores_, slab == 0);
     }
 #pragma unroll
     for (int i = 0; i < kConfig.keys / 32; ++i) {
-      mask_[i] = shared_.masks.words[scored_.half.stage][i];
+      // By the lane that gives the place back: racecheck then sees the order.
+      const bool reads = threadIdx.x % 32 == 0;
+      mask_[i] = __shfl_sync(0xffffffff, reads ? shared_.masks.word(scored_.half.stage, i) : 0, 0);
     }
     shared_.rope_ring.wait_full(scored_.rope);
     fence_rows();
     multiply_rows<Scores>(q + 2 * SparseConfig::kHalfSlabs * kQuerySlab,
-                          opaque(tile_descriptor(shared_.rope[scored_.rope.stage])), scores_,
-                          false);
+                          opaque(without_rank(tile_descriptor(shared_.rope[scored_.rope.stage]))),
+                          scores_, false);
     shared_.right_ring.wait_full(scored_.half);
     fence_rows();
-    const std::uint64_t right = tile_descriptor(shared_.right[scored_.half.stage]);
+    const std::uint64_t right =
+        without_rank(tile_descriptor(shared_.right[scored_.half.stage]));
 #pragma unroll
     for (int slab = 0; slab < SparseConfig::kHalfSlabs; ++slab) {
       multiply_rows<Scores>(q + (SparseConfig::kHalfSlabs + slab) * kQuerySlab,
@@ -108,7 +112,7 @@ template <typename Variant> class ScoreRole {
     cute::warpgroup_commit_batch();
   }
   __device__ void end_scores(bool is_last) {
-    arrive(shared_.rope_ring.empty[scored_.rope.stage]);
+    give_back<Variant>(shared_.rope_ring.empty[scored_.rope.stage]);
     if (is_last) arrive(shared_.item_ring.empty[0]);
     summed_ = scored_.half.stage;
     scored_.advance();
@@ -151,7 +155,7 @@ template <typename Variant> class ScoreRole {
       start_scores();
       cute::warpgroup_wait<1>();
       sums_.wait_is_over();
-      arrive(shared_.left_ring.empty[stage]);
+      give_back<Variant>(shared_.left_ring.empty[stage]);
       cute::warpgroup_wait<0>();
       pin(scores_);
       cutlass::arch::NamedBarrier::arrive(2 * SparseConfig::kWarpgroup, kScoresDone);
@@ -159,7 +163,7 @@ template <typename Variant> class ScoreRole {
     } else {
       cute::warpgroup_wait<0>();
       sums_.wait_is_over();
-      arrive(shared_.left_ring.empty[stage]);
+      give_back<Variant>(shared_.left_ring.empty[stage]);
     }
   }
 

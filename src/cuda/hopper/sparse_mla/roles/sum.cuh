@@ -73,7 +73,7 @@ template <typename Variant> class SumRole {
     sums_.start(weights_, shared_.right[summed_.stage], kConfig.slab_bytes(), is_first);
     cute::warpgroup_wait<0>();
     sums_.wait_is_over();
-    arrive(shared_.right_ring.empty[summed_.stage]);
+    give_back<Variant>(shared_.right_ring.empty[summed_.stage]);
     summed_.advance();
   }
 

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Three levels of Hadamard by the tensor cores: over the two bits that number the four lanes of a row and over the
+// lowest bit of the column, which by shuffles are five instructions for each number, two of them the slow ones.
+//
+// D = A · H of mma m16n8k8: row g of A is a row of 128 columns, and so is row g + 8 (other columns of the same one).
+//   A: lane 4g + t holds k = t and k = t + 4     k = t + 4b     t: the lane of the row, b: the column's lowest bit
+//   D: lane 4g + t holds n = 2t and n = 2t + 1   n = 2t + b     so that every number comes back to where it was
+//
+// tf32 keeps 11 bits of a number: the rest goes through a product of its own. What is lost is 2^-22 of it.
+#pragma once
+
+namespace quire::cuda::hopper {
+
+class HadamardProduct {
+ public:
+  static constexpr int kLanes = 4;  // of a row
+
+  __device__ HadamardProduct() {
+    const unsigned k = threadIdx.x % 4;
+    const unsigned n = threadIdx.x % 32 / 4;
+    const unsigned odd = __popc(k & n >> 1);  // sign of H[k][n], k < 4
+    signs_[0] = odd % 2 == 0 ? kOne : kMinusOne;
+    signs_[1] = (odd + n) % 2 == 0 ? kOne : kMinusOne;
+    // Kept in registers, not worked out for every row.
+    asm volatile("" : "+r"(signs_[0]), "+r"(signs_[1]));
+  }
+
+  // Of the pairs (values[0], values[1]) and (values[2], values[3]).
+  __device__ void apply(float* values) const {
+    unsigned high[4];
+    unsigned low[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      high[i] = __float_as_uint(values[i]) & 0xffffe000u;
+      // Infinity less itself is not a number; the smaller of that and a number is one.
+      low[i] = __float_as_uint(fminf(values[i] - __uint_as_float(high[i]), kLargestLow));
+    }
+    float sums[4] = {};
+    multiply_add(low, sums);
+    multiply_add(high, sums);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) values[i] = sums[i];
+  }
+
+ private:
+  static constexpr unsigned kOne = 0x3f800000;
+  static constexpr unsigned kMinusOne = 0xbf800000;
+  static constexpr float kLargestLow = 0x1p+118f;
+
+  __device__ void multiply_add(const unsigned (&a)[4], float (&d)[4]) const {
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[2]), "r"(a[1]), "r"(a[3]), "r"(signs_[0]), "r"(signs_[1]));
+  }
+
+  unsigned signs_[2];
+};
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// The scorers of a row: three warpgroups take the thread block's tiles by turns, and leave the ranks of its
+// keys in all thread blocks of the cluster. Ranks cross the cluster once; from then on no thread block waits
+// for another.
+#pragma once
+
+#include "cuda/hopper/mla_indexer/cluster/row_share.cuh"
+#include "cuda/hopper/mla_indexer/cluster/shared.cuh"
+#include "cuda/hopper/mla_indexer/tile_scorer.cuh"
+
+namespace quire::cuda::hopper {
+
+template <IndexConfig kConfig> class RowScore {
+ public:
+  __device__ RowScore(const IndexParams& params, const RowShare& share,
+                      ClusterShared<kConfig>& shared)
+      : share_(share),
+        shared_(shared),
+        scorer_(params, shared),
+        ranks_(static_cast<std::uint32_t>(__cvta_generic_to_shared(shared.ranks()))) {}
+
+  __device__ void run() {
+    shared_.queries_full.wait(0);
+    __syncwarp();  // keeps reads behind the wait
+    scorer_.load_queries(0);
+    share_.cluster.wait();  // the other thread blocks are there
+    const int end = share_.own_tiles();
+    for (int tile = warpgroup_in_block(); tile < end; tile += IndexConfig::kWarpgroups) {
+      leave(scorer_.score_next(0));
+    }
+    leave_summary();
+  }
+
+ private:
+  using Shared = ClusterShared<kConfig>;
+  using Scorer = TileScorer<kConfig, Shared>;
+  static_assert(Scorer::Sums::kResults == 1);
+
+  // Two lanes have each result: one stores it in the even thread blocks, the other in the odd ones.
+  __device__ void leave(const typename Scorer::Scores& scores) {
+    const int key = Scorer::key();
+    const int position = scores.mark.first_key() + key;
+    const bool is_seen = position < share_.row.bound && scores.mark.is_mapped(key);
+    const std::uint32_t rank = is_seen ? rank_of(scores.values[0]) : kAbsentRank;
+    const auto place = ranks_ + static_cast<std::uint32_t>(position - share_.first_key()) * 4;
+    const Cluster& cluster = share_.cluster;
+    for (int block = Scorer::Sums::is_first() ? 0 : 1; block < cluster.size; block += 2) {
+      cluster.store(place, block, rank);
+    }
+    if (!is_seen) return;
+    seen_.least = min(seen_.least, rank);
+    seen_.greatest = max(seen_.greatest, rank);
+    if (Scorer::Sums::is_first()) ++seen_.count;
+  }
+
+  __device__ void leave_summary() {
+    __syncwarp();
+    const std::uint32_t least = __reduce_min_sync(kWholeWarp, seen_.least);
+    const std::uint32_t greatest = __reduce_max_sync(kWholeWarp, seen_.greatest);
+    const unsigned count = __reduce_add_sync(kWholeWarp, seen_.count);
+    const auto lane = static_cast<int>(threadIdx.x % 32);
+    const Cluster& cluster = share_.cluster;
+    if (lane >= cluster.size) return;
+    RankSummaries& summaries = shared_.summaries;
+    const int index = cluster.rank * RankSummaries::kWarps + static_cast<int>(threadIdx.x) / 32;
+    const auto store = [&](const std::uint32_t& word, std::uint32_t value) {
+      cluster.store(static_cast<std::uint32_t>(__cvta_generic_to_shared(&word)), lane, value);
+    };
+    store(summaries.least[index], least);
+    store(summaries.greatest[index], greatest);
+    store(summaries.count[index], count);
+  }
+
+  const RowShare& share_;
+  Shared& shared_;
+  Scorer scorer_;
+  const std::uint32_t ranks_;
+  RankSummary seen_;
+};
+
+}  // namespace quire::cuda::hopper

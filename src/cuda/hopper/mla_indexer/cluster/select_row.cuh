@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+// The best of ranks that stand in shared memory in order of position. Each of several thread blocks that have
+// the same ranks finds where the best end, and writes those of its own part.
+//
+// It runs once on an SM: what it costs is instructions that are not there yet, and steps that wait for each
+// other, more than keys. Hence small loops; and one count of all ranks in buckets, which tells all but the
+// few of one bucket, and those are compared with each other.
+#pragma once
+
+#include "cuda/hopper/mla_indexer/cluster/shared.cuh"
+#include "cuda/hopper/mla_indexer/select.cuh"
+
+namespace quire::cuda::hopper {
+
+struct RankedKeys {
+  const std::uint32_t* ranks;  // [end], on a multiple of 16 bytes
+  int end;                     // a multiple of 64
+  int rank;                    // of the thread block
+  int size;                    // thread blocks
+};
+
+class RowSelect {
+ public:
+  // `shared` is clear.
+  __device__ RowSelect(const RankedKeys& keys, int top_k, RowSelectShared& shared)
+      : keys_(keys), top_k_(top_k), shared_(shared) {}
+
+  // The code, of rank and index, from which on the best top_k of `all` are.
+  __device__ std::uint64_t find(const RankSummary& all) {
+    const auto wanted = static_cast<unsigned>(top_k_);
+    if (all.count <= wanted) return kAnyCode;
+    const ScoreBuckets buckets(all);
+    if (buckets.are_any) {
+      Buckets& bins = shared_.select.bins[0];
+      for_each([&](std::uint32_t rank, std::uint32_t) {
+        atomicAdd(&bins[spread(static_cast<int>(buckets.of(rank)))], 1u);
+      });
+      team_.sync();
+      find_bucket(team_, bins, wanted, shared_.select);
+      const auto [bucket, greater, count] = shared_.select.found;
+      if (count <= static_cast<unsigned>(kMostCandidates)) {
+        return compare_candidates(buckets, bucket, wanted - greater);
+      }
+      clear_buckets(team_, bins);
+      team_.sync();
+    }
+    return find_bound(team_, Codes{this}, {.least = all.least, .greatest = all.greatest}, wanted,
+                      shared_.select);
+  }
+
+  // The chosen go to sink(place, index, rank), and sink.leave_out(place) is told of the places behind
+  // them. total: of all keys that there are.
+  template <typename Sink>
+  __device__ void write(std::uint64_t bound, unsigned total, const Sink& sink) {
+    const int groups = (keys_.end + kGroup - 1) / kGroup;
+#pragma unroll 1
+    for (int group = team_.warp(); group < groups; group += kWarps) {
+      const Four four = read_four(group, bound);
+      const unsigned count = __reduce_add_sync(kWholeWarp, __popc(four.chosen));
+      if (team_.lane() == 0) shared_.chosen[group] = count;
+    }
+    team_.sync();
+    const int warps = keys_.size * kWarps;
+    const int own = keys_.rank * kWarps + team_.warp();
+    const int first = groups * own / warps;
+    const int end = groups * (own + 1) / warps;
+    if (first < end) {
+      unsigned place = 0;
+      for (int group = team_.lane(); group < first; group += 32) place += shared_.chosen[group];
+      place = __reduce_add_sync(kWholeWarp, place);
+#pragma unroll 1
+      for (int group = first; group < end; ++group) {
+        write_group(group, bound, place, sink);
+        place += shared_.chosen[group];
+      }
+    }
+    if (keys_.rank > 0) return;
+    for (int i = static_cast<int>(total) + team_.thread; i < top_k_; i += kClusterThreads) {
+      sink.leave_out(i);
+    }
+  }
+
+ private:
+  static constexpr int kWarps = kClusterThreads / 32;
+  static constexpr int kGroup = RowSelectShared::kGroupKeys;
+  static constexpr int kMostCandidates = 128;
+
+  // Scores between the least and the greatest in buckets of one width. Ranks are no measure of that: one
+  // score close to zero makes most of them differences of exponents.
+  struct ScoreBuckets {
+    __device__ explicit ScoreBuckets(const RankSummary& all)
+        : least_rank(all.least), least(score_of(all.least)) {
+      per_score = static_cast<float>(kBuckets - 2) / (score_of(all.greatest) - least);
+      are_any = all.least > kNanRank && isfinite(least) && isfinite(per_score);
+    }
+    // A greater rank has no lesser one. Lesser ranks than the least come first.
+    __device__ unsigned of(std::uint32_t rank) const {
+      const unsigned bucket = __float2uint_rz((score_of(rank) - least) * per_score);
+      return rank < least_rank ? 0 : min(bucket + 1, static_cast<unsigned>(kBuckets - 1));
+    }
+
+    std::uint32_t least_rank;
+    float least;
+    float per_score;
+    bool are_any;  // false: there are infinities, NaN, or no two scores
+  };
+
+  // A lane's keys of a group.
+  struct Four {
+    std::uint32_t ranks[4];
+    unsigned chosen;  // bit i: the i-th
+  };
+
+  __device__ uint4 read_ranks(int first) const {
+    return first < keys_.end ? *reinterpret_cast<const uint4*>(keys_.ranks + first) : uint4{};
+  }
+
+  __device__ Four read_four(int group, std::uint64_t bound) const {
+    const int first = group * kGroup + 4 * team_.lane();
+    const uint4 ranks = read_ranks(first);
+    Four four{.ranks = {ranks.x, ranks.y, ranks.z, ranks.w}, .chosen = 0};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const bool is_chosen = code_of(four.ranks[i], static_cast<std::uint32_t>(first + i)) >= bound;
+      four.chosen |= (is_chosen ? 1u : 0u) << i;
+    }
+    return four;
+  }
+
+  // The thread's, as rank and index.
+  template <typename Visit> __device__ void for_each(const Visit& visit) const {
+#pragma unroll 1
+    for (int first = 4 * team_.thread; first < keys_.end; first += 4 * kClusterThreads) {
+      const uint4 ranks = read_ranks(first);
+      const auto index = static_cast<std::uint32_t>(first);
+      visit(ranks.x, index);
+      visit(ranks.y, index + 1);
+      visit(ranks.z, index + 2);
+      visit(ranks.w, index + 3);
+    }
+  }
+  struct Codes {
+    const RowSelect* select;
+
+    template <typename Visit> __device__ void operator()(const Visit& visit) const {
+      select->for_each(visit);
+    }
+  };
+
+  // The wanted-th best of a bucket's few keys: the one that wanted - 1 are greater than.
+  __device__ std::uint64_t compare_candidates(const ScoreBuckets& buckets, unsigned bucket,
+                                              unsigned wanted) {
+    // The counts have been read.
+    auto* candidates = reinterpret_cast<std::uint64_t*>(shared_.select.bins[0]);
+    static_assert(sizeof(Buckets) >= kMostCandidates * sizeof(std::uint64_t));
+    for_each([&](std::uint32_t rank, std::uint32_t index) {
+      if (buckets.of(rank) == bucket) {
+        candidates[atomicAdd(&shared_.num_candidates, 1u)] = code_of(rank, index);
+      }
+    });
+    team_.sync();
+    const auto count = static_cast<int>(shared_.num_candidates);
+    std::uint64_t others[kMostCandidates / 32];
+#pragma unroll
+    for (int i = 0; i < kMostCandidates / 32; ++i) {
+      const int at = 32 * i + team_.lane();
+      others[i] = at < count ? candidates[at] : 0;
+    }
+#pragma unroll 1
+    for (int own = team_.warp(); own < count; own += kWarps) {
+      const std::uint64_t code = candidates[own];
+      unsigned greater = 0;
+      for (const std::uint64_t other : others) {
+        greater += __popc(__ballot_sync(kWholeWarp, other > code));
+      }
+      if (greater == wanted - 1 && team_.lane() == 0) shared_.bound = code;
+    }
+    team_.sync();
+    return shared_.bound;
+  }
+
+  template <typename Sink>
+  __device__ void write_group(int group, std::uint64_t bound, unsigned place,
+                              const Sink& sink) const {
+    const Four four = read_four(group, bound);
+    const unsigned lower = (1u << team_.lane()) - 1u;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      place += __popc(__ballot_sync(kWholeWarp, (four.chosen >> i & 1) != 0) & lower);
+    }
+    const int first = group * kGroup + 4 * team_.lane();
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if ((four.chosen >> i & 1) != 0) {
+        sink(static_cast<int>(place++), first + i, four.ranks[i]);
+      }
+    }
+  }
+
+  const RankedKeys keys_;
+  const int top_k_;
+  RowSelectShared& shared_;
+  const Team<kClusterThreads> team_{static_cast<int>(threadIdx.x), 0};
+};
+
+}  // namespace quire::cuda::hopper
