@@ -40,10 +40,11 @@ template <FewRowsConfig kConfig> class LoadUnits {
 
  private:
   static constexpr int kKeys = FewRowsConfig::kUnitKeys;
-  // Measured after 256 MiB were written, 16 heads, batch 128, 8 192 keys: with rows of bf16 to be evicted
-  // first 322 µs instead of 306, with rows of e4m3 205 instead of 208. Reads of less than about 240 MiB
-  // are fastest evicted first.
-  static constexpr int kManyTiles = (240 << 20) / (kBlockKeys * 1152);
+  // Below so many tiles of the batch, rows are to be evicted first. Measured after 256 MiB were written, 16
+  // heads, evicted first against not: bf16 322 and 306 µs (batch 128, 8 192 keys), e4m3 in rows of 656
+  // bytes 193 and 191, but 109 and 110 (4 096 keys), 66 and 70 (batch 64).
+  static constexpr int kManyTiles =
+      kConfig.is_fp8() ? 12 * 1024 : (240 << 20) / (kBlockKeys * 1152);
 
   // Where 16 keys of a page stand.
   struct Found {
@@ -136,7 +137,7 @@ template <FewRowsConfig kConfig> class LoadUnits {
   const MlaDecodeParams& params_;
   FewRowsShared<kConfig>& shared_;
   const int warp_;
-  L2Hint hint_ = kConfig.is_fp8() ? L2Hint::EVICT_FIRST : L2Hint::EVICT_NORMAL;
+  L2Hint hint_ = L2Hint::EVICT_NORMAL;
   int tile_ = 0;
   RingPosition<FewRowsConfig::kItems> item_at_;
 };
