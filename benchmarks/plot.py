@@ -30,7 +30,10 @@ GPU_KERNEL_DOCUMENTS = {
     ROOT / "docs" / "kernels" / "sparse_mla.md": "sparse_mla.jsonl",
 }
 # Pages of several ops, and what the profiler said of their kernels.
-GPU_LAYER_DOCUMENTS = {ROOT / "docs" / "kernels" / "v32_layer.md": "v32_layer_decode.kernels.json"}
+GPU_LAYER_DOCUMENTS = {
+    ROOT / "docs" / "kernels" / "v32_layer.md": "v32_layer_decode.kernels.json",
+    ROOT / "docs" / "kernels" / "mla.md": "mla_prefill.kernels.json",
+}
 QUIRE, PEER, LINE = "#4477aa", "#cc6677", "#888888"
 
 
