@@ -12,6 +12,7 @@
 
 #include <cstddef>
 
+#include "cuda/hopper/flash_attention/decode/scan_line.cuh"
 #include "cuda/hopper/latent_attention/config.h"
 #include "cuda/hopper/tile/ring.cuh"
 #include "cuda/hopper/tile/wgmma.cuh"
@@ -67,6 +68,7 @@ template <LatentConfig kConfig> struct LatentShared {
   FullBarrier raw_full[kConfig.raw_stages][LatentConfig::kLoadWarps];  // bytes of the copy engine
   alignas(8) std::uint16_t valid[kConfig.stages][LatentConfig::kLoadWarps];
   LatentItem items[LatentConfig::kItems];
+  LineScanShared line;
   RingBarriers<kConfig.stages> ring;
   RingBarriers<LatentConfig::kItems> item_ring;
   FullBarrier partial_full[LatentConfig::kWarps];

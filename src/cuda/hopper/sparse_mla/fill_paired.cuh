@@ -26,7 +26,7 @@ template <typename Variant> class RowFill<Variant, RowKind::fp8, 2> {
     stream_ = &stream;
     finder_.begin(run,
                   finds_scale() ? PagePlaces::of_scales(stream.rows.scales, run.sequence)
-                              : PagePlaces::of_rows(stream.rows, run.sequence),
+                                : PagePlaces::of_rows(stream.rows, run.sequence),
                   kConfig.keys, (writer_.rank() * SparseConfig::kWarps + warp_) * kRows + lane_ / 4);
     next_ = nullptr;
     forget();
@@ -48,9 +48,7 @@ template <typename Variant> class RowFill<Variant, RowKind::fp8, 2> {
 
   __device__ const RowPart& latent() const { return stream_->rows.row_format.parts[0]; }
   __device__ ScaleSource scaling() const { return latent().scale_source; }
-  __device__ bool finds_scale() const {
-    return scaling() == ScaleSource::plane && lane_ % 4 == 1;
-  }
+  __device__ bool finds_scale() const { return scaling() == ScaleSource::plane && lane_ % 4 == 1; }
 
   // Nothing is kept from one run to the next: the registers are others' in between.
   __device__ void forget() {
@@ -153,7 +151,7 @@ template <typename Variant> class RowFill<Variant, RowKind::fp8, 2> {
       const uint4& bytes = latent_[kHalf * SparseConfig::kHalfSlabs + slab];
       store_piece(to + piece_offset(row, lane_ % 4 * 2), decode_eight(bytes.x, bytes.y, scale));
       store_piece(to + piece_offset(row, lane_ % 4 * 2 + 1),
-                    decode_eight(bytes.z, bytes.w, scale));
+                  decode_eight(bytes.z, bytes.w, scale));
     }
   }
   __device__ static void store_piece(std::byte* place, const uint4& words) {
@@ -166,16 +164,15 @@ template <typename Variant> class RowFill<Variant, RowKind::fp8, 2> {
     const int piece = lane_ % 4;
     if (stream_->rope_is_fp8) {
       const uint4& bytes = rope_[0];
-      store_piece(slab + piece_offset(row, piece * 2),
-                    decode_eight(bytes.x, bytes.y, scales_.x));
+      store_piece(slab + piece_offset(row, piece * 2), decode_eight(bytes.x, bytes.y, scales_.x));
       store_piece(slab + piece_offset(row, piece * 2 + 1),
-                    decode_eight(bytes.z, bytes.w, scales_.x));
+                  decode_eight(bytes.z, bytes.w, scales_.x));
       return;
     }
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       store_piece(slab + piece_offset(row, rope_side(i) * 4 + piece),
-                    stream_->rope_is_scaled ? scale_eight(rope_[i], scales_.x) : rope_[i]);
+                  stream_->rope_is_scaled ? scale_eight(rope_[i], scales_.x) : rope_[i]);
     }
   }
 

@@ -5,6 +5,9 @@
 //   warpgroup 1   sum      sums of the right 256
 //   warpgroup 2   gather   rows and masks; queries by the copy engine
 //
+// Two blocks of a cluster may have 64 heads each of one token: each then gathers half of a tile's rows for
+// both.
+//
 // Shared memory holds the queries and a few tiles, no more; so each half of a tile is given back by
 // itself, as soon as its last reader is done: rope after the scores, left after the score warpgroup's
 // sums, right after the sum warpgroup's.

@@ -4,13 +4,12 @@
 // out over the banks (config.h).
 #pragma once
 
-#include "cuda/hopper/flash_attention/decode/scan_line.cuh"
 #include "cuda/hopper/latent_attention/load_queries.cuh"
 #include "cuda/hopper/mla_decode/few_rows/shared.cuh"
 #include "cuda/hopper/mla_decode/params.h"
 #include "cuda/hopper/mla_decode/roles/describe_item.cuh"
+#include "cuda/hopper/mla_decode/roles/find_part.cuh"
 #include "cuda/hopper/mla_decode/roles/leave_note.cuh"
-#include "cuda/hopper/mla_decode/roles/prefetch_table.cuh"
 #include "cuda/hopper/tile/tma.cuh"
 
 namespace quire::cuda::hopper {
@@ -24,14 +23,10 @@ template <FewRowsConfig kConfig> class LoadUnits {
   __device__ void run() {
     const auto thread = static_cast<int>(threadIdx.x % 128);
     const auto block = static_cast<int>(blockIdx.x);
-    prefetch_table(params_.pages, params_.batch.size, thread);
     if (lane() == 0) prefetch(params_.latents);
-    LineScan scan(params_.batch, params_.split, shared_.line, thread);
-    const WorkCuts cuts = cut_work(params_.split, scan.add_up());
-    if (cuts.total < kManyTiles) hint_ = L2Hint::EVICT_FIRST;
-    LinePlace place{};
-    if (block < cuts.parts && cuts.total > 0) place = scan.find(cuts.at(block));
-    WorkWalk walk(params_.batch, params_.split, cuts, place, block);
+    const ClusterPart part = find_part(params_, shared_.line, block, thread);
+    if (part.cuts.total < kManyTiles) hint_ = L2Hint::EVICT_FIRST;
+    WorkWalk walk(params_.batch, params_.split, part.cuts, part.place, block);
     for (WorkPiece piece; walk.next(piece);) {
       const SequenceWork& work = walk.work();
       const LatentItem item = describe_item(params_.batch, work, piece);

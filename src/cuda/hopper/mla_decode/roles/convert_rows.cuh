@@ -7,8 +7,8 @@
 #pragma once
 
 #include "cuda/hopper/latent_attention/convert_row.cuh"
+#include "cuda/hopper/mla_decode/roles/find_part.cuh"
 #include "cuda/hopper/mla_decode/roles/publish_items.cuh"
-#include "cuda/hopper/mla_decode/touch_lengths.cuh"
 #include "cuda/hopper/tile/tma.cuh"
 
 namespace quire::cuda::hopper {
@@ -25,12 +25,13 @@ template <LatentConfig kConfig> class ConvertRows {
 
   // `cluster`: whose part.
   __device__ void run(int cluster) {
-    touch_lengths(params_.batch);
     if (lane() == 0) {
       prefetch(params_.latents);
       prefetch(params_.tails);
     }
-    WorkWalk walk = start_walk(params_, cut_batch(params_), cluster);
+    const ClusterPart part =
+        find_part(params_, shared_.line, cluster, static_cast<int>(threadIdx.x % 128));
+    WorkWalk walk(params_.batch, params_.split, part.cuts, part.place, cluster);
     for (WorkPiece piece; walk.next(piece);) {
       const SequenceWork& work = walk.work();
       items_.publish(describe_item(params_.batch, work, piece));

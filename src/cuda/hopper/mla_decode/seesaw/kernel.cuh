@@ -3,7 +3,7 @@
 // Roles and their barriers: shared.cuh.
 #pragma once
 
-#include "cuda/hopper/mla_decode/roles/prefetch_table.cuh"
+#include "cuda/hopper/mla_decode/roles/find_part.cuh"
 #include "cuda/hopper/mla_decode/seesaw/attend_pairs.cuh"
 #include "cuda/hopper/mla_decode/seesaw/load_rows_of_q.cuh"
 #include "cuda/hopper/mla_decode/seesaw/load_tiles.cuh"
@@ -15,16 +15,12 @@ __device__ inline void load_for_pairs(const MlaDecodeParams& params, SeesawShare
                                       int cluster, int rank) {
   const auto thread = static_cast<int>(threadIdx.x % 128);
   const int warp = __shfl_sync(kWholeWarp, thread / 32, 0);
-  prefetch_table(params.pages, params.batch.size, thread);
   if (thread == 0) prefetch(params.latents);
   if (thread == 32) prefetch(params.tails);
-  LineScan scan(params.batch, params.split, shared.line, thread);
-  const WorkCuts cuts = cut_work(params.split, scan.add_up());
-  LinePlace place{};
-  if (cluster < cuts.parts && cuts.total > 0) place = scan.find(cuts.at(cluster));
-  const WorkWalk walk(params.batch, params.split, cuts, place, cluster);
+  const ClusterPart part = find_part(params, shared.line, cluster, thread);
+  const WorkWalk walk(params.batch, params.split, part.cuts, part.place, cluster);
   if (warp < 2) {
-    LoadHalves(params, shared, warp, rank, cuts.total).run(walk);
+    LoadHalves(params, shared, warp, rank, part.cuts.total).run(walk);
   } else {
     LoadRowsOfQ(params, shared, warp - 2, rank).run(walk);
   }

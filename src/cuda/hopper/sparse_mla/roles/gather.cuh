@@ -38,11 +38,25 @@ template <typename Variant> class GatherRole {
       }
       // The first item's queries come beside its first rows. Those of later items have to wait until
       // the item before is done with the place, which a tile need not.
-      unpublished_ = tiles.x + tiles.y;
-      if (walk.is_first()) publish_item(i);
+      bool is_published = walk.is_first();
+      if (is_published) publish(i, tiles.x + tiles.y);
 #pragma unroll Variant::kConfig.gather_copies()
       for (int stream = 0; stream < 2; ++stream) {
-        fill(stream, i, stream == 0 ? tiles.x : tiles.y);
+        const TileRun run{.stream = params_.streams[stream],
+                          .limits = scan_.limits(stream),
+                          .token = item.token,
+                          .sequence = scan_.sequence(),
+                          .first_tile = scan_.first_tile(item, stream),
+                          .num_tiles = stream == 0 ? tiles.x : tiles.y};
+        if (run.num_tiles == 0) continue;
+        fill_.begin(run);
+        for (int index = Fill::kFirstTurn; index < run.num_tiles; ++index) {
+          fill_.turn(index);
+          if (index == 0 && !is_published) {
+            publish(i, tiles.x + tiles.y);
+            is_published = true;
+          }
+        }
       }
     }
     publish(0, kNoItem);
@@ -52,26 +66,6 @@ template <typename Variant> class GatherRole {
   using Fill = RowFill<Variant>;
   using Walk = ItemWalk<Variant::kConfig.blocks>;
   static constexpr int kKeys = Variant::kConfig.keys;
-
-  // The tiles of an item in a stream.
-  __device__ void fill(int stream, int index, int num_tiles) {
-    if (num_tiles == 0) return;
-    const WorkItem item(params_.work, index);
-    fill_.begin({.stream = params_.streams[stream],
-                 .limits = scan_.limits(stream),
-                 .token = item.token,
-                 .sequence = scan_.sequence(),
-                 .first_tile = scan_.first_tile(item, stream),
-                 .num_tiles = num_tiles});
-    for (int turn = Fill::kFirstTurn; turn < num_tiles; ++turn) {
-      fill_.turn(turn);
-      if (turn == 0 && unpublished_ > 0) publish_item(index);
-    }
-  }
-  __device__ void publish_item(int index) {
-    publish(index, unpublished_);
-    unpublished_ = 0;
-  }
 
   // The item's queries, and how many tiles it has.
   __device__ void publish(int index, int num_tiles) {
@@ -102,7 +96,6 @@ template <typename Variant> class GatherRole {
   ItemScan<kKeys> scan_;
   Fill fill_;
   RingPosition<1> item_at_;
-  int unpublished_ = 0;  // tiles of the item that those who attend do not know of
 };
 
 }  // namespace quire::cuda::hopper

@@ -91,7 +91,9 @@ template <typename Variant> class ScoreRole {
     }
 #pragma unroll
     for (int i = 0; i < kConfig.keys / 32; ++i) {
-      mask_[i] = shared_.masks.word(scored_.half.stage, i);
+      // By the lane that gives the place back: racecheck then sees the order.
+      const bool reads = threadIdx.x % 32 == 0;
+      mask_[i] = __shfl_sync(0xffffffff, reads ? shared_.masks.word(scored_.half.stage, i) : 0, 0);
     }
     shared_.rope_ring.wait_full(scored_.rope);
     fence_rows();

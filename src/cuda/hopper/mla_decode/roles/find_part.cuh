@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// A cluster's part of the work, found by its four loading warps: a thread per sequence, so that lengths of
+// 128 sequences cost one round trip to memory. (32 at a time, one after another: 3.5 µs more with 128.)
+#pragma once
+
+#include "cuda/hopper/flash_attention/decode/scan_line.cuh"
+#include "cuda/hopper/mla_decode/params.h"
+
+namespace quire::cuda::hopper {
+
+// The page table into L2, all of it or what one line for each thread brings, while lengths are on
+// their way: which of it a block needs follows from them.
+__device__ inline void prefetch_table(const LatentPages& pages, int batch, int thread) {
+  constexpr int kLine = 32;  // entries
+  const std::int64_t at = (std::int64_t{blockIdx.x} * DecodeConfig::kLoadThreads + thread) * kLine;
+  if (at >= (batch - 1) * pages.table_stride + pages.max_pages) return;
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(pages.table + at));
+}
+
+struct ClusterPart {
+  WorkCuts cuts;
+  LinePlace place;  // of the cluster's cut, if it has one
+};
+
+// `thread`: of the loading warps.
+__device__ inline ClusterPart find_part(const MlaDecodeParams& params, LineScanShared& shared,
+                                        int cluster, int thread) {
+  prefetch_table(params.pages, params.batch.size, thread);
+  LineScan scan(params.batch, params.split, shared, thread);
+  ClusterPart part{.cuts = cut_work(params.split, scan.add_up()), .place = {}};
+  if (cluster < part.cuts.parts && part.cuts.total > 0) {
+    part.place = scan.find(part.cuts.at(cluster));
+  }
+  return part;
+}
+
+}  // namespace quire::cuda::hopper
