@@ -15,7 +15,7 @@ inline float quantize_group(float* values, std::int64_t count, DType fp8, std::b
   const float amax = largest_magnitude(values, count);
   float scale = (amax < kLargestAmax ? amax : kLargestAmax) / max_finite_of(fp8);
   if (scale != 0.0f && 1.0f / scale == __builtin_inff()) scale = 0.0f;
-  divide_by(values, count, scale);
+  divide_by(values, count, scale, fp8);
   narrow_row(fp8, values, count, codes);
   widen_row(fp8, codes, count, values);
   return scale;

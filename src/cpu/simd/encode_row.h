@@ -4,7 +4,7 @@
 #pragma once
 
 #include "cpu/runtime/row_plan.h"
-#include "cpu/simd/convert_row.h"
+#include "cpu/simd/rows_quotient.h"
 
 namespace quire::cpu::QUIRE_CPU_TARGET {
 
@@ -29,12 +29,26 @@ inline float max_finite_of(DType dtype) {
   return dtype == DType::i8 ? 127.0f : dtype == DType::fp8_e4m3 ? 448.0f : 57344.0f;
 }
 
-// values /= scale; a scale of 0 stands for a granule of zeros.
-inline void divide_by(float* values, std::int64_t count, float scale) {
+template <typename Quotient>
+inline void divide_lanes(float* values, std::int64_t count, Quotient quotient) {
+  over_lanes(count, [&](std::int64_t i, auto lanes) {
+    std::byte* at = reinterpret_cast<std::byte*>(values + i);
+    store_lanes<DType::f32>(quotient(load_lanes<DType::f32>(at, lanes)), at, lanes);
+  });
+}
+
+// values ← value / scale, such that rounding them to `stored` rounds the exact quotient: an f32
+// quotient falls on a middle between two codes by its own rounding, and does so often where amax is
+// a small multiple of 7 · 2^n (448 / 7 is a power of two). A scale of 0 stands for zeros.
+inline void divide_by(float* values, std::int64_t count, float scale, DType stored) {
   if (scale == 0.0f) {
-    for (std::int64_t i = 0; i < count; ++i) values[i] = values[i] != values[i] ? values[i] : 0.0f;
+    divide_lanes(values, count, ZeroQuotient());
+  } else if (bits(stored) > 16) {
+    divide_lanes(values, count, PlainQuotient(scale));
+  } else if (bits(stored) == 8 && FusedQuotient::takes(scale)) {
+    divide_lanes(values, count, FusedQuotient(scale));
   } else {
-    for (std::int64_t i = 0; i < count; ++i) values[i] /= scale;
+    divide_lanes(values, count, WideQuotient(scale));
   }
 }
 
@@ -73,7 +87,7 @@ inline void encode_row(const RowPlan& plan, float* values, std::byte* row, std::
   if (plan.num_granules > 0) choose_scales(plan, values, row, plane, scales);
   for (std::int32_t r = 0; r < plan.num_runs; ++r) {
     const RowRun& run = plan.runs[r];
-    if (run.granule >= 0) divide_by(values + run.column, run.count, scales[run.granule]);
+    if (run.granule >= 0) divide_by(values + run.column, run.count, scales[run.granule], run.dtype);
     narrow_row(run.dtype, values + run.column, run.count, row + run.offset_bytes);
   }
 }
