@@ -3,9 +3,9 @@
 #pragma once
 
 #include "cuda/hopper/fused_qkv_matmul/dense_rows.cuh"
-#include "cuda/hopper/fused_qkv_matmul/product_shapes.cuh"
 #include "cuda/hopper/fused_qkv_matmul/scales.cuh"
 #include "cuda/hopper/tile/ring.cuh"
+#include "cuda/hopper/tile/wgmma_shapes.cuh"
 
 namespace quire::cuda::hopper {
 

@@ -17,12 +17,6 @@
 
 namespace quire::cuda::hopper {
 
-template <int kN>
-using HalfIndexWgmma = decltype(cute::SM90::GMMA::rs_op_selector<
-                                cute::half_t, cute::half_t, float,
-                                cute::Shape<cute::Int<kWgmmaRows>, cute::Int<kN>, cute::Int<16>>,
-                                cute::SM90::GMMA::Major::K, cute::SM90::GMMA::Major::K>());
-
 // Two e4m3 numbers, which f16 holds exactly.
 __device__ inline std::uint32_t to_half2(std::uint32_t two) {
   std::uint32_t halves = 0;
@@ -87,7 +81,7 @@ __device__ inline void multiply_halves(const std::byte* tile, const std::byte* q
 #pragma unroll
   for (int step = 0; step < 2 * kSteps; ++step) {
     const std::byte* slab = queries + step / 4 * kConfig.columns() * kRowBytes;
-    detail::issue<HalfIndexWgmma<kConfig.columns()>>(
+    detail::issue<RowWgmma<DType::f16, kConfig.columns()>>(
         keys + 4 * step, tile_descriptor(slab) + step % 4 * (kStepBytes >> 4), sums,
         step == 0 ? cute::SM90::GMMA::ScaleOut::Zero : cute::SM90::GMMA::ScaleOut::One,
         std::make_index_sequence<kConfig.columns() / 2>{});

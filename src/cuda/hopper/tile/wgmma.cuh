@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Warpgroup products of tiles in shared memory. A tile is K-major: each row is 128 bytes of K,
-// 128-byte swizzle, atoms of 8 rows one after another; it begins on a multiple of 1024 bytes.
+// Warpgroup products of tiles in shared memory, step by step. A tile is K-major: each row is 128 bytes
+// of K, 128-byte swizzle, atoms of 8 rows one after another; it begins on a multiple of 1024 bytes.
 #pragma once
 
 #include <cstdint>
-#define CUTE_SM90_EXTENDED_MMA_SHAPES_ENABLED
-#include <cute/arch/mma_sm90.hpp>
-#include <cute/layout.hpp>
-#include <cute/numeric/numeric_types.hpp>
 #include <utility>
 
-#include "quire/dtype.h"
+#include "cuda/hopper/tile/wgmma_shapes.cuh"
 
 namespace quire::cuda::hopper {
 
@@ -26,29 +22,23 @@ __device__ inline std::uint64_t tile_descriptor(const void* tile) {
          (std::uint64_t{1} << 62);
 }
 
-template <DType kDType> struct CuteElement;
-template <> struct CuteElement<DType::bf16> { using type = cute::bfloat16_t; };
-template <> struct CuteElement<DType::f16> { using type = cute::half_t; };
-template <> struct CuteElement<DType::fp8_e4m3> { using type = cute::float_e4m3_t; };
-
-// 64 × kN, both operands in shared memory, sums in fp32.
-template <DType kDType, int kN>
-using Wgmma =
-    decltype(cute::SM90::GMMA::ss_op_selector<
-             typename CuteElement<kDType>::type, typename CuteElement<kDType>::type, float,
-             cute::Shape<cute::Int<kWgmmaRows>, cute::Int<kN>,
-                         cute::Int<kStepBytes / sizeof(typename CuteElement<kDType>::type)>>>());
-
 namespace detail {
 template <typename Op, int kRegisters, std::size_t... kIndex>
 __device__ inline void issue(std::uint64_t a, std::uint64_t b, float (&sums)[kRegisters],
-                             cute::SM90::GMMA::ScaleOut scale, std::index_sequence<kIndex...>) {
+                             gmma::ScaleOut scale, std::index_sequence<kIndex...>) {
   Op::fma(a, b, sums[kIndex]..., scale);
+}
+
+template <typename Op, int kRegisters, std::size_t... kIndex>
+__device__ inline void issue(const std::uint32_t* a, std::uint64_t b, float (&sums)[kRegisters],
+                             gmma::ScaleOut scale, std::index_sequence<kIndex...>) {
+  Op::fma(a[0], a[1], a[2], a[3], b, sums[kIndex]..., scale);
 }
 }  // namespace detail
 
-// sums (+)= A · Bᵀ over one row's 128 bytes of K, or the first kSteps · 32 of them. Thread t holds row 16 (t / 32) + (t % 32) / 4 + 8i,
-// column 8j + 2 (t % 4) + e in sums[4j + 2i + e]. Between wgmma fence and commit.
+// sums (+)= A · Bᵀ over one row's 128 bytes of K, or the first kSteps · 32 of them. Thread t holds row
+// 16 (t / 32) + (t % 32) / 4 + 8i, column 8j + 2 (t % 4) + e in sums[4j + 2i + e]. Between wgmma fence
+// and commit.
 template <typename Op, int kSteps = kRowBytes / kStepBytes, int kRegisters>
 __device__ inline void multiply_rows(std::uint64_t a, std::uint64_t b, float (&sums)[kRegisters],
                                      bool starts_sum) {
@@ -56,7 +46,7 @@ __device__ inline void multiply_rows(std::uint64_t a, std::uint64_t b, float (&s
   for (int step = 0; step < kSteps; ++step) {
     const bool is_first = starts_sum && step == 0;
     detail::issue<Op>(a + step * (kStepBytes >> 4), b + step * (kStepBytes >> 4), sums,
-                      is_first ? cute::SM90::GMMA::ScaleOut::Zero : cute::SM90::GMMA::ScaleOut::One,
+                      is_first ? gmma::ScaleOut::Zero : gmma::ScaleOut::One,
                       std::make_index_sequence<kRegisters>{});
   }
 }
@@ -69,22 +59,6 @@ __device__ inline std::uint64_t transposed_descriptor(const void* tile, int slab
          (std::uint64_t{1024 >> 4} << 32) | (std::uint64_t{1} << 62);
 }
 
-// 64 × kN of 16-bit numbers: A in registers, B a transposed tile.
-template <DType kDType, int kN>
-using RegisterWgmma =
-    decltype(cute::SM90::GMMA::rs_op_selector<
-             typename CuteElement<kDType>::type, typename CuteElement<kDType>::type, float,
-             cute::Shape<cute::Int<kWgmmaRows>, cute::Int<kN>, cute::Int<16>>,
-             cute::SM90::GMMA::Major::K, cute::SM90::GMMA::Major::MN>());
-
-namespace detail {
-template <typename Op, int kRegisters, std::size_t... kIndex>
-__device__ inline void issue(const std::uint32_t* a, std::uint64_t b, float (&sums)[kRegisters],
-                             cute::SM90::GMMA::ScaleOut scale, std::index_sequence<kIndex...>) {
-  Op::fma(a[0], a[1], a[2], a[3], b, sums[kIndex]..., scale);
-}
-}  // namespace detail
-
 // sums (+)= A · B over 4 · kWords of K: A's 16-bit pairs lie as the sums of a product do, a[i] holds
 // its sums 2i and 2i + 1.
 template <typename Op, int kWords, int kRegisters>
@@ -95,7 +69,7 @@ __device__ inline void multiply_registers(const std::uint32_t (&a)[kWords], std:
   for (int step = 0; step < kWords / 4; ++step) {
     const bool is_first = starts_sum && step == 0;
     detail::issue<Op>(&a[4 * step], b + step * (kStepRows * kRowBytes >> 4), sums,
-                      is_first ? cute::SM90::GMMA::ScaleOut::Zero : cute::SM90::GMMA::ScaleOut::One,
+                      is_first ? gmma::ScaleOut::Zero : gmma::ScaleOut::One,
                       std::make_index_sequence<kRegisters>{});
   }
 }

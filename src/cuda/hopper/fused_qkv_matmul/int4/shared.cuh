@@ -4,7 +4,7 @@
 
 #include "cuda/hopper/fused_qkv_matmul/int4/config.h"
 #include "cuda/hopper/tile/ring.cuh"
-#include "cuda/hopper/tile/wgmma_steps.cuh"
+#include "cuda/hopper/tile/wgmma.cuh"
 
 namespace quire::cuda::hopper {
 

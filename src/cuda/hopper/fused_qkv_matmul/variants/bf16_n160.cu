@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/hopper/fused_qkv_matmul/launch_tile.cuh"
-#include "cuda/hopper/fused_qkv_matmul/odd_product_shapes.cuh"
 #include "cuda/hopper/fused_qkv_matmul/variants.h"
+#include "cuda/hopper/tile/wgmma_odd_shapes.cuh"
 
 namespace quire::cuda::hopper {
 

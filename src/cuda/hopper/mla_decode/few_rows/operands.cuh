@@ -27,7 +27,7 @@ __device__ inline void f16_pairs(std::uint32_t four, std::uint32_t& low, std::ui
 template <DType kLatents> struct Operands;
 
 template <> struct Operands<DType::fp8_e4m3> {
-  using Element = cute::half_t;  // of keys and values, of q and weights
+  static constexpr DType kElement = DType::f16;  // of keys and values, of q and weights
   using Raw = std::uint32_t[8];
   static constexpr int kValueRows = 2;  // addresses of a lane for 64 keys
 
@@ -83,7 +83,7 @@ template <> struct Operands<DType::fp8_e4m3> {
 };
 
 template <> struct Operands<DType::bf16> {
-  using Element = cute::bfloat16_t;
+  static constexpr DType kElement = DType::bf16;
   using Raw = std::uint32_t[kOperandWords];
   static constexpr int kValueRows = 4;
 

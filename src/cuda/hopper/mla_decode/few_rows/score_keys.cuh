@@ -65,12 +65,7 @@ template <FewRowsConfig kConfig> class ScoreKeys {
   using Op = Operands<kConfig.latents>;
   static constexpr bool kHasScales = kConfig.is_fp8();
   static constexpr int kBlockBytes = 64 * kConfig.column_bytes();
-  template <typename Element>
-  using Product = decltype(cute::SM90::GMMA::rs_op_selector<
-                           Element, Element, float,
-                           cute::Shape<cute::Int<64>, cute::Int<kConfig.rows>, cute::Int<16>>,
-                           cute::SM90::GMMA::Major::K, cute::SM90::GMMA::Major::K>());
-  using KeyProduct = Product<typename Op::Element>;
+  using KeyProduct = RowWgmma<Op::kElement, kConfig.rows>;
 
   // Two blocks share scales; without any, all blocks are one sum.
   __device__ static constexpr int part_of(int block) {
@@ -117,7 +112,7 @@ template <FewRowsConfig kConfig> class ScoreKeys {
     using Rope = Operands<DType::bf16>;
     const int offset = kHasScales ? format_.rope_offset_bytes : LatentConfig::kLatent * 2;
     Rope::fetch_keys(at + offset, words);
-    start<Product<cute::bfloat16_t>>(words, q, part, kHasScales);
+    start<RowWgmma<DType::bf16, kConfig.rows>>(words, q, part, kHasScales);
   }
 
   __device__ static void add(int group, const KeyScales& scales, Sums& part, Sums& scores) {

@@ -44,10 +44,7 @@ template <FewRowsConfig kConfig> class SumValues {
   using Sums = float[kBlocks][kSums];
   using Op = Operands<kConfig.latents>;
   using Rows = const std::byte * [Op::kValueRows];
-  using Product = decltype(cute::SM90::GMMA::rs_op_selector<
-                           typename Op::Element, typename Op::Element, float,
-                           cute::Shape<cute::Int<64>, cute::Int<kConfig.rows>, cute::Int<16>>,
-                           cute::SM90::GMMA::Major::K, cute::SM90::GMMA::Major::K>());
+  using Product = RowWgmma<Op::kElement, kConfig.rows>;
 
   __device__ static int lane() {
     return static_cast<int>(threadIdx.x % 32);

@@ -45,10 +45,7 @@ __device__ inline void issue_own(const std::uint32_t (&words)[kTileScores / 2],
 // The same, the weights as the other group left them.
 __device__ inline void issue_other(const std::byte* weights, const SeesawShared::Slab& slab,
                                    float (&sums)[kHalfSums]) {
-  using Op = decltype(cute::SM90::GMMA::ss_op_selector<
-                      cute::bfloat16_t, cute::bfloat16_t, float,
-                      cute::Shape<cute::Int<Seesaw::kRows>, cute::Int<kHalfColumns>, cute::Int<16>>,
-                      cute::SM90::GMMA::Major::K, cute::SM90::GMMA::Major::MN>());
+  using Op = TransposedWgmma<DType::bf16, kHalfColumns>;
   const std::uint32_t a = broadcast(descriptor_low(weights));
   const std::uint32_t b = values_low(slab);
 #pragma unroll

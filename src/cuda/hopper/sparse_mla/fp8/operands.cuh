@@ -16,13 +16,6 @@
 
 namespace quire::cuda::hopper {
 
-// 64 × kN of 16-bit numbers: A in registers, B's rows are 128 bytes of K in shared memory.
-template <DType kDType, int kN>
-using RowWgmma = decltype(cute::SM90::GMMA::rs_op_selector<
-                          typename CuteElement<kDType>::type, typename CuteElement<kDType>::type,
-                          float, cute::Shape<cute::Int<kWgmmaRows>, cute::Int<kN>, cute::Int<16>>,
-                          cute::SM90::GMMA::Major::K, cute::SM90::GMMA::Major::K>());
-
 // One step of 16: sums (+)= a · B.
 template <typename Op, int kRegisters>
 __device__ inline void multiply_step(const std::uint32_t* a, std::uint64_t b,

@@ -5,13 +5,6 @@
 
 namespace quire::cuda::hopper {
 
-// 64 × kN of e4m3: A in registers, B a tile of kN rows.
-template <int kN>
-using NarrowRegisterWgmma =
-    decltype(cute::SM90::GMMA::rs_op_selector<
-             cute::float_e4m3_t, cute::float_e4m3_t, float,
-             cute::Shape<cute::Int<kWgmmaRows>, cute::Int<kN>, cute::Int<32>>>());
-
 // sums = weights · V over one block. The tensor cores keep 13 bits against the sum they add to:
 // sums of more keys are made in fp32 (measured, 4096 positive products: 7.4 % low in one go, 0.05 %
 // in sums of 128).
@@ -20,7 +13,7 @@ __device__ inline void issue_narrow_values(const std::uint32_t (&weights)[kConfi
                                            const std::byte* values,
                                            float (&sums)[kConfig.value_dim / 2]) {
   static_assert(kConfig.block_keys == kRowBytes);
-  using Op = NarrowRegisterWgmma<kConfig.value_dim>;
+  using Op = RowWgmma<DType::fp8_e4m3, kConfig.value_dim>;
   const std::uint64_t b = tile_descriptor(values);
 #pragma unroll
   for (int step = 0; step < kRowBytes / kStepBytes; ++step) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/hopper/flash_attention/prefill/launch_prefill.cuh"
 #include "cuda/hopper/flash_attention/prefill/variants.h"
+#include "cuda/hopper/tile/wgmma_odd_shapes.cuh"
 
 namespace quire::cuda::hopper {
 

@@ -10,32 +10,10 @@
 
 namespace quire::cuda::hopper {
 
-// 64 rows × kN tokens over 16 columns, the weights in registers.
-template <DType kDType, int kN> struct Int4Shape;
-template <> struct Int4Shape<DType::bf16, 16> {
-  using type = gmma::MMA_64x16x16_F32BF16BF16_RS<gmma::Major::K, gmma::Major::K>;
-};
-template <> struct Int4Shape<DType::bf16, 32> {
-  using type = gmma::MMA_64x32x16_F32BF16BF16_RS<gmma::Major::K, gmma::Major::K>;
-};
-template <> struct Int4Shape<DType::bf16, 64> {
-  using type = gmma::MMA_64x64x16_F32BF16BF16_RS<gmma::Major::K, gmma::Major::K>;
-};
-template <> struct Int4Shape<DType::f16, 16> {
-  using type = gmma::MMA_64x16x16_F32F16F16_RS<gmma::Major::K, gmma::Major::K>;
-};
-template <> struct Int4Shape<DType::f16, 32> {
-  using type = gmma::MMA_64x32x16_F32F16F16_RS<gmma::Major::K, gmma::Major::K>;
-};
-template <> struct Int4Shape<DType::f16, 64> {
-  using type = gmma::MMA_64x64x16_F32F16F16_RS<gmma::Major::K, gmma::Major::K>;
-};
-template <DType kDType, int kN> using Int4Product = typename Int4Shape<kDType, kN>::type;
-
 // Row 16 (t / 32) + (t % 32) / 4 + 8i, token 8j + 2 (t % 4) + e in [4j + 2i + e].
 template <Int4Config kConfig> struct Int4Sums {
   static constexpr int kRegisters = kConfig.tokens / 2;
-  using Product = Int4Product<kConfig.dtype, kConfig.tokens>;
+  using Product = RowWgmma<kConfig.dtype, kConfig.tokens>;
 
   float total[kRegisters] = {};
   float products[kRegisters];  // of the group at hand
