@@ -5,7 +5,7 @@
 #include "cuda/hopper/fused_qkv_matmul/dense_rows.cuh"
 #include "cuda/hopper/fused_qkv_matmul/scales.cuh"
 #include "cuda/hopper/tile/ring.cuh"
-#include "cuda/hopper/tile/wgmma_shapes.cuh"
+#include "cuda/hopper/tile/wgmma.cuh"
 
 namespace quire::cuda::hopper {
 
