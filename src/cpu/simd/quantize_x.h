@@ -31,7 +31,7 @@ inline void quantize_row(const QuantizedRow& shape, std::int64_t group, std::int
     const std::int64_t left = columns - g * group;
     const std::int64_t count = left < group ? left : group;
     const float scale = largest_magnitude(part, count) / 127.0f;
-    divide_by(part, count, scale, DType::i8);
+    divide_by(part, count, scale, DType::f32);  // the quotient is an f32 number, rounded again
     std::int8_t codes[256];
     narrow_row(DType::i8, part, count, reinterpret_cast<std::byte*>(codes));
     std::int32_t sum = 0;
