@@ -121,14 +121,19 @@ TEST(PlanPrefillTest, ProductsOfE4m3OnlyWhereTheyAreAllowed) {
   EXPECT_EQ(path_of(problem), PrefillPath::expanding);
 }
 
-// A 16-bit copy of this cache does not fit into 1 GiB, transposed values do.
-TEST(PlanPrefillTest, OnlyWhatThePathNeedsMustFit) {
-  FlashAttentionProblem problem = llama(128);
+// 128 heads of MLA prefill's width, each with keys of its own.
+FlashAttentionProblem latent_heads_of_e4m3(std::int64_t page_size) {
+  FlashAttentionProblem problem = llama(page_size);
   problem.allow_fp8_products = true;
   problem.heads = problem.cache.num_kv_heads = 128;
   problem.head_dim = 192;
   problem.cache.row_format = RowFormat::uniform(DType::fp8_e4m3, 192);
-  problem.cache.page_size = 128;
+  return problem;
+}
+
+// A 16-bit copy of this cache does not fit into 1 GiB, transposed values do.
+TEST(PlanPrefillTest, OnlyWhatThePathNeedsMustFit) {
+  FlashAttentionProblem problem = latent_heads_of_e4m3(128);
   problem.cache.max_pages = 192;
   problem.ragged = {.tokens = 8192, .batch = 1};
   EXPECT_EQ(path_of(problem), PrefillPath::narrow);
@@ -140,11 +145,7 @@ TEST(PlanPrefillTest, OnlyWhatThePathNeedsMustFit) {
 
 // For a few tiles of rows V is transposed by each of them: no other kernel, no workspace for it.
 TEST(PlanPrefillTest, FewTilesOfRowsTransposeValuesThemselves) {
-  FlashAttentionProblem problem = llama(64);
-  problem.allow_fp8_products = true;
-  problem.heads = problem.cache.num_kv_heads = 128;
-  problem.head_dim = 192;
-  problem.cache.row_format = RowFormat::uniform(DType::fp8_e4m3, 192);
+  FlashAttentionProblem problem = latent_heads_of_e4m3(64);
   problem.cache.max_pages = 64;
   problem.ragged = {.tokens = 2048, .batch = 1};
   EXPECT_EQ(path_of(problem), PrefillPath::flipping);

@@ -11,6 +11,7 @@
 #include "cuda/hopper/latent_attention/load_queries.cuh"
 #include "cuda/hopper/latent_attention/row_sight.cuh"
 #include "cuda/hopper/latent_attention/store.cuh"
+#include "cuda/hopper/tile/opaque.cuh"
 
 namespace quire::cuda::hopper {
 
@@ -33,7 +34,7 @@ template <LatentConfig kConfig> class LatentAttend {
       shared_.item_ring.wait_full(item_at);
       const LatentItem& item = shared_.items[item_at.stage];
       if (item.tiles == 0) return;
-      load_queries<kConfig>(params_, shared_, item, rank_, unknown(warp_));
+      load_queries<kConfig>(params_, shared_, item, rank_, opaque(warp_));
       sync_consumers();
       has_rows_ = warp_row() < item.rows;
       Sums sums = {};
@@ -50,17 +51,12 @@ template <LatentConfig kConfig> class LatentAttend {
   using Sums = float[kTileSums];
 
   __device__ int group() const { return kConfig.row_groups == 1 ? 0 : warpgroup_; }
-  // The warp's first row of the item, and the thread's.
+  // The warp's first row of the item, and the thread's. Opaque, so that they are found again where they are
+  // wanted: kept from item to item they would be in the way of the products' registers, and be spilled.
   __device__ int warp_row() const {
-    return group() * LatentConfig::kGroupRows + unknown(warp_) % 4 * kWgmmaRows / 4;
+    return group() * LatentConfig::kGroupRows + opaque(warp_) % 4 * kWgmmaRows / 4;
   }
   __device__ int thread_row() const { return warp_row() + static_cast<int>(threadIdx.x % 32 / 4); }
-  // The same number, of which the compiler knows nothing: what follows from it is found again where
-  // it is wanted. Kept from item to item it would be in the way of the products' registers, and be spilled.
-  __device__ static int unknown(int number) {
-    asm volatile("" : "+r"(number));
-    return number;
-  }
   // Of those that share q.
   __device__ void sync_consumers() const {
     if constexpr (kConfig.row_groups == 1) {

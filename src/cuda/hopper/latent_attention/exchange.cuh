@@ -6,15 +6,9 @@
 #include <cute/arch/cluster_sm90.hpp>
 
 #include "cuda/hopper/latent_attention/products.cuh"
+#include "cuda/hopper/tile/block_address.cuh"
 
 namespace quire::cuda::hopper {
-
-__device__ inline std::uint32_t address_in_block(const void* shared, std::uint32_t rank) {
-  const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
-  std::uint32_t there;
-  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
-  return there;
-}
 
 // Into another block's shared memory; its barrier counts the bytes.
 __device__ inline void store_async(std::uint32_t target, const float* numbers,

@@ -7,6 +7,7 @@
 //   warp 19        lead    pieces and queries
 #pragma once
 
+#include "cuda/hopper/mla_indexer/prepare.cuh"
 #include "cuda/hopper/mla_indexer/roles/choose.cuh"
 #include "cuda/hopper/mla_indexer/roles/lead.cuh"
 #include "cuda/hopper/mla_indexer/roles/load.cuh"
@@ -20,13 +21,7 @@ __global__ void __launch_bounds__(IndexConfig::kThreads, 1)
   constexpr IndexConfig kConfig = Variant::kConfig;
   extern __shared__ __align__(1024) std::byte memory[];
   auto& shared = *reinterpret_cast<IndexShared<kConfig>*>(memory);
-  if (threadIdx.x == 0) {
-    prefetch(params.q);
-    prefetch(params.keys);
-    prefetch(params.key_scales);
-    shared.init();
-    cutlass::arch::fence_barrier_init();
-  }
+  prepare(params, shared);
   __syncthreads();
   cudaTriggerProgrammaticLaunchCompletion();
   const int warpgroup = warpgroup_in_block();

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "cuda/hopper/mla_indexer/shared.cuh"
+#include "cuda/hopper/mla_indexer/turn.cuh"
 #include "cuda/hopper/tile/tma.cuh"
 
 namespace quire::cuda::hopper {
@@ -76,11 +77,7 @@ template <IndexConfig kConfig, typename Shared> class TileLoader {
                box.row, static_cast<int>(min(box.scale_page, num_scale_pages())));
     }
     __syncwarp();
-    at_.stage += IndexConfig::kWarpgroups;
-    if (at_.stage >= kConfig.stages) {
-      at_.stage -= kConfig.stages;
-      at_.phase ^= 1;
-    }
+    advance_by_turn(at_);
   }
 
  private:

@@ -6,18 +6,10 @@
 #include "cuda/hopper/mla_indexer/half_products.cuh"
 #include "cuda/hopper/mla_indexer/products.cuh"
 #include "cuda/hopper/mla_indexer/shared.cuh"
+#include "cuda/hopper/mla_indexer/turn.cuh"
 #include "cuda/hopper/tile/block.cuh"
 
 namespace quire::cuda::hopper {
-
-// To a warpgroup's next stage.
-template <int kStages> __device__ inline void advance_by_turn(RingPosition<kStages>& at) {
-  at.stage += IndexConfig::kWarpgroups;
-  if (at.stage >= kStages) {
-    at.stage -= kStages;
-    at.phase ^= 1;
-  }
-}
 
 template <IndexConfig kConfig, typename Shared> class TileScorer {
  public:

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "cuda/hopper/tile/block_address.cuh"
 #include "cuda/hopper/tile/ring.cuh"
 
 namespace quire::cuda::hopper {
@@ -28,32 +29,24 @@ class PairWriter {
   __device__ void send(const std::byte* place, int bytes, const FullBarrier& full) const {
     asm volatile(
         "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes "
-        "[%0], [%1], %2, [%3];" ::"r"(address(place) + to_other_),
-        "r"(address(place)), "r"(bytes), "r"(address(&full) + to_other_)
+        "[%0], [%1], %2, [%3];" ::"r"(shared_address(place) + to_other_),
+        "r"(shared_address(place)), "r"(bytes), "r"(shared_address(&full) + to_other_)
         : "memory");
   }
   // To both blocks.
   __device__ void store(std::uint32_t* place, std::uint32_t word, const FullBarrier& full) const {
     *place = word;
-    asm volatile(
-        "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(
-            address(place) + to_other_),
-        "r"(word), "r"(address(&full) + to_other_)
-        : "memory");
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(
+                     shared_address(place) + to_other_),
+                 "r"(word), "r"(shared_address(&full) + to_other_)
+                 : "memory");
   }
 
  private:
-  __device__ static std::uint32_t address(const void* place) {
-    return static_cast<std::uint32_t>(__cvta_generic_to_shared(place));
-  }
   // Of the dynamic shared memory of a block.
   __device__ static std::uint32_t address_in(std::uint32_t rank) {
     extern __shared__ __align__(1024) std::byte memory[];
-    std::uint32_t mapped;
-    asm("mapa.shared::cluster.u32 %0, %1, %2;"
-        : "=r"(mapped)
-        : "r"(address(memory)), "r"(rank));
-    return mapped;
+    return address_in_block(memory, rank);
   }
 
   std::uint32_t rank_;

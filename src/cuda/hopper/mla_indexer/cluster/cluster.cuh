@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "cuda/hopper/tile/block_address.cuh"
+
 namespace quire::cuda::hopper {
 
 struct Cluster {
@@ -30,8 +32,8 @@ struct Cluster {
 
   // To the same place as the local address, in thread block `to`.
   __device__ void store(std::uint32_t local, int to, std::uint32_t value) const {
-    std::uint32_t place = local;
-    if (to != rank) asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(place) : "r"(local), "r"(to));
+    const std::uint32_t place =
+        to == rank ? local : address_in_block(local, static_cast<std::uint32_t>(to));
     asm volatile("st.shared::cluster.u32 [%0], %1;" ::"r"(place), "r"(value) : "memory");
   }
 };

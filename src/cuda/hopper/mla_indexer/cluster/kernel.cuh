@@ -11,6 +11,7 @@
 #include "cuda/hopper/mla_indexer/cluster/load_row.cuh"
 #include "cuda/hopper/mla_indexer/cluster/score_row.cuh"
 #include "cuda/hopper/mla_indexer/cluster/select_row.cuh"
+#include "cuda/hopper/mla_indexer/prepare.cuh"
 #include "cuda/hopper/mla_indexer/unscored_rows.cuh"
 
 namespace quire::cuda::hopper {
@@ -76,13 +77,7 @@ __global__ void __launch_bounds__(kClusterThreads, 1)
   constexpr IndexConfig kConfig = Variant::kConfig;
   extern __shared__ __align__(1024) std::byte memory[];
   auto& shared = *reinterpret_cast<ClusterShared<kConfig>*>(memory);
-  if (threadIdx.x == 0) {
-    prefetch(params.q);
-    prefetch(params.keys);
-    prefetch(params.key_scales);
-    shared.init();
-    cutlass::arch::fence_barrier_init();
-  }
+  prepare(params, shared);
   RowShare share{
       .cluster = {.rank = static_cast<int>(blockIdx.x) % cluster_size, .size = cluster_size}};
   const int token = static_cast<int>(blockIdx.x) / cluster_size;

@@ -17,7 +17,7 @@ template <IndexConfig kConfig> class RowScore {
       : share_(share),
         shared_(shared),
         scorer_(params, shared),
-        ranks_(static_cast<std::uint32_t>(__cvta_generic_to_shared(shared.ranks()))) {}
+        ranks_(shared_address(shared.ranks())) {}
 
   __device__ void run() {
     shared_.queries_full.wait(0);
@@ -64,7 +64,7 @@ template <IndexConfig kConfig> class RowScore {
     RankSummaries& summaries = shared_.summaries;
     const int index = cluster.rank * RankSummaries::kWarps + static_cast<int>(threadIdx.x) / 32;
     const auto store = [&](const std::uint32_t& word, std::uint32_t value) {
-      cluster.store(static_cast<std::uint32_t>(__cvta_generic_to_shared(&word)), lane, value);
+      cluster.store(shared_address(&word), lane, value);
     };
     store(summaries.least[index], least);
     store(summaries.greatest[index], greatest);
