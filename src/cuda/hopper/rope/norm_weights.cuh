@@ -52,4 +52,9 @@ class NormWeights {
   float4 halves_[2][kMostColumns / kEight];
 };
 
+struct BlockWeights {
+  NormWeights query;
+  NormWeights key;
+};
+
 }  // namespace quire::cuda::hopper

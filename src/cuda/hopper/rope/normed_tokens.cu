@@ -17,11 +17,6 @@ constexpr int kBlocksPerSm = 4;
 constexpr int kTokens = kWarp / kTurnLanes;  // of a warp
 constexpr unsigned kAll = 0xffffffffu;
 
-struct BlockWeights {
-  NormWeights query;
-  NormWeights key;
-};
-
 // Units of some rows of four neighbouring tokens. A token's rows are the key's heads, then q's.
 struct UnitShare {
   Divisor quads;  // of tokens
