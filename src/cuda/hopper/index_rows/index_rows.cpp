@@ -132,7 +132,8 @@ void store_index_keys(const StoreIndexKeysArgs& args, const Context& context) {
   run(params,
       KeyTarget{.view = view,
                 .codes_offset = part.offset_bytes,
-                .scale_offset = in_row ? part.scale_offset_bytes : -1},
+                .scale_offset = in_row ? part.scale_offset_bytes : -1,
+                .page_size = Divisor(static_cast<unsigned>(view.page_size))},
       args.x.device, context);
 }
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Keys: every row is a token of its own, with angles of its own. A warp finds the places of the next
 // rows and has the copy engine bring them and their angles to shared memory; four warps work on those
-// that are there. Loads by the lanes that hold a row took a line's tag for every 64 bytes of it, and
-// twice as many for angles: they bound the kernel, not memory.
+// that are there. What the first warp does must take less time than the work: pages are asked for a stage ahead.
 #pragma once
 
 #include "cuda/hopper/index_rows/known_steps.cuh"
@@ -10,21 +9,24 @@
 #include "cuda/hopper/index_rows/target.cuh"
 #include "cuda/hopper/tile/bulk_copy.cuh"
 #include "cuda/hopper/tile/ring.cuh"
+#include "cuda/rows/token_finder.cuh"
 
 namespace quire::cuda::hopper {
 
-template <DType kXType, int kRowLanes> struct KeyRowConfig {
-  using Steps = KnownSteps<RowSteps::any>;
-  // The tensor cores' way costs 4 % here: beside LayerNorm the shuffles are not what binds.
+template <DType kXType, int kRowColumns, RowSteps kSteps = RowSteps::any> struct KeyRowConfig {
+  using Steps = KnownKeySteps<kSteps>;
+  // The tensor cores' way costs 2 % here: their products are waited for.
   static constexpr HadamardWay kHadamard = HadamardWay::shuffles;
   static constexpr DType kX = kXType;
-  static constexpr int kLanes = kRowLanes;  // of a row
-  static constexpr int kColumns = kRowColumns<kLanes>;
+  static constexpr int kColumns = kRowColumns;
+  static constexpr int kWidth = 4;                                // of a lane's vectors
+  static constexpr int kLanes = kColumns / kRowVectors / kWidth;  // of a row
+  static constexpr int kRows = 2;                                 // of a lane, at once
   static constexpr int kWorkers = 128;
   static constexpr int kThreads = kWorkers + 32;
   static constexpr int kStages = 3;
   static constexpr int kMinBlocks = kX == DType::f32 ? 3 : 4;  // of a multiprocessor
-  static constexpr int kStageRows = kWorkers / kLanes;
+  static constexpr int kStageRows = kWorkers / kLanes * kRows;
   static constexpr int kXBytes = kColumns * (bits(kX) / 8);
   static constexpr int kAngleBytes = kColumns / 2 * 4;  // at most
 };
@@ -58,19 +60,23 @@ template <typename Config> class KeyLoader {
  public:
   __device__ KeyLoader(const IndexRowParams& params, const KeyTarget& target,
                        KeyShared<Config>& shared)
-      : params_(params), target_(target), shared_(shared) {}
+      : params_(params),
+        target_(target),
+        shared_(shared),
+        finder_(params.row_offsets, params.cache_lengths, params.batch) {}
 
   __device__ void run() {
     const std::int64_t count = KeyStages<Config>{params_.tokens}.count();
-    std::int64_t stage = blockIdx.x;
-    if (stage < count) find(stage);
+    start_x(count);
     RingPosition<Config::kStages> at;
-    for (; stage < count; at.advance()) {
+    std::int64_t stage = blockIdx.x;
+    look_up(stage);
+    for (int early = Config::kStages; stage < count; at.advance(), --early) {
       shared_.ring.wait_empty(at);
       __syncwarp();
-      give(stage, at.stage);
+      give(stage, at.stage, early > 0);
       stage += gridDim.x;
-      if (stage < count) find(stage);  // its loads are waited for with the next stage
+      look_up(stage);  // waited for with the next stage
     }
   }
 
@@ -82,91 +88,103 @@ template <typename Config> class KeyLoader {
     return stage * Config::kStageRows + lane() + 32 * i;
   }
 
-  __device__ void find(std::int64_t stage) {
+  // Whether a stage's rows of x are one run, whatever their places.
+  __device__ bool is_one_run(std::int64_t stage) const {
+    return (stage + 1) * Config::kStageRows <= params_.tokens &&
+           params_.token_bytes == Config::kXBytes;
+  }
+  __device__ void load_run(std::int64_t stage, int place) {
+    shared_.ring.full[place].expect_transaction(Config::kStageRows * Config::kXBytes);
+    load_x(stage * Config::kStageRows, shared_.stages[place].x[0], Config::kStageRows,
+           shared_.ring.full[place]);
+  }
+
+  // The rows of the first stages, before anything is known of their places.
+  __device__ void start_x(std::int64_t count) {
+    if (lane() != 0) return;
+#pragma unroll
+    for (int i = 0; i < Config::kStages; ++i) {
+      const std::int64_t stage = blockIdx.x + std::int64_t{i} * gridDim.x;
+      if (stage >= count || !is_one_run(stage)) return;
+      load_run(stage, i);
+    }
+  }
+
+  __device__ void look_up(std::int64_t stage) {
 #pragma unroll
     for (int i = 0; i < kOwnRows; ++i) {
       const std::int64_t token = token_of(stage, i);
-      found_[i] = {};
-      if (token >= params_.tokens) continue;
-      const TokenPlace place =
-          place_of_token(params_.row_offsets, params_.cache_lengths, params_.batch, token);
-      found_[i] = locate(target_, place, token);
+      const TokenPlace place = finder_.find(token);
+      pages_[i] = hopper::look_up(target_, token < params_.tokens ? place : TokenPlace{});
     }
   }
 
-  // Rows without a place are not brought one by one; neighbours that lie in one run are.
-  __device__ void give(std::int64_t stage, int place) {
+  // What lies in one run is brought whole, and before the pages are known; else row by row, but for rows without a
+  // place.
+  __device__ void give(std::int64_t stage, int place, bool has_x) {
     KeyStage<Config>& there = shared_.stages[place];
     FullBarrier& full = shared_.ring.full[place];
-#pragma unroll
-    for (int i = 0; i < kOwnRows; ++i) there.tokens[lane() + 32 * i] = found_[i];
-    const bool is_whole = (stage + 1) * Config::kStageRows <= params_.tokens;
-    const bool one_x = is_whole && params_.token_bytes == Config::kXBytes;
-    const bool one_freqs = is_whole && are_neighbours();
     const int angle_bytes =
         params_.freqs == nullptr ? 0 : Config::kColumns / 2 * params_.freqs_size;
-    const int own_x = one_x ? (lane() == 0 ? Config::kStageRows : 0) : num_found();
-    const int own_freqs = one_freqs ? (lane() == 0 ? Config::kStageRows : 0) : num_found();
-    full.arrive_and_expect_tx(
-        static_cast<unsigned>(own_x * Config::kXBytes + own_freqs * angle_bytes));
-    if (one_x) {
-      if (lane() == 0) load_x(stage * Config::kStageRows, there.x[0], Config::kStageRows, full);
-    } else {
-#pragma unroll
-      for (int i = 0; i < kOwnRows; ++i) {
-        if (found_[i].position >= 0) load_x(token_of(stage, i), there.x[lane() + 32 * i], 1, full);
-      }
+    const bool one_x = is_one_run(stage);
+    const bool one_freqs = angle_bytes == 0 || angles_are_one_run();
+    if (lane() == 0 && one_x && !has_x) load_run(stage, place);
+    if (lane() == 0 && one_freqs && angle_bytes > 0) {
+      full.expect_transaction(static_cast<unsigned>(Config::kStageRows * angle_bytes));
+      load_freqs(pages_[0].position, there.angles, Config::kStageRows, full);
     }
-    if (angle_bytes == 0) return;
-    if (one_freqs) {
-      if (lane() == 0) load_freqs(found_[0].position, there.angles, Config::kStageRows, full);
-      return;
-    }
+    int bytes = 0;
 #pragma unroll
     for (int i = 0; i < kOwnRows; ++i) {
-      if (found_[i].position < 0) continue;
-      load_freqs(min(found_[i].position, params_.max_pos - 1),
-                 there.angles + (lane() + 32 * i) * angle_bytes, 1, full);
+      const TokenTarget found = locate(target_, pages_[i]);
+      const int row = lane() + 32 * i;
+      there.tokens[row] = found;
+      if (found.position < 0) continue;
+      if (!one_x) bytes += load_x(token_of(stage, i), there.x[row], 1, full);
+      if (!one_freqs) {
+        bytes += load_freqs(min(found.position, params_.max_pos - 1),
+                            there.angles + row * angle_bytes, 1, full);
+      }
     }
-  }
-
-  __device__ int num_found() const {
-    int count = 0;
-#pragma unroll
-    for (const TokenTarget& found : found_) count += found.position >= 0 ? 1 : 0;
-    return count;
+    full.arrive_and_expect_tx(static_cast<unsigned>(bytes));
   }
 
   // Whether the angles of all rows follow each other.
-  __device__ bool are_neighbours() const {
-    const std::int64_t first = __shfl_sync(0xffffffffu, found_[0].position, 0);
+  __device__ bool angles_are_one_run() const {
+    const std::int64_t first = __shfl_sync(0xffffffffu, pages_[0].position, 0);
     bool are = first >= 0 && first + Config::kStageRows <= params_.max_pos &&
                params_.freqs_stride == Config::kColumns / 2;
 #pragma unroll
-    for (int i = 0; i < kOwnRows; ++i) are = are && found_[i].position == first + lane() + 32 * i;
+    for (int i = 0; i < kOwnRows; ++i) are = are && pages_[i].position == first + lane() + 32 * i;
     return __all_sync(0xffffffffu, are);
   }
 
-  __device__ void load_x(std::int64_t token, void* shared, int rows, FullBarrier& full) const {
+  // How many bytes are on their way.
+  __device__ int load_x(std::int64_t token, void* shared, int rows, FullBarrier& full) const {
+    const int bytes = rows * Config::kXBytes;
     load_bytes({.from = params_.x + token * params_.token_bytes,
                 .shared = shared,
-                .bytes = rows * Config::kXBytes,
+                .bytes = bytes,
                 .full = &full,
-                .hint = L2Hint::EVICT_FIRST});
+                .hint = L2Hint::EVICT_NORMAL});
+    return bytes;
   }
-  __device__ void load_freqs(std::int64_t position, void* shared, int rows,
-                             FullBarrier& full) const {
+  __device__ int load_freqs(std::int64_t position, void* shared, int rows,
+                            FullBarrier& full) const {
+    const int bytes = rows * Config::kColumns / 2 * params_.freqs_size;
     load_bytes({.from = params_.freqs + position * params_.freqs_stride * params_.freqs_size,
                 .shared = shared,
-                .bytes = rows * Config::kColumns / 2 * params_.freqs_size,
+                .bytes = bytes,
                 .full = &full,
                 .hint = L2Hint::EVICT_LAST});
+    return bytes;
   }
 
   const IndexRowParams& params_;
   const KeyTarget& target_;
   KeyShared<Config>& shared_;
-  TokenTarget found_[kOwnRows];  // of the next stage
+  TokenFinder finder_;
+  KeyPages pages_[kOwnRows];  // of the next stage
 };
 
 }  // namespace quire::cuda::hopper

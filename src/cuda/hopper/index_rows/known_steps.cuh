@@ -21,6 +21,7 @@ template <RowSteps kSteps> struct KnownSteps {
   static constexpr bool kMayHaveHadamard =
       kIsAny || kSteps == RowSteps::turn_hadamard || kSteps == RowSteps::turn_interleaved_hadamard;
 
+  static constexpr bool kScalesArePowers = false;  // of two, known when compiled
   __device__ static bool turns(const IndexRowParams& params) {
     return !kIsAny || params.freqs != nullptr;
   }
@@ -34,12 +35,41 @@ template <RowSteps kSteps> struct KnownSteps {
   }
 };
 
+// Keys with steps other than `any` also have a norm, angles in f32 and scales that are powers of two.
+template <RowSteps kSteps> struct KnownKeySteps : KnownSteps<kSteps> {
+  using KnownSteps<kSteps>::kIsAny;
+  static constexpr bool kScalesArePowers = !kIsAny;
+
+  __device__ static bool has_norm(const IndexRowParams& params) {
+    return !kIsAny || params.norm_weight.data != nullptr;
+  }
+  __device__ static DType freqs_dtype(const IndexRowParams& params) {
+    return kIsAny ? params.freqs_dtype : DType::f32;
+  }
+};
+
 // Of a call whose rows are turned.
 inline RowSteps steps_of(const IndexRowParams& params) {
   if (params.interleaved) {
     return params.hadamard ? RowSteps::turn_interleaved_hadamard : RowSteps::turn_interleaved;
   }
   return params.hadamard ? RowSteps::turn_hadamard : RowSteps::turn;
+}
+
+template <RowSteps kSteps> struct StepsTag { static constexpr RowSteps kValue = kSteps; };
+
+// Calls `launch` with the tag of that call's steps.
+template <typename Launch> void for_steps_of(const IndexRowParams& params, Launch launch) {
+  switch (steps_of(params)) {
+    case RowSteps::turn_hadamard:
+      return launch(StepsTag<RowSteps::turn_hadamard>{});
+    case RowSteps::turn_interleaved:
+      return launch(StepsTag<RowSteps::turn_interleaved>{});
+    case RowSteps::turn_interleaved_hadamard:
+      return launch(StepsTag<RowSteps::turn_interleaved_hadamard>{});
+    default:
+      return launch(StepsTag<RowSteps::turn>{});
+  }
 }
 
 }  // namespace quire::cuda::hopper

@@ -50,6 +50,7 @@ struct KeyTarget {
   KvLayerView view;
   int codes_offset;  // bytes, from the start of a row
   int scale_offset;  // in the row; -1: in the scales tensor
+  Divisor page_size;
 };
 
 // Codes go to a tensor [tokens, heads, columns], scales times gate and factor to [tokens, heads].

@@ -50,7 +50,7 @@ template <typename Config> struct QueryTokens {
       const int token = i / Config::kLanes;
       const int lane = i % Config::kLanes;
       if (targets[token].position < 0) continue;
-      RowAngles own;
+      RowAngles<kEight> own;
       hopper::load_angles<Config::kLanes>(params, lane, targets[token].position, own);
 #pragma unroll
       for (int p = 0; p < kPieces; ++p) {
@@ -60,7 +60,7 @@ template <typename Config> struct QueryTokens {
     }
   }
 
-  __device__ void angles_of(int token, int lane, RowAngles& own) const {
+  __device__ void angles_of(int token, int lane, RowAngles<kEight>& own) const {
 #pragma unroll
     for (int v = 0; v < kTurnedVectors; ++v) {
       Eight<DType::f32>::decode({angles[token][2 * v][lane], angles[token][2 * v + 1][lane]},
@@ -98,13 +98,13 @@ template <typename Config> class RowQuantizer {
 
   // All lanes of a warp take part in every row, whether theirs is written or not.
   __device__ void run(int num_rows) {
-    RowAngles angles = {};
+    RowAngles<kEight> angles = {};
     int held = -1;  // the token whose angles those are
 #pragma unroll 1
     for (int i = 0; i < num_rows; ++i) {
-      RowValues values;
+      RowValues<kEight> values[1];
 #pragma unroll
-      for (int v = 0; v < kRowVectors; ++v) X::decode(next_[v], values[v]);
+      for (int v = 0; v < kRowVectors; ++v) X::decode(next_[v], values[0][v]);
       TokenTarget place;  // rows past the end are nobody's: the shuffles stay whole
       const int head = head_;
       float gate = 0.0f;
@@ -119,10 +119,10 @@ template <typename Config> class RowQuantizer {
       advance();
       load();
       if (Config::Steps::turns(params_)) {
-        rotate(Config::Steps::is_interleaved(params_), angles, values);
+        rotate(Config::Steps::is_interleaved(params_), angles, values[0]);
       }
-      quantize_row<Config>(params_, target_, place, {.head = head, .lane = lane_, .gate = gate},
-                           values);
+      quantize_rows<Config>(params_, target_, {place}, {.head = head, .lane = lane_, .gate = gate},
+                            values);
     }
   }
 
@@ -206,7 +206,7 @@ void launch_queries(const IndexRowParams& params, const QueryTarget& target,
 template <DType kX>
 void launch_queries_of_type(const IndexRowParams& params, const QueryTarget& target,
                             const IndexRowLaunch& launched) {
-  if (params.columns == kRowColumns<2>) {
+  if (params.columns == 64) {
     return launch_queries<QueryRowConfig<kX, 2>>(params, target, launched);
   }
   launch_queries<QueryRowConfig<kX, 4>>(params, target, launched);
@@ -215,20 +215,10 @@ void launch_queries_of_type(const IndexRowParams& params, const QueryTarget& tar
 // The rows of the models there are.
 inline void launch_usual_queries(const IndexRowParams& params, const QueryTarget& target,
                                  const IndexRowLaunch& launched) {
-  constexpr DType kX = DType::bf16;
-  switch (steps_of(params)) {
-    case RowSteps::turn_hadamard:
-      return launch_queries<QueryRowConfig<kX, 4, RowSteps::turn_hadamard>>(params, target,
+  for_steps_of(params, [&](auto steps) {
+    launch_queries<QueryRowConfig<DType::bf16, 4, decltype(steps)::kValue>>(params, target,
                                                                             launched);
-    case RowSteps::turn_interleaved:
-      return launch_queries<QueryRowConfig<kX, 4, RowSteps::turn_interleaved>>(params, target,
-                                                                               launched);
-    case RowSteps::turn_interleaved_hadamard:
-      return launch_queries<QueryRowConfig<kX, 4, RowSteps::turn_interleaved_hadamard>>(
-          params, target, launched);
-    default:
-      return launch_queries<QueryRowConfig<kX, 4, RowSteps::turn>>(params, target, launched);
-  }
+  });
 }
 
 }  // namespace quire::cuda::hopper

@@ -9,33 +9,62 @@
 
 namespace quire::cuda::hopper {
 
-__device__ inline float largest(const RowValues& values) {
+template <int kWidth> __device__ inline float largest(const RowValues<kWidth>& values) {
   float amax[kRowVectors] = {};
 #pragma unroll
-  for (int i = 0; i < kEight; ++i) {
+  for (int i = 0; i < kWidth; ++i) {
 #pragma unroll
     for (int v = 0; v < kRowVectors; ++v) amax[v] = fmaxf(amax[v], fabsf(values[v][i]));
   }
   return fmaxf(fmaxf(amax[0], amax[1]), fmaxf(amax[2], amax[3]));
 }
 
-__device__ inline void multiply(RowValues& values, float factor) {
+template <int kWidth> __device__ inline void multiply(RowValues<kWidth>& values, float factor) {
 #pragma unroll
   for (int v = 0; v < kRowVectors; ++v) {
 #pragma unroll
-    for (int i = 0; i < kEight; ++i) values[v][i] *= factor;
+    for (int i = 0; i < kWidth; ++i) values[v][i] *= factor;
   }
 }
 
 // values · factor / scale, by a reciprocal, which is exact for powers of two. Scales near f32's smallest
 // have none: then numbers and scale are raised first. A scale of 0 makes 0 of every number; NaN stays.
-__device__ inline void divide(RowValues& values, float factor, float scale) {
+template <int kRows, int kWidth>
+__device__ inline void divide(RowValues<kWidth> (&rows)[kRows], float factor,
+                              const float (&scales)[kRows]) {
+  constexpr float kSmallest = 0x1p-100f;
   constexpr float kRaise = 0x1p+80f;
-  if (scale < 0x1p-100f) {
-    scale *= kRaise;
-    multiply(values, kRaise);
+  float raised[kRows];
+  bool is_small = false;
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    raised[r] = scales[r];
+    is_small = is_small || scales[r] < kSmallest;
   }
-  multiply(values, scale == 0.0f ? 0.0f : __fdividef(factor, scale));
+  if (is_small) {  // one branch, so that the usual rows stay side by side
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      if (scales[r] >= kSmallest) continue;
+      raised[r] *= kRaise;
+      multiply(rows[r], kRaise);
+    }
+  }
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    multiply(rows[r], raised[r] == 0.0f ? 0.0f : __fdividef(factor, raised[r]));
+  }
+}
+
+// The same by scales of power_of_two_scale(), which all have a reciprocal.
+template <int kRows, int kWidth>
+__device__ inline void divide_by_powers(RowValues<kWidth> (&rows)[kRows], float factor,
+                                        const float (&scales)[kRows]) {
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    float reciprocal;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(reciprocal) : "f"(scales[r]));
+    multiply(rows[r], factor * reciprocal);
+  }
 }
 
 // Which row of a token, and which of its lanes.
@@ -45,24 +74,52 @@ struct RowOfToken {
   float gate = 1.0f;  // lane 0's
 };
 
-// All lanes of a warp take part, whether their row is written or not.
-template <typename Config, typename Target>
-__device__ inline void quantize_row(const IndexRowParams& params, const Target& target,
-                                    const TokenTarget& token, const RowOfToken& row,
-                                    RowValues& values) {
-  constexpr int kLanes = Config::kLanes;
-  if (Config::Steps::has_hadamard(params)) hadamard<kLanes, Config::kHadamard>(values);
-  const float amax = largest_of_lanes<kLanes>(largest(values)) * params.hadamard_factor;
-  if (token.position < 0) return;
-  const float scale = row_scale(params.rounding, amax);
-  divide(values, params.hadamard_factor, scale);
-  std::byte* codes = codes_of(target, token, row.head) + row.lane * kEight;
-  __builtin_assume(__isGlobal(codes));  // which it does not say, coming from shared memory
-#pragma unroll
-  for (int v = 0; v < kRowVectors; ++v) {
-    *reinterpret_cast<uint2*>(codes + v * kLanes * kEight) = encode_fp8<__NV_E4M3>(values[v]);
+template <int kWidth>
+__device__ inline void store_codes(std::byte* to, const float (&values)[kWidth]) {
+  static_assert(kWidth == 4 || kWidth == kEight);
+  __builtin_assume(__isGlobal(to));  // which an address from shared memory does not say
+  if constexpr (kWidth == kEight) {
+    *reinterpret_cast<uint2*>(to) = encode_fp8<__NV_E4M3>(values);
+  } else {
+    const float eight[kEight] = {values[0], values[1], values[2], values[3]};
+    *reinterpret_cast<unsigned*>(to) = encode_fp8<__NV_E4M3>(eight).x;
   }
-  if (row.lane == 0) store_scale(target, token, row.head, scale * row.gate);
+}
+
+// All lanes of a warp take part, whether their rows are written or not. Rows of one head of several tokens.
+template <typename Config, typename Target, int kRows, int kWidth>
+__device__ inline void quantize_rows(const IndexRowParams& params, const Target& target,
+                                     const TokenTarget (&tokens)[kRows], const RowOfToken& row,
+                                     RowValues<kWidth> (&rows)[kRows]) {
+  constexpr int kLanes = Config::kLanes;
+  const float factor = Config::Steps::has_hadamard(params) ? params.hadamard_factor : 1.0f;
+  float scales[kRows];
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    if (Config::Steps::has_hadamard(params)) hadamard<kLanes, Config::kHadamard>(rows[r]);
+    scales[r] = largest(rows[r]);
+  }
+  largest_of_lanes<kLanes>(scales);
+  if constexpr (kRows == 1) {  // where nothing else is in its way
+    if (tokens[0].position < 0) return;
+  }
+  if constexpr (Config::Steps::kScalesArePowers) {
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) scales[r] = power_of_two_scale(scales[r] * factor);
+    divide_by_powers(rows, factor, scales);
+  } else {
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) scales[r] = row_scale(params.rounding, scales[r] * factor);
+    divide(rows, factor, scales);
+  }
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    if (tokens[r].position < 0) continue;
+    std::byte* codes = codes_of(target, tokens[r], row.head) + row.lane * kWidth;
+#pragma unroll
+    for (int v = 0; v < kRowVectors; ++v) store_codes(codes + v * kLanes * kWidth, rows[r][v]);
+    if (row.lane == 0) store_scale(target, tokens[r], row.head, scales[r] * row.gate);
+  }
 }
 
 }  // namespace quire::cuda::hopper

@@ -5,8 +5,7 @@ namespace quire::cuda::hopper {
 
 void launch_vectors(const IndexRowParams& params, const QueryTarget& target,
                     const IndexRowLaunch& launched) {
-  if (params.x_dtype == DType::bf16 && params.columns == kRowColumns<4> &&
-      params.freqs != nullptr) {
+  if (params.x_dtype == DType::bf16 && params.columns == 128 && params.freqs != nullptr) {
     return launch_usual_queries(params, target, launched);
   }
   if (params.x_dtype == DType::bf16) {

@@ -17,14 +17,52 @@ struct TokenTarget {
   std::int64_t gate = 0;  // of head 0, an index of the weights
 };
 
+// What the page tables say of a token. Between the question and the use of the answer others may be asked.
+struct KeyPages {
+  std::int64_t position;  // -1: nobody's
+  std::int64_t slot;
+  std::uint32_t rows;
+  std::uint32_t scales;
+};
+
+__device__ inline PageSlot slot_of(const KeyTarget& target, std::int64_t position) {
+  const std::int64_t column = target.page_size.quotient_of(position);
+  return {column, position - column * target.view.page_size};
+}
+
+__device__ inline KeyPages look_up(const KeyTarget& target, const TokenPlace& place) {
+  const KvLayerView& view = target.view;
+  const PageSlot at = slot_of(target, place.position);
+  KeyPages pages{.position = -1, .slot = at.slot, .rows = 0, .scales = 0};
+  if (!place.exists() || at.column >= view.max_pages) return pages;
+  pages.position = place.position;
+  pages.rows = view.page_table[place.sequence * view.page_table_stride + at.column];
+  if (target.scale_offset < 0 && view.scales.data != nullptr) {
+    pages.scales =
+        view.scales.page_table[place.sequence * view.scales.page_table_stride + at.column];
+  }
+  return pages;
+}
+
+__device__ inline TokenTarget locate(const KeyTarget& target, const KeyPages& pages) {
+  const KvLayerView& view = target.view;
+  if (pages.position < 0 || pages.rows >= view.num_pages) return {};
+  std::byte* row =
+      view.data + pages.rows * view.page_stride_bytes + pages.slot * view.token_stride_bytes;
+  std::byte* scale = row + target.scale_offset;
+  if (target.scale_offset < 0) {
+    const ScaleLayerView& scales = view.scales;
+    const std::int64_t element =
+        pages.scales * scales.page_stride + pages.slot * scales.token_stride;
+    const bool has_scale = scales.data != nullptr && pages.scales < scales.num_pages;
+    scale = has_scale ? scales.data + element * (bits(scales.dtype) / 8) : nullptr;
+  }
+  return {.position = pages.position, .codes = row + target.codes_offset, .scale = scale};
+}
+
 __device__ inline TokenTarget locate(const KeyTarget& target, const TokenPlace& place,
                                      std::int64_t) {
-  std::byte* row = first_row(target.view, place);
-  if (row == nullptr) return {};
-  return {.position = place.position,
-          .codes = row + target.codes_offset,
-          .scale = target.scale_offset >= 0 ? row + target.scale_offset
-                                            : first_scale(target.view, place)};
+  return locate(target, look_up(target, place));
 }
 
 __device__ inline TokenTarget locate(const QueryTarget& target, const TokenPlace& place,
@@ -67,11 +105,11 @@ __device__ inline void store_scale(const QueryTarget& target, const TokenTarget&
 
 // The smallest power of two s with 448 · s >= amax, at least 2^-33: 448 is 1.75 · 2^8.
 __device__ inline float power_of_two_scale(float amax) {
-  if (!(amax <= 0x1.fffffep+127f)) return amax;  // infinity
   constexpr int kSmallest = 127 - 33;
   const int bits = __float_as_int(amax);
   const int exponent = (bits >> 23) - 8 + ((bits & 0x7fffff) > 0x600000 ? 1 : 0);
-  return __int_as_float(max(exponent, kSmallest) << 23);
+  const float scale = __int_as_float(max(exponent, kSmallest) << 23);
+  return amax <= 0x1.fffffep+127f ? scale : amax;  // infinity stays
 }
 
 __device__ inline float row_scale(ScaleRounding rounding, float amax) {

@@ -58,7 +58,12 @@ struct CodeLayout {
   std::int64_t scale_offset_bytes;  // from a token's row or its first scale
   std::int64_t scale_head_bytes;
   std::int64_t scale_slot_bytes;
+  int staged_row_bytes;  // of rows that launch_code_rows() puts together; 0: not so
 };
+
+// What launch_code_rows() takes.
+inline constexpr int kCodedRowVectors = 64;
+inline constexpr int kMostStagedRowBytes = 704;
 
 bool can_copy(const StoreParams& params);
 // A token's scales stand end to end on both sides, and every one of them is used.
@@ -77,6 +82,8 @@ void launch_copy(const StoreParams& params, cudaStream_t stream);
 void launch_copy_scales(const StoreParams& params, cudaStream_t stream);
 void launch_encode(const StoreParams& params, const EncodeLayout& layout, cudaStream_t stream);
 void launch_code(const StoreParams& params, const CodeLayout& layout, int sms, cudaStream_t stream);
+void launch_code_rows(const StoreParams& params, const CodeLayout& layout, int sms,
+                      cudaStream_t stream);
 void launch_general(const StoreParams& params, cudaStream_t stream);
 void launch_scales(const StoreParams& params, cudaStream_t stream);
 

@@ -1,36 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <bit>
-#include <limits>
 
+#include "cuda/hopper/store/alignment.h"
 #include "cuda/hopper/store/launch.h"
-#include "cuda/hopper/store/params.h"
 #include "cuda/runtime/device_facts.h"
 #include "cuda/runtime/device_scope.h"
 
 namespace quire::cuda::hopper {
 namespace {
-
-constexpr int kVectorBytes = 16;
-constexpr int kVectorColumns = 8;
-constexpr std::int64_t kManyBlocks = 384;  // fewer tokens per block before there are fewer blocks
-
-bool is_multiple(std::int64_t value, std::int64_t of) {
-  return value % of == 0;
-}
-
-bool is_aligned(const void* address, std::int64_t to) {
-  return is_multiple(static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(address)), to);
-}
-
-bool rows_are_aligned(const StoreParams& params, std::int64_t x_to, std::int64_t row_to) {
-  const KvLayerView& view = params.view;
-  return is_aligned(params.x, x_to) && is_multiple(params.token_stride_bytes, x_to) &&
-         is_multiple(params.head_stride_bytes, x_to) && is_aligned(view.data, row_to) &&
-         is_multiple(view.page_stride_bytes, row_to) &&
-         is_multiple(view.token_stride_bytes, row_to) &&
-         is_multiple(view.head_stride_bytes, row_to);
-}
 
 StoreParams params_of(const TensorView& x, const TensorView& row_offsets, const KvLayerView& view) {
   const auto bytes = [&](std::int64_t elements) { return bytes_for(x.dtype, elements); };
@@ -81,42 +59,6 @@ GranuleRule granule_rule(const RowFormat& format) {
     begin = end;
   }
   return rule;
-}
-
-// That of the first part that has one; f32 where none has.
-DType eight_bit_type(const RowFormat& format) {
-  for (std::int32_t p = 0; p < format.num_parts; ++p) {
-    const DType dtype = format.parts[static_cast<std::size_t>(p)].dtype;
-    if (bits(dtype) == 8) return dtype;
-  }
-  return DType::f32;
-}
-
-// Vectors of the first part that share an f32 scale: a power of two up to a warp, whole in every row. 0: it
-// is not so.
-int granule_vectors(const KvLayerView& view) {
-  const RowFormat& format = view.row_format;
-  const RowPart& part = format.parts[0];
-  const bool in_row = part.scale_source == ScaleSource::in_row;
-  const DType scale_dtype = in_row ? part.scale_dtype : view.scales.dtype;
-  const std::int32_t whole = in_row ? part.width : format.width();
-  const std::int32_t columns = part.granularity >= whole ? part.width : part.granularity;
-  const int vectors = columns / kVectorColumns;
-  const bool fits = scale_dtype == DType::f32 && is_multiple(columns, kVectorColumns) &&
-                    std::has_single_bit(static_cast<unsigned>(vectors)) && vectors <= 32 &&
-                    is_multiple(part.width, columns);
-  return fits ? vectors : 0;
-}
-
-bool parts_are_aligned(const RowFormat& format) {
-  for (std::int32_t p = 0; p < format.num_parts; ++p) {
-    const RowPart& part = format.parts[static_cast<std::size_t>(p)];
-    const std::int64_t alignment = bits(part.dtype) == 8 ? 8 : kVectorBytes;
-    if (!is_multiple(part.width, kVectorColumns)) return false;
-    if (!is_multiple(part.offset_bytes, alignment)) return false;
-    if (bits(part.dtype) == 8 && part.dtype != eight_bit_type(format)) return false;
-  }
-  return true;
 }
 
 }  // namespace
@@ -170,54 +112,6 @@ std::optional<EncodeLayout> encode_layout(const StoreParams& params) {
       .heads = Divisor(static_cast<unsigned>(params.view.num_heads))};
 }
 
-std::optional<CodeLayout> code_layout(const StoreParams& params) {
-  const KvLayerView& view = params.view;
-  const RowFormat& format = view.row_format;
-  const RowPart& coded = format.parts[0];
-  const RowPart& copied = format.parts[1];
-  const bool has_copied = format.num_parts == 2;
-  const bool has_scales = coded.scale_source != ScaleSource::none;
-  const bool fits = bits(params.x_dtype) == 16 && is_fp8(coded.dtype) && format.num_parts <= 2 &&
-                    view.num_heads <= 0xffff &&
-                    (!has_copied || (copied.dtype == params.x_dtype &&
-                                     copied.scale_source == ScaleSource::none)) &&
-                    parts_are_aligned(format) &&
-                    rows_are_aligned(params, kVectorBytes, has_copied ? kVectorBytes : 8);
-  const int granule = granule_vectors(view);
-  if (!fits || (has_scales && (params.scales_are_static || granule == 0))) return std::nullopt;
-  const auto run = [&](const RowPart& part, std::int64_t first_column, bool is_used) {
-    const unsigned vectors = is_used ? static_cast<unsigned>(part.width / kVectorColumns) : 1;
-    return VectorRun{.per_row = Divisor(vectors),
-                     .x_offset_bytes = first_column * 2,
-                     .offset_bytes = part.offset_bytes,
-                     .is_used = is_used};
-  };
-  const bool in_row = coded.scale_source == ScaleSource::in_row;
-  CodeLayout layout{
-      .coded = run(coded, 0, true),
-      .copied = run(copied, coded.width, has_copied),
-      .block_tokens = 0,
-      .block_rows = 0,
-      .has_scales = has_scales,
-      .scales_are_in_row = in_row,
-      .granule_shift = std::countr_zero(static_cast<unsigned>(std::max(granule, 1))),
-      .scale_offset_bytes = in_row ? coded.scale_offset_bytes : 0,
-      .scale_head_bytes = in_row ? view.head_stride_bytes : 4 * view.scales.head_stride,
-      .scale_slot_bytes = in_row ? 4 : 4 * view.scales.slot_stride};
-  const BlockSize most =
-      block_size(static_cast<unsigned>(view.num_heads), layout.coded.per_row.value(),
-                 has_copied ? layout.copied.per_row.value() : 0, has_scales);
-  // A token's rows and scales are reached in 31 bits.
-  const std::int64_t reach =
-      view.num_heads * std::max(view.head_stride_bytes, layout.scale_head_bytes) +
-      layout.coded.per_row.value() * layout.scale_slot_bytes;
-  if (most.tokens == 0 || reach > std::numeric_limits<std::int32_t>::max()) return std::nullopt;
-  layout.block_rows = most.rows;
-  const std::int64_t spread = (params.tokens + kManyBlocks - 1) / kManyBlocks;
-  layout.block_tokens = static_cast<unsigned>(std::clamp<std::int64_t>(spread, 1, most.tokens));
-  return layout;
-}
-
 std::string refuse(const StoreProblem& problem) {
   return refuse_hopper(problem.device);
 }
@@ -230,6 +124,9 @@ void store(const StoreArgs& args, const Context& context) {
   if (params.tokens == 0) return;
   if (can_copy(params)) return launch_copy(params, stream);
   if (const auto layout = code_layout(params)) {
+    if (layout->staged_row_bytes > 0) {
+      return launch_code_rows(params, *layout, num_sms(args.x.device.index), stream);
+    }
     return launch_code(params, *layout, num_sms(args.x.device.index), stream);
   }
   if (const auto layout = encode_layout(params)) return launch_encode(params, *layout, stream);

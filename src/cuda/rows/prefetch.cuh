@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is needed after something else, on its way to L2 beside it: at the start of a kernel nothing is there yet, and
+// reads that wait for each other take a memory's latency each.
+#pragma once
+
+#include <cstddef>
+
+namespace quire::cuda {
+
+__device__ inline void prefetch(const std::byte* address) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
+}
+
+}  // namespace quire::cuda
