@@ -12,10 +12,11 @@ struct IndexConfig {
   int dims = 128;  // 64 or 128
   int stages = 6;  // of 64 keys
   // Tiles of scores that may wait for the choosers: a row's end, which takes them as long as forty
-  // tiles take the scorers, should not hold those up.
-  int score_slots = 36;
+  // tiles take the scorers, should not hold those up. Whole rounds of the choosers.
+  int score_slots = 48;
 
   static constexpr int kTileKeys = 64;
+  static constexpr int kHeadGroup = 4;  // of a token, between those of the other (head_sums.cuh)
   static constexpr int kWarpgroups = 3;
   static constexpr int kScorers = 128 * kWarpgroups;  // threads
   static constexpr int kChoosers = 128;
@@ -34,12 +35,9 @@ struct IndexConfig {
   static constexpr int kMaxTopK = 2048;
   // Codes of a row that a merge holds at once, in pieces that do not fill their places (merge_row.cuh).
   static constexpr int kMergeCodes = 12288;
-  static constexpr int kMaxTokens = 4;
+  static constexpr int kMaxTokens = 2;
 
-  constexpr int columns() const { return tokens * heads; }
-  // Heads of one product.
-  constexpr int product_columns() const { return columns() < 128 ? columns() : 128; }
-  constexpr int products() const { return columns() / product_columns(); }
+  constexpr int columns() const { return tokens * heads; }  // of a product, at most 128
   // Fewer heads, or columns, would not average out what fp8 instructions cut off (products.cuh): the
   // selection would differ from one by fp32 scores more than their own rounding allows.
   constexpr bool multiplies_halves() const { return heads < 16 || (dims == 64 && heads < 64); }

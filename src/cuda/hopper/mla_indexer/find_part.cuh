@@ -17,6 +17,21 @@ struct LinePart {
   __device__ bool is_empty() const { return begin >= end; }
 };
 
+// total · part / parts, without the slow division of long numbers where they are none.
+struct EqualParts {
+  __device__ EqualParts(std::int64_t total, unsigned parts)
+      : each(total <= 0xffffffff ? static_cast<unsigned>(total) / parts : total / parts),
+        rest(static_cast<unsigned>(total - each * parts)),
+        parts(parts) {}
+  __device__ std::int64_t begin(int part) const {
+    return each * part + rest * static_cast<unsigned>(part) / parts;
+  }
+
+  std::int64_t each;
+  unsigned rest;
+  unsigned parts;
+};
+
 __device__ inline std::int64_t sequence_cost(const IndexBatch& batch, int sequence) {
   return sequence < batch.size ? cost_of(batch, sequence_blocks(batch, sequence)) : 0;
 }
@@ -38,7 +53,8 @@ __device__ inline LinePart find_part(const IndexBatch& batch, int part, int part
   const std::int64_t most = (total + kLeastPart - 1) / kLeastPart;
   const std::int64_t used = most < parts ? most : parts;
   if (part >= used) return {};
-  LinePart found{.begin = total * part / used, .end = total * (part + 1) / used};
+  const EqualParts parts_of_line(total, static_cast<unsigned>(used));
+  LinePart found{.begin = parts_of_line.begin(part), .end = parts_of_line.begin(part + 1)};
   std::int64_t begin = 0;
   for (int first = 0; first < batch.size; first += 32) {
     const std::int64_t cost = sequence_cost(batch, first + lane);

@@ -22,17 +22,19 @@ __global__ void __launch_bounds__(kMergeThreads, 1)
   } else {
     constexpr int kWarps = kMergeThreads / 32;
     const auto blocks = static_cast<int>(gridDim.x) - rows;
-    write_unscored_rows(params, (block - rows) * kWarps + static_cast<int>(threadIdx.x) / 32,
-                        blocks * kWarps);
+    const auto warp = static_cast<int>(threadIdx.x) / 32;
+    write_unscored_rows(params, warp * blocks + block - rows, blocks * kWarps);
   }
 }
 
 }  // namespace
 
 void launch_finish(const IndexParams& params, int merges, cudaStream_t stream) {
-  // A warp to a row; enough to fill the GPU a few times over are enough.
+  // A warp to a row, few rows to a thread block: all SMs write. Enough to fill the GPU a few times over
+  // are enough.
   constexpr int kMostWriters = 264;
-  const int wanted = (params.batch.tokens * 32 + kMergeThreads - 1) / kMergeThreads;
+  constexpr int kRows = 16;
+  const int wanted = (params.batch.tokens + kRows - 1) / kRows;
   const int writers = wanted < kMostWriters ? wanted : kMostWriters;
   launch(finish_kernel,
          {.grid = dim3(static_cast<unsigned>(merges * params.batch.block_tokens + writers)),

@@ -87,7 +87,7 @@ __device__ inline void multiply_halves(const std::byte* tile, const std::byte* q
         std::make_index_sequence<kConfig.columns() / 2>{});
   }
   cute::warpgroup_commit_batch();
-  cute::warpgroup_wait<0>();
+  cute::warpgroup_wait<0>();  // the keys are registers
   pin(sums);
 }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Scores and selection of one part of the line (work_line.h).
 //
-//   warps 0 – 11   score   key tiles by turns of a warpgroup
-//   warps 12 – 15  choose  a team for each token: the pool, its end, the result
-//   warps 16 – 18  load    key tiles, each a warpgroup's
-//   warp 19        lead    pieces and queries
+//   warps 0 – 3    choose  a team for each token: the pool, its end, the result
+//   warps 4 – 6    load    key tiles, each a warpgroup's
+//   warp 7         lead    pieces and queries
+//   warps 8 – 19   score   key tiles by turns of a warpgroup
 #pragma once
 
 #include "cuda/hopper/mla_indexer/prepare.cuh"
@@ -15,6 +15,10 @@
 
 namespace quire::cuda::hopper {
 
+inline constexpr int kChoosingGroup = 0;
+inline constexpr int kLoadingGroup = 1;
+inline constexpr int kFirstScoringGroup = 2;
+
 template <typename Variant>
 __global__ void __launch_bounds__(IndexConfig::kThreads, 1)
     index_kernel(const __grid_constant__ IndexParams params) {
@@ -22,20 +26,16 @@ __global__ void __launch_bounds__(IndexConfig::kThreads, 1)
   extern __shared__ __align__(1024) std::byte memory[];
   auto& shared = *reinterpret_cast<IndexShared<kConfig>*>(memory);
   prepare(params, shared);
+  const int warpgroup = warpgroup_in_block();
+  if (warpgroup == kLoadingGroup) IndexLoad<kConfig>::send_for_pages(params);
   __syncthreads();
   cudaTriggerProgrammaticLaunchCompletion();
-  const int warpgroup = warpgroup_in_block();
-  if (warpgroup < IndexConfig::kWarpgroups) {
-    if constexpr (kConfig.shares_registers()) {
-      cutlass::arch::warpgroup_reg_alloc<IndexConfig::kScorerRegisters>();
-    }
-    IndexScore<kConfig>(params, shared).run();
-  } else if (warpgroup == IndexConfig::kWarpgroups) {
+  if (warpgroup == kChoosingGroup) {
     if constexpr (kConfig.shares_registers()) {
       cutlass::arch::warpgroup_reg_dealloc<IndexConfig::kChooserRegisters>();
     }
     IndexChoose<kConfig>(params, shared).run();
-  } else {
+  } else if (warpgroup == kLoadingGroup) {
     if constexpr (kConfig.shares_registers()) {
       cutlass::arch::warpgroup_reg_dealloc<IndexConfig::kLoaderRegisters>();
     }
@@ -45,6 +45,11 @@ __global__ void __launch_bounds__(IndexConfig::kThreads, 1)
     } else {
       IndexLoad<kConfig>(params, shared, warp).run();
     }
+  } else {
+    if constexpr (kConfig.shares_registers()) {
+      cutlass::arch::warpgroup_reg_alloc<IndexConfig::kScorerRegisters>();
+    }
+    IndexScore<kConfig>(params, shared, warpgroup - kFirstScoringGroup).run();
   }
 }
 

@@ -23,15 +23,18 @@ Swizzle row_swizzle(std::int64_t row_bytes) {
   return row_bytes == 128 ? Swizzle::b128 : Swizzle::b64;
 }
 
-// (column, head, token)
+// (column, head of a group, token, group of heads): heads of two tokens come by turns of a group.
 TensorMap query_map(const TensorView& q, const IndexConfig& config) {
+  constexpr int kGroup = IndexConfig::kHeadGroup;
+  const std::int64_t groups = q.shape[1] / kGroup;
   TileDescriptor tile;
   tile.dtype = q.dtype;
-  tile.rank = 3;
-  tile.dims = {q.shape[2], q.shape[1], q.shape[0]};
-  tile.strides_bytes = {bytes_for(q.dtype, q.strides[1]), bytes_for(q.dtype, q.strides[0])};
-  tile.box = {static_cast<std::int32_t>(q.shape[2]), static_cast<std::int32_t>(q.shape[1]),
-              config.tokens};
+  tile.rank = 4;
+  tile.dims = {q.shape[2], kGroup, q.shape[0], groups};
+  tile.strides_bytes = {bytes_for(q.dtype, q.strides[1]), bytes_for(q.dtype, q.strides[0]),
+                        bytes_for(q.dtype, kGroup * q.strides[1])};
+  tile.box = {static_cast<std::int32_t>(q.shape[2]), kGroup, config.tokens,
+              static_cast<std::int32_t>(groups)};
   tile.swizzle = config.multiplies_halves() ? Swizzle::none : row_swizzle(q.shape[2]);
   tile.l2_promotion = L2Promotion::b256;
   return encode_tensor_map(tile, q.data);

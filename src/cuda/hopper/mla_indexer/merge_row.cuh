@@ -9,11 +9,12 @@
 #include <cstddef>
 
 #include "cuda/hopper/mla_indexer/piece_list.cuh"
+#include "cuda/hopper/mla_indexer/prepare.cuh"
 #include "cuda/hopper/mla_indexer/write_row.cuh"
 
 namespace quire::cuda::hopper {
 
-inline constexpr int kMergeThreads = 512;
+inline constexpr int kMergeThreads = 1024;
 
 struct MergeShared {
   SelectShared<2> select;
@@ -41,7 +42,7 @@ class RowMerge {
  private:
   static constexpr int kMergeUnit = 64;               // codes that a warp takes at a time
   static constexpr int kUnitCodes = kMergeUnit / 32;  // of a lane
-  static constexpr int kHeldUnits = 12;               // of a warp, in registers
+  static constexpr int kHeldUnits = 6;                // of a warp, in registers
   static constexpr int kWarps = kMergeThreads / 32;
 
   // The row's pieces, when all have been written. False: there is nothing to merge.
@@ -55,13 +56,10 @@ class RowMerge {
 
   // Translates the addresses that will be read while the last pieces are being scored.
   __device__ void prefetch() const {
-    const auto touch = [](const void* address) {
-      asm volatile("prefetch.global.L2 [%0];" ::"l"(address) : "memory");
-    };
     for (int slot = team_.thread; slot < 2 * params_.parts; slot += kMergeThreads) {
       const std::int64_t at = std::int64_t{slot} * params_.batch.block_tokens + row_;
-      touch(params_.pieces.headers + slot);
-      touch(params_.pieces.codes + at * IndexConfig::kPoolKeys);
+      prefetch_line(params_.pieces.headers + slot);
+      prefetch_line(params_.pieces.codes + at * IndexConfig::kPoolKeys);
     }
   }
 
@@ -86,6 +84,7 @@ class RowMerge {
     limits.greatest = __reduce_max_sync(kWholeWarp, limits.greatest);
     if (least != kAnyCode) limits.least = static_cast<std::uint32_t>(least >> 32);
     parts_ = static_cast<int>((longest + kMergeUnit - 1) / kMergeUnit);
+    per_part_ = 0xffffffffu / static_cast<unsigned>(max(parts_, 1)) + 1;
     read_codes();
     const auto top_k = static_cast<unsigned>(params_.batch.top_k);
     if (total <= top_k) return kAnyCode;
@@ -118,7 +117,8 @@ class RowMerge {
   __device__ Unit find_unit(int round) const {
     const int index = round * kWarps + team_.warp();
     if (index >= num_units()) return {nullptr, 0};
-    const int piece = index / parts_;
+    // index / parts_
+    const int piece = parts_ == 1 ? index : static_cast<int>(__umulhi(index, per_part_));
     const int first = (index - piece * parts_) * kMergeUnit + team_.lane();
     const int slot = list_.slot(piece);
     const std::int64_t at = std::int64_t{slot} * params_.batch.block_tokens + row_;
@@ -142,7 +142,9 @@ class RowMerge {
     for (int i = 0; i < kHeldUnits; ++i) {
       if (i * kWarps + team_.warp() >= num_units()) return;
 #pragma unroll
-      for (int j = 0; j < kUnitCodes; ++j) visit(held_[i][j]);
+      for (int j = 0; j < kUnitCodes; ++j) {
+        if (held_[i][j] != 0) visit(held_[i][j]);  // most warps find all there or none
+      }
     }
 #pragma unroll 1
     for (int i = kHeldUnits; i * kWarps + team_.warp() < num_units(); ++i) {
@@ -179,6 +181,8 @@ class RowMerge {
   PieceList list_{};
   int row_ = 0;
   int parts_ = 0;  // units of a piece
+  unsigned per_part_ =
+      0;  // 2^32 / parts_, rounded up: a product instead of a division for every unit
   std::uint64_t held_[kHeldUnits][kUnitCodes];
 };
 

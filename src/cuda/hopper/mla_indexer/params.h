@@ -54,7 +54,7 @@ struct IndexPieces {
 };
 
 struct IndexParams {
-  TensorMap q{};           // (column, head, token); boxes of dims × heads × tokens
+  TensorMap q{};           // (column, head of a group, token, group); boxes of a block of tokens
   TensorMap keys{};        // (column, row of the page, page); boxes of dims × box_rows
   TensorMap key_scales{};  // (row of the page, page); boxes of box_rows
   IndexWeights weights{};

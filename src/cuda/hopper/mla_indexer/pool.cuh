@@ -3,6 +3,7 @@
 // kept for the merge with other thread blocks' pieces. By the team of one row.
 #pragma once
 
+#include "cuda/hopper/mla_indexer/score_buckets.cuh"
 #include "cuda/hopper/mla_indexer/shared.cuh"
 
 namespace quire::cuda::hopper {
@@ -14,12 +15,46 @@ template <IndexConfig kConfig> class RowPool {
   __device__ RowPool(const RowTeam<kConfig>& team, IndexShared<kConfig>& shared, int row)
       : team_(team), shared_(shared), pool_(shared.pools[row]), row_(row) {}
 
+  // Of the pool's ranks. Buckets are clear behind it, for one selection.
+  __device__ RankLimits find_limits() {
+    clear_buckets(team_, shared_.selects[row_].bins[0]);
+    std::uint32_t least = 0xffffffff;  // less one, so that absent keys are no matter
+    std::uint32_t greatest = 0;
+    codes()([&](std::uint32_t rank, std::uint32_t) {
+      least = min(least, rank - 1);
+      greatest = max(greatest, rank);
+    });
+    least = __reduce_min_sync(kWholeWarp, least);
+    greatest = __reduce_max_sync(kWholeWarp, greatest);
+    RankLimits(&limits)[RowTeam<kConfig>::kWarps] = shared_.limits[row_];
+    if (team_.lane() == 0) limits[team_.warp()] = {.least = least, .greatest = greatest};
+    team_.sync();
+    RankLimits all;
+    for (const RankLimits& own : limits) {
+      all.least = min(all.least, own.least);
+      all.greatest = max(all.greatest, own.greatest);
+    }
+    if (all.greatest != kAbsentRank) ++all.least;
+    return all;
+  }
+
   // The code from which on there are `wanted`, of more.
   __device__ std::uint64_t find_bound(int wanted, const RankLimits& limits) {
+    return hopper::find_bound(team_, codes(), limits, static_cast<unsigned>(wanted),
+                              shared_.selects[row_]);
+  }
+
+  // A rank from which on there are about `wanted`, as a code; kAnyCode where scores do not tell.
+  __device__ std::uint64_t guess_bound(int wanted, const RankLimits& limits) {
+    const ScoreBuckets buckets(limits);
+    if (!buckets.are_any) return kAnyCode;
     Select& select = shared_.selects[row_];
-    clear_buckets(team_, select.bins[0]);
+    codes()([&](std::uint32_t rank, std::uint32_t) {
+      atomicAdd(&select.bins[0][spread(static_cast<int>(buckets.of(rank)))], 1u);
+    });
     team_.sync();
-    return hopper::find_bound(team_, codes(), limits, static_cast<unsigned>(wanted), select);
+    find_bucket(team_, select.bins[0], static_cast<unsigned>(wanted), select);
+    return std::uint64_t{buckets.rank_near(select.found[0])} << 32;
   }
 
   // Keys with codes from `bound` on stay. Each warp closes the gaps of its own stretch; then the
@@ -49,29 +84,19 @@ template <IndexConfig kConfig> class RowPool {
     fill_rest(team_, output, top_k);
   }
 
-  // For the merge: the codes from `bound` on, of which there are `head`, and behind them the others.
-  __device__ void keep(std::uint64_t* out, std::uint64_t bound, int head) {
+  // For the merge: the codes from `bound` on first, how many it returns, and the others from the end.
+  __device__ int keep(std::uint64_t* out, std::uint64_t bound) {
     const int count = num_keys();
-    if (head < count) return keep_parted(out, bound, head);
+    if (bound == kAnyCode) {
 #pragma unroll 4
-    for (int i = team_.thread; i < count; i += kThreads) out[i] = pool_.code(i);
-  }
-
-  __device__ int num_keys() const {
-    return static_cast<int>(shared_.counts[row_]);
-  }
-
- private:
-  using Select = typename IndexShared<kConfig>::Select;
-  static constexpr int kThreads = RowTeam<kConfig>::kThreads;
-
-  __device__ void keep_parted(std::uint64_t* out, std::uint64_t bound, int head) {
+      for (int i = team_.thread; i < count; i += kThreads) out[i] = pool_.code(i);
+      return count;
+    }
     unsigned* places = shared_.selects[row_].found;
-    team_.sync();  // of find_bound
-    if (team_.thread < 2)
-      places[team_.thread] = team_.thread == 0 ? 0u : static_cast<unsigned>(head);
+    team_.sync();  // of a selection
+    if (team_.thread < 2) places[team_.thread] = 0;
     team_.sync();
-    const int count = num_keys();
+#pragma unroll 1
     for (int i = team_.thread; i - team_.lane() < count; i += kThreads) {
       const std::uint64_t code = i < count ? pool_.code(i) : 0;
       const unsigned ahead = __ballot_sync(kWholeWarp, code >= bound);
@@ -84,9 +109,20 @@ template <IndexConfig kConfig> class RowPool {
       const bool is_ahead = (ahead >> team_.lane() & 1) != 0;
       place = __shfl_sync(kWholeWarp, place, is_ahead ? 0 : 1);
       const unsigned lower = (is_ahead ? ahead : behind) & ((1u << team_.lane()) - 1u);
-      if (i < count) out[place + __popc(lower)] = code;
+      const auto at = static_cast<int>(place) + __popc(lower);
+      if (i < count) out[is_ahead ? at : count - 1 - at] = code;
     }
+    team_.sync();
+    return static_cast<int>(places[0]);
   }
+
+  __device__ int num_keys() const {
+    return static_cast<int>(shared_.counts[row_]);
+  }
+
+ private:
+  using Select = typename IndexShared<kConfig>::Select;
+  static constexpr int kThreads = RowTeam<kConfig>::kThreads;
 
   // By a whole warp: keys [begin, end) with codes from `bound` on move to `begin`. Returns how many.
   __device__ int close_gaps(int begin, int end, std::uint64_t bound) {

@@ -7,6 +7,11 @@
 
 namespace quire::cuda::hopper {
 
+// Sends for a line of device memory, and for the translation of its address.
+__device__ inline void prefetch_line(const void* address) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(address) : "memory");
+}
+
 // What one thread does before all others: maps are sent for, barriers made. A barrier of the block follows.
 template <typename Shared>
 __device__ inline void prepare(const IndexParams& params, Shared& shared) {

@@ -20,19 +20,30 @@ template <int kDims> __device__ inline std::uint64_t row_tile_descriptor(const v
          (kSwizzle << 62);
 }
 
-template <IndexConfig kConfig> using IndexWgmma = Wgmma<DType::fp8_e4m3, kConfig.product_columns()>;
+// `step` instructions further along a row: an address, which the lower half of the word has room for.
+__device__ inline std::uint64_t step_along(std::uint64_t descriptor, int step) {
+  const auto low = static_cast<std::uint32_t>(descriptor) + step * (kStepBytes >> 4);
+  return descriptor >> 32 << 32 | low;
+}
 
-// With the columns of one product.
 template <IndexConfig kConfig>
-__device__ inline void multiply_tile(const void* tile, const std::byte* queries, int product,
-                                     float (&sums)[kConfig.product_columns() / 2]) {
-  const std::byte* columns = queries + product * kConfig.product_columns() * kConfig.dims;
+__device__ inline void start_products(const void* tile, const std::byte* queries,
+                                      float (&sums)[kConfig.columns() / 2]) {
+  const std::uint64_t keys = row_tile_descriptor<kConfig.dims>(tile);
+  const std::uint64_t columns = row_tile_descriptor<kConfig.dims>(queries);
   pin(sums);
   cute::warpgroup_arrive();
-  multiply_rows<IndexWgmma<kConfig>, kConfig.dims / kStepBytes>(
-      row_tile_descriptor<kConfig.dims>(tile), row_tile_descriptor<kConfig.dims>(columns), sums,
-      true);
+#pragma unroll
+  for (int step = 0; step < kConfig.dims / kStepBytes; ++step) {
+    detail::issue<Wgmma<DType::fp8_e4m3, kConfig.columns()>>(
+        step_along(keys, step), step_along(columns, step), sums,
+        step == 0 ? gmma::ScaleOut::Zero : gmma::ScaleOut::One,
+        std::make_index_sequence<kConfig.columns() / 2>{});
+  }
   cute::warpgroup_commit_batch();
+}
+
+template <int kSums> __device__ inline void wait_for_products(float (&sums)[kSums]) {
   cute::warpgroup_wait<0>();
   pin(sums);
 }

@@ -9,11 +9,16 @@ namespace quire::cuda::hopper {
 inline constexpr std::uint32_t kAbsentRank = 0;
 inline constexpr std::uint32_t kNanRank = 1;  // after everything, -inf included
 
-// -0 and +0 are one score.
+// Of a score that is no NaN. -0 and +0 are one score.
+__device__ inline std::uint32_t rank_of_number(float score) {
+  const std::uint32_t code = __float_as_uint(score + 0.0f);
+  const std::uint32_t sign = static_cast<std::uint32_t>(static_cast<std::int32_t>(code) >> 31);
+  return code ^ (sign | 0x80000000u);
+}
+
 __device__ inline std::uint32_t rank_of(float score) {
   if (isnan(score)) return kNanRank;
-  const std::uint32_t code = __float_as_uint(score + 0.0f);
-  return (code >> 31) != 0 ? ~code : code | 0x80000000u;
+  return rank_of_number(score);
 }
 
 // The score of a rank that is no NaN's.

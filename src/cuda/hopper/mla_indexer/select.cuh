@@ -13,7 +13,8 @@ namespace quire::cuda::hopper {
 inline constexpr int kBucketBits = 10;
 inline constexpr int kBuckets = 1 << kBucketBits;
 
-using Buckets = unsigned[kBuckets + kBuckets / 32];  // bucket i stands at spread(i)
+// Bucket i stands at spread(i), behind the last one what is in none.
+using Buckets = unsigned[kBuckets + kBuckets / 32 + 1];
 
 // Sets of buckets by turns of a pass: with two, a pass needs but the sync before its counts are read.
 template <int kNumSets> struct SelectShared {
@@ -84,7 +85,8 @@ __device__ inline NumberBound find_number(const Threads& team, const ForEach& fo
     Buckets& bins = shared.bins[pass % Shared::kSets];
     for_each([&](unsigned number) {
       const unsigned distance = number - least;  // of lesser numbers beyond any span
-      if (distance <= span) atomicAdd(&bins[spread(static_cast<int>(distance >> shift))], 1u);
+      const unsigned bucket = distance <= span ? distance >> shift : kBuckets;
+      atomicAdd(&bins[spread(static_cast<int>(bucket))], 1u);
     });
     team.sync();
     find_bucket(team, bins, wanted, shared);

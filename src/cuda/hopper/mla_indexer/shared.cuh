@@ -37,16 +37,35 @@ struct TileMark {
   std::uint32_t code = 0;
 
   __device__ static TileMark of(int tile, unsigned groups) {
-    return {static_cast<unsigned>(tile) << 4 | groups};
+    return {static_cast<unsigned>(tile) * IndexConfig::kTileKeys | groups};
   }
-  __device__ int first_key() const { return static_cast<int>(code >> 4) * IndexConfig::kTileKeys; }
+  // Of a key of the tile.
+  __device__ unsigned position(int key) const {
+    constexpr unsigned kKeys = IndexConfig::kTileKeys - 1;
+    return (code & ~kKeys) | static_cast<unsigned>(key);
+  }
   __device__ bool is_mapped(int key) const { return (code >> (key / 16) & 1) != 0; }
+  // The groups that both have, of the later tile.
+  __device__ TileMark joined_with(TileMark other) const {
+    return {max(code, other.code) & ((code & other.code) | ~kGroups)};
+  }
+  // All its keys have a page and are among the first `bound`.
+  __device__ bool is_whole(int bound) const {
+    return (code & kGroups) == kGroups &&
+           static_cast<int>(position(0)) + IndexConfig::kTileKeys <= bound;
+  }
+
+ private:
+  static constexpr unsigned kGroups = 15;
 };
 
-// Scores of a tile. Rows of two tokens lie in different banks for the lanes that write them.
+// Ranks of the scores of a tile.
 template <int kTokens> struct ScoreSlot {
-  alignas(8) float scores[kTokens][IndexConfig::kTileKeys + 16];
+  alignas(8) std::uint32_t ranks[kTokens][IndexConfig::kTileKeys];
   TileMark mark;
+
+  // Rows of two tokens lie in different banks for the lanes that write them.
+  __device__ static int place(int token, int key) { return key ^ token % 2 * 16; }
 };
 
 // Keys of one row that may be among its best.
@@ -63,8 +82,8 @@ template <IndexConfig kConfig> struct IndexShared {
   static constexpr int kPieces = 4;
   // A reader that met a stage only every other round could take an older round's parity for its own.
   static_assert(kConfig.stages % IndexConfig::kWarpgroups == 0, "a stage is one warpgroup's");
-  static_assert(kConfig.score_slots % (4 * IndexConfig::kWarpgroups) == 0,
-                "a slot is one warpgroup's and, of each row, one warp's");
+  static_assert(kConfig.score_slots % IndexConfig::kWarpgroups == 0, "a slot is one warpgroup's");
+  static_assert(kConfig.score_slots % IndexConfig::kRoundTiles == 0, "a round has no seam");
   using Window = PositionWindow<kWindowWords>;
   using Select = SelectShared<1>;
 
@@ -84,8 +103,8 @@ template <IndexConfig kConfig> struct IndexShared {
   Pool pools[kConfig.tokens];
   Select selects[kConfig.tokens];
   Window windows[kConfig.tokens];
-  unsigned counts[kConfig.tokens];          // keys in a pool
-  std::uint32_t limits[kConfig.tokens][2];  // least and greatest rank in a pool
+  unsigned counts[kConfig.tokens];                                    // keys in a pool
+  RankLimits limits[kConfig.tokens][kConfig.chooser_threads() / 32];  // in a pool, by warps
   IndexPiece<kConfig.tokens> pieces[kPieces];
   unsigned missed[kPieces][kConfig.tokens];  // 1: the sample promised too much
   RingBarriers<kConfig.stages> ring;
@@ -96,9 +115,9 @@ template <IndexConfig kConfig> struct IndexShared {
   // By one thread, before a fence_barrier_init and a barrier.
   __device__ void init() {
     ring.init(1, 4);  // a tile is one warpgroup's
-    query_ring.init(1, IndexConfig::kScorers / 32);
+    query_ring.init(32, IndexConfig::kScorers / 32);
     piece_ring.init(1, IndexConfig::kChoosers / 32 + IndexConfig::kWarpgroups);
-    score_ring.init(4, kConfig.tokens);  // a warp of each row reads it
+    score_ring.init(HeadSums<kConfig>::kWriters, kConfig.tokens);  // a warp of each row reads it
     for (auto& piece : missed) {
       for (unsigned& row : piece) row = 0;
     }

@@ -15,83 +15,102 @@ template <IndexConfig kConfig, typename Shared> class TileScorer {
  public:
   using Sums = HeadSums<kConfig>;
 
-  // A lane's, of key() + 8i and token Sums::token().
-  struct Scores {
-    float values[Sums::kResults];
+  // A lane's, of key() and token Sums::token().
+  struct Score {
+    float value;
     TileMark mark;
   };
 
-  __device__ TileScorer(const IndexParams& params, Shared& shared)
+  // The warpgroup-th of those that score.
+  __device__ TileScorer(const IndexParams& params, Shared& shared, int warpgroup)
       : shared_(shared),
+        thread_(warpgroup * 128 + static_cast<int>(threadIdx.x % 128)),
         // A box of 16 keys leaves a gap behind its scales.
         scale_place_(key() + (params.pages.box_rows == 16 ? 16 * warp() : 0)) {
     // The compiler would find it anew for every tile.
     asm volatile("" : "+r"(scale_place_));
-    at_.stage = warpgroup_in_block();
+    at_.stage = warpgroup;
   }
 
-  // A lane's first key in a tile.
+  // A lane's key in a tile.
   __device__ static int key() { return 16 * warp() + Sums::key(); }
 
   // By all scorers.
   __device__ void load_queries(int queries) {
     if constexpr (kConfig.multiplies_halves()) {
-      convert_queries<kConfig>(shared_.queries[queries], shared_.half_queries[queries],
-                               static_cast<int>(threadIdx.x), IndexConfig::kScorers);
+      convert_queries<kConfig>(shared_.queries[queries], shared_.half_queries[queries], thread_,
+                               IndexConfig::kScorers);
       cutlass::arch::fence_view_async_shared();
-      Team<IndexConfig::kScorers>{static_cast<int>(threadIdx.x), 1}.sync();
+      Team<IndexConfig::kScorers>{thread_, 1}.sync();
     }
-    if constexpr (kKeepsWeights) {
-      const float* weights = Sums::own_weights(shared_.weights[queries], 0);
+    const float* weights = Sums::own_weights(shared_.weights[queries]);
 #pragma unroll
-      for (int i = 0; i < Sums::kOwnWeights; ++i) weights_[i] = weights[i];
+    for (int i = 0; i < Sums::kOwnWeights; ++i) weights_[i] = weights[i];
+  }
+
+  // Begins the products of the warpgroup's next tile, when it is there. What runs beside them is the
+  // caller's choice.
+  __device__ void start(int queries) {
+    shared_.ring.wait_full(at_);
+    __syncwarp();  // the barrier's wait alone does not keep the compiler from reading before it
+    if constexpr (kConfig.multiplies_halves()) {
+      multiply_halves<kConfig>(shared_.tiles[at_.stage], shared_.half_queries[queries], products_);
+    } else {
+      start_products<kConfig>(shared_.tiles[at_.stage], shared_.queries[queries], products_);
     }
   }
 
-  // Of the warpgroup's next tile, when it is there.
-  __device__ Scores score_next(int queries) {
-    shared_.ring.wait_full(at_);
-    __syncwarp();  // the barrier's wait alone does not keep the compiler from reading before it
-    float scales[Sums::kResults];
-#pragma unroll
-    for (int i = 0; i < Sums::kResults; ++i) {
-      scales[i] = shared_.key_scales[at_.phase][at_.stage][scale_place_ + 8 * i];
-    }
-    Scores scores{.mark = shared_.marks[at_.phase][at_.stage]};
-    float parts[Sums::kParts][2] = {};
-#pragma unroll
-    for (int product = 0; product < kConfig.products(); ++product) {
-      float sums[kConfig.product_columns() / 2];
-      if constexpr (kConfig.multiplies_halves()) {
-        multiply_halves<kConfig>(shared_.tiles[at_.stage], shared_.half_queries[queries], sums);
-      } else {
-        multiply_tile<kConfig>(shared_.tiles[at_.stage], shared_.queries[queries], product, sums);
-      }
-      if (product == kConfig.products() - 1 && threadIdx.x % 32 == 0) {
-        shared_.ring.empty[at_.stage].arrive();
-      }
-      Sums::add(sums,
-                kKeepsWeights ? weights_ : Sums::own_weights(shared_.weights[queries], product),
-                product, parts);
-    }
-    Sums::exchange(parts, scores.values);
-#pragma unroll
-    for (int i = 0; i < Sums::kResults; ++i) scores.values[i] *= scales[i];
+  // What the products of a tile add up to in this thread.
+  struct Parts {
+    float values[2];
+    RingPosition<kConfig.stages> at;  // where the tile was; its scales and its mark still are
+  };
+  __device__ Parts add_up() {
+    wait_for_products(products_);
+    if (threadIdx.x % 32 == 0) shared_.ring.empty[at_.stage].arrive();
+    Parts parts{.at = at_};
     advance_by_turn(at_);
-    return scores;
+    Sums::add(products_, weights_, parts.values);
+    return parts;
+  }
+
+  // Before the warp arrives at the same stage again (shared.cuh).
+  __device__ Score join(const Parts& parts) const {
+    const auto& [stage, phase] = parts.at;
+    const float scale = shared_.key_scales[phase][stage][scale_place_];
+    return {.value = Sums::exchange(parts.values) * scale, .mark = shared_.marks[phase][stage]};
+  }
+
+  // The tiles from `tile` up to `end` that are the warpgroup's turn, each given to leave(parts): beside
+  // the next one's products where those bind.
+  template <typename Leave>
+  __device__ int score(int queries, int tile, int end, const Leave& leave) {
+    if (tile >= end) return tile;
+    start(queries);
+    for (tile += IndexConfig::kWarpgroups; tile < end; tile += IndexConfig::kWarpgroups) {
+      const Parts parts = add_up();
+      if constexpr (kConfig.tokens == 1) {  // bound by memory: the next tile may be long in coming
+        leave(parts);
+        start(queries);
+      } else {
+        start(queries);
+        leave(parts);
+      }
+    }
+    leave(add_up());
+    return tile;
   }
 
  private:
-  // In registers; of two products there would be too many.
-  static constexpr bool kKeepsWeights = kConfig.products() == 1;
-
   __device__ static int warp() {
     return static_cast<int>(threadIdx.x / 32 % 4);
   }
 
   Shared& shared_;
-  int scale_place_;                   // of this thread's first key
-  float weights_[Sums::kOwnWeights];  // where they are kept
+  const int thread_;  // of those that score
+  int scale_place_;   // of this thread's key
+  float weights_[Sums::kOwnWeights];
+  float products_[kConfig.columns() / 2];
   RingPosition<kConfig.stages> at_;
 };
 

@@ -40,6 +40,10 @@ __device__ inline void write_positions(const Threads& team, const ForEach& for_e
   static_assert(Window::kWords % Threads::kThreads == 0);
   static_assert(32 % kWordsEach == 0, "a stretch has no gap");
   const int own = spread(team.thread * kWordsEach);
+  // Of a place beyond the window, any: steps without branches are fewer.
+  const auto word_at = [](unsigned place) {
+    return spread(static_cast<int>(place / 32 % Window::kWords));
+  };
   for (unsigned origin = first; origin < end; origin += Window::kPositions) {
     team.sync();  // of the window before
 #pragma unroll 4
@@ -47,9 +51,8 @@ __device__ inline void write_positions(const Threads& team, const ForEach& for_e
     team.sync();
     for_each([&](std::uint32_t rank, std::uint32_t position) {
       const unsigned place = position - origin;
-      if (code_of(rank, position) >= bound && place < Window::kPositions) {
-        atomicOr(&window.bits[spread(static_cast<int>(place / 32))], 1u << (place % 32));
-      }
+      const bool is_chosen = code_of(rank, position) >= bound && place < Window::kPositions;
+      atomicOr(&window.bits[word_at(place)], (is_chosen ? 1u : 0u) << (place % 32));
     });
     team.sync();
     const bool has_words = origin + 32u * kWordsEach * team.thread < end;
@@ -70,10 +73,11 @@ __device__ inline void write_positions(const Threads& team, const ForEach& for_e
     std::int32_t* slots = output.row + output.written;
     for_each([&](std::uint32_t rank, std::uint32_t position) {
       const unsigned place = position - origin;
+      const int word = word_at(place);
+      const std::uint32_t lower = window.bits[word] & ((1u << (place % 32)) - 1u);
+      const int slot = window.before[word] + __popc(lower);
       if (code_of(rank, position) >= bound && place < Window::kPositions) {
-        const int word = spread(static_cast<int>(place / 32));
-        const std::uint32_t lower = window.bits[word] & ((1u << (place % 32)) - 1u);
-        store(slots + window.before[word] + __popc(lower), position);
+        store(slots + slot, position);
       }
     });
     output.written += sum.total;

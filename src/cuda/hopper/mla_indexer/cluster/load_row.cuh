@@ -66,12 +66,12 @@ __device__ inline void load_row_queries(const IndexParams& params, int token,
   if (lane == 0) {
     shared.queries_full.expect_transaction(kConfig.query_bytes());
     load_box({.map = &params.q, .shared = shared.queries[0], .full = &shared.queries_full}, 0, 0,
-             token);
+             token, 0);
   }
   const IndexWeights& weights = params.weights;
   const float* own = weights.data + token * weights.token_stride;
   for (int head = lane; head < kConfig.heads; head += 32) {
-    shared.weights[0][HeadSums<kConfig>::weight_place(head)] =
+    shared.weights[0][HeadSums<kConfig>::weight_place(0, head)] =
         0.5f * own[head * weights.head_stride];
   }
   shared.queries_full.arrive();

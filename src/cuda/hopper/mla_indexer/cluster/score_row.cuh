@@ -16,7 +16,7 @@ template <IndexConfig kConfig> class RowScore {
                       ClusterShared<kConfig>& shared)
       : share_(share),
         shared_(shared),
-        scorer_(params, shared),
+        scorer_(params, shared, warpgroup_in_block()),
         ranks_(shared_address(shared.ranks())) {}
 
   __device__ void run() {
@@ -24,24 +24,21 @@ template <IndexConfig kConfig> class RowScore {
     __syncwarp();  // keeps reads behind the wait
     scorer_.load_queries(0);
     share_.cluster.wait();  // the other thread blocks are there
-    const int end = share_.own_tiles();
-    for (int tile = warpgroup_in_block(); tile < end; tile += IndexConfig::kWarpgroups) {
-      leave(scorer_.score_next(0));
-    }
+    scorer_.score(0, warpgroup_in_block(), share_.own_tiles(),
+                  [this](const typename Scorer::Parts& parts) { leave(scorer_.join(parts)); });
     leave_summary();
   }
 
  private:
   using Shared = ClusterShared<kConfig>;
   using Scorer = TileScorer<kConfig, Shared>;
-  static_assert(Scorer::Sums::kResults == 1);
 
   // Two lanes have each result: one stores it in the even thread blocks, the other in the odd ones.
-  __device__ void leave(const typename Scorer::Scores& scores) {
+  __device__ void leave(const typename Scorer::Score& score) {
     const int key = Scorer::key();
-    const int position = scores.mark.first_key() + key;
-    const bool is_seen = position < share_.row.bound && scores.mark.is_mapped(key);
-    const std::uint32_t rank = is_seen ? rank_of(scores.values[0]) : kAbsentRank;
+    const int position = static_cast<int>(score.mark.position(key));
+    const bool is_seen = position < share_.row.bound && score.mark.is_mapped(key);
+    const std::uint32_t rank = is_seen ? rank_of(score.value) : kAbsentRank;
     const auto place = ranks_ + static_cast<std::uint32_t>(position) * 4;
     const Cluster& cluster = share_.cluster;
     for (int block = Scorer::Sums::is_first() ? 0 : 1; block < cluster.size; block += 2) {

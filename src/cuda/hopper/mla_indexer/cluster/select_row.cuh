@@ -8,7 +8,7 @@
 #pragma once
 
 #include "cuda/hopper/mla_indexer/cluster/shared.cuh"
-#include "cuda/hopper/mla_indexer/select.cuh"
+#include "cuda/hopper/mla_indexer/score_buckets.cuh"
 
 namespace quire::cuda::hopper {
 
@@ -29,7 +29,7 @@ class RowSelect {
   __device__ std::uint64_t find(const RankSummary& all) {
     const auto wanted = static_cast<unsigned>(top_k_);
     if (all.count <= wanted) return kAnyCode;
-    const ScoreBuckets buckets(all);
+    const ScoreBuckets buckets(RankLimits{.least = all.least, .greatest = all.greatest});
     if (buckets.are_any) {
       Buckets& bins = shared_.select.bins[0];
       for_each([&](std::uint32_t rank, std::uint32_t) {
@@ -81,24 +81,6 @@ class RowSelect {
   static constexpr int kWarps = kClusterThreads / 32;
   static constexpr int kGroup = RowSelectShared::kGroupKeys;
   static constexpr int kMostCandidates = 128;
-
-  // Scores between the least and the greatest in buckets of one width. Ranks are no measure of that: one
-  // score close to zero makes most of them differences of exponents.
-  struct ScoreBuckets {
-    __device__ explicit ScoreBuckets(const RankSummary& all) : least(score_of(all.least)) {
-      per_score = static_cast<float>(kBuckets - 1) / (score_of(all.greatest) - least);
-      are_any = all.least > kNanRank && isfinite(least) && isfinite(per_score);
-    }
-    // A greater rank has no lesser one. Absent keys, whose score is a NaN, are in the first.
-    __device__ unsigned of(std::uint32_t rank) const {
-      const unsigned bucket = __float2uint_rz((score_of(rank) - least) * per_score);
-      return min(bucket, static_cast<unsigned>(kBuckets - 1));
-    }
-
-    float least;
-    float per_score;
-    bool are_any;  // false: there are infinities, NaN, or no two scores
-  };
 
   __device__ uint4 read_ranks(int first) const {
     return first < keys_.end ? *reinterpret_cast<const uint4*>(keys_.ranks + first) : uint4{};

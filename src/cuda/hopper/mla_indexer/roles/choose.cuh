@@ -12,9 +12,7 @@ namespace quire::cuda::hopper {
 template <IndexConfig kConfig> class IndexChoose {
  public:
   __device__ IndexChoose(const IndexParams& params, IndexShared<kConfig>& shared)
-      : params_(params), shared_(shared) {
-    at_.stage = next_;
-  }
+      : params_(params), shared_(shared) {}
 
   __device__ void run() {
     for (RingPosition<IndexShared<kConfig>::kPieces> at;; at.advance()) {
@@ -35,34 +33,33 @@ template <IndexConfig kConfig> class IndexChoose {
 
   __device__ void choose(const Piece& piece, int place) {
     bound_ = own_bound(piece);
-    set_bar(kAnyCode);
+    bar_ = kAnyCode;
     team_.sync();  // the pool is read
-    if (team_.thread == 0) {
-      shared_.counts[row_] = 0;
-      shared_.limits[row_][0] = 0xffffffff;
-      shared_.limits[row_][1] = 0;
-    }
-    least_ = 0xffffffff;
-    greatest_ = 0;
+    if (team_.thread == 0) shared_.counts[row_] = 0;
     team_.sync();
     int sampled = sample_tiles(piece.tiles(), piece.stride);
     bool is_guess = false;
     for (int first = 0;;) {
       const int end = sampled > 0 ? sampled : piece.tiles();
       first = take_tiles(first, end);
-      join_limits();
+      team_.sync();  // the pool is whole
       const bool is_full = first < end;
       const bool is_end = first == piece.tiles();
       if (is_end && !give_verdict(place, is_guess)) return;
       const int wanted = is_end    ? num_wanted(piece)
                          : is_full ? params_.batch.top_k
                                    : keys_above_bar(sampled, piece.tiles(), params_.batch.top_k);
+      const RankLimits limits = pool().find_limits();
       std::uint64_t bound = kAnyCode;
-      if (pool().num_keys() > wanted) bound = pool().find_bound(wanted, limits());
-      if (is_end) return piece.slot < 0 ? write(piece, bound) : keep(piece, bound, wanted);
+      if (pool().num_keys() > wanted) {
+        const bool is_exact = is_full || (is_end && piece.slot < 0);
+        if (!is_exact) bound = pool().guess_bound(wanted, limits);
+        if (bound == kAnyCode) bound = pool().find_bound(wanted, limits);
+      }
+      if (is_end) return piece.slot < 0 ? write(piece, bound) : keep(piece, bound, limits);
       if (bound != kAnyCode) {
         // The sample's bound is one of ranks: where many are equal, it does not say which are out.
-        set_bar(is_full ? bound : bound >> 32 << 32);
+        bar_ = is_full ? bound : bound >> 32 << 32;
         pool().drop_below(bar_);
         is_guess = !is_full;
       }
@@ -71,40 +68,21 @@ template <IndexConfig kConfig> class IndexChoose {
   }
 
   // Tiles [first, end) of the piece in their order; returns where it stopped, at the end or because
-  // the pool might not have room for more.
+  // the pool might not have room for more. Rounds end where the ring of slots may.
   __device__ int take_tiles(int first, int end) {
-    for (; first < end; first += IndexConfig::kRoundTiles) {
+    while (first < end) {
       if (team_.any(pool().num_keys() > IndexConfig::kPoolLimit)) return first;
-      const int last = begin_ + min(first + IndexConfig::kRoundTiles, end);
-      if constexpr (kWarps == 2) {
-        for (; next_ + 3 * kWarps < last; next_ += 4 * kWarps) take<4>();
+      const int at = begin_ + first;
+      const int last =
+          min(at - at % IndexConfig::kRoundTiles + IndexConfig::kRoundTiles, begin_ + end);
+      if (last - at == IndexConfig::kRoundTiles) {
+        take<IndexConfig::kRoundTiles / kWarps>();
+      } else {
+        while (next_ < last) take<1>();
       }
-      for (; next_ + kWarps < last; next_ += 2 * kWarps) take<2>();
-      for (; next_ < last; next_ += kWarps) take<1>();
+      first = last - begin_;
     }
     return end;
-  }
-
-  __device__ void set_bar(std::uint64_t code) {
-    bar_ = code;
-    const auto rank = static_cast<std::uint32_t>(code >> 32);
-    takes_all_ = rank <= kNanRank;
-    bar_score_ = score_of(rank);
-  }
-
-  // Of what has been put into the pool, dropped keys included. The pool is whole behind it.
-  __device__ void join_limits() {
-    const std::uint32_t least = __reduce_min_sync(kWholeWarp, least_);
-    const std::uint32_t greatest = __reduce_max_sync(kWholeWarp, greatest_);
-    if (team_.lane() == 0) {
-      atomicMin(&shared_.limits[row_][0], least);
-      atomicMax(&shared_.limits[row_][1], greatest);
-    }
-    team_.sync();
-  }
-  __device__ RankLimits limits() const {
-    return {.least = max(shared_.limits[row_][0], static_cast<std::uint32_t>(bar_ >> 32)),
-            .greatest = shared_.limits[row_][1]};
   }
 
   // True: there is something to select.
@@ -120,22 +98,21 @@ template <IndexConfig kConfig> class IndexChoose {
   }
 
   // The piece, for the merge.
-  __device__ void keep(const Piece& piece, std::uint64_t bound, int head) {
-    PieceHeader& header = params_.pieces.headers[piece.slot];
-    if (team_.thread == 0) {
-      header.first_token = piece.first_token;
-      header.first_tile = piece.first_tile;
-      header.end_tile = piece.end_tile;
-      header.continues = piece.continues;
-      header.scored_rows = piece.scored_rows;
-      header.rows[row_] = {.count = pool().num_keys(),
-                           .head = head,
-                           .least = max(limits().least, static_cast<std::uint32_t>(bound >> 32)),
-                           .greatest = limits().greatest,
-                           .bound = bound};
-    }
+  __device__ void keep(const Piece& piece, std::uint64_t bound, const RankLimits& limits) {
     const std::int64_t kept = std::int64_t{piece.slot} * kConfig.tokens + row_;
-    pool().keep(params_.pieces.codes + kept * IndexConfig::kPoolKeys, bound, head);
+    const int head = pool().keep(params_.pieces.codes + kept * IndexConfig::kPoolKeys, bound);
+    if (team_.thread != 0) return;
+    PieceHeader& header = params_.pieces.headers[piece.slot];
+    header.first_token = piece.first_token;
+    header.first_tile = piece.first_tile;
+    header.end_tile = piece.end_tile;
+    header.continues = piece.continues;
+    header.scored_rows = piece.scored_rows;
+    header.rows[row_] = {.count = pool().num_keys(),
+                         .head = head,
+                         .least = max(limits.least, static_cast<std::uint32_t>(bound >> 32)),
+                         .greatest = limits.greatest,
+                         .bound = bound};
   }
 
   __device__ void write(const Piece& piece, std::uint64_t bound) {
@@ -143,80 +120,82 @@ template <IndexConfig kConfig> class IndexChoose {
                  params_.out + (piece.first_token + row_) * params_.out_stride);
   }
 
-  // What a lane has of a tile: two neighbouring keys.
-  struct Keys {
-    float scores[2];
-    int position;  // of the first
-    unsigned good[2];
+  // What a lane has of several tiles: two neighbouring keys of each.
+  template <int kTiles> struct Keys {
+    std::uint32_t ranks[2 * kTiles];
+    std::uint32_t positions[kTiles];  // of the first of two
+    unsigned good = 0;                // bit i: key i may be among the best
   };
 
-  // The next kTiles of the warp whose turn it is: together, as a warp that waits for every step of a
-  // tile alone would not keep up with the scorers.
+  // The next kTiles of the warp whose turn it is: together and without branches, as a warp that waits
+  // for every step alone would not keep up with the scorers.
   template <int kTiles> __device__ void take() {
-    Keys keys[kTiles];
-    unsigned count = 0;
-    RingPosition<kConfig.score_slots> last = at_;
+    const int slot = next_ % kConfig.score_slots;
+    const std::uint32_t phase = next_ / kConfig.score_slots % 2;
+    next_ += kTiles * kWarps;
+    wait_for<kTiles>(slot, phase);
+    Keys<kTiles> keys;
+    read(keys, slot);
+    const auto count = static_cast<unsigned>(__popc(keys.good));
+    unsigned place = 0;
+    if (count > 0) place = atomicAdd(&shared_.counts[row_], count);
+    __syncwarp();  // all lanes have read
+    if (team_.lane() < kTiles) {
+      shared_.score_ring.empty[slot + team_.lane() * kWarps].arrive();
+    }
+    Pool& pool = shared_.pools[row_];
+    std::uint32_t* rank = pool.ranks + place;
+    std::uint32_t* position = pool.positions + place;
+#pragma unroll
+    for (int i = 0; i < 2 * kTiles; ++i) {
+      if ((keys.good >> i & 1) != 0) {
+        *rank++ = keys.ranks[i];
+        *position++ = keys.positions[i / 2] + i % 2;
+      }
+    }
+  }
+
+  template <int kTiles> __device__ void wait_for(int slot, std::uint32_t phase) {
+    bool are_there = true;
 #pragma unroll
     for (int i = 0; i < kTiles; ++i) {
-      shared_.score_ring.wait_full(last);
-      advance(last);
+      are_there &= shared_.score_ring.full[slot + i * kWarps].try_wait(phase);
+    }
+    if (!are_there) {
+#pragma unroll 1
+      for (int i = 0; i < kTiles; ++i) shared_.score_ring.full[slot + i * kWarps].wait(phase);
     }
     __syncwarp();  // keeps reads behind the waits
-#pragma unroll
-    for (Keys& own : keys) {
-      read_tile(own);
-      count += static_cast<unsigned>(__popc(own.good[0]) + __popc(own.good[1]));
-    }
-    if (count == 0) return;
-    unsigned place = 0;
-    if (team_.lane() == 0) place = atomicAdd(&shared_.counts[row_], count);
-    place = __shfl_sync(kWholeWarp, place, 0);
-    const unsigned lower = (1u << team_.lane()) - 1u;
-    Pool& pool = shared_.pools[row_];
-#pragma unroll
-    for (const Keys& own : keys) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        if ((own.good[i] >> team_.lane() & 1) != 0) {
-          const unsigned at = place + __popc(own.good[i] & lower);
-          const std::uint32_t rank = rank_of(own.scores[i]);
-          pool.ranks[at] = rank;
-          pool.positions[at] = static_cast<unsigned>(own.position + i);
-          least_ = min(least_, rank);
-          greatest_ = max(greatest_, rank);
-        }
-        place += __popc(own.good[i]);
-      }
-    }
   }
 
-  __device__ void read_tile(Keys& keys) {
-    const ScoreSlot<kConfig.tokens>& slot = shared_.slots[at_.stage];
-    const TileMark mark = slot.mark;
-    const auto scores = *reinterpret_cast<const float2*>(&slot.scores[row_][2 * team_.lane()]);
-    keys.scores[0] = scores.x;
-    keys.scores[1] = scores.y;
-    keys.position = mark.first_key() + 2 * team_.lane();
-    const int end = mark.is_mapped(2 * team_.lane()) ? bound_ : 0;
+  template <int kTiles> __device__ void read(Keys<kTiles>& keys, int slot) {
+    using Slot = ScoreSlot<kConfig.tokens>;
+    TileMark marks[kTiles];
+    TileMark all;  // of whole tiles, ranks alone decide
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      bool is_good = keys.position + i < end && (takes_all_ || keys.scores[i] >= bar_score_);
-      if (static_cast<std::uint32_t>(bar_) != 0) {  // of the bar's own rank, some are out
-        is_good = is_good && code_of(rank_of(keys.scores[i]),
-                                     static_cast<unsigned>(keys.position + i)) >= bar_;
-      }
-      keys.good[i] = __ballot_sync(kWholeWarp, is_good);
+    for (int i = 0; i < kTiles; ++i) {
+      const Slot& own = shared_.slots[slot + i * kWarps];
+      marks[i] = own.mark;
+      const std::uint32_t* ranks = &own.ranks[row_][Slot::place(row_, 2 * team_.lane())];
+      const auto two = *reinterpret_cast<const uint2*>(ranks);
+      keys.ranks[2 * i] = two.x;
+      keys.ranks[2 * i + 1] = two.y;
+      keys.positions[i] = marks[i].position(2 * team_.lane());
+      all = i == 0 ? marks[0] : all.joined_with(marks[i]);
     }
-    if (team_.lane() == 0) shared_.score_ring.empty[at_.stage].arrive();
-    advance(at_);
-  }
-
-  // To this warp's next tile.
-  __device__ static void advance(RingPosition<kConfig.score_slots>& at) {
-    at.stage += kWarps;
-    if (at.stage >= kConfig.score_slots) {
-      at.stage -= kConfig.score_slots;
-      at.phase ^= 1;
+    const auto bar_rank = static_cast<std::uint32_t>(bar_ >> 32);
+    if (static_cast<std::uint32_t>(bar_) == 0 && all.is_whole(bound_)) {
+#pragma unroll
+      for (int i = 0; i < 2 * kTiles; ++i) {
+        if (keys.ranks[i] >= bar_rank) keys.good |= 1u << i;
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < 2 * kTiles; ++i) {
+        const unsigned end = marks[i / 2].is_mapped(2 * team_.lane()) ? bound_ : 0;
+        const unsigned position = keys.positions[i / 2] + i % 2;
+        if (position < end && code_of(keys.ranks[i], position) >= bar_) keys.good |= 1u << i;
+      }
     }
   }
 
@@ -232,18 +211,13 @@ template <IndexConfig kConfig> class IndexChoose {
 
   const IndexParams& params_;
   IndexShared<kConfig>& shared_;
-  const int thread_ = static_cast<int>(threadIdx.x) - IndexConfig::kScorers;
+  const int thread_ = static_cast<int>(threadIdx.x % IndexConfig::kChoosers);
   const int row_ = thread_ / RowTeam<kConfig>::kThreads;
   const RowTeam<kConfig> team_{thread_ % RowTeam<kConfig>::kThreads, 2 + row_};
   int begin_ = 0;            // tiles of the pieces before
   int next_ = team_.warp();  // this warp's next tile
-  RingPosition<kConfig.score_slots> at_;
   int bound_ = 0;            // keys that the token sees
   std::uint64_t bar_ = 0;    // a lesser code is out
-  float bar_score_ = 0.0f;   // of its rank
-  bool takes_all_ = true;    // there is no bar yet
-  std::uint32_t least_ = 0;  // of the ranks that this thread has put into the pool
-  std::uint32_t greatest_ = 0;
 };
 
 }  // namespace quire::cuda::hopper

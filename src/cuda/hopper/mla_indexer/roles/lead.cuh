@@ -132,25 +132,26 @@ template <IndexConfig kConfig> class IndexLead {
       if (piece.first_token >= 0) {
         full.expect_transaction(kConfig.query_bytes());
         load_box({.map = &params_.q, .shared = shared_.queries[query_at_.stage], .full = &full}, 0,
-                 0, piece.first_token);
+                 0, piece.first_token, 0);
       }
     }
     if (piece.first_token >= 0) copy_weights(piece.first_token);
-    __syncwarp();
-    if (lane() == 0) full.arrive();
+    full.arrive();  // all have written
     query_at_.advance();
   }
 
   __device__ void copy_weights(int first_token) {
     const IndexWeights& weights = params_.weights;
     for (int i = lane(); i < kConfig.columns(); i += 32) {
-      const int token = first_token + i / kConfig.heads;
+      const int token = i / kConfig.heads;
+      const int head = i % kConfig.heads;
       float weight = 0.0f;
-      if (token < batch_.tokens) {
+      if (first_token + token < batch_.tokens) {
         weight =
-            weights.data[token * weights.token_stride + i % kConfig.heads * weights.head_stride];
+            weights.data[(first_token + token) * weights.token_stride + head * weights.head_stride];
       }
-      shared_.weights[query_at_.stage][HeadSums<kConfig>::weight_place(i)] = 0.5f * weight;
+      shared_.weights[query_at_.stage][HeadSums<kConfig>::weight_place(token, head)] =
+          0.5f * weight;
     }
   }
 

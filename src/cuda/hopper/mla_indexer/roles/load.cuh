@@ -3,6 +3,7 @@
 // warpgroup's tiles, across pieces.
 #pragma once
 
+#include "cuda/hopper/mla_indexer/prepare.cuh"
 #include "cuda/hopper/mla_indexer/sample.h"
 #include "cuda/hopper/mla_indexer/tile_loader.cuh"
 
@@ -12,6 +13,18 @@ template <IndexConfig kConfig> class IndexLoad {
  public:
   __device__ IndexLoad(const IndexParams& params, IndexShared<kConfig>& shared, int warpgroup)
       : shared_(shared), loader_(params, shared, warpgroup), next_(warpgroup) {}
+
+  // Sends for the first lines of the page tables before anybody knows where the part begins: a small
+  // batch has no more. By the threads of the loading warps.
+  __device__ static void send_for_pages(const IndexParams& params) {
+    const IndexPages& pages = params.pages;
+    const std::int64_t line = threadIdx.x % 128;
+    const std::int64_t entry = line * kLineEntries;
+    if (entry < params.batch.size * pages.table_stride) prefetch_line(pages.table + entry);
+    if (entry < params.batch.size * pages.scale_table_stride) {
+      prefetch_line(pages.scale_table + entry);
+    }
+  }
 
   __device__ void run() {
     int begin = 0;  // tiles of the pieces before
@@ -32,6 +45,7 @@ template <IndexConfig kConfig> class IndexLoad {
   using Loader = TileLoader<kConfig, IndexShared<kConfig>>;
   using Box = typename Loader::Box;
   static constexpr int kStep = IndexConfig::kWarpgroups;
+  static constexpr int kLineEntries = 128 / sizeof(std::uint32_t);
 
   __device__ void load_tiles(const Piece& piece, int begin) {
     const int run = loader_.run_tiles();

@@ -9,17 +9,19 @@ namespace quire::cuda::hopper {
 
 template <IndexConfig kConfig> class IndexScore {
  public:
-  __device__ IndexScore(const IndexParams& params, IndexShared<kConfig>& shared)
+  __device__ IndexScore(const IndexParams& params, IndexShared<kConfig>& shared, int warpgroup)
       : shared_(shared),
-        scorer_(params, shared),
-        score_place_(Sums::token() * (IndexConfig::kTileKeys + 16) + Scorer::key()) {
+        scorer_(params, shared, warpgroup),
+        first_tile_(warpgroup),
+        score_place_(Sums::token() * IndexConfig::kTileKeys +
+                     ScoreSlot<kConfig.tokens>::place(Sums::token(), Scorer::key())) {
     // The compiler would find it anew for every tile.
     asm volatile("" : "+r"(score_place_));
   }
 
   __device__ void run() {
     int end = 0;  // of the pieces so far
-    int tile = warpgroup_in_block();
+    int tile = first_tile_;
     slot_at_.stage = tile;
     for (RingPosition<IndexShared<kConfig>::kQueries> queries;; queries.advance()) {
       shared_.query_ring.wait_full(queries);
@@ -27,9 +29,9 @@ template <IndexConfig kConfig> class IndexScore {
       const int tiles = shared_.query_tiles[queries.stage];
       if (tiles < 0) return;
       scorer_.load_queries(queries.stage);
-      for (end += tiles; tile < end; tile += IndexConfig::kWarpgroups) {
-        leave(scorer_.score_next(queries.stage));
-      }
+      end += tiles;
+      tile = scorer_.score(queries.stage, tile, end,
+                           [this](const typename Scorer::Parts& parts) { leave(parts); });
       __syncwarp();
       if (threadIdx.x % 32 == 0) shared_.query_ring.empty[queries.stage].arrive();
     }
@@ -39,25 +41,21 @@ template <IndexConfig kConfig> class IndexScore {
   using Scorer = TileScorer<kConfig, IndexShared<kConfig>>;
   using Sums = typename Scorer::Sums;
 
-  __device__ void leave(const typename Scorer::Scores& scores) {
+  __device__ void leave(const typename Scorer::Parts& parts) {
     shared_.score_ring.wait_empty(slot_at_);
     __syncwarp();
+    const typename Scorer::Score score = scorer_.join(parts);
     ScoreSlot<kConfig.tokens>& slot = shared_.slots[slot_at_.stage];
-    if (Sums::is_first()) {
-#pragma unroll
-      for (int i = 0; i < Sums::kResults; ++i) {
-        (&slot.scores[0][0])[score_place_ + 8 * i] = scores.values[i];
-      }
-    }
-    if (threadIdx.x % 128 == 0) slot.mark = scores.mark;
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) shared_.score_ring.full[slot_at_.stage].arrive();
+    if (Sums::is_first()) (&slot.ranks[0][0])[score_place_] = rank_of(score.value);
+    if (threadIdx.x % 128 == 0) slot.mark = score.mark;
+    if (Sums::is_first()) shared_.score_ring.full[slot_at_.stage].arrive();
     advance_by_turn(slot_at_);
   }
 
   IndexShared<kConfig>& shared_;
   Scorer scorer_;
-  int score_place_;  // of this thread's first key
+  const int first_tile_;
+  int score_place_;  // of this thread's key
   RingPosition<kConfig.score_slots> slot_at_;
 };
 
