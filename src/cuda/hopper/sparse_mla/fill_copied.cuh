@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// bf16 rows: a warp copies 512 bytes of a row at a time; nothing passes through registers.
+// bf16 rows: eight lanes have 128 bytes of a row, a warp four rows at a time; nothing passes through
+// registers. A lane has the same rows of all slabs, so that a copy is one instruction and nothing else.
 #pragma once
 
-#include "cuda/hopper/flash_attention/decode/async_copy.cuh"
+#include <cute/arch/copy_sm80.hpp>
+
 #include "cuda/hopper/sparse_mla/row_fill.cuh"
 #include "cuda/hopper/tile/opaque.cuh"
 
@@ -26,20 +28,28 @@ template <typename Variant> class RowFill<Variant, RowKind::bf16, 1> {
     const std::byte* row = finder_.step(kConfig.keys);
     if (index < 0) return;
     const std::uint32_t found = __ballot_sync(0xffffffff, row != nullptr);
+    const Lines lines = find_lines(row, found);
+    const int stage = at_.half.stage;
     shared_.left_ring.wait_empty(at_.half);
     write_mask(found);
-    fill_half<0>(row, found, shared_.left[at_.half.stage]);
-    arrive(shared_.left_ring.full[at_.half.stage]);
-    fill_rope(row, found);
+    fill<0, SparseConfig::kHalfSlabs>(lines, shared_.left[stage]);
+    arrive(shared_.left_ring.full[stage]);
+    shared_.rope_ring.wait_empty(at_.rope);
+    fill<2 * SparseConfig::kHalfSlabs, 1>(lines, shared_.rope[at_.rope.stage]);
+    arrive(shared_.rope_ring.full[at_.rope.stage]);
     shared_.right_ring.wait_empty(at_.half);
-    fill_half<1>(row, found, shared_.right[at_.half.stage]);
-    arrive(shared_.right_ring.full[at_.half.stage]);
+    fill<SparseConfig::kHalfSlabs, SparseConfig::kHalfSlabs>(lines, shared_.right[stage]);
+    arrive(shared_.right_ring.full[stage]);
     at_.advance();
   }
 
  private:
   static constexpr SparseConfig kConfig = Variant::kConfig;
   static constexpr int kRows = kConfig.warp_rows();
+  static constexpr int kLines = kRows / 4;  // that a lane has a part of
+
+  // No hint what becomes of the lines in L2: it would be two instructions for each copy.
+  using Copy = cute::SM80_CP_ASYNC_CACHEGLOBAL_ZFILL<cute::uint128_t>;
 
   // Once this thread's copies are there.
   __device__ void arrive(FullBarrier& full) const {
@@ -52,29 +62,37 @@ template <typename Variant> class RowFill<Variant, RowKind::bf16, 1> {
     shared_.left_ring.full[at_.half.stage].arrive();
   }
 
-  template <int kHalf>
-  __device__ void fill_half(const std::byte* row, std::uint32_t found, std::byte* slabs) const {
+  // What a lane copies of its warp's rows: the same 16 bytes of every slab of row 4i + lane / 8.
+  struct Lines {
+    const std::byte* from[kLines];
+    int to[kLines];
+    bool is_there[kLines];
+  };
+  __device__ Lines find_lines(const std::byte* row, std::uint32_t found) const {
     const int lane = opaque(lane_);
-    const int column = kHalf * SparseConfig::kHalfColumns * 2 + lane * 16;
-    std::byte* slab = slabs + lane / 8 * kConfig.slab_bytes() + warp_ * kRows * kRowBytes;
+    Lines lines;
 #pragma unroll
-    for (int i = 0; i < kRows; ++i) {
-      copy_async(slab + piece_offset(i, lane % 8), row_of_lane(row, i) + column,
-                 (found >> i & 1) != 0, L2Policy::normal);
+    for (int i = 0; i < kLines; ++i) {
+      const int line = 4 * i + lane / 8;
+      lines.from[i] = row_of_lane(row, line) + lane % 8 * 16;
+      lines.to[i] = warp_ * kRows * kRowBytes + piece_offset(line, lane % 8);
+      lines.is_there[i] = (found >> line & 1) != 0;
     }
+    return lines;
   }
-  __device__ void fill_rope(const std::byte* row, std::uint32_t found) {
-    shared_.rope_ring.wait_empty(at_.rope);
-    std::byte* slab = shared_.rope[at_.rope.stage] + warp_ * kRows * kRowBytes;
-    const int lane = opaque(lane_);
+
+  template <int kFirst, int kSlabs>
+  __device__ static void fill(const Lines& lines, std::byte* slabs) {
 #pragma unroll
-    for (int i = 0; i < kRows; i += 4) {
-      const int line = i + lane / 8;
-      copy_async(slab + piece_offset(line, lane % 8),
-                 row_of_lane(row, line) + SparseConfig::kLatent * 2 + lane % 8 * 16,
-                 (found >> line & 1) != 0, L2Policy::normal);
+    for (int i = 0; i < kLines; ++i) {
+#pragma unroll
+      for (int slab = 0; slab < kSlabs; ++slab) {
+        std::byte* to = slabs + lines.to[i] + slab * kConfig.slab_bytes();
+        const std::byte* from = lines.from[i] + (kFirst + slab) * kRowBytes;
+        Copy::copy(*reinterpret_cast<const cute::uint128_t*>(from),
+                   *reinterpret_cast<cute::uint128_t*>(to), lines.is_there[i]);
+      }
     }
-    arrive(shared_.rope_ring.full[at_.rope.stage]);
   }
 
   SparseShared<Variant>& shared_;
