@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Items that several clusters worked on. Launched beside the attention kernel, whose notes say which.
 //
-// A column of blocks per item; items that one cluster did alone have nothing to merge.
+// A column of blocks per sequence, which takes its items one after another: as a rule there is one, and a
+// column for each that there may be would mostly start blocks without work (4 096 of them for 16 sequences
+// of 64 heads). Items that one cluster did alone have nothing to merge.
 #include "cuda/hopper/mla_decode/merge.h"
 
 #include <algorithm>
@@ -30,20 +32,20 @@ struct MergeItem {
   int sequence = 0;
   int tile = 0;  // of the sequence's tokens
   std::int64_t first_token = 0;
-  int rows = 0;  // 0: there is no such item
+  int rows = 0;         // 0: there is no such item
+  bool is_last = true;  // of the sequence
 };
 
-__device__ MergeItem find_item(const MlaDecodeParams& params, int index) {
-  const int sequence = index / params.split.max_tiles;
-  const int tile = index - sequence * params.split.max_tiles;
+__device__ MergeItem find_item(const MlaDecodeParams& params, int sequence, int tile) {
   const auto begin = static_cast<int>(params.batch.row_offsets[sequence]);
   const int tokens = static_cast<int>(params.batch.row_offsets[sequence + 1]) - begin;
   const int skipped = tile * params.batch.tile_tokens;
-  return {.index = index,
+  return {.index = sequence * params.split.max_tiles + tile,
           .sequence = sequence,
           .tile = tile,
           .first_token = begin + skipped,
-          .rows = max(min(tokens - skipped, params.batch.tile_tokens), 0) * params.batch.group};
+          .rows = max(min(tokens - skipped, params.batch.tile_tokens), 0) * params.batch.group,
+          .is_last = skipped + params.batch.tile_tokens >= tokens};
 }
 
 // `count` pieces, of the thread blocks from `first` on, which began the item.
@@ -96,11 +98,8 @@ __device__ PieceSlots find_slots(const MlaDecodeParams& params, const MergeItem&
   return slots;
 }
 
-__global__ void __launch_bounds__(32 * kMergeWarps)
-    merge_kernel(const __grid_constant__ MlaDecodeParams params) {
-  const MergeItem item = find_item(params, static_cast<int>(blockIdx.x));
-  const PieceSlots slots = find_slots(params, item);
-  if (slots.count < 2) return;
+__device__ void merge_item(const MlaDecodeParams& params, const MergeItem& item,
+                           const PieceSlots& slots) {
   const int warp = static_cast<int>(blockIdx.y) * kMergeWarps + static_cast<int>(threadIdx.x) / 32;
   const int warps = static_cast<int>(gridDim.y) * kMergeWarps;
   if (slots.count < kManyPieces && item.rows * kManyWarps <= warps) {
@@ -120,17 +119,25 @@ __global__ void __launch_bounds__(32 * kMergeWarps)
   }
 }
 
+__global__ void __launch_bounds__(32 * kMergeWarps)
+    merge_kernel(const __grid_constant__ MlaDecodeParams params) {
+  for (int tile = 0;; ++tile) {
+    const MergeItem item = find_item(params, static_cast<int>(blockIdx.x), tile);
+    const PieceSlots slots = find_slots(params, item);
+    if (slots.count >= 2) merge_item(params, item, slots);
+    if (item.is_last) return;
+  }
+}
+
 }  // namespace
 
-void merge_mla_pieces(const MlaDecodeParams& params, std::int64_t items, cudaStream_t stream) {
-  // Two blocks for every multiprocessor: what a block does before it knows its item costs more than
-  // a few rows.
-  const auto wanted = static_cast<unsigned>(params.split.blocks * 4 / items);
-  const LaunchShape shape{.grid = dim3(static_cast<unsigned>(params.batch.size) *
-                                           static_cast<unsigned>(params.split.max_tiles),
-                                       std::clamp(wanted, 1U, kMostColumns)),
-                          .block = dim3(32 * kMergeWarps),
-                          .overlaps_previous = true};
+void merge_mla_pieces(const MlaDecodeParams& params, int blocks, cudaStream_t stream) {
+  // Two blocks for every multiprocessor: there is room for no more at a time.
+  const auto wanted = static_cast<unsigned>(2 * blocks / params.batch.size);
+  const LaunchShape shape{
+      .grid = dim3(static_cast<unsigned>(params.batch.size), std::clamp(wanted, 1U, kMostColumns)),
+      .block = dim3(32 * kMergeWarps),
+      .overlaps_previous = true};
   launch(merge_kernel, shape, stream, params);
 }
 

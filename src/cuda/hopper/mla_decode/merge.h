@@ -8,7 +8,7 @@
 namespace quire::cuda::hopper {
 
 // Right after the attention kernel on the same stream.
-// `items`: expected.
-void merge_mla_pieces(const MlaDecodeParams& params, std::int64_t items, cudaStream_t stream);
+// `blocks`: that one had.
+void merge_mla_pieces(const MlaDecodeParams& params, int blocks, cudaStream_t stream);
 
 }  // namespace quire::cuda::hopper
