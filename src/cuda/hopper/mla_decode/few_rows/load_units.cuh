@@ -46,6 +46,10 @@ template <FewRowsConfig kConfig> class LoadUnits {
   static constexpr int kManyTiles =
       kConfig.is_fp8() ? 12 * 1024 : (240 << 20) / (kBlockKeys * 1152);
 
+  // A block's first tiles are asked for one after another. All at once, the first would come with the
+  // last, and the queries behind them: what all blocks have room for takes memory 6 µs.
+  static constexpr int kFirstTiles = kConfig.units / FewRowsConfig::kTileUnits + 1;
+
   // Where 16 keys of a page stand.
   struct Found {
     unsigned page = 0;
@@ -99,6 +103,10 @@ template <FewRowsConfig kConfig> class LoadUnits {
   // A page that is not there lies outside the map: zeros.
   __device__ void load_unit(const Found& found) {
     const UnitPlace<kConfig> at(tile_, warp_);
+    if (tile_ > 0 && tile_ < kFirstTiles) {
+      const UnitPlace<kConfig> before(tile_ - 1, warp_);
+      shared_.full[before.place].wait(before.phase);
+    }
     shared_.empty[at.place].wait(at.phase ^ 1);
     if (lane() == 0) {
       shared_.live[at.place] = found.live;
