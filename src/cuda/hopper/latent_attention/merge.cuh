@@ -65,51 +65,73 @@ __device__ inline MergedStats merge_stats(const LatentPieces& pieces, const Piec
   return merged;
 }
 
-// Columns 128c + 4 · lane … + 3 for kChunks values of c from `chunk` on; kAhead pieces on their way at
-// a time.
-template <int kChunks, int kAhead>
-__device__ inline void merge_sums(const LatentPieces& pieces, const PieceSlots& slots, int row,
-                                  int chunk, float max, float4 (&sums)[kChunks]) {
-  const int column = chunk * 128 + static_cast<int>(threadIdx.x % 32) * 4;
-  for (int first = 0; first < slots.count; first += kAhead) {
-    float4 values[kAhead][kChunks];
-    float weights[kAhead];
+// Columns 128c + 4 · lane … + 3 of a row, for kChunks values of c from `chunk` on, of kAhead pieces that are
+// on their way at a time.
+template <int kChunks, int kAhead> class PieceBatch {
+ public:
+  __device__ PieceBatch(const LatentPieces& pieces, const PieceSlots& slots, int row, int chunk)
+      : pieces_(pieces),
+        slots_(slots),
+        row_(row),
+        column_(chunk * 128 + static_cast<int>(threadIdx.x % 32) * 4) {}
+
+  // Pieces from `first` on.
+  __device__ void fetch(int first) {
+    first_ = first;
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
-      const std::int64_t place = slots.at(min(first + i, slots.count - 1)) * pieces.rows + row;
-      const float* source = pieces.sums + place * LatentConfig::kLatent + column;
-      weights[i] = pieces.stats[place].x;
+      const std::int64_t place = slots_.at(min(first + i, slots_.count - 1)) * pieces_.rows + row_;
+      const float* source = pieces_.sums + place * LatentConfig::kLatent + column_;
+      tops_[i] = pieces_.stats[place].x;
 #pragma unroll
       for (int c = 0; c < kChunks; ++c) {
-        values[i][c] = *reinterpret_cast<const float4*>(source + 128 * c);
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      const float weight = first + i < slots.count ? rebased(weights[i], max) : 0.0F;
-      if (weight == 0.0F) continue;  // a piece without keys, or one read twice
-#pragma unroll
-      for (int c = 0; c < kChunks; ++c) {
-        sums[c].x = fmaf(values[i][c].x, weight, sums[c].x);
-        sums[c].y = fmaf(values[i][c].y, weight, sums[c].y);
-        sums[c].z = fmaf(values[i][c].z, weight, sums[c].z);
-        sums[c].w = fmaf(values[i][c].w, weight, sums[c].w);
+        values_[i][c] = *reinterpret_cast<const float4*>(source + 128 * c);
       }
     }
   }
-}
+  // To the sums, which are relative to exp2(`max`).
+  __device__ void add_to(float4 (&sums)[kChunks], float max) const {
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const float weight = first_ + i < slots_.count ? rebased(tops_[i], max) : 0.0F;
+      if (weight == 0.0F) continue;  // a piece without keys, or one read twice
+#pragma unroll
+      for (int c = 0; c < kChunks; ++c) {
+        sums[c].x = fmaf(values_[i][c].x, weight, sums[c].x);
+        sums[c].y = fmaf(values_[i][c].y, weight, sums[c].y);
+        sums[c].z = fmaf(values_[i][c].z, weight, sums[c].z);
+        sums[c].w = fmaf(values_[i][c].w, weight, sums[c].w);
+      }
+    }
+  }
+
+ private:
+  const LatentPieces& pieces_;
+  const PieceSlots& slots_;
+  const int row_;
+  const int column_;
+  int first_ = 0;
+  float4 values_[kAhead][kChunks];
+  float tops_[kAhead];
+};
 
 // `token`: row of q of the item's first row.
 template <DType kDType, int kChunks, int kAhead>
 __device__ inline void merge_row(const LatentParams& params, const PieceSlots& slots,
                                  std::int64_t first_token, int row, int chunk) {
   const auto lane = static_cast<int>(threadIdx.x % 32);
+  PieceBatch<kChunks, kAhead> batch(params.pieces, slots, row, chunk);
+  batch.fetch(0);  // beside the statistics
   const MergedStats stats = merge_stats(params.pieces, slots, row);
   const std::int64_t token = first_token + row / params.heads;
   const int head = row % params.heads;
   const RowEnd end = end_row(params.outputs, head, stats.max, stats.sum);
   float4 sums[kChunks] = {};
-  merge_sums<kChunks, kAhead>(params.pieces, slots, row, chunk, stats.max, sums);
+  batch.add_to(sums, stats.max);
+  for (int first = kAhead; first < slots.count; first += kAhead) {
+    batch.fetch(first);
+    batch.add_to(sums, stats.max);
+  }
   const LatentOutputs& outputs = params.outputs;
   std::byte* out =
       outputs.out + token * outputs.token_stride_bytes + head * outputs.head_stride_bytes;

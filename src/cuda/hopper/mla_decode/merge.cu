@@ -19,11 +19,8 @@ constexpr int kMergeWarps = 8;
 constexpr int kRowChunks = LatentConfig::kLatent / 128;
 constexpr int kRowParts = LatentConfig::kLatent / 32;
 // From so many pieces on, a row is 16 warps' work. (8 pieces of 64 rows by 16 warps each: 16 µs, 4 pieces of
-// 128 rows, the same bytes, by one warp each: 6.)
+// 128 rows, the same bytes, by one warp each: 6; measured when most blocks had no item.)
 constexpr int kManyPieces = 16;
-// With so many warps for every row of an item, a row is four warps' work. (16 heads, 16 sequences of 8
-// pieces: 38.2 against 39.3 µs in all; with 64 heads a warp for a row is faster, 43.3 against 45.1.)
-constexpr int kManyWarps = 8;
 constexpr unsigned kMostColumns = 256;
 
 // An item as the lengths tell it; nothing of the kernel before this one is needed for that.
@@ -98,24 +95,32 @@ __device__ PieceSlots find_slots(const MlaDecodeParams& params, const MergeItem&
   return slots;
 }
 
+// A row is the work of four warps, or of two, where there are so many. `warp`: of the item's `warps`.
+template <int kChunks, int kAhead>
+__device__ void merge_rows(const MlaDecodeParams& params, const MergeItem& item,
+                           const PieceSlots& slots, int warp, int warps) {
+  constexpr int kRowWarps = kRowChunks / kChunks;
+  for (int unit = warp; unit < item.rows * kRowWarps; unit += warps) {
+    merge_row<DType::bf16, kChunks, kAhead>(params.attend, slots, item.first_token,
+                                            unit / kRowWarps, unit % kRowWarps * kChunks);
+  }
+}
+
 __device__ void merge_item(const MlaDecodeParams& params, const MergeItem& item,
                            const PieceSlots& slots) {
   const int warp = static_cast<int>(blockIdx.y) * kMergeWarps + static_cast<int>(threadIdx.x) / 32;
   const int warps = static_cast<int>(gridDim.y) * kMergeWarps;
-  if (slots.count < kManyPieces && item.rows * kManyWarps <= warps) {
-    for (int unit = warp; unit < item.rows * kRowChunks; unit += warps) {
-      merge_row<DType::bf16, 1, 8>(params.attend, slots, item.first_token, unit / kRowChunks,
-                                   unit % kRowChunks);
-    }
-  } else if (slots.count < kManyPieces) {
-    for (int row = warp; row < item.rows; row += warps) {
-      merge_row<DType::bf16, kRowChunks, 4>(params.attend, slots, item.first_token, row, 0);
-    }
-  } else {
+  if (slots.count >= kManyPieces) {
     for (int unit = warp; unit < item.rows * kRowParts; unit += warps) {
       merge_part<DType::bf16>(params.attend, slots, item.first_token, unit / kRowParts,
                               unit % kRowParts);
     }
+  } else if (item.rows * 4 <= warps) {
+    merge_rows<1, 8>(params, item, slots, warp, warps);
+  } else if (item.rows * 2 <= warps) {
+    merge_rows<2, 8>(params, item, slots, warp, warps);
+  } else {
+    merge_rows<4, 4>(params, item, slots, warp, warps);
   }
 }
 

@@ -24,6 +24,7 @@ template <FewRowsConfig kConfig> class LoadUnits {
     const auto thread = static_cast<int>(threadIdx.x % 128);
     const auto block = static_cast<int>(blockIdx.x);
     if (lane() == 0) prefetch(params_.latents);
+    prefetch_table(params_.pages, params_.batch.size, thread);
     const ClusterPart part = find_part(params_, shared_.line, block, thread);
     if (part.cuts.total < kManyTiles) hint_ = L2Hint::EVICT_FIRST;
     WorkWalk walk(params_.batch, params_.split, part.cuts, part.place, block);

@@ -29,8 +29,9 @@ template <LatentConfig kConfig> class ConvertRows {
       prefetch(params_.latents);
       prefetch(params_.tails);
     }
-    const ClusterPart part =
-        find_part(params_, shared_.line, cluster, static_cast<int>(threadIdx.x % 128));
+    const auto thread = static_cast<int>(threadIdx.x % 128);
+    prefetch_table(params_.pages, params_.batch.size, thread);
+    const ClusterPart part = find_part(params_, shared_.line, cluster, thread);
     WorkWalk walk(params_.batch, params_.split, part.cuts, part.place, cluster);
     for (WorkPiece piece; walk.next(piece);) {
       const SequenceWork& work = walk.work();

@@ -9,12 +9,26 @@
 namespace quire::cuda::hopper {
 
 // The page table into L2, all of it or what one line for each thread brings, while lengths are on
-// their way: which of it a block needs follows from them.
+// their way: which of it a block needs follows from them. `thread`: of 128.
 __device__ inline void prefetch_table(const LatentPages& pages, int batch, int thread) {
   constexpr int kLine = 32;  // entries
   const std::int64_t at = (std::int64_t{blockIdx.x} * DecodeConfig::kLoadThreads + thread) * kLine;
   if (at >= (batch - 1) * pages.table_stride + pages.max_pages) return;
   asm volatile("prefetch.global.L2 [%0];" ::"l"(pages.table + at));
+}
+
+// By a block's first threads, before all else: what find_part and the first lookups read is on its way while
+// barriers are made. (A block of few rows would spill for it, and was no faster.)
+__device__ inline void fetch_part(const MlaDecodeParams& params) {
+  const auto thread = static_cast<int>(threadIdx.x);
+  if (thread >= DecodeConfig::kLoadThreads) return;
+  constexpr int kLine = 32;  // numbers
+  const DecodeBatch& batch = params.batch;
+  for (int i = thread * kLine; i <= batch.size; i += DecodeConfig::kLoadThreads * kLine) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(batch.row_offsets + i));
+    if (i < batch.size) asm volatile("prefetch.global.L2 [%0];" ::"l"(batch.cache_lengths + i));
+  }
+  prefetch_table(params.pages, batch.size, thread);
 }
 
 struct ClusterPart {
@@ -25,7 +39,6 @@ struct ClusterPart {
 // `thread`: of the loading warps.
 __device__ inline ClusterPart find_part(const MlaDecodeParams& params, LineScanShared& shared,
                                         int cluster, int thread) {
-  prefetch_table(params.pages, params.batch.size, thread);
   LineScan scan(params.batch, params.split, shared, thread);
   ClusterPart part{.cuts = cut_work(params.split, scan.add_up()), .place = {}};
   if (cluster < part.cuts.parts && part.cuts.total > 0) {

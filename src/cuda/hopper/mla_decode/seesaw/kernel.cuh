@@ -15,8 +15,6 @@ __device__ inline void load_for_pairs(const MlaDecodeParams& params, SeesawShare
                                       int cluster, int rank) {
   const auto thread = static_cast<int>(threadIdx.x % 128);
   const int warp = __shfl_sync(kWholeWarp, thread / 32, 0);
-  if (thread == 0) prefetch(params.latents);
-  if (thread == 32) prefetch(params.tails);
   const ClusterPart part = find_part(params, shared.line, cluster, thread);
   const WorkWalk walk(params.batch, params.split, part.cuts, part.place, cluster);
   if (warp < 2) {
@@ -30,6 +28,9 @@ static __global__ void __launch_bounds__(Seesaw::kThreads, 1)
     mla_decode_seesaw_kernel(const __grid_constant__ MlaDecodeParams params) {
   extern __shared__ __align__(1024) std::byte memory[];
   auto& shared = *reinterpret_cast<SeesawShared*>(memory);
+  if (threadIdx.x == 0) prefetch(params.latents);
+  if (threadIdx.x == 32) prefetch(params.tails);
+  fetch_part(params);
   // The kernel that merges pieces may take its place beside this one and wait there.
   cudaTriggerProgrammaticLaunchCompletion();
   if (threadIdx.x == 0) {
