@@ -4,6 +4,8 @@
 // loop whose registers are read in it make the compiler wait after each of them: C7514.)
 #pragma once
 
+#include <utility>
+
 #include "cuda/hopper/fused_qkv_matmul/stage_release.cuh"
 #include "cuda/hopper/fused_qkv_matmul/tile_part.h"
 
@@ -42,76 +44,95 @@ template <TileConfig kConfig> struct StageOperands {
   }
 };
 
-template <TileConfig kConfig>
-__device__ void start_block(TileShared<kConfig>& shared, int consumer,
-                            const RingPosition<kConfig.stages>& at, bool starts_sum,
-                            float (&sums)[kConfig.tile_n / 2]) {
-  shared.ring.wait_full(at);
-  const StageOperands<kConfig> operands(shared, consumer, at.stage);
-  pin(sums);
-  cute::warpgroup_arrive();
-  multiply_rows<Wgmma<kConfig.dtype, kConfig.tile_n>>(operands.x, operands.weight, sums,
-                                                      starts_sum);
-  cute::warpgroup_commit_batch();
-}
+// Products of one block of K after another, onto the same sums. One batch stays in flight: the stage before it
+// is released.
+template <TileConfig kConfig> struct BlockChain {
+  TileShared<kConfig>& shared;
+  int consumer;
+  RingPosition<kConfig.stages>& at;
+  float (&sums)[kConfig.tile_n / 2];
+  int previous = 0;      // stage of the block before, whose products are on their way
+  bool is_full = false;  // the stage at `at`, when it was last looked at
 
-// Blocks of K up to `end`, onto the one in stage `previous`, whose products are on their way. They have
-// ended.
-template <TileConfig kConfig>
-__device__ void finish_chain(int end, TileShared<kConfig>& shared, int consumer, int previous,
-                             RingPosition<kConfig.stages>& at, int& block,
-                             float (&products)[kConfig.tile_n / 2]) {
-  for (; block < end; ++block, at.advance()) {
-    start_block<kConfig>(shared, consumer, at, false, products);
-    cute::warpgroup_wait<1>();
-    release<kConfig>(shared, previous);
-    previous = at.stage;
+  // The next stage is looked at before the products are started: the answer is there when they are. (Small
+  // tiles wait for memory, not for barriers.)
+  __device__ __forceinline__ void start(bool starts_sum) {
+    if (!is_full) shared.ring.wait_full(at);
+    const StageOperands<kConfig> operands(shared, consumer, at.stage);
+    at.advance();
+    if constexpr (kConfig.moves_registers()) {
+      is_full = shared.ring.full[at.stage].test_wait(at.phase);
+    }
+    pin(sums);
+    cute::warpgroup_arrive();
+    multiply_rows<Wgmma<kConfig.dtype, kConfig.tile_n>>(operands.x, operands.weight, sums,
+                                                        starts_sum);
+    cute::warpgroup_commit_batch();
+    if (!starts_sum) {
+      cute::warpgroup_wait<1>();
+      release<kConfig>(shared, previous);
+    }
+    previous = operands.stage;
   }
-  cute::warpgroup_wait<0>();
-  release<kConfig>(shared, previous);
-  pin(products);
+  __device__ __forceinline__ void finish() {
+    cute::warpgroup_wait<0>();
+    release<kConfig>(shared, previous);
+    pin(sums);
+  }
+};
+
+// Starts the first block of K and another between each two parts of the tile before, which `meanwhile` stores:
+// under one block alone the stores would outlast the products. Returns the number of blocks started.
+template <TileConfig kConfig, typename Meanwhile, int... kPart>
+__device__ __forceinline__ int start_and_store(int k_blocks, BlockChain<kConfig>& chain,
+                                               const Meanwhile& meanwhile,
+                                               std::integer_sequence<int, kPart...>) {
+  chain.start(true);
+  int blocks = 1;
+  const auto store = [&](auto part) {
+    meanwhile(part);
+    if (decltype(part)::kIsLast || blocks == k_blocks) return;
+    chain.start(false);
+    ++blocks;
+  };
+  (store(TilePart<kPart, sizeof...(kPart)>{}), ...);
+  return blocks;
 }
 
-// Row scales: the tensor core sums chained_blocks blocks of K. The second warpgroup's second
-// sum is of half as many, so that the two do not add at the same time. `meanwhile` stores the tile before
-// under the first products, here and below: the new sums have no registers yet.
-template <TileConfig kConfig, typename Meanwhile>
+// Row scales: the tensor core sums chained_blocks blocks of K. `meanwhile` stores the tile before under the
+// first products, here and below: the new sums have no registers yet. `near_the_end` is called under the last.
+// The second warpgroup's second sum is of half as many blocks, so that the two do not add at the same time.
+template <TileConfig kConfig, typename Meanwhile, typename NearTheEnd>
 __device__ void sum_rows(int k_blocks, TileShared<kConfig>& shared, int consumer,
                          RingPosition<kConfig.stages>& at, float (&sums)[kConfig.tile_n / 2],
-                         const Meanwhile& meanwhile) {
+                         const Meanwhile& meanwhile, const NearTheEnd& near_the_end) {
+  constexpr int kChain = kConfig.chained_blocks;
   float products[kConfig.tile_n / 2];
   forget(products);
-  const auto start = [&] {
-    start_block<kConfig>(shared, consumer, at, true, products);
-    const int stage = at.stage;
-    at.advance();
-    return stage;
-  };
-  int previous = start();
-  int block = 1;
-  int end = kConfig.chained_blocks;
-  const auto store_and_start = [&](auto part) {
-    meanwhile(part);
-    if (block == k_blocks) return;
-    start_block<kConfig>(shared, consumer, at, false, products);
-    cute::warpgroup_wait<1>();
-    release<kConfig>(shared, previous);
-    previous = at.stage;
-    ++block;
-    at.advance();
-  };
-  store_and_start(TilePart<0, 3>{});
-  store_and_start(TilePart<1, 3>{});
-  meanwhile(TilePart<2, 3>{});
-  finish_chain<kConfig>(min(end, k_blocks), shared, consumer, previous, at, block, products);
+  BlockChain<kConfig> chain{shared, consumer, at, products};
+  int block = start_and_store(k_blocks, chain, meanwhile, std::make_integer_sequence<int, 3>{});
+#pragma unroll 1
+  for (; block < min(kChain, k_blocks); ++block) chain.start(false);
+  if (block == k_blocks) near_the_end();
+  chain.finish();
 #pragma unroll
   for (int i = 0; i < kConfig.tile_n / 2; ++i) sums[i] = products[i];
-  if (consumer != 0) end -= kConfig.chained_blocks / 2;
+  int next = consumer == 0 ? kChain : kChain / 2;
+#pragma unroll 1
   while (block < k_blocks) {
-    end += kConfig.chained_blocks;
-    previous = start();
-    ++block;
-    finish_chain<kConfig>(min(end, k_blocks), shared, consumer, previous, at, block, products);
+    const int blocks = min(next, k_blocks - block);
+    next = kChain;
+    block += blocks;
+    chain.start(true);
+    if (blocks == kChain) {
+#pragma unroll
+      for (int i = 1; i < kChain; ++i) chain.start(false);
+    } else {
+#pragma unroll 1
+      for (int i = 1; i < blocks; ++i) chain.start(false);
+    }
+    if (block == k_blocks) near_the_end();
+    chain.finish();
 #pragma unroll
     for (int i = 0; i < kConfig.tile_n / 2; ++i) sums[i] += products[i];
   }

@@ -24,7 +24,7 @@ template <DType kDType, Scaling kScaling = Scaling::none> struct TileN96T128 {
   static constexpr TileConfig kConfig{.dtype = kDType,
                                       .scaling = kScaling,
                                       .tile_n = 96,
-                                      .stages = kScaling == Scaling::none ? 8 : 7,
+                                      .stages = kScaling == Scaling::none ? 6 : 7,
                                       .shared = Shared::tokens};
 };
 template <DType kDType, Scaling kScaling = Scaling::none> struct TileN64T128 {

@@ -82,6 +82,7 @@ template <TileConfig kConfig, Scaling kScaling = kConfig.scaling> struct Waiting
 template <TileConfig kConfig, Scaling kScaling> struct WaitingTile {
   int turn = -1;  // of the addresses; -1: nothing waits
 
+  __device__ void look_up(const TileParams&, const TileShared<kConfig>&, int, int) {}
   __device__ void take(const TileParams&, TileShared<kConfig>&, int now, int,
                        const float (&)[kConfig.tile_n / 2]) {
     turn = now;
@@ -108,11 +109,78 @@ template <TileConfig kConfig, Scaling kScaling> struct WaitingTile {
   }
 };
 
+// What a whole tile of row scales in one of Q, K and V, of bf16 and without a bias, is stored by. Looked up
+// before the tile's last products end and kept in registers: a load from shared memory takes long beside the
+// tensor core's, and the next tile's products wait for every one that stands between them.
+template <TileConfig kConfig> struct QuickStore {
+  std::byte* to[2];  // a thread's two tokens, its first columns; null where nothing is stored
+  float tokens[2];   // scales
+  ScaleSums::Columns columns;  // scales of the group to be stored next
+  const float* scales;         // of the thread's columns, shared
+
+  __device__ static bool serves(const TileParams& params, const TileRoute& route) {
+    return params.outputs.bias == nullptr && route.dtype == DType::bf16 &&
+           route.groups == kConfig.groups() && route.second_group == route.groups;
+  }
+  __device__ void look_up(const TileShared<kConfig>& shared, int turn, int row) {
+    const int quad = static_cast<int>(threadIdx.x % 4);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      to[half] = shared.places[turn].rows[0][row + 8 * half];
+      if (to[half] != nullptr) to[half] += 16 * quad;
+      tokens[half] = shared.scales.tokens[turn][row + 8 * half];
+    }
+    scales = shared.scales.columns[turn] + 8 * quad;
+    load_columns(scales, columns.scale);
+  }
+  __device__ void store_group(const float (&sums)[kConfig.tile_n / 2], int group) {
+    const ScaleSums finish{.scale = nullptr, .tokens = {tokens[0], tokens[1]}};
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float run[8];
+      take_run(finish, columns, sums, group, half, run);
+      if (to[half] != nullptr) store_global(to[half] + 64 * group, pack_run<DType::bf16>(run));
+    }
+    if (group + 1 < kConfig.groups()) load_columns(scales + 32 * (group + 1), columns.scale);
+  }
+  template <typename Part> __device__ void store(const float (&sums)[kConfig.tile_n / 2]) {
+#pragma unroll
+    for (int group = Part::first(kConfig.groups()); group < Part::end(kConfig.groups()); ++group) {
+      store_group(sums, group);
+    }
+  }
+};
+
+template <TileConfig kConfig>
+struct WaitingTile<kConfig, Scaling::rows> : WaitingTile<kConfig, Scaling::blocks> {
+  using Any = WaitingTile<kConfig, Scaling::blocks>;
+  bool is_quick = false;
+  QuickStore<kConfig> quick;
+
+  __device__ void look_up(const TileParams& params, const TileShared<kConfig>& shared, int now,
+                          int row) {
+    is_quick = QuickStore<kConfig>::serves(params, shared.routes[now]);
+    if (is_quick) quick.look_up(shared, now, row);
+  }
+  template <typename Part>
+  __device__ void store(const TileParams& params, TileShared<kConfig>& shared, int row,
+                        const float (&sums)[kConfig.tile_n / 2]) {
+    if (this->turn < 0) return;
+    if (!is_quick) return Any::template store<Part>(params, shared, row, sums);
+    quick.template store<Part>(sums);
+    if constexpr (Part::kIsLast) {
+      shared.kv_ring.empty[this->turn].arrive();
+      this->turn = -1;
+    }
+  }
+};
+
 // bf16, f16.
 template <TileConfig kConfig> struct WaitingTile<kConfig, Scaling::none> {
   uint4 runs[kConfig.groups()][2];
   int turn = -1;
 
+  __device__ void look_up(const TileParams&, const TileShared<kConfig>&, int, int) {}
   template <DType kDType, typename Finish>
   __device__ void round(const Finish& finish, const float (&sums)[kConfig.tile_n / 2]) {
 #pragma unroll

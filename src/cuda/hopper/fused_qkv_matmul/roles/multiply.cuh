@@ -9,35 +9,26 @@
 
 namespace quire::cuda::hopper {
 
-// bf16, f16. One batch of products stays in flight: the stage before it is released.
+// bf16, f16.
 template <TileConfig kConfig, typename Meanwhile>
 __device__ void sum_tile(int k_blocks, TileShared<kConfig>& shared, int consumer,
                          RingPosition<kConfig.stages>& at, float (&sums)[kConfig.tile_n / 2],
                          const Meanwhile& meanwhile) {
-  start_block<kConfig>(shared, consumer, at, true, sums);
-  meanwhile(WholeTile{});
-  int previous = at.stage;
-  at.advance();
-  for (int block = 1; block < k_blocks; ++block, at.advance()) {
-    start_block<kConfig>(shared, consumer, at, false, sums);
-    pin(sums);
-    cute::warpgroup_wait<1>();
-    release<kConfig>(shared, previous);
-    previous = at.stage;
-  }
-  cute::warpgroup_wait<0>();
-  pin(sums);
-  release<kConfig>(shared, previous);
+  BlockChain<kConfig> chain{shared, consumer, at, sums};
+  int block = start_and_store(k_blocks, chain, meanwhile, std::make_integer_sequence<int, 4>{});
+  for (; block < k_blocks; ++block) chain.start(false);
+  chain.finish();
 }
 
-template <TileConfig kConfig, typename Meanwhile>
+template <TileConfig kConfig, typename Meanwhile, typename NearTheEnd>
 __device__ void sum_any(const TileParams& params, TileShared<kConfig>& shared,
                         const BlockPlace& place, RingPosition<kConfig.stages>& at,
-                        float (&sums)[kConfig.tile_n / 2], const Meanwhile& meanwhile) {
+                        float (&sums)[kConfig.tile_n / 2], const Meanwhile& meanwhile,
+                        const NearTheEnd& near_the_end) {
   if constexpr (kConfig.scaling == Scaling::none) {
     sum_tile<kConfig>(params.k_blocks, shared, place.consumer, at, sums, meanwhile);
   } else if constexpr (kConfig.scaling == Scaling::rows) {
-    sum_rows<kConfig>(params.k_blocks, shared, place.consumer, at, sums, meanwhile);
+    sum_rows<kConfig>(params.k_blocks, shared, place.consumer, at, sums, meanwhile, near_the_end);
   } else if constexpr (kConfig.part_sets() == 2) {
     sum_blocks<kConfig>(params.k_blocks, shared, place, at, sums, meanwhile);
   } else {
@@ -76,9 +67,13 @@ __device__ void multiply_role(const TileParams& params, TileShared<kConfig>& sha
   for (TilePosition tile; positions.next(tile); kv_at.advance()) {
     const BlockPlace place{
         .consumer = consumer, .row = row, .second_group = (128 - tile.column % 128) / kGroupRows};
-    sum_any<kConfig>(params, shared, place, at, sums, [&](auto part) {
-      done.template store<decltype(part)>(params, shared, row, sums);
-    });
+    sum_any<kConfig>(
+        params, shared, place, at, sums,
+        [&](auto part) { done.template store<decltype(part)>(params, shared, row, sums); },
+        [&] {
+          shared.kv_ring.wait_full(kv_at);
+          done.look_up(params, shared, kv_at.stage, row);
+        });
     shared.kv_ring.wait_full(kv_at);
     finish_tile<kConfig>(params, shared, kv_at.stage, row, sums, done);
   }
