@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A warp per new token, eight columns a lane: its row is read twice, the second time from L1, and
-// written once. Statistics in double: the normalised number is rounded twice on its way to the cache.
-#include "cuda/hopper/latent/finish_plain.h"
-#include "cuda/rows/any_eight.cuh"
+// written once.
+#include "cuda/hopper/latent/finish_row.cuh"
 #include "cuda/rows/token_place.cuh"
 #include "cuda/runtime/launch.h"
 
@@ -12,63 +11,15 @@ namespace {
 constexpr int kThreads = 128;
 constexpr int kWarp = 32;
 
-// On the way to 16 bits: cut off, with a last bit that remembers it, so that the rounding to come is
-// the only one (rows/quotient.cuh).
-__device__ float round_to_odd(double value) {
-  const float lower = __double2float_rz(value);
-  return static_cast<double>(lower) == value ? lower : __int_as_float(__float_as_int(lower) | 1);
-}
-
-__device__ float round_to(DType dtype, float value) {
-  if (dtype == DType::bf16) return Eight<DType::bf16>::round(value);
-  return dtype == DType::f16 ? Eight<DType::f16>::round(value) : value;
-}
-
-__device__ float round_to(DType dtype, double value) {
-  if (dtype == DType::f32) return static_cast<float>(value);
-  return round_to(dtype, round_to_odd(value));
-}
-
 template <DType kDType>
-__device__ double normal_factor(const FinishPlainParams& params, const std::byte* source) {
-  const auto lane = static_cast<int>(threadIdx.x % kWarp);
+__device__ double row_factor(const RowFinish& how, const std::byte* source, int lane) {
   double squares = 0.0;
-  for (int column = kEight * lane; column < params.latent; column += kWarp * kEight) {
+  for (int column = kEight * lane; column < how.latent; column += kWarp * kEight) {
     float values[kEight];
     Eight<kDType>::decode(Eight<kDType>::load(source + 2 * column), values);
-#pragma unroll
-    for (const float value : values) squares += static_cast<double>(value) * value;
+    add_squares(values, squares);
   }
-  for (int step = kWarp / 2; step > 0; step /= 2) {
-    squares += __shfl_xor_sync(0xffffffff, squares, step);
-  }
-  return 1.0 / sqrt(squares / params.latent + params.epsilon);
-}
-
-__device__ void normalise(const FinishPlainParams& params, int column, double factor,
-                          float (&values)[kEight]) {
-#pragma unroll
-  for (int i = 0; i < kEight; ++i) {
-    const float normal = round_to(params.gamma_dtype, values[i] * factor);
-    values[i] = round_to(params.gamma_dtype,
-                         normal * load_one(params.gamma, params.gamma_dtype, column + i));
-  }
-}
-
-// A position past the table is the caller's mistake; it is not followed out of it.
-__device__ void rotate(const LatentAngles& angles, std::int64_t position, int column,
-                       float (&values)[kEight]) {
-  const std::int64_t row = position < angles.max_pos ? position : angles.max_pos - 1;
-#pragma unroll
-  for (int i = 0; i < kEight; i += 2) {
-    const std::int64_t at = row * angles.row_stride + column + i;
-    const double cosine = load_one(angles.freqs, angles.dtype, at);
-    const double sine = load_one(angles.freqs, angles.dtype, at + 1);
-    const double a = values[i];
-    const double b = values[i + 1];
-    values[i] = round_to_odd(a * cosine - b * sine);
-    values[i + 1] = round_to_odd(a * sine + b * cosine);
-  }
+  return normal_factor(how, squares);
 }
 
 template <DType kDType>
@@ -83,17 +34,21 @@ __global__ void __launch_bounds__(kThreads)
   if (!place.exists()) return;
   std::byte* row = view.row(place.sequence, place.position, 0);
   if (row == nullptr) return;
+  const RowFinish& how = params.how;
   const std::byte* source = params.kv == nullptr ? row : params.kv + token * params.kv_token_bytes;
-  const double factor = normal_factor<kDType>(params, source);
+  const auto lane = static_cast<int>(threadIdx.x % kWarp);
+  const double factor = row_factor<kDType>(how, source, lane);
   const int width = view.row_format.width();
-  for (int column = kEight * static_cast<int>(threadIdx.x % kWarp); column < width;
-       column += kWarp * kEight) {
+  for (int column = kEight * lane; column < width; column += kWarp * kEight) {
     float values[kEight];
+    float by[kEight];
     Eight<kDType>::decode(Eight<kDType>::load(source + 2 * column), values);
-    if (column < params.latent) {
-      normalise(params, column, factor, values);
+    if (column < how.latent) {
+      load_each(how.gamma, how.gamma_dtype, column, by);
+      normalise(how, by, factor, values);
     } else {
-      rotate(params.angles, place.position, column - params.latent, values);
+      load_angles(how.angles, place.position, column - how.latent, by);
+      rotate(by, values);
     }
     store_eight<kDType>(row + 2 * column, values);
   }

@@ -9,6 +9,15 @@
 
 namespace quire::cuda::hopper {
 
+// What makes a new row of a raw one.
+struct RowFinish {
+  LatentAngles angles;
+  const std::byte* gamma = nullptr;  // [latent]; null: rows come finished
+  DType gamma_dtype = DType::f32;
+  double epsilon = 0.0;
+  std::int32_t latent = 0;  // a multiple of 8, as the row's width
+};
+
 struct FinishPlainParams {
   KvLayerView view{};
   const std::byte* kv =
@@ -16,16 +25,14 @@ struct FinishPlainParams {
   std::int64_t kv_token_bytes = 0;
   const std::uint32_t* row_offsets = nullptr;
   std::int64_t tokens = 0;
-  LatentAngles angles;
-  const std::byte* gamma = nullptr;  // [latent]
-  DType gamma_dtype = DType::f32;
-  double epsilon = 0.0;
-  std::int32_t latent = 0;  // a multiple of 8, as the row's width
+  RowFinish how;
 };
 
-// Whether rows are 16-byte vectors of the cache's own dtype.
+// Whether a layer's rows are 16-byte vectors of bf16 or f16; whether the new ones are, and become
+// such.
+bool is_plain_layer(const KvLayerView& view);
 bool are_plain_rows(const NewLatentRows& rows);
-void finish_plain_rows(const NewLatentRows& rows, cudaStream_t stream);
+FinishPlainParams finish_plain_params(const NewLatentRows& rows);
 
 // Plain rows so, the others by finish_rows, through `scratch` f32 [tokens, width]; nothing without
 // freqs_cis.

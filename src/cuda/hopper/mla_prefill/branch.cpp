@@ -5,7 +5,6 @@
 
 #include "cuda/hopper/latent/finish_plain.h"
 #include "cuda/hopper/mla_prefill/narrow/narrow_rows.h"
-#include "cuda/hopper/rope/launch.h"
 
 namespace quire::cuda::hopper {
 
@@ -47,79 +46,22 @@ Branch::Branch(const MlaPrefillArgs& args, const BranchShape& shape, const Conte
 }
 
 void Branch::run() const {
-  finish_latent_rows(new_latent_rows(args_), scratch_.new_rows, context_);
+  if (!finishes_rows()) {
+    finish_latent_rows(new_latent_rows(args_), scratch_.new_rows, context_);
+  }
   for (std::int64_t head = 0; head < shape_.heads; head += shape_.group()) {
     const Heads heads{head, std::min(shape_.group(), shape_.heads - head)};
     for (std::int64_t chunk = 0; chunk < shape_.max_chunks; ++chunk) {
-      // A single chunk's rows are still there from the first group.
-      if (head == 0 || shape_.max_chunks > 1) gather(chunk, head == 0 && chunk == 0);
       ProjectionParams up = projection(chunk, heads);
-      if (head == 0 && chunk == 0) rotate_queries(up);
+      QueryRotation beside_gather;
+      if (head == 0 && chunk == 0) beside_gather = share_rotation(up);
+      // A single chunk's rows are still there from the first group.
+      if (head == 0 || shape_.max_chunks > 1) gather(chunk, heads, beside_gather);
       project_rows(up, stream_);
       if (is_narrow() && !projects_codes()) narrow_rows(chunk, heads);
       attend(chunk, heads);
     }
   }
-}
-
-// q's rope columns in place, by the first projection if it can; the keys' are rotated with the new
-// rows.
-void Branch::rotate_queries(ProjectionParams& first) const {
-  if (!args_.freqs_cis.has_value()) return;
-  first.rotation = rotation();
-  if (rotates_queries(first)) return;
-  first.rotation = {};
-  hopper::rope({.q = args_.q,
-                .row_offsets = args_.row_offsets,
-                .cache = args_.cache,
-                .layer = args_.layer,
-                .freqs_cis = *args_.freqs_cis,
-                .interleaved = true,
-                .rotate_key = false,
-                .out = args_.q},
-               context_);
-}
-
-QueryRotation Branch::rotation() const {
-  const TensorView& q = args_.q;
-  return {.q = q.as<std::byte>() + bytes_for(q.dtype, BranchShape::kNope),
-          .token_bytes = bytes_for(q.dtype, q.strides[0]),
-          .head_bytes = bytes_for(q.dtype, q.strides[1]),
-          .tokens = static_cast<int>(shape_.tokens),
-          .heads = static_cast<int>(shape_.heads),
-          .row_offsets = row_offsets(),
-          .cache_lengths = view_.cache_lengths,
-          .batch = view_.batch,
-          .angles = latent_angles(args_.freqs_cis)};
-}
-
-SpanParams Branch::spans() const {
-  return {.chunks = chunks_,
-          .row_offsets = row_offsets(),
-          .cache_lengths = view_.cache_lengths,
-          .batch = view_.batch,
-          .groups = shape_.groups(),
-          .spans = scratch_.spans};
-}
-
-// Spans of the call before are in use until it has ended: a first kernel may not begin earlier.
-void Branch::gather(std::int64_t chunk, bool is_first) const {
-  launch_gather_rows({.cache = row_reader(view_),
-                      .row_offsets = row_offsets(),
-                      .chunks = chunks_,
-                      .chunk = chunk,
-                      .rows = shape_.rows,
-                      .latent = static_cast<std::int32_t>(shape_.latent),
-                      .rope = static_cast<std::int32_t>(BranchShape::kRope),
-                      .dtype = args_.q.dtype,
-                      .latents = scratch_.latents,
-                      .scales = shape_.is_fp8 ? scratch_.latent_scales : nullptr,
-                      .scale_stride = shape_.scale_columns(),
-                      .rope_rows = scratch_.rope_rows,
-                      .rope_dtype = is_narrow() ? DType::fp8_e4m3 : args_.q.dtype,
-                      .spans = is_first ? spans() : SpanParams{},
-                      .follows_kernel = !is_first || args_.freqs_cis.has_value()},
-                     stream_);
 }
 
 void Branch::narrow_rows(std::int64_t chunk, const Heads& heads) const {

@@ -38,10 +38,14 @@ class Branch {
     std::int64_t count;
   };
 
-  void rotate_queries(ProjectionParams& first) const;
   QueryRotation rotation() const;
+  QueryRotation share_rotation(ProjectionParams& first) const;
+  void rotate_queries() const;
   SpanParams spans() const;
-  void gather(std::int64_t chunk, bool is_first) const;
+  bool gathers_plain() const;
+  bool finishes_rows() const;
+  void gather(std::int64_t chunk, const Heads& heads, const QueryRotation& rotation) const;
+  void gather_plain(std::int64_t chunk, const Heads& heads, const QueryRotation& rotation) const;
   ProjectionParams projection(std::int64_t chunk, const Heads& heads) const;
   bool projects_codes() const { return is_narrow() && shape_.heads_first(); }
   void narrow_rows(std::int64_t chunk, const Heads& heads) const;

@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "cuda/hopper/mla_prefill/general/place_of_row.cuh"
+#include "cuda/hopper/mla_prefill/latent_group.cuh"
 #include "cuda/hopper/mla_prefill/params.h"
 #include "cuda/hopper/mla_prefill/write_spans.cuh"
-#include "cuda/rows/quotient.cuh"
 #include "cuda/runtime/launch.h"
 
 namespace quire::cuda::hopper {
@@ -13,10 +13,6 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarp = 32;
-constexpr int kGroup = 128;  // columns that share a scale, half a warp's
-constexpr int kLanes = kGroup / kEight;
-constexpr float kLargestAmax = 1200.0F;
-constexpr float kLargestE4m3 = 448.0F;
 
 __device__ void round_eight(DType dtype, float (&values)[kEight]) {
 #pragma unroll
@@ -24,26 +20,6 @@ __device__ void round_eight(DType dtype, float (&values)[kEight]) {
     value =
         dtype == DType::bf16 ? Eight<DType::bf16>::round(value) : Eight<DType::f16>::round(value);
   }
-}
-
-// Numbers of q's dtype become x / scale, to be rounded to e4m3; the scale is the same in all of the
-// group's lanes.
-__device__ float divide_group(float (&values)[kEight]) {
-  float amax = 0.0F;
-#pragma unroll
-  for (const float value : values) amax = fmaxf(amax, fabsf(value));
-#pragma unroll
-  for (int step = kLanes / 2; step > 0; step /= 2) {
-    amax = fmaxf(amax, __shfl_xor_sync(0xffffffff, amax, step));
-  }
-  const float scale = fminf(amax, kLargestAmax) / kLargestE4m3;
-  const bool vanishes = scale == 0.0F || isinf(1.0F / scale);
-  // Not a plain division: rounded to f32 first, a quotient can come to rest halfway between two
-  // codes and then go to the wrong one (one latent in a thousand).
-  if (!vanishes) Quotient(scale, amax).divide(values);
-#pragma unroll
-  for (float& value : values) value = vanishes ? value * 0.0F : value;
-  return scale;
 }
 
 // A code times its scale has more bits than f32. Cut off, with a last bit that remembers it, the
@@ -89,7 +65,9 @@ __device__ void gather_latents(const GatherRowsParams& params, std::int64_t row,
     const float scale = divide_group(values);
     if (column >= params.latent) continue;
     store_eight(params.latents + at, DType::fp8_e4m3, values);
-    if (lane % kLanes == 0) params.scales[row * params.scale_stride + column / kGroup] = scale;
+    if (lane % kLatentGroupLanes == 0) {
+      params.scales[row * params.scale_stride + column / kLatentGroup] = scale;
+    }
   }
 }
 
@@ -104,7 +82,8 @@ __global__ void __launch_bounds__(kThreads)
   if (is_row) {
     place = place_of_row(params.cache.view, params.row_offsets, params.chunks, params.chunk, row);
   }
-  write_spans(params.spans);
+  write_spans(params.spans, std::int64_t{blockIdx.x} * kThreads + threadIdx.x,
+              std::int64_t{gridDim.x} * kThreads);
   cudaGridDependencySynchronize();
   if (!is_row) return;
   gather_latents(params, row, place, lane);

@@ -13,7 +13,6 @@ template <typename Variant>
 __global__ void __launch_bounds__(Variant::kConfig.threads(), 1)
     projected_kernel(const __grid_constant__ PrefillParams params,
                      const __grid_constant__ ProjectedKeys keys) {
-  cudaGridDependencySynchronize();
   run_roles<Variant::kConfig, ProjectedSource<Variant::kConfig>>(params, keys);
 }
 

@@ -44,14 +44,11 @@ __device__ inline void write_span(const SpanParams& params, std::int64_t index) 
   if (index == 0) params.spans.zeros[0] = params.spans.zeros[1] = 0;
 }
 
-// By all threads of a grid.
-__device__ inline void write_spans(const SpanParams& params) {
-  const std::int64_t threads = std::int64_t{gridDim.x} * blockDim.x;
+// By `threads` threads, of which this is one.
+__device__ inline void write_spans(const SpanParams& params, std::int64_t thread,
+                                   std::int64_t threads) {
   const std::int64_t spans = params.chunks.max_chunks * params.batch;
-  for (std::int64_t index = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; index < spans;
-       index += threads) {
-    write_span(params, index);
-  }
+  for (std::int64_t index = thread; index < spans; index += threads) write_span(params, index);
 }
 
 }  // namespace quire::cuda::hopper

@@ -24,6 +24,7 @@ __device__ inline void run_block(const PrefillParams& params, const typename Sou
     cutlass::arch::fence_barrier_init();
   }
   __syncthreads();
+  cudaGridDependencySynchronize();  // where the launch overlaps the one before
   if (warpgroup_in_block() == 0) {
     cutlass::arch::warpgroup_reg_dealloc<kConfig.producer_registers()>();
     load(shared);

@@ -43,16 +43,13 @@ __device__ inline void split_queries(std::byte* rows, float (&factor)[2]) {
   const int half = lane / 16;
   std::byte* at = rows + row * kRowBytes;
   uint4 words[kChunks];
-  float largest = 0.0F;
+  std::uint32_t largest = 0;
 #pragma unroll
   for (int k = 0; k < kChunks; ++k) {
     words[k] = *reinterpret_cast<const uint4*>(at + half * kSlabBytes + (k ^ (row % 8)) * 16);
-    largest = largest_of<kConfig.dtype>(words[k], largest);
+    largest = largest_of(words[k], largest);
   }
-  largest = fmaxf(largest, __shfl_xor_sync(0xffffffff, largest, 16));
-  const auto exponent = static_cast<int>(__float_as_uint(largest) >> 23);
-  const int shift = min(254 + 7 - exponent, 240);
-  const float by = exponent == 255 ? NAN : __uint_as_float(static_cast<std::uint32_t>(shift) << 23);
+  const auto [by, divided] = row_factor<DType::bf16>(largest);
   __syncwarp();  // all of a row is read
 #pragma unroll
   for (int k = 0; k < kChunks; k += 2) {
@@ -68,7 +65,6 @@ __device__ inline void split_queries(std::byte* rows, float (&factor)[2]) {
     *reinterpret_cast<uint4*>(at + chunk) = first;
     *reinterpret_cast<uint4*>(at + kSlabBytes + chunk) = second;
   }
-  const float divided = __uint_as_float(static_cast<std::uint32_t>(254 - shift) << 23);
   factor[0] = __shfl_sync(0xffffffff, divided, lane / 4);
   factor[1] = __shfl_sync(0xffffffff, divided, lane / 4 + 8);
 }

@@ -4,6 +4,7 @@
 
 #include "cuda/hopper/attention/row_reader.cuh"
 #include "cuda/hopper/mla_prefill/general/chunk_rows.cuh"
+#include "cuda/rows/token_place.cuh"
 
 namespace quire::cuda::hopper {
 
@@ -23,16 +24,25 @@ __device__ inline std::int64_t sequence_of_row(const ChunkTable& chunks, std::in
   return low;
 }
 
-// None for a row without a key, or on a page that is not there.
-__device__ inline RowPlace place_of_row(const KvLayerView& view, const std::uint32_t* row_offsets,
-                                        const ChunkTable& chunks, std::int64_t chunk,
-                                        std::int64_t row) {
+// Nobody's for a row without a key.
+__device__ inline TokenPlace token_of_row(const KvLayerView& view, const std::uint32_t* row_offsets,
+                                          const ChunkTable& chunks, std::int64_t chunk,
+                                          std::int64_t row) {
   const std::int64_t sequence = sequence_of_row(chunks, chunk, view.batch, row);
   const std::int64_t num_keys = std::int64_t{view.cache_lengths[sequence]} +
                                 row_offsets[sequence + 1] - row_offsets[sequence];
   const ChunkKeys keys = keys_of_chunk(chunks, chunk, sequence, num_keys);
   const std::int64_t position = keys.first + row - keys.buffer_row;
-  return position < keys.last ? place_row(view, sequence, position, 0) : RowPlace{};
+  if (position >= keys.last) return {};
+  return {.sequence = sequence, .position = position};
+}
+
+// None for a row without a key, or on a page that is not there.
+__device__ inline RowPlace place_of_row(const KvLayerView& view, const std::uint32_t* row_offsets,
+                                        const ChunkTable& chunks, std::int64_t chunk,
+                                        std::int64_t row) {
+  const TokenPlace place = token_of_row(view, row_offsets, chunks, chunk, row);
+  return place.exists() ? place_row(view, place.sequence, place.position, 0) : RowPlace{};
 }
 
 }  // namespace quire::cuda::hopper

@@ -14,7 +14,6 @@ __global__ void __launch_bounds__(Variant::kConfig.threads(), 1)
     narrow_attention_kernel(const __grid_constant__ PrefillParams params,
                             const __grid_constant__ ProjectedKeys keys) {
   constexpr PrefillConfig kConfig = Variant::kConfig;
-  cudaGridDependencySynchronize();
   run_narrow<kConfig, NarrowSource<kConfig>>(params, keys);
 }
 

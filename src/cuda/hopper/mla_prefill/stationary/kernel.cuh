@@ -6,9 +6,9 @@
 //   warpgroups 1, 2   multiply  64 rows × K, or × V, at a time, and store
 #pragma once
 
+#include "cuda/hopper/mla_prefill/rotate_queries.cuh"
 #include "cuda/hopper/mla_prefill/stationary/load.cuh"
 #include "cuda/hopper/mla_prefill/stationary/multiply.cuh"
-#include "cuda/hopper/mla_prefill/stationary/rotate.cuh"
 #include "cuda/hopper/tile/block.cuh"
 #include "cuda/runtime/launch.h"
 
@@ -30,7 +30,7 @@ __device__ inline void begin_stationary(const StationaryParams& params, Stationa
   const int block = thread / 2;
   if (block < StationaryParams::kBlocks) {
     const std::int64_t row = 2 * rows.head + thread % 2;
-    shared.weight_scales[block][thread % 2] =
+    shared.weight_scales[thread % 2][block] =
         __ldg(params.weight_scales + row * params.weight_scale_strides[0] +
               block * params.weight_scale_strides[1]);
   }

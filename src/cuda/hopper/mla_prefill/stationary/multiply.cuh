@@ -5,6 +5,7 @@
 #pragma once
 
 #include "cuda/hopper/mla_prefill/stationary/shared.cuh"
+#include "cuda/hopper/tile/opaque.cuh"
 #include "cuda/hopper/tile/tma.cuh"
 #include "cuda/tile/store_run.cuh"
 
@@ -15,13 +16,13 @@ template <DType kStored> class StationaryConsumer {
  public:
   // part: 0 for K, 1 for V.
   __device__ StationaryConsumer(const StationaryParams& params, StationaryShared& shared, int part)
-      : params_(params), shared_(shared), part_(part) {}
+      : params_(params), shared_(shared), part_(part), staged_(first_staged()) {}
 
   __device__ void run() {
     cudaGridDependencySynchronize();
     if (shared_.rows.steps == 0) return;
     run<StationaryRows::kTogether>();
-    if (leads_warp()) cute::tma_store_wait<0>();
+    if (cute::elect_one_sync()) await_store();
   }
 
  private:
@@ -45,6 +46,7 @@ template <DType kStored> class StationaryConsumer {
     coming_[0] = __ldg(scales + min(row, params_.rows - 1));
     coming_[1] = __ldg(scales + min(row + 8, params_.rows - 1));
   }
+  // With those of the weights.
   __device__ void take_scales() {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -62,6 +64,7 @@ template <DType kStored> class StationaryConsumer {
     static_assert(kSteps % StationaryRows::kTogether == 0);
     const int steps = shared_.rows.steps;
     load_scales(0);
+    of_weight_ = shared_.weight_scales[part_][0];
     for (int step = 0; step < steps; step += kSteps) {
       issue<0>(even_);
       issue<1>(odd_);
@@ -92,7 +95,6 @@ template <DType kStored> class StationaryConsumer {
   }
 
   template <int kBlock> __device__ void issue(Products& products) {
-    shared_.weight_full[kBlock].wait(0);
     shared_.ring.wait_full(issued_);
     pin(products);
     cute::warpgroup_arrive();
@@ -109,8 +111,8 @@ template <DType kStored> class StationaryConsumer {
     pin(products);
     if (leads()) shared_.ring.empty[added_.stage].arrive();
     added_.advance();
-    const float of_weight = shared_.weight_scales[kBlock][part_];
-    const float factors[2] = {scales_[kBlock][0] * of_weight, scales_[kBlock][1] * of_weight};
+    const float factors[2] = {scales_[kBlock][0] * of_weight_, scales_[kBlock][1] * of_weight_};
+    of_weight_ = shared_.weight_scales[part_][(kBlock + 1) % StationaryParams::kBlocks];
 #pragma unroll
     for (int i = 0; i < kRegisters; ++i) {
       const float factor = factors[i % 4 / 2];
@@ -121,7 +123,7 @@ template <DType kStored> class StationaryConsumer {
   // By way of shared memory, slabs of 128 bytes, from where the copy engine takes them: each warp its
   // own 16 rows, so that none waits for another. Rows behind the buffer's end lie outside the map.
   __device__ void store(int step) {
-    if (leads_warp()) cute::tma_store_wait<0>();  // the step before has been read
+    if (cute::elect_one_sync()) await_store();  // the step before has been read
     __syncwarp();
     if constexpr (kIsWide) {
       stage();
@@ -130,41 +132,55 @@ template <DType kStored> class StationaryConsumer {
     }
     cutlass::arch::fence_view_async_shared();
     __syncwarp();
-    if (!leads_warp()) return;
-    const int row = static_cast<int>(threadIdx.x % 128 / 32) * 16;
-#pragma unroll
-    for (int slab = 0; slab < kSlabs; ++slab) {
-      cute::SM90_TMA_STORE_3D::copy(&params_.y, shared_.staged[part_][slab] + row * kRowBytes,
-                                    part_ * kColumns + slab * kSlabColumns,
-                                    shared_.rows.row_of(step) + row, shared_.rows.head);
-    }
-    cute::tma_store_arrive();
+    if (!cute::elect_one_sync()) return;
+    const auto warp = static_cast<int>(threadIdx.x % 128 / 32);
+    cute::SM90_TMA_STORE_4D::copy(&params_.y, shared_.staged[part_][warp], 0,
+                                  shared_.rows.row_of(step) + warp * StationaryShared::kStoredRows,
+                                  part_ * kSlabs, shared_.rows.head);
   }
-  // Four matrices of 8 × 8 an instruction: 16 rows of the warp, two groups of 8 columns.
+  // Stores become a group only now: right behind them that waits until they have begun.
+  __device__ static void await_store() {
+    cute::tma_store_arrive();
+    cute::tma_store_wait<0>();
+  }
+
+  // Where the thread's first numbers go: those of group g of 8 columns go to what bits of g are turned
+  // in. Matrices of 8 × 8 of 16 bits: the row that the lane names, of the first or second of two
+  // groups. Codes: the lane's own two columns.
+  __device__ std::uint32_t first_staged() const {
+    const auto lane = static_cast<std::uint32_t>(threadIdx.x % 32);
+    const std::uint32_t row = kIsWide ? lane % 16 : lane / 4;
+    const std::uint32_t chunk = kIsWide ? lane / 16 : 0;
+    const std::uint32_t byte = kIsWide ? 0 : lane % 4 * 2;
+    return cute::cast_smem_ptr_to_uint(shared_.staged[part_][threadIdx.x % 128 / 32]) +
+           row * kRowBytes + (chunk ^ (row % 8)) * 16 + byte;
+  }
+  // Four matrices an instruction: 16 rows of the warp, two groups of 8 columns.
   __device__ void stage() const {
-    const int lane = StationaryConsumer::lane();
-    const auto row = static_cast<int>(threadIdx.x % 128 / 32 * 16) + lane % 16;
+    const auto first = static_cast<std::uint32_t>(opaque(static_cast<int>(staged_)));
 #pragma unroll
     for (int group = 0; group < kColumns / 8; group += 2) {
       const int slab = group * 8 / kSlabColumns;
-      const int chunk = (group + lane / 16) % 8;  // of 16 bytes
       const float* sums = &sums_[4 * group];
-      store_matrices(shared_.staged[part_][slab] + row * kRowBytes + (chunk ^ (row % 8)) * 16,
-                     make_uint4(pack(sums[0], sums[1]), pack(sums[2], sums[3]),
-                                pack(sums[4], sums[5]), pack(sums[6], sums[7])));
+      store_matrices(
+          (first ^ (group % 8 * 16)) + slab * (StationaryShared::kStoredRows * kRowBytes),
+          make_uint4(pack(sums[0], sums[1]), pack(sums[2], sums[3]), pack(sums[4], sums[5]),
+                     pack(sums[6], sums[7])));
     }
   }
   // Two columns a store: eight rows of a warp's hit different banks.
   __device__ void stage_codes() const {
-    const int row = row_in_step();
-    std::byte* at = shared_.staged[part_][0] + row * kRowBytes + threadIdx.x % 4 * 2;
+    const auto first = static_cast<std::uint32_t>(opaque(static_cast<int>(staged_)));
 #pragma unroll
     for (int group = 0; group < kColumns / 8; ++group) {
-      std::byte* to = at + ((group / 2) ^ (row % 8)) * 16 + group % 2 * 8;
+      const std::uint32_t to = (first ^ (group / 2 * 16)) + group % 2 * 8;
       const float* sums = &sums_[4 * group];
-      *reinterpret_cast<std::uint16_t*>(to) = pack_codes(sums[0], sums[1]);
-      *reinterpret_cast<std::uint16_t*>(to + 8 * kRowBytes) = pack_codes(sums[2], sums[3]);
+      store_pair(to, pack_codes(sums[0], sums[1]));
+      store_pair(to + 8 * kRowBytes, pack_codes(sums[2], sums[3]));
     }
+  }
+  __device__ static void store_pair(std::uint32_t to, std::uint16_t pair) {
+    asm volatile("st.shared.u16 [%0], %1;" ::"r"(to), "h"(pair) : "memory");
   }
   __device__ static std::uint16_t pack_codes(float low, float high) {
     std::uint16_t pair;
@@ -174,31 +190,23 @@ template <DType kStored> class StationaryConsumer {
   __device__ static std::uint32_t pack(float low, float high) {
     return kStored == DType::bf16 ? pack_bf16(low, high) : pack_f16(low, high);
   }
-  __device__ static void store_matrices(void* to, const uint4& words) {
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
-                     cute::cast_smem_ptr_to_uint(to)),
+  __device__ static void store_matrices(std::uint32_t to, const uint4& words) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),
                  "r"(words.x), "r"(words.y), "r"(words.z), "r"(words.w)
                  : "memory");
   }
   __device__ static bool leads() {
     return threadIdx.x % 128 == 0;
   }
-  // Read anew each time: a register that is kept for it is one too many.
-  __device__ static int lane() {
-    int lane;
-    asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
-    return lane;
-  }
-  __device__ static bool leads_warp() {
-    return lane() == 0;
-  }
 
   const StationaryParams& params_;
   StationaryShared& shared_;
   const int part_;
+  const std::uint32_t staged_;
   RingPosition<StationaryShared::kSlots> issued_;
   RingPosition<StationaryShared::kSlots> added_;
   float scales_[StationaryParams::kBlocks][2];  // of the two rows
+  float of_weight_;  // of the next block to be added: asked for a block ahead
   float4 coming_[2];                            // the next step's
   Products even_;
   Products odd_;

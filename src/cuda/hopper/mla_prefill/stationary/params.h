@@ -8,29 +8,16 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "cuda/hopper/latent/finish_rows.h"
+#include "cuda/hopper/mla_prefill/query_rotation.h"
 #include "cuda/runtime/tensor_map.h"
 #include "quire/dtype.h"
 
 namespace quire::cuda::hopper {
 
-// Rope columns of q that the kernel rotates on the side, in place.
-struct QueryRotation {
-  std::byte* q = nullptr;  // [tokens, heads, 64], the first rope column; null: nothing to rotate
-  std::int64_t token_bytes = 0;
-  std::int64_t head_bytes = 0;
-  int tokens = 0;
-  int heads = 0;
-  const std::uint32_t* row_offsets = nullptr;    // [batch + 1]
-  const std::uint32_t* cache_lengths = nullptr;  // [batch]
-  std::int64_t batch = 0;
-  LatentAngles angles;
-};
-
 struct StationaryParams {
   TensorMap x{};                         // [rows, latent] e4m3; boxes of 64 rows
   TensorMap weight{};                    // [heads · 256, latent] e4m3; boxes of 256 rows
-  TensorMap y{};                         // (column, row, head); boxes of 128 bytes × 16 rows
+  TensorMap y{};                         // (column, row, slab, head); boxes of 16 rows of K or V
   const float* x_scales = nullptr;       // [rows, 4], a scale per 128 latents
   const float* weight_scales = nullptr;  // [heads · 2, 4]
   std::int64_t weight_scale_strides[2] = {0, 0};

@@ -21,14 +21,20 @@ int splits_of(const ProjectionParams& params, int heads) {
   return std::clamp(per_head, 1, std::max(pairs, 1));
 }
 
-// What a warp stores at a time of y, heads first: 16 rows × 128 bytes.
+// What a warp stores at a time of y, heads first: 16 rows of K or of V, slabs of 128 bytes.
 TileDescriptor head_tile(const TensorView& y) {
+  constexpr std::int64_t kSlabBytes = 128;
+  constexpr std::int64_t kParts = 2;
+  const std::int64_t columns = kSlabBytes / bytes_for(y.dtype, 1);
+  const std::int64_t slabs = y.shape[2] / columns;
   TileDescriptor tile;
   tile.dtype = y.dtype;
-  tile.rank = 3;
-  tile.dims = {y.shape[2], y.shape[0], y.shape[1]};
-  tile.strides_bytes = {bytes_for(y.dtype, y.strides[0]), bytes_for(y.dtype, y.strides[1])};
-  tile.box = {static_cast<std::int32_t>(128 / bytes_for(y.dtype, 1)), kStoredRows, 1};
+  tile.rank = 4;
+  tile.dims = {columns, y.shape[0], slabs, y.shape[1]};
+  tile.strides_bytes = {bytes_for(y.dtype, y.strides[0]), kSlabBytes,
+                        bytes_for(y.dtype, y.strides[1])};
+  tile.box = {static_cast<std::int32_t>(columns), kStoredRows,
+              static_cast<std::int32_t>(slabs / kParts), 1};
   tile.swizzle = Swizzle::b128;
   return tile;
 }
@@ -56,8 +62,8 @@ bool rotates_beside(const ProjectionParams& params) {
   constexpr std::int64_t kRotatedHeads = 32;
   const QueryRotation& rotation = params.rotation;
   const int splits = splits_of(params, heads_of(params));
-  const std::int64_t groups =
-      std::int64_t{rotation.tokens} * ((rotation.heads + kRotatedHeads - 1) / kRotatedHeads);
+  const std::int64_t groups = std::int64_t{rotation.tokens - rotation.first_token} *
+                              ((rotation.heads + kRotatedHeads - 1) / kRotatedHeads);
   const std::int64_t warps = kRotators * heads_of(params) * splits;
   return groups / warps <= 2 * params.x.shape[0] / (std::int64_t{kStepRows} * splits);
 }

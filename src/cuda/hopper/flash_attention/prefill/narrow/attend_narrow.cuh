@@ -8,6 +8,7 @@
 #include "cuda/hopper/flash_attention/prefill/narrow/seen_keys.cuh"
 #include "cuda/hopper/flash_attention/prefill/narrow/weigh_narrow.cuh"
 #include "cuda/hopper/flash_attention/prefill/narrow/zero_flipped.cuh"
+#include "cuda/hopper/flash_attention/prefill/step_products.cuh"
 #include "cuda/hopper/tile/turns.cuh"
 
 namespace quire::cuda::hopper {
@@ -15,9 +16,10 @@ namespace quire::cuda::hopper {
 template <PrefillConfig kConfig, Flip kFlip> class NarrowAttend {
  public:
   using Shared = PrefillShared<kConfig>;
-  using Block = float[kConfig.block_keys / 2];
+  using Step = StepProducts<kConfig>;
+  using Block = typename Step::Block;
   using Weights = std::uint32_t[kConfig.block_keys / 8];
-  using Sums = float[kConfig.value_dim / 2];
+  using Sums = typename Step::Sums;
   using Seen = SeenKeys<kConfig, kFlip>;
   static constexpr DType kProduct = DType::fp8_e4m3;
   static_assert(kConfig.scores == Scores::scaled);
@@ -82,10 +84,7 @@ template <PrefillConfig kConfig, Flip kFlip> class NarrowAttend {
     await_queries(tile);
     shared_.await_keys(key_at_);
     holes_ = shared_.holes[key_at_.stage];
-    pin(scores);
-    cute::warpgroup_arrive();
-    issue_scores<kConfig>(queries(), shared_.keys[key_at_.stage], scores);
-    cute::warpgroup_commit_batch();
+    Step::start_scores(queries(), shared_.keys[key_at_.stage], scores);
     cute::warpgroup_wait<0>();
     pin(scores);
     release(shared_.key_ring, key_at_.stage);
@@ -191,35 +190,40 @@ template <PrefillConfig kConfig, Flip kFlip> class NarrowAttend {
     cute::warpgroup_commit_batch();
   }
 
-  // The sum over the tile's last block, beside the first scores of the next tile; then its rows are
-  // stored. Where there is no next tile the scores are of whatever is there and nobody reads them.
+  // The sum over the tile's last block runs while the next tile's q is rounded, the first scores of
+  // that one while rows are stored. Without a next tile they are of whatever is there: nobody reads them.
   __device__ PrefillTile finish(const PrefillTile& tile, RowSoftmax softmax, Block& scores,
                                 Weights& weights, Sums& sums, Sums& block) {
     into_log2_units(softmax, to_log2_);  // the next tile's factors take the place of these
     const std::uint32_t links =
         kConfig.ends == Ends::chained ? __ldg(params_.chain.links) : 0;  // arrives meanwhile
+    const bool is_first = tile.end_block - tile.first_block == 1;
+    await_values(is_first ? zeros_of<kConfig>(tile) : kConfig.block_keys);
+    turns_.wait();
+    start_narrow_sum<kConfig>(weights, shared_.values[value_at_.stage], block);
+    turns_.pass_on();
     const PrefillTile next = next_tile();
     q_at_.advance();
-    const int key_stage = key_at_.stage;
-    const int value_stage = value_at_.stage;
     if (next.sequence >= 0) {
       await_queries(next);
       shared_.await_keys(key_at_);
-      holes_ = shared_.holes[key_stage];
+      holes_ = shared_.holes[key_at_.stage];
     }
-    const bool is_first = tile.end_block - tile.first_block == 1;
-    await_values(is_first ? zeros_of<kConfig>(tile) : kConfig.block_keys);
-    key_at_.advance();
-    value_at_.advance();
-    turns_.wait();
-    issue(key_stage, value_stage, scores, weights, block);
-    turns_.pass_on();
-    cute::warpgroup_wait<0>();
-    pin(scores);
+    Step::start_scores(queries(), shared_.keys[key_at_.stage], scores);
+    cute::warpgroup_wait<1>();
     pin(block);
     pin(weights);
-    if (next.sequence >= 0) release(shared_.key_ring, key_stage);
-    release(shared_.value_ring, value_stage);
+    release(shared_.value_ring, value_at_.stage);
+    value_at_.advance();
+    store(tile, links, softmax, sums, block);
+    cute::warpgroup_wait<0>();
+    pin(scores);
+    if (next.sequence >= 0) release(shared_.key_ring, key_at_.stage);
+    key_at_.advance();
+    return next;
+  }
+  __device__ void store(const PrefillTile& tile, std::uint32_t links, const RowSoftmax& softmax,
+                        Sums& sums, const Sums& block) {
     const float scale = params_.scales.of_values(tile.kv_head);
 #pragma unroll
     for (int j = 0; j < kConfig.value_dim / 2; ++j) sums[j] = (sums[j] + block[j]) * scale;
@@ -229,7 +233,6 @@ template <PrefillConfig kConfig, Flip kFlip> class NarrowAttend {
     } else {
       store_rows<kConfig>(params_, tile, thread_row(), softmax, as_they_are, sums);
     }
-    return next;
   }
 
   const PrefillParams& params_;

@@ -15,7 +15,6 @@ __global__ void __launch_bounds__(Variant::kConfig.threads(), 1)
     narrow_kernel(const __grid_constant__ PrefillParams params,
                   const __grid_constant__ FlippedKeys keys) {
   constexpr PrefillConfig kConfig = Variant::kConfig;
-  cudaGridDependencySynchronize();
   run_roles<kConfig, FlippedSource<kConfig>, NarrowAttend<kConfig, Flip::before>>(params, keys);
 }
 

@@ -24,4 +24,16 @@ __device__ inline void issue_narrow_values(const std::uint32_t (&weights)[kConfi
   }
 }
 
+// The same by itself, as a group of products.
+template <PrefillConfig kConfig>
+__device__ inline void start_narrow_sum(std::uint32_t (&weights)[kConfig.block_keys / 8],
+                                        const std::byte* values,
+                                        float (&sums)[kConfig.value_dim / 2]) {
+  pin(sums);
+  pin(weights);
+  cute::warpgroup_arrive();
+  issue_narrow_values<kConfig>(weights, values, sums);
+  cute::warpgroup_commit_batch();
+}
+
 }  // namespace quire::cuda::hopper

@@ -9,6 +9,7 @@
 #include <cuda_fp8.h>
 
 #include "cuda/hopper/flash_attention/prefill/convert_queries.cuh"
+#include "cuda/hopper/tile/opaque.cuh"
 
 namespace quire::cuda::hopper {
 
@@ -33,15 +34,29 @@ __device__ inline std::uint32_t round_quad(std::uint32_t low, std::uint32_t high
   return pack_e4m3(a.x * by, a.y * by, b.x * by, b.y * by);
 }
 
-template <DType kDType> __device__ inline float largest_of(const uint4& words, float largest) {
-  const std::uint32_t pairs[4] = {words.x, words.y, words.z, words.w};
-#pragma unroll
-  for (const std::uint32_t pair : pairs) {
-    const float2 two = wide_pair<kDType>(pair);
-    largest = fmaxf(largest, fmaxf(fabsf(two.x), fabsf(two.y)));
-    if (two.x != two.x || two.y != two.y) largest = INFINITY;
-  }
-  return largest;
+// The largest magnitudes of the even and of the odd numbers, in a word. As integers: bits of floats
+// without a sign compare alike, infinity and then NaN above all others.
+__device__ inline std::uint32_t largest_of(const uint4& words, std::uint32_t largest) {
+  constexpr std::uint32_t kMagnitudes = 0x7fff7fff;
+  largest = __vimax3_u16x2(largest, words.x & kMagnitudes, words.y & kMagnitudes);
+  return __vimax3_u16x2(largest, words.z & kMagnitudes, words.w & kMagnitudes);
+}
+
+// The power of two that brings a row's largest number into [128, 256), and what undoes it; rows that
+// are not finite become NaN.
+struct RowFactor {
+  float by;
+  float divided;
+};
+
+// The row's other lane stands 16 away.
+template <DType kDType> __device__ inline RowFactor row_factor(std::uint32_t largest) {
+  largest = __vmaxu2(largest, __shfl_xor_sync(0xffffffff, largest, 16));
+  const float2 two = wide_pair<kDType>(largest);
+  const auto exponent = static_cast<int>(max(__float_as_uint(two.x), __float_as_uint(two.y)) >> 23);
+  const int shift = min(254 + 7 - exponent, 240);
+  return {.by = exponent == 255 ? NAN : __uint_as_float(static_cast<std::uint32_t>(shift) << 23),
+          .divided = __uint_as_float(static_cast<std::uint32_t>(254 - shift) << 23)};
 }
 
 // A warp's 16 rows, two lanes on each: the first has the first slab and half of the
@@ -51,48 +66,43 @@ template <PrefillConfig kConfig> class QueryRounding {
   static_assert(kConfig.head_dim == 128 || kConfig.head_dim == 192);
   static constexpr int kChunks = kConfig.head_dim / 16;  // of 16 bytes, for each lane
 
-  // `rows`: the warpgroup's first.
-  __device__ explicit QueryRounding(std::byte* rows) : rows_(rows) {}
+  // `rows`: the warpgroup's first. Places are found anew for every tile: kept, they would be spilled.
+  __device__ explicit QueryRounding(std::byte* rows)
+      : rows_(rows), lane_(opaque(static_cast<int>(threadIdx.x % 32))) {}
 
-  // factor[i]: what the numbers of row lane / 4 + 8i of the warp were divided by; rows that are not
-  // finite become NaN.
+  // factor[i]: what the numbers of row lane / 4 + 8i of the warp were divided by.
   __device__ void run(float (&factor)[2]) const {
     uint4 words[kChunks];
-    float largest = 0.0F;
+    std::uint32_t largest = 0;
 #pragma unroll
     for (int k = 0; k < kChunks; ++k) {
       words[k] = *reinterpret_cast<const uint4*>(chunk(wide_slab(k), wide_place(k)));
-      largest = largest_of<kConfig.dtype>(words[k], largest);
+      largest = largest_of(words[k], largest);
     }
-    largest = fmaxf(largest, __shfl_xor_sync(0xffffffff, largest, 16));
-    const auto exponent = static_cast<int>(__float_as_uint(largest) >> 23);
-    const int shift = min(254 + 7 - exponent, 240);
-    const float by =
-        exponent == 255 ? NAN : __uint_as_float(static_cast<std::uint32_t>(shift) << 23);
+    const RowFactor row = row_factor<kConfig.dtype>(largest);
     __syncwarp();  // all of a row is read
 #pragma unroll
     for (int k = 0; k < kChunks; k += 2) {
       const int column = wide_slab(k) * 64 + wide_place(k) * 8;
       *reinterpret_cast<uint4*>(chunk(column / 128, column % 128 / 16)) =
-          round_two(words[k], words[k + 1], by);
+          round_two(words[k], words[k + 1], row.by);
     }
-    const float divided = __uint_as_float(static_cast<std::uint32_t>(254 - shift) << 23);
-    factor[0] = __shfl_sync(0xffffffff, divided, lane() / 4);
-    factor[1] = __shfl_sync(0xffffffff, divided, lane() / 4 + 8);
+    factor[0] = __shfl_sync(0xffffffff, row.divided, lane() / 4);
+    factor[1] = __shfl_sync(0xffffffff, row.divided, lane() / 4 + 8);
   }
 
  private:
-  __device__ static int lane() {
-    return static_cast<int>(threadIdx.x % 32);
+  __device__ int lane() const {
+    return lane_;
   }
-  __device__ static int half() {
+  __device__ int half() const {
     return lane() / 16;
   }
   // Where chunk k of the lane stands before it is rounded: the first eight are a slab's.
-  __device__ static int wide_slab(int k) {
+  __device__ int wide_slab(int k) const {
     return k < 8 ? half() : 2;
   }
-  __device__ static int wide_place(int k) {
+  __device__ int wide_place(int k) const {
     return k < 8 ? k : 4 * half() + k - 8;
   }
 
@@ -108,6 +118,7 @@ template <PrefillConfig kConfig> class QueryRounding {
   }
 
   std::byte* rows_;
+  const int lane_;
 };
 
 }  // namespace quire::cuda::hopper

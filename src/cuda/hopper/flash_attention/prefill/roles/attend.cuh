@@ -7,8 +7,8 @@
 #include "cuda/hopper/flash_attention/prefill/convert_queries.cuh"
 #include "cuda/hopper/flash_attention/prefill/join_pieces.cuh"
 #include "cuda/hopper/flash_attention/prefill/lazy_softmax.cuh"
-#include "cuda/hopper/flash_attention/prefill/products.cuh"
 #include "cuda/hopper/flash_attention/prefill/split_queries.cuh"
+#include "cuda/hopper/flash_attention/prefill/step_products.cuh"
 #include "cuda/hopper/flash_attention/prefill/zero_values.cuh"
 #include "cuda/hopper/tile/turns.cuh"
 
@@ -17,9 +17,10 @@ namespace quire::cuda::hopper {
 template <PrefillConfig kConfig> class PrefillAttend {
  public:
   using Shared = PrefillShared<kConfig>;
-  using Block = float[kConfig.block_keys / 2];
-  using Weights = std::uint32_t[kConfig.block_keys / 4];
-  using Sums = float[kConfig.value_dim / 2];
+  using Step = StepProducts<kConfig>;
+  using Block = typename Step::Block;
+  using Weights = typename Step::Weights;
+  using Sums = typename Step::Sums;
   static constexpr DType kProduct = kConfig.product_dtype();
 
   __device__ PrefillAttend(const PrefillParams& params, Shared& shared, int consumer)
@@ -101,14 +102,8 @@ template <PrefillConfig kConfig> class PrefillAttend {
     await_queries(tile, factor_);
     shared_.await_keys(key_at_);
     holes_ = shared_.holes[key_at_.stage];
-    pin(scores);
-    cute::warpgroup_arrive();
-    issue_scores<kConfig>(queries(), shared_.keys[key_at_.stage], scores);
-    cute::warpgroup_commit_batch();
-    cute::warpgroup_wait<0>();
-    pin(scores);
-    release(shared_.key_ring, key_at_.stage);
-    key_at_.advance();
+    Step::start_scores(queries(), shared_.keys[key_at_.stage], scores);
+    await_first_scores(tile, scores);
   }
 
   __device__ static int first_key(const PrefillTile& tile, int block) {
@@ -137,19 +132,20 @@ template <PrefillConfig kConfig> class PrefillAttend {
     value_at_.advance();
     holes_ = shared_.holes[key_stage];
     turns_.wait();
-    issue(key_stage, value_stage, scores, weights, sums);
+    Step::start_both(queries(), shared_.keys[key_stage], scores, weights,
+                     shared_.values[value_stage], sums, starts_sum_);
     turns_.pass_on();
     // While the products run: the next step's stages, which seldom are late.
     has_awaited_ = block > tile.first_block;
     if (has_awaited_) await_stages();
-    await_scores(scores, weights, sums);
+    Step::await_scores(scores, weights, sums);
     release(shared_.key_ring, key_stage);
     if (block == tile.first_block) release_queries();
     prepare(tile, block, scores);
     const float to_log2[2] = {row_to_log2(0), row_to_log2(1)};
     float keep[2];
     const bool rises = softmax.rise<kProduct>(scores, to_log2, keep);
-    keep_sums(sums, rises, keep);
+    Step::keep_sums(sums, rises, keep);
     pin(weights);
     release(shared_.value_ring, value_stage);
     starts_sum_ = false;
@@ -166,54 +162,6 @@ template <PrefillConfig kConfig> class PrefillAttend {
   __device__ void await_stages() {
     shared_.await_keys(key_at_);
     await_values();
-  }
-
-  __device__ void await_scores(Block& scores, Weights& weights, Sums& sums) {
-    if constexpr (kConfig.order == StepOrder::scores_first) {
-      cute::warpgroup_wait<1>();
-    } else {
-      cute::warpgroup_wait<0>();
-      pin(sums);
-      pin(weights);
-    }
-    pin(scores);
-  }
-
-  // Scores first: products with weights in registers are issued one by one as they start, so the sum
-  // is nearly done when the scores' maxima are known. The assembler moves a wait up as far as it can,
-  // before those, but not across a branch.
-  __device__ void keep_sums(Sums& sums, bool rises, const float (&keep)[2]) {
-    constexpr bool kAwaits = kConfig.order == StepOrder::scores_first;
-    if (!rises) {
-      if constexpr (kAwaits) {
-        asm volatile("wgmma.wait_group.sync.aligned 0; // kept" ::: "memory");
-        pin(sums);
-      }
-    } else {
-      if constexpr (kAwaits) {
-        asm volatile("wgmma.wait_group.sync.aligned 0; // scaled" ::: "memory");
-        pin(sums);
-      }
-      scale_rows(sums, keep);
-    }
-  }
-
-  __device__ void issue(int key_stage, int value_stage, Block& scores, Weights& weights,
-                        Sums& sums) {
-    pin(scores);
-    pin(sums);
-    pin(weights);
-    cute::warpgroup_arrive();
-    if constexpr (kConfig.order == StepOrder::sum_first) {
-      issue_values<kConfig>(weights, shared_.values[value_stage], sums, starts_sum_);
-      cute::warpgroup_commit_batch();
-    }
-    issue_scores<kConfig>(queries(), shared_.keys[key_stage], scores);
-    cute::warpgroup_commit_batch();
-    if constexpr (kConfig.order == StepOrder::scores_first) {
-      issue_values<kConfig>(weights, shared_.values[value_stage], sums, starts_sum_);
-      cute::warpgroup_commit_batch();
-    }
   }
 
   // A tile's first block may be the last of its keys: what stands behind them becomes zeros.
@@ -234,32 +182,16 @@ template <PrefillConfig kConfig> class PrefillAttend {
     return static_cast<std::uint32_t>(kConfig.consumers + row_ / kWgmmaRows);
   }
 
-  // The sum over the tile's last block, beside the first scores of the next tile; then its rows are
+  // The sum over the tile's last block and the first scores of the next tile; then its rows are
   // stored. Where there is no next tile the scores are of whatever is there and nobody reads them.
   __device__ PrefillTile finish(const PrefillTile& tile, const RowSoftmax& softmax, Block& scores,
                                 Weights& weights, Sums& sums) {
-    const PrefillTile next = next_tile();
-    q_at_.advance();
-    const int key_stage = key_at_.stage;
-    const int value_stage = value_at_.stage;
     float next_factor[2] = {1.0F, 1.0F};
-    if (next.sequence >= 0) {
-      await_queries(next, next_factor);
-      shared_.await_keys(key_at_);
-      holes_ = shared_.holes[key_stage];
-    }
-    await_values();
-    key_at_.advance();
-    value_at_.advance();
-    turns_.wait();
-    issue(key_stage, value_stage, scores, weights, sums);
-    turns_.pass_on();
-    cute::warpgroup_wait<0>();
-    pin(scores);
+    const PrefillTile next = end_sum(scores, weights, sums, next_factor);
     pin(sums);
     pin(weights);
-    if (next.sequence >= 0) release(shared_.key_ring, key_stage);
-    release(shared_.value_ring, value_stage);
+    release(shared_.value_ring, value_at_.stage);
+    value_at_.advance();
     starts_sum_ = true;
     has_awaited_ = false;
     if constexpr (kConfig.converts()) {
@@ -267,9 +199,52 @@ template <PrefillConfig kConfig> class PrefillAttend {
       scale_rows(sums, {scale, scale});
     }
     store(tile, softmax, sums);
+    if constexpr (kStoresBeside) await_first_scores(next, scores);
     factor_[0] = next_factor[0];
     factor_[1] = next_factor[1];
     return next;
+  }
+  // The sum runs while the next tile's q is awaited, its first scores while rows are stored. But
+  // pieces of a tile are put together in a loop, beside which the compiler lets no products run.
+  static constexpr bool kStoresBeside = !kConfig.cuts_tiles();
+  __device__ PrefillTile end_sum(Block& scores, Weights& weights, Sums& sums,
+                                 float (&next_factor)[2]) {
+    if constexpr (kStoresBeside) {
+      await_values();
+      turns_.wait();
+      Step::start_sum(weights, shared_.values[value_at_.stage], sums, starts_sum_);
+      turns_.pass_on();
+      const PrefillTile next = await_next(next_factor);
+      Step::start_scores(queries(), shared_.keys[key_at_.stage], scores);
+      cute::warpgroup_wait<1>();
+      return next;
+    } else {
+      const PrefillTile next = await_next(next_factor);
+      await_values();
+      turns_.wait();
+      Step::start_both(queries(), shared_.keys[key_at_.stage], scores, weights,
+                       shared_.values[value_at_.stage], sums, starts_sum_);
+      turns_.pass_on();
+      await_first_scores(next, scores);
+      return next;
+    }
+  }
+  // The next tile, its q and its first keys, if there is one.
+  __device__ PrefillTile await_next(float (&factor)[2]) {
+    const PrefillTile next = next_tile();
+    q_at_.advance();
+    if (next.sequence >= 0) {
+      await_queries(next, factor);
+      shared_.await_keys(key_at_);
+      holes_ = shared_.holes[key_at_.stage];
+    }
+    return next;
+  }
+  __device__ void await_first_scores(const PrefillTile& tile, Block& scores) {
+    cute::warpgroup_wait<0>();
+    pin(scores);
+    if (tile.sequence >= 0) release(shared_.key_ring, key_at_.stage);
+    key_at_.advance();
   }
 
   __device__ void store(const PrefillTile& tile, RowSoftmax softmax, Sums& sums) {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Three warps that have nothing to load or to multiply rotate q's rope columns in place: memory's
-// work, done while the tensor cores have theirs. A warp takes a token's heads 32 at a time, eight
-// columns a lane: with 16 the warps waited for memory longer than the products took.
+// q's rope columns rotated in place by warps that have nothing else to do: memory's work, done while
+// the gather waits for it or the tensor cores have theirs. A warp takes a token's heads 32 at a time,
+// eight columns a lane: with 16 the warps waited for memory longer than the projection's products took.
 #pragma once
 
-#include "cuda/hopper/mla_prefill/stationary/params.h"
+#include "cuda/hopper/latent/finish_row.cuh"
+#include "cuda/hopper/mla_prefill/query_rotation.h"
 #include "cuda/hopper/rope/angles.cuh"
 #include "cuda/rows/any_eight.cuh"
 
@@ -18,23 +19,21 @@ template <DType kDType> class QueryRotator {
 
   __device__ void run() const {
     const int groups = (params_.heads + kHeads - 1) / kHeads;
-    for (int token = worker_; token < params_.tokens; token += workers_) {
+    for (int token = params_.first_token + worker_; token < params_.tokens; token += workers_) {
       const TokenPlace place =
           place_of_token(params_.row_offsets, params_.cache_lengths, params_.batch, token);
       if (!place.exists()) return;
-      float cosines[kPairs];
-      float sines[kPairs];
-      load_angles(place.position, cosines, sines);
+      float angles[kEight];
+      load_angles(params_.angles, place.position, kEight * (lane() % kLanes), angles);
       fetch_angles(place.position + workers_);
       for (int group = 0; group < groups; ++group) {
         fetch_ahead(token, group + kAhead, groups);
-        rotate_heads(token, group * kHeads, cosines, sines);
+        rotate_heads(token, group * kHeads, angles);
       }
     }
   }
 
  private:
-  static constexpr int kPairs = kEight / 2;
   static constexpr int kLanes = 8;  // of a row's 64 columns
   static constexpr int kRows = 32 / kLanes;
   static constexpr int kSteps = 8;
@@ -46,31 +45,6 @@ template <DType kDType> class QueryRotator {
     return params_.q + token * params_.token_bytes + head * params_.head_bytes;
   }
 
-  // A position past the table is the caller's mistake; it is not followed out of it.
-  __device__ void load_angles(std::int64_t position, float (&cosines)[kPairs],
-                              float (&sines)[kPairs]) const {
-    const LatentAngles& angles = params_.angles;
-    const std::int64_t row = position < angles.max_pos ? position : angles.max_pos - 1;
-    const std::int64_t at = row * angles.row_stride + kEight * (lane() % kLanes);
-    float values[kEight];
-    if (angles.dtype == DType::f32) {
-#pragma unroll
-      for (int i = 0; i < kEight; ++i) values[i] = load_one(angles.freqs, DType::f32, at + i);
-    } else {
-#pragma unroll
-      for (int i = 0; i < kEight; ++i) {
-        const float low = load_one(angles.freqs, DType::bf16, at + i);
-        const float half = load_one(angles.freqs, DType::f16, at + i);
-        values[i] = angles.dtype == DType::bf16 ? low : half;
-      }
-    }
-#pragma unroll
-    for (int j = 0; j < kPairs; ++j) {
-      cosines[j] = values[2 * j];
-      sines[j] = values[2 * j + 1];
-    }
-  }
-
   // Of the worker's next token, if it is of the same sequence.
   __device__ void fetch_angles(std::int64_t position) const {
     const LatentAngles& angles = params_.angles;
@@ -78,9 +52,7 @@ template <DType kDType> class QueryRotator {
     const std::int64_t at = position * angles.row_stride + kEight * (lane() % kLanes);
     asm volatile("prefetch.global.L2 [%0];" ::"l"(angles.freqs + bytes_of(angles.dtype) * at));
   }
-  __device__ static int bytes_of(DType dtype) {
-    return dtype == DType::f32 ? 4 : 2;
-  }
+  __device__ static int bytes_of(DType dtype) { return dtype == DType::f32 ? 4 : 2; }
 
   // Registers would hold far less than memory's latency asks for.
   __device__ void fetch_ahead(int token, int group, int groups) const {
@@ -90,8 +62,7 @@ template <DType kDType> class QueryRotator {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(head_at(token, head)));
   }
 
-  __device__ void rotate_heads(int token, int first, const float (&cosines)[kPairs],
-                               const float (&sines)[kPairs]) const {
+  __device__ void rotate_heads(int token, int first, const float (&angles)[kEight]) const {
     const int head = first + lane() / kLanes;
     std::byte* at = head_at(token, head) + lane() % kLanes * sizeof(uint4);
     uint4 raw[kSteps];
@@ -107,8 +78,8 @@ template <DType kDType> class QueryRotator {
       float values[kEight];
       Eight<kDType>::decode(raw[s], values);
 #pragma unroll
-      for (int j = 0; j < kPairs; ++j) {
-        rotate_pair(values[2 * j], values[2 * j + 1], cosines[j], sines[j]);
+      for (int j = 0; j < kEight; j += 2) {
+        rotate_pair(values[j], values[j + 1], angles[j], angles[j + 1]);
       }
       store_eight<kDType>(at + s * kRows * params_.head_bytes, values);
     }
