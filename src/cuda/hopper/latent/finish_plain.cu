@@ -11,10 +11,14 @@ namespace {
 constexpr int kThreads = 128;
 constexpr int kWarp = 32;
 
+__device__ int first_column() {
+  return kEight * static_cast<int>(threadIdx.x % kWarp);
+}
+
 template <DType kDType>
-__device__ double row_factor(const RowFinish& how, const std::byte* source, int lane) {
+__device__ double row_factor(const RowFinish& how, const std::byte* source) {
   double squares = 0.0;
-  for (int column = kEight * lane; column < how.latent; column += kWarp * kEight) {
+  for (int column = first_column(); column < how.latent; column += kWarp * kEight) {
     float values[kEight];
     Eight<kDType>::decode(Eight<kDType>::load(source + 2 * column), values);
     add_squares(values, squares);
@@ -36,10 +40,9 @@ __global__ void __launch_bounds__(kThreads)
   if (row == nullptr) return;
   const RowFinish& how = params.how;
   const std::byte* source = params.kv == nullptr ? row : params.kv + token * params.kv_token_bytes;
-  const auto lane = static_cast<int>(threadIdx.x % kWarp);
-  const double factor = row_factor<kDType>(how, source, lane);
+  const double factor = row_factor<kDType>(how, source);
   const int width = view.row_format.width();
-  for (int column = kEight * lane; column < width; column += kWarp * kEight) {
+  for (int column = first_column(); column < width; column += kWarp * kEight) {
     float values[kEight];
     float by[kEight];
     Eight<kDType>::decode(Eight<kDType>::load(source + 2 * column), values);

@@ -45,7 +45,6 @@ class Branch {
   bool gathers_plain() const;
   bool finishes_rows() const;
   void gather(std::int64_t chunk, const Heads& heads, const QueryRotation& rotation) const;
-  void gather_plain(std::int64_t chunk, const Heads& heads, const QueryRotation& rotation) const;
   ProjectionParams projection(std::int64_t chunk, const Heads& heads) const;
   bool projects_codes() const { return is_narrow() && shape_.heads_first(); }
   void narrow_rows(std::int64_t chunk, const Heads& heads) const;

@@ -88,56 +88,35 @@ bool Branch::finishes_rows() const {
 
 // Spans of the call before are in use until it has ended: a first kernel may not begin earlier.
 void Branch::gather(std::int64_t chunk, const Heads& heads, const QueryRotation& rotation) const {
-  if (gathers_plain()) return gather_plain(chunk, heads, rotation);
   const bool is_first = heads.first == 0 && chunk == 0;
-  launch_gather_rows({.cache = row_reader(view_),
-                      .row_offsets = row_offsets(),
-                      .chunks = chunks_,
-                      .chunk = chunk,
-                      .rows = shape_.rows,
-                      .latent = static_cast<std::int32_t>(shape_.latent),
-                      .rope = static_cast<std::int32_t>(BranchShape::kRope),
-                      .dtype = args_.q.dtype,
-                      .latents = scratch_.latents,
-                      .scales = shape_.is_fp8 ? scratch_.latent_scales : nullptr,
-                      .scale_stride = shape_.scale_columns(),
-                      .rope_rows = scratch_.rope_rows,
-                      .rope_dtype = is_narrow() ? DType::fp8_e4m3 : args_.q.dtype,
-                      .spans = is_first ? spans() : SpanParams{},
-                      .follows_kernel = !is_first || args_.freqs_cis.has_value()},
-                     stream_);
-}
-
-void Branch::gather_plain(std::int64_t chunk, const Heads& heads,
-                          const QueryRotation& rotation) const {
-  const bool is_first = heads.first == 0 && chunk == 0;
-  GatherPlainParams params{
-      .view = view_,
-      .row_offsets = row_offsets(),
-      .chunks = chunks_,
-      .chunk = chunk,
-      .rows = shape_.rows,
-      .latent = static_cast<std::int32_t>(shape_.latent),
-      .rope = static_cast<std::int32_t>(BranchShape::kRope),
-      .latents = scratch_.latents,
-      .scales = shape_.is_fp8 ? scratch_.latent_scales : nullptr,
-      .scale_stride = shape_.scale_columns(),
-      .rope_rows = scratch_.rope_rows,
-      .rope_dtype = is_narrow() ? DType::fp8_e4m3 : args_.q.dtype,
-      .spans = is_first ? spans() : SpanParams{},
+  const bool follows_kernel = args_.freqs_cis.has_value() && !finishes_rows();
+  const GatherRowsParams params{.cache = row_reader(view_),
+                                .row_offsets = row_offsets(),
+                                .chunks = chunks_,
+                                .chunk = chunk,
+                                .rows = shape_.rows,
+                                .latent = static_cast<std::int32_t>(shape_.latent),
+                                .rope = static_cast<std::int32_t>(BranchShape::kRope),
+                                .dtype = args_.q.dtype,
+                                .latents = scratch_.latents,
+                                .scales = shape_.is_fp8 ? scratch_.latent_scales : nullptr,
+                                .scale_stride = shape_.scale_columns(),
+                                .rope_rows = scratch_.rope_rows,
+                                .rope_dtype = is_narrow() ? DType::fp8_e4m3 : args_.q.dtype,
+                                .spans = is_first ? spans() : SpanParams{},
+                                .follows_kernel = !is_first || follows_kernel};
+  if (!gathers_plain()) return launch_gather_rows(params, stream_);
+  GatherPlainParams plain{
+      .gather = params,
       .rotation = rotation,
-      .rotating_blocks = rotation.q == nullptr ? 0 : num_sms(args_.q.device.index),
-      .follows_kernel = !is_first || args_.freqs_cis.has_value()};
-  if (finishes_rows()) {
-    params.follows_kernel = !is_first;
-    if (heads.first == 0) {
-      const FinishPlainParams finish = finish_plain_params(new_latent_rows(args_));
-      params.new_rows = finish.how;
-      params.kv = finish.kv;
-      params.kv_token_bytes = finish.kv_token_bytes;
-    }
+      .rotating_blocks = rotation.q == nullptr ? 0 : num_sms(args_.q.device.index)};
+  if (finishes_rows() && heads.first == 0) {
+    const FinishPlainParams finish = finish_plain_params(new_latent_rows(args_));
+    plain.new_rows = finish.how;
+    plain.kv = finish.kv;
+    plain.kv_token_bytes = finish.kv_token_bytes;
   }
-  launch_gather_plain(params, stream_);
+  launch_gather_plain(plain, stream_);
 }
 
 }  // namespace quire::cuda::hopper

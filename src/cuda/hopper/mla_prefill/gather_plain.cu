@@ -26,15 +26,15 @@ template <DType kDType> class PlainRow {
 
   // All that memory is asked for is on its way before the first of it is used.
   __device__ PlainRow(const GatherPlainParams& params, const TokenPlace& place)
-      : params_(params), row_(first_row(params.view, place)) {
+      : params_(params), row_(first_row(params.gather.cache.view, place)) {
     if (row_ == nullptr) return;
     const std::byte* source = find_source(place);
 #pragma unroll
     for (int k = 0; k < kSpans; ++k) {
-      if (column(k) < params.latent) raw_[k] = Eight<kDType>::load(source + 2 * column(k));
+      if (column(k) < params.gather.latent) raw_[k] = Eight<kDType>::load(source + 2 * column(k));
     }
     if (has_rope()) {
-      rope_ = Eight<kDType>::load(source + 2 * (params.latent + column(0)));
+      rope_ = Eight<kDType>::load(source + 2 * (params.gather.latent + column(0)));
       if (is_new_) load_angles(params.new_rows.angles, place.position, column(0), angles_);
     }
   }
@@ -51,7 +51,7 @@ template <DType kDType> class PlainRow {
     const double factor = normal_factor(params_.new_rows, squares);
 #pragma unroll
     for (int k = 0; k < kSpans; ++k) {
-      if (column(k) >= params_.latent) continue;
+      if (column(k) >= params_.gather.latent) continue;
       Numbers values;
       Numbers gamma;
       Eight<kDType>::decode(raw_[k], values);
@@ -63,23 +63,23 @@ template <DType kDType> class PlainRow {
       Numbers values;
       Eight<kDType>::decode(rope_, values);
       rotate(angles_, values);
-      rope_ = keep(params_.latent + column(0), values);
+      rope_ = keep(params_.gather.latent + column(0), values);
     }
   }
 
   __device__ void store(std::int64_t row) const {
 #pragma unroll
     for (int k = 0; k < kSpans; ++k) {
-      if (k * kSpan < params_.latent) store_latents(row, k);
+      if (k * kSpan < params_.gather.latent) store_latents(row, k);
     }
     if (!has_rope()) return;
-    const std::int64_t at = row * params_.rope + column(0);
-    if (params_.rope_dtype == DType::fp8_e4m3) {
+    const std::int64_t at = row * params_.gather.rope + column(0);
+    if (params_.gather.rope_dtype == DType::fp8_e4m3) {
       Numbers values;
       Eight<kDType>::decode(rope_, values);
-      store_eight(params_.rope_rows + at, DType::fp8_e4m3, values);
+      store_eight(params_.gather.rope_rows + at, DType::fp8_e4m3, values);
     } else {
-      *reinterpret_cast<uint4*>(params_.rope_rows + 2 * at) = rope_;
+      *reinterpret_cast<uint4*>(params_.gather.rope_rows + 2 * at) = rope_;
     }
   }
 
@@ -91,17 +91,18 @@ template <DType kDType> class PlainRow {
     return k * kSpan + kEight * lane();
   }
   __device__ bool has_rope() const {
-    return column(0) < params_.rope;
+    return column(0) < params_.gather.rope;
   }
 
   // Of a new token the raw row, which may stand elsewhere.
   __device__ const std::byte* find_source(const TokenPlace& place) {
     if (params_.new_rows.gamma == nullptr) return row_;
     const std::int64_t index =
-        place.position - std::int64_t{params_.view.cache_lengths[place.sequence]};
+        place.position - std::int64_t{params_.gather.cache.view.cache_lengths[place.sequence]};
     is_new_ = index >= 0;
     if (!is_new_ || params_.kv == nullptr) return row_;
-    return params_.kv + (params_.row_offsets[place.sequence] + index) * params_.kv_token_bytes;
+    return params_.kv +
+           (params_.gather.row_offsets[place.sequence] + index) * params_.kv_token_bytes;
   }
   // Rounded, and in the cache.
   __device__ uint4 keep(int column, const Numbers& values) {
@@ -111,19 +112,19 @@ template <DType kDType> class PlainRow {
   }
   // By all lanes: those behind the last column help to find scales.
   __device__ void store_latents(std::int64_t row, int k) const {
-    const std::int64_t at = row * params_.latent + column(k);
-    const bool is_there = column(k) < params_.latent;
-    if (params_.scales == nullptr) {
-      if (is_there) *reinterpret_cast<uint4*>(params_.latents + 2 * at) = raw_[k];
+    const std::int64_t at = row * params_.gather.latent + column(k);
+    const bool is_there = column(k) < params_.gather.latent;
+    if (params_.gather.scales == nullptr) {
+      if (is_there) *reinterpret_cast<uint4*>(params_.gather.latents + 2 * at) = raw_[k];
       return;
     }
     Numbers values;
     Eight<kDType>::decode(raw_[k], values);
     const float scale = divide_group(values);
     if (!is_there) return;
-    store_eight(params_.latents + at, DType::fp8_e4m3, values);
+    store_eight(params_.gather.latents + at, DType::fp8_e4m3, values);
     if (lane() % kLatentGroupLanes == 0) {
-      params_.scales[row * params_.scale_stride + column(k) / kLatentGroup] = scale;
+      params_.gather.scales[row * params_.gather.scale_stride + column(k) / kLatentGroup] = scale;
     }
   }
 
@@ -138,15 +139,16 @@ template <DType kDType> class PlainRow {
 // One of the blocks that have rows, or the one behind them, which writes the spans.
 template <DType kDType>
 __device__ void gather_rows_of(const GatherPlainParams& params, int block, int blocks) {
+  const GatherRowsParams& gather = params.gather;
   const bool has_rows = block + 1 < blocks;
   const std::int64_t row = (std::int64_t{block} * kThreads + threadIdx.x) / kWarp;
-  const bool is_row = has_rows && row < min(params.rows, chunk_length(params.chunks, params.chunk));
+  const bool is_row = has_rows && row < min(gather.rows, chunk_length(gather.chunks, gather.chunk));
   // Where it stands follows from the call's arguments: found while the kernel before still runs.
   TokenPlace place{};
   if (is_row) {
-    place = token_of_row(params.view, params.row_offsets, params.chunks, params.chunk, row);
+    place = token_of_row(gather.cache.view, gather.row_offsets, gather.chunks, gather.chunk, row);
   }
-  if (!has_rows) write_spans(params.spans, static_cast<int>(threadIdx.x), kThreads);
+  if (!has_rows) write_spans(gather.spans, static_cast<int>(threadIdx.x), kThreads);
   cudaGridDependencySynchronize();
   if (!is_row) return;
   PlainRow<kDType> numbers(params, place);
@@ -174,12 +176,13 @@ __global__ void __launch_bounds__(kThreads, 4)
 }  // namespace
 
 void launch_gather_plain(const GatherPlainParams& params, cudaStream_t stream) {
-  const unsigned blocks = num_blocks(std::max<std::int64_t>(params.rows, 1) * kWarp, kThreads);
-  const bool is_bf16 = params.view.row_format.parts[0].dtype == DType::bf16;
+  const unsigned blocks =
+      num_blocks(std::max<std::int64_t>(params.gather.rows, 1) * kWarp, kThreads);
+  const bool is_bf16 = params.gather.cache.view.row_format.parts[0].dtype == DType::bf16;
   launch(is_bf16 ? gather_plain<DType::bf16> : gather_plain<DType::f16>,
          {.grid = dim3(static_cast<unsigned>(params.rotating_blocks) + blocks + 1),
           .block = dim3(kThreads),
-          .overlaps_previous = params.follows_kernel},
+          .overlaps_previous = params.gather.follows_kernel},
          stream, params);
 }
 

@@ -76,7 +76,7 @@ template <PrefillConfig kConfig, Flip kFlip> class NarrowAttend {
   // What all threads of the warpgroup have written, for products to read.
   __device__ void sync_warpgroup() const {
     cutlass::arch::fence_view_async_shared();
-    cutlass::arch::NamedBarrier::sync(128, kConfig.consumers + row_ / kWgmmaRows);
+    cutlass::arch::NamedBarrier::sync(128, kConfig.consumers + opaque(row_) / kWgmmaRows);
   }
 
   // The very first scores, alone.
@@ -205,9 +205,9 @@ template <PrefillConfig kConfig, Flip kFlip> class NarrowAttend {
     const PrefillTile next = next_tile();
     q_at_.advance();
     if (next.sequence >= 0) {
-      await_queries(next);
       shared_.await_keys(key_at_);
-      holes_ = shared_.holes[key_at_.stage];
+      holes_ = shared_.holes[key_at_.stage];  // before q's barrier, behind which the stage is freed
+      await_queries(next);
     }
     Step::start_scores(queries(), shared_.keys[key_at_.stage], scores);
     cute::warpgroup_wait<1>();

@@ -68,7 +68,7 @@ template <PrefillConfig kConfig> class QueryRounding {
 
   // `rows`: the warpgroup's first. Places are found anew for every tile: kept, they would be spilled.
   __device__ explicit QueryRounding(std::byte* rows)
-      : rows_(rows), lane_(opaque(static_cast<int>(threadIdx.x % 32))) {}
+      : rows_(rows), thread_(opaque(static_cast<int>(threadIdx.x % 128))) {}
 
   // factor[i]: what the numbers of row lane / 4 + 8i of the warp were divided by.
   __device__ void run(float (&factor)[2]) const {
@@ -93,7 +93,7 @@ template <PrefillConfig kConfig> class QueryRounding {
 
  private:
   __device__ int lane() const {
-    return lane_;
+    return thread_ % 32;
   }
   __device__ int half() const {
     return lane() / 16;
@@ -107,7 +107,7 @@ template <PrefillConfig kConfig> class QueryRounding {
   }
 
   __device__ std::byte* chunk(int slab, int place) const {
-    const auto row = static_cast<int>(threadIdx.x % 128 / 32 * 16) + lane() % 16;
+    const int row = thread_ / 32 * 16 + lane() % 16;
     return rows_ + slab * PrefillShared<kConfig>::kQuerySlabBytes + row * kRowBytes +
            (place ^ (row % 8)) * 16;
   }
@@ -118,7 +118,7 @@ template <PrefillConfig kConfig> class QueryRounding {
   }
 
   std::byte* rows_;
-  const int lane_;
+  const int thread_;  // of the warpgroup
 };
 
 }  // namespace quire::cuda::hopper

@@ -205,36 +205,37 @@ template <PrefillConfig kConfig> class PrefillAttend {
     return next;
   }
   // The sum runs while the next tile's q is awaited, its first scores while rows are stored. But
-  // pieces of a tile are put together in a loop, beside which the compiler lets no products run.
-  static constexpr bool kStoresBeside = !kConfig.cuts_tiles();
+  // pieces of a tile are put together in a loop, beside which the compiler lets no products run, and
+  // wide values leave no registers for it.
+  static constexpr bool kStoresBeside = !kConfig.cuts_tiles() && kConfig.value_dim <= 192;
   __device__ PrefillTile end_sum(Block& scores, Weights& weights, Sums& sums,
                                  float (&next_factor)[2]) {
+    const PrefillTile next = await_next();
     if constexpr (kStoresBeside) {
       await_values();
       turns_.wait();
       Step::start_sum(weights, shared_.values[value_at_.stage], sums, starts_sum_);
       turns_.pass_on();
-      const PrefillTile next = await_next(next_factor);
+      if (next.sequence >= 0) await_queries(next, next_factor);
       Step::start_scores(queries(), shared_.keys[key_at_.stage], scores);
       cute::warpgroup_wait<1>();
-      return next;
     } else {
-      const PrefillTile next = await_next(next_factor);
+      if (next.sequence >= 0) await_queries(next, next_factor);
       await_values();
       turns_.wait();
       Step::start_both(queries(), shared_.keys[key_at_.stage], scores, weights,
                        shared_.values[value_at_.stage], sums, starts_sum_);
       turns_.pass_on();
       await_first_scores(next, scores);
-      return next;
     }
+    return next;
   }
-  // The next tile, its q and its first keys, if there is one.
-  __device__ PrefillTile await_next(float (&factor)[2]) {
+  // The next tile and its first keys, if there is one. Before the turn: threads have then read of the
+  // holes what the one that frees the stage frees.
+  __device__ PrefillTile await_next() {
     const PrefillTile next = next_tile();
     q_at_.advance();
     if (next.sequence >= 0) {
-      await_queries(next, factor);
       shared_.await_keys(key_at_);
       holes_ = shared_.holes[key_at_.stage];
     }
