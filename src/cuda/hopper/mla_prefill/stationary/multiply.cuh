@@ -206,8 +206,8 @@ template <DType kStored> class StationaryConsumer {
   RingPosition<StationaryShared::kSlots> issued_;
   RingPosition<StationaryShared::kSlots> added_;
   float scales_[StationaryParams::kBlocks][2];  // of the two rows
-  float of_weight_;  // of the next block to be added: asked for a block ahead
-  float4 coming_[2];                            // the next step's
+  float of_weight_;   // of the next block to be added: asked for a block ahead
+  float4 coming_[2];  // the next step's
   Products even_;
   Products odd_;
   Products sums_;
