@@ -20,6 +20,7 @@ struct MergeShared {
   SelectShared<2> select;
   PositionWindow<4096> window;
   PieceTable table;
+  int unit_ends[kMaxParts];  // units of a piece and those before it, where pieces differ (lay_out)
 };
 
 class RowMerge {
@@ -83,8 +84,7 @@ class RowMerge {
     limits.least = __reduce_min_sync(kWholeWarp, limits.least);
     limits.greatest = __reduce_max_sync(kWholeWarp, limits.greatest);
     if (least != kAnyCode) limits.least = static_cast<std::uint32_t>(least >> 32);
-    parts_ = static_cast<int>((longest + kMergeUnit - 1) / kMergeUnit);
-    per_part_ = 0xffffffffu / static_cast<unsigned>(max(parts_, 1)) + 1;
+    lay_out(units_of(static_cast<int>(longest)));
     read_codes();
     const auto top_k = static_cast<unsigned>(params_.batch.top_k);
     if (total <= top_k) return kAnyCode;
@@ -106,8 +106,59 @@ class RowMerge {
     return team_.any(is_any);
   }
 
-  // Where a lane's codes of a unit stand, every 32nd, and how many are left from there. Every piece has as
-  // many units as the longest: most are of one length.
+  static __device__ int units_of(int codes) { return (codes + kMergeUnit - 1) / kMergeUnit; }
+
+  // Every piece has as many units as the longest where registers hold so many: most are of one length.
+  // Beside a piece that is read whole the others are short, and have what they need.
+  __device__ void lay_out(int longest) {
+    num_units_ = list_.count * longest;
+    parts_ = num_units_ <= kHeldUnits * kWarps ? max(longest, 1) : 0;
+    per_part_ = 0xffffffffu / static_cast<unsigned>(max(parts_, 1)) + 1;
+    if (parts_ != 0) return;
+    if (team_.warp() == 0) count_units();
+    team_.sync();
+    num_units_ = shared_.unit_ends[list_.count - 1];
+  }
+
+  // By one warp.
+  __device__ void count_units() {
+    int sum = 0;
+    for (int first = 0; first < list_.count; first += 32) {
+      const int piece = first + team_.lane();
+      int end = piece < list_.count ? units_of(part(piece).head) : 0;
+#pragma unroll
+      for (int step = 1; step < 32; step *= 2) {
+        const int before = __shfl_up_sync(kWholeWarp, end, step);
+        if (team_.lane() >= step) end += before;
+      }
+      if (piece < list_.count) shared_.unit_ends[piece] = sum + end;
+      sum += __shfl_sync(kWholeWarp, end, 31);
+    }
+  }
+
+  struct UnitPlace {
+    int piece;
+    int unit;  // of the piece
+  };
+  __device__ UnitPlace find_place(int index) const {
+    if (parts_ == 1) return {index, 0};
+    if (parts_ != 0) {
+      const int piece = static_cast<int>(__umulhi(index, per_part_));  // index / parts_
+      return {piece, index - piece * parts_};
+    }
+    int piece = 0;  // the first that ends behind the unit
+    for (int last = list_.count - 1; piece < last;) {
+      const int middle = (piece + last) / 2;
+      if (shared_.unit_ends[middle] > index) {
+        last = middle;
+      } else {
+        piece = middle + 1;
+      }
+    }
+    return {piece, index - (piece == 0 ? 0 : shared_.unit_ends[piece - 1])};
+  }
+
+  // Where a lane's codes of a unit stand, every 32nd, and how many are left from there.
   struct Unit {
     const std::uint64_t* codes;
     int count;
@@ -116,16 +167,14 @@ class RowMerge {
   };
   __device__ Unit find_unit(int round) const {
     const int index = round * kWarps + team_.warp();
-    if (index >= num_units()) return {nullptr, 0};
-    // index / parts_
-    const int piece = parts_ == 1 ? index : static_cast<int>(__umulhi(index, per_part_));
-    const int first = (index - piece * parts_) * kMergeUnit + team_.lane();
-    const int slot = list_.slot(piece);
+    if (index >= num_units_) return {nullptr, 0};
+    const UnitPlace place = find_place(index);
+    const int first = place.unit * kMergeUnit + team_.lane();
+    const int slot = list_.slot(place.piece);
     const std::int64_t at = std::int64_t{slot} * params_.batch.block_tokens + row_;
     return {params_.pieces.codes + at * IndexConfig::kPoolKeys + first,
             shared_.table.rows[slot].head - first};
   }
-  __device__ int num_units() const { return list_.count * parts_; }
 
   __device__ void read_codes() {
 #pragma unroll
@@ -140,14 +189,14 @@ class RowMerge {
   template <typename Visit> __device__ void for_each(const Visit& visit) const {
 #pragma unroll
     for (int i = 0; i < kHeldUnits; ++i) {
-      if (i * kWarps + team_.warp() >= num_units()) return;
+      if (i * kWarps + team_.warp() >= num_units_) return;
 #pragma unroll
       for (int j = 0; j < kUnitCodes; ++j) {
         if (held_[i][j] != 0) visit(held_[i][j]);  // most warps find all there or none
       }
     }
 #pragma unroll 1
-    for (int i = kHeldUnits; i * kWarps + team_.warp() < num_units(); ++i) {
+    for (int i = kHeldUnits; i * kWarps + team_.warp() < num_units_; ++i) {
       const Unit unit = find_unit(i);
 #pragma unroll 2
       for (int j = 0; j < kUnitCodes; ++j) visit(unit.code(j));
@@ -180,7 +229,8 @@ class RowMerge {
   const Team<kMergeThreads> team_{static_cast<int>(threadIdx.x), 1};
   PieceList list_{};
   int row_ = 0;
-  int parts_ = 0;  // units of a piece
+  int num_units_ = 0;  // of all pieces
+  int parts_ = 0;      // units of a piece, 0 where pieces differ
   unsigned per_part_ =
       0;  // 2^32 / parts_, rounded up: a product instead of a division for every unit
   std::uint64_t held_[kHeldUnits][kUnitCodes];
