@@ -103,7 +103,7 @@ void attend_latents(const MlaDecodeArgs& args, const MlaDecodePlan& plan,
   if (plan.variant->latents != DType::bf16) params.format = make_format(rows);
   plan.variant->set_maps(params);
   plan.variant->launch(params, stream);
-  merge_mla_pieces(params, plan.split.blocks * plan.variant->cluster, stream);
+  merge_mla_pieces(params, plan.items, plan.split.blocks * plan.variant->cluster, stream);
 }
 
 std::string refuse(const MlaDecodeProblem& problem, DType latents) {

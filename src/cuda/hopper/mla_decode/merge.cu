@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Items that several clusters worked on. Launched beside the attention kernel, whose notes say which.
 //
-// A column of blocks per sequence, which takes its items one after another: as a rule there is one, and a
-// column for each that there may be would mostly start blocks without work (4 096 of them for 16 sequences
-// of 64 heads). Items that one cluster did alone have nothing to merge.
+// As many columns of blocks per sequence as it is expected to have items, which take them by turns: as a rule
+// that is one, and a column for each item that there may be would mostly start blocks without work (4 096
+// of them for 16 sequences of 64 heads). Items that one cluster did alone have nothing to merge.
 #include "cuda/hopper/mla_decode/merge.h"
 
 #include <algorithm>
@@ -22,6 +22,7 @@ constexpr int kRowParts = LatentConfig::kLatent / 32;
 // 128 rows, the same bytes, by one warp each: 6; measured when most blocks had no item.)
 constexpr int kManyPieces = 16;
 constexpr unsigned kMostColumns = 256;
+constexpr std::int64_t kMostTurns = 1024;  // a grid's third side ends at 65 535
 
 // An item as the lengths tell it; nothing of the kernel before this one is needed for that.
 struct MergeItem {
@@ -30,7 +31,7 @@ struct MergeItem {
   int tile = 0;  // of the sequence's tokens
   std::int64_t first_token = 0;
   int rows = 0;         // 0: there is no such item
-  bool is_last = true;  // of the sequence
+  bool is_last = true;  // of the sequence, or behind it
 };
 
 __device__ MergeItem find_item(const MlaDecodeParams& params, int sequence, int tile) {
@@ -126,7 +127,7 @@ __device__ void merge_item(const MlaDecodeParams& params, const MergeItem& item,
 
 __global__ void __launch_bounds__(32 * kMergeWarps)
     merge_kernel(const __grid_constant__ MlaDecodeParams params) {
-  for (int tile = 0;; ++tile) {
+  for (auto tile = static_cast<int>(blockIdx.z);; tile += static_cast<int>(gridDim.z)) {
     const MergeItem item = find_item(params, static_cast<int>(blockIdx.x), tile);
     const PieceSlots slots = find_slots(params, item);
     if (slots.count >= 2) merge_item(params, item, slots);
@@ -136,13 +137,15 @@ __global__ void __launch_bounds__(32 * kMergeWarps)
 
 }  // namespace
 
-void merge_mla_pieces(const MlaDecodeParams& params, int blocks, cudaStream_t stream) {
+void merge_mla_pieces(const MlaDecodeParams& params, std::int64_t items, int blocks,
+                      cudaStream_t stream) {
+  const auto size = static_cast<unsigned>(params.batch.size);
+  const auto turns = static_cast<unsigned>(std::clamp<std::int64_t>(items / size, 1, kMostTurns));
   // Two blocks for every multiprocessor: there is room for no more at a time.
-  const auto wanted = static_cast<unsigned>(2 * blocks / params.batch.size);
-  const LaunchShape shape{
-      .grid = dim3(static_cast<unsigned>(params.batch.size), std::clamp(wanted, 1U, kMostColumns)),
-      .block = dim3(32 * kMergeWarps),
-      .overlaps_previous = true};
+  const unsigned wanted = 2 * static_cast<unsigned>(blocks) / (size * turns);
+  const LaunchShape shape{.grid = dim3(size, std::clamp(wanted, 1U, kMostColumns), turns),
+                          .block = dim3(32 * kMergeWarps),
+                          .overlaps_previous = true};
   launch(merge_kernel, shape, stream, params);
 }
 

@@ -8,7 +8,8 @@
 namespace quire::cuda::hopper {
 
 // Right after the attention kernel on the same stream.
-// `blocks`: that one had.
-void merge_mla_pieces(const MlaDecodeParams& params, int blocks, cudaStream_t stream);
+// `blocks`: that one had. `items`: expected of all sequences; more of them take longer, but are taken.
+void merge_mla_pieces(const MlaDecodeParams& params, std::int64_t items, int blocks,
+                      cudaStream_t stream);
 
 }  // namespace quire::cuda::hopper
