@@ -9,6 +9,7 @@ namespace quire::cuda::hopper {
 namespace {
 
 constexpr int kThreads = 128;
+constexpr int kBlocks = 10;  // that fit a multiprocessor: with registers for more, f16 rows spill
 constexpr int kWarp = 32;
 
 __device__ int first_column() {
@@ -27,7 +28,7 @@ __device__ double row_factor(const RowFinish& how, const std::byte* source) {
 }
 
 template <DType kDType>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kBlocks)
     finish_plain(const __grid_constant__ FinishPlainParams params) {
   cudaTriggerProgrammaticLaunchCompletion();
   const std::int64_t token = (std::int64_t{blockIdx.x} * kThreads + threadIdx.x) / kWarp;

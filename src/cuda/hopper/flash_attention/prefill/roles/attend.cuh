@@ -103,7 +103,10 @@ template <PrefillConfig kConfig> class PrefillAttend {
     shared_.await_keys(key_at_);
     holes_ = shared_.holes[key_at_.stage];
     Step::start_scores(queries(), shared_.keys[key_at_.stage], scores);
-    await_first_scores(tile, scores);
+    cute::warpgroup_wait<0>();
+    pin(scores);
+    release(shared_.key_ring, key_at_.stage);
+    key_at_.advance();
   }
 
   __device__ static int first_key(const PrefillTile& tile, int block) {
@@ -188,10 +191,6 @@ template <PrefillConfig kConfig> class PrefillAttend {
                                 Weights& weights, Sums& sums) {
     float next_factor[2] = {1.0F, 1.0F};
     const PrefillTile next = end_sum(scores, weights, sums, next_factor);
-    pin(sums);
-    pin(weights);
-    release(shared_.value_ring, value_at_.stage);
-    value_at_.advance();
     starts_sum_ = true;
     has_awaited_ = false;
     if constexpr (kConfig.converts()) {
@@ -210,8 +209,10 @@ template <PrefillConfig kConfig> class PrefillAttend {
   static constexpr bool kStoresBeside = !kConfig.cuts_tiles() && kConfig.value_dim <= 192;
   __device__ PrefillTile end_sum(Block& scores, Weights& weights, Sums& sums,
                                  float (&next_factor)[2]) {
-    const PrefillTile next = await_next();
+    const PrefillTile next = next_tile();
+    q_at_.advance();
     if constexpr (kStoresBeside) {
+      await_first_keys(next);
       await_values();
       turns_.wait();
       Step::start_sum(weights, shared_.values[value_at_.stage], sums, starts_sum_);
@@ -219,27 +220,37 @@ template <PrefillConfig kConfig> class PrefillAttend {
       if (next.sequence >= 0) await_queries(next, next_factor);
       Step::start_scores(queries(), shared_.keys[key_at_.stage], scores);
       cute::warpgroup_wait<1>();
+      pin(sums);
+      pin(weights);
+      release(shared_.value_ring, value_at_.stage);
+      value_at_.advance();
     } else {
+      const int key_stage = key_at_.stage;
+      const int value_stage = value_at_.stage;
       if (next.sequence >= 0) await_queries(next, next_factor);
+      await_first_keys(next);
       await_values();
+      key_at_.advance();
+      value_at_.advance();
       turns_.wait();
-      Step::start_both(queries(), shared_.keys[key_at_.stage], scores, weights,
-                       shared_.values[value_at_.stage], sums, starts_sum_);
+      Step::start_both(queries(), shared_.keys[key_stage], scores, weights,
+                       shared_.values[value_stage], sums, starts_sum_);
       turns_.pass_on();
-      await_first_scores(next, scores);
+      cute::warpgroup_wait<0>();
+      pin(scores);
+      pin(sums);
+      pin(weights);
+      if (next.sequence >= 0) release(shared_.key_ring, key_stage);
+      release(shared_.value_ring, value_stage);
     }
     return next;
   }
-  // The next tile and its first keys, if there is one. Before the turn: threads have then read of the
-  // holes what the one that frees the stage frees.
-  __device__ PrefillTile await_next() {
-    const PrefillTile next = next_tile();
-    q_at_.advance();
-    if (next.sequence >= 0) {
-      shared_.await_keys(key_at_);
-      holes_ = shared_.holes[key_at_.stage];
-    }
-    return next;
+  // Of the next tile, if there is one. Before the turn: threads have then read of the holes what the one
+  // that frees the stage frees.
+  __device__ void await_first_keys(const PrefillTile& next) {
+    if (next.sequence < 0) return;
+    shared_.await_keys(key_at_);
+    holes_ = shared_.holes[key_at_.stage];
   }
   __device__ void await_first_scores(const PrefillTile& tile, Block& scores) {
     cute::warpgroup_wait<0>();
