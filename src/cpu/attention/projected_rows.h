@@ -120,10 +120,12 @@ template <typename Element, typename ProjectionEngine> class ProjectedRows {
     for (int i = 0; i < count; ++i) {
       if (addresses[i].row == nullptr) continue;
       float* wide = wide_ + i * width;
-      decode_row(source_->key_plan, addresses[i], width, wide);
-      if (up_.rounded != DType::f32) {
-        narrow_row(up_.rounded, wide, width, codes_);
-        widen_row(up_.rounded, codes_, width, wide);
+      if (up_.rounded == DType::f32) {
+        decode_row(source_->key_plan, addresses[i], width, wide);
+      } else {
+        decode_row_to_odd(source_->key_plan, addresses[i], width, wide);
+        narrow_row(up_.rounded, wide, up_.latent, codes_);
+        widen_row(up_.rounded, codes_, up_.latent, wide);
       }
       if (up_.scale != nullptr) quantize(wide, i);
       rows[i] = as_elements(DType::f32, reinterpret_cast<const std::byte*>(wide), up_.latent,

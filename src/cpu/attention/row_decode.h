@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cache rows of any format as rows of an engine's elements: stored numbers times their scales, in
-// f32, rounded once.
+// f32, rounded once; or as f32 numbers that are to be rounded to 16 bits.
 #pragma once
 
 #include "cpu/attention/decode_e4m3.h"
 #include "cpu/attention/item.h"
 #include "cpu/simd/convert_row.h"
+#include "cpu/simd/rows_product.h"
 
 namespace quire::cpu::QUIRE_CPU_TARGET {
 
@@ -42,39 +43,71 @@ inline float scale_of(const RowPlan& plan, const RowRun& run, const RowAddress& 
   return base == nullptr ? 0.0f : widen_one(granule.scale_dtype, base + granule.scale_offset);
 }
 
-template <DType kType, typename Element>
-inline void decode_run(const std::byte* codes, std::int64_t count, float scale, Element* out) {
-  if constexpr (kType == DType::fp8_e4m3 && kElementType<Element> == DType::bf16) {
-    if (scale == 1.0f) return decode_e4m3(codes, count, out);
-  }
+template <DType kType, typename Product, typename Element>
+inline void multiply_run(const std::byte* codes, std::int64_t count, const Product& product,
+                         Element* out) {
   constexpr std::int64_t kBytes = kElementBytes<kType>;
-  const F32Vector factor = hn::Set(F32Tag(), scale);
   std::int64_t i = 0;
   for (; i + kF32Lanes <= count; i += kF32Lanes) {
-    store_element_vector(hn::Mul(load_as_f32<kType>(codes + i * kBytes), factor), out + i);
+    store_element_vector(product(load_as_f32<kType>(codes + i * kBytes)), out + i);
   }
   if (i == count) return;
   alignas(64) std::byte part[kF32Lanes * kBytes] = {};
   alignas(64) Element tail[kF32Lanes];
   __builtin_memcpy(part, codes + i * kBytes, static_cast<std::size_t>((count - i) * kBytes));
-  store_element_vector(hn::Mul(load_as_f32<kType>(part), factor), tail);
+  store_element_vector(product(load_as_f32<kType>(part)), tail);
   __builtin_memcpy(out + i, tail, static_cast<std::size_t>(count - i) * sizeof(Element));
 }
 
-// The first `width` columns of a row that has a page.
-template <typename Element>
-inline void decode_row(const RowPlan& plan, const RowAddress& address, std::int64_t width,
-                       Element* out) {
+template <DType kType, typename Element>
+inline void decode_run(const std::byte* codes, std::int64_t count, float scale, Element* out) {
+  if constexpr (kType == DType::fp8_e4m3 && kElementType<Element> == DType::bf16) {
+    if (scale == 1.0f) return decode_e4m3(codes, count, out);
+  }
+  multiply_run<kType>(codes, count, NearestProduct(scale), out);
+}
+
+template <DType kType>
+inline void decode_run_to_odd(const std::byte* codes, std::int64_t count, float scale, float* out) {
+  if (FusedProduct::takes(scale)) {
+    multiply_run<kType>(codes, count, FusedProduct(scale), out);
+  } else {
+    multiply_run<kType>(codes, count, WideProduct(scale), out);
+  }
+}
+
+// decode(type, codes, count, scale, column) for the runs of the first `width` columns of a row that has
+// a page.
+template <typename Decode>
+inline void over_runs(const RowPlan& plan, const RowAddress& address, std::int64_t width,
+                      const Decode& decode) {
   for (std::int32_t r = 0; r < plan.num_runs && plan.runs[r].column < width; ++r) {
     const RowRun& run = plan.runs[r];
     const std::int64_t left = width - run.column;
     const std::int64_t count = run.count < left ? run.count : left;
     const float scale = scale_of(plan, run, address);
-    on_type(run.dtype, [&](auto tag) {
-      decode_run<decltype(tag)::kValue>(address.row + run.offset_bytes, count, scale,
-                                        out + run.column);
+    on_type(run.dtype, [&](auto type) {
+      decode(type, address.row + run.offset_bytes, count, scale, run.column);
     });
   }
+}
+
+template <typename Element>
+inline void decode_row(const RowPlan& plan, const RowAddress& address, std::int64_t width,
+                       Element* out) {
+  over_runs(plan, address, width,
+            [&](auto type, const std::byte* codes, std::int64_t count, float scale, auto column) {
+              decode_run<decltype(type)::kValue>(codes, count, scale, out + column);
+            });
+}
+
+// To be rounded to 16 bits.
+inline void decode_row_to_odd(const RowPlan& plan, const RowAddress& address, std::int64_t width,
+                              float* out) {
+  over_runs(plan, address, width,
+            [&](auto type, const std::byte* codes, std::int64_t count, float scale, auto column) {
+              decode_run_to_odd<decltype(type)::kValue>(codes, count, scale, out + column);
+            });
 }
 
 // Values of any dtype as elements: where they stand, or in `out` if they are stored otherwise.

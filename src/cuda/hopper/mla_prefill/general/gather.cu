@@ -10,6 +10,14 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kWarp = 32;
 
+// A stored number times its scale, exact: the rounding to q's dtype is the only one.
+__device__ double load_exactly(const KvLayerView& view, const RowPlace& place, int column) {
+  const RowFormat::Column at = view.row_format.locate(column);
+  const RowPart& part = view.row_format.parts[at.part];
+  const double number = load_one(place.row + part.offset_bytes, part.dtype, at.index);
+  return number * scale_of(view, part, place, column, at.index);
+}
+
 __global__ void __launch_bounds__(kThreads)
     gather_latents(const __grid_constant__ GatherParams params) {
   const int groups = (params.latent + kFp8Group - 1) / kFp8Group;
@@ -25,7 +33,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int i = 0; i < 4; ++i) {
     const int column = first + lane + i * kWarp;
     const bool exists = place.exists() && column < params.latent;
-    const double value = exists ? load_column(params.cache.view, place, column) : 0.0f;
+    const double value = exists ? load_exactly(params.cache.view, place, column) : 0.0;
     values[i] = static_cast<float>(round_number(params.rounded, value));
   }
   if (is_fp8(params.fp8)) quantize_group(params.fp8, values);
