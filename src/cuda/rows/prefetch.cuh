@@ -3,11 +3,9 @@
 // reads that wait for each other take a memory's latency each.
 #pragma once
 
-#include <cstddef>
-
 namespace quire::cuda {
 
-__device__ inline void prefetch(const std::byte* address) {
+__device__ inline void prefetch_line(const void* address) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
 }
 

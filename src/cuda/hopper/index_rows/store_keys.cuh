@@ -108,7 +108,7 @@ __device__ inline void load_norm(const IndexRowParams& params,
   if (params.norm_weight.data == nullptr) return;
   for (int i = threadIdx.x; i < Config::kColumns; i += Config::kWorkers) {
     // Beside the weight, not behind it.
-    cuda::prefetch(params.norm_bias.data + i * (bits(params.norm_bias.dtype) / 8));
+    cuda::prefetch_line(params.norm_bias.data + i * (bits(params.norm_bias.dtype) / 8));
     norm[i] = load_float(params.norm_weight.data, params.norm_weight.dtype, i);
     norm[Config::kColumns + i] = load_float(params.norm_bias.data, params.norm_bias.dtype, i);
   }

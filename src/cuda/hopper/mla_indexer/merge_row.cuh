@@ -125,12 +125,9 @@ class RowMerge {
     int sum = 0;
     for (int first = 0; first < list_.count; first += 32) {
       const int piece = first + team_.lane();
-      int end = piece < list_.count ? units_of(part(piece).head) : 0;
-#pragma unroll
-      for (int step = 1; step < 32; step *= 2) {
-        const int before = __shfl_up_sync(kWholeWarp, end, step);
-        if (team_.lane() >= step) end += before;
-      }
+      const auto units =
+          static_cast<unsigned>(piece < list_.count ? units_of(part(piece).head) : 0);
+      const auto end = static_cast<int>(sum_up_to_lane(units, team_.lane()));
       if (piece < list_.count) shared_.unit_ends[piece] = sum + end;
       sum += __shfl_sync(kWholeWarp, end, 31);
     }

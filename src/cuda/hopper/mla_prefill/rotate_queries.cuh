@@ -8,6 +8,7 @@
 #include "cuda/hopper/mla_prefill/query_rotation.h"
 #include "cuda/hopper/rope/angles.cuh"
 #include "cuda/rows/any_eight.cuh"
+#include "cuda/rows/prefetch.cuh"
 
 namespace quire::cuda::hopper {
 
@@ -50,7 +51,7 @@ template <DType kDType> class QueryRotator {
     const LatentAngles& angles = params_.angles;
     if (position >= angles.max_pos) return;
     const std::int64_t at = position * angles.row_stride + kEight * (lane() % kLanes);
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(angles.freqs + bytes_of(angles.dtype) * at));
+    prefetch_line(angles.freqs + bytes_of(angles.dtype) * at);
   }
   __device__ static int bytes_of(DType dtype) { return dtype == DType::f32 ? 4 : 2; }
 
@@ -59,7 +60,7 @@ template <DType kDType> class QueryRotator {
     for (; group >= groups; group -= groups) token += workers_;
     const int head = group * kHeads + lane();
     if (token >= params_.tokens || lane() >= kHeads || head >= params_.heads) return;
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(head_at(token, head)));
+    prefetch_line(head_at(token, head));
   }
 
   __device__ void rotate_heads(int token, int first, const float (&angles)[kEight]) const {

@@ -7,6 +7,7 @@
 #include "cuda/hopper/sparse_mla/decode_rows.cuh"
 #include "cuda/hopper/sparse_mla/pair_writer.cuh"
 #include "cuda/hopper/sparse_mla/row_fill.cuh"
+#include "cuda/rows/prefetch.cuh"
 
 namespace quire::cuda::hopper {
 
@@ -27,7 +28,8 @@ template <typename Variant> class RowFill<Variant, RowKind::fp8, 2> {
     finder_.begin(run,
                   finds_scale() ? PagePlaces::of_scales(stream.rows.scales, run.sequence)
                                 : PagePlaces::of_rows(stream.rows, run.sequence),
-                  kConfig.keys, (writer_.rank() * SparseConfig::kWarps + warp_) * kRows + lane_ / 4);
+                  kConfig.keys,
+                  (writer_.rank() * SparseConfig::kWarps + warp_) * kRows + lane_ / 4);
     next_ = nullptr;
     forget();
   }
@@ -64,7 +66,7 @@ template <typename Variant> class RowFill<Variant, RowKind::fp8, 2> {
     for (int line = 0; line < 2; ++line) {
       const int offset = (line * 4 + lane_ % 4) * kLine;
       if (offset >= stream_->rows.row_format.row_bytes) return;
-      asm volatile("prefetch.global.L2 [%0];" ::"l"(row + offset));
+      prefetch_line(row + offset);
     }
   }
 
@@ -150,15 +152,16 @@ template <typename Variant> class RowFill<Variant, RowKind::fp8, 2> {
       std::byte* to = half + slab * kConfig.slab_bytes();
       const uint4& bytes = latent_[kHalf * SparseConfig::kHalfSlabs + slab];
       store_piece(to + piece_offset(row, lane_ % 4 * 2), decode_eight(bytes.x, bytes.y, scale));
-      store_piece(to + piece_offset(row, lane_ % 4 * 2 + 1),
-                  decode_eight(bytes.z, bytes.w, scale));
+      store_piece(to + piece_offset(row, lane_ % 4 * 2 + 1), decode_eight(bytes.z, bytes.w, scale));
     }
   }
   __device__ static void store_piece(std::byte* place, const uint4& words) {
     *reinterpret_cast<uint4*>(place) = words;
   }
   // Odd rows take the other half first: eight lanes that store together then meet no bank twice.
-  __device__ int rope_side(int i) const { return i ^ (lane_ / 4 & 1); }
+  __device__ int rope_side(int i) const {
+    return i ^ (lane_ / 4 & 1);
+  }
   __device__ void store_rope(std::byte* slab) {
     const int row = lane_ / 4;
     const int piece = lane_ % 4;

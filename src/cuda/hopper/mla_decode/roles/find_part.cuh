@@ -5,6 +5,7 @@
 
 #include "cuda/hopper/flash_attention/decode/scan_line.cuh"
 #include "cuda/hopper/mla_decode/params.h"
+#include "cuda/rows/prefetch.cuh"
 
 namespace quire::cuda::hopper {
 
@@ -14,7 +15,7 @@ __device__ inline void prefetch_table(const LatentPages& pages, int batch, int t
   constexpr int kLine = 32;  // entries
   const std::int64_t at = (std::int64_t{blockIdx.x} * DecodeConfig::kLoadThreads + thread) * kLine;
   if (at >= (batch - 1) * pages.table_stride + pages.max_pages) return;
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(pages.table + at));
+  prefetch_line(pages.table + at);
 }
 
 // By a block's first threads, before all else: what find_part and the first lookups read is on its way while
@@ -25,8 +26,8 @@ __device__ inline void fetch_part(const MlaDecodeParams& params) {
   constexpr int kLine = 32;  // numbers
   const DecodeBatch& batch = params.batch;
   for (int i = thread * kLine; i <= batch.size; i += DecodeConfig::kLoadThreads * kLine) {
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(batch.row_offsets + i));
-    if (i < batch.size) asm volatile("prefetch.global.L2 [%0];" ::"l"(batch.cache_lengths + i));
+    prefetch_line(batch.row_offsets + i);
+    if (i < batch.size) prefetch_line(batch.cache_lengths + i);
   }
   prefetch_table(params.pages, batch.size, thread);
 }
