@@ -34,7 +34,8 @@ template <typename Element, typename ProjectionEngine> class ProjectedRows {
     const std::int64_t longest = kSegment > Engine::kCols ? kSegment : Engine::kCols;
     factors_ = carver.take<Factor>(longest * up.latent);
     wide_ = carver.take<float>(kSegment * (up.latent + up.rope));
-    codes_ = carver.take<std::byte>(4 * (up.latent + up.rope));
+    const std::int64_t projected = up.nope + up.value;
+    codes_ = carver.take<std::byte>(2 * (up.latent > projected ? up.latent : projected));
     sums_ = carver.take<float>(rows * columns_);
     products_ = carver.take<float>(rows * columns_);
     keys_ = carver.take<Element>(kSegment * (up.nope + up.rope));
@@ -204,11 +205,11 @@ template <typename Element, typename ProjectionEngine> class ProjectedRows {
   float* row_scales_;     // [blocks, kSegment]
   Factor* factors_;       // rows or columns on their way into a panel
   float* wide_;           // [kSegment, latent + rope]
-  std::byte* codes_;
-  float* sums_;      // [kSegment in whole panels, columns]
-  float* products_;  // the same
-  Element* keys_;    // [kSegment, nope + rope]
-  Element* values_;  // [kSegment, value]
+  std::byte* codes_;      // of latents, or of K and V: 16 bits or fp8
+  float* sums_;           // [kSegment in whole panels, columns]
+  float* products_;       // the same
+  Element* keys_;         // [kSegment, nope + rope]
+  Element* values_;       // [kSegment, value]
 };
 
 }  // namespace quire::cpu::QUIRE_CPU_TARGET
