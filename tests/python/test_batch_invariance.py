@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`batch_invariant`: a sequence's result is the same bits alone, in a batch, and in the batch turned around.
+
+The head counts and widths are those of the models, so that on a GPU these are its fast kernels, whose work is cut
+among multiprocessors; the long sequence is cut into several pieces.
+"""
+
+import pytest
+import torch
+
+import quire
+
+from outside import seeded
+from outside.agreement import assert_same_bits
+from outside.page_pool import offsets_of, u32
+
+PAGE = 64
+CACHED = (3000, 17, 900, 64, 0, 1500)
+DECODING = (1, 1, 2, 1, 3, 1)
+PROMPTS = (70, 200, 1, 130, 300, 5)
+
+
+class Batch:
+    """Sequences over pages filled with noise; `answer` runs any choice of them, in any order."""
+
+    def __init__(self, new, row, *, kv_heads=1, is_mla=False):
+        self.new = new
+        generator = seeded(3)
+        columns = -(-max(cached + new for cached, new in zip(CACHED, new)) // PAGE)
+        pages = torch.randperm(columns * len(new), generator=generator).cpu().tolist()
+        self.table = [pages[i * columns : (i + 1) * columns] for i in range(len(new))]
+        shape = (len(pages), 1 if is_mla else 2, 1, PAGE, kv_heads, row)
+        self.blocks = torch.randn(shape, generator=generator).bfloat16()
+
+    def answer(self, op, q, chosen, **arguments):
+        """One result for each chosen sequence; q holds the queries of every sequence of the batch."""
+        cache = quire.PagedKVCache(
+            self.blocks, u32([CACHED[i] for i in chosen]), u32([self.table[i] for i in chosen])
+        )
+        new = [self.new[i] for i in chosen]
+        rows = torch.cat([q[i] for i in chosen])
+        out = op(rows, offsets_of(new), cache, 0, batch_invariant=True, **arguments)
+        return dict(zip(chosen, out.split(new)))
+
+    def check(self, op, heads, width, **arguments):
+        generator = seeded(4)
+        q = [torch.randn(n, heads, width, generator=generator).bfloat16() for n in self.new]
+        everything = list(range(len(self.new)))
+        expected = self.answer(op, q, everything, **arguments)
+        choices = [[i] for i in everything] + [everything[::-1], [4, 0], [0, 5, 2]]
+        for chosen in choices:
+            for i, actual in self.answer(op, q, chosen, **arguments).items():
+                assert_same_bits(actual, expected[i])
+
+
+@pytest.mark.parametrize("new", [DECODING, PROMPTS], ids=["decoding", "prompts"])
+@pytest.mark.parametrize(("heads", "kv_heads", "head_dim"), [(8, 2, 128), (4, 4, 64), (2, 1, 256)])
+def test_flash_attention(new, heads, kv_heads, head_dim):
+    Batch(new, head_dim, kv_heads=kv_heads).check(quire.flash_attention, heads, head_dim)
+
+
+@pytest.mark.parametrize("heads", [8, 16, 64, 128])
+def test_mla_decode(heads):
+    Batch(DECODING, 576, is_mla=True).check(
+        quire.mla_decode, heads, 576, latent_dim=512, scale=192**-0.5
+    )
