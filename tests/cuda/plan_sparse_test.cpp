@@ -59,6 +59,24 @@ TEST(PlanSparse, FewTokensAreCutIntoPiecesThatCoverAllTiles) {
   EXPECT_GT(plan_sparse(decode_problem(1, 128), kSms).work.pieces, 8);
 }
 
+TEST(PlanSparse, TokensThatAreLeftWhenAllHadAsManyAreCut) {
+  for (const std::int64_t heads : {16, 33, 64, 128}) {
+    const SparsePlan plan = plan_sparse(decode_problem(4096, heads), kSms);
+    const SparseWork& work = plan.work;
+    EXPECT_EQ(plan.blocks, kSms);
+    EXPECT_EQ(work.cut(), 4096 * work.head_tiles % kSms);
+    EXPECT_EQ(work.whole % kSms, 0);
+    EXPECT_GT(work.pieces, 8);
+    EXPECT_LE(work.cut() * work.pieces, kSms);
+    EXPECT_EQ(work.items(), work.whole + work.cut() * work.pieces);
+    EXPECT_GE(work.pieces * work.piece_tiles, work.tiles);
+    EXPECT_LT((work.pieces - 1) * work.piece_tiles, work.tiles);
+  }
+  // Too many are left for two pieces each, or none.
+  EXPECT_EQ(plan_sparse(decode_problem(2 * kSms - 1, 64), kSms).work.cut(), 0);
+  EXPECT_EQ(plan_sparse(decode_problem(2 * kSms, 64), kSms).work.cut(), 0);
+}
+
 TEST(PlanSparse, TilesOfTheSecondStreamFollowTheFirst) {
   SparseMlaProblem problem = decode_problem(200, 64);
   problem.top_k = 65;

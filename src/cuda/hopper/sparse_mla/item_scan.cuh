@@ -33,7 +33,7 @@ template <int kKeys> class ItemScan {
   // ends: in shared memory, of each stream and warp; who meets at `barrier` has read it.
   __device__ int2 count_tiles(const WorkItem& item, int (&ends)[2][4], int barrier) const {
     const int border = params_.work.first_tiles;
-    const int last = item.first_tile + params_.work.piece_tiles;
+    const int last = item.first_tile + item.num_tiles;
     for (int stream = 0; stream < 2; ++stream) {
       const int first = first_tile(item, stream);
       const int end = stream == 0 ? min(last, border) : last - border;

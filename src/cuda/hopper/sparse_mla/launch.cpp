@@ -17,8 +17,8 @@ SparsePlan plan_on_device(const SparseMlaProblem& problem) {
 }
 
 SparsePieces carve_pieces(Carver& carver, const SparsePlan& plan) {
-  if (plan.work.pieces == 1) return {};
-  const std::int64_t rows = std::int64_t{plan.work.items()} * SparseConfig::kHeads;
+  if (plan.work.cut() == 0) return {};
+  const std::int64_t rows = std::int64_t{plan.work.cut()} * plan.work.pieces * SparseConfig::kHeads;
   float* sums = carver.take<float>(rows * SparseConfig::kLatent);
   return {.sums = sums, .stats = carver.take<float2>(rows)};
 }
@@ -69,6 +69,7 @@ std::vector<std::pair<std::string, std::string>> sparse_choices(const SparseMlaP
   const SparsePlan plan = plan_on_device(problem);
   return {{"kernel", std::string(plan.variant->name)},
           {"blocks", std::to_string(plan.blocks)},
+          {"cut", std::to_string(plan.work.cut())},
           {"pieces", std::to_string(plan.work.pieces)}};
 }
 

@@ -83,14 +83,23 @@ __device__ void store_columns(const AttendOutput& output, std::int64_t token, in
   }
 }
 
+// A token's heads that share an item.
+__host__ __device__ int heads_of_unit(const SparseWork& work) {
+  return work.heads < SparseConfig::kHeads ? work.heads : SparseConfig::kHeads;
+}
+
 __global__ void __launch_bounds__(kMergeThreads)
     merge_kernel(const __grid_constant__ SparseParams params) {
   const SparseWork& work = params.work;
-  const std::int64_t token = blockIdx.x / work.heads;
-  const int head = static_cast<int>(blockIdx.x) % work.heads;
-  const std::int64_t item = (token * work.head_tiles + head / SparseConfig::kHeads) * work.pieces;
-  const PieceLines lines{.first = item * SparseConfig::kHeads + head % SparseConfig::kHeads,
+  const int unit_heads = heads_of_unit(work);
+  const int number = static_cast<int>(blockIdx.x) / unit_heads;  // of those that are cut
+  const int row = static_cast<int>(blockIdx.x) % unit_heads;
+  const int unit = work.whole + number;
+  const std::int64_t token = unit / work.head_tiles;
+  const int head = unit % work.head_tiles * SparseConfig::kHeads + row;
+  const PieceLines lines{.first = std::int64_t{number} * work.pieces * SparseConfig::kHeads + row,
                          .pieces = work.pieces};
+  if (head >= work.heads) return;
   const bool is_somebodys = token < params.row_offsets[params.streams[0].rows.batch];
   cudaGridDependencySynchronize();
   if (!is_somebodys) return;
@@ -108,9 +117,9 @@ __global__ void __launch_bounds__(kMergeThreads)
 }  // namespace
 
 void merge_sparse_pieces(const SparseParams& params, cudaStream_t stream) {
-  if (params.work.pieces == 1) return;
+  if (params.work.cut() == 0) return;
   launch(merge_kernel,
-         {.grid = dim3(static_cast<unsigned>(params.work.tokens * params.work.heads)),
+         {.grid = dim3(static_cast<unsigned>(params.work.cut() * heads_of_unit(params.work))),
           .block = dim3(kMergeThreads),
           .overlaps_previous = true},
          stream, params);

@@ -41,23 +41,27 @@ struct GatherStream {
   bool rope_is_scaled = false;
 };
 
-// Work is cut into items: a token's heads, 64 at a time, over one piece of its tiles of keys. Tiles of
-// the second stream follow those of the first.
+// An item is a token's heads, 64 at a time, over all of its tiles of keys. The last ones, which would
+// leave multiprocessors idle, are cut: each of their items has one piece of the tiles. Tiles of the
+// second stream follow those of the first.
 struct SparseWork {
   int tokens = 0;
   int heads = 0;
   int head_tiles = 1;
-  int pieces = 1;       // of a token's tiles
+  int tiles = 1;        // of keys
+  int whole = 0;        // items that are not cut, the first ones
+  int pieces = 1;       // of the tiles, for each of the others
   int piece_tiles = 1;  // of each
   int first_tiles = 0;  // of the first stream
 
-  __host__ __device__ int items() const { return tokens * head_tiles * pieces; }
+  __host__ __device__ int cut() const { return tokens * head_tiles - whole; }
+  __host__ __device__ int items() const { return whole + cut() * pieces; }
 };
 
 // Pieces that are to be merged: sums not divided yet, and their rows' (maximum · log2 e, sum).
 struct SparsePieces {
-  float* sums = nullptr;    // [items, 64, 512]
-  float2* stats = nullptr;  // [items, 64]
+  float* sums = nullptr;    // [cut, pieces, 64, 512]
+  float2* stats = nullptr;  // [cut, pieces, 64]
 };
 
 struct SparseParams {

@@ -58,7 +58,8 @@ const SparseVariant* find_variant(const SparseMlaProblem& problem) {
   return chosen;
 }
 
-// Few items leave multiprocessors idle: their tiles are cut into pieces, as many as pay.
+// Few items, or the few that are left when all multiprocessors have had as many, leave some of them idle:
+// their tiles are cut into pieces, as many as pay.
 std::int64_t choose_pieces(std::int64_t items, std::int64_t tiles, int keys, int num_sms) {
   std::int64_t best = 1;
   double best_cost = 0.0;
@@ -101,19 +102,23 @@ SparsePlan plan_sparse(const SparseMlaProblem& problem, int num_sms) {
   const int blocks = variant->blocks;  // of a cluster, each with heads of its own
   const std::int64_t head_tiles =
       ceil_div(problem.heads, std::int64_t{SparseConfig::kHeads} * blocks) * blocks;
-  const std::int64_t items = problem.ragged.tokens * head_tiles;
-  const std::int64_t wanted = choose_pieces(items, tiles, keys, num_sms);
+  const std::int64_t units = problem.ragged.tokens * head_tiles;
+  const std::int64_t side_by_side = num_sms / blocks * blocks;
+  const std::int64_t rest = units % side_by_side;
+  const std::int64_t wanted = choose_pieces(rest, tiles, keys, num_sms);
   const std::int64_t piece_tiles = ceil_div(tiles, wanted);
   const std::int64_t pieces = ceil_div(tiles, piece_tiles);
+  const std::int64_t cut = pieces == 1 ? 0 : rest;
   return {.variant = variant,
           .work = {.tokens = static_cast<int>(problem.ragged.tokens),
                    .heads = static_cast<int>(problem.heads),
                    .head_tiles = static_cast<int>(head_tiles),
+                   .tiles = static_cast<int>(tiles),
+                   .whole = static_cast<int>(units - cut),
                    .pieces = static_cast<int>(pieces),
                    .piece_tiles = static_cast<int>(piece_tiles),
                    .first_tiles = static_cast<int>(first_tiles)},
-          .blocks = static_cast<int>(
-              std::min<std::int64_t>(items * pieces, num_sms / blocks * blocks))};
+          .blocks = static_cast<int>(std::min(units - cut + cut * pieces, side_by_side))};
 }
 
 }  // namespace quire::cuda::hopper

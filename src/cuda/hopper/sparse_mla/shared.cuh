@@ -32,8 +32,7 @@ template <int kKeys> struct Handover {
 // Bit k of a tile's words: its row k holds a key. Each gathering warp writes those of its own rows.
 template <int kKeys, int kStages> union TileMasks {
   std::uint32_t words[kStages][kKeys / 32];
-  std::conditional_t<kKeys == 64, std::uint16_t, std::uint8_t>
-      parts[kStages][SparseConfig::kWarps];
+  std::conditional_t<kKeys == 64, std::uint16_t, std::uint8_t> parts[kStages][SparseConfig::kWarps];
 
   __device__ std::uint32_t word(int stage, int i) const { return words[stage][i]; }
 };
@@ -51,12 +50,25 @@ template <int kStages> struct PairMasks {
 // while the last one's rows are stored.
 struct ItemNote {
   int num_tiles;  // 0: no key; kNobody: its token is nobody's; kNoItem: there are no more
-  int index;
+  int piece;      // kWhole: there is nothing to be merged
   int token;
   int first_head;
+
+  __device__ bool is_piece() const { return piece >= 0; }
 };
 inline constexpr int kNobody = -1;
 inline constexpr int kNoItem = -2;
+inline constexpr int kWhole = -1;
+
+// By a whole warp, of which the lane reads that gives the note's place back: racecheck then sees the order.
+__device__ inline ItemNote read_note(const ItemNote& note) {
+  ItemNote read{};
+  if (threadIdx.x % 32 == 0) read = note;
+  return {.num_tiles = __shfl_sync(0xffffffff, read.num_tiles, 0),
+          .piece = __shfl_sync(0xffffffff, read.piece, 0),
+          .token = __shfl_sync(0xffffffff, read.token, 0),
+          .first_head = __shfl_sync(0xffffffff, read.first_head, 0)};
+}
 
 // Where a thread block's next tile stands.
 template <typename Variant> struct TilePlace {
@@ -75,8 +87,8 @@ template <typename Variant> struct SparseShared {
   static constexpr int kSlabBytes = kConfig.slab_bytes();
   static constexpr int kHalfBytes = SparseConfig::kHalfSlabs * kSlabBytes;
   static constexpr int kWarps = SparseConfig::kWarps;
-  using Raw = std::conditional_t<kConfig.raw_stages != 0,
-                                 RawRows<kConfig.keys, kConfig.raw_stages>, NoRawRows>;
+  using Raw = std::conditional_t<kConfig.raw_stages != 0, RawRows<kConfig.keys, kConfig.raw_stages>,
+                                 NoRawRows>;
 
   alignas(1024) std::byte q[SparseConfig::kSlabs][kQuerySlabBytes];
   alignas(1024) std::byte left[kStages][kHalfBytes];
@@ -98,7 +110,7 @@ template <typename Variant> struct SparseShared {
     const bool is_copied = kConfig.rows == RowKind::bf16;
     const int arrivals = is_copied ? SparseConfig::kWarpgroup : kWarps;
     const int readers = kConfig.blocks * kWarps;
-    item_ring.init(1, 2 * kWarps);
+    item_ring.init(1, kWarps + SparseConfig::kWarpgroup);
     left_ring.init(is_copied ? arrivals + kWarps : arrivals, readers);
     right_ring.init(arrivals, readers);
     rope_ring.init(arrivals, readers);

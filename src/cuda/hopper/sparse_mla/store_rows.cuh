@@ -74,7 +74,7 @@ struct StoreRows {
       const int row = first_row_of_thread() + 8 * i;
       const bool is_there = item.first_head + row < params.work.heads;
       const float factor = i == 0 ? factors.x : factors.y;
-      if (params.work.pieces > 1) {
+      if (item.is_piece()) {
         store_row<DType::f32>(sums, i, 1.0F, piece_address(row), is_there);
       } else if (params.output.dtype == DType::bf16) {
         store_row<DType::bf16>(sums, i, factor, output_address(row, 2), is_there);
@@ -88,7 +88,7 @@ struct StoreRows {
 
  private:
   __device__ std::byte* piece_address(int row) const {
-    const std::int64_t line = std::int64_t{item.index} * SparseConfig::kHeads + row;
+    const std::int64_t line = std::int64_t{item.piece} * SparseConfig::kHeads + row;
     return reinterpret_cast<std::byte*>(params.pieces.sums + line * SparseConfig::kLatent +
                                         first_column);
   }
@@ -106,8 +106,8 @@ __device__ inline float finish_item_row(const SparseParams& params, const ItemNo
   const int head = item.first_head + row;
   if (head >= params.work.heads) return 0.0F;
   const bool is_first = threadIdx.x % 4 == 0;
-  if (params.work.pieces > 1) {
-    const std::int64_t line = std::int64_t{item.index} * SparseConfig::kHeads + row;
+  if (item.is_piece()) {
+    const std::int64_t line = std::int64_t{item.piece} * SparseConfig::kHeads + row;
     if (is_first) params.pieces.stats[line] = {base, sum};
     return 1.0F;
   }

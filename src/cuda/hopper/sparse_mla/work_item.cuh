@@ -8,17 +8,21 @@
 namespace quire::cuda::hopper {
 
 struct WorkItem {
-  int index;
   int token;
   int first_head;
   int first_tile;
+  int num_tiles;  // at most
+  int piece;      // its number among all pieces; kWhole: all of the token's tiles
 
-  __device__ WorkItem(const SparseWork& work, int item) : index(item) {
-    const int piece = item % work.pieces;
-    const int tile = item / work.pieces;
-    token = tile / work.head_tiles;
-    first_head = tile % work.head_tiles * SparseConfig::kHeads;
-    first_tile = piece * work.piece_tiles;
+  __device__ WorkItem(const SparseWork& work, int item) {
+    const int number = item - work.whole;
+    const bool is_whole = number < 0;
+    const int unit = is_whole ? item : work.whole + number / work.pieces;
+    token = unit / work.head_tiles;
+    first_head = unit % work.head_tiles * SparseConfig::kHeads;
+    first_tile = is_whole ? 0 : number % work.pieces * work.piece_tiles;
+    num_tiles = is_whole ? work.tiles : work.piece_tiles;
+    piece = is_whole ? kWhole : number;
   }
 };
 
@@ -35,7 +39,10 @@ template <int kBlocks> struct ItemWalk {
   __device__ int item() const {
     if constexpr (kBlocks == 1) return at;
     const int rank = static_cast<int>(blockIdx.x) % kBlocks;
-    return (at / work.pieces * kBlocks + rank) * work.pieces + at % work.pieces;
+    const int number = at - work.whole / kBlocks;
+    if (number < 0) return at * kBlocks + rank;
+    return work.whole + (number / work.pieces * kBlocks + rank) * work.pieces +
+           number % work.pieces;
   }
 };
 

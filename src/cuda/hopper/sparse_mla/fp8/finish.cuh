@@ -81,7 +81,7 @@ template <typename Variant> class ItemFinish {
   __device__ float finish(int block_head, float base, float total) const {
     const int head = item_.first_head + block_head;
     if (head >= params_.work.heads) return 0.0F;
-    if (params_.work.pieces > 1) {
+    if (item_.is_piece()) {
       params_.pieces.stats[line(block_head)] = {base, total};
       return base == -INFINITY && total == 0.0F ? 0.0F : 1.0F;
     }
@@ -113,7 +113,7 @@ template <typename Variant> class ItemFinish {
   }
 
   __device__ std::int64_t line(int block_head) const {
-    return std::int64_t{item_.index} * SparseConfig::kHeads + block_head;
+    return std::int64_t{item_.piece} * SparseConfig::kHeads + block_head;
   }
 
   const SparseParams& params_;

@@ -81,8 +81,8 @@ template <typename Variant> class StoreSums {
     }
   }
   __device__ void store_four(int block_head, int column, const float4& x) const {
-    if (params_.work.pieces > 1) {
-      const std::int64_t line = std::int64_t{item_.index} * SparseConfig::kHeads + block_head;
+    if (item_.is_piece()) {
+      const std::int64_t line = std::int64_t{item_.piece} * SparseConfig::kHeads + block_head;
       *reinterpret_cast<float4*>(params_.pieces.sums + line * SparseConfig::kLatent + column) = x;
       return;
     }

@@ -73,7 +73,7 @@ template <typename Variant> class GatherRole {
       const WorkItem item(params_.work, index);
       shared_.item_ring.wait_empty(item_at_);
       shared_.notes[item_at_.phase] = {.num_tiles = num_tiles,
-                                       .index = item.index,
+                                       .piece = item.piece,
                                        .token = item.token,
                                        .first_head = item.first_head};
       FullBarrier& full = shared_.item_ring.full[0];

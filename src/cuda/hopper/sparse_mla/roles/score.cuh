@@ -21,7 +21,7 @@ template <typename Variant> class ScoreRole {
   __device__ void run() {
     while (true) {
       shared_.item_ring.wait_full(item_at_);
-      tiles_left_ = __shfl_sync(0xffffffff, note().num_tiles, 0);
+      tiles_left_ = note().num_tiles;
       if (tiles_left_ == kNoItem) return;
       softmax_.reset();
       if (tiles_left_ > 0) {
@@ -31,7 +31,8 @@ template <typename Variant> class ScoreRole {
         if (tiles_left_ == 0) finish();
       }
       if (tiles_left_ != kNobody) {
-        const StoreRows rows{.params = params_, .item = note(), .first_column = 0};
+        const ItemNote item = note();
+        const StoreRows rows{.params = params_, .item = item, .first_column = 0};
         rows.store(sums_, shared_.handover.finish[item_at_.phase][thread()]);
       }
       item_at_.advance();
@@ -48,7 +49,7 @@ template <typename Variant> class ScoreRole {
     if (threadIdx.x % 32 == 0) empty.arrive();
   }
 
-  __device__ const ItemNote& note() const { return shared_.notes[item_at_.phase]; }
+  __device__ ItemNote note() const { return read_note(shared_.notes[item_at_.phase]); }
   __device__ static int thread() {
     return static_cast<int>(threadIdx.x % SparseConfig::kWarpgroup);
   }
@@ -83,8 +84,7 @@ template <typename Variant> class ScoreRole {
     constexpr int kSlab = kConfig.slab_bytes() >> 4;
     shared_.left_ring.wait_full(scored_.half);
     fence_rows();
-    const std::uint64_t left =
-        without_rank(tile_descriptor(shared_.left[scored_.half.stage]));
+    const std::uint64_t left = without_rank(tile_descriptor(shared_.left[scored_.half.stage]));
 #pragma unroll
     for (int slab = 0; slab < SparseConfig::kHalfSlabs; ++slab) {
       multiply_rows<Scores>(q + slab * kQuerySlab, left + slab * kSlab, scores_, slab == 0);
@@ -102,8 +102,7 @@ template <typename Variant> class ScoreRole {
                           scores_, false);
     shared_.right_ring.wait_full(scored_.half);
     fence_rows();
-    const std::uint64_t right =
-        without_rank(tile_descriptor(shared_.right[scored_.half.stage]));
+    const std::uint64_t right = without_rank(tile_descriptor(shared_.right[scored_.half.stage]));
 #pragma unroll
     for (int slab = 0; slab < SparseConfig::kHalfSlabs; ++slab) {
       multiply_rows<Scores>(q + (SparseConfig::kHalfSlabs + slab) * kQuerySlab,
@@ -125,11 +124,12 @@ template <typename Variant> class ScoreRole {
   }
 
   __device__ void finish() {
+    const ItemNote item = note();
     float factor[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const float base = softmax_.base[i] * params_.scale_log2;
-      factor[i] = finish_item_row(params_, note(), i, base, quad_sum(softmax_.sum[i]));
+      factor[i] = finish_item_row(params_, item, i, base, quad_sum(softmax_.sum[i]));
     }
     shared_.handover.finish[item_at_.phase][thread()] = {factor[0], factor[1]};
   }

@@ -17,16 +17,16 @@ template <typename Variant> class SumRole {
   __device__ void run() {
     while (true) {
       shared_.item_ring.wait_full(item_at_);
-      const ItemNote& note = shared_.notes[item_at_.phase];
-      const int num_tiles = __shfl_sync(0xffffffff, note.num_tiles, 0);
+      const int num_tiles = note().num_tiles;
       if (num_tiles == kNoItem) return;
-      arrive(shared_.item_ring.empty[0]);
+      // All of them, for what they read of the last item: racecheck does not follow one for its warp.
+      shared_.item_ring.empty[0].arrive();
       bool is_first = true;
       for (int left = num_tiles; left > 0; --left) {
         sum_values(is_first, left == 1);
         is_first = false;
       }
-      if (num_tiles != kNobody) store(note, num_tiles > 0);
+      if (num_tiles != kNobody) store(num_tiles > 0);
       item_at_.advance();
     }
   }
@@ -38,11 +38,6 @@ template <typename Variant> class SumRole {
   __device__ static int thread() {
     return static_cast<int>(threadIdx.x % SparseConfig::kWarpgroup);
   }
-  __device__ void arrive(EmptyBarrier& empty) const {
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) empty.arrive();
-  }
-
   __device__ void take_over(float (&keep)[2], bool is_last) {
     const auto& handover = shared_.handover;
     cutlass::arch::NamedBarrier::sync(kBoth, kHandoverFull);
@@ -77,9 +72,14 @@ template <typename Variant> class SumRole {
     summed_.advance();
   }
 
-  __device__ void store(const ItemNote& note, bool has_keys) const {
+  __device__ ItemNote note() const {
+    return read_note(shared_.notes[item_at_.phase]);
+  }
+
+  __device__ void store(bool has_keys) const {
+    const ItemNote item = note();
     const StoreRows rows{
-        .params = params_, .item = note, .first_column = SparseConfig::kHalfColumns};
+        .params = params_, .item = item, .first_column = SparseConfig::kHalfColumns};
     rows.store(sums_, has_keys ? shared_.handover.finish[item_at_.phase][thread()] : float2{});
   }
 

@@ -46,7 +46,7 @@ template <typename Variant> class GatherFp8Role {
     if (thread() == 0) {
       shared_.item_ring.wait_empty(item_at_);
       shared_.notes[item_at_.stage] = {.item = {.num_tiles = num_tiles,
-                                                .index = item.index,
+                                                .piece = item.piece,
                                                 .token = item.token,
                                                 .first_head = item.first_head},
                                        .first_tiles = first_tiles};
