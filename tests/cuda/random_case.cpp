@@ -212,6 +212,8 @@ json random_sparse_mla(RandomChoice& choice) {
   }
   if (choice.one_in(4)) object["sinks"] = true;
   if (choice.one_in(4)) object["lse"] = false;
+  // Sharp: maxima rise from tile to tile.
+  if (choice.one_in(4)) object["scale"] = choice.pick({0.3, 1.0});
   return object;
 }
 

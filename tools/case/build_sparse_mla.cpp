@@ -44,6 +44,7 @@ class SparseMlaCase final : public OpCase {
         extra_(read_extra(fields, lengths_)),
         heads_(fields.integer("heads", 1)),
         q_dtype_(fields.dtype("q_dtype", {DType::f32, DType::f16, DType::bf16}, DType::bf16)),
+        scale_(fields.number("scale", 0.0)),
         sinks_(fields.flag("sinks", false)),
         lse_(fields.flag("lse", true)) {}
 
@@ -64,7 +65,7 @@ class SparseMlaCase final : public OpCase {
                                                       main_.with_lengths, lengths_, seed);
     args.indices = chosen.indices;
     args.topk_lengths = chosen.lengths;
-    args.scale = 1.0 / std::sqrt(static_cast<double>(cache.width()));
+    args.scale = scale_ != 0.0 ? scale_ : 1.0 / std::sqrt(static_cast<double>(cache.width()));
     if (sinks_) args.sinks = build_tensor(memory, seed, "sinks", DType::f32, {heads_});
     std::vector<std::int64_t> present = count_present(chosen, main_.cache, lengths_);
     if (extra_.has_value()) {
@@ -131,6 +132,7 @@ class SparseMlaCase final : public OpCase {
   std::optional<SparseStream> extra_;
   std::int64_t heads_;
   DType q_dtype_;
+  double scale_;  // 0: that of the width
   bool sinks_;
   bool lse_;
 };

@@ -24,7 +24,7 @@ template <typename Variant> class RowFill<Variant, RowKind::bf16, 1> {
                   warp_ * kRows + lane_ % kRows);
   }
 
-  __device__ void turn(int index) {
+  template <typename Meanwhile> __device__ void turn(int index, const Meanwhile& meanwhile) {
     const std::byte* row = finder_.step(kConfig.keys);
     if (index < 0) return;
     const std::uint32_t found = __ballot_sync(0xffffffff, row != nullptr);
@@ -37,6 +37,7 @@ template <typename Variant> class RowFill<Variant, RowKind::bf16, 1> {
     shared_.rope_ring.wait_empty(at_.rope);
     fill<2 * SparseConfig::kHalfSlabs, 1>(lines, shared_.rope[at_.rope.stage]);
     arrive(shared_.rope_ring.full[at_.rope.stage]);
+    meanwhile();
     shared_.right_ring.wait_empty(at_.half);
     fill<SparseConfig::kHalfSlabs, SparseConfig::kHalfSlabs>(lines, shared_.right[stage]);
     arrive(shared_.right_ring.full[stage]);

@@ -36,11 +36,11 @@ template <typename Variant> class RowFill<Variant, RowKind::fp8, 1> {
     if (scaling_ == ScaleSource::none) write_ones();
   }
 
-  __device__ void turn(int index) {
+  template <typename Meanwhile> __device__ void turn(int index, const Meanwhile& meanwhile) {
     if (index >= 0) {
       wait_copies<kAhead - 1>();
       __syncwarp();
-      fill_tile();
+      fill_tile(meanwhile);
       __syncwarp();
     }
     found_ >>= kRows;
@@ -103,7 +103,7 @@ template <typename Variant> class RowFill<Variant, RowKind::fp8, 1> {
     if (scaling_ == ScaleSource::in_row) copy_piece(target, scale, scale != nullptr);
   }
 
-  __device__ void fill_tile() {
+  template <typename Meanwhile> __device__ void fill_tile(const Meanwhile& meanwhile) {
     shared_.left_ring.wait_empty(at_.half);
     fill_half<0>(shared_.left[at_.half.stage]);
     if (lane_ == 0) {
@@ -113,6 +113,7 @@ template <typename Variant> class RowFill<Variant, RowKind::fp8, 1> {
     shared_.rope_ring.wait_empty(at_.rope);
     fill_rope(shared_.rope[at_.rope.stage] + warp_ * kRows * kRowBytes);
     arrive(shared_.rope_ring.full[at_.rope.stage]);
+    meanwhile();
     shared_.right_ring.wait_empty(at_.half);
     fill_half<1>(shared_.right[at_.half.stage]);
     arrive(shared_.right_ring.full[at_.half.stage]);

@@ -34,12 +34,13 @@ template <typename Variant> class RowFill<Variant, RowKind::fp8, 2> {
     forget();
   }
 
-  __device__ void turn(int index) {
+  template <typename Meanwhile> __device__ void turn(int index, const Meanwhile& meanwhile) {
     if (index >= 0) store_tile();
     const std::byte* found = next_;
     next_ = finder_.step(kConfig.keys);
     if (index >= -1) load(found);
     ask_for(next_);
+    meanwhile();
   }
 
  private:

@@ -3,6 +3,7 @@
 // kernel that writes the pieces, and waits for it.
 #include "cuda/hopper/sparse_mla/merge_pieces.h"
 
+#include "cuda/hopper/attention/attend_shared.cuh"
 #include "cuda/hopper/sparse_mla/config.h"
 #include "cuda/hopper/sparse_mla/row_softmax.cuh"
 #include "cuda/runtime/launch.h"
@@ -11,11 +12,14 @@ namespace quire::cuda::hopper {
 namespace {
 
 constexpr int kMergeThreads = SparseConfig::kLatent / 4;
-constexpr int kLoadsAhead = 8;
+constexpr int kLoadsAhead = 16;
+static_assert(kMostSparsePieces <= 32 && kMostSparsePieces % kLoadsAhead == 0);
 
+// What the pieces of a row come to; by whole warps.
 struct MergedRow {
-  float base = -INFINITY;  // in powers of two
-  float sum = 0.0F;
+  float base;  // in powers of two
+  float sum;
+  float weight;  // of the piece whose number the lane has; 0: it saw no key
 };
 
 // Piece p of a row stands `step` lines after piece p - 1.
@@ -28,44 +32,42 @@ struct PieceLines {
   }
 };
 
+// Code is run once here and each load waited for: a lane has one piece, and looks at it once.
 __device__ MergedRow merge_stats(const float2* stats, const PieceLines& lines) {
-  MergedRow merged;
-  for (int p = 0; p < lines.pieces; ++p) merged.base = fmaxf(merged.base, stats[lines.line(p)].x);
-  for (int p = 0; p < lines.pieces; ++p) {
-    const float2 piece = stats[lines.line(p)];
-    // A piece without a key has no sum; one whose scores are NaN has a sum of NaN and no base.
-    const float weight = piece.x == -INFINITY ? 1.0F : exp2f(piece.x - merged.base);
-    merged.sum += piece.y * weight;
-  }
-  return merged;
+  const auto lane = static_cast<int>(threadIdx.x % 32);
+  const float2 piece = lane < lines.pieces ? stats[lines.line(lane)] : float2{-INFINITY, 0.0F};
+  const float base = warp_max(piece.x);
+  // A piece without a key has no sum; one whose scores are NaN has a sum of NaN and no base.
+  const float weight = piece.x == -INFINITY ? 1.0F : exp2f(piece.x - base);
+  const bool is_seen = piece.x != -INFINITY || piece.y != 0.0F;
+  return {.base = base, .sum = warp_sum(piece.y * weight), .weight = is_seen ? weight : 0.0F};
 }
 
-__device__ float4 merge_columns(const SparsePieces& pieces, const PieceLines& lines, float base) {
-  float4 sums{};
-  for (int first = 0; first < lines.pieces; first += kLoadsAhead) {
-    float4 values[kLoadsAhead];
-    float weights[kLoadsAhead];
+// Four columns of some pieces, from `first` on; past the last one that one again.
+struct PieceColumns {
+  float4 values[kLoadsAhead];
+
+  __device__ void load(const SparsePieces& pieces, const PieceLines& lines, int first) {
 #pragma unroll
     for (int i = 0; i < kLoadsAhead; ++i) {
       const std::int64_t line = lines.line(min(first + i, lines.pieces - 1));
       values[i] =
           reinterpret_cast<const float4*>(pieces.sums + line * SparseConfig::kLatent)[threadIdx.x];
-      const float2 stats = pieces.stats[line];
-      // Nothing was written where nothing was seen.
-      const bool is_seen = first + i < lines.pieces && (stats.x != -INFINITY || stats.y != 0.0F);
-      weights[i] = is_seen ? (stats.x == -INFINITY ? 1.0F : exp2f(stats.x - base)) : 0.0F;
-    }
-#pragma unroll
-    for (int i = 0; i < kLoadsAhead; ++i) {
-      if (weights[i] == 0.0F) continue;
-      sums.x += values[i].x * weights[i];
-      sums.y += values[i].y * weights[i];
-      sums.z += values[i].z * weights[i];
-      sums.w += values[i].w * weights[i];
     }
   }
-  return sums;
-}
+  // In the order of the pieces. Nothing was written where nothing was seen.
+  __device__ void add_to(float4& sums, int first, float lane_weight) const {
+#pragma unroll
+    for (int i = 0; i < kLoadsAhead; ++i) {
+      const float weight = __shfl_sync(0xffffffff, lane_weight, first + i);
+      if (weight == 0.0F) continue;
+      sums.x += values[i].x * weight;
+      sums.y += values[i].y * weight;
+      sums.z += values[i].z * weight;
+      sums.w += values[i].w * weight;
+    }
+  }
+};
 
 __device__ void store_columns(const AttendOutput& output, std::int64_t token, int head,
                               const float4& x, float factor) {
@@ -103,10 +105,18 @@ __global__ void __launch_bounds__(kMergeThreads)
   const bool is_somebodys = token < params.row_offsets[params.streams[0].rows.batch];
   cudaGridDependencySynchronize();
   if (!is_somebodys) return;
+  // The first columns are on their way while one looks at the weights.
+  PieceColumns columns;
+  columns.load(params.pieces, lines, 0);
   const MergedRow merged = merge_stats(params.pieces.stats, lines);
   const SparseFinish finish = finish_row(merged.base, merged.sum, params.output.sinks, head);
-  store_columns(params.output, token, head, merge_columns(params.pieces, lines, merged.base),
-                finish.factor);
+  float4 sums{};
+  columns.add_to(sums, 0, merged.weight);
+  for (int first = kLoadsAhead; first < lines.pieces; first += kLoadsAhead) {
+    columns.load(params.pieces, lines, first);
+    columns.add_to(sums, first, merged.weight);
+  }
+  store_columns(params.output, token, head, sums, finish.factor);
   if (threadIdx.x == 0 && params.output.lse != nullptr) {
     params.output
         .lse[token * params.output.lse_token_stride + head * params.output.lse_head_stride] =

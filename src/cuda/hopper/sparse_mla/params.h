@@ -58,6 +58,9 @@ struct SparseWork {
   __host__ __device__ int items() const { return whole + cut() * pieces; }
 };
 
+// Of a token's tiles: a warp of the merge has one in each lane.
+inline constexpr int kMostSparsePieces = 32;
+
 // Pieces that are to be merged: sums not divided yet, and their rows' (maximum · log2 e, sum).
 struct SparsePieces {
   float* sums = nullptr;    // [cut, pieces, 64, 512]

@@ -13,7 +13,6 @@ constexpr double kItemCost = 6.0;
 constexpr double kKeyCost = 0.03;
 constexpr double kMergeCost = 4.0;
 constexpr double kPieceCost = 0.2;
-constexpr std::int64_t kMostPieces = 32;
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
   return (a + b - 1) / b;
@@ -63,7 +62,8 @@ const SparseVariant* find_variant(const SparseMlaProblem& problem) {
 std::int64_t choose_pieces(std::int64_t items, std::int64_t tiles, int keys, int num_sms) {
   std::int64_t best = 1;
   double best_cost = 0.0;
-  for (std::int64_t pieces = 1; pieces <= std::min(tiles, kMostPieces); ++pieces) {
+  for (std::int64_t pieces = 1; pieces <= std::min<std::int64_t>(tiles, kMostSparsePieces);
+       ++pieces) {
     if (pieces > 1 && items * pieces > num_sms) break;
     const double waves = static_cast<double>(ceil_div(items * pieces, num_sms));
     const double merge = pieces > 1 ? kMergeCost + kPieceCost * static_cast<double>(pieces) : 0.0;

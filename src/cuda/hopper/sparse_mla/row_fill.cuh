@@ -8,8 +8,9 @@
 
 namespace quire::cuda::hopper {
 
-// One definition for each kind. begin(run), then turn(index) for every index from kFirstTurn to the
-// run's last tile, which fills tile `index` (from 0 on) and sends for what later ones need.
+// One definition for each kind. begin(run), then turn(index, meanwhile) for every index from kFirstTurn to
+// the run's last tile, which fills tile `index` (from 0 on) and sends for what later ones need. `meanwhile`
+// is called where there is time: before the right half, which may have to wait for its place.
 template <typename Variant, RowKind kKind = Variant::kConfig.rows,
           int kBlocks = Variant::kConfig.blocks>
 class RowFill;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The softmax of a thread's two rows (8 apart), a tile of keys at a time. The base of a row's exponents
-// follows its maximum only when that has risen by more than 2^8: weights stay below 2^8, and sums are
-// almost never multiplied again.
+// follows its maximum only when that has risen by more than 2^8 or so: sums are almost never multiplied
+// again, and no maximum is looked for unless a sum of weights says that one has risen.
 #pragma once
 
 #include "cuda/hopper/flash_attention/prefill/softmax.cuh"
@@ -40,10 +40,43 @@ struct LazySoftmax {
     }
   }
 
-  // Scores into weights; keep: what to multiply the sums of earlier tiles by.
+  // Scores into weights, with the base as it is: exponentials begin at once. False: with it a sum of this
+  // thread's weights is too large or none at all, and nothing is changed but `weights`. By whole warps,
+  // of which one thread with `is_wanted` false is enough.
   template <int kScores>
-  __device__ void weigh(float (&scores)[kScores], float to_log2, float (&keep)[2]) {
-    rise(scores, to_log2, keep);
+  __device__ bool weigh_as_before(const float (&scores)[kScores], float to_log2, bool is_wanted,
+                                  std::uint32_t (&weights)[kScores / 2]) {
+    // Not less than weigh() leaves a row with: where this fails, that one raises the base.
+    constexpr float kMost = (1 << static_cast<int>(kRise)) * kScores / 2;
+    float added[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const float offset = base[i] * to_log2;
+      float even = 0.0F;
+      float odd = 0.0F;
+#pragma unroll
+      for (int j = 2 * i; j < kScores; j += 4) {
+        const float x = exp2_approx(fmaf(scores[j], to_log2, -offset));
+        const float y = exp2_approx(fmaf(scores[j + 1], to_log2, -offset));
+        even += x;
+        odd += y;
+        weights[j / 2] = pack_pair<DType::bf16>(x, y);
+      }
+      added[i] = even + odd;
+    }
+    // Infinite where there was no base, NaN where there is no score either.
+    const bool is_good = is_wanted && added[0] <= kMost && added[1] <= kMost;
+    if (!__all_sync(0xffffffff, is_good)) return false;
+    sum[0] += added[0];
+    sum[1] += added[1];
+    return true;
+  }
+
+  // Scores into weights; keep: what to multiply the sums of earlier tiles by. True: by one, all over the
+  // warp.
+  template <int kScores>
+  __device__ bool weigh(float (&scores)[kScores], float to_log2, float (&keep)[2]) {
+    const bool stays = !rise(scores, to_log2, keep);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const float offset = base[i] == -INFINITY ? 0.0F : base[i] * to_log2;
@@ -58,11 +91,12 @@ struct LazySoftmax {
       }
       sum[i] += even + odd;
     }
+    return stays;
   }
 
  private:
   template <int kScores>
-  __device__ void rise(const float (&scores)[kScores], float to_log2, float (&keep)[2]) {
+  __device__ bool rise(const float (&scores)[kScores], float to_log2, float (&keep)[2]) {
     float top[2];
     bool has_risen = false;
 #pragma unroll
@@ -76,31 +110,31 @@ struct LazySoftmax {
       has_risen |= (top[i] - base[i]) * to_log2 > kRise;
       keep[i] = 1.0F;
     }
-    if (!__any_sync(0xffffffff, has_risen)) return;
+    if (!__any_sync(0xffffffff, has_risen)) return false;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       if (top[i] != -INFINITY) keep[i] = exp2_approx((base[i] - top[i]) * to_log2);
       base[i] = top[i];
       sum[i] *= keep[i];
     }
+    return true;
   }
 };
 
 // Bit k of the mask shows column k of the tile; 32 columns to a word.
+template <int kWords> __device__ inline bool shows_all(const std::uint32_t (&mask)[kWords]) {
+  std::uint32_t all = 0xffffffff;
+#pragma unroll
+  for (int i = 0; i < kWords; ++i) all &= mask[i];
+  return all == 0xffffffff;
+}
 template <int kWords>
 __device__ inline void hide_columns(float (&scores)[16 * kWords],
                                     const std::uint32_t (&mask)[kWords]) {
-  std::uint32_t words[kWords];
-  std::uint32_t all = 0xffffffff;
-#pragma unroll
-  for (int i = 0; i < kWords; ++i) {
-    words[i] = mask[i];
-    all &= words[i];
-  }
-  if (all == 0xffffffff) return;
+  if (shows_all(mask)) return;
 #pragma unroll
   for (int j = 0; j < 16 * kWords; ++j) {
-    const std::uint32_t word = words[j / 16] >> (threadIdx.x % 4 * 2);
+    const std::uint32_t word = mask[j / 16] >> (threadIdx.x % 4 * 2);
     const int bit = j / 4 % 4 * 8 + j % 2;
     if ((word >> bit & 1) == 0) scores[j] = -INFINITY;
   }

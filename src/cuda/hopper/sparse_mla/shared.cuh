@@ -128,6 +128,12 @@ template <typename Variant> __device__ inline void give_back(EmptyBarrier& empty
   }
 }
 
+// Rows written by other threads are read by the tensor cores next. Of two blocks, who writes rows has
+// fenced already, since the copy engine reads them too.
+template <typename Variant> __device__ inline void fence_rows() {
+  if constexpr (Variant::kConfig.blocks == 1) cutlass::arch::fence_view_async_shared();
+}
+
 // A descriptor without the block's rank, which addresses in a cluster carry above the instruction's.
 __device__ inline std::uint64_t without_rank(std::uint64_t descriptor) {
   return descriptor & ~(std::uint64_t{0xf} << 20);

@@ -51,11 +51,11 @@ template <typename Variant> class GatherRole {
         if (run.num_tiles == 0) continue;
         fill_.begin(run);
         for (int index = Fill::kFirstTurn; index < run.num_tiles; ++index) {
-          fill_.turn(index);
-          if (index == 0 && !is_published) {
+          fill_.turn(index, [&] {
+            if (index != 0 || is_published) return;
             publish(i, tiles.x + tiles.y);
             is_published = true;
-          }
+          });
         }
       }
     }

@@ -62,19 +62,14 @@ template <typename Variant> class ScoreRole {
     bool is_first = true;
     for (; tiles_left_ > 0; --tiles_left_) {
       float keep[2];
-      weigh(keep);
+      const bool stays = weigh(keep);
       if (tiles_left_ == 1) finish();
       hand_over(keep);
-      if (!is_first && __any_sync(0xffffffff, keep[0] != 1.0F || keep[1] != 1.0F)) {
-        sums_.scale(keep);
-      }
+      if (!stays && !is_first) sums_.scale(keep);
       sum_values(is_first);
       is_first = false;
     }
   }
-
-  // Rows written by other threads are read by the tensor cores next.
-  __device__ static void fence_rows() { cutlass::arch::fence_view_async_shared(); }
 
   // Products of a tile: left columns, rope, right columns, in the order in which they come.
   __device__ void start_scores() {
@@ -83,7 +78,7 @@ template <typename Variant> class ScoreRole {
     constexpr int kQuerySlab = kQuerySlabBytes >> 4;
     constexpr int kSlab = kConfig.slab_bytes() >> 4;
     shared_.left_ring.wait_full(scored_.half);
-    fence_rows();
+    fence_rows<Variant>();
     const std::uint64_t left = without_rank(tile_descriptor(shared_.left[scored_.half.stage]));
 #pragma unroll
     for (int slab = 0; slab < SparseConfig::kHalfSlabs; ++slab) {
@@ -96,12 +91,12 @@ template <typename Variant> class ScoreRole {
       mask_[i] = __shfl_sync(0xffffffff, reads ? shared_.masks.word(scored_.half.stage, i) : 0, 0);
     }
     shared_.rope_ring.wait_full(scored_.rope);
-    fence_rows();
+    fence_rows<Variant>();
     multiply_rows<Scores>(q + 2 * SparseConfig::kHalfSlabs * kQuerySlab,
                           opaque(without_rank(tile_descriptor(shared_.rope[scored_.rope.stage]))),
                           scores_, false);
     shared_.right_ring.wait_full(scored_.half);
-    fence_rows();
+    fence_rows<Variant>();
     const std::uint64_t right = without_rank(tile_descriptor(shared_.right[scored_.half.stage]));
 #pragma unroll
     for (int slab = 0; slab < SparseConfig::kHalfSlabs; ++slab) {
@@ -117,10 +112,20 @@ template <typename Variant> class ScoreRole {
     scored_.advance();
   }
 
-  __device__ void weigh(float (&keep)[2]) {
+  // True: the sums of earlier tiles stay as they are, for all rows of a warp.
+  __device__ bool weigh(float (&keep)[2]) {
+    const float to_log2 = params_.scale_log2;
+    // Two blocks wait for rows: there it is only more code to fetch.
+    if constexpr (kConfig.blocks == 1) {
+      if (softmax_.weigh_as_before(scores_, to_log2, shows_all(mask_), weights_)) {
+        keep[0] = keep[1] = 1.0F;
+        return true;
+      }
+    }
     hide_columns(scores_, mask_);
-    softmax_.weigh(scores_, params_.scale_log2, keep);
+    const bool stays = softmax_.weigh(scores_, to_log2, keep);
     pack<DType::bf16>(scores_, weights_);
+    return stays;
   }
 
   __device__ void finish() {
@@ -161,6 +166,7 @@ template <typename Variant> class ScoreRole {
       cutlass::arch::NamedBarrier::arrive(2 * SparseConfig::kWarpgroup, kScoresDone);
       end_scores(tiles_left_ == 2);
     } else {
+      cutlass::arch::NamedBarrier::arrive(2 * SparseConfig::kWarpgroup, kScoresDone);
       cute::warpgroup_wait<0>();
       sums_.wait_is_over();
       give_back<Variant>(shared_.left_ring.empty[stage]);

@@ -23,7 +23,7 @@ template <typename Variant> class SumRole {
       shared_.item_ring.empty[0].arrive();
       bool is_first = true;
       for (int left = num_tiles; left > 0; --left) {
-        sum_values(is_first, left == 1);
+        sum_values(is_first);
         is_first = false;
       }
       if (num_tiles != kNobody) store(num_tiles > 0);
@@ -38,7 +38,7 @@ template <typename Variant> class SumRole {
   __device__ static int thread() {
     return static_cast<int>(threadIdx.x % SparseConfig::kWarpgroup);
   }
-  __device__ void take_over(float (&keep)[2], bool is_last) {
+  __device__ void take_over(float (&keep)[2]) {
     const auto& handover = shared_.handover;
     cutlass::arch::NamedBarrier::sync(kBoth, kHandoverFull);
 #pragma unroll
@@ -52,16 +52,18 @@ template <typename Variant> class SumRole {
     const float2 kept = handover.keep[thread()];
     keep[0] = kept.x;
     keep[1] = kept.y;
-    // Before the handover is given back: a signal is never a tile ahead of who waits for it.
-    if (!is_last) cutlass::arch::NamedBarrier::sync(kBoth, kScoresDone);
+    // Before the handover is given back: a signal is never a tile ahead of who waits for it. (Behind the
+    // last tile there are no scores to wait for; racecheck follows this barrier where it does not the
+    // arrival alone.)
+    cutlass::arch::NamedBarrier::sync(kBoth, kScoresDone);
     cutlass::arch::NamedBarrier::arrive(kBoth, kHandoverEmpty);
   }
 
-  __device__ void sum_values(bool is_first, bool is_last) {
+  __device__ void sum_values(bool is_first) {
     float keep[2];
-    take_over(keep, is_last);
+    take_over(keep);
     shared_.right_ring.wait_full(summed_);
-    cutlass::arch::fence_view_async_shared();
+    fence_rows<Variant>();
     if (!is_first && __any_sync(0xffffffff, keep[0] != 1.0F || keep[1] != 1.0F)) {
       sums_.scale(keep);
     }
