@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pieces of an item become rows of the output, in the order of the keys: a warp for 128 columns of a
-// row, or for all 512.
+// row, or for all 512, or a block for 128.
 #pragma once
 
 #include "cuda/hopper/latent_attention/config.h"
@@ -47,6 +47,7 @@ __device__ inline MergedStats merge_stats(const LatentPieces& pieces, const Piec
   MergedStats merged;
   for (int first = 0; first < slots.count; first += 32 * kAtOnce) {
     float2 stats[kAtOnce];
+    float highest = merged.max;
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
       const int piece = first + 32 * i + lane;
@@ -54,20 +55,20 @@ __device__ inline MergedStats merge_stats(const LatentPieces& pieces, const Piec
       if (piece < slots.count) stats[i] = pieces.stats[slots.at(piece) * pieces.rows + row];
     }
 #pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      if (first + 32 * i >= slots.count) break;
-      const float top = fmaxf(merged.max, warp_highest(stats[i].x));
-      merged.sum =
-          merged.sum * rebased(merged.max, top) + warp_total(stats[i].y * rebased(stats[i].x, top));
-      merged.max = top;
-    }
+    for (int i = 0; i < kAtOnce; ++i) highest = fmaxf(highest, stats[i].x);
+    const float top = warp_highest(highest);
+    float sum = 0.0F;
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) sum += stats[i].y * rebased(stats[i].x, top);
+    merged.sum = merged.sum * rebased(merged.max, top) + warp_total(sum);
+    merged.max = top;
   }
   return merged;
 }
 
 // Columns 128c + 4 · lane … + 3 of a row, for kChunks values of c from `chunk` on, of kAhead pieces that are
-// on their way at a time.
-template <int kChunks, int kAhead> class PieceBatch {
+// on their way at a time, every kStep-th.
+template <int kChunks, int kAhead, int kStep = 1> class PieceBatch {
  public:
   __device__ PieceBatch(const LatentPieces& pieces, const PieceSlots& slots, int row, int chunk)
       : pieces_(pieces),
@@ -80,7 +81,8 @@ template <int kChunks, int kAhead> class PieceBatch {
     first_ = first;
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
-      const std::int64_t place = slots_.at(min(first + i, slots_.count - 1)) * pieces_.rows + row_;
+      const std::int64_t place =
+          slots_.at(min(first + kStep * i, slots_.count - 1)) * pieces_.rows + row_;
       const float* source = pieces_.sums + place * LatentConfig::kLatent + column_;
       tops_[i] = pieces_.stats[place].x;
 #pragma unroll
@@ -93,7 +95,7 @@ template <int kChunks, int kAhead> class PieceBatch {
   __device__ void add_to(float4 (&sums)[kChunks], float max) const {
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
-      const float weight = first_ + i < slots_.count ? rebased(tops_[i], max) : 0.0F;
+      const float weight = first_ + kStep * i < slots_.count ? rebased(tops_[i], max) : 0.0F;
       if (weight == 0.0F) continue;  // a piece without keys, or one read twice
 #pragma unroll
       for (int c = 0; c < kChunks; ++c) {
@@ -115,91 +117,86 @@ template <int kChunks, int kAhead> class PieceBatch {
   float tops_[kAhead];
 };
 
-// `token`: row of q of the item's first row.
+// Where a row of an item goes: row `row`, whose first is token `first_token` of q.
+struct RowTarget {
+  std::byte* out;
+  float* lse;  // or null
+  RowEnd end;
+
+  __device__ RowTarget(const LatentParams& params, std::int64_t first_token, int row,
+                       const MergedStats& stats) {
+    const LatentOutputs& outputs = params.outputs;
+    const std::int64_t token = first_token + row / params.heads;
+    const int head = row % params.heads;
+    end = end_row(outputs, head, stats.max, stats.sum);
+    out = outputs.out + token * outputs.token_stride_bytes + head * outputs.head_stride_bytes;
+    lse = outputs.lse == nullptr
+              ? nullptr
+              : outputs.lse + token * outputs.lse_token_stride + head * outputs.lse_head_stride;
+  }
+
+  // Columns 128 · chunk + 4 · lane … + 3, by a warp.
+  template <DType kDType> __device__ void store(int chunk, const float4& sum) const {
+    const auto lane = static_cast<int>(threadIdx.x % 32);
+    reinterpret_cast<uint2*>(out)[chunk * 32 + lane] = {
+        pack_pair<kDType>(sum.x * end.factor, sum.y * end.factor),
+        pack_pair<kDType>(sum.z * end.factor, sum.w * end.factor)};
+    if (lse != nullptr && chunk == 0 && lane == 0) *lse = end.lse;
+  }
+};
+
+// `first_token`: of q, of the item's first row.
 template <DType kDType, int kChunks, int kAhead>
 __device__ inline void merge_row(const LatentParams& params, const PieceSlots& slots,
                                  std::int64_t first_token, int row, int chunk) {
-  const auto lane = static_cast<int>(threadIdx.x % 32);
   PieceBatch<kChunks, kAhead> batch(params.pieces, slots, row, chunk);
   batch.fetch(0);  // beside the statistics
   const MergedStats stats = merge_stats(params.pieces, slots, row);
-  const std::int64_t token = first_token + row / params.heads;
-  const int head = row % params.heads;
-  const RowEnd end = end_row(params.outputs, head, stats.max, stats.sum);
+  const RowTarget target(params, first_token, row, stats);
   float4 sums[kChunks] = {};
   batch.add_to(sums, stats.max);
   for (int first = kAhead; first < slots.count; first += kAhead) {
     batch.fetch(first);
     batch.add_to(sums, stats.max);
   }
-  const LatentOutputs& outputs = params.outputs;
-  std::byte* out =
-      outputs.out + token * outputs.token_stride_bytes + head * outputs.head_stride_bytes;
 #pragma unroll
-  for (int c = 0; c < kChunks; ++c) {
-    const float4& sum = sums[c];
-    const uint2 words = {pack_pair<kDType>(sum.x * end.factor, sum.y * end.factor),
-                         pack_pair<kDType>(sum.z * end.factor, sum.w * end.factor)};
-    reinterpret_cast<uint2*>(out)[(chunk + c) * 32 + lane] = words;
-  }
-  if (outputs.lse != nullptr && chunk == 0 && lane == 0) {
-    outputs.lse[token * outputs.lse_token_stride + head * outputs.lse_head_stride] = end.lse;
-  }
+  for (int c = 0; c < kChunks; ++c) target.store<kDType>(chunk + c, sums[c]);
 }
 
-// The same for 32 columns of a row and many pieces: eight lanes have the columns, every fourth piece is
-// theirs. Bytes of many pieces are then on their way at once.
-template <DType kDType>
-__device__ inline void merge_part(const LatentParams& params, const PieceSlots& slots,
-                                  std::int64_t first_token, int row, int part) {
-  constexpr int kGroups = 4;
-  constexpr int kAhead = 11;
-  const LatentPieces& pieces = params.pieces;
-  const auto lane = static_cast<int>(threadIdx.x % 32);
-  const int column = part * 32 + lane % 8 * 4;
-  const MergedStats stats = merge_stats(pieces, slots, row);
+// What the warps of a block have of 128 columns.
+template <int kWarps> using WarpSums = float4[kWarps][32];
+
+// The same for 128 columns of a row and many pieces, by a block: each warp has every kWarps-th piece, so that all
+// of them are on their way at once. `parts`: not those of the block's row before.
+template <DType kDType, int kWarps>
+__device__ inline void merge_by_block(const LatentParams& params, const PieceSlots& slots,
+                                      std::int64_t first_token, int row, int chunk,
+                                      WarpSums<kWarps>& parts) {
+  constexpr int kAhead = 8;
+  const auto warp = static_cast<int>(threadIdx.x) / 32;
+  const auto lane = static_cast<int>(threadIdx.x) % 32;
+  PieceBatch<1, kAhead, kWarps> batch(params.pieces, slots, row, chunk);
+  batch.fetch(warp);
+  const MergedStats stats = merge_stats(params.pieces, slots, row);
+  float4 sums[1] = {};
+  batch.add_to(sums, stats.max);
+  for (int first = warp + kAhead * kWarps; first < slots.count; first += kAhead * kWarps) {
+    batch.fetch(first);
+    batch.add_to(sums, stats.max);
+  }
+  parts[warp][lane] = sums[0];
+  __syncthreads();
+  if (warp != 0) return;
   float4 sum{};
-  for (int first = lane / 8; first < slots.count; first += kGroups * kAhead) {
-    float4 values[kAhead];
-    float tops[kAhead];
 #pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      const int piece = min(first + kGroups * i, slots.count - 1);
-      const std::int64_t place = slots.at(piece) * pieces.rows + row;
-      tops[i] = pieces.stats[place].x;
-      values[i] =
-          *reinterpret_cast<const float4*>(pieces.sums + place * LatentConfig::kLatent + column);
-    }
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      const float weight = first + kGroups * i < slots.count ? rebased(tops[i], stats.max) : 0.0F;
-      if (weight == 0.0F) continue;  // a piece without keys, or one read twice
-      sum.x = fmaf(values[i].x, weight, sum.x);
-      sum.y = fmaf(values[i].y, weight, sum.y);
-      sum.z = fmaf(values[i].z, weight, sum.z);
-      sum.w = fmaf(values[i].w, weight, sum.w);
-    }
+  for (int w = 0; w < kWarps; ++w) {
+    const float4 part = parts[w][lane];
+    sum.x += part.x;
+    sum.y += part.y;
+    sum.z += part.z;
+    sum.w += part.w;
   }
-#pragma unroll
-  for (int distance = 8; distance <= 16; distance *= 2) {
-    sum.x += __shfl_xor_sync(0xffffffff, sum.x, distance);
-    sum.y += __shfl_xor_sync(0xffffffff, sum.y, distance);
-    sum.z += __shfl_xor_sync(0xffffffff, sum.z, distance);
-    sum.w += __shfl_xor_sync(0xffffffff, sum.w, distance);
-  }
-  const LatentOutputs& outputs = params.outputs;
-  const std::int64_t token = first_token + row / params.heads;
-  const int head = row % params.heads;
-  const RowEnd end = end_row(outputs, head, stats.max, stats.sum);
-  if (lane < 8) {
-    std::byte* out = outputs.out + token * outputs.token_stride_bytes +
-                     head * outputs.head_stride_bytes + bytes_for(kDType, column);
-    *reinterpret_cast<uint2*>(out) = {pack_pair<kDType>(sum.x * end.factor, sum.y * end.factor),
-                                      pack_pair<kDType>(sum.z * end.factor, sum.w * end.factor)};
-  }
-  if (outputs.lse != nullptr && part == 0 && lane == 0) {
-    outputs.lse[token * outputs.lse_token_stride + head * outputs.lse_head_stride] = end.lse;
-  }
+  RowTarget(params, first_token, row, stats).store<kDType>(chunk, sum);
 }
 
 }  // namespace quire::cuda::hopper

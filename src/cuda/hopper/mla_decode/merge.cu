@@ -17,9 +17,7 @@ namespace {
 
 constexpr int kMergeWarps = 8;
 constexpr int kRowChunks = LatentConfig::kLatent / 128;
-constexpr int kRowParts = LatentConfig::kLatent / 32;
-// From so many pieces on, a row is 16 warps' work. (8 pieces of 64 rows by 16 warps each: 16 µs, 4 pieces of
-// 128 rows, the same bytes, by one warp each: 6; measured when most blocks had no item.)
+// From so many pieces on, a quarter of a row is a block's work.
 constexpr int kManyPieces = 16;
 constexpr unsigned kMostColumns = 256;
 constexpr std::int64_t kMostTurns = 1024;  // a grid's third side ends at 65 535
@@ -107,15 +105,24 @@ __device__ void merge_rows(const MlaDecodeParams& params, const MergeItem& item,
   }
 }
 
+__device__ void merge_many(const MlaDecodeParams& params, const MergeItem& item,
+                           const PieceSlots& slots) {
+  __shared__ WarpSums<kMergeWarps> parts[2];
+  __syncthreads();  // of the item before
+  int turn = 0;
+  for (auto unit = static_cast<int>(blockIdx.y); unit < item.rows * kRowChunks;
+       unit += static_cast<int>(gridDim.y), turn ^= 1) {
+    merge_by_block<DType::bf16, kMergeWarps>(params.attend, slots, item.first_token,
+                                             unit / kRowChunks, unit % kRowChunks, parts[turn]);
+  }
+}
+
 __device__ void merge_item(const MlaDecodeParams& params, const MergeItem& item,
                            const PieceSlots& slots) {
   const int warp = static_cast<int>(blockIdx.y) * kMergeWarps + static_cast<int>(threadIdx.x) / 32;
   const int warps = static_cast<int>(gridDim.y) * kMergeWarps;
   if (slots.count >= kManyPieces) {
-    for (int unit = warp; unit < item.rows * kRowParts; unit += warps) {
-      merge_part<DType::bf16>(params.attend, slots, item.first_token, unit / kRowParts,
-                              unit % kRowParts);
-    }
+    merge_many(params, item, slots);
   } else if (item.rows * 4 <= warps) {
     merge_rows<1, 8>(params, item, slots, warp, warps);
   } else if (item.rows * 2 <= warps) {

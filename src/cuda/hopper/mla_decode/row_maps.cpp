@@ -21,7 +21,7 @@ TensorMap row_map(const LatentPages& pages, int slabs) {
                         pages.page_stride_bytes};
   tile.box = {kColumns, pages.box_rows, slabs, 1};
   tile.swizzle = Swizzle::b128;
-  tile.l2_promotion = L2Promotion::b256;
+  tile.l2_promotion = L2Promotion::b128;
   return encode_tensor_map(tile, const_cast<std::byte*>(pages.rows));
 }
 
@@ -33,7 +33,7 @@ TensorMap byte_map(const LatentPages& pages, int box_bytes) {
   tile.dims = {pages.row_bytes, pages.page_size, pages.num_pages};
   tile.strides_bytes = {pages.token_stride_bytes, pages.page_stride_bytes};
   tile.box = {box_bytes, LatentConfig::kWarpKeys, 1};
-  tile.l2_promotion = L2Promotion::b256;
+  tile.l2_promotion = L2Promotion::b128;
   return encode_tensor_map(tile, const_cast<std::byte*>(pages.rows));
 }
 
@@ -59,7 +59,7 @@ void set_unit_maps(MlaDecodeParams& params) {
   tile.dims = {pages.row_bytes / kElement, pages.page_size, pages.num_pages};
   tile.strides_bytes = {pages.token_stride_bytes, pages.page_stride_bytes};
   tile.box = {pitch / kElement, FewRowsConfig::kUnitKeys, 1};
-  tile.l2_promotion = L2Promotion::b256;
+  tile.l2_promotion = L2Promotion::b128;
   params.latents = encode_tensor_map(tile, const_cast<std::byte*>(pages.rows));
 }
 

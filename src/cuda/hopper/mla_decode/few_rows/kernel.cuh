@@ -24,11 +24,18 @@ __global__ void __launch_bounds__(FewRowsConfig::kThreads, 1)
     shared.init(params.format.token_scales != nullptr);
     cutlass::arch::fence_barrier_init();
   }
-  __syncthreads();
   const int warpgroup = warpgroup_in_block();
+  ClusterPart part;
+  if (warpgroup == 2 * FewRowsConfig::kGroups) {  // beside the barriers, which it does not need
+    const auto thread = static_cast<int>(threadIdx.x % 128);
+    if (thread == 0) prefetch(params.latents);
+    prefetch_table(params.pages, params.batch.size, thread);
+    part = find_part(params, shared.line, static_cast<int>(blockIdx.x), thread);
+  }
+  __syncthreads();
   if (warpgroup == 2 * FewRowsConfig::kGroups) {
     cutlass::arch::warpgroup_reg_dealloc<kConfig.load_registers>();
-    LoadUnits<kConfig>(params, shared, warp_in_block() % FewRowsConfig::kGroupWarps).run();
+    LoadUnits<kConfig>(params, shared, warp_in_block() % FewRowsConfig::kGroupWarps).run(part);
   } else if (warpgroup < FewRowsConfig::kGroups) {
     cutlass::arch::warpgroup_reg_alloc<kConfig.score_registers>();
     WeighKeys<kConfig>(params, shared, warpgroup).run();

@@ -20,12 +20,9 @@ template <FewRowsConfig kConfig> class LoadUnits {
   __device__ LoadUnits(const MlaDecodeParams& params, FewRowsShared<kConfig>& shared, int warp)
       : params_(params), shared_(shared), warp_(warp) {}
 
-  __device__ void run() {
-    const auto thread = static_cast<int>(threadIdx.x % 128);
+  // `part`: of the work, this block's.
+  __device__ void run(const ClusterPart& part) {
     const auto block = static_cast<int>(blockIdx.x);
-    if (lane() == 0) prefetch(params_.latents);
-    prefetch_table(params_.pages, params_.batch.size, thread);
-    const ClusterPart part = find_part(params_, shared_.line, block, thread);
     if (part.cuts.total < kManyTiles) hint_ = L2Hint::EVICT_FIRST;
     WorkWalk walk(params_.batch, params_.split, part.cuts, part.place, block);
     for (WorkPiece piece; walk.next(piece);) {

@@ -12,10 +12,8 @@
 namespace quire::cuda::hopper {
 
 __device__ inline void load_for_pairs(const MlaDecodeParams& params, SeesawShared& shared,
-                                      int cluster, int rank) {
-  const auto thread = static_cast<int>(threadIdx.x % 128);
-  const int warp = __shfl_sync(kWholeWarp, thread / 32, 0);
-  const ClusterPart part = find_part(params, shared.line, cluster, thread);
+                                      const ClusterPart& part, int cluster, int rank) {
+  const int warp = __shfl_sync(kWholeWarp, static_cast<int>(threadIdx.x % 128) / 32, 0);
   const WorkWalk walk(params.batch, params.split, part.cuts, part.place, cluster);
   if (warp < 2) {
     LoadHalves(params, shared, warp, rank, part.cuts.total).run(walk);
@@ -37,12 +35,17 @@ static __global__ void __launch_bounds__(Seesaw::kThreads, 1)
     shared.init();
     cutlass::arch::fence_barrier_init();
   }
+  const auto cluster = static_cast<int>(cute::cluster_id_in_grid().x);
+  const int warpgroup = warpgroup_in_block();
+  ClusterPart part;
+  if (warpgroup == Seesaw::kGroups) {  // beside the barriers, which it does not need
+    part = find_part(params, shared.line, cluster, static_cast<int>(threadIdx.x % 128));
+  }
   __syncthreads();
   const auto rank = static_cast<int>(cute::block_rank_in_cluster());
-  const int warpgroup = warpgroup_in_block();
   if (warpgroup == Seesaw::kGroups) {
     cutlass::arch::warpgroup_reg_dealloc<Seesaw::kLoadRegisters>();
-    load_for_pairs(params, shared, static_cast<int>(cute::cluster_id_in_grid().x), rank);
+    load_for_pairs(params, shared, part, cluster, rank);
   } else {
     cutlass::arch::warpgroup_reg_alloc<Seesaw::kAttendRegisters>();
     AttendPairs(params.attend, shared, warpgroup, rank).run();
