@@ -10,6 +10,7 @@
 
 #include "cuda/hopper/flash_attention/decode/find_work.cuh"
 #include "cuda/hopper/latent_attention/merge.cuh"
+#include "cuda/hopper/mla_decode/cut_parts.h"
 #include "cuda/runtime/launch.h"
 
 namespace quire::cuda::hopper {
@@ -67,7 +68,7 @@ __device__ PieceSlots cut_slots(const MlaDecodeParams& params, const MergeItem& 
     total += cost;
     if (i < item.sequence) before += cost;
   }
-  const WorkCuts cuts = cut_work(params.split, warp_sum(total));
+  const WorkCuts cuts = cut_parts(params.split, warp_sum(total));
   const int begin = warp_sum(before) + item.tile * work.item_cost(params.split);
   const SharedItem shared = shared_item(params.split, cuts, begin, work.blocks);
   return cut_from(shared.first, shared.pieces);

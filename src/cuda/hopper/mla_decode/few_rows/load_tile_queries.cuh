@@ -21,12 +21,11 @@ template <FewRowsConfig kConfig> class LoadTileQueries {
   __device__ void load(const LatentItem& item, int warp) const {
     constexpr int kWarps = FewRowsConfig::kWarps;
     constexpr int kWarpRows = kConfig.rows / kWarps;
-#pragma unroll 1
-    for (int i = 0; i < kWarpRows; ++i) {
-      uint4 chunks[kChunks];
-      fetch(item, warp + i * kWarps, chunks);
-      place(warp + i * kWarps, chunks);
-    }
+    uint4 chunks[kWarpRows][kChunks];
+#pragma unroll
+    for (int i = 0; i < kWarpRows; ++i) fetch(item, warp + i * kWarps, chunks[i]);
+#pragma unroll
+    for (int i = 0; i < kWarpRows; ++i) place(warp + i * kWarps, chunks[i]);
     cutlass::arch::fence_view_async_shared();
   }
 

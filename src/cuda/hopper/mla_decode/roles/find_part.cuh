@@ -4,6 +4,7 @@
 #pragma once
 
 #include "cuda/hopper/flash_attention/decode/scan_line.cuh"
+#include "cuda/hopper/mla_decode/cut_parts.h"
 #include "cuda/hopper/mla_decode/params.h"
 #include "cuda/rows/prefetch.cuh"
 
@@ -41,7 +42,7 @@ struct ClusterPart {
 __device__ inline ClusterPart find_part(const MlaDecodeParams& params, LineScanShared& shared,
                                         int cluster, int thread) {
   LineScan scan(params.batch, params.split, shared, thread);
-  ClusterPart part{.cuts = cut_work(params.split, scan.add_up()), .place = {}};
+  ClusterPart part{.cuts = cut_parts(params.split, scan.add_up()), .place = {}};
   if (cluster < part.cuts.parts && part.cuts.total > 0) {
     part.place = scan.find(part.cuts.at(cluster));
   }

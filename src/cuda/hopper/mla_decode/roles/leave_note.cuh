@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cuda/hopper/flash_attention/decode/find_work.cuh"
+#include "cuda/hopper/mla_decode/cut_parts.h"
 #include "cuda/hopper/mla_decode/params.h"
 
 namespace quire::cuda::hopper {
@@ -16,7 +17,7 @@ __device__ inline void leave_note(const MlaDecodeParams& params, int cluster,
   int pieces = 1;
   if (piece.slot >= 0) {
     // Where the item ends on the line: clusters up to the first cut from there on have pieces of it.
-    const WorkCuts cuts = cut_batch(params);
+    const WorkCuts cuts = cut_parts(params.split, cut_batch(params).total);
     pieces = cuts.first_from(cuts.at(cluster + 1) + work.blocks - piece.end) - cluster;
   }
   if (threadIdx.x % 32 != 0) return;

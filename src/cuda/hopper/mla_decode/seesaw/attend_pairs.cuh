@@ -5,6 +5,7 @@
 
 #include "cuda/hopper/latent_attention/row_sight.cuh"
 #include "cuda/hopper/latent_attention/store.cuh"
+#include "cuda/hopper/mla_decode/roles/rehearse.cuh"
 #include "cuda/hopper/mla_decode/seesaw/pair_products.cuh"
 #include "cuda/hopper/mla_decode/seesaw/softmax_tile.cuh"
 
@@ -44,6 +45,21 @@ class AttendPairs {
     const RowSight sight(params_, item, params_.pieces.rows);
     SoftmaxTile softmax(params_.to_log2);
     Sums sums = {};
+#pragma unroll 1
+    for (bool is_rehearsal = opaque(items_ == 0 && group_ == 1);; is_rehearsal = false) {
+      if (is_rehearsal) {
+        shared_.full[0][0].wait(0);
+      } else {
+        attend_tiles(item, sight, softmax, sums);
+      }
+      finish(item, softmax, sums, is_rehearsal);
+      if (!is_rehearsal) break;
+    }
+    ++items_;
+  }
+
+  __device__ void attend_tiles(const LatentItem& item, const RowSight& sight, SoftmaxTile& softmax,
+                               Sums& sums) {
     shared_.q_full.wait(items_ & 1);
 #pragma unroll 1
     for (int tile = 0; tile < item.tiles; tile += 2) {
@@ -64,8 +80,6 @@ class AttendPairs {
       }
       phases_ ^= tile + 1 < item.tiles ? 3U : 1U;
     }
-    finish(item, softmax, sums);
-    ++items_;
   }
 
   // Scores of this group's tile, weights of it in registers and for the other group.
@@ -163,7 +177,23 @@ class AttendPairs {
     shared_.empty[stage][group_].arrive();
   }
 
-  __device__ void finish(const LatentItem& item, const SoftmaxTile& softmax, const Sums& sums) {
+  __device__ void finish(const LatentItem& item, const SoftmaxTile& softmax, const Sums& sums,
+                         bool is_rehearsal) {
+    RowStats stats{.max = {0.0F, 0.0F}, .sum = {1.0F, 1.0F}};
+    LatentItem stored = item;
+    if (is_rehearsal) {
+      stored.rows = min(item.rows, first_row_ + 1);
+    } else {
+      stats = exchange_stats(softmax);
+    }
+    store_item<DType::bf16>(
+        params_, stored,
+        {.row = first_row_ + row_, .column = group_ * kHalfColumns, .stores_stats = group_ == 0},
+        stats, sums);
+  }
+
+  // Both groups' sums of weights.
+  __device__ RowStats exchange_stats(const SoftmaxTile& softmax) {
     auto& rows = shared_.stats[items_ & 1];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -180,10 +210,7 @@ class AttendPairs {
       stats.max[i] = fmaxf(even.x, odd.x);
       stats.sum[i] = even.y * rebased(even.x, stats.max[i]) + odd.y * rebased(odd.x, stats.max[i]);
     }
-    store_item<DType::bf16>(
-        params_, item,
-        {.row = first_row_ + row_, .column = group_ * kHalfColumns, .stores_stats = group_ == 0},
-        stats, sums);
+    return stats;
   }
 
   const LatentParams& params_;
