@@ -3,6 +3,7 @@
 #include <set>
 #include <string_view>
 
+#include "cuda/hopper/mla_decode/cut_parts.h"
 #include "cuda/hopper/mla_decode/plan_decode.h"
 #include "gtest/gtest.h"
 
@@ -76,8 +77,12 @@ TEST(PlanMlaDecodeTest, RowsHoldTheHeadsOfTheNewTokens) {
   EXPECT_EQ(kernel(64, 1), "bf16_r64");
   EXPECT_EQ(kernel(64, 2), "bf16_r128");
   EXPECT_EQ(kernel(96, 1), "bf16_r128");
+  EXPECT_EQ(kernel(128, 2), "bf16_r256");
+  EXPECT_EQ(kernel(64, 4), "bf16_r256");
+  EXPECT_EQ(kernel(128, 3), "bf16_r128");  // two tokens and one would leave two of four blocks idle
   EXPECT_EQ(plan_mla_decode(absorbed(16, 4, 8), kSms).tile_tokens, 8);
-  EXPECT_EQ(plan_mla_decode(absorbed(128, 4, 8), kSms).split.max_tiles, 8);
+  EXPECT_EQ(plan_mla_decode(absorbed(128, 4, 7), kSms).split.max_tiles, 7);
+  EXPECT_EQ(plan_mla_decode(absorbed(128, 4, 8), kSms).split.max_tiles, 4);
 }
 
 TEST(PlanMlaDecodeTest, RowsOfE4m3HaveKernelsOfTheirOwn) {
@@ -98,6 +103,8 @@ TEST(PlanMlaDecodeTest, OrderOfSumsIsTheHeadsAlone) {
   const std::string_view one = plan_mla_decode(problem, kSms).variant->name;
   problem.ragged.max_new_tokens = 8;
   EXPECT_EQ(plan_mla_decode(problem, kSms).variant->name, one);
+  problem.heads = 128;  // idle blocks, where sequences have one token
+  EXPECT_EQ(plan_mla_decode(problem, kSms).variant->name, "bf16_r128");
 }
 
 TEST(PlanMlaDecodeTest, ClustersComeOutEvenWithTheItemsWhereNearlyAllDo) {
@@ -110,6 +117,21 @@ TEST(PlanMlaDecodeTest, ClustersComeOutEvenWithTheItemsWhereNearlyAllDo) {
   EXPECT_EQ(clusters(128), 64);  // two items each
   EXPECT_EQ(clusters(50), 66);   // 50 would leave 16 idle
   EXPECT_EQ(clusters(0), 66);
+}
+
+TEST(PlanMlaDecodeTest, PartsHaveTwoTilesOrMoreAndCoverAll) {
+  for (const int blocks : {1, 2, 33, 66}) {
+    for (int tiles = 0; tiles < 300; ++tiles) {
+      const WorkCuts cuts = cut_parts({.blocks = blocks}, tiles);
+      EXPECT_LE(cuts.parts, blocks);
+      EXPECT_EQ(cuts.at(0), 0);
+      EXPECT_EQ(cuts.at(cuts.parts), tiles > 0 ? tiles : cuts.length);
+      for (int part = 0; part < cuts.parts && tiles > 1; ++part) {
+        EXPECT_GE(cuts.at(part + 1) - cuts.at(part), 2) << tiles << " tiles, part " << part;
+        EXPECT_EQ(cuts.first_from(cuts.at(part)), part);
+      }
+    }
+  }
 }
 
 TEST(PlanMlaDecodeTest, SaysWhyNot) {

@@ -44,6 +44,15 @@ std::string refuse_weights(const MlaDecodeProblem& problem) {
   return is_known ? "" : "weights of " + std::string(name(problem.weight_dtype));
 }
 
+// Four blocks share keys only where their rows are filled: idle ones would cost more than the second reading.
+bool may_take(const MlaDecodeVariant& variant, const MlaDecodeProblem& problem,
+              std::int64_t tokens) {
+  if (variant.latents != problem.cache.row_format.parts[0].dtype) return false;
+  constexpr int kTwoBlocks = 2 * LatentConfig::kGroupRows;
+  return variant.rows <= kTwoBlocks ||
+         (!problem.batch_invariant && problem.heads * tokens % variant.rows == 0);
+}
+
 // The fewest rows that hold what a sequence usually brings; else the most.
 const MlaDecodeVariant* find_variant(const MlaDecodeProblem& problem) {
   // Other sequences' tokens may ask for more rows, but not for another order of sums.
@@ -51,7 +60,7 @@ const MlaDecodeVariant* find_variant(const MlaDecodeProblem& problem) {
       problem.batch_invariant ? kMlaDecodeMaxNewTokens : usual_new_tokens(problem);
   const MlaDecodeVariant* best = nullptr;
   for (const MlaDecodeVariant& variant : kMlaDecodeVariants) {
-    if (variant.latents != problem.cache.row_format.parts[0].dtype) continue;
+    if (!may_take(variant, problem, tokens)) continue;
     best = &variant;
     if (variant.rows >= problem.heads * tokens) break;
   }

@@ -6,7 +6,7 @@
 
 namespace quire::cuda::hopper {
 
-// bf16 rows and many rows of q: one kernel (seesaw/), of one block or of two that share their keys.
+// bf16 rows and many rows of q: one kernel (seesaw/), of one block or of two or four that share their keys.
 struct MlaDecodeBf16R64 {
   static constexpr int kRows = 64;
   static constexpr int kCluster = 1;
@@ -15,6 +15,11 @@ struct MlaDecodeBf16R64 {
 struct MlaDecodeBf16R128 {
   static constexpr int kRows = 128;
   static constexpr int kCluster = 2;
+  static constexpr DType kLatents = DType::bf16;
+};
+struct MlaDecodeBf16R256 {
+  static constexpr int kRows = 256;
+  static constexpr int kCluster = 4;
   static constexpr DType kLatents = DType::bf16;
 };
 // Few rows of q: operands swapped (few_rows/).

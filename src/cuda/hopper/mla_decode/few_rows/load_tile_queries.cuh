@@ -21,11 +21,16 @@ template <FewRowsConfig kConfig> class LoadTileQueries {
   __device__ void load(const LatentItem& item, int warp) const {
     constexpr int kWarps = FewRowsConfig::kWarps;
     constexpr int kWarpRows = kConfig.rows / kWarps;
-    uint4 chunks[kWarpRows][kChunks];
+    constexpr int kAtOnce =
+        kIsScaled ? 1 : kWarpRows;  // for two that are scaled there are no registers
+#pragma unroll 1
+    for (int first = 0; first < kWarpRows; first += kAtOnce) {
+      uint4 chunks[kAtOnce][kChunks];
 #pragma unroll
-    for (int i = 0; i < kWarpRows; ++i) fetch(item, warp + i * kWarps, chunks[i]);
+      for (int i = 0; i < kAtOnce; ++i) fetch(item, warp + (first + i) * kWarps, chunks[i]);
 #pragma unroll
-    for (int i = 0; i < kWarpRows; ++i) place(warp + i * kWarps, chunks[i]);
+      for (int i = 0; i < kAtOnce; ++i) place(warp + (first + i) * kWarps, chunks[i]);
+    }
     cutlass::arch::fence_view_async_shared();
   }
 

@@ -19,13 +19,13 @@ template <FewRowsConfig kConfig> class StoreColumns {
       : params_(params), shared_(shared), item_(item), half_(half) {}
 
   // Where the thread's rows go, and what they are divided by. Rows beyond the item's: nowhere.
-  __device__ void find_targets(bool is_rehearsal) {
+  __device__ void find_targets() {
     const LatentOutputs& outputs = params_.outputs;
     const int column = half_ * LatentConfig::kLatent / 2 + 16 * warp() + pair_column();
-    const float unlift = is_rehearsal ? 1.0F : sums_unlift();
+    const float unlift = sums_unlift();
 #pragma unroll
     for (int i = 0; i < kThreadRows; ++i) {
-      const MergedStats stats = is_rehearsal ? MergedStats{0.0F, 1.0F} : stats_of(i);
+      const MergedStats stats = stats_of(i);
       targets_[i] = nullptr;
       factors_[i] = 0.0F;
       if (row(i) >= item_.rows) continue;

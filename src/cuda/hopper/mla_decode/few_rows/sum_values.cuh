@@ -7,7 +7,6 @@
 #include "cuda/hopper/mla_decode/few_rows/operands.cuh"
 #include "cuda/hopper/mla_decode/few_rows/store_columns.cuh"
 #include "cuda/hopper/mla_decode/params.h"
-#include "cuda/hopper/mla_decode/roles/rehearse.cuh"
 
 namespace quire::cuda::hopper {
 
@@ -27,23 +26,13 @@ template <FewRowsConfig kConfig> class SumValues {
       const LatentItem& item = shared_.items[place];
       if (item.tiles == 0) return;
       Sums sums = {};
-      if (number == 0) {
-        const UnitPlace<kConfig> first(0, 0);
-        shared_.full[first.place].wait(first.phase);
-      }
-#pragma unroll 1
-      for (bool is_rehearsal = opaque(number == 0);; is_rehearsal = false) {
-        if (!is_rehearsal) {
-          for (int tile = 0; tile < item.tiles; ++tile, ++tile_) add_tile(sums);
-          shared_.stats_full.wait(number & 1);
-        }
-        StoreColumns<kConfig> store(params_, shared_, item, half_);
-        store.find_targets(is_rehearsal);
-        if (!is_rehearsal) arrive_by_warp(shared_.stats_empty);
+      for (int tile = 0; tile < item.tiles; ++tile, ++tile_) add_tile(sums);
+      shared_.stats_full.wait(number & 1);
+      StoreColumns<kConfig> store(params_, shared_, item, half_);
+      store.find_targets();
+      arrive_by_warp(shared_.stats_empty);
 #pragma unroll
-        for (int block = 0; block < kBlocks; ++block) store.store(block, sums[block]);
-        if (!is_rehearsal) break;
-      }
+      for (int block = 0; block < kBlocks; ++block) store.store(block, sums[block]);
       arrive_by_warp(shared_.item_ring.empty[place]);
     }
   }

@@ -45,6 +45,8 @@ class AttendPairs {
     const RowSight sight(params_, item, params_.pieces.rows);
     SoftmaxTile softmax(params_.to_log2);
     Sums sums = {};
+    // The group of the second tile has the time (roles/rehearse.cuh). One row of zeros is stored, where the
+    // same threads store what belongs there later.
 #pragma unroll 1
     for (bool is_rehearsal = opaque(items_ == 0 && group_ == 1);; is_rehearsal = false) {
       if (is_rehearsal) {

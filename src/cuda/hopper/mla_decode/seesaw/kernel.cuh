@@ -35,14 +35,17 @@ static __global__ void __launch_bounds__(Seesaw::kThreads, 1)
     shared.init();
     cutlass::arch::fence_barrier_init();
   }
-  const auto cluster = static_cast<int>(cute::cluster_id_in_grid().x);
+  // 64, 128 or 256 rows of an item: who shares their keys with how many, whether launched as a cluster or not.
+  const int sharing = params.attend.pieces.rows / Seesaw::kRows;
+  const auto block = static_cast<int>(blockIdx.x);
+  const int cluster = block >> (__ffs(sharing) - 1);
+  const int rank = block & (sharing - 1);
   const int warpgroup = warpgroup_in_block();
   ClusterPart part;
   if (warpgroup == Seesaw::kGroups) {  // beside the barriers, which it does not need
     part = find_part(params, shared.line, cluster, static_cast<int>(threadIdx.x % 128));
   }
   __syncthreads();
-  const auto rank = static_cast<int>(cute::block_rank_in_cluster());
   if (warpgroup == Seesaw::kGroups) {
     cutlass::arch::warpgroup_reg_dealloc<Seesaw::kLoadRegisters>();
     load_for_pairs(params, shared, part, cluster, rank);

@@ -23,7 +23,7 @@ class LoadHalves {
         rank_(rank),
         box_bits_(params.pages.box_bits),
         pieces_(Seesaw::kKeys >> box_bits_),
-        is_ahead_(params.attend.pieces.rows > Seesaw::kRows && pieces_ == 1),
+        is_ahead_(params.attend.pieces.rows > Seesaw::kRows && pieces_ == 1 && rank < 2),
         hint_(tiles < kManyTiles ? L2Hint::EVICT_FIRST : L2Hint::EVICT_NORMAL) {}
 
   __device__ void run(WorkWalk walk) {
@@ -109,8 +109,8 @@ class LoadHalves {
             .row = __shfl_sync(kWholeWarp, batch.row, box)};
   }
 
-  // Into L2, for both blocks of the cluster: a quarter of the columns for each of the four warps. Only
-  // where two share their keys: with one block for an item, memory is the limit, and this is in its way.
+  // Into L2, for all who share the keys: a quarter of the columns for each warp of the first two blocks. Only
+  // where several share their keys: with one block for an item, memory is the limit, and this is in its way.
   __device__ void fetch_ahead(const Piece& piece) const {
     if (lane() == 0 && piece.page < params_.pages.num_pages) {
       const auto page = static_cast<int>(piece.page);

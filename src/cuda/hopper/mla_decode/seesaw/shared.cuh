@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention in pairs of tiles: shared memory of a block, and what its roles agree on.
 //
-// A block has 64 query rows, all columns; where an item has more, the other block of its cluster has the
-// next 64 and the same keys at about the same time, so that memory is read once. An item's tiles of 64
+// A block has 64 query rows, all columns; where an item has more, the next block or the next three have
+// 64 each and the same keys at about the same time, so that memory is read once. An item's tiles of 64
 // keys are taken two at a time: the first of a pair stands in stage 0, the second in stage 1; where their
 // number is odd, the last pair has one.
 //
