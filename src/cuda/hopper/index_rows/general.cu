@@ -111,7 +111,10 @@ __global__ void quantize_rows_general(const __grid_constant__ IndexRowParams par
     reinterpret_cast<__nv_fp8_storage_t*>(codes)[i] =
         __nv_cvt_float_to_fp8(quotient, __NV_SATFINITE, __NV_E4M3);
   }
-  if (threadIdx.x == 0) store_scale(target, place, head, scale * gate_of(target, place, head));
+  if (threadIdx.x == 0) {
+    const float gate = gate_of(target, gate_bits(target, token, head));
+    store_scale(target, place, head, scale * gate);
+  }
 }
 
 template <typename Target>

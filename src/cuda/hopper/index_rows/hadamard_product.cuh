@@ -9,6 +9,8 @@
 // tf32 keeps 11 bits of a number: the rest goes through a product of its own. What is lost is 2^-22 of it.
 #pragma once
 
+#include "quire/dtype.h"
+
 namespace quire::cuda::hopper {
 
 class HadamardProduct {
@@ -55,6 +57,49 @@ class HadamardProduct {
   }
 
   unsigned signs_[2];
+};
+
+// The same of 16-bit numbers as they were loaded, which are neither split nor decoded first, and over the third bit of
+// the column too: D = A · H of mma m16n8k16, once for the sums and once for the differences of words two apart.
+//   A: lane 4g + t holds k = 2t, 2t + 1 (a word) and k = 2t + 8, 2t + 9 (the other one)
+template <DType kX> class RawHadamardProduct {
+ public:
+  __device__ RawHadamardProduct() {
+    const unsigned k = threadIdx.x % 4 * 2;
+    const unsigned n = threadIdx.x % 32 / 4;
+    signs_ = sign(k, n) | sign(k + 1, n) << 16;
+    asm volatile("" : "+r"(signs_));  // as above
+  }
+
+  __device__ void apply(const uint4& raw, float (&values)[8]) const {
+    multiply(raw, signs_, &values[0]);
+    multiply(raw, signs_ ^ 0x80008000u, &values[4]);
+  }
+
+ private:
+  static_assert(kX == DType::bf16 || kX == DType::f16);
+
+  __device__ static unsigned sign(unsigned k, unsigned n) {
+    constexpr unsigned kOne = kX == DType::bf16 ? 0x3f80 : 0x3c00;
+    return kOne | (__popc(k & n) % 2 == 0 ? 0u : 0x8000u);
+  }
+
+  // `other`: the signs of the words two further on.
+  __device__ void multiply(const uint4& raw, unsigned other, float* d) const {
+    if constexpr (kX == DType::bf16) {
+      asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+          "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %10, %10, %10};"
+          : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+          : "r"(raw.x), "r"(raw.y), "r"(raw.z), "r"(raw.w), "r"(signs_), "r"(other), "f"(0.0f));
+    } else {
+      asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+          "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %10, %10, %10};"
+          : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+          : "r"(raw.x), "r"(raw.y), "r"(raw.z), "r"(raw.w), "r"(signs_), "r"(other), "f"(0.0f));
+    }
+  }
+
+  unsigned signs_;
 };
 
 }  // namespace quire::cuda::hopper

@@ -81,6 +81,13 @@ bool takes_rope(const IndexRowParams& params) {
          is_multiple(params.freqs_stride * params.freqs_size, kVectorBytes);
 }
 
+bool stands_in(const KeyTarget& target, std::int64_t vector_bytes) {
+  const KvLayerView& view = target.view;
+  return is_aligned(view.data, vector_bytes) && is_multiple(target.codes_offset, vector_bytes) &&
+         is_multiple(view.page_stride_bytes, vector_bytes) &&
+         is_multiple(view.token_stride_bytes, vector_bytes);
+}
+
 template <typename Target>
 void run(const IndexRowParams& params, const Target& target, Device device,
          const Context& context) {
@@ -101,10 +108,11 @@ bool takes_vectors(const IndexRowParams& params) {
 }
 
 bool takes_vectors(const KeyTarget& target) {
-  const KvLayerView& view = target.view;
-  return is_aligned(view.data, kCodeBytes) && is_multiple(target.codes_offset, kCodeBytes) &&
-         is_multiple(view.page_stride_bytes, kCodeBytes) &&
-         is_multiple(view.token_stride_bytes, kCodeBytes);
+  return stands_in(target, kCodeBytes);
+}
+
+bool takes_runs(const KeyTarget& target) {
+  return stands_in(target, kVectorBytes);
 }
 
 bool takes_vectors(const QueryTarget& target) {

@@ -15,26 +15,37 @@ namespace quire::cuda::hopper {
 
 template <DType kXType, int kRowColumns, RowSteps kSteps = RowSteps::any> struct KeyRowConfig {
   using Steps = KnownKeySteps<kSteps>;
-  // The tensor cores' way costs 2 % here: their products are waited for.
-  static constexpr HadamardWay kHadamard = HadamardWay::shuffles;
   static constexpr DType kX = kXType;
   static constexpr int kColumns = kRowColumns;
-  static constexpr int kWidth = 4;                                // of a lane's vectors
-  static constexpr int kLanes = kColumns / kRowVectors / kWidth;  // of a row
-  static constexpr int kRows = 2;                                 // of a lane, at once
+  // With Hadamard as many vectors as lanes: what a lane has in the end is one run of columns.
+  static constexpr bool kLanesHaveRuns = Steps::kHasHadamard;
+  static constexpr int kVectors = kLanesHaveRuns ? 8 : kRowVectors;  // of a lane
+  static constexpr int kWidth = kLanesHaveRuns ? 2 : 4;              // of those
+  static constexpr int kLanes = kColumns / kVectors / kWidth;        // of a row
+  static constexpr int kRows = 2;                                    // of a lane, at once
   static constexpr int kWorkers = 128;
-  static constexpr int kThreads = kWorkers + 32;
+  static constexpr int kLoaders = 2;  // warps: one alone takes longer than the work
+  static constexpr int kThreads = kWorkers + 32 * kLoaders;
   static constexpr int kStages = 3;
   static constexpr int kMinBlocks = kX == DType::f32 ? 3 : 4;  // of a multiprocessor
   static constexpr int kStageRows = kWorkers / kLanes * kRows;
   static constexpr int kXBytes = kColumns * (bits(kX) / 8);
   static constexpr int kAngleBytes = kColumns / 2 * 4;  // at most
+  // Rows that are read at a time stand in runs of their own, each a vector of a row further on in the banks.
+  static constexpr int kStepBytes = kLanes * kWidth * (bits(kX) / 8);
+  static constexpr int kRuns = kStepBytes >= 128 ? 1 : 128 / kStepBytes;
+  static constexpr int kRunRows = kStageRows / kRuns;
 };
 
 template <typename Config> struct KeyStage {
-  alignas(128) std::byte x[Config::kStageRows][Config::kXBytes];
+  alignas(128) std::byte x[Config::kRuns][Config::kRunRows * Config::kXBytes + Config::kStepBytes];
   std::byte angles[Config::kStageRows * Config::kAngleBytes];  // rows follow each other
   TokenTarget tokens[Config::kStageRows];
+
+  __device__ std::byte* row(int r) {
+    return x[r / Config::kRunRows] + r % Config::kRunRows * Config::kXBytes;
+  }
+  __device__ const std::byte* row(int r) const { return const_cast<KeyStage*>(this)->row(r); }
 };
 
 template <typename Config> struct KeyShared {
@@ -55,7 +66,7 @@ template <typename Config> struct KeyStages {
   }
 };
 
-// One warp: a lane to a row.
+// One warp: a lane to a row. It takes every kLoaders-th stage of its block.
 template <typename Config> class KeyLoader {
  public:
   __device__ KeyLoader(const IndexRowParams& params, const KeyTarget& target,
@@ -67,23 +78,29 @@ template <typename Config> class KeyLoader {
 
   __device__ void run() {
     const std::int64_t count = KeyStages<Config>{params_.tokens}.count();
-    start_x(count);
+    const int first = static_cast<int>(threadIdx.x - Config::kWorkers) / 32;
+    if (first == 0) start_x();
     RingPosition<Config::kStages> at;
-    std::int64_t stage = blockIdx.x;
+    for (int i = 0; i < first; ++i) at.advance();
+    std::int64_t stage = blockIdx.x + std::int64_t{gridDim.x} * first;
     look_up(stage);
-    for (int early = Config::kStages; stage < count; at.advance(), --early) {
+    for (int i = first; stage < count; i += Config::kLoaders) {
       shared_.ring.wait_empty(at);
       __syncwarp();
-      give(stage, at.stage, early > 0);
-      stage += gridDim.x;
+      give(stage, at.stage, i == 0);
+      stage += std::int64_t{gridDim.x} * Config::kLoaders;
       look_up(stage);  // waited for with the next stage
+#pragma unroll
+      for (int j = 0; j < Config::kLoaders; ++j) at.advance();
     }
   }
 
  private:
   static constexpr int kOwnRows = Config::kStageRows / 32;  // of a lane
 
-  __device__ static int lane() { return static_cast<int>(threadIdx.x % 32); }
+  __device__ static int lane() {
+    return static_cast<int>(threadIdx.x % 32);
+  }
   __device__ static std::int64_t token_of(std::int64_t stage, int i) {
     return stage * Config::kStageRows + lane() + 32 * i;
   }
@@ -95,19 +112,17 @@ template <typename Config> class KeyLoader {
   }
   __device__ void load_run(std::int64_t stage, int place) {
     shared_.ring.full[place].expect_transaction(Config::kStageRows * Config::kXBytes);
-    load_x(stage * Config::kStageRows, shared_.stages[place].x[0], Config::kStageRows,
-           shared_.ring.full[place]);
+#pragma unroll
+    for (int i = 0; i < Config::kRuns; ++i) {
+      load_x(stage * Config::kStageRows + i * Config::kRunRows, shared_.stages[place].x[i],
+             Config::kRunRows, shared_.ring.full[place]);
+    }
   }
 
-  // The rows of the first stages, before anything is known of their places.
-  __device__ void start_x(std::int64_t count) {
-    if (lane() != 0) return;
-#pragma unroll
-    for (int i = 0; i < Config::kStages; ++i) {
-      const std::int64_t stage = blockIdx.x + std::int64_t{i} * gridDim.x;
-      if (stage >= count || !is_one_run(stage)) return;
-      load_run(stage, i);
-    }
+  // The rows of the first stage, before anything is known of their places; those of all stages would be in their own
+  // way.
+  __device__ void start_x() {
+    if (lane() == 0 && is_one_run(blockIdx.x)) load_run(blockIdx.x, 0);
   }
 
   __device__ void look_up(std::int64_t stage) {
@@ -140,7 +155,7 @@ template <typename Config> class KeyLoader {
       const int row = lane() + 32 * i;
       there.tokens[row] = found;
       if (found.position < 0) continue;
-      if (!one_x) bytes += load_x(token_of(stage, i), there.x[row], 1, full);
+      if (!one_x) bytes += load_x(token_of(stage, i), there.row(row), 1, full);
       if (!one_freqs) {
         bytes += load_freqs(min(found.position, params_.max_pos - 1),
                             there.angles + row * angle_bytes, 1, full);

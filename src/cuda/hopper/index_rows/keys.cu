@@ -5,7 +5,7 @@ namespace quire::cuda::hopper {
 
 void launch_vectors(const IndexRowParams& params, const KeyTarget& target,
                     const IndexRowLaunch& launched) {
-  if (are_usual_keys(params)) return launch_usual_keys(params, target, launched);
+  if (are_usual_keys(params, target)) return launch_usual_keys(params, target, launched);
   if (params.x_dtype == DType::bf16) {
     return launch_keys_of_type<DType::bf16>(params, target, launched);
   }

@@ -18,8 +18,8 @@ enum class RowSteps : std::uint8_t {
 // Rows with steps other than `any` are turned.
 template <RowSteps kSteps> struct KnownSteps {
   static constexpr bool kIsAny = kSteps == RowSteps::any;
-  static constexpr bool kMayHaveHadamard =
-      kIsAny || kSteps == RowSteps::turn_hadamard || kSteps == RowSteps::turn_interleaved_hadamard;
+  static constexpr bool kHasHadamard =  // known when compiled
+      kSteps == RowSteps::turn_hadamard || kSteps == RowSteps::turn_interleaved_hadamard;
 
   static constexpr bool kScalesArePowers = false;  // of two, known when compiled
   __device__ static bool turns(const IndexRowParams& params) {
@@ -31,7 +31,7 @@ template <RowSteps kSteps> struct KnownSteps {
   }
   __device__ static bool has_hadamard(const IndexRowParams& params) {
     if constexpr (kIsAny) return params.hadamard;
-    return kSteps == RowSteps::turn_hadamard || kSteps == RowSteps::turn_interleaved_hadamard;
+    return kHasHadamard;
   }
 };
 

@@ -6,14 +6,16 @@
 
 namespace quire::cuda::hopper {
 
+inline constexpr int kChains = 4;  // of sums, beside each other
+
 // rsqrt(variance) of rows whose squares are beyond f32, from numbers scaled down: ε is nothing there.
-template <int kLanes, int kWidth>
-__device__ inline float huge_row_factor(const RowValues<kWidth>& values) {
-  constexpr float kShare = 1.0f / (kLanes * kRowVectors * kWidth);
+template <int kLanes, int kVectors, int kWidth>
+__device__ inline float huge_row_factor(const float (&values)[kVectors][kWidth]) {
+  constexpr float kShare = 1.0f / (kLanes * kVectors * kWidth);
   constexpr float kDown = 0x1p-70f;
   float squares[1] = {};
 #pragma unroll
-  for (int v = 0; v < kRowVectors; ++v) {
+  for (int v = 0; v < kVectors; ++v) {
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) {
       const float small = values[v][i] * kDown;
@@ -25,27 +27,30 @@ __device__ inline float huge_row_factor(const RowValues<kWidth>& values) {
 }
 
 // Σ x / columns over the lane's numbers.
-template <int kLanes, int kWidth>
-__device__ inline float mean_of_lane(const RowValues<kWidth>& values) {
-  constexpr float kShare = 1.0f / (kLanes * kRowVectors * kWidth);
-  float shares[kRowVectors] = {};  // a chain of sums for each vector
+template <int kLanes, int kVectors, int kWidth>
+__device__ inline float mean_of_lane(const float (&values)[kVectors][kWidth]) {
+  constexpr float kShare = 1.0f / (kLanes * kVectors * kWidth);
+  float shares[kChains] = {};
 #pragma unroll
   for (int i = 0; i < kWidth; ++i) {
 #pragma unroll
-    for (int v = 0; v < kRowVectors; ++v) shares[v] = fmaf(values[v][i], kShare, shares[v]);
+    for (int v = 0; v < kVectors; ++v) {
+      shares[v % kChains] = fmaf(values[v][i], kShare, shares[v % kChains]);
+    }
   }
   return (shares[0] + shares[1]) + (shares[2] + shares[3]);
 }
 
 // Takes the mean off the lane's numbers and adds up the squares of what is left.
-template <int kWidth> __device__ inline float center(RowValues<kWidth>& values, float mean) {
-  float parts[kRowVectors] = {};
+template <int kVectors, int kWidth>
+__device__ inline float center(float (&values)[kVectors][kWidth], float mean) {
+  float parts[kChains] = {};
 #pragma unroll
   for (int i = 0; i < kWidth; ++i) {
 #pragma unroll
-    for (int v = 0; v < kRowVectors; ++v) {
+    for (int v = 0; v < kVectors; ++v) {
       values[v][i] -= mean;
-      parts[v] = fmaf(values[v][i], values[v][i], parts[v]);
+      parts[v % kChains] = fmaf(values[v][i], values[v][i], parts[v % kChains]);
     }
   }
   return (parts[0] + parts[1]) + (parts[2] + parts[3]);
@@ -53,10 +58,10 @@ template <int kWidth> __device__ inline float center(RowValues<kWidth>& values, 
 
 // (x - mean) · rsqrt(variance + ε) · weight + bias; the squares are those of what the mean is taken
 // off already. norm: weight [columns] and bias [columns] from the lane's first column on.
-template <int kLanes, int kRows, int kWidth>
-__device__ inline void normalize(RowValues<kWidth> (&rows)[kRows], const float* norm,
+template <int kLanes, int kRows, int kVectors, int kWidth>
+__device__ inline void normalize(float (&rows)[kRows][kVectors][kWidth], const float* norm,
                                  float epsilon) {
-  constexpr int kColumns = kLanes * kRowVectors * kWidth;
+  constexpr int kColumns = kLanes * kVectors * kWidth;
   float means[kRows];
   float squares[kRows];
   float factors[kRows];
@@ -80,7 +85,7 @@ __device__ inline void normalize(RowValues<kWidth> (&rows)[kRows], const float* 
     }
   }
 #pragma unroll
-  for (int v = 0; v < kRowVectors; ++v) {
+  for (int v = 0; v < kVectors; ++v) {
     float weight[kWidth];
     float bias[kWidth];
     load_shared(norm + v * kLanes * kWidth, weight);

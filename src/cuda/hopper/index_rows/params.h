@@ -72,6 +72,8 @@ struct QueryTarget {
 bool takes_vectors(const IndexRowParams& params);
 bool takes_vectors(const KeyTarget& target);
 bool takes_vectors(const QueryTarget& target);
+// Rows whose codes stand in aligned vectors of sixteen.
+bool takes_runs(const KeyTarget& target);
 
 struct IndexRowLaunch {
   cudaStream_t stream;

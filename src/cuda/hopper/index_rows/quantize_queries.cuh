@@ -8,66 +8,12 @@
 
 #include <algorithm>
 
+#include "cuda/hopper/index_rows/hadamard.cuh"
 #include "cuda/hopper/index_rows/quantize_row.cuh"
-#include "cuda/rows/token_finder.cuh"
+#include "cuda/hopper/index_rows/query_tokens.cuh"
 #include "cuda/runtime/launch.h"
 
 namespace quire::cuda::hopper {
-
-template <DType kXType, int kRowLanes, RowSteps kSteps = RowSteps::any> struct QueryRowConfig {
-  using Steps = KnownSteps<kSteps>;
-  static constexpr HadamardWay kHadamard = HadamardWay::product;
-  static constexpr DType kX = kXType;
-  static constexpr int kLanes = kRowLanes;
-  static constexpr int kThreads = 128;
-  static constexpr int kGroups = kThreads / kLanes;
-  static constexpr int kMostTokens = kGroups + 16;             // of a block
-  static constexpr int kMinBlocks = kX == DType::f32 ? 4 : 5;  // of a multiprocessor
-};
-
-// The tokens of a block. Angles stand by the piece of four, then by the lane: neighbours read neighbours.
-template <typename Config> struct QueryTokens {
-  static constexpr int kPieces = kTurnedVectors * 2;  // of a lane
-  static_assert(Config::kMostTokens <= Config::kThreads);
-
-  TokenTarget targets[Config::kMostTokens];
-  float4 angles[Config::kMostTokens][kPieces][Config::kLanes];
-
-  // A lane for each of `count` tokens.
-  __device__ void find(const IndexRowParams& params, const QueryTarget& target, std::int64_t first,
-                       int count) {
-    if (static_cast<int>(threadIdx.x / 32 * 32) >= count) return;
-    const TokenFinder finder(params.row_offsets, params.cache_lengths, params.batch);
-    const auto t = static_cast<int>(threadIdx.x);
-    const TokenPlace place = finder.find(first + t);
-    if (t < count) targets[t] = locate(target, place, first + t);
-  }
-
-  // When the places are there.
-  __device__ void load_angles(const IndexRowParams& params, int count) {
-    if (!Config::Steps::turns(params)) return;
-    for (int i = threadIdx.x; i < count * Config::kLanes; i += Config::kThreads) {
-      const int token = i / Config::kLanes;
-      const int lane = i % Config::kLanes;
-      if (targets[token].position < 0) continue;
-      RowAngles<kEight> own;
-      hopper::load_angles<Config::kLanes>(params, lane, targets[token].position, own);
-#pragma unroll
-      for (int p = 0; p < kPieces; ++p) {
-        const float* four = &own[p / 2][p % 2 * 4];
-        angles[token][p][lane] = make_float4(four[0], four[1], four[2], four[3]);
-      }
-    }
-  }
-
-  __device__ void angles_of(int token, int lane, RowAngles<kEight>& own) const {
-#pragma unroll
-    for (int v = 0; v < kTurnedVectors; ++v) {
-      Eight<DType::f32>::decode({angles[token][2 * v][lane], angles[token][2 * v + 1][lane]},
-                                own[v]);
-    }
-  }
-};
 
 // The rows of a block: every group of lanes takes every kGroups-th of them.
 struct QueryRows {
@@ -84,6 +30,7 @@ template <typename Config> class RowQuantizer {
       : params_(params),
         target_(target),
         tokens_(tokens),
+        first_token_(rows.first_token),
         lane_(threadIdx.x % Config::kLanes),
         x_(params.x + rows.first_token * params.token_bytes +
            lane_ * kEight * (bits(Config::kX) / 8)) {
@@ -103,14 +50,12 @@ template <typename Config> class RowQuantizer {
 #pragma unroll 1
     for (int i = 0; i < num_rows; ++i) {
       RowValues<kEight> values[1];
-#pragma unroll
-      for (int v = 0; v < kRowVectors; ++v) X::decode(next_[v], values[0][v]);
+      decode(values[0]);
       TokenTarget place;  // rows past the end are nobody's: the shuffles stay whole
       const int head = head_;
-      float gate = 0.0f;
+      const unsigned gate = next_gate_;
       if (left_ > 0) {
         place = tokens_.targets[token_];
-        if (lane_ == 0) gate = gate_of(target_, place, head);
         if (token_ != held && Config::Steps::turns(params_)) {
           tokens_.angles_of(token_, lane_, angles);
         }
@@ -121,8 +66,9 @@ template <typename Config> class RowQuantizer {
       if (Config::Steps::turns(params_)) {
         rotate(Config::Steps::is_interleaved(params_), angles, values[0]);
       }
-      quantize_rows<Config>(params_, target_, {place}, {.head = head, .lane = lane_, .gate = gate},
-                            values);
+      if (Config::Steps::has_hadamard(params_)) add(values[0]);
+      quantize_rows<Config>(params_, target_, {place},
+                            {.head = head, .lane = lane_, .gate_bits = gate}, values);
     }
   }
 
@@ -130,8 +76,35 @@ template <typename Config> class RowQuantizer {
   using X = Eight<Config::kX>;
   static constexpr int kStep = Config::kLanes * kEight;  // columns between a lane's vectors
 
+  // Of numbers that are not turned, Hadamard's first levels by the tensor cores need no decoding.
+  static constexpr bool kStartsRaw = Config::Steps::kHasHadamard && bits(Config::kX) == 16 &&
+                                     Config::kLanes == HadamardProduct::kLanes;
+
   __device__ int heads() const {
     return static_cast<int>(params_.heads.value());
+  }
+
+  __device__ void decode(RowValues<kEight>& values) const {
+#pragma unroll
+    for (int v = 0; v < kRowVectors; ++v) {
+      if constexpr (kStartsRaw) {
+        if (v >= kTurnedVectors) {
+          raw_product_.apply(next_[v], values[v]);
+          continue;
+        }
+      }
+      X::decode(next_[v], values[v]);
+    }
+  }
+
+  __device__ void add(RowValues<kEight>& values) const {
+    if constexpr (kStartsRaw) {
+      hadamard_by_products(product_, values);
+    } else if constexpr (Config::kLanes == HadamardProduct::kLanes) {
+      hadamard_by_product(product_, values);
+    } else {
+      hadamard_by_shuffles<Config::kLanes>(values);
+    }
   }
 
   __device__ void advance() {
@@ -146,21 +119,27 @@ template <typename Config> class RowQuantizer {
   __device__ void load() {
     if (left_ <= 0) return;
     const std::byte* x = x_ + token_ * params_.token_bytes + head_ * params_.head_bytes;
+    __builtin_assume(__isGlobal(x));
 #pragma unroll
     for (int v = 0; v < kRowVectors; ++v) {
       next_[v] = X::load(x + v * kStep * (bits(Config::kX) / 8));
     }
+    if (lane_ == 0) next_gate_ = gate_bits(target_, first_token_ + token_, head_);
   }
 
   const IndexRowParams& params_;
   const QueryTarget& target_;
   const QueryTokens<Config>& tokens_;
+  std::int64_t first_token_;  // of the block
   int lane_;
   const std::byte* x_;  // the lane's first column of the block's first token
   int token_;           // of the block
   int head_;
   int left_;  // rows of the block from the group's next on
   typename X::Raw next_[kRowVectors] = {};
+  unsigned next_gate_ = 0;  // lane 0's
+  HadamardProduct product_;
+  RawHadamardProduct<Config::kX == DType::f16 ? DType::f16 : DType::bf16> raw_product_;
 };
 
 // The loop is not unrolled: its body fills a good part of the instruction cache.

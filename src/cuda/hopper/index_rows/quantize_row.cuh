@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of a row that a few lanes hold in registers: Hadamard, scale, codes.
+// The end of a row that a few lanes hold in registers: its scale and its codes.
 #pragma once
 
 #include "cuda/hopper/index_rows/known_steps.cuh"
@@ -9,19 +9,23 @@
 
 namespace quire::cuda::hopper {
 
-template <int kWidth> __device__ inline float largest(const RowValues<kWidth>& values) {
+template <int kVectors, int kWidth>
+__device__ inline float largest(const float (&values)[kVectors][kWidth]) {
   float amax[kRowVectors] = {};
 #pragma unroll
   for (int i = 0; i < kWidth; ++i) {
 #pragma unroll
-    for (int v = 0; v < kRowVectors; ++v) amax[v] = fmaxf(amax[v], fabsf(values[v][i]));
+    for (int v = 0; v < kVectors; ++v) {
+      amax[v % kRowVectors] = fmaxf(amax[v % kRowVectors], fabsf(values[v][i]));
+    }
   }
   return fmaxf(fmaxf(amax[0], amax[1]), fmaxf(amax[2], amax[3]));
 }
 
-template <int kWidth> __device__ inline void multiply(RowValues<kWidth>& values, float factor) {
+template <int kVectors, int kWidth>
+__device__ inline void multiply(float (&values)[kVectors][kWidth], float factor) {
 #pragma unroll
-  for (int v = 0; v < kRowVectors; ++v) {
+  for (int v = 0; v < kVectors; ++v) {
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) values[v][i] *= factor;
   }
@@ -29,9 +33,8 @@ template <int kWidth> __device__ inline void multiply(RowValues<kWidth>& values,
 
 // values · factor / scale, by a reciprocal, which is exact for powers of two. Scales near f32's smallest
 // have none: then numbers and scale are raised first. A scale of 0 makes 0 of every number; NaN stays.
-template <int kRows, int kWidth>
-__device__ inline void divide(RowValues<kWidth> (&rows)[kRows], float factor,
-                              const float (&scales)[kRows]) {
+template <int kRows, typename Row>
+__device__ inline void divide(Row (&rows)[kRows], float factor, const float (&scales)[kRows]) {
   constexpr float kSmallest = 0x1p-100f;
   constexpr float kRaise = 0x1p+80f;
   float raised[kRows];
@@ -56,8 +59,8 @@ __device__ inline void divide(RowValues<kWidth> (&rows)[kRows], float factor,
 }
 
 // The same by scales of power_of_two_scale(), which all have a reciprocal.
-template <int kRows, int kWidth>
-__device__ inline void divide_by_powers(RowValues<kWidth> (&rows)[kRows], float factor,
+template <int kRows, typename Row>
+__device__ inline void divide_by_powers(Row (&rows)[kRows], float factor,
                                         const float (&scales)[kRows]) {
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
@@ -71,34 +74,61 @@ __device__ inline void divide_by_powers(RowValues<kWidth> (&rows)[kRows], float 
 struct RowOfToken {
   int head = 0;
   int lane = 0;
-  float gate = 1.0f;  // lane 0's
+  unsigned gate_bits = 0;  // lane 0's
 };
 
-template <int kWidth>
-__device__ inline void store_codes(std::byte* to, const float (&values)[kWidth]) {
+// Codes of a lane's columns: its vectors, `lanes` vectors from one to the next.
+template <int kLanes, int kVectors, int kWidth>
+__device__ inline void store_vectors(std::byte* to, int lane,
+                                     const float (&values)[kVectors][kWidth]) {
   static_assert(kWidth == 4 || kWidth == kEight);
-  __builtin_assume(__isGlobal(to));  // which an address from shared memory does not say
-  if constexpr (kWidth == kEight) {
-    *reinterpret_cast<uint2*>(to) = encode_fp8<__NV_E4M3>(values);
-  } else {
-    const float eight[kEight] = {values[0], values[1], values[2], values[3]};
-    *reinterpret_cast<unsigned*>(to) = encode_fp8<__NV_E4M3>(eight).x;
+#pragma unroll
+  for (int v = 0; v < kVectors; ++v) {
+    std::byte* codes = to + (lane + v * kLanes) * kWidth;
+    __builtin_assume(__isGlobal(codes));  // which an address from shared memory does not say
+    if constexpr (kWidth == kEight) {
+      *reinterpret_cast<uint2*>(codes) = encode_fp8<__NV_E4M3>(values[v]);
+    } else {
+      const float eight[kEight] = {values[v][0], values[v][1], values[v][2], values[v][3]};
+      *reinterpret_cast<unsigned*>(codes) = encode_fp8<__NV_E4M3>(eight).x;
+    }
+  }
+}
+
+// The same of one run of columns.
+template <int kVectors, int kWidth>
+__device__ inline void store_run(std::byte* to, int lane, const float (&values)[kVectors][kWidth]) {
+  constexpr int kRun = kVectors * kWidth;
+#pragma unroll
+  for (int first = 0; first < kRun; first += 2 * kEight) {
+    uint2 halves[2];
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      float eight[kEight];
+#pragma unroll
+      for (int i = 0; i < kEight; ++i) {
+        const int column = first + h * kEight + i;
+        eight[i] = values[column / kWidth][column % kWidth];
+      }
+      halves[h] = encode_fp8<__NV_E4M3>(eight);
+    }
+    std::byte* codes = to + lane * kRun + first;
+    __builtin_assume(__isGlobal(codes));
+    *reinterpret_cast<uint4*>(codes) =
+        make_uint4(halves[0].x, halves[0].y, halves[1].x, halves[1].y);
   }
 }
 
 // All lanes of a warp take part, whether their rows are written or not. Rows of one head of several tokens.
-template <typename Config, typename Target, int kRows, int kWidth>
+template <typename Config, typename Target, int kRows, typename Row>
 __device__ inline void quantize_rows(const IndexRowParams& params, const Target& target,
                                      const TokenTarget (&tokens)[kRows], const RowOfToken& row,
-                                     RowValues<kWidth> (&rows)[kRows]) {
+                                     Row (&rows)[kRows]) {
   constexpr int kLanes = Config::kLanes;
   const float factor = Config::Steps::has_hadamard(params) ? params.hadamard_factor : 1.0f;
   float scales[kRows];
 #pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    if (Config::Steps::has_hadamard(params)) hadamard<kLanes, Config::kHadamard>(rows[r]);
-    scales[r] = largest(rows[r]);
-  }
+  for (int r = 0; r < kRows; ++r) scales[r] = largest(rows[r]);
   largest_of_lanes<kLanes>(scales);
   if constexpr (kRows == 1) {  // where nothing else is in its way
     if (tokens[0].position < 0) return;
@@ -115,10 +145,15 @@ __device__ inline void quantize_rows(const IndexRowParams& params, const Target&
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
     if (tokens[r].position < 0) continue;
-    std::byte* codes = codes_of(target, tokens[r], row.head) + row.lane * kWidth;
-#pragma unroll
-    for (int v = 0; v < kRowVectors; ++v) store_codes(codes + v * kLanes * kWidth, rows[r][v]);
-    if (row.lane == 0) store_scale(target, tokens[r], row.head, scales[r] * row.gate);
+    std::byte* codes = codes_of(target, tokens[r], row.head);
+    if constexpr (Config::kLanesHaveRuns) {
+      store_run(codes, row.lane, rows[r]);
+    } else {
+      store_vectors<kLanes>(codes, row.lane, rows[r]);
+    }
+    if (row.lane == 0) {
+      store_scale(target, tokens[r], row.head, scales[r] * gate_of(target, row.gate_bits));
+    }
   }
 }
 

@@ -3,9 +3,8 @@
 #pragma once
 
 #include "cuda/hopper/index_rows/params.h"
-#include "cuda/rows/any_eight.cuh"
+#include "cuda/rows/number_bits.cuh"
 #include "cuda/rows/token_place.cuh"
-#include "cuda/tile/load_float.cuh"
 
 namespace quire::cuda::hopper {
 
@@ -14,7 +13,6 @@ struct TokenTarget {
   std::int64_t position = -1;  // -1: nothing is written
   std::byte* codes = nullptr;  // of head 0
   std::byte* scale = nullptr;
-  std::int64_t gate = 0;  // of head 0, an index of the weights
 };
 
 // What the page tables say of a token. Between the question and the use of the answer others may be asked.
@@ -68,10 +66,10 @@ __device__ inline TokenTarget locate(const KeyTarget& target, const TokenPlace& 
 __device__ inline TokenTarget locate(const QueryTarget& target, const TokenPlace& place,
                                      std::int64_t token) {
   if (!place.exists()) return {};
-  return {.position = place.position,
-          .codes = target.out + token * target.out_token_bytes,
-          .scale = reinterpret_cast<std::byte*>(target.q_scale + token * target.scale_token_stride),
-          .gate = token * target.weights_token_stride};
+  return {
+      .position = place.position,
+      .codes = target.out + token * target.out_token_bytes,
+      .scale = reinterpret_cast<std::byte*>(target.q_scale + token * target.scale_token_stride)};
 }
 
 __device__ inline std::byte* codes_of(const KeyTarget&, const TokenTarget& token, int) {
@@ -82,14 +80,23 @@ __device__ inline std::byte* codes_of(const QueryTarget& target, const TokenTarg
   return token.codes + head * target.out_head_bytes;
 }
 
+// The gate of a head as its tensor holds it: asked for with the row, decoded where it is used.
+__device__ inline unsigned gate_bits(const KeyTarget&, std::int64_t, int) {
+  return 0;
+}
+__device__ inline unsigned gate_bits(const QueryTarget& target, std::int64_t token, int head) {
+  if (target.weights == nullptr) return 0;
+  return load_bits(target.weights, target.weights_dtype,
+                   token * target.weights_token_stride + head * target.weights_head_stride);
+}
+
 // What the row's scale is multiplied with before it is stored.
-__device__ inline float gate_of(const KeyTarget&, const TokenTarget&, int) {
+__device__ inline float gate_of(const KeyTarget&, unsigned) {
   return 1.0f;
 }
-__device__ inline float gate_of(const QueryTarget& target, const TokenTarget& token, int head) {
+__device__ inline float gate_of(const QueryTarget& target, unsigned bits) {
   if (target.weights == nullptr) return target.factor;
-  return target.factor * load_float(target.weights, target.weights_dtype,
-                                    token.gate + head * target.weights_head_stride);
+  return target.factor * float_of_bits(bits, target.weights_dtype);
 }
 
 __device__ inline void store_scale(const KeyTarget&, const TokenTarget& token, int, float scale) {

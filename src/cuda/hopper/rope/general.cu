@@ -28,8 +28,8 @@ struct Rotated {
 __device__ Rotated rotate(const RopeParams& params, std::int64_t token, std::int64_t position,
                           int pair, double a, double b) {
   const RopeAngles& angles = params.angles;
-  const std::int64_t at = angle_row(angles, token, position, pair) * angles.row_stride +
-                          2 * pair * angles.column_stride;
+  const std::int64_t row = angle_row(angles, token, token_angles(angles, token, position), pair);
+  const std::int64_t at = row * angles.row_stride + 2 * pair * angles.column_stride;
   const double cosine = load_number(angles.freqs, angles.dtype, at);
   const double sine = load_number(angles.freqs, angles.dtype, at + angles.column_stride);
   return {a * cosine - b * sine, a * sine + b * cosine};

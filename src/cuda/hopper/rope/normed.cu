@@ -43,9 +43,10 @@ void launch_slots(const RopeParams& params, const NormedLayout& layout, int sms,
   if constexpr (bits(kX) == 16 && kPairing == Pairing::half_split) {
     // Fewer rows in flight and half as many warps again: better by a seventh, unless that makes more
     // chunks of heads that are not full.
-    using Usual = NormedConfig<kX, kPairing, 2, 64>;
+    using Usual = NormedConfig<kX, kPairing, 2, 64, AngleTable::rows>;
     const int per_chunk = NormedRotation<Usual>::heads_per_chunk(layout.lanes);
-    if (layout.slots <= 2 && (params.heads + params.key_heads) % per_chunk == 0) {
+    if (layout.slots <= 2 && (params.heads + params.key_heads) % per_chunk == 0 &&
+        params.angles.stand_in_rows()) {
       return launch_config<Usual>(params, layout.lanes, sms, stream);
     }
   }

@@ -12,10 +12,12 @@ namespace quire::cuda::hopper {
 
 enum class Pairing : std::uint8_t { half_split, interleaved };
 
-// kLaneBytes: of rows that a lane has in flight; with more than 128 f32 spills registers. How the angles stand is
-// asked at run time.
-template <DType kXType, Pairing kPairsStand, int kLaneSlots, int kLaneBytes = 128>
+// kLaneBytes: of rows that a lane has in flight; with more than 128 f32 spills registers. AngleTable::any: how the
+// angles stand is asked at run time.
+template <DType kXType, Pairing kPairsStand, int kLaneSlots, int kLaneBytes = 128,
+          AngleTable kAngleTable = AngleTable::any>
 struct NormedConfig {
+  static constexpr AngleTable kTable = kAngleTable;
   static constexpr DType kX = kXType;
   static constexpr bool kIsSplit = kPairsStand == Pairing::half_split;
   static constexpr int kSlots = kLaneSlots;
@@ -57,7 +59,7 @@ template <typename Config> class NormedRotation {
     }
     const RopeToken place = walk.place();
     if (!place.exists()) return;
-    position_ = place.position;
+    angles_ = place.angles;
     if constexpr (Config::kIsSplit) {
       find_angles(lane_ * kEight, cosines_, sines_);
     }
@@ -115,6 +117,7 @@ template <typename Config> class NormedRotation {
   }
 
   __device__ void load(const std::byte* row, int width, Raw& raw) const {
+    __builtin_assume(__isGlobal(row));
 #pragma unroll
     for (int s = 0; s < Config::kSlots; ++s) {
       if (column(s) < width) raw[s] = X::load(row + column(s) * kBytes);
@@ -123,10 +126,10 @@ template <typename Config> class NormedRotation {
 
   template <int kPairs>
   __device__ void find_angles(int first, float (&cosines)[kPairs], float (&sines)[kPairs]) const {
-    if (params_.angles.stand_in_rows()) {
-      load_angles<AngleTable::rows>(params_.angles, token_, position_, first, cosines, sines);
+    if (Config::kTable == AngleTable::rows || params_.angles.stand_in_rows()) {
+      load_angles<AngleTable::rows>(params_.angles, token_, angles_, first, cosines, sines);
     } else {
-      load_angles<AngleTable::any>(params_.angles, token_, position_, first, cosines, sines);
+      load_angles<AngleTable::any>(params_.angles, token_, angles_, first, cosines, sines);
     }
   }
 
@@ -205,7 +208,7 @@ template <typename Config> class NormedRotation {
   int lane_;  // among those of its row
   int row_;   // of the rows that a warp holds at a time
   std::int64_t token_ = 0;
-  std::int64_t position_ = 0;
+  std::int64_t angles_ = 0;
   int first_head_ = 0;          // q's heads, then the key's
   float cosines_[kEight] = {};  // half-split: of the lane's pairs
   float sines_[kEight] = {};

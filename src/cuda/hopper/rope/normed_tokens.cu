@@ -35,7 +35,7 @@ __device__ LaneToken find_token(const RopeParams& params, const TokenFinder& fin
   const TokenPlace place = finder.find(token);
   LaneToken found;
   if (!place.exists() || token >= params.tokens) return found;
-  found.angles = static_cast<int>(angle_row(params.angles, token, place.position, 0));
+  found.angles = static_cast<int>(token_angles(params.angles, token, place.position));
   if (params.key_heads == 0) return found;
   found.keys = first_row(params.key, place);
   if (found.keys != nullptr) found.keys += params.key.row_format.parts[0].offset_bytes;

@@ -3,7 +3,7 @@
 // once, a lane each, and handed out as the warp comes to them.
 #pragma once
 
-#include "cuda/hopper/rope/params.h"
+#include "cuda/hopper/rope/angles.cuh"
 #include "cuda/rows/divisor.h"
 #include "cuda/rows/token_finder.cuh"
 
@@ -16,11 +16,12 @@ struct ChunkShare {
   int chunks;
 };
 
+// What a lane that waits for its rows need not wait for: which angles they need.
 struct RopeToken {
-  std::int64_t position = -1;  // -1: the token is nobody's
-  std::byte* keys = nullptr;   // the key row of head 0; null: nowhere
+  std::int64_t angles = -1;   // as token_angles() says; -1: the token is nobody's
+  std::byte* keys = nullptr;  // the key row of head 0; null: nowhere
 
-  __device__ bool exists() const { return position >= 0; }
+  __device__ bool exists() const { return angles >= 0; }
 };
 
 class TokenWalk {
@@ -46,11 +47,11 @@ class TokenWalk {
   // Of the token at hand; all lanes of the warp ask together.
   __device__ RopeToken place() {
     if (used_ >= kLanes) find();
-    const auto position = __shfl_sync(kAll, static_cast<long long>(found_.position), used_);
+    const auto angles = __shfl_sync(kAll, static_cast<long long>(found_.angles), used_);
     const auto keys = __shfl_sync(kAll, reinterpret_cast<unsigned long long>(found_.keys), used_);
     auto* row = reinterpret_cast<std::byte*>(keys);
     __builtin_assume(__isGlobal(row));
-    return {position, row};
+    return {angles, row};
   }
 
  private:
@@ -65,11 +66,11 @@ class TokenWalk {
   __device__ void find() {
     used_ = 0;
     const std::int64_t own = at_ + std::int64_t{threadIdx.x % kLanes} * warps_;
-    const TokenPlace place =
-        finder_.find(own < share_.chunks ? token_of(static_cast<int>(own)) : 0);
+    const int token = own < share_.chunks ? token_of(static_cast<int>(own)) : 0;
+    const TokenPlace place = finder_.find(token);
     found_ = {};
     if (!place.exists()) return;
-    found_.position = place.position;
+    found_.angles = token_angles(params_.angles, token, place.position);
     if (params_.key_heads > 0) found_.keys = first_row(params_.key, place);
   }
 
