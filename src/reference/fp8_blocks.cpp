@@ -13,10 +13,9 @@ namespace {
 
 constexpr double kLargestAmax = 1200.0;
 
-void quantize_group(std::span<double> group, DType fp8, Arithmetic arithmetic) {
-  double amax = 0.0;
-  for (const double x : group) amax = std::fmax(amax, std::abs(x));
-  const double scale = round_to(DType::f32, std::fmin(amax, kLargestAmax) / max_finite(fp8));
+void quantize_group(std::span<double> group, DType fp8, Arithmetic arithmetic, double reach) {
+  const double amax = std::fmin(largest_magnitude(group), kLargestAmax);
+  const double scale = round_to(DType::f32, amax / max_finite(fp8));
   const double reciprocal = scale == 0.0 ? 0.0 : round_to(DType::f32, 1.0 / scale);
   const bool vanishes = scale == 0.0 || std::isinf(reciprocal);
   for (double& x : group) {
@@ -26,16 +25,16 @@ void quantize_group(std::span<double> group, DType fp8, Arithmetic arithmetic) {
     }
     const double quotient =
         arithmetic == Arithmetic::exact ? x / scale : in_register(arithmetic, x * reciprocal);
-    x = round_to(fp8, quotient) * scale;
+    x = round_within(arithmetic, fp8, quotient, reach / scale) * scale;
   }
 }
 
 }  // namespace
 
-void quantize_blocks(std::span<double> row, DType fp8, Arithmetic arithmetic) {
+void quantize_blocks(std::span<double> row, DType fp8, Arithmetic arithmetic, double reach) {
   for (std::size_t first = 0; first < row.size(); first += kFp8Block) {
     const std::size_t count = std::min<std::size_t>(kFp8Block, row.size() - first);
-    quantize_group(row.subspan(first, count), fp8, arithmetic);
+    quantize_group(row.subspan(first, count), fp8, arithmetic, reach);
   }
 }
 

@@ -17,8 +17,9 @@ inline constexpr std::int64_t kFp8Block = 128;
 
 // The values that are left of a row when every 128 columns are quantized with a scale of their own:
 //   scale = min(amax, 1200) / max_finite in f32,   x ← scale · saturate(x / scale)
-// A group whose scale is zero, or too small to have a reciprocal in f32, becomes zeros.
-void quantize_blocks(std::span<double> row, DType fp8, Arithmetic arithmetic);
+// A group whose scale is zero, or too small to have a reciprocal in f32, becomes zeros. `reach`: how far
+// fp32 arithmetic may have brought a number of the row.
+void quantize_blocks(std::span<double> row, DType fp8, Arithmetic arithmetic, double reach = 0.0);
 
 // Row `row` of matrix `outer` of weight [outer, rows, columns], times its block's scale [outer,
 // rows/128, columns/128].

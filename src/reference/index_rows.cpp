@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "quire/element.h"
+#include "reference/arithmetic.h"
 #include "reference/quantize_fp8.h"
 #include "reference/ragged.h"
 #include "reference/tensor_row.h"
@@ -67,12 +68,6 @@ IndexRowRule index_row_rule(const StoreIndexKeysArgs& args) {
 
 IndexRowRule index_row_rule(const QuantizeIndexQueriesArgs& args) {
   return {.freqs_cis = args.freqs_cis, .interleaved = args.interleaved, .hadamard = args.hadamard};
-}
-
-double largest_magnitude(std::span<const double> values) {
-  double amax = 0.0;
-  for (const double value : values) amax = std::fmax(amax, std::abs(value));
-  return amax;
 }
 
 std::vector<double> hadamard(std::span<const double> row) {

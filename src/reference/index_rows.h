@@ -33,9 +33,6 @@ std::vector<double> hadamard(std::span<const double> row);
 void store_index_keys(const StoreIndexKeysArgs& args);
 void quantize_index_queries(const QuantizeIndexQueriesArgs& args);
 
-// Largest |value|; NaN does not count.
-double largest_magnitude(std::span<const double> values);
-
 // One quantized row as an op left it.
 struct IndexRowCodes {
   std::span<const double> codes;

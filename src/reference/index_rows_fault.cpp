@@ -6,6 +6,7 @@
 #include <initializer_list>
 
 #include "quire/element.h"
+#include "reference/arithmetic.h"
 #include "reference/index_rows.h"
 #include "reference/quantize_fp8.h"
 #include "reference/ragged.h"
@@ -15,7 +16,6 @@ namespace quire::reference {
 namespace {
 
 constexpr DType kCode = DType::fp8_e4m3;
-constexpr double kSlack = 0x1p-16;
 
 bool is_code_of(double code, double exact, double slack, double scale) {
   if (std::isnan(exact) || std::isnan(code)) return std::isnan(exact) && std::isnan(code);
@@ -28,10 +28,10 @@ std::string fault_with_scale(std::span<const double> exact, const IndexRowCodes&
                              double scale) {
   const double wanted = scale * row.factor;
   constexpr double kSmallest = 0x1p-149;  // of f32: what rounding the scale alone may cost
-  if (std::abs(row.scale - wanted) > kSlack * std::abs(wanted) + kSmallest) {
+  if (std::abs(row.scale - wanted) > kSumReach * std::abs(wanted) + kSmallest) {
     return fmt::format("scale {} is not {}", row.scale, wanted);
   }
-  const double slack = kSlack * largest_magnitude(exact);
+  const double slack = kSumReach * largest_magnitude(exact);
   for (std::size_t column = 0; column < exact.size(); ++column) {
     if (is_code_of(row.codes[column], exact[column], slack, scale)) continue;
     return fmt::format("column {} is {}, which {} with scale {} does not give", column,
@@ -46,7 +46,7 @@ std::string index_row_fault(std::span<const double> exact, const IndexRowCodes& 
   // Near a power of two, fp32 may see the amax on either side of it.
   const double amax = largest_magnitude(exact);
   std::string fault;
-  for (const double bent : {amax, amax * (1.0 - kSlack), amax * (1.0 + kSlack)}) {
+  for (const double bent : {amax, amax * (1.0 - kSumReach), amax * (1.0 + kSumReach)}) {
     const double scale = round_to(DType::f32, fp8_scale(bent, kCode, row.rounding));
     const std::string found = fault_with_scale(exact, row, scale);
     if (found.empty()) return "";

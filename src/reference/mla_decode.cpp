@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reference/mla_decode.h"
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -42,6 +43,21 @@ std::vector<double> project(const Rows& matrix, DType matrix_dtype, std::vector<
   return y;
 }
 
+// How far codes of x, which may be off by `reach`, can move matrix · x where they cross middles: a
+// kernel may cross some and not others.
+std::vector<double> crossings(const Rows& matrix, DType fp8, std::vector<double> x, double reach) {
+  std::vector<double> crossed = x;
+  quantize_blocks(x, fp8, Arithmetic::naive);
+  quantize_blocks(crossed, fp8, Arithmetic::crossed, reach);
+  std::vector<double> moved;
+  for (const std::vector<double>& row : matrix) {
+    double sum = 0.0;
+    for (std::size_t i = 0; i < x.size(); ++i) sum += std::abs((crossed[i] - x[i]) * row[i]);
+    moved.push_back(sum);
+  }
+  return moved;
+}
+
 // q' [latent + rope]: absorbed, where there is a w_uk, and rotated, where there are frequencies.
 std::vector<double> absorbed_query(const MlaDecodeArgs& args, const Token& token, std::int64_t head,
                                    const Rows& w_uk, Arithmetic arithmetic) {
@@ -74,6 +90,21 @@ AttentionRow attend_latents(const MlaDecodeArgs& args, const Token& token, std::
   return row;
 }
 
+// The attention's result through w_uv. Where q's dtype rounds it to 16 bits before, the naive
+// evaluation's own roundings cross so many middles between codes that luck plays no part.
+std::vector<double> values_of(const Rows& w_uv, const MlaDecodeArgs& args, std::vector<double> raw,
+                              Arithmetic arithmetic) {
+  for (double& element : raw) element = round_to(args.q.dtype, element);
+  std::vector<double> values = project(w_uv, args.w_uv->dtype, raw, arithmetic);
+  const bool crosses = arithmetic == Arithmetic::crossed && is_fp8(args.w_uv->dtype);
+  if (crosses && args.q.dtype == DType::f32) {
+    const std::vector<double> moved =
+        crossings(w_uv, args.w_uv->dtype, raw, kSumReach * largest_magnitude(raw));
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] += moved[i];
+  }
+  return values;
+}
+
 void run_head(const MlaDecodeArgs& args, std::span<const Token> tokens, std::int64_t head,
               const KeyRows& rows, std::int64_t num_keys, Arithmetic arithmetic) {
   const KvLayerView view = args.cache.key(args.layer);
@@ -84,10 +115,7 @@ void run_head(const MlaDecodeArgs& args, std::span<const Token> tokens, std::int
     const std::vector<std::int64_t> visible =
         visible_keys(view, args.mask, token, {.first = 0, .last = num_keys});
     AttentionRow row = attend_latents(args, token, head, q, visible, rows, arithmetic);
-    if (args.w_uv) {
-      for (double& element : row.out) element = round_to(args.q.dtype, element);
-      row.out = project(w_uv, args.w_uv->dtype, std::move(row.out), arithmetic);
-    }
+    if (args.w_uv) row.out = values_of(w_uv, args, std::move(row.out), arithmetic);
     store_row(row, token.index, head, args.out, args.lse);
   }
 }

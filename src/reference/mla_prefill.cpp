@@ -46,13 +46,22 @@ Dimensions dimensions_of(const MlaPrefillArgs& args) {
 
 // Whether the naive evaluation may round to e4m3 what it multiplies.
 bool has_fp8_products(const MlaPrefillArgs& args, Arithmetic arithmetic) {
-  return arithmetic == Arithmetic::naive && args.allow_fp8_products;
+  return arithmetic != Arithmetic::exact && args.allow_fp8_products;
 }
 
 // K, V and rope columns as the products read them.
 double round_key(const MlaPrefillArgs& args, Arithmetic arithmetic, double number) {
   const double rounded = round_to(args.q.dtype, number);
   return has_fp8_products(args, arithmetic) ? round_to(DType::fp8_e4m3, rounded) : rounded;
+}
+
+// How far fp32 arithmetic may have brought a latent: as far as the row that a call has finished, where
+// no narrower dtype has rounded it since.
+double latent_reach(const MlaPrefillArgs& args, std::span<const double> latent) {
+  const bool is_wide = args.kv_norm_gamma && args.kv_norm_gamma->dtype == DType::f32 &&
+                       args.cache.format().parts[0].dtype == DType::f32 &&
+                       args.q.dtype == DType::f32;
+  return is_wide ? kFactorReach * largest_magnitude(latent) : 0.0;
 }
 
 // A chunk's part of one sequence, before the up-projection.
@@ -69,7 +78,9 @@ ChunkRows gather(const MlaPrefillArgs& args, const Dimensions& dims, std::int64_
     const std::vector<double> row = decode_row(view, sequence, 0, key);
     std::vector<double> latent(row.begin(), row.begin() + dims.latent);
     for (double& element : latent) element = round_to(args.q.dtype, element);
-    if (is_fp8(args.kv_b_proj.dtype)) quantize_blocks(latent, args.kv_b_proj.dtype, arithmetic);
+    if (is_fp8(args.kv_b_proj.dtype)) {
+      quantize_blocks(latent, args.kv_b_proj.dtype, arithmetic, latent_reach(args, latent));
+    }
     std::vector<double> rope(row.begin() + dims.latent, row.end());
     for (double& element : rope) {
       element = has_fp8_products(args, arithmetic)

@@ -19,10 +19,31 @@ void normalise(std::span<double> latent, const TensorView& gamma, double epsilon
   const double mean = dot(arithmetic, latent, latent) / static_cast<double>(latent.size());
   const double factor = in_register(arithmetic, 1.0 / std::sqrt(mean + epsilon));
   for (std::size_t i = 0; i < latent.size(); ++i) {
-    const double normalised = round_to(gamma.dtype, latent[i] * factor);
+    const double product = latent[i] * factor;
+    const double normalised =
+        round_within(arithmetic, gamma.dtype, product, kFactorReach * std::abs(product));
     const double weight = gamma.load({static_cast<std::int64_t>(i)});
     latent[i] = round_to(gamma.dtype, normalised * weight);
   }
+}
+
+// How far fp32 arithmetic may have brought a finished row. Latents that a narrower gamma has rounded
+// are what they are.
+std::vector<double> finished_reach(const MlaNewRows& rows, std::span<const double> row) {
+  std::vector<double> reach(row.size(), 0.0);
+  if (rows.kv_norm_gamma && rows.kv_norm_gamma->dtype == DType::f32) {
+    for (std::int64_t i = 0; i < rows.kv_norm_gamma->shape[0]; ++i) {
+      const auto column = static_cast<std::size_t>(i);
+      reach[column] = kFactorReach * std::abs(row[column]);
+    }
+  }
+  if (rows.freqs_cis) {
+    const auto rope = static_cast<std::size_t>(rows.freqs_cis->shape[1]);
+    for (std::size_t even = row.size() - rope; even < row.size(); even += 2) {
+      reach[even] = reach[even + 1] = kFactorReach * std::hypot(row[even], row[even + 1]);
+    }
+  }
+  return reach;
 }
 
 }  // namespace
@@ -54,7 +75,7 @@ void finish_rows(const MlaNewRows& rows, Arithmetic arithmetic) {
       normalise(std::span(row).first(latent), *rows.kv_norm_gamma, rows.epsilon, arithmetic);
     }
     if (rows.freqs_cis) rotate_tail(row, *rows.freqs_cis, token.position, arithmetic);
-    encode_row(view, token.sequence, 0, token.position, row);
+    encode_row(view, token.sequence, 0, token.position, row, finished_reach(rows, row), arithmetic);
   }
 }
 

@@ -66,7 +66,8 @@ double dynamic_scale(const Granule& granule) {
 }  // namespace
 
 void encode_row(const KvLayerView& view, std::int64_t sequence, std::int64_t head,
-                std::int64_t token, std::span<const double> values) {
+                std::int64_t token, std::span<const double> values, std::span<const double> reach,
+                Arithmetic arithmetic) {
   if (!view.is_mapped(sequence, token)) return;
 
   std::map<ScaleId, double> scales;
@@ -80,12 +81,16 @@ void encode_row(const KvLayerView& view, std::int64_t sequence, std::int64_t hea
   }
 
   for (std::int32_t column = 0; column < view.width(); ++column) {
+    const RowPart& part = part_of(view.row_format, column);
     double value = values[static_cast<std::size_t>(column)];
-    if (part_of(view.row_format, column).scale_source != ScaleSource::none) {
+    double distance = reach.empty() ? 0.0 : reach[static_cast<std::size_t>(column)];
+    if (part.scale_source != ScaleSource::none) {
       const double scale = scales.at(scale_id(view.row_format, column));
       value = scale == 0.0 && !std::isnan(value) ? 0.0 : value / scale;
+      distance = scale == 0.0 ? 0.0 : distance / scale;
     }
-    view.store(sequence, head, token, column, value);
+    view.store(sequence, head, token, column,
+               round_within(arithmetic, part.dtype, value, distance));
   }
 }
 

@@ -15,13 +15,15 @@
 #include <vector>
 
 #include "quire/kv_layer_view.h"
+#include "reference/arithmetic.h"
 
 namespace quire::reference {
 
 // Writes values [width] to the row of a token, with its dynamic scales. Dropped if the page is
-// unassigned.
+// unassigned. reach [width], or empty: how far fp32 arithmetic may have brought a value.
 void encode_row(const KvLayerView& view, std::int64_t sequence, std::int64_t head,
-                std::int64_t token, std::span<const double> values);
+                std::int64_t token, std::span<const double> values,
+                std::span<const double> reach = {}, Arithmetic arithmetic = {});
 
 // The values [width] of a row: stored numbers times their scales, zeros if the page is unassigned.
 std::vector<double> decode_row(const KvLayerView& view, std::int64_t sequence, std::int64_t head,

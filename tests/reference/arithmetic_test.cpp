@@ -32,6 +32,25 @@ TEST(ArithmeticTest, naive_sums_lose_small_terms_one_by_one) {
   EXPECT_EQ(dot(Arithmetic::naive, terms, ones), 1.0);
 }
 
+TEST(ArithmeticTest, crossed_goes_to_the_far_side_of_a_middle_within_reach) {
+  const double middle = 1.0 + 0x1p-4;  // between the e4m3 numbers 1 and 1.125
+  for (const double sign : {1.0, -1.0}) {
+    const auto round = [sign](Arithmetic arithmetic, double value) {
+      return sign * round_within(arithmetic, DType::fp8_e4m3, sign * value, 0x1p-16);
+    };
+    EXPECT_EQ(round(Arithmetic::naive, middle - 0x1p-17), 1.0);
+    EXPECT_EQ(round(Arithmetic::crossed, middle - 0x1p-17), 1.125);
+    EXPECT_EQ(round(Arithmetic::crossed, middle + 0x1p-17), 1.0);
+    EXPECT_EQ(round(Arithmetic::crossed, middle), 1.125);  // ties go to 1
+    EXPECT_EQ(round(Arithmetic::crossed, middle - 0x1p-15), 1.0);
+    EXPECT_EQ(round(Arithmetic::crossed, middle + 0x1p-15), 1.125);
+  }
+}
+
+TEST(ArithmeticTest, nothing_is_crossed_to_f32) {
+  EXPECT_EQ(round_within(Arithmetic::crossed, DType::f32, 1.0, 0x1p-16), 1.0);
+}
+
 TEST(ArithmeticTest, dot_takes_the_length_of_its_left_side) {
   const std::vector<double> left{1.0, 2.0};
   const std::vector<double> right{3.0, 4.0, 100.0};

@@ -20,7 +20,8 @@ CheckProblem build(const nlohmann::json& object) {
   const Case subject = parse_one(object);
   return {.subject = subject.build(Layout::requested),
           .exact = subject.build(Layout::contiguous),
-          .naive = subject.build(Layout::contiguous)};
+          .naive = subject.build(Layout::contiguous),
+          .crossed = subject.build(Layout::contiguous)};
 }
 
 // The reference kernel, on any machine: its results are exact, so that only the sabotage is to be found.
@@ -193,6 +194,60 @@ TEST(Check, OtherKernelsFailBeyondTheTolerance) {
       },
       "cpu/test");
   EXPECT_NE(faults_of(verdict).find("'out' is off by"), std::string::npos) << faults_of(verdict);
+}
+
+// f32 sums that are rounded to e4m3 codes before the second product.
+nlohmann::json small_decode() {
+  return nlohmann::json::parse(R"({
+    "name": "small_decode", "op": "mla_decode", "tags": ["tiny"],
+    "lengths": {"new": [2, 1], "cached": [30, 9]}, "heads": 8,
+    "cache": {"latent": 256, "rope": 8, "page_size": 4, "dtype": "f32"}, "rows": "finished",
+    "q_dtype": "f32", "weight_dtype": "fp8_e4m3", "nope": 128, "value": 128
+  })");
+}
+
+TEST(Check, OtherKernelsMayRoundToTheOtherCodeWhereSumsLeaveItOpen) {
+  CheckProblem problem = build(small_decode());
+  problem.subject.run = [&](const Context&) {
+    problem.subject.reference(reference::Arithmetic::crossed);
+  };
+  problem.subject.supports = [](const Context&) {
+    Plan plan;
+    plan.kernel = "cpu/test";
+    return plan;
+  };
+  const Verdict verdict = check_problem(problem, on_reference());
+  EXPECT_EQ(verdict.outcome, Outcome::passed) << faults_of(verdict);
+  EXPECT_GT(verdict.max_error, 1e-4);  // far beyond what f32 sums alone are allowed
+}
+
+TEST(Check, OtherKernelsFailWhereEveryCodeOrOneScaleIsOff) {
+  struct Fault {
+    const char* name;
+    std::int64_t first;
+    std::int64_t step;
+  };
+  // The last bit of every code; the last of f32's bits that bf16 has too.
+  for (const Fault& fault : {Fault{"w_uv", 0, 1}, Fault{"w_uv_scale", 2, 1 << 20}}) {
+    CheckProblem problem = build(small_decode());
+    Buffer& buffer = buffer_of(problem.subject, fault.name);
+    const auto bend = [&] {
+      for (std::int64_t i = fault.first; i < buffer.data_bytes; i += fault.step) flip(buffer, i);
+    };
+    problem.subject.run = [&, run = problem.subject.run](const Context& context) {
+      bend();
+      run(context);
+      bend();
+    };
+    problem.subject.supports = [](const Context&) {
+      Plan plan;
+      plan.kernel = "cpu/test";
+      return plan;
+    };
+    const Verdict verdict = check_problem(problem, on_reference());
+    EXPECT_NE(faults_of(verdict).find("'out' is off by"), std::string::npos)
+        << fault.name << ": " << faults_of(verdict);
+  }
 }
 
 TEST(Check, OtherKernelsMustHaveNanInTheSamePlaces) {

@@ -65,21 +65,46 @@ void compare_exactly(const Built& subject, const Built& exact, Verdict& verdict)
   }
 }
 
-void compare_closely(const CheckProblem& problem, bool has_naive, Verdict& verdict) {
+// The oracle's rough arithmetics that have run.
+enum class Rougher : std::uint8_t { none, naive, crossed };
+
+std::vector<Comparison> compare_closely(const CheckProblem& problem, Rougher rougher) {
   const Built& subject = problem.subject;
+  std::vector<Comparison> comparisons;
   for (std::size_t i = 0; i < subject.outputs.size() && !subject.outputs_depend_on_layout; ++i) {
     const Output& output = subject.outputs[i];
     // Positions chosen by fp32 scores: `verify` knows which choices are legitimate.
     if (!is_float(output.view.dtype) && subject.verify) continue;
     std::optional<TensorView> naive;
-    if (has_naive) naive = problem.naive.outputs[i].view;
-    add(verdict, compare_tolerance(output.name, output.view, problem.exact.outputs[i].view, naive));
+    std::optional<TensorView> crossed;
+    if (rougher != Rougher::none) naive = problem.naive.outputs[i].view;
+    if (rougher == Rougher::crossed) crossed = problem.crossed.outputs[i].view;
+    comparisons.push_back(
+        compare_tolerance(output.name, output.view, problem.exact.outputs[i].view, naive, crossed));
   }
   for (std::size_t i = 0; i < subject.rows.size(); ++i) {
     std::optional<WrittenRows> naive;
-    if (has_naive) naive = problem.naive.rows[i];
-    add(verdict, compare_row_tolerance(subject.rows[i], problem.exact.rows[i], naive));
+    std::optional<WrittenRows> crossed;
+    if (rougher != Rougher::none) naive = problem.naive.rows[i];
+    if (rougher == Rougher::crossed) crossed = problem.crossed.rows[i];
+    comparisons.push_back(
+        compare_row_tolerance(subject.rows[i], problem.exact.rows[i], naive, crossed));
   }
+  return comparisons;
+}
+
+// By the naive evaluation, and where that is not enough by the crossed one too.
+void judge(CheckProblem& problem, Verdict& verdict) {
+  const bool has_naive = problem.naive.reference(reference::Arithmetic::naive);
+  std::vector<Comparison> comparisons =
+      compare_closely(problem, has_naive ? Rougher::naive : Rougher::none);
+  const bool has_fault = std::ranges::any_of(
+      comparisons, [](const Comparison& comparison) { return !comparison.fault.empty(); });
+  if (has_fault && has_naive) {
+    problem.crossed.reference(reference::Arithmetic::crossed);
+    comparisons = compare_closely(problem, Rougher::crossed);
+  }
+  for (const Comparison& comparison : comparisons) add(verdict, comparison);
 }
 
 // Runs the op again and again from the same memory, once by replay where there is one; what every
@@ -130,8 +155,7 @@ Verdict check_problem(CheckProblem& problem, Runner& runner, const CheckMode& mo
   if (is_reference(plan.kernel)) {
     compare_exactly(problem.subject, problem.exact, verdict);
   } else {
-    const bool has_naive = problem.naive.reference(reference::Arithmetic::naive);
-    compare_closely(problem, has_naive, verdict);
+    judge(problem, verdict);
   }
   check_empty_tokens(problem.subject, verdict);
   if (problem.subject.verify) {
@@ -146,7 +170,8 @@ Verdict check_case(const Case& subject, const CheckMode& mode) {
   try {
     CheckProblem problem{.subject = subject.build(Layout::requested),
                          .exact = subject.build(Layout::contiguous),
-                         .naive = subject.build(Layout::contiguous)};
+                         .naive = subject.build(Layout::contiguous),
+                         .crossed = subject.build(Layout::contiguous)};
     if (mode.device == "cpu") {
       HostRunner runner(problem.subject);
       return check_problem(problem, runner, mode);

@@ -37,6 +37,7 @@ struct CheckProblem {
   Built subject;
   Built exact;
   Built naive;
+  Built crossed;
 };
 Verdict check_problem(CheckProblem& problem, const Context& context);
 Verdict check_problem(CheckProblem& problem, Runner& runner, const CheckMode& mode);

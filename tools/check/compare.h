@@ -5,7 +5,8 @@
 //   tolerance   max |actual - exact| ≤ 2 · max |naive - exact| + one ulp of the dtype at the
 //   largest exact value,
 //               NaN and infinities in the same places. Where the oracle has no naive arithmetic:
-//               kUlpsWithoutNaive ulps.
+//               kUlpsWithoutNaive ulps. What crossed roundings move further than the naive error may
+//               be twice as far off: rows of an output, and of the cache single numbers.
 #pragma once
 
 #include <cstdint>
@@ -34,16 +35,24 @@ Comparison compare_bits(const std::string& name, const TensorView& actual,
 
 // All dense, of one shape.
 Comparison compare_tolerance(const std::string& name, const TensorView& actual,
-                             const TensorView& exact, const std::optional<TensorView>& naive);
+                             const TensorView& exact, const std::optional<TensorView>& naive,
+                             const std::optional<TensorView>& crossed = {});
+
+// What the oracle's other arithmetics gave.
+struct Rough {
+  std::span<const double> naive{};    // empty: the op has none
+  std::span<const double> crossed{};  // empty: not asked for
+  std::size_t row = 1;                // numbers of a row
+};
 
 // The same rule on numbers. `floor` is the error that rounding the result alone may make.
 Comparison compare_values(const std::string& name, std::span<const double> actual,
-                          std::span<const double> exact,
-                          std::optional<std::span<const double>> naive, double floor);
+                          std::span<const double> exact, const Rough& rough, double floor);
 
 // The logical rows that an op wrote, in another layout: row bytes and scales.
 Comparison compare_row_bits(const WrittenRows& actual, const WrittenRows& expected);
 Comparison compare_row_tolerance(const WrittenRows& actual, const WrittenRows& exact,
-                                 const std::optional<WrittenRows>& naive);
+                                 const std::optional<WrittenRows>& naive,
+                                 const std::optional<WrittenRows>& crossed = {});
 
 }  // namespace quire::tools

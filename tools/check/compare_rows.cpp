@@ -90,13 +90,14 @@ Comparison compare_row_bits(const WrittenRows& actual, const WrittenRows& expect
 }
 
 Comparison compare_row_tolerance(const WrittenRows& actual, const WrittenRows& exact,
-                                 const std::optional<WrittenRows>& naive) {
+                                 const std::optional<WrittenRows>& naive,
+                                 const std::optional<WrittenRows>& crossed) {
   const RowValues wanted = read_rows(exact);
   const RowValues got = read_rows(actual);
   const RowValues rough = naive.has_value() ? read_rows(*naive) : RowValues{};
-  const auto rough_span =
-      naive.has_value() ? std::optional<std::span<const double>>(rough.values) : std::nullopt;
-  return compare_values("stored rows", got.values, wanted.values, rough_span, wanted.floor);
+  const RowValues moved = crossed.has_value() ? read_rows(*crossed) : RowValues{};
+  return compare_values("stored rows", got.values, wanted.values,
+                        {.naive = rough.values, .crossed = moved.values}, wanted.floor);
 }
 
 }  // namespace quire::tools

@@ -222,10 +222,8 @@ Fault CacheTwin::compare_tolerance(const CacheTwin* naive) const {
     if (naive != nullptr) {
       rough = read_rows(sides(naive->view(), 0)[side], num_cached_, num_keys_).values;
     }
-    const auto rough_span =
-        naive == nullptr ? std::nullopt : std::optional<std::span<const double>>(rough);
     const Comparison comparison =
-        compare_values(side_name(side), got.values, wanted.values, rough_span, wanted.floor);
+        compare_values(side_name(side), got.values, wanted.values, {.naive = rough}, wanted.floor);
     if (!comparison.fault.empty()) return comparison.fault;
   }
   return compare_pool();
