@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/tile_simulator.h"
+#include "cuda/hopper/fused_qkv_matmul/half_tiles.h"
 #include "cuda/hopper/tile/row_order.h"
 #include "gtest/gtest.h"
 
@@ -81,8 +82,10 @@ TEST(PlanTilesTest, TilesCoverTheProblem) {
         ASSERT_NE(plan.variant, nullptr);
         const TileConfig& config = plan.variant->config;
         EXPECT_GE(plan.grid.rows * std::int64_t{config.tokens()} * config.weight_sharers(), tokens);
-        EXPECT_GE(plan.grid.columns * std::int64_t{config.tile_n} * config.token_sharers(),
+        EXPECT_GE(plan.grid.columns * std::int64_t{config.tile_n} * config.token_sharers() +
+                      plan.half_columns * std::int64_t{config.tile_n} / 2,
                   columns);
+        EXPECT_TRUE(plan.half_columns == 0 || config.has_halves());
         const std::int64_t fetched = std::int64_t{plan.box_tokens} * config.token_sharers();
         EXPECT_GE(fetched, std::min<std::int64_t>(tokens, config.kept_tokens));
         EXPECT_LE(fetched, config.kept_tokens);
@@ -132,6 +135,39 @@ TEST(PlanTilesTest, TheChoiceForFp8IsTheMeasuredOne) {
   EXPECT_EQ(name(2048, 6144, Scaling::blocks), "fp8_blocks_n256");
   EXPECT_EQ(name(2048, 10240, Scaling::blocks), "fp8_blocks_n256");
   EXPECT_EQ(name(8192, 10240, Scaling::blocks), "fp8_blocks_n256");
+}
+
+// A round of whole tiles that is half empty is filled up.
+TEST(PlanTilesTest, HalvesEndALaunchSooner) {
+  const auto plan = [](std::int64_t tokens, std::int64_t columns) {
+    return plan_tiles({tokens, columns, DType::fp8_e4m3, Scaling::rows}, kSms);
+  };
+  EXPECT_EQ(plan(2048, 10240).grid.columns, 49);
+  EXPECT_EQ(plan(2048, 10240).half_columns, 9);
+  EXPECT_EQ(plan(8192, 10240).grid.columns, 53);
+  EXPECT_EQ(plan(8192, 10240).half_columns, 1);
+  EXPECT_EQ(plan(2048, 6144).half_columns, 0);
+  EXPECT_EQ(plan(8192, 6144).half_columns, 0);
+  EXPECT_EQ(plan(512, 6144).half_columns, 0);
+}
+
+// Every half is computed once, whatever the whole tiles leave, and no cluster is two halves behind another.
+TEST(HalfTilesTest, EveryClusterHasItsShare) {
+  constexpr int kClusters = 7;
+  constexpr int kHalves = 40;
+  for (int whole = kClusters; whole <= 3 * kClusters; ++whole) {
+    std::vector<int> times(kHalves);
+    std::set<int> ends;  // of clusters, in halves
+    for (int cluster = 0; cluster < kClusters; ++cluster) {
+      int had = 0;
+      for (int half; (half = half_tile(whole, kClusters, cluster, had)) < kHalves; ++had) {
+        ++times[static_cast<std::size_t>(half)];
+      }
+      ends.insert(2 * ((whole - cluster + kClusters - 1) / kClusters) + had);
+    }
+    for (const int n : times) EXPECT_EQ(n, 1) << whole << " whole tiles";
+    EXPECT_LE(*ends.rbegin() - *ends.begin(), 1) << whole << " whole tiles";
+  }
 }
 
 // The copy engine, simulated, leaves weight row 8c + 2s + e where a thread of quad c looks for its

@@ -53,6 +53,11 @@ struct TileConfig {
     return groups() % weight_sharers() == 0 ? groups() / weight_sharers() : 1;
   }
   constexpr bool promotes() const { return scaling != Scaling::none; }
+  // The last tiles of a launch may be half as wide, so that all clusters end at about the same time. Where a
+  // copy brings half of the columns, and nothing depends on which 128 weight rows a column belongs to.
+  constexpr bool has_halves() const {
+    return scaling == Scaling::rows && tile_n == 192 && shared == Shared::weight;
+  }
   // Block scales: parts of the columns multiplied at a time, into registers beside those of the sums;
   // sets of such registers. The largest tile has room for one.
   constexpr int parts() const { return tile_n > 96 || blocks_per_sm > 1 ? 2 : 1; }

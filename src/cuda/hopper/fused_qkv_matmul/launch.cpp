@@ -55,6 +55,7 @@ void run_tiles(const FusedQkvArgs& args, const Context& context, const TilePlan&
       .weight_is_read_once = plan.grid.rows == 1,
       .scales = make_scales(args),
       .outputs = make_outputs(args),
+      .half_columns = plan.half_columns,
   };
   plan.variant->launch(
       params, {.blocks = plan.blocks, .stream = static_cast<cudaStream_t>(context.stream)});

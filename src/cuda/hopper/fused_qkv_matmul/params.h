@@ -72,6 +72,7 @@ struct TileParams {
   bool weight_is_read_once = false;
   QkvScales scales{};
   QkvOutputs outputs{};
+  int half_columns = 0;  // of tiles half as wide, to the right of the grid
 };
 
 }  // namespace quire::cuda::hopper

@@ -27,11 +27,52 @@ bool takes(const TileConfig& config, const TileShape& shape) {
          (config.consumers > 1 || shape.tokens <= config.kept_tokens);
 }
 
+// How a variant's tiles cover the columns, and what the busiest cluster computes then, in columns of whole
+// tiles.
+struct Cover {
+  TileGrid grid{};
+  int half_columns = 0;
+  double columns = 0;
+};
+
+// A column of a half costs a tenth more: a tile's end is the same.
+constexpr double kHalfCost = 1.1;
+
+// The first `columns` columns of tiles are whole, the rest are halves. The clusters that have no tile in the
+// last round of whole ones have two halves each (TilePositions).
+Cover with_halves(const TileConfig& config, const TileShape& shape, TileGrid grid, int columns,
+                  std::int64_t clusters) {
+  const std::int64_t tiles = std::int64_t{grid.rows} * columns;
+  const std::int64_t rounds = ceil_div(tiles, clusters);
+  const std::int64_t idle = rounds * clusters - tiles;
+  const std::int64_t half_columns =
+      ceil_div(2 * (shape.columns - std::int64_t{columns} * config.tile_n), config.tile_n);
+  const std::int64_t left = std::max<std::int64_t>(0, grid.rows * half_columns - 2 * idle);
+  grid.columns = columns;
+  return {
+      .grid = grid,
+      .half_columns = static_cast<int>(half_columns),
+      .columns = config.tile_n * (static_cast<double>(rounds) +
+                                  0.5 * kHalfCost * static_cast<double>(ceil_div(left, clusters)))};
+}
+
+// Whole tiles, unless halves end sooner; of those the fewest.
+Cover cover(const TileConfig& config, const TileShape& shape, int num_sms) {
+  const TileGrid grid = grid_of(config, shape);
+  const std::int64_t tiles = std::int64_t{grid.rows} * grid.columns;
+  const std::int64_t rounds = ceil_div(tiles * config.cluster, num_sms);
+  Cover best{.grid = grid, .columns = static_cast<double>(rounds) * config.tile_n};
+  if (!config.has_halves()) return best;
+  const std::int64_t clusters = num_sms / config.cluster;
+  for (int columns = grid.columns - 1; columns * std::int64_t{grid.rows} >= clusters; --columns) {
+    const Cover halves = with_halves(config, shape, grid, columns, clusters);
+    if (halves.columns < best.columns) best = halves;
+  }
+  return best;
+}
+
 double cost(const TileVariant& variant, const TileShape& shape, int num_sms) {
-  const TileGrid grid = grid_of(variant.config, shape);
-  const std::int64_t tiles = std::int64_t{grid.rows} * grid.columns * variant.config.cluster;
-  return static_cast<double>(ceil_div(tiles, num_sms)) * variant.config.tile_n *
-         variant.relative_cost;
+  return cover(variant.config, shape, num_sms).columns * variant.relative_cost;
 }
 
 bool holds_plain_floats(const RowFormat& format) {
@@ -71,14 +112,15 @@ TilePlan plan_tiles(const TileShape& shape, int num_sms) {
   }
   if (best == nullptr) return {};
   const TileConfig& config = best->config;
-  const TileGrid grid = grid_of(config, shape);
+  const Cover tiles = cover(config, shape, num_sms);
   const std::int64_t clusters =
       std::min<std::int64_t>(std::int64_t{num_sms} * config.blocks_per_sm / config.cluster,
-                             std::int64_t{grid.rows} * grid.columns);
+                             std::int64_t{tiles.grid.rows} * tiles.grid.columns);
   // A sharer's part of the tile, no larger than the tokens need.
   const std::int64_t needed = ceil_div(shape.tokens, 8 * config.token_sharers()) * 8;
   return {.variant = best,
-          .grid = grid,
+          .grid = tiles.grid,
+          .half_columns = tiles.half_columns,
           .box_tokens = static_cast<int>(
               std::min<std::int64_t>(config.kept_tokens / config.token_sharers(), needed)),
           .blocks = static_cast<int>(clusters * config.cluster)};

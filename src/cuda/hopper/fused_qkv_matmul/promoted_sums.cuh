@@ -46,11 +46,11 @@ template <TileConfig kConfig> struct StageOperands {
 
 // Products of one block of K after another, onto the same sums. One batch stays in flight: the stage before it
 // is released.
-template <TileConfig kConfig> struct BlockChain {
+template <TileConfig kConfig, int kColumns = kConfig.tile_n> struct BlockChain {
   TileShared<kConfig>& shared;
   int consumer;
   RingPosition<kConfig.stages>& at;
-  float (&sums)[kConfig.tile_n / 2];
+  float (&sums)[kColumns / 2];
   int previous = 0;      // stage of the block before, whose products are on their way
   bool is_full = false;  // the stage at `at`, when it was last looked at
 
@@ -65,8 +65,7 @@ template <TileConfig kConfig> struct BlockChain {
     }
     pin(sums);
     cute::warpgroup_arrive();
-    multiply_rows<Wgmma<kConfig.dtype, kConfig.tile_n>>(operands.x, operands.weight, sums,
-                                                        starts_sum);
+    multiply_rows<Wgmma<kConfig.dtype, kColumns>>(operands.x, operands.weight, sums, starts_sum);
     cute::warpgroup_commit_batch();
     if (!starts_sum) {
       cute::warpgroup_wait<1>();
@@ -83,8 +82,8 @@ template <TileConfig kConfig> struct BlockChain {
 
 // Starts the first block of K and another between each two parts of the tile before, which `meanwhile` stores:
 // under one block alone the stores would outlast the products. Returns the number of blocks started.
-template <TileConfig kConfig, typename Meanwhile, int... kPart>
-__device__ __forceinline__ int start_and_store(int k_blocks, BlockChain<kConfig>& chain,
+template <typename Chain, typename Meanwhile, int... kPart>
+__device__ __forceinline__ int start_and_store(int k_blocks, Chain& chain,
                                                const Meanwhile& meanwhile,
                                                std::integer_sequence<int, kPart...>) {
   chain.start(true);
@@ -102,21 +101,23 @@ __device__ __forceinline__ int start_and_store(int k_blocks, BlockChain<kConfig>
 // Row scales: the tensor core sums chained_blocks blocks of K. `meanwhile` stores the tile before under the
 // first products, here and below: the new sums have no registers yet. `near_the_end` is called under the last.
 // The second warpgroup's second sum is of half as many blocks, so that the two do not add at the same time.
-template <TileConfig kConfig, typename Meanwhile, typename NearTheEnd>
+// kColumns: tile_n or half of it.
+template <TileConfig kConfig, int kColumns = kConfig.tile_n, typename Meanwhile,
+          typename NearTheEnd>
 __device__ void sum_rows(int k_blocks, TileShared<kConfig>& shared, int consumer,
-                         RingPosition<kConfig.stages>& at, float (&sums)[kConfig.tile_n / 2],
+                         RingPosition<kConfig.stages>& at, float (&sums)[kColumns / 2],
                          const Meanwhile& meanwhile, const NearTheEnd& near_the_end) {
   constexpr int kChain = kConfig.chained_blocks;
-  float products[kConfig.tile_n / 2];
+  float products[kColumns / 2];
   forget(products);
-  BlockChain<kConfig> chain{shared, consumer, at, products};
+  BlockChain<kConfig, kColumns> chain{shared, consumer, at, products};
   int block = start_and_store(k_blocks, chain, meanwhile, std::make_integer_sequence<int, 3>{});
 #pragma unroll 1
   for (; block < min(kChain, k_blocks); ++block) chain.start(false);
   if (block == k_blocks) near_the_end();
   chain.finish();
 #pragma unroll
-  for (int i = 0; i < kConfig.tile_n / 2; ++i) sums[i] = products[i];
+  for (int i = 0; i < kColumns / 2; ++i) sums[i] = products[i];
   int next = consumer == 0 ? kChain : kChain / 2;
 #pragma unroll 1
   while (block < k_blocks) {
@@ -134,7 +135,7 @@ __device__ void sum_rows(int k_blocks, TileShared<kConfig>& shared, int consumer
     if (block == k_blocks) near_the_end();
     chain.finish();
 #pragma unroll
-    for (int i = 0; i < kConfig.tile_n / 2; ++i) sums[i] += products[i];
+    for (int i = 0; i < kColumns / 2; ++i) sums[i] += products[i];
   }
 }
 

@@ -12,4 +12,11 @@ template <int kPart, int kParts> struct TilePart {
 
 using WholeTile = TilePart<0, 1>;
 
+// All of a tile that is half as wide as the others.
+struct HalfTile {
+  static constexpr int first(int) { return 0; }
+  static constexpr int end(int groups) { return groups / 2; }
+  static constexpr bool kIsLast = true;
+};
+
 }  // namespace quire::cuda::hopper

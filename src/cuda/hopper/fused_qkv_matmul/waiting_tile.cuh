@@ -68,9 +68,9 @@ __device__ void round_runs(const Finish& finish, const float (&sums)[kRegisters]
   }
 }
 
-template <TileConfig kConfig, DType kDType, typename Part, typename Finish>
+template <TileConfig kConfig, DType kDType, typename Part, typename Finish, int kRegisters>
 __device__ void store_sums(TileShared<kConfig>& shared, int turn, int row, const Finish& finish,
-                           const float (&sums)[kConfig.tile_n / 2]) {
+                           const float (&sums)[kRegisters]) {
   store_runs<kConfig, Part>(shared, turn, row, [&](int group, uint4(&runs)[2]) {
     round_runs<kDType>(finish, sums, group, runs);
   });
@@ -78,19 +78,20 @@ __device__ void store_sums(TileShared<kConfig>& shared, int turn, int row, const
 
 template <TileConfig kConfig, Scaling kScaling = kConfig.scaling> struct WaitingTile;
 
-// fp8: the sums themselves wait.
+// fp8: the sums themselves wait; those of a whole tile or of half of one.
 template <TileConfig kConfig, Scaling kScaling> struct WaitingTile {
   int turn = -1;  // of the addresses; -1: nothing waits
 
   __device__ void look_up(const TileParams&, const TileShared<kConfig>&, int, int) {}
+  template <int kRegisters>
   __device__ void take(const TileParams&, TileShared<kConfig>&, int now, int,
-                       const float (&)[kConfig.tile_n / 2]) {
+                       const float (&)[kRegisters]) {
     turn = now;
   }
   __device__ void forget() { turn = -1; }
-  template <typename Part>
+  template <typename Part, int kRegisters>
   __device__ void store(const TileParams& params, TileShared<kConfig>& shared, int row,
-                        const float (&sums)[kConfig.tile_n / 2]) {
+                        const float (&sums)[kRegisters]) {
     if (turn < 0) return;
     const auto store_by = [&](const auto& finish) {
       store_sums<kConfig, DType::bf16, Part>(shared, turn, row, finish, sums);

@@ -34,7 +34,8 @@ template <TileConfig kConfig>
 __device__ void look_up_tokens(const TileParams& params, TileShared<kConfig>& shared, int turn,
                                const TilePosition& tile, int thread) {
   const QkvOutputs& outputs = params.outputs;
-  const TileRoute route = tile_route(outputs, tile.token, tile.column, kConfig.tile_n);
+  const TileRoute route = tile_route(outputs, tile.token, tile.column,
+                                     tile.is_half ? kConfig.tile_n / 2 : kConfig.tile_n);
   if (thread == 0) shared.routes[turn] = route;
   // Side by side where there are registers for it.
   constexpr int kThreads = kConfig.address_threads();

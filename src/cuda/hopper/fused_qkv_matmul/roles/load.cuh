@@ -30,14 +30,16 @@ __device__ void load_tokens(const TileParams& params, TileShared<kConfig>& share
 
 template <TileConfig kConfig>
 __device__ void load_weight(const TileParams& params, TileShared<kConfig>& shared, int stage, int k,
-                            int column) {
+                            const TilePosition& tile) {
   constexpr int kBoxGroups = kConfig.box_groups();
   constexpr int kBoxes = kConfig.groups() / kBoxGroups;
+  static_assert(!kConfig.has_halves() || kBoxes % 2 == 0);
   constexpr std::uint16_t kEveryBlock = (1 << kConfig.cluster) - 1;
   const int rank = rank_in_cluster<kConfig.cluster>();
 #pragma unroll
   for (int box = 0; box < kBoxes; ++box) {
     if (kConfig.weight_sharers() > 1 && box % kConfig.weight_sharers() != rank) continue;
+    if (kConfig.has_halves() && tile.is_half && 2 * box >= kBoxes) continue;
     const int group = box * kBoxGroups;
     const BoxLoad load{
         .map = &params.weight,
@@ -45,9 +47,9 @@ __device__ void load_weight(const TileParams& params, TileShared<kConfig>& share
         .full = &shared.ring.full[stage],
         .hint = params.weight_is_read_once ? L2Hint::EVICT_FIRST : L2Hint::EVICT_NORMAL};
     if constexpr (kConfig.weight_sharers() == 1) {
-      load_groups(load, k, column / kGroupRows + group);
+      load_groups(load, k, tile.column / kGroupRows + group);
     } else {
-      load_groups(load, k, column / kGroupRows + group, kEveryBlock);
+      load_groups(load, k, tile.column / kGroupRows + group, kEveryBlock);
     }
   }
 }
@@ -55,14 +57,18 @@ __device__ void load_weight(const TileParams& params, TileShared<kConfig>& share
 template <TileConfig kConfig>
 __device__ void load_role(const TileParams& params, TileShared<kConfig>& shared) {
   constexpr int kElements = kRowBytes * 8 / bits(kConfig.dtype);  // of K in a block
-  const int rows = params.box_tokens * kConfig.token_sharers() + kConfig.tile_n;
+  int rows = params.box_tokens * kConfig.token_sharers() + kConfig.tile_n;
   RingPosition<kConfig.stages> at;
   TilePositions<kConfig> positions(params);
   for (TilePosition tile; positions.next(tile);) {
+    if constexpr (kConfig.has_halves()) {
+      rows = params.box_tokens * kConfig.token_sharers() +
+             (tile.is_half ? kConfig.tile_n / 2 : kConfig.tile_n);
+    }
     for (int block = 0; block < params.k_blocks; ++block, at.advance()) {
       shared.ring.wait_empty(at);
       shared.ring.full[at.stage].arrive_and_expect_tx(rows * kRowBytes);
-      load_weight(params, shared, at.stage, block * kElements, tile.column);
+      load_weight(params, shared, at.stage, block * kElements, tile);
       load_tokens(params, shared, at.stage, block * kElements, tile.token);
     }
   }

@@ -37,10 +37,9 @@ __device__ void sum_any(const TileParams& params, TileShared<kConfig>& shared,
 }
 
 // The tile waits to be stored, or is stored now if it has no row addresses.
-template <TileConfig kConfig>
+template <TileConfig kConfig, int kRegisters, typename Waiting>
 __device__ void finish_tile(const TileParams& params, TileShared<kConfig>& shared, int turn,
-                            int row, const float (&sums)[kConfig.tile_n / 2],
-                            WaitingTile<kConfig>& done) {
+                            int row, const float (&sums)[kRegisters], Waiting& done) {
   const TileRoute& tile = shared.routes[turn];
   if (tile.groups > 0) {
     done.take(params, shared, turn, row, sums);
@@ -54,30 +53,62 @@ __device__ void finish_tile(const TileParams& params, TileShared<kConfig>& share
   done.forget();
 }
 
+// Where a consumer warpgroup stands.
+template <TileConfig kConfig> struct Walk {
+  int consumer;
+  int row;  // of the thread's first token in the tile; the second is 8 below
+  TilePositions<kConfig> positions;
+  RingPosition<kConfig.stages> at;
+  RingPosition<kConfig.turns()> kv_at;
+};
+
+template <TileConfig kConfig>
+__device__ void multiply_whole_tiles(const TileParams& params, TileShared<kConfig>& shared,
+                                     Walk<kConfig>& walk) {
+  const int row = walk.row;
+  float sums[kConfig.tile_n / 2];
+  WaitingTile<kConfig> done;
+  done.forget();
+  for (TilePosition tile; walk.positions.next_whole(tile); walk.kv_at.advance()) {
+    const BlockPlace place{.consumer = walk.consumer,
+                           .row = row,
+                           .second_group = (128 - tile.column % 128) / kGroupRows};
+    sum_any<kConfig>(
+        params, shared, place, walk.at, sums,
+        [&](auto part) { done.template store<decltype(part)>(params, shared, row, sums); },
+        [&] {
+          shared.kv_ring.wait_full(walk.kv_at);
+          done.look_up(params, shared, walk.kv_at.stage, row);
+        });
+    shared.kv_ring.wait_full(walk.kv_at);
+    finish_tile<kConfig>(params, shared, walk.kv_at.stage, row, sums, done);
+  }
+  done.template store<WholeTile>(params, shared, row, sums);
+}
+
+// A block has one or two of them at its end, if any. Each is stored before the next one begins: in one loop with
+// the whole tiles there were no registers for both widths.
+template <TileConfig kConfig>
+__device__ void multiply_halves(const TileParams& params, TileShared<kConfig>& shared,
+                                Walk<kConfig>& walk) {
+  float sums[kConfig.tile_n / 4];
+  WaitingTile<kConfig, Scaling::blocks> done;
+  for (TilePosition tile; walk.positions.next_half(tile); walk.kv_at.advance()) {
+    sum_rows<kConfig, kConfig.tile_n / 2>(
+        params.k_blocks, shared, walk.consumer, walk.at, sums, [](auto) {}, [] {});
+    shared.kv_ring.wait_full(walk.kv_at);
+    finish_tile<kConfig>(params, shared, walk.kv_at.stage, walk.row, sums, done);
+    done.template store<HalfTile>(params, shared, walk.row, sums);
+  }
+}
+
 template <TileConfig kConfig>
 __device__ void multiply_role(const TileParams& params, TileShared<kConfig>& shared, int consumer) {
   const int row =
       consumer * kWgmmaRows + static_cast<int>(threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4);
-  float sums[kConfig.tile_n / 2];
-  WaitingTile<kConfig> done;
-  done.forget();
-  RingPosition<kConfig.stages> at;
-  RingPosition<kConfig.turns()> kv_at;
-  TilePositions<kConfig> positions(params);
-  for (TilePosition tile; positions.next(tile); kv_at.advance()) {
-    const BlockPlace place{
-        .consumer = consumer, .row = row, .second_group = (128 - tile.column % 128) / kGroupRows};
-    sum_any<kConfig>(
-        params, shared, place, at, sums,
-        [&](auto part) { done.template store<decltype(part)>(params, shared, row, sums); },
-        [&] {
-          shared.kv_ring.wait_full(kv_at);
-          done.look_up(params, shared, kv_at.stage, row);
-        });
-    shared.kv_ring.wait_full(kv_at);
-    finish_tile<kConfig>(params, shared, kv_at.stage, row, sums, done);
-  }
-  done.template store<WholeTile>(params, shared, row, sums);
+  Walk<kConfig> walk{.consumer = consumer, .row = row, .positions = TilePositions<kConfig>(params)};
+  multiply_whole_tiles(params, shared, walk);
+  if constexpr (kConfig.has_halves()) multiply_halves(params, shared, walk);
 }
 
 }  // namespace quire::cuda::hopper
