@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "quire/element.h"
+#include "reference/arithmetic.h"
 #include "support/cache_builder.h"
 #include "support/cache_snapshot.h"
 #include "support/host_tensor.h"
