@@ -6,7 +6,7 @@
 //   warpgroups 1 –  attend  64 query rows each: scores, softmax, sums, and the finished rows
 #pragma once
 
-#include "cuda/hopper/flash_attention/prefill/roles/attend.cuh"
+#include "cuda/hopper/flash_attention/prefill/roles/attend_end.cuh"
 #include "cuda/hopper/flash_attention/prefill/roles/load.cuh"
 
 namespace quire::cuda::hopper {

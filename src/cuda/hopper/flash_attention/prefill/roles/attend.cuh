@@ -3,9 +3,7 @@
 // next block, be it the first of the next tile, are computed beside the sum over this one's values.
 #pragma once
 
-#include "cuda/hopper/flash_attention/prefill/chain_rows.cuh"
 #include "cuda/hopper/flash_attention/prefill/convert_queries.cuh"
-#include "cuda/hopper/flash_attention/prefill/join_pieces.cuh"
 #include "cuda/hopper/flash_attention/prefill/lazy_softmax.cuh"
 #include "cuda/hopper/flash_attention/prefill/split_queries.cuh"
 #include "cuda/hopper/flash_attention/prefill/step_products.cuh"
@@ -185,97 +183,17 @@ template <PrefillConfig kConfig> class PrefillAttend {
     return static_cast<std::uint32_t>(kConfig.consumers + row_ / kWgmmaRows);
   }
 
-  // The sum over the tile's last block and the first scores of the next tile; then its rows are
-  // stored. Where there is no next tile the scores are of whatever is there and nobody reads them.
-  __device__ PrefillTile finish(const PrefillTile& tile, const RowSoftmax& softmax, Block& scores,
-                                Weights& weights, Sums& sums) {
-    float next_factor[2] = {1.0F, 1.0F};
-    const PrefillTile next = end_sum(scores, weights, sums, next_factor);
-    starts_sum_ = true;
-    has_awaited_ = false;
-    if constexpr (kConfig.converts()) {
-      const float scale = params_.scales.of_values(tile.kv_head);
-      scale_rows(sums, {scale, scale});
-    }
-    store(tile, softmax, sums);
-    if constexpr (kStoresBeside) await_first_scores(next, scores);
-    factor_[0] = next_factor[0];
-    factor_[1] = next_factor[1];
-    return next;
-  }
-  // The sum runs while the next tile's q is awaited, its first scores while rows are stored. But
-  // pieces of a tile are put together in a loop, beside which the compiler lets no products run, and
-  // wide values leave no registers for it.
+  // A tile's end, in attend_end.cuh. The sum runs while the next tile's q is awaited, its first scores
+  // while rows are stored. But pieces of a tile are put together in a loop, beside which the compiler
+  // lets no products run, and wide values leave no registers for it.
   static constexpr bool kStoresBeside = !kConfig.cuts_tiles() && kConfig.value_dim <= 192;
+  __device__ PrefillTile finish(const PrefillTile& tile, const RowSoftmax& softmax, Block& scores,
+                                Weights& weights, Sums& sums);
   __device__ PrefillTile end_sum(Block& scores, Weights& weights, Sums& sums,
-                                 float (&next_factor)[2]) {
-    const PrefillTile next = next_tile();
-    q_at_.advance();
-    if constexpr (kStoresBeside) {
-      await_first_keys(next);
-      await_values();
-      turns_.wait();
-      Step::start_sum(weights, shared_.values[value_at_.stage], sums, starts_sum_);
-      turns_.pass_on();
-      if (next.sequence >= 0) await_queries(next, next_factor);
-      Step::start_scores(queries(), shared_.keys[key_at_.stage], scores);
-      cute::warpgroup_wait<1>();
-      pin(sums);
-      pin(weights);
-      release(shared_.value_ring, value_at_.stage);
-      value_at_.advance();
-    } else {
-      const int key_stage = key_at_.stage;
-      const int value_stage = value_at_.stage;
-      if (next.sequence >= 0) await_queries(next, next_factor);
-      await_first_keys(next);
-      await_values();
-      key_at_.advance();
-      value_at_.advance();
-      turns_.wait();
-      Step::start_both(queries(), shared_.keys[key_stage], scores, weights,
-                       shared_.values[value_stage], sums, starts_sum_);
-      turns_.pass_on();
-      cute::warpgroup_wait<0>();
-      pin(scores);
-      pin(sums);
-      pin(weights);
-      if (next.sequence >= 0) release(shared_.key_ring, key_stage);
-      release(shared_.value_ring, value_stage);
-    }
-    return next;
-  }
-  // Of the next tile, if there is one. Before the turn: threads have then read of the holes what the one
-  // that frees the stage frees.
-  __device__ void await_first_keys(const PrefillTile& next) {
-    if (next.sequence < 0) return;
-    shared_.await_keys(key_at_);
-    holes_ = shared_.holes[key_at_.stage];
-  }
-  __device__ void await_first_scores(const PrefillTile& tile, Block& scores) {
-    cute::warpgroup_wait<0>();
-    pin(scores);
-    if (tile.sequence >= 0) release(shared_.key_ring, key_at_.stage);
-    key_at_.advance();
-  }
-
-  __device__ void store(const PrefillTile& tile, RowSoftmax softmax, Sums& sums) {
-    float to_log2[2] = {row_to_log2(0), row_to_log2(1)};
-    if constexpr (kConfig.ends == Ends::chained) {
-      chain_rows<kConfig>(params_, links_, tile, thread_row(), softmax, to_log2, sums);
-    } else {
-      if constexpr (kConfig.cuts_tiles()) {
-        if (tile.pieces.slot >= 0) {
-          const PieceStore<kConfig> pieces(params_.tail, tile.pieces, row_ / kWgmmaRows);
-          pieces.keep(whole_rows(softmax, to_log2), sums);
-          if (!pieces.is_last(shared_.is_last[row_ / kWgmmaRows], warpgroup_barrier())) return;
-          softmax = pieces.join(sums);
-          to_log2[0] = to_log2[1] = 1.0F;
-        }
-      }
-      store_rows<kConfig>(params_, tile, thread_row(), softmax, to_log2, sums);
-    }
-  }
+                                 float (&next_factor)[2]);
+  __device__ void await_first_keys(const PrefillTile& next);
+  __device__ void await_first_scores(const PrefillTile& tile, Block& scores);
+  __device__ void store(const PrefillTile& tile, RowSoftmax softmax, Sums& sums);
 
   const PrefillParams& params_;
   Shared& shared_;
