@@ -95,12 +95,16 @@ template <PrefillConfig kConfig> class PrefillAttend {
     }
   }
 
-  // The very first scores, alone.
+  // The very first scores, alone. Taking a turn for them costs nothing, and with wide values it makes
+  // the assembler spill less: nothing at all where scores are only scaled.
+  static constexpr bool kStartsInTurn = kConfig.value_dim > 192;
   __device__ void start(const PrefillTile& tile, Block& scores) {
     await_queries(tile, factor_);
     shared_.await_keys(key_at_);
     holes_ = shared_.holes[key_at_.stage];
+    if constexpr (kStartsInTurn) turns_.wait();
     Step::start_scores(queries(), shared_.keys[key_at_.stage], scores);
+    if constexpr (kStartsInTurn) turns_.pass_on();
     cute::warpgroup_wait<0>();
     pin(scores);
     release(shared_.key_ring, key_at_.stage);
