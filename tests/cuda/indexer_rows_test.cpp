@@ -77,9 +77,10 @@ constexpr Heads kHeads[] = {{1, 4},  {4, 128}, {8, 128}, {16, 128}, {32, 128}, {
                             {4, 64}, {8, 64},  {16, 64}, {32, 64},  {64, 64}};
 
 // Columns of the page table that no key needs. With many of them, nothing says that rows are short enough
-// to be taken whole.
+// for a cluster; with most, for the thread blocks of a group.
 constexpr std::int64_t kFewColumns = 1;
 constexpr std::int64_t kManyColumns = 40000;
+constexpr std::int64_t kMostColumns = 160000;
 
 PickInputs make_inputs(const Pattern& pattern, const Shape& shape, const Heads& heads,
                        std::int64_t spare_columns = kFewColumns) {
@@ -123,7 +124,7 @@ TEST_P(IndexerRows, AreSelectedAsTheOracleDoes) {
     const PickInputs oracle = make_inputs(GetParam(), shape, kHeads[0]);
     reference::mla_indexer(oracle.args());
     for (const Heads& heads : kHeads) {
-      for (const std::int64_t spare_columns : {kFewColumns, kManyColumns}) {
+      for (const std::int64_t spare_columns : {kFewColumns, kManyColumns, kMostColumns}) {
         const PickInputs subject = make_inputs(GetParam(), shape, heads, spare_columns);
         if (!run_on_gpu(subject.args())) continue;
         ++problems;
@@ -137,6 +138,39 @@ TEST_P(IndexerRows, AreSelectedAsTheOracleDoes) {
     }
   }
   EXPECT_GT(problems, 0) << "no problem is one that the kernel takes";
+}
+
+// A batch whose rows are taken by groups of thread blocks: long ones, one that is not scored, a sequence
+// without a new token.
+TEST_P(IndexerRows, OfUnequalSequencesAreSelectedAsTheOracleDoes) {
+  const std::string reason = cuda::refuse_hopper({.kind = DeviceKind::cuda, .index = 0});
+  if (!reason.empty()) GTEST_SKIP() << reason;
+  constexpr std::int64_t kSomeColumns = 4000;
+  const std::vector<std::uint32_t> cached{33000, 100, 9000, 70, 2047, 20000};
+  const std::vector<std::uint32_t> added{1, 1, 1, 0, 1, 1};
+  const auto make = [&](const Heads& heads) {
+    CacheOptions options = index_options(cached, added, heads.dims);
+    options.page_size = 16;
+    options.spare_columns = kSomeColumns;
+    PickInputs inputs(options, 300, heads.count);
+    std::mt19937 random(7);
+    for (std::size_t sequence = 0; sequence < cached.size(); ++sequence) {
+      for (std::int64_t key = 0; key < cached[sequence] + added[sequence]; ++key) {
+        inputs.set_score(static_cast<std::int64_t>(sequence), key, 1.0,
+                         GetParam().score(key, random));
+      }
+    }
+    return inputs;
+  };
+  const PickInputs oracle = make(kHeads[0]);
+  reference::mla_indexer(oracle.args());
+  for (const Heads& heads : {Heads{64, 128}, Heads{8, 64}}) {
+    const PickInputs subject = make(heads);
+    if (!run_on_gpu(subject.args())) continue;
+    for (std::int64_t token = 0; token < 5; ++token) {
+      ASSERT_EQ(subject.row(token), oracle.row(token)) << heads.count << " heads, token " << token;
+    }
+  }
 }
 
 // The first top_k of a stable sort, in order of position.

@@ -3,6 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <random>
+#include <vector>
+
+#include "cuda/hopper/mla_indexer/group/group_cuts.h"
+
 namespace quire::cuda::hopper {
 namespace {
 
@@ -35,7 +40,7 @@ TEST(PlanIndex, ShortRowsAreTakenWholeByClustersThatAllRunAtOnce) {
 
 TEST(PlanIndex, RoomForAllKeysIsRoomForWholeTiles) {
   for (const std::int64_t keys : {1, 64, 65, 8191, 32768}) {
-    const IndexPlan plan = plan_index(decode_problem(1, keys), kSms);
+    const IndexPlan plan = plan_index(decode_problem(64, keys), kSms);
     ASSERT_TRUE(plan.takes_whole_rows()) << keys;
     EXPECT_EQ(plan.cluster.capacity % IndexConfig::kTileKeys, 0);
     EXPECT_GE(plan.cluster.capacity, keys);
@@ -44,9 +49,44 @@ TEST(PlanIndex, RoomForAllKeysIsRoomForWholeTiles) {
 
 TEST(PlanIndex, WhatMayBeLongIsCutIntoPieces) {
   EXPECT_FALSE(plan_index(decode_problem(1, 1 << 20), kSms).takes_whole_rows());
+  EXPECT_FALSE(plan_index(decode_problem(1, 1 << 22), kSms).has_groups());
   MlaIndexerProblem problem = decode_problem(1, 1 << 20);
   problem.ragged.max_keys = 8192;  // the table has room for more, but no sequence is longer
   EXPECT_EQ(plan_index(problem, kSms).cluster.size, 16);
+}
+
+TEST(PlanIndex, AFewLongRowsAreTakenByGroups) {
+  EXPECT_EQ(plan_index(decode_problem(1, 131072), kSms).group.parts, kSms);
+  EXPECT_EQ(plan_index(decode_problem(16, 131072), kSms).group.parts, kSms);
+  EXPECT_FALSE(plan_index(decode_problem(33, 65536), kSms).has_groups());
+  EXPECT_TRUE(plan_index(decode_problem(1, 16384), kSms).has_groups());
+  EXPECT_FALSE(plan_index(decode_problem(1, 16384), kSms).takes_whole_rows());
+  EXPECT_FALSE(plan_index(decode_problem(1, 8192), kSms).has_groups());
+  EXPECT_FALSE(plan_index(decode_problem(8, 1 << 20), kSms).has_groups()) << "too many keys each";
+}
+
+// Whatever the lengths are: the cuts follow from them on the device.
+TEST(PlanIndex, AGroupsThreadBlocksHaveRoomForTheirKeys) {
+  std::mt19937 random(11);
+  for (int round = 0; round < 2000; ++round) {
+    const auto rows = static_cast<unsigned>(random() % 32 + 1);
+    const auto most = static_cast<unsigned>(random() % 900 + 600);
+    const IndexPlan plan = plan_index(decode_problem(rows, most * kPage), kSms);
+    if (!plan.has_groups()) continue;
+    std::vector<unsigned> ends{0};
+    for (unsigned row = 0; row < rows; ++row) {
+      ends.push_back(ends.back() + (random() % 3 == 0 ? random() % 5 : random() % (most + 1)));
+    }
+    const GroupCuts cuts{.spare = kSms - rows, .total = std::max(ends.back(), 1u)};
+    ASSERT_EQ(cuts.begin(0, 0), 0);
+    ASSERT_LE(cuts.begin(rows, ends.back()), kSms);
+    for (unsigned row = 0; row < rows; ++row) {
+      const int size = cuts.begin(row + 1, ends[row + 1]) - cuts.begin(row, ends[row]);
+      const auto tiles = static_cast<int>(ends[row + 1] - ends[row]);
+      ASSERT_GE(size, 1);
+      ASSERT_LE((tiles + size - 1) / size * IndexConfig::kTileKeys, plan.group.capacity);
+    }
+  }
 }
 
 TEST(PlanIndex, SeveralNewTokensShareKeyTiles) {

@@ -19,6 +19,15 @@ IndexPieces carve_pieces(Carver& carver, const IndexPlan& plan) {
           .codes = carver.take<std::uint64_t>(rows * IndexConfig::kPoolKeys)};
 }
 
+GroupBoard carve_board(Carver& carver, const GroupShape& shape) {
+  const std::int64_t parts = shape.parts;
+  return {.heads = carver.take<std::uint64_t>(parts * GroupBoard::kMostHead),
+          .floors = carver.take<std::uint64_t>(parts),
+          .tails = carver.take<std::uint64_t>(parts * shape.capacity),
+          .tail_counts = carver.take<std::uint32_t>(parts),
+          .arrivals = carver.take<std::uint32_t>(parts)};
+}
+
 Swizzle row_swizzle(std::int64_t row_bytes) {
   return row_bytes == 128 ? Swizzle::b128 : Swizzle::b64;
 }
@@ -109,14 +118,19 @@ std::int64_t index_workspace_bytes(const MlaIndexerProblem& problem) {
   const IndexPlan plan = plan_on_device(problem);
   if (plan.takes_whole_rows()) return 0;
   Carver counter;
-  carve_pieces(counter, plan);
+  if (plan.has_groups()) {
+    carve_board(counter, plan.group);
+  } else {
+    carve_pieces(counter, plan);
+  }
   return counter.bytes();
 }
 
 std::vector<std::pair<std::string, std::string>> index_choices(const MlaIndexerProblem& problem) {
   const IndexPlan plan = plan_on_device(problem);
   return {{"kernel", std::string(plan.variant->name)},
-          {"cluster", std::to_string(plan.cluster.size)}};
+          {"cluster", std::to_string(plan.cluster.size)},
+          {"group", std::to_string(plan.group.parts)}};
 }
 
 void mla_indexer(const MlaIndexerArgs& args, const Context& context) {
@@ -127,6 +141,10 @@ void mla_indexer(const MlaIndexerArgs& args, const Context& context) {
   IndexParams params = make_params(args, plan);
   if (plan.takes_whole_rows()) return plan.variant->launch_cluster(params, plan.cluster, stream);
   Carver carver(context.workspace);
+  if (plan.has_groups()) {
+    const GroupBoard board = carve_board(carver, plan.group);
+    return plan.variant->launch_group(params, board, plan.group, stream);
+  }
   params.pieces = carve_pieces(carver, plan);
   plan.variant->launch(params, stream);
   launch_finish(params, plan.merges, stream);

@@ -69,6 +69,20 @@ ClusterShape plan_cluster(const MlaIndexerProblem& problem, const IndexVariant& 
   return {.size = size, .capacity = static_cast<int>(tiles * IndexConfig::kTileKeys)};
 }
 
+// A few rows to groups of thread blocks: where rows are long enough for many of them, and none may have more
+// keys than it has room for, whatever the lengths turn out to be (find_group.cuh).
+GroupShape plan_group(const MlaIndexerProblem& problem, const IndexVariant& variant, int parts) {
+  const std::int64_t rows = problem.ragged.tokens;
+  if (variant.launch_group == nullptr || rows > kMostGroups || 2 * rows > parts) return {};
+  constexpr std::int64_t kTile = IndexConfig::kTileKeys;
+  const std::int64_t max_tiles = (max_row_keys(problem) + kTile - 1) / kTile;
+  const std::int64_t capacity = (max_tiles * rows / (parts - rows) + 1) * kTile;
+  if (capacity > kMaxGroupKeys) return {};
+  return {.parts = parts,
+          .capacity = static_cast<int>(capacity),
+          .max_tiles = static_cast<int>(max_tiles)};
+}
+
 }  // namespace
 
 std::string refuse_index_problem(const MlaIndexerProblem& problem) {
@@ -94,6 +108,17 @@ IndexPlan plan_index(const MlaIndexerProblem& problem, int num_sms) {
   plan.merges = static_cast<int>(
       std::min<std::int64_t>(plan.parts, max_blocks(problem, plan.variant->config.tokens)));
   plan.cluster = plan_cluster(problem, *plan.variant, num_sms);
+  plan.group = plan_group(problem, *plan.variant, plan.parts);
+  if (plan.takes_whole_rows() && plan.has_groups()) {
+    // Clusters have no barrier of the grid and no heads; groups have all SMs. Of 1 – 32 rows of 8 K keys clusters end
+    // first, by a µs at most, of 16 K groups, by up to four.
+    constexpr std::int64_t kClusterKeys = 10240;
+    if (max_row_keys(problem) <= kClusterKeys) {
+      plan.group = {};
+    } else {
+      plan.cluster = {};
+    }
+  }
   return plan;
 }
 

@@ -17,8 +17,10 @@ struct IndexPlan {
   int box_rows = 0;
   int merges = 0;  // blocks of tokens that may be cut
   ClusterShape cluster{};
+  GroupShape group{};
 
   bool takes_whole_rows() const { return cluster.size > 0; }
+  bool has_groups() const { return group.parts > 0; }
 
   std::int64_t slots() const { return 2 * std::int64_t{parts}; }
 };

@@ -6,6 +6,8 @@
 #include <string_view>
 
 #include "cuda/hopper/mla_indexer/cluster/launch_cluster.h"
+#include "cuda/hopper/mla_indexer/group/launch_group.h"
+#include "cuda/hopper/mla_indexer/group/variants.h"
 #include "cuda/hopper/mla_indexer/launch_index.h"
 #include "cuda/hopper/mla_indexer/variants.h"
 
@@ -18,12 +20,16 @@ struct IndexVariant {
   // Whole rows; nullptr: no kernel does.
   void (*launch_cluster)(const IndexParams& params, const ClusterShape& shape,
                          cudaStream_t stream) = nullptr;
+  // A few rows, each by several thread blocks; nullptr: no kernel does.
+  void (*launch_group)(const IndexParams& params, const GroupBoard& board, const GroupShape& shape,
+                       cudaStream_t stream) = nullptr;
 };
 
 template <int kHeads, int kDims> constexpr IndexVariant one_token(std::string_view name) {
   using Variant = IndexOne<kHeads, kDims>;
   return {name, Variant::kConfig, launch_index<Variant>,
-          launch_index_cluster<IndexRow<kHeads, kDims>>};
+          launch_index_cluster<IndexRow<kHeads, kDims>>,
+          launch_index_group<IndexGroup<kHeads, kDims>>};
 }
 template <int kHeads, int kDims> constexpr IndexVariant two_tokens(std::string_view name) {
   using Variant = IndexTwo<kHeads, kDims>;

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "cuda/hopper/mla_indexer/row_share.cuh"
 #include "cuda/hopper/tile/block_address.cuh"
 
 namespace quire::cuda::hopper {
@@ -37,5 +38,9 @@ struct Cluster {
     asm volatile("st.shared::cluster.u32 [%0], %1;" ::"r"(place), "r"(value) : "memory");
   }
 };
+
+__device__ inline Cluster cluster_of(const RowShare& share) {
+  return {.rank = share.rank, .size = share.size};
+}
 
 }  // namespace quire::cuda::hopper

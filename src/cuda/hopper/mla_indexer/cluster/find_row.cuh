@@ -3,21 +3,13 @@
 // sequences have one new token each.
 #pragma once
 
+#include "cuda/hopper/mla_indexer/row_share.cuh"
 #include "cuda/hopper/mla_indexer/team.cuh"
-#include "cuda/hopper/mla_indexer/work_line.h"
 
 namespace quire::cuda::hopper {
 
-struct ClusterRow {
-  int token = 0;      // row of q
-  int sequence = -1;  // none: no sequence has the token
-  int bound = 0;      // keys that it sees
-
-  __device__ int tiles() const { return (bound + kIndexTileKeys - 1) / kIndexTileKeys; }
-};
-
 // All lanes get the same answer.
-__device__ inline ClusterRow find_row(const IndexBatch& batch, int token) {
+__device__ inline WholeRow find_row(const IndexBatch& batch, int token) {
   const auto lane = static_cast<int>(threadIdx.x % 32);
   // Where it is likely to be; if it is not there, all are gone through.
   int first = max(0, token - 15);

@@ -8,24 +8,20 @@
 //   then all of them select.
 #pragma once
 
-#include "cuda/hopper/mla_indexer/cluster/load_row.cuh"
+#include "cuda/hopper/mla_indexer/cluster/find_row.cuh"
 #include "cuda/hopper/mla_indexer/cluster/score_row.cuh"
 #include "cuda/hopper/mla_indexer/cluster/select_row.cuh"
+#include "cuda/hopper/mla_indexer/load_row.cuh"
 #include "cuda/hopper/mla_indexer/prepare.cuh"
 #include "cuda/hopper/mla_indexer/unscored_rows.cuh"
 
 namespace quire::cuda::hopper {
 
-inline constexpr int kFirstLoader = IndexConfig::kScorers / 32;
-__device__ inline bool is_loader() {
-  const int warp = warp_in_block();
-  return warp >= kFirstLoader && warp < kFirstLoader + IndexConfig::kWarpgroups;
-}
-
 // Behind an arrival at the cluster's barrier.
 template <IndexConfig kConfig>
 __device__ inline void score_row(const IndexParams& params, const RowShare& share,
-                                 RowLoad<kConfig>& load, ClusterShared<kConfig>& shared) {
+                                 RowLoad<kConfig, ClusterShared<kConfig>>& load,
+                                 ClusterShared<kConfig>& shared) {
   const int warp = warp_in_block();
   if (warp < kFirstLoader) {
     RowScore<kConfig>(params, share, shared).run();
@@ -37,7 +33,7 @@ __device__ inline void score_row(const IndexParams& params, const RowShare& shar
     load_row_queries<kConfig>(params, share.row.token, shared);
   }
   __syncwarp();
-  share.cluster.wait();
+  cluster_of(share).wait();
 }
 
 __device__ inline RankSummary join_summaries(const RankSummaries& summaries, int cluster_size) {
@@ -47,23 +43,21 @@ __device__ inline RankSummary join_summaries(const RankSummaries& summaries, int
   for (int first = 0; first < RankSummaries::kMost; first += 32) {
     const int i = first + static_cast<int>(threadIdx.x % 32);
     if (i >= count) continue;
-    all.least = min(all.least, summaries.least[i]);
-    all.greatest = max(all.greatest, summaries.greatest[i]);
-    all.count += summaries.count[i];
+    all.add({.least = summaries.least[i],
+             .greatest = summaries.greatest[i],
+             .count = summaries.count[i]});
   }
-  return {.least = __reduce_min_sync(kWholeWarp, all.least),
-          .greatest = __reduce_max_sync(kWholeWarp, all.greatest),
-          .count = __reduce_add_sync(kWholeWarp, all.count)};
+  return all.of_warp();
 }
 
 template <IndexConfig kConfig>
 __device__ inline void select_row(const IndexParams& params, const RowShare& share,
                                   ClusterShared<kConfig>& shared) {
-  const RankSummary all = join_summaries(shared.summaries, share.cluster.size);
+  const RankSummary all = join_summaries(shared.summaries, share.size);
   RowSelect select({.ranks = shared.ranks(),
                     .end = share.tiles * kIndexTileKeys,
-                    .rank = share.cluster.rank,
-                    .size = share.cluster.size},
+                    .rank = share.rank,
+                    .size = share.size},
                    params.batch.top_k, shared.select);
   const std::uint64_t bound = select.find(all);
   select.write(bound, all.count, params.out + share.row.token * params.out_stride);
@@ -78,14 +72,13 @@ __global__ void __launch_bounds__(kClusterThreads, 1)
   extern __shared__ __align__(1024) std::byte memory[];
   auto& shared = *reinterpret_cast<ClusterShared<kConfig>*>(memory);
   prepare(params, shared);
-  RowShare share{
-      .cluster = {.rank = static_cast<int>(blockIdx.x) % cluster_size, .size = cluster_size}};
+  RowShare share{.rank = static_cast<int>(blockIdx.x) % cluster_size, .size = cluster_size};
   const int token = static_cast<int>(blockIdx.x) / cluster_size;
-  RowLoad<kConfig> load(params, shared, warp_in_block() % 4);
+  RowLoad<kConfig, ClusterShared<kConfig>> load(params, shared, warp_in_block() % 4);
   if (is_loader()) load.guess(share, token);
   share.row = find_row(params.batch, token);
   if (share.row.bound <= params.batch.top_k) {
-    if (share.cluster.rank == 0 && threadIdx.x < 32 && share.row.sequence >= 0) {
+    if (share.rank == 0 && threadIdx.x < 32 && share.row.sequence >= 0) {
       write_unscored_row(params, share.row.token, share.row.sequence, share.row.bound);
     }
     return;
@@ -93,9 +86,9 @@ __global__ void __launch_bounds__(kClusterThreads, 1)
   share.tiles = min(share.row.tiles(), capacity / kIndexTileKeys);
   shared.select.clear();
   __syncthreads();
-  share.cluster.arrive();
+  cluster_of(share).arrive();
   score_row<kConfig>(params, share, load, shared);
-  share.cluster.sync();
+  cluster_of(share).sync();
   select_row<kConfig>(params, share, shared);
 }
 

@@ -7,13 +7,6 @@ namespace quire::cuda::hopper {
 
 inline constexpr int kMaxCluster = 16;
 
-// Of a set of ranks.
-struct RankSummary {
-  std::uint32_t least = 0xffffffff;
-  std::uint32_t greatest = 0;
-  unsigned count = 0;
-};
-
 // How rows are given to clusters.
 struct ClusterShape {
   int size = 0;      // thread blocks of a cluster, 1 to 16; 0: rows are not taken whole

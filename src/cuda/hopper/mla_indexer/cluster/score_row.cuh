@@ -4,7 +4,7 @@
 // for another.
 #pragma once
 
-#include "cuda/hopper/mla_indexer/cluster/row_share.cuh"
+#include "cuda/hopper/mla_indexer/cluster/cluster.cuh"
 #include "cuda/hopper/mla_indexer/cluster/shared.cuh"
 #include "cuda/hopper/mla_indexer/tile_scorer.cuh"
 
@@ -23,7 +23,7 @@ template <IndexConfig kConfig> class RowScore {
     shared_.queries_full.wait(0);
     __syncwarp();  // keeps reads behind the wait
     scorer_.load_queries(0);
-    share_.cluster.wait();  // the other thread blocks are there
+    cluster_of(share_).wait();  // the other thread blocks are there
     scorer_.score(0, warpgroup_in_block(), share_.own_tiles(),
                   [this](const typename Scorer::Parts& parts) { leave(scorer_.join(parts)); });
     leave_summary();
@@ -40,32 +40,28 @@ template <IndexConfig kConfig> class RowScore {
     const bool is_seen = position < share_.row.bound && score.mark.is_mapped(key);
     const std::uint32_t rank = is_seen ? rank_of(score.value) : kAbsentRank;
     const auto place = ranks_ + static_cast<std::uint32_t>(position) * 4;
-    const Cluster& cluster = share_.cluster;
+    const Cluster cluster = cluster_of(share_);
     for (int block = Scorer::Sums::is_first() ? 0 : 1; block < cluster.size; block += 2) {
       cluster.store(place, block, rank);
     }
     if (!is_seen) return;
-    seen_.least = min(seen_.least, rank);
-    seen_.greatest = max(seen_.greatest, rank);
-    if (Scorer::Sums::is_first()) ++seen_.count;
+    seen_.add({.least = rank, .greatest = rank, .count = Scorer::Sums::is_first() ? 1u : 0u});
   }
 
   __device__ void leave_summary() {
     __syncwarp();
-    const std::uint32_t least = __reduce_min_sync(kWholeWarp, seen_.least);
-    const std::uint32_t greatest = __reduce_max_sync(kWholeWarp, seen_.greatest);
-    const unsigned count = __reduce_add_sync(kWholeWarp, seen_.count);
+    const RankSummary all = seen_.of_warp();
     const auto lane = static_cast<int>(threadIdx.x % 32);
-    const Cluster& cluster = share_.cluster;
+    const Cluster cluster = cluster_of(share_);
     if (lane >= cluster.size) return;
     RankSummaries& summaries = shared_.summaries;
     const int index = cluster.rank * RankSummaries::kWarps + static_cast<int>(threadIdx.x) / 32;
     const auto store = [&](const std::uint32_t& word, std::uint32_t value) {
       cluster.store(shared_address(&word), lane, value);
     };
-    store(summaries.least[index], least);
-    store(summaries.greatest[index], greatest);
-    store(summaries.count[index], count);
+    store(summaries.least[index], all.least);
+    store(summaries.greatest[index], all.greatest);
+    store(summaries.count[index], all.count);
   }
 
   const RowShare& share_;

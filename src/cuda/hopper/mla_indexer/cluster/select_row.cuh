@@ -8,6 +8,7 @@
 #pragma once
 
 #include "cuda/hopper/mla_indexer/cluster/shared.cuh"
+#include "cuda/hopper/mla_indexer/compare_codes.cuh"
 #include "cuda/hopper/mla_indexer/score_buckets.cuh"
 
 namespace quire::cuda::hopper {
@@ -80,7 +81,6 @@ class RowSelect {
  private:
   static constexpr int kWarps = kClusterThreads / 32;
   static constexpr int kGroup = RowSelectShared::kGroupKeys;
-  static constexpr int kMostCandidates = 128;
 
   __device__ uint4 read_ranks(int first) const {
     return first < keys_.end ? *reinterpret_cast<const uint4*>(keys_.ranks + first) : uint4{};
@@ -120,7 +120,7 @@ class RowSelect {
     }
   };
 
-  // The wanted-th best of a bucket's few keys: the one that wanted - 1 are greater than.
+  // The wanted-th best of a bucket's few keys.
   __device__ std::uint64_t compare_candidates(const ScoreBuckets& buckets, unsigned bucket,
                                               unsigned wanted) {
     // The counts have been read.
@@ -132,24 +132,8 @@ class RowSelect {
       }
     });
     team_.sync();
-    const auto count = static_cast<int>(shared_.num_candidates);
-    std::uint64_t others[kMostCandidates / 32];
-#pragma unroll
-    for (int i = 0; i < kMostCandidates / 32; ++i) {
-      const int at = 32 * i + team_.lane();
-      others[i] = at < count ? candidates[at] : 0;
-    }
-#pragma unroll 1
-    for (int own = team_.warp(); own < count; own += kWarps) {
-      const std::uint64_t code = candidates[own];
-      unsigned greater = 0;
-      for (const std::uint64_t other : others) {
-        greater += __popc(__ballot_sync(kWholeWarp, other > code));
-      }
-      if (greater == wanted - 1 && team_.lane() == 0) shared_.bound = code;
-    }
-    team_.sync();
-    return shared_.bound;
+    return compare_codes(team_, candidates, static_cast<int>(shared_.num_candidates), wanted,
+                         shared_.bound);
   }
 
   __device__ void write_group(int group, std::uint64_t bound, std::int32_t* out) const {
@@ -169,7 +153,7 @@ class RowSelect {
   const RankedKeys keys_;
   const int top_k_;
   RowSelectShared& shared_;
-  const Team<kClusterThreads> team_{static_cast<int>(threadIdx.x), 0};
+  const BlockTeam<kClusterThreads> team_{};
 };
 
 }  // namespace quire::cuda::hopper

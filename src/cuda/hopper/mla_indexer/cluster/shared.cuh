@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "cuda/hopper/mla_indexer/block_team.cuh"
 #include "cuda/hopper/mla_indexer/cluster/params.h"
-#include "cuda/hopper/mla_indexer/shared.cuh"
+#include "cuda/hopper/mla_indexer/rank_summary.cuh"
+#include "cuda/hopper/mla_indexer/row_stages.cuh"
 
 namespace quire::cuda::hopper {
 
@@ -21,7 +23,7 @@ struct RowSelectShared {
   // Needs a sync before a selection.
   __device__ void clear() {
     if (threadIdx.x == 0) num_candidates = 0;
-    clear_buckets(Team<kClusterThreads>{static_cast<int>(threadIdx.x), 0}, select.bins[0]);
+    clear_buckets(BlockTeam<kClusterThreads>{}, select.bins[0]);
   }
 };
 
@@ -36,24 +38,14 @@ struct RankSummaries {
 };
 
 // The ranks of a cluster's keys follow it: [capacity], the same in every thread block.
-template <IndexConfig kConfig> struct alignas(1024) ClusterShared {
-  alignas(1024) std::byte tiles[kConfig.stages][kConfig.tile_bytes()];
-  alignas(1024) std::byte queries[1][kConfig.query_bytes()];
-  // As in IndexShared.
-  alignas(1024) std::byte
-      half_queries[1][kConfig.multiplies_halves() ? 2 * kConfig.query_bytes() : 16];
-  alignas(128) float key_scales[2][kConfig.stages][4 * box_scales(16)];
-  TileMark marks[2][kConfig.stages];
-  alignas(16) float weights[1][HeadSums<kConfig>::kWeightFloats];  // half of q_scale
+template <IndexConfig kConfig> struct alignas(1024) ClusterShared : RowStages<kConfig> {
   RowSelectShared select;
   RankSummaries summaries;
-  RingBarriers<kConfig.stages> ring;
-  FullBarrier queries_full;
 
   // By one thread, before a fence_barrier_init and a barrier.
   __device__ void init() {
-    ring.init(1, 4);        // a tile is one warpgroup's
-    queries_full.init(32);  // a warp copies the weights
+    this->ring.init(1, 4);        // a tile is one warpgroup's
+    this->queries_full.init(32);  // a warp copies the weights
   }
   __device__ std::uint32_t* ranks() { return reinterpret_cast<std::uint32_t*>(this + 1); }
 };

@@ -5,15 +5,22 @@
 
 #include <climits>
 
-#include "cuda/hopper/mla_indexer/cluster/row_share.cuh"
-#include "cuda/hopper/mla_indexer/cluster/shared.cuh"
+#include "cuda/hopper/mla_indexer/row_share.cuh"
 #include "cuda/hopper/mla_indexer/tile_loader.cuh"
+#include "cuda/hopper/tile/block.cuh"
 
 namespace quire::cuda::hopper {
 
-template <IndexConfig kConfig> class RowLoad {
+// Behind the scorers.
+inline constexpr int kFirstLoader = IndexConfig::kScorers / 32;
+__device__ inline bool is_loader() {
+  const int warp = warp_in_block();
+  return warp >= kFirstLoader && warp < kFirstLoader + IndexConfig::kWarpgroups;
+}
+
+template <IndexConfig kConfig, typename Shared> class RowLoad {
  public:
-  __device__ RowLoad(const IndexParams& params, ClusterShared<kConfig>& shared, int warpgroup)
+  __device__ RowLoad(const IndexParams& params, Shared& shared, int warpgroup)
       : params_(params), loader_(params, shared, warpgroup), warpgroup_(warpgroup) {}
 
   // Asks for the first pages before the row is known: they are right where sequences have one new token
@@ -22,6 +29,9 @@ template <IndexConfig kConfig> class RowLoad {
     guessed_ = min(token, params_.batch.size - 1);
     box_ = find_box(share, warpgroup_, guessed_, INT_MAX);
   }
+
+  // The share turned out to be another one.
+  __device__ void forget_guess() { guessed_ = -1; }
 
   __device__ void run(const RowShare& share) {
     const int run = loader_.run_tiles() * kStep;
@@ -43,7 +53,7 @@ template <IndexConfig kConfig> class RowLoad {
   }
 
  private:
-  using Loader = TileLoader<kConfig, ClusterShared<kConfig>>;
+  using Loader = TileLoader<kConfig, Shared>;
   using Box = typename Loader::Box;
   static constexpr int kStep = IndexConfig::kWarpgroups;
 
@@ -59,9 +69,8 @@ template <IndexConfig kConfig> class RowLoad {
   Box box_{};         // of the first run
 };
 
-template <IndexConfig kConfig>
-__device__ inline void load_row_queries(const IndexParams& params, int token,
-                                        ClusterShared<kConfig>& shared) {
+template <IndexConfig kConfig, typename Shared>
+__device__ inline void load_row_queries(const IndexParams& params, int token, Shared& shared) {
   const auto lane = static_cast<int>(threadIdx.x % 32);
   if (lane == 0) {
     shared.queries_full.expect_transaction(kConfig.query_bytes());
