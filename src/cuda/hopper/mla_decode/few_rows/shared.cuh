@@ -17,10 +17,11 @@
 //   weights_full[group]    every thread that wrote them, with the rows' factors
 //   weights_empty[group]   the eight warps of the values
 //   refs_full[group]       its threads: references are left for the other group, and the other's read
-//   stats_full, _empty     the item's sums, from every thread of the scores to all warps of the values
-//   items                  full: a loading thread; empty: all sixteen warps, when the item is finished
+//   stats_full, _empty     the item's sums, from every thread of the scores to every one of the values
+//   items                  full: a loading thread; empty: the threads of all sixteen warps, when the item is
+//                          finished
 //
-// Where plain stores are handed on, every thread that made some arrives: racecheck does not follow one
+// Where plain stores are handed on, or plain loads are done, every thread that made some arrives: racecheck does not follow one
 // lane's arrival for its warp. It costs nothing that could be measured.
 #pragma once
 
@@ -72,14 +73,14 @@ template <FewRowsConfig kConfig> struct FewRowsShared {
       full[unit].init(copies_scales ? 33 : 1);
       empty[unit].init(FewRowsConfig::kWarps);
     }
-    item_ring.init(1, 2 * FewRowsConfig::kWarps);
+    item_ring.init(1, 32 * 2 * FewRowsConfig::kWarps);
     for (int group = 0; group < kGroups; ++group) {
       weights_full[group].init(32 * FewRowsConfig::kGroupWarps);
       weights_empty[group].init(FewRowsConfig::kWarps);
       refs_full[group].init(32 * FewRowsConfig::kGroupWarps);
     }
     stats_full.init(32 * FewRowsConfig::kWarps);
-    stats_empty.init(FewRowsConfig::kWarps);
+    stats_empty.init(32 * FewRowsConfig::kWarps);
   }
 };
 

@@ -30,10 +30,10 @@ template <FewRowsConfig kConfig> class SumValues {
       shared_.stats_full.wait(number & 1);
       StoreColumns<kConfig> store(params_, shared_, item, half_);
       store.find_targets();
-      arrive_by_warp(shared_.stats_empty);
+      shared_.stats_empty.arrive();
 #pragma unroll
       for (int block = 0; block < kBlocks; ++block) store.store(block, sums[block]);
-      arrive_by_warp(shared_.item_ring.empty[place]);
+      shared_.item_ring.empty[place].arrive();
     }
   }
 

@@ -36,7 +36,7 @@ template <FewRowsConfig kConfig> class WeighKeys {
       sync_scores();
       attend(item);
       leave_stats();
-      arrive_by_warp(shared_.item_ring.empty[item_at.stage]);
+      shared_.item_ring.empty[item_at.stage].arrive();
     }
   }
 
