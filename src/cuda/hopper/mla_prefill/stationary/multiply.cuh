@@ -5,6 +5,7 @@
 #pragma once
 
 #include "cuda/hopper/mla_prefill/stationary/shared.cuh"
+#include "cuda/hopper/tile/matrix_store.cuh"
 #include "cuda/hopper/tile/opaque.cuh"
 #include "cuda/hopper/tile/tma.cuh"
 #include "cuda/tile/store_run.cuh"
@@ -189,11 +190,6 @@ template <DType kStored> class StationaryConsumer {
   }
   __device__ static std::uint32_t pack(float low, float high) {
     return kStored == DType::bf16 ? pack_bf16(low, high) : pack_f16(low, high);
-  }
-  __device__ static void store_matrices(std::uint32_t to, const uint4& words) {
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),
-                 "r"(words.x), "r"(words.y), "r"(words.z), "r"(words.w)
-                 : "memory");
   }
   __device__ static bool leads() {
     return threadIdx.x % 128 == 0;

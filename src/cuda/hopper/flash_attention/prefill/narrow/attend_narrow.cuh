@@ -7,7 +7,7 @@
 #include "cuda/hopper/flash_attention/prefill/narrow/narrow_products.cuh"
 #include "cuda/hopper/flash_attention/prefill/narrow/seen_keys.cuh"
 #include "cuda/hopper/flash_attention/prefill/narrow/weigh_narrow.cuh"
-#include "cuda/hopper/flash_attention/prefill/narrow/zero_flipped.cuh"
+#include "cuda/hopper/flash_attention/prefill/staged_rows.cuh"
 #include "cuda/hopper/flash_attention/prefill/step_products.cuh"
 #include "cuda/hopper/tile/turns.cuh"
 
@@ -116,7 +116,7 @@ template <PrefillConfig kConfig, Flip kFlip> class NarrowAttend {
   // Scores of block `at` beside the sum over the one before it.
   __device__ void step(const PrefillTile& tile, int at, LazySoftmax& softmax, Block& scores,
                        Weights& weights, Sums& sums, Sums& block) {
-    if (at == tile.end_block - 2) await_stages(zeros_of<kConfig>(tile));
+    if (at == tile.end_block - 2) await_stages();
     const int key_stage = key_at_.stage;
     const int value_stage = value_at_.stage;
     key_at_.advance();
@@ -125,7 +125,7 @@ template <PrefillConfig kConfig, Flip kFlip> class NarrowAttend {
     issue(key_stage, value_stage, scores, weights, block);
     turns_.pass_on();
     // While the products run: the next step's stages, which seldom are late.
-    if (at > tile.first_block) await_stages(kConfig.block_keys);
+    if (at > tile.first_block) await_stages();
     cute::warpgroup_wait<1>();
     pin(scores);
     holes_ = shared_.holes[key_stage];
@@ -144,23 +144,18 @@ template <PrefillConfig kConfig, Flip kFlip> class NarrowAttend {
     });
   }
 
-  // The K block of the next scores and the V block of the next sum, in which keys from `zero_from` on
-  // are to become zeros.
-  __device__ void await_stages(int zero_from) {
+  // The K block of the next scores and the V block of the next sum.
+  __device__ void await_stages() {
     shared_.await_keys(key_at_);
-    await_values(zero_from);
+    await_values();
   }
-  // What stands behind the last key becomes zeros, where flip_values() has not seen to it. Where it is
-  // not there V is transposed in its place (load_flipped.cuh).
-  __device__ void await_values(int zero_from) {
+  // Whoever has transposed V has also put zeros in the place of what stands behind the last key:
+  // flip_values(), or those who load it (load_flipped.cuh).
+  __device__ void await_values() {
     if constexpr (kFlip == Flip::before) {
       shared_.await_values(value_at_);
     } else {
       shared_.values_ready[value_at_.stage].wait(value_at_.phase);
-      if (zero_from < kConfig.block_keys) {
-        zero_flipped(shared_.values[value_at_.stage], zero_from);
-        sync_warpgroup();
-      }
     }
   }
 
@@ -197,8 +192,7 @@ template <PrefillConfig kConfig, Flip kFlip> class NarrowAttend {
     into_log2_units(softmax, to_log2_);  // the next tile's factors take the place of these
     const std::uint32_t links =
         kConfig.ends == Ends::chained ? __ldg(params_.chain.links) : 0;  // arrives meanwhile
-    const bool is_first = tile.end_block - tile.first_block == 1;
-    await_values(is_first ? zeros_of<kConfig>(tile) : kConfig.block_keys);
+    await_values();
     turns_.wait();
     start_narrow_sum<kConfig>(weights, shared_.values[value_at_.stage], block);
     turns_.pass_on();
@@ -224,14 +218,13 @@ template <PrefillConfig kConfig, Flip kFlip> class NarrowAttend {
   }
   __device__ void store(const PrefillTile& tile, std::uint32_t links, const RowSoftmax& softmax,
                         Sums& sums, const Sums& block) {
-    const float scale = params_.scales.of_values(tile.kv_head);
 #pragma unroll
-    for (int j = 0; j < kConfig.value_dim / 2; ++j) sums[j] = (sums[j] + block[j]) * scale;
-    const float as_they_are[2] = {1.0F, 1.0F};
+    for (int j = 0; j < kConfig.value_dim / 2; ++j) sums[j] += block[j];
     if constexpr (kConfig.ends == Ends::chained) {
+      const float as_they_are[2] = {1.0F, 1.0F};
       chain_rows<kConfig>(params_, links, tile, thread_row(), softmax, as_they_are, sums);
     } else {
-      store_rows<kConfig>(params_, tile, thread_row(), softmax, as_they_are, sums);
+      store_staged<kConfig>(params_, tile, thread_row(), softmax, sums);
     }
   }
 

@@ -10,6 +10,7 @@
 
 #include "cuda/hopper/flash_attention/prefill/narrow/flip_values.h"
 #include "cuda/hopper/flash_attention/prefill/shared.cuh"
+#include "cuda/hopper/tile/matrix_store.cuh"
 #include "cuda/hopper/tile/opaque.cuh"
 
 namespace quire::cuda::hopper {
@@ -78,8 +79,8 @@ class BlockFlip {
   template <std::uint32_t kDistance> __device__ void flip_pairs() const {
     const uint4 first = load(moved<kDistance>(from_, from_step_, 0));
     const uint4 second = load(moved<kDistance>(from_, from_step_, 1));
-    store(moved<kDistance>(to_, to_step_, 0), pair_keys(first));
-    store(moved<kDistance>(to_, to_step_, 1), pair_keys(second));
+    store_matrices(moved<kDistance>(to_, to_step_, 0), pair_keys(first));
+    store_matrices(moved<kDistance>(to_, to_step_, 1), pair_keys(second));
   }
 
   // Keys 2c, 2c + 1 of two columns, and 8 behind them: one column, then the other; of either square.
@@ -95,11 +96,6 @@ class BlockFlip {
                  : "r"(from)
                  : "memory");
     return words;
-  }
-  __device__ static void store(std::uint32_t to, const uint4& words) {
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),
-                 "r"(words.x), "r"(words.y), "r"(words.z), "r"(words.w)
-                 : "memory");
   }
 
   std::uint32_t base_;

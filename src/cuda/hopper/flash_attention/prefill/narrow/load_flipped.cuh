@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The two warps that bring V to products of e4m3: a block comes as the cache holds it, and when it
-// has landed both transpose it, each half of its squares.
+// has landed both transpose it, each half of its squares. What stands behind the last key, which may
+// be anything, becomes zeros before.
 #pragma once
 
 #include "cuda/hopper/flash_attention/prefill/narrow/flip_in_place.cuh"
@@ -20,7 +21,7 @@ template <PrefillConfig kConfig, typename Source> class FlippingLoad {
       Piece piece = source_.find(tile, tile.end_block - 1);
       for (int block = tile.end_block - 1; block >= tile.first_block; --block) {
         const Piece next = source_.find(tile, block - 1);
-        load(piece);
+        load(piece, tile.end_key - tile.first_key - block * kConfig.block_keys);
         piece = next;
       }
     }
@@ -32,7 +33,8 @@ template <PrefillConfig kConfig, typename Source> class FlippingLoad {
 
   // While consumers still need the next stage, the block before it has time to be transposed. A
   // tile's last block is behind the next tile's first: nothing that the next tile waits for needs it.
-  __device__ void load(const Piece& piece) {
+  // `num_keys`: from the block's first to the last of all.
+  __device__ void load(const Piece& piece, int num_keys) {
     if (is_pending_ && !is_empty()) flip();
     shared_.value_ring.wait_empty(at_);
     FullBarrier& full = shared_.value_ring.full[at_.stage];
@@ -41,6 +43,7 @@ template <PrefillConfig kConfig, typename Source> class FlippingLoad {
     source_.load_values(piece, shared_.values[at_.stage], full);
     flip();
     is_pending_ = true;
+    num_keys_ = num_keys;
     at_.advance();
   }
   __device__ bool is_empty() const {
@@ -51,17 +54,28 @@ template <PrefillConfig kConfig, typename Source> class FlippingLoad {
     if (!is_pending_) return;
     is_pending_ = false;
     shared_.value_ring.wait_full(flip_at_);
+    if (num_keys_ < kConfig.block_keys) zero_behind(shared_.values[flip_at_.stage]);
     BlockFlip(shared_.values[flip_at_.stage], half_).run();
     cutlass::arch::fence_view_async_shared();
     __syncwarp();
     shared_.values_ready[flip_at_.stage].arrive();
     flip_at_.advance();
   }
+  // Every other row each; both transpose all of them.
+  __device__ void zero_behind(std::byte* block) const {
+    constexpr int kWords = kRowBytes / 32;
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    for (int row = max(num_keys_, 0) + half_; row < kConfig.block_keys; row += 2) {
+      *reinterpret_cast<std::uint32_t*>(block + row * kRowBytes + lane * kWords) = 0;
+    }
+    cutlass::arch::NamedBarrier::sync(2 * 32, 2 * kConfig.consumers);
+  }
 
   const Source source_;
   Shared& shared_;
   const int half_;
   bool is_pending_ = false;
+  int num_keys_ = 0;  // of the pending block, if less than it holds
   RingPosition<kConfig.value_stages> at_;
   RingPosition<kConfig.value_stages> flip_at_;
   RingPosition<Shared::kTileRing> tile_at_;
