@@ -121,6 +121,8 @@ template <PrefillConfig kConfig, Flip kFlip> class NarrowAttend {
     const int value_stage = value_at_.stage;
     key_at_.advance();
     value_at_.advance();
+    // Before the products, behind which one thread frees the stage for all.
+    holes_ = shared_.holes[key_stage];
     turns_.wait();
     issue(key_stage, value_stage, scores, weights, block);
     turns_.pass_on();
@@ -128,7 +130,6 @@ template <PrefillConfig kConfig, Flip kFlip> class NarrowAttend {
     if (at > tile.first_block) await_stages();
     cute::warpgroup_wait<1>();
     pin(scores);
-    holes_ = shared_.holes[key_stage];
     release(shared_.key_ring, key_stage);
     if (at == tile.first_block) release_queries();
     prepare(tile, at, scores);
