@@ -41,6 +41,9 @@ struct SparseConfig {
   // Of the code that gathers: with one for each stream its parameters take no registers, with one for
   // both it is shorter.
   constexpr int gather_copies() const { return blocks; }
+  // Copied rows have no writer that could fence them, and a fence between products stops the tensor cores:
+  // the warpgroup that waits most does it.
+  constexpr bool sum_fences() const { return rows == RowKind::bf16; }
   constexpr int warp_rows() const { return keys / kWarps; }
   constexpr int slab_bytes() const { return keys * kSlabColumns * 2; }
 };

@@ -104,6 +104,10 @@ template <typename Variant> struct SparseShared {
   RingBarriers<kStages> left_ring;
   RingBarriers<kStages> right_ring;
   RingBarriers<kConfig.rope_stages> rope_ring;
+  // Parts of a tile that a warp of `sum` has fenced.
+  EmptyBarrier left_fenced[kStages];
+  EmptyBarrier right_fenced[kStages];
+  EmptyBarrier rope_fenced[kConfig.rope_stages];
 
   __device__ void init() {
     // Copies arrive for each thread, and for each warp's part of the mask; decoded rows warp by warp.
@@ -114,6 +118,11 @@ template <typename Variant> struct SparseShared {
     left_ring.init(is_copied ? arrivals + kWarps : arrivals, readers);
     right_ring.init(arrivals, readers);
     rope_ring.init(arrivals, readers);
+    if constexpr (kConfig.sum_fences()) {
+      for (EmptyBarrier& fenced : left_fenced) fenced.init(1);
+      for (EmptyBarrier& fenced : right_fenced) fenced.init(1);
+      for (EmptyBarrier& fenced : rope_fenced) fenced.init(1);
+    }
   }
 };
 
@@ -132,6 +141,18 @@ template <typename Variant> __device__ inline void give_back(EmptyBarrier& empty
 // fenced already, since the copy engine reads them too.
 template <typename Variant> __device__ inline void fence_rows() {
   if constexpr (Variant::kConfig.blocks == 1) cutlass::arch::fence_view_async_shared();
+}
+
+// Until a part of a tile is there for the tensor cores.
+template <typename Variant, int kStages>
+__device__ inline void wait_rows(RingBarriers<kStages>& ring, EmptyBarrier (&fenced)[kStages],
+                                 const RingPosition<kStages>& at) {
+  if constexpr (Variant::kConfig.sum_fences()) {
+    fenced[at.stage].wait(at.phase);
+  } else {
+    ring.wait_full(at);
+    fence_rows<Variant>();
+  }
 }
 
 // A descriptor without the block's rank, which addresses in a cluster carry above the instruction's.

@@ -77,26 +77,25 @@ template <typename Variant> class ScoreRole {
     const std::uint64_t q = opaque(without_rank(tile_descriptor(shared_.q[0])));
     constexpr int kQuerySlab = kQuerySlabBytes >> 4;
     constexpr int kSlab = kConfig.slab_bytes() >> 4;
-    shared_.left_ring.wait_full(scored_.half);
-    fence_rows<Variant>();
+    wait_rows<Variant>(shared_.left_ring, shared_.left_fenced, scored_.half);
     const std::uint64_t left = without_rank(tile_descriptor(shared_.left[scored_.half.stage]));
 #pragma unroll
     for (int slab = 0; slab < SparseConfig::kHalfSlabs; ++slab) {
       multiply_rows<Scores>(q + slab * kQuerySlab, left + slab * kSlab, scores_, slab == 0);
     }
+    // The mask's writer arrived here; whoever fenced passed that on, which racecheck does not follow.
+    if constexpr (kConfig.sum_fences()) shared_.left_ring.wait_full(scored_.half);
 #pragma unroll
     for (int i = 0; i < kConfig.keys / 32; ++i) {
       // By the lane that gives the place back: racecheck then sees the order.
       const bool reads = threadIdx.x % 32 == 0;
       mask_[i] = __shfl_sync(0xffffffff, reads ? shared_.masks.word(scored_.half.stage, i) : 0, 0);
     }
-    shared_.rope_ring.wait_full(scored_.rope);
-    fence_rows<Variant>();
+    wait_rows<Variant>(shared_.rope_ring, shared_.rope_fenced, scored_.rope);
     multiply_rows<Scores>(q + 2 * SparseConfig::kHalfSlabs * kQuerySlab,
                           opaque(without_rank(tile_descriptor(shared_.rope[scored_.rope.stage]))),
                           scores_, false);
-    shared_.right_ring.wait_full(scored_.half);
-    fence_rows<Variant>();
+    wait_rows<Variant>(shared_.right_ring, shared_.right_fenced, scored_.half);
     const std::uint64_t right = without_rank(tile_descriptor(shared_.right[scored_.half.stage]));
 #pragma unroll
     for (int slab = 0; slab < SparseConfig::kHalfSlabs; ++slab) {

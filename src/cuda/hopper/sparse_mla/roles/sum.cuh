@@ -21,9 +21,10 @@ template <typename Variant> class SumRole {
       if (num_tiles == kNoItem) return;
       // All of them, for what they read of the last item: racecheck does not follow one for its warp.
       shared_.item_ring.empty[0].arrive();
+      if (num_tiles > 0) fence_tile();
       bool is_first = true;
       for (int left = num_tiles; left > 0; --left) {
-        sum_values(is_first);
+        sum_values(is_first, left == 1);
         is_first = false;
       }
       if (num_tiles != kNobody) store(num_tiles > 0);
@@ -35,10 +36,39 @@ template <typename Variant> class SumRole {
   static constexpr SparseConfig kConfig = Variant::kConfig;
   static constexpr int kBoth = 2 * SparseConfig::kWarpgroup;
 
+  __device__ static int warp() { return thread() / 32; }
   __device__ static int thread() {
     return static_cast<int>(threadIdx.x % SparseConfig::kWarpgroup);
   }
-  __device__ void take_over(float (&keep)[2]) {
+
+  // The next tile's parts, each by a warp of its own. The left half is there first, before this tile's
+  // weights are.
+  __device__ void fence_tile() {
+    fence_left();
+    fence_others();
+  }
+  __device__ void fence_left() {
+    if constexpr (kConfig.sum_fences()) {
+      if (warp() == 0) fence_part(shared_.left_ring, shared_.left_fenced, fenced_.half);
+    }
+  }
+  __device__ void fence_others() {
+    if constexpr (kConfig.sum_fences()) {
+      if (warp() == 1) fence_part(shared_.rope_ring, shared_.rope_fenced, fenced_.rope);
+      if (warp() == 2) fence_part(shared_.right_ring, shared_.right_fenced, fenced_.half);
+      fenced_.advance();
+    }
+  }
+  template <int kStages>
+  __device__ void fence_part(RingBarriers<kStages>& ring, EmptyBarrier (&fenced)[kStages],
+                             const RingPosition<kStages>& at) const {
+    ring.wait_full(at);
+    cutlass::arch::fence_view_async_shared();
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) fenced[at.stage].arrive();
+  }
+
+  __device__ void take_over(float (&keep)[2], bool is_last) {
     const auto& handover = shared_.handover;
     cutlass::arch::NamedBarrier::sync(kBoth, kHandoverFull);
 #pragma unroll
@@ -52,6 +82,7 @@ template <typename Variant> class SumRole {
     const float2 kept = handover.keep[thread()];
     keep[0] = kept.x;
     keep[1] = kept.y;
+    if (!is_last) fence_others();
     // Before the handover is given back: a signal is never a tile ahead of who waits for it. (Behind the
     // last tile there are no scores to wait for; racecheck follows this barrier where it does not the
     // arrival alone.)
@@ -59,11 +90,11 @@ template <typename Variant> class SumRole {
     cutlass::arch::NamedBarrier::arrive(kBoth, kHandoverEmpty);
   }
 
-  __device__ void sum_values(bool is_first) {
+  __device__ void sum_values(bool is_first, bool is_last) {
     float keep[2];
-    take_over(keep);
-    shared_.right_ring.wait_full(summed_);
-    fence_rows<Variant>();
+    if (!is_last) fence_left();
+    take_over(keep, is_last);
+    wait_rows<Variant>(shared_.right_ring, shared_.right_fenced, summed_);
     if (!is_first && __any_sync(0xffffffff, keep[0] != 1.0F || keep[1] != 1.0F)) {
       sums_.scale(keep);
     }
@@ -91,6 +122,7 @@ template <typename Variant> class SumRole {
   std::uint32_t weights_[kConfig.keys / 4];
   RingPosition<1> item_at_;
   RingPosition<kConfig.stages> summed_;
+  TilePlace<Variant> fenced_;  // the next tile to be fenced
 };
 
 }  // namespace quire::cuda::hopper
