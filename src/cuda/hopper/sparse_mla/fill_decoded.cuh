@@ -33,6 +33,7 @@ template <typename Variant> class RowFill<Variant, RowKind::fp8, 1> {
       places.data += part.scale_offset_bytes;
     }
     finder_.begin(run, places, kConfig.keys, warp_ * kRows + lane_ % kRows);
+    wait_copies<0>();  // of zeros behind the last run's end: the new rows go to their places
     if (scaling_ == ScaleSource::none) write_ones();
   }
 
@@ -60,7 +61,6 @@ template <typename Variant> class RowFill<Variant, RowKind::fp8, 1> {
 
   // Rows without scales are multiplied by one: nobody has to ask.
   __device__ void write_ones() {
-    wait_copies<0>();
     __syncwarp();
     for (int i = lane_; i < kAhead * kRows; i += 32) {
       shared_.raw.scales[i / kRows][warp_ * kRows + i % kRows] = {1.0F, 1.0F, 1.0F, 1.0F};
