@@ -149,6 +149,9 @@ TEST(PlanTilesTest, HalvesEndALaunchSooner) {
   EXPECT_EQ(plan(2048, 6144).half_columns, 0);
   EXPECT_EQ(plan(8192, 6144).half_columns, 0);
   EXPECT_EQ(plan(512, 6144).half_columns, 0);
+  // The cases fp8_half_tiles and fp8_half_tiles_in_the_last_round.
+  EXPECT_GT(plan(129, 14976).half_columns, 0);
+  EXPECT_GT(plan(1793, 3168).half_columns, 0);
 }
 
 // Every half is computed once, whatever the whole tiles leave, and no cluster is two halves behind another.
