@@ -21,7 +21,7 @@ CheckProblem build(const nlohmann::json& object) {
   return {.subject = subject.build(Layout::requested),
           .exact = subject.build(Layout::contiguous),
           .naive = subject.build(Layout::contiguous),
-          .crossed = subject.build(Layout::contiguous)};
+          .build_crossed = [subject] { return subject.build(Layout::contiguous); }};
 }
 
 // The reference kernel, on any machine: its results are exact, so that only the sabotage is to be found.

@@ -65,30 +65,29 @@ void compare_exactly(const Built& subject, const Built& exact, Verdict& verdict)
   }
 }
 
-// The oracle's rough arithmetics that have run.
-enum class Rougher : std::uint8_t { none, naive, crossed };
-
-std::vector<Comparison> compare_closely(const CheckProblem& problem, Rougher rougher) {
+// naive, crossed: what the oracle's rougher arithmetics left, or null.
+std::vector<Comparison> compare_closely(const CheckProblem& problem, const Built* naive,
+                                        const Built* crossed) {
   const Built& subject = problem.subject;
+  const auto output_of = [](const Built* twin, std::size_t i) -> std::optional<TensorView> {
+    if (twin == nullptr) return std::nullopt;
+    return twin->outputs[i].view;
+  };
+  const auto rows_of = [](const Built* twin, std::size_t i) -> std::optional<WrittenRows> {
+    if (twin == nullptr) return std::nullopt;
+    return twin->rows[i];
+  };
   std::vector<Comparison> comparisons;
   for (std::size_t i = 0; i < subject.outputs.size() && !subject.outputs_depend_on_layout; ++i) {
     const Output& output = subject.outputs[i];
     // Positions chosen by fp32 scores: `verify` knows which choices are legitimate.
     if (!is_float(output.view.dtype) && subject.verify) continue;
-    std::optional<TensorView> naive;
-    std::optional<TensorView> crossed;
-    if (rougher != Rougher::none) naive = problem.naive.outputs[i].view;
-    if (rougher == Rougher::crossed) crossed = problem.crossed.outputs[i].view;
-    comparisons.push_back(
-        compare_tolerance(output.name, output.view, problem.exact.outputs[i].view, naive, crossed));
+    comparisons.push_back(compare_tolerance(output.name, output.view, problem.exact.outputs[i].view,
+                                            output_of(naive, i), output_of(crossed, i)));
   }
   for (std::size_t i = 0; i < subject.rows.size(); ++i) {
-    std::optional<WrittenRows> naive;
-    std::optional<WrittenRows> crossed;
-    if (rougher != Rougher::none) naive = problem.naive.rows[i];
-    if (rougher == Rougher::crossed) crossed = problem.crossed.rows[i];
-    comparisons.push_back(
-        compare_row_tolerance(subject.rows[i], problem.exact.rows[i], naive, crossed));
+    comparisons.push_back(compare_row_tolerance(subject.rows[i], problem.exact.rows[i],
+                                                rows_of(naive, i), rows_of(crossed, i)));
   }
   return comparisons;
 }
@@ -96,13 +95,14 @@ std::vector<Comparison> compare_closely(const CheckProblem& problem, Rougher rou
 // By the naive evaluation, and where that is not enough by the crossed one too.
 void judge(CheckProblem& problem, Verdict& verdict) {
   const bool has_naive = problem.naive.reference(reference::Arithmetic::naive);
-  std::vector<Comparison> comparisons =
-      compare_closely(problem, has_naive ? Rougher::naive : Rougher::none);
+  const Built* naive = has_naive ? &problem.naive : nullptr;
+  std::vector<Comparison> comparisons = compare_closely(problem, naive, nullptr);
   const bool has_fault = std::ranges::any_of(
       comparisons, [](const Comparison& comparison) { return !comparison.fault.empty(); });
   if (has_fault && has_naive) {
-    problem.crossed.reference(reference::Arithmetic::crossed);
-    comparisons = compare_closely(problem, Rougher::crossed);
+    const Built crossed = problem.build_crossed();
+    crossed.reference(reference::Arithmetic::crossed);
+    comparisons = compare_closely(problem, naive, &crossed);
   }
   for (const Comparison& comparison : comparisons) add(verdict, comparison);
 }
@@ -171,7 +171,7 @@ Verdict check_case(const Case& subject, const CheckMode& mode) {
     CheckProblem problem{.subject = subject.build(Layout::requested),
                          .exact = subject.build(Layout::contiguous),
                          .naive = subject.build(Layout::contiguous),
-                         .crossed = subject.build(Layout::contiguous)};
+                         .build_crossed = [&] { return subject.build(Layout::contiguous); }};
     if (mode.device == "cpu") {
       HostRunner runner(problem.subject);
       return check_problem(problem, runner, mode);

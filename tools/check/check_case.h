@@ -3,6 +3,7 @@
 // without paging.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -37,7 +38,7 @@ struct CheckProblem {
   Built subject;
   Built exact;
   Built naive;
-  Built crossed;
+  std::function<Built()> build_crossed;  // only a problem that fails without it has this twin
 };
 Verdict check_problem(CheckProblem& problem, const Context& context);
 Verdict check_problem(CheckProblem& problem, Runner& runner, const CheckMode& mode);

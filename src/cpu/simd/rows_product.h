@@ -4,7 +4,7 @@
 // The largest number of a granule often lies next to one: its scale is its own 448th part.
 #pragma once
 
-#include "cpu/simd/rows_quotient.h"
+#include "cpu/simd/round_to_odd.h"
 
 namespace quire::cpu::QUIRE_CPU_TARGET {
 

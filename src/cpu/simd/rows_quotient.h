@@ -3,44 +3,13 @@
 //
 // A quantizer stores x / scale rounded once, to 8 or 16 bits. The f32 quotient is a rounding
 // already: where it falls on the middle between two codes, the exact quotient may lie to either
-// side. So quotients here are rounded to odd: an inexact one takes, of its two f32 neighbours, the
-// one with an odd significand. No middle between two codes of at most 22 bits is odd, hence rounding
-// the result is rounding the exact quotient. The reference divides in double; a quotient of two f32
+// side. So quotients here are rounded to odd. The reference divides in double; a quotient of two f32
 // numbers is never within 2^-53 of such a middle without being on it, so both agree bit for bit.
 #pragma once
 
-#include "cpu/simd/rows_lanes.h"
+#include "cpu/simd/round_to_odd.h"
 
 namespace quire::cpu::QUIRE_CPU_TARGET {
-
-// rest has the sign of (exact value − value), or is 0, or NaN where value is final already.
-inline F32Vector to_odd(F32Vector value, F32Vector rest) {
-  const F32Tag f32;
-  const hn::RebindToSigned<F32Tag> i32;
-  const auto bits = hn::BitCast(i32, value);
-  // Towards zero first: one below where the rest points that way, then the odd one of the two.
-  const auto step_down = hn::ShiftRight<31>(hn::Xor(bits, hn::BitCast(i32, rest)));
-  const auto odd = hn::Or(hn::Add(bits, step_down), hn::Set(i32, 1));
-  const auto is_inexact = hn::Gt(hn::Abs(rest), hn::Zero(f32));
-  return hn::IfThenElse(is_inexact, hn::BitCast(f32, odd), value);
-}
-
-inline F32Vector demote_to_odd(F64Vector lower, F64Vector upper) {
-  const F64Tag f64;
-  const F32HalfTag half;
-  const auto sign_of_rest = [&](F64Vector value, auto rounded) {
-    const F64Vector rest = hn::Sub(value, hn::PromoteTo(f64, rounded));
-    const auto is_inexact = hn::Gt(hn::Abs(rest), hn::Zero(f64));
-    // As ±1: the rest itself may be too small for f32.
-    return hn::DemoteTo(half,
-                        hn::IfThenElseZero(is_inexact, hn::CopySign(hn::Set(f64, 1.0), rest)));
-  };
-  const auto low = hn::DemoteTo(half, lower);
-  const auto high = hn::DemoteTo(half, upper);
-  const F32Tag f32;
-  return to_odd(hn::Combine(f32, high, low),
-                hn::Combine(f32, sign_of_rest(upper, high), sign_of_rest(lower, low)));
-}
 
 // x / scale through f64 lanes: any scale but 0, results down to f32's subnormals.
 class WideQuotient {

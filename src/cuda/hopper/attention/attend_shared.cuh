@@ -63,16 +63,4 @@ __device__ inline void store_columns(float* to, const float (&values)[kEight]) {
   reinterpret_cast<float4*>(to)[1] = {values[4], values[5], values[6], values[7]};
 }
 
-__device__ inline float warp_max(float value) {
-  for (int step = 16; step > 0; step /= 2) {
-    value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, step));
-  }
-  return value;
-}
-
-__device__ inline float warp_sum(float value) {
-  for (int step = 16; step > 0; step /= 2) value += __shfl_xor_sync(0xffffffffu, value, step);
-  return value;
-}
-
 }  // namespace quire::cuda::hopper

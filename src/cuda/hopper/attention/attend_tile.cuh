@@ -21,6 +21,7 @@
 
 #include "cuda/hopper/attention/attend_shared.cuh"
 #include "cuda/hopper/attention/mask_program.cuh"
+#include "cuda/hopper/tile/warp_reduce.cuh"
 
 namespace quire::cuda::hopper {
 

@@ -68,16 +68,17 @@ __device__ inline void hadamard_by_shuffles(float (&values)[kVectors][kWidth]) {
   }
 }
 
-// Four lanes.
+// Four lanes, all bits of a vector and of the lanes.
+__device__ inline void hadamard_of_vector(const HadamardProduct& product, float (&vector)[kEight]) {
+  hadamard_in_vector(vector, 2);
+  product.apply(&vector[0]);
+  product.apply(&vector[4]);
+}
 template <int kVectors>
 __device__ inline void hadamard_by_product(const HadamardProduct& product,
                                            float (&values)[kVectors][kEight]) {
 #pragma unroll
-  for (int v = 0; v < kVectors; ++v) {
-    hadamard_in_vector(values[v], 2);
-    product.apply(&values[v][0]);
-    product.apply(&values[v][4]);
-  }
+  for (int v = 0; v < kVectors; ++v) hadamard_of_vector(product, values[v]);
   hadamard_between_vectors(values);
 }
 
@@ -87,9 +88,7 @@ __device__ inline void hadamard_by_products(const HadamardProduct& product,
                                             float (&values)[kVectors][kEight]) {
 #pragma unroll
   for (int v = 0; v < kVectors / 2; ++v) {
-    hadamard_in_vector(values[v], 2);
-    product.apply(&values[v][0]);
-    product.apply(&values[v][4]);
+    hadamard_of_vector(product, values[v]);
     hadamard_at(values[kVectors / 2 + v], 2);
   }
   hadamard_between_vectors(values);

@@ -5,6 +5,7 @@
 
 #include "cuda/hopper/latent_attention/config.h"
 #include "cuda/hopper/latent_attention/row_stats.cuh"
+#include "cuda/hopper/tile/warp_reduce.cuh"
 
 namespace quire::cuda::hopper {
 
@@ -25,21 +26,6 @@ struct MergedStats {
   float sum = 0.0F;
 };
 
-__device__ inline float warp_highest(float value) {
-#pragma unroll
-  for (int distance = 16; distance > 0; distance /= 2) {
-    value = fmaxf(value, __shfl_xor_sync(0xffffffff, value, distance));
-  }
-  return value;
-}
-__device__ inline float warp_total(float value) {
-#pragma unroll
-  for (int distance = 16; distance > 0; distance /= 2) {
-    value += __shfl_xor_sync(0xffffffff, value, distance);
-  }
-  return value;
-}
-
 __device__ inline MergedStats merge_stats(const LatentPieces& pieces, const PieceSlots& slots,
                                           int row) {
   const auto lane = static_cast<int>(threadIdx.x % 32);
@@ -56,11 +42,11 @@ __device__ inline MergedStats merge_stats(const LatentPieces& pieces, const Piec
     }
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) highest = fmaxf(highest, stats[i].x);
-    const float top = warp_highest(highest);
+    const float top = warp_max(highest);
     float sum = 0.0F;
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) sum += stats[i].y * rebased(stats[i].x, top);
-    merged.sum = merged.sum * rebased(merged.max, top) + warp_total(sum);
+    merged.sum = merged.sum * rebased(merged.max, top) + warp_sum(sum);
     merged.max = top;
   }
   return merged;

@@ -3,9 +3,9 @@
 // kernel that writes the pieces, and waits for it.
 #include "cuda/hopper/sparse_mla/merge_pieces.h"
 
-#include "cuda/hopper/attention/attend_shared.cuh"
 #include "cuda/hopper/sparse_mla/config.h"
 #include "cuda/hopper/sparse_mla/row_softmax.cuh"
+#include "cuda/hopper/tile/warp_reduce.cuh"
 #include "cuda/runtime/launch.h"
 
 namespace quire::cuda::hopper {

@@ -4,18 +4,11 @@
 #pragma once
 
 #include "cuda/hopper/flash_attention/decode/work_walk.h"
+#include "cuda/hopper/tile/warp_reduce.cuh"
 
 namespace quire::cuda::hopper {
 
 inline constexpr unsigned kWholeWarp = 0xffffffff;
-
-__device__ inline int warp_sum(int value) {
-#pragma unroll
-  for (int distance = 16; distance > 0; distance /= 2) {
-    value += __shfl_xor_sync(kWholeWarp, value, distance);
-  }
-  return value;
-}
 
 // Of the lanes up to and with this one.
 __device__ inline int warp_prefix_sum(int value, int lane) {

@@ -5,6 +5,7 @@
 #include "cuda/hopper/flash_attention/decode/find_work.cuh"
 #include "cuda/hopper/flash_attention/decode/merge_pieces.h"
 #include "cuda/hopper/flash_attention/decode/store_rows.cuh"
+#include "cuda/hopper/tile/warp_reduce.cuh"
 
 namespace quire::cuda::hopper {
 
@@ -36,21 +37,6 @@ struct MergedRow {
   float sum = 0.0F;
   float4 values{};
 };
-
-__device__ inline float warp_max(float value) {
-#pragma unroll
-  for (int distance = 16; distance > 0; distance /= 2) {
-    value = fmaxf(value, __shfl_xor_sync(kWholeWarp, value, distance));
-  }
-  return value;
-}
-__device__ inline float warp_sum(float value) {
-#pragma unroll
-  for (int distance = 16; distance > 0; distance /= 2) {
-    value += __shfl_xor_sync(kWholeWarp, value, distance);
-  }
-  return value;
-}
 
 // values += those of pieces [0, count) times their weights, in order; lane l holds weight and place of
 // piece l, rows of `dims` numbers. Past L1: other thread blocks wrote them.

@@ -6,6 +6,7 @@
 
 #include "cuda/hopper/flash_attention/prefill/shared.cuh"
 #include "cuda/hopper/flash_attention/prefill/store_rows.cuh"
+#include "cuda/hopper/tile/block_address.cuh"
 #include "cuda/hopper/tile/matrix_store.cuh"
 
 namespace quire::cuda::hopper {
@@ -70,8 +71,8 @@ template <PrefillConfig kConfig> class StagedRows {
   template <int kSums>
   __device__ static void put(const float (&sums)[kSums], int first, const float (&by)[2]) {
     const int row = lane() % kRows;
-    const auto base = static_cast<std::uint32_t>(__cvta_generic_to_shared(stage())) +
-                      static_cast<std::uint32_t>(place(row, lane() / kRows));
+    const auto base =
+        shared_address(stage()) + static_cast<std::uint32_t>(place(row, lane() / kRows));
 #pragma unroll
     for (int chunk = 0; chunk < kChunks; chunk += 2) {
       const float* at = &sums[first + 4 * chunk];

@@ -5,9 +5,9 @@
 #pragma once
 
 #include "cuda/hopper/latent_attention/convert_row.cuh"
-#include "cuda/hopper/latent_attention/merge.cuh"
 #include "cuda/hopper/latent_attention/params.h"
 #include "cuda/hopper/mla_decode/few_rows/shared.cuh"
+#include "cuda/hopper/tile/warp_reduce.cuh"
 
 namespace quire::cuda::hopper {
 
@@ -74,7 +74,7 @@ template <FewRowsConfig kConfig> class LoadTileQueries {
       top = fmaxf(top, fmaxf(fmaxf(largest(chunks[i].x), largest(chunks[i].y)),
                              fmaxf(largest(chunks[i].z), largest(chunks[i].w))));
     }
-    top = warp_highest(top);
+    top = warp_max(top);
     return top > 0.0F ? max(-126, min(126, 13 - exponent_of(top))) : 0;
   }
 

@@ -5,9 +5,9 @@
 
 #include "cuda/hopper/latent_attention/row_sight.cuh"
 #include "cuda/hopper/latent_attention/store.cuh"
-#include "cuda/hopper/mla_decode/roles/rehearse.cuh"
 #include "cuda/hopper/mla_decode/seesaw/pair_products.cuh"
 #include "cuda/hopper/mla_decode/seesaw/softmax_tile.cuh"
+#include "cuda/hopper/tile/opaque.cuh"
 
 namespace quire::cuda::hopper {
 
@@ -45,10 +45,13 @@ class AttendPairs {
     const RowSight sight(params_, item, params_.pieces.rows);
     SoftmaxTile softmax(params_.to_log2);
     Sums sums = {};
-    // The group of the second tile has the time (roles/rehearse.cuh). One row of zeros is stored, where the
-    // same threads store what belongs there later.
+    // A block's first item is ended once before its first keys have come: code that runs for the first time is
+    // mostly waited for, and at the end of the work everybody would wait. The group of the second tile has the
+    // time; one row of zeros is stored, where the same threads store what belongs there later. Opaque: a copy
+    // of the code for the rehearsal would be of no use.
 #pragma unroll 1
-    for (bool is_rehearsal = opaque(items_ == 0 && group_ == 1);; is_rehearsal = false) {
+    for (bool is_rehearsal = opaque(items_ == 0 && group_ == 1 ? 1 : 0) != 0;;
+         is_rehearsal = false) {
       if (is_rehearsal) {
         shared_.full[0][0].wait(0);
       } else {

@@ -10,6 +10,7 @@
 
 #include "cuda/hopper/flash_attention/prefill/narrow/flip_values.h"
 #include "cuda/hopper/flash_attention/prefill/shared.cuh"
+#include "cuda/hopper/tile/block_address.cuh"
 #include "cuda/hopper/tile/matrix_store.cuh"
 #include "cuda/hopper/tile/opaque.cuh"
 
@@ -29,7 +30,7 @@ class BlockFlip {
     // one first: eight rows that are stored together then hit different banks.
     const std::uint32_t column = 2 * (lane % 8) + (lane / 8 % 2 ^ lane % 8 / 4);
     const bool is_second = lane >= 16;  // square (j, i)
-    base_ = static_cast<std::uint32_t>(__cvta_generic_to_shared(block));
+    base_ = shared_address(block);
     from_ = static_cast<std::uint32_t>(opaque(swizzled(row)));
     to_ = static_cast<std::uint32_t>(opaque(swizzled(column)));
     from_step_ = is_second ? kSquareRow : kSquareChunk;
