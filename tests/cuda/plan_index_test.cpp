@@ -89,6 +89,20 @@ TEST(PlanIndex, AGroupsThreadBlocksHaveRoomForTheirKeys) {
   }
 }
 
+TEST(PlanIndex, WhereAStreamHasFewSmsGroupsBecomePiecesAndClustersSmaller) {
+  constexpr StreamShare kAll{.num_sms = kSms, .max_cluster = 16};
+  constexpr StreamShare kPart{.num_sms = kSms - 8, .max_cluster = 8};
+  const IndexPlan groups = plan_index(decode_problem(1, 131072), kSms);
+  EXPECT_TRUE(fit_share(groups, kAll).has_groups());
+  EXPECT_FALSE(fit_share(groups, kPart).has_groups());
+  EXPECT_FALSE(fit_share(groups, kPart).takes_whole_rows());
+  const IndexPlan clusters = plan_index(decode_problem(1, 8192), kSms);
+  EXPECT_EQ(fit_share(clusters, kAll).cluster.size, 16);
+  EXPECT_EQ(fit_share(clusters, kPart).cluster.size, 8);
+  EXPECT_EQ(fit_share(clusters, {.num_sms = 2, .max_cluster = 1}).cluster.size, 1);
+  EXPECT_EQ(fit_share(clusters, kPart).cluster.capacity, clusters.cluster.capacity);
+}
+
 TEST(PlanIndex, SeveralNewTokensShareKeyTiles) {
   MlaIndexerProblem problem = decode_problem(2, 8192);
   problem.ragged.batch = 1;

@@ -3,12 +3,11 @@
 
 #include <cuda.h>
 #include <cudaTypedefs.h>
-#include <cuda_runtime_api.h>
 
 #include <cstring>
 #include <string>
 
-#include "cuda/runtime/status.h"
+#include "cuda/runtime/driver_function.h"
 #include "quire/error.h"
 
 namespace quire::cuda {
@@ -17,18 +16,13 @@ namespace {
 static_assert(sizeof(TensorMap) == sizeof(CUtensorMap));
 static_assert(alignof(TensorMap) >= alignof(CUtensorMap));
 
-// Through the run time, never by linking libcuda: a program with this backend must start where
-// there is no driver.
 PFN_cuTensorMapEncodeTiled_v12000 find_encoder() {
-  void* symbol = nullptr;
-  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-  check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &symbol, 12000,
-                                         cudaEnableDefault, &found),
-        "cudaGetDriverEntryPointByVersion");
-  if (found != cudaDriverEntryPointSuccess || symbol == nullptr) {
+  const auto encoder =
+      driver_function<PFN_cuTensorMapEncodeTiled_v12000>("cuTensorMapEncodeTiled", 12000);
+  if (encoder == nullptr) {
     throw Error(ErrorCode::runtime, "encode_tensor_map", "driver", "12.0 or newer", "an older one");
   }
-  return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(symbol);
+  return encoder;
 }
 
 CUtensorMapDataType data_type(DType dtype) {

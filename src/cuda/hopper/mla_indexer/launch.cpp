@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/hopper/mla_indexer/launch.h"
 
+#include <algorithm>
+
 #include "cuda/hopper/mla_indexer/plan_index.h"
 #include "cuda/runtime/carver.h"
 #include "cuda/runtime/device_facts.h"
@@ -117,13 +119,11 @@ std::string refuse_index(const MlaIndexerProblem& problem) {
 std::int64_t index_workspace_bytes(const MlaIndexerProblem& problem) {
   const IndexPlan plan = plan_on_device(problem);
   if (plan.takes_whole_rows()) return 0;
-  Carver counter;
-  if (plan.has_groups()) {
-    carve_board(counter, plan.group);
-  } else {
-    carve_pieces(counter, plan);
-  }
-  return counter.bytes();
+  Carver pieces;
+  carve_pieces(pieces, plan);
+  Carver board;
+  if (plan.has_groups()) carve_board(board, plan.group);
+  return std::max(pieces.bytes(), board.bytes());  // which of them it is to be, the stream decides
 }
 
 std::vector<std::pair<std::string, std::string>> index_choices(const MlaIndexerProblem& problem) {
@@ -135,8 +135,9 @@ std::vector<std::pair<std::string, std::string>> index_choices(const MlaIndexerP
 
 void mla_indexer(const MlaIndexerArgs& args, const Context& context) {
   if (args.q.shape[0] == 0 || args.cache.batch() == 0) return;
-  const IndexPlan plan = plan_on_device(validate(args));
   const DeviceScope scope(args.q.device);
+  const StreamShare share = share_of(context.stream, args.q.device.index);
+  const IndexPlan plan = fit_share(plan_on_device(validate(args)), share);
   const auto stream = static_cast<cudaStream_t>(context.stream);
   IndexParams params = make_params(args, plan);
   if (plan.takes_whole_rows()) return plan.variant->launch_cluster(params, plan.cluster, stream);

@@ -122,4 +122,10 @@ IndexPlan plan_index(const MlaIndexerProblem& problem, int num_sms) {
   return plan;
 }
 
+IndexPlan fit_share(IndexPlan plan, const StreamShare& share) {
+  if (plan.group.parts > share.num_sms) plan.group = {};
+  while (plan.cluster.size > share.max_cluster) plan.cluster.size /= 2;
+  return plan;
+}
+
 }  // namespace quire::cuda::hopper

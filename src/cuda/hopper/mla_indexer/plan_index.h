@@ -7,6 +7,7 @@
 
 #include "cuda/hopper/mla_indexer/finish.h"
 #include "cuda/hopper/mla_indexer/variant_table.h"
+#include "cuda/runtime/stream_share.h"
 #include "quire/ops/mla_indexer.h"
 
 namespace quire::cuda::hopper {
@@ -28,5 +29,8 @@ struct IndexPlan {
 // Empty, or why no compiled kernel takes the problem.
 std::string refuse_index_problem(const MlaIndexerProblem& problem);
 IndexPlan plan_index(const MlaIndexerProblem& problem, int num_sms);
+// The plan where a stream has but a share of the SMs: groups that would not all run at once give way to pieces,
+// clusters become smaller. It needs no more workspace than either way of the plan does.
+IndexPlan fit_share(IndexPlan plan, const StreamShare& share);
 
 }  // namespace quire::cuda::hopper
