@@ -101,6 +101,9 @@ const TensorArgument& TensorArgument::is_written() const {
       owner_.fail(name_, "an output without strides of 0", describe_strides(view_));
     }
   }
+  if (surely_overlaps_itself(view_)) {
+    owner_.fail(name_, "an output whose elements do not share memory", describe_strides(view_));
+  }
   owner_.seen_.back().is_written = true;
   return *this;
 }

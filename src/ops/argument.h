@@ -55,7 +55,8 @@ class TensorArgument {
   }
   const TensorArgument& has_dense_rows() const;  // the last dimension has stride 1
   const TensorArgument& has_full_rows() const;   // every size after the first is at least 1
-  // An output: elements do not share memory by a stride of 0.
+  // An output: elements do not share memory, by a stride of 0 or by one that is shorter than what it
+  // steps over.
   const TensorArgument& is_written() const;
   // Every value, if it is on the host. For scales: f32, f16 and bf16.
   const TensorArgument& is_finite() const;

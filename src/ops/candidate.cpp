@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/candidate.h"
 
+#include "quire/workspace.h"
+
 namespace quire::ops {
 
 void check_context(std::string_view op, const Context& context) {
@@ -16,10 +18,17 @@ void check_context(std::string_view op, const Context& context) {
 
 void check_workspace(const Plan& plan, const Context& context) {
   const std::int64_t given = context.workspace == nullptr ? 0 : context.workspace_bytes;
-  if (given >= plan.workspace_bytes) return;
-  throw Error(ErrorCode::invalid_value, plan.op, "context.workspace",
-              fmt::format("{} bytes for {}", plan.workspace_bytes, plan.kernel),
-              fmt::format("{} bytes", given));
+  if (given < plan.workspace_bytes) {
+    throw Error(ErrorCode::invalid_value, plan.op, "context.workspace",
+                fmt::format("{} bytes for {}", plan.workspace_bytes, plan.kernel),
+                fmt::format("{} bytes", given));
+  }
+  const auto address = reinterpret_cast<std::uintptr_t>(context.workspace);
+  if (plan.workspace_bytes > 0 && address % kWorkspaceAlignment != 0) {
+    throw Error(ErrorCode::invalid_value, plan.op, "context.workspace",
+                fmt::format("aligned to {} bytes", kWorkspaceAlignment),
+                fmt::format("{}", context.workspace));
+  }
 }
 
 void throw_unsupported(const Plan& plan) {

@@ -2,6 +2,8 @@
 #include "ops/memory_span.h"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 namespace quire::ops {
 namespace {
@@ -56,6 +58,21 @@ std::int64_t row_alignment(const TensorView& view) {
 bool is_same_view(const TensorView& a, const TensorView& b) {
   return a.data == b.data && a.dtype == b.dtype && std::ranges::equal(a.dims(), b.dims()) &&
          std::equal(a.strides.begin(), a.strides.begin() + a.rank, b.strides.begin());
+}
+
+bool surely_overlaps_itself(const TensorView& view) {
+  if (view.numel() == 0) return false;
+  std::vector<std::pair<std::int64_t, std::int64_t>> dims;  // stride, size
+  for (int dim = 0; dim < view.rank; ++dim) dims.emplace_back(view.strides[dim], view.shape[dim]);
+  std::ranges::sort(dims);
+  std::int64_t count = 1;
+  std::int64_t last = 0;
+  for (const auto& [stride, size] : dims) {
+    count *= size;
+    last += (size - 1) * stride;
+    if (count > last + 1) return true;  // more elements than places for them
+  }
+  return false;
 }
 
 bool surely_overlaps(const TensorView& a, const TensorView& b) {

@@ -40,4 +40,7 @@ bool is_same_view(const TensorView& a, const TensorView& b);
 // and no element.
 bool surely_overlaps(const TensorView& a, const TensorView& b);
 
+// True only if two of its elements surely are one. The view has a span (span_bytes).
+bool surely_overlaps_itself(const TensorView& view);
+
 }  // namespace quire::ops

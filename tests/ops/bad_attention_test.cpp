@@ -40,6 +40,8 @@ INSTANTIATE_TEST_SUITE_P(
                                   }),
         bad<FlashAttentionSample>("lse_over_out", "out", "apart from 'lse'",
                                   [](auto& s) { s.args.lse->data = s.args.out.data; }),
+        bad<FlashAttentionSample>("out_whose_heads_overlap", "out", "do not share memory",
+                                  [](auto& s) { s.args.out.strides[1] = 1; }),
         bad<FlashAttentionSample>("lse_broadcast", "lse", "without strides of 0",
                                   [](auto& s) { s.args.lse->strides[1] = 0; }),
         bad<FlashAttentionSample>("lse_shape", "lse", "must be f32[5, 4]",

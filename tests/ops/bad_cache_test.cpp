@@ -33,6 +33,8 @@ INSTANTIATE_TEST_SUITE_P(
                                   [](auto& s) { s.args.cache.blocks.shape[3] = 0; }),
         bad<FlashAttentionSample>("row_not_dense", "cache.blocks", "dense in its last dimension",
                                   [](auto& s) { s.args.cache.blocks.strides[5] = 2; }),
+        bad<StoreSample>("written_pages_that_overlap", "cache.blocks", "do not share memory",
+                         [](auto& s) { s.args.cache.blocks.strides[0] /= 4; }),
         bad<StoreSample>("written_blocks_broadcast", "cache.blocks", "without strides of 0",
                          [](auto& s) { s.args.cache.blocks.strides[0] = 0; }),
         bad<FlashAttentionSample>("layer_past_the_end", "layer", "must be in [0, 2), got 2",

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include "quire/workspace.h"
+
 namespace quire::ops {
 namespace {
 
@@ -98,13 +100,14 @@ TEST(CandidateTest, ThePlanSaysWhatTheKernelChoseAndNeeds) {
 
 TEST(CandidateTest, AKernelThatNeedsScratchDoesNotRunWithoutIt) {
   const Plan plan = choose("sum", list(), Problem{256}, {});
-  std::byte scratch[128];
+  alignas(kWorkspaceAlignment) std::byte scratch[129];
   std::string ran;
   const auto run_with = [&](void* workspace, std::int64_t bytes) {
     run_planned(list(), plan, Args{&ran}, {.workspace = workspace, .workspace_bytes = bytes});
   };
   EXPECT_THROW(run_with(nullptr, 128), Error);
   EXPECT_THROW(run_with(scratch, 127), Error);
+  EXPECT_THROW(run_with(scratch + 1, 128), Error) << "not aligned";
   EXPECT_EQ(ran, "");
   run_with(scratch, 128);
   EXPECT_EQ(ran, "hopper");

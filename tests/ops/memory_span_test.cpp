@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -69,6 +70,23 @@ TEST(MemorySpanTest, InterleavedViewsOfOneBufferDoNotCount) {
   EXPECT_FALSE(surely_overlaps(q, out));
   EXPECT_FALSE(surely_overlaps(out, q));
   EXPECT_TRUE(surely_overlaps(q, view_at(memory.data(), {40})));
+}
+
+TEST(MemorySpanTest, FindsElementsThatAreOne) {
+  const auto overlaps = [](std::initializer_list<std::int64_t> shape,
+                           std::initializer_list<std::int64_t> strides) {
+    TensorView view = view_at(nullptr, shape);
+    std::ranges::copy(strides, view.strides.begin());
+    return surely_overlaps_itself(view);
+  };
+  EXPECT_FALSE(overlaps({3, 4}, {4, 1}));
+  EXPECT_FALSE(overlaps({3, 4}, {1, 3})) << "transposed";
+  EXPECT_FALSE(overlaps({3, 1, 4}, {9, 0, 1})) << "a size of 1 has no stride";
+  EXPECT_FALSE(overlaps({3, 2}, {2, 3})) << "0 3 2 5 4 7";
+  EXPECT_FALSE(overlaps({0, 3, 4}, {0, 1, 1})) << "empty";
+  EXPECT_TRUE(overlaps({3, 4}, {3, 1}));
+  EXPECT_TRUE(overlaps({3, 4}, {0, 1}));
+  EXPECT_TRUE(overlaps({2, 3, 4}, {1000, 2, 1})) << "far apart, but each within itself";
 }
 
 TEST(MemorySpanTest, TheSameViewIsTheSameInEveryRespect) {

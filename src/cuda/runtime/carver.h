@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "quire/workspace.h"
+
 namespace quire::cuda {
 
 class Carver {
@@ -13,10 +15,9 @@ class Carver {
   explicit Carver(void* base = nullptr) : base_(static_cast<std::byte*>(base)) {}
 
   template <typename T> T* take(std::int64_t count) {
-    constexpr std::int64_t kAlignment = 256;
     const std::int64_t offset = bytes_;
-    bytes_ +=
-        (count * static_cast<std::int64_t>(sizeof(T)) + kAlignment - 1) / kAlignment * kAlignment;
+    const std::int64_t wanted = count * static_cast<std::int64_t>(sizeof(T));
+    bytes_ += (wanted + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment;
     return base_ == nullptr ? nullptr : reinterpret_cast<T*>(base_ + offset);
   }
   std::int64_t bytes() const { return bytes_; }
