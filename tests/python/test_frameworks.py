@@ -198,6 +198,26 @@ def run_python(code):
     return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
 
 
+def test_a_forked_child_computes_and_ends():
+    code = """
+import os, sys, signal
+import numpy as np
+import quire
+states, lses = np.ones((2, 4096, 4, 64), np.float32), np.zeros((2, 4096, 4), np.float32)
+def merge():
+    with quire.using(num_threads=2):
+        return quire.merge_states(states, lses)
+expected = merge()  # the pool has threads now
+child = os.fork()
+if child == 0:
+    signal.alarm(20)
+    sys.exit(0 if (merge() == expected).all() else 3)
+sys.exit(os.waitpid(child, 0)[1])
+"""
+    done = run_python(code)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("missing", ["torch", "ml_dtypes"])
 def test_import_without_the_optional_packages(missing):
     code = f"""

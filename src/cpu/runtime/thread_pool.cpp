@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cpu/runtime/thread_pool.h"
 
+#include <pthread.h>
 #include <sched.h>
 
 #include <atomic>
 #include <condition_variable>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -52,10 +54,7 @@ void relax() {
 
 class Pool {
  public:
-  static Pool& instance() {
-    static Pool pool;
-    return pool;
-  }
+  static Pool& instance() { return *owner(); }
 
   ~Pool() {
     {
@@ -91,6 +90,19 @@ class Pool {
   }
 
  private:
+  // A child of fork() has the pool's memory and none of its threads. It leaves that alone and begins with a
+  // pool of its own: joining the threads at its exit would never end.
+  static std::unique_ptr<Pool>& owner() {
+    static std::unique_ptr<Pool> pool = [] {
+      pthread_atfork(nullptr, nullptr, [] {
+        static_cast<void>(owner().release());
+        owner() = std::make_unique<Pool>();
+      });
+      return std::make_unique<Pool>();
+    }();
+    return pool;
+  }
+
   void grow(int wanted) {
     while (static_cast<int>(threads_.size()) < wanted) {
       const int worker = static_cast<int>(threads_.size()) + 1;
