@@ -144,7 +144,7 @@ Weight ArgumentReader::weight() {
     weight.format = is_fp8(weight.data.dtype) ? WeightFormat::fp8 : WeightFormat::dense;
     return weight;
   }
-  if (!nb::hasattr(quant, "format")) {
+  if (!nb::hasattr(quant, "format") || !nb::hasattr(quant, "group_size")) {  // str has a format
     refuse(ErrorCode::invalid_type, "quant", "a quire.Quant", quant);
   }
   const auto format = weight_format_from_name(nb::cast<std::string>(nb::str(quant.attr("format"))));

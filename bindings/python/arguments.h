@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 #include "quire/context.h"
 #include "quire/error.h"
@@ -75,10 +76,21 @@ class ArgumentReader {
   [[noreturn]] void refuse(ErrorCode code, const std::string& argument, std::string_view expected,
                            nanobind::handle actual) const;
 
+  // numpy's whole numbers and floats as Python's own.
+  template <typename T> static nanobind::object plain(nanobind::handle object) {
+    PyObject* number = nullptr;
+    if constexpr (std::is_same_v<T, bool>) return nanobind::borrow(object);
+    if constexpr (std::is_integral_v<T>) number = PyNumber_Index(object.ptr());
+    if constexpr (std::is_floating_point_v<T>) {
+      if (PyNumber_Check(object.ptr()) != 0) number = PyNumber_Float(object.ptr());
+    }
+    PyErr_Clear();
+    return number == nullptr ? nanobind::borrow(object) : nanobind::steal(number);
+  }
   template <typename T>
   T cast(nanobind::handle object, const std::string& argument, std::string_view expected) const {
     T result{};
-    if (!nanobind::try_cast(object, result)) {
+    if (!nanobind::try_cast(plain<T>(object), result)) {
       refuse(ErrorCode::invalid_type, argument, expected, object);
     }
     return result;

@@ -90,7 +90,7 @@ MlaIndexerArgs read_mla_indexer(ArgumentReader& in) {
       .q = in.tensor("q"),
       .q_scale = in.tensor("q_scale"),
       .row_offsets = in.indices("row_offsets"),
-      .cache = in.cache("cache", Access::read),
+      .cache = in.cache("index_cache", Access::read),
       .layer = in.value<std::int64_t>("layer"),
       .top_k = in.value<std::int64_t>("top_k"),
       .mask = in.mask("mask"),
@@ -111,23 +111,28 @@ SparseMlaArgs read_sparse_mla(ArgumentReader& in) {
       .out = in.tensor("out", Access::write),
       .lse = in.optional_tensor("lse", Access::write),
   };
-  if (!in.find("extra_cache").is_none()) {
+  if (!in.find("extra.cache").is_none()) {
     args.extra = SparseExtra{
-        .cache = in.cache("extra_cache", Access::read),
-        .layer = in.value<std::int64_t>("extra_layer"),
-        .indices = in.tensor("extra_indices"),
-        .lengths = in.optional_tensor("extra_lengths"),
+        .cache = in.cache("extra.cache", Access::read),
+        .layer = in.value<std::int64_t>("extra.layer"),
+        .indices = in.tensor("extra.indices"),
+        .lengths = in.optional_tensor("extra.lengths"),
     };
   }
   return args;
 }
 
 std::int64_t num_chunks(const nb::kwargs& arguments) {
-  ArgumentReader in("mla_prefill_plan", arguments, nullptr);
+  const char* op = "mla_prefill_plan";  // whose question it is
+  ArgumentReader in(op, arguments, nullptr);
   const TensorView row_offsets = in.indices("row_offsets");
   const PagedKVCache cache = in.cache("cache", Access::read);
-  return mla_prefill_num_chunks(row_offsets, cache, in.value<std::int64_t>("buffer_tokens"),
-                                in.value<std::int64_t>("decode_tokens"));
+  try {
+    return mla_prefill_num_chunks(row_offsets, cache, in.value<std::int64_t>("buffer_tokens"),
+                                  in.value<std::int64_t>("decode_tokens"));
+  } catch (const Error& error) {
+    throw Error(error.code(), op, error.argument(), error.expected(), error.actual());
+  }
 }
 
 void run_prefill_plan(const Context& context, const nb::kwargs& arguments) {

@@ -39,10 +39,26 @@ void translate(const std::exception_ptr& pointer, void* /*payload*/) {
   }
 }
 
+// For what Python checks itself, in the words and with the attributes of all other errors.
+[[noreturn]] void refuse(bool is_type, const std::string& op, const std::string& argument,
+                         const std::string& expected, const std::string& actual) {
+  throw Error(is_type ? ErrorCode::invalid_type : ErrorCode::invalid_value, op, argument, expected,
+              actual);
+}
+
 }  // namespace
 
-void bind_errors(nb::module_& /*module*/) {
+Error in_python(const Error& error, const nb::kwargs& arguments) {
+  const std::string& argument = error.argument();
+  const bool names_cache = argument == "cache" || argument.starts_with("cache.");
+  if (!names_cache || !arguments.contains("index_cache")) return error;
+  return {error.code(), error.op(), "index_" + argument, error.expected(), error.actual()};
+}
+
+void bind_errors(nb::module_& module) {
   nb::register_exception_translator(translate);
+  module.def("refuse", refuse, nb::arg("is_type"), nb::arg("op"), nb::arg("argument"),
+             nb::arg("expected"), nb::arg("actual"));
 }
 
 }  // namespace quire::python

@@ -18,7 +18,7 @@ StoreIndexKeysArgs read_store_index_keys(ArgumentReader& in) {
   return {
       .x = in.tensor("x"),
       .row_offsets = in.indices("row_offsets"),
-      .cache = in.cache("cache", Access::write),
+      .cache = in.cache("index_cache", Access::write),
       .layer = in.value<std::int64_t>("layer"),
       .norm_weight = in.optional_tensor("norm_weight"),
       .norm_bias = in.optional_tensor("norm_bias"),
@@ -34,7 +34,7 @@ QuantizeIndexQueriesArgs read_quantize_index_queries(ArgumentReader& in) {
   return {
       .q = in.tensor("q"),
       .row_offsets = in.indices("row_offsets"),
-      .cache = in.cache("cache", Access::read),
+      .cache = in.cache("index_cache", Access::read),
       .weights = in.optional_tensor("weights"),
       .factor = in.value<double>("factor"),
       .freqs_cis = in.optional_tensor("freqs_cis"),

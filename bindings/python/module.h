@@ -22,6 +22,9 @@ void bind_index_ops(nanobind::module_& module);
 void bind_machine(nanobind::module_& module);
 void bind_packed_weight(nanobind::module_& module);
 
+// The error as Python's parameters are called: the cache of an indexer's op is `index_cache` there.
+Error in_python(const Error& error, const nanobind::kwargs& arguments);
+
 // module.<name>(context, **arguments) runs an op; module.plan_<name> answers which kernel would
 // run. Both read the same arguments with the same reader, so that they cannot disagree about a
 // call.
@@ -30,17 +33,25 @@ void bind_op(nanobind::module_& module, const char* name, Args (*read)(ArgumentR
              void (*run)(const Args&, const Context&)) {
   const std::string op = name;
   module.def(name, [op, read, run](const Context& context, const nanobind::kwargs& arguments) {
-    ArgumentReader reader(op, arguments, context.stream);
-    const Args args = read(reader);
-    const nanobind::gil_scoped_release release;
-    run(args, context);
+    try {
+      ArgumentReader reader(op, arguments, context.stream);
+      const Args args = read(reader);
+      const nanobind::gil_scoped_release release;
+      run(args, context);
+    } catch (const Error& error) {
+      throw in_python(error, arguments);
+    }
   });
   module.def(("plan_" + op).c_str(),
              [op, read](const Context& context, const nanobind::kwargs& arguments) {
-               ArgumentReader reader(op, arguments, context.stream);
-               const Args args = read(reader);
-               const nanobind::gil_scoped_release release;
-               return supports(args, context);
+               try {
+                 ArgumentReader reader(op, arguments, context.stream);
+                 const Args args = read(reader);
+                 const nanobind::gil_scoped_release release;
+                 return supports(args, context);
+               } catch (const Error& error) {
+                 throw in_python(error, arguments);
+               }
              });
 }
 

@@ -154,7 +154,11 @@ BorrowedTensor::BorrowedTensor(nb::handle object, Access access, const Place& pl
   try {
     borrow_dlpack(torch_exportable(object), place, stream);
   } catch (const nb::python_error& error) {
-    if (!error.matches(PyExc_BufferError) || !nb::hasattr(object, "__array_interface__")) throw;
+    if (!error.matches(PyExc_Exception)) throw;  // an interrupt, say
+    if (!error.matches(PyExc_BufferError) || !nb::hasattr(object, "__array_interface__")) {
+      refuse(ErrorCode::invalid_type, place, "a tensor that its framework shares by DLPack",
+             class_name(object) + ": " + nb::cast<std::string>(nb::str(error.value())));
+    }
     borrow_array_interface(object, place);
   }
   if (view_.numel() ==

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NoReturn
 
 from quire import _quire
-from quire._tensor import Array, current_stream, empty, is_on_gpu, span
+from quire._tensor import Array, current_stream, device_of, empty, is_dense, is_on_gpu, span
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,8 @@ def using(
     stream : int, optional
         The `cudaStream_t` of GPU ops; by default the current stream of the caller's framework.
     workspace : dense array, optional
-        Scratch of at least the `workspace_bytes` that `supports` reports, where the op's tensors are. By default
+        Scratch of at least the `workspace_bytes` that `supports` reports, on the device of the op's tensors and aligned
+        to 256 bytes, as allocators give it. Two streams need one each. By default
         CPU ops keep their own, and GPU ops take some from the caller's framework for the call. A CUDA graph that
         is to be replayed later needs one that stays.
 
@@ -55,6 +56,8 @@ def using(
     >>> keys.tolist()
     [0, 8]
     """
+    if workspace is not None and not is_dense(workspace):
+        refuse_value("using", "workspace", "a dense numpy, torch or CuPy array", type(workspace).__name__)
     given = {
         "num_threads": num_threads,
         "kernel": kernel,
@@ -80,13 +83,33 @@ def planning() -> Iterator[list[_quire.Plan]]:
         _plans.reset(token)
 
 
+def refuse_value(op: str, argument: str, expected: str, actual: str) -> NoReturn:
+    """Raise what the ops raise for a wrong shape, range or content: a ValueError with its four attributes."""
+    _quire.refuse(False, op, argument, expected, actual)
+
+
+def refuse_type(op: str, argument: str, expected: str, actual: str) -> NoReturn:
+    """Raise what the ops raise for a wrong type, dtype or device: a TypeError with its four attributes."""
+    _quire.refuse(True, op, argument, expected, actual)
+
+
+def _workspace_for(like: Array, workspace: Array) -> tuple[int, int]:
+    """Address and bytes of a given workspace. Kernels write there without looking at what it is."""
+    if device_of(workspace) != device_of(like):
+        refuse_type("using", "workspace", f"on {device_of(like)} like the tensors", f"on {device_of(workspace)}")
+    return span(workspace)
+
+
 def context(like: Array, workspace: Array | None = None) -> _quire.Context:
     """The options in force, for a call whose first tensor is `like`."""
     options = _options.get()
     stream = current_stream(like) if options.stream is None else options.stream
     scratch = options.workspace if workspace is None else workspace
     return _quire.Context(
-        options.num_threads, options.kernel, stream, *((0, 0) if scratch is None else span(scratch))
+        options.num_threads,
+        options.kernel,
+        stream,
+        *((0, 0) if scratch is None else _workspace_for(like, scratch)),
     )
 
 

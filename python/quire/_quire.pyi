@@ -2,7 +2,7 @@
 """The extension module. Private: the package around it is the interface."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 __version__: str
 
@@ -103,6 +103,7 @@ class PackedWeight:
     @property
     def nbytes(self) -> int: ...
 
+def refuse(is_type: bool, op: str, argument: str, expected: str, actual: str) -> NoReturn: ...
 def pack_weight(context: Context, /, **arguments: Any) -> PackedWeight: ...
 def packed_bytes(context: Context, /, **arguments: Any) -> int: ...
 def decode(dtype: str, codes: bytes) -> list[float]: ...

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -54,9 +55,18 @@ def size(array: Array, axis: int) -> int:
     return int(shape[axis]) if -len(shape) <= axis < len(shape) else 0
 
 
+def _extent(value: Any) -> int:
+    """A size that was asked for, or 0 where it is none: the op, not the allocation, reports it."""
+    try:
+        size = operator.index(value)
+    except TypeError:
+        return 0
+    return size if 0 < size < 2**62 else 0
+
+
 def empty(like: Array, shape: Sequence[int], dtype: str) -> Array:
     """Uninitialised memory in the framework and on the device of `like`."""
-    dims = tuple(max(0, extent) for extent in shape)
+    dims = tuple(_extent(extent) for extent in shape)
     package = framework(like)
     if package == "torch":
         import torch
@@ -82,6 +92,22 @@ def numpy_dtype(name: str) -> np.dtype:
             ) from error
         return np.dtype(getattr(ml_dtypes, _ARRAY_NAMES[name]))
     return np.dtype(_ARRAY_NAMES[name])
+
+
+def device_of(array: Array) -> str:
+    """Where an array's memory is: "cpu", "cuda:0"."""
+    package = framework(array)
+    if package == "cupy":
+        return f"cuda:{array.device.id}"
+    return str(array.device) if package == "torch" else "cpu"
+
+
+def is_dense(array: Array) -> bool:
+    """Whether it is an array whose elements fill its memory in order."""
+    package = framework(array)
+    if package == "torch":
+        return bool(array.is_contiguous())
+    return package in ("numpy", "cupy") and bool(array.flags.c_contiguous)
 
 
 def is_on_gpu(array: Array) -> bool:

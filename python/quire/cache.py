@@ -7,6 +7,11 @@ from quire._quire import RowFormat
 from quire._tensor import Array, size
 
 
+def is_cache(cache: object) -> bool:
+    """Whether results may be sized by it: where it is none, the op says so."""
+    return isinstance(cache, PagedKVCache)
+
+
 class PagedKVCache:
     """A paged KV cache. It holds references and never copies; ops write rows into `blocks`.
 

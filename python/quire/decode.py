@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import NamedTuple
 
 from quire import _quire
-from quire._call import run
+from quire._call import refuse_type, refuse_value, run
 from quire._tensor import Array, activation_dtype, empty, size
-from quire.cache import PagedKVCache
+from quire.cache import PagedKVCache, is_cache
 from quire.masks import Mask
 
 
@@ -144,12 +145,15 @@ def mla_decode(
 def latent_columns(op: str, cache: PagedKVCache, latent_dim: int | None) -> int:
     """Columns of a latent row that are values: given, or the row format's first part, or all but 64."""
     if latent_dim is not None:
-        return latent_dim
+        if not isinstance(latent_dim, Integral):
+            refuse_type(op, "latent_dim", "a whole number", repr(latent_dim))
+        return int(latent_dim)
+    if not is_cache(cache):
+        return 0
     if cache.row_format is not None and len(cache.row_format.parts) > 1:
         return cache.row_format.parts[0].width
     if cache.head_dim <= 64:
-        raise ValueError(
-            f"{op}: 'latent_dim' must be given (or out) where rows have at most 64 columns,"
-            f" got {cache.head_dim} columns"
+        refuse_value(
+            op, "latent_dim", "given (or out) where rows have at most 64 columns", f"{cache.head_dim} columns"
         )
     return cache.head_dim - 64

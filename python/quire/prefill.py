@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from quire import _quire
 from quire._call import context, run
 from quire._tensor import Array, activation_dtype, dtype_name, empty, size
-from quire.cache import PagedKVCache
+from quire.cache import PagedKVCache, is_cache
 from quire.masks import Mask
 
 
@@ -151,7 +151,7 @@ def mla_prefill(
     if plan is None:
         plan = mla_prefill_plan(row_offsets, cache, layer)
     tokens, heads = size(q, 0), size(q, 1)
-    if out is None:
+    if out is None and is_cache(cache):
         nope = size(q, 2) - (cache.head_dim - size(kv_b_proj, 1))
         value = size(kv_b_proj, 0) // max(heads, 1) - nope
         out = empty(q, (tokens, heads, value), activation_dtype(q))

@@ -6,7 +6,7 @@ from __future__ import annotations
 from quire._call import run
 from quire._quire import PackedWeight
 from quire._tensor import Array, activation_dtype, empty, size
-from quire.cache import PagedKVCache
+from quire.cache import PagedKVCache, is_cache
 from quire.quant import Quant
 
 
@@ -61,7 +61,7 @@ def fused_qkv_matmul(
     >>> quire.fused_qkv_matmul(x, np.array([0, 3], np.uint32), weight, cache, 0).shape
     (3, 16)
     """
-    if out is None:
+    if out is None and is_cache(cache) and (quant is None or isinstance(quant, Quant)):
         num_rows = size(weight, 0) if quant is None else quant.num_rows(weight)
         row = cache.num_kv_heads * cache.head_dim
         q_dim = num_rows - (row if cache.is_mla else 2 * row)

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Integral
 
 from quire import _quire
-from quire._call import context, run
+from quire._call import context, refuse_value, run
 from quire._quire import PackedWeight
 from quire._tensor import Array, empty, framework, size
 
@@ -63,7 +64,7 @@ def pack_int4(codes: Array) -> Array:
     array([[241, 112]], dtype=uint8)
     """
     if size(codes, -1) % 2 != 0:
-        raise ValueError(f"pack_int4: 'codes' must be [N, an even K], got {list(codes.shape)}")
+        refuse_value("pack_int4", "codes", "[N, an even K]", str(list(codes.shape)))
     if str(codes.dtype) == "uint4":
         codes = codes.astype("uint8")
     return codes[..., 0::2] | (codes[..., 1::2] << 4)
@@ -139,8 +140,11 @@ def quantize_fp8(
     >>> q.astype(np.float32).tolist(), scale.tolist()
     ([[448.0, -224.0, 0.0, 112.0]], [[1.0]])
     """
+    if not isinstance(dtype, str) or dtype not in ("fp8_e4m3", "fp8_e5m2"):
+        refuse_value("quantize_fp8", "dtype", "fp8_e4m3 or fp8_e5m2", repr(dtype))
     rows, columns = size(x, 0), size(x, 1)
-    groups = math.ceil(columns / group_size) if group_size > 0 else 1
+    in_groups = isinstance(group_size, Integral) and group_size > 0  # the op refuses what is neither this nor -1
+    groups = -(-columns // group_size) if in_groups else 1
     out = empty(x, (rows, columns), dtype) if out is None else out
     scale = empty(x, (rows, groups), "f32") if scale is None else scale
     run(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from quire._call import run
+from quire._call import refuse_type, run
 from quire._tensor import Array, activation_dtype, empty, size
 from quire.cache import PagedKVCache
 from quire.decode import latent_columns
@@ -72,7 +72,7 @@ def mla_indexer(
         q=q,
         q_scale=q_scale,
         row_offsets=row_offsets,
-        cache=index_cache,
+        index_cache=index_cache,
         layer=layer,
         top_k=top_k,
         mask=mask,
@@ -132,6 +132,8 @@ def sparse_mla(
     >>> out.shape, np.exp(lse).round().tolist()  # two keys of score 0
     ((1, 2, 16), [[2.0, 2.0]])
     """
+    if extra is not None and not isinstance(extra, SparseExtra):
+        refuse_type("sparse_mla", "extra", "a quire.SparseExtra", type(extra).__name__)
     tokens, heads = size(q, 0), size(q, 1)
     if out is None:
         latent = latent_columns("sparse_mla", cache, latent_dim)
@@ -148,12 +150,9 @@ def sparse_mla(
         topk_lengths=topk_lengths,
         scale=scale,
         sinks=sinks,
-        extra_cache=None if extra is None else extra.cache,
-        extra_layer=0 if extra is None else extra.layer,
-        extra_indices=None if extra is None else extra.indices,
-        extra_lengths=None if extra is None else extra.lengths,
         out=out,
         lse=lse,
+        **{} if extra is None else {f"extra.{name}": value for name, value in extra._asdict().items()},
     )
     return (out, lse) if return_lse else out
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from quire import _quire, attention, decode, index_rows, prefill, projection, quant, rows, sparse
-from quire._call import planning
+from quire._call import planning, refuse_value
 
 _OPS: dict[str, Callable[..., Any]] = {
     function.__name__: function
@@ -62,7 +62,7 @@ def supports(op: str, *args: Any, **kwargs: Any) -> _quire.Plan:
     True
     """
     if op not in _OPS:
-        raise ValueError(f"supports: 'op' must be one of {', '.join(_OPS)}, got {op!r}")
+        refuse_value("supports", "op", f"one of {', '.join(_OPS)}", repr(op))
     with planning() as plans:
         _OPS[op](*args, **kwargs)
     return plans[0]

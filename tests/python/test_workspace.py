@@ -57,6 +57,21 @@ def test_a_given_workspace_is_preferred_to_the_frameworks(call, monkeypatch):
     assert [context.workspace_bytes for context in gpu.contexts] == [5000]
 
 
+def test_a_workspace_with_gaps_is_refused():
+    with pytest.raises(ValueError, match="^using: 'workspace' must be a dense"), quire.using(
+        workspace=np.empty((8, 8), np.uint8)[:, ::2]
+    ):
+        pass
+
+
+def test_a_workspace_elsewhere_is_refused(call):
+    torch = pytest.importorskip("torch")
+    with quire.using(workspace=torch.empty(5000, device="meta")), pytest.raises(
+        TypeError, match="^using: 'workspace' must be on cpu like the tensors, got on meta"
+    ):
+        quire.flash_attention(*call)
+
+
 def test_cpu_calls_take_nothing(call, monkeypatch):
     gpu = FakeGpu(monkeypatch)
     monkeypatch.setattr(_call, "is_on_gpu", lambda array: False)
