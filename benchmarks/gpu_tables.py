@@ -28,6 +28,13 @@ def by_op_and_size(row: dict[str, Any]) -> tuple[Any, ...]:
     return row["op"], [(0, int(word), "") if word.isdigit() else (1, 0, word) for word in words]
 
 
+def copy_cells(row: dict[str, Any]) -> list[str]:
+    """Of rows that only move data: the share of a large copy's bandwidth, and of a copy of as many bytes."""
+    if "us_memcpy" not in row:
+        return ["–", "–", "–"]
+    return [f"{row['percent_of_copy']:.0f} %", number(row["us_memcpy"]), f"{row['percent_of_memcpy']:.0f} %"]
+
+
 def cells(row: dict[str, Any]) -> list[str]:
     against = row.get("against")
     peer = f"{against['peer']} {number(against['us'])}" if against else "–"
@@ -58,13 +65,19 @@ def commits_of(rows: Sequence[dict[str, Any]]) -> str:
 def section(name: str, rows: Sequence[dict[str, Any]]) -> str:
     first = rows[0]
     heads = ["op", "shape", "µs", "µs, clean L2", "GB/s", "TFLOP/s", "fastest peer µs", "time / peer", "kernel"]
+    ordered = sorted(rows, key=by_op_and_size)
+    lines = [cells(row) for row in ordered]
+    if any("us_memcpy" in row for row in rows):
+        heads[-1:-1] = ["of the copy ceiling", "memcpy of as many bytes µs", "of it"]
+        for line, row in zip(lines, ordered, strict=True):
+            line[-1:-1] = copy_cells(row)
     return "\n\n".join(
         [
             f"### {name}",
             f"{first['device']}, driver {first['driver']}, {commits_of(rows)}. Measured ceilings: read"
             f" {number(first['ceiling_read_gbs'])} GB/s, copy {number(first['ceiling_copy_gbs'])} GB/s, empty graph"
             f" {first['ceiling_graph_us']:.2f} µs.",
-            table(heads, map(cells, sorted(rows, key=by_op_and_size))),
+            table(heads, lines),
         ]
     )
 

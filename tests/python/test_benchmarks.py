@@ -180,6 +180,16 @@ def test_gpu_shapes_are_sorted_by_their_numbers():
     assert ordered == ["k T=9", "m T=2", "m T=16", "m T=128"]
 
 
+def test_rows_that_only_move_data_stand_beside_a_copy_of_as_many_bytes():
+    record = {"op": "store", "shape": "s", "us": 20.0, "us_clean": 18.0, "gbs": 3000.0, "tflops": 0.0, "kernel": "k"}
+    record |= {"device": "d", "driver": "1", "commit": "c", "percent_of_copy": 76.4}
+    record |= {"ceiling_read_gbs": 4000.0, "ceiling_copy_gbs": 3900.0, "ceiling_graph_us": 2.0}
+    moved = record | {"us_memcpy": 18.0, "percent_of_memcpy": 90.0}
+    assert "memcpy" not in gpu_tables.section("f", [record])
+    assert "| 76 % | 18 | 90 % | `k` |" in gpu_tables.section("f", [moved, record])
+    assert "| – | – | – | `k` |" in gpu_tables.section("f", [moved, record])
+
+
 def test_calls_of_a_profile_are_the_sequence_that_repeats():
     launches = [{"kernel": name, per_kernel.TIME: float(at)} for at, name in enumerate("aabaabaa")]
     assert [[launch["kernel"] for launch in call] for call in per_kernel.calls_of(launches)] == [["a", "a", "b"]] * 2

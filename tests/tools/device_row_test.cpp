@@ -51,6 +51,15 @@ TEST(DeviceRow, JsonHasBothColumnsAndTheCeilings) {
   EXPECT_FALSE(row.contains("against"));
 }
 
+TEST(DeviceRow, AnOpThatOnlyMovesDataIsHeldAgainstACopyOfAsManyBytes) {
+  DeviceRow row = sample();
+  EXPECT_FALSE(to_json(row, kCeiling, kIdentity, std::nullopt).contains("us_memcpy"));
+  row.copy = Timing{.median = 18.0, .lowest = 17.5, .runs = 15};
+  const nlohmann::json object = to_json(row, kCeiling, kIdentity, std::nullopt);
+  EXPECT_EQ(object.at("us_memcpy"), 18.0);
+  EXPECT_EQ(object.at("percent_of_memcpy"), 90.0);
+}
+
 TEST(DeviceRow, JsonHasTheRatioToAPeer) {
   const nlohmann::json row =
       to_json(sample(), kCeiling, kIdentity, PeerTime{.peer = "cublas", .us = 25.0});

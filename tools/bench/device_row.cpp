@@ -59,6 +59,10 @@ nlohmann::json to_json(const DeviceRow& row, const DeviceCeiling& ceiling,
       {"version", QUIRE_VERSION},
       {"commit", identity.commit},
   };
+  if (row.copy.has_value()) {
+    object["us_memcpy"] = rounded(row.copy->median);
+    object["percent_of_memcpy"] = percent_of(row.copy->median, row.dirty.median);
+  }
   for (const Peer& part : row.parts) {
     object["parts"].push_back({{"op", part.op}, {"shape", part.shape}});
   }

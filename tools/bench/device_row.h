@@ -43,6 +43,8 @@ struct DeviceRow {
   double bytes = 0.0;
   Timing dirty;  // after 256 MiB were written: the L2 holds lines that must go back first
   Timing clean;  // after a further 256 MiB were read
+  // cudaMemcpyAsync reading and writing as many bytes, as `dirty`; of ops that only move data.
+  std::optional<Timing> copy{};
 };
 
 nlohmann::json to_json(const DeviceRow& row, const DeviceCeiling& ceiling,

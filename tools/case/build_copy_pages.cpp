@@ -83,6 +83,7 @@ class CopyPagesCase final : public OpCase {
   }
 
   double flops() const override { return 0.0; }
+  bool only_moves_data() const override { return true; }
   double bytes() const override {
     const std::int64_t page_bytes = cache_.layers * cache_.page_size * cache_.token_bytes();
     return 2.0 * static_cast<double>(static_cast<std::int64_t>(pairs_.size()) * page_bytes);

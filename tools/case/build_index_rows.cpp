@@ -101,6 +101,7 @@ class StoreIndexKeysCase final : public OpCase {
     const double norm = norm_ ? 7.0 * static_cast<double>(spec_.columns()) : 0.0;
     return static_cast<double>(spec_.lengths.tokens()) * (spec_.row_flops() + norm);
   }
+  bool only_moves_data() const override { return true; }
   double bytes() const override {
     return static_cast<double>(spec_.lengths.tokens()) *
            (spec_.raw_bytes() + static_cast<double>(spec_.cache.token_bytes()));
@@ -147,6 +148,7 @@ class QuantizeIndexQueriesCase final : public OpCase {
   double flops() const override {
     return static_cast<double>(spec_.lengths.tokens() * heads_) * spec_.row_flops();
   }
+  bool only_moves_data() const override { return true; }
   double bytes() const override {
     const double weight = weights_ ? bits(weights_dtype_) / 8.0 : 0.0;
     return static_cast<double>(spec_.lengths.tokens() * heads_) *

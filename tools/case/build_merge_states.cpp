@@ -47,6 +47,7 @@ class MergeStatesCase final : public OpCase {
   double flops() const override {
     return 2.0 * static_cast<double>(states_ * tokens_ * heads_ * value_dim_);
   }
+  bool only_moves_data() const override { return true; }
   double bytes() const override {
     const auto outputs = static_cast<double>(tokens_ * heads_ * value_dim_);
     return outputs * static_cast<double>(states_ + 1) * bits(dtype_) / 8.0;

@@ -43,6 +43,7 @@ class QuantizeFp8Case final : public OpCase {
   }
 
   double flops() const override { return 2.0 * static_cast<double>(rows_ * columns_); }
+  bool only_moves_data() const override { return true; }
   double bytes() const override {
     return static_cast<double>(rows_ * columns_) * (bits(x_dtype_) / 8.0 + 1.0) +
            4.0 * static_cast<double>(rows_ * num_groups());

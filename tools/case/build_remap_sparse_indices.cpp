@@ -74,6 +74,7 @@ class RemapCase final : public OpCase {
   }
 
   double flops() const override { return 0.0; }
+  bool only_moves_data() const override { return true; }
   double bytes() const override { return 8.0 * static_cast<double>(lengths_.tokens() * top_k_); }
 
  private:

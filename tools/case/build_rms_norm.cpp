@@ -57,6 +57,7 @@ class RmsNormCase final : public OpCase {
     const std::int64_t rows = per_head_ ? lengths_.tokens() * cache_.kv_heads : lengths_.tokens();
     return 4.0 * static_cast<double>(rows * columns_);
   }
+  bool only_moves_data() const override { return true; }
   double bytes() const override {
     return 2.0 * static_cast<double>(lengths_.tokens() * cache_.kv_heads * cache_.row_bytes());
   }

@@ -69,6 +69,7 @@ class RopeCase final : public OpCase {
     const std::int64_t norms = heads_ * q_gamma_ + cache_.kv_heads * key_gamma_;
     return static_cast<double>(lengths_.tokens() * (3 * rows * rope_dim_ + 4 * norms));
   }
+  bool only_moves_data() const override { return true; }
   double bytes() const override {
     const double q = 2.0 * static_cast<double>(lengths_.tokens() * heads_ * cache_.width()) *
                      bits(q_dtype_) / 8.0;

@@ -41,6 +41,7 @@ class RowOffsetsCase final : public OpCase {
   }
 
   double flops() const override { return static_cast<double>(lengths_.batch()); }
+  bool only_moves_data() const override { return true; }
   double bytes() const override { return 4.0 * static_cast<double>(3 * lengths_.batch() + 2); }
 
  private:

@@ -70,6 +70,7 @@ class StoreCase final : public OpCase {
   }
 
   double flops() const override { return 0.0; }
+  bool only_moves_data() const override { return true; }
   double bytes() const override {
     const double tokens = static_cast<double>(lengths_.tokens() * cache_.kv_heads);
     if (stored_ == Stored::scales) {

@@ -34,6 +34,8 @@ class OpCase {
   virtual double flops() const = 0;
   // K/V or weight bytes, read once; for ops that only move data, all bytes read and written.
   virtual double bytes() const = 0;
+  // Whether those are all bytes read and written, so that a plain copy of as many is what the op can be held against.
+  virtual bool only_moves_data() const { return false; }
   virtual Products products() const { return Products::f32; }
   // Rough size of the memory that build() allocates.
   virtual double footprint() const { return bytes(); }

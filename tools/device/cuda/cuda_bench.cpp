@@ -28,6 +28,11 @@ std::vector<Case> choose_cases(const BenchOptions& options) {
   return cases;
 }
 
+std::optional<Timing> time_copy(const OpCase& problem, const Stopwatch& stopwatch) {
+  if (!problem.only_moves_data()) return std::nullopt;
+  return stopwatch.time_copy(problem.bytes(), L2State::dirty);
+}
+
 // Nothing, where no kernel of the GPU takes the case; the reasons are printed.
 std::optional<DeviceRow> time_on_gpu(const Case& timed, const BenchOptions& options,
                                      const cuda::Stream& stream, const Stopwatch& stopwatch) {
@@ -56,7 +61,8 @@ std::optional<DeviceRow> time_on_gpu(const Case& timed, const BenchOptions& opti
                    .flops = timed.problem->flops(),
                    .bytes = timed.problem->bytes(),
                    .dirty = stopwatch.time(work, L2State::dirty),
-                   .clean = stopwatch.time(work, L2State::clean)};
+                   .clean = stopwatch.time(work, L2State::clean),
+                   .copy = time_copy(*timed.problem, stopwatch)};
 }
 
 std::optional<PeerTime> find_peer(const std::optional<PeerTimes>& peers, const DeviceRow& row) {
@@ -74,6 +80,11 @@ void print_header() {
 
 void print_row(const nlohmann::json& row) {
   std::string against;
+  if (row.contains("us_memcpy")) {
+    against =
+        fmt::format("{:.3f}x the time of cudaMemcpyAsync, {:.2f} us",
+                    100.0 / row["percent_of_memcpy"].get<double>(), row["us_memcpy"].get<double>());
+  }
   if (row.contains("against")) {
     against = fmt::format("{:.3f}x the time of {}", row["against"]["ratio"].get<double>(),
                           row["against"]["peer"].get<std::string>());

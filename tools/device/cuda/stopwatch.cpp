@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/device/cuda/stopwatch.h"
 
+#include <algorithm>
 #include <vector>
 
+#include "cuda/runtime/status.h"
 #include "tools/device/cuda/kernels.h"
 
 namespace quire::tools {
@@ -62,6 +64,20 @@ DeviceCeiling Stopwatch::measure_ceiling() const {
   return {.read_gbs = bytes / read.median * 1e-3,
           .copy_gbs = 2.0 * bytes / copy.median * 1e-3,
           .graph_us = empty.median};
+}
+
+Timing Stopwatch::time_copy(double bytes_moved, L2State l2) const {
+  const auto bytes = std::max<std::int64_t>(1, static_cast<std::int64_t>(bytes_moved / 2.0));
+  const cuda::DeviceBuffer source(bytes);
+  const cuda::DeviceBuffer target(bytes);
+  write_memory(source.data(), bytes, stream_.get());
+  return time(
+      [&] {
+        cuda::check(cudaMemcpyAsync(target.data(), source.data(), static_cast<std::size_t>(bytes),
+                                    cudaMemcpyDeviceToDevice, stream_.get()),
+                    "cudaMemcpyAsync");
+      },
+      l2);
 }
 
 }  // namespace quire::tools

@@ -22,6 +22,8 @@ class Stopwatch {
   // `work` puts something on the stream; it is called once, to be recorded.
   Timing time(const std::function<void()>& work, L2State l2) const;
   DeviceCeiling measure_ceiling() const;
+  // cudaMemcpyAsync of half as many bytes: it reads and writes each of them.
+  Timing time_copy(double bytes_moved, L2State l2) const;
 
  private:
   void flush(L2State l2) const;
