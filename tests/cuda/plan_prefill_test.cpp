@@ -157,6 +157,18 @@ TEST(PlanPrefillTest, FewTilesOfRowsTransposeValuesThemselves) {
   EXPECT_FALSE(plan_prefill(problem, Scores::scaled, 132).variant->flips());
 }
 
+// Many of them leave the tensor cores enough to do while a warp transposes what comes later.
+TEST(PlanPrefillTest, ManyTilesOfRowsHaveValuesTransposedAhead) {
+  FlashAttentionProblem problem = llama(16);
+  problem.cache.row_format = RowFormat::uniform(DType::fp8_e4m3, 128);
+  problem.allow_fp8_products = true;
+  EXPECT_TRUE(plan_prefill(problem, Scores::scaled, 132).flips_ahead);
+  problem.ragged.tokens = 512;
+  const PrefillPlan few = plan_prefill(problem, Scores::scaled, 132);
+  EXPECT_EQ(few.path, PrefillPath::narrow);
+  EXPECT_FALSE(few.flips_ahead);
+}
+
 TEST(PlanPrefillTest, ProductsOfE4m3AtTheHeadsOfLatentAttention) {
   FlashAttentionProblem problem = llama(16);
   problem.head_dim = 192;

@@ -3,7 +3,7 @@
 // stores the finished rows or leaves them to the next.
 #pragma once
 
-#include "cuda/hopper/flash_attention/prefill/store_rows.cuh"
+#include "cuda/hopper/flash_attention/prefill/staged_rows.cuh"
 
 namespace quire::cuda::hopper {
 
@@ -77,8 +77,7 @@ __device__ inline void chain_rows(const PrefillParams& params, std::uint32_t lin
     if (is_taken && continues) KeptRow(params.chain, index[i], 2 * kSums).add_to(whole, sums, i);
   }
   if (finishes) {
-    const float as_they_are[2] = {1.0F, 1.0F};
-    store_rows<kConfig>(params, tile, row, whole, as_they_are, sums);
+    store_staged<kConfig>(params, tile, row, whole, sums);
     return;
   }
   __syncwarp();  // all of a quad have read what its first thread replaces

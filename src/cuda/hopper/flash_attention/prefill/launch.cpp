@@ -148,21 +148,36 @@ TensorMap flipped_map(std::byte* flipped, std::int64_t blocks) {
   return encode_tensor_map(tile, flipped);
 }
 
+// Of V: all, or what the tiles come to first, a section of KV heads. The kernel itself transposes the rest.
+FlippedBefore flipped_before(const KvLayerView& keys, const PrefillPlan& plan,
+                             const PrefillParams& params, int blocks) {
+  if (!plan.flips_ahead) {
+    return {.sequences = static_cast<int>(keys.batch), .heads = keys.num_heads};
+  }
+  const int heads = params.section_keys / std::max(blocks * kFlippedKeys, 1);
+  return {.sequences = 1, .heads = std::clamp(heads, 1, keys.num_heads)};
+}
+
 void launch_narrow_path(const FlashAttentionArgs& args, const PrefillPlan& plan, int blocks,
-                        std::byte* flipped, const PrefillParams& params,
+                        const PrefillWorkspace& space, const PrefillParams& params,
                         const PrefillLaunch& where) {
   const KvLayerView keys = args.cache.key(args.layer);
   const KvLayerView values = args.cache.value(args.layer);
+  const FlippedBefore before = flipped_before(keys, plan, params, blocks);
   flip_values({.values = values,
                .row_offsets = params.row_offsets,
                .mask = params.mask,
-               .flipped = flipped,
-               .blocks = blocks},
+               .flipped = space.flipped,
+               .blocks = blocks,
+               .part = before},
               where.stream);
   FlippedKeys from{.pages = make_keys(args, keys, values, plan),
-                   .values = flipped_map(flipped, keys.batch * blocks * keys.num_heads),
+                   .values = flipped_map(space.flipped, keys.batch * blocks * keys.num_heads),
                    .blocks = blocks,
-                   .kv_heads = keys.num_heads};
+                   .kv_heads = keys.num_heads,
+                   .before = before,
+                   .done = space.states,
+                   .taken = space.states + keys.batch * keys.num_heads};
   from.pages.max_pages = plan.columns;
   plan.variant->launch_narrow(params, from, where);
 }
@@ -186,7 +201,9 @@ std::vector<std::pair<std::string, std::string>> prefill_choices(
       {"kernel", std::string(plan.variant->name)}, {"blocks", std::to_string(plan.blocks)}};
   if (plan.path == PrefillPath::expanded) choices.emplace_back("cache", "expanded");
   if (plan.path == PrefillPath::expanding) choices.emplace_back("cache", "expanded beside");
-  if (plan.path == PrefillPath::narrow) choices.emplace_back("values", "transposed");
+  if (plan.path == PrefillPath::narrow) {
+    choices.emplace_back("values", plan.flips_ahead ? "transposed ahead" : "transposed");
+  }
   if (plan.path == PrefillPath::flipping) choices.emplace_back("values", "transposed beside");
   if (plan.cuts_tail) choices.emplace_back("last tiles", "cut");
   return choices;
@@ -216,8 +233,7 @@ void flash_attention_prefill(const FlashAttentionArgs& args, const Context& cont
       return plan.variant->launch_expanding(params, expanded_keys(args, problem, plan, space),
                                             where);
     case PrefillPath::narrow:
-      return launch_narrow_path(args, plan, flipped_blocks(problem, plan), space.flipped, params,
-                                where);
+      return launch_narrow_path(args, plan, flipped_blocks(problem, plan), space, params, where);
   }
 }
 

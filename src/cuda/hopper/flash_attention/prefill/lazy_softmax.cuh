@@ -28,6 +28,19 @@ struct LazySoftmax : RowSoftmax {
     return (max[i] == -INFINITY ? 0.0F : max[i]) * to_log2 - kReferenceLog2<kDType>;
   }
 
+  // As rise(), of the first block: nothing is summed yet.
+  template <DType kDType, int kScores>
+  __device__ void start(const float (&scores)[kScores], const float (&to_log2)[2]) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const float highest = highest_of(scores, i);
+      if (highest > -INFINITY) {
+        max[i] = highest;
+        limit[i] = highest + __fdividef(kSlack<kDType>, to_log2[i]);
+      }
+    }
+  }
+
   // Takes one more block's scores in. True where a row's reference rose, for all of the warp: what
   // was summed before is to be multiplied by `keep`, which is set only then.
   template <DType kDType, int kScores>
@@ -54,5 +67,13 @@ struct LazySoftmax : RowSoftmax {
     sum[i] *= keep;
   }
 };
+
+// A row's reference, in which form it no longer needs to_log2.
+__device__ inline void into_log2_units(RowSoftmax& softmax, const float (&to_log2)[2]) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    if (softmax.max[i] != -INFINITY) softmax.max[i] *= to_log2[i];
+  }
+}
 
 }  // namespace quire::cuda::hopper

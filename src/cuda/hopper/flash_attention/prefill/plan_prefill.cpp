@@ -209,6 +209,8 @@ PrefillPlan plan_prefill(const FlashAttentionProblem& problem, Scores scores, in
   const std::int64_t tiles =
       (problem.ragged.tokens * tile_heads / config.rows() + problem.ragged.batch) *
       (problem.heads / tile_heads);
+  // With few tiles they would wait for what is transposed beside them.
+  plan.flips_ahead = plan.path == PrefillPath::narrow && !has_few_tiles(problem);
   plan.cuts_tail = may_cut_tail(problem, config);
   plan.blocks = static_cast<int>(plan.cuts_tail ? num_sms : std::min<std::int64_t>(tiles, num_sms));
   return plan;

@@ -33,7 +33,8 @@ struct PrefillPlan {
   int box_rows = 0;         // of a page that one copy brings
   int tile_heads_log2 = 0;  // heads of a KV head side by side in a tile
   int blocks = 0;
-  bool cuts_tail = false;  // the last tiles, along their keys (tail_cuts.h)
+  bool cuts_tail = false;    // the last tiles, along their keys (tail_cuts.h)
+  bool flips_ahead = false;  // V of heads that come later, beside the tiles (narrow/flip_ahead.cuh)
 };
 
 PrefillPlan plan_prefill(const FlashAttentionProblem& problem, Scores scores, int num_sms);

@@ -43,13 +43,13 @@ __device__ inline void split_queries(std::byte* rows, float (&factor)[2]) {
   const int half = lane / 16;
   std::byte* at = rows + row * kRowBytes;
   uint4 words[kChunks];
-  std::uint32_t largest = 0;
+  PairRange range;
 #pragma unroll
   for (int k = 0; k < kChunks; ++k) {
     words[k] = *reinterpret_cast<const uint4*>(at + half * kSlabBytes + (k ^ (row % 8)) * 16);
-    largest = largest_of(words[k], largest);
+    range.take(words[k]);
   }
-  const auto [by, divided] = row_factor<DType::bf16>(largest);
+  const auto [by, divided] = row_factor<DType::bf16>(range.largest());
   __syncwarp();  // all of a row is read
 #pragma unroll
   for (int k = 0; k < kChunks; k += 2) {

@@ -35,11 +35,14 @@ PrefillWorkspace::PrefillWorkspace(const FlashAttentionProblem& problem, const P
       plan.path == PrefillPath::expanding
           ? 2 * problem.ragged.batch * problem.cache.num_kv_heads * expanded_blocks(problem, plan)
           : 0;
-  const std::int64_t zeros = 1 + pieces + blocks;
+  // Counters of narrow/flipped_keys.h.
+  const std::int64_t heads =
+      plan.path == PrefillPath::narrow ? problem.ragged.batch * problem.cache.num_kv_heads + 1 : 0;
+  const std::int64_t zeros = 1 + pieces + blocks + heads;
   next_tile = carver.take<int>(zeros);
   zero_bytes = zeros * std::int64_t{sizeof(int)};
+  states = reinterpret_cast<std::uint32_t*>(next_tile + 1 + pieces);
   if (blocks > 0) {
-    states = reinterpret_cast<std::uint32_t*>(next_tile + 1 + pieces);
     rows = carver.take<std::byte>(blocks * kExpandedKeys *
                                   bytes_for(problem.q_dtype, problem.head_dim));
   }

@@ -11,9 +11,9 @@ struct PrefillWorkspace {
   int* next_tile = nullptr;  // and what else begins at zero behind it
   std::int64_t zero_bytes = 0;
   TailPieces tail{};
-  // PrefillPath::expanding (expanded/expanded_keys.h)
-  std::byte* rows = nullptr;
+  // PrefillPath::expanding (expanded/expanded_keys.h), narrow (narrow/flipped_keys.h)
   std::uint32_t* states = nullptr;
+  std::byte* rows = nullptr;
   // PrefillPath::expanded (expanded/expand_pages.h)
   std::byte* keys = nullptr;
   std::byte* values = nullptr;

@@ -9,13 +9,11 @@
 
 #include <cstdint>
 
+#include "cuda/hopper/tile/release.cuh"
+
 namespace quire::cuda::hopper {
 
 inline constexpr int kBlockQuarters = 4;
-
-__device__ inline void add_released(std::uint32_t* state, std::uint32_t word) {
-  asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(state), "r"(word) : "memory");
-}
 
 // By a whole warp, its rows of K and V written. `missing`: a bit for each 8 of the quarter's 32 keys.
 __device__ inline void finish_quarter(std::uint32_t* keys, std::uint32_t* values, int quarter,
@@ -31,7 +29,7 @@ __device__ inline void finish_quarter(std::uint32_t* keys, std::uint32_t* values
 __device__ inline std::uint32_t await_block(const std::uint32_t* state) {
   std::uint32_t word;
   do {
-    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(word) : "l"(state) : "memory");
+    word = load_acquired(state);
   } while ((word & 0xff) != kBlockQuarters);
   asm volatile("fence.proxy.async.global;" ::: "memory");
   return word >> 8;

@@ -9,15 +9,24 @@
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
 
-#include "cuda/hopper/flash_attention/prefill/expanded/expand_walk.cuh"
+#include "cuda/hopper/flash_attention/prefill/block_walk.cuh"
+#include "cuda/hopper/flash_attention/prefill/expanded/block_state.cuh"
+#include "cuda/hopper/flash_attention/prefill/expanded/expanded_keys.h"
 
 namespace quire::cuda::hopper {
 
+// K and V of a quarter of a block's keys.
+struct BlockQuarter : WalkedBlock {
+  int index;  // of the block's quarters
+};
+
 class ExpandRole {
  public:
+  static_assert(kExpandedKeys == kWalkedKeys);
+
   // `warp` of the `warps` of all thread blocks.
   __device__ ExpandRole(const PrefillParams& params, const ExpandedKeys& keys, int warp, int warps)
-      : keys_(keys), walk_(params, keys), index_(warp), warps_(warps) {}
+      : keys_(keys), walk_(params, keys.kv_heads, keys.blocks), index_(warp), warps_(warps) {}
 
   // The next quarter's pages are asked for before this one's rows.
   __device__ void run() {
@@ -49,7 +58,7 @@ class ExpandRole {
   }
 
   __device__ BlockQuarter next() {
-    const BlockQuarter found = walk_.find(index_);
+    const BlockQuarter found{walk_.find(index_ / kBlockQuarters), index_ % kBlockQuarters};
     index_ += warps_;
     return found;
   }
@@ -173,7 +182,7 @@ class ExpandRole {
   }
 
   const ExpandedKeys& keys_;
-  ExpandWalk walk_;
+  BlockWalk walk_;
   int index_;
   const int warps_;
 };

@@ -97,8 +97,7 @@ template <PrefillConfig kConfig, Flip kFlip> class NarrowAttend {
 #pragma unroll
     for (int j = 0; j < kConfig.value_dim / 2; ++j) sums[j] = 0.0F;
     prepare(tile, tile.end_block - 1, scores);
-    float keep[2];
-    softmax.rise<kProduct>(scores, to_log2_, keep);
+    softmax.start<kProduct>(scores, to_log2_);
     weigh_narrow(softmax, scores, to_log2_, weights, [](int, int) {});
   }
 
@@ -150,8 +149,7 @@ template <PrefillConfig kConfig, Flip kFlip> class NarrowAttend {
     shared_.await_keys(key_at_);
     await_values();
   }
-  // Whoever has transposed V has also put zeros in the place of what stands behind the last key:
-  // flip_values(), or those who load it (load_flipped.cuh).
+  // Whoever has transposed V has also put zeros in the place of what stands behind the last key.
   __device__ void await_values() {
     if constexpr (kFlip == Flip::before) {
       shared_.await_values(value_at_);

@@ -20,6 +20,14 @@ namespace quire::cuda::hopper {
 inline constexpr std::uint32_t kSquareRow = 16 * kRowBytes;
 inline constexpr std::uint32_t kSquareChunk = 16;
 
+// By a whole warp: zeros in every `step`-th row from `first` on.
+__device__ inline void zero_rows(std::byte* block, int first, int step) {
+  const auto lane = static_cast<int>(threadIdx.x % 32);
+  for (int row = first; row < kFlippedKeys; row += step) {
+    *reinterpret_cast<std::uint32_t*>(block + row * kRowBytes + lane * (kRowBytes / 32)) = 0;
+  }
+}
+
 // One of a block's two warps: two of the four pairs of squares at each distance.
 class BlockFlip {
  public:

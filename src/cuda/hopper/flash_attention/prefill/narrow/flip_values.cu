@@ -51,12 +51,12 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 void flip_values(const FlipParams& params, cudaStream_t stream) {
-  launch(flip_values_kernel,
-         {.grid = dim3(static_cast<unsigned>(params.values.num_heads),
-                       static_cast<unsigned>(params.blocks),
-                       static_cast<unsigned>(params.values.batch)),
-          .block = dim3(kThreads)},
-         stream, params);
+  launch(
+      flip_values_kernel,
+      {.grid = dim3(static_cast<unsigned>(params.part.heads), static_cast<unsigned>(params.blocks),
+                    static_cast<unsigned>(params.part.sequences)),
+       .block = dim3(kThreads)},
+      stream, params);
 }
 
 }  // namespace quire::cuda::hopper

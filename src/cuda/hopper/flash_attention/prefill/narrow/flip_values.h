@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // V of e4m3, transposed once for all query rows that read it: products of e4m3 want neighbouring
-// keys in neighbouring bytes.
+// keys in neighbouring bytes. All of it, or the part that tiles come to first (flip_ahead.cuh).
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -25,12 +25,23 @@ QUIRE_HOST_DEVICE constexpr int key_at_place(int place) {
   return 8 * (within / 2) + 2 * thread + within % 2;
 }
 
+// Of which sequences and KV heads: the first of both.
+struct FlippedBefore {
+  int sequences = 0;
+  int heads = 0;
+
+  QUIRE_HOST_DEVICE bool has(int sequence, int head) const {
+    return sequence < sequences && head < heads;
+  }
+};
+
 struct FlipParams {
   KvLayerView values{};                        // e4m3, rows on multiples of 16 bytes
   const std::uint32_t* row_offsets = nullptr;  // [batch + 1]
   VisibleRange mask{};
   std::byte* flipped = nullptr;  // [batch, blocks, KV heads, 128 columns, 128 keys]
   int blocks = 0;                // of a sequence; longer ones are cut
+  FlippedBefore part{};          // that is transposed here
 };
 
 // Blocks that no query sees are left as they are; keys that are not there become zeros.

@@ -3,16 +3,26 @@
 
 #include <cstdint>
 
+#include "cuda/hopper/flash_attention/prefill/narrow/flip_values.h"
 #include "cuda/hopper/flash_attention/prefill/params.h"
 
 namespace quire::cuda::hopper {
 
-// Where flipped_source.cuh finds K, in the pages, and V, in the workspace.
+// What a kernel finds of V that is transposed into the workspace, and what it transposes itself.
 struct FlippedKeys {
-  PagedKeys pages{};   // its map of values is not used
-  TensorMap values{};  // (byte, row): 128 × value_dim of a block, as flip_values() left them
+  PagedKeys pages{};   // K, and V as the cache holds it
+  TensorMap values{};  // (byte, row): 128 × value_dim of a block, transposed
   int blocks = 0;      // of a sequence, in `values`
   int kv_heads = 0;
+  FlippedBefore before{};  // by flip_values()
+  // Zero at the start, of flip_ahead.cuh: blocks that it has transposed, [batch, KV heads], and taken.
+  std::uint32_t* done = nullptr;
+  std::uint32_t* taken = nullptr;
+
+  // The first row of a block in `values`.
+  QUIRE_HOST_DEVICE int row_of(int sequence, int head, int block) const {
+    return ((sequence * blocks + block) * kv_heads + head) * kFlippedColumns;
+  }
 };
 
 }  // namespace quire::cuda::hopper

@@ -63,11 +63,7 @@ template <PrefillConfig kConfig, typename Source> class FlippingLoad {
   }
   // Every other row each; both transpose all of them.
   __device__ void zero_behind(std::byte* block) const {
-    constexpr int kWords = kRowBytes / 32;
-    const int lane = static_cast<int>(threadIdx.x % 32);
-    for (int row = max(num_keys_, 0) + half_; row < kConfig.block_keys; row += 2) {
-      *reinterpret_cast<std::uint32_t*>(block + row * kRowBytes + lane * kWords) = 0;
-    }
+    zero_rows(block, max(num_keys_, 0) + half_, 2);
     cutlass::arch::NamedBarrier::sync(2 * 32, 2 * kConfig.consumers);
   }
 

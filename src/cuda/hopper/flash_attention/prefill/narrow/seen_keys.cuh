@@ -8,7 +8,7 @@ namespace quire::cuda::hopper {
 
 // Where V, whose products want neighbouring keys in neighbouring bytes, is transposed.
 enum class Flip : std::uint8_t {
-  before,    // by another kernel, once for all rows (flip_values.h)
+  before,    // once for all rows, in the workspace (flip_values.h, flip_ahead.cuh)
   in_place,  // in shared memory, by the warps that load it, for every tile (load_flipped.cuh)
 };
 

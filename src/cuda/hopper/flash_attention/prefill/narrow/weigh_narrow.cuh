@@ -54,12 +54,4 @@ __device__ inline void weigh_narrow(LazySoftmax& softmax, float (&scores)[kScore
   for (int i = 0; i < 2; ++i) softmax.sum[i] += odd[i];
 }
 
-// A row's reference, in which form it no longer needs to_log2.
-__device__ inline void into_log2_units(RowSoftmax& softmax, const float (&to_log2)[2]) {
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    if (softmax.max[i] != -INFINITY) softmax.max[i] *= to_log2[i];
-  }
-}
-
 }  // namespace quire::cuda::hopper

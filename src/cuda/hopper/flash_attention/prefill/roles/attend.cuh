@@ -191,6 +191,9 @@ template <PrefillConfig kConfig> class PrefillAttend {
   // while rows are stored. But pieces of a tile are put together in a loop, beside which the compiler
   // lets no products run, and wide values leave no registers for it.
   static constexpr bool kStoresBeside = !kConfig.cuts_tiles() && kConfig.value_dim <= 192;
+  // Where there is room for them in shared memory beside q, K and V.
+  static constexpr bool kStagesRows =
+      kStoresBeside && kConfig.head_dim == 192 && kConfig.value_dim == 128;
   __device__ PrefillTile finish(const PrefillTile& tile, const RowSoftmax& softmax, Block& scores,
                                 Weights& weights, Sums& sums);
   __device__ PrefillTile end_sum(Block& scores, Weights& weights, Sums& sums,

@@ -104,7 +104,12 @@ __device__ inline void PrefillAttend<kConfig>::store(const PrefillTile& tile, Ro
         to_log2[0] = to_log2[1] = 1.0F;
       }
     }
-    store_rows<kConfig>(params_, tile, thread_row(), softmax, to_log2, sums);
+    if constexpr (kStagesRows) {
+      into_log2_units(softmax, to_log2);
+      store_staged<kConfig>(params_, tile, thread_row(), softmax, sums);
+    } else {
+      store_rows<kConfig>(params_, tile, thread_row(), softmax, to_log2, sums);
+    }
   }
 }
 
