@@ -2,6 +2,7 @@
 // Which attention kernel an mla_decode gets, and how its work is cut: pure, so it needs no GPU.
 #include <set>
 #include <string_view>
+#include <vector>
 
 #include "cuda/hopper/mla_decode/cut_parts.h"
 #include "cuda/hopper/mla_decode/plan_decode.h"
@@ -59,10 +60,12 @@ TEST(PlanMlaDecodeTest, KernelsForFewRowsFitTheMachine) {
   for (const FewRowsConfig& config : {MlaDecodeBf16R16::kConfig, MlaDecodeFp8R16::kConfig}) {
     EXPECT_LE(config.load_registers + 2 * (config.score_registers + config.value_registers),
               5 * kStartRegisters);
-    EXPECT_EQ(config.pitch() / 16 % 2, 1);  // eight rows in different banks
-    EXPECT_EQ(config.pitch() % 16, 0);
+    EXPECT_EQ(config.unit_bytes() % 128, 0);
     EXPECT_GE(config.units, 2 * FewRowsConfig::kTileUnits);
   }
+  EXPECT_EQ(FewRowsConfig::kFp8Pitch / 16 % 2, 1);  // eight rows in different banks
+  EXPECT_EQ(FewRowsConfig::kFp8Pitch % 16, 0);
+  EXPECT_EQ(MlaDecodeBf16R16::kConfig.unit_bytes() % 1024, 0);  // where swizzling begins anew
 }
 
 TEST(PlanMlaDecodeTest, RowsHoldTheHeadsOfTheNewTokens) {
@@ -130,6 +133,47 @@ TEST(PlanMlaDecodeTest, PartsHaveTwoTilesOrMoreAndCoverAll) {
         EXPECT_GE(cuts.at(part + 1) - cuts.at(part), 2) << tiles << " tiles, part " << part;
         EXPECT_EQ(cuts.first_from(cuts.at(part)), part);
       }
+    }
+  }
+}
+
+// Every part of batches of ragged lengths, some of them empty and some with several items a sequence.
+TEST(PlanMlaDecodeTest, FirstPieceIsTheOneThatTheWalkBeginsWith) {
+  const std::vector<std::uint32_t> lengths = {0, 7000, 64, 63, 1, 0, 300, 2500, 65};
+  const std::vector<std::uint32_t> tokens = {1, 3, 0, 8, 1, 0, 2, 5, 1};
+  std::vector<std::uint32_t> offsets = {0};
+  for (const std::uint32_t count : tokens) offsets.push_back(offsets.back() + count);
+  const DecodeBatch batch{.row_offsets = offsets.data(),
+                          .cache_lengths = lengths.data(),
+                          .size = static_cast<int>(lengths.size()),
+                          .kv_heads = 1,
+                          .group = 16,
+                          .tile_tokens = 2,
+                          .visible = {.ahead = 0}};
+  for (const int blocks : {1, 3, 16, 66, 132}) {
+    const DecodeSplit split{.blocks = blocks, .max_tiles = 4};
+    std::vector<LinePlace> places;  // of every tile of the line
+    for (int sequence = 0; sequence < batch.size; ++sequence) {
+      const SequenceWork work = sequence_work(batch, sequence);
+      const auto begin = static_cast<int>(places.size());
+      const LinePlace place{.sequence = sequence, .begin = begin, .work = work};
+      places.insert(places.end(), static_cast<std::size_t>(work.cost(split)), place);
+    }
+    const WorkCuts cuts = cut_parts(split, static_cast<int>(places.size()));
+    WorkPiece first;
+    EXPECT_FALSE(first_piece(split, cuts, {}, cuts.parts, first));
+    for (int part = 0; part < cuts.parts; ++part) {
+      const LinePlace& place = places[static_cast<std::size_t>(cuts.at(part))];
+      WorkPiece walked;
+      WorkWalk walk(batch, split, cuts, place, part);
+      ASSERT_TRUE(walk.next(walked));
+      ASSERT_TRUE(first_piece(split, cuts, place, part, first));
+      EXPECT_EQ(walk.sequence(), place.sequence);
+      EXPECT_EQ(first.begin, walked.begin) << "part " << part << " of " << cuts.parts;
+      EXPECT_EQ(first.end, walked.end) << "part " << part << " of " << cuts.parts;
+      EXPECT_EQ(first.tile, walked.tile);
+      EXPECT_EQ(first.kv_head, walked.kv_head);
+      EXPECT_EQ(first.slot, walked.slot);
     }
   }
 }

@@ -36,7 +36,7 @@ constexpr MlaDecodeVariant mla_decode_variant(std::string_view name,
 
 // Of a kind of cache, few rows first.
 inline constexpr MlaDecodeVariant kMlaDecodeVariants[] = {
-    mla_decode_variant<MlaDecodeBf16R16>("bf16_r16", set_unit_maps),
+    mla_decode_variant<MlaDecodeBf16R16>("bf16_r16", set_slab_maps),
     mla_decode_variant<MlaDecodeBf16R64>("bf16_r64", set_row_maps),
     mla_decode_variant<MlaDecodeBf16R128>("bf16_r128", set_row_maps),
     mla_decode_variant<MlaDecodeBf16R256>("bf16_r256", set_row_maps),

@@ -28,11 +28,17 @@ struct FewRowsConfig {
 
   constexpr bool is_fp8() const { return latents != DType::bf16; }
   constexpr int weight_copies() const { return is_fp8() ? kScaleGroups : 1; }
-  // Bytes from a row to the next in shared memory: an odd number of 16, so that eight rows' pieces of 16
-  // bytes stand in different banks.
+  // How 16 rows stand in shared memory, so that eight rows' pieces of 16 bytes are in different banks. e4m3: an odd
+  // number of 16 bytes apart. bf16: in slabs of 64 columns, swizzle b128. (Spaced out too, by boxes wider than
+  // the rows, memory gave 4 % less: 289 against 279 µs for 1.2 GB that nobody uses.)
   static constexpr int kFp8Pitch = 656;  // for rows of 576, 640 and 656 bytes
-  static constexpr int kBf16Pitch = 1168;
-  constexpr int pitch() const { return is_fp8() ? kFp8Pitch : kBf16Pitch; }
+  static constexpr int kSlabs = (LatentConfig::kLatent + LatentConfig::kRope) / 64;
+  static constexpr int kSlabBytes = kUnitKeys * 64 * 2;
+  constexpr int unit_bytes() const {
+    return is_fp8() ? kUnitKeys * kFp8Pitch : kSlabs * kSlabBytes;
+  }
+  // From 64 columns of a row to the next 64.
+  constexpr int block_pitch() const { return is_fp8() ? 64 : kSlabBytes; }
   constexpr int column_bytes() const { return is_fp8() ? 1 : 2; }
 };
 

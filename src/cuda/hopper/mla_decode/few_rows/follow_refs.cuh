@@ -19,8 +19,9 @@ template <FewRowsConfig kConfig> class FollowRefs {
   static constexpr int kThreadRows = Rows::kThreadRows;
 
   // `group`: of the two; `warp`: of the group.
-  __device__ FollowRefs(FewRowsShared<kConfig>& shared, int group, int warp)
-      : shared_(shared), group_(group), warp_(warp) {}
+  __device__ FollowRefs(const LatentParams& params, FewRowsShared<kConfig>& shared, int group,
+                        int warp)
+      : params_(params), shared_(shared), group_(group), warp_(warp) {}
 
   __device__ void begin_item() {
 #pragma unroll
@@ -85,7 +86,7 @@ template <FewRowsConfig kConfig> class FollowRefs {
         !kConfig.is_fp8() || (power != 0 && ScalePower::follow(power, top_bits(scales)) == power);
 #pragma unroll
     for (int i = 0; i < kThreadRows; ++i) {
-      const float top = Rows::own_top(scores, i) * shared_.query_factors[Rows::row(i)];
+      const float top = Rows::own_top(scores, i) * factor(i);
       stays = stays && refs[i] != -INFINITY && top <= refs[i] + kSlack;
     }
     return stays;
@@ -144,9 +145,14 @@ template <FewRowsConfig kConfig> class FollowRefs {
     for (int warp = 0; warp < FewRowsConfig::kGroupWarps; ++warp) {
       top = fmaxf(top, shared_.tops[group_][warp][Rows::row(index)]);
     }
-    return top == -INFINITY ? top : top * shared_.query_factors[Rows::row(index)];
+    return top == -INFINITY ? top : top * factor(index);
   }
 
+  __device__ float factor(int index) const {
+    return shared_.query_factor(params_, Rows::row(index));
+  }
+
+  const LatentParams& params_;
   FewRowsShared<kConfig>& shared_;
   const int group_;
   const int warp_;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "cuda/hopper/mla_decode/few_rows/load_units.cuh"
+#include "cuda/hopper/mla_decode/few_rows/make_barriers.cuh"
 #include "cuda/hopper/mla_decode/few_rows/sum_values.cuh"
 #include "cuda/hopper/mla_decode/few_rows/weigh_keys.cuh"
 #include "cuda/hopper/tile/block.cuh"
@@ -20,23 +21,19 @@ __global__ void __launch_bounds__(FewRowsConfig::kThreads, 1)
   auto& shared = *reinterpret_cast<FewRowsShared<kConfig>*>(memory);
   // The kernel that merges pieces may take its place beside this one and wait there.
   cudaTriggerProgrammaticLaunchCompletion();
-  if (threadIdx.x == 0) {
-    shared.init(params.format.token_scales != nullptr);
-    cutlass::arch::fence_barrier_init();
-  }
   const int warpgroup = warpgroup_in_block();
-  ClusterPart part;
-  if (warpgroup == 2 * FewRowsConfig::kGroups) {  // beside the barriers, which it does not need
+  if (warpgroup == 2 * FewRowsConfig::kGroups) {
     const auto thread = static_cast<int>(threadIdx.x % 128);
     if (thread == 0) prefetch(params.latents);
     prefetch_table(params.pages, params.batch.size, thread);
-    part = find_part(params, shared.line, static_cast<int>(blockIdx.x), thread);
-  }
-  __syncthreads();
-  if (warpgroup == 2 * FewRowsConfig::kGroups) {
+    const ClusterPart part = find_part(params, shared.line, static_cast<int>(blockIdx.x), thread);
+    await_barriers();
     cutlass::arch::warpgroup_reg_dealloc<kConfig.load_registers>();
     LoadUnits<kConfig>(params, shared, warp_in_block() % FewRowsConfig::kGroupWarps).run(part);
-  } else if (warpgroup < FewRowsConfig::kGroups) {
+    return;
+  }
+  make_barriers(shared, params.format.token_scales != nullptr);
+  if (warpgroup < FewRowsConfig::kGroups) {
     cutlass::arch::warpgroup_reg_alloc<kConfig.score_registers>();
     WeighKeys<kConfig>(params, shared, warpgroup).run();
   } else {

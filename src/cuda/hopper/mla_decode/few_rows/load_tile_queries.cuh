@@ -63,7 +63,9 @@ template <FewRowsConfig kConfig> class LoadTileQueries {
       const int chunk = 32 * i + lane();
       if (chunk < kRowChunks) store(row, chunk, chunks[i], factor);
     }
-    if (lane() == 0) shared_.query_factors[row] = params_.to_log2 * power_of_two(-raised);
+    if (kIsScaled && lane() == 0) {
+      shared_.query_factors[row] = params_.to_log2 * power_of_two(-raised);
+    }
   }
 
   // Nothing to scale where all are zeros; infinities and NaN stay what they are.

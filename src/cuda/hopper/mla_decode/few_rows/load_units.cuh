@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Four warps: walk the block's part of the work and have the copy engine bring 16 rows of every tile
-// each, as the cache has them. Boxes are a little wider than rows, so that the engine itself spaces rows
-// out over the banks (config.h).
+// each. How rows stand then: config.h.
 #pragma once
 
 #include "cuda/hopper/latent_attention/load_queries.cuh"
@@ -24,12 +23,13 @@ template <FewRowsConfig kConfig> class LoadUnits {
   __device__ void run(const ClusterPart& part) {
     const auto block = static_cast<int>(blockIdx.x);
     if (part.cuts.total < kManyTiles) hint_ = L2Hint::EVICT_FIRST;
+    WorkPiece first;
+    const bool has_first = first_piece(params_.split, part.cuts, part.place, block, first);
+    if (has_first) ask_first(part.place, first);
     WorkWalk walk(params_.batch, params_.split, part.cuts, part.place, block);
     for (WorkPiece piece; walk.next(piece);) {
       const SequenceWork& work = walk.work();
-      const LatentItem item = describe_item(params_.batch, work, piece);
-      if (warp_ == 0 && lane() < kConfig.rows) prefetch_query(params_.attend, item, lane());
-      publish(item);
+      if (tile_ > 0 || !has_first) begin_item(work, piece);
       load_item(work, piece, walk.sequence());
       if (warp_ == 0) leave_note(params_, block, work, piece, walk.sequence());
     }
@@ -85,15 +85,33 @@ template <FewRowsConfig kConfig> class LoadUnits {
     return found;
   }
 
+  // Its first key, of those that this warp loads.
+  __device__ int first_key(const SequenceWork& work, const WorkPiece& piece) const {
+    return (work.first_block + piece.begin) * kBlockKeys + warp_ * kKeys;
+  }
+
+  __device__ void begin_item(const SequenceWork& work, const WorkPiece& piece) {
+    const LatentItem item = describe_item(params_.batch, work, piece);
+    if (warp_ == 0 && lane() < kConfig.rows) prefetch_query(params_.attend, item, lane());
+    publish(item);
+  }
+
+  __device__ void ask_first(const LinePlace& place, const WorkPiece& piece) {
+    const int key = first_key(place.work, piece);
+    const Found found = find(place.sequence, key, place.work.num_keys() - key);
+    begin_item(place.work, piece);
+    load_unit(found);
+  }
+
   // Tables are looked up a tile ahead.
   __device__ void load_item(const SequenceWork& work, const WorkPiece& piece, int sequence) {
     const int end = work.num_keys();
-    int key = (work.first_block + piece.begin) * kBlockKeys + warp_ * kKeys;
+    int key = first_key(work, piece);
     Found now = find(sequence, key, end - key);
     for (int tile = piece.begin; tile < piece.end; ++tile, ++tile_) {
       key += kBlockKeys;
       const Found next = find(sequence, key, end - key);
-      load_unit(now);
+      if (tile_ > 0 || params_.split.is_invariant) load_unit(now);
       now = next;
     }
   }
@@ -109,11 +127,15 @@ template <FewRowsConfig kConfig> class LoadUnits {
     if (lane() == 0) {
       shared_.live[at.place] = found.live;
       shared_.full[at.place].arrive_and_expect_tx(sizeof(shared_.units[0]));
-      load_box({.map = &params_.latents,
-                .shared = shared_.units[at.place],
-                .full = &shared_.full[at.place],
-                .hint = hint_},
-               0, found.row, static_cast<int>(found.page));
+      const BoxLoad load{.map = &params_.latents,
+                         .shared = shared_.units[at.place],
+                         .full = &shared_.full[at.place],
+                         .hint = hint_};
+      if constexpr (kConfig.is_fp8()) {
+        load_box(load, 0, found.row, static_cast<int>(found.page));
+      } else {
+        load_box(load, 0, found.row, 0, static_cast<int>(found.page));
+      }
     }
     if (kConfig.is_fp8() && params_.format.token_scales != nullptr) copy_scales(found, at.place);
     __syncwarp();

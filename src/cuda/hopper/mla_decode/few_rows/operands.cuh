@@ -31,18 +31,20 @@ template <> struct Operands<DType::fp8_e4m3> {
   using Raw = std::uint32_t[8];
   static constexpr int kValueRows = 2;  // addresses of a lane for 64 keys
 
-  // This lane's place in a unit of keys; `column` of its row is `column` bytes further.
-  __device__ static int key_row(int lane) { return lane % 16; }
-  __device__ static int key_byte(int lane) { return lane / 16 * 16; }
-  // Of address `index` for the values: the unit, the row and the byte.
+  // Where piece `chunk` of 16 bytes of a row stands in its unit.
+  __device__ static int offset(int row, int chunk) {
+    return row * FewRowsConfig::kFp8Pitch + chunk * 16;
+  }
+  // This lane's place in a unit of keys.
+  __device__ static int key_offset(int lane) { return offset(lane % 16, lane / 16); }
+  // Of address `index` for the values: the unit, and the place in it of the warp's 16 columns.
   __device__ static int value_unit(int index, int lane) { return 2 * index + lane / 16; }
-  __device__ static int value_row(int lane) { return lane % 16; }
-  __device__ static int value_byte(int) { return 0; }
-  static constexpr int kValueColumns = 16;  // bytes of a warp's 16
+  __device__ static int value_offset(int warp, int lane) { return offset(lane % 16, warp); }
 
-  __device__ static void fetch_keys(const std::byte* at, Raw& raw) {
-    load_four(at, raw, 0);
-    load_four(at + 32, raw, 4);
+  // `byte`: from the unit's first columns to those that are wanted.
+  __device__ static void fetch_keys(const std::byte* at, int byte, Raw& raw) {
+    load_four(at + byte, raw, 0);
+    load_four(at + byte + 32, raw, 4);
   }
   __device__ static void convert_keys(const Raw& raw, std::uint32_t (&words)[kOperandWords]) {
 #pragma unroll
@@ -87,22 +89,27 @@ template <> struct Operands<DType::bf16> {
   using Raw = std::uint32_t[kOperandWords];
   static constexpr int kValueRows = 4;
 
-  __device__ static int key_row(int lane) { return lane % 16; }
-  __device__ static int key_byte(int lane) { return lane / 16 * 16; }
+  __device__ static int offset(int row, int chunk) {
+    return chunk / 8 * FewRowsConfig::kSlabBytes + slab_offset(row, chunk % 8);
+  }
+  __device__ static int key_offset(int lane) { return offset(lane % 16, lane / 16); }
   __device__ static int value_unit(int index, int) { return index; }
-  __device__ static int value_row(int lane) { return lane % 8 + lane / 16 * 8; }
-  __device__ static int value_byte(int lane) { return lane / 8 % 2 * 16; }
-  static constexpr int kValueColumns = 32;
+  __device__ static int value_offset(int warp, int lane) {
+    return offset(lane % 8 + lane / 16 * 8, 2 * warp + lane / 8 % 2);
+  }
 
-  // Nothing is left to be converted.
-  __device__ static void fetch_keys(const std::byte* at, Raw& words) {
+  // Nothing is left to be converted. A step is two pieces of the swizzled row further.
+  __device__ static void fetch_keys(const std::byte* at, int byte, Raw& words) {
 #pragma unroll
     for (int step = 0; step < 4; ++step) {
-      std::uint32_t four[4];
-      load_matrices(at + 32 * step, four);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) words[4 * step + i] = four[i];
+      const auto place = reinterpret_cast<std::uintptr_t>(at) ^ (32U * step);
+      fetch(reinterpret_cast<const std::byte*>(place) + byte, step, words);
     }
+  }
+  // The same of rope columns in a row of e4m3.
+  __device__ static void fetch_spaced(const std::byte* at, Raw& words) {
+#pragma unroll
+    for (int step = 0; step < 4; ++step) fetch(at + 32 * step, step, words);
   }
   __device__ static void fetch_values(const std::byte* const (&at)[kValueRows], int byte,
                                       Raw& words) {
@@ -113,6 +120,14 @@ template <> struct Operands<DType::bf16> {
 #pragma unroll
       for (int i = 0; i < 4; ++i) words[4 * step + i] = four[i];
     }
+  }
+
+ private:
+  __device__ static void fetch(const std::byte* at, int step, Raw& words) {
+    std::uint32_t four[4];
+    load_matrices(at, four);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) words[4 * step + i] = four[i];
   }
 };
 

@@ -31,14 +31,15 @@ template <FewRowsConfig kConfig> class ScoreKeys {
     float parts[2][kSums];
     const std::byte* at = keys(place);
     const std::uint32_t q = broadcast(descriptor_low(&shared_.q));
-    if constexpr (kHasScales) Op::fetch_keys(at, raw);
+    if constexpr (kHasScales) Op::fetch_keys(at, 0, raw);
 #pragma unroll
     for (int block = 0; block < FewRowsConfig::kBlocks; ++block) {
       if constexpr (kHasScales) {
         Op::convert_keys(raw, words[block % 2]);
-        if (block + 1 < FewRowsConfig::kBlocks) Op::fetch_keys(at + (block + 1) * kBlockBytes, raw);
+        if (block + 1 < FewRowsConfig::kBlocks)
+          Op::fetch_keys(at, (block + 1) * kConfig.block_pitch(), raw);
       } else {
-        Op::fetch_keys(at + block * kBlockBytes, words[block % 2]);
+        Op::fetch_keys(at, block * kConfig.block_pitch(), words[block % 2]);
       }
       start<KeyProduct>(words[block % 2], q + (block * Shared::kSlabBytes >> 4),
                         parts[part_of(block)], starts_part(block));
@@ -64,7 +65,6 @@ template <FewRowsConfig kConfig> class ScoreKeys {
   using Shared = FewRowsShared<kConfig>;
   using Op = Operands<kConfig.latents>;
   static constexpr bool kHasScales = kConfig.is_fp8();
-  static constexpr int kBlockBytes = 64 * kConfig.column_bytes();
   using KeyProduct = RowWgmma<Op::kElement, kConfig.rows>;
 
   // Two blocks share scales; without any, all blocks are one sum.
@@ -77,7 +77,7 @@ template <FewRowsConfig kConfig> class ScoreKeys {
 
   __device__ const std::byte* keys(int place) const {
     const auto lane = static_cast<int>(threadIdx.x % 32);
-    return shared_.units[place][Op::key_row(lane)] + Op::key_byte(lane);
+    return shared_.units[place] + Op::key_offset(lane);
   }
 
   // sums (+)= 64 × 64 of registers · a slab of 64 columns of q.
@@ -103,15 +103,18 @@ template <FewRowsConfig kConfig> class ScoreKeys {
     if constexpr (kHasScales) {
       if (format_.has_fp8_rope) {
         typename Op::Raw raw;
-        Op::fetch_keys(at + format_.rope_offset_bytes, raw);
+        Op::fetch_keys(at, format_.rope_offset_bytes, raw);
         Op::convert_keys(raw, words);
         start<KeyProduct>(words, q, part, true);
         return;
       }
     }
     using Rope = Operands<DType::bf16>;
-    const int offset = kHasScales ? format_.rope_offset_bytes : LatentConfig::kLatent * 2;
-    Rope::fetch_keys(at + offset, words);
+    if constexpr (kHasScales) {
+      Rope::fetch_spaced(at + format_.rope_offset_bytes, words);
+    } else {
+      Rope::fetch_keys(at, FewRowsConfig::kBlocks * kConfig.block_pitch(), words);
+    }
     start<RowWgmma<DType::bf16, kConfig.rows>>(words, q, part, kHasScales);
   }
 

@@ -3,8 +3,8 @@
 //
 // Operands are swapped: keys, then value columns, are the 64 rows of an instruction, and the query rows
 // its columns, so that 16 of them cost a quarter of what 64 would, and leave their room to keys that are
-// on their way. Keys and values are A operands out of registers: rows stand in shared memory as the cache
-// has them, and what is e4m3 is converted between the two.
+// on their way. Keys and values are A operands out of registers: rows of e4m3 stand in shared memory as the
+// cache has them, and are converted between the two.
 //
 // Tiles of 64 keys, four units of 16, have numbers that run on over the borders of items.
 //
@@ -28,6 +28,7 @@
 #include <cstddef>
 
 #include "cuda/hopper/flash_attention/decode/scan_line.cuh"
+#include "cuda/hopper/latent_attention/params.h"
 #include "cuda/hopper/latent_attention/shared.cuh"
 #include "cuda/hopper/mla_decode/few_rows/config.h"
 
@@ -44,9 +45,9 @@ template <FewRowsConfig kConfig> struct FewRowsShared {
   // Rows of 64 keys, bf16 or f16, swizzle b128; one for each group of columns that has its own scales, or
   // one.
   alignas(1024) std::byte weights[kGroups][kConfig.weight_copies()][kSlabBytes];
-  alignas(128) std::byte units[kConfig.units][kUnitKeys][kConfig.pitch()];
+  alignas(1024) std::byte units[kConfig.units][kConfig.unit_bytes()];
   float scales[kConfig.units][kUnitKeys];  // of rows whose scales stand in a tensor of their own
-  float query_factors[kConfig.rows];       // from a score to powers of two
+  float query_factors[kConfig.rows];       // of e4m3 rows: from a score to powers of two
   float tops[kGroups][FewRowsConfig::kGroupWarps][kConfig.rows];
   float refs[kGroups][kConfig.rows];  // what exponents are relative to, in powers of two
   // The largest scale of each warp's keys, as bits, and what scales are relative to (scale_power.cuh).
@@ -67,6 +68,11 @@ template <FewRowsConfig kConfig> struct FewRowsShared {
   EmptyBarrier refs_full[kGroups];
   EmptyBarrier stats_full;
   EmptyBarrier stats_empty;
+
+  // From a score of the row to powers of two. Queries of bf16 rows stand as they are.
+  __device__ float query_factor(const LatentParams& params, int row) const {
+    return kConfig.is_fp8() ? query_factors[row] : params.to_log2;
+  }
 
   __device__ void init(bool copies_scales) {
     for (int unit = 0; unit < kConfig.units; ++unit) {

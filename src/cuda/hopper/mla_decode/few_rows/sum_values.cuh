@@ -40,7 +40,6 @@ template <FewRowsConfig kConfig> class SumValues {
  private:
   static constexpr int kBlocks = FewRowsConfig::kBlocks / 2;
   static constexpr int kSums = kConfig.rows / 2;
-  static constexpr int kBlockBytes = 64 * kConfig.column_bytes();
   using Sums = float[kBlocks][kSums];
   using Op = Operands<kConfig.latents>;
   using Rows = const std::byte * [Op::kValueRows];
@@ -61,11 +60,11 @@ template <FewRowsConfig kConfig> class SumValues {
   // This lane's rows of the tile's units, from the warp's first column on.
   __device__ void find_rows(const std::byte* (&rows)[Op::kValueRows]) const {
     const auto warp = static_cast<int>(threadIdx.x % 128 / 32);
-    const int byte = half_ * kBlocks * kBlockBytes + warp * Op::kValueColumns;
+    const int byte = half_ * kBlocks * kConfig.block_pitch() + Op::value_offset(warp, lane());
 #pragma unroll
     for (int i = 0; i < Op::kValueRows; ++i) {
       const UnitPlace<kConfig> at(tile_, Op::value_unit(i, lane()));
-      rows[i] = shared_.units[at.place][Op::value_row(lane())] + Op::value_byte(lane()) + byte;
+      rows[i] = shared_.units[at.place] + byte;
     }
   }
 
@@ -99,9 +98,9 @@ template <FewRowsConfig kConfig> class SumValues {
     for (int block = 0; block < kBlocks; ++block) {
       if constexpr (kConfig.is_fp8()) {
         Op::convert_values(raw, words[block % 2]);
-        if (block + 1 < kBlocks) Op::fetch_values(rows, (block + 1) * kBlockBytes, raw);
+        if (block + 1 < kBlocks) Op::fetch_values(rows, (block + 1) * kConfig.block_pitch(), raw);
       } else {
-        Op::fetch_values(rows, block * kBlockBytes, words[block % 2]);
+        Op::fetch_values(rows, block * kConfig.block_pitch(), words[block % 2]);
       }
       if (block + 1 == kBlocks) give_back();
       start(words[block % 2], first + block / 2 * step, sums[block]);

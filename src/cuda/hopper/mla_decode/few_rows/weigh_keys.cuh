@@ -23,7 +23,7 @@ template <FewRowsConfig kConfig> class WeighKeys {
         group_(group),
         warp_(static_cast<int>(threadIdx.x % 128 / 32)),
         products_(params.format, shared),
-        refs_(shared, group, warp_) {}
+        refs_(params.attend, shared, group, warp_) {}
 
   __device__ void run() {
     const LoadTileQueries<kConfig> queries(params_, shared_, format_.has_fp8_rope);
@@ -42,6 +42,7 @@ template <FewRowsConfig kConfig> class WeighKeys {
 
  private:
   using Rows = ThreadRows<kConfig>;
+  using Op = Operands<kConfig.latents>;
   static constexpr int kScores = Rows::kScores;
   static constexpr int kThreadRows = Rows::kThreadRows;
 
@@ -97,8 +98,8 @@ template <FewRowsConfig kConfig> class WeighKeys {
       float4 four{1.0F, 1.0F, 1.0F, 1.0F};
       scales.rope[i] = 1.0F;
       if (kConfig.is_fp8() && format_.row_scales_offset_bytes >= 0) {
-        four = *reinterpret_cast<const float4*>(shared_.units[place][key() + 8 * i] +
-                                                format_.row_scales_offset_bytes);
+        four = *reinterpret_cast<const float4*>(
+            shared_.units[place] + Op::offset(key() + 8 * i, 0) + format_.row_scales_offset_bytes);
       } else if (kConfig.is_fp8() && format_.token_scales != nullptr) {
         const float one = shared_.scales[place][key() + 8 * i];
         scales.rope[i] = one;
@@ -117,7 +118,7 @@ template <FewRowsConfig kConfig> class WeighKeys {
 #pragma unroll
     for (int i = 0; i < kScores; ++i) {
       const float ref = refs_.of(Rows::row_of(i));
-      scores[i] = exp2_approx(fmaf(scores[i], shared_.query_factors[row(Rows::row_of(i))],
+      scores[i] = exp2_approx(fmaf(scores[i], shared_.query_factor(params_, row(Rows::row_of(i))),
                                    ref == -INFINITY ? 0.0F : -ref));
     }
 #pragma unroll
@@ -169,9 +170,10 @@ template <FewRowsConfig kConfig> class WeighKeys {
     constexpr int kChunks = LatentConfig::kLatent * kConfig.column_bytes() / 16;
 #pragma unroll 1
     for (; row < FewRowsConfig::kUnitKeys; ++row) {
-      auto* chunks = reinterpret_cast<uint4*>(shared_.units[place][row]);
 #pragma unroll 1
-      for (int chunk = lane(); chunk < kChunks; chunk += 32) chunks[chunk] = uint4{};
+      for (int chunk = lane(); chunk < kChunks; chunk += 32) {
+        *reinterpret_cast<uint4*>(shared_.units[place] + Op::offset(row, chunk)) = uint4{};
+      }
     }
   }
 
