@@ -7,6 +7,7 @@
 
 #include "cuda/runtime/device_buffer.h"
 #include "cuda/runtime/status.h"
+#include "quire/ops/flash_attention.h"
 #include "quire/ops/fused_qkv_matmul.h"
 #include "quire/ops/mla_indexer.h"
 
@@ -53,6 +54,15 @@ class DeviceTwin {
     for (std::optional<TensorView>* view : {&args.cache.scales, &args.cache.scales_page_table}) {
       if (view->has_value()) *view = move(**view);
     }
+    return args;
+  }
+
+  FlashAttentionArgs move(FlashAttentionArgs args) {
+    for (TensorView* view : {&args.q, &args.row_offsets, &args.cache.blocks,
+                             &args.cache.cache_lengths, &args.cache.page_table, &args.out}) {
+      *view = move(*view);
+    }
+    if (args.lse.has_value()) args.lse = move(*args.lse);
     return args;
   }
 

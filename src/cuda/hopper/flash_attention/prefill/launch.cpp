@@ -10,6 +10,7 @@
 #include "cuda/runtime/device_facts.h"
 #include "cuda/runtime/device_scope.h"
 #include "cuda/runtime/status.h"
+#include "cuda/runtime/stream_share.h"
 
 namespace quire::cuda::hopper {
 namespace {
@@ -182,6 +183,12 @@ void launch_narrow_path(const FlashAttentionArgs& args, const PrefillPlan& plan,
   plan.variant->launch_narrow(params, from, where);
 }
 
+// Thread blocks that expand for each other must all run at once: no more than the stream has SMs.
+int blocks_at_once(const PrefillPlan& plan, const Context& context, Device device) {
+  if (plan.path != PrefillPath::expanding) return plan.blocks;
+  return std::min(plan.blocks, share_of(context.stream, device.index).num_sms);
+}
+
 }  // namespace
 
 std::string refuse_tiles(const FlashAttentionProblem& problem) {
@@ -220,7 +227,8 @@ void flash_attention_prefill(const FlashAttentionArgs& args, const Context& cont
   params.next_tile = space.next_tile;
   params.tail = space.tail;
   check(cudaMemsetAsync(params.next_tile, 0, space.zero_bytes, stream), "cudaMemsetAsync");
-  const PrefillLaunch where{.blocks = plan.blocks, .stream = stream};
+  const PrefillLaunch where{.blocks = blocks_at_once(plan, context, args.q.device),
+                            .stream = stream};
   switch (plan.path) {
     case PrefillPath::direct:
     case PrefillPath::flipping:
