@@ -3,6 +3,8 @@
 //
 //   tile t    weights(t) │ hand over │ sums += weights(t) · left(t) ┐ both run together,
 //                                    │ scores(t + 1) = q · row      ┘ one after the other
+//
+// The other warpgroup's products wait until these are done, or until they wait for rows themselves.
 #pragma once
 
 #include "cuda/hopper/sparse_mla/half_sums.cuh"
@@ -55,7 +57,7 @@ template <typename Variant> class ScoreRole {
   }
 
   __device__ void attend() {
-    start_scores();
+    start_scores(false);
     cute::warpgroup_wait<0>();
     pin(scores_);
     end_scores(tiles_left_ == 1);
@@ -71,8 +73,15 @@ template <typename Variant> class ScoreRole {
     }
   }
 
-  // Products of a tile: left columns, rope, right columns, in the order in which they come.
-  __device__ void start_scores() {
+  // The other warpgroup may have the tensor cores.
+  __device__ static void yield() {
+    cutlass::arch::NamedBarrier::arrive(2 * SparseConfig::kWarpgroup, kScoresDone);
+  }
+
+  // Products of a tile: left columns, rope, right columns, in the order in which they come. True: the
+  // right ones were late, and the tensor cores are the other warpgroup's already; its products free the
+  // place of the next right columns. Not where it waits for rows itself, to fence them.
+  __device__ bool start_scores(bool may_yield) {
     cute::warpgroup_arrive();
     const std::uint64_t q = opaque(without_rank(tile_descriptor(shared_.q[0])));
     constexpr int kQuerySlab = kQuerySlabBytes >> 4;
@@ -95,6 +104,13 @@ template <typename Variant> class ScoreRole {
     multiply_rows<Scores>(q + 2 * SparseConfig::kHalfSlabs * kQuerySlab,
                           opaque(without_rank(tile_descriptor(shared_.rope[scored_.rope.stage]))),
                           scores_, false);
+    bool has_yielded = false;
+    if constexpr (!kConfig.sum_fences()) {
+      const auto& [stage, phase] = scored_.half;
+      const bool is_there = shared_.right_ring.full[stage].test_wait(phase);
+      has_yielded = may_yield && !__all_sync(0xffffffff, is_there);
+      if (has_yielded) yield();
+    }
     wait_rows<Variant>(shared_.right_ring, shared_.right_fenced, scored_.half);
     const std::uint64_t right = without_rank(tile_descriptor(shared_.right[scored_.half.stage]));
 #pragma unroll
@@ -103,6 +119,7 @@ template <typename Variant> class ScoreRole {
                             right + slab * kSlab, scores_, false);
     }
     cute::warpgroup_commit_batch();
+    return has_yielded;
   }
   __device__ void end_scores(bool is_last) {
     give_back<Variant>(shared_.rope_ring.empty[scored_.rope.stage]);
@@ -156,16 +173,16 @@ template <typename Variant> class ScoreRole {
     const int stage = summed_;
     sums_.start(weights_, shared_.left[stage], kConfig.slab_bytes(), is_first);
     if (tiles_left_ > 1) {
-      start_scores();
+      const bool has_yielded = start_scores(true);
       cute::warpgroup_wait<1>();
       sums_.wait_is_over();
       give_back<Variant>(shared_.left_ring.empty[stage]);
       cute::warpgroup_wait<0>();
       pin(scores_);
-      cutlass::arch::NamedBarrier::arrive(2 * SparseConfig::kWarpgroup, kScoresDone);
+      if (!has_yielded) yield();
       end_scores(tiles_left_ == 2);
     } else {
-      cutlass::arch::NamedBarrier::arrive(2 * SparseConfig::kWarpgroup, kScoresDone);
+      yield();
       cute::warpgroup_wait<0>();
       sums_.wait_is_over();
       give_back<Variant>(shared_.left_ring.empty[stage]);
