@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every compiled kernel of fused_qkv_matmul on Hopper: one file in variants/ for each, one row of
+// Every compiled kernel of fused_qkv_matmul on Hopper: a file in variants/ for each tile, one row of
 // variant_table.h for the planner. Stages: as many as fit, or fewer where more bytes on their way did not pay.
 #pragma once
 

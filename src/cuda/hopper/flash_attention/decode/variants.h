@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every compiled decode kernel: one file in variants/ for each, one row of variant_table.h for the
+// Every compiled decode kernel: a file in variants/ for each dtype, one row of variant_table.h for the
 // planner.
 #pragma once
 

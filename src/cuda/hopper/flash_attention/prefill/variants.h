@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every compiled prefill kernel: one file in variants/ for each, one row of variant_table.h for the
-// planner.
+// Every compiled prefill kernel: a file in variants/ for each width (bf16 and f16 share it), a row of
+// variant_table.h for the planner.
 #pragma once
 
 #include "cuda/hopper/flash_attention/prefill/config.h"

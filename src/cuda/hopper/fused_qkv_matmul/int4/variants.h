@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every compiled int4 kernel: one file in variants/ for each, one row of variant_table.h for the
+// Every compiled int4 kernel: a file in variants/ for each tile, one row of variant_table.h for the
 // planner. Columns × tokens of a block.
 #pragma once
 

@@ -1,9 +1,0 @@
-// SPDX-License-Identifier: Apache-2.0
-#include "cuda/hopper/flash_attention/decode/launch_decode.cuh"
-#include "cuda/hopper/flash_attention/decode/variants.h"
-
-namespace quire::cuda::hopper {
-
-template void launch_decode<DecodeD128<DType::f16, 16>>(const DecodeParams&, cudaStream_t);
-
-}  // namespace quire::cuda::hopper

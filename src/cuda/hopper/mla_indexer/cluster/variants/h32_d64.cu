@@ -1,9 +1,0 @@
-// SPDX-License-Identifier: Apache-2.0
-#include "cuda/hopper/mla_indexer/cluster/launch_cluster.cuh"
-
-namespace quire::cuda::hopper {
-
-template void launch_index_cluster<IndexRow<32, 64>>(const IndexParams&, const ClusterShape&,
-                                                     cudaStream_t);
-
-}  // namespace quire::cuda::hopper

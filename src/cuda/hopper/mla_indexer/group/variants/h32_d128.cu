@@ -1,9 +1,0 @@
-// SPDX-License-Identifier: Apache-2.0
-#include "cuda/hopper/mla_indexer/group/launch_group.cuh"
-
-namespace quire::cuda::hopper {
-
-template void launch_index_group<IndexGroup<32, 128>>(const IndexParams&, const GroupBoard&,
-                                                      const GroupShape&, cudaStream_t);
-
-}  // namespace quire::cuda::hopper

@@ -1,9 +1,0 @@
-// SPDX-License-Identifier: Apache-2.0
-#include "cuda/hopper/mla_indexer/launch_index.cuh"
-#include "cuda/hopper/mla_indexer/variants.h"
-
-namespace quire::cuda::hopper {
-
-template void launch_index<IndexOne<64, 64>>(const IndexParams&, cudaStream_t);
-
-}  // namespace quire::cuda::hopper
