@@ -25,6 +25,20 @@ void bind_packed_weight(nanobind::module_& module);
 // The error as Python's parameters are called: the cache of an indexer's op is `index_cache` there.
 Error in_python(const Error& error, const nanobind::kwargs& arguments);
 
+// body(args) without the GIL; errors, of the reader's and of the op's, as Python calls things.
+template <typename Args, typename Body>
+auto with_args(const std::string& op, Args (*read)(ArgumentReader&), const Context& context,
+               const nanobind::kwargs& arguments, const Body& body) {
+  try {
+    ArgumentReader reader(op, arguments, context.stream);
+    const Args args = read(reader);
+    const nanobind::gil_scoped_release release;
+    return body(args);
+  } catch (const Error& error) {
+    throw in_python(error, arguments);
+  }
+}
+
 // module.<name>(context, **arguments) runs an op; module.plan_<name> answers which kernel would
 // run. Both read the same arguments with the same reader, so that they cannot disagree about a
 // call.
@@ -33,25 +47,12 @@ void bind_op(nanobind::module_& module, const char* name, Args (*read)(ArgumentR
              void (*run)(const Args&, const Context&)) {
   const std::string op = name;
   module.def(name, [op, read, run](const Context& context, const nanobind::kwargs& arguments) {
-    try {
-      ArgumentReader reader(op, arguments, context.stream);
-      const Args args = read(reader);
-      const nanobind::gil_scoped_release release;
-      run(args, context);
-    } catch (const Error& error) {
-      throw in_python(error, arguments);
-    }
+    with_args<Args>(op, read, context, arguments, [&](const Args& args) { run(args, context); });
   });
   module.def(("plan_" + op).c_str(),
              [op, read](const Context& context, const nanobind::kwargs& arguments) {
-               try {
-                 ArgumentReader reader(op, arguments, context.stream);
-                 const Args args = read(reader);
-                 const nanobind::gil_scoped_release release;
-                 return supports(args, context);
-               } catch (const Error& error) {
-                 throw in_python(error, arguments);
-               }
+               return with_args<Args>(op, read, context, arguments,
+                                      [&](const Args& args) { return supports(args, context); });
              });
 }
 

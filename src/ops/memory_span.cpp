@@ -2,8 +2,9 @@
 #include "ops/memory_span.h"
 
 #include <algorithm>
+#include <array>
+#include <span>
 #include <utility>
-#include <vector>
 
 namespace quire::ops {
 namespace {
@@ -62,8 +63,9 @@ bool is_same_view(const TensorView& a, const TensorView& b) {
 
 bool surely_overlaps_itself(const TensorView& view) {
   if (view.numel() == 0) return false;
-  std::vector<std::pair<std::int64_t, std::int64_t>> dims;  // stride, size
-  for (int dim = 0; dim < view.rank; ++dim) dims.emplace_back(view.strides[dim], view.shape[dim]);
+  std::array<std::pair<std::int64_t, std::int64_t>, kMaxRank> all{};  // stride, size
+  for (int dim = 0; dim < view.rank; ++dim) all[dim] = {view.strides[dim], view.shape[dim]};
+  const std::span dims(all.data(), static_cast<std::size_t>(view.rank));
   std::ranges::sort(dims);
   std::int64_t count = 1;
   std::int64_t last = 0;

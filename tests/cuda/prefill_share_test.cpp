@@ -16,7 +16,7 @@
 namespace quire::test {
 namespace {
 
-// 81 tiles, and 36 quarters of blocks of keys: more of both than the stream has SMs.
+// Some 80 tiles, and 40 quarters of blocks of keys: more of both than the stream has SMs.
 FlashInputs many_tiles() {
   CacheOptions options{.cache_lengths = {1000}, .new_tokens = {160}};
   options.row_format = RowFormat::uniform(DType::fp8_e4m3, 128);
