@@ -69,8 +69,8 @@ bool Case::has_tag(const std::string& tag) const {
   return std::find(tags.begin(), tags.end(), tag) != tags.end();
 }
 
-Built Case::build(Layout layout) const {
-  return problem->build(layout, seed_of(name));
+Built Case::build(Layout layout, std::uint64_t draw) const {
+  return problem->build(layout, seed_of(name, draw));
 }
 
 Peer Case::label() const {

@@ -60,7 +60,8 @@ struct Case {
   std::shared_ptr<const OpCase> problem;
 
   bool has_tag(const std::string& tag) const;
-  Built build(Layout layout) const;
+  // draw: other numbers for the same problem; 0 are the case's own.
+  Built build(Layout layout, std::uint64_t draw = 0) const;
   // The strings that a row of measurements carries: the peer's where there is one.
   Peer label() const;
 };

@@ -65,9 +65,14 @@ void compare_exactly(const Built& subject, const Built& exact, Verdict& verdict)
   }
 }
 
-// naive, crossed: what the oracle's rougher arithmetics left, or null.
-std::vector<Comparison> compare_closely(const CheckProblem& problem, const Built* naive,
-                                        const Built* crossed) {
+// What the oracle's rougher arithmetics left, or null.
+struct RoughTwins {
+  const Built* naive = nullptr;
+  const Built* crossed = nullptr;
+  std::vector<double> drawn_errors{};  // of each output; empty: other numbers were not drawn
+};
+
+std::vector<Comparison> compare_closely(const CheckProblem& problem, const RoughTwins& twins) {
   const Built& subject = problem.subject;
   const auto output_of = [](const Built* twin, std::size_t i) -> std::optional<TensorView> {
     if (twin == nullptr) return std::nullopt;
@@ -82,27 +87,62 @@ std::vector<Comparison> compare_closely(const CheckProblem& problem, const Built
     const Output& output = subject.outputs[i];
     // Positions chosen by fp32 scores: `verify` knows which choices are legitimate.
     if (!is_float(output.view.dtype) && subject.verify) continue;
-    comparisons.push_back(compare_tolerance(output.name, output.view, problem.exact.outputs[i].view,
-                                            output_of(naive, i), output_of(crossed, i)));
+    comparisons.push_back(compare_tolerance(
+        output.name, output.view, problem.exact.outputs[i].view,
+        {.naive = output_of(twins.naive, i),
+         .crossed = output_of(twins.crossed, i),
+         .drawn_error = twins.drawn_errors.empty() ? 0.0 : twins.drawn_errors[i]}));
   }
   for (std::size_t i = 0; i < subject.rows.size(); ++i) {
     comparisons.push_back(compare_row_tolerance(subject.rows[i], problem.exact.rows[i],
-                                                rows_of(naive, i), rows_of(crossed, i)));
+                                                rows_of(twins.naive, i),
+                                                rows_of(twins.crossed, i)));
   }
   return comparisons;
 }
 
-// By the naive evaluation, and where that is not enough by the crossed one too.
+bool has_few_numbers(const Output& output) {
+  constexpr std::int64_t kFew = 64;
+  return output.view.numel() < kFew;
+}
+
+// The largest naive error of each output of few numbers, when the problem has other ones; 0 for the rest.
+std::vector<double> draw_errors(const CheckProblem& problem) {
+  constexpr std::uint64_t kDraws = 7;
+  std::vector<double> errors(problem.subject.outputs.size(), 0.0);
+  if (std::ranges::none_of(problem.subject.outputs, has_few_numbers)) return errors;
+  for (std::uint64_t draw = 1; draw <= kDraws; ++draw) {
+    const Built exact = problem.build_twin(draw);
+    const Built naive = problem.build_twin(draw);
+    exact.reference(reference::Arithmetic::exact);
+    naive.reference(reference::Arithmetic::naive);
+    for (std::size_t i = 0; i < errors.size(); ++i) {
+      if (!has_few_numbers(exact.outputs[i])) continue;
+      errors[i] = std::max(errors[i], max_error(naive.outputs[i].view, exact.outputs[i].view));
+    }
+  }
+  return errors;
+}
+
+bool has_fault(std::span<const Comparison> comparisons) {
+  return std::ranges::any_of(comparisons, [](const Comparison& one) { return !one.fault.empty(); });
+}
+
+// By the naive evaluation; where that is not enough by the crossed one too, and then by naive ones of other
+// numbers.
 void judge(CheckProblem& problem, Verdict& verdict) {
   const bool has_naive = problem.naive.reference(reference::Arithmetic::naive);
-  const Built* naive = has_naive ? &problem.naive : nullptr;
-  std::vector<Comparison> comparisons = compare_closely(problem, naive, nullptr);
-  const bool has_fault = std::ranges::any_of(
-      comparisons, [](const Comparison& comparison) { return !comparison.fault.empty(); });
-  if (has_fault && has_naive) {
-    const Built crossed = problem.build_crossed();
+  RoughTwins twins{.naive = has_naive ? &problem.naive : nullptr};
+  std::vector<Comparison> comparisons = compare_closely(problem, twins);
+  if (has_naive && has_fault(comparisons)) {
+    const Built crossed = problem.build_twin(0);
     crossed.reference(reference::Arithmetic::crossed);
-    comparisons = compare_closely(problem, naive, &crossed);
+    twins.crossed = &crossed;
+    comparisons = compare_closely(problem, twins);
+    if (has_fault(comparisons)) {
+      twins.drawn_errors = draw_errors(problem);
+      comparisons = compare_closely(problem, twins);
+    }
   }
   for (const Comparison& comparison : comparisons) add(verdict, comparison);
 }
@@ -168,10 +208,11 @@ Verdict check_problem(CheckProblem& problem, Runner& runner, const CheckMode& mo
 
 Verdict check_case(const Case& subject, const CheckMode& mode) {
   try {
-    CheckProblem problem{.subject = subject.build(Layout::requested),
-                         .exact = subject.build(Layout::contiguous),
-                         .naive = subject.build(Layout::contiguous),
-                         .build_crossed = [&] { return subject.build(Layout::contiguous); }};
+    CheckProblem problem{
+        .subject = subject.build(Layout::requested),
+        .exact = subject.build(Layout::contiguous),
+        .naive = subject.build(Layout::contiguous),
+        .build_twin = [&](std::uint64_t draw) { return subject.build(Layout::contiguous, draw); }};
     if (mode.device == "cpu") {
       HostRunner runner(problem.subject);
       return check_problem(problem, runner, mode);

@@ -38,7 +38,8 @@ struct CheckProblem {
   Built subject;
   Built exact;
   Built naive;
-  std::function<Built()> build_crossed;  // only a problem that fails without it has this twin
+  // Another twin, for a problem that fails without; draw 0 has the same numbers.
+  std::function<Built(std::uint64_t draw)> build_twin;
 };
 Verdict check_problem(CheckProblem& problem, const Context& context);
 Verdict check_problem(CheckProblem& problem, Runner& runner, const CheckMode& mode);

@@ -84,6 +84,10 @@ double ulp_of(DType dtype, double value) {
   return std::ldexp(1.0, std::max(exponent, lowest_exponent(dtype)) - mantissa_bits(dtype));
 }
 
+double max_error(const TensorView& actual, const TensorView& exact) {
+  return max_distance(values_of(actual), values_of(exact));
+}
+
 Comparison compare_bits(const std::string& name, const TensorView& actual,
                         const TensorView& expected) {
   const std::int64_t bytes = bytes_for(actual.dtype, actual.numel());
@@ -117,7 +121,8 @@ Comparison compare_values(const std::string& name, std::span<const double> actua
         fmt::format("'{}' element {} is {}, the reference has {}", name, i, actual[i], exact[i]);
     return result;
   }
-  const double naive_error = rough.naive.empty() ? 0.0 : max_distance(rough.naive, exact);
+  const double naive_error =
+      rough.naive.empty() ? 0.0 : std::max(max_distance(rough.naive, exact), rough.drawn_error);
   const double bound = rough.naive.empty() ? kUlpsWithoutNaive * floor : 2.0 * naive_error + floor;
   const std::size_t row = rough.crossed.empty() ? actual.size() : rough.row;
   double worst = 0.0;
@@ -137,20 +142,23 @@ Comparison compare_values(const std::string& name, std::span<const double> actua
 }
 
 Comparison compare_tolerance(const std::string& name, const TensorView& actual,
-                             const TensorView& exact, const std::optional<TensorView>& naive,
-                             const std::optional<TensorView>& crossed) {
+                             const TensorView& exact, const RoughTensors& rough) {
   if (!is_float(actual.dtype)) return compare_bits(name, actual, exact);
   const std::vector<double> wanted = values_of(exact);
   double largest = 0.0;
   for (const double value : wanted) {
     if (std::isfinite(value)) largest = std::max(largest, std::abs(value));
   }
-  const std::vector<double> naive_values = naive ? values_of(*naive) : std::vector<double>{};
-  const std::vector<double> crossed_values = crossed ? values_of(*crossed) : std::vector<double>{};
+  const auto values_or_none = [](const std::optional<TensorView>& tensor) {
+    return tensor ? values_of(*tensor) : std::vector<double>{};
+  };
+  const std::vector<double> naive = values_or_none(rough.naive);
+  const std::vector<double> crossed = values_or_none(rough.crossed);
   return compare_values(name, values_of(actual), wanted,
-                        {.naive = naive_values,
-                         .crossed = crossed_values,
-                         .row = static_cast<std::size_t>(actual.shape[actual.rank - 1])},
+                        {.naive = naive,
+                         .crossed = crossed,
+                         .row = static_cast<std::size_t>(actual.shape[actual.rank - 1]),
+                         .drawn_error = rough.drawn_error},
                         ulp_of(actual.dtype, largest));
 }
 

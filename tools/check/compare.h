@@ -6,7 +6,8 @@
 //   largest exact value,
 //               NaN and infinities in the same places. Where the oracle has no naive arithmetic:
 //               kUlpsWithoutNaive ulps. What crossed roundings move further than the naive error may
-//               be twice as far off: rows of an output, and of the cache single numbers.
+//               be twice as far off: rows of an output, and of the cache single numbers. Outputs of few
+//               numbers may be as far off as if the naive error were the one of other numbers.
 #pragma once
 
 #include <cstdint>
@@ -33,16 +34,25 @@ double ulp_of(DType dtype, double value);
 Comparison compare_bits(const std::string& name, const TensorView& actual,
                         const TensorView& expected);
 
-// All dense, of one shape.
-Comparison compare_tolerance(const std::string& name, const TensorView& actual,
-                             const TensorView& exact, const std::optional<TensorView>& naive,
-                             const std::optional<TensorView>& crossed = {});
+// The largest distance of two numbers. Dense, of one shape.
+double max_error(const TensorView& actual, const TensorView& exact);
 
 // What the oracle's other arithmetics gave.
+struct RoughTensors {
+  std::optional<TensorView> naive{};    // none: the op has none
+  std::optional<TensorView> crossed{};  // none: not asked for
+  double drawn_error = 0.0;             // of naive evaluations of other numbers
+};
+
+// All dense, of one shape.
+Comparison compare_tolerance(const std::string& name, const TensorView& actual,
+                             const TensorView& exact, const RoughTensors& rough);
+
 struct Rough {
   std::span<const double> naive{};    // empty: the op has none
   std::span<const double> crossed{};  // empty: not asked for
   std::size_t row = 1;                // numbers of a row
+  double drawn_error = 0.0;
 };
 
 // The same rule on numbers. `floor` is the error that rounding the result alone may make.

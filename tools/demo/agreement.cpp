@@ -17,9 +17,9 @@ Fault compare_outputs(const std::string& name, const TensorView& actual, const T
   if (closeness == Closeness::bits) {
     return fault_of(compare_bits(name, got.view(), wanted.view()));
   }
-  if (!naive) return fault_of(compare_tolerance(name, got.view(), wanted.view(), std::nullopt));
+  if (!naive) return fault_of(compare_tolerance(name, got.view(), wanted.view(), {}));
   const Tensor rough = Tensor::copy_of(*naive);
-  return fault_of(compare_tolerance(name, got.view(), wanted.view(), rough.view()));
+  return fault_of(compare_tolerance(name, got.view(), wanted.view(), {.naive = rough.view()}));
 }
 
 }  // namespace quire::tools::demo
