@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every compiled indexer kernel: a file in variants/ for each number of heads, a row of variant_table.h for the
+// Every compiled indexer kernel: the files in variants/ by numbers of heads, a row of variant_table.h for the
 // planner.
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The compiled attention kernels of the branch: one file in variants/ for each.
+// The compiled attention kernels of the branch: one file in variants/ for each way of scoring.
 #pragma once
 
 #include <cuda_runtime_api.h>

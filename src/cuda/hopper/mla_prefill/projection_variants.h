@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The compiled up-projections: one file in variants/ for each. A tile's 256 columns are one head's K
+// The compiled up-projections (variants/project.cu). A tile's 256 columns are one head's K
 // and V.
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every compiled sparse_mla kernel: one file in variants/ for each.
+// Every compiled sparse_mla kernel: one file in variants/ for each kind of rows.
 #pragma once
 
 #include "cuda/hopper/sparse_mla/config.h"

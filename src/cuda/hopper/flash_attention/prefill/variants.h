@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every compiled prefill kernel: a file in variants/ for each width (bf16 and f16 share it), a row of
+// Every compiled prefill kernel: the files in variants/ by width (bf16 and f16 together), a row of
 // variant_table.h for the planner.
 #pragma once
 

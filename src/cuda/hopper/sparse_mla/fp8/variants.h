@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every compiled kernel for e4m3 rows and few heads: one file in variants/ for each.
+// Every compiled kernel for e4m3 rows and few heads (variants/few_heads.cu).
 #pragma once
 
 #include "cuda/hopper/sparse_mla/fp8/config.h"

@@ -5,5 +5,6 @@
 namespace quire::cuda::hopper {
 
 template void launch_sparse_tiles<SparseFp8>(const SparseParams&, int, cudaStream_t);
+template void launch_sparse_tiles<SparseFp8Pair>(const SparseParams&, int, cudaStream_t);
 
 }  // namespace quire::cuda::hopper

@@ -7,5 +7,9 @@ template void launch_index_group<IndexGroup<8, 128>>(const IndexParams&, const G
                                                      const GroupShape&, cudaStream_t);
 template void launch_index_group<IndexGroup<8, 64>>(const IndexParams&, const GroupBoard&,
                                                     const GroupShape&, cudaStream_t);
+template void launch_index_group<IndexGroup<16, 128>>(const IndexParams&, const GroupBoard&,
+                                                      const GroupShape&, cudaStream_t);
+template void launch_index_group<IndexGroup<16, 64>>(const IndexParams&, const GroupBoard&,
+                                                     const GroupShape&, cudaStream_t);
 
 }  // namespace quire::cuda::hopper

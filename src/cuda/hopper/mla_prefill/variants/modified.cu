@@ -3,7 +3,9 @@
 
 namespace quire::cuda::hopper {
 
-template void launch_projected<ProjectedAttention<DType::bf16, Scores::scaled>>(
+template void launch_projected<ProjectedAttention<DType::bf16, Scores::modified>>(
+    const PrefillParams&, const ProjectedKeys&, const PrefillLaunch&);
+template void launch_projected<ProjectedAttention<DType::f16, Scores::modified>>(
     const PrefillParams&, const ProjectedKeys&, const PrefillLaunch&);
 
 }  // namespace quire::cuda::hopper

@@ -3,6 +3,10 @@
 
 namespace quire::cuda::hopper {
 
+template void launch_index_group<IndexGroup<32, 128>>(const IndexParams&, const GroupBoard&,
+                                                      const GroupShape&, cudaStream_t);
+template void launch_index_group<IndexGroup<32, 64>>(const IndexParams&, const GroupBoard&,
+                                                     const GroupShape&, cudaStream_t);
 template void launch_index_group<IndexGroup<64, 128>>(const IndexParams&, const GroupBoard&,
                                                       const GroupShape&, cudaStream_t);
 template void launch_index_group<IndexGroup<64, 64>>(const IndexParams&, const GroupBoard&,

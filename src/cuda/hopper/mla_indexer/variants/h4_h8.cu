@@ -4,6 +4,8 @@
 
 namespace quire::cuda::hopper {
 
+template void launch_index<IndexTwo<4, 128>>(const IndexParams&, cudaStream_t);
+template void launch_index<IndexTwo<4, 64>>(const IndexParams&, cudaStream_t);
 template void launch_index<IndexOne<8, 128>>(const IndexParams&, cudaStream_t);
 template void launch_index<IndexTwo<8, 128>>(const IndexParams&, cudaStream_t);
 template void launch_index<IndexOne<8, 64>>(const IndexParams&, cudaStream_t);

@@ -7,5 +7,9 @@ template void launch_index_cluster<IndexRow<8, 128>>(const IndexParams&, const C
                                                      cudaStream_t);
 template void launch_index_cluster<IndexRow<8, 64>>(const IndexParams&, const ClusterShape&,
                                                     cudaStream_t);
+template void launch_index_cluster<IndexRow<16, 128>>(const IndexParams&, const ClusterShape&,
+                                                      cudaStream_t);
+template void launch_index_cluster<IndexRow<16, 64>>(const IndexParams&, const ClusterShape&,
+                                                     cudaStream_t);
 
 }  // namespace quire::cuda::hopper

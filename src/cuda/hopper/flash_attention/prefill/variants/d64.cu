@@ -4,11 +4,17 @@
 
 namespace quire::cuda::hopper {
 
+template void launch_prefill<PrefillD64<DType::bf16, Scores::scaled>>(const PrefillParams&,
+                                                                      const PagedKeys&,
+                                                                      const PrefillLaunch&);
 template void launch_prefill<PrefillD64<DType::bf16, Scores::modified>>(const PrefillParams&,
                                                                         const PagedKeys&,
                                                                         const PrefillLaunch&);
 template void launch_prefill<PrefillD64<DType::f16, Scores::modified>>(const PrefillParams&,
                                                                        const PagedKeys&,
                                                                        const PrefillLaunch&);
+template void launch_prefill<PrefillD64E4m3<DType::bf16, Scores::modified>>(const PrefillParams&,
+                                                                            const PagedKeys&,
+                                                                            const PrefillLaunch&);
 
 }  // namespace quire::cuda::hopper

@@ -7,5 +7,8 @@ namespace quire::cuda::hopper {
 template void launch_prefill<PrefillD128E4m3<DType::bf16, Scores::scaled>>(const PrefillParams&,
                                                                            const PagedKeys&,
                                                                            const PrefillLaunch&);
+template void launch_prefill<PrefillD128E4m3<DType::bf16, Scores::modified>>(const PrefillParams&,
+                                                                             const PagedKeys&,
+                                                                             const PrefillLaunch&);
 
 }  // namespace quire::cuda::hopper

@@ -4,6 +4,7 @@
 
 namespace quire::cuda::hopper {
 
+template void launch_sparse_fp8<SparseFp8Heads16>(const SparseParams&, int, cudaStream_t);
 template void launch_sparse_fp8<SparseFp8Heads32>(const SparseParams&, int, cudaStream_t);
 
 }  // namespace quire::cuda::hopper

@@ -7,5 +7,9 @@ template void launch_index_cluster<IndexRow<32, 128>>(const IndexParams&, const 
                                                       cudaStream_t);
 template void launch_index_cluster<IndexRow<32, 64>>(const IndexParams&, const ClusterShape&,
                                                      cudaStream_t);
+template void launch_index_cluster<IndexRow<64, 128>>(const IndexParams&, const ClusterShape&,
+                                                      cudaStream_t);
+template void launch_index_cluster<IndexRow<64, 64>>(const IndexParams&, const ClusterShape&,
+                                                     cudaStream_t);
 
 }  // namespace quire::cuda::hopper

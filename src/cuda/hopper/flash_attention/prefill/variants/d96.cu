@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/hopper/flash_attention/prefill/launch_prefill.cuh"
 #include "cuda/hopper/flash_attention/prefill/variants.h"
-#include "cuda/hopper/tile/wgmma_odd_shapes.cuh"
 
 namespace quire::cuda::hopper {
 
-template void launch_prefill<PrefillD80<DType::bf16, Scores::modified>>(const PrefillParams&,
+template void launch_prefill<PrefillD96<DType::bf16, Scores::scaled>>(const PrefillParams&,
+                                                                      const PagedKeys&,
+                                                                      const PrefillLaunch&);
+template void launch_prefill<PrefillD96<DType::bf16, Scores::modified>>(const PrefillParams&,
                                                                         const PagedKeys&,
                                                                         const PrefillLaunch&);
-template void launch_prefill<PrefillD80<DType::f16, Scores::modified>>(const PrefillParams&,
+template void launch_prefill<PrefillD96<DType::f16, Scores::modified>>(const PrefillParams&,
                                                                        const PagedKeys&,
                                                                        const PrefillLaunch&);
 

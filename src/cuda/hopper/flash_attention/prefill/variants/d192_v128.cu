@@ -4,6 +4,9 @@
 
 namespace quire::cuda::hopper {
 
+template void launch_prefill<PrefillD192V128<DType::bf16, Scores::scaled>>(const PrefillParams&,
+                                                                           const PagedKeys&,
+                                                                           const PrefillLaunch&);
 template void launch_prefill<PrefillD192V128<DType::bf16, Scores::modified>>(const PrefillParams&,
                                                                              const PagedKeys&,
                                                                              const PrefillLaunch&);

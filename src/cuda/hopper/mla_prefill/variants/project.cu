@@ -3,7 +3,11 @@
 
 namespace quire::cuda::hopper {
 
+template void launch_projection<ProjectBf16>(const TileParams&, const std::int32_t*,
+                                             const TileLaunch&);
 template void launch_projection<ProjectF16>(const TileParams&, const std::int32_t*,
+                                            const TileLaunch&);
+template void launch_projection<ProjectFp8>(const TileParams&, const std::int32_t*,
                                             const TileLaunch&);
 
 }  // namespace quire::cuda::hopper

@@ -3,6 +3,8 @@
 
 namespace quire::cuda::hopper {
 
+template void launch_projected<ProjectedAttention<DType::bf16, Scores::scaled>>(
+    const PrefillParams&, const ProjectedKeys&, const PrefillLaunch&);
 template void launch_projected<ProjectedAttention<DType::f16, Scores::scaled>>(
     const PrefillParams&, const ProjectedKeys&, const PrefillLaunch&);
 

@@ -5,6 +5,12 @@
 
 namespace quire::cuda::hopper {
 
+template void launch_prefill<PrefillD80<DType::bf16, Scores::modified>>(const PrefillParams&,
+                                                                        const PagedKeys&,
+                                                                        const PrefillLaunch&);
+template void launch_prefill<PrefillD80<DType::f16, Scores::modified>>(const PrefillParams&,
+                                                                       const PagedKeys&,
+                                                                       const PrefillLaunch&);
 template void launch_prefill<PrefillD112<DType::bf16, Scores::modified>>(const PrefillParams&,
                                                                          const PagedKeys&,
                                                                          const PrefillLaunch&);

@@ -1,9 +1,0 @@
-// SPDX-License-Identifier: Apache-2.0
-#include "cuda/hopper/mla_prefill/stationary/kernel.cuh"
-
-namespace quire::cuda::hopper {
-
-template void launch_stationary<DType::bf16, DType::fp8_e4m3>(const StationaryParams&,
-                                                              cudaStream_t);
-
-}  // namespace quire::cuda::hopper

@@ -1,9 +1,0 @@
-// SPDX-License-Identifier: Apache-2.0
-#include "cuda/hopper/mla_prefill/launch_projected.cuh"
-
-namespace quire::cuda::hopper {
-
-template void launch_projected<ProjectedAttention<DType::bf16, Scores::modified>>(
-    const PrefillParams&, const ProjectedKeys&, const PrefillLaunch&);
-
-}  // namespace quire::cuda::hopper

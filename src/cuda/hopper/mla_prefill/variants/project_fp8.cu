@@ -1,9 +1,0 @@
-// SPDX-License-Identifier: Apache-2.0
-#include "cuda/hopper/mla_prefill/launch_projection.cuh"
-
-namespace quire::cuda::hopper {
-
-template void launch_projection<ProjectFp8>(const TileParams&, const std::int32_t*,
-                                            const TileLaunch&);
-
-}  // namespace quire::cuda::hopper

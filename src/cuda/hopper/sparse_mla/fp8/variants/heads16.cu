@@ -1,9 +1,0 @@
-// SPDX-License-Identifier: Apache-2.0
-#include "cuda/hopper/sparse_mla/fp8/launch_fp8.cuh"
-#include "cuda/hopper/sparse_mla/fp8/variants.h"
-
-namespace quire::cuda::hopper {
-
-template void launch_sparse_fp8<SparseFp8Heads16>(const SparseParams&, int, cudaStream_t);
-
-}  // namespace quire::cuda::hopper
