@@ -37,6 +37,15 @@ Access row_access(const ArgumentReader& in) {
                                                                        : Access::write;
 }
 
+MlaPrefillPlanArgs read_mla_prefill_plan(ArgumentReader& in) {
+  return {
+      .row_offsets = in.indices("row_offsets"),
+      .cache = in.cache("cache", Access::read),
+      .layer = in.value<std::int64_t>("layer"),
+      .chunks = in.chunks("chunks", Access::write),
+  };
+}
+
 MlaPrefillArgs read_mla_prefill(ArgumentReader& in) {
   const bool rotates_q = !in.find("freqs_cis").is_none();
   return {
@@ -135,18 +144,6 @@ std::int64_t num_chunks(const nb::kwargs& arguments) {
   }
 }
 
-void run_prefill_plan(const Context& context, const nb::kwargs& arguments) {
-  ArgumentReader in("mla_prefill_plan", arguments, context.stream);
-  const MlaPrefillPlanArgs args{
-      .row_offsets = in.indices("row_offsets"),
-      .cache = in.cache("cache", Access::read),
-      .layer = in.value<std::int64_t>("layer"),
-      .chunks = in.chunks("chunks", Access::write),
-  };
-  const nb::gil_scoped_release release;
-  mla_prefill_plan(args, context);
-}
-
 // Only the checks: Python slices the views in the caller's framework.
 void check_absorb(const nb::kwargs& arguments) {
   ArgumentReader in("absorb_kv_b_proj", arguments, nullptr);
@@ -162,12 +159,12 @@ std::string describe_mask(const nb::kwargs& arguments) {
 
 void bind_attention_ops(nb::module_& module) {
   bind_op(module, "flash_attention", read_flash_attention, flash_attention);
+  bind_op(module, "mla_prefill_plan", read_mla_prefill_plan, mla_prefill_plan);
   bind_op(module, "mla_prefill", read_mla_prefill, mla_prefill);
   bind_op(module, "mla_decode", read_mla_decode, mla_decode);
   bind_op(module, "mla_indexer", read_mla_indexer, mla_indexer);
   bind_op(module, "sparse_mla", read_sparse_mla, sparse_mla);
   module.def("mla_prefill_num_chunks", num_chunks);
-  module.def("mla_prefill_plan", run_prefill_plan);
   module.def("check_absorb_kv_b_proj", check_absorb);
   module.def("describe_mask", describe_mask);
 }

@@ -83,6 +83,16 @@ def planning() -> Iterator[list[_quire.Plan]]:
         _plans.reset(token)
 
 
+@contextmanager
+def running() -> Iterator[None]:
+    """Inside the block ops run, also within `planning`: for what an op makes before its own arguments are whole."""
+    token = _plans.set(None)
+    try:
+        yield
+    finally:
+        _plans.reset(token)
+
+
 def refuse_value(op: str, argument: str, expected: str, actual: str) -> NoReturn:
     """Raise what the ops raise for a wrong shape, range or content: a ValueError with its four attributes."""
     _quire.refuse(False, op, argument, expected, actual)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from quire import _quire
-from quire._call import context, run
+from quire._call import run, running
 from quire._tensor import Array, activation_dtype, dtype_name, empty, size
 from quire.cache import PagedKVCache, is_cache
 from quire.masks import Mask
@@ -73,9 +73,7 @@ def mla_prefill_plan(
         buffer_tokens=buffer_tokens,
         decode_tokens=decode_tokens,
     )
-    _quire.mla_prefill_plan(
-        context(row_offsets), row_offsets=row_offsets, cache=cache, layer=layer, chunks=plan
-    )
+    run("mla_prefill_plan", row_offsets, row_offsets=row_offsets, cache=cache, layer=layer, chunks=plan)
     return plan
 
 
@@ -149,7 +147,8 @@ def mla_prefill(
     (3, 2, 4)
     """
     if plan is None:
-        plan = mla_prefill_plan(row_offsets, cache, layer)
+        with running():
+            plan = mla_prefill_plan(row_offsets, cache, layer)
     tokens, heads = size(q, 0), size(q, 1)
     if out is None and is_cache(cache):
         nope = size(q, 2) - (cache.head_dim - size(kv_b_proj, 1))

@@ -17,6 +17,7 @@ _OPS: dict[str, Callable[..., Any]] = {
         projection.fused_qkv_matmul,
         attention.flash_attention,
         attention.merge_states,
+        prefill.mla_prefill_plan,
         prefill.mla_prefill,
         decode.mla_decode,
         index_rows.store_index_keys,

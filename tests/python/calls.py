@@ -71,6 +71,7 @@ class _Calls:
         }
         index = {"index_cache": self.index_cache(), "freqs_cis": self.array(16, 4), "row_offsets": offsets(NEW)}
         return {
+            "mla_prefill_plan": {"cache": self.latent_cache(), **batch, "buffer_tokens": 8},
             "mla_prefill": {
                 "q": array(TOKENS, 2, 12), "kv_b_proj": array(16, 16), "cache": self.latent_cache(), **rows,
                 "out": array(TOKENS, 2, 4),

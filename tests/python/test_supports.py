@@ -2,6 +2,7 @@
 import numpy as np
 import pytest
 import quire
+from calls import make_calls
 from problems import make_cache, offsets
 
 
@@ -66,6 +67,25 @@ def test_every_op_has_a_plan_in_the_extension(op):
     assert callable(getattr(_quire, op))
     assert callable(getattr(_quire, "plan_" + op))
     assert callable(getattr(quire, op))
+
+
+def test_a_plan_of_chunks_has_a_kernel_too():
+    arguments = make_calls()["mla_prefill_plan"]
+    plan = quire.supports("mla_prefill_plan", **arguments)
+    assert plan.op == "mla_prefill_plan"
+    assert plan.kernel.endswith("mla_prefill_plan")
+    with quire.using(kernel="reference"):
+        assert quire.supports("mla_prefill_plan", **arguments).kernel == "reference/mla_prefill_plan"
+    with pytest.raises(ValueError, match="mla_prefill_plan: 'layer' must be"):
+        quire.supports("mla_prefill_plan", **arguments | {"layer": 7})
+
+
+def test_an_op_that_makes_its_own_plan_of_chunks_is_the_one_planned():
+    arguments = make_calls()["mla_prefill"]
+    plan = quire.supports("mla_prefill", **arguments)
+    assert plan.op == "mla_prefill"
+    chunks = quire.mla_prefill_plan(*(arguments[name] for name in ("row_offsets", "cache", "layer")))
+    assert str(plan) == str(quire.supports("mla_prefill", **arguments, plan=chunks))
 
 
 def test_rms_norm_sides_have_their_own_plan(rng):
