@@ -4,8 +4,7 @@
 Usage: compiler_report.py <object>...   (of the CUDA backend; <object>.ptxas stands beside each)
 
 The kernels in folders named `general` take what the others refuse and are not meant to be fast: their spills are
-printed and forgiven. KNOWN names the few others that still spill, and how much; they may not spill more, and an entry
-that is no longer needed is a fault.
+printed and forgiven.
 """
 
 import re
@@ -17,12 +16,6 @@ ENTRY = re.compile(r"Compiling entry function '(?P<name>[^']+)'")
 FRAME = re.compile(r"(?P<stack>\d+) bytes stack frame, (?P<stores>\d+) bytes spill stores, (?P<loads>\d+) bytes spill loads")
 REGISTERS = re.compile(r"Used (?P<count>\d+) registers")
 LOSS = re.compile(r"\((?P<code>C\d+)\) Potential Performance Loss: (?P<words>.*)")
-
-
-# Bytes stored and loaded, by the end of the object's path. A debt: each is to be paid and taken off the list.
-KNOWN: dict[str, int] = {
-    "flash_attention/prefill/variants/d256_modified.cu.o": 12,
-}
 
 
 class Kernel(NamedTuple):
@@ -56,17 +49,15 @@ def is_forgiven(target: Path) -> bool:
     return target.parent.name == "general"
 
 
-def known_spill(target: Path) -> int:
-    return next((size for end, size in KNOWN.items() if target.as_posix().endswith(end)), 0)
-
-
-def judge(target: Path, spill_bytes: int, words: str) -> list[str]:
+def judge(target: Path, kernel: Kernel) -> list[str]:
     """No fault, or what is wrong with the spills of a kernel."""
-    known = known_spill(target)
-    if is_forgiven(target) or 0 < spill_bytes <= known:
-        print("forgiven:" if is_forgiven(target) else "known:", words)
+    if kernel.spill_bytes == 0:
         return []
-    return [words] if spill_bytes else [f"{target.name}: KNOWN says that it spills {known} bytes"]
+    words = f"{target.name}: {kernel.name} spills {kernel.spill_bytes} bytes ({kernel.registers} registers)"
+    if not is_forgiven(target):
+        return [words]
+    print("forgiven:", words)
+    return []
 
 
 def faults_of(target: Path) -> list[str]:
@@ -76,11 +67,7 @@ def faults_of(target: Path) -> list[str]:
     report = path.read_text()
     kernels = kernels_of(report)
     faults = [f"{target.name}: {loss['code']}: {loss['words']}" for loss in LOSS.finditer(report)]
-    for kernel in kernels:
-        if kernel.spill_bytes == 0 and known_spill(target) == 0:
-            continue
-        words = f"{target.name}: {kernel.name} spills {kernel.spill_bytes} bytes ({kernel.registers} registers)"
-        faults += judge(target, kernel.spill_bytes, words)
+    faults += [fault for kernel in kernels for fault in judge(target, kernel)]
     return faults if kernels else [*faults, f"{target.name}: a report without a kernel"]
 
 
@@ -95,8 +82,8 @@ def self_check() -> None:
     )
     assert kernels_of(bad) == [Kernel("_Z1kv", 255, 8, 16)], kernels_of(bad)
     assert [loss["code"] for loss in LOSS.finditer(bad)] == ["C7510"]
-    first, size = next(iter(KNOWN.items()))
-    assert judge(Path("x") / first, size + 1, "") and judge(Path("x") / first, 0, "") and judge(Path("x.cu.o"), 1, "x")
+    spilling = kernels_of(bad)[0]
+    assert judge(Path("x.cu.o"), spilling) and not judge(Path("x.cu.o"), spilling._replace(spill_bytes=0))
     assert is_forgiven(Path("mla_prefill/general/attend.cu.o")) and not is_forgiven(Path("rope/general.cu.o"))
 
 

@@ -124,7 +124,7 @@ template <DType kDType> class PlainRow {
     if (!is_there) return;
     store_eight(params_.gather.latents + at, DType::fp8_e4m3, values);
     if (lane() % kLatentGroupLanes == 0) {
-      params_.gather.scales[row * params_.gather.scale_stride + column(k) / kLatentGroup] = scale;
+      params_.gather.scales[row * params_.gather.scale_stride + column(k) / kFp8Group] = scale;
     }
   }
 

@@ -66,7 +66,7 @@ __device__ void gather_latents(const GatherRowsParams& params, std::int64_t row,
     if (column >= params.latent) continue;
     store_eight(params.latents + at, DType::fp8_e4m3, values);
     if (lane % kLatentGroupLanes == 0) {
-      params.scales[row * params.scale_stride + column / kLatentGroup] = scale;
+      params.scales[row * params.scale_stride + column / kFp8Group] = scale;
     }
   }
 }

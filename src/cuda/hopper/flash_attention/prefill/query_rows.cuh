@@ -41,56 +41,63 @@ __device__ inline KeyInterval seen_by_all(const PrefillParams& params, const Pre
   return {.first = keys_of(params, tile, last).first, .end = keys_of(params, tile, first).end};
 }
 
-// Selects, never adds: what stands behind a sequence's end may be anything. `row`: the thread's
-// first; the second stands 8 below it.
-template <int kScores>
-__device__ inline void hide_behind(const PrefillParams& params, const PrefillTile& tile, int row,
-                                   int first_key, float (&scores)[kScores]) {
-  const int column = first_key + 2 * static_cast<int>(threadIdx.x % 4);
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const int end = query_row(params, tile, row + 8 * i).keys.end - column;
-#pragma unroll
-    for (int j = 0; j < kScores / 4; ++j) {
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        float& score = scores[4 * j + 2 * i + e];
-        score = 8 * j + e < end ? score : -INFINITY;
-      }
-    }
-  }
+// A thread has two neighbours of every eight keys of a row. As bits: 2g + e for key 8g + e, counted from
+// the thread's first one. A row's scores are chosen by such bits in half the instructions that it takes
+// to compare each key: seven predicates are set at once.
+// Those below `count`.
+__device__ inline std::uint32_t keys_below(int count) {
+  const int whole = max(count, 0);
+  return __funnelshift_lc(0xffffffff, 0, 2 * (whole / 8) + min(whole % 8, 2));
+}
+// Those of the groups of eight that `groups` has bits for.
+__device__ inline std::uint32_t keys_of_groups(std::uint32_t groups) {
+  std::uint32_t bits = groups & 0xffff;
+  bits = (bits | bits << 8) & 0x00ff00ff;
+  bits = (bits | bits << 4) & 0x0f0f0f0f;
+  bits = (bits | bits << 2) & 0x33333333;
+  bits = (bits | bits << 1) & 0x55555555;
+  return bits | bits << 1;
 }
 
-// Also before the first key that a row sees, and where bit g of `holes` says that keys
-// 8g … 8g + 7 are not there.
+// Scores of keys that a row does not see, and of those where bit g of `holes` says that keys
+// 8g … 8g + 7 are not there. Selects, never adds: what stands behind a sequence's end may be anything.
+// `row`: the thread's first; the second stands 8 below it.
 template <int kScores>
-__device__ inline void hide_around(const PrefillParams& params, const PrefillTile& tile, int row,
-                                   int first_key, std::uint32_t holes, float (&scores)[kScores]) {
+__device__ inline void hide(const PrefillParams& params, const PrefillTile& tile, int row,
+                            int first_key, std::uint32_t holes, float (&scores)[kScores]) {
   const int column = first_key + 2 * static_cast<int>(threadIdx.x % 4);
+  const std::uint32_t there = ~keys_of_groups(holes);
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const KeyInterval keys = query_row(params, tile, row + 8 * i).keys;
-    const int first = keys.first - column;
-    const int end = keys.end - column;
+    const std::uint32_t seen =
+        there & keys_below(keys.end - column) & ~keys_below(keys.first - column);
 #pragma unroll
     for (int j = 0; j < kScores / 4; ++j) {
-      const bool is_there = (holes >> j & 1) == 0;
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
-        const int key = 8 * j + e;
         float& score = scores[4 * j + 2 * i + e];
-        score = is_there && key >= first && key < end ? score : -INFINITY;
+        score = (seen & 1U << (2 * j + e)) != 0 ? score : -INFINITY;
       }
     }
   }
 }
 
-// 1 - 2 / (1 + e^2x), to fp32's last bits: the instruction's own tanh is good to 11.
-__device__ inline float tanh_of(float x) {
-  return 1.0F - __fdividef(2.0F, 1.0F + exp2_approx(2.0F * kLog2e * x));
+// Sets every score of the thread's row i from itself and its key's number, counted from the first.
+template <int kScores, typename Change>
+__device__ inline void change_row(float (&scores)[kScores], int i, const Change& change) {
+#pragma unroll
+  for (int j = 0; j < kScores / 4; ++j) {
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      float& score = scores[4 * j + 2 * i + e];
+      score = change(score, static_cast<float>(8 * j + e));
+    }
+  }
 }
 
-// Into log2 units: scale · q·k, capped, plus slope · (key - position).
+// Into log2 units: scale · q·k, capped, plus slope · (key - position). What is multiplied is multiplied
+// once for the row.
 template <int kScores>
 __device__ inline void modify(const PrefillParams& params, const PrefillTile& tile, int row,
                               int first_key, const float (&factor)[2], float (&scores)[kScores]) {
@@ -98,20 +105,23 @@ __device__ inline void modify(const PrefillParams& params, const PrefillTile& ti
   const int column = first_key + 2 * static_cast<int>(threadIdx.x % 4);
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    const QueryRow at = query_row(params, tile, row + 8 * i);
-    const float slope =
-        how.alibi_slopes == nullptr ? 0.0F : how.alibi_slopes[at.head * how.alibi_stride];
-    const int distance = column - (tile.position + at.token);
-#pragma unroll
-    for (int j = 0; j < kScores / 4; ++j) {
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        float& score = scores[4 * j + 2 * i + e];
-        float s = score * (how.scale * factor[i]);
-        if (how.softcap > 0.0F) s = how.softcap * tanh_of(s / how.softcap);
-        s = fmaf(slope, static_cast<float>(distance + 8 * j + e), s);
-        score = s * kLog2e;
-      }
+    const float scale = how.scale * factor[i] * kLog2e;
+    if (how.softcap > 0.0F) {
+      // tanh(x) is 1 - 2 / (1 + e^2x), to fp32's last bits: the instruction's own is good to 11.
+      const float twice = __fdividef(2.0F * scale, how.softcap);
+      const float cap = how.softcap * kLog2e;
+      change_row(scores, i, [&](float score, float) {
+        return fmaf(-2.0F * cap, reciprocal(1.0F + exp2_approx(twice * score)), cap);
+      });
+    } else {
+      change_row(scores, i, [&](float score, float) { return scale * score; });
+    }
+    if (how.alibi_slopes != nullptr) {
+      const QueryRow at = query_row(params, tile, row + 8 * i);
+      const float slope = how.alibi_slopes[at.head * how.alibi_stride] * kLog2e;
+      const auto distance = static_cast<float>(column - (tile.position + at.token));
+      change_row(scores, i,
+                 [&](float score, float key) { return fmaf(slope, distance + key, score); });
     }
   }
 }

@@ -10,6 +10,7 @@ namespace quire::cuda::hopper {
 
 template <PrefillConfig kConfig> struct PrefillShared {
   static constexpr int kTileRing = 3;
+  static constexpr int kWarpsOfConsumer = 4;
   static constexpr int kQuerySlabBytes = kConfig.rows() * kRowBytes;
   static constexpr int kSlabBytes = kConfig.block_keys * kRowBytes;
   static constexpr int kKeyBytes = kConfig.key_slabs() * kSlabBytes;
@@ -36,7 +37,7 @@ template <PrefillConfig kConfig> struct PrefillShared {
   static_assert(kConfig.key_stages >= 2 && kConfig.value_stages >= 2);
 
   __device__ void init() {
-    key_ring.init(1, kConfig.consumers);
+    key_ring.init(1, kConfig.consumers * kWarpsOfConsumer);
     value_ring.init(1, kConfig.consumers);
     for (auto& ring : q_rings) ring.init(1, kConfig.consumers / kConfig.q_parts);
     // Loading warps but the first read it too.
@@ -44,13 +45,32 @@ template <PrefillConfig kConfig> struct PrefillShared {
     for (EmptyBarrier& ready : keys_ready) ready.init(2 * 32);
     for (EmptyBarrier& ready : values_ready) ready.init(2 * 32);
   }
-  // The next tile for a role that stands `at` it in the ring; all threads of the role.
-  __device__ PrefillTile take_tile(RingPosition<kTileRing>& at) {
+  // The next tile for a role that stands `at` it in the ring; all threads of the role. It stays there
+  // until they have passed by.
+  __device__ const PrefillTile& look_at_tile(const RingPosition<kTileRing>& at) {
     tile_ring.wait_full(at);
-    const PrefillTile tile = tiles[at.stage];
+    return tiles[at.stage];
+  }
+  __device__ void pass_tile(RingPosition<kTileRing>& at) {
     tile_ring.empty[at.stage].arrive();
     at.advance();
+  }
+  __device__ PrefillTile take_tile(RingPosition<kTileRing>& at) {
+    const PrefillTile tile = look_at_tile(at);
+    pass_tile(at);
     return tile;
+  }
+  // The holes of the keys at `stage`: read by the lane of a consumer's warp that frees the stage for
+  // it, so nobody speaks for what others have read; then told to the others. Between the two something
+  // else should be done.
+  __device__ std::uint32_t read_holes(int stage) const {
+    return threadIdx.x % 32 == 0 ? holes[stage] : 0;
+  }
+  __device__ static std::uint32_t tell_holes(std::uint32_t read) {
+    return __shfl_sync(0xffffffff, read, 0);
+  }
+  __device__ void free_keys(int stage) {
+    if (threadIdx.x % 32 == 0) key_ring.empty[stage].arrive();
   }
   // Of the part that a tile's row belongs to.
   __device__ RingBarriers<kConfig.q_buffers>& q_ring(int row) {

@@ -8,13 +8,15 @@
 #include "cuda/hopper/flash_attention/prefill/store_rows.cuh"
 #include "cuda/hopper/tile/block_address.cuh"
 #include "cuda/hopper/tile/matrix_store.cuh"
+#include "cuda/hopper/tile/opaque.cuh"
 
 namespace quire::cuda::hopper {
 
 template <PrefillConfig kConfig> class StagedRows {
  public:
-  // `row`: the warp's first, in the tile.
-  __device__ StagedRows(const PrefillParams& params, const PrefillTile& tile, int row) {
+  // `row`: the warp's first, in the tile. The lane is found anew for every tile: kept, it would be spilled.
+  __device__ StagedRows(const PrefillParams& params, const PrefillTile& tile, int row)
+      : lane_(opaque(static_cast<int>(threadIdx.x)) % 32) {
     const PrefillOutputs& outputs = params.outputs;
     const int heads_log2 = params.tile_heads_log2;
     std::byte* out = outputs.out +
@@ -22,12 +24,12 @@ template <PrefillConfig kConfig> class StagedRows {
                      (tile.head_tile << heads_log2) * outputs.head_stride_bytes;
 #pragma unroll
     for (int k = 0; k < kSteps; ++k) {
-      const int at = row + kStepRows * k + lane() / kChunks;
+      const int at = row + kStepRows * k + lane_ / kChunks;
       const int token = at >> heads_log2;
       const int head = at & ((1 << heads_log2) - 1);
       is_stored_[k] = tile.first_token + token < tile.tokens;
       out_[k] = out + token * outputs.token_stride_bytes + head * outputs.head_stride_bytes +
-                lane() % kChunks * sizeof(uint4);
+                lane_ % kChunks * sizeof(uint4);
     }
   }
 
@@ -42,7 +44,7 @@ template <PrefillConfig kConfig> class StagedRows {
 #pragma unroll
       for (int k = 0; k < kSteps; ++k) {
         const uint4 words = *reinterpret_cast<const uint4*>(
-            stage() + place(kStepRows * k + lane() / kChunks, lane() % kChunks));
+            stage() + place(kStepRows * k + lane_ / kChunks, lane_ % kChunks));
         if (is_stored_[k]) __stcs(reinterpret_cast<uint4*>(out_[k] + part * kRowBytes), words);
       }
       __syncwarp();
@@ -57,9 +59,6 @@ template <PrefillConfig kConfig> class StagedRows {
   static constexpr int kParts = kConfig.value_dim / PrefillConfig::kSlabColumns;
   static constexpr int kSlabSums = PrefillConfig::kSlabColumns / 2;  // a thread's, of two rows
 
-  __device__ static int lane() {
-    return static_cast<int>(threadIdx.x % 32);
-  }
   __device__ static int place(int row, int chunk) {
     return row * kRowBytes + (chunk ^ row % 8) * 16;
   }
@@ -69,10 +68,10 @@ template <PrefillConfig kConfig> class StagedRows {
   }
 
   template <int kSums>
-  __device__ static void put(const float (&sums)[kSums], int first, const float (&by)[2]) {
-    const int row = lane() % kRows;
+  __device__ void put(const float (&sums)[kSums], int first, const float (&by)[2]) const {
+    const int row = lane_ % kRows;
     const auto base =
-        shared_address(stage()) + static_cast<std::uint32_t>(place(row, lane() / kRows));
+        shared_address(stage()) + static_cast<std::uint32_t>(place(row, lane_ / kRows));
 #pragma unroll
     for (int chunk = 0; chunk < kChunks; chunk += 2) {
       const float* at = &sums[first + 4 * chunk];
@@ -84,6 +83,7 @@ template <PrefillConfig kConfig> class StagedRows {
     }
   }
 
+  const int lane_;
   std::byte* out_[kSteps];  // the lane's chunk of its rows
   bool is_stored_[kSteps];
 };

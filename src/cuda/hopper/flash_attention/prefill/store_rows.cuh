@@ -8,12 +8,6 @@
 
 namespace quire::cuda::hopper {
 
-__device__ inline float reciprocal(float x) {
-  float y;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));  // the last bit; out has 16
-  return y;
-}
-
 // What the thread's two rows are multiplied by in the end, and their LSE. The sink is a key without
 // a value; it may stand far above every score.
 struct RowEnds {
@@ -108,13 +102,13 @@ __device__ inline void store_rows(const PrefillParams& params, const PrefillTile
   const PrefillOutputs& outputs = params.outputs;
   const QueryRow rows[2] = {query_row(params, tile, row), query_row(params, tile, row + 8)};
   const RowEnds ends(params, softmax, rows, to_log2, kReferenceLog2<kConfig.product_dtype()>);
+  if (outputs.lse != nullptr) store_lse(outputs, tile, rows, ends);
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     std::byte* out = outputs.out + (tile.first_row + rows[i].token) * outputs.token_stride_bytes +
                      rows[i].head * outputs.head_stride_bytes;
     store_row<kConfig.dtype>(sums, i, ends.by[i], rows[i].token < tile.tokens ? out : nullptr);
   }
-  if (outputs.lse != nullptr) store_lse(outputs, tile, rows, ends);
 }
 
 }  // namespace quire::cuda::hopper

@@ -3,6 +3,8 @@
 // next block, be it the first of the next tile, are computed beside the sum over this one's values.
 #pragma once
 
+#include <type_traits>
+
 #include "cuda/hopper/flash_attention/prefill/convert_queries.cuh"
 #include "cuda/hopper/flash_attention/prefill/lazy_softmax.cuh"
 #include "cuda/hopper/flash_attention/prefill/split_queries.cuh"
@@ -58,10 +60,9 @@ template <PrefillConfig kConfig> class PrefillAttend {
   __device__ const std::byte* queries() const { return &shared_.q[q_at_.stage][row_ * kRowBytes]; }
   __device__ PrefillTile next_tile() { return shared_.take_tile(tile_at_); }
   __device__ bool leads() const { return threadIdx.x % 128 == 0; }
-  // One thread speaks for all: what they read themselves they must have read before they issued the
-  // products that it has seen the end of.
-  template <typename Ring> __device__ void release(Ring& ring, int stage) {
-    if (leads()) ring.empty[stage].arrive();
+  // One thread speaks for all: it has seen the end of their products, and nobody else reads V.
+  __device__ void free_values(int stage) {
+    if (leads()) shared_.value_ring.empty[stage].arrive();
   }
   // The tile's last scores are there: the next tile's q may come.
   __device__ void release_queries() {
@@ -101,13 +102,14 @@ template <PrefillConfig kConfig> class PrefillAttend {
   __device__ void start(const PrefillTile& tile, Block& scores) {
     await_queries(tile, factor_);
     shared_.await_keys(key_at_);
-    holes_ = shared_.holes[key_at_.stage];
+    holes_ = shared_.read_holes(key_at_.stage);
     if constexpr (kStartsInTurn) turns_.wait();
     Step::start_scores(queries(), shared_.keys[key_at_.stage], scores);
     if constexpr (kStartsInTurn) turns_.pass_on();
+    holes_ = Shared::tell_holes(holes_);
     cute::warpgroup_wait<0>();
     pin(scores);
-    release(shared_.key_ring, key_at_.stage);
+    shared_.free_keys(key_at_.stage);
     key_at_.advance();
   }
 
@@ -120,10 +122,8 @@ template <PrefillConfig kConfig> class PrefillAttend {
     if constexpr (kConfig.scores == Scores::modified) {
       modify(params_, tile, thread_row(), first, factor_, scores);
     }
-    if (holes_ != 0 || first < all_see_.first) {
-      hide_around(params_, tile, thread_row(), first, holes_, scores);
-    } else if (first + kConfig.block_keys > all_see_.end) {
-      hide_behind(params_, tile, thread_row(), first, scores);
+    if (holes_ != 0 || first < all_see_.first || first + kConfig.block_keys > all_see_.end) {
+      hide(params_, tile, thread_row(), first, holes_, scores);
     }
   }
 
@@ -135,16 +135,17 @@ template <PrefillConfig kConfig> class PrefillAttend {
     const int value_stage = value_at_.stage;
     key_at_.advance();
     value_at_.advance();
-    holes_ = shared_.holes[key_stage];
+    holes_ = shared_.read_holes(key_stage);
     turns_.wait();
     Step::start_both(queries(), shared_.keys[key_stage], scores, weights,
                      shared_.values[value_stage], sums, starts_sum_);
     turns_.pass_on();
+    holes_ = Shared::tell_holes(holes_);
     // While the products run: the next step's stages, which seldom are late.
     has_awaited_ = block > tile.first_block;
     if (has_awaited_) await_stages();
     Step::await_scores(scores, weights, sums);
-    release(shared_.key_ring, key_stage);
+    shared_.free_keys(key_stage);
     if (block == tile.first_block) release_queries();
     prepare(tile, block, scores);
     const float to_log2[2] = {row_to_log2(0), row_to_log2(1)};
@@ -152,7 +153,7 @@ template <PrefillConfig kConfig> class PrefillAttend {
     const bool rises = softmax.rise<kProduct>(scores, to_log2, keep);
     Step::keep_sums(sums, rises, keep);
     pin(weights);
-    release(shared_.value_ring, value_stage);
+    free_values(value_stage);
     starts_sum_ = false;
     weigh(softmax, scores, to_log2, weights);
   }
@@ -194,12 +195,16 @@ template <PrefillConfig kConfig> class PrefillAttend {
   // Where there is room for them in shared memory beside q, K and V.
   static constexpr bool kStagesRows =
       kStoresBeside && kConfig.head_dim == 192 && kConfig.value_dim == 128;
+  // The next tile, in registers; beside wide sums there are none for a second one, and it stays in
+  // shared memory until rows are stored.
+  using NextTile =
+      std::conditional_t<(kConfig.value_dim > 192), const PrefillTile&, const PrefillTile>;
   __device__ PrefillTile finish(const PrefillTile& tile, const RowSoftmax& softmax, Block& scores,
                                 Weights& weights, Sums& sums);
-  __device__ PrefillTile end_sum(Block& scores, Weights& weights, Sums& sums,
-                                 float (&next_factor)[2]);
+  __device__ void end_sum(const PrefillTile& next, Block& scores, Weights& weights, Sums& sums,
+                          float (&next_factor)[2]);
   __device__ void await_first_keys(const PrefillTile& next);
-  __device__ void await_first_scores(const PrefillTile& tile, Block& scores);
+  __device__ void await_first_scores(const PrefillTile& next, Block& scores);
   __device__ void store(const PrefillTile& tile, RowSoftmax softmax, Sums& sums);
 
   const PrefillParams& params_;

@@ -16,7 +16,8 @@ __device__ inline PrefillTile PrefillAttend<kConfig>::finish(const PrefillTile& 
                                                              Block& scores, Weights& weights,
                                                              Sums& sums) {
   float next_factor[2] = {1.0F, 1.0F};
-  const PrefillTile next = end_sum(scores, weights, sums, next_factor);
+  NextTile next = shared_.look_at_tile(tile_at_);
+  end_sum(next, scores, weights, sums, next_factor);
   starts_sum_ = true;
   has_awaited_ = false;
   if constexpr (kConfig.converts()) {
@@ -27,13 +28,15 @@ __device__ inline PrefillTile PrefillAttend<kConfig>::finish(const PrefillTile& 
   if constexpr (kStoresBeside) await_first_scores(next, scores);
   factor_[0] = next_factor[0];
   factor_[1] = next_factor[1];
-  return next;
+  const PrefillTile taken = next;
+  shared_.pass_tile(tile_at_);
+  return taken;
 }
 
 template <PrefillConfig kConfig>
-__device__ inline PrefillTile PrefillAttend<kConfig>::end_sum(Block& scores, Weights& weights,
-                                                              Sums& sums, float (&next_factor)[2]) {
-  const PrefillTile next = next_tile();
+__device__ inline void PrefillAttend<kConfig>::end_sum(const PrefillTile& next, Block& scores,
+                                                       Weights& weights, Sums& sums,
+                                                       float (&next_factor)[2]) {
   q_at_.advance();
   if constexpr (kStoresBeside) {
     await_first_keys(next);
@@ -43,10 +46,11 @@ __device__ inline PrefillTile PrefillAttend<kConfig>::end_sum(Block& scores, Wei
     turns_.pass_on();
     if (next.sequence >= 0) await_queries(next, next_factor);
     Step::start_scores(queries(), shared_.keys[key_at_.stage], scores);
+    holes_ = Shared::tell_holes(holes_);
     cute::warpgroup_wait<1>();
     pin(sums);
     pin(weights);
-    release(shared_.value_ring, value_at_.stage);
+    free_values(value_at_.stage);
     value_at_.advance();
   } else {
     const int key_stage = key_at_.stage;
@@ -60,31 +64,30 @@ __device__ inline PrefillTile PrefillAttend<kConfig>::end_sum(Block& scores, Wei
     Step::start_both(queries(), shared_.keys[key_stage], scores, weights,
                      shared_.values[value_stage], sums, starts_sum_);
     turns_.pass_on();
+    holes_ = Shared::tell_holes(holes_);
     cute::warpgroup_wait<0>();
     pin(scores);
     pin(sums);
     pin(weights);
-    if (next.sequence >= 0) release(shared_.key_ring, key_stage);
-    release(shared_.value_ring, value_stage);
+    if (next.sequence >= 0) shared_.free_keys(key_stage);
+    free_values(value_stage);
   }
-  return next;
 }
 
-// Of the next tile, if there is one. Before the turn: threads have then read of the holes what the one
-// that frees the stage frees.
+// Of the next tile, if there is one.
 template <PrefillConfig kConfig>
 __device__ inline void PrefillAttend<kConfig>::await_first_keys(const PrefillTile& next) {
   if (next.sequence < 0) return;
   shared_.await_keys(key_at_);
-  holes_ = shared_.holes[key_at_.stage];
+  holes_ = shared_.read_holes(key_at_.stage);
 }
 
 template <PrefillConfig kConfig>
-__device__ inline void PrefillAttend<kConfig>::await_first_scores(const PrefillTile& tile,
+__device__ inline void PrefillAttend<kConfig>::await_first_scores(const PrefillTile& next,
                                                                   Block& scores) {
   cute::warpgroup_wait<0>();
   pin(scores);
-  if (tile.sequence >= 0) release(shared_.key_ring, key_at_.stage);
+  if (next.sequence >= 0) shared_.free_keys(key_at_.stage);
   key_at_.advance();
 }
 
