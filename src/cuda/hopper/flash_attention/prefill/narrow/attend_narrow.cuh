@@ -118,7 +118,7 @@ template <PrefillConfig kConfig, Flip kFlip> class NarrowAttend {
     key_at_.advance();
     value_at_.advance();
     // By all lanes, before the products behind which one of them frees the stage: told by one (shared.cuh)
-    // they know it too late, 4096 tokens take 2 % more.
+    // they know it too late, 4096 tokens take 1 % more.
     holes_ = shared_.holes[key_stage];
     turns_.wait();
     issue(key_stage, value_stage, scores, weights, block);
