@@ -87,7 +87,7 @@ TEST(PlanTilesTest, TilesCoverTheProblem) {
                   columns);
         EXPECT_TRUE(plan.half_columns == 0 || config.has_halves());
         const std::int64_t fetched = std::int64_t{plan.box_tokens} * config.token_sharers();
-        EXPECT_GE(fetched, std::min<std::int64_t>(tokens, config.kept_tokens));
+        EXPECT_GE(fetched * plan.grid.rows * config.weight_sharers(), tokens);
         EXPECT_LE(fetched, config.kept_tokens);
         EXPECT_EQ(plan.box_tokens % 8, 0);
         EXPECT_GT(plan.blocks, 0);
@@ -98,8 +98,23 @@ TEST(PlanTilesTest, TilesCoverTheProblem) {
   }
 }
 
+// Rows past the end are dear: a tile holds no more of them than its copies' steps of 8 rows make.
+TEST(PlanTilesTest, TokensAreSharedOutEvenly) {
+  const TilePlan plan = plan_tiles({150, 6144, DType::bf16}, kSms);
+  EXPECT_EQ(plan.variant->name, "bf16_n96");
+  EXPECT_EQ(plan.box_tokens, 80);
+  EXPECT_EQ(plan_tiles({300, 6144, DType::bf16}, kSms).box_tokens, 80);
+  EXPECT_EQ(plan_tiles({8193, 6144, DType::bf16}, kSms).box_tokens, 128);
+  // The cases two_tiles_of_tokens…: the second tile is moved up by ten tokens.
+  for (const auto& [dtype, scaling] : kProducts) {
+    const TilePlan two = plan_tiles({150, 4416, dtype, scaling}, kSms);
+    EXPECT_TRUE(two.variant->name.ends_with("_n96")) << two.variant->name;
+    EXPECT_EQ(two.box_tokens, 80);
+  }
+}
+
 TEST(PlanTilesTest, FewTokensReadTheWeightsOnce) {
-  for (const std::int64_t tokens : {1, 16, 64, 128}) {
+  for (const std::int64_t tokens : {1, 16, 64, 128, 129, 256}) {
     for (const std::int64_t columns : {6144, 10240}) {
       EXPECT_EQ(plan_tiles({tokens, columns, DType::bf16}, kSms).grid.rows, 1)
           << tokens << " × " << columns;
@@ -115,6 +130,10 @@ TEST(PlanTilesTest, TheChoiceIsTheMeasuredOne) {
   EXPECT_EQ(name(64, 6144), "bf16_n64_t64");
   EXPECT_EQ(name(64, 10240), "bf16_n96_t64");
   EXPECT_EQ(name(128, 6144), "bf16_n64_t128");
+  EXPECT_EQ(name(129, 6144), "bf16_n96");
+  EXPECT_EQ(name(256, 6144), "bf16_n96");
+  EXPECT_EQ(name(128, 10240), "bf16_n96_t128");
+  EXPECT_EQ(name(256, 10240), "bf16_n160");
   EXPECT_EQ(name(512, 6144), "bf16_n192");
   EXPECT_EQ(name(512, 10240), "bf16_n160");
   EXPECT_EQ(name(8192, 6144), "bf16_n256");
@@ -132,6 +151,7 @@ TEST(PlanTilesTest, TheChoiceForFp8IsTheMeasuredOne) {
   EXPECT_EQ(name(8192, 10240, Scaling::rows), "fp8_rows_n192");
   EXPECT_EQ(name(512, 6144, Scaling::blocks), "fp8_blocks_n192");
   EXPECT_EQ(name(512, 10240, Scaling::blocks), "fp8_blocks_n160");
+  EXPECT_EQ(name(520, 6144, Scaling::blocks), "fp8_blocks_n160");
   EXPECT_EQ(name(2048, 6144, Scaling::blocks), "fp8_blocks_n256");
   EXPECT_EQ(name(2048, 10240, Scaling::blocks), "fp8_blocks_n256");
   EXPECT_EQ(name(8192, 10240, Scaling::blocks), "fp8_blocks_n256");

@@ -9,15 +9,17 @@
 namespace quire::cuda::hopper {
 
 struct TileRoute {
-  int token = 0;   // first of the tile
-  int column = 0;  // first of the tile
+  int token = 0;        // first of the tile
+  int first_token = 0;  // first that is stored
+  int end_token = 0;    // behind the last that is stored
+  int column = 0;       // first of the tile
   int groups = 0;  // of 32 columns, stored by row addresses; 0: the tile needs one for each run
   DType dtype = DType::bf16;
   int second_group = 0;  // the first that lies in the next of Q, K and V
 };
 
-__device__ inline TileRoute tile_route(const QkvOutputs& outputs, int token, int first_column,
-                                       int tile_n) {
+// All but the tokens.
+__device__ inline TileRoute tile_route(const QkvOutputs& outputs, int first_column, int tile_n) {
   const int end_column = min(first_column + tile_n, outputs.columns);
   const int border = outputs.end_of_segment(first_column);
   const bool has_border = border < end_column;
@@ -27,21 +29,19 @@ __device__ inline TileRoute tile_route(const QkvOutputs& outputs, int token, int
   const DType dtype = first_column < outputs.q_dim ? outputs.q_dtype : outputs.kv_dtype;
   const bool is_16_bit = dtype == DType::bf16 || dtype == DType::f16;
   if (!is_dense || !has_two || !is_16_bit || first_column >= end_column) {
-    return {.token = token, .column = first_column};
+    return {.column = first_column};
   }
-  return {.token = token,
-          .column = first_column,
+  return {.column = first_column,
           .groups = (end_column - first_column) / 32,
           .dtype = dtype,
           .second_group = (min(border, end_column) - first_column) / 32};
 }
 
-// Of 16-bit numbers; null where nothing is stored. No division by the head size, and no question what
+// Of 16-bit numbers; null where the pages have no place. No division by the head size, and no question what
 // a number's is: with both the addresses of a tile took longer than its stores.
 __device__ inline std::byte* dense_row(const QkvOutputs& outputs, int token, int column,
                                        std::int64_t kv_offset) {
   if (column < outputs.q_dim) {
-    if (token >= outputs.tokens) return nullptr;
     return outputs.q + token * outputs.q_stride_bytes + 2 * column;
   }
   if (kv_offset < 0) return nullptr;

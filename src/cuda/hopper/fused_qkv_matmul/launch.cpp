@@ -52,7 +52,7 @@ void run_tiles(const FusedQkvArgs& args, const Context& context, const TilePlan&
       .k_blocks = blocks_of_k(args.x),
       .box_tokens = plan.box_tokens,
       .grid = plan.grid,
-      .weight_is_read_once = plan.grid.rows == 1,
+      .weight_is_read_once = plan.reads_weight_once,
       .scales = make_scales(args),
       .outputs = make_outputs(args),
       .half_columns = plan.half_columns,

@@ -65,8 +65,9 @@ struct TileParams {
   TensorMap x{};       // boxes of box_tokens tokens × 128 bytes of K
   TensorMap weight{};  // quad-ordered boxes (tile/row_order.h)
   int k_blocks = 0;    // of 128 bytes
-  int box_tokens = 0;  // a multiple of 8: rows of the tile past it are never stored
-  TileGrid grid{};     // of clusters
+  // A multiple of 8. A tile has as many tokens as its copies bring; rows past them are never stored.
+  int box_tokens = 0;
+  TileGrid grid{};  // of clusters
   // Few tokens: no weight is read twice. Marked to be evicted first, it does not push out dirty
   // lines, whose writing back would cost 2.5 µs of 20.
   bool weight_is_read_once = false;

@@ -116,14 +116,19 @@ TilePlan plan_tiles(const TileShape& shape, int num_sms) {
   const std::int64_t clusters =
       std::min<std::int64_t>(std::int64_t{num_sms} * config.blocks_per_sm / config.cluster,
                              std::int64_t{tiles.grid.rows} * tiles.grid.columns);
-  // A sharer's part of the tile, no larger than the tokens need.
-  const std::int64_t needed = ceil_div(shape.tokens, 8 * config.token_sharers()) * 8;
+  // A sharer's part of the tile. All tiles have as many tokens, or nearly: rows past the end, which the copy
+  // engine fills with zeros, take it longer than rows that are there.
+  const std::int64_t row_tiles = std::int64_t{tiles.grid.rows} * config.weight_sharers();
+  const std::int64_t needed = ceil_div(shape.tokens, 8 * config.token_sharers() * row_tiles) * 8;
   return {.variant = best,
           .grid = tiles.grid,
           .half_columns = tiles.half_columns,
           .box_tokens = static_cast<int>(
               std::min<std::int64_t>(config.kept_tokens / config.token_sharers(), needed)),
-          .blocks = static_cast<int>(clusters * config.cluster)};
+          .blocks = static_cast<int>(clusters * config.cluster),
+          // If all tiles run at a time, the others find in L2 what the first of a column has read.
+          .reads_weight_once = tiles.grid.rows == 1 ||
+                               clusters == std::int64_t{tiles.grid.rows} * tiles.grid.columns};
 }
 
 }  // namespace quire::cuda::hopper

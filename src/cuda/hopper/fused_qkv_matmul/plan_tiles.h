@@ -22,6 +22,7 @@ struct TilePlan {
   int half_columns = 0;  // of tiles half as wide, to the right of the grid
   int box_tokens = 0;    // rows of x that one copy brings
   int blocks = 0;
+  bool reads_weight_once = false;  // from memory
 };
 
 // Empty, or why the tile kernels do not take the problem.

@@ -13,7 +13,6 @@ namespace quire::cuda::hopper {
 __device__ inline std::byte* run_address(const QkvOutputs& outputs, int token, int column,
                                          std::int64_t kv_offset) {
   if (column < outputs.q_dim) {
-    if (token >= outputs.tokens) return nullptr;
     return outputs.q + token * outputs.q_stride_bytes +
            column * static_cast<std::int64_t>(bits(outputs.q_dtype) / 8);
   }
@@ -39,11 +38,12 @@ __device__ inline void take_run(const Finish& finish, const typename Finish::Col
   finish.finish(run, columns, half);
 }
 
-// Tokens `token` and `token + 8`, the tile's columns from first_column on, whatever their layout.
+// Tokens `token` and `token + 8`, if they are stored, the tile's columns from first_column on, whatever
+// their layout.
 template <typename Finish, int kRegisters>
 __device__ void store_columns(const QkvOutputs& outputs, const Finish& finish,
                               const float (&sums)[kRegisters], int token, int first_column,
-                              const std::int64_t (&kv_offsets)[2]) {
+                              const std::int64_t (&kv_offsets)[2], const bool (&is_stored)[2]) {
   const int quad = 8 * static_cast<int>(threadIdx.x % 4);
 #pragma unroll
   for (int group = 0; group < kRegisters / 16; ++group) {
@@ -52,6 +52,7 @@ __device__ void store_columns(const QkvOutputs& outputs, const Finish& finish,
     const typename Finish::Columns columns = finish.of_columns(32 * group + quad);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
+      if (!is_stored[half]) continue;
       std::byte* to = run_address(outputs, token + 8 * half, column, kv_offsets[half]);
       if (to == nullptr) continue;
       float run[8];

@@ -29,6 +29,7 @@ inline constexpr TileVariant kTileVariants[] = {
     tile_variant<TileN256<DType::bf16>>("bf16_n256", 1.0),
     tile_variant<TileN192<DType::bf16>>("bf16_n192", 1.03),
     tile_variant<TileN160<DType::bf16>>("bf16_n160", 1.05),
+    tile_variant<TileN96<DType::bf16>>("bf16_n96", 1.15),
     tile_variant<TileN64T16<DType::bf16>>("bf16_n64_t16", 1.2),
     tile_variant<TileN64T64<DType::bf16>>("bf16_n64_t64", 1.2),
     tile_variant<TileN96T64<DType::bf16>>("bf16_n96_t64", 1.2),
@@ -37,6 +38,7 @@ inline constexpr TileVariant kTileVariants[] = {
     tile_variant<TileN256<DType::f16>>("f16_n256", 1.0),
     tile_variant<TileN192<DType::f16>>("f16_n192", 1.03),
     tile_variant<TileN160<DType::f16>>("f16_n160", 1.05),
+    tile_variant<TileN96<DType::f16>>("f16_n96", 1.15),
     tile_variant<TileN64T16<DType::f16>>("f16_n64_t16", 1.2),
     tile_variant<TileN64T64<DType::f16>>("f16_n64_t64", 1.2),
     tile_variant<TileN96T64<DType::f16>>("f16_n96_t64", 1.2),
@@ -44,6 +46,7 @@ inline constexpr TileVariant kTileVariants[] = {
     tile_variant<TileN96T128<DType::f16>>("f16_n96_t128", 1.25),
     tile_variant<TileN192<DType::fp8_e4m3, Scaling::rows>>("fp8_rows_n192", 1.0),
     tile_variant<TileN160<DType::fp8_e4m3, Scaling::rows>>("fp8_rows_n160", 1.06),
+    tile_variant<TileN96<DType::fp8_e4m3, Scaling::rows>>("fp8_rows_n96", 1.15),
     tile_variant<TileN64T16<DType::fp8_e4m3, Scaling::rows>>("fp8_rows_n64_t16", 1.2),
     tile_variant<TileN64T64<DType::fp8_e4m3, Scaling::rows>>("fp8_rows_n64_t64", 1.2),
     tile_variant<TileN96T64<DType::fp8_e4m3, Scaling::rows>>("fp8_rows_n96_t64", 1.2),
@@ -52,11 +55,12 @@ inline constexpr TileVariant kTileVariants[] = {
     tile_variant<TileN256<DType::fp8_e4m3, Scaling::blocks>>("fp8_blocks_n256", 1.0),
     tile_variant<TileN192<DType::fp8_e4m3, Scaling::blocks>>("fp8_blocks_n192", 1.03),
     tile_variant<TileN160<DType::fp8_e4m3, Scaling::blocks>>("fp8_blocks_n160", 1.08),
+    tile_variant<TileN96<DType::fp8_e4m3, Scaling::blocks>>("fp8_blocks_n96", 1.35),
     tile_variant<TileN64T16<DType::fp8_e4m3, Scaling::blocks>>("fp8_blocks_n64_t16", 1.2),
     tile_variant<TileN64T64<DType::fp8_e4m3, Scaling::blocks>>("fp8_blocks_n64_t64", 1.2),
     tile_variant<TileN96T64<DType::fp8_e4m3, Scaling::blocks>>("fp8_blocks_n96_t64", 1.2),
     tile_variant<TileN64T128<DType::fp8_e4m3, Scaling::blocks>>("fp8_blocks_n64_t128", 1.4),
-    tile_variant<TileN96T128<DType::fp8_e4m3, Scaling::blocks>>("fp8_blocks_n96_t128", 1.25),
+    tile_variant<TileN96T128<DType::fp8_e4m3, Scaling::blocks>>("fp8_blocks_n96_t128", 1.4),
 };
 
 }  // namespace quire::cuda::hopper

@@ -20,6 +20,11 @@ template <DType kDType, Scaling kScaling = Scaling::none> struct TileN160 {
   static constexpr TileConfig kConfig{
       .dtype = kDType, .scaling = kScaling, .tile_n = 160, .stages = 6};
 };
+// For 129 to 256 tokens: the weights of both tiles of a cluster are read once.
+template <DType kDType, Scaling kScaling = Scaling::none> struct TileN96 {
+  static constexpr TileConfig kConfig{
+      .dtype = kDType, .scaling = kScaling, .tile_n = 96, .stages = 7};
+};
 template <DType kDType, Scaling kScaling = Scaling::none> struct TileN96T128 {
   static constexpr TileConfig kConfig{.dtype = kDType,
                                       .scaling = kScaling,

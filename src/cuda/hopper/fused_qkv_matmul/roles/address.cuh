@@ -19,6 +19,8 @@ __device__ void leave_places(const TileParams& params, TileShared<kConfig>& shar
   const int border = tile.column + kGroupRows * route.second_group;
   if (route.groups == 0) {
     shared.places[turn].kv_offsets[row] = offset;
+  } else if (!owns_token<kConfig>(params, tile, token)) {
+    shared.places[turn].rows[0][row] = shared.places[turn].rows[1][row] = nullptr;
   } else {
     std::byte* second = dense_row(outputs, token, border, offset);
     shared.places[turn].rows[0][row] = dense_row(outputs, token, tile.column, offset);
@@ -34,9 +36,14 @@ template <TileConfig kConfig>
 __device__ void look_up_tokens(const TileParams& params, TileShared<kConfig>& shared, int turn,
                                const TilePosition& tile, int thread) {
   const QkvOutputs& outputs = params.outputs;
-  const TileRoute route = tile_route(outputs, tile.token, tile.column,
-                                     tile.is_half ? kConfig.tile_n / 2 : kConfig.tile_n);
-  if (thread == 0) shared.routes[turn] = route;
+  const TileRoute route =
+      tile_route(outputs, tile.column, tile.is_half ? kConfig.tile_n / 2 : kConfig.tile_n);
+  if (thread == 0) {
+    TileRoute& left = shared.routes[turn] = route;
+    left.token = tile.token;
+    left.first_token = tile.first_token;
+    left.end_token = min(tile.first_token + tile_tokens<kConfig>(params), outputs.tokens);
+  }
   // Side by side where there are registers for it.
   constexpr int kThreads = kConfig.address_threads();
   constexpr int kRows =
@@ -57,6 +64,8 @@ template <TileConfig kConfig>
 __device__ void look_up_columns(const TileParams& params, TileShared<kConfig>& shared, int turn,
                                 const TilePosition& tile, int thread) {
   const QkvOutputs& outputs = params.outputs;
+  constexpr int kUnroll = kConfig.moves_registers() ? 1 : 4;  // as registers allow
+#pragma unroll kUnroll
   for (int within = thread; within < kConfig.tile_n; within += kConfig.address_threads()) {
     const int column = tile.column + within;
     const bool has_bias = outputs.bias != nullptr && column < outputs.columns;

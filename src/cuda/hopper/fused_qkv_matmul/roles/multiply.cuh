@@ -47,8 +47,11 @@ __device__ void finish_tile(const TileParams& params, TileShared<kConfig>& share
   }
   const std::int64_t kv_offsets[2] = {shared.places[turn].kv_offsets[row],
                                       shared.places[turn].kv_offsets[row + 8]};
-  store_columns(params.outputs, finishing<kConfig>(shared, turn, row), sums, tile.token + row,
-                tile.column, kv_offsets);
+  const int token = tile.token + row;
+  const bool is_stored[2] = {token >= tile.first_token && token < tile.end_token,
+                             token + 8 >= tile.first_token && token + 8 < tile.end_token};
+  store_columns(params.outputs, finishing<kConfig>(shared, turn, row), sums, token, tile.column,
+                kv_offsets, is_stored);
   shared.kv_ring.empty[turn].arrive();
   done.forget();
 }
