@@ -24,13 +24,14 @@ __device__ inline std::uint32_t to_half2(std::uint32_t two) {
   return halves;
 }
 
-// Rows [columns] of kDims bytes, one after another, to swizzled tiles of 64 columns each. By `threads`
-// threads; a fence for the tensor cores is left to the caller.
+// Rows [columns] of kDims bytes, one after another, to swizzled tiles of 64 columns each. By a warp; a
+// fence for the tensor cores is left to the caller.
 template <IndexConfig kConfig>
-__device__ inline void convert_queries(const std::byte* source, std::byte* tiles, int thread,
-                                       int threads) {
+__device__ inline void convert_queries(const std::byte* source, std::byte* tiles) {
   constexpr int kWordsOfRow = kConfig.dims / 4;
-  for (int i = thread; i < kConfig.columns() * kWordsOfRow; i += threads) {
+  const auto lane = static_cast<int>(threadIdx.x % 32);
+#pragma unroll 4
+  for (int i = lane; i < kConfig.columns() * kWordsOfRow; i += 32) {
     const int row = i / kWordsOfRow;
     const int word = i % kWordsOfRow;
     const std::uint32_t four = reinterpret_cast<const std::uint32_t*>(source)[i];

@@ -5,6 +5,7 @@
 
 #include <climits>
 
+#include "cuda/hopper/mla_indexer/load_queries.cuh"
 #include "cuda/hopper/mla_indexer/row_share.cuh"
 #include "cuda/hopper/mla_indexer/tile_loader.cuh"
 #include "cuda/hopper/tile/block.cuh"
@@ -73,9 +74,7 @@ template <IndexConfig kConfig, typename Shared>
 __device__ inline void load_row_queries(const IndexParams& params, int token, Shared& shared) {
   const auto lane = static_cast<int>(threadIdx.x % 32);
   if (lane == 0) {
-    shared.queries_full.expect_transaction(kConfig.query_bytes());
-    load_box({.map = &params.q, .shared = shared.queries[0], .full = &shared.queries_full}, 0, 0,
-             token, 0);
+    send_for_queries<kConfig>(params, token, 0, shared.queries_full, shared);
   }
   const IndexWeights& weights = params.weights;
   const float* own = weights.data + token * weights.token_stride;
@@ -83,7 +82,7 @@ __device__ inline void load_row_queries(const IndexParams& params, int token, Sh
     shared.weights[0][HeadSums<kConfig>::weight_place(0, head)] =
         0.5f * own[head * weights.head_stride];
   }
-  shared.queries_full.arrive();
+  arrive_with_queries<kConfig>(RingPosition<1>{}, shared.queries_full, shared);
 }
 
 }  // namespace quire::cuda::hopper

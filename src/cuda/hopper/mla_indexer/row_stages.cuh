@@ -16,6 +16,13 @@ template <IndexConfig kConfig> struct alignas(1024) RowStages {
   alignas(16) float weights[1][HeadSums<kConfig>::kWeightFloats];  // half of q_scale
   RingBarriers<kConfig.stages> ring;
   FullBarrier queries_full;
+  FullBarrier queries_landed[1];
+
+  __device__ void init_stages() {
+    ring.init(1, 4);        // a tile is one warpgroup's
+    queries_full.init(32);  // a warp copies the weights
+    queries_landed[0].init(1);
+  }
 };
 
 }  // namespace quire::cuda::hopper

@@ -109,6 +109,7 @@ template <IndexConfig kConfig> struct IndexShared {
   unsigned missed[kPieces][kConfig.tokens];  // 1: the sample promised too much
   RingBarriers<kConfig.stages> ring;
   RingBarriers<kQueries> query_ring;
+  FullBarrier queries_landed[kQueries];  // as bytes that are still to be converted
   RingBarriers<kPieces> piece_ring;
   RingBarriers<kConfig.score_slots> score_ring;
 
@@ -116,6 +117,7 @@ template <IndexConfig kConfig> struct IndexShared {
   __device__ void init() {
     ring.init(1, 4);  // a tile is one warpgroup's
     query_ring.init(32, IndexConfig::kScorers / 32);
+    for (FullBarrier& landed : queries_landed) landed.init(1);
     piece_ring.init(1, IndexConfig::kChoosers / 32 + IndexConfig::kWarpgroups);
     score_ring.init(HeadSums<kConfig>::kWriters, kConfig.tokens);  // a warp of each row reads it
     for (auto& piece : missed) {

@@ -24,7 +24,6 @@ template <IndexConfig kConfig, typename Shared> class TileScorer {
   // The warpgroup-th of those that score.
   __device__ TileScorer(const IndexParams& params, Shared& shared, int warpgroup)
       : shared_(shared),
-        thread_(warpgroup * 128 + static_cast<int>(threadIdx.x % 128)),
         // A box of 16 keys leaves a gap behind its scales.
         scale_place_(key() + (params.pages.box_rows == 16 ? 16 * warp() : 0)) {
     // The compiler would find it anew for every tile.
@@ -35,14 +34,7 @@ template <IndexConfig kConfig, typename Shared> class TileScorer {
   // A lane's key in a tile.
   __device__ static int key() { return 16 * warp() + Sums::key(); }
 
-  // By all scorers.
-  __device__ void load_queries(int queries) {
-    if constexpr (kConfig.multiplies_halves()) {
-      convert_queries<kConfig>(shared_.queries[queries], shared_.half_queries[queries], thread_,
-                               IndexConfig::kScorers);
-      cutlass::arch::fence_view_async_shared();
-      Team<IndexConfig::kScorers>{thread_, 1}.sync();
-    }
+  __device__ void load_weights(int queries) {
     const float* weights = Sums::own_weights(shared_.weights[queries]);
 #pragma unroll
     for (int i = 0; i < Sums::kOwnWeights; ++i) weights_[i] = weights[i];
@@ -107,8 +99,7 @@ template <IndexConfig kConfig, typename Shared> class TileScorer {
   }
 
   Shared& shared_;
-  const int thread_;  // of those that score
-  int scale_place_;   // of this thread's key
+  int scale_place_;  // of this thread's key
   float weights_[Sums::kOwnWeights];
   float products_[kConfig.columns() / 2];
   RingPosition<kConfig.stages> at_;

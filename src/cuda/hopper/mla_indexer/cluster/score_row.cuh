@@ -22,7 +22,7 @@ template <IndexConfig kConfig> class RowScore {
   __device__ void run() {
     shared_.queries_full.wait(0);
     __syncwarp();  // keeps reads behind the wait
-    scorer_.load_queries(0);
+    scorer_.load_weights(0);
     cluster_of(share_).wait();  // the other thread blocks are there
     scorer_.score(0, warpgroup_in_block(), share_.own_tiles(),
                   [this](const typename Scorer::Parts& parts) { leave(scorer_.join(parts)); });

@@ -18,7 +18,7 @@ template <IndexConfig kConfig> class ShareScore {
   __device__ void run() {
     shared_.queries_full.wait(0);
     __syncwarp();  // keeps reads behind the wait
-    scorer_.load_queries(0);
+    scorer_.load_weights(0);
     next_ = shared_.ranks() + warpgroup_in_block() * kIndexTileKeys + Scorer::key();
     scorer_.score(0, warpgroup_in_block(), share_.own_tiles(),
                   [this](const typename Scorer::Parts& parts) { leave(scorer_.join(parts)); });

@@ -54,10 +54,7 @@ template <IndexConfig kConfig> struct alignas(1024) GroupShared : RowStages<kCon
   __device__ std::uint32_t* ranks() { return reinterpret_cast<std::uint32_t*>(this + 1); }
 
   // By one thread, before a fence_barrier_init and a barrier.
-  __device__ void init() {
-    this->ring.init(1, 4);        // a tile is one warpgroup's
-    this->queries_full.init(32);  // a warp copies the weights
-  }
+  __device__ void init() { this->init_stages(); }
 };
 
 }  // namespace quire::cuda::hopper

@@ -4,9 +4,9 @@
 #pragma once
 
 #include "cuda/hopper/mla_indexer/find_part.cuh"
+#include "cuda/hopper/mla_indexer/load_queries.cuh"
 #include "cuda/hopper/mla_indexer/sample.h"
 #include "cuda/hopper/mla_indexer/shared.cuh"
-#include "cuda/hopper/tile/tma.cuh"
 
 namespace quire::cuda::hopper {
 
@@ -130,13 +130,15 @@ template <IndexConfig kConfig> class IndexLead {
     if (lane() == 0) {
       shared_.query_tiles[query_at_.stage] = piece.first_token < 0 ? -1 : piece.tiles();
       if (piece.first_token >= 0) {
-        full.expect_transaction(kConfig.query_bytes());
-        load_box({.map = &params_.q, .shared = shared_.queries[query_at_.stage], .full = &full}, 0,
-                 0, piece.first_token, 0);
+        send_for_queries<kConfig>(params_, piece.first_token, query_at_.stage, full, shared_);
       }
     }
-    if (piece.first_token >= 0) copy_weights(piece.first_token);
-    full.arrive();  // all have written
+    if (piece.first_token >= 0) {
+      copy_weights(piece.first_token);
+      arrive_with_queries<kConfig>(query_at_, full, shared_);
+    } else {
+      full.arrive();
+    }
     query_at_.advance();
   }
 

@@ -28,7 +28,7 @@ template <IndexConfig kConfig> class IndexScore {
       __syncwarp();  // keeps reads behind the wait
       const int tiles = shared_.query_tiles[queries.stage];
       if (tiles < 0) return;
-      scorer_.load_queries(queries.stage);
+      scorer_.load_weights(queries.stage);
       end += tiles;
       tile = scorer_.score(queries.stage, tile, end,
                            [this](const typename Scorer::Parts& parts) { leave(parts); });
