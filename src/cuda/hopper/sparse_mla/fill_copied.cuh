@@ -22,10 +22,12 @@ template <typename Variant> class RowFill<Variant, RowKind::bf16, 1> {
   __device__ void begin(const TileRun& run) {
     finder_.begin(run, PagePlaces::of_rows(run.stream.rows, run.sequence), kConfig.keys,
                   warp_ * kRows + lane_ % kRows);
+    stride_ = run.is_backwards ? -kConfig.keys : kConfig.keys;
+    if (run.is_backwards) finder_.skip((run.num_tiles - 1) * kConfig.keys);
   }
 
   template <typename Meanwhile> __device__ void turn(int index, const Meanwhile& meanwhile) {
-    const std::byte* row = finder_.step(kConfig.keys);
+    const std::byte* row = finder_.step(stride_);
     if (index < 0) return;
     const std::uint32_t found = __ballot_sync(0xffffffff, row != nullptr);
     const Lines lines = find_lines(row, found);
@@ -100,6 +102,7 @@ template <typename Variant> class RowFill<Variant, RowKind::bf16, 1> {
   int lane_;
   int warp_;
   RowFinder finder_;
+  int stride_ = 0;  // slots from a tile to the next
   TilePlace<Variant> at_;
 };
 

@@ -50,6 +50,7 @@ struct TileRun {
   int sequence;
   int first_tile;
   int num_tiles;
+  bool is_backwards = false;  // from the last tile to the first, where the kind of rows can
 };
 
 // Where pages of rows stand, or pages of scales. In registers: a load from the parameters by a lane's
@@ -101,21 +102,26 @@ class RowFinder {
     position_ = kNoPosition;
   }
 
-  // The row of a tile of `keys`, or null: two calls before the first tile, then one for each. Whatever
-  // is loaded here is looked at in the next call.
-  __device__ const std::byte* step(int keys) {
-    return step(keys, [](std::uint32_t, std::uint32_t, bool) {});
+  // Of what is to be found next.
+  __device__ void skip(int slots) { slot_ += slots; }
+
+  // The row of a tile, or null: two calls before the first tile, then one for each. The next tile is
+  // `stride` slots further. Whatever is loaded here is looked at in the next call.
+  __device__ const std::byte* step(int stride) {
+    return step(stride, [](std::uint32_t, std::uint32_t, bool) {});
   }
   // `also` is told the row that is returned, in its page, and the next row's column of the page table.
-  template <typename Also> __device__ const std::byte* step(int keys, const Also& also) {
+  template <typename Also> __device__ const std::byte* step(int stride, const Also& also) {
     const std::byte* address = places_.row(page_, row_in_page_);
     const std::uint32_t column = per_page_.divide(position_);
     const bool is_there = position_ < num_keys_ && column < max_pages_;
     also(row_in_page_, column, is_there);
     row_in_page_ = position_ - column * page_size_;
     page_ = is_there ? __ldg(places_.table + column) : PagePlaces::kNoPage;
-    position_ = slot_ < slots_ ? static_cast<std::uint32_t>(__ldg(indices_ + slot_)) : kNoPosition;
-    slot_ += keys;
+    // Before the first slot there is none either.
+    const bool is_slot = static_cast<std::uint32_t>(slot_) < static_cast<std::uint32_t>(slots_);
+    position_ = is_slot ? static_cast<std::uint32_t>(__ldg(indices_ + slot_)) : kNoPosition;
+    slot_ += stride;
     return address;
   }
 

@@ -47,7 +47,8 @@ template <typename Variant> class GatherRole {
                           .token = item.token,
                           .sequence = scan_.sequence(),
                           .first_tile = scan_.first_tile(item, stream),
-                          .num_tiles = stream == 0 ? tiles.x : tiles.y};
+                          .num_tiles = stream == 0 ? tiles.x : tiles.y,
+                          .is_backwards = walk.is_backwards};
         if (run.num_tiles == 0) continue;
         fill_.begin(run);
         for (int index = Fill::kFirstTurn; index < run.num_tiles; ++index) {
