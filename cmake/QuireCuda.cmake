@@ -3,14 +3,9 @@
 
 set(QUIRE_CUDA_ENABLED OFF)
 set(quire_cuda_reason "")
-file(GLOB_RECURSE quire_cuda_sources CONFIGURE_DEPENDS
-  "${PROJECT_SOURCE_DIR}/src/cuda/*.cu" "${PROJECT_SOURCE_DIR}/src/cuda/*.cpp")
-list(FILTER quire_cuda_sources EXCLUDE REGEX "/cuda/absent/")
 
 if(NOT QUIRE_CUDA)
   set(quire_cuda_reason "QUIRE_CUDA=${QUIRE_CUDA}")
-elseif(NOT quire_cuda_sources)
-  set(quire_cuda_reason "it has no sources yet")
 else()
   # An installer may not have put nvcc on PATH; check_language only looks there and at CUDACXX.
   find_program(QUIRE_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda PATH_SUFFIXES bin)

@@ -1,27 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 
 # quire_add_library(<name> [PUBLIC lib...] [PRIVATE lib...])
-# A static library of all sources below the current folder. Without sources it is an interface library, so that
-# the targets that link it need not know which folders are still empty.
+# A static library of all sources below the current folder.
 function(quire_add_library name)
   cmake_parse_arguments(arg "" "" "PUBLIC;PRIVATE" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/*.cpp")
   string(REGEX REPLACE "^quire_" "" short_name ${name})
-  if(sources)
-    add_library(${name} STATIC ${sources})
-    set(scope PUBLIC)
-    target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}/src")
-    target_link_libraries(${name} PUBLIC ${arg_PUBLIC} PRIVATE ${arg_PRIVATE})
-    quire_set_warnings(${name})
-  else()
-    add_library(${name} INTERFACE)
-    set(scope INTERFACE)
-    target_link_libraries(${name} INTERFACE ${arg_PUBLIC} ${arg_PRIVATE})
-  endif()
-  target_include_directories(${name} ${scope}
+  add_library(${name} STATIC ${sources})
+  target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}/src")
+  target_link_libraries(${name} PUBLIC ${arg_PUBLIC} PRIVATE ${arg_PRIVATE})
+  quire_set_warnings(${name})
+  target_include_directories(${name} PUBLIC
     "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>"
     "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>")
-  target_compile_features(${name} ${scope} cxx_std_20)
+  target_compile_features(${name} PUBLIC cxx_std_20)
   set_target_properties(${name} PROPERTIES EXPORT_NAME ${short_name})
   add_library(quire::${short_name} ALIAS ${name})
   set_property(GLOBAL APPEND PROPERTY QUIRE_LIBRARIES ${name})
