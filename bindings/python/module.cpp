@@ -7,6 +7,7 @@ NB_MODULE(_quire, module) {
   // Values that live in a global of the user's when the interpreter ends are no leak of ours.
   nanobind::set_leak_warnings(false);
   module.attr("__version__") = QUIRE_VERSION;
+  module.attr("backends") = QUIRE_BACKENDS;
   quire::python::bind_errors(module);
   quire::python::bind_values(module);
   quire::python::bind_elements(module);

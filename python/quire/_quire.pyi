@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 __version__: str
+backends: str  # the names, separated by spaces
 
 class RowPart:
     def __init__(

@@ -99,15 +99,18 @@ def measure_cpu_ceiling(*, num_threads: int = 0, target: str = "") -> CpuCeiling
 
 
 def info() -> dict[str, Any]:
-    """What this build is and runs on: version, machine, cores, ops.
+    """What this build is and runs on: version, backends ("cuda" only where it was built in), machine, cores, ops.
 
     Examples
     --------
     >>> quire.info()["version"] == quire.__version__
     True
+    >>> quire.info()["backends"][:2]
+    ['reference', 'cpu']
     """
     return {
         "version": _quire.__version__,
+        "backends": _quire.backends.split(),
         "machine": platform.machine(),
         "cores": os.cpu_count(),
         "ops": list(_OPS),

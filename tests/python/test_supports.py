@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
+from pathlib import Path
+
 import numpy as np
 import pytest
 import quire
 from calls import make_calls
 from problems import make_cache, offsets
+from quire import _quire
 
 
 def arguments(rng):
@@ -104,3 +107,10 @@ def test_info():
     info = quire.info()
     assert info["version"] == quire.__version__
     assert "flash_attention" in info["ops"]
+
+
+def test_info_names_the_backends_that_are_inside():
+    # The words with which src/cuda/absent refuses: they are in a module exactly where the CUDA backend is not.
+    is_without_cuda = b"this build has no CUDA" in Path(_quire.__file__).read_bytes()
+    expected = ["reference", "cpu"] if is_without_cuda else ["reference", "cpu", "cuda"]
+    assert quire.info()["backends"] == expected
