@@ -50,17 +50,16 @@ missing_required() {
   has_venv || echo python3-venv
   has_python_headers || echo python3-dev
   has_header fmt/core.h || echo libfmt-dev
+  has_header hwy/highway.h || echo libhwy-dev
   has_header nlohmann/json.hpp || echo nlohmann-json3-dev
   has_header CLI/CLI.hpp || echo libcli11-dev
   has_header gtest/gtest.h || echo libgtest-dev
 }
 
-# Packages worth having when apt may install them: two tools that PyPI also has, two libraries that are optional.
+# Tools that apt may install, and PyPI has too.
 missing_optional() {
   has_cmake || echo cmake
   has_command ninja || echo ninja-build
-  has_header benchmark/benchmark.h || echo libbenchmark-dev
-  has_header hwy/highway.h || echo libhwy-dev
 }
 
 # Prints the prefix that makes apt-get work, or fails.

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/attention_check.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+namespace quire::ops {
+namespace {
+
+void check_tree(Arguments& check, const TensorView& bits, const RaggedSize& ragged) {
+  check.tensor("mask.bits", bits).is(DType::u8, {ragged.tokens, "max_new_tokens"}).has_dense_rows();
+  if (bits.shape[1] < ragged.max_new_tokens) {
+    check.fail("mask.bits",
+               fmt::format("u8[{}, {}] or wider", ragged.tokens, ragged.max_new_tokens),
+               bits.describe());
+  }
+}
+
+}  // namespace
+
+void check_mask(Arguments& check, const Mask& mask, const RaggedSize& ragged) {
+  for (const Mask::Node& node : mask.nodes()) {
+    const bool has_size = node.kind == MaskKind::sliding_window || node.kind == MaskKind::chunked;
+    if (has_size && node.size < 1) {
+      check.fail("mask", "of windows and chunks of at least 1", mask.describe());
+    }
+    if (node.kind == MaskKind::tree) check_tree(check, node.bits, ragged);
+  }
+}
+
+void check_per_head(Arguments& check, const std::string& name,
+                    const std::optional<TensorView>& values, std::int64_t heads) {
+  if (values.has_value()) check.tensor(name, *values).is(DType::f32, {heads}).has_dense_rows();
+}
+
+void check_attention_out(Arguments& check, const TensorView& out, const TensorView& q,
+                         const char* width) {
+  check.tensor("out", out)
+      .is(kActivations, {q.shape[0], q.shape[1], width})
+      .has_full_rows()
+      .has_dense_rows()
+      .is_written();
+}
+
+void check_value_columns(const Arguments& check, const TensorView& out, std::int64_t head_dim) {
+  if (out.shape[2] > head_dim) {
+    check.fail("out", fmt::format("at most {} wide like the cache", head_dim), out.describe());
+  }
+}
+
+void check_lse(Arguments& check, const std::optional<TensorView>& lse, std::int64_t tokens,
+               std::int64_t heads) {
+  if (lse.has_value()) check.tensor("lse", *lse).is(DType::f32, {tokens, heads}).is_written();
+}
+
+void check_softcap(const Arguments& check, double softcap) {
+  if (!std::isfinite(softcap) || softcap < 0.0) {
+    check.fail("softcap", "0 (off) or positive and finite", fmt::format("{}", softcap));
+  }
+}
+
+}  // namespace quire::ops
