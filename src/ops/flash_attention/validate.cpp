@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "ops/argument.h"
+#include "ops/attention_check.h"
 #include "ops/cache_check.h"
-#include "ops/mask_check.h"
 #include "ops/memory_span.h"
 #include "quire/ops/flash_attention.h"
 
@@ -66,22 +66,6 @@ void check_shared_pages(const Arguments& check, const FlashAttentionArgs& args) 
   }
 }
 
-void check_outputs(Arguments& check, const FlashAttentionArgs& args, const ops::PagedBatch& batch) {
-  const std::int64_t tokens = args.q.shape[0];
-  const std::int64_t heads = args.q.shape[1];
-  check.tensor("out", args.out)
-      .is(ops::kActivations, {tokens, heads, "value_dim"})
-      .has_full_rows()
-      .has_dense_rows()
-      .is_written();
-  if (args.out.shape[2] > batch.head_dim()) {
-    check.fail("out", fmt::format("at most {} wide like the cache", batch.head_dim()),
-               args.out.describe());
-  }
-  ops::check_lse(check, args.lse, tokens, heads);
-  check.outputs_do_not_overlap();
-}
-
 }  // namespace
 
 FlashAttentionProblem validate(const FlashAttentionArgs& args) {
@@ -100,7 +84,10 @@ FlashAttentionProblem validate(const FlashAttentionArgs& args) {
   ops::check_softcap(check, args.softcap);
   ops::check_per_head(check, "alibi_slopes", args.alibi_slopes, args.q.shape[1]);
   ops::check_per_head(check, "sinks", args.sinks, args.q.shape[1]);
-  check_outputs(check, args, batch);
+  ops::check_attention_out(check, args.out, args.q, "value_dim");
+  ops::check_value_columns(check, args.out, batch.head_dim());
+  ops::check_lse(check, args.lse, args.q.shape[0], args.q.shape[1]);
+  check.outputs_do_not_overlap();
   return {.device = check.device(),
           .ragged = batch.ragged,
           .cache = batch.cache,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/argument.h"
-#include "ops/mask_check.h"
+#include "ops/attention_check.h"
 #include "quire/ops/merge_states.h"
 
 namespace quire {

@@ -4,9 +4,9 @@
 #include <algorithm>
 
 #include "ops/argument.h"
+#include "ops/attention_check.h"
 #include "ops/cache_check.h"
 #include "ops/latent_check.h"
-#include "ops/mask_check.h"
 #include "ops/memory_span.h"
 #include "quire/ops/mla_decode.h"
 
@@ -39,12 +39,7 @@ ops::PagedBatch check_inputs(Arguments& check, const MlaDecodeArgs& args) {
                fmt::format("at most {} new tokens for a sequence", kMlaDecodeMaxNewTokens),
                std::to_string(batch.ragged.max_new_tokens));
   }
-  check.tensor("out", args.out)
-      .is(ops::kActivations,
-          {args.q.shape[0], args.q.shape[1], is_absorbed(args) ? "latent" : "value"})
-      .has_full_rows()
-      .has_dense_rows()
-      .is_written();
+  ops::check_attention_out(check, args.out, args.q, is_absorbed(args) ? "latent" : "value");
   return batch;
 }
 

@@ -4,9 +4,9 @@
 #include <algorithm>
 
 #include "ops/argument.h"
+#include "ops/attention_check.h"
 #include "ops/cache_check.h"
 #include "ops/latent_check.h"
-#include "ops/mask_check.h"
 #include "ops/memory_span.h"
 #include "ops/mla_prefill/chunk_check.h"
 #include "quire/ops/mla_prefill.h"
@@ -34,11 +34,7 @@ ops::PagedBatch check_inputs(Arguments& check, const MlaPrefillArgs& args) {
 // The up-projection, whose shape decides how rows and heads divide.
 ops::LatentDims check_projection(Arguments& check, const MlaPrefillArgs& args,
                                  const ops::PagedBatch& batch) {
-  check.tensor("out", args.out)
-      .is(ops::kActivations, {args.q.shape[0], args.q.shape[1], "value"})
-      .has_full_rows()
-      .has_dense_rows()
-      .is_written();
+  ops::check_attention_out(check, args.out, args.q, "value");
   check.tensor("kv_b_proj", args.kv_b_proj)
       .is(ops::kFloats, {"heads · (nope + value)", "latent"})
       .has_dense_rows();

@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "ops/argument.h"
+#include "ops/attention_check.h"
 #include "ops/cache_check.h"
-#include "ops/mask_check.h"
 #include "ops/memory_span.h"
 #include "quire/ops/sparse_mla.h"
 
@@ -70,15 +70,8 @@ SparseMlaProblem validate(const SparseMlaArgs& args) {
   check.is_positive("scale", args.scale);
   ops::check_per_head(check, "sinks", args.sinks, heads);
   if (args.extra.has_value()) check_extra(check, args, batch);
-  check.tensor("out", args.out)
-      .is(ops::kActivations, {tokens, heads, "latent"})
-      .has_full_rows()
-      .has_dense_rows()
-      .is_written();
-  if (args.out.shape[2] > batch.head_dim()) {
-    check.fail("out", fmt::format("at most {} wide like the cache", batch.head_dim()),
-               args.out.describe());
-  }
+  ops::check_attention_out(check, args.out, args.q, "latent");
+  ops::check_value_columns(check, args.out, batch.head_dim());
   ops::check_lse(check, args.lse, tokens, heads);
   check.outputs_do_not_overlap();
   return {.device = check.device(),
