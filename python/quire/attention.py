@@ -53,7 +53,8 @@ def flash_attention(
     out : array [tokens, heads, value_dim], optional
         Where the result goes; value_dim may be less than head_dim.
     batch_invariant : bool
-        A sequence's result is the same bits in any batch.
+        A sequence's result is the same bits in any batch of the same `max_seq_length`, which chooses between the
+        kernels of a GPU.
     allow_fp8_products : bool
         Over a cache of float8_e4m3, let a kernel round q and the softmax weights to it and multiply on fp8 tensor
         cores.

@@ -112,6 +112,26 @@ TEST(PlanDecodeTest, InvariantSumsHaveOneOrder) {
   }
 }
 
+// The bound on new tokens decides, not how many there happen to be.
+TEST(PlanDecodeTest, InvariantChoicesFollowTheBoundAlone) {
+  constexpr std::string_view kPrefill = "prefill";
+  for (const std::int64_t bound : {-1, 1, 4, 16, 17, 4096}) {
+    std::set<std::string_view> answers;
+    for (const std::int64_t batch : {1, 7, 4096}) {
+      for (const std::int64_t average : {1, 16, 100}) {
+        FlashAttentionProblem problem = llama(1);
+        problem.batch_invariant = true;
+        problem.ragged = {
+            .tokens = average * batch, .batch = batch, .max_new_tokens = bound, .max_keys = -1};
+        const bool is_decode = refuse_decode_problem(problem).empty();
+        answers.insert(is_decode ? plan_decode(problem, 132).variant->name : kPrefill);
+      }
+    }
+    EXPECT_EQ(answers.size(), 1u) << bound;
+    EXPECT_EQ(answers.contains(kPrefill), bound < 0 || bound > 16) << bound;
+  }
+}
+
 TEST(PlanDecodeTest, SaysWhatItDoesNotTake) {
   const auto reason = [](auto change) {
     FlashAttentionProblem problem = llama(1);

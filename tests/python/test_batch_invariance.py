@@ -2,7 +2,8 @@
 """`batch_invariant`: a sequence's result is the same bits alone, in a batch, and in the batch turned around.
 
 The head counts and widths are those of the models, so that on a GPU these are its fast kernels, whose work is cut
-among multiprocessors; the long sequence is cut into several pieces.
+among multiprocessors; the long sequence is cut into several pieces. Without a bound on new tokens a GPU takes the
+kernel of prefill, with a small one that of decode.
 """
 
 import pytest
@@ -23,8 +24,9 @@ PROMPTS = (70, 200, 1, 130, 300, 5)
 class Batch:
     """Sequences over pages filled with noise; `answer` runs any choice of them, in any order."""
 
-    def __init__(self, new, row, *, kv_heads=1, is_mla=False):
+    def __init__(self, new, row, *, kv_heads=1, is_mla=False, bound=None):
         self.new = new
+        self.bound = bound
         generator = seeded(3)
         columns = -(-max(cached + new for cached, new in zip(CACHED, new)) // PAGE)
         pages = torch.randperm(columns * len(new), generator=generator).cpu().tolist()
@@ -35,7 +37,10 @@ class Batch:
     def answer(self, op, q, chosen, **arguments):
         """One result for each chosen sequence; q holds the queries of every sequence of the batch."""
         cache = quire.PagedKVCache(
-            self.blocks, u32([CACHED[i] for i in chosen]), u32([self.table[i] for i in chosen])
+            self.blocks,
+            u32([CACHED[i] for i in chosen]),
+            u32([self.table[i] for i in chosen]),
+            max_seq_length=self.bound,
         )
         new = [self.new[i] for i in chosen]
         rows = torch.cat([q[i] for i in chosen])
@@ -53,10 +58,15 @@ class Batch:
                 assert_same_bits(actual, expected[i])
 
 
-@pytest.mark.parametrize("new", [DECODING, PROMPTS], ids=["decoding", "prompts"])
+@pytest.mark.parametrize(
+    ("new", "bound"),
+    [(DECODING, None), (DECODING, 3), (DECODING, 16), (PROMPTS, None), (PROMPTS, 512)],
+    ids=["decoding", "decoding_3", "decoding_16", "prompts", "prompts_512"],
+)
 @pytest.mark.parametrize(("heads", "kv_heads", "head_dim"), [(8, 2, 128), (4, 4, 64), (2, 1, 256)])
-def test_flash_attention(new, heads, kv_heads, head_dim):
-    Batch(new, head_dim, kv_heads=kv_heads).check(quire.flash_attention, heads, head_dim)
+def test_flash_attention(new, bound, heads, kv_heads, head_dim):
+    batch = Batch(new, head_dim, kv_heads=kv_heads, bound=bound)
+    batch.check(quire.flash_attention, heads, head_dim)
 
 
 @pytest.mark.parametrize("heads", [8, 16, 64, 128])

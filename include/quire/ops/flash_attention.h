@@ -39,7 +39,7 @@ struct FlashAttentionArgs {
   TensorView out;
   std::optional<TensorView> lse{};  // f32 [tokens, heads]
   // Tiles and splits independent of the other sequences: a sequence's result is the same bits in
-  // any batch.
+  // any batch of the same cache.max_seq_length, which chooses between the kernels of a GPU.
   bool batch_invariant = false;
   // Over a cache of e4m3, lets a kernel round q, each row by its own power of two, and the weights
   // to e4m3, and multiply on fp8 tensor cores: results are some percent of a weight off.

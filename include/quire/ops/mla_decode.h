@@ -39,7 +39,7 @@ struct MlaDecodeArgs {
   std::optional<TensorView> sinks{};  // f32 [heads]
   TensorView out;                     // [tokens, heads, value], absorbed: [tokens, heads, latent]
   std::optional<TensorView> lse{};    // f32 [tokens, heads]
-  bool batch_invariant = false;
+  bool batch_invariant = false;       // a sequence's result is the same bits in any batch
 };
 
 struct MlaDecodeProblem {
