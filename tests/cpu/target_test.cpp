@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "cpu/runtime/probe.h"
+#include "quire/error.h"
 
 namespace quire::cpu {
 namespace {
@@ -49,6 +50,23 @@ TEST(Target, ForcingOneRefusesTheOthersInWords) {
 TEST(Target, AnEmptyChoiceForcesNothing) {
   const ForcedTarget forced("");
   EXPECT_EQ(why_not(Target::portable), "");
+}
+
+// "sse" is no target, the other two are those of another architecture and, nearly everywhere, of another machine.
+TEST(Target, AChoiceThatDoesNotRunHereIsAnErrorThatNamesThoseThatDo) {
+  for (const char* name : {"sse", "AVX2", "neon", "amx"}) {
+    const std::optional<Target> target = target_from_name(name);
+    if (target.has_value() && why_not(*target).empty()) continue;
+    const ForcedTarget forced(name);
+    try {
+      static_cast<void>(why_not(Target::portable));
+      ADD_FAILURE() << name << " was taken";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.argument(), "QUIRE_CPU_TARGET");
+      EXPECT_EQ(error.actual(), name);
+      EXPECT_NE(error.expected().find("portable"), std::string::npos) << error.what();
+    }
+  }
 }
 
 TEST(Target, ProbesFindSomeSpeed) {

@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "cpu/runtime/cpu_features.h"
+#include "quire/error.h"
 
 namespace quire::cpu {
 namespace {
@@ -50,6 +51,27 @@ bool is_compiled(Target target) {
   return false;
 }
 
+std::string targets_that_run() {
+  std::string list;
+  for (const Target target : kCompiled) {
+    if (has_instructions(target)) list.append(list.empty() ? "" : ", ").append(name(target));
+  }
+  return list;
+}
+
+// A name that does not run here would leave every call to the reference: slower a thousand times, without a word.
+std::optional<Target> forced_target() {
+  // Read at every call: tests force one target after another in one process.
+  const char* text = std::getenv("QUIRE_CPU_TARGET");
+  if (text == nullptr || *text == '\0') return std::nullopt;
+  const std::optional<Target> forced = target_from_name(text);
+  if (!forced.has_value() || !is_compiled(*forced) || !has_instructions(*forced)) {
+    throw Error(ErrorCode::invalid_value, "quire", "QUIRE_CPU_TARGET",
+                "one that runs here (" + targets_that_run() + ")", text);
+  }
+  return forced;
+}
+
 }  // namespace
 
 std::string_view name(Target target) {
@@ -72,12 +94,9 @@ std::span<const Target> compiled_targets() {
 std::string why_not(Target target) {
   if (!is_compiled(target)) return "not compiled for this architecture";
   if (!has_instructions(target)) return "this processor or system lacks its instructions";
-  // Read at every call: tests force one target after another in one process.
-  const char* forced = std::getenv("QUIRE_CPU_TARGET");
-  if (forced != nullptr && *forced != '\0' && name(target) != forced) {
-    return "QUIRE_CPU_TARGET is " + std::string(forced);
-  }
-  return "";
+  const std::optional<Target> forced = forced_target();
+  return forced.value_or(target) == target ? ""
+                                           : "QUIRE_CPU_TARGET is " + std::string(name(*forced));
 }
 
 }  // namespace quire::cpu
