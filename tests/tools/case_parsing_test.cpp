@@ -175,6 +175,7 @@ class CaseFolder : public ::testing::Test {
 
 TEST_F(CaseFolder, WithoutFiles) {
   EXPECT_NE(load_error().find("no case files"), std::string::npos);
+  EXPECT_NE(load_error().find("--cases"), std::string::npos);
 }
 
 TEST_F(CaseFolder, ThatDoesNotExist) {

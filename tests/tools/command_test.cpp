@@ -93,10 +93,18 @@ TEST(Command, CheckListsCasesWithoutRunning) {
   EXPECT_TRUE(run.last_line().ends_with(" cases"));
 }
 
+// A check of nothing is no success.
 TEST(Command, TargetThatNoKernelHas) {
   const Finished run = quire("check rope/tiny --target cpu/none");
-  EXPECT_EQ(run.exit_code, 0);
+  EXPECT_EQ(run.exit_code, 1);
   EXPECT_NE(run.output.find("1 skipped: no kernel 'cpu/none' takes them"), std::string::npos);
+  EXPECT_EQ(run.last_line(), "0 passed, 0 failed");
+}
+
+TEST(Command, CheckSaysThatModelCasesAreLeftOut) {
+  const Finished run = quire("check rope/model");
+  EXPECT_EQ(run.exit_code, 1);
+  EXPECT_NE(run.output.find(" model cases left out: "), std::string::npos) << run.output;
   EXPECT_EQ(run.last_line(), "0 passed, 0 failed");
 }
 

@@ -92,8 +92,10 @@ std::vector<Case> load_cases(const std::string& folder) {
   for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
     if (entry.path().extension() == ".json") files.push_back(entry.path());
   }
-  if (error) throw CaseError(fmt::format("{}: {}", folder, error.message()));
-  if (files.empty()) throw CaseError(fmt::format("{}: no case files (*.json) here", folder));
+  if (error || files.empty()) {
+    throw CaseError(fmt::format("{}: {}; --cases names the folder of the case files", folder,
+                                error ? error.message() : "no case files (*.json) here"));
+  }
   std::sort(files.begin(), files.end());
 
   std::vector<Case> cases;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <utility>
 
 #include "tools/case/case.h"
 #include "tools/check/check_case.h"
@@ -22,11 +23,17 @@ bool is_wanted(const Case& candidate, const CheckOptions& options) {
   return options.all || is_small || is_named;
 }
 
-std::vector<Case> choose_cases(const CheckOptions& options) {
+struct Choice {
+  std::vector<Case> cases;
+  std::size_t left_out = 0;  // model cases
+};
+
+Choice choose_cases(const CheckOptions& options) {
   std::vector<Case> cases = load_cases(options.folder);
   if (!options.cases.empty()) cases = select_cases(cases, options.cases);
-  std::erase_if(cases, [&](const Case& candidate) { return !is_wanted(candidate, options); });
-  return cases;
+  const std::size_t left_out =
+      std::erase_if(cases, [&](const Case& candidate) { return !is_wanted(candidate, options); });
+  return {.cases = std::move(cases), .left_out = left_out};
 }
 
 void list_cases(const std::vector<Case>& cases) {
@@ -54,7 +61,7 @@ void print_verdict(const Case& subject, const Verdict& verdict) {
 }  // namespace
 
 int run_check(const CheckOptions& options) {
-  const std::vector<Case> cases = choose_cases(options);
+  const auto [cases, left_out] = choose_cases(options);
   if (options.list) {
     list_cases(cases);
     return 0;
@@ -72,8 +79,11 @@ int run_check(const CheckOptions& options) {
   }
   const std::int64_t skipped = static_cast<std::int64_t>(cases.size()) - passed - failed;
   if (skipped > 0) fmt::print("{} skipped: no kernel '{}' takes them\n", skipped, options.target);
+  if (left_out > 0 && !options.cases.empty()) {
+    fmt::print("{} model cases left out: name one in full, or take all with --all\n", left_out);
+  }
   fmt::print("{} passed, {} failed\n", passed, failed);
-  return failed == 0 ? 0 : 1;
+  return passed > 0 && failed == 0 ? 0 : 1;
 }
 
 }  // namespace quire::tools

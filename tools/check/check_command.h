@@ -17,7 +17,7 @@ struct CheckOptions {
   bool list = false;     // only print what there is
 };
 
-// The exit code: 0, or 1 if a case failed.
+// The exit code: 0, or 1 if a case failed or none was checked.
 int run_check(const CheckOptions& options);
 
 }  // namespace quire::tools
