@@ -65,12 +65,4 @@ __device__ inline LinePlace find_place(const Params& params, int position) {
   return {.sequence = params.batch.size, .begin = begin};
 }
 
-template <typename Params>
-__device__ inline WorkWalk start_walk(const Params& params, const WorkCuts& cuts,
-                                      int thread_block) {
-  LinePlace place{};
-  if (thread_block < cuts.parts) place = find_place(params, cuts.at(thread_block));
-  return WorkWalk(params.batch, params.split, cuts, place, thread_block);
-}
-
 }  // namespace quire::cuda::hopper

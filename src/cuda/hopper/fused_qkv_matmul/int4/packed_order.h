@@ -26,7 +26,6 @@ inline constexpr int kUnitColumns = 64;
 inline constexpr int kUnitBytes = kPanelRows * kUnitColumns / 2;
 inline constexpr int kStepCodeBytes = 2 * kUnitBytes;
 inline constexpr int kMaxSideBytes = 4 * kPanelPairs * 16;  // of a step: groups of 32, f32
-inline constexpr float kZeroFactor = -0.125f;               // of a zero in the sides
 
 struct Int4Order {
   int panels = 0;
