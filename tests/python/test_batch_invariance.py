@@ -6,6 +6,7 @@ among multiprocessors; the long sequence is cut into several pieces. Without a b
 kernel of prefill, with a small one that of decode.
 """
 
+import numpy as np
 import pytest
 import torch
 
@@ -74,3 +75,28 @@ def test_mla_decode(heads):
     Batch(DECODING, 576, is_mla=True).check(
         quire.mla_decode, heads, 576, latent_dim=512, scale=192**-0.5
     )
+
+
+def project(x, weight, tokens, **arguments):
+    """Rows of q, K and V of the first tokens."""
+    blocks = torch.zeros(4, 2, 1, PAGE, 2, 64, dtype=x.dtype, device="cpu")
+    cache = quire.PagedKVCache(blocks, np.zeros(1, np.uint32), np.arange(4, dtype=np.uint32)[None])
+    q = quire.fused_qkv_matmul(x[:tokens], np.array([0, tokens], np.uint32), weight, cache, 0, **arguments)
+    rows = blocks.transpose(0, 1).reshape(2, 4 * PAGE, 2 * 64)[:, :tokens]
+    return torch.cat([q, *rows], dim=1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("is_int4", [False, True], ids=["dense", "int4"])
+def test_projections_on_a_cpu_do_not_depend_on_the_number_of_tokens(dtype, is_int4):
+    generator = torch.Generator("cpu").manual_seed(5)
+    x = torch.randn(200, 256, generator=generator, device="cpu").to(dtype)
+    if is_int4:
+        codes = torch.randint(16, (512, 256), generator=generator, device="cpu", dtype=torch.uint8)
+        scale = torch.rand(512, 4, generator=generator, device="cpu").to(dtype)
+        weight, arguments = quire.pack_int4(codes), {"weight_scale": scale, "quant": quire.Quant("int4", group_size=64)}
+    else:
+        weight, arguments = torch.randn(512, 256, generator=generator, device="cpu").to(dtype), {}
+    expected = project(x, weight, 200, **arguments)
+    for tokens in (1, 2, 4, 5, 8, 9, 16, 17, 33, 64, 129):
+        assert_same_bits(project(x, weight, tokens, **arguments), expected[:tokens])

@@ -2,6 +2,7 @@
 """The snippets of the README and of docs/engine.md: Python runs, C++ is an excerpt of an example that CTest runs."""
 
 import re
+import warnings
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,14 @@ import quire
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def block(language: str, page: str = "README.md") -> str:
-    blocks = re.findall(rf"^```{language}\n(.*?)^```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 1, f"{page} has {len(blocks)} {language} blocks"
-    return blocks[0]
+def blocks(language: str, page: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
+
+
+def block(language: str) -> str:
+    found = blocks(language, "README.md")
+    assert len(found) == 1, f"README.md has {len(found)} {language} blocks"
+    return found[0]
 
 
 def test_python_snippet_runs():
@@ -33,13 +38,38 @@ def test_python_snippet_runs():
     assert torch.equal(out[1], own)
 
 
-def test_the_engines_snippet_runs():
+def test_the_engines_snippets_run():
     torch = pytest.importorskip("torch")
     torch.manual_seed(7)
     names: dict = {}
-    exec(compile(block("python", "docs/engine.md"), "docs/engine.md", "exec"), names)
+    call, operator = blocks("python", "docs/engine.md")
+    exec(compile(call, "docs/engine.md", "exec"), names)
     assert names["out"].shape == (4, 8, 128)
     assert (names["out"] == 0).all()  # the mean of V rows that are zero
+
+    exec(compile(operator, "docs/engine.md", "exec"), names)
+    cache = names["cache"]
+    cache.blocks.normal_()
+
+    def step(q):
+        where = (names["row_offsets"], cache.blocks, cache.cache_lengths, cache.page_table, 0)
+        return names["attention"](2 * q, *where) + 1
+
+    compiled = torch.compile(step, fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(names["q"]), step(names["q"]))
+
+
+def test_torch_compile_goes_around_a_call():
+    torch = pytest.importorskip("torch")
+    states, lses = torch.randn(2, 3, 4, 8), torch.randn(2, 3, 4)
+
+    def merge(states, lses):
+        return quire.merge_states(2 * states, lses) + 1
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # Dynamo says that it does not know the module
+        compiled = torch.compile(merge, backend="eager")(states, lses)
+    assert torch.equal(compiled, merge(states, lses))
 
 
 def test_cpp_snippet_is_in_the_example():
