@@ -61,11 +61,13 @@ void expect_replays_are_fresh_calls(const DeviceState& state, const Lengths& len
   }
 }
 
-// Numbers into a u32 tensor of the device.
+// Numbers into a u32 tensor of the device. cudaMemcpy returns when they have left pageable memory, which is
+// before they have arrived: a stream that does not wait for the legacy one read the old ones on a busy GPU.
 inline void upload(const TensorView& tensor, const std::vector<std::uint32_t>& values) {
   cuda::check(cudaMemcpy(tensor.data, values.data(), values.size() * sizeof(std::uint32_t),
                          cudaMemcpyHostToDevice),
               "cudaMemcpy");
+  cuda::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
 }
 
 }  // namespace quire::test
