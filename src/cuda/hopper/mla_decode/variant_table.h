@@ -41,8 +41,8 @@ inline constexpr MlaDecodeVariant kMlaDecodeVariants[] = {
     mla_decode_variant<MlaDecodeBf16R128>("bf16_r128", set_row_maps),
     mla_decode_variant<MlaDecodeBf16R256>("bf16_r256", set_row_maps),
     mla_decode_variant<MlaDecodeFp8R16>("fp8_r16", set_unit_maps),
-    mla_decode_variant<MlaDecodeFp8R64>("fp8_r64", set_byte_maps),
-    mla_decode_variant<MlaDecodeFp8R128>("fp8_r128", set_byte_maps),
+    mla_decode_variant<MlaDecodeFp8R64>("fp8_r64", set_unit_maps),
+    mla_decode_variant<MlaDecodeFp8R128>("fp8_r128", set_unit_maps),
 };
 
 }  // namespace quire::cuda::hopper

@@ -41,18 +41,25 @@ struct MlaDecodeFp8R16 {
   static constexpr int kCluster = 1;
   static constexpr DType kLatents = kConfig.latents;
 };
-// Rows of e4m3, converted on the way.
+// Rows of e4m3 and many rows of q (many_rows/): one block, or two that share their keys.
 struct MlaDecodeFp8R64 {
-  static constexpr LatentConfig kConfig{.row_groups = 1, .stages = 2, .raw_stages = 3};
-  static constexpr int kRows = kConfig.rows();
-  static constexpr int kCluster = LatentConfig::kCluster;
-  static constexpr DType kLatents = DType::fp8_e4m3;
+  static constexpr FewRowsConfig kConfig{.latents = DType::fp8_e4m3,
+                                         .rows = 64,
+                                         .units = 7,
+                                         .load_registers = 48,
+                                         .score_registers = 144,
+                                         .value_registers = 160};
+  static constexpr bool kLeavesNotes = true;
+  static constexpr int kRows = kConfig.rows;
+  static constexpr int kCluster = 1;
+  static constexpr DType kLatents = kConfig.latents;
 };
 struct MlaDecodeFp8R128 {
-  static constexpr LatentConfig kConfig{.row_groups = 2, .stages = 2, .raw_stages = 2};
-  static constexpr int kRows = kConfig.rows();
-  static constexpr int kCluster = LatentConfig::kCluster;
-  static constexpr DType kLatents = DType::fp8_e4m3;
+  static constexpr FewRowsConfig kConfig = MlaDecodeFp8R64::kConfig;
+  static constexpr bool kLeavesNotes = true;
+  static constexpr int kRows = 2 * kConfig.rows;
+  static constexpr int kCluster = 2;
+  static constexpr DType kLatents = kConfig.latents;
 };
 
 }  // namespace quire::cuda::hopper

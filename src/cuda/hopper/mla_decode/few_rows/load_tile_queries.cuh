@@ -11,18 +11,20 @@
 
 namespace quire::cuda::hopper {
 
-template <FewRowsConfig kConfig> class LoadTileQueries {
+// Shared: FewRowsShared, or another that has as much of its members.
+template <FewRowsConfig kConfig, typename Shared = FewRowsShared<kConfig>> class LoadTileQueries {
  public:
-  __device__ LoadTileQueries(const LatentParams& params, FewRowsShared<kConfig>& shared,
-                             bool has_fp8_rope)
-      : params_(params), shared_(shared), has_fp8_rope_(has_fp8_rope) {}
+  // `first_row`: of an item, this block's.
+  __device__ LoadTileQueries(const LatentParams& params, Shared& shared, bool has_fp8_rope,
+                             int first_row = 0)
+      : params_(params), shared_(shared), has_fp8_rope_(has_fp8_rope), first_row_(first_row) {}
 
-  // By all warps of the scores; rows beyond the item's are zeros.
+  // By all kWarps warps of the scores; rows beyond the item's are zeros.
+  template <int kWarps = FewRowsConfig::kWarps>
   __device__ void load(const LatentItem& item, int warp) const {
-    constexpr int kWarps = FewRowsConfig::kWarps;
     constexpr int kWarpRows = kConfig.rows / kWarps;
-    constexpr int kAtOnce =
-        kIsScaled ? 1 : kWarpRows;  // for two that are scaled there are no registers
+    // For two that are scaled few rows have no registers.
+    constexpr int kAtOnce = kIsScaled ? (kWarpRows < 8 ? 1 : 4) : kWarpRows;
 #pragma unroll 1
     for (int first = 0; first < kWarpRows; first += kAtOnce) {
       uint4 chunks[kAtOnce][kChunks];
@@ -43,7 +45,8 @@ template <FewRowsConfig kConfig> class LoadTileQueries {
     return static_cast<int>(threadIdx.x % 32);
   }
 
-  __device__ void fetch(const LatentItem& item, int row, uint4 (&chunks)[kChunks]) const {
+  __device__ void fetch(const LatentItem& item, int own, uint4 (&chunks)[kChunks]) const {
+    const int row = first_row_ + own;
     const std::int64_t token = item.first_token + row / params_.heads;
     const std::byte* source = params_.queries.data + token * params_.queries.token_stride_bytes +
                               row % params_.heads * params_.queries.head_stride_bytes;
@@ -115,8 +118,9 @@ template <FewRowsConfig kConfig> class LoadTileQueries {
   }
 
   const LatentParams& params_;
-  FewRowsShared<kConfig>& shared_;
+  Shared& shared_;
   const bool has_fp8_rope_;
+  const int first_row_;
 };
 
 }  // namespace quire::cuda::hopper

@@ -13,25 +13,26 @@
 
 namespace quire::cuda::hopper {
 
-template <FewRowsConfig kConfig> class LoadUnits {
+// Shared: FewRowsShared, or another that has as much of its members.
+template <FewRowsConfig kConfig, typename Shared = FewRowsShared<kConfig>> class LoadUnits {
  public:
-  // `warp`: of the four.
-  __device__ LoadUnits(const MlaDecodeParams& params, FewRowsShared<kConfig>& shared, int warp)
-      : params_(params), shared_(shared), warp_(warp) {}
+  // `warp`: of the four. `cluster`: of blocks that share keys; `first_row`: of an item, this block's.
+  __device__ LoadUnits(const MlaDecodeParams& params, Shared& shared, int warp,
+                       int cluster = static_cast<int>(blockIdx.x), int first_row = 0)
+      : params_(params), shared_(shared), warp_(warp), cluster_(cluster), first_row_(first_row) {}
 
-  // `part`: of the work, this block's.
+  // `part`: of the work, the cluster's.
   __device__ void run(const ClusterPart& part) {
-    const auto block = static_cast<int>(blockIdx.x);
     if (part.cuts.total < kManyTiles) hint_ = L2Hint::EVICT_FIRST;
     WorkPiece first;
-    const bool has_first = first_piece(params_.split, part.cuts, part.place, block, first);
+    const bool has_first = first_piece(params_.split, part.cuts, part.place, cluster_, first);
     if (has_first) ask_first(part.place, first);
-    WorkWalk walk(params_.batch, params_.split, part.cuts, part.place, block);
+    WorkWalk walk(params_.batch, params_.split, part.cuts, part.place, cluster_);
     for (WorkPiece piece; walk.next(piece);) {
       const SequenceWork& work = walk.work();
       if (tile_ > 0 || !has_first) begin_item(work, piece);
       load_item(work, piece, walk.sequence());
-      if (warp_ == 0) leave_note(params_, block, work, piece, walk.sequence());
+      if (warp_ == 0) leave_note(params_, cluster_, work, piece, walk.sequence());
     }
     publish({});
   }
@@ -92,7 +93,8 @@ template <FewRowsConfig kConfig> class LoadUnits {
 
   __device__ void begin_item(const SequenceWork& work, const WorkPiece& piece) {
     const LatentItem item = describe_item(params_.batch, work, piece);
-    if (warp_ == 0 && lane() < kConfig.rows) prefetch_query(params_.attend, item, lane());
+    const int row = 32 * warp_ + lane();
+    if (row < kConfig.rows) prefetch_query(params_.attend, item, first_row_ + row);
     publish(item);
   }
 
@@ -163,8 +165,10 @@ template <FewRowsConfig kConfig> class LoadUnits {
   }
 
   const MlaDecodeParams& params_;
-  FewRowsShared<kConfig>& shared_;
+  Shared& shared_;
   const int warp_;
+  const int cluster_;
+  const int first_row_;
   L2Hint hint_ = L2Hint::EVICT_NORMAL;
   int tile_ = 0;
   RingPosition<FewRowsConfig::kItems> item_at_;

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// 64 keys × the query rows of an item: the products of the scores, and the keys' numbers as values for those who sum.
+// While the tensor cores have 64 columns, the next 64 are fetched and converted.
+#pragma once
+
+#include "cuda/hopper/latent_attention/products.cuh"
+#include "cuda/hopper/mla_decode/many_rows/key_factors.cuh"
+#include "cuda/hopper/mla_decode/many_rows/shared.cuh"
+#include "cuda/hopper/tile/opaque.cuh"
+
+namespace quire::cuda::hopper {
+
+// kRope: of the rows' rope columns. Rows whose rope is e4m3 have no scales.
+template <FewRowsConfig kConfig, DType kRope> class ScoreValues {
+ public:
+  static constexpr int kSums = kConfig.rows / 2;  // of a thread
+  using Sums = float[kSums];
+
+  // `warp`: of the four.
+  __device__ ScoreValues(const LatentRowFormat& format, ManyRowsShared<kConfig>& shared, int warp)
+      : format_(format), shared_(shared), values_at_(own_values(shared, warp)) {}
+
+  // `tile`: of the block; `place`: of this warp's unit, which is there. Scores are the rows' own, scaled.
+  __device__ void score(int tile, int place, const KeyFactors& factors, Sums& scores) const {
+    typename Op::Raw raw;
+    Words words[2];
+    const std::byte* at =
+        shared_.units[place] + Op::key_offset(static_cast<int>(threadIdx.x % 32));
+    const std::uint32_t q = broadcast(descriptor_low(&shared_.q));
+    const bool has_groups = kHasScales && format_.row_scales_offset_bytes >= 0;
+    Op::fetch_keys(at, column_of(0), raw);
+    pin(scores);
+#pragma unroll
+    for (int block = 0; block < FewRowsConfig::kBlocks; ++block) {
+      Words& own = words[block % 2];
+      Op::convert_keys(raw, own);
+      if (block + 1 < FewRowsConfig::kBlocks) Op::fetch_keys(at, column_of(block + 1), raw);
+      if (has_groups) scale_words(column_of(block) / kGroupColumns, factors, own);
+      start<DType::f16>(own, q + slab_offset_of(block), scores, block == 0);
+      store_values(tile, block, own);
+      cute::warpgroup_wait<1>();
+    }
+    if (has_groups) scale_scores(factors, scores);
+    score_rope(at, q, words[0], scores);
+    cute::warpgroup_wait<0>();
+    pin(scores);
+    if (kHasScales && format_.token_scales != nullptr) scale(factors, scores);
+  }
+
+ private:
+  using Shared = ManyRowsShared<kConfig>;
+  using Op = Operands<DType::fp8_e4m3>;
+  using Words = std::uint32_t[kOperandWords];
+  static constexpr bool kHasScales = kRope == DType::bf16;
+  static constexpr int kGroupColumns = LatentConfig::kLatent / FewRowsConfig::kScaleGroups;
+  static constexpr int kPartBlocks = ManyRows::kPartSlabs;
+
+  // Blocks come in the order of the parts.
+  __device__ static constexpr int column_of(int block) {
+    return ManyRows::first_column(block / kPartBlocks) +
+           block % kPartBlocks * LatentConfig::kSlabColumns;
+  }
+  __device__ static constexpr std::uint32_t slab_offset_of(int block) {
+    return column_of(block) / LatentConfig::kSlabColumns * Shared::kSlabBytes >> 4;
+  }
+
+  // Where a lane's row of the warp's 16 and its first piece are in the first slab of values.
+  __device__ static int own_values(Shared& shared, int warp) {
+    const auto lane = static_cast<int>(threadIdx.x % 32);
+    const int offset = slab_offset(FewRowsConfig::kUnitKeys * warp + lane % 16, lane / 16);
+    return static_cast<int>(__cvta_generic_to_shared(&shared.values)) + offset;
+  }
+
+  __device__ static void scale_words(int group, const KeyFactors& factors, Words& words) {
+#pragma unroll
+    for (int i = 0; i < kOperandWords; ++i) {
+      auto& pair = reinterpret_cast<__half2&>(words[i]);
+      pair = __hmul2(pair, factors.left[i % 2][group]);
+    }
+  }
+
+  // sums (+)= 64 × 64 of registers · a slab of 64 columns of q.
+  template <DType kElement>
+  __device__ static void start(Words& words, std::uint32_t slab, Sums& sums, bool starts_sum) {
+    pin(words);
+    cute::warpgroup_arrive();
+#pragma unroll
+    for (int step = 0; step < 4; ++step) {
+      detail::issue<RowWgmma<kElement, kConfig.rows>>(
+          &words[4 * step], descriptor(slab + (step * kStepBytes >> 4), kRowsHigh), sums,
+          starts_sum && step == 0 ? cute::SM90::GMMA::ScaleOut::Zero
+                                  : cute::SM90::GMMA::ScaleOut::One,
+          std::make_index_sequence<kSums>{});
+    }
+    cute::warpgroup_commit_batch();
+  }
+
+  __device__ void store_values(int tile, int block, const Words& words) const {
+    const ValuePlace at(tile, block / kPartBlocks);
+    if (block % kPartBlocks == 0) shared_.values_empty[at.place].wait(at.phase ^ 1);
+    // Opaque: all places' addresses would be kept from tile to tile, and spilled.
+    const int first = opaque(values_at_) + at.place * static_cast<int>(sizeof(shared_.values[0])) +
+                      block % kPartBlocks * Shared::kValueSlabBytes;
+#pragma unroll
+    for (int step = 0; step < 4; ++step) store_matrices(first ^ 32 * step, &words[4 * step]);
+  }
+  // Four 8 × 8 matrices; a lane has the address of row lane % 8 of number lane / 8.
+  __device__ static void store_matrices(int row, const std::uint32_t* words) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row),
+                 "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3])
+                 : "memory");
+  }
+
+  __device__ static void scale(const KeyFactors& factors, Sums& scores) {
+#pragma unroll
+    for (int i = 0; i < kSums; ++i) scores[i] *= factors.whole[i / 2 % 2];
+  }
+  // Before rope columns without scales are added.
+  __device__ static void scale_scores(const KeyFactors& factors, Sums& scores) {
+    cute::warpgroup_wait<0>();
+    pin(scores);
+    scale(factors, scores);
+    pin(scores);
+  }
+
+  __device__ void score_rope(const std::byte* at, std::uint32_t q, Words& words,
+                             Sums& scores) const {
+    const std::uint32_t slab = q + (FewRowsConfig::kBlocks * Shared::kSlabBytes >> 4);
+    const std::byte* rope = at + format_.rope_offset_bytes;
+    if constexpr (kRope == DType::bf16) {
+      Operands<DType::bf16>::fetch_spaced(rope, words);
+      start<DType::bf16>(words, slab, scores, false);
+    } else {
+      typename Op::Raw raw;
+      Op::fetch_keys(rope, 0, raw);
+      Op::convert_keys(raw, words);
+      start<DType::f16>(words, slab, scores, false);
+    }
+  }
+
+  const LatentRowFormat& format_;
+  Shared& shared_;
+  const int values_at_;
+};
+
+}  // namespace quire::cuda::hopper
