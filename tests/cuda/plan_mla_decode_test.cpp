@@ -42,17 +42,15 @@ TEST(PlanMlaDecodeTest, VariantsAreOrderedByTheirRows) {
   }
 }
 
-TEST(PlanMlaDecodeTest, ConvertingKernelsFitTheMachine) {
-  constexpr std::int64_t kSharedBytes = 227 * 1024;
-  constexpr std::int64_t kSmall = 2048;                // barriers, items
-  constexpr std::int64_t kSums = 8 * 4096 + 256 * 16;  // partial scores, statistics
-  constexpr std::int64_t kRowBytes = (256 + 32) * 2;   // of one block
-  for (const LatentConfig& config : {MlaDecodeFp8R64::kConfig, MlaDecodeFp8R128::kConfig}) {
-    const std::int64_t rows = config.rows() + std::int64_t{config.stages} * LatentConfig::kKeys;
-    EXPECT_LE(rows * kRowBytes + kSums + config.raw_bytes() + kSmall, kSharedBytes);
-    EXPECT_TRUE(config.row_groups == 2 || config.stages % 2 == 0);
+TEST(PlanMlaDecodeTest, KernelsForManyRowsFitTheMachine) {
+  constexpr int kStartRegisters = 128;  // of 512 threads
+  for (const FewRowsConfig& config : {MlaDecodeFp8R64::kConfig, MlaDecodeFp8R128::kConfig}) {
+    EXPECT_LE(config.load_registers + config.score_registers + 2 * config.value_registers,
+              4 * kStartRegisters);
+    EXPECT_EQ(config.unit_bytes() % 128, 0);
+    EXPECT_GT(config.units, FewRowsConfig::kTileUnits);  // some are on their way
   }
-  EXPECT_LE(128 * (2 * LatentConfig::kAttendRegisters + LatentConfig::kLoadRegisters), 65536);
+  EXPECT_EQ(MlaDecodeFp8R128::kRows, MlaDecodeFp8R128::kCluster * MlaDecodeFp8R128::kConfig.rows);
 }
 
 TEST(PlanMlaDecodeTest, KernelsForFewRowsFitTheMachine) {

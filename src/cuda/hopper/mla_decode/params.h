@@ -46,12 +46,10 @@ struct MlaDecodeParams {
   LatentPages pages{};
   LatentRowFormat format{};  // of rows to be converted
   // bf16 rows: (column of the slab, row of the page, slab, page), two slabs at a time in `latents`, where a
-  // box has a tile's 64 rows, and one in `tails`. Rows
-  // of e4m3: (byte, row, page), a block's half of the latents, of the rope part, and the scales, × 16
-  // rows. For few query rows: whole rows × 16, in `latents` alone.
+  // box has a tile's 64 rows, and one in `tails`. Rows of e4m3, and those for few query rows: whole rows × 16, in
+  // `latents` alone.
   TensorMap latents{};
   TensorMap tails{};
-  TensorMap scales{};
 };
 
 }  // namespace quire::cuda::hopper

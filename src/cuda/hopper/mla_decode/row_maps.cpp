@@ -25,27 +25,7 @@ TensorMap row_map(const LatentPages& pages, int rows, int slabs) {
   return encode_tensor_map(tile, const_cast<std::byte*>(pages.rows));
 }
 
-// (byte, row of the page, page), 16 rows at a time
-TensorMap byte_map(const LatentPages& pages, int box_bytes) {
-  TileDescriptor tile;
-  tile.dtype = DType::u8;
-  tile.rank = 3;
-  tile.dims = {pages.row_bytes, pages.page_size, pages.num_pages};
-  tile.strides_bytes = {pages.token_stride_bytes, pages.page_stride_bytes};
-  tile.box = {box_bytes, LatentConfig::kWarpKeys, 1};
-  tile.l2_promotion = L2Promotion::b128;
-  return encode_tensor_map(tile, const_cast<std::byte*>(pages.rows));
-}
-
 }  // namespace
-
-void set_byte_maps(MlaDecodeParams& params) {
-  const LatentRowFormat& format = params.format;
-  params.latents = byte_map(params.pages, LatentConfig::kColumns);
-  params.tails = byte_map(
-      params.pages, format.has_fp8_rope ? LatentConfig::kTailColumns : LatentConfig::kTailBytes);
-  if (format.row_scales_offset_bytes >= 0) params.scales = byte_map(params.pages, 16);
-}
 
 void set_slab_maps(MlaDecodeParams& params) {
   params.latents = row_map(params.pages, FewRowsConfig::kUnitKeys, FewRowsConfig::kSlabs);

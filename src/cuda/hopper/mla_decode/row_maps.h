@@ -7,10 +7,8 @@ namespace quire::cuda::hopper {
 
 // What the copy engine is told of `pages`, and box_rows in them.
 void set_row_maps(MlaDecodeParams& params);
-// Whole rows, 16 at a time, for few query rows: of bf16, and of e4m3.
+// Whole rows, 16 at a time: of bf16, for few query rows, and of e4m3.
 void set_slab_maps(MlaDecodeParams& params);
 void set_unit_maps(MlaDecodeParams& params);
-// Rows of e4m3; `params.format` is set.
-void set_byte_maps(MlaDecodeParams& params);
 
 }  // namespace quire::cuda::hopper

@@ -24,7 +24,7 @@ template <FewRowsConfig kConfig, typename Shared = FewRowsShared<kConfig>> class
   __device__ void load(const LatentItem& item, int warp) const {
     constexpr int kWarpRows = kConfig.rows / kWarps;
     // For two that are scaled few rows have no registers.
-    constexpr int kAtOnce = kIsScaled ? (kWarpRows < 8 ? 1 : 4) : kWarpRows;
+    constexpr int kAtOnce = kIsScaled ? (kWarpRows < 8 ? 1 : 2) : kWarpRows;
 #pragma unroll 1
     for (int first = 0; first < kWarpRows; first += kAtOnce) {
       uint4 chunks[kAtOnce][kChunks];

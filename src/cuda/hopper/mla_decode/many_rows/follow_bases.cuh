@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Weights of a tile, and what its exponents and scales are relative to: a reference for every row, which follows its
 // maximum only where that rises by more than kSlack powers of two, and a power for the scales
-// (few_rows/scale_power.cuh). That all of them stay is tried first: it is so for nearly every tile, and the four warps
-// then exchange one bit.
+// (few_rows/scale_power.cuh). Nearly every tile leaves all of them as they were, and the four warps then exchange one
+// bit.
 #pragma once
 
 #include "cuda/hopper/flash_attention/prefill/softmax.cuh"
@@ -39,13 +39,8 @@ template <FewRowsConfig kConfig> class FollowBases {
   // Scores into weights of f16, times the keys' factors; into `sums` without those.
   __device__ void weigh(const Scores& scores, const KeyFactors& factors, Sums& sums, Words& words) {
     if (thread() == 0) shared_.has_factors = 0;
-    Sums added;
-#pragma unroll 1
-    while (!barrier_all(exponentiate(scores, factors, added, words), kThreads, 3)) {
-      rise(scores, factors, sums);
-    }
-#pragma unroll
-    for (int i = 0; i < Rows::kThreadRows; ++i) sums[i] += added[i];
+    if (!barrier_all(stays(scores, factors), kThreads, 3)) rise(scores, factors, sums);
+    exponentiate(scores, factors, sums, words);
   }
 
   __device__ void leave_stats() const {
@@ -66,33 +61,41 @@ template <FewRowsConfig kConfig> class FollowBases {
     return *reinterpret_cast<const float2*>(&rows[Rows::row(index)]);
   }
 
-  // True: what this thread has is right with references and power as they are.
-  __device__ bool exponentiate(const Scores& scores, const KeyFactors& factors, Sums& added,
+  // This thread's scores and factors ask for no other references and power.
+  __device__ bool stays(const Scores& scores, const KeyFactors& factors) const {
+    bool stays = power_ != 0 && ScalePower::follow(power_, top_bits(factors)) == power_;
+#pragma unroll
+    for (int j = 0; j < Rows::kThreadRows; j += 2) {
+      const float2 factor = pair_at(shared_.query_factors, j);
+      const float2 ref = pair_at(shared_.refs, j);
+      stays = stays && Rows::own_top(scores, j) * factor.x <= ref.x + kSlack &&
+              Rows::own_top(scores, j + 1) * factor.y <= ref.y + kSlack;
+    }
+    return stays;
+  }
+
+  __device__ void exponentiate(const Scores& scores, const KeyFactors& factors, Sums& sums,
                                Words& words) const {
     const float lift = ScalePower::lift(power_);
     const float by[2] = {factors.whole[0] * lift, factors.whole[1] * lift};
-    bool stays = power_ != 0 && ScalePower::follow(power_, top_bits(factors)) == power_;
 #pragma unroll
-    for (int j = 0; j < Rows::kThreadRows / 2; ++j) {
-      // Of rows 8j + 2 (lane % 4) and the one after it.
-      const float2 factor_pair = pair_at(shared_.query_factors, 2 * j);
-      const float2 ref_pair = pair_at(shared_.refs, 2 * j);
-      const float factor[2] = {factor_pair.x, factor_pair.y};
-      const float ref[2] = {ref_pair.x, ref_pair.y};
-      float weights[4];
+    for (int j = 0; j < Rows::kThreadRows; j += 2) {
+      const float2 factor = pair_at(shared_.query_factors, j);
+      const float2 ref = pair_at(shared_.refs, j);
+      const float offset[2] = {offset_of(ref.x), offset_of(ref.y)};
+      const float* of_pair = &scores[2 * j];  // two rows of the first key, two of the second
 #pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const float top = fmaxf(scores[4 * j + e], scores[4 * j + e + 2]) * factor[e];
-        stays = stays && top <= ref[e] + kSlack;
-        const float offset = ref[e] == -INFINITY ? 0.0F : -ref[e];
-        weights[e] = exp2_approx(fmaf(scores[4 * j + e], factor[e], offset));
-        weights[e + 2] = exp2_approx(fmaf(scores[4 * j + e + 2], factor[e], offset));
-        added[2 * j + e] = weights[e] + weights[e + 2];
+      for (int key = 0; key < 2; ++key) {
+        const float first = exp2_approx(fmaf(of_pair[2 * key], factor.x, offset[0]));
+        const float second = exp2_approx(fmaf(of_pair[2 * key + 1], factor.y, offset[1]));
+        sums[j] += first;
+        sums[j + 1] += second;
+        words[j + key] = pack_pair<DType::f16>(first * by[key], second * by[key]);
       }
-      words[2 * j] = pack_pair<DType::f16>(weights[0] * by[0], weights[1] * by[0]);
-      words[2 * j + 1] = pack_pair<DType::f16>(weights[2] * by[1], weights[3] * by[1]);
     }
-    return stays;
+  }
+  __device__ static float offset_of(float ref) {
+    return ref == -INFINITY ? 0.0F : -ref;
   }
 
   // References and power after this tile take the place of those before it.

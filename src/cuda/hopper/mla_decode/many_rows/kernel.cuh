@@ -7,6 +7,7 @@
 #include "cuda/hopper/mla_decode/many_rows/sum_values.cuh"
 #include "cuda/hopper/mla_decode/many_rows/weigh_keys.cuh"
 #include "cuda/hopper/tile/block.cuh"
+#include "cuda/hopper/tile/opaque.cuh"
 
 namespace quire::cuda::hopper {
 
@@ -18,11 +19,10 @@ __global__ void __launch_bounds__(ManyRows::kThreads, 1)
   using Shared = ManyRowsShared<kConfig>;
   extern __shared__ __align__(1024) std::byte memory[];
   auto& shared = *reinterpret_cast<Shared*>(memory);
-  if (threadIdx.x == 0) prefetch(params.latents);
-  fetch_part(params);
   // The kernel that merges pieces may take its place beside this one and wait there.
   cudaTriggerProgrammaticLaunchCompletion();
   if (threadIdx.x == 0) {
+    prefetch(params.latents);
     shared.init(params.format.token_scales != nullptr);
     cutlass::arch::fence_barrier_init();
   }
@@ -31,7 +31,10 @@ __global__ void __launch_bounds__(ManyRows::kThreads, 1)
   const int warpgroup = warpgroup_in_block();
   ClusterPart part;
   if (warpgroup == 3) {  // beside the barriers, which it does not need
-    part = find_part(params, shared.line, cluster, static_cast<int>(threadIdx.x % 128));
+    // Opaque: else two registers are kept for it in all roles, and spilled.
+    const int thread = opaque(static_cast<int>(threadIdx.x % 128));
+    prefetch_table(params.pages, params.batch.size, thread);
+    part = find_part(params, shared.line, cluster, thread);
   }
   __syncthreads();
   if (warpgroup == 3) {

@@ -75,7 +75,7 @@ template <FewRowsConfig kConfig, DType kRope> class ScoreValues {
 #pragma unroll
     for (int i = 0; i < kOperandWords; ++i) {
       auto& pair = reinterpret_cast<__half2&>(words[i]);
-      pair = __hmul2(pair, factors.left[i % 2][group]);
+      pair = __hmul2(pair, factors.left_of(i % 2, group));
     }
   }
 
