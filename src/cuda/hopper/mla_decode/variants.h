@@ -47,8 +47,8 @@ struct MlaDecodeFp8R64 {
                                          .rows = 64,
                                          .units = 7,
                                          .load_registers = 48,
-                                         .score_registers = 144,
-                                         .value_registers = 160};
+                                         .score_registers = 128,
+                                         .value_registers = 168};
   static constexpr bool kLeavesNotes = true;
   static constexpr int kRows = kConfig.rows;
   static constexpr int kCluster = 1;

@@ -4,6 +4,7 @@
 // stands 2^38 below it.
 #pragma once
 
+#include "cuda/hopper/flash_attention/prefill/softmax.cuh"
 #include "cuda/hopper/latent_attention/convert_row.cuh"
 #include "cuda/hopper/latent_attention/params.h"
 #include "cuda/hopper/mla_decode/few_rows/shared.cuh"

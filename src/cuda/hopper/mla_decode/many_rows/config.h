@@ -9,18 +9,17 @@ namespace quire::cuda::hopper {
 struct ManyRows {
   static constexpr int kScoreWarps = 4;
   static constexpr int kSumGroups = 2;
-  static constexpr int kThreads = 128 * (2 + kSumGroups);
+  static constexpr int kSumThreads = 128 * kSumGroups;
+  static constexpr int kThreads = 256 + kSumThreads;
 
-  // Values of a tile, as the products read them, come in four parts of 128 columns. There is room for so many.
+  // Values of a tile, as the products read them, are four parts of 128 columns: first one of each group that sums, then
+  // another.
   static constexpr int kParts = 4;
-  static constexpr int kPlaces = 4;
   static constexpr int kPartColumns = LatentConfig::kLatent / kParts;
   static constexpr int kPartSlabs = kPartColumns / LatentConfig::kSlabColumns;
   static constexpr int kPartSums = kPartColumns / 2;  // of a thread
   static constexpr int kGroupParts = kParts / kSumGroups;
 
-  // The first column of a part, in the order in which they are written and summed: the groups' first parts, then their
-  // second ones.
   __device__ static constexpr int first_column(int part) {
     return (part % kSumGroups * kGroupParts + part / kSumGroups) * kPartColumns;
   }

@@ -4,8 +4,8 @@
 #pragma once
 
 #include "cuda/hopper/mla_decode/few_rows/load_units.cuh"
-#include "cuda/hopper/mla_decode/many_rows/sum_values.cuh"
-#include "cuda/hopper/mla_decode/many_rows/weigh_keys.cuh"
+#include "cuda/hopper/mla_decode/many_rows/score_tiles.cuh"
+#include "cuda/hopper/mla_decode/many_rows/sum_tiles.cuh"
 #include "cuda/hopper/tile/block.cuh"
 #include "cuda/hopper/tile/opaque.cuh"
 
@@ -42,10 +42,10 @@ __global__ void __launch_bounds__(ManyRows::kThreads, 1)
     LoadUnits<kConfig, Shared>(params, shared, warp_in_block() % 4, cluster, first_row).run(part);
   } else if (warpgroup == 2) {
     cutlass::arch::warpgroup_reg_alloc<kConfig.score_registers>();
-    WeighManyRows<kConfig, kRope>(params, shared, first_row).run();
+    ScoreTiles<kConfig, kRope>(params, shared, first_row).run();
   } else {
     cutlass::arch::warpgroup_reg_alloc<kConfig.value_registers>();
-    SumManyRows<kConfig>(params, shared, warpgroup, first_row).run();
+    SumTiles<kConfig>(params, shared, warpgroup, first_row).run();
   }
 }
 

@@ -47,7 +47,8 @@ struct KeyFactors {
   static constexpr int kLeast = 20;  // of the scales' exponent fields
 
   __device__ void divide(const float4& four, int i) {
-    const float top = fmaxf(fmaxf(fabsf(four.x), fabsf(four.y)), fmaxf(fabsf(four.z), fabsf(four.w)));
+    const float top =
+        fmaxf(fmaxf(fabsf(four.x), fabsf(four.y)), fmaxf(fabsf(four.z), fabsf(four.w)));
     // The power's exponent field, and that of what it is divided by: both are normal numbers.
     const int field = max(static_cast<int>(__float_as_uint(top) >> 23), kLeast) - kRaised;
     const float inverse = __uint_as_float(static_cast<std::uint32_t>(2 * kBias - field) << 23);

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // 64 keys × the query rows of an item: the products of the scores, and the keys' numbers as values for those who sum.
 // While the tensor cores have 64 columns, the next 64 are fetched and converted.
+//
+// Values of the tile before are still being summed when a tile's first products begin. So the columns that are summed
+// first come last, and are stored at once; the others are fetched again, when the scores have been handed on.
 #pragma once
 
 #include "cuda/hopper/latent_attention/products.cuh"
@@ -20,14 +23,13 @@ template <FewRowsConfig kConfig, DType kRope> class ScoreValues {
   __device__ ScoreValues(const LatentRowFormat& format, ManyRowsShared<kConfig>& shared, int warp)
       : format_(format), shared_(shared), values_at_(own_values(shared, warp)) {}
 
-  // `tile`: of the block; `place`: of this warp's unit, which is there. Scores are the rows' own, scaled.
+  // `tile`: of the block; `place`: of this warp's unit, which is there. Scores are the rows' own, scaled. With them come
+  // the groups' first parts of the values.
   __device__ void score(int tile, int place, const KeyFactors& factors, Sums& scores) const {
     typename Op::Raw raw;
     Words words[2];
-    const std::byte* at =
-        shared_.units[place] + Op::key_offset(static_cast<int>(threadIdx.x % 32));
+    const std::byte* at = keys(place);
     const std::uint32_t q = broadcast(descriptor_low(&shared_.q));
-    const bool has_groups = kHasScales && format_.row_scales_offset_bytes >= 0;
     Op::fetch_keys(at, column_of(0), raw);
     pin(scores);
 #pragma unroll
@@ -35,16 +37,30 @@ template <FewRowsConfig kConfig, DType kRope> class ScoreValues {
       Words& own = words[block % 2];
       Op::convert_keys(raw, own);
       if (block + 1 < FewRowsConfig::kBlocks) Op::fetch_keys(at, column_of(block + 1), raw);
-      if (has_groups) scale_words(column_of(block) / kGroupColumns, factors, own);
+      if (has_groups()) scale_words(column_of(block) / kGroupColumns, factors, own);
       start<DType::f16>(own, q + slab_offset_of(block), scores, block == 0);
-      store_values(tile, block, own);
+      if (block >= kLaterBlocks) store_values(tile, block, own);
       cute::warpgroup_wait<1>();
     }
-    if (has_groups) scale_scores(factors, scores);
+    if (has_groups()) scale_scores(factors, scores);
     score_rope(at, q, words[0], scores);
     cute::warpgroup_wait<0>();
     pin(scores);
     if (kHasScales && format_.token_scales != nullptr) scale(factors, scores);
+  }
+
+  // The second parts.
+  __device__ void store_later(int tile, int place, const KeyFactors& factors) const {
+    const std::byte* at = keys(place);
+#pragma unroll
+    for (int block = 0; block < kLaterBlocks; ++block) {
+      typename Op::Raw raw;
+      Words words;
+      Op::fetch_keys(at, column_of(block), raw);
+      Op::convert_keys(raw, words);
+      if (has_groups()) scale_words(column_of(block) / kGroupColumns, factors, words);
+      store_values(tile, block, words);
+    }
   }
 
  private:
@@ -54,10 +70,21 @@ template <FewRowsConfig kConfig, DType kRope> class ScoreValues {
   static constexpr bool kHasScales = kRope == DType::bf16;
   static constexpr int kGroupColumns = LatentConfig::kLatent / FewRowsConfig::kScaleGroups;
   static constexpr int kPartBlocks = ManyRows::kPartSlabs;
+  static constexpr int kLaterBlocks = FewRowsConfig::kBlocks / 2;
 
-  // Blocks come in the order of the parts.
+  __device__ bool has_groups() const {
+    return kHasScales && format_.row_scales_offset_bytes >= 0;
+  }
+  __device__ const std::byte* keys(int place) const {
+    return shared_.units[place] + Op::key_offset(static_cast<int>(threadIdx.x % 32));
+  }
+
+  // Blocks of the second parts come before those of the first.
+  __device__ static constexpr int part_of(int block) {
+    return (block / kPartBlocks + ManyRows::kSumGroups) % ManyRows::kParts;
+  }
   __device__ static constexpr int column_of(int block) {
-    return ManyRows::first_column(block / kPartBlocks) +
+    return ManyRows::first_column(part_of(block)) +
            block % kPartBlocks * LatentConfig::kSlabColumns;
   }
   __device__ static constexpr std::uint32_t slab_offset_of(int block) {
@@ -96,11 +123,12 @@ template <FewRowsConfig kConfig, DType kRope> class ScoreValues {
   }
 
   __device__ void store_values(int tile, int block, const Words& words) const {
-    const ValuePlace at(tile, block / kPartBlocks);
-    if (block % kPartBlocks == 0) shared_.values_empty[at.place].wait(at.phase ^ 1);
-    // Opaque: all places' addresses would be kept from tile to tile, and spilled.
-    const int first = opaque(values_at_) + at.place * static_cast<int>(sizeof(shared_.values[0])) +
-                      block % kPartBlocks * Shared::kValueSlabBytes;
+    constexpr int kPartBytes = sizeof(Shared::values) / ManyRows::kParts;
+    const int part = part_of(block);
+    if (block % kPartBlocks == 0) shared_.values_empty[part].wait((tile & 1) ^ 1);
+    // Opaque: all parts' addresses would be kept from tile to tile, and spilled.
+    const int first =
+        opaque(values_at_) + part * kPartBytes + block % kPartBlocks * Shared::kValueSlabBytes;
 #pragma unroll
     for (int step = 0; step < 4; ++step) store_matrices(first ^ 32 * step, &words[4 * step]);
   }

@@ -13,24 +13,22 @@ namespace quire::cuda::hopper {
 
 template <FewRowsConfig kConfig> class StoreParts {
  public:
-  // Where the thread's rows go, and what they are multiplied by. Rows beyond the item's: nowhere.
+  // Where the thread's rows go, and what they are multiplied by. Rows beyond the item's: nowhere. `power`: what the keys'
+  // factors were relative to.
   __device__ StoreParts(const LatentParams& params, const ManyRowsShared<kConfig>& shared,
-                        const LatentItem& item, int first_row)
+                        const LatentItem& item, int first_row, int power)
       : is_piece_(item.slot >= 0) {
     // Opaque: what follows from it would be kept beside the sums, from item to item.
     const int thread = opaque(static_cast<int>(threadIdx.x % 128));
     const int first_own = thread / 32 * 16 + thread % 32 / 4;
-    const float unlift = ScalePower::unlift(shared.stats_power);
+    const float unlift = ScalePower::unlift(power);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int own = first_own + 8 * i;
       const int row = first_row + own;
       targets_[i] = nullptr;
       if (own >= kConfig.rows || row >= item.rows) continue;
-      float sum = 0.0F;
-#pragma unroll
-      for (int warp = 0; warp < ManyRows::kScoreWarps; ++warp) sum += shared.stats_sums[warp][own];
-      const float max = shared.stats_refs[own];
+      const auto [max, sum] = shared.stats[own];
       if (is_piece_) {
         const std::int64_t at = item.slot * params.pieces.rows + row;
         targets_[i] = reinterpret_cast<std::byte*>(params.pieces.sums + at * LatentConfig::kLatent);

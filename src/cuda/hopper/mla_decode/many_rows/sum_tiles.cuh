@@ -1,33 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two warpgroups, half of the value columns each: sums of weights · V over an item's tiles, and its output.
+// Two warpgroups: the softmax of half of the rows each, then sums of weights · V over half of the value columns, and the
+// output.
 #pragma once
 
 #include "cuda/hopper/latent_attention/products.cuh"
+#include "cuda/hopper/mla_decode/few_rows/barrier_all.cuh"
 #include "cuda/hopper/mla_decode/many_rows/store_parts.cuh"
+#include "cuda/hopper/mla_decode/many_rows/weigh_row.cuh"
 
 namespace quire::cuda::hopper {
 
-template <FewRowsConfig kConfig> class SumManyRows {
+template <FewRowsConfig kConfig> class SumTiles {
  public:
   // `group`: also the half of the columns. `first_row`: of the item, this block's.
-  __device__ SumManyRows(const MlaDecodeParams& params, ManyRowsShared<kConfig>& shared, int group,
-                         int first_row)
-      : params_(params.attend), shared_(shared), group_(group), first_row_(first_row) {}
+  __device__ SumTiles(const MlaDecodeParams& params, ManyRowsShared<kConfig>& shared, int group,
+                      int first_row)
+      : params_(params.attend),
+        shared_(shared),
+        group_(group),
+        first_row_(first_row),
+        row_(shared, static_cast<int>(threadIdx.x % ManyRows::kSumThreads / 4)) {}
 
   __device__ void run() {
-    std::uint32_t stats_phase = 0;
     for (RingPosition<FewRowsConfig::kItems> item_at;; item_at.advance()) {
       shared_.item_ring.wait_full(item_at);
       const LatentItem& item = shared_.items[item_at.stage];
       const int tiles = item.tiles;
       if (tiles == 0) return;
+      row_.begin(params_, item, first_row_);
       Sums sums = {};
 #pragma unroll 1
-      for (int tile = 0; tile < tiles; ++tile, ++tile_) add_tile(sums);
-      shared_.stats_full.wait(stats_phase);
-      stats_phase ^= 1;
-      StoreParts<kConfig> store(params_, shared_, item, first_row_);
-      shared_.stats_empty.arrive();
+      for (int tile = 0; tile < tiles; ++tile, ++tile_) add_tile(tile, sums);
+      row_.leave_stats();
+      sync_sums();
+      StoreParts<kConfig> store(params_, shared_, item, first_row_, row_.power());
 #pragma unroll
       for (int i = 0; i < kParts; ++i) store.store(part(i), sums[i]);
       shared_.item_ring.empty[item_at.stage].arrive();
@@ -40,19 +46,31 @@ template <FewRowsConfig kConfig> class SumManyRows {
   using Sums = float[kParts][ManyRows::kPartSums];
 
   // The group's part `index`, of all.
-  __device__ int part(int index) const { return group_ + index * ManyRows::kSumGroups; }
+  __device__ int part(int index) const {
+    return group_ + index * ManyRows::kSumGroups;
+  }
 
-  __device__ void add_tile(Sums& sums) {
-    shared_.weights_full.wait(tile_ & 1);
-    if (shared_.has_factors != 0) scale(sums);
-    const std::uint32_t weights = broadcast(descriptor_low(&shared_.weights));
-#pragma unroll
-    for (int i = 0; i < kParts; ++i) start(weights, ValuePlace(tile_, part(i)).place, sums[i]);
+  __device__ static void sync_sums() {
+    cutlass::arch::NamedBarrier::sync(ManyRows::kSumThreads, 3);
+  }
+
+  // `tile`: of the item.
+  __device__ void add_tile(int tile, Sums& sums) {
+    typename WeighRow<kConfig>::Scores scores;
+    shared_.scores_full.wait(tile_ & 1);
+    row_.fetch(tile, scores);
+    sync_sums();  // weights take their place
+    const bool stays = row_.weigh(scores);
+    cutlass::arch::fence_view_async_shared();
+    if (!barrier_all(stays, ManyRows::kSumThreads, 4)) scale(sums);
+    start(part(0), sums[0]);
+    shared_.values_full.wait(tile_ & 1);
+    start(part(1), sums[1]);
     cute::warpgroup_wait<1>();
-    shared_.values_empty[ValuePlace(tile_, part(0)).place].arrive();
+    shared_.values_empty[part(0)].arrive();
     cute::warpgroup_wait<0>();
-    shared_.values_empty[ValuePlace(tile_, part(1)).place].arrive();
-    shared_.weights_empty.arrive();
+    shared_.values_empty[part(1)].arrive();
+    shared_.scores_empty.arrive();
 #pragma unroll
     for (int i = 0; i < kParts; ++i) pin(sums[i]);
   }
@@ -65,10 +83,11 @@ template <FewRowsConfig kConfig> class SumManyRows {
   }
 
   // sums += weights · V of 128 columns.
-  __device__ void start(std::uint32_t weights, int place, float (&sums)[ManyRows::kPartSums]) {
+  __device__ void start(int part, float (&sums)[ManyRows::kPartSums]) {
     using Product = TransposedWgmma<DType::f16, ManyRows::kPartColumns>;
+    const std::uint32_t weights = broadcast(descriptor_low(&shared_.scores));
     const std::uint32_t values =
-        broadcast(address_field(&shared_.values[place]) |
+        broadcast(address_field(&shared_.values[part]) |
                   static_cast<std::uint32_t>(Shared::kValueSlabBytes >> 4) << 16);
     pin(sums);
     cute::warpgroup_arrive();
@@ -86,6 +105,7 @@ template <FewRowsConfig kConfig> class SumManyRows {
   Shared& shared_;
   const int group_;
   const int first_row_;
+  WeighRow<kConfig> row_;
   int tile_ = 0;
 };
 
