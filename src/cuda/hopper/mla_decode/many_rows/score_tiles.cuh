@@ -49,7 +49,7 @@ template <FewRowsConfig kConfig, DType kRope> class ScoreTiles {
     if (live < FewRowsConfig::kUnitKeys) zero_from(live, at.place);
     const KeyFactors factors(format_, shared_.units[at.place], shared_.scales[at.place], live);
     float scores[Rows::kScores];
-    products_.score(tile_, at.place, factors, scores);
+    products_.score(at.place, factors, scores);
     shared_.scores_empty.wait((tile_ & 1) ^ 1);
     leave_scores(scores);
     if (Rows::lane() % 4 == 0) {
@@ -57,9 +57,8 @@ template <FewRowsConfig kConfig, DType kRope> class ScoreTiles {
       for (int i = 0; i < 2; ++i) shared_.key_factors[own_key(i)] = factors.whole[i];
     }
     if (Rows::lane() == 0) reinterpret_cast<int*>(&shared_.tile_live)[warp_] = live;
-    cutlass::arch::fence_view_async_shared();
     shared_.scores_full.arrive();
-    products_.store_later(tile_, at.place, factors);
+    products_.store(tile_, at.place, factors);
     shared_.empty[at.place].arrive();
     cutlass::arch::fence_view_async_shared();
     shared_.values_full.arrive();

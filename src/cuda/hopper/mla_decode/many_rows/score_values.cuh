@@ -2,8 +2,8 @@
 // 64 keys × the query rows of an item: the products of the scores, and the keys' numbers as values for those who sum.
 // While the tensor cores have 64 columns, the next 64 are fetched and converted.
 //
-// Values of the tile before are still being summed when a tile's first products begin. So the columns that are summed
-// first come last, and are stored at once; the others are fetched again, when the scores have been handed on.
+// Values of the tile before are still being summed while a tile is scored, and there is one place for them. So nothing is
+// stored then: columns are fetched and converted again, when the scores have been handed on.
 #pragma once
 
 #include "cuda/hopper/latent_attention/products.cuh"
@@ -23,9 +23,8 @@ template <FewRowsConfig kConfig, DType kRope> class ScoreValues {
   __device__ ScoreValues(const LatentRowFormat& format, ManyRowsShared<kConfig>& shared, int warp)
       : format_(format), shared_(shared), values_at_(own_values(shared, warp)) {}
 
-  // `tile`: of the block; `place`: of this warp's unit, which is there. Scores are the rows' own, scaled. With them come
-  // the groups' first parts of the values.
-  __device__ void score(int tile, int place, const KeyFactors& factors, Sums& scores) const {
+  // `place`: of this warp's unit, which is there. Scores are the rows' own, scaled.
+  __device__ void score(int place, const KeyFactors& factors, Sums& scores) const {
     typename Op::Raw raw;
     Words words[2];
     const std::byte* at = keys(place);
@@ -39,7 +38,6 @@ template <FewRowsConfig kConfig, DType kRope> class ScoreValues {
       if (block + 1 < FewRowsConfig::kBlocks) Op::fetch_keys(at, column_of(block + 1), raw);
       if (has_groups()) scale_words(column_of(block) / kGroupColumns, factors, own);
       start<DType::f16>(own, q + slab_offset_of(block), scores, block == 0);
-      if (block >= kLaterBlocks) store_values(tile, block, own);
       cute::warpgroup_wait<1>();
     }
     if (has_groups()) scale_scores(factors, scores);
@@ -49,11 +47,11 @@ template <FewRowsConfig kConfig, DType kRope> class ScoreValues {
     if (kHasScales && format_.token_scales != nullptr) scale(factors, scores);
   }
 
-  // The second parts.
-  __device__ void store_later(int tile, int place, const KeyFactors& factors) const {
+  // `tile`: of the block.
+  __device__ void store(int tile, int place, const KeyFactors& factors) const {
     const std::byte* at = keys(place);
 #pragma unroll
-    for (int block = 0; block < kLaterBlocks; ++block) {
+    for (int block = 0; block < FewRowsConfig::kBlocks; ++block) {
       typename Op::Raw raw;
       Words words;
       Op::fetch_keys(at, column_of(block), raw);
@@ -70,7 +68,6 @@ template <FewRowsConfig kConfig, DType kRope> class ScoreValues {
   static constexpr bool kHasScales = kRope == DType::bf16;
   static constexpr int kGroupColumns = LatentConfig::kLatent / FewRowsConfig::kScaleGroups;
   static constexpr int kPartBlocks = ManyRows::kPartSlabs;
-  static constexpr int kLaterBlocks = FewRowsConfig::kBlocks / 2;
 
   __device__ bool has_groups() const {
     return kHasScales && format_.row_scales_offset_bytes >= 0;
@@ -79,9 +76,9 @@ template <FewRowsConfig kConfig, DType kRope> class ScoreValues {
     return shared_.units[place] + Op::key_offset(static_cast<int>(threadIdx.x % 32));
   }
 
-  // Blocks of the second parts come before those of the first.
+  // Blocks come in the order of the parts.
   __device__ static constexpr int part_of(int block) {
-    return (block / kPartBlocks + ManyRows::kSumGroups) % ManyRows::kParts;
+    return block / kPartBlocks;
   }
   __device__ static constexpr int column_of(int block) {
     return ManyRows::first_column(part_of(block)) +

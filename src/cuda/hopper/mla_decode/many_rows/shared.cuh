@@ -10,8 +10,8 @@
 //                         and the output
 //
 //   full[unit], empty[unit]  as for few rows; a unit is given back by the warp that converted it
-//   scores_full              every thread of the scores: a tile's scores, and the groups' first parts of its values
-//   values_full              the same: their second parts
+//   scores_full              every thread of the scores: a tile's scores are there
+//   values_full              the same: its values
 //   values_empty[part]       the group that summed them
 //   scores_empty             every thread of the sums: they, and the weights in their place, have been read
 //   items                    full: a loading thread; empty: the threads of scores and sums, when the item is finished

@@ -22,6 +22,7 @@ template <FewRowsConfig kConfig> class SumTiles {
         row_(shared, static_cast<int>(threadIdx.x % ManyRows::kSumThreads / 4)) {}
 
   __device__ void run() {
+#pragma unroll 1
     for (RingPosition<FewRowsConfig::kItems> item_at;; item_at.advance()) {
       shared_.item_ring.wait_full(item_at);
       const LatentItem& item = shared_.items[item_at.stage];
@@ -63,8 +64,8 @@ template <FewRowsConfig kConfig> class SumTiles {
     const bool stays = row_.weigh(scores);
     cutlass::arch::fence_view_async_shared();
     if (!barrier_all(stays, ManyRows::kSumThreads, 4)) scale(sums);
-    start(part(0), sums[0]);
     shared_.values_full.wait(tile_ & 1);
+    start(part(0), sums[0]);
     start(part(1), sums[1]);
     cute::warpgroup_wait<1>();
     shared_.values_empty[part(0)].arrive();
