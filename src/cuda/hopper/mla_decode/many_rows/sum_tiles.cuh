@@ -23,9 +23,10 @@ template <FewRowsConfig kConfig> class SumTiles {
 
   __device__ void run() {
 #pragma unroll 1
-    for (RingPosition<FewRowsConfig::kItems> item_at;; item_at.advance()) {
-      shared_.item_ring.wait_full(item_at);
-      const LatentItem& item = shared_.items[item_at.stage];
+    for (int number = 0;; ++number) {  // no position of the ring: registers are few
+      const int place = number % FewRowsConfig::kItems;
+      shared_.item_ring.full[place].wait(number / FewRowsConfig::kItems & 1);
+      const LatentItem& item = shared_.items[place];
       const int tiles = item.tiles;
       if (tiles == 0) return;
       row_.begin(params_, item, first_row_);
@@ -37,7 +38,7 @@ template <FewRowsConfig kConfig> class SumTiles {
       StoreParts<kConfig> store(params_, shared_, item, first_row_, row_.power());
 #pragma unroll
       for (int i = 0; i < kParts; ++i) store.store(part(i), sums[i]);
-      shared_.item_ring.empty[item_at.stage].arrive();
+      shared_.item_ring.empty[number % FewRowsConfig::kItems].arrive();
     }
   }
 
