@@ -13,26 +13,27 @@
 
 namespace quire::cuda::hopper {
 
-// Shared: FewRowsShared, or another that has as much of its members.
-template <FewRowsConfig kConfig, typename Shared = FewRowsShared<kConfig>> class LoadUnits {
+// Shared: FewRowsShared, or another that has as much of its members. kSharing: blocks that have the same keys, each with
+// rows of its own.
+template <FewRowsConfig kConfig, typename Shared = FewRowsShared<kConfig>, int kSharing = 1>
+class LoadUnits {
  public:
-  // `warp`: of the four. `cluster`: of blocks that share keys; `first_row`: of an item, this block's.
-  __device__ LoadUnits(const MlaDecodeParams& params, Shared& shared, int warp,
-                       int cluster = static_cast<int>(blockIdx.x), int first_row = 0)
-      : params_(params), shared_(shared), warp_(warp), cluster_(cluster), first_row_(first_row) {}
+  // `warp`: of the four.
+  __device__ LoadUnits(const MlaDecodeParams& params, Shared& shared, int warp)
+      : params_(params), shared_(shared), warp_(warp) {}
 
   // `part`: of the work, the cluster's.
   __device__ void run(const ClusterPart& part) {
     if (part.cuts.total < kManyTiles) hint_ = L2Hint::EVICT_FIRST;
     WorkPiece first;
-    const bool has_first = first_piece(params_.split, part.cuts, part.place, cluster_, first);
+    const bool has_first = first_piece(params_.split, part.cuts, part.place, cluster(), first);
     if (has_first) ask_first(part.place, first);
-    WorkWalk walk(params_.batch, params_.split, part.cuts, part.place, cluster_);
+    WorkWalk walk(params_.batch, params_.split, part.cuts, part.place, cluster());
     for (WorkPiece piece; walk.next(piece);) {
       const SequenceWork& work = walk.work();
       if (tile_ > 0 || !has_first) begin_item(work, piece);
       load_item(work, piece, walk.sequence());
-      if (warp_ == 0) leave_note(params_, cluster_, work, piece, walk.sequence());
+      if (warp_ == 0) leave_note(params_, cluster(), work, piece, walk.sequence());
     }
     publish({});
   }
@@ -57,7 +58,14 @@ template <FewRowsConfig kConfig, typename Shared = FewRowsShared<kConfig>> class
     unsigned scale_page = 0;
   };
 
+  static constexpr int kQueryWarps = (kConfig.rows + 31) / 32;  // that fetch queries into L2
+
   __device__ static int lane() { return static_cast<int>(threadIdx.x % 32); }
+  __device__ static int cluster() { return static_cast<int>(blockIdx.x / kSharing); }
+  // Of an item, this block's.
+  __device__ static int first_row() {
+    return static_cast<int>(blockIdx.x % kSharing) * kConfig.rows;
+  }
 
   __device__ void publish(const LatentItem& item) {
     if (warp_ == 0 && lane() == 0) {
@@ -93,8 +101,9 @@ template <FewRowsConfig kConfig, typename Shared = FewRowsShared<kConfig>> class
 
   __device__ void begin_item(const SequenceWork& work, const WorkPiece& piece) {
     const LatentItem item = describe_item(params_.batch, work, piece);
-    const int row = 32 * warp_ + lane();
-    if (row < kConfig.rows) prefetch_query(params_.attend, item, first_row_ + row);
+    if (warp_ < kQueryWarps && lane() < kConfig.rows) {
+      prefetch_query(params_.attend, item, first_row() + 32 * warp_ + lane());
+    }
     publish(item);
   }
 
@@ -167,8 +176,6 @@ template <FewRowsConfig kConfig, typename Shared = FewRowsShared<kConfig>> class
   const MlaDecodeParams& params_;
   Shared& shared_;
   const int warp_;
-  const int cluster_;
-  const int first_row_;
   L2Hint hint_ = L2Hint::EVICT_NORMAL;
   int tile_ = 0;
   RingPosition<FewRowsConfig::kItems> item_at_;

@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(ManyRows::kThreads, 1)
   __syncthreads();
   if (warpgroup == 3) {
     cutlass::arch::warpgroup_reg_dealloc<kConfig.load_registers>();
-    LoadUnits<kConfig, Shared>(params, shared, warp_in_block() % 4, cluster, first_row).run(part);
+    LoadUnits<kConfig, Shared, Variant::kCluster>(params, shared, warp_in_block() % 4).run(part);
   } else if (warpgroup == 2) {
     cutlass::arch::warpgroup_reg_alloc<kConfig.score_registers>();
     ScoreTiles<kConfig, kRope>(params, shared, first_row).run();

@@ -32,7 +32,7 @@ template <FewRowsConfig kConfig> class SumTiles {
       row_.begin(params_, item, first_row_);
       Sums sums = {};
 #pragma unroll 1
-      for (int tile = 0; tile < tiles; ++tile, ++tile_) add_tile(tile, sums);
+      for (int left = tiles; left > 0; --left, ++tile_) add_tile(sums);
       row_.leave_stats();
       sync_sums();
       StoreParts<kConfig> store(params_, shared_, item, first_row_, row_.power());
@@ -56,11 +56,10 @@ template <FewRowsConfig kConfig> class SumTiles {
     cutlass::arch::NamedBarrier::sync(ManyRows::kSumThreads, 3);
   }
 
-  // `tile`: of the item.
-  __device__ void add_tile(int tile, Sums& sums) {
+  __device__ void add_tile(Sums& sums) {
     typename WeighRow<kConfig>::Scores scores;
     shared_.scores_full.wait(tile_ & 1);
-    row_.fetch(tile, scores);
+    row_.fetch(scores);
     sync_sums();  // weights take their place
     const bool stays = row_.weigh(scores);
     cutlass::arch::fence_view_async_shared();

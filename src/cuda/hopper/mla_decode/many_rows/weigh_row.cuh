@@ -30,18 +30,18 @@ template <FewRowsConfig kConfig> class WeighRow {
     power_ = 0;
   }
 
-  // From shared memory, in powers of two; keys that are not seen, or not there, are -inf.
-  __device__ void fetch(int tile, Scores& scores) const {
+  // The next tile's, from shared memory, in powers of two; keys that are not seen, or not there, are -inf.
+  __device__ void fetch(Scores& scores) {
     const float to_log2 = row_ < kConfig.rows ? shared_.query_factors[row_] : 0.0F;
-    const int first = tile * FewRowsConfig::kKeys;
-    const bool is_whole = first >= seen_.first && first + FewRowsConfig::kKeys <= seen_.end;
+    const bool is_whole = seen_.first <= 0 && seen_.end >= FewRowsConfig::kKeys;
 #pragma unroll
     for (int m = 0; m < kFours; ++m) {
       const int key = own_key(m);
       scores[m] = *reinterpret_cast<const float4*>(&shared_.scores[score_place(row_, key)]);
       scale(scores[m], to_log2);
-      if (!is_whole) hide(first + key, scores[m]);
+      if (!is_whole) hide(key, scores[m]);
     }
+    seen_ = {.first = seen_.first - FewRowsConfig::kKeys, .end = seen_.end - FewRowsConfig::kKeys};
     const int4 live = shared_.tile_live;
     if ((live.x & live.y & live.z & live.w) == FewRowsConfig::kUnitKeys) return;
     hide_missing({live.x, live.y, live.z, live.w}, scores);
@@ -135,7 +135,7 @@ template <FewRowsConfig kConfig> class WeighRow {
 
   ManyRowsShared<kConfig>& shared_;
   const int row_;
-  KeyInterval seen_{};  // from the item's first key on
+  KeyInterval seen_{};  // from the next tile's first key on
   float ref_ = -INFINITY;
   float sum_ = 0.0F;  // of this thread's weights
   int power_ = 0;
