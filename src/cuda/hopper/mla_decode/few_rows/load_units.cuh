@@ -24,16 +24,17 @@ class LoadUnits {
 
   // `part`: of the work, the cluster's.
   __device__ void run(const ClusterPart& part) {
+    const int block = cluster();
     if (part.cuts.total < kManyTiles) hint_ = L2Hint::EVICT_FIRST;
     WorkPiece first;
-    const bool has_first = first_piece(params_.split, part.cuts, part.place, cluster(), first);
+    const bool has_first = first_piece(params_.split, part.cuts, part.place, block, first);
     if (has_first) ask_first(part.place, first);
-    WorkWalk walk(params_.batch, params_.split, part.cuts, part.place, cluster());
+    WorkWalk walk(params_.batch, params_.split, part.cuts, part.place, block);
     for (WorkPiece piece; walk.next(piece);) {
       const SequenceWork& work = walk.work();
       if (tile_ > 0 || !has_first) begin_item(work, piece);
       load_item(work, piece, walk.sequence());
-      if (warp_ == 0) leave_note(params_, cluster(), work, piece, walk.sequence());
+      if (warp_ == 0) leave_note(params_, block, work, piece, walk.sequence());
     }
     publish({});
   }
@@ -57,8 +58,6 @@ class LoadUnits {
     int live = 0;  // the first ones are the sequence's and on a page
     unsigned scale_page = 0;
   };
-
-  static constexpr int kQueryWarps = (kConfig.rows + 31) / 32;  // that fetch queries into L2
 
   __device__ static int lane() { return static_cast<int>(threadIdx.x % 32); }
   __device__ static int cluster() { return static_cast<int>(blockIdx.x / kSharing); }
@@ -101,8 +100,11 @@ class LoadUnits {
 
   __device__ void begin_item(const SequenceWork& work, const WorkPiece& piece) {
     const LatentItem item = describe_item(params_.batch, work, piece);
-    if (warp_ < kQueryWarps && lane() < kConfig.rows) {
-      prefetch_query(params_.attend, item, first_row() + 32 * warp_ + lane());
+    if constexpr (kConfig.rows <= 32) {
+      if (warp_ == 0 && lane() < kConfig.rows) prefetch_query(params_.attend, item, lane());
+    } else {
+      const int row = 32 * warp_ + lane();
+      if (row < kConfig.rows) prefetch_query(params_.attend, item, first_row() + row);
     }
     publish(item);
   }

@@ -23,8 +23,9 @@ template <FewRowsConfig kConfig> class SumTiles {
 
   __device__ void run() {
 #pragma unroll 1
-    for (int number = 0;; ++number) {  // no position of the ring: registers are few
-      const int place = number % FewRowsConfig::kItems;
+    for (;; turns_ += 2) {
+      const unsigned number = turns_ / 2;
+      const unsigned place = number % FewRowsConfig::kItems;
       shared_.item_ring.full[place].wait(number / FewRowsConfig::kItems & 1);
       const LatentItem& item = shared_.items[place];
       const int tiles = item.tiles;
@@ -32,13 +33,13 @@ template <FewRowsConfig kConfig> class SumTiles {
       row_.begin(params_, item, first_row_);
       Sums sums = {};
 #pragma unroll 1
-      for (int left = tiles; left > 0; --left, ++tile_) add_tile(sums);
+      for (int left = tiles; left > 0; --left, turns_ ^= 1) add_tile(sums);
       row_.leave_stats();
       sync_sums();
       StoreParts<kConfig> store(params_, shared_, item, first_row_, row_.power());
 #pragma unroll
       for (int i = 0; i < kParts; ++i) store.store(part(i), sums[i]);
-      shared_.item_ring.empty[number % FewRowsConfig::kItems].arrive();
+      shared_.item_ring.empty[turns_ / 2 % FewRowsConfig::kItems].arrive();
     }
   }
 
@@ -58,13 +59,13 @@ template <FewRowsConfig kConfig> class SumTiles {
 
   __device__ void add_tile(Sums& sums) {
     typename WeighRow<kConfig>::Scores scores;
-    shared_.scores_full.wait(tile_ & 1);
+    shared_.scores_full.wait(turns_ & 1);
     row_.fetch(scores);
     sync_sums();  // weights take their place
     const bool stays = row_.weigh(scores);
     cutlass::arch::fence_view_async_shared();
     if (!barrier_all(stays, ManyRows::kSumThreads, 4)) scale(sums);
-    shared_.values_full.wait(tile_ & 1);
+    shared_.values_full.wait(turns_ & 1);
     start(part(0), sums[0]);
     start(part(1), sums[1]);
     cute::warpgroup_wait<1>();
@@ -107,7 +108,8 @@ template <FewRowsConfig kConfig> class SumTiles {
   const int group_;
   const int first_row_;
   WeighRow<kConfig> row_;
-  int tile_ = 0;
+  // Twice the items before, and one where tiles before were an odd number: registers are few.
+  unsigned turns_ = 0;
 };
 
 }  // namespace quire::cuda::hopper
