@@ -22,6 +22,13 @@ class RowSight {
     return item_.num_keys - item_.first_key - tile * LatentConfig::kKeys;
   }
 
+  // The item's tiles in which every row sees every key (those below 0 are not asked for).
+  __device__ KeyInterval whole_tiles() const {
+    constexpr int kKeys = LatentConfig::kKeys;
+    return {.first = (all_see_.first - item_.first_key + kKeys - 1) / kKeys,
+            .end = (all_see_.end - item_.first_key) / kKeys};
+  }
+
   // Selects, never adds: what stands behind a sequence's end may be anything. `row`: the thread's
   // first; the second stands 8 below it.
   __device__ void hide(int tile, std::uint64_t valid, int row, float (&scores)[kTileScores]) const {

@@ -22,9 +22,12 @@ struct LatentItem {
   long long slot;   // of the workspace; -1: the piece is the whole item
 };
 
-// Where 16-byte chunk `chunk` of a row stands in a tile of 128-byte rows.
+// Where 16-byte chunk `chunk` of a row stands in a tile of 128-byte rows, and of 64-byte rows.
 __device__ inline int slab_offset(int row, int chunk) {
   return row * kRowBytes + ((chunk ^ row) % 8) * 16;
+}
+__device__ inline int tail_offset(int row, int chunk) {
+  return row * (kRowBytes / 2) + ((chunk ^ (row / 2)) % 4) * 16;
 }
 
 }  // namespace quire::cuda::hopper

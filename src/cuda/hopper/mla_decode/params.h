@@ -46,8 +46,8 @@ struct MlaDecodeParams {
   LatentPages pages{};
   LatentRowFormat format{};  // of rows to be converted
   // bf16 rows: (column of the slab, row of the page, slab, page), two slabs at a time in `latents`, where a
-  // box has a tile's 64 rows, and one in `tails`. Rows of e4m3, and those for few query rows: whole rows × 16, in
-  // `latents` alone.
+  // box has a tile's 64 rows, and one in `tails`. For few query rows, and for rows of e4m3: whole rows × 16 in `latents`,
+  // but in slabs rope columns of e4m3 in `tails`.
   TensorMap latents{};
   TensorMap tails{};
 };

@@ -44,10 +44,17 @@ std::string refuse_weights(const MlaDecodeProblem& problem) {
   return is_known ? "" : "weights of " + std::string(name(problem.weight_dtype));
 }
 
+bool takes(const MlaDecodeVariant& variant, const RowFormat& format) {
+  const bool has_scales = format.parts[0].scale_source == ScaleSource::in_row;
+  return variant.latents == format.parts[0].dtype &&
+         (variant.taken == TakenRows::all ||
+          has_scales == (variant.taken == TakenRows::with_scales));
+}
+
 // Four blocks share keys only where their rows are filled: idle ones would cost more than the second reading.
 bool may_take(const MlaDecodeVariant& variant, const MlaDecodeProblem& problem,
               std::int64_t tokens) {
-  if (variant.latents != problem.cache.row_format.parts[0].dtype) return false;
+  if (!takes(variant, problem.cache.row_format)) return false;
   constexpr int kTwoBlocks = 2 * LatentConfig::kGroupRows;
   return variant.rows <= kTwoBlocks ||
          (!problem.batch_invariant && problem.heads * tokens % variant.rows == 0);

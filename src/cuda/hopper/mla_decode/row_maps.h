@@ -7,7 +7,7 @@ namespace quire::cuda::hopper {
 
 // What the copy engine is told of `pages`, and box_rows in them.
 void set_row_maps(MlaDecodeParams& params);
-// Whole rows, 16 at a time: of bf16, for few query rows, and of e4m3.
+// Whole rows, 16 at a time: in slabs of 128 bytes (`params.format` is set), and spaced out.
 void set_slab_maps(MlaDecodeParams& params);
 void set_unit_maps(MlaDecodeParams& params);
 

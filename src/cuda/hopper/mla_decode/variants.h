@@ -23,27 +23,21 @@ struct MlaDecodeBf16R256 {
   static constexpr DType kLatents = DType::bf16;
 };
 // Few rows of q: operands swapped (few_rows/).
-struct MlaDecodeBf16R16 {
-  static constexpr FewRowsConfig kConfig{.latents = DType::bf16,
-                                         .rows = 16,
-                                         .units = 11,
-                                         .load_registers = 64,
-                                         .score_registers = 112};
+template <FewRowsConfig kShape> struct MlaDecodeFewRows {
+  static constexpr FewRowsConfig kConfig = kShape;
   static constexpr int kRows = kConfig.rows;
   static constexpr bool kLeavesNotes = true;
   static constexpr int kCluster = 1;
-  static constexpr DType kLatents = kConfig.latents;
+  static constexpr DType kLatents = kConfig.latents();
 };
-struct MlaDecodeFp8R16 {
-  static constexpr FewRowsConfig kConfig{.latents = DType::fp8_e4m3, .rows = 16, .units = 18};
-  static constexpr int kRows = kConfig.rows;
-  static constexpr bool kLeavesNotes = true;
-  static constexpr int kCluster = 1;
-  static constexpr DType kLatents = kConfig.latents;
+struct MlaDecodeBf16R16 : MlaDecodeFewRows<FewRowsConfig{.kind = FewRowsKind::bf16, .units = 11}> {
 };
+struct MlaDecodeFp8R16 : MlaDecodeFewRows<FewRowsConfig{.kind = FewRowsKind::fp8, .units = 20}> {};
+struct MlaDecodeFp8BlockR16
+    : MlaDecodeFewRows<FewRowsConfig{.kind = FewRowsKind::fp8_block, .units = 18}> {};
 // Rows of e4m3 and many rows of q (many_rows/): one block, or two that share their keys.
 struct MlaDecodeFp8R64 {
-  static constexpr FewRowsConfig kConfig{.latents = DType::fp8_e4m3,
+  static constexpr FewRowsConfig kConfig{.kind = FewRowsKind::fp8_spaced,
                                          .rows = 64,
                                          .units = 7,
                                          .load_registers = 48,
@@ -52,14 +46,14 @@ struct MlaDecodeFp8R64 {
   static constexpr bool kLeavesNotes = true;
   static constexpr int kRows = kConfig.rows;
   static constexpr int kCluster = 1;
-  static constexpr DType kLatents = kConfig.latents;
+  static constexpr DType kLatents = kConfig.latents();
 };
 struct MlaDecodeFp8R128 {
   static constexpr FewRowsConfig kConfig = MlaDecodeFp8R64::kConfig;
   static constexpr bool kLeavesNotes = true;
   static constexpr int kRows = 2 * kConfig.rows;
   static constexpr int kCluster = 2;
-  static constexpr DType kLatents = kConfig.latents;
+  static constexpr DType kLatents = kConfig.latents();
 };
 
 }  // namespace quire::cuda::hopper

@@ -6,8 +6,16 @@
 
 namespace quire::cuda::hopper {
 
+// What a kernel knows of its rows when it is compiled.
+enum class FewRowsKind {
+  bf16,        // 1 152 bytes
+  fp8,         // e4m3, 576 or 640 bytes: at most one scale for a row, in a tensor of its own
+  fp8_block,   // e4m3, 656 bytes: a scale for 128 columns, in the row
+  fp8_spaced,  // any of e4m3, which a kernel tells apart when it runs
+};
+
 struct FewRowsConfig {
-  DType latents = DType::bf16;
+  FewRowsKind kind = FewRowsKind::bf16;
   int rows = 16;   // of q
   int units = 11;  // of 16 keys, on their way or in use
   // Of a thread of each role; together the 480 that five warpgroups begin with.
@@ -25,21 +33,19 @@ struct FewRowsConfig {
   static constexpr int kWarps = kGroups * kGroupWarps;  // of each kind
   static constexpr int kThreads = 128 * (2 * kGroups + 1);
   static constexpr int kItems = 3;  // described ahead
+  static constexpr int kFp8Pitch =
+      656;  // bytes from a row of e4m3 to the next that are not in slabs
 
-  constexpr bool is_fp8() const { return latents != DType::bf16; }
-  constexpr int weight_copies() const { return is_fp8() ? kScaleGroups : 1; }
-  // How 16 rows stand in shared memory, so that eight rows' pieces of 16 bytes are in different banks. e4m3: an odd
-  // number of 16 bytes apart. bf16: in slabs of 64 columns, swizzle b128. (Spaced out too, by boxes wider than
-  // the rows, memory gave 4 % less: 289 against 279 µs for 1.2 GB that nobody uses.)
-  static constexpr int kFp8Pitch = 656;  // for rows of 576, 640 and 656 bytes
-  static constexpr int kSlabs = (LatentConfig::kLatent + LatentConfig::kRope) / 64;
-  static constexpr int kSlabBytes = kUnitKeys * 64 * 2;
+  constexpr bool is_fp8() const { return kind != FewRowsKind::bf16; }
+  constexpr DType latents() const { return is_fp8() ? DType::fp8_e4m3 : DType::bf16; }
+  // Of latent columns whose keys have scales of their own, and weights times these.
+  constexpr int scale_groups() const { return kind == FewRowsKind::fp8_block ? kScaleGroups : 1; }
+
+  // What 16 rows take in shared memory (unit_rows.cuh).
   constexpr int unit_bytes() const {
-    return is_fp8() ? kUnitKeys * kFp8Pitch : kSlabs * kSlabBytes;
+    constexpr int kBytes[] = {1152, 640, kFp8Pitch, kFp8Pitch};
+    return kUnitKeys * kBytes[static_cast<int>(kind)];
   }
-  // From 64 columns of a row to the next 64.
-  constexpr int block_pitch() const { return is_fp8() ? 64 : kSlabBytes; }
-  constexpr int column_bytes() const { return is_fp8() ? 1 : 2; }
 };
 
 }  // namespace quire::cuda::hopper

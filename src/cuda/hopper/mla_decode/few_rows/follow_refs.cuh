@@ -23,9 +23,13 @@ template <FewRowsConfig kConfig> class FollowRefs {
                         int warp)
       : params_(params), shared_(shared), group_(group), warp_(warp) {}
 
+  // The item's queries are there.
   __device__ void begin_item() {
 #pragma unroll
-    for (int i = 0; i < kThreadRows; ++i) refs_[i] = -INFINITY;
+    for (int i = 0; i < kThreadRows; ++i) {
+      refs_[i] = -INFINITY;
+      if constexpr (kConfig.is_fp8()) factors_[i] = shared_.query_factors[Rows::row(i)];
+    }
     scale_power_ = 0;
   }
 
@@ -33,19 +37,24 @@ template <FewRowsConfig kConfig> class FollowRefs {
   __device__ float of(int index) const {
     return refs_[index];
   }
+  // From a score of it to powers of two. Queries of bf16 rows stand as they are.
+  __device__ float factor(int index) const {
+    return kConfig.is_fp8() ? factors_[index] : params_.to_log2;
+  }
   __device__ int scale_power() const {
     return scale_power_;
   }
 
-  // References from the other group, which had the tile before, and on to it. `number`: of the
-  // tile, of the block. `sums`: of this thread's weights so far. `keep`: what the sums of the item's tiles
+  // References from the other group, which had the tile before, and on to it. `turn`: a phase that changes with each of
+  // this group's tiles. `sums`: of this thread's weights so far. `keep`: what the sums of the item's tiles
   // before are worth now. Most tiles leave all references as they were: whether this is
   // one is all that the warps then exchange.
-  __device__ void follow(bool is_first, int number, const float (&scores)[kScores],
-                         const KeyScales& scales, float (&sums)[kThreadRows],
+  __device__ void follow(bool is_first, std::uint32_t turn, const float (&scores)[kScores],
+                         const KeyScales<kConfig>& scales, float (&sums)[kThreadRows],
                          float (&keep)[kThreadRows]) {
     const int other = group_ ^ 1;
-    if (number > 0) shared_.refs_full[other].wait(group_phase(number - 1));
+    // (The block's first tile waits for nobody: no barrier is in the phase before its first.)
+    shared_.refs_full[other].wait(turn ^ static_cast<std::uint32_t>(other));
     float before[kThreadRows];
 #pragma unroll
     for (int i = 0; i < kThreadRows; ++i) {
@@ -80,20 +89,20 @@ template <FewRowsConfig kConfig> class FollowRefs {
   }
 
   // This thread's scores and scales ask for no other references.
-  __device__ bool stays(const float (&scores)[kScores], const KeyScales& scales,
+  __device__ bool stays(const float (&scores)[kScores], const KeyScales<kConfig>& scales,
                         const float (&refs)[kThreadRows], int power) const {
-    bool stays =
-        !kConfig.is_fp8() || (power != 0 && ScalePower::follow(power, top_bits(scales)) == power);
+    bool stays = !kConfig.is_fp8() || ScalePower::stays(power, top_bits(scales));
+    // Without a jump from one to the next.
 #pragma unroll
     for (int i = 0; i < kThreadRows; ++i) {
       const float top = Rows::own_top(scores, i) * factor(i);
-      stays = stays && refs[i] != -INFINITY && top <= refs[i] + kSlack;
+      stays = stays & (refs[i] != -INFINITY) & (top <= refs[i] + kSlack);
     }
     return stays;
   }
 
   // The references after this tile take the place of those before it.
-  __device__ void rise(const float (&scores)[kScores], const KeyScales& scales, int power,
+  __device__ void rise(const float (&scores)[kScores], const KeyScales<kConfig>& scales, int power,
                        float (&refs)[kThreadRows], float (&keep)[kThreadRows]) {
     leave_tops(scores);
     if constexpr (kConfig.is_fp8()) leave_scale_top(scales);
@@ -108,15 +117,15 @@ template <FewRowsConfig kConfig> class FollowRefs {
     }
   }
   // Of this thread's keys. Positive numbers are in the order of their bits.
-  __device__ static std::uint32_t top_bits(const KeyScales& scales) {
+  __device__ static std::uint32_t top_bits(const KeyScales<kConfig>& scales) {
     float top = 0.0F;
 #pragma unroll
-    for (int group = 0; group < FewRowsConfig::kScaleGroups; ++group) {
-      top = fmaxf(top, fmaxf(fabsf(scales.latent[0][group]), fabsf(scales.latent[1][group])));
+    for (int group = 0; group < kConfig.scale_groups(); ++group) {
+      top = fmaxf(top, fmaxf(fabsf(scales.of[0][group]), fabsf(scales.of[1][group])));
     }
     return __float_as_uint(top);
   }
-  __device__ void leave_scale_top(const KeyScales& scales) {
+  __device__ void leave_scale_top(const KeyScales<kConfig>& scales) {
     const std::uint32_t bits = __reduce_max_sync(0xffffffff, top_bits(scales));
     if (Rows::lane() == 0) shared_.scale_tops[group_][warp_] = bits;
   }
@@ -148,15 +157,12 @@ template <FewRowsConfig kConfig> class FollowRefs {
     return top == -INFINITY ? top : top * factor(index);
   }
 
-  __device__ float factor(int index) const {
-    return shared_.query_factor(params_, Rows::row(index));
-  }
-
   const LatentParams& params_;
   FewRowsShared<kConfig>& shared_;
   const int group_;
   const int warp_;
   float refs_[kThreadRows];
+  float factors_[kThreadRows];
   int scale_power_ = 0;  // what the scales of its tiles are relative to
 };
 

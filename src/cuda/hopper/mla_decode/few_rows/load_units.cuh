@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Four warps: walk the block's part of the work and have the copy engine bring 16 rows of every tile
-// each. How rows stand then: config.h.
+// each. How rows stand then: unit_rows.cuh.
 #pragma once
 
 #include "cuda/hopper/latent_attention/load_queries.cuh"
 #include "cuda/hopper/mla_decode/few_rows/shared.cuh"
+#include "cuda/hopper/mla_decode/few_rows/unit_rows.cuh"
 #include "cuda/hopper/mla_decode/params.h"
 #include "cuda/hopper/mla_decode/roles/describe_item.cuh"
 #include "cuda/hopper/mla_decode/roles/find_part.cuh"
@@ -41,6 +42,12 @@ class LoadUnits {
 
  private:
   static constexpr int kKeys = FewRowsConfig::kUnitKeys;
+  // Boxes of whole rows, and as wide as the widest; otherwise in slabs.
+  static constexpr bool kIsSpaced =
+      kConfig.kind == FewRowsKind::fp8_block || kConfig.kind == FewRowsKind::fp8_spaced;
+  // In a tensor of their own.
+  static constexpr bool kMayHaveScales =
+      kConfig.kind == FewRowsKind::fp8 || kConfig.kind == FewRowsKind::fp8_spaced;
   // Below so many tiles of the batch, rows are to be evicted first. Measured after 256 MiB were written, 16
   // heads, evicted first against not: bf16 322 and 306 µs (batch 128, 8 192 keys), e4m3 in rows of 656
   // bytes 193 and 191, but 109 and 110 (4 096 keys), 66 and 70 (batch 64).
@@ -86,7 +93,7 @@ class LoadUnits {
     Found found{.page = pages.num_pages, .row = row};
     if (count <= 0 || column >= pages.max_pages) return found;
     found.page = min(pages.table[sequence * pages.table_stride + column], pages.num_pages);
-    if (kConfig.is_fp8() && format.token_scales != nullptr) {
+    if (kMayHaveScales && format.token_scales != nullptr) {
       found.scale_page = format.scale_table[sequence * format.scale_table_stride + column];
     }
     if (found.page < pages.num_pages) found.live = min(count, kKeys);
@@ -139,19 +146,30 @@ class LoadUnits {
     shared_.empty[at.place].wait(at.phase ^ 1);
     if (lane() == 0) {
       shared_.live[at.place] = found.live;
-      shared_.full[at.place].arrive_and_expect_tx(sizeof(shared_.units[0]));
+      shared_.full[at.place].arrive_and_expect_tx(kIsSpaced ? sizeof(shared_.units[0])
+                                                            : kKeys * params_.pages.row_bytes);
       const BoxLoad load{.map = &params_.latents,
                          .shared = shared_.units[at.place],
                          .full = &shared_.full[at.place],
                          .hint = hint_};
-      if constexpr (kConfig.is_fp8()) {
+      if constexpr (kIsSpaced) {
         load_box(load, 0, found.row, static_cast<int>(found.page));
       } else {
         load_box(load, 0, found.row, 0, static_cast<int>(found.page));
       }
+      if constexpr (kConfig.kind == FewRowsKind::fp8) load_tail(load, found);
     }
-    if (kConfig.is_fp8() && params_.format.token_scales != nullptr) copy_scales(found, at.place);
+    if (kMayHaveScales && params_.format.token_scales != nullptr) copy_scales(found, at.place);
     __syncwarp();
+  }
+
+  // Rope columns of e4m3, behind the slabs.
+  __device__ void load_tail(BoxLoad load, const Found& found) const {
+    if (!params_.format.has_fp8_rope) return;
+    constexpr int kTailBytes = LatentConfig::kRope;
+    load.map = &params_.tails;
+    load.shared = static_cast<std::byte*>(load.shared) + UnitRows<kConfig.kind>::kTail;
+    load_box(load, 0, found.row, LatentConfig::kLatent / kTailBytes, static_cast<int>(found.page));
   }
 
   // Zeros, where there are none.

@@ -24,6 +24,10 @@ struct ScalePower {
     const int field = max(static_cast<int>(top >> 23), kLeast);
     return field > before + kMargin || before == 0 ? field : before;
   }
+  // Whether it would be `before` again, without the steps to the power that it would be.
+  __device__ static bool stays(int before, std::uint32_t top) {
+    return (before != 0) & (top < static_cast<std::uint32_t>(before + kMargin + 1) << 23);
+  }
   // What weights are multiplied by, with the scales; and sums, when they are stored.
   __device__ static float lift(int field) { return power(kLift + kBias - field); }
   __device__ static float unlift(int field) { return power(field - kBias - kLift); }

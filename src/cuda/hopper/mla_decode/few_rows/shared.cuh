@@ -3,8 +3,8 @@
 //
 // Operands are swapped: keys, then value columns, are the 64 rows of an instruction, and the query rows
 // its columns, so that 16 of them cost a quarter of what 64 would, and leave their room to keys that are
-// on their way. Keys and values are A operands out of registers: rows of e4m3 stand in shared memory as the
-// cache has them, and are converted between the two.
+// on their way. Keys and values are A operands out of registers: rows of e4m3 stand in shared memory as bytes
+// (unit_rows.cuh), and are converted between the two.
 //
 // Tiles of 64 keys, four units of 16, have numbers that run on over the borders of items.
 //
@@ -14,6 +14,7 @@
 //
 //   full[unit]             the bytes of the copy engine, and every lane that copies scales
 //   empty[unit]            the eight warps of the values; whoever has scores of it has left weights before
+//   queries                every thread of the scores, before an item's queries are written and after it
 //   weights_full[group]    every thread that wrote them, with the rows' factors
 //   weights_empty[group]   the eight warps of the values
 //   refs_full[group]       its threads: references are left for the other group, and the other's read
@@ -44,7 +45,7 @@ template <FewRowsConfig kConfig> struct FewRowsShared {
   alignas(1024) std::byte q[FewRowsConfig::kBlocks + 1][kSlabBytes];
   // Rows of 64 keys, bf16 or f16, swizzle b128; one for each group of columns that has its own scales, or
   // one.
-  alignas(1024) std::byte weights[kGroups][kConfig.weight_copies()][kSlabBytes];
+  alignas(1024) std::byte weights[kGroups][kConfig.scale_groups()][kSlabBytes];
   alignas(1024) std::byte units[kConfig.units][kConfig.unit_bytes()];
   float scales[kConfig.units][kUnitKeys];  // of rows whose scales stand in a tensor of their own
   float query_factors[kConfig.rows];       // of e4m3 rows: from a score to powers of two
@@ -63,16 +64,12 @@ template <FewRowsConfig kConfig> struct FewRowsShared {
   FullBarrier full[kConfig.units];
   EmptyBarrier empty[kConfig.units];
   RingBarriers<FewRowsConfig::kItems> item_ring;
+  EmptyBarrier queries;
   EmptyBarrier weights_full[kGroups];
   EmptyBarrier weights_empty[kGroups];
   EmptyBarrier refs_full[kGroups];
   EmptyBarrier stats_full;
   EmptyBarrier stats_empty;
-
-  // From a score of the row to powers of two. Queries of bf16 rows stand as they are.
-  __device__ float query_factor(const LatentParams& params, int row) const {
-    return kConfig.is_fp8() ? query_factors[row] : params.to_log2;
-  }
 
   __device__ void init(bool copies_scales) {
     for (int unit = 0; unit < kConfig.units; ++unit) {
@@ -85,6 +82,7 @@ template <FewRowsConfig kConfig> struct FewRowsShared {
       weights_empty[group].init(FewRowsConfig::kWarps);
       refs_full[group].init(32 * FewRowsConfig::kGroupWarps);
     }
+    queries.init(32 * FewRowsConfig::kWarps);
     stats_full.init(32 * FewRowsConfig::kWarps);
     stats_empty.init(32 * FewRowsConfig::kWarps);
   }
@@ -96,6 +94,14 @@ template <FewRowsConfig kConfig> struct UnitPlace {
     const auto number = static_cast<unsigned>(FewRowsConfig::kTileUnits * tile + unit);
     place = static_cast<int>(number % kConfig.units);
     phase = number / kConfig.units & 1;
+  }
+
+  // At most a round further.
+  __device__ void advance(int units) {
+    place += units;
+    if (place < kConfig.units) return;
+    place -= kConfig.units;
+    phase ^= 1;
   }
 
   int place;

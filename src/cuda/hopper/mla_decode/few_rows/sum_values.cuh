@@ -17,7 +17,8 @@ template <FewRowsConfig kConfig> class SumValues {
       : params_(params.attend),
         shared_(shared),
         half_(half),
-        has_groups_(kConfig.is_fp8() && params.format.row_scales_offset_bytes >= 0) {}
+        place_(Op::Rows::further(Op::place(static_cast<int>(threadIdx.x % 128 / 32), lane()),
+                                 half * kBlocks * Op::kBlockChunks)) {}
 
   __device__ void run() {
     for (int number = 0;; ++number) {
@@ -26,7 +27,8 @@ template <FewRowsConfig kConfig> class SumValues {
       const LatentItem& item = shared_.items[place];
       if (item.tiles == 0) return;
       Sums sums = {};
-      for (int tile = 0; tile < item.tiles; ++tile, ++tile_) add_tile(sums);
+      const int tiles = item.tiles;
+      for (int tile = 0; tile < tiles; ++tile, ++tile_) add_tile(sums);
       shared_.stats_full.wait(number & 1);
       StoreColumns<kConfig> store(params_, shared_, item, half_);
       store.find_targets();
@@ -41,8 +43,8 @@ template <FewRowsConfig kConfig> class SumValues {
   static constexpr int kBlocks = FewRowsConfig::kBlocks / 2;
   static constexpr int kSums = kConfig.rows / 2;
   using Sums = float[kBlocks][kSums];
-  using Op = Operands<kConfig.latents>;
-  using Rows = const std::byte * [Op::kValueRows];
+  using Op = ValueOperands<kConfig.kind>;
+  using Units = const std::byte * [Op::kUnits];
   using Product = RowWgmma<Op::kElement, kConfig.rows>;
 
   __device__ static int lane() {
@@ -51,20 +53,17 @@ template <FewRowsConfig kConfig> class SumValues {
 
   __device__ void add_tile(Sums& sums) {
     const int group = tile_ % FewRowsConfig::kGroups;
-    const std::byte* rows[Op::kValueRows];
-    find_rows(rows);
-    multiply(group, rows, sums);
+    Units units;
+    find_units(units);
+    multiply(group, units, sums);
     arrive_by_warp(shared_.weights_empty[group]);
   }
 
-  // This lane's rows of the tile's units, from the warp's first column on.
-  __device__ void find_rows(const std::byte* (&rows)[Op::kValueRows]) const {
-    const auto warp = static_cast<int>(threadIdx.x % 128 / 32);
-    const int byte = half_ * kBlocks * kConfig.block_pitch() + Op::value_offset(warp, lane());
+  // Where this lane has rows of the tile.
+  __device__ void find_units(Units& units) const {
 #pragma unroll
-    for (int i = 0; i < Op::kValueRows; ++i) {
-      const UnitPlace<kConfig> at(tile_, Op::value_unit(i, lane()));
-      rows[i] = shared_.units[at.place] + byte;
+    for (int i = 0; i < Op::kUnits; ++i) {
+      units[i] = shared_.units[UnitPlace<kConfig>(tile_, Op::unit(i, lane())).place];
     }
   }
 
@@ -85,25 +84,25 @@ template <FewRowsConfig kConfig> class SumValues {
   }
 
   // Units are given back as soon as their last bytes are in registers.
-  __device__ void multiply(int group, const std::byte* const (&rows)[Op::kValueRows], Sums& sums) {
+  __device__ void multiply(int group, const std::byte* const (&units)[Op::kUnits], Sums& sums) {
     typename Op::Raw raw;
     std::uint32_t words[2][kOperandWords];
     const std::uint32_t weights = broadcast(descriptor_low(&shared_.weights[group]));
-    const std::uint32_t step = broadcast(has_groups_ ? Shared::kSlabBytes >> 4 : 0);
-    const std::uint32_t first = weights + half_ * (kBlocks / 2) * step;
+    constexpr int kStep = kConfig.scale_groups() > 1 ? Shared::kSlabBytes >> 4 : 0;
+    const std::uint32_t first = weights + half_ * (kBlocks / 2) * kStep;
     shared_.weights_full[group].wait(group_phase(tile_));
-    if constexpr (kConfig.is_fp8()) Op::fetch_values(rows, 0, raw);
+    if constexpr (kConfig.is_fp8()) Op::fetch(units, place_, 0, raw);
     scale(group, sums);
 #pragma unroll
     for (int block = 0; block < kBlocks; ++block) {
       if constexpr (kConfig.is_fp8()) {
-        Op::convert_values(raw, words[block % 2]);
-        if (block + 1 < kBlocks) Op::fetch_values(rows, (block + 1) * kConfig.block_pitch(), raw);
+        Op::convert(raw, words[block % 2]);
+        if (block + 1 < kBlocks) Op::fetch(units, place_, block + 1, raw);
       } else {
-        Op::fetch_values(rows, block * kConfig.block_pitch(), words[block % 2]);
+        Op::fetch(units, place_, block, words[block % 2]);
       }
       if (block + 1 == kBlocks) give_back();
-      start(words[block % 2], first + block / 2 * step, sums[block]);
+      start(words[block % 2], first + block / 2 * kStep, sums[block]);
       cute::warpgroup_wait<1>();
     }
     cute::warpgroup_wait<0>();
@@ -135,7 +134,7 @@ template <FewRowsConfig kConfig> class SumValues {
   const LatentParams& params_;
   Shared& shared_;
   const int half_;
-  const bool has_groups_;  // of columns, with weights of their own
+  const int place_;  // of this lane's first columns, in a unit
   int tile_ = 0;
 };
 

@@ -22,6 +22,7 @@ template <FewRowsConfig kConfig> class WeighKeys {
         shared_(shared),
         group_(group),
         warp_(static_cast<int>(threadIdx.x % 128 / 32)),
+        at_(group, warp_),
         products_(params.format, shared),
         refs_(params.attend, shared, group, warp_) {}
 
@@ -42,15 +43,18 @@ template <FewRowsConfig kConfig> class WeighKeys {
 
  private:
   using Rows = ThreadRows<kConfig>;
-  using Op = Operands<kConfig.latents>;
+  using UnitOf = UnitRows<kConfig.kind>;
+  using Scales = KeyScales<kConfig>;
   static constexpr int kScores = Rows::kScores;
   static constexpr int kThreadRows = Rows::kThreadRows;
 
   __device__ static int lane() { return Rows::lane(); }
   __device__ static int row(int index) { return Rows::row(index); }
   __device__ static int key() { return Rows::key(); }
-  __device__ static void sync_scores() {
-    cutlass::arch::NamedBarrier::sync(32 * FewRowsConfig::kWarps, 0);
+  __device__ void sync_scores() {
+    shared_.queries.arrive();
+    shared_.queries.wait(queries_phase_);
+    queries_phase_ ^= 1;
   }
 
   __device__ void attend(const LatentItem& item) {
@@ -58,28 +62,35 @@ template <FewRowsConfig kConfig> class WeighKeys {
 #pragma unroll
     for (int i = 0; i < kThreadRows; ++i) sums_[i] = 0.0F;
     refs_.begin_item();
-    for (int tile = (tile_ ^ group_) & 1; tile < item.tiles; tile += FewRowsConfig::kGroups) {
-      weigh(sight, tile, tile_ + tile);
+    const int tiles = item.tiles;
+    const KeyInterval whole = sight.whole_tiles();
+    for (int tile = first_; tile < tiles; tile += FewRowsConfig::kGroups) {
+      weigh(sight, tile, tile >= whole.first && tile < whole.end);
+      at_.advance(FewRowsConfig::kGroups * FewRowsConfig::kTileUnits);
+      turn_ ^= 1;
     }
-    tile_ += item.tiles;
+    first_ = (first_ + tiles) & 1;
   }
 
-  // `tile`: of the item; `number`: of the block.
-  __device__ void weigh(const RowSight& sight, int tile, int number) {
-    const UnitPlace<kConfig> at(number, warp_);
-    shared_.full[at.place].wait(at.phase);
-    const int live = shared_.live[at.place];
-    const KeyScales scales = scales_at(at.place, live);
+  // `tile`: of the item. `is_whole`: every row sees all of its keys.
+  __device__ void weigh(const RowSight& sight, int tile, bool is_whole) {
+    shared_.full[at_.place].wait(at_.phase);
+    typename ScoreKeys<kConfig>::Raw raw;
+    products_.begin(at_.place, raw);
+    const int live = shared_.live[at_.place];
+    const Scales scales = scales_at(at_.place, live);
     float scores[kScores];
-    products_.score(at.place, scales, scores);
-    sight.hide_across(tile, valid_keys(live), FewRowsConfig::kUnitKeys * warp_ + key(), scores);
+    products_.score(at_.place, raw, scales, scores);
+    if (!is_whole || live < FewRowsConfig::kUnitKeys) {
+      sight.hide_across(tile, valid_keys(live), FewRowsConfig::kUnitKeys * warp_ + key(), scores);
+    }
     float keep[kThreadRows];
-    refs_.follow(tile == 0, number, scores, scales, sums_, keep);
+    refs_.follow(tile == 0, turn_, scores, scales, sums_, keep);
     exponentiate(scores);
-    shared_.weights_empty[group_].wait(group_phase(number) ^ 1);
+    shared_.weights_empty[group_].wait(turn_ ^ 1);
     leave_factors(keep);
-    store_weights(scores, scales_at(at.place, live));  // again: registers are few
-    if (live < FewRowsConfig::kUnitKeys) zero_from(live, at.place);
+    store_weights(scores, scales);
+    if (live < FewRowsConfig::kUnitKeys) zero_from(live, at_.place);
     cutlass::arch::fence_view_async_shared();
     shared_.weights_full[group_].arrive();
   }
@@ -91,25 +102,23 @@ template <FewRowsConfig kConfig> class WeighKeys {
   }
 
   // Zeros, where there is no key: what stands in the place of its scales may be anything.
-  __device__ KeyScales scales_at(int place, int live) const {
-    KeyScales scales;
+  __device__ Scales scales_at(int place, int live) const {
+    Scales scales;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      float4 four{1.0F, 1.0F, 1.0F, 1.0F};
-      scales.rope[i] = 1.0F;
-      if (kConfig.is_fp8() && format_.row_scales_offset_bytes >= 0) {
-        four = *reinterpret_cast<const float4*>(
-            shared_.units[place] + Op::offset(key() + 8 * i, 0) + format_.row_scales_offset_bytes);
-      } else if (kConfig.is_fp8() && format_.token_scales != nullptr) {
-        const float one = shared_.scales[place][key() + 8 * i];
-        scales.rope[i] = one;
-        four = {one, one, one, one};
+      if constexpr (kConfig.kind == FewRowsKind::fp8_block) {
+        const auto four = *reinterpret_cast<const float4*>(
+            shared_.units[place] + UnitOf::offset(key() + 8 * i, UnitOf::kScalesChunk));
+        scales.of[i][0] = four.x;
+        scales.of[i][1] = four.y;
+        scales.of[i][2] = four.z;
+        scales.of[i][3] = four.w;
+      } else {
+        scales.of[i][0] =
+            format_.token_scales != nullptr ? shared_.scales[place][key() + 8 * i] : 1.0F;
       }
-      if (key() + 8 * i >= live) four = {};
-      scales.latent[i][0] = four.x;
-      scales.latent[i][1] = four.y;
-      scales.latent[i][2] = four.z;
-      scales.latent[i][3] = four.w;
+#pragma unroll
+      for (float& scale : scales.of[i]) scale = key() + 8 * i < live ? scale : 0.0F;
     }
     return scales;
   }
@@ -118,8 +127,8 @@ template <FewRowsConfig kConfig> class WeighKeys {
 #pragma unroll
     for (int i = 0; i < kScores; ++i) {
       const float ref = refs_.of(Rows::row_of(i));
-      scores[i] = exp2_approx(fmaf(scores[i], shared_.query_factor(params_, row(Rows::row_of(i))),
-                                   ref == -INFINITY ? 0.0F : -ref));
+      scores[i] = exp2_approx(
+          fmaf(scores[i], refs_.factor(Rows::row_of(i)), ref == -INFINITY ? 0.0F : -ref));
     }
 #pragma unroll
     for (int i = 0; i < kScores; ++i) sums_[Rows::row_of(i)] += scores[i];
@@ -132,16 +141,14 @@ template <FewRowsConfig kConfig> class WeighKeys {
   }
 
   // Times the scales of the keys.
-  __device__ void store_weights(const float (&weights)[kScores], const KeyScales& scales) {
-    const bool has_groups = kConfig.is_fp8() && format_.row_scales_offset_bytes >= 0;
+  __device__ void store_weights(const float (&weights)[kScores], const Scales& scales) {
     const float lift = kConfig.is_fp8() ? ScalePower::lift(refs_.scale_power()) : 1.0F;
 #pragma unroll
-    for (int group = 0; group < kConfig.weight_copies(); ++group) {
-      if (group > 0 && !has_groups) break;
+    for (int group = 0; group < kConfig.scale_groups(); ++group) {
       float scaled[kScores];
 #pragma unroll
       for (int i = 0; i < kScores; ++i) {
-        const float scale = kConfig.is_fp8() ? scales.latent[i / 2 % 2][group] * lift : 1.0F;
+        const float scale = kConfig.is_fp8() ? scales.of[i / 2 % 2][group] * lift : 1.0F;
         scaled[i] = weights[i] * scale;
       }
       store_slab(shared_.weights[group_][group], scaled);
@@ -167,12 +174,12 @@ template <FewRowsConfig kConfig> class WeighKeys {
 
   // Rows behind the sequence's end, in its last page, may hold anything, and 0 · NaN is NaN.
   __device__ void zero_from(int row, int place) {
-    constexpr int kChunks = LatentConfig::kLatent * kConfig.column_bytes() / 16;
+    constexpr int kChunks = LatentConfig::kLatent * UnitOf::kColumnBytes / 16;
 #pragma unroll 1
     for (; row < FewRowsConfig::kUnitKeys; ++row) {
 #pragma unroll 1
       for (int chunk = lane(); chunk < kChunks; chunk += 32) {
-        *reinterpret_cast<uint4*>(shared_.units[place] + Op::offset(row, chunk)) = uint4{};
+        *reinterpret_cast<uint4*>(shared_.units[place] + UnitOf::offset(row, chunk)) = uint4{};
       }
     }
   }
@@ -200,12 +207,15 @@ template <FewRowsConfig kConfig> class WeighKeys {
   const LatentRowFormat& format_;
   FewRowsShared<kConfig>& shared_;
   const int group_;
-  const int warp_;  // of the group
+  const int warp_;          // of the group
+  UnitPlace<kConfig> at_;   // this warp's unit of the group's next tile
+  std::uint32_t turn_ = 0;  // changes with each of the group's tiles
+  int first_ = group_;      // of the next item's tiles, the group's first
   ScoreKeys<kConfig> products_;
   FollowRefs<kConfig> refs_;
   float sums_[kThreadRows];  // of this thread's weights, relative to the references
-  int tile_ = 0;             // the item's first
   std::uint32_t stats_phase_ = 0;
+  std::uint32_t queries_phase_ = 0;
 };
 
 }  // namespace quire::cuda::hopper

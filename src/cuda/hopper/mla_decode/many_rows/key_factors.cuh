@@ -25,8 +25,8 @@ struct KeyFactors {
       const int row = key + 8 * i;
       whole[i] = row < live ? 1.0F : 0.0F;
       if (format.row_scales_offset_bytes >= 0) {
-        const auto* four = reinterpret_cast<const float4*>(
-            unit + Operands<DType::fp8_e4m3>::offset(row, 0) + format.row_scales_offset_bytes);
+        const auto* four = reinterpret_cast<const float4*>(unit + SpacedRows::offset(row, 0) +
+                                                           format.row_scales_offset_bytes);
         divide(row < live ? *four : float4{}, i);
         if (row >= live) whole[i] = 0.0F;
       } else if (format.token_scales != nullptr && row < live) {

@@ -87,8 +87,8 @@ template <FewRowsConfig kConfig, DType kRope> class ScoreTiles {
     static_assert(kChunks == 32);
 #pragma unroll 1
     for (; row < FewRowsConfig::kUnitKeys; ++row) {
-      *reinterpret_cast<uint4*>(shared_.units[place] +
-                                Operands<DType::fp8_e4m3>::offset(row, Rows::lane())) = uint4{};
+      *reinterpret_cast<uint4*>(shared_.units[place] + SpacedRows::offset(row, Rows::lane())) =
+          uint4{};
     }
     cutlass::arch::fence_view_async_shared();  // the next copy to this place
     __syncwarp();

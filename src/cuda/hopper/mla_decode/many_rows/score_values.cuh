@@ -29,13 +29,13 @@ template <FewRowsConfig kConfig, DType kRope> class ScoreValues {
     Words words[2];
     const std::byte* at = keys(place);
     const std::uint32_t q = broadcast(descriptor_low(&shared_.q));
-    Op::fetch_keys(at, column_of(0), raw);
+    fetch(at, column_of(0), raw);
     pin(scores);
 #pragma unroll
     for (int block = 0; block < FewRowsConfig::kBlocks; ++block) {
       Words& own = words[block % 2];
-      Op::convert_keys(raw, own);
-      if (block + 1 < FewRowsConfig::kBlocks) Op::fetch_keys(at, column_of(block + 1), raw);
+      Op::convert(raw, own);
+      if (block + 1 < FewRowsConfig::kBlocks) fetch(at, column_of(block + 1), raw);
       if (has_groups()) scale_words(column_of(block) / kGroupColumns, factors, own);
       start<DType::f16>(own, q + slab_offset_of(block), scores, block == 0);
       cute::warpgroup_wait<1>();
@@ -54,8 +54,8 @@ template <FewRowsConfig kConfig, DType kRope> class ScoreValues {
     for (int block = 0; block < FewRowsConfig::kBlocks; ++block) {
       typename Op::Raw raw;
       Words words;
-      Op::fetch_keys(at, column_of(block), raw);
-      Op::convert_keys(raw, words);
+      fetch(at, column_of(block), raw);
+      Op::convert(raw, words);
       if (has_groups()) scale_words(column_of(block) / kGroupColumns, factors, words);
       store_values(tile, block, words);
     }
@@ -63,7 +63,7 @@ template <FewRowsConfig kConfig, DType kRope> class ScoreValues {
 
  private:
   using Shared = ManyRowsShared<kConfig>;
-  using Op = Operands<DType::fp8_e4m3>;
+  using Op = KeyOperands<kConfig.kind>;
   using Words = std::uint32_t[kOperandWords];
   static constexpr bool kHasScales = kRope == DType::bf16;
   static constexpr int kGroupColumns = LatentConfig::kLatent / FewRowsConfig::kScaleGroups;
@@ -73,7 +73,12 @@ template <FewRowsConfig kConfig, DType kRope> class ScoreValues {
     return kHasScales && format_.row_scales_offset_bytes >= 0;
   }
   __device__ const std::byte* keys(int place) const {
-    return shared_.units[place] + Op::key_offset(static_cast<int>(threadIdx.x % 32));
+    return shared_.units[place] + Op::place(static_cast<int>(threadIdx.x % 32));
+  }
+
+  // `at`: a lane's place in its unit. Columns of one byte.
+  __device__ static void fetch(const std::byte* at, int column, typename Op::Raw& raw) {
+    Op::fetch_fp8(at, 0, column / 16, raw);
   }
 
   // Blocks come in the order of the parts.
@@ -153,12 +158,12 @@ template <FewRowsConfig kConfig, DType kRope> class ScoreValues {
     const std::uint32_t slab = q + (FewRowsConfig::kBlocks * Shared::kSlabBytes >> 4);
     const std::byte* rope = at + format_.rope_offset_bytes;
     if constexpr (kRope == DType::bf16) {
-      Operands<DType::bf16>::fetch_spaced(rope, words);
+      Op::fetch_bf16(rope, 0, 0, words);
       start<DType::bf16>(words, slab, scores, false);
     } else {
       typename Op::Raw raw;
-      Op::fetch_keys(rope, 0, raw);
-      Op::convert_keys(raw, words);
+      fetch(rope, 0, raw);
+      Op::convert(raw, words);
       start<DType::f16>(words, slab, scores, false);
     }
   }

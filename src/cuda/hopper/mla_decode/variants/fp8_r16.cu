@@ -7,5 +7,9 @@ template <>
 void launch_mla_attend<MlaDecodeFp8R16>(const MlaDecodeParams& params, cudaStream_t stream) {
   launch_few_rows<MlaDecodeFp8R16>(params, stream);
 }
+template <>
+void launch_mla_attend<MlaDecodeFp8BlockR16>(const MlaDecodeParams& params, cudaStream_t stream) {
+  launch_few_rows<MlaDecodeFp8BlockR16>(params, stream);
+}
 
 }  // namespace quire::cuda::hopper
