@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is needed after something else, on its way to L2 beside it: at the start of a kernel nothing is there yet, and
-// reads that wait for each other take a memory's latency each.
+// What is needed after something else, on its way to L2 beside it, and the translation of its address: at the start of a
+// kernel nothing is there yet, and reads that wait for each other take a memory's latency each.
 #pragma once
 
 namespace quire::cuda {

@@ -4,13 +4,9 @@
 #include "cuda/hopper/mla_indexer/params.h"
 #include "cuda/hopper/tile/ring.cuh"
 #include "cuda/hopper/tile/tma.cuh"
+#include "cuda/rows/prefetch.cuh"
 
 namespace quire::cuda::hopper {
-
-// Sends for a line of device memory, and for the translation of its address.
-__device__ inline void prefetch_line(const void* address) {
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(address) : "memory");
-}
 
 // What one thread does before all others: maps are sent for, barriers made. A barrier of the block follows.
 template <typename Shared>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// e4m3 and bf16 bytes of a row, scaled, as bf16: one rounding, of the product in fp32. (A scale
+// e4m3 bytes of a row, scaled, as bf16: one rounding, of the product in fp32. (A scale
 // rounded to bf16 first would halve the multiplications and double the error.)
 #pragma once
 
@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "cuda/hopper/flash_attention/prefill/softmax.cuh"
+#include "cuda/hopper/latent_attention/scale_eight.cuh"
 
 namespace quire::cuda::hopper {
 
@@ -23,16 +24,6 @@ __device__ inline std::uint32_t decode_pair(std::uint32_t codes, float scale) {
 __device__ inline uint4 decode_eight(std::uint32_t low, std::uint32_t high, float scale) {
   return {decode_pair(low, scale), decode_pair(low >> 16, scale), decode_pair(high, scale),
           decode_pair(high >> 16, scale)};
-}
-
-__device__ inline std::uint32_t scale_pair(std::uint32_t pair, float scale) {
-  return pack_pair<DType::bf16>(__uint_as_float(pair << 16) * scale,
-                                __uint_as_float(pair & 0xffff0000) * scale);
-}
-// Eight bf16 numbers.
-__device__ inline uint4 scale_eight(const uint4& raw, float scale) {
-  return {scale_pair(raw.x, scale), scale_pair(raw.y, scale), scale_pair(raw.z, scale),
-          scale_pair(raw.w, scale)};
 }
 
 }  // namespace quire::cuda::hopper

@@ -5,8 +5,8 @@
 #pragma once
 
 #include "cuda/hopper/flash_attention/prefill/softmax.cuh"
-#include "cuda/hopper/latent_attention/convert_row.cuh"
 #include "cuda/hopper/latent_attention/params.h"
+#include "cuda/hopper/latent_attention/scale_eight.cuh"
 #include "cuda/hopper/mla_decode/few_rows/shared.cuh"
 #include "cuda/hopper/tile/warp_reduce.cuh"
 
