@@ -15,8 +15,8 @@ struct LatentConfig {
   static constexpr int kRope = 64;
   static constexpr int kSlabColumns = 64;  // 128 bytes of 16-bit numbers: a swizzled row
   static constexpr int kGroupRows = 64;    // of q, that a warpgroup multiplies
-  static constexpr int kWarpKeys =
-      16;  // of a tile, that a loading warp brings: pages have a multiple
+  // Of a tile, that a loading warp brings: pages have a multiple.
+  static constexpr int kWarpKeys = 16;
 };
 
 }  // namespace quire::cuda::hopper
