@@ -22,38 +22,27 @@ struct MlaDecodeBf16R256 {
   static constexpr int kCluster = 4;
   static constexpr DType kLatents = DType::bf16;
 };
-// Few rows of q: operands swapped (few_rows/).
-template <FewRowsConfig kShape> struct MlaDecodeFewRows {
+// Rows that come in units, for blocks that share them.
+template <FewRowsConfig kShape, int kBlocks = 1> struct MlaDecodeUnits {
   static constexpr FewRowsConfig kConfig = kShape;
-  static constexpr int kRows = kConfig.rows;
+  static constexpr int kRows = kBlocks * kConfig.rows;
   static constexpr bool kLeavesNotes = true;
-  static constexpr int kCluster = 1;
+  static constexpr int kCluster = kBlocks;
   static constexpr DType kLatents = kConfig.latents();
 };
-struct MlaDecodeBf16R16 : MlaDecodeFewRows<FewRowsConfig{.kind = FewRowsKind::bf16, .units = 11}> {
-};
-struct MlaDecodeFp8R16 : MlaDecodeFewRows<FewRowsConfig{.kind = FewRowsKind::fp8, .units = 20}> {};
+// Few rows of q: operands swapped (few_rows/).
+struct MlaDecodeBf16R16 : MlaDecodeUnits<FewRowsConfig{.kind = FewRowsKind::bf16, .units = 11}> {};
+struct MlaDecodeFp8R16 : MlaDecodeUnits<FewRowsConfig{.kind = FewRowsKind::fp8, .units = 20}> {};
 struct MlaDecodeFp8BlockR16
-    : MlaDecodeFewRows<FewRowsConfig{.kind = FewRowsKind::fp8_block, .units = 18}> {};
+    : MlaDecodeUnits<FewRowsConfig{.kind = FewRowsKind::fp8_block, .units = 18}> {};
 // Rows of e4m3 and many rows of q (many_rows/): one block, or two that share their keys.
-struct MlaDecodeFp8R64 {
-  static constexpr FewRowsConfig kConfig{.kind = FewRowsKind::fp8_spaced,
+inline constexpr FewRowsConfig kManyRows{.kind = FewRowsKind::fp8_spaced,
                                          .rows = 64,
                                          .units = 7,
                                          .load_registers = 48,
                                          .score_registers = 128,
                                          .value_registers = 168};
-  static constexpr bool kLeavesNotes = true;
-  static constexpr int kRows = kConfig.rows;
-  static constexpr int kCluster = 1;
-  static constexpr DType kLatents = kConfig.latents();
-};
-struct MlaDecodeFp8R128 {
-  static constexpr FewRowsConfig kConfig = MlaDecodeFp8R64::kConfig;
-  static constexpr bool kLeavesNotes = true;
-  static constexpr int kRows = 2 * kConfig.rows;
-  static constexpr int kCluster = 2;
-  static constexpr DType kLatents = kConfig.latents();
-};
+struct MlaDecodeFp8R64 : MlaDecodeUnits<kManyRows> {};
+struct MlaDecodeFp8R128 : MlaDecodeUnits<kManyRows, 2> {};
 
 }  // namespace quire::cuda::hopper

@@ -33,8 +33,8 @@ struct FewRowsConfig {
   static constexpr int kWarps = kGroups * kGroupWarps;  // of each kind
   static constexpr int kThreads = 128 * (2 * kGroups + 1);
   static constexpr int kItems = 3;  // described ahead
-  static constexpr int kFp8Pitch =
-      656;  // bytes from a row of e4m3 to the next that are not in slabs
+  // Bytes from a row of e4m3 to the next, where they are not in slabs.
+  static constexpr int kFp8Pitch = 656;
 
   constexpr bool is_fp8() const { return kind != FewRowsKind::bf16; }
   constexpr DType latents() const { return is_fp8() ? DType::fp8_e4m3 : DType::bf16; }

@@ -3,8 +3,7 @@
 // columns, the next 64 are fetched and converted.
 #pragma once
 
-#include "cuda/hopper/latent_attention/products.cuh"
-#include "cuda/hopper/mla_decode/few_rows/operands.cuh"
+#include "cuda/hopper/mla_decode/few_rows/start_product.cuh"
 #include "cuda/hopper/mla_decode/params.h"
 
 namespace quire::cuda::hopper {
@@ -37,8 +36,8 @@ template <FewRowsConfig kConfig> class ScoreKeys {
 #pragma unroll
     for (int block = 0; block < FewRowsConfig::kBlocks; ++block) {
       prepare(unit, block, raw, words[block % 2]);
-      start<kElement>(words[block % 2], q + (block * Shared::kSlabBytes >> 4),
-                      parts[part_of(block)], starts_part(block));
+      start_product<kElement, kConfig.rows>(words[block % 2], q + (block * Shared::kSlabBytes >> 4),
+                                            parts[part_of(block)], starts_part(block));
       cute::warpgroup_wait<1>();
       if (kHasGroups && block % 2 == 0 && block > 0) {
         add(block / 2 - 1, scales, parts[part_of(block - 1)], scores);
@@ -86,22 +85,6 @@ template <FewRowsConfig kConfig> class ScoreKeys {
     }
   }
 
-  // sums (+)= 64 × 64 of registers · a slab of 64 columns of q.
-  template <DType kType>
-  __device__ static void start(Words& words, std::uint32_t slab, Sums& sums, bool starts_sum) {
-    pin(words);
-    cute::warpgroup_arrive();
-#pragma unroll
-    for (int step = 0; step < 4; ++step) {
-      detail::issue<RowWgmma<kType, kConfig.rows>>(
-          &words[4 * step], descriptor(slab + (step * kStepBytes >> 4), kRowsHigh), sums,
-          starts_sum && step == 0 ? cute::SM90::GMMA::ScaleOut::Zero
-                                  : cute::SM90::GMMA::ScaleOut::One,
-          std::make_index_sequence<kSums>{});
-    }
-    cute::warpgroup_commit_batch();
-  }
-
   __device__ void score_rope(const std::byte* unit, Words& words, Sums& part) const {
     const std::uint32_t q = broadcast(descriptor_low(&shared_.q[FewRowsConfig::kBlocks]));
     if constexpr (kConfig.kind == FewRowsKind::fp8) {
@@ -109,12 +92,12 @@ template <FewRowsConfig kConfig> class ScoreKeys {
         Raw raw;
         Op::fetch_tail(unit, raw);
         Op::convert(raw, words);
-        start<DType::f16>(words, q, part, kHasGroups);
+        start_product<DType::f16, kConfig.rows>(words, q, part, kHasGroups);
         return;
       }
     }
     Op::fetch_bf16(unit, key_place_, Op::Rows::kRopeChunk, words);
-    start<DType::bf16>(words, q, part, kHasGroups);
+    start_product<DType::bf16, kConfig.rows>(words, q, part, kHasGroups);
   }
 
   __device__ static void add(int group, const KeyScales<kConfig>& scales, Sums& part,

@@ -3,8 +3,7 @@
 // output.
 #pragma once
 
-#include "cuda/hopper/latent_attention/products.cuh"
-#include "cuda/hopper/mla_decode/few_rows/operands.cuh"
+#include "cuda/hopper/mla_decode/few_rows/start_product.cuh"
 #include "cuda/hopper/mla_decode/few_rows/store_columns.cuh"
 #include "cuda/hopper/mla_decode/params.h"
 
@@ -45,7 +44,6 @@ template <FewRowsConfig kConfig> class SumValues {
   using Sums = float[kBlocks][kSums];
   using Op = ValueOperands<kConfig.kind>;
   using Units = const std::byte * [Op::kUnits];
-  using Product = RowWgmma<Op::kElement, kConfig.rows>;
 
   __device__ static int lane() {
     return static_cast<int>(threadIdx.x % 32);
@@ -102,7 +100,8 @@ template <FewRowsConfig kConfig> class SumValues {
         Op::fetch(units, place_, block, words[block % 2]);
       }
       if (block + 1 == kBlocks) give_back();
-      start(words[block % 2], first + block / 2 * kStep, sums[block]);
+      start_product<Op::kElement, kConfig.rows>(words[block % 2], first + block / 2 * kStep,
+                                                sums[block], false);
       cute::warpgroup_wait<1>();
     }
     cute::warpgroup_wait<0>();
@@ -114,19 +113,6 @@ template <FewRowsConfig kConfig> class SumValues {
     if (lane() < FewRowsConfig::kTileUnits) {
       shared_.empty[UnitPlace<kConfig>(tile_, lane()).place].arrive();
     }
-  }
-
-  __device__ static void start(std::uint32_t (&words)[kOperandWords], std::uint32_t weights,
-                               float (&sums)[kSums]) {
-    pin(words);
-    cute::warpgroup_arrive();
-#pragma unroll
-    for (int step = 0; step < 4; ++step) {
-      detail::issue<Product>(&words[4 * step],
-                             descriptor(weights + (step * kStepBytes >> 4), kRowsHigh), sums,
-                             cute::SM90::GMMA::ScaleOut::One, std::make_index_sequence<kSums>{});
-    }
-    cute::warpgroup_commit_batch();
   }
 
   using Shared = FewRowsShared<kConfig>;

@@ -6,7 +6,7 @@
 // stored then: columns are fetched and converted again, when the scores have been handed on.
 #pragma once
 
-#include "cuda/hopper/latent_attention/products.cuh"
+#include "cuda/hopper/mla_decode/few_rows/start_product.cuh"
 #include "cuda/hopper/mla_decode/many_rows/key_factors.cuh"
 #include "cuda/hopper/mla_decode/many_rows/shared.cuh"
 #include "cuda/hopper/tile/opaque.cuh"
@@ -37,7 +37,7 @@ template <FewRowsConfig kConfig, DType kRope> class ScoreValues {
       Op::convert(raw, own);
       if (block + 1 < FewRowsConfig::kBlocks) fetch(at, column_of(block + 1), raw);
       if (has_groups()) scale_words(column_of(block) / kGroupColumns, factors, own);
-      start<DType::f16>(own, q + slab_offset_of(block), scores, block == 0);
+      start_product<DType::f16, kConfig.rows>(own, q + slab_offset_of(block), scores, block == 0);
       cute::warpgroup_wait<1>();
     }
     if (has_groups()) scale_scores(factors, scores);
@@ -108,22 +108,6 @@ template <FewRowsConfig kConfig, DType kRope> class ScoreValues {
     }
   }
 
-  // sums (+)= 64 × 64 of registers · a slab of 64 columns of q.
-  template <DType kElement>
-  __device__ static void start(Words& words, std::uint32_t slab, Sums& sums, bool starts_sum) {
-    pin(words);
-    cute::warpgroup_arrive();
-#pragma unroll
-    for (int step = 0; step < 4; ++step) {
-      detail::issue<RowWgmma<kElement, kConfig.rows>>(
-          &words[4 * step], descriptor(slab + (step * kStepBytes >> 4), kRowsHigh), sums,
-          starts_sum && step == 0 ? cute::SM90::GMMA::ScaleOut::Zero
-                                  : cute::SM90::GMMA::ScaleOut::One,
-          std::make_index_sequence<kSums>{});
-    }
-    cute::warpgroup_commit_batch();
-  }
-
   __device__ void store_values(int tile, int block, const Words& words) const {
     constexpr int kPartBytes = sizeof(Shared::values) / ManyRows::kParts;
     const int part = part_of(block);
@@ -159,12 +143,12 @@ template <FewRowsConfig kConfig, DType kRope> class ScoreValues {
     const std::byte* rope = at + format_.rope_offset_bytes;
     if constexpr (kRope == DType::bf16) {
       Op::fetch_bf16(rope, 0, 0, words);
-      start<DType::bf16>(words, slab, scores, false);
+      start_product<DType::bf16, kConfig.rows>(words, slab, scores, false);
     } else {
       typename Op::Raw raw;
       fetch(rope, 0, raw);
       Op::convert(raw, words);
-      start<DType::f16>(words, slab, scores, false);
+      start_product<DType::f16, kConfig.rows>(words, slab, scores, false);
     }
   }
 
