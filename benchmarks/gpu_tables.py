@@ -105,3 +105,25 @@ def generate_kernels(folder: Path, file: str) -> str:
         )
         parts.append(f"### {path.parent.name}/{file}\n\nCommit {rows[0]['commit']}.\n\n{table(heads, lines)}")
     return "\n\n".join([BEGIN, *parts, END])
+
+
+def generate_sums(folder: Path, file: str) -> str:
+    """Records of benchmarks/fp8_sums.py, one table for each machine."""
+    heads = ["shape", "product", "µs", "fastest µs", "rms error / Σ\\|products\\|", "mean error, all products positive"]
+    parts = []
+    for path in sorted(folder.glob(f"*/{file}")):
+        found = json.loads(path.read_text())
+        lines = (
+            [
+                row["shape"],
+                row["product"],
+                number(row["us"]),
+                number(row["us_min"]),
+                f"{row['error_rms']:.1e}",
+                f"{100 * row['error_mean_positive']:.2f} %",
+            ]
+            for row in found["rows"]
+        )
+        about = f"{found['device']}, torch {found['torch']}, commit {found['commit']}."
+        parts.append(f"### {path.parent.name}/{file}\n\n{about}\n\n{table(heads, lines)}")
+    return "\n\n".join([BEGIN, *parts, END])

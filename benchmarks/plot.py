@@ -34,6 +34,8 @@ GPU_LAYER_DOCUMENTS = {
     ROOT / "docs" / "kernels" / "v32_layer.md": "v32_layer_decode.kernels.json",
     ROOT / "docs" / "kernels" / "mla.md": "mla_prefill.kernels.json",
 }
+# Quire and torch beside each other, in time and in error.
+GPU_SUMS_DOCUMENT = ROOT / "docs" / "kernels" / "fused_qkv_hopper.md"
 QUIRE, PEER, LINE = "#4477aa", "#cc6677", "#888888"
 
 
@@ -119,6 +121,8 @@ def main() -> None:
     for document, file in GPU_LAYER_DOCUMENTS.items():
         generated = gpu_tables.generate_kernels(ROOT / "benchmarks" / "results", file)
         document.write_text(replace_generated(document.read_text(), generated))
+    sums = gpu_tables.generate_sums(ROOT / "benchmarks" / "results", "fp8_sums.json")
+    GPU_SUMS_DOCUMENT.write_text(replace_generated(GPU_SUMS_DOCUMENT.read_text(), sums))
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ FusedQkvArgs read_fused_qkv(ArgumentReader& in) {
       .input_scale = in.optional_tensor("input_scale"),
       .out = in.tensor("out", Access::write),
       .activations = read_activations(in),
+      .allow_fast_accum = in.value<bool>("allow_fast_accum", "True or False"),
   };
 }
 

@@ -86,15 +86,8 @@ void bind_row_part(nb::module_& module) {
       .def(nb::self == nb::self);
 }
 
-void bind_row_format(nb::module_& module) {
-  nb::class_<RowFormat>(module, "RowFormat",
-                        "What one cache row looks like in bytes: parts, dtypes, scales.")
-      .def(
-          "__init__",
-          [](RowFormat* self, const std::vector<RowPart>& parts, std::int32_t row_bytes) {
-            new (self) RowFormat(make_row_format(parts, row_bytes));
-          },
-          nb::arg("parts"), nb::arg("row_bytes"))
+void bind_named_formats(nb::class_<RowFormat>& format) {
+  format
       .def_static(
           "uniform",
           [](const std::string& dtype, std::int32_t width) {
@@ -126,7 +119,19 @@ void bind_row_format(nb::module_& module) {
           },
           nb::arg("latent") = 512, nb::arg("rope") = 64, nb::arg("block") = 128,
           nb::arg("rope_dtype") = "bf16",
-          "fp8 latent, its f32 scales, then unscaled rope, all in the row (656 B).")
+          "fp8 latent, its f32 scales, then unscaled rope, all in the row (656 B).");
+}
+
+void bind_row_format(nb::module_& module) {
+  nb::class_<RowFormat> format(module, "RowFormat",
+                               "What one cache row looks like in bytes: parts, dtypes, scales.");
+  format
+      .def(
+          "__init__",
+          [](RowFormat* self, const std::vector<RowPart>& parts, std::int32_t row_bytes) {
+            new (self) RowFormat(make_row_format(parts, row_bytes));
+          },
+          nb::arg("parts"), nb::arg("row_bytes"))
       .def_prop_ro("parts",
                    [](const RowFormat& format) {
                      return std::vector<RowPart>(format.parts.begin(),
@@ -138,6 +143,7 @@ void bind_row_format(nb::module_& module) {
       .def("__repr__",
            [](const RowFormat& format) { return "<quire.RowFormat " + format.describe() + ">"; })
       .def(nb::self == nb::self);
+  bind_named_formats(format);
 }
 
 void bind_context(nb::module_& module) {

@@ -22,6 +22,7 @@ def fused_qkv_matmul(
     input_scale: Array | None = None,
     quant: Quant | None = None,
     activations: str = "exact",
+    allow_fast_accum: bool = False,
     out: Array | None = None,
 ) -> Array:
     """x · weightᵀ (+ bias): Q is returned, K and V go straight into the pages of `layer`.
@@ -50,6 +51,9 @@ def fused_qkv_matmul(
     activations : str
         "exact", or "int8": x is rounded to 8-bit integers per token and group of the weight (scale = amax / 127), and
         the product is one of integers. For int4, gptq, awq, q4_0 and q8_0 weights that `pack_weight` has packed.
+    allow_fast_accum : bool
+        fp8 with scales per tensor, token or channel: the tensor cores may add up all of K by themselves, with 13 bits
+        (`use_fast_accum` of `torch._scaled_mm`). Faster with many tokens; sums of one sign come out percents too small.
     out : array [tokens, q_dim], optional
         Where Q goes. One made here has the dtype of x, bfloat16 for fp8.
 
@@ -79,6 +83,7 @@ def fused_qkv_matmul(
         bias=bias,
         input_scale=input_scale,
         activations=activations,
+        allow_fast_accum=allow_fast_accum,
         out=out,
     )
     return out

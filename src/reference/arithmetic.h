@@ -39,6 +39,10 @@ double round_within(Arithmetic arithmetic, DType dtype, double value, double rea
 // left · right.
 double dot(Arithmetic arithmetic, std::span<const double> left, std::span<const double> right);
 
+// left · right as tensor cores of Hopper add fp8 products: of the sum and of each product only what lies within 13
+// bits of the larger of them counts.
+double short_dot(std::span<const double> left, std::span<const double> right);
+
 // Largest |value|; NaN does not count.
 double largest_magnitude(std::span<const double> values);
 

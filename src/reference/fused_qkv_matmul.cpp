@@ -87,6 +87,13 @@ std::vector<double> weight_row(const Weight& weight, std::int64_t n) {
   return row;
 }
 
+// Whether the naive evaluation may add as the tensor cores do. Block scales multiply sums over 128 of K.
+bool has_short_sums(const FusedQkvArgs& args, Arithmetic arithmetic) {
+  if (arithmetic == Arithmetic::exact || !args.allow_fast_accum) return false;
+  return is_fp8(args.x.dtype) && args.weight.format == WeightFormat::fp8 &&
+         args.input_scale->shape[1] == 1 && args.weight.scale->shape[1] == 1;
+}
+
 // Y [tokens, N].
 Matrix project(const FusedQkvArgs& args, Arithmetic arithmetic) {
   Matrix x = scaled_input(args);
@@ -94,12 +101,13 @@ Matrix project(const FusedQkvArgs& args, Arithmetic arithmetic) {
   if (args.activations == Activations::int8) {
     for (std::int64_t token = 0; token < tokens; ++token) round_to_int8(args.weight, token, x);
   }
+  const bool is_short = has_short_sums(args, arithmetic);
   Matrix y(tokens, args.weight.rows());
   for (std::int64_t n = 0; n < args.weight.rows(); ++n) {
     const std::vector<double> w = weight_row(args.weight, n);
     const double bias = args.bias ? args.bias->load({n}) : 0.0;
     for (std::int64_t token = 0; token < tokens; ++token) {
-      const double sum = dot(arithmetic, x.row(token), w);
+      const double sum = is_short ? short_dot(x.row(token), w) : dot(arithmetic, x.row(token), w);
       y.at(token, n) = intermediate(arithmetic, args.out.dtype, sum) + bias;
     }
   }

@@ -53,10 +53,11 @@ TEST(PlanTilesTest, EveryVariantFitsTheMachine) {
 TEST(PlanTilesTest, PromotedSumsFit) {
   for (const TileVariant& variant : kTileVariants) {
     const TileConfig& config = variant.config;
-    EXPECT_EQ(config.promotes(), is_fp8(config.dtype)) << variant.name;
-    const int products = config.scaling == Scaling::rows     ? config.tile_n
-                         : config.scaling == Scaling::blocks ? config.part_sets() * config.part_n()
-                                                             : 0;
+    EXPECT_EQ(config.has_scales(), is_fp8(config.dtype)) << variant.name;
+    const Scaling promoted = config.promoted_scaling();
+    const int products = promoted == Scaling::rows     ? config.tile_n
+                         : promoted == Scaling::blocks ? config.part_sets() * config.part_n()
+                                                       : 0;
     EXPECT_LE((config.tile_n + products) / 2, 192) << variant.name;
     if (config.scaling != Scaling::blocks) continue;
     EXPECT_EQ(config.part_n() % 16, 0) << variant.name;
@@ -155,6 +156,30 @@ TEST(PlanTilesTest, TheChoiceForFp8IsTheMeasuredOne) {
   EXPECT_EQ(name(2048, 6144, Scaling::blocks), "fp8_blocks_n256");
   EXPECT_EQ(name(2048, 10240, Scaling::blocks), "fp8_blocks_n256");
   EXPECT_EQ(name(8192, 10240, Scaling::blocks), "fp8_blocks_n256");
+}
+
+TEST(PlanTilesTest, SumsStayInTheTensorCoresOnlyByLeave) {
+  const auto name = [](TileShape shape, bool allow_fast_accum) {
+    shape.allow_fast_accum = allow_fast_accum;
+    return plan_tiles(shape, kSms).variant->name;
+  };
+  for (const std::int64_t tokens : {1, 64, 129, 512, 2021, 2048, 8192}) {
+    for (const std::int64_t columns : {2048, 6144, 10240}) {
+      const TileShape shape{tokens, columns, DType::fp8_e4m3, Scaling::rows};
+      EXPECT_TRUE(name(shape, false).starts_with("fp8_rows_")) << tokens << " × " << columns;
+    }
+  }
+  // The cases fast_accum and fast_accum_bias_fp8_cache, and models.
+  for (const auto& [tokens, columns] : {std::pair<std::int64_t, std::int64_t>{2021, 2048},
+                                        {2048, 6144},
+                                        {8192, 6144},
+                                        {2048, 10240},
+                                        {8192, 10240}}) {
+    const TileShape shape{tokens, columns, DType::fp8_e4m3, Scaling::rows};
+    EXPECT_EQ(name(shape, true), "fp8_fast_accum_n256") << tokens << " × " << columns;
+  }
+  EXPECT_EQ(name({8192, 6144, DType::fp8_e4m3, Scaling::blocks}, true), "fp8_blocks_n256");
+  EXPECT_EQ(name({8192, 6144, DType::bf16}, true), "bf16_n256");
 }
 
 // A round of whole tiles that is half empty is filled up.

@@ -222,9 +222,13 @@ json random_sparse_mla(RandomChoice& choice) {
 json random_case(const std::string& op, std::uint64_t seed, std::int64_t index) {
   using Generator = json (*)(RandomChoice&);
   static const std::map<std::string, Generator> generators{
-      {"flash_attention", random_flash_attention}, {"mla_decode", random_mla_decode},
-      {"mla_prefill", random_mla_prefill},         {"mla_prefill_plan", random_mla_prefill_plan},
-      {"mla_indexer", random_mla_indexer},         {"sparse_mla", random_sparse_mla}};
+      {"fused_qkv_matmul", random_fused_qkv_matmul},
+      {"flash_attention", random_flash_attention},
+      {"mla_decode", random_mla_decode},
+      {"mla_prefill", random_mla_prefill},
+      {"mla_prefill_plan", random_mla_prefill_plan},
+      {"mla_indexer", random_mla_indexer},
+      {"sparse_mla", random_sparse_mla}};
   const auto found = generators.find(op);
   if (found == generators.end()) throw std::invalid_argument("no random cases of " + op);
   RandomChoice choice(seed * 1'000'003 + static_cast<std::uint64_t>(index));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random problems of the attention ops as cases: the objects that cases/*.json hold, so that they
+// Random problems of the projection and of the attention ops as cases: the objects that cases/*.json hold, so that they
 // are built, poisoned, run, replayed and judged exactly as those are. A case follows from its op,
 // seed and index alone.
 #pragma once
@@ -49,8 +49,9 @@ nlohmann::json random_latent_cache(RandomChoice& choice, const RandomLengths& le
 void add_mask(RandomChoice& choice, const RandomLengths& lengths, nlohmann::json& object);
 
 nlohmann::json random_flash_attention(RandomChoice& choice);
+nlohmann::json random_fused_qkv_matmul(RandomChoice& choice);
 
-// flash_attention, mla_decode, mla_prefill, mla_prefill_plan, mla_indexer or sparse_mla.
+// fused_qkv_matmul, flash_attention, mla_decode, mla_prefill, mla_prefill_plan, mla_indexer or sparse_mla.
 nlohmann::json random_case(const std::string& op, std::uint64_t seed, std::int64_t index);
 
 }  // namespace quire::test

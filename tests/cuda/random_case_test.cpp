@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random problems of every attention op on the GPU against the oracle, by the rules of `quire
+// Random problems of the projection and of every attention op on the GPU against the oracle, by the rules of `quire
 // check`: poisoned pages, a second run, a replayed graph, nothing written beside the outputs.
 //
 //   QUIRE_RANDOM_CASES   problems per op, 24 unless told
@@ -82,8 +82,9 @@ TEST_P(RandomCase, AgreesWithTheOracleOnTheGpu) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, RandomCase,
-                         testing::Values("flash_attention", "mla_decode", "mla_prefill",
-                                         "mla_prefill_plan", "mla_indexer", "sparse_mla"),
+                         testing::Values("fused_qkv_matmul", "flash_attention", "mla_decode",
+                                         "mla_prefill", "mla_prefill_plan", "mla_indexer",
+                                         "sparse_mla"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

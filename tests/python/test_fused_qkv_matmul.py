@@ -112,6 +112,21 @@ def test_fp8_weight_and_input(kind, rng):
     )
 
 
+def test_a_cpu_sums_in_fp32_whatever_is_allowed(rng):
+    _, x, weight = make(rng, ml_dtypes.bfloat16)
+    x, weight = (a.astype(ml_dtypes.float8_e4m3fn) for a in (x, weight))
+    one = np.ones((1, 1), np.float32)
+    results = []
+    for allow in (False, True):
+        cache = make_cache(NEW, CACHED, rng=rng, heads=HEADS, head_dim=DIM)
+        results.append(
+            quire.fused_qkv_matmul(
+                x, offsets(NEW), weight, cache, 0, weight_scale=one, input_scale=one, allow_fast_accum=allow
+            )
+        )
+    np.testing.assert_array_equal(*results)
+
+
 def test_fp8_input_gives_bf16(rng):
     cache, x, weight = make(rng, ml_dtypes.bfloat16)
     q = quire.fused_qkv_matmul(

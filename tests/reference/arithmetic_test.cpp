@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+#include <random>
 #include <vector>
 
 namespace quire::reference {
@@ -30,6 +33,30 @@ TEST(ArithmeticTest, naive_sums_lose_small_terms_one_by_one) {
   const std::vector<double> ones(terms.size(), 1.0);
   EXPECT_EQ(dot(Arithmetic::exact, terms, ones), 1.0 + 0x1p-23);
   EXPECT_EQ(dot(Arithmetic::naive, terms, ones), 1.0);
+}
+
+TEST(ArithmeticTest, short_sums_drop_what_lies_13_bits_below) {
+  const std::vector<double> ones(3, 1.0);
+  EXPECT_EQ(short_dot(std::vector<double>{1.0, 0x1p-13, 0x1p-13}, ones), 1.0 + 0x1p-12);
+  EXPECT_EQ(short_dot(std::vector<double>{1.0, 0x1p-14, 0x1p-14}, ones), 1.0);
+  EXPECT_EQ(short_dot(std::vector<double>{-1.0, -0x1.8p-13, 0.0}, ones), -1.0 - 0x1p-13);
+  // The sum itself loses its low bits beside a larger product.
+  EXPECT_EQ(short_dot(std::vector<double>{0x1.8p-13, 1.0, 0.0}, ones), 1.0 + 0x1p-13);
+  const double infinity = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(short_dot(std::vector<double>{1.0, infinity, 1.0}, ones), infinity);
+}
+
+// What an H200 makes of 4096 positive e4m3 products is 7.4 % too small.
+TEST(ArithmeticTest, short_sums_of_one_sign_are_as_small_as_those_of_tensor_cores) {
+  std::mt19937 random(1);
+  std::normal_distribution<double> normal;
+  std::vector<double> left(4096);
+  std::vector<double> right(4096);
+  for (double& value : left) value = round_to(DType::fp8_e4m3, 100.0 * std::abs(normal(random)));
+  for (double& value : right) value = round_to(DType::fp8_e4m3, 100.0 * std::abs(normal(random)));
+  const double ratio = short_dot(left, right) / dot(Arithmetic::exact, left, right);
+  EXPECT_GT(ratio, 0.90);
+  EXPECT_LT(ratio, 0.96);
 }
 
 TEST(ArithmeticTest, crossed_goes_to_the_far_side_of_a_middle_within_reach) {

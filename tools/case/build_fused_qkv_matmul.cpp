@@ -29,7 +29,8 @@ class FusedQkvCase final : public OpCase {
         is_packed_(fields.flag("packed", false)),
         activations_(fields.choice("activations", {"exact", "int8"}, "exact") == "int8"
                          ? Activations::int8
-                         : Activations::exact) {}
+                         : Activations::exact),
+        allow_fast_accum_(fields.flag("allow_fast_accum", false)) {}
 
   Built build(Layout layout, std::uint64_t seed) const override {
     Built built(layout);
@@ -53,6 +54,7 @@ class FusedQkvCase final : public OpCase {
     }
     args.out = built.output("out", out_dtype_, {tokens, q_dim_});
     args.activations = activations_;
+    args.allow_fast_accum = allow_fast_accum_;
     built.written_rows({.cache = args.cache,
                         .layer = args.layer,
                         .lengths = lengths_,
@@ -96,6 +98,7 @@ class FusedQkvCase final : public OpCase {
   std::string input_scale_;
   bool is_packed_;
   Activations activations_;
+  bool allow_fast_accum_;
 };
 
 }  // namespace

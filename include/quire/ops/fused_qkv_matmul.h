@@ -42,6 +42,10 @@ struct FusedQkvArgs {
   std::optional<TensorView> input_scale{};
   TensorView out;  // [tokens, q_dim] f32, f16 or bf16; written
   Activations activations = Activations::exact;
+  // fp8 with scales per tensor, token or channel: the tensor cores may add up all of K by themselves. Faster
+  // with many tokens, but every product loses what lies 13 bits below the sum: where all have one sign, a sum
+  // over 8192 comes out an eighth too small. Backends without a faster way ignore it.
+  bool allow_fast_accum = false;
 };
 
 struct FusedQkvProblem {
@@ -61,6 +65,7 @@ struct FusedQkvProblem {
   bool has_perm = false;
   bool has_bias = false;
   Activations activations = Activations::exact;
+  bool allow_fast_accum = false;
   // Largest power of two up to 128 that divides, in bytes, the start and the row strides of x, weight,
   // out, bias and the cache.
   std::int64_t alignment = 1;

@@ -45,6 +45,38 @@ RopeNorm norm_of(const std::vector<float>& gamma) {
           .columns = static_cast<std::int64_t>(gamma.size())};
 }
 
+// All but the keys and the norms.
+RopeJob job_of(const RopeArgs& args, const std::vector<RopeSection>& sections) {
+  return {.q = args.q.as<const std::byte>(),
+          .q_dtype = args.q.dtype,
+          .q_token_stride = bytes_for(args.q.dtype, args.q.strides[0]),
+          .q_head_stride = bytes_for(args.q.dtype, args.q.strides[1]),
+          .out = args.out.as<std::byte>(),
+          .out_dtype = args.out.dtype,
+          .out_token_stride = bytes_for(args.out.dtype, args.out.strides[0]),
+          .out_head_stride = bytes_for(args.out.dtype, args.out.strides[1]),
+          .num_heads = args.q.shape[1],
+          .head_dim = args.q.shape[2],
+          .freqs_cis = args.freqs_cis.as<const std::byte>(),
+          .freqs_dtype = args.freqs_cis.dtype,
+          .freqs_stride = bytes_for(args.freqs_cis.dtype, args.freqs_cis.strides[0]),
+          .rope_dim = args.freqs_cis.shape[1],
+          .interleaved = args.interleaved,
+          .sections = sections.data(),
+          .num_sections = static_cast<std::int64_t>(sections.size()),
+          .ids_stride = args.position_ids ? args.position_ids->strides[1] : 0,
+          .key = {},
+          .key_first = 0,
+          .key_rotated = 0,
+          .key_normed = {},
+          .num_key_heads = 0,
+          .key_head_stride = 0,
+          .key_width = 0,
+          .q_norm = {},
+          .key_norm = {},
+          .epsilon = args.epsilon};
+}
+
 void add_key(const RopeArgs& args, const KvLayerView& key, RopeJob& job) {
   if (!args.rotate_key) return;
   job.num_key_heads = key.num_heads;
@@ -65,42 +97,17 @@ std::string refuse(const RopeProblem&, Target target) {
 void rope(const RopeArgs& args, const Context& context, Target target) {
   const KvLayerView key = args.cache.key(args.layer);
   const std::vector<RopeSection> sections = sections_of(args);
-  const std::int64_t head_dim = args.q.shape[2];
   const std::vector<float> q_gamma = widen_gamma(args, args.q_gamma, target);
   const std::vector<float> key_gamma = widen_gamma(args, args.key_gamma, target);
-  RopeJob job{.q = args.q.as<const std::byte>(),
-              .q_dtype = args.q.dtype,
-              .q_token_stride = bytes_for(args.q.dtype, args.q.strides[0]),
-              .q_head_stride = bytes_for(args.q.dtype, args.q.strides[1]),
-              .out = args.out.as<std::byte>(),
-              .out_dtype = args.out.dtype,
-              .out_token_stride = bytes_for(args.out.dtype, args.out.strides[0]),
-              .out_head_stride = bytes_for(args.out.dtype, args.out.strides[1]),
-              .num_heads = args.q.shape[1],
-              .head_dim = head_dim,
-              .freqs_cis = args.freqs_cis.as<const std::byte>(),
-              .freqs_dtype = args.freqs_cis.dtype,
-              .freqs_stride = bytes_for(args.freqs_cis.dtype, args.freqs_cis.strides[0]),
-              .rope_dim = args.freqs_cis.shape[1],
-              .interleaved = args.interleaved,
-              .sections = sections.data(),
-              .num_sections = static_cast<std::int64_t>(sections.size()),
-              .ids_stride = args.position_ids ? args.position_ids->strides[1] : 0,
-              .key = {},
-              .key_first = 0,
-              .key_rotated = 0,
-              .key_normed = {},
-              .num_key_heads = 0,
-              .key_head_stride = 0,
-              .key_width = 0,
-              .q_norm = norm_of(q_gamma),
-              .key_norm = norm_of(key_gamma),
-              .epsilon = args.epsilon};
+  RopeJob job = job_of(args, sections);
+  job.q_norm = norm_of(q_gamma);
+  job.key_norm = norm_of(key_gamma);
   add_key(args, key, job);
   const RopeKernels& kernels = rope_kernels(target);
   const WorkerScratch scratch(kernels.scratch_bytes(job), context);
   const std::int64_t token_bytes =
-      job.num_heads * (bytes_for(job.q_dtype, head_dim) + bytes_for(job.out_dtype, head_dim)) +
+      job.num_heads *
+          (bytes_for(job.q_dtype, job.head_dim) + bytes_for(job.out_dtype, job.head_dim)) +
       (args.rotate_key ? std::int64_t{key.num_heads} * key.row_format.row_bytes : 0);
   for_token_blocks(NewTokens(args.row_offsets, key), token_bytes, context,
                    [&](std::span<const TokenPlace> places, int worker) {

@@ -120,6 +120,7 @@ FusedQkvProblem validate(const FusedQkvArgs& args) {
           .has_perm = args.weight.perm.has_value(),
           .has_bias = args.bias.has_value(),
           .activations = args.activations,
+          .allow_fast_accum = args.allow_fast_accum,
           .alignment = alignment_of(args)};
 }
 

@@ -37,7 +37,7 @@ struct TileConfig {
   // The tensor core keeps 13 bits against an fp8 sum, so sums are added up in fp32 outside of it:
   // after every block of K that has scales of its own, else after this many blocks of 128. Four
   // times as many adds cost up to a third of the time of many tokens; the error of four blocks is
-  // a fifth of the rounding of a bf16 output.
+  // a fifth of the rounding of a bf16 output. 0: never, for callers who allow it.
   int chained_blocks = 4;
 
   static constexpr int kProducerRegisters = 40;
@@ -52,7 +52,10 @@ struct TileConfig {
   constexpr int box_groups() const {
     return groups() % weight_sharers() == 0 ? groups() / weight_sharers() : 1;
   }
-  constexpr bool promotes() const { return scaling != Scaling::none; }
+  constexpr bool has_scales() const { return scaling != Scaling::none; }
+  // Whether sums have registers beside those that the tensor core adds to.
+  constexpr bool promotes() const { return has_scales() && chained_blocks > 0; }
+  constexpr Scaling promoted_scaling() const { return promotes() ? scaling : Scaling::none; }
   // The last tiles of a launch may be half as wide, so that all clusters end at about the same time. Where a
   // copy brings half of the columns, and nothing depends on which 128 weight rows a column belongs to.
   constexpr bool has_halves() const {

@@ -92,7 +92,7 @@ __device__ inline bool keeps_sums(const TileParams& params) {
 
 template <TileConfig kConfig>
 __device__ auto finishing(const TileShared<kConfig>& shared, int turn, int row) {
-  if constexpr (kConfig.promotes()) {
+  if constexpr (kConfig.has_scales()) {
     return ScaleAndAddBias{
         .scale = shared.scales.columns[turn],
         .bias = shared.bias[turn],

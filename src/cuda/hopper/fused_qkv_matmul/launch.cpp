@@ -73,7 +73,8 @@ std::vector<std::pair<std::string, std::string>> choices(const FusedQkvProblem& 
   const TileShape shape{.tokens = problem.ragged.tokens,
                         .columns = problem.q_dim + (problem.cache.is_mla ? 1 : 2) * kv_dim,
                         .dtype = problem.x_dtype,
-                        .scaling = scaling_of(problem.x_dtype, problem.has_block_scales)};
+                        .scaling = scaling_of(problem.x_dtype, problem.has_block_scales),
+                        .allow_fast_accum = problem.allow_fast_accum};
   if (shape.tokens == 0) return {};
   const TilePlan plan = plan_tiles(shape, num_sms(problem.device.index));
   return {{"kernel", std::string(plan.variant->name)}, {"blocks", std::to_string(plan.blocks)}};
@@ -85,7 +86,8 @@ void fused_qkv_matmul(const FusedQkvArgs& args, const Context& context) {
       .tokens = args.x.shape[0],
       .columns = args.weight.data.shape[0],
       .dtype = args.x.dtype,
-      .scaling = scaling_of(args.x.dtype, scales.x_by_block || scales.weight_by_block)};
+      .scaling = scaling_of(args.x.dtype, scales.x_by_block || scales.weight_by_block),
+      .allow_fast_accum = args.allow_fast_accum};
   if (shape.tokens == 0) return;
   run_tiles(args, context, plan_tiles(shape, num_sms(args.x.device.index)));
 }

@@ -23,7 +23,9 @@ TileGrid grid_of(const TileConfig& config, const TileShape& shape) {
 
 bool takes(const TileConfig& config, const TileShape& shape) {
   // One warpgroup for many tokens would read the weights more than once.
+  const bool is_exact = !config.has_scales() || config.promotes();
   return config.dtype == shape.dtype && config.scaling == shape.scaling &&
+         (is_exact || shape.allow_fast_accum) &&
          (config.consumers > 1 || shape.tokens <= config.kept_tokens);
 }
 

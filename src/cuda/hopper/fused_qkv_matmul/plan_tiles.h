@@ -14,6 +14,7 @@ struct TileShape {
   std::int64_t columns = 0;
   DType dtype = DType::bf16;
   Scaling scaling = Scaling::none;
+  bool allow_fast_accum = false;
 };
 
 struct TilePlan {

@@ -4,6 +4,7 @@
 // of a quad fill whole sectors.
 #pragma once
 
+#include "cuda/hopper/fused_qkv_matmul/dense_rows.cuh"
 #include "cuda/hopper/fused_qkv_matmul/params.h"
 #include "cuda/tile/store_run.cuh"
 
@@ -38,22 +39,23 @@ __device__ inline void take_run(const Finish& finish, const typename Finish::Col
   finish.finish(run, columns, half);
 }
 
-// Tokens `token` and `token + 8`, if they are stored, the tile's columns from first_column on, whatever
-// their layout.
+// Rows `row` and `row + 8` of the tile, if it stores them, whatever the layout of its columns. (What the tile is
+// stays in shared memory: there are no registers for it beside a large tile's sums.)
 template <typename Finish, int kRegisters>
 __device__ void store_columns(const QkvOutputs& outputs, const Finish& finish,
-                              const float (&sums)[kRegisters], int token, int first_column,
-                              const std::int64_t (&kv_offsets)[2], const bool (&is_stored)[2]) {
+                              const float (&sums)[kRegisters], const TileRoute& tile, int row,
+                              const std::int64_t* kv_offsets) {  // [tokens], shared
   const int quad = 8 * static_cast<int>(threadIdx.x % 4);
 #pragma unroll
   for (int group = 0; group < kRegisters / 16; ++group) {
-    const int column = first_column + 32 * group + quad;
+    const int column = tile.column + 32 * group + quad;
     if (column >= outputs.columns) break;
     const typename Finish::Columns columns = finish.of_columns(32 * group + quad);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      if (!is_stored[half]) continue;
-      std::byte* to = run_address(outputs, token + 8 * half, column, kv_offsets[half]);
+      const int token = tile.token + row + 8 * half;
+      if (token < tile.first_token || token >= tile.end_token) continue;
+      std::byte* to = run_address(outputs, token, column, kv_offsets[row + 8 * half]);
       if (to == nullptr) continue;
       float run[8];
       take_run(finish, columns, sums, group, half, run);

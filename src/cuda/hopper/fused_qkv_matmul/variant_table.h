@@ -52,6 +52,7 @@ inline constexpr TileVariant kTileVariants[] = {
     tile_variant<TileN96T64<DType::fp8_e4m3, Scaling::rows>>("fp8_rows_n96_t64", 1.2),
     tile_variant<TileN64T128<DType::fp8_e4m3, Scaling::rows>>("fp8_rows_n64_t128", 1.4),
     tile_variant<TileN96T128<DType::fp8_e4m3, Scaling::rows>>("fp8_rows_n96_t128", 1.25),
+    tile_variant<TileN256FastAccum>("fp8_fast_accum_n256", 0.96),
     tile_variant<TileN256<DType::fp8_e4m3, Scaling::blocks>>("fp8_blocks_n256", 1.0),
     tile_variant<TileN192<DType::fp8_e4m3, Scaling::blocks>>("fp8_blocks_n192", 1.03),
     tile_variant<TileN160<DType::fp8_e4m3, Scaling::blocks>>("fp8_blocks_n160", 1.08),

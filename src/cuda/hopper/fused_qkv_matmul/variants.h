@@ -7,10 +7,18 @@
 
 namespace quire::cuda::hopper {
 
-// Row scales have no such tile: sums and products of 256 columns are more registers than there are.
+// Promoted row scales have no such tile: sums and products of 256 columns are more registers than there are.
 template <DType kDType, Scaling kScaling = Scaling::none> struct TileN256 {
   static constexpr TileConfig kConfig{
       .dtype = kDType, .scaling = kScaling, .tile_n = 256, .stages = 4};
+};
+// Row scales again, all of K in the tensor core's own sums: they need no others beside them.
+struct TileN256FastAccum {
+  static constexpr TileConfig kConfig{.dtype = DType::fp8_e4m3,
+                                      .scaling = Scaling::rows,
+                                      .tile_n = 256,
+                                      .stages = 4,
+                                      .chained_blocks = 0};
 };
 template <DType kDType, Scaling kScaling = Scaling::none> struct TileN192 {
   static constexpr TileConfig kConfig{

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A finished tile that is stored under the first products of the next one. Where products have
-// registers of their own (fp8), it waits as sums; else rounded to 16 bits, in half of theirs.
+// registers of their own (fp8, promoted), it waits as sums; else rounded to 16 bits, in half of theirs.
 #pragma once
 
 #include "cuda/hopper/fused_qkv_matmul/finish.cuh"
@@ -76,10 +76,10 @@ __device__ void store_sums(TileShared<kConfig>& shared, int turn, int row, const
   });
 }
 
-template <TileConfig kConfig, Scaling kScaling = kConfig.scaling> struct WaitingTile;
+template <TileConfig kConfig, Scaling kPromoted = kConfig.promoted_scaling()> struct WaitingTile;
 
 // fp8: the sums themselves wait; those of a whole tile or of half of one.
-template <TileConfig kConfig, Scaling kScaling> struct WaitingTile {
+template <TileConfig kConfig, Scaling kPromoted> struct WaitingTile {
   int turn = -1;  // of the addresses; -1: nothing waits
 
   __device__ void look_up(const TileParams&, const TileShared<kConfig>&, int, int) {}
@@ -176,7 +176,7 @@ struct WaitingTile<kConfig, Scaling::rows> : WaitingTile<kConfig, Scaling::block
   }
 };
 
-// bf16, f16.
+// bf16, f16, fp8 that is not promoted.
 template <TileConfig kConfig> struct WaitingTile<kConfig, Scaling::none> {
   uint4 runs[kConfig.groups()][2];
   int turn = -1;
@@ -191,12 +191,15 @@ template <TileConfig kConfig> struct WaitingTile<kConfig, Scaling::none> {
   }
   __device__ void take(const TileParams& params, TileShared<kConfig>& shared, int now, int row,
                        const float (&sums)[kConfig.tile_n / 2]) {
+    const auto finish = finishing<kConfig>(shared, now, row);
     if (shared.routes[now].dtype != DType::bf16) {
-      round<DType::f16>(finishing<kConfig>(shared, now, row), sums);
-    } else if (keeps_sums(params)) {
-      round<DType::bf16>(KeepSums{}, sums);
+      round<DType::f16>(finish, sums);
+    } else if (params.outputs.bias != nullptr) {
+      round<DType::bf16>(finish, sums);
+    } else if constexpr (kConfig.has_scales()) {
+      round<DType::bf16>(finish.scale_only(), sums);
     } else {
-      round<DType::bf16>(finishing<kConfig>(shared, now, row), sums);
+      round<DType::bf16>(KeepSums{}, sums);
     }
     turn = now;
   }

@@ -27,7 +27,7 @@ __device__ void leave_places(const TileParams& params, TileShared<kConfig>& shar
     shared.places[turn].rows[1][row] =
         second == nullptr ? second : second - 2 * (border - tile.column);
   }
-  if constexpr (kConfig.promotes()) {
+  if constexpr (kConfig.has_scales()) {
     shared.scales.tokens[turn][row] = token_scale(params.scales, token, outputs.tokens);
   }
 }
@@ -71,7 +71,7 @@ __device__ void look_up_columns(const TileParams& params, TileShared<kConfig>& s
     const bool has_bias = outputs.bias != nullptr && column < outputs.columns;
     shared.bias[turn][within] =
         has_bias ? load_float(outputs.bias, outputs.bias_dtype, column) : 0.0f;
-    if constexpr (kConfig.promotes()) {
+    if constexpr (kConfig.has_scales()) {
       shared.scales.columns[turn][within] = column_scale(params.scales, column, outputs.columns);
     }
   }

@@ -9,14 +9,15 @@
 
 namespace quire::cuda::hopper {
 
-// bf16, f16.
-template <TileConfig kConfig, typename Meanwhile>
+// bf16, f16, and fp8 that is not promoted.
+template <TileConfig kConfig, typename Meanwhile, typename NearTheEnd>
 __device__ void sum_tile(int k_blocks, TileShared<kConfig>& shared, int consumer,
                          RingPosition<kConfig.stages>& at, float (&sums)[kConfig.tile_n / 2],
-                         const Meanwhile& meanwhile) {
+                         const Meanwhile& meanwhile, const NearTheEnd& near_the_end) {
   BlockChain<kConfig> chain{shared, consumer, at, sums};
   int block = start_and_store(k_blocks, chain, meanwhile, std::make_integer_sequence<int, 4>{});
   for (; block < k_blocks; ++block) chain.start(false);
+  if constexpr (kConfig.has_scales()) near_the_end();
   chain.finish();
 }
 
@@ -25,8 +26,8 @@ __device__ void sum_any(const TileParams& params, TileShared<kConfig>& shared,
                         const BlockPlace& place, RingPosition<kConfig.stages>& at,
                         float (&sums)[kConfig.tile_n / 2], const Meanwhile& meanwhile,
                         const NearTheEnd& near_the_end) {
-  if constexpr (kConfig.scaling == Scaling::none) {
-    sum_tile<kConfig>(params.k_blocks, shared, place.consumer, at, sums, meanwhile);
+  if constexpr (!kConfig.promotes()) {
+    sum_tile<kConfig>(params.k_blocks, shared, place.consumer, at, sums, meanwhile, near_the_end);
   } else if constexpr (kConfig.scaling == Scaling::rows) {
     sum_rows<kConfig>(params.k_blocks, shared, place.consumer, at, sums, meanwhile, near_the_end);
   } else if constexpr (kConfig.part_sets() == 2) {
@@ -45,13 +46,8 @@ __device__ void finish_tile(const TileParams& params, TileShared<kConfig>& share
     done.take(params, shared, turn, row, sums);
     return;
   }
-  const std::int64_t kv_offsets[2] = {shared.places[turn].kv_offsets[row],
-                                      shared.places[turn].kv_offsets[row + 8]};
-  const int token = tile.token + row;
-  const bool is_stored[2] = {token >= tile.first_token && token < tile.end_token,
-                             token + 8 >= tile.first_token && token + 8 < tile.end_token};
-  store_columns(params.outputs, finishing<kConfig>(shared, turn, row), sums, token, tile.column,
-                kv_offsets, is_stored);
+  store_columns(params.outputs, finishing<kConfig>(shared, turn, row), sums, tile, row,
+                shared.places[turn].kv_offsets);
   shared.kv_ring.empty[turn].arrive();
   done.forget();
 }
