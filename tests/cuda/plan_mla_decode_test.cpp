@@ -111,6 +111,18 @@ TEST(PlanMlaDecodeTest, RowsOfE4m3HaveKernelsOfTheirOwn) {
   }
 }
 
+TEST(PlanMlaDecodeTest, MultiprocessorsAreLeftOnlyWhereItemsComeOutEven) {
+  const auto leaves_room = [](std::int64_t heads, std::int64_t batch) {
+    return plan_mla_decode(absorbed(heads, batch, 1), kSms).leaves_room;
+  };
+  EXPECT_TRUE(leaves_room(16, 128));
+  EXPECT_TRUE(leaves_room(8, 256));
+  EXPECT_FALSE(leaves_room(16, 64));   // two pieces of each item
+  EXPECT_FALSE(leaves_room(16, 132));  // none left
+  EXPECT_TRUE(leaves_room(128, 64));
+  EXPECT_FALSE(leaves_room(128, 16));
+}
+
 TEST(PlanMlaDecodeTest, OrderOfSumsIsTheHeadsAlone) {
   MlaDecodeProblem problem = absorbed(16, 4, 1);
   problem.batch_invariant = true;

@@ -103,6 +103,8 @@ void attend_latents(const MlaDecodeArgs& args, const MlaDecodePlan& plan,
   if (plan.variant->latents != DType::bf16) params.format = make_format(rows);
   plan.variant->set_maps(params);
   plan.variant->launch(params, stream);
+  // Notes are there after the kernel's end. Where the kernel that merges has room before, it finds out itself (merge.cu).
+  if (plan.leaves_room) params.attend.pieces.notes = nullptr;
   merge_mla_pieces(params, plan.items, plan.split.blocks * plan.variant->cluster, stream);
 }
 

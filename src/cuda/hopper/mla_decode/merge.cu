@@ -83,14 +83,15 @@ __device__ PieceSlots invariant_slots(const MlaDecodeParams& params, const Merge
           .second = first + 1};
 }
 
-// What follows from the lengths alone is looked up while the attention kernel still runs elsewhere.
+// What follows from the lengths alone is looked up while the attention kernel still runs elsewhere, and who finds nothing
+// to merge there does not wait for it.
 __device__ PieceSlots find_slots(const MlaDecodeParams& params, const MergeItem& item) {
   const bool is_noted = params.attend.pieces.notes != nullptr && !params.split.is_invariant;
   PieceSlots slots;
   if (item.rows > 0 && !is_noted) {
     slots = params.split.is_invariant ? invariant_slots(params, item) : cut_slots(params, item);
   }
-  cudaGridDependencySynchronize();
+  if (is_noted || slots.count >= 2) cudaGridDependencySynchronize();
   if (item.rows > 0 && is_noted) slots = noted_slots(params, item);
   return slots;
 }
@@ -133,14 +134,17 @@ __device__ void merge_item(const MlaDecodeParams& params, const MergeItem& item,
   }
 }
 
+// Where multiprocessors are idle beside the attention kernel, blocks without work come and go there while it runs. The
+// first block waits for it in any case: this kernel's end is to say that both have ended.
 __global__ void __launch_bounds__(32 * kMergeWarps)
     merge_kernel(const __grid_constant__ MlaDecodeParams params) {
   for (auto tile = static_cast<int>(blockIdx.z);; tile += static_cast<int>(gridDim.z)) {
     const MergeItem item = find_item(params, static_cast<int>(blockIdx.x), tile);
     const PieceSlots slots = find_slots(params, item);
     if (slots.count >= 2) merge_item(params, item, slots);
-    if (item.is_last) return;
+    if (item.is_last) break;
   }
+  if (blockIdx.x + blockIdx.y + blockIdx.z == 0) cudaGridDependencySynchronize();
 }
 
 }  // namespace

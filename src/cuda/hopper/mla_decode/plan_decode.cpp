@@ -113,6 +113,8 @@ MlaDecodePlan plan_mla_decode(const MlaDecodeProblem& problem, int num_sms) {
   plan.split = {.blocks = num_clusters(plan.items, num_sms / plan.variant->cluster),
                 .is_invariant = problem.batch_invariant,
                 .max_tiles = tiles(most_new_tokens(problem))};
+  plan.leaves_room =
+      plan.items % plan.split.blocks == 0 && plan.split.blocks * plan.variant->cluster < num_sms;
   plan.most_items = std::max<std::int64_t>(problem.ragged.batch * plan.split.max_tiles, 1);
   plan.slots = problem.batch_invariant ? problem.ragged.batch * plan.split.max_tiles * kMaxPieces
                                        : 2 * std::int64_t{plan.split.blocks};

@@ -17,6 +17,8 @@ struct MlaDecodePlan {
   std::int64_t most_items = 1;
   DecodeSplit split{};
   std::int64_t slots = 0;  // of pieces in the workspace
+  // Multiprocessors are idle beside the attention kernel, and equally long sequences leave nothing to merge.
+  bool leaves_room = false;
 };
 
 // Empty, or why no kernel takes the problem; the device is not looked at.
