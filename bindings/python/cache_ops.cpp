@@ -37,6 +37,7 @@ FusedQkvArgs read_fused_qkv(ArgumentReader& in) {
       .out = in.tensor("out", Access::write),
       .activations = read_activations(in),
       .allow_fast_accum = in.value<bool>("allow_fast_accum", "True or False"),
+      .allow_tf32 = in.value<bool>("allow_tf32", "True or False"),
   };
 }
 

@@ -23,6 +23,7 @@ def fused_qkv_matmul(
     quant: Quant | None = None,
     activations: str = "exact",
     allow_fast_accum: bool = False,
+    allow_tf32: bool = False,
     out: Array | None = None,
 ) -> Array:
     """x · weightᵀ (+ bias): Q is returned, K and V go straight into the pages of `layer`.
@@ -54,6 +55,9 @@ def fused_qkv_matmul(
     allow_fast_accum : bool
         fp8 with scales per tensor, token or channel: the tensor cores may add up all of K by themselves, with 13 bits
         (`use_fast_accum` of `torch._scaled_mm`). Faster with many tokens; sums of one sign come out percents too small.
+    allow_tf32 : bool
+        Where x and weight are float32, let a kernel round both to tf32 (a significand of 11 bits) and multiply on
+        tensor cores.
     out : array [tokens, q_dim], optional
         Where Q goes. One made here has the dtype of x, bfloat16 for fp8.
 
@@ -84,6 +88,7 @@ def fused_qkv_matmul(
         input_scale=input_scale,
         activations=activations,
         allow_fast_accum=allow_fast_accum,
+        allow_tf32=allow_tf32,
         out=out,
     )
     return out

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reference/fused_qkv_matmul.h"
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -76,6 +79,19 @@ void round_to_int8(const Weight& weight, std::int64_t token, Matrix& x) {
   }
 }
 
+// Whether the naive evaluation may round to tf32 what it multiplies.
+bool has_tf32_products(const FusedQkvArgs& args, Arithmetic arithmetic) {
+  return arithmetic != Arithmetic::exact && args.allow_tf32 && args.x.dtype == DType::f32 &&
+         args.weight.format == WeightFormat::dense && args.weight.data.dtype == DType::f32;
+}
+
+// Of an f32 number, to nearest, ties to even.
+double round_to_tf32(double value) {
+  if (!std::isfinite(value)) return value;
+  const auto bits = std::bit_cast<std::uint32_t>(static_cast<float>(value));
+  return std::bit_cast<float>((bits + 0xFFF + (bits >> 13 & 1)) & ~std::uint32_t{0x1FFF});
+}
+
 // Row n of the weight in the column order of x.
 std::vector<double> weight_row(const Weight& weight, std::int64_t n) {
   const std::vector<double> stored = dequantize_row(weight, n);
@@ -102,9 +118,12 @@ Matrix project(const FusedQkvArgs& args, Arithmetic arithmetic) {
     for (std::int64_t token = 0; token < tokens; ++token) round_to_int8(args.weight, token, x);
   }
   const bool is_short = has_short_sums(args, arithmetic);
+  const bool is_tf32 = has_tf32_products(args, arithmetic);
+  if (is_tf32) std::ranges::transform(x.values, x.values.begin(), round_to_tf32);
   Matrix y(tokens, args.weight.rows());
   for (std::int64_t n = 0; n < args.weight.rows(); ++n) {
-    const std::vector<double> w = weight_row(args.weight, n);
+    std::vector<double> w = weight_row(args.weight, n);
+    if (is_tf32) std::ranges::transform(w, w.begin(), round_to_tf32);
     const double bias = args.bias ? args.bias->load({n}) : 0.0;
     for (std::int64_t token = 0; token < tokens; ++token) {
       const double sum = is_short ? short_dot(x.row(token), w) : dot(arithmetic, x.row(token), w);

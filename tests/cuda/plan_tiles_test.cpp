@@ -20,6 +20,7 @@ constexpr int kSms = 132;
 // dtype and scaling of every kind of product.
 constexpr std::pair<DType, Scaling> kProducts[] = {{DType::bf16, Scaling::none},
                                                    {DType::f16, Scaling::none},
+                                                   {DType::f32, Scaling::none},
                                                    {DType::fp8_e4m3, Scaling::rows},
                                                    {DType::fp8_e4m3, Scaling::blocks}};
 
@@ -180,6 +181,51 @@ TEST(PlanTilesTest, SumsStayInTheTensorCoresOnlyByLeave) {
   }
   EXPECT_EQ(name({8192, 6144, DType::fp8_e4m3, Scaling::blocks}, true), "fp8_blocks_n256");
   EXPECT_EQ(name({8192, 6144, DType::bf16}, true), "bf16_n256");
+}
+
+TEST(PlanTilesTest, TheChoiceForTf32IsTheMeasuredOne) {
+  const auto name = [](std::int64_t tokens, std::int64_t columns) {
+    return plan_tiles({tokens, columns, DType::f32}, kSms).variant->name;
+  };
+  EXPECT_EQ(name(1, 6144), "tf32_n64_t16");
+  EXPECT_EQ(name(64, 6144), "tf32_n64_t64");
+  EXPECT_EQ(name(128, 6144), "tf32_n64_t128");
+  EXPECT_EQ(name(256, 6144), "tf32_n96");
+  EXPECT_EQ(name(512, 6144), "tf32_n192");
+  EXPECT_EQ(name(2048, 6144), "tf32_n256");
+  EXPECT_EQ(name(8192, 6144), "tf32_n256");
+  // The cases tf32_few_tokens_many_columns, …two_tiles_of_tokens, …128_tokens_many_columns,
+  // …one_round_of_192_columns and …256_columns.
+  EXPECT_EQ(name(33, 8704), "tf32_n96_t64");
+  EXPECT_EQ(name(150, 4416), "tf32_n96");
+  EXPECT_EQ(name(100, 8704), "tf32_n96_t128");
+  EXPECT_EQ(name(501, 6144), "tf32_n192");
+  EXPECT_EQ(name(385, 8448), "tf32_n256");
+}
+
+FusedQkvProblem f32_problem() {
+  FusedQkvProblem problem;
+  problem.cache.row_format = RowFormat::uniform(DType::f32, 128);
+  problem.cache.num_kv_heads = 8;
+  problem.hidden = 4096;
+  problem.q_dim = 4096;
+  problem.x_dtype = problem.weight_dtype = problem.out_dtype = DType::f32;
+  problem.alignment = 128;
+  return problem;
+}
+
+// A permission: f32 products stay what they are without it, and no other product needs it.
+TEST(PlanTilesTest, F32ProductsAreTakenWhereTheyMayBeOfTf32) {
+  FusedQkvProblem problem = f32_problem();
+  EXPECT_EQ(refuse_tiles(problem), "tf32 products are not allowed");
+  problem.allow_tf32 = true;
+  EXPECT_EQ(refuse_tiles(problem), "");
+  problem.weight_dtype = DType::bf16;
+  EXPECT_NE(refuse_tiles(problem), "");
+  problem.x_dtype = DType::bf16;
+  EXPECT_EQ(refuse_tiles(problem), "");
+  problem.allow_tf32 = false;
+  EXPECT_EQ(refuse_tiles(problem), "");
 }
 
 // A round of whole tiles that is half empty is filled up.

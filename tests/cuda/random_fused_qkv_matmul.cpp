@@ -45,9 +45,10 @@ void add_plain_weight(RandomChoice& choice, bool is_usual, json& object) {
   const std::int64_t step = is_usual ? 16 : 1;
   object["hidden"] = step * (1 + choice.below(640 / step));
   if (choice.one_in(2)) {
-    const char* dtype = choice.pick<const char*>({"bf16", "bf16", "f16", "f32"});
+    const std::string dtype = choice.pick<const char*>({"bf16", "bf16", "f16", "f32", "f32"});
     object["x_dtype"] = dtype;
     object["weight"] = {{"dtype", dtype}};
+    if (dtype == "f32" && choice.one_in(2)) object["allow_tf32"] = true;
     return;
   }
   const char* narrow = choice.one_in(8) ? "fp8_e5m2" : "fp8_e4m3";

@@ -14,6 +14,7 @@
 #include "core/tile_simulator.h"
 #include "cuda/runtime/device_facts.h"
 #include "cuda/runtime/status.h"
+#include "cuda/runtime/tf32_map.h"
 #include "gtest/gtest.h"
 #include "quire/error.h"
 #include "quire/tile_builders.h"
@@ -112,7 +113,7 @@ std::vector<std::byte> unswizzle(const std::vector<std::byte>& shared, Swizzle s
   return plain;
 }
 
-class TensorMapTest : public ::testing::TestWithParam<Copy> {
+class MappedMemory : public ::testing::Test {
  protected:
   void SetUp() override {
     if (num_devices() == 0) GTEST_SKIP() << "no GPU";
@@ -121,13 +122,18 @@ class TensorMapTest : public ::testing::TestWithParam<Copy> {
     std::mt19937 random(11);
     for (std::byte& byte : host_) byte = static_cast<std::byte>(random());
     check(cudaMalloc(reinterpret_cast<void**>(&device_), host_.size()), "cudaMalloc");
-    check(cudaMemcpy(device_, host_.data(), host_.size(), cudaMemcpyHostToDevice), "cudaMemcpy");
+    upload();
   }
   void TearDown() override { cudaFree(device_); }
+  void upload() {
+    check(cudaMemcpy(device_, host_.data(), host_.size(), cudaMemcpyHostToDevice), "cudaMemcpy");
+  }
 
   std::vector<std::byte> host_ = std::vector<std::byte>(kAllocation);
   std::byte* device_ = nullptr;
 };
+
+class TensorMapTest : public MappedMemory, public ::testing::WithParamInterface<Copy> {};
 
 TEST_P(TensorMapTest, HardwareCopiesTheBytesTheSimulatorPredicts) {
   const Copy& copy = GetParam();
@@ -145,6 +151,34 @@ TEST_P(TensorMapTest, HardwareCopiesTheBytesTheSimulatorPredicts) {
 
 INSTANTIATE_TEST_SUITE_P(Copies, TensorMapTest, ::testing::ValuesIn(copies()),
                          [](const auto& info) { return info.param.name; });
+
+class Tf32MapTest : public MappedMemory {};
+
+// Ties go to even, NaN stays NaN even where only its last bits say so, numbers past the largest become
+// infinite.
+TEST_F(Tf32MapTest, NumbersAreRoundedOnTheirWay) {
+  const std::vector<std::pair<std::uint32_t, std::uint32_t>> rounded{
+      {0x3F800FFF, 0x3F800000}, {0x3F801000, 0x3F800000}, {0x3F801001, 0x3F802000},
+      {0xBF803000, 0xBF804000}, {0x3FFFF000, 0x40000000}, {0x7F7FEFFF, 0x7F7FE000},
+      {0x7F7FF000, 0x7F800000}, {0xFF800000, 0xFF800000}, {0x7F800001, 0x7FFFE000},
+      {0x00001000, 0x00000000}, {0x80003000, 0x80004000}, {0x007FFFFF, 0x00800000}};
+  for (std::size_t i = 0; i < rounded.size(); ++i) {
+    std::memcpy(host_.data() + 4 * i, &rounded[i].first, 4);
+  }
+  upload();
+  TileDescriptor row;
+  row.dtype = DType::f32;
+  row.rank = 2;
+  row.dims = {32, 1};
+  row.strides_bytes = {128};
+  row.box = {32, 1};
+  const auto shared = copy_box(encode_tf32_map(row, device_), 2, {0, 0}, 128);
+  for (std::size_t i = 0; i < rounded.size(); ++i) {
+    std::uint32_t found = 0;
+    std::memcpy(&found, shared.data() + 4 * i, 4);
+    EXPECT_EQ(found, rounded[i].second) << std::hex << rounded[i].first;
+  }
+}
 
 TEST(TensorMap, HardwareLimitIsNamedBeforeTheDriverIsAsked) {
   TileDescriptor descriptor = make_tile(kBf16, {.box_rows = 16});

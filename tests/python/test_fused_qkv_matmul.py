@@ -49,6 +49,16 @@ def test_bf16_rounds_once(rng):
     np.testing.assert_array_equal(q, round_once(y[:, :Q_DIM], ml_dtypes.bfloat16))
 
 
+def test_allowed_tf32_changes_nothing_where_there_is_none(rng):
+    cache, x, weight = make(rng)
+    plain = quire.fused_qkv_matmul(x, offsets(NEW), weight, cache, 0)
+    blocks = cache.blocks.copy()
+    np.testing.assert_array_equal(quire.fused_qkv_matmul(x, offsets(NEW), weight, cache, 0, allow_tf32=True), plain)
+    np.testing.assert_array_equal(cache.blocks, blocks)
+    with pytest.raises(TypeError, match="^fused_qkv_matmul: 'allow_tf32' must be True or False, got "):
+        quire.fused_qkv_matmul(x, offsets(NEW), weight, cache, 0, allow_tf32="yes")
+
+
 def test_mla_cache_takes_every_column_after_q(rng):
     cache, x, weight = make(rng, kv=1)
     q = quire.fused_qkv_matmul(x, offsets(NEW), weight, cache, 0)

@@ -127,6 +127,25 @@ INSTANTIATE_TEST_SUITE_P(Modes, FusedQkvRounding,
                            return std::string(exact ? "exact" : "naive");
                          });
 
+// In tf32 1 + 3 · 2^-12 becomes 1 + 2^-10, and 1 + 2^-11, a tie, 1.
+TEST(FusedQkvTf32, OnlyTheNaiveEvaluationRoundsAndWhereItIsAllowed) {
+  const TestCache cache(small_mla());
+  const HostTensor x = HostTensor::filled(DType::f32, {kTokens, 1}, 1.0 + 3 * 0x1p-12);
+  const HostTensor weight = HostTensor::filled(DType::f32, {kN, 1}, 1.0 + 0x1p-11);
+  const HostTensor out(DType::f32, {kTokens, kQDim});
+  FusedQkvArgs args = args_for(x, {.data = weight.view()}, cache, out);
+  const auto results = [&](bool allow_tf32, Arithmetic arithmetic) {
+    args.allow_tf32 = allow_tf32;
+    reference::fused_qkv_matmul(args, arithmetic);
+    return written(out, cache);
+  };
+  const double product = (1.0 + 3 * 0x1p-12) * (1.0 + 0x1p-11);  // exact in f32
+  const std::vector<double> exact(kTokens * kN, product);
+  EXPECT_EQ(results(true, Arithmetic::exact), exact);
+  EXPECT_EQ(results(false, Arithmetic::naive), exact);
+  EXPECT_EQ(results(true, Arithmetic::naive), std::vector<double>(kTokens * kN, 1.0 + 0x1p-10));
+}
+
 enum class Scaling { tensor, row, block };
 
 std::string name_of(Scaling scaling) {

@@ -30,7 +30,8 @@ class FusedQkvCase final : public OpCase {
         activations_(fields.choice("activations", {"exact", "int8"}, "exact") == "int8"
                          ? Activations::int8
                          : Activations::exact),
-        allow_fast_accum_(fields.flag("allow_fast_accum", false)) {}
+        allow_fast_accum_(fields.flag("allow_fast_accum", false)),
+        allow_tf32_(fields.flag("allow_tf32", false)) {}
 
   Built build(Layout layout, std::uint64_t seed) const override {
     Built built(layout);
@@ -55,6 +56,7 @@ class FusedQkvCase final : public OpCase {
     args.out = built.output("out", out_dtype_, {tokens, q_dim_});
     args.activations = activations_;
     args.allow_fast_accum = allow_fast_accum_;
+    args.allow_tf32 = allow_tf32_;
     built.written_rows({.cache = args.cache,
                         .layer = args.layer,
                         .lengths = lengths_,
@@ -99,6 +101,7 @@ class FusedQkvCase final : public OpCase {
   bool is_packed_;
   Activations activations_;
   bool allow_fast_accum_;
+  bool allow_tf32_;
 };
 
 }  // namespace

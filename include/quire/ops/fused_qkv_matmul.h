@@ -46,6 +46,9 @@ struct FusedQkvArgs {
   // with many tokens, but every product loses what lies 13 bits below the sum: where all have one sign, a sum
   // over 8192 comes out an eighth too small. Backends without a faster way ignore it.
   bool allow_fast_accum = false;
+  // Where x and a dense weight are f32, lets a kernel round both to tf32 (a significand of 11 bits) and multiply
+  // on tensor cores: results are some 2^-12 of the products' size off.
+  bool allow_tf32 = false;
 };
 
 struct FusedQkvProblem {
@@ -66,6 +69,7 @@ struct FusedQkvProblem {
   bool has_bias = false;
   Activations activations = Activations::exact;
   bool allow_fast_accum = false;
+  bool allow_tf32 = false;
   // Largest power of two up to 128 that divides, in bytes, the start and the row strides of x, weight,
   // out, bias and the cache.
   std::int64_t alignment = 1;

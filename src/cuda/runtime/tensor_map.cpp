@@ -8,6 +8,7 @@
 #include <string>
 
 #include "cuda/runtime/driver_function.h"
+#include "cuda/runtime/tf32_map.h"
 #include "quire/error.h"
 
 namespace quire::cuda {
@@ -80,22 +81,20 @@ std::array<To, kSize> convert(const std::array<From, kSize>& from) {
   return to;
 }
 
-}  // namespace
-
-TensorMap encode_tensor_map(const TileDescriptor& descriptor, void* base) {
+TensorMap encode(const TileDescriptor& descriptor, CUtensorMapDataType type, void* base) {
   validate_descriptor(descriptor, reinterpret_cast<std::uintptr_t>(base));
-  static const PFN_cuTensorMapEncodeTiled_v12000 encode = find_encoder();
+  static const PFN_cuTensorMapEncodeTiled_v12000 encoder = find_encoder();
   const auto dims = convert<cuuint64_t>(descriptor.dims);
   const auto strides = convert<cuuint64_t>(descriptor.strides_bytes);
   const auto box = convert<cuuint32_t>(descriptor.box);
   const auto element_strides = convert<cuuint32_t>(descriptor.element_strides);
   CUtensorMap encoded{};
   const CUresult status =
-      encode(&encoded, data_type(descriptor.dtype), static_cast<cuuint32_t>(descriptor.rank),
-             static_cast<std::byte*>(base) + descriptor.base_offset_bytes, dims.data(),
-             strides.data(), box.data(), element_strides.data(), CU_TENSOR_MAP_INTERLEAVE_NONE,
-             swizzle_mode(descriptor.swizzle), l2_promotion_mode(descriptor.l2_promotion),
-             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+      encoder(&encoded, type, static_cast<cuuint32_t>(descriptor.rank),
+              static_cast<std::byte*>(base) + descriptor.base_offset_bytes, dims.data(),
+              strides.data(), box.data(), element_strides.data(), CU_TENSOR_MAP_INTERLEAVE_NONE,
+              swizzle_mode(descriptor.swizzle), l2_promotion_mode(descriptor.l2_promotion),
+              CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (status != CUDA_SUCCESS) {
     throw Error(ErrorCode::runtime, "encode_tensor_map", "descriptor",
                 "one that the driver encodes",
@@ -104,6 +103,16 @@ TensorMap encode_tensor_map(const TileDescriptor& descriptor, void* base) {
   TensorMap map;
   std::memcpy(map.bytes.data(), &encoded, sizeof(encoded));
   return map;
+}
+
+}  // namespace
+
+TensorMap encode_tensor_map(const TileDescriptor& descriptor, void* base) {
+  return encode(descriptor, data_type(descriptor.dtype), base);
+}
+
+TensorMap encode_tf32_map(const TileDescriptor& descriptor, void* base) {
+  return encode(descriptor, CU_TENSOR_MAP_DATA_TYPE_TFLOAT32, base);
 }
 
 }  // namespace quire::cuda

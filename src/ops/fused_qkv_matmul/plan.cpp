@@ -34,7 +34,8 @@ std::string refuse_reference(const FusedQkvProblem& problem) {
 
 constexpr FusedQkvCandidate kCandidates[] = {
     {.kernel = "hopper/fused_qkv_matmul",
-     .takes = "bf16, f16 or e4m3 products of aligned rows into unscaled caches on Hopper",
+     .takes =
+         "bf16, f16, e4m3 or allowed tf32 products of aligned rows into unscaled caches on Hopper",
      .refuse = [](const FusedQkvProblem& problem) { return cuda::hopper::refuse(problem); },
      .run = [](const FusedQkvArgs& args,
                const Context& context) { cuda::hopper::fused_qkv_matmul(args, context); },

@@ -121,6 +121,7 @@ FusedQkvProblem validate(const FusedQkvArgs& args) {
           .has_bias = args.bias.has_value(),
           .activations = args.activations,
           .allow_fast_accum = args.allow_fast_accum,
+          .allow_tf32 = args.allow_tf32,
           .alignment = alignment_of(args)};
 }
 

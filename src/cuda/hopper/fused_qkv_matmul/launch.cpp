@@ -7,6 +7,7 @@
 #include "cuda/hopper/fused_qkv_matmul/side_by_side.h"
 #include "cuda/hopper/tile/row_order.h"
 #include "cuda/runtime/device_facts.h"
+#include "cuda/runtime/tf32_map.h"
 
 namespace quire::cuda::hopper {
 namespace {
@@ -41,14 +42,19 @@ Scaling scaling_of(DType x_dtype, bool has_block_scales) {
   return has_block_scales ? Scaling::blocks : Scaling::rows;
 }
 
+// Numbers of f32 are rounded on their way: the tensor core would cut them off.
+TensorMap operand_map(const TileDescriptor& tile, void* base) {
+  return tile.dtype == DType::f32 ? encode_tf32_map(tile, base) : encode_tensor_map(tile, base);
+}
+
 void run_tiles(const FusedQkvArgs& args, const Context& context, const TilePlan& plan) {
   const TensorView& weight = args.weight.data;
   const TileParams params{
-      .x = encode_tensor_map(row_tile(args.x, plan.box_tokens), args.x.data),
-      .weight = encode_tensor_map(quad_ordered_tile(weight.dtype, weight.shape[0], weight.shape[1],
-                                                    bytes_for(weight.dtype, weight.strides[0]),
-                                                    plan.variant->config.box_groups()),
-                                  weight.data),
+      .x = operand_map(row_tile(args.x, plan.box_tokens), args.x.data),
+      .weight = operand_map(quad_ordered_tile(weight.dtype, weight.shape[0], weight.shape[1],
+                                              bytes_for(weight.dtype, weight.strides[0]),
+                                              plan.variant->config.box_groups()),
+                            weight.data),
       .k_blocks = blocks_of_k(args.x),
       .box_tokens = plan.box_tokens,
       .grid = plan.grid,

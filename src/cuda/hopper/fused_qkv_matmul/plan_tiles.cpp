@@ -88,10 +88,12 @@ std::string refuse_tiles(const FusedQkvProblem& problem) {
   const bool is_fp8_product = problem.weight_format == WeightFormat::fp8 &&
                               problem.weight_dtype == DType::fp8_e4m3 &&
                               problem.x_dtype == DType::fp8_e4m3;
-  const bool is_dense_product = problem.weight_format == WeightFormat::dense &&
-                                problem.weight_dtype == problem.x_dtype &&
-                                (problem.x_dtype == DType::bf16 || problem.x_dtype == DType::f16);
-  if (!is_fp8_product && !is_dense_product) return "x and weight are not both bf16, f16 or e4m3";
+  const bool is_dense_product =
+      problem.weight_format == WeightFormat::dense && problem.weight_dtype == problem.x_dtype;
+  if (!is_fp8_product && !is_dense_product) {
+    return "x and weight are not both bf16, f16, f32 or e4m3";
+  }
+  if (problem.x_dtype == DType::f32 && !problem.allow_tf32) return "tf32 products are not allowed";
   if (problem.weight_packing != WeightPacking::none) return "weight is packed for another kernel";
   if (problem.has_perm) return "columns are permuted";
   if (problem.activations != Activations::exact) return "activations are rounded to int8";

@@ -8,6 +8,7 @@
 
 #include "cuda/hopper/fused_qkv_matmul/stage_release.cuh"
 #include "cuda/hopper/fused_qkv_matmul/tile_part.h"
+#include "cuda/hopper/tile/wgmma_tf32_shapes.cuh"
 
 namespace quire::cuda::hopper {
 

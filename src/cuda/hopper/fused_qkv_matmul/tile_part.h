@@ -19,4 +19,18 @@ struct HalfTile {
   static constexpr bool kIsLast = true;
 };
 
+// The groups of a tile that are stored at once where only half of them can wait, and Part of the others.
+struct HalfAtOnce {
+  static constexpr int first(int) { return 0; }
+  static constexpr int end(int groups) { return groups - groups / 2; }
+  static constexpr bool kIsLast = false;
+};
+template <typename Part> struct HalfThatWaits {
+  static constexpr int first(int groups) {
+    return HalfAtOnce::end(groups) + Part::first(groups / 2);
+  }
+  static constexpr int end(int groups) { return HalfAtOnce::end(groups) + Part::end(groups / 2); }
+  static constexpr bool kIsLast = Part::kIsLast;
+};
+
 }  // namespace quire::cuda::hopper

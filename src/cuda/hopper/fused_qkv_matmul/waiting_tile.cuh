@@ -27,13 +27,15 @@ __device__ inline void store_global(std::byte* to, const uint4& v) {
 }
 
 // A thread's 8 columns of every 32 go to its two tokens' rows, group by group; after the last the
-// addresses are given back. `runs_of(group, runs)` makes eight numbers for each token.
-template <TileConfig kConfig, typename Part, typename RunsOf>
+// addresses are given back. `runs_of(group, runs)` makes eight numbers for each token; a Run is what
+// store_global takes.
+template <TileConfig kConfig, typename Part, typename Run = uint4, typename RunsOf>
 __device__ void store_runs(TileShared<kConfig>& shared, int turn, int row, const RunsOf& runs_of) {
   constexpr int kFirst = Part::first(kConfig.groups());
   constexpr int kEnd = Part::end(kConfig.groups());
   const TileRoute route = shared.routes[turn];
-  const int quad = 16 * static_cast<int>(threadIdx.x % 4);
+  constexpr int kRunBytes = sizeof(Run);
+  const int quad = kRunBytes * static_cast<int>(threadIdx.x % 4);
   std::byte* to[2];
   const auto look_up = [&](int side) {
     to[0] = shared.places[turn].rows[side][row];
@@ -44,11 +46,11 @@ __device__ void store_runs(TileShared<kConfig>& shared, int turn, int row, const
   for (int group = kFirst; group < kEnd; ++group) {
     if (group >= route.groups) break;
     if (group == route.second_group) look_up(1);
-    uint4 runs[2];
+    Run runs[2];
     runs_of(group, runs);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      if (to[half] != nullptr) store_global(to[half] + 64 * group + quad, runs[half]);
+      if (to[half] != nullptr) store_global(to[half] + 4 * kRunBytes * group + quad, runs[half]);
     }
   }
   if constexpr (Part::kIsLast) shared.kv_ring.empty[turn].arrive();

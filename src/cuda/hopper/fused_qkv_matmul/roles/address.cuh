@@ -22,10 +22,11 @@ __device__ void leave_places(const TileParams& params, TileShared<kConfig>& shar
   } else if (!owns_token<kConfig>(params, tile, token)) {
     shared.places[turn].rows[0][row] = shared.places[turn].rows[1][row] = nullptr;
   } else {
-    std::byte* second = dense_row(outputs, token, border, offset);
-    shared.places[turn].rows[0][row] = dense_row(outputs, token, tile.column, offset);
+    const int bytes = number_bytes<kConfig.dtype>(route.dtype);
+    std::byte* second = dense_row(outputs, token, border, bytes, offset);
+    shared.places[turn].rows[0][row] = dense_row(outputs, token, tile.column, bytes, offset);
     shared.places[turn].rows[1][row] =
-        second == nullptr ? second : second - 2 * (border - tile.column);
+        second == nullptr ? second : second - bytes * (border - tile.column);
   }
   if constexpr (kConfig.has_scales()) {
     shared.scales.tokens[turn][row] = token_scale(params.scales, token, outputs.tokens);
@@ -36,8 +37,8 @@ template <TileConfig kConfig>
 __device__ void look_up_tokens(const TileParams& params, TileShared<kConfig>& shared, int turn,
                                const TilePosition& tile, int thread) {
   const QkvOutputs& outputs = params.outputs;
-  const TileRoute route =
-      tile_route(outputs, tile.column, tile.is_half ? kConfig.tile_n / 2 : kConfig.tile_n);
+  const TileRoute route = tile_route<kConfig.dtype>(
+      outputs, tile.column, tile.is_half ? kConfig.tile_n / 2 : kConfig.tile_n);
   if (thread == 0) {
     TileRoute& left = shared.routes[turn] = route;
     left.token = tile.token;

@@ -4,12 +4,12 @@
 
 #include "cuda/hopper/fused_qkv_matmul/block_sums.cuh"
 #include "cuda/hopper/fused_qkv_matmul/tile_position.cuh"
-#include "cuda/hopper/fused_qkv_matmul/waiting_tile.cuh"
+#include "cuda/hopper/fused_qkv_matmul/wide_tile.cuh"
 #include "cuda/hopper/tile/row_order.h"
 
 namespace quire::cuda::hopper {
 
-// bf16, f16, and fp8 that is not promoted.
+// bf16, f16, f32, and fp8 that is not promoted.
 template <TileConfig kConfig, typename Meanwhile, typename NearTheEnd>
 __device__ void sum_tile(int k_blocks, TileShared<kConfig>& shared, int consumer,
                          RingPosition<kConfig.stages>& at, float (&sums)[kConfig.tile_n / 2],
@@ -66,7 +66,7 @@ __device__ void multiply_whole_tiles(const TileParams& params, TileShared<kConfi
                                      Walk<kConfig>& walk) {
   const int row = walk.row;
   float sums[kConfig.tile_n / 2];
-  WaitingTile<kConfig> done;
+  FinishedTile<kConfig> done;
   done.forget();
   for (TilePosition tile; walk.positions.next_whole(tile); walk.kv_at.advance()) {
     const BlockPlace place{.consumer = walk.consumer,

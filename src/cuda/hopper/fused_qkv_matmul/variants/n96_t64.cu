@@ -6,6 +6,7 @@ namespace quire::cuda::hopper {
 
 template void launch_tile<TileN96T64<DType::bf16>>(const TileParams&, const TileLaunch&);
 template void launch_tile<TileN96T64<DType::f16>>(const TileParams&, const TileLaunch&);
+template void launch_tile<TileN96T64<DType::f32>>(const TileParams&, const TileLaunch&);
 template void launch_tile<TileN96T64<DType::fp8_e4m3, Scaling::blocks>>(const TileParams&,
                                                                         const TileLaunch&);
 template void launch_tile<TileN96T64<DType::fp8_e4m3, Scaling::rows>>(const TileParams&,
