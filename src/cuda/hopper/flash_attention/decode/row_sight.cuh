@@ -4,6 +4,7 @@
 
 #include "cuda/hopper/flash_attention/decode/row_sums.cuh"
 #include "cuda/hopper/flash_attention/decode/work_line.h"
+#include "cuda/hopper/flash_attention/softcap.cuh"
 
 namespace quire::cuda::hopper {
 
@@ -19,7 +20,7 @@ template <DecodeConfig kConfig> class RowSight {
       // Rows past the last in use see what that one sees; nobody stores them.
       const int row = min(first_row + lane / 4 + 8 * half, item.rows - 1);
       token_[half] = row / params.batch.group;
-      head_[half] = item.kv_head * params.batch.group + row % params.batch.group;
+      slope_[half] = slope(item.kv_head * params.batch.group + row % params.batch.group);
       seen_[half] = params.batch.visible.of(item.position + token_[half], item.num_keys);
     }
   }
@@ -27,13 +28,22 @@ template <DecodeConfig kConfig> class RowSight {
   // Products of q and k to scores in powers of two. `factor` undoes what the queries were divided by.
   __device__ void scale(ScoreTile& scores, const float (&factor)[kHalves], int first_key) const {
     const ScoreRules& how = params_.scores;
-    const bool is_plain = how.softcap == 0.0F && how.alibi_slopes == nullptr;
 #pragma unroll
     for (int half = 0; half < kHalves; ++half) {
-      const float multiplier = how.scale * factor[half] * (is_plain ? kLog2E : 1.0F);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) scores.at[i / 2][2 * half + i % 2] *= multiplier;
-      if (!is_plain) modify(scores, half, first_key);
+      const float scale = how.scale * factor[half] * kLog2e;
+      if (how.softcap > 0.0F) {
+        const Softcap cap(how.softcap, scale);
+        change_row(scores, half, [&](float score, float) { return cap(score); });
+      } else {
+        change_row(scores, half, [&](float score, float) { return scale * score; });
+      }
+      if (how.alibi_slopes != nullptr) {
+        const auto distance =
+            static_cast<float>(first_key + key_offset(0) - item_.position - token_[half]);
+        change_row(scores, half, [&](float score, float key) {
+          return fmaf(slope_[half], distance + key, score);
+        });
+      }
     }
   }
 
@@ -45,6 +55,11 @@ template <DecodeConfig kConfig> class RowSight {
   }
 
  private:
+  __device__ float slope(int head) const {
+    const ScoreRules& how = params_.scores;
+    return how.alibi_slopes ? how.alibi_slopes[head * how.alibi_stride] * kLog2e : 0.0F;
+  }
+
   __device__ void hide_outside(ScoreTile& scores, unsigned mapped, int first_key) const {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -77,22 +92,20 @@ template <DecodeConfig kConfig> class RowSight {
     return i / 2 * 8 + static_cast<int>(threadIdx.x % 4) * 2 + i % 2;
   }
 
-  __device__ void modify(ScoreTile& scores, int half, int first_key) const {
-    const ScoreRules& how = params_.scores;
-    const float slope = how.alibi_slopes ? how.alibi_slopes[head_[half] * how.alibi_stride] : 0.0F;
+  // Sets every score of a row from itself and its key's number, counted from the lane's first.
+  template <typename Change>
+  __device__ static void change_row(ScoreTile& scores, int half, const Change& change) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       float& score = scores.at[i / 2][2 * half + i % 2];
-      if (how.softcap > 0.0F) score = how.softcap * tanhf(score / how.softcap);
-      const int distance = first_key + key_offset(i) - item_.position - token_[half];
-      score = (score + slope * static_cast<float>(distance)) * kLog2E;
+      score = change(score, static_cast<float>(i / 2 * 8 + i % 2));
     }
   }
 
   const DecodeParams& params_;
   const DecodeItem& item_;
   int token_[kHalves];
-  int head_[kHalves];
+  float slope_[kHalves];  // of ALiBi, in powers of two
   KeyInterval seen_[kHalves];
 };
 

@@ -59,11 +59,11 @@ template <DecodeConfig kConfig> struct RowSums {
           fmaxf(max[half],
                 quad_max(fmaxf(fmaxf(score(0, 0), score(0, 1)), fmaxf(score(1, 0), score(1, 1)))));
       const float base = top == kNoKey ? 0.0F : top;
-      change[half] = fast_exp2(max[half] - base);
+      change[half] = exp2_approx(max[half] - base);
       has_changed |= top > max[half];
       max[half] = top;
-      const float w00 = fast_exp2(score(0, 0) - base), w01 = fast_exp2(score(0, 1) - base);
-      const float w10 = fast_exp2(score(1, 0) - base), w11 = fast_exp2(score(1, 1) - base);
+      const float w00 = exp2_approx(score(0, 0) - base), w01 = exp2_approx(score(0, 1) - base);
+      const float w10 = exp2_approx(score(1, 0) - base), w11 = exp2_approx(score(1, 1) - base);
       sum[half] = sum[half] * change[half] + ((w00 + w01) + (w10 + w11));
       weights[half][0] = Product::pack(w00, w01);
       weights[half][1] = Product::pack(w10, w11);

@@ -6,24 +6,16 @@
 #include <cuda_fp16.h>
 
 #include "cuda/hopper/flash_attention/decode/params.h"
+#include "cuda/hopper/flash_attention/exponents.cuh"
 
 namespace quire::cuda::hopper {
 
-inline constexpr float kLog2E = 1.4426950408889634F;
-inline constexpr float kLn2 = 0.6931471805599453F;
 inline constexpr float kNoKey = -INFINITY;
-
-// What is too small for a normal number is 0: one instruction instead of four.
-__device__ inline float fast_exp2(float power) {
-  float result;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(power));
-  return result;
-}
 
 // What a sum taken relative to `from` is worth relative to `to` ≥ `from`; nothing, where no key was
 // seen.
 __device__ inline float rebase(float from, float to) {
-  return from == kNoKey ? 0.0F : fast_exp2(from - to);
+  return from == kNoKey ? 0.0F : exp2_approx(from - to);
 }
 
 struct FinishedRow {
@@ -32,7 +24,7 @@ struct FinishedRow {
 };
 
 __device__ inline FinishedRow finish_row(const ScoreRules& scores, int head, float max, float sum) {
-  const float sink = scores.sinks ? scores.sinks[head * scores.sinks_stride] * kLog2E : kNoKey;
+  const float sink = scores.sinks ? scores.sinks[head * scores.sinks_stride] * kLog2e : kNoKey;
   const float top = fmaxf(max, sink);
   if (top == kNoKey) return {.factor = 0.0F, .lse = kNoKey};
   const float weight = rebase(max, top);

@@ -5,6 +5,7 @@
 
 #include "cuda/hopper/flash_attention/prefill/schedule.cuh"
 #include "cuda/hopper/flash_attention/prefill/softmax.cuh"
+#include "cuda/hopper/flash_attention/softcap.cuh"
 
 namespace quire::cuda::hopper {
 
@@ -107,12 +108,8 @@ __device__ inline void modify(const PrefillParams& params, const PrefillTile& ti
   for (int i = 0; i < 2; ++i) {
     const float scale = how.scale * factor[i] * kLog2e;
     if (how.softcap > 0.0F) {
-      // tanh(x) is 1 - 2 / (1 + e^2x), to fp32's last bits: the instruction's own is good to 11.
-      const float twice = __fdividef(2.0F * scale, how.softcap);
-      const float cap = how.softcap * kLog2e;
-      change_row(scores, i, [&](float score, float) {
-        return fmaf(-2.0F * cap, reciprocal(1.0F + exp2_approx(twice * score)), cap);
-      });
+      const Softcap cap(how.softcap, scale);
+      change_row(scores, i, [&](float score, float) { return cap(score); });
     } else {
       change_row(scores, i, [&](float score, float) { return scale * score; });
     }

@@ -7,25 +7,11 @@
 
 #include <cstdint>
 
+#include "cuda/hopper/flash_attention/exponents.cuh"
 #include "cuda/hopper/flash_attention/prefill/config.h"
 #include "cuda/hopper/flash_attention/prefill/params.h"
 
 namespace quire::cuda::hopper {
-
-inline constexpr float kLog2e = 1.4426950408889634F;
-inline constexpr float kLn2 = 0.6931471805599453F;
-
-__device__ inline float exp2_approx(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
-__device__ inline float reciprocal(float x) {
-  float y;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));  // right but for the last bit
-  return y;
-}
 
 __device__ inline float quad_max(float x) {
   x = fmaxf(x, __shfl_xor_sync(0xffffffff, x, 1));
