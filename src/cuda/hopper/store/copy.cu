@@ -90,6 +90,7 @@ __global__ void __launch_bounds__(kThreads, 5)
     if (i * kThreads + threadIdx.x >= count) continue;
     std::byte* target = targets[places[i].token];
     if (target == nullptr) continue;
+    __builtin_assume(__isGlobal(target));  // which an address from shared memory does not say
     target += places[i].row * shape.target_row_bytes;
     reinterpret_cast<uint4*>(target)[places[i].column] = values[i];
   }
