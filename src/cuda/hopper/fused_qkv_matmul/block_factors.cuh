@@ -11,6 +11,7 @@ namespace quire::cuda::hopper {
 
 // Where a thread's sums lie in the tile.
 struct BlockPlace {
+  int thread;  // of the warpgroup's 128
   int consumer;
   int row;           // of the first token; the second is 8 below
   int second_group;  // first group of 32 columns in the second block of 128 weight rows
@@ -34,7 +35,9 @@ __device__ BlockFactors block_factors(const TileShared<kConfig>& shared, int sta
 
 enum class SumsAre : std::uint8_t { begun, added_to };
 
-// sums (+)= the part's products, which have arrived, times their scales.
+// sums (+)= the part's products, which have arrived, times their scales. All of one token, then all of the other:
+// multiply-adds that follow each other with the same factor take it from the register cache. Each register that
+// they read is one that the other warpgroup's products wait for: 0.9 – 1.4 % of 2048 and 8192 tokens.
 template <TileConfig kConfig, SumsAre kSums>
 __device__ void add_part(int part, float (&products)[kConfig.part_n() / 2],
                          const BlockFactors& factors, const BlockPlace& place,
@@ -42,9 +45,10 @@ __device__ void add_part(int part, float (&products)[kConfig.part_n() / 2],
   constexpr int kRegisters = kConfig.part_n() / 2;
   pin(products);
 #pragma unroll
-  for (int i = 0; i < kRegisters; ++i) {
+  for (int n = 0; n < kRegisters; ++n) {
+    const int half = n / (kRegisters / 2);
+    const int i = n % (kRegisters / 2) / 2 * 4 + 2 * half + n % 2;
     const int index = part * kRegisters + i;
-    const int half = i % 4 / 2;
     // Tiles begin where their width allows: no need to ask about most groups.
     constexpr int kFirst = std::gcd(kConfig.tile_n, 128) / kGroupRows;
     const int group = index / 16;

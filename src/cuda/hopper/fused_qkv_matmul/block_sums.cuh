@@ -118,7 +118,7 @@ template <TileConfig kConfig> struct BlockByParts {
       if (has_next) factors = wait_for_factors(at);
     }
     cute::warpgroup_wait<0>();
-    if constexpr (kPart == kParts - 1) operands.release_stage();
+    if constexpr (kPart == kParts - 1) operands.release_stage(place.thread);
     add_part<kConfig, kSums>(kPart, products, now, place, sums);
     if constexpr (kPart < kParts - 1) {
       sum_part<kSums, kPart + 1>(factors, has_next, meanwhile);

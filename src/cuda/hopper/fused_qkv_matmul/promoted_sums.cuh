@@ -38,7 +38,7 @@ template <TileConfig kConfig> struct StageOperands {
         x(tile_descriptor(&shared.x[stage][consumer * kWgmmaRows * kRowBytes])),
         weight(tile_descriptor(shared.weight[stage])) {}
   // The products of the stage have ended.
-  __device__ void release_stage() const { release<kConfig>(shared, stage); }
+  __device__ void release_stage(int thread) const { release<kConfig>(shared, stage, thread); }
   // From half of the tile's columns on.
   __device__ std::uint64_t weight_part(int part) const {
     return weight + part * (kConfig.part_n() * kRowBytes >> 4);
