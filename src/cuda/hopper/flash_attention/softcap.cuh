@@ -6,12 +6,12 @@
 
 namespace quire::cuda::hopper {
 
-// softcap · tanh(scale · product / softcap) for the products of a row, whose `scale` is in powers of two. tanh(x) is
-// 1 - 2 / (1 + e^2x), to fp32's last bits beside 1: the instruction's own is good to 11.
+// softcap · tanh(scale · product / softcap) for the products of a row. tanh(x) is 1 - 2 / (1 + e^2x), to fp32's last bits
+// beside 1: the instruction's own is good to 11.
 class Softcap {
  public:
-  __device__ Softcap(float softcap, float scale)
-      : twice_(2.0F * scale * reciprocal(softcap)), cap_(softcap * kLog2e) {}
+  // `twice`: 2 · scale / softcap, the scale in powers of two.
+  __device__ Softcap(float softcap, float twice) : twice_(twice), cap_(softcap * kLog2e) {}
 
   __device__ float operator()(float product) const {
     return fmaf(-2.0F * cap_, reciprocal(1.0F + exp2_approx(twice_ * product)), cap_);

@@ -108,7 +108,7 @@ __device__ inline void modify(const PrefillParams& params, const PrefillTile& ti
   for (int i = 0; i < 2; ++i) {
     const float scale = how.scale * factor[i] * kLog2e;
     if (how.softcap > 0.0F) {
-      const Softcap cap(how.softcap, scale);
+      const Softcap cap(how.softcap, __fdividef(2.0F * scale, how.softcap));
       change_row(scores, i, [&](float score, float) { return cap(score); });
     } else {
       change_row(scores, i, [&](float score, float) { return scale * score; });
