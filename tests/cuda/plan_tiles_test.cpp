@@ -9,6 +9,7 @@
 
 #include "core/tile_simulator.h"
 #include "cuda/hopper/fused_qkv_matmul/half_tiles.h"
+#include "cuda/hopper/fused_qkv_matmul/kv_codes.h"
 #include "cuda/hopper/tile/row_order.h"
 #include "gtest/gtest.h"
 
@@ -261,6 +262,87 @@ TEST(HalfTilesTest, EveryClusterHasItsShare) {
     }
     for (const int n : times) EXPECT_EQ(n, 1) << whole << " whole tiles";
     EXPECT_LE(*ends.rbegin() - *ends.begin(), 1) << whole << " whole tiles";
+  }
+}
+
+// K and V rows that the tile kernels code themselves.
+TEST(PlanCodesTest, WhoseColumnsTilesHold) {
+  const auto scaled = [](std::int32_t width, std::int32_t granularity, std::int64_t q_dim) {
+    return coded_granule(RowFormat::scaled(DType::fp8_e4m3, width, granularity), q_dim, false);
+  };
+  EXPECT_EQ(scaled(128, 128, 4096), 128);
+  EXPECT_EQ(scaled(128, 1 << 20, 4096), 128);  // a scale for each row
+  EXPECT_EQ(scaled(128, 64, 4096), 64);
+  EXPECT_EQ(scaled(96, 32, 4096), 32);
+  EXPECT_EQ(scaled(256, 256, 4096), 256);
+  EXPECT_EQ(coded_granule(RowFormat::scaled(DType::i8, 64, 64), 4096, false), 64);
+  EXPECT_EQ(coded_granule(RowFormat::mla_fp8_block(), 1536, true), 128);
+}
+
+TEST(PlanCodesTest, OthersWait) {
+  const auto scaled = [](std::int32_t width, std::int32_t granularity, std::int64_t q_dim) {
+    return coded_granule(RowFormat::scaled(DType::fp8_e4m3, width, granularity), q_dim, false);
+  };
+  EXPECT_EQ(scaled(128, 16, 4096), 0);   // part of a quad's columns
+  EXPECT_EQ(scaled(96, 96, 4096), 0);    // not a power of two
+  EXPECT_EQ(scaled(160, 128, 4096), 0);  // the last one is shorter
+  EXPECT_EQ(scaled(128, 128, 4128), 0);  // Q ends within what would be a granule
+  EXPECT_EQ(scaled(512, 512, 4096), 0);  // more than two blocks' columns
+  EXPECT_EQ(coded_granule(RowFormat::scaled(DType::i8, 128, 128, DType::f16), 4096, false), 0);
+  EXPECT_EQ(coded_granule(RowFormat::mla_fp8_token(), 1536, true), 0);  // the rope is scaled too
+  EXPECT_EQ(coded_granule(RowFormat::uniform(DType::fp8_e4m3, 128), 4096, false), 0);
+}
+
+// Of every product, granule and number of tokens; a pair's tiles stand in one cluster.
+TEST(PlanCodesTest, TilesHoldWholeGranules) {
+  for (const auto& [dtype, scaling] : kProducts) {
+    for (const int granule : {32, 64, 128, 256}) {
+      for (const std::int64_t tokens : {1, 16, 17, 64, 65, 128, 129, 511, 2048, 100000}) {
+        for (const std::int64_t columns : {576, 2112, 6144, 10240}) {
+          const TilePlan plan = plan_tiles({tokens, columns, dtype, scaling, false, granule}, kSms);
+          ASSERT_NE(plan.variant, nullptr) << tokens << " × " << columns;
+          const TileConfig& config = plan.variant->config;
+          EXPECT_EQ(config.kv_rows, KvRows::codes);
+          EXPECT_EQ(plan.half_columns, 0);
+          const int held = config.token_sharers() > 1 ? 2 * config.tile_n : config.tile_n;
+          EXPECT_EQ(held % granule, 0) << plan.variant->name;
+          EXPECT_TRUE(config.token_sharers() == 1 || config.token_sharers() % 2 == 0);
+        }
+      }
+    }
+  }
+}
+
+TEST(PlanCodesTest, TheChoice) {
+  const auto name = [](std::int64_t tokens, std::int64_t columns) {
+    return plan_tiles({tokens, columns, DType::bf16, Scaling::none, false, 128}, kSms)
+        .variant->name;
+  };
+  EXPECT_EQ(name(1, 6144), "bf16_codes_n64_t64");
+  EXPECT_EQ(name(64, 6144), "bf16_codes_n64_t64");
+  EXPECT_EQ(name(64, 10240), "bf16_codes_n128_t64");
+  EXPECT_EQ(name(128, 6144), "bf16_codes_n64_t128");
+  EXPECT_EQ(name(128, 10240), "bf16_codes_n128_t128");
+  EXPECT_EQ(name(150, 6144), "bf16_codes_n128");
+  EXPECT_EQ(name(512, 6144), "bf16_codes_n192");
+  EXPECT_EQ(name(2048, 6144), "bf16_codes_n256");
+  EXPECT_EQ(name(8192, 6144), "bf16_codes_n256");
+}
+
+// The cases scaled_<product>_<tile> reach the kernels they are named after.
+TEST(PlanCodesTest, EveryKernelHasACase) {
+  for (const auto& [dtype, scaling] : kProducts) {
+    const auto reaches = [&](std::int64_t tokens, std::int64_t columns, std::string_view tile) {
+      const TilePlan plan = plan_tiles({tokens, columns, dtype, scaling, false, 128}, kSms);
+      EXPECT_TRUE(plan.variant->name.ends_with(tile)) << plan.variant->name << ", not " << tile;
+    };
+    reaches(17, 1024, "codes_n64_t64");
+    reaches(65, 1024, "codes_n64_t128");
+    reaches(17, 8704, "codes_n128_t64");
+    reaches(65, 8704, "codes_n128_t128");
+    reaches(130, 4608, "codes_n128");
+    reaches(130, 8704, "codes_n192");
+    if (scaling == Scaling::none) reaches(130, 13056, "codes_n256");
   }
 }
 

@@ -44,6 +44,14 @@ Weight pack_weight(const Weight&, std::byte*, const Context&) {
   throw_absent("pack_weight");
 }
 
+std::int64_t tile_workspace_bytes(const FusedQkvProblem&) {
+  return 0;
+}
+
+std::int64_t int4_workspace_bytes(const FusedQkvProblem&) {
+  return 0;
+}
+
 std::string refuse_general(const FusedQkvProblem& problem) {
   return refuse_absent(problem.device);
 }

@@ -34,17 +34,20 @@ std::string refuse_reference(const FusedQkvProblem& problem) {
 
 constexpr FusedQkvCandidate kCandidates[] = {
     {.kernel = "hopper/fused_qkv_matmul",
-     .takes =
-         "bf16, f16, e4m3 or allowed tf32 products of aligned rows into unscaled caches on Hopper",
+     .takes = "bf16, f16, e4m3 or allowed tf32 products of aligned rows on Hopper",
      .refuse = [](const FusedQkvProblem& problem) { return cuda::hopper::refuse(problem); },
      .run = [](const FusedQkvArgs& args,
                const Context& context) { cuda::hopper::fused_qkv_matmul(args, context); },
+     .workspace_bytes =
+         [](const FusedQkvProblem& problem) { return cuda::hopper::tile_workspace_bytes(problem); },
      .choices = [](const FusedQkvProblem& problem) { return cuda::hopper::choices(problem); }},
     {.kernel = "hopper/int4/fused_qkv_matmul",
-     .takes = "packed int4, gptq or awq weights, bf16 or f16 x, into unscaled caches on Hopper",
+     .takes = "packed int4, gptq or awq weights, bf16 or f16 x on Hopper",
      .refuse = [](const FusedQkvProblem& problem) { return cuda::hopper::refuse_int4(problem); },
      .run = [](const FusedQkvArgs& args,
                const Context& context) { cuda::hopper::fused_qkv_int4(args, context); },
+     .workspace_bytes =
+         [](const FusedQkvProblem& problem) { return cuda::hopper::int4_workspace_bytes(problem); },
      .choices = [](const FusedQkvProblem& problem) { return cuda::hopper::int4_choices(problem); }},
     {.kernel = "hopper/general/fused_qkv_matmul",
      .takes = kHopperTakes,

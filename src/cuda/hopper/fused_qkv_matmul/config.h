@@ -21,6 +21,12 @@ enum class Scaling : std::uint8_t {
   blocks,  // the sums over every 128 of K, and finished ones
 };
 
+// What K and V columns become.
+enum class KvRows : std::uint8_t {
+  numbers,  // of a float type, each by itself
+  codes,    // of 8 bits, with scales
+};
+
 // A block computes 64 · consumers tokens × tile_n columns, 64 tokens per consumer warpgroup.
 struct TileConfig {
   DType dtype = DType::bf16;  // of x and the weight
@@ -40,6 +46,8 @@ struct TileConfig {
   // a fifth of the rounding of a bf16 output. 0: never, for callers who allow it.
   int chained_blocks = 4;
 
+  KvRows kv_rows = KvRows::numbers;
+
   static constexpr int kProducerRegisters = 40;
   static constexpr int kConsumerRegisters = 232;
   constexpr int tokens() const { return 64 * consumers; }
@@ -52,6 +60,8 @@ struct TileConfig {
   constexpr int box_groups() const {
     return groups() % weight_sharers() == 0 ? groups() / weight_sharers() : 1;
   }
+  // Blocks side by side, two by two, find the scale of columns that both have a part of.
+  constexpr bool pairs_granules() const { return kv_rows == KvRows::codes && token_sharers() > 1; }
   constexpr bool has_scales() const { return scaling != Scaling::none; }
   // Whether sums have registers beside those that the tensor core adds to.
   constexpr bool promotes() const { return has_scales() && chained_blocks > 0; }

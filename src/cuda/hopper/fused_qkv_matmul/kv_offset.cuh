@@ -2,7 +2,7 @@
 #pragma once
 
 #include "cuda/hopper/fused_qkv_matmul/params.h"
-#include "cuda/tile/ragged.cuh"
+#include "cuda/rows/token_place.cuh"
 
 namespace quire::cuda::hopper {
 
@@ -45,6 +45,23 @@ __device__ inline void look_up_offsets(const QkvOutputs& outputs, int first, int
         token < outputs.tokens ? outputs.keys.row(sequences[i], positions[i], 0) : nullptr;
     found[i] = row == nullptr ? -1 : row - outputs.keys.data;
   }
+}
+
+// Byte offset of the token's first scale of K in the plane; -1 where there is none.
+__device__ inline std::int64_t scale_offset(const QkvOutputs& outputs, int token) {
+  if (token >= outputs.tokens) return -1;
+  const KvLayerView& keys = outputs.keys;
+  const std::uint32_t* offsets = outputs.row_offsets;
+  const int sequence = sequence_of(offsets, outputs.batch, static_cast<std::uint32_t>(token));
+  // In 32 bits, as lengths are: a division in 64 has no registers here.
+  const std::uint32_t position = keys.cache_lengths[sequence] + token - offsets[sequence];
+  const std::uint32_t column = position / static_cast<std::uint32_t>(keys.page_size);
+  if (column >= keys.max_pages) return -1;
+  const ScaleLayerView& scales = keys.scales;
+  const std::int64_t page = scales.page_table[sequence * scales.page_table_stride + column];
+  if (page >= scales.num_pages) return -1;
+  const std::uint32_t slot = position - column * keys.page_size;
+  return (page * scales.page_stride + slot * scales.token_stride) * (bits(scales.dtype) / 8);
 }
 
 }  // namespace quire::cuda::hopper

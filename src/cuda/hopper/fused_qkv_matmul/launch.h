@@ -14,6 +14,8 @@ namespace quire::cuda::hopper {
 std::string refuse(const FusedQkvProblem& problem);
 // ("kernel", "bf16_n256"), ("blocks", "132")
 std::vector<std::pair<std::string, std::string>> choices(const FusedQkvProblem& problem);
+// K and V rows that are not stored as they are computed wait in fp32.
+std::int64_t tile_workspace_bytes(const FusedQkvProblem& problem);
 void fused_qkv_matmul(const FusedQkvArgs& args, const Context& context);
 
 }  // namespace quire::cuda::hopper

@@ -61,6 +61,22 @@ struct QkvScales {
   }
 };
 
+// Rows of codes with scales: heads of coded_columns codes, then numbers of one type.
+struct KvCodes {
+  int granule = 0;  // columns that share a scale, 32 · 2^n; q_dim and coded_columns are multiples
+  int coded_columns = 0;
+  int codes_offset_bytes = 0;  // in a row
+  int rest_offset_bytes = 0;
+  DType rest_dtype = DType::bf16;
+  bool scales_are_in_row = false;
+  bool scales_are_static = false;  // read, not written
+  // From a token's K row, or its first scale in the plane, to the scale of a granule.
+  std::int64_t scale_offset_bytes = 0;
+  std::int64_t scale_value_bytes = 0;
+  std::int64_t scale_head_bytes = 0;
+  std::int64_t scale_granule_bytes = 0;
+};
+
 struct TileParams {
   TensorMap x{};       // boxes of box_tokens tokens × 128 bytes of K
   TensorMap weight{};  // quad-ordered boxes (tile/row_order.h)
@@ -74,6 +90,7 @@ struct TileParams {
   QkvScales scales{};
   QkvOutputs outputs{};
   int half_columns = 0;  // of tiles half as wide, to the right of the grid
+  KvCodes codes{};
 };
 
 }  // namespace quire::cuda::hopper

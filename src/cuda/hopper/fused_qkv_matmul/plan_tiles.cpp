@@ -21,11 +21,18 @@ TileGrid grid_of(const TileConfig& config, const TileShape& shape) {
   return {.rows = static_cast<int>(rows), .columns = static_cast<int>(columns), .band = 8};
 }
 
+// A tile has whole granules, or two blocks have them together.
+bool holds_granules(const TileConfig& config, int granule) {
+  if (granule == 0) return config.kv_rows == KvRows::numbers;
+  return config.kv_rows == KvRows::codes &&
+         (config.pairs_granules() ? 2 : 1) * config.tile_n % granule == 0;
+}
+
 bool takes(const TileConfig& config, const TileShape& shape) {
   // One warpgroup for many tokens would read the weights more than once.
   const bool is_exact = !config.has_scales() || config.promotes();
   return config.dtype == shape.dtype && config.scaling == shape.scaling &&
-         (is_exact || shape.allow_fast_accum) &&
+         holds_granules(config, shape.granule) && (is_exact || shape.allow_fast_accum) &&
          (config.consumers > 1 || shape.tokens <= config.kept_tokens);
 }
 
@@ -77,11 +84,6 @@ double cost(const TileVariant& variant, const TileShape& shape, int num_sms) {
   return cover(variant.config, shape, num_sms).columns * variant.relative_cost;
 }
 
-bool holds_plain_floats(const RowFormat& format) {
-  const RowPart& part = format.parts[0];
-  return format.is_uniform() && part.scale_source == ScaleSource::none && is_float(part.dtype);
-}
-
 }  // namespace
 
 std::string refuse_tiles(const FusedQkvProblem& problem) {
@@ -102,7 +104,6 @@ std::string refuse_tiles(const FusedQkvProblem& problem) {
   if ((problem.q_dim + kv_dim) % kGroupRows != 0) return "rows of weight are not a multiple of 32";
   if (problem.q_dim % 8 != 0 || row % 8 != 0) return "a head is not a multiple of 8 columns";
   if (problem.alignment % 16 != 0) return "rows are not aligned to 16 bytes";
-  if (!holds_plain_floats(problem.cache.row_format)) return "the cache's rows have scales";
   return "";
 }
 

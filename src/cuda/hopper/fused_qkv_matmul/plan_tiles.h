@@ -15,6 +15,7 @@ struct TileShape {
   DType dtype = DType::bf16;
   Scaling scaling = Scaling::none;
   bool allow_fast_accum = false;
+  int granule = 0;  // columns that share a scale in K and V; 0: they become numbers
 };
 
 struct TilePlan {

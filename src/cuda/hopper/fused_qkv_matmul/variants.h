@@ -77,4 +77,62 @@ template <DType kDType, Scaling kScaling = Scaling::none> struct TileN64T16 {
                                       .blocks_per_sm = 2};
 };
 
+// K and V rows of codes with scales: tiles that two by two hold whole granules of 128 columns.
+// (Block scales have no registers for 256.)
+template <DType kDType> struct CodesN256 {
+  static constexpr TileConfig kConfig{
+      .dtype = kDType, .tile_n = 256, .stages = 4, .kv_rows = KvRows::codes};
+};
+template <DType kDType, Scaling kScaling = Scaling::none> struct CodesN192 {
+  static constexpr TileConfig kConfig{.dtype = kDType,
+                                      .scaling = kScaling,
+                                      .tile_n = 192,
+                                      .stages = 5,
+                                      .shared = Shared::tokens,
+                                      .kv_rows = KvRows::codes};
+};
+// For 129 to 256 tokens, as TileN96.
+template <DType kDType, Scaling kScaling = Scaling::none> struct CodesN128 {
+  static constexpr TileConfig kConfig{
+      .dtype = kDType, .scaling = kScaling, .tile_n = 128, .stages = 6, .kv_rows = KvRows::codes};
+};
+template <DType kDType, Scaling kScaling = Scaling::none> struct CodesN128T128 {
+  static constexpr TileConfig kConfig{.dtype = kDType,
+                                      .scaling = kScaling,
+                                      .tile_n = 128,
+                                      .stages = 6,
+                                      .shared = Shared::tokens,
+                                      .kv_rows = KvRows::codes};
+};
+template <DType kDType, Scaling kScaling = Scaling::none> struct CodesN64T128 {
+  static constexpr TileConfig kConfig{.dtype = kDType,
+                                      .scaling = kScaling,
+                                      .tile_n = 64,
+                                      .stages = 9,
+                                      .cluster = 4,
+                                      .shared = Shared::tokens,
+                                      .kv_rows = KvRows::codes};
+};
+template <DType kDType, Scaling kScaling = Scaling::none> struct CodesN128T64 {
+  static constexpr TileConfig kConfig{.dtype = kDType,
+                                      .scaling = kScaling,
+                                      .tile_n = 128,
+                                      .consumers = 1,
+                                      .stages = 7,
+                                      .cluster = 1,
+                                      .kept_tokens = 64,
+                                      .kv_rows = KvRows::codes};
+};
+template <DType kDType, Scaling kScaling = Scaling::none> struct CodesN64T64 {
+  static constexpr TileConfig kConfig{.dtype = kDType,
+                                      .scaling = kScaling,
+                                      .tile_n = 64,
+                                      .consumers = 1,
+                                      .stages = 13,
+                                      .cluster = 2,
+                                      .shared = Shared::tokens,
+                                      .kept_tokens = 64,
+                                      .kv_rows = KvRows::codes};
+};
+
 }  // namespace quire::cuda::hopper

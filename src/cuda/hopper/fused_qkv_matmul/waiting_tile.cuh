@@ -26,6 +26,11 @@ __device__ inline void store_global(std::byte* to, const uint4& v) {
                "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w));
 }
 
+__device__ inline void store_global(std::byte* to, const uint2& v) {
+  asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(__cvta_generic_to_global(to)), "r"(v.x),
+               "r"(v.y));
+}
+
 // A thread's 8 columns of every 32 go to its two tokens' rows, group by group; after the last the
 // addresses are given back. `runs_of(group, runs)` makes eight numbers for each token; a Run is what
 // store_global takes.
@@ -212,7 +217,13 @@ template <TileConfig kConfig> struct WaitingTile<kConfig, Scaling::none> {
     for (int group = 0; group < kConfig.groups(); ++group) {
 #pragma unroll
       for (uint4& run : runs[group]) {
-        asm volatile("" : "=r"(run.x), "=r"(run.y), "=r"(run.z), "=r"(run.w));
+        if constexpr (kConfig.kv_rows == KvRows::codes) {
+          // Written, so that what a coded tile is stored with may have the registers until now.
+          asm volatile("mov.b32 %0, 0; mov.b32 %1, 0; mov.b32 %2, 0; mov.b32 %3, 0;"
+                       : "=r"(run.x), "=r"(run.y), "=r"(run.z), "=r"(run.w));
+        } else {
+          asm volatile("" : "=r"(run.x), "=r"(run.y), "=r"(run.z), "=r"(run.w));
+        }
       }
     }
   }

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "cuda/hopper/fused_qkv_matmul/general/operands.h"
-#include "cuda/hopper/store/launch.h"
+#include "cuda/hopper/fused_qkv_matmul/waiting_rows.h"
 #include "cuda/runtime/device_facts.h"
 #include "cuda/runtime/device_scope.h"
 
@@ -58,23 +58,6 @@ void round_input(const FusedQkvArgs& args, float* rounded, InputOperand& x, cuda
        .has_vectors = reinterpret_cast<std::uintptr_t>(rounded) % kVectorBytes == 0};
 }
 
-// The K or V part of the waiting rows [tokens, kv columns], as [tokens, heads, width].
-void encode_rows(const FusedQkvArgs& args, const Context& context, const GeneralOutputs& outputs,
-                 KvSide side) {
-  const std::int64_t row_length = outputs.columns - outputs.q_dim;
-  const std::int64_t width = outputs.keys.width();
-  TensorView x = TensorView::contiguous(
-      outputs.rows + (side == KvSide::value ? outputs.kv_dim : 0), DType::f32,
-      {std::int64_t{outputs.tokens}, std::int64_t{outputs.keys.num_heads}, width}, args.x.device);
-  x.strides[0] = row_length;
-  const StoreArgs waiting{.x = x,
-                          .row_offsets = args.row_offsets,
-                          .cache = args.cache,
-                          .layer = args.layer,
-                          .side = side};
-  hopper::store(waiting, context);
-}
-
 }  // namespace
 
 std::string refuse_general(const FusedQkvProblem& problem) {
@@ -86,13 +69,10 @@ std::string refuse_general(const FusedQkvProblem& problem) {
 }
 
 std::int64_t general_workspace_bytes(const FusedQkvProblem& problem) {
-  const std::int64_t sides = problem.cache.is_mla ? 1 : 2;
-  const std::int64_t kv_columns =
-      sides * problem.cache.num_kv_heads * problem.cache.row_format.width();
-  const bool is_direct = stores_rows_directly(problem.cache.row_format);
+  const std::int64_t rows =
+      holds_plain_numbers(problem.cache.row_format) ? 0 : waiting_rows_bytes(problem);
   const bool is_exact = problem.activations == Activations::exact;
-  return bytes_for(DType::f32, problem.ragged.tokens * ((is_exact ? 0 : problem.hidden) +
-                                                        (is_direct ? 0 : kv_columns)));
+  return rows + (is_exact ? 0 : bytes_for(DType::f32, problem.ragged.tokens * problem.hidden));
 }
 
 void fused_qkv_general(const FusedQkvArgs& args, const Context& context) {
@@ -105,12 +85,10 @@ void fused_qkv_general(const FusedQkvArgs& args, const Context& context) {
     round_input(args, workspace, params.x, stream);
     workspace += args.x.shape[0] * args.x.shape[1];
   }
-  const bool is_direct = stores_rows_directly(args.cache.format());
+  const bool is_direct = holds_plain_numbers(args.cache.format());
   if (!is_direct) params.outputs.rows = workspace;
   launch_product(params, stream);
-  if (is_direct) return;
-  encode_rows(args, context, params.outputs, KvSide::key);
-  if (!args.cache.is_mla()) encode_rows(args, context, params.outputs, KvSide::value);
+  if (!is_direct) store_waiting_rows(args, context, workspace);
 }
 
 }  // namespace quire::cuda::hopper

@@ -137,9 +137,4 @@ GeneralParams make_general_params(const FusedQkvArgs& args) {
       .x = input_operand(args), .weight = weight_operand(args.weight), .outputs = outputs_of(args)};
 }
 
-bool stores_rows_directly(const RowFormat& format) {
-  return format.is_uniform() && format.parts[0].scale_source == ScaleSource::none &&
-         format.parts[0].offset_bytes == 0;
-}
-
 }  // namespace quire::cuda::hopper

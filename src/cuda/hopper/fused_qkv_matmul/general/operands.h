@@ -9,7 +9,4 @@ namespace quire::cuda::hopper {
 // K and V go to the pages.
 GeneralParams make_general_params(const FusedQkvArgs& args);
 
-// Rows of one number type without scales, which a kernel stores value by value.
-bool stores_rows_directly(const RowFormat& format);
-
 }  // namespace quire::cuda::hopper

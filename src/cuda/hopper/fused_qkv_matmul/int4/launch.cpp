@@ -4,6 +4,7 @@
 #include "cuda/hopper/fused_qkv_matmul/int4/make_source.h"
 #include "cuda/hopper/fused_qkv_matmul/int4/plan_int4.h"
 #include "cuda/hopper/fused_qkv_matmul/outputs.h"
+#include "cuda/hopper/fused_qkv_matmul/waiting_rows.h"
 #include "cuda/runtime/device_facts.h"
 #include "cuda/runtime/device_scope.h"
 
@@ -41,20 +42,27 @@ std::vector<std::pair<std::string, std::string>> int4_choices(const FusedQkvProb
           {"blocks", std::to_string(plan.grid.columns * plan.grid.tokens)}};
 }
 
+std::int64_t int4_workspace_bytes(const FusedQkvProblem& problem) {
+  return holds_plain_floats(problem.cache.row_format) ? 0 : waiting_rows_bytes(problem);
+}
+
 void fused_qkv_int4(const FusedQkvArgs& args, const Context& context) {
   const Weight& weight = args.weight;
   const Int4Shape shape{.tokens = args.x.shape[0], .columns = weight.rows(), .dtype = args.x.dtype};
   if (shape.tokens == 0) return;
   const DeviceScope scope(args.x.device);
   const Int4Plan plan = plan_int4(shape, num_sms(args.x.device.index));
+  const bool waits = !holds_plain_floats(args.cache.format());
+  auto* rows = static_cast<float*>(context.workspace);
   const int blocks = 2 * plan.variant->config.chunk_steps;
   const Int4Params params{
       .x = encode_tensor_map(chunk_tile(args.x, plan.variant->config.tokens, blocks), args.x.data),
       .weight = weight.data.as<const std::byte>(),
       .order = order_of(weight),
-      .outputs = make_outputs(args),
+      .outputs = waits ? waiting_outputs(make_outputs(args), rows) : make_outputs(args),
   };
   plan.variant->launch(params, plan.grid, static_cast<cudaStream_t>(context.stream));
+  if (waits) store_waiting_rows(args, context, rows);
 }
 
 }  // namespace quire::cuda::hopper

@@ -15,6 +15,7 @@ namespace quire::cuda::hopper {
 std::string refuse_int4(const FusedQkvProblem& problem);
 // ("kernel", "int4_bf16_n64_t16"), ("blocks", "96")
 std::vector<std::pair<std::string, std::string>> int4_choices(const FusedQkvProblem& problem);
+std::int64_t int4_workspace_bytes(const FusedQkvProblem& problem);
 void fused_qkv_int4(const FusedQkvArgs& args, const Context& context);
 
 // Empty, or why no Hopper kernel reads the weight packed.

@@ -30,11 +30,6 @@ double cost(const Int4Variant& variant, const Int4Shape& shape, int num_sms) {
   return static_cast<double>(rounds) / variant.config.k_groups * variant.relative_cost;
 }
 
-bool holds_plain_floats(const RowFormat& format) {
-  const RowPart& part = format.parts[0];
-  return format.is_uniform() && part.scale_source == ScaleSource::none && is_float(part.dtype);
-}
-
 }  // namespace
 
 std::string refuse_int4_tiles(const FusedQkvProblem& problem) {
@@ -50,7 +45,6 @@ std::string refuse_int4_tiles(const FusedQkvProblem& problem) {
   const std::int64_t row = problem.cache.row_format.width();
   if (problem.q_dim % 8 != 0 || row % 8 != 0) return "a head is not a multiple of 8 columns";
   if (problem.alignment % 16 != 0) return "rows are not aligned to 16 bytes";
-  if (!holds_plain_floats(problem.cache.row_format)) return "the cache's rows have scales";
   if (ceil_div(problem.ragged.tokens, 64) > kMaxTokenTiles) return "too many tokens for one grid";
   return "";
 }

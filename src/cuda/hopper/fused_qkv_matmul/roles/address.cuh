@@ -18,7 +18,7 @@ __device__ void leave_places(const TileParams& params, TileShared<kConfig>& shar
   const int token = tile.token + row;
   const int border = tile.column + kGroupRows * route.second_group;
   if (route.groups == 0) {
-    shared.places[turn].kv_offsets[row] = offset;
+    shared.places[turn].offsets[0][row] = offset;
   } else if (!owns_token<kConfig>(params, tile, token)) {
     shared.places[turn].rows[0][row] = shared.places[turn].rows[1][row] = nullptr;
   } else {
@@ -61,6 +61,18 @@ __device__ void look_up_tokens(const TileParams& params, TileShared<kConfig>& sh
   }
 }
 
+// Of codes.
+template <TileConfig kConfig>
+__device__ void look_up_scales(const TileParams& params, TileShared<kConfig>& shared, int turn,
+                               const TilePosition& tile, int thread) {
+  if (params.codes.scales_are_in_row || tile.column + kConfig.tile_n <= params.outputs.q_dim)
+    return;
+#pragma unroll 1
+  for (int row = thread; row < kConfig.tokens(); row += kConfig.address_threads()) {
+    shared.places[turn].offsets[1][row] = scale_offset(params.outputs, tile.token + row);
+  }
+}
+
 template <TileConfig kConfig>
 __device__ void look_up_columns(const TileParams& params, TileShared<kConfig>& shared, int turn,
                                 const TilePosition& tile, int thread) {
@@ -86,6 +98,9 @@ __device__ void address_role(const TileParams& params, TileShared<kConfig>& shar
   for (TilePosition tile; positions.next(tile); at.advance()) {
     shared.kv_ring.wait_empty(at);
     look_up_tokens(params, shared, at.stage, tile, thread);
+    if constexpr (kConfig.kv_rows == KvRows::codes) {
+      look_up_scales(params, shared, at.stage, tile, thread);
+    }
     look_up_columns(params, shared, at.stage, tile, thread);
     shared.kv_ring.full[at.stage].arrive();
   }

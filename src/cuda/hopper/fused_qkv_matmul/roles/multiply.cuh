@@ -38,21 +38,6 @@ __device__ void sum_any(const TileParams& params, TileShared<kConfig>& shared,
   }
 }
 
-// The tile waits to be stored, or is stored now if it has no row addresses.
-template <TileConfig kConfig, int kRegisters, typename Waiting>
-__device__ void finish_tile(const TileParams& params, TileShared<kConfig>& shared, int turn,
-                            int row, const float (&sums)[kRegisters], Waiting& done) {
-  const TileRoute& tile = shared.routes[turn];
-  if (tile.groups > 0) {
-    done.take(params, shared, turn, row, sums);
-    return;
-  }
-  store_columns(params.outputs, finishing<kConfig>(shared, turn, row), sums, tile, row,
-                shared.places[turn].kv_offsets);
-  shared.kv_ring.empty[turn].arrive();
-  done.forget();
-}
-
 // Where a consumer warpgroup stands.
 template <TileConfig kConfig> struct Walk {
   // Of the warpgroup's 128. Opaque, so that it stays in a register: read anew before a block's second product it
@@ -63,7 +48,35 @@ template <TileConfig kConfig> struct Walk {
   TilePositions<kConfig> positions;
   RingPosition<kConfig.stages> at;
   RingPosition<kConfig.turns()> kv_at;
+  int exchanges = 0;  // with the block beside this one (granule_pair.cuh)
 };
+
+// A tile with columns of K or V that become codes. Defined in store_codes.cuh, which their variants include: the other
+// kernels are compiled without it.
+template <TileConfig kConfig, int kRegisters>
+__device__ void store_codes(const TileParams& params, TileShared<kConfig>& shared,
+                            Walk<kConfig>& walk, const float (&sums)[kRegisters]);
+
+// The tile waits to be stored, or is stored now if it has no row addresses.
+template <TileConfig kConfig, int kRegisters, typename Waiting>
+__device__ void finish_tile(const TileParams& params, TileShared<kConfig>& shared,
+                            Walk<kConfig>& walk, const float (&sums)[kRegisters], Waiting& done) {
+  const int turn = walk.kv_at.stage;
+  const int row = walk.row;
+  const TileRoute& tile = shared.routes[turn];
+  if (tile.groups > 0) {
+    done.take(params, shared, turn, row, sums);
+    return;
+  }
+  if constexpr (kConfig.kv_rows == KvRows::codes) {
+    store_codes(params, shared, walk, sums);
+  } else {
+    store_columns(params.outputs, finishing<kConfig>(shared, turn, row), sums, tile, row,
+                  shared.places[turn].offsets[0]);
+  }
+  shared.kv_ring.empty[turn].arrive();
+  done.forget();
+}
 
 template <TileConfig kConfig>
 __device__ void multiply_whole_tiles(const TileParams& params, TileShared<kConfig>& shared,
@@ -85,7 +98,7 @@ __device__ void multiply_whole_tiles(const TileParams& params, TileShared<kConfi
           done.look_up(params, shared, walk.kv_at.stage, row);
         });
     shared.kv_ring.wait_full(walk.kv_at);
-    finish_tile<kConfig>(params, shared, walk.kv_at.stage, row, sums, done);
+    finish_tile<kConfig>(params, shared, walk, sums, done);
   }
   done.template store<WholeTile>(params, shared, row, sums);
 }
@@ -101,7 +114,7 @@ __device__ void multiply_halves(const TileParams& params, TileShared<kConfig>& s
     sum_rows<kConfig, kConfig.tile_n / 2>(
         params.k_blocks, shared, walk.consumer, walk.at, sums, [](auto) {}, [] {});
     shared.kv_ring.wait_full(walk.kv_at);
-    finish_tile<kConfig>(params, shared, walk.kv_at.stage, walk.row, sums, done);
+    finish_tile<kConfig>(params, shared, walk, sums, done);
     done.template store<HalfTile>(params, shared, walk.row, sums);
   }
 }
