@@ -229,6 +229,24 @@ TEST(PlanTilesTest, F32ProductsAreTakenWhereTheyMayBeOfTf32) {
   EXPECT_EQ(refuse_tiles(problem), "");
 }
 
+TEST(PlanTilesTest, SumsOfE4m3AreGoodEnoughFor16BitsOnly) {
+  FusedQkvProblem problem = f32_problem();
+  problem.weight_format = WeightFormat::fp8;
+  problem.x_dtype = problem.weight_dtype = DType::fp8_e4m3;
+  problem.out_dtype = DType::bf16;
+  problem.cache.row_format = RowFormat::uniform(DType::bf16, 128);
+  EXPECT_EQ(refuse_tiles(problem), "");
+  for (const bool is_out : {true, false}) {
+    FusedQkvProblem wide = problem;
+    (is_out ? wide.out_dtype : wide.cache.row_format.parts[0].dtype) = DType::f32;
+    EXPECT_NE(refuse_tiles(wide), "");
+    wide.allow_fast_accum = true;
+    EXPECT_EQ(refuse_tiles(wide), "");
+    wide.has_block_scales = true;
+    EXPECT_NE(refuse_tiles(wide), "");
+  }
+}
+
 // A round of whole tiles that is half empty is filled up.
 TEST(PlanTilesTest, HalvesEndALaunchSooner) {
   const auto plan = [](std::int64_t tokens, std::int64_t columns) {

@@ -84,6 +84,14 @@ double cost(const TileVariant& variant, const TileShape& shape, int num_sms) {
   return cover(variant.config, shape, num_sms).columns * variant.relative_cost;
 }
 
+// The tensor cores keep 13 bits of a sum of e4m3 products, for 128 of K at least: enough for 16-bit results.
+bool has_f32_results(const FusedQkvProblem& problem) {
+  const RowFormat& format = problem.cache.row_format;
+  return problem.out_dtype == DType::f32 ||
+         std::any_of(format.parts.begin(), format.parts.begin() + format.num_parts,
+                     [](const RowPart& part) { return part.dtype == DType::f32; });
+}
+
 }  // namespace
 
 std::string refuse_tiles(const FusedQkvProblem& problem) {
@@ -96,6 +104,10 @@ std::string refuse_tiles(const FusedQkvProblem& problem) {
     return "x and weight are not both bf16, f16, f32 or e4m3";
   }
   if (problem.x_dtype == DType::f32 && !problem.allow_tf32) return "tf32 products are not allowed";
+  if (is_fp8_product && has_f32_results(problem) &&
+      (problem.has_block_scales || !problem.allow_fast_accum)) {
+    return "sums of e4m3 products have too few bits for f32 results";
+  }
   if (problem.weight_packing != WeightPacking::none) return "weight is packed for another kernel";
   if (problem.has_perm) return "columns are permuted";
   if (problem.activations != Activations::exact) return "activations are rounded to int8";
