@@ -86,25 +86,25 @@ def generate(records: dict[str, list[dict[str, Any]]]) -> str:
     return "\n\n".join([BEGIN, *(section(name, rows) for name, rows in records.items() if rows), END])
 
 
+def kernel_cells(row: dict[str, Any]) -> list[str]:
+    shares = [f"{row[share]:.0f} %" for share in ("memory_percent", "tensor_percent")]
+    return [row["case"], f"`{row['kernel']}`", number(row["us"]), *shares, number(row["read_bytes"] / 1e6)]
+
+
 def generate_kernels(folder: Path, file: str) -> str:
     """Records of benchmarks/per_kernel.py, one table for each machine."""
     heads = ["case", "kernel", "µs", "of the memory's peak", "of the tensor cores' peak", "MB read"]
     parts = []
     for path in sorted(folder.glob(f"*/{file}")):
         rows = json.loads(path.read_text())
-        lines = (
-            [
-                row["case"],
-                f"`{row['kernel']}`",
-                number(row["us"]),
-                f"{row['memory_percent']:.0f} %",
-                f"{row['tensor_percent']:.0f} %",
-                number(row["read_bytes"] / 1e6),
-            ]
-            for row in rows
-        )
-        parts.append(f"### {path.parent.name}/{file}\n\nCommit {rows[0]['commit']}.\n\n{table(heads, lines)}")
+        about = f"Commit {rows[0]['commit']}."
+        parts.append(f"### {path.parent.name}/{file}\n\n{about}\n\n{table(heads, map(kernel_cells, rows))}")
     return "\n\n".join([BEGIN, *parts, END])
+
+
+def sums_cells(row: dict[str, Any]) -> list[str]:
+    errors = [f"{row['error_rms']:.1e}", f"{100 * row['error_mean_positive']:.2f} %"]
+    return [row["shape"], row["product"], number(row["us"]), number(row["us_min"]), *errors]
 
 
 def generate_sums(folder: Path, file: str) -> str:
@@ -113,17 +113,6 @@ def generate_sums(folder: Path, file: str) -> str:
     parts = []
     for path in sorted(folder.glob(f"*/{file}")):
         found = json.loads(path.read_text())
-        lines = (
-            [
-                row["shape"],
-                row["product"],
-                number(row["us"]),
-                number(row["us_min"]),
-                f"{row['error_rms']:.1e}",
-                f"{100 * row['error_mean_positive']:.2f} %",
-            ]
-            for row in found["rows"]
-        )
         about = f"{found['device']}, torch {found['torch']}, commit {found['commit']}."
-        parts.append(f"### {path.parent.name}/{file}\n\n{about}\n\n{table(heads, lines)}")
+        parts.append(f"### {path.parent.name}/{file}\n\n{about}\n\n{table(heads, map(sums_cells, found['rows']))}")
     return "\n\n".join([BEGIN, *parts, END])

@@ -43,6 +43,9 @@ RandomLengths random_lengths(RandomChoice& choice, std::int64_t max_new, std::in
 const char* random_float(RandomChoice& choice);
 // Page size, layers, order, holes: what does not depend on the rows.
 void add_pages(RandomChoice& choice, const RandomLengths& lengths, nlohmann::json& cache);
+// Rows of heads of any dtype, scaled in any way; a scale is a whole row's or one of `granularities` columns'.
+nlohmann::json random_head_cache(RandomChoice& choice, const RandomLengths& lengths,
+                                 std::int64_t head_dim, std::initializer_list<int> granularities);
 // Latent rows of any format.
 nlohmann::json random_latent_cache(RandomChoice& choice, const RandomLengths& lengths);
 // A mask of up to four parts; sets blind_tokens where a tree is among them.

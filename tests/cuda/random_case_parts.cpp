@@ -56,6 +56,23 @@ void add_pages(RandomChoice& choice, const RandomLengths& lengths, json& cache) 
   if (!holes.empty()) cache["unassigned"] = holes;
 }
 
+json random_head_cache(RandomChoice& choice, const RandomLengths& lengths, std::int64_t head_dim,
+                       std::initializer_list<int> granularities) {
+  json cache{{"head_dim", head_dim},
+             {"kv_heads", 1 + choice.below(3)},
+             {"dtype", choice.pick<const char*>({"bf16", "bf16", "f16", "f32", "fp8_e4m3",
+                                                 "fp8_e4m3", "fp8_e5m2", "i8"})}};
+  const bool is_coded = cache["dtype"] == "i8" || cache["dtype"] == "fp8_e4m3";
+  if (cache["dtype"] == "i8" || (is_coded && choice.one_in(2))) {
+    cache["row_format"] = "scaled";
+    cache["scale_dtype"] = choice.pick<const char*>({"f32", "f32", "f16", "bf16"});
+    cache["scales"] = choice.pick<const char*>({"dynamic", "dynamic", "static", "own_table"});
+    if (choice.one_in(2)) cache["granularity"] = choice.pick(granularities);
+  }
+  add_pages(choice, lengths, cache);
+  return cache;
+}
+
 json random_latent_cache(RandomChoice& choice, const RandomLengths& lengths) {
   json cache{{"latent", choice.pick({32, 64, 136, 512})}, {"rope", choice.pick({2, 8, 64})}};
   const std::string format =

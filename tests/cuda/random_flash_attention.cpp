@@ -10,23 +10,6 @@ namespace {
 
 using nlohmann::json;
 
-// Rows of any dtype, scaled in any way, of any width.
-json random_cache(RandomChoice& choice, const RandomLengths& lengths) {
-  json cache{{"head_dim", choice.pick({8, 20, 33, 40, 64, 64, 80, 96, 112, 128, 128, 192, 256})},
-             {"kv_heads", 1 + choice.below(3)},
-             {"dtype", choice.pick<const char*>({"bf16", "bf16", "f16", "f32", "fp8_e4m3",
-                                                 "fp8_e4m3", "fp8_e5m2", "i8"})}};
-  const bool is_coded = cache["dtype"] == "i8" || cache["dtype"] == "fp8_e4m3";
-  if (cache["dtype"] == "i8" || (is_coded && choice.one_in(2))) {
-    cache["row_format"] = "scaled";
-    cache["scale_dtype"] = choice.pick<const char*>({"f32", "f32", "f16", "bf16"});
-    cache["scales"] = choice.pick<const char*>({"dynamic", "dynamic", "static", "own_table"});
-    if (choice.one_in(2)) cache["granularity"] = choice.pick({5, 8, 16, 32});
-  }
-  add_pages(choice, lengths, cache);
-  return cache;
-}
-
 void add_modifiers(RandomChoice& choice, json& object) {
   if (choice.one_in(4)) object["softcap"] = choice.pick({0.5, 3.0, 30.0});
   if (choice.one_in(4)) object["alibi"] = true;
@@ -45,7 +28,9 @@ json random_any(RandomChoice& choice) {
     object["value_dim"] = object["cache"]["latent"];
     object["heads"] = choice.pick({1, 3, 16, 40});
   } else {
-    object["cache"] = random_cache(choice, lengths);
+    const std::int64_t head_dim =
+        choice.pick({8, 20, 33, 40, 64, 64, 80, 96, 112, 128, 128, 192, 256});
+    object["cache"] = random_head_cache(choice, lengths, head_dim, {5, 8, 16, 32});
     object["heads"] =
         object["cache"]["kv_heads"].get<int>() * choice.pick({1, 1, 2, 3, 4, 7, 8, 16});
     if (choice.one_in(6)) object["value_dim"] = 1 + choice.below(object["cache"]["head_dim"]);

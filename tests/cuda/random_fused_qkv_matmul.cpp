@@ -23,19 +23,8 @@ json random_rows(RandomChoice& choice, const RandomLengths& lengths, bool is_usu
   }
   const std::int64_t head_dim =
       is_usual ? choice.pick({64, 96, 128, 128, 256}) : choice.pick({7, 8, 24, 33, 80});
-  json cache{{"head_dim", head_dim},
-             {"kv_heads", 1 + choice.below(3)},
-             {"dtype", choice.pick<const char*>({"bf16", "bf16", "f16", "f32", "fp8_e4m3",
-                                                 "fp8_e4m3", "fp8_e5m2", "i8"})}};
-  const bool is_coded = cache["dtype"] == "i8" || cache["dtype"] == "fp8_e4m3";
-  if (cache["dtype"] == "i8" || (is_coded && choice.one_in(2))) {
-    cache["row_format"] = "scaled";
-    cache["scale_dtype"] = choice.pick<const char*>({"f32", "f32", "f16", "bf16"});
-    cache["scales"] = choice.pick<const char*>({"dynamic", "dynamic", "static", "own_table"});
-    if (choice.one_in(2))
-      cache["granularity"] = is_usual ? choice.pick({32, 64}) : choice.pick({5, 8});
-  }
-  add_pages(choice, lengths, cache);
+  json cache = is_usual ? random_head_cache(choice, lengths, head_dim, {32, 64})
+                        : random_head_cache(choice, lengths, head_dim, {5, 8});
   width = head_dim * cache["kv_heads"].get<std::int64_t>();
   return cache;
 }
