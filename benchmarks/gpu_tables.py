@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -91,15 +91,10 @@ def kernel_cells(row: dict[str, Any]) -> list[str]:
     return [row["case"], f"`{row['kernel']}`", number(row["us"]), *shares, number(row["read_bytes"] / 1e6)]
 
 
-def generate_kernels(folder: Path, file: str) -> str:
-    """Records of benchmarks/per_kernel.py, one table for each machine."""
+def kernel_table(rows: Sequence[dict[str, Any]]) -> str:
+    """A record of benchmarks/per_kernel.py."""
     heads = ["case", "kernel", "µs", "of the memory's peak", "of the tensor cores' peak", "MB read"]
-    parts = []
-    for path in sorted(folder.glob(f"*/{file}")):
-        rows = json.loads(path.read_text())
-        about = f"Commit {rows[0]['commit']}."
-        parts.append(f"### {path.parent.name}/{file}\n\n{about}\n\n{table(heads, map(kernel_cells, rows))}")
-    return "\n\n".join([BEGIN, *parts, END])
+    return f"Commit {rows[0]['commit']}.\n\n{table(heads, map(kernel_cells, rows))}"
 
 
 def sums_cells(row: dict[str, Any]) -> list[str]:
@@ -107,12 +102,15 @@ def sums_cells(row: dict[str, Any]) -> list[str]:
     return [row["shape"], row["product"], number(row["us"]), number(row["us_min"]), *errors]
 
 
-def generate_sums(folder: Path, file: str) -> str:
-    """Records of benchmarks/fp8_sums.py, one table for each machine."""
+def sums_table(found: dict[str, Any]) -> str:
+    """A record of benchmarks/fp8_sums.py."""
     heads = ["shape", "product", "µs", "fastest µs", "rms error / Σ\\|products\\|", "mean error, all products positive"]
-    parts = []
-    for path in sorted(folder.glob(f"*/{file}")):
-        found = json.loads(path.read_text())
-        about = f"{found['device']}, torch {found['torch']}, commit {found['commit']}."
-        parts.append(f"### {path.parent.name}/{file}\n\n{about}\n\n{table(heads, map(sums_cells, found['rows']))}")
+    about = f"{found['device']}, torch {found['torch']}, commit {found['commit']}."
+    return f"{about}\n\n{table(heads, map(sums_cells, found['rows']))}"
+
+
+def generate_by_machine(folder: Path, file: str, describe: Callable[[Any], str]) -> str:
+    """What `describe` makes of each machine's recording, benchmarks/results/<machine>/<file>."""
+    paths = sorted(folder.glob(f"*/{file}"))
+    parts = (f"### {path.parent.name}/{file}\n\n{describe(json.loads(path.read_text()))}" for path in paths)
     return "\n\n".join([BEGIN, *parts, END])

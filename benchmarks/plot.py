@@ -118,10 +118,11 @@ def main() -> None:
     for document, file in GPU_KERNEL_DOCUMENTS.items():
         generated = gpu_tables.generate(gpu_tables.only(records, file))
         document.write_text(replace_generated(document.read_text(), generated))
+    results = ROOT / "benchmarks" / "results"
     for document, file in GPU_LAYER_DOCUMENTS.items():
-        generated = gpu_tables.generate_kernels(ROOT / "benchmarks" / "results", file)
+        generated = gpu_tables.generate_by_machine(results, file, gpu_tables.kernel_table)
         document.write_text(replace_generated(document.read_text(), generated))
-    sums = gpu_tables.generate_sums(ROOT / "benchmarks" / "results", "fp8_sums.json")
+    sums = gpu_tables.generate_by_machine(results, "fp8_sums.json", gpu_tables.sums_table)
     GPU_SUMS_DOCUMENT.write_text(replace_generated(GPU_SUMS_DOCUMENT.read_text(), sums))
 
 

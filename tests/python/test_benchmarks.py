@@ -208,5 +208,14 @@ def test_the_record_of_a_kernel_is_the_median_of_its_calls():
 @pytest.mark.parametrize("document", plot.GPU_LAYER_DOCUMENTS, ids=lambda path: path.name)
 def test_the_page_of_a_layer_shows_what_the_profiler_said(document):
     text = document.read_text()
-    generated = gpu_tables.generate_kernels(plot.ROOT / "benchmarks" / "results", plot.GPU_LAYER_DOCUMENTS[document])
+    results, file = plot.ROOT / "benchmarks" / "results", plot.GPU_LAYER_DOCUMENTS[document]
+    generated = gpu_tables.generate_by_machine(results, file, gpu_tables.kernel_table)
+    assert tables.replace_generated(text, generated) == text
+
+
+def test_the_page_of_the_projection_shows_the_recorded_sums():
+    text = plot.GPU_SUMS_DOCUMENT.read_text()
+    generated = gpu_tables.generate_by_machine(
+        plot.ROOT / "benchmarks" / "results", "fp8_sums.json", gpu_tables.sums_table
+    )
     assert tables.replace_generated(text, generated) == text
