@@ -61,18 +61,26 @@ __device__ void store_runs(TileShared<kConfig>& shared, int turn, int row, const
   if constexpr (Part::kIsLast) shared.kv_ring.empty[turn].arrive();
 }
 
-// Columns 32 · group + 8 · (thread % 4) and the seven after them, of a thread's two tokens.
-template <DType kDType, typename Finish, int kRegisters>
-__device__ void round_runs(const Finish& finish, const float (&sums)[kRegisters], int group,
-                           uint4 (&runs)[2]) {
+// Columns 32 · group + 8 · (thread % 4) and the seven after them, of a thread's two tokens. `pack` makes a Run of
+// eight numbers.
+template <typename Run, typename Pack, typename Finish, int kRegisters>
+__device__ void make_runs(const Finish& finish, const float (&sums)[kRegisters], int group,
+                          const Pack& pack, Run (&runs)[2]) {
   const typename Finish::Columns columns =
       finish.of_columns(32 * group + 8 * static_cast<int>(threadIdx.x % 4));
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     float run[8];
     take_run(finish, columns, sums, group, half, run);
-    runs[half] = pack_run<kDType>(run);
+    runs[half] = pack(run);
   }
+}
+
+template <DType kDType, typename Finish, int kRegisters>
+__device__ void round_runs(const Finish& finish, const float (&sums)[kRegisters], int group,
+                           uint4 (&runs)[2]) {
+  make_runs(
+      finish, sums, group, [](const auto& run) { return pack_run<kDType>(run); }, runs);
 }
 
 template <TileConfig kConfig, DType kDType, typename Part, typename Finish, int kRegisters>

@@ -43,31 +43,19 @@ template <TileConfig kConfig> struct WideTile : WaitingTile<kConfig, Scaling::no
   using Narrow = WaitingTile<kConfig, Scaling::none>;
   static constexpr int kAtOnce = HalfAtOnce::end(kConfig.groups());
 
-  template <typename Finish>
-  __device__ static void make_runs(const Finish& finish, const float (&sums)[kConfig.tile_n / 2],
-                                   int group, WideRun (&made)[2]) {
-    const typename Finish::Columns columns =
-        finish.of_columns(32 * group + 8 * static_cast<int>(threadIdx.x % 4));
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float run[8];
-      take_run(finish, columns, sums, group, half, run);
-      made[half] = wide_run(run);
-    }
-  }
   __device__ void take(const TileParams& params, TileShared<kConfig>& shared, int now, int row,
                        const float (&sums)[kConfig.tile_n / 2]) {
     if (shared.routes[now].dtype != DType::f32) return Narrow::take(params, shared, now, row, sums);
     const auto finish = finishing<kConfig>(shared, now, row);
     store_runs<kConfig, HalfAtOnce, WideRun>(shared, now, row, [&](int group, WideRun(&made)[2]) {
-      make_runs(finish, sums, group, made);
+      make_runs(finish, sums, group, wide_run, made);
 #pragma unroll
       for (WideRun& run : made) run = share_with_neighbour(run);
     });
 #pragma unroll
     for (int group = kAtOnce; group < kConfig.groups(); ++group) {
       WideRun made[2];
-      make_runs(finish, sums, group, made);
+      make_runs(finish, sums, group, wide_run, made);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         this->runs[2 * (group - kAtOnce)][half] = made[half].low;
