@@ -151,23 +151,26 @@ void bind_context(nb::module_& module) {
       .def(
           "__init__",
           [](Context* self, int num_threads, const std::string& kernel, std::uintptr_t stream,
-             std::uintptr_t workspace, std::int64_t workspace_bytes) {
+             std::uintptr_t workspace, std::int64_t workspace_bytes, bool overlaps_previous) {
             new (self) Context{
                 .num_threads = num_threads,
                 .stream = reinterpret_cast<void*>(stream),
+                .overlaps_previous = overlaps_previous,
                 .workspace = reinterpret_cast<void*>(workspace),
                 .workspace_bytes = workspace_bytes,
                 .kernel = kernel,
             };
           },
           nb::arg("num_threads") = 0, nb::arg("kernel") = "", nb::arg("stream") = 0,
-          nb::arg("workspace") = 0, nb::arg("workspace_bytes") = 0)
+          nb::arg("workspace") = 0, nb::arg("workspace_bytes") = 0,
+          nb::arg("overlaps_previous") = false)
       .def_ro("num_threads", &Context::num_threads)
       .def_ro("kernel", &Context::kernel)
       .def_prop_ro(
           "stream",
           [](const Context& context) { return reinterpret_cast<std::uintptr_t>(context.stream); })
-      .def_ro("workspace_bytes", &Context::workspace_bytes);
+      .def_ro("workspace_bytes", &Context::workspace_bytes)
+      .def_ro("overlaps_previous", &Context::overlaps_previous);
 }
 
 void bind_plan(nb::module_& module) {

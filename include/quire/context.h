@@ -22,6 +22,10 @@ struct Context {
   int num_threads = 0;         // CPU ops: 0 = all cores
   ParallelFor parallel_for{};  // CPU ops: run null = the library's pool
   void* stream = nullptr;      // GPU ops: a cudaStream_t
+  // GPU ops: the op may start while the stream's last kernel still runs (programmatic dependent
+  // launch). Until that one has ended it reads nothing but weights; true is the promise that these
+  // were complete before that kernel began.
+  bool overlaps_previous = false;
   // scratch of at least Plan::workspace_bytes; null: a CPU op allocates its own
   void* workspace = nullptr;
   std::int64_t workspace_bytes = 0;

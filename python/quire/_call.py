@@ -19,6 +19,7 @@ class _Options:
     kernel: str = ""
     stream: int | None = None
     workspace: Array | None = None
+    overlaps_previous: bool = False
 
 
 _options: ContextVar[_Options] = ContextVar("quire_options", default=_Options())
@@ -32,6 +33,7 @@ def using(
     kernel: str | None = None,
     stream: int | None = None,
     workspace: Array | None = None,
+    overlaps_previous: bool | None = None,
 ) -> Iterator[None]:
     """Choose how the ops inside the block run. Their results do not depend on it.
 
@@ -48,6 +50,9 @@ def using(
         to 256 bytes, as allocators give it. Two streams need one each. By default
         CPU ops keep their own, and GPU ops take some from the caller's framework for the call. A CUDA graph that
         is to be replayed later needs one that stays.
+    overlaps_previous : bool, optional
+        GPU ops may start while the stream's last kernel still runs (programmatic dependent launch). Until that one has
+        ended they read nothing but weights; True is the promise that these were complete before that kernel began.
 
     Examples
     --------
@@ -63,6 +68,7 @@ def using(
         "kernel": kernel,
         "stream": stream,
         "workspace": workspace,
+        "overlaps_previous": overlaps_previous,
     }
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     token = _options.set(replace(_options.get(), **changes))
@@ -120,6 +126,7 @@ def context(like: Array, workspace: Array | None = None) -> _quire.Context:
         options.kernel,
         stream,
         *((0, 0) if scratch is None else _workspace_for(like, scratch)),
+        options.overlaps_previous,
     )
 
 

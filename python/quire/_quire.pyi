@@ -61,6 +61,7 @@ class Context:
         stream: int = 0,
         workspace: int = 0,
         workspace_bytes: int = 0,
+        overlaps_previous: bool = False,
     ) -> None: ...
     @property
     def num_threads(self) -> int: ...
@@ -70,6 +71,8 @@ class Context:
     def stream(self) -> int: ...
     @property
     def workspace_bytes(self) -> int: ...
+    @property
+    def overlaps_previous(self) -> bool: ...
 
 class Refusal:
     @property

@@ -40,6 +40,8 @@ struct TileConfig {
   // the rows behind them read whatever follows, and are not stored.
   int kept_tokens = 128;
   int blocks_per_sm = 1;
+  // Blocks of K whose weights are sent for in a row, before their tokens. Two are 256 bytes of every weight row.
+  int blocks_sent = 1;
   // The tensor core keeps 13 bits against an fp8 sum, so sums are added up in fp32 outside of it:
   // after every block of K that has scales of its own, else after this many blocks of 128. Four
   // times as many adds cost up to a third of the time of many tokens; the error of four blocks is

@@ -14,7 +14,8 @@ template <typename Variant> void launch_tile(const TileParams& params, const Til
   const LaunchShape shape{.grid = dim3(static_cast<unsigned>(where.blocks)),
                           .block = dim3(kConfig.threads()),
                           .cluster = static_cast<unsigned>(kConfig.cluster),
-                          .shared_bytes = sizeof(TileShared<kConfig>)};
+                          .shared_bytes = sizeof(TileShared<kConfig>),
+                          .overlaps_previous = params.early_blocks > 0};
   launch(tile_kernel<Variant>, shape, where.stream, params);
 }
 

@@ -87,6 +87,8 @@ struct TileParams {
   // Few tokens: no weight is read twice. Marked to be evicted first, it does not push out dirty
   // lines, whose writing back would cost 2.5 µs of 20.
   bool weight_is_read_once = false;
+  // Of K, whose weights are sent for while the kernel before this one may still run; 0: it has ended.
+  int early_blocks = 0;
   QkvScales scales{};
   QkvOutputs outputs{};
   int half_columns = 0;  // of tiles half as wide, to the right of the grid

@@ -84,15 +84,13 @@ double cost(const TileVariant& variant, const TileShape& shape, int num_sms) {
   return cover(variant.config, shape, num_sms).columns * variant.relative_cost;
 }
 
-// The tensor cores keep 13 bits of a sum of e4m3 products, for 128 of K at least: enough for 16-bit results.
-bool has_f32_results(const FusedQkvProblem& problem) {
-  const RowFormat& format = problem.cache.row_format;
-  return problem.out_dtype == DType::f32 ||
-         std::any_of(format.parts.begin(), format.parts.begin() + format.num_parts,
-                     [](const RowPart& part) { return part.dtype == DType::f32; });
-}
-
 }  // namespace
+
+bool has_results_of(DType dtype, DType out_dtype, const RowFormat& format) {
+  return out_dtype == dtype ||
+         std::any_of(format.parts.begin(), format.parts.begin() + format.num_parts,
+                     [&](const RowPart& part) { return part.dtype == dtype; });
+}
 
 std::string refuse_tiles(const FusedQkvProblem& problem) {
   const bool is_fp8_product = problem.weight_format == WeightFormat::fp8 &&
@@ -104,7 +102,8 @@ std::string refuse_tiles(const FusedQkvProblem& problem) {
     return "x and weight are not both bf16, f16, f32 or e4m3";
   }
   if (problem.x_dtype == DType::f32 && !problem.allow_tf32) return "tf32 products are not allowed";
-  if (is_fp8_product && has_f32_results(problem) &&
+  // The tensor cores keep 13 bits of a sum of e4m3 products, for 128 of K at least: enough for 16-bit results.
+  if (is_fp8_product && has_results_of(DType::f32, problem.out_dtype, problem.cache.row_format) &&
       (problem.has_block_scales || !problem.allow_fast_accum)) {
     return "sums of e4m3 products have too few bits for f32 results";
   }

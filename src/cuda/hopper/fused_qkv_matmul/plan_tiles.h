@@ -27,6 +27,8 @@ struct TilePlan {
   bool reads_weight_once = false;  // from memory
 };
 
+// Whether Q, or numbers in the rows of the cache, are of this type.
+bool has_results_of(DType dtype, DType out_dtype, const RowFormat& format);
 // Empty, or why the tile kernels do not take the problem.
 std::string refuse_tiles(const FusedQkvProblem& problem);
 // The variant whose busiest multiprocessor has the least to do.

@@ -37,8 +37,9 @@ template <DType kDType, Scaling kScaling = Scaling::none> struct TileN96T128 {
   static constexpr TileConfig kConfig{.dtype = kDType,
                                       .scaling = kScaling,
                                       .tile_n = 96,
-                                      .stages = kScaling == Scaling::none ? 6 : 7,
-                                      .shared = Shared::tokens};
+                                      .stages = kDType == DType::f32 ? 6 : 7,
+                                      .shared = Shared::tokens,
+                                      .blocks_sent = bits(kDType) == 16 ? 2 : 1};
 };
 template <DType kDType, Scaling kScaling = Scaling::none> struct TileN64T128 {
   static constexpr TileConfig kConfig{.dtype = kDType,

@@ -12,6 +12,7 @@ constexpr int kWarp = 32;
 
 __global__ void __launch_bounds__(kThreads)
     quantize_general(const __grid_constant__ QuantizeParams params, std::int64_t groups) {
+  cudaTriggerProgrammaticLaunchCompletion();  // a projection that follows may fetch its weights
   const std::int64_t index = (std::int64_t{blockIdx.x} * kThreads + threadIdx.x) / kWarp;
   if (index >= params.rows * groups) return;
   const int lane = threadIdx.x % kWarp;

@@ -60,6 +60,7 @@ void fused_qkv_int4(const FusedQkvArgs& args, const Context& context) {
       .weight = weight.data.as<const std::byte>(),
       .order = order_of(weight),
       .outputs = waits ? waiting_outputs(make_outputs(args), rows) : make_outputs(args),
+      .early_chunks = context.overlaps_previous ? 2 : 0,
   };
   plan.variant->launch(params, plan.grid, static_cast<cudaStream_t>(context.stream));
   if (waits) store_waiting_rows(args, context, rows);

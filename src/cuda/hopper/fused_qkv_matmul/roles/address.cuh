@@ -93,6 +93,7 @@ __device__ void look_up_columns(const TileParams& params, TileShared<kConfig>& s
 // `thread` of address_threads().
 template <TileConfig kConfig>
 __device__ void address_role(const TileParams& params, TileShared<kConfig>& shared, int thread) {
+  cudaGridDependencySynchronize();
   RingPosition<kConfig.turns()> at;
   TilePositions<kConfig> positions(params);
   for (TilePosition tile; positions.next(tile); at.advance()) {

@@ -54,22 +54,71 @@ __device__ void load_weight(const TileParams& params, TileShared<kConfig>& share
   }
 }
 
+// Bytes that a stage of the tile is filled with.
+template <TileConfig kConfig>
+__device__ int stage_bytes(const TileParams& params, const TilePosition& tile) {
+  const int columns = kConfig.has_halves() && tile.is_half ? kConfig.tile_n / 2 : kConfig.tile_n;
+  return (params.box_tokens * kConfig.token_sharers() + columns) * kRowBytes;
+}
+
+// The next kBlocks blocks of K from `block` on: their weights in a row, then their tokens.
+template <int kBlocks, TileConfig kConfig>
+__device__ __forceinline__ void send_for(const TileParams& params, TileShared<kConfig>& shared,
+                                         RingPosition<kConfig.stages>& at, const TilePosition& tile,
+                                         int block, int bytes) {
+  constexpr int kElements = kRowBytes * 8 / bits(kConfig.dtype);  // of K in a block
+  int stages[kBlocks];
+#pragma unroll
+  for (int& stage : stages) {
+    shared.ring.wait_empty(at);
+    stage = at.stage;
+    shared.ring.full[stage].arrive_and_expect_tx(bytes);
+    at.advance();
+  }
+#pragma unroll
+  for (int i = 0; i < kBlocks; ++i) {
+    load_weight(params, shared, stages[i], (block + i) * kElements, tile);
+  }
+#pragma unroll
+  for (int i = 0; i < kBlocks; ++i) {
+    load_tokens(params, shared, stages[i], (block + i) * kElements, tile.token);
+  }
+}
+
+// While the kernel before this one may still run: the first weights, and behind that one's end their tokens. Returns
+// the number of blocks of K.
+template <TileConfig kConfig>
+__device__ int send_early(const TileParams& params, TileShared<kConfig>& shared,
+                          RingPosition<kConfig.stages>& at, const TilePosition& tile, int bytes) {
+  constexpr int kElements = kRowBytes * 8 / bits(kConfig.dtype);
+  const int blocks = min(min(params.early_blocks, kConfig.stages), params.k_blocks);
+#pragma unroll 1
+  for (int block = 0; block < blocks; ++block) {
+    shared.ring.full[block].arrive_and_expect_tx(bytes);
+    load_weight(params, shared, block, block * kElements, tile);
+  }
+  cudaGridDependencySynchronize();
+#pragma unroll 1
+  for (int block = 0; block < blocks; ++block, at.advance()) {
+    load_tokens(params, shared, block, block * kElements, tile.token);
+  }
+  return blocks;
+}
+
 template <TileConfig kConfig>
 __device__ void load_role(const TileParams& params, TileShared<kConfig>& shared) {
-  constexpr int kElements = kRowBytes * 8 / bits(kConfig.dtype);  // of K in a block
-  int rows = params.box_tokens * kConfig.token_sharers() + kConfig.tile_n;
+  constexpr int kSent = kConfig.blocks_sent;
   RingPosition<kConfig.stages> at;
   TilePositions<kConfig> positions(params);
-  for (TilePosition tile; positions.next(tile);) {
-    if constexpr (kConfig.has_halves()) {
-      rows = params.box_tokens * kConfig.token_sharers() +
-             (tile.is_half ? kConfig.tile_n / 2 : kConfig.tile_n);
+  bool is_early = params.early_blocks > 0;
+  for (TilePosition tile; positions.next(tile); is_early = false) {
+    const int bytes = stage_bytes<kConfig>(params, tile);
+    int block = is_early ? send_early(params, shared, at, tile, bytes) : 0;
+    for (; block + kSent <= params.k_blocks; block += kSent) {
+      send_for<kSent>(params, shared, at, tile, block, bytes);
     }
-    for (int block = 0; block < params.k_blocks; ++block, at.advance()) {
-      shared.ring.wait_empty(at);
-      shared.ring.full[at.stage].arrive_and_expect_tx(rows * kRowBytes);
-      load_weight(params, shared, at.stage, block * kElements, tile);
-      load_tokens(params, shared, at.stage, block * kElements, tile.token);
+    if constexpr (kSent > 1) {
+      for (; block < params.k_blocks; ++block) send_for<1>(params, shared, at, tile, block, bytes);
     }
   }
   // A block must not leave while another may still signal its barriers.

@@ -88,6 +88,7 @@ __device__ void bring_block_scales(const TileParams& params, TileShared<kConfig>
 // `thread` of 32 · scale_warps().
 template <TileConfig kConfig>
 __device__ void scale_role(const TileParams& params, TileShared<kConfig>& shared, int thread) {
+  cudaGridDependencySynchronize();
   RingPosition<kConfig.stages> at;
   TilePositions<kConfig> positions(params);
   for (TilePosition tile; positions.next(tile);) {
