@@ -105,12 +105,31 @@ def sums_cells(row: dict[str, Any]) -> list[str]:
 def sums_table(found: dict[str, Any]) -> str:
     """A record of benchmarks/fp8_sums.py."""
     heads = ["shape", "product", "µs", "fastest µs", "rms error / Σ\\|products\\|", "mean error, all products positive"]
-    about = f"{found['device']}, torch {found['torch']}, commit {found['commit']}."
-    return f"{about}\n\n{table(heads, map(sums_cells, found['rows']))}"
+    return f"{about(found)}\n\n{table(heads, map(sums_cells, found['rows']))}"
 
 
-def generate_by_machine(folder: Path, file: str, describe: Callable[[Any], str]) -> str:
-    """What `describe` makes of each machine's recording, benchmarks/results/<machine>/<file>."""
-    paths = sorted(folder.glob(f"*/{file}"))
-    parts = (f"### {path.parent.name}/{file}\n\n{describe(json.loads(path.read_text()))}" for path in paths)
+def overlap_cells(row: dict[str, Any]) -> list[str]:
+    saved = row["us_after"] - row["us_overlapping"]
+    times = [number(row[name]) for name in ("us_after", "us_overlapping", "us_min_after", "us_min_overlapping")]
+    return [row["shape"], row["pair"], *times, f"{saved:.1f}"]
+
+
+def overlap_table(found: dict[str, Any]) -> str:
+    """A record of benchmarks/overlap.py."""
+    heads = ["shape", "pair", "µs, one after the other", "overlapping", "fastest µs, one after the other", "overlapping"]
+    return f"{about(found)}\n\n{table([*heads, 'saved µs'], map(overlap_cells, found['rows']))}"
+
+
+def about(found: dict[str, Any]) -> str:
+    """What a record of benchmarks/graphs.py was measured on."""
+    return f"{found['device']}, torch {found['torch']}, commit {found['commit']}."
+
+
+def generate_by_machine(folder: Path, descriptions: dict[str, Callable[[Any], str]]) -> str:
+    """Of files by name: what the description makes of each machine's recording, benchmarks/results/<machine>/<file>."""
+    parts = [
+        f"### {path.parent.name}/{file}\n\n{describe(json.loads(path.read_text()))}"
+        for file, describe in descriptions.items()
+        for path in sorted(folder.glob(f"*/{file}"))
+    ]
     return "\n\n".join([BEGIN, *parts, END])

@@ -29,13 +29,15 @@ GPU_KERNEL_DOCUMENTS = {
     ROOT / "docs" / "kernels" / "mla_prefill.md": "mla_prefill.jsonl",
     ROOT / "docs" / "kernels" / "sparse_mla.md": "sparse_mla.jsonl",
 }
-# Pages of several ops, and what the profiler said of their kernels.
-GPU_LAYER_DOCUMENTS = {
-    ROOT / "docs" / "kernels" / "v32_layer.md": "v32_layer_decode.kernels.json",
-    ROOT / "docs" / "kernels" / "mla.md": "mla_prefill.kernels.json",
+# Pages with recordings of another kind, and how each is shown.
+GPU_OTHER_DOCUMENTS = {
+    ROOT / "docs" / "kernels" / "v32_layer.md": {"v32_layer_decode.kernels.json": gpu_tables.kernel_table},
+    ROOT / "docs" / "kernels" / "mla.md": {"mla_prefill.kernels.json": gpu_tables.kernel_table},
+    ROOT / "docs" / "kernels" / "fused_qkv_hopper.md": {
+        "fp8_sums.json": gpu_tables.sums_table,
+        "overlap.json": gpu_tables.overlap_table,
+    },
 }
-# Quire and torch beside each other, in time and in error.
-GPU_SUMS_DOCUMENT = ROOT / "docs" / "kernels" / "fused_qkv_hopper.md"
 QUIRE, PEER, LINE = "#4477aa", "#cc6677", "#888888"
 
 
@@ -118,12 +120,9 @@ def main() -> None:
     for document, file in GPU_KERNEL_DOCUMENTS.items():
         generated = gpu_tables.generate(gpu_tables.only(records, file))
         document.write_text(replace_generated(document.read_text(), generated))
-    results = ROOT / "benchmarks" / "results"
-    for document, file in GPU_LAYER_DOCUMENTS.items():
-        generated = gpu_tables.generate_by_machine(results, file, gpu_tables.kernel_table)
+    for document, descriptions in GPU_OTHER_DOCUMENTS.items():
+        generated = gpu_tables.generate_by_machine(ROOT / "benchmarks" / "results", descriptions)
         document.write_text(replace_generated(document.read_text(), generated))
-    sums = gpu_tables.generate_by_machine(results, "fp8_sums.json", gpu_tables.sums_table)
-    GPU_SUMS_DOCUMENT.write_text(replace_generated(GPU_SUMS_DOCUMENT.read_text(), sums))
 
 
 if __name__ == "__main__":

@@ -11,28 +11,15 @@
 #include "cuda/hopper/fused_qkv_matmul/general/launch.h"
 #include "cuda/hopper/fused_qkv_matmul/int4/launch.h"
 #include "cuda/runtime/device_facts.h"
-#include "device_twin.h"
 #include "fused_qkv_subject.h"
+#include "packed_twin.h"
 
 namespace quire::cuda::hopper {
 namespace {
 
 using Problem = test::FusedQkvSpec;
 using Subject = test::FusedQkvSubject;
-
-// The op's arguments on the GPU, with the weight packed there.
-struct PackedTwin {
-  test::DeviceTwin twin;
-  DeviceBuffer storage;
-  FusedQkvArgs plain;
-  FusedQkvArgs packed;
-
-  explicit PackedTwin(const Subject& subject) : plain(twin.move(subject.args)), packed(plain) {
-    const Weight form = packed_form(plain.weight);
-    storage = DeviceBuffer(packed_bytes(form, plain.weight.perm.has_value()));
-    packed.weight = pack_weight(plain.weight, storage.data(), Context{});
-  }
-};
+using test::PackedTwin;
 
 std::vector<std::byte> bytes_of(const TensorView& view) {
   const auto* from = view.as<const std::byte>();
@@ -49,7 +36,7 @@ class FusedQkvInt4 : public testing::TestWithParam<Problem> {
 
 TEST_P(FusedQkvInt4, AHundredRunsGiveTheSameBits) {
   const Subject subject(GetParam());
-  const PackedTwin there(subject);
+  const PackedTwin there(subject.args);
   ASSERT_EQ(refuse_int4(validate(there.packed)), "");
   std::vector<std::byte> first;
   for (int run = 0; run < 100; ++run) {
@@ -64,7 +51,7 @@ TEST_P(FusedQkvInt4, AHundredRunsGiveTheSameBits) {
 
 TEST_P(FusedQkvInt4, TheGeneralKernelsReadThePackedWeight) {
   const Subject subject(GetParam());
-  const PackedTwin there(subject);
+  const PackedTwin there(subject.args);
   ASSERT_EQ(refuse_general(validate(there.packed)), "");
   std::vector<std::vector<std::byte>> results;
   for (const FusedQkvArgs* args : {&there.plain, &there.packed}) {

@@ -205,17 +205,17 @@ def test_the_record_of_a_kernel_is_the_median_of_its_calls():
     assert rows[0]["calls"] == 3 and rows[0]["read_bytes"] == 1024
 
 
-@pytest.mark.parametrize("document", plot.GPU_LAYER_DOCUMENTS, ids=lambda path: path.name)
-def test_the_page_of_a_layer_shows_what_the_profiler_said(document):
-    text = document.read_text()
-    results, file = plot.ROOT / "benchmarks" / "results", plot.GPU_LAYER_DOCUMENTS[document]
-    generated = gpu_tables.generate_by_machine(results, file, gpu_tables.kernel_table)
+@pytest.mark.parametrize("document", plot.GPU_OTHER_DOCUMENTS, ids=lambda path: path.name)
+def test_the_pages_with_other_records_show_them(document):
+    text, descriptions = document.read_text(), plot.GPU_OTHER_DOCUMENTS[document]
+    generated = gpu_tables.generate_by_machine(plot.ROOT / "benchmarks" / "results", descriptions)
     assert tables.replace_generated(text, generated) == text
+    assert "###" in generated
 
 
-def test_the_page_of_the_projection_shows_the_recorded_sums():
-    text = plot.GPU_SUMS_DOCUMENT.read_text()
-    generated = gpu_tables.generate_by_machine(
-        plot.ROOT / "benchmarks" / "results", "fp8_sums.json", gpu_tables.sums_table
-    )
-    assert tables.replace_generated(text, generated) == text
+def test_the_table_of_overlapping_pairs_says_what_is_saved():
+    row = {"shape": "m T=1", "pair": "a, b", "us_after": 12.34, "us_overlapping": 10.0}
+    row |= {"us_min_after": 12.0, "us_min_overlapping": 9.5}
+    text = gpu_tables.overlap_table({"device": "d", "torch": "t", "commit": "c", "rows": [row]})
+    assert text.startswith("d, torch t, commit c.")
+    assert "| m T=1 | a, b | 12.3 | 10 | 12 | 9.5 | 2.3 |" in text
