@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How an op runs, as opposed to what it computes: results never depend on it.
+// How an op runs, as opposed to what it computes: only roundings may depend on it (`kernel`).
 #pragma once
 
 #include <cstdint>

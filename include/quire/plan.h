@@ -20,7 +20,7 @@ struct Plan {
   std::string op;
   std::string kernel;  // "reference/flash_attention"; empty: no candidate takes the problem
   std::int64_t workspace_bytes = 0;
-  std::vector<std::pair<std::string, std::string>> choices;  // ("tile_q", "128"), …
+  std::vector<std::pair<std::string, std::string>> choices;  // ("blocks", "132"), …
   std::vector<Refusal> refusals;  // of the candidates before it, best first
   std::string nearest;            // without a kernel: the nearest problem that one would take
 

@@ -35,7 +35,7 @@ def using(
     workspace: Array | None = None,
     overlaps_previous: bool | None = None,
 ) -> Iterator[None]:
-    """Choose how the ops inside the block run. Their results do not depend on it.
+    """Choose how the ops inside the block run. Only roundings of results may depend on it (`kernel`).
 
     Parameters
     ----------

@@ -36,8 +36,8 @@ def fused_qkv_matmul(
         Sequence b owns the rows [row_offsets[b], row_offsets[b + 1]) of x; its token i is stored at cache_length + i.
     weight : array [q_dim + 2 * kv_dim, hidden]
         Rows of Wq, then Wk, then Wv; for an MLA cache Wq, then the rows of the latent and rope columns. float32,
-        float16, bfloat16, fp8 with `weight_scale`, or as `quant` says. Or what `pack_weight` made of it: faster, the
-        same bits.
+        float16, bfloat16, fp8 with `weight_scale`, or as `quant` says. Or what `pack_weight` made of it: faster, and on
+        the CPU the same bits.
     cache, layer : PagedKVCache, int
         Written at the new tokens' rows. A quantized cache gets scale = amax / max of each granule, or has static
         scales.
@@ -51,7 +51,8 @@ def fused_qkv_matmul(
         The format of a quantized weight.
     activations : str
         "exact", or "int8": x is rounded to 8-bit integers per token and group of the weight (scale = amax / 127), and
-        the product is one of integers. For int4, gptq, awq, q4_0 and q8_0 weights that `pack_weight` has packed.
+        the product is one of integers. For int4, gptq, gptq_v2, awq, q4_0 and q8_0 weights; the CPU's fast kernels want
+        them packed by `pack_weight`.
     allow_fast_accum : bool
         fp8 with scales per tensor, token or channel: the tensor cores may add up all of K by themselves, with 13 bits
         (`use_fast_accum` of `torch._scaled_mm`). Faster with many tokens; sums of one sign come out percents too small.

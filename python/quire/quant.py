@@ -112,7 +112,9 @@ def quantize_fp8(
     out: Array | None = None,
     scale: Array | None = None,
 ) -> tuple[Array, Array]:
-    """Quantize rows to fp8 in groups along the last axis: scale = amax / 448, q = saturate(x / scale).
+    """Quantize rows to fp8 in groups along the last axis: scale = amax / max, q = saturate(x / scale).
+
+    max is the largest finite number of the dtype: 448 (e4m3) or 57344 (e5m2).
 
     Parameters
     ----------
@@ -132,7 +134,7 @@ def quantize_fp8(
     Returns
     -------
     (out, scale)
-        An all-zero group has scale 0 and zeros.
+        An all-zero group has zeros and scale 0, or 2**-33 with power_of_two_scale.
 
     Examples
     --------
