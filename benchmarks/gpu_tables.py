@@ -28,11 +28,18 @@ def by_op_and_size(row: dict[str, Any]) -> tuple[Any, ...]:
     return row["op"], [(0, int(word), "") if word.isdigit() else (1, 0, word) for word in words]
 
 
+def same_copy_us(row: dict[str, Any]) -> float | None:
+    """Older records have cudaMemcpyAsync alone, behind a dirty L2 only."""
+    return row.get("us_same_copy", row.get("us_memcpy"))
+
+
 def copy_cells(row: dict[str, Any]) -> list[str]:
     """Of rows that only move data: the share of a large copy's bandwidth, and of a copy of as many bytes."""
-    if "us_memcpy" not in row:
-        return ["–", "–", "–"]
-    return [f"{row['percent_of_copy']:.0f} %", number(row["us_memcpy"]), f"{row['percent_of_memcpy']:.0f} %"]
+    copy = same_copy_us(row)
+    if copy is None:
+        return ["–", "–", "–", "–"]
+    clean = f"{row['percent_of_same_copy_clean']:.0f} %" if "percent_of_same_copy_clean" in row else "–"
+    return [f"{row['percent_of_copy']:.0f} %", number(copy), f"{100 * copy / row['us']:.0f} %", clean]
 
 
 def cells(row: dict[str, Any]) -> list[str]:
@@ -67,8 +74,8 @@ def section(name: str, rows: Sequence[dict[str, Any]]) -> str:
     heads = ["op", "shape", "µs", "µs, clean L2", "GB/s", "TFLOP/s", "fastest peer µs", "time / peer", "kernel"]
     ordered = sorted(rows, key=by_op_and_size)
     lines = [cells(row) for row in ordered]
-    if any("us_memcpy" in row for row in rows):
-        heads[-1:-1] = ["of the copy ceiling", "memcpy of as many bytes µs", "of it"]
+    if any(same_copy_us(row) is not None for row in rows):
+        heads[-1:-1] = ["of the copy ceiling", "copy of as many bytes µs", "of it", "of it, clean L2"]
         for line, row in zip(lines, ordered, strict=True):
             line[-1:-1] = copy_cells(row)
     return "\n\n".join(

@@ -184,10 +184,13 @@ def test_rows_that_only_move_data_stand_beside_a_copy_of_as_many_bytes():
     record = {"op": "store", "shape": "s", "us": 20.0, "us_clean": 18.0, "gbs": 3000.0, "tflops": 0.0, "kernel": "k"}
     record |= {"device": "d", "driver": "1", "commit": "c", "percent_of_copy": 76.4}
     record |= {"ceiling_read_gbs": 4000.0, "ceiling_copy_gbs": 3900.0, "ceiling_graph_us": 2.0}
-    moved = record | {"us_memcpy": 18.0, "percent_of_memcpy": 90.0}
-    assert "memcpy" not in gpu_tables.section("f", [record])
-    assert "| 76 % | 18 | 90 % | `k` |" in gpu_tables.section("f", [moved, record])
-    assert "| – | – | – | `k` |" in gpu_tables.section("f", [moved, record])
+    copy = {"us_same_copy": 17.0, "percent_of_same_copy": 85.0, "percent_of_same_copy_clean": 80.0}
+    memcpy = {"us_memcpy": 18.0, "percent_of_memcpy": 90.0}  # of records before there was a clean one
+    assert "copy of as many bytes" not in gpu_tables.section("f", [record])
+    shown = gpu_tables.section("f", [record | copy, record | memcpy, record])
+    assert "| 76 % | 17 | 85 % | 80 % | `k` |" in shown
+    assert "| 76 % | 18 | 90 % | – | `k` |" in shown
+    assert "| – | – | – | – | `k` |" in shown
 
 
 def test_calls_of_a_profile_are_the_sequence_that_repeats():

@@ -13,8 +13,8 @@ DeviceRow sample() {
   row.kernel = "hopper/fused_qkv_matmul";
   row.flops = 5e7;
   row.bytes = 4e7;
-  row.dirty = {.median = 20.0, .lowest = 19.0, .runs = 15};
-  row.clean = {.median = 16.0, .lowest = 15.5, .runs = 15};
+  row.own = {.dirty = {.median = 20.0, .lowest = 19.0, .runs = 15},
+             .clean = {.median = 16.0, .lowest = 15.5, .runs = 15}};
   return row;
 }
 
@@ -53,11 +53,14 @@ TEST(DeviceRow, JsonHasBothColumnsAndTheCeilings) {
 
 TEST(DeviceRow, AnOpThatOnlyMovesDataIsHeldAgainstACopyOfAsManyBytes) {
   DeviceRow row = sample();
-  EXPECT_FALSE(to_json(row, kCeiling, kIdentity, std::nullopt).contains("us_memcpy"));
-  row.copy = Timing{.median = 18.0, .lowest = 17.5, .runs = 15};
+  EXPECT_FALSE(to_json(row, kCeiling, kIdentity, std::nullopt).contains("us_same_copy"));
+  row.same_copy = Timings{.dirty = {.median = 18.0, .lowest = 17.5, .runs = 15},
+                          .clean = {.median = 12.0, .lowest = 11.5, .runs = 15}};
   const nlohmann::json object = to_json(row, kCeiling, kIdentity, std::nullopt);
-  EXPECT_EQ(object.at("us_memcpy"), 18.0);
-  EXPECT_EQ(object.at("percent_of_memcpy"), 90.0);
+  EXPECT_EQ(object.at("us_same_copy"), 18.0);
+  EXPECT_EQ(object.at("us_same_copy_clean"), 12.0);
+  EXPECT_EQ(object.at("percent_of_same_copy"), 90.0);
+  EXPECT_EQ(object.at("percent_of_same_copy_clean"), 75.0);
 }
 
 TEST(DeviceRow, JsonHasTheRatioToAPeer) {

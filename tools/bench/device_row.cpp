@@ -31,21 +31,22 @@ Timing summarize(std::vector<double> microseconds) {
 
 nlohmann::json to_json(const DeviceRow& row, const DeviceCeiling& ceiling,
                        const DeviceIdentity& identity, const std::optional<PeerTime>& peer) {
-  const double gbs = rate(row.bytes, row.dirty.median) * 1e-3;
-  const double clean_gbs = rate(row.bytes, row.clean.median) * 1e-3;
+  const auto& [dirty, clean] = row.own;
+  const double gbs = rate(row.bytes, dirty.median) * 1e-3;
+  const double clean_gbs = rate(row.bytes, clean.median) * 1e-3;
   nlohmann::json object{
       {"op", row.label.op},
       {"shape", row.label.shape},
       {"peer", "quire"},
-      {"us", rounded(row.dirty.median)},
-      {"us_min", rounded(row.dirty.lowest)},
-      {"us_clean", rounded(row.clean.median)},
-      {"us_clean_min", rounded(row.clean.lowest)},
-      {"runs", row.dirty.runs},
+      {"us", rounded(dirty.median)},
+      {"us_min", rounded(dirty.lowest)},
+      {"us_clean", rounded(clean.median)},
+      {"us_clean_min", rounded(clean.lowest)},
+      {"runs", dirty.runs},
       {"graph", true},
       {"case", row.case_name},
       {"kernel", row.kernel},
-      {"tflops", rounded(rate(row.flops, row.dirty.median) * 1e-6)},
+      {"tflops", rounded(rate(row.flops, dirty.median) * 1e-6)},
       {"gbs", rounded(gbs)},
       {"gbs_clean", rounded(clean_gbs)},
       {"percent_of_read", percent_of(gbs, ceiling.read_gbs)},
@@ -59,17 +60,18 @@ nlohmann::json to_json(const DeviceRow& row, const DeviceCeiling& ceiling,
       {"version", QUIRE_VERSION},
       {"commit", identity.commit},
   };
-  if (row.copy.has_value()) {
-    object["us_memcpy"] = rounded(row.copy->median);
-    object["percent_of_memcpy"] = percent_of(row.copy->median, row.dirty.median);
+  if (row.same_copy.has_value()) {
+    object["us_same_copy"] = rounded(row.same_copy->dirty.median);
+    object["us_same_copy_clean"] = rounded(row.same_copy->clean.median);
+    object["percent_of_same_copy"] = percent_of(row.same_copy->dirty.median, dirty.median);
+    object["percent_of_same_copy_clean"] = percent_of(row.same_copy->clean.median, clean.median);
   }
   for (const Peer& part : row.parts) {
     object["parts"].push_back({{"op", part.op}, {"shape", part.shape}});
   }
   if (peer.has_value()) {
-    object["against"] = {{"peer", peer->peer},
-                         {"us", peer->us},
-                         {"ratio", rounded(rate(row.dirty.median, peer->us))}};
+    object["against"] = {
+        {"peer", peer->peer}, {"us", peer->us}, {"ratio", rounded(rate(dirty.median, peer->us))}};
   }
   return object;
 }

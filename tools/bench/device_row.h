@@ -22,6 +22,12 @@ struct Timing {
 
 Timing summarize(std::vector<double> microseconds);
 
+// One thing behind either L2.
+struct Timings {
+  Timing dirty;  // after 256 MiB were written: the L2 holds lines that must go back first
+  Timing clean;  // after a further 256 MiB were read
+};
+
 struct DeviceCeiling {
   double read_gbs = 0.0;
   double copy_gbs = 0.0;  // bytes read plus bytes written
@@ -41,10 +47,9 @@ struct DeviceRow {
   std::string kernel;
   double flops = 0.0;
   double bytes = 0.0;
-  Timing dirty;  // after 256 MiB were written: the L2 holds lines that must go back first
-  Timing clean;  // after a further 256 MiB were read
-  // cudaMemcpyAsync reading and writing as many bytes, as `dirty`; of ops that only move data.
-  std::optional<Timing> copy{};
+  Timings own;
+  // A copy that reads half as many bytes and writes the other half; of ops that only move data.
+  std::optional<Timings> same_copy{};
 };
 
 nlohmann::json to_json(const DeviceRow& row, const DeviceCeiling& ceiling,

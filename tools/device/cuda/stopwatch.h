@@ -19,13 +19,15 @@ class Stopwatch {
  public:
   explicit Stopwatch(const cuda::Stream& stream);
 
-  // `work` puts something on the stream; it is called once, to be recorded.
-  Timing time(const std::function<void()>& work, L2State l2) const;
+  // `work` puts something on the stream; it is called once for each L2, to be recorded.
+  Timings time(const std::function<void()>& work) const;
   DeviceCeiling measure_ceiling() const;
-  // cudaMemcpyAsync of half as many bytes: it reads and writes each of them.
-  Timing time_copy(double bytes_moved, L2State l2) const;
+  // The faster of cudaMemcpyAsync and the ceiling's own kernel, for each L2. Half as many bytes are
+  // copied: each of them is read and written.
+  Timings time_copy(std::int64_t bytes_moved) const;
 
  private:
+  Timing time(const std::function<void()>& work, L2State l2) const;
   void flush(L2State l2) const;
 
   const cuda::Stream& stream_;
