@@ -2,6 +2,7 @@
 // Where a command runs its cases.
 #pragma once
 
+#include <memory>
 #include <stdexcept>
 #include <string>
 
@@ -13,6 +14,12 @@ namespace quire::tools {
 inline void require_device(const std::string& device) {
   const std::string reason = device == "cuda" ? why_no_cuda() : "";
   if (!reason.empty()) throw std::runtime_error("--device " + device + ": " + reason);
+}
+
+// On a device that require_device() lets pass.
+inline std::unique_ptr<Runner> make_runner(const std::string& device, Built& built) {
+  if (device == "cuda") return make_cuda_runner(built);
+  return std::make_unique<HostRunner>(built);
 }
 
 }  // namespace quire::tools

@@ -56,6 +56,7 @@ void add_bench(CLI::App& app, BenchOptions& options) {
 
 void add_info(CLI::App& app, InfoOptions& options) {
   CLI::App* info = app.add_subcommand("info", "machine, backends, and which kernel serves what");
+  add_device(info, options.device);
   info->add_flag("--support", options.support, "one line per case");
   add_folder(info, options.folder);
 }

@@ -121,8 +121,8 @@ TEST(Command, UsageErrorsExitWithTwo) {
 
 // One clear line, where there is no GPU or no CUDA in the build; otherwise the case runs there.
 TEST(Command, DeviceThatIsNotThere) {
-  for (const std::string command : {"check", "bench"}) {
-    const Finished run = quire(command + " rope/tiny --device cuda");
+  for (const std::string command : {"check rope/tiny", "bench rope/tiny", "info"}) {
+    const Finished run = quire(command + " --device cuda");
     if (run.exit_code == 0) continue;
     EXPECT_EQ(run.exit_code, 2) << run.output;
     EXPECT_EQ(run.output.find("quire: --device cuda: "), 0u) << run.output;

@@ -39,7 +39,7 @@ TEST(SupportTable, AsksTheOps) {
   model["name"] = "model";
   model["tags"] = {"model"};
   const std::vector<SupportRow> rows =
-      ask_support({parse_one(small_attention()), parse_one(rejected), parse_one(model)});
+      ask_support({parse_one(small_attention()), parse_one(rejected), parse_one(model)}, "cpu");
   ASSERT_EQ(rows.size(), 2u);  // model cases are not built for a table
   EXPECT_TRUE(rows[0].kernel.ends_with("flash_attention"));
   EXPECT_EQ(rows[1].kernel, "");

@@ -10,7 +10,7 @@
 
 #include "quire/error.h"
 #include "tools/check/compare.h"
-#include "tools/device/cuda.h"
+#include "tools/device_choice.h"
 
 namespace quire::tools {
 namespace {
@@ -213,11 +213,7 @@ Verdict check_case(const Case& subject, const CheckMode& mode) {
         .exact = subject.build(Layout::contiguous),
         .naive = subject.build(Layout::contiguous),
         .build_twin = [&](std::uint64_t draw) { return subject.build(Layout::contiguous, draw); }};
-    if (mode.device == "cpu") {
-      HostRunner runner(problem.subject);
-      return check_problem(problem, runner, mode);
-    }
-    const std::unique_ptr<Runner> runner = make_cuda_runner(problem.subject);
+    const std::unique_ptr<Runner> runner = make_runner(mode.device, problem.subject);
     return check_problem(problem, *runner, mode);
   } catch (const Error& error) {
     // A planner without supports() of its own says here that the asked-for kernels do not exist.

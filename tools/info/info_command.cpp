@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "tools/device_choice.h"
 #include "tools/info/machine.h"
 #include "tools/info/support_table.h"
 
@@ -37,8 +38,9 @@ void print_summary(const std::vector<SupportRow>& rows) {
 }  // namespace
 
 int run_info(const InfoOptions& options) {
+  require_device(options.device);
   print_machine();
-  const std::vector<SupportRow> rows = ask_support(load_cases(options.folder));
+  const std::vector<SupportRow> rows = ask_support(load_cases(options.folder), options.device);
   if (!options.support) {
     print_summary(rows);
     return 0;

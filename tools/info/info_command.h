@@ -7,8 +7,9 @@
 namespace quire::tools {
 
 struct InfoOptions {
-  std::string folder{};  // of the case files
-  bool support = false;  // one line per case instead of one per op
+  std::string folder{};        // of the case files
+  std::string device = "cpu";  // where their tensors are
+  bool support = false;        // one line per case instead of one per op
 };
 
 int run_info(const InfoOptions& options);

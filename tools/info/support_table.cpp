@@ -3,15 +3,18 @@
 
 #include <algorithm>
 
+#include "tools/device_choice.h"
+
 namespace quire::tools {
 
-std::vector<SupportRow> ask_support(const std::vector<Case>& cases) {
+std::vector<SupportRow> ask_support(const std::vector<Case>& cases, const std::string& device) {
   std::vector<SupportRow> rows;
   for (const Case& asked : cases) {
     if (!asked.has_tag("tiny") && !asked.has_tag("edge")) continue;
     SupportRow row{.op = asked.op, .problem = asked.name, .kernel = "", .refusals = {}};
     try {
-      const Plan plan = asked.build(Layout::requested).supports(Context{});
+      Built built = asked.build(Layout::requested);
+      const Plan plan = make_runner(device, built)->supports(Context{});
       row.kernel = plan.kernel;
       for (const Refusal& refusal : plan.refusals) {
         row.refusals.push_back(refusal.kernel + ": " + refusal.reason);

@@ -19,7 +19,8 @@ struct SupportRow {
   std::vector<std::string> refusals;  // "hopper/flash_attention: tensors are on cpu"
 };
 
-std::vector<SupportRow> ask_support(const std::vector<Case>& cases);
+// device: where the tensors are, "cpu" or "cuda".
+std::vector<SupportRow> ask_support(const std::vector<Case>& cases, const std::string& device);
 
 struct OpSupport {
   std::string op;
