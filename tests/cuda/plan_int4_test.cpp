@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <set>
 
+#include "cuda/hopper/fused_qkv_matmul/int4/few_tokens/plan_few.h"
+
 namespace quire::cuda::hopper {
 namespace {
 
@@ -64,6 +66,42 @@ TEST(PlanInt4Test, TheChoiceIsTheMeasuredOne) {
   EXPECT_EQ(name(128, 10240), "int4_bf16_n64_t64");
   EXPECT_EQ(name(512, 6144), "int4_bf16_n128_t64");
   EXPECT_EQ(name(2048, 6144), "int4_bf16_n256_t64");
+}
+
+TEST(PlanInt4Test, QuartersAreSharedOutWherePanelsWouldComeInTwoRounds) {
+  EXPECT_EQ(plan_few_tokens({1, 6144, DType::bf16, 32}, kSms).variant, nullptr);
+  EXPECT_EQ(plan_few_tokens({17, 10240, DType::bf16, 64}, kSms).variant, nullptr);
+  EXPECT_EQ(plan_few_tokens({1, 65536, DType::bf16, 64}, kSms).variant, nullptr);
+  const FewTokensPlan plan = plan_few_tokens({8, 10240, DType::bf16, 64}, kSms);
+  EXPECT_EQ(plan.variant->name, "int4_bf16_quarters_t8");
+  EXPECT_EQ(plan.quarters, 640);
+  EXPECT_EQ(plan.blocks, kSms);
+  EXPECT_EQ(plan.parts, 3);
+  EXPECT_EQ(plan.warps, 15);
+  EXPECT_EQ(plan_few_tokens({9, 10240, DType::f16, 64}, kSms).variant->name,
+            "int4_f16_quarters_t16");
+}
+
+TEST(PlanInt4Test, QuartersFitTheMachine) {
+  constexpr std::int64_t kSharedBytes = 227 * 1024;  // of a block
+  for (const std::int64_t tokens : {1, 7, 8, 9, 16}) {
+    for (const std::int64_t columns : {8456, 10240, 12288, 20000, 38000}) {
+      for (const int steps : {1, 2, 5, 32, 64, 500}) {
+        const FewTokensPlan plan = plan_few_tokens({tokens, columns, DType::bf16, steps}, kSms);
+        ASSERT_NE(plan.variant, nullptr);
+        const int most = (plan.quarters + plan.blocks - 1) / plan.blocks;
+        EXPECT_EQ(plan.warps, most * plan.parts);
+        EXPECT_LE(plan.warps, kMostQuarterWarps);
+        EXPECT_GE(plan.parts, 1);
+        EXPECT_GE(plan.stages, 1);
+        EXPECT_LE(plan.stages, kMostXStages);
+        EXPECT_GE(plan.stage_bytes, 2 * plan.parts * tokens * 128);
+        EXPECT_EQ(plan.stage_bytes % 1024, 0);
+        const std::int64_t sums = kMostQuarterWarps * plan.variant->config.tokens * 20 * 4;
+        EXPECT_LE(sums + 2048 + std::int64_t{plan.stages} * plan.stage_bytes, kSharedBytes);
+      }
+    }
+  }
 }
 
 FusedQkvProblem packed_problem() {

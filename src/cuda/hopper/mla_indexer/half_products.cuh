@@ -13,6 +13,7 @@
 #include <cstddef>
 
 #include "cuda/hopper/mla_indexer/config.h"
+#include "cuda/hopper/tile/warp_products.cuh"
 #include "cuda/hopper/tile/wgmma.cuh"
 
 namespace quire::cuda::hopper {
@@ -52,10 +53,7 @@ __device__ inline void load_rows(const std::byte* tile, int step, std::uint32_t 
   const int swizzled = kDims == 128 ? chunk ^ row % 8 : chunk ^ row / 2 % 4;
   const auto address =
       static_cast<unsigned>(__cvta_generic_to_shared(tile + row * kDims + swizzled * 16));
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
-               : "r"(address)
-               : "memory");
+  load_squares(address, words);
 }
 
 template <IndexConfig kConfig>

@@ -47,6 +47,13 @@ template <> struct CodeFloat<DType::f16> {
   }
 };
 
+// A pair of the sides in registers, as it lies in memory. Not a bit is moved before it is used: a register on its way
+// from memory would be waited for.
+struct PairWords {
+  uint2 first;           // two scales of 16 bits and the zeros, or two of f32
+  std::uint32_t second;  // with scales of f32: the zeros
+};
+
 // What a thread knows of a group: its two rows' scales and zeros.
 template <DType kDType> struct GroupSides {
   float2 scales;
@@ -61,10 +68,27 @@ template <DType kDType> struct GroupSides {
     } else {
       std::uint32_t both;
       asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(both), "=r"(pair) : "r"(from));
-      scales = scale_dtype == DType::f16
-                   ? __half22float2(reinterpret_cast<const __half2&>(both))
-                   : float2{__uint_as_float(both << 16), __uint_as_float(both & 0xffff0000u)};
+      set_scales(both, scale_dtype);
     }
+    set_zeros(pair);
+  }
+  __device__ GroupSides(const PairWords& pair, DType scale_dtype) {
+    if (scale_dtype == DType::f32) {
+      scales = {__uint_as_float(pair.first.x), __uint_as_float(pair.first.y)};
+      set_zeros(pair.second);
+    } else {
+      set_scales(pair.first.x, scale_dtype);
+      set_zeros(pair.first.y);
+    }
+  }
+
+ private:
+  __device__ void set_scales(std::uint32_t both, DType scale_dtype) {  // 16 bits each
+    scales = scale_dtype == DType::f16
+                 ? __half22float2(reinterpret_cast<const __half2&>(both))
+                 : float2{__uint_as_float(both << 16), __uint_as_float(both & 0xffff0000u)};
+  }
+  __device__ void set_zeros(std::uint32_t pair) {
     zeros[0] = CodeFloat<kDType>::zero(pair, 0);
     zeros[1] = CodeFloat<kDType>::zero(pair, 1);
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/hopper/fused_qkv_matmul/int4/launch.h"
 
+#include "cuda/hopper/fused_qkv_matmul/int4/few_tokens/plan_few.h"
 #include "cuda/hopper/fused_qkv_matmul/int4/make_source.h"
 #include "cuda/hopper/fused_qkv_matmul/int4/plan_int4.h"
 #include "cuda/hopper/fused_qkv_matmul/outputs.h"
@@ -24,6 +25,27 @@ TileDescriptor chunk_tile(const TensorView& x, int box_tokens, int blocks) {
   return tile;
 }
 
+int steps_of(std::int64_t hidden) {
+  return static_cast<int>((hidden + kStepColumns - 1) / kStepColumns);
+}
+
+void run_few_tokens(const FewTokensPlan& plan, Int4Params params, const TensorView& x,
+                    cudaStream_t stream) {
+  params.x = encode_tensor_map(chunk_tile(x, static_cast<int>(x.shape[0]), 2 * plan.parts), x.data);
+  plan.variant->launch({.product = params,
+                        .quarters = plan.quarters,
+                        .parts = plan.parts,
+                        .stages = plan.stages,
+                        .stage_bytes = plan.stage_bytes},
+                       {.blocks = plan.blocks, .warps = plan.warps, .stream = stream});
+}
+
+void run_panels(const Int4Plan& plan, Int4Params params, const TensorView& x, cudaStream_t stream) {
+  const Int4Config& config = plan.variant->config;
+  params.x = encode_tensor_map(chunk_tile(x, config.tokens, 2 * config.chunk_steps), x.data);
+  plan.variant->launch(params, plan.grid, stream);
+}
+
 }  // namespace
 
 std::string refuse_int4(const FusedQkvProblem& problem) {
@@ -35,9 +57,15 @@ std::vector<std::pair<std::string, std::string>> int4_choices(const FusedQkvProb
   const std::int64_t kv_dim = problem.cache.row_format.width() * problem.cache.num_kv_heads;
   const Int4Shape shape{.tokens = problem.ragged.tokens,
                         .columns = problem.q_dim + (problem.cache.is_mla ? 1 : 2) * kv_dim,
-                        .dtype = problem.x_dtype};
+                        .dtype = problem.x_dtype,
+                        .steps = steps_of(problem.hidden)};
   if (shape.tokens == 0) return {};
-  const Int4Plan plan = plan_int4(shape, num_sms(problem.device.index));
+  const int sms = num_sms(problem.device.index);
+  const FewTokensPlan few = plan_few_tokens(shape, sms);
+  if (few.variant != nullptr) {
+    return {{"kernel", std::string(few.variant->name)}, {"blocks", std::to_string(few.blocks)}};
+  }
+  const Int4Plan plan = plan_int4(shape, sms);
   return {{"kernel", std::string(plan.variant->name)},
           {"blocks", std::to_string(plan.grid.columns * plan.grid.tokens)}};
 }
@@ -48,21 +76,28 @@ std::int64_t int4_workspace_bytes(const FusedQkvProblem& problem) {
 
 void fused_qkv_int4(const FusedQkvArgs& args, const Context& context) {
   const Weight& weight = args.weight;
-  const Int4Shape shape{.tokens = args.x.shape[0], .columns = weight.rows(), .dtype = args.x.dtype};
+  const Int4Shape shape{.tokens = args.x.shape[0],
+                        .columns = weight.rows(),
+                        .dtype = args.x.dtype,
+                        .steps = steps_of(args.x.shape[1])};
   if (shape.tokens == 0) return;
   const DeviceScope scope(args.x.device);
-  const Int4Plan plan = plan_int4(shape, num_sms(args.x.device.index));
   const bool waits = !holds_plain_floats(args.cache.format());
   auto* rows = static_cast<float*>(context.workspace);
-  const int blocks = 2 * plan.variant->config.chunk_steps;
   const Int4Params params{
-      .x = encode_tensor_map(chunk_tile(args.x, plan.variant->config.tokens, blocks), args.x.data),
       .weight = weight.data.as<const std::byte>(),
       .order = order_of(weight),
       .outputs = waits ? waiting_outputs(make_outputs(args), rows) : make_outputs(args),
-      .early_chunks = context.overlaps_previous ? 2 : 0,
+      .overlaps_previous = context.overlaps_previous,
   };
-  plan.variant->launch(params, plan.grid, static_cast<cudaStream_t>(context.stream));
+  const auto stream = static_cast<cudaStream_t>(context.stream);
+  const int sms = num_sms(args.x.device.index);
+  const FewTokensPlan few = plan_few_tokens(shape, sms);
+  if (few.variant != nullptr) {
+    run_few_tokens(few, params, args.x, stream);
+  } else {
+    run_panels(plan_int4(shape, sms), params, args.x, stream);
+  }
   if (waits) store_waiting_rows(args, context, rows);
 }
 

@@ -14,7 +14,7 @@ void launch_int4(const Int4Params& params, const Int4Grid& grid, cudaStream_t st
       .grid = dim3(static_cast<unsigned>(grid.columns), static_cast<unsigned>(grid.tokens)),
       .block = dim3(kConfig.threads()),
       .shared_bytes = sizeof(Int4Shared<kConfig>),
-      .overlaps_previous = params.early_chunks > 0};
+      .overlaps_previous = params.overlaps_previous};
   launch(int4_kernel<Variant>, shape, stream, params);
 }
 

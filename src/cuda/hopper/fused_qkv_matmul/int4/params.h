@@ -11,8 +11,7 @@ struct Int4Params {
   const std::byte* weight = nullptr;  // in Int4Order
   Int4Order order{};
   QkvOutputs outputs{};
-  // Of K, whose weights are sent for while the kernel before this one may still run; 0: it has ended.
-  int early_chunks = 0;
+  bool overlaps_previous = false;  // as in Context
 };
 
 }  // namespace quire::cuda::hopper

@@ -4,16 +4,11 @@
 
 #include <string>
 
+#include "cuda/hopper/fused_qkv_matmul/int4/int4_shape.h"
 #include "cuda/hopper/fused_qkv_matmul/int4/variant_table.h"
 #include "quire/ops/fused_qkv_matmul.h"
 
 namespace quire::cuda::hopper {
-
-struct Int4Shape {
-  std::int64_t tokens = 0;
-  std::int64_t columns = 0;  // of Y
-  DType dtype = DType::bf16;
-};
 
 struct Int4Plan {
   const Int4Variant* variant = nullptr;

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "cuda/hopper/fused_qkv_matmul/int4/roles/multiply.cuh"
-#include "cuda/hopper/fused_qkv_matmul/store_columns.cuh"
+#include "cuda/hopper/fused_qkv_matmul/int4/store_token_run.cuh"
 
 namespace quire::cuda::hopper {
 
@@ -25,11 +25,8 @@ __device__ void take_run(const Int4Shared<kConfig>& shared, int row_group, int t
                          float (&run)[8]) {
 #pragma unroll
   for (int part = 0; part < kConfig.k_groups; ++part) {
-    const auto* from = reinterpret_cast<const float4*>(
-        &shared.sums[row_group * kConfig.k_groups + part][token][row]);
-    const float4 low = from[0];
-    const float4 high = from[1];
-    const float values[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+    float values[8];
+    take_part(&shared.sums[row_group * kConfig.k_groups + part][token][row], values);
 #pragma unroll
     for (int i = 0; i < 8; ++i) run[i] = part == 0 ? values[i] : run[i] + values[i];
   }
@@ -45,16 +42,9 @@ __device__ void store_tokens(const QkvOutputs& outputs, const Int4Shared<kConfig
        index += 128 * kConfig.warpgroups()) {
     const int token = index / kRuns;
     const int row = index % kRuns * 8;
-    const int column = first_column + row;
-    if (column >= outputs.columns) continue;
-    std::byte* to = run_address(outputs, first_token + token, column, shared.kv_offsets[token]);
-    if (to == nullptr) continue;
-    float run[8];
-    take_run(shared, row / kPanelRows, token, row % kPanelRows, run);
-    if (outputs.bias != nullptr) {
-      add_run(outputs.bias + column * (bits(outputs.bias_dtype) / 8), outputs.bias_dtype, run);
-    }
-    store_run(to, column < outputs.q_dim ? outputs.q_dtype : outputs.kv_dtype, run);
+    store_token_run(
+        outputs, first_token + token, first_column + row, shared.kv_offsets[token],
+        [&](float(&run)[8]) { take_run(shared, row / kPanelRows, token, row % kPanelRows, run); });
   }
 }
 
