@@ -15,6 +15,8 @@ template <int kTileRows, int kValueVectors> struct AttendConfig {
   static constexpr int kKeys = 64;
   static constexpr int kChunk = 64;          // columns of a product's step
   static constexpr int kValueColumns = 128;  // of a vector: four a lane
+  static constexpr int kSumColumns = 32;     // that a score takes in at once
+  static constexpr int kSumKeys = 16;        // that an output takes in at once
   // Scores of a thread: kThreadRows × kThreadKeys.
   static constexpr int kThreadKeys = kRows == 8 ? 2 : 4;
   static constexpr int kKeyGroups = kKeys / kThreadKeys;
@@ -56,6 +58,16 @@ __device__ inline float unseen_weight() {
 }
 __device__ inline bool is_unseen(float weight) {
   return __float_as_uint(weight) == 0x80000000u;
+}
+
+template <int kRows, int kColumns>
+__device__ inline void add_parts(float (&sums)[kRows][kColumns],
+                                 const float (&parts)[kRows][kColumns]) {
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) {
+#pragma unroll
+    for (int j = 0; j < kColumns; ++j) sums[i][j] += parts[i][j];
+  }
 }
 
 __device__ inline void store_columns(float* to, const float (&values)[kEight]) {

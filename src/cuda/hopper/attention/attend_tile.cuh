@@ -7,6 +7,9 @@
 //     weights  = exp(scores - max)    a warp owns kRows / 8 rows, their maximum and their sum
 //     out     += weights · V          128 columns at a time
 //
+// Both products sum a few terms for themselves before they join the rest: rounding errors grow with
+// these parts, not with the terms, and stay below those of a sum term by term.
+//
 // A row's result depends on its own keys and the tile borders alone, never on kRows or on the other
 // rows of the tile: tiles that it does not see change no bit of its state.
 //
@@ -19,46 +22,11 @@
 //   row(r) -> Row;  shows(Row, slot) -> bool;  score(Row, slot, raw) -> float
 #pragma once
 
-#include "cuda/hopper/attention/attend_shared.cuh"
+#include "cuda/hopper/attention/attend_loads.cuh"
 #include "cuda/hopper/attention/mask_program.cuh"
 #include "cuda/hopper/tile/warp_reduce.cuh"
 
 namespace quire::cuda::hopper {
-
-// Not inlined, as load_values is not: decoding any format is long, and one copy of it is enough.
-template <typename Config, typename Source>
-__device__ __noinline__ void load_products(const Source& source, AttendShared<Config>& shared,
-                                           int column) {
-  constexpr int kRuns = Config::kChunk / kEight;
-#pragma unroll
-  for (int i = threadIdx.x; i < Config::kKeys * kRuns; i += Config::kThreads) {
-    float values[kEight];
-    source.load_key(shared.places[i / kRuns], column + i % kRuns * kEight, values);
-    store_columns(&shared.products.keys[i / kRuns][i % kRuns * kEight], values);
-  }
-  for (int i = threadIdx.x; i < Config::kRows * kRuns; i += Config::kThreads) {
-    float values[kEight];
-    source.load_query(i / kRuns, column + i % kRuns * kEight, values);
-    store_columns(&shared.products.queries[i / kRuns][i % kRuns * kEight], values);
-  }
-}
-
-// Whether a value is NaN or infinite.
-template <typename Config, typename Source>
-__device__ __noinline__ bool load_values(const Source& source, AttendShared<Config>& shared,
-                                         int first_column) {
-  constexpr int kRuns = Config::kValueColumns / kEight;
-  bool is_wild = false;
-#pragma unroll
-  for (int i = threadIdx.x; i < Config::kKeys * kRuns; i += Config::kThreads) {
-    float values[kEight];
-    source.load_value(shared.places[i / kRuns], first_column + i % kRuns * kEight, values);
-#pragma unroll
-    for (const float value : values) is_wild = is_wild || !isfinite(value);
-    store_columns(&shared.values[i / kRuns][i % kRuns * kEight], values);
-  }
-  return is_wild;
-}
 
 template <typename Config, typename Source> class AttendTile {
  public:
@@ -96,6 +64,8 @@ template <typename Config, typename Source> class AttendTile {
  private:
   static constexpr int kKeys = Config::kKeys;
   static constexpr int kWarpRows = Config::kWarpRows;
+  static constexpr int kThreadRows = Config::kThreadRows;
+  static constexpr int kThreadKeys = Config::kThreadKeys;
 
   // Whether every slot of the tile has a key.
   __device__ bool locate_keys(std::int64_t tile) {
@@ -112,41 +82,50 @@ template <typename Config, typename Source> class AttendTile {
   __device__ void multiply_keys() {
     const int key_group = static_cast<int>(threadIdx.x) % Config::kKeyGroups;
     const int row_group = static_cast<int>(threadIdx.x) / Config::kKeyGroups;
-    float scores[Config::kThreadRows][Config::kThreadKeys] = {};
+    float scores[kThreadRows][kThreadKeys] = {};
     for (int column = 0; column < source_.key_width(); column += Config::kChunk) {
       if (column > 0) __syncthreads();
       load_products<Config>(source_, shared_, column);
       __syncthreads();
-#pragma unroll 4
-      for (int c = 0; c < Config::kChunk; c += 4) {
-        float4 q[Config::kThreadRows];
-#pragma unroll
-        for (int i = 0; i < Config::kThreadRows; ++i) {
-          const int row = row_group + i * Config::kRowGroups;
-          q[i] = *reinterpret_cast<const float4*>(&shared_.products.queries[row][c]);
-        }
-#pragma unroll
-        for (int j = 0; j < Config::kThreadKeys; ++j) {
-          const int key = key_group + j * Config::kKeyGroups;
-          const float4 k = *reinterpret_cast<const float4*>(&shared_.products.keys[key][c]);
-#pragma unroll
-          for (int i = 0; i < Config::kThreadRows; ++i) {
-            float& score = scores[i][j];
-            score =
-                fmaf(q[i].w, k.w, fmaf(q[i].z, k.z, fmaf(q[i].y, k.y, fmaf(q[i].x, k.x, score))));
-          }
-        }
+      for (int first = 0; first < Config::kChunk; first += Config::kSumColumns) {
+        add_products(row_group, key_group, first, scores);
       }
     }
 #pragma unroll
-    for (int i = 0; i < Config::kThreadRows; ++i) {
+    for (int i = 0; i < kThreadRows; ++i) {
 #pragma unroll
-      for (int j = 0; j < Config::kThreadKeys; ++j) {
+      for (int j = 0; j < kThreadKeys; ++j) {
         shared_.weights[row_group + i * Config::kRowGroups][key_group + j * Config::kKeyGroups] =
             scores[i][j];
       }
     }
     __syncthreads();
+  }
+
+  // scores += q · k over kSumColumns columns, summed for themselves.
+  __device__ void add_products(int row_group, int key_group, int first,
+                               float (&scores)[kThreadRows][kThreadKeys]) {
+    float parts[kThreadRows][kThreadKeys] = {};
+#pragma unroll 2
+    for (int c = first; c < first + Config::kSumColumns; c += 4) {
+      float4 q[kThreadRows];
+#pragma unroll
+      for (int i = 0; i < kThreadRows; ++i) {
+        const int row = row_group + i * Config::kRowGroups;
+        q[i] = *reinterpret_cast<const float4*>(&shared_.products.queries[row][c]);
+      }
+#pragma unroll
+      for (int j = 0; j < kThreadKeys; ++j) {
+        const int key = key_group + j * Config::kKeyGroups;
+        const float4 k = *reinterpret_cast<const float4*>(&shared_.products.keys[key][c]);
+#pragma unroll
+        for (int i = 0; i < kThreadRows; ++i) {
+          float& part = parts[i][j];
+          part = fmaf(q[i].w, k.w, fmaf(q[i].z, k.z, fmaf(q[i].y, k.y, fmaf(q[i].x, k.x, part))));
+        }
+      }
+    }
+    add_parts(scores, parts);
   }
 
   // Scores to weights in place, one warp its own rows; the sums so far shrink to the new maximum.
@@ -194,17 +173,27 @@ template <typename Config, typename Source> class AttendTile {
       if (first_column >= source_.value_width()) break;
       if (v > 0) __syncthreads();  // the scores' own barrier has freed the tile before
       const bool is_wild = load_values<Config>(source_, shared_, first_column);
-      if (__syncthreads_or(is_wild) != 0) {
-        add_wild_values(v);
-      } else {
-        add_values(v);
+      const bool has_wild = __syncthreads_or(is_wild) != 0;
+      for (int key = 0; key < kKeys; key += Config::kSumKeys) {
+        float parts[kWarpRows][4] = {};
+        if (has_wild) {
+          add_wild_values(key, parts);
+        } else {
+          add_values(key, parts);
+        }
+#pragma unroll
+        for (int i = 0; i < kWarpRows; ++i) {
+#pragma unroll
+          for (int c = 0; c < 4; ++c) sums[i][v][c] += parts[i][c];
+        }
       }
     }
   }
 
-  __device__ void add_values(int v) {
+  // parts += weights · values over kSumKeys keys.
+  __device__ void add_values(int first, float (&parts)[kWarpRows][4]) {
 #pragma unroll 2
-    for (int key = 0; key < kKeys; key += 4) {
+    for (int key = first; key < first + Config::kSumKeys; key += 4) {
       float4 weights[kWarpRows];
 #pragma unroll
       for (int i = 0; i < kWarpRows; ++i) {
@@ -219,25 +208,25 @@ template <typename Config, typename Source> class AttendTile {
                                : k == 1 ? weights[i].y
                                : k == 2 ? weights[i].z
                                         : weights[i].w;
-          sums[i][v][0] = fmaf(weight, value.x, sums[i][v][0]);
-          sums[i][v][1] = fmaf(weight, value.y, sums[i][v][1]);
-          sums[i][v][2] = fmaf(weight, value.z, sums[i][v][2]);
-          sums[i][v][3] = fmaf(weight, value.w, sums[i][v][3]);
+          parts[i][0] = fmaf(weight, value.x, parts[i][0]);
+          parts[i][1] = fmaf(weight, value.y, parts[i][1]);
+          parts[i][2] = fmaf(weight, value.z, parts[i][2]);
+          parts[i][3] = fmaf(weight, value.w, parts[i][3]);
         }
       }
     }
   }
 
   // Selected, not multiplied by zero: NaN in a value reaches only the rows that see its key.
-  __device__ void add_wild_values(int v) {
-    for (int key = 0; key < kKeys; ++key) {
+  __device__ void add_wild_values(int first, float (&parts)[kWarpRows][4]) {
+    for (int key = first; key < first + Config::kSumKeys; ++key) {
       const float* values = &shared_.values[key][4 * lane_];
 #pragma unroll
       for (int i = 0; i < kWarpRows; ++i) {
         const float weight = shared_.weights[row_of(i)][key];
         if (is_unseen(weight)) continue;
 #pragma unroll
-        for (int c = 0; c < 4; ++c) sums[i][v][c] = fmaf(weight, values[c], sums[i][v][c]);
+        for (int c = 0; c < 4; ++c) parts[i][c] = fmaf(weight, values[c], parts[i][c]);
       }
     }
   }
