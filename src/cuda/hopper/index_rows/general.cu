@@ -1,19 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Any row that fits into shared memory, any alignment, any pairs: a warp per row.
 #include "cuda/hopper/index_rows/target.cuh"
+#include "cuda/hopper/tile/warp_reduce.cuh"
 #include "cuda/runtime/launch.h"
 
 namespace quire::cuda::hopper {
 namespace {
 
 constexpr int kWarp = 32;
-
-__device__ float sum_of_warp(float value) {
-  for (int step = kWarp / 2; step > 0; step /= 2) {
-    value += __shfl_xor_sync(0xffffffffu, value, step);
-  }
-  return value;
-}
 
 __device__ float element(const IndexRowVector& from, int column) {
   return load_one(from.data, from.dtype, column);
@@ -23,13 +17,13 @@ __device__ void normalize(const IndexRowParams& params, float* row) {
   const auto columns = static_cast<float>(params.columns);
   float sum = 0.0f;
   for (int i = threadIdx.x; i < params.columns; i += kWarp) sum += row[i];
-  const float mean = sum_of_warp(sum) / columns;
+  const float mean = warp_sum(sum) / columns;
   float squares = 0.0f;
   for (int i = threadIdx.x; i < params.columns; i += kWarp) {
     row[i] -= mean;
     squares = fmaf(row[i], row[i], squares);
   }
-  squares = sum_of_warp(squares);
+  squares = warp_sum(squares);
   float factor = rsqrtf(squares / columns + params.epsilon);
   if (isinf(squares)) {  // numbers scaled down, for which ε is nothing
     constexpr float kDown = 0x1p-70f;
@@ -37,7 +31,7 @@ __device__ void normalize(const IndexRowParams& params, float* row) {
     for (int i = threadIdx.x; i < params.columns; i += kWarp) {
       squares = fmaf(row[i] * kDown, row[i] * kDown, squares);
     }
-    factor = rsqrtf(sum_of_warp(squares) / columns) * kDown;
+    factor = rsqrtf(warp_sum(squares) / columns) * kDown;
   }
   for (int i = threadIdx.x; i < params.columns; i += kWarp) {
     row[i] = fmaf(row[i] * factor, element(params.norm_weight, i), element(params.norm_bias, i));
@@ -101,10 +95,7 @@ __global__ void quantize_rows_general(const __grid_constant__ IndexRowParams par
     row[i] *= params.hadamard_factor;
     amax = fmaxf(amax, fabsf(row[i]));
   }
-  for (int step = kWarp / 2; step > 0; step /= 2) {
-    amax = fmaxf(amax, __shfl_xor_sync(0xffffffffu, amax, step));
-  }
-  const float scale = row_scale(params.rounding, amax);
+  const float scale = row_scale(params.rounding, warp_max(amax));
   std::byte* codes = codes_of(target, place, head);
   for (int i = threadIdx.x; i < params.columns; i += kWarp) {
     const float quotient = divide_by(row[i], scale);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "cuda/hopper/latent/finish_plain.h"
+#include "cuda/hopper/tile/warp_reduce.cuh"
 #include "cuda/rows/any_eight.cuh"
 
 namespace quire::cuda::hopper {
@@ -32,10 +33,7 @@ __device__ inline void add_squares(const float (&values)[kEight], double& square
 
 // What a row's latents are multiplied by, from the squares of each lane's columns.
 __device__ inline double normal_factor(const RowFinish& how, double squares) {
-  for (int step = 16; step > 0; step /= 2) {
-    squares += __shfl_xor_sync(0xffffffff, squares, step);
-  }
-  return 1.0 / sqrt(squares / how.latent + how.epsilon);
+  return 1.0 / sqrt(warp_sum(squares) / how.latent + how.epsilon);
 }
 
 // gamma: of these columns.

@@ -4,6 +4,7 @@
 #include "cuda/hopper/attention/row_reader.cuh"
 #include "cuda/hopper/latent/finish_rows.h"
 #include "cuda/hopper/latent/rotate.cuh"
+#include "cuda/hopper/tile/warp_reduce.cuh"
 #include "cuda/rows/token_place.cuh"
 #include "cuda/runtime/launch.h"
 
@@ -27,7 +28,7 @@ struct RawRow {
 
 __device__ double block_sum(double value) {
   __shared__ double parts[kThreads / 32];
-  for (int step = 16; step > 0; step /= 2) value += __shfl_xor_sync(0xffffffffu, value, step);
+  value = warp_sum(value);
   if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = value;
   __syncthreads();
   double sum = 0.0;

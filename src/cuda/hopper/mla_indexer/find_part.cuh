@@ -5,6 +5,7 @@
 
 #include "cuda/hopper/mla_indexer/team.cuh"
 #include "cuda/hopper/mla_indexer/work_line.h"
+#include "cuda/hopper/tile/warp_reduce.cuh"
 
 namespace quire::cuda::hopper {
 
@@ -41,9 +42,7 @@ __device__ inline std::int64_t line_length(const IndexBatch& batch) {
   for (int sequence = static_cast<int>(threadIdx.x % 32); sequence < batch.size; sequence += 32) {
     sum += sequence_cost(batch, sequence);
   }
-#pragma unroll
-  for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(kWholeWarp, sum, step);
-  return sum;
+  return warp_sum(sum);
 }
 
 __device__ inline LinePart find_part(const IndexBatch& batch, int part, int parts) {
@@ -58,13 +57,7 @@ __device__ inline LinePart find_part(const IndexBatch& batch, int part, int part
   std::int64_t begin = 0;
   for (int first = 0; first < batch.size; first += 32) {
     const std::int64_t cost = sequence_cost(batch, first + lane);
-    std::int64_t end = cost;
-#pragma unroll
-    for (int step = 1; step < 32; step *= 2) {
-      const std::int64_t before = __shfl_up_sync(kWholeWarp, end, step);
-      if (lane >= step) end += before;
-    }
-    end += begin;
+    const std::int64_t end = begin + sum_up_to_lane(cost, lane);
     const unsigned beyond = __ballot_sync(kWholeWarp, end > found.begin);
     if (beyond != 0) {
       const int holder = __ffs(static_cast<int>(beyond)) - 1;

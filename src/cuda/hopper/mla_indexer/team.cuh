@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "cuda/hopper/tile/warp_scan.cuh"
+
 namespace quire::cuda::hopper {
 
 inline constexpr unsigned kWholeWarp = 0xffffffff;
@@ -32,15 +34,6 @@ template <int kNumThreads> struct Team {
     return result != 0;
   }
 };
-
-__device__ inline unsigned sum_up_to_lane(unsigned value, int lane) {
-#pragma unroll
-  for (int step = 1; step < 32; step *= 2) {
-    const unsigned other = __shfl_up_sync(kWholeWarp, value, step);
-    if (lane >= step) value += other;
-  }
-  return value;
-}
 
 // Of an array whose threads read stretches of: a gap behind every 32 words keeps them from meeting in one
 // bank.

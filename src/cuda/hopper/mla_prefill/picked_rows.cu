@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/hopper/mla_prefill/picked_rows.h"
+#include "cuda/hopper/tile/warp_scan.cuh"
 #include "cuda/runtime/launch.h"
 #include "cuda/tile/ragged.cuh"
 
@@ -19,11 +20,7 @@ __global__ void __launch_bounds__(32) pick_offsets(const __grid_constant__ Picke
   const int lane = static_cast<int>(threadIdx.x);
   std::uint32_t before = 0;
   for (std::int64_t first = 0; first < batch.batch; first += 32) {
-    std::uint32_t sum = picked_tokens(batch, first + lane);
-    for (int step = 1; step < 32; step *= 2) {
-      const std::uint32_t left = __shfl_up_sync(~0u, sum, step);
-      if (lane >= step) sum += left;
-    }
+    const std::uint32_t sum = sum_up_to_lane(picked_tokens(batch, first + lane), lane);
     if (first + lane < batch.batch) batch.picked_offsets[first + lane + 1] = before + sum;
     before += __shfl_sync(~0u, sum, 31);
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Any group, any alignment: a warp per group, the row read twice.
 #include "cuda/hopper/quantize_fp8/scale.cuh"
+#include "cuda/hopper/tile/warp_reduce.cuh"
 #include "cuda/rows/number.cuh"
 #include "cuda/runtime/launch.h"
 
@@ -26,10 +27,7 @@ __global__ void __launch_bounds__(kThreads)
   for (std::int64_t column = first + lane; column < end; column += kWarp) {
     amax = fmaxf(amax, fabsf(static_cast<float>(load_number(x, params.x_dtype, column))));
   }
-  for (int step = kWarp / 2; step > 0; step /= 2) {
-    amax = fmaxf(amax, __shfl_xor_sync(0xffffffffu, amax, step));
-  }
-  const float scale = group_scale(params, amax);
+  const float scale = group_scale(params, warp_max(amax));
   if (lane == 0) {
     params.scale[row * params.scale_row_stride + group * params.scale_group_stride] = scale;
   }

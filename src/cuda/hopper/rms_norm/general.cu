@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Any span, in double: a warp each.
 #include "cuda/hopper/rms_norm/params.h"
+#include "cuda/hopper/tile/warp_reduce.cuh"
 #include "cuda/rows/number.cuh"
 #include "cuda/rows/token_place.cuh"
 #include "cuda/runtime/launch.h"
@@ -34,8 +35,8 @@ __device__ void normalize(const RmsNormParams& params, std::byte* row) {
     const double x = load_number(at.base, at.dtype, at.index);
     sum += x * x;
   }
-  for (int step = kWarp / 2; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
-  const double factor = 1.0 / sqrt(sum / static_cast<double>(params.columns) + params.epsilon);
+  const double factor =
+      1.0 / sqrt(warp_sum(sum) / static_cast<double>(params.columns) + params.epsilon);
   for (std::int64_t i = lane; i < params.columns; i += kWarp) {
     const Stored at = stored(params.view, row, i);
     double y = load_number(at.base, at.dtype, at.index) * factor;

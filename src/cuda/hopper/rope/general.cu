@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Any row format, any alignment, in double: a warp per row.
 #include "cuda/hopper/rope/angles.cuh"
+#include "cuda/hopper/tile/warp_reduce.cuh"
 #include "cuda/runtime/launch.h"
 
 namespace quire::cuda::hopper {
@@ -74,8 +75,7 @@ template <typename Row> class NormedRow {
     for (int i = threadIdx.x % kWarp; i < norm.columns; i += kWarp) {
       sum += row.load(i) * row.load(i);
     }
-    for (int step = kWarp / 2; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
-    factor_ = 1.0 / sqrt(sum / norm.columns + params.epsilon);
+    factor_ = 1.0 / sqrt(warp_sum(sum) / norm.columns + params.epsilon);
   }
 
   __device__ bool is_normed(int column) const { return column < norm_.columns; }

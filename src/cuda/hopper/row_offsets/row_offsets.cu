@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One block scans the batch, kThreads sequences at a time: a batch is thousands at most.
 #include "cuda/hopper/row_offsets/launch.h"
+#include "cuda/hopper/tile/warp_scan.cuh"
 #include "cuda/runtime/device_facts.h"
 #include "cuda/runtime/device_scope.h"
 #include "cuda/runtime/launch.h"
@@ -10,15 +11,6 @@ namespace {
 
 constexpr int kThreads = 1024;
 constexpr int kWarp = 32;
-
-// The sum of the values of this thread and those before it in the warp.
-__device__ std::uint32_t scan_warp(std::uint32_t value) {
-  for (int step = 1; step < kWarp; step *= 2) {
-    const std::uint32_t before = __shfl_up_sync(0xffffffffu, value, step);
-    if (static_cast<int>(threadIdx.x % kWarp) >= step) value += before;
-  }
-  return value;
-}
 
 __global__ void __launch_bounds__(kThreads)
     scan_lengths(const std::uint32_t* row_offsets, const std::uint32_t* cache_lengths,
@@ -32,11 +24,12 @@ __global__ void __launch_bounds__(kThreads)
     if (sequence < batch) {
       keys = cache_lengths[sequence] + row_offsets[sequence + 1] - row_offsets[sequence];
     }
-    const std::uint32_t in_warp = scan_warp(keys);
+    const int lane = static_cast<int>(threadIdx.x % kWarp);
     const int warp = threadIdx.x / kWarp;
-    if (threadIdx.x % kWarp == kWarp - 1) warp_sums[warp] = in_warp;
+    const std::uint32_t in_warp = sum_up_to_lane(keys, lane);
+    if (lane == kWarp - 1) warp_sums[warp] = in_warp;
     __syncthreads();
-    if (warp == 0) warp_sums[threadIdx.x] = scan_warp(warp_sums[threadIdx.x]);
+    if (warp == 0) warp_sums[threadIdx.x] = sum_up_to_lane(warp_sums[threadIdx.x], lane);
     __syncthreads();
     const std::uint32_t in_block = in_warp + (warp == 0 ? 0 : warp_sums[warp - 1]);
     if (sequence < batch) out[sequence + 1] = before + in_block;

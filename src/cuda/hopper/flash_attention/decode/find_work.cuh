@@ -5,20 +5,11 @@
 
 #include "cuda/hopper/flash_attention/decode/work_walk.h"
 #include "cuda/hopper/tile/warp_reduce.cuh"
+#include "cuda/hopper/tile/warp_scan.cuh"
 
 namespace quire::cuda::hopper {
 
 inline constexpr unsigned kWholeWarp = 0xffffffff;
-
-// Of the lanes up to and with this one.
-__device__ inline int warp_prefix_sum(int value, int lane) {
-#pragma unroll
-  for (int distance = 1; distance < 32; distance *= 2) {
-    const int before = __shfl_up_sync(kWholeWarp, value, distance);
-    if (lane >= distance) value += before;
-  }
-  return value;
-}
 
 __device__ inline SequenceWork warp_broadcast(const SequenceWork& work, int lane) {
   return {.first_token = __shfl_sync(kWholeWarp, work.first_token, lane),
@@ -52,7 +43,7 @@ __device__ inline LinePlace find_place(const Params& params, int position) {
     SequenceWork work;
     if (first + lane < params.batch.size) work = sequence_work(params.batch, first + lane);
     const int cost = work.cost(params.split);
-    const int end = begin + warp_prefix_sum(cost, lane);
+    const int end = begin + sum_up_to_lane(cost, lane);
     const unsigned beyond = __ballot_sync(kWholeWarp, end > position);
     if (beyond != 0) {
       const int found = __ffs(static_cast<int>(beyond)) - 1;

@@ -57,7 +57,7 @@ __device__ PieceRow join_warps(const DecodeShared<kConfig>& shared, int row, int
 #pragma unroll
   for (int warp = 0; warp < kWarps; ++warp) {
     const float2 stats = shared.stats[first + warp][warp_row];
-    const float weight = rebase(stats.x, joined.max);
+    const float weight = rebased(stats.x, joined.max);
     joined.sum += stats.y * weight;
     add_scaled(joined.values,
                *reinterpret_cast<const float4*>(&shared.sums[first + warp][warp_row][column]),
@@ -79,10 +79,10 @@ __device__ void store_joined(const DecodeParams& params, const DecodeItem& item,
   }
   const int head = item.kv_head * params.batch.group + row % params.batch.group;
   const std::int64_t token = item.first_token + row / params.batch.group;
-  const FinishedRow finished = finish_row(params.scores, head, joined.max, joined.sum);
-  const float factor = finished.factor * params.scales.of_values(item.kv_head);
+  const RowEnd end = end_row(params.scores, head, joined.max, joined.sum);
+  const float factor = end.factor * params.scales.of_values(item.kv_head);
   store_output(params.outputs, token, head, column, scaled(joined.values, factor));
-  if (column == 0) store_lse(params.outputs, token, head, finished.lse);
+  if (column == 0) store_lse(params.outputs, token, head, end.lse);
 }
 
 // `warp` is the warp's place in the order of sums; `phase` turns with every item. One round for all

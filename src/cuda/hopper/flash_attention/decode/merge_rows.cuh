@@ -72,8 +72,8 @@ __device__ inline MergedRow merge_columns(const DecodePieces& pieces, const Merg
     const float2 stats = __ldcg(pieces.stats + place);
     const float max = lane < count ? stats.x : kNoKey;
     const float top = fmaxf(merged.max, warp_max(max));
-    const float change = rebase(merged.max, top);
-    const float weight = rebase(max, top);
+    const float change = rebased(merged.max, top);
+    const float weight = rebased(max, top);
     merged.max = top;
     merged.sum = merged.sum * change + warp_sum(stats.y * weight);
     merged.values = scaled(merged.values, change);
@@ -93,10 +93,10 @@ __device__ inline void merge_rows(const DecodeParams& params, const MergeShape& 
     for (int first = 0; first < params.outputs.value_dim; first += 128) {
       const int column = first + lane * 4;
       const MergedRow merged = merge_columns(params.pieces, shape, item, row, column);
-      const FinishedRow finished = finish_row(params.scores, head, merged.max, merged.sum);
-      const float factor = finished.factor * params.scales.of_values(item.kv_head);
+      const RowEnd end = end_row(params.scores, head, merged.max, merged.sum);
+      const float factor = end.factor * params.scales.of_values(item.kv_head);
       store_output(params.outputs, token, head, column, scaled(merged.values, factor));
-      if (column == 0) store_lse(params.outputs, token, head, finished.lse);
+      if (column == 0) store_lse(params.outputs, token, head, end.lse);
     }
   }
 }

@@ -5,6 +5,7 @@
 #include "cuda/hopper/flash_attention/decode/fragments.cuh"
 #include "cuda/hopper/flash_attention/decode/params.h"
 #include "cuda/hopper/flash_attention/decode/shared.cuh"
+#include "cuda/hopper/tile/quad_reduce.cuh"
 
 namespace quire::cuda::hopper {
 
@@ -79,8 +80,7 @@ template <DecodeConfig kConfig> struct QueryRows {
             fmaxf(largest, fmaxf(fabsf(low_of(words[step][i])), fabsf(high_of(words[step][i]))));
       }
     }
-    largest = fmaxf(largest, __shfl_xor_sync(0xffffffff, largest, 1));
-    return fmaxf(largest, __shfl_xor_sync(0xffffffff, largest, 2));
+    return quad_max(largest);
   }
 };
 

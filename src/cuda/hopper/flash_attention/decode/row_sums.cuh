@@ -7,6 +7,7 @@
 #include "cuda/hopper/flash_attention/decode/fragments.cuh"
 #include "cuda/hopper/flash_attention/decode/shared.cuh"
 #include "cuda/hopper/flash_attention/decode/store_rows.cuh"
+#include "cuda/hopper/tile/quad_reduce.cuh"
 
 namespace quire::cuda::hopper {
 
@@ -14,15 +15,6 @@ namespace quire::cuda::hopper {
 struct ScoreTile {
   float at[2][4];
 };
-
-__device__ inline float quad_max(float value) {
-  value = fmaxf(value, __shfl_xor_sync(0xffffffff, value, 1));
-  return fmaxf(value, __shfl_xor_sync(0xffffffff, value, 2));
-}
-__device__ inline float quad_sum(float value) {
-  value += __shfl_xor_sync(0xffffffff, value, 1);
-  return value + __shfl_xor_sync(0xffffffff, value, 2);
-}
 
 template <DecodeConfig kConfig> struct RowSums {
   static constexpr int kHalves = kConfig.halves();

@@ -54,7 +54,7 @@ class LineScan {
     work_ = {};
     if (sequence_ < batch_.size) work_ = sequence_work(batch_, sequence_);
     const int cost = work_.cost(split_);
-    const int up_to = warp_prefix_sum(cost, thread_ % 32);
+    const int up_to = sum_up_to_lane(cost, thread_ % 32);
     // Two sets in turn: who is fast writes the next while who is slow still reads the last.
     int* warp_costs = shared_.warp_costs[set_];
     if (thread_ % 32 == 31) warp_costs[thread_ / 32] = up_to;

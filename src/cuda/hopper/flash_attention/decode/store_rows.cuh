@@ -1,36 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums over keys brought together, and finished rows to memory. Maxima are in powers of two.
+// Sums over keys brought together, and finished rows to memory.
 #pragma once
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
 #include "cuda/hopper/flash_attention/decode/params.h"
-#include "cuda/hopper/flash_attention/exponents.cuh"
+#include "cuda/hopper/flash_attention/row_end.cuh"
 
 namespace quire::cuda::hopper {
 
 inline constexpr float kNoKey = -INFINITY;
-
-// What a sum taken relative to `from` is worth relative to `to` ≥ `from`; nothing, where no key was
-// seen.
-__device__ inline float rebase(float from, float to) {
-  return from == kNoKey ? 0.0F : exp2_approx(from - to);
-}
-
-struct FinishedRow {
-  float factor;  // of the sums
-  float lse;
-};
-
-__device__ inline FinishedRow finish_row(const ScoreRules& scores, int head, float max, float sum) {
-  const float sink = scores.sinks ? scores.sinks[head * scores.sinks_stride] * kLog2e : kNoKey;
-  const float top = fmaxf(max, sink);
-  if (top == kNoKey) return {.factor = 0.0F, .lse = kNoKey};
-  const float weight = rebase(max, top);
-  const float total = sum * weight + rebase(sink, top);
-  return {.factor = weight / total, .lse = (top + log2f(total)) * kLn2};
-}
 
 __device__ inline void store_column(const DecodeOutputs& outputs, std::int64_t index, float value) {
   switch (outputs.dtype) {

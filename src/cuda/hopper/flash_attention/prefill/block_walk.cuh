@@ -5,6 +5,7 @@
 #pragma once
 
 #include "cuda/hopper/flash_attention/prefill/params.h"
+#include "cuda/hopper/tile/warp_scan.cuh"
 
 namespace quire::cuda::hopper {
 
@@ -42,9 +43,9 @@ class BlockWalk {
 
   __device__ WalkedBlock find(int index) {
     for (; first_sequence_ < params_.batch; first_sequence_ += 32) {
-      const int sequence = first_sequence_ + static_cast<int>(threadIdx.x % 32);
-      const int count = num_blocks(sequence);
-      const int end = blocks_before_ + inclusive_sum(count);
+      const auto lane = static_cast<int>(threadIdx.x % 32);
+      const int count = num_blocks(first_sequence_ + lane);
+      const int end = blocks_before_ + sum_up_to_lane(count, lane);
       const unsigned later = __ballot_sync(kWarp, index < end);
       if (later != 0) {
         const int found = __ffs(later) - 1;
@@ -67,14 +68,6 @@ class BlockWalk {
   }
   __device__ int num_blocks(int sequence) const {
     return sequence >= params_.batch ? 0 : seen(sequence).count() * kv_heads_;
-  }
-  __device__ static int inclusive_sum(int value) {
-#pragma unroll
-    for (int step = 1; step < 32; step *= 2) {
-      const int other = __shfl_up_sync(kWarp, value, step);
-      if (static_cast<int>(threadIdx.x % 32) >= step) value += other;
-    }
-    return value;
   }
   // KV heads whose tiles come together.
   __device__ int section_heads(int num_keys) const {

@@ -7,6 +7,7 @@
 #include <cutlass/arch/barrier.h>
 
 #include "cuda/hopper/flash_attention/prefill/chain_rows.cuh"
+#include "cuda/hopper/flash_attention/row_end.cuh"
 
 namespace quire::cuda::hopper {
 
@@ -77,11 +78,6 @@ template <PrefillConfig kConfig> class PieceStore {
   }
   __device__ float4 rows_of(int piece) const {
     return __ldcg(tail_.rows + place_of(pieces_.slot_of(piece)) * kThreads + thread());
-  }
-  // What a sum relative to maximum `from` is worth relative to `to`; a row may see nothing of a
-  // piece.
-  __device__ static float rebased(float from, float to) {
-    return from == -INFINITY ? 0.0F : exp2_approx(from - to);
   }
   __device__ static void add(const float4* kept, const float (&by)[2], float (&sums)[kSums]) {
 #pragma unroll

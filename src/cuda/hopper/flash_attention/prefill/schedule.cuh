@@ -12,6 +12,7 @@
 #include "cuda/hopper/flash_attention/prefill/config.h"
 #include "cuda/hopper/flash_attention/prefill/params.h"
 #include "cuda/hopper/flash_attention/prefill/tail_cuts.h"
+#include "cuda/hopper/tile/warp_scan.cuh"
 
 namespace quire::cuda::hopper {
 
@@ -73,7 +74,7 @@ template <PrefillConfig kConfig> class PrefillSchedule {
     return __shfl_sync(kWarp, index, 0);
   }
   __device__ void plan_tail() {
-    const int tiles = __shfl_sync(kWarp, inclusive_sum(num_tiles(lane())), 31);
+    const int tiles = __shfl_sync(kWarp, sum_up_to_lane(num_tiles(lane()), lane()), 31);
     const auto thread_blocks = static_cast<int>(gridDim.x);
     const int rest = tiles % thread_blocks;
     if (rest == 0) return;
@@ -94,7 +95,7 @@ template <PrefillConfig kConfig> class PrefillSchedule {
   __device__ PrefillTile find(int index) {
     for (; first_sequence_ < params_.batch; first_sequence_ += 32) {
       const int before = num_tiles(first_sequence_ + lane());
-      const int end = tiles_before_ + inclusive_sum(before);
+      const int end = tiles_before_ + sum_up_to_lane(before, lane());
       const unsigned later = __ballot_sync(kWarp, index < end);
       if (later != 0) {
         const int found = __ffs(later) - 1;
@@ -114,14 +115,6 @@ template <PrefillConfig kConfig> class PrefillSchedule {
     const auto tokens =
         static_cast<int>(params_.row_offsets[sequence + 1] - params_.row_offsets[sequence]);
     return tokens <= params_.passed_tokens ? 0 : row_tiles(tokens) * params_.head_tiles;
-  }
-  __device__ static int inclusive_sum(int value) {
-#pragma unroll
-    for (int step = 1; step < 32; step *= 2) {
-      const int other = __shfl_up_sync(kWarp, value, step);
-      if (lane() >= step) value += other;
-    }
-    return value;
   }
   // Head tiles of a section: as many KV heads as section_keys hold of this length.
   __device__ int section_tiles(int num_keys) const {

@@ -10,21 +10,9 @@
 #include "cuda/hopper/flash_attention/exponents.cuh"
 #include "cuda/hopper/flash_attention/prefill/config.h"
 #include "cuda/hopper/flash_attention/prefill/params.h"
+#include "cuda/hopper/tile/quad_reduce.cuh"
 
 namespace quire::cuda::hopper {
-
-__device__ inline float quad_max(float x) {
-  x = fmaxf(x, __shfl_xor_sync(0xffffffff, x, 1));
-  return fmaxf(x, __shfl_xor_sync(0xffffffff, x, 2));
-}
-__device__ inline int quad_max(int x) {
-  x = max(x, __shfl_xor_sync(0xffffffff, x, 1));
-  return max(x, __shfl_xor_sync(0xffffffff, x, 2));
-}
-__device__ inline float quad_sum(float x) {
-  x += __shfl_xor_sync(0xffffffff, x, 1);
-  return x + __shfl_xor_sync(0xffffffff, x, 2);
-}
 
 // The highest of a thread's own scores of its two rows, as integers: those have a maximum of three,
 // floats of two. The bits of floats compare as integers unless both are negative, so this is right

@@ -5,6 +5,7 @@
 
 #include "cuda/hopper/flash_attention/prefill/lazy_softmax.cuh"
 #include "cuda/hopper/flash_attention/prefill/query_rows.cuh"
+#include "cuda/hopper/flash_attention/row_end.cuh"
 
 namespace quire::cuda::hopper {
 
@@ -25,10 +26,7 @@ struct RowEnds {
       sum[i] = quad_sum(softmax.sum[i]) * unit;
       offset[i] = has_keys ? softmax.max[i] * to_log2[i] : 0.0F;
       float weight = unit;
-      const float sink =
-          params.scores.sinks != nullptr
-              ? params.scores.sinks[rows[i].head * params.scores.sinks_stride] * kLog2e
-              : -INFINITY;
+      const float sink = sink_of(params.scores, rows[i].head);
       if (sink != -INFINITY) {
         const float top = has_keys ? fmaxf(offset[i], sink) : sink;
         const float keep = exp2_approx(offset[i] - top);

@@ -9,6 +9,7 @@
 #include "cuda/hopper/mla_decode/few_rows/scale_power.cuh"
 #include "cuda/hopper/mla_decode/few_rows/score_keys.cuh"
 #include "cuda/hopper/mla_decode/few_rows/thread_rows.cuh"
+#include "cuda/hopper/tile/quad_reduce.cuh"
 
 namespace quire::cuda::hopper {
 
@@ -139,11 +140,7 @@ template <FewRowsConfig kConfig> class FollowRefs {
   __device__ void leave_tops(const float (&scores)[kScores]) {
 #pragma unroll
     for (int i = 0; i < kThreadRows; ++i) {
-      float top = Rows::own_top(scores, i);
-#pragma unroll
-      for (int distance = 4; distance < 32; distance *= 2) {
-        top = fmaxf(top, __shfl_xor_sync(0xffffffff, top, distance));
-      }
+      const float top = column_max(Rows::own_top(scores, i));
       if (Rows::lane() < 4) shared_.tops[group_][warp_][Rows::row(i)] = top;
     }
   }

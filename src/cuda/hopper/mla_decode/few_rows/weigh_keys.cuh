@@ -10,6 +10,7 @@
 #include "cuda/hopper/latent_attention/row_stats.cuh"
 #include "cuda/hopper/mla_decode/few_rows/follow_refs.cuh"
 #include "cuda/hopper/mla_decode/few_rows/load_tile_queries.cuh"
+#include "cuda/hopper/tile/quad_reduce.cuh"
 
 namespace quire::cuda::hopper {
 
@@ -190,11 +191,7 @@ template <FewRowsConfig kConfig> class WeighKeys {
     stats_phase_ ^= 1;
 #pragma unroll
     for (int i = 0; i < kThreadRows; ++i) {
-      float sum = sums_[i];
-#pragma unroll
-      for (int distance = 4; distance < 32; distance *= 2) {
-        sum += __shfl_xor_sync(0xffffffff, sum, distance);
-      }
+      const float sum = column_sum(sums_[i]);
       if (lane() >= 4) continue;
       shared_.stats_sums[group_][warp_][row(i)] = sum;
       if (warp_ == 0) shared_.stats_refs[group_][row(i)] = refs_.of(i);

@@ -9,6 +9,7 @@
 
 #include "cuda/hopper/sparse_mla/fp8/key_factors.cuh"
 #include "cuda/hopper/sparse_mla/fp8/shared.cuh"
+#include "cuda/hopper/tile/quad_reduce.cuh"
 
 namespace quire::cuda::hopper {
 
@@ -108,11 +109,7 @@ template <typename Variant> struct ColumnSoftmax {
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
       const int at = c / 2 * 4 + c % 2;
-      float top = fmaxf(scores[at], scores[at + 2]);
-#pragma unroll
-      for (int mask = 4; mask < 32; mask *= 2) {
-        top = fmaxf(top, __shfl_xor_sync(0xffffffff, top, mask));
-      }
+      const float top = column_max(fmaxf(scores[at], scores[at + 2]));
       if (lane < 4) tops[warp][head_of(c)] = top;
     }
     sync();

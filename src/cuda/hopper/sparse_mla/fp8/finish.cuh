@@ -5,6 +5,7 @@
 #include "cuda/hopper/sparse_mla/fp8/column_softmax.cuh"
 #include "cuda/hopper/sparse_mla/fp8/store_sums.cuh"
 #include "cuda/hopper/sparse_mla/row_softmax.cuh"
+#include "cuda/hopper/tile/quad_reduce.cuh"
 
 namespace quire::cuda::hopper {
 
@@ -42,9 +43,7 @@ template <typename Variant> class ItemFinish {
   __device__ void tell(const Softmax& softmax) {
 #pragma unroll
     for (int c = 0; c < Softmax::kColumns; ++c) {
-      float total = softmax.total[c];
-#pragma unroll
-      for (int mask = 4; mask < 32; mask *= 2) total += __shfl_xor_sync(0xffffffff, total, mask);
+      const float total = column_sum(softmax.total[c]);
       if (lane() < 4) shared_.tops[warpgroup_][warp()][Softmax::head_of(c)] = total;
     }
   }
