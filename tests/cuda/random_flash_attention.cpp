@@ -109,8 +109,7 @@ void share_pages(RandomChoice& choice, json& object) {
     if (lengths["new"][i] > 0) least = std::min(least, lengths["cached"][i].get<std::int64_t>());
   }
   const std::int64_t pages = least / object["cache"]["page_size"].get<std::int64_t>();
-  // The first sequence has the pages that the others take over.
-  if (pages == 0 || lengths["new"].empty() || lengths["new"][0] == 0) return;
+  if (pages == 0 || least == 1 << 20) return;
   object["shared_prefix_pages"] = 1 + choice.below(pages);
   if (choice.one_in(4)) return;
   // What the kernel for it takes.

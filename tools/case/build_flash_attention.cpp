@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "quire/ops/flash_attention.h"
 
+#include <algorithm>
+
 #include "reference/flash_attention.h"
 #include "tools/case/case.h"
 #include "tools/case/mask_spec.h"
@@ -9,13 +11,16 @@
 namespace quire::tools {
 namespace {
 
-// The first columns of sequence 0's tables in everybody's.
-void share_first_pages(const PagedKVCache& cache, std::int64_t pages) {
+// The first columns of the tables of the first sequence with new tokens, in those of all behind it.
+void share_first_pages(const PagedKVCache& cache, std::int64_t pages, const Lengths& lengths) {
+  const auto with_tokens =
+      std::ranges::find_if(lengths.added, [](auto count) { return count > 0; });
+  const std::int64_t first = with_tokens - lengths.added.begin();
   const auto share = [&](const TensorView& table) {
     auto* ids = table.as<std::uint32_t>();
-    for (std::int64_t sequence = 1; sequence < table.shape[0]; ++sequence) {
+    for (std::int64_t sequence = first + 1; sequence < table.shape[0]; ++sequence) {
       for (std::int64_t column = 0; column < pages; ++column) {
-        ids[table.offset({sequence, column})] = ids[table.offset({0, column})];
+        ids[table.offset({sequence, column})] = ids[table.offset({first, column})];
       }
     }
   };
@@ -58,7 +63,7 @@ class FlashAttentionCase final : public OpCase {
     args.q = build_tensor(memory, seed, "q", q_dtype_, {tokens, heads_, cache_.width()});
     args.row_offsets = build_row_offsets(memory, lengths_);
     args.cache = build_cache(memory, cache, lengths_, Contents::cached_and_new, seed);
-    share_first_pages(args.cache, shared_prefix_pages_);
+    share_first_pages(args.cache, shared_prefix_pages_, lengths_);
     args.layer = cache.layer;
     if (scale_ != 0.0) args.scale = scale_;
     args.mask = build_mask(memory, mask_, lengths_, seed);

@@ -46,8 +46,10 @@ void check_shared_pages(const Arguments& check, const FlashAttentionArgs& args) 
                std::to_string(shared));
   }
   if (shared == 0 || !ops::is_on_host(args.row_offsets)) return;
+  std::int64_t first = -1;
   for (std::int64_t sequence = 0; sequence < args.cache.batch(); ++sequence) {
     if (ops::num_new_tokens(args.row_offsets, sequence) == 0) continue;
+    if (first < 0) first = sequence;
     const std::int64_t cached = args.cache.cache_length(sequence);
     if (cached < shared * args.cache.page_size()) {
       check.fail("shared_prefix_pages",
@@ -56,11 +58,12 @@ void check_shared_pages(const Arguments& check, const FlashAttentionArgs& args) 
     }
     for (std::int64_t column = 0; column < shared; ++column) {
       const std::int64_t page = page_at(args.cache.page_table, sequence, column);
-      const std::int64_t expected = page_at(args.cache.page_table, 0, column);
+      const std::int64_t expected = page_at(args.cache.page_table, first, column);
       if (page == expected) continue;
       check.fail(
           "shared_prefix_pages",
-          fmt::format("of pages that all sequences share: {} in column {}", expected, column),
+          fmt::format("of pages that all sequences share: {} in column {}, as in sequence {}",
+                      expected, column, first),
           fmt::format("{} in sequence {}", page, sequence));
     }
   }

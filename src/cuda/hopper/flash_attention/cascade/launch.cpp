@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "core/batch_part.h"
-#include "cuda/hopper/flash_attention/cascade/lengths.h"
+#include "cuda/hopper/flash_attention/cascade/split_batch.h"
 #include "cuda/hopper/flash_attention/decode/launch.h"
 #include "cuda/hopper/flash_attention/prefill/launch.h"
 #include "cuda/hopper/merge_states/launch.h"
@@ -69,11 +69,19 @@ void run_part(const FlashAttentionArgs& args, const FlashAttentionProblem& part,
   }
 }
 
-// Columns [first, first + count) of the page tables.
-PagedKVCache columns_of(PagedKVCache cache, std::int64_t first, std::int64_t count) {
+PrefixTable prefix_table(const std::optional<TensorView>& table, std::uint32_t* pages) {
+  if (!table.has_value()) return {};
+  return {.table = table->as<const std::uint32_t>(),
+          .sequence_stride = table->strides[0],
+          .column_stride = table->strides[1],
+          .pages = pages};
+}
+
+// The page tables without their first columns.
+PagedKVCache without_columns(PagedKVCache cache, std::int64_t count) {
   const auto cut = [&](TensorView& table) {
-    table.data = table.as<std::uint32_t>() + first * table.strides[1];
-    table.shape[1] = count;
+    table.data = table.as<std::uint32_t>() + count * table.strides[1];
+    table.shape[1] -= count;
   };
   cut(cache.page_table);
   if (cache.scales_page_table.has_value()) cut(*cache.scales_page_table);
@@ -83,10 +91,12 @@ PagedKVCache columns_of(PagedKVCache cache, std::int64_t first, std::int64_t cou
 struct CascadeScratch {
   std::uint32_t* prefix_offsets;  // [2]
   std::uint32_t* prefix_length;   // [1]
-  std::uint32_t* own_lengths;     // [batch]
-  std::byte* states;              // [2, tokens, heads, value_dim], of out's dtype
-  float* lses;                    // [2, tokens, heads]
-  std::byte* prefix_kernel;       // workspaces of the two
+  std::uint32_t* prefix_pages;    // [shared_prefix_pages], of rows and of scales
+  std::uint32_t* prefix_scale_pages;
+  std::uint32_t* own_lengths;  // [batch]
+  std::byte* states;           // [2, tokens, heads, value_dim], of out's dtype
+  float* lses;                 // [2, tokens, heads]
+  std::byte* prefix_kernel;    // workspaces of the two
   std::byte* own_kernel;
 };
 
@@ -94,6 +104,8 @@ CascadeScratch carve_cascade(Carver& carver, const FlashAttentionProblem& proble
   const std::int64_t rows = 2 * problem.ragged.tokens * problem.heads;
   return {.prefix_offsets = carver.take<std::uint32_t>(2),
           .prefix_length = carver.take<std::uint32_t>(1),
+          .prefix_pages = carver.take<std::uint32_t>(problem.shared_prefix_pages),
+          .prefix_scale_pages = carver.take<std::uint32_t>(problem.shared_prefix_pages),
           .own_lengths = carver.take<std::uint32_t>(problem.ragged.batch),
           .states = carver.take<std::byte>(bytes_for(problem.out_dtype, rows * problem.value_dim)),
           .lses = carver.take<float>(rows),
@@ -115,14 +127,18 @@ class Cascade {
 
   void run() const {
     auto* const stream = static_cast<cudaStream_t>(context_.stream);
-    launch_cascade_lengths({.row_offsets = args_.row_offsets.as<const std::uint32_t>(),
-                            .cache_lengths = args_.cache.cache_lengths.as<const std::uint32_t>(),
-                            .batch = problem_.ragged.batch,
-                            .prefix_keys = static_cast<std::uint32_t>(prefix_keys(problem_)),
-                            .prefix_offsets = scratch_.prefix_offsets,
-                            .prefix_length = scratch_.prefix_length,
-                            .own_lengths = scratch_.own_lengths},
-                           stream);
+    launch_split_batch(
+        {.row_offsets = args_.row_offsets.as<const std::uint32_t>(),
+         .cache_lengths = args_.cache.cache_lengths.as<const std::uint32_t>(),
+         .batch = problem_.ragged.batch,
+         .prefix_pages = problem_.shared_prefix_pages,
+         .prefix_keys = static_cast<std::uint32_t>(prefix_keys(problem_)),
+         .prefix_offsets = scratch_.prefix_offsets,
+         .prefix_length = scratch_.prefix_length,
+         .keys = prefix_table(args_.cache.page_table, scratch_.prefix_pages),
+         .scales = prefix_table(args_.cache.scales_page_table, scratch_.prefix_scale_pages),
+         .own_lengths = scratch_.own_lengths},
+        stream);
     Context inner = context_;
     inner.workspace = scratch_.prefix_kernel;
     run_part(prefix_args(), prefix_problem(problem_), inner);
@@ -150,7 +166,13 @@ class Cascade {
     FlashAttentionArgs prefix = args_;
     prefix.shared_prefix_pages = 0;
     prefix.row_offsets = on_device(scratch_.prefix_offsets, DType::u32, {2});
-    prefix.cache = columns_of(sequences_of(args_.cache, 0, 1), 0, problem_.shared_prefix_pages);
+    const auto table_of = [&](std::uint32_t* pages) {
+      return on_device(pages, DType::u32, {1, problem_.shared_prefix_pages});
+    };
+    prefix.cache.page_table = table_of(scratch_.prefix_pages);
+    if (prefix.cache.scales_page_table.has_value()) {
+      prefix.cache.scales_page_table = table_of(scratch_.prefix_scale_pages);
+    }
     prefix.cache.cache_lengths = on_device(scratch_.prefix_length, DType::u32, {1});
     prefix.cache.max_seq_length = static_cast<std::uint32_t>(args_.q.shape[0]);
     prefix.cache.max_cache_length = static_cast<std::uint32_t>(prefix_keys(problem_));
@@ -165,8 +187,7 @@ class Cascade {
   FlashAttentionArgs own_args() const {
     FlashAttentionArgs own = args_;
     own.shared_prefix_pages = 0;
-    own.cache = columns_of(args_.cache, problem_.shared_prefix_pages,
-                           args_.cache.max_pages() - problem_.shared_prefix_pages);
+    own.cache = without_columns(args_.cache, problem_.shared_prefix_pages);
     own.cache.cache_lengths = on_device(scratch_.own_lengths, DType::u32, {problem_.ragged.batch});
     if (own.cache.max_cache_length.has_value()) {
       *own.cache.max_cache_length -= static_cast<std::uint32_t>(prefix_keys(problem_));

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the two parts of a cascade are called with, from the tensors of the batch.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+namespace quire::cuda::hopper {
+
+// The shared pages as the table of one sequence.
+struct PrefixTable {
+  const std::uint32_t* table = nullptr;  // [batch, columns], null: there is none
+  std::int64_t sequence_stride = 0;
+  std::int64_t column_stride = 0;
+  std::uint32_t* pages = nullptr;  // [prefix_pages]
+};
+
+struct BatchSplit {
+  const std::uint32_t* row_offsets = nullptr;    // [batch + 1]
+  const std::uint32_t* cache_lengths = nullptr;  // [batch]
+  std::int64_t batch = 0;
+  std::int64_t prefix_pages = 0;
+  std::uint32_t prefix_keys = 0;
+  // All tokens as one sequence: its offsets, and what it has cached before the shared keys end.
+  std::uint32_t* prefix_offsets = nullptr;  // [2]
+  std::uint32_t* prefix_length = nullptr;   // [1]
+  PrefixTable keys;
+  PrefixTable scales;
+  std::uint32_t* own_lengths = nullptr;  // [batch]: without the shared keys
+};
+
+void launch_split_batch(const BatchSplit& split, cudaStream_t stream);
+
+}  // namespace quire::cuda::hopper
