@@ -51,10 +51,7 @@ class SparseMlaCase final : public OpCase {
   Built build(Layout layout, std::uint64_t seed) const override {
     Built built(layout);
     Memory& memory = built.memory;
-    const auto in_layout = [&](const CacheSpec& cache) {
-      return layout == Layout::contiguous ? cache.contiguous_twin(lengths_) : cache;
-    };
-    const CacheSpec cache = in_layout(main_.cache);
+    const CacheSpec cache = in_layout(main_.cache, layout);
     const std::int64_t tokens = lengths_.tokens();
     SparseMlaArgs args;
     args.q = build_tensor(memory, seed, "q", q_dtype_, {tokens, heads_, cache.width()});
@@ -68,19 +65,7 @@ class SparseMlaCase final : public OpCase {
     args.scale = scale_ != 0.0 ? scale_ : 1.0 / std::sqrt(static_cast<double>(cache.width()));
     if (sinks_) args.sinks = build_tensor(memory, seed, "sinks", DType::f32, {heads_});
     std::vector<std::int64_t> present = count_present(chosen, main_.cache, lengths_);
-    if (extra_.has_value()) {
-      const CacheSpec extra_cache = in_layout(extra_->cache);
-      const SparseIndices extra =
-          build_sparse_indices(memory, "extra_indices", extra_->kind, extra_->top_k,
-                               extra_->with_lengths, lengths_, seed);
-      args.extra = SparseExtra{.cache = build_cache(memory, extra_cache, lengths_,
-                                                    Contents::cached_and_new, seed, "extra"),
-                               .layer = extra_cache.layer,
-                               .indices = extra.indices,
-                               .lengths = extra.lengths};
-      const std::vector<std::int64_t> more = count_present(extra, extra_->cache, lengths_);
-      for (std::size_t i = 0; i < present.size(); ++i) present[i] += more[i];
-    }
+    if (extra_.has_value()) args.extra = build_extra(memory, layout, seed, present);
     args.out = built.output("out", q_dtype_, {tokens, heads_, cache.latent});
     if (lse_) args.lse = built.output("lse", DType::f32, {tokens, heads_});
     built.empty_tokens = empty_tokens(present);
@@ -115,6 +100,24 @@ class SparseMlaCase final : public OpCase {
   }
 
  private:
+  CacheSpec in_layout(const CacheSpec& cache, Layout layout) const {
+    return layout == Layout::contiguous ? cache.contiguous_twin(lengths_) : cache;
+  }
+
+  // The second stream; its keys are added to those that each token has `present`.
+  SparseExtra build_extra(Memory& memory, Layout layout, std::uint64_t seed,
+                          std::vector<std::int64_t>& present) const {
+    const CacheSpec cache = in_layout(extra_->cache, layout);
+    const SparseIndices chosen = build_sparse_indices(
+        memory, "extra_indices", extra_->kind, extra_->top_k, extra_->with_lengths, lengths_, seed);
+    const std::vector<std::int64_t> more = count_present(chosen, extra_->cache, lengths_);
+    for (std::size_t i = 0; i < present.size(); ++i) present[i] += more[i];
+    return {.cache = build_cache(memory, cache, lengths_, Contents::cached_and_new, seed, "extra"),
+            .layer = cache.layer,
+            .indices = chosen.indices,
+            .lengths = chosen.lengths};
+  }
+
   // Slots of the batch that can hold a key: a short sequence fills fewer than top_k.
   double slots(const SparseStream& stream) const {
     double total = 0.0;
