@@ -34,6 +34,15 @@ template <typename Engine> class ScoreBlocks {
   }
 
  private:
+  static constexpr int part_keys() {
+    if constexpr (requires { Engine::kSummed; }) {
+      static_assert(Engine::kSummed % kSegment == 0);
+      return Engine::kSummed;
+    } else {
+      return kSegment;
+    }
+  }
+
   void attend_block(std::int64_t head, std::int64_t first_row) {
     const std::int64_t left = item_.rows_per_head - first_row;
     const int count = static_cast<int>(left < kBlockRows ? left : kBlockRows);
@@ -50,8 +59,9 @@ template <typename Engine> class ScoreBlocks {
                      item_.key_width, space_.scores + first_panel * Engine::kCols,
                      space_.score_stride, Accumulate::overwrite);
     alignas(64) float decay[kBlockRows + kF32Lanes];
-    // Weights exist for the segments of the hull alone: half a chunk on average under the diagonal.
-    const ScoreSpan used{.begin = hull.begin / kSegment * kSegment,
+    // Weights exist for the segments of the hull alone: half a chunk on average under the diagonal. They
+    // begin with a part of the product's sums, where those of a row begin whatever the rows beside it see.
+    const ScoreSpan used{.begin = hull.begin / part_keys() * part_keys(),
                          .end = static_cast<int>(round_up_to(hull.end, kSegment))};
     weigher_.weigh(rows, chunk_, packed_.has_holes, used, space_.scores, decay);
     accumulate(head, first_row, count, used, decay);

@@ -8,7 +8,8 @@
 // of kDepth. Panels follow each other without gaps: panel p starts at p · a_panel_elements(depth).
 //
 // Every output is one sum over the depth in one order, whatever the number of rows or columns of
-// the call: a token's result does not depend on its batch.
+// the call: a token's result does not depend on its batch. An engine that has kSummed sums so much of the
+// depth for itself before it joins the rest.
 //
 // clang-format off
 //   struct Engine {

@@ -42,6 +42,9 @@ struct F32Engine : PanelWalk<F32Engine> {
   static constexpr int kRows = kFmaRows;
   static constexpr int kCols = 2 * static_cast<int>(hn::MaxLanes(hn::ScalableTag<float>()));
   static constexpr int kDepth = 1;
+  // Products that are summed for themselves before they join the rest: rounding errors grow with these parts,
+  // not with the depth. Parts of 32 would cost 4 to 10 % of the speed on AVX2, these 3 at most.
+  static constexpr int kSummed = 64;
 
   static void pack_a(const float* const* rows, int num_rows, std::int64_t depth, float* panel) {
     pack_units<kRows>(rows, num_rows, depth, reinterpret_cast<std::uint32_t*>(panel));
@@ -100,6 +103,17 @@ struct F32Engine : PanelWalk<F32Engine> {
   template <int kCount, int kPanels>
   static void tile(const float* a, const float* b, std::int64_t b_stride, std::int64_t depth,
                    float* c, std::int64_t c_stride, Accumulate accumulate) {
+    std::int64_t left = depth;
+    for (; left > kSummed; left -= kSummed, a += kSummed * kCount, b += kSummed * kCols) {
+      sum_tile<kCount, kPanels>(a, b, b_stride, kSummed, c, c_stride, accumulate);
+      accumulate = Accumulate::add;
+    }
+    sum_tile<kCount, kPanels>(a, b, b_stride, left, c, c_stride, accumulate);
+  }
+
+  template <int kCount, int kPanels>
+  static void sum_tile(const float* a, const float* b, std::int64_t b_stride, std::int64_t depth,
+                       float* c, std::int64_t c_stride, Accumulate accumulate) {
     const hn::ScalableTag<float> d;
     using V = hn::Vec<hn::ScalableTag<float>>;
     constexpr int kVectors = 2 * kPanels;
