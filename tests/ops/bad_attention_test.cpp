@@ -75,6 +75,12 @@ INSTANTIATE_TEST_SUITE_P(
                                   [](auto& s) {
                                     s.args.shared_prefix_pages = s.args.cache.max_pages() + 1;
                                   }),
+        bad<FlashAttentionSample>("shared_pages_past_the_longest", "shared_prefix_pages",
+                                  "within the 11 keys of cache.max_cache_length, got 3 pages of 4",
+                                  [](auto& s) {
+                                    s.args.cache.max_cache_length = 11;
+                                    s.args.shared_prefix_pages = 3;
+                                  }),
         bad<FlashAttentionSample>("shared_pages_not_cached", "shared_prefix_pages",
                                   "within the 0 cached tokens of sequence 1, got 1 pages of 4",
                                   [](auto& s) {

@@ -45,13 +45,20 @@ void check_shared_pages(const Arguments& check, const FlashAttentionArgs& args) 
     check.fail("shared_prefix_pages", fmt::format("at most {}", args.cache.max_pages()),
                std::to_string(shared));
   }
+  const std::int64_t shared_keys = shared * args.cache.page_size();
+  const std::optional<std::uint32_t>& most_keys = args.cache.max_cache_length;
+  if (args.q.shape[0] > 0 && most_keys.has_value() && *most_keys < shared_keys) {
+    check.fail("shared_prefix_pages",
+               fmt::format("within the {} keys of cache.max_cache_length", *most_keys),
+               fmt::format("{} pages of {}", shared, args.cache.page_size()));
+  }
   if (shared == 0 || !ops::is_on_host(args.row_offsets)) return;
   std::int64_t first = -1;
   for (std::int64_t sequence = 0; sequence < args.cache.batch(); ++sequence) {
     if (ops::num_new_tokens(args.row_offsets, sequence) == 0) continue;
     if (first < 0) first = sequence;
     const std::int64_t cached = args.cache.cache_length(sequence);
-    if (cached < shared * args.cache.page_size()) {
+    if (cached < shared_keys) {
       check.fail("shared_prefix_pages",
                  fmt::format("within the {} cached tokens of sequence {}", cached, sequence),
                  fmt::format("{} pages of {}", shared, args.cache.page_size()));
