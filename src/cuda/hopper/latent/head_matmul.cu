@@ -6,8 +6,7 @@
 #include <algorithm>
 
 #include "cuda/hopper/latent/head_matmul_tiles.cuh"
-#include "cuda/hopper/latent/rotate.cuh"
-#include "cuda/rows/token_place.cuh"
+#include "cuda/hopper/latent/rotate_query.cuh"
 #include "cuda/runtime/launch.h"
 
 namespace quire::cuda::hopper {
@@ -29,17 +28,7 @@ __device__ __noinline__ void rotate_tile(const RotateQueriesParams& rope, std::i
        index += kMatmulThreads) {
     const TokenPlace place = places[index / pairs];
     if (!place.exists()) continue;
-    const std::int64_t token = first_row + index / pairs;
-    const int pair = index % pairs;
-    const std::byte* q = rope.q.data + token * rope.q.token_bytes + head * rope.q.head_bytes;
-    std::byte* y = rope.y + token * rope.y_token_bytes + head * rope.y_head_bytes;
-    const int from = rope.q.width - rope.rope + 2 * pair;
-    const int to = rope.y_width - rope.rope + 2 * pair;
-    const RotatedPair turned =
-        rotate_pair(rope.angles, place.position, pair, load_number(q, rope.q.dtype, from),
-                    load_number(q, rope.q.dtype, from + 1));
-    store_number(y, rope.y_dtype, to, turned.a);
-    store_number(y, rope.y_dtype, to + 1, turned.b);
+    rotate_query(rope, place, first_row + index / pairs, head, index % pairs);
   }
 }
 

@@ -3,8 +3,7 @@
 
 #include "cuda/hopper/attention/row_reader.cuh"
 #include "cuda/hopper/latent/fp8_group.cuh"
-#include "cuda/hopper/latent/rotate.cuh"
-#include "cuda/rows/token_place.cuh"
+#include "cuda/hopper/latent/rotate_query.cuh"
 #include "cuda/runtime/launch.h"
 
 namespace quire::cuda::hopper {
@@ -53,16 +52,7 @@ __global__ void __launch_bounds__(kThreads)
   if (!place.exists()) return;
   const std::int64_t head = row % params.heads;
   const auto pair = static_cast<int>(index % pairs);
-  const std::byte* q = params.q.data + token * params.q.token_bytes + head * params.q.head_bytes;
-  std::byte* y = params.y + token * params.y_token_bytes + head * params.y_head_bytes;
-  const int from = params.q.width - params.rope + 2 * pair;
-  const int to = params.y_width - params.rope + 2 * pair;
-  // Not through the read-only path: y may be q.
-  const RotatedPair turned =
-      rotate_pair(params.angles, place.position, pair, load_number(q, params.q.dtype, from),
-                  load_number(q, params.q.dtype, from + 1));
-  store_number(y, params.y_dtype, to, turned.a);
-  store_number(y, params.y_dtype, to + 1, turned.b);
+  rotate_query(params, place, token, head, pair);
 }
 
 }  // namespace
