@@ -8,8 +8,8 @@
 // Measured on Sapphire Rapids: 37 GB/s instead of 24 on two cores.
 #pragma once
 
-#include "cpu/attention/carver.h"
 #include "cpu/attention/row_decode.h"
+#include "cpu/simd/carver.h"
 
 namespace quire::cpu::QUIRE_CPU_TARGET {
 

@@ -3,9 +3,9 @@
 // the normalised latent is rounded to gamma's dtype, and so is its product with gamma.
 #pragma once
 
-#include "cpu/attention/carver.h"
 #include "cpu/attention/latent_item.h"
 #include "cpu/attention/row_decode.h"
+#include "cpu/simd/carver.h"
 #include "cpu/simd/encode_row.h"
 
 namespace quire::cpu::QUIRE_CPU_TARGET {

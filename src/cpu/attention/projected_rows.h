@@ -7,10 +7,10 @@
 // quantized per 128 columns, and every block of 128 has its scales.
 #pragma once
 
-#include "cpu/attention/carver.h"
 #include "cpu/attention/fp8_groups.h"
 #include "cpu/attention/row_decode.h"
 #include "cpu/attention/workspace.h"
+#include "cpu/simd/carver.h"
 
 namespace quire::cpu::QUIRE_CPU_TARGET {
 

@@ -5,10 +5,10 @@
 // exactly, and the sum of each block of 128 is scaled before it is added.
 #pragma once
 
-#include "cpu/attention/carver.h"
 #include "cpu/attention/fp8_groups.h"
 #include "cpu/attention/latent_item.h"
 #include "cpu/attention/row_decode.h"
+#include "cpu/simd/carver.h"
 
 namespace quire::cpu::QUIRE_CPU_TARGET {
 

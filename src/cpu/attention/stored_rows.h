@@ -2,9 +2,9 @@
 // K and V rows as they stand in a cache, for Attention.
 #pragma once
 
-#include "cpu/attention/carver.h"
 #include "cpu/attention/row_decode.h"
 #include "cpu/attention/workspace.h"
+#include "cpu/simd/carver.h"
 
 namespace quire::cpu::QUIRE_CPU_TARGET {
 

@@ -2,9 +2,9 @@
 // The scratch of one attention item, carved out of one block of bytes.
 #pragma once
 
-#include "cpu/attention/carver.h"
 #include "cpu/attention/item.h"
 #include "cpu/attention/softmax.h"
+#include "cpu/simd/carver.h"
 
 namespace quire::cpu::QUIRE_CPU_TARGET {
 

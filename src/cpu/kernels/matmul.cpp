@@ -84,8 +84,8 @@ template <typename Engine> std::int64_t scratch_bytes(const MatmulJob& job, std:
 
 template <typename Engine>
 void run(const MatmulJob& job, std::int64_t first, std::int64_t last, std::byte* scratch) {
-  ScratchParts parts(scratch);
-  MatmulBlock<Engine>(job, first, last, parts).run();
+  Carver carver(scratch);
+  MatmulBlock<Engine>(job, first, last, carver).run();
 }
 
 template <typename Engine> constexpr MatmulEngine table_of() {
@@ -104,10 +104,10 @@ std::int64_t quantized_x_bytes(const MatmulJob& job) {
 }
 
 std::int64_t int8_scratch_bytes(const MatmulJob& job, std::int64_t columns) {
-  ScratchParts parts(nullptr);
-  const Int8Block block(job, 0, columns + kF32Lanes, parts);
+  Carver carver(nullptr);
+  const Int8Block block(job, 0, columns + kF32Lanes, carver);
   const std::int64_t row = 2 * job.weight.columns * std::int64_t{sizeof(float)};
-  return parts.used() > row ? parts.used() : row;
+  return carver.used() > row ? carver.used() : row;
 }
 
 void quantize_x(const MatmulJob& job, std::int64_t token, std::byte* scratch) {
@@ -120,8 +120,8 @@ void quantize_x(const MatmulJob& job, std::int64_t token, std::byte* scratch) {
 }
 
 void run_int8(const MatmulJob& job, std::int64_t first, std::int64_t last, std::byte* scratch) {
-  ScratchParts parts(scratch);
-  Int8Block(job, first, last, parts).run();
+  Carver carver(scratch);
+  Int8Block(job, first, last, carver).run();
 }
 
 constexpr WeightPacking panels_of(int width) {

@@ -2,9 +2,9 @@
 // Scores on the bf16 engine: products of e4m3 numbers are exact there, sums are fp32.
 #pragma once
 
-#include "cpu/attention/carver.h"
 #include "cpu/attention/row_decode.h"
 #include "cpu/mla_indexer/indexer_item.h"
+#include "cpu/simd/carver.h"
 #include "cpu/simd/tile_bf16.h"
 
 namespace quire::cpu::QUIRE_CPU_TARGET {

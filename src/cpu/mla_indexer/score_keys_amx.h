@@ -3,10 +3,10 @@
 // operand, as they stand once they are decoded; a row of products is then one key and all heads.
 #pragma once
 
-#include "cpu/attention/carver.h"
 #include "cpu/attention/row_decode.h"
 #include "cpu/attention/vector_products.h"
 #include "cpu/mla_indexer/indexer_item.h"
+#include "cpu/simd/carver.h"
 #include "cpu/simd/tile_bf16_amx.h"
 
 namespace quire::cpu::QUIRE_CPU_TARGET {

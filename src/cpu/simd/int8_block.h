@@ -4,10 +4,10 @@
 // sums (+)= (products − zero · sum of the row's codes) · (scale of the column · scale of the row).
 #pragma once
 
+#include "cpu/simd/carver.h"
 #include "cpu/simd/dot_i8.h"
 #include "cpu/simd/quantize_x.h"
 #include "cpu/simd/row_width.h"
-#include "cpu/simd/scratch_parts.h"
 #include "cpu/simd/store_columns.h"
 
 namespace quire::cpu::QUIRE_CPU_TARGET {
@@ -20,7 +20,7 @@ class Int8Block {
     return {.depth = job.weight.packed.depth, .groups = job.weight.packed.groups};
   }
 
-  Int8Block(const MatmulJob& job, std::int64_t first, std::int64_t last, ScratchParts& parts)
+  Int8Block(const MatmulJob& job, std::int64_t first, std::int64_t last, Carver& carver)
       : job_(job),
         packed_(job.weight.packed),
         row_(row_of(job)),
@@ -28,9 +28,9 @@ class Int8Block {
         last_(last),
         start_(first / kF32Lanes * kF32Lanes),
         stride_(round_up_to(last - start_, kF32Lanes) + 16),
-        sums_(parts.take<float>(min(job.token_block, job.tokens) * stride_)),
-        scales_(parts.take<float>(kVectors * packed_.groups * kF32Lanes)),
-        cache_scales_(parts.take<float>(job.bands[0].plan.num_granules + 1)) {}
+        sums_(carver.take<float>(min(job.token_block, job.tokens) * stride_)),
+        scales_(carver.take<float>(kVectors * packed_.groups * kF32Lanes)),
+        cache_scales_(carver.take<float>(job.bands[0].plan.num_granules + 1)) {}
 
   void run() {
     for (std::int64_t token = 0; token < job_.tokens; token += job_.token_block) {

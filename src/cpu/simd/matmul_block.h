@@ -21,31 +21,31 @@ template <typename Engine> class MatmulBlock {
   using Element = typename Engine::Element;
 
   static std::int64_t scratch_bytes(const MatmulJob& job, std::int64_t columns) {
-    ScratchParts parts(nullptr);
+    Carver carver(nullptr);
     // A range may begin and end inside a panel.
-    MatmulBlock block(job, 0, columns + 2 * Engine::kCols, parts);
-    return parts.used();
+    MatmulBlock block(job, 0, columns + 2 * Engine::kCols, carver);
+    return carver.used();
   }
 
-  MatmulBlock(const MatmulJob& job, std::int64_t first, std::int64_t last, ScratchParts& parts)
+  MatmulBlock(const MatmulJob& job, std::int64_t first, std::int64_t last, Carver& carver)
       : job_(job),
         shape_(job),
         first_(first),
         last_(last),
         start_(first / Engine::kCols * Engine::kCols),
         columns_(columns_at_once(job)),
-        panels_(job, columns_ / Engine::kCols, parts) {
+        panels_(job, columns_ / Engine::kCols, carver) {
     const std::int64_t most = round_up_to(last - start_, columns_);
     sums_stride_ = most + 16;  // not a power of two
     rows_ = round_up_to(min(job.token_block, job.tokens), shape_.panel_rows);
-    sums_ = parts.take<float>(rows_ * sums_stride_);
-    partial_ = parts.take<float>(kPartialRows * columns_);
+    sums_ = carver.take<float>(rows_ * sums_stride_);
+    partial_ = carver.take<float>(kPartialRows * columns_);
     groups_ = job.scaling == Scaling::per_group ? (job.depth_block + job.group - 1) / job.group : 1;
-    column_scales_ = parts.take<float>(groups_ * columns_ > most ? groups_ * columns_ : most);
-    if (job.x.scale != nullptr) row_scales_ = parts.take<float>(all_groups() * rows_);
-    cache_scales_ = parts.take<float>(job.bands[0].plan.num_granules + 1);
+    column_scales_ = carver.take<float>(groups_ * columns_ > most ? groups_ * columns_ : most);
+    if (job.x.scale != nullptr) row_scales_ = carver.take<float>(all_groups() * rows_);
+    cache_scales_ = carver.take<float>(job.bands[0].plan.num_granules + 1);
 #if defined(__AMX_BF16__)
-    if (takes_nibble_rows()) wide_x_ = parts.take<float>(NibbleRows::x_elements(job));
+    if (takes_nibble_rows()) wide_x_ = carver.take<float>(NibbleRows::x_elements(job));
 #endif
   }
 

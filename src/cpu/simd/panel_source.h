@@ -3,10 +3,10 @@
 // is packed so, decoded into scratch otherwise.
 #pragma once
 
+#include "cpu/simd/carver.h"
 #include "cpu/simd/decode_packed.h"
 #include "cpu/simd/decode_weight.h"
 #include "cpu/simd/line_prefetch.h"
-#include "cpu/simd/scratch_parts.h"
 
 namespace quire::cpu::QUIRE_CPU_TARGET {
 
@@ -21,11 +21,11 @@ template <typename Engine> class PanelSource {
   using Element = typename Engine::Element;
   static constexpr std::int64_t kCols = Engine::kCols;
 
-  PanelSource(const MatmulJob& job, std::int64_t most_panels, ScratchParts& parts)
+  PanelSource(const MatmulJob& job, std::int64_t most_panels, Carver& carver)
       : job_(job), weight_(job.weight), stride_(kCols * round_up_to(job.depth_block, 32)) {
     if (is_direct()) return;
-    panels_ = parts.take<Element>(most_panels * stride_);
-    if (!weight_.is_packed()) decoded_ = parts.take<Element>(kCols * job.depth_block);
+    panels_ = carver.take<Element>(most_panels * stride_);
+    if (!weight_.is_packed()) decoded_ = carver.take<Element>(kCols * job.depth_block);
   }
 
   Panels<Element> load(std::int64_t n, std::int64_t panels, std::int64_t k, std::int64_t depth) {
