@@ -5,12 +5,13 @@
 
 #include <set>
 #include <span>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "core/tile_simulator.h"
-#include "cuda/hopper/fused_qkv_matmul/half_tiles.h"
 #include "cuda/hopper/fused_qkv_matmul/kv_codes.h"
+#include "cuda/hopper/fused_qkv_matmul/narrow_tiles.h"
 #include "cuda/hopper/tile/row_order.h"
 #include "gtest/gtest.h"
 
@@ -86,10 +87,16 @@ TEST(PlanTilesTest, TilesCoverTheProblem) {
         ASSERT_NE(plan.variant, nullptr);
         const TileConfig& config = plan.variant->config;
         EXPECT_GE(plan.grid.rows * std::int64_t{config.tokens()} * config.weight_sharers(), tokens);
-        EXPECT_GE(plan.grid.columns * std::int64_t{config.tile_n} * config.token_sharers() +
-                      plan.half_columns * std::int64_t{config.tile_n} / 2,
-                  columns);
-        EXPECT_TRUE(plan.half_columns == 0 || config.has_halves());
+        const std::int64_t width = std::int64_t{config.tile_n} * config.token_sharers();
+        EXPECT_LE(plan.narrow.rows, plan.grid.rows);
+        if (plan.narrow.rows < plan.grid.rows) {
+          EXPECT_GE((plan.grid.columns + plan.narrow.whole_columns) * width, columns);
+        }
+        if (plan.narrow.rows > 0) {
+          EXPECT_TRUE(config.has_narrow());
+          EXPECT_GE(plan.grid.columns * width + plan.narrow.columns * std::int64_t{config.narrow_n},
+                    columns);
+        }
         const std::int64_t fetched = std::int64_t{plan.box_tokens} * config.token_sharers();
         EXPECT_GE(fetched * plan.grid.rows * config.weight_sharers(), tokens);
         EXPECT_LE(fetched, config.kept_tokens);
@@ -140,7 +147,8 @@ TEST(PlanTilesTest, TheChoiceIsTheMeasuredOne) {
   EXPECT_EQ(name(256, 10240), "bf16_n160");
   EXPECT_EQ(name(512, 6144), "bf16_n192");
   EXPECT_EQ(name(512, 10240), "bf16_n160");
-  EXPECT_EQ(name(8192, 6144), "bf16_n256");
+  EXPECT_EQ(name(2048, 6144), "bf16_n256");
+  EXPECT_EQ(name(8192, 6144), "bf16_n256_narrow");
 }
 
 TEST(PlanTilesTest, TheChoiceForFp8IsTheMeasuredOne) {
@@ -158,7 +166,7 @@ TEST(PlanTilesTest, TheChoiceForFp8IsTheMeasuredOne) {
   EXPECT_EQ(name(520, 6144, Scaling::blocks), "fp8_blocks_n160");
   EXPECT_EQ(name(2048, 6144, Scaling::blocks), "fp8_blocks_n256");
   EXPECT_EQ(name(2048, 10240, Scaling::blocks), "fp8_blocks_n256");
-  EXPECT_EQ(name(8192, 10240, Scaling::blocks), "fp8_blocks_n256");
+  EXPECT_EQ(name(8192, 10240, Scaling::blocks), "fp8_blocks_n256_narrow");
 }
 
 TEST(PlanTilesTest, SumsStayInTheTensorCoresOnlyByLeave) {
@@ -179,10 +187,10 @@ TEST(PlanTilesTest, SumsStayInTheTensorCoresOnlyByLeave) {
                                         {2048, 10240},
                                         {8192, 10240}}) {
     const TileShape shape{tokens, columns, DType::fp8_e4m3, Scaling::rows};
-    EXPECT_EQ(name(shape, true), "fp8_fast_accum_n256") << tokens << " × " << columns;
+    EXPECT_TRUE(name(shape, true).starts_with("fp8_fast_accum_n256")) << tokens << " × " << columns;
   }
-  EXPECT_EQ(name({8192, 6144, DType::fp8_e4m3, Scaling::blocks}, true), "fp8_blocks_n256");
-  EXPECT_EQ(name({8192, 6144, DType::bf16}, true), "bf16_n256");
+  EXPECT_EQ(name({8192, 6144, DType::fp8_e4m3, Scaling::blocks}, true), "fp8_blocks_n256_narrow");
+  EXPECT_EQ(name({8192, 6144, DType::bf16}, true), "bf16_n256_narrow");
 }
 
 TEST(PlanTilesTest, TheChoiceForTf32IsTheMeasuredOne) {
@@ -271,38 +279,64 @@ TEST(PlanTilesTest, F16ResultsHaveShortSums) {
 }
 
 // A round of whole tiles that is half empty is filled up.
-TEST(PlanTilesTest, HalvesEndALaunchSooner) {
-  const auto plan = [](std::int64_t tokens, std::int64_t columns) {
-    return plan_tiles({tokens, columns, DType::fp8_e4m3, Scaling::rows}, kSms);
+TEST(PlanTilesTest, NarrowTilesEndALaunchSooner) {
+  const auto plan = [](std::int64_t tokens, std::int64_t columns, bool allow_fast_accum = false) {
+    return plan_tiles({tokens, columns, DType::fp8_e4m3, Scaling::rows, allow_fast_accum}, kSms);
   };
   EXPECT_EQ(plan(2048, 10240).grid.columns, 49);
-  EXPECT_EQ(plan(2048, 10240).half_columns, 9);
+  EXPECT_EQ(plan(2048, 10240).narrow.columns, 9);
+  EXPECT_EQ(plan(2048, 10240).narrow.rows, 8);
   EXPECT_EQ(plan(8192, 10240).grid.columns, 53);
-  EXPECT_EQ(plan(8192, 10240).half_columns, 1);
-  EXPECT_EQ(plan(2048, 6144).half_columns, 0);
-  EXPECT_EQ(plan(8192, 6144).half_columns, 0);
-  EXPECT_EQ(plan(512, 6144).half_columns, 0);
+  EXPECT_EQ(plan(8192, 10240).narrow.columns, 1);
+  EXPECT_EQ(plan(2048, 6144).narrow.rows, 0);
+  EXPECT_EQ(plan(8192, 6144).narrow.rows, 0);
+  EXPECT_EQ(plan(512, 6144).narrow.rows, 0);
+  EXPECT_EQ(plan(2048, 6144, true).narrow.rows, 0);
+  EXPECT_EQ(plan(2048, 6144, true).variant->name, "fp8_fast_accum_n256");
   // The cases fp8_half_tiles and fp8_half_tiles_in_the_last_round.
-  EXPECT_GT(plan(129, 14976).half_columns, 0);
-  EXPECT_GT(plan(1793, 3168).half_columns, 0);
+  EXPECT_GT(plan(129, 14976).narrow.rows, 0);
+  EXPECT_GT(plan(1793, 3168).narrow.rows, 0);
 }
 
-// Every half is computed once, whatever the whole tiles leave, and no cluster is two halves behind another.
-TEST(HalfTilesTest, EveryClusterHasItsShare) {
+// 768 tiles of 256 columns for 66 clusters: 11 rounds of whole ones, and 56 narrow ones in the last 14 rows.
+TEST(PlanTilesTest, SomeRowsHaveNarrowTiles) {
+  for (const auto& [dtype, scaling, allow_fast_accum] :
+       {std::tuple{DType::bf16, Scaling::none, false},
+        std::tuple{DType::fp8_e4m3, Scaling::rows, true},
+        std::tuple{DType::fp8_e4m3, Scaling::blocks, false}}) {
+    const TilePlan plan = plan_tiles({8192, 6144, dtype, scaling, allow_fast_accum}, kSms);
+    EXPECT_EQ(plan.variant->config.tile_n, 256);
+    EXPECT_EQ(plan.grid.columns, 21);
+    EXPECT_EQ(plan.narrow.whole_columns, 3);
+    EXPECT_EQ(plan.narrow.rows, 14);
+    EXPECT_EQ(plan.narrow.columns, 4);
+    // The cases narrow_tiles*.
+    const TilePlan small =
+        plan_tiles({1025, allow_fast_accum ? 9184 : 8416, dtype, scaling, allow_fast_accum}, kSms);
+    EXPECT_EQ(small.variant->config.tile_n, 256);
+    EXPECT_EQ(small.narrow.rows, 4);
+  }
+}
+
+// Every narrow tile is computed once, whatever the whole ones leave, and no cluster is two of them behind another.
+TEST(NarrowTilesTest, EveryClusterHasItsShare) {
   constexpr int kClusters = 7;
-  constexpr int kHalves = 40;
-  for (int whole = kClusters; whole <= 3 * kClusters; ++whole) {
-    std::vector<int> times(kHalves);
-    std::set<int> ends;  // of clusters, in halves
-    for (int cluster = 0; cluster < kClusters; ++cluster) {
-      int had = 0;
-      for (int half; (half = half_tile(whole, kClusters, cluster, had)) < kHalves; ++had) {
-        ++times[static_cast<std::size_t>(half)];
+  constexpr int kNarrow = 40;
+  for (const int share : {1, 2}) {
+    for (int whole = kClusters; whole <= 3 * kClusters; ++whole) {
+      std::vector<int> times(kNarrow);
+      std::set<int> ends;  // of clusters, in narrow tiles
+      for (int cluster = 0; cluster < kClusters; ++cluster) {
+        int had = 0;
+        for (int next; (next = narrow_tile(whole, kClusters, cluster, had, share)) < kNarrow;
+             ++had) {
+          ++times[static_cast<std::size_t>(next)];
+        }
+        ends.insert(share * ((whole - cluster + kClusters - 1) / kClusters) + had);
       }
-      ends.insert(2 * ((whole - cluster + kClusters - 1) / kClusters) + had);
+      for (const int n : times) EXPECT_EQ(n, 1) << whole << " whole tiles";
+      EXPECT_LE(*ends.rbegin() - *ends.begin(), 1) << whole << " whole tiles";
     }
-    for (const int n : times) EXPECT_EQ(n, 1) << whole << " whole tiles";
-    EXPECT_LE(*ends.rbegin() - *ends.begin(), 1) << whole << " whole tiles";
   }
 }
 
@@ -345,7 +379,7 @@ TEST(PlanCodesTest, TilesHoldWholeGranules) {
           ASSERT_NE(plan.variant, nullptr) << tokens << " × " << columns;
           const TileConfig& config = plan.variant->config;
           EXPECT_EQ(config.kv_rows, KvRows::codes);
-          EXPECT_EQ(plan.half_columns, 0);
+          EXPECT_EQ(plan.narrow.rows, 0);
           const int held = config.token_sharers() > 1 ? 2 * config.tile_n : config.tile_n;
           EXPECT_EQ(held % granule, 0) << plan.variant->name;
           EXPECT_TRUE(config.token_sharers() == 1 || config.token_sharers() % 2 == 0);

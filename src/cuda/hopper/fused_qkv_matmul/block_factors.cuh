@@ -38,11 +38,9 @@ enum class SumsAre : std::uint8_t { begun, added_to };
 // sums (+)= the part's products, which have arrived, times their scales. All of one token, then all of the other:
 // multiply-adds that follow each other with the same factor take it from the register cache. Each register that
 // they read is one that the other warpgroup's products wait for: 0.9 – 1.4 % of 2048 and 8192 tokens.
-template <TileConfig kConfig, SumsAre kSums>
-__device__ void add_part(int part, float (&products)[kConfig.part_n() / 2],
-                         const BlockFactors& factors, const BlockPlace& place,
-                         float (&sums)[kConfig.tile_n / 2]) {
-  constexpr int kRegisters = kConfig.part_n() / 2;
+template <TileConfig kConfig, SumsAre kSums, int kColumns = kConfig.tile_n, int kRegisters>
+__device__ void add_part(int part, float (&products)[kRegisters], const BlockFactors& factors,
+                         const BlockPlace& place, float (&sums)[kColumns / 2]) {
   pin(products);
 #pragma unroll
   for (int n = 0; n < kRegisters; ++n) {
@@ -50,7 +48,7 @@ __device__ void add_part(int part, float (&products)[kConfig.part_n() / 2],
     const int i = n % (kRegisters / 2) / 2 * 4 + 2 * half + n % 2;
     const int index = part * kRegisters + i;
     // Tiles begin where their width allows: no need to ask about most groups.
-    constexpr int kFirst = std::gcd(kConfig.tile_n, 128) / kGroupRows;
+    constexpr int kFirst = std::gcd(kColumns, 128) / kGroupRows;
     const int group = index / 16;
     const bool is_first = group < kFirst || (group < 4 && group < place.second_group);
     const float product = (is_first ? factors.first[half] : factors.second[half]) * products[i];

@@ -33,7 +33,8 @@ template <TileConfig kConfig, int kBlocks> struct BlockRun {
     pin(products[step % 2]);
     cute::warpgroup_arrive();
     multiply_rows<Wgmma<kConfig.dtype, kConfig.part_n()>>(
-        operands.x, operands.weight_part(step % kParts), products[step % 2], true);
+        operands.x, operands.weight_from(step % kParts * kConfig.part_n()), products[step % 2],
+        true);
     cute::warpgroup_commit_batch();
   }
 
@@ -87,14 +88,15 @@ __device__ void sum_blocks(int k_blocks, TileShared<kConfig>& shared, const Bloc
 // Block scales, one set of registers: a part's products, then its adds. While one warpgroup adds, the
 // other's products run; they need no turns, which cost a twentieth of 2048 tokens. What counts is the
 // time from the last add to the next product: the scales of the next block are in registers by then.
-template <TileConfig kConfig> struct BlockByParts {
+template <TileConfig kConfig, int kColumns> struct BlockByParts {
   static constexpr int kParts = kConfig.parts();
+  static constexpr int kPartColumns = kColumns / kParts;
 
   TileShared<kConfig>& shared;
   const BlockPlace& place;
   RingPosition<kConfig.stages>& at;
-  float (&products)[kConfig.part_n() / 2];
-  float (&sums)[kConfig.tile_n / 2];
+  float (&products)[kPartColumns / 2];
+  float (&sums)[kColumns / 2];
 
   __device__ BlockFactors wait_for_factors(const RingPosition<kConfig.stages>& of) {
     shared.ring.wait_full(of);
@@ -108,8 +110,8 @@ template <TileConfig kConfig> struct BlockByParts {
     const StageOperands<kConfig> operands(shared, place.consumer, at.stage);
     pin(products);
     cute::warpgroup_arrive();
-    multiply_rows<Wgmma<kConfig.dtype, kConfig.part_n()>>(operands.x, operands.weight_part(kPart),
-                                                          products, true);
+    multiply_rows<Wgmma<kConfig.dtype, kPartColumns>>(
+        operands.x, operands.weight_from(kPart * kPartColumns), products, true);
     cute::warpgroup_commit_batch();
     meanwhile(TilePart<kPart, kParts>{});
     const BlockFactors now = factors;
@@ -119,20 +121,20 @@ template <TileConfig kConfig> struct BlockByParts {
     }
     cute::warpgroup_wait<0>();
     if constexpr (kPart == kParts - 1) operands.release_stage(place.thread);
-    add_part<kConfig, kSums>(kPart, products, now, place, sums);
+    add_part<kConfig, kSums, kColumns>(kPart, products, now, place, sums);
     if constexpr (kPart < kParts - 1) {
       sum_part<kSums, kPart + 1>(factors, has_next, meanwhile);
     }
   }
 };
 
-template <TileConfig kConfig, typename Meanwhile>
+template <TileConfig kConfig, int kColumns = kConfig.tile_n, typename Meanwhile>
 __device__ void sum_blocks_by_parts(int k_blocks, TileShared<kConfig>& shared,
                                     const BlockPlace& place, RingPosition<kConfig.stages>& at,
-                                    float (&sums)[kConfig.tile_n / 2], const Meanwhile& meanwhile) {
-  float products[kConfig.part_n() / 2];
+                                    float (&sums)[kColumns / 2], const Meanwhile& meanwhile) {
+  float products[kColumns / kConfig.parts() / 2];
   forget(products);
-  BlockByParts<kConfig> blocks{shared, place, at, products, sums};
+  BlockByParts<kConfig, kColumns> blocks{shared, place, at, products, sums};
   BlockFactors factors = blocks.wait_for_factors(at);
   blocks.template sum_part<SumsAre::begun, 0>(factors, k_blocks > 1, meanwhile);
   for (int block = 1; block < k_blocks; ++block) {

@@ -49,6 +49,9 @@ struct TileConfig {
   int chained_blocks = 4;
 
   KvRows kv_rows = KvRows::numbers;
+  // Columns of the tiles that a launch may end with, so that all clusters end at about the same time; 0: it has none.
+  // Blocks of a cluster share the weight then.
+  int narrow_n = 0;
 
   static constexpr int kProducerRegisters = 40;
   static constexpr int kConsumerRegisters = 232;
@@ -58,9 +61,11 @@ struct TileConfig {
   // Blocks among which the copies of a weight tile, and of a token tile, are divided.
   constexpr int weight_sharers() const { return shared == Shared::weight ? cluster : 1; }
   constexpr int token_sharers() const { return shared == Shared::tokens ? cluster : 1; }
-  // Groups of 32 weight rows that one copy brings: a sharer's part, unless the groups are odd.
-  constexpr int box_groups() const {
-    return groups() % weight_sharers() == 0 ? groups() / weight_sharers() : 1;
+  // Groups of 32 weight rows that one copy brings of a tile of so many columns: a sharer's part, unless the groups
+  // are odd.
+  constexpr int box_groups(int columns) const {
+    const int groups = columns / 32;
+    return groups % weight_sharers() == 0 ? groups / weight_sharers() : 1;
   }
   // Blocks side by side, two by two, find the scale of columns that both have a part of.
   constexpr bool pairs_granules() const { return kv_rows == KvRows::codes && token_sharers() > 1; }
@@ -68,11 +73,9 @@ struct TileConfig {
   // Whether sums have registers beside those that the tensor core adds to.
   constexpr bool promotes() const { return has_scales() && chained_blocks > 0; }
   constexpr Scaling promoted_scaling() const { return promotes() ? scaling : Scaling::none; }
-  // The last tiles of a launch may be half as wide, so that all clusters end at about the same time. Where a
-  // copy brings half of the columns, and nothing depends on which 128 weight rows a column belongs to.
-  constexpr bool has_halves() const {
-    return scaling == Scaling::rows && tile_n == 192 && shared == Shared::weight;
-  }
+  constexpr bool has_narrow() const { return narrow_n > 0; }
+  // Narrow tiles computed in the time of a whole one.
+  constexpr int narrow_share() const { return tile_n / narrow_n; }
   // Block scales: parts of the columns multiplied at a time, into registers beside those of the sums;
   // sets of such registers. The largest tile has room for one.
   constexpr int parts() const { return tile_n > 96 || blocks_per_sm > 1 ? 2 : 1; }

@@ -28,10 +28,11 @@ TensorMap operand_map(const TileDescriptor& tile, void* base) {
   return tile.dtype == DType::f32 ? encode_tf32_map(tile, base) : encode_tensor_map(tile, base);
 }
 
-TileDescriptor weight_tile(const TensorView& weight, const TileConfig& config) {
+// For tiles of so many columns.
+TileDescriptor weight_tile(const TensorView& weight, const TileConfig& config, int columns) {
   TileDescriptor tile =
       quad_ordered_tile(weight.dtype, weight.shape[0], weight.shape[1],
-                        bytes_for(weight.dtype, weight.strides[0]), config.box_groups());
+                        bytes_for(weight.dtype, weight.strides[0]), config.box_groups(columns));
   // Both halves of 256 bytes are sent for at the same time: L2 need not bring the second one by itself.
   if (config.blocks_sent > 1) tile.l2_promotion = L2Promotion::b128;
   return tile;
@@ -41,10 +42,13 @@ void run_tiles(const FusedQkvArgs& args, const Context& context, const TilePlan&
                int granule) {
   const bool waits = rows_wait(args.cache.format(), granule);
   auto* rows = static_cast<float*>(context.workspace);
+  const TileConfig& config = plan.variant->config;
+  const auto weight_map = [&](int columns) {
+    return operand_map(weight_tile(args.weight.data, config, columns), args.weight.data.data);
+  };
   const TileParams params{
       .x = operand_map(row_tile(args.x, plan.box_tokens), args.x.data),
-      .weight =
-          operand_map(weight_tile(args.weight.data, plan.variant->config), args.weight.data.data),
+      .weight = weight_map(config.tile_n),
       .k_blocks = blocks_of_k(args.x),
       .box_tokens = plan.box_tokens,
       .grid = plan.grid,
@@ -52,8 +56,9 @@ void run_tiles(const FusedQkvArgs& args, const Context& context, const TilePlan&
       .early_blocks = context.overlaps_previous ? kEarlyBlocks : 0,
       .scales = make_scales(args),
       .outputs = waits ? waiting_outputs(make_outputs(args), rows) : make_outputs(args),
-      .half_columns = plan.half_columns,
       .codes = granule > 0 ? make_codes(args) : KvCodes{},
+      .narrow = plan.narrow,
+      .narrow_weight = plan.narrow.rows > 0 ? weight_map(config.narrow_n) : TensorMap{},
   };
   plan.variant->launch(
       params, {.blocks = plan.blocks, .stream = static_cast<cudaStream_t>(context.stream)});

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "cuda/hopper/fused_qkv_matmul/narrow_tiles.h"
 #include "cuda/hopper/tile/tile_walk.h"
 #include "cuda/runtime/tensor_map.h"
 #include "quire/kv_layer_view.h"
@@ -91,8 +92,9 @@ struct TileParams {
   int early_blocks = 0;
   QkvScales scales{};
   QkvOutputs outputs{};
-  int half_columns = 0;  // of tiles half as wide, to the right of the grid
   KvCodes codes{};
+  NarrowTiles narrow{};  // where the variant has any
+  TensorMap narrow_weight{};
 };
 
 }  // namespace quire::cuda::hopper

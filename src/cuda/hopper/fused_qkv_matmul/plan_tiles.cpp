@@ -36,52 +36,69 @@ bool takes(const TileConfig& config, const TileShape& shape) {
          (config.consumers > 1 || shape.tokens <= config.kept_tokens);
 }
 
-// How a variant's tiles cover the columns, and what the busiest cluster computes then, in columns of whole
-// tiles.
+// How a variant's tiles cover the problem.
 struct Cover {
   TileGrid grid{};
-  int half_columns = 0;
-  double columns = 0;
+  NarrowTiles narrow{};
+  double longest = 0;         // columns that the busiest cluster computes, as if of whole tiles
+  std::int64_t computed = 0;  // columns of all clusters together
+
+  bool ends_before(const Cover& other) const {
+    return longest < other.longest || (longest == other.longest && computed < other.computed);
+  }
 };
 
-// A column of a half costs a tenth more: a tile's end is the same.
-constexpr double kHalfCost = 1.1;
-
-// The first `columns` columns of tiles are whole, the rest are halves. The clusters that have no tile in the
-// last round of whole ones have two halves each (TilePositions).
-Cover with_halves(const TileConfig& config, const TileShape& shape, TileGrid grid, int columns,
-                  std::int64_t clusters) {
-  const std::int64_t tiles = std::int64_t{grid.rows} * columns;
-  const std::int64_t rounds = ceil_div(tiles, clusters);
-  const std::int64_t idle = rounds * clusters - tiles;
-  const std::int64_t half_columns =
-      ceil_div(2 * (shape.columns - std::int64_t{columns} * config.tile_n), config.tile_n);
-  const std::int64_t left = std::max<std::int64_t>(0, grid.rows * half_columns - 2 * idle);
-  grid.columns = columns;
-  return {
-      .grid = grid,
-      .half_columns = static_cast<int>(half_columns),
-      .columns = config.tile_n * (static_cast<double>(rounds) +
-                                  0.5 * kHalfCost * static_cast<double>(ceil_div(left, clusters)))};
+// A column of a narrow tile costs more: more bytes for each product, and a tile's end is the same.
+double narrow_cost(const TileConfig& config) {
+  return 2 * config.narrow_n <= config.tile_n ? 1.1 : 1.07;
 }
 
-// Whole tiles, unless halves end sooner; of those the fewest.
+// The first `columns` columns of tiles are whole, and so are the others but for the last `rows` rows. The clusters
+// that have no tile in the last round of whole ones have narrow ones meanwhile (narrow_tile).
+Cover with_narrow(const TileConfig& config, const TileShape& shape, const TileGrid& all,
+                  int columns, int rows, std::int64_t clusters) {
+  const std::int64_t right = all.columns - columns;
+  const std::int64_t whole = std::int64_t{all.rows} * columns + (all.rows - rows) * right;
+  const std::int64_t rounds = ceil_div(whole, clusters);
+  const std::int64_t narrow_columns =
+      ceil_div(shape.columns - std::int64_t{columns} * config.tile_n, config.narrow_n);
+  const std::int64_t narrow = rows * narrow_columns;
+  const std::int64_t meanwhile = config.narrow_share() * (rounds * clusters - whole);
+  const std::int64_t left = ceil_div(std::max<std::int64_t>(0, narrow - meanwhile), clusters);
+  return {.grid = {.rows = all.rows, .columns = columns, .band = all.band},
+          .narrow = {.rows = rows,
+                     .columns = static_cast<int>(narrow_columns),
+                     .whole_columns = static_cast<int>(right)},
+          .longest = static_cast<double>(rounds * config.tile_n) +
+                     narrow_cost(config) * static_cast<double>(left * config.narrow_n),
+          .computed = whole * config.tile_n + narrow * config.narrow_n};
+}
+
+// Whole tiles, unless narrow ones end sooner: in all rows, or in those that make the number of whole tiles that of
+// full rounds.
 Cover cover(const TileConfig& config, const TileShape& shape, int num_sms) {
-  const TileGrid grid = grid_of(config, shape);
-  const std::int64_t tiles = std::int64_t{grid.rows} * grid.columns;
+  const TileGrid all = grid_of(config, shape);
+  const std::int64_t tiles = std::int64_t{all.rows} * all.columns;
   const std::int64_t rounds = ceil_div(tiles * config.cluster, num_sms);
-  Cover best{.grid = grid, .columns = static_cast<double>(rounds) * config.tile_n};
-  if (!config.has_halves()) return best;
+  const Cover whole{.grid = all,
+                    .longest = static_cast<double>(rounds * config.tile_n),
+                    .computed = tiles * config.tile_n};
+  if (!config.has_narrow()) return whole;
+  Cover best = whole;
   const std::int64_t clusters = num_sms / config.cluster;
-  for (int columns = grid.columns - 1; columns * std::int64_t{grid.rows} >= clusters; --columns) {
-    const Cover halves = with_halves(config, shape, grid, columns, clusters);
-    if (halves.columns < best.columns) best = halves;
+  const std::int64_t left = tiles % clusters;
+  for (int columns = all.columns - 1; columns * std::int64_t{all.rows} >= clusters; --columns) {
+    const auto rows = static_cast<int>(ceil_div(left, all.columns - columns));
+    for (const int narrow_rows : {std::min(rows, all.rows), all.rows}) {
+      const Cover narrow = with_narrow(config, shape, all, columns, narrow_rows, clusters);
+      if (narrow.longest < whole.longest && narrow.ends_before(best)) best = narrow;
+    }
   }
   return best;
 }
 
 double cost(const TileVariant& variant, const TileShape& shape, int num_sms) {
-  return cover(variant.config, shape, num_sms).columns * variant.relative_cost;
+  return cover(variant.config, shape, num_sms).longest * variant.relative_cost;
 }
 
 }  // namespace
@@ -138,7 +155,7 @@ TilePlan plan_tiles(const TileShape& shape, int num_sms) {
   const std::int64_t needed = ceil_div(shape.tokens, 8 * config.token_sharers() * row_tiles) * 8;
   return {.variant = best,
           .grid = tiles.grid,
-          .half_columns = tiles.half_columns,
+          .narrow = tiles.narrow,
           .box_tokens = static_cast<int>(
               std::min<std::int64_t>(config.kept_tokens / config.token_sharers(), needed)),
           .blocks = static_cast<int>(clusters * config.cluster),

@@ -20,9 +20,9 @@ struct TileShape {
 
 struct TilePlan {
   const TileVariant* variant = nullptr;
-  TileGrid grid{};       // of clusters
-  int half_columns = 0;  // of tiles half as wide, to the right of the grid
-  int box_tokens = 0;    // rows of x that one copy brings
+  TileGrid grid{};  // of clusters
+  NarrowTiles narrow{};
+  int box_tokens = 0;  // rows of x that one copy brings
   int blocks = 0;
   bool reads_weight_once = false;  // from memory
 };

@@ -19,6 +19,13 @@ template <int kRegisters> __device__ void forget(float (&products)[kRegisters]) 
   for (int i = 0; i < kRegisters; ++i) asm volatile("" : "=f"(products[i]));
 }
 
+// What a narrow tile has of a whole one's registers.
+template <int kCount, int kRegisters>
+__device__ auto first_of(float (&registers)[kRegisters]) -> float (&)[kCount] {
+  static_assert(kCount <= kRegisters);
+  return reinterpret_cast<float(&)[kCount]>(registers);
+}
+
 // Not a moment sooner: what has been stored until now had the same registers.
 template <int kRegisters> __device__ void clear(float (&sums)[kRegisters]) {
 #pragma unroll
@@ -39,9 +46,9 @@ template <TileConfig kConfig> struct StageOperands {
         weight(tile_descriptor(shared.weight[stage])) {}
   // The products of the stage have ended.
   __device__ void release_stage(int thread) const { release<kConfig>(shared, stage, thread); }
-  // From half of the tile's columns on.
-  __device__ std::uint64_t weight_part(int part) const {
-    return weight + part * (kConfig.part_n() * kRowBytes >> 4);
+  // From this column on.
+  __device__ std::uint64_t weight_from(int column) const {
+    return weight + (column * kRowBytes >> 4);
   }
 };
 

@@ -12,10 +12,10 @@ template <int kPart, int kParts> struct TilePart {
 
 using WholeTile = TilePart<0, 1>;
 
-// All of a tile that is half as wide as the others.
-struct HalfTile {
+// All of a tile of kColumns columns.
+template <int kColumns> struct NarrowTile {
   static constexpr int first(int) { return 0; }
-  static constexpr int end(int groups) { return groups / 2; }
+  static constexpr int end(int) { return kColumns / 32; }
   static constexpr bool kIsLast = true;
 };
 

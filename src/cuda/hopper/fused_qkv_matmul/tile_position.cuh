@@ -3,7 +3,6 @@
 #pragma once
 
 #include "cuda/hopper/fused_qkv_matmul/config.h"
-#include "cuda/hopper/fused_qkv_matmul/half_tiles.h"
 #include "cuda/hopper/fused_qkv_matmul/params.h"
 #include "cuda/hopper/tile/block.cuh"
 #include "cuda/hopper/tile/tile_walk.h"
@@ -14,7 +13,7 @@ struct TilePosition {
   int token;        // first that is loaded
   int column;       // first of the tile
   int first_token;  // first that is stored: those before it belong to the tile above
-  bool is_half = false;
+  bool is_narrow = false;
 };
 
 // Tokens of a tile: as many as its copies bring.
@@ -30,24 +29,32 @@ __device__ bool owns_token(const TileParams& params, const TilePosition& tile, i
 }
 
 template <TileConfig kConfig> struct TilePositions {
-  const TileParams& params;  // stays in constant memory
-  int index = cluster_index<kConfig.cluster>();
-  int halves = 0;  // of tiles, that this cluster has had
+  const TileParams& params;                      // stays in constant memory
+  int index = cluster_index<kConfig.cluster>();  // of the next whole tile
+  int narrows = 0;                               // tiles, that this cluster has had
 
   __device__ explicit TilePositions(const TileParams& params) : params(params) {}
 
+  // Of tiles of kColumns columns; the whole ones come first.
+  template <int kColumns> __device__ bool next_of(TilePosition& position) {
+    if constexpr (kColumns == kConfig.tile_n) {
+      return next_whole(position);
+    } else {
+      return next_narrow(position);
+    }
+  }
+
   __device__ bool next(TilePosition& position) {
-    if constexpr (kConfig.has_halves()) {
-      return next_whole(position) || next_half(position);
+    if constexpr (kConfig.has_narrow()) {
+      return next_whole(position) || next_narrow(position);
     } else {
       return next_whole(position);
     }
   }
 
   __device__ bool next_whole(TilePosition& position) {
-    const TileGrid& grid = params.grid;
-    if (index >= grid.rows * grid.columns) return false;
-    const TileAt tile = tile_at(grid, index);
+    if (index >= whole_tiles()) return false;
+    const TileAt tile = whole_at(index);
     index += num_clusters<kConfig.cluster>();
     const int rank = rank_in_cluster<kConfig.cluster>();
     const int row = tile.row * kConfig.weight_sharers() + rank % kConfig.weight_sharers();
@@ -56,17 +63,36 @@ template <TileConfig kConfig> struct TilePositions {
     return true;
   }
 
-  // After the last whole one.
-  __device__ bool next_half(TilePosition& position) {
+  __device__ int whole_tiles() const {
     const TileGrid& grid = params.grid;
-    const int half = half_tile(grid.rows * grid.columns, num_clusters<kConfig.cluster>(),
-                               cluster_index<kConfig.cluster>(), halves);
-    if (half >= grid.rows * params.half_columns) return false;
-    ++halves;
-    const TileAt tile = tile_at({grid.rows, params.half_columns, grid.band}, half);
-    const int row = tile.row * kConfig.weight_sharers() + rank_in_cluster<kConfig.cluster>();
-    position = place(row, grid.columns * kConfig.tile_n + tile.column * (kConfig.tile_n / 2));
-    position.is_half = true;
+    if constexpr (!kConfig.has_narrow()) return grid.rows * grid.columns;
+    const NarrowTiles& narrow = params.narrow;
+    return grid.rows * grid.columns + (grid.rows - narrow.rows) * narrow.whole_columns;
+  }
+
+  // The grid, then what is whole to its right.
+  __device__ TileAt whole_at(int whole) const {
+    const TileGrid& grid = params.grid;
+    const int right = whole - grid.rows * grid.columns;
+    if (!kConfig.has_narrow() || right < 0) return tile_at(grid, whole);
+    const NarrowTiles& narrow = params.narrow;
+    const TileAt tile = tile_at({grid.rows - narrow.rows, narrow.whole_columns, grid.band}, right);
+    return {.row = tile.row, .column = grid.columns + tile.column};
+  }
+
+  // After the last whole one.
+  __device__ bool next_narrow(TilePosition& position) {
+    const TileGrid& grid = params.grid;
+    const NarrowTiles& narrow = params.narrow;
+    const int next = narrow_tile(whole_tiles(), num_clusters<kConfig.cluster>(),
+                                 cluster_index<kConfig.cluster>(), narrows, kConfig.narrow_share());
+    if (next >= narrow.rows * narrow.columns) return false;
+    ++narrows;
+    const TileAt tile = tile_at({narrow.rows, narrow.columns, grid.band}, next);
+    const int row = (grid.rows - narrow.rows + tile.row) * kConfig.weight_sharers() +
+                    rank_in_cluster<kConfig.cluster>();
+    position = place(row, grid.columns * kConfig.tile_n + tile.column * kConfig.narrow_n);
+    position.is_narrow = true;
     return true;
   }
 

@@ -7,6 +7,7 @@
 
 #include "cuda/hopper/fused_qkv_matmul/launch_tile.h"
 #include "cuda/hopper/fused_qkv_matmul/variants.h"
+#include "cuda/hopper/fused_qkv_matmul/whole_tiles_only.h"
 
 namespace quire::cuda::hopper {
 
@@ -26,7 +27,8 @@ constexpr TileVariant tile_variant(std::string_view name, double relative_cost) 
 }
 
 inline constexpr TileVariant kTileVariants[] = {
-    tile_variant<TileN256<DType::bf16>>("bf16_n256", 1.0),
+    tile_variant<WholeTilesOnly<TileN256<DType::bf16>>>("bf16_n256", 1.0),
+    tile_variant<TileN256<DType::bf16>>("bf16_n256_narrow", 1.0),
     tile_variant<TileN192<DType::bf16>>("bf16_n192", 1.03),
     tile_variant<TileN160<DType::bf16>>("bf16_n160", 1.05),
     tile_variant<TileN96<DType::bf16>>("bf16_n96", 1.15),
@@ -35,7 +37,8 @@ inline constexpr TileVariant kTileVariants[] = {
     tile_variant<TileN96T64<DType::bf16>>("bf16_n96_t64", 1.2),
     tile_variant<TileN64T128<DType::bf16>>("bf16_n64_t128", 1.4),
     tile_variant<TileN96T128<DType::bf16>>("bf16_n96_t128", 1.25),
-    tile_variant<TileN256<DType::f16>>("f16_n256", 1.0),
+    tile_variant<WholeTilesOnly<TileN256<DType::f16>>>("f16_n256", 1.0),
+    tile_variant<TileN256<DType::f16>>("f16_n256_narrow", 1.0),
     tile_variant<TileN192<DType::f16>>("f16_n192", 1.03),
     tile_variant<TileN160<DType::f16>>("f16_n160", 1.05),
     tile_variant<TileN96<DType::f16>>("f16_n96", 1.15),
@@ -60,8 +63,11 @@ inline constexpr TileVariant kTileVariants[] = {
     tile_variant<TileN96T64<DType::fp8_e4m3, Scaling::rows>>("fp8_rows_n96_t64", 1.2),
     tile_variant<TileN64T128<DType::fp8_e4m3, Scaling::rows>>("fp8_rows_n64_t128", 1.4),
     tile_variant<TileN96T128<DType::fp8_e4m3, Scaling::rows>>("fp8_rows_n96_t128", 1.25),
-    tile_variant<TileN256FastAccum>("fp8_fast_accum_n256", 0.96),
-    tile_variant<TileN256<DType::fp8_e4m3, Scaling::blocks>>("fp8_blocks_n256", 1.0),
+    tile_variant<WholeTilesOnly<TileN256FastAccum>>("fp8_fast_accum_n256", 0.96),
+    tile_variant<TileN256FastAccum>("fp8_fast_accum_n256_narrow", 0.96),
+    tile_variant<WholeTilesOnly<TileN256<DType::fp8_e4m3, Scaling::blocks>>>("fp8_blocks_n256",
+                                                                             1.0),
+    tile_variant<TileN256<DType::fp8_e4m3, Scaling::blocks>>("fp8_blocks_n256_narrow", 1.0),
     tile_variant<TileN192<DType::fp8_e4m3, Scaling::blocks>>("fp8_blocks_n192", 1.03),
     tile_variant<TileN160<DType::fp8_e4m3, Scaling::blocks>>("fp8_blocks_n160", 1.08),
     tile_variant<TileN96<DType::fp8_e4m3, Scaling::blocks>>("fp8_blocks_n96", 1.35),

@@ -197,15 +197,16 @@ template <TileConfig kConfig> struct WaitingTile<kConfig, Scaling::none> {
   int turn = -1;
 
   __device__ void look_up(const TileParams&, const TileShared<kConfig>&, int, int) {}
-  template <DType kDType, typename Finish>
-  __device__ void round(const Finish& finish, const float (&sums)[kConfig.tile_n / 2]) {
+  template <DType kDType, typename Finish, int kRegisters>
+  __device__ void round(const Finish& finish, const float (&sums)[kRegisters]) {
 #pragma unroll
-    for (int group = 0; group < kConfig.groups(); ++group) {
+    for (int group = 0; group < kRegisters / 16; ++group) {
       round_runs<kDType>(finish, sums, group, runs[group]);
     }
   }
+  template <int kRegisters>
   __device__ void take(const TileParams& params, TileShared<kConfig>& shared, int now, int row,
-                       const float (&sums)[kConfig.tile_n / 2]) {
+                       const float (&sums)[kRegisters]) {
     const auto finish = finishing<kConfig>(shared, now, row);
     if (shared.routes[now].dtype != DType::bf16) {
       round<DType::f16>(finish, sums);

@@ -38,7 +38,7 @@ __device__ void look_up_tokens(const TileParams& params, TileShared<kConfig>& sh
                                const TilePosition& tile, int thread) {
   const QkvOutputs& outputs = params.outputs;
   const TileRoute route = tile_route<kConfig.dtype>(
-      outputs, tile.column, tile.is_half ? kConfig.tile_n / 2 : kConfig.tile_n);
+      outputs, tile.column, tile.is_narrow ? kConfig.narrow_n : kConfig.tile_n);
   if (thread == 0) {
     TileRoute& left = shared.routes[turn] = route;
     left.token = tile.token;

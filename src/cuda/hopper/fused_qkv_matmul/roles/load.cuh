@@ -28,21 +28,20 @@ __device__ void load_tokens(const TileParams& params, TileShared<kConfig>& share
   }
 }
 
-template <TileConfig kConfig>
+// Of a tile of kColumns columns: tile_n or narrow_n.
+template <int kColumns, TileConfig kConfig>
 __device__ void load_weight(const TileParams& params, TileShared<kConfig>& shared, int stage, int k,
                             const TilePosition& tile) {
-  constexpr int kBoxGroups = kConfig.box_groups();
-  constexpr int kBoxes = kConfig.groups() / kBoxGroups;
-  static_assert(!kConfig.has_halves() || kBoxes % 2 == 0);
+  constexpr int kBoxGroups = kConfig.box_groups(kColumns);
+  constexpr int kBoxes = kColumns / kGroupRows / kBoxGroups;
   constexpr std::uint16_t kEveryBlock = (1 << kConfig.cluster) - 1;
   const int rank = rank_in_cluster<kConfig.cluster>();
 #pragma unroll
   for (int box = 0; box < kBoxes; ++box) {
     if (kConfig.weight_sharers() > 1 && box % kConfig.weight_sharers() != rank) continue;
-    if (kConfig.has_halves() && tile.is_half && 2 * box >= kBoxes) continue;
     const int group = box * kBoxGroups;
     const BoxLoad load{
-        .map = &params.weight,
+        .map = kColumns == kConfig.tile_n ? &params.weight : &params.narrow_weight,
         .shared = &shared.weight[stage][group * kGroupRows * kRowBytes],
         .full = &shared.ring.full[stage],
         .hint = params.weight_is_read_once ? L2Hint::EVICT_FIRST : L2Hint::EVICT_NORMAL};
@@ -54,15 +53,8 @@ __device__ void load_weight(const TileParams& params, TileShared<kConfig>& share
   }
 }
 
-// Bytes that a stage of the tile is filled with.
-template <TileConfig kConfig>
-__device__ int stage_bytes(const TileParams& params, const TilePosition& tile) {
-  const int columns = kConfig.has_halves() && tile.is_half ? kConfig.tile_n / 2 : kConfig.tile_n;
-  return (params.box_tokens * kConfig.token_sharers() + columns) * kRowBytes;
-}
-
 // The next kBlocks blocks of K from `block` on: their weights in a row, then their tokens.
-template <int kBlocks, TileConfig kConfig>
+template <int kColumns, int kBlocks, TileConfig kConfig>
 __device__ __forceinline__ void send_for(const TileParams& params, TileShared<kConfig>& shared,
                                          RingPosition<kConfig.stages>& at, const TilePosition& tile,
                                          int block, int bytes) {
@@ -77,7 +69,7 @@ __device__ __forceinline__ void send_for(const TileParams& params, TileShared<kC
   }
 #pragma unroll
   for (int i = 0; i < kBlocks; ++i) {
-    load_weight(params, shared, stages[i], (block + i) * kElements, tile);
+    load_weight<kColumns>(params, shared, stages[i], (block + i) * kElements, tile);
   }
 #pragma unroll
   for (int i = 0; i < kBlocks; ++i) {
@@ -95,7 +87,7 @@ __device__ int send_early(const TileParams& params, TileShared<kConfig>& shared,
 #pragma unroll 1
   for (int block = 0; block < blocks; ++block) {
     shared.ring.full[block].arrive_and_expect_tx(bytes);
-    load_weight(params, shared, block, block * kElements, tile);
+    load_weight<kConfig.tile_n>(params, shared, block, block * kElements, tile);
   }
   cudaGridDependencySynchronize();
 #pragma unroll 1
@@ -105,22 +97,33 @@ __device__ int send_early(const TileParams& params, TileShared<kConfig>& shared,
   return blocks;
 }
 
-template <TileConfig kConfig>
-__device__ void load_role(const TileParams& params, TileShared<kConfig>& shared) {
+// All of kColumns columns; the first of a launch is whole. (Not asked for each block of K: this thread has no time.)
+template <int kColumns, TileConfig kConfig>
+__device__ __forceinline__ void load_tiles(const TileParams& params, TileShared<kConfig>& shared,
+                                           RingPosition<kConfig.stages>& at,
+                                           TilePositions<kConfig>& positions) {
   constexpr int kSent = kConfig.blocks_sent;
-  RingPosition<kConfig.stages> at;
-  TilePositions<kConfig> positions(params);
-  bool is_early = params.early_blocks > 0;
-  for (TilePosition tile; positions.next(tile); is_early = false) {
-    const int bytes = stage_bytes<kConfig>(params, tile);
+  const int bytes = (params.box_tokens * kConfig.token_sharers() + kColumns) * kRowBytes;
+  bool is_early = kColumns == kConfig.tile_n && params.early_blocks > 0;
+  for (TilePosition tile; positions.template next_of<kColumns>(tile); is_early = false) {
     int block = is_early ? send_early(params, shared, at, tile, bytes) : 0;
     for (; block + kSent <= params.k_blocks; block += kSent) {
-      send_for<kSent>(params, shared, at, tile, block, bytes);
+      send_for<kColumns, kSent>(params, shared, at, tile, block, bytes);
     }
     if constexpr (kSent > 1) {
-      for (; block < params.k_blocks; ++block) send_for<1>(params, shared, at, tile, block, bytes);
+      for (; block < params.k_blocks; ++block) {
+        send_for<kColumns, 1>(params, shared, at, tile, block, bytes);
+      }
     }
   }
+}
+
+template <TileConfig kConfig>
+__device__ void load_role(const TileParams& params, TileShared<kConfig>& shared) {
+  RingPosition<kConfig.stages> at;
+  TilePositions<kConfig> positions(params);
+  load_tiles<kConfig.tile_n>(params, shared, at, positions);
+  if constexpr (kConfig.has_narrow()) load_tiles<kConfig.narrow_n>(params, shared, at, positions);
   // A block must not leave while another may still signal its barriers.
   for (int stage = 0; stage < kConfig.stages; ++stage, at.advance()) shared.ring.wait_empty(at);
 }

@@ -11,30 +11,33 @@
 namespace quire::cuda::hopper {
 
 // bf16, f16, f32, and fp8 that is not promoted.
-template <TileConfig kConfig, typename Meanwhile, typename NearTheEnd>
+template <TileConfig kConfig, int kColumns, typename Meanwhile, typename NearTheEnd>
 __device__ void sum_tile(int k_blocks, TileShared<kConfig>& shared, int consumer,
-                         RingPosition<kConfig.stages>& at, float (&sums)[kConfig.tile_n / 2],
+                         RingPosition<kConfig.stages>& at, float (&sums)[kColumns / 2],
                          const Meanwhile& meanwhile, const NearTheEnd& near_the_end) {
-  BlockChain<kConfig> chain{shared, consumer, at, sums};
+  BlockChain<kConfig, kColumns> chain{shared, consumer, at, sums};
   int block = start_and_store(k_blocks, chain, meanwhile, std::make_integer_sequence<int, 4>{});
   for (; block < k_blocks; ++block) chain.start(false);
   if constexpr (kConfig.has_scales()) near_the_end();
   chain.finish();
 }
 
-template <TileConfig kConfig, typename Meanwhile, typename NearTheEnd>
+// kColumns: tile_n or narrow_n.
+template <TileConfig kConfig, int kColumns, int kRegisters, typename Meanwhile, typename NearTheEnd>
 __device__ void sum_any(const TileParams& params, TileShared<kConfig>& shared,
                         const BlockPlace& place, RingPosition<kConfig.stages>& at,
-                        float (&sums)[kConfig.tile_n / 2], const Meanwhile& meanwhile,
+                        float (&sums)[kRegisters], const Meanwhile& meanwhile,
                         const NearTheEnd& near_the_end) {
   if constexpr (!kConfig.promotes()) {
-    sum_tile<kConfig>(params.k_blocks, shared, place.consumer, at, sums, meanwhile, near_the_end);
+    sum_tile<kConfig, kColumns>(params.k_blocks, shared, place.consumer, at,
+                                first_of<kColumns / 2>(sums), meanwhile, near_the_end);
   } else if constexpr (kConfig.scaling == Scaling::rows) {
-    sum_rows<kConfig>(params.k_blocks, shared, place.consumer, at, sums, meanwhile, near_the_end);
+    sum_rows<kConfig, kColumns>(params.k_blocks, shared, place.consumer, at,
+                                first_of<kColumns / 2>(sums), meanwhile, near_the_end);
   } else if constexpr (kConfig.part_sets() == 2) {
     sum_blocks<kConfig>(params.k_blocks, shared, place, at, sums, meanwhile);
   } else {
-    sum_blocks_by_parts<kConfig>(params.k_blocks, shared, place, at, sums, meanwhile);
+    sum_blocks_by_parts<kConfig, kColumns>(params.k_blocks, shared, place, at, sums, meanwhile);
   }
 }
 
@@ -49,6 +52,13 @@ template <TileConfig kConfig> struct Walk {
   RingPosition<kConfig.stages> at;
   RingPosition<kConfig.turns()> kv_at;
   int exchanges = 0;  // with the block beside this one (granule_pair.cuh)
+
+  __device__ BlockPlace place(const TilePosition& tile) const {
+    return {.thread = thread,
+            .consumer = consumer,
+            .row = row,
+            .second_group = (128 - tile.column % 128) / kGroupRows};
+  }
 };
 
 // A tile with columns of K or V that become codes. Defined in store_codes.cuh, which their variants include: the other
@@ -58,9 +68,9 @@ __device__ void store_codes(const TileParams& params, TileShared<kConfig>& share
                             Walk<kConfig>& walk, const float (&sums)[kRegisters]);
 
 // The tile waits to be stored, or is stored now if it has no row addresses.
-template <TileConfig kConfig, int kRegisters, typename Waiting>
+template <TileConfig kConfig, int kColumns, typename Waiting>
 __device__ void finish_tile(const TileParams& params, TileShared<kConfig>& shared,
-                            Walk<kConfig>& walk, const float (&sums)[kRegisters], Waiting& done) {
+                            Walk<kConfig>& walk, const float (&sums)[kColumns / 2], Waiting& done) {
   const int turn = walk.kv_at.stage;
   const int row = walk.row;
   const TileRoute& tile = shared.routes[turn];
@@ -78,44 +88,40 @@ __device__ void finish_tile(const TileParams& params, TileShared<kConfig>& share
   done.forget();
 }
 
-template <TileConfig kConfig>
-__device__ void multiply_whole_tiles(const TileParams& params, TileShared<kConfig>& shared,
-                                     Walk<kConfig>& walk) {
+// All tiles of kColumns columns. The last one still waits to be stored.
+template <TileConfig kConfig, int kColumns, typename Waiting>
+__device__ void multiply_tiles(const TileParams& params, TileShared<kConfig>& shared,
+                               Walk<kConfig>& walk, float (&sums)[kConfig.tile_n / 2],
+                               Waiting& done) {
   const int row = walk.row;
-  float sums[kConfig.tile_n / 2];
-  FinishedTile<kConfig> done;
-  done.forget();
-  for (TilePosition tile; walk.positions.next_whole(tile); walk.kv_at.advance()) {
-    const BlockPlace place{.thread = walk.thread,
-                           .consumer = walk.consumer,
-                           .row = row,
-                           .second_group = (128 - tile.column % 128) / kGroupRows};
-    sum_any<kConfig>(
-        params, shared, place, walk.at, sums,
+  for (TilePosition tile; walk.positions.template next_of<kColumns>(tile); walk.kv_at.advance()) {
+    sum_any<kConfig, kColumns>(
+        params, shared, walk.place(tile), walk.at, sums,
         [&](auto part) { done.template store<decltype(part)>(params, shared, row, sums); },
         [&] {
           shared.kv_ring.wait_full(walk.kv_at);
           done.look_up(params, shared, walk.kv_at.stage, row);
         });
     shared.kv_ring.wait_full(walk.kv_at);
-    finish_tile<kConfig>(params, shared, walk, sums, done);
+    finish_tile<kConfig, kColumns>(params, shared, walk, first_of<kColumns / 2>(sums), done);
   }
-  done.template store<WholeTile>(params, shared, row, sums);
 }
 
-// A block has one or two of them at its end, if any. Each is stored before the next one begins: in one loop with
-// the whole tiles there were no registers for both widths.
+// Promoted ones: each has registers of its own and is stored at its end. A cluster has one or two of them, and where
+// the sums of whole tiles wait for them the compiler spills, or has sums and products in the same banks of registers,
+// which costs whole tiles more than narrow ones gain.
 template <TileConfig kConfig>
-__device__ void multiply_halves(const TileParams& params, TileShared<kConfig>& shared,
-                                Walk<kConfig>& walk) {
-  float sums[kConfig.tile_n / 4];
+__device__ void multiply_narrow_tiles(const TileParams& params, TileShared<kConfig>& shared,
+                                      Walk<kConfig>& walk) {
+  constexpr int kColumns = kConfig.narrow_n;
+  float sums[kColumns / 2];
   WaitingTile<kConfig, Scaling::blocks> done;
-  for (TilePosition tile; walk.positions.next_half(tile); walk.kv_at.advance()) {
-    sum_rows<kConfig, kConfig.tile_n / 2>(
-        params.k_blocks, shared, walk.consumer, walk.at, sums, [](auto) {}, [] {});
+  for (TilePosition tile; walk.positions.next_narrow(tile); walk.kv_at.advance()) {
+    sum_any<kConfig, kColumns>(
+        params, shared, walk.place(tile), walk.at, sums, [](auto) {}, [] {});
     shared.kv_ring.wait_full(walk.kv_at);
-    finish_tile<kConfig>(params, shared, walk, sums, done);
-    done.template store<HalfTile>(params, shared, walk.row, sums);
+    finish_tile<kConfig, kColumns>(params, shared, walk, sums, done);
+    done.template store<NarrowTile<kColumns>>(params, shared, walk.row, sums);
   }
 }
 
@@ -124,8 +130,17 @@ __device__ void multiply_role(const TileParams& params, TileShared<kConfig>& sha
   const int row =
       consumer * kWgmmaRows + static_cast<int>(threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4);
   Walk<kConfig> walk{.consumer = consumer, .row = row, .positions = TilePositions<kConfig>(params)};
-  multiply_whole_tiles(params, shared, walk);
-  if constexpr (kConfig.has_halves()) multiply_halves(params, shared, walk);
+  float sums[kConfig.tile_n / 2];
+  FinishedTile<kConfig> done;
+  done.forget();
+  multiply_tiles<kConfig, kConfig.tile_n>(params, shared, walk, sums, done);
+  if constexpr (kConfig.has_narrow() && !kConfig.promotes()) {
+    multiply_tiles<kConfig, kConfig.narrow_n>(params, shared, walk, sums, done);
+  }
+  done.template store<WholeTile>(params, shared, row, sums);
+  if constexpr (kConfig.has_narrow() && kConfig.promotes()) {
+    multiply_narrow_tiles(params, shared, walk);
+  }
 }
 
 }  // namespace quire::cuda::hopper
