@@ -4,13 +4,10 @@
 #include <algorithm>
 
 #include "cuda/hopper/tile/row_order.h"
+#include "cuda/runtime/ceil_div.h"
 
 namespace quire::cuda::hopper {
 namespace {
-
-constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
-  return (a + b - 1) / b;
-}
 
 TileGrid grid_of(const TileConfig& config, const TileShape& shape) {
   const std::int64_t rows =

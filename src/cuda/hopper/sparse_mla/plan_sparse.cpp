@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "cuda/runtime/ceil_div.h"
+
 namespace quire::cuda::hopper {
 namespace {
 
@@ -13,10 +15,6 @@ constexpr double kItemCost = 6.0;
 constexpr double kKeyCost = 0.03;
 constexpr double kMergeCost = 4.0;
 constexpr double kPieceCost = 0.2;
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
-  return (a + b - 1) / b;
-}
 
 bool is_scaled_whole(const RowPart& part) {
   return part.scale_source == ScaleSource::plane && part.scale_dtype == DType::f32 &&

@@ -3,14 +3,12 @@
 
 #include <algorithm>
 
+#include "cuda/runtime/ceil_div.h"
+
 namespace quire::cuda::hopper {
 namespace {
 
 constexpr std::int64_t kMaxTokenTiles = 65535;  // blocks along a grid's second axis
-
-constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
-  return (a + b - 1) / b;
-}
 
 Int4Grid grid_of(const Int4Config& config, const Int4Shape& shape) {
   return {.columns = static_cast<int>(

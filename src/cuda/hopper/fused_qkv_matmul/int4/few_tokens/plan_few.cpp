@@ -4,16 +4,13 @@
 #include <algorithm>
 
 #include "cuda/hopper/fused_qkv_matmul/int4/packed_order.h"
+#include "cuda/runtime/ceil_div.h"
 
 namespace quire::cuda::hopper {
 namespace {
 
 constexpr std::int64_t kMostXBytes = 160 * 1024;  // of shared memory, beside the sums
 constexpr int kSwizzledBytes = 1024;              // stages begin at multiples of it
-
-constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
-  return (a + b - 1) / b;
-}
 
 const FewTokensVariant* find_variant(const Int4Shape& shape) {
   const auto* found = std::find_if(std::begin(kFewTokensVariants), std::end(kFewTokensVariants),
