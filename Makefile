@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # The newcomer's door: `make demo` and `make test` set themselves up. Logic lives in scripts/ and CMake.
 
-.PHONY: help demo test build python check bench benchmarks asan tsan lint format clean setup-demo setup-test
+.PHONY: help demo test build python check bench benchmarks asan tsan fuzz test-slow lint format clean wheel \
+  test-install setup-demo setup-test
 .DEFAULT_GOAL := help
 
 # cmake and ninja may live in the virtual environment when there is no root to install them.
@@ -14,7 +15,9 @@ BUILD := cmake --build --preset
 help:
 	@echo "make demo    set up, build and run the demo on this machine"
 	@echo "make test    set up, build and run every test (CTest, then pytest)"
-	@echo "make build | python | check | bench | benchmarks | asan | tsan | lint | format | clean"
+	@echo "make wheel   wheels of the Python package in dist/, for the interpreters found; make test-install tries them"
+	@echo "make fuzz    run the fuzzers (clang), SECONDS=60 of each"
+	@echo "make build | python | check | bench | benchmarks | asan | tsan | test-slow | lint | format | clean"
 
 demo: setup-demo
 	@scripts/configure.sh demo
@@ -22,7 +25,7 @@ demo: setup-demo
 	@$(QUIRE) demo
 
 test: build
-	@ctest --preset release -j $(JOBS)
+	@ctest --preset release -j $(JOBS) $(if $(SKIP_LABELS),-LE '$(SKIP_LABELS)')
 	@python -m pytest
 
 build: setup-test
@@ -49,6 +52,13 @@ benchmarks: setup-test python
 	@PYTHONPATH=build/release/python python -m benchmarks.cpu $(ARGS)
 	@python -m benchmarks.plot
 
+wheel: setup-demo
+	@JOBS=$(JOBS) scripts/build_wheels.sh
+
+# What of installing takes longer than a minute; the rest is in `make test`.
+test-install: setup-test wheel
+	@scripts/test_install.sh
+
 asan: setup-demo
 	@scripts/configure.sh asan-ubsan
 	@$(BUILD) asan-ubsan -j $(JOBS)
@@ -58,6 +68,17 @@ tsan: setup-demo
 	@scripts/configure.sh tsan
 	@$(BUILD) tsan -j $(JOBS)
 	@ctest --preset tsan -j $(JOBS)
+
+fuzz: setup-demo
+	@scripts/configure.sh fuzz
+	@$(BUILD) fuzz -j $(JOBS)
+	@scripts/fuzz.sh $(or $(SECONDS),60)
+
+# A minute of each fuzzer, as tests.
+test-slow: setup-demo
+	@scripts/configure.sh fuzz
+	@$(BUILD) fuzz -j $(JOBS)
+	@ctest --preset fuzz
 
 lint: setup-demo
 	@scripts/configure.sh release

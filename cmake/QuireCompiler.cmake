@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Compiler cache and warnings.
 
-if(NOT CMAKE_CXX_COMPILER_LAUNCHER)
+option(QUIRE_COMPILER_CACHE "Compile through ccache where it is found" ${PROJECT_IS_TOP_LEVEL})
+if(QUIRE_COMPILER_CACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   find_program(QUIRE_CCACHE ccache)
   mark_as_advanced(QUIRE_CCACHE)
   if(QUIRE_CCACHE)
@@ -21,14 +22,22 @@ function(quire_set_warnings target)
 endfunction()
 
 # -O3 is for kernels (src/cpu/kernels sets its own); elsewhere it only costs compile time.
-set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
+if(PROJECT_IS_TOP_LEVEL AND CMAKE_CXX_FLAGS_RELEASE STREQUAL "-O3 -DNDEBUG")  # CMake's own: nobody chose it
+  set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
+endif()
+
+# quire_parse_once(<target> <header>...)
+# Headers that most sources of the target include are parsed once per target: half of a small source's compile time.
+function(quire_parse_once target)
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)
+  list(TRANSFORM ARGN REPLACE "(.+)" "$<$<COMPILE_LANGUAGE:CXX>:\\1>" OUTPUT_VARIABLE headers)
+  target_precompile_headers(${target} PRIVATE ${headers})
+endfunction()
 
 # quire_compile_quickly(<target> <header>...)
 # For tests and tools, whose time goes into parsing large headers, not into running: little optimisation, and the
 # headers parsed once per target.
 function(quire_compile_quickly target)
-  target_compile_options(${target} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O1>
-    $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)
-  list(TRANSFORM ARGN REPLACE "(.+)" "$<$<COMPILE_LANGUAGE:CXX>:\\1>" OUTPUT_VARIABLE headers)
-  target_precompile_headers(${target} PRIVATE ${headers})
+  target_compile_options(${target} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O1>)
+  quire_parse_once(${target} ${ARGN})
 endfunction()

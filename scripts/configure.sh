@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Configures one preset quietly: configure.sh demo|release|debug|asan-ubsan|tsan
+# Configures one preset quietly: configure.sh demo|release|debug|asan-ubsan|tsan|fuzz
 # 'demo' is the release tree, but a first configure on a machine without a GPU leaves the CUDA backend out: compiling
 # it there would only delay the demo. 'release' (make test) brings it back whenever nvcc is found.
 set -euo pipefail
@@ -16,6 +16,7 @@ if [[ $preset == demo ]]; then
 elif [[ $preset == release ]]; then
   options+=("-DQUIRE_CUDA=${QUIRE_CUDA:-AUTO}")
 fi
+if [[ -n ${QUIRE_COMPILER_CACHE:-} ]]; then options+=("-DQUIRE_COMPILER_CACHE=$QUIRE_COMPILER_CACHE"); fi
 
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT

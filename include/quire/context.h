@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string>
 
+#include "quire/export.h"
+
 namespace quire {
 
 // A caller's threads in place of the library's pool. `run` calls task(data, index) once for each
@@ -18,8 +20,14 @@ struct ParallelFor {
   void* user = nullptr;  // handed to `run`
 };
 
+inline constexpr int kMaxThreads = 1024;  // of Context::num_threads; ops refuse more
+
+// The cores that this process may use, which is what num_threads = 0 means: those of its affinity,
+// and no more than the CPU quotas of its control groups grant. From 1 to kMaxThreads.
+QUIRE_API int num_cores();
+
 struct Context {
-  int num_threads = 0;         // CPU ops: 0 = all cores
+  int num_threads = 0;         // CPU ops: 0 = all cores, at most kMaxThreads
   ParallelFor parallel_for{};  // CPU ops: run null = the library's pool
   void* stream = nullptr;      // GPU ops: a cudaStream_t
   // GPU ops: the op may start while the stream's last kernel still runs (programmatic dependent

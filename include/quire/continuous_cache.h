@@ -5,13 +5,14 @@
 // tiles need not divide the slot).
 #pragma once
 
+#include "quire/export.h"
 #include "quire/paged_kv_cache.h"
 
 namespace quire {
 
 // blocks [num_slots, kv, num_layers, max_length, num_kv_heads, row], cache_lengths u32 [batch],
 // slots u32 [batch]: the slot of each sequence. Throws Error for other shapes or dtypes.
-PagedKVCache continuous_cache(const TensorView& blocks, const TensorView& cache_lengths,
-                              const TensorView& slots);
+QUIRE_API PagedKVCache continuous_cache(const TensorView& blocks, const TensorView& cache_lengths,
+                                        const TensorView& slots);
 
 }  // namespace quire

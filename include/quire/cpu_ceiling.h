@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "quire/export.h"
+
 namespace quire {
 
 struct CpuCeiling {
@@ -19,6 +21,6 @@ struct CpuCeiling {
 
 // Some tenths of a second. 0 threads: all cores; target empty: the best one that runs here. Throws
 // Error for a target that does not.
-CpuCeiling measure_cpu_ceiling(int num_threads = 0, std::string_view target = {});
+QUIRE_API CpuCeiling measure_cpu_ceiling(int num_threads = 0, std::string_view target = {});
 
 }  // namespace quire

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string>
 
+#include "quire/export.h"
+
 namespace quire {
 
 enum class DeviceKind : std::uint8_t { cpu, cuda };
@@ -16,6 +18,6 @@ struct Device {
   bool operator==(const Device&) const = default;
 };
 
-std::string to_string(Device device);  // "cpu", "cuda:0"
+QUIRE_API std::string to_string(Device device);  // "cpu", "cuda:0"
 
 }  // namespace quire

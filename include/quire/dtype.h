@@ -6,6 +6,7 @@
 #include <optional>
 #include <string_view>
 
+#include "quire/export.h"
 #include "quire/host_device.h"
 
 namespace quire {
@@ -69,7 +70,7 @@ QUIRE_HOST_DEVICE constexpr bool is_half(DType dtype) {
   return dtype == DType::f16 || dtype == DType::bf16;
 }
 
-std::string_view name(DType dtype);                           // "bf16"
-std::optional<DType> dtype_from_name(std::string_view text);  // the inverse of name()
+QUIRE_API std::string_view name(DType dtype);                           // "bf16"
+QUIRE_API std::optional<DType> dtype_from_name(std::string_view text);  // the inverse of name()
 
 }  // namespace quire

@@ -8,6 +8,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "quire/export.h"
+
 namespace quire {
 
 enum class ErrorCode : std::uint8_t {
@@ -17,7 +19,7 @@ enum class ErrorCode : std::uint8_t {
   runtime,        // a device or the system failed   → Python RuntimeError
 };
 
-class Error : public std::runtime_error {
+class QUIRE_API Error : public std::runtime_error {
  public:
   // "op: 'argument' must be <expected>, got <actual>"
   Error(ErrorCode code, std::string op, std::string argument, std::string expected,

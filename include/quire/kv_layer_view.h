@@ -6,13 +6,13 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "quire/export.h"
 #include "quire/host_device.h"
 #include "quire/row_format.h"
 
 namespace quire {
 
-// The scales of a layer view: strides in elements, 0 where one scale serves a whole dimension (a
-// static scale).
+// The scales of a layer view: strides in elements, 0 where one scale serves a whole dimension.
 struct ScaleLayerView {
   // [num_pages, page_size, num_heads, num_slots], shifted to the layer and K/V
   std::byte* data = nullptr;
@@ -24,16 +24,17 @@ struct ScaleLayerView {
   std::int64_t head_stride = 0;
   std::int64_t slot_stride = 0;
   std::int32_t num_slots = 0;
+  // The user's, calibrated: ops read them and never write them.
+  bool are_static = false;
   // [batch, max_pages], its own ids, the same column arithmetic
   const std::uint32_t* page_table = nullptr;
   std::int64_t page_table_stride = 0;
 
   bool defined() const { return data != nullptr; }
-  // A broadcast scale was calibrated by the user: ops read it and never write it.
-  bool is_static() const { return page_stride == 0 || token_stride == 0; }
+  bool is_static() const { return are_static; }
 };
 
-struct KvLayerView {
+struct QUIRE_API KvLayerView {
   // [num_pages, page_size, num_heads, row], shifted to the layer and K/V
   std::byte* data = nullptr;
   RowFormat row_format{};

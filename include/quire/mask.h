@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "quire/export.h"
 #include "quire/tensor_view.h"
 
 namespace quire {
@@ -21,8 +22,11 @@ enum class MaskKind : std::uint8_t {
   any_of,          // left or right
 };
 
-class Mask {
+class QUIRE_API Mask {
  public:
+  // Of 64 masks joined. Kernels walk a mask as the tree it is, per key and on the stack.
+  static constexpr std::int32_t kMaxNodes = 127;
+
   struct Node {
     MaskKind kind = MaskKind::full;
     std::int64_t size = 0;   // sliding_window, chunked
@@ -41,6 +45,7 @@ class Mask {
   // CLI and cases spell it.
   static Mask parse(const std::string& text);
 
+  // Error beyond kMaxNodes.
   friend Mask operator&(const Mask& left, const Mask& right) {
     return join(MaskKind::all_of, left, right);
   }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <numeric>
 
+#include "quire/export.h"
 #include "quire/host_device.h"
 #include "quire/mask.h"
 #include "quire/tile_geometry.h"
@@ -29,6 +30,7 @@ QUIRE_HOST_DEVICE constexpr int sub_range_alignment(int alignment, int stride) {
 
 // First column that a tile walk for queries from position first_query on has to load: no query at
 // or after first_query sees a key before it.
-std::int64_t start_column(const Mask& mask, std::int64_t first_query, int tile_rows, int page_size);
+QUIRE_API std::int64_t start_column(const Mask& mask, std::int64_t first_query, int tile_rows,
+                                    int page_size);
 
 }  // namespace quire

@@ -7,7 +7,7 @@
 //   cache_lengths  u32 [batch]             tokens cached before this call; ops never change it
 //   page_table     u32 [batch, max_pages]  column j: tokens [j · page_size, (j + 1) · page_size)
 //   scales         [num_scale_pages, kv, num_layers, page_size, num_kv_heads, slots]
-//                  any strides, 0 = broadcast
+//                  any strides, 0 = broadcast (see static_scales)
 //
 // Page, K/V, layer, token and head strides are free, so NHD and HND pools both fit; the row itself
 // is contiguous. An entry equal to num_pages (or 0xFFFFFFFF) means "no page": loads there read as
@@ -17,17 +17,23 @@
 #include <cstdint>
 #include <optional>
 
+#include "quire/export.h"
 #include "quire/kv_layer_view.h"
 #include "quire/tensor_view.h"
 
 namespace quire {
 
-struct PagedKVCache {
+struct QUIRE_API PagedKVCache {
   TensorView blocks;
   TensorView cache_lengths;
   TensorView page_table;
   std::optional<TensorView> scales{};
   std::optional<TensorView> scales_page_table{};  // absent: scales use page_table
+  // Whether the scales are calibrated ones, which ops read and never write. Absent: as their strides say,
+  // static where one scale serves several pages or tokens. A dimension of size 1 has no stride that says
+  // anything, so a pool of a single token (one page of size 1) says it here, unless another dimension is
+  // broadcast or both strides are 0.
+  std::optional<bool> static_scales{};
   std::optional<RowFormat> row_format{};  // absent: uniform, or scaled when scales are given
   // Upper bounds for grids and workspace (a graph-capture bound, say), never for a request's own
   // work.
@@ -46,6 +52,8 @@ struct PagedKVCache {
   // The format in force: the given one, or the one that blocks and scales imply
   // (granularity = ceil(row / slots)).
   RowFormat format() const;
+  // static_scales, or what the strides imply; false without scales.
+  bool has_static_scales() const;
   std::int64_t head_dim() const { return format().width(); }
 
   // Views of one layer. They throw Error for a layer out of range, and value() for an MLA cache.

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "quire/export.h"
+
 namespace quire {
 
 struct Refusal {
@@ -16,7 +18,7 @@ struct Refusal {
   std::string reason;  // "tensors are on cpu"
 };
 
-struct Plan {
+struct QUIRE_API Plan {
   std::string op;
   std::string kernel;  // "reference/flash_attention"; empty: no candidate takes the problem
   std::int64_t workspace_bytes = 0;

@@ -16,6 +16,7 @@
 #include <string>
 
 #include "quire/dtype.h"
+#include "quire/export.h"
 #include "quire/host_device.h"
 
 namespace quire {
@@ -39,7 +40,7 @@ struct RowPart {
   bool operator==(const RowPart&) const = default;
 };
 
-struct RowFormat {
+struct QUIRE_API RowFormat {
   static constexpr int kMaxParts = 4;
 
   std::array<RowPart, kMaxParts> parts{};
@@ -52,6 +53,7 @@ struct RowFormat {
     std::int32_t index;  // within the part
   };
 
+  // The four below throw Error for sizes under 1 and for rows of 2^31 bytes or more.
   static RowFormat uniform(DType dtype, std::int32_t width);
   // One scale for `granularity` columns, in the scales tensor.
   static RowFormat scaled(DType dtype, std::int32_t width, std::int32_t granularity,
@@ -88,7 +90,8 @@ struct RowFormat {
     for (std::int32_t p = 0; p < num_parts; ++p) {
       end += parts[p].width;
       if (parts[p].scale_source != ScaleSource::plane) continue;
-      slots = (end + parts[p].granularity - 1) / parts[p].granularity;
+      // Not end + granularity - 1, which the largest granularities bring beyond 32 bits.
+      slots = end / parts[p].granularity + (end % parts[p].granularity != 0 ? 1 : 0);
     }
     return slots;
   }
@@ -96,5 +99,9 @@ struct RowFormat {
   std::string describe() const;  // "fp8_e4m3x512 (f32 scale per 128 in row) + bf16x64, 656 B"
   bool operator==(const RowFormat&) const = default;
 };
+
+// Empty, or why no row can look like this: parts without columns, outside the row or over each
+// other, sums beyond 32 bits. Nothing else may be asked of a format that has such a reason.
+QUIRE_API std::string why_not(const RowFormat& format);
 
 }  // namespace quire

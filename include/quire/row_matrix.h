@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "quire/dtype.h"
+#include "quire/export.h"
 
 namespace quire {
 
@@ -24,8 +25,8 @@ struct RowMatrix {
 // `width` columns of another dtype that begin first_byte bytes into each row. The rows keep their
 // strides, so that a copy never runs from one row's window into the next row. Throws Error where
 // the window leaves the row.
-RowMatrix columns_as(const RowMatrix& matrix, DType dtype, std::int64_t first_byte,
-                     std::int64_t width);
+QUIRE_API RowMatrix columns_as(const RowMatrix& matrix, DType dtype, std::int64_t first_byte,
+                               std::int64_t width);
 
 // [num_heads, num_rows] scales at the scales' base, one per row; rows are contiguous.
 struct ScaleMatrix {

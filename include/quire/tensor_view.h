@@ -11,12 +11,13 @@
 
 #include "quire/device.h"
 #include "quire/dtype.h"
+#include "quire/export.h"
 
 namespace quire {
 
 inline constexpr int kMaxRank = 6;
 
-struct TensorView {
+struct QUIRE_API TensorView {
   void* data = nullptr;
   DType dtype = DType::f32;
   int rank = 0;

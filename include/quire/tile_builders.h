@@ -17,6 +17,7 @@
 #include <cstdint>
 
 #include "quire/dtype.h"
+#include "quire/export.h"
 #include "quire/kv_operand.h"
 #include "quire/row_matrix.h"
 #include "quire/tile_descriptor.h"
@@ -30,7 +31,7 @@ struct TileRequest {
   L2Promotion l2_promotion = L2Promotion::none;
 };
 // The columns that a last, incomplete granule has past the row's end are zeros.
-TileDescriptor make_tile(const RowMatrix& matrix, const TileRequest& request);
+QUIRE_API TileDescriptor make_tile(const RowMatrix& matrix, const TileRequest& request);
 
 struct FoldedTileRequest {
   Swizzle swizzle = Swizzle::b128;
@@ -39,7 +40,8 @@ struct FoldedTileRequest {
   FoldOrder order = FoldOrder::chunk_outer;
   L2Promotion l2_promotion = L2Promotion::none;
 };
-TileDescriptor make_folded_tile(const RowMatrix& matrix, const FoldedTileRequest& request);
+QUIRE_API TileDescriptor make_folded_tile(const RowMatrix& matrix,
+                                          const FoldedTileRequest& request);
 
 struct RaggedTileRequest {
   Swizzle swizzle = Swizzle::b128;
@@ -48,12 +50,13 @@ struct RaggedTileRequest {
   L2Promotion l2_promotion = L2Promotion::none;
 };
 // The base lies tile_rows rows before the operand's: that address is computed and never read.
-TileDescriptor make_ragged_tile(const RowMatrix& matrix, const RaggedTileRequest& request);
+QUIRE_API TileDescriptor make_ragged_tile(const RowMatrix& matrix,
+                                          const RaggedTileRequest& request);
 
 // Coordinate that moves num_rows rows from first_row on; `head` counts groups of group_heads.
-std::array<std::int64_t, 5> ragged_coordinate(const RaggedTileRequest& request, std::int64_t column,
-                                              std::int64_t first_row, int num_rows,
-                                              std::int64_t head = 0);
+QUIRE_API std::array<std::int64_t, 5> ragged_coordinate(const RaggedTileRequest& request,
+                                                        std::int64_t column, std::int64_t first_row,
+                                                        int num_rows, std::int64_t head = 0);
 
 struct Gather4Request {
   int tile_width = 0;   // columns to fetch
@@ -62,10 +65,10 @@ struct Gather4Request {
   L2Promotion l2_promotion = L2Promotion::none;
 };
 // Gathers rows of one head. The instruction exists from Blackwell on; the value does not need it.
-TileDescriptor make_gather4_tile(const RowMatrix& matrix, const Gather4Request& request);
+QUIRE_API TileDescriptor make_gather4_tile(const RowMatrix& matrix, const Gather4Request& request);
 
 // The copies of one gathered tile: column group g, rows 4r … 4r+3.
-struct Gather4Tile {
+struct QUIRE_API Gather4Tile {
   int tile_height;
   int box_width;  // columns of one copy
   int column_groups;
@@ -83,7 +86,7 @@ struct Gather4Tile {
   }
 };
 
-TileDescriptor make_scale_tile(const ScaleMatrix& scales, int box_rows);
+QUIRE_API TileDescriptor make_scale_tile(const ScaleMatrix& scales, int box_rows);
 
 // The same for operands. Operands without a row matrix (scales) do not have tiles.
 template <KvDescriptors Operand>

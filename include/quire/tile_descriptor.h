@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "quire/dtype.h"
+#include "quire/export.h"
 #include "quire/tile_geometry.h"
 
 namespace quire {
@@ -17,7 +18,7 @@ namespace quire {
 enum class L2Promotion : std::uint8_t { none, b64, b128, b256 };
 
 // Not fields, because they never vary: no interleaving, and elements outside the dims load as 0.
-struct TileDescriptor {
+struct QUIRE_API TileDescriptor {
   static constexpr int kMaxRank = 5;
 
   DType dtype = DType::bf16;
@@ -40,9 +41,10 @@ struct TileDescriptor {
 
 // Throws Error that names the first hardware limit which the descriptor breaks. base_address is the
 // operand's base; 0 checks the offset alone.
-void validate_descriptor(const TileDescriptor& descriptor, std::uintptr_t base_address = 0);
+QUIRE_API void validate_descriptor(const TileDescriptor& descriptor,
+                                   std::uintptr_t base_address = 0);
 
-std::string_view name(Swizzle swizzle);           // "b128"
-std::string_view name(L2Promotion l2_promotion);  // "l2_b128"
+QUIRE_API std::string_view name(Swizzle swizzle);           // "b128"
+QUIRE_API std::string_view name(L2Promotion l2_promotion);  // "l2_b128"
 
 }  // namespace quire

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string_view>
 
+#include "quire/export.h"
 #include "quire/tensor_view.h"
 
 namespace quire {
@@ -57,7 +58,7 @@ struct PackedShape {
   bool operator==(const PackedShape&) const = default;
 };
 
-struct Weight {
+struct QUIRE_API Weight {
   TensorView data;  // packed: u8 [packed_bytes], with scales, zeros and perm inside
   WeightFormat format = WeightFormat::dense;
   std::optional<TensorView> scale{};
@@ -73,8 +74,9 @@ struct Weight {
   std::int64_t columns() const;  // K
 };
 
-std::string_view name(WeightFormat format);  // "gptq"
-std::optional<WeightFormat> weight_format_from_name(std::string_view text);
-std::string_view name(WeightPacking packing);  // "panels_16"
+QUIRE_API std::string_view name(WeightFormat format);  // "gptq"
+QUIRE_API std::optional<WeightFormat> weight_format_from_name(std::string_view text);
+QUIRE_API std::string_view name(WeightPacking packing);  // "panels_16"
+QUIRE_API std::optional<WeightPacking> weight_packing_from_name(std::string_view text);
 
 }  // namespace quire

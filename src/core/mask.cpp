@@ -68,7 +68,14 @@ Mask Mask::tree(TensorView bits) {
 }
 
 Mask Mask::join(MaskKind kind, const Mask& left, const Mask& right) {
+  const std::size_t num_nodes = left.nodes_.size() + right.nodes_.size() + 1;
+  if (num_nodes > kMaxNodes) {
+    throw Error(ErrorCode::invalid_value, "mask", "mask",
+                "of at most " + std::to_string(kMaxNodes / 2 + 1) + " masks joined",
+                std::to_string(num_nodes / 2 + 1));
+  }
   Mask mask;
+  mask.nodes_.reserve(num_nodes);
   mask.nodes_ = left.nodes_;
   const auto shift = static_cast<std::int32_t>(left.nodes_.size());
   for (Node node : right.nodes_) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "quire/paged_kv_cache.h"
 
+#include <algorithm>
+
 #include "quire/error.h"
 
 namespace quire {
@@ -9,9 +11,26 @@ RowFormat PagedKVCache::format() const {
   if (row_format.has_value()) return *row_format;
   const auto width = static_cast<std::int32_t>(blocks.shape[5]);
   if (!scales.has_value()) return RowFormat::uniform(blocks.dtype, width);
-  const auto slots = static_cast<std::int32_t>(scales->shape[5]);
-  const std::int32_t granularity = slots > 0 ? (width + slots - 1) / slots : width;
+  const std::int64_t slots = std::max<std::int64_t>(scales->shape[5], 1);
+  const auto granularity = static_cast<std::int32_t>((width + slots - 1) / slots);
   return RowFormat::scaled(blocks.dtype, width, granularity, scales->dtype);
+}
+
+bool PagedKVCache::has_static_scales() const {
+  if (!scales.has_value()) return false;
+  if (static_scales.has_value()) return *static_scales;
+  const auto is_broadcast = [this](int dim) {
+    return scales->shape[dim] > 1 && scales->strides[dim] == 0;
+  };
+  constexpr int kPage = 0;
+  constexpr int kToken = 3;
+  if (scales->shape[kPage] > 1 || scales->shape[kToken] > 1) {
+    return is_broadcast(kPage) || is_broadcast(kToken);
+  }
+  for (int dim = 0; dim < scales->rank; ++dim) {
+    if (is_broadcast(dim)) return true;  // what several heads or layers share cannot be written
+  }
+  return scales->strides[kPage] == 0 && scales->strides[kToken] == 0;
 }
 
 KvLayerView PagedKVCache::key(std::int64_t layer) const {
@@ -59,6 +78,7 @@ KvLayerView PagedKVCache::layer_view(std::int64_t layer, std::int64_t kv) const 
       .head_stride = scales->strides[4],
       .slot_stride = scales->strides[5],
       .num_slots = static_cast<std::int32_t>(scales->shape[5]),
+      .are_static = has_static_scales(),
       .page_table = table.as<std::uint32_t>(),
       .page_table_stride = table.strides[0],
   };

@@ -52,6 +52,8 @@ void TensorView::store(std::initializer_list<std::int64_t> index, double value) 
 
 std::string TensorView::describe() const {
   std::string text(name(dtype));
+  // Errors describe views that nobody has checked yet.
+  if (rank < 0 || rank > kMaxRank) return text + " of rank " + std::to_string(rank);
   text += '[';
   for (int dim = 0; dim < rank; ++dim) {
     if (dim > 0) text += ", ";

@@ -20,6 +20,15 @@ constexpr std::array<std::pair<WeightFormat, std::string_view>, 10> kNames{{
     {WeightFormat::q6_k, "q6_k"},
 }};
 
+constexpr std::array<std::pair<WeightPacking, std::string_view>, 6> kPackingNames{{
+    {WeightPacking::none, "none"},
+    {WeightPacking::panels_8, "panels_8"},
+    {WeightPacking::panels_16, "panels_16"},
+    {WeightPacking::panels_32, "panels_32"},
+    {WeightPacking::quads_8, "quads_8"},
+    {WeightPacking::fragments_64, "fragments_64"},
+}};
+
 }  // namespace
 
 std::int64_t Weight::rows() const {
@@ -64,21 +73,17 @@ std::string_view name(WeightFormat format) {
 }
 
 std::string_view name(WeightPacking packing) {
-  switch (packing) {
-    case WeightPacking::none:
-      return "none";
-    case WeightPacking::panels_8:
-      return "panels_8";
-    case WeightPacking::panels_16:
-      return "panels_16";
-    case WeightPacking::panels_32:
-      return "panels_32";
-    case WeightPacking::quads_8:
-      return "quads_8";
-    case WeightPacking::fragments_64:
-      return "fragments_64";
+  for (const auto& [value, text] : kPackingNames) {
+    if (value == packing) return text;
   }
   return "unknown";
+}
+
+std::optional<WeightPacking> weight_packing_from_name(std::string_view text) {
+  for (const auto& [value, known] : kPackingNames) {
+    if (known == text) return value;
+  }
+  return std::nullopt;
 }
 
 std::optional<WeightFormat> weight_format_from_name(std::string_view text) {

@@ -16,6 +16,7 @@ constexpr DType kRowTypes[] = {DType::f32,      DType::f16, DType::bf16, DType::
 
 // Views keep these in 32 bits; ids of pages are u32, with 0xFFFFFFFF for "no page".
 constexpr std::int64_t kMaxInt32 = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t kMaxRowBytes = std::int64_t{1} << 30;  // so that sums of two fit as well
 constexpr std::int64_t kMaxPages = std::numeric_limits<std::uint32_t>::max();
 
 void check_blocks(Arguments& check, const PagedKVCache& cache, const CacheUse& use) {
@@ -32,6 +33,9 @@ void check_blocks(Arguments& check, const PagedKVCache& cache, const CacheUse& u
     if (blocks.shape[dim] < 1 || blocks.shape[dim] > kMaxInt32) {
       check.fail(name, "with page size, heads and row from 1 to 2^31 - 1", blocks.describe());
     }
+  }
+  if (bytes_for(blocks.dtype, blocks.shape[5]) > kMaxRowBytes) {
+    check.fail(name, "with rows of at most 2^30 bytes", blocks.describe());
   }
   if (cache.num_pages() > kMaxPages) check.fail(name, "at most 2^32 - 1 pages", blocks.describe());
 }
@@ -57,16 +61,20 @@ void check_scales(Arguments& check, const PagedKVCache& cache, const CacheUse& u
         (format.uses_plane() ? "given for rows of " : "absent for rows of ") + format.describe(),
         cache.scales.has_value() ? cache.scales->describe() : "none");
   }
-  if (!cache.scales.has_value()) return;
+  if (!cache.scales.has_value()) {
+    if (cache.scales_page_table.has_value()) {
+      check.fail(use.name + ".scales_page_table", "absent without scales",
+                 cache.scales_page_table->describe());
+    }
+    return;
+  }
   const TensorView& scales = *cache.scales;
   const bool has_own_table = cache.scales_page_table.has_value();
   const TensorArgument argument = check.tensor(name, scales);
   argument.is(plane_scale_dtype(format),
               {"num_scale_pages", cache.blocks.shape[1], cache.num_layers(), cache.page_size(),
                cache.num_kv_heads(), format.plane_slots()});
-  // As ScaleLayerView::is_static has it: what the user calibrated is never written.
-  const bool is_static = scales.strides[0] == 0 || scales.strides[3] == 0;
-  if (use.access == CacheAccess::write && !is_static) argument.is_written();
+  if (use.access == CacheAccess::write && !cache.has_static_scales()) argument.is_written();
   if (!has_own_table && scales.shape[0] < cache.num_pages()) {
     check.fail(name, fmt::format("of {} pages or more", cache.num_pages()), scales.describe());
   }

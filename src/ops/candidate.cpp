@@ -6,9 +6,10 @@
 namespace quire::ops {
 
 void check_context(std::string_view op, const Context& context) {
-  if (context.num_threads < 0) {
+  if (context.num_threads < 0 || context.num_threads > kMaxThreads) {
     throw Error(ErrorCode::invalid_value, std::string(op), "context.num_threads",
-                "at least 0 (0: all cores)", std::to_string(context.num_threads));
+                fmt::format("from 0 (all cores) to {}", kMaxThreads),
+                std::to_string(context.num_threads));
   }
   if (context.workspace_bytes < 0) {
     throw Error(ErrorCode::invalid_value, std::string(op), "context.workspace_bytes", "at least 0",

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "cpu/runtime/float_environment.h"
 #include "ops/device_check.h"
 #include "ops/plan_log.h"
 #include "quire/context.h"
@@ -47,7 +48,7 @@ inline std::string refuse_off_host(Device device) {
   return device.kind == DeviceKind::cpu ? "" : "tensors are on " + to_string(device);
 }
 
-// Negative thread counts and the like.
+// Thread counts out of range and the like.
 void check_context(std::string_view op, const Context& context);
 
 // A pure function: the first candidate that takes the problem, with the refusals of those before
@@ -89,6 +90,7 @@ void run_planned(CandidateList<Problem, Args> candidates, const Plan& plan, cons
     if (candidate.kernel != plan.kernel) continue;
     check_workspace(plan, context);
     check_device_values(plan.op, args, context);
+    const cpu::FloatEnvironment environment;
     return candidate.run(args, context);
   }
   throw_unsupported(plan);

@@ -4,6 +4,7 @@
 #include "cpu/runtime/probe.h"
 #include "cpu/runtime/target.h"
 #include "cpu/runtime/thread_pool.h"
+#include "ops/candidate.h"
 #include "quire/error.h"
 
 namespace quire {
@@ -22,7 +23,12 @@ cpu::Target choose_target(std::string_view wanted) {
 
 }  // namespace
 
+int num_cores() {
+  return cpu::num_cores();
+}
+
 CpuCeiling measure_cpu_ceiling(int num_threads, std::string_view target) {
+  ops::check_context("measure_cpu_ceiling", {.num_threads = num_threads});
   const cpu::Target chosen = choose_target(target);
   const int threads = num_threads > 0 ? num_threads : cpu::num_cores();
   return {.target = std::string(cpu::name(chosen)),

@@ -2,28 +2,30 @@
 #include "ops/memory_span.h"
 
 #include <algorithm>
-#include <array>
 #include <span>
 #include <utility>
+#include <vector>
+
+#include "ops/bounded_sum.h"
 
 namespace quire::ops {
 namespace {
 
-struct Bytes {
-  std::uintptr_t first = 0;
-  std::uintptr_t last = 0;  // inclusive
-  bool has_gaps = false;
+// A view's elements in half bytes from its first one: the 4-bit types have no smaller step.
+std::vector<BoundedTerm> half_byte_steps(const TensorView& view) {
+  const std::int64_t unit = bits(view.dtype) / 4;
+  std::vector<BoundedTerm> terms{{.coefficient = 1, .bound = unit - 1}};
+  for (int dim = 0; dim < view.rank; ++dim) {
+    if (view.shape[dim] <= 1) continue;
+    terms.push_back({.coefficient = view.strides[dim] * unit, .bound = view.shape[dim] - 1});
+  }
+  return terms;
+}
 
-  bool contains(std::uintptr_t address) const { return first <= address && address <= last; }
-};
-
-std::optional<Bytes> locate(const TensorView& view) {
-  const std::optional<std::int64_t> span = span_bytes(view);
-  if (!span.has_value() || *span == 0) return std::nullopt;
-  const auto first = reinterpret_cast<std::uintptr_t>(view.data);
-  return Bytes{.first = first,
-               .last = first + static_cast<std::uintptr_t>(*span) - 1,
-               .has_gaps = bytes_for(view.dtype, view.numel()) != *span};
+std::int64_t reach_of(std::span<const BoundedTerm> terms) {
+  std::int64_t reach = 0;
+  for (const BoundedTerm& term : terms) reach += term.coefficient * term.bound;
+  return reach;
 }
 
 }  // namespace
@@ -63,29 +65,39 @@ bool is_same_view(const TensorView& a, const TensorView& b) {
 
 bool surely_overlaps_itself(const TensorView& view) {
   if (view.numel() == 0) return false;
-  std::array<std::pair<std::int64_t, std::int64_t>, kMaxRank> all{};  // stride, size
-  for (int dim = 0; dim < view.rank; ++dim) all[dim] = {view.strides[dim], view.shape[dim]};
-  const std::span dims(all.data(), static_cast<std::size_t>(view.rank));
-  std::ranges::sort(dims);
-  std::int64_t count = 1;
-  std::int64_t last = 0;
-  for (const auto& [stride, size] : dims) {
-    count *= size;
-    last += (size - 1) * stride;
-    if (count > last + 1) return true;  // more elements than places for them
+  // Two elements are one where the differences of their indices, not all 0, cancel out. The first of them that is
+  // not 0 is positive, by choice of the two.
+  for (int first = 0; first < view.rank; ++first) {
+    if (view.shape[first] <= 1) continue;
+    std::vector<BoundedTerm> terms{
+        {.coefficient = view.strides[first], .bound = view.shape[first] - 2}};
+    std::int64_t target = -view.strides[first];
+    for (int dim = first + 1; dim < view.rank; ++dim) {
+      const std::int64_t most = view.shape[dim] - 1;
+      terms.push_back({.coefficient = view.strides[dim], .bound = 2 * most});
+      target += view.strides[dim] * most;
+    }
+    if (can_sum_to(std::move(terms), target).value_or(false)) return true;
   }
   return false;
 }
 
 bool surely_overlaps(const TensorView& a, const TensorView& b) {
-  const std::optional<Bytes> left = locate(a);
-  const std::optional<Bytes> right = locate(b);
-  if (!left.has_value() || !right.has_value()) return false;
-  if (left->first == right->first) return true;
-  // Both ends of a view are elements, so an end inside a block without gaps is shared.
-  const bool right_in_left = left->contains(right->first) || left->contains(right->last);
-  const bool left_in_right = right->contains(left->first) || right->contains(left->last);
-  return (!left->has_gaps && right_in_left) || (!right->has_gaps && left_in_right);
+  const std::optional<std::int64_t> a_bytes = span_bytes(a);
+  const std::optional<std::int64_t> b_bytes = span_bytes(b);
+  if (!a_bytes.has_value() || !b_bytes.has_value() || *a_bytes == 0 || *b_bytes == 0) return false;
+  const auto a_first = reinterpret_cast<std::uintptr_t>(a.data);
+  const auto b_first = reinterpret_cast<std::uintptr_t>(b.data);
+  const bool is_b_later = b_first >= a_first;
+  const std::uintptr_t distance = is_b_later ? b_first - a_first : a_first - b_first;
+  if (distance >= static_cast<std::uintptr_t>(is_b_later ? *a_bytes : *b_bytes)) return false;
+  // Steps in a are steps back from the end of b: both of them have to make up the way from a to b's end.
+  std::vector<BoundedTerm> terms = half_byte_steps(a);
+  const std::vector<BoundedTerm> back = half_byte_steps(b);
+  const std::int64_t half_bytes = 2 * static_cast<std::int64_t>(distance);
+  const std::int64_t target = reach_of(back) + (is_b_later ? half_bytes : -half_bytes);
+  terms.insert(terms.end(), back.begin(), back.end());
+  return can_sum_to(std::move(terms), target).value_or(false);
 }
 
 }  // namespace quire::ops

@@ -36,11 +36,11 @@ std::int64_t row_alignment(const TensorView& view);
 // Same memory, same dtype, same layout.
 bool is_same_view(const TensorView& a, const TensorView& b);
 
-// True only if some byte surely belongs to both: interleaved views of one buffer may share a span
-// and no element.
+// Whether some byte belongs to both. Interleaved views of one buffer may share a span and no element:
+// they do not overlap. False where strides without any order leave it open (ops/bounded_sum.h).
 bool surely_overlaps(const TensorView& a, const TensorView& b);
 
-// True only if two of its elements surely are one. The view has a span (span_bytes).
+// Whether two of its elements are one, likewise. The view has a span (span_bytes).
 bool surely_overlaps_itself(const TensorView& view);
 
 }  // namespace quire::ops

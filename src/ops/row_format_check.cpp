@@ -5,8 +5,6 @@
 
 #include <algorithm>
 
-#include "ops/memory_span.h"
-
 namespace quire::ops {
 namespace {
 
@@ -17,39 +15,19 @@ template <std::size_t kSize> bool is_one_of(DType dtype, const DType (&list)[kSi
   return std::ranges::find(list, dtype) != std::end(list);
 }
 
-bool fits(std::int64_t offset, DType dtype, std::int64_t count, std::int64_t row_bytes) {
-  return offset >= 0 && offset + bytes_for(dtype, count) <= row_bytes;
-}
-
-// Why a part cannot be, or nothing.
-std::string explain_part(const RowPart& part, std::int64_t row_bytes) {
-  if (!is_one_of(part.dtype, kPartTypes)) return "a part of " + std::string(name(part.dtype));
-  if (part.width < 1) return fmt::format("a part {} columns wide", part.width);
-  if (!fits(part.offset_bytes, part.dtype, part.width, row_bytes)) return "a part outside the row";
-  if (part.scale_source == ScaleSource::none) {
-    return part.dtype == DType::i8 ? "an i8 part without scales" : "";
-  }
-  if (part.granularity < 1) return fmt::format("a scale for {} columns", part.granularity);
-  if (!is_one_of(part.scale_dtype, kActivations)) {
-    return "scales of " + std::string(name(part.scale_dtype));
-  }
-  const std::int64_t num_scales = ceil_div(part.width, part.granularity);
-  if (part.scale_source == ScaleSource::in_row &&
-      !fits(part.scale_offset_bytes, part.scale_dtype, num_scales, row_bytes)) {
-    return "scales outside the row";
-  }
-  return "";
-}
-
-std::string explain(const RowFormat& format) {
-  if (format.num_parts < 1 || format.num_parts > RowFormat::kMaxParts) {
-    return fmt::format("{} parts", format.num_parts);
-  }
+// What ops ask of the numbers in a format that is consistent in itself: why not, or nothing.
+std::string explain_numbers(const RowFormat& format) {
   const RowPart* plane = nullptr;
   for (std::int32_t p = 0; p < format.num_parts; ++p) {
     const RowPart& part = format.parts[p];
-    const std::string reason = explain_part(part, format.row_bytes);
-    if (!reason.empty()) return reason;
+    if (!is_one_of(part.dtype, kPartTypes)) return "a part of " + std::string(name(part.dtype));
+    if (part.scale_source == ScaleSource::none) {
+      if (part.dtype == DType::i8) return "an i8 part without scales";
+      continue;
+    }
+    if (!is_one_of(part.scale_dtype, kActivations)) {
+      return "scales of " + std::string(name(part.scale_dtype));
+    }
     if (part.scale_source != ScaleSource::plane) continue;
     if (plane != nullptr && plane->scale_dtype != part.scale_dtype) return "two plane scale dtypes";
     plane = &part;
@@ -93,7 +71,8 @@ DType plane_scale_dtype(const RowFormat& format) {
 void check_row_format(const Arguments& check, const PagedKVCache& cache, const std::string& name) {
   if (!cache.row_format.has_value()) check_implied_format(check, cache, name);
   const std::int64_t row_bytes = bytes_for(cache.blocks.dtype, cache.blocks.shape[5]);
-  const std::string reason = explain(cache.format());
+  std::string reason = why_not(cache.format());
+  if (reason.empty()) reason = explain_numbers(cache.format());
   if (!reason.empty()) check.fail(name + ".row_format", "consistent in itself", reason);
   if (cache.format().row_bytes != row_bytes) {
     check.fail(name + ".row_format", fmt::format("{} bytes like a row of blocks", row_bytes),

@@ -1,14 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reference/arithmetic.h"
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 
+#include "quire/float_format.h"
+
 namespace quire::reference {
+namespace {
+
+constexpr FloatFormat format_of(DType dtype) {
+  switch (dtype) {
+    case DType::f16:
+      return kFloat16;
+    case DType::bf16:
+      return kBFloat16;
+    default:
+      return {.exponent_bits = 8, .mantissa_bits = 23, .finite_only = false, .overflow = {}};
+  }
+}
+
+}  // namespace
+
+double round_randomly(DType dtype, double value, std::uint8_t seed) {
+  if (!std::isfinite(value) || round_to(dtype, value) == value) return round_to(dtype, value);
+  const FloatFormat format = format_of(dtype);
+  const int exponent = std::max(std::ilogb(value), 1 - format.bias());
+  const double unit = std::ldexp(1.0, exponent - format.mantissa_bits);
+  // Two rounds of a multiply and a shift: every bit of the value moves the highest one.
+  std::uint64_t mixed = std::bit_cast<std::uint64_t>(value) + 0x9E3779B97F4A7C15u * (seed + 1u);
+  mixed = (mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9u;
+  mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EBu;
+  const bool is_up = (mixed >> 63) != 0;
+  return round_to(dtype, unit * (is_up ? std::ceil(value / unit) : std::floor(value / unit)));
+}
 
 double round_within(Arithmetic arithmetic, DType dtype, double value, double reach) {
   const double nearest = round_to(dtype, value);
-  if (arithmetic != Arithmetic::crossed || dtype == DType::f32) return nearest;
+  if (arithmetic.kind != Arithmetic::Kind::crossed || dtype == DType::f32) return nearest;
   const double below = round_to(dtype, value - reach);
   const double above = round_to(dtype, value + reach);
   return std::abs(below - nearest) > std::abs(above - nearest) ? below : above;

@@ -4,7 +4,9 @@
 // kernel against: the same formulas as an eager evaluation would run them, every intermediate
 // tensor in the dtype of the op's input and every sum in fp32, term by term. `crossed` is naive
 // without its luck: a number that fp32 arithmetic may bring to either side of a middle, where the op
-// rounds it to a narrower dtype, goes to the far one.
+// rounds it to a narrower dtype, goes to the far one. `random` is naive, every rounding up or down by chance
+// (the CESTAC method): seeds differ by what the roundings may do to these very numbers. With an odd seed
+// every intermediate is fp32, as in a kernel that does not overflow where the input's dtype would.
 #pragma once
 
 #include <cstdint>
@@ -15,21 +17,44 @@
 
 namespace quire::reference {
 
-enum class Arithmetic : std::uint8_t { exact, naive, crossed };
+struct Arithmetic {
+  enum class Kind : std::uint8_t { exact, naive, crossed, random };
+  Kind kind = Kind::exact;
+  std::uint8_t seed = 0;  // of random
+
+  static const Arithmetic exact;
+  static const Arithmetic naive;
+  static const Arithmetic crossed;
+  static constexpr Arithmetic random(std::uint8_t seed) { return {Kind::random, seed}; }
+  bool operator==(const Arithmetic&) const = default;
+};
+inline constexpr Arithmetic Arithmetic::exact{Kind::exact};
+inline constexpr Arithmetic Arithmetic::naive{Kind::naive};
+inline constexpr Arithmetic Arithmetic::crossed{Kind::crossed};
 
 // How far fp32 arithmetic, in whatever order, may bring a number from the exact one: a sum of terms of
 // both signs, relative to the largest of its row; products and sums of squares, relative to themselves.
 inline constexpr double kSumReach = 0x1p-16;
 inline constexpr double kFactorReach = 0x1p-20;
 
-// An intermediate result that an eager evaluation would keep in a tensor of `dtype`.
-inline double intermediate(Arithmetic arithmetic, DType dtype, double value) {
-  return arithmetic == Arithmetic::exact ? value : round_to(dtype, value);
-}
+// One of the two neighbours of `value` in a dtype of 16 or 32 bits, always the same one of a seed; the value itself where
+// it is one of them.
+double round_randomly(DType dtype, double value, std::uint8_t seed);
 
 // A scalar that an eager evaluation would keep in a register: fp32.
 inline double in_register(Arithmetic arithmetic, double value) {
-  return arithmetic == Arithmetic::exact ? value : static_cast<float>(value);
+  if (arithmetic.kind == Arithmetic::Kind::exact) return value;
+  return arithmetic.kind == Arithmetic::Kind::random
+             ? round_randomly(DType::f32, value, arithmetic.seed)
+             : static_cast<float>(value);
+}
+
+// An intermediate result that an eager evaluation would keep in a tensor of `dtype`.
+inline double intermediate(Arithmetic arithmetic, DType dtype, double value) {
+  if (arithmetic.kind == Arithmetic::Kind::exact) return value;
+  if (arithmetic.kind != Arithmetic::Kind::random) return round_to(dtype, value);
+  const bool is_narrowed = arithmetic.seed % 2 == 0;
+  return round_randomly(is_narrowed ? dtype : DType::f32, value, arithmetic.seed);
 }
 
 // Where the op itself rounds a value that may be off by `reach`. Not crossed to f32, which is no

@@ -19,14 +19,6 @@ double largest(std::span<const double> scores) {
   return maximum;
 }
 
-// log(exp(a) + exp(b))
-double log_add_exp(double a, double b) {
-  const double scores[] = {a, b};
-  const double maximum = largest(scores);
-  if (maximum == -kInfinity) return maximum;
-  return maximum + std::log(std::exp(a - maximum) + std::exp(b - maximum));
-}
-
 }  // namespace
 
 double modify_score(const ScoreModifier& modifier, double raw, std::int64_t query, std::int64_t key,
@@ -105,11 +97,15 @@ AttentionRow merge(const AttentionRow& left, const AttentionRow& right) {
   if (left.lse == -kInfinity && right.lse == -kInfinity) return row;
   if (left.lse == -kInfinity) return right;
   if (right.lse == -kInfinity) return left;
-  row.lse = log_add_exp(left.lse, right.lse);
-  const double left_weight = std::exp(left.lse - row.lse);
-  const double right_weight = std::exp(right.lse - row.lse);
+  const double lses[] = {left.lse, right.lse};
+  const double maximum = largest(lses);
+  const double left_part = std::exp(left.lse - maximum);
+  const double right_part = std::exp(right.lse - maximum);
+  const double sum = left_part + right_part;
+  row.lse = maximum + std::log(sum);
   for (std::size_t column = 0; column < row.out.size(); ++column) {
-    row.out[column] = left_weight * left.out[column] + right_weight * right.out[column];
+    // Quotients, not exp(lse - row.lse): far from 0 an LSE has no room for the logarithm of the sum.
+    row.out[column] = left_part / sum * left.out[column] + right_part / sum * right.out[column];
   }
   return row;
 }

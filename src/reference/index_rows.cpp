@@ -18,11 +18,13 @@ constexpr DType kCode = DType::fp8_e4m3;
 
 void normalize(std::span<double> row, const IndexRowRule& rule) {
   const auto count = static_cast<double>(row.size());
-  double mean = 0.0;
-  for (const double x : row) mean += x / count;
-  double variance = 0.0;
-  for (const double x : row) variance += (x - mean) * (x - mean) / count;
-  const double factor = 1.0 / std::sqrt(variance + rule.epsilon);
+  // Divided once at the end: the mean of equal numbers is that number, and nothing is left to be scaled up.
+  double sum = 0.0;
+  for (const double x : row) sum += x;
+  const double mean = sum / count;
+  double squares = 0.0;
+  for (const double x : row) squares += (x - mean) * (x - mean);
+  const double factor = 1.0 / std::sqrt(squares / count + rule.epsilon);
   for (std::size_t i = 0; i < row.size(); ++i) {
     const auto column = static_cast<std::int64_t>(i);
     row[i] = (row[i] - mean) * factor * rule.norm_weight->load({column}) +
@@ -30,15 +32,16 @@ void normalize(std::span<double> row, const IndexRowRule& rule) {
   }
 }
 
-void rotate(std::span<double> row, const IndexRowRule& rule, std::int64_t position) {
+void rotate(std::span<double> row, const IndexRowRule& rule, std::int64_t position,
+            Arithmetic arithmetic) {
   const std::int64_t half = rule.freqs_cis->shape[1] / 2;
   for (std::int64_t j = 0; j < half; ++j) {
     const double cosine = rule.freqs_cis->load({position, 2 * j});
     const double sine = rule.freqs_cis->load({position, 2 * j + 1});
     double& a = row[static_cast<std::size_t>(rule.interleaved ? 2 * j : j)];
     double& b = row[static_cast<std::size_t>(rule.interleaved ? 2 * j + 1 : j + half)];
-    const double rotated = a * cosine - b * sine;
-    b = a * sine + b * cosine;
+    const double rotated = in_register(arithmetic, a * cosine - b * sine);
+    b = in_register(arithmetic, a * sine + b * cosine);
     a = rotated;
   }
 }
@@ -70,22 +73,24 @@ IndexRowRule index_row_rule(const QuantizeIndexQueriesArgs& args) {
   return {.freqs_cis = args.freqs_cis, .interleaved = args.interleaved, .hadamard = args.hadamard};
 }
 
-std::vector<double> hadamard(std::span<const double> row) {
+std::vector<double> hadamard(std::span<const double> row, Arithmetic arithmetic) {
   const double norm = 1.0 / std::sqrt(static_cast<double>(row.size()));
   std::vector<double> result(row.size());
   for (std::size_t j = 0; j < row.size(); ++j) {
     for (std::size_t i = 0; i < row.size(); ++i) {
-      result[j] += std::popcount(i & j) % 2 == 0 ? row[i] : -row[i];
+      const double term = std::popcount(i & j) % 2 == 0 ? row[i] : -row[i];
+      result[j] = in_register(arithmetic, result[j] + term);
     }
-    result[j] *= norm;
+    result[j] = in_register(arithmetic, result[j] * norm);
   }
   return result;
 }
 
-std::vector<double> IndexRowRule::apply(std::vector<double> row, std::int64_t position) const {
+std::vector<double> IndexRowRule::apply(std::vector<double> row, std::int64_t position,
+                                        Arithmetic arithmetic) const {
   if (norm_weight) normalize(row, *this);
-  if (freqs_cis) rotate(row, *this, position);
-  return hadamard ? reference::hadamard(row) : row;
+  if (freqs_cis) rotate(row, *this, position, arithmetic);
+  return hadamard ? reference::hadamard(row, arithmetic) : row;
 }
 
 void store_index_keys(const StoreIndexKeysArgs& args) {
@@ -103,14 +108,15 @@ void store_index_keys(const StoreIndexKeysArgs& args) {
   }
 }
 
-void quantize_index_queries(const QuantizeIndexQueriesArgs& args) {
+void quantize_index_queries(const QuantizeIndexQueriesArgs& args, Arithmetic arithmetic) {
   for (const Token& token : tokens_of(args.row_offsets, args.cache)) {
     for (std::int64_t head = 0; head < args.q.shape[1]; ++head) {
-      const std::vector<double> row =
-          index_row_rule(args).apply(load_row(args.q, token.index, head), token.position);
+      const std::vector<double> row = index_row_rule(args).apply(
+          load_row(args.q, token.index, head), token.position, arithmetic);
       const double scale = stored_scale(row, args.scale_rounding);
-      args.q_scale.store({token.index, head},
-                         scale * weight_of(args, token.index, head) * args.factor);
+      const double weight =
+          in_register(arithmetic, weight_of(args, token.index, head) * args.factor);
+      args.q_scale.store({token.index, head}, scale * weight);
       for (std::int64_t column = 0; column < args.q.shape[2]; ++column) {
         args.out.store({token.index, head, column},
                        quotient(row[static_cast<std::size_t>(column)], scale));

@@ -10,6 +10,7 @@
 
 #include "quire/ops/quantize_index_queries.h"
 #include "quire/ops/store_index_keys.h"
+#include "reference/arithmetic.h"
 
 namespace quire::reference {
 
@@ -22,16 +23,18 @@ struct IndexRowRule {
   bool interleaved = false;
   bool hadamard = false;
 
-  std::vector<double> apply(std::vector<double> row, std::int64_t position) const;
+  // The norm is exact in any arithmetic: store_index_keys, which alone has one, is judged by store_index_keys_fault.
+  std::vector<double> apply(std::vector<double> row, std::int64_t position,
+                            Arithmetic arithmetic = {}) const;
 };
 IndexRowRule index_row_rule(const StoreIndexKeysArgs& args);
 IndexRowRule index_row_rule(const QuantizeIndexQueriesArgs& args);
 
 // row · H · size^-½ by the definition, entry by entry.
-std::vector<double> hadamard(std::span<const double> row);
+std::vector<double> hadamard(std::span<const double> row, Arithmetic arithmetic = {});
 
 void store_index_keys(const StoreIndexKeysArgs& args);
-void quantize_index_queries(const QuantizeIndexQueriesArgs& args);
+void quantize_index_queries(const QuantizeIndexQueriesArgs& args, Arithmetic arithmetic = {});
 
 // One quantized row as an op left it.
 struct IndexRowCodes {

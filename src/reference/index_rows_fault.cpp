@@ -18,6 +18,9 @@ namespace {
 constexpr DType kCode = DType::fp8_e4m3;
 
 bool is_code_of(double code, double exact, double slack, double scale) {
+  // An infinite number makes its row's scale infinite: what is finite becomes 0, the rest NaN.
+  if (std::isinf(scale) && std::isfinite(exact)) return code == 0.0;
+  if (std::isinf(scale)) return std::isnan(code);
   if (std::isnan(exact) || std::isnan(code)) return std::isnan(exact) && std::isnan(code);
   if (scale == 0.0) return code == 0.0;
   return code >= round_to(kCode, (exact - slack) / scale) &&

@@ -43,10 +43,15 @@ std::vector<double> project(const Rows& matrix, DType matrix_dtype, std::vector<
   return y;
 }
 
-// How far codes of x, which may be off by `reach`, can move matrix · x where they cross middles: a
-// kernel may cross some and not others.
-std::vector<double> crossings(const Rows& matrix, DType fp8, std::vector<double> x, double reach) {
+// How far codes of x, rounded to `dtype`, can move matrix · x where numbers of x that may be off by `reach` cross
+// middles: a kernel may cross some and not others.
+std::vector<double> crossings(const Rows& matrix, DType fp8, DType dtype, std::vector<double> x,
+                              double reach) {
   std::vector<double> crossed = x;
+  for (double& element : crossed) {
+    element = round_within(Arithmetic::crossed, dtype, element, reach);
+  }
+  for (double& element : x) element = round_to(dtype, element);
   quantize_blocks(x, fp8, Arithmetic::naive);
   quantize_blocks(crossed, fp8, Arithmetic::crossed, reach);
   std::vector<double> moved;
@@ -90,16 +95,15 @@ AttentionRow attend_latents(const MlaDecodeArgs& args, const Token& token, std::
   return row;
 }
 
-// The attention's result through w_uv. Where q's dtype rounds it to 16 bits before, the naive
-// evaluation's own roundings cross so many middles between codes that luck plays no part.
-std::vector<double> values_of(const Rows& w_uv, const MlaDecodeArgs& args, std::vector<double> raw,
-                              Arithmetic arithmetic) {
-  for (double& element : raw) element = round_to(args.q.dtype, element);
-  std::vector<double> values = project(w_uv, args.w_uv->dtype, raw, arithmetic);
-  const bool crosses = arithmetic == Arithmetic::crossed && is_fp8(args.w_uv->dtype);
-  if (crosses && args.q.dtype == DType::f32) {
+// The attention's result through w_uv, rounded to q's dtype on the way.
+std::vector<double> values_of(const Rows& w_uv, const MlaDecodeArgs& args,
+                              const std::vector<double>& raw, Arithmetic arithmetic) {
+  std::vector<double> rounded = raw;
+  for (double& element : rounded) element = round_to(args.q.dtype, element);
+  std::vector<double> values = project(w_uv, args.w_uv->dtype, std::move(rounded), arithmetic);
+  if (arithmetic == Arithmetic::crossed && is_fp8(args.w_uv->dtype)) {
     const std::vector<double> moved =
-        crossings(w_uv, args.w_uv->dtype, raw, kSumReach * largest_magnitude(raw));
+        crossings(w_uv, args.w_uv->dtype, args.q.dtype, raw, kSumReach * largest_magnitude(raw));
     for (std::size_t i = 0; i < values.size(); ++i) values[i] += moved[i];
   }
   return values;

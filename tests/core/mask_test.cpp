@@ -63,5 +63,27 @@ INSTANTIATE_TEST_SUITE_P(Table, MaskRejectTest,
                          testing::Values("", "casual", "chunked", "chunked:", "chunked:0",
                                          "chunked:-4", "chunked:8x", "tree:8"));
 
+// Kernels walk masks on the stack, and a join copies what it joins.
+TEST(Mask, JoinsEndAtTheirLimit) {
+  Mask left_deep;
+  Mask right_deep;
+  for (int i = 1; i < 64; ++i) {
+    left_deep = left_deep & Mask::chunked(i);
+    right_deep = Mask::chunked(i) | right_deep;
+  }
+  EXPECT_EQ(left_deep.nodes().size(), static_cast<std::size_t>(Mask::kMaxNodes));
+  EXPECT_TRUE(left_deep.describe().ends_with(" & chunked(63)"));
+  EXPECT_TRUE(right_deep.describe().starts_with("chunked(63) | "));
+  for (const Mask& mask : {left_deep, right_deep}) {
+    try {
+      static_cast<void>(mask & Mask::causal());
+      FAIL() << "joined 65 masks";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::invalid_value);
+      EXPECT_STREQ(error.what(), "mask: 'mask' must be of at most 64 masks joined, got 65");
+    }
+  }
+}
+
 }  // namespace
 }  // namespace quire

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <numeric>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "quire/element.h"
@@ -173,6 +174,40 @@ TEST(PagedKVCacheScales, BroadcastScalesAreReadAndNeverWritten) {
   EXPECT_EQ(view.load_scale(1, 1, 1, 3), 1000.0);
   view.store_scale(1, 1, 1, 3, 5.0);
   EXPECT_EQ(scaled.scales[0], 1000.0f);
+}
+
+// Pages and tokens of which there is one have no stride that says anything: frameworks fill in what they like.
+TEST(PagedKVCacheScales, OneTokenSaysByItselfWhetherItsScalesAreStatic) {
+  ScaledCache scaled;
+  TensorView& scales = *scaled.cache.scales;
+  scales.shape = {1, kKv, kLayers, 1, kHeads, 2};
+  EXPECT_FALSE(scaled.cache.has_static_scales());
+  for (const int dim : {1, 2, 4, 5}) {
+    const std::int64_t stride = std::exchange(scales.strides[dim], 0);
+    EXPECT_TRUE(scaled.cache.has_static_scales()) << "heads, layers, … share one scale";
+    scales.strides[dim] = stride;
+  }
+  scaled.cache.static_scales = true;
+  const KvLayerView view = scaled.cache.key(0);
+  EXPECT_TRUE(view.scales.is_static());
+  view.store_scale(0, 0, 0, 0, 5.0);
+  EXPECT_EQ(scaled.scales[0], 1000.0f);
+  scaled.cache.static_scales = false;
+  scales.strides[0] = scales.strides[3] = 0;
+  EXPECT_FALSE(scaled.cache.has_static_scales());
+  scaled.cache.static_scales.reset();
+  EXPECT_TRUE(scaled.cache.has_static_scales()) << "both strides say so";
+}
+
+TEST(PagedKVCacheScales, TheStrideOfASinglePageSaysNothing) {
+  ScaledCache scaled;
+  TensorView& scales = *scaled.cache.scales;
+  scales.shape[0] = 1;
+  scales.strides[0] = 0;
+  EXPECT_FALSE(scaled.cache.has_static_scales()) << "each token has its own scale";
+  scales.strides[3] = 0;
+  EXPECT_TRUE(scaled.cache.has_static_scales());
+  EXPECT_FALSE(CountingCache().cache.has_static_scales());
 }
 
 TEST(PagedKVCacheScales, StoreScaleReachesItsSlotOnly) {

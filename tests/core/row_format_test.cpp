@@ -3,7 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <limits>
+#include <string>
 #include <type_traits>
+
+#include "quire/error.h"
 
 namespace quire {
 namespace {
@@ -81,6 +86,96 @@ TEST(RowFormat, EqualityComparesEveryPart) {
   EXPECT_EQ(RowFormat::mla_fp8_block(), RowFormat::mla_fp8_block());
   EXPECT_NE(RowFormat::mla_fp8_block(), RowFormat::mla_fp8_block(512, 64, 64));
   EXPECT_NE(RowFormat::mla_fp8_block(), RowFormat::mla_fp8_token());
+}
+
+constexpr std::int32_t kMost = std::numeric_limits<std::int32_t>::max();
+
+struct Impossible {
+  const char* name;
+  const char* argument;
+  std::function<RowFormat()> make;
+};
+
+class ImpossibleRowTest : public testing::TestWithParam<Impossible> {};
+
+TEST_P(ImpossibleRowTest, IsANamedError) {
+  try {
+    const RowFormat format = GetParam().make();
+    FAIL() << "made " << format.describe();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::invalid_value);
+    EXPECT_EQ(error.op(), "RowFormat");
+    EXPECT_EQ(error.argument(), GetParam().argument);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, ImpossibleRowTest,
+    testing::Values(
+        Impossible{"block_0", "block", [] { return RowFormat::mla_fp8_block(512, 64, 0); }},
+        Impossible{"block_minus_1", "block", [] { return RowFormat::mla_fp8_block(512, 64, -1); }},
+        Impossible{"block_most", "block", [] { return RowFormat::mla_fp8_block(512, 64, kMost); }},
+        Impossible{"latent_0", "latent", [] { return RowFormat::mla_fp8_block(0, 64); }},
+        Impossible{"rope_0", "rope", [] { return RowFormat::mla_fp8_block(512, 0); }},
+        Impossible{"latent_most", "block", [] { return RowFormat::mla_fp8_block(kMost, 64); }},
+        Impossible{"rope_most", "row", [] { return RowFormat::mla_fp8_block(512, kMost); }},
+        Impossible{"token_latent", "latent", [] { return RowFormat::mla_fp8_token(-512, 64); }},
+        Impossible{"token_rope", "rope", [] { return RowFormat::mla_fp8_token(512, -64); }},
+        Impossible{"token_most", "row", [] { return RowFormat::mla_fp8_token(kMost, 64); }},
+        Impossible{"token_twice", "latent",
+                   [] { return RowFormat::mla_fp8_token(1 << 30, 1 << 28); }},
+        Impossible{"width_0", "width", [] { return RowFormat::uniform(DType::bf16, 0); }},
+        Impossible{"width_minus_8", "width", [] { return RowFormat::uniform(DType::bf16, -8); }},
+        Impossible{"width_most", "row", [] { return RowFormat::uniform(DType::bf16, kMost); }},
+        Impossible{"granule_0", "granularity", [] { return RowFormat::scaled(DType::i8, 8, 0); }},
+        Impossible{"granule_most", "granularity",
+                   [] { return RowFormat::scaled(DType::i8, 8, kMost); }}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(RowFormat, TheLargestRowsAreRows) {
+  EXPECT_EQ(RowFormat::uniform(DType::i8, kMost).row_bytes, kMost);
+  EXPECT_EQ(RowFormat::scaled(DType::i8, 8, kMost - 7).plane_slots(), 1);
+  EXPECT_EQ(RowFormat::mla_fp8_token(1 << 29, 1 << 29).plane_slots(), 1);
+  EXPECT_EQ(why_not(RowFormat::uniform(DType::i8, kMost)), "");
+}
+
+TEST_P(KnownRowTest, NothingSpeaksAgainstIt) {
+  EXPECT_EQ(why_not(GetParam().format), "");
+}
+
+// 40 bytes: 16 numbers of a byte at 0, and 8 at `offset`; the first part has scales at `scales`.
+RowFormat two_parts(std::int32_t offset, std::int32_t scales) {
+  RowFormat format;
+  format.parts[0] = {.dtype = DType::fp8_e4m3,
+                     .width = 16,
+                     .scale_source = ScaleSource::in_row,
+                     .granularity = 8,
+                     .scale_offset_bytes = scales};
+  format.parts[1] = {.dtype = DType::fp8_e4m3, .width = 8, .offset_bytes = offset};
+  format.num_parts = 2;
+  format.row_bytes = 40;
+  return format;
+}
+
+TEST(RowFormat, PartsAndScalesMayTouchAndNotOverlap) {
+  EXPECT_EQ(why_not(two_parts(16, 24)), "");
+  EXPECT_EQ(why_not(two_parts(24, 16)), "");
+  EXPECT_EQ(why_not(two_parts(32, 16)), "");
+  EXPECT_EQ(why_not(two_parts(15, 24)), "parts that overlap in byte 15 of the row");
+  EXPECT_EQ(why_not(two_parts(0, 24)), "parts that overlap in byte 0 of the row");
+  EXPECT_EQ(why_not(two_parts(24, 15)), "parts that overlap in byte 15 of the row");
+  EXPECT_EQ(why_not(two_parts(23, 16)), "parts that overlap in byte 23 of the row");
+  EXPECT_EQ(why_not(two_parts(33, 16)), "a part outside the row");
+  EXPECT_EQ(why_not(two_parts(-1, 16)), "a part outside the row");
+  EXPECT_EQ(why_not(two_parts(16, 33)), "scales outside the row");
+}
+
+TEST(RowFormat, SumsBeyond32BitsAreSeen) {
+  RowFormat format = RowFormat::uniform(DType::i4, kMost);
+  format.parts[1] = {.dtype = DType::i4, .width = 8, .offset_bytes = format.row_bytes};
+  format.num_parts = 2;
+  format.row_bytes += 4;
+  EXPECT_EQ(why_not(format), "too many columns");
 }
 
 }  // namespace

@@ -71,6 +71,14 @@ TEST(TensorView, RankAboveTheLimitIsAnErrorNotAnOverrun) {
   EXPECT_THROW(TensorView::contiguous(nullptr, DType::f32, {1, 1, 1, 1, 1, 1, 1}), Error);
 }
 
+TEST(TensorView, DescribesARankThatCannotBe) {
+  TensorView view = TensorView::contiguous(nullptr, DType::bf16, {4096, 6144});
+  view.rank = 1 << 30;
+  EXPECT_EQ(view.describe(), "bf16 of rank 1073741824");
+  view.rank = -1;
+  EXPECT_EQ(view.describe(), "bf16 of rank -1");
+}
+
 TEST(Device, PrintsKindAndIndex) {
   EXPECT_EQ(to_string(Device{}), "cpu");
   EXPECT_EQ(to_string(Device{DeviceKind::cuda, 3}), "cuda:3");

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every check finds the fault it was written for in a deliberately bad tree, and none in a good one."""
 
+import shutil
 import tempfile
 import unittest
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import file_names
 import layering
 import machine_paths
+import public_headers
 import sizes
 import spdx
 from cpp_functions import find_functions
@@ -173,6 +175,30 @@ class MachinePathsTest(LintTest):
         for folder in ("root", "work", "home/ada"):
             self.write("a.md", f"see\n`/{folder}/x`\n")
             self.assert_finds(machine_paths, "a.md:2", f"/{folder}")
+
+
+class PublicHeadersTest(LintTest):
+    def setUp(self) -> None:
+        super().setUp()
+        self.write("include/quire/quire.h", SPDX_CPP + '#include "quire/dtype.h"\n')
+        self.write("include/quire/dtype.h", SPDX_CPP + "enum class DType { f32 };\n")
+
+    def test_every_header_is_included(self) -> None:
+        self.assertEqual(self.findings(public_headers), [])
+
+    def test_forgotten_header(self) -> None:
+        self.write("include/quire/ops/rope.h", SPDX_CPP)
+        self.assert_finds(public_headers, "quire/ops/rope.h is not included")
+
+    def test_header_that_needs_another_before_it(self) -> None:
+        compiler = shutil.which("c++")
+        if compiler is None:
+            self.skipTest("no compiler")
+        self.assertEqual(list(public_headers.check_alone(self.root, compiler)), [])
+        self.write("include/quire/mask.h", SPDX_CPP + "struct Mask { DType dtype; };\n")
+        findings = list(public_headers.check_alone(self.root, compiler))
+        self.assertEqual(len(findings), 1, findings)
+        self.assertIn("mask.h: does not compile alone", findings[0])
 
 
 if __name__ == "__main__":

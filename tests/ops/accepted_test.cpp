@@ -6,6 +6,7 @@
 
 #include "ops/sample_attention.h"
 #include "ops/sample_cache_ops.h"
+#include "ops/sample_qkv.h"
 #include "ops/sample_row_ops.h"
 #include "quire/error.h"
 
@@ -30,6 +31,16 @@ TEST(AcceptedTest, OutputsMayInterleaveWithInputsInOneBuffer) {
   sample.args.q = sample.args.out = buffer;
   sample.args.q.shape[1] = sample.args.out.shape[1] = 4;
   sample.args.out.data = buffer.as<std::byte>() + 4 * 8 * 2;
+  EXPECT_NO_THROW(sample.run({}));
+}
+
+// K and V alone. An output without elements has no two in one place, whatever its strides are.
+TEST(AcceptedTest, AnEmptyQOfSeveralTokens) {
+  FusedQkvSample sample;
+  sample.args.weight.data.shape[0] = kQkvRows - kQDim;
+  sample.args.bias->shape[0] = kQkvRows - kQDim;
+  sample.args.out = TensorView::contiguous(nullptr, DType::bf16, {kTokens, 0});
+  EXPECT_EQ(sample.args.out.strides[0], 0);
   EXPECT_NO_THROW(sample.run({}));
 }
 

@@ -82,7 +82,8 @@ INSTANTIATE_TEST_SUITE_P(
                                   }),
         bad<FlashAttentionSample>("part_without_columns", "cache.row_format", "0 columns wide",
                                   [](auto& s) {
-                                    s.args.cache.row_format = RowFormat::uniform(DType::f32, 0);
+                                    s.args.cache.row_format = RowFormat::uniform(DType::f32, 8);
+                                    s.args.cache.row_format->parts[0].width = 0;
                                   }),
         bad<FlashAttentionSample>("scales_of_integers", "cache.row_format", "scales of i32",
                                   [](auto& s) {
@@ -105,8 +106,25 @@ INSTANTIATE_TEST_SUITE_P(
                                   }),
         bad<FlashAttentionSample>("granularity_zero", "cache.row_format", "a scale for 0 columns",
                                   [](auto& s) {
-                                    s.args.cache.row_format = RowFormat::scaled(DType::f32, 8, 0);
+                                    s.args.cache.row_format = RowFormat::scaled(DType::f32, 8, 4);
+                                    s.args.cache.row_format->parts[0].granularity = 0;
                                   }),
+        bad<FlashAttentionSample>("parts_that_overlap", "cache.row_format",
+                                  "parts that overlap in byte 12",
+                                  [](auto& s) {
+                                    RowFormat format = RowFormat::uniform(DType::f32, 4);
+                                    format.parts[1] = {
+                                        .dtype = DType::f32, .width = 4, .offset_bytes = 12};
+                                    format.num_parts = 2;
+                                    format.row_bytes = 32;
+                                    s.args.cache.row_format = format;
+                                  }),
+        bad<FlashAttentionSample>(
+            "rows_beyond_2_to_30_bytes", "cache.blocks", "with rows of at most 2^30 bytes",
+            [](auto& s) { s.args.cache.blocks.shape[5] = (std::int64_t{1} << 28) + 1; }),
+        bad<FlashAttentionSample>(
+            "table_of_scales_without_scales", "cache.scales_page_table", "absent without scales",
+            [](auto& s) { s.args.cache.scales_page_table = s.args.cache.page_table; }),
         bad<FlashAttentionSample>("int8_without_scales", "cache.scales", "given for an i8 cache",
                                   [](auto& s) {
                                     s.args.cache = make_cache(s.arena, {.dtype = DType::i8});

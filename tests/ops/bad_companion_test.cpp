@@ -139,6 +139,16 @@ INSTANTIATE_TEST_SUITE_P(
                                         s.args.out.data =
                                             s.args.indices.template as<std::byte>() + 8;
                                       }),
+        // Both have gaps; the ends of neither lie in the other.
+        bad<RemapSparseIndicesSample>(
+            "out_between_rows_of_indices", "out", "apart from 'indices'",
+            [](auto& s) {
+              const TensorView buffer = s.arena.filled(DType::i32, {kTokens + 2, 10}, 0);
+              s.args.indices.data = buffer.as<std::byte>() + 16;
+              s.args.indices.strides = {10, 1};
+              s.args.out.data = buffer.as<std::byte>();
+              s.args.out.strides = {10, 4};
+            }),
         bad<RemapSparseIndicesSample>("more_rows_than_i32", "cache.blocks", "fewer than 2^31 rows",
                                       [](auto& s) {
                                         s.args.cache.blocks.shape[0] = std::int64_t{1} << 29;

@@ -20,6 +20,12 @@ INSTANTIATE_TEST_SUITE_P(
                             }),
         bad<FusedQkvSample>("rows_are_not_q_and_kv", "weight", "must be bf16[47, 12]",
                             [](auto& s) { s.args.out.shape[1] = 15; }),
+        bad<FusedQkvSample>("fewer_rows_than_k_and_v", "weight",
+                            "must be bf16[32, 12], got bf16[31, 12]",
+                            [](auto& s) {
+                              s.args.out = s.arena.poisoned(DType::bf16, {kTokens, 0});
+                              s.args.weight.data.shape[0] = 31;
+                            }),
         bad<FusedQkvMlaSample>("mla_rows_are_not_q_and_row", "weight", "must be f16[28, 12]",
                                [](auto& s) { s.args.weight.data.shape[0] = 40; }),
         bad<FusedQkvMlaSample>("mla_of_two_heads", "cache.blocks", "of one head",

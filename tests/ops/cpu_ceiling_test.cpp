@@ -30,6 +30,18 @@ TEST(CpuCeiling, CountsTheThreads) {
   EXPECT_EQ(measure_cpu_ceiling(3, "portable").num_threads, 3);
 }
 
+TEST(CpuCeiling, RefusesThreadsBeyondTheLimit) {
+  for (const int threads : {-1, 1'000'000}) {
+    try {
+      measure_cpu_ceiling(threads, "portable");
+      FAIL();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.op(), "measure_cpu_ceiling");
+      EXPECT_EQ(error.actual(), std::to_string(threads));
+    }
+  }
+}
+
 TEST(CpuCeiling, RefusesATargetThatIsNotThere) {
   try {
     measure_cpu_ceiling(1, "abacus");

@@ -86,6 +86,8 @@ TEST_P(PlanTest, ContextKernelRestrictsByPrefix) {
 TEST_P(PlanTest, ABadContextIsAnError) {
   expect_refusal(*sample, ErrorCode::invalid_value, "context.num_threads", "got -1",
                  {.num_threads = -1});
+  expect_refusal(*sample, ErrorCode::invalid_value, "context.num_threads", "to 1024, got 1000000",
+                 {.num_threads = 1'000'000});
   expect_refusal(*sample, ErrorCode::invalid_value, "context.workspace_bytes", "got -8",
                  {.workspace_bytes = -8});
 }

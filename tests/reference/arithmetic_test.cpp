@@ -78,6 +78,41 @@ TEST(ArithmeticTest, nothing_is_crossed_to_f32) {
   EXPECT_EQ(round_within(Arithmetic::crossed, DType::f32, 1.0, 0x1p-16), 1.0);
 }
 
+TEST(ArithmeticTest, random_rounds_to_either_neighbour_in_f32_and_keeps_what_is_one) {
+  const double between = 1.0 + 0x1p-25;
+  int below = 0;
+  for (std::uint8_t seed = 0; seed < 64; ++seed) {
+    const Arithmetic random = Arithmetic::random(seed);
+    const double rounded = in_register(random, between);
+    EXPECT_TRUE(rounded == 1.0 || rounded == 1.0 + 0x1p-23) << rounded;
+    EXPECT_EQ(rounded, in_register(random, between)) << "the same of a seed";
+    EXPECT_EQ(intermediate(random, DType::f32, between), rounded);
+    const double narrow = intermediate(random, DType::bf16, 1.0 + 0x1p-9);
+    const bool is_neighbour = narrow == 1.0 || narrow == 1.0 + 0x1p-7;
+    EXPECT_TRUE(seed % 2 == 0 ? is_neighbour : narrow == 1.0 + 0x1p-9) << narrow;
+    const double subnormal = round_randomly(DType::f16, -0x1.8p-24, seed);
+    EXPECT_TRUE(subnormal == -0x1p-24 || subnormal == -0x1p-23) << subnormal;
+    EXPECT_EQ(in_register(random, -1.5), -1.5);
+    EXPECT_TRUE(std::isnan(in_register(random, std::nan(""))));
+    below += rounded == 1.0 ? 1 : 0;
+  }
+  EXPECT_GT(below, 16);
+  EXPECT_LT(below, 48);
+}
+
+TEST(ArithmeticTest, random_rounding_is_off_twice_as_far_as_rounding_to_nearest) {
+  std::mt19937 generator(5);
+  std::uniform_real_distribution<double> uniform(1.0, 2.0);
+  double nearest = 0.0;
+  double random = 0.0;
+  for (int i = 0; i < 20'000; ++i) {
+    const double value = uniform(generator);
+    nearest += std::pow(in_register(Arithmetic::naive, value) - value, 2);
+    random += std::pow(in_register(Arithmetic::random(3), value) - value, 2);
+  }
+  EXPECT_NEAR(std::sqrt(random / nearest), 2.0, 0.05);
+}
+
 TEST(ArithmeticTest, dot_takes_the_length_of_its_left_side) {
   const std::vector<double> left{1.0, 2.0};
   const std::vector<double> right{3.0, 4.0, 100.0};

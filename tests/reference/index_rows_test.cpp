@@ -108,6 +108,20 @@ TEST(StoreIndexKeys, LayerNormTakesTheMeanOffAndAddsTheBias) {
   EXPECT_EQ(key_at(cache, 0, 3), (Key{{128, 384}, 0x1p-4}));  // 24 / 448 lies below 2^-4
 }
 
+// Equal numbers have no deviation, not even one of double's rounding, which a small epsilon and large weights would show.
+TEST(StoreIndexKeys, LayerNormOfEqualNumbersIsTheBias) {
+  const TestCache cache(index_options(20));
+  const HostTensor x = HostTensor::filled(DType::f16, {1, 20}, -3.0);
+  const HostTensor weight = HostTensor::filled(DType::f32, {20}, 0x1p40);
+  const HostTensor bias = HostTensor::filled(DType::f32, {20}, 448.0);
+  StoreIndexKeysArgs args = args_for(x, cache);
+  args.norm_weight = weight.view();
+  args.norm_bias = bias.view();
+  args.epsilon = 1e-12;
+  reference::store_index_keys(args);
+  EXPECT_EQ(key_at(cache, 0, 3), (Key{std::vector<double>(20, 448.0), 1.0}));
+}
+
 TEST(StoreIndexKeys, EpsilonStandsUnderTheRoot) {
   const TestCache cache(index_options(2));
   const HostTensor x = HostTensor::of(DType::f32, {1, 2}, {1, 3});

@@ -53,6 +53,11 @@ INSTANTIATE_TEST_SUITE_P(
                     MergeCase{"empty_state_with_infinity", {6, kInfinity}, {1, -kInfinity}, 6, 1},
                     MergeCase{"all_empty", {kNaN, 5}, {-kInfinity, -kInfinity}, 0, -kInfinity},
                     MergeCase{"no_states", {}, {}, 0, -kInfinity},
+                    // Where an LSE has no room for log 2 beside it.
+                    MergeCase{"equal_at_the_top", {1, 5}, {3e38, 3e38}, 3, 3e38},
+                    MergeCase{"equal_at_the_bottom", {1, 5}, {-3e38, -3e38}, 3, -3e38},
+                    MergeCase{"equal_at_1e17", {1, 5, 9}, {1e17, 1e17, 1e17}, 5, 1e17},
+                    MergeCase{"ends_of_the_range", {1, 5}, {-3e38, 3e38}, 5, 3e38},
                     MergeCase{"three", {1, 2, 4}, {0, 0, std::log(2.0)}, 2.75, std::log(4.0)}),
     [](const auto& test) { return test.param.name; });
 

@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "quire/context.h"
+#include "quire/export.h"
 #include "quire/ops/problem.h"
 #include "quire/paged_kv_cache.h"
 #include "quire/plan.h"
@@ -27,9 +28,9 @@ struct CopyPagesProblem {
   std::int64_t count = 0;
 };
 
-CopyPagesProblem validate(const CopyPagesArgs& args);
-Plan plan(const CopyPagesProblem& problem, const Context& context = {});
-Plan supports(const CopyPagesArgs& args, const Context& context = {});
-void copy_pages(const CopyPagesArgs& args, const Context& context = {});
+QUIRE_API CopyPagesProblem validate(const CopyPagesArgs& args);
+QUIRE_API Plan plan(const CopyPagesProblem& problem, const Context& context = {});
+QUIRE_API Plan supports(const CopyPagesArgs& args, const Context& context = {});
+QUIRE_API void copy_pages(const CopyPagesArgs& args, const Context& context = {});
 
 }  // namespace quire

@@ -10,6 +10,9 @@
 // over the keys t < cache_length + new tokens that the mask shows. The new tokens' K and V must be
 // in the cache already. A row that sees no key gives 0, and LSE -inf without a sink. LSE is the
 // natural log of the denominator, sink included.
+//
+// Nothing but the sequence's own keys ever reaches a row, and of those that the mask hides K does not. A NaN
+// or infinity in the V row of a hidden key may make the row's out NaN (docs/numerics.md).
 #pragma once
 
 #include <cstdint>
@@ -17,6 +20,7 @@
 #include <string>
 
 #include "quire/context.h"
+#include "quire/export.h"
 #include "quire/mask.h"
 #include "quire/ops/problem.h"
 #include "quire/paged_kv_cache.h"
@@ -72,9 +76,9 @@ struct FlashAttentionProblem {
   std::int64_t alignment = 1;  // bytes, of every row of q, out and the cache
 };
 
-FlashAttentionProblem validate(const FlashAttentionArgs& args);
-Plan plan(const FlashAttentionProblem& problem, const Context& context = {});
-Plan supports(const FlashAttentionArgs& args, const Context& context = {});
-void flash_attention(const FlashAttentionArgs& args, const Context& context = {});
+QUIRE_API FlashAttentionProblem validate(const FlashAttentionArgs& args);
+QUIRE_API Plan plan(const FlashAttentionProblem& problem, const Context& context = {});
+QUIRE_API Plan supports(const FlashAttentionArgs& args, const Context& context = {});
+QUIRE_API void flash_attention(const FlashAttentionArgs& args, const Context& context = {});
 
 }  // namespace quire

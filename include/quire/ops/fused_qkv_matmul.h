@@ -5,7 +5,7 @@
 //
 // Sums, scales and bias are fp32 or better with one rounding at the end. An fp8 or int8 cache with
 // scales is quantized per granule (scale = amax / max_finite, written beside the rows), or by the
-// user's static scales if they are broadcast; an fp8 cache without scales stores the saturated
+// user's scales if they are static (PagedKVCache::static_scales); an fp8 cache without scales stores the saturated
 // value itself.
 #pragma once
 
@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "quire/context.h"
+#include "quire/export.h"
 #include "quire/ops/problem.h"
 #include "quire/paged_kv_cache.h"
 #include "quire/plan.h"
@@ -40,7 +41,8 @@ struct FusedQkvArgs {
   // fp8 x: f32 [1, 1] (tensor), [tokens, 1] (token) or [tokens, ceil(hidden/128)] (1×128 block),
   // any strides.
   std::optional<TensorView> input_scale{};
-  TensorView out;  // [tokens, q_dim] f32, f16 or bf16; written
+  // [tokens, q_dim] f32, f16 or bf16; written. q_dim may be 0: K and V alone.
+  TensorView out;
   Activations activations = Activations::exact;
   // fp8 with scales per tensor, token or channel: the tensor cores may add up all of K by themselves. Faster
   // with many tokens, but every product loses what lies 13 bits below the sum: where all have one sign, a sum
@@ -77,10 +79,10 @@ struct FusedQkvProblem {
 
 // Checks everything that can be checked on the host and returns the problem; throws Error, writes
 // nothing.
-FusedQkvProblem validate(const FusedQkvArgs& args);
-Plan plan(const FusedQkvProblem& problem, const Context& context = {});
+QUIRE_API FusedQkvProblem validate(const FusedQkvArgs& args);
+QUIRE_API Plan plan(const FusedQkvProblem& problem, const Context& context = {});
 // validate and plan without running.
-Plan supports(const FusedQkvArgs& args, const Context& context = {});
-void fused_qkv_matmul(const FusedQkvArgs& args, const Context& context = {});
+QUIRE_API Plan supports(const FusedQkvArgs& args, const Context& context = {});
+QUIRE_API void fused_qkv_matmul(const FusedQkvArgs& args, const Context& context = {});
 
 }  // namespace quire

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "quire/context.h"
+#include "quire/export.h"
 #include "quire/plan.h"
 #include "quire/tensor_view.h"
 
@@ -29,9 +30,9 @@ struct MergeStatesProblem {
   DType dtype = DType::bf16;
 };
 
-MergeStatesProblem validate(const MergeStatesArgs& args);
-Plan plan(const MergeStatesProblem& problem, const Context& context = {});
-Plan supports(const MergeStatesArgs& args, const Context& context = {});
-void merge_states(const MergeStatesArgs& args, const Context& context = {});
+QUIRE_API MergeStatesProblem validate(const MergeStatesArgs& args);
+QUIRE_API Plan plan(const MergeStatesProblem& problem, const Context& context = {});
+QUIRE_API Plan supports(const MergeStatesArgs& args, const Context& context = {});
+QUIRE_API void merge_states(const MergeStatesArgs& args, const Context& context = {});
 
 }  // namespace quire

@@ -4,6 +4,8 @@
 //   q'(h) = [ q_nope(h) · w_uk(h)ᵀ | rope(q_rope(h)) ]     [latent + rope]; q itself is not changed
 //   s     = scale · q' · row,   raw = softmax(s) · row[0, latent),   out(h) = raw(h) · w_uv(h)ᵀ
 // Without w_uk and w_uv, q is q' already and out is raw. `raw` is rounded to q's dtype before w_uv.
+// A NaN or infinity in the latent of a key of the sequence that the mask hides may make out NaN, as in
+// flash_attention.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +13,7 @@
 #include <string>
 
 #include "quire/context.h"
+#include "quire/export.h"
 #include "quire/mask.h"
 #include "quire/ops/problem.h"
 #include "quire/paged_kv_cache.h"
@@ -68,12 +71,13 @@ struct AbsorbedWeights {
   std::optional<TensorView> w_uk_scale{};
   std::optional<TensorView> w_uv_scale{};
 };
-AbsorbedWeights absorb_kv_b_proj(const TensorView& kv_b_proj, std::int64_t heads, std::int64_t nope,
-                                 const std::optional<TensorView>& kv_b_proj_scale = {});
+QUIRE_API AbsorbedWeights absorb_kv_b_proj(const TensorView& kv_b_proj, std::int64_t heads,
+                                           std::int64_t nope,
+                                           const std::optional<TensorView>& kv_b_proj_scale = {});
 
-MlaDecodeProblem validate(const MlaDecodeArgs& args);
-Plan plan(const MlaDecodeProblem& problem, const Context& context = {});
-Plan supports(const MlaDecodeArgs& args, const Context& context = {});
-void mla_decode(const MlaDecodeArgs& args, const Context& context = {});
+QUIRE_API MlaDecodeProblem validate(const MlaDecodeArgs& args);
+QUIRE_API Plan plan(const MlaDecodeProblem& problem, const Context& context = {});
+QUIRE_API Plan supports(const MlaDecodeArgs& args, const Context& context = {});
+QUIRE_API void mla_decode(const MlaDecodeArgs& args, const Context& context = {});
 
 }  // namespace quire

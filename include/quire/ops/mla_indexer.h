@@ -11,6 +11,7 @@
 #include <string>
 
 #include "quire/context.h"
+#include "quire/export.h"
 #include "quire/mask.h"
 #include "quire/ops/problem.h"
 #include "quire/paged_kv_cache.h"
@@ -41,9 +42,9 @@ struct MlaIndexerProblem {
   bool has_dense_scales = false;  // one after another in a page, pages on multiples of 16 bytes
 };
 
-MlaIndexerProblem validate(const MlaIndexerArgs& args);
-Plan plan(const MlaIndexerProblem& problem, const Context& context = {});
-Plan supports(const MlaIndexerArgs& args, const Context& context = {});
-void mla_indexer(const MlaIndexerArgs& args, const Context& context = {});
+QUIRE_API MlaIndexerProblem validate(const MlaIndexerArgs& args);
+QUIRE_API Plan plan(const MlaIndexerProblem& problem, const Context& context = {});
+QUIRE_API Plan supports(const MlaIndexerArgs& args, const Context& context = {});
+QUIRE_API void mla_indexer(const MlaIndexerArgs& args, const Context& context = {});
 
 }  // namespace quire

@@ -12,6 +12,8 @@
 //
 // Rounding points: x · rsqrt(mean x² + ε) is rounded to gamma's dtype before it is multiplied by
 // gamma in that dtype; K and V are rounded to q's dtype after the up-projection.
+// A NaN or infinity in the latent of a key of the sequence that the mask hides may make out NaN, as in
+// flash_attention.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +21,7 @@
 #include <string>
 
 #include "quire/context.h"
+#include "quire/export.h"
 #include "quire/mask.h"
 #include "quire/ops/problem.h"
 #include "quire/paged_kv_cache.h"
@@ -104,15 +107,16 @@ struct MlaPrefillProblem {
 // the answer is what full page tables need: batch · max_pages · page_size tokens. Chunks that the plan
 // leaves unused cost little (their kernels end at once), so the bound will do unless the tables are
 // far wider than the sequences are long; then count on the host and pass that.
-std::int64_t mla_prefill_num_chunks(const TensorView& row_offsets, const PagedKVCache& cache,
-                                    std::int64_t buffer_tokens, std::int64_t decode_tokens = 0);
-void validate(const MlaPrefillPlanArgs& args);
-Plan supports(const MlaPrefillPlanArgs& args, const Context& context = {});
-void mla_prefill_plan(const MlaPrefillPlanArgs& args, const Context& context = {});
+QUIRE_API std::int64_t mla_prefill_num_chunks(const TensorView& row_offsets,
+                                              const PagedKVCache& cache, std::int64_t buffer_tokens,
+                                              std::int64_t decode_tokens = 0);
+QUIRE_API void validate(const MlaPrefillPlanArgs& args);
+QUIRE_API Plan supports(const MlaPrefillPlanArgs& args, const Context& context = {});
+QUIRE_API void mla_prefill_plan(const MlaPrefillPlanArgs& args, const Context& context = {});
 
-MlaPrefillProblem validate(const MlaPrefillArgs& args);
-Plan plan(const MlaPrefillProblem& problem, const Context& context = {});
-Plan supports(const MlaPrefillArgs& args, const Context& context = {});
-void mla_prefill(const MlaPrefillArgs& args, const Context& context = {});
+QUIRE_API MlaPrefillProblem validate(const MlaPrefillArgs& args);
+QUIRE_API Plan plan(const MlaPrefillProblem& problem, const Context& context = {});
+QUIRE_API Plan supports(const MlaPrefillArgs& args, const Context& context = {});
+QUIRE_API void mla_prefill(const MlaPrefillArgs& args, const Context& context = {});
 
 }  // namespace quire

@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "quire/context.h"
+#include "quire/export.h"
 #include "quire/plan.h"
 #include "quire/tensor_view.h"
 
@@ -37,9 +38,9 @@ struct QuantizeFp8Problem {
   ScaleRounding scale_rounding = ScaleRounding::exact;
 };
 
-QuantizeFp8Problem validate(const QuantizeFp8Args& args);
-Plan plan(const QuantizeFp8Problem& problem, const Context& context = {});
-Plan supports(const QuantizeFp8Args& args, const Context& context = {});
-void quantize_fp8(const QuantizeFp8Args& args, const Context& context = {});
+QUIRE_API QuantizeFp8Problem validate(const QuantizeFp8Args& args);
+QUIRE_API Plan plan(const QuantizeFp8Problem& problem, const Context& context = {});
+QUIRE_API Plan supports(const QuantizeFp8Args& args, const Context& context = {});
+QUIRE_API void quantize_fp8(const QuantizeFp8Args& args, const Context& context = {});
 
 }  // namespace quire

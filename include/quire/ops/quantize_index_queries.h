@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "quire/context.h"
+#include "quire/export.h"
 #include "quire/ops/problem.h"
 #include "quire/ops/quantize_fp8.h"
 #include "quire/paged_kv_cache.h"
@@ -44,9 +45,10 @@ struct QuantizeIndexQueriesProblem {
   ScaleRounding scale_rounding = ScaleRounding::power_of_two;
 };
 
-QuantizeIndexQueriesProblem validate(const QuantizeIndexQueriesArgs& args);
-Plan plan(const QuantizeIndexQueriesProblem& problem, const Context& context = {});
-Plan supports(const QuantizeIndexQueriesArgs& args, const Context& context = {});
-void quantize_index_queries(const QuantizeIndexQueriesArgs& args, const Context& context = {});
+QUIRE_API QuantizeIndexQueriesProblem validate(const QuantizeIndexQueriesArgs& args);
+QUIRE_API Plan plan(const QuantizeIndexQueriesProblem& problem, const Context& context = {});
+QUIRE_API Plan supports(const QuantizeIndexQueriesArgs& args, const Context& context = {});
+QUIRE_API void quantize_index_queries(const QuantizeIndexQueriesArgs& args,
+                                      const Context& context = {});
 
 }  // namespace quire

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "quire/context.h"
+#include "quire/export.h"
 #include "quire/ops/problem.h"
 #include "quire/paged_kv_cache.h"
 #include "quire/plan.h"
@@ -27,9 +28,10 @@ struct RemapSparseIndicesProblem {
   std::int64_t top_k = 0;
 };
 
-RemapSparseIndicesProblem validate(const RemapSparseIndicesArgs& args);
-Plan plan(const RemapSparseIndicesProblem& problem, const Context& context = {});
-Plan supports(const RemapSparseIndicesArgs& args, const Context& context = {});
-void remap_sparse_indices(const RemapSparseIndicesArgs& args, const Context& context = {});
+QUIRE_API RemapSparseIndicesProblem validate(const RemapSparseIndicesArgs& args);
+QUIRE_API Plan plan(const RemapSparseIndicesProblem& problem, const Context& context = {});
+QUIRE_API Plan supports(const RemapSparseIndicesArgs& args, const Context& context = {});
+QUIRE_API void remap_sparse_indices(const RemapSparseIndicesArgs& args,
+                                    const Context& context = {});
 
 }  // namespace quire

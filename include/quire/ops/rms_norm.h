@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "quire/context.h"
+#include "quire/export.h"
 #include "quire/ops/problem.h"
 #include "quire/paged_kv_cache.h"
 #include "quire/plan.h"
@@ -39,10 +40,10 @@ struct RmsNormProblem {
   bool per_head = true;
 };
 
-RmsNormProblem validate(const RmsNormArgs& args);
-Plan plan(const RmsNormProblem& problem, const Context& context = {});
-Plan supports(const RmsNormArgs& args, const Context& context = {});
-void rms_norm_key(RmsNormArgs args, const Context& context = {});    // side = key
-void rms_norm_value(RmsNormArgs args, const Context& context = {});  // side = value
+QUIRE_API RmsNormProblem validate(const RmsNormArgs& args);
+QUIRE_API Plan plan(const RmsNormProblem& problem, const Context& context = {});
+QUIRE_API Plan supports(const RmsNormArgs& args, const Context& context = {});
+QUIRE_API void rms_norm_key(RmsNormArgs args, const Context& context = {});    // side = key
+QUIRE_API void rms_norm_value(RmsNormArgs args, const Context& context = {});  // side = value
 
 }  // namespace quire

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "quire/context.h"
+#include "quire/export.h"
 #include "quire/ops/problem.h"
 #include "quire/paged_kv_cache.h"
 #include "quire/plan.h"
@@ -56,9 +57,9 @@ struct RopeProblem {
   std::int64_t key_norm_columns = 0;
 };
 
-RopeProblem validate(const RopeArgs& args);
-Plan plan(const RopeProblem& problem, const Context& context = {});
-Plan supports(const RopeArgs& args, const Context& context = {});
-void rope(const RopeArgs& args, const Context& context = {});
+QUIRE_API RopeProblem validate(const RopeArgs& args);
+QUIRE_API Plan plan(const RopeProblem& problem, const Context& context = {});
+QUIRE_API Plan supports(const RopeArgs& args, const Context& context = {});
+QUIRE_API void rope(const RopeArgs& args, const Context& context = {});
 
 }  // namespace quire

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "quire/context.h"
+#include "quire/export.h"
 #include "quire/paged_kv_cache.h"
 #include "quire/plan.h"
 
@@ -22,9 +23,9 @@ struct RowOffsetsProblem {
   std::int64_t batch = 0;
 };
 
-RowOffsetsProblem validate(const RowOffsetsArgs& args);
-Plan plan(const RowOffsetsProblem& problem, const Context& context = {});
-Plan supports(const RowOffsetsArgs& args, const Context& context = {});
-void row_offsets(const RowOffsetsArgs& args, const Context& context = {});
+QUIRE_API RowOffsetsProblem validate(const RowOffsetsArgs& args);
+QUIRE_API Plan plan(const RowOffsetsProblem& problem, const Context& context = {});
+QUIRE_API Plan supports(const RowOffsetsArgs& args, const Context& context = {});
+QUIRE_API void row_offsets(const RowOffsetsArgs& args, const Context& context = {});
 
 }  // namespace quire

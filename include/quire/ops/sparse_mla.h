@@ -5,13 +5,14 @@
 // Indices are logical positions of the token's own sequence. An index < 0, past the sequence's
 // keys, or on an unassigned page counts as absent, wherever it stands; duplicates count as often as
 // they are given. There is no mask: the indexer applied it. No valid key gives 0, and LSE -inf
-// without a sink.
+// without a sink. Rows that a token's indices do not name never reach its result, whatever they hold.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 
 #include "quire/context.h"
+#include "quire/export.h"
 #include "quire/ops/problem.h"
 #include "quire/paged_kv_cache.h"
 #include "quire/plan.h"
@@ -55,9 +56,9 @@ struct SparseMlaProblem {
   std::int64_t alignment = 0;  // bytes that divide the address of every row of q, out and caches
 };
 
-SparseMlaProblem validate(const SparseMlaArgs& args);
-Plan plan(const SparseMlaProblem& problem, const Context& context = {});
-Plan supports(const SparseMlaArgs& args, const Context& context = {});
-void sparse_mla(const SparseMlaArgs& args, const Context& context = {});
+QUIRE_API SparseMlaProblem validate(const SparseMlaArgs& args);
+QUIRE_API Plan plan(const SparseMlaProblem& problem, const Context& context = {});
+QUIRE_API Plan supports(const SparseMlaArgs& args, const Context& context = {});
+QUIRE_API void sparse_mla(const SparseMlaArgs& args, const Context& context = {});
 
 }  // namespace quire

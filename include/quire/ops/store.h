@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "quire/context.h"
+#include "quire/export.h"
 #include "quire/ops/problem.h"
 #include "quire/ops/rms_norm.h"
 #include "quire/paged_kv_cache.h"
@@ -42,12 +43,12 @@ struct StoreProblem {
   bool scales_only = false;
 };
 
-StoreProblem validate(const StoreArgs& args);
-StoreProblem validate(const StoreScalesArgs& args);
-Plan plan(const StoreProblem& problem, const Context& context = {});
-Plan supports(const StoreArgs& args, const Context& context = {});
-Plan supports(const StoreScalesArgs& args, const Context& context = {});
-void store(const StoreArgs& args, const Context& context = {});
-void store_scales(const StoreScalesArgs& args, const Context& context = {});
+QUIRE_API StoreProblem validate(const StoreArgs& args);
+QUIRE_API StoreProblem validate(const StoreScalesArgs& args);
+QUIRE_API Plan plan(const StoreProblem& problem, const Context& context = {});
+QUIRE_API Plan supports(const StoreArgs& args, const Context& context = {});
+QUIRE_API Plan supports(const StoreScalesArgs& args, const Context& context = {});
+QUIRE_API void store(const StoreArgs& args, const Context& context = {});
+QUIRE_API void store_scales(const StoreScalesArgs& args, const Context& context = {});
 
 }  // namespace quire

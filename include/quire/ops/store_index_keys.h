@@ -14,6 +14,7 @@
 #include <optional>
 
 #include "quire/context.h"
+#include "quire/export.h"
 #include "quire/ops/problem.h"
 #include "quire/ops/quantize_fp8.h"
 #include "quire/paged_kv_cache.h"
@@ -50,9 +51,9 @@ struct StoreIndexKeysProblem {
   ScaleRounding scale_rounding = ScaleRounding::power_of_two;
 };
 
-StoreIndexKeysProblem validate(const StoreIndexKeysArgs& args);
-Plan plan(const StoreIndexKeysProblem& problem, const Context& context = {});
-Plan supports(const StoreIndexKeysArgs& args, const Context& context = {});
-void store_index_keys(const StoreIndexKeysArgs& args, const Context& context = {});
+QUIRE_API StoreIndexKeysProblem validate(const StoreIndexKeysArgs& args);
+QUIRE_API Plan plan(const StoreIndexKeysProblem& problem, const Context& context = {});
+QUIRE_API Plan supports(const StoreIndexKeysArgs& args, const Context& context = {});
+QUIRE_API void store_index_keys(const StoreIndexKeysArgs& args, const Context& context = {});
 
 }  // namespace quire

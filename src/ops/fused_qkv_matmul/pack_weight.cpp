@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "cpu/fused_qkv_matmul/pack_weight.h"
+#include "cpu/fused_qkv_matmul/packed_layout.h"
 #include "cuda/hopper/fused_qkv_matmul/int4/launch.h"
 #include "ops/argument.h"
 #include "ops/candidate.h"
@@ -72,6 +73,40 @@ std::int64_t bytes_of(const Weight& form, const Weight& weight) {
                            : cuda::hopper::packed_bytes(form, has_perm);
 }
 
+void check_storage(const Arguments& check, const TensorView& storage, std::int64_t bytes) {
+  if (storage.shape[0] < bytes) {
+    check.fail("storage", fmt::format("u8 of at least {} bytes", bytes), storage.describe());
+  }
+  const auto address = reinterpret_cast<std::uintptr_t>(storage.data);
+  if (address % kStorageAlignment != 0) {
+    check.fail("storage", fmt::format("on a border of {} bytes", kStorageAlignment),
+               fmt::format("an address {} past one", address % kStorageAlignment));
+  }
+}
+
+// Some kernel for weights on that device reads the order.
+void check_packing(const Arguments& check, const Weight& weight, Device device,
+                   const Context& context) {
+  const std::string given = fmt::format("one packed as {}", name(weight.packing));
+  if (device.kind != DeviceKind::cpu) {
+    if (weight.packing == WeightPacking::fragments_64) return;
+    check.fail("weight", "packed as fragments_64, as on a GPU", given);
+  }
+  Weight plain;
+  plain.format = weight.format;
+  plain.data.dtype = weight.packed.dtype;
+  std::string known;
+  for (const cpu::Target target : cpu::compiled_targets()) {
+    const std::string kernel = fmt::format("cpu/{}/fused_qkv_matmul", cpu::name(target));
+    if (!refuse_kernel(kernel, context).empty() || !cpu::why_not(target).empty()) continue;
+    const WeightPacking packing = cpu::packing_for(plain, target);
+    if (weight.packing == packing) return;
+    known += fmt::format("{}{} (cpu/{})", known.empty() ? "" : ", ", name(packing), name(target));
+  }
+  check.fail("weight", fmt::format("packed as a kernel of this machine reads it: {}", known),
+             given);
+}
+
 }  // namespace
 
 WeightPacking packing_for(const Weight& weight, const Context& context) {
@@ -92,19 +127,37 @@ Weight pack_weight(const Weight& weight, const TensorView& storage, const Contex
   check_plain(check, weight);
   const std::int64_t bytes = bytes_of(form_of(weight, context), weight);
   check.tensor("storage", storage).is(DType::u8, {"bytes"}).has_dense_rows().is_written();
-  if (storage.shape[0] < bytes) {
-    check.fail("storage", fmt::format("u8 of at least {} bytes", bytes), storage.describe());
-  }
-  const auto address = reinterpret_cast<std::uintptr_t>(storage.data);
-  if (address % kStorageAlignment != 0) {
-    check.fail("storage", fmt::format("on a border of {} bytes", kStorageAlignment),
-               fmt::format("an address {} past one", address % kStorageAlignment));
-  }
+  check_storage(check, storage, bytes);
   check.outputs_do_not_overlap();
   if (!is_on_cpu(weight)) {
     return cuda::hopper::pack_weight(weight, storage.as<std::byte>(), context);
   }
+  const cpu::FloatEnvironment environment;
   return cpu::pack_weight(weight, storage.as<std::byte>(), context, target_for(context));
+}
+
+Weight packed_view(const Weight& weight, const TensorView& storage, const Context& context) {
+  constexpr const char* kOp = "packed_view";
+  ops::check_context(kOp, context);
+  Arguments check(kOp);
+  check.tensor("storage", storage).is(DType::u8, {"bytes"}).has_dense_rows();
+  check_packing(check, weight, storage.device, context);
+  const std::int64_t bytes = ops::packed_size(check, weight);
+  check_storage(check, storage, bytes);
+
+  Weight view = weight;
+  view.data = TensorView::contiguous(storage.data, DType::u8, {bytes}, storage.device);
+  if (weight.perm.has_value()) {
+    const std::int64_t columns = weight.packed.columns;
+    // A GPU's storage ends with it, a CPU's with the rest of its last line.
+    const std::int64_t offset = storage.device.kind == DeviceKind::cpu
+                                    ? cpu::packed_layout(weight, true).perm_offset
+                                    : bytes - bytes_for(DType::i32, columns);
+    view.perm = TensorView::contiguous(storage.as<std::byte>() + offset, DType::i32, {columns},
+                                       storage.device);
+  }
+  ops::check_weight(check, view, weight.packed.rows, weight.packed.columns);
+  return view;
 }
 
 }  // namespace quire

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <span>
 #include <vector>
 
 #include "cpu/fused_qkv_matmul/pack_weight.h"
@@ -116,16 +118,46 @@ void check_gguf(Arguments& check, const Weight& weight, std::int64_t rows, std::
   check.tensor("weight", weight.data).is(DType::u8, {rows, row_bytes}).has_dense_rows();
 }
 
+bool has_groups(WeightFormat format) {
+  return format >= WeightFormat::int4 && format <= WeightFormat::awq;
+}
+
+bool is_one_of(DType dtype, std::span<const DType> dtypes) {
+  return std::ranges::find(dtypes, dtype) != dtypes.end();
+}
+
+// The sizes and dtypes that decide where kernels look in the storage.
+void check_packed_shape(const Arguments& check, const Weight& weight) {
+  constexpr std::int64_t kMostNumbers = std::int64_t{1} << 56;
+  const PackedShape& shape = weight.packed;
+  const bool has_size = shape.rows >= 0 && shape.columns >= 0 &&
+                        (shape.columns == 0 || shape.rows <= kMostNumbers / shape.columns);
+  if (!has_size) {
+    check.fail("weight", "packed from at most 2^56 numbers",
+               fmt::format("packed from [{}, {}]", shape.rows, shape.columns));
+  }
+  if (has_groups(weight.format)) check_group_size(check, weight, shape.columns);
+  const bool has_dtype =
+      (weight.format != WeightFormat::dense || is_one_of(shape.dtype, kActivations)) &&
+      (weight.format != WeightFormat::fp8 || is_one_of(shape.dtype, kFp8Types)) &&
+      is_one_of(shape.scale_dtype, kActivations);
+  if (!has_dtype) {
+    check.fail_type(
+        "weight", fmt::format("packed from the dtypes of {}", name(weight.format)),
+        fmt::format("{} with scales of {}", name(shape.dtype), name(shape.scale_dtype)));
+  }
+  if (shape.scale_group != 0 && shape.scale_group != kScaleBlock) {
+    check.fail("weight", fmt::format("packed with a scale for 0 (all) or {} columns", kScaleBlock),
+               std::to_string(shape.scale_group));
+  }
+}
+
 // Everything was checked when the weight was packed, except what the caller may have mixed up since.
 void check_packed_weight(Arguments& check, const Weight& weight, std::int64_t rows,
                          std::int64_t columns) {
   const TensorArgument data = check.tensor("weight", weight.data);
   data.is(DType::u8, {"bytes"}).has_dense_rows();
-  if (weight.packing == WeightPacking::fragments_64) check_group_size(check, weight, columns);
-  const bool has_perm = weight.perm.has_value();
-  const std::int64_t bytes = weight.packing == WeightPacking::fragments_64
-                                 ? cuda::hopper::packed_bytes(weight, has_perm)
-                                 : cpu::packed_bytes(weight, has_perm);
+  const std::int64_t bytes = packed_size(check, weight);
   if (weight.data.shape[0] < bytes) {
     check.fail("weight", fmt::format("of at least {} bytes, as pack_weight filled it", bytes),
                weight.data.describe());
@@ -185,9 +217,17 @@ void check_weight(Arguments& check, const Weight& weight, std::int64_t rows, std
       require(check, "weight.scale", weight.scale, false, weight.format);
       check_gguf(check, weight, rows, columns);
   }
-  const bool has_groups = weight.format >= WeightFormat::int4 && weight.format <= WeightFormat::awq;
-  if (!has_groups) require(check, "weight.zeros", weight.zeros, false, weight.format);
+  if (!has_groups(weight.format))
+    require(check, "weight.zeros", weight.zeros, false, weight.format);
   if (weight.perm.has_value()) check_perm(check, *weight.perm, columns);
+}
+
+std::int64_t packed_size(const Arguments& check, const Weight& weight) {
+  check_packed_shape(check, weight);
+  const bool has_perm = weight.perm.has_value();
+  return weight.packing == WeightPacking::fragments_64
+             ? cuda::hopper::packed_bytes(weight, has_perm)
+             : cpu::packed_bytes(weight, has_perm);
 }
 
 }  // namespace quire::ops

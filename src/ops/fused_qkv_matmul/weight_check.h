@@ -13,4 +13,8 @@ namespace quire::ops {
 // data.
 void check_weight(Arguments& check, const Weight& weight, std::int64_t rows, std::int64_t columns);
 
+// Bytes that a packed weight's storage must have at least, by what packing recorded of it. Fails
+// where that is nothing that pack_weight could have recorded.
+std::int64_t packed_size(const Arguments& check, const Weight& weight);
+
 }  // namespace quire::ops
