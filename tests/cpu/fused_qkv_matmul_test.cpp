@@ -15,6 +15,7 @@
 #include "reference/fused_qkv_matmul.h"
 #include "support/cache_builder.h"
 #include "support/cache_snapshot.h"
+#include "support/expect_near.h"
 #include "support/host_tensor.h"
 
 namespace quire::cpu {
@@ -29,7 +30,8 @@ constexpr std::int64_t kHidden = 160;  // more than one depth block of every sca
 constexpr std::int64_t kQueryDim = 72;
 constexpr std::int64_t kHeads = 3;
 constexpr std::int32_t kWidth = 24;
-constexpr std::int64_t kColumns = kQueryDim + 2 * kHeads * kWidth;
+constexpr std::int64_t kCacheColumns = 2 * kHeads * kWidth;
+constexpr std::int64_t kColumns = kQueryDim + kCacheColumns;
 
 struct Format {
   std::string name;
@@ -75,6 +77,12 @@ struct TestWeight {
   }
 };
 
+// Leaves out the first rows of a matrix.
+void skip_rows(TensorView& matrix, std::int64_t count) {
+  matrix.data = matrix.as<std::byte>() + bytes_for(matrix.dtype, count * matrix.strides[0]);
+  matrix.shape[0] -= count;
+}
+
 CacheOptions cache_for(std::uint32_t tokens, DType dtype) {
   return {.cache_lengths = {5},
           .new_tokens = {tokens},
@@ -95,15 +103,18 @@ class FusedQkvOnCpu : public RowTarget {
   // Tokens [first, first + count) of x, on their own.
   Result run(const Format& format, const HostTensor& x, std::int64_t first, std::int64_t count,
              int threads) const {
-    const TestWeight weight(format);
+    return run(format, TestWeight(format).weight, x, first, count, threads);
+  }
+  Result run(const Format& format, const Weight& weight, const HostTensor& x, std::int64_t first,
+             std::int64_t count, int threads) const {
     const TestCache cache(cache_for(static_cast<std::uint32_t>(count), format.activation));
-    const HostTensor out(format.activation, {count, kQueryDim});
+    const HostTensor out(format.activation, {count, weight.rows() - kCacheColumns});
     TensorView part = x.view();
     part.data = part.as<std::byte>() + bytes_for(part.dtype, first * part.strides[0]);
     part.shape[0] = count;
     const FusedQkvArgs args{.x = part,
                             .row_offsets = cache.row_offsets(),
-                            .weight = weight.weight,
+                            .weight = weight,
                             .cache = cache.view(),
                             .layer = 1,
                             .out = out.view()};
@@ -203,15 +214,29 @@ TEST_P(FusedQkvOnCpu, ManyTokensAgreeWithTheReference) {
         run_on([](const FusedQkvArgs& args) { reference::fused_qkv_matmul(args); });
     const std::vector<double> have =
         run_on([&](const FusedQkvArgs& args) { fused_qkv_matmul(args, context(2)); });
-    double largest = 0.0;
-    double error = 0.0;
-    for (std::size_t i = 0; i < want.size(); ++i) {
-      largest = std::max(largest, std::abs(want[i]));
-      error = std::max(error, std::abs(have[i] - want[i]));
-    }
-    // fp32 sums of some hundred terms.
-    EXPECT_LE(error, 2e-6 * largest) << format.name;
+    SCOPED_TRACE(format.name);
+    const double largest = test::largest_magnitude(want);
     EXPECT_GT(largest, 0.0);
+    test::expect_near(have, want, 2e-6 * largest);  // fp32 sums of some hundred terms
+  }
+}
+
+// A weight without rows of Wq: out is [tokens, 0], and K and V are what they are beside a Q.
+TEST_P(FusedQkvOnCpu, KeysAndValuesAlone) {
+  for (const Format& format : kFormats) {
+    if (format.weight == WeightFormat::fp8) continue;  // its blocks of 128 rows begin with Q
+    const TestWeight whole(format);
+    Weight rest = whole.weight;
+    skip_rows(rest.data, kQueryDim);
+    if (rest.scale) skip_rows(*rest.scale, kQueryDim);
+    if (rest.zeros) skip_rows(*rest.zeros, kQueryDim);
+    for (const std::int64_t tokens : {1, 2, 20}) {
+      const HostTensor x = HostTensor::random(format.activation, {tokens, kHidden}, 12);
+      const Result alone = run(format, rest, x, 0, tokens, 2);
+      EXPECT_EQ(alone.rows, run(format, x, 0, tokens, 2).rows)
+          << format.name << ", " << tokens << " tokens";
+      EXPECT_TRUE(alone.out.empty());
+    }
   }
 }
 

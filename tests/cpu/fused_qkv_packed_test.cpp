@@ -3,20 +3,21 @@
 // whatever the batch and the number of threads.
 #include <gtest/gtest.h>
 
-#include <cmath>
+#include <algorithm>
 #include <functional>
-#include <numeric>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "cpu/projection_weight.h"
 #include "cpu/row_target.h"
 #include "cpu/runtime/target.h"
-#include "quire/element.h"
 #include "quire/error.h"
 #include "quire/ops/fused_qkv_matmul.h"
 #include "quire/pack_weight.h"
 #include "reference/fused_qkv_matmul.h"
 #include "support/cache_builder.h"
+#include "support/expect_near.h"
 #include "support/host_tensor.h"
 
 namespace quire::cpu {
@@ -32,137 +33,24 @@ constexpr std::int64_t kHeads = 3;
 constexpr std::int32_t kWidth = 24;
 constexpr std::int64_t kColumns = kQueryDim + 2 * kHeads * kWidth;  // ends inside a panel
 
-struct Format {
-  std::string name;
-  WeightFormat format;
-  DType dtype;         // dense, fp8
-  std::int64_t group;  // int4, gptq, awq; fp8: rows of the scale
-  bool has_zeros;
-  bool has_perm;
-};
-
-const Format kFormats[] = {
-    {"f32", WeightFormat::dense, DType::f32, 0, false, false},
-    {"f16", WeightFormat::dense, DType::f16, 0, false, false},
-    {"bf16", WeightFormat::dense, DType::bf16, 0, false, true},
-    {"fp8_tensor", WeightFormat::fp8, DType::fp8_e4m3, 1, false, false},
-    {"fp8_channel", WeightFormat::fp8, DType::fp8_e5m2, kColumns, false, false},
-    {"fp8_block", WeightFormat::fp8, DType::fp8_e4m3, (kColumns + 127) / 128, false, false},
-    {"int4_32", WeightFormat::int4, DType::u4, 32, true, false},
-    {"int4_64", WeightFormat::int4, DType::u4, 64, false, true},
-    {"gptq_128", WeightFormat::gptq, DType::i32, 128, true, true},
-    {"gptq_v2_32", WeightFormat::gptq_v2, DType::i32, 32, true, false},
-    {"awq_64", WeightFormat::awq, DType::i32, 64, true, false},
-    {"q4_0", WeightFormat::q4_0, DType::u8, 0, false, false},
-    {"q8_0", WeightFormat::q8_0, DType::u8, 0, false, false},
-    {"q4_k", WeightFormat::q4_k, DType::u8, 0, false, false},
-    {"q6_k", WeightFormat::q6_k, DType::u8, 0, false, false},
-};
-
-void fill_randomly(HostTensor& tensor, std::uint64_t seed, int mask = 255) {
-  for (std::byte& byte : tensor.bytes()) {
-    const double uniform = test::next_uniform(seed);  // −1 … 1
-    byte = static_cast<std::byte>(static_cast<int>(127.9 + 127.9 * uniform) & mask);
-  }
+// Plain weights of each kind; those that are drawn for it carry a permutation.
+ProjectionWeight make_weight(const WeightKind& kind) {
+  ProjectionWeight weight(kind, kColumns, kHidden);
+  const bool has_perm = kind.name == "bf16" || kind.name == "int4_64" || kind.name == "gptq_128";
+  if (has_perm) weight.permute();
+  return weight;
 }
 
-struct GgufBlock {
-  std::int64_t columns, bytes;
-  std::vector<std::int64_t> factors;
-};
-
-GgufBlock gguf_block(WeightFormat format) {
-  switch (format) {
-    case WeightFormat::q4_0:
-      return {32, 18, {0}};
-    case WeightFormat::q8_0:
-      return {32, 34, {0}};
-    case WeightFormat::q4_k:
-      return {256, 144, {0, 2}};
-    default:
-      return {256, 210, {208}};
-  }
+const WeightKind& kind_named(std::string_view name) {
+  return *std::ranges::find(kWeightKinds, name, &WeightKind::name);
 }
-
-// Owns a weight [kColumns, kHidden].
-struct TestWeight {
-  HostTensor data, scale, zeros, perm, storage;
-  Weight plain;
-
-  explicit TestWeight(const Format& format) {
-    plain.format = format.format;
-    if (format.format == WeightFormat::dense) {
-      data = HostTensor::random(format.dtype, {kColumns, kHidden}, 1, 0.1);
-    } else if (format.format == WeightFormat::fp8) {
-      data = HostTensor::random(format.dtype, {kColumns, kHidden}, 1, 100.0);
-      const bool is_block = format.group != 1 && format.group != kColumns;
-      scale = HostTensor::random(DType::f32, {format.group, is_block ? kHidden / 128 : 1}, 2, 0.1);
-      plain.scale = scale.view();
-    } else if (format.format >= WeightFormat::q4_0) {
-      fill_gguf(format.format);
-    } else {
-      fill_groups(format);
-    }
-    plain.data = data.view();
-    if (!format.has_perm) return;
-    perm = HostTensor(DType::i32, {kHidden});
-    auto* order = perm.view().as<std::int32_t>();
-    std::iota(order, order + kHidden, 0);
-    for (std::int64_t k = 0; k < kHidden; ++k) std::swap(order[k], order[k * 31 % kHidden]);
-    plain.perm = perm.view();
-  }
-
-  void fill_gguf(WeightFormat format) {
-    const GgufBlock block = gguf_block(format);
-    data = HostTensor(DType::u8, {kColumns, kHidden / block.columns * block.bytes});
-    fill_randomly(data, 3);
-    std::uint64_t seed = 4;
-    for (std::int64_t at = 0; at < data.view().numel(); at += block.bytes) {
-      for (const std::int64_t offset : block.factors) {
-        store_element(data.view().as<std::byte>() + at + offset, DType::f16, 0,
-                      0.01 * test::next_uniform(seed));
-      }
-    }
-  }
-
-  void fill_groups(const Format& format) {
-    const std::int64_t groups = kHidden / format.group;
-    const bool is_int4 = format.format == WeightFormat::int4;
-    const bool is_awq = format.format == WeightFormat::awq;
-    data = is_int4  ? HostTensor(DType::u4, {kColumns, kHidden})
-           : is_awq ? HostTensor(DType::i32, {kHidden, kColumns / 8})
-                    : HostTensor(DType::i32, {kHidden / 8, kColumns});
-    fill_randomly(data, 5);
-    scale = is_int4 ? HostTensor::random(DType::f16, {kColumns, groups}, 6, 0.1)
-                    : HostTensor::random(DType::bf16, {groups, kColumns}, 6, 0.1);
-    plain.scale = scale.view();
-    plain.group_size = format.group;
-    if (!format.has_zeros) return;
-    zeros = is_int4 ? HostTensor(DType::u8, {kColumns, groups})
-                    : HostTensor(DType::i32, {groups, kColumns / 8});
-    fill_randomly(zeros, 7, is_int4 ? 15 : 255);
-    plain.zeros = zeros.view();
-  }
-
-  Weight packed(const Context& context) {
-    const std::int64_t bytes = packed_bytes(plain, context);
-    storage = HostTensor(DType::u8, {bytes + 64});
-    auto* start = storage.view().as<std::byte>();
-    start += (64 - reinterpret_cast<std::uintptr_t>(start) % 64) % 64;
-    return pack_weight(plain, TensorView::contiguous(start, DType::u8, {bytes}), context);
-  }
-};
 
 void expect_close(const std::vector<double>& have, const std::vector<double>& want,
                   const std::string& what) {
-  double largest = 0.0;
-  double error = 0.0;
-  for (std::size_t i = 0; i < want.size(); ++i) {
-    largest = std::max(largest, std::abs(want[i]));
-    error = std::max(error, std::abs(have[i] - want[i]));
-  }
-  EXPECT_LE(error, 2e-6 * largest) << what;  // fp32 sums of some hundred terms
+  SCOPED_TRACE(what);
+  const double largest = test::largest_magnitude(want);
   EXPECT_GT(largest, 0.0);
+  test::expect_near(have, want, 2e-6 * largest);  // fp32 sums of some hundred terms
 }
 
 class PackedWeights : public RowTarget {
@@ -207,8 +95,8 @@ class PackedWeights : public RowTarget {
 };
 
 TEST_P(PackedWeights, GiveTheBitsOfPlainOnes) {
-  for (const Format& format : kFormats) {
-    TestWeight weight(format);
+  for (const WeightKind& format : kWeightKinds) {
+    ProjectionWeight weight = make_weight(format);
     const Weight packed = weight.packed(context(2));
     EXPECT_EQ(packed.rows(), kColumns);
     EXPECT_EQ(packed.columns(), kHidden);
@@ -224,8 +112,8 @@ TEST_P(PackedWeights, GiveTheBitsOfPlainOnes) {
 
 TEST_P(PackedWeights, NeitherBatchNorThreadsChangeABit) {
   constexpr std::int64_t kTokens = 70;
-  for (const Format& format : kFormats) {
-    TestWeight weight(format);
+  for (const WeightKind& format : kWeightKinds) {
+    ProjectionWeight weight = make_weight(format);
     const Weight packed = weight.packed(context(1));
     for (const DType dtype : {DType::bf16, DType::f32}) {
       const HostTensor x = HostTensor::random(dtype, {kTokens, kHidden}, 10);
@@ -243,8 +131,8 @@ TEST_P(PackedWeights, NeitherBatchNorThreadsChangeABit) {
 }
 
 TEST_P(PackedWeights, AgreeWithTheReference) {
-  for (const Format& format : kFormats) {
-    TestWeight weight(format);
+  for (const WeightKind& format : kWeightKinds) {
+    ProjectionWeight weight = make_weight(format);
     const Weight packed = weight.packed(context(2));
     const HostTensor x = HostTensor::random(DType::bf16, {9, kHidden}, 11);
     const std::vector<double> have = on_target(packed, x, 0, 9, 2);
@@ -256,9 +144,9 @@ TEST_P(PackedWeights, AgreeWithTheReference) {
 
 TEST_P(PackedWeights, TakeInt8Activations) {
   constexpr std::int64_t kTokens = 70;
-  for (const Format& format : kFormats) {
-    if (format.format < WeightFormat::int4 || format.format > WeightFormat::q8_0) continue;
-    TestWeight weight(format);
+  for (const WeightKind& format : kWeightKinds) {
+    if (!takes_int8_activations(format.format)) continue;
+    ProjectionWeight weight = make_weight(format);
     const Weight packed = weight.packed(context(2));
     for (const DType dtype : {DType::bf16, DType::f32}) {
       const HostTensor x = HostTensor::random(dtype, {kTokens, kHidden}, 13);
@@ -297,8 +185,8 @@ Error error_of(const std::function<void()>& call) {
 }
 
 TEST(Int8Activations, ArePackedWeightsOnlyAndIntegersOnly) {
-  const auto try_with = [](const Format& format) {
-    const TestWeight weight(format);
+  const auto try_with = [](const WeightKind& format) {
+    const ProjectionWeight weight = make_weight(format);
     const TestCache cache({.cache_lengths = {5},
                            .new_tokens = {1},
                            .row_format = RowFormat::uniform(DType::f32, kWidth),
@@ -314,13 +202,13 @@ TEST(Int8Activations, ArePackedWeightsOnlyAndIntegersOnly) {
                      .out = out.view(),
                      .activations = Activations::int8});
   };
-  EXPECT_EQ(error_of([&] { try_with(kFormats[0]); }).argument(), "activations");
+  EXPECT_EQ(error_of([&] { try_with(kind_named("f32")); }).argument(), "activations");
   // A plain weight: no fast kernel, but the reference.
-  EXPECT_EQ(try_with(kFormats[6]).kernel, "reference/fused_qkv_matmul");
+  EXPECT_EQ(try_with(kind_named("int4_32")).kernel, "reference/fused_qkv_matmul");
 }
 
 TEST(PackWeight, NamesWhatIsWrong) {
-  TestWeight weight(kFormats[0]);
+  ProjectionWeight weight = make_weight(kind_named("f32"));
   const std::int64_t bytes = packed_bytes(weight.plain);
   HostTensor storage(DType::u8, {bytes + 128});
   auto* start = storage.view().as<std::byte>();

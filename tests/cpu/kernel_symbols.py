@@ -12,8 +12,9 @@ import subprocess
 import sys
 
 WEAK = re.compile(r"^[0-9a-f]+ [WVuwv] (?P<name>.*)$")
-# The second is a pointer to the unwinder's personality routine: data, the same in every object.
-ALLOWED = (r"(?:\w[\w ]* )?\W*(?:quire::cpu::{target}|hwy)::", r"DW\.ref\.__gxx_personality_v0$")
+# A template's symbol begins with the type it returns, std::byte* say. The second pattern is a pointer to the unwinder's
+# personality routine: data, the same in every object.
+ALLOWED = (r"(?:\w[\w: ]*[*&]* )?\W*(?:quire::cpu::{target}|hwy)::", r"DW\.ref\.__gxx_personality_v0$")
 
 
 def foreign_symbols(listing: str, target: str) -> list[str]:

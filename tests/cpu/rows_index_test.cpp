@@ -2,6 +2,7 @@
 // store_index_keys and quantize_index_queries on every target, judged by the exact rows.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <vector>
 
 #include "cpu/row_target.h"
@@ -145,6 +146,30 @@ TEST_P(RowsIndex, TinyAndZeroRows) {
       args.x = x.view();
       fill(args, cache, {64, 0, false});
       args.layer = 1;
+      args.scale_rounding = rounding;
+      expect_keys(args, cache);
+    }
+  }
+}
+
+// Deviations so small beside the mean that a mean rounded to f32 would move all of them by a part that shows.
+TEST_P(RowsIndex, KeysFarFromZero) {
+  const HostTensor weight = HostTensor::filled(DType::f32, {64}, 1.0);
+  const HostTensor bias = HostTensor::filled(DType::f32, {64}, 0.0);
+  for (const double mean : {0.5, -3.0, 1000.0}) {
+    for (const ScaleRounding rounding : {ScaleRounding::exact, ScaleRounding::power_of_two}) {
+      const TestCache cache = make_cache(64);
+      std::vector<double> values =
+          HostTensor::random(DType::f32, {cache.num_tokens(), 64}, 37, 1e-4 * std::abs(mean))
+              .values();
+      for (double& value : values) value += mean;
+      const HostTensor x = HostTensor::of(DType::f32, {cache.num_tokens(), 64}, values);
+      StoreIndexKeysArgs args;
+      args.x = x.view();
+      fill(args, cache, {64, 0, false});
+      args.layer = 1;
+      args.norm_weight = weight.view();
+      args.norm_bias = bias.view();
       args.scale_rounding = rounding;
       expect_keys(args, cache);
     }

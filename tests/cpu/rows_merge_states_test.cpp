@@ -2,6 +2,7 @@
 // merge_states on every target against the reference.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -81,7 +82,6 @@ class RowsMergeStates : public RowTarget {
   HostTensor states_{};
   HostTensor lses_{};
 
- private:
   static TensorView transposed(TensorView view, int a, int b) {
     std::swap(view.shape[static_cast<std::size_t>(a)], view.shape[static_cast<std::size_t>(b)]);
     std::swap(view.strides[static_cast<std::size_t>(a)], view.strides[static_cast<std::size_t>(b)]);
@@ -117,6 +117,26 @@ TEST_P(RowsMergeStates, ManyStatesAndWideRanges) {
             .out_dtype = DType::f32,
             .lse_range = range});
       expect_right();
+    }
+  }
+}
+
+// Equal states weigh the same where no LSE has room for the logarithm of their number.
+TEST_P(RowsMergeStates, EqualStatesOfAnyMagnitudeGiveTheirMean) {
+  for (const float magnitude : {1e7f, -1e10f, 1e17f, 1e30f, 3e38f, -3e38f}) {
+    make({.num_states = 4, .dtype = DType::f32, .out_dtype = DType::f32});
+    for (std::int64_t token = 0; token < 7; ++token) {
+      for (std::int64_t state = 0; state < 4; ++state) {
+        set_lse(state, token, 1, magnitude);
+        fill_state(state, token, 1, static_cast<float>(state + 1));
+      }
+    }
+    expect_right();
+    const Outputs run(problem_);
+    merge_states(args_for(run), context(1));
+    for (std::int64_t token = 0; token < 7; ++token) {
+      EXPECT_EQ(run.out.at({token, 1, 0}), 2.5) << magnitude;
+      EXPECT_NEAR(run.lse.at({1, token}), magnitude, 1e-6 * std::abs(magnitude));
     }
   }
 }

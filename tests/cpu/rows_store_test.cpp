@@ -175,6 +175,31 @@ TEST_P(RowsStore, StaticScalesAreReadAndNeverWritten) {
   }
 }
 
+// A pool of one token: no stride tells its static scale from a dynamic one.
+TEST_P(RowsStore, AStaticScaleOfOnePageAndOneTokenIsNeverWritten) {
+  for (const bool is_static : {true, false}) {
+    const CacheOptions options{.cache_lengths = {0},
+                               .new_tokens = {1},
+                               .row_format = RowFormat::scaled(DType::fp8_e4m3, 16, 16),
+                               .page_size = 1,
+                               .num_layers = kLayer + 1,
+                               .num_kv_heads = 1,
+                               .spare_pages = 0};
+    TestCache cache(options);
+    PagedKVCache view = cache.view();
+    view.static_scales = is_static;
+    for (std::int64_t i = 0; i < view.scales->numel(); ++i) {
+      store_element(view.scales->data, DType::f32, i, 0.5);
+    }
+    const HostTensor x = HostTensor::filled(DType::f32, {1, 1, 16}, 7.0);
+    store({.x = x.view(), .row_offsets = cache.row_offsets(), .cache = view, .layer = kLayer},
+          context(1));
+    const double scale = is_static ? 0.5 : static_cast<double>(7.0f / 448.0f);
+    EXPECT_EQ(view.key(kLayer).load_scale(0, 0, 0, 0), scale);
+    EXPECT_EQ(view.key(kLayer).load_quantized(0, 0, 0, 0), is_static ? 14.0 : 448.0);
+  }
+}
+
 TEST_P(RowsStore, UnassignedPagesAndScalePagesOfTheirOwn) {
   unassigned_ = {3, 5};
   for (const RowFormat& format : {RowFormat::uniform(DType::bf16, 16),

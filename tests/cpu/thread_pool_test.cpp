@@ -2,9 +2,12 @@
 #include "cpu/runtime/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <fstream>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -85,6 +88,30 @@ TEST(ThreadPool, CallersFromSeveralThreadsTakeTurns) {
   }
   for (std::thread& caller : callers) caller.join();
   EXPECT_EQ(total, 4 * 50 * 10);
+}
+
+TEST(ThreadPool, ThreadsAreBounded) {
+  EXPECT_EQ(Workers(1'000'000).count, kMaxThreads);
+  EXPECT_LE(num_cores(), kMaxThreads);
+}
+
+// Threads need address space for their stacks; a child process has little left, and the op goes on.
+TEST(ThreadPool, WorksWithTheThreadsThatTheSystemGives) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers need address space of their own";
+#endif
+  const auto run_short_of_memory = [] {
+    std::int64_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    const auto limit = static_cast<rlim_t>(pages * getpagesize() + (std::int64_t{64} << 20));
+    const rlimit few{.rlim_cur = limit, .rlim_max = limit};
+    if (setrlimit(RLIMIT_AS, &few) != 0) _exit(2);
+    std::atomic<int> runs = 0;
+    parallel_for(2000, kMaxThreads, [&](std::int64_t, int) { ++runs; });
+    parallel_for(2000, kMaxThreads, [&](std::int64_t, int) { ++runs; });
+    _exit(runs == 4000 ? 0 : 1);
+  };
+  EXPECT_EXIT(run_short_of_memory(), testing::ExitedWithCode(0), "");
 }
 
 // A caller's pool of the simplest kind: some tasks on threads of their own, the others here, last

@@ -221,6 +221,7 @@ void BatchAttention::join(const WorkMerge& merge, std::int64_t head, std::int64_
                  .states = states_from(piece.state_row),
                  .split_rows = shape_.kv_heads * head_rows,
                  .num_splits = merge.num_splits,
+                 .score = batch_.score,
                  .out_dtype = batch_.out.dtype},
                 scratch + row_bytes_);
 }

@@ -6,6 +6,7 @@
 
 namespace quire::cpu::QUIRE_CPU_TARGET {
 
+inline constexpr double kExactLog2E = 1.4426950408889634;
 inline constexpr float kLog2E = 1.4426950408889634f;
 
 // Minimax polynomials of 2^r, relative error below 2e-7 and 2e-9 (8e-8 as evaluated in f32), for r in
@@ -59,15 +60,16 @@ template <typename Exponential> HWY_INLINE F32Vector exp2_vector(F32Vector x) {
   const F32Tag f32;
   const U32Tag u32;
   const F32Vector lowest = hn::Set(f32, -126.0f);
-  const F32Vector magic = hn::Set(f32, 12582912.0f);  // 1.5 · 2^23: the sum's low bits are round(x)
+  // 1.5 · 2^23 + 127: the sum's low bits are round(x) with the exponent's bias.
+  const F32Vector magic = hn::Set(f32, 12583039.0f);
   const auto is_tiny = hn::Lt(x, lowest);
   const F32Vector clamped = hn::IfThenElse(is_tiny, lowest, x);  // not a maximum: NaN must stay
   const F32Vector shifted = hn::Add(clamped, magic);
   const F32Vector fraction = hn::Sub(clamped, hn::Sub(shifted, magic));
   const F32Vector power = polynomial<Exponential>(fraction);
-  const U32Vector exponent = hn::ShiftLeft<23>(hn::BitCast(u32, shifted));
-  const F32Vector result = hn::BitCast(f32, hn::Add(hn::BitCast(u32, power), exponent));
-  return hn::IfThenZeroElse(is_tiny, result);
+  // A product, exact, and not a sum of exponents: that would turn a NaN with a payload into a number.
+  const F32Vector whole = hn::BitCast(f32, hn::ShiftLeft<23>(hn::BitCast(u32, shifted)));
+  return hn::IfThenZeroElse(is_tiny, hn::Mul(power, whole));
 }
 #endif
 
@@ -82,7 +84,10 @@ inline F32Vector tanh_vector(F32Vector x) {
   series = hn::MulAdd(series, square, hn::Set(f32, 1.33314422036e-1f));
   series = hn::MulAdd(series, square, hn::Set(f32, -3.33332819422e-1f));
   const F32Vector near_zero = hn::MulAdd(hn::Mul(x, square), series, x);
-  const F32Vector magnitude = hn::Min(hn::Set(f32, 20.0f), hn::Abs(x));
+  const F32Vector absolute = hn::Abs(x);
+  const F32Vector largest = hn::Set(f32, 20.0f);
+  // Not a minimum: NaN must stay.
+  const F32Vector magnitude = hn::IfThenElse(hn::Gt(absolute, largest), largest, absolute);
   const F32Vector power =
       exp2_vector<F32Exponential>(hn::Mul(magnitude, hn::Set(f32, 2.0f * kLog2E)));
   const F32Vector quotient = hn::Div(hn::Set(f32, 2.0f), hn::Add(power, one));

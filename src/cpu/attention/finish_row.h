@@ -8,23 +8,19 @@
 
 namespace quire::cpu::QUIRE_CPU_TARGET {
 
-// The sum of a row's weights with its sink, relative to 2^top.
+// The sum of a row's weights with its sink, relative to e^top.
 struct Denominator {
-  double top;     // log2
-  double sum;     // 0: neither key nor sink
-  double weight;  // of what is relative to 2^maximum
+  double top;
+  double sum;     // positive, or NaN
+  double weight;  // of what is relative to the row's maximum
 };
 
-// maximum in units of log2, sink and the offset that the scores lack in those of the natural log.
-inline Denominator denominator_of(float maximum, float sum, float sink, double offset) {
-  if (sink == -kInfinity) {
-    return {.top = maximum, .sum = maximum == -kInfinity ? 0.0 : double{sum}, .weight = 1.0};
-  }
-  const double sink_power = (sink - offset) * double{kLog2E};
-  const double top = maximum < sink_power ? sink_power : maximum;  // NaN stays
-  if (top == -__builtin_inf()) return {.top = top, .sum = 0.0, .weight = 0.0};
-  const double weight = __builtin_exp2(maximum - top);
-  return {.top = top, .sum = sum * weight + __builtin_exp2(sink_power - top), .weight = weight};
+// maximum and sink in units of the natural log. The row has a key: a NaN, wherever it is, reaches the sum.
+inline Denominator denominator_of(double maximum, float sum, double sink) {
+  if (sink == -kInfinity) return {.top = maximum, .sum = double{sum}, .weight = 1.0};
+  const double top = maximum < sink ? sink : maximum;
+  const double weight = __builtin_exp(maximum - top);
+  return {.top = top, .sum = sum * weight + __builtin_exp(sink - top), .weight = weight};
 }
 
 inline void scale_values(float* values, std::int64_t count, float factor) {
@@ -48,22 +44,23 @@ inline void store_scaled(float* values, std::int64_t count, float factor, DType 
   narrow_row(dtype, values + done, count - done, out + bytes_for(dtype, done));
 }
 
-// out [width] is used up; null: no key was seen.
-inline void finish_row(const QueryRow& row, float* out, float maximum, float sum,
-                       std::int64_t width, DType out_dtype) {
-  constexpr double kLn2 = 0.69314718055994530942;
+// out [width] is used up. maximum: -inf if no key was seen, or none that weighs anything; out may be
+// null then.
+inline void finish_row(const ScoreRule& rule, const QueryRow& row, float* out, float maximum,
+                       float sum, std::int64_t width, DType out_dtype) {
+  if (maximum == -kInfinity) {
+    if (row.lse != nullptr) *row.lse = row.sink;
+    __builtin_memset(row.out, 0, static_cast<std::size_t>(bytes_for(out_dtype, width)));
+    return;
+  }
+  // What the scores lack: slope_base is not the row's position.
   const double offset = row.slope == 0.0f ? 0.0
                                           : static_cast<double>(row.slope) *
                                                 static_cast<double>(row.slope_base - row.position);
-  const Denominator denominator = denominator_of(maximum, sum, row.sink, offset);
-  const bool is_empty = denominator.sum == 0.0;
+  const Denominator denominator =
+      denominator_of(2.0 * double{maximum} * natural_unit(rule, row), sum, row.sink - offset);
   if (row.lse != nullptr) {
-    const double power = denominator.top + __builtin_log2(denominator.sum);
-    *row.lse = is_empty ? -kInfinity : static_cast<float>(power * kLn2 + offset);
-  }
-  if (out == nullptr || is_empty) {
-    __builtin_memset(row.out, 0, static_cast<std::size_t>(bytes_for(out_dtype, width)));
-    return;
+    *row.lse = static_cast<float>(denominator.top + __builtin_log(denominator.sum) + offset);
   }
   const auto factor = static_cast<float>(denominator.weight / denominator.sum);
   store_scaled(out, width, factor, out_dtype, row.out);
@@ -75,20 +72,24 @@ inline void merge_row(const MergeItem& item, std::int64_t row, float* out) {
   float top = -kInfinity;
   for (std::int64_t split = 0; split < item.num_splits; ++split) {
     const float maximum = states.maximum[split * item.split_rows + row];
-    if (!(maximum <= top)) top = maximum;
+    if (maximum > top || maximum != maximum) top = maximum;  // once NaN, it stays
+  }
+  if (top == -kInfinity) {
+    finish_row(item.score, item.rows[row], nullptr, top, 0.0f, item.value_width, item.out_dtype);
+    return;
   }
   fill_zero(out, 0, static_cast<int>(item.value_width));
   float sum = 0.0f;
   for (std::int64_t split = 0; split < item.num_splits; ++split) {
     const std::int64_t index = split * item.split_rows + row;
-    if (states.maximum[index] == -kInfinity) continue;
-    const float weight = static_cast<float>(__builtin_exp2(double{states.maximum[index]} - top));
+    // A maximum of -inf weighs 0, and is added all the same: an infinite value among its keys makes NaN.
+    const double distance = double{states.maximum[index]} - top;
+    const auto weight = static_cast<float>(__builtin_exp2(2.0 * distance));
     const float* part = states.out + index * item.value_width;
     for (std::int64_t i = 0; i < item.value_width; ++i) out[i] += part[i] * weight;
     sum += states.sum[index] * weight;
   }
-  finish_row(item.rows[row], top == -kInfinity ? nullptr : out, top, sum, item.value_width,
-             item.out_dtype);
+  finish_row(item.score, item.rows[row], out, top, sum, item.value_width, item.out_dtype);
 }
 
 }  // namespace quire::cpu::QUIRE_CPU_TARGET

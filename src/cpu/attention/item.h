@@ -60,14 +60,14 @@ using MaskFunction = void (*)(const void* state, const QueryRow& row, std::int64
                               std::uint8_t* visible);
 
 struct ScoreRule {
-  float scale;
+  double scale;
   float softcap;  // 0: none
 };
 
-// The state of rows over some of their keys; maximum in units of log2.
+// The state of rows over some of their keys; maximum in units of log4 (cpu/attention/softmax.h).
 struct RowStates {
   float* out;      // [rows, value_width], not normalised
-  float* maximum;  // [rows], -inf: no key seen
+  float* maximum;  // [rows], -inf: no key seen, or none above -inf
   float* sum;      // [rows]
 };
 
@@ -119,6 +119,7 @@ struct MergeItem {
   RowStates states;  // of the first split; the others follow, split_rows further each
   std::int64_t split_rows;
   std::int64_t num_splits;
+  ScoreRule score;
   DType out_dtype;
 };
 

@@ -28,14 +28,16 @@ inline void end_row(const AttentionItem& item, const Workspace<Engine>& space, s
   float* out = space.has_started(head, row) ? space.outs + from * space.out_stride : nullptr;
   const std::int64_t to = head * item.rows_per_head + row;
   if (item.states.out == nullptr) {
-    finish_row(item.rows[to], out, maximum, sum, item.value_width, item.out_dtype);
+    finish_row(item.score, item.rows[to], out, maximum, sum, item.value_width, item.out_dtype);
     return;
   }
   item.states.maximum[to] = maximum;
   item.states.sum[to] = sum;
-  if (out != nullptr) {
-    __builtin_memcpy(item.states.out + to * item.value_width, out,
-                     static_cast<std::size_t>(item.value_width) * sizeof(float));
+  float* state_out = item.states.out + to * item.value_width;
+  if (out == nullptr) {
+    fill_zero(state_out, 0, static_cast<int>(item.value_width));
+  } else {
+    __builtin_memcpy(state_out, out, static_cast<std::size_t>(item.value_width) * sizeof(float));
   }
 }
 

@@ -62,7 +62,7 @@ template <typename Engine> class ScoreWeigher {
       if (rows.spans[r].is_empty()) continue;
       const std::int64_t row = rows.head * item_.rows_per_head + rows.first_row + r;
       factors[r] = prepare_scores(item_.rows[row], rows.spans[r], scores(r));
-      found[r] = row_maximum(rows.spans[r], scores(r)) * factors[r];
+      found[r] = row_maximum(rows.spans[r], scores(r)) * (0.5f * factors[r]);
     }
     const std::int64_t state = space_.state(rows.head, rows.first_row);
     advance_maxima(found, rows.count, space_.maxima + state, decay, shift);
@@ -71,19 +71,17 @@ template <typename Engine> class ScoreWeigher {
         fill_zero(scores(r), used.begin, used.end);
         continue;
       }
-      exponentiate<typename ExponentialFor<typename Engine::Element>::Type>(
+      weigh_span<typename ExponentialFor<typename Engine::Element>::Type>(
           rows.spans[r], used, factors[r], shift[r], decay[r], scores(r),
           space_.sums + (state + r) * kF32Lanes);
     }
   }
 
  private:
-  // Modifiers and masks; returns the factor that is left for the exponent.
+  // Modifiers and masks; returns the factor that is left for the exponent of 2.
   float prepare_scores(const QueryRow& row, ScoreSpan span, float* scores) const {
-    float factor = item_.score.scale * kLog2E;
     if (changes_scores(item_.score, row)) {
       modify_scores(item_.score, row, chunk_->first, span, scores);
-      factor = kLog2E;
     }
     if (item_.mask != nullptr) {
       item_.mask(item_.mask_state, row, chunk_->first + span.begin, span.end - span.begin,
@@ -92,7 +90,7 @@ template <typename Engine> class ScoreWeigher {
     }
     if (has_holes_) hide_masked(span, space_.present + chunk_->column, scores);
     hide_edges(span, scores);
-    return factor;
+    return exponent_factor(item_.score, row);
   }
 
   const AttentionItem& item_;

@@ -16,7 +16,7 @@ class StripWeigher {
       : item_(item), space_(space), scores_(space.scores) {}
 
   void begin() {
-    const float scaled = item_.score.scale * kLog2E;
+    const auto scaled = static_cast<float>(item_.score.scale * kExactLog2E);
     for (std::int64_t head = 0; head < item_.num_heads; ++head) {
       for (std::int64_t row = 0; row < space_.padded_rows; ++row) {
         const std::int64_t state = space_.state(head, row);
@@ -58,6 +58,7 @@ class StripWeigher {
   }
 
   void exponentiate_group() const {
+    if (has_far_rows_) return exponentiate_far_group();
     const std::int64_t state = pair_->state + first_row_;
     const float* scores = scores_ + first_row_ * kStripKeys;
     std::uint16_t* weights = weights_of(first_row_, strip_);
@@ -83,6 +84,31 @@ class StripWeigher {
         exp2_vector<Bf16Exponential>(hn::MulSub(hn::Load(f32, scores), factor, shift));
     const F32Vector right =
         exp2_vector<Bf16Exponential>(hn::MulSub(hn::Load(f32, scores + 16), factor, shift));
+    hn::Store(hn::Add(hn::Load(f32, sums), hn::Add(left, right)), f32, sums);
+    _mm512_store_si512(weights,
+                       reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(right.raw, left.raw)));
+  }
+
+  // Row by row, so that one beyond kFarMaximum changes nothing in those beside it.
+  __attribute__((noinline)) void exponentiate_far_group() const {
+    for (int i = 0; i < group_rows(); ++i) {
+      const int row = first_row_ + i;
+      const std::int64_t state = pair_->state + row;
+      float* scores = scores_ + row * kStripKeys;
+      if (is_far(0.5f * space_.shifts[state])) {
+        weigh_far_row(state, scores, weights_of(row, strip_));
+      } else {
+        exponentiate_row(state, scores, weights_of(row, strip_));
+      }
+    }
+  }
+
+  void weigh_far_row(std::int64_t state, const float* scores, std::uint16_t* weights) const {
+    const F32Tag f32;
+    const FarExponents exponents(space_.factors[state], space_.maxima[state]);
+    float* sums = space_.sums + state * kF32Lanes;
+    const F32Vector left = exp2_vector<Bf16Exponential>(exponents(hn::Load(f32, scores)));
+    const F32Vector right = exp2_vector<Bf16Exponential>(exponents(hn::Load(f32, scores + 16)));
     hn::Store(hn::Add(hn::Load(f32, sums), hn::Add(left, right)), f32, sums);
     _mm512_store_si512(weights,
                        reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(right.raw, left.raw)));
@@ -138,7 +164,7 @@ class StripWeigher {
   }
 
   // Rows of the group whose scores pass their limit get another maximum.
-  __attribute__((noinline)) void raise_group() const {
+  __attribute__((noinline)) void raise_group() {
     alignas(64) float largest[kGroupRows];
     const int count = group_rows();
     for (int i = 0; i < kGroupRows; ++i) {
@@ -156,15 +182,27 @@ class StripWeigher {
     const __mmask16 has_numbers =
         _mm512_mask_cmp_ps_mask(passed, old, _mm512_set1_ps(-kInfinity), _CMP_NEQ_OQ);
     // The first maximum as it is, so that a weight which outweighs the others is 1; then in whole
-    // steps, so that 2^-steps is exact.
-    const __m512 wanted = _mm512_mul_ps(found, factors);
-    const __m512 steps =
-        _mm512_roundscale_ps(_mm512_sub_ps(wanted, old), _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC);
-    const __m512 next = _mm512_mask_add_ps(wanted, has_numbers, old, steps);
-    const __m512 limit = _mm512_div_ps(_mm512_add_ps(next, _mm512_set1_ps(kSlack)), factors);
+    // steps, so that 2^-steps is exact. Where f32 is too coarse for steps, the maximum as it is again.
+    const __m512 half = _mm512_set1_ps(0.5f);
+    const __m512 wanted = _mm512_mul_ps(found, _mm512_mul_ps(factors, half));
+    const __m512 distance = _mm512_sub_ps(wanted, old);
+    const __m512 steps = _mm512_roundscale_ps(_mm512_add_ps(distance, distance),
+                                              _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC);
+    const __m512 stepped = _mm512_fmadd_ps(steps, half, old);
+    const __mmask16 is_near =
+        _mm512_mask_cmp_ps_mask(has_numbers, _mm512_abs_ps(_mm512_sub_ps(stepped, wanted)),
+                                _mm512_set1_ps(1.0f), _CMP_LE_OQ);
+    const __m512 next = _mm512_mask_mov_ps(wanted, is_near, stepped);
+    const __m512 shift = _mm512_add_ps(next, next);
+    // Far from 0 there is no slack: whatever passes the score that made the maximum passes the limit.
+    const __mmask16 is_far_row = _mm512_mask_cmp_ps_mask(passed, _mm512_abs_ps(next),
+                                                         _mm512_set1_ps(kFarMaximum), _CMP_NLT_UQ);
+    const __m512 slack = _mm512_div_ps(_mm512_add_ps(shift, _mm512_set1_ps(kSlack)), factors);
     _mm512_mask_storeu_ps(space_.maxima + state, passed, next);
-    _mm512_mask_storeu_ps(space_.shifts + state, passed, next);
-    _mm512_mask_storeu_ps(space_.limits + state, passed, limit);
+    _mm512_mask_storeu_ps(space_.shifts + state, passed, shift);
+    _mm512_mask_storeu_ps(space_.limits + state, passed,
+                          _mm512_mask_mov_ps(slack, is_far_row, found));
+    has_far_rows_ = has_far_rows_ || is_far_row != 0;
     alignas(64) float decay[kGroupRows];
     _mm512_store_ps(
         decay, _mm512_scalef_ps(_mm512_set1_ps(1.0f), _mm512_sub_ps(_mm512_setzero_ps(), steps)));
@@ -200,6 +238,7 @@ class StripWeigher {
   const Space& space_;
   float* scores_;
   bool changes_some_ = false;
+  bool has_far_rows_ = false;  // of the item, so far
   const RowPair* pair_ = nullptr;
   const KeyChunk* chunk_ = nullptr;
   int strip_ = 0;

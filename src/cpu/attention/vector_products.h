@@ -68,6 +68,12 @@ HWY_INLINE void dot_products(const float* rows, std::int64_t width,
   }
 }
 
+// One lane of hn::MulAdd, fused where that is: a column's bits do not depend on the width of its row.
+HWY_INLINE float multiply_add(float a, float b, float c) {
+  const F32Tag f32;
+  return hn::GetLane(hn::MulAdd(hn::Set(f32, a), hn::Set(f32, b), hn::Set(f32, c)));
+}
+
 // outs[r] [width] += Σ weights[r · row_stride + s · key_stride] · values[s]
 HWY_INLINE void add_weighted(const float* weights, std::int64_t row_stride, std::int64_t key_stride,
                              const float* const* values, int count, std::int64_t width,
@@ -103,7 +109,9 @@ HWY_INLINE void add_weighted(const float* weights, std::int64_t row_stride, std:
   for (int r = 0; r < kRowsAtOnce && k < width; ++r) {
     for (int s = 0; s < count; ++s) {
       const float weight = weights[r * row_stride + s * key_stride];
-      for (std::int64_t j = k; j < width; ++j) outs[r][j] += weight * values[s][j];
+      for (std::int64_t j = k; j < width; ++j) {
+        outs[r][j] = multiply_add(weight, values[s][j], outs[r][j]);
+      }
     }
   }
 }

@@ -86,8 +86,8 @@ template <typename Engine> struct Workspace {
 
   Element* queries;          // A panels [heads][padded_rows / kRows]
   float* outs;               // [heads · padded_rows, out_stride], not normalised
-  float* maxima;             // [heads · padded_rows]: what weights are relative to, log2
-  float* shifts;             // the same, 0 where nothing was seen
+  float* maxima;             // [heads · padded_rows]: what weights are relative to, log4
+  float* shifts;             // the same in log2, 0 where nothing was seen
   float* limits;             // scores above this ask for another maximum
   float* factors;            // from scores to log2
   float* sums;               // [heads · padded_rows, lanes]

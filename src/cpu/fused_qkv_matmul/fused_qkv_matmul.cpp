@@ -105,7 +105,7 @@ void set_depth_block(MatmulJob& job, const MatmulEngine& engine) {
   job.depth_block = 1024 / engine.element_bytes;
   job.group = job.weight.columns;
   if (engine.element_bytes != 2) return;
-  const bool input_changes = job.x.scale != nullptr && job.x.scale_k_stride != 0;
+  const bool input_changes = job.x.has_block_scales();
   if (job.weight.group >= job.weight.columns && !input_changes) return;
   job.scaling = Scaling::per_group;
   job.group = input_changes ? std::min(job.weight.group, kInputScaleBlock) : job.weight.group;
@@ -170,9 +170,9 @@ void fused_qkv_matmul(const FusedQkvArgs& args, const Context& context, Target t
   }
 
   const MatmulKernels& kernels = matmul_kernels(target);
-  const MatmulEngine& engine = args.activations == Activations::int8       ? kernels.int8
-                               : is_exact_in_bf16(job.x.dtype, job.weight) ? kernels.bf16
-                                                                           : kernels.f32;
+  const MatmulEngine& engine = args.activations == Activations::int8 ? kernels.int8
+                               : fit_bf16_engine(job.x, job.weight)  ? kernels.bf16
+                                                                     : kernels.f32;
   set_depth_block(job, engine);
   job.token_block = kTokenBlock / engine.rows * engine.rows;
   run_job(job, engine, context);

@@ -56,7 +56,8 @@ struct WeightView {
   bool is_packed() const { return packed.packing != WeightPacking::none; }
 };
 
-// X. The scale of (t, k) is scale[t · scale_t_stride + k / 128 · scale_k_stride].
+// X. The scale of (t, k) is scale[t · scale_t_stride + k / 128 · scale_k_stride], k being a column of x: that of W's
+// column k is the scale of x[perm[k]].
 struct InputView {
   const std::byte* data;
   DType dtype;
@@ -66,6 +67,8 @@ struct InputView {
   std::int64_t scale_t_stride;
   std::int64_t scale_k_stride;
   const std::uint16_t* to_bf16;  // fp8
+
+  bool has_block_scales() const { return scale != nullptr && scale_k_stride != 0; }
 };
 
 // Where a column band of Y goes in the cache: heads of `plan.width` columns each.

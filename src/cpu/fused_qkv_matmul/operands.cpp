@@ -127,8 +127,9 @@ InputView input_view(const FusedQkvArgs& args) {
   return view;
 }
 
-bool is_exact_in_bf16(DType x, const WeightView& weight) {
-  if (x != DType::bf16 && !is_fp8(x)) return false;
+bool fit_bf16_engine(const InputView& x, const WeightView& weight) {
+  if (x.dtype != DType::bf16 && !is_fp8(x.dtype)) return false;
+  if (x.perm != nullptr && x.has_block_scales()) return false;
   switch (weight.codes) {
     case Codes::f32:
     case Codes::f16:

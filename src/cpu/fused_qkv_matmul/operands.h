@@ -10,7 +10,8 @@ namespace quire::cpu {
 WeightView weight_view(const Weight& weight);
 InputView input_view(const FusedQkvArgs& args);
 
-// Whether every product of x and the weight's bare numbers is exact in bf16 × bf16.
-bool is_exact_in_bf16(DType x, const WeightView& weight);
+// Whether the bf16 engine takes them: every product of x and the weight's bare numbers is exact in bf16 × bf16, and
+// scales are the same for all columns of a group. A permutation scatters the block scales of x over the columns of W.
+bool fit_bf16_engine(const InputView& x, const WeightView& weight);
 
 }  // namespace quire::cpu

@@ -19,13 +19,14 @@ void pack_queries(const IndexerShape& shape, const IndexerQuery* queries, std::b
   IndexerSpace(shape, scratch).pack_queries(queries);
 }
 
+// Queries and keys stay packed from one call to the next.
 void pack_keys(const IndexerShape& shape, const IndexerKeys& keys, std::byte* scratch) {
-  IndexerSpace(shape, scratch).pack_keys(keys);
+  IndexerSpace(shape, scratch, Contents::kept).pack_keys(keys);
 }
 
 void score(const IndexerShape& shape, std::int64_t token, const IndexerKeys& keys, float* scores,
            std::byte* scratch) {
-  IndexerSpace(shape, scratch).score(token, keys, scores);
+  IndexerSpace(shape, scratch, Contents::kept).score(token, keys, scores);
 }
 
 constexpr IndexerKernels kIndexerKernels{.scratch_bytes = scratch_bytes,

@@ -49,7 +49,7 @@ void pack_x(const MatmulJob& job, std::int64_t panel, std::byte* scratch) {
   const MatmulShape<Engine> shape(job);
   const std::int64_t first = panel * shape.panel_rows;
   const std::int64_t block_start = first / job.token_block * job.token_block;
-  auto* rows = reinterpret_cast<Element*>(scratch);  // [kRows + 1][depth]
+  Element* rows = Carver(scratch).take<Element>((Engine::kRows + 1) * shape.depth);
   const Element* starts[Engine::kRows];
   int count = 0;
   for (; count < Engine::kRows && first + count < job.tokens; ++count) {
@@ -76,10 +76,10 @@ template <typename Engine> std::int64_t packed_x_bytes(const MatmulJob& job) {
 }
 
 template <typename Engine> std::int64_t scratch_bytes(const MatmulJob& job, std::int64_t columns) {
-  const std::int64_t rows = (Engine::kRows + 1) * job.weight.columns *
-                            static_cast<std::int64_t>(sizeof(typename Engine::Element));
+  Carver rows(nullptr);  // of pack_x
+  rows.take<typename Engine::Element>((Engine::kRows + 1) * job.weight.columns);
   const std::int64_t block = MatmulBlock<Engine>::scratch_bytes(job, columns);
-  return rows > block ? rows : block;
+  return rows.used() > block ? rows.used() : block;
 }
 
 template <typename Engine>
@@ -106,14 +106,15 @@ std::int64_t quantized_x_bytes(const MatmulJob& job) {
 std::int64_t int8_scratch_bytes(const MatmulJob& job, std::int64_t columns) {
   Carver carver(nullptr);
   const Int8Block block(job, 0, columns + kF32Lanes, carver);
-  const std::int64_t row = 2 * job.weight.columns * std::int64_t{sizeof(float)};
-  return carver.used() > row ? carver.used() : row;
+  Carver row(nullptr);  // of quantize_x
+  row.take<float>(2 * job.weight.columns);
+  return carver.used() > row.used() ? carver.used() : row.used();
 }
 
 void quantize_x(const MatmulJob& job, std::int64_t token, std::byte* scratch) {
   const QuantizedRow shape = Int8Block::row_of(job);
   const std::int64_t depth = job.weight.columns;
-  auto* values = reinterpret_cast<float*>(scratch);  // [2][depth]
+  float* values = Carver(scratch).take<float>(2 * depth);
   const float* row = input_row(job, token, values);
   if (row != values) __builtin_memcpy(values, row, static_cast<std::size_t>(depth) * sizeof(float));
   quantize_row(shape, job.weight.packed.group, depth, values, job.packed_x + token * shape.bytes());

@@ -80,7 +80,7 @@ class DecodeRun {
                .cache = args.cache,
                .layer = args.layer,
                .mask = args.mask,
-               .score = {.scale = static_cast<float>(args.scale), .softcap = 0.0f},
+               .score = {.scale = args.scale, .softcap = 0.0f},
                .sinks = args.sinks,
                .out = args.out,
                .lse = args.lse} {}

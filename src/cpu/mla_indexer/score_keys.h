@@ -21,11 +21,11 @@ class IndexerSpace {
   using Element = Bf16Engine::Element;
 
   // With a null block only used() means something.
-  IndexerSpace(const IndexerShape& shape, std::byte* block)
+  IndexerSpace(const IndexerShape& shape, std::byte* block, Contents contents = Contents::fresh)
       : shape_(shape),
         row_panels_(
             static_cast<int>(round_up_to(shape.heads, Bf16Engine::kRows) / Bf16Engine::kRows)) {
-    Carver carver(block);
+    Carver carver(block, contents);
     const std::int64_t rows = row_panels_ * Bf16Engine::kRows;
     queries_ = carver.take<Element>(shape.tokens * row_panels_ * query_panel());
     query_scales_ = carver.take<float>(shape.tokens * shape.heads);

@@ -14,11 +14,11 @@ namespace quire::cpu::QUIRE_CPU_TARGET {
 class IndexerSpace {
  public:
   // With a null block only used() means something.
-  IndexerSpace(const IndexerShape& shape, std::byte* block)
+  IndexerSpace(const IndexerShape& shape, std::byte* block, Contents contents = Contents::fresh)
       : shape_(shape),
         heads_(round_up_to(shape.heads, kHeadStep)),
         depth_(round_up_to(shape.head_dim, AmxBf16::kDepth)) {
-    Carver carver(block);
+    Carver carver(block, contents);
     queries_ = carver.take<std::uint16_t>(shape.tokens * heads_ * depth_);
     query_scales_ = carver.take<float>(shape.tokens * heads_);
     keys_ = carver.take<std::uint16_t>(kIndexerChunk * depth_);

@@ -60,19 +60,19 @@ void attend(const MlaPrefillArgs& args, const SequenceRun& run, const Context& c
             Target target) {
   const std::int64_t count = run.last - run.first;
   const PagedKVCache cache = sequences_of(args.cache, run.first, count);
-  const AttentionBatch batch{.q = args.q,
-                             .row_offsets = rows_of(args.row_offsets, run.first, count + 1),
-                             .cache = cache,
-                             .layer = args.layer,
-                             .mask = args.mask,
-                             .score = {.scale = static_cast<float>(args.scale),
-                                       .softcap = static_cast<float>(args.softcap)},
-                             .slopes = args.alibi_slopes,
-                             .sinks = args.sinks,
-                             .out = args.out,
-                             .lse = args.lse,
-                             .up = up_projection(args),
-                             .projection_rows = args.kv_b_proj.shape[0] / args.q.shape[1]};
+  const AttentionBatch batch{
+      .q = args.q,
+      .row_offsets = rows_of(args.row_offsets, run.first, count + 1),
+      .cache = cache,
+      .layer = args.layer,
+      .mask = args.mask,
+      .score = {.scale = args.scale, .softcap = static_cast<float>(args.softcap)},
+      .slopes = args.alibi_slopes,
+      .sinks = args.sinks,
+      .out = args.out,
+      .lse = args.lse,
+      .up = up_projection(args),
+      .projection_rows = args.kv_b_proj.shape[0] / args.q.shape[1]};
   BatchAttention attention(batch, context, target);
   attention.run(thread_scratch(attention.scratch_bytes()));
 }

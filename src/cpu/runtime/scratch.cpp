@@ -3,9 +3,12 @@
 
 #include <sys/mman.h>
 
+#include <atomic>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <new>
+#include <string_view>
 
 namespace quire::cpu {
 namespace {
@@ -26,7 +29,30 @@ Buffer& own_buffer() {
   return buffer;
 }
 
+bool is_asked_for_by_environment() {
+  const char* value = std::getenv("QUIRE_POISON_SCRATCH");
+  return value != nullptr && std::string_view(value) == "1";
+}
+
+std::atomic<bool>& poison_switch() {
+  static std::atomic<bool> is_on = is_asked_for_by_environment();
+  return is_on;
+}
+
 }  // namespace
+
+bool is_scratch_poisoned() {
+  return poison_switch().load(std::memory_order_relaxed);
+}
+
+void poison_scratch(bool is_on) {
+  poison_switch().store(is_on, std::memory_order_relaxed);
+}
+
+void poison(std::byte* block, std::int64_t bytes) {
+  constexpr int kNan = 0xff;
+  if (is_scratch_poisoned()) std::memset(block, kNan, static_cast<std::size_t>(bytes));
+}
 
 std::int64_t thread_scratch_bytes() {
   return own_buffer().bytes;
@@ -45,6 +71,7 @@ std::byte* thread_scratch(std::int64_t bytes) {
     buffer.memory.reset(static_cast<std::byte*>(memory));
     buffer.bytes = rounded;
   }
+  poison(buffer.memory.get(), bytes);
   return buffer.memory.get();
 }
 

@@ -15,4 +15,13 @@ std::byte* thread_scratch(std::int64_t bytes);
 // What this thread keeps, for tests.
 std::int64_t thread_scratch_bytes();
 
+// Poisoned scratch, for tests and `quire check`: thread_scratch and every piece that a Carver hands out are filled with
+// bytes of 0xFF, a NaN in each floating-point dtype and an index far out of range, so that an op which reads what it
+// has not written gives a wrong result instead of a right one by luck. Off unless QUIRE_POISON_SCRATCH is 1 when the
+// first op runs; poison_scratch changes it from then on.
+bool is_scratch_poisoned();
+void poison_scratch(bool is_on);
+// Fills the block if scratch is poisoned.
+void poison(std::byte* block, std::int64_t bytes);
+
 }  // namespace quire::cpu

@@ -4,13 +4,18 @@
 #include <pthread.h>
 #include <sched.h>
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
+
+#include "cpu/runtime/cgroup_cores.h"
+#include "cpu/runtime/float_environment.h"
 
 namespace quire::cpu {
 namespace {
@@ -22,6 +27,7 @@ struct Job {
   Job(std::int64_t items, ItemFunction item_function) : num_items(items), function(item_function) {}
 
   void work(int worker) {
+    const FloatEnvironment environment;  // of a thread that may be the caller's own
     is_inside_item = true;
     for (;;) {
       const std::int64_t item = next.fetch_add(1, std::memory_order_relaxed);
@@ -103,11 +109,16 @@ class Pool {
     return pool;
   }
 
+  // Fewer where the system gives no more: an op works with the threads there are.
   void grow(int wanted) {
     while (static_cast<int>(threads_.size()) < wanted) {
       const int worker = static_cast<int>(threads_.size()) + 1;
       const std::uint64_t seen = generation_.load(std::memory_order_relaxed);
-      threads_.emplace_back([this, worker, seen] { serve(worker, seen); });
+      try {
+        threads_.emplace_back([this, worker, seen] { serve(worker, seen); });
+      } catch (const std::system_error&) {
+        return;
+      }
     }
   }
 
@@ -159,13 +170,17 @@ int num_cores() {
   static const int count = [] {
     cpu_set_t set;
     CPU_ZERO(&set);
-    if (sched_getaffinity(0, sizeof(set), &set) == 0) return CPU_COUNT(&set);
-    return static_cast<int>(std::thread::hardware_concurrency());
+    const bool is_known = sched_getaffinity(0, sizeof(set), &set) == 0;
+    const int allowed =
+        is_known ? CPU_COUNT(&set) : static_cast<int>(std::thread::hardware_concurrency());
+    const int granted = cgroup_cores("/").value_or(allowed);
+    return std::clamp(std::min(allowed, granted), 1, kMaxThreads);
   }();
-  return count > 0 ? count : 1;
+  return count;
 }
 
-Workers::Workers(int num_threads) : count(num_threads > 0 ? num_threads : num_cores()), caller{} {}
+Workers::Workers(int num_threads)
+    : count(num_threads > 0 ? std::min(num_threads, kMaxThreads) : num_cores()), caller{} {}
 
 Workers::Workers(const Context& context) : Workers(context.num_threads) {
   caller = context.parallel_for;

@@ -33,7 +33,7 @@ class ItemFunction {
   void (*call_)(const void*, std::int64_t, int);
 };
 
-// Cores this process may run on.
+// Cores this process may use: quire::num_cores().
 int num_cores();
 
 // How many may work at once, and whose threads they are. Made from Context::num_threads or from the
@@ -44,7 +44,7 @@ struct Workers {
 
   Workers at_most(std::int64_t num_items) const;
 
-  int count;           // at least 1
+  int count;           // from 1 to kMaxThreads
   ParallelFor caller;  // run null: the pool
 };
 

@@ -22,6 +22,17 @@ using U32Vector = hn::Vec<U32Tag>;
 
 inline constexpr int kF32Lanes = static_cast<int>(hn::MaxLanes(F32Tag()));
 
+// Vectors at any address. As bytes: a lane of 16 or 32 bits at an odd address is undefined, whatever the instruction
+// could do.
+template <typename Tag> inline hn::Vec<Tag> load_anywhere(Tag tag, const void* source) {
+  const hn::Repartition<std::uint8_t, Tag> u8;
+  return hn::BitCast(tag, hn::LoadU(u8, static_cast<const std::uint8_t*>(source)));
+}
+template <typename Tag> inline void store_anywhere(hn::Vec<Tag> value, Tag, void* target) {
+  const hn::Repartition<std::uint8_t, Tag> u8;
+  hn::StoreU(hn::BitCast(u8, value), u8, static_cast<std::uint8_t*>(target));
+}
+
 // A float format of at most 16 bits: its field sizes, and three magnitude codes.
 struct SmallFloat {
   int exponent_bits;
@@ -101,20 +112,20 @@ inline U32Vector encode_bf16(F32Vector value) {
 
 template <typename Narrow> inline U32Vector widen_codes(const void* source) {
   const hn::Rebind<Narrow, U32Tag> narrow;
-  return hn::PromoteTo(U32Tag(), hn::LoadU(narrow, static_cast<const Narrow*>(source)));
+  return hn::PromoteTo(U32Tag(), load_anywhere(narrow, source));
 }
 
 template <typename Narrow> inline void narrow_codes(U32Vector codes, void* target) {
   const hn::Rebind<Narrow, U32Tag> narrow;
   const hn::RebindToSigned<U32Tag> i32;
-  hn::StoreU(hn::DemoteTo(narrow, hn::BitCast(i32, codes)), narrow, static_cast<Narrow*>(target));
+  store_anywhere(hn::DemoteTo(narrow, hn::BitCast(i32, codes)), narrow, target);
 }
 
 // kF32Lanes elements at any address, as f32.
 template <DType kType> inline F32Vector load_as_f32(const void* source) {
   const F32Tag f32;
   if constexpr (kType == DType::f32) {
-    return hn::LoadU(f32, static_cast<const float*>(source));
+    return load_anywhere(f32, source);
   } else if constexpr (kType == DType::bf16) {
     return hn::BitCast(f32, hn::ShiftLeft<16>(widen_codes<std::uint16_t>(source)));
   } else if constexpr (kType == DType::f16) {
@@ -144,7 +155,7 @@ inline void store_as_i8(F32Vector value, void* target) {
 // kF32Lanes elements to any address.
 template <DType kType> inline void store_from_f32(F32Vector value, void* target) {
   if constexpr (kType == DType::f32) {
-    hn::StoreU(value, F32Tag(), static_cast<float*>(target));
+    store_anywhere(value, F32Tag(), target);
   } else if constexpr (kType == DType::bf16) {
     narrow_codes<std::uint16_t>(encode_bf16(value), target);
   } else if constexpr (kType == DType::f16) {

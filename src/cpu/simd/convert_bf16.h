@@ -38,7 +38,8 @@ template <typename Pairs> inline auto odd_as_f32(Pairs pairs) {
 // As many pairs as a vector has f32 lanes.
 inline auto load_pairs(const std::uint16_t* pairs) {
   const hn::ScalableTag<std::uint32_t> u32;
-  return hn::BitCast(u32, hn::LoadU(hn::ScalableTag<std::uint16_t>(), pairs));
+  const hn::ScalableTag<std::uint8_t> u8;
+  return hn::BitCast(u32, hn::LoadU(u8, reinterpret_cast<const std::uint8_t*>(pairs)));
 }
 // One pair in every lane.
 inline auto broadcast_pair(const std::uint16_t* pair) {

@@ -9,7 +9,7 @@
 namespace quire::cpu::QUIRE_CPU_TARGET {
 
 inline U32Vector load_words(const std::byte* source) {
-  return hn::LoadU(U32Tag(), reinterpret_cast<const std::uint32_t*>(source));
+  return load_anywhere(U32Tag(), source);
 }
 
 template <int kShift> inline U32Vector bits_at(U32Vector words, std::uint32_t mask) {
@@ -135,8 +135,12 @@ class PackedScales {
   PackedScales(const WeightView& w, std::int64_t panel)
       : layout_(w.packed), base_(w.data), first_(panel * w.packed.groups * w.packed.width) {}
 
-  // Groups [group, group + count) of the panel's columns: [count][width].
+  // Groups [group, group + count) of the panel's columns: [count][width]; ones where the weight has no scales.
   void load(std::int64_t group, std::int64_t count, float* scales) const {
+    if (layout_.group == 0) {
+      for (std::int64_t i = 0; i < count * layout_.width; ++i) scales[i] = 1.0f;
+      return;
+    }
     const std::int64_t at = first_ + group * layout_.width;
     widen_row(layout_.scale_dtype,
               base_ + layout_.scale_offset + bytes_for(layout_.scale_dtype, at),

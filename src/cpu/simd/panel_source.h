@@ -68,7 +68,8 @@ template <typename Engine> class PanelSource {
   void decode(std::int64_t n, std::int64_t k, std::int64_t depth, Element* panel) const {
     const std::int64_t width = weight_.packed.width;
     if constexpr (sizeof(Element) == 2) {
-      decode_packed_bf16(weight_, n / width, k, depth, panel);
+      // To the end of the engine's last step: there the packed numbers are zeros.
+      decode_packed_bf16(weight_, n / width, k, round_up_to(depth, Engine::kDepth), panel);
     } else {
       for (std::int64_t column = 0; column < kCols; column += width) {
         if ((n + column) / width >= weight_.packed.panels) return;

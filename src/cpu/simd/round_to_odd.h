@@ -15,7 +15,10 @@ inline F32Vector to_odd(F32Vector value, F32Vector rest) {
   const auto bits = hn::BitCast(i32, value);
   // Towards zero first: one below where the rest points that way, then the odd one of the two.
   const auto step_down = hn::ShiftRight<31>(hn::Xor(bits, hn::BitCast(i32, rest)));
-  const auto odd = hn::Or(hn::Add(bits, step_down), hn::Set(i32, 1));
+  // Without a sign: below the zeros the sum wraps round, and is not taken.
+  const U32Tag u32;
+  const auto stepped = hn::Add(hn::BitCast(u32, bits), hn::BitCast(u32, step_down));
+  const auto odd = hn::Or(stepped, hn::Set(u32, 1u));
   const auto is_inexact = hn::Gt(hn::Abs(rest), hn::Zero(f32));
   return hn::IfThenElse(is_inexact, hn::BitCast(f32, odd), value);
 }

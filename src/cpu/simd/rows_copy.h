@@ -27,18 +27,17 @@ inline void copy_codes(const std::byte* source, std::int64_t count, CodeLimits<C
     const auto is_nan = hn::Gt(magnitude, hn::Set(tag, limits.special));
     return hn::Or(hn::IfThenElse(is_nan, hn::Set(tag, limits.nan), number), sign);
   };
-  const auto* from = reinterpret_cast<const Code*>(source);
-  auto* to = reinterpret_cast<Code*>(target);
+  constexpr std::int64_t kBytes = sizeof(Code);
   std::int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
-    hn::StoreU(normalize(hn::LoadU(tag, from + i)), tag, to + i);
+    store_anywhere(normalize(load_anywhere(tag, source + i * kBytes)), tag, target + i * kBytes);
   }
   if (i == count) return;
   const auto rest = static_cast<std::size_t>(count - i) * sizeof(Code);
   alignas(64) Code part[kLanes] = {};
-  __builtin_memcpy(part, from + i, rest);
+  __builtin_memcpy(part, source + i * kBytes, rest);
   hn::StoreU(normalize(hn::LoadU(tag, part)), tag, part);
-  __builtin_memcpy(to + i, part, rest);
+  __builtin_memcpy(target + i * kBytes, part, rest);
 }
 
 inline void copy_row(DType type, const std::byte* source, std::int64_t count, std::byte* target) {

@@ -27,7 +27,7 @@ template <typename Code>
 inline Code largest_magnitude_code(const std::byte* x, std::int64_t count, Code infinity) {
   const hn::ScalableTag<Code> tag;
   constexpr std::int64_t kLanes = hn::MaxLanes(hn::ScalableTag<Code>());
-  const auto* codes = reinterpret_cast<const Code*>(x);
+  constexpr std::int64_t kBytes = sizeof(Code);
   const auto magnitude_mask = hn::Set(tag, static_cast<Code>(~(Code{1} << (8 * sizeof(Code) - 1))));
   const auto limit = hn::Set(tag, infinity);
   const auto larger = [&](auto largest, auto next) {
@@ -36,10 +36,12 @@ inline Code largest_magnitude_code(const std::byte* x, std::int64_t count, Code 
   };
   auto largest = hn::Zero(tag);
   std::int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) largest = larger(largest, hn::LoadU(tag, codes + i));
+  for (; i + kLanes <= count; i += kLanes) {
+    largest = larger(largest, load_anywhere(tag, x + i * kBytes));
+  }
   if (i < count) {
     alignas(64) Code part[kLanes] = {};
-    __builtin_memcpy(part, codes + i, static_cast<std::size_t>(count - i) * sizeof(Code));
+    __builtin_memcpy(part, x + i * kBytes, static_cast<std::size_t>(count - i) * sizeof(Code));
     largest = larger(largest, hn::LoadU(tag, part));
   }
   alignas(64) Code lanes[kLanes];

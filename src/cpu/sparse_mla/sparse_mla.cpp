@@ -85,6 +85,7 @@ class SparseRun {
   }
 
   std::int64_t latent() const { return args_.out.shape[2]; }
+  ScoreRule score() const { return {.scale = args_.scale, .softcap = 0.0f}; }
   // By all heads of a token, not by those of an item: that depends on the threads.
   bool is_streamed() const { return args_.q.shape[1] <= kMostStreamedRows; }
 
@@ -119,7 +120,7 @@ class SparseRun {
             .source = state.rows->source(state),
             .mask = nullptr,
             .mask_state = nullptr,
-            .score = {.scale = static_cast<float>(args_.scale), .softcap = 0.0f},
+            .score = score(),
             .q_dtype = args_.q.dtype,
             .out_dtype = args_.out.dtype,
             .states = states,
@@ -156,6 +157,7 @@ class SparseRun {
                    .states = both,
                    .split_rows = count,
                    .num_splits = 2,
+                   .score = score(),
                    .out_dtype = args_.out.dtype},
                   rest);
   }
