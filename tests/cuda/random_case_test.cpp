@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random problems of the projection and of every attention op on the GPU against the oracle, by the rules of `quire
-// check`: poisoned pages, a second run, a replayed graph, nothing written beside the outputs.
+// check`: poisoned pages, a second run, a replayed graph, nothing written beside the outputs. Long runs, and runs on views
+// with gaps and numbers far from 1, are those of quire_random --device cuda.
 //
 //   QUIRE_RANDOM_CASES   problems per op, 24 unless told
 //   QUIRE_RANDOM_SEED    another one, other problems
@@ -15,7 +16,7 @@
 #include <thread>
 
 #include "cuda/runtime/device_facts.h"
-#include "random_case.h"
+#include "fuzz/problems/random_case.h"
 #include "tools/check/check_case.h"
 
 namespace quire::test {
@@ -26,8 +27,13 @@ std::string variable(const char* name, const std::string& otherwise) {
   return value == nullptr ? otherwise : value;
 }
 
+nlohmann::json draw_case(const std::string& op, std::uint64_t seed, std::int64_t index) {
+  Draw draw = draw_of(seed, index, Extent::tiles);
+  return random_case(op, draw);
+}
+
 tools::Case make_case(const std::string& op, std::uint64_t seed, std::int64_t index) {
-  const nlohmann::json document = nlohmann::json::array({random_case(op, seed, index)});
+  const nlohmann::json document = nlohmann::json::array({draw_case(op, seed, index)});
   return tools::parse_cases(document, "random").front();
 }
 
@@ -47,19 +53,12 @@ void check_cases(const std::string& op, std::int64_t count, const tools::CheckMo
     if (verdict.outcome != tools::Outcome::skipped) ++tally.checked;
     if (verdict.outcome != tools::Outcome::failed) continue;
     const std::lock_guard lock(tally.mutex);
-    tally.faults.push_back(random_case(op, seed, index).dump() + "\n    " + verdict.kernel + ": " +
+    tally.faults.push_back(draw_case(op, seed, index).dump() + "\n    " + verdict.kernel + ": " +
                            verdict.faults.front());
   }
 }
 
 class RandomCase : public testing::TestWithParam<const char*> {};
-
-TEST_P(RandomCase, IsAValidProblem) {
-  for (std::int64_t index = 0; index < 200; ++index) {
-    EXPECT_NO_THROW(static_cast<void>(make_case(GetParam(), 1, index)))
-        << random_case(GetParam(), 1, index).dump();
-  }
-}
 
 TEST_P(RandomCase, AgreesWithTheOracleOnTheGpu) {
   const std::string reason = cuda::refuse_hopper({.kind = DeviceKind::cuda, .index = 0});

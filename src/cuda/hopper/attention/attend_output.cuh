@@ -17,11 +17,12 @@ struct RowFinish {
 
 __device__ inline RowFinish finish_row(const RowState& state, const float* sinks, int head) {
   const float sink = sinks == nullptr ? -INFINITY : sinks[head];
-  const float maximum = fmaxf(state.maximum, sink);
-  // No key, or scores of -inf only, and no sink. A NaN score is in the sum, whatever the maximum.
-  if (maximum == -INFINITY && state.sum == 0.0f && !isnan(sink)) {
-    return {.factor = 0.0f, .denominator = 1.0f, .lse = -INFINITY};
+  // No key, or scores of -inf only: the sink has no value, whatever it is. A NaN score is in the sum,
+  // whatever the maximum.
+  if (state.maximum == -INFINITY && state.sum == 0.0f) {
+    return {.factor = 0.0f, .denominator = 1.0f, .lse = sink};
   }
+  const float maximum = fmaxf(state.maximum, sink);
   const float base = maximum == -INFINITY ? 0.0f : maximum;
   const float factor = expf(state.maximum - base);
   const float sum = state.sum * (state.maximum == -INFINITY ? 1.0f : factor);

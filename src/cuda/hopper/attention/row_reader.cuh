@@ -3,7 +3,7 @@
 #pragma once
 
 #include "cuda/hopper/attention/row_reader.h"
-#include "cuda/rows/any_eight.cuh"
+#include "cuda/rows/row_number.cuh"
 
 namespace quire::cuda::hopper {
 
@@ -40,8 +40,8 @@ __device__ inline float scale_of(const KvLayerView& view, const RowPart& part,
                                  const RowPlace& place, int column, int index) {
   if (part.scale_source == ScaleSource::none) return 1.0f;
   if (part.scale_source == ScaleSource::in_row) {
-    return load_one(place.row + part.scale_offset_bytes, part.scale_dtype,
-                    index / part.granularity);
+    return load_row_once(place.row + part.scale_offset_bytes, part.scale_dtype,
+                         index / part.granularity);
   }
   if (place.scales == nullptr) return 0.0f;
   return load_one(place.scales, view.scales.dtype,
@@ -52,7 +52,7 @@ static __device__ __noinline__ float load_column(const KvLayerView& view, const 
                                                  int column) {
   const RowFormat::Column at = view.row_format.locate(column);
   const RowPart& part = view.row_format.parts[at.part];
-  return load_one(place.row + part.offset_bytes, part.dtype, at.index) *
+  return load_row_once(place.row + part.offset_bytes, part.dtype, at.index) *
          scale_of(view, part, place, column, at.index);
 }
 

@@ -28,8 +28,9 @@ struct RowEnd {
 template <typename Sinks>
 __device__ inline RowEnd end_row(const Sinks& of, int head, float max, float sum) {
   const float sink = sink_of(of, head);
+  // No key, or scores of -inf only. A NaN score is in the sum, whatever the maximum.
+  if (max == -INFINITY && sum == 0.0F) return {.factor = 0.0F, .lse = sink * kLn2};
   const float top = fmaxf(max, sink);
-  if (top == -INFINITY) return {.factor = 0.0F, .lse = -INFINITY};
   const float weight = rebased(max, top);
   const float total = sum * weight + rebased(sink, top);
   return {.factor = weight / total, .lse = (top + log2f(total)) * kLn2};

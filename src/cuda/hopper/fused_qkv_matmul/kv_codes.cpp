@@ -13,7 +13,9 @@ constexpr int kMostColumns = 256;  // that two blocks have, whatever the product
 
 // A run of 8 columns is one vector.
 bool is_coded_part(const RowPart& part) {
-  return bits(part.dtype) == 8 && part.scale_source != ScaleSource::none &&
+  const bool scale_is_aligned =
+      part.scale_source != ScaleSource::in_row || part.scale_offset_bytes % 4 == 0;
+  return bits(part.dtype) == 8 && part.scale_source != ScaleSource::none && scale_is_aligned &&
          part.scale_dtype == DType::f32 && part.offset_bytes % 8 == 0;
 }
 bool is_rest(const RowPart& part) {

@@ -2,6 +2,7 @@
 // Any row that fits into shared memory, any alignment, any pairs: a warp per row.
 #include "cuda/hopper/index_rows/target.cuh"
 #include "cuda/hopper/tile/warp_reduce.cuh"
+#include "cuda/rows/row_number.cuh"
 #include "cuda/runtime/launch.h"
 
 namespace quire::cuda::hopper {
@@ -68,6 +69,19 @@ __device__ void hadamard(const IndexRowParams& params, float* row) {
   }
 }
 
+// Rows of any alignment: the scale among them has none either.
+__device__ void store_scale_anywhere(const KeyTarget& target, const TokenTarget& token, int head,
+                                     float scale) {
+  if (token.scale == nullptr || is_number_aligned(token.scale, DType::f32)) {
+    return store_scale(target, token, head, scale);
+  }
+  store_unaligned(token.scale, DType::f32, scale);
+}
+__device__ void store_scale_anywhere(const QueryTarget& target, const TokenTarget& token, int head,
+                                     float scale) {
+  store_scale(target, token, head, scale);
+}
+
 // A scale of 0 makes 0 of every number; NaN stays.
 __device__ float divide_by(float value, float scale) {
   if (scale == 0.0f) return isnan(value) ? value : 0.0f;
@@ -104,7 +118,7 @@ __global__ void quantize_rows_general(const __grid_constant__ IndexRowParams par
   }
   if (threadIdx.x == 0) {
     const float gate = gate_of(target, gate_bits(target, token, head));
-    store_scale(target, place, head, scale * gate);
+    store_scale_anywhere(target, place, head, scale * gate);
   }
 }
 

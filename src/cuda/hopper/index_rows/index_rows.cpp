@@ -83,7 +83,9 @@ bool takes_rope(const IndexRowParams& params) {
 
 bool stands_in(const KeyTarget& target, std::int64_t vector_bytes) {
   const KvLayerView& view = target.view;
-  return is_aligned(view.data, vector_bytes) && is_multiple(target.codes_offset, vector_bytes) &&
+  const bool scale_is_aligned = target.scale_offset < 0 || is_multiple(target.scale_offset, 4);
+  return scale_is_aligned && is_aligned(view.data, vector_bytes) &&
+         is_multiple(target.codes_offset, vector_bytes) &&
          is_multiple(view.page_stride_bytes, vector_bytes) &&
          is_multiple(view.token_stride_bytes, vector_bytes);
 }

@@ -46,7 +46,8 @@ __global__ void __launch_bounds__(kThreads)
   const RawRow raw{params, token, place_row(view, at.sequence, at.position, 0)};
   double squares = 0.0;
   for (int column = threadIdx.x; column < params.latent; column += kThreads) {
-    squares += raw(column) * raw(column);
+    const double number = raw(column);  // once: each is a call, around which registers are saved
+    squares += number * number;
   }
   const double factor = 1.0 / sqrt(block_sum(squares) / params.latent + params.epsilon);
   float* row = params.rows + token * width;

@@ -45,7 +45,7 @@ __device__ void load_latents(const GatherRowsParams& params, const RowPlace& pla
     if (column + i >= params.latent) continue;
     const RowFormat::Column at = view.row_format.locate(column + i);
     const RowPart& own = view.row_format.parts[at.part];
-    values[i] = odd_product(load_one(place.row + own.offset_bytes, own.dtype, at.index),
+    values[i] = odd_product(load_row_once(place.row + own.offset_bytes, own.dtype, at.index),
                             scale_of(view, own, place, column + i, at.index));
   }
 }

@@ -2,7 +2,7 @@
 // Any span, in double: a warp each.
 #include "cuda/hopper/rms_norm/params.h"
 #include "cuda/hopper/tile/warp_reduce.cuh"
-#include "cuda/rows/number.cuh"
+#include "cuda/rows/row_number.cuh"
 #include "cuda/rows/token_place.cuh"
 #include "cuda/runtime/launch.h"
 
@@ -32,17 +32,17 @@ __device__ void normalize(const RmsNormParams& params, std::byte* row) {
   double sum = 0.0;
   for (std::int64_t i = lane; i < params.columns; i += kWarp) {
     const Stored at = stored(params.view, row, i);
-    const double x = load_number(at.base, at.dtype, at.index);
+    const double x = load_row_number(at.base, at.dtype, at.index);
     sum += x * x;
   }
   const double factor =
       1.0 / sqrt(warp_sum(sum) / static_cast<double>(params.columns) + params.epsilon);
   for (std::int64_t i = lane; i < params.columns; i += kWarp) {
     const Stored at = stored(params.view, row, i);
-    double y = load_number(at.base, at.dtype, at.index) * factor;
+    double y = load_row_number(at.base, at.dtype, at.index) * factor;
     if (!params.multiply_before_cast) y = round_number(params.gamma_dtype, y);
     y *= load_number(params.gamma, params.gamma_dtype, i) + params.weight_offset;
-    store_number(at.base, at.dtype, at.index, y);
+    store_row_number(at.base, at.dtype, at.index, y);
   }
 }
 

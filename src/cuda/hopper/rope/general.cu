@@ -2,6 +2,7 @@
 // Any row format, any alignment, in double: a warp per row.
 #include "cuda/hopper/rope/angles.cuh"
 #include "cuda/hopper/tile/warp_reduce.cuh"
+#include "cuda/rows/row_number.cuh"
 #include "cuda/runtime/launch.h"
 
 namespace quire::cuda::hopper {
@@ -56,12 +57,12 @@ struct KeyRow {
   __device__ double load(int column) const {
     const RowFormat::Column place = format.locate(column);
     const RowPart& part = format.parts[place.part];
-    return load_number(row + part.offset_bytes, part.dtype, place.index);
+    return load_row_number(row + part.offset_bytes, part.dtype, place.index);
   }
   __device__ void store(int column, double value) const {
     const RowFormat::Column place = format.locate(column);
     const RowPart& part = format.parts[place.part];
-    store_number(row + part.offset_bytes, part.dtype, place.index, value);
+    store_row_number(row + part.offset_bytes, part.dtype, place.index, value);
   }
 };
 

@@ -41,6 +41,9 @@ inline bool parts_are_aligned(const RowFormat& format) {
     const std::int64_t alignment = bits(part.dtype) == 8 ? 8 : kVectorBytes;
     if (!is_multiple(part.width, kVectorColumns)) return false;
     if (!is_multiple(part.offset_bytes, alignment)) return false;
+    const bool has_own_scales = part.scale_source == ScaleSource::in_row;
+    const std::int64_t scale_bytes = bits(part.scale_dtype) / 8;
+    if (has_own_scales && !is_multiple(part.scale_offset_bytes, scale_bytes)) return false;
     if (bits(part.dtype) == 8 && part.dtype != eight_bit_type(format)) return false;
   }
   return true;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Any row format, any alignment, in double: a warp per row. And ready-made scales, a thread each.
 #include "cuda/hopper/store/params.h"
-#include "cuda/rows/number.cuh"
+#include "cuda/rows/row_number.cuh"
 #include "cuda/rows/token_place.cuh"
 #include "cuda/runtime/launch.h"
 
@@ -32,7 +32,7 @@ class GeneralRow {
       const RowFormat::Column place = format.locate(column);
       const RowPart& part = format.parts[place.part];
       if (!holds_codes && part.scale_source != ScaleSource::none) continue;
-      store_number(row_ + part.offset_bytes, part.dtype, place.index, value(column));
+      store_row_number(row_ + part.offset_bytes, part.dtype, place.index, value(column));
     }
     if (holds_codes) return;
     for (int p = 0; p < format.num_parts; ++p) {
@@ -98,10 +98,11 @@ class GeneralRow {
     const bool is_static = granule.part == kPlane && params_.scales_are_static;
     double scale = 0.0;
     if (is_static) {
-      if (address != nullptr) scale = load_number(address, granule.scale_dtype, 0);
+      if (address != nullptr) scale = load_row_number(address, granule.scale_dtype, 0);
     } else {
       scale = dynamic_scale(granule);
-      if (lane_ == 0 && address != nullptr) store_number(address, granule.scale_dtype, 0, scale);
+      if (lane_ == 0 && address != nullptr)
+        store_row_number(address, granule.scale_dtype, 0, scale);
     }
     const RowFormat& format = params_.view.row_format;
     for (int column = lane_; column < format.width(); column += kWarp) {
@@ -110,7 +111,7 @@ class GeneralRow {
       const double x = value(column);
       const double quotient = scale == 0.0 && !isnan(x) ? 0.0 : x / scale;
       const RowPart& part = format.parts[place.part];
-      store_number(row_ + part.offset_bytes, part.dtype, place.index, quotient);
+      store_row_number(row_ + part.offset_bytes, part.dtype, place.index, quotient);
     }
   }
 

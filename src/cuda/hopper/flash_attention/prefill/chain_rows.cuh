@@ -8,13 +8,13 @@
 namespace quire::cuda::hopper {
 
 // Maxima in log2 units, without the headroom, which all chunks have alike; the first thread of a
-// quad holds a row's whole sum, the others none of it.
+// quad holds a row's whole sum, the others none of it, unless it is NaN.
 __device__ inline RowSoftmax whole_rows(const RowSoftmax& softmax, const float (&to_log2)[2]) {
   RowSoftmax whole;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const float sum = quad_sum(softmax.sum[i]);
-    whole.sum[i] = threadIdx.x % 4 == 0 ? sum : 0.0F;
+    whole.sum[i] = threadIdx.x % 4 == 0 || isnan(sum) ? sum : 0.0F;
     whole.max[i] = softmax.max[i] == -INFINITY ? -INFINITY : softmax.max[i] * to_log2[i];
   }
   return whole;
@@ -70,8 +70,9 @@ __device__ inline void chain_rows(const PrefillParams& params, std::uint32_t lin
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const QueryRow at = query_row(params, tile, row + 8 * i);
-    // A chunk in the middle that a row sees nothing of leaves it as it is.
-    const bool is_left = continues && !finishes && whole.max[i] == -INFINITY;
+    // A chunk in the middle that a row sees nothing of leaves it as it is. NaN scores have no maximum.
+    const bool sees_nothing = whole.max[i] == -INFINITY && !isnan(whole.sum[i]);
+    const bool is_left = continues && !finishes && sees_nothing;
     const bool is_taken = at.token < tile.tokens && !is_left;
     index[i] = is_taken ? (tile.first_row + at.token) * heads + at.head : -1;
     if (is_taken && continues) KeptRow(params.chain, index[i], 2 * kSums).add_to(whole, sums, i);

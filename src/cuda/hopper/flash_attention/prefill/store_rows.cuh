@@ -22,15 +22,17 @@ struct RowEnds {
     const float unit = exp2_approx(-headroom);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const bool has_keys = softmax.max[i] != -INFINITY;
       sum[i] = quad_sum(softmax.sum[i]) * unit;
-      offset[i] = has_keys ? softmax.max[i] * to_log2[i] : 0.0F;
+      // A NaN score is in the sum, and in no maximum.
+      const bool has_maximum = softmax.max[i] != -INFINITY;
+      const bool has_keys = has_maximum || isnan(sum[i]);
+      offset[i] = has_maximum ? softmax.max[i] * to_log2[i] : 0.0F;
       float weight = unit;
       const float sink = sink_of(params.scores, rows[i].head);
       if (sink != -INFINITY) {
         const float top = has_keys ? fmaxf(offset[i], sink) : sink;
         const float keep = exp2_approx(offset[i] - top);
-        sum[i] = (has_keys ? sum[i] * keep : 0.0F) + exp2_approx(sink - top);
+        sum[i] = has_keys ? sum[i] * keep + exp2_approx(sink - top) : 1.0F;
         offset[i] = top;
         weight *= keep;
       }

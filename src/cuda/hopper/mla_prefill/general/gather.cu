@@ -14,7 +14,7 @@ constexpr int kWarp = 32;
 __device__ double load_exactly(const KvLayerView& view, const RowPlace& place, int column) {
   const RowFormat::Column at = view.row_format.locate(column);
   const RowPart& part = view.row_format.parts[at.part];
-  const double number = load_one(place.row + part.offset_bytes, part.dtype, at.index);
+  const double number = load_row_once(place.row + part.offset_bytes, part.dtype, at.index);
   return number * scale_of(view, part, place, column, at.index);
 }
 

@@ -34,7 +34,7 @@ template <typename Variant> struct ColumnSoftmax {
   static constexpr Fp8Config kConfig = Variant::kConfig;
   static constexpr int kColumns = kConfig.thread_heads();
   static constexpr int kScores = 2 * kColumns;
-  static constexpr float kNoBase = -1e30F;
+  static constexpr float kNoBase = -3.402823466e38F;  // below every score, and no infinity
   static constexpr float kSet = 6.0F;    // the largest weight is 2^6 when a base is set,
   static constexpr float kRise = 14.0F;  // and never more than 2^14
 
