@@ -11,6 +11,7 @@
 #include "tools/check/check_command.h"
 #include "tools/demo/demo.h"
 #include "tools/info/info_command.h"
+#include "tools/text_file.h"
 
 namespace {
 
@@ -70,6 +71,18 @@ void add_demo(CLI::App& app, DemoOptions& options) {
   demo->add_flag("--verbose", options.verbose, "the generated tokens too");
 }
 
+// What was printed may still fail to reach a full disk: then nothing was done.
+template <typename Command> int run_and_flush(Command&& command) {
+  try {
+    const int code = command();
+    flush_stdout();
+    return code;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "quire: {}\n", error.what());
+    return kUsageError;
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -88,15 +101,12 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : kUsageError;
+    return run_and_flush([&] { return app.exit(error) == 0 ? 0 : kUsageError; });
   }
-  try {
+  return run_and_flush([&] {
     if (app.got_subcommand("info")) return run_info(info_options);
     if (app.got_subcommand("check")) return run_check(check_options);
     if (app.got_subcommand("bench")) return run_bench(bench_options);
     return run_demo(demo_options);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "quire: {}\n", error.what());
-    return kUsageError;
-  }
+  });
 }

@@ -62,6 +62,28 @@ TEST(BuiltCache, NeighbouringRowsDiffer) {
   EXPECT_NE(std::memcmp(key.row(0, 0, 0), cache.view.value(1).row(0, 0, 0), 32), 0);
 }
 
+TEST(BuiltCache, SpoiledValuesAndInfinitePoisonStandWhereTheyShould) {
+  nlohmann::json object = small_attention();
+  object["cache"]["poison_number"] = "infinity";
+  object["cache"]["nan_values"] = {{0, 2}};
+  object["cache"]["infinite_values"] = {{2, 1}};
+  for (const Layout layout : {Layout::requested, Layout::contiguous}) {
+    const LoneCache cache = build(object, layout);
+    const KvLayerView value = cache.view.value(cache.spec.layer);
+    for (const std::int64_t head : {0, 1}) {
+      EXPECT_TRUE(std::isnan(value.load(0, head, 2, 15)));
+      EXPECT_TRUE(std::isinf(value.load(2, head, 1, 0)));
+      EXPECT_TRUE(std::isfinite(value.load(0, head, 1, 0)));
+      EXPECT_TRUE(std::isfinite(cache.view.key(cache.spec.layer).load(0, head, 2, 0)));
+    }
+  }
+  const LoneCache paged = build(object, Layout::requested);
+  EXPECT_TRUE(std::isinf(paged.view.key(1).load(0, 0, 7, 0))) << "past the end";
+  EXPECT_TRUE(std::isinf(paged.view.key(0).load(0, 0, 0, 0))) << "another layer";
+  object["cache"]["nan_values"] = {{0, 7}};
+  EXPECT_NE(parse_error(object).find("nan_values"), std::string::npos);
+}
+
 TEST(BuiltCache, PageTailsAndOtherLayersAreNan) {
   const LoneCache cache = build(small_attention(), Layout::requested);
   // Sequence 0 has 7 keys on two pages of 4: row 3 of its second page is nobody's.
@@ -124,7 +146,8 @@ TEST(MaskSpec, CountsWhatTheMaskLeaves) {
     object["mask"] = mask;
     const Fields fields(object, "test");
     const Lengths lengths = read_lengths(fields);
-    return total_visible(read_mask(fields), read_cache(fields, lengths, false), lengths);
+    const CacheSpec cache = read_cache(fields, lengths, false);
+    return total_visible(read_mask(fields, cache, lengths), cache, lengths);
   };
   EXPECT_EQ(count("causal"), 6 + 7 + 1 + 2 + 3);
   EXPECT_EQ(count("full"), 7 + 7 + 3 + 3 + 3);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every mistake in a case file is an error that names file, case and key.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -63,6 +64,109 @@ TEST(CaseParsing, ValueOutOfRange) {
             "test.json: case 'small': key 'cache.page_size' must be an integer >= 1, got 0");
 }
 
+TEST(CaseParsing, IntegerBeyondItsLimit) {
+  for (const nlohmann::json& huge : {nlohmann::json(4294967296), nlohmann::json(~std::uint64_t{0}),
+                                     nlohmann::json((std::int64_t{1} << 62))}) {
+    nlohmann::json object = small_attention();
+    object["heads"] = huge;
+    EXPECT_EQ(parse_error(object),
+              "test.json: case 'small': key 'heads' must be an integer <= "
+              "1048576, got " +
+                  huge.dump());
+  }
+}
+
+TEST(CaseParsing, LengthsWhoseSumsAreBeyondTheirLimits) {
+  nlohmann::json object = small_attention();
+  object["lengths"] = {{"new", {1}}, {"cached", {2147483647}}};
+  EXPECT_NE(parse_error(object).find("key 'lengths' must give every sequence at most 2147483647"),
+            std::string::npos);
+  object["lengths"] = {{"batch", 16384}, {"new", 65536}, {"cached", 0}};
+  EXPECT_NE(parse_error(object).find("key 'lengths.new' must add up to at most 16777216"),
+            std::string::npos);
+  object["lengths"] = {{"batch", std::int64_t{1} << 33}, {"new", 1}, {"cached", 0}};
+  EXPECT_NE(parse_error(object).find("key 'lengths.batch' must be an integer <= 16384"),
+            std::string::npos);
+}
+
+// Indices into tensors: what is outside would be written there.
+TEST(CaseParsing, IndicesOutsideTheirTensors) {
+  nlohmann::json object = nlohmann::json::parse(
+      R"({"name": "q", "op": "quantize_fp8", "tags": ["tiny"], "rows": 2, "columns": 8})");
+  object["zero_rows"] = {4294967296};
+  EXPECT_NE(parse_error(object).find("key 'zero_rows' must be a list of integers from 0 to 1"),
+            std::string::npos);
+  object = nlohmann::json::parse(R"({"name": "m", "op": "merge_states", "tags": ["tiny"],
+      "states": 2, "tokens": 3, "heads": 1, "value_dim": 8})");
+  for (const char* key : {"empty_states", "blind_tokens"}) {
+    nlohmann::json wrong = object;
+    wrong[key] = {3};
+    EXPECT_NE(parse_error(wrong).find(std::string("key '") + key + "' must be a list"),
+              std::string::npos);
+  }
+  object = small_attention();
+  object["shared_prefix_pages"] = 1000;
+  EXPECT_NE(parse_error(object).find("key 'shared_prefix_pages' must be at most the full pages"),
+            std::string::npos);
+  object = small_attention();
+  object["mask"] = "tree";
+  object["blind_tokens"] = {5};  // of five
+  EXPECT_NE(parse_error(object).find("key 'blind_tokens' must be a list of integers from 0 to 4"),
+            std::string::npos);
+}
+
+TEST(CaseParsing, MaskBeyondItsLimits) {
+  nlohmann::json object = small_attention();
+  object["mask"] = "sliding_window:9223372036854775807";
+  EXPECT_NE(parse_error(object).find("key 'mask' must be of sizes up to"), std::string::npos);
+  std::string joined = "causal";
+  for (int i = 0; i < 5000; ++i) joined += " & causal";
+  object["mask"] = joined;
+  EXPECT_NE(parse_error(object).find("key 'mask' must be of at most 16 parts"), std::string::npos);
+  object["mask"] = "sliding_window:8";
+  object["lengths"] = {{"new", {1000000}}, {"cached", {1000000}}};
+  EXPECT_NE(parse_error(object).find("key 'mask' must be causal or full"), std::string::npos);
+}
+
+TEST(CaseParsing, LongValuesAreShortenedInMessages) {
+  nlohmann::json object = small_attention();
+  object["heads"] = std::string(100'000, 'x');
+  EXPECT_LT(parse_error(object).size(), 400u);
+}
+
+// Sizes that are fine one by one; the tensor is named before anything is allocated.
+TEST(CaseParsing, TensorBeyondTheMemoryOfACase) {
+  nlohmann::json object = small_attention();
+  object["heads"] = 1 << 20;
+  object["cache"]["head_dim"] = 1 << 20;
+  const Case parsed = parse_one(object);
+  EXPECT_GT(parsed.problem->flops(), 0.0);
+  EXPECT_GT(parsed.problem->footprint(), 0.0);
+  for (const Layout layout : {Layout::requested, Layout::contiguous, Layout::deferred}) {
+    try {
+      parsed.build(layout);
+      FAIL() << "built";
+    } catch (const CaseError& error) {
+      EXPECT_EQ(std::string(error.what()).find("test.json: case 'small': "), 0u) << error.what();
+      EXPECT_NE(std::string(error.what()).find("'q'"), std::string::npos) << error.what();
+    }
+  }
+}
+
+TEST(CaseParsing, TextThatIsNoListOfCases) {
+  const std::string deep = R"([{"name": "x", "op": "rope", "tags": )" + std::string(100'000, '[') +
+                           std::string(100'000, ']') + "}]";
+  const std::string valid = nlohmann::json::array({small_attention()}).dump();
+  std::string bad_utf8 = valid;
+  bad_utf8[bad_utf8.find("small")] = '\xff';
+  for (const std::string& text :
+       {deep, valid.substr(0, valid.size() / 2), bad_utf8, std::string(64, '\0'), std::string(),
+        std::string("[1e999]"), std::string("[null]"), std::string("[[]]")}) {
+    EXPECT_THROW(parse_case_text(text, "test.json"), CaseError) << text.substr(0, 80);
+  }
+  EXPECT_EQ(parse_case_text(valid, "test.json").size(), 1u);
+}
+
 TEST(CaseParsing, LayerOutOfRange) {
   nlohmann::json object = small_attention();
   object["cache"]["layer"] = 2;
@@ -115,7 +219,7 @@ TEST(CaseParsing, LengthsOfDifferentSizes) {
 TEST(CaseParsing, NegativeLength) {
   nlohmann::json object = small_attention();
   object["lengths"]["cached"] = {1, -2, 0};
-  EXPECT_NE(parse_error(object).find("key 'lengths.cached' must be a list of integers >= 0"),
+  EXPECT_NE(parse_error(object).find("key 'lengths.cached' must be a list of integers from 0"),
             std::string::npos);
 }
 
@@ -185,6 +289,22 @@ TEST_F(CaseFolder, ThatDoesNotExist) {
 TEST_F(CaseFolder, FileThatIsNoJson) {
   write("broken.json", "[{]");
   EXPECT_EQ(load_error().rfind("broken.json: ", 0), 0u);
+}
+
+// A pipe without a writer would be waited for, a device might not end.
+TEST_F(CaseFolder, OnlyRegularFilesOfBoundedSize) {
+  const std::filesystem::path path = folder_ / "a.json";
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  EXPECT_NE(load_error().find("a.json: must be a regular file"), std::string::npos);
+  std::filesystem::remove(path);
+  std::filesystem::create_directory(path);
+  EXPECT_NE(load_error().find("a.json: must be a regular file"), std::string::npos);
+  std::filesystem::remove(path);
+  std::filesystem::create_symlink("/dev/zero", path);
+  EXPECT_NE(load_error().find("a.json: must be a regular file"), std::string::npos);
+  std::filesystem::remove(path);
+  write("a.json", std::string(static_cast<std::size_t>(kMaxFileBytes) + 1, ' '));
+  EXPECT_NE(load_error().find("a.json: must have at most 4194304 bytes"), std::string::npos);
 }
 
 TEST_F(CaseFolder, SameNameInTwoFiles) {

@@ -252,6 +252,37 @@ TEST(Check, OneNumberMayBeAsFarOffAsTheNaiveEvaluationOfOthers) {
   }
 }
 
+// The results of f32 arithmetic with any roundings pass; what is a hundred of its ulps off, less than a bf16 rounding
+// anywhere would cost, does not.
+TEST(Check, RandomRoundingIsNoLicence) {
+  nlohmann::json object = small_attention();
+  object["q_dtype"] = "f32";
+  object["cache"]["dtype"] = "f32";
+  CheckProblem problem = build(object);
+  problem.subject.supports = [](const Context&) {
+    Plan plan;
+    plan.kernel = "cpu/test";
+    return plan;
+  };
+  problem.subject.run = [&](const Context&) {
+    problem.subject.reference(
+        reference::Arithmetic::random(200));  // a seed that the checker does not try
+  };
+  EXPECT_EQ(check_problem(problem, on_reference()).outcome, Outcome::passed);
+  const Verdict verdict = check_sabotaged(
+      object,
+      [](Built& built) {
+        const TensorView out = built.outputs[0].view;
+        for (std::int64_t head = 0; head < out.shape[1]; ++head) {
+          for (std::int64_t column = 0; column < out.shape[2]; ++column) {
+            out.store({1, head, column}, out.load({1, head, column}) * (1.0 + 0x1p-17));
+          }
+        }
+      },
+      "cpu/test");
+  EXPECT_NE(faults_of(verdict).find("'out' is off by"), std::string::npos) << faults_of(verdict);
+}
+
 TEST(Check, OtherKernelsFailWhereEveryCodeOrOneScaleIsOff) {
   struct Fault {
     const char* name;

@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // The built binary, as a user calls it: exit codes, last lines, one line on stderr for a mistake.
 #include <gtest/gtest.h>
+#include <pty.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 namespace {
@@ -24,12 +30,36 @@ struct Finished {
 
 Finished quire(const std::string& arguments) {
   Finished run;
-  FILE* pipe = popen((std::string(QUIRE_TOOL) + " " + arguments + " 2>&1").c_str(), "r");
+  const bool redirects = arguments.find('>') != std::string::npos;
+  FILE* pipe =
+      popen((std::string(QUIRE_TOOL) + " " + arguments + (redirects ? "" : " 2>&1")).c_str(), "r");
   std::array<char, 4096> chunk{};
   while (std::fgets(chunk.data(), chunk.size(), pipe) != nullptr) run.output += chunk.data();
   const int status = pclose(pipe);
   run.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   return run;
+}
+
+// What stands on a terminal that is the command's stdout and stderr; nothing where the system has no terminals to give,
+// as in a container without /dev/pts.
+std::optional<std::string> on_terminal(const std::string& arguments) {
+  int terminal = -1;
+  const pid_t child = forkpty(&terminal, nullptr, nullptr, nullptr);
+  if (child < 0) return std::nullopt;
+  if (child == 0) {
+    const std::string command = std::string(QUIRE_TOOL) + " " + arguments;
+    execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+    _exit(127);
+  }
+  std::string output;
+  std::array<char, 4096> chunk{};
+  // A read fails when the command has gone.
+  for (ssize_t count = 0; (count = read(terminal, chunk.data(), chunk.size())) > 0;) {
+    output.append(chunk.data(), static_cast<std::size_t>(count));
+  }
+  close(terminal);
+  waitpid(child, nullptr, 0);
+  return output;
 }
 
 class CommandFile : public ::testing::Test {
@@ -151,10 +181,68 @@ TEST_F(CommandFile, BenchWritesJsonPlotAndRatio) {
   EXPECT_GT(std::filesystem::file_size(path("rows.svg")), 100u);
 }
 
+// A result that did not reach its reader is no success.
+TEST(Command, FullOutputIsAnError) {
+  for (const std::string command :
+       {"check rope/tiny", "check --list", "info", "bench rope/tiny --seconds 0.01", "demo",
+        "--version", "--help"}) {
+    // The shell writes stderr where stdout was before it became /dev/full.
+    const Finished run = quire(command + " 2>&1 >/dev/full");
+    EXPECT_EQ(run.exit_code, 2) << command;
+    EXPECT_EQ(run.last_line().find("quire: "), 0u) << command << ": " << run.output;
+  }
+}
+
+TEST_F(CommandFile, OutputFilesAreOpenedBeforeTheFirstMeasurement) {
+  for (const std::string option : {"--json ", "--plot "}) {
+    const Finished run = quire("bench rope/tiny --seconds 0.01 " + option + path("nowhere/rows"));
+    EXPECT_EQ(run.exit_code, 2);
+    EXPECT_EQ(run.output, "quire: " + path("nowhere/rows") +
+                              ": cannot be written: No such file or directory\n");
+  }
+  const Finished full = quire("bench rope/tiny --seconds 0.01 --json /dev/full");
+  EXPECT_EQ(full.exit_code, 2);
+  EXPECT_EQ(full.last_line(), "quire: /dev/full: cannot be written: No space left on device");
+}
+
+// The second case has no kernel: the first one's row is printed and on the disk all the same.
+TEST_F(CommandFile, BenchKeepsTheRowsBeforeAFailure) {
+  std::ofstream(path("a.json")) << R"([
+    {"name": "first", "op": "quantize_fp8", "tags": ["tiny"], "rows": 2, "columns": 128},
+    {"name": "second", "op": "flash_attention", "tags": ["tiny"], "softcap": -1,
+     "lengths": {"new": [1], "cached": [0]}, "heads": 2,
+     "cache": {"kv_heads": 2, "head_dim": 8, "page_size": 4}}])";
+  const Finished run = quire("bench first second --seconds 0.01 --cases " + folder_.string() +
+                             " --json " + path("rows.jsonl"));
+  EXPECT_EQ(run.exit_code, 2);
+  EXPECT_NE(run.output.find("\nfirst "), std::string::npos) << run.output;
+  std::ifstream file(path("rows.jsonl"));
+  std::string line;
+  ASSERT_TRUE(std::getline(file, line));
+  EXPECT_EQ(nlohmann::json::parse(line).at("case"), "first");
+}
+
+TEST_F(CommandFile, PipeInsteadOfAFileIsRefused) {
+  ASSERT_EQ(mkfifo(path("a.json").c_str(), 0600), 0);
+  const std::string refusal = "quire: " + path("a.json") + ": must be a regular file\n";
+  EXPECT_EQ(quire("check --cases " + folder_.string()).output, refusal);
+  EXPECT_EQ(quire("bench rope/tiny --against " + path("a.json")).output, refusal);
+}
+
+// On a terminal the case that is being run stands under the lines of those before it.
+TEST(Command, ProgressIsShownOnATerminal) {
+  for (const std::string command : {"check rope/tiny", "bench rope/tiny --seconds 0.01"}) {
+    const std::optional<std::string> shown = on_terminal(command);
+    if (!shown) GTEST_SKIP() << "no pseudo-terminal: " << std::strerror(errno);
+    EXPECT_NE(shown->find("] 0/1 rope/tiny"), std::string::npos) << command;
+    EXPECT_EQ(quire(command).output.find("] 0/1"), std::string::npos) << command;
+  }
+}
+
 TEST(Command, BenchOfAFileThatIsNotThere) {
   const Finished run = quire("bench rope/tiny --against nowhere.jsonl");
   EXPECT_EQ(run.exit_code, 2);
-  EXPECT_EQ(run.output, "quire: nowhere.jsonl: cannot be read\n");
+  EXPECT_EQ(run.output, "quire: nowhere.jsonl: cannot be read: No such file or directory\n");
 }
 
 TEST(Command, InfoNamesMachineBackendsAndEveryOp) {

@@ -44,6 +44,15 @@ TEST(CompareValues, ARowMayBeTwiceAsFarOffAsACrossingMovesIt) {
   EXPECT_NE(compare_values("x", std::array{1.0, 2.0, 3.0, 4.1}, exact, rough, 0.01).fault, "");
 }
 
+TEST(CompareValues, MayBeAsFarOffAsRandomRoundingAndOneUlp) {
+  const std::vector<double> exact{1.0, 2.0};
+  const Rough rough{.naive = exact, .random_error = 0.5};
+  const std::vector<double> near{1.0, 2.75};
+  const std::vector<double> far{1.0, 2.8};
+  EXPECT_EQ(compare_values("out", near, exact, rough, 0.25).fault, "");
+  EXPECT_NE(compare_values("out", far, exact, rough, 0.25).fault, "");
+}
+
 TEST(CompareValues, WithoutNaiveAllowsTwoUlps) {
   const std::array exact{1.0};
   EXPECT_EQ(compare_values("x", std::array{1.019}, exact, {}, 0.01).fault, "");
@@ -81,6 +90,31 @@ TEST(CompareTolerance, IntegersMustBeEqual) {
   const TensorView b = TensorView::contiguous(right.data(), DType::i32, {2});
   EXPECT_EQ(compare_tolerance("x", a, a, {.naive = a}).fault, "");
   EXPECT_NE(compare_tolerance("x", a, b, {.naive = b}).fault, "");
+}
+
+// [value, value] in f16.
+std::vector<std::uint16_t> halves(double first, double second) {
+  std::vector<std::uint16_t> codes(2);
+  store_element(codes.data(), DType::f16, 0, first);
+  store_element(codes.data(), DType::f16, 1, second);
+  return codes;
+}
+
+TEST(CompareTolerance, AnOverflowOfF16IsOpenOnlyWhereTheNaiveEvaluationHasAnother) {
+  const auto judge = [](std::vector<std::uint16_t> actual, std::vector<std::uint16_t> naive) {
+    std::vector<std::uint16_t> exact = halves(-kInf, kInf);
+    const auto view = [](std::vector<std::uint16_t>& codes) {
+      return TensorView::contiguous(codes.data(), DType::f16, {2});
+    };
+    return compare_tolerance("x", view(actual), view(exact), {.naive = view(naive)}).fault;
+  };
+  EXPECT_EQ(judge(halves(kInf, kInf), halves(-kInf, -kInf)), "");
+  EXPECT_EQ(judge(halves(-65504.0, kInf), halves(65504.0, kInf)), "");
+  EXPECT_NE(judge(halves(kInf, kInf), halves(-kInf, kInf)), "");
+  EXPECT_NE(judge(halves(65504.0, kInf), halves(-kInf, kInf)), "");
+  EXPECT_NE(judge(halves(kNan, kInf), halves(-kInf, -kInf)), "");
+  EXPECT_NE(judge(halves(65504.0, kInf), halves(-65504.0, kInf)), "")
+      << "far beyond twice the naive error";
 }
 
 }  // namespace

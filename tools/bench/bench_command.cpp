@@ -2,18 +2,17 @@
 #include "tools/bench/bench_command.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
-#include <fstream>
 #include <map>
 #include <stdexcept>
 
 #include "tools/bench/bar_chart.h"
 #include "tools/device_choice.h"
 #include "tools/info/machine.h"
+#include "tools/progress_bar.h"
+#include "tools/text_file.h"
 
 namespace quire::tools {
 namespace {
@@ -24,35 +23,10 @@ constexpr KernelSpeed kBackendSpeed{.flops = 5e9, .bytes = 1e9};
 constexpr double kPatience = 5.0;
 constexpr int kMinRuns = 3;
 
-class ProgressBar {
- public:
-  explicit ProgressBar(std::size_t total) : total_(total), visible_(isatty(fileno(stderr)) != 0) {}
-
-  void show(std::size_t done, const std::string& label) const {
-    if (!visible_ || total_ == 0) return;
-    const auto filled = static_cast<int>(30 * done / total_);
-    fmt::print(stderr, "\r\033[K[{:#<{}}{:.<{}}] {}/{} {}", "", filled, "", 30 - filled, done,
-               total_, label);
-    std::fflush(stderr);
-  }
-  void clear() const {
-    if (visible_) fmt::print(stderr, "\r\033[K");
-  }
-
- private:
-  std::size_t total_;
-  bool visible_;
-};
-
-void write_file(const std::string& path, const std::string& text) {
-  std::ofstream file(path);
-  file << text;
-  if (!file.flush()) throw std::runtime_error(fmt::format("{}: cannot be written", path));
-}
-
 void print_header() {
   fmt::print("{:<44} {:<30} {:>12} {:>12} {:>9} {:>9} {:>8} {:<13} {}\n", "case", "kernel",
              "median us", "min us", "GB/s", "TFLOP/s", "share", "of ceiling", "against");
+  flush_stdout();
 }
 
 void print_row(const BenchRow& row, const std::optional<PeerTime>& peer) {
@@ -61,9 +35,10 @@ void print_row(const BenchRow& row, const std::optional<PeerTime>& peer) {
   fmt::print("{:<44} {:<30} {:>12.1f} {:>12.1f} {:>9.3g} {:>9.3g} {:>7.3g}% {:<13} {}\n",
              row.case_name, row.kernel, row.us, row.us_min, row.gbs(), row.tflops(), row.percent(),
              row.floor().what, ratio);
+  flush_stdout();
 }
 
-void write_plot(const std::string& path, const std::vector<BenchRow>& rows) {
+std::string draw_plot(const std::vector<BenchRow>& rows) {
   std::vector<Bar> bars;
   for (const BenchRow& row : rows) {
     bars.push_back(
@@ -71,7 +46,7 @@ void write_plot(const std::string& path, const std::vector<BenchRow>& rows) {
          .value = row.percent(),
          .text = fmt::format("{:.3g}% of {}, {:.4g} us", row.percent(), row.floor().what, row.us)});
   }
-  write_file(path, draw_bar_chart("Percent of this machine's measured ceiling", bars));
+  return draw_bar_chart("Percent of this machine's measured ceiling", bars);
 }
 
 // The best that each target's probe reached beside the rows.
@@ -96,6 +71,7 @@ void print_left_out(const std::map<std::string, std::vector<std::string>>& reaso
     fmt::print("left out  {:<22} {:>4} cases, the first: {}\n", op, list.size(), list.front());
   }
   if (!reasons.empty()) fmt::print("name a case to time it all the same\n\n");
+  flush_stdout();
 }
 
 // The kernels of an op are asked about its first tiny case, because a model case is too large to build for a question.
@@ -128,15 +104,32 @@ std::vector<Case> choose_cases(const BenchOptions& options, const Context& conte
   return chosen;
 }
 
+// Where the rows go; opened before the first measurement, so that a name that cannot be written costs none.
+struct RecordFiles {
+  explicit RecordFiles(const BenchOptions& options)
+      : json(open_if_named(options.json)), plot(open_if_named(options.plot)) {}
+
+  OutputFile json;  // has each row as soon as it is measured
+  OutputFile plot;
+
+ private:
+  static OutputFile open_if_named(const std::string& path) {
+    return path.empty() ? OutputFile() : OutputFile(path);
+  }
+};
+
 std::vector<BenchRow> time_all(const std::vector<Case>& cases, const BenchOptions& options,
-                               const Context& context) {
+                               const Context& context, const std::optional<PeerTimes>& peers,
+                               OutputFile& json, int threads) {
   const ProgressBar progress(cases.size());
   std::vector<BenchRow> rows;
   for (const Case& timed : cases) {
     progress.show(rows.size(), timed.name);
-    rows.push_back(time_case(timed, context, options.seconds));
+    const BenchRow& row = rows.emplace_back(time_case(timed, context, options.seconds));
+    progress.clear();
+    print_row(row, peers.has_value() ? peers->find(row) : std::nullopt);
+    json.write(to_json(row, threads).dump() + "\n");
   }
-  progress.clear();
   return rows;
 }
 
@@ -197,21 +190,15 @@ int run_bench(const BenchOptions& options) {
   std::optional<PeerTimes> peers;
   if (!options.against.empty()) peers = PeerTimes::load(options.against);
 
+  RecordFiles files(options);
   Context context;
   context.num_threads = options.threads;
   context.kernel = options.target;
   const std::vector<Case> cases = choose_cases(options, context, machine.memory_bytes);
-  const std::vector<BenchRow> rows = time_all(cases, options, context);
-
   print_header();
-  std::string lines;
-  for (const BenchRow& row : rows) {
-    print_row(row, peers.has_value() ? peers->find(row) : std::nullopt);
-    lines += to_json(row, threads).dump() + "\n";
-  }
+  const std::vector<BenchRow> rows = time_all(cases, options, context, peers, files.json, threads);
   print_ceilings(rows, machine, threads);
-  if (!options.json.empty()) write_file(options.json, lines);
-  if (!options.plot.empty()) write_plot(options.plot, rows);
+  files.plot.write(draw_plot(rows));
   return 0;
 }
 

@@ -17,7 +17,7 @@ struct BenchOptions {
   std::string folder{};
   std::string device = "cpu";
   std::string target{};
-  std::string json{};     // output file
+  std::string json{};     // output file, row by row as they are measured
   std::string against{};  // JSON lines to compare with
   std::string plot{};     // output SVG
   std::string commit{};   // of the record; empty: as configured

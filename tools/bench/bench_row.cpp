@@ -4,13 +4,17 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <fstream>
+#include <sstream>
 #include <stdexcept>
 
 #include "tools/info/machine.h"
+#include "tools/text_file.h"
 
 namespace quire::tools {
 namespace {
+
+constexpr std::int64_t kMaxPeerBytes = std::int64_t{64} << 20;
+constexpr int kMaxPeerNesting = 16;
 
 double rounded(double value) {
   return std::round(value * 1000.0) / 1000.0;
@@ -48,21 +52,20 @@ nlohmann::json to_json(const BenchRow& row, int threads) {
 }
 
 PeerTimes PeerTimes::load(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) throw std::runtime_error(fmt::format("{}: cannot be read", path));
+  std::istringstream file(read_text_file(path, kMaxPeerBytes));
   PeerTimes times;
   std::int64_t number = 0;
   for (std::string line; std::getline(file, line);) {
     ++number;
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     try {
-      const nlohmann::json row = nlohmann::json::parse(line);
+      const nlohmann::json row = parse_json(line, kMaxPeerNesting);
       const std::pair key(row.at("op").get<std::string>(), row.at("shape").get<std::string>());
       if (!row.contains("us")) continue;  // a ceiling, not a time
       const PeerTime time{.peer = row.value("peer", "peer"), .us = row.at("us").get<double>()};
       const auto [place, is_new] = times.best_.try_emplace(key, time);
       if (!is_new && time.us < place->second.us) place->second = time;
-    } catch (const nlohmann::json::exception& problem) {
+    } catch (const std::exception& problem) {
       throw std::runtime_error(fmt::format("{}:{}: {}", path, number, problem.what()));
     }
   }

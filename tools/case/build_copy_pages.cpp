@@ -64,8 +64,8 @@ class CopyPagesCase final : public OpCase {
         pairs_(fields.pairs("pairs")) {}
 
   // Pages are what the op is about: the same ones in every layout.
-  Built build(Layout layout, std::uint64_t seed) const override {
-    Built built(layout);
+  Built build(Layout layout, std::uint64_t seed, std::int64_t max_bytes) const override {
+    Built built(layout, max_bytes);
     CopyPagesArgs args;
     args.cache = build_cache(built.memory, cache_, lengths_, Contents::cached_and_new, seed);
     args.pairs =
@@ -85,8 +85,8 @@ class CopyPagesCase final : public OpCase {
   double flops() const override { return 0.0; }
   bool only_moves_data() const override { return true; }
   double bytes() const override {
-    const std::int64_t page_bytes = cache_.layers * cache_.page_size * cache_.token_bytes();
-    return 2.0 * static_cast<double>(static_cast<std::int64_t>(pairs_.size()) * page_bytes);
+    return 2.0 * static_cast<double>(pairs_.size()) * static_cast<double>(cache_.layers) *
+           static_cast<double>(cache_.page_size) * static_cast<double>(cache_.token_bytes());
   }
 
  private:
@@ -94,6 +94,10 @@ class CopyPagesCase final : public OpCase {
     if (built.memory.is_deferred(args.cache.blocks.data)) return;  // no byte will be compared
     std::vector<ExpectedPage> expected;
     const auto expect = [&](const char* name, const TensorView& pages) {
+      const std::int64_t rows = pages.shape[1] * pages.shape[2] * pages.shape[3] * pages.shape[4];
+      const std::int64_t row_bytes = bytes_for(pages.dtype, pages.shape[5]);
+      built.memory.charge("expected pages", static_cast<std::int64_t>(pairs_.size()) * rows,
+                          row_bytes + static_cast<std::int64_t>(sizeof(ByteRange)));
       for (const auto& [source, target] : pairs_) {
         if (source >= args.cache.num_pages() || target >= args.cache.num_pages()) continue;
         expected.push_back({name, pages, target, page_bytes(pages, source)});

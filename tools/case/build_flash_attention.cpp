@@ -37,7 +37,7 @@ class FlashAttentionCase final : public OpCase {
         value_dim_(fields.integer("value_dim", 1, cache_.width())),
         q_dtype_(fields.dtype("q_dtype", {DType::f32, DType::f16, DType::bf16}, DType::bf16)),
         out_dtype_(fields.dtype("out_dtype", {DType::f32, DType::f16, DType::bf16}, q_dtype_)),
-        mask_(read_mask(fields)),
+        mask_(read_mask(fields, cache_, lengths_)),
         scale_(fields.number("scale", 0.0)),
         softcap_(fields.number("softcap", 0.0)),
         alibi_(fields.flag("alibi", false)),
@@ -49,10 +49,12 @@ class FlashAttentionCase final : public OpCase {
     if (heads_ % cache_.kv_heads != 0) fields.fail("heads", "a multiple of 'cache.kv_heads'");
     if (value_dim_ > cache_.width())
       fields.fail("value_dim", "at most the width of the cache's rows");
+    if (shared_prefix_pages_ * cache_.page_size > lengths_.max_keys())
+      fields.fail("shared_prefix_pages", "at most the full pages of the longest sequence");
   }
 
-  Built build(Layout layout, std::uint64_t seed) const override {
-    Built built(layout);
+  Built build(Layout layout, std::uint64_t seed, std::int64_t max_bytes) const override {
+    Built built(layout, max_bytes);
     Memory& memory = built.memory;
     const CacheSpec cache =
         layout == Layout::contiguous
@@ -92,14 +94,16 @@ class FlashAttentionCase final : public OpCase {
   }
   // Shared keys need to be read once.
   double bytes() const override {
-    const std::int64_t repeated = (lengths_.batch() - 1) * shared_prefix_pages_ * cache_.page_size;
-    const std::int64_t keys = lengths_.total_keys() - (shared_prefix_pages_ > 0 ? repeated : 0);
-    return static_cast<double>(keys) * static_cast<double>(cache_.token_bytes());
+    const double repeated = static_cast<double>(lengths_.batch() - 1) *
+                            static_cast<double>(shared_prefix_pages_ * cache_.page_size);
+    const double keys =
+        static_cast<double>(lengths_.total_keys()) - (shared_prefix_pages_ > 0 ? repeated : 0.0);
+    return keys * static_cast<double>(cache_.token_bytes());
   }
   Products products() const override { return products_of(q_dtype_); }
   double footprint() const override {
     const double activations =
-        static_cast<double>(lengths_.tokens() * heads_ * cache_.width()) * 4.0;
+        static_cast<double>(lengths_.tokens()) * static_cast<double>(heads_ * cache_.width()) * 4.0;
     const double keys =
         static_cast<double>(lengths_.total_keys()) * static_cast<double>(cache_.token_bytes());
     return keys * static_cast<double>(cache_.layers) + activations;

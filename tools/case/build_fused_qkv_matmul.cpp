@@ -16,7 +16,7 @@ class FusedQkvCase final : public OpCase {
       : lengths_(read_lengths(fields)),
         cache_(read_cache(fields, lengths_, /*is_mla=*/false)),
         hidden_(fields.integer("hidden", 1)),
-        q_dim_(fields.integer("q_dim", 1)),
+        q_dim_(fields.integer("q_dim", 0)),
         x_dtype_(fields.dtype(
             "x_dtype", {DType::f32, DType::f16, DType::bf16, DType::fp8_e4m3, DType::fp8_e5m2},
             DType::bf16)),
@@ -33,8 +33,8 @@ class FusedQkvCase final : public OpCase {
         allow_fast_accum_(fields.flag("allow_fast_accum", false)),
         allow_tf32_(fields.flag("allow_tf32", false)) {}
 
-  Built build(Layout layout, std::uint64_t seed) const override {
-    Built built(layout);
+  Built build(Layout layout, std::uint64_t seed, std::int64_t max_bytes) const override {
+    Built built(layout, max_bytes);
     Memory& memory = built.memory;
     const CacheSpec cache =
         layout == Layout::contiguous ? cache_.contiguous_twin(lengths_) : cache_;
@@ -81,7 +81,7 @@ class FusedQkvCase final : public OpCase {
   }
   double footprint() const override {
     return bytes() + static_cast<double>(lengths_.tokens() * (hidden_ + q_dim_)) * 4.0 +
-           static_cast<double>(lengths_.total_keys() * cache_.token_bytes() * cache_.layers);
+           cache_.total_bytes(lengths_);
   }
 
  private:

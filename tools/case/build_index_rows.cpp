@@ -74,8 +74,8 @@ class StoreIndexKeysCase final : public OpCase {
         norm_dtype_(fields.dtype("norm_dtype", {DType::f32, DType::f16, DType::bf16}, DType::f32)),
         epsilon_(fields.number("epsilon", 1e-6)) {}
 
-  Built build(Layout layout, std::uint64_t seed) const override {
-    Built built(layout);
+  Built build(Layout layout, std::uint64_t seed, std::int64_t max_bytes) const override {
+    Built built(layout, max_bytes);
     Memory& memory = built.memory;
     const CacheSpec cache = spec_.cache_for(layout);
     StoreIndexKeysArgs args;
@@ -124,8 +124,8 @@ class QuantizeIndexQueriesCase final : public OpCase {
             fields.dtype("weights_dtype", {DType::f32, DType::f16, DType::bf16}, DType::f32)),
         factor_(fields.number("factor", 1.0)) {}
 
-  Built build(Layout layout, std::uint64_t seed) const override {
-    Built built(layout);
+  Built build(Layout layout, std::uint64_t seed, std::int64_t max_bytes) const override {
+    Built built(layout, max_bytes);
     Memory& memory = built.memory;
     const std::int64_t tokens = spec_.lengths.tokens();
     QuantizeIndexQueriesArgs args;
@@ -141,7 +141,9 @@ class QuantizeIndexQueriesCase final : public OpCase {
     built.verify = [args] { return reference::quantize_index_queries_fault(args); };
     bind(
         built, args, [](const auto& a, const Context& c) { quantize_index_queries(a, c); },
-        [](const QuantizeIndexQueriesArgs& a) { reference::quantize_index_queries(a); });
+        [](const QuantizeIndexQueriesArgs& a, reference::Arithmetic arithmetic) {
+          reference::quantize_index_queries(a, arithmetic);
+        });
     return built;
   }
 

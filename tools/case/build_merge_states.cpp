@@ -20,21 +20,23 @@ class MergeStatesCase final : public OpCase {
         value_dim_(fields.integer("value_dim", 1)),
         dtype_(fields.dtype("dtype", {DType::f32, DType::f16, DType::bf16}, DType::bf16)),
         lse_(fields.flag("lse", true)),
-        empty_states_(fields.integers("empty_states")),
-        blind_tokens_(fields.integers("blind_tokens")) {}
+        lse_mean_(fields.number("lse_mean", 0.0)),
+        empty_states_(fields.integers("empty_states", 0, states_ - 1)),
+        blind_tokens_(fields.integers("blind_tokens", 0, tokens_ - 1)) {
+    std::sort(empty_states_.begin(), empty_states_.end());
+    std::sort(blind_tokens_.begin(), blind_tokens_.end());
+  }
 
-  Built build(Layout layout, std::uint64_t seed) const override {
-    Built built(layout);
+  Built build(Layout layout, std::uint64_t seed, std::int64_t max_bytes) const override {
+    Built built(layout, max_bytes);
     Memory& memory = built.memory;
     MergeStatesArgs args;
     args.states =
         build_tensor(memory, seed, "states", dtype_, {states_, tokens_, heads_, value_dim_});
-    args.lses = build_tensor(memory, seed, "lses", DType::f32, {states_, tokens_, heads_}, 3.0);
-    for (std::int64_t s = 0; s < states_; ++s) {
-      for (std::int64_t t = 0; t < tokens_; ++t) {
-        if (contains(empty_states_, s) || contains(blind_tokens_, t)) empty_out(args, s, t);
-      }
-    }
+    args.lses =
+        build_tensor(memory, seed, "lses", DType::f32, {states_, tokens_, heads_}, 3.0, lse_mean_);
+    // Where a device fills them itself, no state is empty: none will be compared.
+    if (!memory.is_deferred(args.states.data)) empty_states_out(args);
     args.out = built.output("out", dtype_, {tokens_, heads_, value_dim_});
     if (lse_) args.lse = built.output("lse", DType::f32, {tokens_, heads_});
     built.empty_tokens = blind_tokens_;
@@ -44,18 +46,25 @@ class MergeStatesCase final : public OpCase {
     return built;
   }
 
-  double flops() const override {
-    return 2.0 * static_cast<double>(states_ * tokens_ * heads_ * value_dim_);
-  }
+  double flops() const override { return 2.0 * static_cast<double>(states_) * outputs(); }
   bool only_moves_data() const override { return true; }
   double bytes() const override {
-    const auto outputs = static_cast<double>(tokens_ * heads_ * value_dim_);
-    return outputs * static_cast<double>(states_ + 1) * bits(dtype_) / 8.0;
+    return outputs() * static_cast<double>(states_ + 1) * bits(dtype_) / 8.0;
   }
 
  private:
+  double outputs() const { return static_cast<double>(tokens_ * heads_ * value_dim_); }
+
   static bool contains(const std::vector<std::int64_t>& list, std::int64_t value) {
-    return std::find(list.begin(), list.end(), value) != list.end();
+    return std::binary_search(list.begin(), list.end(), value);
+  }
+
+  void empty_states_out(const MergeStatesArgs& args) const {
+    for (std::int64_t s = 0; s < states_; ++s) {
+      for (std::int64_t t = 0; t < tokens_; ++t) {
+        if (contains(empty_states_, s) || contains(blind_tokens_, t)) empty_out(args, s, t);
+      }
+    }
   }
 
   // LSE -inf, and NaN where the state would be: it contributes nothing, whatever it holds.
@@ -74,8 +83,9 @@ class MergeStatesCase final : public OpCase {
   std::int64_t value_dim_;
   DType dtype_;
   bool lse_;
-  std::vector<std::int64_t> empty_states_;
-  std::vector<std::int64_t> blind_tokens_;
+  double lse_mean_;
+  std::vector<std::int64_t> empty_states_;  // sorted
+  std::vector<std::int64_t> blind_tokens_;  // sorted
 };
 
 }  // namespace

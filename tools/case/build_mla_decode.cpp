@@ -18,7 +18,7 @@ class MlaDecodeCase final : public OpCase {
         latent_(read_latent(fields, cache_)),
         absorbed_(fields.flag("absorbed", false)),
         split_kv_b_proj_(fields.flag("split_kv_b_proj", false)),
-        mask_(read_mask(fields)),
+        mask_(read_mask(fields, cache_, lengths_)),
         sinks_(fields.flag("sinks", false)),
         lse_(fields.flag("lse", true)),
         batch_invariant_(fields.flag("batch_invariant", false)) {
@@ -26,8 +26,8 @@ class MlaDecodeCase final : public OpCase {
     if (absorbed_ && split_kv_b_proj_) fields.fail("'split_kv_b_proj' needs weights");
   }
 
-  Built build(Layout layout, std::uint64_t seed) const override {
-    Built built(layout);
+  Built build(Layout layout, std::uint64_t seed, std::int64_t max_bytes) const override {
+    Built built(layout, max_bytes);
     Memory& memory = built.memory;
     const CacheSpec cache =
         layout == Layout::contiguous ? cache_.contiguous_twin(lengths_) : cache_;
@@ -71,7 +71,8 @@ class MlaDecodeCase final : public OpCase {
   }
   Products products() const override { return products_of(latent_.q_dtype); }
   double bytes() const override {
-    const double rows = static_cast<double>(lengths_.total_keys() * cache_.token_bytes());
+    const double rows =
+        static_cast<double>(lengths_.total_keys()) * static_cast<double>(cache_.token_bytes());
     return rows + (absorbed_ ? 0.0 : weights() * bits(latent_.weight_dtype) / 8.0);
   }
 

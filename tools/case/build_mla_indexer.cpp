@@ -3,9 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <cstddef>
 #include <span>
 
-#include "quire/element.h"
 #include "reference/mla_indexer.h"
 #include "tools/case/case.h"
 #include "tools/case/mask_spec.h"
@@ -32,21 +32,23 @@ class MlaIndexerCase final : public OpCase {
         cache_(read_cache(fields, lengths_, /*is_mla=*/true)),
         heads_(fields.integer("heads", 1)),
         top_k_(fields.integer("top_k", 1)),
-        mask_(read_mask(fields)),
+        mask_(read_mask(fields, cache_, lengths_)),
         data_(fields.choice("data", {"random", "all_equal", "all_negative"}, "random")) {}
 
-  Built build(Layout layout, std::uint64_t seed) const override {
-    Built built(layout);
+  Built build(Layout layout, std::uint64_t seed, std::int64_t max_bytes) const override {
+    Built built(layout, max_bytes);
     Memory& memory = built.memory;
     const CacheSpec cache =
         layout == Layout::contiguous ? cache_.contiguous_twin(lengths_) : cache_;
     const std::int64_t tokens = lengths_.tokens();
     MlaIndexerArgs args;
-    args.q =
-        build_tensor(memory, seed, "q", DType::fp8_e4m3, {tokens, heads_, cache_.width()}, 60.0);
     // Equal scores everywhere, so that only the tie rule decides: q = 0. Scores below 0: negative
     // weights.
-    if (data_ == "all_equal") fill(args.q, 0.0);
+    static constexpr std::byte kZero{0};
+    const auto shape = {tokens, heads_, cache_.width()};
+    args.q = data_ == "all_equal"
+                 ? memory.allocate_repeating("q", DType::fp8_e4m3, shape, {&kZero, 1})
+                 : build_tensor(memory, seed, "q", DType::fp8_e4m3, shape, 60.0);
     args.q_scale = build_tensor(memory, seed, "q_scale", DType::f32, {tokens, heads_}, 0.02,
                                 data_ == "all_negative" ? -0.1 : 0.0);
     args.row_offsets = build_row_offsets(memory, lengths_);
@@ -68,7 +70,7 @@ class MlaIndexerCase final : public OpCase {
   }
   Products products() const override { return products_of(DType::fp8_e4m3); }
   double bytes() const override {
-    return static_cast<double>(lengths_.total_keys() * cache_.token_bytes());
+    return static_cast<double>(lengths_.total_keys()) * static_cast<double>(cache_.token_bytes());
   }
   double footprint() const override {
     return bytes() * static_cast<double>(cache_.layers) +
@@ -76,11 +78,6 @@ class MlaIndexerCase final : public OpCase {
   }
 
  private:
-  static void fill(const TensorView& tensor, double value) {
-    for (std::int64_t i = 0; i < tensor.numel(); ++i)
-      store_element(tensor.data, tensor.dtype, i, value);
-  }
-
   Lengths lengths_;
   CacheSpec cache_;
   std::int64_t heads_;

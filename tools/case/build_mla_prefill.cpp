@@ -52,15 +52,15 @@ class MlaPrefillCase final : public OpCase {
         latent_(read_latent(fields, cache_)),
         chunks_(fields),
         keep_page_size_(fields.has("buffer_tokens")),
-        mask_(read_mask(fields)),
+        mask_(read_mask(fields, cache_, lengths_)),
         softcap_(fields.number("softcap", 0.0)),
         alibi_(fields.flag("alibi", false)),
         sinks_(fields.flag("sinks", false)),
         lse_(fields.flag("lse", true)),
         allow_fp8_products_(fields.flag("allow_fp8_products", false)) {}
 
-  Built build(Layout layout, std::uint64_t seed) const override {
-    Built built(layout);
+  Built build(Layout layout, std::uint64_t seed, std::int64_t max_bytes) const override {
+    Built built(layout, max_bytes);
     Memory& memory = built.memory;
     const CacheSpec cache =
         layout == Layout::contiguous ? cache_.contiguous_twin(lengths_, keep_page_size_) : cache_;
@@ -107,7 +107,7 @@ class MlaPrefillCase final : public OpCase {
   Products products() const override { return products_of(latent_.q_dtype); }
   double bytes() const override {
     return weight_elements() * bits(latent_.weight_dtype) / 8.0 +
-           static_cast<double>(lengths_.total_keys() * cache_.token_bytes());
+           static_cast<double>(lengths_.total_keys()) * static_cast<double>(cache_.token_bytes());
   }
 
  private:
@@ -159,8 +159,8 @@ class MlaPrefillPlanCase final : public OpCase {
         cache_(read_cache(fields, lengths_, /*is_mla=*/true)),
         chunks_(fields) {}
 
-  Built build(Layout layout, std::uint64_t seed) const override {
-    Built built(layout);
+  Built build(Layout layout, std::uint64_t seed, std::int64_t max_bytes) const override {
+    Built built(layout, max_bytes);
     const CacheSpec cache =
         layout == Layout::contiguous ? cache_.contiguous_twin(lengths_, true) : cache_;
     MlaPrefillPlanArgs args;

@@ -22,13 +22,14 @@ class QuantizeFp8Case final : public OpCase {
         rounding_(fields.choice("scale_rounding", {"exact", "power_of_two"}, "exact")),
         upper_bound_(fields.number("scale_upper_bound", std::numeric_limits<double>::infinity())),
         amplitude_(fields.number("amplitude", 1.0)),
-        zero_rows_(fields.integers("zero_rows")) {}
+        zero_rows_(fields.integers("zero_rows", 0, rows_ - 1)) {}
 
-  Built build(Layout layout, std::uint64_t seed) const override {
-    Built built(layout);
+  Built build(Layout layout, std::uint64_t seed, std::int64_t max_bytes) const override {
+    Built built(layout, max_bytes);
     QuantizeFp8Args args;
     args.x = build_tensor(built.memory, seed, "x", x_dtype_, {rows_, columns_}, amplitude_);
     for (const std::int64_t row : zero_rows_) {
+      if (built.memory.is_deferred(args.x.data)) break;  // a device fills it, and nobody compares
       for (std::int64_t column = 0; column < columns_; ++column) args.x.store({row, column}, 0.0);
     }
     args.group_size = group_size_;

@@ -51,8 +51,8 @@ class RemapCase final : public OpCase {
         kind_(fields.choice("indices", {"chosen", "hostile", "none"}, "hostile")),
         in_place_(fields.flag("in_place", false)) {}
 
-  Built build(Layout layout, std::uint64_t seed) const override {
-    Built built(layout);
+  Built build(Layout layout, std::uint64_t seed, std::int64_t max_bytes) const override {
+    Built built(layout, max_bytes);
     const CacheSpec cache =
         layout == Layout::contiguous ? cache_.contiguous_twin(lengths_) : cache_;
     RemapSparseIndicesArgs args;

@@ -23,8 +23,8 @@ class RmsNormCase final : public OpCase {
         weight_offset_(fields.number("weight_offset", 0.0)),
         multiply_before_cast_(fields.flag("multiply_before_cast", true)) {}
 
-  Built build(Layout layout, std::uint64_t seed) const override {
-    Built built(layout);
+  Built build(Layout layout, std::uint64_t seed, std::int64_t max_bytes) const override {
+    Built built(layout, max_bytes);
     const CacheSpec cache =
         layout == Layout::contiguous ? cache_.contiguous_twin(lengths_) : cache_;
     RmsNormArgs args;
@@ -55,11 +55,12 @@ class RmsNormCase final : public OpCase {
 
   double flops() const override {
     const std::int64_t rows = per_head_ ? lengths_.tokens() * cache_.kv_heads : lengths_.tokens();
-    return 4.0 * static_cast<double>(rows * columns_);
+    return 4.0 * static_cast<double>(rows) * static_cast<double>(columns_);
   }
   bool only_moves_data() const override { return true; }
   double bytes() const override {
-    return 2.0 * static_cast<double>(lengths_.tokens() * cache_.kv_heads * cache_.row_bytes());
+    return 2.0 * static_cast<double>(lengths_.tokens()) *
+           static_cast<double>(cache_.kv_heads * cache_.row_bytes());
   }
 
  private:

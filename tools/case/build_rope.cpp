@@ -6,6 +6,7 @@
 #include "reference/rope.h"
 #include "tools/case/case.h"
 #include "tools/case/latent_spec.h"
+#include "tools/case/limits.h"
 #include "tools/case/op_parsers.h"
 #include "tools/case/random_stream.h"
 
@@ -23,7 +24,7 @@ class RopeCase final : public OpCase {
         freqs_dtype_(
             fields.dtype("freqs_dtype", {DType::f32, DType::f16, DType::bf16}, DType::f32)),
         interleaved_(fields.flag("interleaved", false)),
-        sections_(fields.integers("mrope_sections")),
+        sections_(fields.integers("mrope_sections", 0, kMaxSize)),
         position_ids_(fields.flag("position_ids", !sections_.empty())),
         rotate_key_(fields.flag("rotate_key", true)),
         q_gamma_(fields.integer("q_gamma", 0, 0)),
@@ -34,8 +35,8 @@ class RopeCase final : public OpCase {
         weight_offset_(fields.number("weight_offset", 0.0)),
         in_place_(fields.flag("in_place", false)) {}
 
-  Built build(Layout layout, std::uint64_t seed) const override {
-    Built built(layout);
+  Built build(Layout layout, std::uint64_t seed, std::int64_t max_bytes) const override {
+    Built built(layout, max_bytes);
     Memory& memory = built.memory;
     const CacheSpec cache =
         layout == Layout::contiguous ? cache_.contiguous_twin(lengths_) : cache_;
@@ -67,14 +68,15 @@ class RopeCase final : public OpCase {
   double flops() const override {
     const std::int64_t rows = heads_ + (rotate_key_ ? cache_.kv_heads : 0);
     const std::int64_t norms = heads_ * q_gamma_ + cache_.kv_heads * key_gamma_;
-    return static_cast<double>(lengths_.tokens() * (3 * rows * rope_dim_ + 4 * norms));
+    return static_cast<double>(lengths_.tokens()) *
+           static_cast<double>(3 * rows * rope_dim_ + 4 * norms);
   }
   bool only_moves_data() const override { return true; }
   double bytes() const override {
-    const double q = 2.0 * static_cast<double>(lengths_.tokens() * heads_ * cache_.width()) *
-                     bits(q_dtype_) / 8.0;
-    const auto key =
-        static_cast<double>(2 * lengths_.tokens() * cache_.kv_heads * cache_.row_bytes());
+    const auto tokens = static_cast<double>(lengths_.tokens());
+    const double q =
+        2.0 * tokens * static_cast<double>(heads_ * cache_.width()) * bits(q_dtype_) / 8.0;
+    const double key = 2.0 * tokens * static_cast<double>(cache_.kv_heads * cache_.row_bytes());
     return q + (rotate_key_ ? key : 0.0);
   }
 

@@ -14,8 +14,8 @@ class RowOffsetsCase final : public OpCase {
  public:
   explicit RowOffsetsCase(const Fields& fields) : lengths_(read_lengths(fields)) {}
 
-  Built build(Layout layout, std::uint64_t) const override {
-    Built built(layout);
+  Built build(Layout layout, std::uint64_t, std::int64_t max_bytes) const override {
+    Built built(layout, max_bytes);
     RowOffsetsArgs args;
     args.row_offsets = build_row_offsets(built.memory, lengths_);
     args.cache_lengths = built.memory.allocate("cache_lengths", DType::u32, {lengths_.batch()});

@@ -48,8 +48,8 @@ class SparseMlaCase final : public OpCase {
         sinks_(fields.flag("sinks", false)),
         lse_(fields.flag("lse", true)) {}
 
-  Built build(Layout layout, std::uint64_t seed) const override {
-    Built built(layout);
+  Built build(Layout layout, std::uint64_t seed, std::int64_t max_bytes) const override {
+    Built built(layout, max_bytes);
     Memory& memory = built.memory;
     const CacheSpec cache = in_layout(main_.cache, layout);
     const std::int64_t tokens = lengths_.tokens();
@@ -93,10 +93,9 @@ class SparseMlaCase final : public OpCase {
     return total;
   }
   double footprint() const override {
-    return static_cast<double>(lengths_.total_keys() * main_.cache.token_bytes() *
-                               main_.cache.layers) +
-           static_cast<double>(lengths_.tokens() *
-                               (main_.top_k * 4 + heads_ * main_.cache.width() * 4));
+    return main_.cache.total_bytes(lengths_) +
+           static_cast<double>(lengths_.tokens()) *
+               static_cast<double>(main_.top_k * 4 + heads_ * main_.cache.width() * 4);
   }
 
  private:

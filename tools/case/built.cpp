@@ -33,8 +33,16 @@ void Built::in_place(const std::string& name, const TensorView& tensor) {
 
 void Built::written_rows(WrittenRows written) {
   if (memory.is_deferred(written.cache.blocks.data)) return;  // no byte of it will be compared
+  const std::int64_t slots = written.cache.scales.has_value() ? written.cache.scales->shape[5] : 0;
+  memory.charge("places of written rows", written.num_places(),
+                static_cast<std::int64_t>(sizeof(RowPlace)) +
+                    (1 + slots) * static_cast<std::int64_t>(sizeof(ByteRange)));
   for (const RowPlace& place : written.places()) allow_row(memory, written.cache, place);
   rows.push_back(std::move(written));
+}
+
+std::int64_t WrittenRows::num_places() const {
+  return lengths.tokens() * cache.num_kv_heads() * ((key ? 1 : 0) + (value ? 1 : 0));
 }
 
 std::vector<RowPlace> WrittenRows::places() const {
@@ -57,11 +65,10 @@ std::vector<RowPlace> WrittenRows::places() const {
 TensorView build_tensor(Memory& memory, std::uint64_t seed, const std::string& name, DType dtype,
                         std::initializer_list<std::int64_t> shape, double amplitude, double mean) {
   RandomStream stream(seed, name, dtype, amplitude, mean);
-  std::int64_t count = 1;
-  for (const std::int64_t size : shape) count *= size;
-  if (!memory.defers(bytes_for(dtype, count))) {
+  const std::int64_t bytes = Memory::bytes_of(name, dtype, {shape.begin(), shape.size()});
+  if (!memory.defers(bytes)) {
     const TensorView view = memory.allocate(name, dtype, shape);
-    stream.copy(view.as<std::byte>(), 0, count);
+    stream.copy(view.as<std::byte>(), 0, view.numel());
     return view;
   }
   std::vector<std::byte> period(static_cast<std::size_t>(bytes_for(dtype, RandomStream::kPeriod)));

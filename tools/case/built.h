@@ -38,6 +38,7 @@ struct WrittenRows {
   bool key = true;
   bool value = false;
 
+  std::int64_t num_places() const;
   std::vector<RowPlace> places() const;
 };
 
@@ -52,8 +53,9 @@ struct Calls {
 };
 
 struct Built {
-  explicit Built(Layout layout)
-      : memory(layout == Layout::deferred ? Backing::deferred : Backing::host) {}
+  // max_bytes: of host memory.
+  explicit Built(Layout layout, std::int64_t max_bytes = max_case_bytes())
+      : memory(layout == Layout::deferred ? Backing::deferred : Backing::host, max_bytes) {}
 
   Memory memory;
   std::vector<Output> outputs;

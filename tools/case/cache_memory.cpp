@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <limits>
 #include <numeric>
 #include <optional>
 #include <span>
@@ -211,11 +212,44 @@ void fill_rows(const PagedKVCache& cache, const CacheSpec& spec, const Lengths& 
   }
 }
 
+// The values of one key, all heads and columns; in MLA its row.
+void spoil_value(const PagedKVCache& cache, const CacheSpec& spec, std::int64_t sequence,
+                 std::int64_t token, double number) {
+  for (std::int64_t head = 0; head < spec.kv_heads; ++head) {
+    std::byte* row = row_address(cache, {.layer = spec.layer,
+                                         .side = spec.is_mla ? Side::key : Side::value,
+                                         .sequence = sequence,
+                                         .token = token,
+                                         .head = head});
+    if (row == nullptr) continue;
+    for (std::int32_t p = 0; p < spec.row_format.num_parts; ++p) {
+      const RowPart& part = spec.row_format.parts[static_cast<std::size_t>(p)];
+      for (std::int32_t i = 0; i < part.width; ++i) {
+        store_element(row + part.offset_bytes, part.dtype, i, number);
+      }
+    }
+  }
+}
+
+void spoil_values(const PagedKVCache& cache, const CacheSpec& spec) {
+  for (const auto& [sequence, token] : spec.nan_values) {
+    spoil_value(cache, spec, sequence, token, std::numeric_limits<double>::quiet_NaN());
+  }
+  for (const auto& [sequence, token] : spec.infinite_values) {
+    spoil_value(cache, spec, sequence, token, std::numeric_limits<double>::infinity());
+  }
+}
+
 // 0xff is -1 in int8, which looks like data: the most negative code does not.
 void prepare(const TensorView& pool, const CacheSpec& spec) {
   const auto bytes = static_cast<std::size_t>(bytes_for(pool.dtype, pool.numel()));
   if (!spec.poison) std::memset(pool.data, 0, bytes);
   if (spec.poison && is_integer_row(spec.row_format)) std::memset(pool.data, 0x80, bytes);
+  if (spec.poison && spec.poison_number == PoisonNumber::infinity) {
+    for (std::int64_t i = 0; i < pool.numel(); ++i) {
+      store_element(pool.data, pool.dtype, i, std::numeric_limits<double>::infinity());
+    }
+  }
 }
 
 }  // namespace
@@ -230,9 +264,7 @@ PagedKVCache build_cache(Memory& memory, const CacheSpec& spec, const Lengths& l
   const std::array<std::int64_t, kMaxRank> shape{
       counts.num_pages, spec.is_mla ? 1 : 2, spec.layers,
       spec.page_size,   spec.kv_heads,       uniform ? format.width() : format.row_bytes};
-  std::int64_t rows = 1;
-  for (std::size_t dim = 0; dim + 1 < shape.size(); ++dim) rows *= shape[dim];
-  const bool is_deferred = memory.defers(rows * format.row_bytes);
+  const bool is_deferred = memory.defers(Memory::bytes_of(name + ".blocks", dtype, shape));
   const std::vector<std::byte> period =
       is_deferred ? row_period(format, seed, name) : std::vector<std::byte>{kPoison};
   cache.blocks = allocate_pool(memory, name + ".blocks", dtype, shape, spec.heads_first, period);
@@ -242,6 +274,9 @@ PagedKVCache build_cache(Memory& memory, const CacheSpec& spec, const Lengths& l
     cache.cache_lengths.as<std::uint32_t>()[b] =
         static_cast<std::uint32_t>(lengths.cached[static_cast<std::size_t>(b)]);
   }
+  // Ids of pages, and of the pages of scales.
+  memory.charge(name + " page ids", counts.num_pages,
+                2 * static_cast<std::int64_t>(sizeof(std::uint32_t)));
   const auto ids = page_ids(counts.num_pages, spec.page_order, seed_of("pages", seed));
   cache.page_table = build_page_table(memory, spec, lengths, counts, ids, name + ".page_table");
   cache.row_format = format;
@@ -257,7 +292,10 @@ PagedKVCache build_cache(Memory& memory, const CacheSpec& spec, const Lengths& l
     cache.scales_page_table =
         build_page_table(memory, spec, lengths, counts, own, name + ".scales_page_table");
   }
-  if (!is_deferred) fill_rows(cache, spec, lengths, contents, seed, name);
+  if (!is_deferred) {
+    fill_rows(cache, spec, lengths, contents, seed, name);
+    spoil_values(cache, spec);
+  }
   return cache;
 }
 

@@ -34,11 +34,26 @@ RowFormat read_row_format(const Fields& fields, CacheSpec& spec) {
   return RowFormat::scaled(dtype, width, granularity, scale_dtype);
 }
 
+DType dtype_of(const CacheSpec& spec) {
+  return spec.row_format.parts[0].dtype;
+}
+
 void check_unassigned(const Fields& fields, const CacheSpec& spec, const Lengths& lengths) {
   for (const auto& [sequence, column] : spec.unassigned) {
-    const bool right = sequence >= 0 && sequence < lengths.batch() && column >= 0 &&
-                       column * spec.page_size < lengths.keys(sequence);
+    const bool right =
+        sequence < lengths.batch() && column * spec.page_size < lengths.keys(sequence);
     if (!right) fields.fail("unassigned", "pairs of a sequence and one of its page columns");
+  }
+}
+
+void check_spoiled(const Fields& fields, const CacheSpec& spec, const Lengths& lengths,
+                   const std::string& key,
+                   const std::vector<std::pair<std::int64_t, std::int64_t>>& places) {
+  for (const auto& [sequence, token] : places) {
+    const bool right =
+        sequence >= 0 && sequence < lengths.batch() && token >= 0 && token < lengths.keys(sequence);
+    if (!right) fields.fail(key, "pairs of a sequence and one of its keys");
+    if (!is_float(dtype_of(spec))) fields.fail(key, "absent for rows of integers");
   }
 }
 
@@ -52,9 +67,14 @@ std::int64_t CacheSpec::token_bytes() const {
   return row * kv_heads * (is_mla ? 1 : 2);
 }
 
+double CacheSpec::total_bytes(const Lengths& lengths) const {
+  return static_cast<double>(lengths.total_keys()) * static_cast<double>(token_bytes()) *
+         static_cast<double>(layers);
+}
+
 bool CacheSpec::is_assigned(std::int64_t sequence, std::int64_t token) const {
   const std::pair entry(sequence, token / page_size);
-  return std::find(unassigned.begin(), unassigned.end(), entry) == unassigned.end();
+  return !std::binary_search(unassigned.begin(), unassigned.end(), entry);
 }
 
 CacheSpec CacheSpec::contiguous_twin(const Lengths& lengths, bool keep_page_size) const {
@@ -100,9 +120,21 @@ CacheSpec read_cache(const Fields& fields, const Lengths& lengths, bool is_mla,
   spec.spare_pages = cache.integer("spare_pages", 0, spec.spare_pages);
   spec.spare_columns = cache.integer("spare_columns", 0, spec.spare_columns);
   spec.unassigned = cache.pairs("unassigned");
+  std::sort(spec.unassigned.begin(), spec.unassigned.end());
   spec.poison = cache.flag("poison", true);
+  spec.poison_number = cache.choice("poison_number", {"nan", "infinity"}, "nan") == "nan"
+                           ? PoisonNumber::nan
+                           : PoisonNumber::infinity;
+  const bool has_infinity = spec.row_format.is_uniform() && bits(dtype_of(spec)) > 8;
+  if (spec.poison_number == PoisonNumber::infinity && !has_infinity) {
+    cache.fail("poison_number", "'nan' but for uniform rows of f32, f16 or bf16");
+  }
+  spec.nan_values = cache.pairs("nan_values");
+  spec.infinite_values = cache.pairs("infinite_values");
   cache.finish();
   check_unassigned(cache, spec, lengths);
+  check_spoiled(cache, spec, lengths, "nan_values", spec.nan_values);
+  check_spoiled(cache, spec, lengths, "infinite_values", spec.infinite_values);
   return spec;
 }
 

@@ -19,6 +19,8 @@
 namespace quire::tools {
 
 enum class PageOrder : std::uint8_t { identity, reversed, shuffled };
+// What stands in all that an op must not read.
+enum class PoisonNumber : std::uint8_t { nan, infinity };
 enum class ScaleKind : std::uint8_t { dynamic, fixed, own_table };
 // Which rows hold data at the start. The others are poison.
 enum class Contents : std::uint8_t { cached, cached_and_new };
@@ -36,13 +38,21 @@ struct CacheSpec {
   ScaleKind scale_kind = ScaleKind::dynamic;
   std::int64_t spare_pages = 3;    // pages that belong to nobody
   std::int64_t spare_columns = 2;  // table columns past the longest sequence
-  std::vector<std::pair<std::int64_t, std::int64_t>> unassigned{};  // (sequence, table column)
+  std::vector<std::pair<std::int64_t, std::int64_t>>
+      unassigned{};  // (sequence, table column), sorted
   bool poison = true;
+  PoisonNumber poison_number = PoisonNumber::nan;
+  // (sequence, token): keys whose V row, in MLA whose row, holds NaN, or infinity. Every query of the sequence
+  // must see them: what becomes of one that does not is open (docs/numerics.md).
+  std::vector<std::pair<std::int64_t, std::int64_t>> nan_values{};
+  std::vector<std::pair<std::int64_t, std::int64_t>> infinite_values{};
 
   std::int64_t width() const { return row_format.width(); }
   std::int64_t row_bytes() const { return row_format.row_bytes; }
   // K and V bytes of one token in one layer, scales included.
   std::int64_t token_bytes() const;
+  // Of all sequences in all layers.
+  double total_bytes(const Lengths& lengths) const;
   bool is_assigned(std::int64_t sequence, std::int64_t token) const;
 
   // The same logical cache without paging: one page per sequence in order, one layer, no poison.

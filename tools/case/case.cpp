@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
+#include <new>
 #include <set>
 
+#include "quire/error.h"
 #include "tools/case/random_stream.h"
+#include "tools/text_file.h"
 
 namespace quire::tools {
 namespace {
@@ -32,7 +34,7 @@ std::vector<std::string> read_tags(const Fields& fields) {
 Case parse_case(const nlohmann::json& object, const std::string& file, std::size_t number) {
   std::string where = fmt::format("{}: case {}", file, number);
   if (object.is_object() && object.contains("name") && object["name"].is_string()) {
-    where = fmt::format("{}: case '{}'", file, object["name"].get<std::string>());
+    where = fmt::format("{}: case '{}'", file, shorten(object["name"].get<std::string>()));
   }
   const Fields fields(object, where);
   Case parsed;
@@ -44,9 +46,23 @@ Case parse_case(const nlohmann::json& object, const std::string& file, std::size
   for (const Fields& part : fields.objects("peer_parts"))
     parsed.peer_parts.push_back(read_peer(part));
   parsed.note = fields.text("note", "");
-  parsed.problem = parse_op_case(parsed.op, fields);
+  try {
+    parsed.problem = parse_op_case(parsed.op, fields);
+  } catch (const Error& refused) {
+    fields.fail(refused.what());  // a cache row or a mask that the library does not have
+  }
   fields.finish();
   return parsed;
+}
+
+std::vector<Case> load_file(const std::filesystem::path& path) {
+  std::string text;
+  try {
+    text = read_text_file(path.string(), kMaxFileBytes);
+  } catch (const std::runtime_error& problem) {
+    throw CaseError(problem.what());
+  }
+  return parse_case_text(text, path.filename().string());
 }
 
 bool matches(const Case& candidate, const std::string& pattern) {
@@ -69,8 +85,14 @@ bool Case::has_tag(const std::string& tag) const {
   return std::find(tags.begin(), tags.end(), tag) != tags.end();
 }
 
-Built Case::build(Layout layout, std::uint64_t draw) const {
-  return problem->build(layout, seed_of(name, draw));
+Built Case::build(Layout layout, std::uint64_t draw, std::int64_t max_bytes) const {
+  try {
+    return problem->build(layout, seed_of(name, draw), max_bytes);
+  } catch (const MemoryError& too_large) {
+    throw CaseError(fmt::format("{}: case '{}': {}", file, shorten(name), too_large.what()));
+  } catch (const std::bad_alloc&) {
+    throw CaseError(fmt::format("{}: case '{}': there is not enough memory", file, shorten(name)));
+  }
 }
 
 Peer Case::label() const {
@@ -79,11 +101,24 @@ Peer Case::label() const {
 
 std::vector<Case> parse_cases(const nlohmann::json& document, const std::string& file) {
   if (!document.is_array()) throw CaseError(fmt::format("{}: must be a list of cases", file));
+  if (document.size() > static_cast<std::size_t>(kMaxCases)) {
+    throw CaseError(fmt::format("{}: must have at most {} cases", file, kMaxCases));
+  }
   std::vector<Case> cases;
   for (const nlohmann::json& object : document) {
     cases.push_back(parse_case(object, file, cases.size()));
   }
   return cases;
+}
+
+std::vector<Case> parse_case_text(std::string_view text, const std::string& file) {
+  nlohmann::json document;
+  try {
+    document = parse_json(text, kMaxNesting);
+  } catch (const std::runtime_error& problem) {
+    throw CaseError(fmt::format("{}: {}", file, problem.what()));
+  }
+  return parse_cases(document, file);
 }
 
 std::vector<Case> load_cases(const std::string& folder) {
@@ -101,14 +136,8 @@ std::vector<Case> load_cases(const std::string& folder) {
   std::vector<Case> cases;
   std::set<std::string> names;
   for (const std::filesystem::path& path : files) {
-    const std::string file = path.filename().string();
-    nlohmann::json document;
-    try {
-      document = nlohmann::json::parse(std::ifstream(path));
-    } catch (const nlohmann::json::exception& problem) {
-      throw CaseError(fmt::format("{}: {}", file, problem.what()));
-    }
-    for (Case& parsed : parse_cases(document, file)) {
+    for (Case& parsed : load_file(path)) {
+      const std::string& file = parsed.file;
       if (!names.insert(parsed.name).second) {
         throw CaseError(
             fmt::format("{}: case '{}': key 'name' is taken already", file, parsed.name));

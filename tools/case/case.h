@@ -29,7 +29,7 @@ class OpCase {
  public:
   virtual ~OpCase() = default;
 
-  virtual Built build(Layout layout, std::uint64_t seed) const = 0;
+  virtual Built build(Layout layout, std::uint64_t seed, std::int64_t max_bytes) const = 0;
   // Unmasked work only.
   virtual double flops() const = 0;
   // K/V or weight bytes, read once; for ops that only move data, all bytes read and written.
@@ -60,14 +60,18 @@ struct Case {
   std::shared_ptr<const OpCase> problem;
 
   bool has_tag(const std::string& tag) const;
-  // draw: other numbers for the same problem; 0 are the case's own.
-  Built build(Layout layout, std::uint64_t draw = 0) const;
+  // draw: other numbers for the same problem; 0 are the case's own. A case that needs more than max_bytes of host
+  // memory throws CaseError and names the tensor.
+  Built build(Layout layout, std::uint64_t draw = 0,
+              std::int64_t max_bytes = max_case_bytes()) const;
   // The strings that a row of measurements carries: the peer's where there is one.
   Peer label() const;
 };
 
 // Every *.json of a folder, file by file in alphabetic order. Throws CaseError.
 std::vector<Case> load_cases(const std::string& folder);
+// Any bytes at all: cases, or CaseError. `file` starts its messages.
+std::vector<Case> parse_case_text(std::string_view text, const std::string& file);
 std::vector<Case> parse_cases(const nlohmann::json& document, const std::string& file);
 
 // Cases whose name equals or starts with one of the patterns, or whose op or file does. A pattern

@@ -2,6 +2,7 @@
 // One JSON object of a case file, read key by key. Whatever is wrong is a CaseError that names
 // file, case and key:
 //   flash_attention.json: case 'gqa_4': key 'cache.page_size' must be an integer >= 1, got 0
+// Integers have an upper limit, too (limits.h).
 #pragma once
 
 #include <cstdint>
@@ -30,8 +31,10 @@ class Fields {
 
   bool has(const std::string& key) const { return object_->contains(key); }
 
+  // At most kMaxSize.
   std::int64_t integer(const std::string& key, std::int64_t min) const;
   std::int64_t integer(const std::string& key, std::int64_t min, std::int64_t fallback) const;
+  std::int64_t integer_between(const std::string& key, std::int64_t min, std::int64_t max) const;
   double number(const std::string& key, double fallback) const;
   bool flag(const std::string& key, bool fallback) const;
   std::string text(const std::string& key) const;
@@ -40,9 +43,11 @@ class Fields {
                      const std::string& fallback) const;
   DType dtype(const std::string& key, std::initializer_list<DType> allowed,
               std::optional<DType> fallback) const;
-  std::vector<std::int64_t> integers(const std::string& key) const;  // absent: none
-  std::vector<std::string> texts(const std::string& key) const;      // absent: none
-  // [[0, 1], [2, 3]]; absent: none.
+  // A list of them, each inside the range; absent: none.
+  std::vector<std::int64_t> integers(const std::string& key, std::int64_t min,
+                                     std::int64_t max) const;
+  std::vector<std::string> texts(const std::string& key) const;  // absent: none
+  // [[0, 1], [2, 3]], each 0 … kMaxId; absent: none.
   std::vector<std::pair<std::int64_t, std::int64_t>> pairs(const std::string& key) const;
   Fields object(const std::string& key) const;
   std::vector<Fields> objects(const std::string& key) const;  // a list of them; absent: none
@@ -57,7 +62,9 @@ class Fields {
   const std::string& where() const { return where_; }
 
  private:
-  const nlohmann::json* find(const std::string& key) const;
+  const nlohmann::json* find(const std::string& key) const;  // null: absent
+  // The same, and a list that is not too long.
+  const nlohmann::json* list(const std::string& key, const std::string& what) const;
 
   const nlohmann::json* object_;
   std::string where_;

@@ -19,7 +19,7 @@ double weight_amplitude(std::int64_t columns) {
 
 }  // namespace
 
-double LatentSpec::scale() const {
+double LatentSpec::default_scale() const {
   return 1.0 / std::sqrt(static_cast<double>(nope + rope));
 }
 
@@ -38,6 +38,7 @@ LatentSpec read_latent(const Fields& fields, const CacheSpec& cache) {
   spec.gamma_dtype = fields.dtype("gamma_dtype", floats, DType::bf16);
   spec.rows = fields.choice("rows", {"raw", "kv", "finished"}, "raw");
   spec.epsilon = fields.number("epsilon", 1e-6);
+  spec.given_scale = fields.number("scale", 0.0);
   return spec;
 }
 

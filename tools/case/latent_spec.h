@@ -26,10 +26,12 @@ struct LatentSpec {
   DType gamma_dtype = DType::bf16;
   std::string rows = "raw";
   double epsilon = 1e-6;
+  double given_scale = 0.0;  // 0: the default
 
   bool finishes_rows() const { return rows != "finished"; }
   Contents contents() const { return rows == "kv" ? Contents::cached : Contents::cached_and_new; }
-  double scale() const;  // (nope + rope)^-0.5
+  double scale() const { return given_scale != 0.0 ? given_scale : default_scale(); }
+  double default_scale() const;  // (nope + rope)^-0.5
 };
 
 LatentSpec read_latent(const Fields& fields, const CacheSpec& cache);

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/case/lengths.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
+
+#include "tools/case/limits.h"
 
 namespace quire::tools {
 namespace {
@@ -12,13 +16,21 @@ std::vector<std::int64_t> read_list(const Fields& fields, const std::string& key
                                     std::int64_t batch) {
   if (fields.raw(key).is_number()) {
     if (batch == 0) fields.fail(key, "a list, or 'batch' given");
-    return std::vector<std::int64_t>(static_cast<std::size_t>(batch), fields.integer(key, 0));
+    return std::vector<std::int64_t>(static_cast<std::size_t>(batch),
+                                     fields.integer_between(key, 0, kMaxLength));
   }
-  std::vector<std::int64_t> list = fields.integers(key);
-  if (std::any_of(list.begin(), list.end(), [](std::int64_t length) { return length < 0; })) {
-    fields.fail(key, "a list of integers >= 0");
+  return fields.integers(key, 0, kMaxLength);
+}
+
+void check_sums(const Fields& fields, const Lengths& lengths) {
+  if (lengths.max_keys() > kMaxLength) {
+    fields.fail(fmt::format("key 'lengths' must give every sequence at most {} keys, got {}",
+                            kMaxLength, lengths.max_keys()));
   }
-  return list;
+  if (lengths.tokens() > kMaxTokens) {
+    fields.fail(fmt::format("key 'lengths.new' must add up to at most {}, got {}", kMaxTokens,
+                            lengths.tokens()));
+  }
 }
 
 }  // namespace
@@ -43,7 +55,8 @@ std::int64_t Lengths::max_added() const {
 
 Lengths read_lengths(const Fields& fields) {
   const Fields lengths = fields.object("lengths");
-  std::int64_t batch = lengths.integer("batch", 1, 0);
+  std::int64_t batch =
+      lengths.has("batch") ? lengths.integer_between("batch", 1, kMaxListEntries) : 0;
   for (const char* key : {"new", "cached"}) {
     if (batch == 0 && lengths.raw(key).is_array()) {
       batch = static_cast<std::int64_t>(lengths.raw(key).size());
@@ -55,6 +68,7 @@ Lengths read_lengths(const Fields& fields) {
   if (result.added.size() != result.cached.size() || (batch != 0 && result.batch() != batch)) {
     fields.fail("key 'lengths' must give as many 'new' as 'cached'");
   }
+  check_sums(fields, result);
   return result;
 }
 

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/case/mask_spec.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
 
 #include "quire/error.h"
+#include "tools/case/limits.h"
 #include "tools/case/random_stream.h"
 
 namespace quire::tools {
@@ -48,8 +51,8 @@ TensorView build_tree(Memory& memory, const MaskSpec& spec, const Lengths& lengt
   std::int64_t token = 0;
   for (const std::int64_t added : lengths.added) {
     for (std::int64_t i = 0; i < added; ++i, ++token) {
-      const bool blind = std::find(spec.blind_tokens.begin(), spec.blind_tokens.end(), token) !=
-                         spec.blind_tokens.end();
+      const bool blind =
+          std::binary_search(spec.blind_tokens.begin(), spec.blind_tokens.end(), token);
       for (std::int64_t j = 0; j < added; ++j) {
         const bool ancestor =
             j == i ||
@@ -83,19 +86,51 @@ bool needs_tree(const MaskSpec& spec) {
   return spec.text.find("tree") != std::string::npos;
 }
 
+void check_part(const Fields& fields, const TextPart& part) {
+  if (part.text == "tree") return;
+  try {
+    const Mask mask = Mask::parse(part.text);
+    const bool is_small = std::ranges::all_of(
+        mask.nodes(), [](const Mask::Node& node) { return node.size <= kMaxLength; });
+    if (!is_small) fields.fail("mask", fmt::format("of sizes up to {}", kMaxLength));
+  } catch (const Error& error) {
+    fields.fail("mask", error.expected() + ", or tree, joined by & and |");
+  }
+}
+
+// Who sees what is counted key by key, but for the simple masks over caches without holes.
+void check_steps(const Fields& fields, const MaskSpec& spec, std::size_t parts,
+                 const CacheSpec& cache, const Lengths& lengths) {
+  if (spec.is_simple() && cache.unassigned.empty()) return;
+  double pairs = 0.0;
+  for (std::int64_t b = 0; b < lengths.batch(); ++b) {
+    pairs += static_cast<double>(lengths.added[static_cast<std::size_t>(b)]) *
+             static_cast<double>(lengths.keys(b));
+  }
+  const double tree =
+      static_cast<double>(lengths.tokens()) * static_cast<double>(lengths.max_added());
+  const double steps = std::max(pairs * static_cast<double>(parts), needs_tree(spec) ? tree : 0.0);
+  if (steps <= static_cast<double>(kMaxMaskSteps)) return;
+  fields.fail("mask",
+              fmt::format("causal or full over a cache without holes for {:.3g} pairs of a query "
+                          "and a key (at most {} otherwise)",
+                          steps, kMaxMaskSteps));
+}
+
 }  // namespace
 
-MaskSpec read_mask(const Fields& fields) {
+MaskSpec read_mask(const Fields& fields, const CacheSpec& cache, const Lengths& lengths) {
   MaskSpec spec{.text = fields.text("mask", "causal")};
-  for (const TextPart& part : split(spec.text)) {
-    if (part.text == "tree") continue;
-    try {
-      Mask::parse(part.text);
-    } catch (const Error& error) {
-      fields.fail("mask", error.expected() + ", or tree, joined by & and |");
-    }
+  const std::vector<TextPart> parts = split(spec.text);
+  if (parts.size() > static_cast<std::size_t>(kMaxMaskParts)) {
+    fields.fail("mask", fmt::format("of at most {} parts", kMaxMaskParts));
   }
-  if (needs_tree(spec)) spec.blind_tokens = fields.integers("blind_tokens");
+  for (const TextPart& part : parts) check_part(fields, part);
+  if (needs_tree(spec)) {
+    spec.blind_tokens = fields.integers("blind_tokens", 0, lengths.tokens() - 1);
+    std::sort(spec.blind_tokens.begin(), spec.blind_tokens.end());
+  }
+  check_steps(fields, spec, parts.size(), cache, lengths);
   return spec;
 }
 

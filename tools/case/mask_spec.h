@@ -16,12 +16,12 @@ namespace quire::tools {
 struct MaskSpec {
   std::string text =
       "causal";  // parts joined by " & " or " | " from left to right; "tree" is random ancestors
-  std::vector<std::int64_t> blind_tokens{};  // tree: tokens whose row of bits is all zero
+  std::vector<std::int64_t> blind_tokens{};  // tree: tokens whose row of bits is all zero, sorted
 
   bool is_simple() const { return text == "causal" || text == "full" || text == "null"; }
 };
 
-MaskSpec read_mask(const Fields& fields);
+MaskSpec read_mask(const Fields& fields, const CacheSpec& cache, const Lengths& lengths);
 
 // Allocates the bits of a tree.
 Mask build_mask(Memory& memory, const MaskSpec& spec, const Lengths& lengths, std::uint64_t seed);

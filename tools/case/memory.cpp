@@ -2,6 +2,7 @@
 #include "tools/case/memory.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -37,6 +38,25 @@ std::vector<bool> writable_bytes(const Buffer& buffer) {
   return writable;
 }
 
+// Far above both limits of a memory, and far below what 64 bits hold.
+constexpr std::int64_t kMaxElements = std::int64_t{1} << 48;
+
+// Tensors without elements have strides too: their other sizes count all the same.
+std::int64_t count_elements(const std::string& name, DType dtype,
+                            std::span<const std::int64_t> shape) {
+  std::int64_t strides = 1;
+  std::int64_t elements = 1;
+  for (const std::int64_t size : shape) {
+    if (size < 0 || std::max<std::int64_t>(size, 1) > kMaxElements / strides) {
+      throw MemoryError(fmt::format("tensor '{}' cannot be {}[{}]", name, quire::name(dtype),
+                                    fmt::join(shape, ", ")));
+    }
+    strides *= std::max<std::int64_t>(size, 1);
+    elements *= size;
+  }
+  return elements;
+}
+
 // Addresses that are nobody else's; to touch them is a fault.
 std::shared_ptr<void> reserve_addresses(std::int64_t bytes) {
   const auto size = static_cast<std::size_t>(bytes);
@@ -54,16 +74,36 @@ void fill_repeating(std::span<std::byte> target, std::span<const std::byte> peri
 
 }  // namespace
 
+std::int64_t Memory::bytes_of(const std::string& name, DType dtype,
+                              std::span<const std::int64_t> shape) {
+  return bytes_for(dtype, count_elements(name, dtype, shape));
+}
+
+void Memory::charge(const std::string& name, std::int64_t count, std::int64_t bytes_each) {
+  const std::int64_t left = max_bytes_ - host_bytes_;
+  if (count > left / bytes_each) {
+    throw MemoryError(fmt::format("'{}' needs {:.6g} bytes, {} of {} are left", name,
+                                  static_cast<double>(count) * static_cast<double>(bytes_each),
+                                  left, max_bytes_));
+  }
+  host_bytes_ += count * bytes_each;
+}
+
 TensorView Memory::allocate_repeating(const std::string& name, DType dtype,
                                       std::span<const std::int64_t> shape,
                                       std::span<const std::byte> period) {
+  const std::int64_t bytes = bytes_of(name, dtype, shape);
   TensorView view = TensorView::contiguous(nullptr, dtype, shape);
-  const std::int64_t bytes = bytes_for(dtype, view.numel());
   if (!defers(bytes)) {
     view = allocate(name, dtype, shape);
     fill_repeating({view.as<std::byte>(), static_cast<std::size_t>(bytes)}, period);
     return view;
   }
+  if (bytes > kMaxDeferredBytes - deferred_bytes_) {
+    throw MemoryError(fmt::format("tensor '{}' needs {} bytes, {} of {} are left", name, bytes,
+                                  kMaxDeferredBytes - deferred_bytes_, kMaxDeferredBytes));
+  }
+  deferred_bytes_ += bytes;
   Buffer buffer;
   buffer.name = name;
   buffer.data_bytes = bytes;
@@ -87,12 +127,14 @@ Place Memory::place_of(const void* address) const {
 
 TensorView Memory::allocate(const std::string& name, DType dtype,
                             std::span<const std::int64_t> shape) {
+  const std::int64_t bytes = bytes_of(name, dtype, shape);
+  const std::int64_t storage_bytes = bytes + 2 * kGuardBytes + kAlignment;
+  charge(name, storage_bytes, 1);
   TensorView view = TensorView::contiguous(nullptr, dtype, shape);
   Buffer buffer;
   buffer.name = name;
-  buffer.data_bytes = bytes_for(dtype, view.numel());
-  buffer.storage.assign(static_cast<std::size_t>(buffer.data_bytes + 2 * kGuardBytes + kAlignment),
-                        std::byte{0xff});
+  buffer.data_bytes = bytes;
+  buffer.storage.assign(static_cast<std::size_t>(storage_bytes), std::byte{0xff});
   const auto address = reinterpret_cast<std::uintptr_t>(buffer.storage.data()) + kGuardBytes;
   const auto to_boundary =
       static_cast<std::int64_t>((kAlignment - address % kAlignment) % kAlignment);

@@ -7,10 +7,12 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "quire/tensor_view.h"
+#include "tools/case/limits.h"
 
 namespace quire::tools {
 
@@ -40,6 +42,12 @@ struct Buffer {
   }
 };
 
+// A problem that is larger than it may be: names the tensor, its size and the limit.
+class MemoryError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
 // A byte of a memory, wherever the memory is.
 struct Place {
   std::size_t buffer = 0;
@@ -52,7 +60,15 @@ class Memory {
   static constexpr std::int64_t kAlignment = 256;
   static constexpr std::int64_t kDeferredBytes = 1 << 20;  // smaller buffers are always filled
 
-  explicit Memory(Backing backing = Backing::host) : backing_(backing) {}
+  // max_bytes: of all that is on the host. Past it, allocations throw MemoryError and allocate nothing.
+  explicit Memory(Backing backing = Backing::host, std::int64_t max_bytes = max_case_bytes())
+      : backing_(backing), max_bytes_(max_bytes) {}
+
+  // The bytes of a tensor; MemoryError where a size is negative or their product is out of reach.
+  static std::int64_t bytes_of(const std::string& name, DType dtype,
+                               std::span<const std::int64_t> shape);
+  // Counts what a builder holds beside its tensors, before it allocates it.
+  void charge(const std::string& name, std::int64_t count, std::int64_t bytes_each);
 
   // A row-major tensor; its bytes start as 0xff, which is NaN in every float type.
   TensorView allocate(const std::string& name, DType dtype, std::span<const std::int64_t> shape);
@@ -100,6 +116,9 @@ class Memory {
 
  private:
   Backing backing_;
+  std::int64_t max_bytes_;
+  std::int64_t host_bytes_ = 0;
+  std::int64_t deferred_bytes_ = 0;
   std::vector<Buffer> buffers_;
 };
 

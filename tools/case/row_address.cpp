@@ -48,7 +48,7 @@ std::byte* scale_address(const PagedKVCache& cache, const RowPlace& place, std::
 }
 
 bool has_static_scales(const PagedKVCache& cache) {
-  return cache.scales.has_value() && cache.scales->strides[0] == 0;
+  return cache.has_static_scales();
 }
 
 StoredNumber read_number(const PagedKVCache& cache, const RowPlace& place, std::int32_t column) {

@@ -137,7 +137,17 @@ Weight build_grouped(Memory& memory, const WeightSpec& spec, std::int64_t rows,
     weight.zeros = build_bytes(memory, seed, "zeros", DType::u8, {rows, groups});
     for (std::int64_t i = 0; i < rows * groups; ++i) weight.zeros->as<std::uint8_t>()[i] &= 15;
   }
-  if (spec.has_perm) weight.perm = build_perm(memory, columns, seed);
+  return weight;
+}
+
+Weight build_plain(Memory& memory, const WeightSpec& spec, std::int64_t rows, std::int64_t columns,
+                   std::uint64_t seed) {
+  if (spec.format == WeightFormat::fp8) return build_fp8(memory, spec, rows, columns, seed);
+  if (is_gguf(spec.format)) return build_gguf(memory, spec, rows, columns, seed);
+  if (is_grouped(spec.format)) return build_grouped(memory, spec, rows, columns, seed);
+  const double amplitude = 1.0 / std::sqrt(static_cast<double>(columns));
+  Weight weight;
+  weight.data = build_tensor(memory, seed, "weight", spec.dtype, {rows, columns}, amplitude);
   return weight;
 }
 
@@ -176,22 +186,18 @@ WeightSpec read_weight(const Fields& fields) {
   if (is_grouped(spec.format)) {
     spec.group_size = weight.integer("group_size", 1, 128);
     spec.has_zeros = weight.flag("zeros", false);
-    spec.has_perm = weight.flag("perm", false);
     spec.scale_dtype =
         weight.dtype("scale_dtype", {DType::f32, DType::f16, DType::bf16}, DType::f32);
   }
+  spec.has_perm = weight.flag("perm", false);
   weight.finish();
   return spec;
 }
 
 Weight build_weight(Memory& memory, const WeightSpec& spec, std::int64_t rows, std::int64_t columns,
                     std::uint64_t seed) {
-  if (spec.format == WeightFormat::fp8) return build_fp8(memory, spec, rows, columns, seed);
-  if (is_gguf(spec.format)) return build_gguf(memory, spec, rows, columns, seed);
-  if (is_grouped(spec.format)) return build_grouped(memory, spec, rows, columns, seed);
-  const double amplitude = 1.0 / std::sqrt(static_cast<double>(columns));
-  Weight weight;
-  weight.data = build_tensor(memory, seed, "weight", spec.dtype, {rows, columns}, amplitude);
+  Weight weight = build_plain(memory, spec, rows, columns, seed);
+  if (spec.has_perm) weight.perm = build_perm(memory, columns, seed);
   return weight;
 }
 

@@ -5,12 +5,14 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstdio>
+#include <cstdlib>
 #include <utility>
 
 #include "tools/case/case.h"
 #include "tools/check/check_case.h"
 #include "tools/device_choice.h"
+#include "tools/progress_bar.h"
+#include "tools/text_file.h"
 
 namespace quire::tools {
 namespace {
@@ -55,7 +57,7 @@ void print_verdict(const Case& subject, const Verdict& verdict) {
   fmt::print("{:<7} {:<56} {:<32} max error {:.3g}\n", word, subject.name,
              verdict.kernel.empty() ? "-" : verdict.kernel, verdict.max_error);
   for (const std::string& fault : verdict.faults) fmt::print("          {}\n", fault);
-  std::fflush(stdout);
+  flush_stdout();
 }
 
 }  // namespace
@@ -67,12 +69,18 @@ int run_check(const CheckOptions& options) {
     return 0;
   }
   require_device(options.device);
+  // Unless the caller has said otherwise: an op that reads scratch it has not written must not pass by luck.
+  setenv("QUIRE_POISON_SCRATCH", "1", /*overwrite=*/0);
   CheckMode mode{.device = options.device, .repeats = options.repeats};
   mode.context.kernel = options.target;
+  const ProgressBar progress(cases.size());
+  std::size_t done = 0;
   std::int64_t passed = 0;
   std::int64_t failed = 0;
   for (const Case& subject : cases) {
+    progress.show(done++, subject.name);
     const Verdict verdict = check_case(subject, mode);
+    progress.clear();
     print_verdict(subject, verdict);
     passed += verdict.outcome == Outcome::passed ? 1 : 0;
     failed += verdict.outcome == Outcome::failed ? 1 : 0;

@@ -7,7 +7,8 @@
 //               NaN and infinities in the same places. Where the oracle has no naive arithmetic:
 //               kUlpsWithoutNaive ulps. What crossed roundings move further than the naive error may
 //               be twice as far off: rows of an output, and of the cache single numbers. Outputs of few
-//               numbers may be as far off as if the naive error were the one of other numbers.
+//               numbers may be as far off as if the naive error were the one of other numbers. Any output may be as far
+//               off, and an ulp, as the naive evaluation gets when its fp32 roundings go up or down by chance.
 #pragma once
 
 #include <cstdint>
@@ -37,11 +38,15 @@ Comparison compare_bits(const std::string& name, const TensorView& actual,
 // The largest distance of two numbers. Dense, of one shape.
 double max_error(const TensorView& actual, const TensorView& exact);
 
+// How many numbers are at least `share` of the largest finite one.
+std::int64_t count_largest(const TensorView& tensor, double share);
+
 // What the oracle's other arithmetics gave.
 struct RoughTensors {
   std::optional<TensorView> naive{};    // none: the op has none
   std::optional<TensorView> crossed{};  // none: not asked for
   double drawn_error = 0.0;             // of naive evaluations of other numbers
+  double random_error = 0.0;            // of evaluations with random rounding
 };
 
 // All dense, of one shape.
@@ -53,6 +58,7 @@ struct Rough {
   std::span<const double> crossed{};  // empty: not asked for
   std::size_t row = 1;                // numbers of a row
   double drawn_error = 0.0;
+  double random_error = 0.0;
 };
 
 // The same rule on numbers. `floor` is the error that rounding the result alone may make.

@@ -141,7 +141,7 @@ const Op<StoreIndexKeysArgs> kStoreIndexKeys{
 const Op<QuantizeIndexQueriesArgs> kQuantizeIndexQueries{
     .name = "quantize_index_queries",
     .run = quantize_index_queries,
-    .oracle = exact_oracle<QuantizeIndexQueriesArgs, reference::quantize_index_queries>,
+    .oracle = reference::quantize_index_queries,
     .changes =
         [](QuantizeIndexQueriesArgs& args) {
           return Changes{.outputs = {{"out", &args.out}, {"q_scale", &args.q_scale}}};

@@ -2,10 +2,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <cstdio>
-#include <fstream>
 #include <map>
-#include <stdexcept>
 #include <thread>
 
 #include "cuda/runtime/device_facts.h"
@@ -14,6 +11,8 @@
 #include "tools/device/cuda/stopwatch.h"
 #include "tools/device/cuda/workspace.h"
 #include "tools/info/machine.h"
+#include "tools/progress_bar.h"
+#include "tools/text_file.h"
 
 namespace quire::tools {
 namespace {
@@ -47,10 +46,14 @@ class SameCopies {
   std::map<std::int64_t, Timings> timed_;
 };
 
-// Nothing, where no kernel of the GPU takes the case; the reasons are printed.
-std::optional<DeviceRow> time_on_gpu(const Case& timed, const BenchOptions& options,
-                                     const cuda::Stream& stream, const Stopwatch& stopwatch,
-                                     SameCopies& copies) {
+// A row, or why there is none: no kernel of the GPU takes the case.
+struct Timed {
+  std::optional<DeviceRow> row{};
+  std::string refusal{};
+};
+
+Timed time_on_gpu(const Case& timed, const BenchOptions& options, const cuda::Stream& stream,
+                  const Stopwatch& stopwatch, SameCopies& copies) {
   Built built = timed.build(Layout::deferred);
   DeviceMemory memory(built.memory, stream);
   memory.upload();
@@ -61,22 +64,19 @@ std::optional<DeviceRow> time_on_gpu(const Case& timed, const BenchOptions& opti
   if (calls.pack) calls.pack(packed.data(), context);
   context.kernel = options.target;
   const Plan plan = calls.supports(context);
-  if (!plan.supported()) {
-    fmt::print("{:<52} skipped: {}\n", timed.name, plan.describe());
-    return std::nullopt;
-  }
+  if (!plan.supported()) return {.refusal = plan.describe()};
   const Workspace workspace(plan.workspace_bytes, stream);
   const auto work = [&] { calls.run(workspace.in(context)); };
   stream.wait();
   std::this_thread::sleep_for(kRest);
-  return DeviceRow{.label = timed.label(),
-                   .parts = timed.peer_parts,
-                   .case_name = timed.name,
-                   .kernel = plan.kernel,
-                   .flops = timed.problem->flops(),
-                   .bytes = timed.problem->bytes(),
-                   .own = stopwatch.time(work),
-                   .same_copy = copies.of(*timed.problem)};
+  return {.row = DeviceRow{.label = timed.label(),
+                           .parts = timed.peer_parts,
+                           .case_name = timed.name,
+                           .kernel = plan.kernel,
+                           .flops = timed.problem->flops(),
+                           .bytes = timed.problem->bytes(),
+                           .own = stopwatch.time(work),
+                           .same_copy = copies.of(*timed.problem)}};
 }
 
 std::optional<PeerTime> find_peer(const std::optional<PeerTimes>& peers, const DeviceRow& row) {
@@ -90,6 +90,7 @@ std::optional<PeerTime> find_peer(const std::optional<PeerTimes>& peers, const D
 void print_header() {
   fmt::print("{:<52} {:<30} {:>10} {:>10} {:>9} {:>9} {:>8} {:>8}  {}\n", "case", "kernel",
              "dirty us", "clean us", "GB/s", "TFLOP/s", "of read", "of copy", "against");
+  flush_stdout();
 }
 
 void print_row(const nlohmann::json& row) {
@@ -109,7 +110,7 @@ void print_row(const nlohmann::json& row) {
              row["us"].get<double>(), row["us_clean"].get<double>(), row["gbs"].get<double>(),
              row["tflops"].get<double>(), row["percent_of_read"].get<double>(),
              row["percent_of_copy"].get<double>(), against);
-  std::fflush(stdout);
+  flush_stdout();
 }
 
 }  // namespace
@@ -118,11 +119,7 @@ int run_cuda_bench(const BenchOptions& options) {
   const std::vector<Case> cases = choose_cases(options);
   std::optional<PeerTimes> peers;
   if (!options.against.empty()) peers = PeerTimes::load(options.against);
-  std::ofstream file;
-  if (!options.json.empty()) {
-    file.open(options.json);
-    if (!file) throw std::runtime_error(options.json + ": cannot be written");
-  }
+  OutputFile file = options.json.empty() ? OutputFile() : OutputFile(options.json);
   const DeviceIdentity identity{.name = cuda::device_facts(0).name,
                                 .driver = cuda::driver_version(),
                                 .commit = options.commit.empty() ? build_commit() : options.commit};
@@ -133,12 +130,19 @@ int run_cuda_bench(const BenchOptions& options) {
   fmt::print("{}, driver {}: read {:.0f} GB/s, copy {:.0f} GB/s, empty graph {:.2f} us\n",
              identity.name, identity.driver, ceiling.read_gbs, ceiling.copy_gbs, ceiling.graph_us);
   print_header();
+  const ProgressBar progress(cases.size());
+  std::size_t done = 0;
   for (const Case& timed : cases) {
-    const std::optional<DeviceRow> row = time_on_gpu(timed, options, stream, stopwatch, copies);
-    if (!row.has_value()) continue;
+    progress.show(done++, timed.name);
+    const auto [row, refusal] = time_on_gpu(timed, options, stream, stopwatch, copies);
+    progress.clear();
+    if (!row.has_value()) {
+      fmt::print("{:<52} skipped: {}\n", timed.name, refusal);
+      continue;
+    }
     const nlohmann::json object = to_json(*row, ceiling, identity, find_peer(peers, *row));
     print_row(object);
-    file << object.dump() << '\n' << std::flush;
+    file.write(object.dump() + "\n");
   }
   return 0;
 }
