@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// Random problems of every op as cases: the objects that cases/*.json hold, so that they are built, poisoned,
+// run, replayed and judged exactly as those are. A case follows from what was drawn alone.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "fuzz/problems/draw.h"
+
+namespace quire::test {
+
+struct RandomLengths {
+  std::vector<std::int64_t> added;
+  std::vector<std::int64_t> cached;
+
+  std::int64_t tokens() const;
+  nlohmann::json json() const { return {{"new", added}, {"cached", cached}}; }
+};
+
+// Sequences of nothing, of one token, of tile borders and of more than a tile; none at all now and then.
+RandomLengths random_lengths(Draw& draw, std::int64_t max_new, std::int64_t max_cached);
+
+// Where a case's cache has no page: one page of the first sequence, or none.
+void add_hole(Draw& draw, const RandomLengths& lengths, nlohmann::json& cache);
+
+// bf16 twice as often as f16 and f32.
+const char* random_float(Draw& draw);
+// Page size, layers, order, holes: what does not depend on the rows.
+void add_pages(Draw& draw, const RandomLengths& lengths, nlohmann::json& cache);
+// Rows of heads of any dtype, scaled in any way; a scale is a whole row's or one of `granularities` columns'.
+nlohmann::json random_head_cache(Draw& draw, const RandomLengths& lengths, std::int64_t head_dim,
+                                 std::initializer_list<int> granularities);
+// Latent rows of any format.
+nlohmann::json random_latent_cache(Draw& draw, const RandomLengths& lengths);
+// A mask of up to four parts; sets blind_tokens where a tree is among them.
+void add_mask(Draw& draw, const RandomLengths& lengths, nlohmann::json& object);
+
+// The generator of each op; what it leaves out (name, op, tags) random_case adds.
+nlohmann::json random_copy_pages(Draw& draw);
+nlohmann::json random_flash_attention(Draw& draw);
+nlohmann::json random_fused_qkv_matmul(Draw& draw);
+nlohmann::json random_merge_states(Draw& draw);
+nlohmann::json random_mla_decode(Draw& draw);
+nlohmann::json random_mla_indexer(Draw& draw);
+nlohmann::json random_mla_prefill(Draw& draw);
+nlohmann::json random_mla_prefill_plan(Draw& draw);
+nlohmann::json random_quantize_fp8(Draw& draw);
+nlohmann::json random_quantize_index_queries(Draw& draw);
+nlohmann::json random_remap_sparse_indices(Draw& draw);
+nlohmann::json random_rms_norm(Draw& draw);
+nlohmann::json random_rms_norm_value(Draw& draw);
+nlohmann::json random_rope(Draw& draw);
+nlohmann::json random_row_offsets(Draw& draw);
+nlohmann::json random_sparse_mla(Draw& draw);
+nlohmann::json random_store(Draw& draw);
+nlohmann::json random_store_index_keys(Draw& draw);
+nlohmann::json random_store_scales(Draw& draw);
+
+// Every op that cases name, in the order of tools::known_ops().
+nlohmann::json random_case(const std::string& op, Draw& draw);
+
+// The draw of problem `index` under a seed.
+inline Draw draw_of(std::uint64_t seed, std::int64_t index, Extent extent) {
+  return Draw(seed * 1'000'003 + static_cast<std::uint64_t>(index), extent);
+}
+
+}  // namespace quire::test

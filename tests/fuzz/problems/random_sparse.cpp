@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "fuzz/problems/random_case.h"
+
+namespace quire::test {
+
+using nlohmann::json;
+
+json random_sparse_mla(Draw& draw) {
+  const RandomLengths lengths =
+      random_lengths(draw, draw.pick<std::int64_t>({1, 2, 9}, {1, 2, 33}), 700);
+  const auto add_indices = [&](json& object) {
+    object["top_k"] = draw.pick({1, 2, 7, 8, 9, 16, 17, 33}, {1, 7, 16, 63, 64, 65, 200});
+    object["indices"] = draw.pick<const char*>({"chosen", "chosen", "hostile", "hostile", "none"});
+    if (draw.one_in(2)) object["topk_lengths"] = true;
+  };
+  // Half of them are what kernels for DeepSeek's rows take.
+  const bool is_deepseek = draw.one_in(draw.is_small() ? 32 : 2);
+  const auto random_cache = [&] {
+    json cache = random_latent_cache(draw, lengths);
+    if (!is_deepseek) return cache;
+    cache["latent"] = 512;
+    cache["rope"] = 64;
+    if (cache.contains("dtype")) cache["dtype"] = draw.pick<const char*>({"bf16", "fp8_e4m3"});
+    if (cache.contains("rope_dtype")) cache["rope_dtype"] = "bf16";
+    if (cache.contains("granularity")) cache["granularity"] = 128;
+    return cache;
+  };
+  // The oracle's work is bounded by the rows of queries.
+  const std::int64_t most = 512 / std::max<std::int64_t>(lengths.tokens(), 1);
+  const std::int64_t heads = draw.pick({1, 2, 3, 5, 8, 9}, {1, 2, 8, 9, 16, 33, 64, 128});
+  json object{{"lengths", lengths.json()},
+              {"cache", random_cache()},
+              {"heads", std::clamp<std::int64_t>(most, 1, heads)},
+              {"q_dtype", is_deepseek ? "bf16" : random_float(draw)}};
+  add_indices(object);
+  if (draw.one_in(3)) {
+    json extra{{"cache", random_cache()}};
+    extra["cache"]["latent"] = object["cache"]["latent"];
+    extra["cache"]["rope"] = object["cache"]["rope"];
+    add_indices(extra);
+    object["extra"] = extra;
+  }
+  if (draw.one_in(4)) object["sinks"] = true;
+  if (draw.one_in(4)) object["lse"] = false;
+  // Sharp: maxima rise from tile to tile.
+  if (draw.one_in(4)) object["scale"] = draw.pick({0.3, 1.0});
+  return object;
+}
+
+}  // namespace quire::test
