@@ -21,24 +21,14 @@ TensorView as_packed_codes(TensorView bytes) {
 
 }  // namespace
 
-// Scalars are shown as they are, anything larger by its class.
-void ArgumentReader::refuse(ErrorCode code, const std::string& argument, std::string_view expected,
-                            nb::handle actual) const {
-  const bool brief = actual.is_none() || nb::isinstance<nb::str>(actual) ||
-                     nb::isinstance<nb::int_>(actual) || nb::isinstance<nb::float_>(actual);
-  const nb::object shown = brief ? nb::repr(actual) : nb::object(actual.type().attr("__name__"));
-  throw Error(code, op_, argument, std::string(expected), nb::cast<std::string>(shown));
+TensorView ArgumentReader::borrow(nb::handle object, const Place& place, Access access) {
+  return borrowed_.emplace_back(object, access, place, stream_).view();
 }
 
-TensorView ArgumentReader::borrow(nb::handle object, const std::string& argument, Access access) {
-  return borrowed_.emplace_back(object, access, Place{op_, argument}, stream_).view();
-}
-
-std::optional<TensorView> ArgumentReader::optional_borrow(nb::handle object,
-                                                          const std::string& argument,
+std::optional<TensorView> ArgumentReader::optional_borrow(nb::handle object, const Place& place,
                                                           Access access) {
   if (object.is_none()) return std::nullopt;
-  return borrow(object, argument, access);
+  return borrow(object, place, access);
 }
 
 TensorView ArgumentReader::as_unsigned(TensorView view) {
@@ -53,77 +43,92 @@ std::optional<TensorView> ArgumentReader::optional_indices(const char* name) {
 }
 
 // Static scales are broadcast views, which numpy makes read-only: ops never write those.
-std::optional<TensorView> ArgumentReader::borrow_scales(nb::handle object,
-                                                        const std::string& argument,
-                                                        Access access) {
-  const std::optional<TensorView> view = optional_borrow(object, argument, Access::read);
-  if (!view || access == Access::read || !borrowed_.back().read_only()) return view;
-  const bool is_static = view->rank < 4 || view->strides[0] == 0 || view->strides[3] == 0;
-  return is_static ? view : borrow(object, argument, Access::write);
+void ArgumentReader::borrow_scales(nb::handle object, const Place& place, Access access,
+                                   PagedKVCache& cache) {
+  cache.scales = optional_borrow(object, place, Access::read);
+  if (!cache.scales || access == Access::read || !borrowed_.back().read_only()) return;
+  if (cache.scales->rank == kMaxRank && !cache.has_static_scales()) {
+    cache.scales = borrow(object, place, Access::write);
+  }
 }
 
 PagedKVCache ArgumentReader::cache(const char* name, Access access) {
   const nb::object cache = find(name);
-  if (!nb::hasattr(cache, "blocks") || !nb::hasattr(cache, "page_table")) {
-    refuse(ErrorCode::invalid_type, name, "a quire.PagedKVCache", cache);
+  if (!nb::hasattr(cache, interned("blocks")) || !nb::hasattr(cache, interned("page_table"))) {
+    refuse(ErrorCode::invalid_type, at(name), "a quire.PagedKVCache", cache);
   }
-  const std::string prefix = std::string(name) + ".";
-  const auto field = [&](const char* attribute) { return nb::getattr(cache, attribute); };
+  const auto field = [&](const char* attribute) {
+    return nb::getattr(cache, interned(attribute), nb::none());
+  };
+  const auto table_of = [&](const char* attribute) {
+    return as_unsigned(borrow(field(attribute), at(name, attribute), Access::read));
+  };
   const auto bound = [&](const char* attribute) -> std::optional<std::uint32_t> {
     const nb::object value = field(attribute);
     if (value.is_none()) return std::nullopt;
-    return cast<std::uint32_t>(value, prefix + attribute, "a number");
+    return cast<std::uint32_t>(value, at(name, attribute));
   };
   PagedKVCache result{
-      .blocks = borrow(field("blocks"), prefix + "blocks", access),
-      .cache_lengths =
-          as_unsigned(borrow(field("cache_lengths"), prefix + "cache_lengths", Access::read)),
-      .page_table = as_unsigned(borrow(field("page_table"), prefix + "page_table", Access::read)),
+      .blocks = borrow(field("blocks"), at(name, "blocks"), access),
+      .cache_lengths = table_of("cache_lengths"),
+      .page_table = table_of("page_table"),
       .max_seq_length = bound("max_seq_length"),
       .max_cache_length = bound("max_cache_length"),
   };
-  result.scales = borrow_scales(field("scales"), prefix + "scales", access);
-  const nb::object table = field("scales_page_table");
-  if (!table.is_none()) {
-    result.scales_page_table =
-        as_unsigned(borrow(table, prefix + "scales_page_table", Access::read));
+  const nb::object is_static = field("static_scales");
+  if (!is_static.is_none()) {
+    result.static_scales = cast<bool>(is_static, at(name, "static_scales"));
+  }
+  borrow_scales(field("scales"), at(name, "scales"), access, result);
+  if (!field("scales_page_table").is_none()) {
+    result.scales_page_table = table_of("scales_page_table");
   }
   const nb::object format = field("row_format");
   if (!format.is_none()) {
-    result.row_format = cast<RowFormat>(format, prefix + "row_format", "a quire.RowFormat");
+    RowFormat given;
+    if (!nb::try_cast(format, given)) {
+      refuse(ErrorCode::invalid_type, at(name, "row_format"), "a quire.RowFormat", format);
+    }
+    result.row_format = given;
   }
   return result;
 }
 
 Mask ArgumentReader::mask(const char* name) {
-  return read_mask(find(name), name);
+  std::int32_t budget = Mask::kMaxNodes;
+  return read_mask(find(name), name, budget);
 }
 
-Mask ArgumentReader::read_mask(nb::handle object, const std::string& argument) {
-  if (nb::isinstance<nb::str>(object)) {
+Mask ArgumentReader::read_mask(nb::handle object, const char* argument, std::int32_t& budget) {
+  constexpr std::string_view kExpected = "a str or a quire.Mask";
+  if (--budget < 0) {
+    throw Error(ErrorCode::invalid_value, std::string(op_), argument,
+                "of at most " + std::to_string(Mask::kMaxNodes / 2 + 1) + " masks joined", "more");
+  }
+  if (const std::optional<std::string> name = text_of(object)) {
     try {
-      return Mask::parse(nb::cast<std::string>(object));
+      return Mask::parse(*name);
     } catch (const Error& error) {
-      throw Error(error.code(), op_, argument, error.expected(), error.actual());
+      throw Error(error.code(), std::string(op_), argument, error.expected(), error.actual());
     }
   }
-  if (!nb::hasattr(object, "kind")) {
-    refuse(ErrorCode::invalid_type, argument, "a str or a quire.Mask", object);
-  }
-  const auto kind = nb::cast<std::string>(object.attr("kind"));
-  const auto size = [&] {
-    return cast<std::int64_t>(object.attr("size"), argument + ".size", "a whole number");
+  const auto field = [&](const char* name) {
+    return nb::getattr(object, interned(name), nb::none());
   };
-  if (kind == "full") return Mask::full();
-  if (kind == "causal") return Mask::causal();
-  if (kind == "sliding_window") return Mask::sliding_window(size());
-  if (kind == "chunked") return Mask::chunked(size());
-  if (kind == "tree") {
-    return Mask::tree(borrow(object.attr("bits"), argument + ".bits", Access::read));
+  const auto kind = text_of(field("kind"));
+  if (!kind.has_value()) refuse(ErrorCode::invalid_type, at(argument), kExpected, object);
+  const auto size = [&] { return cast<std::int64_t>(field("size"), at(argument, "size")); };
+  if (*kind == "full") return Mask::full();
+  if (*kind == "causal") return Mask::causal();
+  if (*kind == "sliding_window") return Mask::sliding_window(size());
+  if (*kind == "chunked") return Mask::chunked(size());
+  if (*kind == "tree") return Mask::tree(borrow(field("bits"), at(argument, "bits"), Access::read));
+  if (*kind != "all_of" && *kind != "any_of") {
+    refuse(ErrorCode::invalid_type, at(argument), kExpected, object);
   }
-  const Mask left = read_mask(object.attr("left"), argument);
-  const Mask right = read_mask(object.attr("right"), argument);
-  return kind == "all_of" ? left & right : left | right;
+  const Mask left = read_mask(field("left"), argument, budget);
+  const Mask right = read_mask(field("right"), argument, budget);
+  return *kind == "all_of" ? left & right : left | right;
 }
 
 Weight ArgumentReader::weight() {
@@ -132,7 +137,8 @@ Weight ArgumentReader::weight() {
     for (const char* name : {"weight_scale", "quant"}) {
       const nb::object part = find(name);
       if (part.is_none()) continue;
-      refuse(ErrorCode::invalid_value, name, "None for a packed weight, which has it inside", part);
+      refuse(ErrorCode::invalid_value, at(name), "None for a packed weight, which has it inside",
+             part);
     }
     return nb::cast<const PackedWeight&>(given).view();
   }
@@ -144,50 +150,54 @@ Weight ArgumentReader::weight() {
     weight.format = is_fp8(weight.data.dtype) ? WeightFormat::fp8 : WeightFormat::dense;
     return weight;
   }
-  if (!nb::hasattr(quant, "format") || !nb::hasattr(quant, "group_size")) {  // str has a format
-    refuse(ErrorCode::invalid_type, "quant", "a quire.Quant", quant);
+  const bool has_fields = nb::hasattr(quant, "format") && nb::hasattr(quant, "group_size") &&
+                          nb::hasattr(quant, "zeros") && nb::hasattr(quant, "perm");
+  if (!has_fields) {  // str has a format
+    refuse(ErrorCode::invalid_type, at("quant"), "a quire.Quant", quant);
   }
-  const auto format = weight_format_from_name(nb::cast<std::string>(nb::str(quant.attr("format"))));
+  const auto name = cast<std::string>(quant.attr("format"), at("quant", "format"));
+  const auto format = weight_format_from_name(name);
   if (!format) {
-    refuse(ErrorCode::invalid_value, "quant.format",
+    refuse(ErrorCode::invalid_value, at("quant", "format"),
            "int4, gptq, gptq_v2, awq, q4_0, q8_0, q4_k, q6_k, fp8 or dense", quant.attr("format"));
   }
   weight.format = *format;
-  weight.group_size =
-      cast<std::int64_t>(quant.attr("group_size"), "quant.group_size", "a whole number");
-  weight.zeros = optional_borrow(quant.attr("zeros"), "quant.zeros", Access::read);
-  weight.perm = optional_borrow(quant.attr("perm"), "quant.perm", Access::read);
+  weight.group_size = cast<std::int64_t>(quant.attr("group_size"), at("quant", "group_size"));
+  weight.zeros = optional_borrow(quant.attr("zeros"), at("quant", "zeros"), Access::read);
+  weight.perm = optional_borrow(quant.attr("perm"), at("quant", "perm"), Access::read);
   if (weight.format == WeightFormat::int4) weight.data = as_packed_codes(weight.data);
   return weight;
 }
 
 KvSide ArgumentReader::side() const {
   const nb::object side = find("side");
-  if (nb::isinstance<nb::str>(side)) {
-    const auto text = nb::cast<std::string>(side);
-    if (text == "key") return KvSide::key;
-    if (text == "value") return KvSide::value;
-  }
-  refuse(ErrorCode::invalid_value, "side", "'key' or 'value'", side);
+  const std::optional<std::string> name = text_of(side);
+  if (name == "key") return KvSide::key;
+  if (name == "value") return KvSide::value;
+  refuse(name ? ErrorCode::invalid_value : ErrorCode::invalid_type, at("side"), "'key' or 'value'",
+         side);
 }
 
 MlaPrefillChunks ArgumentReader::chunks(const char* name, Access access) {
   const nb::object plan = find(name);
-  if (!nb::hasattr(plan, "buffer_row_offsets")) {
-    refuse(ErrorCode::invalid_type, name, "the result of quire.mla_prefill_plan", plan);
+  if (!nb::hasattr(plan, interned("buffer_row_offsets"))) {
+    refuse(ErrorCode::invalid_type, at(name), "the result of quire.mla_prefill_plan", plan);
   }
-  const std::string prefix = std::string(name) + ".";
   const auto part = [&](const char* attribute) {
-    return borrow(plan.attr(attribute), prefix + attribute, access);
+    return nb::getattr(plan, interned(attribute), nb::none());
+  };
+  const auto array = [&](const char* attribute) {
+    return borrow(part(attribute), at(name, attribute), access);
+  };
+  const auto count = [&](const char* attribute) {
+    return cast<std::int64_t>(part(attribute), at(name, attribute));
   };
   return {
-      .buffer_row_offsets = as_unsigned(part("buffer_row_offsets")),
-      .cache_offsets = as_unsigned(part("cache_offsets")),
-      .buffer_lengths = part("buffer_lengths"),
-      .buffer_tokens = cast<std::int64_t>(plan.attr("buffer_tokens"), prefix + "buffer_tokens",
-                                          "a whole number"),
-      .decode_tokens = cast<std::int64_t>(plan.attr("decode_tokens"), prefix + "decode_tokens",
-                                          "a whole number"),
+      .buffer_row_offsets = as_unsigned(array("buffer_row_offsets")),
+      .cache_offsets = as_unsigned(array("cache_offsets")),
+      .buffer_lengths = array("buffer_lengths"),
+      .buffer_tokens = count("buffer_tokens"),
+      .decode_tokens = count("decode_tokens"),
   };
 }
 

@@ -25,8 +25,8 @@ FlashAttentionArgs read_flash_attention(ArgumentReader& in) {
       .sinks = in.optional_tensor("sinks"),
       .out = in.tensor("out", Access::write),
       .lse = in.optional_tensor("lse", Access::write),
-      .batch_invariant = in.value<bool>("batch_invariant", "True or False"),
-      .allow_fp8_products = in.value<bool>("allow_fp8_products", "True or False"),
+      .batch_invariant = in.value<bool>("batch_invariant"),
+      .allow_fp8_products = in.value<bool>("allow_fp8_products"),
       .shared_prefix_pages = in.value<std::int64_t>("shared_prefix_pages"),
   };
 }
@@ -67,7 +67,7 @@ MlaPrefillArgs read_mla_prefill(ArgumentReader& in) {
       .sinks = in.optional_tensor("sinks"),
       .out = in.tensor("out", Access::write),
       .lse = in.optional_tensor("lse", Access::write),
-      .allow_fp8_products = in.value<bool>("allow_fp8_products", "True or False"),
+      .allow_fp8_products = in.value<bool>("allow_fp8_products"),
   };
 }
 
@@ -90,7 +90,7 @@ MlaDecodeArgs read_mla_decode(ArgumentReader& in) {
       .sinks = in.optional_tensor("sinks"),
       .out = in.tensor("out", Access::write),
       .lse = in.optional_tensor("lse", Access::write),
-      .batch_invariant = in.value<bool>("batch_invariant", "True or False"),
+      .batch_invariant = in.value<bool>("batch_invariant"),
   };
 }
 
@@ -120,7 +120,7 @@ SparseMlaArgs read_sparse_mla(ArgumentReader& in) {
       .out = in.tensor("out", Access::write),
       .lse = in.optional_tensor("lse", Access::write),
   };
-  if (!in.find("extra.cache").is_none()) {
+  if (in.is_given("extra.cache")) {  // a SparseExtra was; None inside it is an error
     args.extra = SparseExtra{
         .cache = in.cache("extra.cache", Access::read),
         .layer = in.value<std::int64_t>("extra.layer"),

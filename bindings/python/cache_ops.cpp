@@ -1,9 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ops that write rows of the cache.
-#include <nanobind/stl/vector.h>
-
-#include <vector>
-
 #include "module.h"
 #include "quire/ops/copy_pages.h"
 #include "quire/ops/fused_qkv_matmul.h"
@@ -18,11 +14,12 @@ namespace quire::python {
 namespace {
 
 Activations read_activations(const ArgumentReader& in) {
-  const auto text = in.optional_value<std::string>("activations", "'exact' or 'int8'");
-  if (!text.has_value() || *text == "exact") return Activations::exact;
-  if (*text == "int8") return Activations::int8;
-  throw Error(ErrorCode::invalid_value, "fused_qkv_matmul", "activations", "'exact' or 'int8'",
-              "'" + *text + "'");
+  const Place place{"fused_qkv_matmul", "activations"};
+  const nb::object given = in.find("activations");
+  const std::string name = text(given, place, "'exact' or 'int8'");
+  if (name == "exact") return Activations::exact;
+  if (name == "int8") return Activations::int8;
+  refuse(ErrorCode::invalid_value, place, "'exact' or 'int8'", given);
 }
 
 FusedQkvArgs read_fused_qkv(ArgumentReader& in) {
@@ -36,23 +33,22 @@ FusedQkvArgs read_fused_qkv(ArgumentReader& in) {
       .input_scale = in.optional_tensor("input_scale"),
       .out = in.tensor("out", Access::write),
       .activations = read_activations(in),
-      .allow_fast_accum = in.value<bool>("allow_fast_accum", "True or False"),
-      .allow_tf32 = in.value<bool>("allow_tf32", "True or False"),
+      .allow_fast_accum = in.value<bool>("allow_fast_accum"),
+      .allow_tf32 = in.value<bool>("allow_tf32"),
   };
 }
 
 RopeArgs read_rope(ArgumentReader& in) {
-  const bool rotate_key = in.value<bool>("rotate_key", "True or False");
+  const bool rotate_key = in.value<bool>("rotate_key");
   return {
       .q = in.tensor("q"),
       .row_offsets = in.indices("row_offsets"),
       .cache = in.cache("cache", rotate_key ? Access::write : Access::read),
       .layer = in.value<std::int64_t>("layer"),
       .freqs_cis = in.tensor("freqs_cis"),
-      .interleaved = in.value<bool>("interleaved", "True or False"),
+      .interleaved = in.value<bool>("interleaved"),
       .position_ids = in.optional_indices("position_ids"),
-      .mrope_sections =
-          in.value<std::vector<std::int64_t>>("mrope_sections", "a sequence of whole numbers"),
+      .mrope_sections = in.whole_numbers("mrope_sections"),
       .rotate_key = rotate_key,
       .q_gamma = in.optional_tensor("q_gamma"),
       .key_gamma = in.optional_tensor("key_gamma"),
@@ -71,8 +67,8 @@ template <KvSide kSide> RmsNormArgs read_rms_norm(ArgumentReader& in) {
       .gamma = in.tensor("gamma"),
       .epsilon = in.value<double>("epsilon"),
       .weight_offset = in.value<double>("weight_offset"),
-      .per_head = in.value<bool>("per_head", "True or False"),
-      .multiply_before_cast = in.value<bool>("multiply_before_cast", "True or False"),
+      .per_head = in.value<bool>("per_head"),
+      .multiply_before_cast = in.value<bool>("multiply_before_cast"),
   };
 }
 

@@ -20,7 +20,7 @@ MergeStatesArgs read_merge_states(ArgumentReader& in) {
 }
 
 QuantizeFp8Args read_quantize_fp8(ArgumentReader& in) {
-  const bool power_of_two = in.value<bool>("power_of_two_scale", "True or False");
+  const bool power_of_two = in.value<bool>("power_of_two_scale");
   return {
       .x = in.tensor("x"),
       .group_size = in.value<std::int64_t>("group_size"),

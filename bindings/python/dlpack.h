@@ -69,4 +69,18 @@ struct ManagedTensorVersioned {
   Tensor tensor;
 };
 
+// Capsule "dlpack_exchange_api", the attribute __dlpack_c_exchange_api__ of a tensor class (DLPack 1.2 on). Functions
+// return 0, or set Python's error; none of them orders streams.
+struct ExchangeApi {
+  Version version;
+  const void* previous;
+  int (*allocate)(Tensor* prototype, ManagedTensorVersioned** out, void* error_context,
+                  void (*set_error)(void* error_context, const char* kind, const char* message));
+  int (*managed_tensor_from)(void* object, ManagedTensorVersioned** out);
+  int (*object_from)(ManagedTensorVersioned* tensor, void** out_object);
+  int (*tensor_from)(void* object,
+                     Tensor* out);  // a view that lives as long as the object; may be null
+  int (*current_work_stream)(std::int32_t device_type, std::int32_t device_id, void** out_stream);
+};
+
 }  // namespace quire::python::dlpack

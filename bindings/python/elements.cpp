@@ -16,16 +16,16 @@ namespace nb = nanobind;
 namespace quire::python {
 namespace {
 
-std::vector<double> decode(const std::string& name, const nb::bytes& codes) {
-  const DType dtype = dtype_argument(name);
+std::vector<double> decode(nb::handle name, const nb::bytes& codes) {
+  const DType dtype = dtype_argument(name, {"decode", "dtype"});
   const auto count = static_cast<std::int64_t>(codes.size()) * 8 / bits(dtype);
   std::vector<double> values(static_cast<std::size_t>(count));
   for (std::int64_t i = 0; i < count; ++i) values[i] = load_element(codes.c_str(), dtype, i);
   return values;
 }
 
-nb::bytes encode(const std::string& name, const std::vector<double>& values) {
-  const DType dtype = dtype_argument(name);
+nb::bytes encode(nb::handle name, const std::vector<double>& values) {
+  const DType dtype = dtype_argument(name, {"encode", "dtype"});
   const auto count = static_cast<std::int64_t>(values.size());
   std::vector<char> codes(static_cast<std::size_t>(bytes_for(dtype, count)));
   for (std::int64_t i = 0; i < count; ++i) store_element(codes.data(), dtype, i, values[i]);

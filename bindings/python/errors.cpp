@@ -40,8 +40,8 @@ void translate(const std::exception_ptr& pointer, void* /*payload*/) {
 }
 
 // For what Python checks itself, in the words and with the attributes of all other errors.
-[[noreturn]] void refuse(bool is_type, const std::string& op, const std::string& argument,
-                         const std::string& expected, const std::string& actual) {
+[[noreturn]] void refuse_in_python(bool is_type, const std::string& op, const std::string& argument,
+                                   const std::string& expected, const std::string& actual) {
   throw Error(is_type ? ErrorCode::invalid_type : ErrorCode::invalid_value, op, argument, expected,
               actual);
 }
@@ -57,7 +57,7 @@ Error in_python(const Error& error, const nb::kwargs& arguments) {
 
 void bind_errors(nb::module_& module) {
   nb::register_exception_translator(translate);
-  module.def("refuse", refuse, nb::arg("is_type"), nb::arg("op"), nb::arg("argument"),
+  module.def("refuse", refuse_in_python, nb::arg("is_type"), nb::arg("op"), nb::arg("argument"),
              nb::arg("expected"), nb::arg("actual"));
 }
 

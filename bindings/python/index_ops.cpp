@@ -10,7 +10,7 @@ namespace quire::python {
 namespace {
 
 ScaleRounding read_rounding(const ArgumentReader& in) {
-  const bool power_of_two = in.value<bool>("power_of_two_scale", "True or False");
+  const bool power_of_two = in.value<bool>("power_of_two_scale");
   return power_of_two ? ScaleRounding::power_of_two : ScaleRounding::exact;
 }
 
@@ -24,8 +24,8 @@ StoreIndexKeysArgs read_store_index_keys(ArgumentReader& in) {
       .norm_bias = in.optional_tensor("norm_bias"),
       .epsilon = in.value<double>("epsilon"),
       .freqs_cis = in.optional_tensor("freqs_cis"),
-      .interleaved = in.value<bool>("interleaved", "True or False"),
-      .hadamard = in.value<bool>("hadamard", "True or False"),
+      .interleaved = in.value<bool>("interleaved"),
+      .hadamard = in.value<bool>("hadamard"),
       .scale_rounding = read_rounding(in),
   };
 }
@@ -38,8 +38,8 @@ QuantizeIndexQueriesArgs read_quantize_index_queries(ArgumentReader& in) {
       .weights = in.optional_tensor("weights"),
       .factor = in.value<double>("factor"),
       .freqs_cis = in.optional_tensor("freqs_cis"),
-      .interleaved = in.value<bool>("interleaved", "True or False"),
-      .hadamard = in.value<bool>("hadamard", "True or False"),
+      .interleaved = in.value<bool>("interleaved"),
+      .hadamard = in.value<bool>("hadamard"),
       .scale_rounding = read_rounding(in),
       .out = in.tensor("out", Access::write),
       .q_scale = in.tensor("q_scale", Access::write),

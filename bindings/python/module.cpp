@@ -9,6 +9,7 @@ NB_MODULE(_quire, module) {
   module.attr("__version__") = QUIRE_VERSION;
   module.attr("backends") = QUIRE_BACKENDS;
   quire::python::bind_errors(module);
+  quire::python::bind_row_formats(module);
   quire::python::bind_values(module);
   quire::python::bind_elements(module);
   quire::python::bind_cache_ops(module);

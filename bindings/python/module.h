@@ -5,6 +5,7 @@
 #include <nanobind/nanobind.h>
 
 #include <string>
+#include <string_view>
 
 #include "arguments.h"
 #include "quire/context.h"
@@ -21,13 +22,14 @@ void bind_dense_ops(nanobind::module_& module);
 void bind_index_ops(nanobind::module_& module);
 void bind_machine(nanobind::module_& module);
 void bind_packed_weight(nanobind::module_& module);
+void bind_row_formats(nanobind::module_& module);
 
 // The error as Python's parameters are called: the cache of an indexer's op is `index_cache` there.
 Error in_python(const Error& error, const nanobind::kwargs& arguments);
 
 // body(args) without the GIL; errors, of the reader's and of the op's, as Python calls things.
 template <typename Args, typename Body>
-auto with_args(const std::string& op, Args (*read)(ArgumentReader&), const Context& context,
+auto with_args(std::string_view op, Args (*read)(ArgumentReader&), const Context& context,
                const nanobind::kwargs& arguments, const Body& body) {
   try {
     ArgumentReader reader(op, arguments, context.stream);
@@ -45,11 +47,11 @@ auto with_args(const std::string& op, Args (*read)(ArgumentReader&), const Conte
 template <typename Args>
 void bind_op(nanobind::module_& module, const char* name, Args (*read)(ArgumentReader&),
              void (*run)(const Args&, const Context&)) {
-  const std::string op = name;
+  const std::string_view op = name;  // a literal
   module.def(name, [op, read, run](const Context& context, const nanobind::kwargs& arguments) {
     with_args<Args>(op, read, context, arguments, [&](const Args& args) { run(args, context); });
   });
-  module.def(("plan_" + op).c_str(),
+  module.def(("plan_" + std::string(op)).c_str(),
              [op, read](const Context& context, const nanobind::kwargs& arguments) {
                return with_args<Args>(op, read, context, arguments,
                                       [&](const Args& args) { return supports(args, context); });

@@ -18,9 +18,17 @@ class PackedWeight {
   PackedWeight(const Weight& weight, const TensorView& storage, nanobind::object owner,
                const Context& context);
 
+  // From bytes or an array that hold such a weight already; `form` says which, but for addresses.
+  PackedWeight(const Weight& form, nanobind::handle storage);
+
   const Weight& view() const { return view_; }
+  // A copy of the bytes, or the caller's array.
+  nanobind::object storage() const;
 
  private:
+  // Memory of the object's own, on the border of a huge page.
+  TensorView allocate(std::int64_t bytes);
+
   struct Free {
     void operator()(std::byte* memory) const;
   };

@@ -13,6 +13,8 @@
 
 #include "dlpack.h"
 #include "quire/error.h"
+#include "scalars.h"
+#include "tensor_dtype.h"
 
 namespace nb = nanobind;
 
@@ -25,73 +27,18 @@ constexpr std::string_view kKnownTypes =
 
 [[noreturn]] void refuse(ErrorCode code, const Place& place, std::string_view expected,
                          std::string actual) {
-  throw Error(code, place.op, place.argument, std::string(expected), std::move(actual));
-}
-
-// By the name that numpy, ml_dtypes and torch share.
-std::optional<DType> dtype_from_array_name(std::string_view name) {
-  static constexpr std::pair<std::string_view, DType> kNames[] = {
-      {"float32", DType::f32},
-      {"float16", DType::f16},
-      {"bfloat16", DType::bf16},
-      {"float8_e4m3fn", DType::fp8_e4m3},
-      {"float8_e5m2", DType::fp8_e5m2},
-      {"int8", DType::i8},
-      {"uint8", DType::u8},
-      {"int32", DType::i32},
-      {"uint32", DType::u32},
-      {"int64", DType::i64},
-      {"bool", DType::u8},
-  };
-  for (const auto& [known, dtype] : kNames) {
-    if (known == name) return dtype;
-  }
-  return std::nullopt;
-}
-
-std::optional<DType> dtype_from_dlpack(dlpack::DataType type, std::uint64_t flags) {
-  using dlpack::TypeCode;
-  if (type.lanes != 1) return std::nullopt;
-  const auto code = static_cast<TypeCode>(type.code);
-  const bool packed = (flags & dlpack::kFlagSubbytePadded) == 0;
-  switch (type.bits) {
-    case 64:
-      if (code == TypeCode::int_) return DType::i64;
-      break;
-    case 32:
-      if (code == TypeCode::float_) return DType::f32;
-      if (code == TypeCode::int_) return DType::i32;
-      if (code == TypeCode::uint_) return DType::u32;
-      break;
-    case 16:
-      if (code == TypeCode::float_) return DType::f16;
-      if (code == TypeCode::bfloat) return DType::bf16;
-      break;
-    case 8:
-      if (code == TypeCode::float8_e4m3fn) return DType::fp8_e4m3;
-      if (code == TypeCode::float8_e5m2) return DType::fp8_e5m2;
-      if (code == TypeCode::int_) return DType::i8;
-      if (code == TypeCode::uint_ || code == TypeCode::bool_) return DType::u8;
-      break;
-    case 4:
-      if (code == TypeCode::int_ && packed) return DType::i4;
-      if (code == TypeCode::uint_ && packed) return DType::u4;
-      break;
-    default:
-      break;
-  }
-  return std::nullopt;
+  throw Error(code, std::string(place.op), place.name(), std::string(expected), std::move(actual));
 }
 
 // The producer's own name of its dtype: "float64", "torch.complex64".
 std::string dtype_name(nb::handle object) {
   const nb::object dtype = nb::getattr(object, "dtype", nb::none());
-  if (nb::hasattr(dtype, "name")) return nb::cast<std::string>(nb::str(dtype.attr("name")));
-  return nb::cast<std::string>(nb::str(dtype));
+  const nb::object name = nb::getattr(dtype, "name", dtype);
+  return text_of(nb::str(name)).value_or("an unnamed dtype");
 }
 
 std::string class_name(nb::handle object) {
-  return nb::cast<std::string>(nb::str(object.type().attr("__name__")));
+  return text_of(nb::getattr(object.type(), "__name__")).value_or("an object");
 }
 
 int checked_rank(std::size_t rank, const Place& place) {
@@ -113,21 +60,79 @@ Device device_from_dlpack(dlpack::Device device, const Place& place) {
          "DLPack device type " + std::to_string(device.type));
 }
 
+// torch's fp8 dtypes that Quire computes with. There are others of the same size and other meaning.
+std::optional<DType> torch_fp8(nb::handle object) {
+  const std::string name = dtype_name(object);
+  if (name == "torch.float8_e4m3fn") return DType::fp8_e4m3;
+  if (name == "torch.float8_e5m2") return DType::fp8_e5m2;
+  return std::nullopt;
+}
+
+// What a tensor class offers to C, or null. Looked up once for each class of a few.
+const dlpack::ExchangeApi* exchange_api(nb::handle object) {
+  struct Known {
+    PyObject* type;
+    const dlpack::ExchangeApi* api;
+  };
+  constexpr std::size_t kRemembered = 16;
+  static std::vector<Known> known;
+  PyObject* type = object.type().ptr();
+  for (const Known& entry : known) {
+    if (entry.type == type) return entry.api;
+  }
+  const nb::object capsule =
+      nb::getattr(nb::handle(type), interned("__dlpack_c_exchange_api__"), nb::none());
+  const dlpack::ExchangeApi* api = nullptr;
+  constexpr const char* kName = "dlpack_exchange_api";
+  if (PyCapsule_IsValid(capsule.ptr(), kName) != 0) {
+    api = static_cast<const dlpack::ExchangeApi*>(PyCapsule_GetPointer(capsule.ptr(), kName));
+    if (api->version.major != dlpack::kVersion.major || api->tensor_from == nullptr) api = nullptr;
+  }
+  if (known.size() < kRemembered) known.push_back({nb::borrow(type).release().ptr(), api});
+  return api;
+}
+
+// Whether what is queued on the producer's stream comes before what Quire queues on `stream`.
+bool works_on(const dlpack::ExchangeApi& api, dlpack::Device device, const void* stream) {
+  void* current = nullptr;
+  if (api.current_work_stream == nullptr) return false;
+  if (api.current_work_stream(device.type, device.id, &current) != 0) {
+    PyErr_Clear();
+    return false;
+  }
+  return current == stream;
+}
+
+// An entry of a dict, if it is there and of that type.
+template <typename T> bool read_item(nb::handle dict, const char* key, T& value) {
+  const nb::object item = dict.attr("get")(key);
+  return nb::try_cast(item, value);
+}
+
+bool is_true(nb::handle object) {
+  return object.is(nb::handle(Py_True));
+}
+
 // Tensors that need no gradient and, for fp8, bytes: torch exports both in every version.
 nb::object torch_exportable(nb::handle object) {
   nb::object result = nb::borrow(object);
   if (!nb::hasattr(object, "requires_grad")) return result;
-  if (nb::cast<bool>(object.attr("requires_grad"))) result = result.attr("detach")();
-  if (dtype_name(object).starts_with("torch.float8")) {
+  if (is_true(object.attr("requires_grad"))) result = result.attr("detach")();
+  if (torch_fp8(object).has_value()) {
     const nb::module_ torch = nb::module_::import_("torch");
     result = result.attr("view")(torch.attr("uint8"));
   }
   return result;
 }
 
-nb::object export_capsule(nb::handle object, void* stream) {
-  const auto [device_type, device_id] =
-      nb::cast<std::pair<std::int32_t, std::int32_t>>(object.attr("__dlpack_device__")());
+nb::object export_capsule(nb::handle object, const Place& place, void* stream) {
+  std::pair<std::int32_t, std::int32_t> device;
+  const nb::object given = object.attr("__dlpack_device__")();
+  if (!nb::try_cast(given, device)) {
+    refuse(ErrorCode::invalid_type, place, "an array whose __dlpack_device__ is a pair of numbers",
+           class_name(object));
+  }
+  const std::int32_t device_type = device.first;
   nb::dict arguments;
   if (static_cast<dlpack::DeviceType>(device_type) == dlpack::DeviceType::cuda) {
     // DLPack spells the default stream 1: its 0 is ambiguous between the two default streams.
@@ -148,18 +153,11 @@ nb::object export_capsule(nb::handle object, void* stream) {
 }  // namespace
 
 BorrowedTensor::BorrowedTensor(nb::handle object, Access access, const Place& place, void* stream) {
-  if (!nb::hasattr(object, "__dlpack__") && !nb::hasattr(object, "__array_interface__")) {
-    refuse(ErrorCode::invalid_type, place, "an array with __dlpack__", class_name(object));
-  }
-  try {
-    borrow_dlpack(torch_exportable(object), place, stream);
-  } catch (const nb::python_error& error) {
-    if (!error.matches(PyExc_Exception)) throw;  // an interrupt, say
-    if (!error.matches(PyExc_BufferError) || !nb::hasattr(object, "__array_interface__")) {
-      refuse(ErrorCode::invalid_type, place, "a tensor that its framework shares by DLPack",
-             class_name(object) + ": " + nb::cast<std::string>(nb::str(error.value())));
-    }
-    borrow_array_interface(object, place);
+  if (borrow_exchanged(object, place, stream)) {
+    refuse_pending_sign(object, access, place);
+  } else if (!borrow_buffer(object)) {
+    refuse_pending_sign(object, access, place);
+    borrow_slowly(object, place, stream);
   }
   if (view_.numel() ==
       0) {  // strides without elements mean nothing, and producers set them as they like
@@ -168,12 +166,81 @@ BorrowedTensor::BorrowedTensor(nb::handle object, Access access, const Place& pl
   if (read_only_ && access == Access::write) {
     refuse(ErrorCode::invalid_value, place, "a writable tensor", "a read-only one");
   }
-  if (dtype_name(object) == "torch.float8_e4m3fn") view_.dtype = DType::fp8_e4m3;
-  if (dtype_name(object) == "torch.float8_e5m2") view_.dtype = DType::fp8_e5m2;
 }
 
-void BorrowedTensor::borrow_dlpack(nb::handle object, const Place& place, void* stream) {
-  const nb::object capsule = export_capsule(object, stream);
+bool BorrowedTensor::borrow_exchanged(nb::handle object, const Place& place, void* stream) {
+  const dlpack::ExchangeApi* api = exchange_api(object);
+  if (api == nullptr) return false;
+  dlpack::Tensor tensor;
+  if (api->tensor_from(object.ptr(), &tensor) !=
+      0) {  // the capsule's error is the one with the reason
+    PyErr_Clear();
+    return false;
+  }
+  const bool is_on_gpu =
+      static_cast<dlpack::DeviceType>(tensor.device.type) == dlpack::DeviceType::cuda;
+  if (is_on_gpu && !works_on(*api, tensor.device, stream)) return false;
+  read(tensor, 0, object, place);
+  owner_ = nb::borrow(object);
+  return true;
+}
+
+bool BorrowedTensor::borrow_buffer(nb::handle array) {
+  static const nb::object& numpy_array =
+      *new nb::object(nb::module_::import_("numpy").attr("ndarray"));  // never destroyed
+  if (!array.type().is(numpy_array)) return false;
+  const nb::object memory = nb::steal(PyMemoryView_FromObject(array.ptr()));
+  if (!memory.is_valid()) {  // ml_dtypes have no buffers
+    PyErr_Clear();
+    return false;
+  }
+  const Py_buffer& buffer = *PyMemoryView_GET_BUFFER(memory.ptr());
+  const std::optional<DType> dtype = dtype_from_buffer(buffer);
+  if (!dtype || buffer.ndim > kMaxRank) return false;
+  for (int d = 0; d < buffer.ndim; ++d) {
+    if (buffer.strides[d] % buffer.itemsize != 0) return false;
+    view_.shape[d] = buffer.shape[d];
+    view_.strides[d] = buffer.strides[d] / buffer.itemsize;
+  }
+  view_.data = buffer.buf;
+  view_.dtype = *dtype;
+  view_.rank = buffer.ndim;
+  read_only_ = buffer.readonly != 0;
+  owner_ = memory;
+  return true;
+}
+
+void BorrowedTensor::borrow_slowly(nb::handle object, const Place& place, void* stream) {
+  if (!nb::hasattr(object, "__dlpack__") && !nb::hasattr(object, "__array_interface__")) {
+    refuse(ErrorCode::invalid_type, place, "an array with __dlpack__", class_name(object));
+  }
+  try {
+    borrow_capsule(torch_exportable(object), place, stream);
+  } catch (const nb::python_error& error) {
+    if (!error.matches(PyExc_Exception)) throw;  // an interrupt, say
+    if (!error.matches(PyExc_BufferError) || !nb::hasattr(object, "__array_interface__")) {
+      refuse(ErrorCode::invalid_type, place, "a tensor that its framework shares by DLPack",
+             class_name(object) + ": " + nb::cast<std::string>(nb::str(error.value())));
+    }
+    borrow_array_interface(object, place);
+  }
+  if (const std::optional<DType> fp8 = torch_fp8(object)) view_.dtype = *fp8;
+}
+
+// torch negates lazily, the imaginary part of a conjugate say, and DLPack knows nothing of it. Nothing
+// is copied here, so that the caller has to.
+void BorrowedTensor::refuse_pending_sign(nb::handle object, Access access, const Place& place) {
+  const nb::object is_neg = nb::getattr(object, interned("is_neg"), nb::none());
+  if (is_neg.is_none() || !is_true(is_neg())) return;
+  if (!nb::hasattr(object, "resolve_neg")) return;
+  refuse(ErrorCode::invalid_value, place,
+         access == Access::write ? "an output without torch's negative bit"
+                                 : "without torch's negative bit (resolve_neg() applies it)",
+         "a view that torch would negate on reading");
+}
+
+void BorrowedTensor::borrow_capsule(nb::handle object, const Place& place, void* stream) {
+  const nb::object capsule = export_capsule(object, place, stream);
   const dlpack::Tensor* tensor = nullptr;
   std::uint64_t flags = 0;
   if (PyCapsule_IsValid(capsule.ptr(), "dltensor_versioned") != 0) {
@@ -192,29 +259,34 @@ void BorrowedTensor::borrow_dlpack(nb::handle object, const Place& place, void* 
   } else {
     refuse(ErrorCode::invalid_type, place, "an array with __dlpack__", class_name(capsule));
   }
-  read_only_ = (flags & dlpack::kFlagReadOnly) != 0;
-  const std::optional<DType> dtype = dtype_from_dlpack(tensor->dtype, flags);
-  if (!dtype) refuse(ErrorCode::invalid_type, place, kKnownTypes, dtype_name(object));
-
-  view_.data = static_cast<std::byte*>(tensor->data) + tensor->byte_offset;
-  view_.dtype = *dtype;
-  view_.rank = checked_rank(static_cast<std::size_t>(tensor->ndim), place);
-  view_.device = device_from_dlpack(tensor->device, place);
-  std::int64_t dense_stride = 1;
-  for (int d = view_.rank - 1; d >= 0; --d) {
-    view_.shape[d] = tensor->shape[d];
-    view_.strides[d] = tensor->strides != nullptr ? tensor->strides[d] : dense_stride;
-    dense_stride *= tensor->shape[d];
-  }
+  read(*tensor, flags, object, place);
   // Never renamed, so never consumed: when the capsule goes, its own destructor gives the memory
   // back.
   owner_ = capsule;
 }
 
+void BorrowedTensor::read(const dlpack::Tensor& tensor, std::uint64_t flags, nb::handle object,
+                          const Place& place) {
+  read_only_ = (flags & dlpack::kFlagReadOnly) != 0;
+  const std::optional<DType> dtype = dtype_from_dlpack(tensor.dtype, flags);
+  if (!dtype) refuse(ErrorCode::invalid_type, place, kKnownTypes, dtype_name(object));
+
+  view_.data = static_cast<std::byte*>(tensor.data) + tensor.byte_offset;
+  view_.dtype = *dtype;
+  view_.rank = checked_rank(static_cast<std::size_t>(tensor.ndim), place);
+  view_.device = device_from_dlpack(tensor.device, place);
+  std::int64_t dense_stride = 1;
+  for (int d = view_.rank - 1; d >= 0; --d) {
+    view_.shape[d] = tensor.shape[d];
+    view_.strides[d] = tensor.strides != nullptr ? tensor.strides[d] : dense_stride;
+    dense_stride *= tensor.shape[d];
+  }
+}
+
 void BorrowedTensor::borrow_array_interface(nb::handle array, const Place& place) {
   const std::string name = dtype_name(array);
   const std::optional<DType> dtype = dtype_from_array_name(name);
-  const bool native = nb::cast<bool>(array.attr("dtype").attr("isnative"));
+  const bool native = is_true(nb::getattr(array.attr("dtype"), "isnative", nb::none()));
   if (!dtype || !native) {
     // ml_dtypes spends a byte on each 4-bit number; Quire's are packed two per byte.
     const bool unpacked = name == "int4" || name == "uint4";
@@ -223,14 +295,22 @@ void BorrowedTensor::borrow_array_interface(nb::handle array, const Place& place
                     : kKnownTypes,
            native ? name : name + " of foreign byte order");
   }
-  const nb::dict interface = nb::cast<nb::dict>(array.attr("__array_interface__"));
-  const auto [address, read_only] = nb::cast<std::pair<std::uintptr_t, bool>>(interface["data"]);
-  read_only_ = read_only;
-  const auto shape = nb::cast<std::vector<std::int64_t>>(array.attr("shape"));
-  const auto byte_strides = nb::cast<std::vector<std::int64_t>>(array.attr("strides"));
+  std::pair<std::uintptr_t, bool> data;
+  std::vector<std::int64_t> shape;
+  std::vector<std::int64_t> byte_strides;
+  const nb::object interface = nb::getattr(array, "__array_interface__");
+  const bool is_whole = nb::isinstance<nb::dict>(interface) && read_item(interface, "data", data) &&
+                        nb::try_cast(nb::getattr(array, "shape", nb::none()), shape) &&
+                        nb::try_cast(nb::getattr(array, "strides", nb::none()), byte_strides) &&
+                        shape.size() == byte_strides.size();
+  if (!is_whole) {
+    refuse(ErrorCode::invalid_type, place, "an array whose __array_interface__ is numpy's",
+           class_name(array));
+  }
+  read_only_ = data.second;
   const std::int64_t item_bytes = bits(*dtype) / 8;
 
-  view_.data = reinterpret_cast<void*>(address);
+  view_.data = reinterpret_cast<void*>(data.first);
   view_.dtype = *dtype;
   view_.rank = checked_rank(shape.size(), place);
   for (int d = 0; d < view_.rank; ++d) {

@@ -6,11 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from numbers import Integral
 from typing import Any, NoReturn
 
 from quire import _quire
-from quire._tensor import Array, current_stream, device_of, empty, is_dense, is_on_gpu, span
+from quire._tensor import Array, current_stream, device_of, empty, is_dense, is_on_gpu, is_writable, span
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,19 @@ class _Options:
     stream: int | None = None
     workspace: Array | None = None
     overlaps_previous: bool = False
+    # By stream, of calls without a workspace: the same few come again and again.
+    contexts: dict[int, _quire.Context] = field(default_factory=dict, compare=False, repr=False)
+
+    def context(self, stream: int, workspace: tuple[int, int] = (0, 0)) -> _quire.Context:
+        return _quire.Context(self.num_threads, self.kernel, stream, *workspace, self.overlaps_previous)
+
+    def remembered_context(self, stream: int) -> _quire.Context:
+        found = self.contexts.get(stream)
+        if found is None:
+            found = self.context(stream)
+            if len(self.contexts) < 64:
+                self.contexts[stream] = found
+        return found
 
 
 _options: ContextVar[_Options] = ContextVar("quire_options", default=_Options())
@@ -40,13 +54,13 @@ def using(
     Parameters
     ----------
     num_threads : int, optional
-        Threads of CPU ops; 0 means all cores.
+        Threads of CPU ops, at most 1024; 0 means all cores that the process may use (`info()["cores"]`).
     kernel : str, optional
         Take only kernels whose name starts with this, such as "reference" or "cpu/avx2".
     stream : int, optional
         The `cudaStream_t` of GPU ops; by default the current stream of the caller's framework.
     workspace : dense array, optional
-        Scratch of at least the `workspace_bytes` that `supports` reports, on the device of the op's tensors and aligned
+        Writable scratch of at least the `workspace_bytes` that `supports` reports, on the device of the op's tensors and aligned
         to 256 bytes, as allocators give it. Two streams need one each. By default
         CPU ops keep their own, and GPU ops take some from the caller's framework for the call. A CUDA graph that
         is to be replayed later needs one that stays.
@@ -63,6 +77,8 @@ def using(
     """
     if workspace is not None and not is_dense(workspace):
         refuse_value("using", "workspace", "a dense numpy, torch or CuPy array", type(workspace).__name__)
+    if workspace is not None and not is_writable(workspace):
+        refuse_value("using", "workspace", "writable", "a read-only array")
     given = {
         "num_threads": num_threads,
         "kernel": kernel,
@@ -71,7 +87,8 @@ def using(
         "overlaps_previous": overlaps_previous,
     }
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    token = _options.set(replace(_options.get(), **changes))
+    _quire.Context(**{name: value for name, value in changes.items() if name != "workspace"})  # raises here, not in ops
+    token = _options.set(replace(_options.get(), contexts={}, **changes))
     try:
         yield
     finally:
@@ -109,6 +126,23 @@ def refuse_type(op: str, argument: str, expected: str, actual: str) -> NoReturn:
     _quire.refuse(True, op, argument, expected, actual)
 
 
+def flag(op: str, argument: str, value: bool) -> bool:
+    """A True or False that Python itself acts on."""
+    if not isinstance(value, bool):
+        refuse_type(op, argument, "True or False", type(value).__name__)
+    return value
+
+
+def whole_number(op: str, argument: str, value: int, lowest: int) -> int:
+    """A size that Python itself computes with, up to 2^31 - 1."""
+    if not isinstance(value, Integral) or isinstance(value, bool):
+        refuse_type(op, argument, "a whole number", type(value).__name__)
+    if not lowest <= value < 2**31:
+        shown = str(value) if abs(value) < 2**63 else "a very large int"
+        refuse_value(op, argument, f"from {lowest} to {2**31 - 1}", shown)
+    return int(value)
+
+
 def _workspace_for(like: Array, workspace: Array) -> tuple[int, int]:
     """Address and bytes of a given workspace. Kernels write there without looking at what it is."""
     if device_of(workspace) != device_of(like):
@@ -121,13 +155,9 @@ def context(like: Array, workspace: Array | None = None) -> _quire.Context:
     options = _options.get()
     stream = current_stream(like) if options.stream is None else options.stream
     scratch = options.workspace if workspace is None else workspace
-    return _quire.Context(
-        options.num_threads,
-        options.kernel,
-        stream,
-        *((0, 0) if scratch is None else _workspace_for(like, scratch)),
-        options.overlaps_previous,
-    )
+    if scratch is None:
+        return options.remembered_context(stream)
+    return options.context(stream, _workspace_for(like, scratch))
 
 
 def _scratch(op: str, like: Array, arguments: dict[str, Any]) -> Array | None:

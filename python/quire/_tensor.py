@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -26,19 +28,44 @@ _ARRAY_NAMES = {
 _QUIRE_NAMES = {array_name: name for name, array_name in _ARRAY_NAMES.items()}
 
 
+# What was found out about a few classes and dtypes: both are looked at several times in a call, and never change.
+_REMEMBERED = 64
+_packages: dict[type, str] = {}
+_dtype_names: dict[Any, str] = {}
+
+
 def framework(array: Array) -> str:
     """Name of the package that an array comes from: "numpy", "torch", "cupy", ..."""
-    for base in type(array).__mro__:
+    kind = type(array)
+    known = _packages.get(kind)
+    if known is None:
+        known = _package_of(kind)
+        if len(_packages) < _REMEMBERED:
+            _packages[kind] = known
+    return known
+
+
+def _package_of(kind: type) -> str:
+    for base in kind.__mro__:
         package = base.__module__.partition(".")[0]
         if package in ("numpy", "torch", "cupy", "jax", "jaxlib"):
             return package
-    return type(array).__module__.partition(".")[0]
+    return kind.__module__.partition(".")[0]
 
 
 def dtype_name(array: Array) -> str:
     """Quire's name of an array's dtype ("bf16"), or the framework's own where Quire has none."""
-    name = str(getattr(array, "dtype", "")).removeprefix("torch.")
-    return _QUIRE_NAMES.get(name, name)
+    dtype = getattr(array, "dtype", "")
+    try:
+        known = _dtype_names.get(dtype)
+    except TypeError:  # no hash: no framework's dtype
+        return ""
+    if known is None:
+        name = str(dtype).removeprefix("torch.")
+        known = _QUIRE_NAMES.get(name, name)
+        if len(_dtype_names) < _REMEMBERED:
+            _dtype_names[dtype] = known
+    return known
 
 
 def activation_dtype(array: Array) -> str:
@@ -52,11 +79,15 @@ def activation_dtype(array: Array) -> str:
 def size(array: Array, axis: int) -> int:
     """A dimension, or 0 where there is none: the op, not the allocation, reports a wrong rank."""
     shape = getattr(array, "shape", ())
-    return int(shape[axis]) if -len(shape) <= axis < len(shape) else 0
+    if not isinstance(shape, (tuple, Sequence)):
+        return 0
+    return _extent(shape[axis]) if -len(shape) <= axis < len(shape) else 0
 
 
 def _extent(value: Any) -> int:
     """A size that was asked for, or 0 where it is none: the op, not the allocation, reports it."""
+    if type(value) is int and 0 < value < 2**62:
+        return value
     try:
         size = operator.index(value)
     except TypeError:
@@ -67,11 +98,11 @@ def _extent(value: Any) -> int:
 def empty(like: Array, shape: Sequence[int], dtype: str) -> Array:
     """Uninitialised memory in the framework and on the device of `like`."""
     dims = tuple(_extent(extent) for extent in shape)
+    if math.prod(dims) >= 2**59:  # no address space holds it: the op, not the framework, says so
+        dims = (0,) * len(dims)
     package = framework(like)
     if package == "torch":
-        import torch
-
-        return torch.empty(dims, dtype=getattr(torch, _ARRAY_NAMES[dtype]), device=like.device)
+        return _torch_empty()(dims, dtype=_torch_dtype(dtype), device=like.device)
     if package == "cupy":
         import cupy
 
@@ -79,6 +110,20 @@ def empty(like: Array, shape: Sequence[int], dtype: str) -> Array:
             return cupy.empty(dims, dtype=_ARRAY_NAMES[dtype])
     # JAX arrays are immutable, so their results come as numpy arrays, which jax.numpy.asarray takes over.
     return np.empty(dims, dtype=numpy_dtype(dtype))
+
+
+@cache
+def _torch_empty() -> Any:
+    import torch
+
+    return torch.empty
+
+
+@cache
+def _torch_dtype(name: str) -> Any:
+    import torch
+
+    return getattr(torch, _ARRAY_NAMES[name])
 
 
 def numpy_dtype(name: str) -> np.dtype:
@@ -108,6 +153,11 @@ def is_dense(array: Array) -> bool:
     if package == "torch":
         return bool(array.is_contiguous())
     return package in ("numpy", "cupy") and bool(array.flags.c_contiguous)
+
+
+def is_writable(array: Array) -> bool:
+    """Whether a dense array may be written to: numpy alone has others."""
+    return framework(array) != "numpy" or bool(array.flags.writeable)
 
 
 def is_on_gpu(array: Array) -> bool:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from quire._call import run
+from quire._call import flag, run
 from quire._tensor import Array, activation_dtype, empty, size
 from quire.cache import PagedKVCache
 from quire.masks import Mask
@@ -65,7 +65,8 @@ def flash_attention(
     Returns
     -------
     out, or (out, lse)
-        A query that sees no key gives 0 and, without a sink, LSE -inf.
+        A query that sees no key gives 0 and, without a sink, LSE -inf. Nothing but keys of its own sequence reaches a
+        query; a NaN or infinity among the values of those that the mask hides may make its out NaN.
 
     Examples
     --------
@@ -79,7 +80,7 @@ def flash_attention(
     tokens, heads = size(q, 0), size(q, 1)
     if out is None:
         out = empty(q, (tokens, heads, size(q, 2)), activation_dtype(q))
-    lse = empty(q, (tokens, heads), "f32") if return_lse else None
+    lse = empty(q, (tokens, heads), "f32") if flag("flash_attention", "return_lse", return_lse) else None
     run(
         "flash_attention",
         q,
@@ -127,6 +128,6 @@ def merge_states(
     tokens, heads = size(states, 1), size(states, 2)
     if out is None:
         out = empty(states, (tokens, heads, size(states, 3)), activation_dtype(states))
-    lse = empty(states, (tokens, heads), "f32") if return_lse else None
+    lse = empty(states, (tokens, heads), "f32") if flag("merge_states", "return_lse", return_lse) else None
     run("merge_states", states, states=states, lses=lses, out=out, lse=lse)
     return (out, lse) if return_lse else out

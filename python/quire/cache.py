@@ -3,6 +3,10 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
+import numpy as np
+
 from quire._quire import RowFormat
 from quire._tensor import Array, size
 
@@ -12,8 +16,25 @@ def is_cache(cache: object) -> bool:
     return isinstance(cache, PagedKVCache)
 
 
+class _Broadcast(NamedTuple):
+    """A numpy array with strides of 0, which pickle and deepcopy would make an ordinary one."""
+
+    numbers: np.ndarray  # of size 1 where the stride was 0
+    shape: tuple[int, ...]
+
+    @classmethod
+    def of(cls, array: np.ndarray) -> _Broadcast:
+        first = tuple(slice(1) if stride == 0 else slice(None) for stride in array.strides)
+        return cls(array[first], array.shape)
+
+    def restored(self) -> np.ndarray:
+        return np.broadcast_to(self.numbers, self.shape)
+
+
 class PagedKVCache:
     """A paged KV cache. It holds references and never copies; ops write rows into `blocks`.
+
+    `copy.copy` gives another one over the same arrays; `copy.deepcopy` and `pickle` take the arrays along.
 
     Parameters
     ----------
@@ -26,10 +47,12 @@ class PagedKVCache:
         Column j names the page of tokens [j * page_size, (j + 1) * page_size). An entry of num_pages or 0xFFFFFFFF
         (int32: -1) means "no page": loads there read as masked zeros, stores are dropped.
     scales : array [num_scale_pages, kv, num_layers, page_size, num_kv_heads, slots], optional
-        Scales of a quantized cache, with any strides. A broadcast tensor (stride 0 over pages or tokens) is static:
-        ops read it and never write it.
+        Scales of a quantized cache, with any strides.
     scales_page_table : uint32 array [batch, max_pages], optional
         Page ids of `scales`; by default those of `page_table`.
+    static_scales : bool, optional
+        Whether `scales` are calibrated ones, which ops read and never write. By default a broadcast tensor (stride 0
+        over several pages or tokens) is. A pool of one page of one token has no strides that could say it.
     row_format : RowFormat, optional
         What a row looks like in bytes. By default `row` columns of the dtype of `blocks`, scaled if there are scales.
     max_seq_length, max_cache_length : int, optional
@@ -51,6 +74,7 @@ class PagedKVCache:
         scales: Array | None = None,
         *,
         scales_page_table: Array | None = None,
+        static_scales: bool | None = None,
         row_format: RowFormat | None = None,
         max_seq_length: int | None = None,
         max_cache_length: int | None = None,
@@ -60,9 +84,28 @@ class PagedKVCache:
         self.page_table = page_table
         self.scales = scales
         self.scales_page_table = scales_page_table
+        self.static_scales = static_scales
         self.row_format = row_format
         self.max_seq_length = max_seq_length
         self.max_cache_length = max_cache_length
+
+    def __copy__(self) -> PagedKVCache:
+        """Another cache over the same arrays."""
+        copy = type(self).__new__(type(self))
+        copy.__dict__.update(self.__dict__)
+        return copy
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle and deepcopy. Static scales stay static: a broadcast array is kept as what it repeats."""
+        state = dict(self.__dict__)
+        if isinstance(state.get("scales"), np.ndarray) and 0 in state["scales"].strides:
+            state["scales"] = _Broadcast.of(state["scales"])
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if isinstance(self.scales, _Broadcast):
+            self.scales = self.scales.restored()
 
     @property
     def num_pages(self) -> int:

@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-from numbers import Integral
 from typing import NamedTuple
 
 from quire import _quire
-from quire._call import refuse_type, refuse_value, run
+from quire._call import flag, refuse_value, run, whole_number
 from quire._tensor import Array, activation_dtype, empty, size
 from quire.cache import PagedKVCache, is_cache
 from quire.masks import Mask
@@ -101,6 +100,12 @@ def mla_decode(
     batch_invariant : bool
         A sequence's result is the same bits in any batch.
 
+    Returns
+    -------
+    out, or (out, lse)
+        A query that sees no key gives 0 and, without a sink, LSE -inf. Nothing but keys of its own sequence reaches a
+        query; a NaN or infinity in the latents of those that the mask hides may make its out NaN.
+
     Examples
     --------
     >>> blocks = np.zeros((2, 1, 1, 16, 1, 24), np.float32)  # latent 16, rope 8
@@ -116,7 +121,7 @@ def mla_decode(
     if out is None:
         value = latent_columns("mla_decode", cache, latent_dim) if w_uv is None else size(w_uv, 1)
         out = empty(q, (tokens, heads, value), activation_dtype(q))
-    lse = empty(q, (tokens, heads), "f32") if return_lse else None
+    lse = empty(q, (tokens, heads), "f32") if flag("mla_decode", "return_lse", return_lse) else None
     run(
         "mla_decode",
         q,
@@ -145,9 +150,7 @@ def mla_decode(
 def latent_columns(op: str, cache: PagedKVCache, latent_dim: int | None) -> int:
     """Columns of a latent row that are values: given, or the row format's first part, or all but 64."""
     if latent_dim is not None:
-        if not isinstance(latent_dim, Integral):
-            refuse_type(op, "latent_dim", "a whole number", repr(latent_dim))
-        return int(latent_dim)
+        return whole_number(op, "latent_dim", latent_dim, 1)
     if not is_cache(cache):
         return 0
     if cache.row_format is not None and len(cache.row_format.parts) > 1:

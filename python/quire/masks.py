@@ -6,14 +6,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from quire import _quire
+from quire._call import refuse_value
 from quire._tensor import Array
+
+_MOST_JOINED = 64  # the limit of the kernels, who walk a mask for each key
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Mask:
     """A mask. Made by `causal`, `full`, `sliding_window`, `chunked` and `tree`, joined by `&` and `|`.
 
-    Positions are absolute: new token i of a sequence stands at cache_length + i.
+    Positions are absolute: new token i of a sequence stands at cache_length + i. At most 64 are joined.
 
     Examples
     --------
@@ -34,13 +37,26 @@ class Mask:
         return _join("any_of", self, other)
 
     def __repr__(self) -> str:
-        return _quire.describe_mask(mask=self)
+        try:
+            return _quire.describe_mask(mask=self)
+        except (TypeError, ValueError):  # ops refuse it; debuggers still want to show it
+            return f"<quire.Mask {self.kind!r}>"
+
+    @property
+    def _joined(self) -> int:
+        """How many masks it is made of."""
+        return self.__dict__.get("_count", 1)
 
 
 def _join(kind: str, left: Mask, right: Mask) -> Mask:
     if not isinstance(right, Mask):
         return NotImplemented
-    return Mask(kind, left=left, right=right)
+    count = left._joined + right._joined
+    if count > _MOST_JOINED:
+        refuse_value("mask", "mask", f"of at most {_MOST_JOINED} masks joined", str(count))
+    mask = Mask(kind, left=left, right=right)
+    object.__setattr__(mask, "_count", count)
+    return mask
 
 
 def causal() -> Mask:

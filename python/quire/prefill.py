@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from quire import _quire
-from quire._call import run, running
+from quire._call import flag, refuse_type, refuse_value, run, running, whole_number
 from quire._tensor import Array, activation_dtype, dtype_name, empty, size
 from quire.cache import PagedKVCache, is_cache
 from quire.masks import Mask
@@ -64,7 +64,7 @@ def mla_prefill_plan(
         max_chunks = _quire.mla_prefill_num_chunks(
             row_offsets=row_offsets, cache=cache, buffer_tokens=buffer_tokens, decode_tokens=decode_tokens
         )
-    shape = (max_chunks, size(row_offsets, 0))
+    shape = (whole_number("mla_prefill_plan", "max_chunks", max_chunks, 0), size(row_offsets, 0))
     unsigned = "i32" if dtype_name(row_offsets) == "i32" else "u32"
     plan = MlaPrefillPlan(
         buffer_row_offsets=empty(row_offsets, shape, unsigned),
@@ -134,6 +134,12 @@ def mla_prefill(
         Lets a kernel round queries, keys, values and weights to e4m3 and multiply on fp8 tensor cores.
     out : array [tokens, heads, value], optional
 
+    Returns
+    -------
+    out, or (out, lse)
+        A query that sees no key gives 0 and, without a sink, LSE -inf. Nothing but keys of its own sequence reaches a
+        query; a NaN or infinity in the latents of those that the mask hides may make its out NaN.
+
     Examples
     --------
     >>> blocks = np.zeros((2, 1, 1, 16, 1, 24), np.float32)  # latent 16, rope 8
@@ -147,14 +153,13 @@ def mla_prefill(
     (3, 2, 4)
     """
     if plan is None:
-        with running():
-            plan = mla_prefill_plan(row_offsets, cache, layer)
+        plan = _own_plan(row_offsets, cache, layer)
     tokens, heads = size(q, 0), size(q, 1)
     if out is None and is_cache(cache):
         nope = size(q, 2) - (cache.head_dim - size(kv_b_proj, 1))
         value = size(kv_b_proj, 0) // max(heads, 1) - nope
         out = empty(q, (tokens, heads, value), activation_dtype(q))
-    lse = empty(q, (tokens, heads), "f32") if return_lse else None
+    lse = empty(q, (tokens, heads), "f32") if flag("mla_prefill", "return_lse", return_lse) else None
     run(
         "mla_prefill",
         q,
@@ -179,3 +184,15 @@ def mla_prefill(
         lse=lse,
     )
     return (out, lse) if return_lse else out
+
+
+def _own_plan(row_offsets: Array, cache: PagedKVCache, layer: int) -> MlaPrefillPlan:
+    """The plan of a call that was given none. Its errors are those of the call."""
+    try:
+        with running():
+            return mla_prefill_plan(row_offsets, cache, layer)
+    except (TypeError, ValueError) as error:
+        if not hasattr(error, "op"):
+            raise
+        refuse = refuse_type if isinstance(error, TypeError) else refuse_value
+        refuse("mla_prefill", error.argument, error.expected, error.actual)

@@ -60,7 +60,8 @@ def fused_qkv_matmul(
         Where x and weight are float32, let a kernel round both to tf32 (a significand of 11 bits) and multiply on
         tensor cores.
     out : array [tokens, q_dim], optional
-        Where Q goes. One made here has the dtype of x, bfloat16 for fp8.
+        Where Q goes. One made here has the dtype of x, bfloat16 for fp8. A weight of 2 * kv_dim rows has K and V alone:
+        Q is empty.
 
     Examples
     --------

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from numbers import Integral
 
 from quire import _quire
-from quire._call import context, refuse_value, run
+from quire._call import context, refuse_type, refuse_value, run
 from quire._quire import PackedWeight
-from quire._tensor import Array, empty, framework, size
+from quire._tensor import Array, dtype_name, empty, framework, size
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +45,8 @@ class Quant:
 
     def num_rows(self, weight: Array) -> int:
         """N of a weight in this format."""
+        if not isinstance(self.format, str):
+            return 0  # the op says so
         if self.format == "awq":
             return size(weight, 1) * 8
         return size(weight, 1 if self.format in ("gptq", "gptq_v2") else 0)
@@ -56,17 +58,22 @@ def pack_int4(codes: Array) -> Array:
     Parameters
     ----------
     codes : uint8 array [N, K]
-        From numpy, ml_dtypes (uint4) or torch; K is even.
+        From numpy, ml_dtypes (uint4), torch or CuPy; K is even. Codes above 15 are refused.
 
     Examples
     --------
     >>> quire.pack_int4(np.array([[1, 15, 0, 7]], np.uint8))
     array([[241, 112]], dtype=uint8)
     """
-    if size(codes, -1) % 2 != 0:
+    dtype = dtype_name(codes)
+    if framework(codes) not in ("numpy", "torch", "cupy", "jax", "jaxlib") or dtype not in ("u8", "uint4"):
+        refuse_type("pack_int4", "codes", "uint8 or uint4", dtype or type(codes).__name__)
+    if len(codes.shape) != 2 or size(codes, 1) % 2 != 0:
         refuse_value("pack_int4", "codes", "[N, an even K]", str(list(codes.shape)))
-    if str(codes.dtype) == "uint4":
+    if dtype == "uint4":
         codes = codes.astype("uint8")
+    elif math.prod(codes.shape) > 0 and int(codes.max()) > 15:
+        refuse_value("pack_int4", "codes", "from 0 to 15", str(int(codes.max())))
     return codes[..., 0::2] | (codes[..., 1::2] << 4)
 
 
@@ -85,7 +92,8 @@ def pack_weight(weight: Array, *, weight_scale: Array | None = None, quant: Quan
     -------
     PackedWeight
         Passed as `weight`, without `weight_scale` and `quant`. Has `shape` (N, K), `format`, `packing` (the name of the
-        order) and `nbytes`. A kernel that cannot read its order refuses it.
+        order) and `nbytes`. A kernel that cannot read its order refuses it. It pickles; what was pickled by another
+        version, or on a machine whose kernels read another order, is refused when it is loaded.
 
     Examples
     --------
@@ -142,8 +150,10 @@ def quantize_fp8(
     >>> q.astype(np.float32).tolist(), scale.tolist()
     ([[448.0, -224.0, 0.0, 112.0]], [[1.0]])
     """
-    if not isinstance(dtype, str) or dtype not in ("fp8_e4m3", "fp8_e5m2"):
-        refuse_value("quantize_fp8", "dtype", "fp8_e4m3 or fp8_e5m2", repr(dtype))
+    if not isinstance(dtype, str):
+        refuse_type("quantize_fp8", "dtype", "fp8_e4m3 or fp8_e5m2", type(dtype).__name__)
+    if dtype not in ("fp8_e4m3", "fp8_e5m2"):
+        refuse_value("quantize_fp8", "dtype", "fp8_e4m3 or fp8_e5m2", repr(dtype[:80]))
     rows, columns = size(x, 0), size(x, 1)
     in_groups = isinstance(group_size, Integral) and group_size > 0  # the op refuses what is neither this nor -1
     groups = -(-columns // group_size) if in_groups else 1

@@ -137,7 +137,7 @@ def rope(
         freqs_cis=freqs_cis,
         interleaved=interleaved,
         position_ids=position_ids,
-        mrope_sections=list(mrope_sections),
+        mrope_sections=mrope_sections,
         rotate_key=rotate_key,
         q_gamma=q_gamma,
         key_gamma=key_gamma,

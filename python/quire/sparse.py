@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from quire._call import refuse_type, run
+from quire._call import flag, refuse_type, run
 from quire._tensor import Array, activation_dtype, empty, size
 from quire.cache import PagedKVCache
 from quire.decode import latent_columns
@@ -138,7 +138,7 @@ def sparse_mla(
     if out is None:
         latent = latent_columns("sparse_mla", cache, latent_dim)
         out = empty(q, (tokens, heads, latent), activation_dtype(q))
-    lse = empty(q, (tokens, heads), "f32") if return_lse else None
+    lse = empty(q, (tokens, heads), "f32") if flag("sparse_mla", "return_lse", return_lse) else None
     run(
         "sparse_mla",
         q,

@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import os
 import platform
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from quire import _quire, attention, decode, index_rows, prefill, projection, quant, rows, sparse
-from quire._call import planning, refuse_value
+from quire._call import planning, refuse_type, refuse_value
 
 _OPS: dict[str, Callable[..., Any]] = {
     function.__name__: function
@@ -62,8 +61,10 @@ def supports(op: str, *args: Any, **kwargs: Any) -> _quire.Plan:
     >>> bool(quire.supports("merge_states", states, lses))
     True
     """
+    if not isinstance(op, str):
+        refuse_type("supports", "op", "a str", type(op).__name__)
     if op not in _OPS:
-        refuse_value("supports", "op", f"one of {', '.join(_OPS)}", repr(op))
+        refuse_value("supports", "op", f"one of {', '.join(_OPS)}", repr(op[:80]))
     with planning() as plans:
         _OPS[op](*args, **kwargs)
     return plans[0]
@@ -86,7 +87,7 @@ def measure_cpu_ceiling(*, num_threads: int = 0, target: str = "") -> CpuCeiling
     Parameters
     ----------
     num_threads : int
-        That work at once; 0 means all cores.
+        That work at once, at most 1024; 0 means all cores.
     target : str
         Such as "amx" or "portable"; by default the best one that runs here.
 
@@ -101,6 +102,9 @@ def measure_cpu_ceiling(*, num_threads: int = 0, target: str = "") -> CpuCeiling
 def info() -> dict[str, Any]:
     """What this build is and runs on: version, backends ("cuda" only where it was built in), machine, cores, ops.
 
+    The cores are those that CPU ops use by default: the process's affinity and the CPU quotas of its control groups
+    (those of a container, say) are counted in.
+
     Examples
     --------
     >>> quire.info()["version"] == quire.__version__
@@ -112,6 +116,6 @@ def info() -> dict[str, Any]:
         "version": _quire.__version__,
         "backends": _quire.backends.split(),
         "machine": platform.machine(),
-        "cores": os.cpu_count(),
+        "cores": _quire.num_cores(),
         "ops": list(_OPS),
     }

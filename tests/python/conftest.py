@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
+import os
+
 import numpy as np
 import pytest
+
+# Read when the first op runs: scratch on the CPU is NaN when an op gets it.
+os.environ.setdefault("QUIRE_POISON_SCRATCH", "1")
 
 
 @pytest.fixture

@@ -39,6 +39,36 @@ def test_store_rounds_to_the_cache(dtype, rng):
     assert new_rows(cache, 0, 0).tobytes() == expected.tobytes()
 
 
+@pytest.mark.parametrize("heads", [1, 2])
+def test_store_leaves_a_static_scale_of_one_page_and_one_token(heads):
+    """DLPack gives a dimension of size 1 any stride, so that an expanded scale looks like a dense one."""
+    torch = pytest.importorskip("torch")
+    blocks = torch.zeros((1, 2, 1, 1, heads, 8), dtype=torch.int8)
+    scale = torch.tensor(0.5)
+    scales = scale.expand(1, 2, 1, 1, heads, 1)
+    table = torch.zeros((1, 1), dtype=torch.int32)
+    x = torch.full((1, heads, 8), 3.0)
+    for static_scales in (None, True):
+        cache = quire.PagedKVCache(
+            blocks, torch.zeros(1, dtype=torch.int32), table, scales, static_scales=static_scales
+        )
+        quire.store(x, torch.tensor([0, 1], dtype=torch.int32), cache, 0)
+        assert scale.item() == 0.5
+        assert (blocks[0, 0] == 6).all()
+
+
+def test_store_asks_whether_a_scale_of_one_token_is_static():
+    blocks = np.zeros((1, 1, 1, 1, 1, 8), np.int8)
+    for static_scales, scale, code in [(None, 3 / 127, 127), (False, 3 / 127, 127), (True, 0.5, 6)]:
+        scales = np.full((1, 1, 1, 1, 1, 1), 0.5, np.float32)
+        cache = quire.PagedKVCache(
+            blocks, np.array([0], np.uint32), np.array([[0]], np.uint32), scales, static_scales=static_scales
+        )
+        quire.store(np.full((1, 1, 8), 3, np.float32), offsets([1]), cache, 0)
+        assert scales.item() == np.float32(scale)
+        assert (blocks == code).all()
+
+
 @pytest.mark.parametrize("dtype", [ml_dtypes.float8_e4m3fn, np.int8])
 def test_store_quantizes_per_granule(dtype, rng):
     cache = make_cache(NEW, CACHED, rng=rng, head_dim=8, dtype=dtype)

@@ -163,3 +163,31 @@ def test_zero_tokens(rng):
     q = quire.fused_qkv_matmul(np.zeros((0, HIDDEN), np.float32), offsets([0, 0]), weight, cache, 0)
     assert q.shape == (0, Q_DIM)
     np.testing.assert_array_equal(cache.blocks, before)
+
+
+@pytest.mark.parametrize("new", [[1], [2], [3, 0, 17]])
+def test_k_and_v_alone(new, rng):
+    """A weight without rows of Wq: Q has no columns."""
+    cache = make_cache(new, [0] * len(new), rng=rng, heads=HEADS, head_dim=DIM)
+    x = rng.standard_normal((sum(new), HIDDEN)).astype(np.float32)
+    weight = rng.standard_normal((2 * KV_DIM, HIDDEN)).astype(np.float32)
+    q = quire.fused_qkv_matmul(x, offsets(new), weight, cache, 1)
+    assert q.shape == (sum(new), 0)
+    y = x.astype(np.float64) @ weight.astype(np.float64).T
+    first = 0
+    for b, n in enumerate(new):
+        for side, columns in enumerate((slice(0, KV_DIM), slice(KV_DIM, None))):
+            stored = rows(cache, 1, side, b, n) if n else np.zeros((0, KV_DIM))
+            np.testing.assert_allclose(
+                stored.reshape(n, KV_DIM), y[first : first + n, columns], rtol=1e-5, atol=1e-5
+            )
+        first += n
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 5])
+def test_fewer_rows_than_k_and_v(tokens, rng):
+    cache = make_cache([tokens], [0], rng=rng, heads=HEADS, head_dim=DIM)
+    x = rng.standard_normal((tokens, HIDDEN)).astype(np.float32)
+    weight = rng.standard_normal((2 * KV_DIM - 1, HIDDEN)).astype(np.float32)
+    with pytest.raises(ValueError, match=r"'weight' must be f32\[32, 16\], got f32\[31, 16\]"):
+        quire.fused_qkv_matmul(x, offsets([tokens]), weight, cache, 1)

@@ -74,7 +74,6 @@ class Contest:
                 assert_near(actual, theirs, 1e-5)
             assert_no_worse(actual, theirs, exact)
 
-
     def use_fp8_weights(self):
         """Replaces kv_b_proj on all sides."""
         projection = Fp8Linear(self.chain.kv_b_proj)
@@ -207,7 +206,7 @@ def test_prefill_rotates_q_in_place_and_only_its_rope_part():
     chain = contest.chain
     lengths, counts, parts = next(contest.run.calls())
     chain.prefill(lengths, counts, parts, "stored")
-    raw = chain.query(torch.cat(parts))
+    raw = chain.query(torch.cat(parts), counts)
     turned, _ = chain._finish(raw, torch.zeros(raw.shape[0], chain.latent + chain.rope), lengths, counts)
     assert_same_bits(chain.last_q[..., : chain.nope], raw[..., : chain.nope])
     assert_near(chain.last_q, turned, 1e-6)

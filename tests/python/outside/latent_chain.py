@@ -6,6 +6,7 @@ import torch
 import quire
 
 from .page_pool import PagePool, offsets_of
+from .ragged_batch import by_sequence
 from .transformers_layer import rope_table
 
 LAYER = 1
@@ -62,16 +63,16 @@ class LatentChain:
         weights = dict(kv_b_proj=self.kv_b_proj, kv_b_proj_scale=self.kv_b_proj_scale)
         out = quire.mla_prefill(q, row_offsets, cache, LAYER, plan=plan, **weights, **arguments)
         self.last_q = q
-        return self._project(out)
+        return self._project(out, counts)
 
     def decode(self, lengths, counts, parts, way) -> torch.Tensor:
         cache, row_offsets = self.pool.cache(lengths), offsets_of(counts)
         q, arguments = self._prepare(torch.cat(parts), lengths, counts, cache, row_offsets, way)
         if way != "absorbed":
             weights = dict(w_uk=self.absorbed.w_uk, w_uv=self.absorbed.w_uv)
-            return self._project(quire.mla_decode(q, row_offsets, cache, LAYER, **weights, **arguments))
+            return self._project(quire.mla_decode(q, row_offsets, cache, LAYER, **weights, **arguments), counts)
         raw = quire.mla_decode(self.absorb(q), row_offsets, cache, LAYER, latent_dim=self.latent, **arguments)
-        return self._project(self.expand(raw))
+        return self._project(self.expand(raw), counts)
 
     @torch.no_grad()
     def absorb(self, q: torch.Tensor) -> torch.Tensor:
@@ -86,16 +87,16 @@ class LatentChain:
         return self.kv_b_proj.view(self.heads, -1, self.latent)
 
     @torch.no_grad()
-    def _project(self, out: torch.Tensor) -> torch.Tensor:
-        return self.attention.o_proj(out.flatten(1))
+    def _project(self, out: torch.Tensor, counts) -> torch.Tensor:
+        return by_sequence(self.attention.o_proj, out.flatten(1), counts)
 
     @torch.no_grad()
-    def query(self, x: torch.Tensor) -> torch.Tensor:
+    def query(self, x: torch.Tensor, counts) -> torch.Tensor:
         module = self.attention
         if module.q_lora_rank is None:
-            q = module.q_proj(x)
+            q = by_sequence(module.q_proj, x, counts)
         else:
-            q = module.q_b_proj(module.q_a_layernorm(module.q_a_proj(x)))
+            q = by_sequence(lambda part: module.q_b_proj(module.q_a_layernorm(module.q_a_proj(part))), x, counts)
         return q.view(x.shape[0], self.heads, self.nope + self.rope)
 
     @torch.no_grad()
@@ -111,7 +112,7 @@ class LatentChain:
             weight = torch.cat((self.attention.q_proj.weight, self.attention.kv_a_proj_with_mqa.weight))
             q = quire.fused_qkv_matmul(x, row_offsets, weight.detach(), cache, LAYER)
             return q.view(x.shape[0], self.heads, self.nope + self.rope), arguments | finishing
-        q, rows = self.query(x), self.attention.kv_a_proj_with_mqa(x)
+        q, rows = self.query(x, counts), by_sequence(self.attention.kv_a_proj_with_mqa, x, counts)
         if way == "given":
             return q, arguments | finishing | {"kv": rows}
         if way == "stored":

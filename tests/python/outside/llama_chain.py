@@ -6,6 +6,7 @@ import torch
 import quire
 
 from .page_pool import PagePool, offsets_of
+from .ragged_batch import by_sequence
 from .transformers_layer import rope_table
 
 LAYER = 1
@@ -49,4 +50,4 @@ class LlamaChain:
         out = quire.flash_attention(
             q, row_offsets, cache, self.layer, scale=self.attention.scaling, mask=self.mask
         )
-        return self.attention.o_proj(out.flatten(1))
+        return by_sequence(self.attention.o_proj, out.flatten(1), counts)

@@ -18,6 +18,12 @@ def capacities(schedule) -> list[int]:
     return [sum(counts) for counts in zip(*schedule)]
 
 
+def by_sequence(module, x: torch.Tensor, counts) -> torch.Tensor:
+    """module(x) as transformers runs it, one sequence at a time. torch sums a row of a matrix otherwise than a single
+    row, and an error of torch on our side only would be held against quire."""
+    return torch.cat([module(part[None])[0] for part in x.split(list(counts))])
+
+
 class RaggedRun:
     """Hidden states of a whole run, cut into the calls of a schedule."""
 

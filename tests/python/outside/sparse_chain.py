@@ -9,6 +9,7 @@ import quire
 
 from .latent_chain import LAYER, LatentChain, rotate_halves
 from .page_pool import PagePool, offsets_of
+from .ragged_batch import by_sequence
 from .transformers_layer import TransformersLayer
 
 
@@ -44,7 +45,7 @@ class SparseChain(LatentChain):
     def run(self, lengths, counts, parts) -> tuple[torch.Tensor, Indexing]:
         x, row_offsets, cache = torch.cat(parts), offsets_of(counts), self.pool.cache(lengths)
         module, norm = self.attention, self.attention.kv_a_layernorm
-        quire.store(module.kv_a_proj_with_mqa(x)[:, None], row_offsets, cache, LAYER)
+        quire.store(by_sequence(module.kv_a_proj_with_mqa, x, counts)[:, None], row_offsets, cache, LAYER)
         quire.rms_norm_key(
             row_offsets,
             cache,
@@ -54,7 +55,7 @@ class SparseChain(LatentChain):
             multiply_before_cast=False,
         )
         q = quire.rope(
-            self.query(x), row_offsets, cache, LAYER, freqs_cis=self.freqs_cis, interleaved=True
+            self.query(x, counts), row_offsets, cache, LAYER, freqs_cis=self.freqs_cis, interleaved=True
         )
         indexing = self.index(x, lengths, counts)
         raw = quire.sparse_mla(
@@ -66,7 +67,7 @@ class SparseChain(LatentChain):
             scale=module.scaling,
             latent_dim=self.latent,
         )
-        return self._project(self.expand(raw)), indexing
+        return self._project(self.expand(raw), counts), indexing
 
     @torch.no_grad()
     def index(self, x, lengths, counts) -> Indexing:
