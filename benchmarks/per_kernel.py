@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What each kernel of a case costs on the GPU, and its share of the memory's and the tensor cores' peak, by Nsight Compute.
 
-    python -m benchmarks.per_kernel --quire build/quire --cases cases --commit X --out FILE.jsonl CASE…
+    python -m benchmarks.per_kernel --quire build/release/quire --cases cases --commit X --out FILE.kernels.json CASE…
 
 Runs `quire bench` on each case under the profiler and records the kernels of one call in the order of their launch, each
 with the median over the calls that were seen. A kernel is timed alone, without the launches that otherwise overlap it:
@@ -72,7 +72,7 @@ def record(case: str, commit: str, calls: list[list[dict[str, str | float]]]) ->
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quire", default="build/quire")
+    parser.add_argument("--quire", default="build/release/quire")
     parser.add_argument("--cases", default="cases")
     parser.add_argument("--commit", required=True)
     parser.add_argument("--launches", type=int, default=40, help="kernels to look at")

@@ -18,16 +18,16 @@ from benchmarks.tables import generate, replace_generated
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / "docs" / "performance.md"
 GPU_DOCUMENT = ROOT / "docs" / "performance_gpu.md"
-# The pages of kernels, and the recordings they show.
+# The pages of figures, one for each kernel page, and the recordings they show.
 GPU_KERNEL_DOCUMENTS = {
-    ROOT / "docs" / "kernels" / "fused_qkv.md": "fused_qkv_matmul.jsonl",
-    ROOT / "docs" / "kernels" / "companions_hopper.md": "companions.jsonl",
-    ROOT / "docs" / "kernels" / "flash_attention.md": "flash_attention.jsonl",
-    ROOT / "docs" / "kernels" / "indexer.md": "mla_indexer.jsonl",
-    ROOT / "docs" / "kernels" / "index_rows.md": "index_rows.jsonl",
-    ROOT / "docs" / "kernels" / "mla_decode.md": "mla_decode.jsonl",
-    ROOT / "docs" / "kernels" / "mla_prefill.md": "mla_prefill.jsonl",
-    ROOT / "docs" / "kernels" / "sparse_mla.md": "sparse_mla.jsonl",
+    ROOT / "docs" / "measured" / "fused_qkv.md": "fused_qkv_matmul.jsonl",
+    ROOT / "docs" / "measured" / "companions_hopper.md": "companions.jsonl",
+    ROOT / "docs" / "measured" / "flash_attention.md": "flash_attention.jsonl",
+    ROOT / "docs" / "measured" / "indexer.md": "mla_indexer.jsonl",
+    ROOT / "docs" / "measured" / "index_rows.md": "index_rows.jsonl",
+    ROOT / "docs" / "measured" / "mla_decode.md": "mla_decode.jsonl",
+    ROOT / "docs" / "measured" / "mla_prefill.md": "mla_prefill.jsonl",
+    ROOT / "docs" / "measured" / "sparse_mla.md": "sparse_mla.jsonl",
 }
 # Pages with recordings of another kind, and how each is shown.
 GPU_OTHER_DOCUMENTS = {
