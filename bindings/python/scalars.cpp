@@ -20,10 +20,6 @@ void clear_refusal() {
   PyErr_Clear();
 }
 
-std::string class_name(nb::handle object) {
-  return text_of(nb::getattr(object.type(), "__name__")).value_or("an object");
-}
-
 bool is_bool(nb::handle object) {
   return PyBool_Check(object.ptr()) != 0;
 }
@@ -45,6 +41,10 @@ std::string brief(std::string text) {
 }
 
 }  // namespace
+
+std::string class_name(nb::handle object) {
+  return text_of(nb::getattr(object.type(), "__name__")).value_or("an object");
+}
 
 nb::handle interned(const char* literal) {
   static std::unordered_map<const char*, PyObject*>

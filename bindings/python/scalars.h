@@ -17,6 +17,8 @@
 
 namespace quire::python {
 
+// Of the object's class: "Tensor".
+std::string class_name(nanobind::handle object);
 // Scalars and texts as they are where that is short, anything else by its class.
 std::string shown(nanobind::handle object);
 

@@ -37,10 +37,6 @@ std::string dtype_name(nb::handle object) {
   return text_of(nb::str(name)).value_or("an unnamed dtype");
 }
 
-std::string class_name(nb::handle object) {
-  return text_of(nb::getattr(object.type(), "__name__")).value_or("an object");
-}
-
 int checked_rank(std::size_t rank, const Place& place) {
   if (rank <= kMaxRank) return static_cast<int>(rank);
   refuse(ErrorCode::invalid_value, place,

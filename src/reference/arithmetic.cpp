@@ -6,29 +6,48 @@
 #include <cmath>
 #include <cstddef>
 
-#include "quire/float_format.h"
-
 namespace quire::reference {
 namespace {
 
-constexpr FloatFormat format_of(DType dtype) {
+int mantissa_bits(DType dtype) {
   switch (dtype) {
+    case DType::f32:
+      return 23;
     case DType::f16:
-      return kFloat16;
+      return 10;
     case DType::bf16:
-      return kBFloat16;
+      return 7;
+    case DType::fp8_e4m3:
+      return 3;
     default:
-      return {.exponent_bits = 8, .mantissa_bits = 23, .finite_only = false, .overflow = {}};
+      return 2;  // fp8_e5m2
+  }
+}
+
+int lowest_exponent(DType dtype) {
+  switch (dtype) {
+    case DType::f32:
+    case DType::bf16:
+      return -126;
+    case DType::fp8_e4m3:
+      return -6;
+    default:
+      return -14;  // f16, fp8_e5m2
   }
 }
 
 }  // namespace
 
+double ulp_of(DType dtype, double value) {
+  if (!is_float(dtype)) return 1.0;
+  if (!std::isfinite(value)) return 0.0;
+  const int exponent = value == 0.0 ? lowest_exponent(dtype) : std::ilogb(value);
+  return std::ldexp(1.0, std::max(exponent, lowest_exponent(dtype)) - mantissa_bits(dtype));
+}
+
 double round_randomly(DType dtype, double value, std::uint8_t seed) {
   if (!std::isfinite(value) || round_to(dtype, value) == value) return round_to(dtype, value);
-  const FloatFormat format = format_of(dtype);
-  const int exponent = std::max(std::ilogb(value), 1 - format.bias());
-  const double unit = std::ldexp(1.0, exponent - format.mantissa_bits);
+  const double unit = ulp_of(dtype, value);
   // Two rounds of a multiply and a shift: every bit of the value moves the highest one.
   std::uint64_t mixed = std::bit_cast<std::uint64_t>(value) + 0x9E3779B97F4A7C15u * (seed + 1u);
   mixed = (mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9u;

@@ -37,6 +37,9 @@ inline constexpr Arithmetic Arithmetic::crossed{Kind::crossed};
 inline constexpr double kSumReach = 0x1p-16;
 inline constexpr double kFactorReach = 0x1p-20;
 
+// The distance of neighbouring numbers of a dtype around a value; 1 for the integers.
+double ulp_of(DType dtype, double value);
+
 // One of the two neighbours of `value` in a dtype of 16 or 32 bits, always the same one of a seed; the value itself where
 // it is one of them.
 double round_randomly(DType dtype, double value, std::uint8_t seed);

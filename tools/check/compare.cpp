@@ -13,33 +13,6 @@
 namespace quire::tools {
 namespace {
 
-int mantissa_bits(DType dtype) {
-  switch (dtype) {
-    case DType::f32:
-      return 23;
-    case DType::f16:
-      return 10;
-    case DType::bf16:
-      return 7;
-    case DType::fp8_e4m3:
-      return 3;
-    default:
-      return 2;  // fp8_e5m2
-  }
-}
-
-int lowest_exponent(DType dtype) {
-  switch (dtype) {
-    case DType::f32:
-    case DType::bf16:
-      return -126;
-    case DType::fp8_e4m3:
-      return -6;
-    default:
-      return -14;  // f16, fp8_e5m2
-  }
-}
-
 std::vector<double> values_of(const TensorView& tensor) {
   std::vector<double> values(static_cast<std::size_t>(tensor.numel()));
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -100,13 +73,6 @@ void close_infinities(std::span<const double> naive, std::initializer_list<std::
 }
 
 }  // namespace
-
-double ulp_of(DType dtype, double value) {
-  if (!is_float(dtype)) return 1.0;
-  if (!std::isfinite(value)) return 0.0;
-  const int exponent = value == 0.0 ? lowest_exponent(dtype) : std::ilogb(value);
-  return std::ldexp(1.0, std::max(exponent, lowest_exponent(dtype)) - mantissa_bits(dtype));
-}
 
 double max_error(const TensorView& actual, const TensorView& exact) {
   return max_distance(values_of(actual), values_of(exact));

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "quire/tensor_view.h"
+#include "reference/arithmetic.h"
 #include "tools/case/built.h"
 
 namespace quire::tools {
@@ -29,8 +30,7 @@ struct Comparison {
   std::string fault{};  // empty: passed
 };
 
-// The distance of neighbouring numbers of a dtype around a value; 1 for the integers.
-double ulp_of(DType dtype, double value);
+using reference::ulp_of;
 
 Comparison compare_bits(const std::string& name, const TensorView& actual,
                         const TensorView& expected);
