@@ -33,8 +33,13 @@ void normalize(const RmsNormArgs& args, const KvLayerView& view, const Token& to
   const double mean = sum_of_squares / static_cast<double>(span.count);
   const double factor = in_register(arithmetic, 1.0 / std::sqrt(mean + args.epsilon));
   for (std::int64_t i = 0; i < span.count; ++i) {
-    double y = intermediate(arithmetic, args.gamma.dtype, x[static_cast<std::size_t>(i)] * factor);
-    if (!args.multiply_before_cast) y = round_to(args.gamma.dtype, y);
+    double y = x[static_cast<std::size_t>(i)] * factor;
+    if (arithmetic == Arithmetic::crossed && !args.multiply_before_cast) {
+      y = round_within(arithmetic, args.gamma.dtype, y, std::abs(y) * kFactorReach);
+    } else {
+      y = intermediate(arithmetic, args.gamma.dtype, y);
+      if (!args.multiply_before_cast) y = round_to(args.gamma.dtype, y);
+    }
     y *= args.gamma.load({i}) + args.weight_offset;
     view.store(token.sequence, head_of(i), token.position, column_of(i), y);
   }

@@ -70,6 +70,11 @@ std::vector<Copy> copies() {
   }
   list.push_back(
       {"past_the_last_row", make_tile(kBf16, {.box_rows = 32}), {{0, 1, 54}, {0, 0, 1 << 30}}});
+  // A view of one token may have any stride between tokens.
+  TileDescriptor one_row = make_tile(kBf16, {.box_rows = 8});
+  one_row.dims[static_cast<std::size_t>(one_row.rank) - 1] = 1;
+  one_row.strides_bytes[static_cast<std::size_t>(one_row.rank) - 2] = 386;
+  list.push_back({"one_row_of_any_stride", one_row, {{0, 0, 0}, {64, 1, 0}}});
   list.push_back(
       {"incomplete_granule", make_tile(kOdd, {.box_rows = 8}), {{64, 2, 3}, {0, 2, 30}}});
   list.push_back({"latent_of_mixed_row",

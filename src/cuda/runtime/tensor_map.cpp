@@ -81,7 +81,19 @@ std::array<To, kSize> convert(const std::array<From, kSize>& from) {
   return to;
 }
 
-TensorMap encode(const TileDescriptor& descriptor, CUtensorMapDataType type, void* base) {
+// The stride of a dimension of one element is never used, and a view of one row may have any. The driver wants multiples
+// of 16 bytes all the same.
+TileDescriptor with_aligned_strides(TileDescriptor descriptor) {
+  constexpr std::int64_t kUnit = 16;
+  for (std::size_t i = 0; i + 1 < static_cast<std::size_t>(descriptor.rank); ++i) {
+    std::int64_t& stride = descriptor.strides_bytes[i];
+    if (descriptor.dims[i + 1] == 1 && (stride < 0 || stride % kUnit != 0)) stride = kUnit;
+  }
+  return descriptor;
+}
+
+TensorMap encode(const TileDescriptor& given, CUtensorMapDataType type, void* base) {
+  const TileDescriptor descriptor = with_aligned_strides(given);
   validate_descriptor(descriptor, reinterpret_cast<std::uintptr_t>(base));
   static const PFN_cuTensorMapEncodeTiled_v12000 encoder = find_encoder();
   const auto dims = convert<cuuint64_t>(descriptor.dims);

@@ -14,14 +14,23 @@ __device__ float element(const IndexRowVector& from, int column) {
   return load_one(from.data, from.dtype, column);
 }
 
+// Takes the mean of the warp's row off it, as f32 has it.
+__device__ void subtract_mean(float* row, int columns) {
+  const float share = 1.0f / static_cast<float>(columns);
+  float sum = 0.0f;
+  for (int i = threadIdx.x; i < columns; i += kWarp) sum = fmaf(row[i], share, sum);
+  const float mean = warp_sum(sum);
+  for (int i = threadIdx.x; i < columns; i += kWarp) row[i] -= mean;
+}
+
 __device__ void normalize(const IndexRowParams& params, float* row) {
   const auto columns = static_cast<float>(params.columns);
-  float sum = 0.0f;
-  for (int i = threadIdx.x; i < params.columns; i += kWarp) sum += row[i];
-  const float mean = warp_sum(sum) / columns;
+  // Twice: f32 rounds the mean of numbers that lie close together by more than they differ, and the division by their
+  // deviation would make that error a large one. The second mean is that error.
+  subtract_mean(row, params.columns);
+  subtract_mean(row, params.columns);
   float squares = 0.0f;
   for (int i = threadIdx.x; i < params.columns; i += kWarp) {
-    row[i] -= mean;
     squares = fmaf(row[i], row[i], squares);
   }
   squares = warp_sum(squares);

@@ -81,7 +81,8 @@ template <typename Config> class KeyWorker {
       }
     }
     if (Config::Steps::has_norm(params_)) {
-      normalize<Config::kLanes>(rows, shared_.norm + lane * kWidth, params_.epsilon);
+      normalize<Config::kLanes, mean_passes(Config::kX)>(rows, shared_.norm + lane * kWidth,
+                                                         params_.epsilon);
     }
     if (Config::Steps::turns(params_)) {
 #pragma unroll

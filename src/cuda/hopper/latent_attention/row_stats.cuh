@@ -15,14 +15,4 @@ struct RowStats {
   float sum[2];
 };
 
-__device__ inline RowStats row_stats(const RowSoftmax& softmax, float to_log2) {
-  RowStats stats;
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    stats.max[i] = softmax.max[i] * to_log2;
-    stats.sum[i] = quad_sum(softmax.sum[i]);
-  }
-  return stats;
-}
-
 }  // namespace quire::cuda::hopper

@@ -18,8 +18,8 @@ struct SparseFinish {
 __device__ inline SparseFinish finish_row(float base, float sum, const float* sinks, int head) {
   const float sink = sinks == nullptr ? -INFINITY : sinks[head] * kLog2e;
   const float top = fmaxf(base, sink);
-  // No key, or scores of -inf only, and no sink. A NaN score is in the sum, whatever the maximum.
-  if (top == -INFINITY && sum == 0.0F && !isnan(sink)) return {.factor = 0.0F, .lse = -INFINITY};
+  // No key, or scores of -inf only. A NaN score is in the sum, whatever the maximum.
+  if (base == -INFINITY && sum == 0.0F && !isnan(sink)) return {.factor = 0.0F, .lse = sink * kLn2};
   const float from = top == -INFINITY ? 0.0F : top;
   const float weight = base == -INFINITY ? 0.0F : exp2f(base - from);
   const float total = sum * weight + (sinks == nullptr ? 0.0F : exp2f(sink - from));
@@ -49,9 +49,11 @@ struct LazySoftmax {
     // Not less than weigh() leaves a row with: where this fails, that one raises the base.
     constexpr float kMost = (1 << static_cast<int>(kRise)) * kScores / 2;
     float added[2];
+    bool is_good = is_wanted;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const float offset = base[i] * to_log2;
+      is_good = is_good && is_near(offset);
       float even = 0.0F;
       float odd = 0.0F;
 #pragma unroll
@@ -64,8 +66,7 @@ struct LazySoftmax {
       }
       added[i] = even + odd;
     }
-    // Infinite where there was no base, NaN where there is no score either.
-    const bool is_good = is_wanted && added[0] <= kMost && added[1] <= kMost;
+    is_good = is_good && added[0] <= kMost && added[1] <= kMost;
     if (!__all_sync(0xffffffff, is_good)) return false;
     sum[0] += added[0];
     sum[1] += added[1];
@@ -79,13 +80,15 @@ struct LazySoftmax {
     const bool stays = !rise(scores, to_log2, keep);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const float offset = base[i] == -INFINITY ? 0.0F : base[i] * to_log2;
+      const bool is_far = !is_near(base[i] * to_log2);
+      const float offset = is_far ? 0.0F : base[i] * to_log2;
+      const float taken_off = is_far && base[i] != -INFINITY ? base[i] : 0.0F;
       float even = 0.0F;
       float odd = 0.0F;
 #pragma unroll
       for (int j = 2 * i; j < kScores; j += 4) {
-        scores[j] = exp2_approx(fmaf(scores[j], to_log2, -offset));
-        scores[j + 1] = exp2_approx(fmaf(scores[j + 1], to_log2, -offset));
+        scores[j] = exp2_approx(fmaf(scores[j] - taken_off, to_log2, -offset));
+        scores[j + 1] = exp2_approx(fmaf(scores[j + 1] - taken_off, to_log2, -offset));
         even += scores[j];
         odd += scores[j + 1];
       }

@@ -25,27 +25,28 @@ struct LazySoftmax : RowSoftmax {
 
   // 2^(s · to_log2 - offset) is a score's weight.
   template <DType kDType> __device__ float offset(float to_log2, int i) const {
-    return (max[i] == -INFINITY ? 0.0F : max[i]) * to_log2 - kReferenceLog2<kDType>;
+    const float reference = max[i] * to_log2;
+    return (is_near(reference) ? reference : 0.0F) - kReferenceLog2<kDType>;
   }
 
   // As rise(), of the first block: nothing is summed yet.
   template <DType kDType, int kScores>
-  __device__ void start(const float (&scores)[kScores], const float (&to_log2)[2]) {
+  __device__ void start(float (&scores)[kScores], const float (&to_log2)[2]) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const float highest = highest_of(scores, i);
       if (highest > -INFINITY) {
         max[i] = highest;
-        limit[i] = highest + __fdividef(kSlack<kDType>, to_log2[i]);
+        limit[i] = limit_of<kDType>(highest, to_log2[i]);
       }
     }
+    subtract_far_references(scores, to_log2);
   }
 
   // Takes one more block's scores in. True where a row's reference rose, for all of the warp: what
   // was summed before is to be multiplied by `keep`, which is set only then.
   template <DType kDType, int kScores>
-  __device__ bool rise(const float (&scores)[kScores], const float (&to_log2)[2],
-                       float (&keep)[2]) {
+  __device__ bool rise(float (&scores)[kScores], const float (&to_log2)[2], float (&keep)[2]) {
     int highest[2];
     highest_bits(scores, highest);
     // Bits of floats compare as integers unless both are negative: then they are looked at again.
@@ -55,16 +56,36 @@ struct LazySoftmax : RowSoftmax {
     if (!__any_sync(0xffffffff, may_rise)) return false;
 #pragma unroll
     for (int i = 0; i < 2; ++i) raise<kDType>(highest_of(scores, i), to_log2[i], i, keep[i]);
+    subtract_far_references(scores, to_log2);
     return true;
   }
 
  private:
   template <DType kDType> __device__ void raise(float highest, float to_log2, int i, float& keep) {
-    const bool rises = highest > limit[i];
+    const bool rises = highest > fmaxf(limit[i], max[i]);
     keep = rises ? exp2_approx((max[i] - highest) * to_log2) : 1.0F;
     max[i] = rises ? highest : max[i];
-    limit[i] = rises ? highest + __fdividef(kSlack<kDType>, to_log2) : limit[i];
+    limit[i] = rises ? limit_of<kDType>(highest, to_log2) : limit[i];
     sum[i] *= keep;
+  }
+
+  // Of a far reference (is_near()) every score is beyond the limit: each block comes through rise().
+  template <DType kDType> __device__ static float limit_of(float reference, float to_log2) {
+    return is_near(reference * to_log2) ? reference + __fdividef(kSlack<kDType>, to_log2)
+                                        : -INFINITY;
+  }
+
+  // What the exponentials would take off with an error that is too large.
+  template <int kScores>
+  __device__ void subtract_far_references(float (&scores)[kScores],
+                                          const float (&to_log2)[2]) const {
+    const bool is_far[2] = {max[0] != -INFINITY && !is_near(max[0] * to_log2[0]),
+                            max[1] != -INFINITY && !is_near(max[1] * to_log2[1])};
+    if (!__any_sync(0xffffffff, is_far[0] || is_far[1])) return;
+#pragma unroll
+    for (int j = 0; j < kScores; ++j) {
+      if (is_far[j / 2 % 2]) scores[j] -= max[j / 2 % 2];
+    }
   }
 };
 

@@ -84,49 +84,6 @@ struct RowSoftmax {
 #pragma unroll
     for (int i = 0; i < 2; ++i) sum[i] += odd[i];
   }
-
-  // The maxima over one more block, and its weights in the places of the scores. What was summed
-  // before is to be multiplied by `keep`. A row that has seen no key yet keeps maximum -inf.
-  template <int kScores>
-  __device__ void weigh(float (&scores)[kScores], float to_log2, float (&keep)[2]) {
-    float highest[2];
-    float offset[2];
-    find_highest(scores, highest);
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const float now = fmaxf(max[i], highest[i]);
-      const float from = now == -INFINITY ? 0.0F : now;
-      keep[i] = exp2_approx((max[i] - from) * to_log2);
-      offset[i] = from * to_log2;
-      max[i] = now;
-    }
-    float even[2] = {0.0F, 0.0F};
-    float odd[2] = {0.0F, 0.0F};
-#pragma unroll
-    for (int j = 0; j < kScores; j += 2) {
-      const int i = j / 2 % 2;
-      scores[j] = exp2_approx(fmaf(scores[j], to_log2, -offset[i]));
-      scores[j + 1] = exp2_approx(fmaf(scores[j + 1], to_log2, -offset[i]));
-      even[i] += scores[j];
-      odd[i] += scores[j + 1];
-    }
-#pragma unroll
-    for (int i = 0; i < 2; ++i) sum[i] = fmaf(sum[i], keep[i], even[i] + odd[i]);
-  }
-
- private:
-  template <int kScores>
-  __device__ static void find_highest(const float (&scores)[kScores], float (&highest)[2]) {
-    int bits[2];
-    highest_bits(scores, bits);
-    const int row[2] = {quad_max(bits[0]), quad_max(bits[1])};
-    highest[0] = __int_as_float(row[0]);
-    highest[1] = __int_as_float(row[1]);
-    if (__any_sync(0xffffffff, (row[0] | row[1]) < 0)) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) highest[i] = highest_of(scores, i);
-    }
-  }
 };
 
 template <int kSums> __device__ inline void scale_rows(float (&sums)[kSums], const float (&by)[2]) {

@@ -38,6 +38,10 @@ template <FewRowsConfig kConfig> class FollowRefs {
   __device__ float of(int index) const {
     return refs_[index];
   }
+  // What remains to be taken off its scores.
+  __device__ float offset(int index) const {
+    return is_near(refs_[index]) ? refs_[index] : 0.0F;
+  }
   // From a score of it to powers of two. Queries of bf16 rows stand as they are.
   __device__ float factor(int index) const {
     return kConfig.is_fp8() ? factors_[index] : params_.to_log2;
@@ -50,7 +54,7 @@ template <FewRowsConfig kConfig> class FollowRefs {
   // this group's tiles. `sums`: of this thread's weights so far. `keep`: what the sums of the item's tiles
   // before are worth now. Most tiles leave all references as they were: whether this is
   // one is all that the warps then exchange.
-  __device__ void follow(bool is_first, std::uint32_t turn, const float (&scores)[kScores],
+  __device__ void follow(bool is_first, std::uint32_t turn, float (&scores)[kScores],
                          const KeyScales<kConfig>& scales, float (&sums)[kThreadRows],
                          float (&keep)[kThreadRows]) {
     const int other = group_ ^ 1;
@@ -66,6 +70,7 @@ template <FewRowsConfig kConfig> class FollowRefs {
     scale_power_ = power;
     if (!all_of_group(stays(scores, scales, before, power))) {
       rise(scores, scales, power, before, keep);
+      subtract_far_references(before, scores);
     }
 #pragma unroll
     for (int i = 0; i < kThreadRows; ++i) {
@@ -97,9 +102,20 @@ template <FewRowsConfig kConfig> class FollowRefs {
 #pragma unroll
     for (int i = 0; i < kThreadRows; ++i) {
       const float top = Rows::own_top(scores, i) * factor(i);
-      stays = stays & (refs[i] != -INFINITY) & (top <= refs[i] + kSlack);
+      stays = stays & is_near(refs[i]) & (top <= refs[i] + kSlack);
     }
     return stays;
+  }
+
+  // What the exponentials would take off with an error that is too large (is_near()).
+  __device__ void subtract_far_references(const float (&refs)[kThreadRows],
+                                          float (&scores)[kScores]) const {
+#pragma unroll
+    for (int i = 0; i < kScores; ++i) {
+      const int index = Rows::row_of(i);
+      if (is_near(refs[index]) || refs[index] == -INFINITY) continue;
+      scores[i] = (__fmul_rn(scores[i], factor(index)) - refs[index]) / factor(index);
+    }
   }
 
   // The references after this tile take the place of those before it.

@@ -127,9 +127,8 @@ template <FewRowsConfig kConfig> class WeighKeys {
   __device__ void exponentiate(float (&scores)[kScores]) {
 #pragma unroll
     for (int i = 0; i < kScores; ++i) {
-      const float ref = refs_.of(Rows::row_of(i));
-      scores[i] = exp2_approx(
-          fmaf(scores[i], refs_.factor(Rows::row_of(i)), ref == -INFINITY ? 0.0F : -ref));
+      const int row = Rows::row_of(i);
+      scores[i] = exp2_approx(fmaf(scores[i], refs_.factor(row), -refs_.offset(row)));
     }
 #pragma unroll
     for (int i = 0; i < kScores; ++i) sums_[Rows::row_of(i)] += scores[i];

@@ -37,7 +37,7 @@ class SoftmaxTile {
 
   // Weights, and what the sums of values are to be multiplied by. That the references stay is tried
   // first: it is so for nearly every tile, and nothing then waits for the maxima.
-  __device__ void weigh(const Scores& scores, Words& words, float (&factor)[2]) {
+  __device__ void weigh(Scores& scores, Words& words, float (&factor)[2]) {
     float added[2];
     exponentiate(scores, before_, words, added);
     unsigned stays = 1;  // no branches: the maxima are found beside the exponentials
@@ -45,11 +45,12 @@ class SoftmaxTile {
     for (int i = 0; i < 2; ++i) {
       const float top = own_highest(scores, i) * to_log2_;
       stays &= static_cast<unsigned>(top <= before_[i] + kSlack);
-      stays &= static_cast<unsigned>(before_[i] != -INFINITY);
+      stays &= static_cast<unsigned>(is_near(before_[i]));
       factor[i] = 1.0F;
     }
     if (!__all_sync(0xffffffff, stays != 0)) {
       follow(scores, factor);
+      if (!is_near(before_[0]) || !is_near(before_[1])) subtract_far_references(scores);
       exponentiate(scores, before_, words, added);
     }
 #pragma unroll
@@ -80,10 +81,19 @@ class SoftmaxTile {
     }
   }
 
+  // What exponentiate() would take off with an error that is too large (is_near()).
+  __device__ void subtract_far_references(Scores& scores) const {
+#pragma unroll
+    for (int j = 0; j < kTileScores; ++j) {
+      const float reference = before_[j / 2 % 2];
+      if (is_near(reference) || reference == -INFINITY) continue;
+      scores[j] = (__fmul_rn(scores[j], to_log2_) - reference) / to_log2_;
+    }
+  }
+
   __device__ void exponentiate(const Scores& scores, const float (&refs)[2], Words& words,
                                float (&added)[2]) const {
-    const float offset[2] = {refs[0] == -INFINITY ? 0.0F : refs[0],
-                             refs[1] == -INFINITY ? 0.0F : refs[1]};
+    const float offset[2] = {is_near(refs[0]) ? refs[0] : 0.0F, is_near(refs[1]) ? refs[1] : 0.0F};
     float even[2] = {0.0F, 0.0F};
     float odd[2] = {0.0F, 0.0F};
 #pragma unroll
