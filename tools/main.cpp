@@ -52,6 +52,7 @@ void add_bench(CLI::App& app, BenchOptions& options) {
   bench->add_option("--commit", options.commit, "what the record says was built, if not HEAD");
   bench->add_option("--seconds", options.seconds, "time per case")->check(CLI::PositiveNumber);
   bench->add_option("--threads", options.threads, "0: all cores")->check(CLI::NonNegativeNumber);
+  bench->add_flag("--host", options.host, "what calls cost the host (cuda)");
   add_folder(bench, options.folder);
 }
 

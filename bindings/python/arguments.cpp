@@ -21,8 +21,18 @@ TensorView as_packed_codes(TensorView bytes) {
 
 }  // namespace
 
+const BorrowedTensor& ArgumentReader::borrow_tensor(nb::handle object, const Place& place,
+                                                    Access access) {
+  if (known_ != nullptr) {
+    for (const BorrowedTensor& tensor : known_->borrowed_) {
+      if (tensor.source().is(object) && tensor.access() == access) return tensor;
+    }
+  }
+  return borrowed_.emplace_back(object, access, place, stream_);
+}
+
 TensorView ArgumentReader::borrow(nb::handle object, const Place& place, Access access) {
-  return borrowed_.emplace_back(object, access, place, stream_).view();
+  return borrow_tensor(object, place, access).view();
 }
 
 std::optional<TensorView> ArgumentReader::optional_borrow(nb::handle object, const Place& place,
@@ -45,8 +55,10 @@ std::optional<TensorView> ArgumentReader::optional_indices(const char* name) {
 // Static scales are broadcast views, which numpy makes read-only: ops never write those.
 void ArgumentReader::borrow_scales(nb::handle object, const Place& place, Access access,
                                    PagedKVCache& cache) {
-  cache.scales = optional_borrow(object, place, Access::read);
-  if (!cache.scales || access == Access::read || !borrowed_.back().read_only()) return;
+  if (object.is_none()) return;
+  const BorrowedTensor& scales = borrow_tensor(object, place, Access::read);
+  cache.scales = scales.view();
+  if (access == Access::read || !scales.read_only()) return;
   if (cache.scales->rank == kMaxRank && !cache.has_static_scales()) {
     cache.scales = borrow(object, place, Access::write);
   }

@@ -29,9 +29,11 @@ namespace quire::python {
 
 class ArgumentReader {
  public:
-  // `op` and the names given to the members are literals, or live as long.
-  ArgumentReader(std::string_view op, nanobind::dict arguments, void* stream)
-      : op_(op), arguments_(std::move(arguments)), stream_(stream) {
+  // `op` and the names given to the members are literals, or live as long. What is the very object that `known` has read
+  // for the same access is not read again.
+  ArgumentReader(std::string_view op, nanobind::dict arguments, void* stream,
+                 const ArgumentReader* known = nullptr)
+      : op_(op), arguments_(std::move(arguments)), stream_(stream), known_(known) {
     constexpr std::size_t kUsualTensors = 16;
     borrowed_.reserve(kUsualTensors);
   }
@@ -77,6 +79,7 @@ class ArgumentReader {
 
  private:
   Place at(const char* argument, const char* field = "") const { return {op_, argument, field}; }
+  const BorrowedTensor& borrow_tensor(nanobind::handle object, const Place& place, Access access);
   TensorView borrow(nanobind::handle object, const Place& place, Access access);
   std::optional<TensorView> optional_borrow(nanobind::handle object, const Place& place,
                                             Access access);
@@ -103,6 +106,7 @@ class ArgumentReader {
   std::string_view op_;
   nanobind::dict arguments_;
   void* stream_;
+  const ArgumentReader* known_;
   std::vector<BorrowedTensor> borrowed_;
 };
 

@@ -48,7 +48,7 @@ void translate(const std::exception_ptr& pointer, void* /*payload*/) {
 
 }  // namespace
 
-Error in_python(const Error& error, const nb::kwargs& arguments) {
+Error in_python(const Error& error, const nb::dict& arguments) {
   const std::string& argument = error.argument();
   const bool names_cache = argument == "cache" || argument.starts_with("cache.");
   if (!names_cache || !arguments.contains("index_cache")) return error;

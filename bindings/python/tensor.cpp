@@ -148,9 +148,12 @@ nb::object export_capsule(nb::handle object, const Place& place, void* stream) {
 
 }  // namespace
 
-BorrowedTensor::BorrowedTensor(nb::handle object, Access access, const Place& place, void* stream) {
+BorrowedTensor::BorrowedTensor(nb::handle object, Access access, const Place& place, void* stream)
+    : access_(access), source_(nb::borrow(object)) {
   if (borrow_exchanged(object, place, stream)) {
-    refuse_pending_sign(object, access, place);
+    // Only parts of complex numbers have it, of which torch has none with other parts.
+    const bool may_be_negated = view_.dtype == DType::f32 || view_.dtype == DType::f16;
+    if (may_be_negated) refuse_pending_sign(object, access, place);
   } else if (!borrow_buffer(object)) {
     refuse_pending_sign(object, access, place);
     borrow_slowly(object, place, stream);

@@ -31,6 +31,9 @@ class BorrowedTensor {
   ~BorrowedTensor() = default;
 
   const TensorView& view() const { return view_; }
+  // The object that it was read from.
+  nanobind::handle source() const { return source_; }
+  Access access() const { return access_; }
   bool read_only() const { return read_only_; }
 
  private:
@@ -47,6 +50,8 @@ class BorrowedTensor {
 
   TensorView view_{};
   bool read_only_ = false;
+  Access access_;
+  nanobind::object source_;
   nanobind::object owner_;  // the exporting object, its buffer, or the DLPack capsule
 };
 

@@ -7,7 +7,7 @@ A wrong argument raises ValueError, TypeError or NotImplementedError before anyt
 attributes op, argument, expected and actual.
 """
 
-from quire._call import using
+from quire._call import PreparedCall, using
 from quire._quire import PackedWeight, Plan, Refusal, RowFormat, RowPart, __version__
 from quire.attention import flash_attention, merge_states
 from quire.cache import PagedKVCache
@@ -19,7 +19,7 @@ from quire.projection import fused_qkv_matmul
 from quire.quant import Quant, pack_int4, pack_weight, quantize_fp8
 from quire.rows import copy_pages, rms_norm_key, rms_norm_value, rope, row_offsets, store, store_scales
 from quire.sparse import SparseExtra, mla_indexer, remap_sparse_indices, sparse_mla
-from quire.support import CpuCeiling, info, measure_cpu_ceiling, supports
+from quire.support import CpuCeiling, info, measure_cpu_ceiling, plan, supports
 
 __all__ = [
     "AbsorbedWeights",
@@ -29,6 +29,7 @@ __all__ = [
     "PackedWeight",
     "PagedKVCache",
     "Plan",
+    "PreparedCall",
     "Quant",
     "Refusal",
     "RowFormat",
@@ -51,6 +52,7 @@ __all__ = [
     "mla_prefill_plan",
     "pack_int4",
     "pack_weight",
+    "plan",
     "quantize_fp8",
     "quantize_index_queries",
     "remap_sparse_indices",

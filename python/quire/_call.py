@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -11,7 +11,18 @@ from numbers import Integral
 from typing import Any, NoReturn
 
 from quire import _quire
-from quire._tensor import Array, current_stream, device_of, empty, is_dense, is_on_gpu, is_writable, span
+from quire._tensor import (
+    Array,
+    current_stream,
+    device_of,
+    empty,
+    gpu_index,
+    is_dense,
+    is_on_gpu,
+    is_writable,
+    scratch,
+    span,
+)
 
 
 @dataclass(frozen=True)
@@ -21,23 +32,29 @@ class _Options:
     stream: int | None = None
     workspace: Array | None = None
     overlaps_previous: bool = False
-    # By stream, of calls without a workspace: the same few come again and again.
-    contexts: dict[int, _quire.Context] = field(default_factory=dict, compare=False, repr=False)
+    # By stream and, with a workspace, the device of the tensors: the same few come again and again.
+    contexts: dict[tuple[int, int], _quire.Context] = field(default_factory=dict, compare=False, repr=False)
 
     def context(self, stream: int, workspace: tuple[int, int] = (0, 0)) -> _quire.Context:
         return _quire.Context(self.num_threads, self.kernel, stream, *workspace, self.overlaps_previous)
 
-    def remembered_context(self, stream: int) -> _quire.Context:
-        found = self.contexts.get(stream)
+    def context_for(self, like: Array) -> _quire.Context:
+        """For a call whose first tensor is `like`."""
+        stream = current_stream(like) if self.stream is None else self.stream
+        key = (stream, -1 if self.workspace is None else gpu_index(like))
+        found = self.contexts.get(key)
         if found is None:
-            found = self.context(stream)
+            span = (0, 0) if self.workspace is None else _workspace_for(like, self.workspace)
+            found = self.context(stream, span)
             if len(self.contexts) < 64:
-                self.contexts[stream] = found
+                self.contexts[key] = found
         return found
 
 
 _options: ContextVar[_Options] = ContextVar("quire_options", default=_Options())
-_plans: ContextVar[list[_quire.Plan] | None] = ContextVar("quire_plans", default=None)
+# What takes the calls of ops in place of running them: supports() and plan().
+_Collect = Callable[[str, Array, dict[str, Any]], None]
+_collect: ContextVar[_Collect | None] = ContextVar("quire_collect", default=None)
 
 
 @contextmanager
@@ -96,24 +113,23 @@ def using(
 
 
 @contextmanager
-def planning() -> Iterator[list[_quire.Plan]]:
-    """Inside the block ops are validated and planned, and not run; the plans are collected."""
-    plans: list[_quire.Plan] = []
-    token = _plans.set(plans)
+def collecting(collect: _Collect) -> Iterator[None]:
+    """Inside the block ops are not run: `collect` is called with the op's name, its first tensor and its arguments."""
+    token = _collect.set(collect)
     try:
-        yield plans
+        yield
     finally:
-        _plans.reset(token)
+        _collect.reset(token)
 
 
 @contextmanager
 def running() -> Iterator[None]:
-    """Inside the block ops run, also within `planning`: for what an op makes before its own arguments are whole."""
-    token = _plans.set(None)
+    """Inside the block ops run, also within `collecting`: for what an op makes before its own arguments are whole."""
+    token = _collect.set(None)
     try:
         yield
     finally:
-        _plans.reset(token)
+        _collect.reset(token)
 
 
 def refuse_value(op: str, argument: str, expected: str, actual: str) -> NoReturn:
@@ -150,29 +166,75 @@ def _workspace_for(like: Array, workspace: Array) -> tuple[int, int]:
     return span(workspace)
 
 
-def context(like: Array, workspace: Array | None = None) -> _quire.Context:
+def context(like: Array) -> _quire.Context:
     """The options in force, for a call whose first tensor is `like`."""
-    options = _options.get()
-    stream = current_stream(like) if options.stream is None else options.stream
-    scratch = options.workspace if workspace is None else workspace
-    if scratch is None:
-        return options.remembered_context(stream)
-    return options.context(stream, _workspace_for(like, scratch))
+    return _options.get().context_for(like)
 
 
-def _scratch(op: str, like: Array, arguments: dict[str, Any]) -> Array | None:
-    """What a GPU op needs beyond its arguments, from the framework's allocator, which orders it by stream."""
-    if _options.get().workspace is not None or not is_on_gpu(like):
-        return None
-    needed = getattr(_quire, "plan_" + op)(context(like), **arguments).workspace_bytes
-    return empty(like, (needed,), "u8") if needed > 0 else None
+_quire.set_scratch(scratch)
 
 
 def run(op: str, like: Array, **arguments: Any) -> None:
-    """Run (or, inside `planning`, plan) the op of that name."""
-    plans = _plans.get()
-    if plans is None:
-        workspace = _scratch(op, like, arguments)
-        getattr(_quire, op)(context(like, workspace), **arguments)
+    """Run the op of that name; inside `collecting`, hand it over instead."""
+    collect = _collect.get()
+    if collect is None:
+        options = _options.get()
+        allocates = options.workspace is None and is_on_gpu(like)
+        getattr(_quire, op)(options.context_for(like), like if allocates else None, arguments)
     else:
-        plans.append(getattr(_quire, "plan_" + op)(context(like), **arguments))
+        collect(op, like, arguments)
+
+
+class PreparedCall:
+    """A call of an op whose kernel was chosen ahead; `quire.plan` makes it."""
+
+    def __init__(self, op: str, like: Array, arguments: dict[str, Any]) -> None:
+        options = _options.get()
+        self._options = options
+        self._like = like
+        self._stream = options.stream
+        self._arguments = arguments
+        self._call = getattr(_quire, "prepare_" + op)(context(like), arguments)
+        plan = self._call.plan
+        if not plan:
+            # The op itself says why not.
+            getattr(_quire, op)(context(like), None, arguments)
+        workspace = options.workspace
+        if workspace is None and plan.workspace_bytes > 0 and is_on_gpu(like):
+            workspace = empty(like, (plan.workspace_bytes,), "u8")
+        self._workspace = workspace
+        self._span = (0, 0) if workspace is None else _workspace_for(like, workspace)
+        self._contexts: dict[int, _quire.Context] = {}
+        self._result: Any = None
+        self._returned: list[str | None] = []
+
+    @property
+    def plan(self) -> _quire.Plan:
+        """Which kernel runs, its choices, and the better ones that refused."""
+        return self._call.plan
+
+    def returns(self, result: Any) -> None:
+        """Remember what the op returned, and which of its arguments that is."""
+        self._result = result
+        parts = result if isinstance(result, tuple) else (result,)
+        names = {id(value): name for name, value in self._arguments.items() if value is not None}
+        self._returned = [names.get(id(part)) for part in parts]
+
+    def __call__(self, **changed: Any) -> Any:
+        """Run the op, with these arguments in place of those that were planned; returns what the op returns."""
+        stream = current_stream(self._like) if self._stream is None else self._stream
+        context = self._contexts.get(stream)
+        if context is None:
+            context = self._contexts[stream] = self._options.context(stream, self._span)
+        if not changed:
+            self._call.run(context, None)
+            return self._result
+        self._call.run(context, changed)
+        if not isinstance(self._result, tuple):
+            return self._part(self._result, self._returned[0], changed)
+        parts = zip(self._result, self._returned, strict=True)
+        return type(self._result)(self._part(part, name, changed) for part, name in parts)
+
+    @staticmethod
+    def _part(part: Any, name: str | None, changed: dict[str, Any]) -> Any:
+        return part if name is None else changed.get(name, part)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -166,6 +166,23 @@ def is_on_gpu(array: Array) -> bool:
     return package == "cupy" or (package == "torch" and bool(array.is_cuda))
 
 
+def gpu_index(array: Array) -> int:
+    """The number of the GPU that holds an array; -1: none does."""
+    package = framework(array)
+    if package == "torch":
+        return array.get_device() if array.is_cuda else -1
+    return array.device.id if package == "cupy" else -1
+
+
+def scratch(like: Array, size: int) -> tuple[Array, int]:
+    """Bytes for one call on the GPU of `like`, from its framework, which orders memory by stream; and their address."""
+    if framework(like) == "torch":
+        memory = _torch_empty()(size, dtype=_torch_dtype("u8"), device=like.device)
+        return memory, memory.data_ptr()
+    memory = empty(like, (size,), "u8")
+    return memory, span(memory)[0]
+
+
 def span(array: Array) -> tuple[int, int]:
     """Address and bytes of a dense numpy, torch or CuPy array."""
     package = framework(array)
@@ -180,11 +197,18 @@ def current_stream(like: Array) -> int:
     """The CUDA stream that the caller's framework works on; 0 on the CPU."""
     package = framework(like)
     if package == "torch" and like.is_cuda:
-        import torch
-
-        return torch.cuda.current_stream(like.device).cuda_stream
+        return _torch_stream()(like.get_device())
     if package == "cupy":
         import cupy
 
         return cupy.cuda.get_current_stream().ptr
     return 0
+
+
+@cache
+def _torch_stream() -> Callable[[int], int]:
+    """torch's current stream of a device. Its raw form makes no Stream object: a tenth of the time."""
+    import torch
+
+    raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+    return raw if raw is not None else lambda device: torch.cuda.current_stream(device).cuda_stream

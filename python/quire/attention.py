@@ -77,10 +77,11 @@ def flash_attention(
     >>> out.shape, np.exp(lse[:, 0]).round().tolist()  # all scores are 0: the sum counts the keys seen
     ((3, 4, 8), [6.0, 7.0, 8.0])
     """
-    tokens, heads = size(q, 0), size(q, 1)
     if out is None:
-        out = empty(q, (tokens, heads, size(q, 2)), activation_dtype(q))
-    lse = empty(q, (tokens, heads), "f32") if flag("flash_attention", "return_lse", return_lse) else None
+        out = empty(q, (size(q, 0), size(q, 1), size(q, 2)), activation_dtype(q))
+    lse = None
+    if flag("flash_attention", "return_lse", return_lse):
+        lse = empty(q, (size(q, 0), size(q, 1)), "f32")
     run(
         "flash_attention",
         q,

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from quire import _quire, attention, decode, index_rows, prefill, projection, quant, rows, sparse
-from quire._call import planning, refuse_type, refuse_value
+from quire._call import PreparedCall, collecting, context, refuse_type, refuse_value
+from quire._tensor import Array
 
 _OPS: dict[str, Callable[..., Any]] = {
     function.__name__: function
@@ -61,13 +62,66 @@ def supports(op: str, *args: Any, **kwargs: Any) -> _quire.Plan:
     >>> bool(quire.supports("merge_states", states, lses))
     True
     """
-    if not isinstance(op, str):
-        refuse_type("supports", "op", "a str", type(op).__name__)
-    if op not in _OPS:
-        refuse_value("supports", "op", f"one of {', '.join(_OPS)}", repr(op[:80]))
-    with planning() as plans:
-        _OPS[op](*args, **kwargs)
+    plans: list[_quire.Plan] = []
+
+    def collect(name: str, like: Array, arguments: dict[str, Any]) -> None:
+        plans.append(getattr(_quire, "plan_" + name)(context(like), arguments))
+
+    with collecting(collect):
+        _op_named(op, "supports")(*args, **kwargs)
     return plans[0]
+
+
+def plan(op: str, *args: Any, **kwargs: Any) -> PreparedCall:
+    """Choose the kernel of a call once, to run it many times: for decoding steps, whose sizes stay the same.
+
+    Arrays that are given here stay those of the call, and their memory is not looked up again: a call names only the
+    ones that changed. Results that the op would allocate are allocated here, once. So is the scratch of a GPU op,
+    which one stream at a time may use; CUDA graphs can capture a call as it is.
+
+    Parameters
+    ----------
+    op : str
+        The name of an op; the other arguments are exactly those of ``quire.<op>``.
+
+    Returns
+    -------
+    PreparedCall
+        ``call(**changed)`` runs the op, with other arrays or numbers for the arguments that it names, and returns
+        what the op returns. Sizes, dtypes and options must be those of the plan; lengths may be shorter. `call.plan`
+        says which kernel runs.
+
+    Raises
+    ------
+    ValueError, TypeError
+        The same as the op itself would for invalid arguments, and where no kernel takes them.
+
+    Examples
+    --------
+    >>> blocks = np.zeros((4, 2, 1, 16, 2, 8), np.float32)
+    >>> cache = quire.PagedKVCache(blocks, np.array([5], np.uint32), np.array([[2]], np.uint32))
+    >>> offsets, q = np.array([0, 1], np.uint32), np.ones((1, 4, 8), np.float32)
+    >>> step = quire.plan("flash_attention", q, offsets, cache, 0)
+    >>> step().shape, step(q=2 * q).shape
+    ((1, 4, 8), (1, 4, 8))
+    """
+    calls: list[PreparedCall] = []
+
+    def collect(name: str, like: Array, arguments: dict[str, Any]) -> None:
+        calls.append(PreparedCall(name, like, arguments))
+
+    with collecting(collect):
+        result = _op_named(op, "plan")(*args, **kwargs)
+    calls[0].returns(result)
+    return calls[0]
+
+
+def _op_named(op: str, asked_by: str) -> Callable[..., Any]:
+    if not isinstance(op, str):
+        refuse_type(asked_by, "op", "a str", type(op).__name__)
+    if op not in _OPS:
+        refuse_value(asked_by, "op", f"one of {', '.join(_OPS)}", repr(op[:80]))
+    return _OPS[op]
 
 
 class CpuCeiling(NamedTuple):

@@ -48,7 +48,7 @@ OPS = {name for name in vars(_quire) if f"plan_{name}" in vars(_quire)}
 
 def test_every_name_is_in_both():
     real = {name for name in vars(_quire) if not re.fullmatch(r"__\w+__", name) or name == "__version__"}
-    plans = {f"plan_{op}" for op in OPS}
+    plans = {f"{kind}_{op}" for op in OPS for kind in ("plan", "prepare")}
     assert OPS == set(quire.info()["ops"])
     assert real - OPS - plans == set(STUB_NAMES) - {"__getattr__"}
 

@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scratch: the caller's, or the framework's for the length of a GPU call."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import quire
 from problems import make_cache, offsets
-from quire import _call
+from quire import _call, _tensor
 
 
 @pytest.fixture
@@ -18,22 +16,14 @@ def call(rng):
 
 
 class FakeGpu:
-    """The extension module's two entry points of flash_attention, as on a GPU: the kernel needs scratch."""
-
-    needed = 4096
+    """The extension module's entry point of flash_attention, as if its tensors were a GPU's."""
 
     def __init__(self, monkeypatch):
-        self.taken = []  # (shape, dtype) asked of the framework
-        self.contexts = []  # that ops ran with
+        self.calls = []  # (context, the tensor whose framework is to be asked for scratch)
         monkeypatch.setattr(_call, "is_on_gpu", lambda array: True)
-        monkeypatch.setattr(_call, "empty", self.empty)
-        plan = SimpleNamespace(workspace_bytes=self.needed)
-        monkeypatch.setattr(_call._quire, "plan_flash_attention", lambda context, **_: plan)
-        monkeypatch.setattr(_call._quire, "flash_attention", lambda context, **_: self.contexts.append(context))
-
-    def empty(self, like, shape, dtype):
-        self.taken.append((tuple(shape), dtype))
-        return np.empty(shape, np.uint8)
+        monkeypatch.setattr(
+            _call._quire, "flash_attention", lambda context, like, arguments: self.calls.append((context, like))
+        )
 
 
 def test_a_given_workspace_changes_no_result(call):
@@ -42,19 +32,31 @@ def test_a_given_workspace_changes_no_result(call):
         np.testing.assert_array_equal(quire.flash_attention(*call), expected)
 
 
-def test_gpu_calls_get_what_the_plan_asks_for(call, monkeypatch):
+def test_gpu_calls_may_ask_the_framework_of_their_first_tensor(call, monkeypatch):
     gpu = FakeGpu(monkeypatch)
     quire.flash_attention(*call)
-    assert gpu.taken == [((gpu.needed,), "u8")]
-    assert [context.workspace_bytes for context in gpu.contexts] == [gpu.needed]
+    [(context, like)] = gpu.calls
+    assert context.workspace_bytes == 0
+    assert like is call[0]
 
 
 def test_a_given_workspace_is_preferred_to_the_frameworks(call, monkeypatch):
     gpu = FakeGpu(monkeypatch)
     with quire.using(workspace=np.empty(5000, np.uint8)):
         quire.flash_attention(*call)
-    assert gpu.taken == []
-    assert [context.workspace_bytes for context in gpu.contexts] == [5000]
+    [(context, like)] = gpu.calls
+    assert context.workspace_bytes == 5000
+    assert like is None
+
+
+def test_the_frameworks_scratch_is_its_own_array():
+    memory, address = _tensor.scratch(np.zeros(3, np.float32), 4096)
+    assert (memory.dtype, memory.nbytes) == (np.uint8, 4096)
+    assert address == memory.ctypes.data
+    torch = pytest.importorskip("torch")
+    memory, address = _tensor.scratch(torch.zeros(3), 4096)
+    assert (memory.dtype, memory.numel()) == (torch.uint8, 4096)
+    assert address == memory.data_ptr()
 
 
 def test_a_workspace_with_gaps_is_refused():
@@ -76,5 +78,6 @@ def test_cpu_calls_take_nothing(call, monkeypatch):
     gpu = FakeGpu(monkeypatch)
     monkeypatch.setattr(_call, "is_on_gpu", lambda array: False)
     quire.flash_attention(*call)
-    assert gpu.taken == []
-    assert [context.workspace_bytes for context in gpu.contexts] == [0]
+    [(context, like)] = gpu.calls
+    assert context.workspace_bytes == 0
+    assert like is None

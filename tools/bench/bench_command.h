@@ -23,6 +23,7 @@ struct BenchOptions {
   std::string commit{};   // of the record; empty: as configured
   double seconds = 1.0;   // per case, at least three runs
   int threads = 0;        // 0: all cores
+  bool host = false;      // the time of calls on the host, on a GPU, in place of kernels' times
 };
 
 // What a kernel is taken to reach, roughly and rather low; only for the decision what to leave out.

@@ -42,10 +42,14 @@ struct WrittenRows {
   std::vector<RowPlace> places() const;
 };
 
-// The two ways into an op.
+// The ways into an op.
 struct Calls {
+  using Run = std::function<void(const Context&)>;
+
   std::function<Plan(const Context&)> supports;
-  std::function<void(const Context&)> run;
+  Run run;
+  // The kernel chosen for the arguments, to be run again and again; null where the tool has no use for it.
+  std::function<Run(const Context&)> prepare{};
   // Where a weight is packed over there: the storage it needs, and the packing, to be done before the
   // two and again whenever the memory has new contents.
   std::int64_t packed_bytes = 0;
@@ -96,7 +100,11 @@ void bind(Built& built, const Args& args, Op op, Oracle oracle) {
   built.relocated = [args, op](const Relocation& move) {
     const Args there = relocate(args, move);
     return Calls{.supports = [there](const Context& context) { return supports(there, context); },
-                 .run = [there, op](const Context& context) { op(there, context); }};
+                 .run = [there, op](const Context& context) { op(there, context); },
+                 .prepare = [there](const Context& context) -> Calls::Run {
+                   const auto prepared = prepare(validate(there), context);
+                   return [there, prepared](const Context& in) { quire::run(prepared, there, in); };
+                 }};
   };
   built.reference = [args, oracle](reference::Arithmetic arithmetic) {
     if constexpr (std::is_invocable_v<Oracle, const Args&, reference::Arithmetic>) {

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
+#include <functional>
+#include <limits>
 #include <map>
 #include <thread>
 
 #include "cuda/runtime/device_facts.h"
 #include "tools/device/cuda.h"
 #include "tools/device/cuda/device_memory.h"
+#include "tools/device/cuda/kernels.h"
 #include "tools/device/cuda/stopwatch.h"
 #include "tools/device/cuda/workspace.h"
 #include "tools/info/machine.h"
@@ -52,31 +56,86 @@ struct Timed {
   std::string refusal{};
 };
 
+// A case in the card's memory, with what its calls need.
+struct OnGpu {
+  OnGpu(const Case& timed, const BenchOptions& options, const cuda::Stream& stream)
+      : built(timed.build(Layout::deferred)), memory(built.memory, stream) {
+    memory.upload();
+    calls = built.relocated(memory.relocation());
+    context.stream = stream.get();
+    packed.emplace(calls.packed_bytes);
+    if (calls.pack) calls.pack(packed->data(), context);
+    context.kernel = options.target;
+    plan = calls.supports(context);
+    workspace.emplace(plan.workspace_bytes, stream);
+    context = workspace->in(context);
+    stream.wait();
+  }
+
+  Built built;
+  DeviceMemory memory;
+  Calls calls{};
+  std::optional<cuda::DeviceBuffer> packed{};
+  std::optional<Workspace> workspace{};
+  Context context{};
+  Plan plan{};
+};
+
 Timed time_on_gpu(const Case& timed, const BenchOptions& options, const cuda::Stream& stream,
                   const Stopwatch& stopwatch, SameCopies& copies) {
-  Built built = timed.build(Layout::deferred);
-  DeviceMemory memory(built.memory, stream);
-  memory.upload();
-  const Calls calls = built.relocated(memory.relocation());
-  Context context;
-  context.stream = stream.get();
-  const cuda::DeviceBuffer packed(calls.packed_bytes);
-  if (calls.pack) calls.pack(packed.data(), context);
-  context.kernel = options.target;
-  const Plan plan = calls.supports(context);
-  if (!plan.supported()) return {.refusal = plan.describe()};
-  const Workspace workspace(plan.workspace_bytes, stream);
-  const auto work = [&] { calls.run(workspace.in(context)); };
-  stream.wait();
+  const OnGpu there(timed, options, stream);
+  if (!there.plan.supported()) return {.refusal = there.plan.describe()};
   std::this_thread::sleep_for(kRest);
   return {.row = DeviceRow{.label = timed.label(),
                            .parts = timed.peer_parts,
                            .case_name = timed.name,
-                           .kernel = plan.kernel,
+                           .kernel = there.plan.kernel,
                            .flops = timed.problem->flops(),
                            .bytes = timed.problem->bytes(),
-                           .own = stopwatch.time(work),
+                           .own = stopwatch.time([&] { there.calls.run(there.context); }),
                            .same_copy = copies.of(*timed.problem)}};
+}
+
+// Microseconds of the host for a call, the least of many batches: few enough calls that the stream's queue is never full.
+double host_us(const cuda::Stream& stream, const std::function<void()>& call) {
+  constexpr int kBatches = 40;
+  constexpr int kCalls = 50;
+  double least = std::numeric_limits<double>::infinity();
+  for (int batch = 0; batch < kBatches; ++batch) {
+    const auto start = std::chrono::steady_clock::now();
+    for (int i = 0; i < kCalls; ++i) call();
+    const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - start;
+    least = std::min(least, took.count() / kCalls);
+    stream.wait();
+  }
+  return least;
+}
+
+// Calls that validate and plan only, whole ones, prepared ones, and a launch of an empty kernel, which is the driver's
+// part of each kernel that a call starts.
+int bench_host(const std::vector<Case>& cases, const BenchOptions& options,
+               const DeviceIdentity& identity, OutputFile& file) {
+  const cuda::Stream stream;
+  const double launch_us = host_us(stream, [&] { do_nothing(stream.get()); });
+  fmt::print("{}, empty launch {:.2f} us\n{:<52} {:<30} {:>9} {:>9} {:>9}\n", identity.name,
+             launch_us, "case", "kernel", "plan us", "call us", "prepared");
+  for (const Case& timed : cases) {
+    const OnGpu there(timed, options, stream);
+    if (!there.plan.supported() || !there.calls.prepare) continue;
+    const Calls::Run prepared = there.calls.prepare(there.context);
+    const double plan_us = host_us(stream, [&] { there.calls.supports(there.context); });
+    const double call_us = host_us(stream, [&] { there.calls.run(there.context); });
+    const double prepared_us = host_us(stream, [&] { prepared(there.context); });
+    fmt::print("{:<52} {:<30} {:>9.2f} {:>9.2f} {:>9.2f}\n", timed.name, there.plan.kernel, plan_us,
+               call_us, prepared_us);
+    flush_stdout();
+    const nlohmann::json row{{"case", timed.name},         {"kernel", there.plan.kernel},
+                             {"plan_us", plan_us},         {"call_us", call_us},
+                             {"prepared_us", prepared_us}, {"launch_us", launch_us},
+                             {"device", identity.name},    {"commit", identity.commit}};
+    file.write(row.dump() + "\n");
+  }
+  return 0;
 }
 
 std::optional<PeerTime> find_peer(const std::optional<PeerTimes>& peers, const DeviceRow& row) {
@@ -123,6 +182,7 @@ int run_cuda_bench(const BenchOptions& options) {
   const DeviceIdentity identity{.name = cuda::device_facts(0).name,
                                 .driver = cuda::driver_version(),
                                 .commit = options.commit.empty() ? build_commit() : options.commit};
+  if (options.host) return bench_host(cases, options, identity, file);
   const cuda::Stream stream;
   const Stopwatch stopwatch(stream);
   SameCopies copies(stopwatch);
