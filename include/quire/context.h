@@ -20,6 +20,14 @@ struct ParallelFor {
   void* user = nullptr;  // handed to `run`
 };
 
+// Scratch for a call whose context brings none: `allocate` is called at most once, when all checks have passed, and returns
+// memory on the op's device that is aligned to kWorkspaceAlignment and stays until the work that the op has put on the
+// stream has ended. What it throws leaves the op; nothing has been started then.
+struct WorkspaceAllocator {
+  void* (*allocate)(void* user, std::int64_t bytes) = nullptr;
+  void* user = nullptr;  // handed to `allocate`
+};
+
 inline constexpr int kMaxThreads = 1024;  // of Context::num_threads; ops refuse more
 
 // The cores that this process may use, which is what num_threads = 0 means: those of its affinity,
@@ -34,9 +42,10 @@ struct Context {
   // launch). Until that one has ended it reads nothing but weights; true is the promise that these
   // were complete before that kernel began.
   bool overlaps_previous = false;
-  // scratch of at least Plan::workspace_bytes; null: a CPU op allocates its own
+  // scratch of at least Plan::workspace_bytes; null: a CPU op allocates its own, a GPU op asks the allocator
   void* workspace = nullptr;
   std::int64_t workspace_bytes = 0;
+  WorkspaceAllocator workspace_allocator{};
   // Takes only candidates whose name starts with this ("reference", "cpu/avx2"); empty: the best
   // one.
   std::string kernel{};

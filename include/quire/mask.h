@@ -22,6 +22,26 @@ enum class MaskKind : std::uint8_t {
   any_of,          // left or right
 };
 
+// What planners know of a mask: a plain value without addresses.
+struct MaskSummary {
+  static constexpr std::int64_t kUnbounded = std::int64_t{1} << 62;
+
+  // Every query sees one interval of keys, and of those what `trees` trees show: causal, windows and chunks of one size,
+  // joined by &. The three bounds are of that interval, and mean nothing where there is none.
+  bool is_interval = true;
+  std::int64_t ahead = kUnbounded;   // keys behind the query's own position; 0: causal
+  std::int64_t window = kUnbounded;  // |q - k| < window
+  std::int64_t chunk = kUnbounded;   // q / chunk == k / chunk
+  std::int32_t trees = 0;
+  std::int32_t masks = 1;  // that are joined
+
+  // Without windows, chunks and trees.
+  bool is_causal_or_full() const {
+    return is_interval && window == kUnbounded && chunk == kUnbounded && trees == 0;
+  }
+  bool operator==(const MaskSummary&) const = default;
+};
+
 class QUIRE_API Mask {
  public:
   // Of 64 masks joined. Kernels walk a mask as the tree it is, per key and on the stack.
@@ -57,6 +77,7 @@ class QUIRE_API Mask {
   const std::vector<Node>& nodes() const { return nodes_; }
   const Node& root() const { return nodes_.back(); }
   std::string describe() const;  // "causal & sliding_window(1024)"
+  MaskSummary summary() const;
 
  private:
   static Mask leaf(Node node);

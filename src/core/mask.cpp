@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "quire/mask.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include "quire/error.h"
@@ -39,6 +40,45 @@ std::string describe_node(const std::vector<Mask::Node>& nodes, std::int32_t ind
       return child(node.left) + " | " + child(node.right);
   }
   return "";
+}
+
+MaskSummary both(const MaskSummary& left, const MaskSummary& right) {
+  const bool has_two_chunks =
+      left.chunk != MaskSummary::kUnbounded && right.chunk != MaskSummary::kUnbounded;
+  return {.is_interval = left.is_interval && right.is_interval && !has_two_chunks,
+          .ahead = std::min(left.ahead, right.ahead),
+          .window = std::min(left.window, right.window),
+          .chunk = std::min(left.chunk, right.chunk),
+          .trees = left.trees + right.trees,
+          .masks = left.masks + right.masks};
+}
+
+MaskSummary summarize(const std::vector<Mask::Node>& nodes, const Mask::Node& node) {
+  const auto child = [&](std::int32_t at) {
+    return summarize(nodes, nodes[static_cast<std::size_t>(at)]);
+  };
+  switch (node.kind) {
+    case MaskKind::full:
+      return {};
+    case MaskKind::causal:
+      return {.ahead = 0};
+    case MaskKind::sliding_window:
+      return {.window = node.size};
+    case MaskKind::chunked:
+      return {.chunk = node.size};
+    case MaskKind::tree:
+      return {.trees = 1};
+    case MaskKind::all_of:
+      return both(child(node.left), child(node.right));
+    case MaskKind::any_of: {
+      const MaskSummary left = child(node.left);
+      const MaskSummary right = child(node.right);
+      return {.is_interval = false,
+              .trees = left.trees + right.trees,
+              .masks = left.masks + right.masks};
+    }
+  }
+  return {};
 }
 
 }  // namespace
@@ -103,6 +143,10 @@ Mask Mask::parse(const std::string& text) {
   if (kind == "chunked") return chunked(size);
   if (kind == "chunked_causal") return causal() & chunked(size);
   reject(text);
+}
+
+MaskSummary Mask::summary() const {
+  return summarize(nodes_, root());
 }
 
 std::string Mask::describe() const {

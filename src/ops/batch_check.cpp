@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -25,23 +26,51 @@ struct PageTable {
   }
 };
 
-// Pages that a sequence's keys need, which its row of the table must have.
-std::int64_t check_length(const Arguments& check, const PagedKVCache& cache, const CacheUse& use,
-                          const TensorView& row_offsets, std::int64_t sequence) {
-  const std::int64_t keys = num_keys(cache, row_offsets, sequence);
-  const std::int64_t columns = ceil_div(keys, cache.page_size());
-  if (columns > cache.max_pages()) {
+// Of a batch whose longest sequence has `max_keys`: every row of the table has the pages that its keys need.
+void check_lengths(const Arguments& check, const PagedKVCache& cache, const CacheUse& use,
+                   const TensorView& row_offsets, std::int64_t max_keys) {
+  const std::int64_t most = saturating_product(cache.max_pages(), cache.page_size());
+  if (max_keys <= most) return;
+  for (std::int64_t sequence = 0; sequence < cache.batch(); ++sequence) {
+    const std::int64_t keys = num_keys(cache, row_offsets, sequence);
+    if (keys <= most) continue;
     check.fail(use.name + ".cache_lengths",
                fmt::format("within {} pages of {} tokens together with the new tokens",
                            cache.max_pages(), cache.page_size()),
                fmt::format("{} + {} = {} tokens in sequence {}", cache.cache_length(sequence),
                            num_new_tokens(row_offsets, sequence), keys, sequence));
   }
-  return columns;
 }
 
+// ceil(keys / page_size) without a division where pages are a power of two of tokens, as they nearly always are.
+class PageCount {
+ public:
+  explicit PageCount(std::int64_t page_size)
+      : page_size_(page_size),
+        shift_(std::has_single_bit(static_cast<std::uint64_t>(page_size))
+                   ? std::countr_zero(static_cast<std::uint64_t>(page_size))
+                   : -1) {}
+
+  std::int64_t of(std::int64_t keys) const {
+    return shift_ >= 0 ? (keys + page_size_ - 1) >> shift_ : ceil_div(keys, page_size_);
+  }
+
+ private:
+  std::int64_t page_size_;
+  int shift_;
+};
+
+// The good case is one pass without branches; which id is bad is looked for only where one is.
 void check_page_ids(const Arguments& check, const PageTable& table, std::int64_t sequence,
                     std::int64_t columns) {
+  const auto most = static_cast<std::uint32_t>(std::min<std::int64_t>(table.num_pages, kNoPage));
+  const std::uint32_t* ids = table.ids.as<const std::uint32_t>() + sequence * table.ids.strides[0];
+  unsigned num_bad = 0;
+  for (std::int64_t column = 0; column < columns; ++column) {
+    num_bad +=
+        static_cast<unsigned>(ids[column] > most) & static_cast<unsigned>(ids[column] != kNoPage);
+  }
+  if (num_bad == 0) return;
   for (std::int64_t column = 0; column < columns; ++column) {
     const std::uint32_t id = table.at(sequence, column);
     if (id <= table.num_pages || id == kNoPage) continue;
@@ -119,13 +148,17 @@ void measure(const PagedKVCache& cache, const TensorView& row_offsets, PagedBatc
   batch.ragged.tokens = row_offsets.as<const std::uint32_t>()[cache.batch()];
   batch.ragged.max_new_tokens = batch.ragged.max_keys = batch.ragged.total_keys = 0;
   batch.end_position = 0;
+  const auto* offsets = row_offsets.as<const std::uint32_t>();
+  const auto* lengths = cache.cache_lengths.as<const std::uint32_t>();
+  const std::int64_t stride = cache.cache_lengths.strides[0];
+  RaggedSize& ragged = batch.ragged;
   for (std::int64_t sequence = 0; sequence < cache.batch(); ++sequence) {
-    const std::int64_t added = num_new_tokens(row_offsets, sequence);
-    const std::int64_t keys = num_keys(cache, row_offsets, sequence);
-    batch.ragged.max_new_tokens = std::max(batch.ragged.max_new_tokens, added);
-    batch.ragged.max_keys = std::max(batch.ragged.max_keys, keys);
-    batch.ragged.total_keys += keys;
-    if (added > 0) batch.end_position = std::max(batch.end_position, keys);
+    const std::int64_t added = std::int64_t{offsets[sequence + 1]} - offsets[sequence];
+    const std::int64_t keys = added + lengths[sequence * stride];
+    ragged.max_new_tokens = std::max(ragged.max_new_tokens, added);
+    ragged.max_keys = std::max(ragged.max_keys, keys);
+    ragged.total_keys += keys;
+    batch.end_position = std::max(batch.end_position, added > 0 ? keys : 0);
   }
 }
 
@@ -147,7 +180,11 @@ void check_row_offsets(const Arguments& check, const TensorView& row_offsets,
   const auto* offsets = row_offsets.as<const std::uint32_t>();
   const std::int64_t batch = row_offsets.shape[0] - 1;
   if (offsets[0] != 0) check.fail("row_offsets", "0 at [0]", std::to_string(offsets[0]));
+  unsigned num_bad = 0;
   for (std::int64_t b = 0; b < batch; ++b) {
+    num_bad += static_cast<unsigned>(offsets[b + 1] < offsets[b]);
+  }
+  for (std::int64_t b = 0; num_bad > 0 && b < batch; ++b) {
     if (offsets[b + 1] >= offsets[b]) continue;
     check.fail("row_offsets", fmt::format("monotone, at least {} at [{}]", offsets[b], b + 1),
                std::to_string(offsets[b + 1]));
@@ -164,12 +201,14 @@ PagedBatch check_batch_values(const Arguments& check, const PagedKVCache& cache,
   check_row_offsets(check, row_offsets, tokens);
   const PageTable table{
       .ids = cache.page_table, .num_pages = cache.num_pages(), .name = use.name + ".page_table"};
-  for (std::int64_t sequence = 0; sequence < cache.batch(); ++sequence) {
-    check_page_ids(check, table, sequence, check_length(check, cache, use, row_offsets, sequence));
-  }
-  if (cache.scales.has_value()) check_scale_values(check, cache, use, row_offsets);
   PagedBatch batch{.ragged = {.batch = cache.batch()}};
   measure(cache, row_offsets, batch);
+  check_lengths(check, cache, use, row_offsets, batch.ragged.max_keys);
+  const PageCount pages(cache.page_size());
+  for (std::int64_t sequence = 0; sequence < cache.batch(); ++sequence) {
+    check_page_ids(check, table, sequence, pages.of(num_keys(cache, row_offsets, sequence)));
+  }
+  if (cache.scales.has_value()) check_scale_values(check, cache, use, row_offsets);
   check_bound(check, use.name + ".max_seq_length", cache.max_seq_length,
               batch.ragged.max_new_tokens);
   check_bound(check, use.name + ".max_cache_length", cache.max_cache_length, batch.ragged.max_keys);

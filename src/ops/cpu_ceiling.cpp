@@ -4,7 +4,7 @@
 #include "cpu/runtime/probe.h"
 #include "cpu/runtime/target.h"
 #include "cpu/runtime/thread_pool.h"
-#include "ops/candidate.h"
+#include "ops/dispatch.h"
 #include "quire/error.h"
 
 namespace quire {

@@ -9,7 +9,7 @@
 #include "cuda/runtime/device_values.h"
 #include "ops/argument.h"
 #include "ops/cache_check.h"
-#include "ops/copy_pages/candidates.h"
+#include "ops/copy_pages/page_pairs.h"
 #include "ops/position_check.h"
 
 namespace quire::ops {

@@ -49,7 +49,7 @@ std::optional<std::int64_t> span_bytes(const TensorView& view) {
 }
 
 std::int64_t row_alignment(const TensorView& view) {
-  std::uint64_t bits_set = reinterpret_cast<std::uintptr_t>(view.data) | 128;
+  std::uint64_t bits_set = reinterpret_cast<std::uintptr_t>(view.data) | kMostRowAlignment;
   for (int dim = 0; dim + 1 < view.rank; ++dim) {
     if (view.shape[dim] > 1) {
       bits_set |= static_cast<std::uint64_t>(bytes_for(view.dtype, view.strides[dim]));

@@ -29,7 +29,10 @@ constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
 // safe too.
 std::optional<std::int64_t> span_bytes(const TensorView& view);
 
-// Largest power of two up to 128 that divides the view's address and its byte strides, the last
+// No kernel asks for more: TMA and vector loads want 16 bytes. Higher powers would only tell apart problems that have
+// the same plan.
+inline constexpr std::int64_t kMostRowAlignment = 16;
+// Largest power of two up to that which divides the view's address and its byte strides, the last
 // dimension's excepted.
 std::int64_t row_alignment(const TensorView& view);
 

@@ -10,6 +10,7 @@
 
 #include "cuda/hopper/fused_qkv_matmul/general/launch.h"
 #include "cuda/hopper/fused_qkv_matmul/int4/launch.h"
+#include "cuda/kernels.h"
 #include "cuda/runtime/device_facts.h"
 #include "fused_qkv_subject.h"
 #include "packed_twin.h"
@@ -37,10 +38,12 @@ class FusedQkvInt4 : public testing::TestWithParam<Problem> {
 TEST_P(FusedQkvInt4, AHundredRunsGiveTheSameBits) {
   const Subject subject(GetParam());
   const PackedTwin there(subject.args);
-  ASSERT_EQ(refuse_int4(validate(there.packed)), "");
+  const FusedQkvProblem problem = validate(there.packed);
+  ASSERT_EQ(refuse_int4(problem), "");
+  const KernelPtr<FusedQkvArgs> kernel = prepare_int4(problem);
   std::vector<std::byte> first;
   for (int run = 0; run < 100; ++run) {
-    fused_qkv_int4(there.packed, Context{});
+    kernel->run(there.packed, Context{});
     check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     there.twin.bring_back();
     const std::vector<std::byte> now = bytes_of(subject.args.out);
@@ -52,10 +55,12 @@ TEST_P(FusedQkvInt4, AHundredRunsGiveTheSameBits) {
 TEST_P(FusedQkvInt4, TheGeneralKernelsReadThePackedWeight) {
   const Subject subject(GetParam());
   const PackedTwin there(subject.args);
-  ASSERT_EQ(refuse_general(validate(there.packed)), "");
+  const FusedQkvProblem problem = validate(there.packed);
+  ASSERT_EQ(refuse_general(problem), "");
+  const KernelPtr<FusedQkvArgs> kernel = prepare_general(problem);
   std::vector<std::vector<std::byte>> results;
   for (const FusedQkvArgs* args : {&there.plain, &there.packed}) {
-    fused_qkv_general(*args, Context{});
+    kernel->run(*args, Context{});
     check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     there.twin.bring_back();
     results.push_back(bytes_of(subject.args.out));

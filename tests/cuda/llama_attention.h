@@ -18,7 +18,7 @@ inline FlashAttentionProblem llama_attention(const RaggedSize& ragged, std::int6
   problem.heads = 32;
   problem.head_dim = 128;
   problem.value_dim = 128;
-  problem.mask = "causal";
+  problem.mask = Mask::causal().summary();
   problem.alignment = 256;
   return problem;
 }

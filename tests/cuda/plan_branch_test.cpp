@@ -26,7 +26,7 @@ MlaPrefillProblem deepseek(std::int64_t tokens) {
   problem.alignment = 16;
   problem.buffer_tokens = 16384;
   problem.max_chunks = 1;
-  problem.mask = "causal";
+  problem.mask = Mask::causal().summary();
   return problem;
 }
 
@@ -45,7 +45,7 @@ TEST(PlanBranchTest, TakesDeepseeksHeadsAndSaysWhyNotOthers) {
   EXPECT_NE(refusal_of([](auto& p) { p.cache.page_size = 4; }), "");
   EXPECT_NE(refusal_of([](auto& p) { p.buffer_tokens = 20; }), "");
   EXPECT_NE(refusal_of([](auto& p) { p.alignment = 8; }), "");
-  EXPECT_NE(refusal_of([](auto& p) { p.mask = "causal | tree"; }), "");
+  EXPECT_NE(refusal_of([](auto& p) { p.mask = (Mask() | Mask::tree({})).summary(); }), "");
   EXPECT_EQ(refusal_of([](auto& p) { p.weight_dtype = DType::fp8_e4m3; }), "");
 }
 

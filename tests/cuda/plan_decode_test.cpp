@@ -141,6 +141,10 @@ TEST(PlanDecodeTest, SaysWhatItDoesNotTake) {
   const auto with_rows = [](RowFormat format) {
     return [format](FlashAttentionProblem& problem) { problem.cache.row_format = format; };
   };
+  const auto with_mask = [](const Mask& mask) {
+    return [&mask](FlashAttentionProblem& problem) { problem.mask = mask.summary(); };
+  };
+  const Mask tree = Mask::tree({});
   EXPECT_EQ(reason([](FlashAttentionProblem&) {}), "");
   EXPECT_EQ(reason(with_rows(RowFormat::uniform(DType::fp8_e4m3, 128))), "");
   EXPECT_EQ(reason(with_rows(RowFormat::uniform(DType::f16, 128))), "");
@@ -152,9 +156,9 @@ TEST(PlanDecodeTest, SaysWhatItDoesNotTake) {
   EXPECT_NE(reason([](FlashAttentionProblem& problem) { problem.head_dim = 192; }), "");
   EXPECT_NE(reason([](FlashAttentionProblem& problem) { problem.heads = 8 * 33; }), "");
   EXPECT_NE(reason([](FlashAttentionProblem& problem) { problem.alignment = 8; }), "");
-  EXPECT_EQ(reason([](FlashAttentionProblem& problem) { problem.mask = "causal & tree"; }), "");
-  EXPECT_NE(reason([](FlashAttentionProblem& problem) { problem.mask = "causal | tree"; }), "");
-  EXPECT_NE(reason([](FlashAttentionProblem& problem) { problem.mask = "tree & tree"; }), "");
+  EXPECT_EQ(reason(with_mask(Mask::causal() & tree)), "");
+  EXPECT_NE(reason(with_mask(Mask::causal() | tree)), "");
+  EXPECT_NE(reason(with_mask(tree & tree)), "");
   EXPECT_NE(reason([](FlashAttentionProblem& problem) { problem.ragged.max_new_tokens = 17; }), "");
 }
 
@@ -171,14 +175,16 @@ TEST(PlanDecodeTest, TakesOneScaleForAKvHeadOfE4m3) {
 TEST(PlanDecodeTest, ATreeStandsBesideAnInterval) {
   std::uint8_t bits[6] = {};
   const TensorView view = TensorView::contiguous(bits, DType::u8, {2, 3});
-  const TreeMask mask = tree_mask(Mask::causal() & Mask::tree(view)).value();
+  const auto tree_of = [](const Mask& mask) { return tree_mask(mask, mask.summary()); };
+  const TreeMask mask = tree_of(Mask::causal() & Mask::tree(view));
   EXPECT_EQ(mask.visible.ahead, 0);
   EXPECT_EQ(mask.tree.bits, bits);
   EXPECT_EQ(mask.tree.columns, 3);
-  EXPECT_EQ(tree_mask(Mask::causal()).value().tree.bits, nullptr);
-  EXPECT_EQ(tree_mask(Mask::tree(view)).value().visible.ahead, VisibleRange::kUnbounded);
-  EXPECT_FALSE(tree_mask(Mask::tree(view) | Mask::chunked(4)).has_value());
-  EXPECT_FALSE(tree_mask(Mask::tree(view) & Mask::tree(view)).has_value());
+  EXPECT_EQ(tree_of(Mask::causal()).tree.bits, nullptr);
+  EXPECT_EQ(tree_of(Mask::tree(view)).visible.ahead, VisibleRange::kUnbounded);
+  EXPECT_EQ(refuse_tree_mask(Mask::tree(view).summary()), "");
+  EXPECT_NE(refuse_tree_mask((Mask::tree(view) | Mask::chunked(4)).summary()), "");
+  EXPECT_NE(refuse_tree_mask((Mask::tree(view) & Mask::tree(view)).summary()), "");
 }
 
 }  // namespace

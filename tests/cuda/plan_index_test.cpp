@@ -20,7 +20,7 @@ MlaIndexerProblem decode_problem(std::int64_t tokens, std::int64_t keys) {
           .heads = 64,
           .head_dim = 128,
           .top_k = 2048,
-          .mask = "causal"};
+          .mask = Mask::causal().summary()};
 }
 
 TEST(PlanIndex, ShortRowsAreTakenWholeByClustersThatAllRunAtOnce) {

@@ -24,7 +24,7 @@ MlaDecodeProblem absorbed(std::int64_t heads, std::int64_t batch, std::int64_t n
   problem.latent_dim = 512;
   problem.rope_dim = 64;
   problem.value_dim = 512;
-  problem.mask = "causal";
+  problem.mask = Mask::causal().summary();
   problem.finishes_rows = false;
   problem.alignment = 128;
   return problem;
@@ -218,7 +218,7 @@ TEST(PlanMlaDecodeTest, SaysWhyNot) {
   EXPECT_EQ(reason([](auto& p) { p.cache.page_size = 8; }),
             "pages are not of a multiple of 16 tokens");
   EXPECT_EQ(reason([](auto& p) { p.alignment = 8; }), "rows are not aligned to 16 bytes");
-  EXPECT_NE(reason([](auto& p) { p.mask = "tree"; }), "");
+  EXPECT_NE(reason([](auto& p) { p.mask = Mask::tree({}).summary(); }), "");
 }
 
 }  // namespace

@@ -137,7 +137,7 @@ TEST(PlanPrefillTest, OnlyWhatThePathNeedsMustFit) {
   problem.cache.max_pages = 192;
   problem.ragged = {.tokens = 8192, .batch = 1};
   EXPECT_EQ(path_of(problem), PrefillPath::narrow);
-  problem.has_positive_scale = false;
+  problem.scale = -0.125;
   EXPECT_NE(refuse_prefill(problem), "");
   problem.cache.max_pages = 64;
   EXPECT_EQ(refuse_prefill(problem), "");
@@ -223,7 +223,8 @@ TEST(PlanPrefillTest, SaysWhyItRefuses) {
   EXPECT_TRUE(names(refusal([](auto& p) { p.head_dim = 72; }), "head_dim 72"));
   EXPECT_TRUE(names(refusal([](auto& p) { p.cache.page_size = 4; }), "page_size"));
   EXPECT_TRUE(names(refusal([](auto& p) { p.alignment = 8; }), "16 bytes"));
-  EXPECT_TRUE(names(refusal([](auto& p) { p.mask = "causal | chunked(4)"; }), "interval"));
+  EXPECT_TRUE(
+      names(refusal([](auto& p) { p.mask = (Mask() | Mask::chunked(4)).summary(); }), "interval"));
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which tile kernel a projection gets: pure, so it needs no GPU.
 #include "cuda/hopper/fused_qkv_matmul/plan_tiles.h"
-#include "cuda/hopper/fused_qkv_matmul/product.h"
 
 #include <set>
 #include <span>
@@ -258,24 +257,23 @@ TEST(PlanTilesTest, SumsOfE4m3AreGoodEnoughFor16BitsOnly) {
 
 // Their sums are moved out of the tensor cores every 128 of K, as with block scales.
 TEST(PlanTilesTest, F16ResultsHaveShortSums) {
-  Product product{.tokens = 512,
-                  .columns = 6144,
-                  .q_dim = 4096,
-                  .x_dtype = DType::fp8_e4m3,
-                  .out_dtype = DType::bf16,
-                  .format = RowFormat::uniform(DType::bf16, 128)};
-  EXPECT_EQ(shape_of(product).scaling, Scaling::rows);
+  FusedQkvProblem product{.q_dim = 4096, .x_dtype = DType::fp8_e4m3, .out_dtype = DType::bf16};
+  product.ragged.tokens = 512;
+  product.cache.num_kv_heads = 8;
+  product.cache.row_format = RowFormat::uniform(DType::bf16, 128);
+  EXPECT_EQ(tile_shape(product).columns, 6144);
+  EXPECT_EQ(tile_shape(product).scaling, Scaling::rows);
   for (const bool is_out : {true, false}) {
-    Product half = product;
-    (is_out ? half.out_dtype : half.format.parts[0].dtype) = DType::f16;
-    EXPECT_EQ(shape_of(half).scaling, Scaling::blocks);
+    FusedQkvProblem half = product;
+    (is_out ? half.out_dtype : half.cache.row_format.parts[0].dtype) = DType::f16;
+    EXPECT_EQ(tile_shape(half).scaling, Scaling::blocks);
     half.allow_fast_accum = true;
-    EXPECT_EQ(shape_of(half).scaling, Scaling::rows);
+    EXPECT_EQ(tile_shape(half).scaling, Scaling::rows);
     half.x_dtype = DType::bf16;
-    EXPECT_EQ(shape_of(half).scaling, Scaling::none);
+    EXPECT_EQ(tile_shape(half).scaling, Scaling::none);
   }
   product.has_block_scales = true;
-  EXPECT_EQ(shape_of(product).scaling, Scaling::blocks);
+  EXPECT_EQ(tile_shape(product).scaling, Scaling::blocks);
 }
 
 // A round of whole tiles that is half empty is filled up.

@@ -30,11 +30,10 @@ std::vector<Mask> interval_masks() {
 
 TEST(VisibleRangeTest, ShowsTheKeysOfTheMask) {
   for (const Mask& mask : interval_masks()) {
-    const std::optional<VisibleRange> range = visible_range(mask);
-    ASSERT_TRUE(range.has_value()) << mask.describe();
-    EXPECT_EQ(refuse_range(mask.describe()), "") << mask.describe();
+    const VisibleRange range = visible_range(mask.summary());
+    EXPECT_EQ(refuse_range(mask.summary()), "") << mask.describe();
     for (int position = 0; position < kKeys; ++position) {
-      const KeyInterval keys = range->of(position, kKeys);
+      const KeyInterval keys = range.of(position, kKeys);
       const reference::Token token{
           .index = position, .sequence = 0, .local = position, .position = position};
       for (int key = 0; key < kKeys; ++key) {
@@ -48,7 +47,7 @@ TEST(VisibleRangeTest, ShowsTheKeysOfTheMask) {
 // A tile's blocks of keys are found from its first and its last row.
 TEST(VisibleRangeTest, BothEndsGrowWithThePosition) {
   for (const Mask& mask : interval_masks()) {
-    const VisibleRange range = visible_range(mask).value();
+    const VisibleRange range = visible_range(mask.summary());
     for (int position = 1; position < kKeys; ++position) {
       EXPECT_GE(range.of(position, kKeys).first, range.of(position - 1, kKeys).first);
       EXPECT_GE(range.of(position, kKeys).end, range.of(position - 1, kKeys).end);
@@ -62,8 +61,7 @@ TEST(VisibleRangeTest, LeavesOtherMasksToOthers) {
   for (const Mask& mask :
        {Mask::tree(view), Mask::causal() | Mask::chunked(4), Mask::chunked(4) & Mask::chunked(6),
         Mask::causal() & Mask::tree(view)}) {
-    EXPECT_FALSE(visible_range(mask).has_value()) << mask.describe();
-    EXPECT_NE(refuse_range(mask.describe()), "") << mask.describe();
+    EXPECT_NE(refuse_range(mask.summary()), "") << mask.describe();
   }
 }
 

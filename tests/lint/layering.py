@@ -27,8 +27,13 @@ ALLOWED = {
 # One header that includes the whole API for those who want it so.
 UMBRELLA = Path("include/quire/quire.h")
 
-# How ops start kernels, and how they read the device's values in debug mode: no CUDA headers in either.
-SEEN_BY_OPS = ("launch.h", "device_values.h")
+# The kernels of the CUDA backend, and how ops read the device's values in debug mode: no CUDA headers in either.
+SEEN_BY_OPS = ("kernels.h", "device_values.h")
+
+# What src/ops defines for every op. A backend that called it would validate or plan what its caller already has, and
+# its library would need the one that needs it.
+BACKENDS = ("src/cpu", "src/cuda", "src/reference")
+OP_CALL = re.compile(r"(?<![\w.:>])(?:quire::)?(validate|supports)\s*\(")
 
 # Third-party headers and the only layers that may see them; torch is allowed nowhere in C++.
 THIRD_PARTY = [
@@ -86,6 +91,9 @@ def check(root: Path) -> Iterator[str]:
             problem = judge(root, path, match[1], match[2]) if match else None
             if problem:
                 yield f"{path}:{number}: {problem}"
+            called = OP_CALL.search(line.partition("//")[0]) if layer_of(path) in BACKENDS else None
+            if called:
+                yield f"{path}:{number}: a backend must not call {called[1]}(), which src/ops defines"
 
 
 if __name__ == "__main__":

@@ -44,14 +44,14 @@ class LayeringTest(LintTest):
         super().setUp()
         for name in ("include/quire/dtype.h", "include/quire/ops/rope.h", "src/core/names.h"):
             self.write(name, SPDX_CPP)
-        for name in ("src/reference/masks.h", "src/cuda/hopper/rope/launch.h", "src/cuda/tile/mma.h"):
+        for name in ("src/reference/masks.h", "src/cuda/kernels.h", "src/cuda/tile/mma.h"):
             self.write(name, SPDX_CPP)
 
     def test_allowed_directions(self) -> None:
         self.write("src/core/names.cpp", '#include "core/names.h"\n#include <vector>\n#include "names.h"\n')
         self.write("src/reference/rope.cpp", '#include "core/names.h"\n#include "quire/ops/rope.h"\n')
         self.write("src/ops/rope/run.cpp", '#include "reference/masks.h"\n#include <fmt/core.h>\n')
-        self.write("src/ops/rope/gpu.cpp", '#include "cuda/hopper/rope/launch.h"\n')
+        self.write("src/ops/rope/gpu.cpp", '#include "cuda/kernels.h"\n')
         self.assertEqual(self.findings(layering), [])
 
     def test_core_must_not_include_reference(self) -> None:
@@ -78,9 +78,13 @@ class LayeringTest(LintTest):
         self.write("bindings/python/bad.cpp", "#include <torch/extension.h>\n")
         self.assert_finds(layering, "torch/extension.h")
 
-    def test_ops_see_only_launch_of_cuda(self) -> None:
+    def test_ops_see_only_the_kernels_of_cuda(self) -> None:
         self.write("src/ops/bad.cpp", '#include "cuda/tile/mma.h"\n')
-        self.assert_finds(layering, "only launch.h")
+        self.assert_finds(layering, "only kernels.h")
+
+    def test_a_backend_must_not_call_an_op(self) -> None:
+        self.write("src/cuda/bad.cpp", "const auto problem = validate(args);\n")
+        self.assert_finds(layering, "src/cuda/bad.cpp:1", "must not call validate()")
 
     def test_unknown_header(self) -> None:
         self.write("src/core/bad.cpp", '#include "core/nowhere.h"\n')

@@ -156,7 +156,7 @@ TEST(ProblemTest, HoldsTheFactsOfTheArguments) {
   EXPECT_TRUE(problem.cache.rows_are_dense);
   EXPECT_FALSE(problem.cache.has_scales);
   EXPECT_EQ(problem.heads, 4);
-  EXPECT_EQ(problem.mask, "causal");
+  EXPECT_EQ(problem.mask, Mask::causal().summary());
   EXPECT_TRUE(problem.has_softcap && problem.has_alibi && problem.has_sinks && problem.wants_lse);
 }
 

@@ -14,6 +14,7 @@
 #include "quire/ops/problem.h"
 #include "quire/paged_kv_cache.h"
 #include "quire/plan.h"
+#include "quire/prepared.h"
 
 namespace quire {
 
@@ -26,11 +27,17 @@ struct CopyPagesProblem {
   Device device{};
   CacheShape cache{};
   std::int64_t count = 0;
+
+  bool operator==(const CopyPagesProblem&) const = default;
 };
 
 QUIRE_API CopyPagesProblem validate(const CopyPagesArgs& args);
 QUIRE_API Plan plan(const CopyPagesProblem& problem, const Context& context = {});
+QUIRE_API Prepared<CopyPagesProblem> prepare(const CopyPagesProblem& problem,
+                                             const Context& context = {});
 QUIRE_API Plan supports(const CopyPagesArgs& args, const Context& context = {});
+QUIRE_API void run(const Prepared<CopyPagesProblem>& prepared, const CopyPagesArgs& args,
+                   const Context& context = {});
 QUIRE_API void copy_pages(const CopyPagesArgs& args, const Context& context = {});
 
 }  // namespace quire

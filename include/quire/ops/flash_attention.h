@@ -25,6 +25,7 @@
 #include "quire/ops/problem.h"
 #include "quire/paged_kv_cache.h"
 #include "quire/plan.h"
+#include "quire/prepared.h"
 
 namespace quire {
 
@@ -64,8 +65,8 @@ struct FlashAttentionProblem {
   std::int64_t value_dim = 0;
   DType q_dtype = DType::bf16;
   DType out_dtype = DType::bf16;
-  std::string mask;  // Mask::describe()
-  bool has_positive_scale = true;
+  MaskSummary mask{};
+  double scale = 1.0;
   bool has_softcap = false;
   bool has_alibi = false;
   bool has_sinks = false;
@@ -74,11 +75,17 @@ struct FlashAttentionProblem {
   bool allow_fp8_products = false;
   std::int64_t shared_prefix_pages = 0;
   std::int64_t alignment = 1;  // bytes, of every row of q, out and the cache
+
+  bool operator==(const FlashAttentionProblem&) const = default;
 };
 
 QUIRE_API FlashAttentionProblem validate(const FlashAttentionArgs& args);
 QUIRE_API Plan plan(const FlashAttentionProblem& problem, const Context& context = {});
+QUIRE_API Prepared<FlashAttentionProblem> prepare(const FlashAttentionProblem& problem,
+                                                  const Context& context = {});
 QUIRE_API Plan supports(const FlashAttentionArgs& args, const Context& context = {});
+QUIRE_API void run(const Prepared<FlashAttentionProblem>& prepared, const FlashAttentionArgs& args,
+                   const Context& context = {});
 QUIRE_API void flash_attention(const FlashAttentionArgs& args, const Context& context = {});
 
 }  // namespace quire

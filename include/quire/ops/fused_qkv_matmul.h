@@ -17,6 +17,7 @@
 #include "quire/ops/problem.h"
 #include "quire/paged_kv_cache.h"
 #include "quire/plan.h"
+#include "quire/prepared.h"
 #include "quire/weight.h"
 
 namespace quire {
@@ -75,14 +76,20 @@ struct FusedQkvProblem {
   // Largest power of two up to 128 that divides, in bytes, the start and the row strides of x, weight,
   // out, bias and the cache.
   std::int64_t alignment = 1;
+
+  bool operator==(const FusedQkvProblem&) const = default;
 };
 
 // Checks everything that can be checked on the host and returns the problem; throws Error, writes
 // nothing.
 QUIRE_API FusedQkvProblem validate(const FusedQkvArgs& args);
 QUIRE_API Plan plan(const FusedQkvProblem& problem, const Context& context = {});
+QUIRE_API Prepared<FusedQkvProblem> prepare(const FusedQkvProblem& problem,
+                                            const Context& context = {});
 // validate and plan without running.
 QUIRE_API Plan supports(const FusedQkvArgs& args, const Context& context = {});
+QUIRE_API void run(const Prepared<FusedQkvProblem>& prepared, const FusedQkvArgs& args,
+                   const Context& context = {});
 QUIRE_API void fused_qkv_matmul(const FusedQkvArgs& args, const Context& context = {});
 
 }  // namespace quire

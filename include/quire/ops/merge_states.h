@@ -10,6 +10,7 @@
 #include "quire/context.h"
 #include "quire/export.h"
 #include "quire/plan.h"
+#include "quire/prepared.h"
 #include "quire/tensor_view.h"
 
 namespace quire {
@@ -28,11 +29,17 @@ struct MergeStatesProblem {
   std::int64_t heads = 0;
   std::int64_t value_dim = 0;
   DType dtype = DType::bf16;
+
+  bool operator==(const MergeStatesProblem&) const = default;
 };
 
 QUIRE_API MergeStatesProblem validate(const MergeStatesArgs& args);
 QUIRE_API Plan plan(const MergeStatesProblem& problem, const Context& context = {});
+QUIRE_API Prepared<MergeStatesProblem> prepare(const MergeStatesProblem& problem,
+                                               const Context& context = {});
 QUIRE_API Plan supports(const MergeStatesArgs& args, const Context& context = {});
+QUIRE_API void run(const Prepared<MergeStatesProblem>& prepared, const MergeStatesArgs& args,
+                   const Context& context = {});
 QUIRE_API void merge_states(const MergeStatesArgs& args, const Context& context = {});
 
 }  // namespace quire

@@ -18,6 +18,7 @@
 #include "quire/ops/problem.h"
 #include "quire/paged_kv_cache.h"
 #include "quire/plan.h"
+#include "quire/prepared.h"
 
 namespace quire {
 
@@ -54,13 +55,16 @@ struct MlaDecodeProblem {
   std::int64_t nope_dim = 0;  // 0: q is absorbed
   std::int64_t rope_dim = 0;
   std::int64_t value_dim = 0;
+  double scale = 1.0;
   DType q_dtype = DType::bf16;
   DType out_dtype = DType::bf16;
   DType weight_dtype = DType::bf16;
-  std::string mask;
+  MaskSummary mask{};
   bool finishes_rows = true;
   bool batch_invariant = false;
   std::int64_t alignment = 1;  // bytes, of every row of q, out and the cache
+
+  bool operator==(const MlaDecodeProblem&) const = default;
 };
 
 // Views, not copies, of the two absorbed weights inside kv_b_proj [heads · (nope + value), latent]
@@ -77,7 +81,11 @@ QUIRE_API AbsorbedWeights absorb_kv_b_proj(const TensorView& kv_b_proj, std::int
 
 QUIRE_API MlaDecodeProblem validate(const MlaDecodeArgs& args);
 QUIRE_API Plan plan(const MlaDecodeProblem& problem, const Context& context = {});
+QUIRE_API Prepared<MlaDecodeProblem> prepare(const MlaDecodeProblem& problem,
+                                             const Context& context = {});
 QUIRE_API Plan supports(const MlaDecodeArgs& args, const Context& context = {});
+QUIRE_API void run(const Prepared<MlaDecodeProblem>& prepared, const MlaDecodeArgs& args,
+                   const Context& context = {});
 QUIRE_API void mla_decode(const MlaDecodeArgs& args, const Context& context = {});
 
 }  // namespace quire

@@ -16,6 +16,7 @@
 #include "quire/ops/problem.h"
 #include "quire/paged_kv_cache.h"
 #include "quire/plan.h"
+#include "quire/prepared.h"
 
 namespace quire {
 
@@ -37,14 +38,20 @@ struct MlaIndexerProblem {
   std::int64_t heads = 0;
   std::int64_t head_dim = 0;
   std::int64_t top_k = 0;
-  std::string mask;
+  MaskSummary mask{};
   std::int64_t alignment = 1;     // bytes, of every row of q and the cache
   bool has_dense_scales = false;  // one after another in a page, pages on multiples of 16 bytes
+
+  bool operator==(const MlaIndexerProblem&) const = default;
 };
 
 QUIRE_API MlaIndexerProblem validate(const MlaIndexerArgs& args);
 QUIRE_API Plan plan(const MlaIndexerProblem& problem, const Context& context = {});
+QUIRE_API Prepared<MlaIndexerProblem> prepare(const MlaIndexerProblem& problem,
+                                              const Context& context = {});
 QUIRE_API Plan supports(const MlaIndexerArgs& args, const Context& context = {});
+QUIRE_API void run(const Prepared<MlaIndexerProblem>& prepared, const MlaIndexerArgs& args,
+                   const Context& context = {});
 QUIRE_API void mla_indexer(const MlaIndexerArgs& args, const Context& context = {});
 
 }  // namespace quire

@@ -26,6 +26,7 @@
 #include "quire/ops/problem.h"
 #include "quire/paged_kv_cache.h"
 #include "quire/plan.h"
+#include "quire/prepared.h"
 
 namespace quire {
 
@@ -82,6 +83,12 @@ struct MlaPrefillArgs {
   bool allow_fp8_products = false;
 };
 
+struct MlaPrefillPlanProblem {
+  Device device{};
+
+  bool operator==(const MlaPrefillPlanProblem&) const = default;
+};
+
 struct MlaPrefillProblem {
   Device device{};
   RaggedSize ragged{};
@@ -91,16 +98,20 @@ struct MlaPrefillProblem {
   std::int64_t nope_dim = 0;
   std::int64_t rope_dim = 0;
   std::int64_t value_dim = 0;
+  double scale = 1.0;
   DType q_dtype = DType::bf16;
   DType weight_dtype = DType::bf16;
   DType out_dtype = DType::bf16;
-  std::int64_t alignment = 1;  // bytes, of every row of q, out and kv_b_proj
+  std::int64_t alignment = 1;        // bytes, of every row of q, out and kv_b_proj
+  std::int64_t cache_alignment = 1;  // bytes, of every row of the cache
   std::int64_t buffer_tokens = 0;
   std::int64_t max_chunks = 0;
   std::int64_t decode_tokens = 0;
-  std::string mask;
+  MaskSummary mask{};
   bool finishes_rows = true;
   bool allow_fp8_products = false;
+
+  bool operator==(const MlaPrefillProblem&) const = default;
 };
 
 // Chunks that the batch needs, where its lengths are on the host. On a device they are not read, and
@@ -110,13 +121,22 @@ struct MlaPrefillProblem {
 QUIRE_API std::int64_t mla_prefill_num_chunks(const TensorView& row_offsets,
                                               const PagedKVCache& cache, std::int64_t buffer_tokens,
                                               std::int64_t decode_tokens = 0);
-QUIRE_API void validate(const MlaPrefillPlanArgs& args);
+QUIRE_API MlaPrefillPlanProblem validate(const MlaPrefillPlanArgs& args);
+QUIRE_API Plan plan(const MlaPrefillPlanProblem& problem, const Context& context = {});
+QUIRE_API Prepared<MlaPrefillPlanProblem> prepare(const MlaPrefillPlanProblem& problem,
+                                                  const Context& context = {});
 QUIRE_API Plan supports(const MlaPrefillPlanArgs& args, const Context& context = {});
+QUIRE_API void run(const Prepared<MlaPrefillPlanProblem>& prepared, const MlaPrefillPlanArgs& args,
+                   const Context& context = {});
 QUIRE_API void mla_prefill_plan(const MlaPrefillPlanArgs& args, const Context& context = {});
 
 QUIRE_API MlaPrefillProblem validate(const MlaPrefillArgs& args);
 QUIRE_API Plan plan(const MlaPrefillProblem& problem, const Context& context = {});
+QUIRE_API Prepared<MlaPrefillProblem> prepare(const MlaPrefillProblem& problem,
+                                              const Context& context = {});
 QUIRE_API Plan supports(const MlaPrefillArgs& args, const Context& context = {});
+QUIRE_API void run(const Prepared<MlaPrefillProblem>& prepared, const MlaPrefillArgs& args,
+                   const Context& context = {});
 QUIRE_API void mla_prefill(const MlaPrefillArgs& args, const Context& context = {});
 
 }  // namespace quire

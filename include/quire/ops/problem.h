@@ -18,6 +18,8 @@ struct RaggedSize {
   std::int64_t max_new_tokens = -1;
   std::int64_t max_keys = -1;    // longest cache_length + new tokens
   std::int64_t total_keys = -1;  // their sum
+
+  bool operator==(const RaggedSize&) const = default;
 };
 
 struct CacheShape {
@@ -30,6 +32,8 @@ struct CacheShape {
   bool is_mla = false;
   bool has_scales = false;
   bool rows_are_dense = true;  // tokens follow each other at heads · row bytes (NHD)
+
+  bool operator==(const CacheShape&) const = default;
 };
 
 }  // namespace quire

@@ -12,6 +12,7 @@
 #include "quire/context.h"
 #include "quire/export.h"
 #include "quire/plan.h"
+#include "quire/prepared.h"
 #include "quire/tensor_view.h"
 
 namespace quire {
@@ -36,11 +37,17 @@ struct QuantizeFp8Problem {
   DType x_dtype = DType::bf16;
   DType out_dtype = DType::fp8_e4m3;
   ScaleRounding scale_rounding = ScaleRounding::exact;
+
+  bool operator==(const QuantizeFp8Problem&) const = default;
 };
 
 QUIRE_API QuantizeFp8Problem validate(const QuantizeFp8Args& args);
 QUIRE_API Plan plan(const QuantizeFp8Problem& problem, const Context& context = {});
+QUIRE_API Prepared<QuantizeFp8Problem> prepare(const QuantizeFp8Problem& problem,
+                                               const Context& context = {});
 QUIRE_API Plan supports(const QuantizeFp8Args& args, const Context& context = {});
+QUIRE_API void run(const Prepared<QuantizeFp8Problem>& prepared, const QuantizeFp8Args& args,
+                   const Context& context = {});
 QUIRE_API void quantize_fp8(const QuantizeFp8Args& args, const Context& context = {});
 
 }  // namespace quire

@@ -15,6 +15,7 @@
 #include "quire/ops/quantize_fp8.h"
 #include "quire/paged_kv_cache.h"
 #include "quire/plan.h"
+#include "quire/prepared.h"
 
 namespace quire {
 
@@ -43,11 +44,17 @@ struct QuantizeIndexQueriesProblem {
   bool interleaved = false;
   bool hadamard = false;
   ScaleRounding scale_rounding = ScaleRounding::power_of_two;
+
+  bool operator==(const QuantizeIndexQueriesProblem&) const = default;
 };
 
 QUIRE_API QuantizeIndexQueriesProblem validate(const QuantizeIndexQueriesArgs& args);
 QUIRE_API Plan plan(const QuantizeIndexQueriesProblem& problem, const Context& context = {});
+QUIRE_API Prepared<QuantizeIndexQueriesProblem> prepare(const QuantizeIndexQueriesProblem& problem,
+                                                        const Context& context = {});
 QUIRE_API Plan supports(const QuantizeIndexQueriesArgs& args, const Context& context = {});
+QUIRE_API void run(const Prepared<QuantizeIndexQueriesProblem>& prepared,
+                   const QuantizeIndexQueriesArgs& args, const Context& context = {});
 QUIRE_API void quantize_index_queries(const QuantizeIndexQueriesArgs& args,
                                       const Context& context = {});
 

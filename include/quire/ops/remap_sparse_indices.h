@@ -11,6 +11,7 @@
 #include "quire/ops/problem.h"
 #include "quire/paged_kv_cache.h"
 #include "quire/plan.h"
+#include "quire/prepared.h"
 
 namespace quire {
 
@@ -26,11 +27,17 @@ struct RemapSparseIndicesProblem {
   RaggedSize ragged{};
   CacheShape cache{};
   std::int64_t top_k = 0;
+
+  bool operator==(const RemapSparseIndicesProblem&) const = default;
 };
 
 QUIRE_API RemapSparseIndicesProblem validate(const RemapSparseIndicesArgs& args);
 QUIRE_API Plan plan(const RemapSparseIndicesProblem& problem, const Context& context = {});
+QUIRE_API Prepared<RemapSparseIndicesProblem> prepare(const RemapSparseIndicesProblem& problem,
+                                                      const Context& context = {});
 QUIRE_API Plan supports(const RemapSparseIndicesArgs& args, const Context& context = {});
+QUIRE_API void run(const Prepared<RemapSparseIndicesProblem>& prepared,
+                   const RemapSparseIndicesArgs& args, const Context& context = {});
 QUIRE_API void remap_sparse_indices(const RemapSparseIndicesArgs& args,
                                     const Context& context = {});
 

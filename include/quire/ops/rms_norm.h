@@ -11,6 +11,7 @@
 #include "quire/ops/problem.h"
 #include "quire/paged_kv_cache.h"
 #include "quire/plan.h"
+#include "quire/prepared.h"
 
 namespace quire {
 
@@ -38,11 +39,17 @@ struct RmsNormProblem {
   std::int64_t columns = 0;
   DType gamma_dtype = DType::bf16;
   bool per_head = true;
+
+  bool operator==(const RmsNormProblem&) const = default;
 };
 
 QUIRE_API RmsNormProblem validate(const RmsNormArgs& args);
 QUIRE_API Plan plan(const RmsNormProblem& problem, const Context& context = {});
+QUIRE_API Prepared<RmsNormProblem> prepare(const RmsNormProblem& problem,
+                                           const Context& context = {});
 QUIRE_API Plan supports(const RmsNormArgs& args, const Context& context = {});
+QUIRE_API void run(const Prepared<RmsNormProblem>& prepared, const RmsNormArgs& args,
+                   const Context& context = {});
 QUIRE_API void rms_norm_key(RmsNormArgs args, const Context& context = {});    // side = key
 QUIRE_API void rms_norm_value(RmsNormArgs args, const Context& context = {});  // side = value
 

@@ -18,6 +18,7 @@
 #include "quire/ops/problem.h"
 #include "quire/paged_kv_cache.h"
 #include "quire/plan.h"
+#include "quire/prepared.h"
 
 namespace quire {
 
@@ -55,11 +56,16 @@ struct RopeProblem {
   bool has_position_ids = false;
   std::int64_t q_norm_columns = 0;  // 0: no norm
   std::int64_t key_norm_columns = 0;
+
+  bool operator==(const RopeProblem&) const = default;
 };
 
 QUIRE_API RopeProblem validate(const RopeArgs& args);
 QUIRE_API Plan plan(const RopeProblem& problem, const Context& context = {});
+QUIRE_API Prepared<RopeProblem> prepare(const RopeProblem& problem, const Context& context = {});
 QUIRE_API Plan supports(const RopeArgs& args, const Context& context = {});
+QUIRE_API void run(const Prepared<RopeProblem>& prepared, const RopeArgs& args,
+                   const Context& context = {});
 QUIRE_API void rope(const RopeArgs& args, const Context& context = {});
 
 }  // namespace quire

@@ -9,6 +9,7 @@
 #include "quire/export.h"
 #include "quire/paged_kv_cache.h"
 #include "quire/plan.h"
+#include "quire/prepared.h"
 
 namespace quire {
 
@@ -21,11 +22,17 @@ struct RowOffsetsArgs {
 struct RowOffsetsProblem {
   Device device{};
   std::int64_t batch = 0;
+
+  bool operator==(const RowOffsetsProblem&) const = default;
 };
 
 QUIRE_API RowOffsetsProblem validate(const RowOffsetsArgs& args);
 QUIRE_API Plan plan(const RowOffsetsProblem& problem, const Context& context = {});
+QUIRE_API Prepared<RowOffsetsProblem> prepare(const RowOffsetsProblem& problem,
+                                              const Context& context = {});
 QUIRE_API Plan supports(const RowOffsetsArgs& args, const Context& context = {});
+QUIRE_API void run(const Prepared<RowOffsetsProblem>& prepared, const RowOffsetsArgs& args,
+                   const Context& context = {});
 QUIRE_API void row_offsets(const RowOffsetsArgs& args, const Context& context = {});
 
 }  // namespace quire

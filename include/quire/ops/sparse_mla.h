@@ -16,6 +16,7 @@
 #include "quire/ops/problem.h"
 #include "quire/paged_kv_cache.h"
 #include "quire/plan.h"
+#include "quire/prepared.h"
 
 namespace quire {
 
@@ -51,14 +52,21 @@ struct SparseMlaProblem {
   std::int64_t top_k = 0;
   std::int64_t extra_k = 0;
   RowFormat extra_format{};  // of the second stream's cache
+  double scale = 1.0;
   DType q_dtype = DType::bf16;
   bool has_sinks = false;
   std::int64_t alignment = 0;  // bytes that divide the address of every row of q, out and caches
+
+  bool operator==(const SparseMlaProblem&) const = default;
 };
 
 QUIRE_API SparseMlaProblem validate(const SparseMlaArgs& args);
 QUIRE_API Plan plan(const SparseMlaProblem& problem, const Context& context = {});
+QUIRE_API Prepared<SparseMlaProblem> prepare(const SparseMlaProblem& problem,
+                                             const Context& context = {});
 QUIRE_API Plan supports(const SparseMlaArgs& args, const Context& context = {});
+QUIRE_API void run(const Prepared<SparseMlaProblem>& prepared, const SparseMlaArgs& args,
+                   const Context& context = {});
 QUIRE_API void sparse_mla(const SparseMlaArgs& args, const Context& context = {});
 
 }  // namespace quire

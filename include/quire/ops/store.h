@@ -14,6 +14,7 @@
 #include "quire/ops/rms_norm.h"
 #include "quire/paged_kv_cache.h"
 #include "quire/plan.h"
+#include "quire/prepared.h"
 
 namespace quire {
 
@@ -41,13 +42,20 @@ struct StoreProblem {
   KvSide side = KvSide::key;
   DType x_dtype = DType::bf16;
   bool scales_only = false;
+
+  bool operator==(const StoreProblem&) const = default;
 };
 
 QUIRE_API StoreProblem validate(const StoreArgs& args);
 QUIRE_API StoreProblem validate(const StoreScalesArgs& args);
 QUIRE_API Plan plan(const StoreProblem& problem, const Context& context = {});
+QUIRE_API Prepared<StoreProblem> prepare(const StoreProblem& problem, const Context& context = {});
 QUIRE_API Plan supports(const StoreArgs& args, const Context& context = {});
+QUIRE_API void run(const Prepared<StoreProblem>& prepared, const StoreArgs& args,
+                   const Context& context = {});
 QUIRE_API Plan supports(const StoreScalesArgs& args, const Context& context = {});
+QUIRE_API void run(const Prepared<StoreProblem>& prepared, const StoreScalesArgs& args,
+                   const Context& context = {});
 QUIRE_API void store(const StoreArgs& args, const Context& context = {});
 QUIRE_API void store_scales(const StoreScalesArgs& args, const Context& context = {});
 

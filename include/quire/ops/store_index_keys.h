@@ -19,6 +19,7 @@
 #include "quire/ops/quantize_fp8.h"
 #include "quire/paged_kv_cache.h"
 #include "quire/plan.h"
+#include "quire/prepared.h"
 
 namespace quire {
 
@@ -49,11 +50,17 @@ struct StoreIndexKeysProblem {
   bool interleaved = false;
   bool hadamard = false;
   ScaleRounding scale_rounding = ScaleRounding::power_of_two;
+
+  bool operator==(const StoreIndexKeysProblem&) const = default;
 };
 
 QUIRE_API StoreIndexKeysProblem validate(const StoreIndexKeysArgs& args);
 QUIRE_API Plan plan(const StoreIndexKeysProblem& problem, const Context& context = {});
+QUIRE_API Prepared<StoreIndexKeysProblem> prepare(const StoreIndexKeysProblem& problem,
+                                                  const Context& context = {});
 QUIRE_API Plan supports(const StoreIndexKeysArgs& args, const Context& context = {});
+QUIRE_API void run(const Prepared<StoreIndexKeysProblem>& prepared, const StoreIndexKeysArgs& args,
+                   const Context& context = {});
 QUIRE_API void store_index_keys(const StoreIndexKeysArgs& args, const Context& context = {});
 
 }  // namespace quire

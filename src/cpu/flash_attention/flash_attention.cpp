@@ -8,10 +8,6 @@
 
 namespace quire::cpu {
 
-std::string refuse(const FlashAttentionProblem&, Target target) {
-  return why_not(target);
-}
-
 void flash_attention(const FlashAttentionArgs& args, const Context& context, Target target) {
   const double scale = args.scale.value_or(1.0 / std::sqrt(static_cast<double>(args.q.shape[2])));
   const AttentionBatch batch{.q = args.q,

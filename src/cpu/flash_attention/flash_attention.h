@@ -9,9 +9,6 @@
 
 namespace quire::cpu {
 
-// Empty, or why the target does not take the problem.
-std::string refuse(const FlashAttentionProblem& problem, Target target);
-
 void flash_attention(const FlashAttentionArgs& args, const Context& context, Target target);
 
 }  // namespace quire::cpu

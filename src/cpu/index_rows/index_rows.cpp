@@ -49,14 +49,6 @@ KvLayerView positions_of(const PagedKVCache& cache) {
 
 }  // namespace
 
-std::string refuse(const StoreIndexKeysProblem&, Target target) {
-  return why_not(target);
-}
-
-std::string refuse(const QuantizeIndexQueriesProblem&, Target target) {
-  return why_not(target);
-}
-
 void store_index_keys(const StoreIndexKeysArgs& args, const Context& context, Target target) {
   const IndexRowKernels& kernels = index_row_kernels(target);
   const std::vector<float> weight = widen(args.norm_weight, kernels);

@@ -11,10 +11,6 @@
 
 namespace quire::cpu {
 
-// Empty, or why the target does not take the problem.
-std::string refuse(const StoreIndexKeysProblem& problem, Target target);
-std::string refuse(const QuantizeIndexQueriesProblem& problem, Target target);
-
 void store_index_keys(const StoreIndexKeysArgs& args, const Context& context, Target target);
 void quantize_index_queries(const QuantizeIndexQueriesArgs& args, const Context& context,
                             Target target);

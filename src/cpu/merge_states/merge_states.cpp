@@ -6,10 +6,6 @@
 
 namespace quire::cpu {
 
-std::string refuse(const MergeStatesProblem&, Target target) {
-  return why_not(target);
-}
-
 void merge_states(const MergeStatesArgs& args, const Context& context, Target target) {
   const TensorView& states = args.states;
   const TensorView& out = args.out;

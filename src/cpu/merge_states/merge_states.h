@@ -9,9 +9,6 @@
 
 namespace quire::cpu {
 
-// Empty, or why the target does not take the problem.
-std::string refuse(const MergeStatesProblem& problem, Target target);
-
 void merge_states(const MergeStatesArgs& args, const Context& context, Target target);
 
 }  // namespace quire::cpu

@@ -167,10 +167,6 @@ class DecodeRun {
 
 }  // namespace
 
-std::string refuse(const MlaDecodeProblem&, Target target) {
-  return why_not(target);
-}
-
 void mla_decode(const MlaDecodeArgs& args, const Context& context, Target target) {
   DecodeRun(args, context, target).run();
 }

@@ -289,10 +289,6 @@ class IndexerRun {
 
 }  // namespace
 
-std::string refuse(const MlaIndexerProblem&, Target target) {
-  return why_not(target);
-}
-
 void mla_indexer(const MlaIndexerArgs& args, const Context& context, Target target) {
   IndexerRun(args, context, target).run();
 }

@@ -9,9 +9,6 @@
 
 namespace quire::cpu {
 
-// Empty, or why the target does not take the problem.
-std::string refuse(const MlaIndexerProblem& problem, Target target);
-
 void mla_indexer(const MlaIndexerArgs& args, const Context& context, Target target);
 
 }  // namespace quire::cpu

@@ -108,10 +108,6 @@ void decode(const MlaPrefillArgs& args, const SequenceRun& run,
 
 }  // namespace
 
-std::string refuse(const MlaPrefillProblem&, Target target) {
-  return why_not(target);
-}
-
 void mla_prefill(const MlaPrefillArgs& args, const Context& context, Target target) {
   const NewLatents latents{.row_offsets = args.row_offsets,
                            .cache = args.cache,

@@ -9,9 +9,6 @@
 
 namespace quire::cpu {
 
-// Empty, or why the target does not take the problem.
-std::string refuse(const MlaPrefillProblem& problem, Target target);
-
 void mla_prefill(const MlaPrefillArgs& args, const Context& context, Target target);
 
 }  // namespace quire::cpu

@@ -6,10 +6,6 @@
 
 namespace quire::cpu {
 
-std::string refuse(const QuantizeFp8Problem&, Target target) {
-  return why_not(target);
-}
-
 void quantize_fp8(const QuantizeFp8Args& args, const Context& context, Target target) {
   const std::int64_t columns = args.x.shape[1];
   const std::int64_t group_size = args.group_size < 0 ? columns : args.group_size;

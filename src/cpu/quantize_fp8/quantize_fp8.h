@@ -9,9 +9,6 @@
 
 namespace quire::cpu {
 
-// Empty, or why the target does not take the problem.
-std::string refuse(const QuantizeFp8Problem& problem, Target target);
-
 void quantize_fp8(const QuantizeFp8Args& args, const Context& context, Target target);
 
 }  // namespace quire::cpu

@@ -6,10 +6,6 @@
 
 namespace quire::cpu {
 
-std::string refuse(const RemapSparseIndicesProblem&, Target target) {
-  return why_not(target);
-}
-
 void remap_sparse_indices(const RemapSparseIndicesArgs& args, const Context& context,
                           Target target) {
   const PagedKVCache& cache = args.cache;

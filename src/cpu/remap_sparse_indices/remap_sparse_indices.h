@@ -9,9 +9,6 @@
 
 namespace quire::cpu {
 
-// Empty, or why the target does not take the problem.
-std::string refuse(const RemapSparseIndicesProblem& problem, Target target);
-
 void remap_sparse_indices(const RemapSparseIndicesArgs& args, const Context& context,
                           Target target);
 

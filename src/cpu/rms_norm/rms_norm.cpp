@@ -8,10 +8,6 @@
 
 namespace quire::cpu {
 
-std::string refuse(const RmsNormProblem&, Target target) {
-  return why_not(target);
-}
-
 void rms_norm(const RmsNormArgs& args, const Context& context, Target target) {
   const KvLayerView view =
       args.side == KvSide::key ? args.cache.key(args.layer) : args.cache.value(args.layer);

@@ -11,9 +11,6 @@
 
 namespace quire::cpu {
 
-// Empty, or why the target does not take the problem.
-std::string refuse(const RmsNormProblem& problem, Target target);
-
 void rms_norm(const RmsNormArgs& args, const Context& context, Target target);
 
 }  // namespace quire::cpu

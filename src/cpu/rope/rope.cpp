@@ -90,10 +90,6 @@ void add_key(const RopeArgs& args, const KvLayerView& key, RopeJob& job) {
 
 }  // namespace
 
-std::string refuse(const RopeProblem&, Target target) {
-  return why_not(target);
-}
-
 void rope(const RopeArgs& args, const Context& context, Target target) {
   const KvLayerView key = args.cache.key(args.layer);
   const std::vector<RopeSection> sections = sections_of(args);

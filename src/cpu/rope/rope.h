@@ -9,9 +9,6 @@
 
 namespace quire::cpu {
 
-// Empty, or why the target does not take the problem.
-std::string refuse(const RopeProblem& problem, Target target);
-
 void rope(const RopeArgs& args, const Context& context, Target target);
 
 }  // namespace quire::cpu

@@ -61,13 +61,12 @@ std::string targets_that_run() {
 
 // A name that does not run here would leave every call to the reference: slower a thousand times, without a word.
 std::optional<Target> forced_target() {
-  // Read at every call: tests force one target after another in one process.
-  const char* text = std::getenv("QUIRE_CPU_TARGET");
-  if (text == nullptr || *text == '\0') return std::nullopt;
+  const std::string_view text = forced_target_name();
+  if (text.empty()) return std::nullopt;
   const std::optional<Target> forced = target_from_name(text);
   if (!forced.has_value() || !is_compiled(*forced) || !has_instructions(*forced)) {
     throw Error(ErrorCode::invalid_value, "quire", "QUIRE_CPU_TARGET",
-                "one that runs here (" + targets_that_run() + ")", text);
+                "one that runs here (" + targets_that_run() + ")", std::string(text));
   }
   return forced;
 }
@@ -89,6 +88,12 @@ std::optional<Target> target_from_name(std::string_view text) {
 
 std::span<const Target> compiled_targets() {
   return kCompiled;
+}
+
+std::string_view forced_target_name() {
+  // Read at every call: tests force one target after another in one process.
+  const char* text = std::getenv("QUIRE_CPU_TARGET");
+  return text == nullptr ? "" : text;
 }
 
 std::string why_not(Target target) {

@@ -30,5 +30,7 @@ std::span<const Target> compiled_targets();
 // instructions missing, AMX refused by the system, or another one forced by QUIRE_CPU_TARGET. Throws
 // Error where that names none that may run here.
 std::string why_not(Target target);
+// QUIRE_CPU_TARGET as it is now, on which why_not() depends; empty: not set.
+std::string_view forced_target_name();
 
 }  // namespace quire::cpu

@@ -178,10 +178,6 @@ class SparseRun {
 
 }  // namespace
 
-std::string refuse(const SparseMlaProblem&, Target target) {
-  return why_not(target);
-}
-
 void sparse_mla(const SparseMlaArgs& args, const Context& context, Target target) {
   SparseRun(args, context, target).run();
 }

@@ -9,9 +9,6 @@
 
 namespace quire::cpu {
 
-// Empty, or why the target does not take the problem.
-std::string refuse(const SparseMlaProblem& problem, Target target);
-
 void sparse_mla(const SparseMlaArgs& args, const Context& context, Target target);
 
 }  // namespace quire::cpu

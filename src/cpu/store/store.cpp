@@ -47,10 +47,6 @@ std::vector<std::int32_t> slots_of(const RowFormat& format) {
 
 }  // namespace
 
-std::string refuse(const StoreProblem&, Target target) {
-  return why_not(target);
-}
-
 void store(const StoreArgs& args, const Context& context, Target target) {
   const KvLayerView view = layer_of(args.cache, args.layer, args.side);
   const RowEncoding encoding(view);

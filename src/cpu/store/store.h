@@ -9,9 +9,6 @@
 
 namespace quire::cpu {
 
-// Empty, or why the target does not take the problem.
-std::string refuse(const StoreProblem& problem, Target target);
-
 void store(const StoreArgs& args, const Context& context, Target target);
 void store_scales(const StoreScalesArgs& args, const Context& context, Target target);
 

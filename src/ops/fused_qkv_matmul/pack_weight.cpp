@@ -5,10 +5,11 @@
 
 #include "cpu/fused_qkv_matmul/pack_weight.h"
 #include "cpu/fused_qkv_matmul/packed_layout.h"
-#include "cuda/hopper/fused_qkv_matmul/int4/launch.h"
+#include "cuda/kernels.h"
 #include "ops/argument.h"
-#include "ops/candidate.h"
+#include "ops/dispatch.h"
 #include "ops/fused_qkv_matmul/weight_check.h"
+#include "quire/error.h"
 
 namespace quire {
 namespace {

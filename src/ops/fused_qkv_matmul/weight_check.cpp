@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cpu/fused_qkv_matmul/pack_weight.h"
-#include "cuda/hopper/fused_qkv_matmul/int4/launch.h"
+#include "cuda/kernels.h"
 #include "ops/memory_span.h"
 
 namespace quire::ops {

@@ -25,12 +25,10 @@ MaskStep step_of(const Mask::Node& node) {
 
 }  // namespace
 
-std::string refuse_mask(const std::string& description) {
-  constexpr int kMaxJoins = MaskProgram::kMaxSteps / 2;
-  const auto joins =
-      std::ranges::count_if(description, [](char c) { return c == '&' || c == '|'; });
-  if (joins <= kMaxJoins) return "";
-  return fmt::format("the mask joins {} masks, at most {} are taken", joins + 1, kMaxJoins + 1);
+std::string refuse_mask(const MaskSummary& mask) {
+  constexpr int kMostMasks = MaskProgram::kMaxSteps / 2 + 1;
+  if (mask.masks <= kMostMasks) return "";
+  return fmt::format("the mask joins {} masks, at most {} are taken", mask.masks, kMostMasks);
 }
 
 MaskProgram mask_program(const Mask& mask) {

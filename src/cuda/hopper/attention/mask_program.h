@@ -25,7 +25,7 @@ struct MaskProgram {
 };
 
 // Empty, or why kernels do not take a mask that describes itself so: too many joins.
-std::string refuse_mask(const std::string& description);
+std::string refuse_mask(const MaskSummary& mask);
 MaskProgram mask_program(const Mask& mask);
 
 }  // namespace quire::cuda::hopper

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <optional>
 #include <string>
 
 #include "quire/host_device.h"
@@ -39,9 +38,9 @@ struct VisibleRange {
   }
 };
 
-// Nothing if the mask is not of this kind. Two chunked ones in it are not.
-std::optional<VisibleRange> visible_range(const Mask& mask);
-// Empty, or why the mask with this description is not.
-std::string refuse_range(const std::string& description);
+// Of a mask that shows intervals; trees in it are left out.
+VisibleRange visible_range(const MaskSummary& mask);
+// Empty, or why the mask is not of this kind. Two chunked ones in it are not.
+std::string refuse_range(const MaskSummary& mask);
 
 }  // namespace quire::cuda::hopper

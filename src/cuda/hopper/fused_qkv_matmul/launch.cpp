@@ -5,7 +5,6 @@
 #include "cuda/hopper/fused_qkv_matmul/make_scales.h"
 #include "cuda/hopper/fused_qkv_matmul/outputs.h"
 #include "cuda/hopper/fused_qkv_matmul/plan_tiles.h"
-#include "cuda/hopper/fused_qkv_matmul/product.h"
 #include "cuda/hopper/fused_qkv_matmul/row_tile.h"
 #include "cuda/hopper/fused_qkv_matmul/waiting_rows.h"
 #include "cuda/hopper/tile/row_order.h"
@@ -65,6 +64,34 @@ void run_tiles(const FusedQkvArgs& args, const Context& context, const TilePlan&
   if (waits) store_waiting_rows(args, context, rows);
 }
 
+class TileKernel final : public Kernel<FusedQkvArgs> {
+ public:
+  explicit TileKernel(const FusedQkvProblem& problem)
+      : granule_(tile_shape(problem).granule),
+        workspace_bytes_(rows_wait(problem.cache.row_format, granule_) ? waiting_rows_bytes(problem)
+                                                                       : 0) {
+    const TileShape shape = tile_shape(problem);
+    if (shape.tokens > 0) plan_ = plan_tiles(shape, num_sms(problem.device.index));
+  }
+
+  // K and V rows that are not stored as they are computed wait in fp32.
+  std::int64_t workspace_bytes() const override { return workspace_bytes_; }
+
+  Choices choices() const override {
+    if (plan_.variant == nullptr) return {};
+    return {{"kernel", std::string(plan_.variant->name)}, {"blocks", std::to_string(plan_.blocks)}};
+  }
+
+  void run(const FusedQkvArgs& args, const Context& context) const override {
+    if (plan_.variant != nullptr) run_tiles(args, context, plan_, granule_);
+  }
+
+ private:
+  int granule_;
+  std::int64_t workspace_bytes_;
+  TilePlan plan_{};  // without a variant: no tokens
+};
+
 }  // namespace
 
 std::string refuse(const FusedQkvProblem& problem) {
@@ -72,22 +99,8 @@ std::string refuse(const FusedQkvProblem& problem) {
   return reason.empty() ? refuse_tiles(problem) : reason;
 }
 
-std::vector<std::pair<std::string, std::string>> choices(const FusedQkvProblem& problem) {
-  const TileShape shape = shape_of(product_of(problem));
-  if (shape.tokens == 0) return {};
-  const TilePlan plan = plan_tiles(shape, num_sms(problem.device.index));
-  return {{"kernel", std::string(plan.variant->name)}, {"blocks", std::to_string(plan.blocks)}};
-}
-
-std::int64_t tile_workspace_bytes(const FusedQkvProblem& problem) {
-  const bool waits = rows_wait(problem.cache.row_format, shape_of(product_of(problem)).granule);
-  return waits ? waiting_rows_bytes(problem) : 0;
-}
-
-void fused_qkv_matmul(const FusedQkvArgs& args, const Context& context) {
-  const TileShape shape = shape_of(product_of(args));
-  if (shape.tokens == 0) return;
-  run_tiles(args, context, plan_tiles(shape, num_sms(args.x.device.index)), shape.granule);
+KernelPtr<FusedQkvArgs> prepare_tiles(const FusedQkvProblem& problem) {
+  return std::make_unique<const TileKernel>(problem);
 }
 
 }  // namespace quire::cuda::hopper

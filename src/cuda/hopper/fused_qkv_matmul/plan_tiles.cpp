@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "cuda/hopper/fused_qkv_matmul/kv_codes.h"
 #include "cuda/hopper/tile/row_order.h"
 #include "cuda/runtime/ceil_div.h"
 
@@ -98,6 +99,14 @@ double cost(const TileVariant& variant, const TileShape& shape, int num_sms) {
   return cover(variant.config, shape, num_sms).longest * variant.relative_cost;
 }
 
+// f16 results show what the tensor cores drop from sums over 512 of K, and not what they drop from those over 128.
+Scaling scaling_of(const FusedQkvProblem& problem) {
+  if (!is_fp8(problem.x_dtype)) return Scaling::none;
+  const bool is_short = has_results_of(DType::f16, problem.out_dtype, problem.cache.row_format) &&
+                        !problem.allow_fast_accum;
+  return problem.has_block_scales || is_short ? Scaling::blocks : Scaling::rows;
+}
+
 }  // namespace
 
 bool has_results_of(DType dtype, DType out_dtype, const RowFormat& format) {
@@ -130,6 +139,21 @@ std::string refuse_tiles(const FusedQkvProblem& problem) {
   if (problem.q_dim % 8 != 0 || row % 8 != 0) return "a head is not a multiple of 8 columns";
   if (problem.alignment % 16 != 0) return "rows are not aligned to 16 bytes";
   return "";
+}
+
+TileShape tile_shape(const FusedQkvProblem& problem) {
+  const RowFormat& format = problem.cache.row_format;
+  const bool is_mla = problem.cache.is_mla;
+  const std::int64_t kv_dim = format.width() * problem.cache.num_kv_heads;
+  // Columns that share a scale of the tiles' own making. Products of tf32 have no such tiles: their rows wait.
+  const int granule =
+      problem.x_dtype == DType::f32 ? 0 : coded_granule(format, problem.q_dim, is_mla);
+  return {.tokens = problem.ragged.tokens,
+          .columns = problem.q_dim + (is_mla ? 1 : 2) * kv_dim,
+          .dtype = problem.x_dtype,
+          .scaling = scaling_of(problem),
+          .allow_fast_accum = problem.allow_fast_accum,
+          .granule = granule};
 }
 
 TilePlan plan_tiles(const TileShape& shape, int num_sms) {

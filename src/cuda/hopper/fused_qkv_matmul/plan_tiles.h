@@ -32,6 +32,8 @@ bool has_results_of(DType dtype, DType out_dtype, const RowFormat& format);
 // Empty, or why the tile kernels do not take the problem.
 std::string refuse_tiles(const FusedQkvProblem& problem);
 // The variant whose busiest multiprocessor has the least to do.
+// What the choice of a variant depends on.
+TileShape tile_shape(const FusedQkvProblem& problem);
 TilePlan plan_tiles(const TileShape& shape, int num_sms);
 
 }  // namespace quire::cuda::hopper

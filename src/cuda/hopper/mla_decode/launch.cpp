@@ -13,10 +13,6 @@ namespace {
 
 constexpr double kLog2E = 1.4426950408889634;
 
-MlaDecodePlan plan_on_device(const MlaDecodeProblem& problem) {
-  return plan_mla_decode(problem, num_sms(problem.device.index));
-}
-
 LatentPieces carve_pieces(Carver& carver, const MlaDecodePlan& plan) {
   const int rows = plan.variant->rows;
   float* sums = carver.take<float>(plan.slots * rows * LatentConfig::kLatent);
@@ -42,13 +38,14 @@ LatentOutputs make_outputs(const MlaDecodeArgs& args) {
   return outputs;
 }
 
-LatentParams make_attend(const MlaDecodeArgs& args, const LatentPieces& pieces) {
+LatentParams make_attend(const MlaDecodeArgs& args, const VisibleRange& visible,
+                         const LatentPieces& pieces) {
   return {.queries = {.data = static_cast<const std::byte*>(args.q.data),
                       .token_stride_bytes = bytes_for(args.q.dtype, args.q.strides[0]),
                       .head_stride_bytes = bytes_for(args.q.dtype, args.q.strides[1])},
           .heads = static_cast<int>(args.q.shape[1]),
           .to_log2 = static_cast<float>(args.scale * kLog2E),
-          .visible = visible_range(args.mask).value(),
+          .visible = visible,
           .outputs = make_outputs(args),
           .pieces = pieces};
 }
@@ -87,9 +84,9 @@ LatentRowFormat make_format(const KvLayerView& rows) {
 
 // q absorbed and rotated, out of latent columns.
 void attend_latents(const MlaDecodeArgs& args, const MlaDecodePlan& plan,
-                    const LatentPieces& pieces, cudaStream_t stream) {
+                    const VisibleRange& visible, const LatentPieces& pieces, cudaStream_t stream) {
   const KvLayerView rows = args.cache.key(args.layer);
-  const LatentParams attend = make_attend(args, pieces);
+  const LatentParams attend = make_attend(args, visible, pieces);
   MlaDecodeParams params{.attend = attend,
                          .batch = {.row_offsets = args.row_offsets.as<const std::uint32_t>(),
                                    .cache_lengths = rows.cache_lengths,
@@ -116,6 +113,40 @@ std::string refuse(const MlaDecodeProblem& problem, DType latents) {
   return refuse_mla_decode_problem(problem);
 }
 
+class LatentKernel final : public Kernel<MlaDecodeArgs> {
+ public:
+  explicit LatentKernel(const MlaDecodeProblem& problem)
+      : problem_(problem), plan_(plan_mla_decode(problem, num_sms(problem.device.index))) {}
+
+  std::int64_t workspace_bytes() const override {
+    Carver counter;
+    static_cast<void>(carve_pieces(counter, plan_));
+    static_cast<void>(carve_projections(counter, problem_));
+    return counter.bytes();
+  }
+
+  Choices choices() const override {
+    return {{"kernel", std::string(plan_.variant->name)},
+            {"tile_tokens", std::to_string(plan_.tile_tokens)}};
+  }
+
+  void run(const MlaDecodeArgs& args, const Context& context) const override {
+    if (args.q.shape[0] == 0 || args.cache.batch() == 0) return;
+    const DeviceScope scope(args.q.device);
+    Carver carver(context.workspace);
+    const LatentPieces pieces = carve_pieces(carver, plan_);
+    const ProjectionScratch scratch = carve_projections(carver, problem_);
+    const MlaDecodeArgs absorbed = absorb_queries(args, scratch, context);
+    attend_latents(absorbed, plan_, visible_range(problem_.mask), pieces,
+                   static_cast<cudaStream_t>(context.stream));
+    project_values(args, absorbed, context);
+  }
+
+ private:
+  MlaDecodeProblem problem_;
+  MlaDecodePlan plan_;
+};
+
 }  // namespace
 
 std::string refuse_mla_decode_bf16(const MlaDecodeProblem& problem) {
@@ -126,31 +157,8 @@ std::string refuse_mla_decode_fp8(const MlaDecodeProblem& problem) {
   return refuse(problem, DType::fp8_e4m3);
 }
 
-std::int64_t mla_decode_workspace_bytes(const MlaDecodeProblem& problem) {
-  Carver counter;
-  static_cast<void>(carve_pieces(counter, plan_on_device(problem)));
-  static_cast<void>(carve_projections(counter, problem));
-  return counter.bytes();
-}
-
-std::vector<std::pair<std::string, std::string>> mla_decode_choices(
-    const MlaDecodeProblem& problem) {
-  const MlaDecodePlan plan = plan_on_device(problem);
-  return {{"kernel", std::string(plan.variant->name)},
-          {"tile_tokens", std::to_string(plan.tile_tokens)}};
-}
-
-void mla_decode_latent(const MlaDecodeArgs& args, const Context& context) {
-  if (args.q.shape[0] == 0 || args.cache.batch() == 0) return;
-  const MlaDecodeProblem problem = validate(args);
-  const MlaDecodePlan plan = plan_on_device(problem);
-  const DeviceScope scope(args.q.device);
-  Carver carver(context.workspace);
-  const LatentPieces pieces = carve_pieces(carver, plan);
-  const ProjectionScratch scratch = carve_projections(carver, problem);
-  const MlaDecodeArgs absorbed = absorb_queries(args, scratch, context);
-  attend_latents(absorbed, plan, pieces, static_cast<cudaStream_t>(context.stream));
-  project_values(args, absorbed, context);
+KernelPtr<MlaDecodeArgs> prepare_mla_decode(const MlaDecodeProblem& problem) {
+  return std::make_unique<const LatentKernel>(problem);
 }
 
 }  // namespace quire::cuda::hopper

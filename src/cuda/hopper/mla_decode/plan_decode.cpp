@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "cuda/hopper/attention/score.h"
 #include "cuda/hopper/flash_attention/decode/work_line.h"
 
 namespace quire::cuda::hopper {
@@ -99,7 +100,8 @@ std::string refuse_mla_decode_problem(const MlaDecodeProblem& problem) {
     return "pages are not of a multiple of 16 tokens";
   }
   if (problem.alignment % 16 != 0) return "rows are not aligned to 16 bytes";
-  return refuse_range(problem.mask);
+  std::string scale = refuse_scale(problem.scale);
+  return scale.empty() ? refuse_range(problem.mask) : scale;
 }
 
 MlaDecodePlan plan_mla_decode(const MlaDecodeProblem& problem, int num_sms) {

@@ -109,6 +109,49 @@ IndexParams make_params(const MlaIndexerArgs& args, const IndexPlan& plan) {
           .parts = plan.parts};
 }
 
+class IndexKernel final : public Kernel<MlaIndexerArgs> {
+ public:
+  explicit IndexKernel(const MlaIndexerProblem& problem) : plan_(plan_on_device(problem)) {}
+
+  // What CTAs leave of rows that they share: bounded by the GPU, not by tokens or keys.
+  std::int64_t workspace_bytes() const override {
+    if (plan_.takes_whole_rows()) return 0;
+    Carver pieces;
+    carve_pieces(pieces, plan_);
+    Carver board;
+    if (plan_.has_groups()) carve_board(board, plan_.group);
+    return std::max(pieces.bytes(),
+                    board.bytes());  // which of them it is to be, the stream decides
+  }
+
+  Choices choices() const override {
+    return {{"kernel", std::string(plan_.variant->name)},
+            {"cluster", std::to_string(plan_.cluster.size)},
+            {"group", std::to_string(plan_.group.parts)}};
+  }
+
+  void run(const MlaIndexerArgs& args, const Context& context) const override {
+    if (args.q.shape[0] == 0 || args.cache.batch() == 0) return;
+    const DeviceScope scope(args.q.device);
+    const StreamShare share = share_of(context.stream, args.q.device.index);
+    const IndexPlan plan = fit_share(plan_, share);
+    const auto stream = static_cast<cudaStream_t>(context.stream);
+    IndexParams params = make_params(args, plan);
+    if (plan.takes_whole_rows()) return plan.variant->launch_cluster(params, plan.cluster, stream);
+    Carver carver(context.workspace);
+    if (plan.has_groups()) {
+      const GroupBoard board = carve_board(carver, plan.group);
+      return plan.variant->launch_group(params, board, plan.group, stream);
+    }
+    params.pieces = carve_pieces(carver, plan);
+    plan.variant->launch(params, stream);
+    launch_finish(params, plan.merges, stream);
+  }
+
+ private:
+  IndexPlan plan_;
+};
+
 }  // namespace
 
 std::string refuse_index(const MlaIndexerProblem& problem) {
@@ -116,39 +159,8 @@ std::string refuse_index(const MlaIndexerProblem& problem) {
   return reason.empty() ? refuse_index_problem(problem) : reason;
 }
 
-std::int64_t index_workspace_bytes(const MlaIndexerProblem& problem) {
-  const IndexPlan plan = plan_on_device(problem);
-  if (plan.takes_whole_rows()) return 0;
-  Carver pieces;
-  carve_pieces(pieces, plan);
-  Carver board;
-  if (plan.has_groups()) carve_board(board, plan.group);
-  return std::max(pieces.bytes(), board.bytes());  // which of them it is to be, the stream decides
-}
-
-std::vector<std::pair<std::string, std::string>> index_choices(const MlaIndexerProblem& problem) {
-  const IndexPlan plan = plan_on_device(problem);
-  return {{"kernel", std::string(plan.variant->name)},
-          {"cluster", std::to_string(plan.cluster.size)},
-          {"group", std::to_string(plan.group.parts)}};
-}
-
-void mla_indexer(const MlaIndexerArgs& args, const Context& context) {
-  if (args.q.shape[0] == 0 || args.cache.batch() == 0) return;
-  const DeviceScope scope(args.q.device);
-  const StreamShare share = share_of(context.stream, args.q.device.index);
-  const IndexPlan plan = fit_share(plan_on_device(validate(args)), share);
-  const auto stream = static_cast<cudaStream_t>(context.stream);
-  IndexParams params = make_params(args, plan);
-  if (plan.takes_whole_rows()) return plan.variant->launch_cluster(params, plan.cluster, stream);
-  Carver carver(context.workspace);
-  if (plan.has_groups()) {
-    const GroupBoard board = carve_board(carver, plan.group);
-    return plan.variant->launch_group(params, board, plan.group, stream);
-  }
-  params.pieces = carve_pieces(carver, plan);
-  plan.variant->launch(params, stream);
-  launch_finish(params, plan.merges, stream);
+KernelPtr<MlaIndexerArgs> prepare_index(const MlaIndexerProblem& problem) {
+  return std::make_unique<const IndexKernel>(problem);
 }
 
 }  // namespace quire::cuda::hopper

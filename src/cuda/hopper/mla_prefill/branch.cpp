@@ -33,11 +33,13 @@ BranchScratch carve_branch(Carver& carver, const BranchShape& shape) {
   return scratch;
 }
 
-Branch::Branch(const MlaPrefillArgs& args, const BranchShape& shape, const Context& context)
+Branch::Branch(const MlaPrefillArgs& args, const BranchShape& shape, const VisibleRange& visible,
+               const Context& context)
     : args_(args),
       context_(context),
       stream_(static_cast<cudaStream_t>(context.stream)),
       shape_(shape),
+      visible_(visible),
       view_(args.cache.key(args.layer)),
       chunks_(chunk_table(args.chunks)) {
   Carver carver(context.workspace);

@@ -29,7 +29,8 @@ BranchScratch carve_branch(Carver& carver, const BranchShape& shape);
 
 class Branch {
  public:
-  Branch(const MlaPrefillArgs& args, const BranchShape& shape, const Context& context);
+  Branch(const MlaPrefillArgs& args, const BranchShape& shape, const VisibleRange& visible,
+         const Context& context);
   void run() const;
 
  private:
@@ -66,6 +67,7 @@ class Branch {
   const Context& context_;
   cudaStream_t stream_;
   BranchShape shape_;
+  VisibleRange visible_;
   KvLayerView view_;
   ChunkTable chunks_;
   BranchScratch scratch_;

@@ -122,7 +122,7 @@ PrefillParams Branch::attention(std::int64_t chunk, const Heads& heads) const {
           .head_tiles = static_cast<int>(heads.count),
           .kv_head_tiles = 1,
           .section_keys = static_cast<int>(kSectionBytes / key_bytes),
-          .mask = visible_range(args_.mask).value(),
+          .mask = visible_,
           .scores = scores(heads),
           .outputs = outputs(heads),
           .next_tile = scratch_.spans.next_tiles + group * shape_.max_chunks + chunk,

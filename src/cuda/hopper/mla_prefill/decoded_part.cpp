@@ -31,7 +31,7 @@ PartScratch carve_part(Carver& carver, const MlaPrefillProblem& problem) {
           .lse = carver.take<float>(rows)};
 }
 
-// What mla_decode is asked, with rows as aligned as they can be.
+// What mla_decode is asked. Rows of q and out are in scratch, as aligned as they can be.
 MlaDecodeProblem decode_problem(const MlaPrefillProblem& problem) {
   MlaDecodeProblem decode{.device = problem.device,
                           .ragged = problem.ragged,
@@ -41,12 +41,13 @@ MlaDecodeProblem decode_problem(const MlaPrefillProblem& problem) {
                           .nope_dim = problem.nope_dim,
                           .rope_dim = problem.rope_dim,
                           .value_dim = problem.value_dim,
+                          .scale = problem.scale,
                           .q_dtype = problem.q_dtype,
                           .out_dtype = problem.out_dtype,
                           .weight_dtype = problem.weight_dtype,
                           .mask = problem.mask,
                           .finishes_rows = false,
-                          .alignment = 128};
+                          .alignment = problem.cache_alignment};
   decode.ragged.tokens = most_rows(problem);
   decode.ragged.max_new_tokens = problem.decode_tokens;
   return decode;
@@ -111,45 +112,39 @@ MlaDecodeArgs decode_args(const MlaPrefillArgs& args, const MlaPrefillProblem& p
   return decode;
 }
 
-void run_decode(const MlaDecodeArgs& args, DecodeKernels kernels, const Context& context) {
-  if (kernels == DecodeKernels::fastest && is_fast(validate(args))) {
-    mla_decode_latent(args, context);
-  } else {
-    mla_decode_general(args, context);
-  }
+KernelPtr<MlaDecodeArgs> prepare_decode(const MlaDecodeProblem& problem, DecodeKernels kernels) {
+  return kernels == DecodeKernels::fastest && is_fast(problem) ? prepare_mla_decode(problem)
+                                                               : prepare_general(problem);
 }
 
 }  // namespace
 
-std::int64_t decoded_part_bytes(const MlaPrefillProblem& problem, DecodeKernels kernels) {
-  if (problem.decode_tokens == 0) return 0;
+DecodedPart::DecodedPart(const MlaPrefillProblem& problem, DecodeKernels kernels)
+    : problem_(problem) {
+  if (problem.decode_tokens == 0) return;
   Carver counter;
   static_cast<void>(carve_part(counter, problem));
-  const MlaDecodeProblem decode = decode_problem(problem);
-  std::int64_t kernel_bytes = general_workspace_bytes(decode);
-  if (kernels == DecodeKernels::fastest && is_fast(decode)) {
-    kernel_bytes = std::max(kernel_bytes, mla_decode_workspace_bytes(decode));
-  }
-  return counter.bytes() + kernel_bytes;
+  kernel_ = prepare_decode(decode_problem(problem), kernels);
+  workspace_bytes_ = counter.bytes() + kernel_->workspace_bytes();
 }
 
-void decode_part(const MlaPrefillArgs& args, const MlaPrefillProblem& problem,
-                 DecodeKernels kernels, const Context& context, std::byte* workspace) {
-  if (most_rows(problem) == 0) return;
+void DecodedPart::run(const MlaPrefillArgs& args, const Context& context,
+                      std::byte* workspace) const {
+  if (kernel_ == nullptr || most_rows(problem_) == 0) return;
   Carver carver(workspace);
-  const PartScratch scratch = carve_part(carver, problem);
-  const MlaDecodeArgs decode = decode_args(args, problem, scratch);
+  const PartScratch scratch = carve_part(carver, problem_);
+  const MlaDecodeArgs decode = decode_args(args, problem_, scratch);
   const PickedBatch batch{.row_offsets = args.row_offsets.as<const std::uint32_t>(),
                           .picked_offsets = scratch.offsets,
-                          .batch = problem.ragged.batch,
-                          .max_tokens = problem.decode_tokens,
-                          .rows = most_rows(problem)};
+                          .batch = problem_.ragged.batch,
+                          .max_tokens = problem_.decode_tokens,
+                          .rows = most_rows(problem_)};
   auto* const stream = static_cast<cudaStream_t>(context.stream);
   launch_pick_offsets(batch, stream);
   launch_pick_rows(copy_of(batch, args.q, decode.q), stream);
   Context inner = context;
   inner.workspace = workspace + carver.bytes();
-  run_decode(decode, kernels, inner);
+  kernel_->run(decode, inner);
   launch_put_back_rows(copy_of(batch, args.out, decode.out), stream);
   if (args.lse.has_value()) launch_put_back_rows(copy_of(batch, *args.lse, *decode.lse), stream);
 }

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 
+#include "core/kernel.h"
 #include "cuda/runtime/carver.h"
 #include "quire/ops/mla_decode.h"
 #include "quire/ops/mla_prefill.h"
@@ -17,11 +18,19 @@ namespace quire::cuda::hopper {
 
 enum class DecodeKernels : std::uint8_t { fastest, general };
 
-// Scratch for at most batch · decode_tokens rows; nothing where none is decoded.
-std::int64_t decoded_part_bytes(const MlaPrefillProblem& problem, DecodeKernels kernels);
+class DecodedPart {
+ public:
+  DecodedPart(const MlaPrefillProblem& problem, DecodeKernels kernels);
 
-// After the branch: rows are finished, queries rotated. `workspace` is the part's own.
-void decode_part(const MlaPrefillArgs& args, const MlaPrefillProblem& problem,
-                 DecodeKernels kernels, const Context& context, std::byte* workspace);
+  // Scratch for at most batch · decode_tokens rows; nothing where none is decoded.
+  std::int64_t workspace_bytes() const { return workspace_bytes_; }
+  // After the branch: rows are finished, queries rotated. `workspace` is the part's own.
+  void run(const MlaPrefillArgs& args, const Context& context, std::byte* workspace) const;
+
+ private:
+  MlaPrefillProblem problem_;
+  KernelPtr<MlaDecodeArgs> kernel_{};  // null: no sequence is decoded
+  std::int64_t workspace_bytes_ = 0;
+};
 
 }  // namespace quire::cuda::hopper

@@ -9,11 +9,34 @@
 namespace quire::cuda::hopper {
 namespace {
 
-std::int64_t prefill_bytes(const MlaPrefillProblem& problem) {
-  Carver counter;
-  static_cast<void>(carve_branch(counter, branch_shape(problem)));
-  return counter.bytes();
-}
+class BranchKernel final : public Kernel<MlaPrefillArgs> {
+ public:
+  explicit BranchKernel(const MlaPrefillProblem& problem)
+      : shape_(branch_shape(problem)),
+        visible_(visible_range(problem.mask)),
+        decoded_(problem, DecodeKernels::fastest) {
+    Carver counter;
+    static_cast<void>(carve_branch(counter, shape_));
+    branch_bytes_ = counter.bytes();
+  }
+
+  std::int64_t workspace_bytes() const override {
+    return branch_bytes_ + decoded_.workspace_bytes();
+  }
+
+  void run(const MlaPrefillArgs& args, const Context& context) const override {
+    if (args.q.shape[0] == 0 || args.cache.batch() == 0) return;
+    const DeviceScope scope(args.q.device);
+    Branch(args, shape_, visible_, context).run();
+    decoded_.run(args, context, static_cast<std::byte*>(context.workspace) + branch_bytes_);
+  }
+
+ private:
+  BranchShape shape_;
+  VisibleRange visible_;
+  DecodedPart decoded_;
+  std::int64_t branch_bytes_;
+};
 
 }  // namespace
 
@@ -22,17 +45,8 @@ std::string refuse_branch(const MlaPrefillProblem& problem) {
   return elsewhere.empty() ? refuse_shape(problem) : elsewhere;
 }
 
-std::int64_t branch_workspace_bytes(const MlaPrefillProblem& problem) {
-  return prefill_bytes(problem) + decoded_part_bytes(problem, DecodeKernels::fastest);
-}
-
-void mla_prefill_branch(const MlaPrefillArgs& args, const Context& context) {
-  if (args.q.shape[0] == 0 || args.cache.batch() == 0) return;
-  const DeviceScope scope(args.q.device);
-  const MlaPrefillProblem problem = validate(args);
-  Branch(args, branch_shape(problem), context).run();
-  decode_part(args, problem, DecodeKernels::fastest, context,
-              static_cast<std::byte*>(context.workspace) + prefill_bytes(problem));
+KernelPtr<MlaPrefillArgs> prepare_branch(const MlaPrefillProblem& problem) {
+  return std::make_unique<const BranchKernel>(problem);
 }
 
 }  // namespace quire::cuda::hopper

@@ -9,17 +9,16 @@
 //   more than one chunk: sums are kept in fp32 between them
 #pragma once
 
-#include <cstdint>
 #include <string>
 
+#include "core/kernel.h"
 #include "quire/ops/mla_prefill.h"
 
 namespace quire::cuda::hopper {
 
 // Empty, or why not; general/launch.h takes the others.
 std::string refuse_branch(const MlaPrefillProblem& problem);
-// Bounded by a group of heads, whose number follows from the chunk's rows.
-std::int64_t branch_workspace_bytes(const MlaPrefillProblem& problem);
-void mla_prefill_branch(const MlaPrefillArgs& args, const Context& context);
+// Its workspace is bounded by a group of heads, whose number follows from the chunk's rows.
+KernelPtr<MlaPrefillArgs> prepare_branch(const MlaPrefillProblem& problem);
 
 }  // namespace quire::cuda::hopper

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "cuda/hopper/attention/score.h"
 #include "cuda/hopper/flash_attention/visible_range.h"
 
 namespace quire::cuda::hopper {
@@ -64,6 +65,8 @@ std::string refuse_shape(const MlaPrefillProblem& problem) {
   if (problem.cache.page_size % kHoleKeys != 0) return "page_size is no multiple of 8";
   if (problem.buffer_tokens % kHoleKeys != 0) return "buffer_tokens is no multiple of 8";
   if (problem.alignment % 16 != 0) return "rows are not aligned to 16 bytes";
+  std::string scale = refuse_scale(problem.scale);
+  if (!scale.empty()) return scale;
   const std::string rope = refuse_rope(problem);
   return rope.empty() ? refuse_range(problem.mask) : rope;
 }

@@ -12,10 +12,6 @@
 namespace quire::cuda::hopper {
 namespace {
 
-SparsePlan plan_on_device(const SparseMlaProblem& problem) {
-  return plan_sparse(problem, num_sms(problem.device.index));
-}
-
 SparsePieces carve_pieces(Carver& carver, const SparsePlan& plan) {
   if (plan.work.cut() == 0) return {};
   const std::int64_t rows = std::int64_t{plan.work.cut()} * plan.work.pieces * SparseConfig::kHeads;
@@ -52,6 +48,52 @@ GatherStream gather_stream(const PagedKVCache& cache, std::int64_t layer, const 
           .rope_is_scaled = !is_uniform && format.parts[1].scale_source != ScaleSource::none};
 }
 
+class SparseKernel final : public Kernel<SparseMlaArgs> {
+ public:
+  explicit SparseKernel(const SparseMlaProblem& problem)
+      : plan_(plan_sparse(problem, num_sms(problem.device.index))) {}
+
+  std::int64_t workspace_bytes() const override {
+    Carver counter;
+    carve_pieces(counter, plan_);
+    return counter.bytes();
+  }
+
+  Choices choices() const override {
+    return {{"kernel", std::string(plan_.variant->name)},
+            {"blocks", std::to_string(plan_.blocks)},
+            {"cut", std::to_string(plan_.work.cut())},
+            {"pieces", std::to_string(plan_.work.pieces)}};
+  }
+
+  void run(const SparseMlaArgs& args, const Context& context) const override {
+    if (args.q.shape[0] == 0 || args.cache.batch() == 0) return;
+    const DeviceScope scope(args.q.device);
+    const auto stream = static_cast<cudaStream_t>(context.stream);
+    Carver carver(context.workspace);
+    SparseParams params{
+        .q = query_map(args.q),
+        .q_rows = args.q.as<const std::byte>(),
+        .q_token_bytes = bytes_for(args.q.dtype, args.q.strides[0]),
+        .q_head_bytes = bytes_for(args.q.dtype, args.q.strides[1]),
+        .work = plan_.work,
+        .row_offsets = args.row_offsets.as<const std::uint32_t>(),
+        .streams = {gather_stream(args.cache, args.layer, args.indices, args.topk_lengths), {}},
+        .scale_log2 = static_cast<float>(args.scale * std::numbers::log2e),
+        .output = attend_output(args.out, args.lse, args.sinks),
+        .pieces = carve_pieces(carver, plan_)};
+    if (args.extra.has_value()) {
+      params.streams[1] = gather_stream(args.extra->cache, args.extra->layer, args.extra->indices,
+                                        args.extra->lengths);
+    }
+    plan_.variant->launch(params, plan_.blocks, stream);
+    merge_sparse_pieces(params, stream);
+  }
+
+ private:
+  SparsePlan plan_;
+};
+
 }  // namespace
 
 std::string refuse_sparse(const SparseMlaProblem& problem) {
@@ -59,43 +101,8 @@ std::string refuse_sparse(const SparseMlaProblem& problem) {
   return reason.empty() ? refuse_sparse_problem(problem) : reason;
 }
 
-std::int64_t sparse_workspace_bytes(const SparseMlaProblem& problem) {
-  Carver counter;
-  carve_pieces(counter, plan_on_device(problem));
-  return counter.bytes();
-}
-
-std::vector<std::pair<std::string, std::string>> sparse_choices(const SparseMlaProblem& problem) {
-  const SparsePlan plan = plan_on_device(problem);
-  return {{"kernel", std::string(plan.variant->name)},
-          {"blocks", std::to_string(plan.blocks)},
-          {"cut", std::to_string(plan.work.cut())},
-          {"pieces", std::to_string(plan.work.pieces)}};
-}
-
-void sparse_mla_tiles(const SparseMlaArgs& args, const Context& context) {
-  if (args.q.shape[0] == 0 || args.cache.batch() == 0) return;
-  const SparsePlan plan = plan_on_device(validate(args));
-  const DeviceScope scope(args.q.device);
-  const auto stream = static_cast<cudaStream_t>(context.stream);
-  Carver carver(context.workspace);
-  SparseParams params{
-      .q = query_map(args.q),
-      .q_rows = args.q.as<const std::byte>(),
-      .q_token_bytes = bytes_for(args.q.dtype, args.q.strides[0]),
-      .q_head_bytes = bytes_for(args.q.dtype, args.q.strides[1]),
-      .work = plan.work,
-      .row_offsets = args.row_offsets.as<const std::uint32_t>(),
-      .streams = {gather_stream(args.cache, args.layer, args.indices, args.topk_lengths), {}},
-      .scale_log2 = static_cast<float>(args.scale * std::numbers::log2e),
-      .output = attend_output(args.out, args.lse, args.sinks),
-      .pieces = carve_pieces(carver, plan)};
-  if (args.extra.has_value()) {
-    params.streams[1] = gather_stream(args.extra->cache, args.extra->layer, args.extra->indices,
-                                      args.extra->lengths);
-  }
-  plan.variant->launch(params, plan.blocks, stream);
-  merge_sparse_pieces(params, stream);
+KernelPtr<SparseMlaArgs> prepare_sparse(const SparseMlaProblem& problem) {
+  return std::make_unique<const SparseKernel>(problem);
 }
 
 }  // namespace quire::cuda::hopper

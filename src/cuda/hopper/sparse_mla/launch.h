@@ -4,16 +4,13 @@
 #pragma once
 
 #include <string>
-#include <utility>
-#include <vector>
 
+#include "core/kernel.h"
 #include "quire/ops/sparse_mla.h"
 
 namespace quire::cuda::hopper {
 
 std::string refuse_sparse(const SparseMlaProblem& problem);
-std::int64_t sparse_workspace_bytes(const SparseMlaProblem& problem);
-std::vector<std::pair<std::string, std::string>> sparse_choices(const SparseMlaProblem& problem);
-void sparse_mla_tiles(const SparseMlaArgs& args, const Context& context);
+KernelPtr<SparseMlaArgs> prepare_sparse(const SparseMlaProblem& problem);
 
 }  // namespace quire::cuda::hopper

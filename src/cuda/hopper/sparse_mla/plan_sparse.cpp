@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "cuda/hopper/attention/score.h"
 #include "cuda/runtime/ceil_div.h"
 
 namespace quire::cuda::hopper {
@@ -88,7 +89,7 @@ std::string refuse_sparse_problem(const SparseMlaProblem& problem) {
     return "the extra cache's rows are of another kind: " + problem.extra_format.describe();
   }
   if (problem.alignment % 16 != 0) return "rows are not aligned to 16 bytes";
-  return "";
+  return refuse_scale(problem.scale);
 }
 
 SparsePlan plan_sparse(const SparseMlaProblem& problem, int num_sms) {

@@ -28,7 +28,7 @@ FlashAttentionProblem prefix_problem(const FlashAttentionProblem& problem) {
                    .max_new_tokens = problem.ragged.tokens,
                    .max_keys = prefix_keys(problem)};
   prefix.cache.max_pages = problem.shared_prefix_pages;
-  prefix.mask = Mask::full().describe();
+  prefix.mask = {};
   prefix.has_sinks = false;
   prefix.wants_lse = true;
   return prefix;
@@ -56,18 +56,18 @@ std::string refuse_part(const FlashAttentionProblem& part) {
   return is_decoded(part) ? "" : refuse_tiles(part);
 }
 
-std::int64_t part_bytes(const FlashAttentionProblem& part) {
-  return is_decoded(part) ? decode_workspace_bytes(part) : prefill_workspace_bytes(part);
+KernelPtr<FlashAttentionArgs> prepare_part(const FlashAttentionProblem& part) {
+  return is_decoded(part) ? prepare_decode(part) : prepare_tiles(part);
 }
 
-void run_part(const FlashAttentionArgs& args, const FlashAttentionProblem& part,
-              const Context& context) {
-  if (is_decoded(part)) {
-    flash_attention_decode(args, context);
-  } else {
-    flash_attention_prefill(args, context);
-  }
-}
+// The kernels over the shared pages and over each sequence's own.
+struct Parts {
+  explicit Parts(const FlashAttentionProblem& problem)
+      : prefix(prepare_part(prefix_problem(problem))), own(prepare_part(own_problem(problem))) {}
+
+  KernelPtr<FlashAttentionArgs> prefix;
+  KernelPtr<FlashAttentionArgs> own;
+};
 
 PrefixTable prefix_table(const std::optional<TensorView>& table, std::uint32_t* pages) {
   if (!table.has_value()) return {};
@@ -100,7 +100,8 @@ struct CascadeScratch {
   std::byte* own_kernel;
 };
 
-CascadeScratch carve_cascade(Carver& carver, const FlashAttentionProblem& problem) {
+CascadeScratch carve_cascade(Carver& carver, const FlashAttentionProblem& problem,
+                             const Parts& parts) {
   const std::int64_t rows = 2 * problem.ragged.tokens * problem.heads;
   return {.prefix_offsets = carver.take<std::uint32_t>(2),
           .prefix_length = carver.take<std::uint32_t>(1),
@@ -109,16 +110,17 @@ CascadeScratch carve_cascade(Carver& carver, const FlashAttentionProblem& proble
           .own_lengths = carver.take<std::uint32_t>(problem.ragged.batch),
           .states = carver.take<std::byte>(bytes_for(problem.out_dtype, rows * problem.value_dim)),
           .lses = carver.take<float>(rows),
-          .prefix_kernel = carver.take<std::byte>(part_bytes(prefix_problem(problem))),
-          .own_kernel = carver.take<std::byte>(part_bytes(own_problem(problem)))};
+          .prefix_kernel = carver.take<std::byte>(parts.prefix->workspace_bytes()),
+          .own_kernel = carver.take<std::byte>(parts.own->workspace_bytes())};
 }
 
 class Cascade {
  public:
-  Cascade(const FlashAttentionArgs& args, const Context& context)
-      : args_(args), context_(context), problem_(validate(args)) {
+  Cascade(const FlashAttentionProblem& problem, const Parts& parts, const FlashAttentionArgs& args,
+          const Context& context)
+      : problem_(problem), parts_(parts), args_(args), context_(context) {
     Carver carver(context.workspace);
-    scratch_ = carve_cascade(carver, problem_);
+    scratch_ = carve_cascade(carver, problem_, parts_);
     const std::int64_t tokens = args.q.shape[0];
     const std::int64_t heads = args.q.shape[1];
     states_ = on_device(scratch_.states, args.out.dtype, {2, tokens, heads, args.out.shape[2]});
@@ -141,9 +143,9 @@ class Cascade {
         stream);
     Context inner = context_;
     inner.workspace = scratch_.prefix_kernel;
-    run_part(prefix_args(), prefix_problem(problem_), inner);
+    parts_.prefix->run(prefix_args(), inner);
     inner.workspace = scratch_.own_kernel;
-    run_part(own_args(), own_problem(problem_), inner);
+    parts_.own->run(own_args(), inner);
     hopper::merge_states({.states = states_, .lses = lses_, .out = args_.out, .lse = args_.lse},
                          context_);
   }
@@ -197,9 +199,10 @@ class Cascade {
     return own;
   }
 
+  const FlashAttentionProblem& problem_;
+  const Parts& parts_;
   const FlashAttentionArgs& args_;
   const Context& context_;
-  FlashAttentionProblem problem_;
   CascadeScratch scratch_{};
   TensorView states_;
   TensorView lses_;
@@ -212,6 +215,33 @@ std::string refuse_parts(const FlashAttentionProblem& problem) {
   return own.empty() ? "" : "over the others: " + own;
 }
 
+class CascadeKernel final : public Kernel<FlashAttentionArgs> {
+ public:
+  explicit CascadeKernel(const FlashAttentionProblem& problem)
+      : problem_(problem), parts_(problem) {}
+
+  std::int64_t workspace_bytes() const override {
+    Carver counter;
+    static_cast<void>(carve_cascade(counter, problem_, parts_));
+    return counter.bytes();
+  }
+
+  Choices choices() const override {
+    return {{"prefix", std::string(kernel_of(prefix_problem(problem_)))},
+            {"rest", std::string(kernel_of(own_problem(problem_)))}};
+  }
+
+  void run(const FlashAttentionArgs& args, const Context& context) const override {
+    if (args.q.shape[0] == 0) return;
+    const DeviceScope scope(args.q.device);
+    Cascade(problem_, parts_, args, context).run();
+  }
+
+ private:
+  FlashAttentionProblem problem_;
+  Parts parts_;
+};
+
 }  // namespace
 
 std::string refuse_cascade(const FlashAttentionProblem& problem) {
@@ -220,7 +250,7 @@ std::string refuse_cascade(const FlashAttentionProblem& problem) {
   if (!elsewhere.empty()) return elsewhere;
   if (problem.batch_invariant) return "batch_invariant: what is shared depends on the batch";
   if (problem.ragged.batch < 2) return "one sequence shares with nobody";
-  if (problem.mask != Mask().describe() && problem.mask != Mask::full().describe()) {
+  if (!problem.mask.is_causal_or_full()) {
     return "a mask that may hide shared keys";
   }
   if (problem.has_alibi) return "ALiBi, which asks for each query's position";
@@ -228,22 +258,8 @@ std::string refuse_cascade(const FlashAttentionProblem& problem) {
   return refuse_parts(problem);
 }
 
-std::int64_t cascade_workspace_bytes(const FlashAttentionProblem& problem) {
-  Carver counter;
-  static_cast<void>(carve_cascade(counter, problem));
-  return counter.bytes();
-}
-
-std::vector<std::pair<std::string, std::string>> cascade_choices(
-    const FlashAttentionProblem& problem) {
-  return {{"prefix", std::string(kernel_of(prefix_problem(problem)))},
-          {"rest", std::string(kernel_of(own_problem(problem)))}};
-}
-
-void flash_attention_cascade(const FlashAttentionArgs& args, const Context& context) {
-  if (args.q.shape[0] == 0) return;
-  const DeviceScope scope(args.q.device);
-  Cascade(args, context).run();
+KernelPtr<FlashAttentionArgs> prepare_cascade(const FlashAttentionProblem& problem) {
+  return std::make_unique<const CascadeKernel>(problem);
 }
 
 }  // namespace quire::cuda::hopper

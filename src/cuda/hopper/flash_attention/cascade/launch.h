@@ -7,21 +7,16 @@
 //   q ─ decode or prefill over each sequence's own pages ─► state, LSE ┴ merge ─► out, LSE
 #pragma once
 
-#include <cstdint>
 #include <string>
-#include <utility>
-#include <vector>
 
+#include "core/kernel.h"
 #include "quire/ops/flash_attention.h"
 
 namespace quire::cuda::hopper {
 
 // Empty, or why not: the other candidates take the problem and need not know of the prefix.
 std::string refuse_cascade(const FlashAttentionProblem& problem);
-std::int64_t cascade_workspace_bytes(const FlashAttentionProblem& problem);
-// ("prefix", "hopper/flash_attention"), ("rest", "hopper/decode/flash_attention")
-std::vector<std::pair<std::string, std::string>> cascade_choices(
-    const FlashAttentionProblem& problem);
-void flash_attention_cascade(const FlashAttentionArgs& args, const Context& context);
+// Choices: ("prefix", "hopper/flash_attention"), ("rest", "hopper/decode/flash_attention").
+KernelPtr<FlashAttentionArgs> prepare_cascade(const FlashAttentionProblem& problem);
 
 }  // namespace quire::cuda::hopper

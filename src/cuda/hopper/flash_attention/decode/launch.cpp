@@ -14,10 +14,6 @@
 namespace quire::cuda::hopper {
 namespace {
 
-DecodePlan plan_on_device(const FlashAttentionProblem& problem) {
-  return plan_decode(problem, num_sms(problem.device.index));
-}
-
 // A number that no launch before had, nor anything else that stands in a workspace.
 std::uint64_t next_mark() {
   static const std::uint64_t seed =
@@ -96,6 +92,52 @@ DecodeQueries make_queries(const TensorView& q, const DecodeBatch& batch) {
           .group = Divisor(static_cast<std::uint32_t>(batch.group))};
 }
 
+class DecodeKernel final : public Kernel<FlashAttentionArgs> {
+ public:
+  explicit DecodeKernel(const FlashAttentionProblem& problem)
+      : plan_(plan_decode(problem, num_sms(problem.device.index))), mask_(problem.mask) {
+    Carver counter;
+    carve_pieces(counter, plan_);
+    workspace_bytes_ = counter.bytes();
+  }
+
+  std::int64_t workspace_bytes() const override { return workspace_bytes_; }
+
+  Choices choices() const override {
+    return {{"kernel", std::string(plan_.variant->name)},
+            {"tile_tokens", std::to_string(plan_.tile_tokens)}};
+  }
+
+  void run(const FlashAttentionArgs& args, const Context& context) const override {
+    if (args.q.shape[0] == 0) return;
+    const DeviceScope scope(args.q.device);
+    const auto stream = static_cast<cudaStream_t>(context.stream);
+    Carver carver(context.workspace);
+    const TreeMask mask = tree_mask(args.mask, mask_);
+    const DecodeBatch batch = make_batch(args, plan_, mask.visible);
+    const DecodeParams params{
+        .queries = make_queries(args.q, batch),
+        .batch = batch,
+        .pages = make_pages(args),
+        .split = plan_.split,
+        .lines = plan_.lines,
+        .scores = score_rules(args),
+        .scales = head_scales(args.cache.key(args.layer), args.cache.value(args.layer)),
+        .tree = mask.tree,
+        .outputs = make_outputs(args),
+        .pieces = carve_pieces(carver, plan_)};
+    plan_.variant->launch(params, stream);
+    if (plan_.joins) return;
+    const DecodeConfig& config = plan_.variant->config;
+    merge_pieces(params, {.rows = config.rows, .dims = config.dims()}, stream);
+  }
+
+ private:
+  DecodePlan plan_;
+  MaskSummary mask_;
+  std::int64_t workspace_bytes_;
+};
+
 }  // namespace
 
 std::string refuse_decode(const FlashAttentionProblem& problem) {
@@ -103,42 +145,8 @@ std::string refuse_decode(const FlashAttentionProblem& problem) {
   return reason.empty() ? refuse_decode_problem(problem) : reason;
 }
 
-std::int64_t decode_workspace_bytes(const FlashAttentionProblem& problem) {
-  Carver counter;
-  carve_pieces(counter, plan_on_device(problem));
-  return counter.bytes();
-}
-
-std::vector<std::pair<std::string, std::string>> decode_choices(
-    const FlashAttentionProblem& problem) {
-  const DecodePlan plan = plan_on_device(problem);
-  return {{"kernel", std::string(plan.variant->name)},
-          {"tile_tokens", std::to_string(plan.tile_tokens)}};
-}
-
-void flash_attention_decode(const FlashAttentionArgs& args, const Context& context) {
-  if (args.q.shape[0] == 0) return;
-  const DecodePlan plan = plan_on_device(validate(args));
-  const DeviceScope scope(args.q.device);
-  const auto stream = static_cast<cudaStream_t>(context.stream);
-  Carver carver(context.workspace);
-  const TreeMask mask = tree_mask(args.mask).value();
-  const DecodeBatch batch = make_batch(args, plan, mask.visible);
-  const DecodeParams params{
-      .queries = make_queries(args.q, batch),
-      .batch = batch,
-      .pages = make_pages(args),
-      .split = plan.split,
-      .lines = plan.lines,
-      .scores = score_rules(args),
-      .scales = head_scales(args.cache.key(args.layer), args.cache.value(args.layer)),
-      .tree = mask.tree,
-      .outputs = make_outputs(args),
-      .pieces = carve_pieces(carver, plan)};
-  plan.variant->launch(params, stream);
-  if (plan.joins) return;
-  const DecodeConfig& config = plan.variant->config;
-  merge_pieces(params, {.rows = config.rows, .dims = config.dims()}, stream);
+KernelPtr<FlashAttentionArgs> prepare_decode(const FlashAttentionProblem& problem) {
+  return std::make_unique<const DecodeKernel>(problem);
 }
 
 }  // namespace quire::cuda::hopper

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "cuda/hopper/attention/score.h"
 #include "cuda/hopper/flash_attention/decode/tree_mask.h"
 #include "cuda/hopper/flash_attention/decode/work_line.h"
 
@@ -88,7 +89,8 @@ std::string refuse_decode_problem(const FlashAttentionProblem& problem) {
   if (problem.alignment % 16 != 0 || format.row_bytes % 16 != 0 || problem.head_dim % 8 != 0) {
     return "rows are not aligned to 16 bytes";
   }
-  return refuse_tree_mask(problem.mask);
+  std::string scale = refuse_scale(problem.scale);
+  return scale.empty() ? refuse_tree_mask(problem.mask) : scale;
 }
 
 DecodePlan plan_decode(const FlashAttentionProblem& problem, int num_sms) {

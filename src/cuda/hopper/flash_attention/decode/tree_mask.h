@@ -3,7 +3,6 @@
 // them those that a tree shows.
 #pragma once
 
-#include <optional>
 #include <string>
 
 #include "cuda/hopper/flash_attention/decode/params.h"
@@ -16,9 +15,9 @@ struct TreeMask {
   DecodeTree tree{};
 };
 
-// Nothing if the mask is not of this kind: two trees, or either of two, are not.
-std::optional<TreeMask> tree_mask(const Mask& mask);
-// Empty, or why the mask with this description is not.
-std::string refuse_tree_mask(std::string description);
+// Of a mask that refuse_tree_mask() lets pass, and its summary.
+TreeMask tree_mask(const Mask& mask, const MaskSummary& summary);
+// Empty, or why the mask is not of this kind: two trees, or either of two, are not.
+std::string refuse_tree_mask(const MaskSummary& mask);
 
 }  // namespace quire::cuda::hopper

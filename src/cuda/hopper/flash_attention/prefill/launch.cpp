@@ -78,7 +78,7 @@ PrefillParams make_params(const FlashAttentionArgs& args, const PrefillPlan& pla
           .head_tiles = heads >> plan.tile_heads_log2,
           .kv_head_tiles = (heads / keys.num_heads) >> plan.tile_heads_log2,
           .section_keys = static_cast<int>(kSectionBytes / key_bytes),
-          .mask = visible_range(args.mask).value(),
+          .mask = {},  // set by the caller, from the summary
           .scores = score_rules(args),
           .scales = make_scales(keys, args.cache.value(args.layer), plan),
           .outputs = make_outputs(args)};
@@ -189,6 +189,62 @@ int blocks_at_once(const PrefillPlan& plan, const Context& context, Device devic
   return std::min(plan.blocks, share_of(context.stream, device.index).num_sms);
 }
 
+class PrefillKernel final : public Kernel<FlashAttentionArgs> {
+ public:
+  explicit PrefillKernel(const FlashAttentionProblem& problem)
+      : problem_(problem),
+        plan_(plan_prefill(problem, scores_of(problem), num_sms(problem.device.index))) {}
+
+  std::int64_t workspace_bytes() const override { return PrefillWorkspace(problem_, plan_).bytes; }
+
+  Choices choices() const override {
+    Choices choices = {{"kernel", std::string(plan_.variant->name)},
+                       {"blocks", std::to_string(plan_.blocks)}};
+    if (plan_.path == PrefillPath::expanded) choices.emplace_back("cache", "expanded");
+    if (plan_.path == PrefillPath::expanding) choices.emplace_back("cache", "expanded beside");
+    if (plan_.path == PrefillPath::narrow) {
+      choices.emplace_back("values", plan_.flips_ahead ? "transposed ahead" : "transposed");
+    }
+    if (plan_.path == PrefillPath::flipping) choices.emplace_back("values", "transposed beside");
+    if (plan_.cuts_tail) choices.emplace_back("last tiles", "cut");
+    return choices;
+  }
+
+  void run(const FlashAttentionArgs& args, const Context& context) const override {
+    if (args.q.shape[0] == 0) return;
+    const PrefillWorkspace space(problem_, plan_, context.workspace);
+    const DeviceScope scope(args.q.device);
+    const auto stream = static_cast<cudaStream_t>(context.stream);
+    PrefillParams params = make_params(args, plan_);
+    params.mask = visible_range(problem_.mask);
+    params.next_tile = space.next_tile;
+    params.tail = space.tail;
+    check(cudaMemsetAsync(params.next_tile, 0, space.zero_bytes, stream), "cudaMemsetAsync");
+    const PrefillLaunch where{.blocks = blocks_at_once(plan_, context, args.q.device),
+                              .stream = stream};
+    switch (plan_.path) {
+      case PrefillPath::direct:
+      case PrefillPath::flipping:
+        return plan_.variant->launch(
+            params,
+            make_keys(args, args.cache.key(args.layer), args.cache.value(args.layer), plan_),
+            where);
+      case PrefillPath::expanded:
+        return launch_expanded(args, plan_, space, params, where);
+      case PrefillPath::expanding:
+        return plan_.variant->launch_expanding(params, expanded_keys(args, problem_, plan_, space),
+                                               where);
+      case PrefillPath::narrow:
+        return launch_narrow_path(args, plan_, flipped_blocks(problem_, plan_), space, params,
+                                  where);
+    }
+  }
+
+ private:
+  FlashAttentionProblem problem_;
+  PrefillPlan plan_;
+};
+
 }  // namespace
 
 std::string refuse_tiles(const FlashAttentionProblem& problem) {
@@ -196,53 +252,8 @@ std::string refuse_tiles(const FlashAttentionProblem& problem) {
   return reason.empty() ? refuse_prefill(problem) : reason;
 }
 
-std::int64_t prefill_workspace_bytes(const FlashAttentionProblem& problem) {
-  const PrefillPlan plan = plan_prefill(problem, scores_of(problem), num_sms(problem.device.index));
-  return PrefillWorkspace(problem, plan).bytes;
-}
-
-std::vector<std::pair<std::string, std::string>> prefill_choices(
-    const FlashAttentionProblem& problem) {
-  const PrefillPlan plan = plan_prefill(problem, scores_of(problem), num_sms(problem.device.index));
-  std::vector<std::pair<std::string, std::string>> choices = {
-      {"kernel", std::string(plan.variant->name)}, {"blocks", std::to_string(plan.blocks)}};
-  if (plan.path == PrefillPath::expanded) choices.emplace_back("cache", "expanded");
-  if (plan.path == PrefillPath::expanding) choices.emplace_back("cache", "expanded beside");
-  if (plan.path == PrefillPath::narrow) {
-    choices.emplace_back("values", plan.flips_ahead ? "transposed ahead" : "transposed");
-  }
-  if (plan.path == PrefillPath::flipping) choices.emplace_back("values", "transposed beside");
-  if (plan.cuts_tail) choices.emplace_back("last tiles", "cut");
-  return choices;
-}
-
-void flash_attention_prefill(const FlashAttentionArgs& args, const Context& context) {
-  if (args.q.shape[0] == 0) return;
-  const FlashAttentionProblem problem = validate(args);
-  const PrefillPlan plan = plan_prefill(problem, scores_of(problem), num_sms(problem.device.index));
-  const PrefillWorkspace space(problem, plan, context.workspace);
-  const DeviceScope scope(args.q.device);
-  const auto stream = static_cast<cudaStream_t>(context.stream);
-  PrefillParams params = make_params(args, plan);
-  params.next_tile = space.next_tile;
-  params.tail = space.tail;
-  check(cudaMemsetAsync(params.next_tile, 0, space.zero_bytes, stream), "cudaMemsetAsync");
-  const PrefillLaunch where{.blocks = blocks_at_once(plan, context, args.q.device),
-                            .stream = stream};
-  switch (plan.path) {
-    case PrefillPath::direct:
-    case PrefillPath::flipping:
-      return plan.variant->launch(
-          params, make_keys(args, args.cache.key(args.layer), args.cache.value(args.layer), plan),
-          where);
-    case PrefillPath::expanded:
-      return launch_expanded(args, plan, space, params, where);
-    case PrefillPath::expanding:
-      return plan.variant->launch_expanding(params, expanded_keys(args, problem, plan, space),
-                                            where);
-    case PrefillPath::narrow:
-      return launch_narrow_path(args, plan, flipped_blocks(problem, plan), space, params, where);
-  }
+KernelPtr<FlashAttentionArgs> prepare_tiles(const FlashAttentionProblem& problem) {
+  return std::make_unique<const PrefillKernel>(problem);
 }
 
 }  // namespace quire::cuda::hopper

@@ -3,21 +3,16 @@
 // prefills and mixtures; it takes decodes too, though not as fast as a kernel made for them.
 #pragma once
 
-#include <cstdint>
 #include <string>
-#include <utility>
-#include <vector>
 
+#include "core/kernel.h"
 #include "quire/ops/flash_attention.h"
 
 namespace quire::cuda::hopper {
 
-// Empty, or why the tile kernels do not take the problem; general/launch.h takes the others.
+// Empty, or why the tile kernels do not take the problem.
 std::string refuse_tiles(const FlashAttentionProblem& problem);
-std::int64_t prefill_workspace_bytes(const FlashAttentionProblem& problem);
-// ("kernel", "bf16_d128"), ("blocks", "132")
-std::vector<std::pair<std::string, std::string>> prefill_choices(
-    const FlashAttentionProblem& problem);
-void flash_attention_prefill(const FlashAttentionArgs& args, const Context& context);
+// Choices: ("kernel", "bf16_d128"), ("blocks", "132"), and how K and V come to the tensor cores.
+KernelPtr<FlashAttentionArgs> prepare_tiles(const FlashAttentionProblem& problem);
 
 }  // namespace quire::cuda::hopper

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "cuda/hopper/attention/score.h"
 #include "cuda/hopper/flash_attention/prefill/narrow/flip_values.h"
 #include "cuda/hopper/flash_attention/prefill/tail_cuts.h"
 #include "cuda/hopper/flash_attention/visible_range.h"
@@ -158,9 +159,8 @@ bool takes(const FlashAttentionProblem& problem, PrefillPath path, Scores scores
 }  // namespace
 
 Scores scores_of(const FlashAttentionProblem& problem) {
-  return problem.has_positive_scale && !problem.has_softcap && !problem.has_alibi
-             ? Scores::scaled
-             : Scores::modified;
+  return problem.scale > 0.0 && !problem.has_softcap && !problem.has_alibi ? Scores::scaled
+                                                                           : Scores::modified;
 }
 
 PrefillPath prefill_path(const FlashAttentionProblem& problem, Scores scores) {
@@ -190,7 +190,8 @@ std::string refuse_prefill(const FlashAttentionProblem& problem) {
   }
   if (problem.cache.page_size % kFewestBoxRows != 0) return "page_size is no multiple of 8";
   if (problem.alignment % 16 != 0) return "rows are not aligned to 16 bytes";
-  return refuse_range(problem.mask);
+  std::string scale = refuse_scale(problem.scale);
+  return scale.empty() ? refuse_range(problem.mask) : scale;
 }
 
 PrefillPlan plan_prefill(const FlashAttentionProblem& problem, Scores scores, int num_sms) {

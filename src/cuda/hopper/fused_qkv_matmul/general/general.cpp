@@ -68,14 +68,16 @@ std::string refuse_general(const FusedQkvProblem& problem) {
   return refuse_hopper(problem.device);
 }
 
-std::int64_t general_workspace_bytes(const FusedQkvProblem& problem) {
+namespace {
+
+std::int64_t workspace_bytes(const FusedQkvProblem& problem) {
   const std::int64_t rows =
       holds_plain_numbers(problem.cache.row_format) ? 0 : waiting_rows_bytes(problem);
   const bool is_exact = problem.activations == Activations::exact;
   return rows + (is_exact ? 0 : bytes_for(DType::f32, problem.ragged.tokens * problem.hidden));
 }
 
-void fused_qkv_general(const FusedQkvArgs& args, const Context& context) {
+void run(const FusedQkvArgs& args, const Context& context) {
   if (args.x.shape[0] == 0) return;
   const DeviceScope scope(args.x.device);
   const auto stream = static_cast<cudaStream_t>(context.stream);
@@ -89,6 +91,12 @@ void fused_qkv_general(const FusedQkvArgs& args, const Context& context) {
   if (!is_direct) params.outputs.rows = workspace;
   launch_product(params, stream);
   if (!is_direct) store_waiting_rows(args, context, workspace);
+}
+
+}  // namespace
+
+KernelPtr<FusedQkvArgs> prepare_general(const FusedQkvProblem& problem) {
+  return std::make_unique<const PlainKernel<FusedQkvArgs>>(run, workspace_bytes(problem));
 }
 
 }  // namespace quire::cuda::hopper

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 
+#include "core/kernel.h"
 #include "quire/ops/fused_qkv_matmul.h"
 
 namespace quire::cuda::hopper {
@@ -15,7 +16,6 @@ namespace quire::cuda::hopper {
 std::string refuse_general(const FusedQkvProblem& problem);
 // Rows that are quantized, or of several parts, wait in fp32 for the kernel that encodes whole rows;
 // x rounded to int8 stands before them.
-std::int64_t general_workspace_bytes(const FusedQkvProblem& problem);
-void fused_qkv_general(const FusedQkvArgs& args, const Context& context);
+KernelPtr<FusedQkvArgs> prepare_general(const FusedQkvProblem& problem);
 
 }  // namespace quire::cuda::hopper

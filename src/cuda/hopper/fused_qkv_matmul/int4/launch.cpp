@@ -46,6 +46,59 @@ void run_panels(const Int4Plan& plan, Int4Params params, const TensorView& x, cu
   plan.variant->launch(params, plan.grid, stream);
 }
 
+class Int4Kernel final : public Kernel<FusedQkvArgs> {
+ public:
+  explicit Int4Kernel(const FusedQkvProblem& problem)
+      : waits_(!holds_plain_floats(problem.cache.row_format)),
+        workspace_bytes_(waits_ ? waiting_rows_bytes(problem) : 0) {
+    const std::int64_t kv_dim = problem.cache.row_format.width() * problem.cache.num_kv_heads;
+    const Int4Shape shape{.tokens = problem.ragged.tokens,
+                          .columns = problem.q_dim + (problem.cache.is_mla ? 1 : 2) * kv_dim,
+                          .dtype = problem.x_dtype,
+                          .steps = steps_of(problem.hidden)};
+    if (shape.tokens == 0) return;
+    const int sms = num_sms(problem.device.index);
+    few_ = plan_few_tokens(shape, sms);
+    if (few_.variant == nullptr) panels_ = plan_int4(shape, sms);
+  }
+
+  std::int64_t workspace_bytes() const override { return workspace_bytes_; }
+
+  Choices choices() const override {
+    if (few_.variant != nullptr) {
+      return {{"kernel", std::string(few_.variant->name)}, {"blocks", std::to_string(few_.blocks)}};
+    }
+    if (panels_.variant == nullptr) return {};
+    return {{"kernel", std::string(panels_.variant->name)},
+            {"blocks", std::to_string(panels_.grid.columns * panels_.grid.tokens)}};
+  }
+
+  void run(const FusedQkvArgs& args, const Context& context) const override {
+    if (args.x.shape[0] == 0) return;
+    const DeviceScope scope(args.x.device);
+    auto* rows = static_cast<float*>(context.workspace);
+    const Int4Params params{
+        .weight = args.weight.data.as<const std::byte>(),
+        .order = order_of(args.weight),
+        .outputs = waits_ ? waiting_outputs(make_outputs(args), rows) : make_outputs(args),
+        .overlaps_previous = context.overlaps_previous,
+    };
+    const auto stream = static_cast<cudaStream_t>(context.stream);
+    if (few_.variant != nullptr) {
+      run_few_tokens(few_, params, args.x, stream);
+    } else {
+      run_panels(panels_, params, args.x, stream);
+    }
+    if (waits_) store_waiting_rows(args, context, rows);
+  }
+
+ private:
+  bool waits_;
+  std::int64_t workspace_bytes_;
+  FewTokensPlan few_{};  // without a variant: panels
+  Int4Plan panels_{};
+};
+
 }  // namespace
 
 std::string refuse_int4(const FusedQkvProblem& problem) {
@@ -53,52 +106,8 @@ std::string refuse_int4(const FusedQkvProblem& problem) {
   return reason.empty() ? refuse_int4_tiles(problem) : reason;
 }
 
-std::vector<std::pair<std::string, std::string>> int4_choices(const FusedQkvProblem& problem) {
-  const std::int64_t kv_dim = problem.cache.row_format.width() * problem.cache.num_kv_heads;
-  const Int4Shape shape{.tokens = problem.ragged.tokens,
-                        .columns = problem.q_dim + (problem.cache.is_mla ? 1 : 2) * kv_dim,
-                        .dtype = problem.x_dtype,
-                        .steps = steps_of(problem.hidden)};
-  if (shape.tokens == 0) return {};
-  const int sms = num_sms(problem.device.index);
-  const FewTokensPlan few = plan_few_tokens(shape, sms);
-  if (few.variant != nullptr) {
-    return {{"kernel", std::string(few.variant->name)}, {"blocks", std::to_string(few.blocks)}};
-  }
-  const Int4Plan plan = plan_int4(shape, sms);
-  return {{"kernel", std::string(plan.variant->name)},
-          {"blocks", std::to_string(plan.grid.columns * plan.grid.tokens)}};
-}
-
-std::int64_t int4_workspace_bytes(const FusedQkvProblem& problem) {
-  return holds_plain_floats(problem.cache.row_format) ? 0 : waiting_rows_bytes(problem);
-}
-
-void fused_qkv_int4(const FusedQkvArgs& args, const Context& context) {
-  const Weight& weight = args.weight;
-  const Int4Shape shape{.tokens = args.x.shape[0],
-                        .columns = weight.rows(),
-                        .dtype = args.x.dtype,
-                        .steps = steps_of(args.x.shape[1])};
-  if (shape.tokens == 0) return;
-  const DeviceScope scope(args.x.device);
-  const bool waits = !holds_plain_floats(args.cache.format());
-  auto* rows = static_cast<float*>(context.workspace);
-  const Int4Params params{
-      .weight = weight.data.as<const std::byte>(),
-      .order = order_of(weight),
-      .outputs = waits ? waiting_outputs(make_outputs(args), rows) : make_outputs(args),
-      .overlaps_previous = context.overlaps_previous,
-  };
-  const auto stream = static_cast<cudaStream_t>(context.stream);
-  const int sms = num_sms(args.x.device.index);
-  const FewTokensPlan few = plan_few_tokens(shape, sms);
-  if (few.variant != nullptr) {
-    run_few_tokens(few, params, args.x, stream);
-  } else {
-    run_panels(plan_int4(shape, sms), params, args.x, stream);
-  }
-  if (waits) store_waiting_rows(args, context, rows);
+KernelPtr<FusedQkvArgs> prepare_int4(const FusedQkvProblem& problem) {
+  return std::make_unique<const Int4Kernel>(problem);
 }
 
 }  // namespace quire::cuda::hopper

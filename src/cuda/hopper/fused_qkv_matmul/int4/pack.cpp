@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/hopper/fused_qkv_matmul/int4/launch.h"
+#include "cuda/kernels.h"
 
 #include "cuda/hopper/fused_qkv_matmul/int4/make_source.h"
 #include "cuda/hopper/fused_qkv_matmul/int4/pack_kernel.h"

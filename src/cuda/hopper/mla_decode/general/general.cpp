@@ -190,7 +190,9 @@ std::string refuse_general(const MlaDecodeProblem& problem) {
   return elsewhere.empty() ? refuse_mask(problem.mask) : elsewhere;
 }
 
-std::int64_t general_workspace_bytes(const MlaDecodeProblem& problem) {
+namespace {
+
+std::int64_t workspace_bytes(const MlaDecodeProblem& problem) {
   Carver counter;
   static_cast<void>(carve(counter, {.tokens = problem.ragged.tokens,
                                     .heads = problem.heads,
@@ -200,10 +202,16 @@ std::int64_t general_workspace_bytes(const MlaDecodeProblem& problem) {
   return counter.bytes();
 }
 
-void mla_decode_general(const MlaDecodeArgs& args, const Context& context) {
+void run(const MlaDecodeArgs& args, const Context& context) {
   const DeviceScope scope(args.q.device);
   if (args.q.shape[0] == 0 || args.cache.batch() == 0) return;
   Decode(args, context).run();
+}
+
+}  // namespace
+
+KernelPtr<MlaDecodeArgs> prepare_general(const MlaDecodeProblem& problem) {
+  return std::make_unique<const PlainKernel<MlaDecodeArgs>>(run, workspace_bytes(problem));
 }
 
 }  // namespace quire::cuda::hopper

@@ -9,13 +9,13 @@
 #include <cstdint>
 #include <string>
 
+#include "core/kernel.h"
 #include "quire/ops/mla_decode.h"
 
 namespace quire::cuda::hopper {
 
 // Empty, or why not: tensors elsewhere, or a mask of more joins than a launch can carry.
 std::string refuse_general(const MlaDecodeProblem& problem);
-std::int64_t general_workspace_bytes(const MlaDecodeProblem& problem);
-void mla_decode_general(const MlaDecodeArgs& args, const Context& context);
+KernelPtr<MlaDecodeArgs> prepare_general(const MlaDecodeProblem& problem);
 
 }  // namespace quire::cuda::hopper

@@ -36,11 +36,13 @@ std::string refuse_general(const MlaIndexerProblem& problem) {
   return refuse_hopper(problem.device);
 }
 
-std::int64_t general_workspace_bytes(const MlaIndexerProblem& problem) {
+namespace {
+
+std::int64_t workspace_bytes(const MlaIndexerProblem& problem) {
   return divide(problem.ragged.tokens, problem.cache.max_pages, problem.cache.page_size).bytes();
 }
 
-void mla_indexer_general(const MlaIndexerArgs& args, const Context& context) {
+void run(const MlaIndexerArgs& args, const Context& context) {
   const DeviceScope scope(args.q.device);
   if (args.q.shape[0] == 0 || args.cache.batch() == 0) return;
   const Work work = divide(args.q.shape[0], args.cache.max_pages(), args.cache.page_size());
@@ -60,6 +62,12 @@ void mla_indexer_general(const MlaIndexerArgs& args, const Context& context) {
                   .capacity = work.capacity,
                   .num_blocks = static_cast<std::int32_t>(work.blocks)},
                  static_cast<cudaStream_t>(context.stream));
+}
+
+}  // namespace
+
+KernelPtr<MlaIndexerArgs> prepare_general(const MlaIndexerProblem& problem) {
+  return std::make_unique<const PlainKernel<MlaIndexerArgs>>(run, workspace_bytes(problem));
 }
 
 }  // namespace quire::cuda::hopper

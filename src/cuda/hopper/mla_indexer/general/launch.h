@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 
+#include "core/kernel.h"
 #include "quire/ops/mla_indexer.h"
 
 namespace quire::cuda::hopper {
@@ -15,7 +16,6 @@ namespace quire::cuda::hopper {
 std::string refuse_general(const MlaIndexerProblem& problem);
 // The scores of as many rows as are in work at a time, each as long as the page table can hold:
 // never those of all tokens.
-std::int64_t general_workspace_bytes(const MlaIndexerProblem& problem);
-void mla_indexer_general(const MlaIndexerArgs& args, const Context& context);
+KernelPtr<MlaIndexerArgs> prepare_general(const MlaIndexerProblem& problem);
 
 }  // namespace quire::cuda::hopper

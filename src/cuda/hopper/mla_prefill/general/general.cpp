@@ -169,25 +169,35 @@ std::string refuse_general(const MlaPrefillProblem& problem) {
 
 namespace {
 
-std::int64_t prefill_bytes(const MlaPrefillProblem& problem) {
-  Carver counter;
-  static_cast<void>(carve(counter, general_sizes(problem)));
-  return counter.bytes();
-}
+class GeneralKernel final : public Kernel<MlaPrefillArgs> {
+ public:
+  explicit GeneralKernel(const MlaPrefillProblem& problem)
+      : decoded_(problem, DecodeKernels::general) {
+    Carver counter;
+    static_cast<void>(carve(counter, general_sizes(problem)));
+    prefill_bytes_ = counter.bytes();
+  }
+
+  std::int64_t workspace_bytes() const override {
+    return prefill_bytes_ + decoded_.workspace_bytes();
+  }
+
+  void run(const MlaPrefillArgs& args, const Context& context) const override {
+    if (args.q.shape[0] == 0 || args.cache.batch() == 0) return;
+    const DeviceScope scope(args.q.device);
+    Prefill(args, context).run();
+    decoded_.run(args, context, static_cast<std::byte*>(context.workspace) + prefill_bytes_);
+  }
+
+ private:
+  DecodedPart decoded_;
+  std::int64_t prefill_bytes_;
+};
 
 }  // namespace
 
-std::int64_t general_workspace_bytes(const MlaPrefillProblem& problem) {
-  return prefill_bytes(problem) + decoded_part_bytes(problem, DecodeKernels::general);
-}
-
-void mla_prefill_general(const MlaPrefillArgs& args, const Context& context) {
-  const DeviceScope scope(args.q.device);
-  if (args.q.shape[0] == 0 || args.cache.batch() == 0) return;
-  Prefill(args, context).run();
-  const MlaPrefillProblem problem = validate(args);
-  decode_part(args, problem, DecodeKernels::general, context,
-              static_cast<std::byte*>(context.workspace) + prefill_bytes(problem));
+KernelPtr<MlaPrefillArgs> prepare_general(const MlaPrefillProblem& problem) {
+  return std::make_unique<const GeneralKernel>(problem);
 }
 
 }  // namespace quire::cuda::hopper

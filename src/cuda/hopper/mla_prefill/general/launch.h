@@ -12,18 +12,18 @@
 #include <cstdint>
 #include <string>
 
+#include "core/kernel.h"
 #include "quire/ops/mla_prefill.h"
 
 namespace quire::cuda::hopper {
 
 // Empty: any valid problem on a GPU of compute capability 9.0.
-std::string refuse_plan(const Device& device);
+std::string refuse_plan(const MlaPrefillPlanProblem& problem);
 void mla_prefill_plan(const MlaPrefillPlanArgs& args, const Context& context);
 
 // Empty, or why not: tensors elsewhere, or a mask of more joins than a launch can carry.
 std::string refuse_general(const MlaPrefillProblem& problem);
 // Bounded by a group of heads, whose number follows from the chunk's rows.
-std::int64_t general_workspace_bytes(const MlaPrefillProblem& problem);
-void mla_prefill_general(const MlaPrefillArgs& args, const Context& context);
+KernelPtr<MlaPrefillArgs> prepare_general(const MlaPrefillProblem& problem);
 
 }  // namespace quire::cuda::hopper

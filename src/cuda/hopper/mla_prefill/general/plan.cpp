@@ -20,8 +20,8 @@ ChunkTable chunk_table(const MlaPrefillChunks& chunks) {
           .decode_tokens = chunks.decode_tokens};
 }
 
-std::string refuse_plan(const Device& device) {
-  return refuse_hopper(device);
+std::string refuse_plan(const MlaPrefillPlanProblem& problem) {
+  return refuse_hopper(problem.device);
 }
 
 void mla_prefill_plan(const MlaPrefillPlanArgs& args, const Context& context) {

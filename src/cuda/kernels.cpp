@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/kernels.h"
+
+#include <string_view>
+
+#include "cuda/hopper/copy_pages/launch.h"
+#include "cuda/hopper/flash_attention/cascade/launch.h"
+#include "cuda/hopper/flash_attention/decode/launch.h"
+#include "cuda/hopper/flash_attention/general/launch.h"
+#include "cuda/hopper/flash_attention/prefill/launch.h"
+#include "cuda/hopper/fused_qkv_matmul/general/launch.h"
+#include "cuda/hopper/fused_qkv_matmul/int4/launch.h"
+#include "cuda/hopper/fused_qkv_matmul/launch.h"
+#include "cuda/hopper/index_rows/launch.h"
+#include "cuda/hopper/merge_states/launch.h"
+#include "cuda/hopper/mla_decode/general/launch.h"
+#include "cuda/hopper/mla_decode/launch.h"
+#include "cuda/hopper/mla_indexer/general/launch.h"
+#include "cuda/hopper/mla_indexer/launch.h"
+#include "cuda/hopper/mla_prefill/general/launch.h"
+#include "cuda/hopper/mla_prefill/launch.h"
+#include "cuda/hopper/quantize_fp8/launch.h"
+#include "cuda/hopper/remap_sparse_indices/launch.h"
+#include "cuda/hopper/rms_norm/launch.h"
+#include "cuda/hopper/rope/launch.h"
+#include "cuda/hopper/row_offsets/launch.h"
+#include "cuda/hopper/sparse_mla/general/launch.h"
+#include "cuda/hopper/sparse_mla/launch.h"
+#include "cuda/hopper/store/launch.h"
+
+namespace quire::cuda {
+namespace {
+
+constexpr std::string_view kAnyProblem = "any valid problem on a GPU of compute capability 9.0";
+
+template <typename Problem> using Refuse = std::string (*)(const Problem&);
+template <typename Problem, typename Args> using Prepare = KernelPtr<Args> (*)(const Problem&);
+
+template <typename Problem, typename Args>
+Candidate<Problem, Args> planned(std::string_view kernel, std::string_view takes,
+                                 Refuse<Problem> refuse, Prepare<Problem, Args> prepare) {
+  return {.kernel = std::string(kernel),
+          .takes = std::string(takes),
+          .refuse = refuse,
+          .prepare = prepare};
+}
+
+// A kernel without a plan of its own.
+template <typename Problem, typename Args>
+Candidate<Problem, Args> plain(std::string_view kernel, std::string_view takes,
+                               Refuse<Problem> refuse, void (*run)(const Args&, const Context&)) {
+  return {
+      .kernel = std::string(kernel),
+      .takes = std::string(takes),
+      .refuse = refuse,
+      .prepare = [run](const Problem&) { return std::make_unique<const PlainKernel<Args>>(run); }};
+}
+
+}  // namespace
+
+Candidates<CopyPagesProblem, CopyPagesArgs> copy_pages_kernels() {
+  return {plain<CopyPagesProblem, CopyPagesArgs>(
+      "hopper/copy_pages", kAnyProblem,
+      [](const CopyPagesProblem& problem) { return hopper::refuse(problem); }, hopper::copy_pages)};
+}
+
+Candidates<FlashAttentionProblem, FlashAttentionArgs> flash_attention_kernels() {
+  return {
+      planned<FlashAttentionProblem, FlashAttentionArgs>(
+          "hopper/cascade/flash_attention",
+          "shared_prefix_pages of two sequences or more, causal or all keys, what "
+          "hopper/decode/flash_attention or hopper/flash_attention take",
+          hopper::refuse_cascade, hopper::prepare_cascade),
+      planned<FlashAttentionProblem, FlashAttentionArgs>(
+          "hopper/decode/flash_attention",
+          "bf16 and f16 over an unscaled cache of the same or of e4m3, with a scale for each KV "
+          "head or none, at most 16 new tokens of a sequence, heads up to 128 wide, masks that "
+          "show one interval of keys and a tree in it, on a GPU of compute capability 9.0",
+          hopper::refuse_decode, hopper::prepare_decode),
+      planned<FlashAttentionProblem, FlashAttentionArgs>(
+          "hopper/flash_attention",
+          "bf16 and f16 over an unscaled cache of the same or of e4m3, bf16 over any other where "
+          "a 16-bit copy of the keys fits into 1 GiB, masks that show one interval of keys, pages "
+          "of a multiple of 8, on a GPU of compute capability 9.0",
+          hopper::refuse_tiles, hopper::prepare_tiles),
+      plain<FlashAttentionProblem, FlashAttentionArgs>("hopper/general/flash_attention",
+                                                       kAnyProblem, hopper::refuse_general,
+                                                       hopper::flash_attention_general)};
+}
+
+Candidates<FusedQkvProblem, FusedQkvArgs> fused_qkv_matmul_kernels() {
+  return {planned<FusedQkvProblem, FusedQkvArgs>(
+              "hopper/fused_qkv_matmul",
+              "bf16, f16, e4m3 or allowed tf32 products of aligned rows on Hopper", hopper::refuse,
+              hopper::prepare_tiles),
+          planned<FusedQkvProblem, FusedQkvArgs>(
+              "hopper/int4/fused_qkv_matmul",
+              "packed int4, gptq or awq weights, bf16 or f16 x on Hopper", hopper::refuse_int4,
+              hopper::prepare_int4),
+          planned<FusedQkvProblem, FusedQkvArgs>("hopper/general/fused_qkv_matmul", kAnyProblem,
+                                                 hopper::refuse_general, hopper::prepare_general)};
+}
+
+Candidates<MergeStatesProblem, MergeStatesArgs> merge_states_kernels() {
+  return {plain<MergeStatesProblem, MergeStatesArgs>(
+      "hopper/merge_states", kAnyProblem,
+      [](const MergeStatesProblem& problem) { return hopper::refuse(problem); },
+      hopper::merge_states)};
+}
+
+Candidates<MlaDecodeProblem, MlaDecodeArgs> mla_decode_kernels() {
+  return {
+      planned<MlaDecodeProblem, MlaDecodeArgs>(
+          "hopper/mla_decode",
+          "bf16 q of at most 128 heads, absorbed or with weights of bf16 or e4m3, over bf16 rows "
+          "of "
+          "512 + 64 columns, pages of a multiple of 16 tokens, masks that show one interval of "
+          "keys, on a GPU of compute capability 9.0",
+          hopper::refuse_mla_decode_bf16, hopper::prepare_mla_decode),
+      planned<MlaDecodeProblem, MlaDecodeArgs>(
+          "hopper/fp8/mla_decode",
+          "as hopper/mla_decode, over rows of e4m3 of 576, 640 or 656 bytes",
+          hopper::refuse_mla_decode_fp8, hopper::prepare_mla_decode),
+      planned<MlaDecodeProblem, MlaDecodeArgs>("hopper/general/mla_decode", kAnyProblem,
+                                               hopper::refuse_general, hopper::prepare_general)};
+}
+
+Candidates<MlaIndexerProblem, MlaIndexerArgs> mla_indexer_kernels() {
+  return {
+      planned<MlaIndexerProblem, MlaIndexerArgs>(
+          "hopper/mla_indexer",
+          "4, 8, 16, 32 or 64 heads of 64 or 128 columns, pages of a multiple of 16 tokens and a "
+          "top_k up to 2048 on a GPU of compute capability 9.0",
+          hopper::refuse_index, hopper::prepare_index),
+      planned<MlaIndexerProblem, MlaIndexerArgs>("hopper/general/mla_indexer", kAnyProblem,
+                                                 hopper::refuse_general, hopper::prepare_general)};
+}
+
+Candidates<MlaPrefillProblem, MlaPrefillArgs> mla_prefill_kernels() {
+  return {
+      planned<MlaPrefillProblem, MlaPrefillArgs>(
+          "hopper/mla_prefill",
+          "bf16, f16 on sm_90a; heads of 128 + 64 and 128 columns; weights of q's dtype or e4m3; "
+          "masks that show one interval of keys",
+          hopper::refuse_branch, hopper::prepare_branch),
+      planned<MlaPrefillProblem, MlaPrefillArgs>("hopper/general/mla_prefill", kAnyProblem,
+                                                 hopper::refuse_general, hopper::prepare_general)};
+}
+
+Candidates<MlaPrefillPlanProblem, MlaPrefillPlanArgs> mla_prefill_plan_kernels() {
+  return {plain<MlaPrefillPlanProblem, MlaPrefillPlanArgs>(
+      "hopper/mla_prefill_plan", kAnyProblem, hopper::refuse_plan, hopper::mla_prefill_plan)};
+}
+
+Candidates<QuantizeFp8Problem, QuantizeFp8Args> quantize_fp8_kernels() {
+  return {plain<QuantizeFp8Problem, QuantizeFp8Args>(
+      "hopper/quantize_fp8", kAnyProblem,
+      [](const QuantizeFp8Problem& problem) { return hopper::refuse(problem); },
+      hopper::quantize_fp8)};
+}
+
+Candidates<QuantizeIndexQueriesProblem, QuantizeIndexQueriesArgs> quantize_index_queries_kernels() {
+  return {plain<QuantizeIndexQueriesProblem, QuantizeIndexQueriesArgs>(
+      "hopper/quantize_index_queries",
+      "rows of up to 8192 columns on a GPU of compute capability 9.0",
+      [](const QuantizeIndexQueriesProblem& problem) { return hopper::refuse(problem); },
+      hopper::quantize_index_queries)};
+}
+
+Candidates<RemapSparseIndicesProblem, RemapSparseIndicesArgs> remap_sparse_indices_kernels() {
+  return {plain<RemapSparseIndicesProblem, RemapSparseIndicesArgs>(
+      "hopper/remap_sparse_indices", kAnyProblem,
+      [](const RemapSparseIndicesProblem& problem) { return hopper::refuse(problem); },
+      hopper::remap_sparse_indices)};
+}
+
+Candidates<RmsNormProblem, RmsNormArgs> rms_norm_kernels() {
+  return {plain<RmsNormProblem, RmsNormArgs>(
+      "hopper/rms_norm", kAnyProblem,
+      [](const RmsNormProblem& problem) { return hopper::refuse(problem); }, hopper::rms_norm)};
+}
+
+Candidates<RopeProblem, RopeArgs> rope_kernels() {
+  return {plain<RopeProblem, RopeArgs>(
+      "hopper/rope", kAnyProblem,
+      [](const RopeProblem& problem) { return hopper::refuse(problem); }, hopper::rope)};
+}
+
+Candidates<RowOffsetsProblem, RowOffsetsArgs> row_offsets_kernels() {
+  return {plain<RowOffsetsProblem, RowOffsetsArgs>(
+      "hopper/row_offsets", kAnyProblem,
+      [](const RowOffsetsProblem& problem) { return hopper::refuse(problem); },
+      hopper::row_offsets)};
+}
+
+Candidates<SparseMlaProblem, SparseMlaArgs> sparse_mla_kernels() {
+  return {
+      planned<SparseMlaProblem, SparseMlaArgs>("hopper/sparse_mla",
+                                               "bf16 q over rows of 512 + 64 columns in bf16 or "
+                                               "e4m3, on a GPU of compute capability 9.0",
+                                               hopper::refuse_sparse, hopper::prepare_sparse),
+      plain<SparseMlaProblem, SparseMlaArgs>("hopper/general/sparse_mla", kAnyProblem,
+                                             hopper::refuse_general, hopper::sparse_mla_general)};
+}
+
+Candidates<StoreProblem, StoreArgs> store_kernels() {
+  return {plain<StoreProblem, StoreArgs>(
+      "hopper/store", kAnyProblem,
+      [](const StoreProblem& problem) { return hopper::refuse(problem); }, hopper::store)};
+}
+
+Candidates<StoreProblem, StoreScalesArgs> store_scales_kernels() {
+  return {plain<StoreProblem, StoreScalesArgs>(
+      "hopper/store_scales", kAnyProblem,
+      [](const StoreProblem& problem) { return hopper::refuse(problem); }, hopper::store_scales)};
+}
+
+Candidates<StoreIndexKeysProblem, StoreIndexKeysArgs> store_index_keys_kernels() {
+  return {plain<StoreIndexKeysProblem, StoreIndexKeysArgs>(
+      "hopper/store_index_keys", "rows of up to 8192 columns on a GPU of compute capability 9.0",
+      [](const StoreIndexKeysProblem& problem) { return hopper::refuse(problem); },
+      hopper::store_index_keys)};
+}
+
+}  // namespace quire::cuda
