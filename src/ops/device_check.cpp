@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cuda/runtime/device_values.h"
+#include "cuda/common/runtime/device_values.h"
 #include "ops/argument.h"
 #include "ops/cache_check.h"
 #include "ops/copy_pages/page_pairs.h"

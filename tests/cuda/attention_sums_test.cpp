@@ -3,7 +3,7 @@
 // tolerance is twice the error of a sum term by term: a kernel that sums so too is only mostly within it.
 #include <gtest/gtest.h>
 
-#include "cuda/runtime/device_facts.h"
+#include "cuda/common/runtime/device_facts.h"
 #include "tools/check/compare.h"
 #include "tools/device/cuda.h"
 

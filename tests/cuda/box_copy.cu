@@ -2,7 +2,7 @@
 #include <cuda/ptx>
 
 #include "box_copy.h"
-#include "cuda/runtime/status.h"
+#include "cuda/common/runtime/status.h"
 
 namespace quire::cuda {
 namespace {

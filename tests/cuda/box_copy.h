@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "cuda/runtime/tensor_map.h"
+#include "cuda/common/runtime/tensor_map.h"
 
 namespace quire::cuda {
 

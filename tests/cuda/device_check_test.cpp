@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "cuda/runtime/device_facts.h"
-#include "cuda/runtime/stream.h"
+#include "cuda/common/runtime/device_facts.h"
+#include "cuda/common/runtime/stream.h"
 #include "device_state.h"
 #include "device_twin.h"
 #include "quire/error.h"

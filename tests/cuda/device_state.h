@@ -6,8 +6,8 @@
 
 #include <vector>
 
-#include "cuda/runtime/device_values.h"
-#include "cuda/runtime/status.h"
+#include "cuda/common/runtime/device_values.h"
+#include "cuda/common/runtime/status.h"
 #include "quire/tensor_view.h"
 
 namespace quire::test {

@@ -5,8 +5,8 @@
 
 #include <vector>
 
-#include "cuda/runtime/device_buffer.h"
-#include "cuda/runtime/status.h"
+#include "cuda/common/runtime/device_buffer.h"
+#include "cuda/common/runtime/status.h"
 #include "quire/ops/flash_attention.h"
 #include "quire/ops/fused_qkv_matmul.h"
 #include "quire/ops/mla_indexer.h"

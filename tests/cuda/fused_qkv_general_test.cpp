@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "cuda/hopper/fused_qkv_matmul/general/launch.h"
-#include "cuda/runtime/device_facts.h"
+#include "cuda/any/fused_qkv_matmul/launch.h"
+#include "cuda/common/runtime/device_facts.h"
 #include "device_twin.h"
 #include "fused_qkv_subject.h"
 #include "reference/fused_qkv_matmul.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The packed int4 kernels on a GPU, for what the cases of `quire check` do not say: a hundred runs give
-// the same bits, and those of a weight that general/ reads packed are those of the plain one. Skipped
+// the same bits, and those of a weight that any/ reads packed are those of the plain one. Skipped
 // where there is no GPU.
 #include <gtest/gtest.h>
 
@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "cuda/hopper/fused_qkv_matmul/general/launch.h"
-#include "cuda/hopper/fused_qkv_matmul/int4/launch.h"
+#include "cuda/any/fused_qkv_matmul/launch.h"
+#include "cuda/common/runtime/device_facts.h"
 #include "cuda/kernels.h"
-#include "cuda/runtime/device_facts.h"
+#include "cuda/sm90/fused_qkv_matmul/int4/launch.h"
 #include "fused_qkv_subject.h"
 #include "packed_twin.h"
 
@@ -74,7 +74,7 @@ std::vector<Problem> problems() {
        {WeightFormat::int4, WeightFormat::gptq, WeightFormat::gptq_v2, WeightFormat::awq}) {
     for (const std::int64_t group_size : {32, 64, 128}) {
       for (const bool has_zeros : {false, true}) {
-        // Of few tokens general/ sums the plain codes of gptq and awq in another order.
+        // Of few tokens any/ sums the plain codes of gptq and awq in another order.
         const std::uint32_t few = format == WeightFormat::int4 ? 9 : 60;
         all.push_back({.name = std::string(name(format)) + "_g" + std::to_string(group_size) +
                                (has_zeros ? "_zeros" : ""),

@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "cuda/runtime/driver_function.h"
+#include "cuda/common/runtime/driver_function.h"
 
 namespace quire::test {
 

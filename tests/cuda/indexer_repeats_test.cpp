@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <vector>
 
-#include "cuda/runtime/device_facts.h"
+#include "cuda/common/runtime/device_facts.h"
 #include "device_twin.h"
 #include "reference/mla_indexer.h"
 #include "support/attention_inputs.h"

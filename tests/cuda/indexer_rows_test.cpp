@@ -13,7 +13,7 @@
 #include <random>
 #include <utility>
 
-#include "cuda/runtime/device_facts.h"
+#include "cuda/common/runtime/device_facts.h"
 #include "device_twin.h"
 #include "reference/mla_indexer.h"
 #include "support/attention_inputs.h"

@@ -6,8 +6,8 @@
 #include <random>
 #include <vector>
 
-#include "cuda/runtime/device_facts.h"
-#include "cuda/runtime/stream_share.h"
+#include "cuda/common/runtime/device_facts.h"
+#include "cuda/common/runtime/stream_share.h"
 #include "device_twin.h"
 #include "green_stream.h"
 #include "reference/mla_indexer.h"

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "cuda/hopper/fused_qkv_matmul/int4/make_source.h"
-#include "cuda/hopper/fused_qkv_matmul/int4/pack_order.h"
+#include "cuda/common/matmul/int4/make_source.h"
+#include "cuda/common/matmul/int4/pack_order.h"
 #include "fused_qkv_subject.h"
 #include "reference/weight.h"
 

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "cuda/runtime/device_facts.h"
-#include "cuda/runtime/launch.h"
+#include "cuda/common/runtime/device_facts.h"
+#include "cuda/common/runtime/launch.h"
 #include "late_copy.h"
 
 namespace quire::test {

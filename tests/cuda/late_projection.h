@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "cuda/runtime/device_values.h"
+#include "cuda/common/runtime/device_values.h"
 #include "fused_qkv_subject.h"
 #include "late_copy.h"
 #include "packed_twin.h"

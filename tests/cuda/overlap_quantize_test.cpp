@@ -2,8 +2,8 @@
 // quantize_fp8 and a projection of its codes that overlaps it, again and again. Skipped where there is no GPU.
 #include <gtest/gtest.h>
 
-#include "cuda/runtime/device_facts.h"
-#include "cuda/runtime/stream.h"
+#include "cuda/common/runtime/device_facts.h"
+#include "cuda/common/runtime/stream.h"
 #include "device_state.h"
 #include "late_projection.h"
 #include "quire/ops/quantize_fp8.h"

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which decode kernel a problem gets: pure, so it needs no GPU.
-#include "cuda/hopper/flash_attention/decode/plan_decode.h"
+#include "cuda/sm90/flash_attention/decode/plan_decode.h"
 
 #include <set>
 
-#include "cuda/hopper/flash_attention/decode/tree_mask.h"
-#include "cuda/hopper/flash_attention/decode/work_line.h"
+#include "cuda/common/split_kv/work_line.h"
 #include "cuda/llama_attention.h"
+#include "cuda/sm90/flash_attention/decode/tree_mask.h"
 #include "gtest/gtest.h"
 
 namespace quire::cuda::hopper {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/hopper/mla_indexer/plan_index.h"
+#include "cuda/sm90/mla_indexer/plan_index.h"
 
 #include <gtest/gtest.h>
 
 #include <random>
 #include <vector>
 
-#include "cuda/hopper/mla_indexer/group/group_cuts.h"
+#include "cuda/sm90/mla_indexer/group/group_cuts.h"
 
 namespace quire::cuda::hopper {
 namespace {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which int4 kernel a projection gets: pure, so it needs no GPU.
-#include "cuda/hopper/fused_qkv_matmul/int4/plan_int4.h"
+#include "cuda/sm90/fused_qkv_matmul/int4/plan_int4.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <set>
 
-#include "cuda/hopper/fused_qkv_matmul/int4/few_tokens/plan_few.h"
+#include "cuda/sm90/fused_qkv_matmul/int4/few_tokens/plan_few.h"
 
 namespace quire::cuda::hopper {
 namespace {

@@ -4,8 +4,8 @@
 #include <string_view>
 #include <vector>
 
-#include "cuda/hopper/mla_decode/cut_parts.h"
-#include "cuda/hopper/mla_decode/plan_decode.h"
+#include "cuda/sm90/mla_decode/cut_parts.h"
+#include "cuda/sm90/mla_decode/plan_decode.h"
 #include "gtest/gtest.h"
 
 namespace quire::cuda::hopper {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which prefill kernel a problem gets: pure, so it needs no GPU.
-#include "cuda/hopper/flash_attention/prefill/plan_prefill.h"
+#include "cuda/sm90/flash_attention/prefill/plan_prefill.h"
 
 #include <set>
 

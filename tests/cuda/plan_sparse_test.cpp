@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "cuda/hopper/sparse_mla/plan_sparse.h"
+#include "cuda/sm90/sparse_mla/plan_sparse.h"
 
 namespace quire::cuda::hopper {
 namespace {

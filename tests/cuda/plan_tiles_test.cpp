@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which tile kernel a projection gets: pure, so it needs no GPU.
-#include "cuda/hopper/fused_qkv_matmul/plan_tiles.h"
+#include "cuda/sm90/fused_qkv_matmul/plan_tiles.h"
 
 #include <set>
 #include <span>
@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "core/tile_simulator.h"
-#include "cuda/hopper/fused_qkv_matmul/kv_codes.h"
-#include "cuda/hopper/fused_qkv_matmul/narrow_tiles.h"
-#include "cuda/hopper/tile/row_order.h"
+#include "cuda/common/matmul/narrow_tiles.h"
+#include "cuda/common/mma/row_order.h"
+#include "cuda/sm90/fused_qkv_matmul/kv_codes.h"
 #include "gtest/gtest.h"
 
 namespace quire::cuda::hopper {

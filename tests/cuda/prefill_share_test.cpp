@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "cuda/runtime/device_facts.h"
+#include "cuda/common/runtime/device_facts.h"
 #include "device_twin.h"
 #include "green_stream.h"
 #include "support/attention_inputs.h"

@@ -15,7 +15,7 @@
 #include <mutex>
 #include <thread>
 
-#include "cuda/runtime/device_facts.h"
+#include "cuda/common/runtime/device_facts.h"
 #include "fuzz/problems/random_case.h"
 #include "tools/check/check_case.h"
 

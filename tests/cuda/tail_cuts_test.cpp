@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How the last tiles of a prefill are cut: pure, so it needs no GPU.
-#include "cuda/hopper/flash_attention/prefill/tail_cuts.h"
+#include "cuda/common/prefill_attention/tail_cuts.h"
 
 #include <algorithm>
 #include <map>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The copy engine itself against the host simulator of tests/core: the descriptor values mean to
 // the hardware what core says they mean. Skipped where there is no GPU with tensor maps.
-#include "cuda/runtime/tensor_map.h"
+#include "cuda/common/runtime/tensor_map.h"
 
 #include <cuda_runtime_api.h>
 
@@ -12,9 +12,9 @@
 
 #include "box_copy.h"
 #include "core/tile_simulator.h"
-#include "cuda/runtime/device_facts.h"
-#include "cuda/runtime/status.h"
-#include "cuda/runtime/tf32_map.h"
+#include "cuda/common/runtime/device_facts.h"
+#include "cuda/common/runtime/status.h"
+#include "cuda/common/runtime/tf32_map.h"
 #include "gtest/gtest.h"
 #include "quire/error.h"
 #include "quire/tile_builders.h"

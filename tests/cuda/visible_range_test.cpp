@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Masks as intervals of keys, against the oracle's masks. Pure, so it needs no GPU.
-#include "cuda/hopper/flash_attention/visible_range.h"
+#include "cuda/common/mask/visible_range.h"
 
 #include <string>
 #include <vector>

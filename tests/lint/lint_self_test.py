@@ -44,7 +44,7 @@ class LayeringTest(LintTest):
         super().setUp()
         for name in ("include/quire/dtype.h", "include/quire/ops/rope.h", "src/core/names.h"):
             self.write(name, SPDX_CPP)
-        for name in ("src/reference/masks.h", "src/cuda/kernels.h", "src/cuda/tile/mma.h"):
+        for name in ("src/reference/masks.h", "src/cuda/kernels.h", "src/cuda/common/mma/mma.h"):
             self.write(name, SPDX_CPP)
 
     def test_allowed_directions(self) -> None:
@@ -79,7 +79,7 @@ class LayeringTest(LintTest):
         self.assert_finds(layering, "torch/extension.h")
 
     def test_ops_see_only_the_kernels_of_cuda(self) -> None:
-        self.write("src/ops/bad.cpp", '#include "cuda/tile/mma.h"\n')
+        self.write("src/ops/bad.cpp", '#include "cuda/common/mma/mma.h"\n')
         self.assert_finds(layering, "only kernels.h")
 
     def test_a_backend_must_not_call_an_op(self) -> None:

@@ -4,7 +4,7 @@
 
 #include <initializer_list>
 
-#include "cuda/runtime/device_values.h"
+#include "cuda/common/runtime/device_values.h"
 #include "quire/error.h"
 
 namespace quire::cuda {

@@ -8,7 +8,7 @@
 #include <map>
 #include <thread>
 
-#include "cuda/runtime/device_facts.h"
+#include "cuda/common/runtime/device_facts.h"
 #include "tools/device/cuda.h"
 #include "tools/device/cuda/device_memory.h"
 #include "tools/device/cuda/kernels.h"

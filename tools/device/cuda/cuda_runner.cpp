@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "cuda/runtime/device_facts.h"
-#include "cuda/runtime/status.h"
+#include "cuda/common/runtime/device_facts.h"
+#include "cuda/common/runtime/status.h"
 #include "tools/device/cuda.h"
 #include "tools/device/cuda/device_memory.h"
 #include "tools/device/cuda/workspace.h"

@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <vector>
 
-#include "cuda/runtime/device_buffer.h"
-#include "cuda/runtime/status.h"
-#include "cuda/runtime/stream.h"
+#include "cuda/common/runtime/device_buffer.h"
+#include "cuda/common/runtime/status.h"
+#include "cuda/common/runtime/stream.h"
 #include "tools/device/cuda.h"
 
 namespace quire::tools {

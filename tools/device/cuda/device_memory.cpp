@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/device/cuda/device_memory.h"
 
-#include "cuda/runtime/status.h"
+#include "cuda/common/runtime/status.h"
 #include "tools/device/cuda/kernels.h"
 
 namespace quire::tools {

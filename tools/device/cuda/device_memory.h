@@ -5,8 +5,8 @@
 
 #include <vector>
 
-#include "cuda/runtime/device_buffer.h"
-#include "cuda/runtime/stream.h"
+#include "cuda/common/runtime/device_buffer.h"
+#include "cuda/common/runtime/stream.h"
 #include "tools/case/memory.h"
 #include "tools/case/relocation.h"
 

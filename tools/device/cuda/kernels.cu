@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/runtime/launch.h"
+#include "cuda/common/runtime/launch.h"
 #include "tools/device/cuda/kernels.h"
 
 namespace quire::tools {

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <functional>
 
-#include "cuda/runtime/device_buffer.h"
-#include "cuda/runtime/stream.h"
+#include "cuda/common/runtime/device_buffer.h"
+#include "cuda/common/runtime/stream.h"
 #include "tools/bench/device_row.h"
 
 namespace quire::tools {

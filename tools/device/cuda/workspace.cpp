@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "cuda/runtime/status.h"
+#include "cuda/common/runtime/status.h"
 
 namespace quire::tools {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
-#include "cuda/runtime/device_buffer.h"
-#include "cuda/runtime/stream.h"
+#include "cuda/common/runtime/device_buffer.h"
+#include "cuda/common/runtime/stream.h"
 #include "quire/context.h"
 
 namespace quire::tools {

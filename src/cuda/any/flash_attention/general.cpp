@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+
+#include "cuda/any/flash_attention/launch.h"
+#include "cuda/common/general_attention/paged_attention.h"
+#include "cuda/common/runtime/device_facts.h"
+#include "cuda/common/runtime/device_scope.h"
+
+namespace quire::cuda::hopper {
+namespace {
+
+ScoreParams score_params(const FlashAttentionArgs& args) {
+  const auto head_dim = static_cast<double>(args.q.shape[2]);
+  return {.scale = static_cast<float>(args.scale.value_or(1.0 / std::sqrt(head_dim))),
+          .softcap = static_cast<float>(args.softcap),
+          .alibi_slopes =
+              args.alibi_slopes.has_value() ? args.alibi_slopes->as<const float>() : nullptr};
+}
+
+PagedAttentionParams params_of(const FlashAttentionArgs& args) {
+  const KvLayerView keys = args.cache.key(args.layer);
+  const KvLayerView values = args.cache.is_mla() ? keys : args.cache.value(args.layer);
+  return {.q = plain_rows(args.q),
+          .tokens = args.q.shape[0],
+          .group = static_cast<std::int32_t>(args.q.shape[1] / keys.num_heads),
+          .row_offsets = args.row_offsets.as<const std::uint32_t>(),
+          .keys = row_reader(keys),
+          .values = row_reader(values),
+          .score = score_params(args),
+          .mask = mask_program(args.mask),
+          .output = attend_output(args.out, args.lse, args.sinks)};
+}
+
+}  // namespace
+
+std::string refuse_general(const FlashAttentionProblem& problem) {
+  const std::string elsewhere = refuse_hopper(problem.device);
+  return elsewhere.empty() ? refuse_mask(problem.mask) : elsewhere;
+}
+
+void flash_attention_general(const FlashAttentionArgs& args, const Context& context) {
+  const DeviceScope scope(args.q.device);
+  const PagedAttentionParams params = params_of(args);
+  if (params.tokens == 0 || params.keys.view.batch == 0) return;
+  launch_paged_attention(params, static_cast<cudaStream_t>(context.stream));
+}
+
+}  // namespace quire::cuda::hopper

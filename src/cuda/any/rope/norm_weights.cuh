@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// The weights of q's norm and of the key's in shared memory, as fp32 and with their offset: every row of a block
+// needs them. Vectors of eight stand as two halves apart, so that neighbouring lanes read neighbouring banks.
+#pragma once
+
+#include "cuda/any/rope/params.h"
+#include "cuda/common/rows/any_eight.cuh"
+
+namespace quire::cuda::hopper {
+
+class NormWeights {
+ public:
+  static constexpr int kMostColumns = 1024;
+
+  // All threads of the block.
+  __device__ void fill(const RopeNorm& norm, float offset) {
+    for (int c = static_cast<int>(threadIdx.x); c < norm.columns; c += blockDim.x) {
+      const float weight = load_one(norm.gamma, norm.dtype, c) + offset;
+      reinterpret_cast<float*>(&halves_[c / 4 % 2][c / kEight])[c % 4] = weight;
+    }
+  }
+
+  // The same, but 1 where there is no norm, of `columns` columns.
+  __device__ void fill_or_ones(const RopeNorm& norm, int columns, float offset) {
+    if (norm.gamma != nullptr) return fill(norm, offset);
+    for (int i = static_cast<int>(threadIdx.x); i < columns / kEight; i += blockDim.x) {
+      halves_[0][i] = halves_[1][i] = make_float4(1.0f, 1.0f, 1.0f, 1.0f);
+    }
+  }
+
+  // Of eight columns from `column` on.
+  __device__ void load(int column, float (&weights)[kEight]) const {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const float4 half = halves_[h][column / kEight];
+      weights[4 * h] = half.x;
+      weights[4 * h + 1] = half.y;
+      weights[4 * h + 2] = half.z;
+      weights[4 * h + 3] = half.w;
+    }
+  }
+
+  // values · factor · weights, of the same columns.
+  __device__ void scale(int column, float factor, float (&values)[kEight]) const {
+    float gamma[kEight];
+    load(column, gamma);
+#pragma unroll
+    for (int i = 0; i < kEight; ++i) values[i] = values[i] * factor * gamma[i];
+  }
+
+ private:
+  float4 halves_[2][kMostColumns / kEight];
+};
+
+struct BlockWeights {
+  NormWeights query;
+  NormWeights key;
+};
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// The work of one warp: chunks of heads. The places of the tokens of 32 of them are found at
+// once, a lane each, and handed out as the warp comes to them.
+#pragma once
+
+#include "cuda/any/rope/params.h"
+#include "cuda/common/rows/divisor.h"
+#include "cuda/common/rows/rope_angles.cuh"
+#include "cuda/common/rows/token_finder.cuh"
+
+namespace quire::cuda::hopper {
+
+// Chunks of heads of all tokens, fewer than 2^31, dealt to the warps of a grid in turn: what the card reads at a
+// time is one run of memory.
+struct ChunkShare {
+  Divisor per_token;
+  int chunks;
+};
+
+// What a lane that waits for its rows need not wait for: which angles they need.
+struct RopeToken {
+  std::int64_t angles = -1;   // as token_angles() says; -1: the token is nobody's
+  std::byte* keys = nullptr;  // the key row of head 0; null: nowhere
+
+  __device__ bool exists() const { return angles >= 0; }
+};
+
+class TokenWalk {
+ public:
+  __device__ TokenWalk(const RopeParams& params, const ChunkShare& share)
+      : params_(params),
+        share_(share),
+        finder_(params.row_offsets, params.key.cache_lengths, params.key.batch) {
+    warps_ = static_cast<int>(gridDim.x * (blockDim.x / kLanes));
+    at_ = static_cast<int>((blockIdx.x * blockDim.x + threadIdx.x) / kLanes) - warps_;
+  }
+
+  __device__ bool advance() {
+    at_ += warps_;
+    ++used_;
+    return at_ < share_.chunks;
+  }
+  __device__ std::int64_t token() const { return token_of(at_); }
+  __device__ int chunk() const {
+    return at_ - token_of(at_) * static_cast<int>(share_.per_token.value());
+  }
+
+  // Of the token at hand; all lanes of the warp ask together.
+  __device__ RopeToken place() {
+    if (used_ >= kLanes) find();
+    const auto angles = __shfl_sync(kAll, static_cast<long long>(found_.angles), used_);
+    const auto keys = __shfl_sync(kAll, reinterpret_cast<unsigned long long>(found_.keys), used_);
+    auto* row = reinterpret_cast<std::byte*>(keys);
+    __builtin_assume(__isGlobal(row));
+    return {angles, row};
+  }
+
+ private:
+  static constexpr int kLanes = 32;
+  static constexpr unsigned kAll = 0xffffffffu;
+
+  __device__ int token_of(int chunk) const {
+    return static_cast<int>(share_.per_token.quotient(static_cast<unsigned>(chunk)));
+  }
+
+  // For the chunk at hand and the 31 that follow.
+  __device__ void find() {
+    used_ = 0;
+    const std::int64_t own = at_ + std::int64_t{threadIdx.x % kLanes} * warps_;
+    const int token = own < share_.chunks ? token_of(static_cast<int>(own)) : 0;
+    const TokenPlace place = finder_.find(token);
+    found_ = {};
+    if (!place.exists()) return;
+    found_.angles = token_angles(params_.angles, token, place.position);
+    if (params_.key_heads > 0) found_.keys = first_row(params_.key, place);
+  }
+
+  const RopeParams& params_;
+  const ChunkShare& share_;
+  TokenFinder finder_;
+  int warps_;
+  int at_;                 // the chunk at hand
+  int used_ = kLanes - 1;  // the lane that knows its place; kLanes: none
+  RopeToken found_;
+};
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows that are rounded or quantized on their way into the pages. `kLanes` lanes hold a row, each of
+// them `kSlots` vectors of eight columns; a scale is a maximum over neighbouring lanes.
+#include "cuda/any/store/lane_part.cuh"
+#include "cuda/common/rows/eight.cuh"
+#include "cuda/common/rows/quotient.cuh"
+#include "cuda/common/rows/token_place.cuh"
+#include "cuda/common/runtime/launch.h"
+
+namespace quire::cuda::hopper {
+
+namespace {
+
+constexpr int kThreads = 256;
+
+template <DType kXType, int kRowLanes, int kLaneSlots> struct EncodeConfig {
+  static constexpr DType kX = kXType;
+  static constexpr int kLanes = kRowLanes;
+  static constexpr int kSlots = kLaneSlots;
+  static constexpr int kRows = kSlots >= 3 ? 1 : 4 / kSlots;  // of a group of lanes, in flight
+  static constexpr int kBlockRows = kThreads / kLanes * kRows;
+};
+
+template <typename Config> class RowEncoder {
+ public:
+  __device__ RowEncoder(const StoreParams& params, const EncodeLayout& layout, int lane)
+      : params_(params), layout_(layout) {
+#pragma unroll
+    for (int s = 0; s < Config::kSlots; ++s) {
+      parts_[s] = part_of_lane(params.view, (s * Config::kLanes + lane) * kEight, layout);
+    }
+  }
+
+  __device__ void load(const std::byte* source, int lane,
+                       typename Eight<Config::kX>::Raw (&raw)[Config::kSlots]) const {
+#pragma unroll
+    for (int s = 0; s < Config::kSlots; ++s) {
+      const std::int64_t column = (s * Config::kLanes + lane) * kEight;
+      if (parts_[s].is_used) {
+        raw[s] = Eight<Config::kX>::load(source + column * (bits(Config::kX) / 8));
+      }
+    }
+  }
+
+  // All lanes of the group take part; a row without a page is dropped.
+  __device__ void store(const typename Eight<Config::kX>::Raw (&raw)[Config::kSlots],
+                        const RowPlace& place) const {
+    float values[Config::kSlots][kEight];
+    float amax[Config::kSlots];
+#pragma unroll
+    for (int s = 0; s < Config::kSlots; ++s) {
+      Eight<Config::kX>::decode(raw[s], values[s]);
+      amax[s] = largest(values[s], parts_[s]);
+    }
+    if (layout_.has_scales && !params_.scales_are_static) reduce(amax);
+    if (place.row == nullptr) return;
+#pragma unroll
+    for (int s = 0; s < Config::kSlots; ++s) {
+      if (!parts_[s].is_used) continue;
+      if (parts_[s].source != ScaleSource::none) divide(values[s], parts_[s], amax[s], place);
+      store_eight(place.row + parts_[s].offset_bytes, parts_[s].dtype, values[s]);
+    }
+  }
+
+ private:
+  // Wider columns take the scale of the 8-bit ones and have no say in it.
+  __device__ static float largest(const float (&values)[kEight], const LanePart& lane) {
+    float amax = 0.0f;
+    if (!lane.is_used || lane.source == ScaleSource::none || bits(lane.dtype) > 8) return amax;
+#pragma unroll
+    for (int i = 0; i < kEight; ++i) amax = fmaxf(amax, fabsf(values[i]));
+    return amax;
+  }
+
+  __device__ void reduce(float (&amax)[Config::kSlots]) const {
+    const int width = layout_.granule_vectors == 0 ? Config::kLanes : layout_.granule_vectors;
+    if (layout_.granule_vectors == 0) {
+#pragma unroll
+      for (int s = 1; s < Config::kSlots; ++s) amax[0] = fmaxf(amax[0], amax[s]);
+    }
+    for (int step = width / 2; step > 0; step /= 2) {
+#pragma unroll
+      for (int s = 0; s < Config::kSlots; ++s) {
+        amax[s] = fmaxf(amax[s], __shfl_xor_sync(0xffffffffu, amax[s], step));
+      }
+    }
+    if (layout_.granule_vectors != 0) return;
+#pragma unroll
+    for (int s = 1; s < Config::kSlots; ++s) amax[s] = amax[0];
+  }
+
+  __device__ void divide(float (&values)[kEight], const LanePart& lane, float amax,
+                         const RowPlace& place) const {
+    std::byte* address = scale_of(lane, place, params_.view.scales);
+    const bool is_static = lane.source == ScaleSource::plane && params_.scales_are_static;
+    float scale = 0.0f;
+    if (is_static) {
+      if (address != nullptr) scale = load_scale(address, lane.scale_dtype);
+    } else {
+      scale = round_scale(lane.scale_dtype, amax, max_finite_of(layout_.coded));
+      if (scale == 0.0f && layout_.granule_is_wide) scale = 1.0f;
+      if (lane.writes_scale && address != nullptr) store_scale(address, lane.scale_dtype, scale);
+    }
+    const Quotient quotient(scale, amax);
+    if (bits(lane.dtype) > 8) {
+      quotient.divide_wide(values);
+    } else {
+      quotient.divide(values);
+    }
+  }
+
+  const StoreParams& params_;
+  const EncodeLayout& layout_;
+  LanePart parts_[Config::kSlots];
+};
+
+template <typename Config>
+__global__ void __launch_bounds__(kThreads, 2)
+    encode_rows(const __grid_constant__ StoreParams params,
+                const __grid_constant__ EncodeLayout layout) {
+  __shared__ RowPlace places[Config::kBlockRows + 1];  // of head 0, by token
+  const auto heads = static_cast<int>(layout.heads.value());
+  const std::int64_t num_rows = params.tokens * heads;
+  const std::int64_t first = std::int64_t{blockIdx.x} * Config::kBlockRows;
+  const std::int64_t first_token = layout.heads.quotient_of(first);
+  const auto skipped = static_cast<int>(first - first_token * heads);
+  const std::int64_t left = num_rows - first;
+  const int count = left < Config::kBlockRows ? static_cast<int>(left) : Config::kBlockRows;
+  const int lane = threadIdx.x % Config::kLanes;
+  const int group = threadIdx.x / Config::kLanes;
+  constexpr int kGroups = kThreads / Config::kLanes;
+
+  const RowEncoder<Config> encoder(params, layout, lane);
+  typename Eight<Config::kX>::Raw raw[Config::kRows][Config::kSlots] = {};
+#pragma unroll
+  for (int r = 0; r < Config::kRows; ++r) {
+    const int row = r * kGroups + group;
+    if (row >= count) continue;
+    const auto token = static_cast<int>(layout.heads.quotient(skipped + row));
+    encoder.load(params.x + (first_token + token) * params.token_stride_bytes +
+                     (skipped + row - token * heads) * params.head_stride_bytes,
+                 lane, raw[r]);
+  }
+
+  for (int t = threadIdx.x; t <= static_cast<int>(layout.heads.quotient(skipped + count - 1));
+       t += kThreads) {
+    const TokenPlace place = place_of_token(params.row_offsets, params.view.cache_lengths,
+                                            params.view.batch, first_token + t);
+    places[t] = {first_row(params.view, place), first_scale(params.view, place)};
+  }
+  __syncthreads();
+
+  const std::int64_t scale_head_bytes =
+      params.view.scales.head_stride * (bits(params.view.scales.dtype) / 8);
+#pragma unroll
+  for (int r = 0; r < Config::kRows; ++r) {
+    const int row = r * kGroups + group;
+    RowPlace place;
+    if (row < count) {
+      const auto token = static_cast<int>(layout.heads.quotient(skipped + row));
+      const int head = skipped + row - token * heads;
+      place = places[token];
+      if (place.row != nullptr) place.row += head * params.view.head_stride_bytes;
+      if (place.scale != nullptr) place.scale += head * scale_head_bytes;
+    }
+    encoder.store(raw[r], place);  // rows past the end have no page: the shuffles stay whole
+  }
+}
+
+template <typename Config>
+void launch_config(const StoreParams& params, const EncodeLayout& layout, cudaStream_t stream) {
+  const std::int64_t rows = params.tokens * params.view.num_heads;
+  launch(encode_rows<Config>,
+         {.grid = dim3(num_blocks(rows, Config::kBlockRows)), .block = dim3(kThreads)}, stream,
+         params, layout);
+}
+
+template <DType kX>
+void launch_for(const StoreParams& params, const EncodeLayout& layout, cudaStream_t stream) {
+  if (layout.lanes == 8) return launch_config<EncodeConfig<kX, 8, 1>>(params, layout, stream);
+  if (layout.lanes == 16) return launch_config<EncodeConfig<kX, 16, 1>>(params, layout, stream);
+  if (layout.slots == 1) return launch_config<EncodeConfig<kX, 32, 1>>(params, layout, stream);
+  if (layout.slots == 2) return launch_config<EncodeConfig<kX, 32, 2>>(params, layout, stream);
+  if (layout.slots == 3) return launch_config<EncodeConfig<kX, 32, 3>>(params, layout, stream);
+  launch_config<EncodeConfig<kX, 32, 4>>(params, layout, stream);
+}
+
+}  // namespace
+
+void launch_encode(const StoreParams& params, const EncodeLayout& layout, cudaStream_t stream) {
+  if (params.x_dtype == DType::bf16) return launch_for<DType::bf16>(params, layout, stream);
+  if (params.x_dtype == DType::f16) return launch_for<DType::f16>(params, layout, stream);
+  launch_for<DType::f32>(params, layout, stream);
+}
+
+}  // namespace quire::cuda::hopper

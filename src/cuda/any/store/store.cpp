@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <bit>
+
+#include "cuda/any/store/alignment.h"
+#include "cuda/any/store/launch.h"
+#include "cuda/common/runtime/device_facts.h"
+#include "cuda/common/runtime/device_scope.h"
+
+namespace quire::cuda::hopper {
+namespace {
+
+StoreParams params_of(const TensorView& x, const TensorView& row_offsets, const KvLayerView& view) {
+  const auto bytes = [&](std::int64_t elements) { return bytes_for(x.dtype, elements); };
+  return {.x = x.as<const std::byte>(),
+          .x_dtype = x.dtype,
+          .token_stride_bytes = bytes(x.strides[0]),
+          .head_stride_bytes = bytes(x.strides[1]),
+          .last_stride = x.strides[2],
+          .tokens = x.shape[0],
+          .row_offsets = row_offsets.as<const std::uint32_t>(),
+          .view = view,
+          .scales_are_static = view.scales.defined() && view.scales.is_static()};
+}
+
+KvLayerView view_of(const PagedKVCache& cache, std::int64_t layer, KvSide side) {
+  return side == KvSide::key ? cache.key(layer) : cache.value(layer);
+}
+
+// Vectors that share a scale, if the row has one rule for all of it.
+struct GranuleRule {
+  bool fits = true;
+  int vectors = -1;  // -1: nothing is scaled; 0: the whole row
+  bool has_wide = false;
+};
+
+GranuleRule granule_rule(const RowFormat& format) {
+  GranuleRule rule;
+  std::int32_t begin = 0;
+  for (std::int32_t p = 0; p < format.num_parts; ++p) {
+    const RowPart& part = format.parts[static_cast<std::size_t>(p)];
+    const std::int32_t end = begin + part.width;
+    if (part.scale_source != ScaleSource::none) {
+      const bool in_row = part.scale_source == ScaleSource::in_row;
+      const bool is_whole = in_row ? part.granularity >= part.width && format.num_parts == 1
+                                   : part.granularity >= format.width();
+      const int vectors = is_whole ? 0 : part.granularity / kVectorColumns;
+      const bool is_first = rule.vectors < 0;
+      rule.fits = rule.fits && (is_first || rule.vectors == vectors);
+      rule.fits = rule.fits && (is_whole || is_multiple(part.granularity, kVectorColumns));
+      rule.fits = rule.fits && (is_whole || std::has_single_bit(static_cast<unsigned>(vectors)));
+      // Groups start at a multiple of their size, so that lanes of one group are neighbours.
+      rule.fits = rule.fits && (is_whole || !in_row || is_multiple(begin, part.granularity));
+      const bool is_wide = bits(part.dtype) > 8;
+      rule.fits = rule.fits && (!is_wide || is_whole);
+      rule.has_wide = rule.has_wide || is_wide;
+      rule.vectors = vectors;
+    }
+    begin = end;
+  }
+  return rule;
+}
+
+}  // namespace
+
+bool can_copy(const StoreParams& params) {
+  const RowFormat& format = params.view.row_format;
+  return format.is_uniform() && format.parts[0].dtype == params.x_dtype &&
+         is_multiple(format.row_bytes, kVectorBytes) &&
+         rows_are_aligned(params, kVectorBytes, kVectorBytes);
+}
+
+bool can_copy_scales(const StoreParams& params) {
+  const KvLayerView& view = params.view;
+  const ScaleLayerView& scales = view.scales;
+  const std::int64_t slots = view.row_format.plane_slots();
+  const std::int64_t size = bits(scales.dtype) / 8;
+  const bool is_dense = params.last_stride == 1 && params.head_stride_bytes == slots * size &&
+                        scales.slot_stride == 1 && scales.head_stride == slots;
+  return view.row_format.is_uniform() && params.x_dtype == scales.dtype && is_dense &&
+         is_multiple(view.num_heads * slots * size, kVectorBytes) &&
+         is_aligned(params.x, kVectorBytes) &&
+         is_multiple(params.token_stride_bytes, kVectorBytes) &&
+         is_aligned(scales.data, kVectorBytes) &&
+         is_multiple(scales.page_stride * size, kVectorBytes) &&
+         is_multiple(scales.token_stride * size, kVectorBytes);
+}
+
+std::optional<EncodeLayout> encode_layout(const StoreParams& params) {
+  const RowFormat& format = params.view.row_format;
+  if (bits(params.x_dtype) == 8 || !parts_are_aligned(format)) return std::nullopt;
+  bool has_wide_part = false;
+  for (std::int32_t p = 0; p < format.num_parts; ++p) {
+    has_wide_part = has_wide_part || bits(format.parts[static_cast<std::size_t>(p)].dtype) > 8;
+  }
+  if (!rows_are_aligned(params, kVectorBytes, has_wide_part ? kVectorBytes : 8)) {
+    return std::nullopt;
+  }
+  const GranuleRule rule = granule_rule(format);
+  const int vectors = format.width() / kVectorColumns;
+  const int lanes = vectors <= 8 ? 8 : vectors <= 16 ? 16 : 32;
+  const int slots = (vectors + lanes - 1) / lanes;
+  if (!rule.fits || slots > 4 || rule.vectors > lanes) return std::nullopt;
+  return EncodeLayout{
+      .lanes = lanes,
+      .slots = slots,
+      .granule_vectors = rule.vectors < 0 ? 1 : rule.vectors,
+      .granule_shift = std::countr_zero(static_cast<unsigned>(std::max(rule.vectors, 1))),
+      .granule_is_wide = rule.has_wide,
+      .has_scales = rule.vectors >= 0,
+      .coded = eight_bit_type(format),
+      .heads = Divisor(static_cast<unsigned>(params.view.num_heads))};
+}
+
+std::string refuse(const StoreProblem& problem) {
+  return refuse_hopper(problem.device);
+}
+
+void store(const StoreArgs& args, const Context& context) {
+  const DeviceScope scope(args.x.device);
+  const auto stream = static_cast<cudaStream_t>(context.stream);
+  const StoreParams params =
+      params_of(args.x, args.row_offsets, view_of(args.cache, args.layer, args.side));
+  if (params.tokens == 0) return;
+  if (can_copy(params)) return launch_copy(params, stream);
+  if (const auto layout = code_layout(params)) {
+    if (layout->staged_row_bytes > 0) {
+      return launch_code_rows(params, *layout, num_sms(args.x.device.index), stream);
+    }
+    return launch_code(params, *layout, num_sms(args.x.device.index), stream);
+  }
+  if (const auto layout = encode_layout(params)) return launch_encode(params, *layout, stream);
+  launch_general(params, stream);
+}
+
+void store_scales(const StoreScalesArgs& args, const Context& context) {
+  const DeviceScope scope(args.scales.device);
+  const StoreParams params =
+      params_of(args.scales, args.row_offsets, view_of(args.cache, args.layer, args.side));
+  if (params.tokens == 0) return;
+  const auto stream = static_cast<cudaStream_t>(context.stream);
+  if (can_copy_scales(params)) return launch_copy_scales(params, stream);
+  launch_scales(params, stream);
+}
+
+}  // namespace quire::cuda::hopper

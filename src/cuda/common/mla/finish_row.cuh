@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// Eight columns of a new latent row: normalised, or rotated. Statistics in double: the normalised
+// number is rounded twice on its way to the cache.
+#pragma once
+
+#include "cuda/common/mla/finish_plain.h"
+#include "cuda/common/rows/any_eight.cuh"
+#include "cuda/common/thread/warp_reduce.cuh"
+
+namespace quire::cuda::hopper {
+
+// On the way to 16 bits: cut off, with a last bit that remembers it, so that the rounding to come is
+// the only one (rows/quotient.cuh).
+__device__ inline float round_to_odd(double value) {
+  const float lower = __double2float_rz(value);
+  return static_cast<double>(lower) == value ? lower : __int_as_float(__float_as_int(lower) | 1);
+}
+
+__device__ inline float round_to(DType dtype, float value) {
+  if (dtype == DType::bf16) return Eight<DType::bf16>::round(value);
+  return dtype == DType::f16 ? Eight<DType::f16>::round(value) : value;
+}
+
+__device__ inline float round_to(DType dtype, double value) {
+  if (dtype == DType::f32) return static_cast<float>(value);
+  return round_to(dtype, round_to_odd(value));
+}
+
+__device__ inline void add_squares(const float (&values)[kEight], double& squares) {
+#pragma unroll
+  for (const float value : values) squares += static_cast<double>(value) * value;
+}
+
+// What a row's latents are multiplied by, from the squares of each lane's columns.
+__device__ inline double normal_factor(const RowFinish& how, double squares) {
+  return 1.0 / sqrt(warp_sum(squares) / how.latent + how.epsilon);
+}
+
+// gamma: of these columns.
+__device__ inline void normalise(const RowFinish& how, const float (&gamma)[kEight], double factor,
+                                 float (&values)[kEight]) {
+#pragma unroll
+  for (int i = 0; i < kEight; ++i) {
+    const float normal = round_to(how.gamma_dtype, values[i] * factor);
+    values[i] = round_to(how.gamma_dtype, normal * gamma[i]);
+  }
+}
+
+// Eight numbers that need not be aligned, of a dtype that is looked at once.
+__device__ inline void load_each(const std::byte* base, DType dtype, std::int64_t index,
+                                 float (&values)[kEight]) {
+  if (dtype == DType::f32) {
+#pragma unroll
+    for (int i = 0; i < kEight; ++i) values[i] = load_one(base, DType::f32, index + i);
+  } else if (dtype == DType::bf16) {
+#pragma unroll
+    for (int i = 0; i < kEight; ++i) values[i] = load_one(base, DType::bf16, index + i);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kEight; ++i) values[i] = load_one(base, DType::f16, index + i);
+  }
+}
+
+// Cosines and sines in turns, of a rope column and the seven behind it. A position past the table is
+// the caller's mistake; it is not followed out of it.
+__device__ inline void load_angles(const LatentAngles& angles, std::int64_t position, int column,
+                                   float (&values)[kEight]) {
+  const std::int64_t row = position < angles.max_pos ? position : angles.max_pos - 1;
+  load_each(angles.freqs, angles.dtype, row * angles.row_stride + column, values);
+}
+
+// To be rounded to 16 bits.
+__device__ inline void rotate(const float (&angles)[kEight], float (&values)[kEight]) {
+#pragma unroll
+  for (int i = 0; i < kEight; i += 2) {
+    const double cosine = angles[i];
+    const double sine = angles[i + 1];
+    const double a = values[i];
+    const double b = values[i + 1];
+    values[i] = round_to_odd(a * cosine - b * sine);
+    values[i + 1] = round_to_odd(a * sine + b * cosine);
+  }
+}
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <vector_types.h>
+
+#include "cuda/common/mask/visible_range.h"
+#include "cuda/common/runtime/tensor_map.h"
+#include "cuda/common/softmax/head_scales.h"
+#include "cuda/common/softmax/score_rules.h"
+
+namespace quire::cuda::hopper {
+
+struct PrefillOutputs {
+  std::byte* out = nullptr;  // [tokens, heads, value_dim], rows on multiples of 16 bytes
+  std::int64_t token_stride_bytes = 0;
+  std::int64_t head_stride_bytes = 0;
+  float* lse = nullptr;  // [tokens, heads], or null
+  std::int64_t lse_token_stride = 0;
+  std::int64_t lse_head_stride = 0;
+};
+
+// Positions of the keys that there are, where they are not all from 0 to the last new token: a
+// chunk of a context.
+struct KeySpans {
+  const std::uint32_t* first = nullptr;  // [batch]; null: 0
+  const std::uint32_t* end = nullptr;    // [batch]; null: cache length + new tokens
+};
+
+// Where paged_source.cuh finds K and V.
+struct PagedKeys {
+  TensorMap keys{};    // (column, row of the page, KV head, page); boxes of 64 × box_rows
+  TensorMap values{};  // the same
+  const std::uint32_t* table = nullptr;  // [batch, max_pages]
+  std::int64_t table_stride = 0;
+  int max_pages = 0;
+  int page_size = 0;
+  int num_pages = 0;
+  int box_rows = 0;  // rows of a page that one copy brings: a power of two that divides page_size
+};
+
+// Rows whose keys come in chunks, a launch for each: what one leaves to the next.
+struct ChainedRows {
+  float* sums = nullptr;  // [tokens, heads, value_dim], not divided
+  float* rows = nullptr;  // [tokens, heads, 2]: maximum in log2 units, sum of weights
+  // On the device, as lengths are: whether the launch goes on from what is kept there, and whether
+  // it finishes the rows, which are kept else.
+  const std::uint32_t* links = nullptr;
+
+  static constexpr std::uint32_t kContinues = 1;
+  static constexpr std::uint32_t kFinishes = 2;
+};
+
+// Tiles that are cut along their keys (tail_cuts.h): what their pieces leave to the last of them.
+struct TailPieces {
+  // [2 · thread blocks, consumers, value_dim / 8, threads, 4]; null: none is cut
+  float* sums = nullptr;
+  float4* rows = nullptr;   // [2 · thread blocks, consumers, threads]: maxima in log2 units, sums
+  int* arrivals = nullptr;  // [2 · thread blocks, consumers], zero at the start
+  int slowness = 0;         // of the slowest multiprocessors, in thousandths
+};
+
+struct PrefillParams {
+  TensorMap q{};  // (column, head, token); boxes of 64 columns of a q part's rows
+  const std::uint32_t* row_offsets = nullptr;    // [batch + 1]
+  const std::uint32_t* cache_lengths = nullptr;  // [batch], positions of the first new tokens
+  KeySpans spans{};
+  int batch = 0;
+  int passed_tokens = 0;  // sequences of at most so many new tokens are somebody else's
+  // Heads that stand side by side in a tile's rows, a power of two that divides those of a KV head:
+  // row r is head r % tile_heads of token r / tile_heads.
+  int tile_heads_log2 = 0;
+  int head_tiles = 0;     // heads / tile_heads
+  int kv_head_tiles = 0;  // of them, on one KV head
+  int section_keys = 0;   // keys of one KV head beyond which heads take turns (schedule.cuh)
+  VisibleRange mask{};
+  ScoreRules scores{};
+  HeadScales scales{};  // where products read e4m3 as it is stored, or as f16
+  PrefillOutputs outputs{};
+  int* next_tile = nullptr;  // zero at the start
+  ChainedRows chain{};       // Ends::chained only
+  TailPieces tail{};         // Ends::finished only; not for more than 32 sequences
+};
+
+}  // namespace quire::cuda::hopper

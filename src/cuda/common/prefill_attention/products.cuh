@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// The two products of a warpgroup's 64 rows with a block of keys. Asynchronous: between a fence and
+// a commit.
+#pragma once
+
+#include "cuda/common/prefill_attention/shared.cuh"
+
+namespace quire::cuda::hopper {
+
+// scores = q · Kᵀ. q: the warpgroup's first row.
+template <PrefillConfig kConfig>
+__device__ inline void issue_scores(const std::byte* q, const std::byte* keys,
+                                    float (&scores)[kConfig.block_keys / 2]) {
+  using Op = Wgmma<kConfig.score_dtype(), kConfig.block_keys>;
+  using Shared = PrefillShared<kConfig>;
+  constexpr int kFullSlabs = kConfig.head_dim / kConfig.key_slab_columns();
+  // A slab is a row of kRowBytes.
+  constexpr int kLastSteps = kConfig.head_dim % kConfig.key_slab_columns() * kRowBytes /
+                             kConfig.key_slab_columns() / kStepBytes;
+  const std::uint64_t a = tile_descriptor(q);
+  const std::uint64_t b = tile_descriptor(keys);
+#pragma unroll
+  for (int slab = 0; slab < kFullSlabs; ++slab) {
+    multiply_rows<Op>(a + slab * (Shared::kQuerySlabBytes >> 4),
+                      b + slab * (Shared::kSlabBytes >> 4), scores, slab == 0);
+  }
+  if constexpr (kConfig.products ==
+                Products::mixed) {  // what q's first half left (split_queries.cuh)
+    multiply_rows<Op>(a + (Shared::kQuerySlabBytes >> 4), b, scores, false);
+  }
+  if constexpr (kLastSteps > 0) {
+    multiply_rows<Op, kLastSteps>(a + kFullSlabs * (Shared::kQuerySlabBytes >> 4),
+                                  b + kFullSlabs * (Shared::kSlabBytes >> 4), scores,
+                                  kFullSlabs == 0);
+  }
+}
+
+// sums (+)= weights · V.
+template <PrefillConfig kConfig>
+__device__ inline void issue_values(const std::uint32_t (&weights)[kConfig.block_keys / 4],
+                                    const std::byte* values, float (&sums)[kConfig.value_dim / 2],
+                                    bool starts_sum) {
+  using Op = RegisterWgmma<kConfig.product_dtype(), kConfig.value_dim>;
+  multiply_registers<Op>(weights, transposed_descriptor(values, PrefillShared<kConfig>::kSlabBytes),
+                         sums, starts_sum);
+}
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a consumer thread knows of its query rows, and what it does to their scores before the
+// softmax.
+#pragma once
+
+#include "cuda/common/prefill_attention/schedule.cuh"
+#include "cuda/common/softmax/softcap.cuh"
+#include "cuda/common/softmax/softmax.cuh"
+
+namespace quire::cuda::hopper {
+
+// One of the thread's rows.
+struct QueryRow {
+  int token;  // in the sequence; behind its end for a row that is not stored
+  int head;
+  KeyInterval keys;  // that it sees
+};
+
+// Keys that a query at `position` sees.
+__device__ inline KeyInterval keys_of(const PrefillParams& params, const PrefillTile& tile,
+                                      int position) {
+  KeyInterval keys = params.mask.of(position, tile.end_key);
+  keys.first = keys.first > tile.first_key ? keys.first : tile.first_key;
+  return keys;
+}
+
+// `row`: in the tile.
+__device__ inline QueryRow query_row(const PrefillParams& params, const PrefillTile& tile,
+                                     int row) {
+  const int heads_log2 = params.tile_heads_log2;
+  const int token = tile.first_token + (row >> heads_log2);
+  return {.token = token,
+          .head = (tile.head_tile << heads_log2) + (row & ((1 << heads_log2) - 1)),
+          .keys = keys_of(params, tile, tile.position + token)};
+}
+
+// Keys that every row of the tile sees.
+template <PrefillConfig kConfig>
+__device__ inline KeyInterval seen_by_all(const PrefillParams& params, const PrefillTile& tile) {
+  const int first = tile.position + tile.first_token;
+  const int last = first + (kConfig.rows() >> params.tile_heads_log2) - 1;
+  return {.first = keys_of(params, tile, last).first, .end = keys_of(params, tile, first).end};
+}
+
+// A thread has two neighbours of every eight keys of a row. As bits: 2g + e for key 8g + e, counted from
+// the thread's first one. A row's scores are chosen by such bits in half the instructions that it takes
+// to compare each key: seven predicates are set at once.
+// Those below `count`.
+__device__ inline std::uint32_t keys_below(int count) {
+  const int whole = max(count, 0);
+  return __funnelshift_lc(0xffffffff, 0, 2 * (whole / 8) + min(whole % 8, 2));
+}
+// Those of the groups of eight that `groups` has bits for.
+__device__ inline std::uint32_t keys_of_groups(std::uint32_t groups) {
+  std::uint32_t bits = groups & 0xffff;
+  bits = (bits | bits << 8) & 0x00ff00ff;
+  bits = (bits | bits << 4) & 0x0f0f0f0f;
+  bits = (bits | bits << 2) & 0x33333333;
+  bits = (bits | bits << 1) & 0x55555555;
+  return bits | bits << 1;
+}
+
+// Scores of keys that a row does not see, and of those where bit g of `holes` says that keys
+// 8g … 8g + 7 are not there. Selects, never adds: what stands behind a sequence's end may be anything.
+// `row`: the thread's first; the second stands 8 below it.
+template <int kScores>
+__device__ inline void hide(const PrefillParams& params, const PrefillTile& tile, int row,
+                            int first_key, std::uint32_t holes, float (&scores)[kScores]) {
+  const int column = first_key + 2 * static_cast<int>(threadIdx.x % 4);
+  const std::uint32_t there = ~keys_of_groups(holes);
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const KeyInterval keys = query_row(params, tile, row + 8 * i).keys;
+    const std::uint32_t seen =
+        there & keys_below(keys.end - column) & ~keys_below(keys.first - column);
+#pragma unroll
+    for (int j = 0; j < kScores / 4; ++j) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        float& score = scores[4 * j + 2 * i + e];
+        score = (seen & 1U << (2 * j + e)) != 0 ? score : -INFINITY;
+      }
+    }
+  }
+}
+
+// Sets every score of the thread's row i from itself and its key's number, counted from the first.
+template <int kScores, typename Change>
+__device__ inline void change_row(float (&scores)[kScores], int i, const Change& change) {
+#pragma unroll
+  for (int j = 0; j < kScores / 4; ++j) {
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      float& score = scores[4 * j + 2 * i + e];
+      score = change(score, static_cast<float>(8 * j + e));
+    }
+  }
+}
+
+// Into log2 units: scale · q·k, capped, plus slope · (key - position). What is multiplied is multiplied
+// once for the row.
+template <int kScores>
+__device__ inline void modify(const PrefillParams& params, const PrefillTile& tile, int row,
+                              int first_key, const float (&factor)[2], float (&scores)[kScores]) {
+  const ScoreRules& how = params.scores;
+  const int column = first_key + 2 * static_cast<int>(threadIdx.x % 4);
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const float scale = how.scale * factor[i] * kLog2e;
+    if (how.softcap > 0.0F) {
+      const Softcap cap(how.softcap, __fdividef(2.0F * scale, how.softcap));
+      change_row(scores, i, [&](float score, float) { return cap(score); });
+    } else {
+      change_row(scores, i, [&](float score, float) { return scale * score; });
+    }
+    if (how.alibi_slopes != nullptr) {
+      const QueryRow at = query_row(params, tile, row + 8 * i);
+      const float slope = how.alibi_slopes[at.head * how.alibi_stride] * kLog2e;
+      const auto distance = static_cast<float>(column - (tile.position + at.token));
+      change_row(scores, i,
+                 [&](float score, float key) { return fmaf(slope, distance + key, score); });
+    }
+  }
+}
+
+}  // namespace quire::cuda::hopper

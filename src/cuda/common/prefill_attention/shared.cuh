@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shared memory of the prefill kernel.
+#pragma once
+
+#include "cuda/common/mma/wgmma.cuh"
+#include "cuda/common/pipeline/ring.cuh"
+#include "cuda/common/prefill_attention/schedule.cuh"
+
+namespace quire::cuda::hopper {
+
+template <PrefillConfig kConfig> struct PrefillShared {
+  static constexpr int kTileRing = 3;
+  static constexpr int kWarpsOfConsumer = 4;
+  static constexpr int kQuerySlabBytes = kConfig.rows() * kRowBytes;
+  static constexpr int kSlabBytes = kConfig.block_keys * kRowBytes;
+  static constexpr int kKeyBytes = kConfig.key_slabs() * kSlabBytes;
+  static constexpr int kValueBytes = kConfig.value_slabs() * kSlabBytes;
+  static constexpr int kCopiedKeyBytes = kConfig.copied_key_slabs() * kSlabBytes;
+  static constexpr int kCopiedValueBytes = kConfig.copied_value_slabs() * kSlabBytes;
+
+  // Slabs of 64 columns, each a swizzled tile.
+  alignas(1024) std::byte q[kConfig.q_buffers][kConfig.query_slabs() * kQuerySlabBytes];
+  alignas(1024) std::byte keys[kConfig.key_stages][kKeyBytes];
+  alignas(1024) std::byte values[kConfig.value_stages][kValueBytes];
+  // Bit g: keys 8g … 8g + 7 of the K block are not there.
+  std::uint32_t holes[kConfig.key_stages];
+  PrefillTile tiles[kTileRing];
+  bool is_last[kConfig.consumers];  // of a cut tile's pieces
+  RingBarriers<kConfig.key_stages> key_ring;
+  RingBarriers<kConfig.value_stages> value_ring;
+  RingBarriers<kConfig.q_buffers> q_rings[kConfig.q_parts];
+  RingBarriers<kTileRing> tile_ring;
+  // Copied blocks that have become f16; used where blocks are converted.
+  EmptyBarrier keys_ready[kConfig.key_stages];
+  EmptyBarrier values_ready[kConfig.value_stages];
+
+  static_assert(kConfig.key_stages >= 2 && kConfig.value_stages >= 2);
+
+  __device__ void init() {
+    key_ring.init(1, kConfig.consumers * kWarpsOfConsumer);
+    value_ring.init(1, kConfig.consumers);
+    for (auto& ring : q_rings) ring.init(1, kConfig.consumers / kConfig.q_parts);
+    // Loading warps but the first read it too.
+    tile_ring.init(1, (kConfig.loading_warps - 1) * 32 + 128 * kConfig.consumers);
+    for (EmptyBarrier& ready : keys_ready) ready.init(2 * 32);
+    for (EmptyBarrier& ready : values_ready) ready.init(2 * 32);
+  }
+  // The next tile for a role that stands `at` it in the ring; all threads of the role. It stays there
+  // until they have passed by.
+  __device__ const PrefillTile& look_at_tile(const RingPosition<kTileRing>& at) {
+    tile_ring.wait_full(at);
+    return tiles[at.stage];
+  }
+  __device__ void pass_tile(RingPosition<kTileRing>& at) {
+    tile_ring.empty[at.stage].arrive();
+    at.advance();
+  }
+  __device__ PrefillTile take_tile(RingPosition<kTileRing>& at) {
+    const PrefillTile tile = look_at_tile(at);
+    pass_tile(at);
+    return tile;
+  }
+  // The holes of the keys at `stage`: read by the lane of a consumer's warp that frees the stage for
+  // it, so nobody speaks for what others have read; then told to the others. Between the two something
+  // else should be done.
+  __device__ std::uint32_t read_holes(int stage) const {
+    return threadIdx.x % 32 == 0 ? holes[stage] : 0;
+  }
+  __device__ static std::uint32_t tell_holes(std::uint32_t read) {
+    return __shfl_sync(0xffffffff, read, 0);
+  }
+  __device__ void free_keys(int stage) {
+    if (threadIdx.x % 32 == 0) key_ring.empty[stage].arrive();
+  }
+  // Of the part that a tile's row belongs to.
+  __device__ RingBarriers<kConfig.q_buffers>& q_ring(int row) {
+    return q_rings[row / kConfig.part_rows()];
+  }
+  // Keys, values that products may read.
+  __device__ void await_keys(const RingPosition<kConfig.key_stages>& at) {
+    if constexpr (kConfig.converts_keys()) {
+      keys_ready[at.stage].wait(at.phase);
+    } else {
+      key_ring.wait_full(at);
+    }
+  }
+  __device__ void await_values(const RingPosition<kConfig.value_stages>& at) {
+    if constexpr (kConfig.converts_values()) {
+      values_ready[at.stage].wait(at.phase);
+    } else {
+      value_ring.wait_full(at);
+    }
+  }
+};
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/common/rows/row_reader.h"
+
+namespace quire::cuda::hopper {
+namespace {
+
+constexpr std::int32_t kEight = 8;
+
+std::int64_t eight_bytes(DType dtype) {
+  return bits(dtype) == 8 ? 8 : 16;
+}
+
+bool is_aligned(const void* address, std::int64_t bytes) {
+  return reinterpret_cast<std::uintptr_t>(address) % static_cast<std::uintptr_t>(bytes) == 0;
+}
+
+bool part_reads_eight(const KvLayerView& view, const RowPart& part) {
+  const std::int64_t bytes = eight_bytes(part.dtype);
+  const bool is_scaled = part.scale_source != ScaleSource::none;
+  return part.width % kEight == 0 && part.offset_bytes % bytes == 0 &&
+         (!is_scaled || part.granularity % kEight == 0 || part.granularity >= view.width()) &&
+         is_aligned(view.data, bytes) && view.page_stride_bytes % bytes == 0 &&
+         view.token_stride_bytes % bytes == 0 && view.head_stride_bytes % bytes == 0;
+}
+
+}  // namespace
+
+RowReader row_reader(const KvLayerView& view) {
+  RowReader reader{.view = view, .reads_eight = true};
+  for (std::int32_t p = 0; p < view.row_format.num_parts; ++p) {
+    const RowPart& part = view.row_format.parts[static_cast<std::size_t>(p)];
+    reader.reads_eight = reader.reads_eight && part_reads_eight(view, part);
+  }
+  return reader;
+}
+
+PlainRows plain_rows(const TensorView& tensor) {
+  PlainRows rows{.data = tensor.as<const std::byte>(),
+                 .dtype = tensor.dtype,
+                 .width = static_cast<std::int32_t>(tensor.shape[2]),
+                 .token_bytes = bytes_for(tensor.dtype, tensor.strides[0]),
+                 .head_bytes = bytes_for(tensor.dtype, tensor.strides[1])};
+  const std::int64_t bytes = eight_bytes(tensor.dtype);
+  rows.reads_eight = rows.width % kEight == 0 && is_aligned(rows.data, bytes) &&
+                     rows.token_bytes % bytes == 0 && rows.head_bytes % bytes == 0;
+  return rows;
+}
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of a cache in any format, dequantized to fp32.
+#pragma once
+
+#include "cuda/common/rows/row_number.cuh"
+#include "cuda/common/rows/row_reader.h"
+
+namespace quire::cuda::hopper {
+
+// Where one token's row of one head stands.
+struct RowPlace {
+  const std::byte* row = nullptr;     // null: no page
+  const std::byte* scales = nullptr;  // slot 0 in the scales tensor; null: none, or no page there
+
+  __device__ bool exists() const { return row != nullptr; }
+};
+
+__device__ inline const std::byte* scale_place(const KvLayerView& view, std::int64_t sequence,
+                                               std::int64_t token, std::int64_t head) {
+  const ScaleLayerView& scales = view.scales;
+  if (scales.data == nullptr) return nullptr;
+  const std::int64_t column = token / view.page_size;
+  if (column >= view.max_pages) return nullptr;
+  const std::int64_t page = scales.page_table[sequence * scales.page_table_stride + column];
+  if (page >= scales.num_pages) return nullptr;
+  const std::int64_t element = page * scales.page_stride +
+                               token % view.page_size * scales.token_stride +
+                               head * scales.head_stride;
+  return scales.data + element * (bits(scales.dtype) / 8);
+}
+
+__device__ inline RowPlace place_row(const KvLayerView& view, std::int64_t sequence,
+                                     std::int64_t token, std::int64_t head) {
+  return {.row = view.row(sequence, token, head),
+          .scales = scale_place(view, sequence, token, head)};
+}
+
+// The scale of a column; `index` is its place within the part.
+__device__ inline float scale_of(const KvLayerView& view, const RowPart& part,
+                                 const RowPlace& place, int column, int index) {
+  if (part.scale_source == ScaleSource::none) return 1.0f;
+  if (part.scale_source == ScaleSource::in_row) {
+    return load_row_once(place.row + part.scale_offset_bytes, part.scale_dtype,
+                         index / part.granularity);
+  }
+  if (place.scales == nullptr) return 0.0f;
+  return load_one(place.scales, view.scales.dtype,
+                  column / part.granularity * view.scales.slot_stride);
+}
+
+static __device__ __noinline__ float load_column(const KvLayerView& view, const RowPlace& place,
+                                                 int column) {
+  const RowFormat::Column at = view.row_format.locate(column);
+  const RowPart& part = view.row_format.parts[at.part];
+  return load_row_once(place.row + part.offset_bytes, part.dtype, at.index) *
+         scale_of(view, part, place, column, at.index);
+}
+
+__device__ inline void set_zero(float (&values)[kEight]) {
+#pragma unroll
+  for (float& value : values) value = 0.0f;
+}
+
+// Columns [column, column + 8) of a row, column a multiple of 8; zeros from `width` on and without a
+// page.
+__device__ inline void load_columns(const RowReader& reader, const RowPlace& place, int column,
+                                    int width, float (&values)[kEight]) {
+  const KvLayerView& view = reader.view;
+  if (!place.exists() || column >= width) return set_zero(values);
+  if (reader.reads_eight && column + kEight <= width) {
+    const RowFormat::Column at = view.row_format.locate(column);
+    const RowPart& part = view.row_format.parts[at.part];
+    load_eight(place.row + part.offset_bytes + std::int64_t{at.index} * (bits(part.dtype) / 8),
+               part.dtype, values);
+    if (part.scale_source == ScaleSource::none) return;
+    const float scale = scale_of(view, part, place, column, at.index);
+#pragma unroll
+    for (float& value : values) value *= scale;
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < kEight; ++i) {
+    values[i] = column + i < width ? load_column(view, place, column + i) : 0.0f;
+  }
+}
+
+// The same of a plain row; null: zeros.
+__device__ inline void load_columns(const PlainRows& rows, const std::byte* row, int column,
+                                    float (&values)[kEight]) {
+  if (row == nullptr || column >= rows.width) return set_zero(values);
+  if (rows.reads_eight) {
+    return load_eight(row + std::int64_t{column} * (bits(rows.dtype) / 8), rows.dtype, values);
+  }
+#pragma unroll
+  for (int i = 0; i < kEight; ++i) {
+    values[i] = column + i < rows.width ? load_one(row, rows.dtype, column + i) : 0.0f;
+  }
+}
+
+}  // namespace quire::cuda::hopper

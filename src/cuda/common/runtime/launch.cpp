@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/common/runtime/launch.h"
+
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "quire/error.h"
+
+namespace quire::cuda {
+namespace {
+
+constexpr std::int64_t kMaxGrid = 0x7fffffff;
+constexpr std::size_t kAlwaysAllowedBytes = 48 * 1024;
+
+}  // namespace
+
+unsigned num_blocks(std::int64_t work, std::int64_t per_block) {
+  const std::int64_t blocks = (work + per_block - 1) / per_block;
+  if (blocks > kMaxGrid) {
+    throw Error(ErrorCode::invalid_value, "cuda", "grid", "at most 2^31 - 1 blocks",
+                std::to_string(blocks));
+  }
+  return static_cast<unsigned>(blocks);
+}
+
+void allow_shared_bytes(const void* kernel, std::size_t shared_bytes) {
+  if (shared_bytes <= kAlwaysAllowedBytes) return;
+  static std::mutex mutex;
+  static std::map<std::pair<int, const void*>, std::size_t> allowed;
+  int device = 0;
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  const std::lock_guard lock(mutex);
+  std::size_t& limit = allowed[{device, kernel}];
+  if (shared_bytes <= limit) return;
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             static_cast<int>(shared_bytes)),
+        "cudaFuncSetAttribute");
+  limit = shared_bytes;
+}
+
+}  // namespace quire::cuda

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/common/softmax/score_rules.h"
+
+#include <cmath>
+
+#include "quire/ops/flash_attention.h"
+
+namespace quire::cuda::hopper {
+
+ScoreRules score_rules(const FlashAttentionArgs& args) {
+  const double scale = args.scale.value_or(1.0 / std::sqrt(static_cast<double>(args.q.shape[2])));
+  ScoreRules rules{.scale = static_cast<float>(scale), .softcap = static_cast<float>(args.softcap)};
+  if (args.alibi_slopes.has_value()) {
+    rules.alibi_slopes = args.alibi_slopes->as<const float>();
+    rules.alibi_stride = args.alibi_slopes->strides[0];
+  }
+  if (args.sinks.has_value()) {
+    rules.sinks = args.sinks->as<const float>();
+    rules.sinks_stride = args.sinks->strides[0];
+  }
+  return rules;
+}
+
+}  // namespace quire::cuda::hopper

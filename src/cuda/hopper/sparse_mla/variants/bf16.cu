@@ -1,9 +1,0 @@
-// SPDX-License-Identifier: Apache-2.0
-#include "cuda/hopper/sparse_mla/launch_tiles.cuh"
-#include "cuda/hopper/sparse_mla/variants.h"
-
-namespace quire::cuda::hopper {
-
-template void launch_sparse_tiles<SparseBf16>(const SparseParams&, int, cudaStream_t);
-
-}  // namespace quire::cuda::hopper

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/sm90/flash_attention/decode/launch.h"
+
+#include <atomic>
+#include <random>
+
+#include "cuda/common/runtime/carver.h"
+#include "cuda/common/runtime/device_facts.h"
+#include "cuda/common/runtime/device_scope.h"
+#include "cuda/sm90/flash_attention/decode/merge_pieces.h"
+#include "cuda/sm90/flash_attention/decode/plan_decode.h"
+#include "cuda/sm90/flash_attention/decode/tree_mask.h"
+
+namespace quire::cuda::hopper {
+namespace {
+
+// A number that no launch before had, nor anything else that stands in a workspace.
+std::uint64_t next_mark() {
+  static const std::uint64_t seed =
+      std::uint64_t{std::random_device{}()} << 32 | std::random_device{}();
+  static std::atomic<std::uint64_t> launches{0};
+  // splitmix64: distinct numbers stay distinct.
+  std::uint64_t mixed = seed + 0x9e3779b97f4a7c15U * (launches.fetch_add(1) + 1);
+  mixed = (mixed ^ mixed >> 30) * 0xbf58476d1ce4e5b9U;
+  mixed = (mixed ^ mixed >> 27) * 0x94d049bb133111ebU;
+  return mixed ^ mixed >> 31;
+}
+
+DecodePieces carve_pieces(Carver& carver, const DecodePlan& plan) {
+  const DecodeConfig& config = plan.variant->config;
+  const std::int64_t rows = plan.slots * config.rows;
+  float* sums = carver.take<float>(rows * config.dims());
+  float2* stats = carver.take<float2>(rows);
+  if (!plan.joins) return {.sums = sums, .stats = stats};
+  return {.sums = sums,
+          .stats = stats,
+          .marks = carver.take<std::uint64_t>(plan.slots),
+          .mark = next_mark()};
+}
+
+DecodeBatch make_batch(const FlashAttentionArgs& args, const DecodePlan& plan,
+                       const VisibleRange& visible) {
+  return {.row_offsets = args.row_offsets.as<const std::uint32_t>(),
+          .cache_lengths = args.cache.cache_lengths.as<const std::uint32_t>(),
+          .size = static_cast<int>(args.cache.batch()),
+          .kv_heads = static_cast<int>(args.cache.num_kv_heads()) >> plan.lines.bits,
+          .group = static_cast<int>(args.q.shape[1] / args.cache.num_kv_heads()),
+          .tile_tokens = plan.tile_tokens,
+          .visible = visible};
+}
+
+DecodePages make_pages(const FlashAttentionArgs& args) {
+  const KvLayerView keys = args.cache.key(args.layer);
+  return {.keys = keys.data,
+          .value_offset_bytes = args.cache.value(args.layer).data - keys.data,
+          .page_stride_bytes = keys.page_stride_bytes,
+          .token_stride_bytes = keys.token_stride_bytes,
+          .head_stride_bytes = keys.head_stride_bytes,
+          .row_bytes = keys.row_format.row_bytes,
+          .table = keys.page_table,
+          .table_stride = keys.page_table_stride,
+          .max_pages = static_cast<int>(keys.max_pages),
+          .page_size = Divisor(static_cast<std::uint32_t>(keys.page_size)),
+          .num_pages = static_cast<unsigned>(keys.num_pages)};
+}
+
+DecodeOutputs make_outputs(const FlashAttentionArgs& args) {
+  const TensorView& out = args.out;
+  const std::int64_t vector_bytes = bytes_for(out.dtype, 4);
+  const auto address = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(out.data));
+  DecodeOutputs outputs{.out = static_cast<std::byte*>(out.data),
+                        .dtype = out.dtype,
+                        .token_stride = out.strides[0],
+                        .head_stride = out.strides[1],
+                        .value_dim = static_cast<int>(out.shape[2]),
+                        .has_vectors = address % vector_bytes == 0 && out.strides[0] % 4 == 0 &&
+                                       out.strides[1] % 4 == 0};
+  if (args.lse.has_value()) {
+    outputs.lse = args.lse->as<float>();
+    outputs.lse_token_stride = args.lse->strides[0];
+    outputs.lse_head_stride = args.lse->strides[1];
+  }
+  return outputs;
+}
+
+DecodeQueries make_queries(const TensorView& q, const DecodeBatch& batch) {
+  return {.data = static_cast<const std::byte*>(q.data),
+          .dtype = q.dtype,
+          .token_stride_bytes = bytes_for(q.dtype, q.strides[0]),
+          .head_stride_bytes = bytes_for(q.dtype, q.strides[1]),
+          .row_bytes = static_cast<int>(bytes_for(q.dtype, q.shape[2])),
+          .group = Divisor(static_cast<std::uint32_t>(batch.group))};
+}
+
+class DecodeKernel final : public Kernel<FlashAttentionArgs> {
+ public:
+  explicit DecodeKernel(const FlashAttentionProblem& problem)
+      : plan_(plan_decode(problem, num_sms(problem.device.index))), mask_(problem.mask) {
+    Carver counter;
+    carve_pieces(counter, plan_);
+    workspace_bytes_ = counter.bytes();
+  }
+
+  std::int64_t workspace_bytes() const override { return workspace_bytes_; }
+
+  Choices choices() const override {
+    return {{"kernel", std::string(plan_.variant->name)},
+            {"tile_tokens", std::to_string(plan_.tile_tokens)}};
+  }
+
+  void run(const FlashAttentionArgs& args, const Context& context) const override {
+    if (args.q.shape[0] == 0) return;
+    const DeviceScope scope(args.q.device);
+    const auto stream = static_cast<cudaStream_t>(context.stream);
+    Carver carver(context.workspace);
+    const TreeMask mask = tree_mask(args.mask, mask_);
+    const DecodeBatch batch = make_batch(args, plan_, mask.visible);
+    const DecodeParams params{
+        .queries = make_queries(args.q, batch),
+        .batch = batch,
+        .pages = make_pages(args),
+        .split = plan_.split,
+        .lines = plan_.lines,
+        .scores = score_rules(args),
+        .scales = head_scales(args.cache.key(args.layer), args.cache.value(args.layer)),
+        .tree = mask.tree,
+        .outputs = make_outputs(args),
+        .pieces = carve_pieces(carver, plan_)};
+    plan_.variant->launch(params, stream);
+    if (plan_.joins) return;
+    const DecodeConfig& config = plan_.variant->config;
+    merge_pieces(params, {.rows = config.rows, .dims = config.dims()}, stream);
+  }
+
+ private:
+  DecodePlan plan_;
+  MaskSummary mask_;
+  std::int64_t workspace_bytes_;
+};
+
+}  // namespace
+
+std::string refuse_decode(const FlashAttentionProblem& problem) {
+  const std::string reason = refuse_hopper(problem.device);
+  return reason.empty() ? refuse_decode_problem(problem) : reason;
+}
+
+KernelPtr<FlashAttentionArgs> prepare_decode(const FlashAttentionProblem& problem) {
+  return std::make_unique<const DecodeKernel>(problem);
+}
+
+}  // namespace quire::cuda::hopper

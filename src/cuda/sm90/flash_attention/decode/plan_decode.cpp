@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/sm90/flash_attention/decode/plan_decode.h"
+
+#include <algorithm>
+
+#include "cuda/common/softmax/score.h"
+#include "cuda/common/split_kv/work_line.h"
+#include "cuda/sm90/flash_attention/decode/tree_mask.h"
+
+namespace quire::cuda::hopper {
+namespace {
+
+// Beyond, tiles of many rows read K and V less often.
+constexpr std::int64_t kMostNewTokens = 16;
+
+// The four warps that load put pieces together a row at a time each: 1.3 µs less than a second kernel
+// for 4 rows (16 sequences of 1024 keys), 4 µs more for 8 (one sequence).
+constexpr std::int64_t kMostJoinedRows = 4;
+
+std::int64_t group_of(const FlashAttentionProblem& problem) {
+  return problem.heads / problem.cache.num_kv_heads;
+}
+
+// Of one sequence. Where nothing bounds them, as many as there are on average: sequences with more
+// take more than one tile of rows.
+std::int64_t new_tokens_of(const FlashAttentionProblem& problem) {
+  if (problem.ragged.max_new_tokens >= 0) return problem.ragged.max_new_tokens;
+  const std::int64_t batch = std::max<std::int64_t>(problem.ragged.batch, 1);
+  return (problem.ragged.tokens + batch - 1) / batch;
+}
+
+bool takes_dtypes(DType q, DType cache) {
+  if (q != DType::bf16 && q != DType::f16) return false;
+  return cache == q || cache == DType::fp8_e4m3 || (q == DType::bf16 && cache == DType::f16);
+}
+
+// One scale for all rows of a KV head, which the softmax and the finished rows take in.
+bool has_head_scales(const FlashAttentionProblem& problem) {
+  return problem.has_head_scales && problem.cache.row_format.parts[0].dtype == DType::fp8_e4m3;
+}
+
+// The fewest rows that hold a sequence's new tokens, or one token's heads; else the most.
+const DecodeVariant* find_variant(const FlashAttentionProblem& problem) {
+  const DType dtype = problem.cache.row_format.parts[0].dtype;
+  const std::int64_t needed = group_of(problem) * std::max<std::int64_t>(new_tokens_of(problem), 1);
+  const DecodeVariant* best = nullptr;
+  for (const DecodeVariant& variant : kDecodeVariants) {
+    if (variant.config.dtype != dtype || variant.config.dims() < problem.head_dim) continue;
+    if (variant.config.rows < group_of(problem)) continue;
+    // Other sequences' tokens may ask for more rows, but not for another order of sums.
+    if (problem.batch_invariant && variant.config.row_sets() > 1) continue;
+    best = &variant;
+    if (variant.config.rows >= needed) break;
+  }
+  return best;
+}
+
+// Lines for up to eight neighbouring heads, 2 KiB of bf16, where that leaves hardly any multiprocessor
+// without work: 128 of 132 read as fast as all (16 sequences of 8192 keys: 135 µs with 8 lines, 137 with 4).
+int line_bits(const FlashAttentionProblem& problem, int num_sms) {
+  int bits = 0;
+  for (int more = 1; more <= 3; ++more) {
+    const bool has_heads = problem.cache.num_kv_heads % (1 << more) == 0;
+    if (has_heads && num_sms % (1 << more) <= num_sms / 32) bits = more;
+  }
+  return bits;
+}
+
+}  // namespace
+
+std::string refuse_decode_problem(const FlashAttentionProblem& problem) {
+  const RowFormat& format = problem.cache.row_format;
+  if (problem.cache.is_mla) return "the cache is MLA's";
+  if (!format.is_uniform() ||
+      (format.parts[0].scale_source != ScaleSource::none && !has_head_scales(problem))) {
+    return "the cache's rows have scales of their own";
+  }
+  if (!takes_dtypes(problem.q_dtype, format.parts[0].dtype)) {
+    return "q and cache are not both bf16 or f16, or e4m3 in the cache";
+  }
+  if (new_tokens_of(problem) > kMostNewTokens) return "more than 16 new tokens of a sequence";
+  if (problem.batch_invariant && problem.ragged.max_new_tokens < 0) {
+    return "batch_invariant without a bound on new tokens";
+  }
+  if (find_variant(problem) == nullptr) {
+    return "no decode kernel of head_dim " + std::to_string(problem.head_dim) + " and " +
+           std::to_string(group_of(problem)) + " heads to a KV head";
+  }
+  if (problem.alignment % 16 != 0 || format.row_bytes % 16 != 0 || problem.head_dim % 8 != 0) {
+    return "rows are not aligned to 16 bytes";
+  }
+  std::string scale = refuse_scale(problem.scale);
+  return scale.empty() ? refuse_tree_mask(problem.mask) : scale;
+}
+
+DecodePlan plan_decode(const FlashAttentionProblem& problem, int num_sms) {
+  DecodePlan plan;
+  plan.variant = find_variant(problem);
+  plan.tile_tokens = static_cast<int>(plan.variant->config.rows / group_of(problem));
+  const int max_tiles = ceil_div(static_cast<int>(new_tokens_of(problem)), plan.tile_tokens);
+  const int bits = line_bits(problem, num_sms);
+  plan.split = {.blocks = num_sms >> bits,
+                .is_invariant = problem.batch_invariant,
+                .max_tiles = std::max(max_tiles, 1)};
+  const std::int64_t items =
+      problem.ragged.batch * problem.cache.num_kv_heads * plan.split.max_tiles;
+  const std::int64_t tokens = std::min<std::int64_t>(new_tokens_of(problem), plan.tile_tokens);
+  plan.joins = !problem.batch_invariant && group_of(problem) * tokens <= kMostJoinedRows;
+  plan.slots =
+      problem.batch_invariant ? items * kMaxPieces : 2 * std::int64_t{plan.split.blocks << bits};
+  plan.lines = {.bits = bits, .slots = plan.slots >> bits};
+  return plan;
+}
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shared memory of the decode kernel.
+#pragma once
+
+#include <cstddef>
+
+#include "cuda/common/pipeline/ring.cuh"
+#include "cuda/common/split_kv/scan_line.cuh"
+
+namespace quire::cuda::hopper {
+
+// A piece of an item as the warps that multiply see it. Key blocks and keys are absolute.
+struct DecodeItem {
+  int begin;  // key blocks of the piece; end == begin: there are no more items
+  int end;
+  int whole_begin;  // key blocks that every row sees from end to end
+  int whole_end;
+  int first_key;  // that any row sees
+  int last_key;   // one past it
+  int num_keys;
+  int first_token;  // row of q of row 0
+  int position;     // of that token
+  int cached;       // keys before the sequence's first new token
+  int rows;         // in use
+  int kv_head;
+  long long slot;  // of the workspace; -1: the piece is the whole item
+};
+
+template <DecodeConfig kConfig> struct DecodeShared {
+  // K, then V: slabs of kKeys × 128 bytes, swizzled.
+  alignas(1024) std::byte stages[kConfig.stages][kConfig.stage_bytes()];
+  // Slabs of rows × 128 bytes, swizzled.
+  alignas(1024) std::byte queries[kConfig.items][kConfig.query_slabs()][kConfig.rows * 128];
+  // The warps' sums when an item ends. The stride shifts the banks of every second row by eight: a
+  // warp stores eight columns of four such rows without conflicts.
+  static constexpr int kSumStride = kConfig.dims() + 4;
+  alignas(16) float sums[DecodeConfig::kWarps][kConfig.warp_rows()][kSumStride];
+  float2 stats[DecodeConfig::kWarps][kConfig.warp_rows()];  // (max, sum of weights)
+  DecodeItem item[kConfig.items];
+  LineScanShared line;
+  // A bit per key: its page is assigned. One number for the neighbouring keys of a lane.
+  static constexpr int kKeyGroups = DecodeConfig::kKeys / kConfig.lane_keys();
+  alignas(8) std::uint16_t mapped[kConfig.stages][kKeyGroups];
+  RingBarriers<kConfig.stages> ring;
+  RingBarriers<kConfig.items> item_ring;
+  EmptyBarrier sums_read;  // by every warp, of the last item
+
+  __device__ void init() {
+    // Every loading thread when its copies have landed; the lane of each group of keys, and the thread
+    // that describes the item, for what they stored themselves.
+    ring.init(DecodeConfig::kLoadThreads + kKeyGroups,
+              DecodeConfig::kSetWarps * kConfig.row_sets());
+    item_ring.init(DecodeConfig::kLoadThreads + 1, DecodeConfig::kWarps);
+    sums_read.init(DecodeConfig::kWarps);
+  }
+  // Of the warp's 16 keys, which begin at warp_key.
+  __device__ unsigned mapped_keys(int stage, int warp_key) const {
+    constexpr int kGroups = DecodeConfig::kWarpKeys / kConfig.lane_keys();
+    unsigned bits = 0;
+#pragma unroll
+    for (int group = 0; group < kGroups; ++group) {
+      bits |= static_cast<unsigned>(mapped[stage][warp_key / kConfig.lane_keys() + group])
+              << (group * kConfig.lane_keys());
+    }
+    return bits;
+  }
+  __device__ std::byte* keys(int stage) {
+    return stages[stage];
+  }
+  __device__ std::byte* values(int stage) {
+    return stages[stage] + kConfig.side_bytes();
+  }
+};
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/sm90/flash_attention/prefill/launch.h"
+
+#include <algorithm>
+
+#include "cuda/common/prefill_attention/narrow/flip_values.h"
+#include "cuda/common/runtime/device_facts.h"
+#include "cuda/common/runtime/device_scope.h"
+#include "cuda/common/runtime/status.h"
+#include "cuda/common/runtime/stream_share.h"
+#include "cuda/sm90/flash_attention/prefill/expanded/expand_pages.h"
+#include "cuda/sm90/flash_attention/prefill/expanded/expanding_path.h"
+#include "cuda/sm90/flash_attention/prefill/workspace.h"
+
+namespace quire::cuda::hopper {
+namespace {
+
+// K and V of the heads that are worked on together: half of an H200's L2.
+constexpr std::int64_t kSectionBytes = 24 << 20;
+
+TileDescriptor query_tile(const TensorView& q, const PrefillPlan& plan) {
+  TileDescriptor tile;
+  tile.dtype = q.dtype;
+  tile.rank = 3;
+  tile.dims = {q.shape[2], q.shape[1], q.shape[0]};
+  tile.strides_bytes = {bytes_for(q.dtype, q.strides[1]), bytes_for(q.dtype, q.strides[0])};
+  const int rows = plan.variant->config.part_rows();
+  const int heads = std::min(1 << plan.tile_heads_log2, rows);
+  tile.box = {PrefillConfig::kSlabColumns, heads, rows / heads};
+  tile.swizzle = Swizzle::b128;
+  tile.l2_promotion = L2Promotion::b256;
+  return tile;
+}
+
+// (column, row of the page, KV head, page)
+TensorMap page_map(const KvLayerView& view, std::int64_t columns, const PrefillPlan& plan) {
+  const PrefillConfig& config = plan.variant->config;
+  TileDescriptor tile;
+  tile.dtype = config.cache_dtype;
+  tile.rank = 4;
+  tile.dims = {columns, view.page_size, view.num_heads, view.num_pages};
+  tile.strides_bytes = {view.token_stride_bytes, view.head_stride_bytes, view.page_stride_bytes};
+  tile.box = {config.copied_columns(), plan.box_rows, 1, 1};
+  tile.swizzle = Swizzle::b128;
+  tile.l2_promotion = L2Promotion::b256;
+  return encode_tensor_map(tile, view.data);
+}
+
+PrefillOutputs make_outputs(const FlashAttentionArgs& args) {
+  PrefillOutputs outputs{.out = static_cast<std::byte*>(args.out.data),
+                         .token_stride_bytes = bytes_for(args.out.dtype, args.out.strides[0]),
+                         .head_stride_bytes = bytes_for(args.out.dtype, args.out.strides[1])};
+  if (args.lse.has_value()) {
+    outputs.lse = args.lse->as<float>();
+    outputs.lse_token_stride = args.lse->strides[0];
+    outputs.lse_head_stride = args.lse->strides[1];
+  }
+  return outputs;
+}
+
+// Where expanded rows do not hold them already.
+HeadScales make_scales(const KvLayerView& keys, const KvLayerView& values,
+                       const PrefillPlan& plan) {
+  if (plan.path == PrefillPath::expanded || plan.path == PrefillPath::expanding) return {};
+  return head_scales(keys, values);
+}
+
+PrefillParams make_params(const FlashAttentionArgs& args, const PrefillPlan& plan) {
+  const KvLayerView keys = args.cache.key(args.layer);
+  const auto heads = static_cast<int>(args.q.shape[1]);
+  const DType stored = plan.variant->config.cache_dtype;
+  const std::int64_t key_bytes = 2 * bytes_for(stored, args.q.shape[2]);  // its V row too
+  return {.q = encode_tensor_map(query_tile(args.q, plan), args.q.data),
+          .row_offsets = args.row_offsets.as<const std::uint32_t>(),
+          .cache_lengths = keys.cache_lengths,
+          .batch = static_cast<int>(keys.batch),
+          .tile_heads_log2 = plan.tile_heads_log2,
+          .head_tiles = heads >> plan.tile_heads_log2,
+          .kv_head_tiles = (heads / keys.num_heads) >> plan.tile_heads_log2,
+          .section_keys = static_cast<int>(kSectionBytes / key_bytes),
+          .mask = {},  // set by the caller, from the summary
+          .scores = score_rules(args),
+          .scales = make_scales(keys, args.cache.value(args.layer), plan),
+          .outputs = make_outputs(args)};
+}
+
+PagedKeys make_keys(const FlashAttentionArgs& args, const KvLayerView& keys,
+                    const KvLayerView& values, const PrefillPlan& plan) {
+  return {.keys = page_map(keys, args.q.shape[2], plan),
+          .values = page_map(values, args.out.shape[2], plan),
+          .table = keys.page_table,
+          .table_stride = keys.page_table_stride,
+          .max_pages = static_cast<int>(keys.max_pages),
+          .page_size = keys.page_size,
+          .num_pages = static_cast<int>(keys.num_pages),
+          .box_rows = plan.box_rows};
+}
+
+// Pages [page, KV head, row, column] in the workspace, in place of those of `view`.
+KvLayerView expanded_view(KvLayerView view, std::byte* pages, std::int64_t row_bytes,
+                          std::uint32_t* table, const PrefillPlan& plan) {
+  view.data = pages;
+  view.num_pages = view.batch * plan.columns;
+  view.token_stride_bytes = row_bytes;
+  view.head_stride_bytes = view.page_size * row_bytes;
+  view.page_stride_bytes = view.num_heads * view.head_stride_bytes;
+  view.page_table = table;
+  view.page_table_stride = plan.columns;
+  view.max_pages = plan.columns;
+  return view;
+}
+
+void launch_expanded(const FlashAttentionArgs& args, const PrefillPlan& plan,
+                     const PrefillWorkspace& space, const PrefillParams& params,
+                     const PrefillLaunch& where) {
+  const KvLayerView keys = args.cache.key(args.layer);
+  const KvLayerView values = args.cache.value(args.layer);
+  const DType dtype = args.q.dtype;
+  expand_pages({.keys = row_reader(keys),
+                .values = row_reader(values),
+                .key_width = static_cast<int>(args.q.shape[2]),
+                .value_width = static_cast<int>(args.out.shape[2]),
+                .row_offsets = params.row_offsets,
+                .mask = params.mask,
+                .block_keys = plan.variant->config.block_keys,
+                .columns = plan.columns,
+                .dtype = dtype,
+                .expanded_keys = space.keys,
+                .expanded_values = space.values,
+                .table = space.table},
+               where.stream);
+  const KvLayerView from =
+      expanded_view(keys, space.keys, bytes_for(dtype, args.q.shape[2]), space.table, plan);
+  const KvLayerView to =
+      expanded_view(values, space.values, bytes_for(dtype, args.out.shape[2]), space.table, plan);
+  plan.variant->launch(params, make_keys(args, from, to, plan), where);
+}
+
+// (byte, column of V): a block's box is all that flip_values() wrote for it.
+TensorMap flipped_map(std::byte* flipped, std::int64_t blocks) {
+  TileDescriptor tile;
+  tile.dtype = DType::fp8_e4m3;
+  tile.rank = 2;
+  tile.dims = {kFlippedKeys, blocks * kFlippedColumns};
+  tile.strides_bytes = {kFlippedKeys};
+  tile.box = {kFlippedKeys, kFlippedColumns};
+  tile.swizzle = Swizzle::b128;
+  tile.l2_promotion = L2Promotion::b256;
+  return encode_tensor_map(tile, flipped);
+}
+
+// Of V: all, or what the tiles come to first, a section of KV heads. The kernel itself transposes the rest.
+FlippedBefore flipped_before(const KvLayerView& keys, const PrefillPlan& plan,
+                             const PrefillParams& params, int blocks) {
+  if (!plan.flips_ahead) {
+    return {.sequences = static_cast<int>(keys.batch), .heads = keys.num_heads};
+  }
+  const int heads = params.section_keys / std::max(blocks * kFlippedKeys, 1);
+  return {.sequences = 1, .heads = std::clamp(heads, 1, keys.num_heads)};
+}
+
+void launch_narrow_path(const FlashAttentionArgs& args, const PrefillPlan& plan, int blocks,
+                        const PrefillWorkspace& space, const PrefillParams& params,
+                        const PrefillLaunch& where) {
+  const KvLayerView keys = args.cache.key(args.layer);
+  const KvLayerView values = args.cache.value(args.layer);
+  const FlippedBefore before = flipped_before(keys, plan, params, blocks);
+  flip_values({.values = values,
+               .row_offsets = params.row_offsets,
+               .mask = params.mask,
+               .flipped = space.flipped,
+               .blocks = blocks,
+               .part = before},
+              where.stream);
+  FlippedKeys from{.pages = make_keys(args, keys, values, plan),
+                   .values = flipped_map(space.flipped, keys.batch * blocks * keys.num_heads),
+                   .blocks = blocks,
+                   .kv_heads = keys.num_heads,
+                   .before = before,
+                   .done = space.states,
+                   .taken = space.states + keys.batch * keys.num_heads};
+  from.pages.max_pages = plan.columns;
+  plan.variant->launch_narrow(params, from, where);
+}
+
+// Thread blocks that expand for each other must all run at once: no more than the stream has SMs.
+int blocks_at_once(const PrefillPlan& plan, const Context& context, Device device) {
+  if (plan.path != PrefillPath::expanding) return plan.blocks;
+  return std::min(plan.blocks, share_of(context.stream, device.index).num_sms);
+}
+
+class PrefillKernel final : public Kernel<FlashAttentionArgs> {
+ public:
+  explicit PrefillKernel(const FlashAttentionProblem& problem)
+      : problem_(problem),
+        plan_(plan_prefill(problem, scores_of(problem), num_sms(problem.device.index))) {}
+
+  std::int64_t workspace_bytes() const override { return PrefillWorkspace(problem_, plan_).bytes; }
+
+  Choices choices() const override {
+    Choices choices = {{"kernel", std::string(plan_.variant->name)},
+                       {"blocks", std::to_string(plan_.blocks)}};
+    if (plan_.path == PrefillPath::expanded) choices.emplace_back("cache", "expanded");
+    if (plan_.path == PrefillPath::expanding) choices.emplace_back("cache", "expanded beside");
+    if (plan_.path == PrefillPath::narrow) {
+      choices.emplace_back("values", plan_.flips_ahead ? "transposed ahead" : "transposed");
+    }
+    if (plan_.path == PrefillPath::flipping) choices.emplace_back("values", "transposed beside");
+    if (plan_.cuts_tail) choices.emplace_back("last tiles", "cut");
+    return choices;
+  }
+
+  void run(const FlashAttentionArgs& args, const Context& context) const override {
+    if (args.q.shape[0] == 0) return;
+    const PrefillWorkspace space(problem_, plan_, context.workspace);
+    const DeviceScope scope(args.q.device);
+    const auto stream = static_cast<cudaStream_t>(context.stream);
+    PrefillParams params = make_params(args, plan_);
+    params.mask = visible_range(problem_.mask);
+    params.next_tile = space.next_tile;
+    params.tail = space.tail;
+    check(cudaMemsetAsync(params.next_tile, 0, space.zero_bytes, stream), "cudaMemsetAsync");
+    const PrefillLaunch where{.blocks = blocks_at_once(plan_, context, args.q.device),
+                              .stream = stream};
+    switch (plan_.path) {
+      case PrefillPath::direct:
+      case PrefillPath::flipping:
+        return plan_.variant->launch(
+            params,
+            make_keys(args, args.cache.key(args.layer), args.cache.value(args.layer), plan_),
+            where);
+      case PrefillPath::expanded:
+        return launch_expanded(args, plan_, space, params, where);
+      case PrefillPath::expanding:
+        return plan_.variant->launch_expanding(params, expanded_keys(args, problem_, plan_, space),
+                                               where);
+      case PrefillPath::narrow:
+        return launch_narrow_path(args, plan_, flipped_blocks(problem_, plan_), space, params,
+                                  where);
+    }
+  }
+
+ private:
+  FlashAttentionProblem problem_;
+  PrefillPlan plan_;
+};
+
+}  // namespace
+
+std::string refuse_tiles(const FlashAttentionProblem& problem) {
+  const std::string reason = refuse_hopper(problem.device);
+  return reason.empty() ? refuse_prefill(problem) : reason;
+}
+
+KernelPtr<FlashAttentionArgs> prepare_tiles(const FlashAttentionProblem& problem) {
+  return std::make_unique<const PrefillKernel>(problem);
+}
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// The prefill kernel with products of e4m3 that transposes V itself, whatever its keys come from, and
+// its launch over the pages.
+#pragma once
+
+#include "cuda/common/prefill_attention/narrow/flipping_kernel.cuh"
+#include "cuda/common/prefill_attention/narrow/run_narrow.cuh"
+#include "cuda/common/prefill_attention/prefill_shape.cuh"
+#include "cuda/sm90/flash_attention/prefill/narrow/launch_flipping.h"
+#include "cuda/sm90/flash_attention/prefill/paged_source.cuh"
+
+namespace quire::cuda::hopper {
+
+template <typename Variant>
+void launch_flipping(const PrefillParams& params, const PagedKeys& keys,
+                     const PrefillLaunch& where) {
+  using Source = PagedSource<Variant::kConfig>;
+  launch(flipping_kernel<Variant, Source>, prefill_shape<Variant::kConfig>(where), where.stream,
+         params, keys);
+}
+
+}  // namespace quire::cuda::hopper

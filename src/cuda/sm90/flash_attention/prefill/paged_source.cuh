@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// Blocks of keys and values out of the pages. A block is copied as boxes, 64 columns of a piece
+// that stays within a page, one per lane of the two warps that load it: lanes take turns at
+// issuing, so small pages come late unless there are few on each warp.
+//
+// What the load role (roles/load.cuh) asks of a source; another one has its own Params and its own
+// kernel, the other roles stay:
+//
+//   Source(params, half)                 by every lane of a loading warp, the first or the second
+//   prefetch(params)                     its tensor maps, by one thread
+//   Piece find(tile, block)              must not wait for what it reads; block may be -1
+//   holes(piece)                         bit g: keys 8g … 8g + 7 of the block are not there
+//   load_keys(piece, stage, full)        this warp's half of key_slabs() slabs of block_keys rows,
+//   load_values(piece, stage, full)      of value_slabs(); all of their bytes arrive on `full`
+//
+// Rows behind the sequence's end may hold anything, also NaN: the consumers take care of them.
+#pragma once
+
+#include "cuda/common/pipeline/tma.cuh"
+#include "cuda/common/prefill_attention/shared.cuh"
+
+namespace quire::cuda::hopper {
+
+template <PrefillConfig kConfig> class PagedSource {
+ public:
+  using Params = PagedKeys;
+
+  // The page of this lane's piece of a block.
+  struct Piece {
+    std::uint32_t page;  // num_pages or more: none
+    int row;             // of the page
+    int kv_head;
+    bool is_needed;  // begins before the sequence's end
+  };
+
+  __device__ PagedSource(const PagedKeys& params, int half)
+      : params_(params), half_(half), pieces_(kConfig.block_keys / params.box_rows) {}
+
+  __device__ static void prefetch(const PagedKeys& params) {
+    hopper::prefetch(params.keys);
+    hopper::prefetch(params.values);
+  }
+
+  // Nothing here waits for the page table's answer.
+  __device__ Piece find(const PrefillTile& tile, int block) const {
+    const int key = block * kConfig.block_keys + lane() % pieces_ * params_.box_rows;
+    const int column = key / params_.page_size;
+    const bool is_needed = key >= 0 && key < tile.end_key;
+    Piece piece{.page = 0xffffffff,
+                .row = key - column * params_.page_size,
+                .kv_head = tile.kv_head,
+                .is_needed = is_needed};
+    if (is_needed && column < params_.max_pages) {
+      piece.page = params_.table[tile.sequence * params_.table_stride + column];
+    }
+    return piece;
+  }
+
+  __device__ std::uint32_t holes(const Piece& piece) const {
+    const bool is_hole = piece.is_needed && piece.page >= num_pages();
+    const unsigned missing = __ballot_sync(0xffffffff, is_hole && lane() < pieces_);
+    return missing == 0 ? 0 : hole_bits(missing);
+  }
+
+  __device__ void load_keys(const Piece& piece, std::byte* stage, FullBarrier& full) const {
+    load<kConfig.copied_key_slabs(), kConfig.key_slabs()>(params_.keys, piece, stage, full);
+  }
+  __device__ void load_values(const Piece& piece, std::byte* stage, FullBarrier& full) const {
+    load<kConfig.copied_value_slabs(), kConfig.value_slabs()>(params_.values, piece, stage, full);
+  }
+
+ private:
+  __device__ static int lane() { return static_cast<int>(threadIdx.x % 32); }
+  __device__ std::uint32_t num_pages() const {
+    return static_cast<std::uint32_t>(params_.num_pages);
+  }
+  __device__ std::uint32_t hole_bits(unsigned missing) const {
+    const int groups = params_.box_rows / 8;
+    const std::uint32_t piece_bits = (1U << groups) - 1;
+    std::uint32_t bits = 0;
+    for (int piece = 0; piece < pieces_; ++piece) {
+      if ((missing >> piece & 1) != 0) bits |= piece_bits << (piece * groups);
+    }
+    return bits;
+  }
+  // A page that is not there lies outside the map: the copy writes zeros, and the bytes to wait for
+  // are always the same.
+  template <int kCopied, int kSlabs>
+  __device__ void load(const TensorMap& map, const Piece& piece, std::byte* stage,
+                       FullBarrier& full) const {
+    static_assert(kCopied * (kConfig.block_keys / 8) <= 64, "a lane for each box");
+    const int box = 2 * lane() + half_;
+    const int at = box / kCopied;
+    const int slab = box % kCopied;
+    const std::uint32_t page = __shfl_sync(0xffffffff, piece.page, at);
+    const int row = __shfl_sync(0xffffffff, piece.row, at);
+    if (at < pieces_) {
+      const BoxLoad load{.map = &map,
+                         .shared = stage +
+                                   kConfig.copied_slab(slab, kCopied, kSlabs) *
+                                       PrefillShared<kConfig>::kSlabBytes +
+                                   at * params_.box_rows * kRowBytes,
+                         .full = &full,
+                         .hint = L2Hint::EVICT_LAST};
+      load_box(load, slab * kConfig.copied_columns(), row, piece.kv_head,
+               static_cast<int>(page < num_pages() ? page : num_pages()));
+    }
+    __syncwarp();
+  }
+
+  const PagedKeys& params_;
+  const int half_;
+  const int pieces_;  // of a block, at most 16
+};
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/sm90/flash_attention/prefill/plan_prefill.h"
+
+#include <algorithm>
+
+#include "cuda/common/mask/visible_range.h"
+#include "cuda/common/prefill_attention/narrow/flip_values.h"
+#include "cuda/common/prefill_attention/tail_cuts.h"
+#include "cuda/common/softmax/score.h"
+
+namespace quire::cuda::hopper {
+namespace {
+
+// Copies come in whole groups of 8 rows, the pattern of the swizzle.
+constexpr std::int64_t kFewestBoxRows = 8;
+
+// What a path may put into the workspace.
+constexpr std::int64_t kMostExpandedBytes = std::int64_t{1} << 30;
+
+// A grid's second and third dimension, along which the kernels that copy count sequences.
+constexpr std::int64_t kMostSequences = 65535;
+
+// Query rows of a sequence's KV head (tokens × heads) from which making a copy of e4m3 keys once
+// costs less than what it saves every tile of rows. Measured: 2048 rows over 8704 keys take 495 µs
+// expanded, 508 direct; 344 narrow.
+constexpr std::int64_t kFewestExpandedRows = 1536;
+constexpr std::int64_t kFewestExpandingRows = 1024;
+constexpr std::int64_t kFewestNarrowRows = 256;
+constexpr std::int64_t kMostFlippingRows = 2048;
+
+int box_rows_of(std::int64_t page_size, int block_keys) {
+  int rows = 1;
+  while (page_size % (2 * rows) == 0 && block_keys % (2 * rows) == 0) rows *= 2;
+  return rows;
+}
+
+std::int64_t group_of(const FlashAttentionProblem& problem) {
+  return problem.heads / problem.cache.num_kv_heads;
+}
+
+// Rows of q's dtype, as products read them.
+bool is_plain(const FlashAttentionProblem& problem) {
+  const RowFormat& format = problem.cache.row_format;
+  return format.is_uniform() && format.parts[0].dtype == problem.q_dtype &&
+         format.parts[0].scale_source == ScaleSource::none;
+}
+
+// Rows of e4m3 whose scales the kernel takes in, if they have any.
+bool is_e4m3(const FlashAttentionProblem& problem) {
+  const RowFormat& format = problem.cache.row_format;
+  return format.is_uniform() && format.parts[0].dtype == DType::fp8_e4m3 &&
+         (format.parts[0].scale_source == ScaleSource::none || problem.has_head_scales);
+}
+
+struct Wanted {
+  DType cache_dtype;
+  bool is_narrow;
+  bool flips;
+  bool expands;
+  Scores scores;
+};
+
+const PrefillVariant* find(const FlashAttentionProblem& problem, const Wanted& wanted) {
+  const auto* found = std::ranges::find_if(kPrefillVariants, [&](const PrefillVariant& variant) {
+    const PrefillConfig& config = variant.config;
+    return config.dtype == problem.q_dtype && config.cache_dtype == wanted.cache_dtype &&
+           config.head_dim == problem.head_dim && config.value_dim == problem.value_dim &&
+           config.is_narrow() == wanted.is_narrow && variant.flips() == wanted.flips &&
+           config.expands() == wanted.expands && config.scores == wanted.scores;
+  });
+  return found == std::end(kPrefillVariants) ? nullptr : found;
+}
+
+// Modified scores may be of any kind.
+const PrefillVariant* find(const FlashAttentionProblem& problem, PrefillPath path, Scores scores) {
+  const DType stored = problem.cache.row_format.parts[0].dtype;
+  const bool is_expanded = path == PrefillPath::expanded || path == PrefillPath::expanding;
+  Wanted wanted{.cache_dtype = is_expanded ? problem.q_dtype : stored,
+                .is_narrow = path == PrefillPath::narrow || path == PrefillPath::flipping,
+                .flips = path == PrefillPath::flipping,
+                .expands = path == PrefillPath::expanding,
+                .scores = scores};
+  const PrefillVariant* found = find(problem, wanted);
+  wanted.scores = Scores::modified;
+  return found == nullptr ? find(problem, wanted) : found;
+}
+
+// Of a sequence's page table that its keys can reach.
+std::int64_t columns_of(const FlashAttentionProblem& problem) {
+  const std::int64_t all = problem.cache.max_pages;
+  if (problem.ragged.max_keys < 0) return all;
+  const std::int64_t page_size = problem.cache.page_size;
+  return std::min(all, (problem.ragged.max_keys + page_size - 1) / page_size);
+}
+
+// Bytes of a path's copies for one key of one KV head.
+std::int64_t key_bytes(const FlashAttentionProblem& problem, PrefillPath path) {
+  return path == PrefillPath::narrow
+             ? problem.value_dim
+             : bytes_for(problem.q_dtype, problem.head_dim + problem.value_dim);
+}
+
+// Bits must not depend on how many sequences come together: then everything has room.
+bool has_room(const FlashAttentionProblem& problem, PrefillPath path) {
+  if (problem.ragged.batch > kMostSequences) return false;
+  const std::int64_t keys =
+      problem.ragged.batch * (columns_of(problem) * problem.cache.page_size + kFlippedKeys);
+  const std::int64_t bytes = keys * problem.cache.num_kv_heads * key_bytes(problem, path);
+  return problem.batch_invariant || bytes <= kMostExpandedBytes;
+}
+
+// Where a tile's sums may be made of pieces, and a tile can be so long that this pays. A warp
+// counts the tiles: of as many sequences as it has lanes.
+bool may_cut_tail(const FlashAttentionProblem& problem, const PrefillConfig& config) {
+  constexpr std::int64_t kMostCountedSequences = 32;
+  const std::int64_t keys = columns_of(problem) * problem.cache.page_size;
+  return config.cuts_tiles() && !problem.batch_invariant &&
+         problem.ragged.batch <= kMostCountedSequences &&
+         keys >= std::int64_t{2 * kFewestPieceBlocks + kFewestSavedBlocks} * config.block_keys;
+}
+
+std::int64_t fewest_rows(PrefillPath path) {
+  switch (path) {
+    case PrefillPath::narrow:
+      return kFewestNarrowRows;
+    case PrefillPath::expanding:
+      return kFewestExpandingRows;
+    default:
+      return kFewestExpandedRows;
+  }
+}
+
+// Query rows that share what is made once.
+bool shares_enough(const FlashAttentionProblem& problem, PrefillPath path) {
+  const std::int64_t batch = std::max<std::int64_t>(problem.ragged.batch, 1);
+  const std::int64_t fewest = fewest_rows(path);
+  return !problem.batch_invariant && problem.ragged.tokens * group_of(problem) >= fewest * batch;
+}
+
+// Tiles of query rows, a KV head's, that V is transposed for each by itself.
+bool has_few_tiles(const FlashAttentionProblem& problem) {
+  const std::int64_t batch = std::max<std::int64_t>(problem.ragged.batch, 1);
+  return problem.ragged.tokens * group_of(problem) <= kMostFlippingRows * batch;
+}
+
+bool takes(const FlashAttentionProblem& problem, PrefillPath path, Scores scores) {
+  if (find(problem, path, scores) == nullptr) return false;
+  if (path == PrefillPath::direct) return is_plain(problem) || is_e4m3(problem);
+  if (path == PrefillPath::flipping) {
+    return is_e4m3(problem) && problem.allow_fp8_products && has_few_tiles(problem);
+  }
+  if (!has_room(problem, path)) return false;
+  if (path == PrefillPath::narrow) return is_e4m3(problem) && problem.allow_fp8_products;
+  if (path == PrefillPath::expanding) return is_e4m3(problem);
+  // What scales give may be too large for f16.
+  return problem.q_dtype == DType::bf16 || (is_e4m3(problem) && !problem.cache.has_scales);
+}
+
+}  // namespace
+
+Scores scores_of(const FlashAttentionProblem& problem) {
+  return problem.scale > 0.0 && !problem.has_softcap && !problem.has_alibi ? Scores::scaled
+                                                                           : Scores::modified;
+}
+
+PrefillPath prefill_path(const FlashAttentionProblem& problem, Scores scores) {
+  const bool is_direct = takes(problem, PrefillPath::direct, scores);
+  if (is_direct && is_plain(problem)) return PrefillPath::direct;
+  for (const PrefillPath path : {PrefillPath::flipping, PrefillPath::narrow, PrefillPath::expanding,
+                                 PrefillPath::expanded}) {
+    if (takes(problem, path, scores) && (!is_direct || shares_enough(problem, path))) return path;
+  }
+  return PrefillPath::direct;
+}
+
+std::string refuse_prefill(const FlashAttentionProblem& problem) {
+  if (problem.q_dtype != DType::bf16 && problem.q_dtype != DType::f16) {
+    return "q is not bf16 or f16";
+  }
+  if (problem.cache.is_mla) return "the cache is MLA's";
+  if (problem.out_dtype != problem.q_dtype) return "out is not of q's dtype";
+  if (find(problem, PrefillPath::expanded, Scores::scaled) == nullptr) {
+    return "no tile kernel of head_dim " + std::to_string(problem.head_dim) + ", value_dim " +
+           std::to_string(problem.value_dim);
+  }
+  const Scores scores = scores_of(problem);
+  if (!takes(problem, prefill_path(problem, scores), scores)) {
+    return "the cache does not hold unscaled numbers of q's dtype, nor e4m3 with one scale at most "
+           "for a KV head, and to expand it q must be bf16 and 1 GiB enough";
+  }
+  if (problem.cache.page_size % kFewestBoxRows != 0) return "page_size is no multiple of 8";
+  if (problem.alignment % 16 != 0) return "rows are not aligned to 16 bytes";
+  std::string scale = refuse_scale(problem.scale);
+  return scale.empty() ? refuse_range(problem.mask) : scale;
+}
+
+PrefillPlan plan_prefill(const FlashAttentionProblem& problem, Scores scores, int num_sms) {
+  PrefillPlan plan;
+  plan.path = prefill_path(problem, scores);
+  plan.variant = find(problem, plan.path, scores);
+  plan.columns = static_cast<int>(columns_of(problem));
+  const PrefillConfig& config = plan.variant->config;
+  plan.box_rows = box_rows_of(problem.cache.page_size, config.block_keys);
+  while (group_of(problem) % (2 << plan.tile_heads_log2) == 0 &&
+         config.rows() % (2 << plan.tile_heads_log2) == 0) {
+    ++plan.tile_heads_log2;
+  }
+  const std::int64_t tile_heads = std::int64_t{1} << plan.tile_heads_log2;
+  // One more for each sequence's last, partly filled tile.
+  const std::int64_t tiles =
+      (problem.ragged.tokens * tile_heads / config.rows() + problem.ragged.batch) *
+      (problem.heads / tile_heads);
+  // With few tiles they would wait for what is transposed beside them.
+  plan.flips_ahead = plan.path == PrefillPath::narrow && !has_few_tiles(problem);
+  plan.cuts_tail = may_cut_tail(problem, config);
+  plan.blocks = static_cast<int>(plan.cuts_tail ? num_sms : std::min<std::int64_t>(tiles, num_sms));
+  return plan;
+}
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which compiled kernel takes a prefill, and how its work is cut. Pure: tested without a GPU.
+#pragma once
+
+#include <string>
+
+#include "cuda/sm90/flash_attention/prefill/variant_table.h"
+#include "quire/ops/flash_attention.h"
+
+namespace quire::cuda::hopper {
+
+// How K and V come to the products.
+enum class PrefillPath : std::uint8_t {
+  direct,     // out of the pages
+  expanded,   // out of the workspace, where another kernel put them as numbers of q's dtype
+  expanding,  // the same, put there by warps of the same kernel
+  narrow,     // K out of the pages, V transposed out of the workspace
+  flipping,   // out of the pages, V transposed in shared memory
+};
+
+// What kind of scores a problem asks for: the fast kind is a positive factor.
+Scores scores_of(const FlashAttentionProblem& problem);
+
+// Empty, or why no compiled kernel takes the problem.
+std::string refuse_prefill(const FlashAttentionProblem& problem);
+// Of a problem that is not refused.
+PrefillPath prefill_path(const FlashAttentionProblem& problem, Scores scores);
+
+struct PrefillPlan {
+  PrefillPath path = PrefillPath::direct;
+  const PrefillVariant* variant = nullptr;
+  int columns = 0;          // of the page table that the workspace has room for
+  int box_rows = 0;         // of a page that one copy brings
+  int tile_heads_log2 = 0;  // heads of a KV head side by side in a tile
+  int blocks = 0;
+  bool cuts_tail = false;    // the last tiles, along their keys (tail_cuts.h)
+  bool flips_ahead = false;  // V of heads that come later, beside the tiles (narrow/flip_ahead.cuh)
+};
+
+PrefillPlan plan_prefill(const FlashAttentionProblem& problem, Scores scores, int num_sms);
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/common/prefill_attention/variants.h"
+#include "cuda/sm90/flash_attention/prefill/launch_prefill.cuh"
+
+namespace quire::cuda::hopper {
+
+template void launch_prefill<PrefillD128E4m3<DType::bf16, Scores::scaled>>(const PrefillParams&,
+                                                                           const PagedKeys&,
+                                                                           const PrefillLaunch&);
+template void launch_prefill<PrefillD128E4m3<DType::bf16, Scores::modified>>(const PrefillParams&,
+                                                                             const PagedKeys&,
+                                                                             const PrefillLaunch&);
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "cuda/common/matmul/int4/pack_order.h"
+
+namespace quire::cuda::hopper {
+
+void launch_pack(const Int4Source& from, const Int4Order& order, std::byte* storage,
+                 cudaStream_t stream);
+
+}  // namespace quire::cuda::hopper

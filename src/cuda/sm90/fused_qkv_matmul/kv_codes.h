@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// K and V rows that the tile kernels store as codes with scales (coded_tile.cuh).
+#pragma once
+
+#include "cuda/common/matmul/params.h"
+#include "quire/ops/fused_qkv_matmul.h"
+
+namespace quire::cuda::hopper {
+
+// Columns that share a scale; 0 where the rows are of another kind.
+int coded_granule(const RowFormat& format, std::int64_t q_dim, bool is_mla);
+// Of rows that have such granules.
+KvCodes make_codes(const FusedQkvArgs& args);
+
+}  // namespace quire::cuda::hopper

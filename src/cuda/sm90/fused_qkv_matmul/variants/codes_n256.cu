@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/common/matmul/store_codes.cuh"
+#include "cuda/common/matmul/variants.h"
+#include "cuda/sm90/fused_qkv_matmul/launch_tile.cuh"
+
+namespace quire::cuda::hopper {
+
+template void launch_tile<CodesN256<DType::bf16>>(const TileParams&, const TileLaunch&);
+template void launch_tile<CodesN256<DType::f16>>(const TileParams&, const TileLaunch&);
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// The products of a group's 64 rows. Asynchronous: between a fence and a commit.
+#pragma once
+
+#include "cuda/sm90/mla_decode/latent/products.cuh"
+#include "cuda/sm90/mla_decode/seesaw/shared.cuh"
+
+namespace quire::cuda::hopper {
+
+inline constexpr int kHalfColumns = LatentConfig::kLatent / 2;
+inline constexpr int kHalfSums = kHalfColumns / 2;  // of a thread
+
+// scores (+)= q · Kᵀ over 64 columns. `a`, `b`: the descriptors' halves for slab 0 of q and the keys.
+__device__ inline void issue_slab(std::uint32_t a, std::uint32_t b, int slab, bool starts,
+                                  float (&scores)[kTileScores]) {
+  using Op = Wgmma<DType::bf16, Seesaw::kKeys>;
+#pragma unroll
+  for (int step = 0; step < kRowBytes / kStepBytes; ++step) {
+    const int bytes = slab * Seesaw::kSlabBytes + step * kStepBytes;
+    detail::issue<Op>(
+        descriptor(a + (bytes >> 4), kRowsHigh), descriptor(b + (bytes >> 4), kRowsHigh), scores,
+        starts && step == 0 ? cute::SM90::GMMA::ScaleOut::Zero : cute::SM90::GMMA::ScaleOut::One,
+        std::make_index_sequence<kTileScores>{});
+  }
+}
+
+// The half of a descriptor that says where the values of 256 columns stand. `slab`: their first.
+__device__ inline std::uint32_t values_low(const SeesawShared::Slab& slab) {
+  return broadcast(address_field(&slab) | static_cast<std::uint32_t>(Seesaw::kSlabBytes >> 4)
+                                              << 16);
+}
+
+// sums += weights · V, the weights in registers.
+__device__ inline void issue_own(const std::uint32_t (&words)[kTileScores / 2],
+                                 const SeesawShared::Slab& slab, float (&sums)[kHalfSums]) {
+  using Op = RegisterWgmma<DType::bf16, kHalfColumns>;
+  const std::uint32_t b = values_low(slab);
+#pragma unroll
+  for (int step = 0; step < Seesaw::kKeys / 16; ++step) {
+    detail::issue<Op>(&words[4 * step], descriptor(b + (step * 16 * kRowBytes >> 4), kRowsHigh),
+                      sums, cute::SM90::GMMA::ScaleOut::One, std::make_index_sequence<kHalfSums>{});
+  }
+}
+
+// The same, the weights as the other group left them.
+__device__ inline void issue_other(const std::byte* weights, const SeesawShared::Slab& slab,
+                                   float (&sums)[kHalfSums]) {
+  using Op = TransposedWgmma<DType::bf16, kHalfColumns>;
+  const std::uint32_t a = broadcast(descriptor_low(weights));
+  const std::uint32_t b = values_low(slab);
+#pragma unroll
+  for (int step = 0; step < Seesaw::kKeys / 16; ++step) {
+    detail::issue<Op>(descriptor(a + (step * kStepBytes >> 4), kRowsHigh),
+                      descriptor(b + (step * 16 * kRowBytes >> 4), kRowsHigh), sums,
+                      cute::SM90::GMMA::ScaleOut::One, std::make_index_sequence<kHalfSums>{});
+  }
+}
+
+}  // namespace quire::cuda::hopper

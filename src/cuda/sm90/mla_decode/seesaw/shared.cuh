@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention in pairs of tiles: shared memory of a block, and what its roles agree on.
+//
+// A block has 64 query rows, all columns; where an item has more, the next block or the next three have
+// 64 each and the same keys at about the same time, so that memory is read once. An item's tiles of 64
+// keys are taken two at a time: the first of a pair stands in stage 0, the second in stage 1; where their
+// number is odd, the last pair has one.
+//
+//   load    warp h        walks the cluster's part of the work; half h of the columns of every tile
+//           warps 2, 3    an item's queries; the first of them describes it
+//   attend  group g       scores and softmax of stage g's tiles; sums of columns [256g, 256g + 256) over
+//                         the tiles of both stages, and the output
+//
+// Weights stand where the tile's rope columns were: nobody needs those after the scores.
+//
+//   full[stage][quarter]   the bytes of the copy engine
+//   empty[stage][half]     the threads of a group: its sums have the tile; the rope columns go with the
+//                          half of the group that had to read the weights there
+//   scored[stage]          four warps of the group that scores: nobody reads the rope columns any more
+//   weights_full[stage]    the threads of the group that wrote them: the tile's weights, factors and zeros
+//   refs_full[stage][warp] a warp of the scores has left the references of its rows for the other group
+//   q_full, q_empty        the warps that load queries; all warps that multiply, after their last scores
+//   stats_full             an item's sums of weights, from all threads to all
+//
+// Where plain stores and loads are in order through a barrier, every thread that made some arrives:
+// racecheck does not follow one lane's arrival for its warp.
+#pragma once
+
+#include <cstddef>
+
+#include "cuda/common/split_kv/scan_line.cuh"
+#include "cuda/sm90/mla_decode/latent/shared.cuh"
+
+namespace quire::cuda::hopper {
+
+struct Seesaw {
+  static constexpr int kRows = 64;  // of a block
+  static constexpr int kKeys = 64;  // of a tile
+  static constexpr int kSlabColumns = 64;
+  static constexpr int kSlabs = (LatentConfig::kLatent + LatentConfig::kRope) / kSlabColumns;
+  static constexpr int kSlabBytes = kKeys * kRowBytes;
+  static constexpr int kValueSlabs = 8;
+  static constexpr int kHalfSlabs = kValueSlabs / 2;
+  static constexpr int kQuarterSlabs = kHalfSlabs / 2;
+  static constexpr int kQuarters = 4;
+  static constexpr int kRopeSlab = 8;
+  static constexpr int kStages = 2;
+  static constexpr int kGroups = 2;
+  static constexpr int kGroupWarps = 4;
+  static constexpr int kWarps = kGroups * kGroupWarps;
+  static constexpr int kQueryWarps = 2;
+  static constexpr int kItems = 3;
+  static constexpr int kThreads = 128 * (kGroups + 1);
+  // 384 threads have 168 registers each at the start.
+  static constexpr int kLoadRegisters = 56;
+  static constexpr int kAttendRegisters = 224;
+};
+
+// The half of a stage's columns that its rope columns come with: of the group that does not score it.
+__device__ constexpr int rope_half(int stage) {
+  return stage ^ 1;
+}
+
+struct SeesawShared {
+  using Slab = std::byte[Seesaw::kSlabBytes];  // 64 rows of 128 bytes, swizzle b128
+
+  alignas(1024) Slab q[Seesaw::kSlabs];
+  alignas(1024) Slab stages[Seesaw::kStages][Seesaw::kSlabs];
+  float refs[Seesaw::kRows];  // what exponents are relative to, in powers of two
+  // Of the sums, before the tile's products are added.
+  float factors[Seesaw::kStages][Seesaw::kRows];
+  float2 stats[2][Seesaw::kGroups][Seesaw::kRows];  // (relative to, sum of weights), items in turn
+  std::uint64_t valid[Seesaw::kStages];             // a bit per key
+  LatentItem items[Seesaw::kItems];
+  LineScanShared line;
+  FullBarrier full[Seesaw::kStages][Seesaw::kQuarters];
+  EmptyBarrier empty[Seesaw::kStages][2];
+  RingBarriers<Seesaw::kItems> item_ring;
+  EmptyBarrier scored[Seesaw::kStages];
+  EmptyBarrier weights_full[Seesaw::kStages];
+  EmptyBarrier refs_full[Seesaw::kStages][Seesaw::kGroupWarps];
+  EmptyBarrier q_full;
+  EmptyBarrier q_empty;
+  EmptyBarrier stats_full;
+
+  __device__ std::byte* weights(int stage) { return stages[stage][Seesaw::kRopeSlab]; }
+
+  __device__ void init() {
+    constexpr int kGroupThreads = 32 * Seesaw::kGroupWarps;
+    for (int stage = 0; stage < Seesaw::kStages; ++stage) {
+      for (FullBarrier& quarter : full[stage]) quarter.init(1);
+      for (EmptyBarrier& half : empty[stage]) half.init(kGroupThreads);
+      scored[stage].init(Seesaw::kGroupWarps);
+      weights_full[stage].init(kGroupThreads);
+      for (EmptyBarrier& warp : refs_full[stage]) warp.init(32);
+    }
+    item_ring.init(1, 32 * Seesaw::kWarps);
+    q_full.init(Seesaw::kQueryWarps);
+    q_empty.init(Seesaw::kWarps);
+    stats_full.init(32 * Seesaw::kWarps);
+  }
+};
+
+// By whole warps.
+__device__ inline void arrive_once(EmptyBarrier& barrier) {
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) barrier.arrive();
+}
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/sm90/mla_decode/few_rows/launch_few_rows.cuh"
+
+namespace quire::cuda::hopper {
+
+template <>
+void launch_mla_attend<MlaDecodeFp8R16>(const MlaDecodeParams& params, cudaStream_t stream) {
+  launch_few_rows<MlaDecodeFp8R16>(params, stream);
+}
+template <>
+void launch_mla_attend<MlaDecodeFp8BlockR16>(const MlaDecodeParams& params, cudaStream_t stream) {
+  launch_few_rows<MlaDecodeFp8BlockR16>(params, stream);
+}
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+// The best of ranks that stand in shared memory in order of position. Each of several thread blocks that have
+// the same ranks finds where the best end, and writes those of its own part.
+//
+// It runs once on an SM: what it costs is instructions that are not there yet, and steps that wait for each
+// other, more than keys. Hence small loops; and one count of all ranks in buckets, which tells all but the
+// few of one bucket, and those are compared with each other.
+#pragma once
+
+#include "cuda/sm90/mla_indexer/cluster/shared.cuh"
+#include "cuda/sm90/mla_indexer/compare_codes.cuh"
+#include "cuda/sm90/mla_indexer/score_buckets.cuh"
+
+namespace quire::cuda::hopper {
+
+struct RankedKeys {
+  const std::uint32_t* ranks;  // [end], on a multiple of 16 bytes
+  int end;                     // a multiple of 64
+  int rank;                    // of the thread block
+  int size;                    // thread blocks
+};
+
+class RowSelect {
+ public:
+  // `shared` is clear.
+  __device__ RowSelect(const RankedKeys& keys, int top_k, RowSelectShared& shared)
+      : keys_(keys), top_k_(top_k), shared_(shared) {}
+
+  // The code, of rank and index, from which on the best top_k of `all` are.
+  __device__ std::uint64_t find(const RankSummary& all) {
+    const auto wanted = static_cast<unsigned>(top_k_);
+    if (all.count <= wanted) return kAnyCode;
+    const ScoreBuckets buckets(RankLimits{.least = all.least, .greatest = all.greatest});
+    if (buckets.are_any) {
+      Buckets& bins = shared_.select.bins[0];
+      for_each([&](std::uint32_t rank, std::uint32_t) {
+        atomicAdd(&bins[spread(static_cast<int>(buckets.of(rank)))], 1u);
+      });
+      team_.sync();
+      find_bucket(team_, bins, wanted, shared_.select);
+      const auto [bucket, greater, count] = shared_.select.found;
+      if (bucket > 0 && count <= static_cast<unsigned>(kMostCandidates)) {
+        return compare_candidates(buckets, bucket, wanted - greater);
+      }
+      clear_buckets(team_, bins);
+      team_.sync();
+    }
+    return find_bound(team_, Codes{this}, {.least = all.least, .greatest = all.greatest}, wanted,
+                      shared_.select);
+  }
+
+  // The indices of the chosen to `out`, and -1 to the places behind them. total: of all keys that there are.
+  __device__ void write(std::uint64_t bound, unsigned total, std::int32_t* out) {
+    const int groups = (keys_.end + kGroup - 1) / kGroup;
+#pragma unroll 1
+    for (int group = team_.warp(); group < groups; group += kWarps) {
+      const unsigned count = __reduce_add_sync(kWholeWarp, __popc(read_chosen(group, bound)));
+      if (team_.lane() == 0) shared_.chosen[group] = count;
+    }
+    team_.sync();
+    const int warps = keys_.size * kWarps;
+    const int own = keys_.rank * kWarps + team_.warp();
+    const int first = groups * own / warps;
+    const int end = groups * (own + 1) / warps;
+    if (first < end) {
+      unsigned place = 0;
+      for (int group = team_.lane(); group < first; group += 32) place += shared_.chosen[group];
+      place = __reduce_add_sync(kWholeWarp, place);
+#pragma unroll 1
+      for (int group = first; group < end; ++group) {
+        write_group(group, bound, out + place);
+        place += shared_.chosen[group];
+      }
+    }
+    if (keys_.rank > 0) return;
+    for (int i = static_cast<int>(total) + team_.thread; i < top_k_; i += kClusterThreads) {
+      out[i] = -1;
+    }
+  }
+
+ private:
+  static constexpr int kWarps = kClusterThreads / 32;
+  static constexpr int kGroup = RowSelectShared::kGroupKeys;
+
+  __device__ uint4 read_ranks(int first) const {
+    return first < keys_.end ? *reinterpret_cast<const uint4*>(keys_.ranks + first) : uint4{};
+  }
+
+  // Bit i: the i-th of a lane's four keys of a group is chosen.
+  __device__ unsigned read_chosen(int group, std::uint64_t bound) const {
+    const int first = group * kGroup + 4 * team_.lane();
+    const uint4 four = read_ranks(first);
+    const std::uint32_t ranks[4] = {four.x, four.y, four.z, four.w};
+    unsigned chosen = 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const bool is_chosen = code_of(ranks[i], static_cast<std::uint32_t>(first + i)) >= bound;
+      chosen |= (is_chosen ? 1u : 0u) << i;
+    }
+    return chosen;
+  }
+
+  // The thread's, as rank and index.
+  template <typename Visit> __device__ void for_each(const Visit& visit) const {
+#pragma unroll 1
+    for (int first = 4 * team_.thread; first < keys_.end; first += 4 * kClusterThreads) {
+      const uint4 ranks = read_ranks(first);
+      const auto index = static_cast<std::uint32_t>(first);
+      visit(ranks.x, index);
+      visit(ranks.y, index + 1);
+      visit(ranks.z, index + 2);
+      visit(ranks.w, index + 3);
+    }
+  }
+  struct Codes {
+    const RowSelect* select;
+
+    template <typename Visit> __device__ void operator()(const Visit& visit) const {
+      select->for_each(visit);
+    }
+  };
+
+  // The wanted-th best of a bucket's few keys.
+  __device__ std::uint64_t compare_candidates(const ScoreBuckets& buckets, unsigned bucket,
+                                              unsigned wanted) {
+    // The counts have been read.
+    auto* candidates = reinterpret_cast<std::uint64_t*>(shared_.select.bins[0]);
+    static_assert(sizeof(Buckets) >= kMostCandidates * sizeof(std::uint64_t));
+    for_each([&](std::uint32_t rank, std::uint32_t index) {
+      if (buckets.of(rank) == bucket) {
+        candidates[atomicAdd(&shared_.num_candidates, 1u)] = code_of(rank, index);
+      }
+    });
+    team_.sync();
+    return compare_codes(team_, candidates, static_cast<int>(shared_.num_candidates), wanted,
+                         shared_.bound);
+  }
+
+  __device__ void write_group(int group, std::uint64_t bound, std::int32_t* out) const {
+    const unsigned chosen = read_chosen(group, bound);
+    const unsigned lower = (1u << team_.lane()) - 1u;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      out += __popc(__ballot_sync(kWholeWarp, (chosen >> i & 1) != 0) & lower);
+    }
+    const int first = group * kGroup + 4 * team_.lane();
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if ((chosen >> i & 1) != 0) *out++ = first + i;
+    }
+  }
+
+  const RankedKeys keys_;
+  const int top_k_;
+  RowSelectShared& shared_;
+  const BlockTeam<kClusterThreads> team_{};
+};
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// The border between host code and one compiled kernel whose rows are groups': group/variants/*.cu
+// instantiate it.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "cuda/sm90/mla_indexer/group/params.h"
+#include "cuda/sm90/mla_indexer/params.h"
+
+namespace quire::cuda::hopper {
+
+template <typename Variant>
+void launch_index_group(const IndexParams& params, const GroupBoard& board, const GroupShape& shape,
+                        cudaStream_t stream);
+
+}  // namespace quire::cuda::hopper

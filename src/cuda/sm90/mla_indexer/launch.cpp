@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/sm90/mla_indexer/launch.h"
+
+#include <algorithm>
+
+#include "cuda/common/runtime/carver.h"
+#include "cuda/common/runtime/device_facts.h"
+#include "cuda/common/runtime/device_scope.h"
+#include "cuda/sm90/mla_indexer/plan_index.h"
+
+namespace quire::cuda::hopper {
+namespace {
+
+IndexPlan plan_on_device(const MlaIndexerProblem& problem) {
+  return plan_index(problem, num_sms(problem.device.index));
+}
+
+IndexPieces carve_pieces(Carver& carver, const IndexPlan& plan) {
+  const std::int64_t rows = plan.slots() * plan.variant->config.tokens;
+  return {.headers = carver.take<PieceHeader>(plan.slots()),
+          .codes = carver.take<std::uint64_t>(rows * IndexConfig::kPoolKeys)};
+}
+
+GroupBoard carve_board(Carver& carver, const GroupShape& shape) {
+  const std::int64_t parts = shape.parts;
+  return {.heads = carver.take<std::uint64_t>(parts * GroupBoard::kMostHead),
+          .floors = carver.take<std::uint64_t>(parts),
+          .tails = carver.take<std::uint64_t>(parts * shape.capacity),
+          .tail_counts = carver.take<std::uint32_t>(parts),
+          .arrivals = carver.take<std::uint32_t>(parts)};
+}
+
+Swizzle row_swizzle(std::int64_t row_bytes) {
+  return row_bytes == 128 ? Swizzle::b128 : Swizzle::b64;
+}
+
+// (column, head of a group, token, group of heads): heads of two tokens come by turns of a group.
+TensorMap query_map(const TensorView& q, const IndexConfig& config) {
+  constexpr int kGroup = IndexConfig::kHeadGroup;
+  const std::int64_t groups = q.shape[1] / kGroup;
+  TileDescriptor tile;
+  tile.dtype = q.dtype;
+  tile.rank = 4;
+  tile.dims = {q.shape[2], kGroup, q.shape[0], groups};
+  tile.strides_bytes = {bytes_for(q.dtype, q.strides[1]), bytes_for(q.dtype, q.strides[0]),
+                        bytes_for(q.dtype, kGroup * q.strides[1])};
+  tile.box = {static_cast<std::int32_t>(q.shape[2]), kGroup, config.tokens,
+              static_cast<std::int32_t>(groups)};
+  tile.swizzle = config.multiplies_halves() ? Swizzle::none : row_swizzle(q.shape[2]);
+  tile.l2_promotion = L2Promotion::b256;
+  return encode_tensor_map(tile, q.data);
+}
+
+// (column, row of the page, page)
+TensorMap key_map(const KvLayerView& view, int box_rows) {
+  TileDescriptor tile;
+  tile.dtype = view.row_format.parts[0].dtype;
+  tile.rank = 3;
+  tile.dims = {view.width(), view.page_size, view.num_pages};
+  tile.strides_bytes = {view.token_stride_bytes, view.page_stride_bytes};
+  tile.box = {view.width(), box_rows, 1};
+  tile.swizzle = row_swizzle(view.width());
+  tile.l2_promotion = L2Promotion::b256;
+  return encode_tensor_map(tile, view.data);
+}
+
+// (row of the page, page)
+TensorMap scale_map(const KvLayerView& view, int box_rows) {
+  TileDescriptor tile;
+  tile.dtype = DType::f32;
+  tile.rank = 2;
+  tile.dims = {view.page_size, view.scales.num_pages};
+  tile.strides_bytes = {bytes_for(DType::f32, view.scales.page_stride)};
+  tile.box = {box_rows, 1};
+  return encode_tensor_map(tile, view.scales.data);
+}
+
+IndexPages make_pages(const KvLayerView& view, int box_rows) {
+  return {.table = view.page_table,
+          .table_stride = view.page_table_stride,
+          .scale_table = view.scales.page_table,
+          .scale_table_stride = view.scales.page_table_stride,
+          .max_pages = static_cast<int>(view.max_pages),
+          .page_size = view.page_size,
+          .num_pages = static_cast<int>(view.num_pages),
+          .num_scale_pages = static_cast<int>(view.scales.num_pages),
+          .box_rows = box_rows};
+}
+
+IndexParams make_params(const MlaIndexerArgs& args, const IndexPlan& plan) {
+  const KvLayerView keys = args.cache.key(args.layer);
+  const IndexConfig& config = plan.variant->config;
+  return {.q = query_map(args.q, config),
+          .keys = key_map(keys, plan.box_rows),
+          .key_scales = scale_map(keys, plan.box_rows),
+          .weights = {.data = args.q_scale.as<const float>(),
+                      .token_stride = args.q_scale.strides[0],
+                      .head_stride = args.q_scale.strides[1]},
+          .batch = {.row_offsets = args.row_offsets.as<const std::uint32_t>(),
+                    .cache_lengths = keys.cache_lengths,
+                    .size = static_cast<int>(keys.batch),
+                    .tokens = static_cast<int>(args.q.shape[0]),
+                    .block_tokens = config.tokens,
+                    .top_k = static_cast<int>(args.top_k),
+                    .is_causal = args.mask.root().kind == MaskKind::causal},
+          .pages = make_pages(keys, plan.box_rows),
+          .out = args.out.as<std::int32_t>(),
+          .out_stride = args.out.strides[0],
+          .parts = plan.parts};
+}
+
+class IndexKernel final : public Kernel<MlaIndexerArgs> {
+ public:
+  explicit IndexKernel(const MlaIndexerProblem& problem) : plan_(plan_on_device(problem)) {}
+
+  // What CTAs leave of rows that they share: bounded by the GPU, not by tokens or keys.
+  std::int64_t workspace_bytes() const override {
+    if (plan_.takes_whole_rows()) return 0;
+    Carver pieces;
+    carve_pieces(pieces, plan_);
+    Carver board;
+    if (plan_.has_groups()) carve_board(board, plan_.group);
+    return std::max(pieces.bytes(),
+                    board.bytes());  // which of them it is to be, the stream decides
+  }
+
+  Choices choices() const override {
+    return {{"kernel", std::string(plan_.variant->name)},
+            {"cluster", std::to_string(plan_.cluster.size)},
+            {"group", std::to_string(plan_.group.parts)}};
+  }
+
+  void run(const MlaIndexerArgs& args, const Context& context) const override {
+    if (args.q.shape[0] == 0 || args.cache.batch() == 0) return;
+    const DeviceScope scope(args.q.device);
+    const StreamShare share = share_of(context.stream, args.q.device.index);
+    const IndexPlan plan = fit_share(plan_, share);
+    const auto stream = static_cast<cudaStream_t>(context.stream);
+    IndexParams params = make_params(args, plan);
+    if (plan.takes_whole_rows()) return plan.variant->launch_cluster(params, plan.cluster, stream);
+    Carver carver(context.workspace);
+    if (plan.has_groups()) {
+      const GroupBoard board = carve_board(carver, plan.group);
+      return plan.variant->launch_group(params, board, plan.group, stream);
+    }
+    params.pieces = carve_pieces(carver, plan);
+    plan.variant->launch(params, stream);
+    launch_finish(params, plan.merges, stream);
+  }
+
+ private:
+  IndexPlan plan_;
+};
+
+}  // namespace
+
+std::string refuse_index(const MlaIndexerProblem& problem) {
+  const std::string reason = refuse_hopper(problem.device);
+  return reason.empty() ? refuse_index_problem(problem) : reason;
+}
+
+KernelPtr<MlaIndexerArgs> prepare_index(const MlaIndexerProblem& problem) {
+  return std::make_unique<const IndexKernel>(problem);
+}
+
+}  // namespace quire::cuda::hopper

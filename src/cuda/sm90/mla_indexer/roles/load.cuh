@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// A warp for each warpgroup of scorers, as one warp alone would not keep up with them: it loads that
+// warpgroup's tiles, across pieces.
+#pragma once
+
+#include "cuda/sm90/mla_indexer/prepare.cuh"
+#include "cuda/sm90/mla_indexer/sample.h"
+#include "cuda/sm90/mla_indexer/tile_loader.cuh"
+
+namespace quire::cuda::hopper {
+
+template <IndexConfig kConfig> class IndexLoad {
+ public:
+  __device__ IndexLoad(const IndexParams& params, IndexShared<kConfig>& shared, int warpgroup)
+      : shared_(shared), loader_(params, shared, warpgroup), next_(warpgroup) {}
+
+  // Sends for the first lines of the page tables before anybody knows where the part begins: a small
+  // batch has no more. By the threads of the loading warps.
+  __device__ static void send_for_pages(const IndexParams& params) {
+    const IndexPages& pages = params.pages;
+    const std::int64_t line = threadIdx.x % 128;
+    const std::int64_t entry = line * kLineEntries;
+    if (entry < params.batch.size * pages.table_stride) prefetch_line(pages.table + entry);
+    if (entry < params.batch.size * pages.scale_table_stride) {
+      prefetch_line(pages.scale_table + entry);
+    }
+  }
+
+  __device__ void run() {
+    int begin = 0;  // tiles of the pieces before
+    for (RingPosition<IndexShared<kConfig>::kPieces> at;; at.advance()) {
+      shared_.piece_ring.wait_full(at);
+      __syncwarp();  // keeps reads behind the wait
+      const Piece piece = shared_.pieces[at.stage];
+      if (piece.first_token < 0) return;
+      __syncwarp();
+      if (threadIdx.x % 32 == 0) shared_.piece_ring.empty[at.stage].arrive();
+      load_tiles(piece, begin);
+      begin += piece.tiles();
+    }
+  }
+
+ private:
+  using Piece = IndexPiece<kConfig.tokens>;
+  using Loader = TileLoader<kConfig, IndexShared<kConfig>>;
+  using Box = typename Loader::Box;
+  static constexpr int kStep = IndexConfig::kWarpgroups;
+  static constexpr int kLineEntries = 128 / sizeof(std::uint32_t);
+
+  __device__ void load_tiles(const Piece& piece, int begin) {
+    const int run = loader_.run_tiles();
+    const int end = begin + piece.tiles();
+    Box box = find_box(piece, next_ - begin);
+    while (next_ < end) {
+      const Box next =
+          find_box(piece, next_ - begin + run * kStep);  // arrives while this run waits
+      const unsigned mapped = loader_.mapped_boxes(box);
+      const int last = min(next_ + run * kStep, end);
+      for (int first = 0; next_ < last; next_ += kStep, first += loader_.boxes()) {
+        loader_.load_tile(first, mapped, box);
+      }
+      box = next;
+    }
+  }
+
+  // Of the run that begins with the first-th tile of the piece.
+  __device__ Box find_box(const Piece& piece, int first) const {
+    const int index = first + loader_.lane_tile() * kStep;
+    const int tile = piece.first_tile + tile_in_order(index, piece.tiles(), piece.stride);
+    return loader_.find_box(tile, piece.sequence, piece.num_keys);
+  }
+
+  IndexShared<kConfig>& shared_;
+  Loader loader_;
+  int next_;  // tile
+};
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// The best of a set of codes (rank.cuh), exactly. Ranks are counted in buckets between the least and the
+// greatest, then those of the bucket in which the last wanted one lies, until that is taken whole; of
+// keys with one rank, positions are counted the same way. Scores of one row lie close together, so that
+// two passes do where digits from the top would take four.
+#pragma once
+
+#include "cuda/common/rows/rank.cuh"
+#include "cuda/sm90/mla_indexer/team.cuh"
+
+namespace quire::cuda::hopper {
+
+inline constexpr int kBucketBits = 10;
+inline constexpr int kBuckets = 1 << kBucketBits;
+
+// Bucket i stands at spread(i), behind the last one what is in none.
+using Buckets = unsigned[kBuckets + kBuckets / 32 + 1];
+
+// Sets of buckets by turns of a pass: with two, a pass needs but the sync before its counts are read.
+template <int kNumSets> struct SelectShared {
+  static constexpr int kSets = kNumSets;
+
+  alignas(16) Buckets bins[kNumSets];
+  unsigned warp_sums[32];
+  unsigned found[3];  // a bucket, codes in greater ones, codes in it
+};
+
+template <typename Threads>
+__device__ inline void clear_buckets(const Threads& team, Buckets& bins) {
+#pragma unroll 4
+  for (int i = team.thread; i < kBuckets + kBuckets / 32; i += Threads::kThreads) bins[i] = 0;
+}
+
+// The bucket, from the greatest down, in which the wanted-th code lies.
+template <typename Threads, typename Shared>
+__device__ inline void find_bucket(const Threads& team, const Buckets& bins, unsigned wanted,
+                                   Shared& shared) {
+  constexpr int kEach = kBuckets / Threads::kThreads;
+  static_assert(32 % kEach == 0, "a stretch has no gap");
+  const unsigned* own = bins + spread(kBuckets - (team.thread + 1) * kEach);
+  unsigned counts[kEach];
+  unsigned sum = 0;
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    counts[i] = own[kEach - 1 - i];
+    sum += counts[i];
+  }
+  unsigned before = sum_before(team, sum, shared.warp_sums).before;
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    if (before < wanted && wanted <= before + counts[i]) {
+      shared.found[0] = static_cast<unsigned>(kBuckets - 1 - (team.thread * kEach + i));
+      shared.found[1] = before;
+      shared.found[2] = counts[i];
+    }
+    before += counts[i];
+  }
+  team.sync();
+}
+
+// Where the best `wanted` of a set of numbers end.
+struct NumberBound {
+  unsigned number = 0;
+  unsigned left = 0;      // wanted of those from the number on that one pass could not tell apart
+  bool is_whole = false;  // all from the number on are wanted
+};
+
+// Of more numbers than `wanted`, between the two limits. for_each(visit) shows a thread its own. The
+// buckets of the first pass are clear.
+template <typename Threads, typename ForEach, typename Shared>
+__device__ inline NumberBound find_number(const Threads& team, const ForEach& for_each,
+                                          unsigned least, unsigned greatest, unsigned wanted,
+                                          Shared& shared) {
+  const int bits = 32 - __clz(static_cast<int>(greatest - least));
+  int shift = max(0, bits - kBucketBits);
+  unsigned span = greatest - least;
+#pragma unroll 1
+  for (int pass = 0;; ++pass) {
+    if constexpr (Shared::kSets > 1) {
+      clear_buckets(team, shared.bins[(pass + 1) % Shared::kSets]);
+    } else if (pass > 0) {
+      clear_buckets(team, shared.bins[0]);
+      team.sync();
+    }
+    Buckets& bins = shared.bins[pass % Shared::kSets];
+    for_each([&](unsigned number) {
+      const unsigned distance = number - least;  // of lesser numbers beyond any span
+      const unsigned bucket = distance <= span ? distance >> shift : kBuckets;
+      atomicAdd(&bins[spread(static_cast<int>(bucket))], 1u);
+    });
+    team.sync();
+    find_bucket(team, bins, wanted, shared);
+    wanted -= shared.found[1];
+    least += shared.found[0] << shift;
+    if (shift == 0 || shared.found[2] == wanted) {
+      return {.number = least, .left = wanted, .is_whole = shared.found[2] == wanted};
+    }
+    span = (1u << shift) - 1;
+    shift = max(0, shift - kBucketBits);
+  }
+}
+
+// Limits of ranks.
+struct RankLimits {
+  std::uint32_t least = 0xffffffff;
+  std::uint32_t greatest = 0;
+};
+
+// The code from which on there are `wanted`, of more. codes(visit) shows a thread its own as rank and
+// position.
+template <typename Threads, typename Codes, typename Shared>
+__device__ inline std::uint64_t find_bound(const Threads& team, const Codes& codes,
+                                           const RankLimits& limits, unsigned wanted,
+                                           Shared& shared) {
+  const NumberBound rank = find_number(
+      team,
+      [&](const auto& visit) {
+        codes([&](std::uint32_t number, std::uint32_t) { visit(number); });
+      },
+      limits.least, limits.greatest, wanted, shared);
+  if (rank.is_whole) return std::uint64_t{rank.number} << 32;
+  clear_buckets(team, shared.bins[0]);  // all have been read
+  team.sync();
+  const NumberBound tail = find_number(
+      team,
+      [&](const auto& visit) {
+        codes([&](std::uint32_t number, std::uint32_t position) {
+          if (number == rank.number) visit(~position);
+        });
+      },
+      0, 0xffffffff, rank.left, shared);
+  return std::uint64_t{rank.number} << 32 | tail.number;
+}
+
+}  // namespace quire::cuda::hopper

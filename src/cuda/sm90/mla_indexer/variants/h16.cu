@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/sm90/mla_indexer/launch_index.cuh"
+#include "cuda/sm90/mla_indexer/variants.h"
+
+namespace quire::cuda::hopper {
+
+template void launch_index<IndexOne<16, 128>>(const IndexParams&, cudaStream_t);
+template void launch_index<IndexTwo<16, 128>>(const IndexParams&, cudaStream_t);
+template void launch_index<IndexOne<16, 64>>(const IndexParams&, cudaStream_t);
+template void launch_index<IndexTwo<16, 64>>(const IndexParams&, cudaStream_t);
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/sm90/mla_indexer/launch_index.cuh"
+#include "cuda/sm90/mla_indexer/variants.h"
+
+namespace quire::cuda::hopper {
+
+template void launch_index<IndexTwo<4, 128>>(const IndexParams&, cudaStream_t);
+template void launch_index<IndexTwo<4, 64>>(const IndexParams&, cudaStream_t);
+template void launch_index<IndexOne<8, 128>>(const IndexParams&, cudaStream_t);
+template void launch_index<IndexTwo<8, 128>>(const IndexParams&, cudaStream_t);
+template void launch_index<IndexOne<8, 64>>(const IndexParams&, cudaStream_t);
+template void launch_index<IndexTwo<8, 64>>(const IndexParams&, cudaStream_t);
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// The attention of a group of heads over one chunk.
+#include <algorithm>
+#include <array>
+
+#include "cuda/common/runtime/device_facts.h"
+#include "cuda/sm90/mla_prefill/attention_variants.h"
+#include "cuda/sm90/mla_prefill/branch.h"
+#include "cuda/sm90/mla_prefill/narrow/launch_narrow.h"
+
+namespace quire::cuda::hopper {
+namespace {
+
+// K and V of the heads that are worked on together: half of an H200's L2.
+constexpr std::int64_t kSectionBytes = 24 << 20;
+
+template <DType kDType> auto launcher(bool is_modified) {
+  return is_modified ? launch_projected<ProjectedAttention<kDType, Scores::modified>>
+                     : launch_projected<ProjectedAttention<kDType, Scores::scaled>>;
+}
+
+constexpr PrefillConfig kConfig = ProjectedAttention<DType::bf16, Scores::scaled>::kConfig;
+constexpr PrefillConfig kNarrow = NarrowAttention<DType::bf16>::kConfig;
+static_assert(kNarrow.rows() == kConfig.rows());
+
+// Boxes of a slab's columns × rows, 128-byte rows swizzled.
+TensorMap slab_map(DType dtype, std::array<std::int64_t, 3> dims,
+                   std::array<std::int64_t, 2> strides_bytes, std::int32_t rows, void* data) {
+  constexpr std::int64_t kSlabBytes = 128;
+  TileDescriptor tile;
+  tile.dtype = dtype;
+  tile.rank = 3;
+  tile.dims = {dims[0], dims[1], dims[2]};
+  tile.strides_bytes = {strides_bytes[0], strides_bytes[1]};
+  tile.box = {static_cast<std::int32_t>(kSlabBytes / bytes_for(dtype, 1)), 1, rows};
+  tile.swizzle = Swizzle::b128;
+  tile.l2_promotion = L2Promotion::b256;
+  return encode_tensor_map(tile, data);
+}
+
+}  // namespace
+
+TensorMap Branch::query_map(const Heads& heads) const {
+  const TensorView& q = args_.q;
+  const std::int64_t head_bytes = bytes_for(q.dtype, q.strides[1]);
+  return slab_map(q.dtype, {q.shape[2], heads.count, q.shape[0]},
+                  {head_bytes, bytes_for(q.dtype, q.strides[0])},
+                  is_narrow() ? kNarrow.part_rows() : kConfig.part_rows(),
+                  q.as<std::byte>() + heads.first * head_bytes);
+}
+
+ProjectedKeys Branch::keys(std::int64_t chunk, const Heads& heads) const {
+  constexpr std::int64_t kBytes = BranchShape::kElementBytes;
+  constexpr std::int64_t kRopeBytes = BranchShape::kRope * kBytes;
+  const TensorView projected = this->projected(heads);
+  return {.projected = slab_map(args_.q.dtype, {BranchShape::kProjected, heads.count, shape_.rows},
+                                {projected.strides[1] * kBytes, projected.strides[0] * kBytes},
+                                kConfig.block_keys, scratch_.projected),
+          .rope = slab_map(args_.q.dtype, {BranchShape::kRope, 1, shape_.rows},
+                           {kRopeBytes, kRopeBytes}, kConfig.block_keys, scratch_.rope_rows),
+          .buffer_rows = scratch_.spans.buffer_rows + chunk * shape_.batch,
+          .table = view_.page_table,
+          .table_stride = view_.page_table_stride,
+          .max_pages = static_cast<int>(view_.max_pages),
+          .page_size = view_.page_size,
+          .num_pages = static_cast<int>(view_.num_pages)};
+}
+
+// As keys(), of e4m3: the rope's boxes are twice as wide as it is, zeros behind it.
+ProjectedKeys Branch::narrow_keys(std::int64_t chunk, const Heads& heads) const {
+  constexpr DType kCode = DType::fp8_e4m3;
+  constexpr std::int64_t kColumns = BranchShape::kProjected;
+  constexpr std::int64_t kRope = BranchShape::kRope;
+  const std::int64_t rows = shape_.rows;
+  ProjectedKeys narrow = keys(chunk, heads);
+  narrow.projected =
+      slab_map(kCode, {kColumns, heads.count, rows}, {rows * kColumns, kColumns},
+               kNarrow.block_keys, projects_codes() ? scratch_.projected : scratch_.codes);
+  narrow.rope =
+      slab_map(kCode, {kRope, 1, rows}, {kRope, kRope}, kNarrow.block_keys, scratch_.rope_rows);
+  return narrow;
+}
+
+PrefillOutputs Branch::outputs(const Heads& heads) const {
+  const TensorView& out = args_.out;
+  PrefillOutputs outputs{.token_stride_bytes = bytes_for(out.dtype, out.strides[0]),
+                         .head_stride_bytes = bytes_for(out.dtype, out.strides[1])};
+  outputs.out = out.as<std::byte>() + heads.first * outputs.head_stride_bytes;
+  if (args_.lse.has_value()) {
+    outputs.lse = args_.lse->as<float>() + heads.first * args_.lse->strides[1];
+    outputs.lse_token_stride = args_.lse->strides[0];
+    outputs.lse_head_stride = args_.lse->strides[1];
+  }
+  return outputs;
+}
+
+ScoreRules Branch::scores(const Heads& heads) const {
+  ScoreRules rules{.scale = static_cast<float>(args_.scale),
+                   .softcap = static_cast<float>(args_.softcap)};
+  if (args_.alibi_slopes.has_value()) {
+    rules.alibi_stride = args_.alibi_slopes->strides[0];
+    rules.alibi_slopes = args_.alibi_slopes->as<const float>() + heads.first * rules.alibi_stride;
+  }
+  if (args_.sinks.has_value()) {
+    rules.sinks_stride = args_.sinks->strides[0];
+    rules.sinks = args_.sinks->as<const float>() + heads.first * rules.sinks_stride;
+  }
+  return rules;
+}
+
+// Every head has a K of its own: a tile's rows are tokens of one head.
+PrefillParams Branch::attention(std::int64_t chunk, const Heads& heads) const {
+  const std::int64_t group = heads.first / shape_.group();
+  const std::int64_t key_bytes = BranchShape::kProjected * BranchShape::kElementBytes;
+  return {.q = query_map(heads),
+          .row_offsets = row_offsets(),
+          .cache_lengths = view_.cache_lengths,
+          .spans = {.first = scratch_.spans.first + chunk * shape_.batch,
+                    .end = scratch_.spans.end + chunk * shape_.batch},
+          .batch = static_cast<int>(shape_.batch),
+          .passed_tokens = static_cast<int>(args_.chunks.decode_tokens),
+          .head_tiles = static_cast<int>(heads.count),
+          .kv_head_tiles = 1,
+          .section_keys = static_cast<int>(kSectionBytes / key_bytes),
+          .mask = visible_,
+          .scores = scores(heads),
+          .outputs = outputs(heads),
+          .next_tile = scratch_.spans.next_tiles + group * shape_.max_chunks + chunk,
+          .chain = {.sums = scratch_.chain_sums,
+                    .rows = scratch_.chain_rows,
+                    .links = scratch_.spans.links + chunk}};
+}
+
+void Branch::attend(std::int64_t chunk, const Heads& heads) const {
+  // One more for each sequence's last, partly filled tile.
+  const std::int64_t tiles = (shape_.tokens / kConfig.rows() + shape_.batch) * heads.count;
+  const std::int64_t blocks = std::min<std::int64_t>(tiles, num_sms(args_.q.device.index));
+  const PrefillLaunch where{.blocks = static_cast<int>(blocks), .stream = stream_};
+  const PrefillParams params = attention(chunk, heads);
+  if (is_narrow()) {
+    launch_narrow_attention<NarrowAttention<DType::bf16>>(params, narrow_keys(chunk, heads), where);
+    return;
+  }
+  const auto start = args_.q.dtype == DType::bf16 ? launcher<DType::bf16>(is_modified())
+                                                  : launcher<DType::f16>(is_modified());
+  start(params, keys(chunk, heads), where);
+}
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// The up-projection of a chunk's latents, by the roles of fused_qkv_matmul: what those call Q is here
+// [rows, heads of the group, K | V], of which the attention finds its columns where they are.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "cuda/sm90/mla_prefill/stationary/params.h"
+#include "quire/tensor_view.h"
+
+namespace quire::cuda::hopper {
+
+struct ProjectionParams {
+  TensorView x;                     // [rows, latent]
+  const float* x_scales = nullptr;  // [rows, ceil(latent / 128)], e4m3 only
+  std::int64_t x_scale_stride = 0;
+  TensorView weight;                     // [columns, latent], the group's rows of kv_b_proj
+  const float* weight_scales = nullptr;  // of its first row, e4m3 only
+  std::int64_t weight_scale_strides[2] = {0, 0};
+  TensorView y;  // [rows, heads, K | V], dense, or heads first (BranchShape)
+  const std::int32_t* live_rows = nullptr;  // on the device; none, or fewer, and nothing is done
+  QueryRotation rotation;                   // done by the way where rotates_queries() says so
+  // Two zeros on the device: where the kernels look for a sequence, whose pages no column goes to.
+  const std::uint32_t* zeros = nullptr;
+};
+
+// Whether project_rows() has warps to spare for that: those of a grid that is busy for as long.
+bool rotates_queries(const ProjectionParams& params);
+
+void project_rows(const ProjectionParams& params, cudaStream_t stream);
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// A source of keys for the prefill kernel (flash_attention/prefill/paged_source.cuh says what that
+// is): K is 128 projected columns of the head and 64 rope columns that all heads share, V 128
+// projected columns. Keys of a sequence are neighbours in the buffer, whatever their pages: a block
+// of K is three boxes, one of V two.
+#pragma once
+
+#include "cuda/common/pipeline/tma.cuh"
+#include "cuda/common/prefill_attention/shared.cuh"
+#include "cuda/sm90/mla_prefill/projected_keys.h"
+
+namespace quire::cuda::hopper {
+
+template <PrefillConfig kConfig> class ProjectedSource {
+ public:
+  using Params = ProjectedKeys;
+
+  static constexpr int kNope = 128;  // columns of a head's K in front of its V
+  static constexpr int kNopeSlabs = kNope / PrefillConfig::kSlabColumns;
+  static_assert(kConfig.head_dim == kNope + PrefillConfig::kSlabColumns);
+
+  // Lane g: keys 8g … 8g + 7 of the block.
+  struct Piece {
+    std::uint32_t page;  // num_pages or more: none
+    int row;             // of the buffer, the block's first
+    int head;
+    bool is_needed;  // begins before the end of the chunk's keys
+  };
+
+  __device__ ProjectedSource(const ProjectedKeys& params, int half)
+      : params_(params), box_(2 * lane() + half) {}
+
+  __device__ static void prefetch(const ProjectedKeys& params) {
+    hopper::prefetch(params.projected);
+    hopper::prefetch(params.rope);
+  }
+
+  // Nothing here waits for the page table's answer, nor for the buffer row.
+  __device__ Piece find(const PrefillTile& tile, int block) const {
+    const int within = block * kConfig.block_keys;
+    const int key = tile.first_key + within + 8 * lane();
+    const bool is_needed = block >= 0 && lane() < kGroups && key < tile.end_key;
+    Piece piece{.page = 0xffffffff,
+                .row = static_cast<int>(params_.buffer_rows[tile.sequence]) + within,
+                .head = tile.kv_head,
+                .is_needed = is_needed};
+    const int column = key / params_.page_size;
+    if (is_needed && column < params_.max_pages) {
+      piece.page = params_.table[tile.sequence * params_.table_stride + column];
+    }
+    return piece;
+  }
+
+  __device__ std::uint32_t holes(const Piece& piece) const {
+    const bool is_hole =
+        piece.is_needed && piece.page >= static_cast<std::uint32_t>(params_.num_pages);
+    return __ballot_sync(0xffffffff, is_hole);
+  }
+
+  __device__ void load_keys(const Piece& piece, std::byte* stage, FullBarrier& full) const {
+    if (box_ < kNopeSlabs) {
+      load_projected(piece, box_ * PrefillConfig::kSlabColumns, stage, full);
+    } else if (box_ == kNopeSlabs) {
+      load_box(box_load(params_.rope, stage, full), 0, 0, piece.row);
+    }
+    __syncwarp();
+  }
+  __device__ void load_values(const Piece& piece, std::byte* stage, FullBarrier& full) const {
+    if (box_ < kConfig.value_slabs()) {
+      load_projected(piece, kNope + box_ * PrefillConfig::kSlabColumns, stage, full);
+    }
+    __syncwarp();
+  }
+
+ private:
+  static constexpr int kGroups = kConfig.block_keys / 8;
+  static_assert(kGroups <= 32);
+
+  __device__ static int lane() { return static_cast<int>(threadIdx.x % 32); }
+  __device__ BoxLoad box_load(const TensorMap& map, std::byte* stage, FullBarrier& full) const {
+    return {.map = &map,
+            .shared = stage + box_ * PrefillShared<kConfig>::kSlabBytes,
+            .full = &full,
+            .hint = L2Hint::EVICT_LAST};
+  }
+  // Rows behind the buffer's end lie outside the map and come as zeros: the bytes to wait for are
+  // always the same.
+  __device__ void load_projected(const Piece& piece, int column, std::byte* stage,
+                                 FullBarrier& full) const {
+    load_box(box_load(params_.projected, stage, full), column, piece.head, piece.row);
+  }
+
+  const ProjectedKeys& params_;
+  const int box_;  // of a block that this lane loads, if there are so many
+};
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+// e4m3 rows for two blocks with the same keys and other heads: each block decodes half of a tile's rows
+// and sends them to the other. A tile's bytes wait in registers from one turn to the next, four lanes to
+// a row; before they are loaded, their lines have been asked for (without that: 4 % slower).
+#pragma once
+
+#include "cuda/common/rows/prefetch.cuh"
+#include "cuda/sm90/sparse_mla/decode_rows.cuh"
+#include "cuda/sm90/sparse_mla/pair_writer.cuh"
+#include "cuda/sm90/sparse_mla/row_fill.cuh"
+
+namespace quire::cuda::hopper {
+
+template <typename Variant> class RowFill<Variant, RowKind::fp8, 2> {
+ public:
+  static constexpr int kFirstTurn = -4;
+
+  __device__ explicit RowFill(SparseShared<Variant>& shared)
+      : shared_(shared),
+        lane_(static_cast<int>(threadIdx.x % 32)),
+        warp_(static_cast<int>(threadIdx.x % SparseConfig::kWarpgroup / 32)),
+        writer_(rank_in_pair()) {}
+
+  // Of the four lanes of a row, the second finds its scale where that has a tensor of its own.
+  __device__ void begin(const TileRun& run) {
+    const GatherStream& stream = run.stream;
+    stream_ = &stream;
+    finder_.begin(run,
+                  finds_scale() ? PagePlaces::of_scales(stream.rows.scales, run.sequence)
+                                : PagePlaces::of_rows(stream.rows, run.sequence),
+                  kConfig.keys,
+                  (writer_.rank() * SparseConfig::kWarps + warp_) * kRows + lane_ / 4);
+    next_ = nullptr;
+    forget();
+  }
+
+  template <typename Meanwhile> __device__ void turn(int index, const Meanwhile& meanwhile) {
+    if (index >= 0) store_tile();
+    const std::byte* found = next_;
+    next_ = finder_.step(kConfig.keys);
+    if (index >= -1) load(found);
+    ask_for(next_);
+    meanwhile();
+  }
+
+ private:
+  static constexpr SparseConfig kConfig = Variant::kConfig;
+  static constexpr int kRows = 8;  // of a warp: one swizzle atom
+  static constexpr int kLine = 128;
+  static_assert(kConfig.keys == 2 * SparseConfig::kWarps * kRows);
+
+  __device__ const RowPart& latent() const { return stream_->rows.row_format.parts[0]; }
+  __device__ ScaleSource scaling() const { return latent().scale_source; }
+  __device__ bool finds_scale() const { return scaling() == ScaleSource::plane && lane_ % 4 == 1; }
+
+  // Nothing is kept from one run to the next: the registers are others' in between.
+  __device__ void forget() {
+    for (uint4& piece : latent_) piece = {};
+    for (uint4& piece : rope_) piece = {};
+    scales_ = {};
+  }
+
+  // The lines of the row after the next one, into L2.
+  __device__ void ask_for(const std::byte* row) const {
+    if (row == nullptr || finds_scale()) return;
+#pragma unroll
+    for (int line = 0; line < 2; ++line) {
+      const int offset = (line * 4 + lane_ % 4) * kLine;
+      if (offset >= stream_->rows.row_format.row_bytes) return;
+      prefetch_line(row + offset);
+    }
+  }
+
+  // 16 bytes of each 64 latent columns, a fourth of the rope columns, the scales.
+  __device__ void load(const std::byte* found) {
+    const std::byte* row = row_of_lane(found, lane_ & ~3);
+    const std::byte* scale = row_of_lane(found, (lane_ & ~3) + 1);
+    const bool is_there = row != nullptr;
+    const std::uint32_t rows = __ballot_sync(0xffffffff, is_there);
+    mask_ = __ballot_sync(0xffffffff, lane_ < kRows && (rows >> (lane_ * 4 & 31) & 1) != 0);
+    const std::byte* from = row + lane_ % 4 * 16;
+#pragma unroll
+    for (int slab = 0; slab < 2 * SparseConfig::kHalfSlabs; ++slab) {
+      latent_[slab] = load_piece(from + slab * 64, is_there);
+    }
+    if (stream_->rope_is_fp8) {
+      rope_[0] = load_piece(from + stream_->rope_offset_bytes, is_there);
+    } else {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        rope_[i] = load_piece(from + stream_->rope_offset_bytes + rope_side(i) * 64, is_there);
+      }
+    }
+    scales_ = {1.0F, 1.0F, 1.0F, 1.0F};
+    if (scaling() == ScaleSource::in_row && is_there) {
+      scales_ = __ldg(reinterpret_cast<const float4*>(row + latent().scale_offset_bytes));
+    } else if (scaling() == ScaleSource::plane && scale != nullptr) {
+      const float whole = __ldg(reinterpret_cast<const float*>(scale));
+      scales_ = {whole, whole, whole, whole};
+    }
+  }
+  __device__ static uint4 load_piece(const std::byte* from, bool is_there) {
+    return is_there ? __ldg(reinterpret_cast<const uint4*>(from)) : uint4{};
+  }
+
+  __device__ void store_tile() {
+    const int stage = at_.half.stage;
+    const int first_row = (writer_.rank() * SparseConfig::kWarps + warp_) * kRows;
+    FullBarrier& left_full = shared_.left_ring.full[stage];
+    std::byte* left = shared_.left[stage] + first_row * kRowBytes;
+    shared_.left_ring.wait_empty(at_.half);
+    write_mask(left_full);
+    store_half<0>(left);
+    share<SparseConfig::kHalfSlabs>(left, left_full, sizeof(mask_));
+    FullBarrier& rope_full = shared_.rope_ring.full[at_.rope.stage];
+    std::byte* rope = shared_.rope[at_.rope.stage] + first_row * kRowBytes;
+    shared_.rope_ring.wait_empty(at_.rope);
+    store_rope(rope);
+    share<1>(rope, rope_full, 0);
+    FullBarrier& right_full = shared_.right_ring.full[stage];
+    std::byte* right = shared_.right[stage] + first_row * kRowBytes;
+    shared_.right_ring.wait_empty(at_.half);
+    store_half<1>(right);
+    share<SparseConfig::kHalfSlabs>(right, right_full, 0);
+    at_.advance();
+  }
+
+  // This warp's rows of some slabs are there. They go to the other block, and as many come from there,
+  // with `more` bytes.
+  template <int kSlabs>
+  __device__ void share(const std::byte* rows, FullBarrier& full, int more) const {
+    constexpr int kBytes = kRows * kRowBytes;
+    cutlass::arch::fence_view_async_shared();
+    __syncwarp();
+    if (lane_ == 0) full.arrive_and_expect_tx(kSlabs * kBytes + more);
+    if (lane_ < kSlabs) writer_.send(rows + lane_ * kConfig.slab_bytes(), kBytes, full);
+  }
+
+  __device__ void write_mask(const FullBarrier& full) {
+    if (lane_ != 0) return;
+    const int part = writer_.rank() * SparseConfig::kWarps + warp_;
+    writer_.store(&shared_.masks.parts[at_.half.stage][part], mask_, full);
+  }
+
+  // `half`: of the tile, at the warp's first row.
+  template <int kHalf> __device__ void store_half(std::byte* half) {
+    const int row = lane_ / 4;
+#pragma unroll
+    for (int slab = 0; slab < SparseConfig::kHalfSlabs; ++slab) {
+      const float low = kHalf == 0 ? scales_.x : scales_.z;
+      const float high = kHalf == 0 ? scales_.y : scales_.w;
+      const float scale = slab < SparseConfig::kHalfSlabs / 2 ? low : high;
+      std::byte* to = half + slab * kConfig.slab_bytes();
+      const uint4& bytes = latent_[kHalf * SparseConfig::kHalfSlabs + slab];
+      store_piece(to + piece_offset(row, lane_ % 4 * 2), decode_eight(bytes.x, bytes.y, scale));
+      store_piece(to + piece_offset(row, lane_ % 4 * 2 + 1), decode_eight(bytes.z, bytes.w, scale));
+    }
+  }
+  __device__ static void store_piece(std::byte* place, const uint4& words) {
+    *reinterpret_cast<uint4*>(place) = words;
+  }
+  // Odd rows take the other half first: eight lanes that store together then meet no bank twice.
+  __device__ int rope_side(int i) const {
+    return i ^ (lane_ / 4 & 1);
+  }
+  __device__ void store_rope(std::byte* slab) {
+    const int row = lane_ / 4;
+    const int piece = lane_ % 4;
+    if (stream_->rope_is_fp8) {
+      const uint4& bytes = rope_[0];
+      store_piece(slab + piece_offset(row, piece * 2), decode_eight(bytes.x, bytes.y, scales_.x));
+      store_piece(slab + piece_offset(row, piece * 2 + 1),
+                  decode_eight(bytes.z, bytes.w, scales_.x));
+      return;
+    }
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      store_piece(slab + piece_offset(row, rope_side(i) * 4 + piece),
+                  stream_->rope_is_scaled ? scale_eight(rope_[i], scales_.x) : rope_[i]);
+    }
+  }
+
+  SparseShared<Variant>& shared_;
+  int lane_;
+  int warp_;
+  PairWriter writer_;
+  RowFinder finder_;
+  TilePlace<Variant> at_;
+  const GatherStream* stream_ = nullptr;
+  const std::byte* next_ = nullptr;  // the row of the tile after the one in registers
+  uint4 latent_[2 * SparseConfig::kHalfSlabs];
+  uint4 rope_[2];
+  float4 scales_;
+  std::uint32_t mask_ = 0;  // rows of the warp that exist
+};
+
+}  // namespace quire::cuda::hopper

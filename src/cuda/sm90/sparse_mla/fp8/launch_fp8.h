@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "cuda/sm90/sparse_mla/params.h"
+
+namespace quire::cuda::hopper {
+
+// One definition for each variant, in its own file.
+template <typename Variant>
+void launch_sparse_fp8(const SparseParams& params, int blocks, cudaStream_t stream);
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/sm90/sparse_mla/launch.h"
+
+#include <numbers>
+
+#include "cuda/common/runtime/carver.h"
+#include "cuda/common/runtime/device_facts.h"
+#include "cuda/common/runtime/device_scope.h"
+#include "cuda/sm90/sparse_mla/merge_pieces.h"
+#include "cuda/sm90/sparse_mla/plan_sparse.h"
+
+namespace quire::cuda::hopper {
+namespace {
+
+SparsePieces carve_pieces(Carver& carver, const SparsePlan& plan) {
+  if (plan.work.cut() == 0) return {};
+  const std::int64_t rows = std::int64_t{plan.work.cut()} * plan.work.pieces * SparseConfig::kHeads;
+  float* sums = carver.take<float>(rows * SparseConfig::kLatent);
+  return {.sums = sums, .stats = carver.take<float2>(rows)};
+}
+
+// (column, head, token); heads past the last one are zeros.
+TensorMap query_map(const TensorView& q) {
+  TileDescriptor tile;
+  tile.dtype = q.dtype;
+  tile.rank = 3;
+  tile.dims = {q.shape[2], q.shape[1], q.shape[0]};
+  tile.strides_bytes = {bytes_for(q.dtype, q.strides[1]), bytes_for(q.dtype, q.strides[0])};
+  tile.box = {SparseConfig::kSlabColumns, SparseConfig::kHeads, 1};
+  tile.swizzle = Swizzle::b128;
+  tile.l2_promotion = L2Promotion::b256;
+  return encode_tensor_map(tile, q.data);
+}
+
+GatherStream gather_stream(const PagedKVCache& cache, std::int64_t layer, const TensorView& indices,
+                           const std::optional<TensorView>& lengths) {
+  const KvLayerView view = cache.key(layer);
+  const RowFormat& format = view.row_format;
+  const bool is_uniform = format.is_uniform();
+  return {.rows = view,
+          .per_page = PageDivisor::of(static_cast<std::uint32_t>(view.page_size)),
+          .indices = indices.as<const std::int32_t>(),
+          .indices_stride = indices.strides[0],
+          .slots = static_cast<int>(indices.shape[1]),
+          .lengths = lengths.has_value() ? lengths->as<const std::int32_t>() : nullptr,
+          .rope_offset_bytes = is_uniform ? SparseConfig::kLatent : format.parts[1].offset_bytes,
+          .rope_is_fp8 = is_uniform,
+          .rope_is_scaled = !is_uniform && format.parts[1].scale_source != ScaleSource::none};
+}
+
+class SparseKernel final : public Kernel<SparseMlaArgs> {
+ public:
+  explicit SparseKernel(const SparseMlaProblem& problem)
+      : plan_(plan_sparse(problem, num_sms(problem.device.index))) {}
+
+  std::int64_t workspace_bytes() const override {
+    Carver counter;
+    carve_pieces(counter, plan_);
+    return counter.bytes();
+  }
+
+  Choices choices() const override {
+    return {{"kernel", std::string(plan_.variant->name)},
+            {"blocks", std::to_string(plan_.blocks)},
+            {"cut", std::to_string(plan_.work.cut())},
+            {"pieces", std::to_string(plan_.work.pieces)}};
+  }
+
+  void run(const SparseMlaArgs& args, const Context& context) const override {
+    if (args.q.shape[0] == 0 || args.cache.batch() == 0) return;
+    const DeviceScope scope(args.q.device);
+    const auto stream = static_cast<cudaStream_t>(context.stream);
+    Carver carver(context.workspace);
+    SparseParams params{
+        .q = query_map(args.q),
+        .q_rows = args.q.as<const std::byte>(),
+        .q_token_bytes = bytes_for(args.q.dtype, args.q.strides[0]),
+        .q_head_bytes = bytes_for(args.q.dtype, args.q.strides[1]),
+        .work = plan_.work,
+        .row_offsets = args.row_offsets.as<const std::uint32_t>(),
+        .streams = {gather_stream(args.cache, args.layer, args.indices, args.topk_lengths), {}},
+        .scale_log2 = static_cast<float>(args.scale * std::numbers::log2e),
+        .output = attend_output(args.out, args.lse, args.sinks),
+        .pieces = carve_pieces(carver, plan_)};
+    if (args.extra.has_value()) {
+      params.streams[1] = gather_stream(args.extra->cache, args.extra->layer, args.extra->indices,
+                                        args.extra->lengths);
+    }
+    plan_.variant->launch(params, plan_.blocks, stream);
+    merge_sparse_pieces(params, stream);
+  }
+
+ private:
+  SparsePlan plan_;
+};
+
+}  // namespace
+
+std::string refuse_sparse(const SparseMlaProblem& problem) {
+  const std::string reason = refuse_hopper(problem.device);
+  return reason.empty() ? refuse_sparse_problem(problem) : reason;
+}
+
+KernelPtr<SparseMlaArgs> prepare_sparse(const SparseMlaProblem& problem) {
+  return std::make_unique<const SparseKernel>(problem);
+}
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "cuda/common/general_attention/attend_output.h"
+#include "cuda/common/runtime/tensor_map.h"
+#include "quire/kv_layer_view.h"
+
+namespace quire::cuda::hopper {
+
+// Division of positions below 2^31 by a page size, as a product.
+struct PageDivisor {
+  std::uint32_t factor = 0;
+  std::uint32_t shift = 0;
+
+  static constexpr PageDivisor of(std::uint32_t page_size) {
+    std::uint32_t bits = 0;
+    while ((std::uint64_t{1} << bits) < page_size) ++bits;
+    const std::uint64_t one = std::uint64_t{1} << (31 + bits);
+    return {.factor = static_cast<std::uint32_t>((one + page_size - 1) / page_size),
+            .shift = 31 + bits};
+  }
+  __host__ __device__ constexpr std::uint32_t divide(std::uint32_t position) const {
+    return static_cast<std::uint32_t>(std::uint64_t{position} * factor >> shift);
+  }
+};
+
+// A cache and the positions to take from it.
+struct GatherStream {
+  KvLayerView rows;
+  PageDivisor per_page;
+  const std::int32_t* indices = nullptr;  // [tokens, slots]
+  std::int64_t indices_stride = 0;
+  int slots = 0;
+  const std::int32_t* lengths = nullptr;  // [tokens], null: all slots
+  int rope_offset_bytes = 0;              // fp8 rows
+  bool rope_is_fp8 = false;
+  bool rope_is_scaled = false;
+};
+
+// An item is a token's heads, 64 at a time, over all of its tiles of keys. The last ones, which would
+// leave multiprocessors idle, are cut: each of their items has one piece of the tiles. Tiles of the
+// second stream follow those of the first.
+struct SparseWork {
+  int tokens = 0;
+  int heads = 0;
+  int head_tiles = 1;
+  int tiles = 1;        // of keys
+  int whole = 0;        // items that are not cut, the first ones
+  int pieces = 1;       // of the tiles, for each of the others
+  int piece_tiles = 1;  // of each
+  int first_tiles = 0;  // of the first stream
+
+  __host__ __device__ int cut() const { return tokens * head_tiles - whole; }
+  __host__ __device__ int items() const { return whole + cut() * pieces; }
+};
+
+// Of a token's tiles: a warp of the merge has one in each lane.
+inline constexpr int kMostSparsePieces = 32;
+
+// Pieces that are to be merged: sums not divided yet, and their rows' (maximum · log2 e, sum).
+struct SparsePieces {
+  float* sums = nullptr;    // [cut, pieces, 64, 512]
+  float2* stats = nullptr;  // [cut, pieces, 64]
+};
+
+struct SparseParams {
+  TensorMap q;                        // [tokens, heads, 576] bf16, boxes of 64 columns × 64 heads
+  const std::byte* q_rows = nullptr;  // the same without boxes
+  std::int64_t q_token_bytes = 0;
+  std::int64_t q_head_bytes = 0;
+  SparseWork work;
+  const std::uint32_t* row_offsets = nullptr;  // [batch + 1]
+  GatherStream streams[2];                     // the chosen rows, then the extra ones
+  float scale_log2 = 1.0F;
+  AttendOutput output;
+  SparsePieces pieces;
+};
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/sm90/sparse_mla/plan_sparse.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "cuda/common/runtime/ceil_div.h"
+#include "cuda/common/softmax/score.h"
+
+namespace quire::cuda::hopper {
+namespace {
+
+// Costs in µs: what an item takes before its first tile and after its last one, what each of its keys
+// takes, and what merging takes, for each piece and at all.
+constexpr double kItemCost = 6.0;
+constexpr double kKeyCost = 0.03;
+constexpr double kMergeCost = 4.0;
+constexpr double kPieceCost = 0.2;
+
+bool is_scaled_whole(const RowPart& part) {
+  return part.scale_source == ScaleSource::plane && part.scale_dtype == DType::f32 &&
+         part.granularity >= SparseConfig::kLatent + SparseConfig::kRope;
+}
+
+// How the kernel reads rows of a format; nullopt: not at all.
+std::optional<RowKind> kind_of(const RowFormat& format) {
+  const RowPart& latent = format.parts[0];
+  const bool is_plain = latent.scale_source == ScaleSource::none;
+  if (format.row_bytes % 16 != 0 || latent.offset_bytes != 0) return std::nullopt;
+  if (format.is_uniform()) {
+    if (latent.dtype == DType::bf16 && is_plain) return RowKind::bf16;
+    const bool takes = is_plain || is_scaled_whole(latent);
+    return latent.dtype == DType::fp8_e4m3 && takes ? std::optional(RowKind::fp8) : std::nullopt;
+  }
+  const RowPart& rope = format.parts[1];
+  if (format.num_parts != 2 || latent.dtype != DType::fp8_e4m3 || rope.dtype != DType::bf16 ||
+      latent.width != SparseConfig::kLatent || rope.offset_bytes % 16 != 0) {
+    return std::nullopt;
+  }
+  const bool is_rope_plain = rope.scale_source == ScaleSource::none;
+  const bool is_blocked = latent.scale_source == ScaleSource::in_row && latent.granularity == 128 &&
+                          latent.scale_dtype == DType::f32 && latent.scale_offset_bytes % 16 == 0;
+  const bool takes =
+      is_rope_plain ? is_plain || is_blocked : is_scaled_whole(latent) && is_scaled_whole(rope);
+  return takes ? std::optional(RowKind::fp8) : std::nullopt;
+}
+
+const SparseVariant* find_variant(const SparseMlaProblem& problem) {
+  const std::optional<RowKind> kind = kind_of(problem.cache.row_format);
+  const SparseVariant* chosen = nullptr;  // where none has them all
+  for (const SparseVariant& variant : kSparseVariants) {
+    if (!kind.has_value() || variant.rows != *kind) continue;
+    if (variant.heads >= problem.heads) return &variant;
+    if (variant.heads == SparseConfig::kHeads) chosen = &variant;
+  }
+  return chosen;
+}
+
+// Few items, or the few that are left when all multiprocessors have had as many, leave some of them idle:
+// their tiles are cut into pieces, as many as pay.
+std::int64_t choose_pieces(std::int64_t items, std::int64_t tiles, int keys, int num_sms) {
+  std::int64_t best = 1;
+  double best_cost = 0.0;
+  for (std::int64_t pieces = 1; pieces <= std::min<std::int64_t>(tiles, kMostSparsePieces);
+       ++pieces) {
+    if (pieces > 1 && items * pieces > num_sms) break;
+    const double waves = static_cast<double>(ceil_div(items * pieces, num_sms));
+    const double merge = pieces > 1 ? kMergeCost + kPieceCost * static_cast<double>(pieces) : 0.0;
+    const double keys_cost = kKeyCost * static_cast<double>(keys * ceil_div(tiles, pieces));
+    const double cost = waves * (keys_cost + kItemCost) + merge;
+    if (pieces > 1 && cost >= best_cost) continue;
+    best = pieces;
+    best_cost = cost;
+  }
+  return best;
+}
+
+}  // namespace
+
+std::string refuse_sparse_problem(const SparseMlaProblem& problem) {
+  if (problem.latent_dim != SparseConfig::kLatent || problem.rope_dim != SparseConfig::kRope) {
+    return "rows are not 512 + 64 wide";
+  }
+  if (problem.q_dtype != DType::bf16) return "q is not bf16";
+  if (find_variant(problem) == nullptr) {
+    return "no kernel reads rows of " + problem.cache.row_format.describe();
+  }
+  if (problem.extra_k > 0 && kind_of(problem.extra_format) != kind_of(problem.cache.row_format)) {
+    return "the extra cache's rows are of another kind: " + problem.extra_format.describe();
+  }
+  if (problem.alignment % 16 != 0) return "rows are not aligned to 16 bytes";
+  return refuse_scale(problem.scale);
+}
+
+SparsePlan plan_sparse(const SparseMlaProblem& problem, int num_sms) {
+  const SparseVariant* variant = find_variant(problem);
+  const int keys = variant->keys;
+  const std::int64_t first_tiles = ceil_div(problem.top_k, keys);
+  const std::int64_t tiles =
+      std::max<std::int64_t>(first_tiles + ceil_div(problem.extra_k, keys), 1);
+  const int blocks = variant->blocks;  // of a cluster, each with heads of its own
+  const std::int64_t head_tiles =
+      ceil_div(problem.heads, std::int64_t{SparseConfig::kHeads} * blocks) * blocks;
+  const std::int64_t units = problem.ragged.tokens * head_tiles;
+  const std::int64_t side_by_side = num_sms / blocks * blocks;
+  const std::int64_t rest = units % side_by_side;
+  const std::int64_t wanted = choose_pieces(rest, tiles, keys, num_sms);
+  const std::int64_t piece_tiles = ceil_div(tiles, wanted);
+  const std::int64_t pieces = ceil_div(tiles, piece_tiles);
+  const std::int64_t cut = pieces == 1 ? 0 : rest;
+  return {.variant = variant,
+          .work = {.tokens = static_cast<int>(problem.ragged.tokens),
+                   .heads = static_cast<int>(problem.heads),
+                   .head_tiles = static_cast<int>(head_tiles),
+                   .tiles = static_cast<int>(tiles),
+                   .whole = static_cast<int>(units - cut),
+                   .pieces = static_cast<int>(pieces),
+                   .piece_tiles = static_cast<int>(piece_tiles),
+                   .first_tiles = static_cast<int>(first_tiles)},
+          .blocks = static_cast<int>(std::min(units - cut + cut * pieces, side_by_side))};
+}
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// The warpgroup that fills the tiles: the left half of the latent columns, the rope columns, the right
+// half. Its warps have rows of their own and meet only where an item begins.
+#pragma once
+
+#include "cuda/common/pipeline/tma.cuh"
+#include "cuda/common/thread/block.cuh"
+#include "cuda/sm90/sparse_mla/fill_copied.cuh"
+#include "cuda/sm90/sparse_mla/fill_decoded.cuh"
+#include "cuda/sm90/sparse_mla/fill_paired.cuh"
+#include "cuda/sm90/sparse_mla/item_scan.cuh"
+#include "cuda/sm90/sparse_mla/work_item.cuh"
+
+namespace quire::cuda::hopper {
+
+template <typename Variant> class GatherRole {
+ public:
+  __device__ GatherRole(const SparseParams& params, SparseShared<Variant>& shared)
+      : params_(params),
+        shared_(shared),
+        thread_(static_cast<int>(threadIdx.x % SparseConfig::kWarpgroup)),
+        scan_(params),
+        fill_(shared) {}
+
+  __device__ void run() {
+    for (Walk walk{params_.work}; !walk.is_over(); walk.advance()) {
+      const int i = walk.item();
+      const WorkItem item(params_.work, i);
+      scan_.place(item.token);
+      if (scan_.sequence() < 0) {
+        publish(i, kNobody);
+        continue;
+      }
+      const int2 tiles = scan_.count_tiles(item, shared_.ends[item_at_.phase], kGatherers);
+      if (tiles.x + tiles.y == 0) {
+        publish(i, 0);
+        continue;
+      }
+      // The first item's queries come beside its first rows. Those of later items have to wait until
+      // the item before is done with the place, which a tile need not.
+      bool is_published = walk.is_first();
+      if (is_published) publish(i, tiles.x + tiles.y);
+#pragma unroll Variant::kConfig.gather_copies()
+      for (int stream = 0; stream < 2; ++stream) {
+        const TileRun run{.stream = params_.streams[stream],
+                          .limits = scan_.limits(stream),
+                          .token = item.token,
+                          .sequence = scan_.sequence(),
+                          .first_tile = scan_.first_tile(item, stream),
+                          .num_tiles = stream == 0 ? tiles.x : tiles.y,
+                          .is_backwards = walk.is_backwards};
+        if (run.num_tiles == 0) continue;
+        fill_.begin(run);
+        for (int index = Fill::kFirstTurn; index < run.num_tiles; ++index) {
+          fill_.turn(index, [&] {
+            if (index != 0 || is_published) return;
+            publish(i, tiles.x + tiles.y);
+            is_published = true;
+          });
+        }
+      }
+    }
+    publish(0, kNoItem);
+  }
+
+ private:
+  using Fill = RowFill<Variant>;
+  using Walk = ItemWalk<Variant::kConfig.blocks>;
+  static constexpr int kKeys = Variant::kConfig.keys;
+
+  // The item's queries, and how many tiles it has.
+  __device__ void publish(int index, int num_tiles) {
+    if (thread_ == 0) {
+      const WorkItem item(params_.work, index);
+      shared_.item_ring.wait_empty(item_at_);
+      shared_.notes[item_at_.phase] = {.num_tiles = num_tiles,
+                                       .piece = item.piece,
+                                       .token = item.token,
+                                       .first_head = item.first_head};
+      FullBarrier& full = shared_.item_ring.full[0];
+      if (num_tiles <= 0) {
+        full.arrive();
+      } else {
+        full.arrive_and_expect_tx(sizeof(shared_.q));
+        for (int slab = 0; slab < SparseConfig::kSlabs; ++slab) {
+          load_box({.map = &params_.q, .shared = shared_.q[slab], .full = &full},
+                   slab * SparseConfig::kSlabColumns, item.first_head, item.token);
+        }
+      }
+    }
+    item_at_.advance();
+  }
+
+  const SparseParams& params_;
+  SparseShared<Variant>& shared_;
+  int thread_;
+  ItemScan<kKeys> scan_;
+  Fill fill_;
+  RingPosition<1> item_at_;
+};
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+// The warpgroup that computes scores and weights, and sums the left half of the values.
+//
+//   tile t    weights(t) │ hand over │ sums += weights(t) · left(t) ┐ both run together,
+//                                    │ scores(t + 1) = q · row      ┘ one after the other
+//
+// The other warpgroup's products wait until these are done, or until they wait for rows themselves.
+#pragma once
+
+#include "cuda/common/thread/block.cuh"
+#include "cuda/common/thread/opaque.cuh"
+#include "cuda/sm90/sparse_mla/half_sums.cuh"
+#include "cuda/sm90/sparse_mla/shared.cuh"
+#include "cuda/sm90/sparse_mla/store_rows.cuh"
+
+namespace quire::cuda::hopper {
+
+template <typename Variant> class ScoreRole {
+ public:
+  __device__ ScoreRole(const SparseParams& params, SparseShared<Variant>& shared)
+      : params_(params), shared_(shared) {}
+
+  __device__ void run() {
+    while (true) {
+      shared_.item_ring.wait_full(item_at_);
+      tiles_left_ = note().num_tiles;
+      if (tiles_left_ == kNoItem) return;
+      softmax_.reset();
+      if (tiles_left_ > 0) {
+        attend();
+      } else {
+        arrive(shared_.item_ring.empty[0]);
+        if (tiles_left_ == 0) finish();
+      }
+      if (tiles_left_ != kNobody) {
+        const ItemNote item = note();
+        const StoreRows rows{.params = params_, .item = item, .first_column = 0};
+        rows.store(sums_, shared_.handover.finish[item_at_.phase][thread()]);
+      }
+      item_at_.advance();
+    }
+  }
+
+ private:
+  static constexpr SparseConfig kConfig = Variant::kConfig;
+  using Scores = Wgmma<DType::bf16, kConfig.keys>;
+
+  // Once a warp, when all of it is done with what the barrier guards.
+  __device__ void arrive(EmptyBarrier& empty) const {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) empty.arrive();
+  }
+
+  __device__ ItemNote note() const { return read_note(shared_.notes[item_at_.phase]); }
+  __device__ static int thread() {
+    return static_cast<int>(threadIdx.x % SparseConfig::kWarpgroup);
+  }
+
+  __device__ void attend() {
+    start_scores(false);
+    cute::warpgroup_wait<0>();
+    pin(scores_);
+    end_scores(tiles_left_ == 1);
+    bool is_first = true;
+    for (; tiles_left_ > 0; --tiles_left_) {
+      float keep[2];
+      const bool stays = weigh(keep);
+      if (tiles_left_ == 1) finish();
+      hand_over(keep);
+      if (!stays && !is_first) sums_.scale(keep);
+      sum_values(is_first);
+      is_first = false;
+    }
+  }
+
+  // The other warpgroup may have the tensor cores.
+  __device__ static void yield() {
+    cutlass::arch::NamedBarrier::arrive(2 * SparseConfig::kWarpgroup, kScoresDone);
+  }
+
+  // Products of a tile: left columns, rope, right columns, in the order in which they come. True: the
+  // right ones were late, and the tensor cores are the other warpgroup's already; its products free the
+  // place of the next right columns. Not where it waits for rows itself, to fence them.
+  __device__ bool start_scores(bool may_yield) {
+    cute::warpgroup_arrive();
+    const std::uint64_t q = opaque(without_rank(tile_descriptor(shared_.q[0])));
+    constexpr int kQuerySlab = kQuerySlabBytes >> 4;
+    constexpr int kSlab = kConfig.slab_bytes() >> 4;
+    wait_rows<Variant>(shared_.left_ring, shared_.left_fenced, scored_.half);
+    const std::uint64_t left = without_rank(tile_descriptor(shared_.left[scored_.half.stage]));
+#pragma unroll
+    for (int slab = 0; slab < SparseConfig::kHalfSlabs; ++slab) {
+      multiply_rows<Scores>(q + slab * kQuerySlab, left + slab * kSlab, scores_, slab == 0);
+    }
+    // The mask's writer arrived here; whoever fenced passed that on, which racecheck does not follow.
+    if constexpr (kConfig.sum_fences()) shared_.left_ring.wait_full(scored_.half);
+#pragma unroll
+    for (int i = 0; i < kConfig.keys / 32; ++i) {
+      // By the lane that gives the place back: racecheck then sees the order.
+      const bool reads = threadIdx.x % 32 == 0;
+      mask_[i] = __shfl_sync(0xffffffff, reads ? shared_.masks.word(scored_.half.stage, i) : 0, 0);
+    }
+    wait_rows<Variant>(shared_.rope_ring, shared_.rope_fenced, scored_.rope);
+    multiply_rows<Scores>(q + 2 * SparseConfig::kHalfSlabs * kQuerySlab,
+                          opaque(without_rank(tile_descriptor(shared_.rope[scored_.rope.stage]))),
+                          scores_, false);
+    bool has_yielded = false;
+    if constexpr (!kConfig.sum_fences()) {
+      const auto& [stage, phase] = scored_.half;
+      const bool is_there = shared_.right_ring.full[stage].test_wait(phase);
+      has_yielded = may_yield && !__all_sync(0xffffffff, is_there);
+      if (has_yielded) yield();
+    }
+    wait_rows<Variant>(shared_.right_ring, shared_.right_fenced, scored_.half);
+    const std::uint64_t right = without_rank(tile_descriptor(shared_.right[scored_.half.stage]));
+#pragma unroll
+    for (int slab = 0; slab < SparseConfig::kHalfSlabs; ++slab) {
+      multiply_rows<Scores>(q + (SparseConfig::kHalfSlabs + slab) * kQuerySlab,
+                            right + slab * kSlab, scores_, false);
+    }
+    cute::warpgroup_commit_batch();
+    return has_yielded;
+  }
+  __device__ void end_scores(bool is_last) {
+    give_back<Variant>(shared_.rope_ring.empty[scored_.rope.stage]);
+    if (is_last) arrive(shared_.item_ring.empty[0]);
+    summed_ = scored_.half.stage;
+    scored_.advance();
+  }
+
+  // True: the sums of earlier tiles stay as they are, for all rows of a warp.
+  __device__ bool weigh(float (&keep)[2]) {
+    const float to_log2 = params_.scale_log2;
+    // Two blocks wait for rows: there it is only more code to fetch.
+    if constexpr (kConfig.blocks == 1) {
+      if (softmax_.weigh_as_before(scores_, to_log2, shows_all(mask_), weights_)) {
+        keep[0] = keep[1] = 1.0F;
+        return true;
+      }
+    }
+    hide_columns(scores_, mask_);
+    const bool stays = softmax_.weigh(scores_, to_log2, keep);
+    pack<DType::bf16>(scores_, weights_);
+    return stays;
+  }
+
+  __device__ void finish() {
+    const ItemNote item = note();
+    float factor[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const float base = softmax_.base[i] * params_.scale_log2;
+      factor[i] = finish_item_row(params_, item, i, base, quad_sum(softmax_.sum[i]));
+    }
+    shared_.handover.finish[item_at_.phase][thread()] = {factor[0], factor[1]};
+  }
+
+  __device__ void hand_over(const float (&keep)[2]) {
+    constexpr int kBoth = 2 * SparseConfig::kWarpgroup;
+    if (!is_first_handover_) cutlass::arch::NamedBarrier::sync(kBoth, kHandoverEmpty);
+    is_first_handover_ = false;
+    auto& handover = shared_.handover;
+#pragma unroll
+    for (int step = 0; step < kConfig.keys / 16; ++step) {
+      handover.weights[step][thread()] = {weights_[4 * step], weights_[4 * step + 1],
+                                          weights_[4 * step + 2], weights_[4 * step + 3]};
+    }
+    handover.keep[thread()] = {keep[0], keep[1]};
+    cutlass::arch::NamedBarrier::arrive(kBoth, kHandoverFull);
+  }
+
+  __device__ void sum_values(bool is_first) {
+    const int stage = summed_;
+    sums_.start(weights_, shared_.left[stage], kConfig.slab_bytes(), is_first);
+    if (tiles_left_ > 1) {
+      const bool has_yielded = start_scores(true);
+      cute::warpgroup_wait<1>();
+      sums_.wait_is_over();
+      give_back<Variant>(shared_.left_ring.empty[stage]);
+      cute::warpgroup_wait<0>();
+      pin(scores_);
+      if (!has_yielded) yield();
+      end_scores(tiles_left_ == 2);
+    } else {
+      yield();
+      cute::warpgroup_wait<0>();
+      sums_.wait_is_over();
+      give_back<Variant>(shared_.left_ring.empty[stage]);
+    }
+  }
+
+  const SparseParams& params_;
+  SparseShared<Variant>& shared_;
+  HalfSums sums_;
+  float scores_[kConfig.keys / 2];
+  std::uint32_t weights_[kConfig.keys / 4];
+  std::uint32_t mask_[kConfig.keys / 32];  // of the tile that is scored
+  LazySoftmax softmax_;
+  int tiles_left_ = 0;  // of the item, the one in hand with them
+  RingPosition<1> item_at_;
+  TilePlace<Variant> scored_;  // the next tile to be scored
+  int summed_ = 0;             // stage of the tile before it, whose values are summed
+  bool is_first_handover_ = true;
+};
+
+}  // namespace quire::cuda::hopper

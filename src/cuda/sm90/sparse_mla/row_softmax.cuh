@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// The softmax of a thread's two rows (8 apart), a tile of keys at a time. The base of a row's exponents
+// follows its maximum only when that has risen by more than 2^8 or so: sums are almost never multiplied
+// again, and no maximum is looked for unless a sum of weights says that one has risen.
+#pragma once
+
+#include "cuda/common/softmax/softmax.cuh"
+
+namespace quire::cuda::hopper {
+
+// What remains to be done to a row's sums; lse is the natural logarithm.
+struct SparseFinish {
+  float factor;
+  float lse;
+};
+
+// base in powers of two; -inf: no key.
+__device__ inline SparseFinish finish_row(float base, float sum, const float* sinks, int head) {
+  const float sink = sinks == nullptr ? -INFINITY : sinks[head] * kLog2e;
+  const float top = fmaxf(base, sink);
+  // No key, or scores of -inf only. A NaN score is in the sum, whatever the maximum.
+  if (base == -INFINITY && sum == 0.0F && !isnan(sink)) return {.factor = 0.0F, .lse = sink * kLn2};
+  const float from = top == -INFINITY ? 0.0F : top;
+  const float weight = base == -INFINITY ? 0.0F : exp2f(base - from);
+  const float total = sum * weight + (sinks == nullptr ? 0.0F : exp2f(sink - from));
+  return {.factor = weight / total, .lse = (from + log2f(total)) * kLn2};
+}
+
+struct LazySoftmax {
+  static constexpr float kRise = 8.0F;
+
+  float base[2];  // in units of the scores; -inf: no key yet
+  float sum[2];   // of this thread's columns
+
+  __device__ void reset() {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      base[i] = -INFINITY;
+      sum[i] = 0.0F;
+    }
+  }
+
+  // Scores into weights, with the base as it is: exponentials begin at once. False: with it a sum of this
+  // thread's weights is too large or none at all, and nothing is changed but `weights`. By whole warps,
+  // of which one thread with `is_wanted` false is enough.
+  template <int kScores>
+  __device__ bool weigh_as_before(const float (&scores)[kScores], float to_log2, bool is_wanted,
+                                  std::uint32_t (&weights)[kScores / 2]) {
+    // Not less than weigh() leaves a row with: where this fails, that one raises the base.
+    constexpr float kMost = (1 << static_cast<int>(kRise)) * kScores / 2;
+    float added[2];
+    bool is_good = is_wanted;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const float offset = base[i] * to_log2;
+      is_good = is_good && is_near(offset);
+      float even = 0.0F;
+      float odd = 0.0F;
+#pragma unroll
+      for (int j = 2 * i; j < kScores; j += 4) {
+        const float x = exp2_approx(fmaf(scores[j], to_log2, -offset));
+        const float y = exp2_approx(fmaf(scores[j + 1], to_log2, -offset));
+        even += x;
+        odd += y;
+        weights[j / 2] = pack_pair<DType::bf16>(x, y);
+      }
+      added[i] = even + odd;
+    }
+    is_good = is_good && added[0] <= kMost && added[1] <= kMost;
+    if (!__all_sync(0xffffffff, is_good)) return false;
+    sum[0] += added[0];
+    sum[1] += added[1];
+    return true;
+  }
+
+  // Scores into weights; keep: what to multiply the sums of earlier tiles by. True: by one, all over the
+  // warp.
+  template <int kScores>
+  __device__ bool weigh(float (&scores)[kScores], float to_log2, float (&keep)[2]) {
+    const bool stays = !rise(scores, to_log2, keep);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const bool is_far = !is_near(base[i] * to_log2);
+      const float offset = is_far ? 0.0F : base[i] * to_log2;
+      const float taken_off = is_far && base[i] != -INFINITY ? base[i] : 0.0F;
+      float even = 0.0F;
+      float odd = 0.0F;
+#pragma unroll
+      for (int j = 2 * i; j < kScores; j += 4) {
+        scores[j] = exp2_approx(fmaf(scores[j] - taken_off, to_log2, -offset));
+        scores[j + 1] = exp2_approx(fmaf(scores[j + 1] - taken_off, to_log2, -offset));
+        even += scores[j];
+        odd += scores[j + 1];
+      }
+      sum[i] += even + odd;
+    }
+    return stays;
+  }
+
+ private:
+  template <int kScores>
+  __device__ bool rise(const float (&scores)[kScores], float to_log2, float (&keep)[2]) {
+    float top[2];
+    bool has_risen = false;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      top[i] = fmaxf(scores[2 * i], scores[2 * i + 1]);
+#pragma unroll
+      for (int j = 2 * i + 4; j < kScores; j += 4) {
+        top[i] = fmaxf(top[i], fmaxf(scores[j], scores[j + 1]));
+      }
+      top[i] = fmaxf(quad_max(top[i]), base[i]);
+      has_risen |= (top[i] - base[i]) * to_log2 > kRise;
+      keep[i] = 1.0F;
+    }
+    if (!__any_sync(0xffffffff, has_risen)) return false;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      if (top[i] != -INFINITY) keep[i] = exp2_approx((base[i] - top[i]) * to_log2);
+      base[i] = top[i];
+      sum[i] *= keep[i];
+    }
+    return true;
+  }
+};
+
+// Bit k of the mask shows column k of the tile; 32 columns to a word.
+template <int kWords> __device__ inline bool shows_all(const std::uint32_t (&mask)[kWords]) {
+  std::uint32_t all = 0xffffffff;
+#pragma unroll
+  for (int i = 0; i < kWords; ++i) all &= mask[i];
+  return all == 0xffffffff;
+}
+template <int kWords>
+__device__ inline void hide_columns(float (&scores)[16 * kWords],
+                                    const std::uint32_t (&mask)[kWords]) {
+  if (shows_all(mask)) return;
+#pragma unroll
+  for (int j = 0; j < 16 * kWords; ++j) {
+    const std::uint32_t word = mask[j / 16] >> (threadIdx.x % 4 * 2);
+    const int bit = j / 4 % 4 * 8 + j % 2;
+    if ((word >> bit & 1) == 0) scores[j] = -INFINITY;
+  }
+}
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shared memory of a thread block. A slab is 64 columns: rows of 128 bytes, 128-byte swizzle.
+#pragma once
+
+#include <type_traits>
+
+#include "cuda/common/mma/wgmma.cuh"
+#include "cuda/common/pipeline/ring.cuh"
+#include "cuda/sm90/sparse_mla/config.h"
+
+namespace quire::cuda::hopper {
+
+inline constexpr int kQuerySlabBytes = SparseConfig::kHeads * kRowBytes;
+
+// Rows as they stand in the cache, on their way: piece p (16 bytes) of row r's latent columns is at
+// p ^ (4 if r is odd), so that lanes which read 64 bytes of two neighbours meet no bank twice.
+template <int kKeys, int kStages> struct RawRows {
+  alignas(16) std::byte latent[kStages][kKeys][SparseConfig::kLatent];
+  alignas(16) std::byte rope[kStages][kKeys][2 * SparseConfig::kRope];
+  float4 scales[kStages][kKeys];  // of 128 columns each, or one of the row
+};
+struct NoRawRows {};
+
+// What the warpgroup that scores tells the one that sums the right half, thread by thread: both have
+// the same rows. The weights lie as A operands do.
+template <int kKeys> struct Handover {
+  uint4 weights[kKeys / 16][SparseConfig::kWarpgroup];
+  float2 keep[SparseConfig::kWarpgroup];       // what to multiply earlier sums by
+  float2 finish[2][SparseConfig::kWarpgroup];  // and the finished ones; of two items in turn
+};
+
+// Bit k of a tile's words: its row k holds a key. Each gathering warp writes those of its own rows.
+template <int kKeys, int kStages> union TileMasks {
+  std::uint32_t words[kStages][kKeys / 32];
+  std::conditional_t<kKeys == 64, std::uint16_t, std::uint8_t> parts[kStages][SparseConfig::kWarps];
+
+  __device__ std::uint32_t word(int stage, int i) const { return words[stage][i]; }
+};
+// The same from the warps of two blocks: eight bits of each part.
+template <int kStages> struct PairMasks {
+  alignas(16) std::uint32_t parts[kStages][2 * SparseConfig::kWarps];
+
+  __device__ std::uint32_t word(int stage, int i) const {
+    const uint4 four = reinterpret_cast<const uint4*>(parts[stage])[i];
+    return four.x | four.y << 8 | four.z << 16 | four.w << 24;
+  }
+};
+
+// What those who attend have to know of an item. Two of them, taken in turn: the next one is written
+// while the last one's rows are stored.
+struct ItemNote {
+  int num_tiles;  // 0: no key; kNobody: its token is nobody's; kNoItem: there are no more
+  int piece;      // kWhole: there is nothing to be merged
+  int token;
+  int first_head;
+
+  __device__ bool is_piece() const { return piece >= 0; }
+};
+inline constexpr int kNobody = -1;
+inline constexpr int kNoItem = -2;
+inline constexpr int kWhole = -1;
+
+// By a whole warp, of which the lane reads that gives the note's place back: racecheck then sees the order.
+__device__ inline ItemNote read_note(const ItemNote& note) {
+  ItemNote read{};
+  if (threadIdx.x % 32 == 0) read = note;
+  return {.num_tiles = __shfl_sync(0xffffffff, read.num_tiles, 0),
+          .piece = __shfl_sync(0xffffffff, read.piece, 0),
+          .token = __shfl_sync(0xffffffff, read.token, 0),
+          .first_head = __shfl_sync(0xffffffff, read.first_head, 0)};
+}
+
+// Where a thread block's next tile stands.
+template <typename Variant> struct TilePlace {
+  RingPosition<Variant::kConfig.stages> half;
+  RingPosition<Variant::kConfig.rope_stages> rope;
+
+  __device__ void advance() {
+    half.advance();
+    rope.advance();
+  }
+};
+
+template <typename Variant> struct SparseShared {
+  static constexpr SparseConfig kConfig = Variant::kConfig;
+  static constexpr int kStages = kConfig.stages;
+  static constexpr int kSlabBytes = kConfig.slab_bytes();
+  static constexpr int kHalfBytes = SparseConfig::kHalfSlabs * kSlabBytes;
+  static constexpr int kWarps = SparseConfig::kWarps;
+  using Raw = std::conditional_t<kConfig.raw_stages != 0, RawRows<kConfig.keys, kConfig.raw_stages>,
+                                 NoRawRows>;
+
+  alignas(1024) std::byte q[SparseConfig::kSlabs][kQuerySlabBytes];
+  alignas(1024) std::byte left[kStages][kHalfBytes];
+  alignas(1024) std::byte right[kStages][kHalfBytes];
+  alignas(1024) std::byte rope[kConfig.rope_stages][kSlabBytes];
+  Raw raw;
+  Handover<kConfig.keys> handover;
+  std::conditional_t<kConfig.blocks == 1, TileMasks<kConfig.keys, kStages>, PairMasks<kStages>>
+      masks;
+  ItemNote notes[2];
+  int ends[2][2][kWarps];     // of each stream's tiles that a warp found in use; of two items
+  RingBarriers<1> item_ring;  // q and a note
+  RingBarriers<kStages> left_ring;
+  RingBarriers<kStages> right_ring;
+  RingBarriers<kConfig.rope_stages> rope_ring;
+  // Parts of a tile that a warp of `sum` has fenced.
+  EmptyBarrier left_fenced[kStages];
+  EmptyBarrier right_fenced[kStages];
+  EmptyBarrier rope_fenced[kConfig.rope_stages];
+
+  __device__ void init() {
+    // Copies arrive for each thread, and for each warp's part of the mask; decoded rows warp by warp.
+    const bool is_copied = kConfig.rows == RowKind::bf16;
+    const int arrivals = is_copied ? SparseConfig::kWarpgroup : kWarps;
+    const int readers = kConfig.blocks * kWarps;
+    item_ring.init(1, kWarps + SparseConfig::kWarpgroup);
+    left_ring.init(is_copied ? arrivals + kWarps : arrivals, readers);
+    right_ring.init(arrivals, readers);
+    rope_ring.init(arrivals, readers);
+    if constexpr (kConfig.sum_fences()) {
+      for (EmptyBarrier& fenced : left_fenced) fenced.init(1);
+      for (EmptyBarrier& fenced : right_fenced) fenced.init(1);
+      for (EmptyBarrier& fenced : rope_fenced) fenced.init(1);
+    }
+  }
+};
+
+// A warp is done with a part of a tile. Who fills it again, in either block, waits for all of them.
+template <typename Variant> __device__ inline void give_back(EmptyBarrier& empty) {
+  __syncwarp();
+  if constexpr (Variant::kConfig.blocks == 1) {
+    if (threadIdx.x % 32 == 0) empty.arrive();
+  } else {
+    const std::uint32_t block = threadIdx.x % 32;
+    if (block < Variant::kConfig.blocks) empty.arrive(block, 1);
+  }
+}
+
+// Rows written by other threads are read by the tensor cores next. Of two blocks, who writes rows has
+// fenced already, since the copy engine reads them too.
+template <typename Variant> __device__ inline void fence_rows() {
+  if constexpr (Variant::kConfig.blocks == 1) cutlass::arch::fence_view_async_shared();
+}
+
+// Until a part of a tile is there for the tensor cores.
+template <typename Variant, int kStages>
+__device__ inline void wait_rows(RingBarriers<kStages>& ring, EmptyBarrier (&fenced)[kStages],
+                                 const RingPosition<kStages>& at) {
+  if constexpr (Variant::kConfig.sum_fences()) {
+    fenced[at.stage].wait(at.phase);
+  } else {
+    ring.wait_full(at);
+    fence_rows<Variant>();
+  }
+}
+
+// A descriptor without the block's rank, which addresses in a cluster carry above the instruction's.
+__device__ inline std::uint64_t without_rank(std::uint64_t descriptor) {
+  return descriptor & ~(std::uint64_t{0xf} << 20);
+}
+
+// Named barriers.
+enum SparseBarrier : std::uint32_t {
+  kHandoverFull,   // the score warpgroup arrives, the sum warpgroup waits
+  kHandoverEmpty,  // the other way round
+  kScoresDone,     // the next tile's scores are computed: the tensor cores are free for a while
+  kGatherers,      // all of the gathering warpgroup
+};
+
+}  // namespace quire::cuda::hopper

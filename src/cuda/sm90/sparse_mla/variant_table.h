@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// The compiled kernels as the planner sees them. For host code only: a kernel's own file would compile
+// all of them.
+#pragma once
+
+#include <string_view>
+
+#include "cuda/sm90/sparse_mla/fp8/launch_fp8.h"
+#include "cuda/sm90/sparse_mla/fp8/variants.h"
+#include "cuda/sm90/sparse_mla/launch_tiles.h"
+#include "cuda/sm90/sparse_mla/variants.h"
+
+namespace quire::cuda::hopper {
+
+struct SparseVariant {
+  std::string_view name;
+  RowKind rows;
+  int heads;   // of a token that a cluster takes; all clusters of a wider token, this many each
+  int blocks;  // of a cluster
+  int keys;    // of a tile
+  void (*launch)(const SparseParams& params, int blocks, cudaStream_t stream);
+};
+
+template <typename Variant> constexpr SparseVariant sparse_variant(std::string_view name) {
+  return {name,
+          Variant::kConfig.rows,
+          SparseConfig::kHeads * Variant::kConfig.blocks,
+          Variant::kConfig.blocks,
+          Variant::kConfig.keys,
+          launch_sparse_tiles<Variant>};
+}
+template <typename Variant> constexpr SparseVariant fp8_variant(std::string_view name) {
+  return {name, RowKind::fp8,     Variant::kConfig.heads,
+          1,    Fp8Config::kKeys, launch_sparse_fp8<Variant>};
+}
+
+// Of each kind of rows, from the narrowest on; one of each takes 64 heads.
+inline constexpr SparseVariant kSparseVariants[] = {
+    sparse_variant<SparseBf16>("bf16"),           fp8_variant<SparseFp8Heads16>("fp8_heads16"),
+    fp8_variant<SparseFp8Heads32>("fp8_heads32"), sparse_variant<SparseFp8>("fp8"),
+    sparse_variant<SparseFp8Pair>("fp8_pair"),
+};
+
+}  // namespace quire::cuda::hopper

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/sm90/sparse_mla/launch_tiles.cuh"
+#include "cuda/sm90/sparse_mla/variants.h"
+
+namespace quire::cuda::hopper {
+
+template void launch_sparse_tiles<SparseFp8>(const SparseParams&, int, cudaStream_t);
+template void launch_sparse_tiles<SparseFp8Pair>(const SparseParams&, int, cudaStream_t);
+
+}  // namespace quire::cuda::hopper
