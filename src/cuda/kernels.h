@@ -42,7 +42,7 @@ Candidates<StoreProblem, StoreArgs> store_kernels();
 Candidates<StoreProblem, StoreScalesArgs> store_scales_kernels();
 Candidates<StoreIndexKeysProblem, StoreIndexKeysArgs> store_index_keys_kernels();
 
-namespace hopper {
+namespace sm90::fused_qkv_matmul {
 
 // Empty, or why no Hopper kernel reads the weight packed.
 std::string refuse_packing(const Weight& weight);
@@ -53,6 +53,6 @@ std::int64_t packed_bytes(const Weight& form, bool has_perm);
 // Fills the storage on the context's stream and returns its view.
 Weight pack_weight(const Weight& weight, std::byte* storage, const Context& context);
 
-}  // namespace hopper
+}  // namespace sm90::fused_qkv_matmul
 
 }  // namespace quire::cuda

@@ -9,7 +9,7 @@
 #include "cuda/common/split_kv/work_walk.h"
 #include "gtest/gtest.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 namespace {
 
 struct Lengths {
@@ -193,4 +193,4 @@ TEST_F(DecodeWorkTest, InvariantPiecesDependOnTheSequenceAlone) {
 }
 
 }  // namespace
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -17,7 +17,7 @@
 #include "reference/fused_qkv_matmul.h"
 #include "support/cache_snapshot.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::fused_qkv_matmul {
 namespace {
 
 using test::CacheSnapshot;
@@ -234,4 +234,4 @@ INSTANTIATE_TEST_SUITE_P(All, FusedQkvGeneral, testing::ValuesIn(problems()),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::fused_qkv_matmul

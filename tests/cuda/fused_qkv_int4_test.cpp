@@ -15,7 +15,7 @@
 #include "fused_qkv_subject.h"
 #include "packed_twin.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::fused_qkv_matmul {
 namespace {
 
 using Problem = test::FusedQkvSpec;
@@ -39,8 +39,8 @@ TEST_P(FusedQkvInt4, AHundredRunsGiveTheSameBits) {
   const Subject subject(GetParam());
   const PackedTwin there(subject.args);
   const FusedQkvProblem problem = validate(there.packed);
-  ASSERT_EQ(refuse_int4(problem), "");
-  const KernelPtr<FusedQkvArgs> kernel = prepare_int4(problem);
+  ASSERT_EQ(sm90::fused_qkv_matmul::refuse_int4(problem), "");
+  const KernelPtr<FusedQkvArgs> kernel = sm90::fused_qkv_matmul::prepare_int4(problem);
   std::vector<std::byte> first;
   for (int run = 0; run < 100; ++run) {
     kernel->run(there.packed, Context{});
@@ -93,4 +93,4 @@ INSTANTIATE_TEST_SUITE_P(All, FusedQkvInt4, testing::ValuesIn(problems()),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::fused_qkv_matmul

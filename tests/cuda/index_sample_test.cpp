@@ -7,7 +7,7 @@
 
 #include "gtest/gtest.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 namespace {
 
 std::vector<int> order_of(int tiles) {
@@ -45,4 +45,4 @@ TEST(IndexSample, IsSpreadOverThePiece) {
 }
 
 }  // namespace
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

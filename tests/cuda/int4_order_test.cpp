@@ -12,7 +12,7 @@
 #include "fused_qkv_subject.h"
 #include "reference/weight.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 namespace {
 
 struct Format {
@@ -141,4 +141,4 @@ TEST(Int4FragmentTest, EveryZeroIsExact) {
 }
 
 }  // namespace
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -5,7 +5,7 @@
 #include "cuda/sm90/mla_prefill/branch.h"
 #include "gtest/gtest.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_prefill {
 namespace {
 
 MlaPrefillProblem deepseek(std::int64_t tokens) {
@@ -115,4 +115,4 @@ TEST(PlanBranchTest, ScratchIsBoundedByAGroupOfHeads) {
 }
 
 }  // namespace
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_prefill

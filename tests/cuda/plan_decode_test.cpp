@@ -9,7 +9,7 @@
 #include "cuda/sm90/flash_attention/decode/tree_mask.h"
 #include "gtest/gtest.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 namespace {
 
 FlashAttentionProblem llama(std::int64_t new_tokens) {
@@ -188,4 +188,4 @@ TEST(PlanDecodeTest, ATreeStandsBesideAnInterval) {
 }
 
 }  // namespace
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

@@ -8,7 +8,7 @@
 
 #include "cuda/sm90/mla_indexer/group/group_cuts.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 namespace {
 
 constexpr int kSms = 132;
@@ -115,4 +115,4 @@ TEST(PlanIndex, OneLongRowWouldKeepAThreadBlockBusyForLongerThanAMerge) {
 }
 
 }  // namespace
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

@@ -9,7 +9,7 @@
 
 #include "cuda/sm90/fused_qkv_matmul/int4/few_tokens/plan_few.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::fused_qkv_matmul {
 namespace {
 
 constexpr int kSms = 132;
@@ -149,4 +149,4 @@ TEST(PlanInt4Test, SaysWhyNot) {
 }
 
 }  // namespace
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::fused_qkv_matmul

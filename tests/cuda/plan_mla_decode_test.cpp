@@ -8,7 +8,7 @@
 #include "cuda/sm90/mla_decode/plan_decode.h"
 #include "gtest/gtest.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 namespace {
 
 constexpr int kSms = 132;
@@ -222,4 +222,4 @@ TEST(PlanMlaDecodeTest, SaysWhyNot) {
 }
 
 }  // namespace
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

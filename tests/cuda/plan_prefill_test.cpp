@@ -7,7 +7,7 @@
 #include "cuda/llama_attention.h"
 #include "gtest/gtest.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 namespace {
 
 FlashAttentionProblem llama(std::int64_t page_size) {
@@ -228,4 +228,4 @@ TEST(PlanPrefillTest, SaysWhyItRefuses) {
 }
 
 }  // namespace
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

@@ -3,7 +3,7 @@
 
 #include "cuda/sm90/sparse_mla/plan_sparse.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::sparse_mla {
 namespace {
 
 constexpr int kSms = 132;
@@ -118,4 +118,4 @@ TEST(PlanSparse, SaysWhatItDoesNotTake) {
 }
 
 }  // namespace
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::sparse_mla

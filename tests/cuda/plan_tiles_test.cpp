@@ -14,7 +14,7 @@
 #include "cuda/sm90/fused_qkv_matmul/kv_codes.h"
 #include "gtest/gtest.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::fused_qkv_matmul {
 namespace {
 
 constexpr int kSms = 132;
@@ -443,4 +443,4 @@ TEST(RowOrderTest, AThreadOwnsEightNeighbouringColumns) {
 }
 
 }  // namespace
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::fused_qkv_matmul

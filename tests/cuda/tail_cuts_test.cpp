@@ -9,7 +9,7 @@
 
 #include "gtest/gtest.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 namespace {
 
 struct Piece {
@@ -114,4 +114,4 @@ TEST(TailCutsTest, LeavesWholeWhatIsShortOrEven) {
 }
 
 }  // namespace
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -8,7 +8,7 @@
 #include "gtest/gtest.h"
 #include "reference/mask.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 namespace {
 
 constexpr int kKeys = 40;
@@ -66,4 +66,4 @@ TEST(VisibleRangeTest, LeavesOtherMasksToOthers) {
 }
 
 }  // namespace
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

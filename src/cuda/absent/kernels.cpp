@@ -108,7 +108,7 @@ std::vector<std::byte> download(const TensorView&, void*) {
   throw_absent("download");
 }
 
-namespace hopper {
+namespace sm90::fused_qkv_matmul {
 
 std::string refuse_packing(const Weight& weight) {
   return refuse(weight.data.device);
@@ -126,5 +126,5 @@ Weight pack_weight(const Weight&, std::byte*, const Context&) {
   throw_absent("pack_weight");
 }
 
-}  // namespace hopper
+}  // namespace sm90::fused_qkv_matmul
 }  // namespace quire::cuda

@@ -53,7 +53,7 @@ cpu::Target target_for(const Context& context) {
 void check_hopper(const Weight& weight, const Context& context) {
   constexpr std::string_view kKernel = "hopper/int4/fused_qkv_matmul";
   std::string reason = refuse_kernel(kKernel, context);
-  if (reason.empty()) reason = cuda::hopper::refuse_packing(weight);
+  if (reason.empty()) reason = cuda::sm90::fused_qkv_matmul::refuse_packing(weight);
   if (!reason.empty()) refuse(fmt::format("{} refuses: {}", kKernel, reason));
 }
 
@@ -65,13 +65,13 @@ bool is_on_cpu(const Weight& weight) {
 Weight form_of(const Weight& weight, const Context& context) {
   if (is_on_cpu(weight)) return cpu::packed_form(weight, target_for(context));
   check_hopper(weight, context);
-  return cuda::hopper::packed_form(weight);
+  return cuda::sm90::fused_qkv_matmul::packed_form(weight);
 }
 
 std::int64_t bytes_of(const Weight& form, const Weight& weight) {
   const bool has_perm = weight.perm.has_value();
   return is_on_cpu(weight) ? cpu::packed_bytes(form, has_perm)
-                           : cuda::hopper::packed_bytes(form, has_perm);
+                           : cuda::sm90::fused_qkv_matmul::packed_bytes(form, has_perm);
 }
 
 void check_storage(const Arguments& check, const TensorView& storage, std::int64_t bytes) {
@@ -131,7 +131,7 @@ Weight pack_weight(const Weight& weight, const TensorView& storage, const Contex
   check_storage(check, storage, bytes);
   check.outputs_do_not_overlap();
   if (!is_on_cpu(weight)) {
-    return cuda::hopper::pack_weight(weight, storage.as<std::byte>(), context);
+    return cuda::sm90::fused_qkv_matmul::pack_weight(weight, storage.as<std::byte>(), context);
   }
   const cpu::FloatEnvironment environment;
   return cpu::pack_weight(weight, storage.as<std::byte>(), context, target_for(context));

@@ -226,7 +226,7 @@ std::int64_t packed_size(const Arguments& check, const Weight& weight) {
   check_packed_shape(check, weight);
   const bool has_perm = weight.perm.has_value();
   return weight.packing == WeightPacking::fragments_64
-             ? cuda::hopper::packed_bytes(weight, has_perm)
+             ? cuda::sm90::fused_qkv_matmul::packed_bytes(weight, has_perm)
              : cpu::packed_bytes(weight, has_perm);
 }
 

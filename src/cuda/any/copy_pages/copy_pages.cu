@@ -14,7 +14,7 @@
 #include "cuda/common/runtime/launch.h"
 #include "quire/error.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::copy_pages {
 namespace {
 
 constexpr int kThreads = 256;
@@ -145,4 +145,4 @@ void copy_pages(const CopyPagesArgs& args, const Context& context) {
   if (args.cache.scales) copy(*args.cache.scales, args.pairs, args.cache.num_pages(), stream);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::copy_pages

@@ -7,10 +7,10 @@
 
 #include "quire/ops/copy_pages.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::copy_pages {
 
 // Empty: any valid problem on a GPU of compute capability 9.0.
 std::string refuse(const CopyPagesProblem& problem);
 void copy_pages(const CopyPagesArgs& args, const Context& context);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::copy_pages

@@ -6,7 +6,7 @@
 #include "cuda/common/runtime/device_facts.h"
 #include "cuda/common/runtime/device_scope.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::flash_attention {
 namespace {
 
 ScoreParams score_params(const FlashAttentionArgs& args) {
@@ -45,4 +45,4 @@ void flash_attention_general(const FlashAttentionArgs& args, const Context& cont
   launch_paged_attention(params, static_cast<cudaStream_t>(context.stream));
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::flash_attention

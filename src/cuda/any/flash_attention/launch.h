@@ -8,10 +8,10 @@
 
 #include "quire/ops/flash_attention.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::flash_attention {
 
 // Empty, or why not: tensors elsewhere, or a mask of more joins than a launch can carry.
 std::string refuse_general(const FlashAttentionProblem& problem);
 void flash_attention_general(const FlashAttentionArgs& args, const Context& context);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::flash_attention

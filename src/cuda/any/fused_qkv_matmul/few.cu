@@ -7,7 +7,7 @@
 #include "cuda/any/fused_qkv_matmul/store_value.cuh"
 #include "cuda/common/runtime/launch.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::fused_qkv_matmul {
 namespace {
 
 constexpr int kRows = 4;  // of W
@@ -118,4 +118,4 @@ void launch_few(const GeneralParams& params, cudaStream_t stream) {
          stream, params, static_cast<int>(token_blocks));
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::fused_qkv_matmul

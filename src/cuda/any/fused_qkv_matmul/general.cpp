@@ -8,7 +8,7 @@
 #include "cuda/common/runtime/device_facts.h"
 #include "cuda/common/runtime/device_scope.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::fused_qkv_matmul {
 namespace {
 
 // Up to here decoding each weight once per eight tokens costs less than tiles that are mostly empty.
@@ -99,4 +99,4 @@ KernelPtr<FusedQkvArgs> prepare_general(const FusedQkvProblem& problem) {
   return std::make_unique<const PlainKernel<FusedQkvArgs>>(run, workspace_bytes(problem));
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::fused_qkv_matmul

@@ -10,7 +10,7 @@
 #include "core/kernel.h"
 #include "quire/ops/fused_qkv_matmul.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::fused_qkv_matmul {
 
 // Empty, or why not: tensors elsewhere, or a weight packed for another family of kernels.
 std::string refuse_general(const FusedQkvProblem& problem);
@@ -18,4 +18,4 @@ std::string refuse_general(const FusedQkvProblem& problem);
 // x rounded to int8 stands before them.
 KernelPtr<FusedQkvArgs> prepare_general(const FusedQkvProblem& problem);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::fused_qkv_matmul

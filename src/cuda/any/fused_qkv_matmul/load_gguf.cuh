@@ -5,7 +5,7 @@
 
 #include "cuda/any/fused_qkv_matmul/load_number.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::fused_qkv_matmul {
 
 __device__ inline unsigned load_byte(const std::byte* from) {
   return load_as<unsigned char>(from);
@@ -92,4 +92,4 @@ __device__ inline void load_q6_k(const std::byte* row, int column, bool is_even,
   }
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::fused_qkv_matmul

@@ -3,7 +3,7 @@
 
 #include "cuda/any/fused_qkv_matmul/load_number.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::fused_qkv_matmul {
 
 inline constexpr int kInputBlock = 128;  // columns that share a scale
 
@@ -30,4 +30,4 @@ __device__ inline void load_input(const InputOperand& x, int token, int column, 
   }
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::fused_qkv_matmul

@@ -5,7 +5,7 @@
 #include "cuda/any/fused_qkv_matmul/params.h"
 #include "cuda/common/rows/eight.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::fused_qkv_matmul {
 
 template <typename T> __device__ inline T load_as(const std::byte* from) {
   return __ldg(reinterpret_cast<const T*>(from));
@@ -101,4 +101,4 @@ __device__ inline void multiply(float (&v)[kRun], float factor) {
   for (float& value : v) value *= factor;
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::fused_qkv_matmul

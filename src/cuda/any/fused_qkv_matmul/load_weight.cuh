@@ -6,7 +6,7 @@
 #include "cuda/any/fused_qkv_matmul/load_number.cuh"
 #include "cuda/common/matmul/int4/pack_order.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::fused_qkv_matmul {
 
 inline constexpr int kMiddleCode = 8;  // the zero point of a weight without zero points
 
@@ -108,4 +108,4 @@ __device__ inline void load_weight(const WeightOperand& w, int row, int column, 
   load_blocks(w, row, column, v);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::fused_qkv_matmul

@@ -3,7 +3,7 @@
 
 #include "cuda/common/matmul/int4/make_source.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::fused_qkv_matmul {
 namespace {
 
 constexpr int kScaleBlock = 128;
@@ -137,4 +137,4 @@ GeneralParams make_general_params(const FusedQkvArgs& args) {
       .x = input_operand(args), .weight = weight_operand(args.weight), .outputs = outputs_of(args)};
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::fused_qkv_matmul

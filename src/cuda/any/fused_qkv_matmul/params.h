@@ -12,7 +12,7 @@
 #include "quire/kv_layer_view.h"
 #include "quire/weight.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::fused_qkv_matmul {
 
 // Columns that a thread loads and decodes at once. Every group and block of columns that shares a
 // scale is a multiple of it.
@@ -91,4 +91,4 @@ void launch_few(const GeneralParams& params, cudaStream_t stream);
 // of the stored weight columns.
 void launch_round_input(const InputOperand& x, int group, float* out, cudaStream_t stream);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::fused_qkv_matmul

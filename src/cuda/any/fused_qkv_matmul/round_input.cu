@@ -4,7 +4,7 @@
 #include "cuda/any/fused_qkv_matmul/load_number.cuh"
 #include "cuda/common/runtime/launch.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::fused_qkv_matmul {
 namespace {
 
 constexpr int kLanes = 32;
@@ -62,4 +62,4 @@ void launch_round_input(const InputOperand& x, int group, float* out, cudaStream
          group, out);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::fused_qkv_matmul

@@ -6,7 +6,7 @@
 #include "cuda/common/rows/store_run.cuh"
 #include "cuda/common/rows/token_place.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::fused_qkv_matmul {
 
 inline constexpr int kFour = 4;
 
@@ -116,4 +116,4 @@ __device__ inline float bias_of(const GeneralOutputs& outputs, int column) {
   return load_float(outputs.bias, outputs.bias_dtype, column);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::fused_qkv_matmul

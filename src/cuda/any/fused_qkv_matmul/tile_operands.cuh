@@ -5,7 +5,7 @@
 #include "cuda/any/fused_qkv_matmul/load_weight.cuh"
 #include "cuda/any/fused_qkv_matmul/tiles.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::fused_qkv_matmul {
 
 // Any x beside weights of one family.
 template <WeightFamily kFamily> struct TileOperands {
@@ -13,12 +13,12 @@ template <WeightFamily kFamily> struct TileOperands {
 
   __device__ static void load_input(const InputOperand& x, int token, int column,
                                     float (&v)[kRun]) {
-    hopper::load_input(x, token, column, v);
+    fused_qkv_matmul::load_input(x, token, column, v);
   }
   __device__ static void load_weight(const WeightOperand& w, int row, int column,
                                      float (&v)[kRun]) {
-    hopper::load_weight<kFamily>(w, row, column, v);
+    fused_qkv_matmul::load_weight<kFamily>(w, row, column, v);
   }
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::fused_qkv_matmul

@@ -12,7 +12,7 @@
 #include "cuda/any/fused_qkv_matmul/store_value.cuh"
 #include "cuda/common/runtime/launch.h"
 
-namespace quire::cuda::hopper::tiles {
+namespace quire::cuda::any::fused_qkv_matmul::tiles {
 
 inline constexpr int kTokens = 64;
 inline constexpr int kRows = 128;  // of W
@@ -161,4 +161,4 @@ template <typename Operands> void launch_tiles(const GeneralParams& params, cuda
          stream, params, static_cast<int>(token_blocks));
 }
 
-}  // namespace quire::cuda::hopper::tiles
+}  // namespace quire::cuda::any::fused_qkv_matmul::tiles

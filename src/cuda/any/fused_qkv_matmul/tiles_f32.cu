@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/any/fused_qkv_matmul/tiles.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::fused_qkv_matmul {
 
 // Nothing is decoded, so the loads of the next step stay in flight while this one is multiplied.
 struct F32Operands {
@@ -23,4 +23,4 @@ void launch_tiles_f32(const GeneralParams& params, cudaStream_t stream) {
   tiles::launch_tiles<F32Operands>(params, stream);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::fused_qkv_matmul

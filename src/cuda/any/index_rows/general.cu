@@ -5,7 +5,7 @@
 #include "cuda/common/runtime/launch.h"
 #include "cuda/common/thread/warp_reduce.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::index_rows {
 namespace {
 
 constexpr int kWarp = 32;
@@ -150,4 +150,4 @@ void launch_general(const IndexRowParams& params, const QueryTarget& target, cud
   launch_any(params, target, stream);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::index_rows

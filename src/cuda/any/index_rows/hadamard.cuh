@@ -6,7 +6,7 @@
 #include "cuda/any/index_rows/hadamard_product.cuh"
 #include "cuda/any/index_rows/row_steps.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::index_rows {
 
 __device__ inline void sum_and_difference(float& a, float& b) {
   const float sum = a + b;
@@ -122,4 +122,4 @@ __device__ inline void hadamard_transposing(float (&values)[kVectors][kWidth]) {
   }
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::index_rows

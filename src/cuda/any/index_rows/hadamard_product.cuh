@@ -11,7 +11,7 @@
 
 #include "quire/dtype.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::index_rows {
 
 class HadamardProduct {
  public:
@@ -102,4 +102,4 @@ template <DType kX> class RawHadamardProduct {
   unsigned signs_;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::index_rows

@@ -6,7 +6,7 @@
 #include "cuda/common/runtime/device_facts.h"
 #include "cuda/common/runtime/device_scope.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::index_rows {
 namespace {
 
 constexpr std::int64_t kVectorBytes = 16;
@@ -169,4 +169,4 @@ void quantize_index_queries(const QuantizeIndexQueriesArgs& args, const Context&
   run(params_of(args, args.q), target, args.q.device, context);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::index_rows

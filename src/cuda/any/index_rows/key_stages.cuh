@@ -11,7 +11,7 @@
 #include "cuda/common/pipeline/ring.cuh"
 #include "cuda/common/rows/token_finder.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::index_rows {
 
 template <DType kXType, int kRowColumns, RowSteps kSteps = RowSteps::any> struct KeyRowConfig {
   using Steps = KnownKeySteps<kSteps>;
@@ -130,7 +130,7 @@ template <typename Config> class KeyLoader {
     for (int i = 0; i < kOwnRows; ++i) {
       const std::int64_t token = token_of(stage, i);
       const TokenPlace place = finder_.find(token);
-      pages_[i] = hopper::look_up(target_, token < params_.tokens ? place : TokenPlace{});
+      pages_[i] = index_rows::look_up(target_, token < params_.tokens ? place : TokenPlace{});
     }
   }
 
@@ -202,4 +202,4 @@ template <typename Config> class KeyLoader {
   KeyPages pages_[kOwnRows];  // of the next stage
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::index_rows

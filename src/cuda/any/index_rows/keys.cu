@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/any/index_rows/store_keys.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::index_rows {
 
 void launch_vectors(const IndexRowParams& params, const KeyTarget& target,
                     const IndexRowLaunch& launched) {
@@ -14,4 +14,4 @@ void launch_vectors(const IndexRowParams& params, const KeyTarget& target,
   launch_keys_of_type<DType::f32>(params, target, launched);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::index_rows

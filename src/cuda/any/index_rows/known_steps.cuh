@@ -5,7 +5,7 @@
 
 #include "cuda/any/index_rows/params.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::index_rows {
 
 enum class RowSteps : std::uint8_t {
   any,  // as the parameters say
@@ -72,4 +72,4 @@ template <typename Launch> void for_steps_of(const IndexRowParams& params, Launc
   }
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::index_rows

@@ -8,7 +8,7 @@
 #include "quire/ops/quantize_index_queries.h"
 #include "quire/ops/store_index_keys.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::index_rows {
 
 // Empty: a problem on a GPU of compute capability 9.0 whose rows fit into shared memory.
 std::string refuse(const StoreIndexKeysProblem& problem);
@@ -16,4 +16,4 @@ std::string refuse(const QuantizeIndexQueriesProblem& problem);
 void store_index_keys(const StoreIndexKeysArgs& args, const Context& context);
 void quantize_index_queries(const QuantizeIndexQueriesArgs& args, const Context& context);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::index_rows

@@ -4,7 +4,7 @@
 
 #include "cuda/any/index_rows/row_steps.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::index_rows {
 
 inline constexpr int kChains = 4;  // of sums, beside each other
 
@@ -125,4 +125,4 @@ __device__ inline void normalize(float (&rows)[kRows][kVectors][kWidth], const f
   }
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::index_rows

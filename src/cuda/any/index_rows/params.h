@@ -10,7 +10,7 @@
 #include "quire/kv_layer_view.h"
 #include "quire/ops/quantize_fp8.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::index_rows {
 
 // f32, f16 or bf16 [columns]; null: absent.
 struct IndexRowVector {
@@ -87,4 +87,4 @@ void launch_vectors(const IndexRowParams& params, const QueryTarget& target,
 void launch_general(const IndexRowParams& params, const KeyTarget& target, cudaStream_t stream);
 void launch_general(const IndexRowParams& params, const QueryTarget& target, cudaStream_t stream);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::index_rows

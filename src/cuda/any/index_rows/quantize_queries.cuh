@@ -13,7 +13,7 @@
 #include "cuda/any/index_rows/query_tokens.cuh"
 #include "cuda/common/runtime/launch.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::index_rows {
 
 // The rows of a block: every group of lanes takes every kGroups-th of them.
 struct QueryRows {
@@ -200,4 +200,4 @@ inline void launch_usual_queries(const IndexRowParams& params, const QueryTarget
   });
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::index_rows

@@ -7,7 +7,7 @@
 #include "cuda/any/index_rows/target.cuh"
 #include "cuda/common/rows/eight.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::index_rows {
 
 template <int kVectors, int kWidth>
 __device__ inline float largest(const float (&values)[kVectors][kWidth]) {
@@ -157,4 +157,4 @@ __device__ inline void quantize_rows(const IndexRowParams& params, const Target&
   }
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::index_rows

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/any/index_rows/quantize_queries.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::index_rows {
 
 void launch_vectors(const IndexRowParams& params, const QueryTarget& target,
                     const IndexRowLaunch& launched) {
@@ -17,4 +17,4 @@ void launch_vectors(const IndexRowParams& params, const QueryTarget& target,
   launch_queries_of_type<DType::f32>(params, target, launched);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::index_rows

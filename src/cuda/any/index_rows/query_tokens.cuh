@@ -7,7 +7,7 @@
 #include "cuda/any/index_rows/target.cuh"
 #include "cuda/common/rows/token_finder.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::index_rows {
 
 template <DType kXType, int kRowLanes, RowSteps kSteps = RowSteps::any> struct QueryRowConfig {
   using Steps = KnownSteps<kSteps>;
@@ -46,7 +46,7 @@ template <typename Config> struct QueryTokens {
       const int lane = i % Config::kLanes;
       if (targets[token].position < 0) continue;
       RowAngles<kEight> own;
-      hopper::load_angles<Config::kLanes>(params, lane, targets[token].position, own);
+      index_rows::load_angles<Config::kLanes>(params, lane, targets[token].position, own);
 #pragma unroll
       for (int p = 0; p < kPieces; ++p) {
         const float* four = &own[p / 2][p % 2 * 4];
@@ -64,4 +64,4 @@ template <typename Config> struct QueryTokens {
   }
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::index_rows

@@ -8,7 +8,7 @@
 #include "cuda/any/index_rows/params.h"
 #include "cuda/common/rows/any_eight.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::index_rows {
 
 inline constexpr int kRowVectors = 4;                   // of a lane, but for keys with Hadamard
 inline constexpr int kTurnedVectors = kRowVectors / 2;  // rope is the first half of the row
@@ -114,4 +114,4 @@ __device__ inline void rotate(bool interleaved, const float (&angles)[kVectors /
   }
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::index_rows

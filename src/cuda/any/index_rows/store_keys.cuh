@@ -10,7 +10,7 @@
 #include "cuda/any/index_rows/quantize_row.cuh"
 #include "cuda/common/runtime/launch.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::index_rows {
 
 // Two or four numbers that stand in shared memory.
 template <int kWidth>
@@ -221,4 +221,4 @@ inline bool are_usual_keys(const IndexRowParams& params, const KeyTarget& target
          params.norm_weight.data != nullptr && params.rounding == ScaleRounding::power_of_two;
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::index_rows

@@ -6,7 +6,7 @@
 #include "cuda/common/rows/number_bits.cuh"
 #include "cuda/common/rows/token_place.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::index_rows {
 
 // A token's share of a target's addresses, found once for all its rows.
 struct TokenTarget {
@@ -123,4 +123,4 @@ __device__ inline float row_scale(ScaleRounding rounding, float amax) {
   return rounding == ScaleRounding::exact ? __fdiv_rn(amax, 448.0f) : power_of_two_scale(amax);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::index_rows

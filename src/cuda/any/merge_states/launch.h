@@ -7,10 +7,10 @@
 
 #include "quire/ops/merge_states.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::merge_states {
 
 // Empty: any valid problem on a GPU of compute capability 9.0.
 std::string refuse(const MergeStatesProblem& problem);
 void merge_states(const MergeStatesArgs& args, const Context& context);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::merge_states

@@ -9,7 +9,7 @@
 #include "cuda/common/runtime/device_scope.h"
 #include "cuda/common/runtime/launch.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::merge_states {
 namespace {
 
 constexpr int kThreads = 256;
@@ -220,4 +220,4 @@ void merge_states(const MergeStatesArgs& args, const Context& context) {
   launch(merge_vectors<DType::f32>, shape, stream, params, vectors, heads);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::merge_states

@@ -8,7 +8,7 @@
 #include "cuda/common/runtime/device_facts.h"
 #include "cuda/common/runtime/device_scope.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::mla_decode {
 namespace {
 
 struct Sizes {
@@ -214,4 +214,4 @@ KernelPtr<MlaDecodeArgs> prepare_general(const MlaDecodeProblem& problem) {
   return std::make_unique<const PlainKernel<MlaDecodeArgs>>(run, workspace_bytes(problem));
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::mla_decode

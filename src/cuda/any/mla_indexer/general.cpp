@@ -6,7 +6,7 @@
 #include "cuda/common/runtime/device_facts.h"
 #include "cuda/common/runtime/device_scope.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::mla_indexer {
 namespace {
 
 constexpr std::int64_t kMaxBlocks = 264;  // two for each SM of an H200
@@ -70,4 +70,4 @@ KernelPtr<MlaIndexerArgs> prepare_general(const MlaIndexerProblem& problem) {
   return std::make_unique<const PlainKernel<MlaIndexerArgs>>(run, workspace_bytes(problem));
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::mla_indexer

@@ -5,7 +5,7 @@
 #include "cuda/common/rows/token_place.cuh"
 #include "cuda/common/runtime/launch.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::mla_indexer {
 namespace {
 
 struct IndexerShared {
@@ -65,4 +65,4 @@ void launch_indexer(const IndexerParams& params, cudaStream_t stream) {
          stream, params);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::mla_indexer

@@ -10,7 +10,7 @@
 #include "core/kernel.h"
 #include "quire/ops/mla_indexer.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::mla_indexer {
 
 // Empty: any valid problem on a GPU of compute capability 9.0.
 std::string refuse_general(const MlaIndexerProblem& problem);
@@ -18,4 +18,4 @@ std::string refuse_general(const MlaIndexerProblem& problem);
 // never those of all tokens.
 KernelPtr<MlaIndexerArgs> prepare_general(const MlaIndexerProblem& problem);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::mla_indexer

@@ -7,7 +7,7 @@
 
 #include "cuda/common/rows/row_reader.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::mla_indexer {
 
 struct IndexerParams {
   PlainRows q;  // fp8 [tokens, heads, depth]
@@ -29,4 +29,4 @@ struct IndexerParams {
 
 void launch_indexer(const IndexerParams& params, cudaStream_t stream);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::mla_indexer

@@ -7,7 +7,7 @@
 #include "cuda/common/rows/rank.cuh"
 #include "cuda/common/rows/row_reader.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::mla_indexer {
 
 inline constexpr int kIndexerThreads = 256;
 inline constexpr int kIndexerTile = 64;   // keys, and heads
@@ -130,4 +130,4 @@ __device__ inline void score_tile(const IndexerParams& params, const IndexedToke
   ranks[first + threadIdx.x] = place.exists() ? rank_of(sum * scale) : kAbsentRank;
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::mla_indexer

@@ -7,7 +7,7 @@
 
 #include "cuda/any/mla_indexer/score_keys.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::mla_indexer {
 
 struct SelectShared {
   unsigned counts[256];
@@ -101,4 +101,4 @@ __device__ inline void write_selection(const Rank& rank, std::int64_t bound, Thr
   }
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::mla_indexer

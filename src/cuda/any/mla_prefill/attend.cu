@@ -5,7 +5,7 @@
 #include "cuda/common/general_attention/attend_tile.cuh"
 #include "cuda/common/runtime/launch.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::mla_prefill {
 namespace {
 
 using Config = AttendConfig<32, 1>;
@@ -89,4 +89,4 @@ void launch_chunk_attention(const ChunkAttentionParams& params, cudaStream_t str
          stream, params);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::mla_prefill

@@ -4,7 +4,7 @@
 
 #include "cuda/any/mla_prefill/params.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::mla_prefill {
 
 struct ChunkKeys {
   std::int64_t first;       // position of the first key
@@ -34,4 +34,4 @@ __device__ inline ChunkKeys keys_of_chunk(const ChunkTable& chunks, std::int64_t
   return {min(first, num_keys), min(first + rows, num_keys), begin};
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::mla_prefill

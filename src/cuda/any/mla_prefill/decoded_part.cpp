@@ -8,7 +8,7 @@
 #include "cuda/any/mla_prefill/picked_rows.h"
 #include "cuda/sm90/mla_decode/launch.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::mla_prefill {
 namespace {
 
 struct PartScratch {
@@ -54,7 +54,8 @@ MlaDecodeProblem decode_problem(const MlaPrefillProblem& problem) {
 }
 
 bool is_fast(const MlaDecodeProblem& problem) {
-  return refuse_mla_decode_bf16(problem).empty() || refuse_mla_decode_fp8(problem).empty();
+  return sm90::mla_decode::refuse_mla_decode_bf16(problem).empty() ||
+         sm90::mla_decode::refuse_mla_decode_fp8(problem).empty();
 }
 
 // Any strides: the widest vectors that everything is aligned to.
@@ -113,8 +114,9 @@ MlaDecodeArgs decode_args(const MlaPrefillArgs& args, const MlaPrefillProblem& p
 }
 
 KernelPtr<MlaDecodeArgs> prepare_decode(const MlaDecodeProblem& problem, DecodeKernels kernels) {
-  return kernels == DecodeKernels::fastest && is_fast(problem) ? prepare_mla_decode(problem)
-                                                               : prepare_general(problem);
+  return kernels == DecodeKernels::fastest && is_fast(problem)
+             ? sm90::mla_decode::prepare_mla_decode(problem)
+             : any::mla_decode::prepare_general(problem);
 }
 
 }  // namespace
@@ -149,4 +151,4 @@ void DecodedPart::run(const MlaPrefillArgs& args, const Context& context,
   if (args.lse.has_value()) launch_put_back_rows(copy_of(batch, *args.lse, *decode.lse), stream);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::mla_prefill

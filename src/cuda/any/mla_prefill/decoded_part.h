@@ -14,7 +14,7 @@
 #include "quire/ops/mla_decode.h"
 #include "quire/ops/mla_prefill.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::mla_prefill {
 
 enum class DecodeKernels : std::uint8_t { fastest, general };
 
@@ -33,4 +33,4 @@ class DecodedPart {
   std::int64_t workspace_bytes_ = 0;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::mla_prefill

@@ -4,7 +4,7 @@
 #include "cuda/common/mla/fp8_group.cuh"
 #include "cuda/common/runtime/launch.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::mla_prefill {
 namespace {
 
 constexpr int kThreads = 256;
@@ -54,4 +54,4 @@ void launch_gather(const GatherParams& params, cudaStream_t stream) {
       stream, params);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::mla_prefill

@@ -11,7 +11,7 @@
 #include "cuda/common/runtime/device_facts.h"
 #include "cuda/common/runtime/device_scope.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::mla_prefill {
 namespace {
 
 class Prefill {
@@ -200,4 +200,4 @@ KernelPtr<MlaPrefillArgs> prepare_general(const MlaPrefillProblem& problem) {
   return std::make_unique<const GeneralKernel>(problem);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::mla_prefill

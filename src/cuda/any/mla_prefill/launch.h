@@ -15,7 +15,7 @@
 #include "core/kernel.h"
 #include "quire/ops/mla_prefill.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::mla_prefill {
 
 // Empty: any valid problem on a GPU of compute capability 9.0.
 std::string refuse_plan(const MlaPrefillPlanProblem& problem);
@@ -26,4 +26,4 @@ std::string refuse_general(const MlaPrefillProblem& problem);
 // Bounded by a group of heads, whose number follows from the chunk's rows.
 KernelPtr<MlaPrefillArgs> prepare_general(const MlaPrefillProblem& problem);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::mla_prefill

@@ -11,7 +11,7 @@
 #include "cuda/common/softmax/score.h"
 #include "quire/ops/mla_prefill.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::mla_prefill {
 
 // MlaPrefillChunks on the device.
 struct ChunkTable {
@@ -86,4 +86,4 @@ struct ChunkAttentionParams {
 
 void launch_chunk_attention(const ChunkAttentionParams& params, cudaStream_t stream);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::mla_prefill

@@ -4,7 +4,7 @@
 #include "cuda/common/runtime/launch.h"
 #include "cuda/common/thread/warp_scan.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::mla_prefill {
 namespace {
 
 constexpr int kThreads = 256;
@@ -86,4 +86,4 @@ void launch_put_back_rows(const CopyPickedParams& params, cudaStream_t stream) {
   launch_copy<Direction::put_back>(params, stream);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::mla_prefill

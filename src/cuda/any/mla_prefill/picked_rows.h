@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::mla_prefill {
 
 struct PickedBatch {
   const std::uint32_t* row_offsets = nullptr;  // [batch + 1]
@@ -37,4 +37,4 @@ void launch_pick_offsets(const PickedBatch& batch, cudaStream_t stream);
 void launch_pick_rows(const CopyPickedParams& params, cudaStream_t stream);
 void launch_put_back_rows(const CopyPickedParams& params, cudaStream_t stream);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::mla_prefill

@@ -6,7 +6,7 @@
 #include "cuda/common/rows/row_reader.cuh"
 #include "cuda/common/rows/token_place.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::mla_prefill {
 
 // The last sequence that begins at or before the row.
 __device__ inline std::int64_t sequence_of_row(const ChunkTable& chunks, std::int64_t chunk,
@@ -45,4 +45,4 @@ __device__ inline RowPlace place_of_row(const KvLayerView& view, const std::uint
   return place.exists() ? place_row(view, place.sequence, place.position, 0) : RowPlace{};
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::mla_prefill

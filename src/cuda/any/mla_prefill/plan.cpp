@@ -4,7 +4,7 @@
 #include "cuda/common/runtime/device_facts.h"
 #include "cuda/common/runtime/device_scope.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::mla_prefill {
 
 ChunkTable chunk_table(const MlaPrefillChunks& chunks) {
   return {.buffer_row_offsets = chunks.buffer_row_offsets.as<std::uint32_t>(),
@@ -35,4 +35,4 @@ void mla_prefill_plan(const MlaPrefillPlanArgs& args, const Context& context) {
                       static_cast<cudaStream_t>(context.stream));
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::mla_prefill

@@ -4,7 +4,7 @@
 #include "cuda/any/mla_prefill/params.h"
 #include "cuda/common/runtime/launch.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::mla_prefill {
 namespace {
 
 constexpr int kThreads = 256;
@@ -90,4 +90,4 @@ void launch_prefill_plan(const PrefillPlanParams& params, cudaStream_t stream) {
   launch(plan_chunks, {.grid = dim3(1), .block = dim3(kThreads)}, stream, params);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::mla_prefill

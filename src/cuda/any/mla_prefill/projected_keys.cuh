@@ -10,7 +10,7 @@
 #include "cuda/common/rows/row_tiles.cuh"
 #include "cuda/common/softmax/score.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::mla_prefill {
 
 class ProjectedKeys {
  public:
@@ -44,7 +44,7 @@ class ProjectedKeys {
     return {max(span.first, keys_.first), min(span.last, keys_.last)};
   }
   __device__ TileStatus classify(const KeySpan& keys) const {
-    return hopper::classify(params_.mask, band_, keys);
+    return cuda::classify(params_.mask, band_, keys);
   }
   __device__ void begin_tile(std::int64_t) {}
 
@@ -55,7 +55,7 @@ class ProjectedKeys {
             .head = params_.first_head + head_};
   }
   __device__ bool shows(const Row& row, std::int64_t slot) const {
-    return hopper::shows(
+    return cuda::shows(
         params_.mask, {.token = row.token, .position = row.position, .cache_length = cache_length_},
         slot);
   }
@@ -127,4 +127,4 @@ class ProjectedKeys {
   QueryBand band_;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::mla_prefill

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::mla_prefill {
 namespace {
 
 constexpr std::int64_t kProjectedBytes = std::int64_t{128} << 20;  // K and V of a group of heads
@@ -63,4 +63,4 @@ GeneralScratch carve(Carver& carver, const GeneralSizes& sizes) {
   return scratch;
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::mla_prefill

@@ -9,7 +9,7 @@
 #include "cuda/common/runtime/carver.h"
 #include "quire/ops/mla_prefill.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::mla_prefill {
 
 struct GeneralSizes {
   std::int64_t tokens;
@@ -38,4 +38,4 @@ GeneralSizes general_sizes(const MlaPrefillArgs& args);
 GeneralSizes general_sizes(const MlaPrefillProblem& problem);
 GeneralScratch carve(Carver& carver, const GeneralSizes& sizes);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::mla_prefill

@@ -5,7 +5,7 @@
 #include "cuda/common/runtime/launch.h"
 #include "cuda/common/thread/warp_reduce.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::quantize_fp8 {
 namespace {
 
 constexpr int kThreads = 256;
@@ -48,4 +48,4 @@ void launch_general(const QuantizeParams& params, cudaStream_t stream) {
          stream, params, groups);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::quantize_fp8

@@ -7,7 +7,7 @@
 #include "cuda/common/rows/largest.cuh"
 #include "cuda/common/runtime/launch.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::quantize_fp8 {
 
 namespace {
 
@@ -152,4 +152,4 @@ void launch_whole_rows(const QuantizeParams& params, cudaStream_t stream) {
   with_config(params, [&]<typename Config>(Config) { launch_rows<Config>(params, stream); });
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::quantize_fp8

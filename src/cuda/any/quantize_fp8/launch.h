@@ -7,10 +7,10 @@
 
 #include "quire/ops/quantize_fp8.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::quantize_fp8 {
 
 // Empty: any valid problem on a GPU of compute capability 9.0.
 std::string refuse(const QuantizeFp8Problem& problem);
 void quantize_fp8(const QuantizeFp8Args& args, const Context& context);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::quantize_fp8

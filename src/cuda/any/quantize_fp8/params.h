@@ -8,7 +8,7 @@
 
 #include "quire/ops/quantize_fp8.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::quantize_fp8 {
 
 struct QuantizeParams {
   const std::byte* x;  // [rows, columns]
@@ -37,4 +37,4 @@ void launch_lane_groups(const QuantizeParams& params, cudaStream_t stream);
 void launch_whole_rows(const QuantizeParams& params, cudaStream_t stream);
 void launch_general(const QuantizeParams& params, cudaStream_t stream);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::quantize_fp8

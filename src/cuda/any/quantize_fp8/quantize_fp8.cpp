@@ -9,7 +9,7 @@
 #include "cuda/common/runtime/device_scope.h"
 #include "quire/element.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::quantize_fp8 {
 namespace {
 
 constexpr std::int64_t kVectorColumns = 8;
@@ -80,4 +80,4 @@ void quantize_fp8(const QuantizeFp8Args& args, const Context& context) {
   launch_general(params, stream);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::quantize_fp8

@@ -6,7 +6,7 @@
 #include "cuda/common/rows/granule_coder.cuh"
 #include "cuda/common/rows/number.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::quantize_fp8 {
 
 // The smallest power of two s with s · max_finite >= amax: the comparison is exact, where rounding
 // the quotient first might hide that it lies just above a power of two. `quotient` is
@@ -60,4 +60,4 @@ __device__ inline GranuleCodes encode_group(const QuantizeParams& params,
   return Coder::encode_short(raw, power_of_two_scale(scale, amax, Coder::kMaxFinite), 0.0f);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::quantize_fp8

@@ -7,10 +7,10 @@
 
 #include "quire/ops/remap_sparse_indices.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::remap_sparse_indices {
 
 // Empty: any valid problem on a GPU of compute capability 9.0.
 std::string refuse(const RemapSparseIndicesProblem& problem);
 void remap_sparse_indices(const RemapSparseIndicesArgs& args, const Context& context);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::remap_sparse_indices

@@ -6,7 +6,7 @@
 #include "cuda/common/runtime/device_scope.h"
 #include "cuda/common/runtime/launch.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::remap_sparse_indices {
 namespace {
 
 constexpr int kThreads = 256;
@@ -121,4 +121,4 @@ void remap_sparse_indices(const RemapSparseIndicesArgs& args, const Context& con
   launch(remap_vectors, {.grid = dim3(tokens, pieces), .block = dim3(kThreads)}, stream, params);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::remap_sparse_indices

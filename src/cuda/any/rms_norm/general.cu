@@ -6,7 +6,7 @@
 #include "cuda/common/runtime/launch.h"
 #include "cuda/common/thread/warp_reduce.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::rms_norm {
 namespace {
 
 constexpr int kThreads = 256;
@@ -68,4 +68,4 @@ void launch_general(const RmsNormParams& params, unsigned max_blocks, cudaStream
   launch(normalize_general, {.grid = dim3(max_blocks), .block = dim3(kThreads)}, stream, params);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::rms_norm

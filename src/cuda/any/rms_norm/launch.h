@@ -7,10 +7,10 @@
 
 #include "quire/ops/rms_norm.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::rms_norm {
 
 // Empty: any valid problem on a GPU of compute capability 9.0.
 std::string refuse(const RmsNormProblem& problem);
 void rms_norm(const RmsNormArgs& args, const Context& context);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::rms_norm

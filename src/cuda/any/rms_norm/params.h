@@ -10,7 +10,7 @@
 #include "quire/kv_layer_view.h"
 #include "quire/ops/rms_norm.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::rms_norm {
 
 struct RmsNormParams {
   KvLayerView view;
@@ -37,4 +37,4 @@ void launch_spans(const RmsNormParams& params, const SpanLayout& layout, unsigne
                   cudaStream_t stream);
 void launch_general(const RmsNormParams& params, unsigned max_blocks, cudaStream_t stream);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::rms_norm

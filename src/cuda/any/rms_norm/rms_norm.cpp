@@ -4,7 +4,7 @@
 #include "cuda/common/runtime/device_facts.h"
 #include "cuda/common/runtime/device_scope.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::rms_norm {
 namespace {
 
 constexpr int kVectorColumns = 8;
@@ -64,4 +64,4 @@ void rms_norm(const RmsNormArgs& args, const Context& context) {
   launch_general(params, kBlocksPerSm * sms, stream);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::rms_norm

@@ -8,7 +8,7 @@
 #include "cuda/common/rows/token_finder.cuh"
 #include "cuda/common/runtime/launch.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::rms_norm {
 
 namespace {
 
@@ -241,4 +241,4 @@ void launch_spans(const RmsNormParams& params, const SpanLayout& layout, unsigne
   launch_for_gamma<DType::f32>(params, layout, sms, stream);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::rms_norm

@@ -6,7 +6,7 @@
 #include "cuda/common/runtime/launch.h"
 #include "cuda/common/thread/warp_reduce.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::rope {
 namespace {
 
 constexpr int kThreads = 256;
@@ -160,4 +160,4 @@ void launch_general(const RopeParams& params, cudaStream_t stream) {
          params);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::rope

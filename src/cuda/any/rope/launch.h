@@ -7,10 +7,10 @@
 
 #include "quire/ops/rope.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::rope {
 
 // Empty: any valid problem on a GPU of compute capability 9.0.
 std::string refuse(const RopeProblem& problem);
 void rope(const RopeArgs& args, const Context& context);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::rope

@@ -6,7 +6,7 @@
 #include "cuda/any/rope/params.h"
 #include "cuda/common/rows/any_eight.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::rope {
 
 class NormWeights {
  public:
@@ -57,4 +57,4 @@ struct BlockWeights {
   NormWeights key;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::rope

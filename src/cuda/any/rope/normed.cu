@@ -5,7 +5,7 @@
 #include "cuda/any/rope/normed_rotation.cuh"
 #include "cuda/common/runtime/launch.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::rope {
 namespace {
 
 constexpr int kThreads = 256;
@@ -74,4 +74,4 @@ void launch_normed(const RopeParams& params, const NormedLayout& layout, int sms
   launch_for<DType::f32>(params, layout, sms, stream);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::rope

@@ -8,7 +8,7 @@
 #include "cuda/any/rope/token_walk.cuh"
 #include "cuda/common/rows/rope_angles.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::rope {
 
 enum class Pairing : std::uint8_t { half_split, interleaved };
 
@@ -214,4 +214,4 @@ template <typename Config> class NormedRotation {
   float sines_[kEight] = {};
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::rope

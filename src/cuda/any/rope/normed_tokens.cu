@@ -8,7 +8,7 @@
 #include "cuda/common/rows/token_finder.cuh"
 #include "cuda/common/runtime/launch.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::rope {
 namespace {
 
 constexpr int kThreads = 128;
@@ -166,4 +166,4 @@ void launch_normed_tokens(const RopeParams& params, int sms, cudaStream_t stream
   launch_tokens<DType::f16>(params, sms, stream);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::rope

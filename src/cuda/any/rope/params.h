@@ -12,7 +12,7 @@
 #include "quire/kv_layer_view.h"
 #include "quire/ops/rope.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::rope {
 
 // RMSNorm of a row before it is rotated, over its first columns.
 struct RopeNorm {
@@ -76,4 +76,4 @@ void launch_normed(const RopeParams& params, const NormedLayout& layout, int sms
 void launch_normed_tokens(const RopeParams& params, int sms, cudaStream_t stream);
 void launch_general(const RopeParams& params, cudaStream_t stream);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::rope

@@ -9,7 +9,7 @@
 #include "cuda/common/runtime/device_scope.h"
 #include "quire/error.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::rope {
 namespace {
 
 constexpr std::int64_t kVectorBytes = 16;
@@ -193,4 +193,4 @@ void rope(const RopeArgs& args, const Context& context) {
   launch_general(params, stream);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::rope

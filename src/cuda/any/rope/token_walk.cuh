@@ -8,7 +8,7 @@
 #include "cuda/common/rows/rope_angles.cuh"
 #include "cuda/common/rows/token_finder.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::rope {
 
 // Chunks of heads of all tokens, fewer than 2^31, dealt to the warps of a grid in turn: what the card reads at a
 // time is one run of memory.
@@ -84,4 +84,4 @@ class TokenWalk {
   RopeToken found_;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::rope

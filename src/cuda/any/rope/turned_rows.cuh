@@ -8,7 +8,7 @@
 #include "cuda/any/rope/norm_weights.cuh"
 #include "cuda/common/rows/rope_angles.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::rope {
 
 inline constexpr int kTurnLanes = kNormedRowColumns / (2 * kEight);  // that share a row
 inline constexpr int kTurnedAtATime = 2;                             // rows of a lane in flight
@@ -164,4 +164,4 @@ __device__ inline void rotate_rows(const RopeParams& params, const RopeNorm& nor
   }
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::rope

@@ -9,7 +9,7 @@
 #include "cuda/common/rows/rope_angles.cuh"
 #include "cuda/common/runtime/launch.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::rope {
 namespace {
 
 constexpr int kThreads = 256;
@@ -209,4 +209,4 @@ void launch_vectors(const RopeParams& params, int sms, cudaStream_t stream) {
   launch_for<DType::f32>(params, sms, stream);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::rope

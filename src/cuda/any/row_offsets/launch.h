@@ -7,10 +7,10 @@
 
 #include "quire/ops/row_offsets.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::row_offsets {
 
 // Empty: any valid problem on a GPU of compute capability 9.0.
 std::string refuse(const RowOffsetsProblem& problem);
 void row_offsets(const RowOffsetsArgs& args, const Context& context);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::row_offsets

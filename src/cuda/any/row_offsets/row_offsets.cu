@@ -6,7 +6,7 @@
 #include "cuda/common/runtime/launch.h"
 #include "cuda/common/thread/warp_scan.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::row_offsets {
 namespace {
 
 constexpr int kThreads = 1024;
@@ -52,4 +52,4 @@ void row_offsets(const RowOffsetsArgs& args, const Context& context) {
          args.cache_lengths.shape[0]);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::row_offsets

@@ -5,7 +5,7 @@
 #include "cuda/common/rows/token_place.cuh"
 #include "cuda/common/runtime/launch.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::sparse_mla {
 namespace {
 
 template <typename Config>
@@ -44,4 +44,4 @@ void launch_sparse_attention(const SparseAttentionParams& params, cudaStream_t s
   launch_config<AttendConfig<32, 4>>(params, stream);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::sparse_mla

@@ -7,7 +7,7 @@
 #include "cuda/common/general_attention/attend_shared.cuh"
 #include "cuda/common/mask/mask_program.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::sparse_mla {
 
 template <int kTileKeys> class ChosenKeys {
  public:
@@ -77,4 +77,4 @@ template <int kTileKeys> class ChosenKeys {
   int stream_ = 0;       // of the tile in hand
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::sparse_mla

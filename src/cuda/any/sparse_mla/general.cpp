@@ -4,7 +4,7 @@
 #include "cuda/common/runtime/device_facts.h"
 #include "cuda/common/runtime/device_scope.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::sparse_mla {
 namespace {
 
 ChosenStream chosen_stream(const PagedKVCache& cache, std::int64_t layer, const TensorView& indices,
@@ -40,4 +40,4 @@ void sparse_mla_general(const SparseMlaArgs& args, const Context& context) {
   launch_sparse_attention(params, static_cast<cudaStream_t>(context.stream));
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::sparse_mla

@@ -8,10 +8,10 @@
 
 #include "quire/ops/sparse_mla.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::sparse_mla {
 
 // Empty: any valid problem on a GPU of compute capability 9.0.
 std::string refuse_general(const SparseMlaProblem& problem);
 void sparse_mla_general(const SparseMlaArgs& args, const Context& context);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::sparse_mla

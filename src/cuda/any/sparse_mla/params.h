@@ -8,7 +8,7 @@
 #include "cuda/common/general_attention/attend_output.h"
 #include "cuda/common/rows/row_reader.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::sparse_mla {
 
 // A cache and the positions to take from it.
 struct ChosenStream {
@@ -31,4 +31,4 @@ struct SparseAttentionParams {
 
 void launch_sparse_attention(const SparseAttentionParams& params, cudaStream_t stream);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::sparse_mla

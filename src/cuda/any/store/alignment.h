@@ -4,7 +4,7 @@
 
 #include "cuda/any/store/params.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::store {
 
 inline constexpr int kVectorBytes = 16;
 inline constexpr int kVectorColumns = 8;
@@ -49,4 +49,4 @@ inline bool parts_are_aligned(const RowFormat& format) {
   return true;
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::store

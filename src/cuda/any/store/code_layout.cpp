@@ -5,7 +5,7 @@
 
 #include "cuda/any/store/alignment.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::store {
 namespace {
 
 constexpr std::int64_t kManyBlocks = 384;  // fewer tokens per block before there are fewer blocks
@@ -101,4 +101,4 @@ std::optional<CodeLayout> code_layout(const StoreParams& params) {
   return layout;
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::store

@@ -13,7 +13,7 @@
 #include "cuda/common/rows/token_finder.cuh"
 #include "cuda/common/runtime/launch.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::store {
 namespace {
 
 constexpr int kWarp = 32;
@@ -192,4 +192,4 @@ void launch_code_rows(const StoreParams& params, const CodeLayout& layout, int s
   launch_for<DType::f16>(params, layout, sms, stream);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::store

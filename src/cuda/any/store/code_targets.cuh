@@ -5,7 +5,7 @@
 #include "cuda/any/store/params.h"
 #include "cuda/common/rows/token_finder.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::store {
 
 // Where a token's rows and scales begin; null: nowhere.
 struct alignas(16) CodeTarget {
@@ -61,4 +61,4 @@ __device__ inline void find_targets(const StoreParams& params, const CodeLayout&
   }
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::store

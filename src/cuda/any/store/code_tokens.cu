@@ -6,7 +6,7 @@
 #include "cuda/any/store/token_coder.cuh"
 #include "cuda/common/runtime/launch.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::store {
 namespace {
 
 constexpr int kWarp = 32;
@@ -98,4 +98,4 @@ void launch_code(const StoreParams& params, const CodeLayout& layout, int sms,
   launch_for_x<DType::f16>(params, layout, sms, stream);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::store

@@ -7,7 +7,7 @@
 #include "cuda/common/rows/token_finder.cuh"
 #include "cuda/common/runtime/launch.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::store {
 namespace {
 
 constexpr int kThreads = 256;
@@ -122,4 +122,4 @@ void launch_copy_scales(const StoreParams& params, cudaStream_t stream) {
   launch_vectors<Target::scales>(params, 1, bytes / kVectorBytes, 0, stream);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::store

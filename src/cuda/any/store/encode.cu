@@ -7,7 +7,7 @@
 #include "cuda/common/rows/token_place.cuh"
 #include "cuda/common/runtime/launch.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::store {
 
 namespace {
 
@@ -193,4 +193,4 @@ void launch_encode(const StoreParams& params, const EncodeLayout& layout, cudaSt
   launch_for<DType::f32>(params, layout, stream);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::store

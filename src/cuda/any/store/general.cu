@@ -5,7 +5,7 @@
 #include "cuda/common/rows/token_place.cuh"
 #include "cuda/common/runtime/launch.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::store {
 namespace {
 
 constexpr int kThreads = 256;
@@ -214,4 +214,4 @@ void launch_scales(const StoreParams& params, cudaStream_t stream) {
          stream, params, slots, tokens);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::store

@@ -6,7 +6,7 @@
 #include "cuda/common/rows/eight.cuh"
 #include "cuda/common/rows/number.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::store {
 
 // What a lane needs to know of the columns it holds; the same for every row.
 struct LanePart {
@@ -81,4 +81,4 @@ __device__ inline float load_scale(const std::byte* address, DType dtype) {
                              : load_other_scale(address, dtype);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::store

@@ -7,11 +7,11 @@
 
 #include "quire/ops/store.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::store {
 
 // Empty: any valid problem on a GPU of compute capability 9.0.
 std::string refuse(const StoreProblem& problem);
 void store(const StoreArgs& args, const Context& context);
 void store_scales(const StoreScalesArgs& args, const Context& context);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::store

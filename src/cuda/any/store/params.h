@@ -11,7 +11,7 @@
 #include "quire/kv_layer_view.h"
 #include "quire/ops/store.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::store {
 
 struct StoreParams {
   const std::byte* x;  // [tokens, heads, width], or scales [tokens, heads, slots]
@@ -87,4 +87,4 @@ void launch_code_rows(const StoreParams& params, const CodeLayout& layout, int s
 void launch_general(const StoreParams& params, cudaStream_t stream);
 void launch_scales(const StoreParams& params, cudaStream_t stream);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::store

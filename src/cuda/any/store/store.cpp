@@ -7,7 +7,7 @@
 #include "cuda/common/runtime/device_facts.h"
 #include "cuda/common/runtime/device_scope.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::store {
 namespace {
 
 StoreParams params_of(const TensorView& x, const TensorView& row_offsets, const KvLayerView& view) {
@@ -143,4 +143,4 @@ void store_scales(const StoreScalesArgs& args, const Context& context) {
   launch_scales(params, stream);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::store

@@ -7,7 +7,7 @@
 #include "cuda/common/rows/granule_coder.cuh"
 #include "cuda/common/rows/largest.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::any::store {
 
 inline constexpr int kCodeThreads = 256;  // that code; a warp beside them looks up places
 
@@ -174,4 +174,4 @@ template <typename Config> class TokenCoder {
   uint4 copied_raw_ = {};
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::any::store

@@ -4,7 +4,7 @@
 
 #include "cuda/common/general_attention/attend_shared.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // Not inlined, as load_values is not: decoding any format is long, and one copy of it is enough.
 template <typename Config, typename Source>
@@ -41,4 +41,4 @@ __device__ __noinline__ bool load_values(const Source& source, AttendShared<Conf
   return is_wild;
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

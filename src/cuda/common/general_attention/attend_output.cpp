@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/common/general_attention/attend_output.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 AttendOutput attend_output(const TensorView& out, const std::optional<TensorView>& lse,
                            const std::optional<TensorView>& sinks) {
@@ -19,4 +19,4 @@ AttendOutput attend_output(const TensorView& out, const std::optional<TensorView
   return output;
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -6,7 +6,7 @@
 #include "cuda/common/general_attention/attend_shared.cuh"
 #include "cuda/common/rows/any_eight.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // out = sums · factor / denominator.
 struct RowFinish {
@@ -58,4 +58,4 @@ __device__ void store_rows(const Tile& tile, const Source& source, const AttendO
   }
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

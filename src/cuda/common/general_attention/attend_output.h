@@ -6,7 +6,7 @@
 
 #include "quire/tensor_view.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 struct AttendOutput {
   std::byte* out = nullptr;  // [tokens, heads, width]
@@ -23,4 +23,4 @@ struct AttendOutput {
 AttendOutput attend_output(const TensorView& out, const std::optional<TensorView>& lse,
                            const std::optional<TensorView>& sinks);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

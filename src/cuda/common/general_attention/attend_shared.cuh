@@ -4,7 +4,7 @@
 
 #include "cuda/common/rows/row_reader.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 template <int kTileRows, int kValueVectors> struct AttendConfig {
   static constexpr int kRows = kTileRows;         // 8 or 32
@@ -75,4 +75,4 @@ __device__ inline void store_columns(float* to, const float (&values)[kEight]) {
   reinterpret_cast<float4*>(to)[1] = {values[4], values[5], values[6], values[7]};
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -26,7 +26,7 @@
 #include "cuda/common/mask/mask_program.cuh"
 #include "cuda/common/thread/warp_reduce.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 template <typename Config, typename Source> class AttendTile {
  public:
@@ -237,4 +237,4 @@ template <typename Config, typename Source> class AttendTile {
   int lane_;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

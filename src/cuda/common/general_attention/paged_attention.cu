@@ -4,7 +4,7 @@
 #include "cuda/common/general_attention/paged_keys.cuh"
 #include "cuda/common/runtime/launch.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 namespace {
 
 template <typename Config>
@@ -45,4 +45,4 @@ void launch_paged_attention(const PagedAttentionParams& params, cudaStream_t str
   launch_config<AttendConfig<32, 4>>(params, stream);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

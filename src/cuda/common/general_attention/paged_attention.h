@@ -11,7 +11,7 @@
 #include "cuda/common/rows/row_reader.h"
 #include "cuda/common/softmax/score.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 struct PagedAttentionParams {
   PlainRows q;  // [tokens, heads, key width]
@@ -28,4 +28,4 @@ struct PagedAttentionParams {
 // Rows of a tile, tokens × group packed, and value columns of a block.
 void launch_paged_attention(const PagedAttentionParams& params, cudaStream_t stream);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

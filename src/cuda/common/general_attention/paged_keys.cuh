@@ -9,7 +9,7 @@
 #include "cuda/common/rows/row_tiles.cuh"
 #include "cuda/common/softmax/score.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 class PagedKeys {
  public:
@@ -36,7 +36,7 @@ class PagedKeys {
   __device__ int value_width() const { return params_.output.width; }
   __device__ KeySpan slots() const { return visible_span(params_.mask, band_, num_keys_); }
   __device__ TileStatus classify(const KeySpan& keys) const {
-    return hopper::classify(params_.mask, band_, keys);
+    return cuda::classify(params_.mask, band_, keys);
   }
   __device__ void begin_tile(std::int64_t) {}
 
@@ -60,7 +60,7 @@ class PagedKeys {
   }
 
   __device__ bool shows(const Row& row, std::int64_t slot) const {
-    return hopper::shows(
+    return cuda::shows(
         params_.mask, {.token = row.token, .position = row.position, .cache_length = cache_length_},
         slot);
   }
@@ -92,4 +92,4 @@ class PagedKeys {
   QueryBand band_;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -7,7 +7,7 @@
 
 #include "quire/error.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 namespace {
 
 // Past every position, and far enough from the end of int64 that kernels may add positions to it.
@@ -43,4 +43,4 @@ MaskProgram mask_program(const Mask& mask) {
   return program;
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

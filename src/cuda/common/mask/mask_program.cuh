@@ -5,7 +5,7 @@
 
 #include "cuda/common/mask/mask_program.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // A query as masks see it; positions are absolute.
 struct QueryPlace {
@@ -170,4 +170,4 @@ __device__ inline KeySpan visible_span(const MaskProgram& mask, const QueryBand&
   return stack[0];
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

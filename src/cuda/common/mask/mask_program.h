@@ -8,7 +8,7 @@
 
 #include "quire/mask.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 struct MaskStep {
   MaskKind kind = MaskKind::full;
@@ -28,4 +28,4 @@ struct MaskProgram {
 std::string refuse_mask(const MaskSummary& mask);
 MaskProgram mask_program(const Mask& mask);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

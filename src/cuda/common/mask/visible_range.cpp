@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/common/mask/visible_range.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 namespace {
 
 int clamp_size(std::int64_t size) {
@@ -21,4 +21,4 @@ std::string refuse_range(const MaskSummary& mask) {
   return mask.is_interval ? "" : "the mask shows more than one interval of keys";
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

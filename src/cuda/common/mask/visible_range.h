@@ -10,7 +10,7 @@
 #include "quire/host_device.h"
 #include "quire/mask.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 struct KeyInterval {
   int first;
@@ -43,4 +43,4 @@ VisibleRange visible_range(const MaskSummary& mask);
 // Empty, or why the mask is not of this kind. Two chunked ones in it are not.
 std::string refuse_range(const MaskSummary& mask);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -7,7 +7,7 @@
 #include "cuda/common/matmul/shared.cuh"
 #include "cuda/common/mma/row_order.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // Where a thread's sums lie in the tile.
 struct BlockPlace {
@@ -56,4 +56,4 @@ __device__ void add_part(int part, float (&products)[kRegisters], const BlockFac
   }
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

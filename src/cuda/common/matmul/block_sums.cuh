@@ -5,7 +5,7 @@
 #include "cuda/common/matmul/block_factors.cuh"
 #include "cuda/common/matmul/promoted_sums.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // Block scales, two sets of registers: while the products of one run, the other's are scaled and
 // added, over kBlocks blocks of K without a gap. `meanwhile` is called when both are on their way.
@@ -142,4 +142,4 @@ __device__ void sum_blocks_by_parts(int k_blocks, TileShared<kConfig>& shared,
   }
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

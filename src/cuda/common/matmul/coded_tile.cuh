@@ -10,7 +10,7 @@
 #include "cuda/common/rows/number.cuh"
 #include "cuda/common/rows/sum_quotient.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // Which head's row a group of 32 columns of K or V belongs to.
 struct CodeCursor {
@@ -256,4 +256,4 @@ template <typename Finish, int kRegisters> class CodedTile {
   bool is_rare_ = false;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -6,7 +6,7 @@
 
 #include "quire/dtype.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // What the blocks of a cluster have in common and fetch once for all of them.
 enum class Shared : std::uint8_t {
@@ -96,4 +96,4 @@ struct TileConfig {
   }
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -6,7 +6,7 @@
 
 #include "cuda/common/matmul/kv_offset.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 struct TileRoute {
   int token = 0;        // first of the tile
@@ -64,4 +64,4 @@ __device__ inline std::byte* dense_row(const QkvOutputs& outputs, int token, int
              : keys + outputs.value_offset_bytes + bytes * (within - outputs.kv_dim);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

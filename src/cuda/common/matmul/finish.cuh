@@ -5,7 +5,7 @@
 
 #include "cuda/common/matmul/shared.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 __device__ inline void load_columns(const float* from, float (&columns)[8]) {
   const float4 low = *reinterpret_cast<const float4*>(from);
@@ -102,4 +102,4 @@ __device__ auto finishing(const TileShared<kConfig>& shared, int turn, int row) 
   }
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -9,7 +9,7 @@
 #include "cuda/common/thread/block.cuh"
 #include "cuda/common/thread/block_address.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // Shared memory; nothing where every tile has its granules whole.
 template <TileConfig kConfig> struct GranulePair {
@@ -52,4 +52,4 @@ requires(kConfig.pairs_granules()) struct GranulePair<kConfig> {
   }
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

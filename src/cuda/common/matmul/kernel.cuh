@@ -13,7 +13,7 @@
 #include "cuda/common/matmul/roles/multiply.cuh"
 #include "cuda/common/matmul/roles/scale.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 template <TileConfig kConfig>
 __device__ void produce(const TileParams& params, TileShared<kConfig>& shared) {
@@ -59,4 +59,4 @@ __global__ void __launch_bounds__(Variant::kConfig.threads(), Variant::kConfig.b
   run_tiles<Variant::kConfig>(params);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

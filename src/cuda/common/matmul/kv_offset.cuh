@@ -4,7 +4,7 @@
 #include "cuda/common/matmul/params.h"
 #include "cuda/common/rows/token_place.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // Byte offset of the token's K row (head 0) from keys.data; -1 for a token past the end or a page
 // that is not there.
@@ -64,4 +64,4 @@ __device__ inline std::int64_t scale_offset(const QkvOutputs& outputs, int token
   return (page * scales.page_stride + slot * scales.token_stride) * (bits(scales.dtype) / 8);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -9,7 +9,7 @@
 
 #include "cuda/common/pipeline/tile_walk.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 struct NarrowTiles {
   int rows = 0;
@@ -29,4 +29,4 @@ QUIRE_HOST_DEVICE inline int narrow_tile(int whole, int clusters, int cluster, i
   return meanwhile * idle + cluster + (had - (was_idle ? meanwhile : 0)) * clusters;
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

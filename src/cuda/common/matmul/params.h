@@ -10,7 +10,7 @@
 #include "cuda/common/runtime/tensor_map.h"
 #include "quire/kv_layer_view.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // Where the columns of Y go: [0, q_dim) to q, then kv_dim columns of K, then as many of V.
 struct QkvOutputs {
@@ -97,4 +97,4 @@ struct TileParams {
   TensorMap narrow_weight{};
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -10,7 +10,7 @@
 #include "cuda/common/matmul/tile_part.h"
 #include "cuda/common/mma/wgmma_tf32_shapes.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // Registers whose value nobody will read before a product writes them. Without this they are kept
 // from tile to tile, and the stores between need the room.
@@ -147,4 +147,4 @@ __device__ void sum_rows(int k_blocks, TileShared<kConfig>& shared, int consumer
   }
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

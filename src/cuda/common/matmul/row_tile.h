@@ -5,7 +5,7 @@
 #include "quire/tensor_view.h"
 #include "quire/tile_descriptor.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 inline constexpr std::int64_t kRowBytesOfK = 128;
 
@@ -27,4 +27,4 @@ inline TileDescriptor row_tile(const TensorView& x, int box_rows) {
   return tile;
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -6,7 +6,7 @@
 #include "cuda/common/matmul/config.h"
 #include "cuda/common/matmul/params.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 template <TileConfig kConfig, Scaling kScaling = kConfig.scaling> struct SharedScales {};
 
@@ -39,4 +39,4 @@ __device__ inline float column_scale(const QkvScales& scales, int column, int co
   if (scales.weight_by_block) return 1.0f;
   return __ldg(scales.weight + min(column, columns - 1) * scales.weight_row_stride);
 }
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

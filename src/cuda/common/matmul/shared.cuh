@@ -8,7 +8,7 @@
 #include "cuda/common/mma/wgmma.cuh"
 #include "cuda/common/pipeline/ring.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 template <TileConfig kConfig> struct TileShared {
   alignas(1024) std::byte x[kConfig.stages][kConfig.kept_tokens * kRowBytes];
@@ -34,4 +34,4 @@ template <TileConfig kConfig> struct TileShared {
   }
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

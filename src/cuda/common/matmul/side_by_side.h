@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // Whether the scales of four blocks of K in a row, [rows, blocks], may be loaded as 16 bytes from every
 // fourth block on.
@@ -13,4 +13,4 @@ inline bool stand_side_by_side(const float* scales, std::int64_t row_stride,
          block_stride == 1 && blocks % 4 == 0;
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -3,7 +3,7 @@
 
 #include "cuda/common/matmul/shared.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // By a whole warpgroup: the stage may be filled again, by every block that multicasts into it. `thread` of the
 // warpgroup's 128.
@@ -20,4 +20,4 @@ template <TileConfig kConfig> __device__ void release(TileShared<kConfig>& share
   release<kConfig>(shared, stage, static_cast<int>(threadIdx.x % 128));
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -5,7 +5,7 @@
 #include "cuda/common/matmul/coded_tile.cuh"
 #include "cuda/common/matmul/roles/multiply.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // Where a thread's two tokens go, in a tile that has columns of K or V.
 template <TileConfig kConfig>
@@ -70,4 +70,4 @@ __device__ void store_codes(const TileParams& params, TileShared<kConfig>& share
   });
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -8,7 +8,7 @@
 #include "cuda/common/matmul/params.h"
 #include "cuda/common/rows/store_run.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // Where a run of columns of one token goes; null where it goes nowhere.
 __device__ inline std::byte* run_address(const QkvOutputs& outputs, int token, int column,
@@ -64,4 +64,4 @@ __device__ void store_columns(const QkvOutputs& outputs, const Finish& finish,
   }
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -6,11 +6,11 @@
 
 #include "cuda/common/matmul/params.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 struct TileLaunch {
   int blocks = 0;  // a multiple of the cluster
   cudaStream_t stream = nullptr;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // One of kParts parts of a tile, each a few groups of 32 columns.
 template <int kPart, int kParts> struct TilePart {
@@ -33,4 +33,4 @@ template <typename Part> struct HalfThatWaits {
   static constexpr bool kIsLast = Part::kIsLast;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -7,7 +7,7 @@
 #include "cuda/common/pipeline/tile_walk.h"
 #include "cuda/common/thread/block.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 struct TilePosition {
   int token;        // first that is loaded
@@ -107,4 +107,4 @@ template <TileConfig kConfig> struct TilePositions {
   }
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -5,7 +5,7 @@
 
 #include "cuda/common/matmul/config.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // Promoted row scales have no such tile: sums and products of 256 columns are more registers than there are.
 template <DType kDType, Scaling kScaling = Scaling::none> struct TileN256 {
@@ -143,4 +143,4 @@ template <DType kDType, Scaling kScaling = Scaling::none> struct CodesN64T64 {
                                       .kv_rows = KvRows::codes};
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -5,7 +5,7 @@
 
 #include "cuda/any/store/launch.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 namespace {
 
 // The columns of K or V in the waiting rows, as [tokens, heads, width].
@@ -60,15 +60,15 @@ QkvOutputs waiting_outputs(QkvOutputs outputs, float* rows) {
 
 void store_waiting_rows(const FusedQkvArgs& args, const Context& context, float* rows) {
   const auto store_side = [&](KvSide side) {
-    hopper::store({.x = side_of_rows(args, rows, side),
-                   .row_offsets = args.row_offsets,
-                   .cache = args.cache,
-                   .layer = args.layer,
-                   .side = side},
-                  context);
+    any::store::store({.x = side_of_rows(args, rows, side),
+                       .row_offsets = args.row_offsets,
+                       .cache = args.cache,
+                       .layer = args.layer,
+                       .side = side},
+                      context);
   };
   store_side(KvSide::key);
   if (!args.cache.is_mla()) store_side(KvSide::value);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

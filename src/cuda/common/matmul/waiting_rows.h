@@ -8,7 +8,7 @@
 #include "cuda/common/matmul/params.h"
 #include "quire/ops/fused_qkv_matmul.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // Rows of one part, without scales: numbers that go to the pages one by one.
 bool holds_plain_numbers(const RowFormat& format);
@@ -22,4 +22,4 @@ QkvOutputs waiting_outputs(QkvOutputs outputs, float* rows);
 // From `rows` to the pages.
 void store_waiting_rows(const FusedQkvArgs& args, const Context& context, float* rows);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

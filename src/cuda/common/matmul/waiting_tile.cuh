@@ -7,7 +7,7 @@
 #include "cuda/common/matmul/store_columns.cuh"
 #include "cuda/common/matmul/tile_part.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // Eight 16-bit numbers.
 template <DType kDType> __device__ inline uint4 pack_run(const float (&v)[8]) {
@@ -247,4 +247,4 @@ template <TileConfig kConfig> struct WaitingTile<kConfig, Scaling::none> {
   }
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -7,7 +7,7 @@
 
 #include "cuda/common/matmul/waiting_tile.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // Eight f32 numbers.
 struct WideRun {
@@ -87,4 +87,4 @@ template <TileConfig kConfig>
 using FinishedTile =
     std::conditional_t<kConfig.dtype == DType::f32, WideTile<kConfig>, WaitingTile<kConfig>>;
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

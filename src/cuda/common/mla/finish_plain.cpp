@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/common/mla/finish_plain.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 namespace {
 
 constexpr std::int64_t kVectorBytes = 16;
@@ -56,4 +56,4 @@ void finish_latent_rows(const NewLatentRows& rows, float* scratch, const Context
   }
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

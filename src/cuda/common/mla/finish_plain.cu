@@ -5,7 +5,7 @@
 #include "cuda/common/rows/token_place.cuh"
 #include "cuda/common/runtime/launch.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 namespace {
 
 constexpr int kThreads = 128;
@@ -67,4 +67,4 @@ void launch_finish_plain(const FinishPlainParams& params, cudaStream_t stream) {
   launch(is_bf16 ? finish_plain<DType::bf16> : finish_plain<DType::f16>, shape, stream, params);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -7,7 +7,7 @@
 
 #include "cuda/common/mla/finish_rows.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // What makes a new row of a raw one.
 struct RowFinish {
@@ -40,4 +40,4 @@ void finish_latent_rows(const NewLatentRows& rows, float* scratch, const Context
 
 void launch_finish_plain(const FinishPlainParams& params, cudaStream_t stream);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -7,7 +7,7 @@
 #include "cuda/common/rows/any_eight.cuh"
 #include "cuda/common/thread/warp_reduce.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // On the way to 16 bits: cut off, with a last bit that remembers it, so that the rounding to come is
 // the only one (rows/quotient.cuh).
@@ -82,4 +82,4 @@ __device__ inline void rotate(const float (&angles)[kEight], float (&values)[kEi
   }
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -3,7 +3,7 @@
 
 #include "cuda/any/store/launch.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 LatentAngles latent_angles(const std::optional<TensorView>& freqs_cis) {
   if (!freqs_cis.has_value()) return {};
@@ -31,13 +31,13 @@ void finish_rows(const NewLatentRows& rows, float* scratch, const Context& conte
     params.kv_token_bytes = bytes_for(rows.kv->dtype, rows.kv->strides[0]);
   }
   launch_finish_rows(params, static_cast<cudaStream_t>(context.stream));
-  hopper::store({.x = TensorView::contiguous(scratch, DType::f32, {rows.tokens, 1, view.width()},
-                                             rows.device),
-                 .row_offsets = rows.row_offsets,
-                 .cache = rows.cache,
-                 .layer = rows.layer,
-                 .side = KvSide::key},
-                context);
+  any::store::store({.x = TensorView::contiguous(scratch, DType::f32,
+                                                 {rows.tokens, 1, view.width()}, rows.device),
+                     .row_offsets = rows.row_offsets,
+                     .cache = rows.cache,
+                     .layer = rows.layer,
+                     .side = KvSide::key},
+                    context);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

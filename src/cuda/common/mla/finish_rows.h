@@ -11,7 +11,7 @@
 #include "quire/context.h"
 #include "quire/paged_kv_cache.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // freqs_cis [max_pos, rope], cosines and sines in turns.
 struct LatentAngles {
@@ -69,4 +69,4 @@ template <typename Args> NewLatentRows new_latent_rows(const Args& args) {
 // finished already.
 void finish_rows(const NewLatentRows& rows, float* scratch, const Context& context);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -6,7 +6,7 @@
 #include "cuda/common/rows/number.cuh"
 #include "cuda/common/rows/quotient.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 inline constexpr int kFp8Group = 128;
 
@@ -59,4 +59,4 @@ __device__ inline void quantize_group(DType fp8, float (&values)[4]) {
   }
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

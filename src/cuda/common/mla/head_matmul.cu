@@ -9,7 +9,7 @@
 #include "cuda/common/mla/rotate_query.cuh"
 #include "cuda/common/runtime/launch.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 namespace {
 
 // A function of its own: its doubles would stand between the products' code.
@@ -158,4 +158,4 @@ void launch_head_matmul(const HeadMatmulParams& params, cudaStream_t stream) {
          stream, own);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

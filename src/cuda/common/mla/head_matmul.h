@@ -6,7 +6,7 @@
 #include "cuda/common/mla/head_product.h"
 #include "cuda/common/mla/prepare_x.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 struct HeadMatmulParams {
   PlainRows x;  // bf16 [rows, heads, columns], columns a multiple of 128
@@ -27,4 +27,4 @@ struct HeadMatmulParams {
 
 void launch_head_matmul(const HeadMatmulParams& params, cudaStream_t stream);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -6,7 +6,7 @@
 
 #include "cuda/common/mla/head_matmul.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 inline constexpr int kMatmulTile = 64;    // rows, and outputs
 inline constexpr int kMatmulChunk = 128;  // columns
@@ -61,4 +61,4 @@ __device__ inline void copy_sixteen(void* target, const std::byte* source, bool 
                : "memory");
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -11,7 +11,7 @@
 #include "cuda/common/rows/eight.cuh"
 #include "cuda/common/rows/quotient.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 __device__ inline void fetch_x(const HeadMatmulParams& params, const MatmulPlace& place, int column,
                                MatmulX& x) {
@@ -135,4 +135,4 @@ __device__ inline void add_chunk(const HeadMatmulParams& params, const MatmulPla
   }
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -9,7 +9,7 @@
 #include "cuda/common/mla/head_matmul_chunk.cuh"
 #include "cuda/common/rows/number.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // How a chunk of weights comes into shared memory: bf16 copied there, e4m3 through registers (fetched
 // before the products of the chunk before, put down behind them), anything else element by element.
@@ -122,4 +122,4 @@ __device__ inline void put_w(const HeadMatmulParams& params, const MatmulPlace& 
   }
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

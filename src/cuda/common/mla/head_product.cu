@@ -4,7 +4,7 @@
 #include "cuda/common/rows/row_reader.cuh"
 #include "cuda/common/runtime/launch.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 namespace {
 
 constexpr int kThreads = 256;
@@ -146,4 +146,4 @@ void launch_head_product(const HeadProductParams& params, cudaStream_t stream) {
          stream, params);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -9,7 +9,7 @@
 
 #include "cuda/common/rows/row_reader.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // W [heads, outputs, columns], any strides; fp8: one f32 scale for 128 × 128 numbers.
 struct HeadWeights {
@@ -47,4 +47,4 @@ struct HeadProductParams {
 
 void launch_head_product(const HeadProductParams& params, cudaStream_t stream);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -6,7 +6,7 @@
 #include "cuda/common/rows/row_reader.cuh"
 #include "cuda/common/runtime/launch.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 namespace {
 
 constexpr int kThreads = 256;
@@ -72,4 +72,4 @@ void launch_rotate_queries(const RotateQueriesParams& params, cudaStream_t strea
          stream, params);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -8,7 +8,7 @@
 #include "cuda/common/mla/finish_rows.h"
 #include "cuda/common/rows/row_reader.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // Columns [0, width) of plain rows [tokens, heads, ..] into f32 [tokens, heads, width], rounded to
 // `fp8` in groups of 128 and scaled back where that is an fp8 type.
@@ -44,4 +44,4 @@ struct RotateQueriesParams {
 
 void launch_rotate_queries(const RotateQueriesParams& params, cudaStream_t stream);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

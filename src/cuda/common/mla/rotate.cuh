@@ -5,7 +5,7 @@
 #include "cuda/common/mla/finish_rows.h"
 #include "cuda/common/rows/number.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 struct RotatedPair {
   double a;
@@ -23,4 +23,4 @@ __device__ inline RotatedPair rotate_pair(const LatentAngles& angles, std::int64
   return {a * cosine - b * sine, a * sine + b * cosine};
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

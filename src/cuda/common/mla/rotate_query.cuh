@@ -5,7 +5,7 @@
 #include "cuda/common/mla/rotate.cuh"
 #include "cuda/common/rows/token_place.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // One pair of the rope columns of a query. Not through the read-only path: y may be q.
 __device__ inline void rotate_query(const RotateQueriesParams& params, const TokenPlace& place,
@@ -21,4 +21,4 @@ __device__ inline void rotate_query(const RotateQueriesParams& params, const Tok
   store_number(y, params.y_dtype, to + 1, turned.b);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

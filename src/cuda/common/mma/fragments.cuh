@@ -18,7 +18,7 @@
 
 #include "quire/dtype.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // Four 8 × 8 matrices of 16 bits; lane l names row l % 8 of matrix l / 8.
 __device__ inline void load_matrices(const std::byte* row, std::uint32_t (&words)[4]) {
@@ -157,4 +157,4 @@ template <DType kDType> __device__ constexpr int value_column(int group, int row
   return 16 * group + row + 8 * half;
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 __device__ inline void store_matrices(std::uint32_t to, const uint4& words) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),
@@ -15,4 +15,4 @@ __device__ inline void store_matrices(std::uint32_t to, const uint4& words) {
                : "memory");
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -11,7 +11,7 @@
 
 #include "quire/tile_descriptor.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 inline constexpr int kGroupRows = 32;
 
@@ -31,4 +31,4 @@ inline TileDescriptor quad_ordered_tile(DType dtype, std::int64_t rows, std::int
   return tile;
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -6,7 +6,7 @@
 
 #include "quire/dtype.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // Four squares of 8 × 8 16-bit numbers; lane i gives the address of row i % 8 of square i / 8, in shared memory.
 __device__ inline void load_squares(unsigned row, std::uint32_t (&squares)[4]) {
@@ -35,4 +35,4 @@ __device__ inline void add_product(float (&sums)[4], const std::uint32_t (&a)[4]
   }
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -8,7 +8,7 @@
 
 #include "cuda/common/mma/wgmma_shapes.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 inline constexpr int kRowBytes = 128;  // of a swizzled tile
 inline constexpr int kWgmmaRows = 64;  // M of every instruction
@@ -85,4 +85,4 @@ template <int kWords> __device__ inline void pin(std::uint32_t (&words)[kWords])
   for (int i = 0; i < kWords; ++i) cute::warpgroup_fence_operand(words[i]);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

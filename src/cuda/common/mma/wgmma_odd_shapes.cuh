@@ -7,7 +7,7 @@
 
 #include "cuda/common/mma/wgmma_shapes.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 template <> struct WgmmaShape<DType::bf16, 80> {
   template <gmma::Major kB> using Shared = gmma::MMA_64x80x16_F32BF16BF16_SS<gmma::Major::K, kB>;
@@ -48,4 +48,4 @@ template <> struct WgmmaShape<DType::fp8_e4m3, 160> {
   template <gmma::Major> using Registers = gmma::MMA_64x160x32_F32E4M3E4M3_RS_TN<>;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

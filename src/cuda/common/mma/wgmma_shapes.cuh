@@ -8,7 +8,7 @@
 
 #include "quire/dtype.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 namespace gmma = cute::SM90::GMMA;
 
@@ -128,4 +128,4 @@ using RowWgmma = typename WgmmaShape<kDType, kN>::template Registers<gmma::Major
 template <DType kDType, int kN>
 using RegisterWgmma = typename WgmmaShape<kDType, kN>::template Registers<gmma::Major::MN>;
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

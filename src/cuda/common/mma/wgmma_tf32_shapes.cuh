@@ -5,7 +5,7 @@
 
 #include "cuda/common/mma/wgmma_shapes.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 template <> struct WgmmaShape<DType::f32, 64> {
   template <gmma::Major> using Shared = gmma::MMA_64x64x8_F32TF32TF32_SS_TN<>;
@@ -20,4 +20,4 @@ template <> struct WgmmaShape<DType::f32, 256> {
   template <gmma::Major> using Shared = gmma::MMA_64x256x8_F32TF32TF32_SS_TN<>;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

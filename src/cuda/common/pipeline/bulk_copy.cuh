@@ -4,7 +4,7 @@
 
 #include "cuda/common/pipeline/tma.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 struct BytesLoad {
   const std::byte* from;
@@ -24,4 +24,4 @@ __device__ inline void load_bytes(const BytesLoad& load) {
       : "memory");
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -6,7 +6,7 @@
 
 #include <cstddef>
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // Addresses and size are multiples of 16. Threads that wrote the shared memory did a fence_view_async_shared() and
 // met this one at a barrier.
@@ -26,4 +26,4 @@ template <int kLast> __device__ inline void wait_stored_bytes_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kLast) : "memory");
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 using FullBarrier = cutlass::arch::ClusterTransactionBarrier;
 using EmptyBarrier = cutlass::arch::ClusterBarrier;
@@ -43,4 +43,4 @@ template <int kStages> struct RingBarriers {
   __device__ void wait_full(const RingPosition<kStages>& at) { full[at.stage].wait(at.phase); }
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -5,7 +5,7 @@
 
 #include "quire/host_device.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 struct TileGrid {
   int rows = 0;     // tiles (of a cluster) along M
@@ -26,4 +26,4 @@ QUIRE_HOST_DEVICE inline TileAt tile_at(const TileGrid& grid, int index) {
   return {.row = first + within % height, .column = within / height};
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -9,7 +9,7 @@
 #include "cuda/common/pipeline/ring.cuh"
 #include "cuda/common/runtime/tensor_map.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 using L2Hint = cute::TMA::CacheHintSm90;
 
@@ -68,4 +68,4 @@ __device__ inline void load_groups(const BoxLoad& load, int column, int group,
                                          0, 0, 0, group);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -5,7 +5,7 @@
 
 #include <cutlass/arch/barrier.h>
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 template <int kWarpgroups> class Turns {
  public:
@@ -30,4 +30,4 @@ template <int kWarpgroups> class Turns {
   int warpgroup_;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -5,7 +5,7 @@
 
 #include "cuda/common/prefill_attention/staged_rows.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // Maxima in log2 units, without the headroom, which all chunks have alike; the first thread of a
 // quad holds a row's whole sum, the others none of it, unless it is NaN.
@@ -88,4 +88,4 @@ __device__ inline void chain_rows(const PrefillParams& params, std::uint32_t lin
   }
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -6,7 +6,7 @@
 
 #include "quire/dtype.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // What happens to a score between the product and the softmax.
 enum class Scores : std::uint8_t {
@@ -115,4 +115,4 @@ struct PrefillConfig {
   }
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -10,7 +10,7 @@
 
 #include "cuda/common/prefill_attention/shared.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // 16 e4m3 into 16 f16.
 __device__ inline void widen(const uint4& from, uint4 (&to)[2]) {
@@ -68,4 +68,4 @@ __device__ inline void convert_block(std::byte* block, int half) {
   __syncwarp();
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -8,7 +8,7 @@
 #include "cuda/common/prefill_attention/shared.cuh"
 #include "cuda/common/softmax/softmax.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 __device__ inline float low_bf16(std::uint32_t pair) {
   return __uint_as_float(pair << 16);
@@ -57,4 +57,4 @@ __device__ inline void convert_queries(std::byte* rows, float (&factor)[2]) {
   factor[1] = __shfl_sync(0xffffffff, divided, lane / 4 + 8);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -9,7 +9,7 @@
 #include "cuda/common/prefill_attention/chain_rows.cuh"
 #include "cuda/common/softmax/row_end.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 template <PrefillConfig kConfig> class PieceStore {
  public:
@@ -95,4 +95,4 @@ template <PrefillConfig kConfig> class PieceStore {
   const int consumer_;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -7,7 +7,7 @@
 
 #include "cuda/common/softmax/softmax.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // A score at the reference weighs 2^kReferenceLog2, one kSlack powers of two above it is the highest
 // that is not raised to. Their sum is what the product's dtype holds (f16 65504, e4m3 448); bf16 and
@@ -97,4 +97,4 @@ __device__ inline void into_log2_units(RowSoftmax& softmax, const float (&to_log
   }
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

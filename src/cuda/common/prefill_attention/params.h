@@ -11,7 +11,7 @@
 #include "cuda/common/softmax/head_scales.h"
 #include "cuda/common/softmax/score_rules.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 struct PrefillOutputs {
   std::byte* out = nullptr;  // [tokens, heads, value_dim], rows on multiples of 16 bytes
@@ -84,4 +84,4 @@ struct PrefillParams {
   TailPieces tail{};         // Ends::finished only; not for more than 32 sequences
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -6,11 +6,11 @@
 
 #include "cuda/common/prefill_attention/params.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 struct PrefillLaunch {
   int blocks = 0;
   cudaStream_t stream = nullptr;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -6,7 +6,7 @@
 #include "cuda/common/prefill_attention/shared.cuh"
 #include "cuda/common/runtime/launch.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 template <PrefillConfig kConfig> LaunchShape prefill_shape(const PrefillLaunch& where) {
   return {.grid = dim3(static_cast<unsigned>(where.blocks)),
@@ -14,4 +14,4 @@ template <PrefillConfig kConfig> LaunchShape prefill_shape(const PrefillLaunch& 
           .shared_bytes = sizeof(PrefillShared<kConfig>)};
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -5,7 +5,7 @@
 
 #include "cuda/common/prefill_attention/shared.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // scores = q · Kᵀ. q: the warpgroup's first row.
 template <PrefillConfig kConfig>
@@ -45,4 +45,4 @@ __device__ inline void issue_values(const std::uint32_t (&weights)[kConfig.block
                          sums, starts_sum);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -7,7 +7,7 @@
 #include "cuda/common/softmax/softcap.cuh"
 #include "cuda/common/softmax/softmax.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // One of the thread's rows.
 struct QueryRow {
@@ -123,4 +123,4 @@ __device__ inline void modify(const PrefillParams& params, const PrefillTile& ti
   }
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

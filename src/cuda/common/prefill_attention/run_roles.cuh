@@ -9,7 +9,7 @@
 #include "cuda/common/prefill_attention/roles/attend_end.cuh"
 #include "cuda/common/prefill_attention/roles/load.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // By every thread of the block. `load(shared)`: the first warpgroup's roles.
 template <PrefillConfig kConfig, typename Source, typename Attend, typename Load>
@@ -49,4 +49,4 @@ __device__ inline void run_roles(const PrefillParams& params,
   });
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -14,7 +14,7 @@
 #include "cuda/common/prefill_attention/tail_cuts.h"
 #include "cuda/common/thread/warp_scan.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 struct PrefillTile {
   int sequence;   // -1: no more tiles
@@ -167,4 +167,4 @@ template <PrefillConfig kConfig> class PrefillSchedule {
   int end_tail_tile_ = 0;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

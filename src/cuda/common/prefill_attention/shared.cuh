@@ -6,7 +6,7 @@
 #include "cuda/common/pipeline/ring.cuh"
 #include "cuda/common/prefill_attention/schedule.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 template <PrefillConfig kConfig> struct PrefillShared {
   static constexpr int kTileRing = 3;
@@ -93,4 +93,4 @@ template <PrefillConfig kConfig> struct PrefillShared {
   }
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -9,7 +9,7 @@
 
 #include "cuda/common/prefill_attention/narrow/round_queries.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // Four numbers less what four bytes hold of them.
 __device__ inline float4 left_of(float4 numbers, std::uint32_t bytes) {
@@ -69,4 +69,4 @@ __device__ inline void split_queries(std::byte* rows, float (&factor)[2]) {
   factor[1] = __shfl_sync(0xffffffff, divided, lane / 4 + 8);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

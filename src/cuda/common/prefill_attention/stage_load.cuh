@@ -6,7 +6,7 @@
 #include "cuda/common/prefill_attention/convert_block.cuh"
 #include "cuda/common/prefill_attention/shared.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // Whether copied blocks become f16.
 enum class Conversion : std::uint8_t { none, to_f16 };
@@ -55,4 +55,4 @@ template <PrefillConfig kConfig, Conversion kConversion, int kSlabs, int kStages
   RingPosition<kStages> convert_at_;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

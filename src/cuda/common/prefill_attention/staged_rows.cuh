@@ -10,7 +10,7 @@
 #include "cuda/common/thread/block_address.cuh"
 #include "cuda/common/thread/opaque.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 template <PrefillConfig kConfig> class StagedRows {
  public:
@@ -101,4 +101,4 @@ __device__ inline void store_staged(const PrefillParams& params, const PrefillTi
   if (params.outputs.lse != nullptr) store_lse(params.outputs, tile, rows, ends);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -6,7 +6,7 @@
 #include "cuda/common/prefill_attention/products.cuh"
 #include "cuda/common/softmax/softmax.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 template <PrefillConfig kConfig> class StepProducts {
  public:
@@ -79,4 +79,4 @@ template <PrefillConfig kConfig> class StepProducts {
   }
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -7,7 +7,7 @@
 #include "cuda/common/prefill_attention/query_rows.cuh"
 #include "cuda/common/softmax/row_end.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // What the thread's two rows are multiplied by in the end, and their LSE. The sink is a key without
 // a value; it may stand far above every score.
@@ -111,4 +111,4 @@ __device__ inline void store_rows(const PrefillParams& params, const PrefillTile
   }
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

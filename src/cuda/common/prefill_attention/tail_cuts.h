@@ -15,7 +15,7 @@
 
 #include "quire/host_device.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // Blocks of keys. A piece more costs its sums' way through memory, about that of four blocks; with
 // 8 of 68 saved the launch takes as long as without, with 16 of 68 1 % less.
@@ -106,4 +106,4 @@ QUIRE_HOST_DEVICE inline TilePieces tile_pieces(const TailCuts& cuts, int part, 
   return {.slot = slot(part), .first_slot = slot(first), .count = last - first + 1};
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

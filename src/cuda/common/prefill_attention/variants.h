@@ -5,7 +5,7 @@
 
 #include "cuda/common/prefill_attention/config.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 template <DType kDType, Scores kScores> struct PrefillD64 {
   static constexpr PrefillConfig kConfig{.dtype = kDType,
@@ -102,4 +102,4 @@ template <DType kDType, Scores kScores> struct PrefillD256 {
                                          .scores = kScores};
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -4,7 +4,7 @@
 
 #include "cuda/common/prefill_attention/shared.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // By a warpgroup: rows first … of a block. Every consumer writes the zeros for itself; the others
 // write the same.
@@ -21,4 +21,4 @@ template <PrefillConfig kConfig> __device__ inline void zero_values(std::byte* b
   }
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

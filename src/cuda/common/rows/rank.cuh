@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 inline constexpr std::uint32_t kAbsentRank = 0;
 inline constexpr std::uint32_t kNanRank = 1;  // after everything, -inf included
@@ -38,4 +38,4 @@ __device__ inline std::uint32_t position_of(std::uint64_t code) {
 // The least that a key may have.
 inline constexpr std::uint64_t kAnyCode = std::uint64_t{kNanRank} << 32;
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -6,7 +6,7 @@
 #include "cuda/common/rows/rope_angles.h"
 #include "cuda/common/rows/token_place.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // A row past the last is the caller's mistake; it is not followed out of the table.
 __device__ inline std::int64_t row_in_table(const RopeAngles& angles, std::int64_t row) {
@@ -75,4 +75,4 @@ __device__ inline void load_angles(const RopeAngles& angles, std::int64_t token,
   }
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -8,7 +8,7 @@
 #include "quire/dtype.h"
 #include "quire/host_device.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 inline constexpr int kMaxRopeSections = 32;
 
@@ -32,4 +32,4 @@ struct RopeAngles {
   }
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/common/rows/row_reader.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 namespace {
 
 constexpr std::int32_t kEight = 8;
@@ -46,4 +46,4 @@ PlainRows plain_rows(const TensorView& tensor) {
   return rows;
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -5,7 +5,7 @@
 #include "cuda/common/rows/row_number.cuh"
 #include "cuda/common/rows/row_reader.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // Where one token's row of one head stands.
 struct RowPlace {
@@ -97,4 +97,4 @@ __device__ inline void load_columns(const PlainRows& rows, const std::byte* row,
   }
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

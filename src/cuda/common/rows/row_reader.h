@@ -6,7 +6,7 @@
 #include "quire/kv_layer_view.h"
 #include "quire/tensor_view.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 struct RowReader {
   KvLayerView view{};
@@ -28,4 +28,4 @@ struct PlainRows {
 
 PlainRows plain_rows(const TensorView& tensor);  // [tokens, heads, width]
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // Eight numbers of bf16, times `scale`: one rounding.
 __device__ inline uint4 scale_eight(const uint4& eight, float scale) {
@@ -17,4 +17,4 @@ __device__ inline uint4 scale_eight(const uint4& eight, float scale) {
   return {word(eight.x), word(eight.y), word(eight.z), word(eight.w)};
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

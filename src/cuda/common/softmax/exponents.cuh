@@ -2,7 +2,7 @@
 // Powers of two, in which all scores are weighed.
 #pragma once
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 inline constexpr float kLog2e = 1.4426950408889634F;
 inline constexpr float kLn2 = 0.6931471805599453F;
@@ -28,4 +28,4 @@ __device__ inline float reciprocal(float x) {
   return y;
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -3,7 +3,7 @@
 
 #include "quire/kv_layer_view.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 HeadScales head_scales(const KvLayerView& keys, const KvLayerView& values) {
   return {.keys = reinterpret_cast<const float*>(keys.scales.data),
@@ -12,4 +12,4 @@ HeadScales head_scales(const KvLayerView& keys, const KvLayerView& values) {
           .value_stride = values.scales.head_stride};
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -11,7 +11,7 @@ struct KvLayerView;  // kernels include this file: what a cache is does not conc
 
 }  // namespace quire
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // Of a cache of e4m3: one for all rows of a KV head, positive; null: 1.
 struct HeadScales {
@@ -30,4 +30,4 @@ struct HeadScales {
 
 HeadScales head_scales(const KvLayerView& keys, const KvLayerView& values);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -7,7 +7,7 @@
 
 #include "cuda/common/softmax/exponents.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // What a sum taken relative to `from` is worth relative to `to` ≥ `from`; nothing, where no key was
 // seen.
@@ -36,4 +36,4 @@ __device__ inline RowEnd end_row(const Sinks& of, int head, float max, float sum
   return {.factor = weight / total, .lse = (top + log2f(total)) * kLn2};
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -3,7 +3,7 @@
 
 #include "cuda/common/softmax/score.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // `distance` = key - query.
 __device__ inline float modify_score(const ScoreParams& params, float slope, float raw,
@@ -14,4 +14,4 @@ __device__ inline float modify_score(const ScoreParams& params, float slope, flo
   return score;
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <string>
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 struct ScoreParams {
   float scale = 1.0f;
@@ -22,4 +22,4 @@ inline std::string refuse_scale(double scale) {
   return std::abs(scale) <= kLargestTileScale ? "" : "scale is beyond 65536";
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

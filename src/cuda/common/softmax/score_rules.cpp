@@ -5,7 +5,7 @@
 
 #include "quire/ops/flash_attention.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 ScoreRules score_rules(const FlashAttentionArgs& args) {
   const double scale = args.scale.value_or(1.0 / std::sqrt(static_cast<double>(args.q.shape[2])));
@@ -21,4 +21,4 @@ ScoreRules score_rules(const FlashAttentionArgs& args) {
   return rules;
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -10,7 +10,7 @@ struct FlashAttentionArgs;  // kernels include this file: what the op takes does
 
 }  // namespace quire
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 struct ScoreRules {
   float scale = 1.0F;
@@ -23,4 +23,4 @@ struct ScoreRules {
 
 ScoreRules score_rules(const FlashAttentionArgs& args);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -4,7 +4,7 @@
 
 #include "cuda/common/softmax/exponents.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // softcap · tanh(scale · product / softcap) for the products of a row. tanh(x) is 1 - 2 / (1 + e^2x), to fp32's last bits
 // beside 1: the instruction's own is good to 11.
@@ -22,4 +22,4 @@ class Softcap {
   float cap_;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -11,7 +11,7 @@
 #include "cuda/common/thread/quad_reduce.cuh"
 #include "quire/dtype.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // The highest of a thread's own scores of its two rows, as integers: those have a maximum of three,
 // floats of two. The bits of floats compare as integers unless both are negative, so this is right
@@ -99,4 +99,4 @@ __device__ inline void pack(const float (&numbers)[kNumbers],
   }
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -6,7 +6,7 @@
 
 #include "quire/dtype.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // A block is four warps that load and eight that multiply. A stage holds kKeys keys, K and V; four
 // warps take 16 of its keys each. Up to 16 query rows (tokens × heads of one KV head), the two sets of
@@ -53,4 +53,4 @@ struct DecodeConfig {
   constexpr int key_warps() const { return kWarps / row_sets(); }
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

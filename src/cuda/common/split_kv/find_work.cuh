@@ -7,7 +7,7 @@
 #include "cuda/common/thread/warp_reduce.cuh"
 #include "cuda/common/thread/warp_scan.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 inline constexpr unsigned kWholeWarp = 0xffffffff;
 
@@ -56,4 +56,4 @@ __device__ inline LinePlace find_place(const Params& params, int position) {
   return {.sequence = params.batch.size, .begin = begin};
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

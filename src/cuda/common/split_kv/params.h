@@ -6,7 +6,7 @@
 
 #include "cuda/common/mask/visible_range.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 struct DecodeBatch {
   const std::uint32_t* row_offsets = nullptr;    // [batch + 1]
@@ -27,4 +27,4 @@ struct DecodeSplit {
   int max_tiles = 1;          // of a sequence's tokens, for the workspace of invariant pieces
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

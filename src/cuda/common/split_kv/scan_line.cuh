@@ -6,7 +6,7 @@
 #include "cuda/common/split_kv/decode_config.h"
 #include "cuda/common/split_kv/find_work.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 struct LineScanShared {
   int warp_costs[2][DecodeConfig::kLoadThreads / 32];
@@ -79,4 +79,4 @@ class LineScan {
   SequenceWork work_{};
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -17,7 +17,7 @@
 
 #include "cuda/common/split_kv/params.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 inline constexpr int kBlockKeys = 64;
 
@@ -129,4 +129,4 @@ QUIRE_HOST_DEVICE inline std::int64_t invariant_slot(const DecodeBatch& batch,
   return item * kMaxPieces + piece;
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -5,7 +5,7 @@
 
 #include "cuda/common/split_kv/work_line.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // The sequence that a position of the line lies in, and where that sequence begins.
 struct LinePlace {
@@ -111,4 +111,4 @@ class WorkWalk {
   SequenceWork work_{};
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -7,7 +7,7 @@
 
 #include <cute/arch/cluster_sm90.hpp>
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 __device__ inline int warp_in_block() {
   return __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
@@ -37,4 +37,4 @@ template <int kCluster> __device__ inline void sync_cluster() {
   }
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

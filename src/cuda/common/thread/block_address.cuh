@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // Of a place in shared memory, as instructions take it.
 __device__ inline std::uint32_t shared_address(const void* place) {
@@ -20,4 +20,4 @@ __device__ inline std::uint32_t address_in_block(const void* place, std::uint32_
   return address_in_block(shared_address(place), rank);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

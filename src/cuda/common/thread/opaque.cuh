@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // The same value, of which the compiler knows nothing: what is computed from it inside a loop stays
 // there. (Descriptors and addresses that a loop never changes are otherwise computed before it, all of
@@ -17,4 +17,4 @@ __device__ inline std::uint64_t opaque(std::uint64_t value) {
   return value;
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

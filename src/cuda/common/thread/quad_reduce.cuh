@@ -3,7 +3,7 @@
 // eight lanes that have the same place in their quads, which hold a column. The same in each of them.
 #pragma once
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 __device__ inline float quad_max(float value) {
   value = fmaxf(value, __shfl_xor_sync(0xffffffff, value, 1));
@@ -33,4 +33,4 @@ __device__ inline float column_sum(float value) {
   return value;
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // What the thread has written, or seen written, before is there for who acquires the sum.
 __device__ inline void add_released(std::uint32_t* counter, std::uint32_t word) {
@@ -16,4 +16,4 @@ __device__ inline std::uint32_t load_acquired(const std::uint32_t* counter) {
   return word;
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -2,7 +2,7 @@
 // One number of all lanes of a warp, the same in each of them and in one order: the lane 16 away first.
 #pragma once
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 __device__ inline float warp_max(float value) {
 #pragma unroll
@@ -20,4 +20,4 @@ template <typename Number> __device__ inline Number warp_sum(Number value) {
   return value;
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

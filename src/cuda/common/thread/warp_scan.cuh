@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // The sum over the lanes of a warp up to and with this one.
 template <typename Number> __device__ inline Number sum_up_to_lane(Number value, int lane) {
@@ -13,4 +13,4 @@ template <typename Number> __device__ inline Number sum_up_to_lane(Number value,
   return value;
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

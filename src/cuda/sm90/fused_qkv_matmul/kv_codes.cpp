@@ -6,7 +6,7 @@
 
 #include "cuda/common/mma/row_order.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::fused_qkv_matmul {
 namespace {
 
 constexpr int kMostColumns = 256;  // that two blocks have, whatever the product
@@ -66,4 +66,4 @@ KvCodes make_codes(const FusedQkvArgs& args) {
   return codes;
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::fused_qkv_matmul

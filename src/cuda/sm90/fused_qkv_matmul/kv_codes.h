@@ -5,11 +5,11 @@
 #include "cuda/common/matmul/params.h"
 #include "quire/ops/fused_qkv_matmul.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::fused_qkv_matmul {
 
 // Columns that share a scale; 0 where the rows are of another kind.
 int coded_granule(const RowFormat& format, std::int64_t q_dim, bool is_mla);
 // Of rows that have such granules.
 KvCodes make_codes(const FusedQkvArgs& args);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::fused_qkv_matmul

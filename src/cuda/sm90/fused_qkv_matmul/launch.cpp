@@ -11,7 +11,7 @@
 #include "cuda/sm90/fused_qkv_matmul/outputs.h"
 #include "cuda/sm90/fused_qkv_matmul/plan_tiles.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::fused_qkv_matmul {
 namespace {
 
 // Of K, whose weights are on their way before the kernel in front has ended. A ring full of them would be in the way of
@@ -103,4 +103,4 @@ KernelPtr<FusedQkvArgs> prepare_tiles(const FusedQkvProblem& problem) {
   return std::make_unique<const TileKernel>(problem);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::fused_qkv_matmul

@@ -7,11 +7,11 @@
 #include "core/kernel.h"
 #include "quire/ops/fused_qkv_matmul.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::fused_qkv_matmul {
 
 // Empty, or why the tile kernels do not take the problem; any/fused_qkv_matmul/launch.h takes the others.
 std::string refuse(const FusedQkvProblem& problem);
 // Choices: ("kernel", "bf16_n256"), ("blocks", "132").
 KernelPtr<FusedQkvArgs> prepare_tiles(const FusedQkvProblem& problem);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::fused_qkv_matmul

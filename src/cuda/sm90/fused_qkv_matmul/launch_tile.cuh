@@ -5,7 +5,7 @@
 #include "cuda/common/runtime/launch.h"
 #include "cuda/sm90/fused_qkv_matmul/launch_tile.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::fused_qkv_matmul {
 
 template <typename Variant> void launch_tile(const TileParams& params, const TileLaunch& where) {
   constexpr TileConfig kConfig = Variant::kConfig;
@@ -19,4 +19,4 @@ template <typename Variant> void launch_tile(const TileParams& params, const Til
   launch(tile_kernel<Variant>, shape, where.stream, params);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::fused_qkv_matmul

@@ -7,8 +7,8 @@
 #include "cuda/common/matmul/params.h"
 #include "cuda/common/matmul/tile_launch.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::fused_qkv_matmul {
 
 template <typename Variant> void launch_tile(const TileParams& params, const TileLaunch& launch);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::fused_qkv_matmul

@@ -3,7 +3,7 @@
 
 #include "cuda/common/matmul/side_by_side.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::fused_qkv_matmul {
 
 QkvScales make_scales(const FusedQkvArgs& args) {
   if (!args.input_scale.has_value() || !args.weight.scale.has_value()) return {};
@@ -30,4 +30,4 @@ QkvScales make_scales(const FusedQkvArgs& args) {
           .weight_side_by_side = side_by_side(weight)};
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::fused_qkv_matmul

@@ -5,9 +5,9 @@
 #include "cuda/common/matmul/params.h"
 #include "quire/ops/fused_qkv_matmul.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::fused_qkv_matmul {
 
 // All empty where there are none.
 QkvScales make_scales(const FusedQkvArgs& args);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::fused_qkv_matmul

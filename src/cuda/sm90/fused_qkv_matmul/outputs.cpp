@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/sm90/fused_qkv_matmul/outputs.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::fused_qkv_matmul {
 
 QkvOutputs make_outputs(const FusedQkvArgs& args) {
   const KvLayerView keys = args.cache.key(args.layer);
@@ -27,4 +27,4 @@ QkvOutputs make_outputs(const FusedQkvArgs& args) {
   };
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::fused_qkv_matmul

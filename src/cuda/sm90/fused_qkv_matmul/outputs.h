@@ -4,8 +4,8 @@
 #include "cuda/common/matmul/params.h"
 #include "quire/ops/fused_qkv_matmul.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::fused_qkv_matmul {
 
 QkvOutputs make_outputs(const FusedQkvArgs& args);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::fused_qkv_matmul

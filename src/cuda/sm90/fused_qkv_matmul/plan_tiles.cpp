@@ -7,7 +7,7 @@
 #include "cuda/common/runtime/ceil_div.h"
 #include "cuda/sm90/fused_qkv_matmul/kv_codes.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::fused_qkv_matmul {
 namespace {
 
 TileGrid grid_of(const TileConfig& config, const TileShape& shape) {
@@ -185,4 +185,4 @@ TilePlan plan_tiles(const TileShape& shape, int num_sms) {
                                clusters == std::int64_t{tiles.grid.rows} * tiles.grid.columns};
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::fused_qkv_matmul

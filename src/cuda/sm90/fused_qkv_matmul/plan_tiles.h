@@ -7,7 +7,7 @@
 #include "cuda/sm90/fused_qkv_matmul/variant_table.h"
 #include "quire/ops/fused_qkv_matmul.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::fused_qkv_matmul {
 
 struct TileShape {
   std::int64_t tokens = 0;
@@ -36,4 +36,4 @@ std::string refuse_tiles(const FusedQkvProblem& problem);
 TileShape tile_shape(const FusedQkvProblem& problem);
 TilePlan plan_tiles(const TileShape& shape, int num_sms);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::fused_qkv_matmul

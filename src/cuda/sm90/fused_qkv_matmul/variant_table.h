@@ -9,7 +9,7 @@
 #include "cuda/sm90/fused_qkv_matmul/launch_tile.h"
 #include "cuda/sm90/fused_qkv_matmul/whole_tiles_only.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::fused_qkv_matmul {
 
 struct TileVariant {
   std::string_view name;
@@ -105,4 +105,4 @@ inline constexpr TileVariant kTileVariants[] = {
     tile_variant<CodesN64T64<DType::fp8_e4m3, Scaling::blocks>>("fp8_blocks_codes_n64_t64", 1.2),
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::fused_qkv_matmul

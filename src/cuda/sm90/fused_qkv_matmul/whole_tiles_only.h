@@ -3,7 +3,7 @@
 
 #include "cuda/common/matmul/config.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::fused_qkv_matmul {
 
 constexpr TileConfig without_narrow(TileConfig config) {
   config.narrow_n = 0;
@@ -16,4 +16,4 @@ template <typename Variant> struct WholeTilesOnly {
   static constexpr TileConfig kConfig = without_narrow(Variant::kConfig);
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::fused_qkv_matmul

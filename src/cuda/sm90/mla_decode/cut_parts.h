@@ -4,7 +4,7 @@
 
 #include "cuda/common/split_kv/work_walk.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 
 // A cluster has two tiles or more, if there are so many: a second tile takes it less time than another piece takes to
 // be stored and merged (one sequence of 8 192 keys: 18.1 µs with 64 pieces of 16 heads, 18.8 with 128).
@@ -37,4 +37,4 @@ QUIRE_HOST_DEVICE inline bool first_piece(const DecodeSplit& split, const WorkCu
   return true;
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

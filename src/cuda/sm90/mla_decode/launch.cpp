@@ -8,7 +8,7 @@
 #include "cuda/sm90/mla_decode/plan_decode.h"
 #include "cuda/sm90/mla_decode/projections.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 namespace {
 
 constexpr double kLog2E = 1.4426950408889634;
@@ -161,4 +161,4 @@ KernelPtr<MlaDecodeArgs> prepare_mla_decode(const MlaDecodeProblem& problem) {
   return std::make_unique<const LatentKernel>(problem);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

@@ -7,7 +7,7 @@
 #include "core/kernel.h"
 #include "quire/ops/mla_decode.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 
 // Empty, or why not; any/mla_decode/launch.h takes the others. One for each kind of rows.
 std::string refuse_mla_decode_bf16(const MlaDecodeProblem& problem);
@@ -16,4 +16,4 @@ std::string refuse_mla_decode_fp8(const MlaDecodeProblem& problem);
 // Choices: ("kernel", "bf16_r64"), ("tile_tokens", "4").
 KernelPtr<MlaDecodeArgs> prepare_mla_decode(const MlaDecodeProblem& problem);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

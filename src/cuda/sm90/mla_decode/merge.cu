@@ -13,7 +13,7 @@
 #include "cuda/sm90/mla_decode/cut_parts.h"
 #include "cuda/sm90/mla_decode/latent/merge.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 namespace {
 
 constexpr int kMergeWarps = 8;
@@ -161,4 +161,4 @@ void merge_mla_pieces(const MlaDecodeParams& params, std::int64_t items, int blo
   launch(merge_kernel, shape, stream, params);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

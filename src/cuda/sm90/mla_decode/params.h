@@ -7,7 +7,7 @@
 #include "cuda/common/split_kv/params.h"
 #include "cuda/sm90/mla_decode/latent/params.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 
 struct LatentPages {
   const std::byte* rows = nullptr;  // [num_pages, page_size] rows on multiples of 16 bytes
@@ -52,4 +52,4 @@ struct MlaDecodeParams {
   TensorMap tails{};
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

@@ -6,7 +6,7 @@
 #include "cuda/common/softmax/score.h"
 #include "cuda/common/split_kv/work_line.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 namespace {
 
 // Of one sequence, at most: the op allows no more than eight.
@@ -123,4 +123,4 @@ MlaDecodePlan plan_mla_decode(const MlaDecodeProblem& problem, int num_sms) {
   return plan;
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

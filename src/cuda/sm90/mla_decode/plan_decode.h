@@ -8,7 +8,7 @@
 #include "cuda/sm90/mla_decode/variant_table.h"
 #include "quire/ops/mla_decode.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 
 struct MlaDecodePlan {
   const MlaDecodeVariant* variant = nullptr;
@@ -26,4 +26,4 @@ std::string refuse_mla_decode_problem(const MlaDecodeProblem& problem);
 // Of a problem that is not refused.
 MlaDecodePlan plan_mla_decode(const MlaDecodeProblem& problem, int num_sms);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

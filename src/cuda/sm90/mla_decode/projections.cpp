@@ -4,7 +4,7 @@
 #include "cuda/common/mla/finish_plain.h"
 #include "cuda/common/mla/head_matmul.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 namespace {
 
 PlainRows columns_of(const TensorView& tensor, std::int64_t width) {
@@ -83,4 +83,4 @@ void project_values(const MlaDecodeArgs& args, const MlaDecodeArgs& absorbed,
       static_cast<cudaStream_t>(context.stream));
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

@@ -6,7 +6,7 @@
 #include "cuda/common/runtime/carver.h"
 #include "quire/ops/mla_decode.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 
 struct ProjectionScratch {
   float* rows = nullptr;        // [tokens, latent + rope], where new rows are to be finished
@@ -23,4 +23,4 @@ MlaDecodeArgs absorb_queries(const MlaDecodeArgs& args, const ProjectionScratch&
 void project_values(const MlaDecodeArgs& args, const MlaDecodeArgs& absorbed,
                     const Context& context);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

@@ -6,7 +6,7 @@
 
 #include "cuda/sm90/mla_decode/few_rows/config.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 namespace {
 
 // (byte of the slab, row of the page, slab, page); as slabs are swizzled in shared memory, `slab_bytes` is 64 or 128.
@@ -53,4 +53,4 @@ void set_row_maps(MlaDecodeParams& params) {
   params.tails = slab_map(params.pages, kRowSlab, params.pages.box_rows, 1);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

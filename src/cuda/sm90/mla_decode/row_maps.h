@@ -3,7 +3,7 @@
 
 #include "cuda/sm90/mla_decode/params.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 
 // What the copy engine is told of `pages`, and box_rows in them.
 void set_row_maps(MlaDecodeParams& params);
@@ -11,4 +11,4 @@ void set_row_maps(MlaDecodeParams& params);
 void set_slab_maps(MlaDecodeParams& params);
 void set_unit_maps(MlaDecodeParams& params);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

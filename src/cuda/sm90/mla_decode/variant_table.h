@@ -9,7 +9,7 @@
 #include "cuda/sm90/mla_decode/row_maps.h"
 #include "cuda/sm90/mla_decode/variants.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 
 // Which of its dtype's row formats a kernel takes.
 enum class TakenRows { all, with_scales, without_scales };
@@ -52,4 +52,4 @@ inline constexpr MlaDecodeVariant kMlaDecodeVariants[] = {
     mla_decode_variant<MlaDecodeFp8R128>("fp8_r128", set_unit_maps),
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

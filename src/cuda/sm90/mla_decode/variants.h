@@ -4,7 +4,7 @@
 
 #include "cuda/sm90/mla_decode/few_rows/config.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 
 // bf16 rows and many rows of q: one kernel (seesaw/), of one block or of two or four that share their keys.
 struct MlaDecodeBf16R64 {
@@ -45,4 +45,4 @@ inline constexpr FewRowsConfig kManyRows{.kind = FewRowsKind::fp8_spaced,
 struct MlaDecodeFp8R64 : MlaDecodeUnits<kManyRows> {};
 struct MlaDecodeFp8R128 : MlaDecodeUnits<kManyRows, 2> {};
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

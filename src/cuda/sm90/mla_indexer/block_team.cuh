@@ -3,7 +3,7 @@
 
 #include "cuda/sm90/mla_indexer/team.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 // All threads of a thread block, by its own barrier. It names no number of threads, so that it is told from those
 // of some of them.
@@ -20,4 +20,4 @@ template <int kNumThreads> struct BlockTeam {
   __device__ bool any(bool value) const { return __syncthreads_or(value ? 1 : 0) != 0; }
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

@@ -4,7 +4,7 @@
 #include "cuda/common/rows/rank.cuh"
 #include "cuda/sm90/mla_indexer/team.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 inline constexpr int kMostCandidates = 128;
 
@@ -32,4 +32,4 @@ __device__ inline std::uint64_t compare_codes(const Threads& team, const std::ui
   return found;
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

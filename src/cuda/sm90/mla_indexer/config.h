@@ -2,7 +2,7 @@
 // A compiled indexer kernel, as a value.
 #pragma once
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 // A thread block scores `tokens` tokens × `heads` heads of one sequence against 64 keys at a time in
 // each of three warpgroups. Four warps choose among the scores, one loads.
@@ -53,4 +53,4 @@ struct IndexConfig {
   constexpr int chooser_threads() const { return kChoosers / tokens; }  // of a row
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

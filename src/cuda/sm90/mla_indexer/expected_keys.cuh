@@ -5,7 +5,7 @@
 
 #include "cuda/sm90/mla_indexer/config.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 // Of the keys of `sampled` tiles out of `tiles`, those that the bar is taken from. Of the best top_k the
 // sample has `expected` on average; with three deviations more, one row in a thousand turns out to have
@@ -26,4 +26,4 @@ __device__ inline int keys_of_head(int count, int tiles, int row_tiles, int top_
   return min(count, static_cast<int>(expected + 4.0f * sqrtf(expected)) + 8);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

@@ -7,7 +7,7 @@
 #include "cuda/sm90/mla_indexer/team.cuh"
 #include "cuda/sm90/mla_indexer/work_line.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 struct LinePart {
   std::int64_t begin = 0;
@@ -70,4 +70,4 @@ __device__ inline LinePart find_part(const IndexBatch& batch, int part, int part
   return {};
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

@@ -5,7 +5,7 @@
 #include "cuda/sm90/mla_indexer/merge_row.cuh"
 #include "cuda/sm90/mla_indexer/unscored_rows.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 namespace {
 
 // Thread blocks [0, merges · block_tokens) merge when all pieces are there; those behind them write unscored
@@ -44,4 +44,4 @@ void launch_finish(const IndexParams& params, int merges, cudaStream_t stream) {
          stream, params, merges);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

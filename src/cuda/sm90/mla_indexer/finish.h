@@ -7,9 +7,9 @@
 
 #include "cuda/sm90/mla_indexer/params.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 // merges: blocks of tokens that may have been cut, at most.
 void launch_finish(const IndexParams& params, int merges, cudaStream_t stream);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

@@ -16,7 +16,7 @@
 #include "cuda/common/mma/wgmma.cuh"
 #include "cuda/sm90/mla_indexer/config.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 // Two e4m3 numbers, which f16 holds exactly.
 __device__ inline std::uint32_t to_half2(std::uint32_t two) {
@@ -90,4 +90,4 @@ __device__ inline void multiply_halves(const std::byte* tile, const std::byte* q
   pin(sums);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

@@ -10,7 +10,7 @@
 #include "cuda/sm90/mla_indexer/config.h"
 #include "cuda/sm90/mla_indexer/team.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 // 2 max(0, x), NaN kept: two full-rate instructions with the multiplication where a maximum has half
 // the rate. The weights are halved.
@@ -82,4 +82,4 @@ template <IndexConfig kConfig> struct HeadSums {
   }
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

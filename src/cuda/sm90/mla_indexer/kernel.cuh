@@ -13,7 +13,7 @@
 #include "cuda/sm90/mla_indexer/roles/load.cuh"
 #include "cuda/sm90/mla_indexer/roles/score.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 inline constexpr int kChoosingGroup = 0;
 inline constexpr int kLoadingGroup = 1;
@@ -53,4 +53,4 @@ __global__ void __launch_bounds__(IndexConfig::kThreads, 1)
   }
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

@@ -8,7 +8,7 @@
 #include "cuda/common/runtime/device_scope.h"
 #include "cuda/sm90/mla_indexer/plan_index.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 namespace {
 
 IndexPlan plan_on_device(const MlaIndexerProblem& problem) {
@@ -163,4 +163,4 @@ KernelPtr<MlaIndexerArgs> prepare_index(const MlaIndexerProblem& problem) {
   return std::make_unique<const IndexKernel>(problem);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

@@ -8,9 +8,9 @@
 #include "core/kernel.h"
 #include "quire/ops/mla_indexer.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 std::string refuse_index(const MlaIndexerProblem& problem);
 KernelPtr<MlaIndexerArgs> prepare_index(const MlaIndexerProblem& problem);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

@@ -5,7 +5,7 @@
 #include "cuda/sm90/mla_indexer/kernel.cuh"
 #include "cuda/sm90/mla_indexer/launch_index.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 template <typename Variant> void launch_index(const IndexParams& params, cudaStream_t stream) {
   constexpr int kSharedOfABlock = 227 * 1024;
@@ -18,4 +18,4 @@ template <typename Variant> void launch_index(const IndexParams& params, cudaStr
          stream, params);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

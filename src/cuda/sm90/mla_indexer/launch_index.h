@@ -6,8 +6,8 @@
 
 #include "cuda/sm90/mla_indexer/params.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 template <typename Variant> void launch_index(const IndexParams& params, cudaStream_t stream);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

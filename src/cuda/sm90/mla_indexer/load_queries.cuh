@@ -9,7 +9,7 @@
 #include "cuda/sm90/mla_indexer/half_products.cuh"
 #include "cuda/sm90/mla_indexer/params.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 // Sends for the queries of a block of tokens. By one thread of the warp whose 32 threads are to arrive at
 // `full` (arrive_with_queries).
@@ -40,4 +40,4 @@ __device__ inline void arrive_with_queries(const RingPosition<kPlaces>& at, Full
   full.arrive();
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

@@ -10,7 +10,7 @@
 #include "cuda/sm90/mla_indexer/row_share.cuh"
 #include "cuda/sm90/mla_indexer/tile_loader.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 // Behind the scorers.
 inline constexpr int kFirstLoader = IndexConfig::kScorers / 32;
@@ -85,4 +85,4 @@ __device__ inline void load_row_queries(const IndexParams& params, int token, Sh
   arrive_with_queries<kConfig>(RingPosition<1>{}, shared.queries_full, shared);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

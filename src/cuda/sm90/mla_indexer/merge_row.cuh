@@ -12,7 +12,7 @@
 #include "cuda/sm90/mla_indexer/prepare.cuh"
 #include "cuda/sm90/mla_indexer/write_row.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 inline constexpr int kMergeThreads = 1024;
 
@@ -233,4 +233,4 @@ class RowMerge {
   std::uint64_t held_[kHeldUnits][kUnitCodes];
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

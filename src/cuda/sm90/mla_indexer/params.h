@@ -7,7 +7,7 @@
 #include "cuda/sm90/mla_indexer/config.h"
 #include "cuda/sm90/mla_indexer/work_line.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 struct IndexPages {
   const std::uint32_t* table = nullptr;  // [batch, max_pages]
@@ -66,4 +66,4 @@ struct IndexParams {
   int parts = 0;  // thread blocks that score
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

@@ -7,7 +7,7 @@
 #include "cuda/sm90/mla_indexer/piece_limits.h"
 #include "cuda/sm90/mla_indexer/team.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 struct PieceTable {
   unsigned begun[kMaxParts / 32];      // thread block i has begun a block that others go on with
@@ -75,4 +75,4 @@ __device__ inline PieceList find_pieces(const PieceTable& table, int parts, int 
   return list;
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

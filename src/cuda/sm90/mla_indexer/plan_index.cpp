@@ -5,7 +5,7 @@
 
 #include "cuda/sm90/mla_indexer/piece_limits.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 namespace {
 
 // Of one sequence; where nothing bounds them, as many as there are on average.
@@ -128,4 +128,4 @@ IndexPlan fit_share(IndexPlan plan, const StreamShare& share) {
   return plan;
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

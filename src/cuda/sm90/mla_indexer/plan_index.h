@@ -10,7 +10,7 @@
 #include "cuda/sm90/mla_indexer/variant_table.h"
 #include "quire/ops/mla_indexer.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 struct IndexPlan {
   const IndexVariant* variant = nullptr;
@@ -33,4 +33,4 @@ IndexPlan plan_index(const MlaIndexerProblem& problem, int num_sms);
 // clusters become smaller. It needs no more workspace than either way of the plan does.
 IndexPlan fit_share(IndexPlan plan, const StreamShare& share);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

@@ -6,7 +6,7 @@
 #include "cuda/sm90/mla_indexer/score_buckets.cuh"
 #include "cuda/sm90/mla_indexer/shared.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 template <IndexConfig kConfig> using RowTeam = Team<kConfig.chooser_threads()>;
 
@@ -40,8 +40,8 @@ template <IndexConfig kConfig> class RowPool {
 
   // The code from which on there are `wanted`, of more.
   __device__ std::uint64_t find_bound(int wanted, const RankLimits& limits) {
-    return hopper::find_bound(team_, codes(), limits, static_cast<unsigned>(wanted),
-                              shared_.selects[row_]);
+    return mla_indexer::find_bound(team_, codes(), limits, static_cast<unsigned>(wanted),
+                                   shared_.selects[row_]);
   }
 
   // A rank from which on there are about `wanted`, as a code; kAnyCode where scores do not tell.
@@ -210,4 +210,4 @@ template <IndexConfig kConfig> class RowPool {
   const int row_;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

@@ -6,7 +6,7 @@
 #include "cuda/common/rows/prefetch.cuh"
 #include "cuda/sm90/mla_indexer/params.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 // What one thread does before all others: maps are sent for, barriers made. A barrier of the block follows.
 template <typename Shared>
@@ -19,4 +19,4 @@ __device__ inline void prepare(const IndexParams& params, Shared& shared) {
   cutlass::arch::fence_barrier_init();
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

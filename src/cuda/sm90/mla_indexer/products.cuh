@@ -9,7 +9,7 @@
 #include "cuda/common/mma/wgmma.cuh"
 #include "cuda/sm90/mla_indexer/config.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 // A row is one swizzled line of `dims` bytes; atoms are 8 rows.
 template <int kDims> __device__ inline std::uint64_t row_tile_descriptor(const void* tile) {
@@ -48,4 +48,4 @@ template <int kSums> __device__ inline void wait_for_products(float (&sums)[kSum
   pin(sums);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

@@ -3,7 +3,7 @@
 
 #include "cuda/sm90/mla_indexer/team.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 // Of a set of ranks.
 struct RankSummary {
@@ -24,4 +24,4 @@ struct RankSummary {
   }
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

@@ -3,7 +3,7 @@
 
 #include "cuda/sm90/mla_indexer/work_line.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 struct WholeRow {
   int token = 0;      // row of q
@@ -24,4 +24,4 @@ struct RowShare {
   __device__ int tile(int index) const { return rank + index * size; }
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

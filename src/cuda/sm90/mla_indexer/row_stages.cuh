@@ -3,7 +3,7 @@
 
 #include "cuda/sm90/mla_indexer/shared.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 // What the tiles and the queries of one row go through (tile_loader.cuh, tile_scorer.cuh), as in IndexShared.
 template <IndexConfig kConfig> struct alignas(1024) RowStages {
@@ -25,4 +25,4 @@ template <IndexConfig kConfig> struct alignas(1024) RowStages {
   }
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

@@ -7,7 +7,7 @@
 #include "cuda/sm90/mla_indexer/config.h"
 #include "quire/host_device.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 // 0: the piece has room in a pool, or must do without.
 QUIRE_HOST_DEVICE inline int sample_stride(int tiles) {
@@ -29,4 +29,4 @@ QUIRE_HOST_DEVICE inline int tile_in_order(int index, int tiles, int stride) {
   return rest / (stride - 1) * stride + 1 + rest % (stride - 1);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

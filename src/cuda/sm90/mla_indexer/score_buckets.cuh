@@ -3,7 +3,7 @@
 
 #include "cuda/sm90/mla_indexer/select.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 // Scores between the least and the greatest in buckets of one width. Ranks are no measure of that: one
 // score close to zero makes most of them differences of exponents.
@@ -28,4 +28,4 @@ struct ScoreBuckets {
   bool are_any;  // false: there are infinities, NaN, or no two scores
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

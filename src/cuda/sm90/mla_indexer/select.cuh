@@ -8,7 +8,7 @@
 #include "cuda/common/rows/rank.cuh"
 #include "cuda/sm90/mla_indexer/team.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 inline constexpr int kBucketBits = 10;
 inline constexpr int kBuckets = 1 << kBucketBits;
@@ -132,4 +132,4 @@ __device__ inline std::uint64_t find_bound(const Threads& team, const Codes& cod
   return std::uint64_t{rank.number} << 32 | tail.number;
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

@@ -8,7 +8,7 @@
 #include "cuda/sm90/mla_indexer/params.h"
 #include "cuda/sm90/mla_indexer/write_row.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 // Key tiles [first_tile, end_tile) of a block of tokens.
 template <int kTokens> struct IndexPiece {
@@ -126,4 +126,4 @@ template <IndexConfig kConfig> struct IndexShared {
   }
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

@@ -6,7 +6,7 @@
 
 #include "cuda/common/thread/warp_scan.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 inline constexpr unsigned kWholeWarp = 0xffffffff;
 
@@ -59,4 +59,4 @@ __device__ inline TeamSum sum_before(const Threads& team, unsigned value, unsign
           .total = __reduce_add_sync(kWholeWarp, other)};
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

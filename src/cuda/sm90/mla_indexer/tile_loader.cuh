@@ -7,7 +7,7 @@
 #include "cuda/sm90/mla_indexer/shared.cuh"
 #include "cuda/sm90/mla_indexer/turn.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 template <IndexConfig kConfig, typename Shared> class TileLoader {
  public:
@@ -106,4 +106,4 @@ template <IndexConfig kConfig, typename Shared> class TileLoader {
   RingPosition<kConfig.stages> at_;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

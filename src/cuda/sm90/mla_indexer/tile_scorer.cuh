@@ -9,7 +9,7 @@
 #include "cuda/sm90/mla_indexer/shared.cuh"
 #include "cuda/sm90/mla_indexer/turn.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 template <IndexConfig kConfig, typename Shared> class TileScorer {
  public:
@@ -105,4 +105,4 @@ template <IndexConfig kConfig, typename Shared> class TileScorer {
   RingPosition<kConfig.stages> at_;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

@@ -4,7 +4,7 @@
 #include "cuda/common/pipeline/ring.cuh"
 #include "cuda/sm90/mla_indexer/config.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 // To a warpgroup's next stage.
 template <int kStages> __device__ inline void advance_by_turn(RingPosition<kStages>& at) {
@@ -15,4 +15,4 @@ template <int kStages> __device__ inline void advance_by_turn(RingPosition<kStag
   }
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

@@ -6,7 +6,7 @@
 #include "cuda/sm90/mla_indexer/params.h"
 #include "cuda/sm90/mla_indexer/team.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 // Four numbers at `slot`, or the first `count` of them.
 __device__ inline void write_four(std::int32_t* slot, int4 four, int count) {
@@ -61,4 +61,4 @@ __device__ inline void write_unscored_rows(const IndexParams& params, int first,
   }
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

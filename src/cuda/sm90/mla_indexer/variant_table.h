@@ -11,7 +11,7 @@
 #include "cuda/sm90/mla_indexer/launch_index.h"
 #include "cuda/sm90/mla_indexer/variants.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 struct IndexVariant {
   std::string_view name;
@@ -50,4 +50,4 @@ inline constexpr IndexVariant kIndexVariants[] = {
     two_tokens<8, 64>("h8_d64_t2"),    two_tokens<4, 64>("h4_d64_t2"),
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

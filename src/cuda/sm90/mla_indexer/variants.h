@@ -5,7 +5,7 @@
 
 #include "cuda/sm90/mla_indexer/config.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 // For sequences with one new token: bound by memory, so that most of shared memory is stages.
 template <int kHeads, int kDims> struct IndexOne {
@@ -25,4 +25,4 @@ template <int kHeads, int kDims> struct IndexRow {
       .heads = kHeads, .tokens = 1, .dims = kDims, .stages = kDims == 128 ? 9 : 15};
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

@@ -15,7 +15,7 @@
 
 #include "quire/host_device.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 inline constexpr int kIndexTileKeys = 64;
 inline constexpr int kBlockCost = 6;  // of a piece's end, in tiles
@@ -126,4 +126,4 @@ QUIRE_HOST_DEVICE inline TileRange tiles_within(std::int64_t at, int tiles, std:
   return {.first = static_cast<int>(first), .end = static_cast<int>(last)};
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

@@ -5,7 +5,7 @@
 
 #include "cuda/sm90/mla_indexer/select.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 template <int kNumWords> struct PositionWindow {
   static constexpr int kWords = kNumWords;
@@ -92,4 +92,4 @@ __device__ inline void fill_rest(const Threads& team, const RowOutput& output, i
   }
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

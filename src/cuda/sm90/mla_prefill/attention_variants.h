@@ -10,7 +10,7 @@
 #include "cuda/sm90/mla_prefill/chained.h"
 #include "cuda/sm90/mla_prefill/projected_keys.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_prefill {
 
 template <DType kDType, Scores kScores> struct ProjectedAttention {
   static constexpr PrefillConfig kConfig = chained(PrefillD192V128<kDType, kScores>::kConfig);
@@ -20,4 +20,4 @@ template <typename Variant>
 void launch_projected(const PrefillParams& params, const ProjectedKeys& keys,
                       const PrefillLaunch& launch);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_prefill

@@ -6,7 +6,7 @@
 #include "cuda/common/mla/finish_plain.h"
 #include "cuda/sm90/mla_prefill/narrow/narrow_rows.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_prefill {
 
 BranchScratch carve_branch(Carver& carver, const BranchShape& shape) {
   constexpr std::int64_t kBytes = BranchShape::kElementBytes;
@@ -41,7 +41,7 @@ Branch::Branch(const MlaPrefillArgs& args, const BranchShape& shape, const Visib
       shape_(shape),
       visible_(visible),
       view_(args.cache.key(args.layer)),
-      chunks_(chunk_table(args.chunks)) {
+      chunks_(any::mla_prefill::chunk_table(args.chunks)) {
   Carver carver(context.workspace);
   scratch_ = carve_branch(carver, shape);
   chunks_.max_chunks = shape.max_chunks;
@@ -119,4 +119,4 @@ ProjectionParams Branch::projection(std::int64_t chunk, const Heads& heads) cons
   return params;
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_prefill

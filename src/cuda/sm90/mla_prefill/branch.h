@@ -11,7 +11,7 @@
 #include "cuda/sm90/mla_prefill/project.h"
 #include "cuda/sm90/mla_prefill/projected_keys.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_prefill {
 
 struct BranchScratch {
   ChunkSpans spans;
@@ -69,8 +69,8 @@ class Branch {
   BranchShape shape_;
   VisibleRange visible_;
   KvLayerView view_;
-  ChunkTable chunks_;
+  any::mla_prefill::ChunkTable chunks_;
   BranchScratch scratch_;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_prefill

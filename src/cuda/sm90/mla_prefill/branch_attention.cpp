@@ -8,7 +8,7 @@
 #include "cuda/sm90/mla_prefill/branch.h"
 #include "cuda/sm90/mla_prefill/narrow/launch_narrow.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_prefill {
 namespace {
 
 // K and V of the heads that are worked on together: half of an H200's L2.
@@ -146,4 +146,4 @@ void Branch::attend(std::int64_t chunk, const Heads& heads) const {
   start(params, keys(chunk, heads), where);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_prefill

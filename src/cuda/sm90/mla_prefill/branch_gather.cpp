@@ -7,7 +7,7 @@
 #include "cuda/sm90/mla_prefill/branch.h"
 #include "cuda/sm90/mla_prefill/gather_plain.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_prefill {
 namespace {
 
 // Of q's rope columns that are rotated beside the gather where the projection can do the rest: what
@@ -41,15 +41,15 @@ QueryRotation Branch::share_rotation(ProjectionParams& first) const {
 }
 
 void Branch::rotate_queries() const {
-  hopper::rope({.q = args_.q,
-                .row_offsets = args_.row_offsets,
-                .cache = args_.cache,
-                .layer = args_.layer,
-                .freqs_cis = *args_.freqs_cis,
-                .interleaved = true,
-                .rotate_key = false,
-                .out = args_.q},
-               context_);
+  any::rope::rope({.q = args_.q,
+                   .row_offsets = args_.row_offsets,
+                   .cache = args_.cache,
+                   .layer = args_.layer,
+                   .freqs_cis = *args_.freqs_cis,
+                   .interleaved = true,
+                   .rotate_key = false,
+                   .out = args_.q},
+                  context_);
 }
 
 QueryRotation Branch::rotation() const {
@@ -119,4 +119,4 @@ void Branch::gather(std::int64_t chunk, const Heads& heads, const QueryRotation&
   launch_gather_plain(plain, stream_);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_prefill

@@ -5,11 +5,11 @@
 
 #include "cuda/common/prefill_attention/config.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_prefill {
 
 constexpr PrefillConfig chained(PrefillConfig config) {
   config.ends = Ends::chained;
   return config;
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_prefill

@@ -11,7 +11,7 @@
 #include "cuda/sm90/mla_prefill/rotate_queries.cuh"
 #include "cuda/sm90/mla_prefill/write_spans.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_prefill {
 namespace {
 
 constexpr int kThreads = 256;
@@ -142,11 +142,13 @@ __device__ void gather_rows_of(const GatherPlainParams& params, int block, int b
   const GatherRowsParams& gather = params.gather;
   const bool has_rows = block + 1 < blocks;
   const std::int64_t row = (std::int64_t{block} * kThreads + threadIdx.x) / kWarp;
-  const bool is_row = has_rows && row < min(gather.rows, chunk_length(gather.chunks, gather.chunk));
+  const bool is_row = has_rows && row < min(gather.rows, any::mla_prefill::chunk_length(
+                                                             gather.chunks, gather.chunk));
   // Where it stands follows from the call's arguments: found while the kernel before still runs.
   TokenPlace place{};
   if (is_row) {
-    place = token_of_row(gather.cache.view, gather.row_offsets, gather.chunks, gather.chunk, row);
+    place = any::mla_prefill::token_of_row(gather.cache.view, gather.row_offsets, gather.chunks,
+                                           gather.chunk, row);
   }
   if (!has_rows) write_spans(gather.spans, static_cast<int>(threadIdx.x), kThreads);
   cudaGridDependencySynchronize();
@@ -186,4 +188,4 @@ void launch_gather_plain(const GatherPlainParams& params, cudaStream_t stream) {
          stream, params);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_prefill

@@ -6,7 +6,7 @@
 #include "cuda/sm90/mla_prefill/params.h"
 #include "cuda/sm90/mla_prefill/query_rotation.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_prefill {
 
 // A lane holds its part of a row.
 inline constexpr std::int32_t kMostPlainLatents = 512;
@@ -22,4 +22,4 @@ struct GatherPlainParams {
 
 void launch_gather_plain(const GatherPlainParams& params, cudaStream_t stream);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_prefill

@@ -8,7 +8,7 @@
 #include "cuda/sm90/mla_prefill/params.h"
 #include "cuda/sm90/mla_prefill/write_spans.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_prefill {
 namespace {
 
 constexpr int kThreads = 256;
@@ -76,11 +76,13 @@ __global__ void __launch_bounds__(kThreads)
   cudaTriggerProgrammaticLaunchCompletion();
   const std::int64_t row = (std::int64_t{blockIdx.x} * kThreads + threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const bool is_row = row < min(params.rows, chunk_length(params.chunks, params.chunk));
+  const bool is_row =
+      row < min(params.rows, any::mla_prefill::chunk_length(params.chunks, params.chunk));
   // Where it stands follows from the call's arguments: found while the kernel before still runs.
   RowPlace place{};
   if (is_row) {
-    place = place_of_row(params.cache.view, params.row_offsets, params.chunks, params.chunk, row);
+    place = any::mla_prefill::place_of_row(params.cache.view, params.row_offsets, params.chunks,
+                                           params.chunk, row);
   }
   write_spans(params.spans, std::int64_t{blockIdx.x} * kThreads + threadIdx.x,
               std::int64_t{gridDim.x} * kThreads);
@@ -107,4 +109,4 @@ void launch_gather_rows(const GatherRowsParams& params, cudaStream_t stream) {
          stream, params);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_prefill

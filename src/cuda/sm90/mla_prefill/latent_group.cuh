@@ -6,7 +6,7 @@
 #include "cuda/common/mla/fp8_group.cuh"
 #include "cuda/common/rows/eight.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_prefill {
 
 inline constexpr int kLatentGroupLanes = kFp8Group / kEight;
 
@@ -25,4 +25,4 @@ __device__ inline float divide_group(float (&values)[kEight]) {
   return group.scale;
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_prefill

@@ -6,7 +6,7 @@
 #include "cuda/common/runtime/device_scope.h"
 #include "cuda/sm90/mla_prefill/branch.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_prefill {
 namespace {
 
 class BranchKernel final : public Kernel<MlaPrefillArgs> {
@@ -14,7 +14,7 @@ class BranchKernel final : public Kernel<MlaPrefillArgs> {
   explicit BranchKernel(const MlaPrefillProblem& problem)
       : shape_(branch_shape(problem)),
         visible_(visible_range(problem.mask)),
-        decoded_(problem, DecodeKernels::fastest) {
+        decoded_(problem, any::mla_prefill::DecodeKernels::fastest) {
     Carver counter;
     static_cast<void>(carve_branch(counter, shape_));
     branch_bytes_ = counter.bytes();
@@ -34,7 +34,7 @@ class BranchKernel final : public Kernel<MlaPrefillArgs> {
  private:
   BranchShape shape_;
   VisibleRange visible_;
-  DecodedPart decoded_;
+  any::mla_prefill::DecodedPart decoded_;
   std::int64_t branch_bytes_;
 };
 
@@ -49,4 +49,4 @@ KernelPtr<MlaPrefillArgs> prepare_branch(const MlaPrefillProblem& problem) {
   return std::make_unique<const BranchKernel>(problem);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_prefill

@@ -14,11 +14,11 @@
 #include "core/kernel.h"
 #include "quire/ops/mla_prefill.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_prefill {
 
 // Empty, or why not; any/mla_prefill/launch.h takes the others.
 std::string refuse_branch(const MlaPrefillProblem& problem);
 // Its workspace is bounded by a group of heads, whose number follows from the chunk's rows.
 KernelPtr<MlaPrefillArgs> prepare_branch(const MlaPrefillProblem& problem);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_prefill

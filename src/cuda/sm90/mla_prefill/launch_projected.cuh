@@ -7,7 +7,7 @@
 #include "cuda/sm90/mla_prefill/attention_variants.h"
 #include "cuda/sm90/mla_prefill/projected_source.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_prefill {
 
 template <typename Variant>
 __global__ void __launch_bounds__(Variant::kConfig.threads(), 1)
@@ -24,4 +24,4 @@ void launch_projected(const PrefillParams& params, const ProjectedKeys& keys,
   launch(projected_kernel<Variant>, shape, where.stream, params, keys);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_prefill

@@ -6,7 +6,7 @@
 #include "cuda/common/runtime/launch.h"
 #include "cuda/sm90/mla_prefill/projection_variants.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_prefill {
 
 template <typename Variant>
 __global__ void __launch_bounds__(Variant::kConfig.threads(), Variant::kConfig.blocks_per_sm)
@@ -26,4 +26,4 @@ void launch_projection(const TileParams& params, const std::int32_t* live_rows,
   launch(projection_kernel<Variant>, shape, where.stream, params, live_rows);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_prefill

@@ -6,7 +6,7 @@
 
 #include "cuda/any/mla_prefill/params.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_prefill {
 
 // What the plan says of each chunk, as the attention reads it.
 struct ChunkSpans {
@@ -19,7 +19,7 @@ struct ChunkSpans {
 };
 
 struct SpanParams {
-  ChunkTable chunks;
+  any::mla_prefill::ChunkTable chunks;
   const std::uint32_t* row_offsets = nullptr;    // [batch + 1]
   const std::uint32_t* cache_lengths = nullptr;  // [batch]
   std::int64_t batch = 0;
@@ -32,7 +32,7 @@ struct SpanParams {
 struct GatherRowsParams {
   RowReader cache;
   const std::uint32_t* row_offsets = nullptr;
-  ChunkTable chunks;
+  any::mla_prefill::ChunkTable chunks;
   std::int64_t chunk = 0;
   std::int64_t rows = 0;         // of the buffer
   std::int32_t latent = 0;       // a multiple of 16
@@ -49,4 +49,4 @@ struct GatherRowsParams {
 
 void launch_gather_rows(const GatherRowsParams& params, cudaStream_t stream);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_prefill

@@ -6,7 +6,7 @@
 #include "cuda/common/mask/visible_range.h"
 #include "cuda/common/softmax/score.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_prefill {
 namespace {
 
 // K and V of a group of heads, and sums between chunks: 128 heads of 4096 tokens and a few pages more
@@ -84,4 +84,4 @@ BranchShape branch_shape(const MlaPrefillProblem& problem) {
           .is_narrow = problem.allow_fp8_products && problem.q_dtype == DType::bf16};
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_prefill

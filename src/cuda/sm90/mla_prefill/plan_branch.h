@@ -7,7 +7,7 @@
 
 #include "quire/ops/mla_prefill.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_prefill {
 
 struct BranchShape {
   static constexpr std::int64_t kNope = 128;
@@ -44,4 +44,4 @@ struct BranchShape {
 std::string refuse_shape(const MlaPrefillProblem& problem);
 BranchShape branch_shape(const MlaPrefillProblem& problem);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_prefill

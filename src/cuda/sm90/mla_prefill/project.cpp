@@ -10,7 +10,7 @@
 #include "cuda/sm90/mla_prefill/projection_variants.h"
 #include "cuda/sm90/mla_prefill/stationary/project.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_prefill {
 namespace {
 
 QkvScales scales_of(const ProjectionParams& params) {
@@ -99,4 +99,4 @@ void project_rows(const ProjectionParams& params, cudaStream_t stream) {
                            {.blocks = clusters * kCluster, .stream = stream});
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_prefill

@@ -8,7 +8,7 @@
 #include "cuda/sm90/mla_prefill/stationary/params.h"
 #include "quire/tensor_view.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_prefill {
 
 struct ProjectionParams {
   TensorView x;                     // [rows, latent]
@@ -29,4 +29,4 @@ bool rotates_queries(const ProjectionParams& params);
 
 void project_rows(const ProjectionParams& params, cudaStream_t stream);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_prefill

@@ -6,7 +6,7 @@
 
 #include "cuda/common/runtime/tensor_map.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_prefill {
 
 struct ProjectedKeys {
   TensorMap projected{};  // (column of K | V, head of the group, buffer row); boxes of 64 × 1 × 128
@@ -20,4 +20,4 @@ struct ProjectedKeys {
   int num_pages = 0;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_prefill

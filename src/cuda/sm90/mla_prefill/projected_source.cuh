@@ -9,7 +9,7 @@
 #include "cuda/common/prefill_attention/shared.cuh"
 #include "cuda/sm90/mla_prefill/projected_keys.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_prefill {
 
 template <PrefillConfig kConfig> class ProjectedSource {
  public:
@@ -31,8 +31,8 @@ template <PrefillConfig kConfig> class ProjectedSource {
       : params_(params), box_(2 * lane() + half) {}
 
   __device__ static void prefetch(const ProjectedKeys& params) {
-    hopper::prefetch(params.projected);
-    hopper::prefetch(params.rope);
+    cuda::prefetch(params.projected);
+    cuda::prefetch(params.rope);
   }
 
   // Nothing here waits for the page table's answer, nor for the buffer row.
@@ -94,4 +94,4 @@ template <PrefillConfig kConfig> class ProjectedSource {
   const int box_;  // of a block that this lane loads, if there are so many
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_prefill

@@ -6,7 +6,7 @@
 #include "cuda/common/matmul/tile_launch.h"
 #include "cuda/common/matmul/variants.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_prefill {
 
 using ProjectBf16 = TileN256<DType::bf16>;
 using ProjectF16 = TileN256<DType::f16>;
@@ -17,4 +17,4 @@ template <typename Variant>
 void launch_projection(const TileParams& params, const std::int32_t* live_rows,
                        const TileLaunch& launch);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_prefill

@@ -6,7 +6,7 @@
 
 #include "cuda/common/mla/finish_rows.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_prefill {
 
 // Rope columns of q that a kernel rotates on the side, in place: of tokens first_token … tokens - 1.
 struct QueryRotation {
@@ -22,4 +22,4 @@ struct QueryRotation {
   LatentAngles angles;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_prefill

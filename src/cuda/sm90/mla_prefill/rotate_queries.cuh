@@ -10,7 +10,7 @@
 #include "cuda/common/rows/rope_angles.cuh"
 #include "cuda/sm90/mla_prefill/query_rotation.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_prefill {
 
 template <DType kDType> class QueryRotator {
  public:
@@ -91,4 +91,4 @@ template <DType kDType> class QueryRotator {
   int workers_;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_prefill

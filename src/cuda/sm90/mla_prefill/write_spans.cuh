@@ -7,7 +7,7 @@
 #include "cuda/common/prefill_attention/params.h"
 #include "cuda/sm90/mla_prefill/params.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_prefill {
 
 inline constexpr int kNoTiles = 0x3fffffff;  // a counter that starts here is past every tile
 
@@ -17,7 +17,7 @@ __device__ inline void link_chunk(const SpanParams& params, std::int64_t chunk) 
   bool has_earlier = false;
   bool has_later = false;
   for (std::int64_t other = 0; other < params.chunks.max_chunks; ++other) {
-    if (chunk_length(params.chunks, other) <= 0) continue;
+    if (any::mla_prefill::chunk_length(params.chunks, other) <= 0) continue;
     is_used = is_used || other == chunk;
     has_earlier = has_earlier || other < chunk;
     has_later = has_later || other > chunk;
@@ -36,7 +36,8 @@ __device__ inline void write_span(const SpanParams& params, std::int64_t index) 
   const std::int64_t sequence = index % params.batch;
   const std::int64_t num_keys = std::int64_t{params.cache_lengths[sequence]} +
                                 params.row_offsets[sequence + 1] - params.row_offsets[sequence];
-  const ChunkKeys keys = keys_of_chunk(params.chunks, chunk, sequence, num_keys);
+  const any::mla_prefill::ChunkKeys keys =
+      any::mla_prefill::keys_of_chunk(params.chunks, chunk, sequence, num_keys);
   params.spans.first[index] = static_cast<std::uint32_t>(keys.first);
   params.spans.end[index] = static_cast<std::uint32_t>(keys.last);
   params.spans.buffer_rows[index] = static_cast<std::uint32_t>(keys.buffer_row);
@@ -51,4 +52,4 @@ __device__ inline void write_spans(const SpanParams& params, std::int64_t thread
   for (std::int64_t index = thread; index < spans; index += threads) write_span(params, index);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_prefill

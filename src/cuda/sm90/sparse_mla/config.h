@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::sparse_mla {
 
 // How rows of the cache become the bf16 tile that the tensor cores read.
 enum class RowKind : std::uint8_t {
@@ -48,4 +48,4 @@ struct SparseConfig {
   constexpr int slab_bytes() const { return keys * kSlabColumns * 2; }
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::sparse_mla

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::sparse_mla {
 
 // 16 bytes; `is_there` false: zeros, and `source` is not read. No wish for more of the line than asked
 // for: rows of 656 bytes begin anywhere in one.
@@ -31,4 +31,4 @@ template <int kLeft> __device__ inline void wait_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::sparse_mla

@@ -11,7 +11,7 @@
 #include "cuda/common/rows/scale_eight.cuh"
 #include "cuda/common/softmax/softmax.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::sparse_mla {
 
 // Two e4m3 numbers, the low half of `codes`.
 __device__ inline std::uint32_t decode_pair(std::uint32_t codes, float scale) {
@@ -26,4 +26,4 @@ __device__ inline uint4 decode_eight(std::uint32_t low, std::uint32_t high, floa
           decode_pair(high >> 16, scale)};
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::sparse_mla

@@ -8,7 +8,7 @@
 #include "cuda/common/thread/opaque.cuh"
 #include "cuda/sm90/sparse_mla/row_fill.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::sparse_mla {
 
 template <typename Variant> class RowFill<Variant, RowKind::bf16, 1> {
  public:
@@ -106,4 +106,4 @@ template <typename Variant> class RowFill<Variant, RowKind::bf16, 1> {
   TilePlace<Variant> at_;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::sparse_mla

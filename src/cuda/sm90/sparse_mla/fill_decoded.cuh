@@ -7,7 +7,7 @@
 #include "cuda/sm90/sparse_mla/decode_rows.cuh"
 #include "cuda/sm90/sparse_mla/row_fill.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::sparse_mla {
 
 template <typename Variant> class RowFill<Variant, RowKind::fp8, 1> {
  public:
@@ -193,4 +193,4 @@ template <typename Variant> class RowFill<Variant, RowKind::fp8, 1> {
   std::uint32_t found_ = 0;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::sparse_mla

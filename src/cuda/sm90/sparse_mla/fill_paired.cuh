@@ -9,7 +9,7 @@
 #include "cuda/sm90/sparse_mla/pair_writer.cuh"
 #include "cuda/sm90/sparse_mla/row_fill.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::sparse_mla {
 
 template <typename Variant> class RowFill<Variant, RowKind::fp8, 2> {
  public:
@@ -194,4 +194,4 @@ template <typename Variant> class RowFill<Variant, RowKind::fp8, 2> {
   std::uint32_t mask_ = 0;  // rows of the warp that exist
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::sparse_mla

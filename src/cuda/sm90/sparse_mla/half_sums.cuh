@@ -5,7 +5,7 @@
 #include "cuda/common/softmax/softmax.cuh"
 #include "cuda/sm90/sparse_mla/shared.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::sparse_mla {
 
 struct HalfSums {
   static constexpr int kColumns = SparseConfig::kHalfColumns;
@@ -34,4 +34,4 @@ struct HalfSums {
   }
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::sparse_mla

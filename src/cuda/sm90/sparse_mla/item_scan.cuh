@@ -8,7 +8,7 @@
 #include "cuda/sm90/sparse_mla/row_finder.cuh"
 #include "cuda/sm90/sparse_mla/work_item.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::sparse_mla {
 
 // By all threads of a warpgroup. kKeys: slots of a tile.
 template <int kKeys> class ItemScan {
@@ -79,4 +79,4 @@ template <int kKeys> class ItemScan {
   SlotLimits extra_;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::sparse_mla

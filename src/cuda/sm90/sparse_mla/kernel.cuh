@@ -19,7 +19,7 @@
 #include "cuda/sm90/sparse_mla/roles/score.cuh"
 #include "cuda/sm90/sparse_mla/roles/sum.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::sparse_mla {
 
 // All threads of a cluster.
 template <int kBlocks> __device__ inline void meet() {
@@ -62,4 +62,4 @@ __global__ void __launch_bounds__(SparseConfig::kThreads, 1)
   if constexpr (kConfig.blocks > 1) meet<kConfig.blocks>();
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::sparse_mla

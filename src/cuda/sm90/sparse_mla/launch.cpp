@@ -9,7 +9,7 @@
 #include "cuda/sm90/sparse_mla/merge_pieces.h"
 #include "cuda/sm90/sparse_mla/plan_sparse.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::sparse_mla {
 namespace {
 
 SparsePieces carve_pieces(Carver& carver, const SparsePlan& plan) {
@@ -105,4 +105,4 @@ KernelPtr<SparseMlaArgs> prepare_sparse(const SparseMlaProblem& problem) {
   return std::make_unique<const SparseKernel>(problem);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::sparse_mla

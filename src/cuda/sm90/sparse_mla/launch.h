@@ -8,9 +8,9 @@
 #include "core/kernel.h"
 #include "quire/ops/sparse_mla.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::sparse_mla {
 
 std::string refuse_sparse(const SparseMlaProblem& problem);
 KernelPtr<SparseMlaArgs> prepare_sparse(const SparseMlaProblem& problem);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::sparse_mla

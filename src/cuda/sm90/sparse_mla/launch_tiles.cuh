@@ -5,7 +5,7 @@
 #include "cuda/sm90/sparse_mla/kernel.cuh"
 #include "cuda/sm90/sparse_mla/launch_tiles.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::sparse_mla {
 
 template <typename Variant>
 void launch_sparse_tiles(const SparseParams& params, int blocks, cudaStream_t stream) {
@@ -17,4 +17,4 @@ void launch_sparse_tiles(const SparseParams& params, int blocks, cudaStream_t st
          stream, params);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::sparse_mla

@@ -4,10 +4,10 @@
 #include "cuda/sm90/sparse_mla/config.h"
 #include "cuda/sm90/sparse_mla/params.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::sparse_mla {
 
 // One definition for each variant, in its own file.
 template <typename Variant>
 void launch_sparse_tiles(const SparseParams& params, int blocks, cudaStream_t stream);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::sparse_mla

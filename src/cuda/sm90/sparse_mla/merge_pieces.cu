@@ -8,7 +8,7 @@
 #include "cuda/sm90/sparse_mla/config.h"
 #include "cuda/sm90/sparse_mla/row_softmax.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::sparse_mla {
 namespace {
 
 constexpr int kMergeThreads = SparseConfig::kLatent / 4;
@@ -135,4 +135,4 @@ void merge_sparse_pieces(const SparseParams& params, cudaStream_t stream) {
          stream, params);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::sparse_mla

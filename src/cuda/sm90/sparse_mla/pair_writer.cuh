@@ -9,7 +9,7 @@
 #include "cuda/common/pipeline/ring.cuh"
 #include "cuda/common/thread/block_address.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::sparse_mla {
 
 __device__ inline std::uint32_t rank_in_pair() {
   std::uint32_t rank;
@@ -53,4 +53,4 @@ class PairWriter {
   std::uint32_t to_other_;  // between the two blocks' addresses of a place
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::sparse_mla

@@ -9,7 +9,7 @@
 #include "cuda/common/runtime/tensor_map.h"
 #include "quire/kv_layer_view.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::sparse_mla {
 
 // Division of positions below 2^31 by a page size, as a product.
 struct PageDivisor {
@@ -80,4 +80,4 @@ struct SparseParams {
   SparsePieces pieces;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::sparse_mla

@@ -7,7 +7,7 @@
 #include "cuda/common/runtime/ceil_div.h"
 #include "cuda/common/softmax/score.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::sparse_mla {
 namespace {
 
 // Costs in µs: what an item takes before its first tile and after its last one, what each of its keys
@@ -120,4 +120,4 @@ SparsePlan plan_sparse(const SparseMlaProblem& problem, int num_sms) {
           .blocks = static_cast<int>(std::min(units - cut + cut * pieces, side_by_side))};
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::sparse_mla

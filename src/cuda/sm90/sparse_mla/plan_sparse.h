@@ -7,7 +7,7 @@
 #include "cuda/sm90/sparse_mla/variant_table.h"
 #include "quire/ops/sparse_mla.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::sparse_mla {
 
 struct SparsePlan {
   const SparseVariant* variant = nullptr;
@@ -20,4 +20,4 @@ std::string refuse_sparse_problem(const SparseMlaProblem& problem);
 
 SparsePlan plan_sparse(const SparseMlaProblem& problem, int num_sms);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::sparse_mla

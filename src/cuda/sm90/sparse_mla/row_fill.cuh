@@ -6,7 +6,7 @@
 #include "cuda/sm90/sparse_mla/row_finder.cuh"
 #include "cuda/sm90/sparse_mla/shared.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::sparse_mla {
 
 // One definition for each kind. begin(run), then turn(index, meanwhile) for every index from kFirstTurn to
 // the run's last tile, which fills tile `index` (from 0 on) and sends for what later ones need. `meanwhile`
@@ -25,4 +25,4 @@ __device__ inline int piece_offset(int row, int piece) {
   return row * kRowBytes + ((piece ^ (row % 8)) * 16);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::sparse_mla

@@ -5,7 +5,7 @@
 
 #include "cuda/sm90/sparse_mla/params.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::sparse_mla {
 
 // The sequence of a token, -1: nobody's. By all lanes of a warp together, each looking at one border in
 // 32: a search that halves is seven loads one after the other for 128 sequences, this one two.
@@ -158,4 +158,4 @@ class ScaleFinder {
   const std::byte* found_ = nullptr;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::sparse_mla

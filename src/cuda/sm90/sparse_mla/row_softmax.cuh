@@ -6,7 +6,7 @@
 
 #include "cuda/common/softmax/softmax.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::sparse_mla {
 
 // What remains to be done to a row's sums; lse is the natural logarithm.
 struct SparseFinish {
@@ -143,4 +143,4 @@ __device__ inline void hide_columns(float (&scores)[16 * kWords],
   }
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::sparse_mla

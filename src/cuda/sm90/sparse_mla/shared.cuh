@@ -8,7 +8,7 @@
 #include "cuda/common/pipeline/ring.cuh"
 #include "cuda/sm90/sparse_mla/config.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::sparse_mla {
 
 inline constexpr int kQuerySlabBytes = SparseConfig::kHeads * kRowBytes;
 
@@ -168,4 +168,4 @@ enum SparseBarrier : std::uint32_t {
   kGatherers,      // all of the gathering warpgroup
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::sparse_mla

@@ -6,7 +6,7 @@
 #include "cuda/sm90/sparse_mla/params.h"
 #include "cuda/sm90/sparse_mla/row_softmax.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::sparse_mla {
 
 // Rows of the item that the calling thread holds: this one and the eighth after it.
 __device__ inline int first_row_of_thread() {
@@ -120,4 +120,4 @@ __device__ inline float finish_item_row(const SparseParams& params, const ItemNo
   return finish.factor;
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::sparse_mla

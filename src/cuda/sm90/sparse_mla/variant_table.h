@@ -10,7 +10,7 @@
 #include "cuda/sm90/sparse_mla/launch_tiles.h"
 #include "cuda/sm90/sparse_mla/variants.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::sparse_mla {
 
 struct SparseVariant {
   std::string_view name;
@@ -41,4 +41,4 @@ inline constexpr SparseVariant kSparseVariants[] = {
     sparse_variant<SparseFp8Pair>("fp8_pair"),
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::sparse_mla

@@ -4,7 +4,7 @@
 
 #include "cuda/sm90/sparse_mla/config.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::sparse_mla {
 
 struct SparseBf16 {
   static constexpr SparseConfig kConfig{.rows = RowKind::bf16};
@@ -25,4 +25,4 @@ struct SparseFp8Pair {
   static constexpr SparseConfig kConfig{.rows = RowKind::fp8, .blocks = 2};
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::sparse_mla

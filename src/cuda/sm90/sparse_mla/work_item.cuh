@@ -5,7 +5,7 @@
 #include "cuda/sm90/sparse_mla/params.h"
 #include "cuda/sm90/sparse_mla/shared.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::sparse_mla {
 
 struct WorkItem {
   int token;
@@ -54,4 +54,4 @@ template <int kBlocks> struct ItemWalk {
   }
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::sparse_mla

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/common/matmul/int4/make_source.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 Int4Source make_source(const Weight& weight) {
   // int4 has its groups along the second axis of scale and zeros, gptq and awq along the first.
@@ -31,4 +31,4 @@ Int4Order order_of(const Weight& packed) {
                     packed.packed.scale_dtype);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

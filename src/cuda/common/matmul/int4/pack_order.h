@@ -5,7 +5,7 @@
 #include "cuda/common/matmul/int4/packed_order.h"
 #include "cuda/common/matmul/int4/source.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // Word `index` of the storage's codes.
 QUIRE_HOST_DEVICE inline std::uint32_t packed_word(const Int4Source& from, const Int4Order& order,
@@ -100,4 +100,4 @@ QUIRE_HOST_DEVICE inline int packed_zero(const std::byte* storage, const Int4Ord
   return static_cast<int>(mantissa >> (7 - ((bits >> 7 & 0xff) - 127 + 3)));
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -17,7 +17,7 @@
 #include "quire/dtype.h"
 #include "quire/host_device.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 inline constexpr int kPanelRows = 64;
 inline constexpr int kPanelPairs = kPanelRows / 2;
@@ -74,4 +74,4 @@ QUIRE_HOST_DEVICE constexpr int place_in_pair(int row) {
   return row % 16 / 8;
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

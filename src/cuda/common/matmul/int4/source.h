@@ -7,7 +7,7 @@
 #include "quire/host_device.h"
 #include "quire/weight.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 struct Int4Source {
   WeightFormat format = WeightFormat::int4;
@@ -58,4 +58,4 @@ struct Int4Source {
   }
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -8,7 +8,7 @@
 #include "cuda/common/mma/row_order.h"
 #include "cuda/common/rows/load_float.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 template <TileConfig kConfig>
 __device__ void leave_places(const TileParams& params, TileShared<kConfig>& shared, int turn,
@@ -107,4 +107,4 @@ __device__ void address_role(const TileParams& params, TileShared<kConfig>& shar
   }
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

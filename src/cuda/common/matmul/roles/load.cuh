@@ -8,7 +8,7 @@
 #include "cuda/common/mma/row_order.h"
 #include "cuda/common/pipeline/tma.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 template <TileConfig kConfig>
 __device__ void load_tokens(const TileParams& params, TileShared<kConfig>& shared, int stage, int k,
@@ -128,4 +128,4 @@ __device__ void load_role(const TileParams& params, TileShared<kConfig>& shared)
   for (int stage = 0; stage < kConfig.stages; ++stage, at.advance()) shared.ring.wait_empty(at);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

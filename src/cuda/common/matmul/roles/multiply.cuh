@@ -8,7 +8,7 @@
 #include "cuda/common/mma/row_order.h"
 #include "cuda/common/thread/opaque.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // bf16, f16, f32, and fp8 that is not promoted.
 template <TileConfig kConfig, int kColumns, typename Meanwhile, typename NearTheEnd>
@@ -143,4 +143,4 @@ __device__ void multiply_role(const TileParams& params, TileShared<kConfig>& sha
   }
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

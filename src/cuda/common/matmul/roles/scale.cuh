@@ -7,7 +7,7 @@
 #include "cuda/common/matmul/shared.cuh"
 #include "cuda/common/matmul/tile_position.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // Blocks of K whose scales are loaded at a time: 16 bytes of a token, where they stand side by side. Every
 // token is a line of L1, and each line that a load touches costs the tensor cores, which read the same
@@ -96,4 +96,4 @@ __device__ void scale_role(const TileParams& params, TileShared<kConfig>& shared
   }
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

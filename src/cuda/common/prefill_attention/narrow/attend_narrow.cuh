@@ -11,7 +11,7 @@
 #include "cuda/common/prefill_attention/staged_rows.cuh"
 #include "cuda/common/prefill_attention/step_products.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 template <PrefillConfig kConfig, Flip kFlip> class NarrowAttend {
  public:
@@ -237,4 +237,4 @@ template <PrefillConfig kConfig, Flip kFlip> class NarrowAttend {
   RingPosition<Shared::kTileRing> tile_at_;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -4,7 +4,7 @@
 
 #include "cuda/common/prefill_attention/narrow/flip_values.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 inline constexpr int kFlippedWords = kFlippedColumns / 4;  // of a row
 
@@ -50,4 +50,4 @@ __device__ inline void store_flipped(const std::uint32_t (&rows)[kFlippedKeys][k
   }
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -14,7 +14,7 @@
 #include "cuda/common/thread/block_address.cuh"
 #include "cuda/common/thread/opaque.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // Squares are 16 rows, a chunk of 16 bytes wide: moving both by i changes these bits of an address.
 inline constexpr std::uint32_t kSquareRow = 16 * kRowBytes;
@@ -118,4 +118,4 @@ class BlockFlip {
   std::uint32_t second_bytes_;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -2,7 +2,7 @@
 #include "cuda/common/prefill_attention/narrow/flip_block.cuh"
 #include "cuda/common/runtime/launch.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 namespace {
 
 constexpr int kThreads = 256;
@@ -59,4 +59,4 @@ void flip_values(const FlipParams& params, cudaStream_t stream) {
       stream, params);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -12,7 +12,7 @@
 #include "quire/host_device.h"
 #include "quire/kv_layer_view.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 inline constexpr int kFlippedKeys = 128;     // of a block
 inline constexpr int kFlippedColumns = 128;  // of V
@@ -47,4 +47,4 @@ struct FlipParams {
 // Blocks that no query sees are left as they are; keys that are not there become zeros.
 void flip_values(const FlipParams& params, cudaStream_t stream);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -5,7 +5,7 @@
 #include "cuda/common/prefill_attention/narrow/run_narrow.cuh"
 #include "cuda/common/prefill_attention/prefill_shape.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 template <typename Variant, typename Source>
 __global__ void __launch_bounds__(Variant::kConfig.threads(), 1)
@@ -14,4 +14,4 @@ __global__ void __launch_bounds__(Variant::kConfig.threads(), 1)
   run_narrow<Variant::kConfig, Source>(params, keys);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -6,7 +6,7 @@
 
 #include "cuda/common/prefill_attention/narrow/flip_in_place.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 template <PrefillConfig kConfig, typename Source> class FlippingLoad {
  public:
@@ -77,4 +77,4 @@ template <PrefillConfig kConfig, typename Source> class FlippingLoad {
   RingPosition<Shared::kTileRing> tile_at_;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

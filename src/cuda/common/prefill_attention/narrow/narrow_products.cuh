@@ -3,7 +3,7 @@
 
 #include "cuda/common/prefill_attention/products.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // sums = weights · V over one block. The tensor cores keep 13 bits against the sum they add to:
 // sums of more keys are made in fp32 (measured, 4096 positive products: 7.4 % low in one go, 0.05 %
@@ -36,4 +36,4 @@ __device__ inline void start_narrow_sum(std::uint32_t (&weights)[kConfig.block_k
   cute::warpgroup_commit_batch();
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

@@ -11,7 +11,7 @@
 #include "cuda/common/prefill_attention/convert_queries.cuh"
 #include "cuda/common/thread/opaque.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 template <DType kDType> __device__ inline float2 wide_pair(std::uint32_t pair) {
   if constexpr (kDType == DType::bf16) return make_float2(low_bf16(pair), high_bf16(pair));
@@ -151,4 +151,4 @@ template <PrefillConfig kConfig> class QueryRounding {
   const int thread_;  // of the warpgroup
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

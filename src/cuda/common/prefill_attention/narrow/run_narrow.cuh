@@ -7,7 +7,7 @@
 #include "cuda/common/prefill_attention/narrow/load_flipped.cuh"
 #include "cuda/common/prefill_attention/run_roles.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 template <PrefillConfig kConfig, typename Source>
 __device__ inline void run_narrow(const PrefillParams& params,
@@ -28,4 +28,4 @@ __device__ inline void run_narrow(const PrefillParams& params,
       });
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

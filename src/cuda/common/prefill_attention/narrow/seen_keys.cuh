@@ -4,7 +4,7 @@
 
 #include "cuda/common/prefill_attention/query_rows.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // Where V, whose products want neighbouring keys in neighbouring bytes, is transposed.
 enum class Flip : std::uint8_t {
@@ -40,4 +40,4 @@ template <PrefillConfig kConfig, Flip kFlip> class SeenKeys {
   }
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

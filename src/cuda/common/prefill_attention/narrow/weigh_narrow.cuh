@@ -9,7 +9,7 @@
 #include "cuda/common/prefill_attention/lazy_softmax.cuh"
 #include "cuda/common/prefill_attention/narrow/round_queries.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 template <int kWords, int kScores>
 __device__ inline void pack_weights(const float (&scores)[kScores], int first,
@@ -54,4 +54,4 @@ __device__ inline void weigh_narrow(LazySoftmax& softmax, float (&scores)[kScore
   for (int i = 0; i < 2; ++i) softmax.sum[i] += odd[i];
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

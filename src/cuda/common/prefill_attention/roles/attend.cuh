@@ -12,7 +12,7 @@
 #include "cuda/common/prefill_attention/step_products.cuh"
 #include "cuda/common/prefill_attention/zero_values.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 template <PrefillConfig kConfig> class PrefillAttend {
  public:
@@ -225,4 +225,4 @@ template <PrefillConfig kConfig> class PrefillAttend {
   RingPosition<Shared::kTileRing> tile_at_;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

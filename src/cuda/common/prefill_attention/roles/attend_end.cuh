@@ -6,7 +6,7 @@
 #include "cuda/common/prefill_attention/join_pieces.cuh"
 #include "cuda/common/prefill_attention/roles/attend.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 // The sum over the tile's last block and the first scores of the next tile; then its rows are
 // stored. Where there is no next tile the scores are of whatever is there and nobody reads them.
@@ -116,4 +116,4 @@ __device__ inline void PrefillAttend<kConfig>::store(const PrefillTile& tile, Ro
   }
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

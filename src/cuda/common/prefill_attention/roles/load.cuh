@@ -8,7 +8,7 @@
 #include "cuda/common/prefill_attention/stage_load.cuh"
 #include "cuda/common/thread/block.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda {
 
 template <PrefillConfig kConfig, typename Source> class PrefillLoad {
  public:
@@ -144,4 +144,4 @@ template <PrefillConfig kConfig, typename Source> class PrefillLoad {
   RingPosition<Shared::kTileRing> tile_at_;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda

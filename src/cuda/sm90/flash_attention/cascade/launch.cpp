@@ -12,7 +12,7 @@
 #include "cuda/sm90/flash_attention/decode/launch.h"
 #include "cuda/sm90/flash_attention/prefill/launch.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 namespace {
 
 std::int64_t prefix_keys(const FlashAttentionProblem& problem) {
@@ -146,8 +146,8 @@ class Cascade {
     parts_.prefix->run(prefix_args(), inner);
     inner.workspace = scratch_.own_kernel;
     parts_.own->run(own_args(), inner);
-    hopper::merge_states({.states = states_, .lses = lses_, .out = args_.out, .lse = args_.lse},
-                         context_);
+    any::merge_states::merge_states(
+        {.states = states_, .lses = lses_, .out = args_.out, .lse = args_.lse}, context_);
   }
 
  private:
@@ -262,4 +262,4 @@ KernelPtr<FlashAttentionArgs> prepare_cascade(const FlashAttentionProblem& probl
   return std::make_unique<const CascadeKernel>(problem);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

@@ -12,11 +12,11 @@
 #include "core/kernel.h"
 #include "quire/ops/flash_attention.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 
 // Empty, or why not: the other candidates take the problem and need not know of the prefix.
 std::string refuse_cascade(const FlashAttentionProblem& problem);
 // Choices: ("prefix", "hopper/flash_attention"), ("rest", "hopper/decode/flash_attention").
 KernelPtr<FlashAttentionArgs> prepare_cascade(const FlashAttentionProblem& problem);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

@@ -6,7 +6,7 @@
 #include "cuda/common/rows/ragged.cuh"
 #include "cuda/common/runtime/launch.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 namespace {
 
 constexpr int kThreads = 128;
@@ -49,4 +49,4 @@ void launch_split_batch(const BatchSplit& split, cudaStream_t stream) {
          stream, split);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

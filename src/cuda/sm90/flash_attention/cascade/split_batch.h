@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 
 // The shared pages as the table of one sequence.
 struct PrefixTable {
@@ -32,4 +32,4 @@ struct BatchSplit {
 
 void launch_split_batch(const BatchSplit& split, cudaStream_t stream);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

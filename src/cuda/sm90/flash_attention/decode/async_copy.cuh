@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 
 // What becomes of the lines in L2: as the copy engine encodes it.
 enum class L2Policy : std::uint64_t {
@@ -31,4 +31,4 @@ __device__ inline void copy_async(void* target, const std::byte* source, bool is
       : "memory");
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

@@ -8,7 +8,7 @@
 #include "cuda/sm90/flash_attention/decode/join_pieces.cuh"
 #include "cuda/sm90/flash_attention/decode/row_sums.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 
 template <DecodeConfig kConfig>
 __device__ void stage_stats(DecodeShared<kConfig>& shared, const RowSums<kConfig>& sums, int warp) {
@@ -111,4 +111,4 @@ __device__ void finish_item(const DecodeParams& params, DecodeShared<kConfig>& s
   if (threadIdx.x == 0) mark_piece(params.pieces, item.slot);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

@@ -11,7 +11,7 @@
 #include "cuda/sm90/flash_attention/decode/merge_rows.cuh"
 #include "cuda/sm90/flash_attention/decode/shared.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 
 // The item that earlier parts began and this one ends, if it does; `place` is that of the part's cut.
 __device__ inline MergeItem find_ended_item(const DecodeParams& params, const WorkCuts& cuts,
@@ -73,4 +73,4 @@ __device__ void join_pieces(const DecodeParams& params, const WorkCuts& cuts,
   }
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

@@ -12,7 +12,7 @@
 #include "cuda/sm90/flash_attention/decode/roles/attend.cuh"
 #include "cuda/sm90/flash_attention/decode/roles/load.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 
 // Variant: a named type with a kConfig.
 template <typename Variant>
@@ -38,4 +38,4 @@ __global__ void __launch_bounds__(DecodeConfig::kThreads + DecodeConfig::kLoadTh
   }
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

@@ -11,7 +11,7 @@
 #include "cuda/sm90/flash_attention/decode/plan_decode.h"
 #include "cuda/sm90/flash_attention/decode/tree_mask.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 namespace {
 
 // A number that no launch before had, nor anything else that stands in a workspace.
@@ -149,4 +149,4 @@ KernelPtr<FlashAttentionArgs> prepare_decode(const FlashAttentionProblem& proble
   return std::make_unique<const DecodeKernel>(problem);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

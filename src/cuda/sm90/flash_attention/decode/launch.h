@@ -7,7 +7,7 @@
 #include "core/kernel.h"
 #include "quire/ops/flash_attention.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 
 // Empty, or why the decode kernels do not take the problem.
 std::string refuse_decode(const FlashAttentionProblem& problem);
@@ -15,4 +15,4 @@ std::string refuse_decode(const FlashAttentionProblem& problem);
 // Choices: ("kernel", "bf16_d128_r8"), ("tile_tokens", "2").
 KernelPtr<FlashAttentionArgs> prepare_decode(const FlashAttentionProblem& problem);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

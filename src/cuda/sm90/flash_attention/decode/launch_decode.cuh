@@ -5,7 +5,7 @@
 #include "cuda/sm90/flash_attention/decode/kernel.cuh"
 #include "cuda/sm90/flash_attention/decode/launch_decode.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 
 template <typename Variant> void launch_decode(const DecodeParams& params, cudaStream_t stream) {
   static_assert(sizeof(DecodeShared<Variant::kConfig>) <= 227 * 1024);
@@ -16,4 +16,4 @@ template <typename Variant> void launch_decode(const DecodeParams& params, cudaS
   launch(decode_kernel<Variant>, shape, stream, params);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

@@ -6,8 +6,8 @@
 
 #include "cuda/sm90/flash_attention/decode/params.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 
 template <typename Variant> void launch_decode(const DecodeParams& params, cudaStream_t stream);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

@@ -8,7 +8,7 @@
 #include "cuda/common/runtime/launch.h"
 #include "cuda/sm90/flash_attention/decode/join_pieces.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 namespace {
 
 constexpr int kMergeWarps = 8;
@@ -60,4 +60,4 @@ void merge_pieces(const DecodeParams& params, const MergeShape& shape, cudaStrea
   launch(merge_kernel, launch_shape, stream, params, shape);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

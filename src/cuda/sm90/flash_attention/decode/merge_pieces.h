@@ -5,7 +5,7 @@
 
 #include "cuda/sm90/flash_attention/decode/params.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 
 // Of a piece in the workspace.
 struct MergeShape {
@@ -16,4 +16,4 @@ struct MergeShape {
 // Right after the decode kernel on the same stream.
 void merge_pieces(const DecodeParams& params, const MergeShape& shape, cudaStream_t stream);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

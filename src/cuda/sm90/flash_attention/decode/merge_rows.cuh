@@ -7,7 +7,7 @@
 #include "cuda/sm90/flash_attention/decode/merge_pieces.h"
 #include "cuda/sm90/flash_attention/decode/store_rows.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 
 struct MergeItem {
   int pieces = 0;  // below 2: nothing to merge
@@ -101,4 +101,4 @@ __device__ inline void merge_rows(const DecodeParams& params, const MergeShape& 
   }
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

@@ -14,7 +14,7 @@
 #include "cuda/common/split_kv/params.h"
 #include "quire/dtype.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 
 struct DecodeQueries {
   const std::byte* data = nullptr;  // [tokens, heads, head_dim], rows on multiples of 16 bytes
@@ -96,4 +96,4 @@ struct DecodeParams {
   DecodePieces pieces{};
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

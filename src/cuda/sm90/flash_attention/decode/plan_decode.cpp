@@ -7,7 +7,7 @@
 #include "cuda/common/split_kv/work_line.h"
 #include "cuda/sm90/flash_attention/decode/tree_mask.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 namespace {
 
 // Beyond, tiles of many rows read K and V less often.
@@ -112,4 +112,4 @@ DecodePlan plan_decode(const FlashAttentionProblem& problem, int num_sms) {
   return plan;
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

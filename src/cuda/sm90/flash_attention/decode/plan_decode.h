@@ -8,7 +8,7 @@
 #include "cuda/sm90/flash_attention/decode/variant_table.h"
 #include "quire/ops/flash_attention.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 
 struct DecodePlan {
   const DecodeVariant* variant = nullptr;
@@ -24,4 +24,4 @@ std::string refuse_decode_problem(const FlashAttentionProblem& problem);
 // Of a problem that is not refused.
 DecodePlan plan_decode(const FlashAttentionProblem& problem, int num_sms);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

@@ -7,7 +7,7 @@
 #include "cuda/sm90/flash_attention/decode/params.h"
 #include "cuda/sm90/flash_attention/decode/shared.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 
 template <DecodeConfig kConfig> struct QueryRows {
   static constexpr int kSteps = kConfig.dims() / 16;
@@ -84,4 +84,4 @@ template <DecodeConfig kConfig> struct QueryRows {
   }
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

@@ -6,7 +6,7 @@
 #include "cuda/common/split_kv/work_line.h"
 #include "cuda/sm90/flash_attention/decode/row_sums.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 
 template <DecodeConfig kConfig> class RowSight {
  public:
@@ -110,4 +110,4 @@ template <DecodeConfig kConfig> class RowSight {
   KeyInterval seen_[kHalves];
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

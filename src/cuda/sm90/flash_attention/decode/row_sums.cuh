@@ -9,7 +9,7 @@
 #include "cuda/sm90/flash_attention/decode/shared.cuh"
 #include "cuda/sm90/flash_attention/decode/store_rows.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 
 // Of 16 rows × 16 keys: rows lane / 4 + 8 · (i / 2), keys 8n + 2 · (lane % 4) + i % 2.
 struct ScoreTile {
@@ -96,4 +96,4 @@ template <DecodeConfig kConfig> struct RowSums {
   }
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

@@ -7,7 +7,7 @@
 #include "cuda/common/pipeline/ring.cuh"
 #include "cuda/common/split_kv/scan_line.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 
 // A piece of an item as the warps that multiply see it. Key blocks and keys are absolute.
 struct DecodeItem {
@@ -72,4 +72,4 @@ template <DecodeConfig kConfig> struct DecodeShared {
   }
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

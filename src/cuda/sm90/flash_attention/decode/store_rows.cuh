@@ -8,7 +8,7 @@
 #include "cuda/common/softmax/row_end.cuh"
 #include "cuda/sm90/flash_attention/decode/params.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 
 inline constexpr float kNoKey = -INFINITY;
 
@@ -73,4 +73,4 @@ __device__ inline void add_scaled(float4& sums, const float4& values, float fact
   sums.w += values.w * factor;
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

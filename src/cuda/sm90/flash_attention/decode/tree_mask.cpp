@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/sm90/flash_attention/decode/tree_mask.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 
 TreeMask tree_mask(const Mask& mask, const MaskSummary& summary) {
   TreeMask found{.visible = visible_range(summary)};
@@ -22,4 +22,4 @@ std::string refuse_tree_mask(const MaskSummary& mask) {
   return refuse_range(without_tree);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

@@ -8,7 +8,7 @@
 #include "cuda/sm90/flash_attention/decode/params.h"
 #include "quire/mask.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 
 struct TreeMask {
   VisibleRange visible{};
@@ -20,4 +20,4 @@ TreeMask tree_mask(const Mask& mask, const MaskSummary& summary);
 // Empty, or why the mask is not of this kind: two trees, or either of two, are not.
 std::string refuse_tree_mask(const MaskSummary& mask);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

@@ -8,7 +8,7 @@
 #include "cuda/sm90/flash_attention/decode/launch_decode.h"
 #include "cuda/sm90/flash_attention/decode/variants.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 
 struct DecodeVariant {
   std::string_view name;
@@ -33,4 +33,4 @@ inline constexpr DecodeVariant kDecodeVariants[] = {
     decode_variant<DecodeD128<DType::fp8_e4m3, 32>>("fp8_d128_r32"),
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

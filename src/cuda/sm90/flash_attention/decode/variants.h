@@ -5,7 +5,7 @@
 
 #include "cuda/common/split_kv/decode_config.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 
 // Heads up to 128 wide. Stages: what shared memory holds beside the queries and the staging of sums.
 template <DType kDType, int kRows> struct DecodeD128 {
@@ -16,4 +16,4 @@ template <DType kDType, int kRows> struct DecodeD128 {
                                         .stages = kIsFp8 ? (kRows == 8 ? 10 : 8) : 4};
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

@@ -7,7 +7,7 @@
 #include "cuda/common/prefill_attention/params.h"
 #include "cuda/common/thread/warp_scan.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 
 inline constexpr int kWalkedKeys = 128;  // of a block
 
@@ -94,4 +94,4 @@ class BlockWalk {
   int blocks_before_ = 0;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

@@ -5,7 +5,7 @@
 #include "cuda/common/prefill_attention/run_roles.cuh"
 #include "cuda/sm90/flash_attention/prefill/paged_source.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 
 template <typename Variant>
 __global__ void __launch_bounds__(Variant::kConfig.threads(), 1)
@@ -14,4 +14,4 @@ __global__ void __launch_bounds__(Variant::kConfig.threads(), 1)
   run_roles<Variant::kConfig, PagedSource<Variant::kConfig>>(params, keys);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

@@ -12,7 +12,7 @@
 #include "cuda/sm90/flash_attention/prefill/expanded/expanding_path.h"
 #include "cuda/sm90/flash_attention/prefill/workspace.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 namespace {
 
 // K and V of the heads that are worked on together: half of an H200's L2.
@@ -256,4 +256,4 @@ KernelPtr<FlashAttentionArgs> prepare_tiles(const FlashAttentionProblem& problem
   return std::make_unique<const PrefillKernel>(problem);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

@@ -8,11 +8,11 @@
 #include "core/kernel.h"
 #include "quire/ops/flash_attention.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 
 // Empty, or why the tile kernels do not take the problem.
 std::string refuse_tiles(const FlashAttentionProblem& problem);
 // Choices: ("kernel", "bf16_d128"), ("blocks", "132"), and how K and V come to the tensor cores.
 KernelPtr<FlashAttentionArgs> prepare_tiles(const FlashAttentionProblem& problem);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

@@ -5,7 +5,7 @@
 #include "cuda/sm90/flash_attention/prefill/kernel.cuh"
 #include "cuda/sm90/flash_attention/prefill/launch_prefill.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 
 template <typename Variant>
 void launch_prefill(const PrefillParams& params, const PagedKeys& keys,
@@ -14,4 +14,4 @@ void launch_prefill(const PrefillParams& params, const PagedKeys& keys,
          keys);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

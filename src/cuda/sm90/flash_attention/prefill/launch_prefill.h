@@ -7,10 +7,10 @@
 #include "cuda/common/prefill_attention/params.h"
 #include "cuda/common/prefill_attention/prefill_launch.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 
 template <typename Variant>
 void launch_prefill(const PrefillParams& params, const PagedKeys& keys,
                     const PrefillLaunch& launch);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

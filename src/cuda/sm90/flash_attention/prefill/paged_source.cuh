@@ -19,7 +19,7 @@
 #include "cuda/common/pipeline/tma.cuh"
 #include "cuda/common/prefill_attention/shared.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 
 template <PrefillConfig kConfig> class PagedSource {
  public:
@@ -37,8 +37,8 @@ template <PrefillConfig kConfig> class PagedSource {
       : params_(params), half_(half), pieces_(kConfig.block_keys / params.box_rows) {}
 
   __device__ static void prefetch(const PagedKeys& params) {
-    hopper::prefetch(params.keys);
-    hopper::prefetch(params.values);
+    cuda::prefetch(params.keys);
+    cuda::prefetch(params.values);
   }
 
   // Nothing here waits for the page table's answer.
@@ -113,4 +113,4 @@ template <PrefillConfig kConfig> class PagedSource {
   const int pieces_;  // of a block, at most 16
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

@@ -8,7 +8,7 @@
 #include "cuda/common/prefill_attention/tail_cuts.h"
 #include "cuda/common/softmax/score.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 namespace {
 
 // Copies come in whole groups of 8 rows, the pattern of the swizzle.
@@ -217,4 +217,4 @@ PrefillPlan plan_prefill(const FlashAttentionProblem& problem, Scores scores, in
   return plan;
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

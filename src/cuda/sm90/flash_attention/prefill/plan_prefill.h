@@ -7,7 +7,7 @@
 #include "cuda/sm90/flash_attention/prefill/variant_table.h"
 #include "quire/ops/flash_attention.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 
 // How K and V come to the products.
 enum class PrefillPath : std::uint8_t {
@@ -39,4 +39,4 @@ struct PrefillPlan {
 
 PrefillPlan plan_prefill(const FlashAttentionProblem& problem, Scores scores, int num_sms);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

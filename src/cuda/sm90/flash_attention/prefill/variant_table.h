@@ -11,7 +11,7 @@
 #include "cuda/sm90/flash_attention/prefill/narrow/launch_flipping.h"
 #include "cuda/sm90/flash_attention/prefill/narrow/launch_narrow.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 
 struct PrefillVariant {
   std::string_view name;
@@ -74,4 +74,4 @@ inline constexpr PrefillVariant kPrefillVariants[] = {
     flipping_variant<NarrowD192V128<DType::bf16, Scores::scaled>>("flipping_bf16_d192_v128"),
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

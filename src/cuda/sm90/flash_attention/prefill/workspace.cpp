@@ -5,7 +5,7 @@
 #include "cuda/common/runtime/carver.h"
 #include "cuda/sm90/flash_attention/prefill/expanded/expanded_keys.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 namespace {
 
 // In thousandths, of the multiprocessors that come last. Of 132 that begin together most end within
@@ -66,4 +66,4 @@ PrefillWorkspace::PrefillWorkspace(const FlashAttentionProblem& problem, const P
   bytes = carver.bytes();
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

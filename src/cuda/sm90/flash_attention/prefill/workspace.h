@@ -5,7 +5,7 @@
 
 #include "cuda/sm90/flash_attention/prefill/plan_prefill.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 
 struct PrefillWorkspace {
   int* next_tile = nullptr;  // and what else begins at zero behind it
@@ -31,4 +31,4 @@ int expanded_blocks(const FlashAttentionProblem& problem, const PrefillPlan& pla
 // Blocks of keys of a sequence, as narrow/flip_values.h counts them.
 int flipped_blocks(const FlashAttentionProblem& problem, const PrefillPlan& plan);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

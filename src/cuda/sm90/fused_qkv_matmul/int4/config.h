@@ -4,7 +4,7 @@
 
 #include "cuda/common/matmul/int4/packed_order.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::fused_qkv_matmul {
 
 // A block computes 64 · row_groups columns of Y for `tokens` tokens. Its warpgroups take a panel of 64
 // weight rows each, and every k_groups-th step of K.
@@ -35,4 +35,4 @@ struct Int4Config {
   }
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::fused_qkv_matmul

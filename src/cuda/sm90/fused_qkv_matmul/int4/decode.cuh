@@ -11,7 +11,7 @@
 #include "cuda/common/matmul/int4/packed_order.h"
 #include "cuda/common/rows/store_run.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::fused_qkv_matmul {
 
 // (code - zero) / kFactor.
 template <DType kDType> struct CodeFloat;
@@ -108,4 +108,4 @@ __device__ inline void decode_words(const std::uint32_t* words, const GroupSides
   }
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::fused_qkv_matmul

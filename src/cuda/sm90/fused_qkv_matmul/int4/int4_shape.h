@@ -6,7 +6,7 @@
 
 #include "quire/dtype.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::fused_qkv_matmul {
 
 struct Int4Shape {
   std::int64_t tokens = 0;
@@ -15,4 +15,4 @@ struct Int4Shape {
   int steps = 1;  // of 128 columns of x
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::fused_qkv_matmul

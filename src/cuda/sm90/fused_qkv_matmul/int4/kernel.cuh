@@ -9,7 +9,7 @@
 #include "cuda/sm90/fused_qkv_matmul/int4/roles/multiply.cuh"
 #include "cuda/sm90/fused_qkv_matmul/int4/store_tokens.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::fused_qkv_matmul {
 
 template <Int4Config kConfig>
 __device__ void multiply_and_store(const Int4Params& params, Int4Shared<kConfig>& shared,
@@ -52,4 +52,4 @@ __global__ void __launch_bounds__(Variant::kConfig.threads(), Variant::kConfig.b
   }
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::fused_qkv_matmul

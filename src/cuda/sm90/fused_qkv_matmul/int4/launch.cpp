@@ -9,7 +9,7 @@
 #include "cuda/sm90/fused_qkv_matmul/int4/plan_int4.h"
 #include "cuda/sm90/fused_qkv_matmul/outputs.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::fused_qkv_matmul {
 namespace {
 
 // x as [blocks of 64 columns][tokens][64]: a box of several blocks is what a chunk needs.
@@ -110,4 +110,4 @@ KernelPtr<FusedQkvArgs> prepare_int4(const FusedQkvProblem& problem) {
   return std::make_unique<const Int4Kernel>(problem);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::fused_qkv_matmul

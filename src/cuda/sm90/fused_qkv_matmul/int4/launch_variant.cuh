@@ -5,7 +5,7 @@
 #include "cuda/sm90/fused_qkv_matmul/int4/kernel.cuh"
 #include "cuda/sm90/fused_qkv_matmul/int4/launch_variant.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::fused_qkv_matmul {
 
 template <typename Variant>
 void launch_int4(const Int4Params& params, const Int4Grid& grid, cudaStream_t stream) {
@@ -18,4 +18,4 @@ void launch_int4(const Int4Params& params, const Int4Grid& grid, cudaStream_t st
   launch(int4_kernel<Variant>, shape, stream, params);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::fused_qkv_matmul

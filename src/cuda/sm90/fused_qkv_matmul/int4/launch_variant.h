@@ -6,7 +6,7 @@
 
 #include "cuda/sm90/fused_qkv_matmul/int4/params.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::fused_qkv_matmul {
 
 struct Int4Grid {
   int columns = 0;  // blocks along the columns of Y
@@ -16,4 +16,4 @@ struct Int4Grid {
 template <typename Variant>
 void launch_int4(const Int4Params& params, const Int4Grid& grid, cudaStream_t stream);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::fused_qkv_matmul

@@ -7,7 +7,7 @@
 #include "cuda/common/runtime/status.h"
 #include "cuda/sm90/fused_qkv_matmul/int4/pack_kernel.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::fused_qkv_matmul {
 namespace {
 
 constexpr std::int64_t kPermAlignment = 64;
@@ -61,4 +61,4 @@ Weight pack_weight(const Weight& weight, std::byte* storage, const Context& cont
   return packed;
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::fused_qkv_matmul

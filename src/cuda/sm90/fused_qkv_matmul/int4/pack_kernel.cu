@@ -3,7 +3,7 @@
 #include "cuda/common/runtime/launch.h"
 #include "cuda/sm90/fused_qkv_matmul/int4/pack_kernel.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::fused_qkv_matmul {
 namespace {
 
 constexpr int kThreads = 256;
@@ -39,4 +39,4 @@ void launch_pack(const Int4Source& from, const Int4Order& order, std::byte* stor
          from, order, storage, sides);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::fused_qkv_matmul

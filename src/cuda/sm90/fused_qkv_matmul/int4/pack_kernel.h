@@ -5,9 +5,9 @@
 
 #include "cuda/common/matmul/int4/pack_order.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::fused_qkv_matmul {
 
 void launch_pack(const Int4Source& from, const Int4Order& order, std::byte* storage,
                  cudaStream_t stream);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::fused_qkv_matmul

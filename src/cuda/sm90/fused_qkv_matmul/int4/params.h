@@ -4,7 +4,7 @@
 #include "cuda/common/matmul/int4/packed_order.h"
 #include "cuda/common/matmul/params.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::fused_qkv_matmul {
 
 struct Int4Params {
   TensorMap x{};                      // [blocks of 64 columns][tokens][64]: boxes of a chunk
@@ -14,4 +14,4 @@ struct Int4Params {
   bool overlaps_previous = false;  // as in Context
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::fused_qkv_matmul

@@ -5,7 +5,7 @@
 
 #include "cuda/common/runtime/ceil_div.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::fused_qkv_matmul {
 namespace {
 
 constexpr std::int64_t kMaxTokenTiles = 65535;  // blocks along a grid's second axis
@@ -59,4 +59,4 @@ Int4Plan plan_int4(const Int4Shape& shape, int num_sms) {
   return {.variant = best, .grid = grid_of(best->config, shape)};
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::fused_qkv_matmul

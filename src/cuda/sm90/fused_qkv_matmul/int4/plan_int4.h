@@ -8,7 +8,7 @@
 #include "cuda/sm90/fused_qkv_matmul/int4/variant_table.h"
 #include "quire/ops/fused_qkv_matmul.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::fused_qkv_matmul {
 
 struct Int4Plan {
   const Int4Variant* variant = nullptr;
@@ -20,4 +20,4 @@ std::string refuse_int4_tiles(const FusedQkvProblem& problem);
 // The variant whose busiest multiprocessor has the fewest steps to do.
 Int4Plan plan_int4(const Int4Shape& shape, int num_sms);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::fused_qkv_matmul

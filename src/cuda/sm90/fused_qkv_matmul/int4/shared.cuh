@@ -6,7 +6,7 @@
 #include "cuda/common/pipeline/ring.cuh"
 #include "cuda/sm90/fused_qkv_matmul/int4/config.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::fused_qkv_matmul {
 
 template <Int4Config kConfig> struct Int4Shared {
   // One chunk: x as [unit][token][128 bytes], then the panels' codes and sides.
@@ -27,4 +27,4 @@ template <Int4Config kConfig> struct Int4Shared {
   RingBarriers<kConfig.stages> ring;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::fused_qkv_matmul

@@ -4,7 +4,7 @@
 
 #include "cuda/common/matmul/store_columns.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::fused_qkv_matmul {
 
 __device__ inline void take_part(const float* from, float (&run)[8]) {  // aligned to 16 bytes
   const float4 low = reinterpret_cast<const float4*>(from)[0];
@@ -28,4 +28,4 @@ __device__ void store_token_run(const QkvOutputs& outputs, int token, int column
   store_run(to, column < outputs.q_dim ? outputs.q_dtype : outputs.kv_dtype, run);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::fused_qkv_matmul

@@ -6,7 +6,7 @@
 #include "cuda/sm90/fused_qkv_matmul/int4/roles/multiply.cuh"
 #include "cuda/sm90/fused_qkv_matmul/int4/store_token_run.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::fused_qkv_matmul {
 
 template <Int4Config kConfig>
 __device__ void leave_sums(const Int4Sums<kConfig>& sums, typename Int4Shared<kConfig>::Sums& to) {
@@ -48,4 +48,4 @@ __device__ void store_tokens(const QkvOutputs& outputs, const Int4Shared<kConfig
   }
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::fused_qkv_matmul

@@ -7,7 +7,7 @@
 #include "cuda/sm90/fused_qkv_matmul/int4/launch_variant.h"
 #include "cuda/sm90/fused_qkv_matmul/int4/variants.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::fused_qkv_matmul {
 
 struct Int4Variant {
   std::string_view name;
@@ -35,4 +35,4 @@ inline constexpr Int4Variant kInt4Variants[] = {
     int4_variant<Int4N256T64<DType::f16>>("int4_f16_n256_t64", 1.0),
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::fused_qkv_matmul

@@ -5,7 +5,7 @@
 
 #include "cuda/sm90/fused_qkv_matmul/int4/config.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::fused_qkv_matmul {
 
 template <DType kDType> struct Int4N64T16 {
   static constexpr Int4Config kConfig{.dtype = kDType, .tokens = 16};
@@ -25,4 +25,4 @@ template <DType kDType> struct Int4N256T64 {
       .dtype = kDType, .tokens = 64, .row_groups = 4, .k_groups = 1, .chunk_steps = 1, .stages = 5};
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::fused_qkv_matmul

@@ -3,9 +3,9 @@
 #include "cuda/common/matmul/variants.h"
 #include "cuda/sm90/fused_qkv_matmul/launch_tile.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::fused_qkv_matmul {
 
 template void launch_tile<CodesN256<DType::bf16>>(const TileParams&, const TileLaunch&);
 template void launch_tile<CodesN256<DType::f16>>(const TileParams&, const TileLaunch&);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::fused_qkv_matmul

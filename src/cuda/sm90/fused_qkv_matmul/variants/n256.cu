@@ -3,7 +3,7 @@
 #include "cuda/sm90/fused_qkv_matmul/launch_tile.cuh"
 #include "cuda/sm90/fused_qkv_matmul/whole_tiles_only.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::fused_qkv_matmul {
 
 template void launch_tile<WholeTilesOnly<TileN256<DType::bf16>>>(const TileParams&,
                                                                  const TileLaunch&);
@@ -14,4 +14,4 @@ template void launch_tile<TileN256<DType::f32>>(const TileParams&, const TileLau
 template void launch_tile<WholeTilesOnly<TileN256<DType::fp8_e4m3, Scaling::blocks>>>(
     const TileParams&, const TileLaunch&);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::fused_qkv_matmul

@@ -2,7 +2,7 @@
 #include "cuda/common/matmul/variants.h"
 #include "cuda/sm90/fused_qkv_matmul/launch_tile.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::fused_qkv_matmul {
 
 template void launch_tile<TileN64T64<DType::bf16>>(const TileParams&, const TileLaunch&);
 template void launch_tile<TileN64T64<DType::f16>>(const TileParams&, const TileLaunch&);
@@ -12,4 +12,4 @@ template void launch_tile<TileN64T64<DType::fp8_e4m3, Scaling::blocks>>(const Ti
 template void launch_tile<TileN64T64<DType::fp8_e4m3, Scaling::rows>>(const TileParams&,
                                                                       const TileLaunch&);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::fused_qkv_matmul

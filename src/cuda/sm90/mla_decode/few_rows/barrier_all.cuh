@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 
 // All `threads` that meet at named barrier `id` learn whether `is_so` holds for every one of them.
 __device__ inline bool barrier_all(bool is_so, int threads, std::uint32_t id) {
@@ -21,4 +21,4 @@ __device__ inline bool barrier_all(bool is_so, int threads, std::uint32_t id) {
   return all != 0;
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

@@ -4,7 +4,7 @@
 
 #include "cuda/sm90/mla_decode/latent/config.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 
 // What a kernel knows of its rows when it is compiled.
 enum class FewRowsKind {
@@ -48,4 +48,4 @@ struct FewRowsConfig {
   }
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

@@ -11,7 +11,7 @@
 #include "cuda/sm90/mla_decode/few_rows/score_keys.cuh"
 #include "cuda/sm90/mla_decode/few_rows/thread_rows.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 
 template <FewRowsConfig kConfig> class FollowRefs {
  public:
@@ -179,4 +179,4 @@ template <FewRowsConfig kConfig> class FollowRefs {
   int scale_power_ = 0;  // what the scales of its tiles are relative to
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

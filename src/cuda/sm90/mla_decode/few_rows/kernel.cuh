@@ -9,7 +9,7 @@
 #include "cuda/sm90/mla_decode/few_rows/sum_values.cuh"
 #include "cuda/sm90/mla_decode/few_rows/weigh_keys.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 
 // Variant: a named type with a kConfig.
 template <typename Variant>
@@ -46,4 +46,4 @@ __global__ void __launch_bounds__(FewRowsConfig::kThreads, 1)
   }
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

@@ -6,7 +6,7 @@
 #include "cuda/sm90/mla_decode/launch_attend.h"
 #include "cuda/sm90/mla_decode/variants.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 
 template <typename Variant>
 void launch_few_rows(const MlaDecodeParams& params, cudaStream_t stream) {
@@ -18,4 +18,4 @@ void launch_few_rows(const MlaDecodeParams& params, cudaStream_t stream) {
   launch(mla_decode_few_rows_kernel<Variant>, shape, stream, params);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

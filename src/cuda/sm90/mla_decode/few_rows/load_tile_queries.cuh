@@ -10,7 +10,7 @@
 #include "cuda/sm90/mla_decode/few_rows/shared.cuh"
 #include "cuda/sm90/mla_decode/latent/params.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 
 // Shared: FewRowsShared, or another that has as much of its members.
 template <FewRowsConfig kConfig, typename Shared = FewRowsShared<kConfig>> class LoadTileQueries {
@@ -124,4 +124,4 @@ template <FewRowsConfig kConfig, typename Shared = FewRowsShared<kConfig>> class
   const int first_row_;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

@@ -12,7 +12,7 @@
 #include "cuda/sm90/mla_decode/roles/find_part.cuh"
 #include "cuda/sm90/mla_decode/roles/leave_note.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 
 // Shared: FewRowsShared, or another that has as much of its members. kSharing: blocks that have the same keys, each with
 // rows of its own.
@@ -201,4 +201,4 @@ class LoadUnits {
   RingPosition<FewRowsConfig::kItems> item_at_;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

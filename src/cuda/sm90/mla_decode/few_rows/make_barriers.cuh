@@ -6,7 +6,7 @@
 
 #include "cuda/sm90/mla_decode/few_rows/shared.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 
 struct MadeBarriers {
   // Named barriers, and who meets there: the warps that load and the first one; all others.
@@ -35,4 +35,4 @@ __device__ inline void await_barriers() {
   cutlass::arch::NamedBarrier::sync(MadeBarriers::kLoadThreads, MadeBarriers::kForLoads);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

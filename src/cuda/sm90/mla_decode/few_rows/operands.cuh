@@ -10,7 +10,7 @@
 #include "cuda/sm90/mla_decode/few_rows/shared.cuh"
 #include "cuda/sm90/mla_decode/few_rows/unit_rows.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 
 inline constexpr int kOperandWords = 16;  // of a thread, for 64 × 64
 
@@ -132,4 +132,4 @@ template <> struct ValueOperands<FewRowsKind::bf16> {
   }
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

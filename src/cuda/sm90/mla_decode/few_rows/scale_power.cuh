@@ -10,7 +10,7 @@
 
 #include <cstdint>
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 
 struct ScalePower {
   static constexpr float kSlack = 4.0F;  // of the exponents, for weights of f16
@@ -40,4 +40,4 @@ struct ScalePower {
   }
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

@@ -6,7 +6,7 @@
 #include "cuda/sm90/mla_decode/few_rows/start_product.cuh"
 #include "cuda/sm90/mla_decode/params.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 
 // Of a thread's two keys. All ones, where rows have none.
 template <FewRowsConfig kConfig> struct KeyScales { float of[2][kConfig.scale_groups()]; };
@@ -115,4 +115,4 @@ template <FewRowsConfig kConfig> class ScoreKeys {
   const int key_place_;  // this lane's, in a unit
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

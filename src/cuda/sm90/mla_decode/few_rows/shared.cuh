@@ -33,7 +33,7 @@
 #include "cuda/sm90/mla_decode/latent/params.h"
 #include "cuda/sm90/mla_decode/latent/shared.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 
 template <FewRowsConfig kConfig> struct FewRowsShared {
   static constexpr int kSlabBytes = kConfig.rows * kRowBytes;
@@ -119,4 +119,4 @@ __device__ inline void arrive_by_warp(EmptyBarrier& barrier) {
   if (threadIdx.x % 32 == 0) barrier.arrive();
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

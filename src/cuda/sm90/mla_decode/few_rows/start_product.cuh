@@ -4,7 +4,7 @@
 #include "cuda/sm90/mla_decode/few_rows/operands.cuh"
 #include "cuda/sm90/mla_decode/latent/products.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 
 // sums (+)= 64 × 64 of registers · a slab of 64 columns of q, or of as many keys' weights. kRows: of q.
 template <DType kElement, int kRows>
@@ -23,4 +23,4 @@ __device__ inline void start_product(std::uint32_t (&words)[kOperandWords], std:
   cute::warpgroup_commit_batch();
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

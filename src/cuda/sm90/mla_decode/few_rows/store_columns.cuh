@@ -7,7 +7,7 @@
 #include "cuda/sm90/mla_decode/few_rows/shared.cuh"
 #include "cuda/sm90/mla_decode/latent/merge.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 
 template <FewRowsConfig kConfig> class StoreColumns {
  public:
@@ -126,4 +126,4 @@ template <FewRowsConfig kConfig> class StoreColumns {
   std::byte* targets_[kThreadRows];  // of block 0
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

@@ -7,7 +7,7 @@
 #include "cuda/sm90/mla_decode/few_rows/store_columns.cuh"
 #include "cuda/sm90/mla_decode/params.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 
 template <FewRowsConfig kConfig> class SumValues {
  public:
@@ -124,4 +124,4 @@ template <FewRowsConfig kConfig> class SumValues {
   int tile_ = 0;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

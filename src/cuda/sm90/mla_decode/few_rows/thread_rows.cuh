@@ -5,7 +5,7 @@
 
 #include "cuda/sm90/mla_decode/few_rows/config.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 
 template <FewRowsConfig kConfig> struct ThreadRows {
   static constexpr int kScores = kConfig.rows / 2;
@@ -22,4 +22,4 @@ template <FewRowsConfig kConfig> struct ThreadRows {
   }
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

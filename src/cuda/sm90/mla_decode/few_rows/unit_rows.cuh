@@ -7,7 +7,7 @@
 #include "cuda/sm90/mla_decode/few_rows/config.h"
 #include "cuda/sm90/mla_decode/latent/shared.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 
 // Slabs of 128 bytes, swizzle b128.
 struct SlabRows {
@@ -57,4 +57,4 @@ template <> struct UnitRows<FewRowsKind::fp8_block> : SpacedRows {
 // By boxes that are wider than the shorter ones: with many query rows memory is not the limit.
 template <> struct UnitRows<FewRowsKind::fp8_spaced> : SpacedRows {};
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

@@ -12,7 +12,7 @@
 #include "cuda/sm90/mla_decode/latent/row_sight.cuh"
 #include "cuda/sm90/mla_decode/latent/row_stats.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 
 template <FewRowsConfig kConfig> class WeighKeys {
  public:
@@ -214,4 +214,4 @@ template <FewRowsConfig kConfig> class WeighKeys {
   std::uint32_t queries_phase_ = 0;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

@@ -7,7 +7,7 @@
 
 #include "quire/dtype.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 
 struct LatentConfig {
   static constexpr int kKeys = 64;  // of a tile
@@ -19,4 +19,4 @@ struct LatentConfig {
   static constexpr int kWarpKeys = 16;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

@@ -5,7 +5,7 @@
 #include "cuda/sm90/mla_decode/latent/params.h"
 #include "cuda/sm90/mla_decode/latent/shared.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 
 // 16 bytes of a query; zeros, where `is_there` is false. The compiler must not see what the address is
 // made of: as a sum of a register, a uniform register and a constant, ptxas 13.0 encodes this copy with
@@ -29,4 +29,4 @@ __device__ inline void prefetch_query(const LatentParams& params, const LatentIt
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(source), "n"(kBytes) : "memory");
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

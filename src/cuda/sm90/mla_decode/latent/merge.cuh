@@ -7,7 +7,7 @@
 #include "cuda/sm90/mla_decode/latent/config.h"
 #include "cuda/sm90/mla_decode/latent/row_stats.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 
 // Where the pieces of an item stand in the workspace.
 struct PieceSlots {
@@ -185,4 +185,4 @@ __device__ inline void merge_by_block(const LatentParams& params, const PieceSlo
   RowTarget(params, first_token, row, stats).store<kDType>(chunk, sum);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

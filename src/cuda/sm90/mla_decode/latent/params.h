@@ -9,7 +9,7 @@
 
 #include "cuda/common/mask/visible_range.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 
 struct LatentQueries {
   const std::byte* data = nullptr;  // [tokens, heads, 576] bf16, rows on multiples of 16 bytes
@@ -51,4 +51,4 @@ struct LatentParams {
   LatentPieces pieces{};
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

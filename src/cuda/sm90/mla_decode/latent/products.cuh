@@ -4,7 +4,7 @@
 
 #include "cuda/sm90/mla_decode/latent/shared.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 
 inline constexpr int kTileScores = LatentConfig::kKeys / 2;  // of a thread
 
@@ -29,4 +29,4 @@ __device__ inline std::uint32_t broadcast(std::uint32_t value) {
   return __shfl_sync(0xffffffff, value, 0);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

@@ -5,7 +5,7 @@
 #include "cuda/sm90/mla_decode/latent/params.h"
 #include "cuda/sm90/mla_decode/latent/products.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 
 class RowSight {
  public:
@@ -87,4 +87,4 @@ class RowSight {
   KeyInterval all_see_;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

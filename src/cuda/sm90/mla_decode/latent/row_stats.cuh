@@ -7,7 +7,7 @@
 #include "cuda/common/softmax/softmax.cuh"
 #include "cuda/sm90/mla_decode/latent/params.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 
 // Maxima in powers of two, -inf where a row saw no key.
 struct RowStats {
@@ -15,4 +15,4 @@ struct RowStats {
   float sum[2];
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

@@ -9,7 +9,7 @@
 #include "cuda/common/split_kv/scan_line.cuh"
 #include "cuda/sm90/mla_decode/latent/config.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 
 // A piece of an item: query rows × a run of tiles of keys.
 struct LatentItem {
@@ -30,4 +30,4 @@ __device__ inline int tail_offset(int row, int chunk) {
   return row * (kRowBytes / 2) + ((chunk ^ (row / 2)) % 4) * 16;
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

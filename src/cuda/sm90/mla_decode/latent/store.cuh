@@ -6,7 +6,7 @@
 #include "cuda/sm90/mla_decode/latent/row_stats.cuh"
 #include "cuda/sm90/mla_decode/latent/shared.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 
 // Which part of an item's rows a thread stores.
 struct StorePlace {
@@ -66,4 +66,4 @@ __device__ inline void store_item(const LatentParams& params, const LatentItem& 
   }
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

@@ -4,7 +4,7 @@
 
 #include "cuda/sm90/mla_decode/few_rows/config.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 
 struct ManyRows {
   static constexpr int kScoreWarps = 4;
@@ -25,4 +25,4 @@ struct ManyRows {
   }
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

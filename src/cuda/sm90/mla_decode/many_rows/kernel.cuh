@@ -9,7 +9,7 @@
 #include "cuda/sm90/mla_decode/many_rows/score_tiles.cuh"
 #include "cuda/sm90/mla_decode/many_rows/sum_tiles.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 
 // Variant: a named type with a kConfig. kRope: of the rows' rope columns.
 template <typename Variant, DType kRope>
@@ -49,4 +49,4 @@ __global__ void __launch_bounds__(ManyRows::kThreads, 1)
   }
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

@@ -9,7 +9,7 @@
 #include "cuda/sm90/mla_decode/few_rows/operands.cuh"
 #include "cuda/sm90/mla_decode/params.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 
 struct KeyFactors {
   float whole[2];
@@ -58,4 +58,4 @@ struct KeyFactors {
   }
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

@@ -7,7 +7,7 @@
 #include "cuda/sm90/mla_decode/few_rows/thread_rows.cuh"
 #include "cuda/sm90/mla_decode/many_rows/score_values.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 
 // kRope: of the rows' rope columns.
 template <FewRowsConfig kConfig, DType kRope> class ScoreTiles {
@@ -102,4 +102,4 @@ template <FewRowsConfig kConfig, DType kRope> class ScoreTiles {
   int tile_ = 0;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

@@ -11,7 +11,7 @@
 #include "cuda/sm90/mla_decode/many_rows/key_factors.cuh"
 #include "cuda/sm90/mla_decode/many_rows/shared.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 
 // kRope: of the rows' rope columns. Rows whose rope is e4m3 have no scales.
 template <FewRowsConfig kConfig, DType kRope> class ScoreValues {
@@ -157,4 +157,4 @@ template <FewRowsConfig kConfig, DType kRope> class ScoreValues {
   const int values_at_;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

@@ -23,7 +23,7 @@
 #include "cuda/sm90/mla_decode/latent/shared.cuh"
 #include "cuda/sm90/mla_decode/many_rows/config.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 
 template <FewRowsConfig kConfig> struct ManyRowsShared {
   static constexpr int kSlabBytes = kConfig.rows * kRowBytes;  // of q
@@ -75,4 +75,4 @@ __device__ inline int score_place(int row, int key) {
   return row * FewRowsConfig::kKeys + (key ^ (row / 2 % 4 * 8 ^ row % 2 * 16));
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

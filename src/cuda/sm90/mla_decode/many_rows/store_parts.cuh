@@ -9,7 +9,7 @@
 #include "cuda/sm90/mla_decode/many_rows/shared.cuh"
 #include "cuda/sm90/mla_decode/params.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 
 template <FewRowsConfig kConfig> class StoreParts {
  public:
@@ -85,4 +85,4 @@ template <FewRowsConfig kConfig> class StoreParts {
   std::byte* targets_[2];
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

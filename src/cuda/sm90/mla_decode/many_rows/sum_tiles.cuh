@@ -8,7 +8,7 @@
 #include "cuda/sm90/mla_decode/many_rows/store_parts.cuh"
 #include "cuda/sm90/mla_decode/many_rows/weigh_row.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 
 template <FewRowsConfig kConfig> class SumTiles {
  public:
@@ -112,4 +112,4 @@ template <FewRowsConfig kConfig> class SumTiles {
   unsigned turns_ = 0;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

@@ -10,7 +10,7 @@
 #include "cuda/sm90/mla_decode/few_rows/scale_power.cuh"
 #include "cuda/sm90/mla_decode/many_rows/shared.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 
 template <FewRowsConfig kConfig> class WeighRow {
  public:
@@ -141,4 +141,4 @@ template <FewRowsConfig kConfig> class WeighRow {
   int power_ = 0;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

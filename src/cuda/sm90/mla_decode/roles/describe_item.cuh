@@ -5,7 +5,7 @@
 #include "cuda/common/split_kv/work_walk.h"
 #include "cuda/sm90/mla_decode/latent/shared.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 
 __device__ inline LatentItem describe_item(const DecodeBatch& batch, const SequenceWork& work,
                                            const WorkPiece& piece) {
@@ -19,4 +19,4 @@ __device__ inline LatentItem describe_item(const DecodeBatch& batch, const Seque
           .slot = piece.slot};
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

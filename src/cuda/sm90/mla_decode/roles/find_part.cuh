@@ -8,7 +8,7 @@
 #include "cuda/sm90/mla_decode/cut_parts.h"
 #include "cuda/sm90/mla_decode/params.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 
 // The page table into L2, all of it or what one line for each thread brings, while lengths are on
 // their way: which of it a block needs follows from them. `thread`: of 128.
@@ -49,4 +49,4 @@ __device__ inline ClusterPart find_part(const MlaDecodeParams& params, LineScanS
   return part;
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

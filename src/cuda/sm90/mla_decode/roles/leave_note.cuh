@@ -6,7 +6,7 @@
 #include "cuda/sm90/mla_decode/cut_parts.h"
 #include "cuda/sm90/mla_decode/params.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 
 // By one warp of a cluster, for each of its pieces. Invariant pieces follow from the lengths alone. The
 // line is added up again: nobody waits for this, and nothing has to be kept until then.
@@ -25,4 +25,4 @@ __device__ inline void leave_note(const MlaDecodeParams& params, int cluster,
       .pieces = pieces, .first_cluster = cluster};
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

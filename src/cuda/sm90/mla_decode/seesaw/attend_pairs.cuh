@@ -9,7 +9,7 @@
 #include "cuda/sm90/mla_decode/seesaw/pair_products.cuh"
 #include "cuda/sm90/mla_decode/seesaw/softmax_tile.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 
 class AttendPairs {
  public:
@@ -228,4 +228,4 @@ class AttendPairs {
   unsigned items_ = 0;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

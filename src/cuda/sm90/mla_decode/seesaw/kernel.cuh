@@ -9,7 +9,7 @@
 #include "cuda/sm90/mla_decode/seesaw/load_rows_of_q.cuh"
 #include "cuda/sm90/mla_decode/seesaw/load_tiles.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 
 __device__ inline void load_for_pairs(const MlaDecodeParams& params, SeesawShared& shared,
                                       const ClusterPart& part, int cluster, int rank) {
@@ -55,4 +55,4 @@ static __global__ void __launch_bounds__(Seesaw::kThreads, 1)
   }
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

@@ -11,7 +11,7 @@
 #include "cuda/sm90/mla_decode/roles/describe_item.cuh"
 #include "cuda/sm90/mla_decode/seesaw/shared.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 
 class LoadRowsOfQ {
  public:
@@ -85,4 +85,4 @@ class LoadRowsOfQ {
   RingPosition<Seesaw::kItems> item_at_;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

@@ -10,7 +10,7 @@
 #include "cuda/sm90/mla_decode/roles/describe_item.cuh"
 #include "cuda/sm90/mla_decode/seesaw/shared.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 
 class LoadHalves {
  public:
@@ -193,4 +193,4 @@ class LoadHalves {
   unsigned phases_ = 0;  // of the stages' rounds
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

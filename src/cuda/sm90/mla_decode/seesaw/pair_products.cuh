@@ -5,7 +5,7 @@
 #include "cuda/sm90/mla_decode/latent/products.cuh"
 #include "cuda/sm90/mla_decode/seesaw/shared.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 
 inline constexpr int kHalfColumns = LatentConfig::kLatent / 2;
 inline constexpr int kHalfSums = kHalfColumns / 2;  // of a thread
@@ -56,4 +56,4 @@ __device__ inline void issue_other(const std::byte* weights, const SeesawShared:
   }
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

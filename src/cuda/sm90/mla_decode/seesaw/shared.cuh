@@ -31,7 +31,7 @@
 #include "cuda/common/split_kv/scan_line.cuh"
 #include "cuda/sm90/mla_decode/latent/shared.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 
 struct Seesaw {
   static constexpr int kRows = 64;  // of a block
@@ -107,4 +107,4 @@ __device__ inline void arrive_once(EmptyBarrier& barrier) {
   if (threadIdx.x % 32 == 0) barrier.arrive();
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

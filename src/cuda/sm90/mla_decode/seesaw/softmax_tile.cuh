@@ -11,7 +11,7 @@
 #include "cuda/sm90/mla_decode/latent/products.cuh"
 #include "cuda/sm90/mla_decode/seesaw/shared.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 
 // What a group has of its tiles' rows: the thread's two, 8 apart.
 class SoftmaxTile {
@@ -153,4 +153,4 @@ __device__ inline void zero_behind(int num_keys, SeesawShared::Slab (&stage)[See
   }
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

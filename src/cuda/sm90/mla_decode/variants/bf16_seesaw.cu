@@ -4,7 +4,7 @@
 #include "cuda/sm90/mla_decode/seesaw/kernel.cuh"
 #include "cuda/sm90/mla_decode/variants.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 namespace {
 
 template <typename Variant> void launch_seesaw(const MlaDecodeParams& params, cudaStream_t stream) {
@@ -35,4 +35,4 @@ void launch_mla_attend<MlaDecodeBf16R256>(const MlaDecodeParams& params, cudaStr
   launch_seesaw<MlaDecodeBf16R256>(params, stream);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

@@ -4,7 +4,7 @@
 #include "cuda/sm90/mla_decode/many_rows/kernel.cuh"
 #include "cuda/sm90/mla_decode/variants.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 namespace {
 
 template <typename Variant>
@@ -33,4 +33,4 @@ void launch_mla_attend<MlaDecodeFp8R128>(const MlaDecodeParams& params, cudaStre
   launch_many_rows<MlaDecodeFp8R128>(params, stream);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/sm90/mla_decode/few_rows/launch_few_rows.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_decode {
 
 template <>
 void launch_mla_attend<MlaDecodeFp8R16>(const MlaDecodeParams& params, cudaStream_t stream) {
@@ -12,4 +12,4 @@ void launch_mla_attend<MlaDecodeFp8BlockR16>(const MlaDecodeParams& params, cuda
   launch_few_rows<MlaDecodeFp8BlockR16>(params, stream);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_decode

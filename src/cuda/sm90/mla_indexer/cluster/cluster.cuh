@@ -8,7 +8,7 @@
 #include "cuda/common/thread/block_address.cuh"
 #include "cuda/sm90/mla_indexer/row_share.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 struct Cluster {
   int rank = 0;
@@ -43,4 +43,4 @@ __device__ inline Cluster cluster_of(const RowShare& share) {
   return {.rank = share.rank, .size = share.size};
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

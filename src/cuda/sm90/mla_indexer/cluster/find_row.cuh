@@ -6,7 +6,7 @@
 #include "cuda/sm90/mla_indexer/row_share.cuh"
 #include "cuda/sm90/mla_indexer/team.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 // All lanes get the same answer.
 __device__ inline WholeRow find_row(const IndexBatch& batch, int token) {
@@ -32,4 +32,4 @@ __device__ inline WholeRow find_row(const IndexBatch& batch, int token) {
   }
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

@@ -15,7 +15,7 @@
 #include "cuda/sm90/mla_indexer/prepare.cuh"
 #include "cuda/sm90/mla_indexer/unscored_rows.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 // Behind an arrival at the cluster's barrier.
 template <IndexConfig kConfig>
@@ -92,4 +92,4 @@ __global__ void __launch_bounds__(kClusterThreads, 1)
   select_row<kConfig>(params, share, shared);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

@@ -6,7 +6,7 @@
 #include "cuda/sm90/mla_indexer/cluster/launch_cluster.h"
 #include "cuda/sm90/mla_indexer/variants.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 template <typename Variant>
 void launch_index_cluster(const IndexParams& params, const ClusterShape& shape,
@@ -27,4 +27,4 @@ void launch_index_cluster(const IndexParams& params, const ClusterShape& shape,
          stream, params, shape.size, shape.capacity);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

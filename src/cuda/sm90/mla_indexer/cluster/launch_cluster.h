@@ -8,10 +8,10 @@
 #include "cuda/sm90/mla_indexer/cluster/params.h"
 #include "cuda/sm90/mla_indexer/params.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 template <typename Variant>
 void launch_index_cluster(const IndexParams& params, const ClusterShape& shape,
                           cudaStream_t stream);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

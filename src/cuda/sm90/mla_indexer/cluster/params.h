@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 inline constexpr int kMaxCluster = 16;
 
@@ -13,4 +13,4 @@ struct ClusterShape {
   int capacity = 0;  // keys of the longest row, a multiple of a tile's
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

@@ -8,7 +8,7 @@
 #include "cuda/sm90/mla_indexer/cluster/shared.cuh"
 #include "cuda/sm90/mla_indexer/tile_scorer.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 template <IndexConfig kConfig> class RowScore {
  public:
@@ -71,4 +71,4 @@ template <IndexConfig kConfig> class RowScore {
   RankSummary seen_;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

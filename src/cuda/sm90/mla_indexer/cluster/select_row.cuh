@@ -11,7 +11,7 @@
 #include "cuda/sm90/mla_indexer/compare_codes.cuh"
 #include "cuda/sm90/mla_indexer/score_buckets.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 struct RankedKeys {
   const std::uint32_t* ranks;  // [end], on a multiple of 16 bytes
@@ -156,4 +156,4 @@ class RowSelect {
   const BlockTeam<kClusterThreads> team_{};
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

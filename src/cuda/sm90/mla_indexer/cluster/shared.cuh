@@ -6,7 +6,7 @@
 #include "cuda/sm90/mla_indexer/rank_summary.cuh"
 #include "cuda/sm90/mla_indexer/row_stages.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 inline constexpr int kClusterThreads = IndexConfig::kScorers + 128;
 
@@ -47,4 +47,4 @@ template <IndexConfig kConfig> struct alignas(1024) ClusterShared : RowStages<kC
   __device__ std::uint32_t* ranks() { return reinterpret_cast<std::uint32_t*>(this + 1); }
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

@@ -9,7 +9,7 @@
 #include "cuda/sm90/mla_indexer/row_share.cuh"
 #include "cuda/sm90/mla_indexer/team.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 // Where all rows have as many tiles: right for most batches, and known before any length is read.
 __device__ inline RowShare guess_group(const IndexBatch& batch, int parts) {
@@ -64,4 +64,4 @@ __device__ inline RowShare find_group(const IndexBatch& batch, int parts, int ma
           .tiles = __shfl_sync(kWholeWarp, tiles, row)};
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

@@ -3,7 +3,7 @@
 
 #include "quire/host_device.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 // How thread blocks are cut into groups: one for each row, and of the others as many as befits the row's tiles.
 // Where all rows together have t tiles, no thread block gets more than t / spare of them, rounded up.
@@ -17,4 +17,4 @@ struct GroupCuts {
   }
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

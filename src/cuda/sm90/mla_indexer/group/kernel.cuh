@@ -18,7 +18,7 @@
 #include "cuda/sm90/mla_indexer/prepare.cuh"
 #include "cuda/sm90/mla_indexer/unscored_rows.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 template <IndexConfig kConfig>
 __device__ inline void score_share(const IndexParams& params, const RowShare& share,
@@ -86,4 +86,4 @@ __global__ void __launch_bounds__(kGroupThreads, 1)
   select_share<kConfig>(params, board, share, capacity, shared);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

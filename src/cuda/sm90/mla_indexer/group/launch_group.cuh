@@ -6,7 +6,7 @@
 #include "cuda/sm90/mla_indexer/group/launch_group.h"
 #include "cuda/sm90/mla_indexer/group/variants.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 template <typename Variant>
 void launch_index_group(const IndexParams& params, const GroupBoard& board, const GroupShape& shape,
@@ -22,4 +22,4 @@ void launch_index_group(const IndexParams& params, const GroupBoard& board, cons
                  stream, params, board, shape.max_tiles, shape.capacity);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

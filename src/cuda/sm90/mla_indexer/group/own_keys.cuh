@@ -8,7 +8,7 @@
 #include "cuda/sm90/mla_indexer/row_share.cuh"
 #include "cuda/sm90/mla_indexer/score_buckets.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 // Of all thread blocks of a group: a guess that turns out wrong costs time, never a key.
 struct HeadSize {
@@ -124,4 +124,4 @@ class OwnKeys {
   const GroupTeam team_{};
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 // How rows are given to groups of thread blocks.
 struct GroupShape {
@@ -27,4 +27,4 @@ struct GroupBoard {
   std::uint32_t* arrivals = nullptr;     // [parts]: at the barrier of a group, its first one's
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

@@ -7,7 +7,7 @@
 #include "cuda/sm90/mla_indexer/row_share.cuh"
 #include "cuda/sm90/mla_indexer/tile_scorer.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 template <IndexConfig kConfig> class ShareScore {
  public:
@@ -52,4 +52,4 @@ template <IndexConfig kConfig> class ShareScore {
   RankSummary seen_;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

@@ -8,7 +8,7 @@
 #include "cuda/sm90/mla_indexer/compare_codes.cuh"
 #include "cuda/sm90/mla_indexer/group/own_keys.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 class HeadSelect {
  public:
@@ -231,4 +231,4 @@ class HeadSelect {
   std::uint64_t floor_ = 0;  // of the thread-th thread block of the group
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

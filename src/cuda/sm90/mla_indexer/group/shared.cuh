@@ -7,7 +7,7 @@
 #include "cuda/sm90/mla_indexer/rank_summary.cuh"
 #include "cuda/sm90/mla_indexer/row_stages.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 inline constexpr int kGroupThreads = IndexConfig::kScorers + 128;
 using GroupTeam = BlockTeam<kGroupThreads>;
@@ -57,4 +57,4 @@ template <IndexConfig kConfig> struct alignas(1024) GroupShared : RowStages<kCon
   __device__ void init() { this->init_stages(); }
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

@@ -3,7 +3,7 @@
 
 #include "cuda/sm90/mla_indexer/config.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 // Ranks of a thread block's own keys stand beside the stages.
 inline constexpr int kMaxGroupKeys = 18432;
@@ -12,4 +12,4 @@ template <int kHeads, int kDims> struct IndexGroup {
       .heads = kHeads, .tokens = 1, .dims = kDims, .stages = kDims == 128 ? 15 : 24};
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

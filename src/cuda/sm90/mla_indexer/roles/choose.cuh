@@ -7,7 +7,7 @@
 #include "cuda/sm90/mla_indexer/pool.cuh"
 #include "cuda/sm90/mla_indexer/sample.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 template <IndexConfig kConfig> class IndexChoose {
  public:
@@ -220,4 +220,4 @@ template <IndexConfig kConfig> class IndexChoose {
   std::uint64_t bar_ = 0;    // a lesser code is out
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

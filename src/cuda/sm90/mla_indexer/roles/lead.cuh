@@ -8,7 +8,7 @@
 #include "cuda/sm90/mla_indexer/sample.h"
 #include "cuda/sm90/mla_indexer/shared.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 template <IndexConfig kConfig> class IndexLead {
  public:
@@ -164,4 +164,4 @@ template <IndexConfig kConfig> class IndexLead {
   RingPosition<Shared::kQueries> query_at_;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

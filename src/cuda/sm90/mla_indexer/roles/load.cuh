@@ -7,7 +7,7 @@
 #include "cuda/sm90/mla_indexer/sample.h"
 #include "cuda/sm90/mla_indexer/tile_loader.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 template <IndexConfig kConfig> class IndexLoad {
  public:
@@ -75,4 +75,4 @@ template <IndexConfig kConfig> class IndexLoad {
   int next_;  // tile
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

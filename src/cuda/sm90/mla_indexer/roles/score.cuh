@@ -5,7 +5,7 @@
 
 #include "cuda/sm90/mla_indexer/tile_scorer.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 template <IndexConfig kConfig> class IndexScore {
  public:
@@ -59,4 +59,4 @@ template <IndexConfig kConfig> class IndexScore {
   RingPosition<kConfig.score_slots> slot_at_;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

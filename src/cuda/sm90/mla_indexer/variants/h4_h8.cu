@@ -2,7 +2,7 @@
 #include "cuda/sm90/mla_indexer/launch_index.cuh"
 #include "cuda/sm90/mla_indexer/variants.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 template void launch_index<IndexTwo<4, 128>>(const IndexParams&, cudaStream_t);
 template void launch_index<IndexTwo<4, 64>>(const IndexParams&, cudaStream_t);
@@ -11,4 +11,4 @@ template void launch_index<IndexTwo<8, 128>>(const IndexParams&, cudaStream_t);
 template void launch_index<IndexOne<8, 64>>(const IndexParams&, cudaStream_t);
 template void launch_index<IndexTwo<8, 64>>(const IndexParams&, cudaStream_t);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

@@ -6,7 +6,7 @@
 #include "cuda/sm90/mla_prefill/narrow/launch_narrow.h"
 #include "cuda/sm90/mla_prefill/narrow/narrow_source.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_prefill {
 
 template <typename Variant>
 void launch_narrow_attention(const PrefillParams& params, const ProjectedKeys& keys,
@@ -17,4 +17,4 @@ void launch_narrow_attention(const PrefillParams& params, const ProjectedKeys& k
          keys);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_prefill

@@ -7,7 +7,7 @@
 #include "cuda/sm90/mla_prefill/chained.h"
 #include "cuda/sm90/mla_prefill/projected_keys.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_prefill {
 
 template <DType kDType> struct NarrowAttention {
   static constexpr PrefillConfig kConfig = chained(NarrowD192V128<kDType, Scores::scaled>::kConfig);
@@ -17,4 +17,4 @@ template <typename Variant>
 void launch_narrow_attention(const PrefillParams& params, const ProjectedKeys& keys,
                              const PrefillLaunch& launch);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_prefill

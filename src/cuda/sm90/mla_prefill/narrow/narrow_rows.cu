@@ -5,7 +5,7 @@
 #include "cuda/common/rows/store_run.cuh"
 #include "cuda/common/runtime/launch.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_prefill {
 namespace {
 
 constexpr int kThreads = 256;
@@ -45,4 +45,4 @@ void launch_narrow_rows(const NarrowRowsParams& params, cudaStream_t stream) {
          stream, params);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_prefill

@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_prefill {
 
 struct NarrowRowsParams {
   const std::byte* projected = nullptr;     // bf16 [rows, heads, K | V]
@@ -20,4 +20,4 @@ struct NarrowRowsParams {
 
 void launch_narrow_rows(const NarrowRowsParams& params, cudaStream_t stream);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_prefill

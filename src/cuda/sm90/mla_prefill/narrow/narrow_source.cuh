@@ -6,7 +6,7 @@
 
 #include "cuda/sm90/mla_prefill/projected_source.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_prefill {
 
 template <PrefillConfig kConfig> class NarrowSource {
  public:
@@ -52,4 +52,4 @@ template <PrefillConfig kConfig> class NarrowSource {
   const int box_;  // of a block that this lane loads, if there are so many
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_prefill

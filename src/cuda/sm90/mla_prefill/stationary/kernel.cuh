@@ -12,7 +12,7 @@
 #include "cuda/sm90/mla_prefill/stationary/load.cuh"
 #include "cuda/sm90/mla_prefill/stationary/multiply.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_prefill {
 
 inline constexpr int kStationaryThreads = 128 * (1 + StationaryShared::kParts);
 
@@ -85,4 +85,4 @@ void launch_stationary(const StationaryParams& params, cudaStream_t stream) {
   launch(stationary_kernel<kDType, kStored>, shape, stream, params);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_prefill

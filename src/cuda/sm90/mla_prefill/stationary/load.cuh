@@ -5,7 +5,7 @@
 #include "cuda/common/pipeline/tma.cuh"
 #include "cuda/sm90/mla_prefill/stationary/shared.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_prefill {
 
 __device__ inline void load_weights(const StationaryParams& params, StationaryShared& shared,
                                     int head, int block) {
@@ -63,4 +63,4 @@ __device__ inline void load_rows(const StationaryParams& params, StationaryShare
   }
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_prefill

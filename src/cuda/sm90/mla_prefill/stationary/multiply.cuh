@@ -10,7 +10,7 @@
 #include "cuda/common/thread/opaque.cuh"
 #include "cuda/sm90/mla_prefill/stationary/shared.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_prefill {
 
 // kStored: of what is stored, numbers of 16 bits or e4m3.
 template <DType kStored> class StationaryConsumer {
@@ -209,4 +209,4 @@ template <DType kStored> class StationaryConsumer {
   Products sums_;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_prefill

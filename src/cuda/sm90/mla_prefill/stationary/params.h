@@ -12,7 +12,7 @@
 #include "cuda/sm90/mla_prefill/query_rotation.h"
 #include "quire/dtype.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_prefill {
 
 struct StationaryParams {
   TensorMap x{};                         // [rows, latent] e4m3; boxes of 64 rows
@@ -34,4 +34,4 @@ struct StationaryParams {
 template <DType kDType, DType kStored>
 void launch_stationary(const StationaryParams& params, cudaStream_t stream);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_prefill

@@ -7,7 +7,7 @@
 #include "cuda/common/runtime/device_facts.h"
 #include "cuda/sm90/mla_prefill/stationary/params.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_prefill {
 namespace {
 
 constexpr int kStepRows = 64;
@@ -86,4 +86,4 @@ void project_stationary(const ProjectionParams& params, cudaStream_t stream) {
   launcher(params.y.dtype)(stationary, stream);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_prefill

@@ -5,7 +5,7 @@
 #include "cuda/common/mma/wgmma.cuh"
 #include "cuda/sm90/mla_prefill/stationary/params.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_prefill {
 
 struct StationaryRows {
   int head;
@@ -36,4 +36,4 @@ struct StationaryRows {
   int skew_;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_prefill

@@ -6,7 +6,7 @@
 #include "cuda/common/pipeline/ring.cuh"
 #include "cuda/sm90/mla_prefill/stationary/rows.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_prefill {
 
 struct StationaryShared {
   static constexpr int kColumns = 256;  // a head's K and V
@@ -26,4 +26,4 @@ struct StationaryShared {
   __device__ void init() { ring.init(1, kParts); }
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_prefill

@@ -11,7 +11,7 @@
 #include "cuda/sm90/sparse_mla/fp8/key_factors.cuh"
 #include "cuda/sm90/sparse_mla/fp8/shared.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::sparse_mla {
 
 // A barrier of one warpgroup that tells all whether one of them said yes. Below the barriers of
 // NamedBarrier.
@@ -152,4 +152,4 @@ template <typename Variant> struct ColumnSoftmax {
   }
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::sparse_mla

@@ -4,7 +4,7 @@
 
 #include "cuda/sm90/sparse_mla/config.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::sparse_mla {
 
 struct Fp8Config {
   int heads = 32;  // columns of the products
@@ -30,4 +30,4 @@ struct Fp8Config {
   constexpr int query_slab_bytes() const { return heads * 128; }
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::sparse_mla

@@ -7,7 +7,7 @@
 #include "cuda/sm90/sparse_mla/fp8/store_sums.cuh"
 #include "cuda/sm90/sparse_mla/row_softmax.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::sparse_mla {
 
 template <typename Variant> class ItemFinish {
  public:
@@ -122,4 +122,4 @@ template <typename Variant> class ItemFinish {
   Attenders& attenders_;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::sparse_mla

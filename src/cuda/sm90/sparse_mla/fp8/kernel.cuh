@@ -15,7 +15,7 @@
 #include "cuda/sm90/sparse_mla/fp8/roles/attend.cuh"
 #include "cuda/sm90/sparse_mla/fp8/roles/gather.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::sparse_mla {
 
 // Variant: a named type with a kConfig.
 template <typename Variant>
@@ -42,4 +42,4 @@ __global__ void __launch_bounds__(Fp8Config::kThreads, 1)
   }
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::sparse_mla

@@ -12,7 +12,7 @@
 #include "cuda/common/softmax/softmax.cuh"
 #include "cuda/sm90/sparse_mla/fp8/operands.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::sparse_mla {
 
 // The bits of exponents, between those that a row's may have.
 struct ScaleBits {
@@ -76,4 +76,4 @@ struct KeyFactors {
   }
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::sparse_mla

@@ -5,7 +5,7 @@
 #include "cuda/sm90/sparse_mla/fp8/kernel.cuh"
 #include "cuda/sm90/sparse_mla/fp8/launch_fp8.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::sparse_mla {
 
 template <typename Variant>
 void launch_sparse_fp8(const SparseParams& params, int blocks, cudaStream_t stream) {
@@ -16,4 +16,4 @@ void launch_sparse_fp8(const SparseParams& params, int blocks, cudaStream_t stre
          stream, params);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::sparse_mla

@@ -8,7 +8,7 @@
 #include "cuda/sm90/sparse_mla/fp8/shared.cuh"
 #include "cuda/sm90/sparse_mla/params.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::sparse_mla {
 
 // 16 columns.
 struct QueryChunk {
@@ -111,4 +111,4 @@ template <typename Variant> class QueryLoad {
   Fp8Shared<Variant>& shared_;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::sparse_mla

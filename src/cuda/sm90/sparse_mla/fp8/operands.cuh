@@ -14,7 +14,7 @@
 #include "cuda/common/mma/wgmma.cuh"
 #include "cuda/sm90/sparse_mla/fp8/config.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::sparse_mla {
 
 // One step of 16: sums (+)= a · B.
 template <typename Op, int kRegisters>
@@ -82,4 +82,4 @@ __device__ inline void decode_values(const std::uint32_t (&raw)[4], std::uint32_
   }
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::sparse_mla

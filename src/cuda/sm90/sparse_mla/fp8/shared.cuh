@@ -7,7 +7,7 @@
 #include "cuda/sm90/sparse_mla/fp8/config.h"
 #include "cuda/sm90/sparse_mla/shared.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::sparse_mla {
 
 struct Fp8ItemNote {
   ItemNote item;
@@ -67,4 +67,4 @@ struct Attenders {
 // Named barriers.
 enum Fp8Barrier : std::uint32_t { kFp8Gatherers };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::sparse_mla

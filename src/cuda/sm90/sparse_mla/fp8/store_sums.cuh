@@ -9,7 +9,7 @@
 #include "cuda/sm90/sparse_mla/fp8/tile_sums.cuh"
 #include "cuda/sm90/sparse_mla/params.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::sparse_mla {
 
 template <typename Variant> class StoreSums {
  public:
@@ -107,4 +107,4 @@ template <typename Variant> class StoreSums {
   Attenders& attenders_;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::sparse_mla

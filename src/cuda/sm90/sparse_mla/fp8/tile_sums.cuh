@@ -8,7 +8,7 @@
 #include "cuda/sm90/sparse_mla/fp8/key_factors.cuh"
 #include "cuda/sm90/sparse_mla/fp8/shared.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::sparse_mla {
 
 // The rope columns of a tile. As e4m3 they are few enough to be fetched pair by pair, in their order.
 struct RopeRows {
@@ -159,4 +159,4 @@ template <typename Variant> struct ValueSums {
   }
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::sparse_mla

@@ -4,7 +4,7 @@
 
 #include "cuda/sm90/sparse_mla/fp8/config.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::sparse_mla {
 
 // Half as many sums as with 32 heads; who gathers has more than enough in 88.
 struct SparseFp8Heads16 {
@@ -14,4 +14,4 @@ struct SparseFp8Heads32 {
   static constexpr Fp8Config kConfig{.heads = 32};
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::sparse_mla

@@ -11,7 +11,7 @@
 #include "cuda/sm90/sparse_mla/item_scan.cuh"
 #include "cuda/sm90/sparse_mla/work_item.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::sparse_mla {
 
 template <typename Variant> class GatherRole {
  public:
@@ -99,4 +99,4 @@ template <typename Variant> class GatherRole {
   RingPosition<1> item_at_;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::sparse_mla

@@ -13,7 +13,7 @@
 #include "cuda/sm90/sparse_mla/shared.cuh"
 #include "cuda/sm90/sparse_mla/store_rows.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::sparse_mla {
 
 template <typename Variant> class ScoreRole {
  public:
@@ -203,4 +203,4 @@ template <typename Variant> class ScoreRole {
   bool is_first_handover_ = true;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::sparse_mla

@@ -7,7 +7,7 @@
 #include "cuda/sm90/sparse_mla/shared.cuh"
 #include "cuda/sm90/sparse_mla/store_rows.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::sparse_mla {
 
 template <typename Variant> class SumRole {
  public:
@@ -125,4 +125,4 @@ template <typename Variant> class SumRole {
   TilePlace<Variant> fenced_;  // the next tile to be fenced
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::sparse_mla

@@ -2,8 +2,8 @@
 #include "cuda/sm90/sparse_mla/launch_tiles.cuh"
 #include "cuda/sm90/sparse_mla/variants.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::sparse_mla {
 
 template void launch_sparse_tiles<SparseBf16>(const SparseParams&, int, cudaStream_t);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::sparse_mla

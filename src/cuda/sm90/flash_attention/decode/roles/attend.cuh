@@ -7,7 +7,7 @@
 #include "cuda/sm90/flash_attention/decode/queries.cuh"
 #include "cuda/sm90/flash_attention/decode/row_sight.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 
 template <DecodeConfig kConfig> class AttendRole {
  public:
@@ -108,4 +108,4 @@ template <DecodeConfig kConfig> class AttendRole {
   std::uint32_t phase_ = 0;  // of the staging of sums
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

@@ -8,7 +8,7 @@
 #include "cuda/sm90/flash_attention/decode/join_pieces.cuh"
 #include "cuda/sm90/flash_attention/decode/shared.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 
 template <DecodeConfig kConfig> class LoadRole {
  public:
@@ -213,4 +213,4 @@ template <DecodeConfig kConfig> class LoadRole {
   RingPosition<kConfig.stages> at_;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

@@ -2,10 +2,10 @@
 #include "cuda/sm90/flash_attention/decode/launch_decode.cuh"
 #include "cuda/sm90/flash_attention/decode/variants.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 
 template void launch_decode<DecodeD128<DType::f16, 16>>(const DecodeParams&, cudaStream_t);
 template void launch_decode<DecodeD128<DType::f16, 32>>(const DecodeParams&, cudaStream_t);
 template void launch_decode<DecodeD128<DType::f16, 8>>(const DecodeParams&, cudaStream_t);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

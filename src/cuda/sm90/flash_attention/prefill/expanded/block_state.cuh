@@ -11,7 +11,7 @@
 
 #include "cuda/common/thread/release.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 
 inline constexpr int kBlockQuarters = 4;
 
@@ -35,4 +35,4 @@ __device__ inline std::uint32_t await_block(const std::uint32_t* state) {
   return word >> 8;
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

@@ -3,7 +3,7 @@
 #include "cuda/common/runtime/launch.h"
 #include "cuda/sm90/flash_attention/prefill/expanded/expand_pages.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 namespace {
 
 constexpr int kThreads = 256;
@@ -169,4 +169,4 @@ void expand_pages(const ExpandParams& params, cudaStream_t stream) {
   launch_rows<AnyRows>(params, stream);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

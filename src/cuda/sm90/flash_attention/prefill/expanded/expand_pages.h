@@ -10,7 +10,7 @@
 #include "cuda/common/mask/visible_range.h"
 #include "cuda/common/rows/row_reader.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 
 struct ExpandParams {
   RowReader keys{};
@@ -31,4 +31,4 @@ struct ExpandParams {
 
 void expand_pages(const ExpandParams& params, cudaStream_t stream);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

@@ -13,7 +13,7 @@
 #include "cuda/sm90/flash_attention/prefill/expanded/block_state.cuh"
 #include "cuda/sm90/flash_attention/prefill/expanded/expanded_keys.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 
 // K and V of a quarter of a block's keys.
 struct BlockQuarter : WalkedBlock {
@@ -187,4 +187,4 @@ class ExpandRole {
   const int warps_;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

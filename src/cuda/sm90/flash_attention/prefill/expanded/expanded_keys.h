@@ -7,7 +7,7 @@
 #include "cuda/common/prefill_attention/params.h"
 #include "cuda/common/rows/divisor.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 
 // Keys of a block, as they are expanded and loaded.
 inline constexpr int kExpandedKeys = 128;
@@ -44,4 +44,4 @@ struct ExpandedKeys {
   }
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

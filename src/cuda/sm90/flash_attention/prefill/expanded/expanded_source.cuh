@@ -8,7 +8,7 @@
 #include "cuda/sm90/flash_attention/prefill/expanded/block_state.cuh"
 #include "cuda/sm90/flash_attention/prefill/expanded/expanded_keys.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 
 template <PrefillConfig kConfig> class ExpandedSource {
  public:
@@ -22,8 +22,8 @@ template <PrefillConfig kConfig> class ExpandedSource {
   __device__ ExpandedSource(const ExpandedKeys& params, int) : params_(params) {}
 
   __device__ static void prefetch(const ExpandedKeys& params) {
-    hopper::prefetch(params.keys);
-    hopper::prefetch(params.values);
+    cuda::prefetch(params.keys);
+    cuda::prefetch(params.values);
   }
 
   __device__ Piece find(const PrefillTile& tile, int block) const {
@@ -65,4 +65,4 @@ template <PrefillConfig kConfig> class ExpandedSource {
   const ExpandedKeys& params_;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

@@ -10,7 +10,7 @@
 #include "cuda/sm90/flash_attention/prefill/expanded/expand_role.cuh"
 #include "cuda/sm90/flash_attention/prefill/expanded/load_expanded.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 
 template <PrefillConfig kConfig>
 __device__ inline void expand_and_attend(const PrefillParams& params, const ExpandedKeys& keys) {
@@ -35,4 +35,4 @@ __global__ void __launch_bounds__(Variant::kConfig.threads(), 1)
   expand_and_attend<Variant::kConfig>(params, keys);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/sm90/flash_attention/prefill/expanded/expanding_path.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 namespace {
 
 BytePages byte_pages(const KvLayerView& keys, const KvLayerView& values) {
@@ -51,4 +51,4 @@ ExpandedKeys expanded_keys(const FlashAttentionArgs& args, const FlashAttentionP
           .side_blocks = static_cast<int>(side_blocks)};
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

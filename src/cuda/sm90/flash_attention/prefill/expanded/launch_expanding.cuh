@@ -5,7 +5,7 @@
 #include "cuda/sm90/flash_attention/prefill/expanded/expanding_kernel.cuh"
 #include "cuda/sm90/flash_attention/prefill/expanded/launch_expanding.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 
 template <typename Variant>
 void launch_expanding(const PrefillParams& params, const ExpandedKeys& keys,
@@ -14,4 +14,4 @@ void launch_expanding(const PrefillParams& params, const ExpandedKeys& keys,
          keys);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

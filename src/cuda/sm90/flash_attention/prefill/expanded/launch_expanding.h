@@ -5,10 +5,10 @@
 #include "cuda/sm90/flash_attention/prefill/expanded/expanded_keys.h"
 #include "cuda/sm90/flash_attention/prefill/launch_prefill.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 
 template <typename Variant>
 void launch_expanding(const PrefillParams& params, const ExpandedKeys& keys,
                       const PrefillLaunch& launch);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

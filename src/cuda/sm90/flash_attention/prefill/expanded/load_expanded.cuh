@@ -6,7 +6,7 @@
 #include "cuda/common/prefill_attention/schedule.cuh"
 #include "cuda/sm90/flash_attention/prefill/expanded/expanded_source.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 
 template <PrefillConfig kConfig> class LoadExpanded {
  public:
@@ -99,4 +99,4 @@ template <PrefillConfig kConfig> class LoadExpanded {
   RingPosition<Shared::kTileRing> tile_at_;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

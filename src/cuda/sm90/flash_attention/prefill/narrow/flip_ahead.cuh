@@ -12,7 +12,7 @@
 #include "cuda/sm90/flash_attention/prefill/narrow/flipped_keys.h"
 #include "cuda/sm90/flash_attention/prefill/paged_source.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 
 template <PrefillConfig kConfig> class FlipAhead {
  public:
@@ -112,4 +112,4 @@ template <PrefillConfig kConfig> class FlipAhead {
   unsigned phase_ = 0;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

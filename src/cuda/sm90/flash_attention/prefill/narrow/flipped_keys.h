@@ -6,7 +6,7 @@
 #include "cuda/common/prefill_attention/narrow/flip_values.h"
 #include "cuda/common/prefill_attention/params.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 
 // What a kernel finds of V that is transposed into the workspace, and what it transposes itself.
 struct FlippedKeys {
@@ -25,4 +25,4 @@ struct FlippedKeys {
   }
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

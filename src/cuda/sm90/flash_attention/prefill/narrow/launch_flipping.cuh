@@ -9,7 +9,7 @@
 #include "cuda/sm90/flash_attention/prefill/narrow/launch_flipping.h"
 #include "cuda/sm90/flash_attention/prefill/paged_source.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 
 template <typename Variant>
 void launch_flipping(const PrefillParams& params, const PagedKeys& keys,
@@ -19,4 +19,4 @@ void launch_flipping(const PrefillParams& params, const PagedKeys& keys,
          params, keys);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

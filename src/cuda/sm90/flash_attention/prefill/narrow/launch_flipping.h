@@ -4,10 +4,10 @@
 
 #include "cuda/sm90/flash_attention/prefill/launch_prefill.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 
 template <typename Variant>
 void launch_flipping(const PrefillParams& params, const PagedKeys& keys,
                      const PrefillLaunch& launch);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

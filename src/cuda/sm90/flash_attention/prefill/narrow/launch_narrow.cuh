@@ -14,7 +14,7 @@
 #include "cuda/sm90/flash_attention/prefill/narrow/launch_narrow.h"
 #include "cuda/sm90/flash_attention/prefill/narrow/load_flipped_ahead.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 
 template <PrefillConfig kConfig>
 __device__ inline void flip_and_attend(const PrefillParams& params, const FlippedKeys& keys) {
@@ -52,4 +52,4 @@ void launch_narrow(const PrefillParams& params, const FlippedKeys& keys,
   launch(narrow_kernel<Variant>, shape, where.stream, params, keys);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

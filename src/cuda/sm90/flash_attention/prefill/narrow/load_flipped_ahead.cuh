@@ -8,7 +8,7 @@
 #include "cuda/sm90/flash_attention/prefill/block_walk.cuh"
 #include "cuda/sm90/flash_attention/prefill/narrow/flipped_keys.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 
 template <PrefillConfig kConfig> class FlippedLoad {
  public:
@@ -65,4 +65,4 @@ template <PrefillConfig kConfig> class FlippedLoad {
   RingPosition<Shared::kTileRing> tile_at_;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

@@ -2,10 +2,10 @@
 #include "cuda/common/prefill_attention/variants.h"
 #include "cuda/sm90/flash_attention/prefill/launch_prefill.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 
 template void launch_prefill<PrefillD256<DType::bf16, Scores::scaled>>(const PrefillParams&,
                                                                        const PagedKeys&,
                                                                        const PrefillLaunch&);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

@@ -3,7 +3,7 @@
 #include "cuda/common/prefill_attention/variants.h"
 #include "cuda/sm90/flash_attention/prefill/launch_prefill.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 
 template void launch_prefill<PrefillD192<DType::bf16, Scores::modified>>(const PrefillParams&,
                                                                          const PagedKeys&,
@@ -12,4 +12,4 @@ template void launch_prefill<PrefillD192<DType::f16, Scores::modified>>(const Pr
                                                                         const PagedKeys&,
                                                                         const PrefillLaunch&);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

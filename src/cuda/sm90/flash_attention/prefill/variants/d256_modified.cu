@@ -2,7 +2,7 @@
 #include "cuda/common/prefill_attention/variants.h"
 #include "cuda/sm90/flash_attention/prefill/launch_prefill.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 
 template void launch_prefill<PrefillD256<DType::bf16, Scores::modified>>(const PrefillParams&,
                                                                          const PagedKeys&,
@@ -11,4 +11,4 @@ template void launch_prefill<PrefillD256<DType::f16, Scores::modified>>(const Pr
                                                                         const PagedKeys&,
                                                                         const PrefillLaunch&);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

@@ -2,7 +2,7 @@
 #include "cuda/common/prefill_attention/variants.h"
 #include "cuda/sm90/flash_attention/prefill/launch_prefill.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 
 template void launch_prefill<PrefillD64<DType::bf16, Scores::scaled>>(const PrefillParams&,
                                                                       const PagedKeys&,
@@ -17,4 +17,4 @@ template void launch_prefill<PrefillD64E4m3<DType::bf16, Scores::modified>>(cons
                                                                             const PagedKeys&,
                                                                             const PrefillLaunch&);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

@@ -2,7 +2,7 @@
 #include "cuda/common/prefill_attention/variants.h"
 #include "cuda/sm90/flash_attention/prefill/launch_prefill.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 
 template void launch_prefill<PrefillD96<DType::bf16, Scores::scaled>>(const PrefillParams&,
                                                                       const PagedKeys&,
@@ -14,4 +14,4 @@ template void launch_prefill<PrefillD96<DType::f16, Scores::modified>>(const Pre
                                                                        const PagedKeys&,
                                                                        const PrefillLaunch&);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

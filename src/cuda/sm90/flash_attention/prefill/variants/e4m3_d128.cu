@@ -2,7 +2,7 @@
 #include "cuda/common/prefill_attention/variants.h"
 #include "cuda/sm90/flash_attention/prefill/launch_prefill.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 
 template void launch_prefill<PrefillD128E4m3<DType::bf16, Scores::scaled>>(const PrefillParams&,
                                                                            const PagedKeys&,
@@ -11,4 +11,4 @@ template void launch_prefill<PrefillD128E4m3<DType::bf16, Scores::modified>>(con
                                                                              const PagedKeys&,
                                                                              const PrefillLaunch&);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

@@ -3,7 +3,7 @@
 #include "cuda/sm90/flash_attention/prefill/narrow/launch_flipping.cuh"
 #include "cuda/sm90/flash_attention/prefill/narrow/launch_narrow.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::flash_attention {
 
 template void launch_narrow<NarrowD128<DType::bf16, Scores::scaled>>(const PrefillParams&,
                                                                      const FlippedKeys&,
@@ -15,4 +15,4 @@ template void launch_flipping<NarrowD192V128<DType::bf16, Scores::scaled>>(const
                                                                            const PagedKeys&,
                                                                            const PrefillLaunch&);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::flash_attention

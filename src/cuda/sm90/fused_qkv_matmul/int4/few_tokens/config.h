@@ -4,7 +4,7 @@
 
 #include "quire/dtype.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::fused_qkv_matmul {
 
 inline constexpr int kQuarterRows = 16;       // of a panel: what a warp multiplies
 inline constexpr int kMostQuarterWarps = 18;  // of a block: more would have too few registers
@@ -26,4 +26,4 @@ template <DType kDType, int kTokens> struct FewTokens {
   static constexpr FewTokensConfig kConfig{.dtype = kDType, .tokens = kTokens};
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::fused_qkv_matmul

@@ -14,7 +14,7 @@
 #include "cuda/sm90/fused_qkv_matmul/int4/few_tokens/multiply.cuh"
 #include "cuda/sm90/fused_qkv_matmul/int4/store_token_run.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::fused_qkv_matmul {
 
 struct BlockQuarters {
   int first;
@@ -153,4 +153,4 @@ __global__ void __launch_bounds__(32 * (kMostQuarterWarps + kOtherWarps), 1)
   store_quarters(params, shared, BlockQuarters(params, opaque(static_cast<int>(blockIdx.x))));
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::fused_qkv_matmul

@@ -5,7 +5,7 @@
 #include "cuda/sm90/fused_qkv_matmul/int4/few_tokens/kernel.cuh"
 #include "cuda/sm90/fused_qkv_matmul/int4/few_tokens/launch_few.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::fused_qkv_matmul {
 
 template <typename Variant>
 void launch_few_tokens(const FewTokensParams& params, const FewTokensLaunch& where) {
@@ -18,4 +18,4 @@ void launch_few_tokens(const FewTokensParams& params, const FewTokensLaunch& whe
   launch(few_tokens_kernel<Variant>, shape, where.stream, params);
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::fused_qkv_matmul

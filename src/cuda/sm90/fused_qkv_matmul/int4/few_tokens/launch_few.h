@@ -7,7 +7,7 @@
 #include "cuda/sm90/fused_qkv_matmul/int4/few_tokens/config.h"
 #include "cuda/sm90/fused_qkv_matmul/int4/few_tokens/params.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::fused_qkv_matmul {
 
 struct FewTokensLaunch {
   int blocks = 0;
@@ -18,4 +18,4 @@ struct FewTokensLaunch {
 template <typename Variant>
 void launch_few_tokens(const FewTokensParams& params, const FewTokensLaunch& launch);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::fused_qkv_matmul

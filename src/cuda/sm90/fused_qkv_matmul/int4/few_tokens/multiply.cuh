@@ -7,7 +7,7 @@
 #include "cuda/sm90/fused_qkv_matmul/int4/few_tokens/shared.cuh"
 #include "cuda/sm90/fused_qkv_matmul/int4/few_tokens/step_codes.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::fused_qkv_matmul {
 
 template <FewTokensConfig kConfig, int kGroups> struct QuarterWarp {
   static constexpr int kEights = kConfig.tokens / 8;
@@ -123,4 +123,4 @@ template <FewTokensConfig kConfig, int kGroups> struct QuarterWarp {
   }
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::fused_qkv_matmul

@@ -3,7 +3,7 @@
 
 #include "cuda/sm90/fused_qkv_matmul/int4/params.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::fused_qkv_matmul {
 
 struct FewTokensParams {
   Int4Params product{};  // x: boxes of all tokens × 2 · parts units of 64 columns
@@ -14,4 +14,4 @@ struct FewTokensParams {
   int stage_bytes = 0;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::fused_qkv_matmul

@@ -6,7 +6,7 @@
 #include "cuda/common/matmul/int4/packed_order.h"
 #include "cuda/common/runtime/ceil_div.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::fused_qkv_matmul {
 namespace {
 
 constexpr std::int64_t kMostXBytes = 160 * 1024;  // of shared memory, beside the sums
@@ -47,4 +47,4 @@ FewTokensPlan plan_few_tokens(const Int4Shape& shape, int num_sms) {
           .stage_bytes = static_cast<int>(stage_bytes)};
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::fused_qkv_matmul

@@ -5,7 +5,7 @@
 #include "cuda/sm90/fused_qkv_matmul/int4/few_tokens/variant_table.h"
 #include "cuda/sm90/fused_qkv_matmul/int4/int4_shape.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::fused_qkv_matmul {
 
 struct FewTokensPlan {
   const FewTokensVariant* variant = nullptr;  // null: another kernel's problem
@@ -19,4 +19,4 @@ struct FewTokensPlan {
 
 FewTokensPlan plan_few_tokens(const Int4Shape& shape, int num_sms);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::fused_qkv_matmul

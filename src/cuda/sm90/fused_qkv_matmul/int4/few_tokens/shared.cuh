@@ -7,7 +7,7 @@
 #include "cuda/common/pipeline/ring.cuh"
 #include "cuda/sm90/fused_qkv_matmul/int4/few_tokens/config.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::fused_qkv_matmul {
 
 template <FewTokensConfig kConfig> struct alignas(1024) FewTokensShared {
   // [warp][token][row]; the gap spreads a warp's stores over the banks.
@@ -35,4 +35,4 @@ struct XPosition {
   }
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::fused_qkv_matmul

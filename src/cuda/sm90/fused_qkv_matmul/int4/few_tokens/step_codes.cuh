@@ -6,7 +6,7 @@
 #include "cuda/common/pipeline/tma.cuh"
 #include "cuda/sm90/fused_qkv_matmul/int4/decode.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::fused_qkv_matmul {
 
 // Marked to be evicted first: nobody else will read it.
 __device__ inline uint4 load_once(const std::byte* from) {
@@ -46,4 +46,4 @@ template <int kGroups> struct StepCodes {
   }
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::fused_qkv_matmul

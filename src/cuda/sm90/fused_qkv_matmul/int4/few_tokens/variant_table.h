@@ -6,7 +6,7 @@
 
 #include "cuda/sm90/fused_qkv_matmul/int4/few_tokens/launch_few.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::fused_qkv_matmul {
 
 struct FewTokensVariant {
   std::string_view name;
@@ -25,4 +25,4 @@ inline constexpr FewTokensVariant kFewTokensVariants[] = {
     few_tokens_variant<FewTokens<DType::f16, 16>>("int4_f16_quarters_t16"),
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::fused_qkv_matmul

@@ -8,7 +8,7 @@
 #include "cuda/sm90/fused_qkv_matmul/int4/params.h"
 #include "cuda/sm90/fused_qkv_matmul/int4/shared.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::fused_qkv_matmul {
 
 template <Int4Config kConfig>
 __device__ void load_chunks(const Int4Params& params, Int4Shared<kConfig>& shared, int first_panel,
@@ -60,4 +60,4 @@ __device__ void load_role(const Int4Params& params, Int4Shared<kConfig>& shared,
   }
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::fused_qkv_matmul

@@ -8,7 +8,7 @@
 #include "cuda/sm90/fused_qkv_matmul/int4/params.h"
 #include "cuda/sm90/fused_qkv_matmul/int4/shared.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::fused_qkv_matmul {
 
 // Row 16 (t / 32) + (t % 32) / 4 + 8i, token 8j + 2 (t % 4) + e in [4j + 2i + e].
 template <Int4Config kConfig> struct Int4Sums {
@@ -156,4 +156,4 @@ __device__ void multiply_role(const Int4Order& order, Int4Shared<kConfig>& share
   }
 }
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::fused_qkv_matmul

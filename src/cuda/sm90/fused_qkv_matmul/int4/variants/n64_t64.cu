@@ -2,10 +2,10 @@
 #include "cuda/sm90/fused_qkv_matmul/int4/launch_variant.cuh"
 #include "cuda/sm90/fused_qkv_matmul/int4/variants.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::fused_qkv_matmul {
 
 template void launch_int4<Int4N64T64<DType::bf16>>(const Int4Params&, const Int4Grid&,
                                                    cudaStream_t);
 template void launch_int4<Int4N64T64<DType::f16>>(const Int4Params&, const Int4Grid&, cudaStream_t);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::fused_qkv_matmul

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/sm90/mla_indexer/cluster/launch_cluster.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 template void launch_index_cluster<IndexRow<32, 128>>(const IndexParams&, const ClusterShape&,
                                                       cudaStream_t);
@@ -12,4 +12,4 @@ template void launch_index_cluster<IndexRow<64, 128>>(const IndexParams&, const 
 template void launch_index_cluster<IndexRow<64, 64>>(const IndexParams&, const ClusterShape&,
                                                      cudaStream_t);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

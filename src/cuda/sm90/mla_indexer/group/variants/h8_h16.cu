@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/sm90/mla_indexer/group/launch_group.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::mla_indexer {
 
 template void launch_index_group<IndexGroup<8, 128>>(const IndexParams&, const GroupBoard&,
                                                      const GroupShape&, cudaStream_t);
@@ -12,4 +12,4 @@ template void launch_index_group<IndexGroup<16, 128>>(const IndexParams&, const 
 template void launch_index_group<IndexGroup<16, 64>>(const IndexParams&, const GroupBoard&,
                                                      const GroupShape&, cudaStream_t);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::mla_indexer

@@ -8,7 +8,7 @@
 #include "cuda/sm90/sparse_mla/fp8/load_queries.cuh"
 #include "cuda/sm90/sparse_mla/fp8/tile_sums.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::sparse_mla {
 
 template <typename Variant> class AttendFp8Role {
  public:
@@ -167,4 +167,4 @@ template <typename Variant> class AttendFp8Role {
   int turn_ = 0;  // of the two places for weights and scales
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::sparse_mla

@@ -10,7 +10,7 @@
 #include "cuda/sm90/sparse_mla/row_finder.cuh"
 #include "cuda/sm90/sparse_mla/work_item.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::sparse_mla {
 
 template <typename Variant> class GatherFp8Role {
  public:
@@ -140,4 +140,4 @@ template <typename Variant> class GatherFp8Role {
   RingPosition<Variant::kConfig.stages> row_at_;
 };
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::sparse_mla

@@ -2,9 +2,9 @@
 #include "cuda/sm90/sparse_mla/fp8/launch_fp8.cuh"
 #include "cuda/sm90/sparse_mla/fp8/variants.h"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::sparse_mla {
 
 template void launch_sparse_fp8<SparseFp8Heads16>(const SparseParams&, int, cudaStream_t);
 template void launch_sparse_fp8<SparseFp8Heads32>(const SparseParams&, int, cudaStream_t);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::sparse_mla

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/sm90/fused_qkv_matmul/int4/few_tokens/launch_few.cuh"
 
-namespace quire::cuda::hopper {
+namespace quire::cuda::sm90::fused_qkv_matmul {
 
 template void launch_few_tokens<FewTokens<DType::bf16, 8>>(const FewTokensParams&,
                                                            const FewTokensLaunch&);
@@ -12,4 +12,4 @@ template void launch_few_tokens<FewTokens<DType::f16, 8>>(const FewTokensParams&
 template void launch_few_tokens<FewTokens<DType::f16, 16>>(const FewTokensParams&,
                                                            const FewTokensLaunch&);
 
-}  // namespace quire::cuda::hopper
+}  // namespace quire::cuda::sm90::fused_qkv_matmul
