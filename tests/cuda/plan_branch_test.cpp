@@ -79,11 +79,11 @@ TEST(PlanBranchTest, RopeColumnsMustBeExactInQsDtype) {
 
 TEST(PlanBranchTest, ProductsOfE4m3WhereTheyAreAllowed) {
   MlaPrefillProblem problem = deepseek(4096);
-  EXPECT_FALSE(branch_shape(problem).is_narrow);
+  EXPECT_FALSE(branch_shape(problem).has_fp8_products);
   problem.allow_fp8_products = true;
-  EXPECT_TRUE(branch_shape(problem).is_narrow);
+  EXPECT_TRUE(branch_shape(problem).has_fp8_products);
   problem.q_dtype = problem.out_dtype = DType::f16;
-  EXPECT_FALSE(branch_shape(problem).is_narrow);
+  EXPECT_FALSE(branch_shape(problem).has_fp8_products);
 }
 
 // The projection that keeps its weights writes e4m3 itself, in place of what it writes else.

@@ -4,7 +4,7 @@
 
 #include <set>
 
-#include "cuda/common/split_kv/work_line.h"
+#include "cuda/common/split_kv/split_schedule.h"
 #include "cuda/llama_attention.h"
 #include "cuda/sm90/flash_attention/decode/tree_mask.h"
 #include "gtest/gtest.h"
@@ -26,7 +26,7 @@ TEST(PlanDecodeTest, EveryVariantFitsTheMachine) {
     EXPECT_TRUE(names.insert(variant.name).second) << variant.name;
     const std::int64_t ring = std::int64_t{config.stages} * config.stage_bytes();
     const std::int64_t queries =
-        std::int64_t{config.items} * config.query_slabs() * config.rows * 128;
+        std::int64_t{config.items} * config.query_swizzle_columns() * config.rows * 128;
     const std::int64_t sums = std::int64_t{DecodeConfig::kWarps} * config.warp_rows() *
                               (config.dims() + 4) * std::int64_t{sizeof(float)};
     EXPECT_LE(ring + queries + sums + kSmall, kSharedBytes) << variant.name;

@@ -44,36 +44,37 @@ TEST(PlanMlaDecodeTest, VariantsAreOrderedByTheirRows) {
   }
 }
 
-TEST(PlanMlaDecodeTest, KernelsForManyRowsFitTheMachine) {
+TEST(PlanMlaDecodeTest, KernelsForFp8WgmmaFitTheMachine) {
   constexpr int kStartRegisters = 128;  // of 512 threads
-  for (const FewRowsConfig& config : {MlaDecodeFp8R64::kConfig, MlaDecodeFp8R128::kConfig}) {
+  for (const SwapAbConfig& config : {MlaDecodeFp8R64::kConfig, MlaDecodeFp8R128::kConfig}) {
     EXPECT_LE(config.load_registers + config.score_registers + 2 * config.value_registers,
               4 * kStartRegisters);
     EXPECT_EQ(config.unit_bytes() % 128, 0);
-    EXPECT_GT(config.units, FewRowsConfig::kTileUnits);  // some are on their way
+    EXPECT_GT(config.units, SwapAbConfig::kTileUnits);  // some are on their way
   }
   EXPECT_EQ(MlaDecodeFp8R128::kRows, MlaDecodeFp8R128::kCluster * MlaDecodeFp8R128::kConfig.rows);
 }
 
-TEST(PlanMlaDecodeTest, KernelsForFewRowsFitTheMachine) {
+TEST(PlanMlaDecodeTest, KernelsForSwapAbFitTheMachine) {
   constexpr int kStartRegisters = 96;  // of 640 threads
   constexpr std::int64_t kSharedBytes = 227 * 1024;
   constexpr std::int64_t kSmall = 5 * 1024;  // barriers, items, references, scales of rows
-  constexpr std::int64_t kSlab = 16 * 128;
-  for (const FewRowsConfig& config :
+  constexpr std::int64_t kSwizzleColumn = 16 * 128;
+  for (const SwapAbConfig& config :
        {MlaDecodeBf16R16::kConfig, MlaDecodeFp8R16::kConfig, MlaDecodeFp8BlockR16::kConfig}) {
-    const std::int64_t slabs = 9 + 2 * config.scale_groups();  // of q and of weights
-    EXPECT_LE(slabs * kSlab + config.units * config.unit_bytes() + kSmall, kSharedBytes);
+    const std::int64_t swizzle_columns = 9 + 2 * config.scale_groups();  // of q and of weights
+    EXPECT_LE(swizzle_columns * kSwizzleColumn + config.units * config.unit_bytes() + kSmall,
+              kSharedBytes);
     EXPECT_LE(config.load_registers + 2 * (config.score_registers + config.value_registers),
               5 * kStartRegisters);
     EXPECT_EQ(config.unit_bytes() % 128, 0);
-    EXPECT_GE(config.units, 2 * FewRowsConfig::kTileUnits);
+    EXPECT_GE(config.units, 2 * SwapAbConfig::kTileUnits);
   }
   // Eight rows in different banks: by swizzling, which begins anew there, or because they stand an odd number of 16 bytes
   // apart.
   EXPECT_EQ(MlaDecodeBf16R16::kConfig.unit_bytes() % 1024, 0);
   EXPECT_EQ(MlaDecodeFp8R16::kConfig.unit_bytes() % 1024, 0);
-  EXPECT_EQ(MlaDecodeFp8BlockR16::kConfig.unit_bytes() / FewRowsConfig::kUnitKeys % 32, 16);
+  EXPECT_EQ(MlaDecodeFp8BlockR16::kConfig.unit_bytes() / SwapAbConfig::kUnitKeys % 32, 16);
 }
 
 TEST(PlanMlaDecodeTest, RowsHoldTheHeadsOfTheNewTokens) {

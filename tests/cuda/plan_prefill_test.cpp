@@ -22,10 +22,10 @@ TEST(PlanPrefillTest, EveryVariantFitsTheMachine) {
     const PrefillConfig& config = variant.config;
     EXPECT_TRUE(names.insert(variant.name).second) << variant.name;
     const std::int64_t q =
-        std::int64_t{config.q_buffers} * config.query_slabs() * config.rows() * 128;
-    const std::int64_t slabs =
-        config.key_stages * config.key_slabs() + config.value_stages * config.value_slabs();
-    EXPECT_LE(q + slabs * config.block_keys * 128 + kSmall, kSharedBytes) << variant.name;
+        std::int64_t{config.q_buffers} * config.query_swizzle_columns() * config.rows() * 128;
+    const std::int64_t swizzle_columns = config.key_stages * config.key_swizzle_columns() +
+                                         config.value_stages * config.value_swizzle_columns();
+    EXPECT_LE(q + swizzle_columns * config.block_keys * 128 + kSmall, kSharedBytes) << variant.name;
     // A step holds a block of each while it waits for the next.
     EXPECT_GE(config.key_stages, 2) << variant.name;
     EXPECT_GE(config.value_stages, 2) << variant.name;
@@ -86,28 +86,28 @@ PrefillPath path_of(const FlashAttentionProblem& problem, Scores scores = Scores
   EXPECT_EQ(refuse_prefill(problem), "");
   const PrefillPlan plan = plan_prefill(problem, scores, 132);
   // The kernel of a path is started in the path's own way.
-  const bool is_narrow = plan.path == PrefillPath::narrow;
-  const bool is_expanding = plan.path == PrefillPath::expanding;
-  EXPECT_EQ(plan.variant->launch_narrow != nullptr, is_narrow);
-  EXPECT_EQ(plan.variant->launch_expanding != nullptr, is_expanding);
-  EXPECT_EQ(plan.variant->launch == nullptr, is_narrow || is_expanding);
+  const bool has_fp8_products = plan.path == PrefillPath::fp8;
+  const bool is_dequantizing = plan.path == PrefillPath::dequantizing;
+  EXPECT_EQ(plan.variant->launch_fp8 != nullptr, has_fp8_products);
+  EXPECT_EQ(plan.variant->launch_dequantizing != nullptr, is_dequantizing);
+  EXPECT_EQ(plan.variant->launch == nullptr, has_fp8_products || is_dequantizing);
   return plan.path;
 }
 
-TEST(PlanPrefillTest, ManyRowsShareAnExpandedCache) {
+TEST(PlanPrefillTest, Fp8WgmmaShareAnDequantizedCache) {
   FlashAttentionProblem problem = llama(16);
   EXPECT_EQ(path_of(problem), PrefillPath::direct);
   problem.cache.row_format = RowFormat::uniform(DType::fp8_e4m3, 128);
-  EXPECT_EQ(path_of(problem), PrefillPath::expanding);
-  EXPECT_EQ(path_of(problem, Scores::modified), PrefillPath::expanded);
+  EXPECT_EQ(path_of(problem), PrefillPath::dequantizing);
+  EXPECT_EQ(path_of(problem, Scores::modified), PrefillPath::dequantized);
   problem.ragged.tokens = 100;
   EXPECT_EQ(path_of(problem), PrefillPath::direct);
   problem.cache.row_format = RowFormat::scaled(DType::fp8_e4m3, 128, 128);
-  EXPECT_EQ(path_of(problem), PrefillPath::expanded);
+  EXPECT_EQ(path_of(problem), PrefillPath::dequantized);
   problem.cache.has_scales = problem.has_head_scales = true;
   EXPECT_EQ(path_of(problem), PrefillPath::direct);
   problem.cache.row_format = RowFormat::scaled(DType::i8, 128, 32);
-  EXPECT_EQ(path_of(problem), PrefillPath::expanded);
+  EXPECT_EQ(path_of(problem), PrefillPath::dequantized);
 }
 
 TEST(PlanPrefillTest, ProductsOfE4m3OnlyWhereTheyAreAllowed) {
@@ -115,10 +115,10 @@ TEST(PlanPrefillTest, ProductsOfE4m3OnlyWhereTheyAreAllowed) {
   problem.allow_fp8_products = true;
   EXPECT_EQ(path_of(problem), PrefillPath::direct);
   problem.cache.row_format = RowFormat::uniform(DType::fp8_e4m3, 128);
-  EXPECT_EQ(path_of(problem), PrefillPath::narrow);
-  EXPECT_EQ(path_of(problem, Scores::modified), PrefillPath::expanded);
+  EXPECT_EQ(path_of(problem), PrefillPath::fp8);
+  EXPECT_EQ(path_of(problem, Scores::modified), PrefillPath::dequantized);
   problem.allow_fp8_products = false;
-  EXPECT_EQ(path_of(problem), PrefillPath::expanding);
+  EXPECT_EQ(path_of(problem), PrefillPath::dequantizing);
 }
 
 // 128 heads of MLA prefill's width, each with keys of its own.
@@ -136,7 +136,7 @@ TEST(PlanPrefillTest, OnlyWhatThePathNeedsMustFit) {
   FlashAttentionProblem problem = latent_heads_of_e4m3(128);
   problem.cache.max_pages = 192;
   problem.ragged = {.tokens = 8192, .batch = 1};
-  EXPECT_EQ(path_of(problem), PrefillPath::narrow);
+  EXPECT_EQ(path_of(problem), PrefillPath::fp8);
   problem.scale = -0.125;
   EXPECT_NE(refuse_prefill(problem), "");
   problem.cache.max_pages = 64;
@@ -148,13 +148,13 @@ TEST(PlanPrefillTest, FewTilesOfRowsTransposeValuesThemselves) {
   FlashAttentionProblem problem = latent_heads_of_e4m3(64);
   problem.cache.max_pages = 64;
   problem.ragged = {.tokens = 2048, .batch = 1};
-  EXPECT_EQ(path_of(problem), PrefillPath::flipping);
+  EXPECT_EQ(path_of(problem), PrefillPath::transposing);
   problem.ragged = {.tokens = 8192, .batch = 4};
-  EXPECT_EQ(path_of(problem), PrefillPath::flipping);
-  EXPECT_TRUE(plan_prefill(problem, Scores::scaled, 132).variant->flips());
+  EXPECT_EQ(path_of(problem), PrefillPath::transposing);
+  EXPECT_TRUE(plan_prefill(problem, Scores::scaled, 132).variant->transposes());
   problem.ragged.batch = 2;
-  EXPECT_EQ(path_of(problem), PrefillPath::narrow);
-  EXPECT_FALSE(plan_prefill(problem, Scores::scaled, 132).variant->flips());
+  EXPECT_EQ(path_of(problem), PrefillPath::fp8);
+  EXPECT_FALSE(plan_prefill(problem, Scores::scaled, 132).variant->transposes());
 }
 
 // Many of them leave the tensor cores enough to do while a warp transposes what comes later.
@@ -162,22 +162,22 @@ TEST(PlanPrefillTest, ManyTilesOfRowsHaveValuesTransposedAhead) {
   FlashAttentionProblem problem = llama(16);
   problem.cache.row_format = RowFormat::uniform(DType::fp8_e4m3, 128);
   problem.allow_fp8_products = true;
-  EXPECT_TRUE(plan_prefill(problem, Scores::scaled, 132).flips_ahead);
+  EXPECT_TRUE(plan_prefill(problem, Scores::scaled, 132).transposes_ahead);
   problem.ragged.tokens = 512;
   const PrefillPlan few = plan_prefill(problem, Scores::scaled, 132);
-  EXPECT_EQ(few.path, PrefillPath::narrow);
-  EXPECT_FALSE(few.flips_ahead);
+  EXPECT_EQ(few.path, PrefillPath::fp8);
+  EXPECT_FALSE(few.transposes_ahead);
 }
 
 TEST(PlanPrefillTest, ProductsOfE4m3AtTheHeadsOfLatentAttention) {
   FlashAttentionProblem problem = llama(16);
   problem.head_dim = 192;
   problem.cache.row_format = RowFormat::uniform(DType::fp8_e4m3, 192);
-  EXPECT_EQ(path_of(problem), PrefillPath::expanded);
+  EXPECT_EQ(path_of(problem), PrefillPath::dequantized);
   problem.allow_fp8_products = true;
-  EXPECT_EQ(path_of(problem), PrefillPath::narrow);
+  EXPECT_EQ(path_of(problem), PrefillPath::fp8);
   problem.q_dtype = problem.out_dtype = DType::f16;
-  EXPECT_EQ(path_of(problem), PrefillPath::expanded);
+  EXPECT_EQ(path_of(problem), PrefillPath::dequantized);
 }
 
 // Which other sequences there are must not decide how one is computed.

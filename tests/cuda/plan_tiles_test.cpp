@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/tile_simulator.h"
-#include "cuda/common/matmul/narrow_tiles.h"
+#include "cuda/common/matmul/tail_tiles.h"
 #include "cuda/common/mma/row_order.h"
 #include "cuda/sm90/fused_qkv_matmul/kv_codes.h"
 #include "gtest/gtest.h"
@@ -87,13 +87,13 @@ TEST(PlanTilesTest, TilesCoverTheProblem) {
         const TileConfig& config = plan.variant->config;
         EXPECT_GE(plan.grid.rows * std::int64_t{config.tokens()} * config.weight_sharers(), tokens);
         const std::int64_t width = std::int64_t{config.tile_n} * config.token_sharers();
-        EXPECT_LE(plan.narrow.rows, plan.grid.rows);
-        if (plan.narrow.rows < plan.grid.rows) {
-          EXPECT_GE((plan.grid.columns + plan.narrow.whole_columns) * width, columns);
+        EXPECT_LE(plan.tail.rows, plan.grid.rows);
+        if (plan.tail.rows < plan.grid.rows) {
+          EXPECT_GE((plan.grid.columns + plan.tail.whole_columns) * width, columns);
         }
-        if (plan.narrow.rows > 0) {
-          EXPECT_TRUE(config.has_narrow());
-          EXPECT_GE(plan.grid.columns * width + plan.narrow.columns * std::int64_t{config.narrow_n},
+        if (plan.tail.rows > 0) {
+          EXPECT_TRUE(config.has_tail());
+          EXPECT_GE(plan.grid.columns * width + plan.tail.columns * std::int64_t{config.tail_n},
                     columns);
         }
         const std::int64_t fetched = std::int64_t{plan.box_tokens} * config.token_sharers();
@@ -277,27 +277,27 @@ TEST(PlanTilesTest, F16ResultsHaveShortSums) {
 }
 
 // A round of whole tiles that is half empty is filled up.
-TEST(PlanTilesTest, NarrowTilesEndALaunchSooner) {
+TEST(PlanTilesTest, TailTilesEndALaunchSooner) {
   const auto plan = [](std::int64_t tokens, std::int64_t columns, bool allow_fast_accum = false) {
     return plan_tiles({tokens, columns, DType::fp8_e4m3, Scaling::rows, allow_fast_accum}, kSms);
   };
   EXPECT_EQ(plan(2048, 10240).grid.columns, 49);
-  EXPECT_EQ(plan(2048, 10240).narrow.columns, 9);
-  EXPECT_EQ(plan(2048, 10240).narrow.rows, 8);
+  EXPECT_EQ(plan(2048, 10240).tail.columns, 9);
+  EXPECT_EQ(plan(2048, 10240).tail.rows, 8);
   EXPECT_EQ(plan(8192, 10240).grid.columns, 53);
-  EXPECT_EQ(plan(8192, 10240).narrow.columns, 1);
-  EXPECT_EQ(plan(2048, 6144).narrow.rows, 0);
-  EXPECT_EQ(plan(8192, 6144).narrow.rows, 0);
-  EXPECT_EQ(plan(512, 6144).narrow.rows, 0);
-  EXPECT_EQ(plan(2048, 6144, true).narrow.rows, 0);
+  EXPECT_EQ(plan(8192, 10240).tail.columns, 1);
+  EXPECT_EQ(plan(2048, 6144).tail.rows, 0);
+  EXPECT_EQ(plan(8192, 6144).tail.rows, 0);
+  EXPECT_EQ(plan(512, 6144).tail.rows, 0);
+  EXPECT_EQ(plan(2048, 6144, true).tail.rows, 0);
   EXPECT_EQ(plan(2048, 6144, true).variant->name, "fp8_fast_accum_n256");
   // The cases fp8_half_tiles and fp8_half_tiles_in_the_last_round.
-  EXPECT_GT(plan(129, 14976).narrow.rows, 0);
-  EXPECT_GT(plan(1793, 3168).narrow.rows, 0);
+  EXPECT_GT(plan(129, 14976).tail.rows, 0);
+  EXPECT_GT(plan(1793, 3168).tail.rows, 0);
 }
 
 // 768 tiles of 256 columns for 66 clusters: 11 rounds of whole ones, and 56 narrow ones in the last 14 rows.
-TEST(PlanTilesTest, SomeRowsHaveNarrowTiles) {
+TEST(PlanTilesTest, SomeRowsHaveTailTiles) {
   for (const auto& [dtype, scaling, allow_fast_accum] :
        {std::tuple{DType::bf16, Scaling::none, false},
         std::tuple{DType::fp8_e4m3, Scaling::rows, true},
@@ -305,29 +305,28 @@ TEST(PlanTilesTest, SomeRowsHaveNarrowTiles) {
     const TilePlan plan = plan_tiles({8192, 6144, dtype, scaling, allow_fast_accum}, kSms);
     EXPECT_EQ(plan.variant->config.tile_n, 256);
     EXPECT_EQ(plan.grid.columns, 21);
-    EXPECT_EQ(plan.narrow.whole_columns, 3);
-    EXPECT_EQ(plan.narrow.rows, 14);
-    EXPECT_EQ(plan.narrow.columns, 4);
+    EXPECT_EQ(plan.tail.whole_columns, 3);
+    EXPECT_EQ(plan.tail.rows, 14);
+    EXPECT_EQ(plan.tail.columns, 4);
     // The cases narrow_tiles*.
     const TilePlan small =
         plan_tiles({1025, allow_fast_accum ? 9184 : 8416, dtype, scaling, allow_fast_accum}, kSms);
     EXPECT_EQ(small.variant->config.tile_n, 256);
-    EXPECT_EQ(small.narrow.rows, 4);
+    EXPECT_EQ(small.tail.rows, 4);
   }
 }
 
 // Every narrow tile is computed once, whatever the whole ones leave, and no cluster is two of them behind another.
-TEST(NarrowTilesTest, EveryClusterHasItsShare) {
+TEST(TailTilesTest, EveryClusterHasItsShare) {
   constexpr int kClusters = 7;
-  constexpr int kNarrow = 40;
+  constexpr int kTail = 40;
   for (const int share : {1, 2}) {
     for (int whole = kClusters; whole <= 3 * kClusters; ++whole) {
-      std::vector<int> times(kNarrow);
+      std::vector<int> times(kTail);
       std::set<int> ends;  // of clusters, in narrow tiles
       for (int cluster = 0; cluster < kClusters; ++cluster) {
         int had = 0;
-        for (int next; (next = narrow_tile(whole, kClusters, cluster, had, share)) < kNarrow;
-             ++had) {
+        for (int next; (next = tail_tile(whole, kClusters, cluster, had, share)) < kTail; ++had) {
           ++times[static_cast<std::size_t>(next)];
         }
         ends.insert(share * ((whole - cluster + kClusters - 1) / kClusters) + had);
@@ -377,7 +376,7 @@ TEST(PlanCodesTest, TilesHoldWholeGranules) {
           ASSERT_NE(plan.variant, nullptr) << tokens << " × " << columns;
           const TileConfig& config = plan.variant->config;
           EXPECT_EQ(config.kv_rows, KvRows::codes);
-          EXPECT_EQ(plan.narrow.rows, 0);
+          EXPECT_EQ(plan.tail.rows, 0);
           const int held = config.token_sharers() > 1 ? 2 * config.tile_n : config.tile_n;
           EXPECT_EQ(held % granule, 0) << plan.variant->name;
           EXPECT_TRUE(config.token_sharers() == 1 || config.token_sharers() % 2 == 0);

@@ -103,7 +103,8 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
   for (int w = 0; w < kWarps; ++w) value += partial[w][lane];
   const int token = first_token + lane / kRows;
   const int column = first_row + lane % kRows;
-  const Target to = target_of(params.outputs, token, column, key_row_of(params.outputs, token));
+  const OutputTarget to =
+      target_of(params.outputs, token, column, key_row_of(params.outputs, token));
   if (to.address != nullptr) store_one(to, value + bias_of(params.outputs, column));
 }
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "cuda/any/fused_qkv_matmul/operands.h"
-#include "cuda/common/matmul/waiting_rows.h"
+#include "cuda/common/matmul/deferred_rows.h"
 #include "cuda/common/runtime/device_facts.h"
 #include "cuda/common/runtime/device_scope.h"
 
@@ -72,7 +72,7 @@ namespace {
 
 std::int64_t workspace_bytes(const FusedQkvProblem& problem) {
   const std::int64_t rows =
-      holds_plain_numbers(problem.cache.row_format) ? 0 : waiting_rows_bytes(problem);
+      holds_plain_numbers(problem.cache.row_format) ? 0 : deferred_rows_bytes(problem);
   const bool is_exact = problem.activations == Activations::exact;
   return rows + (is_exact ? 0 : bytes_for(DType::f32, problem.ragged.tokens * problem.hidden));
 }
@@ -90,7 +90,7 @@ void run(const FusedQkvArgs& args, const Context& context) {
   const bool is_direct = holds_plain_numbers(args.cache.format());
   if (!is_direct) params.outputs.rows = workspace;
   launch_product(params, stream);
-  if (!is_direct) store_waiting_rows(args, context, workspace);
+  if (!is_direct) store_deferred_rows(args, context, workspace);
 }
 
 }  // namespace

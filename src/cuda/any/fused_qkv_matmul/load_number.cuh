@@ -3,7 +3,7 @@
 #pragma once
 
 #include "cuda/any/fused_qkv_matmul/params.h"
-#include "cuda/common/rows/eight.cuh"
+#include "cuda/common/rows/vec8.cuh"
 
 namespace quire::cuda::any::fused_qkv_matmul {
 

@@ -10,7 +10,7 @@ namespace quire::cuda::any::fused_qkv_matmul {
 
 inline constexpr int kFour = 4;
 
-struct Target {
+struct OutputTarget {
   std::byte* address = nullptr;  // null: the value goes nowhere
   DType dtype = DType::f32;
 };
@@ -22,8 +22,8 @@ __device__ inline std::byte* key_row_of(const GeneralOutputs& outputs, int token
                                                 outputs.keys.batch, token));
 }
 
-__device__ inline Target target_of(const GeneralOutputs& outputs, int token, int column,
-                                   std::byte* key_row) {
+__device__ inline OutputTarget target_of(const GeneralOutputs& outputs, int token, int column,
+                                         std::byte* key_row) {
   if (token >= outputs.tokens || column >= outputs.columns) return {};
   if (column < outputs.q_dim) {
     return {outputs.q + token * outputs.q_stride_bytes +
@@ -53,7 +53,7 @@ __device__ inline unsigned i8_code(float value) {
   return static_cast<unsigned>(whole) & 0xffu;
 }
 
-__device__ inline void store_one(const Target& to, float value) {
+__device__ inline void store_one(const OutputTarget& to, float value) {
   switch (to.dtype) {
     case DType::f32:
       *reinterpret_cast<float*>(to.address) = value;
@@ -73,7 +73,7 @@ __device__ inline void store_one(const Target& to, float value) {
   }
 }
 
-__device__ inline void store_vector(const Target& to, const float (&v)[kFour]) {
+__device__ inline void store_vector(const OutputTarget& to, const float (&v)[kFour]) {
   switch (to.dtype) {
     case DType::f32:
       *reinterpret_cast<float4*>(to.address) = {v[0], v[1], v[2], v[3]};
@@ -97,7 +97,7 @@ __device__ inline void store_vector(const Target& to, const float (&v)[kFour]) {
 // Columns [column, column + 4) of a token, column a multiple of 4.
 __device__ inline void store_four(const GeneralOutputs& outputs, int token, int column,
                                   std::byte* key_row, const float (&v)[kFour]) {
-  const Target first = target_of(outputs, token, column, key_row);
+  const OutputTarget first = target_of(outputs, token, column, key_row);
   const int vector_bytes = kFour * bits(first.dtype) / 8;
   if (outputs.has_whole_fours &&
       reinterpret_cast<std::uintptr_t>(first.address) % vector_bytes == 0) {
@@ -106,7 +106,7 @@ __device__ inline void store_four(const GeneralOutputs& outputs, int token, int 
   }
 #pragma unroll
   for (int i = 0; i < kFour; ++i) {
-    const Target to = target_of(outputs, token, column + i, key_row);
+    const OutputTarget to = target_of(outputs, token, column + i, key_row);
     if (to.address != nullptr) store_one(to, v[i]);
   }
 }

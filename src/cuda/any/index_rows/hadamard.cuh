@@ -69,14 +69,14 @@ __device__ inline void hadamard_by_shuffles(float (&values)[kVectors][kWidth]) {
 }
 
 // Four lanes, all bits of a vector and of the lanes.
-__device__ inline void hadamard_of_vector(const HadamardProduct& product, float (&vector)[kEight]) {
+__device__ inline void hadamard_of_vector(const HadamardProduct& product, float (&vector)[kVec8]) {
   hadamard_in_vector(vector, 2);
   product.apply(&vector[0]);
   product.apply(&vector[4]);
 }
 template <int kVectors>
 __device__ inline void hadamard_by_product(const HadamardProduct& product,
-                                           float (&values)[kVectors][kEight]) {
+                                           float (&values)[kVectors][kVec8]) {
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) hadamard_of_vector(product, values[v]);
   hadamard_between_vectors(values);
@@ -85,7 +85,7 @@ __device__ inline void hadamard_by_product(const HadamardProduct& product,
 // The same where the second half of the row has been through a RawHadamardProduct.
 template <int kVectors>
 __device__ inline void hadamard_by_products(const HadamardProduct& product,
-                                            float (&values)[kVectors][kEight]) {
+                                            float (&values)[kVectors][kVec8]) {
 #pragma unroll
   for (int v = 0; v < kVectors / 2; ++v) {
     hadamard_of_vector(product, values[v]);

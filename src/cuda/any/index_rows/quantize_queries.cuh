@@ -16,7 +16,7 @@
 namespace quire::cuda::any::index_rows {
 
 // The rows of a block: every group of lanes takes every kGroups-th of them.
-struct QueryRows {
+struct IndexQueryRows {
   std::int64_t first;
   std::int64_t first_token;
   int skipped;  // rows of the first token that are other blocks'
@@ -26,14 +26,14 @@ struct QueryRows {
 template <typename Config> class RowQuantizer {
  public:
   __device__ RowQuantizer(const IndexRowParams& params, const QueryTarget& target,
-                          const QueryTokens<Config>& tokens, const QueryRows& rows)
+                          const QueryTokens<Config>& tokens, const IndexQueryRows& rows)
       : params_(params),
         target_(target),
         tokens_(tokens),
         first_token_(rows.first_token),
         lane_(threadIdx.x % Config::kLanes),
         x_(params.x + rows.first_token * params.token_bytes +
-           lane_ * kEight * (bits(Config::kX) / 8)) {
+           lane_ * kVec8 * (bits(Config::kX) / 8)) {
     // Kept in registers: worked out again at every use, they are a tenth of a row's instructions.
     asm volatile("" : "+r"(lane_), "+l"(x_));
     const int row = static_cast<int>(threadIdx.x) / Config::kLanes;
@@ -45,11 +45,11 @@ template <typename Config> class RowQuantizer {
 
   // All lanes of a warp take part in every row, whether theirs is written or not.
   __device__ void run(int num_rows) {
-    RowAngles<kEight> angles = {};
+    RowAngles<kVec8> angles = {};
     int held = -1;  // the token whose angles those are
 #pragma unroll 1
     for (int i = 0; i < num_rows; ++i) {
-      RowValues<kEight> values[1];
+      RowValues<kVec8> values[1];
       decode(values[0]);
       TokenTarget place;  // rows past the end are nobody's: the shuffles stay whole
       const int head = head_;
@@ -74,7 +74,7 @@ template <typename Config> class RowQuantizer {
 
  private:
   using X = Eight<Config::kX>;
-  static constexpr int kStep = Config::kLanes * kEight;  // columns between a lane's vectors
+  static constexpr int kStep = Config::kLanes * kVec8;  // columns between a lane's vectors
 
   // Of numbers that are not turned, Hadamard's first levels by the tensor cores need no decoding.
   static constexpr bool kStartsRaw = Config::Steps::kHasHadamard && bits(Config::kX) == 16 &&
@@ -84,7 +84,7 @@ template <typename Config> class RowQuantizer {
     return static_cast<int>(params_.heads.value());
   }
 
-  __device__ void decode(RowValues<kEight>& values) const {
+  __device__ void decode(RowValues<kVec8>& values) const {
 #pragma unroll
     for (int v = 0; v < kRowVectors; ++v) {
       if constexpr (kStartsRaw) {
@@ -97,7 +97,7 @@ template <typename Config> class RowQuantizer {
     }
   }
 
-  __device__ void add(RowValues<kEight>& values) const {
+  __device__ void add(RowValues<kVec8>& values) const {
     if constexpr (kStartsRaw) {
       hadamard_by_products(product_, values);
     } else if constexpr (Config::kLanes == HadamardProduct::kLanes) {
@@ -150,7 +150,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kMinBlocks)
   __shared__ QueryTokens<Config> tokens;
   const auto heads = static_cast<int>(params.heads.value());
   const int block_rows = Config::kGroups * group_rows;
-  QueryRows rows{.first = std::int64_t{blockIdx.x} * block_rows};
+  IndexQueryRows rows{.first = std::int64_t{blockIdx.x} * block_rows};
   rows.first_token = params.heads.quotient_of(rows.first);
   rows.skipped = static_cast<int>(rows.first - rows.first_token * heads);
   const std::int64_t left = params.tokens * heads - rows.first;

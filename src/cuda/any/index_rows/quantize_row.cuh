@@ -5,7 +5,7 @@
 #include "cuda/any/index_rows/known_steps.cuh"
 #include "cuda/any/index_rows/row_steps.cuh"
 #include "cuda/any/index_rows/target.cuh"
-#include "cuda/common/rows/eight.cuh"
+#include "cuda/common/rows/vec8.cuh"
 
 namespace quire::cuda::any::index_rows {
 
@@ -81,15 +81,15 @@ struct RowOfToken {
 template <int kLanes, int kVectors, int kWidth>
 __device__ inline void store_vectors(std::byte* to, int lane,
                                      const float (&values)[kVectors][kWidth]) {
-  static_assert(kWidth == 4 || kWidth == kEight);
+  static_assert(kWidth == 4 || kWidth == kVec8);
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) {
     std::byte* codes = to + (lane + v * kLanes) * kWidth;
     __builtin_assume(__isGlobal(codes));  // which an address from shared memory does not say
-    if constexpr (kWidth == kEight) {
+    if constexpr (kWidth == kVec8) {
       *reinterpret_cast<uint2*>(codes) = encode_fp8<__NV_E4M3>(values[v]);
     } else {
-      const float eight[kEight] = {values[v][0], values[v][1], values[v][2], values[v][3]};
+      const float eight[kVec8] = {values[v][0], values[v][1], values[v][2], values[v][3]};
       *reinterpret_cast<unsigned*>(codes) = encode_fp8<__NV_E4M3>(eight).x;
     }
   }
@@ -100,14 +100,14 @@ template <int kVectors, int kWidth>
 __device__ inline void store_run(std::byte* to, int lane, const float (&values)[kVectors][kWidth]) {
   constexpr int kRun = kVectors * kWidth;
 #pragma unroll
-  for (int first = 0; first < kRun; first += 2 * kEight) {
+  for (int first = 0; first < kRun; first += 2 * kVec8) {
     uint2 halves[2];
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      float eight[kEight];
+      float eight[kVec8];
 #pragma unroll
-      for (int i = 0; i < kEight; ++i) {
-        const int column = first + h * kEight + i;
+      for (int i = 0; i < kVec8; ++i) {
+        const int column = first + h * kVec8 + i;
         eight[i] = values[column / kWidth][column % kWidth];
       }
       halves[h] = encode_fp8<__NV_E4M3>(eight);

@@ -45,7 +45,7 @@ template <typename Config> struct QueryTokens {
       const int token = i / Config::kLanes;
       const int lane = i % Config::kLanes;
       if (targets[token].position < 0) continue;
-      RowAngles<kEight> own;
+      RowAngles<kVec8> own;
       index_rows::load_angles<Config::kLanes>(params, lane, targets[token].position, own);
 #pragma unroll
       for (int p = 0; p < kPieces; ++p) {
@@ -55,7 +55,7 @@ template <typename Config> struct QueryTokens {
     }
   }
 
-  __device__ void angles_of(int token, int lane, RowAngles<kEight>& own) const {
+  __device__ void angles_of(int token, int lane, RowAngles<kVec8>& own) const {
 #pragma unroll
     for (int v = 0; v < kTurnedVectors; ++v) {
       Eight<DType::f32>::decode({angles[token][2 * v][lane], angles[token][2 * v + 1][lane]},

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "cuda/any/index_rows/params.h"
-#include "cuda/common/rows/any_eight.cuh"
+#include "cuda/common/rows/any_vec8.cuh"
 
 namespace quire::cuda::any::index_rows {
 
@@ -54,8 +54,7 @@ __device__ inline void load_shared(const float* from, float (&values)[kWidth]) {
 }
 
 // Eight numbers of a type that tensors of weights and angles have.
-__device__ inline void load_float_eight(const std::byte* from, DType dtype,
-                                        float (&values)[kEight]) {
+__device__ inline void load_float_vec8(const std::byte* from, DType dtype, float (&values)[kVec8]) {
   if (dtype == DType::f32) {
     Eight<DType::f32>::decode({read_only<float4>(from), read_only<float4>(from + sizeof(float4))},
                               values);
@@ -74,13 +73,13 @@ template <int kLanes> __device__ inline int angle_vector(bool interleaved, int l
 
 template <int kLanes>
 __device__ inline void load_angles(const IndexRowParams& params, int lane, std::int64_t position,
-                                   RowAngles<kEight>& angles) {
+                                   RowAngles<kVec8>& angles) {
   const std::int64_t row = position < params.max_pos ? position : params.max_pos - 1;
   const std::byte* freqs = params.freqs + row * params.freqs_stride * params.freqs_size;
 #pragma unroll
   for (int v = 0; v < kTurnedVectors; ++v) {
-    const int from = angle_vector<kLanes>(params.interleaved, lane, v) * kEight;
-    load_float_eight(freqs + from * params.freqs_size, params.freqs_dtype, angles[v]);
+    const int from = angle_vector<kLanes>(params.interleaved, lane, v) * kVec8;
+    load_float_vec8(freqs + from * params.freqs_size, params.freqs_dtype, angles[v]);
   }
 }
 

@@ -23,7 +23,7 @@ __device__ inline void decode_shared(const std::byte* from, DType dtype, float (
   } else {
     raw = *reinterpret_cast<const uint2*>(from);
   }
-  float eight[kEight];
+  float eight[kVec8];
   if (dtype == DType::bf16) {
     Eight<DType::bf16>::decode(make_uint4(raw.x, raw.y, 0, 0), eight);
   } else {

@@ -3,8 +3,8 @@
 // states; the few LSEs of its row come out of the cache.
 #include "cuda/any/merge_states/launch.h"
 #include "cuda/common/rows/divisor.h"
-#include "cuda/common/rows/eight.cuh"
 #include "cuda/common/rows/number.cuh"
+#include "cuda/common/rows/vec8.cuh"
 #include "cuda/common/runtime/device_facts.h"
 #include "cuda/common/runtime/device_scope.h"
 #include "cuda/common/runtime/launch.h"
@@ -64,7 +64,7 @@ __device__ void store_lse(const MergeParams& params, const OutputPlace& place, f
 
 // Sums over the states so far, relative to the highest LSE among them.
 struct Partial {
-  float sums[kEight] = {};
+  float sums[kVec8] = {};
   float weights = 0.0f;
   float highest = -INFINITY;
 
@@ -72,16 +72,16 @@ struct Partial {
     if (!(to > highest)) return;
     const float factor = expf(highest - to);  // 0 for the first
 #pragma unroll
-    for (int i = 0; i < kEight; ++i) sums[i] *= factor;
+    for (int i = 0; i < kVec8; ++i) sums[i] *= factor;
     weights *= factor;
     highest = to;
   }
-  __device__ void add(const float (&values)[kEight], float lse) {
+  __device__ void add(const float (&values)[kVec8], float lse) {
     if (lse == -INFINITY) return;  // whatever the state holds
     const float weight = expf(lse - highest);
     weights += weight;
 #pragma unroll
-    for (int i = 0; i < kEight; ++i) sums[i] = fmaf(weight, values[i], sums[i]);
+    for (int i = 0; i < kVec8; ++i) sums[i] = fmaf(weight, values[i], sums[i]);
   }
 };
 
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(kThreads)
   const float* lses = first_lse(params, place);
   const std::byte* states =
       params.states + (place.token * params.state_strides[1] +
-                       place.head * params.state_strides[2] + place.vector * kEight) *
+                       place.head * params.state_strides[2] + place.vector * kVec8) *
                           (bits(kType) / 8);
   const std::int64_t state_bytes = params.state_strides[0] * (bits(kType) / 8);
   Partial partial;
@@ -118,7 +118,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int s = 0; s < kStates; ++s) {
       if (lse[s] == -INFINITY) continue;
-      float values[kEight];
+      float values[kVec8];
       Eight<kType>::decode(raw[s], values);
       partial.add(values, lse[s]);
     }
@@ -126,10 +126,10 @@ __global__ void __launch_bounds__(kThreads)
   const bool is_empty = partial.highest == -INFINITY && partial.weights == 0.0f;
   const float factor = is_empty ? 0.0f : 1.0f / partial.weights;
 #pragma unroll
-  for (int i = 0; i < kEight; ++i) partial.sums[i] *= factor;
+  for (int i = 0; i < kVec8; ++i) partial.sums[i] *= factor;
   const std::int64_t at = place.token * params.out_strides[0] + place.head * params.out_strides[1] +
-                          place.vector * kEight;
-  store_eight(params.out + at * (bits(params.out_dtype) / 8), params.out_dtype, partial.sums);
+                          place.vector * kVec8;
+  store_vec8(params.out + at * (bits(params.out_dtype) / 8), params.out_dtype, partial.sums);
   store_lse(params, place, is_empty ? -INFINITY : partial.highest + logf(partial.weights));
 }
 
@@ -162,12 +162,12 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 bool is_aligned(const TensorView& tensor) {
-  const std::int64_t alignment = eight_alignment(tensor.dtype);
+  const std::int64_t alignment = vec8_alignment(tensor.dtype);
   bool aligned = reinterpret_cast<std::uintptr_t>(tensor.data) % alignment == 0;
   for (int dim = 0; dim + 1 < tensor.rank; ++dim) {
     aligned = aligned && bytes_for(tensor.dtype, tensor.strides[dim]) % alignment == 0;
   }
-  return aligned && tensor.shape[tensor.rank - 1] % kEight == 0;
+  return aligned && tensor.shape[tensor.rank - 1] % kVec8 == 0;
 }
 
 MergeParams params_of(const MergeStatesArgs& args) {
@@ -208,7 +208,7 @@ void merge_states(const MergeStatesArgs& args, const Context& context) {
   if (!is_aligned(args.states) || !is_aligned(args.out)) {
     return launch(merge_general, shape_for(rows * params.value_dim), stream, params);
   }
-  const Divisor vectors(static_cast<unsigned>(params.value_dim / kEight));
+  const Divisor vectors(static_cast<unsigned>(params.value_dim / kVec8));
   const Divisor heads(static_cast<unsigned>(params.heads));
   const LaunchShape shape = shape_for(rows * vectors.value());
   if (params.dtype == DType::bf16) {

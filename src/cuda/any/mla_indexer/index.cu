@@ -10,7 +10,7 @@ namespace {
 
 struct IndexerShared {
   ScoreShared score;
-  SelectShared select;
+  GeneralSelectShared select;
 };
 
 // Keys that the token may see and that the page table has room for.

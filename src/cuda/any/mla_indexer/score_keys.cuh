@@ -31,19 +31,19 @@ struct IndexedToken {
 __device__ inline void multiply_heads(const IndexerParams& params, const IndexedToken& at,
                                       int first_head, ScoreShared& shared,
                                       float (&sums)[kIndexerSums][kIndexerSums]) {
-  constexpr int kRuns = kIndexerChunk / kEight;
+  constexpr int kRuns = kIndexerChunk / kVec8;
   const int key_group = static_cast<int>(threadIdx.x) % kIndexerGroups;
   const int head_group = static_cast<int>(threadIdx.x) / kIndexerGroups;
   const PlainRows keys{
-      .dtype = DType::fp8_e4m3, .width = params.q.width, .reads_eight = params.keys.reads_eight};
+      .dtype = DType::fp8_e4m3, .width = params.q.width, .reads_vec8 = params.keys.reads_vec8};
   const int key_offset = params.keys.view.row_format.parts[0].offset_bytes;
   for (int column = 0; column < params.q.width; column += kIndexerChunk) {
     __syncthreads();
     for (int i = threadIdx.x; i < kIndexerTile * kRuns; i += kIndexerThreads) {
       const int row = i / kRuns;
-      const int run = i % kRuns * kEight;
+      const int run = i % kRuns * kVec8;
       const RowPlace place = shared.places[row];
-      float values[kEight];
+      float values[kVec8];
       load_columns(keys, place.exists() ? place.row + key_offset : nullptr, column + run, values);
       reinterpret_cast<float4*>(&shared.keys[row][run])[0] = {values[0], values[1], values[2],
                                                               values[3]};

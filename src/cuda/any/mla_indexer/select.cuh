@@ -9,7 +9,7 @@
 
 namespace quire::cuda::any::mla_indexer {
 
-struct SelectShared {
+struct GeneralSelectShared {
   unsigned counts[256];
   unsigned warp_counts[kIndexerThreads / 32];
   unsigned bucket;
@@ -23,7 +23,7 @@ struct Threshold {
 };
 
 // The bucket, from the greatest down, in which the wanted-th key lies.
-__device__ inline void find_bucket(SelectShared& shared, std::int64_t wanted) {
+__device__ inline void find_bucket(GeneralSelectShared& shared, std::int64_t wanted) {
   if (threadIdx.x != 0) return;
   unsigned before = 0;
   int bucket = 255;
@@ -35,7 +35,7 @@ __device__ inline void find_bucket(SelectShared& shared, std::int64_t wanted) {
 // More ranks than `wanted`. Where fewer keys have a page, the threshold is the rank of none, and no
 // key of that rank is taken.
 __device__ inline Threshold find_threshold(const std::uint32_t* ranks, std::int64_t bound,
-                                           std::int64_t wanted, SelectShared& shared) {
+                                           std::int64_t wanted, GeneralSelectShared& shared) {
   std::uint32_t prefix = 0;
   for (int shift = 24; shift >= 0; shift -= 8) {
     __syncthreads();
@@ -62,7 +62,7 @@ struct BlockCount {
   unsigned total;
 };
 
-__device__ inline BlockCount count_flags(bool flag, SelectShared& shared) {
+__device__ inline BlockCount count_flags(bool flag, GeneralSelectShared& shared) {
   const unsigned votes = __ballot_sync(0xffffffffu, flag);
   const unsigned warp = threadIdx.x / 32;
   const unsigned lane = threadIdx.x % 32;
@@ -82,7 +82,7 @@ __device__ inline BlockCount count_flags(bool flag, SelectShared& shared) {
 template <typename Rank>
 __device__ inline void write_selection(const Rank& rank, std::int64_t bound, Threshold threshold,
                                        std::int64_t top_k, std::int32_t* out,
-                                       SelectShared& shared) {
+                                       GeneralSelectShared& shared) {
   std::int64_t taken = 0;
   std::int64_t ties = 0;
   for (std::int64_t first = 0; first < bound; first += kIndexerThreads) {

@@ -9,16 +9,16 @@ namespace quire::cuda::any::mla_prefill {
 namespace {
 
 using Config = AttendConfig<32, 1>;
-using Tile = AttendTile<Config, ProjectedKeys>;
+using Tile = AttendTile<Config, GeneralProjectedKeys>;
 
 // What this warp keeps between chunks for one of its rows: each block of value columns has a copy of
 // the maximum and the sum, so that no block reads what another one writes.
-struct KeptRow {
+struct ChunkRowState {
   float* sums;
   float* row;
 };
 
-__device__ KeptRow kept_row(const ChunkAttentionParams& params, std::int64_t token) {
+__device__ ChunkRowState kept_row(const ChunkAttentionParams& params, std::int64_t token) {
   const std::int64_t index = token * params.heads + blockIdx.y;
   return {.sums = params.state.sums + index * params.output.width,
           .row = params.state.rows + (index * gridDim.z + blockIdx.z) * 2};
@@ -34,22 +34,22 @@ __device__ void visit_columns(const ChunkAttentionParams& params, Tile& attend, 
   }
 }
 
-__device__ void load_state(const ChunkAttentionParams& params, const ProjectedKeys& source,
+__device__ void load_state(const ChunkAttentionParams& params, const GeneralProjectedKeys& source,
                            Tile& attend) {
 #pragma unroll
   for (int i = 0; i < Config::kWarpRows; ++i) {
-    const KeptRow kept = kept_row(params, source.row(Tile::row_of(i)).token);
+    const ChunkRowState kept = kept_row(params, source.row(Tile::row_of(i)).token);
     attend.states[i] = {.maximum = kept.row[0], .sum = kept.row[1]};
     visit_columns(params, attend, i, [&](int column, float& sum) { sum = kept.sums[column]; });
   }
 }
 
-__device__ void store_state(const ChunkAttentionParams& params, const ProjectedKeys& source,
+__device__ void store_state(const ChunkAttentionParams& params, const GeneralProjectedKeys& source,
                             Tile& attend) {
 #pragma unroll
   for (int i = 0; i < Config::kWarpRows; ++i) {
     if (Tile::row_of(i) >= source.num_rows()) continue;
-    const KeptRow kept = kept_row(params, source.row(Tile::row_of(i)).token);
+    const ChunkRowState kept = kept_row(params, source.row(Tile::row_of(i)).token);
     if (threadIdx.x % 32 == 0) {
       kept.row[0] = attend.states[i].maximum;
       kept.row[1] = attend.states[i].sum;
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(Config::kThreads, 2)
   const RowTile tile =
       find_row_tile(params.row_offsets, params.cache.view.batch, 1, Config::kRows, blockIdx.x);
   if (tile.is_empty()) return;
-  ProjectedKeys source(params, tile, static_cast<int>(blockIdx.y));
+  GeneralProjectedKeys source(params, tile, static_cast<int>(blockIdx.y));
   if (params.place == ChunkPlace::middle && source.is_empty()) return;
   Tile attend(source, shared, static_cast<int>(blockIdx.z) * Config::kValueColumns);
   const bool continues = params.place == ChunkPlace::middle || params.place == ChunkPlace::last;

@@ -12,7 +12,7 @@
 
 namespace quire::cuda::any::mla_prefill {
 
-class ProjectedKeys {
+class GeneralProjectedKeys {
  public:
   struct Row {
     std::int64_t token;
@@ -20,7 +20,7 @@ class ProjectedKeys {
     std::int32_t head;  // among all
   };
 
-  __device__ ProjectedKeys(const ChunkAttentionParams& params, const RowTile& tile, int head)
+  __device__ GeneralProjectedKeys(const ChunkAttentionParams& params, const RowTile& tile, int head)
       : params_(params),
         tile_(tile),
         head_(head),
@@ -74,35 +74,35 @@ class ProjectedKeys {
             .value = cached};
   }
 
-  __device__ void load_query(int r, int column, float (&values)[kEight]) const {
+  __device__ void load_query(int r, int column, float (&values)[kVec8]) const {
     const std::byte* q = params_.q.data +
                          (first_token_ + tile_.first_row + r) * params_.q.token_bytes +
                          head_ * params_.q.head_bytes;
     load_columns(params_.q, r < num_rows() ? q : nullptr, column, values);
   }
 
-  __device__ void load_key(const KeyPlace& place, int column, float (&values)[kEight]) const {
+  __device__ void load_key(const KeyPlace& place, int column, float (&values)[kVec8]) const {
     if (!place.exists() || column >= key_width()) return set_zero(values);
     const int rope_column = params_.latent + column - params_.nope;
-    if (column + kEight <= params_.nope) {
+    if (column + kVec8 <= params_.nope) {
       return load_columns(params_.projected, place.key.row, column, values);
     }
-    if (column >= params_.nope && rope_column % kEight == 0) {
+    if (column >= params_.nope && rope_column % kVec8 == 0) {
       return load_columns(params_.cache, place.value, rope_column,
                           params_.cache.view.row_format.width(), values);
     }
 #pragma unroll
-    for (int i = 0; i < kEight; ++i) values[i] = load_key_column(place, column + i);
+    for (int i = 0; i < kVec8; ++i) values[i] = load_key_column(place, column + i);
   }
 
-  __device__ void load_value(const KeyPlace& place, int column, float (&values)[kEight]) const {
+  __device__ void load_value(const KeyPlace& place, int column, float (&values)[kVec8]) const {
     if (!place.exists() || column >= value_width()) return set_zero(values);
     const int first = params_.nope + column;
-    if (first % kEight == 0 && column + kEight <= value_width()) {
+    if (first % kVec8 == 0 && column + kVec8 <= value_width()) {
       return load_columns(params_.projected, place.key.row, first, values);
     }
 #pragma unroll
-    for (int i = 0; i < kEight; ++i) {
+    for (int i = 0; i < kVec8; ++i) {
       values[i] = column + i < value_width()
                       ? load_one(place.key.row, params_.projected.dtype, first + i)
                       : 0.0f;

@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(kThreads)
     vector[v] = index - row[v] * row_vectors.value();
     if (index >= num_vectors) continue;
     raw[v] = X::load(params.x + row[v] * params.x_stride_bytes +
-                     std::int64_t{vector[v]} * kEight * (bits(Config::kX) / 8));
+                     std::int64_t{vector[v]} * kVec8 * (bits(Config::kX) / 8));
   }
   typename Amax::Value amax[kVectors];
 #pragma unroll
@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(kThreads)
     if (first + v * kThreads >= num_vectors) continue;
     const GranuleCodes coded =
         encode_group<Config::kX, Config::kOut>(params, raw[v], Amax::magnitude(amax[v]));
-    store_codes(params.out + row[v] * params.out_stride_bytes + vector[v] * kEight, coded.codes);
+    store_codes(params.out + row[v] * params.out_stride_bytes + vector[v] * kVec8, coded.codes);
     if ((vector[v] & (group_vectors - 1)) != 0) continue;
     const unsigned group = vector[v] >> (31 - __clz(group_vectors));
     params.scale[row[v] * params.scale_row_stride + group * params.scale_group_stride] =
@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(kThreads)
   const std::int64_t row = blockIdx.x;
   const std::byte* x = params.x + row * params.x_stride_bytes;
   const auto column = [](int slot) {
-    return (slot * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x)) * kEight;
+    return (slot * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x)) * kVec8;
   };
   typename X::Raw raw[kSlots] = {};
 #pragma unroll
@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <typename Config> void launch_rows(const QuantizeParams& params, cudaStream_t stream) {
-  const auto vectors = static_cast<int>(params.columns / kEight);
+  const auto vectors = static_cast<int>(params.columns / kVec8);
   // Four vectors of a thread in flight, more only where the row is long.
   const int threads = std::clamp((vectors / 4 + kWarp - 1) / kWarp * kWarp, kWarp, kThreads);
   const int slots = (vectors + threads - 1) / threads;
@@ -122,12 +122,12 @@ template <typename Config> void launch_rows(const QuantizeParams& params, cudaSt
 }
 
 template <typename Config> void launch_groups(const QuantizeParams& params, cudaStream_t stream) {
-  const auto row_vectors = static_cast<unsigned>(params.columns / kEight);
+  const auto row_vectors = static_cast<unsigned>(params.columns / kVec8);
   const std::int64_t vectors = params.rows * row_vectors;
   launch(quantize_lane_groups<Config>,
          {.grid = dim3(num_blocks(vectors, kVectors * kThreads)), .block = dim3(kThreads)}, stream,
          params, Divisor(row_vectors), static_cast<unsigned>(vectors),
-         static_cast<unsigned>(params.group_size / kEight));
+         static_cast<unsigned>(params.group_size / kVec8));
 }
 
 // start(config) with the configuration of the parameters' types.

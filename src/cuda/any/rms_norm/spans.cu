@@ -3,7 +3,7 @@
 // tokens there are is known on the device alone, so the grid is as large as the card, and every warp walks: 32
 // spans are found at once, a lane each.
 #include "cuda/any/rms_norm/params.h"
-#include "cuda/common/rows/any_eight.cuh"
+#include "cuda/common/rows/any_vec8.cuh"
 #include "cuda/common/rows/divisor.h"
 #include "cuda/common/rows/token_finder.cuh"
 #include "cuda/common/runtime/launch.h"
@@ -46,10 +46,10 @@ template <typename Config> class SpanNorm {
 #pragma unroll
     for (int s = 0; s < Config::kSlots; ++s) {
       if (is_used(s)) {
-        load_eight(params.gamma + column(s) * gamma_bytes(), gamma_dtype(), gamma_[s]);
+        load_vec8(params.gamma + column(s) * gamma_bytes(), gamma_dtype(), gamma_[s]);
       }
 #pragma unroll
-      for (int i = 0; i < kEight; ++i) gamma_[s][i] += static_cast<float>(params.weight_offset);
+      for (int i = 0; i < kVec8; ++i) gamma_[s][i] += static_cast<float>(params.weight_offset);
     }
   }
 
@@ -65,11 +65,11 @@ template <typename Config> class SpanNorm {
     float sum = 0.0f;
 #pragma unroll
     for (int s = 0; s < Config::kSlots; ++s) {
-      float x[kEight];
+      float x[kVec8];
       X::decode(raw[s], x);
       if (!is_used(s)) continue;
 #pragma unroll
-      for (int i = 0; i < kEight; ++i) sum = fmaf(x[i], x[i], sum);
+      for (int i = 0; i < kVec8; ++i) sum = fmaf(x[i], x[i], sum);
     }
     return sum;
   }
@@ -81,14 +81,14 @@ template <typename Config> class SpanNorm {
 #pragma unroll
     for (int s = 0; s < Config::kSlots; ++s) {
       if (!is_used(s)) continue;
-      float x[kEight];
+      float x[kVec8];
       X::decode(raw[s], x);
 #pragma unroll
-      for (int i = 0; i < kEight; ++i) x[i] *= factor;
+      for (int i = 0; i < kVec8; ++i) x[i] *= factor;
       if (!params_.multiply_before_cast) round_to_gamma(x);
 #pragma unroll
-      for (int i = 0; i < kEight; ++i) x[i] *= gamma_[s][i];
-      store_eight<Config::kX>(row + column(s) * kXBytes, x);
+      for (int i = 0; i < kVec8; ++i) x[i] *= gamma_[s][i];
+      store_vec8<Config::kX>(row + column(s) * kXBytes, x);
     }
   }
 
@@ -101,17 +101,17 @@ template <typename Config> class SpanNorm {
   __device__ int gamma_bytes() const {
     return gamma_dtype() == DType::f32 ? 4 : 2;
   }
-  __device__ void round_to_gamma(float (&x)[kEight]) const {
+  __device__ void round_to_gamma(float (&x)[kVec8]) const {
     if (gamma_dtype() == DType::bf16) round_all<DType::bf16>(x);
     if (gamma_dtype() == DType::f16) round_all<DType::f16>(x);
   }
-  template <DType kType> __device__ static void round_all(float (&x)[kEight]) {
+  template <DType kType> __device__ static void round_all(float (&x)[kVec8]) {
 #pragma unroll
-    for (int i = 0; i < kEight; ++i) x[i] = Eight<kType>::round(x[i]);
+    for (int i = 0; i < kVec8; ++i) x[i] = Eight<kType>::round(x[i]);
   }
 
   __device__ int column(int slot) const {
-    return (slot * Config::kLanes + lane_) * kEight;
+    return (slot * Config::kLanes + lane_) * kVec8;
   }
   __device__ bool is_used(int slot) const {
     return column(slot) < params_.columns;
@@ -121,7 +121,7 @@ template <typename Config> class SpanNorm {
   int lane_;
   float inverse_columns_;
   float epsilon_;
-  float gamma_[Config::kSlots][kEight] = {};  // with the offset
+  float gamma_[Config::kSlots][kVec8] = {};  // with the offset
 };
 
 // Batches of kWarpSpans neighbouring spans, dealt to the warps of the grid in turn: what the card reads at a time

@@ -39,7 +39,7 @@ __device__ Rotated rotate(const RopeParams& params, std::int64_t token, std::int
 }
 
 // A row of numbers of any dtype: load(column) and store(column, value).
-struct QueryRow {
+struct RopeQueryRow {
   const std::byte* q;
   std::byte* out;
   DType q_dtype;
@@ -115,12 +115,12 @@ __device__ void finish_row(const RopeParams& params, const NormedRow<Row>& norme
 
 __device__ void finish_query(const RopeParams& params, std::int64_t token, std::int64_t position,
                              int head) {
-  const QueryRow row{
+  const RopeQueryRow row{
       .q = params.q + token * params.q_token_bytes + head * params.q_head_bytes,
       .out = params.out + token * params.out_token_bytes + head * params.out_head_bytes,
       .q_dtype = params.q_dtype,
       .out_dtype = params.out_dtype};
-  const NormedRow<QueryRow> normed(params, params.q_norm, row);
+  const NormedRow<RopeQueryRow> normed(params, params.q_norm, row);
   finish_row(params, normed, row, params.head_dim, token, position, params.out != params.q);
 }
 

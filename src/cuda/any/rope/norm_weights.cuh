@@ -4,7 +4,7 @@
 #pragma once
 
 #include "cuda/any/rope/params.h"
-#include "cuda/common/rows/any_eight.cuh"
+#include "cuda/common/rows/any_vec8.cuh"
 
 namespace quire::cuda::any::rope {
 
@@ -16,23 +16,23 @@ class NormWeights {
   __device__ void fill(const RopeNorm& norm, float offset) {
     for (int c = static_cast<int>(threadIdx.x); c < norm.columns; c += blockDim.x) {
       const float weight = load_one(norm.gamma, norm.dtype, c) + offset;
-      reinterpret_cast<float*>(&halves_[c / 4 % 2][c / kEight])[c % 4] = weight;
+      reinterpret_cast<float*>(&halves_[c / 4 % 2][c / kVec8])[c % 4] = weight;
     }
   }
 
   // The same, but 1 where there is no norm, of `columns` columns.
   __device__ void fill_or_ones(const RopeNorm& norm, int columns, float offset) {
     if (norm.gamma != nullptr) return fill(norm, offset);
-    for (int i = static_cast<int>(threadIdx.x); i < columns / kEight; i += blockDim.x) {
+    for (int i = static_cast<int>(threadIdx.x); i < columns / kVec8; i += blockDim.x) {
       halves_[0][i] = halves_[1][i] = make_float4(1.0f, 1.0f, 1.0f, 1.0f);
     }
   }
 
   // Of eight columns from `column` on.
-  __device__ void load(int column, float (&weights)[kEight]) const {
+  __device__ void load(int column, float (&weights)[kVec8]) const {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const float4 half = halves_[h][column / kEight];
+      const float4 half = halves_[h][column / kVec8];
       weights[4 * h] = half.x;
       weights[4 * h + 1] = half.y;
       weights[4 * h + 2] = half.z;
@@ -41,15 +41,15 @@ class NormWeights {
   }
 
   // values · factor · weights, of the same columns.
-  __device__ void scale(int column, float factor, float (&values)[kEight]) const {
-    float gamma[kEight];
+  __device__ void scale(int column, float factor, float (&values)[kVec8]) const {
+    float gamma[kVec8];
     load(column, gamma);
 #pragma unroll
-    for (int i = 0; i < kEight; ++i) values[i] = values[i] * factor * gamma[i];
+    for (int i = 0; i < kVec8; ++i) values[i] = values[i] * factor * gamma[i];
   }
 
  private:
-  float4 halves_[2][kMostColumns / kEight];
+  float4 halves_[2][kMostColumns / kVec8];
 };
 
 struct BlockWeights {

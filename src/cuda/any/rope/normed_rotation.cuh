@@ -21,13 +21,13 @@ struct NormedConfig {
   static constexpr DType kX = kXType;
   static constexpr bool kIsSplit = kPairsStand == Pairing::half_split;
   static constexpr int kSlots = kLaneSlots;
-  static constexpr int kSteps = kLaneBytes / (kSlots * kEight * (bits(kX) / 8));
+  static constexpr int kSteps = kLaneBytes / (kSlots * kVec8 * (bits(kX) / 8));
   // As many as their registers allow.
   static constexpr int kBlocksPerSm = kLaneBytes == 64 ? 3 : bits(kX) == 32 && kSlots > 2 ? 1 : 2;
 };
 
 // What a row's head says of it.
-struct RowKind {
+struct RopeRowKind {
   const RopeNorm& norm;
   const NormWeights& weights;
   int width;
@@ -61,7 +61,7 @@ template <typename Config> class NormedRotation {
     if (!place.exists()) return;
     angles_ = place.angles;
     if constexpr (Config::kIsSplit) {
-      find_angles(lane_ * kEight, cosines_, sines_);
+      find_angles(lane_ * kVec8, cosines_, sines_);
     }
 #pragma unroll
     for (int s = 0; s < Config::kSteps; ++s) {
@@ -94,7 +94,7 @@ template <typename Config> class NormedRotation {
     return first_head_ + step * (kWarp / lanes_);
   }
   __device__ int column(int slot) const {
-    return (slot * lanes_ + lane_) * kEight;
+    return (slot * lanes_ + lane_) * kVec8;
   }
   __device__ const std::byte* query(int step) const {
     return params_.q + token_ * params_.q_token_bytes + head(step) * params_.q_head_bytes;
@@ -109,7 +109,7 @@ template <typename Config> class NormedRotation {
     if (head(step) >= params_.heads) return key(step, keys);
     return params_.out + token_ * params_.out_token_bytes + head(step) * params_.out_head_bytes;
   }
-  __device__ RowKind kind(int step) const {
+  __device__ RopeRowKind kind(int step) const {
     if (head(step) < params_.heads) {
       return {params_.q_norm, weights_.query, params_.head_dim, false};
     }
@@ -143,18 +143,18 @@ template <typename Config> class NormedRotation {
     float sum = 0.0f;
 #pragma unroll
     for (int s = 0; s < Config::kSlots; ++s) {
-      float x[kEight];
+      float x[kVec8];
       X::decode(raw[s], x);
       if (column(s) >= columns) continue;
 #pragma unroll
-      for (int i = 0; i < kEight; ++i) sum = fmaf(x[i], x[i], sum);
+      for (int i = 0; i < kVec8; ++i) sum = fmaf(x[i], x[i], sum);
     }
     return sum;
   }
 
   __device__ void finish(int step, std::byte* out, const Raw& raw, float sum) const {
-    const RowKind row = kind(step);
-    float x[Config::kSlots][kEight];
+    const RopeRowKind row = kind(step);
+    float x[Config::kSlots][kVec8];
     const float mean = mean_of(sum, row.norm);
     const float factor = __frsqrt_rn(mean + static_cast<float>(params_.epsilon));
 #pragma unroll
@@ -166,20 +166,20 @@ template <typename Config> class NormedRotation {
     store(row, raw, x, out);
   }
 
-  __device__ void rotate(const RowKind& row, float (&x)[Config::kSlots][kEight]) const {
+  __device__ void rotate(const RopeRowKind& row, float (&x)[Config::kSlots][kVec8]) const {
     if constexpr (Config::kIsSplit) {
 #pragma unroll
-      for (int j = 0; j < kEight; ++j) rotate_pair(x[0][j], x[1][j], cosines_[j], sines_[j]);
+      for (int j = 0; j < kVec8; ++j) rotate_pair(x[0][j], x[1][j], cosines_[j], sines_[j]);
     } else {
 #pragma unroll
       for (int s = 0; s < Config::kSlots; ++s) {
         const int first = column(s) - (row.width - params_.rope_dim);
         if (first < 0 || column(s) >= row.width) continue;
-        float cosines[kEight / 2];
-        float sines[kEight / 2];
+        float cosines[kVec8 / 2];
+        float sines[kVec8 / 2];
         find_angles(first / 2, cosines, sines);
 #pragma unroll
-        for (int j = 0; j < kEight / 2; ++j) {
+        for (int j = 0; j < kVec8 / 2; ++j) {
           rotate_pair(x[s][2 * j], x[s][2 * j + 1], cosines[j], sines[j]);
         }
       }
@@ -187,8 +187,8 @@ template <typename Config> class NormedRotation {
   }
 
   // Columns that do not change keep their bits; in a key they are not even written.
-  __device__ void store(const RowKind& row, const Raw& raw,
-                        const float (&x)[Config::kSlots][kEight], std::byte* out) const {
+  __device__ void store(const RopeRowKind& row, const Raw& raw,
+                        const float (&x)[Config::kSlots][kVec8], std::byte* out) const {
 #pragma unroll
     for (int s = 0; s < Config::kSlots; ++s) {
       if (column(s) >= row.width) continue;
@@ -209,9 +209,9 @@ template <typename Config> class NormedRotation {
   int row_;   // of the rows that a warp holds at a time
   std::int64_t token_ = 0;
   std::int64_t angles_ = 0;
-  int first_head_ = 0;          // q's heads, then the key's
-  float cosines_[kEight] = {};  // half-split: of the lane's pairs
-  float sines_[kEight] = {};
+  int first_head_ = 0;         // q's heads, then the key's
+  float cosines_[kVec8] = {};  // half-split: of the lane's pairs
+  float sines_[kVec8] = {};
 };
 
 }  // namespace quire::cuda::any::rope

@@ -10,8 +10,8 @@
 
 namespace quire::cuda::any::rope {
 
-inline constexpr int kTurnLanes = kNormedRowColumns / (2 * kEight);  // that share a row
-inline constexpr int kTurnedAtATime = 2;                             // rows of a lane in flight
+inline constexpr int kTurnLanes = kNormedRowColumns / (2 * kVec8);  // that share a row
+inline constexpr int kTurnedAtATime = 2;                            // rows of a lane in flight
 
 // Rows of one token that a lane has a share in.
 struct TokenRows {
@@ -29,22 +29,22 @@ class PairTurns {
                        int lane) {
     const auto* angles = reinterpret_cast<const float4*>(
         reinterpret_cast<const float*>(params.angles.freqs) +
-        max(angle_row, 0) * params.angles.row_stride + 2 * kEight * lane);
-    float first[kEight];
-    float second[kEight];
-    weights.load(lane * kEight, first);
-    weights.load((kTurnLanes + lane) * kEight, second);
+        max(angle_row, 0) * params.angles.row_stride + 2 * kVec8 * lane);
+    float first[kVec8];
+    float second[kVec8];
+    weights.load(lane * kVec8, first);
+    weights.load((kTurnLanes + lane) * kVec8, second);
 #pragma unroll
-    for (int i = 0; i < kEight / 2; ++i) {
+    for (int i = 0; i < kVec8 / 2; ++i) {
       const float4 two = __ldg(angles + i);
       set(2 * i, first, second, two.x, two.y);
       set(2 * i + 1, first, second, two.z, two.w);
     }
   }
 
-  __device__ void apply(float factor, float (&a)[kEight], float (&b)[kEight]) const {
+  __device__ void apply(float factor, float (&a)[kVec8], float (&b)[kVec8]) const {
 #pragma unroll
-    for (int i = 0; i < kEight; ++i) {
+    for (int i = 0; i < kVec8; ++i) {
       const float turned = fmaf(a[i], first_cos_[i], -(b[i] * second_sin_[i]));
       b[i] = fmaf(a[i], first_sin_[i], b[i] * second_cos_[i]) * factor;
       a[i] = turned * factor;
@@ -52,7 +52,7 @@ class PairTurns {
   }
 
  private:
-  __device__ void set(int i, const float (&first)[kEight], const float (&second)[kEight],
+  __device__ void set(int i, const float (&first)[kVec8], const float (&second)[kVec8],
                       float cosine, float sine) {
     first_cos_[i] = first[i] * cosine;
     first_sin_[i] = first[i] * sine;
@@ -60,10 +60,10 @@ class PairTurns {
     second_sin_[i] = second[i] * sine;
   }
 
-  float first_cos_[kEight];
-  float first_sin_[kEight];
-  float second_cos_[kEight];
-  float second_sin_[kEight];
+  float first_cos_[kVec8];
+  float first_sin_[kVec8];
+  float second_cos_[kVec8];
+  float second_sin_[kVec8];
 };
 
 template <DType kX> class RowRotation {
@@ -109,16 +109,16 @@ template <DType kX> class RowRotation {
  private:
   using X = Eight<kX>;
   using Raw = typename X::Raw;
-  static constexpr int kBytes = kEight * bits(kX) / 8;
+  static constexpr int kBytes = kVec8 * bits(kX) / 8;
 
   __device__ static float squares(const Raw (&raw)[2]) {
     float sum = 0.0f;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      float x[kEight];
+      float x[kVec8];
       X::decode(raw[half], x);
 #pragma unroll
-      for (int i = 0; i < kEight; ++i) sum = fmaf(x[i], x[i], sum);
+      for (int i = 0; i < kVec8; ++i) sum = fmaf(x[i], x[i], sum);
     }
     return sum;
   }
@@ -126,14 +126,14 @@ template <DType kX> class RowRotation {
   __device__ void store(Raw (&raw)[2], float sum, const PairTurns& turns, std::byte* to) const {
     forget_numbers(raw);
     const float mean = sum * (1.0f / kNormedRowColumns);
-    float a[kEight];
-    float b[kEight];
+    float a[kVec8];
+    float b[kVec8];
     X::decode(raw[0], a);
     X::decode(raw[1], b);
     turns.apply(has_norm_ ? __frsqrt_rn(mean + epsilon_) : 1.0f, a, b);
     __builtin_assume(__isGlobal(to));
-    store_eight<kX>(to, a);
-    store_eight<kX>(to + kTurnLanes * kBytes, b);
+    store_vec8<kX>(to, a);
+    store_vec8<kX>(to + kTurnLanes * kBytes, b);
   }
 
   // What was decoded for the sum is decoded again: two rows of it have no place.

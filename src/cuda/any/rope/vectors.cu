@@ -5,8 +5,8 @@
 
 #include "cuda/any/rope/params.h"
 #include "cuda/any/rope/token_walk.cuh"
-#include "cuda/common/rows/eight.cuh"
 #include "cuda/common/rows/rope_angles.cuh"
+#include "cuda/common/rows/vec8.cuh"
 #include "cuda/common/runtime/launch.h"
 
 namespace quire::cuda::any::rope {
@@ -15,29 +15,29 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kWarp = 32;
 
-enum class Pairing : std::uint8_t { half_split, interleaved };
+enum class VectorPairing : std::uint8_t { half_split, interleaved };
 
-template <DType kXType, Pairing kPairsStand, AngleTable kAngleTable> struct RopeConfig {
+template <DType kXType, VectorPairing kPairsStand, AngleTable kAngleTable> struct RopeConfig {
   static constexpr DType kX = kXType;
   static constexpr AngleTable kTable = kAngleTable;
-  static constexpr bool kIsSplit = kPairsStand == Pairing::half_split;
-  static constexpr int kPairs = kIsSplit ? kEight : kEight / 2;  // of a lane
-  static constexpr int kVectors = kIsSplit ? 2 : 1;              // of a lane and row
+  static constexpr bool kIsSplit = kPairsStand == VectorPairing::half_split;
+  static constexpr int kPairs = kIsSplit ? kVec8 : kVec8 / 2;  // of a lane
+  static constexpr int kVectors = kIsSplit ? 2 : 1;            // of a lane and row
   // Rows of a lane in flight: 64 bytes of them. With 160 and two thirds of the warps it is 2 % slower.
-  static constexpr int kSteps = 64 / (kVectors * kEight * (bits(kX) / 8));
+  static constexpr int kSteps = 64 / (kVectors * kVec8 * (bits(kX) / 8));
   // As many as their registers allow.
   static constexpr int kBlocksPerSm = kTable == AngleTable::rows ? 3 : 2;
 };
 
 // Half-split: a in one vector, b in the other. Interleaved: a and b take turns.
 template <typename Config>
-__device__ void rotate(float (&values)[Config::kVectors][kEight],
+__device__ void rotate(float (&values)[Config::kVectors][kVec8],
                        const float (&cosines)[Config::kPairs],
                        const float (&sines)[Config::kPairs]) {
 #pragma unroll
   for (int j = 0; j < Config::kPairs; ++j) {
-    float& a = Config::kIsSplit ? values[0][j] : values[0][2 * j % kEight];
-    float& b = Config::kIsSplit ? values[Config::kVectors - 1][j] : values[0][(2 * j + 1) % kEight];
+    float& a = Config::kIsSplit ? values[0][j] : values[0][2 * j % kVec8];
+    float& b = Config::kIsSplit ? values[Config::kVectors - 1][j] : values[0][(2 * j + 1) % kVec8];
     rotate_pair(a, b, cosines[j], sines[j]);
   }
 }
@@ -49,7 +49,7 @@ template <typename Config> class TokenRotation {
     const int lane = threadIdx.x % kWarp;
     rows_ = kWarp / lanes;
     row_ = lane / lanes;
-    column_ = (lane - row_ * lanes) * kEight;
+    column_ = (lane - row_ * lanes) * kVec8;
   }
 
   static __host__ __device__ int heads_per_chunk(int rope_dim) {
@@ -72,7 +72,7 @@ template <typename Config> class TokenRotation {
     float sines[Config::kPairs];
     if (row_ < rows_) {
       load_angles<Config::kTable>(params_.angles, token_, place.angles,
-                                  column_ / kEight * Config::kPairs, cosines, sines);
+                                  column_ / kVec8 * Config::kPairs, cosines, sines);
     }
     std::byte* keys = rotated_keys(place.keys);
 #pragma unroll
@@ -133,25 +133,25 @@ template <typename Config> class TokenRotation {
   }
   __device__ void store(const Raw& raw, const float (&cosines)[Config::kPairs],
                         const float (&sines)[Config::kPairs], std::byte* row) const {
-    float values[Config::kVectors][kEight];
+    float values[Config::kVectors][kVec8];
 #pragma unroll
     for (int v = 0; v < Config::kVectors; ++v) X::decode(raw[v], values[v]);
     rotate<Config>(values, cosines, sines);
 #pragma unroll
     for (int v = 0; v < Config::kVectors; ++v) {
-      store_eight<Config::kX>(row + partner_bytes(v), values[v]);
+      store_vec8<Config::kX>(row + partner_bytes(v), values[v]);
     }
   }
 
   // The columns of q that are not rotated, for the chunk's heads.
   __device__ void copy_rest() const {
-    const int rest = (params_.head_dim - params_.rope_dim) / kEight;
+    const int rest = (params_.head_dim - params_.rope_dim) / kVec8;
     const int first = params_.interleaved ? 0 : params_.rope_dim;
     const int heads = min(rows_ * Config::kSteps, params_.heads - first_head_);
 #pragma unroll 4
     for (int i = threadIdx.x % kWarp; i < heads * rest; i += kWarp) {
       const int head = first_head_ + i / rest;
-      const int bytes = (first + i % rest * kEight) * kBytes;
+      const int bytes = (first + i % rest * kVec8) * kBytes;
       const auto raw =
           X::load(params_.q + token_ * params_.q_token_bytes + head * params_.q_head_bytes + bytes);
       *reinterpret_cast<typename X::Raw*>(params_.out + token_ * params_.out_token_bytes +
@@ -188,7 +188,7 @@ void launch_config(const RopeParams& params, int sms, cudaStream_t stream) {
                     .chunks = static_cast<int>(params.tokens * chunks)});
 }
 
-template <DType kX, Pairing kPairing>
+template <DType kX, VectorPairing kPairing>
 void launch_table(const RopeParams& params, int sms, cudaStream_t stream) {
   if (params.angles.stand_in_rows()) {
     return launch_config<RopeConfig<kX, kPairing, AngleTable::rows>>(params, sms, stream);
@@ -197,8 +197,8 @@ void launch_table(const RopeParams& params, int sms, cudaStream_t stream) {
 }
 
 template <DType kX> void launch_for(const RopeParams& params, int sms, cudaStream_t stream) {
-  if (params.interleaved) return launch_table<kX, Pairing::interleaved>(params, sms, stream);
-  launch_table<kX, Pairing::half_split>(params, sms, stream);
+  if (params.interleaved) return launch_table<kX, VectorPairing::interleaved>(params, sms, stream);
+  launch_table<kX, VectorPairing::half_split>(params, sms, stream);
 }
 
 }  // namespace

@@ -55,15 +55,15 @@ template <int kTileKeys> class ChosenKeys {
     return {.key = place, .value = place};
   }
 
-  __device__ void load_query(int r, int column, float (&values)[kEight]) const {
+  __device__ void load_query(int r, int column, float (&values)[kVec8]) const {
     const std::byte* q = params_.q.data + token_ * params_.q.token_bytes +
                          std::int64_t{first_head_ + r} * params_.q.head_bytes;
     load_columns(params_.q, r < num_rows_ ? q : nullptr, column, values);
   }
-  __device__ void load_key(const KeyPlace& place, int column, float (&values)[kEight]) const {
+  __device__ void load_key(const KeyPlace& place, int column, float (&values)[kVec8]) const {
     load_columns(params_.streams[stream_].rows, place.key, column, key_width(), values);
   }
-  __device__ void load_value(const KeyPlace& place, int column, float (&values)[kEight]) const {
+  __device__ void load_value(const KeyPlace& place, int column, float (&values)[kVec8]) const {
     load_columns(params_.streams[stream_].rows, place.value, column, value_width(), values);
   }
 

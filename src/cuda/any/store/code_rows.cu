@@ -24,7 +24,7 @@ constexpr int kSlots = kCodedRowVectors / kWarp;  // of a lane
 constexpr unsigned kAll = 0xffffffffu;
 
 // Of kTokens neighbouring tokens.
-struct RawRows {
+struct RawTokenRows {
   uint4 coded[kTokens][kSlots];
   uint4 copied;
 };
@@ -38,7 +38,7 @@ template <DType kX, DType kCoded> class RowCoder {
         copied_vectors_(layout.copied.is_used ? static_cast<int>(layout.copied.per_row.value())
                                               : 0) {}
 
-  __device__ void load(std::int64_t first, RawRows& raw) const {
+  __device__ void load(std::int64_t first, RawTokenRows& raw) const {
 #pragma unroll
     for (int t = 0; t < kTokens; ++t) {
       if (first + t >= params_.tokens) continue;
@@ -55,7 +55,7 @@ template <DType kX, DType kCoded> class RowCoder {
   }
 
   // All lanes take part in the maxima.
-  __device__ void encode(const RawRows& raw, GranuleCodes (&codes)[kTokens][kSlots]) const {
+  __device__ void encode(const RawTokenRows& raw, GranuleCodes (&codes)[kTokens][kSlots]) const {
     typename Amax::Value amax[kTokens][kSlots];
 #pragma unroll
     for (int t = 0; t < kTokens; ++t) {
@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
   const std::int64_t step = warps * kTokens;
   const RowCoder<kX, kCoded> coder(params, layout);
   const TokenFinder finder(params.row_offsets, params.view.cache_lengths, params.view.batch);
-  RawRows raw = {};
+  RawTokenRows raw = {};
   coder.load(first, raw);
   std::byte* found = nullptr;  // the row of a token of the next steps, a lane each
   for (int known = kWarp / kTokens, turn = 0; first < params.tokens;

@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(kCodeThreads + kWarp, kBlocksPerSm)
   __shared__ CodeTarget targets[2][CodeGroups::kMostTokens];
   if (threadIdx.x < kCodeThreads) return code_chunks<Config>(params, layout, targets);
   const TokenFinder finder(params.row_offsets, params.view.cache_lengths, params.view.batch);
-  const auto has_scales = [] { return Config::kScaling == Scaling::granules; };
+  const auto has_scales = [] { return Config::kScaling == TokenScaling::granules; };
   const unsigned step = CodeGroups(layout).chunks * gridDim.x;
   unsigned index = blockIdx.x;
   find_targets(params, layout, finder, index, targets[0], has_scales);
@@ -63,10 +63,10 @@ void launch_for(const StoreParams& params, const CodeLayout& layout, int sms, cu
   const LaunchShape shape{.grid = dim3(std::min(chunks, resident), columns),
                           .block = dim3(kCodeThreads + kWarp)};
   if (layout.has_scales) {
-    return launch(code_tokens<CodeConfig<kX, kCoded, Scaling::granules>>, shape, stream, params,
-                  layout);
+    return launch(code_tokens<CodeConfig<kX, kCoded, TokenScaling::granules>>, shape, stream,
+                  params, layout);
   }
-  launch(code_tokens<CodeConfig<kX, kCoded, Scaling::none>>, shape, stream, params, layout);
+  launch(code_tokens<CodeConfig<kX, kCoded, TokenScaling::none>>, shape, stream, params, layout);
 }
 
 template <DType kX>
@@ -85,7 +85,7 @@ BlockSize block_size(unsigned rows, unsigned coded_vectors, unsigned copied_vect
   const unsigned most_rows = kCodeThreads / std::max(coded_vectors, copied_vectors);
   if (most_rows == 0) return {.rows = 1, .tokens = 0};
   const unsigned taken = std::min(rows, most_rows);
-  const int vectors = most_vectors(has_scales ? Scaling::granules : Scaling::none);
+  const int vectors = most_vectors(has_scales ? TokenScaling::granules : TokenScaling::none);
   const unsigned coded = kCodeThreads / (taken * coded_vectors) * vectors;
   const unsigned copied =
       copied_vectors == 0 ? CodeGroups::kMostTokens : kCodeThreads / (taken * copied_vectors);

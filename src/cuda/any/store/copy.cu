@@ -16,7 +16,7 @@ constexpr int kBlockVectors = kThreads * kVectors;
 constexpr int kVectorBytes = 16;
 
 // What a run of bytes is copied into: the token's rows, or its scales.
-enum class Target : std::uint8_t { rows, scales };
+enum class CopyTarget : std::uint8_t { rows, scales };
 
 // Vectors of 16 bytes: a row (one head of a token, or all of them where they have no gaps).
 struct CopyShape {
@@ -39,13 +39,13 @@ __device__ VectorPlace place_of_vector(const CopyShape& shape, unsigned index) {
   return {token, row, in_token - row * shape.per_row.value()};
 }
 
-template <Target kTarget>
+template <CopyTarget kTarget>
 __device__ std::byte* target_of(const KvLayerView& view, const TokenPlace& place) {
-  return kTarget == Target::rows ? first_row(view, place) : first_scale(view, place);
+  return kTarget == CopyTarget::rows ? first_row(view, place) : first_scale(view, place);
 }
 
 // A lane per token; warps without one do nothing.
-template <Target kTarget>
+template <CopyTarget kTarget>
 __device__ void find_targets(const StoreParams& params, std::int64_t first_token, unsigned tokens,
                              std::byte** targets) {
   for (unsigned t = threadIdx.x & ~31u; t < tokens; t += kThreads) {
@@ -56,7 +56,7 @@ __device__ void find_targets(const StoreParams& params, std::int64_t first_token
   }
 }
 
-template <Target kTarget>
+template <CopyTarget kTarget>
 __global__ void __launch_bounds__(kThreads, 5)
     copy_vectors(const __grid_constant__ StoreParams params,
                  const __grid_constant__ CopyShape shape) {
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(kThreads, 5)
   }
 }
 
-template <Target kTarget>
+template <CopyTarget kTarget>
 void launch_vectors(const StoreParams& params, int rows, int row_vectors,
                     std::int64_t target_row_bytes, cudaStream_t stream) {
   const CopyShape shape{.per_token = Divisor(static_cast<unsigned>(rows * row_vectors)),
@@ -112,14 +112,14 @@ void launch_vectors(const StoreParams& params, int rows, int row_vectors,
 
 void launch_copy(const StoreParams& params, cudaStream_t stream) {
   const KvLayerView& view = params.view;
-  launch_vectors<Target::rows>(params, view.num_heads, view.row_format.row_bytes / kVectorBytes,
-                               view.head_stride_bytes, stream);
+  launch_vectors<CopyTarget::rows>(params, view.num_heads, view.row_format.row_bytes / kVectorBytes,
+                                   view.head_stride_bytes, stream);
 }
 
 void launch_copy_scales(const StoreParams& params, cudaStream_t stream) {
   const int bytes =
       params.view.num_heads * params.view.row_format.plane_slots() * (bits(params.x_dtype) / 8);
-  launch_vectors<Target::scales>(params, 1, bytes / kVectorBytes, 0, stream);
+  launch_vectors<CopyTarget::scales>(params, 1, bytes / kVectorBytes, 0, stream);
 }
 
 }  // namespace quire::cuda::any::store

@@ -2,9 +2,9 @@
 // Rows that are rounded or quantized on their way into the pages. `kLanes` lanes hold a row, each of
 // them `kSlots` vectors of eight columns; a scale is a maximum over neighbouring lanes.
 #include "cuda/any/store/lane_part.cuh"
-#include "cuda/common/rows/eight.cuh"
 #include "cuda/common/rows/quotient.cuh"
 #include "cuda/common/rows/token_place.cuh"
+#include "cuda/common/rows/vec8.cuh"
 #include "cuda/common/runtime/launch.h"
 
 namespace quire::cuda::any::store {
@@ -27,7 +27,7 @@ template <typename Config> class RowEncoder {
       : params_(params), layout_(layout) {
 #pragma unroll
     for (int s = 0; s < Config::kSlots; ++s) {
-      parts_[s] = part_of_lane(params.view, (s * Config::kLanes + lane) * kEight, layout);
+      parts_[s] = part_of_lane(params.view, (s * Config::kLanes + lane) * kVec8, layout);
     }
   }
 
@@ -35,7 +35,7 @@ template <typename Config> class RowEncoder {
                        typename Eight<Config::kX>::Raw (&raw)[Config::kSlots]) const {
 #pragma unroll
     for (int s = 0; s < Config::kSlots; ++s) {
-      const std::int64_t column = (s * Config::kLanes + lane) * kEight;
+      const std::int64_t column = (s * Config::kLanes + lane) * kVec8;
       if (parts_[s].is_used) {
         raw[s] = Eight<Config::kX>::load(source + column * (bits(Config::kX) / 8));
       }
@@ -44,8 +44,8 @@ template <typename Config> class RowEncoder {
 
   // All lanes of the group take part; a row without a page is dropped.
   __device__ void store(const typename Eight<Config::kX>::Raw (&raw)[Config::kSlots],
-                        const RowPlace& place) const {
-    float values[Config::kSlots][kEight];
+                        const CacheRowPlace& place) const {
+    float values[Config::kSlots][kVec8];
     float amax[Config::kSlots];
 #pragma unroll
     for (int s = 0; s < Config::kSlots; ++s) {
@@ -58,17 +58,17 @@ template <typename Config> class RowEncoder {
     for (int s = 0; s < Config::kSlots; ++s) {
       if (!parts_[s].is_used) continue;
       if (parts_[s].source != ScaleSource::none) divide(values[s], parts_[s], amax[s], place);
-      store_eight(place.row + parts_[s].offset_bytes, parts_[s].dtype, values[s]);
+      store_vec8(place.row + parts_[s].offset_bytes, parts_[s].dtype, values[s]);
     }
   }
 
  private:
   // Wider columns take the scale of the 8-bit ones and have no say in it.
-  __device__ static float largest(const float (&values)[kEight], const LanePart& lane) {
+  __device__ static float largest(const float (&values)[kVec8], const LanePart& lane) {
     float amax = 0.0f;
     if (!lane.is_used || lane.source == ScaleSource::none || bits(lane.dtype) > 8) return amax;
 #pragma unroll
-    for (int i = 0; i < kEight; ++i) amax = fmaxf(amax, fabsf(values[i]));
+    for (int i = 0; i < kVec8; ++i) amax = fmaxf(amax, fabsf(values[i]));
     return amax;
   }
 
@@ -89,8 +89,8 @@ template <typename Config> class RowEncoder {
     for (int s = 1; s < Config::kSlots; ++s) amax[s] = amax[0];
   }
 
-  __device__ void divide(float (&values)[kEight], const LanePart& lane, float amax,
-                         const RowPlace& place) const {
+  __device__ void divide(float (&values)[kVec8], const LanePart& lane, float amax,
+                         const CacheRowPlace& place) const {
     std::byte* address = scale_of(lane, place, params_.view.scales);
     const bool is_static = lane.source == ScaleSource::plane && params_.scales_are_static;
     float scale = 0.0f;
@@ -118,7 +118,7 @@ template <typename Config>
 __global__ void __launch_bounds__(kThreads, 2)
     encode_rows(const __grid_constant__ StoreParams params,
                 const __grid_constant__ EncodeLayout layout) {
-  __shared__ RowPlace places[Config::kBlockRows + 1];  // of head 0, by token
+  __shared__ CacheRowPlace places[Config::kBlockRows + 1];  // of head 0, by token
   const auto heads = static_cast<int>(layout.heads.value());
   const std::int64_t num_rows = params.tokens * heads;
   const std::int64_t first = std::int64_t{blockIdx.x} * Config::kBlockRows;
@@ -155,7 +155,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 #pragma unroll
   for (int r = 0; r < Config::kRows; ++r) {
     const int row = r * kGroups + group;
-    RowPlace place;
+    CacheRowPlace place;
     if (row < count) {
       const auto token = static_cast<int>(layout.heads.quotient(skipped + row));
       const int head = skipped + row - token * heads;

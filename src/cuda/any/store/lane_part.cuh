@@ -3,8 +3,8 @@
 #pragma once
 
 #include "cuda/any/store/params.h"
-#include "cuda/common/rows/eight.cuh"
 #include "cuda/common/rows/number.cuh"
+#include "cuda/common/rows/vec8.cuh"
 
 namespace quire::cuda::any::store {
 
@@ -32,22 +32,22 @@ __device__ inline LanePart part_of_lane(const KvLayerView& view, int column,
   lane.source = part.scale_source;
   lane.offset_bytes = part.offset_bytes + place.index * (bits(part.dtype) / 8);
   if (part.scale_source == ScaleSource::none) return lane;
-  const int vector = (in_row ? place.index : column) / kEight;
+  const int vector = (in_row ? place.index : column) / kVec8;
   lane.scale_index = layout.granule_vectors == 0 ? 0 : vector >> layout.granule_shift;
   lane.scale_offset_bytes = part.scale_offset_bytes;
   lane.scale_dtype = in_row ? part.scale_dtype : view.scales.dtype;
   lane.writes_scale = layout.granule_vectors == 0
                           ? column == 0
-                          : (column / kEight & (layout.granule_vectors - 1)) == 0;
+                          : (column / kVec8 & (layout.granule_vectors - 1)) == 0;
   return lane;
 }
 
-struct RowPlace {
+struct CacheRowPlace {
   std::byte* row = nullptr;
   std::byte* scale = nullptr;  // slot 0 in the scales tensor
 };
 
-__device__ inline std::byte* scale_of(const LanePart& lane, const RowPlace& place,
+__device__ inline std::byte* scale_of(const LanePart& lane, const CacheRowPlace& place,
                                       const ScaleLayerView& scales) {
   if (lane.source == ScaleSource::in_row) {
     return place.row + lane.scale_offset_bytes + lane.scale_index * (bits(lane.scale_dtype) / 8);

@@ -11,17 +11,17 @@ namespace quire::cuda::any::store {
 
 inline constexpr int kCodeThreads = 256;  // that code; a warp beside them looks up places
 
-enum class Scaling : std::uint8_t { none, granules };
+enum class TokenScaling : std::uint8_t { none, granules };
 
 // Coded ones of a thread, by the registers there are for them; one more is copied.
-constexpr int most_vectors(Scaling scaling) {
-  return scaling == Scaling::granules ? 3 : 4;
+constexpr int most_vectors(TokenScaling scaling) {
+  return scaling == TokenScaling::granules ? 3 : 4;
 }
 
-template <DType kXType, DType kCodedType, Scaling kRule> struct CodeConfig {
+template <DType kXType, DType kCodedType, TokenScaling kRule> struct CodeConfig {
   static constexpr DType kX = kXType;
   static constexpr DType kCoded = kCodedType;
-  static constexpr Scaling kScaling = kRule;
+  static constexpr TokenScaling kScaling = kRule;
   static constexpr int kVectors = most_vectors(kRule);
 };
 
@@ -97,7 +97,7 @@ template <typename Config> class TokenCoder {
   // part in the maxima.
   __device__ void store(const CodeTarget* targets, const CodeChunk& chunk, const CodeChunk& next) {
     typename Amax::Value amax[kVectors];
-    if constexpr (Config::kScaling == Scaling::granules) find_largest(amax);
+    if constexpr (Config::kScaling == TokenScaling::granules) find_largest(amax);
     GranuleCodes codes[kVectors];
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
@@ -136,10 +136,10 @@ template <typename Config> class TokenCoder {
   }
 
   __device__ static GranuleCodes encode(const uint4& raw, const typename Amax::Value& amax) {
-    if constexpr (Config::kScaling == Scaling::granules) {
+    if constexpr (Config::kScaling == TokenScaling::granules) {
       return Coder::encode(raw, Amax::magnitude(amax));
     } else {
-      float values[kEight];
+      float values[kVec8];
       X::decode(raw, values);
       constexpr auto kFormat = Config::kCoded == DType::fp8_e4m3 ? __NV_E4M3 : __NV_E5M2;
       return {encode_fp8<kFormat>(values), 1.0f};
@@ -148,7 +148,7 @@ template <typename Config> class TokenCoder {
 
   __device__ void store_codes(const CodeTarget& target, const GranuleCodes& codes) const {
     if (target.row != nullptr) write(target.row + coded_.row, codes.codes);
-    if constexpr (Config::kScaling == Scaling::granules) {
+    if constexpr (Config::kScaling == TokenScaling::granules) {
       if (target.row != nullptr && target.scale != nullptr && scale_ >= 0) {
         write(target.scale + scale_, codes.scale);
       }

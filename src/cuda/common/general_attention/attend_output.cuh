@@ -4,7 +4,7 @@
 
 #include "cuda/common/general_attention/attend_output.h"
 #include "cuda/common/general_attention/attend_shared.cuh"
-#include "cuda/common/rows/any_eight.cuh"
+#include "cuda/common/rows/any_vec8.cuh"
 
 namespace quire::cuda {
 

@@ -70,7 +70,7 @@ __device__ inline void add_parts(float (&sums)[kRows][kColumns],
   }
 }
 
-__device__ inline void store_columns(float* to, const float (&values)[kEight]) {
+__device__ inline void store_columns(float* to, const float (&values)[kVec8]) {
   reinterpret_cast<float4*>(to)[0] = {values[0], values[1], values[2], values[3]};
   reinterpret_cast<float4*>(to)[1] = {values[4], values[5], values[6], values[7]};
 }

@@ -14,8 +14,8 @@ __global__ void __launch_bounds__(Config::kThreads, 2)
   const RowTile tile = find_row_tile(params.row_offsets, params.keys.view.batch, params.group,
                                      Config::kRows, blockIdx.x);
   if (tile.is_empty()) return;
-  PagedKeys source(params, tile, static_cast<int>(blockIdx.y));
-  AttendTile<Config, PagedKeys> attend(
+  GeneralPagedKeys source(params, tile, static_cast<int>(blockIdx.y));
+  AttendTile<Config, GeneralPagedKeys> attend(
       source, shared, static_cast<int>(blockIdx.z) * Config::kVectors * Config::kValueColumns);
   attend.run();
   store_rows(attend, source, params.output);
@@ -38,10 +38,10 @@ void launch_config(const PagedAttentionParams& params, cudaStream_t stream) {
 void launch_paged_attention(const PagedAttentionParams& params, cudaStream_t stream) {
   // Rows of a sequence on average: the lengths themselves are on the device.
   const bool is_short = params.tokens * params.group <= 8 * params.keys.view.batch;
-  const bool is_narrow = params.output.width <= 128;
-  if (is_short && is_narrow) return launch_config<AttendConfig<8, 1>>(params, stream);
+  const bool has_one_block = params.output.width <= 128;
+  if (is_short && has_one_block) return launch_config<AttendConfig<8, 1>>(params, stream);
   if (is_short) return launch_config<AttendConfig<8, 4>>(params, stream);
-  if (is_narrow) return launch_config<AttendConfig<32, 1>>(params, stream);
+  if (has_one_block) return launch_config<AttendConfig<32, 1>>(params, stream);
   launch_config<AttendConfig<32, 4>>(params, stream);
 }
 

@@ -11,7 +11,7 @@
 
 namespace quire::cuda {
 
-class PagedKeys {
+class GeneralPagedKeys {
  public:
   struct Row {
     std::int64_t token;
@@ -20,7 +20,7 @@ class PagedKeys {
     float slope;
   };
 
-  __device__ PagedKeys(const PagedAttentionParams& params, const RowTile& tile, int kv_head)
+  __device__ GeneralPagedKeys(const PagedAttentionParams& params, const RowTile& tile, int kv_head)
       : params_(params),
         tile_(tile),
         kv_head_(kv_head),
@@ -68,17 +68,17 @@ class PagedKeys {
     return modify_score(params_.score, row.slope, raw, slot - row.position);
   }
 
-  __device__ void load_query(int r, int column, float (&values)[kEight]) const {
+  __device__ void load_query(int r, int column, float (&values)[kVec8]) const {
     if (r >= num_rows()) return set_zero(values);
     const Row at = row(r);
     load_columns(params_.q,
                  params_.q.data + at.token * params_.q.token_bytes + at.head * params_.q.head_bytes,
                  column, values);
   }
-  __device__ void load_key(const KeyPlace& place, int column, float (&values)[kEight]) const {
+  __device__ void load_key(const KeyPlace& place, int column, float (&values)[kVec8]) const {
     load_columns(params_.keys, place.key, column, key_width(), values);
   }
-  __device__ void load_value(const KeyPlace& place, int column, float (&values)[kEight]) const {
+  __device__ void load_value(const KeyPlace& place, int column, float (&values)[kVec8]) const {
     load_columns(params_.values, place.value, column, value_width(), values);
   }
 

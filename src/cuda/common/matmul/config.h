@@ -51,7 +51,7 @@ struct TileConfig {
   KvRows kv_rows = KvRows::numbers;
   // Columns of the tiles that a launch may end with, so that all clusters end at about the same time; 0: it has none.
   // Blocks of a cluster share the weight then.
-  int narrow_n = 0;
+  int tail_n = 0;
 
   static constexpr int kProducerRegisters = 40;
   static constexpr int kConsumerRegisters = 232;
@@ -73,9 +73,9 @@ struct TileConfig {
   // Whether sums have registers beside those that the tensor core adds to.
   constexpr bool promotes() const { return has_scales() && chained_blocks > 0; }
   constexpr Scaling promoted_scaling() const { return promotes() ? scaling : Scaling::none; }
-  constexpr bool has_narrow() const { return narrow_n > 0; }
-  // Narrow tiles computed in the time of a whole one.
-  constexpr int narrow_share() const { return tile_n / narrow_n; }
+  constexpr bool has_tail() const { return tail_n > 0; }
+  // Stored16Bit tiles computed in the time of a whole one.
+  constexpr int tail_share() const { return tile_n / tail_n; }
   // Block scales: parts of the columns multiplied at a time, into registers beside those of the sums;
   // sets of such registers. The largest tile has room for one.
   constexpr int parts() const { return tile_n > 96 || blocks_per_sm > 1 ? 2 : 1; }

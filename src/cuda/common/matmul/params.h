@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "cuda/common/matmul/narrow_tiles.h"
+#include "cuda/common/matmul/tail_tiles.h"
 #include "cuda/common/pipeline/tile_walk.h"
 #include "cuda/common/runtime/tensor_map.h"
 #include "quire/kv_layer_view.h"
@@ -93,8 +93,8 @@ struct TileParams {
   QkvScales scales{};
   QkvOutputs outputs{};
   KvCodes codes{};
-  NarrowTiles narrow{};  // where the variant has any
-  TensorMap narrow_weight{};
+  TailTiles tail{};  // where the variant has any
+  TensorMap tail_weight{};
 };
 
 }  // namespace quire::cuda

@@ -2,7 +2,7 @@
 // What the tile kernels do with a tile that has columns of K or V, where those become codes with scales.
 #pragma once
 
-#include "cuda/common/matmul/coded_tile.cuh"
+#include "cuda/common/matmul/quantized_kv_epilogue.cuh"
 #include "cuda/common/matmul/roles/multiply.cuh"
 
 namespace quire::cuda {
@@ -61,7 +61,7 @@ __device__ void store_codes(const TileParams& params, TileShared<kConfig>& share
   const int turn = walk.kv_at.stage;
   const int column = shared.routes[turn].column;
   const auto finish = finishing<kConfig>(shared, turn, walk.row);
-  CodedTile tile(params, column, finish, sums);
+  QuantizedKvEpilogue tile(params, column, finish, sums);
   tile.store(code_places(params, shared, turn, walk.row), [&](float(&left)[2], float(&right)[2]) {
     if constexpr (!kConfig.pairs_granules())
       return false;

@@ -13,23 +13,25 @@ template <int kPart, int kParts> struct TilePart {
 using WholeTile = TilePart<0, 1>;
 
 // All of a tile of kColumns columns.
-template <int kColumns> struct NarrowTile {
+template <int kColumns> struct TailTile {
   static constexpr int first(int) { return 0; }
   static constexpr int end(int) { return kColumns / 32; }
   static constexpr bool kIsLast = true;
 };
 
 // The groups of a tile that are stored at once where only half of them can wait, and Part of the others.
-struct HalfAtOnce {
+struct ImmediateHalf {
   static constexpr int first(int) { return 0; }
   static constexpr int end(int groups) { return groups - groups / 2; }
   static constexpr bool kIsLast = false;
 };
-template <typename Part> struct HalfThatWaits {
+template <typename Part> struct DeferredHalf {
   static constexpr int first(int groups) {
-    return HalfAtOnce::end(groups) + Part::first(groups / 2);
+    return ImmediateHalf::end(groups) + Part::first(groups / 2);
   }
-  static constexpr int end(int groups) { return HalfAtOnce::end(groups) + Part::end(groups / 2); }
+  static constexpr int end(int groups) {
+    return ImmediateHalf::end(groups) + Part::end(groups / 2);
+  }
   static constexpr bool kIsLast = Part::kIsLast;
 };
 

@@ -13,7 +13,7 @@ struct TilePosition {
   int token;        // first that is loaded
   int column;       // first of the tile
   int first_token;  // first that is stored: those before it belong to the tile above
-  bool is_narrow = false;
+  bool is_tail = false;
 };
 
 // Tokens of a tile: as many as its copies bring.
@@ -31,7 +31,7 @@ __device__ bool owns_token(const TileParams& params, const TilePosition& tile, i
 template <TileConfig kConfig> struct TilePositions {
   const TileParams& params;                      // stays in constant memory
   int index = cluster_index<kConfig.cluster>();  // of the next whole tile
-  int narrows = 0;                               // tiles, that this cluster has had
+  int tails = 0;                                 // tiles, that this cluster has had
 
   __device__ explicit TilePositions(const TileParams& params) : params(params) {}
 
@@ -40,13 +40,13 @@ template <TileConfig kConfig> struct TilePositions {
     if constexpr (kColumns == kConfig.tile_n) {
       return next_whole(position);
     } else {
-      return next_narrow(position);
+      return next_tail(position);
     }
   }
 
   __device__ bool next(TilePosition& position) {
-    if constexpr (kConfig.has_narrow()) {
-      return next_whole(position) || next_narrow(position);
+    if constexpr (kConfig.has_tail()) {
+      return next_whole(position) || next_tail(position);
     } else {
       return next_whole(position);
     }
@@ -65,34 +65,34 @@ template <TileConfig kConfig> struct TilePositions {
 
   __device__ int whole_tiles() const {
     const TileGrid& grid = params.grid;
-    if constexpr (!kConfig.has_narrow()) return grid.rows * grid.columns;
-    const NarrowTiles& narrow = params.narrow;
-    return grid.rows * grid.columns + (grid.rows - narrow.rows) * narrow.whole_columns;
+    if constexpr (!kConfig.has_tail()) return grid.rows * grid.columns;
+    const TailTiles& tail = params.tail;
+    return grid.rows * grid.columns + (grid.rows - tail.rows) * tail.whole_columns;
   }
 
   // The grid, then what is whole to its right.
   __device__ TileAt whole_at(int whole) const {
     const TileGrid& grid = params.grid;
     const int right = whole - grid.rows * grid.columns;
-    if (!kConfig.has_narrow() || right < 0) return tile_at(grid, whole);
-    const NarrowTiles& narrow = params.narrow;
-    const TileAt tile = tile_at({grid.rows - narrow.rows, narrow.whole_columns, grid.band}, right);
+    if (!kConfig.has_tail() || right < 0) return tile_at(grid, whole);
+    const TailTiles& tail = params.tail;
+    const TileAt tile = tile_at({grid.rows - tail.rows, tail.whole_columns, grid.band}, right);
     return {.row = tile.row, .column = grid.columns + tile.column};
   }
 
   // After the last whole one.
-  __device__ bool next_narrow(TilePosition& position) {
+  __device__ bool next_tail(TilePosition& position) {
     const TileGrid& grid = params.grid;
-    const NarrowTiles& narrow = params.narrow;
-    const int next = narrow_tile(whole_tiles(), num_clusters<kConfig.cluster>(),
-                                 cluster_index<kConfig.cluster>(), narrows, kConfig.narrow_share());
-    if (next >= narrow.rows * narrow.columns) return false;
-    ++narrows;
-    const TileAt tile = tile_at({narrow.rows, narrow.columns, grid.band}, next);
-    const int row = (grid.rows - narrow.rows + tile.row) * kConfig.weight_sharers() +
+    const TailTiles& tail = params.tail;
+    const int next = tail_tile(whole_tiles(), num_clusters<kConfig.cluster>(),
+                               cluster_index<kConfig.cluster>(), tails, kConfig.tail_share());
+    if (next >= tail.rows * tail.columns) return false;
+    ++tails;
+    const TileAt tile = tile_at({tail.rows, tail.columns, grid.band}, next);
+    const int row = (grid.rows - tail.rows + tile.row) * kConfig.weight_sharers() +
                     rank_in_cluster<kConfig.cluster>();
-    position = place(row, grid.columns * kConfig.tile_n + tile.column * kConfig.narrow_n);
-    position.is_narrow = true;
+    position = place(row, grid.columns * kConfig.tile_n + tile.column * kConfig.tail_n);
+    position.is_tail = true;
     return true;
   }
 

@@ -13,7 +13,7 @@ template <DType kDType, Scaling kScaling = Scaling::none> struct TileN256 {
                                       .scaling = kScaling,
                                       .tile_n = 256,
                                       .stages = 4,
-                                      .narrow_n = kDType == DType::f32 ? 0 : 192};
+                                      .tail_n = kDType == DType::f32 ? 0 : 192};
 };
 // Row scales again, all of K in the tensor core's own sums: they need no others beside them.
 struct TileN256FastAccum {
@@ -22,14 +22,14 @@ struct TileN256FastAccum {
                                       .tile_n = 256,
                                       .stages = 4,
                                       .chained_blocks = 0,
-                                      .narrow_n = 192};
+                                      .tail_n = 192};
 };
 template <DType kDType, Scaling kScaling = Scaling::none> struct TileN192 {
   static constexpr TileConfig kConfig{.dtype = kDType,
                                       .scaling = kScaling,
                                       .tile_n = 192,
                                       .stages = 5,
-                                      .narrow_n = kScaling == Scaling::rows ? 96 : 0};
+                                      .tail_n = kScaling == Scaling::rows ? 96 : 0};
 };
 template <DType kDType, Scaling kScaling = Scaling::none> struct TileN160 {
   static constexpr TileConfig kConfig{

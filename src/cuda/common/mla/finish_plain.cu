@@ -13,14 +13,14 @@ constexpr int kBlocks = 10;  // that fit a multiprocessor: with registers for mo
 constexpr int kWarp = 32;
 
 __device__ int first_column() {
-  return kEight * static_cast<int>(threadIdx.x % kWarp);
+  return kVec8 * static_cast<int>(threadIdx.x % kWarp);
 }
 
 template <DType kDType>
-__device__ double row_factor(const RowFinish& how, const std::byte* source) {
+__device__ double row_factor(const LatentRowFinish& how, const std::byte* source) {
   double squares = 0.0;
-  for (int column = first_column(); column < how.latent; column += kWarp * kEight) {
-    float values[kEight];
+  for (int column = first_column(); column < how.latent; column += kWarp * kVec8) {
+    float values[kVec8];
     Eight<kDType>::decode(Eight<kDType>::load(source + 2 * column), values);
     add_squares(values, squares);
   }
@@ -39,13 +39,13 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   if (!place.exists()) return;
   std::byte* row = view.row(place.sequence, place.position, 0);
   if (row == nullptr) return;
-  const RowFinish& how = params.how;
+  const LatentRowFinish& how = params.how;
   const std::byte* source = params.kv == nullptr ? row : params.kv + token * params.kv_token_bytes;
   const double factor = row_factor<kDType>(how, source);
   const int width = view.row_format.width();
-  for (int column = first_column(); column < width; column += kWarp * kEight) {
-    float values[kEight];
-    float by[kEight];
+  for (int column = first_column(); column < width; column += kWarp * kVec8) {
+    float values[kVec8];
+    float by[kVec8];
     Eight<kDType>::decode(Eight<kDType>::load(source + 2 * column), values);
     if (column < how.latent) {
       load_each(how.gamma, how.gamma_dtype, column, by);
@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
       load_angles(how.angles, place.position, column - how.latent, by);
       rotate(by, values);
     }
-    store_eight<kDType>(row + 2 * column, values);
+    store_vec8<kDType>(row + 2 * column, values);
   }
 }
 

@@ -10,7 +10,7 @@
 namespace quire::cuda {
 
 // What makes a new row of a raw one.
-struct RowFinish {
+struct LatentRowFinish {
   LatentAngles angles;
   const std::byte* gamma = nullptr;  // [latent]; null: rows come finished
   DType gamma_dtype = DType::f32;
@@ -25,7 +25,7 @@ struct FinishPlainParams {
   std::int64_t kv_token_bytes = 0;
   const std::uint32_t* row_offsets = nullptr;
   std::int64_t tokens = 0;
-  RowFinish how;
+  LatentRowFinish how;
 };
 
 // Whether a layer's rows are 16-byte vectors of bf16 or f16; whether the new ones are, and become

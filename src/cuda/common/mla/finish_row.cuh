@@ -4,7 +4,7 @@
 #pragma once
 
 #include "cuda/common/mla/finish_plain.h"
-#include "cuda/common/rows/any_eight.cuh"
+#include "cuda/common/rows/any_vec8.cuh"
 #include "cuda/common/thread/warp_reduce.cuh"
 
 namespace quire::cuda {
@@ -26,21 +26,21 @@ __device__ inline float round_to(DType dtype, double value) {
   return round_to(dtype, round_to_odd(value));
 }
 
-__device__ inline void add_squares(const float (&values)[kEight], double& squares) {
+__device__ inline void add_squares(const float (&values)[kVec8], double& squares) {
 #pragma unroll
   for (const float value : values) squares += static_cast<double>(value) * value;
 }
 
 // What a row's latents are multiplied by, from the squares of each lane's columns.
-__device__ inline double normal_factor(const RowFinish& how, double squares) {
+__device__ inline double normal_factor(const LatentRowFinish& how, double squares) {
   return 1.0 / sqrt(warp_sum(squares) / how.latent + how.epsilon);
 }
 
 // gamma: of these columns.
-__device__ inline void normalise(const RowFinish& how, const float (&gamma)[kEight], double factor,
-                                 float (&values)[kEight]) {
+__device__ inline void normalise(const LatentRowFinish& how, const float (&gamma)[kVec8],
+                                 double factor, float (&values)[kVec8]) {
 #pragma unroll
-  for (int i = 0; i < kEight; ++i) {
+  for (int i = 0; i < kVec8; ++i) {
     const float normal = round_to(how.gamma_dtype, values[i] * factor);
     values[i] = round_to(how.gamma_dtype, normal * gamma[i]);
   }
@@ -48,31 +48,31 @@ __device__ inline void normalise(const RowFinish& how, const float (&gamma)[kEig
 
 // Eight numbers that need not be aligned, of a dtype that is looked at once.
 __device__ inline void load_each(const std::byte* base, DType dtype, std::int64_t index,
-                                 float (&values)[kEight]) {
+                                 float (&values)[kVec8]) {
   if (dtype == DType::f32) {
 #pragma unroll
-    for (int i = 0; i < kEight; ++i) values[i] = load_one(base, DType::f32, index + i);
+    for (int i = 0; i < kVec8; ++i) values[i] = load_one(base, DType::f32, index + i);
   } else if (dtype == DType::bf16) {
 #pragma unroll
-    for (int i = 0; i < kEight; ++i) values[i] = load_one(base, DType::bf16, index + i);
+    for (int i = 0; i < kVec8; ++i) values[i] = load_one(base, DType::bf16, index + i);
   } else {
 #pragma unroll
-    for (int i = 0; i < kEight; ++i) values[i] = load_one(base, DType::f16, index + i);
+    for (int i = 0; i < kVec8; ++i) values[i] = load_one(base, DType::f16, index + i);
   }
 }
 
 // Cosines and sines in turns, of a rope column and the seven behind it. A position past the table is
 // the caller's mistake; it is not followed out of it.
 __device__ inline void load_angles(const LatentAngles& angles, std::int64_t position, int column,
-                                   float (&values)[kEight]) {
+                                   float (&values)[kVec8]) {
   const std::int64_t row = position < angles.max_pos ? position : angles.max_pos - 1;
   load_each(angles.freqs, angles.dtype, row * angles.row_stride + column, values);
 }
 
 // To be rounded to 16 bits.
-__device__ inline void rotate(const float (&angles)[kEight], float (&values)[kEight]) {
+__device__ inline void rotate(const float (&angles)[kVec8], float (&values)[kVec8]) {
 #pragma unroll
-  for (int i = 0; i < kEight; i += 2) {
+  for (int i = 0; i < kVec8; i += 2) {
     const double cosine = angles[i];
     const double sine = angles[i + 1];
     const double a = values[i];

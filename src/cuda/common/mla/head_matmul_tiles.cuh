@@ -8,8 +8,8 @@
 
 #include "cuda/common/mla/fp8_group.cuh"
 #include "cuda/common/mla/head_matmul_weights.cuh"
-#include "cuda/common/rows/eight.cuh"
 #include "cuda/common/rows/quotient.cuh"
+#include "cuda/common/rows/vec8.cuh"
 
 namespace quire::cuda {
 

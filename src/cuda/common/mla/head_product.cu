@@ -15,7 +15,7 @@ constexpr int kSums = kTile / kGroups;
 constexpr int kPad = 4;
 constexpr int kScaleBlock = 128;
 
-struct TileShared {
+struct HeadTileShared {
   float x[kTile][kChunk + kPad];
   float w[kTile][kChunk + kPad];
 };
@@ -33,7 +33,7 @@ __device__ float load_weight(const HeadWeights& weights, int head, int output, i
 
 // Neighbouring threads read along whichever side is contiguous.
 __device__ void load_weights(const HeadProductParams& params, int head, int first_output,
-                             int first_column, TileShared& shared) {
+                             int first_column, HeadTileShared& shared) {
   const bool by_column = params.weights.column_stride <= params.weights.output_stride;
 #pragma unroll 4
   for (int i = threadIdx.x; i < kTile * kChunk; i += kThreads) {
@@ -48,21 +48,21 @@ __device__ void load_weights(const HeadProductParams& params, int head, int firs
 }
 
 __device__ void load_x(const HeadProductParams& params, int head, std::int64_t first_row,
-                       std::int64_t num_rows, int first_column, TileShared& shared) {
-  constexpr int kRuns = kChunk / kEight;
+                       std::int64_t num_rows, int first_column, HeadTileShared& shared) {
+  constexpr int kRuns = kChunk / kVec8;
   const int row = threadIdx.x / kRuns;
-  const int run = threadIdx.x % kRuns * kEight;
+  const int run = threadIdx.x % kRuns * kVec8;
   const std::byte* x =
       params.x.data + (first_row + row) * params.x.token_bytes + head * params.x.head_bytes;
-  float values[kEight];
+  float values[kVec8];
   load_columns(params.x, first_row + row < num_rows ? x : nullptr, first_column + run, values);
 #pragma unroll
-  for (int i = 0; i < kEight; ++i) shared.x[row][run + i] = values[i];
+  for (int i = 0; i < kVec8; ++i) shared.x[row][run + i] = values[i];
 }
-static_assert(kTile * kChunk / kEight == kThreads);
+static_assert(kTile * kChunk / kVec8 == kThreads);
 
 // A chunk's sums are taken for themselves: rounding errors grow with the chunks, not with the columns.
-__device__ void multiply(const TileShared& shared, int row_group, int output_group,
+__device__ void multiply(const HeadTileShared& shared, int row_group, int output_group,
                          float (&sums)[kSums][kSums]) {
   float parts[kSums][kSums] = {};
 #pragma unroll
@@ -91,7 +91,7 @@ __device__ void multiply(const TileShared& shared, int row_group, int output_gro
 
 __global__ void __launch_bounds__(kThreads)
     multiply_heads(const __grid_constant__ HeadProductParams params) {
-  __shared__ TileShared shared;
+  __shared__ HeadTileShared shared;
   const std::int64_t first_row = std::int64_t{blockIdx.x} * kTile;
   const std::int64_t num_rows =
       params.live_rows == nullptr ? params.rows : min(params.rows, std::int64_t{*params.live_rows});

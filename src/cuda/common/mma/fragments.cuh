@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operands of warp products (m16 n8 k16) out of swizzled slabs: rows of 128 bytes, whose eight
+// Operands of warp products (m16 n8 k16) out of swizzled swizzle columns: rows of 128 bytes, whose eight
 // 16-byte pieces are permuted by the row's number modulo 8.
 //
 // e4m3 becomes f16, exactly. A fetched word then holds four neighbouring numbers of a row where the
@@ -86,26 +86,28 @@ struct FragmentLane {
 // K of 16 keys × 32 columns from column 32 · step on, as B operands: words[2k + n] for columns
 // [16k, 16k + 16) and keys [8n, 8n + 8). `keys` begins at the warp's first key.
 template <DType kDType>
-__device__ inline void load_key_operands(const std::byte* keys, int slab_bytes, int step,
+__device__ inline void load_key_operands(const std::byte* keys, int swizzle_column_bytes, int step,
                                          std::uint32_t (&low)[4], std::uint32_t (&high)[4]) {
   const FragmentLane at;
   if constexpr (kDType == DType::fp8_e4m3) {
-    const std::byte* slab = keys + step / 4 * slab_bytes;
+    const std::byte* swizzle_column = keys + step / 4 * swizzle_column_bytes;
     const int piece = step % 4 * 2 + at.high_bit();
     std::uint32_t words[4];
-    load_matrices(slab + (at.low_bit() * 8 + at.row()) * 128 + ((piece ^ at.row()) << 4), words);
+    load_matrices(swizzle_column + (at.low_bit() * 8 + at.row()) * 128 + ((piece ^ at.row()) << 4),
+                  words);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       low[i] = low_to_f16(words[i]);
       high[i] = high_to_f16(words[i]);
     }
   } else {
-    const std::byte* slab = keys + step / 2 * slab_bytes;
+    const std::byte* swizzle_column = keys + step / 2 * swizzle_column_bytes;
 #pragma unroll
     for (int k = 0; k < 2; ++k) {
       const int piece = step % 2 * 4 + k * 2 + at.low_bit();
       std::uint32_t words[4];
-      load_matrices(slab + (at.high_bit() * 8 + at.row()) * 128 + ((piece ^ at.row()) << 4), words);
+      load_matrices(
+          swizzle_column + (at.high_bit() * 8 + at.row()) * 128 + ((piece ^ at.row()) << 4), words);
       low[2 * k] = words[0];
       high[2 * k] = words[1];
       low[2 * k + 1] = words[2];
@@ -117,15 +119,15 @@ __device__ inline void load_key_operands(const std::byte* keys, int slab_bytes, 
 // V of 16 keys × 32 columns from column 32 · step on, transposed: A operands [16 columns × 16 keys].
 // Words 0 and 1 are of keys [0, 8), words 2 and 3 of keys [8, 16).
 template <DType kDType>
-__device__ inline void load_value_operands(const std::byte* values, int slab_bytes, int step,
-                                           std::uint32_t (&operands)[2][4]) {
+__device__ inline void load_value_operands(const std::byte* values, int swizzle_column_bytes,
+                                           int step, std::uint32_t (&operands)[2][4]) {
   const FragmentLane at;
   const int key = at.low_bit() * 8 + at.row();
   if constexpr (kDType == DType::fp8_e4m3) {
-    const std::byte* slab = values + step / 4 * slab_bytes;
+    const std::byte* swizzle_column = values + step / 4 * swizzle_column_bytes;
     const int piece = step % 4 * 2 + at.high_bit();
     std::uint32_t words[4];
-    load_transposed(slab + key * 128 + ((piece ^ at.row()) << 4), words);
+    load_transposed(swizzle_column + key * 128 + ((piece ^ at.row()) << 4), words);
 #pragma unroll
     for (int k = 0; k < 2; ++k) {
       // Two keys of two columns each: the even column's four keys, then the odd one's.
@@ -137,12 +139,12 @@ __device__ inline void load_value_operands(const std::byte* values, int slab_byt
       operands[k][3] = high_to_f16(odd);
     }
   } else {
-    const std::byte* slab = values + step / 2 * slab_bytes;
+    const std::byte* swizzle_column = values + step / 2 * swizzle_column_bytes;
 #pragma unroll
     for (int k = 0; k < 2; ++k) {
       const int piece = step % 2 * 4 + k * 2 + at.high_bit();
       std::uint32_t words[4];
-      load_transposed(slab + key * 128 + ((piece ^ at.row()) << 4), words);
+      load_transposed(swizzle_column + key * 128 + ((piece ^ at.row()) << 4), words);
       operands[k][0] = words[0];
       operands[k][1] = words[2];
       operands[k][2] = words[1];

@@ -51,11 +51,11 @@ __device__ inline void multiply_rows(std::uint64_t a, std::uint64_t b, float (&s
   }
 }
 
-// The same tile read across its rows: what varies within a row is N (or M), the rows are K. Slabs of
-// 64 16-bit columns stand slab_bytes apart. Adding bytes / 16 moves down the rows.
-__device__ inline std::uint64_t transposed_descriptor(const void* tile, int slab_bytes) {
+// The same tile read across its rows: what varies within a row is N (or M), the rows are K. Swizzle columns of
+// 64 16-bit columns stand swizzle_column_bytes apart. Adding bytes / 16 moves down the rows.
+__device__ inline std::uint64_t transposed_descriptor(const void* tile, int swizzle_column_bytes) {
   const std::uint64_t address = __cvta_generic_to_shared(tile);
-  return (address >> 4) | (static_cast<std::uint64_t>(slab_bytes >> 4) << 16) |
+  return (address >> 4) | (static_cast<std::uint64_t>(swizzle_column_bytes >> 4) << 16) |
          (std::uint64_t{1024 >> 4} << 32) | (std::uint64_t{1} << 62);
 }
 

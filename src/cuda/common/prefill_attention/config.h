@@ -22,9 +22,9 @@ enum class Ends : std::uint8_t {
 
 // What products are made of.
 enum class Products : std::uint8_t {
-  wide,    // numbers of 16 bits: of q's dtype, or f16 over a cache of e4m3
-  mixed,   // scores of e4m3, with q as the sum of two such numbers; sums of f16
-  narrow,  // e4m3: q and the weights rounded to it, V transposed before (flip_values.h)
+  wide,   // numbers of 16 bits: of q's dtype, or f16 over a cache of e4m3
+  mixed,  // scores of e4m3, with q as the sum of two such numbers; sums of f16
+  fp8,    // e4m3: q and the weights rounded to it, V transposed before (fp8/transpose_values.h)
 };
 
 // In which order a step issues its two products. Measured at 192 columns of q and K: sums first saves
@@ -53,38 +53,38 @@ struct PrefillConfig {
   // one buffer, what the first consumer waits for is not also what the second still needs.
   int q_parts = 1;
   // Of the first warpgroup, that follow the tiles: two for K, two for V, or one each. The others
-  // expand a cache of another format into what they load (expanded/expand_role.cuh).
+  // expand a cache of another format into what they load (sm90/flash_attention/prefill/dequantized/dequantize_role.cuh).
   int loading_warps = 4;
   Scores scores = Scores::scaled;
   Ends ends = Ends::finished;
   Products products = Products::wide;
   StepOrder order = StepOrder::scores_first;
 
-  static constexpr int kSlabColumns = 64;  // 128 bytes: a swizzled row
+  static constexpr int kSwizzleColumnWidth = 64;  // 128 bytes: a swizzled row
 
   constexpr int rows() const { return 64 * consumers; }
   constexpr int part_rows() const { return rows() / q_parts; }
   constexpr int threads() const { return 128 * (1 + consumers); }
   // Of a thread; a block has 504 for every three of its threads, one of each warpgroup.
-  constexpr int producer_registers() const { return converts() || expands() ? 56 : 40; }
-  constexpr int consumer_registers() const { return converts() || expands() ? 224 : 232; }
-  constexpr bool expands() const { return loading_warps < 4; }
+  constexpr int producer_registers() const { return converts() || dequantizes() ? 56 : 40; }
+  constexpr int consumer_registers() const { return converts() || dequantizes() ? 224 : 232; }
+  constexpr bool dequantizes() const { return loading_warps < 4; }
   // The last tiles may be cut along their keys (tail_cuts.h): where putting pieces together finds
   // registers beside the next tile's scores.
   constexpr bool cuts_tiles() const {
     const bool has_registers = head_dim <= 128 && !(converts() && scores == Scores::modified);
-    return has_registers && ends == Ends::finished && !is_narrow();
+    return has_registers && ends == Ends::finished && !has_fp8_products();
   }
   // e4m3 becomes f16 in shared memory, exactly; q follows it.
   constexpr bool converts_keys() const {
     return cache_dtype != dtype && products == Products::wide;
   }
-  constexpr bool converts_values() const { return cache_dtype != dtype && !is_narrow(); }
+  constexpr bool converts_values() const { return cache_dtype != dtype && !has_fp8_products(); }
   constexpr bool converts() const { return converts_values(); }
-  constexpr bool is_narrow() const { return products == Products::narrow; }
+  constexpr bool has_fp8_products() const { return products == Products::fp8; }
   // Of weights and V, and of q and K.
   constexpr DType product_dtype() const {
-    if (is_narrow()) return DType::fp8_e4m3;
+    if (has_fp8_products()) return DType::fp8_e4m3;
     return converts() ? DType::f16 : dtype;
   }
   constexpr DType score_dtype() const {
@@ -93,25 +93,29 @@ struct PrefillConfig {
   // Columns of a row of 128 bytes: of K and V as they are copied, as products read them, and of q
   // as it is copied.
   constexpr int copied_columns() const { return cache_dtype == DType::fp8_e4m3 ? 128 : 64; }
-  constexpr int key_slab_columns() const { return score_dtype() == DType::fp8_e4m3 ? 128 : 64; }
-  constexpr int value_slab_columns() const { return is_narrow() ? 128 : 64; }
-  constexpr int query_slabs() const { return (head_dim + kSlabColumns - 1) / kSlabColumns; }
-  constexpr int copied_key_slabs() const {
+  constexpr int key_swizzle_column_width() const {
+    return score_dtype() == DType::fp8_e4m3 ? 128 : 64;
+  }
+  constexpr int value_swizzle_column_width() const { return has_fp8_products() ? 128 : 64; }
+  constexpr int query_swizzle_columns() const {
+    return (head_dim + kSwizzleColumnWidth - 1) / kSwizzleColumnWidth;
+  }
+  constexpr int copied_key_swizzle_columns() const {
     return (head_dim + copied_columns() - 1) / copied_columns();
   }
-  constexpr int copied_value_slabs() const {
+  constexpr int copied_value_swizzle_columns() const {
     return (value_dim + copied_columns() - 1) / copied_columns();
   }
-  // Where in a block of `slabs` one of the `copied` stands (convert_block.cuh).
-  constexpr int copied_slab(int slab, int copied, int slabs) const {
-    if (copied == slabs) return slab;
-    return 2 * slab + 1 < slabs ? 2 * slab + 1 : slabs - 1;
+  // Where in a block of `swizzle_columns` one of the `copied` stands (convert_block.cuh).
+  constexpr int copied_swizzle_column(int swizzle_column, int copied, int swizzle_columns) const {
+    if (copied == swizzle_columns) return swizzle_column;
+    return 2 * swizzle_column + 1 < swizzle_columns ? 2 * swizzle_column + 1 : swizzle_columns - 1;
   }
-  constexpr int key_slabs() const {
-    return (head_dim + key_slab_columns() - 1) / key_slab_columns();
+  constexpr int key_swizzle_columns() const {
+    return (head_dim + key_swizzle_column_width() - 1) / key_swizzle_column_width();
   }
-  constexpr int value_slabs() const {
-    return (value_dim + value_slab_columns() - 1) / value_slab_columns();
+  constexpr int value_swizzle_columns() const {
+    return (value_dim + value_swizzle_column_width() - 1) / value_swizzle_column_width();
   }
 };
 

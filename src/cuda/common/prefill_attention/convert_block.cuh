@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A copied block of e4m3 becomes the f16 block that products read, in place.
 //
-// A copied row holds 128 columns in 128 bytes, an f16 slab 64 columns in as many. Rows stand where
-// the second of their two slabs will (or the only one), row over row: whoever has read a whole row
+// A copied row holds 128 columns in 128 bytes, an f16 swizzle column 64 columns in as many. Rows stand where
+// the second of their two swizzle columns will (or the only one), row over row: whoever has read a whole row
 // may write it, and no other row is touched.
 #pragma once
 
@@ -24,11 +24,11 @@ __device__ inline void widen(const uint4& from, uint4 (&to)[2]) {
 }
 
 // By one of two warps: half of the rows, four at a time, eight lanes on each.
-template <PrefillConfig kConfig, int kSlabs>
+template <PrefillConfig kConfig, int kSwizzleColumns>
 __device__ inline void convert_block(std::byte* block, int half) {
   constexpr int kBatch = 4;
   constexpr int kRows = kConfig.block_keys / 2;
-  constexpr int kCopied = (kSlabs + 1) / 2;
+  constexpr int kCopied = (kSwizzleColumns + 1) / 2;
   static_assert(kRows % (4 * kBatch) == 0);
   const auto lane = static_cast<int>(threadIdx.x % 32);
   const int chunk = lane % 8;
@@ -38,7 +38,8 @@ __device__ inline void convert_block(std::byte* block, int half) {
 #pragma unroll 1
     for (int copied = 0; copied < kCopied; ++copied) {
       const std::byte* rows =
-          block + kConfig.copied_slab(copied, kCopied, kSlabs) * PrefillShared<kConfig>::kSlabBytes;
+          block + kConfig.copied_swizzle_column(copied, kCopied, kSwizzleColumns) *
+                      PrefillShared<kConfig>::kSwizzleColumnBytes;
       uint4 raw[kBatch];
 #pragma unroll
       for (int k = 0; k < kBatch; ++k) {
@@ -46,14 +47,14 @@ __device__ inline void convert_block(std::byte* block, int half) {
         raw[k] = *reinterpret_cast<const uint4*>(rows + row * kRowBytes + (chunk ^ (row % 8)) * 16);
       }
       __syncwarp();
-      const int slab = 2 * copied + (is_high ? 1 : 0);
-      std::byte* to = block + slab * PrefillShared<kConfig>::kSlabBytes;
+      const int swizzle_column = 2 * copied + (is_high ? 1 : 0);
+      std::byte* to = block + swizzle_column * PrefillShared<kConfig>::kSwizzleColumnBytes;
 #pragma unroll
       for (int k = 0; k < kBatch; ++k) {
         const int row = first + 4 * k + lane / 8;
         uint4 wide[2];
         widen(raw[k], wide);
-        if (slab >= kSlabs) continue;
+        if (swizzle_column >= kSwizzleColumns) continue;
         // The upper four lanes write their second half first: all eight then hit different banks.
         std::byte* at = to + row * kRowBytes;
         const int piece = 2 * (chunk % 4);

@@ -27,12 +27,13 @@ __device__ inline std::uint32_t to_f16(std::uint32_t pair, float by) {
 // of row lane / 4 + 8i of the warp were divided by.
 template <PrefillConfig kConfig>
 __device__ inline void convert_queries(std::byte* rows, float (&factor)[2]) {
-  constexpr int kChunks = 4 * kConfig.query_slabs();  // of 16 bytes, for each lane
+  constexpr int kChunks = 4 * kConfig.query_swizzle_columns();  // of 16 bytes, for each lane
   const auto lane = static_cast<int>(threadIdx.x % 32);
   const auto row = static_cast<int>(threadIdx.x % 128 / 32 * 16) + lane % 16;
   const auto chunk = [&](int k) -> uint4& {
     const int at = lane / 16 * kChunks + k;
-    return *reinterpret_cast<uint4*>(rows + at / 8 * PrefillShared<kConfig>::kQuerySlabBytes +
+    return *reinterpret_cast<uint4*>(rows +
+                                     at / 8 * PrefillShared<kConfig>::kQuerySwizzleColumnBytes +
                                      row * kRowBytes + ((at % 8) ^ (row % 8)) * 16);
   };
   float largest = 0.0F;

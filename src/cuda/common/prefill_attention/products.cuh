@@ -13,25 +13,26 @@ __device__ inline void issue_scores(const std::byte* q, const std::byte* keys,
                                     float (&scores)[kConfig.block_keys / 2]) {
   using Op = Wgmma<kConfig.score_dtype(), kConfig.block_keys>;
   using Shared = PrefillShared<kConfig>;
-  constexpr int kFullSlabs = kConfig.head_dim / kConfig.key_slab_columns();
-  // A slab is a row of kRowBytes.
-  constexpr int kLastSteps = kConfig.head_dim % kConfig.key_slab_columns() * kRowBytes /
-                             kConfig.key_slab_columns() / kStepBytes;
+  constexpr int kFullSwizzleColumns = kConfig.head_dim / kConfig.key_swizzle_column_width();
+  // A swizzle column is a row of kRowBytes.
+  constexpr int kLastSteps = kConfig.head_dim % kConfig.key_swizzle_column_width() * kRowBytes /
+                             kConfig.key_swizzle_column_width() / kStepBytes;
   const std::uint64_t a = tile_descriptor(q);
   const std::uint64_t b = tile_descriptor(keys);
 #pragma unroll
-  for (int slab = 0; slab < kFullSlabs; ++slab) {
-    multiply_rows<Op>(a + slab * (Shared::kQuerySlabBytes >> 4),
-                      b + slab * (Shared::kSlabBytes >> 4), scores, slab == 0);
+  for (int swizzle_column = 0; swizzle_column < kFullSwizzleColumns; ++swizzle_column) {
+    multiply_rows<Op>(a + swizzle_column * (Shared::kQuerySwizzleColumnBytes >> 4),
+                      b + swizzle_column * (Shared::kSwizzleColumnBytes >> 4), scores,
+                      swizzle_column == 0);
   }
   if constexpr (kConfig.products ==
                 Products::mixed) {  // what q's first half left (split_queries.cuh)
-    multiply_rows<Op>(a + (Shared::kQuerySlabBytes >> 4), b, scores, false);
+    multiply_rows<Op>(a + (Shared::kQuerySwizzleColumnBytes >> 4), b, scores, false);
   }
   if constexpr (kLastSteps > 0) {
-    multiply_rows<Op, kLastSteps>(a + kFullSlabs * (Shared::kQuerySlabBytes >> 4),
-                                  b + kFullSlabs * (Shared::kSlabBytes >> 4), scores,
-                                  kFullSlabs == 0);
+    multiply_rows<Op, kLastSteps>(a + kFullSwizzleColumns * (Shared::kQuerySwizzleColumnBytes >> 4),
+                                  b + kFullSwizzleColumns * (Shared::kSwizzleColumnBytes >> 4),
+                                  scores, kFullSwizzleColumns == 0);
   }
 }
 
@@ -41,7 +42,8 @@ __device__ inline void issue_values(const std::uint32_t (&weights)[kConfig.block
                                     const std::byte* values, float (&sums)[kConfig.value_dim / 2],
                                     bool starts_sum) {
   using Op = RegisterWgmma<kConfig.product_dtype(), kConfig.value_dim>;
-  multiply_registers<Op>(weights, transposed_descriptor(values, PrefillShared<kConfig>::kSlabBytes),
+  multiply_registers<Op>(weights,
+                         transposed_descriptor(values, PrefillShared<kConfig>::kSwizzleColumnBytes),
                          sums, starts_sum);
 }
 

@@ -11,15 +11,17 @@ namespace quire::cuda {
 template <PrefillConfig kConfig> struct PrefillShared {
   static constexpr int kTileRing = 3;
   static constexpr int kWarpsOfConsumer = 4;
-  static constexpr int kQuerySlabBytes = kConfig.rows() * kRowBytes;
-  static constexpr int kSlabBytes = kConfig.block_keys * kRowBytes;
-  static constexpr int kKeyBytes = kConfig.key_slabs() * kSlabBytes;
-  static constexpr int kValueBytes = kConfig.value_slabs() * kSlabBytes;
-  static constexpr int kCopiedKeyBytes = kConfig.copied_key_slabs() * kSlabBytes;
-  static constexpr int kCopiedValueBytes = kConfig.copied_value_slabs() * kSlabBytes;
+  static constexpr int kQuerySwizzleColumnBytes = kConfig.rows() * kRowBytes;
+  static constexpr int kSwizzleColumnBytes = kConfig.block_keys * kRowBytes;
+  static constexpr int kKeyBytes = kConfig.key_swizzle_columns() * kSwizzleColumnBytes;
+  static constexpr int kValueBytes = kConfig.value_swizzle_columns() * kSwizzleColumnBytes;
+  static constexpr int kCopiedKeyBytes = kConfig.copied_key_swizzle_columns() * kSwizzleColumnBytes;
+  static constexpr int kCopiedValueBytes =
+      kConfig.copied_value_swizzle_columns() * kSwizzleColumnBytes;
 
-  // Slabs of 64 columns, each a swizzled tile.
-  alignas(1024) std::byte q[kConfig.q_buffers][kConfig.query_slabs() * kQuerySlabBytes];
+  // Swizzle columns of 64 columns, each a swizzled tile.
+  alignas(1024)
+      std::byte q[kConfig.q_buffers][kConfig.query_swizzle_columns() * kQuerySwizzleColumnBytes];
   alignas(1024) std::byte keys[kConfig.key_stages][kKeyBytes];
   alignas(1024) std::byte values[kConfig.value_stages][kValueBytes];
   // Bit g: keys 8g … 8g + 7 of the K block are not there.

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The warpgroup's 64 rows of q in shared memory, bf16 to the sum of two numbers of e4m3, in place:
-// 64 columns of 16 bits in each of two slabs become 128 columns of the first number in the first
-// slab and of the second in the second.
+// 64 columns of 16 bits in each of two swizzle columns become 128 columns of the first number in the first
+// swizzle column and of the second in the second.
 //
 // The first keeps 4 of bf16's 8 bits, the second the other 4. A power of two brings each row's
 // largest number into [128, 256): what is lost is smaller than it by 2^-18 or more.
 #pragma once
 
-#include "cuda/common/prefill_attention/narrow/round_queries.cuh"
+#include "cuda/common/prefill_attention/fp8/round_queries.cuh"
 
 namespace quire::cuda {
 
@@ -37,7 +37,7 @@ template <PrefillConfig kConfig>
 __device__ inline void split_queries(std::byte* rows, float (&factor)[2]) {
   static_assert(kConfig.head_dim == 128 && kConfig.dtype == DType::bf16);
   constexpr int kChunks = 8;  // of 16 bytes, for each lane
-  constexpr int kSlabBytes = PrefillShared<kConfig>::kQuerySlabBytes;
+  constexpr int kSwizzleColumnBytes = PrefillShared<kConfig>::kQuerySwizzleColumnBytes;
   const auto lane = static_cast<int>(threadIdx.x % 32);
   const auto row = static_cast<int>(threadIdx.x % 128 / 32 * 16) + lane % 16;
   const int half = lane / 16;
@@ -46,7 +46,8 @@ __device__ inline void split_queries(std::byte* rows, float (&factor)[2]) {
   PairRange range;
 #pragma unroll
   for (int k = 0; k < kChunks; ++k) {
-    words[k] = *reinterpret_cast<const uint4*>(at + half * kSlabBytes + (k ^ (row % 8)) * 16);
+    words[k] =
+        *reinterpret_cast<const uint4*>(at + half * kSwizzleColumnBytes + (k ^ (row % 8)) * 16);
     range.take(words[k]);
   }
   const auto [by, divided] = row_factor<DType::bf16>(range.largest());
@@ -63,7 +64,7 @@ __device__ inline void split_queries(std::byte* rows, float (&factor)[2]) {
     split_quad(b.z, b.w, by, first.w, second.w);
     const int chunk = ((4 * half + k / 2) ^ (row % 8)) * 16;
     *reinterpret_cast<uint4*>(at + chunk) = first;
-    *reinterpret_cast<uint4*>(at + kSlabBytes + chunk) = second;
+    *reinterpret_cast<uint4*>(at + kSwizzleColumnBytes + chunk) = second;
   }
   factor[0] = __shfl_sync(0xffffffff, divided, lane / 4);
   factor[1] = __shfl_sync(0xffffffff, divided, lane / 4 + 8);

@@ -11,9 +11,10 @@ namespace quire::cuda {
 // Whether copied blocks become f16.
 enum class Conversion : std::uint8_t { none, to_f16 };
 
-template <PrefillConfig kConfig, Conversion kConversion, int kSlabs, int kStages> class StageLoad {
+template <PrefillConfig kConfig, Conversion kConversion, int kSwizzleColumns, int kStages>
+class StageLoad {
  public:
-  using Stage = std::byte[kSlabs * PrefillShared<kConfig>::kSlabBytes];
+  using Stage = std::byte[kSwizzleColumns * PrefillShared<kConfig>::kSwizzleColumnBytes];
 
   __device__ StageLoad(Stage* stages, RingBarriers<kStages>& ring, EmptyBarrier* ready, int half)
       : stages_(stages), ring_(ring), ready_(ready), half_(half) {}
@@ -35,7 +36,7 @@ template <PrefillConfig kConfig, Conversion kConversion, int kSlabs, int kStages
       if (!is_pending_) return;
       is_pending_ = false;
       ring_.wait_full(convert_at_);
-      convert_block<kConfig, kSlabs>(stages_[convert_at_.stage], half_);
+      convert_block<kConfig, kSwizzleColumns>(stages_[convert_at_.stage], half_);
       ready_[convert_at_.stage].arrive();
       convert_at_.advance();
     }

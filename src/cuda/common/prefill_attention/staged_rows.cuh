@@ -36,10 +36,10 @@ template <PrefillConfig kConfig> class StagedRows {
   // by[i]: for the thread's row i, lane / 4 + 8i of the warp.
   template <int kSums>
   __device__ void store(const float (&sums)[kSums], const float (&by)[2]) const {
-    static_assert(kSums == kParts * kSlabSums);
+    static_assert(kSums == kParts * kSwizzleColumnSums);
 #pragma unroll
     for (int part = 0; part < kParts; ++part) {
-      put(sums, part * kSlabSums, by);
+      put(sums, part * kSwizzleColumnSums, by);
       __syncwarp();
 #pragma unroll
       for (int k = 0; k < kSteps; ++k) {
@@ -56,8 +56,9 @@ template <PrefillConfig kConfig> class StagedRows {
   static constexpr int kChunks = kRowBytes / 16;  // of a row's 64 columns
   static constexpr int kStepRows = 32 / kChunks;  // that a warp stores at once
   static constexpr int kSteps = kRows / kStepRows;
-  static constexpr int kParts = kConfig.value_dim / PrefillConfig::kSlabColumns;
-  static constexpr int kSlabSums = PrefillConfig::kSlabColumns / 2;  // a thread's, of two rows
+  static constexpr int kParts = kConfig.value_dim / PrefillConfig::kSwizzleColumnWidth;
+  static constexpr int kSwizzleColumnSums =
+      PrefillConfig::kSwizzleColumnWidth / 2;  // a thread's, of two rows
 
   __device__ static int place(int row, int chunk) {
     return row * kRowBytes + (chunk ^ row % 8) * 16;

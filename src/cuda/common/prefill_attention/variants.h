@@ -47,21 +47,21 @@ template <DType kDType, Scores kScores> struct PrefillD128E4m3 {
                                          .products = Products::mixed};
 };
 // Over a cache of e4m3 that becomes q's dtype in the workspace.
-template <DType kDType, Scores kScores> struct PrefillD128Expanding {
+template <DType kDType, Scores kScores> struct PrefillD128Dequantizing {
   static constexpr PrefillConfig kConfig{
       .dtype = kDType, .cache_dtype = kDType, .loading_warps = 2, .scores = kScores};
 };
 // Over a cache of e4m3, products of e4m3 too.
-template <DType kDType, Scores kScores> struct NarrowD128 {
+template <DType kDType, Scores kScores> struct Fp8D128 {
   static constexpr PrefillConfig kConfig{.dtype = kDType,
                                          .cache_dtype = DType::fp8_e4m3,
                                          .key_stages = 4,
                                          .value_stages = 4,
                                          .scores = kScores,
-                                         .products = Products::narrow};
+                                         .products = Products::fp8};
 };
-// The rope part of a key fills half of its second slab.
-template <DType kDType, Scores kScores> struct NarrowD192V128 {
+// The rope part of a key fills half of its second swizzle column.
+template <DType kDType, Scores kScores> struct Fp8D192V128 {
   static constexpr PrefillConfig kConfig{.dtype = kDType,
                                          .cache_dtype = DType::fp8_e4m3,
                                          .head_dim = 192,
@@ -69,7 +69,7 @@ template <DType kDType, Scores kScores> struct NarrowD192V128 {
                                          .q_buffers = 1,
                                          .q_parts = 2,
                                          .scores = kScores,
-                                         .products = Products::narrow};
+                                         .products = Products::fp8};
 };
 // The heads of latent attention, projected.
 template <DType kDType, Scores kScores> struct PrefillD192V128 {

@@ -11,8 +11,9 @@ namespace quire::cuda {
 template <PrefillConfig kConfig> __device__ inline void zero_values(std::byte* block, int first) {
   constexpr int kChunks = kRowBytes / 16;
 #pragma unroll 1
-  for (int slab = 0; slab < kConfig.value_slabs(); ++slab) {
-    auto* chunks = reinterpret_cast<uint4*>(block + slab * PrefillShared<kConfig>::kSlabBytes);
+  for (int swizzle_column = 0; swizzle_column < kConfig.value_swizzle_columns(); ++swizzle_column) {
+    auto* chunks = reinterpret_cast<uint4*>(
+        block + swizzle_column * PrefillShared<kConfig>::kSwizzleColumnBytes);
 #pragma unroll 1
     for (int chunk = first * kChunks + static_cast<int>(threadIdx.x % 128);
          chunk < kConfig.block_keys * kChunks; chunk += 128) {

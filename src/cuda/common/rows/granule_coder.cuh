@@ -4,9 +4,9 @@
 // one.
 #pragma once
 
-#include "cuda/common/rows/eight.cuh"
 #include "cuda/common/rows/granule_quotient.cuh"
 #include "cuda/common/rows/quotient.cuh"
+#include "cuda/common/rows/vec8.cuh"
 
 namespace quire::cuda {
 
@@ -36,7 +36,7 @@ template <DType kX, DType kOut> class GranuleCoder {
   }
   // Any other scale.
   __device__ static GranuleCodes encode_long(const typename X::Raw& raw, float amax, float scale) {
-    float values[kEight];
+    float values[kVec8];
     X::decode(raw, values);
     Quotient(scale, amax).divide(values);
     return {encode_fp8<kFormat>(values), scale};
@@ -49,7 +49,7 @@ template <DType kX, DType kOut> class GranuleCoder {
   }
   __device__ static GranuleCodes encode_short(const typename X::Raw& raw, float scale,
                                               float residue) {
-    float values[kEight];
+    float values[kVec8];
     X::decode(raw, values);
     GranuleQuotient(scale, residue, kInverse).divide(values);
     return {encode_fp8<kFormat>(values), scale};

@@ -3,7 +3,7 @@
 // lanes as a pair.
 #pragma once
 
-#include "cuda/common/rows/eight.cuh"
+#include "cuda/common/rows/vec8.cuh"
 
 namespace quire::cuda {
 
@@ -38,11 +38,11 @@ template <> struct Largest<DType::f16> : LargestPair<__half2> {
 template <> struct Largest<DType::f32> {
   using Value = float;
   __device__ static Value of(const Eight<DType::f32>::Raw& raw) {
-    float values[kEight];
+    float values[kVec8];
     Eight<DType::f32>::decode(raw, values);
     float amax = 0.0f;
 #pragma unroll
-    for (int i = 0; i < kEight; ++i) amax = fmaxf(amax, fabsf(values[i]));
+    for (int i = 0; i < kVec8; ++i) amax = fmaxf(amax, fabsf(values[i]));
     return amax;
   }
   __device__ static Value merge(Value a, Value b) {

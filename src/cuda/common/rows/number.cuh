@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One number of any dtype, exactly: what src/core's load_element and store_element do, on the
-// device. For the general paths; the fast ones move eight numbers at a time (eight.cuh).
+// device. For the general paths; the fast ones move eight numbers at a time (vec8.cuh).
 #pragma once
 
 #include <cstddef>

@@ -3,7 +3,7 @@
 // nothing waits for them in between.
 #pragma once
 
-#include "cuda/common/rows/any_eight.cuh"
+#include "cuda/common/rows/any_vec8.cuh"
 
 namespace quire::cuda {
 

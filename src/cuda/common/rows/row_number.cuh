@@ -3,7 +3,7 @@
 // neither are rows whose elements are bytes: what src/core copies byte by byte is put together here.
 #pragma once
 
-#include "cuda/common/rows/any_eight.cuh"
+#include "cuda/common/rows/any_vec8.cuh"
 #include "cuda/common/rows/number.cuh"
 
 namespace quire::cuda {

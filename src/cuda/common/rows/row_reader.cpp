@@ -4,9 +4,9 @@
 namespace quire::cuda {
 namespace {
 
-constexpr std::int32_t kEight = 8;
+constexpr std::int32_t kVec8 = 8;
 
-std::int64_t eight_bytes(DType dtype) {
+std::int64_t vec8_bytes(DType dtype) {
   return bits(dtype) == 8 ? 8 : 16;
 }
 
@@ -14,11 +14,11 @@ bool is_aligned(const void* address, std::int64_t bytes) {
   return reinterpret_cast<std::uintptr_t>(address) % static_cast<std::uintptr_t>(bytes) == 0;
 }
 
-bool part_reads_eight(const KvLayerView& view, const RowPart& part) {
-  const std::int64_t bytes = eight_bytes(part.dtype);
+bool part_reads_vec8(const KvLayerView& view, const RowPart& part) {
+  const std::int64_t bytes = vec8_bytes(part.dtype);
   const bool is_scaled = part.scale_source != ScaleSource::none;
-  return part.width % kEight == 0 && part.offset_bytes % bytes == 0 &&
-         (!is_scaled || part.granularity % kEight == 0 || part.granularity >= view.width()) &&
+  return part.width % kVec8 == 0 && part.offset_bytes % bytes == 0 &&
+         (!is_scaled || part.granularity % kVec8 == 0 || part.granularity >= view.width()) &&
          is_aligned(view.data, bytes) && view.page_stride_bytes % bytes == 0 &&
          view.token_stride_bytes % bytes == 0 && view.head_stride_bytes % bytes == 0;
 }
@@ -26,10 +26,10 @@ bool part_reads_eight(const KvLayerView& view, const RowPart& part) {
 }  // namespace
 
 RowReader row_reader(const KvLayerView& view) {
-  RowReader reader{.view = view, .reads_eight = true};
+  RowReader reader{.view = view, .reads_vec8 = true};
   for (std::int32_t p = 0; p < view.row_format.num_parts; ++p) {
     const RowPart& part = view.row_format.parts[static_cast<std::size_t>(p)];
-    reader.reads_eight = reader.reads_eight && part_reads_eight(view, part);
+    reader.reads_vec8 = reader.reads_vec8 && part_reads_vec8(view, part);
   }
   return reader;
 }
@@ -40,9 +40,9 @@ PlainRows plain_rows(const TensorView& tensor) {
                  .width = static_cast<std::int32_t>(tensor.shape[2]),
                  .token_bytes = bytes_for(tensor.dtype, tensor.strides[0]),
                  .head_bytes = bytes_for(tensor.dtype, tensor.strides[1])};
-  const std::int64_t bytes = eight_bytes(tensor.dtype);
-  rows.reads_eight = rows.width % kEight == 0 && is_aligned(rows.data, bytes) &&
-                     rows.token_bytes % bytes == 0 && rows.head_bytes % bytes == 0;
+  const std::int64_t bytes = vec8_bytes(tensor.dtype);
+  rows.reads_vec8 = rows.width % kVec8 == 0 && is_aligned(rows.data, bytes) &&
+                    rows.token_bytes % bytes == 0 && rows.head_bytes % bytes == 0;
   return rows;
 }
 

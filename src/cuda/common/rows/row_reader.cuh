@@ -56,7 +56,7 @@ static __device__ __noinline__ float load_column(const KvLayerView& view, const 
          scale_of(view, part, place, column, at.index);
 }
 
-__device__ inline void set_zero(float (&values)[kEight]) {
+__device__ inline void set_zero(float (&values)[kVec8]) {
 #pragma unroll
   for (float& value : values) value = 0.0f;
 }
@@ -64,14 +64,14 @@ __device__ inline void set_zero(float (&values)[kEight]) {
 // Columns [column, column + 8) of a row, column a multiple of 8; zeros from `width` on and without a
 // page.
 __device__ inline void load_columns(const RowReader& reader, const RowPlace& place, int column,
-                                    int width, float (&values)[kEight]) {
+                                    int width, float (&values)[kVec8]) {
   const KvLayerView& view = reader.view;
   if (!place.exists() || column >= width) return set_zero(values);
-  if (reader.reads_eight && column + kEight <= width) {
+  if (reader.reads_vec8 && column + kVec8 <= width) {
     const RowFormat::Column at = view.row_format.locate(column);
     const RowPart& part = view.row_format.parts[at.part];
-    load_eight(place.row + part.offset_bytes + std::int64_t{at.index} * (bits(part.dtype) / 8),
-               part.dtype, values);
+    load_vec8(place.row + part.offset_bytes + std::int64_t{at.index} * (bits(part.dtype) / 8),
+              part.dtype, values);
     if (part.scale_source == ScaleSource::none) return;
     const float scale = scale_of(view, part, place, column, at.index);
 #pragma unroll
@@ -79,20 +79,20 @@ __device__ inline void load_columns(const RowReader& reader, const RowPlace& pla
     return;
   }
 #pragma unroll
-  for (int i = 0; i < kEight; ++i) {
+  for (int i = 0; i < kVec8; ++i) {
     values[i] = column + i < width ? load_column(view, place, column + i) : 0.0f;
   }
 }
 
 // The same of a plain row; null: zeros.
 __device__ inline void load_columns(const PlainRows& rows, const std::byte* row, int column,
-                                    float (&values)[kEight]) {
+                                    float (&values)[kVec8]) {
   if (row == nullptr || column >= rows.width) return set_zero(values);
-  if (rows.reads_eight) {
-    return load_eight(row + std::int64_t{column} * (bits(rows.dtype) / 8), rows.dtype, values);
+  if (rows.reads_vec8) {
+    return load_vec8(row + std::int64_t{column} * (bits(rows.dtype) / 8), rows.dtype, values);
   }
 #pragma unroll
-  for (int i = 0; i < kEight; ++i) {
+  for (int i = 0; i < kVec8; ++i) {
     values[i] = column + i < rows.width ? load_one(row, rows.dtype, column + i) : 0.0f;
   }
 }

@@ -11,7 +11,7 @@ namespace quire::cuda {
 struct RowReader {
   KvLayerView view{};
   // Eight columns from a multiple of eight on are one aligned vector of one part with one scale.
-  bool reads_eight = false;
+  bool reads_vec8 = false;
 };
 
 RowReader row_reader(const KvLayerView& view);
@@ -23,7 +23,7 @@ struct PlainRows {
   std::int32_t width = 0;
   std::int64_t token_bytes = 0;
   std::int64_t head_bytes = 0;
-  bool reads_eight = false;
+  bool reads_vec8 = false;
 };
 
 PlainRows plain_rows(const TensorView& tensor);  // [tokens, heads, width]

@@ -3,8 +3,8 @@
 // sum in fp32 has more error than that; numbers that are exact take Quotient.
 #pragma once
 
-#include "cuda/common/rows/eight.cuh"
 #include "cuda/common/rows/granule_quotient.cuh"
+#include "cuda/common/rows/vec8.cuh"
 
 namespace quire::cuda {
 
@@ -15,13 +15,13 @@ class SumQuotient {
     return !(scale >= kSmallest && scale <= kLargest && largest <= scale * kReach);
   }
 
-  __device__ static void divide(float (&values)[kEight], float scale) {
+  __device__ static void divide(float (&values)[kVec8], float scale) {
     GranuleQuotient(scale, 0.0f, 0.0f).divide(values);
   }
 
   // A scale of 0 makes 0 of every number, an infinite one of every finite number; infinite ones are NaN then. What
   // no code reaches saturates; NaN stays.
-  __device__ static void divide_any(float (&values)[kEight], float scale) {
+  __device__ static void divide_any(float (&values)[kVec8], float scale) {
     const bool is_infinite = isinf(scale);
     const float factor = is_infinite            ? 0.0f
                          : scale < kSmallFactor ? kLargeFactor
@@ -30,7 +30,7 @@ class SumQuotient {
     const float divisor = is_infinite ? 1.0f : scale * factor;
     const float reach = divisor * kReach;
 #pragma unroll
-    for (int i = 0; i < kEight; ++i) {
+    for (int i = 0; i < kVec8; ++i) {
       const float x = values[i] * factor;
       values[i] = x > reach ? reach : x < -reach ? -reach : x;
     }

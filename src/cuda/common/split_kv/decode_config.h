@@ -14,7 +14,7 @@ namespace quire::cuda {
 // own 16 rows of every stage.
 struct DecodeConfig {
   DType dtype = DType::bf16;  // of the cache
-  int slabs = 2;              // of 128 bytes in a row of the cache
+  int swizzle_columns = 2;    // of 128 bytes in a row of the cache
   int rows = 8;               // of queries: 8, 16 or 32
   int stages = 4;             // even
   int items = 3;              // whose queries are in shared memory or on their way
@@ -37,12 +37,12 @@ struct DecodeConfig {
   static_assert((kFirstRegisters - kLoadRegisters) * kLoadThreads >=
                 (kAttendRegisters - kFirstRegisters) * kThreads);
   // Columns of a row, those past the head's width zero.
-  constexpr int dims() const { return slabs * (is_fp8() ? 128 : 64); }
-  constexpr int query_slabs() const { return dims() / 64; }
-  constexpr int side_bytes() const { return kKeys * slabs * 128; }  // K or V of a stage
+  constexpr int dims() const { return swizzle_columns * (is_fp8() ? 128 : 64); }
+  constexpr int query_swizzle_columns() const { return dims() / 64; }
+  constexpr int side_bytes() const { return kKeys * swizzle_columns * 128; }  // K or V of a stage
   constexpr int stage_bytes() const { return 2 * side_bytes(); }
-  // Lanes that copy a row, 16 bytes each; those past the row's slabs have nothing to do.
-  constexpr int row_lanes() const { return 8 * (slabs <= 2 ? slabs : 4); }
+  // Lanes that copy a row, 16 bytes each; those past the row's swizzle columns have nothing to do.
+  constexpr int row_lanes() const { return 8 * (swizzle_columns <= 2 ? swizzle_columns : 4); }
   // Neighbouring keys of a stage that a lane copies.
   constexpr int lane_keys() const { return kKeys * row_lanes() / kLoadThreads; }
   constexpr int row_sets() const { return rows > kTileRows ? 2 : 1; }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The line of work (work_line.h) added up by the warps that load: a thread per sequence, so that lengths
+// The line of work (split_schedule.h) added up by the warps that load: a thread per sequence, so that lengths
 // of 128 sequences cost one round trip to memory and one prefix sum before the first copy.
 #pragma once
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A thread block's part of the line (work_line.h), item by item. Plain arithmetic over the lengths, so
+// A thread block's part of the line (split_schedule.h), item by item. Plain arithmetic over the lengths, so
 // that the host can walk it too.
 #pragma once
 
-#include "cuda/common/split_kv/work_line.h"
+#include "cuda/common/split_kv/split_schedule.h"
 
 namespace quire::cuda {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// K and V rows that the tile kernels store as codes with scales (coded_tile.cuh).
+// K and V rows that the tile kernels store as codes with scales (common/matmul/quantized_kv_epilogue.cuh).
 #pragma once
 
 #include "cuda/common/matmul/params.h"

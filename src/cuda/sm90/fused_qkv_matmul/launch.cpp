@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/sm90/fused_qkv_matmul/launch.h"
 
+#include "cuda/common/matmul/deferred_rows.h"
 #include "cuda/common/matmul/row_tile.h"
-#include "cuda/common/matmul/waiting_rows.h"
 #include "cuda/common/mma/row_order.h"
 #include "cuda/common/runtime/device_facts.h"
 #include "cuda/common/runtime/tf32_map.h"
@@ -54,22 +54,22 @@ void run_tiles(const FusedQkvArgs& args, const Context& context, const TilePlan&
       .weight_is_read_once = plan.reads_weight_once,
       .early_blocks = context.overlaps_previous ? kEarlyBlocks : 0,
       .scales = make_scales(args),
-      .outputs = waits ? waiting_outputs(make_outputs(args), rows) : make_outputs(args),
+      .outputs = waits ? deferred_outputs(make_outputs(args), rows) : make_outputs(args),
       .codes = granule > 0 ? make_codes(args) : KvCodes{},
-      .narrow = plan.narrow,
-      .narrow_weight = plan.narrow.rows > 0 ? weight_map(config.narrow_n) : TensorMap{},
+      .tail = plan.tail,
+      .tail_weight = plan.tail.rows > 0 ? weight_map(config.tail_n) : TensorMap{},
   };
   plan.variant->launch(
       params, {.blocks = plan.blocks, .stream = static_cast<cudaStream_t>(context.stream)});
-  if (waits) store_waiting_rows(args, context, rows);
+  if (waits) store_deferred_rows(args, context, rows);
 }
 
 class TileKernel final : public Kernel<FusedQkvArgs> {
  public:
   explicit TileKernel(const FusedQkvProblem& problem)
       : granule_(tile_shape(problem).granule),
-        workspace_bytes_(rows_wait(problem.cache.row_format, granule_) ? waiting_rows_bytes(problem)
-                                                                       : 0) {
+        workspace_bytes_(
+            rows_wait(problem.cache.row_format, granule_) ? deferred_rows_bytes(problem) : 0) {
     const TileShape shape = tile_shape(problem);
     if (shape.tokens > 0) plan_ = plan_tiles(shape, num_sms(problem.device.index));
   }

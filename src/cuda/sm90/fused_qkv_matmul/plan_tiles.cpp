@@ -37,7 +37,7 @@ bool takes(const TileConfig& config, const TileShape& shape) {
 // How a variant's tiles cover the problem.
 struct Cover {
   TileGrid grid{};
-  NarrowTiles narrow{};
+  TailTiles tail{};
   double longest = 0;         // columns that the busiest cluster computes, as if of whole tiles
   std::int64_t computed = 0;  // columns of all clusters together
 
@@ -47,29 +47,29 @@ struct Cover {
 };
 
 // A column of a narrow tile costs more: more bytes for each product, and a tile's end is the same.
-double narrow_cost(const TileConfig& config) {
-  return 2 * config.narrow_n <= config.tile_n ? 1.1 : 1.07;
+double tail_cost(const TileConfig& config) {
+  return 2 * config.tail_n <= config.tile_n ? 1.1 : 1.07;
 }
 
 // The first `columns` columns of tiles are whole, and so are the others but for the last `rows` rows. The clusters
 // that have no tile in the last round of whole ones have narrow ones meanwhile (narrow_tile).
-Cover with_narrow(const TileConfig& config, const TileShape& shape, const TileGrid& all,
-                  int columns, int rows, std::int64_t clusters) {
+Cover with_tail(const TileConfig& config, const TileShape& shape, const TileGrid& all, int columns,
+                int rows, std::int64_t clusters) {
   const std::int64_t right = all.columns - columns;
   const std::int64_t whole = std::int64_t{all.rows} * columns + (all.rows - rows) * right;
   const std::int64_t rounds = ceil_div(whole, clusters);
-  const std::int64_t narrow_columns =
-      ceil_div(shape.columns - std::int64_t{columns} * config.tile_n, config.narrow_n);
-  const std::int64_t narrow = rows * narrow_columns;
-  const std::int64_t meanwhile = config.narrow_share() * (rounds * clusters - whole);
-  const std::int64_t left = ceil_div(std::max<std::int64_t>(0, narrow - meanwhile), clusters);
+  const std::int64_t tail_columns =
+      ceil_div(shape.columns - std::int64_t{columns} * config.tile_n, config.tail_n);
+  const std::int64_t tail = rows * tail_columns;
+  const std::int64_t meanwhile = config.tail_share() * (rounds * clusters - whole);
+  const std::int64_t left = ceil_div(std::max<std::int64_t>(0, tail - meanwhile), clusters);
   return {.grid = {.rows = all.rows, .columns = columns, .band = all.band},
-          .narrow = {.rows = rows,
-                     .columns = static_cast<int>(narrow_columns),
-                     .whole_columns = static_cast<int>(right)},
+          .tail = {.rows = rows,
+                   .columns = static_cast<int>(tail_columns),
+                   .whole_columns = static_cast<int>(right)},
           .longest = static_cast<double>(rounds * config.tile_n) +
-                     narrow_cost(config) * static_cast<double>(left * config.narrow_n),
-          .computed = whole * config.tile_n + narrow * config.narrow_n};
+                     tail_cost(config) * static_cast<double>(left * config.tail_n),
+          .computed = whole * config.tile_n + tail * config.tail_n};
 }
 
 // Whole tiles, unless narrow ones end sooner: in all rows, or in those that make the number of whole tiles that of
@@ -81,15 +81,15 @@ Cover cover(const TileConfig& config, const TileShape& shape, int num_sms) {
   const Cover whole{.grid = all,
                     .longest = static_cast<double>(rounds * config.tile_n),
                     .computed = tiles * config.tile_n};
-  if (!config.has_narrow()) return whole;
+  if (!config.has_tail()) return whole;
   Cover best = whole;
   const std::int64_t clusters = num_sms / config.cluster;
   const std::int64_t left = tiles % clusters;
   for (int columns = all.columns - 1; columns * std::int64_t{all.rows} >= clusters; --columns) {
     const auto rows = static_cast<int>(ceil_div(left, all.columns - columns));
-    for (const int narrow_rows : {std::min(rows, all.rows), all.rows}) {
-      const Cover narrow = with_narrow(config, shape, all, columns, narrow_rows, clusters);
-      if (narrow.longest < whole.longest && narrow.ends_before(best)) best = narrow;
+    for (const int tail_rows : {std::min(rows, all.rows), all.rows}) {
+      const Cover tail = with_tail(config, shape, all, columns, tail_rows, clusters);
+      if (tail.longest < whole.longest && tail.ends_before(best)) best = tail;
     }
   }
   return best;
@@ -176,7 +176,7 @@ TilePlan plan_tiles(const TileShape& shape, int num_sms) {
   const std::int64_t needed = ceil_div(shape.tokens, 8 * config.token_sharers() * row_tiles) * 8;
   return {.variant = best,
           .grid = tiles.grid,
-          .narrow = tiles.narrow,
+          .tail = tiles.tail,
           .box_tokens = static_cast<int>(
               std::min<std::int64_t>(config.kept_tokens / config.token_sharers(), needed)),
           .blocks = static_cast<int>(clusters * config.cluster),

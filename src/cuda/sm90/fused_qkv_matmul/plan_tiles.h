@@ -21,7 +21,7 @@ struct TileShape {
 struct TilePlan {
   const TileVariant* variant = nullptr;
   TileGrid grid{};  // of clusters
-  NarrowTiles narrow{};
+  TailTiles tail{};
   int box_tokens = 0;  // rows of x that one copy brings
   int blocks = 0;
   bool reads_weight_once = false;  // from memory

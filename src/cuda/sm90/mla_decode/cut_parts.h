@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the work of mla_decode is cut (common/split_kv/work_line.h).
+// Where the work of mla_decode is cut (common/split_kv/split_schedule.h).
 #pragma once
 
 #include "cuda/common/split_kv/work_walk.h"

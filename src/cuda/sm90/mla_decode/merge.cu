@@ -24,7 +24,7 @@ constexpr unsigned kMostColumns = 256;
 constexpr std::int64_t kMostTurns = 1024;  // a grid's third side ends at 65 535
 
 // An item as the lengths tell it; nothing of the kernel before this one is needed for that.
-struct MergeItem {
+struct CombineItem {
   int index = 0;  // of the notes
   int sequence = 0;
   int tile = 0;  // of the sequence's tokens
@@ -33,7 +33,7 @@ struct MergeItem {
   bool is_last = true;  // of the sequence, or behind it
 };
 
-__device__ MergeItem find_item(const MlaDecodeParams& params, int sequence, int tile) {
+__device__ CombineItem find_item(const MlaDecodeParams& params, int sequence, int tile) {
   const auto begin = static_cast<int>(params.batch.row_offsets[sequence]);
   const int tokens = static_cast<int>(params.batch.row_offsets[sequence + 1]) - begin;
   const int skipped = tile * params.batch.tile_tokens;
@@ -53,13 +53,13 @@ __device__ PieceSlots cut_from(int first, int count) {
           .step = 2};
 }
 
-__device__ PieceSlots noted_slots(const MlaDecodeParams& params, const MergeItem& item) {
+__device__ PieceSlots noted_slots(const MlaDecodeParams& params, const CombineItem& item) {
   const PieceNote note = params.attend.pieces.notes[item.index];
   return cut_from(note.first_cluster, note.pieces);
 }
 
 // Where nobody left notes: the line is added up once, all of it and what comes before the sequence.
-__device__ PieceSlots cut_slots(const MlaDecodeParams& params, const MergeItem& item) {
+__device__ PieceSlots cut_slots(const MlaDecodeParams& params, const CombineItem& item) {
   const SequenceWork work = sequence_work(params.batch, item.sequence);
   int total = 0;
   int before = 0;
@@ -74,7 +74,7 @@ __device__ PieceSlots cut_slots(const MlaDecodeParams& params, const MergeItem& 
   return cut_from(shared.first, shared.pieces);
 }
 
-__device__ PieceSlots invariant_slots(const MlaDecodeParams& params, const MergeItem& item) {
+__device__ PieceSlots invariant_slots(const MlaDecodeParams& params, const CombineItem& item) {
   const SequenceWork work = sequence_work(params.batch, item.sequence);
   const std::int64_t first =
       invariant_slot(params.batch, params.split, item.sequence, 0, item.tile, 0);
@@ -85,7 +85,7 @@ __device__ PieceSlots invariant_slots(const MlaDecodeParams& params, const Merge
 
 // What follows from the lengths alone is looked up while the attention kernel still runs elsewhere, and who finds nothing
 // to merge there does not wait for it.
-__device__ PieceSlots find_slots(const MlaDecodeParams& params, const MergeItem& item) {
+__device__ PieceSlots find_slots(const MlaDecodeParams& params, const CombineItem& item) {
   const bool is_noted = params.attend.pieces.notes != nullptr && !params.split.is_invariant;
   PieceSlots slots;
   if (item.rows > 0 && !is_noted) {
@@ -98,7 +98,7 @@ __device__ PieceSlots find_slots(const MlaDecodeParams& params, const MergeItem&
 
 // A row is the work of four warps, or of two, where there are so many. `warp`: of the item's `warps`.
 template <int kChunks, int kAhead>
-__device__ void merge_rows(const MlaDecodeParams& params, const MergeItem& item,
+__device__ void merge_rows(const MlaDecodeParams& params, const CombineItem& item,
                            const PieceSlots& slots, int warp, int warps) {
   constexpr int kRowWarps = kRowChunks / kChunks;
   for (int unit = warp; unit < item.rows * kRowWarps; unit += warps) {
@@ -107,7 +107,7 @@ __device__ void merge_rows(const MlaDecodeParams& params, const MergeItem& item,
   }
 }
 
-__device__ void merge_many(const MlaDecodeParams& params, const MergeItem& item,
+__device__ void merge_many(const MlaDecodeParams& params, const CombineItem& item,
                            const PieceSlots& slots) {
   __shared__ WarpSums<kMergeWarps> parts[2];
   __syncthreads();  // of the item before
@@ -119,7 +119,7 @@ __device__ void merge_many(const MlaDecodeParams& params, const MergeItem& item,
   }
 }
 
-__device__ void merge_item(const MlaDecodeParams& params, const MergeItem& item,
+__device__ void merge_item(const MlaDecodeParams& params, const CombineItem& item,
                            const PieceSlots& slots) {
   const int warp = static_cast<int>(blockIdx.y) * kMergeWarps + static_cast<int>(threadIdx.x) / 32;
   const int warps = static_cast<int>(gridDim.y) * kMergeWarps;
@@ -139,7 +139,7 @@ __device__ void merge_item(const MlaDecodeParams& params, const MergeItem& item,
 __global__ void __launch_bounds__(32 * kMergeWarps)
     merge_kernel(const __grid_constant__ MlaDecodeParams params) {
   for (auto tile = static_cast<int>(blockIdx.z);; tile += static_cast<int>(gridDim.z)) {
-    const MergeItem item = find_item(params, static_cast<int>(blockIdx.x), tile);
+    const CombineItem item = find_item(params, static_cast<int>(blockIdx.x), tile);
     const PieceSlots slots = find_slots(params, item);
     if (slots.count >= 2) merge_item(params, item, slots);
     if (item.is_last) break;

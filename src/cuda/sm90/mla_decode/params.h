@@ -45,9 +45,9 @@ struct MlaDecodeParams {
   DecodeSplit split{};  // into clusters
   LatentPages pages{};
   LatentRowFormat format{};  // of rows to be converted
-  // bf16 rows: (column of the slab, row of the page, slab, page), two slabs at a time in `latents`, where a
+  // bf16 rows: (column of the swizzle column, row of the page, swizzle column, page), two swizzle columns at a time in `latents`, where a
   // box has a tile's 64 rows, and one in `tails`. For few query rows, and for rows of e4m3: whole rows × 16 in `latents`,
-  // but in slabs rope columns of e4m3 in `tails`.
+  // but in swizzle columns rope columns of e4m3 in `tails`.
   TensorMap latents{};
   TensorMap tails{};
 };

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "cuda/common/softmax/score.h"
-#include "cuda/common/split_kv/work_line.h"
+#include "cuda/common/split_kv/split_schedule.h"
 
 namespace quire::cuda::sm90::mla_decode {
 namespace {

@@ -4,32 +4,36 @@
 #include <bit>
 #include <numeric>
 
-#include "cuda/sm90/mla_decode/few_rows/config.h"
+#include "cuda/sm90/mla_decode/swap_ab/config.h"
 
 namespace quire::cuda::sm90::mla_decode {
 namespace {
 
-// (byte of the slab, row of the page, slab, page); as slabs are swizzled in shared memory, `slab_bytes` is 64 or 128.
-TensorMap slab_map(const LatentPages& pages, int slab_bytes, int rows, int slabs) {
+// (byte of the swizzle column, row of the page, swizzle column, page); as swizzle columns are swizzled in shared memory, `swizzle_column_bytes` is 64 or 128.
+TensorMap swizzle_column_map(const LatentPages& pages, int swizzle_column_bytes, int rows,
+                             int swizzle_columns) {
   TileDescriptor tile;
   tile.dtype = DType::u8;
   tile.rank = 4;
-  tile.dims = {slab_bytes, pages.page_size, pages.row_bytes / slab_bytes, pages.num_pages};
-  tile.strides_bytes = {pages.token_stride_bytes, slab_bytes, pages.page_stride_bytes};
-  tile.box = {slab_bytes, rows, slabs, 1};
-  tile.swizzle = slab_bytes == 128 ? Swizzle::b128 : Swizzle::b64;
+  tile.dims = {swizzle_column_bytes, pages.page_size, pages.row_bytes / swizzle_column_bytes,
+               pages.num_pages};
+  tile.strides_bytes = {pages.token_stride_bytes, swizzle_column_bytes, pages.page_stride_bytes};
+  tile.box = {swizzle_column_bytes, rows, swizzle_columns, 1};
+  tile.swizzle = swizzle_column_bytes == 128 ? Swizzle::b128 : Swizzle::b64;
   tile.l2_promotion = L2Promotion::b128;
   return encode_tensor_map(tile, const_cast<std::byte*>(pages.rows));
 }
 
-constexpr int kRowSlab = 128;  // bytes: 64 columns of bf16
+constexpr int kRowSwizzleColumn = 128;  // bytes: 64 columns of bf16
 
 }  // namespace
 
-void set_slab_maps(MlaDecodeParams& params) {
-  constexpr int kRows = FewRowsConfig::kUnitKeys;
-  params.latents = slab_map(params.pages, kRowSlab, kRows, params.pages.row_bytes / kRowSlab);
-  if (params.format.has_fp8_rope) params.tails = slab_map(params.pages, kRowSlab / 2, kRows, 1);
+void set_swizzle_column_maps(MlaDecodeParams& params) {
+  constexpr int kRows = SwapAbConfig::kUnitKeys;
+  params.latents = swizzle_column_map(params.pages, kRowSwizzleColumn, kRows,
+                                      params.pages.row_bytes / kRowSwizzleColumn);
+  if (params.format.has_fp8_rope)
+    params.tails = swizzle_column_map(params.pages, kRowSwizzleColumn / 2, kRows, 1);
 }
 
 // (8 bytes, row of the page, page). Bytes of the box behind a row's end are zeros: they space rows out.
@@ -41,7 +45,7 @@ void set_unit_maps(MlaDecodeParams& params) {
   tile.rank = 3;
   tile.dims = {pages.row_bytes / kElement, pages.page_size, pages.num_pages};
   tile.strides_bytes = {pages.token_stride_bytes, pages.page_stride_bytes};
-  tile.box = {FewRowsConfig::kFp8Pitch / kElement, FewRowsConfig::kUnitKeys, 1};
+  tile.box = {SwapAbConfig::kFp8Pitch / kElement, SwapAbConfig::kUnitKeys, 1};
   tile.l2_promotion = L2Promotion::b128;
   params.latents = encode_tensor_map(tile, const_cast<std::byte*>(pages.rows));
 }
@@ -49,8 +53,8 @@ void set_unit_maps(MlaDecodeParams& params) {
 void set_row_maps(MlaDecodeParams& params) {
   params.pages.box_rows = std::gcd(params.pages.page_size, LatentConfig::kKeys);
   params.pages.box_bits = std::countr_zero(static_cast<unsigned>(params.pages.box_rows));
-  params.latents = slab_map(params.pages, kRowSlab, params.pages.box_rows, 2);
-  params.tails = slab_map(params.pages, kRowSlab, params.pages.box_rows, 1);
+  params.latents = swizzle_column_map(params.pages, kRowSwizzleColumn, params.pages.box_rows, 2);
+  params.tails = swizzle_column_map(params.pages, kRowSwizzleColumn, params.pages.box_rows, 1);
 }
 
 }  // namespace quire::cuda::sm90::mla_decode

@@ -21,7 +21,7 @@ struct MlaDecodeVariant {
   int cluster;  // blocks that work on the same items
   void (*launch)(const MlaDecodeParams& params, cudaStream_t stream);
   void (*set_maps)(MlaDecodeParams& params);
-  bool leaves_notes;  // of its pieces (roles/leave_note.cuh)
+  bool leaves_notes;  // of its pieces (roles/publish_split_count.cuh)
   TakenRows taken;
 };
 
@@ -41,11 +41,12 @@ constexpr MlaDecodeVariant mla_decode_variant(std::string_view name,
 
 // Of a kind of cache, few rows first.
 inline constexpr MlaDecodeVariant kMlaDecodeVariants[] = {
-    mla_decode_variant<MlaDecodeBf16R16>("bf16_r16", set_slab_maps),
+    mla_decode_variant<MlaDecodeBf16R16>("bf16_r16", set_swizzle_column_maps),
     mla_decode_variant<MlaDecodeBf16R64>("bf16_r64", set_row_maps),
     mla_decode_variant<MlaDecodeBf16R128>("bf16_r128", set_row_maps),
     mla_decode_variant<MlaDecodeBf16R256>("bf16_r256", set_row_maps),
-    mla_decode_variant<MlaDecodeFp8R16>("fp8_r16", set_slab_maps, TakenRows::without_scales),
+    mla_decode_variant<MlaDecodeFp8R16>("fp8_r16", set_swizzle_column_maps,
+                                        TakenRows::without_scales),
     mla_decode_variant<MlaDecodeFp8BlockR16>("fp8_block_r16", set_unit_maps,
                                              TakenRows::with_scales),
     mla_decode_variant<MlaDecodeFp8R64>("fp8_r64", set_unit_maps),

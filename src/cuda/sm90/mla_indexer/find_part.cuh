@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a thread block's part of the line (work_line.h) begins: a warp adds it up from the lengths in
+// Where a thread block's part of the line (split_schedule.h) begins: a warp adds it up from the lengths in
 // device memory. All lanes get the same answer.
 #pragma once
 
 #include "cuda/common/thread/warp_reduce.cuh"
+#include "cuda/sm90/mla_indexer/split_schedule.h"
 #include "cuda/sm90/mla_indexer/team.cuh"
-#include "cuda/sm90/mla_indexer/work_line.h"
 
 namespace quire::cuda::sm90::mla_indexer {
 

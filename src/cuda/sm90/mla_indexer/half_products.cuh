@@ -37,8 +37,10 @@ __device__ inline void convert_queries(const std::byte* source, std::byte* tiles
     const int word = i % kWordsOfRow;
     const std::uint32_t four = reinterpret_cast<const std::uint32_t*>(source)[i];
     const int chunk = word / 4 * 2;  // of 16 bytes: eight columns
-    std::byte* slab = tiles + chunk / 8 * kConfig.columns() * kRowBytes + row * kRowBytes;
-    const auto place = [&](int at) { return slab + (at % 8 ^ row % 8) * 16 + word % 4 * 4; };
+    std::byte* swizzle_column = tiles + chunk / 8 * kConfig.columns() * kRowBytes + row * kRowBytes;
+    const auto place = [&](int at) {
+      return swizzle_column + (at % 8 ^ row % 8) * 16 + word % 4 * 4;
+    };
     *reinterpret_cast<std::uint32_t*>(place(chunk)) = to_half2(four);
     *reinterpret_cast<std::uint32_t*>(place(chunk + 1)) = to_half2(four >> 16);
   }
@@ -79,9 +81,9 @@ __device__ inline void multiply_halves(const std::byte* tile, const std::byte* q
   cute::warpgroup_arrive();
 #pragma unroll
   for (int step = 0; step < 2 * kSteps; ++step) {
-    const std::byte* slab = queries + step / 4 * kConfig.columns() * kRowBytes;
+    const std::byte* swizzle_column = queries + step / 4 * kConfig.columns() * kRowBytes;
     detail::issue<RowWgmma<DType::f16, kConfig.columns()>>(
-        keys + 4 * step, tile_descriptor(slab) + step % 4 * (kStepBytes >> 4), sums,
+        keys + 4 * step, tile_descriptor(swizzle_column) + step % 4 * (kStepBytes >> 4), sums,
         step == 0 ? cute::SM90::GMMA::ScaleOut::Zero : cute::SM90::GMMA::ScaleOut::One,
         std::make_index_sequence<kConfig.columns() / 2>{});
   }

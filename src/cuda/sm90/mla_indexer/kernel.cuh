@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scores and selection of one part of the line (work_line.h).
+// Scores and selection of one part of the line (split_schedule.h).
 //
 //   warps 0 – 3    choose  a team for each token: the pool, its end, the result
 //   warps 4 – 6    load    key tiles, each a warpgroup's

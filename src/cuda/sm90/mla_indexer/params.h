@@ -5,7 +5,7 @@
 
 #include "cuda/common/runtime/tensor_map.h"
 #include "cuda/sm90/mla_indexer/config.h"
-#include "cuda/sm90/mla_indexer/work_line.h"
+#include "cuda/sm90/mla_indexer/split_schedule.h"
 
 namespace quire::cuda::sm90::mla_indexer {
 

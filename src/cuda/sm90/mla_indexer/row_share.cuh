@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "cuda/sm90/mla_indexer/work_line.h"
+#include "cuda/sm90/mla_indexer/split_schedule.h"
 
 namespace quire::cuda::sm90::mla_indexer {
 

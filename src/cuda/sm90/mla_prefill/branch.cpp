@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "cuda/common/mla/finish_plain.h"
-#include "cuda/sm90/mla_prefill/narrow/narrow_rows.h"
+#include "cuda/sm90/mla_prefill/fp8/fp8_rows.h"
 
 namespace quire::cuda::sm90::mla_prefill {
 
@@ -60,19 +60,19 @@ void Branch::run() const {
       // A single chunk's rows are still there from the first group.
       if (head == 0 || shape_.max_chunks > 1) gather(chunk, heads, beside_gather);
       project_rows(up, stream_);
-      if (is_narrow() && !projects_codes()) narrow_rows(chunk, heads);
+      if (has_fp8_products() && !projects_codes()) fp8_rows(chunk, heads);
       attend(chunk, heads);
     }
   }
 }
 
-void Branch::narrow_rows(std::int64_t chunk, const Heads& heads) const {
-  launch_narrow_rows({.projected = scratch_.projected,
-                      .live_rows = chunks_.buffer_lengths + chunk * chunks_.lengths_stride,
-                      .rows = static_cast<int>(shape_.rows),
-                      .heads = static_cast<int>(heads.count),
-                      .codes = scratch_.codes},
-                     stream_);
+void Branch::fp8_rows(std::int64_t chunk, const Heads& heads) const {
+  launch_fp8_rows({.projected = scratch_.projected,
+                   .live_rows = chunks_.buffer_lengths + chunk * chunks_.lengths_stride,
+                   .rows = static_cast<int>(shape_.rows),
+                   .heads = static_cast<int>(heads.count),
+                   .codes = scratch_.codes},
+                  stream_);
 }
 
 TensorView Branch::matrix(std::byte* data, DType dtype, std::int64_t rows,

@@ -47,20 +47,20 @@ class Branch {
   bool finishes_rows() const;
   void gather(std::int64_t chunk, const Heads& heads, const QueryRotation& rotation) const;
   ProjectionParams projection(std::int64_t chunk, const Heads& heads) const;
-  bool projects_codes() const { return is_narrow() && shape_.heads_first(); }
-  void narrow_rows(std::int64_t chunk, const Heads& heads) const;
+  bool projects_codes() const { return has_fp8_products() && shape_.heads_first(); }
+  void fp8_rows(std::int64_t chunk, const Heads& heads) const;
   void attend(std::int64_t chunk, const Heads& heads) const;
   TensorMap query_map(const Heads& heads) const;
   PrefillOutputs outputs(const Heads& heads) const;
   ScoreRules scores(const Heads& heads) const;
   ProjectedKeys keys(std::int64_t chunk, const Heads& heads) const;
-  ProjectedKeys narrow_keys(std::int64_t chunk, const Heads& heads) const;
+  ProjectedKeys fp8_keys(std::int64_t chunk, const Heads& heads) const;
   PrefillParams attention(std::int64_t chunk, const Heads& heads) const;
   TensorView projected(const Heads& heads) const;
   TensorView matrix(std::byte* data, DType dtype, std::int64_t rows, std::int64_t columns) const;
   bool is_modified() const { return args_.softcap > 0 || args_.alibi_slopes.has_value(); }
   // Whether this call's products are of e4m3.
-  bool is_narrow() const { return shape_.is_narrow && !is_modified(); }
+  bool has_fp8_products() const { return shape_.has_fp8_products && !is_modified(); }
   const std::uint32_t* row_offsets() const { return args_.row_offsets.as<const std::uint32_t>(); }
 
   const MlaPrefillArgs& args_;

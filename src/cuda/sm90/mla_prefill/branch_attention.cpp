@@ -6,7 +6,7 @@
 #include "cuda/common/runtime/device_facts.h"
 #include "cuda/sm90/mla_prefill/attention_variants.h"
 #include "cuda/sm90/mla_prefill/branch.h"
-#include "cuda/sm90/mla_prefill/narrow/launch_narrow.h"
+#include "cuda/sm90/mla_prefill/fp8/launch_fp8.h"
 
 namespace quire::cuda::sm90::mla_prefill {
 namespace {
@@ -20,19 +20,20 @@ template <DType kDType> auto launcher(bool is_modified) {
 }
 
 constexpr PrefillConfig kConfig = ProjectedAttention<DType::bf16, Scores::scaled>::kConfig;
-constexpr PrefillConfig kNarrow = NarrowAttention<DType::bf16>::kConfig;
-static_assert(kNarrow.rows() == kConfig.rows());
+constexpr PrefillConfig kFp8 = Fp8Attention<DType::bf16>::kConfig;
+static_assert(kFp8.rows() == kConfig.rows());
 
-// Boxes of a slab's columns × rows, 128-byte rows swizzled.
-TensorMap slab_map(DType dtype, std::array<std::int64_t, 3> dims,
-                   std::array<std::int64_t, 2> strides_bytes, std::int32_t rows, void* data) {
-  constexpr std::int64_t kSlabBytes = 128;
+// Boxes of a swizzle column's columns × rows, 128-byte rows swizzled.
+TensorMap swizzle_column_map(DType dtype, std::array<std::int64_t, 3> dims,
+                             std::array<std::int64_t, 2> strides_bytes, std::int32_t rows,
+                             void* data) {
+  constexpr std::int64_t kSwizzleColumnBytes = 128;
   TileDescriptor tile;
   tile.dtype = dtype;
   tile.rank = 3;
   tile.dims = {dims[0], dims[1], dims[2]};
   tile.strides_bytes = {strides_bytes[0], strides_bytes[1]};
-  tile.box = {static_cast<std::int32_t>(kSlabBytes / bytes_for(dtype, 1)), 1, rows};
+  tile.box = {static_cast<std::int32_t>(kSwizzleColumnBytes / bytes_for(dtype, 1)), 1, rows};
   tile.swizzle = Swizzle::b128;
   tile.l2_promotion = L2Promotion::b256;
   return encode_tensor_map(tile, data);
@@ -43,42 +44,44 @@ TensorMap slab_map(DType dtype, std::array<std::int64_t, 3> dims,
 TensorMap Branch::query_map(const Heads& heads) const {
   const TensorView& q = args_.q;
   const std::int64_t head_bytes = bytes_for(q.dtype, q.strides[1]);
-  return slab_map(q.dtype, {q.shape[2], heads.count, q.shape[0]},
-                  {head_bytes, bytes_for(q.dtype, q.strides[0])},
-                  is_narrow() ? kNarrow.part_rows() : kConfig.part_rows(),
-                  q.as<std::byte>() + heads.first * head_bytes);
+  return swizzle_column_map(q.dtype, {q.shape[2], heads.count, q.shape[0]},
+                            {head_bytes, bytes_for(q.dtype, q.strides[0])},
+                            has_fp8_products() ? kFp8.part_rows() : kConfig.part_rows(),
+                            q.as<std::byte>() + heads.first * head_bytes);
 }
 
 ProjectedKeys Branch::keys(std::int64_t chunk, const Heads& heads) const {
   constexpr std::int64_t kBytes = BranchShape::kElementBytes;
   constexpr std::int64_t kRopeBytes = BranchShape::kRope * kBytes;
   const TensorView projected = this->projected(heads);
-  return {.projected = slab_map(args_.q.dtype, {BranchShape::kProjected, heads.count, shape_.rows},
-                                {projected.strides[1] * kBytes, projected.strides[0] * kBytes},
-                                kConfig.block_keys, scratch_.projected),
-          .rope = slab_map(args_.q.dtype, {BranchShape::kRope, 1, shape_.rows},
-                           {kRopeBytes, kRopeBytes}, kConfig.block_keys, scratch_.rope_rows),
-          .buffer_rows = scratch_.spans.buffer_rows + chunk * shape_.batch,
-          .table = view_.page_table,
-          .table_stride = view_.page_table_stride,
-          .max_pages = static_cast<int>(view_.max_pages),
-          .page_size = view_.page_size,
-          .num_pages = static_cast<int>(view_.num_pages)};
+  return {
+      .projected =
+          swizzle_column_map(args_.q.dtype, {BranchShape::kProjected, heads.count, shape_.rows},
+                             {projected.strides[1] * kBytes, projected.strides[0] * kBytes},
+                             kConfig.block_keys, scratch_.projected),
+      .rope = swizzle_column_map(args_.q.dtype, {BranchShape::kRope, 1, shape_.rows},
+                                 {kRopeBytes, kRopeBytes}, kConfig.block_keys, scratch_.rope_rows),
+      .buffer_rows = scratch_.spans.buffer_rows + chunk * shape_.batch,
+      .table = view_.page_table,
+      .table_stride = view_.page_table_stride,
+      .max_pages = static_cast<int>(view_.max_pages),
+      .page_size = view_.page_size,
+      .num_pages = static_cast<int>(view_.num_pages)};
 }
 
 // As keys(), of e4m3: the rope's boxes are twice as wide as it is, zeros behind it.
-ProjectedKeys Branch::narrow_keys(std::int64_t chunk, const Heads& heads) const {
+ProjectedKeys Branch::fp8_keys(std::int64_t chunk, const Heads& heads) const {
   constexpr DType kCode = DType::fp8_e4m3;
   constexpr std::int64_t kColumns = BranchShape::kProjected;
   constexpr std::int64_t kRope = BranchShape::kRope;
   const std::int64_t rows = shape_.rows;
-  ProjectedKeys narrow = keys(chunk, heads);
-  narrow.projected =
-      slab_map(kCode, {kColumns, heads.count, rows}, {rows * kColumns, kColumns},
-               kNarrow.block_keys, projects_codes() ? scratch_.projected : scratch_.codes);
-  narrow.rope =
-      slab_map(kCode, {kRope, 1, rows}, {kRope, kRope}, kNarrow.block_keys, scratch_.rope_rows);
-  return narrow;
+  ProjectedKeys fp8 = keys(chunk, heads);
+  fp8.projected =
+      swizzle_column_map(kCode, {kColumns, heads.count, rows}, {rows * kColumns, kColumns},
+                         kFp8.block_keys, projects_codes() ? scratch_.projected : scratch_.codes);
+  fp8.rope = swizzle_column_map(kCode, {kRope, 1, rows}, {kRope, kRope}, kFp8.block_keys,
+                                scratch_.rope_rows);
+  return fp8;
 }
 
 PrefillOutputs Branch::outputs(const Heads& heads) const {
@@ -137,8 +140,8 @@ void Branch::attend(std::int64_t chunk, const Heads& heads) const {
   const std::int64_t blocks = std::min<std::int64_t>(tiles, num_sms(args_.q.device.index));
   const PrefillLaunch where{.blocks = static_cast<int>(blocks), .stream = stream_};
   const PrefillParams params = attention(chunk, heads);
-  if (is_narrow()) {
-    launch_narrow_attention<NarrowAttention<DType::bf16>>(params, narrow_keys(chunk, heads), where);
+  if (has_fp8_products()) {
+    launch_fp8_attention<Fp8Attention<DType::bf16>>(params, fp8_keys(chunk, heads), where);
     return;
   }
   const auto start = args_.q.dtype == DType::bf16 ? launcher<DType::bf16>(is_modified())

@@ -102,7 +102,7 @@ void Branch::gather(std::int64_t chunk, const Heads& heads, const QueryRotation&
                                 .scales = shape_.is_fp8 ? scratch_.latent_scales : nullptr,
                                 .scale_stride = shape_.scale_columns(),
                                 .rope_rows = scratch_.rope_rows,
-                                .rope_dtype = is_narrow() ? DType::fp8_e4m3 : args_.q.dtype,
+                                .rope_dtype = has_fp8_products() ? DType::fp8_e4m3 : args_.q.dtype,
                                 .spans = is_first ? spans() : SpanParams{},
                                 .follows_kernel = !is_first || follows_kernel};
   if (!gathers_plain()) return launch_gather_rows(params, stream_);

@@ -16,13 +16,13 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarp = 32;
-constexpr int kSpan = kWarp * kEight;  // columns of a warp
+constexpr int kSpan = kWarp * kVec8;  // columns of a warp
 constexpr int kSpans = kMostPlainLatents / kSpan;
 
 // One row, as a lane of its warp sees it.
 template <DType kDType> class PlainRow {
  public:
-  using Numbers = float[kEight];
+  using Numbers = float[kVec8];
 
   // All that memory is asked for is on its way before the first of it is used.
   __device__ PlainRow(const GatherPlainParams& params, const TokenPlace& place)
@@ -77,7 +77,7 @@ template <DType kDType> class PlainRow {
     if (params_.gather.rope_dtype == DType::fp8_e4m3) {
       Numbers values;
       Eight<kDType>::decode(rope_, values);
-      store_eight(params_.gather.rope_rows + at, DType::fp8_e4m3, values);
+      store_vec8(params_.gather.rope_rows + at, DType::fp8_e4m3, values);
     } else {
       *reinterpret_cast<uint4*>(params_.gather.rope_rows + 2 * at) = rope_;
     }
@@ -88,7 +88,7 @@ template <DType kDType> class PlainRow {
     return static_cast<int>(threadIdx.x % kWarp);
   }
   __device__ static int column(int k) {
-    return k * kSpan + kEight * lane();
+    return k * kSpan + kVec8 * lane();
   }
   __device__ bool has_rope() const {
     return column(0) < params_.gather.rope;
@@ -122,7 +122,7 @@ template <DType kDType> class PlainRow {
     Eight<kDType>::decode(raw_[k], values);
     const float scale = divide_group(values);
     if (!is_there) return;
-    store_eight(params_.gather.latents + at, DType::fp8_e4m3, values);
+    store_vec8(params_.gather.latents + at, DType::fp8_e4m3, values);
     if (lane() % kLatentGroupLanes == 0) {
       params_.gather.scales[row * params_.gather.scale_stride + column(k) / kFp8Group] = scale;
     }
@@ -133,7 +133,7 @@ template <DType kDType> class PlainRow {
   bool is_new_ = false;
   uint4 raw_[kSpans]{};
   uint4 rope_{};
-  float angles_[kEight];
+  float angles_[kVec8];
 };
 
 // One of the blocks that have rows, or the one behind them, which writes the spans.

@@ -13,7 +13,7 @@ inline constexpr std::int32_t kMostPlainLatents = 512;
 
 struct GatherPlainParams {
   GatherRowsParams gather;
-  RowFinish new_rows{};           // what is to be done to rows of new tokens
+  LatentRowFinish new_rows{};     // what is to be done to rows of new tokens
   const std::byte* kv = nullptr;  // [tokens, width], those rows, raw; null: in the cache
   std::int64_t kv_token_bytes = 0;
   QueryRotation rotation{};  // done by thread blocks of their own

@@ -14,7 +14,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kWarp = 32;
 
-__device__ void round_eight(DType dtype, float (&values)[kEight]) {
+__device__ void round_vec8(DType dtype, float (&values)[kVec8]) {
 #pragma unroll
   for (float& value : values) {
     value =
@@ -33,14 +33,14 @@ __device__ float odd_product(float code, float scale) {
 
 // Eight latents, to be rounded to q's dtype; zeros behind the last and without a page.
 __device__ void load_latents(const GatherRowsParams& params, const RowPlace& place, int column,
-                             float (&values)[kEight]) {
+                             float (&values)[kVec8]) {
   const KvLayerView& view = params.cache.view;
   const RowPart& part = view.row_format.parts[view.row_format.locate(0).part];
   if (part.scale_source == ScaleSource::none || !place.exists()) {
     return load_columns(params.cache, place, column, params.latent, values);
   }
 #pragma unroll
-  for (int i = 0; i < kEight; ++i) {
+  for (int i = 0; i < kVec8; ++i) {
     values[i] = 0.0F;
     if (column + i >= params.latent) continue;
     const RowFormat::Column at = view.row_format.locate(column + i);
@@ -52,19 +52,19 @@ __device__ void load_latents(const GatherRowsParams& params, const RowPlace& pla
 
 __device__ void gather_latents(const GatherRowsParams& params, std::int64_t row,
                                const RowPlace& place, int lane) {
-  for (int first = 0; first < params.latent; first += kWarp * kEight) {
-    const int column = first + kEight * lane;
-    float values[kEight];
+  for (int first = 0; first < params.latent; first += kWarp * kVec8) {
+    const int column = first + kVec8 * lane;
+    float values[kVec8];
     load_latents(params, place, column, values);
     const std::int64_t at = row * params.latent + column;
     if (params.scales == nullptr) {
-      if (column < params.latent) store_eight(params.latents + 2 * at, params.dtype, values);
+      if (column < params.latent) store_vec8(params.latents + 2 * at, params.dtype, values);
       continue;
     }
-    round_eight(params.dtype, values);
+    round_vec8(params.dtype, values);
     const float scale = divide_group(values);
     if (column >= params.latent) continue;
-    store_eight(params.latents + at, DType::fp8_e4m3, values);
+    store_vec8(params.latents + at, DType::fp8_e4m3, values);
     if (lane % kLatentGroupLanes == 0) {
       params.scales[row * params.scale_stride + column / kFp8Group] = scale;
     }
@@ -90,12 +90,12 @@ __global__ void __launch_bounds__(kThreads)
   if (!is_row) return;
   gather_latents(params, row, place, lane);
   const int width = params.latent + params.rope;
-  for (int column = kEight * lane; column < params.rope; column += kWarp * kEight) {
-    float values[kEight];
+  for (int column = kVec8 * lane; column < params.rope; column += kWarp * kVec8) {
+    float values[kVec8];
     load_columns(params.cache, place, params.latent + column, width, values);
     const std::int64_t at = row * params.rope + column;
-    store_eight(params.rope_rows + (params.rope_dtype == DType::fp8_e4m3 ? at : 2 * at),
-                params.rope_dtype, values);
+    store_vec8(params.rope_rows + (params.rope_dtype == DType::fp8_e4m3 ? at : 2 * at),
+               params.rope_dtype, values);
   }
 }
 

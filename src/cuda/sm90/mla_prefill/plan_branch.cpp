@@ -46,9 +46,9 @@ std::int64_t most_chunks(std::int64_t keys, std::int64_t buffer_tokens) {
 
 std::int64_t BranchShape::group() const {
   const std::int64_t kept = max_chunks > 1 ? tokens * (kValue + 2) * kSumBytes : 0;
-  const std::int64_t narrow = rounds_projected() ? rows * kProjected : 0;
+  const std::int64_t fp8 = rounds_projected() ? rows * kProjected : 0;
   const std::int64_t head_bytes =
-      std::max<std::int64_t>(1, rows * kProjected * kElementBytes + narrow + kept);
+      std::max<std::int64_t>(1, rows * kProjected * kElementBytes + fp8 + kept);
   const std::int64_t most = std::clamp<std::int64_t>(kGroupBytes / head_bytes, 1, heads);
   const std::int64_t groups = (heads + most - 1) / most;
   return (heads + groups - 1) / groups;
@@ -81,7 +81,7 @@ BranchShape branch_shape(const MlaPrefillProblem& problem) {
           .rows = std::min(problem.buffer_tokens, keys),
           .max_chunks = std::min(problem.max_chunks, most_chunks(keys, problem.buffer_tokens)),
           .is_fp8 = is_fp8(problem.weight_dtype),
-          .is_narrow = problem.allow_fp8_products && problem.q_dtype == DType::bf16};
+          .has_fp8_products = problem.allow_fp8_products && problem.q_dtype == DType::bf16};
 }
 
 }  // namespace quire::cuda::sm90::mla_prefill

@@ -22,10 +22,10 @@ struct BranchShape {
   std::int64_t heads = 0;
   std::int64_t latent = 0;
   std::int64_t batch = 0;
-  std::int64_t rows = 0;        // of a chunk, as many as the page tables can fill
-  std::int64_t max_chunks = 0;  // that a plan may use
-  bool is_fp8 = false;          // the weight
-  bool is_narrow = false;       // products of the attention may be of e4m3
+  std::int64_t rows = 0;          // of a chunk, as many as the page tables can fill
+  std::int64_t max_chunks = 0;    // that a plan may use
+  bool is_fp8 = false;            // the weight
+  bool has_fp8_products = false;  // products of the attention may be of e4m3
 
   // Heads whose K and V stand in the scratch together; groups are of nearly equal size.
   std::int64_t group() const;
@@ -33,7 +33,7 @@ struct BranchShape {
   // A head's K and V stand together, as the weight-stationary projection writes them.
   bool heads_first() const { return is_fp8 && (latent + kScaleColumns - 1) / kScaleColumns == 4; }
   // K and V of e4m3 are made of those that the projection writes, which cannot write them itself.
-  bool rounds_projected() const { return is_narrow && !heads_first(); }
+  bool rounds_projected() const { return has_fp8_products && !heads_first(); }
   // Scales of a latent row, padded to a 16-byte load.
   std::int64_t scale_columns() const {
     return is_fp8 ? (latent + 4 * kScaleColumns - 1) / (4 * kScaleColumns) * 4 : 0;

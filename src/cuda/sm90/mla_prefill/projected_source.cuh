@@ -16,8 +16,8 @@ template <PrefillConfig kConfig> class ProjectedSource {
   using Params = ProjectedKeys;
 
   static constexpr int kNope = 128;  // columns of a head's K in front of its V
-  static constexpr int kNopeSlabs = kNope / PrefillConfig::kSlabColumns;
-  static_assert(kConfig.head_dim == kNope + PrefillConfig::kSlabColumns);
+  static constexpr int kNopeSwizzleColumns = kNope / PrefillConfig::kSwizzleColumnWidth;
+  static_assert(kConfig.head_dim == kNope + PrefillConfig::kSwizzleColumnWidth);
 
   // Lane g: keys 8g … 8g + 7 of the block.
   struct Piece {
@@ -58,16 +58,16 @@ template <PrefillConfig kConfig> class ProjectedSource {
   }
 
   __device__ void load_keys(const Piece& piece, std::byte* stage, FullBarrier& full) const {
-    if (box_ < kNopeSlabs) {
-      load_projected(piece, box_ * PrefillConfig::kSlabColumns, stage, full);
-    } else if (box_ == kNopeSlabs) {
+    if (box_ < kNopeSwizzleColumns) {
+      load_projected(piece, box_ * PrefillConfig::kSwizzleColumnWidth, stage, full);
+    } else if (box_ == kNopeSwizzleColumns) {
       load_box(box_load(params_.rope, stage, full), 0, 0, piece.row);
     }
     __syncwarp();
   }
   __device__ void load_values(const Piece& piece, std::byte* stage, FullBarrier& full) const {
-    if (box_ < kConfig.value_slabs()) {
-      load_projected(piece, kNope + box_ * PrefillConfig::kSlabColumns, stage, full);
+    if (box_ < kConfig.value_swizzle_columns()) {
+      load_projected(piece, kNope + box_ * PrefillConfig::kSwizzleColumnWidth, stage, full);
     }
     __syncwarp();
   }
@@ -79,7 +79,7 @@ template <PrefillConfig kConfig> class ProjectedSource {
   __device__ static int lane() { return static_cast<int>(threadIdx.x % 32); }
   __device__ BoxLoad box_load(const TensorMap& map, std::byte* stage, FullBarrier& full) const {
     return {.map = &map,
-            .shared = stage + box_ * PrefillShared<kConfig>::kSlabBytes,
+            .shared = stage + box_ * PrefillShared<kConfig>::kSwizzleColumnBytes,
             .full = &full,
             .hint = L2Hint::EVICT_LAST};
   }

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "cuda/common/mla/finish_row.cuh"
-#include "cuda/common/rows/any_eight.cuh"
+#include "cuda/common/rows/any_vec8.cuh"
 #include "cuda/common/rows/prefetch.cuh"
 #include "cuda/common/rows/rope_angles.cuh"
 #include "cuda/sm90/mla_prefill/query_rotation.h"
@@ -24,8 +24,8 @@ template <DType kDType> class QueryRotator {
       const TokenPlace place =
           place_of_token(params_.row_offsets, params_.cache_lengths, params_.batch, token);
       if (!place.exists()) return;
-      float angles[kEight];
-      load_angles(params_.angles, place.position, kEight * (lane() % kLanes), angles);
+      float angles[kVec8];
+      load_angles(params_.angles, place.position, kVec8 * (lane() % kLanes), angles);
       fetch_angles(place.position + workers_);
       for (int group = 0; group < groups; ++group) {
         fetch_ahead(token, group + kAhead, groups);
@@ -50,7 +50,7 @@ template <DType kDType> class QueryRotator {
   __device__ void fetch_angles(std::int64_t position) const {
     const LatentAngles& angles = params_.angles;
     if (position >= angles.max_pos) return;
-    const std::int64_t at = position * angles.row_stride + kEight * (lane() % kLanes);
+    const std::int64_t at = position * angles.row_stride + kVec8 * (lane() % kLanes);
     prefetch_line(angles.freqs + bytes_of(angles.dtype) * at);
   }
   __device__ static int bytes_of(DType dtype) { return dtype == DType::f32 ? 4 : 2; }
@@ -63,7 +63,7 @@ template <DType kDType> class QueryRotator {
     prefetch_line(head_at(token, head));
   }
 
-  __device__ void rotate_heads(int token, int first, const float (&angles)[kEight]) const {
+  __device__ void rotate_heads(int token, int first, const float (&angles)[kVec8]) const {
     const int head = first + lane() / kLanes;
     std::byte* at = head_at(token, head) + lane() % kLanes * sizeof(uint4);
     uint4 raw[kSteps];
@@ -76,13 +76,13 @@ template <DType kDType> class QueryRotator {
 #pragma unroll
     for (int s = 0; s < kSteps; ++s) {
       if (head + s * kRows >= params_.heads) continue;
-      float values[kEight];
+      float values[kVec8];
       Eight<kDType>::decode(raw[s], values);
 #pragma unroll
-      for (int j = 0; j < kEight; j += 2) {
+      for (int j = 0; j < kVec8; j += 2) {
         rotate_pair(values[j], values[j + 1], angles[j], angles[j + 1]);
       }
-      store_eight<kDType>(at + s * kRows * params_.head_bytes, values);
+      store_vec8<kDType>(at + s * kRows * params_.head_bytes, values);
     }
   }
 

@@ -33,10 +33,10 @@ struct SparseConfig {
   static constexpr int kHeads = 64;    // query rows of a thread block: heads of one token
   static constexpr int kLatent = 512;  // columns of a row that are values too
   static constexpr int kRope = 64;
-  static constexpr int kSlabColumns = 64;  // 128 bytes of bf16
-  static constexpr int kSlabs = (kLatent + kRope) / kSlabColumns;
+  static constexpr int kSwizzleColumnWidth = 64;  // 128 bytes of bf16
+  static constexpr int kSwizzleColumns = (kLatent + kRope) / kSwizzleColumnWidth;
   static constexpr int kHalfColumns = kLatent / 2;
-  static constexpr int kHalfSlabs = kHalfColumns / kSlabColumns;
+  static constexpr int kHalfSwizzleColumns = kHalfColumns / kSwizzleColumnWidth;
 
   // Of the code that gathers: with one for each stream its parameters take no registers, with one for
   // both it is shorter.
@@ -45,7 +45,7 @@ struct SparseConfig {
   // the warpgroup that waits most does it.
   constexpr bool sum_fences() const { return rows == RowKind::bf16; }
   constexpr int warp_rows() const { return keys / kWarps; }
-  constexpr int slab_bytes() const { return keys * kSlabColumns * 2; }
+  constexpr int swizzle_column_bytes() const { return keys * kSwizzleColumnWidth * 2; }
 };
 
 }  // namespace quire::cuda::sm90::sparse_mla

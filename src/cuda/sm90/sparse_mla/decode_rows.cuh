@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-#include "cuda/common/rows/scale_eight.cuh"
+#include "cuda/common/rows/scale_vec8.cuh"
 #include "cuda/common/softmax/softmax.cuh"
 
 namespace quire::cuda::sm90::sparse_mla {
@@ -21,7 +21,7 @@ __device__ inline std::uint32_t decode_pair(std::uint32_t codes, float scale) {
 }
 
 // Eight e4m3 numbers.
-__device__ inline uint4 decode_eight(std::uint32_t low, std::uint32_t high, float scale) {
+__device__ inline uint4 decode_vec8(std::uint32_t low, std::uint32_t high, float scale) {
   return {decode_pair(low, scale), decode_pair(low >> 16, scale), decode_pair(high, scale),
           decode_pair(high >> 16, scale)};
 }

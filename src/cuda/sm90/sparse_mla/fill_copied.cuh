@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // bf16 rows: eight lanes have 128 bytes of a row, a warp four rows at a time; nothing passes through
-// registers. A lane has the same rows of all slabs, so that a copy is one instruction and nothing else.
+// registers. A lane has the same rows of all swizzle columns, so that a copy is one instruction and nothing else.
 #pragma once
 
 #include <cute/arch/copy_sm80.hpp>
@@ -34,14 +34,15 @@ template <typename Variant> class RowFill<Variant, RowKind::bf16, 1> {
     const int stage = at_.half.stage;
     shared_.left_ring.wait_empty(at_.half);
     write_mask(found);
-    fill<0, SparseConfig::kHalfSlabs>(lines, shared_.left[stage]);
+    fill<0, SparseConfig::kHalfSwizzleColumns>(lines, shared_.left[stage]);
     arrive(shared_.left_ring.full[stage]);
     shared_.rope_ring.wait_empty(at_.rope);
-    fill<2 * SparseConfig::kHalfSlabs, 1>(lines, shared_.rope[at_.rope.stage]);
+    fill<2 * SparseConfig::kHalfSwizzleColumns, 1>(lines, shared_.rope[at_.rope.stage]);
     arrive(shared_.rope_ring.full[at_.rope.stage]);
     meanwhile();
     shared_.right_ring.wait_empty(at_.half);
-    fill<SparseConfig::kHalfSlabs, SparseConfig::kHalfSlabs>(lines, shared_.right[stage]);
+    fill<SparseConfig::kHalfSwizzleColumns, SparseConfig::kHalfSwizzleColumns>(
+        lines, shared_.right[stage]);
     arrive(shared_.right_ring.full[stage]);
     at_.advance();
   }
@@ -65,7 +66,7 @@ template <typename Variant> class RowFill<Variant, RowKind::bf16, 1> {
     shared_.left_ring.full[at_.half.stage].arrive();
   }
 
-  // What a lane copies of its warp's rows: the same 16 bytes of every slab of row 4i + lane / 8.
+  // What a lane copies of its warp's rows: the same 16 bytes of every swizzle column of row 4i + lane / 8.
   struct Lines {
     const std::byte* from[kLines];
     int to[kLines];
@@ -84,14 +85,15 @@ template <typename Variant> class RowFill<Variant, RowKind::bf16, 1> {
     return lines;
   }
 
-  template <int kFirst, int kSlabs>
-  __device__ static void fill(const Lines& lines, std::byte* slabs) {
+  template <int kFirst, int kSwizzleColumns>
+  __device__ static void fill(const Lines& lines, std::byte* swizzle_columns) {
 #pragma unroll
     for (int i = 0; i < kLines; ++i) {
 #pragma unroll
-      for (int slab = 0; slab < kSlabs; ++slab) {
-        std::byte* to = slabs + lines.to[i] + slab * kConfig.slab_bytes();
-        const std::byte* from = lines.from[i] + (kFirst + slab) * kRowBytes;
+      for (int swizzle_column = 0; swizzle_column < kSwizzleColumns; ++swizzle_column) {
+        std::byte* to =
+            swizzle_columns + lines.to[i] + swizzle_column * kConfig.swizzle_column_bytes();
+        const std::byte* from = lines.from[i] + (kFirst + swizzle_column) * kRowBytes;
         Copy::copy(*reinterpret_cast<const cute::uint128_t*>(from),
                    *reinterpret_cast<cute::uint128_t*>(to), lines.is_there[i]);
       }

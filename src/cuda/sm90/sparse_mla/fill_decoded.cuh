@@ -128,7 +128,7 @@ template <typename Variant> class RowFill<Variant, RowKind::fp8, 1> {
 
   // Two rows at a time. Eight lanes that store together have four pieces of one row and the same four
   // of the next: with the swizzle, no two in one bank.
-  template <int kHalf> __device__ void fill_half(std::byte* slabs) const {
+  template <int kHalf> __device__ void fill_half(std::byte* swizzle_columns) const {
     const int line = lane_ / 4 % 2;
     const int piece = lane_ / 8 * 4 + lane_ % 4;  // 16 columns each
     const std::byte* source = shared_.raw.latent[raw_.stage][warp_ * kRows + line] +
@@ -136,7 +136,8 @@ template <typename Variant> class RowFill<Variant, RowKind::fp8, 1> {
     const float* scales =
         reinterpret_cast<const float*>(&shared_.raw.scales[raw_.stage][warp_ * kRows + line]) +
         (scaling_ == ScaleSource::in_row ? 2 * kHalf + piece / 8 : 0);
-    std::byte* slab = slabs + piece / 4 * kConfig.slab_bytes() + warp_ * kRows * kRowBytes;
+    std::byte* swizzle_column =
+        swizzle_columns + piece / 4 * kConfig.swizzle_column_bytes() + warp_ * kRows * kRowBytes;
     uint4 bytes[kRows / 2];
     float scale[kRows / 2];
 #pragma unroll
@@ -147,20 +148,22 @@ template <typename Variant> class RowFill<Variant, RowKind::fp8, 1> {
 #pragma unroll
     for (int i = 0; i < kRows / 2; ++i) {
       const int row = 2 * i + line;
-      store_piece(slab, row, piece % 4 * 2, decode_eight(bytes[i].x, bytes[i].y, scale[i]));
-      store_piece(slab, row, piece % 4 * 2 + 1, decode_eight(bytes[i].z, bytes[i].w, scale[i]));
+      store_piece(swizzle_column, row, piece % 4 * 2,
+                  decode_vec8(bytes[i].x, bytes[i].y, scale[i]));
+      store_piece(swizzle_column, row, piece % 4 * 2 + 1,
+                  decode_vec8(bytes[i].z, bytes[i].w, scale[i]));
     }
   }
 
-  __device__ void fill_rope(std::byte* slab) const {
+  __device__ void fill_rope(std::byte* swizzle_column) const {
     const auto* rope = shared_.raw.rope[raw_.stage] + warp_ * kRows;
     const float4* scales = shared_.raw.scales[raw_.stage] + warp_ * kRows;
     if (rope_is_fp8_) {
       const int row = lane_ / 4;
       const int piece = lane_ % 4;
       const uint4 bytes = *reinterpret_cast<const uint4*>(rope[row] + piece * 16);
-      store_piece(slab, row, piece * 2, decode_eight(bytes.x, bytes.y, scales[row].x));
-      store_piece(slab, row, piece * 2 + 1, decode_eight(bytes.z, bytes.w, scales[row].x));
+      store_piece(swizzle_column, row, piece * 2, decode_vec8(bytes.x, bytes.y, scales[row].x));
+      store_piece(swizzle_column, row, piece * 2 + 1, decode_vec8(bytes.z, bytes.w, scales[row].x));
       return;
     }
     const int row = lane_ / 8;
@@ -168,15 +171,16 @@ template <typename Variant> class RowFill<Variant, RowKind::fp8, 1> {
     uint4 low = *reinterpret_cast<const uint4*>(rope[row] + piece * 16);
     uint4 high = *reinterpret_cast<const uint4*>(rope[row + 4] + piece * 16);
     if (rope_is_scaled_) {
-      low = scale_eight(low, scales[row].x);
-      high = scale_eight(high, scales[row + 4].x);
+      low = scale_vec8(low, scales[row].x);
+      high = scale_vec8(high, scales[row + 4].x);
     }
-    store_piece(slab, row, piece, low);
-    store_piece(slab, row + 4, piece, high);
+    store_piece(swizzle_column, row, piece, low);
+    store_piece(swizzle_column, row + 4, piece, high);
   }
 
-  __device__ static void store_piece(std::byte* slab, int row, int piece, const uint4& words) {
-    *reinterpret_cast<uint4*>(slab + piece_offset(row, piece)) = words;
+  __device__ static void store_piece(std::byte* swizzle_column, int row, int piece,
+                                     const uint4& words) {
+    *reinterpret_cast<uint4*>(swizzle_column + piece_offset(row, piece)) = words;
   }
 
   SparseShared<Variant>& shared_;

@@ -80,8 +80,9 @@ template <typename Variant> class RowFill<Variant, RowKind::fp8, 2> {
     mask_ = __ballot_sync(0xffffffff, lane_ < kRows && (rows >> (lane_ * 4 & 31) & 1) != 0);
     const std::byte* from = row + lane_ % 4 * 16;
 #pragma unroll
-    for (int slab = 0; slab < 2 * SparseConfig::kHalfSlabs; ++slab) {
-      latent_[slab] = load_piece(from + slab * 64, is_there);
+    for (int swizzle_column = 0; swizzle_column < 2 * SparseConfig::kHalfSwizzleColumns;
+         ++swizzle_column) {
+      latent_[swizzle_column] = load_piece(from + swizzle_column * 64, is_there);
     }
     if (stream_->rope_is_fp8) {
       rope_[0] = load_piece(from + stream_->rope_offset_bytes, is_there);
@@ -111,7 +112,7 @@ template <typename Variant> class RowFill<Variant, RowKind::fp8, 2> {
     shared_.left_ring.wait_empty(at_.half);
     write_mask(left_full);
     store_half<0>(left);
-    share<SparseConfig::kHalfSlabs>(left, left_full, sizeof(mask_));
+    share<SparseConfig::kHalfSwizzleColumns>(left, left_full, sizeof(mask_));
     FullBarrier& rope_full = shared_.rope_ring.full[at_.rope.stage];
     std::byte* rope = shared_.rope[at_.rope.stage] + first_row * kRowBytes;
     shared_.rope_ring.wait_empty(at_.rope);
@@ -121,19 +122,20 @@ template <typename Variant> class RowFill<Variant, RowKind::fp8, 2> {
     std::byte* right = shared_.right[stage] + first_row * kRowBytes;
     shared_.right_ring.wait_empty(at_.half);
     store_half<1>(right);
-    share<SparseConfig::kHalfSlabs>(right, right_full, 0);
+    share<SparseConfig::kHalfSwizzleColumns>(right, right_full, 0);
     at_.advance();
   }
 
-  // This warp's rows of some slabs are there. They go to the other block, and as many come from there,
+  // This warp's rows of some swizzle columns are there. They go to the other block, and as many come from there,
   // with `more` bytes.
-  template <int kSlabs>
+  template <int kSwizzleColumns>
   __device__ void share(const std::byte* rows, FullBarrier& full, int more) const {
     constexpr int kBytes = kRows * kRowBytes;
     cutlass::arch::fence_view_async_shared();
     __syncwarp();
-    if (lane_ == 0) full.arrive_and_expect_tx(kSlabs * kBytes + more);
-    if (lane_ < kSlabs) writer_.send(rows + lane_ * kConfig.slab_bytes(), kBytes, full);
+    if (lane_ == 0) full.arrive_and_expect_tx(kSwizzleColumns * kBytes + more);
+    if (lane_ < kSwizzleColumns)
+      writer_.send(rows + lane_ * kConfig.swizzle_column_bytes(), kBytes, full);
   }
 
   __device__ void write_mask(const FullBarrier& full) {
@@ -146,14 +148,15 @@ template <typename Variant> class RowFill<Variant, RowKind::fp8, 2> {
   template <int kHalf> __device__ void store_half(std::byte* half) {
     const int row = lane_ / 4;
 #pragma unroll
-    for (int slab = 0; slab < SparseConfig::kHalfSlabs; ++slab) {
+    for (int swizzle_column = 0; swizzle_column < SparseConfig::kHalfSwizzleColumns;
+         ++swizzle_column) {
       const float low = kHalf == 0 ? scales_.x : scales_.z;
       const float high = kHalf == 0 ? scales_.y : scales_.w;
-      const float scale = slab < SparseConfig::kHalfSlabs / 2 ? low : high;
-      std::byte* to = half + slab * kConfig.slab_bytes();
-      const uint4& bytes = latent_[kHalf * SparseConfig::kHalfSlabs + slab];
-      store_piece(to + piece_offset(row, lane_ % 4 * 2), decode_eight(bytes.x, bytes.y, scale));
-      store_piece(to + piece_offset(row, lane_ % 4 * 2 + 1), decode_eight(bytes.z, bytes.w, scale));
+      const float scale = swizzle_column < SparseConfig::kHalfSwizzleColumns / 2 ? low : high;
+      std::byte* to = half + swizzle_column * kConfig.swizzle_column_bytes();
+      const uint4& bytes = latent_[kHalf * SparseConfig::kHalfSwizzleColumns + swizzle_column];
+      store_piece(to + piece_offset(row, lane_ % 4 * 2), decode_vec8(bytes.x, bytes.y, scale));
+      store_piece(to + piece_offset(row, lane_ % 4 * 2 + 1), decode_vec8(bytes.z, bytes.w, scale));
     }
   }
   __device__ static void store_piece(std::byte* place, const uint4& words) {
@@ -163,20 +166,21 @@ template <typename Variant> class RowFill<Variant, RowKind::fp8, 2> {
   __device__ int rope_side(int i) const {
     return i ^ (lane_ / 4 & 1);
   }
-  __device__ void store_rope(std::byte* slab) {
+  __device__ void store_rope(std::byte* swizzle_column) {
     const int row = lane_ / 4;
     const int piece = lane_ % 4;
     if (stream_->rope_is_fp8) {
       const uint4& bytes = rope_[0];
-      store_piece(slab + piece_offset(row, piece * 2), decode_eight(bytes.x, bytes.y, scales_.x));
-      store_piece(slab + piece_offset(row, piece * 2 + 1),
-                  decode_eight(bytes.z, bytes.w, scales_.x));
+      store_piece(swizzle_column + piece_offset(row, piece * 2),
+                  decode_vec8(bytes.x, bytes.y, scales_.x));
+      store_piece(swizzle_column + piece_offset(row, piece * 2 + 1),
+                  decode_vec8(bytes.z, bytes.w, scales_.x));
       return;
     }
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      store_piece(slab + piece_offset(row, rope_side(i) * 4 + piece),
-                  stream_->rope_is_scaled ? scale_eight(rope_[i], scales_.x) : rope_[i]);
+      store_piece(swizzle_column + piece_offset(row, rope_side(i) * 4 + piece),
+                  stream_->rope_is_scaled ? scale_vec8(rope_[i], scales_.x) : rope_[i]);
     }
   }
 
@@ -188,7 +192,7 @@ template <typename Variant> class RowFill<Variant, RowKind::fp8, 2> {
   TilePlace<Variant> at_;
   const GatherStream* stream_ = nullptr;
   const std::byte* next_ = nullptr;  // the row of the tile after the one in registers
-  uint4 latent_[2 * SparseConfig::kHalfSlabs];
+  uint4 latent_[2 * SparseConfig::kHalfSwizzleColumns];
   uint4 rope_[2];
   float4 scales_;
   std::uint32_t mask_ = 0;  // rows of the warp that exist

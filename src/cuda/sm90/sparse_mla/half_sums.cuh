@@ -14,15 +14,16 @@ struct HalfSums {
 
   float values[kColumns / 2];
 
-  // sums (+)= weights · values, not waited for. `slabs`: the half of a tile, four times slab_bytes.
+  // sums (+)= weights · values, not waited for. `swizzle_columns`: the half of a tile, four times swizzle_column_bytes.
   template <int kWords>
-  __device__ void start(std::uint32_t (&weights)[kWords], const std::byte* slabs, int slab_bytes,
-                        bool starts_sum) {
+  __device__ void start(std::uint32_t (&weights)[kWords], const std::byte* swizzle_columns,
+                        int swizzle_column_bytes, bool starts_sum) {
     pin(weights);
     wait_is_over();
     cute::warpgroup_arrive();
-    multiply_registers<Product>(weights, without_rank(transposed_descriptor(slabs, slab_bytes)),
-                                values, starts_sum);
+    multiply_registers<Product>(
+        weights, without_rank(transposed_descriptor(swizzle_columns, swizzle_column_bytes)), values,
+        starts_sum);
     cute::warpgroup_commit_batch();
   }
   // Keeps the compiler from moving uses across the wait.

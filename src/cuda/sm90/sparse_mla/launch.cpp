@@ -26,7 +26,7 @@ TensorMap query_map(const TensorView& q) {
   tile.rank = 3;
   tile.dims = {q.shape[2], q.shape[1], q.shape[0]};
   tile.strides_bytes = {bytes_for(q.dtype, q.strides[1]), bytes_for(q.dtype, q.strides[0])};
-  tile.box = {SparseConfig::kSlabColumns, SparseConfig::kHeads, 1};
+  tile.box = {SparseConfig::kSwizzleColumnWidth, SparseConfig::kHeads, 1};
   tile.swizzle = Swizzle::b128;
   tile.l2_promotion = L2Promotion::b256;
   return encode_tensor_map(tile, q.data);

@@ -16,7 +16,7 @@ constexpr int kLoadsAhead = 16;
 static_assert(kMostSparsePieces <= 32 && kMostSparsePieces % kLoadsAhead == 0);
 
 // What the pieces of a row come to; by whole warps.
-struct MergedRow {
+struct CombinedRow {
   float base;  // in powers of two
   float sum;
   float weight;  // of the piece whose number the lane has; 0: it saw no key
@@ -33,7 +33,7 @@ struct PieceLines {
 };
 
 // Code is run once here and each load waited for: a lane has one piece, and looks at it once.
-__device__ MergedRow merge_stats(const float2* stats, const PieceLines& lines) {
+__device__ CombinedRow merge_stats(const float2* stats, const PieceLines& lines) {
   const auto lane = static_cast<int>(threadIdx.x % 32);
   const float2 piece = lane < lines.pieces ? stats[lines.line(lane)] : float2{-INFINITY, 0.0F};
   const float base = warp_max(piece.x);
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(kMergeThreads)
   // The first columns are on their way while one looks at the weights.
   PieceColumns columns;
   columns.load(params.pieces, lines, 0);
-  const MergedRow merged = merge_stats(params.pieces.stats, lines);
+  const CombinedRow merged = merge_stats(params.pieces.stats, lines);
   const SparseFinish finish = finish_row(merged.base, merged.sum, params.output.sinks, head);
   float4 sums{};
   columns.add_to(sums, 0, merged.weight);

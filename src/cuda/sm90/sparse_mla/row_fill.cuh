@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a gathering warp brings its rows of a tile into shared memory. 16 bytes of a slab's row r stand
+// How a gathering warp brings its rows of a tile into shared memory. 16 bytes of a swizzle column's row r stand
 // at piece (p ^ r % 8).
 #pragma once
 
@@ -20,7 +20,7 @@ __device__ inline const std::byte* row_of_lane(const std::byte* row, int lane) {
       __shfl_sync(0xffffffff, reinterpret_cast<std::uint64_t>(row), lane));
 }
 
-// Where piece `piece` of a warp's row `row` stands in that warp's part of a slab.
+// Where piece `piece` of a warp's row `row` stands in that warp's part of a swizzle column.
 __device__ inline int piece_offset(int row, int piece) {
   return row * kRowBytes + ((piece ^ (row % 8)) * 16);
 }

@@ -26,7 +26,7 @@ __device__ inline SparseFinish finish_row(float base, float sum, const float* si
   return {.factor = weight / total, .lse = (from + log2f(total)) * kLn2};
 }
 
-struct LazySoftmax {
+struct SparseSoftmax {
   static constexpr float kRise = 8.0F;
 
   float base[2];  // in units of the scores; -inf: no key yet

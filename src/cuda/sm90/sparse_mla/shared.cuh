@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared memory of a thread block. A slab is 64 columns: rows of 128 bytes, 128-byte swizzle.
+// Shared memory of a thread block. A swizzle column is 64 columns: rows of 128 bytes, 128-byte swizzle.
 #pragma once
 
 #include <type_traits>
@@ -10,7 +10,7 @@
 
 namespace quire::cuda::sm90::sparse_mla {
 
-inline constexpr int kQuerySlabBytes = SparseConfig::kHeads * kRowBytes;
+inline constexpr int kQuerySwizzleColumnBytes = SparseConfig::kHeads * kRowBytes;
 
 // Rows as they stand in the cache, on their way: piece p (16 bytes) of row r's latent columns is at
 // p ^ (4 if r is odd), so that lanes which read 64 bytes of two neighbours meet no bank twice.
@@ -84,16 +84,16 @@ template <typename Variant> struct TilePlace {
 template <typename Variant> struct SparseShared {
   static constexpr SparseConfig kConfig = Variant::kConfig;
   static constexpr int kStages = kConfig.stages;
-  static constexpr int kSlabBytes = kConfig.slab_bytes();
-  static constexpr int kHalfBytes = SparseConfig::kHalfSlabs * kSlabBytes;
+  static constexpr int kSwizzleColumnBytes = kConfig.swizzle_column_bytes();
+  static constexpr int kHalfBytes = SparseConfig::kHalfSwizzleColumns * kSwizzleColumnBytes;
   static constexpr int kWarps = SparseConfig::kWarps;
   using Raw = std::conditional_t<kConfig.raw_stages != 0, RawRows<kConfig.keys, kConfig.raw_stages>,
                                  NoRawRows>;
 
-  alignas(1024) std::byte q[SparseConfig::kSlabs][kQuerySlabBytes];
+  alignas(1024) std::byte q[SparseConfig::kSwizzleColumns][kQuerySwizzleColumnBytes];
   alignas(1024) std::byte left[kStages][kHalfBytes];
   alignas(1024) std::byte right[kStages][kHalfBytes];
-  alignas(1024) std::byte rope[kConfig.rope_stages][kSlabBytes];
+  alignas(1024) std::byte rope[kConfig.rope_stages][kSwizzleColumnBytes];
   Raw raw;
   Handover<kConfig.keys> handover;
   std::conditional_t<kConfig.blocks == 1, TileMasks<kConfig.keys, kStages>, PairMasks<kStages>>

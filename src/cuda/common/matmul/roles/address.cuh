@@ -37,8 +37,8 @@ template <TileConfig kConfig>
 __device__ void look_up_tokens(const TileParams& params, TileShared<kConfig>& shared, int turn,
                                const TilePosition& tile, int thread) {
   const QkvOutputs& outputs = params.outputs;
-  const TileRoute route = tile_route<kConfig.dtype>(
-      outputs, tile.column, tile.is_narrow ? kConfig.narrow_n : kConfig.tile_n);
+  const TileRoute route = tile_route<kConfig.dtype>(outputs, tile.column,
+                                                    tile.is_tail ? kConfig.tail_n : kConfig.tile_n);
   if (thread == 0) {
     TileRoute& left = shared.routes[turn] = route;
     left.token = tile.token;

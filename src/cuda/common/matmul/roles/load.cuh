@@ -28,7 +28,7 @@ __device__ void load_tokens(const TileParams& params, TileShared<kConfig>& share
   }
 }
 
-// Of a tile of kColumns columns: tile_n or narrow_n.
+// Of a tile of kColumns columns: tile_n or tail_n.
 template <int kColumns, TileConfig kConfig>
 __device__ void load_weight(const TileParams& params, TileShared<kConfig>& shared, int stage, int k,
                             const TilePosition& tile) {
@@ -41,7 +41,7 @@ __device__ void load_weight(const TileParams& params, TileShared<kConfig>& share
     if (kConfig.weight_sharers() > 1 && box % kConfig.weight_sharers() != rank) continue;
     const int group = box * kBoxGroups;
     const BoxLoad load{
-        .map = kColumns == kConfig.tile_n ? &params.weight : &params.narrow_weight,
+        .map = kColumns == kConfig.tile_n ? &params.weight : &params.tail_weight,
         .shared = &shared.weight[stage][group * kGroupRows * kRowBytes],
         .full = &shared.ring.full[stage],
         .hint = params.weight_is_read_once ? L2Hint::EVICT_FIRST : L2Hint::EVICT_NORMAL};
@@ -123,7 +123,7 @@ __device__ void load_role(const TileParams& params, TileShared<kConfig>& shared)
   RingPosition<kConfig.stages> at;
   TilePositions<kConfig> positions(params);
   load_tiles<kConfig.tile_n>(params, shared, at, positions);
-  if constexpr (kConfig.has_narrow()) load_tiles<kConfig.narrow_n>(params, shared, at, positions);
+  if constexpr (kConfig.has_tail()) load_tiles<kConfig.tail_n>(params, shared, at, positions);
   // A block must not leave while another may still signal its barriers.
   for (int stage = 0; stage < kConfig.stages; ++stage, at.advance()) shared.ring.wait_empty(at);
 }

@@ -3,8 +3,8 @@
 #pragma once
 
 #include "cuda/common/matmul/block_sums.cuh"
+#include "cuda/common/matmul/f32_epilogue.cuh"
 #include "cuda/common/matmul/tile_position.cuh"
-#include "cuda/common/matmul/wide_tile.cuh"
 #include "cuda/common/mma/row_order.h"
 #include "cuda/common/thread/opaque.cuh"
 
@@ -22,7 +22,7 @@ __device__ void sum_tile(int k_blocks, TileShared<kConfig>& shared, int consumer
   chain.finish();
 }
 
-// kColumns: tile_n or narrow_n.
+// kColumns: tile_n or tail_n.
 template <TileConfig kConfig, int kColumns, int kRegisters, typename Meanwhile, typename NearTheEnd>
 __device__ void sum_any(const TileParams& params, TileShared<kConfig>& shared,
                         const BlockPlace& place, RingPosition<kConfig.stages>& at,
@@ -68,9 +68,10 @@ __device__ void store_codes(const TileParams& params, TileShared<kConfig>& share
                             Walk<kConfig>& walk, const float (&sums)[kRegisters]);
 
 // The tile waits to be stored, or is stored now if it has no row addresses.
-template <TileConfig kConfig, int kColumns, typename Waiting>
+template <TileConfig kConfig, int kColumns, typename Deferred>
 __device__ void finish_tile(const TileParams& params, TileShared<kConfig>& shared,
-                            Walk<kConfig>& walk, const float (&sums)[kColumns / 2], Waiting& done) {
+                            Walk<kConfig>& walk, const float (&sums)[kColumns / 2],
+                            Deferred& done) {
   const int turn = walk.kv_at.stage;
   const int row = walk.row;
   const TileRoute& tile = shared.routes[turn];
@@ -89,10 +90,10 @@ __device__ void finish_tile(const TileParams& params, TileShared<kConfig>& share
 }
 
 // All tiles of kColumns columns. The last one still waits to be stored.
-template <TileConfig kConfig, int kColumns, typename Waiting>
+template <TileConfig kConfig, int kColumns, typename Deferred>
 __device__ void multiply_tiles(const TileParams& params, TileShared<kConfig>& shared,
                                Walk<kConfig>& walk, float (&sums)[kConfig.tile_n / 2],
-                               Waiting& done) {
+                               Deferred& done) {
   const int row = walk.row;
   for (TilePosition tile; walk.positions.template next_of<kColumns>(tile); walk.kv_at.advance()) {
     sum_any<kConfig, kColumns>(
@@ -111,17 +112,17 @@ __device__ void multiply_tiles(const TileParams& params, TileShared<kConfig>& sh
 // the sums of whole tiles wait for them the compiler spills, or has sums and products in the same banks of registers,
 // which costs whole tiles more than narrow ones gain.
 template <TileConfig kConfig>
-__device__ void multiply_narrow_tiles(const TileParams& params, TileShared<kConfig>& shared,
-                                      Walk<kConfig>& walk) {
-  constexpr int kColumns = kConfig.narrow_n;
+__device__ void multiply_tail_tiles(const TileParams& params, TileShared<kConfig>& shared,
+                                    Walk<kConfig>& walk) {
+  constexpr int kColumns = kConfig.tail_n;
   float sums[kColumns / 2];
-  WaitingTile<kConfig, Scaling::blocks> done;
-  for (TilePosition tile; walk.positions.next_narrow(tile); walk.kv_at.advance()) {
+  DeferredStore<kConfig, Scaling::blocks> done;
+  for (TilePosition tile; walk.positions.next_tail(tile); walk.kv_at.advance()) {
     sum_any<kConfig, kColumns>(
         params, shared, walk.place(tile), walk.at, sums, [](auto) {}, [] {});
     shared.kv_ring.wait_full(walk.kv_at);
     finish_tile<kConfig, kColumns>(params, shared, walk, sums, done);
-    done.template store<NarrowTile<kColumns>>(params, shared, walk.row, sums);
+    done.template store<TailTile<kColumns>>(params, shared, walk.row, sums);
   }
 }
 
@@ -134,12 +135,12 @@ __device__ void multiply_role(const TileParams& params, TileShared<kConfig>& sha
   FinishedTile<kConfig> done;
   done.forget();
   multiply_tiles<kConfig, kConfig.tile_n>(params, shared, walk, sums, done);
-  if constexpr (kConfig.has_narrow() && !kConfig.promotes()) {
-    multiply_tiles<kConfig, kConfig.narrow_n>(params, shared, walk, sums, done);
+  if constexpr (kConfig.has_tail() && !kConfig.promotes()) {
+    multiply_tiles<kConfig, kConfig.tail_n>(params, shared, walk, sums, done);
   }
   done.template store<WholeTile>(params, shared, row, sums);
-  if constexpr (kConfig.has_narrow() && kConfig.promotes()) {
-    multiply_narrow_tiles(params, shared, walk);
+  if constexpr (kConfig.has_tail() && kConfig.promotes()) {
+    multiply_tail_tiles(params, shared, walk);
   }
 }
 

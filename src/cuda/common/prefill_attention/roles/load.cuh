@@ -17,10 +17,10 @@ template <PrefillConfig kConfig, typename Source> class PrefillLoad {
   static constexpr Conversion conversion(bool converts) {
     return converts ? Conversion::to_f16 : Conversion::none;
   }
-  using KeyLoad = StageLoad<kConfig, conversion(kConfig.converts_keys()), kConfig.key_slabs(),
-                            kConfig.key_stages>;
-  using ValueLoad = StageLoad<kConfig, conversion(kConfig.converts_values()), kConfig.value_slabs(),
-                              kConfig.value_stages>;
+  using KeyLoad = StageLoad<kConfig, conversion(kConfig.converts_keys()),
+                            kConfig.key_swizzle_columns(), kConfig.key_stages>;
+  using ValueLoad = StageLoad<kConfig, conversion(kConfig.converts_values()),
+                              kConfig.value_swizzle_columns(), kConfig.value_stages>;
 
   __device__ PrefillLoad(const PrefillParams& params, const typename Source::Params& source,
                          Shared& shared, int half)
@@ -105,13 +105,15 @@ template <PrefillConfig kConfig, typename Source> class PrefillLoad {
     const int head = (tile.head_tile << heads_log2) + (row & ((1 << heads_log2) - 1));
     const int token = tile.first_row + tile.first_token + (row >> heads_log2);
     full.arrive_and_expect_tx(sizeof(shared_.q[0]) / kConfig.q_parts);
-    for (int slab = 0; slab < kConfig.query_slabs(); ++slab) {
+    for (int swizzle_column = 0; swizzle_column < kConfig.query_swizzle_columns();
+         ++swizzle_column) {
       const BoxLoad load{
           .map = &params_.q,
-          .shared = &shared_.q[q_at_.stage][slab * Shared::kQuerySlabBytes + row * kRowBytes],
+          .shared = &shared_.q[q_at_.stage]
+                              [swizzle_column * Shared::kQuerySwizzleColumnBytes + row * kRowBytes],
           .full = &full,
           .hint = L2Hint::EVICT_FIRST};
-      load_box(load, slab * PrefillConfig::kSlabColumns, head, token);
+      load_box(load, swizzle_column * PrefillConfig::kSwizzleColumnWidth, head, token);
     }
   }
 

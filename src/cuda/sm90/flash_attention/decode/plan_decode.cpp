@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "cuda/common/softmax/score.h"
-#include "cuda/common/split_kv/work_line.h"
+#include "cuda/common/split_kv/split_schedule.h"
 #include "cuda/sm90/flash_attention/decode/tree_mask.h"
 
 namespace quire::cuda::sm90::flash_attention {

@@ -27,10 +27,11 @@ struct DecodeItem {
 };
 
 template <DecodeConfig kConfig> struct DecodeShared {
-  // K, then V: slabs of kKeys × 128 bytes, swizzled.
+  // K, then V: swizzle columns of kKeys × 128 bytes, swizzled.
   alignas(1024) std::byte stages[kConfig.stages][kConfig.stage_bytes()];
-  // Slabs of rows × 128 bytes, swizzled.
-  alignas(1024) std::byte queries[kConfig.items][kConfig.query_slabs()][kConfig.rows * 128];
+  // Swizzle columns of rows × 128 bytes, swizzled.
+  alignas(
+      1024) std::byte queries[kConfig.items][kConfig.query_swizzle_columns()][kConfig.rows * 128];
   // The warps' sums when an item ends. The stride shifts the banks of every second row by eight: a
   // warp stores eight columns of four such rows without conflicts.
   static constexpr int kSumStride = kConfig.dims() + 4;

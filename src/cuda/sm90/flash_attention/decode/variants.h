@@ -11,7 +11,7 @@ namespace quire::cuda::sm90::flash_attention {
 template <DType kDType, int kRows> struct DecodeD128 {
   static constexpr bool kIsFp8 = kDType == DType::fp8_e4m3;
   static constexpr DecodeConfig kConfig{.dtype = kDType,
-                                        .slabs = kIsFp8 ? 1 : 2,
+                                        .swizzle_columns = kIsFp8 ? 1 : 2,
                                         .rows = kRows,
                                         .stages = kIsFp8 ? (kRows == 8 ? 10 : 8) : 4};
 };

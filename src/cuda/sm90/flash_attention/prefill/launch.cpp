@@ -3,13 +3,13 @@
 
 #include <algorithm>
 
-#include "cuda/common/prefill_attention/narrow/flip_values.h"
+#include "cuda/common/prefill_attention/fp8/transpose_values.h"
 #include "cuda/common/runtime/device_facts.h"
 #include "cuda/common/runtime/device_scope.h"
 #include "cuda/common/runtime/status.h"
 #include "cuda/common/runtime/stream_share.h"
-#include "cuda/sm90/flash_attention/prefill/expanded/expand_pages.h"
-#include "cuda/sm90/flash_attention/prefill/expanded/expanding_path.h"
+#include "cuda/sm90/flash_attention/prefill/dequantized/dequantize_pages.h"
+#include "cuda/sm90/flash_attention/prefill/dequantized/dequantizing_path.h"
 #include "cuda/sm90/flash_attention/prefill/workspace.h"
 
 namespace quire::cuda::sm90::flash_attention {
@@ -26,7 +26,7 @@ TileDescriptor query_tile(const TensorView& q, const PrefillPlan& plan) {
   tile.strides_bytes = {bytes_for(q.dtype, q.strides[1]), bytes_for(q.dtype, q.strides[0])};
   const int rows = plan.variant->config.part_rows();
   const int heads = std::min(1 << plan.tile_heads_log2, rows);
-  tile.box = {PrefillConfig::kSlabColumns, heads, rows / heads};
+  tile.box = {PrefillConfig::kSwizzleColumnWidth, heads, rows / heads};
   tile.swizzle = Swizzle::b128;
   tile.l2_promotion = L2Promotion::b256;
   return tile;
@@ -61,7 +61,7 @@ PrefillOutputs make_outputs(const FlashAttentionArgs& args) {
 // Where expanded rows do not hold them already.
 HeadScales make_scales(const KvLayerView& keys, const KvLayerView& values,
                        const PrefillPlan& plan) {
-  if (plan.path == PrefillPath::expanded || plan.path == PrefillPath::expanding) return {};
+  if (plan.path == PrefillPath::dequantized || plan.path == PrefillPath::dequantizing) return {};
   return head_scales(keys, values);
 }
 
@@ -97,8 +97,8 @@ PagedKeys make_keys(const FlashAttentionArgs& args, const KvLayerView& keys,
 }
 
 // Pages [page, KV head, row, column] in the workspace, in place of those of `view`.
-KvLayerView expanded_view(KvLayerView view, std::byte* pages, std::int64_t row_bytes,
-                          std::uint32_t* table, const PrefillPlan& plan) {
+KvLayerView dequantized_view(KvLayerView view, std::byte* pages, std::int64_t row_bytes,
+                             std::uint32_t* table, const PrefillPlan& plan) {
   view.data = pages;
   view.num_pages = view.batch * plan.columns;
   view.token_stride_bytes = row_bytes;
@@ -110,82 +110,83 @@ KvLayerView expanded_view(KvLayerView view, std::byte* pages, std::int64_t row_b
   return view;
 }
 
-void launch_expanded(const FlashAttentionArgs& args, const PrefillPlan& plan,
-                     const PrefillWorkspace& space, const PrefillParams& params,
-                     const PrefillLaunch& where) {
-  const KvLayerView keys = args.cache.key(args.layer);
-  const KvLayerView values = args.cache.value(args.layer);
-  const DType dtype = args.q.dtype;
-  expand_pages({.keys = row_reader(keys),
-                .values = row_reader(values),
-                .key_width = static_cast<int>(args.q.shape[2]),
-                .value_width = static_cast<int>(args.out.shape[2]),
-                .row_offsets = params.row_offsets,
-                .mask = params.mask,
-                .block_keys = plan.variant->config.block_keys,
-                .columns = plan.columns,
-                .dtype = dtype,
-                .expanded_keys = space.keys,
-                .expanded_values = space.values,
-                .table = space.table},
-               where.stream);
-  const KvLayerView from =
-      expanded_view(keys, space.keys, bytes_for(dtype, args.q.shape[2]), space.table, plan);
-  const KvLayerView to =
-      expanded_view(values, space.values, bytes_for(dtype, args.out.shape[2]), space.table, plan);
-  plan.variant->launch(params, make_keys(args, from, to, plan), where);
-}
-
-// (byte, column of V): a block's box is all that flip_values() wrote for it.
-TensorMap flipped_map(std::byte* flipped, std::int64_t blocks) {
-  TileDescriptor tile;
-  tile.dtype = DType::fp8_e4m3;
-  tile.rank = 2;
-  tile.dims = {kFlippedKeys, blocks * kFlippedColumns};
-  tile.strides_bytes = {kFlippedKeys};
-  tile.box = {kFlippedKeys, kFlippedColumns};
-  tile.swizzle = Swizzle::b128;
-  tile.l2_promotion = L2Promotion::b256;
-  return encode_tensor_map(tile, flipped);
-}
-
-// Of V: all, or what the tiles come to first, a section of KV heads. The kernel itself transposes the rest.
-FlippedBefore flipped_before(const KvLayerView& keys, const PrefillPlan& plan,
-                             const PrefillParams& params, int blocks) {
-  if (!plan.flips_ahead) {
-    return {.sequences = static_cast<int>(keys.batch), .heads = keys.num_heads};
-  }
-  const int heads = params.section_keys / std::max(blocks * kFlippedKeys, 1);
-  return {.sequences = 1, .heads = std::clamp(heads, 1, keys.num_heads)};
-}
-
-void launch_narrow_path(const FlashAttentionArgs& args, const PrefillPlan& plan, int blocks,
+void launch_dequantized(const FlashAttentionArgs& args, const PrefillPlan& plan,
                         const PrefillWorkspace& space, const PrefillParams& params,
                         const PrefillLaunch& where) {
   const KvLayerView keys = args.cache.key(args.layer);
   const KvLayerView values = args.cache.value(args.layer);
-  const FlippedBefore before = flipped_before(keys, plan, params, blocks);
-  flip_values({.values = values,
-               .row_offsets = params.row_offsets,
-               .mask = params.mask,
-               .flipped = space.flipped,
-               .blocks = blocks,
-               .part = before},
-              where.stream);
-  FlippedKeys from{.pages = make_keys(args, keys, values, plan),
-                   .values = flipped_map(space.flipped, keys.batch * blocks * keys.num_heads),
-                   .blocks = blocks,
-                   .kv_heads = keys.num_heads,
-                   .before = before,
-                   .done = space.states,
-                   .taken = space.states + keys.batch * keys.num_heads};
+  const DType dtype = args.q.dtype;
+  dequantize_pages({.keys = row_reader(keys),
+                    .values = row_reader(values),
+                    .key_width = static_cast<int>(args.q.shape[2]),
+                    .value_width = static_cast<int>(args.out.shape[2]),
+                    .row_offsets = params.row_offsets,
+                    .mask = params.mask,
+                    .block_keys = plan.variant->config.block_keys,
+                    .columns = plan.columns,
+                    .dtype = dtype,
+                    .dequantized_keys = space.keys,
+                    .dequantized_values = space.values,
+                    .table = space.table},
+                   where.stream);
+  const KvLayerView from =
+      dequantized_view(keys, space.keys, bytes_for(dtype, args.q.shape[2]), space.table, plan);
+  const KvLayerView to = dequantized_view(values, space.values, bytes_for(dtype, args.out.shape[2]),
+                                          space.table, plan);
+  plan.variant->launch(params, make_keys(args, from, to, plan), where);
+}
+
+// (byte, column of V): a block's box is all that transpose_values() wrote for it.
+TensorMap transposed_map(std::byte* transposed, std::int64_t blocks) {
+  TileDescriptor tile;
+  tile.dtype = DType::fp8_e4m3;
+  tile.rank = 2;
+  tile.dims = {kTransposedKeys, blocks * kTransposedColumns};
+  tile.strides_bytes = {kTransposedKeys};
+  tile.box = {kTransposedKeys, kTransposedColumns};
+  tile.swizzle = Swizzle::b128;
+  tile.l2_promotion = L2Promotion::b256;
+  return encode_tensor_map(tile, transposed);
+}
+
+// Of V: all, or what the tiles come to first, a section of KV heads. The kernel itself transposes the rest.
+TransposedBefore transposed_before(const KvLayerView& keys, const PrefillPlan& plan,
+                                   const PrefillParams& params, int blocks) {
+  if (!plan.transposes_ahead) {
+    return {.sequences = static_cast<int>(keys.batch), .heads = keys.num_heads};
+  }
+  const int heads = params.section_keys / std::max(blocks * kTransposedKeys, 1);
+  return {.sequences = 1, .heads = std::clamp(heads, 1, keys.num_heads)};
+}
+
+void launch_fp8_path(const FlashAttentionArgs& args, const PrefillPlan& plan, int blocks,
+                     const PrefillWorkspace& space, const PrefillParams& params,
+                     const PrefillLaunch& where) {
+  const KvLayerView keys = args.cache.key(args.layer);
+  const KvLayerView values = args.cache.value(args.layer);
+  const TransposedBefore before = transposed_before(keys, plan, params, blocks);
+  transpose_values({.values = values,
+                    .row_offsets = params.row_offsets,
+                    .mask = params.mask,
+                    .transposed = space.transposed,
+                    .blocks = blocks,
+                    .part = before},
+                   where.stream);
+  TransposedKeys from{
+      .pages = make_keys(args, keys, values, plan),
+      .values = transposed_map(space.transposed, keys.batch * blocks * keys.num_heads),
+      .blocks = blocks,
+      .kv_heads = keys.num_heads,
+      .before = before,
+      .done = space.states,
+      .taken = space.states + keys.batch * keys.num_heads};
   from.pages.max_pages = plan.columns;
-  plan.variant->launch_narrow(params, from, where);
+  plan.variant->launch_fp8(params, from, where);
 }
 
 // Thread blocks that expand for each other must all run at once: no more than the stream has SMs.
 int blocks_at_once(const PrefillPlan& plan, const Context& context, Device device) {
-  if (plan.path != PrefillPath::expanding) return plan.blocks;
+  if (plan.path != PrefillPath::dequantizing) return plan.blocks;
   return std::min(plan.blocks, share_of(context.stream, device.index).num_sms);
 }
 
@@ -200,12 +201,12 @@ class PrefillKernel final : public Kernel<FlashAttentionArgs> {
   Choices choices() const override {
     Choices choices = {{"kernel", std::string(plan_.variant->name)},
                        {"blocks", std::to_string(plan_.blocks)}};
-    if (plan_.path == PrefillPath::expanded) choices.emplace_back("cache", "expanded");
-    if (plan_.path == PrefillPath::expanding) choices.emplace_back("cache", "expanded beside");
-    if (plan_.path == PrefillPath::narrow) {
-      choices.emplace_back("values", plan_.flips_ahead ? "transposed ahead" : "transposed");
+    if (plan_.path == PrefillPath::dequantized) choices.emplace_back("cache", "expanded");
+    if (plan_.path == PrefillPath::dequantizing) choices.emplace_back("cache", "expanded beside");
+    if (plan_.path == PrefillPath::fp8) {
+      choices.emplace_back("values", plan_.transposes_ahead ? "transposed ahead" : "transposed");
     }
-    if (plan_.path == PrefillPath::flipping) choices.emplace_back("values", "transposed beside");
+    if (plan_.path == PrefillPath::transposing) choices.emplace_back("values", "transposed beside");
     if (plan_.cuts_tail) choices.emplace_back("last tiles", "cut");
     return choices;
   }
@@ -224,19 +225,19 @@ class PrefillKernel final : public Kernel<FlashAttentionArgs> {
                               .stream = stream};
     switch (plan_.path) {
       case PrefillPath::direct:
-      case PrefillPath::flipping:
+      case PrefillPath::transposing:
         return plan_.variant->launch(
             params,
             make_keys(args, args.cache.key(args.layer), args.cache.value(args.layer), plan_),
             where);
-      case PrefillPath::expanded:
-        return launch_expanded(args, plan_, space, params, where);
-      case PrefillPath::expanding:
-        return plan_.variant->launch_expanding(params, expanded_keys(args, problem_, plan_, space),
-                                               where);
-      case PrefillPath::narrow:
-        return launch_narrow_path(args, plan_, flipped_blocks(problem_, plan_), space, params,
-                                  where);
+      case PrefillPath::dequantized:
+        return launch_dequantized(args, plan_, space, params, where);
+      case PrefillPath::dequantizing:
+        return plan_.variant->launch_dequantizing(
+            params, dequantized_keys(args, problem_, plan_, space), where);
+      case PrefillPath::fp8:
+        return launch_fp8_path(args, plan_, transposed_blocks(problem_, plan_), space, params,
+                               where);
     }
   }
 

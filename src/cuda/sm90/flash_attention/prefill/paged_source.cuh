@@ -10,8 +10,8 @@
 //   prefetch(params)                     its tensor maps, by one thread
 //   Piece find(tile, block)              must not wait for what it reads; block may be -1
 //   holes(piece)                         bit g: keys 8g … 8g + 7 of the block are not there
-//   load_keys(piece, stage, full)        this warp's half of key_slabs() slabs of block_keys rows,
-//   load_values(piece, stage, full)      of value_slabs(); all of their bytes arrive on `full`
+//   load_keys(piece, stage, full)        this warp's half of key_swizzle_columns() swizzle columns of block_keys rows,
+//   load_values(piece, stage, full)      of value_swizzle_columns(); all of their bytes arrive on `full`
 //
 // Rows behind the sequence's end may hold anything, also NaN: the consumers take care of them.
 #pragma once
@@ -63,10 +63,12 @@ template <PrefillConfig kConfig> class PagedSource {
   }
 
   __device__ void load_keys(const Piece& piece, std::byte* stage, FullBarrier& full) const {
-    load<kConfig.copied_key_slabs(), kConfig.key_slabs()>(params_.keys, piece, stage, full);
+    load<kConfig.copied_key_swizzle_columns(), kConfig.key_swizzle_columns()>(params_.keys, piece,
+                                                                              stage, full);
   }
   __device__ void load_values(const Piece& piece, std::byte* stage, FullBarrier& full) const {
-    load<kConfig.copied_value_slabs(), kConfig.value_slabs()>(params_.values, piece, stage, full);
+    load<kConfig.copied_value_swizzle_columns(), kConfig.value_swizzle_columns()>(
+        params_.values, piece, stage, full);
   }
 
  private:
@@ -85,24 +87,25 @@ template <PrefillConfig kConfig> class PagedSource {
   }
   // A page that is not there lies outside the map: the copy writes zeros, and the bytes to wait for
   // are always the same.
-  template <int kCopied, int kSlabs>
+  template <int kCopied, int kSwizzleColumns>
   __device__ void load(const TensorMap& map, const Piece& piece, std::byte* stage,
                        FullBarrier& full) const {
     static_assert(kCopied * (kConfig.block_keys / 8) <= 64, "a lane for each box");
     const int box = 2 * lane() + half_;
     const int at = box / kCopied;
-    const int slab = box % kCopied;
+    const int swizzle_column = box % kCopied;
     const std::uint32_t page = __shfl_sync(0xffffffff, piece.page, at);
     const int row = __shfl_sync(0xffffffff, piece.row, at);
     if (at < pieces_) {
-      const BoxLoad load{.map = &map,
-                         .shared = stage +
-                                   kConfig.copied_slab(slab, kCopied, kSlabs) *
-                                       PrefillShared<kConfig>::kSlabBytes +
-                                   at * params_.box_rows * kRowBytes,
-                         .full = &full,
-                         .hint = L2Hint::EVICT_LAST};
-      load_box(load, slab * kConfig.copied_columns(), row, piece.kv_head,
+      const BoxLoad load{
+          .map = &map,
+          .shared = stage +
+                    kConfig.copied_swizzle_column(swizzle_column, kCopied, kSwizzleColumns) *
+                        PrefillShared<kConfig>::kSwizzleColumnBytes +
+                    at * params_.box_rows * kRowBytes,
+          .full = &full,
+          .hint = L2Hint::EVICT_LAST};
+      load_box(load, swizzle_column * kConfig.copied_columns(), row, piece.kv_head,
                static_cast<int>(page < num_pages() ? page : num_pages()));
     }
     __syncwarp();

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "cuda/common/mask/visible_range.h"
-#include "cuda/common/prefill_attention/narrow/flip_values.h"
+#include "cuda/common/prefill_attention/fp8/transpose_values.h"
 #include "cuda/common/prefill_attention/tail_cuts.h"
 #include "cuda/common/softmax/score.h"
 
@@ -15,7 +15,7 @@ namespace {
 constexpr std::int64_t kFewestBoxRows = 8;
 
 // What a path may put into the workspace.
-constexpr std::int64_t kMostExpandedBytes = std::int64_t{1} << 30;
+constexpr std::int64_t kMostDequantizedBytes = std::int64_t{1} << 30;
 
 // A grid's second and third dimension, along which the kernels that copy count sequences.
 constexpr std::int64_t kMostSequences = 65535;
@@ -23,10 +23,10 @@ constexpr std::int64_t kMostSequences = 65535;
 // Query rows of a sequence's KV head (tokens × heads) from which making a copy of e4m3 keys once
 // costs less than what it saves every tile of rows. Measured: 2048 rows over 8704 keys take 495 µs
 // expanded, 508 direct; 344 narrow.
-constexpr std::int64_t kFewestExpandedRows = 1536;
-constexpr std::int64_t kFewestExpandingRows = 1024;
-constexpr std::int64_t kFewestNarrowRows = 256;
-constexpr std::int64_t kMostFlippingRows = 2048;
+constexpr std::int64_t kFewestDequantizedRows = 1536;
+constexpr std::int64_t kFewestDequantizingRows = 1024;
+constexpr std::int64_t kFewestFp8Rows = 256;
+constexpr std::int64_t kMostTransposingRows = 2048;
 
 int box_rows_of(std::int64_t page_size, int block_keys) {
   int rows = 1;
@@ -54,9 +54,9 @@ bool is_e4m3(const FlashAttentionProblem& problem) {
 
 struct Wanted {
   DType cache_dtype;
-  bool is_narrow;
-  bool flips;
-  bool expands;
+  bool has_fp8_products;
+  bool transposes;
+  bool dequantizes;
   Scores scores;
 };
 
@@ -65,8 +65,9 @@ const PrefillVariant* find(const FlashAttentionProblem& problem, const Wanted& w
     const PrefillConfig& config = variant.config;
     return config.dtype == problem.q_dtype && config.cache_dtype == wanted.cache_dtype &&
            config.head_dim == problem.head_dim && config.value_dim == problem.value_dim &&
-           config.is_narrow() == wanted.is_narrow && variant.flips() == wanted.flips &&
-           config.expands() == wanted.expands && config.scores == wanted.scores;
+           config.has_fp8_products() == wanted.has_fp8_products &&
+           variant.transposes() == wanted.transposes &&
+           config.dequantizes() == wanted.dequantizes && config.scores == wanted.scores;
   });
   return found == std::end(kPrefillVariants) ? nullptr : found;
 }
@@ -74,11 +75,11 @@ const PrefillVariant* find(const FlashAttentionProblem& problem, const Wanted& w
 // Modified scores may be of any kind.
 const PrefillVariant* find(const FlashAttentionProblem& problem, PrefillPath path, Scores scores) {
   const DType stored = problem.cache.row_format.parts[0].dtype;
-  const bool is_expanded = path == PrefillPath::expanded || path == PrefillPath::expanding;
-  Wanted wanted{.cache_dtype = is_expanded ? problem.q_dtype : stored,
-                .is_narrow = path == PrefillPath::narrow || path == PrefillPath::flipping,
-                .flips = path == PrefillPath::flipping,
-                .expands = path == PrefillPath::expanding,
+  const bool is_dequantized = path == PrefillPath::dequantized || path == PrefillPath::dequantizing;
+  Wanted wanted{.cache_dtype = is_dequantized ? problem.q_dtype : stored,
+                .has_fp8_products = path == PrefillPath::fp8 || path == PrefillPath::transposing,
+                .transposes = path == PrefillPath::transposing,
+                .dequantizes = path == PrefillPath::dequantizing,
                 .scores = scores};
   const PrefillVariant* found = find(problem, wanted);
   wanted.scores = Scores::modified;
@@ -95,7 +96,7 @@ std::int64_t columns_of(const FlashAttentionProblem& problem) {
 
 // Bytes of a path's copies for one key of one KV head.
 std::int64_t key_bytes(const FlashAttentionProblem& problem, PrefillPath path) {
-  return path == PrefillPath::narrow
+  return path == PrefillPath::fp8
              ? problem.value_dim
              : bytes_for(problem.q_dtype, problem.head_dim + problem.value_dim);
 }
@@ -104,9 +105,9 @@ std::int64_t key_bytes(const FlashAttentionProblem& problem, PrefillPath path) {
 bool has_room(const FlashAttentionProblem& problem, PrefillPath path) {
   if (problem.ragged.batch > kMostSequences) return false;
   const std::int64_t keys =
-      problem.ragged.batch * (columns_of(problem) * problem.cache.page_size + kFlippedKeys);
+      problem.ragged.batch * (columns_of(problem) * problem.cache.page_size + kTransposedKeys);
   const std::int64_t bytes = keys * problem.cache.num_kv_heads * key_bytes(problem, path);
-  return problem.batch_invariant || bytes <= kMostExpandedBytes;
+  return problem.batch_invariant || bytes <= kMostDequantizedBytes;
 }
 
 // Where a tile's sums may be made of pieces, and a tile can be so long that this pays. A warp
@@ -121,12 +122,12 @@ bool may_cut_tail(const FlashAttentionProblem& problem, const PrefillConfig& con
 
 std::int64_t fewest_rows(PrefillPath path) {
   switch (path) {
-    case PrefillPath::narrow:
-      return kFewestNarrowRows;
-    case PrefillPath::expanding:
-      return kFewestExpandingRows;
+    case PrefillPath::fp8:
+      return kFewestFp8Rows;
+    case PrefillPath::dequantizing:
+      return kFewestDequantizingRows;
     default:
-      return kFewestExpandedRows;
+      return kFewestDequantizedRows;
   }
 }
 
@@ -140,18 +141,18 @@ bool shares_enough(const FlashAttentionProblem& problem, PrefillPath path) {
 // Tiles of query rows, a KV head's, that V is transposed for each by itself.
 bool has_few_tiles(const FlashAttentionProblem& problem) {
   const std::int64_t batch = std::max<std::int64_t>(problem.ragged.batch, 1);
-  return problem.ragged.tokens * group_of(problem) <= kMostFlippingRows * batch;
+  return problem.ragged.tokens * group_of(problem) <= kMostTransposingRows * batch;
 }
 
 bool takes(const FlashAttentionProblem& problem, PrefillPath path, Scores scores) {
   if (find(problem, path, scores) == nullptr) return false;
   if (path == PrefillPath::direct) return is_plain(problem) || is_e4m3(problem);
-  if (path == PrefillPath::flipping) {
+  if (path == PrefillPath::transposing) {
     return is_e4m3(problem) && problem.allow_fp8_products && has_few_tiles(problem);
   }
   if (!has_room(problem, path)) return false;
-  if (path == PrefillPath::narrow) return is_e4m3(problem) && problem.allow_fp8_products;
-  if (path == PrefillPath::expanding) return is_e4m3(problem);
+  if (path == PrefillPath::fp8) return is_e4m3(problem) && problem.allow_fp8_products;
+  if (path == PrefillPath::dequantizing) return is_e4m3(problem);
   // What scales give may be too large for f16.
   return problem.q_dtype == DType::bf16 || (is_e4m3(problem) && !problem.cache.has_scales);
 }
@@ -166,8 +167,8 @@ Scores scores_of(const FlashAttentionProblem& problem) {
 PrefillPath prefill_path(const FlashAttentionProblem& problem, Scores scores) {
   const bool is_direct = takes(problem, PrefillPath::direct, scores);
   if (is_direct && is_plain(problem)) return PrefillPath::direct;
-  for (const PrefillPath path : {PrefillPath::flipping, PrefillPath::narrow, PrefillPath::expanding,
-                                 PrefillPath::expanded}) {
+  for (const PrefillPath path : {PrefillPath::transposing, PrefillPath::fp8,
+                                 PrefillPath::dequantizing, PrefillPath::dequantized}) {
     if (takes(problem, path, scores) && (!is_direct || shares_enough(problem, path))) return path;
   }
   return PrefillPath::direct;
@@ -179,7 +180,7 @@ std::string refuse_prefill(const FlashAttentionProblem& problem) {
   }
   if (problem.cache.is_mla) return "the cache is MLA's";
   if (problem.out_dtype != problem.q_dtype) return "out is not of q's dtype";
-  if (find(problem, PrefillPath::expanded, Scores::scaled) == nullptr) {
+  if (find(problem, PrefillPath::dequantized, Scores::scaled) == nullptr) {
     return "no tile kernel of head_dim " + std::to_string(problem.head_dim) + ", value_dim " +
            std::to_string(problem.value_dim);
   }
@@ -211,7 +212,7 @@ PrefillPlan plan_prefill(const FlashAttentionProblem& problem, Scores scores, in
       (problem.ragged.tokens * tile_heads / config.rows() + problem.ragged.batch) *
       (problem.heads / tile_heads);
   // With few tiles they would wait for what is transposed beside them.
-  plan.flips_ahead = plan.path == PrefillPath::narrow && !has_few_tiles(problem);
+  plan.transposes_ahead = plan.path == PrefillPath::fp8 && !has_few_tiles(problem);
   plan.cuts_tail = may_cut_tail(problem, config);
   plan.blocks = static_cast<int>(plan.cuts_tail ? num_sms : std::min<std::int64_t>(tiles, num_sms));
   return plan;

@@ -11,11 +11,11 @@ namespace quire::cuda::sm90::flash_attention {
 
 // How K and V come to the products.
 enum class PrefillPath : std::uint8_t {
-  direct,     // out of the pages
-  expanded,   // out of the workspace, where another kernel put them as numbers of q's dtype
-  expanding,  // the same, put there by warps of the same kernel
-  narrow,     // K out of the pages, V transposed out of the workspace
-  flipping,   // out of the pages, V transposed in shared memory
+  direct,        // out of the pages
+  dequantized,   // out of the workspace, where another kernel put them as numbers of q's dtype
+  dequantizing,  // the same, put there by warps of the same kernel
+  fp8,           // K out of the pages, V transposed out of the workspace
+  transposing,   // out of the pages, V transposed in shared memory
 };
 
 // What kind of scores a problem asks for: the fast kind is a positive factor.
@@ -33,8 +33,9 @@ struct PrefillPlan {
   int box_rows = 0;         // of a page that one copy brings
   int tile_heads_log2 = 0;  // heads of a KV head side by side in a tile
   int blocks = 0;
-  bool cuts_tail = false;    // the last tiles, along their keys (tail_cuts.h)
-  bool flips_ahead = false;  // V of heads that come later, beside the tiles (narrow/flip_ahead.cuh)
+  bool cuts_tail = false;  // the last tiles, along their keys (tail_cuts.h)
+  bool transposes_ahead =
+      false;  // V of heads that come later, beside the tiles (prefill/fp8/transpose_ahead.cuh)
 };
 
 PrefillPlan plan_prefill(const FlashAttentionProblem& problem, Scores scores, int num_sms);

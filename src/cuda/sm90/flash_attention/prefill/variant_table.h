@@ -6,10 +6,10 @@
 #include <string_view>
 
 #include "cuda/common/prefill_attention/variants.h"
-#include "cuda/sm90/flash_attention/prefill/expanded/launch_expanding.h"
+#include "cuda/sm90/flash_attention/prefill/dequantized/launch_dequantizing.h"
+#include "cuda/sm90/flash_attention/prefill/fp8/launch_fp8.h"
+#include "cuda/sm90/flash_attention/prefill/fp8/launch_transposing.h"
 #include "cuda/sm90/flash_attention/prefill/launch_prefill.h"
-#include "cuda/sm90/flash_attention/prefill/narrow/launch_flipping.h"
-#include "cuda/sm90/flash_attention/prefill/narrow/launch_narrow.h"
 
 namespace quire::cuda::sm90::flash_attention {
 
@@ -18,27 +18,27 @@ struct PrefillVariant {
   PrefillConfig config;
   // One of the three.
   void (*launch)(const PrefillParams& params, const PagedKeys& keys, const PrefillLaunch& launch);
-  void (*launch_narrow)(const PrefillParams& params, const FlippedKeys& keys,
-                        const PrefillLaunch& launch);
-  void (*launch_expanding)(const PrefillParams& params, const ExpandedKeys& keys,
-                           const PrefillLaunch& launch);
+  void (*launch_fp8)(const PrefillParams& params, const TransposedKeys& keys,
+                     const PrefillLaunch& launch);
+  void (*launch_dequantizing)(const PrefillParams& params, const DequantizedKeys& keys,
+                              const PrefillLaunch& launch);
 
   // V comes as it is and is transposed in shared memory.
-  constexpr bool flips() const { return config.is_narrow() && launch != nullptr; }
+  constexpr bool transposes() const { return config.has_fp8_products() && launch != nullptr; }
 };
 
 template <typename Variant> constexpr PrefillVariant prefill_variant(std::string_view name) {
   return {name, Variant::kConfig, launch_prefill<Variant>, nullptr, nullptr};
 }
-template <typename Variant> constexpr PrefillVariant narrow_variant(std::string_view name) {
-  return {name, Variant::kConfig, nullptr, launch_narrow<Variant>, nullptr};
+template <typename Variant> constexpr PrefillVariant fp8_variant(std::string_view name) {
+  return {name, Variant::kConfig, nullptr, launch_fp8<Variant>, nullptr};
 }
 
-template <typename Variant> constexpr PrefillVariant flipping_variant(std::string_view name) {
-  return {name, Variant::kConfig, launch_flipping<Variant>, nullptr, nullptr};
+template <typename Variant> constexpr PrefillVariant transposing_variant(std::string_view name) {
+  return {name, Variant::kConfig, launch_transposing<Variant>, nullptr, nullptr};
 }
-template <typename Variant> constexpr PrefillVariant expanding_variant(std::string_view name) {
-  return {name, Variant::kConfig, nullptr, nullptr, launch_expanding<Variant>};
+template <typename Variant> constexpr PrefillVariant dequantizing_variant(std::string_view name) {
+  return {name, Variant::kConfig, nullptr, nullptr, launch_dequantizing<Variant>};
 }
 
 // Scores::modified takes every problem; Scores::scaled is there too where speed was asked for.
@@ -68,10 +68,11 @@ inline constexpr PrefillVariant kPrefillVariants[] = {
     prefill_variant<PrefillD64E4m3<DType::bf16, Scores::modified>>("bf16_e4m3_d64_modified"),
     prefill_variant<PrefillD128E4m3<DType::bf16, Scores::scaled>>("bf16_e4m3_d128"),
     prefill_variant<PrefillD128E4m3<DType::bf16, Scores::modified>>("bf16_e4m3_d128_modified"),
-    expanding_variant<PrefillD128Expanding<DType::bf16, Scores::scaled>>("bf16_d128_expanding"),
-    narrow_variant<NarrowD128<DType::bf16, Scores::scaled>>("narrow_bf16_d128"),
-    narrow_variant<NarrowD192V128<DType::bf16, Scores::scaled>>("narrow_bf16_d192_v128"),
-    flipping_variant<NarrowD192V128<DType::bf16, Scores::scaled>>("flipping_bf16_d192_v128"),
+    dequantizing_variant<PrefillD128Dequantizing<DType::bf16, Scores::scaled>>(
+        "bf16_d128_expanding"),
+    fp8_variant<Fp8D128<DType::bf16, Scores::scaled>>("narrow_bf16_d128"),
+    fp8_variant<Fp8D192V128<DType::bf16, Scores::scaled>>("narrow_bf16_d192_v128"),
+    transposing_variant<Fp8D192V128<DType::bf16, Scores::scaled>>("flipping_bf16_d192_v128"),
 };
 
 }  // namespace quire::cuda::sm90::flash_attention

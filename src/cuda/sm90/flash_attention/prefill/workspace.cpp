@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/sm90/flash_attention/prefill/workspace.h"
 
-#include "cuda/common/prefill_attention/narrow/flip_values.h"
+#include "cuda/common/prefill_attention/fp8/transpose_values.h"
 #include "cuda/common/runtime/carver.h"
-#include "cuda/sm90/flash_attention/prefill/expanded/expanded_keys.h"
+#include "cuda/sm90/flash_attention/prefill/dequantized/dequantized_keys.h"
 
 namespace quire::cuda::sm90::flash_attention {
 namespace {
@@ -15,14 +15,14 @@ constexpr int kSlowness = 5;
 
 }  // namespace
 
-int flipped_blocks(const FlashAttentionProblem& problem, const PrefillPlan& plan) {
+int transposed_blocks(const FlashAttentionProblem& problem, const PrefillPlan& plan) {
   const std::int64_t keys = plan.columns * problem.cache.page_size;
-  return static_cast<int>((keys + kFlippedKeys - 1) / kFlippedKeys);
+  return static_cast<int>((keys + kTransposedKeys - 1) / kTransposedKeys);
 }
 
-int expanded_blocks(const FlashAttentionProblem& problem, const PrefillPlan& plan) {
+int dequantized_blocks(const FlashAttentionProblem& problem, const PrefillPlan& plan) {
   const std::int64_t keys = plan.columns * problem.cache.page_size;
-  return static_cast<int>((keys + kExpandedKeys - 1) / kExpandedKeys);
+  return static_cast<int>((keys + kDequantizedKeys - 1) / kDequantizedKeys);
 }
 
 PrefillWorkspace::PrefillWorkspace(const FlashAttentionProblem& problem, const PrefillPlan& plan,
@@ -31,19 +31,19 @@ PrefillWorkspace::PrefillWorkspace(const FlashAttentionProblem& problem, const P
   const PrefillConfig& config = plan.variant->config;
   const std::int64_t pieces = plan.cuts_tail ? 2 * std::int64_t{plan.blocks} * config.consumers : 0;
   // K and V.
-  const std::int64_t blocks =
-      plan.path == PrefillPath::expanding
-          ? 2 * problem.ragged.batch * problem.cache.num_kv_heads * expanded_blocks(problem, plan)
-          : 0;
-  // Counters of narrow/flipped_keys.h.
+  const std::int64_t blocks = plan.path == PrefillPath::dequantizing
+                                  ? 2 * problem.ragged.batch * problem.cache.num_kv_heads *
+                                        dequantized_blocks(problem, plan)
+                                  : 0;
+  // Counters of prefill/fp8/transposed_keys.h.
   const std::int64_t heads =
-      plan.path == PrefillPath::narrow ? problem.ragged.batch * problem.cache.num_kv_heads + 1 : 0;
+      plan.path == PrefillPath::fp8 ? problem.ragged.batch * problem.cache.num_kv_heads + 1 : 0;
   const std::int64_t zeros = 1 + pieces + blocks + heads;
   next_tile = carver.take<int>(zeros);
   zero_bytes = zeros * std::int64_t{sizeof(int)};
   states = reinterpret_cast<std::uint32_t*>(next_tile + 1 + pieces);
   if (blocks > 0) {
-    rows = carver.take<std::byte>(blocks * kExpandedKeys *
+    rows = carver.take<std::byte>(blocks * kDequantizedKeys *
                                   bytes_for(problem.q_dtype, problem.head_dim));
   }
   if (plan.cuts_tail) {
@@ -55,13 +55,14 @@ PrefillWorkspace::PrefillWorkspace(const FlashAttentionProblem& problem, const P
   }
   const std::int64_t pages = problem.ragged.batch * plan.columns;
   const std::int64_t page_rows = pages * problem.cache.num_kv_heads * problem.cache.page_size;
-  if (plan.path == PrefillPath::expanded) {
+  if (plan.path == PrefillPath::dequantized) {
     keys = carver.take<std::byte>(page_rows * bytes_for(problem.q_dtype, problem.head_dim));
     values = carver.take<std::byte>(page_rows * bytes_for(problem.q_dtype, problem.value_dim));
     table = carver.take<std::uint32_t>(pages);
-  } else if (plan.path == PrefillPath::narrow) {
-    flipped = carver.take<std::byte>(problem.ragged.batch * flipped_blocks(problem, plan) *
-                                     problem.cache.num_kv_heads * kFlippedKeys * kFlippedColumns);
+  } else if (plan.path == PrefillPath::fp8) {
+    transposed =
+        carver.take<std::byte>(problem.ragged.batch * transposed_blocks(problem, plan) *
+                               problem.cache.num_kv_heads * kTransposedKeys * kTransposedColumns);
   }
   bytes = carver.bytes();
 }

@@ -11,24 +11,24 @@ struct PrefillWorkspace {
   int* next_tile = nullptr;  // and what else begins at zero behind it
   std::int64_t zero_bytes = 0;
   TailPieces tail{};
-  // PrefillPath::expanding (expanded/expanded_keys.h), narrow (narrow/flipped_keys.h)
+  // PrefillPath::dequantizing (prefill/dequantized/dequantized_keys.h), narrow (prefill/fp8/transposed_keys.h)
   std::uint32_t* states = nullptr;
   std::byte* rows = nullptr;
-  // PrefillPath::expanded (expanded/expand_pages.h)
+  // PrefillPath::dequantized (prefill/dequantized/dequantize_pages.h)
   std::byte* keys = nullptr;
   std::byte* values = nullptr;
   std::uint32_t* table = nullptr;
-  // PrefillPath::narrow (narrow/flip_values.h)
-  std::byte* flipped = nullptr;
+  // PrefillPath::fp8 (common/prefill_attention/fp8/transpose_values.h)
+  std::byte* transposed = nullptr;
   std::int64_t bytes = 0;
 
   PrefillWorkspace(const FlashAttentionProblem& problem, const PrefillPlan& plan,
                    void* base = nullptr);
 };
 
-// Blocks of keys of a sequence's KV head, as expanded/expanded_keys.h counts them.
-int expanded_blocks(const FlashAttentionProblem& problem, const PrefillPlan& plan);
-// Blocks of keys of a sequence, as narrow/flip_values.h counts them.
-int flipped_blocks(const FlashAttentionProblem& problem, const PrefillPlan& plan);
+// Blocks of keys of a sequence's KV head, as prefill/dequantized/dequantized_keys.h counts them.
+int dequantized_blocks(const FlashAttentionProblem& problem, const PrefillPlan& plan);
+// Blocks of keys of a sequence, as common/prefill_attention/fp8/transpose_values.h counts them.
+int transposed_blocks(const FlashAttentionProblem& problem, const PrefillPlan& plan);
 
 }  // namespace quire::cuda::sm90::flash_attention

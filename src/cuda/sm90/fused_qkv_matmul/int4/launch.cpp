@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/sm90/fused_qkv_matmul/int4/launch.h"
 
+#include "cuda/common/matmul/deferred_rows.h"
 #include "cuda/common/matmul/int4/make_source.h"
-#include "cuda/common/matmul/waiting_rows.h"
 #include "cuda/common/runtime/device_facts.h"
 #include "cuda/common/runtime/device_scope.h"
 #include "cuda/sm90/fused_qkv_matmul/int4/few_tokens/plan_few.h"
@@ -50,7 +50,7 @@ class Int4Kernel final : public Kernel<FusedQkvArgs> {
  public:
   explicit Int4Kernel(const FusedQkvProblem& problem)
       : waits_(!holds_plain_floats(problem.cache.row_format)),
-        workspace_bytes_(waits_ ? waiting_rows_bytes(problem) : 0) {
+        workspace_bytes_(waits_ ? deferred_rows_bytes(problem) : 0) {
     const std::int64_t kv_dim = problem.cache.row_format.width() * problem.cache.num_kv_heads;
     const Int4Shape shape{.tokens = problem.ragged.tokens,
                           .columns = problem.q_dim + (problem.cache.is_mla ? 1 : 2) * kv_dim,
@@ -80,7 +80,7 @@ class Int4Kernel final : public Kernel<FusedQkvArgs> {
     const Int4Params params{
         .weight = args.weight.data.as<const std::byte>(),
         .order = order_of(args.weight),
-        .outputs = waits_ ? waiting_outputs(make_outputs(args), rows) : make_outputs(args),
+        .outputs = waits_ ? deferred_outputs(make_outputs(args), rows) : make_outputs(args),
         .overlaps_previous = context.overlaps_previous,
     };
     const auto stream = static_cast<cudaStream_t>(context.stream);
@@ -89,7 +89,7 @@ class Int4Kernel final : public Kernel<FusedQkvArgs> {
     } else {
       run_panels(panels_, params, args.x, stream);
     }
-    if (waits_) store_waiting_rows(args, context, rows);
+    if (waits_) store_deferred_rows(args, context, rows);
   }
 
  private:

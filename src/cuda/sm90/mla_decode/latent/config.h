@@ -13,8 +13,8 @@ struct LatentConfig {
   static constexpr int kKeys = 64;  // of a tile
   static constexpr int kLatent = 512;
   static constexpr int kRope = 64;
-  static constexpr int kSlabColumns = 64;  // 128 bytes of 16-bit numbers: a swizzled row
-  static constexpr int kGroupRows = 64;    // of q, that a warpgroup multiplies
+  static constexpr int kSwizzleColumnWidth = 64;  // 128 bytes of 16-bit numbers: a swizzled row
+  static constexpr int kGroupRows = 64;           // of q, that a warpgroup multiplies
   // Of a tile, that a loading warp brings: pages have a multiple.
   static constexpr int kWarpKeys = 16;
 };

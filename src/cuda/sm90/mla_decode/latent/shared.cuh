@@ -23,7 +23,7 @@ struct LatentItem {
 };
 
 // Where 16-byte chunk `chunk` of a row stands in a tile of 128-byte rows, and of 64-byte rows.
-__device__ inline int slab_offset(int row, int chunk) {
+__device__ inline int swizzle_column_offset(int row, int chunk) {
   return row * kRowBytes + ((chunk ^ row) % 8) * 16;
 }
 __device__ inline int tail_offset(int row, int chunk) {

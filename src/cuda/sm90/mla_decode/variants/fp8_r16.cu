@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/sm90/mla_decode/few_rows/launch_few_rows.cuh"
+#include "cuda/sm90/mla_decode/swap_ab/launch_swap_ab.cuh"
 
 namespace quire::cuda::sm90::mla_decode {
 
 template <>
 void launch_mla_attend<MlaDecodeFp8R16>(const MlaDecodeParams& params, cudaStream_t stream) {
-  launch_few_rows<MlaDecodeFp8R16>(params, stream);
+  launch_swap_ab<MlaDecodeFp8R16>(params, stream);
 }
 template <>
 void launch_mla_attend<MlaDecodeFp8BlockR16>(const MlaDecodeParams& params, cudaStream_t stream) {
-  launch_few_rows<MlaDecodeFp8BlockR16>(params, stream);
+  launch_swap_ab<MlaDecodeFp8BlockR16>(params, stream);
 }
 
 }  // namespace quire::cuda::sm90::mla_decode

@@ -29,8 +29,8 @@ template <DType kStored> class StationaryConsumer {
  private:
   static constexpr int kColumns = StationaryShared::kColumns / StationaryShared::kParts;
   static constexpr bool kIsWide = kStored != DType::fp8_e4m3;
-  static constexpr int kSlabs = kIsWide ? StationaryShared::kSlabs : 1;
-  static constexpr int kSlabColumns = kColumns / kSlabs;
+  static constexpr int kSwizzleColumns = kIsWide ? StationaryShared::kSwizzleColumns : 1;
+  static constexpr int kSwizzleColumnWidth = kColumns / kSwizzleColumns;
   static constexpr int kRegisters = kColumns / 2;
   using Op = Wgmma<DType::fp8_e4m3, kColumns>;
   using Products = float[kRegisters];
@@ -121,7 +121,7 @@ template <DType kStored> class StationaryConsumer {
     }
   }
 
-  // By way of shared memory, slabs of 128 bytes, from where the copy engine takes them: each warp its
+  // By way of shared memory, swizzle columns of 128 bytes, from where the copy engine takes them: each warp its
   // own 16 rows, so that none waits for another. Rows behind the buffer's end lie outside the map.
   __device__ void store(int step) {
     if (cute::elect_one_sync()) await_store();  // the step before has been read
@@ -137,7 +137,7 @@ template <DType kStored> class StationaryConsumer {
     const auto warp = static_cast<int>(threadIdx.x % 128 / 32);
     cute::SM90_TMA_STORE_4D::copy(&params_.y, shared_.staged[part_][warp], 0,
                                   shared_.rows.row_of(step) + warp * StationaryShared::kStoredRows,
-                                  part_ * kSlabs, shared_.rows.head);
+                                  part_ * kSwizzleColumns, shared_.rows.head);
   }
   // Stores become a group only now: right behind them that waits until they have begun.
   __device__ static void await_store() {
@@ -161,10 +161,10 @@ template <DType kStored> class StationaryConsumer {
     const auto first = static_cast<std::uint32_t>(opaque(static_cast<int>(staged_)));
 #pragma unroll
     for (int group = 0; group < kColumns / 8; group += 2) {
-      const int slab = group * 8 / kSlabColumns;
+      const int swizzle_column = group * 8 / kSwizzleColumnWidth;
       const float* sums = &sums_[4 * group];
       store_matrices(
-          (first ^ (group % 8 * 16)) + slab * (StationaryShared::kStoredRows * kRowBytes),
+          (first ^ (group % 8 * 16)) + swizzle_column * (StationaryShared::kStoredRows * kRowBytes),
           make_uint4(pack(sums[0], sums[1]), pack(sums[2], sums[3]), pack(sums[4], sums[5]),
                      pack(sums[6], sums[7])));
     }

@@ -15,9 +15,9 @@
 namespace quire::cuda::sm90::mla_prefill {
 
 struct StationaryParams {
-  TensorMap x{};                         // [rows, latent] e4m3; boxes of 64 rows
-  TensorMap weight{};                    // [heads · 256, latent] e4m3; boxes of 256 rows
-  TensorMap y{};                         // (column, row, slab, head); boxes of 16 rows of K or V
+  TensorMap x{};       // [rows, latent] e4m3; boxes of 64 rows
+  TensorMap weight{};  // [heads · 256, latent] e4m3; boxes of 256 rows
+  TensorMap y{};       // (column, row, swizzle column, head); boxes of 16 rows of K or V
   const float* x_scales = nullptr;       // [rows, 4], a scale per 128 latents
   const float* weight_scales = nullptr;  // [heads · 2, 4]
   std::int64_t weight_scale_strides[2] = {0, 0};

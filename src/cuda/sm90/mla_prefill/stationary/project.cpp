@@ -21,20 +21,20 @@ int splits_of(const ProjectionParams& params, int heads) {
   return std::clamp(per_head, 1, std::max(pairs, 1));
 }
 
-// What a warp stores at a time of y, heads first: 16 rows of K or of V, slabs of 128 bytes.
+// What a warp stores at a time of y, heads first: 16 rows of K or of V, swizzle columns of 128 bytes.
 TileDescriptor head_tile(const TensorView& y) {
-  constexpr std::int64_t kSlabBytes = 128;
+  constexpr std::int64_t kSwizzleColumnBytes = 128;
   constexpr std::int64_t kParts = 2;
-  const std::int64_t columns = kSlabBytes / bytes_for(y.dtype, 1);
-  const std::int64_t slabs = y.shape[2] / columns;
+  const std::int64_t columns = kSwizzleColumnBytes / bytes_for(y.dtype, 1);
+  const std::int64_t swizzle_columns = y.shape[2] / columns;
   TileDescriptor tile;
   tile.dtype = y.dtype;
   tile.rank = 4;
-  tile.dims = {columns, y.shape[0], slabs, y.shape[1]};
-  tile.strides_bytes = {bytes_for(y.dtype, y.strides[0]), kSlabBytes,
+  tile.dims = {columns, y.shape[0], swizzle_columns, y.shape[1]};
+  tile.strides_bytes = {bytes_for(y.dtype, y.strides[0]), kSwizzleColumnBytes,
                         bytes_for(y.dtype, y.strides[1])};
   tile.box = {static_cast<std::int32_t>(columns), kStoredRows,
-              static_cast<std::int32_t>(slabs / kParts), 1};
+              static_cast<std::int32_t>(swizzle_columns / kParts), 1};
   tile.swizzle = Swizzle::b128;
   return tile;
 }

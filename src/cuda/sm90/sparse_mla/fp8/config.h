@@ -20,14 +20,15 @@ struct Fp8Config {
   static constexpr int kAttenders = 2 * kWarpgroup;
   static constexpr int kWarps = kWarpgroup / 32;
   static constexpr int kWarpKeys = kKeys / kWarps;
-  static constexpr int kSlabs = SparseConfig::kSlabs;  // of queries, 64 columns each
-  static constexpr int kGroups = 4;                    // of 128 columns, each with its scale
+  static constexpr int kSwizzleColumns =
+      SparseConfig::kSwizzleColumns;  // of queries, 64 columns each
+  static constexpr int kGroups = 4;   // of 128 columns, each with its scale
   // In shared memory rows stand 656 bytes apart, whatever their length: eight of them then begin in
   // eight different groups of banks.
   static constexpr int kRowStride = 656;
 
   constexpr int thread_heads() const { return heads / 4; }  // columns of a thread
-  constexpr int query_slab_bytes() const { return heads * 128; }
+  constexpr int query_swizzle_column_bytes() const { return heads * 128; }
 };
 
 }  // namespace quire::cuda::sm90::sparse_mla

@@ -41,7 +41,7 @@ struct QueryChunk {
           pack_pair<kTo>(__uint_as_float(word << 16) * by, __uint_as_float(word & 0xffff0000) * by);
     }
   }
-  // `piece`: of the row's eight in a slab. In the order of columns, or as decoded rows have them: two of
+  // `piece`: of the row's eight in a swizzle column. In the order of columns, or as decoded rows have them: two of
   // every four, then the other two.
   __device__ void store_in_order(std::byte* row, int head, int piece) const {
     at(row, head, piece) = {words[0], words[1], words[2], words[3]};
@@ -102,7 +102,7 @@ template <typename Variant> class QueryLoad {
     latent.scale<DType::f16>(factor);
     latent.store_permuted(shared_.q[lane() / 4] + head * kRowBytes, head, lane() % 4 * 2);
     if (lane() >= 4) return;
-    std::byte* row = shared_.q[Fp8Config::kSlabs - 1] + head * kRowBytes;
+    std::byte* row = shared_.q[Fp8Config::kSwizzleColumns - 1] + head * kRowBytes;
     rope.scale<DType::bf16>(factor);
     rope.store_in_order(row, head, lane() * 2);
   }

@@ -20,8 +20,8 @@ template <typename Variant> struct Fp8Shared {
   static constexpr int kKeys = Fp8Config::kKeys;
   static constexpr int kHeads = kConfig.heads;
 
-  // [slab][head][64 columns]; when an item ends, half of a warpgroup's sums for the other one.
-  alignas(1024) std::byte q[Fp8Config::kSlabs][kConfig.query_slab_bytes()];
+  // [swizzle column][head][64 columns]; when an item ends, half of a warpgroup's sums for the other one.
+  alignas(1024) std::byte q[Fp8Config::kSwizzleColumns][kConfig.query_swizzle_column_bytes()];
   // [head][64 keys], of each warpgroup; tiles take the two in turn.
   alignas(1024) std::byte weights[2][2][kHeads * 2 * kKeys];
   alignas(16) std::byte rows[kStages][kKeys][Fp8Config::kRowStride];

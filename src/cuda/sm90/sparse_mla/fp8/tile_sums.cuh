@@ -32,14 +32,14 @@ template <typename Variant> struct TileScores {
     std::uint32_t rope_operands[2][8];
     load_rope(rope, keys, rope_operands);
     load_matrices(rows, raw[0]);
-    multiply_rope(rope_operands, q + slab(kPairs / 2));
+    multiply_rope(rope_operands, q + swizzle_column(kPairs / 2));
 #pragma unroll
     for (int pair = 0; pair < kPairs; ++pair) {
       if (pair + 1 < kPairs) load_matrices(rows + (pair + 1) * 32, raw[(pair + 1) % 2]);
       cute::warpgroup_wait<1>();
       const int group = pair / (kPairs / Fp8Config::kGroups);
       decode_keys(raw[pair % 2], keys[0].groups[group], keys[1].groups[group], operands[pair % 2]);
-      multiply(operands[pair % 2], q + slab(pair / 2) + pair % 2 * 4);
+      multiply(operands[pair % 2], q + swizzle_column(pair / 2) + pair % 2 * 4);
     }
     cute::warpgroup_wait<0>();
     pin(values);
@@ -48,8 +48,8 @@ template <typename Variant> struct TileScores {
  private:
   static constexpr int kPairs = SparseConfig::kLatent / 32;  // of steps of 16 columns
 
-  __device__ static constexpr int slab(int index) {
-    return index * (kConfig.query_slab_bytes() >> 4);
+  __device__ static constexpr int swizzle_column(int index) {
+    return index * (kConfig.query_swizzle_column_bytes() >> 4);
   }
 
   __device__ void multiply(std::uint32_t (&operands)[8], std::uint64_t q) {

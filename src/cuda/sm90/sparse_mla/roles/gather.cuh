@@ -82,9 +82,10 @@ template <typename Variant> class GatherRole {
         full.arrive();
       } else {
         full.arrive_and_expect_tx(sizeof(shared_.q));
-        for (int slab = 0; slab < SparseConfig::kSlabs; ++slab) {
-          load_box({.map = &params_.q, .shared = shared_.q[slab], .full = &full},
-                   slab * SparseConfig::kSlabColumns, item.first_head, item.token);
+        for (int swizzle_column = 0; swizzle_column < SparseConfig::kSwizzleColumns;
+             ++swizzle_column) {
+          load_box({.map = &params_.q, .shared = shared_.q[swizzle_column], .full = &full},
+                   swizzle_column * SparseConfig::kSwizzleColumnWidth, item.first_head, item.token);
         }
       }
     }

@@ -84,13 +84,15 @@ template <typename Variant> class ScoreRole {
   __device__ bool start_scores(bool may_yield) {
     cute::warpgroup_arrive();
     const std::uint64_t q = opaque(without_rank(tile_descriptor(shared_.q[0])));
-    constexpr int kQuerySlab = kQuerySlabBytes >> 4;
-    constexpr int kSlab = kConfig.slab_bytes() >> 4;
+    constexpr int kQuerySwizzleColumn = kQuerySwizzleColumnBytes >> 4;
+    constexpr int kSwizzleColumn = kConfig.swizzle_column_bytes() >> 4;
     wait_rows<Variant>(shared_.left_ring, shared_.left_fenced, scored_.half);
     const std::uint64_t left = without_rank(tile_descriptor(shared_.left[scored_.half.stage]));
 #pragma unroll
-    for (int slab = 0; slab < SparseConfig::kHalfSlabs; ++slab) {
-      multiply_rows<Scores>(q + slab * kQuerySlab, left + slab * kSlab, scores_, slab == 0);
+    for (int swizzle_column = 0; swizzle_column < SparseConfig::kHalfSwizzleColumns;
+         ++swizzle_column) {
+      multiply_rows<Scores>(q + swizzle_column * kQuerySwizzleColumn,
+                            left + swizzle_column * kSwizzleColumn, scores_, swizzle_column == 0);
     }
     // The mask's writer arrived here; whoever fenced passed that on, which racecheck does not follow.
     if constexpr (kConfig.sum_fences()) shared_.left_ring.wait_full(scored_.half);
@@ -101,7 +103,7 @@ template <typename Variant> class ScoreRole {
       mask_[i] = __shfl_sync(0xffffffff, reads ? shared_.masks.word(scored_.half.stage, i) : 0, 0);
     }
     wait_rows<Variant>(shared_.rope_ring, shared_.rope_fenced, scored_.rope);
-    multiply_rows<Scores>(q + 2 * SparseConfig::kHalfSlabs * kQuerySlab,
+    multiply_rows<Scores>(q + 2 * SparseConfig::kHalfSwizzleColumns * kQuerySwizzleColumn,
                           opaque(without_rank(tile_descriptor(shared_.rope[scored_.rope.stage]))),
                           scores_, false);
     bool has_yielded = false;
@@ -114,9 +116,11 @@ template <typename Variant> class ScoreRole {
     wait_rows<Variant>(shared_.right_ring, shared_.right_fenced, scored_.half);
     const std::uint64_t right = without_rank(tile_descriptor(shared_.right[scored_.half.stage]));
 #pragma unroll
-    for (int slab = 0; slab < SparseConfig::kHalfSlabs; ++slab) {
-      multiply_rows<Scores>(q + (SparseConfig::kHalfSlabs + slab) * kQuerySlab,
-                            right + slab * kSlab, scores_, false);
+    for (int swizzle_column = 0; swizzle_column < SparseConfig::kHalfSwizzleColumns;
+         ++swizzle_column) {
+      multiply_rows<Scores>(
+          q + (SparseConfig::kHalfSwizzleColumns + swizzle_column) * kQuerySwizzleColumn,
+          right + swizzle_column * kSwizzleColumn, scores_, false);
     }
     cute::warpgroup_commit_batch();
     return has_yielded;
@@ -171,7 +175,7 @@ template <typename Variant> class ScoreRole {
 
   __device__ void sum_values(bool is_first) {
     const int stage = summed_;
-    sums_.start(weights_, shared_.left[stage], kConfig.slab_bytes(), is_first);
+    sums_.start(weights_, shared_.left[stage], kConfig.swizzle_column_bytes(), is_first);
     if (tiles_left_ > 1) {
       const bool has_yielded = start_scores(true);
       cute::warpgroup_wait<1>();
@@ -195,7 +199,7 @@ template <typename Variant> class ScoreRole {
   float scores_[kConfig.keys / 2];
   std::uint32_t weights_[kConfig.keys / 4];
   std::uint32_t mask_[kConfig.keys / 32];  // of the tile that is scored
-  LazySoftmax softmax_;
+  SparseSoftmax softmax_;
   int tiles_left_ = 0;  // of the item, the one in hand with them
   RingPosition<1> item_at_;
   TilePlace<Variant> scored_;  // the next tile to be scored

@@ -98,7 +98,7 @@ template <typename Variant> class SumRole {
     if (!is_first && __any_sync(0xffffffff, keep[0] != 1.0F || keep[1] != 1.0F)) {
       sums_.scale(keep);
     }
-    sums_.start(weights_, shared_.right[summed_.stage], kConfig.slab_bytes(), is_first);
+    sums_.start(weights_, shared_.right[summed_.stage], kConfig.swizzle_column_bytes(), is_first);
     cute::warpgroup_wait<0>();
     sums_.wait_is_over();
     give_back<Variant>(shared_.right_ring.empty[summed_.stage]);

@@ -5,7 +5,7 @@
 
 #include "cuda/sm90/flash_attention/decode/finish_item.cuh"
 #include "cuda/sm90/flash_attention/decode/queries.cuh"
-#include "cuda/sm90/flash_attention/decode/row_sight.cuh"
+#include "cuda/sm90/flash_attention/decode/row_mask.cuh"
 
 namespace quire::cuda::sm90::flash_attention {
 
@@ -54,24 +54,24 @@ template <DecodeConfig kConfig> class AttendRole {
   }
 
   __device__ void attend_item(const DecodeItem& item, RowSums<kConfig>& sums) {
-    const RowSight<kConfig> sight(params_, item, first_row());
+    const DecodeRowMask<kConfig> row_mask(params_, item, first_row());
     for (int block = item.begin; block < item.end; ++block, at_.advance()) {
       if (!is_mine()) continue;
       shared_.ring.wait_full(at_);
-      attend_block(sight, block, block >= item.whole_begin && block < item.whole_end, sums);
+      attend_block(row_mask, block, block >= item.whole_begin && block < item.whole_end, sums);
       release(shared_.ring.empty[at_.stage]);
     }
   }
 
   // is_whole: every row sees every key of the block, if its page is assigned.
-  __device__ void attend_block(const RowSight<kConfig>& sight, int block, bool is_whole,
+  __device__ void attend_block(const DecodeRowMask<kConfig>& row_mask, int block, bool is_whole,
                                RowSums<kConfig>& sums) {
     constexpr unsigned kAllMapped = 0xffff;
     const int first_key = block * kBlockKeys + warp_key();
     const unsigned mapped = shared_.mapped_keys(at_.stage, warp_key());
     ScoreTile scores = score(shared_.keys(at_.stage) + warp_key() * 128);
-    sight.scale(scores, queries_.factor, first_key);
-    if (!is_whole || mapped != kAllMapped) sight.hide(scores, mapped, first_key);
+    row_mask.scale(scores, queries_.factor, first_key);
+    if (!is_whole || mapped != kAllMapped) row_mask.hide(scores, mapped, first_key);
     std::uint32_t weights[kConfig.halves()][2];
     sums.weigh(scores, weights);
     sums.add(weights, shared_.values(at_.stage) + warp_key() * 128);

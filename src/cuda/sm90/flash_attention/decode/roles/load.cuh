@@ -87,7 +87,7 @@ template <DecodeConfig kConfig> class LoadRole {
   }
 
   __device__ void load_queries(const DecodeItem& item) {
-    constexpr int kRowPieces = 8 * kConfig.query_slabs();
+    constexpr int kRowPieces = 8 * kConfig.query_swizzle_columns();
     const DecodeQueries& queries = params_.queries;
     shared_.item_ring.wait_empty(items_at_);
 #pragma unroll
@@ -156,7 +156,7 @@ template <DecodeConfig kConfig> class LoadRole {
   // every copy: with the addresses of `load_each`, four warps were too slow for e4m3.
   __device__ unsigned load_run(const std::byte* source) {
     constexpr unsigned kAllMapped = (1U << kConfig.lane_keys()) - 1;
-    if (lane_piece() >= 8 * kConfig.slabs) return kAllMapped;
+    if (lane_piece() >= 8 * kConfig.swizzle_columns) return kAllMapped;
 #pragma unroll
     for (int i = 0; i < kConfig.lane_keys(); ++i) {
       std::byte* row = target_row(i);
@@ -181,7 +181,7 @@ template <DecodeConfig kConfig> class LoadRole {
       const bool is_seen = key >= item.first_key && key < item.last_key;
       const bool is_there = is_mapped && is_seen && lane_piece() * 16 < pages.row_bytes;
       mapped |= is_mapped ? 1U << i : 0U;
-      if (lane_piece() >= 8 * kConfig.slabs) continue;
+      if (lane_piece() >= 8 * kConfig.swizzle_columns) continue;
       const std::byte* source = source_of(item, place);
       copy_async(target_row(i), source, is_there, policy_);
       copy_async(target_row(i) + kConfig.side_bytes(), source + pages.value_offset_bytes, is_there,

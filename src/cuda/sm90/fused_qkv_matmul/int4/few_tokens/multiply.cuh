@@ -10,7 +10,7 @@
 namespace quire::cuda::sm90::fused_qkv_matmul {
 
 template <FewTokensConfig kConfig, int kGroups> struct QuarterWarp {
-  static constexpr int kEights = kConfig.tokens / 8;
+  static constexpr int kVec8s = kConfig.tokens / 8;
   static constexpr int kAhead = steps_ahead(kGroups, kConfig.tokens);
 
   const FewTokensParams& params;
@@ -19,10 +19,10 @@ template <FewTokensConfig kConfig, int kGroups> struct QuarterWarp {
   const std::byte* pairs;
   unsigned rows
       [2]
-      [kEights];  // the row of x that the thread points at, of each unit of its step: offset in a stage
+      [kVec8s];  // the row of x that the thread points at, of each unit of its step: offset in a stage
   StepCodes<kGroups> steps[kAhead];
   // Row lane / 4 + 8i, token 8j + 2 (lane % 4) + e in [j][2i + e].
-  float totals[kEights][4] = {};
+  float totals[kVec8s][4] = {};
 
   __device__ QuarterWarp(const FewTokensParams& params, int quarter, int part)
       : params(params), part(part) {
@@ -41,7 +41,7 @@ template <FewTokensConfig kConfig, int kGroups> struct QuarterWarp {
 #pragma unroll
     for (int unit = 0; unit < 2; ++unit) {
 #pragma unroll
-      for (int eight = 0; eight < kEights; ++eight) {
+      for (int eight = 0; eight < kVec8s; ++eight) {
         const int row = (2 * part + unit) * tokens + min(8 * eight + lane % 8, tokens - 1);
         rows[unit][eight] = row * 128 + ((lane / 8 ^ row % 8) << 4);
       }
@@ -58,8 +58,8 @@ template <FewTokensConfig kConfig, int kGroups> struct QuarterWarp {
   // `x`: the stage's address in shared memory.
   __device__ void add(const StepCodes<kGroups>& step, unsigned x) {
     constexpr int kWords = 8 / kGroups;  // of a group, 16 columns each
-    std::uint32_t numbers[kEights][4];   // of x, 32 columns
-    float products[kEights][4];
+    std::uint32_t numbers[kVec8s][4];    // of x, 32 columns
+    float products[kVec8s][4];
 #pragma unroll
     for (int group = 0; group < kGroups; ++group) {
       const GroupSides<kConfig.dtype> sides(step.sides[group], params.product.order.scale_dtype);
@@ -67,7 +67,7 @@ template <FewTokensConfig kConfig, int kGroups> struct QuarterWarp {
       for (int i = 0; i < kWords; ++i) {
         const int word = group * kWords + i;
 #pragma unroll
-        for (int eight = 0; eight < kEights; ++eight) {
+        for (int eight = 0; eight < kVec8s; ++eight) {
           if (word % 2 == 0) {
             load_squares(x + (rows[word / 4][eight] ^ word % 4 / 2 * 64), numbers[eight]);
           }
@@ -80,7 +80,7 @@ template <FewTokensConfig kConfig, int kGroups> struct QuarterWarp {
         std::uint32_t operands[1][4];
         decode_words<kConfig.dtype, 1>(words, sides, operands);
 #pragma unroll
-        for (int eight = 0; eight < kEights; ++eight) {
+        for (int eight = 0; eight < kVec8s; ++eight) {
           add_product<kConfig.dtype>(products[eight], operands[0], numbers[eight][word % 2 * 2],
                                      numbers[eight][word % 2 * 2 + 1]);
         }
@@ -88,12 +88,12 @@ template <FewTokensConfig kConfig, int kGroups> struct QuarterWarp {
       add_group(products, sides);
     }
   }
-  __device__ void add_group(const float (&products)[kEights][4],
+  __device__ void add_group(const float (&products)[kVec8s][4],
                             const GroupSides<kConfig.dtype>& sides) {
     constexpr float kFactor = CodeFloat<kConfig.dtype>::kFactor;
     const float scales[2] = {sides.scales.x * kFactor, sides.scales.y * kFactor};
 #pragma unroll
-    for (int eight = 0; eight < kEights; ++eight) {
+    for (int eight = 0; eight < kVec8s; ++eight) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         totals[eight][i] = fmaf(scales[i / 2], products[eight][i], totals[eight][i]);

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/sm90/flash_attention/prefill/dequantized/dequantizing_path.h"
+
+namespace quire::cuda::sm90::flash_attention {
+namespace {
+
+BytePages byte_pages(const KvLayerView& keys, const KvLayerView& values) {
+  return {.keys = keys.data,
+          .value_offset_bytes = values.data - keys.data,
+          .page_stride_bytes = keys.page_stride_bytes,
+          .token_stride_bytes = keys.token_stride_bytes,
+          .head_stride_bytes = keys.head_stride_bytes,
+          .table = keys.page_table,
+          .table_stride = keys.page_table_stride,
+          .max_pages = static_cast<int>(keys.max_pages),
+          .page_size = Divisor(static_cast<std::uint32_t>(keys.page_size)),
+          .num_pages = static_cast<std::uint32_t>(keys.num_pages)};
+}
+
+// (column, row): a block's box is its 128 rows.
+TensorMap block_map(std::byte* rows, std::int64_t blocks, const TensorView& q) {
+  TileDescriptor tile;
+  tile.dtype = q.dtype;
+  tile.rank = 2;
+  tile.dims = {q.shape[2], blocks * kDequantizedKeys};
+  tile.strides_bytes = {bytes_for(q.dtype, q.shape[2])};
+  tile.box = {PrefillConfig::kSwizzleColumnWidth, kDequantizedKeys};
+  tile.swizzle = Swizzle::b128;
+  tile.l2_promotion = L2Promotion::b256;
+  return encode_tensor_map(tile, rows);
+}
+
+}  // namespace
+
+DequantizedKeys dequantized_keys(const FlashAttentionArgs& args,
+                                 const FlashAttentionProblem& problem, const PrefillPlan& plan,
+                                 const PrefillWorkspace& space) {
+  const KvLayerView keys = args.cache.key(args.layer);
+  const KvLayerView values = args.cache.value(args.layer);
+  const int blocks = dequantized_blocks(problem, plan);
+  const std::int64_t side_blocks = keys.batch * keys.num_heads * blocks;
+  const std::int64_t side_bytes =
+      side_blocks * kDequantizedKeys * bytes_for(args.q.dtype, args.q.shape[2]);
+  return {.pages = byte_pages(keys, values),
+          .scales = head_scales(keys, values),
+          .kv_heads = keys.num_heads,
+          .blocks = blocks,
+          .rows = space.rows,
+          .keys = block_map(space.rows, side_blocks, args.q),
+          .values = block_map(space.rows + side_bytes, side_blocks, args.q),
+          .states = space.states,
+          .side_blocks = static_cast<int>(side_blocks)};
+}
+
+}  // namespace quire::cuda::sm90::flash_attention

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// The warp that transposes V while the tensor cores work on the heads before: a block comes to shared
+// memory, is transposed there and leaves for the workspace, from where every tile loads it. A kernel
+// before, which does it for the first heads, would cost its bytes for all of them. The warp waits for
+// nobody but the copy engine.
+#pragma once
+
+#include "cuda/common/pipeline/bulk_store.cuh"
+#include "cuda/common/prefill_attention/fp8/transpose_in_place.cuh"
+#include "cuda/common/thread/release.cuh"
+#include "cuda/sm90/flash_attention/prefill/block_walk.cuh"
+#include "cuda/sm90/flash_attention/prefill/fp8/transposed_keys.h"
+#include "cuda/sm90/flash_attention/prefill/paged_source.cuh"
+
+namespace quire::cuda::sm90::flash_attention {
+
+template <PrefillConfig kConfig> class TransposeAhead {
+ public:
+  using Source = PagedSource<kConfig>;
+  static_assert(kConfig.block_keys == kWalkedKeys && kTransposedKeys == kWalkedKeys);
+
+  __device__ TransposeAhead(const PrefillParams& params, const TransposedKeys& keys)
+      : keys_(keys), walk_(params, keys.kv_heads, keys.blocks) {}
+
+  // The next block is looked for while one comes.
+  __device__ void run() {
+    if (threadIdx.x % 32 == 0) {
+      full().init(1);
+      cutlass::arch::fence_barrier_init();
+    }
+    __syncwarp();
+    WalkedBlock at = next();
+    typename Source::Piece piece = find(at);
+    while (at.sequence >= 0) {
+      load(piece);
+      tell();
+      told_ = keys_.done + at.sequence * keys_.kv_heads + at.head;
+      const WalkedBlock following = next();
+      piece = find(following);
+      transpose(at);
+      at = following;
+    }
+    tell();
+  }
+
+ private:
+  __device__ static std::byte* stage() {
+    __shared__ alignas(1024) std::byte block[PrefillShared<kConfig>::kValueBytes];
+    return block;
+  }
+  __device__ static FullBarrier& full() {
+    __shared__ std::uint64_t barrier;
+    return reinterpret_cast<FullBarrier&>(barrier);
+  }
+
+  // The next block that nobody has taken or transposed before. Off a counter: whoever waits for a block
+  // then waits for a thread block that runs.
+  __device__ WalkedBlock next() {
+    for (;;) {
+      std::uint32_t index = 0;
+      if (threadIdx.x % 32 == 0) index = atomicAdd(keys_.taken, 1);
+      const WalkedBlock found = walk_.find(static_cast<int>(__shfl_sync(0xffffffff, index, 0)));
+      if (found.sequence < 0 || !keys_.before.has(found.sequence, found.head)) return found;
+    }
+  }
+  __device__ typename Source::Piece find(const WalkedBlock& at) const {
+    const PrefillTile tile{
+        .sequence = max(at.sequence, 0), .end_key = at.end_key, .kv_head = at.head};
+    return Source(keys_.pages, 0).find(tile, at.sequence < 0 ? -1 : at.block);
+  }
+
+  // Into the place of the block before, which the copy engine has read.
+  __device__ void load(const typename Source::Piece& piece) const {
+    if (threadIdx.x % 32 == 0) {
+      wait_stored_bytes_read<0>();
+      full().arrive_and_expect_tx(PrefillShared<kConfig>::kCopiedValueBytes);
+    }
+    __syncwarp();
+    Source(keys_.pages, 0).load_values(piece, stage(), full());
+    Source(keys_.pages, 1).load_values(piece, stage(), full());
+  }
+  __device__ void transpose(const WalkedBlock& at) {
+    full().wait(phase_);
+    phase_ ^= 1;
+    const int num_keys = at.end_key - at.block * kWalkedKeys;
+    if (num_keys < kWalkedKeys) {
+      zero_rows(stage(), num_keys, 1);
+      __syncwarp();
+    }
+    BlockTranspose(stage(), 0).run();
+    BlockTranspose(stage(), 1).run();
+    cutlass::arch::fence_view_async_shared();
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) {
+      cute::SM90_TMA_STORE_2D::copy(&keys_.values, stage(), 0,
+                                    keys_.row_of(at.sequence, at.head, at.block));
+      commit_no_bytes();
+    }
+    __syncwarp();
+  }
+  // That the block before is there. By the thread that has seen it written.
+  __device__ void tell() {
+    if (told_ == nullptr || threadIdx.x % 32 != 0) return;
+    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+    asm volatile("fence.proxy.async.global;" ::: "memory");
+    add_released(told_, 1);
+  }
+
+  const TransposedKeys& keys_;
+  BlockWalk walk_;
+  std::uint32_t* told_ = nullptr;  // the counter of the block that is on its way
+  unsigned phase_ = 0;
+};
+
+}  // namespace quire::cuda::sm90::flash_attention

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+// One of the two groups that multiply. Each scores one tile of a pair and sums one half of the columns
+// over both: while one is at its softmax, the tensor cores are the other's.
+#pragma once
+
+#include "cuda/common/thread/opaque.cuh"
+#include "cuda/sm90/mla_decode/latent/row_mask.cuh"
+#include "cuda/sm90/mla_decode/latent/store.cuh"
+#include "cuda/sm90/mla_decode/pingpong/pair_products.cuh"
+#include "cuda/sm90/mla_decode/pingpong/softmax_tile.cuh"
+
+namespace quire::cuda::sm90::mla_decode {
+
+class AttendPairs {
+ public:
+  // `group`: also the stage that it scores and the half that it sums. Not a template's: code that both
+  // groups share is fetched once, and fits its cache.
+  __device__ AttendPairs(const LatentParams& params, PingpongShared& shared, int group, int rank)
+      : params_(params),
+        shared_(shared),
+        group_(group),
+        warp_(static_cast<int>(threadIdx.x % 128 / 32)),
+        row_(16 * warp_ + static_cast<int>(threadIdx.x % 32 / 4)),
+        first_row_(rank * Pingpong::kRows) {}
+
+  __device__ void run() {
+    for (RingPosition<Pingpong::kItems> item_at;; item_at.advance()) {
+      shared_.item_ring.wait_full(item_at);
+      const LatentItem item = shared_.items[item_at.stage];
+      shared_.item_ring.empty[item_at.stage].arrive();
+      if (item.tiles == 0) return;
+      attend(item);
+    }
+  }
+
+ private:
+  using Scores = SoftmaxTile::Scores;
+  using Words = SoftmaxTile::Words;
+  using Sums = float[kHalfSums];
+
+  // Rounds of a stage: those that this block has had so far.
+  __device__ std::uint32_t phase(int stage) const { return phases_ >> stage & 1; }
+
+  __device__ void attend(const LatentItem& item) {
+    const LatentRowMask row_mask(params_, item, params_.pieces.rows);
+    SoftmaxTile softmax(params_.to_log2);
+    Sums sums = {};
+    // A block's first item is ended once before its first keys have come: code that runs for the first time is
+    // mostly waited for, and at the end of the work everybody would wait. The group of the second tile has the
+    // time; one row of zeros is stored, where the same threads store what belongs there later. Opaque: a copy
+    // of the code for the rehearsal would be of no use.
+#pragma unroll 1
+    for (bool is_rehearsal = opaque(items_ == 0 && group_ == 1 ? 1 : 0) != 0;;
+         is_rehearsal = false) {
+      if (is_rehearsal) {
+        shared_.full[0][0].wait(0);
+      } else {
+        attend_tiles(item, row_mask, softmax, sums);
+      }
+      finish(item, softmax, sums, is_rehearsal);
+      if (!is_rehearsal) break;
+    }
+    ++items_;
+  }
+
+  __device__ void attend_tiles(const LatentItem& item, const LatentRowMask& row_mask,
+                               SoftmaxTile& softmax, Sums& sums) {
+    shared_.q_full.wait(items_ & 1);
+#pragma unroll 1
+    for (int tile = 0; tile < item.tiles; tile += 2) {
+      Words words = {};
+      float factor[2] = {1.0F, 1.0F};
+      const bool has_own = tile + group_ < item.tiles;
+      const bool has_other = tile + (group_ ^ 1) < item.tiles;
+      if (has_own) weigh(row_mask, softmax, tile + group_, words, factor);
+      if (tile + 2 >= item.tiles) arrive_once(shared_.q_empty);
+        // The pair's first tile first: its stage is the first that is wanted again.
+#pragma unroll 1
+      for (int turn = 0; turn < 2; ++turn) {
+        if (turn == group_) {
+          if (has_own) add_own(words, factor, sums);
+        } else if (has_other) {
+          add_other(sums);
+        }
+      }
+      phases_ ^= tile + 1 < item.tiles ? 3U : 1U;
+    }
+  }
+
+  // Scores of this group's tile, weights of it in registers and for the other group.
+  __device__ void weigh(const LatentRowMask& row_mask, SoftmaxTile& softmax, int tile, Words& words,
+                        float (&factor)[2]) {
+    Scores scores;
+    issue_scores(scores);
+    // What is known before the products are done.
+    const std::uint64_t valid = shared_.valid[group_];
+    float before[2] = {-INFINITY, -INFINITY};
+    if (tile > 0) take_refs(before);
+    softmax.start(before);
+    cute::warpgroup_wait<0>();
+    pin(scores);
+    arrive_once(shared_.scored[group_]);
+    row_mask.hide(tile, valid, first_row_ + row_, scores);
+    softmax.weigh(scores, words, factor);
+    hand_on(softmax.refs(), factor);
+    shared_.scored[group_].wait(phase(group_));
+    store_weights(words, warp_, shared_.weights(group_));
+    const int num_keys = row_mask.num_keys(tile);
+    if (num_keys < Pingpong::kKeys) zero_behind(num_keys, shared_.stages[group_]);
+    cutlass::arch::fence_view_async_shared();
+    shared_.weights_full[group_].arrive();
+    if (num_keys < Pingpong::kKeys) shared_.weights_full[group_].wait(phase(group_));
+  }
+
+  __device__ void issue_scores(Scores& scores) {
+    const std::uint32_t a = broadcast(descriptor_low(&shared_.q));
+    const std::uint32_t b = broadcast(descriptor_low(&shared_.stages[group_]));
+    pin(scores);
+#pragma unroll
+    for (int quarter = 0; quarter < Pingpong::kQuarters; ++quarter) {
+      shared_.full[group_][quarter].wait(phase(group_));
+      cute::warpgroup_arrive();  // else the compiler adds one, and serialises the products
+#pragma unroll
+      for (int i = 0; i < Pingpong::kQuarterSwizzleColumns; ++i) {
+        issue_swizzle_column(a, b, quarter * Pingpong::kQuarterSwizzleColumns + i,
+                             quarter == 0 && i == 0, scores);
+      }
+    }
+    issue_swizzle_column(a, b, Pingpong::kRopeSwizzleColumn, false, scores);
+    cute::warpgroup_commit_batch();
+  }
+
+  // The rows' references, from the warp of the other group that had the tile before: of this pair's
+  // first tile, or of the last pair's second.
+  __device__ void take_refs(float (&before)[2]) {
+    const int other = group_ ^ 1;
+    shared_.refs_full[other][warp_].wait(phase(other) ^ (group_ == 0 ? 1 : 0));
+#pragma unroll
+    for (int i = 0; i < 2; ++i) before[i] = shared_.refs[row_ + 8 * i];
+  }
+
+  // To the other group, which has read what it replaces: the factors of this stage's last tile before the
+  // stage was filled again, the references before it left its own.
+  __device__ void hand_on(const float (&refs)[2], const float (&factor)[2]) {
+    __syncwarp();
+    if (threadIdx.x % 4 == 0) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        shared_.factors[group_][row_ + 8 * i] = factor[i];
+        shared_.refs[row_ + 8 * i] = refs[i];
+      }
+    }
+    shared_.refs_full[group_][warp_].arrive();
+  }
+
+  __device__ static void scale(Sums& sums, const float (&factor)[2]) {
+    if (!__all_sync(0xffffffff, factor[0] == 1.0F && factor[1] == 1.0F)) scale_rows(sums, factor);
+  }
+
+  __device__ void add_own(Words& words, const float (&factor)[2], Sums& sums) {
+    scale(sums, factor);
+    pin(sums);
+    pin(words);
+    cute::warpgroup_arrive();
+    issue_own(words, shared_.stages[group_][group_ * Pingpong::kHalfSwizzleColumns], sums);
+    cute::warpgroup_commit_batch();
+    cute::warpgroup_wait<0>();
+    pin(sums);
+    shared_.empty[group_][group_].arrive();
+  }
+
+  __device__ void add_other(Sums& sums) {
+    const int stage = group_ ^ 1;
+    shared_.weights_full[stage].wait(phase(stage));
+    const float factor[2] = {shared_.factors[stage][row_], shared_.factors[stage][row_ + 8]};
+    scale(sums, factor);
+    pin(sums);
+    cute::warpgroup_arrive();
+    issue_other(shared_.weights(stage),
+                shared_.stages[stage][group_ * Pingpong::kHalfSwizzleColumns], sums);
+    cute::warpgroup_commit_batch();
+    cute::warpgroup_wait<0>();
+    pin(sums);
+    shared_.empty[stage][group_].arrive();
+  }
+
+  __device__ void finish(const LatentItem& item, const SoftmaxTile& softmax, const Sums& sums,
+                         bool is_rehearsal) {
+    RowStats stats{.max = {0.0F, 0.0F}, .sum = {1.0F, 1.0F}};
+    LatentItem stored = item;
+    if (is_rehearsal) {
+      stored.rows = min(item.rows, first_row_ + 1);
+    } else {
+      stats = exchange_stats(softmax);
+    }
+    store_item<DType::bf16>(
+        params_, stored,
+        {.row = first_row_ + row_, .column = group_ * kHalfColumns, .stores_stats = group_ == 0},
+        stats, sums);
+  }
+
+  // Both groups' sums of weights.
+  __device__ RowStats exchange_stats(const SoftmaxTile& softmax) {
+    auto& rows = shared_.stats[items_ & 1];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const float sum = quad_sum(softmax.sums()[i]);
+      if (threadIdx.x % 4 == 0) rows[group_][row_ + 8 * i] = {softmax.refs()[i], sum};
+    }
+    shared_.stats_full.arrive();
+    shared_.stats_full.wait(items_ & 1);
+    RowStats stats;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const float2 even = rows[0][row_ + 8 * i];
+      const float2 odd = rows[1][row_ + 8 * i];
+      stats.max[i] = fmaxf(even.x, odd.x);
+      stats.sum[i] = even.y * rebased(even.x, stats.max[i]) + odd.y * rebased(odd.x, stats.max[i]);
+    }
+    return stats;
+  }
+
+  const LatentParams& params_;
+  PingpongShared& shared_;
+  const int group_;
+  const int warp_;  // of the group
+  const int row_;   // of the block, the thread's first; the second stands 8 below it
+  const int first_row_;
+  unsigned phases_ = 0;  // of the stages' rounds
+  unsigned items_ = 0;
+};
+
+}  // namespace quire::cuda::sm90::mla_decode

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention of few new tokens per sequence over bf16 latent rows in pages.
+// Roles and their barriers: shared.cuh.
+#pragma once
+
+#include "cuda/common/thread/block.cuh"
+#include "cuda/sm90/mla_decode/pingpong/attend_pairs.cuh"
+#include "cuda/sm90/mla_decode/pingpong/load_rows_of_q.cuh"
+#include "cuda/sm90/mla_decode/pingpong/load_tiles.cuh"
+#include "cuda/sm90/mla_decode/roles/find_part.cuh"
+
+namespace quire::cuda::sm90::mla_decode {
+
+__device__ inline void load_for_pairs(const MlaDecodeParams& params, PingpongShared& shared,
+                                      const ClusterPart& part, int cluster, int rank) {
+  const int warp = __shfl_sync(kWholeWarp, static_cast<int>(threadIdx.x % 128) / 32, 0);
+  const WorkWalk walk(params.batch, params.split, part.cuts, part.place, cluster);
+  if (warp < 2) {
+    LoadHalves(params, shared, warp, rank, part.cuts.total).run(walk);
+  } else {
+    LoadRowsOfQ(params, shared, warp - 2, rank).run(walk);
+  }
+}
+
+static __global__ void __launch_bounds__(Pingpong::kThreads, 1)
+    mla_decode_pingpong_kernel(const __grid_constant__ MlaDecodeParams params) {
+  extern __shared__ __align__(1024) std::byte memory[];
+  auto& shared = *reinterpret_cast<PingpongShared*>(memory);
+  if (threadIdx.x == 0) prefetch(params.latents);
+  if (threadIdx.x == 32) prefetch(params.tails);
+  fetch_part(params);
+  // The kernel that merges pieces may take its place beside this one and wait there.
+  cudaTriggerProgrammaticLaunchCompletion();
+  if (threadIdx.x == 0) {
+    shared.init();
+    cutlass::arch::fence_barrier_init();
+  }
+  // 64, 128 or 256 rows of an item: who shares their keys with how many, whether launched as a cluster or not.
+  const int sharing = params.attend.pieces.rows / Pingpong::kRows;
+  const auto block = static_cast<int>(blockIdx.x);
+  const int cluster = block >> (__ffs(sharing) - 1);
+  const int rank = block & (sharing - 1);
+  const int warpgroup = warpgroup_in_block();
+  ClusterPart part;
+  if (warpgroup == Pingpong::kGroups) {  // beside the barriers, which it does not need
+    part = find_part(params, shared.line, cluster, static_cast<int>(threadIdx.x % 128));
+  }
+  __syncthreads();
+  if (warpgroup == Pingpong::kGroups) {
+    cutlass::arch::warpgroup_reg_dealloc<Pingpong::kLoadRegisters>();
+    load_for_pairs(params, shared, part, cluster, rank);
+  } else {
+    cutlass::arch::warpgroup_reg_alloc<Pingpong::kAttendRegisters>();
+    AttendPairs(params.attend, shared, warpgroup, rank).run();
+  }
+}
+
+}  // namespace quire::cuda::sm90::mla_decode

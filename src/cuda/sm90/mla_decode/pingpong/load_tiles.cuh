@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+// One warp for each half of the columns: follows the cluster's part of the work and has the copy engine
+// bring tiles of keys, as soon as the sums have the tile that stood there.
+#pragma once
+
+#include "cuda/common/pipeline/tma.cuh"
+#include "cuda/common/split_kv/find_work.cuh"
+#include "cuda/sm90/mla_decode/latent/load_queries.cuh"
+#include "cuda/sm90/mla_decode/params.h"
+#include "cuda/sm90/mla_decode/pingpong/shared.cuh"
+#include "cuda/sm90/mla_decode/roles/describe_item.cuh"
+
+namespace quire::cuda::sm90::mla_decode {
+
+class LoadHalves {
+ public:
+  // `half`: of the columns. `tiles`: of the whole batch.
+  __device__ LoadHalves(const MlaDecodeParams& params, PingpongShared& shared, int half, int rank,
+                        int tiles)
+      : params_(params),
+        shared_(shared),
+        half_(half),
+        rank_(rank),
+        box_bits_(params.pages.box_bits),
+        pieces_(Pingpong::kKeys >> box_bits_),
+        is_ahead_(params.attend.pieces.rows > Pingpong::kRows && pieces_ == 1 && rank < 2),
+        hint_(tiles < kManyTiles ? L2Hint::EVICT_FIRST : L2Hint::EVICT_NORMAL) {}
+
+  __device__ void run(WorkWalk walk) {
+    bool is_first = true;
+    for (WorkPiece piece; walk.next(piece); is_first = false) {
+      if (half_ == 1 && !is_first) {
+        prefetch_queries(describe_item(params_.batch, walk.work(), piece));
+      }
+      load_item(walk.work(), piece, walk.sequence(), is_first);
+    }
+  }
+
+ private:
+  static constexpr int kBatchBoxes = 32;
+  static constexpr int kTileBits = 6;
+  static_assert(Pingpong::kKeys == 1 << kTileBits);
+
+  // After 256 MiB were written, reads of less than about 240 MiB are fastest if evicted first.
+  static constexpr int kManyTiles = (240 << 20) / (Pingpong::kKeys * Pingpong::kSwizzleColumns *
+                                                   Pingpong::kSwizzleColumnWidth * 2);
+
+  // Rows that one box brings.
+  struct Piece {
+    unsigned page;  // num_pages: none, and the copy engine writes zeros
+    int row;        // of the page
+  };
+
+  __device__ static int lane() { return static_cast<int>(threadIdx.x % 32); }
+
+  // Into L2, two tiles before they are wanted.
+  __device__ void prefetch_queries(const LatentItem& item) const {
+    for (int row = lane(); row < Pingpong::kRows; row += 32) {
+      prefetch_query(params_.attend, item, rank_ * Pingpong::kRows + row);
+    }
+  }
+
+  __device__ Piece find(const std::uint32_t* table, int key, int end) const {
+    const LatentPages& pages = params_.pages;
+    const auto column =
+        static_cast<int>(pages.by_page_size.quotient(static_cast<std::uint32_t>(key)));
+    unsigned page = pages.num_pages;
+    if (key < end && column < pages.max_pages) page = table[column];
+    return {.page = page, .row = key - column * pages.page_size};
+  }
+
+  // The table is looked up 32 boxes at a time, one by each lane, and a batch ahead: one wait for memory
+  // then lasts for 8 to 32 tiles.
+  __device__ void load_item(const SequenceWork& work, const WorkPiece& piece, int sequence,
+                            bool is_first) {
+    const std::uint32_t* table = params_.pages.table + sequence * params_.pages.table_stride;
+    const int end = work.num_keys();
+    const int tiles = piece.end - piece.begin;
+    const int batch = kBatchBoxes >> (kTileBits - box_bits_);  // tiles
+    int key = (work.first_block + piece.begin) * kBlockKeys + (lane() << box_bits_);
+    Piece now = find(table, key, end);
+    Piece next = now;
+#pragma unroll 1
+    for (int tile = 0; tile < tiles; ++tile) {
+      const int in_batch = tile & (batch - 1);
+      if (in_batch == 0) {
+        if (tile > 0) now = next;
+        key += batch * kBlockKeys;
+        if (tile + batch < tiles) next = find(table, key, end);
+      }
+      if (is_first && tile == 1) await_half(0);
+      load_half(tile % 2, take(now, in_batch));
+      if (is_ahead_ && tile + 1 < tiles) {
+        fetch_ahead(in_batch + 1 < batch ? take(now, in_batch + 1) : take(next, 0));
+      }
+    }
+  }
+
+  // A block's second tile is not asked for before its first has come. Both at once come together, and the
+  // queries behind them: what all blocks have room for takes memory 4 µs.
+  __device__ void await_half(int stage) const {
+    for (int i = 0; i < 2; ++i) shared_.full[stage][2 * half_ + i].wait(0);
+  }
+
+  // This lane's piece of a tile of the batch.
+  __device__ Piece take(const Piece& batch, int tile) const {
+    const int box = tile * pieces_ + (lane() & (pieces_ - 1));
+    return {.page = min(__shfl_sync(kWholeWarp, batch.page, box), params_.pages.num_pages),
+            .row = __shfl_sync(kWholeWarp, batch.row, box)};
+  }
+
+  // Into L2, for all who share the keys: a quarter of the columns for each warp of the first two blocks. Only
+  // where several share their keys: with one block for an item, memory is the limit, and this is in its way.
+  __device__ void fetch_ahead(const Piece& piece) const {
+    if (lane() == 0 && piece.page < params_.pages.num_pages) {
+      const auto page = static_cast<int>(piece.page);
+      const int swizzle_column = (2 * half_ + rank_) * Pingpong::kQuarterSwizzleColumns;
+      const int rope = Pingpong::kRopeSwizzleColumn;
+      cute::SM90_TMA_LOAD_4D::PREFETCH::copy(&params_.latents, 0, piece.row, swizzle_column, page);
+      if (half_ == 0 && rank_ == 0) {
+        cute::SM90_TMA_LOAD_4D::PREFETCH::copy(&params_.tails, 0, piece.row, rope, page);
+      }
+    }
+    __syncwarp();
+  }
+
+  __device__ void load_half(int stage, const Piece& piece) {
+    const int quarter = 2 * half_;
+    const bool has_rope = rope_half(stage) == half_;
+    constexpr int kQuarterBytes = Pingpong::kQuarterSwizzleColumns * Pingpong::kSwizzleColumnBytes;
+    shared_.empty[stage][half_].wait((phases_ >> stage & 1) ^ 1);
+    phases_ ^= 1U << stage;
+    if (half_ == 0) leave_valid(piece, stage);
+    if (lane() == 0) {
+      shared_.full[stage][quarter].arrive_and_expect_tx(kQuarterBytes);
+      shared_.full[stage][quarter + 1].arrive_and_expect_tx(
+          kQuarterBytes + (has_rope ? Pingpong::kSwizzleColumnBytes : 0));
+    }
+    __syncwarp();
+    if (pieces_ == 1) {  // one box for two swizzle columns: asking for a box takes a hundred cycles
+      if (lane() == 0) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const int swizzle_column = (quarter + i) * Pingpong::kQuarterSwizzleColumns;
+          load_box(box(params_.latents, stage, swizzle_column, quarter + i, 0), 0, piece.row,
+                   swizzle_column, static_cast<int>(piece.page));
+        }
+        if (has_rope) load_swizzle_column(stage, Pingpong::kRopeSwizzleColumn, quarter + 1, piece);
+      }
+    } else if (lane() < pieces_) {
+#pragma unroll 1
+      for (int i = 0; i < Pingpong::kHalfSwizzleColumns; ++i) {
+        load_swizzle_column(stage, Pingpong::kHalfSwizzleColumns * half_ + i,
+                            quarter + i / Pingpong::kQuarterSwizzleColumns, piece);
+      }
+      if (has_rope) load_swizzle_column(stage, Pingpong::kRopeSwizzleColumn, quarter + 1, piece);
+    }
+    __syncwarp();
+  }
+
+  __device__ BoxLoad box(const TensorMap& map, int stage, int swizzle_column, int quarter,
+                         int row) const {
+    return {.map = &map,
+            .shared = &shared_.stages[stage][swizzle_column][row * kRowBytes],
+            .full = &shared_.full[stage][quarter],
+            .hint = hint_};
+  }
+
+  __device__ void load_swizzle_column(int stage, int swizzle_column, int quarter,
+                                      const Piece& piece) const {
+    load_box(box(params_.tails, stage, swizzle_column, quarter, lane() * params_.pages.box_rows), 0,
+             piece.row, swizzle_column, static_cast<int>(piece.page));
+  }
+
+  // Which keys of the tile are in assigned pages. The arrival that follows hands it on.
+  __device__ void leave_valid(const Piece& piece, int stage) const {
+    unsigned missing =
+        __ballot_sync(kWholeWarp, piece.page >= params_.pages.num_pages && lane() < pieces_);
+    std::uint64_t bits = ~std::uint64_t{0};
+    const int rows = params_.pages.box_rows;
+    for (int i = 0; missing != 0; ++i, missing >>= 1) {
+      if ((missing & 1) != 0) bits &= ~((~std::uint64_t{0} >> (64 - rows)) << (i * rows));
+    }
+    if (lane() == 0) shared_.valid[stage] = bits;
+  }
+
+  const MlaDecodeParams& params_;
+  PingpongShared& shared_;
+  const int half_;
+  const int rank_;
+  const int box_bits_;   // of the rows of a box
+  const int pieces_;     // of a tile, at most 4
+  const bool is_ahead_;  // asks for the tile after
+  const L2Hint hint_;
+  unsigned phases_ = 0;  // of the stages' rounds
+};
+
+}  // namespace quire::cuda::sm90::mla_decode
