@@ -6,7 +6,7 @@
 #include <tuple>
 #include <vector>
 
-#include "cuda/common/split_kv/work_walk.h"
+#include "cuda/common/split_kv/split_schedule.h"
 #include "gtest/gtest.h"
 
 namespace quire::cuda {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The order in which an indexer's thread block scores the tiles of a piece: pure, so it needs no GPU.
-#include "cuda/sm90/mla_indexer/sample.h"
+#include "cuda/sm90/mla_indexer/config.h"
 
 #include <algorithm>
 #include <vector>

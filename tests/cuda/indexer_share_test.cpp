@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "cuda/common/runtime/device_facts.h"
-#include "cuda/common/runtime/stream_share.h"
 #include "device_twin.h"
 #include "green_stream.h"
 #include "reference/mla_indexer.h"

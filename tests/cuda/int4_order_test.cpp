@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "cuda/common/matmul/int4/make_source.h"
 #include "cuda/common/matmul/int4/pack_order.h"
 #include "fused_qkv_subject.h"
 #include "reference/weight.h"

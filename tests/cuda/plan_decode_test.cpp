@@ -6,7 +6,6 @@
 
 #include "cuda/common/split_kv/split_schedule.h"
 #include "cuda/llama_attention.h"
-#include "cuda/sm90/flash_attention/decode/tree_mask.h"
 #include "gtest/gtest.h"
 
 namespace quire::cuda::sm90::flash_attention {

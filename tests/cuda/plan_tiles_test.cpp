@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "core/tile_simulator.h"
-#include "cuda/common/matmul/tail_tiles.h"
+#include "cuda/common/matmul/config.h"
 #include "cuda/common/mma/row_order.h"
-#include "cuda/sm90/fused_qkv_matmul/kv_codes.h"
+#include "cuda/sm90/fused_qkv_matmul/outputs.h"
 #include "gtest/gtest.h"
 
 namespace quire::cuda::sm90::fused_qkv_matmul {

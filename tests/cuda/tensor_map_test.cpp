@@ -14,7 +14,6 @@
 #include "core/tile_simulator.h"
 #include "cuda/common/runtime/device_facts.h"
 #include "cuda/common/runtime/status.h"
-#include "cuda/common/runtime/tf32_map.h"
 #include "gtest/gtest.h"
 #include "quire/error.h"
 #include "quire/tile_builders.h"

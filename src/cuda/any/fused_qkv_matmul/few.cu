@@ -2,8 +2,7 @@
 // A block computes 4 columns of Y for 8 tokens. The lanes of its warps lie along K, so a weight row is
 // read in whole lines and decoded once; each thread sums its runs for all 32 outputs. The sums of a
 // warp meet by exchange, those of the warps in shared memory, in the order of the warps.
-#include "cuda/any/fused_qkv_matmul/load_input.cuh"
-#include "cuda/any/fused_qkv_matmul/load_weight.cuh"
+#include "cuda/any/fused_qkv_matmul/load_operands.cuh"
 #include "cuda/any/fused_qkv_matmul/store_value.cuh"
 #include "cuda/common/runtime/launch.h"
 

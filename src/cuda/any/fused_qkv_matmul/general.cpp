@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/any/fused_qkv_matmul/launch.h"
-
 #include <cstdint>
 
-#include "cuda/any/fused_qkv_matmul/operands.h"
+#include "cuda/any/fused_qkv_matmul/launch.h"
+#include "cuda/any/fused_qkv_matmul/params.h"
 #include "cuda/common/matmul/deferred_rows.h"
+#include "cuda/common/matmul/int4/pack_order.h"
 #include "cuda/common/runtime/device_facts.h"
 #include "cuda/common/runtime/device_scope.h"
 
 namespace quire::cuda::any::fused_qkv_matmul {
+
 namespace {
 
 // Up to here decoding each weight once per eight tokens costs less than tiles that are mostly empty.
@@ -97,6 +98,139 @@ void run(const FusedQkvArgs& args, const Context& context) {
 
 KernelPtr<FusedQkvArgs> prepare_general(const FusedQkvProblem& problem) {
   return std::make_unique<const PlainKernel<FusedQkvArgs>>(run, workspace_bytes(problem));
+}
+
+namespace {
+
+constexpr int kScaleBlock = 128;
+
+// Every row starts at a multiple of `bytes`.
+bool is_aligned(const void* data, std::int64_t stride_bytes, std::int64_t bytes) {
+  return reinterpret_cast<std::uintptr_t>(data) % static_cast<std::uintptr_t>(bytes) == 0 &&
+         stride_bytes % bytes == 0;
+}
+
+// Of a run of numbers: f32 takes two vectors of 16 bytes.
+std::int64_t run_alignment(DType dtype) {
+  return bits(dtype) == 8 ? 8 : 16;
+}
+
+InputOperand input_operand(const FusedQkvArgs& args) {
+  const TensorView& x = args.x;
+  InputOperand operand{.data = x.as<const std::byte>(),
+                       .dtype = x.dtype,
+                       .stride_bytes = bytes_for(x.dtype, x.strides[0]),
+                       .rows = static_cast<int>(x.shape[0]),
+                       .columns = static_cast<int>(x.shape[1])};
+  operand.has_vectors = is_aligned(x.data, operand.stride_bytes, run_alignment(x.dtype));
+  if (args.input_scale.has_value()) {
+    const TensorView& scale = *args.input_scale;
+    operand.scale = scale.as<const float>();
+    operand.scale_row_stride = scale.shape[0] == 1 ? 0 : scale.strides[0];
+    operand.scale_block_stride = scale.shape[1] == 1 ? 0 : scale.strides[1];
+  }
+  if (args.weight.perm.has_value()) operand.perm = args.weight.perm->as<const std::int32_t>();
+  return operand;
+}
+
+std::int64_t weight_alignment(const Weight& weight) {
+  switch (weight.format) {
+    case WeightFormat::dense:
+    case WeightFormat::fp8:
+      return run_alignment(weight.data.dtype);
+    case WeightFormat::q4_0:
+    case WeightFormat::q8_0:
+    case WeightFormat::q4_k:
+    case WeightFormat::q6_k:
+      return 2;
+    default:
+      return 4;  // eight codes
+  }
+}
+
+void add_fp8_scale(const Weight& weight, WeightOperand& operand) {
+  const TensorView& scale = *weight.scale;
+  const bool per_channel = scale.shape[0] == weight.rows() && scale.shape[1] == 1;
+  operand.rows_per_scale = per_channel ? 1 : kScaleBlock;
+  operand.columns_per_scale = kScaleBlock;
+  operand.scale_row_stride = scale.shape[0] == 1 ? 0 : scale.strides[0];
+  operand.scale_column_stride = scale.shape[1] == 1 ? 0 : scale.strides[1];
+}
+
+// int4 has its groups along the second axis of scale and zeros, gptq and awq along the first.
+void add_groups(const Weight& weight, WeightOperand& operand) {
+  const std::size_t row_axis = weight.format == WeightFormat::int4 ? 0 : 1;
+  operand.columns_per_scale = static_cast<int>(weight.group_size);
+  operand.scale_row_stride = weight.scale->strides[row_axis];
+  operand.scale_column_stride = weight.scale->strides[1 - row_axis];
+  if (!weight.zeros.has_value()) return;
+  operand.zeros = weight.zeros->as<const std::byte>();
+  operand.zeros_row_stride = weight.zeros->strides[row_axis];
+  operand.zeros_column_stride = weight.zeros->strides[1 - row_axis];
+}
+
+WeightOperand packed_operand(const Weight& weight) {
+  return {.data = weight.data.as<const std::byte>(),
+          .format = weight.format,
+          .rows = static_cast<int>(weight.rows()),
+          .columns = static_cast<int>(weight.columns()),
+          .scale_dtype = weight.packed.scale_dtype,
+          .is_packed = true,
+          .order = order_of(weight)};
+}
+
+WeightOperand weight_operand(const Weight& weight) {
+  if (weight.packing != WeightPacking::none) return packed_operand(weight);
+  const TensorView& data = weight.data;
+  WeightOperand operand{.data = data.as<const std::byte>(),
+                        .format = weight.format,
+                        .dtype = data.dtype,
+                        .stride_bytes = bytes_for(data.dtype, data.strides[0]),
+                        .rows = static_cast<int>(weight.rows()),
+                        .columns = static_cast<int>(weight.columns())};
+  operand.has_vectors = is_aligned(data.data, operand.stride_bytes, weight_alignment(weight));
+  if (!weight.scale.has_value()) return operand;
+  operand.scale = weight.scale->as<const std::byte>();
+  operand.scale_dtype = weight.scale->dtype;
+  if (weight.format == WeightFormat::fp8) {
+    add_fp8_scale(weight, operand);
+  } else {
+    add_groups(weight, operand);
+  }
+  return operand;
+}
+
+GeneralOutputs outputs_of(const FusedQkvArgs& args) {
+  const KvLayerView keys = args.cache.key(args.layer);
+  const bool is_mla = args.cache.is_mla();
+  const int q_dim = static_cast<int>(args.out.shape[1]);
+  const int kv_dim = keys.num_heads * keys.width();
+  GeneralOutputs outputs{
+      .q = args.out.as<std::byte>(),
+      .q_stride_bytes = bytes_for(args.out.dtype, args.out.strides[0]),
+      .q_dtype = args.out.dtype,
+      .tokens = static_cast<int>(args.x.shape[0]),
+      .q_dim = q_dim,
+      .kv_dim = kv_dim,
+      .columns = q_dim + (is_mla ? 1 : 2) * kv_dim,
+      .keys = keys,
+      .kv_dtype = keys.row_format.parts[0].dtype,
+      .value_offset_bytes = is_mla ? 0 : args.cache.value(args.layer).data - keys.data,
+      .row_offsets = args.row_offsets.as<const std::uint32_t>(),
+      .has_whole_fours = q_dim % 4 == 0 && keys.width() % 4 == 0,
+  };
+  if (args.bias.has_value()) {
+    outputs.bias = args.bias->as<const std::byte>();
+    outputs.bias_dtype = args.bias->dtype;
+  }
+  return outputs;
+}
+
+}  // namespace
+
+GeneralParams make_general_params(const FusedQkvArgs& args) {
+  return {
+      .x = input_operand(args), .weight = weight_operand(args.weight), .outputs = outputs_of(args)};
 }
 
 }  // namespace quire::cuda::any::fused_qkv_matmul

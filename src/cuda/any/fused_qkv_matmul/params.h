@@ -8,8 +8,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "cuda/common/matmul/int4/packed_order.h"
+#include "cuda/common/matmul/int4/pack_order.h"
 #include "quire/kv_layer_view.h"
+#include "quire/ops/fused_qkv_matmul.h"
 #include "quire/weight.h"
 
 namespace quire::cuda::any::fused_qkv_matmul {
@@ -90,5 +91,8 @@ void launch_few(const GeneralParams& params, cudaStream_t stream);
 // x rounded to 8-bit integers per token and `group` columns, to out [tokens, columns], in the order
 // of the stored weight columns.
 void launch_round_input(const InputOperand& x, int group, float* out, cudaStream_t stream);
+
+// K and V go to the pages.
+GeneralParams make_general_params(const FusedQkvArgs& args);
 
 }  // namespace quire::cuda::any::fused_qkv_matmul

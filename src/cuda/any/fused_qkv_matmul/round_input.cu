@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Activations::int8: x rounded to 8-bit integers times a scale, as fp32 and in the order of the
 // stored weight columns. A warp has the columns of one token that share a weight scale.
-#include "cuda/any/fused_qkv_matmul/load_number.cuh"
+#include "cuda/any/fused_qkv_matmul/load_operands.cuh"
 #include "cuda/common/runtime/launch.h"
 
 namespace quire::cuda::any::fused_qkv_matmul {

@@ -2,9 +2,9 @@
 // From fp32 sums to Q, to the pages, or to the rows that wait for their encoding.
 #pragma once
 
-#include "cuda/any/fused_qkv_matmul/load_number.cuh"
-#include "cuda/common/rows/store_run.cuh"
+#include "cuda/any/fused_qkv_matmul/load_operands.cuh"
 #include "cuda/common/rows/token_place.cuh"
+#include "cuda/common/rows/vec8.cuh"
 
 namespace quire::cuda::any::fused_qkv_matmul {
 

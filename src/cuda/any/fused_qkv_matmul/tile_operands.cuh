@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "cuda/any/fused_qkv_matmul/load_input.cuh"
-#include "cuda/any/fused_qkv_matmul/load_weight.cuh"
+#include "cuda/any/fused_qkv_matmul/load_operands.cuh"
 #include "cuda/any/fused_qkv_matmul/tiles.cuh"
 
 namespace quire::cuda::any::fused_qkv_matmul {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Any row that fits into shared memory, any alignment, any pairs: a warp per row.
 #include "cuda/any/index_rows/target.cuh"
-#include "cuda/common/rows/row_number.cuh"
+#include "cuda/common/rows/number.cuh"
 #include "cuda/common/runtime/launch.h"
 #include "cuda/common/thread/warp_reduce.cuh"
 

@@ -4,12 +4,11 @@
 // that are there. What the first warp does must take less time than the work: pages are asked for a stage ahead.
 #pragma once
 
-#include "cuda/any/index_rows/known_steps.cuh"
 #include "cuda/any/index_rows/row_steps.cuh"
 #include "cuda/any/index_rows/target.cuh"
-#include "cuda/common/pipeline/bulk_copy.cuh"
 #include "cuda/common/pipeline/ring.cuh"
-#include "cuda/common/rows/token_finder.cuh"
+#include "cuda/common/pipeline/tma.cuh"
+#include "cuda/common/rows/token_place.cuh"
 
 namespace quire::cuda::any::index_rows {
 

@@ -2,7 +2,6 @@
 // The end of a row that a few lanes hold in registers: its scale and its codes.
 #pragma once
 
-#include "cuda/any/index_rows/known_steps.cuh"
 #include "cuda/any/index_rows/row_steps.cuh"
 #include "cuda/any/index_rows/target.cuh"
 #include "cuda/common/rows/vec8.cuh"

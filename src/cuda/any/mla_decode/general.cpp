@@ -3,7 +3,6 @@
 #include "cuda/common/general_attention/paged_attention.h"
 #include "cuda/common/mla/finish_rows.h"
 #include "cuda/common/mla/head_product.h"
-#include "cuda/common/mla/prepare_x.h"
 #include "cuda/common/runtime/carver.h"
 #include "cuda/common/runtime/device_facts.h"
 #include "cuda/common/runtime/device_scope.h"

@@ -1,11 +1,234 @@
 // SPDX-License-Identifier: Apache-2.0
 // A block per token: scores of its keys into the block's own row of scratch, then the selection.
-#include "cuda/any/mla_indexer/score_keys.cuh"
-#include "cuda/any/mla_indexer/select.cuh"
+#include <cstdint>
+
+#include "cuda/any/mla_indexer/params.h"
+#include "cuda/common/rows/rank.cuh"
+#include "cuda/common/rows/row_reader.cuh"
 #include "cuda/common/rows/token_place.cuh"
 #include "cuda/common/runtime/launch.h"
 
 namespace quire::cuda::any::mla_indexer {
+
+// The scores of one token for all keys that it may see, 64 keys × 64 heads at a time, as ranks:
+// unsigned numbers in the order of the scores.
+
+inline constexpr int kIndexerThreads = 256;
+inline constexpr int kIndexerTile = 64;   // keys, and heads
+inline constexpr int kIndexerChunk = 64;  // columns of a step
+inline constexpr int kIndexerGroups = 16;
+inline constexpr int kIndexerSums = kIndexerTile / kIndexerGroups;
+
+struct ScoreShared {
+  float keys[kIndexerTile][kIndexerChunk + 4];
+  float queries[kIndexerTile][kIndexerChunk + 4];
+  float parts[kIndexerGroups][kIndexerTile];  // of the sum over heads
+  RowPlace places[kIndexerTile];
+};
+
+struct IndexedToken {
+  std::int64_t token;
+  int sequence;
+};
+
+// Dot products of 64 heads from first_head on with the 64 keys of the tile.
+__device__ inline void multiply_heads(const IndexerParams& params, const IndexedToken& at,
+                                      int first_head, ScoreShared& shared,
+                                      float (&sums)[kIndexerSums][kIndexerSums]) {
+  constexpr int kRuns = kIndexerChunk / kVec8;
+  const int key_group = static_cast<int>(threadIdx.x) % kIndexerGroups;
+  const int head_group = static_cast<int>(threadIdx.x) / kIndexerGroups;
+  const PlainRows keys{
+      .dtype = DType::fp8_e4m3, .width = params.q.width, .reads_vec8 = params.keys.reads_vec8};
+  const int key_offset = params.keys.view.row_format.parts[0].offset_bytes;
+  for (int column = 0; column < params.q.width; column += kIndexerChunk) {
+    __syncthreads();
+    for (int i = threadIdx.x; i < kIndexerTile * kRuns; i += kIndexerThreads) {
+      const int row = i / kRuns;
+      const int run = i % kRuns * kVec8;
+      const RowPlace place = shared.places[row];
+      float values[kVec8];
+      load_columns(keys, place.exists() ? place.row + key_offset : nullptr, column + run, values);
+      reinterpret_cast<float4*>(&shared.keys[row][run])[0] = {values[0], values[1], values[2],
+                                                              values[3]};
+      reinterpret_cast<float4*>(&shared.keys[row][run])[1] = {values[4], values[5], values[6],
+                                                              values[7]};
+      const int head = first_head + row;
+      const std::byte* q = params.q.data + at.token * params.q.token_bytes +
+                           std::int64_t{head} * params.q.head_bytes;
+      load_columns(params.q, head < params.heads ? q : nullptr, column + run, values);
+      reinterpret_cast<float4*>(&shared.queries[row][run])[0] = {values[0], values[1], values[2],
+                                                                 values[3]};
+      reinterpret_cast<float4*>(&shared.queries[row][run])[1] = {values[4], values[5], values[6],
+                                                                 values[7]};
+    }
+    __syncthreads();
+#pragma unroll 4
+    for (int c = 0; c < kIndexerChunk; c += 4) {
+      float4 q[kIndexerSums];
+#pragma unroll
+      for (int i = 0; i < kIndexerSums; ++i) {
+        q[i] =
+            *reinterpret_cast<const float4*>(&shared.queries[head_group + i * kIndexerGroups][c]);
+      }
+#pragma unroll
+      for (int j = 0; j < kIndexerSums; ++j) {
+        const float4 k =
+            *reinterpret_cast<const float4*>(&shared.keys[key_group + j * kIndexerGroups][c]);
+#pragma unroll
+        for (int i = 0; i < kIndexerSums; ++i) {
+          sums[i][j] = fmaf(q[i].w, k.w,
+                            fmaf(q[i].z, k.z, fmaf(q[i].y, k.y, fmaf(q[i].x, k.x, sums[i][j]))));
+        }
+      }
+    }
+  }
+}
+
+// Σ over this thread's heads of max(0, dot) · q_scale, for each of its keys.
+__device__ inline void weigh_heads(const IndexerParams& params, const IndexedToken& at,
+                                   int first_head, const float (&sums)[kIndexerSums][kIndexerSums],
+                                   float (&weighted)[kIndexerSums]) {
+  const int head_group = static_cast<int>(threadIdx.x) / kIndexerGroups;
+#pragma unroll
+  for (int i = 0; i < kIndexerSums; ++i) {
+    const int head = first_head + head_group + i * kIndexerGroups;
+    if (head >= params.heads) continue;
+    const float scale =
+        params.q_scale[at.token * params.q_scale_token_stride + head * params.q_scale_head_stride];
+#pragma unroll
+    for (int j = 0; j < kIndexerSums; ++j) {
+      const float positive = sums[i][j] < 0.0f ? 0.0f : sums[i][j];  // NaN stays
+      weighted[j] = fmaf(positive, scale, weighted[j]);
+    }
+  }
+}
+
+// Ranks of the keys [first, first + 64) below `bound`.
+__device__ inline void score_tile(const IndexerParams& params, const IndexedToken& at,
+                                  std::int64_t first, std::int64_t bound, ScoreShared& shared,
+                                  std::uint32_t* ranks) {
+  const KvLayerView& view = params.keys.view;
+  __syncthreads();
+  if (threadIdx.x < kIndexerTile) {
+    const std::int64_t key = first + threadIdx.x;
+    shared.places[threadIdx.x] = key < bound ? place_row(view, at.sequence, key, 0) : RowPlace{};
+  }
+  float weighted[kIndexerSums] = {};
+  for (int head = 0; head < params.heads; head += kIndexerTile) {
+    float sums[kIndexerSums][kIndexerSums] = {};
+    multiply_heads(params, at, head, shared, sums);
+    weigh_heads(params, at, head, sums, weighted);
+  }
+#pragma unroll
+  for (int j = 0; j < kIndexerSums; ++j) {
+    shared.parts[threadIdx.x / kIndexerGroups][threadIdx.x % kIndexerGroups + j * kIndexerGroups] =
+        weighted[j];
+  }
+  __syncthreads();
+  if (threadIdx.x >= kIndexerTile || first + threadIdx.x >= bound) return;
+  const RowPlace place = shared.places[threadIdx.x];
+  float sum = 0.0f;
+  for (int group = 0; group < kIndexerGroups; ++group) sum += shared.parts[group][threadIdx.x];
+  const float scale = place.exists() ? scale_of(view, view.row_format.parts[0], place, 0, 0) : 0.0f;
+  ranks[first + threadIdx.x] = place.exists() ? rank_of(sum * scale) : kAbsentRank;
+}
+
+// The best of a row of ranks, exactly: a radix select of 8 bits a pass finds the last rank that is
+// taken and how many keys of that rank, then the positions are written in ascending order.
+
+struct GeneralSelectShared {
+  unsigned counts[256];
+  unsigned warp_counts[kIndexerThreads / 32];
+  unsigned bucket;
+  unsigned before;  // ranks in greater buckets
+};
+
+// Keys above `rank` are all taken, of those that have it the first `ties`.
+struct Threshold {
+  std::uint32_t rank;
+  std::int64_t ties;
+};
+
+// The bucket, from the greatest down, in which the wanted-th key lies.
+__device__ inline void find_bucket(GeneralSelectShared& shared, std::int64_t wanted) {
+  if (threadIdx.x != 0) return;
+  unsigned before = 0;
+  int bucket = 255;
+  while (bucket > 0 && before + shared.counts[bucket] < wanted) before += shared.counts[bucket--];
+  shared.bucket = static_cast<unsigned>(bucket);
+  shared.before = before;
+}
+
+// More ranks than `wanted`. Where fewer keys have a page, the threshold is the rank of none, and no
+// key of that rank is taken.
+__device__ inline Threshold find_threshold(const std::uint32_t* ranks, std::int64_t bound,
+                                           std::int64_t wanted, GeneralSelectShared& shared) {
+  std::uint32_t prefix = 0;
+  for (int shift = 24; shift >= 0; shift -= 8) {
+    __syncthreads();
+    shared.counts[threadIdx.x] = 0;
+    __syncthreads();
+    for (std::int64_t key = threadIdx.x; key < bound; key += kIndexerThreads) {
+      const std::uint32_t rank = ranks[key];
+      // The bits above this pass's; a shift by 32 is not one.
+      const bool is_candidate = shift == 24 || rank >> (shift + 8) == prefix;
+      if (is_candidate) atomicAdd(&shared.counts[rank >> shift & 0xffu], 1u);
+    }
+    __syncthreads();
+    find_bucket(shared, wanted);
+    __syncthreads();
+    prefix = prefix << 8 | shared.bucket;
+    wanted -= shared.before;
+  }
+  return {.rank = prefix, .ties = prefix == kAbsentRank ? 0 : wanted};
+}
+static_assert(kIndexerThreads == 256, "a thread clears a bucket");
+
+struct BlockCount {
+  unsigned before;  // flags of the threads before this one
+  unsigned total;
+};
+
+__device__ inline BlockCount count_flags(bool flag, GeneralSelectShared& shared) {
+  const unsigned votes = __ballot_sync(0xffffffffu, flag);
+  const unsigned warp = threadIdx.x / 32;
+  const unsigned lane = threadIdx.x % 32;
+  __syncthreads();
+  if (lane == 0) shared.warp_counts[warp] = __popc(votes);
+  __syncthreads();
+  BlockCount count{.before = static_cast<unsigned>(__popc(votes & ((1u << lane) - 1u))),
+                   .total = 0};
+  for (unsigned w = 0; w < kIndexerThreads / 32; ++w) {
+    if (w < warp) count.before += shared.warp_counts[w];
+    count.total += shared.warp_counts[w];
+  }
+  return count;
+}
+
+// Positions below `bound` for which `rank(position)` is past the threshold, ascending, then -1.
+template <typename Rank>
+__device__ inline void write_selection(const Rank& rank, std::int64_t bound, Threshold threshold,
+                                       std::int64_t top_k, std::int32_t* out,
+                                       GeneralSelectShared& shared) {
+  std::int64_t taken = 0;
+  std::int64_t ties = 0;
+  for (std::int64_t first = 0; first < bound; first += kIndexerThreads) {
+    const std::int64_t key = first + threadIdx.x;
+    const std::uint32_t own = key < bound ? rank(key) : kAbsentRank;
+    const bool is_tie = key < bound && own == threshold.rank;
+    const BlockCount tied = count_flags(is_tie, shared);
+    const bool is_taken = own > threshold.rank || (is_tie && ties + tied.before < threshold.ties);
+    const BlockCount chosen = count_flags(is_taken, shared);
+    if (is_taken) out[taken + chosen.before] = static_cast<std::int32_t>(key);
+    ties += tied.total;
+    taken += chosen.total;
+  }
+  for (std::int64_t slot = taken + threadIdx.x; slot < top_k; slot += kIndexerThreads) {
+    out[slot] = -1;
+  }
+}
+
 namespace {
 
 struct IndexerShared {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A warp per 128 latent columns of a buffer row. Rows without a key are zeros: nobody sees them.
-#include "cuda/any/mla_prefill/place_of_row.cuh"
+#include "cuda/any/mla_prefill/chunk_rows.cuh"
 #include "cuda/common/mla/fp8_group.cuh"
 #include "cuda/common/runtime/launch.h"
 

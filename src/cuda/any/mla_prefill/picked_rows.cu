@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/any/mla_prefill/picked_rows.h"
-#include "cuda/common/rows/ragged.cuh"
+#include "cuda/common/rows/token_place.cuh"
 #include "cuda/common/runtime/launch.h"
-#include "cuda/common/thread/warp_scan.cuh"
+#include "cuda/common/thread/warp_reduce.cuh"
 
 namespace quire::cuda::any::mla_prefill {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "cuda/any/quantize_fp8/scale.cuh"
 #include "cuda/common/rows/divisor.h"
-#include "cuda/common/rows/largest.cuh"
+#include "cuda/common/rows/granule_coder.cuh"
 #include "cuda/common/runtime/launch.h"
 
 namespace quire::cuda::any::quantize_fp8 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A block remaps a piece of one token's row; the token's part of the page table stays in the cache.
 #include "cuda/any/remap_sparse_indices/launch.h"
-#include "cuda/common/rows/ragged.cuh"
+#include "cuda/common/rows/token_place.cuh"
 #include "cuda/common/runtime/device_facts.h"
 #include "cuda/common/runtime/device_scope.h"
 #include "cuda/common/runtime/launch.h"

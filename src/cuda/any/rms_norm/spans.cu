@@ -3,9 +3,9 @@
 // tokens there are is known on the device alone, so the grid is as large as the card, and every warp walks: 32
 // spans are found at once, a lane each.
 #include "cuda/any/rms_norm/params.h"
-#include "cuda/common/rows/any_vec8.cuh"
 #include "cuda/common/rows/divisor.h"
-#include "cuda/common/rows/token_finder.cuh"
+#include "cuda/common/rows/token_place.cuh"
+#include "cuda/common/rows/vec8.cuh"
 #include "cuda/common/runtime/launch.h"
 
 namespace quire::cuda::any::rms_norm {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Any row format, any alignment, in double: a warp per row.
 #include "cuda/any/rope/params.h"
+#include "cuda/common/rows/number.cuh"
 #include "cuda/common/rows/rope_angles.cuh"
-#include "cuda/common/rows/row_number.cuh"
 #include "cuda/common/runtime/launch.h"
 #include "cuda/common/thread/warp_reduce.cuh"
 

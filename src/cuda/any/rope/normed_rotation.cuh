@@ -4,11 +4,64 @@
 // so that slots 0 and 1 of a lane hold the two halves of its pairs.
 #pragma once
 
-#include "cuda/any/rope/norm_weights.cuh"
+#include "cuda/any/rope/params.h"
 #include "cuda/any/rope/token_walk.cuh"
 #include "cuda/common/rows/rope_angles.cuh"
+#include "cuda/common/rows/vec8.cuh"
 
 namespace quire::cuda::any::rope {
+
+// The weights of q's norm and of the key's in shared memory, as fp32 and with their offset: every row of a block
+// needs them. Vectors of eight stand as two halves apart, so that neighbouring lanes read neighbouring banks.
+
+class NormWeights {
+ public:
+  static constexpr int kMostColumns = 1024;
+
+  // All threads of the block.
+  __device__ void fill(const RopeNorm& norm, float offset) {
+    for (int c = static_cast<int>(threadIdx.x); c < norm.columns; c += blockDim.x) {
+      const float weight = load_one(norm.gamma, norm.dtype, c) + offset;
+      reinterpret_cast<float*>(&halves_[c / 4 % 2][c / kVec8])[c % 4] = weight;
+    }
+  }
+
+  // The same, but 1 where there is no norm, of `columns` columns.
+  __device__ void fill_or_ones(const RopeNorm& norm, int columns, float offset) {
+    if (norm.gamma != nullptr) return fill(norm, offset);
+    for (int i = static_cast<int>(threadIdx.x); i < columns / kVec8; i += blockDim.x) {
+      halves_[0][i] = halves_[1][i] = make_float4(1.0f, 1.0f, 1.0f, 1.0f);
+    }
+  }
+
+  // Of eight columns from `column` on.
+  __device__ void load(int column, float (&weights)[kVec8]) const {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const float4 half = halves_[h][column / kVec8];
+      weights[4 * h] = half.x;
+      weights[4 * h + 1] = half.y;
+      weights[4 * h + 2] = half.z;
+      weights[4 * h + 3] = half.w;
+    }
+  }
+
+  // values · factor · weights, of the same columns.
+  __device__ void scale(int column, float factor, float (&values)[kVec8]) const {
+    float gamma[kVec8];
+    load(column, gamma);
+#pragma unroll
+    for (int i = 0; i < kVec8; ++i) values[i] = values[i] * factor * gamma[i];
+  }
+
+ private:
+  float4 halves_[2][kMostColumns / kVec8];
+};
+
+struct BlockWeights {
+  NormWeights query;
+  NormWeights key;
+};
 
 enum class Pairing : std::uint8_t { half_split, interleaved };
 

@@ -5,7 +5,7 @@
 
 #include "cuda/any/rope/turned_rows.cuh"
 #include "cuda/common/rows/divisor.h"
-#include "cuda/common/rows/token_finder.cuh"
+#include "cuda/common/rows/token_place.cuh"
 #include "cuda/common/runtime/launch.h"
 
 namespace quire::cuda::any::rope {

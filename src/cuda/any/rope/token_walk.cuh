@@ -6,7 +6,7 @@
 #include "cuda/any/rope/params.h"
 #include "cuda/common/rows/divisor.h"
 #include "cuda/common/rows/rope_angles.cuh"
-#include "cuda/common/rows/token_finder.cuh"
+#include "cuda/common/rows/token_place.cuh"
 
 namespace quire::cuda::any::rope {
 

@@ -5,7 +5,7 @@
 //   (a, b) → factor · (a · γa · cos - b · γb · sin, a · γa · sin + b · γb · cos)
 #pragma once
 
-#include "cuda/any/rope/norm_weights.cuh"
+#include "cuda/any/rope/normed_rotation.cuh"
 #include "cuda/common/rows/rope_angles.cuh"
 
 namespace quire::cuda::any::rope {

@@ -4,7 +4,7 @@
 #include "cuda/common/runtime/device_facts.h"
 #include "cuda/common/runtime/device_scope.h"
 #include "cuda/common/runtime/launch.h"
-#include "cuda/common/thread/warp_scan.cuh"
+#include "cuda/common/thread/warp_reduce.cuh"
 
 namespace quire::cuda::any::row_offsets {
 namespace {

@@ -1,11 +1,84 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/any/sparse_mla/chosen_keys.cuh"
+#include "cuda/any/sparse_mla/params.h"
 #include "cuda/common/general_attention/attend_output.cuh"
 #include "cuda/common/general_attention/attend_tile.cuh"
+#include "cuda/common/mask/mask_program.cuh"
 #include "cuda/common/rows/token_place.cuh"
 #include "cuda/common/runtime/launch.h"
 
 namespace quire::cuda::any::sparse_mla {
+
+// The rows and keys of one tile of sparse_mla: heads of one token over the rows that its slots name.
+// The slots of the second stream begin at a tile's border, so that a tile has one row format.
+
+template <int kTileKeys> class ChosenKeys {
+ public:
+  struct Row {
+    std::int64_t token;
+    std::int32_t head;
+  };
+
+  __device__ ChosenKeys(const SparseAttentionParams& params, std::int64_t token, int sequence,
+                        int first_head, int num_rows)
+      : params_(params),
+        token_(token),
+        sequence_(sequence),
+        first_head_(first_head),
+        num_rows_(num_rows),
+        border_((params.streams[0].slots + kTileKeys - 1) / kTileKeys * kTileKeys) {}
+
+  __device__ int num_rows() const { return num_rows_; }
+  __device__ int key_width() const { return params_.q.width; }
+  __device__ int value_width() const { return params_.output.width; }
+  __device__ KeySpan slots() const { return {0, border_ + params_.streams[1].slots}; }
+  // Which slots hold a key is known once they are read.
+  __device__ TileStatus classify(const KeySpan&) const { return TileStatus::all; }
+  __device__ void begin_tile(std::int64_t slot) { stream_ = slot >= border_ ? 1 : 0; }
+
+  __device__ Row row(int r) const {
+    return {.token = token_, .head = first_head_ + min(r, num_rows_ - 1)};
+  }
+  __device__ bool shows(const Row&, std::int64_t) const { return true; }
+  __device__ float score(const Row&, std::int64_t, float raw) const { return raw * params_.scale; }
+
+  __device__ KeyPlace locate(std::int64_t slot) const {
+    const ChosenStream& stream = params_.streams[stream_];
+    const KvLayerView& view = stream.rows.view;
+    slot -= stream_ == 1 ? border_ : 0;
+    std::int64_t slots = stream.slots;
+    if (stream.lengths != nullptr) slots = min(slots, std::int64_t{stream.lengths[token_]});
+    if (slot >= slots) return {};
+    const std::int64_t position = stream.indices[token_ * stream.indices_stride + slot];
+    const std::int64_t num_keys = std::int64_t{view.cache_lengths[sequence_]} +
+                                  params_.row_offsets[sequence_ + 1] -
+                                  params_.row_offsets[sequence_];
+    if (position < 0 || position >= num_keys) return {};
+    const RowPlace place = place_row(view, sequence_, position, 0);
+    return {.key = place, .value = place};
+  }
+
+  __device__ void load_query(int r, int column, float (&values)[kVec8]) const {
+    const std::byte* q = params_.q.data + token_ * params_.q.token_bytes +
+                         std::int64_t{first_head_ + r} * params_.q.head_bytes;
+    load_columns(params_.q, r < num_rows_ ? q : nullptr, column, values);
+  }
+  __device__ void load_key(const KeyPlace& place, int column, float (&values)[kVec8]) const {
+    load_columns(params_.streams[stream_].rows, place.key, column, key_width(), values);
+  }
+  __device__ void load_value(const KeyPlace& place, int column, float (&values)[kVec8]) const {
+    load_columns(params_.streams[stream_].rows, place.value, column, value_width(), values);
+  }
+
+ private:
+  const SparseAttentionParams& params_;
+  std::int64_t token_;
+  int sequence_;
+  int first_head_;
+  int num_rows_;
+  std::int64_t border_;  // first slot of the second stream
+  int stream_ = 0;       // of the tile in hand
+};
+
 namespace {
 
 template <typename Config>

@@ -4,7 +4,7 @@
 #include "cuda/any/store/params.h"
 #include "cuda/common/rows/divisor.h"
 #include "cuda/common/rows/load_once.cuh"
-#include "cuda/common/rows/token_finder.cuh"
+#include "cuda/common/rows/token_place.cuh"
 #include "cuda/common/runtime/launch.h"
 
 namespace quire::cuda::any::store {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Any row format, any alignment, in double: a warp per row. And ready-made scales, a thread each.
 #include "cuda/any/store/params.h"
-#include "cuda/common/rows/row_number.cuh"
+#include "cuda/common/rows/number.cuh"
 #include "cuda/common/rows/token_place.cuh"
 #include "cuda/common/runtime/launch.h"
 

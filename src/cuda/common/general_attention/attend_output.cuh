@@ -3,8 +3,8 @@
 #pragma once
 
 #include "cuda/common/general_attention/attend_output.h"
-#include "cuda/common/general_attention/attend_shared.cuh"
-#include "cuda/common/rows/any_vec8.cuh"
+#include "cuda/common/general_attention/attend_tile.cuh"
+#include "cuda/common/rows/vec8.cuh"
 
 namespace quire::cuda {
 

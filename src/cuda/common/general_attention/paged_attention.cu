@@ -1,10 +1,98 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/common/general_attention/attend_output.cuh"
 #include "cuda/common/general_attention/attend_tile.cuh"
-#include "cuda/common/general_attention/paged_keys.cuh"
+#include "cuda/common/general_attention/paged_attention.h"
+#include "cuda/common/mask/mask_program.cuh"
+#include "cuda/common/rows/token_place.cuh"
 #include "cuda/common/runtime/launch.h"
+#include "cuda/common/softmax/score.cuh"
 
 namespace quire::cuda {
+
+// The rows and keys of one tile of flash_attention: tokens × heads of a group over a sequence's pages.
+// A slot is a position.
+
+class GeneralPagedKeys {
+ public:
+  struct Row {
+    std::int64_t token;
+    std::int64_t position;
+    std::int32_t head;
+    float slope;
+  };
+
+  __device__ GeneralPagedKeys(const PagedAttentionParams& params, const RowTile& tile, int kv_head)
+      : params_(params),
+        tile_(tile),
+        kv_head_(kv_head),
+        first_token_(params.row_offsets[tile.sequence]),
+        cache_length_(params.keys.view.cache_lengths[tile.sequence]),
+        num_keys_(cache_length_ + params.row_offsets[tile.sequence + 1] - first_token_),
+        band_{.first = cache_length_ + tile.first_row / params.group,
+              .last = cache_length_ + (tile.first_row + tile.num_rows - 1) / params.group,
+              .cache_length = cache_length_} {}
+
+  __device__ int num_rows() const { return static_cast<int>(tile_.num_rows); }
+  __device__ int key_width() const { return params_.q.width; }
+  __device__ int value_width() const { return params_.output.width; }
+  __device__ KeySpan slots() const { return visible_span(params_.mask, band_, num_keys_); }
+  __device__ TileStatus classify(const KeySpan& keys) const {
+    return cuda::classify(params_.mask, band_, keys);
+  }
+  __device__ void begin_tile(std::int64_t) {}
+
+  // Rows past the tile's last one repeat it; nobody stores them.
+  __device__ Row row(int r) const {
+    const std::int64_t packed = tile_.first_row + min(r, num_rows() - 1);
+    const std::int64_t local = packed / params_.group;
+    const auto head =
+        static_cast<std::int32_t>(kv_head_ * params_.group + packed - local * params_.group);
+    return {
+        .token = first_token_ + local,
+        .position = cache_length_ + local,
+        .head = head,
+        .slope = params_.score.alibi_slopes == nullptr ? 0.0f : params_.score.alibi_slopes[head]};
+  }
+
+  __device__ KeyPlace locate(std::int64_t slot) const {
+    if (slot >= num_keys_) return {};
+    return {.key = place_row(params_.keys.view, tile_.sequence, slot, kv_head_),
+            .value = place_row(params_.values.view, tile_.sequence, slot, kv_head_)};
+  }
+
+  __device__ bool shows(const Row& row, std::int64_t slot) const {
+    return cuda::shows(
+        params_.mask, {.token = row.token, .position = row.position, .cache_length = cache_length_},
+        slot);
+  }
+  __device__ float score(const Row& row, std::int64_t slot, float raw) const {
+    return modify_score(params_.score, row.slope, raw, slot - row.position);
+  }
+
+  __device__ void load_query(int r, int column, float (&values)[kVec8]) const {
+    if (r >= num_rows()) return set_zero(values);
+    const Row at = row(r);
+    load_columns(params_.q,
+                 params_.q.data + at.token * params_.q.token_bytes + at.head * params_.q.head_bytes,
+                 column, values);
+  }
+  __device__ void load_key(const KeyPlace& place, int column, float (&values)[kVec8]) const {
+    load_columns(params_.keys, place.key, column, key_width(), values);
+  }
+  __device__ void load_value(const KeyPlace& place, int column, float (&values)[kVec8]) const {
+    load_columns(params_.values, place.value, column, value_width(), values);
+  }
+
+ private:
+  const PagedAttentionParams& params_;
+  RowTile tile_;
+  int kv_head_;
+  std::int64_t first_token_;
+  std::int64_t cache_length_;
+  std::int64_t num_keys_;
+  QueryBand band_;
+};
+
 namespace {
 
 template <typename Config>

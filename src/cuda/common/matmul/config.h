@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "cuda/common/pipeline/tile_walk.h"
 #include "quire/dtype.h"
 
 namespace quire::cuda {
@@ -95,5 +96,62 @@ struct TileConfig {
     return consumers > 1 && tile_n >= (scaling == Scaling::blocks ? 96 : 128);
   }
 };
+
+// One of kParts parts of a tile, each a few groups of 32 columns.
+template <int kPart, int kParts> struct TilePart {
+  static constexpr int first(int groups) { return groups * kPart / kParts; }
+  static constexpr int end(int groups) { return groups * (kPart + 1) / kParts; }
+  static constexpr bool kIsLast = kPart + 1 == kParts;
+};
+
+using WholeTile = TilePart<0, 1>;
+
+// All of a tile of kColumns columns.
+template <int kColumns> struct TailTile {
+  static constexpr int first(int) { return 0; }
+  static constexpr int end(int) { return kColumns / 32; }
+  static constexpr bool kIsLast = true;
+};
+
+// The groups of a tile that are stored at once where only half of them can wait, and Part of the others.
+struct ImmediateHalf {
+  static constexpr int first(int) { return 0; }
+  static constexpr int end(int groups) { return groups - groups / 2; }
+  static constexpr bool kIsLast = false;
+};
+template <typename Part> struct DeferredHalf {
+  static constexpr int first(int groups) {
+    return ImmediateHalf::end(groups) + Part::first(groups / 2);
+  }
+  static constexpr int end(int groups) {
+    return ImmediateHalf::end(groups) + Part::end(groups / 2);
+  }
+  static constexpr bool kIsLast = Part::kIsLast;
+};
+
+// Tiles narrower than the others, for the end of a launch: whole ones alone would leave some clusters idle in the
+// last round.
+//
+//   columns of the grid   to its right
+//   whole                 whole
+//   whole                 narrow         the last `rows` rows
+
+struct TailTiles {
+  int rows = 0;
+  int columns = 0;
+  int whole_columns = 0;  // to the right of the grid, above
+};
+
+// Which narrow tile a cluster computes when it has had its share of `whole` tiles (cluster, cluster + clusters, …)
+// and `had` narrow ones. The clusters without a tile in the last round of whole ones compute `meanwhile` each, then
+// every cluster one in each round.
+QUIRE_HOST_DEVICE inline int tail_tile(int whole, int clusters, int cluster, int had,
+                                       int meanwhile) {
+  const int busy = whole % clusters;  // in that round; 0: all of them
+  const int idle = busy == 0 ? 0 : clusters - busy;
+  const bool was_idle = idle > 0 && cluster >= busy;
+  if (was_idle && had < meanwhile) return cluster - busy + had * idle;
+  return meanwhile * idle + cluster + (had - (was_idle ? meanwhile : 0)) * clusters;
+}
 
 }  // namespace quire::cuda

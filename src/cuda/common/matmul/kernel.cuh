@@ -11,7 +11,6 @@
 #include "cuda/common/matmul/roles/address.cuh"
 #include "cuda/common/matmul/roles/load.cuh"
 #include "cuda/common/matmul/roles/multiply.cuh"
-#include "cuda/common/matmul/roles/scale.cuh"
 
 namespace quire::cuda {
 

@@ -2,13 +2,17 @@
 // What the kernels of fused_qkv_matmul receive: plain values, made on the host.
 #pragma once
 
+#include <cuda_runtime_api.h>
+
 #include <cstddef>
 #include <cstdint>
 
-#include "cuda/common/matmul/tail_tiles.h"
+#include "cuda/common/matmul/config.h"
 #include "cuda/common/pipeline/tile_walk.h"
 #include "cuda/common/runtime/tensor_map.h"
 #include "quire/kv_layer_view.h"
+#include "quire/tensor_view.h"
+#include "quire/tile_descriptor.h"
 
 namespace quire::cuda {
 
@@ -96,5 +100,42 @@ struct TileParams {
   TailTiles tail{};  // where the variant has any
   TensorMap tail_weight{};
 };
+
+// How a tile kernel is launched, whatever it multiplies.
+
+struct TileLaunch {
+  int blocks = 0;  // a multiple of the cluster
+  cudaStream_t stream = nullptr;
+};
+
+// What the tile kernels multiply with the weights: rows [rows, K], 128 bytes of K at a time.
+
+inline constexpr std::int64_t kRowBytesOfK = 128;
+
+// Blocks of K in a row.
+inline int blocks_of_k(const TensorView& x) {
+  const std::int64_t bytes = bytes_for(x.dtype, x.shape[1]);
+  return static_cast<int>((bytes + kRowBytesOfK - 1) / kRowBytesOfK);
+}
+
+inline TileDescriptor row_tile(const TensorView& x, int box_rows) {
+  TileDescriptor tile;
+  tile.dtype = x.dtype;
+  tile.rank = 2;
+  tile.dims = {x.shape[1], x.shape[0]};
+  tile.strides_bytes = {bytes_for(x.dtype, x.strides[0])};
+  tile.box = {static_cast<std::int32_t>(kRowBytesOfK / bytes_for(x.dtype, 1)), box_rows};
+  tile.swizzle = Swizzle::b128;
+  tile.l2_promotion = L2Promotion::b256;
+  return tile;
+}
+
+// Whether the scales of four blocks of K in a row, [rows, blocks], may be loaded as 16 bytes from every
+// fourth block on.
+inline bool stand_side_by_side(const float* scales, std::int64_t row_stride,
+                               std::int64_t block_stride, std::int64_t blocks) {
+  return reinterpret_cast<std::uintptr_t>(scales) % 16 == 0 && row_stride % 4 == 0 &&
+         block_stride == 1 && blocks % 4 == 0;
+}
 
 }  // namespace quire::cuda

@@ -6,7 +6,7 @@
 
 #include "cuda/common/matmul/dense_rows.cuh"
 #include "cuda/common/matmul/params.h"
-#include "cuda/common/rows/store_run.cuh"
+#include "cuda/common/rows/vec8.cuh"
 
 namespace quire::cuda {
 

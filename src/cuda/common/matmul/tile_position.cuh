@@ -5,7 +5,7 @@
 #include "cuda/common/matmul/config.h"
 #include "cuda/common/matmul/params.h"
 #include "cuda/common/pipeline/tile_walk.h"
-#include "cuda/common/thread/block.cuh"
+#include "cuda/common/thread/thread.cuh"
 
 namespace quire::cuda {
 

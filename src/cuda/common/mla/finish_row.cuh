@@ -3,11 +3,32 @@
 // number is rounded twice on its way to the cache.
 #pragma once
 
-#include "cuda/common/mla/finish_plain.h"
-#include "cuda/common/rows/any_vec8.cuh"
+#include "cuda/common/mla/finish_rows.h"
+#include "cuda/common/mla/head_product.h"
+#include "cuda/common/rows/number.cuh"
+#include "cuda/common/rows/token_place.cuh"
+#include "cuda/common/rows/vec8.cuh"
 #include "cuda/common/thread/warp_reduce.cuh"
 
 namespace quire::cuda {
+
+// One interleaved rope pair, in double: the bits of the oracle wherever one rounding decides.
+
+struct RotatedPair {
+  double a;
+  double b;
+};
+
+// A position past the table is the caller's mistake; it is not followed out of it.
+__device__ inline RotatedPair rotate_pair(const LatentAngles& angles, std::int64_t position,
+                                          int pair, double a, double b) {
+  if (angles.freqs == nullptr) return {a, b};
+  const std::int64_t row = position < angles.max_pos ? position : angles.max_pos - 1;
+  const std::int64_t at = row * angles.row_stride + 2 * pair;
+  const double cosine = load_number(angles.freqs, angles.dtype, at);
+  const double sine = load_number(angles.freqs, angles.dtype, at + 1);
+  return {a * cosine - b * sine, a * sine + b * cosine};
+}
 
 // On the way to 16 bits: cut off, with a last bit that remembers it, so that the rounding to come is
 // the only one (rows/quotient.cuh).
@@ -80,6 +101,20 @@ __device__ inline void rotate(const float (&angles)[kVec8], float (&values)[kVec
     values[i] = round_to_odd(a * cosine - b * sine);
     values[i + 1] = round_to_odd(a * sine + b * cosine);
   }
+}
+
+// One pair of the rope columns of a query. Not through the read-only path: y may be q.
+__device__ inline void rotate_query(const RotateQueriesParams& params, const TokenPlace& place,
+                                    std::int64_t token, std::int64_t head, int pair) {
+  const std::byte* q = params.q.data + token * params.q.token_bytes + head * params.q.head_bytes;
+  std::byte* y = params.y + token * params.y_token_bytes + head * params.y_head_bytes;
+  const int from = params.q.width - params.rope + 2 * pair;
+  const int to = params.y_width - params.rope + 2 * pair;
+  const RotatedPair turned =
+      rotate_pair(params.angles, place.position, pair, load_number(q, params.q.dtype, from),
+                  load_number(q, params.q.dtype, from + 1));
+  store_number(y, params.y_dtype, to, turned.a);
+  store_number(y, params.y_dtype, to + 1, turned.b);
 }
 
 }  // namespace quire::cuda

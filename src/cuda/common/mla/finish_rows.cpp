@@ -40,4 +40,58 @@ void finish_rows(const NewLatentRows& rows, float* scratch, const Context& conte
                     context);
 }
 
+namespace {
+
+constexpr std::int64_t kVectorBytes = 16;
+constexpr std::int64_t kVectorColumns = 8;
+
+bool is_aligned(const void* address, std::int64_t stride_bytes) {
+  return reinterpret_cast<std::uintptr_t>(address) % kVectorBytes == 0 &&
+         stride_bytes % kVectorBytes == 0;
+}
+
+}  // namespace
+
+bool is_plain_layer(const KvLayerView& view) {
+  const RowPart& part = view.row_format.parts[0];
+  const bool is_plain = view.row_format.is_uniform() && part.scale_source == ScaleSource::none &&
+                        (part.dtype == DType::bf16 || part.dtype == DType::f16);
+  return is_plain && view.width() % kVectorColumns == 0 && part.offset_bytes == 0 &&
+         is_aligned(view.data, view.token_stride_bytes) &&
+         view.page_stride_bytes % kVectorBytes == 0;
+}
+
+bool are_plain_rows(const NewLatentRows& rows) {
+  const KvLayerView view = rows.cache.key(rows.layer);
+  if (!is_plain_layer(view) || rows.kv_norm_gamma->shape[0] % kVectorColumns != 0) return false;
+  return !rows.kv.has_value() ||
+         (rows.kv->dtype == view.row_format.parts[0].dtype &&
+          is_aligned(rows.kv->data, bytes_for(rows.kv->dtype, rows.kv->strides[0])));
+}
+
+FinishPlainParams finish_plain_params(const NewLatentRows& rows) {
+  FinishPlainParams params{
+      .view = rows.cache.key(rows.layer),
+      .row_offsets = rows.row_offsets.as<const std::uint32_t>(),
+      .tokens = rows.tokens,
+      .how = {.angles = latent_angles(rows.freqs_cis),
+              .gamma = rows.kv_norm_gamma->as<const std::byte>(),
+              .gamma_dtype = rows.kv_norm_gamma->dtype,
+              .epsilon = rows.epsilon,
+              .latent = static_cast<std::int32_t>(rows.kv_norm_gamma->shape[0])}};
+  if (rows.kv.has_value()) {
+    params.kv = rows.kv->as<const std::byte>();
+    params.kv_token_bytes = bytes_for(rows.kv->dtype, rows.kv->strides[0]);
+  }
+  return params;
+}
+
+void finish_latent_rows(const NewLatentRows& rows, float* scratch, const Context& context) {
+  if (rows.freqs_cis.has_value() && are_plain_rows(rows)) {
+    launch_finish_plain(finish_plain_params(rows), static_cast<cudaStream_t>(context.stream));
+  } else {
+    finish_rows(rows, scratch, context);
+  }
+}
+
 }  // namespace quire::cuda

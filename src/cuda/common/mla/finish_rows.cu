@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A block per new token. Statistics in double: the normalised number is rounded twice on its way to
 // the cache, and an error before the first rounding can become a whole step after it.
+#include "cuda/common/mla/finish_row.cuh"
 #include "cuda/common/mla/finish_rows.h"
-#include "cuda/common/mla/rotate.cuh"
 #include "cuda/common/rows/row_reader.cuh"
 #include "cuda/common/rows/token_place.cuh"
 #include "cuda/common/runtime/launch.h"

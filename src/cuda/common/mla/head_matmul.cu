@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // A block: 64 rows × some tiles of 64 outputs of one head, 128 columns at a time; a warp has 16 of the
 // rows. Products of e4m3 are exact in bf16: a group's sums are scaled in fp32.
-#include "cuda/common/mla/head_matmul.h"
+#include "cuda/common/mla/head_product.h"
 
 #include <algorithm>
 
-#include "cuda/common/mla/head_matmul_tiles.cuh"
-#include "cuda/common/mla/rotate_query.cuh"
+#include "cuda/common/mla/finish_row.cuh"
+#include "cuda/common/mla/head_matmul.cuh"
 #include "cuda/common/runtime/launch.h"
 
 namespace quire::cuda {

@@ -7,6 +7,7 @@
 
 #include <optional>
 
+#include "cuda/common/mla/finish_rows.h"
 #include "cuda/common/rows/row_reader.h"
 
 namespace quire::cuda {
@@ -46,5 +47,64 @@ struct HeadProductParams {
 };
 
 void launch_head_product(const HeadProductParams& params, cudaStream_t stream);
+
+// What stands before a product with latent weights: rows as f32, quantized as fp8 weights ask for
+// it, and the rope part of queries rotated.
+
+// Columns [0, width) of plain rows [tokens, heads, ..] into f32 [tokens, heads, width], rounded to
+// `fp8` in groups of 128 and scaled back where that is an fp8 type.
+struct QuantizeRowsParams {
+  PlainRows x;
+  std::int64_t tokens = 0;
+  std::int32_t heads = 0;
+  std::int32_t width = 0;
+  DType fp8 = DType::f32;
+  float* y = nullptr;
+  std::int64_t y_token_stride = 0;  // elements
+  std::int64_t y_head_stride = 0;
+};
+
+void launch_quantize_rows(const QuantizeRowsParams& params, cudaStream_t stream);
+
+// The last `rope` columns of q [tokens, heads, ..], rotated, to the end of rows of y.
+struct RotateQueriesParams {
+  PlainRows q;
+  std::int64_t tokens = 0;
+  std::int32_t heads = 0;
+  std::int32_t rope = 0;
+  LatentAngles angles;
+  const std::uint32_t* row_offsets = nullptr;
+  const std::uint32_t* cache_lengths = nullptr;
+  std::int64_t batch = 0;
+  std::byte* y = nullptr;  // may be q itself
+  DType y_dtype = DType::f32;
+  std::int32_t y_width = 0;
+  std::int64_t y_token_bytes = 0;
+  std::int64_t y_head_bytes = 0;
+};
+
+void launch_rotate_queries(const RotateQueriesParams& params, cudaStream_t stream);
+
+// y(row, head) = x(row, head) · W(head)ᵀ for every head, bf16 on the tensor cores: the absorbed
+// projections of decode. What the weights' bytes cost is what it costs; rows are few.
+
+struct HeadMatmulParams {
+  PlainRows x;  // bf16 [rows, heads, columns], columns a multiple of 128
+  // bf16, or e4m3 with scales: then x is rounded to e4m3 too, in groups of 128 columns.
+  HeadWeights weights;
+  std::int64_t rows = 0;
+  const std::int32_t* live_rows = nullptr;  // rows that exist, on the device
+  std::int32_t heads = 0;
+  std::int32_t columns = 0;
+  std::int32_t outputs = 0;
+  std::byte* y = nullptr;  // bf16 [rows, heads, outputs]
+  std::int64_t y_row_bytes = 0;
+  std::int64_t y_head_bytes = 0;
+  // The rope part of queries, turned on the way by blocks of its own; y null: there is none.
+  RotateQueriesParams rope;
+  int block_tiles = 1;  // tiles of outputs that a block takes one after another; set by the launch
+};
+
+void launch_head_matmul(const HeadMatmulParams& params, cudaStream_t stream);
 
 }  // namespace quire::cuda

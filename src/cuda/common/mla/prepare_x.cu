@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/common/mla/prepare_x.h"
+#include "cuda/common/mla/head_product.h"
 
+#include "cuda/common/mla/finish_row.cuh"
 #include "cuda/common/mla/fp8_group.cuh"
-#include "cuda/common/mla/rotate_query.cuh"
 #include "cuda/common/rows/row_reader.cuh"
 #include "cuda/common/runtime/launch.h"
 

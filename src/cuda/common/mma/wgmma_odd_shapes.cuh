@@ -5,7 +5,7 @@
 #include <cute/arch/mma_sm90_gmma.hpp>
 #include <cute/arch/mma_sm90_gmma_ext.hpp>
 
-#include "cuda/common/mma/wgmma_shapes.cuh"
+#include "cuda/common/mma/wgmma.cuh"
 
 namespace quire::cuda {
 

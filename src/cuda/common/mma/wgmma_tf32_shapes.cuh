@@ -3,7 +3,7 @@
 // multiply them; both operands in shared memory.
 #pragma once
 
-#include "cuda/common/mma/wgmma_shapes.cuh"
+#include "cuda/common/mma/wgmma.cuh"
 
 namespace quire::cuda {
 

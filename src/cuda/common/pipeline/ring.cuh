@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A ring of shared-memory stages between one producer and its consumers, possibly of several thread
-// blocks of a cluster: a full and an empty barrier per stage.
+// Pipeline stages between producer and consumers, and consumers that take turns at the tensor cores.
 #pragma once
 
 #include <cutlass/arch/barrier.h>
@@ -8,6 +7,9 @@
 #include <cstdint>
 
 namespace quire::cuda {
+
+// A ring of shared-memory stages between one producer and its consumers, possibly of several thread
+// blocks of a cluster: a full and an empty barrier per stage.
 
 using FullBarrier = cutlass::arch::ClusterTransactionBarrier;
 using EmptyBarrier = cutlass::arch::ClusterBarrier;
@@ -41,6 +43,32 @@ template <int kStages> struct RingBarriers {
     empty[at.stage].wait(at.phase ^ 1);
   }
   __device__ void wait_full(const RingPosition<kStages>& at) { full[at.stage].wait(at.phase); }
+};
+
+// Consumer warpgroups take turns at the tensor cores: while one's products run, the others work on
+// theirs in registers. One named barrier per warpgroup, signalled by the one before it.
+
+template <int kWarpgroups> class Turns {
+ public:
+  // The first turn is free: the last warpgroup signals the first one's barrier.
+  __device__ explicit Turns(int warpgroup) : warpgroup_(warpgroup) {
+    if (kWarpgroups > 1 && warpgroup == kWarpgroups - 1) pass_on();
+  }
+  __device__ void wait() const {
+    if constexpr (kWarpgroups > 1) {
+      cutlass::arch::NamedBarrier::sync(kThreads, static_cast<std::uint32_t>(warpgroup_));
+    }
+  }
+  __device__ void pass_on() const {
+    if constexpr (kWarpgroups > 1) {
+      const int next = warpgroup_ == kWarpgroups - 1 ? 0 : warpgroup_ + 1;
+      cutlass::arch::NamedBarrier::arrive(kThreads, static_cast<std::uint32_t>(next));
+    }
+  }
+
+ private:
+  static constexpr int kThreads = 256;  // who waits, who signals
+  int warpgroup_;
 };
 
 }  // namespace quire::cuda

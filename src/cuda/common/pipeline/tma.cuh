@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Boxes of global memory into shared memory by the copy engine. Called by one thread.
+// TMA: boxes of tensor maps and runs of bytes between global and shared memory. Called by one thread.
 #pragma once
 
-#include <cstdint>
 #include <cute/arch/copy_sm90_desc.hpp>
 #include <cute/arch/copy_sm90_tma.hpp>
+#include <cute/arch/util.hpp>
+
+#include <cstddef>
+#include <cstdint>
 
 #include "cuda/common/pipeline/ring.cuh"
 #include "cuda/common/runtime/tensor_map.h"
 
 namespace quire::cuda {
+
+// Boxes of global memory into shared memory by the copy engine. Called by one thread.
 
 using L2Hint = cute::TMA::CacheHintSm90;
 
@@ -66,6 +71,46 @@ __device__ inline void load_groups(const BoxLoad& load, int column, int group,
   cute::SM90_TMA_LOAD_MULTICAST_5D::copy(load.map, load.barrier(), blocks,
                                          static_cast<std::uint64_t>(load.hint), load.shared, column,
                                          0, 0, 0, group);
+}
+
+// A run of bytes into shared memory by the copy engine. Called by one thread.
+
+struct BytesLoad {
+  const std::byte* from;
+  void* shared;
+  int bytes;
+  FullBarrier* full;
+  L2Hint hint;
+};
+
+// Addresses and size are multiples of 16.
+__device__ inline void load_bytes(const BytesLoad& load) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
+      " [%0], [%1], %2, [%3], %4;" ::"r"(cute::cast_smem_ptr_to_uint(load.shared)),
+      "l"(load.from), "r"(load.bytes), "r"(cute::cast_smem_ptr_to_uint(load.full)),
+      "l"(static_cast<std::uint64_t>(load.hint))
+      : "memory");
+}
+
+// Runs of bytes out of shared memory by the copy engine. Called by one thread.
+
+// Addresses and size are multiples of 16. Threads that wrote the shared memory did a fence_view_async_shared() and
+// met this one at a barrier.
+__device__ inline void store_bytes(std::byte* to, const void* shared, int bytes) {
+  asm volatile(
+      "cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;\n"
+      "cp.async.bulk.commit_group;" ::"l"(to),
+      "r"(cute::cast_smem_ptr_to_uint(shared)), "r"(bytes)
+      : "memory");
+}
+// In place of a store, so that threads of a warp count alike.
+__device__ inline void commit_no_bytes() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+// Until the shared memory of this thread's stores, but for the last kLast, has been read.
+template <int kLast> __device__ inline void wait_stored_bytes_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kLast) : "memory");
 }
 
 }  // namespace quire::cuda

@@ -17,7 +17,7 @@ enum class Scores : std::uint8_t {
 // What happens to a tile's rows behind their last key.
 enum class Ends : std::uint8_t {
   finished,  // divided by their sums and stored
-  chained,   // that, or kept for the next chunk of keys (chain_rows.cuh)
+  chained,   // that, or kept for the next chunk of keys (partial_rows.cuh)
 };
 
 // What products are made of.
@@ -106,7 +106,7 @@ struct PrefillConfig {
   constexpr int copied_value_swizzle_columns() const {
     return (value_dim + copied_columns() - 1) / copied_columns();
   }
-  // Where in a block of `swizzle_columns` one of the `copied` stands (convert_block.cuh).
+  // Where in a block of `swizzle_columns` one of the `copied` stands (stage_load.cuh).
   constexpr int copied_swizzle_column(int swizzle_column, int copied, int swizzle_columns) const {
     if (copied == swizzle_columns) return swizzle_column;
     return 2 * swizzle_column + 1 < swizzle_columns ? 2 * swizzle_column + 1 : swizzle_columns - 1;

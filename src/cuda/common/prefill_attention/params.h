@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cuda_runtime_api.h>
+#include <vector_types.h>
+
 #include <cstddef>
 #include <cstdint>
 
-#include <vector_types.h>
-
 #include "cuda/common/mask/visible_range.h"
 #include "cuda/common/runtime/tensor_map.h"
-#include "cuda/common/softmax/head_scales.h"
-#include "cuda/common/softmax/score_rules.h"
+#include "cuda/common/softmax/score.h"
 
 namespace quire::cuda {
 
@@ -82,6 +82,13 @@ struct PrefillParams {
   int* next_tile = nullptr;  // zero at the start
   ChainedRows chain{};       // Ends::chained only
   TailPieces tail{};         // Ends::finished only; not for more than 32 sequences
+};
+
+// How a prefill kernel is launched, whatever its keys come from.
+
+struct PrefillLaunch {
+  int blocks = 0;
+  cudaStream_t stream = nullptr;
 };
 
 }  // namespace quire::cuda

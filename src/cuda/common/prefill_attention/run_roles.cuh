@@ -6,7 +6,7 @@
 //   warpgroups 1 –  attend  64 query rows each: scores, softmax, sums, and the finished rows
 #pragma once
 
-#include "cuda/common/prefill_attention/roles/attend_end.cuh"
+#include "cuda/common/prefill_attention/roles/attend.cuh"
 #include "cuda/common/prefill_attention/roles/load.cuh"
 
 namespace quire::cuda {

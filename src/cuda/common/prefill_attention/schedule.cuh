@@ -12,7 +12,7 @@
 #include "cuda/common/prefill_attention/config.h"
 #include "cuda/common/prefill_attention/params.h"
 #include "cuda/common/prefill_attention/tail_cuts.h"
-#include "cuda/common/thread/warp_scan.cuh"
+#include "cuda/common/thread/warp_reduce.cuh"
 
 namespace quire::cuda {
 

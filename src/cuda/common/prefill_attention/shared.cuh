@@ -4,7 +4,9 @@
 
 #include "cuda/common/mma/wgmma.cuh"
 #include "cuda/common/pipeline/ring.cuh"
+#include "cuda/common/prefill_attention/params.h"
 #include "cuda/common/prefill_attention/schedule.cuh"
+#include "cuda/common/runtime/launch.h"
 
 namespace quire::cuda {
 
@@ -94,5 +96,13 @@ template <PrefillConfig kConfig> struct PrefillShared {
     }
   }
 };
+
+// How every form of the prefill kernel is started.
+
+template <PrefillConfig kConfig> LaunchShape prefill_shape(const PrefillLaunch& where) {
+  return {.grid = dim3(static_cast<unsigned>(where.blocks)),
+          .block = dim3(kConfig.threads()),
+          .shared_bytes = sizeof(PrefillShared<kConfig>)};
+}
 
 }  // namespace quire::cuda

@@ -4,7 +4,6 @@
 // one.
 #pragma once
 
-#include "cuda/common/rows/granule_quotient.cuh"
 #include "cuda/common/rows/quotient.cuh"
 #include "cuda/common/rows/vec8.cuh"
 
@@ -62,6 +61,58 @@ template <DType kX, DType kOut> class GranuleCoder {
   // A function of its own, so that what every granule needs lies together.
   __device__ __noinline__ static GranuleCodes encode_rare(typename X::Raw raw, float amax) {
     return encode_long(raw, amax, __fdiv_rn(amax, kMaxFinite));
+  }
+};
+
+// The largest magnitude of eight numbers, NaN apart; 16-bit ones are compared two at a time and travel between
+// lanes as a pair.
+
+template <DType kType> struct Largest;
+
+template <typename Pair> struct LargestPair {
+  using Value = Pair;
+  __device__ static Value of(const uint4& raw) {
+    const Value* pairs = reinterpret_cast<const Value*>(&raw);
+    return __hmax2(__hmax2(__habs2(pairs[0]), __habs2(pairs[1])),
+                   __hmax2(__habs2(pairs[2]), __habs2(pairs[3])));
+  }
+  __device__ static Value merge(Value a, Value b) { return __hmax2(a, b); }
+  // That of the lane whose number differs in the bits of `mask`.
+  __device__ static Value exchange(Value value, unsigned mask) {
+    return __shfl_xor_sync(0xffffffffu, value, mask);
+  }
+};
+
+template <> struct Largest<DType::bf16> : LargestPair<__nv_bfloat162> {
+  __device__ static float magnitude(Value value) {
+    return fmaxf(0.0f, fmaxf(__low2float(value), __high2float(value)));
+  }
+};
+
+template <> struct Largest<DType::f16> : LargestPair<__half2> {
+  __device__ static float magnitude(Value value) {
+    return fmaxf(0.0f, fmaxf(__low2float(value), __high2float(value)));
+  }
+};
+
+template <> struct Largest<DType::f32> {
+  using Value = float;
+  __device__ static Value of(const Eight<DType::f32>::Raw& raw) {
+    float values[kVec8];
+    Eight<DType::f32>::decode(raw, values);
+    float amax = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kVec8; ++i) amax = fmaxf(amax, fabsf(values[i]));
+    return amax;
+  }
+  __device__ static Value merge(Value a, Value b) {
+    return fmaxf(a, b);
+  }
+  __device__ static Value exchange(Value value, unsigned mask) {
+    return __shfl_xor_sync(0xffffffffu, value, mask);
+  }
+  __device__ static float magnitude(Value value) {
+    return value;
   }
 };
 

@@ -1,15 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// One number of any dtype, exactly: what src/core's load_element and store_element do, on the
-// device. For the general paths; the fast ones move eight numbers at a time (vec8.cuh).
+// One number of any dtype: loaded, stored, exact.
 #pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
 
 #include <cstddef>
 #include <cstdint>
 
+#include "cuda/common/rows/vec8.cuh"
 #include "quire/dtype.h"
 #include "quire/float_format.h"
 
 namespace quire::cuda {
+
+// One number of any dtype, exactly: what src/core's load_element and store_element do, on the
+// device. For the general paths; the fast ones move eight numbers at a time (vec8.cuh).
 
 __device__ inline double load_number(const std::byte* base, DType dtype, std::int64_t index) {
   switch (dtype) {
@@ -80,6 +86,81 @@ __device__ inline double round_number(DType dtype, double value) {
 // Largest finite magnitude of the types that caches quantize to.
 __host__ __device__ inline float max_finite_of(DType dtype) {
   return dtype == DType::fp8_e4m3 ? 448.0f : dtype == DType::fp8_e5m2 ? 57344.0f : 127.0f;
+}
+
+// A number of f32, f16 or bf16 in two steps: its bits are asked for early and decoded where the number is used, so that
+// nothing waits for them in between.
+
+// Of element `index` of an array that no kernel writes meanwhile.
+__device__ inline unsigned load_bits(const std::byte* from, DType dtype, std::int64_t index) {
+  if (dtype == DType::f32) return read_only<unsigned>(from + 4 * index);
+  return read_only<unsigned short>(from + 2 * index);
+}
+
+__device__ inline float float_of_bits(unsigned bits, DType dtype) {
+  if (dtype == DType::f32) return __uint_as_float(bits);
+  if (dtype == DType::bf16) return __uint_as_float(bits << 16);
+  return __half2float(__ushort_as_half(static_cast<unsigned short>(bits)));
+}
+
+// One number of a cache row. Parts and scales of mixed formats need not be aligned to their types, and
+// neither are rows whose elements are bytes: what src/core copies byte by byte is put together here.
+
+__device__ inline bool is_number_aligned(const std::byte* address, DType dtype) {
+  const auto size = static_cast<std::uintptr_t>(bits(dtype) / 8);
+  return (reinterpret_cast<std::uintptr_t>(address) & (size - 1)) == 0;
+}
+
+// Exact: all types fit fp32.
+__device__ inline float load_unaligned(const std::byte* from, DType dtype) {
+  std::uint32_t word = 0;
+  for (int i = 0; i < bits(dtype) / 8; ++i) {
+    word |= static_cast<std::uint32_t>(from[i]) << (8 * i);
+  }
+  if (dtype == DType::f32) return __uint_as_float(word);
+  if (dtype == DType::bf16) return __uint_as_float(word << 16);
+  return __half2float(__ushort_as_half(static_cast<unsigned short>(word)));
+}
+// A function of its own: rows are seldom like that.
+static __device__ __noinline__ void store_unaligned(std::byte* to, DType dtype, double value) {
+  std::uint32_t word = 0;
+  store_number(reinterpret_cast<std::byte*>(&word), dtype, 0, value);
+  for (int i = 0; i < bits(dtype) / 8; ++i) {
+    to[i] = static_cast<std::byte>(word >> (8 * i) & 0xffu);
+  }
+}
+
+// Through the read-only path: for rows that the kernel does not write.
+__device__ inline float load_row_once(const std::byte* base, DType dtype, std::int64_t index) {
+  const std::byte* from = base + index * (bits(dtype) / 8);
+  return is_number_aligned(from, dtype) ? load_one(from, dtype, 0) : load_unaligned(from, dtype);
+}
+
+__device__ inline double load_row_number(const std::byte* base, DType dtype, std::int64_t index) {
+  const std::byte* from = base + index * (bits(dtype) / 8);
+  return is_number_aligned(from, dtype) ? load_number(from, dtype, 0) : load_unaligned(from, dtype);
+}
+
+__device__ inline void store_row_number(std::byte* base, DType dtype, std::int64_t index,
+                                        double value) {
+  std::byte* to = base + index * (bits(dtype) / 8);
+  if (is_number_aligned(to, dtype)) {
+    store_number(to, dtype, 0, value);
+  } else {
+    store_unaligned(to, dtype, value);
+  }
+}
+
+// Element `index` of an array of f32, f16 or bf16, which no kernel writes meanwhile.
+__device__ inline float load_float(const std::byte* from, DType dtype, std::int64_t index) {
+  switch (dtype) {
+    case DType::f32:
+      return __ldg(reinterpret_cast<const float*>(from) + index);
+    case DType::bf16:
+      return __bfloat162float(__ldg(reinterpret_cast<const __nv_bfloat16*>(from) + index));
+    default:
+      return __half2float(__ldg(reinterpret_cast<const __half*>(from) + index));
+  }
 }
 
 }  // namespace quire::cuda

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// x / scale, rounded so that rounding it once more, to 8 or 16 bits, gives what rounding the exact
-// quotient would: to odd. An inexact quotient takes, of its two f32 neighbours, the one with an odd
-// significand; no middle between two codes is odd. The same rule as src/cpu, hence the same bytes.
+// x / scale on its way to 8 or 16 bits.
 #pragma once
 
 #include <cstdint>
 
+#include "cuda/common/rows/vec8.cuh"
+
 namespace quire::cuda {
+
+// x / scale, rounded so that rounding it once more, to 8 or 16 bits, gives what rounding the exact
+// quotient would: to odd. An inexact quotient takes, of its two f32 neighbours, the one with an odd
+// significand; no middle between two codes is odd. The same rule as src/cpu, hence the same bytes.
 
 class Quotient {
  public:
@@ -68,6 +72,91 @@ class Quotient {
   float scale_;
   float reciprocal_;
   bool is_plain_;
+};
+
+// x / scale for 16-bit x whose scale comes from their own largest magnitude, in two instructions a number and
+// with the same bytes as Quotient: rounding the result to fp8 gives what rounding the exact quotient would.
+//
+// Why two suffice. Let amax = b · 2^j and x = a · 2^i with a, b of at most 11 bits, max_finite = 7 · 2^n (448 and
+// 57344), and m a middle between two codes, of at most 5 bits. 7a · 2^k - m · b is an integer. Where it is not 0,
+// x · max_finite / amax is at least 2^-16 away from m. Where it is 0, x / scale is m but for the rounding of scale
+// to f32: nothing, or between 2^-27 and 2^-24 of m, too little for an f32 to show. That difference is made 16
+// times larger, which shows it and stays far below 2^-16. The reciprocal has a second term, so that a quotient
+// of exactly m is m.
+
+class GranuleQuotient {
+ public:
+  // Magnitudes for which nothing here underflows or overflows.
+  static constexpr float kSmallest = 0x1p-70f;
+  static constexpr float kLargest = 0x1p+60f;
+
+  __device__ static bool takes(float amax) { return amax >= kSmallest && amax <= kLargest; }
+
+  // amax / max_finite to nearest, as IEEE division has it: true for every f32 that takes() lets through
+  // (checked for every significand), since max_finite and its reciprocal are constants.
+  __device__ static float scale_of(float amax, float max_finite, float inverse_max) {
+    const float estimate = amax * inverse_max;
+    return fmaf(fmaf(-estimate, max_finite, amax), inverse_max, estimate);
+  }
+
+  // `residue` = amax - max_finite · scale for a scale that scale_of() gave, 0 for a power of two.
+  __device__ GranuleQuotient(float scale, float residue, float inverse_max) {
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(high_) : "f"(scale));
+    const float shown = residue * high_ * (kShown * inverse_max);
+    low_ = high_ * (fmaf(-high_, scale, 1.0f) + shown);
+  }
+
+  template <int kCount> __device__ void divide(float (&values)[kCount]) const {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) values[i] = fmaf(values[i], high_, values[i] * low_);
+  }
+
+ private:
+  static constexpr float kShown = 16.0f;  // how much larger the rounding of scale is made
+
+  float high_;
+  float low_;
+};
+
+// x / scale for f32 x, to be rounded to 8 bits: to nearest, but for one in a few thousand that is one unit off. A
+// sum in fp32 has more error than that; numbers that are exact take Quotient.
+
+class SumQuotient {
+ public:
+  // Whether numbers of at most `largest` in magnitude, NaN apart, need divide_any().
+  __device__ static bool is_rare(float scale, float largest) {
+    return !(scale >= kSmallest && scale <= kLargest && largest <= scale * kReach);
+  }
+
+  __device__ static void divide(float (&values)[kVec8], float scale) {
+    GranuleQuotient(scale, 0.0f, 0.0f).divide(values);
+  }
+
+  // A scale of 0 makes 0 of every number, an infinite one of every finite number; infinite ones are NaN then. What
+  // no code reaches saturates; NaN stays.
+  __device__ static void divide_any(float (&values)[kVec8], float scale) {
+    const bool is_infinite = isinf(scale);
+    const float factor = is_infinite            ? 0.0f
+                         : scale < kSmallFactor ? kLargeFactor
+                         : scale > kLargeFactor ? kSmallFactor
+                                                : 1.0f;
+    const float divisor = is_infinite ? 1.0f : scale * factor;
+    const float reach = divisor * kReach;
+#pragma unroll
+    for (int i = 0; i < kVec8; ++i) {
+      const float x = values[i] * factor;
+      values[i] = x > reach ? reach : x < -reach ? -reach : x;
+    }
+    divide(values, divisor == 0.0f ? 1.0f : divisor);
+  }
+
+ private:
+  // The reciprocal and its remainder are normal, or lose nothing that counts.
+  static constexpr float kSmallest = 0x1p-126f;
+  static constexpr float kLargest = 0x1p+120f;
+  static constexpr float kReach = 0x1p+20f;  // beyond every code
+  static constexpr float kLargeFactor = 0x1p+64f;
+  static constexpr float kSmallFactor = 0x1p-64f;
 };
 
 }  // namespace quire::cuda

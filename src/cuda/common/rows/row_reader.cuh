@@ -2,7 +2,7 @@
 // Rows of a cache in any format, dequantized to fp32.
 #pragma once
 
-#include "cuda/common/rows/row_number.cuh"
+#include "cuda/common/rows/number.cuh"
 #include "cuda/common/rows/row_reader.h"
 
 namespace quire::cuda {

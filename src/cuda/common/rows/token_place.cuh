@@ -1,15 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a new token of a ragged batch stands: its sequence, its position, and its rows in the pages.
-// All of it is read on the device, so that a recorded launch serves other lengths.
+// Where the tokens of a ragged batch stand: sequence, position, page, and tiles of rows.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
-#include "cuda/common/rows/ragged.cuh"
+#include "quire/host_device.h"
 #include "quire/kv_layer_view.h"
 
 namespace quire::cuda {
+
+// Which sequence a token of a ragged batch belongs to.
+
+// The last sequence that begins at or before `token`; row_offsets u32 [batch + 1] ascends.
+__device__ inline int sequence_of(const std::uint32_t* row_offsets, int batch,
+                                  std::uint32_t token) {
+  int low = 0;
+  int high = batch - 1;
+  while (low < high) {
+    const int middle = (low + high + 1) / 2;
+    if (row_offsets[middle] <= token) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
+  }
+  return low;
+}
+
+// Where a new token of a ragged batch stands: its sequence, its position, and its rows in the pages.
+// All of it is read on the device, so that a recorded launch serves other lengths.
 
 struct TokenPlace {
   std::int64_t sequence = -1;  // -1: the token belongs to nobody (past the last offset)
@@ -66,6 +86,112 @@ __device__ inline std::byte* first_scale(const KvLayerView& view, const TokenPla
   if (page >= scales.num_pages) return nullptr;
   const std::int64_t element = page * scales.page_stride + at.slot * scales.token_stride;
   return scales.data + element * (bits(scales.dtype) / 8);
+}
+
+// The places of many tokens at once, one per lane. The offsets and lengths of up to 32 sequences are loaded in
+// one step and searched by shuffles: two loads follow each other (offsets, page table) where a lane that
+// searches alone waits for five or more.
+
+// All lanes of a warp make one, and find together.
+class TokenFinder {
+ public:
+  __device__ TokenFinder(const std::uint32_t* row_offsets, const std::uint32_t* cache_lengths,
+                         std::int64_t batch)
+      : row_offsets_(row_offsets),
+        cache_lengths_(cache_lengths),
+        batch_(static_cast<int>(batch)),
+        stride_((batch_ + kLanes - 1) / kLanes) {
+    const int sample = static_cast<int>(threadIdx.x % kLanes) * stride_;
+    if (sample < batch_) {
+      offset_ = row_offsets[sample];
+      length_ = cache_lengths[sample];
+    }
+    num_tokens_ = batch_ == 0 ? 0 : row_offsets[batch_];
+  }
+
+  __device__ std::int64_t num_tokens() const { return num_tokens_; }
+
+  // Each lane its own token.
+  __device__ TokenPlace find(std::int64_t token) const {
+    int low = 0;
+#pragma unroll
+    for (int step = kLanes / 2; step > 0; step /= 2) {
+      const std::uint32_t offset = __shfl_sync(kAll, offset_, low + step);
+      if (offset <= token) low += step;
+    }
+    const std::uint32_t offset = __shfl_sync(kAll, offset_, low);
+    const std::uint32_t length = __shfl_sync(kAll, length_, low);
+    if (token >= num_tokens_) return {};
+    if (stride_ > 1) return find_from(low * stride_, token);
+    return {.sequence = low, .position = length + (token - offset)};
+  }
+
+ private:
+  static constexpr int kLanes = 32;
+  static constexpr unsigned kAll = 0xffffffffu;
+
+  // The sample's sequence or one of those before the next sample.
+  __device__ TokenPlace find_from(int first, std::int64_t token) const {
+    const int count = min(stride_, batch_ - first);
+    const int sequence =
+        first + sequence_of(row_offsets_ + first, count, static_cast<std::uint32_t>(token));
+    return {.sequence = sequence,
+            .position = cache_lengths_[sequence] + (token - row_offsets_[sequence])};
+  }
+
+  const std::uint32_t* row_offsets_;
+  const std::uint32_t* cache_lengths_;
+  int batch_;
+  int stride_;  // sequences from lane to lane
+  std::uint32_t offset_ =
+      0xffffffff;  // of the lane's sequence; past every token where there is none
+  std::uint32_t length_ = 0;
+  std::int64_t num_tokens_;
+};
+
+// Tiles of the rows of a ragged batch, none of which spans two sequences, numbered so that a block
+// finds its own from the offsets alone: no list, no prefix sum, no host.
+//
+// A sequence of the rows [a, b) owns the tiles from a / tile_rows + sequence on. The next one begins
+// at or after their end, because (b - a) / tile_rows + 1 tiles suffice; numbers in between are empty.
+
+// Tiles to launch for `rows` rows of `batch` sequences.
+QUIRE_HOST_DEVICE constexpr std::int64_t num_row_tiles(std::int64_t rows, std::int64_t batch,
+                                                       std::int64_t tile_rows) {
+  return rows / tile_rows + batch;
+}
+
+struct RowTile {
+  int sequence;
+  std::int64_t first_row;  // within the sequence
+  std::int64_t num_rows;   // ≤ 0: an empty tile
+
+  __device__ bool is_empty() const { return num_rows <= 0; }
+};
+
+// row_offsets u32 [batch + 1] counts tokens, each of which has rows_per_token rows.
+__device__ inline RowTile find_row_tile(const std::uint32_t* row_offsets, std::int64_t batch,
+                                        std::int64_t rows_per_token, int tile_rows,
+                                        std::int64_t tile) {
+  const auto first_tile = [&](std::int64_t sequence) {
+    return row_offsets[sequence] * rows_per_token / tile_rows + sequence;
+  };
+  std::int64_t low = 0;
+  std::int64_t high = batch - 1;
+  while (low < high) {
+    const std::int64_t middle = (low + high + 1) / 2;
+    if (first_tile(middle) <= tile) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
+  }
+  const std::int64_t rows =
+      (std::int64_t{row_offsets[low + 1]} - row_offsets[low]) * rows_per_token;
+  const std::int64_t first = (tile - first_tile(low)) * tile_rows;
+  return {.sequence = static_cast<int>(low),
+          .first_row = first,
+          .num_rows = min(rows - first, std::int64_t{tile_rows})};
 }
 
 }  // namespace quire::cuda

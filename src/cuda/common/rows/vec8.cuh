@@ -154,4 +154,165 @@ inline std::int64_t vec8_alignment(DType dtype) {
   return bits(dtype) == 8 ? 8 : 16;
 }
 
+// Eight numbers, or one, of a dtype that is known at run time, as fp32: exact, all of them fit.
+
+template <typename T> __device__ inline T read_only(const std::byte* from) {
+  return __ldg(reinterpret_cast<const T*>(from));
+}
+
+__device__ inline float decode_fp8(unsigned char code, __nv_fp8_interpretation_t kind) {
+  return __half2float(__half(__nv_cvt_fp8_to_halfraw(code, kind)));
+}
+
+__device__ inline void decode_fp8(uint2 codes, __nv_fp8_interpretation_t kind,
+                                  float (&values)[kVec8]) {
+  const unsigned words[2] = {codes.x, codes.y};
+#pragma unroll
+  for (int i = 0; i < kVec8 / 2; ++i) {
+    const auto pair = static_cast<__nv_fp8x2_storage_t>(words[i / 2] >> (16 * (i % 2)));
+    const float2 two = __half22float2(__half2(__nv_cvt_fp8x2_to_halfraw2(pair, kind)));
+    values[2 * i] = two.x;
+    values[2 * i + 1] = two.y;
+  }
+}
+
+__device__ inline void decode_i8(uint2 codes, float (&values)[kVec8]) {
+  const unsigned words[2] = {codes.x, codes.y};
+#pragma unroll
+  for (int i = 0; i < kVec8; ++i) {
+    values[i] = static_cast<float>(static_cast<signed char>(words[i / 4] >> (8 * (i % 4))));
+  }
+}
+
+__device__ inline float load_one(const std::byte* base, DType dtype, std::int64_t index) {
+  switch (dtype) {
+    case DType::f32:
+      return read_only<float>(base + 4 * index);
+    case DType::f16:
+      return __half2float(__ushort_as_half(read_only<unsigned short>(base + 2 * index)));
+    case DType::bf16:
+      return __uint_as_float(unsigned{read_only<unsigned short>(base + 2 * index)} << 16);
+    case DType::fp8_e4m3:
+      return decode_fp8(read_only<unsigned char>(base + index), __NV_E4M3);
+    case DType::fp8_e5m2:
+      return decode_fp8(read_only<unsigned char>(base + index), __NV_E5M2);
+    default:
+      return static_cast<float>(read_only<signed char>(base + index));
+  }
+}
+
+// At an address aligned to vec8_alignment().
+__device__ inline void load_vec8(const std::byte* from, DType dtype, float (&values)[kVec8]) {
+  switch (dtype) {
+    case DType::f32:
+      return Eight<DType::f32>::decode(
+          {read_only<float4>(from), read_only<float4>(from + sizeof(float4))}, values);
+    case DType::f16:
+      return Eight<DType::f16>::decode(read_only<uint4>(from), values);
+    case DType::bf16:
+      return Eight<DType::bf16>::decode(read_only<uint4>(from), values);
+    case DType::fp8_e4m3:
+      return decode_fp8(read_only<uint2>(from), __NV_E4M3, values);
+    case DType::fp8_e5m2:
+      return decode_fp8(read_only<uint2>(from), __NV_E5M2, values);
+    default:
+      return decode_i8(read_only<uint2>(from), values);
+  }
+}
+
+// To f32, f16 or bf16, to nearest even.
+__device__ inline void store_one(std::byte* base, DType dtype, std::int64_t index, float value) {
+  switch (dtype) {
+    case DType::f32:
+      reinterpret_cast<float*>(base)[index] = value;
+      return;
+    case DType::f16:
+      reinterpret_cast<__half*>(base)[index] = __float2half_rn(value);
+      return;
+    default:
+      reinterpret_cast<__nv_bfloat16*>(base)[index] = __float2bfloat16_rn(value);
+  }
+}
+
+// Eight numbers of bf16, times `scale`: one rounding.
+__device__ inline uint4 scale_vec8(const uint4& eight, float scale) {
+  const auto word = [scale](std::uint32_t two) {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(__uint_as_float(two << 16) * scale,
+                                                      __uint_as_float(two & 0xffff0000U) * scale);
+    return *reinterpret_cast<const std::uint32_t*>(&pair);
+  };
+  return {word(eight.x), word(eight.y), word(eight.z), word(eight.w)};
+}
+
+// Runs of 8 fp32 values to memory as any float type: one rounding, one vector store.
+
+__device__ inline std::uint32_t pack_bf16(float low, float high) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+  return reinterpret_cast<const std::uint32_t&>(pair);
+}
+__device__ inline std::uint32_t pack_f16(float low, float high) {
+  const __half2 pair = __floats2half2_rn(low, high);
+  return reinterpret_cast<const std::uint32_t&>(pair);
+}
+// Saturates; NaN stays NaN.
+__device__ inline std::uint32_t pack_fp8(float a, float b, float c, float d,
+                                         __nv_fp8_interpretation_t kind) {
+  const std::uint32_t low = __nv_cvt_float2_to_fp8x2({a, b}, __NV_SATFINITE, kind);
+  const std::uint32_t high = __nv_cvt_float2_to_fp8x2({c, d}, __NV_SATFINITE, kind);
+  return low | high << 16;
+}
+
+__device__ inline uint2 pack_fp8(const float (&v)[8], __nv_fp8_interpretation_t kind) {
+  return {pack_fp8(v[0], v[1], v[2], v[3], kind), pack_fp8(v[4], v[5], v[6], v[7], kind)};
+}
+
+// `to` is aligned to 16 bytes, for fp8 to 8.
+template <DType kDType> __device__ inline void store_run(std::byte* to, const float (&v)[8]) {
+  if constexpr (kDType == DType::bf16) {
+    *reinterpret_cast<uint4*>(to) = {pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3]),
+                                     pack_bf16(v[4], v[5]), pack_bf16(v[6], v[7])};
+  } else if constexpr (kDType == DType::f16) {
+    *reinterpret_cast<uint4*>(to) = {pack_f16(v[0], v[1]), pack_f16(v[2], v[3]),
+                                     pack_f16(v[4], v[5]), pack_f16(v[6], v[7])};
+  } else if constexpr (kDType == DType::f32) {
+    reinterpret_cast<float4*>(to)[0] = {v[0], v[1], v[2], v[3]};
+    reinterpret_cast<float4*>(to)[1] = {v[4], v[5], v[6], v[7]};
+  } else {
+    *reinterpret_cast<uint2*>(to) = pack_fp8(v, kDType == DType::fp8_e4m3 ? __NV_E4M3 : __NV_E5M2);
+  }
+}
+
+__device__ inline void store_run(std::byte* to, DType dtype, const float (&v)[8]) {
+  switch (dtype) {
+    case DType::bf16:
+      return store_run<DType::bf16>(to, v);
+    case DType::f16:
+      return store_run<DType::f16>(to, v);
+    case DType::f32:
+      return store_run<DType::f32>(to, v);
+    default: {
+      // Both, then one of them: a conversion that only happens sometimes keeps its registers from
+      // one tile to the next, and large tiles have none to spare.
+      const uint2 e4m3 = pack_fp8(v, __NV_E4M3);
+      uint2 e5m2 = pack_fp8(v, __NV_E5M2);
+      asm volatile("" : "+r"(e5m2.x), "+r"(e5m2.y));
+      *reinterpret_cast<uint2*>(to) = dtype == DType::fp8_e5m2 ? e5m2 : e4m3;
+    }
+  }
+}
+
+// v += 8 values at `from`: f32, f16 or bf16, aligned to their size.
+__device__ inline void add_run(const std::byte* from, DType dtype, float (&v)[8]) {
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    if (dtype == DType::f32) {
+      v[i] += __ldg(reinterpret_cast<const float*>(from) + i);
+    } else if (dtype == DType::bf16) {
+      v[i] += __bfloat162float(__ldg(reinterpret_cast<const __nv_bfloat16*>(from) + i));
+    } else {
+      v[i] += __half2float(__ldg(reinterpret_cast<const __half*>(from) + i));
+    }
+  }
+}
+
 }  // namespace quire::cuda

@@ -27,4 +27,9 @@ class Carver {
   std::int64_t bytes_ = 0;
 };
 
+// How many `b` hold `a`.
+constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
+  return (a + b - 1) / b;
+}
+
 }  // namespace quire::cuda

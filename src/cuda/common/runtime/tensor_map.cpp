@@ -8,7 +8,6 @@
 #include <string>
 
 #include "cuda/common/runtime/driver_function.h"
-#include "cuda/common/runtime/tf32_map.h"
 #include "quire/error.h"
 
 namespace quire::cuda {

@@ -19,4 +19,8 @@ struct alignas(128) TensorMap {
 // `base`, a device address. Throws Error (runtime) where there is no driver or it refuses.
 TensorMap encode_tensor_map(const TileDescriptor& descriptor, void* base);
 
+// As encode_tensor_map, of f32 numbers that the copy engine rounds to tf32 on their way: their last 13 bits are 0
+// in shared memory.
+TensorMap encode_tf32_map(const TileDescriptor& descriptor, void* base);
+
 }  // namespace quire::cuda

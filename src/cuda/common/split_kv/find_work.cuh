@@ -3,9 +3,9 @@
 // device memory. All lanes get the same answer.
 #pragma once
 
-#include "cuda/common/split_kv/work_walk.h"
+#include "cuda/common/split_kv/decode_config.h"
+#include "cuda/common/split_kv/split_schedule.h"
 #include "cuda/common/thread/warp_reduce.cuh"
-#include "cuda/common/thread/warp_scan.cuh"
 
 namespace quire::cuda {
 
@@ -55,5 +55,79 @@ __device__ inline LinePlace find_place(const Params& params, int position) {
   }
   return {.sequence = params.batch.size, .begin = begin};
 }
+
+// The line of work (split_schedule.h) added up by the warps that load: a thread per sequence, so that lengths
+// of 128 sequences cost one round trip to memory and one prefix sum before the first copy.
+
+struct LineScanShared {
+  int warp_costs[2][DecodeConfig::kLoadThreads / 32];
+  LinePlace place;
+};
+
+class LineScan {
+ public:
+  __device__ LineScan(const DecodeBatch& batch, const DecodeSplit& split, LineScanShared& shared,
+                      int thread)
+      : batch_(batch), split_(split), shared_(shared), thread_(thread) {}
+
+  // What the whole line costs.
+  __device__ int add_up() {
+    for (int first = 0; first < batch_.size; first += kThreads) scan(first);
+    return total_;
+  }
+
+  // Behind `add_up`, once: where `position` < the whole cost lies, for all threads.
+  __device__ const LinePlace& find(int position) {
+    if (batch_.size > kThreads) {
+      total_ = 0;
+      for (int first = 0; total_ <= position; first += kThreads) scan(first);
+    }
+    if (position >= begin_ && position < begin_ + work_.cost(split_)) {
+      shared_.place = {.sequence = sequence_, .begin = begin_, .work = work_};
+    }
+    sync();
+    return shared_.place;
+  }
+
+  // All threads of the warps that load.
+  __device__ static void sync() {
+    // Not CUTLASS's: that one wants all lanes at once, and a lane alone traps.
+    constexpr unsigned kBarrier = 2;
+    __barrier_sync_count(kBarrier, kThreads);
+  }
+
+ private:
+  static constexpr int kThreads = DecodeConfig::kLoadThreads;
+
+  // Sequences [first, first + kThreads): this thread's, and where it begins.
+  __device__ void scan(int first) {
+    sequence_ = first + thread_;
+    work_ = {};
+    if (sequence_ < batch_.size) work_ = sequence_work(batch_, sequence_);
+    const int cost = work_.cost(split_);
+    const int up_to = sum_up_to_lane(cost, thread_ % 32);
+    // Two sets in turn: who is fast writes the next while who is slow still reads the last.
+    int* warp_costs = shared_.warp_costs[set_];
+    if (thread_ % 32 == 31) warp_costs[thread_ / 32] = up_to;
+    sync();
+    begin_ = total_ + up_to - cost;
+#pragma unroll
+    for (int warp = 0; warp < kThreads / 32; ++warp) {
+      if (warp < thread_ / 32) begin_ += warp_costs[warp];
+      total_ += warp_costs[warp];
+    }
+    set_ ^= 1;
+  }
+
+  const DecodeBatch& batch_;
+  const DecodeSplit& split_;
+  LineScanShared& shared_;
+  const int thread_;
+  int set_ = 0;  // of warp_costs, for the next scan
+  int total_ = 0;
+  int sequence_ = 0;
+  int begin_ = 0;
+  SequenceWork work_{};
+};
 
 }  // namespace quire::cuda

@@ -2,12 +2,10 @@
 #include "cuda/sm90/fused_qkv_matmul/launch.h"
 
 #include "cuda/common/matmul/deferred_rows.h"
-#include "cuda/common/matmul/row_tile.h"
+#include "cuda/common/matmul/params.h"
 #include "cuda/common/mma/row_order.h"
 #include "cuda/common/runtime/device_facts.h"
-#include "cuda/common/runtime/tf32_map.h"
-#include "cuda/sm90/fused_qkv_matmul/kv_codes.h"
-#include "cuda/sm90/fused_qkv_matmul/make_scales.h"
+#include "cuda/common/runtime/tensor_map.h"
 #include "cuda/sm90/fused_qkv_matmul/outputs.h"
 #include "cuda/sm90/fused_qkv_matmul/plan_tiles.h"
 

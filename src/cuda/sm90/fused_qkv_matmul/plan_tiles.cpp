@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "cuda/common/mma/row_order.h"
-#include "cuda/common/runtime/ceil_div.h"
-#include "cuda/sm90/fused_qkv_matmul/kv_codes.h"
+#include "cuda/common/runtime/carver.h"
+#include "cuda/sm90/fused_qkv_matmul/outputs.h"
 
 namespace quire::cuda::sm90::fused_qkv_matmul {
 namespace {

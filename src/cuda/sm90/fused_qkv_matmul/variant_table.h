@@ -7,7 +7,6 @@
 
 #include "cuda/common/matmul/variants.h"
 #include "cuda/sm90/fused_qkv_matmul/launch_tile.h"
-#include "cuda/sm90/fused_qkv_matmul/whole_tiles_only.h"
 
 namespace quire::cuda::sm90::fused_qkv_matmul {
 

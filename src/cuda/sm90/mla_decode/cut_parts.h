@@ -2,7 +2,7 @@
 // Where the work of mla_decode is cut (common/split_kv/split_schedule.h).
 #pragma once
 
-#include "cuda/common/split_kv/work_walk.h"
+#include "cuda/common/split_kv/split_schedule.h"
 
 namespace quire::cuda::sm90::mla_decode {
 
@@ -15,7 +15,7 @@ QUIRE_HOST_DEVICE inline WorkCuts cut_parts(const DecodeSplit& split, int tiles)
   return cut_work(fewer, tiles);
 }
 
-// What the walk over a part (work_walk.h) gives first, from the cuts alone: keys and queries are asked for before the walk
+// What the walk over a part (common/split_kv/split_schedule.h) gives first, from the cuts alone: keys and queries are asked for before the walk
 // begins. Code that runs once is mostly waited for, and that of a walk jumps. False: there is nothing, or pieces are
 // invariant and begin elsewhere than at cuts.
 QUIRE_HOST_DEVICE inline bool first_piece(const DecodeSplit& split, const WorkCuts& cuts,

@@ -4,7 +4,6 @@
 #include "cuda/common/runtime/carver.h"
 #include "cuda/common/runtime/device_facts.h"
 #include "cuda/common/runtime/device_scope.h"
-#include "cuda/sm90/mla_decode/merge.h"
 #include "cuda/sm90/mla_decode/plan_decode.h"
 #include "cuda/sm90/mla_decode/projections.h"
 

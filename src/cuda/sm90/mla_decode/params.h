@@ -2,12 +2,61 @@
 // What the attention kernels of mla_decode receive: plain values, made on the host.
 #pragma once
 
+#include <cuda_runtime_api.h>
+#include <vector_types.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cuda/common/mask/visible_range.h"
 #include "cuda/common/rows/divisor.h"
 #include "cuda/common/runtime/tensor_map.h"
-#include "cuda/common/split_kv/params.h"
-#include "cuda/sm90/mla_decode/latent/params.h"
+#include "cuda/common/split_kv/split_schedule.h"
+#include "quire/dtype.h"
 
 namespace quire::cuda::sm90::mla_decode {
+
+// What the consumers receive: plain values, made on the host.
+
+struct LatentQueries {
+  const std::byte* data = nullptr;  // [tokens, heads, 576] bf16, rows on multiples of 16 bytes
+  std::int64_t token_stride_bytes = 0;
+  std::int64_t head_stride_bytes = 0;
+};
+
+struct LatentOutputs {
+  std::byte* out = nullptr;  // [tokens, heads, 512] bf16, rows on multiples of 16 bytes
+  std::int64_t token_stride_bytes = 0;
+  std::int64_t head_stride_bytes = 0;
+  float* lse = nullptr;  // [tokens, heads], or null
+  std::int64_t lse_token_stride = 0;
+  std::int64_t lse_head_stride = 0;
+  const float* sinks = nullptr;  // [heads], or null
+  std::int64_t sinks_stride = 0;
+};
+
+// Of an item: how many pieces it has, and whose the first is.
+struct PieceNote {
+  int pieces;
+  int first_cluster;
+};
+
+// Pieces of items that several clusters share: sums relative to exp2(max), not divided.
+struct LatentPieces {
+  float* sums = nullptr;    // [slots, rows, 512]
+  float2* stats = nullptr;  // [slots, rows] (max in powers of two, sum of weights)
+  int rows = 0;
+  PieceNote* notes = nullptr;  // [items], or null
+};
+
+struct LatentParams {
+  LatentQueries queries{};
+  int heads = 0;         // row r of an item: head r % heads of its token r / heads
+  float to_log2 = 0.0F;  // scale · log2(e), positive
+  VisibleRange visible{};
+  LatentOutputs outputs{};
+  LatentPieces pieces{};
+};
 
 struct LatentPages {
   const std::byte* rows = nullptr;  // [num_pages, page_size] rows on multiples of 16 bytes
@@ -51,5 +100,23 @@ struct MlaDecodeParams {
   TensorMap latents{};
   TensorMap tails{};
 };
+
+// Attention over latent rows (512 latent columns that are keys and values, 64 rope columns that are keys only): sizes
+// that its kernels share.
+
+struct LatentConfig {
+  static constexpr int kKeys = 64;  // of a tile
+  static constexpr int kLatent = 512;
+  static constexpr int kRope = 64;
+  static constexpr int kSwizzleColumnWidth = 64;  // 128 bytes of 16-bit numbers: a swizzled row
+  static constexpr int kGroupRows = 64;           // of q, that a warpgroup multiplies
+  // Of a tile, that a loading warp brings: pages have a multiple.
+  static constexpr int kWarpKeys = 16;
+};
+
+// The border between host code and one compiled kernel: variants/*.cu instantiate it.
+
+template <typename Variant>
+void launch_mla_attend(const MlaDecodeParams& params, cudaStream_t stream);
 
 }  // namespace quire::cuda::sm90::mla_decode

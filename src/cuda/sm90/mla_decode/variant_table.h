@@ -5,8 +5,8 @@
 
 #include <string_view>
 
-#include "cuda/sm90/mla_decode/launch_attend.h"
-#include "cuda/sm90/mla_decode/row_maps.h"
+#include "cuda/sm90/mla_decode/params.h"
+#include "cuda/sm90/mla_decode/projections.h"
 #include "cuda/sm90/mla_decode/variants.h"
 
 namespace quire::cuda::sm90::mla_decode {
@@ -21,7 +21,7 @@ struct MlaDecodeVariant {
   int cluster;  // blocks that work on the same items
   void (*launch)(const MlaDecodeParams& params, cudaStream_t stream);
   void (*set_maps)(MlaDecodeParams& params);
-  bool leaves_notes;  // of its pieces (roles/publish_split_count.cuh)
+  bool leaves_notes;  // of its pieces (roles/find_part.cuh)
   TakenRows taken;
 };
 

@@ -2,6 +2,8 @@
 // A compiled indexer kernel, as a value.
 #pragma once
 
+#include "quire/host_device.h"
+
 namespace quire::cuda::sm90::mla_indexer {
 
 // A thread block scores `tokens` tokens × `heads` heads of one sequence against 64 keys at a time in
@@ -16,7 +18,7 @@ struct IndexConfig {
   int score_slots = 48;
 
   static constexpr int kTileKeys = 64;
-  static constexpr int kHeadGroup = 4;  // of a token, between those of the other (head_sums.cuh)
+  static constexpr int kHeadGroup = 4;  // of a token, between those of the other (products.cuh)
   static constexpr int kWarpgroups = 3;
   static constexpr int kScorers = 128 * kWarpgroups;  // threads
   static constexpr int kChoosers = 128;
@@ -28,7 +30,7 @@ struct IndexConfig {
   static constexpr int kRoundTiles = 8;
   static constexpr int kPoolLimit = kPoolKeys - 2 * kRoundTiles * kTileKeys;
   // The first that are scored of a row with more keys than a pool may hold: evenly spread, they tell
-  // which ranks are worth keeping (sample.h).
+  // which ranks are worth keeping (config.h).
   static constexpr int kSampleTiles = 48;
   static_assert(kSampleTiles * kTileKeys <= kPoolLimit);
   static constexpr int kLeastStride = 8;  // more of a sample costs more than it tells
@@ -52,5 +54,31 @@ struct IndexConfig {
   static_assert(3 * kScorerRegisters + kChooserRegisters + kLoaderRegisters <= 5 * 96);
   constexpr int chooser_threads() const { return kChoosers / tokens; }  // of a row
 };
+
+inline constexpr int kMaxParts = 256;  // thread blocks whose pieces a merge can list
+
+// The order in which the tiles of a piece are scored. Of a long one, every stride-th comes first: a
+// sample that all of the piece is in, whatever changes along it. The rank of the sample's j-th best key
+// then keeps all but a few keys out of the pool, and nothing is scored twice for it.
+
+// 0: the piece has room in a pool, or must do without.
+QUIRE_HOST_DEVICE inline int sample_stride(int tiles) {
+  if (tiles * IndexConfig::kTileKeys <= IndexConfig::kPoolLimit) return 0;
+  const int least = (tiles + IndexConfig::kSampleTiles - 1) / IndexConfig::kSampleTiles;
+  return least > IndexConfig::kLeastStride ? least : IndexConfig::kLeastStride;
+}
+
+QUIRE_HOST_DEVICE inline int sample_tiles(int tiles, int stride) {
+  return stride == 0 ? 0 : (tiles + stride - 1) / stride;
+}
+
+// The index-th tile.
+QUIRE_HOST_DEVICE inline int tile_in_order(int index, int tiles, int stride) {
+  if (stride == 0) return index;
+  const int sampled = sample_tiles(tiles, stride);
+  if (index < sampled) return index * stride;
+  const int rest = index - sampled;
+  return rest / (stride - 1) * stride + 1 + rest % (stride - 1);
+}
 
 }  // namespace quire::cuda::sm90::mla_indexer

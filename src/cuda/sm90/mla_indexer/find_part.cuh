@@ -3,7 +3,12 @@
 // device memory. All lanes get the same answer.
 #pragma once
 
+#include "cuda/common/pipeline/ring.cuh"
+#include "cuda/common/pipeline/tma.cuh"
+#include "cuda/common/rows/load_once.cuh"
 #include "cuda/common/thread/warp_reduce.cuh"
+#include "cuda/sm90/mla_indexer/config.h"
+#include "cuda/sm90/mla_indexer/params.h"
 #include "cuda/sm90/mla_indexer/split_schedule.h"
 #include "cuda/sm90/mla_indexer/team.cuh"
 
@@ -68,6 +73,39 @@ __device__ inline LinePart find_part(const IndexBatch& batch, int part, int part
     begin = __shfl_sync(kWholeWarp, end, 31);
   }
   return {};
+}
+
+// What one thread does before all others: maps are sent for, barriers made. A barrier of the block follows.
+template <typename Shared>
+__device__ inline void prepare(const IndexParams& params, Shared& shared) {
+  if (threadIdx.x != 0) return;
+  prefetch(params.q);
+  prefetch(params.keys);
+  prefetch(params.key_scales);
+  shared.init();
+  cutlass::arch::fence_barrier_init();
+}
+
+// How many of a row's best keys a part of it is likely to have. Nothing is taken on trust: a guess that
+// turns out wrong costs time, never a key.
+
+// Of the keys of `sampled` tiles out of `tiles`, those that the bar is taken from. Of the best top_k the
+// sample has `expected` on average; with three deviations more, one row in a thousand turns out to have
+// too few as good, and is scored again.
+__device__ inline int keys_above_bar(int sampled, int tiles, int top_k) {
+  const float expected =
+      static_cast<float>(top_k) * static_cast<float>(sampled) / static_cast<float>(tiles);
+  const float root = 1.5f + sqrtf(2.25f + expected);
+  return static_cast<int>(root * root) + 1;
+}
+
+// Of `count` keys of a piece, those that the row's best are sought among first: somewhat more than its
+// share; all where a merge can hold what the row's pieces have.
+__device__ inline int keys_of_head(int count, int tiles, int row_tiles, int top_k) {
+  const float share = static_cast<float>(tiles) / static_cast<float>(row_tiles);
+  if (static_cast<float>(count) <= share * IndexConfig::kMergeCodes) return count;
+  const float expected = share * static_cast<float>(top_k);
+  return min(count, static_cast<int>(expected + 4.0f * sqrtf(expected)) + 8);
 }
 
 }  // namespace quire::cuda::sm90::mla_indexer

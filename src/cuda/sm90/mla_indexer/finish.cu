@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/sm90/mla_indexer/finish.h"
+#include "cuda/sm90/mla_indexer/params.h"
 
 #include "cuda/common/runtime/launch.h"
 #include "cuda/sm90/mla_indexer/merge_row.cuh"
-#include "cuda/sm90/mla_indexer/unscored_rows.cuh"
+#include "cuda/sm90/mla_indexer/write_row.cuh"
 
 namespace quire::cuda::sm90::mla_indexer {
 namespace {

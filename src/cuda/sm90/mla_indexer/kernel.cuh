@@ -7,11 +7,12 @@
 //   warps 8 – 19   score   key tiles by turns of a warpgroup
 #pragma once
 
-#include "cuda/sm90/mla_indexer/prepare.cuh"
+#include "cuda/common/runtime/launch.h"
+#include "cuda/sm90/mla_indexer/find_part.cuh"
+#include "cuda/sm90/mla_indexer/params.h"
 #include "cuda/sm90/mla_indexer/roles/choose.cuh"
 #include "cuda/sm90/mla_indexer/roles/lead.cuh"
 #include "cuda/sm90/mla_indexer/roles/load.cuh"
-#include "cuda/sm90/mla_indexer/roles/score.cuh"
 
 namespace quire::cuda::sm90::mla_indexer {
 
@@ -51,6 +52,17 @@ __global__ void __launch_bounds__(IndexConfig::kThreads, 1)
     }
     IndexScore<kConfig>(params, shared, warpgroup - kFirstScoringGroup).run();
   }
+}
+
+template <typename Variant> void launch_index(const IndexParams& params, cudaStream_t stream) {
+  constexpr int kSharedOfABlock = 227 * 1024;
+  using Shared = IndexShared<Variant::kConfig>;
+  static_assert(sizeof(Shared) <= kSharedOfABlock);
+  launch(index_kernel<Variant>,
+         {.grid = dim3(static_cast<unsigned>(params.parts)),
+          .block = dim3(IndexConfig::kThreads),
+          .shared_bytes = sizeof(Shared)},
+         stream, params);
 }
 
 }  // namespace quire::cuda::sm90::mla_indexer

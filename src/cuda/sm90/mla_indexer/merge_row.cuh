@@ -8,8 +8,8 @@
 
 #include <cstddef>
 
-#include "cuda/sm90/mla_indexer/piece_list.cuh"
-#include "cuda/sm90/mla_indexer/prepare.cuh"
+#include "cuda/sm90/mla_indexer/find_part.cuh"
+#include "cuda/sm90/mla_indexer/pool.cuh"
 #include "cuda/sm90/mla_indexer/write_row.cuh"
 
 namespace quire::cuda::sm90::mla_indexer {

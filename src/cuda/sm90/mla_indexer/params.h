@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cuda_runtime_api.h>
+
 #include <cstdint>
 
 #include "cuda/common/runtime/tensor_map.h"
@@ -65,5 +67,15 @@ struct IndexParams {
   IndexPieces pieces{};
   int parts = 0;  // thread blocks that score
 };
+
+// The border between host code and one compiled kernel: variants/*.cu instantiate it.
+
+template <typename Variant> void launch_index(const IndexParams& params, cudaStream_t stream);
+
+// The rows that no thread block scored alone: those merged from several pieces, and those that see no
+// more than top_k keys.
+
+// merges: blocks of tokens that may have been cut, at most.
+void launch_finish(const IndexParams& params, int merges, cudaStream_t stream);
 
 }  // namespace quire::cuda::sm90::mla_indexer

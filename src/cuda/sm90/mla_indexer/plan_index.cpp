@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "cuda/sm90/mla_indexer/piece_limits.h"
+#include "cuda/sm90/mla_indexer/config.h"
 
 namespace quire::cuda::sm90::mla_indexer {
 namespace {
@@ -70,7 +70,7 @@ ClusterShape plan_cluster(const MlaIndexerProblem& problem, const IndexVariant& 
 }
 
 // A few rows to groups of thread blocks: where rows are long enough for many of them, and none may have more
-// keys than it has room for, whatever the lengths turn out to be (find_group.cuh).
+// keys than it has room for, whatever the lengths turn out to be (group/shared.cuh).
 GroupShape plan_group(const MlaIndexerProblem& problem, const IndexVariant& variant, int parts) {
   const std::int64_t rows = problem.ragged.tokens;
   if (variant.launch_group == nullptr || rows > kMostGroups || 2 * rows > parts) return {};

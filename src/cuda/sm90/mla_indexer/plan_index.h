@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <string>
 
-#include "cuda/common/runtime/stream_share.h"
-#include "cuda/sm90/mla_indexer/finish.h"
+#include "cuda/common/runtime/device_facts.h"
+#include "cuda/sm90/mla_indexer/params.h"
 #include "cuda/sm90/mla_indexer/variant_table.h"
 #include "quire/ops/mla_indexer.h"
 

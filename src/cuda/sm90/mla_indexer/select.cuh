@@ -132,4 +132,72 @@ __device__ inline std::uint64_t find_bound(const Threads& team, const Codes& cod
   return std::uint64_t{rank.number} << 32 | tail.number;
 }
 
+inline constexpr int kMostCandidates = 128;
+
+// The wanted-th best of a few codes: the one that wanted - 1 are greater than. Ends with a sync behind which
+// all read it from `found`.
+template <typename Threads>
+__device__ inline std::uint64_t compare_codes(const Threads& team, const std::uint64_t* codes,
+                                              int count, unsigned wanted, std::uint64_t& found) {
+  std::uint64_t others[kMostCandidates / 32];
+#pragma unroll
+  for (int i = 0; i < kMostCandidates / 32; ++i) {
+    const int at = 32 * i + team.lane();
+    others[i] = at < count ? codes[at] : 0;
+  }
+#pragma unroll 1
+  for (int own = team.warp(); own < count; own += Threads::kWarps) {
+    const std::uint64_t code = codes[own];
+    unsigned greater = 0;
+    for (const std::uint64_t other : others) {
+      greater += __popc(__ballot_sync(kWholeWarp, other > code));
+    }
+    if (greater == wanted - 1 && team.lane() == 0) found = code;
+  }
+  team.sync();
+  return found;
+}
+
+// Of a set of ranks.
+struct RankSummary {
+  std::uint32_t least = 0xffffffff;
+  std::uint32_t greatest = 0;
+  unsigned count = 0;
+
+  __device__ void add(const RankSummary& other) {
+    least = min(least, other.least);
+    greatest = max(greatest, other.greatest);
+    count += other.count;
+  }
+  // Of the sets of a whole warp's lanes.
+  __device__ RankSummary of_warp() const {
+    return {.least = __reduce_min_sync(kWholeWarp, least),
+            .greatest = __reduce_max_sync(kWholeWarp, greatest),
+            .count = __reduce_add_sync(kWholeWarp, count)};
+  }
+};
+
+// Scores between the least and the greatest in buckets of one width. Ranks are no measure of that: one
+// score close to zero makes most of them differences of exponents.
+struct ScoreBuckets {
+  __device__ explicit ScoreBuckets(const RankLimits& limits) : least(score_of(limits.least)) {
+    const float range = score_of(limits.greatest) - least;
+    per_score = __fdividef(static_cast<float>(kBuckets - 1), range);
+    are_any = limits.least > kNanRank && isfinite(range) && isfinite(per_score) && per_score > 0.0f;
+  }
+  // A greater rank has no lesser one. Absent keys, whose score is a NaN, are in the first.
+  __device__ unsigned of(std::uint32_t rank) const {
+    const unsigned bucket = __float2uint_rz((score_of(rank) - least) * per_score);
+    return min(bucket, static_cast<unsigned>(kBuckets - 1));
+  }
+  // Close to the least rank of a bucket.
+  __device__ std::uint32_t rank_near(unsigned bucket) const {
+    return rank_of_number(least + __fdividef(static_cast<float>(bucket), per_score));
+  }
+
+  float least;
+  float per_score;
+  bool are_any;  // false: there are infinities, NaN, or no two scores
+};
+
 }  // namespace quire::cuda::sm90::mla_indexer

@@ -4,8 +4,10 @@
 #include <cstddef>
 
 #include "cuda/common/pipeline/ring.cuh"
-#include "cuda/sm90/mla_indexer/head_sums.cuh"
+#include "cuda/sm90/mla_indexer/config.h"
 #include "cuda/sm90/mla_indexer/params.h"
+#include "cuda/sm90/mla_indexer/products.cuh"
+#include "cuda/sm90/mla_indexer/split_schedule.h"
 #include "cuda/sm90/mla_indexer/write_row.cuh"
 
 namespace quire::cuda::sm90::mla_indexer {
@@ -16,7 +18,7 @@ template <int kTokens> struct IndexPiece {
   int first_tile = 0;
   int end_tile = 0;
   int row_tiles = 0;  // of the block of tokens
-  int stride = 0;     // of its sample (sample.h)
+  int stride = 0;     // of its sample (config.h)
   int slot = -1;      // where it is kept; -1: it has all keys of the block
   int continues = 0;
   int sequence = 0;
@@ -125,5 +127,53 @@ template <IndexConfig kConfig> struct IndexShared {
     }
   }
 };
+
+struct WholeRow {
+  int token = 0;      // row of q
+  int sequence = -1;  // none: no sequence has the token
+  int bound = 0;      // keys that it sees
+
+  __device__ int tiles() const { return (bound + kIndexTileKeys - 1) / kIndexTileKeys; }
+};
+
+// What one of `size` thread blocks has of a row: every size-th tile.
+struct RowShare {
+  int rank = 0;
+  int size = 1;
+  WholeRow row{};
+  int tiles = 0;  // of the row
+
+  __device__ int own_tiles() const { return (tiles - rank + size - 1) / size; }
+  __device__ int tile(int index) const { return rank + index * size; }
+};
+
+// What the tiles and the queries of one row go through (tile_loader.cuh, tile_loader.cuh), as in IndexShared.
+template <IndexConfig kConfig> struct alignas(1024) RowStages {
+  alignas(1024) std::byte tiles[kConfig.stages][kConfig.tile_bytes()];
+  alignas(1024) std::byte queries[1][kConfig.query_bytes()];
+  alignas(1024) std::byte
+      half_queries[1][kConfig.multiplies_halves() ? 2 * kConfig.query_bytes() : 16];
+  alignas(128) float key_scales[2][kConfig.stages][4 * box_scales(16)];
+  TileMark marks[2][kConfig.stages];
+  alignas(16) float weights[1][HeadSums<kConfig>::kWeightFloats];  // half of q_scale
+  RingBarriers<kConfig.stages> ring;
+  FullBarrier queries_full;
+  FullBarrier queries_landed[1];
+
+  __device__ void init_stages() {
+    ring.init(1, 4);        // a tile is one warpgroup's
+    queries_full.init(32);  // a warp copies the weights
+    queries_landed[0].init(1);
+  }
+};
+
+// To a warpgroup's next stage.
+template <int kStages> __device__ inline void advance_by_turn(RingPosition<kStages>& at) {
+  at.stage += IndexConfig::kWarpgroups;
+  if (at.stage >= kStages) {
+    at.stage -= kStages;
+    at.phase ^= 1;
+  }
+}
 
 }  // namespace quire::cuda::sm90::mla_indexer

@@ -5,10 +5,9 @@
 
 #include <string_view>
 
-#include "cuda/sm90/mla_indexer/cluster/launch_cluster.h"
-#include "cuda/sm90/mla_indexer/group/launch_group.h"
-#include "cuda/sm90/mla_indexer/group/variants.h"
-#include "cuda/sm90/mla_indexer/launch_index.h"
+#include "cuda/sm90/mla_indexer/cluster/params.h"
+#include "cuda/sm90/mla_indexer/group/params.h"
+#include "cuda/sm90/mla_indexer/params.h"
 #include "cuda/sm90/mla_indexer/variants.h"
 
 namespace quire::cuda::sm90::mla_indexer {

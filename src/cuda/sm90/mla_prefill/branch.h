@@ -9,7 +9,6 @@
 #include "cuda/sm90/mla_prefill/params.h"
 #include "cuda/sm90/mla_prefill/plan_branch.h"
 #include "cuda/sm90/mla_prefill/project.h"
-#include "cuda/sm90/mla_prefill/projected_keys.h"
 
 namespace quire::cuda::sm90::mla_prefill {
 

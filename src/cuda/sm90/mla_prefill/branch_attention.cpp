@@ -4,9 +4,8 @@
 #include <array>
 
 #include "cuda/common/runtime/device_facts.h"
-#include "cuda/sm90/mla_prefill/attention_variants.h"
 #include "cuda/sm90/mla_prefill/branch.h"
-#include "cuda/sm90/mla_prefill/fp8/launch_fp8.h"
+#include "cuda/sm90/mla_prefill/variants.h"
 
 namespace quire::cuda::sm90::mla_prefill {
 namespace {

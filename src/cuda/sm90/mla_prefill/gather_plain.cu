@@ -3,11 +3,11 @@
 // a new token is finished on its way, in the cache too, which saves a kernel before this one.
 #include <algorithm>
 
-#include "cuda/any/mla_prefill/place_of_row.cuh"
+#include "cuda/any/mla_prefill/chunk_rows.cuh"
 #include "cuda/common/mla/finish_row.cuh"
 #include "cuda/common/runtime/launch.h"
-#include "cuda/sm90/mla_prefill/gather_plain.h"
 #include "cuda/sm90/mla_prefill/latent_group.cuh"
+#include "cuda/sm90/mla_prefill/params.h"
 #include "cuda/sm90/mla_prefill/rotate_queries.cuh"
 #include "cuda/sm90/mla_prefill/write_spans.cuh"
 

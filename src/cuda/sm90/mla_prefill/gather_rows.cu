@@ -2,7 +2,7 @@
 // A warp per buffer row, eight columns a lane. Rows without a key are zeros: nobody sees them.
 #include <algorithm>
 
-#include "cuda/any/mla_prefill/place_of_row.cuh"
+#include "cuda/any/mla_prefill/chunk_rows.cuh"
 #include "cuda/common/runtime/launch.h"
 #include "cuda/sm90/mla_prefill/latent_group.cuh"
 #include "cuda/sm90/mla_prefill/params.h"

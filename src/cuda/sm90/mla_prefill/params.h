@@ -4,7 +4,12 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
+#include <cstdint>
+
 #include "cuda/any/mla_prefill/params.h"
+#include "cuda/common/mla/finish_rows.h"
+#include "cuda/common/runtime/tensor_map.h"
 
 namespace quire::cuda::sm90::mla_prefill {
 
@@ -48,5 +53,62 @@ struct GatherRowsParams {
 };
 
 void launch_gather_rows(const GatherRowsParams& params, cudaStream_t stream);
+
+// Where projected_source.cuh finds the K and V of a chunk: rows of the gathered buffer, not pages.
+
+struct ProjectedKeys {
+  TensorMap projected{};  // (column of K | V, head of the group, buffer row); boxes of 64 × 1 × 128
+  TensorMap rope{};       // (column, 0, buffer row), for all heads; the same boxes
+  const std::uint32_t* buffer_rows = nullptr;  // [batch]: of the chunk's first key
+  // The pages that the rows came from: keys on pages that are not there are hidden.
+  const std::uint32_t* table = nullptr;  // [batch, max_pages]
+  std::int64_t table_stride = 0;
+  int max_pages = 0;
+  int page_size = 0;  // a multiple of 8
+  int num_pages = 0;
+};
+
+// Rope columns of q that a kernel rotates on the side, in place: of tokens first_token … tokens - 1.
+struct QueryRotation {
+  std::byte* q = nullptr;  // [tokens, heads, 64], the first rope column; null: nothing to rotate
+  std::int64_t token_bytes = 0;
+  std::int64_t head_bytes = 0;
+  int first_token = 0;
+  int tokens = 0;
+  int heads = 0;
+  const std::uint32_t* row_offsets = nullptr;    // [batch + 1]
+  const std::uint32_t* cache_lengths = nullptr;  // [batch]
+  std::int64_t batch = 0;
+  LatentAngles angles;
+};
+
+// As gather_rows, for caches whose rows are plain numbers of q's dtype: new ones are finished too.
+
+// A lane holds its part of a row.
+inline constexpr std::int32_t kMostPlainLatents = 512;
+
+struct GatherPlainParams {
+  GatherRowsParams gather;
+  LatentRowFinish new_rows{};     // what is to be done to rows of new tokens
+  const std::byte* kv = nullptr;  // [tokens, width], those rows, raw; null: in the cache
+  std::int64_t kv_token_bytes = 0;
+  QueryRotation rotation{};  // done by thread blocks of their own
+  int rotating_blocks = 0;
+};
+
+void launch_gather_plain(const GatherPlainParams& params, cudaStream_t stream);
+
+// Projected K and V rounded to e4m3, for the attention with products of it, where the projection has
+// not done so itself.
+
+struct Fp8RowsParams {
+  const std::byte* projected = nullptr;     // bf16 [rows, heads, K | V]
+  const std::int32_t* live_rows = nullptr;  // on the device: the rest is left as it is
+  int rows = 0;
+  int heads = 0;
+  std::byte* codes = nullptr;  // [heads, rows, K | V]
+};
+
+void launch_fp8_rows(const Fp8RowsParams& params, cudaStream_t stream);
 
 }  // namespace quire::cuda::sm90::mla_prefill

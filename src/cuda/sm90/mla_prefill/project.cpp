@@ -3,12 +3,10 @@
 
 #include <algorithm>
 
-#include "cuda/common/matmul/row_tile.h"
-#include "cuda/common/matmul/side_by_side.h"
+#include "cuda/common/matmul/params.h"
 #include "cuda/common/mma/row_order.h"
 #include "cuda/common/runtime/device_facts.h"
-#include "cuda/sm90/mla_prefill/projection_variants.h"
-#include "cuda/sm90/mla_prefill/stationary/project.h"
+#include "cuda/sm90/mla_prefill/variants.h"
 
 namespace quire::cuda::sm90::mla_prefill {
 namespace {
@@ -49,7 +47,7 @@ QkvOutputs outputs_of(const ProjectionParams& params) {
   return outputs;
 }
 
-// Tiles of 256 columns, two below each other in a cluster (projection_variants.h).
+// Tiles of 256 columns, two below each other in a cluster (variants.h).
 TileGrid grid_of(const ProjectionParams& params) {
   constexpr TileConfig kConfig = ProjectBf16::kConfig;
   constexpr std::int64_t kRows = std::int64_t{kConfig.tokens()} * kConfig.weight_sharers();

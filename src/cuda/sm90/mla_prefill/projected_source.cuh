@@ -6,8 +6,10 @@
 #pragma once
 
 #include "cuda/common/pipeline/tma.cuh"
+#include "cuda/common/prefill_attention/run_roles.cuh"
 #include "cuda/common/prefill_attention/shared.cuh"
-#include "cuda/sm90/mla_prefill/projected_keys.h"
+#include "cuda/sm90/mla_prefill/params.h"
+#include "cuda/sm90/mla_prefill/variants.h"
 
 namespace quire::cuda::sm90::mla_prefill {
 
@@ -93,5 +95,22 @@ template <PrefillConfig kConfig> class ProjectedSource {
   const ProjectedKeys& params_;
   const int box_;  // of a block that this lane loads, if there are so many
 };
+
+// The prefill kernel over a chunk's up-projected keys.
+
+template <typename Variant>
+__global__ void __launch_bounds__(Variant::kConfig.threads(), 1)
+    projected_kernel(const __grid_constant__ PrefillParams params,
+                     const __grid_constant__ ProjectedKeys keys) {
+  run_roles<Variant::kConfig, ProjectedSource<Variant::kConfig>>(params, keys);
+}
+
+template <typename Variant>
+void launch_projected(const PrefillParams& params, const ProjectedKeys& keys,
+                      const PrefillLaunch& where) {
+  LaunchShape shape = prefill_shape<Variant::kConfig>(where);
+  shape.overlaps_previous = true;
+  launch(projected_kernel<Variant>, shape, where.stream, params, keys);
+}
 
 }  // namespace quire::cuda::sm90::mla_prefill

@@ -5,10 +5,10 @@
 #pragma once
 
 #include "cuda/common/mla/finish_row.cuh"
-#include "cuda/common/rows/any_vec8.cuh"
-#include "cuda/common/rows/prefetch.cuh"
+#include "cuda/common/rows/load_once.cuh"
 #include "cuda/common/rows/rope_angles.cuh"
-#include "cuda/sm90/mla_prefill/query_rotation.h"
+#include "cuda/common/rows/vec8.cuh"
+#include "cuda/sm90/mla_prefill/params.h"
 
 namespace quire::cuda::sm90::mla_prefill {
 

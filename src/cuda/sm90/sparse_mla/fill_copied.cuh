@@ -5,7 +5,7 @@
 
 #include <cute/arch/copy_sm80.hpp>
 
-#include "cuda/common/thread/opaque.cuh"
+#include "cuda/common/thread/thread.cuh"
 #include "cuda/sm90/sparse_mla/row_fill.cuh"
 
 namespace quire::cuda::sm90::sparse_mla {

@@ -3,8 +3,6 @@
 // bytes wait in registers, so that the chains of conversions overlap; no two warps wait for each other.
 #pragma once
 
-#include "cuda/sm90/sparse_mla/copy_raw.cuh"
-#include "cuda/sm90/sparse_mla/decode_rows.cuh"
 #include "cuda/sm90/sparse_mla/row_fill.cuh"
 
 namespace quire::cuda::sm90::sparse_mla {

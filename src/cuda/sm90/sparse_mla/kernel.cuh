@@ -15,6 +15,8 @@
 
 #include <cute/arch/cluster_sm90.hpp>
 
+#include "cuda/common/runtime/launch.h"
+#include "cuda/sm90/sparse_mla/params.h"
 #include "cuda/sm90/sparse_mla/roles/gather.cuh"
 #include "cuda/sm90/sparse_mla/roles/score.cuh"
 #include "cuda/sm90/sparse_mla/roles/sum.cuh"
@@ -60,6 +62,16 @@ __global__ void __launch_bounds__(SparseConfig::kThreads, 1)
   }
   // The other block may still write here.
   if constexpr (kConfig.blocks > 1) meet<kConfig.blocks>();
+}
+
+template <typename Variant>
+void launch_sparse_tiles(const SparseParams& params, int blocks, cudaStream_t stream) {
+  launch(sparse_kernel<Variant>,
+         {.grid = dim3(static_cast<unsigned>(blocks)),
+          .block = dim3(SparseConfig::kThreads),
+          .cluster = static_cast<unsigned>(Variant::kConfig.blocks),
+          .shared_bytes = sizeof(SparseShared<Variant>)},
+         stream, params);
 }
 
 }  // namespace quire::cuda::sm90::sparse_mla

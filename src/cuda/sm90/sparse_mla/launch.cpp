@@ -6,7 +6,7 @@
 #include "cuda/common/runtime/carver.h"
 #include "cuda/common/runtime/device_facts.h"
 #include "cuda/common/runtime/device_scope.h"
-#include "cuda/sm90/sparse_mla/merge_pieces.h"
+#include "cuda/sm90/sparse_mla/params.h"
 #include "cuda/sm90/sparse_mla/plan_sparse.h"
 
 namespace quire::cuda::sm90::sparse_mla {

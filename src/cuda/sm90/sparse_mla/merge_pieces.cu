@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One thread block per row (token, head): a thread has four columns of every piece. Launched beside the
 // kernel that writes the pieces, and waits for it.
-#include "cuda/sm90/sparse_mla/merge_pieces.h"
+#include "cuda/sm90/sparse_mla/params.h"
 
 #include "cuda/common/runtime/launch.h"
 #include "cuda/common/thread/warp_reduce.cuh"

@@ -7,6 +7,7 @@
 
 #include "cuda/common/general_attention/attend_output.h"
 #include "cuda/common/runtime/tensor_map.h"
+#include "cuda/sm90/sparse_mla/config.h"
 #include "quire/kv_layer_view.h"
 
 namespace quire::cuda::sm90::sparse_mla {
@@ -79,5 +80,16 @@ struct SparseParams {
   AttendOutput output;
   SparsePieces pieces;
 };
+
+// One definition for each variant, in its own file.
+template <typename Variant>
+void launch_sparse_tiles(const SparseParams& params, int blocks, cudaStream_t stream);
+
+// The pieces of a token's tiles become rows of the output, in their order. Nothing without pieces.
+void merge_sparse_pieces(const SparseParams& params, cudaStream_t stream);
+
+// One definition for each variant, in its own file.
+template <typename Variant>
+void launch_sparse_fp8(const SparseParams& params, int blocks, cudaStream_t stream);
 
 }  // namespace quire::cuda::sm90::sparse_mla

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "cuda/common/runtime/ceil_div.h"
+#include "cuda/common/runtime/carver.h"
 #include "cuda/common/softmax/score.h"
 
 namespace quire::cuda::sm90::sparse_mla {

@@ -2,7 +2,6 @@
 // A warpgroup's sums of one half of the columns, to the output or to pieces that are merged later.
 #pragma once
 
-#include "cuda/sm90/sparse_mla/half_sums.cuh"
 #include "cuda/sm90/sparse_mla/params.h"
 #include "cuda/sm90/sparse_mla/row_softmax.cuh"
 

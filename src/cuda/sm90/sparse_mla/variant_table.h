@@ -5,9 +5,7 @@
 
 #include <string_view>
 
-#include "cuda/sm90/sparse_mla/fp8/launch_fp8.h"
-#include "cuda/sm90/sparse_mla/fp8/variants.h"
-#include "cuda/sm90/sparse_mla/launch_tiles.h"
+#include "cuda/sm90/sparse_mla/params.h"
 #include "cuda/sm90/sparse_mla/variants.h"
 
 namespace quire::cuda::sm90::sparse_mla {

@@ -25,4 +25,14 @@ struct SparseFp8Pair {
   static constexpr SparseConfig kConfig{.rows = RowKind::fp8, .blocks = 2};
 };
 
+// Every compiled kernel for e4m3 rows and few heads (variants/few_heads.cu).
+
+// Half as many sums as with 32 heads; who gathers has more than enough in 88.
+struct SparseFp8Heads16 {
+  static constexpr Fp8Config kConfig{.heads = 16, .attend_registers = 208, .gather_registers = 88};
+};
+struct SparseFp8Heads32 {
+  static constexpr Fp8Config kConfig{.heads = 32};
+};
+
 }  // namespace quire::cuda::sm90::sparse_mla

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/common/matmul/int4/make_source.h"
+#include "cuda/common/matmul/int4/pack_order.h"
 
 namespace quire::cuda {
 

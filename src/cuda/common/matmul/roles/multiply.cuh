@@ -2,11 +2,11 @@
 // A consumer warpgroup: 64 tokens × tile_n columns, summed in registers and stored from there.
 #pragma once
 
-#include "cuda/common/matmul/block_sums.cuh"
-#include "cuda/common/matmul/f32_epilogue.cuh"
+#include "cuda/common/matmul/deferred_store.cuh"
+#include "cuda/common/matmul/promoted_sums.cuh"
 #include "cuda/common/matmul/tile_position.cuh"
 #include "cuda/common/mma/row_order.h"
-#include "cuda/common/thread/opaque.cuh"
+#include "cuda/common/thread/thread.cuh"
 
 namespace quire::cuda {
 
@@ -51,7 +51,7 @@ template <TileConfig kConfig> struct Walk {
   TilePositions<kConfig> positions;
   RingPosition<kConfig.stages> at;
   RingPosition<kConfig.turns()> kv_at;
-  int exchanges = 0;  // with the block beside this one (granule_pair.cuh)
+  int exchanges = 0;  // with the block beside this one (shared.cuh)
 
   __device__ BlockPlace place(const TilePosition& tile) const {
     return {.thread = thread,
@@ -61,7 +61,7 @@ template <TileConfig kConfig> struct Walk {
   }
 };
 
-// A tile with columns of K or V that become codes. Defined in store_codes.cuh, which their variants include: the other
+// A tile with columns of K or V that become codes. Defined in quantized_kv_epilogue.cuh, which their variants include: the other
 // kernels are compiled without it.
 template <TileConfig kConfig, int kRegisters>
 __device__ void store_codes(const TileParams& params, TileShared<kConfig>& shared,

@@ -3,13 +3,11 @@
 // sums of one block of keys by the tensor cores and sums of blocks in fp32.
 #pragma once
 
-#include "cuda/common/pipeline/turns.cuh"
-#include "cuda/common/prefill_attention/chain_rows.cuh"
+#include "cuda/common/pipeline/ring.cuh"
+#include "cuda/common/prefill_attention/epilogue.cuh"
 #include "cuda/common/prefill_attention/fp8/fp8_products.cuh"
-#include "cuda/common/prefill_attention/fp8/seen_keys.cuh"
-#include "cuda/common/prefill_attention/fp8/weigh_fp8.cuh"
-#include "cuda/common/prefill_attention/staged_rows.cuh"
-#include "cuda/common/prefill_attention/step_products.cuh"
+#include "cuda/common/prefill_attention/partial_rows.cuh"
+#include "cuda/common/prefill_attention/products.cuh"
 
 namespace quire::cuda {
 

@@ -6,6 +6,7 @@
 #include "cuda/common/prefill_attention/fp8/attend_fp8.cuh"
 #include "cuda/common/prefill_attention/fp8/load_transposed.cuh"
 #include "cuda/common/prefill_attention/run_roles.cuh"
+#include "cuda/common/prefill_attention/shared.cuh"
 
 namespace quire::cuda {
 
@@ -25,6 +26,15 @@ __device__ inline void run_fp8(const PrefillParams& params, const typename Sourc
           load.load_keys();
         }
       });
+}
+
+// The prefill kernel with products of e4m3 that transposes V itself, whatever its keys come from.
+
+template <typename Variant, typename Source>
+__global__ void __launch_bounds__(Variant::kConfig.threads(), 1)
+    transposing_kernel(const __grid_constant__ PrefillParams params,
+                       const __grid_constant__ typename Source::Params keys) {
+  run_fp8<Variant::kConfig, Source>(params, keys);
 }
 
 }  // namespace quire::cuda

@@ -18,7 +18,7 @@ inline constexpr int kTransposedKeys = 128;     // of a block
 inline constexpr int kTransposedColumns = 128;  // of V
 
 // Which key of 16 stands in which byte: the pairs that a thread has of a product's row, 2c and
-// 2c + 1 of every 8 keys, are neighbours (weigh_fp8.cuh).
+// 2c + 1 of every 8 keys, are neighbours (fp8_products.cuh).
 QUIRE_HOST_DEVICE constexpr int key_at_place(int place) {
   const int thread = place / 4;
   const int within = place % 4;

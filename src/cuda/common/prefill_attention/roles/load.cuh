@@ -6,7 +6,7 @@
 
 #include "cuda/common/pipeline/tma.cuh"
 #include "cuda/common/prefill_attention/stage_load.cuh"
-#include "cuda/common/thread/block.cuh"
+#include "cuda/common/thread/thread.cuh"
 
 namespace quire::cuda {
 

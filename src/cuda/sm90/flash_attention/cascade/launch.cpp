@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/sm90/flash_attention/cascade/launch.h"
+#include "cuda/sm90/flash_attention/launch.h"
 
 #include <string_view>
 
@@ -9,8 +9,6 @@
 #include "cuda/common/runtime/device_facts.h"
 #include "cuda/common/runtime/device_scope.h"
 #include "cuda/sm90/flash_attention/cascade/split_batch.h"
-#include "cuda/sm90/flash_attention/decode/launch.h"
-#include "cuda/sm90/flash_attention/prefill/launch.h"
 
 namespace quire::cuda::sm90::flash_attention {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "cuda/common/rows/ragged.cuh"
+#include "cuda/common/rows/token_place.cuh"
 #include "cuda/common/runtime/launch.h"
 
 namespace quire::cuda::sm90::flash_attention {

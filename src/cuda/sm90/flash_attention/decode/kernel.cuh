@@ -8,7 +8,9 @@
 //   item ring  full: the same, and the description   empty: all eight warps, queries in registers
 #pragma once
 
-#include "cuda/common/thread/block.cuh"
+#include "cuda/common/runtime/launch.h"
+#include "cuda/common/thread/thread.cuh"
+#include "cuda/sm90/flash_attention/decode/params.h"
 #include "cuda/sm90/flash_attention/decode/roles/attend.cuh"
 #include "cuda/sm90/flash_attention/decode/roles/load.cuh"
 
@@ -36,6 +38,15 @@ __global__ void __launch_bounds__(DecodeConfig::kThreads + DecodeConfig::kLoadTh
     cutlass::arch::warpgroup_reg_alloc<DecodeConfig::kAttendRegisters>();
     AttendRole<kConfig>(params, shared, warp).run();
   }
+}
+
+template <typename Variant> void launch_decode(const DecodeParams& params, cudaStream_t stream) {
+  static_assert(sizeof(DecodeShared<Variant::kConfig>) <= 227 * 1024);
+  const LaunchShape shape{
+      .grid = dim3(static_cast<unsigned>(params.split.blocks << params.lines.bits)),
+      .block = dim3(DecodeConfig::kThreads + DecodeConfig::kLoadThreads),
+      .shared_bytes = sizeof(DecodeShared<Variant::kConfig>)};
+  launch(decode_kernel<Variant>, shape, stream, params);
 }
 
 }  // namespace quire::cuda::sm90::flash_attention

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/sm90/flash_attention/decode/launch.h"
+#include "cuda/sm90/flash_attention/launch.h"
 
 #include <atomic>
 #include <random>
@@ -7,9 +7,8 @@
 #include "cuda/common/runtime/carver.h"
 #include "cuda/common/runtime/device_facts.h"
 #include "cuda/common/runtime/device_scope.h"
-#include "cuda/sm90/flash_attention/decode/merge_pieces.h"
+#include "cuda/sm90/flash_attention/decode/params.h"
 #include "cuda/sm90/flash_attention/decode/plan_decode.h"
-#include "cuda/sm90/flash_attention/decode/tree_mask.h"
 
 namespace quire::cuda::sm90::flash_attention {
 namespace {

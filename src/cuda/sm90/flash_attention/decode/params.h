@@ -2,16 +2,16 @@
 // What the decode kernels receive: plain values, made on the host.
 #pragma once
 
+#include <cuda_runtime_api.h>
+#include <vector_types.h>
+
 #include <cstddef>
 #include <cstdint>
 
-#include <vector_types.h>
-
 #include "cuda/common/mask/visible_range.h"
 #include "cuda/common/rows/divisor.h"
-#include "cuda/common/softmax/head_scales.h"
-#include "cuda/common/softmax/score_rules.h"
-#include "cuda/common/split_kv/params.h"
+#include "cuda/common/softmax/score.h"
+#include "cuda/common/split_kv/split_schedule.h"
 #include "quire/dtype.h"
 
 namespace quire::cuda::sm90::flash_attention {
@@ -78,7 +78,7 @@ struct DecodeOutputs {
 struct DecodePieces {
   float* sums = nullptr;    // [slots, rows, dims]
   float2* stats = nullptr;  // [slots, rows] (max in powers of two, sum of weights)
-  // [slots] `mark` where the piece is there (join_pieces.cuh); null if a second kernel merges.
+  // [slots] `mark` where the piece is there (epilogue.cuh); null if a second kernel merges.
   std::uint64_t* marks = nullptr;
   std::uint64_t mark = 0;
 };
@@ -95,5 +95,18 @@ struct DecodeParams {
   DecodeOutputs outputs{};
   DecodePieces pieces{};
 };
+
+// The border between host code and one compiled kernel: variants/*.cu instantiate it.
+
+template <typename Variant> void launch_decode(const DecodeParams& params, cudaStream_t stream);
+
+// Of a piece in the workspace.
+struct MergeShape {
+  int rows = 0;
+  int dims = 0;
+};
+
+// Right after the decode kernel on the same stream.
+void merge_pieces(const DecodeParams& params, const MergeShape& shape, cudaStream_t stream);
 
 }  // namespace quire::cuda::sm90::flash_attention

@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <string>
 
+#include "cuda/sm90/flash_attention/decode/params.h"
 #include "cuda/sm90/flash_attention/decode/variant_table.h"
+#include "quire/mask.h"
 #include "quire/ops/flash_attention.h"
 
 namespace quire::cuda::sm90::flash_attention {
@@ -23,5 +25,18 @@ struct DecodePlan {
 std::string refuse_decode_problem(const FlashAttentionProblem& problem);
 // Of a problem that is not refused.
 DecodePlan plan_decode(const FlashAttentionProblem& problem, int num_sms);
+
+// Masks of decoding: one interval of keys for every query (visible_range.h), and of the new ones among
+// them those that a tree shows.
+
+struct TreeMask {
+  VisibleRange visible{};
+  DecodeTree tree{};
+};
+
+// Of a mask that refuse_tree_mask() lets pass, and its summary.
+TreeMask tree_mask(const Mask& mask, const MaskSummary& summary);
+// Empty, or why the mask is not of this kind: two trees, or either of two, are not.
+std::string refuse_tree_mask(const MaskSummary& mask);
 
 }  // namespace quire::cuda::sm90::flash_attention

@@ -5,7 +5,7 @@
 
 #include <string_view>
 
-#include "cuda/sm90/flash_attention/decode/launch_decode.h"
+#include "cuda/sm90/flash_attention/decode/params.h"
 #include "cuda/sm90/flash_attention/decode/variants.h"
 
 namespace quire::cuda::sm90::flash_attention {

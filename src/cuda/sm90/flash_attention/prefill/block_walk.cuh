@@ -5,7 +5,7 @@
 #pragma once
 
 #include "cuda/common/prefill_attention/params.h"
-#include "cuda/common/thread/warp_scan.cuh"
+#include "cuda/common/thread/warp_reduce.cuh"
 
 namespace quire::cuda::sm90::flash_attention {
 

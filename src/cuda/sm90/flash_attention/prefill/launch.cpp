@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/sm90/flash_attention/prefill/launch.h"
+#include "cuda/sm90/flash_attention/launch.h"
 
 #include <algorithm>
 
@@ -7,10 +7,8 @@
 #include "cuda/common/runtime/device_facts.h"
 #include "cuda/common/runtime/device_scope.h"
 #include "cuda/common/runtime/status.h"
-#include "cuda/common/runtime/stream_share.h"
 #include "cuda/sm90/flash_attention/prefill/dequantized/dequantize_pages.h"
-#include "cuda/sm90/flash_attention/prefill/dequantized/dequantizing_path.h"
-#include "cuda/sm90/flash_attention/prefill/workspace.h"
+#include "cuda/sm90/flash_attention/prefill/plan_prefill.h"
 
 namespace quire::cuda::sm90::flash_attention {
 namespace {

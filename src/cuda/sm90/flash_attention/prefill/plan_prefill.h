@@ -40,4 +40,31 @@ struct PrefillPlan {
 
 PrefillPlan plan_prefill(const FlashAttentionProblem& problem, Scores scores, int num_sms);
 
+// What a prefill keeps in the caller's workspace: one list for the plan's bytes and the launch's
+// addresses.
+
+struct PrefillWorkspace {
+  int* next_tile = nullptr;  // and what else begins at zero behind it
+  std::int64_t zero_bytes = 0;
+  TailPieces tail{};
+  // PrefillPath::dequantizing (launch_prefill.h), narrow (launch_prefill.h)
+  std::uint32_t* states = nullptr;
+  std::byte* rows = nullptr;
+  // PrefillPath::dequantized (prefill/dequantized/dequantize_pages.h)
+  std::byte* keys = nullptr;
+  std::byte* values = nullptr;
+  std::uint32_t* table = nullptr;
+  // PrefillPath::fp8 (common/prefill_attention/fp8/transpose_values.h)
+  std::byte* transposed = nullptr;
+  std::int64_t bytes = 0;
+
+  PrefillWorkspace(const FlashAttentionProblem& problem, const PrefillPlan& plan,
+                   void* base = nullptr);
+};
+
+// Blocks of keys of a sequence's KV head, as launch_prefill.h counts them.
+int dequantized_blocks(const FlashAttentionProblem& problem, const PrefillPlan& plan);
+// Blocks of keys of a sequence, as common/prefill_attention/fp8/transpose_values.h counts them.
+int transposed_blocks(const FlashAttentionProblem& problem, const PrefillPlan& plan);
+
 }  // namespace quire::cuda::sm90::flash_attention

@@ -6,9 +6,6 @@
 #include <string_view>
 
 #include "cuda/common/prefill_attention/variants.h"
-#include "cuda/sm90/flash_attention/prefill/dequantized/launch_dequantizing.h"
-#include "cuda/sm90/flash_attention/prefill/fp8/launch_fp8.h"
-#include "cuda/sm90/flash_attention/prefill/fp8/launch_transposing.h"
 #include "cuda/sm90/flash_attention/prefill/launch_prefill.h"
 
 namespace quire::cuda::sm90::flash_attention {

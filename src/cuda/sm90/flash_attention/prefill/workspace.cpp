@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/sm90/flash_attention/prefill/workspace.h"
+#include "cuda/sm90/flash_attention/prefill/plan_prefill.h"
 
 #include "cuda/common/prefill_attention/fp8/transpose_values.h"
 #include "cuda/common/runtime/carver.h"
-#include "cuda/sm90/flash_attention/prefill/dequantized/dequantized_keys.h"
+#include "cuda/sm90/flash_attention/prefill/launch_prefill.h"
 
 namespace quire::cuda::sm90::flash_attention {
 namespace {
@@ -35,7 +35,7 @@ PrefillWorkspace::PrefillWorkspace(const FlashAttentionProblem& problem, const P
                                   ? 2 * problem.ragged.batch * problem.cache.num_kv_heads *
                                         dequantized_blocks(problem, plan)
                                   : 0;
-  // Counters of prefill/fp8/transposed_keys.h.
+  // Counters of launch_prefill.h.
   const std::int64_t heads =
       plan.path == PrefillPath::fp8 ? problem.ragged.batch * problem.cache.num_kv_heads + 1 : 0;
   const std::int64_t zeros = 1 + pieces + blocks + heads;

@@ -2,7 +2,13 @@
 // A compiled int4 kernel of fused_qkv_matmul on Hopper, as a value.
 #pragma once
 
-#include "cuda/common/matmul/int4/packed_order.h"
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "cuda/common/matmul/int4/pack_order.h"
+#include "cuda/common/matmul/params.h"
+#include "quire/dtype.h"
 
 namespace quire::cuda::sm90::fused_qkv_matmul {
 
@@ -34,5 +40,53 @@ struct Int4Config {
     return (x_bytes() + row_groups * panel + 1023) / 1024 * 1024;
   }
 };
+
+// Every compiled int4 kernel: a file in variants/ for each tile, one row of variant_table.h for the
+// planner. Columns × tokens of a block.
+
+template <DType kDType> struct Int4N64T16 {
+  static constexpr Int4Config kConfig{.dtype = kDType, .tokens = 16};
+};
+template <DType kDType> struct Int4N64T32 {
+  static constexpr Int4Config kConfig{.dtype = kDType, .tokens = 32, .chunk_steps = 2, .stages = 8};
+};
+template <DType kDType> struct Int4N64T64 {
+  static constexpr Int4Config kConfig{.dtype = kDType, .tokens = 64, .chunk_steps = 1, .stages = 8};
+};
+template <DType kDType> struct Int4N128T64 {
+  static constexpr Int4Config kConfig{
+      .dtype = kDType, .tokens = 64, .row_groups = 2, .k_groups = 2, .chunk_steps = 1, .stages = 6};
+};
+template <DType kDType> struct Int4N256T64 {
+  static constexpr Int4Config kConfig{
+      .dtype = kDType, .tokens = 64, .row_groups = 4, .k_groups = 1, .chunk_steps = 1, .stages = 5};
+};
+
+// What the choice of an int4 kernel depends on.
+
+struct Int4Shape {
+  std::int64_t tokens = 0;
+  std::int64_t columns = 0;  // of Y
+  DType dtype = DType::bf16;
+  int steps = 1;  // of 128 columns of x
+};
+
+struct Int4Params {
+  TensorMap x{};                      // [blocks of 64 columns][tokens][64]: boxes of a chunk
+  const std::byte* weight = nullptr;  // in Int4Order
+  Int4Order order{};
+  QkvOutputs outputs{};
+  bool overlaps_previous = false;  // as in Context
+};
+
+// The border between host code and one compiled kernel: variants/*.cu instantiate it.
+
+struct Int4Grid {
+  int columns = 0;  // blocks along the columns of Y
+  int tokens = 0;   // and along the tokens
+};
+
+template <typename Variant>
+void launch_int4(const Int4Params& params, const Int4Grid& grid, cudaStream_t stream);
 
 }  // namespace quire::cuda::sm90::fused_qkv_matmul

@@ -8,8 +8,8 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#include "cuda/common/matmul/int4/packed_order.h"
-#include "cuda/common/rows/store_run.cuh"
+#include "cuda/common/matmul/int4/pack_order.h"
+#include "cuda/common/rows/vec8.cuh"
 
 namespace quire::cuda::sm90::fused_qkv_matmul {
 

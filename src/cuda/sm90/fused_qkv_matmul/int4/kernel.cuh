@@ -5,6 +5,8 @@
 //   the last one    load      x, codes, scales and zeros into the ring; each token's row in the pages
 #pragma once
 
+#include "cuda/common/runtime/launch.h"
+#include "cuda/sm90/fused_qkv_matmul/int4/config.h"
 #include "cuda/sm90/fused_qkv_matmul/int4/roles/load.cuh"
 #include "cuda/sm90/fused_qkv_matmul/int4/roles/multiply.cuh"
 #include "cuda/sm90/fused_qkv_matmul/int4/store_tokens.cuh"
@@ -50,6 +52,17 @@ __global__ void __launch_bounds__(Variant::kConfig.threads(), Variant::kConfig.b
     }
     multiply_and_store(params, shared, warpgroup, first_panel, first_token);
   }
+}
+
+template <typename Variant>
+void launch_int4(const Int4Params& params, const Int4Grid& grid, cudaStream_t stream) {
+  constexpr Int4Config kConfig = Variant::kConfig;
+  const LaunchShape shape{
+      .grid = dim3(static_cast<unsigned>(grid.columns), static_cast<unsigned>(grid.tokens)),
+      .block = dim3(kConfig.threads()),
+      .shared_bytes = sizeof(Int4Shared<kConfig>),
+      .overlaps_previous = params.overlaps_previous};
+  launch(int4_kernel<Variant>, shape, stream, params);
 }
 
 }  // namespace quire::cuda::sm90::fused_qkv_matmul

@@ -2,7 +2,7 @@
 #include "cuda/sm90/fused_qkv_matmul/int4/launch.h"
 
 #include "cuda/common/matmul/deferred_rows.h"
-#include "cuda/common/matmul/int4/make_source.h"
+#include "cuda/common/matmul/int4/pack_order.h"
 #include "cuda/common/runtime/device_facts.h"
 #include "cuda/common/runtime/device_scope.h"
 #include "cuda/sm90/fused_qkv_matmul/int4/few_tokens/plan_few.h"

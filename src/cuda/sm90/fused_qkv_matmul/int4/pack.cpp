@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/kernels.h"
 
-#include "cuda/common/matmul/int4/make_source.h"
+#include "cuda/common/matmul/int4/pack_order.h"
 #include "cuda/common/runtime/device_facts.h"
 #include "cuda/common/runtime/device_scope.h"
 #include "cuda/common/runtime/status.h"

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "cuda/common/runtime/ceil_div.h"
+#include "cuda/common/runtime/carver.h"
 
 namespace quire::cuda::sm90::fused_qkv_matmul {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "cuda/sm90/fused_qkv_matmul/int4/int4_shape.h"
+#include "cuda/sm90/fused_qkv_matmul/int4/config.h"
 #include "cuda/sm90/fused_qkv_matmul/int4/variant_table.h"
 #include "quire/ops/fused_qkv_matmul.h"
 

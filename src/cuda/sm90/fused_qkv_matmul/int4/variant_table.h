@@ -4,8 +4,7 @@
 
 #include <string_view>
 
-#include "cuda/sm90/fused_qkv_matmul/int4/launch_variant.h"
-#include "cuda/sm90/fused_qkv_matmul/int4/variants.h"
+#include "cuda/sm90/fused_qkv_matmul/int4/config.h"
 
 namespace quire::cuda::sm90::fused_qkv_matmul {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/common/matmul/store_codes.cuh"
+#include "cuda/common/matmul/quantized_kv_epilogue.cuh"
 #include "cuda/common/matmul/variants.h"
 #include "cuda/sm90/fused_qkv_matmul/launch_tile.cuh"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/common/matmul/variants.h"
 #include "cuda/sm90/fused_qkv_matmul/launch_tile.cuh"
-#include "cuda/sm90/fused_qkv_matmul/whole_tiles_only.h"
+#include "cuda/sm90/fused_qkv_matmul/launch_tile.h"
 
 namespace quire::cuda::sm90::fused_qkv_matmul {
 

@@ -3,8 +3,7 @@
 // Roles and their barriers: shared.cuh.
 #pragma once
 
-#include "cuda/common/thread/block.cuh"
-#include "cuda/common/thread/opaque.cuh"
+#include "cuda/common/thread/thread.cuh"
 #include "cuda/sm90/mla_decode/fp8_wgmma/score_tiles.cuh"
 #include "cuda/sm90/mla_decode/fp8_wgmma/sum_tiles.cuh"
 #include "cuda/sm90/mla_decode/swap_ab/load_units.cuh"

@@ -3,12 +3,12 @@
 // quad.
 //
 // Exponents are relative to a reference, which follows the row's maximum only where that rises by more than kSlack powers
-// of two, and the keys' factors to a power (swap_ab/scale_power.cuh): sums of values are then seldom scaled again.
+// of two, and the keys' factors to a power (swap_ab/running_max.cuh): sums of values are then seldom scaled again.
 #pragma once
 
 #include "cuda/common/softmax/softmax.cuh"
 #include "cuda/sm90/mla_decode/fp8_wgmma/shared.cuh"
-#include "cuda/sm90/mla_decode/swap_ab/scale_power.cuh"
+#include "cuda/sm90/mla_decode/swap_ab/running_max.cuh"
 
 namespace quire::cuda::sm90::mla_decode {
 

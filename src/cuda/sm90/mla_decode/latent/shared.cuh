@@ -6,8 +6,9 @@
 
 #include "cuda/common/mma/wgmma.cuh"
 #include "cuda/common/pipeline/ring.cuh"
-#include "cuda/common/split_kv/scan_line.cuh"
-#include "cuda/sm90/mla_decode/latent/config.h"
+#include "cuda/common/softmax/softmax.cuh"
+#include "cuda/common/split_kv/find_work.cuh"
+#include "cuda/sm90/mla_decode/params.h"
 
 namespace quire::cuda::sm90::mla_decode {
 
@@ -29,5 +30,145 @@ __device__ inline int swizzle_column_offset(int row, int chunk) {
 __device__ inline int tail_offset(int row, int chunk) {
   return row * (kRowBytes / 2) + ((chunk ^ (row / 2)) % 4) * 16;
 }
+
+// Queries of an item on their way into shared memory.
+
+// 16 bytes of a query; zeros, where `is_there` is false. The compiler must not see what the address is
+// made of: as a sum of a register, a uniform register and a constant, ptxas 13.0 encodes this copy with
+// a descriptor register that does not exist, and the GPU stops at an illegal instruction.
+__device__ inline void copy_query(void* target, const std::byte* source, bool is_there) {
+  auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(target));
+  asm volatile("" : "+r"(address));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(source),
+               "r"(is_there ? 16 : 0)
+               : "memory");
+}
+
+// One row of an item's queries into L2, ahead of those who load it.
+__device__ inline void prefetch_query(const LatentParams& params, const LatentItem& item, int row) {
+  constexpr int kBytes = (LatentConfig::kLatent + LatentConfig::kRope) * 2;
+  if (row >= item.rows) return;
+  const std::byte* source =
+      params.queries.data +
+      (item.first_token + row / params.heads) * params.queries.token_stride_bytes +
+      row % params.heads * params.queries.head_stride_bytes;
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(source), "n"(kBytes) : "memory");
+}
+
+// Descriptors of what products of latent rows read.
+
+inline constexpr int kTileScores = LatentConfig::kKeys / 2;  // of a thread
+
+// The address field of a descriptor. Addresses in a cluster carry the block's rank above the 18 bits
+// that are the instruction's; there they would change the field beside it.
+__device__ inline std::uint32_t address_field(const void* tile) {
+  return (static_cast<std::uint32_t>(__cvta_generic_to_shared(tile)) & 0x3ffff) >> 4;
+}
+
+// The halves of descriptors (common/mma/wgmma.cuh): where a tile stands, and how its rows lie. Steps along a
+// tile change the first and never carry into the second; kept apart they are one addition each, in
+// uniform registers where `low` was broadcast.
+inline constexpr std::uint32_t kRowsHigh = 1U << 30 | 1024 >> 4;  // 128-byte rows, swizzle b128
+
+__device__ inline std::uint32_t descriptor_low(const void* tile) {
+  return address_field(tile) | 1U << 16;
+}
+__device__ inline std::uint64_t descriptor(std::uint32_t low, std::uint32_t high) {
+  return std::uint64_t{high} << 32 | low;
+}
+__device__ inline std::uint32_t broadcast(std::uint32_t value) {
+  return __shfl_sync(0xffffffff, value, 0);
+}
+
+// Which keys the rows of an item see.
+
+class LatentRowMask {
+ public:
+  // `rows`: that an item may have.
+  __device__ LatentRowMask(const LatentParams& params, const LatentItem& item, int rows)
+      : params_(params), item_(item) {
+    const int last = item.position + (min(item.rows, rows) - 1) / params.heads;
+    all_see_ = {.first = params.visible.of(last, item.num_keys).first,
+                .end = params.visible.of(item.position, item.num_keys).end};
+  }
+
+  // Keys of a tile that are the sequence's.
+  __device__ int num_keys(int tile) const {
+    return item_.num_keys - item_.first_key - tile * LatentConfig::kKeys;
+  }
+
+  // The item's tiles in which every row sees every key (those below 0 are not asked for).
+  __device__ KeyInterval whole_tiles() const {
+    constexpr int kKeys = LatentConfig::kKeys;
+    return {.first = (all_see_.first - item_.first_key + kKeys - 1) / kKeys,
+            .end = (all_see_.end - item_.first_key) / kKeys};
+  }
+
+  // Selects, never adds: what stands behind a sequence's end may be anything. `row`: the thread's
+  // first; the second stands 8 below it.
+  __device__ void hide(int tile, std::uint64_t valid, int row, float (&scores)[kTileScores]) const {
+    if (is_whole(tile, valid)) return;
+    const int first_key = first_key_of(tile);
+    const int column = static_cast<int>(threadIdx.x % 4) * 2;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int position = item_.position + (row + 8 * i) / params_.heads;
+      const KeyInterval seen = params_.visible.of(position, item_.num_keys);
+#pragma unroll
+      for (int j = 2 * i; j < kTileScores; j += 4) {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          const int at = 8 * (j / 4) + column + e;
+          const int key = first_key + at;
+          const bool is_seen = (valid >> at & 1) != 0 && key >= seen.first && key < seen.end;
+          if (!is_seen) scores[j + e] = -INFINITY;
+        }
+      }
+    }
+  }
+
+  // The same for keys × rows. `key`: of the tile, the thread's first; the second stands 8 below it. Rows
+  // are 8j + 2 (lane % 4) + e.
+  template <int kScores>
+  __device__ void hide_across(int tile, std::uint64_t valid, int key,
+                              float (&scores)[kScores]) const {
+    if (is_whole(tile, valid)) return;
+    const int column = static_cast<int>(threadIdx.x % 4) * 2;
+#pragma unroll
+    for (int j = 0; j < kScores; ++j) {
+      const int row = 8 * (j / 4) + column + j % 2;
+      const KeyInterval seen =
+          params_.visible.of(item_.position + row / params_.heads, item_.num_keys);
+      const int at = key + j / 2 % 2 * 8;
+      const int position = first_key_of(tile) + at;
+      const bool is_seen = (valid >> at & 1) != 0 && position >= seen.first && position < seen.end;
+      if (!is_seen) scores[j] = -INFINITY;
+    }
+  }
+
+ private:
+  __device__ int first_key_of(int tile) const {
+    return item_.first_key + tile * LatentConfig::kKeys;
+  }
+  // Every row sees every key.
+  __device__ bool is_whole(int tile, std::uint64_t valid) const {
+    const int first_key = first_key_of(tile);
+    return valid == ~std::uint64_t{0} && first_key >= all_see_.first &&
+           first_key + LatentConfig::kKeys <= all_see_.end;
+  }
+
+  const LatentParams& params_;
+  const LatentItem& item_;
+  KeyInterval all_see_;
+};
+
+// What a thread knows of its two rows when their keys are done: rows 8 apart, the same in all threads
+// of a quad.
+
+// Maxima in powers of two, -inf where a row saw no key.
+struct RowStats {
+  float max[2];
+  float sum[2];
+};
 
 }  // namespace quire::cuda::sm90::mla_decode

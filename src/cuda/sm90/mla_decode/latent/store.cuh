@@ -2,9 +2,10 @@
 // A finished item's rows, from registers: to the output, or as a piece to the workspace.
 #pragma once
 
-#include "cuda/common/prefill_attention/store_rows.cuh"
-#include "cuda/sm90/mla_decode/latent/row_stats.cuh"
+#include "cuda/common/prefill_attention/epilogue.cuh"
+#include "cuda/common/thread/warp_reduce.cuh"
 #include "cuda/sm90/mla_decode/latent/shared.cuh"
+#include "cuda/sm90/mla_decode/params.h"
 
 namespace quire::cuda::sm90::mla_decode {
 
@@ -64,6 +65,185 @@ __device__ inline void store_item(const LatentParams& params, const LatentItem& 
   } else {
     store_output<kDType>(params, item, place, stats, sums);
   }
+}
+
+// Pieces of an item become rows of the output, in the order of the keys: a warp for 128 columns of a
+// row, or for all 512, or a block for 128.
+
+// Where the pieces of an item stand in the workspace.
+struct PieceSlots {
+  int count = 0;  // below 2: nothing to merge
+  std::int64_t first = 0;
+  std::int64_t second = 0;
+  int step = 1;  // from there on
+
+  __device__ std::int64_t at(int piece) const {
+    return piece == 0 ? first : second + std::int64_t{piece - 1} * step;
+  }
+};
+
+struct MergedStats {
+  float max = -INFINITY;
+  float sum = 0.0F;
+};
+
+__device__ inline MergedStats merge_stats(const LatentPieces& pieces, const PieceSlots& slots,
+                                          int row) {
+  const auto lane = static_cast<int>(threadIdx.x % 32);
+  constexpr int kAtOnce = 5;  // loads of a lane: as many pieces as there are multiprocessors
+  MergedStats merged;
+  for (int first = 0; first < slots.count; first += 32 * kAtOnce) {
+    float2 stats[kAtOnce];
+    float highest = merged.max;
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int piece = first + 32 * i + lane;
+      stats[i] = {-INFINITY, 0.0F};
+      if (piece < slots.count) stats[i] = pieces.stats[slots.at(piece) * pieces.rows + row];
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) highest = fmaxf(highest, stats[i].x);
+    const float top = warp_max(highest);
+    float sum = 0.0F;
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) sum += stats[i].y * rebased(stats[i].x, top);
+    merged.sum = merged.sum * rebased(merged.max, top) + warp_sum(sum);
+    merged.max = top;
+  }
+  return merged;
+}
+
+// Columns 128c + 4 · lane … + 3 of a row, for kChunks values of c from `chunk` on, of kAhead pieces that are
+// on their way at a time, every kStep-th.
+template <int kChunks, int kAhead, int kStep = 1> class PieceBatch {
+ public:
+  __device__ PieceBatch(const LatentPieces& pieces, const PieceSlots& slots, int row, int chunk)
+      : pieces_(pieces),
+        slots_(slots),
+        row_(row),
+        column_(chunk * 128 + static_cast<int>(threadIdx.x % 32) * 4) {}
+
+  // Pieces from `first` on.
+  __device__ void fetch(int first) {
+    first_ = first;
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const std::int64_t place =
+          slots_.at(min(first + kStep * i, slots_.count - 1)) * pieces_.rows + row_;
+      const float* source = pieces_.sums + place * LatentConfig::kLatent + column_;
+      tops_[i] = pieces_.stats[place].x;
+#pragma unroll
+      for (int c = 0; c < kChunks; ++c) {
+        values_[i][c] = *reinterpret_cast<const float4*>(source + 128 * c);
+      }
+    }
+  }
+  // To the sums, which are relative to exp2(`max`).
+  __device__ void add_to(float4 (&sums)[kChunks], float max) const {
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const float weight = first_ + kStep * i < slots_.count ? rebased(tops_[i], max) : 0.0F;
+      if (weight == 0.0F) continue;  // a piece without keys, or one read twice
+#pragma unroll
+      for (int c = 0; c < kChunks; ++c) {
+        sums[c].x = fmaf(values_[i][c].x, weight, sums[c].x);
+        sums[c].y = fmaf(values_[i][c].y, weight, sums[c].y);
+        sums[c].z = fmaf(values_[i][c].z, weight, sums[c].z);
+        sums[c].w = fmaf(values_[i][c].w, weight, sums[c].w);
+      }
+    }
+  }
+
+ private:
+  const LatentPieces& pieces_;
+  const PieceSlots& slots_;
+  const int row_;
+  const int column_;
+  int first_ = 0;
+  float4 values_[kAhead][kChunks];
+  float tops_[kAhead];
+};
+
+// Where a row of an item goes: row `row`, whose first is token `first_token` of q.
+struct RowTarget {
+  std::byte* out;
+  float* lse;  // or null
+  RowEnd end;
+
+  __device__ RowTarget(const LatentParams& params, std::int64_t first_token, int row,
+                       const MergedStats& stats) {
+    const LatentOutputs& outputs = params.outputs;
+    const std::int64_t token = first_token + row / params.heads;
+    const int head = row % params.heads;
+    end = end_row(outputs, head, stats.max, stats.sum);
+    out = outputs.out + token * outputs.token_stride_bytes + head * outputs.head_stride_bytes;
+    lse = outputs.lse == nullptr
+              ? nullptr
+              : outputs.lse + token * outputs.lse_token_stride + head * outputs.lse_head_stride;
+  }
+
+  // Columns 128 · chunk + 4 · lane … + 3, by a warp.
+  template <DType kDType> __device__ void store(int chunk, const float4& sum) const {
+    const auto lane = static_cast<int>(threadIdx.x % 32);
+    reinterpret_cast<uint2*>(out)[chunk * 32 + lane] = {
+        pack_pair<kDType>(sum.x * end.factor, sum.y * end.factor),
+        pack_pair<kDType>(sum.z * end.factor, sum.w * end.factor)};
+    if (lse != nullptr && chunk == 0 && lane == 0) *lse = end.lse;
+  }
+};
+
+// `first_token`: of q, of the item's first row.
+template <DType kDType, int kChunks, int kAhead>
+__device__ inline void merge_row(const LatentParams& params, const PieceSlots& slots,
+                                 std::int64_t first_token, int row, int chunk) {
+  PieceBatch<kChunks, kAhead> batch(params.pieces, slots, row, chunk);
+  batch.fetch(0);  // beside the statistics
+  const MergedStats stats = merge_stats(params.pieces, slots, row);
+  const RowTarget target(params, first_token, row, stats);
+  float4 sums[kChunks] = {};
+  batch.add_to(sums, stats.max);
+  for (int first = kAhead; first < slots.count; first += kAhead) {
+    batch.fetch(first);
+    batch.add_to(sums, stats.max);
+  }
+#pragma unroll
+  for (int c = 0; c < kChunks; ++c) target.store<kDType>(chunk + c, sums[c]);
+}
+
+// What the warps of a block have of 128 columns.
+template <int kWarps> using WarpSums = float4[kWarps][32];
+
+// The same for 128 columns of a row and many pieces, by a block: each warp has every kWarps-th piece, so that all
+// of them are on their way at once. `parts`: not those of the block's row before.
+template <DType kDType, int kWarps>
+__device__ inline void merge_by_block(const LatentParams& params, const PieceSlots& slots,
+                                      std::int64_t first_token, int row, int chunk,
+                                      WarpSums<kWarps>& parts) {
+  constexpr int kAhead = 8;
+  const auto warp = static_cast<int>(threadIdx.x) / 32;
+  const auto lane = static_cast<int>(threadIdx.x) % 32;
+  PieceBatch<1, kAhead, kWarps> batch(params.pieces, slots, row, chunk);
+  batch.fetch(warp);
+  const MergedStats stats = merge_stats(params.pieces, slots, row);
+  float4 sums[1] = {};
+  batch.add_to(sums, stats.max);
+  for (int first = warp + kAhead * kWarps; first < slots.count; first += kAhead * kWarps) {
+    batch.fetch(first);
+    batch.add_to(sums, stats.max);
+  }
+  parts[warp][lane] = sums[0];
+  __syncthreads();
+  if (warp != 0) return;
+  float4 sum{};
+#pragma unroll
+  for (int w = 0; w < kWarps; ++w) {
+    const float4 part = parts[w][lane];
+    sum.x += part.x;
+    sum.y += part.y;
+    sum.z += part.z;
+    sum.w += part.w;
+  }
+  RowTarget(params, first_token, row, stats).store<kDType>(chunk, sum);
 }
 
 }  // namespace quire::cuda::sm90::mla_decode

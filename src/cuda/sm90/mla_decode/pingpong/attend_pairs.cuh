@@ -3,10 +3,10 @@
 // over both: while one is at its softmax, the tensor cores are the other's.
 #pragma once
 
-#include "cuda/common/thread/opaque.cuh"
-#include "cuda/sm90/mla_decode/latent/row_mask.cuh"
+#include "cuda/common/thread/thread.cuh"
+#include "cuda/sm90/mla_decode/latent/shared.cuh"
 #include "cuda/sm90/mla_decode/latent/store.cuh"
-#include "cuda/sm90/mla_decode/pingpong/pair_products.cuh"
+#include "cuda/sm90/mla_decode/pingpong/shared.cuh"
 #include "cuda/sm90/mla_decode/pingpong/softmax_tile.cuh"
 
 namespace quire::cuda::sm90::mla_decode {

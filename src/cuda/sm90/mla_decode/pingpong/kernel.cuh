@@ -3,9 +3,8 @@
 // Roles and their barriers: shared.cuh.
 #pragma once
 
-#include "cuda/common/thread/block.cuh"
+#include "cuda/common/thread/thread.cuh"
 #include "cuda/sm90/mla_decode/pingpong/attend_pairs.cuh"
-#include "cuda/sm90/mla_decode/pingpong/load_rows_of_q.cuh"
 #include "cuda/sm90/mla_decode/pingpong/load_tiles.cuh"
 #include "cuda/sm90/mla_decode/roles/find_part.cuh"
 

@@ -8,7 +8,7 @@
 #include <cute/arch/copy_sm90.hpp>
 
 #include "cuda/common/softmax/softmax.cuh"
-#include "cuda/sm90/mla_decode/latent/products.cuh"
+#include "cuda/sm90/mla_decode/latent/shared.cuh"
 #include "cuda/sm90/mla_decode/pingpong/shared.cuh"
 
 namespace quire::cuda::sm90::mla_decode {

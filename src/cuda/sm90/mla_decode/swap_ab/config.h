@@ -2,7 +2,7 @@
 // A compiled kernel for few query rows, as a value.
 #pragma once
 
-#include "cuda/sm90/mla_decode/latent/config.h"
+#include "cuda/sm90/mla_decode/params.h"
 
 namespace quire::cuda::sm90::mla_decode {
 
@@ -41,7 +41,7 @@ struct SwapAbConfig {
   // Of latent columns whose keys have scales of their own, and weights times these.
   constexpr int scale_groups() const { return kind == SwapAbKind::fp8_block ? kScaleGroups : 1; }
 
-  // What 16 rows take in shared memory (unit_rows.cuh).
+  // What 16 rows take in shared memory (shared.cuh).
   constexpr int unit_bytes() const {
     constexpr int kBytes[] = {1152, 640, kFp8Pitch, kFp8Pitch};
     return kUnitKeys * kBytes[static_cast<int>(kind)];

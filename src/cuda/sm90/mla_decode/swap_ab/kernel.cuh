@@ -3,11 +3,14 @@
 // Roles and their barriers: shared.cuh.
 #pragma once
 
-#include "cuda/common/thread/block.cuh"
+#include "cuda/common/runtime/launch.h"
+#include "cuda/common/thread/thread.cuh"
+#include "cuda/sm90/mla_decode/params.h"
 #include "cuda/sm90/mla_decode/swap_ab/load_units.cuh"
-#include "cuda/sm90/mla_decode/swap_ab/make_barriers.cuh"
+#include "cuda/sm90/mla_decode/swap_ab/shared.cuh"
 #include "cuda/sm90/mla_decode/swap_ab/sum_values.cuh"
 #include "cuda/sm90/mla_decode/swap_ab/weigh_keys.cuh"
+#include "cuda/sm90/mla_decode/variants.h"
 
 namespace quire::cuda::sm90::mla_decode {
 
@@ -44,6 +47,16 @@ __global__ void __launch_bounds__(SwapAbConfig::kThreads, 1)
     }
     SumValues<kConfig>(params, shared, warpgroup - SwapAbConfig::kGroups).run();
   }
+}
+
+template <typename Variant>
+void launch_swap_ab(const MlaDecodeParams& params, cudaStream_t stream) {
+  using Shared = SwapAbShared<Variant::kConfig>;
+  static_assert(sizeof(Shared) <= 227 * 1024);
+  const LaunchShape shape{.grid = dim3(static_cast<unsigned>(params.split.blocks)),
+                          .block = dim3(SwapAbConfig::kThreads),
+                          .shared_bytes = sizeof(Shared)};
+  launch(mla_decode_swap_ab_kernel<Variant>, shape, stream, params);
 }
 
 }  // namespace quire::cuda::sm90::mla_decode

@@ -3,12 +3,12 @@
 // for the values.
 //
 // e4m3 becomes f16, exactly. A fetched word of K has four neighbouring columns of a key where the instruction wants two and
-// two, eight apart. Nothing is moved: the columns of q stand in the same order (load_tile_queries.cuh).
+// two, eight apart. Nothing is moved: the columns of q stand in the same order (load_units.cuh).
 #pragma once
 
-#include "cuda/common/mma/fragments.cuh"
+#include "cuda/common/mma/warp_mma.cuh"
+#include "cuda/sm90/mla_decode/latent/shared.cuh"
 #include "cuda/sm90/mla_decode/swap_ab/shared.cuh"
-#include "cuda/sm90/mla_decode/swap_ab/unit_rows.cuh"
 
 namespace quire::cuda::sm90::mla_decode {
 
@@ -131,5 +131,23 @@ template <> struct ValueOperands<SwapAbKind::bf16> {
     }
   }
 };
+
+// sums (+)= 64 × 64 of registers · a swizzle column of 64 columns of q, or of as many keys' weights. kRows: of q.
+template <DType kElement, int kRows>
+__device__ inline void start_product(std::uint32_t (&words)[kOperandWords],
+                                     std::uint32_t swizzle_column, float (&sums)[kRows / 2],
+                                     bool starts_sum) {
+  pin(words);
+  cute::warpgroup_arrive();
+#pragma unroll
+  for (int step = 0; step < 4; ++step) {
+    detail::issue<RowWgmma<kElement, kRows>>(
+        &words[4 * step], descriptor(swizzle_column + (step * kStepBytes >> 4), kRowsHigh), sums,
+        starts_sum && step == 0 ? cute::SM90::GMMA::ScaleOut::Zero
+                                : cute::SM90::GMMA::ScaleOut::One,
+        std::make_index_sequence<kRows / 2>{});
+  }
+  cute::warpgroup_commit_batch();
+}
 
 }  // namespace quire::cuda::sm90::mla_decode

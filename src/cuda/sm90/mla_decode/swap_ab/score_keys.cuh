@@ -4,7 +4,7 @@
 #pragma once
 
 #include "cuda/sm90/mla_decode/params.h"
-#include "cuda/sm90/mla_decode/swap_ab/start_product.cuh"
+#include "cuda/sm90/mla_decode/swap_ab/operands.cuh"
 
 namespace quire::cuda::sm90::mla_decode {
 

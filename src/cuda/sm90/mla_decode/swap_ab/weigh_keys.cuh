@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two warpgroups that take tiles in turn: scores, softmax, weights into shared memory.
 //
-// What a thread has of a tile: thread_rows.cuh. What exponents are relative to: running_max.cuh.
+// What a thread has of a tile: shared.cuh. What exponents are relative to: running_max.cuh.
 #pragma once
 
 #include <cute/arch/copy_sm90.hpp>
 
-#include "cuda/common/thread/quad_reduce.cuh"
-#include "cuda/sm90/mla_decode/latent/row_mask.cuh"
-#include "cuda/sm90/mla_decode/latent/row_stats.cuh"
-#include "cuda/sm90/mla_decode/swap_ab/load_tile_queries.cuh"
+#include "cuda/common/thread/warp_reduce.cuh"
+#include "cuda/sm90/mla_decode/latent/shared.cuh"
+#include "cuda/sm90/mla_decode/swap_ab/load_units.cuh"
 #include "cuda/sm90/mla_decode/swap_ab/running_max.cuh"
 
 namespace quire::cuda::sm90::mla_decode {

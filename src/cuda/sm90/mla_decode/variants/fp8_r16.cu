@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/sm90/mla_decode/swap_ab/launch_swap_ab.cuh"
+#include "cuda/sm90/mla_decode/swap_ab/kernel.cuh"
 
 namespace quire::cuda::sm90::mla_decode {
 

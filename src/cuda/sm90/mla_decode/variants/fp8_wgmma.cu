@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/common/runtime/launch.h"
 #include "cuda/sm90/mla_decode/fp8_wgmma/kernel.cuh"
-#include "cuda/sm90/mla_decode/launch_attend.h"
+#include "cuda/sm90/mla_decode/params.h"
 #include "cuda/sm90/mla_decode/variants.h"
 
 namespace quire::cuda::sm90::mla_decode {

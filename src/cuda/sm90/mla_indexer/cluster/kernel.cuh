@@ -8,12 +8,14 @@
 //   then all of them select.
 #pragma once
 
-#include "cuda/sm90/mla_indexer/cluster/find_row.cuh"
-#include "cuda/sm90/mla_indexer/cluster/score_row.cuh"
+#include "cuda/common/runtime/launch.h"
+#include "cuda/sm90/mla_indexer/cluster/params.h"
 #include "cuda/sm90/mla_indexer/cluster/select_row.cuh"
+#include "cuda/sm90/mla_indexer/cluster/shared.cuh"
+#include "cuda/sm90/mla_indexer/find_part.cuh"
 #include "cuda/sm90/mla_indexer/load_row.cuh"
-#include "cuda/sm90/mla_indexer/prepare.cuh"
-#include "cuda/sm90/mla_indexer/unscored_rows.cuh"
+#include "cuda/sm90/mla_indexer/variants.h"
+#include "cuda/sm90/mla_indexer/write_row.cuh"
 
 namespace quire::cuda::sm90::mla_indexer {
 
@@ -90,6 +92,25 @@ __global__ void __launch_bounds__(kClusterThreads, 1)
   score_row<kConfig>(params, share, load, shared);
   cluster_of(share).sync();
   select_row<kConfig>(params, share, shared);
+}
+
+template <typename Variant>
+void launch_index_cluster(const IndexParams& params, const ClusterShape& shape,
+                          cudaStream_t stream) {
+  constexpr int kSharedOfABlock = 227 * 1024;
+  using Shared = ClusterShared<Variant::kConfig>;
+  static_assert(sizeof(Shared) + kMaxClusterKeys * sizeof(std::uint32_t) <= kSharedOfABlock);
+  if (shape.size > 8) {
+    check(cudaFuncSetAttribute(reinterpret_cast<const void*>(index_cluster_kernel<Variant>),
+                               cudaFuncAttributeNonPortableClusterSizeAllowed, 1),
+          "cudaFuncSetAttribute");
+  }
+  launch(index_cluster_kernel<Variant>,
+         {.grid = dim3(static_cast<unsigned>(params.batch.tokens * shape.size)),
+          .block = dim3(kClusterThreads),
+          .cluster = static_cast<unsigned>(shape.size),
+          .shared_bytes = sizeof(Shared) + shape.capacity * sizeof(std::uint32_t)},
+         stream, params, shape.size, shape.capacity);
 }
 
 }  // namespace quire::cuda::sm90::mla_indexer

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cuda_runtime_api.h>
+
 #include <cstdint>
+
+#include "cuda/sm90/mla_indexer/params.h"
 
 namespace quire::cuda::sm90::mla_indexer {
 
@@ -12,5 +16,12 @@ struct ClusterShape {
   int size = 0;      // thread blocks of a cluster, 1 to 16; 0: rows are not taken whole
   int capacity = 0;  // keys of the longest row, a multiple of a tile's
 };
+
+// The border between host code and one compiled kernel that takes whole rows: cluster/variants/*.cu
+// instantiate it.
+
+template <typename Variant>
+void launch_index_cluster(const IndexParams& params, const ClusterShape& shape,
+                          cudaStream_t stream);
 
 }  // namespace quire::cuda::sm90::mla_indexer

@@ -11,12 +11,14 @@
 
 #include <cooperative_groups.h>
 
-#include "cuda/sm90/mla_indexer/group/find_group.cuh"
-#include "cuda/sm90/mla_indexer/group/score_share.cuh"
+#include "cuda/common/runtime/launch.h"
+#include "cuda/sm90/mla_indexer/find_part.cuh"
+#include "cuda/sm90/mla_indexer/group/own_keys.cuh"
+#include "cuda/sm90/mla_indexer/group/params.h"
 #include "cuda/sm90/mla_indexer/group/select_heads.cuh"
+#include "cuda/sm90/mla_indexer/group/shared.cuh"
 #include "cuda/sm90/mla_indexer/load_row.cuh"
-#include "cuda/sm90/mla_indexer/prepare.cuh"
-#include "cuda/sm90/mla_indexer/unscored_rows.cuh"
+#include "cuda/sm90/mla_indexer/write_row.cuh"
 
 namespace quire::cuda::sm90::mla_indexer {
 
@@ -84,6 +86,20 @@ __global__ void __launch_bounds__(kGroupThreads, 1)
   score_share<kConfig>(params, share, load, shared);
   __syncthreads();
   select_share<kConfig>(params, board, share, capacity, shared);
+}
+
+template <typename Variant>
+void launch_index_group(const IndexParams& params, const GroupBoard& board, const GroupShape& shape,
+                        cudaStream_t stream) {
+  constexpr int kSharedOfABlock = 227 * 1024;
+  using Shared = GroupShared<Variant::kConfig>;
+  static_assert(sizeof(Shared) + kMaxGroupKeys * sizeof(std::uint32_t) <= kSharedOfABlock);
+  static_assert(kMaxGroupKeys <= 32 * GroupSelectShared::kWindowWords);
+  launch_cooperative(index_group_kernel<Variant>,
+                     {.grid = dim3(static_cast<unsigned>(shape.parts)),
+                      .block = dim3(kGroupThreads),
+                      .shared_bytes = sizeof(Shared) + shape.capacity * sizeof(std::uint32_t)},
+                     stream, params, board, shape.max_tiles, shape.capacity);
 }
 
 }  // namespace quire::cuda::sm90::mla_indexer

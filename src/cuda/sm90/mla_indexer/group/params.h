@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cuda_runtime_api.h>
+
 #include <cstdint>
+
+#include "cuda/sm90/mla_indexer/config.h"
+#include "cuda/sm90/mla_indexer/params.h"
+#include "quire/host_device.h"
 
 namespace quire::cuda::sm90::mla_indexer {
 
@@ -25,6 +31,32 @@ struct GroupBoard {
   std::uint64_t* tails = nullptr;   // [parts][capacity] codes, a group's from its first one's on
   std::uint32_t* tail_counts = nullptr;  // [parts]: of a group, its first one's
   std::uint32_t* arrivals = nullptr;     // [parts]: at the barrier of a group, its first one's
+};
+
+// The border between host code and one compiled kernel whose rows are groups': group/variants/*.cu
+// instantiate it.
+
+template <typename Variant>
+void launch_index_group(const IndexParams& params, const GroupBoard& board, const GroupShape& shape,
+                        cudaStream_t stream);
+
+// How thread blocks are cut into groups: one for each row, and of the others as many as befits the row's tiles.
+// Where all rows together have t tiles, no thread block gets more than t / spare of them, rounded up.
+struct GroupCuts {
+  unsigned spare;  // thread blocks without one for each row
+  unsigned total;  // tiles of all rows, at least 1
+
+  // Thread blocks before those of a row.
+  QUIRE_HOST_DEVICE int begin(unsigned row, unsigned tiles_before) const {
+    return static_cast<int>(row + spare * tiles_before / total);
+  }
+};
+
+// Ranks of a thread block's own keys stand beside the stages.
+inline constexpr int kMaxGroupKeys = 18432;
+template <int kHeads, int kDims> struct IndexGroup {
+  static constexpr IndexConfig kConfig{
+      .heads = kHeads, .tokens = 1, .dims = kDims, .stages = kDims == 128 ? 15 : 24};
 };
 
 }  // namespace quire::cuda::sm90::mla_indexer

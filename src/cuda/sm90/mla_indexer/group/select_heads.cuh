@@ -5,8 +5,8 @@
 // too: then all tell each other what is left from the bound on, and select again.
 #pragma once
 
-#include "cuda/sm90/mla_indexer/compare_codes.cuh"
 #include "cuda/sm90/mla_indexer/group/own_keys.cuh"
+#include "cuda/sm90/mla_indexer/select.cuh"
 
 namespace quire::cuda::sm90::mla_indexer {
 

@@ -3,9 +3,9 @@
 // a pool, and turns the pool into the result while the next piece is being scored.
 #pragma once
 
-#include "cuda/sm90/mla_indexer/expected_keys.cuh"
+#include "cuda/sm90/mla_indexer/config.h"
+#include "cuda/sm90/mla_indexer/find_part.cuh"
 #include "cuda/sm90/mla_indexer/pool.cuh"
-#include "cuda/sm90/mla_indexer/sample.h"
 
 namespace quire::cuda::sm90::mla_indexer {
 

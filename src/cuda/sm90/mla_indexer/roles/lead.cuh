@@ -3,9 +3,9 @@
 // queries and their weights. It runs ahead of them.
 #pragma once
 
+#include "cuda/sm90/mla_indexer/config.h"
 #include "cuda/sm90/mla_indexer/find_part.cuh"
-#include "cuda/sm90/mla_indexer/load_queries.cuh"
-#include "cuda/sm90/mla_indexer/sample.h"
+#include "cuda/sm90/mla_indexer/load_row.cuh"
 #include "cuda/sm90/mla_indexer/shared.cuh"
 
 namespace quire::cuda::sm90::mla_indexer {

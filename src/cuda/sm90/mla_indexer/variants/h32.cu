@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/sm90/mla_indexer/launch_index.cuh"
+#include "cuda/sm90/mla_indexer/kernel.cuh"
 #include "cuda/sm90/mla_indexer/variants.h"
 
 namespace quire::cuda::sm90::mla_indexer {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/sm90/mla_prefill/fp8/fp8_rows.h"
+#include "cuda/sm90/mla_prefill/params.h"
 
-#include "cuda/common/rows/any_vec8.cuh"
-#include "cuda/common/rows/store_run.cuh"
+#include "cuda/common/rows/vec8.cuh"
 #include "cuda/common/runtime/launch.h"
 
 namespace quire::cuda::sm90::mla_prefill {

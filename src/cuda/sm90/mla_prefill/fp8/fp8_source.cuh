@@ -4,7 +4,9 @@
 // of the 64 rope columns, behind which the copy engine writes zeros; one of V is one box.
 #pragma once
 
+#include "cuda/common/prefill_attention/fp8/run_fp8.cuh"
 #include "cuda/sm90/mla_prefill/projected_source.cuh"
+#include "cuda/sm90/mla_prefill/variants.h"
 
 namespace quire::cuda::sm90::mla_prefill {
 
@@ -51,5 +53,16 @@ template <PrefillConfig kConfig> class Fp8Source {
   const Rows rows_;
   const int box_;  // of a block that this lane loads, if there are so many
 };
+
+// The prefill kernel with products of e4m3 over a chunk's up-projected keys.
+
+template <typename Variant>
+void launch_fp8_attention(const PrefillParams& params, const ProjectedKeys& keys,
+                          const PrefillLaunch& where) {
+  LaunchShape shape = prefill_shape<Variant::kConfig>(where);
+  shape.overlaps_previous = true;
+  launch(transposing_kernel<Variant, Fp8Source<Variant::kConfig>>, shape, where.stream, params,
+         keys);
+}
 
 }  // namespace quire::cuda::sm90::mla_prefill

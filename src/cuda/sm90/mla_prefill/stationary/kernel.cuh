@@ -7,7 +7,7 @@
 #pragma once
 
 #include "cuda/common/runtime/launch.h"
-#include "cuda/common/thread/block.cuh"
+#include "cuda/common/thread/thread.cuh"
 #include "cuda/sm90/mla_prefill/rotate_queries.cuh"
 #include "cuda/sm90/mla_prefill/stationary/load.cuh"
 #include "cuda/sm90/mla_prefill/stationary/multiply.cuh"

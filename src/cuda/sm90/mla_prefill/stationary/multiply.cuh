@@ -4,10 +4,10 @@
 // before are scaled and added, or the step before is stored.
 #pragma once
 
-#include "cuda/common/mma/matrix_store.cuh"
+#include "cuda/common/mma/warp_mma.cuh"
 #include "cuda/common/pipeline/tma.cuh"
-#include "cuda/common/rows/store_run.cuh"
-#include "cuda/common/thread/opaque.cuh"
+#include "cuda/common/rows/vec8.cuh"
+#include "cuda/common/thread/thread.cuh"
 #include "cuda/sm90/mla_prefill/stationary/shared.cuh"
 
 namespace quire::cuda::sm90::mla_prefill {

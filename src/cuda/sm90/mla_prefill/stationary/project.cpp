@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/sm90/mla_prefill/stationary/project.h"
+#include "cuda/sm90/mla_prefill/project.h"
 
 #include <algorithm>
 
-#include "cuda/common/matmul/row_tile.h"
+#include "cuda/common/matmul/params.h"
 #include "cuda/common/runtime/device_facts.h"
-#include "cuda/sm90/mla_prefill/stationary/params.h"
 
 namespace quire::cuda::sm90::mla_prefill {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/sm90/mla_prefill/fp8/launch_fp8.cuh"
+#include "cuda/sm90/mla_prefill/fp8/fp8_source.cuh"
 
 namespace quire::cuda::sm90::mla_prefill {
 

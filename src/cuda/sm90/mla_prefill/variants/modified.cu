@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/sm90/mla_prefill/launch_projected.cuh"
+#include "cuda/sm90/mla_prefill/projected_source.cuh"
 
 namespace quire::cuda::sm90::mla_prefill {
 

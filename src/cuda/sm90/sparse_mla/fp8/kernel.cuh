@@ -11,9 +11,11 @@
 // wide as there are heads.
 #pragma once
 
-#include "cuda/common/thread/block.cuh"
+#include "cuda/common/runtime/launch.h"
+#include "cuda/common/thread/thread.cuh"
 #include "cuda/sm90/sparse_mla/fp8/roles/attend.cuh"
 #include "cuda/sm90/sparse_mla/fp8/roles/gather.cuh"
+#include "cuda/sm90/sparse_mla/params.h"
 
 namespace quire::cuda::sm90::sparse_mla {
 
@@ -40,6 +42,15 @@ __global__ void __launch_bounds__(Fp8Config::kThreads, 1)
     cutlass::arch::warpgroup_reg_alloc<kConfig.attend_registers>();
     AttendFp8Role<Variant>(params, shared, warpgroup).run();
   }
+}
+
+template <typename Variant>
+void launch_sparse_fp8(const SparseParams& params, int blocks, cudaStream_t stream) {
+  launch(sparse_fp8_kernel<Variant>,
+         {.grid = dim3(static_cast<unsigned>(blocks)),
+          .block = dim3(Fp8Config::kThreads),
+          .shared_bytes = sizeof(Fp8Shared<Variant>)},
+         stream, params);
 }
 
 }  // namespace quire::cuda::sm90::sparse_mla

@@ -4,11 +4,10 @@
 #pragma once
 
 #include "cuda/common/pipeline/tma.cuh"
-#include "cuda/common/thread/block.cuh"
+#include "cuda/common/thread/thread.cuh"
 #include "cuda/sm90/sparse_mla/fill_copied.cuh"
 #include "cuda/sm90/sparse_mla/fill_decoded.cuh"
 #include "cuda/sm90/sparse_mla/fill_paired.cuh"
-#include "cuda/sm90/sparse_mla/item_scan.cuh"
 #include "cuda/sm90/sparse_mla/work_item.cuh"
 
 namespace quire::cuda::sm90::sparse_mla {

@@ -7,9 +7,8 @@
 // The other warpgroup's products wait until these are done, or until they wait for rows themselves.
 #pragma once
 
-#include "cuda/common/thread/block.cuh"
-#include "cuda/common/thread/opaque.cuh"
-#include "cuda/sm90/sparse_mla/half_sums.cuh"
+#include "cuda/common/thread/thread.cuh"
+#include "cuda/sm90/sparse_mla/row_softmax.cuh"
 #include "cuda/sm90/sparse_mla/shared.cuh"
 #include "cuda/sm90/sparse_mla/store_rows.cuh"
 

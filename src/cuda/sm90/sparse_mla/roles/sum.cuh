@@ -3,7 +3,7 @@
 // tile's scores are computed, so that its products run while the other warpgroup is at its softmax.
 #pragma once
 
-#include "cuda/sm90/sparse_mla/half_sums.cuh"
+#include "cuda/sm90/sparse_mla/row_softmax.cuh"
 #include "cuda/sm90/sparse_mla/shared.cuh"
 #include "cuda/sm90/sparse_mla/store_rows.cuh"
 

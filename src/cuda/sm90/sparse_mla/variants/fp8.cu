@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/sm90/sparse_mla/launch_tiles.cuh"
+#include "cuda/sm90/sparse_mla/kernel.cuh"
 #include "cuda/sm90/sparse_mla/variants.h"
 
 namespace quire::cuda::sm90::sparse_mla {

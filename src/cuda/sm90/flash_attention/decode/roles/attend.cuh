@@ -3,9 +3,8 @@
 // until the item ends.
 #pragma once
 
-#include "cuda/sm90/flash_attention/decode/finish_item.cuh"
-#include "cuda/sm90/flash_attention/decode/queries.cuh"
-#include "cuda/sm90/flash_attention/decode/row_mask.cuh"
+#include "cuda/sm90/flash_attention/decode/attend_rows.cuh"
+#include "cuda/sm90/flash_attention/decode/epilogue.cuh"
 
 namespace quire::cuda::sm90::flash_attention {
 

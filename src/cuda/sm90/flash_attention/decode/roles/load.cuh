@@ -4,8 +4,7 @@
 // 4.0 TB/s of 256-byte rows), and pages may have any size. What no row sees is not read but zero.
 #pragma once
 
-#include "cuda/sm90/flash_attention/decode/async_copy.cuh"
-#include "cuda/sm90/flash_attention/decode/join_pieces.cuh"
+#include "cuda/sm90/flash_attention/decode/epilogue.cuh"
 #include "cuda/sm90/flash_attention/decode/shared.cuh"
 
 namespace quire::cuda::sm90::flash_attention {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/sm90/flash_attention/decode/launch_decode.cuh"
+#include "cuda/sm90/flash_attention/decode/kernel.cuh"
 #include "cuda/sm90/flash_attention/decode/variants.h"
 
 namespace quire::cuda::sm90::flash_attention {

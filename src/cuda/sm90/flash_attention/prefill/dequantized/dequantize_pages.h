@@ -9,6 +9,8 @@
 
 #include "cuda/common/mask/visible_range.h"
 #include "cuda/common/rows/row_reader.h"
+#include "cuda/sm90/flash_attention/prefill/launch_prefill.h"
+#include "cuda/sm90/flash_attention/prefill/plan_prefill.h"
 
 namespace quire::cuda::sm90::flash_attention {
 
@@ -30,5 +32,10 @@ struct DequantizeParams {
 };
 
 void dequantize_pages(const DequantizeParams& params, cudaStream_t stream);
+
+// What the kernel of PrefillPath::dequantizing receives of a cache.
+DequantizedKeys dequantized_keys(const FlashAttentionArgs& args,
+                                 const FlashAttentionProblem& problem, const PrefillPlan& plan,
+                                 const PrefillWorkspace& space);
 
 }  // namespace quire::cuda::sm90::flash_attention

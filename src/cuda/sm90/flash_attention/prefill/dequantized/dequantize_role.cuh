@@ -10,8 +10,8 @@
 #include <cuda_fp8.h>
 
 #include "cuda/sm90/flash_attention/prefill/block_walk.cuh"
-#include "cuda/sm90/flash_attention/prefill/dequantized/block_state.cuh"
-#include "cuda/sm90/flash_attention/prefill/dequantized/dequantized_keys.h"
+#include "cuda/sm90/flash_attention/prefill/dequantized/dequantized_source.cuh"
+#include "cuda/sm90/flash_attention/prefill/launch_prefill.h"
 
 namespace quire::cuda::sm90::flash_attention {
 

@@ -7,8 +7,10 @@
 #pragma once
 
 #include "cuda/common/prefill_attention/run_roles.cuh"
+#include "cuda/common/prefill_attention/shared.cuh"
 #include "cuda/sm90/flash_attention/prefill/dequantized/dequantize_role.cuh"
 #include "cuda/sm90/flash_attention/prefill/dequantized/load_dequantized.cuh"
+#include "cuda/sm90/flash_attention/prefill/launch_prefill.h"
 
 namespace quire::cuda::sm90::flash_attention {
 
@@ -34,6 +36,13 @@ __global__ void __launch_bounds__(Variant::kConfig.threads(), 1)
     dequantizing_kernel(const __grid_constant__ PrefillParams params,
                         const __grid_constant__ DequantizedKeys keys) {
   dequantize_and_attend<Variant::kConfig>(params, keys);
+}
+
+template <typename Variant>
+void launch_dequantizing(const PrefillParams& params, const DequantizedKeys& keys,
+                         const PrefillLaunch& where) {
+  launch(dequantizing_kernel<Variant>, prefill_shape<Variant::kConfig>(where), where.stream, params,
+         keys);
 }
 
 }  // namespace quire::cuda::sm90::flash_attention

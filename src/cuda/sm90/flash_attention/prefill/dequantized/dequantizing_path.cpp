@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/sm90/flash_attention/prefill/dequantized/dequantizing_path.h"
+#include "cuda/sm90/flash_attention/prefill/dequantized/dequantize_pages.h"
 
 namespace quire::cuda::sm90::flash_attention {
 namespace {

@@ -8,11 +8,12 @@
 #pragma once
 
 #include "cuda/common/prefill_attention/fp8/attend_fp8.cuh"
-#include "cuda/common/prefill_attention/prefill_shape.cuh"
+#include "cuda/common/prefill_attention/fp8/run_fp8.cuh"
 #include "cuda/common/prefill_attention/run_roles.cuh"
-#include "cuda/sm90/flash_attention/prefill/fp8/launch_fp8.h"
-#include "cuda/sm90/flash_attention/prefill/fp8/load_transposed_ahead.cuh"
+#include "cuda/common/prefill_attention/shared.cuh"
 #include "cuda/sm90/flash_attention/prefill/fp8/transpose_ahead.cuh"
+#include "cuda/sm90/flash_attention/prefill/launch_prefill.h"
+#include "cuda/sm90/flash_attention/prefill/paged_source.cuh"
 
 namespace quire::cuda::sm90::flash_attention {
 
@@ -51,6 +52,17 @@ void launch_fp8(const PrefillParams& params, const TransposedKeys& keys,
   LaunchShape shape = prefill_shape<Variant::kConfig>(where);
   shape.overlaps_previous = true;  // that one transposes V of the first heads
   launch(fp8_kernel<Variant>, shape, where.stream, params, keys);
+}
+
+// The prefill kernel with products of e4m3 that transposes V itself, whatever its keys come from, and
+// its launch over the pages.
+
+template <typename Variant>
+void launch_transposing(const PrefillParams& params, const PagedKeys& keys,
+                        const PrefillLaunch& where) {
+  using Source = PagedSource<Variant::kConfig>;
+  launch(transposing_kernel<Variant, Source>, prefill_shape<Variant::kConfig>(where), where.stream,
+         params, keys);
 }
 
 }  // namespace quire::cuda::sm90::flash_attention

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/common/prefill_attention/variants.h"
-#include "cuda/sm90/flash_attention/prefill/dequantized/launch_dequantizing.cuh"
+#include "cuda/sm90/flash_attention/prefill/dequantized/dequantizing_kernel.cuh"
 
 namespace quire::cuda::sm90::flash_attention {
 

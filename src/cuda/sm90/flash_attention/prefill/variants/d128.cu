@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/common/prefill_attention/variants.h"
-#include "cuda/sm90/flash_attention/prefill/launch_prefill.cuh"
+#include "cuda/sm90/flash_attention/prefill/kernel.cuh"
 
 namespace quire::cuda::sm90::flash_attention {
 

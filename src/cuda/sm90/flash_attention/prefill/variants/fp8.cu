@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/common/prefill_attention/variants.h"
 #include "cuda/sm90/flash_attention/prefill/fp8/launch_fp8.cuh"
-#include "cuda/sm90/flash_attention/prefill/fp8/launch_transposing.cuh"
 
 namespace quire::cuda::sm90::flash_attention {
 

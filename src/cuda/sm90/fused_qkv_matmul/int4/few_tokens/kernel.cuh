@@ -8,11 +8,12 @@
 //   the last one     bring     x
 #pragma once
 
-#include "cuda/common/matmul/kv_offset.cuh"
-#include "cuda/common/thread/block.cuh"
-#include "cuda/common/thread/opaque.cuh"
+#include "cuda/common/matmul/dense_rows.cuh"
+#include "cuda/common/runtime/launch.h"
+#include "cuda/common/thread/thread.cuh"
+#include "cuda/sm90/fused_qkv_matmul/int4/few_tokens/config.h"
 #include "cuda/sm90/fused_qkv_matmul/int4/few_tokens/multiply.cuh"
-#include "cuda/sm90/fused_qkv_matmul/int4/store_token_run.cuh"
+#include "cuda/sm90/fused_qkv_matmul/int4/store_tokens.cuh"
 
 namespace quire::cuda::sm90::fused_qkv_matmul {
 
@@ -151,6 +152,17 @@ __global__ void __launch_bounds__(32 * (kMostQuarterWarps + kOtherWarps), 1)
   __syncthreads();
   // Once more, so that it needs no registers meanwhile.
   store_quarters(params, shared, BlockQuarters(params, opaque(static_cast<int>(blockIdx.x))));
+}
+
+template <typename Variant>
+void launch_few_tokens(const FewTokensParams& params, const FewTokensLaunch& where) {
+  const LaunchShape shape{
+      .grid = dim3(static_cast<unsigned>(where.blocks)),
+      .block = dim3(static_cast<unsigned>(32 * (where.warps + kOtherWarps))),
+      .shared_bytes = sizeof(FewTokensShared<Variant::kConfig>) +
+                      static_cast<std::size_t>(params.stages) * params.stage_bytes,
+      .overlaps_previous = params.product.overlaps_previous};
+  launch(few_tokens_kernel<Variant>, shape, where.stream, params);
 }
 
 }  // namespace quire::cuda::sm90::fused_qkv_matmul

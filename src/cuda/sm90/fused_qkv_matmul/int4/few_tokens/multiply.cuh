@@ -2,10 +2,9 @@
 // A warp: 16 weight rows × all tokens, over its steps of K.
 #pragma once
 
-#include "cuda/common/mma/warp_products.cuh"
-#include "cuda/sm90/fused_qkv_matmul/int4/few_tokens/params.h"
+#include "cuda/common/mma/warp_mma.cuh"
+#include "cuda/sm90/fused_qkv_matmul/int4/few_tokens/config.h"
 #include "cuda/sm90/fused_qkv_matmul/int4/few_tokens/shared.cuh"
-#include "cuda/sm90/fused_qkv_matmul/int4/few_tokens/step_codes.cuh"
 
 namespace quire::cuda::sm90::fused_qkv_matmul {
 

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "cuda/common/matmul/int4/packed_order.h"
-#include "cuda/common/runtime/ceil_div.h"
+#include "cuda/common/matmul/int4/pack_order.h"
+#include "cuda/common/runtime/carver.h"
 
 namespace quire::cuda::sm90::fused_qkv_matmul {
 namespace {

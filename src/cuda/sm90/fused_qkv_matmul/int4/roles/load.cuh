@@ -3,9 +3,9 @@
 // each token's K row stands in the pages.
 #pragma once
 
-#include "cuda/common/matmul/kv_offset.cuh"
-#include "cuda/common/pipeline/bulk_copy.cuh"
-#include "cuda/sm90/fused_qkv_matmul/int4/params.h"
+#include "cuda/common/matmul/dense_rows.cuh"
+#include "cuda/common/pipeline/tma.cuh"
+#include "cuda/sm90/fused_qkv_matmul/int4/config.h"
 #include "cuda/sm90/fused_qkv_matmul/int4/shared.cuh"
 
 namespace quire::cuda::sm90::fused_qkv_matmul {

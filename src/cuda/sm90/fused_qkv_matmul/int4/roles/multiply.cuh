@@ -3,9 +3,9 @@
 // first operand and go there from registers, so that they pass through shared memory once, as codes.
 #pragma once
 
-#include "cuda/common/thread/block.cuh"
+#include "cuda/common/thread/thread.cuh"
+#include "cuda/sm90/fused_qkv_matmul/int4/config.h"
 #include "cuda/sm90/fused_qkv_matmul/int4/decode.cuh"
-#include "cuda/sm90/fused_qkv_matmul/int4/params.h"
 #include "cuda/sm90/fused_qkv_matmul/int4/shared.cuh"
 
 namespace quire::cuda::sm90::fused_qkv_matmul {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/sm90/fused_qkv_matmul/int4/launch_variant.cuh"
-#include "cuda/sm90/fused_qkv_matmul/int4/variants.h"
+#include "cuda/sm90/fused_qkv_matmul/int4/config.h"
+#include "cuda/sm90/fused_qkv_matmul/int4/kernel.cuh"
 
 namespace quire::cuda::sm90::fused_qkv_matmul {
 

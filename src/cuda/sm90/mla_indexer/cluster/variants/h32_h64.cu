@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/sm90/mla_indexer/cluster/launch_cluster.cuh"
+#include "cuda/sm90/mla_indexer/cluster/kernel.cuh"
 
 namespace quire::cuda::sm90::mla_indexer {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/sm90/mla_indexer/group/launch_group.cuh"
+#include "cuda/sm90/mla_indexer/group/kernel.cuh"
 
 namespace quire::cuda::sm90::mla_indexer {
 

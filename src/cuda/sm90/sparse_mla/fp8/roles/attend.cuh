@@ -3,7 +3,6 @@
 // item ends.
 #pragma once
 
-#include "cuda/sm90/sparse_mla/fp8/column_softmax.cuh"
 #include "cuda/sm90/sparse_mla/fp8/finish.cuh"
 #include "cuda/sm90/sparse_mla/fp8/load_queries.cuh"
 #include "cuda/sm90/sparse_mla/fp8/tile_sums.cuh"

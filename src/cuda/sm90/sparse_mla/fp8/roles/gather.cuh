@@ -3,10 +3,9 @@
 // warp has 16 rows of a tile.
 #pragma once
 
-#include "cuda/common/pipeline/bulk_copy.cuh"
-#include "cuda/sm90/sparse_mla/copy_raw.cuh"
+#include "cuda/common/pipeline/tma.cuh"
 #include "cuda/sm90/sparse_mla/fp8/shared.cuh"
-#include "cuda/sm90/sparse_mla/item_scan.cuh"
+#include "cuda/sm90/sparse_mla/row_fill.cuh"
 #include "cuda/sm90/sparse_mla/row_finder.cuh"
 #include "cuda/sm90/sparse_mla/work_item.cuh"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/sm90/sparse_mla/fp8/launch_fp8.cuh"
-#include "cuda/sm90/sparse_mla/fp8/variants.h"
+#include "cuda/sm90/sparse_mla/fp8/kernel.cuh"
+#include "cuda/sm90/sparse_mla/variants.h"
 
 namespace quire::cuda::sm90::sparse_mla {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/sm90/fused_qkv_matmul/int4/few_tokens/launch_few.cuh"
+#include "cuda/sm90/fused_qkv_matmul/int4/few_tokens/kernel.cuh"
 
 namespace quire::cuda::sm90::fused_qkv_matmul {
 

@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs of either operand in any format, as fp32.
+#pragma once
+
+#include "cuda/any/fused_qkv_matmul/params.h"
+#include "cuda/common/matmul/int4/pack_order.h"
+#include "cuda/common/rows/vec8.cuh"
+
+namespace quire::cuda::any::fused_qkv_matmul {
+
+// Numbers of any float type from anywhere, as fp32: exact, all of them fit.
+
+template <typename T> __device__ inline T load_as(const std::byte* from) {
+  return __ldg(reinterpret_cast<const T*>(from));
+}
+
+__device__ inline float fp8_value(unsigned code, __nv_fp8_interpretation_t kind) {
+  return __half2float(__half(__nv_cvt_fp8_to_halfraw(static_cast<unsigned char>(code), kind)));
+}
+
+__device__ inline float load_float(const std::byte* base, DType dtype, std::int64_t index) {
+  switch (dtype) {
+    case DType::f32:
+      return load_as<float>(base + 4 * index);
+    case DType::f16:
+      return __half2float(__ushort_as_half(load_as<unsigned short>(base + 2 * index)));
+    case DType::bf16:
+      return __uint_as_float(unsigned{load_as<unsigned short>(base + 2 * index)} << 16);
+    case DType::fp8_e4m3:
+      return fp8_value(load_as<unsigned char>(base + index), __NV_E4M3);
+    default:
+      return fp8_value(load_as<unsigned char>(base + index), __NV_E5M2);
+  }
+}
+
+__device__ inline void decode_fp8(uint2 codes, __nv_fp8_interpretation_t kind, float (&v)[kRun]) {
+  const unsigned words[2] = {codes.x, codes.y};
+#pragma unroll
+  for (int i = 0; i < kRun / 2; ++i) {
+    const auto pair = static_cast<__nv_fp8x2_storage_t>(words[i / 2] >> (16 * (i % 2)));
+    const float2 values = __half22float2(__half2(__nv_cvt_fp8x2_to_halfraw2(pair, kind)));
+    v[2 * i] = values.x;
+    v[2 * i + 1] = values.y;
+  }
+}
+
+// A run at an address that is aligned for one vector (f32: for two).
+__device__ inline void load_vector(const std::byte* from, DType dtype, float (&v)[kRun]) {
+  switch (dtype) {
+    case DType::f32: {
+      const float4 low = load_as<float4>(from);
+      const float4 high = load_as<float4>(from + sizeof(float4));
+      return Eight<DType::f32>::decode({low, high}, v);
+    }
+    case DType::f16:
+      return Eight<DType::f16>::decode(load_as<uint4>(from), v);
+    case DType::bf16:
+      return Eight<DType::bf16>::decode(load_as<uint4>(from), v);
+    case DType::fp8_e4m3:
+      return decode_fp8(load_as<uint2>(from), __NV_E4M3, v);
+    default:
+      return decode_fp8(load_as<uint2>(from), __NV_E5M2, v);
+  }
+}
+
+// The first `count` numbers of a run, one by one; zeros after them.
+template <DType kDType>
+__device__ inline void load_scalars(const std::byte* from, int count, float (&v)[kRun]) {
+#pragma unroll
+  for (int i = 0; i < kRun; ++i) v[i] = i < count ? load_float(from, kDType, i) : 0.0f;
+}
+
+__device__ inline void load_scalars(const std::byte* from, DType dtype, int count,
+                                    float (&v)[kRun]) {
+  switch (dtype) {
+    case DType::f32:
+      return load_scalars<DType::f32>(from, count, v);
+    case DType::f16:
+      return load_scalars<DType::f16>(from, count, v);
+    case DType::bf16:
+      return load_scalars<DType::bf16>(from, count, v);
+    case DType::fp8_e4m3:
+      return load_scalars<DType::fp8_e4m3>(from, count, v);
+    default:
+      return load_scalars<DType::fp8_e5m2>(from, count, v);
+  }
+}
+
+// Columns [column, column + kRun) of a dense row; zeros past its end.
+__device__ inline void load_dense(const std::byte* row, DType dtype, int column, int columns,
+                                  bool has_vectors, float (&v)[kRun]) {
+  const std::byte* from = row + std::int64_t{column} * (bits(dtype) / 8);
+  if (has_vectors && column + kRun <= columns) return load_vector(from, dtype, v);
+  load_scalars(from, dtype, columns - column, v);
+}
+
+__device__ inline void set_zero(float (&v)[kRun]) {
+#pragma unroll
+  for (float& value : v) value = 0.0f;
+}
+
+__device__ inline void multiply(float (&v)[kRun], float factor) {
+#pragma unroll
+  for (float& value : v) value *= factor;
+}
+
+inline constexpr int kInputBlock = 128;  // columns that share a scale
+
+__device__ inline float input_scale(const InputOperand& x, int token, int column) {
+  return __ldg(x.scale + token * x.scale_row_stride + column / kInputBlock * x.scale_block_stride);
+}
+
+// x(token, …) for the stored weight columns [column, column + kRun), scaled; zeros outside.
+__device__ inline void load_input(const InputOperand& x, int token, int column, float (&v)[kRun]) {
+  if (token >= x.rows || column >= x.columns) return set_zero(v);
+  const std::byte* row = x.data + token * x.stride_bytes;
+  if (x.perm == nullptr) {
+    load_dense(row, x.dtype, column, x.columns, x.has_vectors, v);
+    if (x.scale != nullptr) multiply(v, input_scale(x, token, column));
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < kRun; ++i) {
+    v[i] = 0.0f;
+    if (column + i >= x.columns) continue;
+    const int source = __ldg(x.perm + column + i);
+    v[i] = load_float(row, x.dtype, source);
+    if (x.scale != nullptr) v[i] *= input_scale(x, token, source);
+  }
+}
+
+// Runs of GGUF blocks (the layouts: src/reference/gguf.cpp). A block's length is a multiple of 2 and
+// no more, so bytes come in pairs at best.
+
+__device__ inline unsigned load_byte(const std::byte* from) {
+  return load_as<unsigned char>(from);
+}
+
+__device__ inline unsigned load_pair(const std::byte* from, bool is_even) {
+  return is_even ? unsigned{load_as<unsigned short>(from)}
+                 : load_byte(from) | load_byte(from + 1) << 8;
+}
+
+__device__ inline float load_half(const std::byte* from, bool is_even) {
+  return __half2float(__ushort_as_half(static_cast<unsigned short>(load_pair(from, is_even))));
+}
+
+// Eight neighbouring bytes, one per column of a run.
+struct RunBytes {
+  unsigned pairs[kRun / 2];
+
+  __device__ RunBytes(const std::byte* from, bool is_even) {
+#pragma unroll
+    for (int i = 0; i < kRun / 2; ++i) pairs[i] = load_pair(from + 2 * i, is_even);
+  }
+  __device__ int operator[](int i) const {
+    return static_cast<int>(pairs[i / 2] >> (8 * (i % 2)) & 0xffu);
+  }
+};
+
+__device__ inline void load_q4_0(const std::byte* row, int column, bool is_even, float (&v)[kRun]) {
+  const std::byte* block = row + column / 32 * std::int64_t{18};
+  const int within = column % 32;
+  const float d = load_half(block, is_even);
+  const RunBytes codes(block + 2 + within % 16, is_even);
+  const int shift = within < 16 ? 0 : 4;
+#pragma unroll
+  for (int i = 0; i < kRun; ++i) v[i] = d * static_cast<float>((codes[i] >> shift & 15) - 8);
+}
+
+__device__ inline void load_q8_0(const std::byte* row, int column, bool is_even, float (&v)[kRun]) {
+  const std::byte* block = row + column / 32 * std::int64_t{34};
+  const float d = load_half(block, is_even);
+  const RunBytes codes(block + 2 + column % 32, is_even);
+#pragma unroll
+  for (int i = 0; i < kRun; ++i) v[i] = d * static_cast<float>(static_cast<signed char>(codes[i]));
+}
+
+__device__ inline void load_q4_k(const std::byte* row, int column, bool is_even, float (&v)[kRun]) {
+  const std::byte* block = row + column / 256 * std::int64_t{144};
+  const int group = column % 256 / 32;
+  const std::byte* packed = block + 4;
+  unsigned scale = load_byte(packed + group % 4);
+  unsigned minimum = load_byte(packed + group % 4 + 4);
+  if (group < 4) {
+    scale &= 63u;
+    minimum &= 63u;
+  } else {
+    const unsigned low = load_byte(packed + group + 4);
+    scale = (low & 15u) | scale >> 6 << 4;
+    minimum = low >> 4 | minimum >> 6 << 4;
+  }
+  const float d = load_half(block, is_even) * static_cast<float>(scale);
+  const float offset = load_half(block + 2, is_even) * static_cast<float>(minimum);
+  const RunBytes codes(block + 16 + group / 2 * 32 + column % 32, is_even);
+  const int shift = 4 * (group % 2);
+#pragma unroll
+  for (int i = 0; i < kRun; ++i) {
+    v[i] = fmaf(d, static_cast<float>(codes[i] >> shift & 15), -offset);
+  }
+}
+
+__device__ inline void load_q6_k(const std::byte* row, int column, bool is_even, float (&v)[kRun]) {
+  const std::byte* block = row + column / 256 * std::int64_t{210};
+  const int within = column % 256;
+  const int half = within / 128;
+  const int quarter = within % 128 / 32;  // 32 columns that share bit positions
+  const auto scale = static_cast<signed char>(load_byte(block + 192 + within / 16));
+  const float d = load_half(block + 208, is_even) * static_cast<float>(scale);
+  const RunBytes low(block + half * 64 + quarter % 2 * 32 + within % 32, is_even);
+  const RunBytes high(block + 128 + half * 32 + within % 32, is_even);
+  const int shift = quarter < 2 ? 0 : 4;
+#pragma unroll
+  for (int i = 0; i < kRun; ++i) {
+    const int code = (low[i] >> shift & 15) | (high[i] >> (2 * quarter) & 3) << 4;
+    v[i] = d * static_cast<float>(code - 32);
+  }
+}
+
+// w(row, …) of every format, a run at a time. The switch on the format is uniform over the grid.
+
+inline constexpr int kMiddleCode = 8;  // the zero point of a weight without zero points
+
+__device__ inline float weight_scale(const WeightOperand& w, int row, int column) {
+  return load_float(w.scale, w.scale_dtype,
+                    row / w.rows_per_scale * w.scale_row_stride +
+                        column / w.columns_per_scale * w.scale_column_stride);
+}
+
+__device__ inline int nibble(unsigned word, int index) {
+  return static_cast<int>(word >> (4 * index) & 15u);
+}
+
+// AWQ interleaves: of eight rows, nibble 0 is row 0, nibble 1 is row 2, …
+__device__ inline int awq_nibble(int row) {
+  return row % 8 / 2 + row % 2 * 4;
+}
+
+__device__ inline int zero_point(const WeightOperand& w, int row, int column) {
+  if (w.zeros == nullptr) return kMiddleCode;
+  const std::int64_t group = column / w.columns_per_scale * w.zeros_column_stride;
+  if (w.format == WeightFormat::int4) {
+    return load_as<unsigned char>(w.zeros + row * w.zeros_row_stride + group);
+  }
+  const auto word = load_as<unsigned>(w.zeros + 4 * (row / 8 * w.zeros_row_stride + group));
+  if (w.format == WeightFormat::awq) return nibble(word, awq_nibble(row));
+  return nibble(word, row % 8) + (w.format == WeightFormat::gptq ? 1 : 0);
+}
+
+// Eight codes of a row, the first in the lowest bits.
+__device__ inline unsigned load_codes(const WeightOperand& w, int row, int column) {
+  if (w.format == WeightFormat::int4) {
+    const std::byte* from = w.data + row * w.stride_bytes + column / 2;
+    if (w.has_vectors) return load_as<unsigned>(from);
+    return load_pair(from, false) | load_pair(from + 2, false) << 16;
+  }
+  if (w.format != WeightFormat::awq) {
+    return load_as<unsigned>(w.data + column / 8 * w.stride_bytes + std::int64_t{4} * row);
+  }
+  const std::byte* from = w.data + column * w.stride_bytes + row / 8 * std::int64_t{4};
+  unsigned codes = 0;
+#pragma unroll
+  for (int i = 0; i < kRun; ++i) {
+    codes |= (load_as<unsigned>(from + i * w.stride_bytes) >> (4 * awq_nibble(row)) & 15u)
+             << (4 * i);
+  }
+  return codes;
+}
+
+// int4, gptq, gptq_v2, awq.
+__device__ inline void load_groups(const WeightOperand& w, int row, int column, float (&v)[kRun]) {
+  const unsigned codes =
+      w.is_packed ? unpack_codes(w.data, w.order, row, column) : load_codes(w, row, column);
+  const int zero =
+      w.is_packed ? packed_zero(w.data, w.order, row, column) : zero_point(w, row, column);
+  const float scale = w.is_packed
+                          ? load_float(packed_scale(w.data, w.order, row, column), w.scale_dtype, 0)
+                          : weight_scale(w, row, column);
+#pragma unroll
+  for (int i = 0; i < kRun; ++i) v[i] = static_cast<float>(nibble(codes, i) - zero) * scale;
+}
+
+// dense, fp8.
+__device__ inline void load_numbers(const WeightOperand& w, int row, int column, float (&v)[kRun]) {
+  load_dense(w.data + row * w.stride_bytes, w.dtype, column, w.columns, w.has_vectors, v);
+  if (w.format == WeightFormat::fp8) multiply(v, weight_scale(w, row, column));
+}
+
+__device__ inline void load_blocks(const WeightOperand& w, int row, int column, float (&v)[kRun]) {
+  const std::byte* start = w.data + row * w.stride_bytes;
+  switch (w.format) {
+    case WeightFormat::q4_0:
+      return load_q4_0(start, column, w.has_vectors, v);
+    case WeightFormat::q8_0:
+      return load_q8_0(start, column, w.has_vectors, v);
+    case WeightFormat::q4_k:
+      return load_q4_k(start, column, w.has_vectors, v);
+    default:
+      return load_q6_k(start, column, w.has_vectors, v);
+  }
+}
+
+// Columns [column, column + kRun) of a row of W; zeros outside. A format's family is fixed for the
+// kernels that name it; `any` asks at run time.
+enum class WeightFamily : std::uint8_t { numbers, groups, blocks, any };
+
+__host__ __device__ constexpr WeightFamily family_of(WeightFormat format) {
+  return format <= WeightFormat::fp8   ? WeightFamily::numbers
+         : format <= WeightFormat::awq ? WeightFamily::groups
+                                       : WeightFamily::blocks;
+}
+
+template <WeightFamily kFamily>
+__device__ inline void load_weight(const WeightOperand& w, int row, int column, float (&v)[kRun]) {
+  if (row >= w.rows || column >= w.columns) return set_zero(v);
+  const WeightFamily family = kFamily == WeightFamily::any ? family_of(w.format) : kFamily;
+  if (family == WeightFamily::numbers) return load_numbers(w, row, column, v);
+  if (family == WeightFamily::groups) return load_groups(w, row, column, v);
+  load_blocks(w, row, column, v);
+}
+
+}  // namespace quire::cuda::any::fused_qkv_matmul
