@@ -60,17 +60,23 @@ class PageCount {
   int shift_;
 };
 
-// The good case is one pass without branches; which id is bad is looked for only where one is.
+// Ids that are neither pages nor "no page": one pass without branches, which compilers turn into vectors.
+bool has_bad_id(const std::uint32_t* ids, std::int64_t count, std::int64_t num_pages) {
+  const auto most = static_cast<std::uint32_t>(std::min<std::int64_t>(num_pages, kNoPage));
+  std::uint32_t num_bad = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    num_bad +=
+        static_cast<std::uint32_t>(ids[i] > most) & static_cast<std::uint32_t>(ids[i] != kNoPage);
+  }
+  return num_bad > 0;
+}
+
 void check_page_ids(const Arguments& check, const PageTable& table, std::int64_t sequence,
                     std::int64_t columns) {
-  const auto most = static_cast<std::uint32_t>(std::min<std::int64_t>(table.num_pages, kNoPage));
-  const std::uint32_t* ids = table.ids.as<const std::uint32_t>() + sequence * table.ids.strides[0];
-  unsigned num_bad = 0;
-  for (std::int64_t column = 0; column < columns; ++column) {
-    num_bad +=
-        static_cast<unsigned>(ids[column] > most) & static_cast<unsigned>(ids[column] != kNoPage);
+  if (!has_bad_id(&table.ids.as<const std::uint32_t>()[sequence * table.ids.strides[0]], columns,
+                  table.num_pages)) {
+    return;
   }
-  if (num_bad == 0) return;
   for (std::int64_t column = 0; column < columns; ++column) {
     const std::uint32_t id = table.at(sequence, column);
     if (id <= table.num_pages || id == kNoPage) continue;
@@ -78,6 +84,22 @@ void check_page_ids(const Arguments& check, const PageTable& table, std::int64_t
                fmt::format("a page id below {}, or {} or 0xFFFFFFFF for no page", table.num_pages,
                            table.num_pages),
                fmt::format("{} in sequence {}, column {}", id, sequence, column));
+  }
+}
+
+// Of all sequences, the columns that their keys need. Where most of a dense table is needed it is looked at as a whole
+// first: what stands in the other columns may be anything, and is only then told apart.
+void check_page_table(const Arguments& check, const PageTable& table, const PagedKVCache& cache,
+                      const TensorView& row_offsets, std::int64_t total_keys) {
+  const std::int64_t entries = cache.batch() * cache.max_pages();
+  const bool is_dense = table.ids.strides[0] == cache.max_pages();
+  if (is_dense && total_keys >= entries / 4 * cache.page_size() &&
+      !has_bad_id(table.ids.as<const std::uint32_t>(), entries, table.num_pages)) {
+    return;
+  }
+  const PageCount pages(cache.page_size());
+  for (std::int64_t sequence = 0; sequence < cache.batch(); ++sequence) {
+    check_page_ids(check, table, sequence, pages.of(num_keys(cache, row_offsets, sequence)));
   }
 }
 
@@ -122,9 +144,9 @@ void check_scale_values(const Arguments& check, const PagedKVCache& cache, const
                         .num_pages = cache.scales->shape[0],
                         .name = use.name + ".scales_page_table"};
   if (has_own_table) {
+    const PageCount pages(cache.page_size());
     for (std::int64_t sequence = 0; sequence < cache.batch(); ++sequence) {
-      const std::int64_t keys = num_keys(cache, row_offsets, sequence);
-      check_page_ids(check, table, sequence, ceil_div(keys, cache.page_size()));
+      check_page_ids(check, table, sequence, pages.of(num_keys(cache, row_offsets, sequence)));
     }
   }
   if (!use.layer.has_value()) return;
@@ -204,10 +226,7 @@ PagedBatch check_batch_values(const Arguments& check, const PagedKVCache& cache,
   PagedBatch batch{.ragged = {.batch = cache.batch()}};
   measure(cache, row_offsets, batch);
   check_lengths(check, cache, use, row_offsets, batch.ragged.max_keys);
-  const PageCount pages(cache.page_size());
-  for (std::int64_t sequence = 0; sequence < cache.batch(); ++sequence) {
-    check_page_ids(check, table, sequence, pages.of(num_keys(cache, row_offsets, sequence)));
-  }
+  check_page_table(check, table, cache, row_offsets, batch.ragged.total_keys);
   if (cache.scales.has_value()) check_scale_values(check, cache, use, row_offsets);
   check_bound(check, use.name + ".max_seq_length", cache.max_seq_length,
               batch.ragged.max_new_tokens);

@@ -47,8 +47,9 @@ __device__ void store_rows(const Tile& tile, const Source& source, const AttendO
       for (int c = 0; c < 4; ++c) {
         const int column = tile.value_column(v) + c;
         if (column >= output.width) continue;
-        store_one(out, output.dtype, column,
-                  tile.sums[i][v][c] * finish.factor / finish.denominator);
+        // Values that weigh nothing may be infinite.
+        const float sum = finish.factor == 0.0f ? 0.0f : tile.sums[i][v][c];
+        store_one(out, output.dtype, column, sum * finish.factor / finish.denominator);
       }
     }
     if (output.lse != nullptr && tile.value_column(0) == 0) {

@@ -19,8 +19,8 @@ struct SparseFinish {
 __device__ inline SparseFinish finish_row(float base, float sum, const float* sinks, int head) {
   const float sink = sinks == nullptr ? -INFINITY : sinks[head] * kLog2e;
   const float top = fmaxf(base, sink);
-  // No key, or scores of -inf only. A NaN score is in the sum, whatever the maximum.
-  if (base == -INFINITY && sum == 0.0F && !isnan(sink)) return {.factor = 0.0F, .lse = sink * kLn2};
+  // No key, or scores of -inf only: the sink has no value, whatever it is. A NaN score is in the sum, whatever the maximum.
+  if (base == -INFINITY && sum == 0.0F) return {.factor = 0.0F, .lse = sink * kLn2};
   const float from = top == -INFINITY ? 0.0F : top;
   const float weight = base == -INFINITY ? 0.0F : exp2f(base - from);
   const float total = sum * weight + (sinks == nullptr ? 0.0F : exp2f(sink - from));
