@@ -74,7 +74,8 @@ HWY_INLINE float multiply_add(float a, float b, float c) {
   return hn::GetLane(hn::MulAdd(hn::Set(f32, a), hn::Set(f32, b), hn::Set(f32, c)));
 }
 
-// outs[r] [width] += Σ weights[r · row_stride + s · key_stride] · values[s]
+// outs[r] [width] += Σ weights[r · row_stride + s · key_stride] · values[s], the sum made before it is added: equal terms
+// one by one onto a growing out would all be rounded to the same side.
 HWY_INLINE void add_weighted(const float* weights, std::int64_t row_stride, std::int64_t key_stride,
                              const float* const* values, int count, std::int64_t width,
                              float* const (&outs)[kRowsAtOnce]) {
@@ -83,10 +84,8 @@ HWY_INLINE void add_weighted(const float* weights, std::int64_t row_stride, std:
   constexpr std::int64_t kColumns = kVectorsAtOnce * kF32Lanes;
   for (; k + kColumns <= width; k += kColumns) {
     F32Vector sums[kRowsAtOnce][kVectorsAtOnce];
-    for (int r = 0; r < kRowsAtOnce; ++r) {
-      for (int v = 0; v < kVectorsAtOnce; ++v) {
-        sums[r][v] = hn::LoadU(f32, outs[r] + k + v * kF32Lanes);
-      }
+    for (auto& row_sums : sums) {
+      for (F32Vector& sum : row_sums) sum = hn::Zero(f32);
     }
     for (int s = 0; s < count; ++s) {
       F32Vector found[kVectorsAtOnce];
@@ -102,16 +101,18 @@ HWY_INLINE void add_weighted(const float* weights, std::int64_t row_stride, std:
     }
     for (int r = 0; r < kRowsAtOnce; ++r) {
       for (int v = 0; v < kVectorsAtOnce; ++v) {
-        hn::StoreU(sums[r][v], f32, outs[r] + k + v * kF32Lanes);
+        float* out = outs[r] + k + v * kF32Lanes;
+        hn::StoreU(hn::Add(hn::LoadU(f32, out), sums[r][v]), f32, out);
       }
     }
   }
-  for (int r = 0; r < kRowsAtOnce && k < width; ++r) {
-    for (int s = 0; s < count; ++s) {
-      const float weight = weights[r * row_stride + s * key_stride];
-      for (std::int64_t j = k; j < width; ++j) {
-        outs[r][j] = multiply_add(weight, values[s][j], outs[r][j]);
+  for (int r = 0; r < kRowsAtOnce; ++r) {
+    for (std::int64_t j = k; j < width; ++j) {
+      float sum = 0.0f;
+      for (int s = 0; s < count; ++s) {
+        sum = multiply_add(weights[r * row_stride + s * key_stride], values[s][j], sum);
       }
+      outs[r][j] += sum;
     }
   }
 }
