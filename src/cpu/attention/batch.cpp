@@ -77,15 +77,14 @@ void BatchAttention::measure_workers() {
 }
 
 std::int64_t BatchAttention::scratch_bytes() const {
-  const std::int64_t state_bytes = list_.state_rows * (shape_.value_width + 2) * 4;
+  const std::int64_t state_bytes = list_.state_rows * (8 + (shape_.value_width + 1) * 4);
   return worker_bytes_ * workers_.count + round_up_to_line(state_bytes);
 }
 
 void BatchAttention::run(std::byte* scratch) {
-  auto* states = reinterpret_cast<float*>(scratch + worker_bytes_ * workers_.count);
-  states_ = {.out = states,
-             .maximum = states + list_.state_rows * shape_.value_width,
-             .sum = states + list_.state_rows * (shape_.value_width + 1)};
+  auto* maxima = reinterpret_cast<double*>(scratch + worker_bytes_ * workers_.count);
+  auto* outs = reinterpret_cast<float*>(maxima + list_.state_rows);
+  states_ = {.out = outs, .maximum = maxima, .sum = outs + list_.state_rows * shape_.value_width};
   parallel_for(static_cast<std::int64_t>(list_.pieces.size()), workers_,
                [&](std::int64_t piece, int worker) {
                  attend(list_.pieces[static_cast<std::size_t>(piece)],
@@ -221,7 +220,6 @@ void BatchAttention::join(const WorkMerge& merge, std::int64_t head, std::int64_
                  .states = states_from(piece.state_row),
                  .split_rows = shape_.kv_heads * head_rows,
                  .num_splits = merge.num_splits,
-                 .score = batch_.score,
                  .out_dtype = batch_.out.dtype},
                 scratch + row_bytes_);
 }

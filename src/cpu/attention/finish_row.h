@@ -44,10 +44,10 @@ inline void store_scaled(float* values, std::int64_t count, float factor, DType 
   narrow_row(dtype, values + done, count - done, out + bytes_for(dtype, done));
 }
 
-// out [width] is used up. maximum: -inf if no key was seen, or none that weighs anything; out may be
-// null then.
-inline void finish_row(const ScoreRule& rule, const QueryRow& row, float* out, float maximum,
-                       float sum, std::int64_t width, DType out_dtype) {
+// out [width] is used up. maximum: in units of the natural log, -inf if no key was seen, or none that weighs
+// anything; out may be null then.
+inline void finish_row(const QueryRow& row, float* out, double maximum, float sum,
+                       std::int64_t width, DType out_dtype) {
   if (maximum == -kInfinity) {
     if (row.lse != nullptr) *row.lse = row.sink;
     __builtin_memset(row.out, 0, static_cast<std::size_t>(bytes_for(out_dtype, width)));
@@ -57,8 +57,7 @@ inline void finish_row(const ScoreRule& rule, const QueryRow& row, float* out, f
   const double offset = row.slope == 0.0f ? 0.0
                                           : static_cast<double>(row.slope) *
                                                 static_cast<double>(row.slope_base - row.position);
-  const Denominator denominator =
-      denominator_of(2.0 * double{maximum} * natural_unit(rule, row), sum, row.sink - offset);
+  const Denominator denominator = denominator_of(maximum, sum, row.sink - offset);
   if (row.lse != nullptr) {
     *row.lse = static_cast<float>(denominator.top + __builtin_log(denominator.sum) + offset);
   }
@@ -69,13 +68,13 @@ inline void finish_row(const ScoreRule& rule, const QueryRow& row, float* out, f
 // States of the same row over disjoint keys, in the order of the keys. out: scratch [value_width].
 inline void merge_row(const MergeItem& item, std::int64_t row, float* out) {
   const RowStates& states = item.states;
-  float top = -kInfinity;
+  double top = -kInfinity;
   for (std::int64_t split = 0; split < item.num_splits; ++split) {
-    const float maximum = states.maximum[split * item.split_rows + row];
+    const double maximum = states.maximum[split * item.split_rows + row];
     if (maximum > top || maximum != maximum) top = maximum;  // once NaN, it stays
   }
   if (top == -kInfinity) {
-    finish_row(item.score, item.rows[row], nullptr, top, 0.0f, item.value_width, item.out_dtype);
+    finish_row(item.rows[row], nullptr, top, 0.0f, item.value_width, item.out_dtype);
     return;
   }
   fill_zero(out, 0, static_cast<int>(item.value_width));
@@ -83,13 +82,12 @@ inline void merge_row(const MergeItem& item, std::int64_t row, float* out) {
   for (std::int64_t split = 0; split < item.num_splits; ++split) {
     const std::int64_t index = split * item.split_rows + row;
     // A maximum of -inf weighs 0, and is added all the same: an infinite value among its keys makes NaN.
-    const double distance = double{states.maximum[index]} - top;
-    const auto weight = static_cast<float>(__builtin_exp2(2.0 * distance));
+    const auto weight = static_cast<float>(__builtin_exp(states.maximum[index] - top));
     const float* part = states.out + index * item.value_width;
     for (std::int64_t i = 0; i < item.value_width; ++i) out[i] += part[i] * weight;
     sum += states.sum[index] * weight;
   }
-  finish_row(item.score, item.rows[row], out, top, sum, item.value_width, item.out_dtype);
+  finish_row(item.rows[row], out, top, sum, item.value_width, item.out_dtype);
 }
 
 }  // namespace quire::cpu::QUIRE_CPU_TARGET

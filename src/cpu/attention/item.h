@@ -64,11 +64,11 @@ struct ScoreRule {
   float softcap;  // 0: none
 };
 
-// The state of rows over some of their keys; maximum in units of log4 (cpu/attention/softmax.h).
+// The state of rows over some of their keys.
 struct RowStates {
-  float* out;      // [rows, value_width], not normalised
-  float* maximum;  // [rows], -inf: no key seen, or none above -inf
-  float* sum;      // [rows]
+  float* out;       // [rows, value_width], not normalised
+  double* maximum;  // [rows], in units of the natural log; -inf: no key seen, or none above -inf
+  float* sum;       // [rows]
 };
 
 struct AttentionItem {
@@ -119,7 +119,6 @@ struct MergeItem {
   RowStates states;  // of the first split; the others follow, split_rows further each
   std::int64_t split_rows;
   std::int64_t num_splits;
-  ScoreRule score;
   DType out_dtype;
 };
 

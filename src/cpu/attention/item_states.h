@@ -15,6 +15,14 @@ inline void clear_states(const AttentionItem& item, const Workspace<Engine>& spa
   for (std::int64_t i = 0; i < item.num_heads * space.blocks; ++i) space.started[i] = false;
 }
 
+// What the weights of a row are relative to, in units of the natural log. An engine whose maxima are not scores says
+// it its own way.
+template <typename Engine> struct NaturalMaximum {
+  static double of(const ScoreRule& rule, const QueryRow& row, float maximum) {
+    return double{maximum} * natural_factor(rule, row);
+  }
+};
+
 // The result of a row, or its state where the item has only some of its keys.
 template <typename Engine>
 inline void end_row(const AttentionItem& item, const Workspace<Engine>& space, std::int64_t head,
@@ -23,12 +31,13 @@ inline void end_row(const AttentionItem& item, const Workspace<Engine>& space, s
   const F32Tag f32;
   const F32Vector sums = hn::LoadU(f32, space.sums + from * kF32Lanes);
   const float sum = hn::GetLane(hn::SumOfLanes(f32, sums));
-  // A NaN score leaves no trace in a maximum, but it does in the sum.
-  const float maximum = sum == sum ? space.maxima[from] : sum;
   float* out = space.has_started(head, row) ? space.outs + from * space.out_stride : nullptr;
   const std::int64_t to = head * item.rows_per_head + row;
+  // A NaN score leaves no trace in a maximum, but it does in the sum.
+  const float known = sum == sum ? space.maxima[from] : sum;
+  const double maximum = NaturalMaximum<Engine>::of(item.score, item.rows[to], known);
   if (item.states.out == nullptr) {
-    finish_row(item.score, item.rows[to], out, maximum, sum, item.value_width, item.out_dtype);
+    finish_row(item.rows[to], out, maximum, sum, item.value_width, item.out_dtype);
     return;
   }
   item.states.maximum[to] = maximum;

@@ -56,16 +56,17 @@ template <typename Engine> class ScoreWeigher {
     const auto scores = [&](int r) { return all_scores + r * space_.score_stride; };
     alignas(64) float found[ScoreRows::kMost + kF32Lanes];
     alignas(64) float shift[ScoreRows::kMost + kF32Lanes];
-    float factors[ScoreRows::kMost];
+    alignas(64) float factors[ScoreRows::kMost + kF32Lanes];
     for (float& maximum : found) maximum = -kInfinity;
+    for (float& factor : factors) factor = 1.0f;
     for (int r = 0; r < rows.count; ++r) {
       if (rows.spans[r].is_empty()) continue;
       const std::int64_t row = rows.head * item_.rows_per_head + rows.first_row + r;
       factors[r] = prepare_scores(item_.rows[row], rows.spans[r], scores(r));
-      found[r] = row_maximum(rows.spans[r], scores(r)) * (0.5f * factors[r]);
+      found[r] = row_maximum(rows.spans[r], scores(r));
     }
     const std::int64_t state = space_.state(rows.head, rows.first_row);
-    advance_maxima(found, rows.count, space_.maxima + state, decay, shift);
+    advance_maxima(found, factors, rows.count, space_.maxima + state, decay, shift);
     for (int r = 0; r < rows.count; ++r) {
       if (rows.spans[r].is_empty()) {
         fill_zero(scores(r), used.begin, used.end);

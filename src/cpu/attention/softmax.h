@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Online softmax of a block of score rows: scores [rows, stride] of one chunk of keys become
-// weights 2^(s - m) in place, and each row's running maximum, sum and rescaling factor follow.
+// weights 2^(factor · (s - m)) in place, and each row's running maximum, sum and rescaling factor follow.
 //
-// Maxima are in units of log4: half of what the exponent of 2 is, so that no finite score passes f32's
-// range on its way there. A row's sum is kept as one vector of partial sums, added up once at its end.
+// Maxima are scores, not exponents: the largest weight is exactly 1, however large its score is, and the
+// LSE has no rounding of a product in it. A row's sum is one vector of partial sums, added up at its end.
 // Lanes are tied to absolute key positions, so a row's result does not depend on the rows beside it.
 #pragma once
 
@@ -14,13 +14,10 @@ namespace quire::cpu::QUIRE_CPU_TARGET {
 
 inline constexpr float kInfinity = __builtin_inff();
 
-// From here on f32 numbers in units of log4 are a whole exponent apart. A fused multiply-add, which does
-// not round its product, would then miss 0 at the maximum itself by more than weights can bear.
-inline constexpr float kFarMaximum = 0x1p23f;
-
-inline bool is_far(float maximum) {
-  return __builtin_fabsf(maximum) >= kFarMaximum;
-}
+// Scales that can wait for the exponent: the difference of two scores that passes f32's range is then a
+// weight of 0, and the factor is a normal number.
+inline constexpr double kSmallestFactor = 0x1p-100;
+inline constexpr double kLargestFactor = 0x1p100;
 
 constexpr int round_down_to_lanes(std::int64_t value) {
   return static_cast<int>(value / kF32Lanes * kF32Lanes);
@@ -40,9 +37,10 @@ struct ScoreSpan {
 };
 
 // Whether scores need more than one factor before the maximum: softcap, ALiBi, or a scale that
-// would turn maxima into minima.
+// would turn maxima into minima or leaves f32's range.
 inline bool changes_scores(const ScoreRule& rule, const QueryRow& row) {
-  return rule.softcap > 0.0f || row.slope != 0.0f || static_cast<float>(rule.scale) <= 0.0f;
+  return rule.softcap > 0.0f || row.slope != 0.0f || !(rule.scale >= kSmallestFactor) ||
+         rule.scale > kLargestFactor;
 }
 
 // From scores to the exponent of 2.
@@ -50,12 +48,9 @@ inline float exponent_factor(const ScoreRule& rule, const QueryRow& row) {
   return changes_scores(rule, row) ? kLog2E : static_cast<float>(rule.scale * kExactLog2E);
 }
 
-// What an exponent of 2 is of the natural log: ln 2, but for the rounding of the factor, which in a large
-// LSE would show.
-inline double natural_unit(const ScoreRule& rule, const QueryRow& row) {
-  const float factor = exponent_factor(rule, row);
-  if (factor < __FLT_MIN__) return 1.0 / kExactLog2E;  // a quotient of subnormal numbers is none
-  return (changes_scores(rule, row) ? 1.0 : rule.scale) / double{factor};
+// From scores to the natural log.
+inline double natural_factor(const ScoreRule& rule, const QueryRow& row) {
+  return changes_scores(rule, row) ? 1.0 : rule.scale;
 }
 
 // score ← softcap · tanh(scale · score / softcap) + slope · (key - slope_base)
@@ -63,9 +58,12 @@ inline void modify_scores(const ScoreRule& rule, const QueryRow& row, std::int64
                           ScoreSpan span, float* scores) {
   const F32Tag f32;
   const bool has_cap = rule.softcap > 0.0f;
-  const F32Vector inner =
-      hn::Set(f32, static_cast<float>(has_cap ? rule.scale / rule.softcap : rule.scale));
-  const F32Vector outer = hn::Set(f32, has_cap ? rule.softcap : 1.0f);
+  // A scale outside f32's range in two steps, each inside it.
+  const double size = __builtin_fabs(rule.scale);
+  const double far = size < kSmallestFactor ? 0x1p-60 : size > kLargestFactor ? 0x1p60 : 1.0;
+  const double last = has_cap ? double{rule.softcap} : far;
+  const F32Vector inner = hn::Set(f32, static_cast<float>(rule.scale / last));
+  const F32Vector outer = hn::Set(f32, static_cast<float>(last));
   const F32Vector slope = hn::Set(f32, row.slope);
   for (int j = span.first(); j < span.last(); j += kF32Lanes) {
     F32Vector score = hn::Mul(hn::LoadU(f32, scores + j), inner);
@@ -113,38 +111,21 @@ inline void fill_zero(float* values, int first, int last) {
   for (int j = first; j < last; ++j) values[j] = 0.0f;
 }
 
-// log2 of a score's weight relative to the row's maximum.
-struct NearExponents {
-  NearExponents(float factor, float maximum)
-      : factors(hn::Set(F32Tag(), factor)), shifts(hn::Set(F32Tag(), -2.0f * maximum)) {}
-  F32Vector operator()(F32Vector scores) const { return hn::MulAdd(scores, factors, shifts); }
-
-  F32Vector factors;
-  F32Vector shifts;
-};
-
-// The product is rounded as the maximum was: the largest score's exponent is 0, however large it is.
-struct FarExponents {
-  FarExponents(float factor, float maximum)
-      : halves(hn::Set(F32Tag(), 0.5f * factor)), maxima(hn::Set(F32Tag(), maximum)) {}
-  F32Vector operator()(F32Vector scores) const {
-    const F32Vector distance = hn::Sub(hn::Mul(scores, halves), maxima);
-    return hn::Add(distance, distance);
-  }
-
-  F32Vector halves;
-  F32Vector maxima;
-};
-
-// scores ← 2^exponents(score) in the span, 0 elsewhere in `used`; sums = sums · decay + weights.
-template <typename Exponential, typename Exponents>
-inline void exponentiate(ScoreSpan span, ScoreSpan used, const Exponents& exponents, float decay,
-                         float* scores, float* sums) {
+// scores ← 2^(factor · (score - maximum)) in the span, 0 elsewhere in `used`; sums = sums · decay + weights.
+// maximum: of the row, 0 where it has seen nothing.
+template <typename Exponential>
+inline void weigh_span(ScoreSpan span, ScoreSpan used, float factor, float maximum, float decay,
+                       float* scores, float* sums) {
   const F32Tag f32;
+  const F32Vector factors = hn::Set(f32, factor);
+  const F32Vector maxima = hn::Set(f32, maximum);
   F32Vector sum = hn::Mul(hn::LoadU(f32, sums), hn::Set(f32, decay));
   fill_zero(scores, used.begin, span.first());
   for (int j = span.first(); j < span.last(); j += kF32Lanes) {
-    const F32Vector weight = exp2_vector<Exponential>(exponents(hn::LoadU(f32, scores + j)));
+    // Not a fused multiply-add: at the maximum it would leave the rounding of a product, and a weight beside 1 is
+    // rounded to bf16 where the sum is not.
+    const F32Vector distance = hn::Sub(hn::LoadU(f32, scores + j), maxima);
+    const F32Vector weight = exp2_vector<Exponential>(hn::Mul(distance, factors));
     hn::StoreU(weight, f32, scores + j);
     sum = hn::Add(sum, weight);
   }
@@ -152,29 +133,18 @@ inline void exponentiate(ScoreSpan span, ScoreSpan used, const Exponents& expone
   hn::StoreU(sum, f32, sums);
 }
 
-// factor: from scores to log2. maximum: of the row, 0 where it has seen nothing.
-template <typename Exponential>
-inline void weigh_span(ScoreSpan span, ScoreSpan used, float factor, float maximum, float decay,
-                       float* scores, float* sums) {
-  if (is_far(maximum)) {
-    exponentiate<Exponential>(span, used, FarExponents(factor, maximum), decay, scores, sums);
-  } else {
-    exponentiate<Exponential>(span, used, NearExponents(factor, maximum), decay, scores, sums);
-  }
-}
-
-// maxima ← max(maxima, found); decay ← 4^(old - new); shift ← new. A row that has seen nothing yet
+// maxima ← max(maxima, found); decay ← 2^(factor · (old - new)); shift ← new. A row that has seen nothing yet
 // keeps -inf and shifts by 0, so that its weights are 2^-inf = 0 and not NaN.
-inline void advance_maxima(const float* found, int count, float* maxima, float* decay,
-                           float* shift) {
+inline void advance_maxima(const float* found, const float* factors, int count, float* maxima,
+                           float* decay, float* shift) {
   const F32Tag f32;
   for (int r = 0; r < count; r += kF32Lanes) {
     const F32Vector old = hn::LoadU(f32, maxima + r);
     const F32Vector next = hn::Max(old, hn::LoadU(f32, found + r));
     const auto is_blind = hn::Eq(next, hn::Set(f32, -kInfinity));
     const F32Vector base = hn::IfThenZeroElse(is_blind, next);
-    const F32Vector distance = hn::Sub(old, base);
-    const F32Vector ratio = exp2_vector<F32Exponential>(hn::Add(distance, distance));
+    const F32Vector distance = hn::Mul(hn::Sub(old, base), hn::LoadU(f32, factors + r));
+    const F32Vector ratio = exp2_vector<F32Exponential>(distance);
     hn::StoreU(next, f32, maxima + r);
     hn::StoreU(hn::IfThenElse(is_blind, hn::Set(f32, 1.0f), ratio), f32, decay + r);
     hn::StoreU(base, f32, shift + r);

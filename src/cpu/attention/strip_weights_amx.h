@@ -3,10 +3,39 @@
 // maxima.
 #pragma once
 
-#include "cpu/attention/finish_row.h"
+#include "cpu/attention/item_states.h"
 #include "cpu/attention/row_pair_amx.h"
 
 namespace quire::cpu::QUIRE_CPU_TARGET {
+
+// Maxima are in units of log4: half of what the exponent of 2 is, so that no finite score passes f32's range on its way
+// there. From here on such numbers are a whole exponent apart. A fused multiply-add, which does not round its product,
+// would then miss 0 at the maximum itself by more than weights can bear.
+inline constexpr float kFarMaximum = 0x1p23f;
+
+inline bool is_far(float maximum) {
+  return __builtin_fabsf(maximum) >= kFarMaximum;
+}
+
+// The product is rounded as the maximum was: the largest score's exponent is 0, however large it is.
+struct FarExponents {
+  FarExponents(float factor, float maximum)
+      : halves(hn::Set(F32Tag(), 0.5f * factor)), maxima(hn::Set(F32Tag(), maximum)) {}
+  F32Vector operator()(F32Vector scores) const {
+    const F32Vector distance = hn::Sub(hn::Mul(scores, halves), maxima);
+    return hn::Add(distance, distance);
+  }
+
+  F32Vector halves;
+  F32Vector maxima;
+};
+
+// log4 in units of the natural log: 2 ln 2, but for the rounding of the factor, which in a large LSE would show.
+template <> struct NaturalMaximum<AmxBf16> {
+  static double of(const ScoreRule& rule, const QueryRow& row, float maximum) {
+    return 2.0 * double{maximum} * natural_factor(rule, row) / double{exponent_factor(rule, row)};
+  }
+};
 
 class StripWeigher {
  public:

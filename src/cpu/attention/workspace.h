@@ -84,18 +84,18 @@ template <typename Engine> struct Workspace {
   std::int64_t score_stride;
   std::int64_t out_stride;
 
-  Element* queries;          // A panels [heads][padded_rows / kRows]
-  float* outs;               // [heads · padded_rows, out_stride], not normalised
-  float* maxima;             // [heads · padded_rows]: what weights are relative to, log4
-  float* shifts;             // the same in log2, 0 where nothing was seen
-  float* limits;             // scores above this ask for another maximum
-  float* factors;            // from scores to log2
-  float* sums;               // [heads · padded_rows, lanes]
-  bool* started;             // [heads · blocks]: its outs hold numbers
-  Element* keys;             // B panels [heads][packed / kCols]
-  Element* values;           // B panels [heads][value_columns / kCols], PackedKeys::depth deep
-  Element* weights;          // A panels of kBlocksAtOnce blocks, one chunk deep
-  float* scores;             // [kBlockRows, score_stride]
+  Element* queries;  // A panels [heads][padded_rows / kRows]
+  float* outs;       // [heads · padded_rows, out_stride], not normalised
+  float* maxima;     // [heads · padded_rows]: what weights are relative to; scores, on AMX log4
+  float* shifts;     // AMX: the same in log2, 0 where nothing was seen
+  float* limits;     // AMX: scores above this ask for another maximum
+  float* factors;    // AMX: from scores to log2
+  float* sums;       // [heads · padded_rows, lanes]
+  bool* started;     // [heads · blocks]: its outs hold numbers
+  Element* keys;     // B panels [heads][packed / kCols]
+  Element* values;   // B panels [heads][value_columns / kCols], PackedKeys::depth deep
+  Element* weights;  // A panels of kBlocksAtOnce blocks, one chunk deep
+  float* scores;     // [kBlockRows, score_stride]
   Element* decoded_queries;  // [kRows, key_width]
   std::uint8_t* present;     // [packed]: the key exists
   std::uint8_t* visible;     // [chunk]: the row sees it

@@ -73,7 +73,7 @@ class SparseRun {
     heads_ = std::min(kMostHeads, round_up_to((heads + parts - 1) / parts, kHeadStep));
     heads_ = std::min(heads_, heads);
     row_bytes_ = round_up_to(heads_ * static_cast<std::int64_t>(sizeof(QueryRow)), kCacheLine);
-    state_bytes_ = extra_ ? round_up_to(2 * heads_ * (latent() + 2) * 4, kCacheLine) : 0;
+    state_bytes_ = extra_ ? round_up_to(2 * heads_ * (8 + (latent() + 1) * 4), kCacheLine) : 0;
     const std::int64_t kernel_bytes = engine_.scratch_bytes({.chunk = kChunk,
                                                              .packed = kChunk,
                                                              .num_heads = 1,
@@ -141,10 +141,9 @@ class SparseRun {
     }
     const ChosenRows::State extra{&*extra_, token.index, token.sequence,
                                   extra_sequences_[sequence].num_keys()};
-    auto* states = reinterpret_cast<float*>(scratch + row_bytes_);
-    const RowStates both{.out = states,
-                         .maximum = states + 2 * count * latent(),
-                         .sum = states + 2 * count * (latent() + 1)};
+    auto* maxima = reinterpret_cast<double*>(scratch + row_bytes_);
+    auto* outs = reinterpret_cast<float*>(maxima + 2 * count);
+    const RowStates both{.out = outs, .maximum = maxima, .sum = outs + 2 * count * latent()};
     engine_.attend(item_of(main, rows, count, both), rest);
     engine_.attend(item_of(extra, rows, count,
                            {.out = both.out + count * latent(),
@@ -157,7 +156,6 @@ class SparseRun {
                    .states = both,
                    .split_rows = count,
                    .num_splits = 2,
-                   .score = score(),
                    .out_dtype = args_.out.dtype},
                   rest);
   }
