@@ -117,5 +117,29 @@ TEST(CompareTolerance, AnOverflowOfF16IsOpenOnlyWhereTheNaiveEvaluationHasAnothe
       << "far beyond twice the naive error";
 }
 
+TEST(CompareTolerance, AnOverflowOfF16IsOpenWhereRandomRoundingHasAnother) {
+  std::vector<std::uint16_t> exact = halves(kInf, kInf);
+  std::vector<std::uint16_t> naive = halves(kInf, kInf);
+  const auto view = [](std::vector<std::uint16_t>& codes) {
+    return TensorView::contiguous(codes.data(), DType::f16, {2});
+  };
+  RandomSpread spread;
+  std::vector<std::uint16_t> same = halves(kInf, kInf);
+  widen(spread, view(same), view(exact));
+  std::vector<std::uint16_t> other = halves(kInf, 65472.0);
+  widen(spread, view(other), view(exact));
+  spread.error = 100.0;
+  const auto judge = [&](std::vector<std::uint16_t> actual) {
+    return compare_tolerance("x", view(actual), view(exact),
+                             {.naive = view(naive), .random = spread})
+        .fault;
+  };
+  EXPECT_EQ(judge(halves(kInf, 65472.0)), "");
+  EXPECT_NE(judge(halves(kInf, 65024.0)), "") << "far beyond the random error";
+  EXPECT_NE(judge(halves(65472.0, kInf)), "") << "no evaluation has a number here";
+  EXPECT_NE(judge(halves(kInf, -kInf)), "");
+  EXPECT_NE(judge(halves(kInf, kNan)), "");
+}
+
 }  // namespace
 }  // namespace quire::tools

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <exception>
+#include <optional>
 
 #include "quire/error.h"
 #include "tools/check/compare.h"
@@ -65,12 +66,18 @@ void compare_exactly(const Built& subject, const Built& exact, Verdict& verdict)
   }
 }
 
+// What random rounding does to a problem's own numbers.
+struct RandomErrors {
+  std::vector<RandomSpread> outputs{};
+  std::vector<double> rows{};
+};
+
 // What the oracle's rougher arithmetics left, or null.
 struct RoughTwins {
   const Built* naive = nullptr;
   const Built* crossed = nullptr;
-  std::vector<double> drawn_errors{};   // of each output; empty: other numbers were not drawn
-  std::vector<double> random_errors{};  // of each output; empty: random rounding was not tried
+  std::vector<double> drawn_errors{};  // of each output; empty: other numbers were not drawn
+  std::optional<RandomErrors> random{};
 };
 
 std::vector<Comparison> compare_closely(const CheckProblem& problem, const RoughTwins& twins) {
@@ -88,17 +95,17 @@ std::vector<Comparison> compare_closely(const CheckProblem& problem, const Rough
     const Output& output = subject.outputs[i];
     // Positions chosen by fp32 scores: `verify` knows which choices are legitimate.
     if (!is_float(output.view.dtype) && subject.verify) continue;
-    comparisons.push_back(compare_tolerance(
-        output.name, output.view, problem.exact.outputs[i].view,
-        {.naive = output_of(twins.naive, i),
-         .crossed = output_of(twins.crossed, i),
-         .drawn_error = twins.drawn_errors.empty() ? 0.0 : twins.drawn_errors[i],
-         .random_error = twins.random_errors.empty() ? 0.0 : twins.random_errors[i]}));
+    comparisons.push_back(
+        compare_tolerance(output.name, output.view, problem.exact.outputs[i].view,
+                          {.naive = output_of(twins.naive, i),
+                           .crossed = output_of(twins.crossed, i),
+                           .drawn_error = twins.drawn_errors.empty() ? 0.0 : twins.drawn_errors[i],
+                           .random = twins.random ? twins.random->outputs[i] : RandomSpread{}}));
   }
   for (std::size_t i = 0; i < subject.rows.size(); ++i) {
     comparisons.push_back(compare_row_tolerance(subject.rows[i], problem.exact.rows[i],
-                                                rows_of(twins.naive, i),
-                                                rows_of(twins.crossed, i)));
+                                                rows_of(twins.naive, i), rows_of(twins.crossed, i),
+                                                twins.random ? twins.random->rows[i] : 0.0));
   }
   return comparisons;
 }
@@ -128,17 +135,21 @@ std::vector<double> draw_errors(const CheckProblem& problem) {
   return errors;
 }
 
-// The largest error of each output over evaluations of the problem's own numbers with random rounding. Such a rounding
+// The largest errors over evaluations of the problem's own numbers with random rounding. Such a rounding
 // is off by 0.58 ulps in the mean square, one to nearest by 0.29: this error counts once where a naive one counts twice.
-std::vector<double> random_errors(const CheckProblem& problem) {
-  constexpr std::uint8_t kSeeds = 8;
-  std::vector<double> errors(problem.subject.outputs.size(), 0.0);
+RandomErrors random_errors(const CheckProblem& problem) {
+  constexpr std::uint8_t kSeeds = 32;
+  const Built& exact = problem.exact;
+  RandomErrors errors{.outputs = std::vector<RandomSpread>(exact.outputs.size()),
+                      .rows = std::vector<double>(exact.rows.size(), 0.0)};
   for (std::uint8_t seed = 0; seed < kSeeds; ++seed) {
     const Built twin = problem.build_twin(0);
     twin.reference(reference::Arithmetic::random(seed));
-    for (std::size_t i = 0; i < errors.size(); ++i) {
-      errors[i] =
-          std::max(errors[i], max_error(twin.outputs[i].view, problem.exact.outputs[i].view));
+    for (std::size_t i = 0; i < exact.outputs.size(); ++i) {
+      widen(errors.outputs[i], twin.outputs[i].view, exact.outputs[i].view);
+    }
+    for (std::size_t i = 0; i < exact.rows.size(); ++i) {
+      errors.rows[i] = std::max(errors.rows[i], max_row_error(twin.rows[i], exact.rows[i]));
     }
   }
   return errors;
@@ -164,7 +175,7 @@ void judge(CheckProblem& problem, Verdict& verdict) {
       comparisons = compare_closely(problem, twins);
     }
     if (has_fault(comparisons)) {
-      twins.random_errors = random_errors(problem);
+      twins.random = random_errors(problem);
       comparisons = compare_closely(problem, twins);
     }
   }

@@ -56,19 +56,31 @@ double largest_finite(std::span<const double> values) {
   return largest;
 }
 
-// Where the naive evaluation has infinities that the exact one does not have, or of the other sign, a sum of f16 overflows
-// or not by its rounding: an infinity is then the first number beyond f16.
-void close_infinities(std::span<const double> naive, std::initializer_list<std::span<double>> all) {
+// Whether an f16 number overflows in one evaluation and not, or to the other side, in another.
+bool is_open_overflow(double left, double right) {
+  return !std::isnan(left) && !std::isnan(right) && !is_same_kind(left, right);
+}
+
+// An infinity is the first number beyond f16.
+void close_infinity(double& value) {
   constexpr double kBeyond = 65536.0;
+  if (std::isinf(value)) value = std::copysign(kBeyond, value);
+}
+
+// Where the naive evaluation has infinities that the exact one does not have, or of the other sign, a sum of f16 overflows
+// or not by its rounding: all infinities are closed then. Where only random rounding has them, those it is about.
+void close_infinities(std::span<const double> naive, const std::vector<bool>& is_open,
+                      std::initializer_list<std::span<double>> all) {
   const std::span<double> exact = *all.begin();
-  bool is_open = false;
-  for (std::size_t i = 0; i < naive.size() && !is_open; ++i) {
-    const bool has_nan = std::isnan(naive[i]) || std::isnan(exact[i]);
-    is_open = !has_nan && !is_same_kind(naive[i], exact[i]);
+  bool are_all_open = false;
+  for (std::size_t i = 0; i < naive.size() && !are_all_open; ++i) {
+    are_all_open = is_open_overflow(naive[i], exact[i]);
   }
-  if (!is_open) return;
+  if (!are_all_open && is_open.empty()) return;
   for (const std::span<double> values : all) {
-    for (double& value : values) value = std::isinf(value) ? std::copysign(kBeyond, value) : value;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      if (are_all_open || is_open[i]) close_infinity(values[i]);
+    }
   }
 }
 
@@ -76,6 +88,17 @@ void close_infinities(std::span<const double> naive, std::initializer_list<std::
 
 double max_error(const TensorView& actual, const TensorView& exact) {
   return max_distance(values_of(actual), values_of(exact));
+}
+
+void widen(RandomSpread& spread, const TensorView& random, const TensorView& exact) {
+  const std::vector<double> values = values_of(random);
+  const std::vector<double> wanted = values_of(exact);
+  spread.error = std::max(spread.error, max_distance(values, wanted));
+  if (exact.dtype != DType::f16) return;
+  spread.is_open.resize(values.size(), false);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (is_open_overflow(values[i], wanted[i])) spread.is_open[i] = true;
+  }
 }
 
 std::int64_t count_largest(const TensorView& tensor, double share) {
@@ -151,14 +174,14 @@ Comparison compare_tolerance(const std::string& name, const TensorView& actual,
   std::vector<double> crossed = values_or_none(rough.crossed);
   if (actual.dtype == DType::f16) {
     const std::vector<double> before = naive;
-    close_infinities(before, {wanted, got, naive, crossed});
+    close_infinities(before, rough.random.is_open, {wanted, got, naive, crossed});
   }
   return compare_values(name, got, wanted,
                         {.naive = naive,
                          .crossed = crossed,
                          .row = static_cast<std::size_t>(actual.shape[actual.rank - 1]),
                          .drawn_error = rough.drawn_error,
-                         .random_error = rough.random_error},
+                         .random_error = rough.random.error},
                         ulp_of(actual.dtype, largest_finite(wanted)));
 }
 

@@ -7,8 +7,9 @@
 //               NaN and infinities in the same places. Where the oracle has no naive arithmetic:
 //               kUlpsWithoutNaive ulps. What crossed roundings move further than the naive error may
 //               be twice as far off: rows of an output, and of the cache single numbers. Outputs of few
-//               numbers may be as far off as if the naive error were the one of other numbers. Any output may be as far
-//               off, and an ulp, as the naive evaluation gets when its fp32 roundings go up or down by chance.
+//               numbers may be as far off as if the naive error were the one of other numbers. Any output, and stored
+//               rows, may be as far off, and an ulp, as the naive evaluation gets when its roundings go up or down by
+//               chance.
 #pragma once
 
 #include <cstdint>
@@ -38,6 +39,13 @@ Comparison compare_bits(const std::string& name, const TensorView& actual,
 // The largest distance of two numbers. Dense, of one shape.
 double max_error(const TensorView& actual, const TensorView& exact);
 
+// What evaluations with random rounding make of a tensor.
+struct RandomSpread {
+  double error = 0.0;           // the largest distance from an exact number
+  std::vector<bool> is_open{};  // [numel] of f16: infinite in one evaluation, a number in another
+};
+void widen(RandomSpread& spread, const TensorView& random, const TensorView& exact);
+
 // How many numbers are at least `share` of the largest finite one.
 std::int64_t count_largest(const TensorView& tensor, double share);
 
@@ -46,7 +54,7 @@ struct RoughTensors {
   std::optional<TensorView> naive{};    // none: the op has none
   std::optional<TensorView> crossed{};  // none: not asked for
   double drawn_error = 0.0;             // of naive evaluations of other numbers
-  double random_error = 0.0;            // of evaluations with random rounding
+  RandomSpread random{};                // of evaluations with random rounding
 };
 
 // All dense, of one shape.
@@ -69,6 +77,9 @@ Comparison compare_values(const std::string& name, std::span<const double> actua
 Comparison compare_row_bits(const WrittenRows& actual, const WrittenRows& expected);
 Comparison compare_row_tolerance(const WrittenRows& actual, const WrittenRows& exact,
                                  const std::optional<WrittenRows>& naive,
-                                 const std::optional<WrittenRows>& crossed = {});
+                                 const std::optional<WrittenRows>& crossed = {},
+                                 double random_error = 0.0);
+// The largest distance of two stored numbers, scales applied.
+double max_row_error(const WrittenRows& actual, const WrittenRows& exact);
 
 }  // namespace quire::tools

@@ -91,13 +91,25 @@ Comparison compare_row_bits(const WrittenRows& actual, const WrittenRows& expect
 
 Comparison compare_row_tolerance(const WrittenRows& actual, const WrittenRows& exact,
                                  const std::optional<WrittenRows>& naive,
-                                 const std::optional<WrittenRows>& crossed) {
+                                 const std::optional<WrittenRows>& crossed, double random_error) {
   const RowValues wanted = read_rows(exact);
   const RowValues got = read_rows(actual);
   const RowValues rough = naive.has_value() ? read_rows(*naive) : RowValues{};
   const RowValues moved = crossed.has_value() ? read_rows(*crossed) : RowValues{};
-  return compare_values("stored rows", got.values, wanted.values,
-                        {.naive = rough.values, .crossed = moved.values}, wanted.floor);
+  return compare_values(
+      "stored rows", got.values, wanted.values,
+      {.naive = rough.values, .crossed = moved.values, .random_error = random_error}, wanted.floor);
+}
+
+double max_row_error(const WrittenRows& actual, const WrittenRows& exact) {
+  const RowValues got = read_rows(actual);
+  const RowValues wanted = read_rows(exact);
+  double largest = 0.0;
+  for (std::size_t i = 0; i < got.values.size(); ++i) {
+    const double error = std::abs(got.values[i] - wanted.values[i]);
+    if (std::isfinite(error)) largest = std::max(largest, error);
+  }
+  return largest;
 }
 
 }  // namespace quire::tools
