@@ -23,6 +23,8 @@ using tools::Side;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kSmallest = 1e-30;
+constexpr double kSubnormal = 1e-40;  // in bf16 and f32
 
 // A cache of the problem as its case describes it and as it stands in memory.
 struct ProblemCache {
@@ -67,7 +69,8 @@ double limit_of(DType dtype) {
 
 double draw_value(Draw& draw, DType dtype) {
   const double largest = limit_of(dtype);
-  return draw.pick({kNan, kNan, kInfinity, -kInfinity, 0.0, -0.0, largest, -largest, 1e-30, 1e-40});
+  return draw.pick(
+      {kNan, kNan, kInfinity, -kInfinity, 0.0, -0.0, largest, -largest, kSmallest, kSubnormal});
 }
 
 double draw_factor(Draw& draw, DType dtype) {
@@ -156,6 +159,26 @@ void apply_to_tensor(const TensorEdit& edit, const TensorView& view) {
   });
 }
 
+// The numbers of bf16 that the edits set: products of bf16 take a subnormal one as 0, and 0 times an infinity is a NaN
+// that the oracle does not have (docs/numerics.md, NaN and infinity).
+void keep_subnormals_from_infinities(const json& object, const std::vector<NamedView>& views,
+                                     Edits& edits) {
+  const auto is_infinite = [](const auto& edit) { return std::isinf(edit.value); };
+  if (std::ranges::none_of(edits.tensors, is_infinite) &&
+      std::ranges::none_of(edits.rows, is_infinite)) {
+    return;
+  }
+  for (TensorEdit& edit : edits.tensors) {
+    const bool is_bf16 = find_view(views, edit.tensor)->dtype == DType::bf16;
+    if (is_bf16 && edit.value == kSubnormal) edit.value = kSmallest;
+  }
+  for (RowEdit& edit : edits.rows) {
+    const std::optional<ProblemCache> cache = find_cache(object, edit.cache, views);
+    const bool is_bf16 = cache->spec.row_format.parts[0].dtype == DType::bf16;
+    if (is_bf16 && edit.value == kSubnormal) edit.value = kSmallest;
+  }
+}
+
 }  // namespace
 
 Edits draw_edits(Draw& draw, const json& object, const tools::Built& built) {
@@ -185,6 +208,7 @@ Edits draw_edits(Draw& draw, const json& object, const tools::Built& built) {
       edits.tensors.push_back(edit);
     }
   }
+  keep_subnormals_from_infinities(object, views, edits);
   return edits;
 }
 
