@@ -57,8 +57,10 @@ template <typename Engine> class ScoreWeigher {
     alignas(64) float found[ScoreRows::kMost + kF32Lanes];
     alignas(64) float shift[ScoreRows::kMost + kF32Lanes];
     alignas(64) float factors[ScoreRows::kMost + kF32Lanes];
-    for (float& maximum : found) maximum = -kInfinity;
-    for (float& factor : factors) factor = 1.0f;
+    for (int r = 0; r < round_up_to_lanes(rows.count); ++r) {
+      found[r] = -kInfinity;
+      factors[r] = 1.0f;
+    }
     for (int r = 0; r < rows.count; ++r) {
       if (rows.spans[r].is_empty()) continue;
       const std::int64_t row = rows.head * item_.rows_per_head + rows.first_row + r;
