@@ -92,20 +92,22 @@ std::vector<double> round_to_fp8(std::vector<double> q) {
   return q;
 }
 
-AttentionRow merge(const AttentionRow& left, const AttentionRow& right) {
+AttentionRow merge(const AttentionRow& left, const AttentionRow& right, Arithmetic arithmetic) {
+  const auto kept = [&](double value) { return in_register(arithmetic, value); };
   AttentionRow row{.out = std::vector<double>(left.out.size(), 0.0)};
   if (left.lse == -kInfinity && right.lse == -kInfinity) return row;
   if (left.lse == -kInfinity) return right;
   if (right.lse == -kInfinity) return left;
   const double lses[] = {left.lse, right.lse};
   const double maximum = largest(lses);
-  const double left_part = std::exp(left.lse - maximum);
-  const double right_part = std::exp(right.lse - maximum);
-  const double sum = left_part + right_part;
-  row.lse = maximum + std::log(sum);
+  const double left_part = kept(std::exp(left.lse - maximum));
+  const double right_part = kept(std::exp(right.lse - maximum));
+  const double sum = kept(left_part + right_part);
+  row.lse = kept(maximum + std::log(sum));
   for (std::size_t column = 0; column < row.out.size(); ++column) {
     // Quotients, not exp(lse - row.lse): far from 0 an LSE has no room for the logarithm of the sum.
-    row.out[column] = left_part / sum * left.out[column] + right_part / sum * right.out[column];
+    const double shared = kept(kept(left_part / sum) * left.out[column]);
+    row.out[column] = kept(shared + kept(right_part / sum) * right.out[column]);
   }
   return row;
 }

@@ -48,8 +48,9 @@ AttentionRow attend_fp8(std::span<const double> scores,
 std::vector<double> round_to_fp8(std::vector<double> q);
 
 // The row over the keys of both, which must be disjoint. A row with LSE -inf contributes nothing,
-// whatever it holds.
-AttentionRow merge(const AttentionRow& left, const AttentionRow& right);
+// whatever it holds. The naive evaluation has its weights, its sums and its LSE in fp32, as that of merge_states.
+AttentionRow merge(const AttentionRow& left, const AttentionRow& right,
+                   Arithmetic arithmetic = Arithmetic::exact);
 
 // The row with one more key of score `sink` and value 0.
 AttentionRow add_sink(const AttentionRow& row, double sink);

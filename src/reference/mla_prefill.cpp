@@ -158,8 +158,9 @@ void run_chunk(const MlaPrefillArgs& args, std::int64_t sequence, KeyRange range
       const std::vector<std::int64_t> visible = visible_keys(view, args.mask, token, range);
       AttentionRow& state =
           states[static_cast<std::size_t>(token.index)][static_cast<std::size_t>(head)];
-      state = merge(state,
-                    attend_chunk(args, token, head, visible, range.first, head_rows, arithmetic));
+      state =
+          merge(state, attend_chunk(args, token, head, visible, range.first, head_rows, arithmetic),
+                arithmetic);
     }
   }
 }

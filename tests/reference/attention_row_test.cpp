@@ -140,6 +140,20 @@ TEST_P(MergeTest, commutes_and_associates) {
   expect_same(merge(merge(a, b), c), merge(a, merge(b, c)));
 }
 
+TEST_P(MergeTest, is_of_fp32_where_the_evaluation_is) {
+  const AttentionRow wanted = merge(part(0, 3), part(3, 7));
+  for (const Arithmetic arithmetic : {Arithmetic::naive, Arithmetic::random(1)}) {
+    const AttentionRow row = merge(part(0, 3), part(3, 7), arithmetic);
+    EXPECT_EQ(row.lse, static_cast<float>(row.lse));
+    EXPECT_NEAR(row.lse, wanted.lse, 0x1p-20);
+    for (std::size_t i = 0; i < 2; ++i) {
+      EXPECT_EQ(row.out[i], static_cast<float>(row.out[i]));
+      EXPECT_NEAR(row.out[i], wanted.out[i], 0x1p-20);
+    }
+    EXPECT_NE(row.out, wanted.out);
+  }
+}
+
 TEST_P(MergeTest, a_sink_is_a_key_of_value_zero) {
   std::vector<double> scores = scores_;
   Values values = values_;
