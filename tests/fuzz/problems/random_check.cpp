@@ -68,9 +68,11 @@ Built build_edited(const RandomProblem& problem, Layout layout, std::uint64_t dr
   Built built = problem.parsed.build(layout, draw);
   apply(problem.edits, problem.object, built);
   // An LSE that was -inf may be a number now, and 0 times a weight that is not finite is NaN: the oracle knows.
-  const bool is_other_when_empty = std::ranges::any_of(
-      problem.edits.tensors,
-      [](const TensorEdit& edit) { return edit.tensor == "lses" || edit.tensor == "w_uv"; });
+  // Tokens that mla_prefill decodes go through kv_b_proj as through w_uv.
+  const bool is_other_when_empty =
+      std::ranges::any_of(problem.edits.tensors, [](const TensorEdit& edit) {
+        return edit.tensor == "lses" || edit.tensor == "w_uv" || edit.tensor == "kv_b_proj";
+      });
   if (is_other_when_empty) built.empty_tokens.clear();
   return built;
 }
