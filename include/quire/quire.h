@@ -42,6 +42,7 @@
 #include "quire/paged_rows.h"
 #include "quire/paged_scales_operand.h"
 #include "quire/plan.h"
+#include "quire/prepared.h"
 #include "quire/ragged_operand.h"
 #include "quire/row_format.h"
 #include "quire/row_matrix.h"
