@@ -6,6 +6,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
+import cuda_house
 import file_names
 import layering
 import machine_paths
@@ -89,6 +90,41 @@ class LayeringTest(LintTest):
     def test_unknown_header(self) -> None:
         self.write("src/core/bad.cpp", '#include "core/nowhere.h"\n')
         self.assert_finds(layering, "core/nowhere.h")
+
+
+class CudaHouseTest(LintTest):
+    def test_an_op_may_include_itself_common_and_its_general_kernels(self) -> None:
+        self.write("src/cuda/sm90/rope/a.cuh", '#include "cuda/sm90/rope/b.cuh"\n#include "cuda/common/rows/vec8.cuh"\n')
+        self.write("src/cuda/sm90/rope/b.cuh", '#include "cuda/any/rope/launch.h"\n')
+        self.assertEqual(self.findings(cuda_house), [])
+
+    def test_an_op_must_not_include_another(self) -> None:
+        self.write("src/cuda/sm90/rope/a.cuh", '#include "cuda/sm90/store/b.cuh"\n')
+        self.assert_finds(cuda_house, "sm90/rope must not include sm90/store/b.cuh")
+
+    def test_an_op_that_runs_another_sees_its_launch_alone(self) -> None:
+        self.write("src/cuda/sm90/mla_prefill/a.cpp", '#include "cuda/any/rope/launch.h"\n')
+        self.assertEqual(self.findings(cuda_house), [])
+        self.write("src/cuda/sm90/mla_prefill/a.cpp", '#include "cuda/any/rope/params.h"\n')
+        self.assert_finds(cuda_house, "may include only launch.h of any/rope")
+
+    def test_folders_of_common_do_not_include_in_a_ring(self) -> None:
+        self.write("src/cuda/common/mma/a.cuh", '#include "cuda/common/rows/b.cuh"\n')
+        self.write("src/cuda/common/rows/b.cuh", '#include "cuda/common/mma/a.cuh"\n')
+        self.assert_finds(cuda_house, "common/ has a ring")
+
+    def test_a_type_name_stands_once(self) -> None:
+        self.write("src/cuda/any/rope/a.cuh", "struct RowPlace {\n};\n")
+        self.write("src/cuda/sm90/store/b.cuh", "template <int kRows> class RowPlace {\n};\n")
+        self.assert_finds(cuda_house, "type RowPlace is defined in any/rope/a.cuh, sm90/store/b.cuh")
+
+    def test_a_namespace_is_a_folder(self) -> None:
+        self.write("src/cuda/any/rope/a.cuh", "namespace quire::cuda::sm90::rope {\n}\n")
+        self.assert_finds(cuda_house, "not quire::cuda::any::rope")
+
+    def test_any_runs_on_every_gpu(self) -> None:
+        self.write("src/cuda/any/rope/a.cuh", 'asm volatile("wgmma.fence.sync.aligned;");\n')
+        self.assert_finds(cuda_house, "wgmma is not for every GPU")
 
 
 def function_text(num_body_lines: int) -> str:
