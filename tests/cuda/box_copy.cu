@@ -27,7 +27,7 @@ __global__ void copy_kernel(const __grid_constant__ TensorMap map, int rank, Coo
   __shared__ std::uint64_t barrier;
   for (std::uint32_t i = threadIdx.x; i < bytes; i += blockDim.x) shared[i] = std::byte{0xA5};
   if (threadIdx.x == 0) ptx::mbarrier_init(&barrier, 1);
-  // The copy engine must see both the poison and the barrier before it writes.
+  // TMA must see both the poison and the barrier before it writes.
   ptx::fence_proxy_async();
   __syncthreads();
   if (threadIdx.x == 0) {

@@ -420,7 +420,7 @@ TEST(PlanCodesTest, EveryKernelHasACase) {
   }
 }
 
-// The copy engine, simulated, leaves weight row 8c + 2s + e where a thread of quad c looks for its
+// TMA, simulated, leaves weight row 8c + 2s + e where a thread of quad c looks for its
 // column pair (s, e).
 TEST(RowOrderTest, AThreadOwnsEightNeighbouringColumns) {
   constexpr int kRows = 64;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The copy engine itself against the host simulator of tests/core: the descriptor values mean to
+// TMA itself against the host simulator of tests/core: the descriptor values mean to
 // the hardware what core says they mean. Skipped where there is no GPU with tensor maps.
 #include "cuda/common/runtime/tensor_map.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Keys: every row is a token of its own, with angles of its own. A warp finds the places of the next
-// rows and has the copy engine bring them and their angles to shared memory; four warps work on those
+// rows and has TMA bring them and their angles to shared memory; four warps work on those
 // that are there. What the first warp does must take less time than the work: pages are asked for a stage ahead.
 #pragma once
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows of 512 16-bit columns on their way into fp8, then columns that are copied, with their scales in the row: a warp
-// takes whole tokens. It puts a row together in shared memory as it will stand in its page, and the copy engine takes
+// takes whole tokens. It puts a row together in shared memory as it will stand in its page, and TMA takes
 // it there: rows of 656 bytes begin in the middle of a sector, and written piece by piece they take a tenth longer.
 #include <cutlass/arch/barrier.h>
 

@@ -96,7 +96,7 @@ template <TileConfig kConfig> struct TilePositions {
     return true;
   }
 
-  // Rows past the end take the copy engine three times as long as rows that are there (it fills them with
+  // Rows past the end take TMA three times as long as rows that are there (it fills them with
   // zeros), so a tile that would reach over the last token is moved up. Its first tokens are the tile's above,
   // which may have added them up in another order.
   __device__ TilePosition place(int row, int column) const {

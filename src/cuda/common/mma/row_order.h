@@ -3,7 +3,7 @@
 //
 // A thread of a quad (c = 0 … 3) receives columns 8s + 2c + e of every 32 (s = 0 … 3, e = 0, 1): four
 // scattered pairs. Storing weight row 8c + 2s + e where the instruction looks for row 8s + 2c + e
-// gives it columns 8c … 8c + 7 instead: one 16-byte store, no shuffle, no staging. The copy engine
+// gives it columns 8c … 8c + 7 instead: one 16-byte store, no shuffle, no staging. TMA
 // does the reordering, as a box over (K, e, c, s, group) whose strides name the source rows.
 #pragma once
 
@@ -15,7 +15,7 @@ namespace quire::cuda {
 
 inline constexpr int kGroupRows = 32;
 
-// What the copy engine is told of `rows` × `columns` elements; a box is 128 bytes of K of box_groups
+// What TMA is told of `rows` × `columns` elements; a box is 128 bytes of K of box_groups
 // groups. `rows` is a multiple of 32.
 inline TileDescriptor quad_ordered_tile(DType dtype, std::int64_t rows, std::int64_t columns,
                                         std::int64_t row_stride_bytes, int box_groups) {

@@ -14,7 +14,7 @@
 
 namespace quire::cuda {
 
-// Boxes of global memory into shared memory by the copy engine. Called by one thread.
+// Boxes of global memory into shared memory by TMA. Called by one thread.
 
 using L2Hint = cute::TMA::CacheHintSm90;
 
@@ -73,7 +73,7 @@ __device__ inline void load_groups(const BoxLoad& load, int column, int group,
                                          0, 0, 0, group);
 }
 
-// A run of bytes into shared memory by the copy engine. Called by one thread.
+// A run of bytes into shared memory by TMA. Called by one thread.
 
 struct BytesLoad {
   const std::byte* from;
@@ -93,7 +93,7 @@ __device__ inline void load_bytes(const BytesLoad& load) {
       : "memory");
 }
 
-// Runs of bytes out of shared memory by the copy engine. Called by one thread.
+// Runs of bytes out of shared memory by TMA. Called by one thread.
 
 // Addresses and size are multiples of 16. Threads that wrote the shared memory did a fence_view_async_shared() and
 // met this one at a barrier.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A TileDescriptor in the form the copy engine reads. Host code carries the 128 bytes without
+// A TileDescriptor in the form TMA reads. Host code carries the 128 bytes without
 // seeing CUDA's headers.
 #pragma once
 
@@ -19,7 +19,7 @@ struct alignas(128) TensorMap {
 // `base`, a device address. Throws Error (runtime) where there is no driver or it refuses.
 TensorMap encode_tensor_map(const TileDescriptor& descriptor, void* base);
 
-// As encode_tensor_map, of f32 numbers that the copy engine rounds to tf32 on their way: their last 13 bits are 0
+// As encode_tensor_map, of f32 numbers that TMA rounds to tf32 on their way: their last 13 bits are 0
 // in shared memory.
 TensorMap encode_tf32_map(const TileDescriptor& descriptor, void* base);
 

@@ -31,7 +31,7 @@ struct DecodeBatch {
   VisibleRange visible{};
 };
 
-// How the work is cut; see work_line.cuh.
+// How the work is cut; see find_work.cuh.
 struct DecodeSplit {
   int blocks = 0;             // of a line of work, of equal cost; a thread block has one
   int item_cost = 0;          // of beginning an item, in key blocks

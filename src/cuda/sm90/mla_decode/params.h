@@ -69,7 +69,7 @@ struct LatentPages {
   Divisor by_page_size{1};
   int row_bytes = 0;
   unsigned num_pages = 0;
-  // Rows of a page that one copy of the copy engine brings, and what power of two they are: 16 to 64
+  // Rows of a page that one TMA copy brings, and what power of two they are: 16 to 64
   int box_rows = 0;
   int box_bits = 0;
 };

@@ -26,7 +26,7 @@ MlaDecodeArgs absorb_queries(const MlaDecodeArgs& args, const ProjectionScratch&
 void project_values(const MlaDecodeArgs& args, const MlaDecodeArgs& absorbed,
                     const Context& context);
 
-// What the copy engine is told of `pages`, and box_rows in them.
+// What TMA is told of `pages`, and box_rows in them.
 void set_row_maps(MlaDecodeParams& params);
 // Whole rows, 16 at a time: in swizzle columns of 128 bytes (`params.format` is set), and spaced out.
 void set_swizzle_column_maps(MlaDecodeParams& params);

@@ -30,12 +30,12 @@ template <SwapAbConfig kShape, int kBlocks = 1> struct MlaDecodeUnits {
   static constexpr int kCluster = kBlocks;
   static constexpr DType kLatents = kConfig.latents();
 };
-// Few rows of q: operands swapped (few_rows/).
+// Few rows of q: operands swapped (swap_ab/).
 struct MlaDecodeBf16R16 : MlaDecodeUnits<SwapAbConfig{.kind = SwapAbKind::bf16, .units = 11}> {};
 struct MlaDecodeFp8R16 : MlaDecodeUnits<SwapAbConfig{.kind = SwapAbKind::fp8, .units = 20}> {};
 struct MlaDecodeFp8BlockR16
     : MlaDecodeUnits<SwapAbConfig{.kind = SwapAbKind::fp8_block, .units = 18}> {};
-// Rows of e4m3 and many rows of q (many_rows/): one block, or two that share their keys.
+// Rows of e4m3 and many rows of q (fp8_wgmma/): one block, or two that share their keys.
 inline constexpr SwapAbConfig kFp8Wgmma{.kind = SwapAbKind::fp8_spaced,
                                         .rows = 64,
                                         .units = 7,

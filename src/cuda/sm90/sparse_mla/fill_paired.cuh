@@ -30,7 +30,7 @@ class PairWriter {
 
   __device__ int rank() const { return static_cast<int>(rank_); }
 
-  // By the copy engine, which a fence has shown them. (By stores to the other block, 16 bytes a lane,
+  // By TMA, which a fence has shown them. (By stores to the other block, 16 bytes a lane,
   // sending costs more than twice as much.)
   __device__ void send(const std::byte* place, int bytes, const FullBarrier& full) const {
     asm volatile(

@@ -3,7 +3,7 @@
 //
 //   warpgroup 0   score    scores, softmax, sums of the left 256 value columns
 //   warpgroup 1   sum      sums of the right 256
-//   warpgroup 2   gather   rows and masks; queries by the copy engine
+//   warpgroup 2   gather   rows and masks; queries by TMA
 //
 // Two blocks of a cluster may have 64 heads each of one token: each then gathers half of a tile's rows for
 // both.

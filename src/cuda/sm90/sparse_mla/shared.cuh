@@ -138,7 +138,7 @@ template <typename Variant> __device__ inline void give_back(EmptyBarrier& empty
 }
 
 // Rows written by other threads are read by the tensor cores next. Of two blocks, who writes rows has
-// fenced already, since the copy engine reads them too.
+// fenced already, since TMA reads them too.
 template <typename Variant> __device__ inline void fence_rows() {
   if constexpr (Variant::kConfig.blocks == 1) cutlass::arch::fence_view_async_shared();
 }

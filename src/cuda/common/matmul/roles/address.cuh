@@ -107,7 +107,7 @@ __device__ void address_role(const TileParams& params, TileShared<kConfig>& shar
   }
 }
 
-// Block scales: two warps that bring the scales of a block of K into the stage that the copy engine
+// Block scales: two warps that bring the scales of a block of K into the stage that TMA
 // fills with the block itself. Not the warps that look up addresses: those begin with a chain of
 // dependent loads, and the first product would wait for it.
 

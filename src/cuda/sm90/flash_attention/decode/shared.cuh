@@ -76,7 +76,7 @@ template <DecodeConfig kConfig> struct DecodeShared {
 
 // 16 bytes from global to shared memory by any thread, asynchronously. CuTe's copy has no cache hint.
 
-// What becomes of the lines in L2: as the copy engine encodes it.
+// What becomes of the lines in L2: as TMA encodes it.
 enum class L2Policy : std::uint64_t {
   normal = 0x1000000000000000,
   evict_first = 0x12f0000000000000

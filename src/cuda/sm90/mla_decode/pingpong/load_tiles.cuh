@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One warp for each half of the columns: follows the cluster's part of the work and has the copy engine
+// One warp for each half of the columns: follows the cluster's part of the work and has TMA
 // bring tiles of keys, as soon as the sums have the tile that stood there.
 #pragma once
 
@@ -50,7 +50,7 @@ class LoadHalves {
 
   // Rows that one box brings.
   struct Piece {
-    unsigned page;  // num_pages: none, and the copy engine writes zeros
+    unsigned page;  // num_pages: none, and TMA writes zeros
     int row;        // of the page
   };
 

@@ -13,7 +13,7 @@
 //
 // Weights stand where the tile's rope columns were: nobody needs those after the scores.
 //
-//   full[stage][quarter]   the bytes of the copy engine
+//   full[stage][quarter]   the bytes of TMA copies
 //   empty[stage][half]     the threads of a group: its sums have the tile; the rope columns go with the
 //                          half of the group that had to read the weights there
 //   scored[stage]          four warps of the group that scores: nobody reads the rope columns any more

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Four warps: walk the block's part of the work and have the copy engine bring 16 rows of every tile
+// Four warps: walk the block's part of the work and have TMA bring 16 rows of every tile
 // each. How rows stand then: shared.cuh.
 #pragma once
 

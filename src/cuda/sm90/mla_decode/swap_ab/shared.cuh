@@ -12,7 +12,7 @@
 //   scores   two groups   group n % 2: scoresᵀ = K · qᵀ, softmax, weights; warp w has unit w
 //   values   two groups   group g: sumsᵀ of columns [256g, 256g + 256) += Vᵀ · weights, and the output
 //
-//   full[unit]             the bytes of the copy engine, and every lane that copies scales
+//   full[unit]             the bytes of TMA copies, and every lane that copies scales
 //   empty[unit]            the eight warps of the values; whoever has scores of it has left weights before
 //   queries                every thread of the scores, before an item's queries are written and after it
 //   weights_full[group]    every thread that wrote them, with the rows' factors

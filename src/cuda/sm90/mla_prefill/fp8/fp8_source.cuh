@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A source of keys for the prefill kernel with products of e4m3 (what it offers stands at the head of
 // flash_attention/prefill/paged_source.cuh): a block of K is a box of the head's 128 columns and one
-// of the 64 rope columns, behind which the copy engine writes zeros; one of V is one box.
+// of the 64 rope columns, behind which TMA writes zeros; one of V is one box.
 #pragma once
 
 #include "cuda/common/prefill_attention/fp8/run_fp8.cuh"

@@ -121,7 +121,7 @@ template <DType kStored> class StationaryConsumer {
     }
   }
 
-  // By way of shared memory, swizzle columns of 128 bytes, from where the copy engine takes them: each warp its
+  // By way of shared memory, swizzle columns of 128 bytes, from where TMA takes them: each warp its
   // own 16 rows, so that none waits for another. Rows behind the buffer's end lie outside the map.
   __device__ void store(int step) {
     if (cute::elect_one_sync()) await_store();  // the step before has been read

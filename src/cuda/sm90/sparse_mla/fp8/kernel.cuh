@@ -2,7 +2,7 @@
 // Latent attention over chosen e4m3 rows: keys are the rows of both products, heads their columns.
 //
 //   warpgroups 0, 1   attend   decode into registers, score, weigh, sum
-//   warpgroup 2       gather   rows by the copy engine, one instruction each
+//   warpgroup 2       gather   rows by TMA, one instruction each
 //
 //   scores [64 keys × heads]      = rows [64 × 576] · queriesᵀ      A in registers, B in shared memory
 //   sums   [512 columns × heads] += values [64 × 512]ᵀ · weights    likewise, fetched transposed

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Four warps: walk the work, and keep the ring full of keys and values across the borders of items.
-// Rows are copied 16 bytes a lane: from HBM that is faster than boxes of the copy engine (4.37 against
+// Rows are copied 16 bytes a lane: from HBM that is faster than TMA boxes (4.37 against
 // 4.0 TB/s of 256-byte rows), and pages may have any size. What no row sees is not read but zero.
 #pragma once
 

@@ -13,7 +13,7 @@
 namespace quire::cuda::sm90::flash_attention {
 
 // How far a block of keys is: a word that the warps which expand it add to, a quarter of its rows each,
-// and which those that load it wait for. Rows are written by threads and read by the copy engine:
+// and which those that load it wait for. Rows are written by threads and read by TMA:
 // both sides put a fence between the two.
 //
 //   bits 0 – 7    quarters that are there

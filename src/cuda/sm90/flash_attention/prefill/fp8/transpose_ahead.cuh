@@ -2,7 +2,7 @@
 // The warp that transposes V while the tensor cores work on the heads before: a block comes to shared
 // memory, is transposed there and leaves for the workspace, from where every tile loads it. A kernel
 // before, which does it for the first heads, would cost its bytes for all of them. The warp waits for
-// nobody but the copy engine.
+// nobody but TMA.
 #pragma once
 
 #include "cuda/common/pipeline/tma.cuh"
@@ -70,7 +70,7 @@ template <PrefillConfig kConfig> class TransposeAhead {
     return Source(keys_.pages, 0).find(tile, at.sequence < 0 ? -1 : at.block);
   }
 
-  // Into the place of the block before, which the copy engine has read.
+  // Into the place of the block before, which TMA has read.
   __device__ void load(const typename Source::Piece& piece) const {
     if (threadIdx.x % 32 == 0) {
       wait_stored_bytes_read<0>();

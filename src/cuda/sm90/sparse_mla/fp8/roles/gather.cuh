@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The warpgroup that sends for rows: a lane finds its own and has the copy engine bring all of it. Each
+// The warpgroup that sends for rows: a lane finds its own and has TMA bring all of it. Each
 // warp has 16 rows of a tile.
 #pragma once
 
@@ -128,7 +128,7 @@ template <typename Variant> class GatherFp8Role {
       auto* pieces = reinterpret_cast<uint4*>(shared_.rows[stage][key]);
       for (int i = lane() % kRows; i < Fp8Config::kRowStride / 16; i += kRows) pieces[i] = {};
     }
-    // The copy engine writes here again.
+    // TMA writes here again.
     cutlass::arch::fence_view_async_shared();
   }
 
