@@ -56,7 +56,7 @@ template <typename Config> struct KeyShared {
   __device__ void init() { ring.init(32, Config::kWorkers / 32); }
 };
 
-// The rows of a thread block: stages of neighbours, a grid's blocks by turns.
+// The rows of a CTA: stages of neighbours, a grid's blocks by turns.
 template <typename Config> struct KeyStages {
   std::int64_t tokens;
 

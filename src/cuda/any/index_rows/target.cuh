@@ -124,7 +124,7 @@ __device__ inline float row_scale(ScaleRounding rounding, float amax) {
   return rounding == ScaleRounding::exact ? __fdiv_rn(amax, 448.0f) : power_of_two_scale(amax);
 }
 
-// Queries: what a thread block knows of its tokens, found once for all their heads.
+// Queries: what a CTA knows of its tokens, found once for all their heads.
 
 template <DType kXType, int kRowLanes, RowSteps kSteps = RowSteps::any> struct QueryRowConfig {
   using Steps = KnownSteps<kSteps>;

@@ -199,7 +199,7 @@ VectorRun vector_run(const RowPart& part, std::int64_t first_column, bool is_use
           .is_used = is_used};
 }
 
-// All but what a thread block takes.
+// All but what a CTA takes.
 CodeLayout row_layout(const KvLayerView& view, int granule) {
   const RowPart& coded = view.row_format.parts[0];
   const bool in_row = coded.scale_source == ScaleSource::in_row;

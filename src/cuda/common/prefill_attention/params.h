@@ -55,10 +55,10 @@ struct ChainedRows {
 
 // Tiles that are cut along their keys (tail_cuts.h): what their pieces leave to the last of them.
 struct TailPieces {
-  // [2 · thread blocks, consumers, value_dim / 8, threads, 4]; null: none is cut
+  // [2 · CTAs, consumers, value_dim / 8, threads, 4]; null: none is cut
   float* sums = nullptr;
-  float4* rows = nullptr;   // [2 · thread blocks, consumers, threads]: maxima in log2 units, sums
-  int* arrivals = nullptr;  // [2 · thread blocks, consumers], zero at the start
+  float4* rows = nullptr;   // [2 · CTAs, consumers, threads]: maxima in log2 units, sums
+  int* arrivals = nullptr;  // [2 · CTAs, consumers], zero at the start
   int slowness = 0;         // of the slowest multiprocessors, in thousandths
 };
 

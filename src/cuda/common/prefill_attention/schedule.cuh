@@ -5,7 +5,7 @@
 // Tiles are counted sequence by sequence; within a sequence in sections of KV heads whose K and V
 // stay in L2 together, and within a section from the last rows, which see most keys, to the first:
 // the longest work starts first and the end of the grid is even. Where the last tiles are long and
-// fewer than the thread blocks, they are cut (tail_cuts.h). Lengths are read here, on the device, so
+// fewer than the CTAs, they are cut (tail_cuts.h). Lengths are read here, on the device, so
 // a captured graph may be replayed with others.
 #pragma once
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The last tiles of a launch, fewer than there are thread blocks, cut along their keys so that
-// every thread block has a part of them. Plain arithmetic over the number of tiles, so that the host
+// The last tiles of a launch, fewer than there are CTAs, cut along their keys so that
+// every CTA has a part of them. Plain arithmetic over the number of tiles, so that the host
 // can test it.
 //
 //   tiles      | 0 1 2 … whole - 1 |  tile 0      |  tile 1      |  tile 2      |
 //   work       | a tile each       |  part 0    |  part 1  |  part 2  | part 3  |
 //
 // A part is at most a tile long: it has pieces of one tile or of two neighbours. Parts are taken as
-// thread blocks come free, and those that come late are slow ones (multiprocessors differ by
+// CTAs come free, and those that come late are slow ones (multiprocessors differ by
 // 2 – 3 %): the later a part, the shorter.
 #pragma once
 
@@ -63,7 +63,7 @@ struct TailCuts {
 };
 
 // `blocks`: of the tail's first tile, which is its longest as a rule. `slowness`: in thousandths,
-// by which thread blocks that come last are slower than the mean.
+// by which CTAs that come last are slower than the mean.
 QUIRE_HOST_DEVICE inline TailCuts cut_tail(int tiles, int thread_blocks, int blocks, int slowness) {
   TailCuts cuts{.whole = tiles};
   const int rest = tiles % thread_blocks;

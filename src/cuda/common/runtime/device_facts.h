@@ -36,7 +36,7 @@ std::string refuse_hopper(Device device);
 
 struct StreamShare {
   int num_sms = 0;
-  int max_cluster = 0;  // thread blocks that find room beside each other
+  int max_cluster = 0;  // CTAs that find room beside each other
 };
 
 // Cheap, waits for nothing, and may be asked while the stream is recorded. The device is the current one.

@@ -17,7 +17,7 @@ namespace quire::cuda {
 struct LaunchShape {
   dim3 grid;
   dim3 block;
-  unsigned cluster = 1;  // thread blocks along x that share their shared memory
+  unsigned cluster = 1;  // CTAs along x that share their shared memory
   std::size_t shared_bytes = 0;
   // Programmatic dependent launch: the kernel may start while its predecessor in the stream still
   // runs, and waits for that one's writes itself (cudaGridDependencySynchronize).
@@ -59,7 +59,7 @@ void launch(void (*kernel)(Params...), const LaunchShape& shape, cudaStream_t st
   check(cudaLaunchKernelEx(&config, kernel, arguments...), "cudaLaunchKernelEx");
 }
 
-// A kernel all of whose thread blocks run at the same time, so that they may wait for each other (the
+// A kernel all of whose CTAs run at the same time, so that they may wait for each other (the
 // cooperative groups' barrier of the grid). A grid that the device has no room for is an error.
 
 template <typename... Params>

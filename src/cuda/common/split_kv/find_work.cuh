@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a thread block's work begins: a warp adds up the line (split_schedule.h) from the lengths in
+// Where a CTA's work begins: a warp adds up the line (split_schedule.h) from the lengths in
 // device memory. All lanes get the same answer.
 #pragma once
 

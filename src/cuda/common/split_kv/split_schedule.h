@@ -4,13 +4,13 @@
 //   sequence 0                              sequence 1
 //   | item 0      | item 1      | …         | item 0   | item 1   | …       items: KV heads × tiles
 //   |F|0 1 2 3 4 5|F|0 1 2 3 4 5|           |F|0 1 2 3 |                    F: cost of an item
-//        ^ cut 1       ^ cut 2         ^ cut 3                              thread block c: [c, c + 1)
+//        ^ cut 1       ^ cut 2         ^ cut 3                              CTA c: [c, c + 1)
 //
 // Everything follows from lengths in device memory: no plan on the host, so that a captured graph
-// replays with other lengths. A thread block touches any number of items but shares at most two with
+// replays with other lengths. A CTA touches any number of items but shares at most two with
 // others: the one that it finds begun and the one that it leaves unfinished. So the pieces to be
-// merged are bounded by the thread blocks. Flash decode walks several lines side by side (DecodeLines): a
-// thread block here is then one of its line's parts.
+// merged are bounded by the CTAs. Flash decode walks several lines side by side (DecodeLines): a
+// CTA here is then one of its line's parts.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ struct DecodeBatch {
 
 // How the work is cut; see find_work.cuh.
 struct DecodeSplit {
-  int blocks = 0;             // of a line of work, of equal cost; a thread block has one
+  int blocks = 0;             // of a line of work, of equal cost; a CTA has one
   int item_cost = 0;          // of beginning an item, in key blocks
   int min_piece = 1;          // key blocks
   bool is_invariant = false;  // pieces depend on the sequence's own length alone
@@ -124,7 +124,7 @@ QUIRE_HOST_DEVICE inline int cut_block(const DecodeSplit& split, int offset, int
 }
 
 // The pieces of an item that begins at `begin` on the line, not invariant: piece j is the work of
-// thread block first + j.
+// CTA first + j.
 struct SharedItem {
   int first = 0;
   int pieces = 1;
@@ -150,7 +150,7 @@ QUIRE_HOST_DEVICE inline std::int64_t invariant_slot(const DecodeBatch& batch,
   return item * kMaxPieces + piece;
 }
 
-// A thread block's part of the line (split_schedule.h), item by item. Plain arithmetic over the lengths, so
+// A CTA's part of the line (split_schedule.h), item by item. Plain arithmetic over the lengths, so
 // that the host can walk it too.
 
 // The sequence that a position of the line lies in, and where that sequence begins.
@@ -171,7 +171,7 @@ struct WorkPiece {
 
 class WorkWalk {
  public:
-  // `place` is that of the thread block's cut, if it has one.
+  // `place` is that of the CTA's cut, if it has one.
   QUIRE_HOST_DEVICE WorkWalk(const DecodeBatch& batch, const DecodeSplit& split,
                              const WorkCuts& cuts, const LinePlace& place, int thread_block)
       : batch_(batch),
@@ -249,7 +249,7 @@ class WorkWalk {
   const DecodeBatch& batch_;
   const DecodeSplit& split_;
   int thread_block_;
-  int end_ = 0;         // of this thread block's part
+  int end_ = 0;         // of this CTA's part
   int item_begin_ = 0;  // on the line
   int sequence_ = 0;
   int item_ = 0;

@@ -46,7 +46,7 @@ __device__ inline std::uint32_t shared_address(const void* place) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(place));
 }
 
-// The same place in another thread block of the cluster.
+// The same place in another CTA of the cluster.
 __device__ inline std::uint32_t address_in_block(std::uint32_t address, std::uint32_t rank) {
   std::uint32_t there;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
@@ -68,7 +68,7 @@ __device__ inline std::uint64_t opaque(std::uint64_t value) {
   return value;
 }
 
-// Counters in global memory by which thread blocks tell each other that something is written.
+// Counters in global memory by which CTAs tell each other that something is written.
 
 // What the thread has written, or seen written, before is there for who acquires the sum.
 __device__ inline void add_released(std::uint32_t* counter, std::uint32_t word) {

@@ -45,7 +45,7 @@ __device__ CombineItem find_item(const MlaDecodeParams& params, int sequence, in
           .is_last = skipped + params.batch.tile_tokens >= tokens};
 }
 
-// `count` pieces, of the thread blocks from `first` on, which began the item.
+// `count` pieces, of the CTAs from `first` on, which began the item.
 __device__ PieceSlots cut_from(int first, int count) {
   return {.count = count,
           .first = piece_slot(first, true),

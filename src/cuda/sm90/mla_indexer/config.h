@@ -6,7 +6,7 @@
 
 namespace quire::cuda::sm90::mla_indexer {
 
-// A thread block scores `tokens` tokens × `heads` heads of one sequence against 64 keys at a time in
+// A CTA scores `tokens` tokens × `heads` heads of one sequence against 64 keys at a time in
 // each of three warpgroups. Four warps choose among the scores, one loads.
 struct IndexConfig {
   int heads = 64;
@@ -55,7 +55,7 @@ struct IndexConfig {
   constexpr int chooser_threads() const { return kChoosers / tokens; }  // of a row
 };
 
-inline constexpr int kMaxParts = 256;  // thread blocks whose pieces a merge can list
+inline constexpr int kMaxParts = 256;  // CTAs whose pieces a merge can list
 
 // The order in which the tiles of a piece are scored. Of a long one, every stride-th comes first: a
 // sample that all of the piece is in, whatever changes along it. The rank of the sample's j-th best key

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a thread block's part of the line (split_schedule.h) begins: a warp adds it up from the lengths in
+// Where a CTA's part of the line (split_schedule.h) begins: a warp adds it up from the lengths in
 // device memory. All lanes get the same answer.
 #pragma once
 

@@ -8,7 +8,7 @@
 namespace quire::cuda::sm90::mla_indexer {
 namespace {
 
-// Thread blocks [0, merges · block_tokens) merge when all pieces are there; those behind them write unscored
+// CTAs [0, merges · block_tokens) merge when all pieces are there; those behind them write unscored
 // rows, for which they wait for nobody.
 __global__ void __launch_bounds__(kMergeThreads, 1)
     finish_kernel(const __grid_constant__ IndexParams params, int merges) {
@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(kMergeThreads, 1)
 }  // namespace
 
 void launch_finish(const IndexParams& params, int merges, cudaStream_t stream) {
-  // A warp to a row, few rows to a thread block: all SMs write. Enough to fill the GPU a few times over
+  // A warp to a row, few rows to a CTA: all SMs write. Enough to fill the GPU a few times over
   // are enough.
   constexpr int kMostWriters = 264;
   constexpr int kRows = 16;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a thread block loads of a row: key tiles, a warp for each warpgroup of scorers; queries and weights,
+// What a CTA loads of a row: key tiles, a warp for each warpgroup of scorers; queries and weights,
 // by another.
 #pragma once
 
@@ -94,7 +94,7 @@ template <IndexConfig kConfig, typename Shared> class RowLoad {
   using Box = typename Loader::Box;
   static constexpr int kStep = IndexConfig::kWarpgroups;
 
-  // Of the run that begins with the first-th tile of the thread block.
+  // Of the run that begins with the first-th tile of the CTA.
   __device__ Box find_box(const RowShare& share, int first, int sequence, int num_keys) const {
     return loader_.find_box(share.tile(first + loader_.lane_tile() * kStep), sequence, num_keys);
   }

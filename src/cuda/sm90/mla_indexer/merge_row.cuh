@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The best of one row out of the pieces that several thread blocks have of it. Of a row in many pieces the
+// The best of one row out of the pieces that several CTAs have of it. Of a row in many pieces the
 // merge reads what a piece has put first (params.h); only a piece whose first codes all turn out to be
-// among the best may have more of them, and is then read whole. That is exact, and one thread block
+// among the best may have more of them, and is then read whole. That is exact, and one CTA
 // does for any row: clusters that added up their counts took 14 µs where 132 pieces had 131 072 codes.
 // Codes stay in registers meanwhile; in shared memory, with smaller loops, a merge took 1 – 2 µs longer.
 #pragma once

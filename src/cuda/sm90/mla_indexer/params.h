@@ -39,20 +39,19 @@ struct RowPart {
   std::uint64_t bound = 0;
 };
 
-// What a thread block leaves of a block of tokens whose keys others have scored too.
+// What a CTA leaves of a block of tokens whose keys others have scored too.
 struct alignas(16) PieceHeader {
   int first_token = -1;  // row of q; -1: no piece
   int first_tile = 0;
   int end_tile = 0;
-  int continues = 0;    // 1: the next thread block has the keys that follow
+  int continues = 0;    // 1: the next CTA has the keys that follow
   int scored_rows = 0;  // bit t: token t asks for a selection
   RowPart rows[IndexConfig::kMaxTokens] = {};
 };
 
 struct IndexPieces {
-  PieceHeader* headers =
-      nullptr;  // [thread blocks][2]: the piece begun before, the piece begun here
-  std::uint64_t* codes = nullptr;  // [thread blocks][2][block_tokens][kPoolKeys] (rank.cuh)
+  PieceHeader* headers = nullptr;  // [CTAs][2]: the piece begun before, the piece begun here
+  std::uint64_t* codes = nullptr;  // [CTAs][2][block_tokens][kPoolKeys] (rank.cuh)
 };
 
 struct IndexParams {
@@ -65,14 +64,14 @@ struct IndexParams {
   std::int32_t* out = nullptr;  // [tokens, top_k]
   std::int64_t out_stride = 0;
   IndexPieces pieces{};
-  int parts = 0;  // thread blocks that score
+  int parts = 0;  // CTAs that score
 };
 
 // The border between host code and one compiled kernel: variants/*.cu instantiate it.
 
 template <typename Variant> void launch_index(const IndexParams& params, cudaStream_t stream);
 
-// The rows that no thread block scored alone: those merged from several pieces, and those that see no
+// The rows that no CTA scored alone: those merged from several pieces, and those that see no
 // more than top_k keys.
 
 // merges: blocks of tokens that may have been cut, at most.

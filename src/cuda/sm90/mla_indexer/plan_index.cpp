@@ -48,13 +48,13 @@ std::int64_t max_row_keys(const MlaIndexerProblem& problem) {
 }
 
 // Clusters that run at once. Beyond pairs, SMs are left over in GPCs: an H200 of 132 SMs runs 66 clusters of
-// two thread blocks, 30 of four, 15 of eight and 7 of sixteen (cudaOccupancyMaxActiveClusters).
+// two CTAs, 30 of four, 15 of eight and 7 of sixteen (cudaOccupancyMaxActiveClusters).
 std::int64_t resident_clusters(int num_sms, int size) {
   return size <= 2 ? num_sms / size : num_sms * 10 / 11 / size;
 }
 
-// A row to a cluster: where its ranks find room in a thread block, and where clusters that wait for the
-// longest row end before pieces of equal parts have been merged. While that is done, a thread block
+// A row to a cluster: where its ranks find room in a CTA, and where clusters that wait for the
+// longest row end before pieces of equal parts have been merged. While that is done, a CTA
 // scores kMergedKeys (B = 64 × 8 K keys).
 ClusterShape plan_cluster(const MlaIndexerProblem& problem, const IndexVariant& variant,
                           int num_sms) {
@@ -69,7 +69,7 @@ ClusterShape plan_cluster(const MlaIndexerProblem& problem, const IndexVariant& 
   return {.size = size, .capacity = static_cast<int>(tiles * IndexConfig::kTileKeys)};
 }
 
-// A few rows to groups of thread blocks: where rows are long enough for many of them, and none may have more
+// A few rows to groups of CTAs: where rows are long enough for many of them, and none may have more
 // keys than it has room for, whatever the lengths turn out to be (group/shared.cuh).
 GroupShape plan_group(const MlaIndexerProblem& problem, const IndexVariant& variant, int parts) {
   const std::int64_t rows = problem.ragged.tokens;

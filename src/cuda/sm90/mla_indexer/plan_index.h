@@ -14,7 +14,7 @@ namespace quire::cuda::sm90::mla_indexer {
 
 struct IndexPlan {
   const IndexVariant* variant = nullptr;
-  int parts = 0;  // thread blocks that score
+  int parts = 0;  // CTAs that score
   int box_rows = 0;
   int merges = 0;  // blocks of tokens that may be cut
   ClusterShape cluster{};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What becomes of a pool of keys: its worst are dropped, its best are written out, or all of it is
-// kept for the merge with other thread blocks' pieces. By the team of one row.
+// kept for the merge with other CTAs' pieces. By the team of one row.
 #pragma once
 
 #include "cuda/sm90/mla_indexer/config.h"
@@ -214,11 +214,11 @@ template <IndexConfig kConfig> class RowPool {
 };
 
 // Which pieces (params.h) make up a cut block of tokens, and what they have of one of its rows: read by
-// a whole thread block in one go.
+// a whole CTA in one go.
 
 struct PieceTable {
-  unsigned begun[kMaxParts / 32];      // thread block i has begun a block that others go on with
-  unsigned continues[kMaxParts / 32];  // thread block i goes on with one, and does not end it
+  unsigned begun[kMaxParts / 32];      // CTA i has begun a block that others go on with
+  unsigned continues[kMaxParts / 32];  // CTA i goes on with one, and does not end it
   // Of the slots (params.h), where there is a piece.
   RowPart rows[2 * kMaxParts];
   int first_tokens[2 * kMaxParts];
@@ -226,7 +226,7 @@ struct PieceTable {
   int2 tiles[2 * kMaxParts];  // first and end
 };
 
-// The thread blocks [first, first + count) have a piece each; the first's is one that it began.
+// The CTAs [first, first + count) have a piece each; the first's is one that it began.
 struct PieceList {
   int first = -1;
   int count = 0;
@@ -273,7 +273,7 @@ __device__ inline PieceList find_pieces(const PieceTable& table, int parts, int 
   unsigned rest = table.begun[word];
   for (; index > 0; --index) rest &= rest - 1;
   list.first = 32 * word + __ffs(static_cast<int>(rest)) - 1;
-  // The first thread block behind it that does not go on.
+  // The first CTA behind it that does not go on.
   const int next = list.first + 1;
   word = next / 32;
   unsigned ends = word < words ? ~table.continues[word] >> (next % 32) << (next % 32) : 0;

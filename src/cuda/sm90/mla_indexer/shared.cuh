@@ -136,7 +136,7 @@ struct WholeRow {
   __device__ int tiles() const { return (bound + kIndexTileKeys - 1) / kIndexTileKeys; }
 };
 
-// What one of `size` thread blocks has of a row: every size-th tile.
+// What one of `size` CTAs has of a row: every size-th tile.
 struct RowShare {
   int rank = 0;
   int size = 1;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The work of a batch as a line of key tiles, cut into equal parts, one for each thread block.
+// The work of a batch as a line of key tiles, cut into equal parts, one for each CTA.
 //
 //   sequence 0                              sequence 1
 //   | tokens 0, 1 | tokens 2, 3 | …         | tokens 0, 1 | …        a block of tokens
 //   |F|0 1 2 3 4 5|F|0 1 2 3 4 5|           |F|0 1 2 3 |             F: what a block costs besides
-//        ^ cut 1       ^ cut 2         ^ cut 3                       thread block c: [c, c + 1)
+//        ^ cut 1       ^ cut 2         ^ cut 3                       CTA c: [c, c + 1)
 //
 // Blocks of tokens that see no more than top_k keys are not on it. Everything follows from lengths in
 // device memory, so that a captured graph replays with other lengths; the cost of the blocks before
-// a block is a closed form, so that no thread block walks over the work of others.
+// a block is a closed form, so that no CTA walks over the work of others.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ namespace quire::cuda::sm90::mla_indexer {
 inline constexpr int kIndexTileKeys = 64;
 inline constexpr int kBlockCost = 6;  // of a piece's end, in tiles
 
-inline constexpr int kLeastPart = 4;  // of a thread block, in tiles
+inline constexpr int kLeastPart = 4;  // of a CTA, in tiles
 
 struct IndexBatch {
   const std::uint32_t* row_offsets = nullptr;    // [batch + 1]

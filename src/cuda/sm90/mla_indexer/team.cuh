@@ -15,7 +15,7 @@ template <int kNumThreads> struct Team {
   static constexpr int kWarps = kNumThreads / 32;
 
   int thread;   // of the team
-  int barrier;  // a name of its own in the thread block
+  int barrier;  // a name of its own in the CTA
 
   __device__ void sync() const {
     asm volatile("barrier.cta.sync %0, %1;" ::"r"(barrier), "n"(kNumThreads) : "memory");
@@ -59,7 +59,7 @@ __device__ inline TeamSum sum_before(const Threads& team, unsigned value, unsign
           .total = __reduce_add_sync(kWholeWarp, other)};
 }
 
-// All threads of a thread block, by its own barrier. It names no number of threads, so that it is told from those
+// All threads of a CTA, by its own barrier. It names no number of threads, so that it is told from those
 // of some of them.
 template <int kNumThreads> struct BlockTeam {
   static constexpr int kThreads = kNumThreads;

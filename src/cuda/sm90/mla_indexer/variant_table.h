@@ -19,7 +19,7 @@ struct IndexVariant {
   // Whole rows; nullptr: no kernel does.
   void (*launch_cluster)(const IndexParams& params, const ClusterShape& shape,
                          cudaStream_t stream) = nullptr;
-  // A few rows, each by several thread blocks; nullptr: no kernel does.
+  // A few rows, each by several CTAs; nullptr: no kernel does.
   void (*launch_group)(const IndexParams& params, const GroupBoard& board, const GroupShape& shape,
                        cudaStream_t stream) = nullptr;
 };

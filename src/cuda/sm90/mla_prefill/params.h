@@ -92,7 +92,7 @@ struct GatherPlainParams {
   LatentRowFinish new_rows{};     // what is to be done to rows of new tokens
   const std::byte* kv = nullptr;  // [tokens, width], those rows, raw; null: in the cache
   std::int64_t kv_token_bytes = 0;
-  QueryRotation rotation{};  // done by thread blocks of their own
+  QueryRotation rotation{};  // done by CTAs of their own
   int rotating_blocks = 0;
 };
 

@@ -15,7 +15,7 @@
 
 namespace quire::cuda::sm90::mla_prefill {
 
-// The up-projection with e4m3 weights of 512 latents, or of more than 384: a thread block keeps one head's weights in
+// The up-projection with e4m3 weights of 512 latents, or of more than 384: a CTA keeps one head's weights in
 // shared memory and lets the rows pass by.
 
 struct StationaryParams {
@@ -28,7 +28,7 @@ struct StationaryParams {
   const std::int32_t* live_rows = nullptr;  // on the device: the rest is not projected
   int rows = 0;
   int heads = 0;
-  int splits = 1;  // thread blocks that share a head's rows
+  int splits = 1;  // CTAs that share a head's rows
   QueryRotation rotation;
 
   static constexpr int kBlocks = 4;  // of 128 latents

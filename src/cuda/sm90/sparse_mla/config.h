@@ -30,7 +30,7 @@ struct SparseConfig {
   static constexpr int kThreads = 3 * kWarpgroup;
   static constexpr int kWarps = kWarpgroup / 32;  // that gather, each its own rows of a tile
 
-  static constexpr int kHeads = 64;    // query rows of a thread block: heads of one token
+  static constexpr int kHeads = 64;    // query rows of a CTA: heads of one token
   static constexpr int kLatent = 512;  // columns of a row that are values too
   static constexpr int kRope = 64;
   static constexpr int kSwizzleColumnWidth = 64;  // 128 bytes of bf16

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One thread block per row (token, head): a thread has four columns of every piece. Launched beside the
+// One CTA per row (token, head): a thread has four columns of every piece. Launched beside the
 // kernel that writes the pieces, and waits for it.
 #include "cuda/sm90/sparse_mla/params.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared memory of a thread block. A swizzle column is 64 columns: rows of 128 bytes, 128-byte swizzle.
+// Shared memory of a CTA. A swizzle column is 64 columns: rows of 128 bytes, 128-byte swizzle.
 #pragma once
 
 #include <type_traits>
@@ -70,7 +70,7 @@ __device__ inline ItemNote read_note(const ItemNote& note) {
           .first_head = __shfl_sync(0xffffffff, read.first_head, 0)};
 }
 
-// Where a thread block's next tile stands.
+// Where a CTA's next tile stands.
 template <typename Variant> struct TilePlace {
   RingPosition<Variant::kConfig.stages> half;
   RingPosition<Variant::kConfig.rope_stages> rope;

@@ -107,7 +107,7 @@ struct MergedRow {
 };
 
 // values += those of pieces [0, count) times their weights, in order; lane l holds weight and place of
-// piece l, rows of `dims` numbers. Past L1: other thread blocks wrote them.
+// piece l, rows of `dims` numbers. Past L1: other CTAs wrote them.
 __device__ inline void add_pieces(const float* sums, int dims, int place, float weight, int count,
                                   float4& values) {
   constexpr int kLoadsAhead = 8;

@@ -11,12 +11,12 @@
 
 namespace quire::cuda::sm90::flash_attention {
 
-// The end of a thread block's work: the item that it found begun and brought to its end is put
+// The end of a CTA's work: the item that it found begun and brought to its end is put
 // together from everyone's pieces, without a second kernel (5 µs of 16 for one sequence).
 //
 // Whoever stores a piece then says so by writing the launch's mark beside it; who puts the item together
 // waits for the marks and takes them away again, so that a replay of the same launch starts without.
-// Marks are 64 random bits: nothing else that may stand in a workspace is taken for one. A thread block
+// Marks are 64 random bits: nothing else that may stand in a workspace is taken for one. A CTA
 // waits for earlier ones only, so the earliest that runs never waits.
 
 // The item that earlier parts began and this one ends, if it does; `place` is that of the part's cut.

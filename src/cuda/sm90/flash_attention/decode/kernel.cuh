@@ -2,7 +2,7 @@
 // Attention of few new tokens per sequence over long caches: bound by the bytes of K and V.
 //
 //   warps 0 – 7    attend  16 keys of a stage each; rows are tokens × heads of one KV head
-//   warps 8 – 11   load    walk the thread block's part of the work, copy rows of pages into the ring
+//   warps 8 – 11   load    walk the CTA's part of the work, copy rows of pages into the ring
 //
 //   ring       full: every loading thread's copies   empty: the warps that took the stage
 //   item ring  full: the same, and the description   empty: all eight warps, queries in registers

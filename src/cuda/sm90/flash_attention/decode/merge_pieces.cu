@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pieces that the decode kernel does not put together itself (epilogue.cuh): invariant ones, of which
-// an item may have several of one thread block, and those of many rows. Launched beside the decode
+// an item may have several of one CTA, and those of many rows. Launched beside the decode
 // kernel; finds its work from the lengths while that one still runs, and waits for it before it reads a
-// piece. One thread block per item, or per thread block of that kernel for the item that it ended.
+// piece. One CTA per item, or per CTA of that kernel for the item that it ended.
 #include "cuda/sm90/flash_attention/decode/params.h"
 
 #include "cuda/common/runtime/launch.h"

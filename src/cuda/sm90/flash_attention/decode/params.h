@@ -46,7 +46,7 @@ struct DecodeTree {
   int columns = 0;
 };
 
-// 2^bits lines of work, each of every 2^bits-th KV head: thread block c walks part c / 2^bits of line
+// 2^bits lines of work, each of every 2^bits-th KV head: CTA c walks part c / 2^bits of line
 // c % 2^bits. So neighbouring blocks read neighbouring heads of the same keys at about the same time,
 // and a token's row in memory is read as a whole (64 sequences of 8192 keys, 8 heads, pages of 16
 // tokens of e4m3: 276 µs in place of 308; bf16, pages of 128: 482 in place of 490).

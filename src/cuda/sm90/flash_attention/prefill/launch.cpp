@@ -182,7 +182,7 @@ void launch_fp8_path(const FlashAttentionArgs& args, const PrefillPlan& plan, in
   plan.variant->launch_fp8(params, from, where);
 }
 
-// Thread blocks that expand for each other must all run at once: no more than the stream has SMs.
+// CTAs that expand for each other must all run at once: no more than the stream has SMs.
 int blocks_at_once(const PrefillPlan& plan, const Context& context, Device device) {
   if (plan.path != PrefillPath::dequantizing) return plan.blocks;
   return std::min(plan.blocks, share_of(context.stream, device.index).num_sms);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A whole row by one cluster of thread blocks: ranks of all its keys stand in the shared memory of every
-// thread block, and nothing in device memory but the result.
+// A whole row by one cluster of CTAs: ranks of all its keys stand in the shared memory of every
+// CTA, and nothing in device memory but the result.
 //
-//   warps 0 – 11   score   key tiles by turns of a warpgroup, ranks to all thread blocks
+//   warps 0 – 11   score   key tiles by turns of a warpgroup, ranks to all CTAs
 //   warps 12 – 14  load    key tiles, each a warpgroup's
 //   warp 15        load    queries and weights
 //   then all of them select.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The best of ranks that stand in shared memory in order of position. Each of several thread blocks that have
+// The best of ranks that stand in shared memory in order of position. Each of several CTAs that have
 // the same ranks finds where the best end, and writes those of its own part.
 //
 // It runs once on an SM: what it costs is instructions that are not there yet, and steps that wait for each
@@ -16,8 +16,8 @@ namespace quire::cuda::sm90::mla_indexer {
 struct RankedKeys {
   const std::uint32_t* ranks;  // [end], on a multiple of 16 bytes
   int end;                     // a multiple of 64
-  int rank;                    // of the thread block
-  int size;                    // thread blocks
+  int rank;                    // of the CTA
+  int size;                    // CTAs
 };
 
 class RowSelect {
@@ -156,8 +156,8 @@ class RowSelect {
   const BlockTeam<kClusterThreads> team_{};
 };
 
-// The scorers of a row: three warpgroups take the thread block's tiles by turns, and leave the ranks of its
-// keys in all thread blocks of the cluster. Ranks cross the cluster once; from then on no thread block waits
+// The scorers of a row: three warpgroups take the CTA's tiles by turns, and leave the ranks of its
+// keys in all CTAs of the cluster. Ranks cross the cluster once; from then on no CTA waits
 // for another.
 
 template <IndexConfig kConfig> class RowScore {
@@ -173,7 +173,7 @@ template <IndexConfig kConfig> class RowScore {
     shared_.queries_full.wait(0);
     __syncwarp();  // keeps reads behind the wait
     scorer_.load_weights(0);
-    cluster_of(share_).wait();  // the other thread blocks are there
+    cluster_of(share_).wait();  // the other CTAs are there
     scorer_.score(0, warpgroup_in_block(), share_.own_tiles(),
                   [this](const typename Scorer::Parts& parts) { leave(scorer_.join(parts)); });
     leave_summary();
@@ -183,7 +183,7 @@ template <IndexConfig kConfig> class RowScore {
   using Shared = ClusterShared<kConfig>;
   using Scorer = TileScorer<kConfig, Shared>;
 
-  // Two lanes have each result: one stores it in the even thread blocks, the other in the odd ones.
+  // Two lanes have each result: one stores it in the even CTAs, the other in the odd ones.
   __device__ void leave(const typename Scorer::Score& score) {
     const int key = Scorer::key();
     const int position = static_cast<int>(score.mark.position(key));

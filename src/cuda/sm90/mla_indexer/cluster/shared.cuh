@@ -13,7 +13,7 @@ namespace quire::cuda::sm90::mla_indexer {
 
 inline constexpr int kClusterThreads = IndexConfig::kScorers + 128;
 
-// Of a selection by a whole thread block (select_row.cuh).
+// Of a selection by a whole CTA (select_row.cuh).
 struct RowSelectShared {
   static constexpr int kGroupKeys = 128;  // that a warp looks at together
   static constexpr int kMaxGroups = 264;
@@ -40,7 +40,7 @@ struct RankSummaries {
   std::uint32_t count[kMost];
 };
 
-// The ranks of a cluster's keys follow it: [capacity], the same in every thread block.
+// The ranks of a cluster's keys follow it: [capacity], the same in every CTA.
 template <IndexConfig kConfig> struct alignas(1024) ClusterShared : RowStages<kConfig> {
   RowSelectShared select;
   RankSummaries summaries;
@@ -50,7 +50,7 @@ template <IndexConfig kConfig> struct alignas(1024) ClusterShared : RowStages<kC
   __device__ std::uint32_t* ranks() { return reinterpret_cast<std::uint32_t*>(this + 1); }
 };
 
-// The thread blocks of a cluster: barriers and stores to each other's shared memory. A kernel that was
+// The CTAs of a cluster: barriers and stores to each other's shared memory. A kernel that was
 // started without a cluster is alone.
 
 struct Cluster {
@@ -74,7 +74,7 @@ struct Cluster {
     }
   }
 
-  // To the same place as the local address, in thread block `to`.
+  // To the same place as the local address, in CTA `to`.
   __device__ void store(std::uint32_t local, int to, std::uint32_t value) const {
     const std::uint32_t place =
         to == rank ? local : address_in_block(local, static_cast<std::uint32_t>(to));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A few long rows, each by a group of thread blocks that all run at once: a thread block scores its tiles of
+// A few long rows, each by a group of CTAs that all run at once: a CTA scores its tiles of
 // the row, tells the others the best of them, and when all have done so every one knows which of the row's
 // keys are chosen. One launch, and one barrier of the grid.
 //

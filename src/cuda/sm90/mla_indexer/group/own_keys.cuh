@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The keys of a thread block, whose ranks stand in its shared memory, and what of them it tells the others of
+// The keys of a CTA, whose ranks stand in its shared memory, and what of them it tells the others of
 // its group: somewhat more than its share of the best first, its head; the rest of what may be chosen where
 // that turns out to be too little.
 #pragma once
@@ -11,7 +11,7 @@
 
 namespace quire::cuda::sm90::mla_indexer {
 
-// Of all thread blocks of a group: a guess that turns out wrong costs time, never a key.
+// Of all CTAs of a group: a guess that turns out wrong costs time, never a key.
 struct HeadSize {
   int wanted;  // codes
   int room;    // for what else is in the bucket of the last one; an even number
@@ -125,7 +125,7 @@ class OwnKeys {
   const GroupTeam team_{};
 };
 
-// The scorers of a thread block's share of a row: three warpgroups take its tiles by turns and leave the ranks
+// The scorers of a CTA's share of a row: three warpgroups take its tiles by turns and leave the ranks
 // of its keys.
 
 template <IndexConfig kConfig> class ShareScore {

@@ -11,17 +11,17 @@
 
 namespace quire::cuda::sm90::mla_indexer {
 
-// How rows are given to groups of thread blocks.
+// How rows are given to groups of CTAs.
 struct GroupShape {
-  int parts = 0;      // thread blocks of all groups, which run at once; 0: no groups
+  int parts = 0;      // CTAs of all groups, which run at once; 0: no groups
   int capacity = 0;   // keys that one may have, a multiple of a tile's
   int max_tiles = 0;  // of a row
 };
 
 inline constexpr int kMostGroups = 32;
 
-// What thread blocks tell the others of their group. A group's heads stand one after another from the place
-// of its first thread block on.
+// What CTAs tell the others of their group. A group's heads stand one after another from the place
+// of its first CTA on.
 struct GroupBoard {
   static constexpr int kMostHead = 2400;
   static constexpr int kMostCodes = 8192;  // of all heads of a group
@@ -40,19 +40,19 @@ template <typename Variant>
 void launch_index_group(const IndexParams& params, const GroupBoard& board, const GroupShape& shape,
                         cudaStream_t stream);
 
-// How thread blocks are cut into groups: one for each row, and of the others as many as befits the row's tiles.
-// Where all rows together have t tiles, no thread block gets more than t / spare of them, rounded up.
+// How CTAs are cut into groups: one for each row, and of the others as many as befits the row's tiles.
+// Where all rows together have t tiles, no CTA gets more than t / spare of them, rounded up.
 struct GroupCuts {
-  unsigned spare;  // thread blocks without one for each row
+  unsigned spare;  // CTAs without one for each row
   unsigned total;  // tiles of all rows, at least 1
 
-  // Thread blocks before those of a row.
+  // CTAs before those of a row.
   QUIRE_HOST_DEVICE int begin(unsigned row, unsigned tiles_before) const {
     return static_cast<int>(row + spare * tiles_before / total);
   }
 };
 
-// Ranks of a thread block's own keys stand beside the stages.
+// Ranks of a CTA's own keys stand beside the stages.
 inline constexpr int kMaxGroupKeys = 18432;
 template <int kHeads, int kDims> struct IndexGroup {
   static constexpr IndexConfig kConfig{

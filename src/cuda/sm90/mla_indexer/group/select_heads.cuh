@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The best of a row out of the heads of its group's thread blocks (own_keys.cuh). Every one of them reads all
+// The best of a row out of the heads of its group's CTAs (own_keys.cuh). Every one of them reads all
 // heads and finds the same bound, which is cheaper than to tell each other; then it writes the chosen
 // positions of a window of its own. Where all of a head is chosen, keys that are not in it may have to be
 // too: then all tell each other what is left from the bound on, and select again.
@@ -68,7 +68,7 @@ class HeadSelect {
   }
 
   // True: there may be keys from `bound` on that no head has. Now all of them are known. The answer is the same
-  // in all thread blocks of the group, whose own codes are in the head from `floor` on.
+  // in all CTAs of the group, whose own codes are in the head from `floor` on.
   __device__ bool take_tails(OwnKeys& keys, std::uint64_t bound, std::uint64_t floor) {
     if (!team_.any(floor_ > bound)) return false;
     if (team_.thread == 0) shared_.collected = 0;
@@ -220,7 +220,7 @@ class HeadSelect {
   const GroupBoard& board_;
   const RowShare& share_;
   GroupSelectShared& shared_;
-  const int first_;  // thread block of the group
+  const int first_;  // CTA of the group
   const unsigned top_k_;
   const int capacity_;
   const GroupTeam team_{};
@@ -228,7 +228,7 @@ class HeadSelect {
   uint4 held_[kMostPairs];   // pairs of codes
   int num_pairs_ = 0;        // of all heads
   int num_tails_ = 0;        // codes
-  std::uint64_t floor_ = 0;  // of the thread-th thread block of the group
+  std::uint64_t floor_ = 0;  // of the thread-th CTA of the group
 };
 
 }  // namespace quire::cuda::sm90::mla_indexer

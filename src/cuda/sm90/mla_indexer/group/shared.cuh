@@ -12,7 +12,7 @@ namespace quire::cuda::sm90::mla_indexer {
 inline constexpr int kGroupThreads = IndexConfig::kScorers + 128;
 using GroupTeam = BlockTeam<kGroupThreads>;
 
-// Of the selection from a thread block's own keys, then from the heads of its group.
+// Of the selection from a CTA's own keys, then from the heads of its group.
 struct GroupSelectShared {
   static constexpr int kWindowWords = 768;
   static constexpr int kScorerWarps = IndexConfig::kScorers / 32;
@@ -22,12 +22,12 @@ struct GroupSelectShared {
   std::uint64_t bound;
   unsigned collected;   // codes, of the head or of the tail
   unsigned valid;       // codes in all heads
-  unsigned before;      // chosen positions before this thread block's window
-  unsigned tail_place;  // of the thread block's own in its group's tail
+  unsigned before;      // chosen positions before this CTA's window
+  unsigned tail_place;  // of the CTA's own in its group's tail
   unsigned num_candidates;
   std::uint64_t candidates[kMostCandidates];
   RankLimits limits;
-  // A bit for each position that this thread block writes if it is chosen.
+  // A bit for each position that this CTA writes if it is chosen.
   std::uint32_t window[kWindowWords];
 
   // Needs a sync before a selection.
@@ -44,7 +44,7 @@ struct GroupSelectShared {
   }
 };
 
-// The ranks of a thread block's keys follow it: [capacity], tile after tile.
+// The ranks of a CTA's keys follow it: [capacity], tile after tile.
 template <IndexConfig kConfig> struct alignas(1024) GroupShared : RowStages<kConfig> {
   GroupSelectShared select;
 
@@ -57,7 +57,7 @@ template <IndexConfig kConfig> struct alignas(1024) GroupShared : RowStages<kCon
   __device__ void init() { this->init_stages(); }
 };
 
-// Which row a thread block works on, and with whom: rows have as many thread blocks as befits their tiles,
+// Which row a CTA works on, and with whom: rows have as many CTAs as befits their tiles,
 // and one at least. Found by a whole warp from the lengths in device memory.
 
 // Where all rows have as many tiles: right for most batches, and known before any length is read.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One warp: walks the thread block's part of the line, tells all others of every piece, and loads its
+// One warp: walks the CTA's part of the line, tells all others of every piece, and loads its
 // queries and their weights. It runs ahead of them.
 #pragma once
 

@@ -8,7 +8,7 @@ namespace quire::cuda::sm90::mla_prefill {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kRows = 64;                   // of a thread block
+constexpr int kRows = 64;                   // of a CTA
 constexpr int kColumns = 256;               // of K and V
 constexpr int kVectors = kColumns / kVec8;  // of a row, a thread each
 

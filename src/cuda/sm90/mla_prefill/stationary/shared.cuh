@@ -8,7 +8,7 @@
 
 namespace quire::cuda::sm90::mla_prefill {
 
-// Which rows a thread block projects, 64 at a time.
+// Which rows a CTA projects, 64 at a time.
 
 struct StationaryRows {
   int head;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared memory of a thread block. Queries and weights stand as the tensor cores read them (rows of 128
+// Shared memory of a CTA. Queries and weights stand as the tensor cores read them (rows of 128
 // bytes, 128-byte swizzle), rows of the cache as they came.
 #pragma once
 

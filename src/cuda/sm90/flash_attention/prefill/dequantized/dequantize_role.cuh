@@ -24,7 +24,7 @@ class DequantizeRole {
  public:
   static_assert(kDequantizedKeys == kWalkedKeys);
 
-  // `warp` of the `warps` of all thread blocks.
+  // `warp` of the `warps` of all CTAs.
   __device__ DequantizeRole(const PrefillParams& params, const DequantizedKeys& keys, int warp,
                             int warps)
       : keys_(keys), walk_(params, keys.kv_heads, keys.blocks), index_(warp), warps_(warps) {}

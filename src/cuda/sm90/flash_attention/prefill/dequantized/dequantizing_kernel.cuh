@@ -23,7 +23,7 @@ __device__ inline void dequantize_and_attend(const PrefillParams& params,
         if (warp_in_block() == 0) {
           LoadDequantized<kConfig>(params, keys, shared).run();
         } else {
-          // All thread blocks take part in what is needed first.
+          // All CTAs take part in what is needed first.
           const auto thread_blocks = static_cast<int>(gridDim.x);
           const int warp = static_cast<int>(blockIdx.x) + (warp_in_block() - 1) * thread_blocks;
           DequantizeRole(params, keys, warp, 3 * thread_blocks).run();

@@ -55,7 +55,7 @@ template <PrefillConfig kConfig> class TransposeAhead {
   }
 
   // The next block that nobody has taken or transposed before. Off a counter: whoever waits for a block
-  // then waits for a thread block that runs.
+  // then waits for a CTA that runs.
   __device__ WalkedBlock next() {
     for (;;) {
       std::uint32_t index = 0;
