@@ -31,7 +31,7 @@ template <typename Variant>
 void launch_projected(const PrefillParams& params, const ProjectedKeys& keys,
                       const PrefillLaunch& launch);
 
-// The compiled up-projections (variants/project.cu). A tile's 256 columns are one head's K
+// The compiled up-projections (src/cuda/variants.cmake). A tile's 256 columns are one head's K
 // and V.
 
 using ProjectBf16 = TileN256<DType::bf16>;

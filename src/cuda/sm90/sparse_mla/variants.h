@@ -25,7 +25,7 @@ struct SparseFp8Pair {
   static constexpr SparseConfig kConfig{.rows = RowKind::fp8, .blocks = 2};
 };
 
-// Every compiled kernel for e4m3 rows and few heads (variants/few_heads.cu).
+// Every compiled kernel for e4m3 rows and few heads (src/cuda/variants.cmake).
 
 // Half as many sums as with 32 heads; who gathers has more than enough in 88.
 struct SparseFp8Heads16 {

@@ -17,7 +17,7 @@ struct ClusterShape {
   int capacity = 0;  // keys of the longest row, a multiple of a tile's
 };
 
-// The border between host code and one compiled kernel that takes whole rows: cluster/variants/*.cu
+// The border between host code and one compiled kernel that takes whole rows: src/cuda/variants.cmake
 // instantiate it.
 
 template <typename Variant>

@@ -33,7 +33,7 @@ struct GroupBoard {
   std::uint32_t* arrivals = nullptr;     // [parts]: at the barrier of a group, its first one's
 };
 
-// The border between host code and one compiled kernel whose rows are groups': group/variants/*.cu
+// The border between host code and one compiled kernel whose rows are groups': src/cuda/variants.cmake
 // instantiate it.
 
 template <typename Variant>

@@ -1,0 +1,334 @@
+# SPDX-License-Identifier: Apache-2.0
+# The kernels that are compiled, family by family: which configs, and which of them share a file. Of the 15 s that a
+# file with one kernel takes, 9 to 12 go to reading CUTLASS's headers, and a further kernel costs 2 to 8; neighbours rarely
+# change a kernel's machine code, but they do: compare it before a kernel moves to another file.
+# Every entry becomes a file of explicit instantiations in the build tree.
+
+# quire_launch_parameters(function parameters): what all instances of a launch function take.
+function(quire_launch_parameters function)
+  list(JOIN ARGN ", " parameters)
+  set_property(GLOBAL PROPERTY QUIRE_PARAMETERS_${function} "${parameters}")
+endfunction()
+
+# quire_add_variants(folder file INCLUDES header... LAUNCHES function<Config>...)
+function(quire_add_variants folder file)
+  cmake_parse_arguments(PARSE_ARGV 2 variants "" "" "INCLUDES;LAUNCHES")
+  string(REGEX REPLACE "^([a-z0-9]+)/([a-z0-9_]+).*" "quire::cuda::\\1::\\2" namespace "${folder}")
+  set(text "// Made by src/cuda/variants.cmake.\n")
+  foreach(header IN LISTS variants_INCLUDES)
+    string(APPEND text "#include \"cuda/${header}\"\n")
+  endforeach()
+  string(APPEND text "\nnamespace ${namespace} {\n\n")
+  foreach(launch IN LISTS variants_LAUNCHES)
+    string(REGEX MATCH "^[a-z0-9_]+" function "${launch}")
+    get_property(parameters GLOBAL PROPERTY QUIRE_PARAMETERS_${function})
+    string(APPEND text "template void ${launch}(${parameters});\n")
+  endforeach()
+  string(APPEND text "\n}  // namespace ${namespace}\n")
+  set(path "${CMAKE_CURRENT_BINARY_DIR}/variants/${folder}/${file}.cu")
+  file(CONFIGURE OUTPUT "${path}" CONTENT "${text}" @ONLY)  # written only where it changes
+  target_sources(quire_cuda PRIVATE "${path}")
+endfunction()
+
+# Flash decode.
+quire_launch_parameters(launch_decode "const DecodeParams&" "cudaStream_t")
+set(flash_attention_decode_headers sm90/flash_attention/decode/kernel.cuh sm90/flash_attention/decode/variants.h)
+quire_add_variants(sm90/flash_attention/decode bf16_d128 INCLUDES ${flash_attention_decode_headers} LAUNCHES
+  "launch_decode<DecodeD128<DType::bf16, 16>>"
+  "launch_decode<DecodeD128<DType::bf16, 32>>"
+  "launch_decode<DecodeD128<DType::bf16, 8>>")
+quire_add_variants(sm90/flash_attention/decode f16_d128 INCLUDES ${flash_attention_decode_headers} LAUNCHES
+  "launch_decode<DecodeD128<DType::f16, 16>>"
+  "launch_decode<DecodeD128<DType::f16, 32>>"
+  "launch_decode<DecodeD128<DType::f16, 8>>")
+quire_add_variants(sm90/flash_attention/decode fp8_d128 INCLUDES ${flash_attention_decode_headers} LAUNCHES
+  "launch_decode<DecodeD128<DType::fp8_e4m3, 16>>"
+  "launch_decode<DecodeD128<DType::fp8_e4m3, 32>>"
+  "launch_decode<DecodeD128<DType::fp8_e4m3, 8>>")
+
+# Prefill attention over pages.
+quire_launch_parameters(launch_dequantizing "const PrefillParams&" "const DequantizedKeys&" "const PrefillLaunch&")
+quire_launch_parameters(launch_prefill "const PrefillParams&" "const PagedKeys&" "const PrefillLaunch&")
+quire_launch_parameters(launch_fp8 "const PrefillParams&" "const TransposedKeys&" "const PrefillLaunch&")
+quire_launch_parameters(launch_transposing "const PrefillParams&" "const PagedKeys&" "const PrefillLaunch&")
+set(flash_attention_prefill_headers common/prefill_attention/variants.h sm90/flash_attention/prefill/kernel.cuh)
+quire_add_variants(sm90/flash_attention/prefill bf16_d128_dequantizing
+  INCLUDES common/prefill_attention/variants.h sm90/flash_attention/prefill/dequantized/dequantizing_kernel.cuh
+  LAUNCHES
+  "launch_dequantizing<PrefillD128Dequantizing<DType::bf16, Scores::scaled>>")
+quire_add_variants(sm90/flash_attention/prefill bf16_d256 INCLUDES ${flash_attention_prefill_headers} LAUNCHES
+  "launch_prefill<PrefillD256<DType::bf16, Scores::scaled>>")
+quire_add_variants(sm90/flash_attention/prefill d128 INCLUDES ${flash_attention_prefill_headers} LAUNCHES
+  "launch_prefill<PrefillD128<DType::bf16, Scores::scaled>>"
+  "launch_prefill<PrefillD128<DType::f16, Scores::scaled>>")
+quire_add_variants(sm90/flash_attention/prefill d128_modified INCLUDES ${flash_attention_prefill_headers} LAUNCHES
+  "launch_prefill<PrefillD128<DType::bf16, Scores::modified>>"
+  "launch_prefill<PrefillD128<DType::f16, Scores::modified>>")
+quire_add_variants(sm90/flash_attention/prefill d192_modified
+  INCLUDES common/mma/wgmma_odd_shapes.cuh common/prefill_attention/variants.h sm90/flash_attention/prefill/kernel.cuh
+  LAUNCHES
+  "launch_prefill<PrefillD192<DType::bf16, Scores::modified>>"
+  "launch_prefill<PrefillD192<DType::f16, Scores::modified>>")
+quire_add_variants(sm90/flash_attention/prefill d192_v128 INCLUDES ${flash_attention_prefill_headers} LAUNCHES
+  "launch_prefill<PrefillD192V128<DType::bf16, Scores::scaled>>"
+  "launch_prefill<PrefillD192V128<DType::bf16, Scores::modified>>"
+  "launch_prefill<PrefillD192V128<DType::f16, Scores::modified>>")
+quire_add_variants(sm90/flash_attention/prefill d256_modified INCLUDES ${flash_attention_prefill_headers} LAUNCHES
+  "launch_prefill<PrefillD256<DType::bf16, Scores::modified>>"
+  "launch_prefill<PrefillD256<DType::f16, Scores::modified>>")
+quire_add_variants(sm90/flash_attention/prefill d64 INCLUDES ${flash_attention_prefill_headers} LAUNCHES
+  "launch_prefill<PrefillD64<DType::bf16, Scores::scaled>>"
+  "launch_prefill<PrefillD64<DType::bf16, Scores::modified>>"
+  "launch_prefill<PrefillD64<DType::f16, Scores::modified>>"
+  "launch_prefill<PrefillD64E4m3<DType::bf16, Scores::modified>>")
+quire_add_variants(sm90/flash_attention/prefill d80_d112_modified
+  INCLUDES common/mma/wgmma_odd_shapes.cuh common/prefill_attention/variants.h sm90/flash_attention/prefill/kernel.cuh
+  LAUNCHES
+  "launch_prefill<PrefillD80<DType::bf16, Scores::modified>>"
+  "launch_prefill<PrefillD80<DType::f16, Scores::modified>>"
+  "launch_prefill<PrefillD112<DType::bf16, Scores::modified>>"
+  "launch_prefill<PrefillD112<DType::f16, Scores::modified>>")
+quire_add_variants(sm90/flash_attention/prefill d96 INCLUDES ${flash_attention_prefill_headers} LAUNCHES
+  "launch_prefill<PrefillD96<DType::bf16, Scores::scaled>>"
+  "launch_prefill<PrefillD96<DType::bf16, Scores::modified>>"
+  "launch_prefill<PrefillD96<DType::f16, Scores::modified>>")
+quire_add_variants(sm90/flash_attention/prefill e4m3_d128 INCLUDES ${flash_attention_prefill_headers} LAUNCHES
+  "launch_prefill<PrefillD128E4m3<DType::bf16, Scores::scaled>>"
+  "launch_prefill<PrefillD128E4m3<DType::bf16, Scores::modified>>")
+quire_add_variants(sm90/flash_attention/prefill fp8
+  INCLUDES common/prefill_attention/variants.h sm90/flash_attention/prefill/fp8/launch_fp8.cuh
+  LAUNCHES
+  "launch_fp8<Fp8D128<DType::bf16, Scores::scaled>>"
+  "launch_fp8<Fp8D192V128<DType::bf16, Scores::scaled>>"
+  "launch_transposing<Fp8D192V128<DType::bf16, Scores::scaled>>")
+
+# Packed int4, few tokens.
+quire_launch_parameters(launch_few_tokens "const FewTokensParams&" "const FewTokensLaunch&")
+quire_add_variants(sm90/fused_qkv_matmul/int4/few_tokens quarters
+  INCLUDES sm90/fused_qkv_matmul/int4/few_tokens/kernel.cuh
+  LAUNCHES
+  "launch_few_tokens<FewTokens<DType::bf16, 8>>"
+  "launch_few_tokens<FewTokens<DType::bf16, 16>>"
+  "launch_few_tokens<FewTokens<DType::f16, 8>>"
+  "launch_few_tokens<FewTokens<DType::f16, 16>>")
+
+# Packed int4.
+quire_launch_parameters(launch_int4 "const Int4Params&" "const Int4Grid&" "cudaStream_t")
+set(fused_qkv_matmul_int4_headers sm90/fused_qkv_matmul/int4/config.h sm90/fused_qkv_matmul/int4/kernel.cuh)
+quire_add_variants(sm90/fused_qkv_matmul/int4 n128_t64 INCLUDES ${fused_qkv_matmul_int4_headers} LAUNCHES
+  "launch_int4<Int4N128T64<DType::bf16>>"
+  "launch_int4<Int4N128T64<DType::f16>>")
+quire_add_variants(sm90/fused_qkv_matmul/int4 n256_t64 INCLUDES ${fused_qkv_matmul_int4_headers} LAUNCHES
+  "launch_int4<Int4N256T64<DType::bf16>>"
+  "launch_int4<Int4N256T64<DType::f16>>")
+quire_add_variants(sm90/fused_qkv_matmul/int4 n64_t16 INCLUDES ${fused_qkv_matmul_int4_headers} LAUNCHES
+  "launch_int4<Int4N64T16<DType::bf16>>"
+  "launch_int4<Int4N64T16<DType::f16>>")
+quire_add_variants(sm90/fused_qkv_matmul/int4 n64_t32 INCLUDES ${fused_qkv_matmul_int4_headers} LAUNCHES
+  "launch_int4<Int4N64T32<DType::bf16>>"
+  "launch_int4<Int4N64T32<DType::f16>>")
+quire_add_variants(sm90/fused_qkv_matmul/int4 n64_t64 INCLUDES ${fused_qkv_matmul_int4_headers} LAUNCHES
+  "launch_int4<Int4N64T64<DType::bf16>>"
+  "launch_int4<Int4N64T64<DType::f16>>")
+
+# Projections.
+quire_launch_parameters(launch_tile "const TileParams&" "const TileLaunch&")
+set(fused_qkv_matmul_headers common/matmul/variants.h sm90/fused_qkv_matmul/launch_tile.cuh)
+quire_add_variants(sm90/fused_qkv_matmul codes_n128
+  INCLUDES common/matmul/quantized_kv_epilogue.cuh common/matmul/variants.h sm90/fused_qkv_matmul/launch_tile.cuh
+  LAUNCHES
+  "launch_tile<CodesN128<DType::bf16>>"
+  "launch_tile<CodesN128<DType::f16>>"
+  "launch_tile<CodesN128<DType::fp8_e4m3, Scaling::blocks>>"
+  "launch_tile<CodesN128<DType::fp8_e4m3, Scaling::rows>>")
+quire_add_variants(sm90/fused_qkv_matmul codes_n128_t128
+  INCLUDES common/matmul/quantized_kv_epilogue.cuh common/matmul/variants.h sm90/fused_qkv_matmul/launch_tile.cuh
+  LAUNCHES
+  "launch_tile<CodesN128T128<DType::bf16>>"
+  "launch_tile<CodesN128T128<DType::f16>>"
+  "launch_tile<CodesN128T128<DType::fp8_e4m3, Scaling::blocks>>"
+  "launch_tile<CodesN128T128<DType::fp8_e4m3, Scaling::rows>>")
+quire_add_variants(sm90/fused_qkv_matmul codes_n128_t64
+  INCLUDES common/matmul/quantized_kv_epilogue.cuh common/matmul/variants.h sm90/fused_qkv_matmul/launch_tile.cuh
+  LAUNCHES
+  "launch_tile<CodesN128T64<DType::bf16>>"
+  "launch_tile<CodesN128T64<DType::f16>>"
+  "launch_tile<CodesN128T64<DType::fp8_e4m3, Scaling::blocks>>"
+  "launch_tile<CodesN128T64<DType::fp8_e4m3, Scaling::rows>>")
+quire_add_variants(sm90/fused_qkv_matmul codes_n192
+  INCLUDES common/matmul/quantized_kv_epilogue.cuh common/matmul/variants.h sm90/fused_qkv_matmul/launch_tile.cuh
+  LAUNCHES
+  "launch_tile<CodesN192<DType::bf16>>"
+  "launch_tile<CodesN192<DType::f16>>"
+  "launch_tile<CodesN192<DType::fp8_e4m3, Scaling::blocks>>"
+  "launch_tile<CodesN192<DType::fp8_e4m3, Scaling::rows>>")
+quire_add_variants(sm90/fused_qkv_matmul codes_n256
+  INCLUDES common/matmul/quantized_kv_epilogue.cuh common/matmul/variants.h sm90/fused_qkv_matmul/launch_tile.cuh
+  LAUNCHES
+  "launch_tile<CodesN256<DType::bf16>>"
+  "launch_tile<CodesN256<DType::f16>>")
+quire_add_variants(sm90/fused_qkv_matmul codes_n64_t128
+  INCLUDES common/matmul/quantized_kv_epilogue.cuh common/matmul/variants.h sm90/fused_qkv_matmul/launch_tile.cuh
+  LAUNCHES
+  "launch_tile<CodesN64T128<DType::bf16>>"
+  "launch_tile<CodesN64T128<DType::f16>>"
+  "launch_tile<CodesN64T128<DType::fp8_e4m3, Scaling::blocks>>"
+  "launch_tile<CodesN64T128<DType::fp8_e4m3, Scaling::rows>>")
+quire_add_variants(sm90/fused_qkv_matmul codes_n64_t64
+  INCLUDES common/matmul/quantized_kv_epilogue.cuh common/matmul/variants.h sm90/fused_qkv_matmul/launch_tile.cuh
+  LAUNCHES
+  "launch_tile<CodesN64T64<DType::bf16>>"
+  "launch_tile<CodesN64T64<DType::f16>>"
+  "launch_tile<CodesN64T64<DType::fp8_e4m3, Scaling::blocks>>"
+  "launch_tile<CodesN64T64<DType::fp8_e4m3, Scaling::rows>>")
+quire_add_variants(sm90/fused_qkv_matmul n160
+  INCLUDES common/matmul/variants.h common/mma/wgmma_odd_shapes.cuh sm90/fused_qkv_matmul/launch_tile.cuh
+  LAUNCHES
+  "launch_tile<TileN160<DType::bf16>>"
+  "launch_tile<TileN160<DType::f16>>"
+  "launch_tile<TileN160<DType::fp8_e4m3, Scaling::blocks>>"
+  "launch_tile<TileN160<DType::fp8_e4m3, Scaling::rows>>")
+quire_add_variants(sm90/fused_qkv_matmul n192 INCLUDES ${fused_qkv_matmul_headers} LAUNCHES
+  "launch_tile<TileN192<DType::bf16>>"
+  "launch_tile<TileN192<DType::f16>>"
+  "launch_tile<TileN192<DType::f32>>"
+  "launch_tile<TileN192<DType::fp8_e4m3, Scaling::blocks>>"
+  "launch_tile<TileN192<DType::fp8_e4m3, Scaling::rows>>")
+quire_add_variants(sm90/fused_qkv_matmul n256
+  INCLUDES common/matmul/variants.h sm90/fused_qkv_matmul/launch_tile.cuh sm90/fused_qkv_matmul/launch_tile.h
+  LAUNCHES
+  "launch_tile<WholeTilesOnly<TileN256<DType::bf16>>>"
+  "launch_tile<WholeTilesOnly<TileN256<DType::f16>>>"
+  "launch_tile<WholeTilesOnly<TileN256FastAccum>>"
+  "launch_tile<TileN256<DType::f32>>"
+  "launch_tile<WholeTilesOnly<TileN256<DType::fp8_e4m3, Scaling::blocks>>>")
+quire_add_variants(sm90/fused_qkv_matmul n256_tail INCLUDES ${fused_qkv_matmul_headers} LAUNCHES
+  "launch_tile<TileN256<DType::bf16>>"
+  "launch_tile<TileN256<DType::f16>>"
+  "launch_tile<TileN256FastAccum>"
+  "launch_tile<TileN256<DType::fp8_e4m3, Scaling::blocks>>")
+quire_add_variants(sm90/fused_qkv_matmul n64_t128 INCLUDES ${fused_qkv_matmul_headers} LAUNCHES
+  "launch_tile<TileN64T128<DType::bf16>>"
+  "launch_tile<TileN64T128<DType::f16>>"
+  "launch_tile<TileN64T128<DType::f32>>"
+  "launch_tile<TileN64T128<DType::fp8_e4m3, Scaling::blocks>>"
+  "launch_tile<TileN64T128<DType::fp8_e4m3, Scaling::rows>>")
+quire_add_variants(sm90/fused_qkv_matmul n64_t16 INCLUDES ${fused_qkv_matmul_headers} LAUNCHES
+  "launch_tile<TileN64T16<DType::bf16>>"
+  "launch_tile<TileN64T16<DType::f16>>"
+  "launch_tile<TileN64T16<DType::f32>>"
+  "launch_tile<TileN64T16<DType::fp8_e4m3, Scaling::blocks>>"
+  "launch_tile<TileN64T16<DType::fp8_e4m3, Scaling::rows>>")
+quire_add_variants(sm90/fused_qkv_matmul n64_t64 INCLUDES ${fused_qkv_matmul_headers} LAUNCHES
+  "launch_tile<TileN64T64<DType::bf16>>"
+  "launch_tile<TileN64T64<DType::f16>>"
+  "launch_tile<TileN64T64<DType::f32>>"
+  "launch_tile<TileN64T64<DType::fp8_e4m3, Scaling::blocks>>"
+  "launch_tile<TileN64T64<DType::fp8_e4m3, Scaling::rows>>")
+quire_add_variants(sm90/fused_qkv_matmul n96 INCLUDES ${fused_qkv_matmul_headers} LAUNCHES
+  "launch_tile<TileN96<DType::bf16>>"
+  "launch_tile<TileN96<DType::f16>>"
+  "launch_tile<TileN96<DType::f32>>"
+  "launch_tile<TileN96<DType::fp8_e4m3, Scaling::blocks>>"
+  "launch_tile<TileN96<DType::fp8_e4m3, Scaling::rows>>")
+quire_add_variants(sm90/fused_qkv_matmul n96_t128 INCLUDES ${fused_qkv_matmul_headers} LAUNCHES
+  "launch_tile<TileN96T128<DType::bf16>>"
+  "launch_tile<TileN96T128<DType::f16>>"
+  "launch_tile<TileN96T128<DType::f32>>"
+  "launch_tile<TileN96T128<DType::fp8_e4m3, Scaling::blocks>>"
+  "launch_tile<TileN96T128<DType::fp8_e4m3, Scaling::rows>>")
+quire_add_variants(sm90/fused_qkv_matmul n96_t64 INCLUDES ${fused_qkv_matmul_headers} LAUNCHES
+  "launch_tile<TileN96T64<DType::bf16>>"
+  "launch_tile<TileN96T64<DType::f16>>"
+  "launch_tile<TileN96T64<DType::f32>>"
+  "launch_tile<TileN96T64<DType::fp8_e4m3, Scaling::blocks>>"
+  "launch_tile<TileN96T64<DType::fp8_e4m3, Scaling::rows>>")
+
+# The indexer, a row to a cluster.
+quire_launch_parameters(launch_index_cluster "const IndexParams&" "const ClusterShape&" "cudaStream_t")
+set(mla_indexer_cluster_headers sm90/mla_indexer/cluster/kernel.cuh)
+quire_add_variants(sm90/mla_indexer/cluster h32_h64 INCLUDES ${mla_indexer_cluster_headers} LAUNCHES
+  "launch_index_cluster<IndexRow<32, 128>>"
+  "launch_index_cluster<IndexRow<32, 64>>"
+  "launch_index_cluster<IndexRow<64, 128>>"
+  "launch_index_cluster<IndexRow<64, 64>>")
+quire_add_variants(sm90/mla_indexer/cluster h8_h16 INCLUDES ${mla_indexer_cluster_headers} LAUNCHES
+  "launch_index_cluster<IndexRow<8, 128>>"
+  "launch_index_cluster<IndexRow<8, 64>>"
+  "launch_index_cluster<IndexRow<16, 128>>"
+  "launch_index_cluster<IndexRow<16, 64>>")
+
+# The indexer, a row to a group of CTAs.
+quire_launch_parameters(launch_index_group "const IndexParams&" "const GroupBoard&" "const GroupShape&" "cudaStream_t")
+set(mla_indexer_group_headers sm90/mla_indexer/group/kernel.cuh)
+quire_add_variants(sm90/mla_indexer/group h32_h64 INCLUDES ${mla_indexer_group_headers} LAUNCHES
+  "launch_index_group<IndexGroup<32, 128>>"
+  "launch_index_group<IndexGroup<32, 64>>"
+  "launch_index_group<IndexGroup<64, 128>>"
+  "launch_index_group<IndexGroup<64, 64>>")
+quire_add_variants(sm90/mla_indexer/group h8_h16 INCLUDES ${mla_indexer_group_headers} LAUNCHES
+  "launch_index_group<IndexGroup<8, 128>>"
+  "launch_index_group<IndexGroup<8, 64>>"
+  "launch_index_group<IndexGroup<16, 128>>"
+  "launch_index_group<IndexGroup<16, 64>>")
+
+# The indexer, tiles.
+quire_launch_parameters(launch_index "const IndexParams&" "cudaStream_t")
+set(mla_indexer_headers sm90/mla_indexer/kernel.cuh sm90/mla_indexer/variants.h)
+quire_add_variants(sm90/mla_indexer h16 INCLUDES ${mla_indexer_headers} LAUNCHES
+  "launch_index<IndexOne<16, 128>>"
+  "launch_index<IndexTwo<16, 128>>"
+  "launch_index<IndexOne<16, 64>>"
+  "launch_index<IndexTwo<16, 64>>")
+quire_add_variants(sm90/mla_indexer h32 INCLUDES ${mla_indexer_headers} LAUNCHES
+  "launch_index<IndexOne<32, 128>>"
+  "launch_index<IndexTwo<32, 128>>"
+  "launch_index<IndexOne<32, 64>>"
+  "launch_index<IndexTwo<32, 64>>")
+quire_add_variants(sm90/mla_indexer h4_h8 INCLUDES ${mla_indexer_headers} LAUNCHES
+  "launch_index<IndexTwo<4, 128>>"
+  "launch_index<IndexTwo<4, 64>>"
+  "launch_index<IndexOne<8, 128>>"
+  "launch_index<IndexTwo<8, 128>>"
+  "launch_index<IndexOne<8, 64>>"
+  "launch_index<IndexTwo<8, 64>>")
+quire_add_variants(sm90/mla_indexer h64 INCLUDES ${mla_indexer_headers} LAUNCHES
+  "launch_index<IndexOne<64, 128>>"
+  "launch_index<IndexTwo<64, 128>>"
+  "launch_index<IndexOne<64, 64>>"
+  "launch_index<IndexTwo<64, 64>>")
+
+# The MLA prefill branch.
+quire_launch_parameters(launch_fp8_attention "const PrefillParams&" "const ProjectedKeys&" "const PrefillLaunch&")
+quire_launch_parameters(launch_projected "const PrefillParams&" "const ProjectedKeys&" "const PrefillLaunch&")
+quire_launch_parameters(launch_projection "const TileParams&" "const std::int32_t*" "const TileLaunch&")
+set(mla_prefill_headers sm90/mla_prefill/projected_source.cuh)
+quire_add_variants(sm90/mla_prefill fp8_bf16 INCLUDES sm90/mla_prefill/fp8/fp8_source.cuh LAUNCHES
+  "launch_fp8_attention<Fp8Attention<DType::bf16>>")
+quire_add_variants(sm90/mla_prefill modified INCLUDES ${mla_prefill_headers} LAUNCHES
+  "launch_projected<ProjectedAttention<DType::bf16, Scores::modified>>"
+  "launch_projected<ProjectedAttention<DType::f16, Scores::modified>>")
+quire_add_variants(sm90/mla_prefill project INCLUDES sm90/mla_prefill/launch_projection.cuh LAUNCHES
+  "launch_projection<ProjectBf16>"
+  "launch_projection<ProjectF16>"
+  "launch_projection<ProjectFp8>")
+quire_add_variants(sm90/mla_prefill scaled INCLUDES ${mla_prefill_headers} LAUNCHES
+  "launch_projected<ProjectedAttention<DType::bf16, Scores::scaled>>"
+  "launch_projected<ProjectedAttention<DType::f16, Scores::scaled>>")
+
+# Sparse MLA, fp8 products.
+quire_launch_parameters(launch_sparse_fp8 "const SparseParams&" "int" "cudaStream_t")
+quire_add_variants(sm90/sparse_mla/fp8 few_heads
+  INCLUDES sm90/sparse_mla/fp8/kernel.cuh sm90/sparse_mla/variants.h
+  LAUNCHES
+  "launch_sparse_fp8<SparseFp8Heads16>"
+  "launch_sparse_fp8<SparseFp8Heads32>")
+
+# Sparse MLA.
+quire_launch_parameters(launch_sparse_tiles "const SparseParams&" "int" "cudaStream_t")
+set(sparse_mla_headers sm90/sparse_mla/kernel.cuh sm90/sparse_mla/variants.h)
+quire_add_variants(sm90/sparse_mla bf16 INCLUDES ${sparse_mla_headers} LAUNCHES
+  "launch_sparse_tiles<SparseBf16>")
+quire_add_variants(sm90/sparse_mla fp8 INCLUDES ${sparse_mla_headers} LAUNCHES
+  "launch_sparse_tiles<SparseFp8>"
+  "launch_sparse_tiles<SparseFp8Pair>")
