@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The border between host code and one compiled kernel: src/cuda/variants.cmake instantiate it.
+// The border between host code and one compiled kernel: src/cuda/variants.cmake instantiates it.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -67,7 +67,7 @@ struct IndexParams {
   int parts = 0;  // CTAs that score
 };
 
-// The border between host code and one compiled kernel: src/cuda/variants.cmake instantiate it.
+// The border between host code and one compiled kernel: src/cuda/variants.cmake instantiates it.
 
 template <typename Variant> void launch_index(const IndexParams& params, cudaStream_t stream);
 

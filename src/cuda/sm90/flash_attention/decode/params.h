@@ -96,7 +96,7 @@ struct DecodeParams {
   DecodePieces pieces{};
 };
 
-// The border between host code and one compiled kernel: src/cuda/variants.cmake instantiate it.
+// The border between host code and one compiled kernel: src/cuda/variants.cmake instantiates it.
 
 template <typename Variant> void launch_decode(const DecodeParams& params, cudaStream_t stream);
 

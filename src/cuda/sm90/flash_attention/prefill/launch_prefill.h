@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The border between host code and one compiled kernel: src/cuda/variants.cmake instantiate it.
+// The border between host code and one compiled kernel: src/cuda/variants.cmake instantiates it.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -52,7 +52,7 @@ struct DequantizedKeys {
   }
 };
 
-// The border between host code and one compiled kernel: src/cuda/variants.cmake instantiate it.
+// The border between host code and one compiled kernel: src/cuda/variants.cmake instantiates it.
 
 template <typename Variant>
 void launch_dequantizing(const PrefillParams& params, const DequantizedKeys& keys,
@@ -75,13 +75,13 @@ struct TransposedKeys {
   }
 };
 
-// The border between host code and one compiled kernel: src/cuda/variants.cmake instantiate it.
+// The border between host code and one compiled kernel: src/cuda/variants.cmake instantiates it.
 
 template <typename Variant>
 void launch_fp8(const PrefillParams& params, const TransposedKeys& keys,
                 const PrefillLaunch& launch);
 
-// The border between host code and one compiled kernel: src/cuda/variants.cmake instantiate it.
+// The border between host code and one compiled kernel: src/cuda/variants.cmake instantiates it.
 
 template <typename Variant>
 void launch_transposing(const PrefillParams& params, const PagedKeys& keys,

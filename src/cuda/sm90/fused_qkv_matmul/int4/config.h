@@ -79,7 +79,7 @@ struct Int4Params {
   bool overlaps_previous = false;  // as in Context
 };
 
-// The border between host code and one compiled kernel: src/cuda/variants.cmake instantiate it.
+// The border between host code and one compiled kernel: src/cuda/variants.cmake instantiates it.
 
 struct Int4Grid {
   int columns = 0;  // blocks along the columns of Y

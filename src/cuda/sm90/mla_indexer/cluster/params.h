@@ -18,7 +18,7 @@ struct ClusterShape {
 };
 
 // The border between host code and one compiled kernel that takes whole rows: src/cuda/variants.cmake
-// instantiate it.
+// instantiates it.
 
 template <typename Variant>
 void launch_index_cluster(const IndexParams& params, const ClusterShape& shape,

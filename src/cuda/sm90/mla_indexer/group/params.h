@@ -34,7 +34,7 @@ struct GroupBoard {
 };
 
 // The border between host code and one compiled kernel whose rows are groups': src/cuda/variants.cmake
-// instantiate it.
+// instantiates it.
 
 template <typename Variant>
 void launch_index_group(const IndexParams& params, const GroupBoard& board, const GroupShape& shape,

@@ -38,7 +38,7 @@ struct FewTokensParams {
   int stage_bytes = 0;
 };
 
-// The border between host code and one compiled kernel: src/cuda/variants.cmake instantiate it.
+// The border between host code and one compiled kernel: src/cuda/variants.cmake instantiates it.
 
 struct FewTokensLaunch {
   int blocks = 0;
