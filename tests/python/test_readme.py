@@ -42,10 +42,14 @@ def test_the_engines_snippets_run():
     torch = pytest.importorskip("torch")
     torch.manual_seed(7)
     names: dict = {}
-    call, operator = blocks("python", "docs/engine.md")
+    call, planned, operator = blocks("python", "docs/engine.md")
     exec(compile(call, "docs/engine.md", "exec"), names)
     assert names["out"].shape == (4, 8, 128)
     assert (names["out"] == 0).all()  # the mean of V rows that are zero
+
+    exec(compile(planned, "docs/engine.md", "exec"), names)
+    assert names["out"].shape == (4, 8, 128)
+    assert (names["out"] == 0).all()
 
     exec(compile(operator, "docs/engine.md", "exec"), names)
     cache = names["cache"]
