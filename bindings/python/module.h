@@ -106,10 +106,14 @@ template <typename Args> class PreparedCallOf final : public PreparedCall {
   const Plan& plan() const override { return prepared_.plan(); }
 
   void run(const Context& context, nanobind::handle changed) const override {
-    if (changed.is_none()) return launch(args_, context);
-    const nanobind::dict arguments = with_changes(op_, arguments_, changed);
-    ArgumentReader reader(op_, arguments, context.stream, &reader_);
-    launch(read_(reader), context);
+    try {
+      if (changed.is_none()) return launch(args_, context);
+      const nanobind::dict arguments = with_changes(op_, arguments_, changed);
+      ArgumentReader reader(op_, arguments, context.stream, &reader_);
+      launch(read_(reader), context);
+    } catch (const Error& error) {
+      throw in_python(error, arguments_);
+    }
   }
 
  private:

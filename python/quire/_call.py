@@ -189,22 +189,18 @@ class PreparedCall:
     """A call of an op whose kernel was chosen ahead; `quire.plan` makes it."""
 
     def __init__(self, op: str, like: Array, arguments: dict[str, Any]) -> None:
-        options = _options.get()
-        self._options = options
         self._like = like
-        self._stream = options.stream
         self._arguments = arguments
         self._call = getattr(_quire, "prepare_" + op)(context(like), arguments)
         plan = self._call.plan
         if not plan:
             # The op itself says why not.
             getattr(_quire, op)(context(like), None, arguments)
+        options = _options.get()
         workspace = options.workspace
         if workspace is None and plan.workspace_bytes > 0 and is_on_gpu(like):
             workspace = empty(like, (plan.workspace_bytes,), "u8")
-        self._workspace = workspace
-        self._span = (0, 0) if workspace is None else _workspace_for(like, workspace)
-        self._contexts: dict[int, _quire.Context] = {}
+        self._options = replace(options, workspace=workspace, contexts={})
         self._result: Any = None
         self._returned: list[str | None] = []
 
@@ -222,10 +218,7 @@ class PreparedCall:
 
     def __call__(self, **changed: Any) -> Any:
         """Run the op, with these arguments in place of those that were planned; returns what the op returns."""
-        stream = current_stream(self._like) if self._stream is None else self._stream
-        context = self._contexts.get(stream)
-        if context is None:
-            context = self._contexts[stream] = self._options.context(stream, self._span)
+        context = self._options.context_for(self._like)
         if not changed:
             self._call.run(context, None)
             return self._result

@@ -57,4 +57,12 @@ template <typename Args> class PlainKernel final : public Kernel<Args> {
   std::int64_t workspace_bytes_;
 };
 
+// The `prepare` of a candidate whose kernel is the same for every problem.
+template <typename Problem, typename Args>
+std::function<KernelPtr<Args>(const Problem&)> always(typename PlainKernel<Args>::Run run) {
+  return [run = std::move(run)](const Problem&) {
+    return std::make_unique<const PlainKernel<Args>>(run);
+  };
+}
+
 }  // namespace quire

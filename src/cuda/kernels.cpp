@@ -47,11 +47,10 @@ Candidate<Problem, Args> planned(std::string_view kernel, std::string_view takes
 template <typename Problem, typename Args>
 Candidate<Problem, Args> plain(std::string_view kernel, std::string_view takes,
                                Refuse<Problem> refuse, void (*run)(const Args&, const Context&)) {
-  return {
-      .kernel = std::string(kernel),
-      .takes = std::string(takes),
-      .refuse = refuse,
-      .prepare = [run](const Problem&) { return std::make_unique<const PlainKernel<Args>>(run); }};
+  return {.kernel = std::string(kernel),
+          .takes = std::string(takes),
+          .refuse = refuse,
+          .prepare = always<Problem, Args>(run)};
 }
 
 }  // namespace

@@ -50,29 +50,25 @@ Candidates<Problem, Args> list_candidates(const std::string& op, Backends<Proble
     const auto run = [run = from.run_on_cpu, target](const Args& args, const Context& context) {
       run(args, context, target);
     };
-    list.push_back(
-        {.kernel = "cpu/" + std::string(cpu::name(target)) + "/" + op,
-         .takes = "any valid problem on a cpu with the target's instructions",
-         .refuse =
-             [refuse = from.refuse_on_cpu, target](const Problem& problem) {
-               std::string reason = refuse_off_host(problem.device);
-               if (reason.empty()) reason = cpu::why_not(target);
-               return reason.empty() && refuse ? refuse(problem, target) : reason;
-             },
-         .prepare =
-             [run](const Problem&) { return std::make_unique<const PlainKernel<Args>>(run); }});
+    list.push_back({.kernel = "cpu/" + std::string(cpu::name(target)) + "/" + op,
+                    .takes = "any valid problem on a cpu with the target's instructions",
+                    .refuse =
+                        [refuse = from.refuse_on_cpu, target](const Problem& problem) {
+                          std::string reason = refuse_off_host(problem.device);
+                          if (reason.empty()) reason = cpu::why_not(target);
+                          return reason.empty() && refuse ? refuse(problem, target) : reason;
+                        },
+                    .prepare = always<Problem, Args>(run)});
   }
   const auto run = [run = from.run_reference](const Args& args, const Context&) { run(args); };
-  list.push_back(
-      {.kernel = "reference/" + op,
-       .takes = "any valid problem on cpu",
-       .refuse =
-           [refuse = from.refuse_reference](const Problem& problem) {
-             std::string reason = refuse ? refuse(problem) : "";
-             return reason.empty() ? refuse_off_host(problem.device) : reason;
-           },
-       .prepare =
-           [run](const Problem&) { return std::make_unique<const PlainKernel<Args>>(run); }});
+  list.push_back({.kernel = "reference/" + op,
+                  .takes = "any valid problem on cpu",
+                  .refuse =
+                      [refuse = from.refuse_reference](const Problem& problem) {
+                        std::string reason = refuse ? refuse(problem) : "";
+                        return reason.empty() ? refuse_off_host(problem.device) : reason;
+                      },
+                  .prepare = always<Problem, Args>(run)});
   return list;
 }
 

@@ -135,3 +135,11 @@ def test_ops_that_return_one_of_their_arguments_or_nothing():
     states, lses = np.ones((2, 3, 4, 8), np.float32), np.zeros((2, 3, 4), np.float32)
     merge = quire.plan("merge_states", states, lses)
     assert merge().shape == (3, 4, 8)
+
+
+def test_errors_of_a_planned_call_name_pythons_arguments():
+    q, offsets, cache = problem()
+    step = quire.plan("flash_attention", q, offsets, cache, 0)
+    with pytest.raises(ValueError, match="flash_attention: 'layer'") as caught:
+        step(layer=7)
+    assert caught.value.argument == "layer"
