@@ -10,11 +10,12 @@ inline constexpr double kExactLog2E = 1.4426950408889634;
 inline constexpr float kLog2E = 1.4426950408889634f;
 
 // Minimax polynomials of 2^r, relative error below 2e-7 and 2e-9 (8e-8 as evaluated in f32), for r in
-// [-1/2, 1/2] or, where the processor splits a number into floor and rest, in [0, 1] with 2^0 = 1.
+// [-1/2, 1/2] or, where the processor splits a number into floor and rest, in [0, 1] with 2^0 = 1. The first of those is
+// 2 at 1 as well: the rest of a number just below 0 is rounded to 1, and its power must be 1.
 #if defined(__AVX512DQ__)
 struct Bf16Exponential {
-  static constexpr float kCoefficients[] = {1.0f,          0.693151295f,   0.240164444f,
-                                            0.0557999127f, 0.00901703071f, 0.00186713005f};
+  static constexpr float kCoefficients[] = {1.0f,          0.693151712f,   0.240159318f,
+                                            0.0558186732f, 0.00899099465f, 0.00187931862f};
 };
 struct F32Exponential {
   static constexpr float kCoefficients[] = {1.0f,           0.693147004f,   0.24022983f,

@@ -44,9 +44,16 @@ inline void store_scaled(float* values, std::int64_t count, float factor, DType 
   narrow_row(dtype, values + done, count - done, out + bytes_for(dtype, done));
 }
 
+// Of a row's weights. `rounded`: as they were multiplied with V. Where one weight outweighs all others, rounding it in
+// the product alone would leave its error in the output; where the LSE comes from, nothing is rounded.
+struct WeightSum {
+  float exact;
+  float rounded;
+};
+
 // out [width] is used up. maximum: in units of the natural log, -inf if no key was seen, or none that weighs
 // anything; out may be null then.
-inline void finish_row(const QueryRow& row, float* out, double maximum, float sum,
+inline void finish_row(const QueryRow& row, float* out, double maximum, const WeightSum& sum,
                        std::int64_t width, DType out_dtype) {
   if (maximum == -kInfinity) {
     if (row.lse != nullptr) *row.lse = row.sink;
@@ -57,9 +64,12 @@ inline void finish_row(const QueryRow& row, float* out, double maximum, float su
   const double offset = row.slope == 0.0f ? 0.0
                                           : static_cast<double>(row.slope) *
                                                 static_cast<double>(row.slope_base - row.position);
-  const Denominator denominator = denominator_of(maximum, sum, row.sink - offset);
+  Denominator denominator = denominator_of(maximum, sum.exact, row.sink - offset);
   if (row.lse != nullptr) {
     *row.lse = static_cast<float>(denominator.top + __builtin_log(denominator.sum) + offset);
+  }
+  if (sum.rounded != sum.exact) {
+    denominator = denominator_of(maximum, sum.rounded, row.sink - offset);
   }
   const auto factor = static_cast<float>(denominator.weight / denominator.sum);
   store_scaled(out, width, factor, out_dtype, row.out);
@@ -74,7 +84,7 @@ inline void merge_row(const MergeItem& item, std::int64_t row, float* out) {
     if (maximum > top || maximum != maximum) top = maximum;  // once NaN, it stays
   }
   if (top == -kInfinity) {
-    finish_row(item.rows[row], nullptr, top, 0.0f, item.value_width, item.out_dtype);
+    finish_row(item.rows[row], nullptr, top, {}, item.value_width, item.out_dtype);
     return;
   }
   fill_zero(out, 0, static_cast<int>(item.value_width));
@@ -87,7 +97,8 @@ inline void merge_row(const MergeItem& item, std::int64_t row, float* out) {
     for (std::int64_t i = 0; i < item.value_width; ++i) out[i] += part[i] * weight;
     sum += states.sum[index] * weight;
   }
-  finish_row(item.rows[row], out, top, sum, item.value_width, item.out_dtype);
+  finish_row(item.rows[row], out, top, {.exact = sum, .rounded = sum}, item.value_width,
+             item.out_dtype);
 }
 
 }  // namespace quire::cpu::QUIRE_CPU_TARGET

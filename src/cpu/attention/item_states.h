@@ -12,6 +12,7 @@ inline void clear_states(const AttentionItem& item, const Workspace<Engine>& spa
   const std::int64_t rows = item.num_heads * space.padded_rows;
   for (std::int64_t i = 0; i < rows + kF32Lanes; ++i) space.maxima[i] = -kInfinity;
   for (std::int64_t i = 0; i < rows * kF32Lanes; ++i) space.sums[i] = 0.0f;
+  for (std::int64_t i = 0; i < rows * kF32Lanes; ++i) space.rounded_sums[i] = 0.0f;
   for (std::int64_t i = 0; i < item.num_heads * space.blocks; ++i) space.started[i] = false;
 }
 
@@ -23,30 +24,38 @@ template <typename Engine> struct NaturalMaximum {
   }
 };
 
+inline float sum_of_lanes(const float* sums) {
+  const F32Tag f32;
+  return hn::GetLane(hn::SumOfLanes(f32, hn::LoadU(f32, sums)));
+}
+
 // The result of a row, or its state where the item has only some of its keys.
 template <typename Engine>
 inline void end_row(const AttentionItem& item, const Workspace<Engine>& space, std::int64_t head,
                     std::int64_t row) {
   const std::int64_t from = space.state(head, row);
-  const F32Tag f32;
-  const F32Vector sums = hn::LoadU(f32, space.sums + from * kF32Lanes);
-  const float sum = hn::GetLane(hn::SumOfLanes(f32, sums));
+  const WeightSum sum{.exact = sum_of_lanes(space.sums + from * kF32Lanes),
+                      .rounded = sum_of_lanes(space.rounded_sums + from * kF32Lanes)};
   float* out = space.has_started(head, row) ? space.outs + from * space.out_stride : nullptr;
   const std::int64_t to = head * item.rows_per_head + row;
   // A NaN score leaves no trace in a maximum, but it does in the sum.
-  const float known = sum == sum ? space.maxima[from] : sum;
+  const float known = sum.exact == sum.exact ? space.maxima[from] : sum.exact;
   const double maximum = NaturalMaximum<Engine>::of(item.score, item.rows[to], known);
   if (item.states.out == nullptr) {
     finish_row(item.rows[to], out, maximum, sum, item.value_width, item.out_dtype);
     return;
   }
   item.states.maximum[to] = maximum;
-  item.states.sum[to] = sum;
+  item.states.sum[to] = sum.exact;
   float* state_out = item.states.out + to * item.value_width;
   if (out == nullptr) {
     fill_zero(state_out, 0, static_cast<int>(item.value_width));
   } else {
     __builtin_memcpy(state_out, out, static_cast<std::size_t>(item.value_width) * sizeof(float));
+    // A state has one sum.
+    if (sum.rounded != sum.exact && sum.rounded > 0.0f) {
+      scale_values(state_out, item.value_width, sum.exact / sum.rounded);
+    }
   }
 }
 

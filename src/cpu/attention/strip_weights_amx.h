@@ -80,6 +80,7 @@ class StripWeigher {
   static constexpr int kGroupRows = 16;
   // Weights stay below 2^kSlack: far from what f32 and bf16 hold.
   static constexpr float kSlack = 8.0f;
+  static constexpr short kBf16One = 0x3f80;
 
   int group_rows() const {
     const int left = pair_->count - first_row_;
@@ -114,8 +115,17 @@ class StripWeigher {
     const F32Vector right =
         exp2_vector<Bf16Exponential>(hn::MulSub(hn::Load(f32, scores + 16), factor, shift));
     hn::Store(hn::Add(hn::Load(f32, sums), hn::Add(left, right)), f32, sums);
-    _mm512_store_si512(weights,
-                       reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(right.raw, left.raw)));
+    store_weights(state, left, right, weights);
+  }
+
+  // Rounds the weights, and adds them up as the product with V will see them.
+  HWY_INLINE void store_weights(std::int64_t state, F32Vector left, F32Vector right,
+                                std::uint16_t* weights) const {
+    const __m512bh rounded = _mm512_cvtne2ps_pbh(right.raw, left.raw);
+    const auto ones = reinterpret_cast<__m512bh>(_mm512_set1_epi16(kBf16One));
+    float* sums = space_.rounded_sums + state * kF32Lanes;
+    _mm512_store_ps(sums, _mm512_dpbf16_ps(_mm512_load_ps(sums), rounded, ones));
+    _mm512_store_si512(weights, reinterpret_cast<__m512i>(rounded));
   }
 
   // Row by row, so that one beyond kFarMaximum changes nothing in those beside it.
@@ -139,8 +149,7 @@ class StripWeigher {
     const F32Vector left = exp2_vector<Bf16Exponential>(exponents(hn::Load(f32, scores)));
     const F32Vector right = exp2_vector<Bf16Exponential>(exponents(hn::Load(f32, scores + 16)));
     hn::Store(hn::Add(hn::Load(f32, sums), hn::Add(left, right)), f32, sums);
-    _mm512_store_si512(weights,
-                       reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(right.raw, left.raw)));
+    store_weights(state, left, right, weights);
   }
 
   std::uint16_t* weights_of(int row, int strip) const {
@@ -244,6 +253,7 @@ class StripWeigher {
   void rescale_row(int row, float decay) const {
     const std::int64_t state = pair_->state + row;
     scale_values(space_.sums + state * kF32Lanes, kF32Lanes, decay);
+    scale_values(space_.rounded_sums + state * kF32Lanes, kF32Lanes, decay);
     if (*pair_->started) {
       scale_values(space_.outs + state * space_.out_stride, space_.value_columns, decay);
     }

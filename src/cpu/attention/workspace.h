@@ -37,6 +37,9 @@ template <typename Engine> struct Workspace {
   // Rows whose scores stand in the L1 cache together.
   static constexpr int kBlockRows = Engine::kRows < 32 ? 32 / Engine::kRows * Engine::kRows : 32;
   static constexpr int kBlocksAtOnce = 2;  // whose weights exist together
+  // Whether weights are summed up once more as they were rounded for the product with V: by an engine whose largest
+  // weight need not be 1.
+  static constexpr bool kHasRoundedSums = requires { Engine::kHasRoundedSums; };
   static constexpr int kPadding = 16;  // keeps rows of a power-of-two width off each other's sets
 
   Workspace(const AttentionShape& shape, Carver& carver)
@@ -57,6 +60,7 @@ template <typename Engine> struct Workspace {
     limits = carver.take<float>(rows + kF32Lanes);
     factors = carver.take<float>(rows + kF32Lanes);
     sums = carver.take<float>(rows * kF32Lanes);
+    rounded_sums = kHasRoundedSums ? carver.take<float>(rows * kF32Lanes) : sums;
     started = carver.take<bool>(shape.num_heads * blocks);
     keys = carver.take<Element>(shape.num_heads * key_columns);
     values = carver.take<Element>(shape.num_heads * value_columns * packed);
@@ -84,18 +88,19 @@ template <typename Engine> struct Workspace {
   std::int64_t score_stride;
   std::int64_t out_stride;
 
-  Element* queries;  // A panels [heads][padded_rows / kRows]
-  float* outs;       // [heads · padded_rows, out_stride], not normalised
-  float* maxima;     // [heads · padded_rows]: what weights are relative to; scores, on AMX log4
-  float* shifts;     // AMX: the same in log2, 0 where nothing was seen
-  float* limits;     // AMX: scores above this ask for another maximum
-  float* factors;    // AMX: from scores to log2
-  float* sums;       // [heads · padded_rows, lanes]
-  bool* started;     // [heads · blocks]: its outs hold numbers
-  Element* keys;     // B panels [heads][packed / kCols]
-  Element* values;   // B panels [heads][value_columns / kCols], PackedKeys::depth deep
-  Element* weights;  // A panels of kBlocksAtOnce blocks, one chunk deep
-  float* scores;     // [kBlockRows, score_stride]
+  Element* queries;     // A panels [heads][padded_rows / kRows]
+  float* outs;          // [heads · padded_rows, out_stride], not normalised
+  float* maxima;        // [heads · padded_rows]: what weights are relative to; scores, on AMX log4
+  float* shifts;        // AMX: the same in log2, 0 where nothing was seen
+  float* limits;        // AMX: scores above this ask for another maximum
+  float* factors;       // AMX: from scores to log2
+  float* sums;          // [heads · padded_rows, lanes]
+  float* rounded_sums;  // AMX: of the weights as the product with V has them; else sums
+  bool* started;        // [heads · blocks]: its outs hold numbers
+  Element* keys;        // B panels [heads][packed / kCols]
+  Element* values;      // B panels [heads][value_columns / kCols], PackedKeys::depth deep
+  Element* weights;     // A panels of kBlocksAtOnce blocks, one chunk deep
+  float* scores;        // [kBlockRows, score_stride]
   Element* decoded_queries;  // [kRows, key_width]
   std::uint8_t* present;     // [packed]: the key exists
   std::uint8_t* visible;     // [chunk]: the row sees it

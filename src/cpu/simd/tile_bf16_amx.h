@@ -79,6 +79,8 @@ struct AmxBf16 {
   static constexpr int kRows = 16;
   static constexpr int kCols = 16;
   static constexpr int kDepth = 32;
+  static constexpr bool kHasRoundedSums =
+      true;  // of attention's weights (cpu/attention/workspace.h)
 
   static void pack_a(const Element* const* rows, int num_rows, std::int64_t depth, Element* panel) {
     pack_a_narrow(rows, num_rows, kRows, depth, panel);
