@@ -141,5 +141,27 @@ TEST(CompareTolerance, AnOverflowOfF16IsOpenWhereRandomRoundingHasAnother) {
   EXPECT_NE(judge(halves(kInf, kNan)), "");
 }
 
+TEST(CompareTolerance, AnInfinitysSignIsOpenOnlyWhereRandomRoundingHasTheOther) {
+  std::vector<float> exact{-INFINITY, INFINITY};
+  std::vector<float> other{INFINITY, INFINITY};
+  const auto view = [](std::vector<float>& values) {
+    return TensorView::contiguous(values.data(), DType::f32, {2});
+  };
+  RandomSpread spread;
+  widen(spread, view(exact), view(exact));
+  const auto judge = [&](std::vector<float> actual) {
+    return compare_tolerance("x", view(actual), view(exact),
+                             {.naive = view(exact), .random = spread})
+        .fault;
+  };
+  EXPECT_NE(judge({INFINITY, INFINITY}), "");
+  widen(spread, view(other), view(exact));
+  EXPECT_EQ(judge({INFINITY, INFINITY}), "");
+  EXPECT_EQ(judge({-INFINITY, INFINITY}), "");
+  EXPECT_NE(judge({-INFINITY, -INFINITY}), "") << "no evaluation has it here";
+  EXPECT_NE(judge({0.0F, INFINITY}), "");
+  EXPECT_NE(judge({NAN, INFINITY}), "");
+}
+
 }  // namespace
 }  // namespace quire::tools

@@ -94,6 +94,10 @@ void widen(RandomSpread& spread, const TensorView& random, const TensorView& exa
   const std::vector<double> values = values_of(random);
   const std::vector<double> wanted = values_of(exact);
   spread.error = std::max(spread.error, max_distance(values, wanted));
+  spread.has_open_sign.resize(values.size(), false);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (std::isinf(values[i]) && values[i] == -wanted[i]) spread.has_open_sign[i] = true;
+  }
   if (exact.dtype != DType::f16) return;
   spread.is_open.resize(values.size(), false);
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -172,6 +176,9 @@ Comparison compare_tolerance(const std::string& name, const TensorView& actual,
   };
   std::vector<double> naive = values_or_none(rough.naive);
   std::vector<double> crossed = values_or_none(rough.crossed);
+  for (std::size_t i = 0; i < rough.random.has_open_sign.size(); ++i) {
+    if (rough.random.has_open_sign[i] && got[i] == -wanted[i]) got[i] = wanted[i];
+  }
   if (actual.dtype == DType::f16) {
     const std::vector<double> before = naive;
     close_infinities(before, rough.random.is_open, {wanted, got, naive, crossed});

@@ -43,6 +43,8 @@ double max_error(const TensorView& actual, const TensorView& exact);
 struct RandomSpread {
   double error = 0.0;           // the largest distance from an exact number
   std::vector<bool> is_open{};  // [numel] of f16: infinite in one evaluation, a number in another
+  // [numel]: infinite of either sign. Something next to 0, whose sign is a matter of rounding, multiplies an infinity.
+  std::vector<bool> has_open_sign{};
 };
 void widen(RandomSpread& spread, const TensorView& random, const TensorView& exact);
 
