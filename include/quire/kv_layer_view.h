@@ -51,6 +51,9 @@ struct QUIRE_API KvLayerView {
   std::int64_t max_pages = 0;
   const std::uint32_t* cache_lengths = nullptr;  // [batch], tokens cached before this call
   std::int64_t batch = 0;
+  // [batch], null: all 0. The row of a sequence's first token, counted from its first page: rows of a ragged batch are one
+  // page, in which sequences begin at their offsets.
+  const std::uint32_t* first_rows = nullptr;
   ScaleLayerView scales{};
 
   std::int32_t width() const { return row_format.width(); }

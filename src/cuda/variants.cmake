@@ -14,6 +14,9 @@ endfunction()
 function(quire_add_variants folder file)
   cmake_parse_arguments(PARSE_ARGV 2 variants "" "" "INCLUDES;LAUNCHES")
   string(REGEX REPLACE "^([a-z0-9]+)/([a-z0-9_]+).*" "quire::cuda::\\1::\\2" namespace "${folder}")
+  if(folder MATCHES "^common/")
+    set(namespace quire::cuda)
+  endif()
   set(text "// Made by src/cuda/variants.cmake.\n")
   foreach(header IN LISTS variants_INCLUDES)
     string(APPEND text "#include \"cuda/${header}\"\n")
@@ -133,111 +136,111 @@ quire_add_variants(sm90/fused_qkv_matmul/int4 n64_t64 INCLUDES ${fused_qkv_matmu
 
 # Projections.
 quire_launch_parameters(launch_tile "const TileParams&" "const TileLaunch&")
-set(fused_qkv_matmul_headers common/matmul/variants.h sm90/fused_qkv_matmul/launch_tile.cuh)
-quire_add_variants(sm90/fused_qkv_matmul codes_n128
-  INCLUDES common/matmul/quantized_kv_epilogue.cuh common/matmul/variants.h sm90/fused_qkv_matmul/launch_tile.cuh
+set(matmul_headers common/matmul/kernel.cuh common/matmul/variants.h)
+quire_add_variants(common/matmul codes_n128
+  INCLUDES common/matmul/quantized_kv_epilogue.cuh common/matmul/variants.h common/matmul/kernel.cuh
   LAUNCHES
   "launch_tile<CodesN128<DType::bf16>>"
   "launch_tile<CodesN128<DType::f16>>"
   "launch_tile<CodesN128<DType::fp8_e4m3, Scaling::blocks>>"
   "launch_tile<CodesN128<DType::fp8_e4m3, Scaling::rows>>")
-quire_add_variants(sm90/fused_qkv_matmul codes_n128_t128
-  INCLUDES common/matmul/quantized_kv_epilogue.cuh common/matmul/variants.h sm90/fused_qkv_matmul/launch_tile.cuh
+quire_add_variants(common/matmul codes_n128_t128
+  INCLUDES common/matmul/quantized_kv_epilogue.cuh common/matmul/variants.h common/matmul/kernel.cuh
   LAUNCHES
   "launch_tile<CodesN128T128<DType::bf16>>"
   "launch_tile<CodesN128T128<DType::f16>>"
   "launch_tile<CodesN128T128<DType::fp8_e4m3, Scaling::blocks>>"
   "launch_tile<CodesN128T128<DType::fp8_e4m3, Scaling::rows>>")
-quire_add_variants(sm90/fused_qkv_matmul codes_n128_t64
-  INCLUDES common/matmul/quantized_kv_epilogue.cuh common/matmul/variants.h sm90/fused_qkv_matmul/launch_tile.cuh
+quire_add_variants(common/matmul codes_n128_t64
+  INCLUDES common/matmul/quantized_kv_epilogue.cuh common/matmul/variants.h common/matmul/kernel.cuh
   LAUNCHES
   "launch_tile<CodesN128T64<DType::bf16>>"
   "launch_tile<CodesN128T64<DType::f16>>"
   "launch_tile<CodesN128T64<DType::fp8_e4m3, Scaling::blocks>>"
   "launch_tile<CodesN128T64<DType::fp8_e4m3, Scaling::rows>>")
-quire_add_variants(sm90/fused_qkv_matmul codes_n192
-  INCLUDES common/matmul/quantized_kv_epilogue.cuh common/matmul/variants.h sm90/fused_qkv_matmul/launch_tile.cuh
+quire_add_variants(common/matmul codes_n192
+  INCLUDES common/matmul/quantized_kv_epilogue.cuh common/matmul/variants.h common/matmul/kernel.cuh
   LAUNCHES
   "launch_tile<CodesN192<DType::bf16>>"
   "launch_tile<CodesN192<DType::f16>>"
   "launch_tile<CodesN192<DType::fp8_e4m3, Scaling::blocks>>"
   "launch_tile<CodesN192<DType::fp8_e4m3, Scaling::rows>>")
-quire_add_variants(sm90/fused_qkv_matmul codes_n256
-  INCLUDES common/matmul/quantized_kv_epilogue.cuh common/matmul/variants.h sm90/fused_qkv_matmul/launch_tile.cuh
+quire_add_variants(common/matmul codes_n256
+  INCLUDES common/matmul/quantized_kv_epilogue.cuh common/matmul/variants.h common/matmul/kernel.cuh
   LAUNCHES
   "launch_tile<CodesN256<DType::bf16>>"
   "launch_tile<CodesN256<DType::f16>>")
-quire_add_variants(sm90/fused_qkv_matmul codes_n64_t128
-  INCLUDES common/matmul/quantized_kv_epilogue.cuh common/matmul/variants.h sm90/fused_qkv_matmul/launch_tile.cuh
+quire_add_variants(common/matmul codes_n64_t128
+  INCLUDES common/matmul/quantized_kv_epilogue.cuh common/matmul/variants.h common/matmul/kernel.cuh
   LAUNCHES
   "launch_tile<CodesN64T128<DType::bf16>>"
   "launch_tile<CodesN64T128<DType::f16>>"
   "launch_tile<CodesN64T128<DType::fp8_e4m3, Scaling::blocks>>"
   "launch_tile<CodesN64T128<DType::fp8_e4m3, Scaling::rows>>")
-quire_add_variants(sm90/fused_qkv_matmul codes_n64_t64
-  INCLUDES common/matmul/quantized_kv_epilogue.cuh common/matmul/variants.h sm90/fused_qkv_matmul/launch_tile.cuh
+quire_add_variants(common/matmul codes_n64_t64
+  INCLUDES common/matmul/quantized_kv_epilogue.cuh common/matmul/variants.h common/matmul/kernel.cuh
   LAUNCHES
   "launch_tile<CodesN64T64<DType::bf16>>"
   "launch_tile<CodesN64T64<DType::f16>>"
   "launch_tile<CodesN64T64<DType::fp8_e4m3, Scaling::blocks>>"
   "launch_tile<CodesN64T64<DType::fp8_e4m3, Scaling::rows>>")
-quire_add_variants(sm90/fused_qkv_matmul n160
-  INCLUDES common/matmul/variants.h common/mma/wgmma_odd_shapes.cuh sm90/fused_qkv_matmul/launch_tile.cuh
+quire_add_variants(common/matmul n160
+  INCLUDES common/matmul/variants.h common/mma/wgmma_odd_shapes.cuh common/matmul/kernel.cuh
   LAUNCHES
   "launch_tile<TileN160<DType::bf16>>"
   "launch_tile<TileN160<DType::f16>>"
   "launch_tile<TileN160<DType::fp8_e4m3, Scaling::blocks>>"
   "launch_tile<TileN160<DType::fp8_e4m3, Scaling::rows>>")
-quire_add_variants(sm90/fused_qkv_matmul n192 INCLUDES ${fused_qkv_matmul_headers} LAUNCHES
+quire_add_variants(common/matmul n192 INCLUDES ${matmul_headers} LAUNCHES
   "launch_tile<TileN192<DType::bf16>>"
   "launch_tile<TileN192<DType::f16>>"
   "launch_tile<TileN192<DType::f32>>"
   "launch_tile<TileN192<DType::fp8_e4m3, Scaling::blocks>>"
   "launch_tile<TileN192<DType::fp8_e4m3, Scaling::rows>>")
-quire_add_variants(sm90/fused_qkv_matmul n256
-  INCLUDES common/matmul/variants.h sm90/fused_qkv_matmul/launch_tile.cuh sm90/fused_qkv_matmul/launch_tile.h
+quire_add_variants(common/matmul n256
+  INCLUDES common/matmul/variants.h common/matmul/kernel.cuh
   LAUNCHES
   "launch_tile<WholeTilesOnly<TileN256<DType::bf16>>>"
   "launch_tile<WholeTilesOnly<TileN256<DType::f16>>>"
   "launch_tile<WholeTilesOnly<TileN256FastAccum>>"
   "launch_tile<TileN256<DType::f32>>"
   "launch_tile<WholeTilesOnly<TileN256<DType::fp8_e4m3, Scaling::blocks>>>")
-quire_add_variants(sm90/fused_qkv_matmul n256_tail INCLUDES ${fused_qkv_matmul_headers} LAUNCHES
+quire_add_variants(common/matmul n256_tail INCLUDES ${matmul_headers} LAUNCHES
   "launch_tile<TileN256<DType::bf16>>"
   "launch_tile<TileN256<DType::f16>>"
   "launch_tile<TileN256FastAccum>"
   "launch_tile<TileN256<DType::fp8_e4m3, Scaling::blocks>>")
-quire_add_variants(sm90/fused_qkv_matmul n64_t128 INCLUDES ${fused_qkv_matmul_headers} LAUNCHES
+quire_add_variants(common/matmul n64_t128 INCLUDES ${matmul_headers} LAUNCHES
   "launch_tile<TileN64T128<DType::bf16>>"
   "launch_tile<TileN64T128<DType::f16>>"
   "launch_tile<TileN64T128<DType::f32>>"
   "launch_tile<TileN64T128<DType::fp8_e4m3, Scaling::blocks>>"
   "launch_tile<TileN64T128<DType::fp8_e4m3, Scaling::rows>>")
-quire_add_variants(sm90/fused_qkv_matmul n64_t16 INCLUDES ${fused_qkv_matmul_headers} LAUNCHES
+quire_add_variants(common/matmul n64_t16 INCLUDES ${matmul_headers} LAUNCHES
   "launch_tile<TileN64T16<DType::bf16>>"
   "launch_tile<TileN64T16<DType::f16>>"
   "launch_tile<TileN64T16<DType::f32>>"
   "launch_tile<TileN64T16<DType::fp8_e4m3, Scaling::blocks>>"
   "launch_tile<TileN64T16<DType::fp8_e4m3, Scaling::rows>>")
-quire_add_variants(sm90/fused_qkv_matmul n64_t64 INCLUDES ${fused_qkv_matmul_headers} LAUNCHES
+quire_add_variants(common/matmul n64_t64 INCLUDES ${matmul_headers} LAUNCHES
   "launch_tile<TileN64T64<DType::bf16>>"
   "launch_tile<TileN64T64<DType::f16>>"
   "launch_tile<TileN64T64<DType::f32>>"
   "launch_tile<TileN64T64<DType::fp8_e4m3, Scaling::blocks>>"
   "launch_tile<TileN64T64<DType::fp8_e4m3, Scaling::rows>>")
-quire_add_variants(sm90/fused_qkv_matmul n96 INCLUDES ${fused_qkv_matmul_headers} LAUNCHES
+quire_add_variants(common/matmul n96 INCLUDES ${matmul_headers} LAUNCHES
   "launch_tile<TileN96<DType::bf16>>"
   "launch_tile<TileN96<DType::f16>>"
   "launch_tile<TileN96<DType::f32>>"
   "launch_tile<TileN96<DType::fp8_e4m3, Scaling::blocks>>"
   "launch_tile<TileN96<DType::fp8_e4m3, Scaling::rows>>")
-quire_add_variants(sm90/fused_qkv_matmul n96_t128 INCLUDES ${fused_qkv_matmul_headers} LAUNCHES
+quire_add_variants(common/matmul n96_t128 INCLUDES ${matmul_headers} LAUNCHES
   "launch_tile<TileN96T128<DType::bf16>>"
   "launch_tile<TileN96T128<DType::f16>>"
   "launch_tile<TileN96T128<DType::f32>>"
   "launch_tile<TileN96T128<DType::fp8_e4m3, Scaling::blocks>>"
   "launch_tile<TileN96T128<DType::fp8_e4m3, Scaling::rows>>")
-quire_add_variants(sm90/fused_qkv_matmul n96_t64 INCLUDES ${fused_qkv_matmul_headers} LAUNCHES
+quire_add_variants(common/matmul n96_t64 INCLUDES ${matmul_headers} LAUNCHES
   "launch_tile<TileN96T64<DType::bf16>>"
   "launch_tile<TileN96T64<DType::f16>>"
   "launch_tile<TileN96T64<DType::f32>>"

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "cuda/any/fused_qkv_matmul/load_operands.cuh"
-#include "cuda/common/rows/token_place.cuh"
+#include "cuda/common/paging/page_cursor.cuh"
 #include "cuda/common/rows/vec8.cuh"
 
 namespace quire::cuda::any::fused_qkv_matmul {

@@ -4,8 +4,8 @@
 
 #include "cuda/any/index_rows/params.h"
 #include "cuda/any/index_rows/row_steps.cuh"
+#include "cuda/common/paging/page_cursor.cuh"
 #include "cuda/common/rows/number.cuh"
-#include "cuda/common/rows/token_place.cuh"
 
 namespace quire::cuda::any::index_rows {
 
@@ -24,21 +24,20 @@ struct KeyPages {
   std::uint32_t scales;
 };
 
-__device__ inline PageSlot slot_of(const KeyTarget& target, std::int64_t position) {
+__device__ inline PageColumn slot_of(const KeyTarget& target, std::int64_t position) {
   const std::int64_t column = target.page_size.quotient_of(position);
   return {column, position - column * target.view.page_size};
 }
 
 __device__ inline KeyPages look_up(const KeyTarget& target, const TokenPlace& place) {
   const KvLayerView& view = target.view;
-  const PageSlot at = slot_of(target, place.position);
+  const PageColumn at = slot_of(target, place.position);
   KeyPages pages{.position = -1, .slot = at.slot, .rows = 0, .scales = 0};
   if (!place.exists() || at.column >= view.max_pages) return pages;
   pages.position = place.position;
-  pages.rows = view.page_table[place.sequence * view.page_table_stride + at.column];
+  pages.rows = page_in(view, place.sequence, at.column);
   if (target.scale_offset < 0 && view.scales.data != nullptr) {
-    pages.scales =
-        view.scales.page_table[place.sequence * view.scales.page_table_stride + at.column];
+    pages.scales = page_in(view.scales, place.sequence, at.column);
   }
   return pages;
 }

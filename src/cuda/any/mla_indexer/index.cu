@@ -3,8 +3,8 @@
 #include <cstdint>
 
 #include "cuda/any/mla_indexer/params.h"
+#include "cuda/common/paging/row_reader.cuh"
 #include "cuda/common/rows/rank.cuh"
-#include "cuda/common/rows/row_reader.cuh"
 #include "cuda/common/rows/token_place.cuh"
 #include "cuda/common/runtime/launch.h"
 
@@ -251,7 +251,7 @@ __device__ void index_token(const IndexerParams& params, std::int64_t token,
   std::int32_t* out = params.out + token * params.out_stride;
   if (bound <= params.top_k) {
     const auto mapped = [&](std::int64_t key) {
-      return view.is_mapped(place.sequence, key) ? kNanRank : kAbsentRank;
+      return is_mapped(view, place.sequence, key) ? kNanRank : kAbsentRank;
     };
     return write_selection(mapped, bound, {.rank = kAbsentRank, .ties = 0}, params.top_k, out,
                            shared.select);

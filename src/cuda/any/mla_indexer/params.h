@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "cuda/common/rows/row_reader.h"
+#include "cuda/common/paging/row_reader.h"
 
 namespace quire::cuda::any::mla_indexer {
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "cuda/any/mla_prefill/params.h"
-#include "cuda/common/rows/row_reader.cuh"
+#include "cuda/common/paging/row_reader.cuh"
 #include "cuda/common/rows/token_place.cuh"
 
 namespace quire::cuda::any::mla_prefill {

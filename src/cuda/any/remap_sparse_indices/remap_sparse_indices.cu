@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A block remaps a piece of one token's row; the token's part of the page table stays in the cache.
 #include "cuda/any/remap_sparse_indices/launch.h"
-#include "cuda/common/rows/token_place.cuh"
+#include "cuda/common/paging/page_cursor.cuh"
 #include "cuda/common/runtime/device_facts.h"
 #include "cuda/common/runtime/device_scope.h"
 #include "cuda/common/runtime/launch.h"
@@ -23,30 +23,23 @@ struct RemapParams {
   std::int64_t top_k;
   const std::uint32_t* row_offsets;
   std::int64_t batch;
-  const std::uint32_t* page_table;  // [batch, max_pages]
-  std::int64_t table_stride;
-  std::uint32_t max_pages;
-  std::uint32_t num_pages;
-  std::uint32_t page_size;
+  PageTable pages;
 };
 
-__device__ std::int32_t physical_row(const RemapParams& params, const std::uint32_t* table,
+__device__ std::int32_t physical_row(const RemapParams& params, const PageCursor& pages,
                                      std::int32_t position) {
   if (position < 0) return position;
-  const std::uint32_t column = static_cast<std::uint32_t>(position) / params.page_size;
-  if (column >= params.max_pages) return kAbsent;
-  const std::uint32_t page = __ldg(table + column);
-  if (page >= params.num_pages) return kAbsent;
-  const std::uint32_t in_page = static_cast<std::uint32_t>(position) - column * params.page_size;
-  return static_cast<std::int32_t>(page * params.page_size + in_page);
+  const PageSlot slot = pages.find(position, 0x7fffffff);
+  return pages.is_mapped(slot)
+             ? static_cast<std::int32_t>(slot.page * params.pages.page_size() + slot.row)
+             : kAbsent;
 }
 
-// The token's row of the page table; null where the token is nobody's.
-__device__ const std::uint32_t* table_of(const RemapParams& params, std::int64_t token) {
-  if (params.batch == 0 || token >= params.row_offsets[params.batch]) return nullptr;
-  const int sequence = sequence_of(params.row_offsets, static_cast<int>(params.batch),
-                                   static_cast<std::uint32_t>(token));
-  return params.page_table + sequence * params.table_stride;
+// -1: the token is nobody's.
+__device__ int sequence_of_token(const RemapParams& params, std::int64_t token) {
+  if (params.batch == 0 || token >= params.row_offsets[params.batch]) return -1;
+  return sequence_of(params.row_offsets, static_cast<int>(params.batch),
+                     static_cast<std::uint32_t>(token));
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -60,29 +53,31 @@ __global__ void __launch_bounds__(kThreads)
     const std::int64_t slot = first + v * kThreads * 4;
     if (slot < params.top_k) positions[v] = *reinterpret_cast<const int4*>(indices + slot);
   }
-  const std::uint32_t* table = table_of(params, token);
-  if (table == nullptr) return;
+  const int sequence = sequence_of_token(params, token);
+  if (sequence < 0) return;
+  const PageCursor pages(params.pages, sequence);
   std::int32_t* out = params.out + token * params.out_strides[0];
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) {
     const std::int64_t slot = first + v * kThreads * 4;
     if (slot >= params.top_k) continue;
     *reinterpret_cast<int4*>(out + slot) = make_int4(
-        physical_row(params, table, positions[v].x), physical_row(params, table, positions[v].y),
-        physical_row(params, table, positions[v].z), physical_row(params, table, positions[v].w));
+        physical_row(params, pages, positions[v].x), physical_row(params, pages, positions[v].y),
+        physical_row(params, pages, positions[v].z), physical_row(params, pages, positions[v].w));
   }
 }
 
 __global__ void __launch_bounds__(kThreads)
     remap_general(const __grid_constant__ RemapParams params) {
   const std::int64_t token = blockIdx.x;
-  const std::uint32_t* table = table_of(params, token);
-  if (table == nullptr) return;
+  const int sequence = sequence_of_token(params, token);
+  if (sequence < 0) return;
+  const PageCursor pages(params.pages, sequence);
   for (std::int64_t slot = threadIdx.x; slot < params.top_k; slot += kThreads) {
     const std::int32_t position =
         params.indices[token * params.index_strides[0] + slot * params.index_strides[1]];
     params.out[token * params.out_strides[0] + slot * params.out_strides[1]] =
-        physical_row(params, table, position);
+        physical_row(params, pages, position);
   }
 }
 
@@ -108,11 +103,7 @@ void remap_sparse_indices(const RemapSparseIndicesArgs& args, const Context& con
                            .top_k = args.indices.shape[1],
                            .row_offsets = args.row_offsets.as<const std::uint32_t>(),
                            .batch = args.cache.batch(),
-                           .page_table = args.cache.page_table.as<const std::uint32_t>(),
-                           .table_stride = args.cache.page_table.strides[0],
-                           .max_pages = static_cast<std::uint32_t>(args.cache.max_pages()),
-                           .num_pages = static_cast<std::uint32_t>(args.cache.num_pages()),
-                           .page_size = static_cast<std::uint32_t>(args.cache.page_size())};
+                           .pages = PageTable::of_rows(args.cache.key(0))};
   const unsigned tokens = num_blocks(params.tokens, 1);
   if (!has_vectors(args.indices) || !has_vectors(args.out)) {
     return launch(remap_general, {.grid = dim3(tokens), .block = dim3(kThreads)}, stream, params);

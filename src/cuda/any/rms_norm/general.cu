@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Any span, in double: a warp each.
 #include "cuda/any/rms_norm/params.h"
+#include "cuda/common/paging/page_cursor.cuh"
 #include "cuda/common/rows/number.cuh"
-#include "cuda/common/rows/token_place.cuh"
 #include "cuda/common/runtime/launch.h"
 #include "cuda/common/thread/warp_reduce.cuh"
 

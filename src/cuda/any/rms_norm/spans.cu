@@ -3,8 +3,8 @@
 // tokens there are is known on the device alone, so the grid is as large as the card, and every warp walks: 32
 // spans are found at once, a lane each.
 #include "cuda/any/rms_norm/params.h"
+#include "cuda/common/paging/page_cursor.cuh"
 #include "cuda/common/rows/divisor.h"
-#include "cuda/common/rows/token_place.cuh"
 #include "cuda/common/rows/vec8.cuh"
 #include "cuda/common/runtime/launch.h"
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Any row format, any alignment, in double: a warp per row.
 #include "cuda/any/rope/params.h"
+#include "cuda/common/paging/page_cursor.cuh"
 #include "cuda/common/rows/number.cuh"
 #include "cuda/common/rows/rope_angles.cuh"
 #include "cuda/common/runtime/launch.h"

@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "cuda/any/rope/turned_rows.cuh"
+#include "cuda/common/paging/page_cursor.cuh"
 #include "cuda/common/rows/divisor.h"
-#include "cuda/common/rows/token_place.cuh"
 #include "cuda/common/runtime/launch.h"
 
 namespace quire::cuda::any::rope {

@@ -4,9 +4,9 @@
 #pragma once
 
 #include "cuda/any/rope/params.h"
+#include "cuda/common/paging/page_cursor.cuh"
 #include "cuda/common/rows/divisor.h"
 #include "cuda/common/rows/rope_angles.cuh"
-#include "cuda/common/rows/token_place.cuh"
 
 namespace quire::cuda::any::rope {
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "cuda/common/general_attention/attend_output.h"
-#include "cuda/common/rows/row_reader.h"
+#include "cuda/common/paging/row_reader.h"
 
 namespace quire::cuda::any::sparse_mla {
 

@@ -7,9 +7,9 @@
 #include <algorithm>
 
 #include "cuda/any/store/params.h"
+#include "cuda/common/paging/page_cursor.cuh"
 #include "cuda/common/pipeline/tma.cuh"
 #include "cuda/common/rows/granule_coder.cuh"
-#include "cuda/common/rows/token_place.cuh"
 #include "cuda/common/runtime/launch.h"
 
 namespace quire::cuda::any::store {

@@ -2,9 +2,9 @@
 // Rows and scales that are stored as they are. A block moves kBlockVectors neighbouring vectors of x: the loads
 // are on their way while a few threads find the pages of the tokens they belong to.
 #include "cuda/any/store/params.h"
+#include "cuda/common/paging/page_cursor.cuh"
 #include "cuda/common/rows/divisor.h"
 #include "cuda/common/rows/load_once.cuh"
-#include "cuda/common/rows/token_place.cuh"
 #include "cuda/common/runtime/launch.h"
 
 namespace quire::cuda::any::store {

@@ -2,9 +2,9 @@
 // Rows that are rounded or quantized on their way into the pages. `kLanes` lanes hold a row, each of
 // them `kSlots` vectors of eight columns; a scale is a maximum over neighbouring lanes.
 #include "cuda/any/store/params.h"
+#include "cuda/common/paging/page_cursor.cuh"
 #include "cuda/common/rows/number.cuh"
 #include "cuda/common/rows/quotient.cuh"
-#include "cuda/common/rows/token_place.cuh"
 #include "cuda/common/rows/vec8.cuh"
 #include "cuda/common/runtime/launch.h"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Any row format, any alignment, in double: a warp per row. And ready-made scales, a thread each.
 #include "cuda/any/store/params.h"
+#include "cuda/common/paging/page_cursor.cuh"
 #include "cuda/common/rows/number.cuh"
-#include "cuda/common/rows/token_place.cuh"
 #include "cuda/common/runtime/launch.h"
 
 namespace quire::cuda::any::store {

@@ -4,8 +4,8 @@
 #pragma once
 
 #include "cuda/any/store/params.h"
+#include "cuda/common/paging/page_cursor.cuh"
 #include "cuda/common/rows/granule_coder.cuh"
-#include "cuda/common/rows/token_place.cuh"
 
 namespace quire::cuda::any::store {
 

@@ -23,7 +23,7 @@
 #pragma once
 
 #include "cuda/common/mask/mask_program.cuh"
-#include "cuda/common/rows/row_reader.cuh"
+#include "cuda/common/paging/row_reader.cuh"
 #include "cuda/common/thread/warp_reduce.cuh"
 
 namespace quire::cuda {

@@ -11,6 +11,7 @@
 #include "cuda/common/matmul/roles/address.cuh"
 #include "cuda/common/matmul/roles/load.cuh"
 #include "cuda/common/matmul/roles/multiply.cuh"
+#include "cuda/common/runtime/launch.h"
 
 namespace quire::cuda {
 
@@ -56,6 +57,18 @@ template <typename Variant>
 __global__ void __launch_bounds__(Variant::kConfig.threads(), Variant::kConfig.blocks_per_sm)
     tile_kernel(const __grid_constant__ TileParams params) {
   run_tiles<Variant::kConfig>(params);
+}
+
+template <typename Variant> void launch_tile(const TileParams& params, const TileLaunch& where) {
+  constexpr TileConfig kConfig = Variant::kConfig;
+  // 228 KB of a multiprocessor, of which every CTA takes 1 for itself.
+  static_assert(kConfig.blocks_per_sm * (sizeof(TileShared<kConfig>) + 1024) <= 228 * 1024);
+  const LaunchShape shape{.grid = dim3(static_cast<unsigned>(where.blocks)),
+                          .block = dim3(kConfig.threads()),
+                          .cluster = static_cast<unsigned>(kConfig.cluster),
+                          .shared_bytes = sizeof(TileShared<kConfig>),
+                          .overlaps_previous = params.early_blocks > 0};
+  launch(tile_kernel<Variant>, shape, where.stream, params);
 }
 
 }  // namespace quire::cuda

@@ -108,6 +108,9 @@ struct TileLaunch {
   cudaStream_t stream = nullptr;
 };
 
+// The border between host code and one compiled kernel: src/cuda/variants.cmake instantiates it.
+template <typename Variant> void launch_tile(const TileParams& params, const TileLaunch& where);
+
 // What the tile kernels multiply with the weights: rows [rows, K], 128 bytes of K at a time.
 
 inline constexpr std::int64_t kRowBytesOfK = 128;

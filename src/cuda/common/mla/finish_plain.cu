@@ -2,7 +2,7 @@
 // A warp per new token, eight columns a lane: its row is read twice, the second time from L1, and
 // written once.
 #include "cuda/common/mla/finish_row.cuh"
-#include "cuda/common/rows/token_place.cuh"
+#include "cuda/common/paging/page_cursor.cuh"
 #include "cuda/common/runtime/launch.h"
 
 namespace quire::cuda {
@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   const TokenPlace place =
       place_of_token(params.row_offsets, view.cache_lengths, view.batch, token);
   if (!place.exists()) return;
-  std::byte* row = view.row(place.sequence, place.position, 0);
+  std::byte* row = row_of(view, place.sequence, place.position, 0);
   if (row == nullptr) return;
   const LatentRowFinish& how = params.how;
   const std::byte* source = params.kv == nullptr ? row : params.kv + token * params.kv_token_bytes;

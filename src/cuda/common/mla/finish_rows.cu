@@ -3,7 +3,7 @@
 // the cache, and an error before the first rounding can become a whole step after it.
 #include "cuda/common/mla/finish_row.cuh"
 #include "cuda/common/mla/finish_rows.h"
-#include "cuda/common/rows/row_reader.cuh"
+#include "cuda/common/paging/row_reader.cuh"
 #include "cuda/common/rows/token_place.cuh"
 #include "cuda/common/runtime/launch.h"
 #include "cuda/common/thread/warp_reduce.cuh"

@@ -7,7 +7,7 @@
 
 #include <optional>
 
-#include "cuda/common/rows/row_reader.h"
+#include "cuda/common/paging/row_reader.h"
 #include "quire/context.h"
 #include "quire/paged_kv_cache.h"
 

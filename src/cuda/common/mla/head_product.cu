@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tiles of 64 rows × 64 outputs of one head, 32 columns at a time; 16 sums a thread.
 #include "cuda/common/mla/head_product.h"
-#include "cuda/common/rows/row_reader.cuh"
+#include "cuda/common/paging/row_reader.cuh"
 #include "cuda/common/runtime/launch.h"
 
 namespace quire::cuda {

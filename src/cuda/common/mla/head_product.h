@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "cuda/common/mla/finish_rows.h"
-#include "cuda/common/rows/row_reader.h"
+#include "cuda/common/paging/row_reader.h"
 
 namespace quire::cuda {
 

@@ -3,7 +3,7 @@
 
 #include "cuda/common/mla/finish_row.cuh"
 #include "cuda/common/mla/fp8_group.cuh"
-#include "cuda/common/rows/row_reader.cuh"
+#include "cuda/common/paging/row_reader.cuh"
 #include "cuda/common/runtime/launch.h"
 
 namespace quire::cuda {

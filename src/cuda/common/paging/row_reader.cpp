@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/common/rows/row_reader.h"
+#include "cuda/common/paging/row_reader.h"
 
 namespace quire::cuda {
 namespace {

@@ -2,8 +2,9 @@
 // Rows of a cache in any format, dequantized to fp32.
 #pragma once
 
+#include "cuda/common/paging/page_cursor.cuh"
+#include "cuda/common/paging/row_reader.h"
 #include "cuda/common/rows/number.cuh"
-#include "cuda/common/rows/row_reader.h"
 
 namespace quire::cuda {
 
@@ -15,24 +16,11 @@ struct RowPlace {
   __device__ bool exists() const { return row != nullptr; }
 };
 
-__device__ inline const std::byte* scale_place(const KvLayerView& view, std::int64_t sequence,
-                                               std::int64_t token, std::int64_t head) {
-  const ScaleLayerView& scales = view.scales;
-  if (scales.data == nullptr) return nullptr;
-  const std::int64_t column = token / view.page_size;
-  if (column >= view.max_pages) return nullptr;
-  const std::int64_t page = scales.page_table[sequence * scales.page_table_stride + column];
-  if (page >= scales.num_pages) return nullptr;
-  const std::int64_t element = page * scales.page_stride +
-                               token % view.page_size * scales.token_stride +
-                               head * scales.head_stride;
-  return scales.data + element * (bits(scales.dtype) / 8);
-}
-
 __device__ inline RowPlace place_row(const KvLayerView& view, std::int64_t sequence,
                                      std::int64_t token, std::int64_t head) {
-  return {.row = view.row(sequence, token, head),
-          .scales = scale_place(view, sequence, token, head)};
+  if (view.first_rows != nullptr) token += view.first_rows[sequence];
+  return {.row = row_of(view, sequence, token, head),
+          .scales = scale_of_row(view, sequence, token, head)};
 }
 
 // The scale of a column; `index` is its place within the part.

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "cuda/common/mask/visible_range.h"
+#include "cuda/common/paging/operand.h"
 #include "cuda/common/runtime/tensor_map.h"
 #include "cuda/common/softmax/score.h"
 
@@ -33,11 +34,7 @@ struct KeySpans {
 struct PagedKeys {
   TensorMap keys{};    // (column, row of the page, KV head, page); boxes of 64 × box_rows
   TensorMap values{};  // the same
-  const std::uint32_t* table = nullptr;  // [batch, max_pages]
-  std::int64_t table_stride = 0;
-  int max_pages = 0;
-  int page_size = 0;
-  int num_pages = 0;
+  PageTable pages{};
   int box_rows = 0;  // rows of a page that one copy brings: a power of two that divides page_size
 };
 

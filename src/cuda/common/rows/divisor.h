@@ -10,6 +10,7 @@ namespace quire::cuda {
 
 class Divisor {
  public:
+  Divisor() = default;
   // 1 <= value < 2^31.
   explicit Divisor(std::uint32_t value) : value_(value) {
     while ((std::uint64_t{1} << shift_) < value) ++shift_;
@@ -32,8 +33,8 @@ class Divisor {
   }
 
  private:
-  std::uint32_t value_;
-  std::uint32_t magic_ = 0;
+  std::uint32_t value_ = 1;
+  std::uint32_t magic_ = 1;
   std::uint32_t shift_ = 0;
 };
 

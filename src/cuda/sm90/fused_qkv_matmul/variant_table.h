@@ -5,8 +5,8 @@
 
 #include <string_view>
 
+#include "cuda/common/matmul/params.h"
 #include "cuda/common/matmul/variants.h"
-#include "cuda/sm90/fused_qkv_matmul/launch_tile.h"
 
 namespace quire::cuda::sm90::fused_qkv_matmul {
 

@@ -49,19 +49,6 @@ LatentParams make_attend(const MlaDecodeArgs& args, const VisibleRange& visible,
           .pieces = pieces};
 }
 
-LatentPages make_pages(const KvLayerView& rows) {
-  return {.rows = rows.data,
-          .page_stride_bytes = rows.page_stride_bytes,
-          .token_stride_bytes = rows.token_stride_bytes,
-          .table = rows.page_table,
-          .table_stride = rows.page_table_stride,
-          .max_pages = static_cast<int>(rows.max_pages),
-          .page_size = rows.page_size,
-          .by_page_size = Divisor(static_cast<std::uint32_t>(rows.page_size)),
-          .row_bytes = rows.row_format.row_bytes,
-          .num_pages = static_cast<unsigned>(rows.num_pages)};
-}
-
 LatentRowFormat make_format(const KvLayerView& rows) {
   const RowFormat& format = rows.row_format;
   if (format.is_uniform()) {
@@ -74,9 +61,7 @@ LatentRowFormat make_format(const KvLayerView& rows) {
     made.token_scales = reinterpret_cast<const float*>(rows.scales.data);
     made.scale_page_stride = rows.scales.page_stride;
     made.scale_token_stride = rows.scales.token_stride;
-    made.scale_pages = static_cast<unsigned>(rows.scales.num_pages);
-    made.scale_table = rows.scales.page_table;
-    made.scale_table_stride = rows.scales.page_table_stride;
+    made.scale_pages = PageTable::of_scales(rows);
   }
   return made;
 }
@@ -95,7 +80,7 @@ void attend_latents(const MlaDecodeArgs& args, const MlaDecodePlan& plan,
                                    .tile_tokens = plan.tile_tokens,
                                    .visible = attend.visible},
                          .split = plan.split,
-                         .pages = make_pages(rows)};
+                         .pages = {.kv = PagedOperand::of(rows, nullptr)}};
   if (plan.variant->latents != DType::bf16) params.format = make_format(rows);
   plan.variant->set_maps(params);
   plan.variant->launch(params, stream);

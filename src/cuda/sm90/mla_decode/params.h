@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include "cuda/common/mask/visible_range.h"
-#include "cuda/common/rows/divisor.h"
+#include "cuda/common/paging/operand.h"
 #include "cuda/common/runtime/tensor_map.h"
 #include "cuda/common/split_kv/split_schedule.h"
 #include "quire/dtype.h"
@@ -59,16 +59,7 @@ struct LatentParams {
 };
 
 struct LatentPages {
-  const std::byte* rows = nullptr;  // [num_pages, page_size] rows on multiples of 16 bytes
-  std::int64_t page_stride_bytes = 0;
-  std::int64_t token_stride_bytes = 0;
-  const std::uint32_t* table = nullptr;  // [batch, max_pages]
-  std::int64_t table_stride = 0;
-  int max_pages = 0;
-  int page_size = 0;  // a multiple of 16
-  Divisor by_page_size{1};
-  int row_bytes = 0;
-  unsigned num_pages = 0;
+  PagedOperand kv{};  // of one head, on multiples of 16 bytes; pages of a multiple of 16 rows
   // Rows of a page that one TMA copy brings, and what power of two they are: 16 to 64
   int box_rows = 0;
   int box_bits = 0;
@@ -83,9 +74,7 @@ struct LatentRowFormat {
   const float* token_scales = nullptr;
   std::int64_t scale_page_stride = 0;  // elements
   std::int64_t scale_token_stride = 0;
-  unsigned scale_pages = 0;
-  const std::uint32_t* scale_table = nullptr;  // [batch, max_pages]
-  std::int64_t scale_table_stride = 0;
+  PageTable scale_pages{};
 };
 
 struct MlaDecodeParams {

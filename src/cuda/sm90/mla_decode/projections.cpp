@@ -96,13 +96,14 @@ TensorMap swizzle_column_map(const LatentPages& pages, int swizzle_column_bytes,
   TileDescriptor tile;
   tile.dtype = DType::u8;
   tile.rank = 4;
-  tile.dims = {swizzle_column_bytes, pages.page_size, pages.row_bytes / swizzle_column_bytes,
-               pages.num_pages};
-  tile.strides_bytes = {pages.token_stride_bytes, swizzle_column_bytes, pages.page_stride_bytes};
+  const PagedOperand& kv = pages.kv;
+  tile.dims = {swizzle_column_bytes, kv.pages.page_size(), kv.row_bytes / swizzle_column_bytes,
+               kv.pages.num_pages()};
+  tile.strides_bytes = {kv.token_stride_bytes, swizzle_column_bytes, kv.page_stride_bytes};
   tile.box = {swizzle_column_bytes, rows, swizzle_columns, 1};
   tile.swizzle = swizzle_column_bytes == 128 ? Swizzle::b128 : Swizzle::b64;
   tile.l2_promotion = L2Promotion::b128;
-  return encode_tensor_map(tile, const_cast<std::byte*>(pages.rows));
+  return encode_tensor_map(tile, const_cast<std::byte*>(kv.keys));
 }
 
 constexpr int kRowSwizzleColumn = 128;  // bytes: 64 columns of bf16
@@ -112,7 +113,7 @@ constexpr int kRowSwizzleColumn = 128;  // bytes: 64 columns of bf16
 void set_swizzle_column_maps(MlaDecodeParams& params) {
   constexpr int kRows = SwapAbConfig::kUnitKeys;
   params.latents = swizzle_column_map(params.pages, kRowSwizzleColumn, kRows,
-                                      params.pages.row_bytes / kRowSwizzleColumn);
+                                      params.pages.kv.row_bytes / kRowSwizzleColumn);
   if (params.format.has_fp8_rope)
     params.tails = swizzle_column_map(params.pages, kRowSwizzleColumn / 2, kRows, 1);
 }
@@ -120,19 +121,19 @@ void set_swizzle_column_maps(MlaDecodeParams& params) {
 // (8 bytes, row of the page, page). Bytes of the box behind a row's end are zeros: they space rows out.
 void set_unit_maps(MlaDecodeParams& params) {
   constexpr int kElement = 8;
-  const LatentPages& pages = params.pages;
+  const PagedOperand& kv = params.pages.kv;
   TileDescriptor tile;
   tile.dtype = DType::i64;
   tile.rank = 3;
-  tile.dims = {pages.row_bytes / kElement, pages.page_size, pages.num_pages};
-  tile.strides_bytes = {pages.token_stride_bytes, pages.page_stride_bytes};
+  tile.dims = {kv.row_bytes / kElement, kv.pages.page_size(), kv.pages.num_pages()};
+  tile.strides_bytes = {kv.token_stride_bytes, kv.page_stride_bytes};
   tile.box = {SwapAbConfig::kFp8Pitch / kElement, SwapAbConfig::kUnitKeys, 1};
   tile.l2_promotion = L2Promotion::b128;
-  params.latents = encode_tensor_map(tile, const_cast<std::byte*>(pages.rows));
+  params.latents = encode_tensor_map(tile, const_cast<std::byte*>(kv.keys));
 }
 
 void set_row_maps(MlaDecodeParams& params) {
-  params.pages.box_rows = std::gcd(params.pages.page_size, LatentConfig::kKeys);
+  params.pages.box_rows = std::gcd(params.pages.kv.pages.page_size(), LatentConfig::kKeys);
   params.pages.box_bits = std::countr_zero(static_cast<unsigned>(params.pages.box_rows));
   params.latents = swizzle_column_map(params.pages, kRowSwizzleColumn, params.pages.box_rows, 2);
   params.tails = swizzle_column_map(params.pages, kRowSwizzleColumn, params.pages.box_rows, 1);

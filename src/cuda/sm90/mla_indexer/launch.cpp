@@ -75,18 +75,6 @@ TensorMap scale_map(const KvLayerView& view, int box_rows) {
   return encode_tensor_map(tile, view.scales.data);
 }
 
-IndexPages make_pages(const KvLayerView& view, int box_rows) {
-  return {.table = view.page_table,
-          .table_stride = view.page_table_stride,
-          .scale_table = view.scales.page_table,
-          .scale_table_stride = view.scales.page_table_stride,
-          .max_pages = static_cast<int>(view.max_pages),
-          .page_size = view.page_size,
-          .num_pages = static_cast<int>(view.num_pages),
-          .num_scale_pages = static_cast<int>(view.scales.num_pages),
-          .box_rows = box_rows};
-}
-
 IndexParams make_params(const MlaIndexerArgs& args, const IndexPlan& plan) {
   const KvLayerView keys = args.cache.key(args.layer);
   const IndexConfig& config = plan.variant->config;
@@ -103,7 +91,9 @@ IndexParams make_params(const MlaIndexerArgs& args, const IndexPlan& plan) {
                     .block_tokens = config.tokens,
                     .top_k = static_cast<int>(args.top_k),
                     .is_causal = args.mask.root().kind == MaskKind::causal},
-          .pages = make_pages(keys, plan.box_rows),
+          .pages = {.keys = PageTable::of_rows(keys),
+                    .scales = PageTable::of_scales(keys),
+                    .box_rows = plan.box_rows},
           .out = args.out.as<std::int32_t>(),
           .out_stride = args.out.strides[0],
           .parts = plan.parts};

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "cuda/common/paging/operand.h"
 #include "cuda/common/runtime/tensor_map.h"
 #include "cuda/sm90/mla_indexer/config.h"
 #include "cuda/sm90/mla_indexer/split_schedule.h"
@@ -12,14 +13,8 @@
 namespace quire::cuda::sm90::mla_indexer {
 
 struct IndexPages {
-  const std::uint32_t* table = nullptr;  // [batch, max_pages]
-  std::int64_t table_stride = 0;
-  const std::uint32_t* scale_table = nullptr;  // [batch, max_pages]
-  std::int64_t scale_table_stride = 0;
-  int max_pages = 0;
-  int page_size = 0;
-  int num_pages = 0;
-  int num_scale_pages = 0;
+  PageTable keys{};
+  PageTable scales{};
   int box_rows = 0;  // rows of a page that one copy brings: 16, 32 or 64, and divides page_size
 };
 

@@ -3,6 +3,7 @@
 // of a ring. Shared has `ring`, `tiles`, `key_scales` and `marks` (shared.cuh).
 #pragma once
 
+#include "cuda/common/paging/page_cursor.cuh"
 #include "cuda/common/pipeline/tma.cuh"
 #include "cuda/common/thread/thread.cuh"
 #include "cuda/sm90/mla_indexer/products.cuh"
@@ -14,9 +15,9 @@ template <IndexConfig kConfig, typename Shared> class TileLoader {
  public:
   // A lane's box of a run: the tiles of 32 boxes, found at once.
   struct Box {
-    std::uint32_t key_page;    // num_pages or more: none
-    std::uint32_t scale_page;  // the same
-    int row;                   // of the page
+    unsigned key_page;    // num_pages or more: none
+    unsigned scale_page;  // the same
+    int row;              // of the page
     int tile;
   };
 
@@ -34,13 +35,11 @@ template <IndexConfig kConfig, typename Shared> class TileLoader {
   __device__ Box find_box(int tile, int sequence, int num_keys) const {
     const IndexPages& pages = params_.pages;
     const int key = tile * kIndexTileKeys + lane() % boxes_ * pages.box_rows;
-    const int column = key / pages.page_size;
-    Box box = no_box(tile);
-    box.row = key - column * pages.page_size;
-    if (key >= num_keys || column >= pages.max_pages) return box;
-    box.key_page = pages.table[sequence * pages.table_stride + column];
-    box.scale_page = pages.scale_table[sequence * pages.scale_table_stride + column];
-    return box;
+    const PageSlot slot = PageCursor(pages.keys, sequence).find(key, num_keys);
+    return {.key_page = slot.page,
+            .scale_page = PageCursor(pages.scales, sequence).page_beside(slot),
+            .row = slot.row,
+            .tile = tile};
   }
 
   // The lane's box, none where its keys are beyond `num_keys`.
@@ -84,12 +83,8 @@ template <IndexConfig kConfig, typename Shared> class TileLoader {
  private:
   __device__ static int lane() { return static_cast<int>(threadIdx.x % 32); }
 
-  __device__ std::uint32_t num_pages() const {
-    return static_cast<std::uint32_t>(params_.pages.num_pages);
-  }
-  __device__ std::uint32_t num_scale_pages() const {
-    return static_cast<std::uint32_t>(params_.pages.num_scale_pages);
-  }
+  __device__ unsigned num_pages() const { return params_.pages.keys.num_pages(); }
+  __device__ unsigned num_scale_pages() const { return params_.pages.scales.num_pages(); }
   __device__ Box no_box(int tile) const {
     return {.key_page = num_pages(), .scale_page = num_scale_pages(), .row = 0, .tile = tile};
   }

@@ -3,7 +3,7 @@
 // many stand before it; then every position knows its place.
 #pragma once
 
-#include "cuda/common/rows/token_place.cuh"
+#include "cuda/common/paging/page_cursor.cuh"
 #include "cuda/sm90/mla_indexer/params.h"
 #include "cuda/sm90/mla_indexer/select.cuh"
 #include "cuda/sm90/mla_indexer/team.cuh"
@@ -112,19 +112,15 @@ __device__ inline void write_four(std::int32_t* slot, int4 four, int count) {
 // A lane takes four keys at a time: they are of one page, whose size is a multiple of 16.
 __device__ inline void write_unscored_row(const IndexParams& params, int token, int sequence,
                                           int bound) {
-  const IndexPages& pages = params.pages;
+  const PageCursor pages(params.pages.keys, sequence);
   const auto lane = static_cast<int>(threadIdx.x % 32);
-  const std::uint32_t* table = pages.table + sequence * pages.table_stride;
   std::int32_t* row = params.out + token * params.out_stride;
   const int top_k = params.batch.top_k;
   int written = 0;
 #pragma unroll 1
   for (int first = 0; first < bound; first += 128) {
     const int key = first + 4 * lane;
-    const int column = key / pages.page_size;
-    const bool is_mapped = key < bound && column < pages.max_pages &&
-                           table[column] < static_cast<std::uint32_t>(pages.num_pages);
-    const int count = is_mapped ? min(4, bound - key) : 0;
+    const int count = pages.is_mapped(pages.find(key, bound)) ? min(4, bound - key) : 0;
     const auto up_to = static_cast<int>(sum_up_to_lane(static_cast<unsigned>(count), lane));
     write_four(row + written + up_to - count, {key, key + 1, key + 2, key + 3}, count);
     written += __shfl_sync(kWholeWarp, up_to, 31);

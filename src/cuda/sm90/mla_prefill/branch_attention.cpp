@@ -61,11 +61,7 @@ ProjectedKeys Branch::keys(std::int64_t chunk, const Heads& heads) const {
       .rope = swizzle_column_map(args_.q.dtype, {BranchShape::kRope, 1, shape_.rows},
                                  {kRopeBytes, kRopeBytes}, kConfig.block_keys, scratch_.rope_rows),
       .buffer_rows = scratch_.spans.buffer_rows + chunk * shape_.batch,
-      .table = view_.page_table,
-      .table_stride = view_.page_table_stride,
-      .max_pages = static_cast<int>(view_.max_pages),
-      .page_size = view_.page_size,
-      .num_pages = static_cast<int>(view_.num_pages)};
+      .pages = PageTable::of_rows(view_)};
 }
 
 // As keys(), of e4m3: the rope's boxes are twice as wide as it is, zeros behind it.

@@ -5,6 +5,7 @@
 
 #include "cuda/any/mla_prefill/chunk_rows.cuh"
 #include "cuda/common/mla/finish_row.cuh"
+#include "cuda/common/paging/page_cursor.cuh"
 #include "cuda/common/runtime/launch.h"
 #include "cuda/sm90/mla_prefill/latent_group.cuh"
 #include "cuda/sm90/mla_prefill/params.h"

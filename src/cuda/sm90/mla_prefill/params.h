@@ -9,6 +9,7 @@
 
 #include "cuda/any/mla_prefill/params.h"
 #include "cuda/common/mla/finish_rows.h"
+#include "cuda/common/paging/operand.h"
 #include "cuda/common/runtime/tensor_map.h"
 
 namespace quire::cuda::sm90::mla_prefill {
@@ -61,11 +62,7 @@ struct ProjectedKeys {
   TensorMap rope{};       // (column, 0, buffer row), for all heads; the same boxes
   const std::uint32_t* buffer_rows = nullptr;  // [batch]: of the chunk's first key
   // The pages that the rows came from: keys on pages that are not there are hidden.
-  const std::uint32_t* table = nullptr;  // [batch, max_pages]
-  std::int64_t table_stride = 0;
-  int max_pages = 0;
-  int page_size = 0;  // a multiple of 8
-  int num_pages = 0;
+  PageTable pages{};  // of a multiple of 8 rows
 };
 
 // Rope columns of q that a kernel rotates on the side, in place: of tokens first_token … tokens - 1.

@@ -5,6 +5,7 @@
 // of K is three boxes, one of V two.
 #pragma once
 
+#include "cuda/common/paging/page_cursor.cuh"
 #include "cuda/common/pipeline/tma.cuh"
 #include "cuda/common/prefill_attention/run_roles.cuh"
 #include "cuda/common/prefill_attention/shared.cuh"
@@ -23,8 +24,8 @@ template <PrefillConfig kConfig> class ProjectedSource {
 
   // Lane g: keys 8g … 8g + 7 of the block.
   struct Piece {
-    std::uint32_t page;  // num_pages or more: none
-    int row;             // of the buffer, the block's first
+    PageSlot slot;  // that the keys came from
+    int row;        // of the buffer, the block's first
     int head;
     bool is_needed;  // begins before the end of the chunk's keys
   };
@@ -42,20 +43,15 @@ template <PrefillConfig kConfig> class ProjectedSource {
     const int within = block * kConfig.block_keys;
     const int key = tile.first_key + within + 8 * lane();
     const bool is_needed = block >= 0 && lane() < kGroups && key < tile.end_key;
-    Piece piece{.page = 0xffffffff,
-                .row = static_cast<int>(params_.buffer_rows[tile.sequence]) + within,
-                .head = tile.kv_head,
-                .is_needed = is_needed};
-    const int column = key / params_.page_size;
-    if (is_needed && column < params_.max_pages) {
-      piece.page = params_.table[tile.sequence * params_.table_stride + column];
-    }
-    return piece;
+    return {
+        .slot = PageCursor(params_.pages, tile.sequence).find(key, is_needed ? tile.end_key : 0),
+        .row = static_cast<int>(params_.buffer_rows[tile.sequence]) + within,
+        .head = tile.kv_head,
+        .is_needed = is_needed};
   }
 
   __device__ std::uint32_t holes(const Piece& piece) const {
-    const bool is_hole =
-        piece.is_needed && piece.page >= static_cast<std::uint32_t>(params_.num_pages);
+    const bool is_hole = piece.is_needed && piece.slot.page >= params_.pages.num_pages();
     return __ballot_sync(0xffffffff, is_hole);
   }
 

@@ -20,7 +20,7 @@ template <typename Variant> class RowFill<Variant, RowKind::bf16, 1> {
         warp_(static_cast<int>(threadIdx.x % SparseConfig::kWarpgroup / 32)) {}
 
   __device__ void begin(const TileRun& run) {
-    finder_.begin(run, PagePlaces::of_rows(run.stream.rows, run.sequence), kConfig.keys,
+    finder_.begin(run, PagePlaces::of_rows(run.stream, run.sequence), kConfig.keys,
                   warp_ * kRows + lane_ % kRows);
     stride_ = run.is_backwards ? -kConfig.keys : kConfig.keys;
     if (run.is_backwards) finder_.skip((run.num_tiles - 1) * kConfig.keys);

@@ -24,9 +24,9 @@ template <typename Variant> class RowFill<Variant, RowKind::fp8, 1> {
     rope_is_fp8_ = stream.rope_is_fp8;
     rope_is_scaled_ = stream.rope_is_scaled;
     scaling_ = part.scale_source;
-    PagePlaces places = PagePlaces::of_rows(stream.rows, run.sequence);
+    PagePlaces places = PagePlaces::of_rows(stream, run.sequence);
     if (lane_ / kRows == kScaleLanes && scaling_ == ScaleSource::plane) {
-      places = PagePlaces::of_scales(stream.rows.scales, run.sequence);
+      places = PagePlaces::of_scales(stream, run.sequence);
     } else if (lane_ / kRows == kScaleLanes && scaling_ == ScaleSource::in_row) {
       places.data += part.scale_offset_bytes;
     }

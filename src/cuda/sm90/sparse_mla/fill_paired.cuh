@@ -74,8 +74,8 @@ template <typename Variant> class RowFill<Variant, RowKind::fp8, 2> {
     const GatherStream& stream = run.stream;
     stream_ = &stream;
     finder_.begin(run,
-                  finds_scale() ? PagePlaces::of_scales(stream.rows.scales, run.sequence)
-                                : PagePlaces::of_rows(stream.rows, run.sequence),
+                  finds_scale() ? PagePlaces::of_scales(stream, run.sequence)
+                                : PagePlaces::of_rows(stream, run.sequence),
                   kConfig.keys,
                   (writer_.rank() * SparseConfig::kWarps + warp_) * kRows + lane_ / 4);
     next_ = nullptr;

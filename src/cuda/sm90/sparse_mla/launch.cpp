@@ -38,7 +38,8 @@ GatherStream gather_stream(const PagedKVCache& cache, std::int64_t layer, const 
   const RowFormat& format = view.row_format;
   const bool is_uniform = format.is_uniform();
   return {.rows = view,
-          .per_page = PageDivisor::of(static_cast<std::uint32_t>(view.page_size)),
+          .pages = PageTable::of_rows(view),
+          .scale_pages = PageTable::of_scales(view),
           .indices = indices.as<const std::int32_t>(),
           .indices_stride = indices.strides[0],
           .slots = static_cast<int>(indices.shape[1]),

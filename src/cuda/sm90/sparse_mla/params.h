@@ -6,33 +6,18 @@
 #include <cstdint>
 
 #include "cuda/common/general_attention/attend_output.h"
+#include "cuda/common/paging/operand.h"
 #include "cuda/common/runtime/tensor_map.h"
 #include "cuda/sm90/sparse_mla/config.h"
 #include "quire/kv_layer_view.h"
 
 namespace quire::cuda::sm90::sparse_mla {
 
-// Division of positions below 2^31 by a page size, as a product.
-struct PageDivisor {
-  std::uint32_t factor = 0;
-  std::uint32_t shift = 0;
-
-  static constexpr PageDivisor of(std::uint32_t page_size) {
-    std::uint32_t bits = 0;
-    while ((std::uint64_t{1} << bits) < page_size) ++bits;
-    const std::uint64_t one = std::uint64_t{1} << (31 + bits);
-    return {.factor = static_cast<std::uint32_t>((one + page_size - 1) / page_size),
-            .shift = 31 + bits};
-  }
-  __host__ __device__ constexpr std::uint32_t divide(std::uint32_t position) const {
-    return static_cast<std::uint32_t>(std::uint64_t{position} * factor >> shift);
-  }
-};
-
 // A cache and the positions to take from it.
 struct GatherStream {
   KvLayerView rows;
-  PageDivisor per_page;
+  PageTable pages{};
+  PageTable scale_pages{};
   const std::int32_t* indices = nullptr;  // [tokens, slots]
   std::int64_t indices_stride = 0;
   int slots = 0;

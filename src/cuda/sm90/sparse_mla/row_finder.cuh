@@ -3,6 +3,7 @@
 // gathers never waits for one. A warp finds its own rows, lane by lane: nobody else has to know them.
 #pragma once
 
+#include "cuda/common/paging/page_cursor.cuh"
 #include "cuda/sm90/sparse_mla/params.h"
 
 namespace quire::cuda::sm90::sparse_mla {
@@ -56,32 +57,30 @@ struct TileRun {
 // Where pages of rows stand, or pages of scales. In registers: a load from the parameters by a lane's
 // own index takes as long as the rest of a step.
 struct PagePlaces {
-  static constexpr std::uint32_t kNoPage = 0xffffffff;
-
   const std::byte* data;
   std::int64_t page_bytes;
   std::int64_t token_bytes;
-  const std::uint32_t* table;  // of the sequence
-  std::uint32_t num_pages;
+  PageCursor pages;  // of the sequence
 
-  static __device__ PagePlaces of_rows(const KvLayerView& view, int sequence) {
+  static __device__ PagePlaces of_rows(const GatherStream& stream, int sequence) {
+    const KvLayerView& view = stream.rows;
     return {.data = view.data,
             .page_bytes = view.page_stride_bytes,
             .token_bytes = view.token_stride_bytes,
-            .table = view.page_table + sequence * view.page_table_stride,
-            .num_pages = static_cast<std::uint32_t>(view.num_pages)};
+            .pages = PageCursor(stream.pages, sequence)};
   }
-  static __device__ PagePlaces of_scales(const ScaleLayerView& view, int sequence) {
+  static __device__ PagePlaces of_scales(const GatherStream& stream, int sequence) {
     constexpr int kBytes = sizeof(float);
+    const ScaleLayerView& view = stream.rows.scales;
     return {.data = view.data,
             .page_bytes = view.page_stride * kBytes,
             .token_bytes = view.token_stride * kBytes,
-            .table = view.page_table + sequence * view.page_table_stride,
-            .num_pages = static_cast<std::uint32_t>(view.num_pages)};
+            .pages = PageCursor(stream.scale_pages, sequence)};
   }
   // Null where the page is nobody's.
-  __device__ const std::byte* row(std::uint32_t page, std::uint32_t row_in_page) const {
-    return page < num_pages ? data + page * page_bytes + row_in_page * token_bytes : nullptr;
+  __device__ const std::byte* row(unsigned page, int row_in_page) const {
+    return page < pages.num_pages() ? data + page * page_bytes + row_in_page * token_bytes
+                                    : nullptr;
   }
 };
 
@@ -91,14 +90,11 @@ class RowFinder {
   __device__ void begin(const TileRun& run, const PagePlaces& places, int keys, int row) {
     const GatherStream& stream = run.stream;
     places_ = places;
-    num_keys_ = run.limits.keys;
-    page_size_ = static_cast<std::uint32_t>(stream.rows.page_size);
-    per_page_ = stream.per_page;
-    max_pages_ = static_cast<std::uint32_t>(stream.rows.max_pages);
+    num_keys_ = static_cast<int>(run.limits.keys);
     indices_ = stream.indices + run.token * stream.indices_stride;
     slot_ = run.first_tile * keys + row;
     slots_ = min(run.limits.slots, (run.first_tile + run.num_tiles) * keys);
-    page_ = PagePlaces::kNoPage;
+    slot_found_ = {.page = kNoPage};
     position_ = kNoPosition;
   }
 
@@ -108,16 +104,14 @@ class RowFinder {
   // The row of a tile, or null: two calls before the first tile, then one for each. The next tile is
   // `stride` slots further. Whatever is loaded here is looked at in the next call.
   __device__ const std::byte* step(int stride) {
-    return step(stride, [](std::uint32_t, std::uint32_t, bool) {});
+    return step(stride, [](int, const PageSlot&) {});
   }
-  // `also` is told the row that is returned, in its page, and the next row's column of the page table.
+  // `also` is told the row that is returned, in its page, and the next row's slot.
   template <typename Also> __device__ const std::byte* step(int stride, const Also& also) {
-    const std::byte* address = places_.row(page_, row_in_page_);
-    const std::uint32_t column = per_page_.divide(position_);
-    const bool is_there = position_ < num_keys_ && column < max_pages_;
-    also(row_in_page_, column, is_there);
-    row_in_page_ = position_ - column * page_size_;
-    page_ = is_there ? __ldg(places_.table + column) : PagePlaces::kNoPage;
+    const std::byte* address = places_.row(slot_found_.page, slot_found_.row);
+    const PageSlot next = places_.pages.find(static_cast<int>(position_), num_keys_);
+    also(slot_found_.row, next);
+    slot_found_ = next;
     // Before the first slot there is none either.
     const bool is_slot = static_cast<std::uint32_t>(slot_) < static_cast<std::uint32_t>(slots_);
     position_ = is_slot ? static_cast<std::uint32_t>(__ldg(indices_ + slot_)) : kNoPosition;
@@ -127,17 +121,14 @@ class RowFinder {
 
  private:
   static constexpr std::uint32_t kNoPosition = 0xffffffff;
+  static constexpr unsigned kNoPage = 0xffffffff;
 
   PagePlaces places_;
-  std::uint32_t num_keys_;
-  std::uint32_t page_size_;
-  PageDivisor per_page_;
-  std::uint32_t max_pages_;
+  int num_keys_;  // as an unsigned number: up to 2^31
   const std::int32_t* indices_;
   int slot_;
   int slots_;
-  std::uint32_t page_ = PagePlaces::kNoPage;
-  std::uint32_t row_in_page_ = 0;
+  PageSlot slot_found_{.page = kNoPage};
   std::uint32_t position_ = kNoPosition;
 };
 
@@ -147,14 +138,14 @@ class ScaleFinder {
   __device__ explicit ScaleFinder(const PagePlaces& places) : places_(places) {}
 
   __device__ const std::byte* found() const { return found_; }
-  __device__ void step(std::uint32_t row_in_page, std::uint32_t next_column, bool is_there) {
+  __device__ void step(int row_in_page, const PageSlot& next) {
     found_ = places_.row(page_, row_in_page);
-    page_ = is_there ? __ldg(places_.table + next_column) : PagePlaces::kNoPage;
+    page_ = places_.pages.page_beside(next);
   }
 
  private:
   PagePlaces places_;
-  std::uint32_t page_ = PagePlaces::kNoPage;
+  unsigned page_ = 0xffffffff;
   const std::byte* found_ = nullptr;
 };
 

@@ -51,7 +51,7 @@ __device__ void look_up_tokens(const TileParams& params, TileShared<kConfig>& sh
       kConfig.moves_registers() ? 1 : (kConfig.tokens() + kThreads - 1) / kThreads;
   for (int first = thread; first < kConfig.tokens(); first += kRows * kThreads) {
     std::int64_t offsets[kRows];
-    look_up_offsets(outputs, tile.token + first, kThreads, offsets);
+    stored_tokens(outputs).find_rows(tile.token + first, kThreads, offsets);
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
       const int row = first + i * kThreads;
@@ -69,7 +69,8 @@ __device__ void look_up_scales(const TileParams& params, TileShared<kConfig>& sh
     return;
 #pragma unroll 1
   for (int row = thread; row < kConfig.tokens(); row += kConfig.address_threads()) {
-    shared.places[turn].offsets[1][row] = scale_offset(params.outputs, tile.token + row);
+    shared.places[turn].offsets[1][row] =
+        stored_tokens(params.outputs).scale_offset(tile.token + row);
   }
 }
 

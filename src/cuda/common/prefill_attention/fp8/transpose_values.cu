@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "cuda/common/paging/page_cursor.cuh"
 #include "cuda/common/prefill_attention/fp8/transpose_block.cuh"
 #include "cuda/common/runtime/launch.h"
 
@@ -19,7 +20,7 @@ __device__ inline void load_block(const TransposeParams& params, int sequence, i
     const int chunk = at % kRowChunks;
     uint4 words{};
     if (first_key + key < num_keys) {
-      const std::byte* row = params.values.row(sequence, first_key + key, head);
+      const std::byte* row = row_of(params.values, sequence, first_key + key, head);
       if (row != nullptr) words = __ldg(reinterpret_cast<const uint4*>(row) + chunk);
     }
     *reinterpret_cast<uint4*>(&rows[key][4 * transposed_place(key, chunk)]) = words;

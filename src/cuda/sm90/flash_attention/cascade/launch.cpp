@@ -67,14 +67,6 @@ struct Parts {
   KernelPtr<FlashAttentionArgs> own;
 };
 
-PrefixTable prefix_table(const std::optional<TensorView>& table, std::uint32_t* pages) {
-  if (!table.has_value()) return {};
-  return {.table = table->as<const std::uint32_t>(),
-          .sequence_stride = table->strides[0],
-          .column_stride = table->strides[1],
-          .pages = pages};
-}
-
 // The page tables without their first columns.
 PagedKVCache without_columns(PagedKVCache cache, std::int64_t count) {
   const auto cut = [&](TensorView& table) {
@@ -127,6 +119,7 @@ class Cascade {
 
   void run() const {
     auto* const stream = static_cast<cudaStream_t>(context_.stream);
+    const KvLayerView keys = args_.cache.key(args_.layer);
     launch_split_batch(
         {.row_offsets = args_.row_offsets.as<const std::uint32_t>(),
          .cache_lengths = args_.cache.cache_lengths.as<const std::uint32_t>(),
@@ -135,8 +128,10 @@ class Cascade {
          .prefix_keys = static_cast<std::uint32_t>(prefix_keys(problem_)),
          .prefix_offsets = scratch_.prefix_offsets,
          .prefix_length = scratch_.prefix_length,
-         .keys = prefix_table(args_.cache.page_table, scratch_.prefix_pages),
-         .scales = prefix_table(args_.cache.scales_page_table, scratch_.prefix_scale_pages),
+         .keys = {.table = PageTable::of_rows(keys), .pages = scratch_.prefix_pages},
+         .scales = {.table = PageTable::of_scales(keys),
+                    .pages = args_.cache.scales_page_table.has_value() ? scratch_.prefix_scale_pages
+                                                                       : nullptr},
          .own_lengths = scratch_.own_lengths},
         stream);
     Context inner = context_;

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "cuda/common/rows/token_place.cuh"
+#include "cuda/common/paging/page_cursor.cuh"
 #include "cuda/common/runtime/launch.h"
 
 namespace quire::cuda::sm90::flash_attention {
@@ -11,10 +11,9 @@ namespace {
 
 constexpr int kThreads = 128;
 
-__device__ void copy_page(const PrefixTable& prefix, std::int64_t sequence, std::int64_t column) {
-  if (prefix.table == nullptr) return;
-  prefix.pages[column] =
-      prefix.table[sequence * prefix.sequence_stride + column * prefix.column_stride];
+__device__ void copy_page(const PrefixTable& prefix, int sequence, int column) {
+  if (prefix.pages == nullptr) return;
+  prefix.pages[column] = PageCursor(prefix.table, sequence).page(column);
 }
 
 __global__ void __launch_bounds__(kThreads) split_batch(const __grid_constant__ BatchSplit split) {
@@ -29,8 +28,8 @@ __global__ void __launch_bounds__(kThreads) split_batch(const __grid_constant__ 
     const int sequence = split.row_offsets[1] > 0
                              ? 0
                              : sequence_of(split.row_offsets, static_cast<int>(split.batch), 0);
-    copy_page(split.keys, sequence, index);
-    copy_page(split.scales, sequence, index);
+    copy_page(split.keys, sequence, static_cast<int>(index));
+    copy_page(split.scales, sequence, static_cast<int>(index));
   }
   if (index == 0) {
     const std::uint32_t tokens = split.row_offsets[split.batch];

@@ -6,14 +6,14 @@
 
 #include <cstdint>
 
+#include "cuda/common/paging/operand.h"
+
 namespace quire::cuda::sm90::flash_attention {
 
 // The shared pages as the table of one sequence.
 struct PrefixTable {
-  const std::uint32_t* table = nullptr;  // [batch, columns], null: there is none
-  std::int64_t sequence_stride = 0;
-  std::int64_t column_stride = 0;
-  std::uint32_t* pages = nullptr;  // [prefix_pages]
+  PageTable table{};
+  std::uint32_t* pages = nullptr;  // [prefix_pages]; null: there are none
 };
 
 struct BatchSplit {

@@ -48,21 +48,6 @@ DecodeBatch make_batch(const FlashAttentionArgs& args, const DecodePlan& plan,
           .visible = visible};
 }
 
-DecodePages make_pages(const FlashAttentionArgs& args) {
-  const KvLayerView keys = args.cache.key(args.layer);
-  return {.keys = keys.data,
-          .value_offset_bytes = args.cache.value(args.layer).data - keys.data,
-          .page_stride_bytes = keys.page_stride_bytes,
-          .token_stride_bytes = keys.token_stride_bytes,
-          .head_stride_bytes = keys.head_stride_bytes,
-          .row_bytes = keys.row_format.row_bytes,
-          .table = keys.page_table,
-          .table_stride = keys.page_table_stride,
-          .max_pages = static_cast<int>(keys.max_pages),
-          .page_size = Divisor(static_cast<std::uint32_t>(keys.page_size)),
-          .num_pages = static_cast<unsigned>(keys.num_pages)};
-}
-
 DecodeOutputs make_outputs(const FlashAttentionArgs& args) {
   const TensorView& out = args.out;
   const std::int64_t vector_bytes = bytes_for(out.dtype, 4);
@@ -117,7 +102,7 @@ class DecodeKernel final : public Kernel<FlashAttentionArgs> {
     const DecodeParams params{
         .queries = make_queries(args.q, batch),
         .batch = batch,
-        .pages = make_pages(args),
+        .kv = PagedOperand::of(args.cache.key(args.layer), args.cache.value(args.layer).data),
         .split = plan_.split,
         .lines = plan_.lines,
         .scores = score_rules(args),

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "cuda/common/mask/visible_range.h"
+#include "cuda/common/paging/operand.h"
 #include "cuda/common/rows/divisor.h"
 #include "cuda/common/softmax/score.h"
 #include "cuda/common/split_kv/split_schedule.h"
@@ -23,20 +24,6 @@ struct DecodeQueries {
   std::int64_t head_stride_bytes = 0;
   int row_bytes = 0;
   Divisor group{1};  // query heads of a KV head
-};
-
-struct DecodePages {
-  const std::byte* keys = nullptr;      // [num_pages, page_size, kv_heads, head_dim], rows as above
-  std::int64_t value_offset_bytes = 0;  // from a key to its value
-  std::int64_t page_stride_bytes = 0;
-  std::int64_t token_stride_bytes = 0;
-  std::int64_t head_stride_bytes = 0;
-  int row_bytes = 0;
-  const std::uint32_t* table = nullptr;  // [batch, max_pages]
-  std::int64_t table_stride = 0;
-  int max_pages = 0;
-  Divisor page_size{1};
-  unsigned num_pages = 0;
 };
 
 // Which of its sequence's new tokens a token sees, within its interval of keys. Null: all of them.
@@ -86,7 +73,7 @@ struct DecodePieces {
 struct DecodeParams {
   DecodeQueries queries{};
   DecodeBatch batch{};
-  DecodePages pages{};
+  PagedOperand kv{};  // rows as those of the queries
   DecodeSplit split{};
   DecodeLines lines{};
   ScoreRules scores{};

@@ -86,11 +86,7 @@ PagedKeys make_keys(const FlashAttentionArgs& args, const KvLayerView& keys,
                     const KvLayerView& values, const PrefillPlan& plan) {
   return {.keys = page_map(keys, args.q.shape[2], plan),
           .values = page_map(values, args.out.shape[2], plan),
-          .table = keys.page_table,
-          .table_stride = keys.page_table_stride,
-          .max_pages = static_cast<int>(keys.max_pages),
-          .page_size = keys.page_size,
-          .num_pages = static_cast<int>(keys.num_pages),
+          .pages = PageTable::of_rows(keys),
           .box_rows = plan.box_rows};
 }
 
@@ -178,7 +174,7 @@ void launch_fp8_path(const FlashAttentionArgs& args, const PrefillPlan& plan, in
       .before = before,
       .done = space.states,
       .taken = space.states + keys.batch * keys.num_heads};
-  from.pages.max_pages = plan.columns;
+  from.pages.pages = from.pages.pages.cut(plan.columns);
   plan.variant->launch_fp8(params, from, where);
 }
 

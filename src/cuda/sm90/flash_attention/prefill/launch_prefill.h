@@ -9,7 +9,6 @@
 
 #include "cuda/common/prefill_attention/fp8/transpose_values.h"
 #include "cuda/common/prefill_attention/params.h"
-#include "cuda/common/rows/divisor.h"
 
 namespace quire::cuda::sm90::flash_attention {
 
@@ -20,23 +19,9 @@ void launch_prefill(const PrefillParams& params, const PagedKeys& keys,
 // Keys of a block, as they are expanded and loaded.
 inline constexpr int kDequantizedKeys = 128;
 
-// Rows of e4m3 in pages, 128 columns.
-struct BytePages {
-  const std::byte* keys = nullptr;      // [num_pages, page_size, kv_heads, 128], rows on 16 bytes
-  std::int64_t value_offset_bytes = 0;  // from a key to its value
-  std::int64_t page_stride_bytes = 0;
-  std::int64_t token_stride_bytes = 0;
-  std::int64_t head_stride_bytes = 0;
-  const std::uint32_t* table = nullptr;  // [batch, max_pages]
-  std::int64_t table_stride = 0;
-  int max_pages = 0;
-  Divisor page_size{8};  // a multiple of 8
-  std::uint32_t num_pages = 0;
-};
-
 // What dequantize_role.cuh fills and dequantized_source.cuh reads: blocks of bf16 in the workspace.
 struct DequantizedKeys {
-  BytePages pages{};
+  PagedOperand kv{};  // 128 columns of e4m3, rows on 16 bytes, pages of a multiple of 8 rows
   HeadScales scales{};
   int kv_heads = 0;
   int blocks = 0;             // of a sequence's KV head that there is room for

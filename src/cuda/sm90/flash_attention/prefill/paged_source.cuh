@@ -16,6 +16,7 @@
 // Rows behind the sequence's end may hold anything, also NaN: the consumers take care of them.
 #pragma once
 
+#include "cuda/common/paging/page_cursor.cuh"
 #include "cuda/common/pipeline/tma.cuh"
 #include "cuda/common/prefill_attention/shared.cuh"
 
@@ -25,10 +26,9 @@ template <PrefillConfig kConfig> class PagedSource {
  public:
   using Params = PagedKeys;
 
-  // The page of this lane's piece of a block.
+  // Where this lane's piece of a block stands.
   struct Piece {
-    std::uint32_t page;  // num_pages or more: none
-    int row;             // of the page
+    PageSlot slot;
     int kv_head;
     bool is_needed;  // begins before the sequence's end
   };
@@ -41,23 +41,15 @@ template <PrefillConfig kConfig> class PagedSource {
     cuda::prefetch(params.values);
   }
 
-  // Nothing here waits for the page table's answer.
   __device__ Piece find(const PrefillTile& tile, int block) const {
     const int key = block * kConfig.block_keys + lane() % pieces_ * params_.box_rows;
-    const int column = key / params_.page_size;
-    const bool is_needed = key >= 0 && key < tile.end_key;
-    Piece piece{.page = 0xffffffff,
-                .row = key - column * params_.page_size,
-                .kv_head = tile.kv_head,
-                .is_needed = is_needed};
-    if (is_needed && column < params_.max_pages) {
-      piece.page = params_.table[tile.sequence * params_.table_stride + column];
-    }
-    return piece;
+    return {.slot = PageCursor(params_.pages, tile.sequence).find(key, tile.end_key),
+            .kv_head = tile.kv_head,
+            .is_needed = key >= 0 && key < tile.end_key};
   }
 
   __device__ std::uint32_t holes(const Piece& piece) const {
-    const bool is_hole = piece.is_needed && piece.page >= num_pages();
+    const bool is_hole = piece.is_needed && piece.slot.page >= num_pages();
     const unsigned missing = __ballot_sync(0xffffffff, is_hole && lane() < pieces_);
     return missing == 0 ? 0 : hole_bits(missing);
   }
@@ -73,9 +65,7 @@ template <PrefillConfig kConfig> class PagedSource {
 
  private:
   __device__ static int lane() { return static_cast<int>(threadIdx.x % 32); }
-  __device__ std::uint32_t num_pages() const {
-    return static_cast<std::uint32_t>(params_.num_pages);
-  }
+  __device__ unsigned num_pages() const { return params_.pages.num_pages(); }
   __device__ std::uint32_t hole_bits(unsigned missing) const {
     const int groups = params_.box_rows / 8;
     const std::uint32_t piece_bits = (1U << groups) - 1;
@@ -94,8 +84,8 @@ template <PrefillConfig kConfig> class PagedSource {
     const int box = 2 * lane() + half_;
     const int at = box / kCopied;
     const int swizzle_column = box % kCopied;
-    const std::uint32_t page = __shfl_sync(0xffffffff, piece.page, at);
-    const int row = __shfl_sync(0xffffffff, piece.row, at);
+    const unsigned page = __shfl_sync(0xffffffff, piece.slot.page, at);
+    const int row = __shfl_sync(0xffffffff, piece.slot.row, at);
     if (at < pieces_) {
       const BoxLoad load{
           .map = &map,

@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(Fp8Wgmma::kThreads, 1)
   if (warpgroup == 3) {  // beside the barriers, which it does not need
     // Opaque: else two registers are kept for it in all roles, and spilled.
     const int thread = opaque(static_cast<int>(threadIdx.x % 128));
-    prefetch_table(params.pages, params.batch.size, thread);
+    prefetch_table(params.pages.kv.pages, params.batch.size, thread);
     part = find_part(params, shared.line, cluster, thread);
   }
   __syncthreads();

@@ -48,12 +48,6 @@ class LoadHalves {
   static constexpr int kManyTiles = (240 << 20) / (Pingpong::kKeys * Pingpong::kSwizzleColumns *
                                                    Pingpong::kSwizzleColumnWidth * 2);
 
-  // Rows that one box brings.
-  struct Piece {
-    unsigned page;  // num_pages: none, and TMA writes zeros
-    int row;        // of the page
-  };
-
   __device__ static int lane() { return static_cast<int>(threadIdx.x % 32); }
 
   // Into L2, two tiles before they are wanted.
@@ -63,33 +57,24 @@ class LoadHalves {
     }
   }
 
-  __device__ Piece find(const std::uint32_t* table, int key, int end) const {
-    const LatentPages& pages = params_.pages;
-    const auto column =
-        static_cast<int>(pages.by_page_size.quotient(static_cast<std::uint32_t>(key)));
-    unsigned page = pages.num_pages;
-    if (key < end && column < pages.max_pages) page = table[column];
-    return {.page = page, .row = key - column * pages.page_size};
-  }
-
   // The table is looked up 32 boxes at a time, one by each lane, and a batch ahead: one wait for memory
   // then lasts for 8 to 32 tiles.
   __device__ void load_item(const SequenceWork& work, const WorkPiece& piece, int sequence,
                             bool is_first) {
-    const std::uint32_t* table = params_.pages.table + sequence * params_.pages.table_stride;
+    const PageCursor pages(params_.pages.kv.pages, sequence);
     const int end = work.num_keys();
     const int tiles = piece.end - piece.begin;
     const int batch = kBatchBoxes >> (kTileBits - box_bits_);  // tiles
     int key = (work.first_block + piece.begin) * kBlockKeys + (lane() << box_bits_);
-    Piece now = find(table, key, end);
-    Piece next = now;
+    PageSlot now = pages.find(key, end);
+    PageSlot next = now;
 #pragma unroll 1
     for (int tile = 0; tile < tiles; ++tile) {
       const int in_batch = tile & (batch - 1);
       if (in_batch == 0) {
         if (tile > 0) now = next;
         key += batch * kBlockKeys;
-        if (tile + batch < tiles) next = find(table, key, end);
+        if (tile + batch < tiles) next = pages.find(key, end);
       }
       if (is_first && tile == 1) await_half(0);
       load_half(tile % 2, take(now, in_batch));
@@ -106,16 +91,19 @@ class LoadHalves {
   }
 
   // This lane's piece of a tile of the batch.
-  __device__ Piece take(const Piece& batch, int tile) const {
+  __device__ PageSlot take(const PageSlot& batch, int tile) const {
     const int box = tile * pieces_ + (lane() & (pieces_ - 1));
-    return {.page = min(__shfl_sync(kWholeWarp, batch.page, box), params_.pages.num_pages),
+    return {.page = min(__shfl_sync(kWholeWarp, batch.page, box), num_pages()),
             .row = __shfl_sync(kWholeWarp, batch.row, box)};
+  }
+  __device__ unsigned num_pages() const {
+    return params_.pages.kv.pages.num_pages();
   }
 
   // Into L2, for all who share the keys: a quarter of the columns for each warp of the first two blocks. Only
   // where several share their keys: with one block for an item, memory is the limit, and this is in its way.
-  __device__ void fetch_ahead(const Piece& piece) const {
-    if (lane() == 0 && piece.page < params_.pages.num_pages) {
+  __device__ void fetch_ahead(const PageSlot& piece) const {
+    if (lane() == 0 && piece.page < num_pages()) {
       const auto page = static_cast<int>(piece.page);
       const int swizzle_column = (2 * half_ + rank_) * Pingpong::kQuarterSwizzleColumns;
       const int rope = Pingpong::kRopeSwizzleColumn;
@@ -127,7 +115,7 @@ class LoadHalves {
     __syncwarp();
   }
 
-  __device__ void load_half(int stage, const Piece& piece) {
+  __device__ void load_half(int stage, const PageSlot& piece) {
     const int quarter = 2 * half_;
     const bool has_rope = rope_half(stage) == half_;
     constexpr int kQuarterBytes = Pingpong::kQuarterSwizzleColumns * Pingpong::kSwizzleColumnBytes;
@@ -170,15 +158,14 @@ class LoadHalves {
   }
 
   __device__ void load_swizzle_column(int stage, int swizzle_column, int quarter,
-                                      const Piece& piece) const {
+                                      const PageSlot& piece) const {
     load_box(box(params_.tails, stage, swizzle_column, quarter, lane() * params_.pages.box_rows), 0,
              piece.row, swizzle_column, static_cast<int>(piece.page));
   }
 
   // Which keys of the tile are in assigned pages. The arrival that follows hands it on.
-  __device__ void leave_valid(const Piece& piece, int stage) const {
-    unsigned missing =
-        __ballot_sync(kWholeWarp, piece.page >= params_.pages.num_pages && lane() < pieces_);
+  __device__ void leave_valid(const PageSlot& piece, int stage) const {
+    unsigned missing = __ballot_sync(kWholeWarp, piece.page >= num_pages() && lane() < pieces_);
     std::uint64_t bits = ~std::uint64_t{0};
     const int rows = params_.pages.box_rows;
     for (int i = 0; missing != 0; ++i, missing >>= 1) {

@@ -3,7 +3,7 @@
 // 128 sequences cost one round trip to memory. (32 at a time, one after another: 3.5 µs more with 128.)
 #pragma once
 
-#include "cuda/common/rows/load_once.cuh"
+#include "cuda/common/paging/page_cursor.cuh"
 #include "cuda/common/split_kv/find_work.cuh"
 #include "cuda/common/split_kv/split_schedule.h"
 #include "cuda/sm90/mla_decode/cut_parts.h"
@@ -14,11 +14,10 @@ namespace quire::cuda::sm90::mla_decode {
 
 // The page table into L2, all of it or what one line for each thread brings, while lengths are on
 // their way: which of it a block needs follows from them. `thread`: of 128.
-__device__ inline void prefetch_table(const LatentPages& pages, int batch, int thread) {
+__device__ inline void prefetch_table(const PageTable& pages, int batch, int thread) {
   constexpr int kLine = 32;  // entries
-  const std::int64_t at = (std::int64_t{blockIdx.x} * DecodeConfig::kLoadThreads + thread) * kLine;
-  if (at >= (batch - 1) * pages.table_stride + pages.max_pages) return;
-  prefetch_line(pages.table + at);
+  PageCursor::prefetch(pages, batch,
+                       (std::int64_t{blockIdx.x} * DecodeConfig::kLoadThreads + thread) * kLine);
 }
 
 // By a block's first threads, before all else: what find_part and the first lookups read is on its way while
@@ -32,7 +31,7 @@ __device__ inline void fetch_part(const MlaDecodeParams& params) {
     prefetch_line(batch.row_offsets + i);
     if (i < batch.size) prefetch_line(batch.cache_lengths + i);
   }
-  prefetch_table(params.pages, batch.size, thread);
+  prefetch_table(params.pages.kv.pages, batch.size, thread);
 }
 
 struct ClusterPart {

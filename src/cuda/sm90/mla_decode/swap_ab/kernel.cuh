@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(SwapAbConfig::kThreads, 1)
   if (warpgroup == 2 * SwapAbConfig::kGroups) {
     const auto thread = static_cast<int>(threadIdx.x % 128);
     if (thread == 0) prefetch(params.latents);
-    prefetch_table(params.pages, params.batch.size, thread);
+    prefetch_table(params.pages.kv.pages, params.batch.size, thread);
     const ClusterPart part = find_part(params, shared.line, static_cast<int>(blockIdx.x), thread);
     await_barriers();
     cutlass::arch::warpgroup_reg_dealloc<kConfig.load_registers>();

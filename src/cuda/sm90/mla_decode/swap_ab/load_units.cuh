@@ -83,20 +83,24 @@ class LoadUnits {
     item_at_.advance();
   }
 
-  // Keys from `key` on, of which `count` are the sequence's.
-  __device__ Found find(int sequence, int key, int count) const {
-    const LatentPages& pages = params_.pages;
-    const LatentRowFormat& format = params_.format;
-    const auto column =
-        static_cast<int>(pages.by_page_size.quotient(static_cast<std::uint32_t>(key)));
-    const int row = key - column * pages.page_size;
-    Found found{.page = pages.num_pages, .row = row};
-    if (count <= 0 || column >= pages.max_pages) return found;
-    found.page = min(pages.table[sequence * pages.table_stride + column], pages.num_pages);
-    if (kMayHaveScales && format.token_scales != nullptr) {
-      found.scale_page = format.scale_table[sequence * format.scale_table_stride + column];
+  // The pages of a sequence's rows, and of their scales.
+  struct Cursors {
+    __device__ Cursors(const MlaDecodeParams& params, int sequence)
+        : rows(params.pages.kv.pages, sequence), scales(params.format.scale_pages, sequence) {}
+
+    PageCursor rows;
+    PageCursor scales;
+  };
+
+  // Keys from `key` on, of a sequence of `end`.
+  __device__ Found find(const Cursors& pages, int key, int end) const {
+    const PageSlot slot = pages.rows.find(key, end);
+    const unsigned num_pages = pages.rows.num_pages();
+    Found found{.page = min(slot.page, num_pages), .row = slot.row};
+    if (kMayHaveScales && params_.format.token_scales != nullptr) {
+      found.scale_page = pages.scales.page_beside(slot);
     }
-    if (found.page < pages.num_pages) found.live = min(count, kKeys);
+    if (found.page < num_pages) found.live = min(end - key, kKeys);
     return found;
   }
 
@@ -118,7 +122,7 @@ class LoadUnits {
 
   __device__ void ask_first(const LinePlace& place, const WorkPiece& piece) {
     const int key = first_key(place.work, piece);
-    const Found found = find(place.sequence, key, place.work.num_keys() - key);
+    const Found found = find({params_, place.sequence}, key, place.work.num_keys());
     begin_item(place.work, piece);
     load_unit(found);
   }
@@ -127,10 +131,11 @@ class LoadUnits {
   __device__ void load_item(const SequenceWork& work, const WorkPiece& piece, int sequence) {
     const int end = work.num_keys();
     int key = first_key(work, piece);
-    Found now = find(sequence, key, end - key);
+    const Cursors pages(params_, sequence);
+    Found now = find(pages, key, end);
     for (int tile = piece.begin; tile < piece.end; ++tile, ++tile_) {
       key += kBlockKeys;
-      const Found next = find(sequence, key, end - key);
+      const Found next = find(pages, key, end);
       if (tile_ > 0 || params_.split.is_invariant) load_unit(now);
       now = next;
     }
@@ -147,7 +152,7 @@ class LoadUnits {
     if (lane() == 0) {
       shared_.live[at.place] = found.live;
       shared_.full[at.place].arrive_and_expect_tx(kIsSpaced ? sizeof(shared_.units[0])
-                                                            : kKeys * params_.pages.row_bytes);
+                                                            : kKeys * params_.pages.kv.row_bytes);
       const BoxLoad load{.map = &params_.latents,
                          .shared = shared_.units[at.place],
                          .full = &shared_.full[at.place],
@@ -176,7 +181,8 @@ class LoadUnits {
   __device__ void copy_scales(const Found& found, int place) const {
     if (lane() < kKeys) {
       const LatentRowFormat& format = params_.format;
-      const bool is_there = found.scale_page < format.scale_pages && lane() < found.live;
+      const bool is_there =
+          found.scale_page < format.scale_pages.num_pages() && lane() < found.live;
       const float* source = format.token_scales;
       if (is_there) {
         source += found.scale_page * format.scale_page_stride +

@@ -19,11 +19,8 @@ template <IndexConfig kConfig> class IndexLoad {
   __device__ static void send_for_pages(const IndexParams& params) {
     const IndexPages& pages = params.pages;
     const std::int64_t line = threadIdx.x % 128;
-    const std::int64_t entry = line * kLineEntries;
-    if (entry < params.batch.size * pages.table_stride) prefetch_line(pages.table + entry);
-    if (entry < params.batch.size * pages.scale_table_stride) {
-      prefetch_line(pages.scale_table + entry);
-    }
+    PageCursor::prefetch(pages.keys, params.batch.size, line * kLineEntries);
+    PageCursor::prefetch(pages.scales, params.batch.size, line * kLineEntries);
   }
 
   __device__ void run() {

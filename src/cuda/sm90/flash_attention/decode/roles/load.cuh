@@ -4,6 +4,7 @@
 // 4.0 TB/s of 256-byte rows), and pages may have any size. What no row sees is not read but zero.
 #pragma once
 
+#include "cuda/common/paging/page_cursor.cuh"
 #include "cuda/sm90/flash_attention/decode/epilogue.cuh"
 #include "cuda/sm90/flash_attention/decode/shared.cuh"
 
@@ -105,50 +106,35 @@ template <DecodeConfig kConfig> class LoadRole {
     announce(item);
   }
 
-  // Where a key is: its page, ≥ num_pages if there is none, and its row there.
-  struct KeyPlace {
-    unsigned page;
-    int row;
-  };
-  __device__ KeyPlace find(const std::uint32_t* table, int key, int last_key) const {
-    const DecodePages& pages = params_.pages;
-    const int column = static_cast<int>(pages.page_size.quotient(static_cast<unsigned>(key)));
-    const bool is_there = key < last_key && column < pages.max_pages;
-    return {.page = is_there ? table[column] : pages.num_pages,
-            .row = key - column * static_cast<int>(pages.page_size.value())};
-  }
-  __device__ const std::byte* source_of(const DecodeItem& item, const KeyPlace& place) const {
-    const DecodePages& pages = params_.pages;
-    return pages.keys + place.page * pages.page_stride_bytes +
-           place.row * pages.token_stride_bytes + item.kv_head * pages.head_stride_bytes +
-           lane_piece() * 16;
+  __device__ const std::byte* source_of(const DecodeItem& item, const PageSlot& slot) const {
+    const PagedOperand& kv = params_.kv;
+    return kv.keys + slot.page * kv.page_stride_bytes + slot.row * kv.token_stride_bytes +
+           item.kv_head * kv.head_stride_bytes + lane_piece() * 16;
   }
 
   __device__ void load_item(const DecodeItem& item, int sequence) {
-    const DecodePages& pages = params_.pages;
-    const std::uint32_t* table = pages.table + sequence * pages.table_stride;
+    const PageCursor pages(params_.kv.pages, sequence);
     int key = item.begin * kBlockKeys + group_row();
-    KeyPlace place = find(table, key, item.last_key);
+    PageSlot slot = pages.find(key, item.last_key);
     load_queries(item);
     for (int block = item.begin; block < item.end; ++block, at_.advance()) {
       // On its way while this block waits for its stage.
-      const KeyPlace next = find(table, key + kBlockKeys, item.last_key);
+      const PageSlot next = pages.find(key + kBlockKeys, item.last_key);
       shared_.ring.wait_empty(at_);
-      finish_stage(is_run(item, key, place) ? load_run(source_of(item, place))
-                                            : load_each(item, table, key, place));
+      finish_stage(is_run(item, key, slot) ? load_run(source_of(item, slot))
+                                           : load_each(item, pages, key, slot));
       key += kBlockKeys;
-      place = next;
+      slot = next;
     }
   }
 
   // This lane's neighbouring keys lie behind each other in a page, and all of them are seen.
-  __device__ bool is_run(const DecodeItem& item, int key, const KeyPlace& place) const {
+  __device__ bool is_run(const DecodeItem& item, int key, const PageSlot& slot) const {
     constexpr int kLaneKeys = kConfig.lane_keys();
-    const DecodePages& pages = params_.pages;
-    return place.page < pages.num_pages &&
-           place.row + kLaneKeys <= static_cast<int>(pages.page_size.value()) &&
+    const PageTable& pages = params_.kv.pages;
+    return slot.page < pages.num_pages() && slot.row + kLaneKeys <= pages.page_size() &&
            key >= item.first_key && key + kLaneKeys <= item.last_key &&
-           lane_piece() * 16 < pages.row_bytes;
+           lane_piece() * 16 < params_.kv.row_bytes;
   }
 
   // K and V of this lane's keys; a bit for each whose page is assigned. An instruction or two beside
@@ -160,30 +146,28 @@ template <DecodeConfig kConfig> class LoadRole {
     for (int i = 0; i < kConfig.lane_keys(); ++i) {
       std::byte* row = target_row(i);
       copy_async(row, source, policy_);
-      copy_async(row + kConfig.side_bytes(), source + params_.pages.value_offset_bytes, policy_);
-      source += params_.pages.token_stride_bytes;
+      copy_async(row + kConfig.side_bytes(), source + params_.kv.value_offset_bytes, policy_);
+      source += params_.kv.token_stride_bytes;
     }
     return kAllMapped;
   }
 
-  // The same, key by key, `place` being that of the first: what is not seen or has no page is zero.
-  __device__ unsigned load_each(const DecodeItem& item, const std::uint32_t* table, int key,
-                                KeyPlace place) {
-    const DecodePages& pages = params_.pages;
+  // The same, key by key, `slot` being that of the first: what is not seen or has no page is zero.
+  __device__ unsigned load_each(const DecodeItem& item, const PageCursor& pages, int key,
+                                PageSlot slot) {
+    const PagedOperand& kv = params_.kv;
     unsigned mapped = 0;
 #pragma unroll 1
-    for (int i = 0; i < kConfig.lane_keys(); ++i, ++key, ++place.row) {
-      if (place.row == static_cast<int>(pages.page_size.value())) {
-        place = find(table, key, item.last_key);
-      }
-      const bool is_mapped = place.page < pages.num_pages;
+    for (int i = 0; i < kConfig.lane_keys(); ++i, ++key, ++slot.row) {
+      if (slot.row == kv.pages.page_size()) slot = pages.find(key, item.last_key);
+      const bool is_mapped = pages.is_mapped(slot);
       const bool is_seen = key >= item.first_key && key < item.last_key;
-      const bool is_there = is_mapped && is_seen && lane_piece() * 16 < pages.row_bytes;
+      const bool is_there = is_mapped && is_seen && lane_piece() * 16 < kv.row_bytes;
       mapped |= is_mapped ? 1U << i : 0U;
       if (lane_piece() >= 8 * kConfig.swizzle_columns) continue;
-      const std::byte* source = source_of(item, place);
+      const std::byte* source = source_of(item, slot);
       copy_async(target_row(i), source, is_there, policy_);
-      copy_async(target_row(i) + kConfig.side_bytes(), source + pages.value_offset_bytes, is_there,
+      copy_async(target_row(i) + kConfig.side_bytes(), source + kv.value_offset_bytes, is_there,
                  policy_);
     }
     return mapped;

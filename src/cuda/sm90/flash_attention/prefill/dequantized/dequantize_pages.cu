@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/common/rows/row_reader.cuh"
+#include "cuda/common/paging/row_reader.cuh"
 #include "cuda/common/runtime/launch.h"
 #include "cuda/sm90/flash_attention/prefill/dequantized/dequantize_pages.h"
 
@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(kThreads)
   const KeyInterval wanted = wanted_keys(params, sequence);
   const int first_key = column * view.page_size;
   if (first_key >= wanted.end || first_key + view.page_size <= wanted.first) return;
-  const bool is_there = view.is_mapped(sequence, first_key);
+  const bool is_there = is_mapped(view, sequence, first_key);
   const std::int64_t page = std::int64_t{sequence} * params.columns + column;
   if (blockIdx.z == 0 && threadIdx.x == 0) {
     params.table[page] = is_there ? static_cast<std::uint32_t>(page) : 0xffffffffU;

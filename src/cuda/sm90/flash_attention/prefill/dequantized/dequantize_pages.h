@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "cuda/common/mask/visible_range.h"
-#include "cuda/common/rows/row_reader.h"
+#include "cuda/common/paging/row_reader.h"
 #include "cuda/sm90/flash_attention/prefill/launch_prefill.h"
 #include "cuda/sm90/flash_attention/prefill/plan_prefill.h"
 

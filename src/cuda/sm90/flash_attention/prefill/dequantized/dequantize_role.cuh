@@ -9,6 +9,7 @@
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
 
+#include "cuda/common/paging/page_cursor.cuh"
 #include "cuda/sm90/flash_attention/prefill/block_walk.cuh"
 #include "cuda/sm90/flash_attention/prefill/dequantized/dequantized_source.cuh"
 #include "cuda/sm90/flash_attention/prefill/launch_prefill.h"
@@ -32,19 +33,18 @@ class DequantizeRole {
   // The next quarter's pages are asked for before this one's rows.
   __device__ void run() {
     BlockQuarter at = next();
-    std::uint32_t page = find_page(at);
+    PageSlot slot = find(at);
     while (at.sequence >= 0) {
       const BlockQuarter following = next();
-      const std::uint32_t following_page = find_page(following);
-      dequantize(at, page);
+      const PageSlot following_slot = find(following);
+      dequantize(at, slot);
       at = following;
-      page = following_page;
+      slot = following_slot;
     }
   }
 
  private:
   static constexpr unsigned kWarp = 0xffffffff;
-  static constexpr std::uint32_t kNoPage = 0xffffffff;
   static constexpr int kWideBytes = 256;      // of a row of bf16
   static constexpr int kRowLanes = 128 / 16;  // that load a row of e4m3
   static constexpr int kRows = kDequantizedKeys / kBlockQuarters;
@@ -64,33 +64,28 @@ class DequantizeRole {
     return found;
   }
 
-  // Lane i's page is that of load i: pages are multiples of 8 rows, those of a load are of one. 0
+  // Lane i's slot is that of load i: pages are multiples of 8 rows, those of a load are of one. Page 0
   // where there is no key.
-  __device__ std::uint32_t find_page(const BlockQuarter& at) const {
-    const BytePages& pages = keys_.pages;
+  __device__ PageSlot find(const BlockQuarter& at) const {
     const int key = first_key(at, lane());
-    if (at.sequence < 0 || lane() >= kLoads || key >= at.end_key) return 0;
-    const auto column = static_cast<int>(pages.page_size.quotient(static_cast<unsigned>(key)));
-    return column < pages.max_pages ? pages.table[at.sequence * pages.table_stride + column]
-                                    : kNoPage;
+    if (at.sequence < 0 || lane() >= kLoads || key >= at.end_key) return {};
+    return PageCursor(keys_.kv.pages, at.sequence).find(key, at.end_key);
   }
 
   // Where the rows of lane i's load i begin.
-  __device__ std::int64_t source_of(const BlockQuarter& at, std::uint32_t page) const {
-    const BytePages& pages = keys_.pages;
-    const auto key = static_cast<unsigned>(first_key(at, lane()));
-    const unsigned row = key - pages.page_size.quotient(key) * pages.page_size.value();
-    return page * pages.page_stride_bytes + row * pages.token_stride_bytes +
-           at.head * pages.head_stride_bytes;
+  __device__ std::int64_t source_of(const BlockQuarter& at, const PageSlot& slot) const {
+    const PagedOperand& kv = keys_.kv;
+    return slot.page * kv.page_stride_bytes + slot.row * kv.token_stride_bytes +
+           at.head * kv.head_stride_bytes;
   }
 
-  __device__ void dequantize(const BlockQuarter& at, std::uint32_t page) {
-    const bool is_missing = page >= keys_.pages.num_pages;
+  __device__ void dequantize(const BlockQuarter& at, const PageSlot& slot) {
+    const bool is_missing = slot.page >= keys_.kv.pages.num_pages();
     const unsigned missing = __ballot_sync(kWarp, is_missing);
     const int place = keys_.place(at.sequence, at.head, at.block);
     const float key_scale = keys_.scales.of_keys(at.head);
     const float value_scale = keys_.scales.of_values(at.head);
-    const Rows rows{.source = source_of(at, page),
+    const Rows rows{.source = source_of(at, slot),
                     .missing = missing,
                     .end = at.end_key - first_key(at, 0) - lane() / kRowLanes,
                     .to = target_of(place, at.index)};
@@ -149,9 +144,9 @@ class DequantizeRole {
     const std::int64_t source = __shfl_sync(kWarp, rows.source, i);
     const bool is_there = (rows.missing >> i & 1) == 0 && i * kLoadRows < rows.end;
     if (!is_there) return {};
-    const BytePages& pages = keys_.pages;
-    const std::byte* from = pages.keys + source + side * pages.value_offset_bytes +
-                            lane() / kRowLanes * pages.token_stride_bytes + lane() % kRowLanes * 16;
+    const PagedOperand& kv = keys_.kv;
+    const std::byte* from = kv.keys + source + side * kv.value_offset_bytes +
+                            lane() / kRowLanes * kv.token_stride_bytes + lane() % kRowLanes * 16;
     return __ldg(reinterpret_cast<const uint4*>(from));
   }
 

@@ -4,19 +4,6 @@
 namespace quire::cuda::sm90::flash_attention {
 namespace {
 
-BytePages byte_pages(const KvLayerView& keys, const KvLayerView& values) {
-  return {.keys = keys.data,
-          .value_offset_bytes = values.data - keys.data,
-          .page_stride_bytes = keys.page_stride_bytes,
-          .token_stride_bytes = keys.token_stride_bytes,
-          .head_stride_bytes = keys.head_stride_bytes,
-          .table = keys.page_table,
-          .table_stride = keys.page_table_stride,
-          .max_pages = static_cast<int>(keys.max_pages),
-          .page_size = Divisor(static_cast<std::uint32_t>(keys.page_size)),
-          .num_pages = static_cast<std::uint32_t>(keys.num_pages)};
-}
-
 // (column, row): a block's box is its 128 rows.
 TensorMap block_map(std::byte* rows, std::int64_t blocks, const TensorView& q) {
   TileDescriptor tile;
@@ -41,7 +28,7 @@ DequantizedKeys dequantized_keys(const FlashAttentionArgs& args,
   const std::int64_t side_blocks = keys.batch * keys.num_heads * blocks;
   const std::int64_t side_bytes =
       side_blocks * kDequantizedKeys * bytes_for(args.q.dtype, args.q.shape[2]);
-  return {.pages = byte_pages(keys, values),
+  return {.kv = PagedOperand::of(keys, values.data),
           .scales = head_scales(keys, values),
           .kv_heads = keys.num_heads,
           .blocks = blocks,

@@ -146,7 +146,7 @@ __global__ void __launch_bounds__(32 * (kMostQuarterWarps + kOtherWarps), 1)
     cudaGridDependencySynchronize();
     const auto token = static_cast<int>(threadIdx.x % 32);
     if (warp == last_warp - 1 && token < kConfig.tokens) {
-      shared.kv_offsets[token] = kv_offset(params.product.outputs, token);
+      shared.kv_offsets[token] = stored_tokens(params.product.outputs).row_offset(token);
     }
   }
   __syncthreads();

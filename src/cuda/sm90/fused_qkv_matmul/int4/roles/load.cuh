@@ -55,7 +55,7 @@ __device__ void load_role(const Int4Params& params, Int4Shared<kConfig>& shared,
     __syncwarp();  // the barriers to come are the whole warp's
   } else {
     for (int row = thread - 32; row < kConfig.tokens; row += 96) {
-      shared.kv_offsets[row] = kv_offset(params.outputs, first_token + row);
+      shared.kv_offsets[row] = stored_tokens(params.outputs).row_offset(first_token + row);
     }
   }
 }

@@ -68,8 +68,8 @@ template <typename Variant> class GatherFp8Role {
     const int key = lane() / kRows * kKeys + warp() * kRows + lane() % kRows;
     const bool finds_scales = stream.rows.row_format.parts[0].scale_source == ScaleSource::plane;
     RowFinder rows;
-    rows.begin(run, PagePlaces::of_rows(stream.rows, run.sequence), kKeys, key);
-    ScaleFinder scales(PagePlaces::of_scales(stream.rows.scales, run.sequence));
+    rows.begin(run, PagePlaces::of_rows(stream, run.sequence), kKeys, key);
+    ScaleFinder scales(PagePlaces::of_scales(stream, run.sequence));
     constexpr int kAtOnce = 32 / kRows;
     for (int tile = -2 * kAtOnce; tile < num_tiles; tile += kAtOnce) {
       FoundRow found{.bytes = stream.rows.row_format.row_bytes, .has_scale = finds_scales};

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+// The only device code that reads page ids.
+//
+//   PageCursor   of one sequence, for kernels that plan their lookups: find() returns at once, and only the use of the
+//                slot waits for memory. Kernels look up 32 boxes at a time, or one tile ahead of its load.
+//   row_of …     rows of a KvLayerView, for kernels that take any page size and positions of 64 bits
+//
+// A key without a page has a page id of num_pages or more; TMA writes zeros for it, since it lies outside the map.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cuda/common/paging/operand.h"
+#include "cuda/common/rows/load_once.cuh"
+#include "cuda/common/rows/token_place.cuh"
+
+namespace quire::cuda {
+
+struct PageSlot {
+  unsigned page;  // num_pages or more: none
+  int row;        // in the page
+  int column;     // of the page table; -1: not looked up
+};
+
+class PageCursor {
+ public:
+  PageCursor() = default;
+  __device__ PageCursor(const PageTable& table, int sequence)
+      : ids_(table.ids_ + sequence * table.stride_),
+        max_pages_(table.max_pages_),
+        num_pages_(table.num_pages_),
+        page_size_(table.page_size_),
+        first_row_(table.first_rows_ == nullptr ? 0
+                                                : static_cast<int>(table.first_rows_[sequence])) {}
+
+  __device__ unsigned num_pages() const { return num_pages_; }
+  __device__ bool is_mapped(const PageSlot& slot) const { return slot.page < num_pages_; }
+
+  // Of a key in [0, end); of others none.
+  __device__ PageSlot find(int key, int end) const {
+    const int row = key + first_row_;
+    const auto column = static_cast<int>(page_size_.quotient(static_cast<unsigned>(row)));
+    const bool is_there =
+        static_cast<unsigned>(key) < static_cast<unsigned>(end) && column < max_pages_;
+    return {.page = is_there ? ids_[column] : num_pages_,
+            .row = row - column * static_cast<int>(page_size_.value()),
+            .column = is_there ? column : -1};
+  }
+  // The id in a column that the table has.
+  __device__ unsigned page(int column) const { return ids_[column]; }
+  // The page in the column of another table's slot: that of the scales beside the rows.
+  __device__ unsigned page_beside(const PageSlot& rows) const {
+    return rows.column >= 0 ? ids_[rows.column] : num_pages_;
+  }
+  // Sends for the ids around entry `at` of a whole table, before it is known which sequence needs them.
+  __device__ static void prefetch(const PageTable& table, int batch, std::int64_t at) {
+    if (at < (batch - 1) * table.stride_ + table.max_pages_) prefetch_line(table.ids_ + at);
+  }
+
+ private:
+  const std::uint32_t* ids_;
+  int max_pages_;
+  unsigned num_pages_;
+  Divisor page_size_;
+  int first_row_;
+};
+
+// Rows of a view, whatever its page size: column of the page table and slot in the page.
+struct PageColumn {
+  std::int64_t column;
+  std::int64_t slot;
+};
+
+// In 32 bits wherever the position fits: a 64-bit division takes as long as a load from L2.
+__device__ inline PageColumn page_column(std::int64_t position, std::int32_t page_size) {
+  if (position <= 0xffffffff) {
+    const auto low = static_cast<std::uint32_t>(position);
+    const std::uint32_t column = low / static_cast<std::uint32_t>(page_size);
+    return {column, low - column * static_cast<std::uint32_t>(page_size)};
+  }
+  return {position / page_size, position % page_size};
+}
+
+// Ids in a column below view.max_pages.
+__device__ inline std::uint32_t page_in(const KvLayerView& view, std::int64_t sequence,
+                                        std::int64_t column) {
+  return view.page_table[sequence * view.page_table_stride + column];
+}
+__device__ inline std::uint32_t page_in(const ScaleLayerView& scales, std::int64_t sequence,
+                                        std::int64_t column) {
+  return scales.page_table[sequence * scales.page_table_stride + column];
+}
+
+// Start of a row, null where its page is unassigned.
+__device__ inline std::byte* row_of(const KvLayerView& view, std::int64_t sequence,
+                                    std::int64_t token, std::int64_t head) {
+  const std::int64_t column = token / view.page_size;
+  if (column >= view.max_pages) return nullptr;
+  const std::int64_t page = page_in(view, sequence, column);
+  if (page >= view.num_pages) return nullptr;
+  return view.data + page * view.page_stride_bytes +
+         token % view.page_size * view.token_stride_bytes + head * view.head_stride_bytes;
+}
+__device__ inline bool is_mapped(const KvLayerView& view, std::int64_t sequence,
+                                 std::int64_t token) {
+  const std::int64_t column = token / view.page_size;
+  return column < view.max_pages && page_in(view, sequence, column) < view.num_pages;
+}
+// The first scale of a row in the scales tensor, null where there is none.
+__device__ inline std::byte* scale_of_row(const KvLayerView& view, std::int64_t sequence,
+                                          std::int64_t token, std::int64_t head) {
+  const ScaleLayerView& scales = view.scales;
+  if (scales.data == nullptr) return nullptr;
+  const std::int64_t column = token / view.page_size;
+  if (column >= view.max_pages) return nullptr;
+  const std::int64_t page = page_in(scales, sequence, column);
+  if (page >= scales.num_pages) return nullptr;
+  const std::int64_t element = page * scales.page_stride +
+                               token % view.page_size * scales.token_stride +
+                               head * scales.head_stride;
+  return scales.data + element * (bits(scales.dtype) / 8);
+}
+
+// The row of head 0 of a new token, null where its page is unassigned or the token is nobody's.
+__device__ inline std::byte* first_row(const KvLayerView& view, const TokenPlace& place) {
+  if (!place.exists()) return nullptr;
+  const PageColumn at = page_column(place.position, view.page_size);
+  if (at.column >= view.max_pages) return nullptr;
+  const std::int64_t page = page_in(view, place.sequence, at.column);
+  if (page >= view.num_pages) return nullptr;
+  return view.data + page * view.page_stride_bytes + at.slot * view.token_stride_bytes;
+}
+
+// The first scale of head 0 of a new token in the scales tensor, null where there is none.
+__device__ inline std::byte* first_scale(const KvLayerView& view, const TokenPlace& place) {
+  const ScaleLayerView& scales = view.scales;
+  if (scales.data == nullptr || !place.exists()) return nullptr;
+  const PageColumn at = page_column(place.position, view.page_size);
+  if (at.column >= view.max_pages) return nullptr;
+  const std::int64_t page = page_in(scales, place.sequence, at.column);
+  if (page >= scales.num_pages) return nullptr;
+  const std::int64_t element = page * scales.page_stride + at.slot * scales.token_stride;
+  return scales.data + element * (bits(scales.dtype) / 8);
+}
+
+// Tokens of a ragged batch whose K and V are stored, for epilogues that look up rows while others multiply.
+struct StoredTokens {
+  const KvLayerView& keys;
+  const std::uint32_t* row_offsets;  // [batch + 1]
+  int batch;
+  int tokens;
+
+  // Byte offset of a token's K row (head 0) from keys.data; -1 for a token past the end or a page that is not there.
+  __device__ std::int64_t row_offset(int token) const {
+    if (token >= tokens) return -1;
+    const int sequence = sequence_of(row_offsets, batch, static_cast<std::uint32_t>(token));
+    const std::int64_t position =
+        std::int64_t{keys.cache_lengths[sequence]} + token - row_offsets[sequence];
+    const std::byte* row = row_of(keys, sequence, position, 0);
+    return row == nullptr ? -1 : row - keys.data;
+  }
+
+  // Of tokens `first`, `first + step` …, side by side: a lookup is a chain of some ten loads, and a thread that followed
+  // one chain after the other was later than the products of few tokens.
+  template <int kTokens>
+  __device__ void find_rows(int first, int step, std::int64_t (&found)[kTokens]) const {
+    int sequences[kTokens] = {};
+    for (int left = batch; left > 1; left -= left / 2) {
+#pragma unroll
+      for (int i = 0; i < kTokens; ++i) {
+        const int middle = sequences[i] + left / 2;
+        if (row_offsets[middle] <= static_cast<std::uint32_t>(first + i * step)) {
+          sequences[i] = middle;
+        }
+      }
+    }
+    std::int64_t positions[kTokens];
+#pragma unroll
+    for (int i = 0; i < kTokens; ++i) {
+      positions[i] = std::int64_t{keys.cache_lengths[sequences[i]]} + first + i * step -
+                     row_offsets[sequences[i]];
+    }
+#pragma unroll
+    for (int i = 0; i < kTokens; ++i) {
+      const int token = first + i * step;
+      const std::byte* row = token < tokens ? row_of(keys, sequences[i], positions[i], 0) : nullptr;
+      found[i] = row == nullptr ? -1 : row - keys.data;
+    }
+  }
+
+  // Byte offset of a token's first scale of K in the scales tensor; -1 where there is none.
+  __device__ std::int64_t scale_offset(int token) const {
+    if (token >= tokens) return -1;
+    const int sequence = sequence_of(row_offsets, batch, static_cast<std::uint32_t>(token));
+    // In 32 bits, as lengths are: a division in 64 has no registers here.
+    const std::uint32_t position = keys.cache_lengths[sequence] + token - row_offsets[sequence];
+    const std::uint32_t column = position / static_cast<std::uint32_t>(keys.page_size);
+    if (column >= keys.max_pages) return -1;
+    const ScaleLayerView& scales = keys.scales;
+    const std::int64_t page = page_in(scales, sequence, column);
+    if (page >= scales.num_pages) return -1;
+    const std::uint32_t slot = position - column * keys.page_size;
+    return (page * scales.page_stride + slot * scales.token_stride) * (bits(scales.dtype) / 8);
+  }
+};
+
+}  // namespace quire::cuda
