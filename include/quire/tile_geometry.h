@@ -66,38 +66,6 @@ QUIRE_HOST_DEVICE constexpr int valid_pages(std::int64_t base_row, std::int64_t 
   return ceil_div(static_cast<int>(rows), kv_sub_tile_rows(tile_rows, page_size));
 }
 
-// How a folded copy lays the depth granules of a page into shared memory.
-enum class FoldOrder : std::uint8_t {
-  chunk_outer,  // all rows of granule 0, then all rows of granule 1, …
-  chunk_inner,  // atoms of 8 rows, and within an atom granule after granule
-};
-
-struct FoldQuery {
-  DType dtype = DType::bf16;
-  Swizzle swizzle = Swizzle::b128;
-  int tile_depth = 0;  // columns the tile takes
-  int row_width = 0;   // columns the row has
-  int box_rows = 0;    // rows of one copy
-  int smem_rows = 0;   // rows between two granules in shared memory (chunk_outer)
-  int page_size = 0;
-  FoldOrder order = FoldOrder::chunk_outer;
-};
-
-// Granules that one copy can take at once: all of the tile's depth, or 1 where folding would change
-// a byte.
-QUIRE_HOST_DEVICE constexpr int tma_fold_chunks(const FoldQuery& query) {
-  const int granule = swizzle_granularity(query.dtype, query.swizzle);
-  const int chunks = query.tile_depth / granule;
-  const bool whole_granules = query.tile_depth % granule == 0 && chunks >= 2;
-  const bool whole_rows = query.tile_depth > 0 && query.row_width % query.tile_depth == 0;
-  if (!whole_granules || !whole_rows) return 1;
-  const bool one_page = query.page_size <= 0 || query.page_size >= query.box_rows;
-  const bool same_bytes = query.order == FoldOrder::chunk_inner
-                              ? query.box_rows % 8 == 0
-                              : query.box_rows == query.smem_rows && one_page;
-  return same_bytes ? chunks : 1;
-}
-
 // Columns to allocate for a page table of `columns` so that every table read of populate() takes
 // the vector path: rows start 32-byte aligned, and the widest tile (16 pages) may begin at the last
 // column. A table without the padding is read correctly too, only more slowly at its end.

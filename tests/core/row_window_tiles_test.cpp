@@ -180,7 +180,7 @@ TEST(ScaleTile, PerHeadScalesOfARaggedBatch) {
 
 TEST(ScaleTile, MisalignedHeadsAreNamedNotSilentlyRounded) {
   const TileDescriptor tile =
-      make_scale_tile({.num_heads = 2, .num_rows = 10, .head_stride_bytes = 40}, 8);
+      make_scale_tile(ScaleMatrix{.num_heads = 2, .num_rows = 10, .head_stride_bytes = 40}, 8);
   EXPECT_THROW(validate_descriptor(tile), Error);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every builder, executed: the bytes that a copy would fetch, against the tensor they come from.
+// Tiles of row matrices, executed: the bytes that a copy would fetch, against the tensor they come from.
 #include "quire/tile_builders.h"
 
 #include <vector>
@@ -95,7 +95,7 @@ TEST_F(PagedTile, RowsPastTheLastPageAreZerosNotOtherMemory) {
   for (std::size_t i = 4 * 32; i < smem.size(); ++i) ASSERT_EQ(smem[i], 0u);
 }
 
-TEST_F(PagedTile, FoldedChunkOuterEqualsTheLoopOverGranules) {
+TEST_F(PagedTile, FoldedEqualsTheLoopOverGranules) {
   const TileDescriptor plain = make_tile(operand_, {.box_rows = 16});
   const TileDescriptor folded = make_folded_tile(operand_, {.box_rows = 16, .fold_chunks = 2});
   validate_descriptor(folded);
@@ -108,30 +108,30 @@ TEST_F(PagedTile, FoldedChunkOuterEqualsTheLoopOverGranules) {
   EXPECT_EQ(simulator_.copy(folded, {0, row, 0, 1}), loop);
 }
 
-TEST_F(PagedTile, FoldedChunkInnerLaysGranulesInsideAtomsOfEightRows) {
-  const TileDescriptor folded = make_folded_tile(
-      operand_, {.box_rows = 16, .fold_chunks = 2, .order = FoldOrder::chunk_inner});
-  validate_descriptor(folded);
-  const auto smem = words(simulator_.copy(folded, {0, 0, 0, operand_.row_idx(0, 32) / 8, 1}));
-  ASSERT_EQ(smem.size(), 16u * 64);
-  for (int line = 0; line < 16; ++line) {
-    for (int column = 0; column < 64; ++column) {
-      const int at = line / 8 * 2 * 8 * 32 + column / 32 * 8 * 32 + line % 8 * 32 + column % 32;
-      ASSERT_EQ(smem[at], element(32 + line, 1, column));
-    }
-  }
-}
-
 TEST_F(PagedTile, FoldingRefusesWhatWouldChangeBytes) {
-  EXPECT_THROW(make_folded_tile(operand_, {.box_rows = 16, .fold_chunks = 1}), Error);
+  EXPECT_THROW(make_folded_tile(operand_, {.box_rows = 16, .fold_chunks = 0}), Error);
   RowMatrix matrix = operand_.row_matrix();
   matrix.row_width = 80;
   EXPECT_THROW(make_folded_tile(matrix, {.box_rows = 16, .fold_chunks = 2}), Error);
-  matrix = operand_.row_matrix();
-  matrix.num_rows = 12;
+}
+
+TEST_F(PagedTile, WithoutAHeadAxisThereIsOneHead) {
+  RowMatrix matrix = operand_.row_matrix();
+  EXPECT_THROW(make_tile(matrix, {.box_rows = 16, .heads = HeadAxis::absent}), Error);
   EXPECT_THROW(
-      make_folded_tile(matrix, {.box_rows = 8, .fold_chunks = 2, .order = FoldOrder::chunk_inner}),
+      make_folded_tile(matrix, {.box_rows = 16, .fold_chunks = 2, .heads = HeadAxis::absent}),
       Error);
+  matrix.num_heads = 1;
+  const std::uint32_t row = operand_.row_idx(0, 16);
+  EXPECT_EQ(
+      simulator_.copy(make_tile(matrix, {.box_rows = 16, .heads = HeadAxis::absent}), {32, row}),
+      simulator_.copy(make_tile(matrix, {.box_rows = 16}), {32, 0, row}));
+  EXPECT_EQ(
+      simulator_.copy(
+          make_folded_tile(matrix, {.box_rows = 16, .fold_chunks = 2, .heads = HeadAxis::absent}),
+          {0, row, 0}),
+      simulator_.copy(make_folded_tile(matrix, {.box_rows = 16, .fold_chunks = 2}),
+                      {0, row, 0, 0}));
 }
 
 TEST(DepthTail, ColumnsPastTheRowAreZerosNotTheNextHead) {
@@ -200,6 +200,70 @@ TEST_F(RaggedTile, GroupsOfHeadsTravelTogether) {
 
 TEST_F(RaggedTile, GroupMustDivideTheHeads) {
   EXPECT_THROW(make_ragged_tile(matrix(), {.tile_rows = 4, .group_heads = 3}), Error);
+}
+
+TEST_F(RaggedTile, BoxesOfHeadsAndColumns) {
+  const TileDescriptor tile = make_tile(
+      matrix(), {.swizzle = Swizzle::none, .box_columns = 8, .box_rows = 3, .box_heads = 2});
+  validate_descriptor(tile);
+  const auto smem = words(TileSimulator(bytes_, bytes_.data()).copy(tile, {16, 3, 8}));
+  ASSERT_EQ(smem.size(), 3u * 2 * 8);
+  for (int row = 0; row < 3; ++row) {
+    for (int head = 0; head < 2; ++head) {
+      const bool is_inside = row < 2 && head == 0;  // of 10 rows and 4 heads
+      const std::uint32_t value = ((8 + row) * 4 + 3 + head) * 32 + 16 + 5;
+      EXPECT_EQ(smem[(row * 2 + head) * 8 + 5], is_inside ? value : 0u);
+    }
+  }
+}
+
+TEST_F(RaggedTile, GroupsOfHeadsOneAfterTheOther) {
+  const TileDescriptor tile =
+      make_grouped_tile(matrix(), {.box_rows = 2, .group_heads = 2, .box_groups = 2});
+  validate_descriptor(tile);
+  const auto smem = words(TileSimulator(bytes_, bytes_.data()).copy(tile, {0, 0, 9, 0}));
+  ASSERT_EQ(smem.size(), 2u * 2 * 2 * 32);
+  for (int group = 0; group < 2; ++group) {
+    for (int row = 0; row < 2; ++row) {
+      for (int head = 0; head < 2; ++head) {
+        const std::uint32_t value = ((9 + row) * 4 + 2 * group + head) * 32 + 9;
+        EXPECT_EQ(smem[((group * 2 + row) * 2 + head) * 32 + 9], row == 0 ? value : 0u);
+      }
+    }
+  }
+}
+
+TEST_F(RaggedTile, GroupsOfATileMustDivideTheHeads) {
+  EXPECT_THROW(make_grouped_tile(matrix(), {.box_rows = 1, .group_heads = 3}), Error);
+  EXPECT_THROW(make_grouped_tile(matrix(), {.box_rows = 1, .group_heads = 0}), Error);
+}
+
+TEST(QuadOrderedTile, RowsMustBeWholeGroupsOfOneHead) {
+  RowMatrix matrix{.num_rows = 64, .row_width = 64, .row_stride_bytes = 128};
+  EXPECT_NO_THROW(make_quad_ordered_tile(matrix, {.box_groups = 1}));
+  matrix.num_heads = 2;
+  EXPECT_THROW(make_quad_ordered_tile(matrix, {.box_groups = 1}), Error);
+  matrix.num_heads = 1;
+  matrix.num_rows = 48;
+  EXPECT_THROW(make_quad_ordered_tile(matrix, {.box_groups = 1}), Error);
+}
+
+// Row 8c + 2s + e in line 8s + 2c + e.
+TEST(QuadOrderedTile, EightNeighbouringRowsLandWhereOneThreadOfAQuadReads) {
+  std::vector<std::uint32_t> weight(64 * 32);
+  for (std::uint32_t i = 0; i < weight.size(); ++i) weight[i] = i;
+  const TileDescriptor tile = make_quad_ordered_tile(
+      row_matrix_of(TensorView::contiguous(weight.data(), DType::u32, {64, 32})),
+      {.box_groups = 2});
+  validate_descriptor(tile);
+  const auto bytes = std::as_bytes(std::span(weight));
+  const auto smem = words(TileSimulator(bytes, bytes.data()).copy(tile, {0, 0, 0, 0, 0}));
+  ASSERT_EQ(smem.size(), weight.size());
+  for (std::uint32_t line = 0; line < 64; ++line) {
+    const std::uint32_t s = line % 32 / 8;
+    const std::uint32_t c = line % 8 / 2;
+    EXPECT_EQ(smem[line * 32 + 7], (line / 32 * 32 + 8 * c + 2 * s + line % 2) * 32 + 7) << line;
+  }
 }
 
 }  // namespace

@@ -66,56 +66,6 @@ TEST(ValidPages, TileInsideOnePageIsWholeOrNothing) {
   EXPECT_EQ(valid_pages(64, 64, 64, 256), 0);
 }
 
-constexpr FoldQuery kFoldable{.dtype = DType::bf16,
-                              .swizzle = Swizzle::b128,
-                              .tile_depth = 128,
-                              .row_width = 128,
-                              .box_rows = 64,
-                              .smem_rows = 64,
-                              .page_size = 64};
-
-TEST(FoldChunks, AllGranulesOfTheDepth) {
-  EXPECT_EQ(tma_fold_chunks(kFoldable), 2);
-}
-
-TEST(FoldChunks, OneGranuleIsNotFolded) {
-  FoldQuery query = kFoldable;
-  query.tile_depth = query.row_width = 64;
-  EXPECT_EQ(tma_fold_chunks(query), 1);
-}
-
-TEST(FoldChunks, IncompleteGranuleIsNotFolded) {
-  FoldQuery query = kFoldable;
-  query.tile_depth = query.row_width = 160;
-  EXPECT_EQ(tma_fold_chunks(query), 1);
-}
-
-TEST(FoldChunks, DepthThatDoesNotDivideTheRowIsNotFolded) {
-  FoldQuery query = kFoldable;
-  query.row_width = 192;
-  EXPECT_EQ(tma_fold_chunks(query), 1);
-}
-
-TEST(FoldChunks, ChunkOuterNeedsTheWholeTileInOneCopy) {
-  FoldQuery query = kFoldable;
-  query.smem_rows =
-      128;  // two copies of 64 rows: the second granule would overwrite the first page's rows
-  EXPECT_EQ(tma_fold_chunks(query), 1);
-  query.smem_rows = query.box_rows = 128;  // a copy of 128 rows would leave the page of 64
-  EXPECT_EQ(tma_fold_chunks(query), 1);
-  query.page_size = 0;
-  EXPECT_EQ(tma_fold_chunks(query), 2);
-}
-
-TEST(FoldChunks, ChunkInnerNeedsAtomsOfEightRows) {
-  FoldQuery query = kFoldable;
-  query.order = FoldOrder::chunk_inner;
-  query.smem_rows = 128;
-  EXPECT_EQ(tma_fold_chunks(query), 2);
-  query.box_rows = 12;
-  EXPECT_EQ(tma_fold_chunks(query), 1);
-}
-
 TEST(PageTable, PaddedColumnsHoldTheWidestTileAtTheLastColumn) {
   EXPECT_EQ(padded_table_columns(0), 16);
   EXPECT_EQ(padded_table_columns(1), 24);

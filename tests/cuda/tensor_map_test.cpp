@@ -59,6 +59,53 @@ const RowMatrix kOdd{.dtype = DType::bf16,
                      .row_stride_bytes = 480,
                      .head_stride_bytes = 160};
 
+// 96 rows of one head.
+const RowMatrix kWeight{
+    .dtype = DType::bf16, .num_rows = 96, .row_width = 128, .row_stride_bytes = 256};
+// 4 pages of 16 tokens, 2 heads × 128 bf16, of one layer of three: page 4 does not exist.
+const PageMatrix kPages{.dtype = DType::bf16,
+                        .num_pages = 4,
+                        .page_size = 16,
+                        .num_heads = 2,
+                        .row_width = 128,
+                        .page_stride_bytes = 3 * 16 * 512,
+                        .row_stride_bytes = 512,
+                        .head_stride_bytes = 256};
+// 5 pages of 16 tokens, rows of 576 bytes: nine granules of 64.
+const PageMatrix kLatentPages{.dtype = DType::u8,
+                              .num_pages = 5,
+                              .page_size = 16,
+                              .row_width = 576,
+                              .page_stride_bytes = 2 * 16 * 576,
+                              .row_stride_bytes = 576};
+
+void add_page_copies(std::vector<Copy>& list) {
+  list.push_back({"pages",
+                  make_tile(kPages, {.box_rows = 16}),
+                  {{64, 0, 1, 3}, {0, 8, 0, 0}, {0, 0, 0, 4}, {0, 0, 1, 0x7FFFFFFF}}});
+  list.push_back({"folded_pages",
+                  make_folded_tile(kPages, {.box_rows = 8, .fold_chunks = 2}),
+                  {{0, 8, 0, 1, 2}, {0, 0, 0, 0, 4}}});
+  list.push_back(
+      {"folded_latent_pages",
+       make_folded_tile(
+           kLatentPages,
+           {.swizzle = Swizzle::b64, .box_rows = 16, .fold_chunks = 1, .heads = HeadAxis::absent}),
+       {{0, 0, 8, 4}, {0, 0, 0, 5}}});
+  list.push_back(
+      {"latent_pages_as_i64",
+       make_tile(columns_as(kLatentPages, DType::i64, 0, 72), {.swizzle = Swizzle::none,
+                                                               .box_columns = 82,
+                                                               .box_rows = 16,
+                                                               .heads = HeadAxis::absent}),
+       {{0, 0, 4}, {0, 0, 5}}});
+  list.push_back(
+      {"scales_of_pages",
+       make_scale_tile(PageScaleMatrix{.num_pages = 4, .page_size = 64, .page_stride_bytes = 512},
+                       32),
+       {{32, 3}, {0, 4}}});
+}
+
 std::vector<Copy> copies() {
   const RaggedTileRequest ragged{.swizzle = Swizzle::b128, .tile_rows = 16};
   const std::vector<Coordinate> inside{{0, 0, 0}, {64, 1, 7}, {64, 0, 44}};
@@ -70,10 +117,11 @@ std::vector<Copy> copies() {
   list.push_back(
       {"past_the_last_row", make_tile(kBf16, {.box_rows = 32}), {{0, 1, 54}, {0, 0, 1 << 30}}});
   // A view of one token may have any stride between tokens.
-  TileDescriptor one_row = make_tile(kBf16, {.box_rows = 8});
-  one_row.dims[static_cast<std::size_t>(one_row.rank) - 1] = 1;
-  one_row.strides_bytes[static_cast<std::size_t>(one_row.rank) - 2] = 386;
-  list.push_back({"one_row_of_any_stride", one_row, {{0, 0, 0}, {64, 1, 0}}});
+  RowMatrix one_row = kBf16;
+  one_row.num_rows = 1;
+  one_row.row_stride_bytes = 386;
+  list.push_back(
+      {"one_row_of_any_stride", make_tile(one_row, {.box_rows = 8}), {{0, 0, 0}, {64, 1, 0}}});
   list.push_back(
       {"incomplete_granule", make_tile(kOdd, {.box_rows = 8}), {{64, 2, 3}, {0, 2, 30}}});
   list.push_back({"latent_of_mixed_row",
@@ -90,10 +138,12 @@ std::vector<Copy> copies() {
   list.push_back({"folded_outer",
                   make_folded_tile(kBf16, {.box_rows = 16, .fold_chunks = 2}),
                   {{0, 8, 0, 1}, {0, 56, 0, 0}}});
-  list.push_back(
-      {"folded_inner",
-       make_folded_tile(kBf16, {.box_rows = 16, .fold_chunks = 2, .order = FoldOrder::chunk_inner}),
-       {{0, 0, 0, 2, 1}, {0, 0, 0, 6, 0}}});
+  list.push_back({"grouped_heads",
+                  make_grouped_tile(kOdd, {.box_rows = 4, .group_heads = 1, .box_groups = 3}),
+                  {{0, 0, 7, 0}, {64, 0, 31, 1}}});
+  list.push_back({"quad_ordered",
+                  make_quad_ordered_tile(kWeight, {.box_groups = 2}),
+                  {{0, 0, 0, 0, 0}, {64, 0, 0, 0, 2}}});
   list.push_back({"ragged",
                   make_ragged_tile(kBf16, ragged),
                   {ragged_coordinate(ragged, 64, 9, 5, 1), ragged_coordinate(ragged, 0, 0, 16, 0),
@@ -101,8 +151,11 @@ std::vector<Copy> copies() {
   list.push_back(
       {"scales",
        make_scale_tile(
-           {.dtype = DType::f32, .num_heads = 2, .num_rows = 100, .head_stride_bytes = 416}, 32),
+           ScaleMatrix{
+               .dtype = DType::f32, .num_heads = 2, .num_rows = 100, .head_stride_bytes = 416},
+           32),
        {{0, 0}, {96, 1}}});
+  add_page_copies(list);
   return list;
 }
 
@@ -170,13 +223,10 @@ TEST_F(Tf32MapTest, NumbersAreRoundedOnTheirWay) {
     std::memcpy(host_.data() + 4 * i, &rounded[i].first, 4);
   }
   upload();
-  TileDescriptor row;
-  row.dtype = DType::f32;
-  row.rank = 2;
-  row.dims = {32, 1};
-  row.strides_bytes = {128};
-  row.box = {32, 1};
-  const auto shared = copy_box(encode_tf32_map(row, device_), 2, {0, 0}, 128);
+  const RowMatrix row{.dtype = DType::f32, .num_rows = 1, .row_width = 32, .row_stride_bytes = 128};
+  const TileDescriptor tile = make_tile(
+      row, {.swizzle = Swizzle::none, .box_columns = 32, .box_rows = 1, .heads = HeadAxis::absent});
+  const auto shared = copy_box(encode_tf32_map(tile, device_), 2, {0, 0}, 128);
   for (std::size_t i = 0; i < rounded.size(); ++i) {
     std::uint32_t found = 0;
     std::memcpy(&found, shared.data() + 4 * i, 4);
