@@ -3,12 +3,10 @@
 #include "cuda/sm90/fused_qkv_matmul/plan_tiles.h"
 
 #include <set>
-#include <span>
 #include <tuple>
 #include <utility>
 #include <vector>
 
-#include "core/tile_simulator.h"
 #include "cuda/common/matmul/config.h"
 #include "cuda/common/mma/row_order.h"
 #include "cuda/sm90/fused_qkv_matmul/outputs.h"
@@ -417,27 +415,6 @@ TEST(PlanCodesTest, EveryKernelHasACase) {
     reaches(130, 4608, "codes_n128");
     reaches(130, 8704, "codes_n192");
     if (scaling == Scaling::none) reaches(130, 13056, "codes_n256");
-  }
-}
-
-// TMA, simulated, leaves weight row 8c + 2s + e where a thread of quad c looks for its
-// column pair (s, e).
-TEST(RowOrderTest, AThreadOwnsEightNeighbouringColumns) {
-  constexpr int kRows = 64;
-  constexpr int kColumns = 64;
-  std::vector<std::uint16_t> weight(kRows * kColumns);
-  for (std::size_t i = 0; i < weight.size(); ++i) weight[i] = static_cast<std::uint16_t>(i);
-  TileDescriptor tile = quad_ordered_tile(DType::bf16, kRows, kColumns, kColumns * 2, 2);
-  tile.swizzle = Swizzle::none;  // the order of rows, not of bytes within them
-  const auto bytes = std::as_bytes(std::span(weight));
-  const std::vector<std::byte> shared =
-      quire::testing::TileSimulator(bytes, bytes.data()).copy(tile, {0, 0, 0, 0, 0});
-  const auto* rows = reinterpret_cast<const std::uint16_t*>(shared.data());
-  for (int place = 0; place < kRows; ++place) {
-    const int s = place % 32 / 8;
-    const int c = place % 8 / 2;
-    const int row = place / 32 * 32 + 8 * c + 2 * s + place % 2;
-    EXPECT_EQ(rows[place * kColumns], row * kColumns) << "place " << place;
   }
 }
 

@@ -12,7 +12,7 @@
 #include "cuda/common/runtime/tensor_map.h"
 #include "quire/kv_layer_view.h"
 #include "quire/tensor_view.h"
-#include "quire/tile_descriptor.h"
+#include "quire/tile_builders.h"
 
 namespace quire::cuda {
 
@@ -122,15 +122,11 @@ inline int blocks_of_k(const TensorView& x) {
 }
 
 inline TileDescriptor row_tile(const TensorView& x, int box_rows) {
-  TileDescriptor tile;
-  tile.dtype = x.dtype;
-  tile.rank = 2;
-  tile.dims = {x.shape[1], x.shape[0]};
-  tile.strides_bytes = {bytes_for(x.dtype, x.strides[0])};
-  tile.box = {static_cast<std::int32_t>(kRowBytesOfK / bytes_for(x.dtype, 1)), box_rows};
-  tile.swizzle = Swizzle::b128;
-  tile.l2_promotion = L2Promotion::b256;
-  return tile;
+  static_assert(swizzle_bytes(Swizzle::b128) == kRowBytesOfK);
+  return make_tile(row_matrix_of(x), {.swizzle = Swizzle::b128,
+                                      .box_rows = box_rows,
+                                      .heads = HeadAxis::absent,
+                                      .l2_promotion = L2Promotion::b256});
 }
 
 // Whether the scales of four blocks of K in a row, [rows, blocks], may be loaded as 16 bytes from every

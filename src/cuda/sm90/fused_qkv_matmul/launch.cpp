@@ -27,12 +27,10 @@ TensorMap operand_map(const TileDescriptor& tile, void* base) {
 
 // For tiles of so many columns.
 TileDescriptor weight_tile(const TensorView& weight, const TileConfig& config, int columns) {
-  TileDescriptor tile =
-      quad_ordered_tile(weight.dtype, weight.shape[0], weight.shape[1],
-                        bytes_for(weight.dtype, weight.strides[0]), config.box_groups(columns));
-  // Both halves of 256 bytes are sent for at the same time: L2 need not bring the second one by itself.
-  if (config.blocks_sent > 1) tile.l2_promotion = L2Promotion::b128;
-  return tile;
+  // Where both halves of 256 bytes are sent for at the same time, L2 need not bring the second one by itself.
+  const L2Promotion promotion = config.blocks_sent > 1 ? L2Promotion::b128 : L2Promotion::b256;
+  return make_quad_ordered_tile(
+      row_matrix_of(weight), {.box_groups = config.box_groups(columns), .l2_promotion = promotion});
 }
 
 void run_tiles(const FusedQkvArgs& args, const Context& context, const TilePlan& plan,

@@ -7,6 +7,7 @@
 #include "cuda/common/mla/finish_rows.h"
 #include "cuda/common/mla/head_product.h"
 #include "cuda/sm90/mla_decode/swap_ab/config.h"
+#include "quire/tile_builders.h"
 
 namespace quire::cuda::sm90::mla_decode {
 
@@ -90,20 +91,30 @@ void project_values(const MlaDecodeArgs& args, const MlaDecodeArgs& absorbed,
 
 namespace {
 
-// (byte of the swizzle column, row of the page, swizzle column, page); as swizzle columns are swizzled in shared memory, `swizzle_column_bytes` is 64 or 128.
+// The first `bytes` bytes of the rows.
+PageMatrix leading_bytes(const PagedOperand& kv, int bytes) {
+  return {.dtype = DType::u8,
+          .num_pages = kv.pages.num_pages(),
+          .page_size = kv.pages.page_size(),
+          .row_width = bytes,
+          .page_stride_bytes = kv.page_stride_bytes,
+          .row_stride_bytes = kv.token_stride_bytes};
+}
+
+// (byte of the swizzle column, row of the page, swizzle column, page); a swizzle column has 64 or 128 bytes, and one
+// that the row does not fill is left out.
 TensorMap swizzle_column_map(const LatentPages& pages, int swizzle_column_bytes, int rows,
                              int swizzle_columns) {
-  TileDescriptor tile;
-  tile.dtype = DType::u8;
-  tile.rank = 4;
-  const PagedOperand& kv = pages.kv;
-  tile.dims = {swizzle_column_bytes, kv.pages.page_size(), kv.row_bytes / swizzle_column_bytes,
-               kv.pages.num_pages()};
-  tile.strides_bytes = {kv.token_stride_bytes, swizzle_column_bytes, kv.page_stride_bytes};
-  tile.box = {swizzle_column_bytes, rows, swizzle_columns, 1};
-  tile.swizzle = swizzle_column_bytes == 128 ? Swizzle::b128 : Swizzle::b64;
-  tile.l2_promotion = L2Promotion::b128;
-  return encode_tensor_map(tile, const_cast<std::byte*>(kv.keys));
+  const int whole_columns = pages.kv.row_bytes / swizzle_column_bytes;
+  const FoldedTileRequest request{
+      .swizzle = swizzle_column_bytes == 128 ? Swizzle::b128 : Swizzle::b64,
+      .box_rows = rows,
+      .fold_chunks = swizzle_columns,
+      .heads = HeadAxis::absent,
+      .l2_promotion = L2Promotion::b128};
+  const PageMatrix matrix = leading_bytes(pages.kv, whole_columns * swizzle_column_bytes);
+  return encode_tensor_map(make_folded_tile(matrix, request),
+                           const_cast<std::byte*>(pages.kv.keys));
 }
 
 constexpr int kRowSwizzleColumn = 128;  // bytes: 64 columns of bf16
@@ -122,14 +133,14 @@ void set_swizzle_column_maps(MlaDecodeParams& params) {
 void set_unit_maps(MlaDecodeParams& params) {
   constexpr int kElement = 8;
   const PagedOperand& kv = params.pages.kv;
-  TileDescriptor tile;
-  tile.dtype = DType::i64;
-  tile.rank = 3;
-  tile.dims = {kv.row_bytes / kElement, kv.pages.page_size(), kv.pages.num_pages()};
-  tile.strides_bytes = {kv.token_stride_bytes, kv.page_stride_bytes};
-  tile.box = {SwapAbConfig::kFp8Pitch / kElement, SwapAbConfig::kUnitKeys, 1};
-  tile.l2_promotion = L2Promotion::b128;
-  params.latents = encode_tensor_map(tile, const_cast<std::byte*>(kv.keys));
+  const TileRequest request{.swizzle = Swizzle::none,
+                            .box_columns = SwapAbConfig::kFp8Pitch / kElement,
+                            .box_rows = SwapAbConfig::kUnitKeys,
+                            .heads = HeadAxis::absent,
+                            .l2_promotion = L2Promotion::b128};
+  const PageMatrix matrix =
+      columns_as(leading_bytes(kv, kv.row_bytes), DType::i64, 0, kv.row_bytes / kElement);
+  params.latents = encode_tensor_map(make_tile(matrix, request), const_cast<std::byte*>(kv.keys));
 }
 
 void set_row_maps(MlaDecodeParams& params) {

@@ -7,6 +7,7 @@
 #include "cuda/common/runtime/device_facts.h"
 #include "cuda/common/runtime/device_scope.h"
 #include "cuda/sm90/mla_indexer/plan_index.h"
+#include "quire/tile_builders.h"
 
 namespace quire::cuda::sm90::mla_indexer {
 namespace {
@@ -37,42 +38,30 @@ Swizzle row_swizzle(std::int64_t row_bytes) {
 // (column, head of a group, token, group of heads): heads of two tokens come by turns of a group.
 TensorMap query_map(const TensorView& q, const IndexConfig& config) {
   constexpr int kGroup = IndexConfig::kHeadGroup;
-  const std::int64_t groups = q.shape[1] / kGroup;
-  TileDescriptor tile;
-  tile.dtype = q.dtype;
-  tile.rank = 4;
-  tile.dims = {q.shape[2], kGroup, q.shape[0], groups};
-  tile.strides_bytes = {bytes_for(q.dtype, q.strides[1]), bytes_for(q.dtype, q.strides[0]),
-                        bytes_for(q.dtype, kGroup * q.strides[1])};
-  tile.box = {static_cast<std::int32_t>(q.shape[2]), kGroup, config.tokens,
-              static_cast<std::int32_t>(groups)};
-  tile.swizzle = config.multiplies_halves() ? Swizzle::none : row_swizzle(q.shape[2]);
-  tile.l2_promotion = L2Promotion::b256;
-  return encode_tensor_map(tile, q.data);
+  const GroupedTileRequest request{
+      .swizzle = config.multiplies_halves() ? Swizzle::none : row_swizzle(q.shape[2]),
+      .box_columns = static_cast<int>(q.shape[2]),
+      .box_rows = config.tokens,
+      .group_heads = kGroup,
+      .box_groups = static_cast<int>(q.shape[1] / kGroup),
+      .l2_promotion = L2Promotion::b256};
+  return encode_tensor_map(make_grouped_tile(row_matrix_of(q), request), q.data);
 }
 
 // (column, row of the page, page)
 TensorMap key_map(const KvLayerView& view, int box_rows) {
-  TileDescriptor tile;
-  tile.dtype = view.row_format.parts[0].dtype;
-  tile.rank = 3;
-  tile.dims = {view.width(), view.page_size, view.num_pages};
-  tile.strides_bytes = {view.token_stride_bytes, view.page_stride_bytes};
-  tile.box = {view.width(), box_rows, 1};
-  tile.swizzle = row_swizzle(view.width());
-  tile.l2_promotion = L2Promotion::b256;
-  return encode_tensor_map(tile, view.data);
+  const PageMatrix pages = page_matrix_of(view, view.row_format.parts[0].dtype, view.width());
+  const TileRequest request{.swizzle = row_swizzle(view.width()),
+                            .box_columns = view.width(),
+                            .box_rows = box_rows,
+                            .heads = HeadAxis::absent,
+                            .l2_promotion = L2Promotion::b256};
+  return encode_tensor_map(make_tile(pages, request), view.data);
 }
 
 // (row of the page, page)
 TensorMap scale_map(const KvLayerView& view, int box_rows) {
-  TileDescriptor tile;
-  tile.dtype = DType::f32;
-  tile.rank = 2;
-  tile.dims = {view.page_size, view.scales.num_pages};
-  tile.strides_bytes = {bytes_for(DType::f32, view.scales.page_stride)};
-  tile.box = {box_rows, 1};
-  return encode_tensor_map(tile, view.scales.data);
+  return encode_tensor_map(make_scale_tile(page_scale_matrix_of(view), box_rows), view.scales.data);
 }
 
 IndexParams make_params(const MlaIndexerArgs& args, const IndexPlan& plan) {

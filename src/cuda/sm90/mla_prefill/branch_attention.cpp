@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The attention of a group of heads over one chunk.
 #include <algorithm>
-#include <array>
 
 #include "cuda/common/runtime/device_facts.h"
 #include "cuda/sm90/mla_prefill/branch.h"
 #include "cuda/sm90/mla_prefill/variants.h"
+#include "quire/tile_builders.h"
 
 namespace quire::cuda::sm90::mla_prefill {
 namespace {
@@ -23,43 +23,30 @@ constexpr PrefillConfig kFp8 = Fp8Attention<DType::bf16>::kConfig;
 static_assert(kFp8.rows() == kConfig.rows());
 
 // Boxes of a swizzle column's columns × rows, 128-byte rows swizzled.
-TensorMap swizzle_column_map(DType dtype, std::array<std::int64_t, 3> dims,
-                             std::array<std::int64_t, 2> strides_bytes, std::int32_t rows,
-                             void* data) {
-  constexpr std::int64_t kSwizzleColumnBytes = 128;
-  TileDescriptor tile;
-  tile.dtype = dtype;
-  tile.rank = 3;
-  tile.dims = {dims[0], dims[1], dims[2]};
-  tile.strides_bytes = {strides_bytes[0], strides_bytes[1]};
-  tile.box = {static_cast<std::int32_t>(kSwizzleColumnBytes / bytes_for(dtype, 1)), 1, rows};
-  tile.swizzle = Swizzle::b128;
-  tile.l2_promotion = L2Promotion::b256;
-  return encode_tensor_map(tile, data);
+TensorMap swizzle_column_map(const RowMatrix& matrix, int rows, void* data) {
+  return encode_tensor_map(
+      make_tile(matrix,
+                {.swizzle = Swizzle::b128, .box_rows = rows, .l2_promotion = L2Promotion::b256}),
+      data);
 }
 
 }  // namespace
 
 TensorMap Branch::query_map(const Heads& heads) const {
-  const TensorView& q = args_.q;
-  const std::int64_t head_bytes = bytes_for(q.dtype, q.strides[1]);
-  return swizzle_column_map(q.dtype, {q.shape[2], heads.count, q.shape[0]},
-                            {head_bytes, bytes_for(q.dtype, q.strides[0])},
-                            has_fp8_products() ? kFp8.part_rows() : kConfig.part_rows(),
-                            q.as<std::byte>() + heads.first * head_bytes);
+  RowMatrix rows = row_matrix_of(args_.q);
+  rows.num_heads = heads.count;
+  rows.base_offset_bytes = heads.first * rows.head_stride_bytes;
+  return swizzle_column_map(rows, has_fp8_products() ? kFp8.part_rows() : kConfig.part_rows(),
+                            args_.q.data);
 }
 
 ProjectedKeys Branch::keys(std::int64_t chunk, const Heads& heads) const {
-  constexpr std::int64_t kBytes = BranchShape::kElementBytes;
-  constexpr std::int64_t kRopeBytes = BranchShape::kRope * kBytes;
   const TensorView projected = this->projected(heads);
+  const TensorView rope =
+      matrix(scratch_.rope_rows, args_.q.dtype, shape_.rows, BranchShape::kRope);
   return {
-      .projected =
-          swizzle_column_map(args_.q.dtype, {BranchShape::kProjected, heads.count, shape_.rows},
-                             {projected.strides[1] * kBytes, projected.strides[0] * kBytes},
-                             kConfig.block_keys, scratch_.projected),
-      .rope = swizzle_column_map(args_.q.dtype, {BranchShape::kRope, 1, shape_.rows},
-                                 {kRopeBytes, kRopeBytes}, kConfig.block_keys, scratch_.rope_rows),
+      .projected = swizzle_column_map(row_matrix_of(projected), kConfig.block_keys, projected.data),
+      .rope = swizzle_column_map(row_matrix_of(rope), kConfig.block_keys, rope.data),
       .buffer_rows = scratch_.spans.buffer_rows + chunk * shape_.batch,
       .pages = PageTable::of_rows(view_)};
 }
@@ -68,14 +55,17 @@ ProjectedKeys Branch::keys(std::int64_t chunk, const Heads& heads) const {
 ProjectedKeys Branch::fp8_keys(std::int64_t chunk, const Heads& heads) const {
   constexpr DType kCode = DType::fp8_e4m3;
   constexpr std::int64_t kColumns = BranchShape::kProjected;
-  constexpr std::int64_t kRope = BranchShape::kRope;
-  const std::int64_t rows = shape_.rows;
+  const RowMatrix codes{.dtype = kCode,
+                        .num_rows = shape_.rows,
+                        .num_heads = heads.count,
+                        .row_width = kColumns,
+                        .row_stride_bytes = kColumns,
+                        .head_stride_bytes = shape_.rows * kColumns};
+  const TensorView rope = matrix(scratch_.rope_rows, kCode, shape_.rows, BranchShape::kRope);
   ProjectedKeys fp8 = keys(chunk, heads);
-  fp8.projected =
-      swizzle_column_map(kCode, {kColumns, heads.count, rows}, {rows * kColumns, kColumns},
-                         kFp8.block_keys, projects_codes() ? scratch_.projected : scratch_.codes);
-  fp8.rope = swizzle_column_map(kCode, {kRope, 1, rows}, {kRope, kRope}, kFp8.block_keys,
-                                scratch_.rope_rows);
+  fp8.projected = swizzle_column_map(codes, kFp8.block_keys,
+                                     projects_codes() ? scratch_.projected : scratch_.codes);
+  fp8.rope = swizzle_column_map(row_matrix_of(rope), kFp8.block_keys, rope.data);
   return fp8;
 }
 

@@ -68,17 +68,17 @@ TileParams tile_params(const ProjectionParams& params) {
   const TensorView& weight = params.weight;
   const std::int64_t rows = (x.shape[0] + 7) / 8 * 8;
   const auto box_rows = static_cast<int>(std::min<std::int64_t>(kConfig.kept_tokens, rows));
-  return {
-      .x = encode_tensor_map(row_tile(x, box_rows), x.data),
-      .weight = encode_tensor_map(quad_ordered_tile(weight.dtype, weight.shape[0], weight.shape[1],
-                                                    bytes_for(weight.dtype, weight.strides[0]),
-                                                    kConfig.box_groups(kConfig.tile_n)),
-                                  weight.data),
-      .k_blocks = blocks_of_k(x),
-      .box_tokens = box_rows,
-      .grid = grid_of(params),
-      .scales = scales_of(params),
-      .outputs = outputs_of(params)};
+  return {.x = encode_tensor_map(row_tile(x, box_rows), x.data),
+          .weight = encode_tensor_map(
+              make_quad_ordered_tile(row_matrix_of(weight),
+                                     {.box_groups = kConfig.box_groups(kConfig.tile_n),
+                                      .l2_promotion = L2Promotion::b256}),
+              weight.data),
+          .k_blocks = blocks_of_k(x),
+          .box_tokens = box_rows,
+          .grid = grid_of(params),
+          .scales = scales_of(params),
+          .outputs = outputs_of(params)};
 }
 
 }  // namespace

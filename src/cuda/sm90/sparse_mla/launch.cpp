@@ -8,6 +8,7 @@
 #include "cuda/common/runtime/device_scope.h"
 #include "cuda/sm90/sparse_mla/params.h"
 #include "cuda/sm90/sparse_mla/plan_sparse.h"
+#include "quire/tile_builders.h"
 
 namespace quire::cuda::sm90::sparse_mla {
 namespace {
@@ -21,15 +22,12 @@ SparsePieces carve_pieces(Carver& carver, const SparsePlan& plan) {
 
 // (column, head, token); heads past the last one are zeros.
 TensorMap query_map(const TensorView& q) {
-  TileDescriptor tile;
-  tile.dtype = q.dtype;
-  tile.rank = 3;
-  tile.dims = {q.shape[2], q.shape[1], q.shape[0]};
-  tile.strides_bytes = {bytes_for(q.dtype, q.strides[1]), bytes_for(q.dtype, q.strides[0])};
-  tile.box = {SparseConfig::kSwizzleColumnWidth, SparseConfig::kHeads, 1};
-  tile.swizzle = Swizzle::b128;
-  tile.l2_promotion = L2Promotion::b256;
-  return encode_tensor_map(tile, q.data);
+  const TileRequest request{.swizzle = Swizzle::b128,
+                            .box_columns = SparseConfig::kSwizzleColumnWidth,
+                            .box_rows = 1,
+                            .box_heads = SparseConfig::kHeads,
+                            .l2_promotion = L2Promotion::b256};
+  return encode_tensor_map(make_tile(row_matrix_of(q), request), q.data);
 }
 
 GatherStream gather_stream(const PagedKVCache& cache, std::int64_t layer, const TensorView& indices,

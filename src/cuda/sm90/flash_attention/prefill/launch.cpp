@@ -9,6 +9,7 @@
 #include "cuda/common/runtime/status.h"
 #include "cuda/sm90/flash_attention/prefill/dequantized/dequantize_pages.h"
 #include "cuda/sm90/flash_attention/prefill/plan_prefill.h"
+#include "quire/tile_builders.h"
 
 namespace quire::cuda::sm90::flash_attention {
 namespace {
@@ -16,32 +17,26 @@ namespace {
 // K and V of the heads that are worked on together: half of an H200's L2.
 constexpr std::int64_t kSectionBytes = 24 << 20;
 
+// (column, head, token)
 TileDescriptor query_tile(const TensorView& q, const PrefillPlan& plan) {
-  TileDescriptor tile;
-  tile.dtype = q.dtype;
-  tile.rank = 3;
-  tile.dims = {q.shape[2], q.shape[1], q.shape[0]};
-  tile.strides_bytes = {bytes_for(q.dtype, q.strides[1]), bytes_for(q.dtype, q.strides[0])};
   const int rows = plan.variant->config.part_rows();
   const int heads = std::min(1 << plan.tile_heads_log2, rows);
-  tile.box = {PrefillConfig::kSwizzleColumnWidth, heads, rows / heads};
-  tile.swizzle = Swizzle::b128;
-  tile.l2_promotion = L2Promotion::b256;
-  return tile;
+  return make_tile(row_matrix_of(q), {.swizzle = Swizzle::b128,
+                                      .box_columns = PrefillConfig::kSwizzleColumnWidth,
+                                      .box_rows = rows / heads,
+                                      .box_heads = heads,
+                                      .l2_promotion = L2Promotion::b256});
 }
 
 // (column, row of the page, KV head, page)
 TensorMap page_map(const KvLayerView& view, std::int64_t columns, const PrefillPlan& plan) {
   const PrefillConfig& config = plan.variant->config;
-  TileDescriptor tile;
-  tile.dtype = config.cache_dtype;
-  tile.rank = 4;
-  tile.dims = {columns, view.page_size, view.num_heads, view.num_pages};
-  tile.strides_bytes = {view.token_stride_bytes, view.head_stride_bytes, view.page_stride_bytes};
-  tile.box = {config.copied_columns(), plan.box_rows, 1, 1};
-  tile.swizzle = Swizzle::b128;
-  tile.l2_promotion = L2Promotion::b256;
-  return encode_tensor_map(tile, view.data);
+  const TileRequest request{.swizzle = Swizzle::b128,
+                            .box_columns = config.copied_columns(),
+                            .box_rows = plan.box_rows,
+                            .l2_promotion = L2Promotion::b256};
+  return encode_tensor_map(make_tile(page_matrix_of(view, config.cache_dtype, columns), request),
+                           view.data);
 }
 
 PrefillOutputs make_outputs(const FlashAttentionArgs& args) {
@@ -132,15 +127,16 @@ void launch_dequantized(const FlashAttentionArgs& args, const PrefillPlan& plan,
 
 // (byte, column of V): a block's box is all that transpose_values() wrote for it.
 TensorMap transposed_map(std::byte* transposed, std::int64_t blocks) {
-  TileDescriptor tile;
-  tile.dtype = DType::fp8_e4m3;
-  tile.rank = 2;
-  tile.dims = {kTransposedKeys, blocks * kTransposedColumns};
-  tile.strides_bytes = {kTransposedKeys};
-  tile.box = {kTransposedKeys, kTransposedColumns};
-  tile.swizzle = Swizzle::b128;
-  tile.l2_promotion = L2Promotion::b256;
-  return encode_tensor_map(tile, transposed);
+  const RowMatrix matrix{.dtype = DType::fp8_e4m3,
+                         .num_rows = blocks * kTransposedColumns,
+                         .row_width = kTransposedKeys,
+                         .row_stride_bytes = kTransposedKeys};
+  const TileRequest request{.swizzle = Swizzle::b128,
+                            .box_columns = kTransposedKeys,
+                            .box_rows = kTransposedColumns,
+                            .heads = HeadAxis::absent,
+                            .l2_promotion = L2Promotion::b256};
+  return encode_tensor_map(make_tile(matrix, request), transposed);
 }
 
 // Of V: all, or what the tiles come to first, a section of KV heads. The kernel itself transposes the rest.

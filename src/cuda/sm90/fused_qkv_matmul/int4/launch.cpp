@@ -8,21 +8,19 @@
 #include "cuda/sm90/fused_qkv_matmul/int4/few_tokens/plan_few.h"
 #include "cuda/sm90/fused_qkv_matmul/int4/plan_int4.h"
 #include "cuda/sm90/fused_qkv_matmul/outputs.h"
+#include "quire/tile_builders.h"
 
 namespace quire::cuda::sm90::fused_qkv_matmul {
 namespace {
 
 // x as [blocks of 64 columns][tokens][64]: a box of several blocks is what a chunk needs.
 TileDescriptor chunk_tile(const TensorView& x, int box_tokens, int blocks) {
-  TileDescriptor tile;
-  tile.dtype = x.dtype;
-  tile.rank = 3;
-  tile.dims = {kUnitColumns, x.shape[0], x.shape[1] / kUnitColumns};
-  tile.strides_bytes = {bytes_for(x.dtype, x.strides[0]), bytes_for(x.dtype, kUnitColumns)};
-  tile.box = {kUnitColumns, box_tokens, blocks};
-  tile.swizzle = Swizzle::b128;
-  tile.l2_promotion = L2Promotion::b256;
-  return tile;
+  static_assert(swizzle_granularity(DType::bf16, Swizzle::b128) == kUnitColumns);
+  return make_folded_tile(row_matrix_of(x), {.swizzle = Swizzle::b128,
+                                             .box_rows = box_tokens,
+                                             .fold_chunks = blocks,
+                                             .heads = HeadAxis::absent,
+                                             .l2_promotion = L2Promotion::b256});
 }
 
 int steps_of(std::int64_t hidden) {

@@ -22,20 +22,11 @@ int splits_of(const ProjectionParams& params, int heads) {
 
 // What a warp stores at a time of y, heads first: 16 rows of K or of V, swizzle columns of 128 bytes.
 TileDescriptor head_tile(const TensorView& y) {
-  constexpr std::int64_t kSwizzleColumnBytes = 128;
-  constexpr std::int64_t kParts = 2;
-  const std::int64_t columns = kSwizzleColumnBytes / bytes_for(y.dtype, 1);
-  const std::int64_t swizzle_columns = y.shape[2] / columns;
-  TileDescriptor tile;
-  tile.dtype = y.dtype;
-  tile.rank = 4;
-  tile.dims = {columns, y.shape[0], swizzle_columns, y.shape[1]};
-  tile.strides_bytes = {bytes_for(y.dtype, y.strides[0]), kSwizzleColumnBytes,
-                        bytes_for(y.dtype, y.strides[1])};
-  tile.box = {static_cast<std::int32_t>(columns), kStoredRows,
-              static_cast<std::int32_t>(swizzle_columns / kParts), 1};
-  tile.swizzle = Swizzle::b128;
-  return tile;
+  constexpr int kParts = 2;
+  const int swizzle_columns = depth_chunks(y.dtype, Swizzle::b128, static_cast<int>(y.shape[2]));
+  return make_folded_tile(
+      row_matrix_of(y),
+      {.swizzle = Swizzle::b128, .box_rows = kStoredRows, .fold_chunks = swizzle_columns / kParts});
 }
 
 // Only bf16 queries have keys of e4m3.

@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/sm90/flash_attention/prefill/dequantized/dequantize_pages.h"
+#include "quire/tile_builders.h"
 
 namespace quire::cuda::sm90::flash_attention {
 namespace {
 
 // (column, row): a block's box is its 128 rows.
 TensorMap block_map(std::byte* rows, std::int64_t blocks, const TensorView& q) {
-  TileDescriptor tile;
-  tile.dtype = q.dtype;
-  tile.rank = 2;
-  tile.dims = {q.shape[2], blocks * kDequantizedKeys};
-  tile.strides_bytes = {bytes_for(q.dtype, q.shape[2])};
-  tile.box = {PrefillConfig::kSwizzleColumnWidth, kDequantizedKeys};
-  tile.swizzle = Swizzle::b128;
-  tile.l2_promotion = L2Promotion::b256;
-  return encode_tensor_map(tile, rows);
+  const RowMatrix matrix{.dtype = q.dtype,
+                         .num_rows = blocks * kDequantizedKeys,
+                         .row_width = q.shape[2],
+                         .row_stride_bytes = bytes_for(q.dtype, q.shape[2])};
+  const TileRequest request{.swizzle = Swizzle::b128,
+                            .box_columns = PrefillConfig::kSwizzleColumnWidth,
+                            .box_rows = kDequantizedKeys,
+                            .heads = HeadAxis::absent,
+                            .l2_promotion = L2Promotion::b256};
+  return encode_tensor_map(make_tile(matrix, request), rows);
 }
 
 }  // namespace
