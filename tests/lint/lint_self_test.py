@@ -13,6 +13,7 @@ import machine_paths
 import public_headers
 import sizes
 import spdx
+import tile_builders
 from cpp_functions import find_functions
 
 SPDX_CPP = "// SPDX-License-Identifier: Apache-2.0\n"
@@ -125,6 +126,39 @@ class CudaHouseTest(LintTest):
     def test_any_runs_on_every_gpu(self) -> None:
         self.write("src/cuda/any/rope/a.cuh", 'asm volatile("wgmma.fence.sync.aligned;");\n')
         self.assert_finds(cuda_house, "wgmma is not for every GPU")
+
+
+class TileBuildersTest(LintTest):
+    def test_a_copy_of_what_a_builder_made_is_allowed(self) -> None:
+        self.write("include/quire/tile_descriptor.h", "struct QUIRE_API TileDescriptor {\n  int rank = 0;\n};\n")
+        self.write("src/core/tile_builders.cpp", "TileDescriptor make() {\n  TileDescriptor tile;\n  tile.box[0] = 1;\n}\n")
+        self.write("src/cuda/common/runtime/tensor_map.cpp", "void encode() { cuTensorMapEncodeTiled(); }\n")
+        self.write(
+            "src/cuda/sm90/rope/a.cpp",
+            "struct TileDescriptor;\nTileDescriptor page_tile();\n"
+            "TensorMap map() {\n  TileRequest request{.box_rows = 8};\n  request.box_columns = 4;\n"
+            "  const TileDescriptor tile = make_tile(rows(), request);  // not TileDescriptor tile;\n"
+            "  return tile.box == tile.box ? encode_tensor_map(tile) : TensorMap{};\n}\n",
+        )
+        self.assertEqual(self.findings(tile_builders), [])
+
+    def test_an_empty_descriptor_is_one_to_be_filled_by_hand(self) -> None:
+        self.write("src/cuda/sm90/rope/a.cpp", "void f() {\n  TileDescriptor tile;\n}\n")
+        self.assert_finds(tile_builders, "src/cuda/sm90/rope/a.cpp:2", "'TileDescriptor tile;'")
+
+    def test_braces_and_temporaries_are_found(self) -> None:
+        for text in ("TileDescriptor tile{.rank = 2};", "TileDescriptor tile = {};", "f(TileDescriptor{});", "f(TileDescriptor());"):
+            self.write("tools/device/cuda/a.cpp", text + "\n")
+            self.assert_finds(tile_builders, "tools/device/cuda/a.cpp:1")
+
+    def test_what_a_builder_made_is_not_changed(self) -> None:
+        for text in ("tile.box[1] = 16;", "tile.strides_bytes = {512};", "tile.dims[0] *= 2;"):
+            self.write("src/cuda/sm90/rope/a.cpp", "auto tile = make_tile(rows, {});\n" + text + "\n")
+            self.assert_finds(tile_builders, "src/cuda/sm90/rope/a.cpp:2", "ask the builder")
+
+    def test_one_place_encodes(self) -> None:
+        self.write("src/cuda/any/rope/a.cpp", "const auto status = cuTensorMapEncodeTiled(&map);\n")
+        self.assert_finds(tile_builders, "encoded by src/cuda/common/runtime/tensor_map.cpp")
 
 
 def function_text(num_body_lines: int) -> str:
