@@ -301,7 +301,29 @@ quire_add_variants(sm90/mla_indexer h64 INCLUDES ${mla_indexer_headers} LAUNCHES
   "launch_index<IndexOne<64, 64>>"
   "launch_index<IndexTwo<64, 64>>")
 
+# MLA decode.
+foreach(family IN ITEMS pingpong swap_ab fp8_wgmma)
+  quire_launch_parameters(launch_${family} "const MlaDecodeParams&" "cudaStream_t")
+endforeach()
+quire_add_variants(sm90/mla_decode bf16_pingpong INCLUDES sm90/mla_decode/pingpong/kernel.cuh LAUNCHES
+  "launch_pingpong<MlaDecodeBf16R64>"
+  "launch_pingpong<MlaDecodeBf16R128>"
+  "launch_pingpong<MlaDecodeBf16R256>")
+quire_add_variants(sm90/mla_decode bf16_r16 INCLUDES sm90/mla_decode/swap_ab/kernel.cuh LAUNCHES
+  "launch_swap_ab<MlaDecodeBf16R16>")
+quire_add_variants(sm90/mla_decode fp8_r16 INCLUDES sm90/mla_decode/swap_ab/kernel.cuh LAUNCHES
+  "launch_swap_ab<MlaDecodeFp8R16>"
+  "launch_swap_ab<MlaDecodeFp8BlockR16>")
+quire_add_variants(sm90/mla_decode fp8_wgmma INCLUDES sm90/mla_decode/fp8_wgmma/kernel.cuh LAUNCHES
+  "launch_fp8_wgmma<MlaDecodeFp8R64>"
+  "launch_fp8_wgmma<MlaDecodeFp8R128>")
+
 # The MLA prefill branch.
+quire_launch_parameters(launch_stationary "const StationaryParams&" "cudaStream_t")
+quire_add_variants(sm90/mla_prefill stationary INCLUDES sm90/mla_prefill/stationary/kernel.cuh LAUNCHES
+  "launch_stationary<DType::bf16, DType::bf16>"
+  "launch_stationary<DType::bf16, DType::fp8_e4m3>"
+  "launch_stationary<DType::f16, DType::f16>")
 quire_launch_parameters(launch_fp8_attention "const PrefillParams&" "const ProjectedKeys&" "const PrefillLaunch&")
 quire_launch_parameters(launch_projected "const PrefillParams&" "const ProjectedKeys&" "const PrefillLaunch&")
 quire_launch_parameters(launch_projection "const TileParams&" "const std::int32_t*" "const TileLaunch&")

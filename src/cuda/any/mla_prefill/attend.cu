@@ -6,7 +6,7 @@
 #include "cuda/common/mask/mask_program.cuh"
 #include "cuda/common/rows/token_place.cuh"
 #include "cuda/common/runtime/launch.h"
-#include "cuda/common/softmax/score.cuh"
+#include "cuda/common/softmax/score.h"
 
 namespace quire::cuda::any::mla_prefill {
 

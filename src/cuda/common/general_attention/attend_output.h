@@ -20,7 +20,20 @@ struct AttendOutput {
   const float* sinks = nullptr;  // [heads], null: none
 };
 
-AttendOutput attend_output(const TensorView& out, const std::optional<TensorView>& lse,
-                           const std::optional<TensorView>& sinks);
+inline AttendOutput attend_output(const TensorView& out, const std::optional<TensorView>& lse,
+                                  const std::optional<TensorView>& sinks) {
+  AttendOutput output{.out = out.as<std::byte>(),
+                      .dtype = out.dtype,
+                      .width = static_cast<std::int32_t>(out.shape[2]),
+                      .token_bytes = bytes_for(out.dtype, out.strides[0]),
+                      .head_bytes = bytes_for(out.dtype, out.strides[1])};
+  if (lse.has_value()) {
+    output.lse = lse->as<float>();
+    output.lse_token_stride = lse->strides[0];
+    output.lse_head_stride = lse->strides[1];
+  }
+  if (sinks.has_value()) output.sinks = sinks->as<const float>();
+  return output;
+}
 
 }  // namespace quire::cuda

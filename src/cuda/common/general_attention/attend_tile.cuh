@@ -24,9 +24,19 @@
 
 #include "cuda/common/mask/mask_program.cuh"
 #include "cuda/common/paging/row_reader.cuh"
+#include "cuda/common/softmax/score.h"
 #include "cuda/common/thread/warp_reduce.cuh"
 
 namespace quire::cuda {
+
+// `distance` = key - query.
+__device__ inline float modify_score(const ScoreParams& params, float slope, float raw,
+                                     std::int64_t distance) {
+  float score = raw * params.scale;
+  if (params.softcap > 0.0f) score = params.softcap * tanhf(score / params.softcap);
+  if (params.alibi_slopes != nullptr) score += slope * static_cast<float>(distance);
+  return score;
+}
 
 // Shapes and shared memory of attend_tile.cuh, and the few steps that need nothing else.
 

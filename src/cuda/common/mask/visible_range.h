@@ -39,8 +39,18 @@ struct VisibleRange {
 };
 
 // Of a mask that shows intervals; trees in it are left out.
-VisibleRange visible_range(const MaskSummary& mask);
+inline VisibleRange visible_range(const MaskSummary& mask) {
+  const auto clamp_size = [](std::int64_t size) {
+    return static_cast<int>(std::min<std::int64_t>(size, VisibleRange::kUnbounded));
+  };
+  return {.ahead = clamp_size(mask.ahead),
+          .window = clamp_size(mask.window),
+          .chunk = clamp_size(mask.chunk)};
+}
 // Empty, or why the mask is not of this kind. Two chunked ones in it are not.
-std::string refuse_range(const MaskSummary& mask);
+inline std::string refuse_range(const MaskSummary& mask) {
+  if (mask.trees > 0) return "the mask has a tree";
+  return mask.is_interval ? "" : "the mask shows more than one interval of keys";
+}
 
 }  // namespace quire::cuda

@@ -6,9 +6,15 @@
 
 #include <string>
 
+#include "quire/error.h"
+
 namespace quire::cuda {
 
 // Throws Error (runtime) that names the call, `what`, and CUDA's own words.
-void check(cudaError_t status, const char* what);
+inline void check(cudaError_t status, const char* what) {
+  if (status == cudaSuccess) return;
+  throw Error(ErrorCode::runtime, "cuda", what, "successful",
+              std::string(cudaGetErrorName(status)) + " (" + cudaGetErrorString(status) + ")");
+}
 
 }  // namespace quire::cuda

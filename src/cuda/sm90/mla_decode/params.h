@@ -103,9 +103,12 @@ struct LatentConfig {
   static constexpr int kWarpKeys = 16;
 };
 
-// The border between host code and one compiled kernel: variants/*.cu instantiate it.
+// The border between host code and one compiled kernel of a family: src/cuda/variants.cmake instantiates it.
 
 template <typename Variant>
-void launch_mla_attend(const MlaDecodeParams& params, cudaStream_t stream);
+void launch_pingpong(const MlaDecodeParams& params, cudaStream_t stream);
+template <typename Variant> void launch_swap_ab(const MlaDecodeParams& params, cudaStream_t stream);
+template <typename Variant>
+void launch_fp8_wgmma(const MlaDecodeParams& params, cudaStream_t stream);
 
 }  // namespace quire::cuda::sm90::mla_decode

@@ -31,26 +31,31 @@ concept LeavesNotes = requires {
 };
 
 template <typename Variant>
-constexpr MlaDecodeVariant mla_decode_variant(std::string_view name,
-                                              void (*set_maps)(MlaDecodeParams& params),
-                                              TakenRows taken = TakenRows::all) {
-  return {
-      name,     Variant::kLatents,    Variant::kRows, Variant::kCluster, launch_mla_attend<Variant>,
-      set_maps, LeavesNotes<Variant>, taken};
+constexpr MlaDecodeVariant mla_decode_variant(
+    std::string_view name, void (*launch)(const MlaDecodeParams& params, cudaStream_t stream),
+    void (*set_maps)(MlaDecodeParams& params), TakenRows taken = TakenRows::all) {
+  return {name,   Variant::kLatents, Variant::kRows,       Variant::kCluster,
+          launch, set_maps,          LeavesNotes<Variant>, taken};
 }
 
 // Of a kind of cache, few rows first.
 inline constexpr MlaDecodeVariant kMlaDecodeVariants[] = {
-    mla_decode_variant<MlaDecodeBf16R16>("bf16_r16", set_swizzle_column_maps),
-    mla_decode_variant<MlaDecodeBf16R64>("bf16_r64", set_row_maps),
-    mla_decode_variant<MlaDecodeBf16R128>("bf16_r128", set_row_maps),
-    mla_decode_variant<MlaDecodeBf16R256>("bf16_r256", set_row_maps),
-    mla_decode_variant<MlaDecodeFp8R16>("fp8_r16", set_swizzle_column_maps,
-                                        TakenRows::without_scales),
-    mla_decode_variant<MlaDecodeFp8BlockR16>("fp8_block_r16", set_unit_maps,
-                                             TakenRows::with_scales),
-    mla_decode_variant<MlaDecodeFp8R64>("fp8_r64", set_unit_maps),
-    mla_decode_variant<MlaDecodeFp8R128>("fp8_r128", set_unit_maps),
+    mla_decode_variant<MlaDecodeBf16R16>("bf16_r16", launch_swap_ab<MlaDecodeBf16R16>,
+                                         set_swizzle_column_maps),
+    mla_decode_variant<MlaDecodeBf16R64>("bf16_r64", launch_pingpong<MlaDecodeBf16R64>,
+                                         set_row_maps),
+    mla_decode_variant<MlaDecodeBf16R128>("bf16_r128", launch_pingpong<MlaDecodeBf16R128>,
+                                          set_row_maps),
+    mla_decode_variant<MlaDecodeBf16R256>("bf16_r256", launch_pingpong<MlaDecodeBf16R256>,
+                                          set_row_maps),
+    mla_decode_variant<MlaDecodeFp8R16>("fp8_r16", launch_swap_ab<MlaDecodeFp8R16>,
+                                        set_swizzle_column_maps, TakenRows::without_scales),
+    mla_decode_variant<MlaDecodeFp8BlockR16>("fp8_block_r16", launch_swap_ab<MlaDecodeFp8BlockR16>,
+                                             set_unit_maps, TakenRows::with_scales),
+    mla_decode_variant<MlaDecodeFp8R64>("fp8_r64", launch_fp8_wgmma<MlaDecodeFp8R64>,
+                                        set_unit_maps),
+    mla_decode_variant<MlaDecodeFp8R128>("fp8_r128", launch_fp8_wgmma<MlaDecodeFp8R128>,
+                                         set_unit_maps),
 };
 
 }  // namespace quire::cuda::sm90::mla_decode

@@ -3,10 +3,12 @@
 // Roles and their barriers: shared.cuh.
 #pragma once
 
+#include "cuda/common/runtime/launch.h"
 #include "cuda/common/thread/thread.cuh"
 #include "cuda/sm90/mla_decode/fp8_wgmma/score_tiles.cuh"
 #include "cuda/sm90/mla_decode/fp8_wgmma/sum_tiles.cuh"
 #include "cuda/sm90/mla_decode/swap_ab/load_units.cuh"
+#include "cuda/sm90/mla_decode/variants.h"
 
 namespace quire::cuda::sm90::mla_decode {
 
@@ -46,6 +48,21 @@ __global__ void __launch_bounds__(Fp8Wgmma::kThreads, 1)
     cutlass::arch::warpgroup_reg_alloc<kConfig.value_registers>();
     SumTiles<kConfig>(params, shared, warpgroup, first_row).run();
   }
+}
+
+template <typename Variant>
+void launch_fp8_wgmma(const MlaDecodeParams& params, cudaStream_t stream) {
+  using Shared = Fp8WgmmaShared<Variant::kConfig>;
+  static_assert(sizeof(Shared) <= 227 * 1024);
+  static_assert(Variant::kRows == Variant::kCluster * Variant::kConfig.rows);
+  const LaunchShape shape{
+      .grid = dim3(static_cast<unsigned>(params.split.blocks * Variant::kCluster)),
+      .block = dim3(Fp8Wgmma::kThreads),
+      .cluster = Variant::kCluster,
+      .shared_bytes = sizeof(Shared)};
+  launch(params.format.has_fp8_rope ? mla_decode_fp8_wgmma_kernel<Variant, DType::fp8_e4m3>
+                                    : mla_decode_fp8_wgmma_kernel<Variant, DType::bf16>,
+         shape, stream, params);
 }
 
 }  // namespace quire::cuda::sm90::mla_decode

@@ -3,10 +3,12 @@
 // Roles and their barriers: shared.cuh.
 #pragma once
 
+#include "cuda/common/runtime/launch.h"
 #include "cuda/common/thread/thread.cuh"
 #include "cuda/sm90/mla_decode/pingpong/attend_pairs.cuh"
 #include "cuda/sm90/mla_decode/pingpong/load_tiles.cuh"
 #include "cuda/sm90/mla_decode/roles/find_part.cuh"
+#include "cuda/sm90/mla_decode/variants.h"
 
 namespace quire::cuda::sm90::mla_decode {
 
@@ -52,6 +54,20 @@ static __global__ void __launch_bounds__(Pingpong::kThreads, 1)
     cutlass::arch::warpgroup_reg_alloc<Pingpong::kAttendRegisters>();
     AttendPairs(params.attend, shared, warpgroup, rank).run();
   }
+}
+
+template <typename Variant>
+void launch_pingpong(const MlaDecodeParams& params, cudaStream_t stream) {
+  static_assert(sizeof(PingpongShared) <= 227 * 1024);
+  static_assert(Variant::kRows == Variant::kCluster * Pingpong::kRows);
+  // Four blocks are two clusters: clusters of four would leave 12 multiprocessors idle.
+  constexpr unsigned kTogether = Variant::kCluster > 1 ? 2 : 1;
+  const LaunchShape shape{
+      .grid = dim3(static_cast<unsigned>(params.split.blocks * Variant::kCluster)),
+      .block = dim3(Pingpong::kThreads),
+      .cluster = kTogether,
+      .shared_bytes = sizeof(PingpongShared)};
+  launch(mla_decode_pingpong_kernel, shape, stream, params);
 }
 
 }  // namespace quire::cuda::sm90::mla_decode
