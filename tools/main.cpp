@@ -13,9 +13,8 @@
 #include "tools/info/info_command.h"
 #include "tools/text_file.h"
 
+namespace quire::tools {
 namespace {
-
-using namespace quire::tools;
 
 constexpr int kUsageError = 2;
 
@@ -84,9 +83,7 @@ template <typename Command> int run_and_flush(Command&& command) {
   }
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int run(int argc, char** argv) {
   CLI::App app("Quire: LLM attention kernels around a paged KV cache", "quire");
   app.set_version_flag("--version", QUIRE_VERSION);
   app.require_subcommand(1);
@@ -110,4 +107,11 @@ int main(int argc, char** argv) {
     if (app.got_subcommand("bench")) return run_bench(bench_options);
     return run_demo(demo_options);
   });
+}
+
+}  // namespace
+}  // namespace quire::tools
+
+int main(int argc, char** argv) {
+  return quire::tools::run(argc, argv);
 }

@@ -2,6 +2,7 @@
 #include "tools/check/compare.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -23,12 +24,12 @@ std::vector<double> values_of(const TensorView& tensor) {
 
 // [3, 0, 17] of a row-major tensor.
 std::string index_text(const TensorView& tensor, std::int64_t flat) {
-  std::string text;
+  std::vector<std::int64_t> index(static_cast<std::size_t>(tensor.rank));
   for (int dim = tensor.rank - 1; dim >= 0; --dim) {
-    text = std::to_string(flat % tensor.shape[dim]) + (text.empty() ? "" : ", ") + text;
+    index[static_cast<std::size_t>(dim)] = flat % tensor.shape[dim];
     flat /= tensor.shape[dim];
   }
-  return "[" + text + "]";
+  return fmt::format("[{}]", fmt::join(index, ", "));
 }
 
 // NaN with NaN, +inf with +inf, -inf with -inf, numbers with numbers.
