@@ -2,8 +2,9 @@
 #include "quire/row_format.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
-#include <vector>
+#include <span>
 
 #include "quire/error.h"
 
@@ -46,13 +47,21 @@ bool is_inside(const ByteRange& range, std::int64_t row_bytes) {
   return range.begin >= 0 && range.end <= row_bytes;
 }
 
+// Numbers and scales of every part.
+struct TakenBytes {
+  std::array<ByteRange, std::size_t{2} * RowFormat::kMaxParts> ranges;
+  std::size_t count = 0;
+
+  void add(const ByteRange& range) { ranges[count++] = range; }
+  std::span<ByteRange> all() { return std::span(ranges).first(count); }
+};
+
 // Why a part cannot be, or nothing; what it takes of the row is added to `taken`.
-std::string why_not_part(const RowPart& part, std::int64_t row_bytes,
-                         std::vector<ByteRange>& taken) {
+std::string why_not_part(const RowPart& part, std::int64_t row_bytes, TakenBytes& taken) {
   if (part.width < 1) return "a part " + std::to_string(part.width) + " columns wide";
   const ByteRange numbers = byte_range(part.offset_bytes, part.dtype, part.width);
   if (!is_inside(numbers, row_bytes)) return "a part outside the row";
-  taken.push_back(numbers);
+  taken.add(numbers);
   if (part.scale_source == ScaleSource::none) return "";
   if (part.granularity < 1) {
     return "a scale for " + std::to_string(part.granularity) + " columns";
@@ -62,7 +71,7 @@ std::string why_not_part(const RowPart& part, std::int64_t row_bytes,
       (std::int64_t{part.width} + part.granularity - 1) / part.granularity;
   const ByteRange scales = byte_range(part.scale_offset_bytes, part.scale_dtype, num_scales);
   if (!is_inside(scales, row_bytes)) return "scales outside the row";
-  taken.push_back(scales);
+  taken.add(scales);
   return "";
 }
 
@@ -143,7 +152,7 @@ std::string why_not(const RowFormat& format) {
   if (format.num_parts < 1 || format.num_parts > RowFormat::kMaxParts) {
     return std::to_string(format.num_parts) + " parts";
   }
-  std::vector<ByteRange> taken;
+  TakenBytes taken;
   std::int64_t columns = 0;
   for (std::int32_t p = 0; p < format.num_parts; ++p) {
     const RowPart& part = format.parts[p];
@@ -153,10 +162,11 @@ std::string why_not(const RowFormat& format) {
     const bool has_scales = part.scale_source != ScaleSource::none;
     if (columns + (has_scales ? part.granularity - 1 : 0) > kMost) return "too many columns";
   }
-  std::ranges::sort(taken, {}, &ByteRange::begin);
-  for (std::size_t i = 1; i < taken.size(); ++i) {
-    if (taken[i].begin >= taken[i - 1].end) continue;
-    return "parts that overlap in byte " + std::to_string(taken[i].begin) + " of the row";
+  const std::span<ByteRange> ranges = taken.all();
+  std::ranges::sort(ranges, {}, &ByteRange::begin);
+  for (std::size_t i = 1; i < ranges.size(); ++i) {
+    if (ranges[i].begin >= ranges[i - 1].end) continue;
+    return "parts that overlap in byte " + std::to_string(ranges[i].begin) + " of the row";
   }
   return "";
 }

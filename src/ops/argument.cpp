@@ -37,7 +37,20 @@ std::string describe_strides(const TensorView& view) {
                      fmt::join(view.strides.begin(), view.strides.begin() + view.rank, ", "));
 }
 
+bool has_negative(const TensorView& view) {
+  std::int64_t signs = 0;
+  for (int dim = 0; dim < view.rank; ++dim) signs |= view.shape[dim] | view.strides[dim];
+  return signs < 0;
+}
+
+// Tensors of most ops; more of them make the list grow.
+constexpr std::size_t kUsualTensors = 20;
+
 }  // namespace
+
+std::string ArgumentName::text() const {
+  return owner == nullptr ? field : std::string(owner) + "." + field;
+}
 
 const TensorArgument& TensorArgument::is(std::span<const DType> dtypes,
                                          std::initializer_list<Extent> shape) const {
@@ -48,8 +61,7 @@ const TensorArgument& TensorArgument::is(std::span<const DType> dtypes,
     owner_.fail_type(name_, join(dtypes), view_.describe());
   }
   if (!matches(shape)) fail(describe(view_.dtype, shape));
-  check_memory();
-  owner_.remember(name_, view_);
+  owner_.remember(name_, view_, check_memory());
   return *this;
 }
 
@@ -61,12 +73,11 @@ bool TensorArgument::matches(std::initializer_list<Extent> shape) const {
                     });
 }
 
-void TensorArgument::check_memory() const {
-  const auto strides_end = view_.strides.begin() + view_.rank;
-  if (std::ranges::any_of(view_.dims(), [](std::int64_t size) { return size < 0; })) {
-    fail("without negative sizes");
-  }
-  if (std::any_of(view_.strides.begin(), strides_end, [](std::int64_t s) { return s < 0; })) {
+std::int64_t TensorArgument::check_memory() const {
+  if (has_negative(view_)) {
+    if (std::ranges::any_of(view_.dims(), [](std::int64_t size) { return size < 0; })) {
+      fail("without negative sizes");
+    }
     owner_.fail(name_, "without negative strides", describe_strides(view_));
   }
   const std::optional<std::int64_t> span = span_bytes(view_);
@@ -75,10 +86,11 @@ void TensorArgument::check_memory() const {
     owner_.fail(name_, "memory", view_.describe() + " with null data");
   }
   const auto alignment = static_cast<std::uintptr_t>(std::max(bits(view_.dtype) / 8, 1));
-  if (reinterpret_cast<std::uintptr_t>(view_.data) % alignment != 0) {
+  if ((reinterpret_cast<std::uintptr_t>(view_.data) & (alignment - 1)) != 0) {
     owner_.fail(name_, fmt::format("aligned to {} bytes", alignment),
                 fmt::format("{}", view_.data));
   }
+  return *span;
 }
 
 const TensorArgument& TensorArgument::has_dense_rows() const {
@@ -121,57 +133,62 @@ void TensorArgument::fail(const std::string& expected) const {
   owner_.fail(name_, expected, view_.describe());
 }
 
-void Arguments::remember(const std::string& name, const TensorView& view) {
-  if (!seen_.empty() && view.device != device()) {
-    fail_type(name, fmt::format("on {} like '{}'", to_string(device()), seen_.front().name),
+void Arguments::remember(ArgumentName name, const TensorView& view, std::int64_t span) {
+  if (seen_.empty()) {
+    seen_.reserve(kUsualTensors);
+  } else if (view.device != device()) {
+    fail_type(name, fmt::format("on {} like '{}'", to_string(device()), seen_.front().name.text()),
               "a tensor on " + to_string(view.device));
   }
-  seen_.push_back({.name = name, .view = view});
+  seen_.emplace_back(name, view, span);
 }
 
-void Arguments::is_finite(std::string_view name, double value) const {
+void Arguments::is_finite(ArgumentName name, double value) const {
   if (!std::isfinite(value)) fail(name, "finite", fmt::format("{}", value));
 }
 
-void Arguments::is_positive(std::string_view name, double value) const {
+void Arguments::is_positive(ArgumentName name, double value) const {
   if (!std::isfinite(value) || value <= 0.0) {
     fail(name, "positive and finite", fmt::format("{}", value));
   }
 }
 
-void Arguments::is_at_least(std::string_view name, std::int64_t value, std::int64_t lowest) const {
+void Arguments::is_at_least(ArgumentName name, std::int64_t value, std::int64_t lowest) const {
   if (value < lowest) fail(name, fmt::format("at least {}", lowest), std::to_string(value));
 }
 
-void Arguments::is_index(std::string_view name, std::int64_t value, std::int64_t size) const {
+void Arguments::is_index(ArgumentName name, std::int64_t value, std::int64_t size) const {
   if (value < 0 || value >= size)
     fail(name, fmt::format("in [0, {})", size), std::to_string(value));
 }
 
 void Arguments::outputs_do_not_overlap(std::initializer_list<Pair> may_be_same) const {
   const auto is_allowed = [&](const Seen& output, const Seen& other) {
-    return is_same_view(output.view, other.view) &&
-           std::ranges::find(may_be_same, Pair(output.name, other.name)) != may_be_same.end();
+    return is_same_view(*output.view, *other.view) &&
+           std::ranges::any_of(may_be_same, [&](const Pair& pair) {
+             return pair.first == output.name.text() && pair.second == other.name.text();
+           });
   };
   for (const Seen& output : seen_) {
     if (!output.is_written) continue;
     for (const Seen& other : seen_) {
-      if (&other == &output || is_allowed(output, other) || is_allowed(other, output)) continue;
-      if (surely_overlaps(output.view, other.view)) {
-        fail(output.name, fmt::format("apart from '{}' in memory", other.name),
+      if (&other == &output || !output.may_meet(other)) continue;
+      if (is_allowed(output, other) || is_allowed(other, output)) continue;
+      if (surely_overlaps(*output.view, *other.view)) {
+        fail(output.name, fmt::format("apart from '{}' in memory", other.name.text()),
              "overlapping tensors");
       }
     }
   }
 }
 
-void Arguments::fail(std::string_view name, std::string expected, std::string actual) const {
-  throw Error(ErrorCode::invalid_value, op_, std::string(name), std::move(expected),
+void Arguments::fail(ArgumentName name, std::string expected, std::string actual) const {
+  throw Error(ErrorCode::invalid_value, std::string(op_), name.text(), std::move(expected),
               std::move(actual));
 }
 
-void Arguments::fail_type(std::string_view name, std::string expected, std::string actual) const {
-  throw Error(ErrorCode::invalid_type, op_, std::string(name), std::move(expected),
+void Arguments::fail_type(ArgumentName name, std::string expected, std::string actual) const {
+  throw Error(ErrorCode::invalid_type, std::string(op_), name.text(), std::move(expected),
               std::move(actual));
 }
 

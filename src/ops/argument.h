@@ -7,7 +7,8 @@
 //   check.outputs_do_not_overlap();
 //
 // The first tensor decides the device that all others must be on. Nothing here writes, and values
-// are read only where they are on the host.
+// are read only where they are on the host. Every call of an op comes through here: checks that pass
+// compare numbers, allocate one list and make no text.
 #pragma once
 
 #include <cstdint>
@@ -42,6 +43,19 @@ struct Extent {
   const char* name = nullptr;
 };
 
+// What errors call an argument, or a field of one: {"cache", "blocks"} is cache.blocks. Of literals,
+// which are joined only where an error is thrown.
+struct ArgumentName {
+  ArgumentName(const char* name) : field(name) {}  // NOLINT: check.tensor("q", args.q)
+  ArgumentName(const char* owner_name, const char* field_name)
+      : owner(owner_name), field(field_name) {}
+
+  std::string text() const;
+
+  const char* owner = nullptr;  // null: the field is an argument itself
+  const char* field;
+};
+
 class Arguments;
 
 // A tensor argument under examination. It lives inside one statement.
@@ -63,15 +77,15 @@ class TensorArgument {
 
  private:
   friend class Arguments;
-  TensorArgument(Arguments& owner, std::string name, const TensorView& view)
-      : owner_(owner), name_(std::move(name)), view_(view) {}
+  TensorArgument(Arguments& owner, ArgumentName name, const TensorView& view)
+      : owner_(owner), name_(name), view_(view) {}
 
   bool matches(std::initializer_list<Extent> shape) const;
-  void check_memory() const;
+  std::int64_t check_memory() const;  // and the bytes from its first to its last element
   [[noreturn]] void fail(const std::string& expected) const;
 
   Arguments& owner_;
-  std::string name_;
+  ArgumentName name_;
   const TensorView& view_;
 };
 
@@ -79,35 +93,46 @@ class Arguments {
  public:
   explicit Arguments(std::string_view op) : op_(op) {}
 
-  TensorArgument tensor(std::string name, const TensorView& view) {
-    return {*this, std::move(name), view};
-  }
+  // Both, and the view, outlive the checks.
+  TensorArgument tensor(ArgumentName name, const TensorView& view) { return {*this, name, view}; }
+  TensorArgument tensor(ArgumentName name, TensorView&& view) = delete;
 
-  void is_finite(std::string_view name, double value) const;
-  void is_positive(std::string_view name, double value) const;  // and finite
-  void is_at_least(std::string_view name, std::int64_t value, std::int64_t lowest) const;
-  void is_index(std::string_view name, std::int64_t value, std::int64_t size) const;
+  void is_finite(ArgumentName name, double value) const;
+  void is_positive(ArgumentName name, double value) const;  // and finite
+  void is_at_least(ArgumentName name, std::int64_t value, std::int64_t lowest) const;
+  void is_index(ArgumentName name, std::int64_t value, std::int64_t size) const;
 
   // No output shares memory with another argument. The pairs named may be one and the same view.
   using Pair = std::pair<std::string_view, std::string_view>;
   void outputs_do_not_overlap(std::initializer_list<Pair> may_be_same = {}) const;
 
-  [[noreturn]] void fail(std::string_view name, std::string expected, std::string actual) const;
-  [[noreturn]] void fail_type(std::string_view name, std::string expected,
-                              std::string actual) const;
+  [[noreturn]] void fail(ArgumentName name, std::string expected, std::string actual) const;
+  [[noreturn]] void fail_type(ArgumentName name, std::string expected, std::string actual) const;
 
-  Device device() const { return seen_.empty() ? Device{} : seen_.front().view.device; }
+  Device device() const { return seen_.empty() ? Device{} : seen_.front().view->device; }
 
  private:
   friend class TensorArgument;
   struct Seen {
-    std::string name;
-    TensorView view;
+    Seen(ArgumentName argument, const TensorView& tensor, std::int64_t span)
+        : name(argument),
+          view(&tensor),
+          address(reinterpret_cast<std::uintptr_t>(tensor.data)),
+          bytes(static_cast<std::uintptr_t>(span)) {}
+
+    bool may_meet(const Seen& other) const {
+      return other.address - address < bytes || address - other.address < other.bytes;
+    }
+
+    ArgumentName name;
+    const TensorView* view;
+    std::uintptr_t address;
+    std::uintptr_t bytes;  // from its first to its last element
     bool is_written = false;
   };
-  void remember(const std::string& name, const TensorView& view);
+  void remember(ArgumentName name, const TensorView& view, std::int64_t span);
 
-  std::string op_;
+  std::string_view op_;
   std::vector<Seen> seen_{};
 };
 

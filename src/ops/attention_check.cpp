@@ -29,8 +29,8 @@ void check_mask(Arguments& check, const Mask& mask, const RaggedSize& ragged) {
   }
 }
 
-void check_per_head(Arguments& check, const std::string& name,
-                    const std::optional<TensorView>& values, std::int64_t heads) {
+void check_per_head(Arguments& check, ArgumentName name, const std::optional<TensorView>& values,
+                    std::int64_t heads) {
   if (values.has_value()) check.tensor(name, *values).is(DType::f32, {heads}).has_dense_rows();
 }
 

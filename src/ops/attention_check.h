@@ -16,8 +16,8 @@ namespace quire::ops {
 void check_mask(Arguments& check, const Mask& mask, const RaggedSize& ragged);
 
 // f32 [heads], if given.
-void check_per_head(Arguments& check, const std::string& name,
-                    const std::optional<TensorView>& values, std::int64_t heads);
+void check_per_head(Arguments& check, ArgumentName name, const std::optional<TensorView>& values,
+                    std::int64_t heads);
 
 // [tokens, heads, a width that out is free to choose], tokens and heads as in q; written.
 void check_attention_out(Arguments& check, const TensorView& out, const TensorView& q,

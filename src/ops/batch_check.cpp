@@ -19,7 +19,7 @@ constexpr std::uint32_t kNoPage = std::numeric_limits<std::uint32_t>::max();
 struct PageTable {
   const TensorView& ids;  // u32 [batch, max_pages]
   std::int64_t num_pages;
-  std::string name;
+  ArgumentName name;
 
   std::uint32_t at(std::int64_t sequence, std::int64_t column) const {
     return ids.as<const std::uint32_t>()[sequence * ids.strides[0] + column];
@@ -34,7 +34,7 @@ void check_lengths(const Arguments& check, const PagedKVCache& cache, const Cach
   for (std::int64_t sequence = 0; sequence < cache.batch(); ++sequence) {
     const std::int64_t keys = num_keys(cache, row_offsets, sequence);
     if (keys <= most) continue;
-    check.fail(use.name + ".cache_lengths",
+    check.fail({use.name, "cache_lengths"},
                fmt::format("within {} pages of {} tokens together with the new tokens",
                            cache.max_pages(), cache.page_size()),
                fmt::format("{} + {} = {} tokens in sequence {}", cache.cache_length(sequence),
@@ -105,7 +105,7 @@ void check_page_table(const Arguments& check, const PageTable& table, const Page
 
 // The static scales of one page (their token stride, or their page stride, is 0).
 void check_scale_page(const Arguments& check, const ScaleLayerView& scales, std::int64_t page,
-                      std::int64_t page_size, std::int64_t heads, const std::string& name) {
+                      std::int64_t page_size, std::int64_t heads, ArgumentName name) {
   const std::int64_t tokens = scales.token_stride == 0 ? 1 : page_size;
   for (std::int64_t token = 0; token < tokens; ++token) {
     for (std::int64_t head = 0; head < heads; ++head) {
@@ -124,7 +124,7 @@ void check_scale_page(const Arguments& check, const ScaleLayerView& scales, std:
 
 void check_static_scales(const Arguments& check, const KvLayerView& view, const PageTable& table,
                          const TensorView& row_offsets, const PagedKVCache& cache,
-                         const std::string& name) {
+                         ArgumentName name) {
   for (std::int64_t sequence = 0; sequence < view.batch; ++sequence) {
     const std::int64_t columns =
         ceil_div(num_keys(cache, row_offsets, sequence), cache.page_size());
@@ -142,7 +142,7 @@ void check_scale_values(const Arguments& check, const PagedKVCache& cache, const
   const bool has_own_table = cache.scales_page_table.has_value();
   const PageTable table{.ids = has_own_table ? *cache.scales_page_table : cache.page_table,
                         .num_pages = cache.scales->shape[0],
-                        .name = use.name + ".scales_page_table"};
+                        .name = {use.name, "scales_page_table"}};
   if (has_own_table) {
     const PageCount pages(cache.page_size());
     for (std::int64_t sequence = 0; sequence < cache.batch(); ++sequence) {
@@ -152,13 +152,13 @@ void check_scale_values(const Arguments& check, const PagedKVCache& cache, const
   if (!use.layer.has_value()) return;
   const auto check_side = [&](const KvLayerView& view) {
     if (!view.scales.is_static()) return;
-    check_static_scales(check, view, table, row_offsets, cache, use.name + ".scales");
+    check_static_scales(check, view, table, row_offsets, cache, {use.name, "scales"});
   };
   if (use.sides != CacheSides::value) check_side(cache.key(*use.layer));
   if (use.sides != CacheSides::key && !cache.is_mla()) check_side(cache.value(*use.layer));
 }
 
-void check_bound(const Arguments& check, const std::string& name,
+void check_bound(const Arguments& check, ArgumentName name,
                  const std::optional<std::uint32_t>& bound, std::int64_t longest) {
   if (bound.has_value() && *bound < longest) {
     check.fail(name, fmt::format("at least {}, the longest in the batch", longest),
@@ -222,15 +222,15 @@ PagedBatch check_batch_values(const Arguments& check, const PagedKVCache& cache,
                               std::optional<std::int64_t> tokens) {
   check_row_offsets(check, row_offsets, tokens);
   const PageTable table{
-      .ids = cache.page_table, .num_pages = cache.num_pages(), .name = use.name + ".page_table"};
+      .ids = cache.page_table, .num_pages = cache.num_pages(), .name = {use.name, "page_table"}};
   PagedBatch batch{.ragged = {.batch = cache.batch()}};
   measure(cache, row_offsets, batch);
   check_lengths(check, cache, use, row_offsets, batch.ragged.max_keys);
   check_page_table(check, table, cache, row_offsets, batch.ragged.total_keys);
   if (cache.scales.has_value()) check_scale_values(check, cache, use, row_offsets);
-  check_bound(check, use.name + ".max_seq_length", cache.max_seq_length,
+  check_bound(check, {use.name, "max_seq_length"}, cache.max_seq_length,
               batch.ragged.max_new_tokens);
-  check_bound(check, use.name + ".max_cache_length", cache.max_cache_length, batch.ragged.max_keys);
+  check_bound(check, {use.name, "max_cache_length"}, cache.max_cache_length, batch.ragged.max_keys);
   return batch;
 }
 

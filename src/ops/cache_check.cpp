@@ -20,7 +20,7 @@ constexpr std::int64_t kMaxRowBytes = std::int64_t{1} << 30;  // so that sums of
 constexpr std::int64_t kMaxPages = std::numeric_limits<std::uint32_t>::max();
 
 void check_blocks(Arguments& check, const PagedKVCache& cache, const CacheUse& use) {
-  const std::string name = use.name + ".blocks";
+  const ArgumentName name(use.name, "blocks");
   const TensorView& blocks = cache.blocks;
   const TensorArgument argument = check.tensor(name, blocks);
   argument.is(kRowTypes, {"num_pages", "kv", "num_layers", "page_size", "num_kv_heads", "row"})
@@ -41,7 +41,7 @@ void check_blocks(Arguments& check, const PagedKVCache& cache, const CacheUse& u
 }
 
 void check_kind(const Arguments& check, const PagedKVCache& cache, const CacheUse& use) {
-  const std::string name = use.name + ".blocks";
+  const ArgumentName name(use.name, "blocks");
   if (use.kind == CacheKind::mla && (!cache.is_mla() || cache.num_kv_heads() != 1)) {
     check.fail(name, "an MLA cache [num_pages, 1, num_layers, page_size, 1, row]",
                cache.blocks.describe());
@@ -52,9 +52,9 @@ void check_kind(const Arguments& check, const PagedKVCache& cache, const CacheUs
   if (use.layer.has_value()) check.is_index(use.layer_name, *use.layer, cache.num_layers());
 }
 
-void check_scales(Arguments& check, const PagedKVCache& cache, const CacheUse& use) {
-  const RowFormat format = cache.format();
-  const std::string name = use.name + ".scales";
+void check_scales(Arguments& check, const PagedKVCache& cache, const CacheUse& use,
+                  const RowFormat& format) {
+  const ArgumentName name(use.name, "scales");
   if (cache.scales.has_value() != format.uses_plane()) {
     check.fail(
         name,
@@ -63,7 +63,7 @@ void check_scales(Arguments& check, const PagedKVCache& cache, const CacheUse& u
   }
   if (!cache.scales.has_value()) {
     if (cache.scales_page_table.has_value()) {
-      check.fail(use.name + ".scales_page_table", "absent without scales",
+      check.fail({use.name, "scales_page_table"}, "absent without scales",
                  cache.scales_page_table->describe());
     }
     return;
@@ -79,7 +79,7 @@ void check_scales(Arguments& check, const PagedKVCache& cache, const CacheUse& u
     check.fail(name, fmt::format("of {} pages or more", cache.num_pages()), scales.describe());
   }
   if (has_own_table) {
-    check.tensor(use.name + ".scales_page_table", *cache.scales_page_table)
+    check.tensor({use.name, "scales_page_table"}, *cache.scales_page_table)
         .is(DType::u32, {cache.batch(), cache.max_pages()})
         .has_dense_rows();
   }
@@ -97,16 +97,16 @@ bool has_dense_pages(const TensorView& blocks) {
 
 CacheShape check_cache(Arguments& check, const PagedKVCache& cache, const CacheUse& use) {
   check_blocks(check, cache, use);
-  check.tensor(use.name + ".cache_lengths", cache.cache_lengths)
+  check.tensor({use.name, "cache_lengths"}, cache.cache_lengths)
       .is(DType::u32, {"batch"})
       .has_dense_rows();
-  check.tensor(use.name + ".page_table", cache.page_table)
+  check.tensor({use.name, "page_table"}, cache.page_table)
       .is(DType::u32, {cache.batch(), "max_pages"})
       .has_dense_rows();
-  check_row_format(check, cache, use.name);
-  check_scales(check, cache, use);
+  const RowFormat format = check_row_format(check, cache, use.name);
+  check_scales(check, cache, use, format);
   check_kind(check, cache, use);
-  return {.row_format = cache.format(),
+  return {.row_format = format,
           .num_pages = cache.num_pages(),
           .num_layers = cache.num_layers(),
           .page_size = cache.page_size(),

@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
 
 #include "ops/argument.h"
 #include "quire/ops/problem.h"
@@ -28,9 +27,9 @@ enum class CacheKind : std::uint8_t {
 };
 
 struct CacheUse {
-  std::string name = "cache";           // as the caller knows it
+  const char* name = "cache";           // as the caller knows it
   std::optional<std::int64_t> layer{};  // absent: the op works on the page table alone
-  std::string layer_name = "layer";
+  const char* layer_name = "layer";
   CacheSides sides = CacheSides::key;
   CacheAccess access = CacheAccess::read;
   CacheKind kind = CacheKind::any;

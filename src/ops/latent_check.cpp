@@ -8,7 +8,7 @@
 namespace quire::ops {
 
 LatentDims check_latent_dims(const Arguments& check, std::int64_t row_width, std::int64_t latent,
-                             const std::string& latent_name, std::int64_t q_width) {
+                             ArgumentName latent_name, std::int64_t q_width) {
   const std::int64_t rope = row_width - latent;
   if (latent < 1 || rope < 2 || rope % 2 != 0) {
     check.fail(
@@ -56,8 +56,8 @@ void check_finish(Arguments& check, const FinishArgs& args, const LatentDims& di
       .has_dense_rows();
 }
 
-void check_block_scale(Arguments& check, const std::string& name,
-                       const std::optional<TensorView>& scale, const TensorView& weight) {
+void check_block_scale(Arguments& check, ArgumentName name, const std::optional<TensorView>& scale,
+                       const TensorView& weight) {
   if (is_fp8(weight.dtype) != scale.has_value()) {
     check.fail(name, is_fp8(weight.dtype) ? "given for an fp8 weight" : "absent",
                scale.has_value() ? scale->describe() : "none");

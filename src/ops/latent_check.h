@@ -24,7 +24,7 @@ struct LatentDims {
 // latent + rope = the row's width and nope + rope = q's width, both with at least one column of
 // rope left over and an even number of them.
 LatentDims check_latent_dims(const Arguments& check, std::int64_t row_width, std::int64_t latent,
-                             const std::string& latent_name, std::int64_t q_width);
+                             ArgumentName latent_name, std::int64_t q_width);
 
 struct FinishArgs {
   const std::optional<TensorView>& freqs_cis;
@@ -43,7 +43,7 @@ void check_freqs(Arguments& check, const TensorView& freqs_cis, Extent rope_dim,
 
 // A scale is given exactly for fp8 weights: f32, finite, one per 128×128 block of the last two
 // dimensions.
-void check_block_scale(Arguments& check, const std::string& name,
-                       const std::optional<TensorView>& scale, const TensorView& weight);
+void check_block_scale(Arguments& check, ArgumentName name, const std::optional<TensorView>& scale,
+                       const TensorView& weight);
 
 }  // namespace quire::ops

@@ -2,6 +2,7 @@
 #include "ops/memory_span.h"
 
 #include <algorithm>
+#include <array>
 #include <span>
 #include <utility>
 #include <vector>
@@ -22,6 +23,29 @@ std::vector<BoundedTerm> half_byte_steps(const TensorView& view) {
   return terms;
 }
 
+// Whether every stride steps over all that the smaller ones reach, as those of slices and transposes do: then no two
+// elements are one. Of a view that has a span.
+bool strides_nest(const TensorView& view) {
+  std::array<std::pair<std::int64_t, std::int64_t>, kMaxRank>
+      steps;  // (stride, size - 1), ascending
+  int count = 0;
+  for (int dim = view.rank - 1; dim >= 0; --dim) {
+    if (view.shape[dim] <= 1) continue;
+    int place = count++;
+    for (; place > 0 && steps[place - 1].first > view.strides[dim]; --place) {
+      steps[place] = steps[place - 1];
+    }
+    steps[place] = {view.strides[dim], view.shape[dim] - 1};
+  }
+  std::int64_t reach = 0;
+  for (int i = 0; i < count; ++i) {
+    const auto [stride, most] = steps[i];
+    if (stride <= reach) return false;
+    reach += stride * most;
+  }
+  return true;
+}
+
 std::int64_t reach_of(std::span<const BoundedTerm> terms) {
   std::int64_t reach = 0;
   for (const BoundedTerm& term : terms) reach += term.coefficient * term.bound;
@@ -29,24 +53,6 @@ std::int64_t reach_of(std::span<const BoundedTerm> terms) {
 }
 
 }  // namespace
-
-std::optional<std::int64_t> span_bytes(const TensorView& view) {
-  constexpr std::int64_t kMaxElements = kMaxBytes / 8;  // of the widest dtype
-  std::int64_t count = 1;
-  std::int64_t last = 0;
-  bool is_empty = false;
-  for (int dim = 0; dim < view.rank; ++dim) {
-    const std::int64_t size = view.shape[dim];
-    is_empty = is_empty || size == 0;
-    if (size > 1) {
-      count = saturating_product(count, size);
-      const std::int64_t reach = saturating_product(size - 1, view.strides[dim]);
-      if (count > kMaxElements || reach > kMaxElements - last) return std::nullopt;
-      last += reach;
-    }
-  }
-  return is_empty ? 0 : bytes_for(view.dtype, last + 1);
-}
 
 std::int64_t row_alignment(const TensorView& view) {
   std::uint64_t bits_set = reinterpret_cast<std::uintptr_t>(view.data) | kMostRowAlignment;
@@ -64,7 +70,7 @@ bool is_same_view(const TensorView& a, const TensorView& b) {
 }
 
 bool surely_overlaps_itself(const TensorView& view) {
-  if (view.numel() == 0) return false;
+  if (view.numel() == 0 || strides_nest(view)) return false;
   // Two elements are one where the differences of their indices, not all 0, cancel out. The first of them that is
   // not 0 is positive, by choice of the two.
   for (int first = 0; first < view.rank; ++first) {

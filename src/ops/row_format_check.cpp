@@ -36,23 +36,22 @@ std::string explain_numbers(const RowFormat& format) {
 }
 
 // Blocks and scales must be able to imply a format before it is asked for.
-void check_implied_format(const Arguments& check, const PagedKVCache& cache,
-                          const std::string& name) {
+void check_implied_format(const Arguments& check, const PagedKVCache& cache, const char* name) {
   const TensorView& blocks = cache.blocks;
   if (blocks.dtype == DType::u8) {
-    check.fail_type(name + ".blocks", "of a number type without a row_format", blocks.describe());
+    check.fail_type({name, "blocks"}, "of a number type without a row_format", blocks.describe());
   }
   if (!cache.scales.has_value()) {
-    if (blocks.dtype == DType::i8) check.fail(name + ".scales", "given for an i8 cache", "none");
+    if (blocks.dtype == DType::i8) check.fail({name, "scales"}, "given for an i8 cache", "none");
     return;
   }
   const TensorView& scales = *cache.scales;
   if (!is_one_of(scales.dtype, kActivations)) {
-    check.fail_type(name + ".scales", "f32, f16 or bf16",
+    check.fail_type({name, "scales"}, "f32, f16 or bf16",
                     std::string(quire::name(scales.dtype)) + " scales");
   }
   if (scales.rank != 6 || scales.shape[5] < 1 || scales.shape[5] > blocks.shape[5]) {
-    check.fail(name + ".scales",
+    check.fail({name, "scales"},
                fmt::format("[num_scale_pages, kv, num_layers, page_size, num_kv_heads, 1 to {}]",
                            blocks.shape[5]),
                fmt::format("rank {} with {} slots", scales.rank, scales.shape[5]));
@@ -68,16 +67,18 @@ DType plane_scale_dtype(const RowFormat& format) {
   return DType::f32;
 }
 
-void check_row_format(const Arguments& check, const PagedKVCache& cache, const std::string& name) {
+RowFormat check_row_format(const Arguments& check, const PagedKVCache& cache, const char* name) {
   if (!cache.row_format.has_value()) check_implied_format(check, cache, name);
   const std::int64_t row_bytes = bytes_for(cache.blocks.dtype, cache.blocks.shape[5]);
-  std::string reason = why_not(cache.format());
-  if (reason.empty()) reason = explain_numbers(cache.format());
-  if (!reason.empty()) check.fail(name + ".row_format", "consistent in itself", reason);
-  if (cache.format().row_bytes != row_bytes) {
-    check.fail(name + ".row_format", fmt::format("{} bytes like a row of blocks", row_bytes),
-               cache.format().describe());
+  const RowFormat format = cache.format();
+  std::string reason = why_not(format);
+  if (reason.empty()) reason = explain_numbers(format);
+  if (!reason.empty()) check.fail({name, "row_format"}, "consistent in itself", reason);
+  if (format.row_bytes != row_bytes) {
+    check.fail({name, "row_format"}, fmt::format("{} bytes like a row of blocks", row_bytes),
+               format.describe());
   }
+  return format;
 }
 
 }  // namespace quire::ops

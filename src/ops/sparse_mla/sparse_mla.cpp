@@ -18,12 +18,12 @@ namespace {
 
 using ops::Arguments;
 
-void check_indices(Arguments& check, const std::string& prefix, const TensorView& indices,
-                   const char* lengths_name, const std::optional<TensorView>& lengths,
+void check_indices(Arguments& check, ops::ArgumentName name, const TensorView& indices,
+                   ops::ArgumentName lengths_name, const std::optional<TensorView>& lengths,
                    std::int64_t tokens) {
-  check.tensor(prefix + "indices", indices).is(DType::i32, {tokens, "top_k"}).has_dense_rows();
+  check.tensor(name, indices).is(DType::i32, {tokens, "top_k"}).has_dense_rows();
   if (lengths.has_value()) {
-    check.tensor(prefix + lengths_name, *lengths).is(DType::i32, {tokens}).has_dense_rows();
+    check.tensor(lengths_name, *lengths).is(DType::i32, {tokens}).has_dense_rows();
   }
 }
 
@@ -42,7 +42,8 @@ void check_extra(Arguments& check, const SparseMlaArgs& args, const ops::PagedBa
     check.fail("extra.cache", fmt::format("{} wide like the cache", batch.head_dim()),
                std::to_string(own.head_dim()));
   }
-  check_indices(check, "extra.", extra.indices, "lengths", extra.lengths, batch.ragged.tokens);
+  check_indices(check, "extra.indices", extra.indices, "extra.lengths", extra.lengths,
+                batch.ragged.tokens);
 }
 
 std::int64_t alignment_of(const SparseMlaArgs& args) {
@@ -81,7 +82,7 @@ SparseMlaProblem validate(const SparseMlaArgs& args) {
   if (args.q.shape[2] != batch.head_dim()) {
     check.fail("q", fmt::format("{} wide like the cache", batch.head_dim()), args.q.describe());
   }
-  check_indices(check, "", args.indices, "topk_lengths", args.topk_lengths, tokens);
+  check_indices(check, "indices", args.indices, "topk_lengths", args.topk_lengths, tokens);
   check.is_positive("scale", args.scale);
   ops::check_per_head(check, "sinks", args.sinks, heads);
   if (args.extra.has_value()) check_extra(check, args, batch);
