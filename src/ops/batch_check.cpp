@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "ops/batch_scan.h"
 #include "ops/cache_check.h"
 #include "ops/memory_span.h"
 #include "quire/element.h"
@@ -60,23 +61,10 @@ class PageCount {
   int shift_;
 };
 
-// Ids that are neither pages nor "no page": one pass without branches, which compilers turn into vectors.
-bool has_bad_id(const std::uint32_t* ids, std::int64_t count, std::int64_t num_pages) {
-  const auto most = static_cast<std::uint32_t>(std::min<std::int64_t>(num_pages, kNoPage));
-  std::uint32_t num_bad = 0;
-  for (std::int64_t i = 0; i < count; ++i) {
-    num_bad +=
-        static_cast<std::uint32_t>(ids[i] > most) & static_cast<std::uint32_t>(ids[i] != kNoPage);
-  }
-  return num_bad > 0;
-}
-
 void check_page_ids(const Arguments& check, const PageTable& table, std::int64_t sequence,
                     std::int64_t columns) {
-  if (!has_bad_id(&table.ids.as<const std::uint32_t>()[sequence * table.ids.strides[0]], columns,
-                  table.num_pages)) {
-    return;
-  }
+  const auto* ids = &table.ids.as<const std::uint32_t>()[sequence * table.ids.strides[0]];
+  if (!has_bad_page_id(ids, columns, table.num_pages)) return;
   for (std::int64_t column = 0; column < columns; ++column) {
     const std::uint32_t id = table.at(sequence, column);
     if (id <= table.num_pages || id == kNoPage) continue;
@@ -94,7 +82,7 @@ void check_page_table(const Arguments& check, const PageTable& table, const Page
   const std::int64_t entries = cache.batch() * cache.max_pages();
   const bool is_dense = table.ids.strides[0] == cache.max_pages();
   if (is_dense && total_keys >= entries / 4 * cache.page_size() &&
-      !has_bad_id(table.ids.as<const std::uint32_t>(), entries, table.num_pages)) {
+      !has_bad_page_id(table.ids.as<const std::uint32_t>(), entries, table.num_pages)) {
     return;
   }
   const PageCount pages(cache.page_size());
@@ -166,24 +154,6 @@ void check_bound(const Arguments& check, ArgumentName name,
   }
 }
 
-void measure(const PagedKVCache& cache, const TensorView& row_offsets, PagedBatch& batch) {
-  batch.ragged.tokens = row_offsets.as<const std::uint32_t>()[cache.batch()];
-  batch.ragged.max_new_tokens = batch.ragged.max_keys = batch.ragged.total_keys = 0;
-  batch.end_position = 0;
-  const auto* offsets = row_offsets.as<const std::uint32_t>();
-  const auto* lengths = cache.cache_lengths.as<const std::uint32_t>();
-  const std::int64_t stride = cache.cache_lengths.strides[0];
-  RaggedSize& ragged = batch.ragged;
-  for (std::int64_t sequence = 0; sequence < cache.batch(); ++sequence) {
-    const std::int64_t added = std::int64_t{offsets[sequence + 1]} - offsets[sequence];
-    const std::int64_t keys = added + lengths[sequence * stride];
-    ragged.max_new_tokens = std::max(ragged.max_new_tokens, added);
-    ragged.max_keys = std::max(ragged.max_keys, keys);
-    ragged.total_keys += keys;
-    batch.end_position = std::max(batch.end_position, added > 0 ? keys : 0);
-  }
-}
-
 }  // namespace
 
 std::int64_t num_new_tokens(const TensorView& row_offsets, std::int64_t sequence) {
@@ -220,18 +190,26 @@ void check_row_offsets(const Arguments& check, const TensorView& row_offsets,
 PagedBatch check_batch_values(const Arguments& check, const PagedKVCache& cache,
                               const CacheUse& use, const TensorView& row_offsets,
                               std::optional<std::int64_t> tokens) {
-  check_row_offsets(check, row_offsets, tokens);
+  const auto* offsets = row_offsets.as<const std::uint32_t>();
+  const BatchScan scan =
+      scan_batch(offsets, cache.cache_lengths.as<const std::uint32_t>(), cache.batch());
+  const std::int64_t end = offsets[cache.batch()];
+  if (!scan.is_monotone || offsets[0] != 0 || end != tokens.value_or(end)) {
+    check_row_offsets(check, row_offsets, tokens);
+  }
+  check_lengths(check, cache, use, row_offsets, scan.max_keys);
   const PageTable table{
       .ids = cache.page_table, .num_pages = cache.num_pages(), .name = {use.name, "page_table"}};
-  PagedBatch batch{.ragged = {.batch = cache.batch()}};
-  measure(cache, row_offsets, batch);
-  check_lengths(check, cache, use, row_offsets, batch.ragged.max_keys);
-  check_page_table(check, table, cache, row_offsets, batch.ragged.total_keys);
+  check_page_table(check, table, cache, row_offsets, scan.total_keys);
   if (cache.scales.has_value()) check_scale_values(check, cache, use, row_offsets);
-  check_bound(check, {use.name, "max_seq_length"}, cache.max_seq_length,
-              batch.ragged.max_new_tokens);
-  check_bound(check, {use.name, "max_cache_length"}, cache.max_cache_length, batch.ragged.max_keys);
-  return batch;
+  check_bound(check, {use.name, "max_seq_length"}, cache.max_seq_length, scan.max_new_tokens);
+  check_bound(check, {use.name, "max_cache_length"}, cache.max_cache_length, scan.max_keys);
+  return {.ragged = {.tokens = end,
+                     .batch = cache.batch(),
+                     .max_new_tokens = scan.max_new_tokens,
+                     .max_keys = scan.max_keys,
+                     .total_keys = scan.total_keys},
+          .end_position = scan.end_position};
 }
 
 PagedBatch check_batch(Arguments& check, const PagedKVCache& cache, const CacheUse& use,
