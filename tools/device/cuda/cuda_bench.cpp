@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <functional>
 #include <limits>
@@ -96,43 +98,51 @@ Timed time_on_gpu(const Case& timed, const BenchOptions& options, const cuda::St
                            .same_copy = copies.of(*timed.problem)}};
 }
 
-// Microseconds of the host for a call, the least of many batches: few enough calls that the stream's queue is never full.
-double host_us(const cuda::Stream& stream, const std::function<void()>& call) {
-  constexpr int kBatches = 40;
+// Microseconds of the host for each of some calls, the least of many batches: few enough of a call in a row that the
+// stream's queue is never full. The calls take turns, so that the processor's clock is the same for all of them.
+std::vector<double> host_us(const cuda::Stream& stream,
+                            const std::vector<std::function<void()>>& calls) {
+  constexpr int kBatches = 60;
   constexpr int kCalls = 50;
-  double least = std::numeric_limits<double>::infinity();
+  std::vector<double> least(calls.size(), std::numeric_limits<double>::infinity());
   for (int batch = 0; batch < kBatches; ++batch) {
-    const auto start = std::chrono::steady_clock::now();
-    for (int i = 0; i < kCalls; ++i) call();
-    const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - start;
-    least = std::min(least, took.count() / kCalls);
-    stream.wait();
+    for (std::size_t c = 0; c < calls.size(); ++c) {
+      const auto start = std::chrono::steady_clock::now();
+      for (int i = 0; i < kCalls; ++i) calls[c]();
+      const std::chrono::duration<double, std::micro> took =
+          std::chrono::steady_clock::now() - start;
+      least[c] = std::min(least[c], took.count() / kCalls);
+      stream.wait();
+    }
   }
   return least;
 }
 
-// Calls that validate and plan only, whole ones, prepared ones, and a launch of an empty kernel, which is the driver's
-// part of each kernel that a call starts.
+// Calls that validate and plan only, whole ones, prepared ones, and launches of empty kernels, which are the driver's
+// part of each kernel that a call starts: one without parameters, one with as many bytes of them and of shared memory as
+// a kernel of attention has.
 int bench_host(const std::vector<Case>& cases, const BenchOptions& options,
                const DeviceIdentity& identity, OutputFile& file) {
+  constexpr std::array kColumns{"launch_us", "large_launch_us", "plan_us", "call_us",
+                                "prepared_us"};
   const cuda::Stream stream;
-  const double launch_us = host_us(stream, [&] { do_nothing(stream.get()); });
-  fmt::print("{}, empty launch {:.2f} us\n{:<52} {:<30} {:>9} {:>9} {:>9}\n", identity.name,
-             launch_us, "case", "kernel", "plan us", "call us", "prepared");
+  fmt::print("{}\n{:<52} {:<30} {:>9} {:>9} {:>9} {:>9} {:>9}\n", identity.name, "case", "kernel",
+             "launch us", "large", "plan us", "call us", "prepared");
   for (const Case& timed : cases) {
     const OnGpu there(timed, options, stream);
     if (!there.plan.supported() || !there.calls.prepare) continue;
     const Calls::Run prepared = there.calls.prepare(there.context);
-    const double plan_us = host_us(stream, [&] { there.calls.supports(there.context); });
-    const double call_us = host_us(stream, [&] { there.calls.run(there.context); });
-    const double prepared_us = host_us(stream, [&] { prepared(there.context); });
-    fmt::print("{:<52} {:<30} {:>9.2f} {:>9.2f} {:>9.2f}\n", timed.name, there.plan.kernel, plan_us,
-               call_us, prepared_us);
+    const std::vector<double> us = host_us(
+        stream, {[&] { do_nothing(stream.get()); }, [&] { do_nothing_large(stream.get()); },
+                 [&] { there.calls.supports(there.context); },
+                 [&] { there.calls.run(there.context); }, [&] { prepared(there.context); }});
+    fmt::print("{:<52} {:<30} {:>9.2f}\n", timed.name, there.plan.kernel, fmt::join(us, " "));
     flush_stdout();
-    const nlohmann::json row{{"case", timed.name},         {"kernel", there.plan.kernel},
-                             {"plan_us", plan_us},         {"call_us", call_us},
-                             {"prepared_us", prepared_us}, {"launch_us", launch_us},
-                             {"device", identity.name},    {"commit", identity.commit}};
+    nlohmann::json row{{"case", timed.name},
+                       {"kernel", there.plan.kernel},
+                       {"device", identity.name},
+                       {"commit", identity.commit}};
+    for (std::size_t c = 0; c < us.size(); ++c) row[kColumns[c]] = us[c];
     file.write(row.dump() + "\n");
   }
   return 0;

@@ -62,6 +62,12 @@ __global__ void __launch_bounds__(kThreads)
 
 __global__ void empty_kernel() {}
 
+struct LargeParams {
+  std::byte bytes[448];
+};
+
+__global__ void large_empty_kernel(const __grid_constant__ LargeParams) {}
+
 std::int64_t vectors_of(std::int64_t bytes) {
   return bytes / static_cast<std::int64_t>(sizeof(uint4));
 }
@@ -100,6 +106,11 @@ void copy_memory(std::byte* target, const std::byte* source, std::int64_t bytes,
 
 void do_nothing(cudaStream_t stream) {
   cuda::launch(empty_kernel, {.grid = dim3(1), .block = dim3(32)}, stream);
+}
+
+void do_nothing_large(cudaStream_t stream) {
+  const cuda::LaunchShape shape{.grid = dim3(1), .block = dim3(32), .shared_bytes = 200 * 1024};
+  cuda::launch(large_empty_kernel, shape, stream, LargeParams{});
 }
 
 }  // namespace quire::tools

@@ -20,6 +20,8 @@ void read_memory(const std::byte* source, std::int64_t bytes, std::uint32_t* sin
                  cudaStream_t stream);
 void copy_memory(std::byte* target, const std::byte* source, std::int64_t bytes,
                  cudaStream_t stream);
+// Kernels that do nothing: without parameters, and with 448 bytes of them and 200 KiB of shared memory.
 void do_nothing(cudaStream_t stream);
+void do_nothing_large(cudaStream_t stream);
 
 }  // namespace quire::tools
