@@ -99,17 +99,18 @@ class DecodeKernel final : public Kernel<FlashAttentionArgs> {
     Carver carver(context.workspace);
     const TreeMask mask = tree_mask(args.mask, mask_);
     const DecodeBatch batch = make_batch(args, plan_, mask.visible);
-    const DecodeParams params{
-        .queries = make_queries(args.q, batch),
-        .batch = batch,
-        .kv = PagedOperand::of(args.cache.key(args.layer), args.cache.value(args.layer).data),
-        .split = plan_.split,
-        .lines = plan_.lines,
-        .scores = score_rules(args),
-        .scales = head_scales(args.cache.key(args.layer), args.cache.value(args.layer)),
-        .tree = mask.tree,
-        .outputs = make_outputs(args),
-        .pieces = carve_pieces(carver, plan_)};
+    const KvLayerView keys = args.cache.key(args.layer);
+    const KvLayerView values = args.cache.value(args.layer);
+    const DecodeParams params{.queries = make_queries(args.q, batch),
+                              .batch = batch,
+                              .kv = PagedOperand::of(keys, values.data),
+                              .split = plan_.split,
+                              .lines = plan_.lines,
+                              .scores = score_rules(args),
+                              .scales = head_scales(keys, values),
+                              .tree = mask.tree,
+                              .outputs = make_outputs(args),
+                              .pieces = carve_pieces(carver, plan_)};
     plan_.variant->launch(params, stream);
     if (plan_.joins) return;
     const DecodeConfig& config = plan_.variant->config;
