@@ -89,6 +89,28 @@ TEST(MemorySpanTest, FindsElementsThatAreOne) {
   EXPECT_TRUE(overlaps({2, 3, 4}, {1000, 2, 1})) << "far apart, but each within itself";
 }
 
+// Every view of three small sizes and strides, against the places of its elements.
+TEST(MemorySpanTest, ElementsThatAreOneAreFoundInEverySmallView) {
+  TensorView view = view_at(nullptr, {1, 1, 1});
+  for (int code = 0; code < 4 * 4 * 4 * 9 * 9 * 9; ++code) {
+    int rest = code;
+    for (int dim = 0; dim < 3; ++dim, rest /= 4) view.shape[dim] = rest % 4;
+    for (int dim = 0; dim < 3; ++dim, rest /= 9) view.strides[dim] = rest % 9;
+    std::vector<bool> taken(3 * 3 * 8 + 1);
+    bool overlaps = false;
+    for (std::int64_t i = 0; i < view.numel(); ++i) {
+      const std::int64_t inner = view.shape[1] * view.shape[2];
+      const auto place = static_cast<std::size_t>(
+          view.offset({i / inner, i % inner / view.shape[2], i % view.shape[2]}));
+      overlaps = overlaps || taken[place];
+      taken[place] = true;
+    }
+    ASSERT_EQ(surely_overlaps_itself(view), overlaps)
+        << view.describe() << " strides " << view.strides[0] << " " << view.strides[1] << " "
+        << view.strides[2];
+  }
+}
+
 TEST(MemorySpanTest, TheSameViewIsTheSameInEveryRespect) {
   std::vector<float> memory(16);
   const TensorView view = view_at(memory.data(), {4, 4});

@@ -27,6 +27,9 @@ struct Sample {
   virtual void run(const Context& context) = 0;
   // What the op decided.
   virtual Plan supports(const Context& context) = 0;
+  // A kernel for the arguments as they are now, for calls with what they will be then.
+  using Call = std::function<void(const Context& context)>;
+  virtual Call prepare(const Context& context) = 0;
   // Every view of the arguments, by the name that errors use.
   virtual std::vector<std::pair<std::string, TensorView*>> tensors() = 0;
   // Names of the ones that the op writes.
@@ -39,6 +42,13 @@ struct Sample {
   Arena arena{};
   std::string op{};
 };
+
+// `args` outlives the call.
+template <typename Args> Sample::Call prepared_call(const Args& args, const Context& context) {
+  return [&args, prepared = quire::prepare(validate(args), context)](const Context& given) {
+    quire::run(prepared, args, given);
+  };
+}
 
 struct CacheForm {
   DType dtype = DType::f32;

@@ -20,6 +20,7 @@ struct FlashAttentionBase : Sample {
   }
   void run(const Context& context) override { flash_attention(args, context); }
   Plan supports(const Context& context) override { return quire::supports(args, context); }
+  Call prepare(const Context& context) override { return prepared_call(args, context); }
   std::vector<std::pair<std::string, TensorView*>> tensors() override {
     std::vector<std::pair<std::string, TensorView*>> list{{"q", &args.q},
                                                           {"row_offsets", &args.row_offsets}};

@@ -19,6 +19,7 @@ struct RopeSample : Sample {
   }
   void run(const Context& context) override { rope(args, context); }
   Plan supports(const Context& context) override { return quire::supports(args, context); }
+  Call prepare(const Context& context) override { return prepared_call(args, context); }
   std::vector<std::pair<std::string, TensorView*>> tensors() override {
     std::vector<std::pair<std::string, TensorView*>> list{{"q", &args.q},
                                                           {"row_offsets", &args.row_offsets},
@@ -62,6 +63,7 @@ struct RmsNormSample : Sample {
     args.side == KvSide::key ? rms_norm_key(args, context) : rms_norm_value(args, context);
   }
   Plan supports(const Context& context) override { return quire::supports(args, context); }
+  Call prepare(const Context& context) override { return prepared_call(args, context); }
   std::vector<std::pair<std::string, TensorView*>> tensors() override {
     std::vector<std::pair<std::string, TensorView*>> list{{"row_offsets", &args.row_offsets},
                                                           {"gamma", &args.gamma}};
@@ -92,6 +94,7 @@ struct StoreSample : Sample {
   }
   void run(const Context& context) override { store(args, context); }
   Plan supports(const Context& context) override { return quire::supports(args, context); }
+  Call prepare(const Context& context) override { return prepared_call(args, context); }
   std::vector<std::pair<std::string, TensorView*>> tensors() override {
     std::vector<std::pair<std::string, TensorView*>> list{{"x", &args.x},
                                                           {"row_offsets", &args.row_offsets}};
@@ -114,6 +117,7 @@ struct StoreScalesSample : Sample {
   }
   void run(const Context& context) override { store_scales(args, context); }
   Plan supports(const Context& context) override { return quire::supports(args, context); }
+  Call prepare(const Context& context) override { return prepared_call(args, context); }
   std::vector<std::pair<std::string, TensorView*>> tensors() override {
     std::vector<std::pair<std::string, TensorView*>> list{{"scales", &args.scales},
                                                           {"row_offsets", &args.row_offsets}};
@@ -136,6 +140,7 @@ struct CopyPagesSample : Sample {
   }
   void run(const Context& context) override { copy_pages(args, context); }
   Plan supports(const Context& context) override { return quire::supports(args, context); }
+  Call prepare(const Context& context) override { return prepared_call(args, context); }
   std::vector<std::pair<std::string, TensorView*>> tensors() override {
     std::vector<std::pair<std::string, TensorView*>> list{{"pairs", &args.pairs}};
     list_cache(args.cache, "cache", list);
@@ -156,6 +161,7 @@ struct RemapSparseIndicesSample : Sample {
   }
   void run(const Context& context) override { remap_sparse_indices(args, context); }
   Plan supports(const Context& context) override { return quire::supports(args, context); }
+  Call prepare(const Context& context) override { return prepared_call(args, context); }
   std::vector<std::pair<std::string, TensorView*>> tensors() override {
     std::vector<std::pair<std::string, TensorView*>> list{
         {"indices", &args.indices}, {"row_offsets", &args.row_offsets}, {"out", &args.out}};

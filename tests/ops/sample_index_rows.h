@@ -23,6 +23,7 @@ struct StoreIndexKeysSample : Sample {
   }
   void run(const Context& context) override { store_index_keys(args, context); }
   Plan supports(const Context& context) override { return quire::supports(args, context); }
+  Call prepare(const Context& context) override { return prepared_call(args, context); }
   std::vector<std::pair<std::string, TensorView*>> tensors() override {
     std::vector<std::pair<std::string, TensorView*>> list{{"x", &args.x},
                                                           {"row_offsets", &args.row_offsets},
@@ -52,6 +53,7 @@ struct QuantizeIndexQueriesSample : Sample {
   }
   void run(const Context& context) override { quantize_index_queries(args, context); }
   Plan supports(const Context& context) override { return quire::supports(args, context); }
+  Call prepare(const Context& context) override { return prepared_call(args, context); }
   std::vector<std::pair<std::string, TensorView*>> tensors() override {
     std::vector<std::pair<std::string, TensorView*>> list{{"q", &args.q},
                                                           {"row_offsets", &args.row_offsets},

@@ -34,6 +34,7 @@ struct MlaPrefillPlanSample : Sample {
   }
   void run(const Context& context) override { mla_prefill_plan(args, context); }
   Plan supports(const Context& context) override { return quire::supports(args, context); }
+  Call prepare(const Context& context) override { return prepared_call(args, context); }
   std::vector<std::pair<std::string, TensorView*>> tensors() override {
     std::vector<std::pair<std::string, TensorView*>> list{{"row_offsets", &args.row_offsets}};
     list_cache(args.cache, "cache", list);
@@ -72,6 +73,7 @@ struct MlaPrefillSample : Sample {
   }
   void run(const Context& context) override { mla_prefill(args, context); }
   Plan supports(const Context& context) override { return quire::supports(args, context); }
+  Call prepare(const Context& context) override { return prepared_call(args, context); }
   std::vector<std::pair<std::string, TensorView*>> tensors() override {
     std::vector<std::pair<std::string, TensorView*>> list{{"q", &args.q},
                                                           {"row_offsets", &args.row_offsets},
@@ -122,6 +124,7 @@ struct MlaDecodeSample : Sample {
   }
   void run(const Context& context) override { mla_decode(args, context); }
   Plan supports(const Context& context) override { return quire::supports(args, context); }
+  Call prepare(const Context& context) override { return prepared_call(args, context); }
   std::vector<std::pair<std::string, TensorView*>> tensors() override {
     std::vector<std::pair<std::string, TensorView*>> list{
         {"q", &args.q}, {"row_offsets", &args.row_offsets}, {"out", &args.out}};
@@ -168,6 +171,7 @@ struct MlaIndexerSample : Sample {
   }
   void run(const Context& context) override { mla_indexer(args, context); }
   Plan supports(const Context& context) override { return quire::supports(args, context); }
+  Call prepare(const Context& context) override { return prepared_call(args, context); }
   std::vector<std::pair<std::string, TensorView*>> tensors() override {
     std::vector<std::pair<std::string, TensorView*>> list{{"q", &args.q},
                                                           {"q_scale", &args.q_scale},
@@ -202,6 +206,7 @@ struct SparseMlaSample : Sample {
   }
   void run(const Context& context) override { sparse_mla(args, context); }
   Plan supports(const Context& context) override { return quire::supports(args, context); }
+  Call prepare(const Context& context) override { return prepared_call(args, context); }
   std::vector<std::pair<std::string, TensorView*>> tensors() override {
     std::vector<std::pair<std::string, TensorView*>> list{{"q", &args.q},
                                                           {"row_offsets", &args.row_offsets},

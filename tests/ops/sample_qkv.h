@@ -20,6 +20,7 @@ struct FusedQkvBase : Sample {
   }
   void run(const Context& context) override { fused_qkv_matmul(args, context); }
   Plan supports(const Context& context) override { return quire::supports(args, context); }
+  Call prepare(const Context& context) override { return prepared_call(args, context); }
   std::vector<std::pair<std::string, TensorView*>> tensors() override {
     std::vector<std::pair<std::string, TensorView*>> list{
         {"x", &args.x}, {"row_offsets", &args.row_offsets}, {"weight", &args.weight.data}};

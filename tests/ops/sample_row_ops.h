@@ -16,6 +16,7 @@ struct MergeStatesSample : Sample {
   }
   void run(const Context& context) override { merge_states(args, context); }
   Plan supports(const Context& context) override { return quire::supports(args, context); }
+  Call prepare(const Context& context) override { return prepared_call(args, context); }
   std::vector<std::pair<std::string, TensorView*>> tensors() override {
     return {
         {"states", &args.states}, {"lses", &args.lses}, {"out", &args.out}, {"lse", &*args.lse}};
@@ -35,6 +36,7 @@ struct QuantizeFp8Sample : Sample {
   }
   void run(const Context& context) override { quantize_fp8(args, context); }
   Plan supports(const Context& context) override { return quire::supports(args, context); }
+  Call prepare(const Context& context) override { return prepared_call(args, context); }
   std::vector<std::pair<std::string, TensorView*>> tensors() override {
     return {{"x", &args.x}, {"out", &args.out}, {"scale", &args.scale}};
   }
@@ -52,6 +54,7 @@ struct RowOffsetsSample : Sample {
   }
   void run(const Context& context) override { row_offsets(args, context); }
   Plan supports(const Context& context) override { return quire::supports(args, context); }
+  Call prepare(const Context& context) override { return prepared_call(args, context); }
   std::vector<std::pair<std::string, TensorView*>> tensors() override {
     return {{"row_offsets", &args.row_offsets},
             {"cache_lengths", &args.cache_lengths},
