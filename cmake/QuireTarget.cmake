@@ -15,3 +15,18 @@ function(quire_add_library name)
   add_library(quire::${short_name} ALIAS ${name})
   set_property(GLOBAL APPEND PROPERTY QUIRE_LIBRARIES ${name})
 endfunction()
+
+# quire_add_c_program(<name> <source>...)
+# A C11 program that uses the C interface of libquire.so.
+function(quire_add_c_program name)
+  add_executable(${name} ${ARGN})
+  set_target_properties(${name} PROPERTIES C_STANDARD 11 C_STANDARD_REQUIRED ON C_EXTENSIONS OFF)
+  target_compile_options(${name} PRIVATE -Wall -Wextra -pedantic $<$<BOOL:${QUIRE_WERROR}>:-Werror>)
+  target_link_libraries(${name} PRIVATE quire_shared m)
+  # The sanitizer presets: a program brings the run time of the instrumented library that it loads.
+  if(CMAKE_CXX_FLAGS MATCHES "-fsanitize")
+    separate_arguments(flags UNIX_COMMAND "${CMAKE_CXX_FLAGS}")
+    target_compile_options(${name} PRIVATE ${flags})
+    target_link_options(${name} PRIVATE ${flags})
+  endif()
+endfunction()

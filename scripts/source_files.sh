@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Lists the C++ and CUDA sources that are formatted.
+# Lists the C, C++ and CUDA sources that are formatted.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -8,4 +8,4 @@ folders=()
 for folder in include src tools bindings tests examples; do
   if [[ -d $folder ]]; then folders+=("$folder"); fi
 done
-find "${folders[@]}" -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) | sort
+find "${folders[@]}" -type f \( -name '*.h' -o -name '*.c' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) | sort

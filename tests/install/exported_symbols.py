@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libquire.so shows the functions that include/quire declares, all of them, and nothing else.
+"""libquire.so shows the C++ functions that include/quire declares, all of them, and nothing else but the C interface.
 
     exported_symbols.py NM READELF INCLUDE LIBRARY SONAME
 """
@@ -14,6 +14,8 @@ from public_functions import public_functions
 
 # Data of the one exception type, and what its inline destructor leaves where it is not hidden.
 EXCEPTION = re.compile(r"(?:typeinfo|typeinfo name|vtable) for quire::Error$|quire::Error::~Error\(\)$")
+# Those that tests/c/abi.py holds against the C headers.
+C_SYMBOL = re.compile(r"quire_\w+@@QUIRE_C_\d+$")
 # Libraries that every program has; anything else would be one more for a user to install.
 SYSTEM = re.compile(r"lib(?:c|m|dl|rt|pthread|stdc\+\+|gcc_s)\.so\.\d+$|ld-linux.*")
 
@@ -25,7 +27,8 @@ def run(*command: str) -> str:
 def exported_names(listing: str) -> set[str]:
     """The demangled symbols of nm -D, without their version; constructors have two symbols and one name."""
     symbols = (line.split(" ", 2)[2] for line in listing.splitlines() if " A " not in line)
-    return {re.sub(r"@@?QUIRE_[\d.]+$", "", symbol) for symbol in symbols}
+    names = {re.sub(r"@@?QUIRE_[\d.]+$", "", symbol) for symbol in symbols}
+    return {name for name in names if not C_SYMBOL.match(name)}
 
 
 def function_of(symbol: str) -> str:

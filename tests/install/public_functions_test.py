@@ -41,6 +41,8 @@ class PublicFunctionsTest(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.include = Path(folder.name)
         (self.include / "a.h").write_text(HEADER)
+        (self.include / "c").mkdir()
+        (self.include / "c" / "b.h").write_text("QUIRE_C_API int quire_of_c(void);\n")
 
     def test_what_is_declared_and_marked(self) -> None:
         found = [(f.name, f.line, f.exported) for f in public_functions(self.include)]
@@ -61,12 +63,15 @@ class PublicFunctionsTest(unittest.TestCase):
             "0000000000001040 W fmt::v9::vformat(int)\n"
             "0000000000001050 V typeinfo for quire::Error@@QUIRE_0.1\n"
             "0000000000001060 T quire::cpu::avx2::kernel(int)@@QUIRE_0.1\n"
+            "0000000000001070 T quire_rope@@QUIRE_C_1\n"
+            "0000000000001080 T quire_leaked@@QUIRE_0.1\n"
         )
         found = differences(exported_names(listing), self.include)
-        self.assertEqual(len(found), 5, found)
+        self.assertEqual(len(found), 6, found)
         self.assertIn("forgotten: declared 1 times, exported 0 times", found)
         self.assertTrue(any(line.startswith("fmt::v9::vformat(int): declared 0") for line in found))
         self.assertTrue(any("quire::cpu::avx2::kernel" in line for line in found))
+        self.assertTrue(any(line.startswith("quire_leaked: declared 0") for line in found))
 
     def test_names_of_symbols(self) -> None:
         self.assertEqual(function_of("quire::name(quire::DType)"), "name")

@@ -7,22 +7,25 @@ from pathlib import Path
 
 from source_tree import list_cpp_files, run_check
 
-API, API_OPS = "include/quire", "include/quire/ops"
+API, API_OPS, API_C = "include/quire", "include/quire/ops", "include/quire/c"
 
 # The public headers of the ops only declare: backends may name an op's argument struct, core may not.
 ALLOWED = {
     API: {API},
     API_OPS: {API, API_OPS},
+    API_C: {API_C},  # C: no C++ header
     "src/core": {API, "src/core"},
     "src/reference": {API, API_OPS, "src/core", "src/reference"},
     "src/cpu": {API, API_OPS, "src/core", "src/cpu"},
     "src/cuda": {API, API_OPS, "src/core", "src/cuda"},
     "src/ops": {API, API_OPS, "src/core", "src/reference", "src/cpu", "src/cuda", "src/ops"},
     "bindings": {API, API_OPS, "src/ops", "bindings"},
+    "bindings/c": {API, API_OPS, API_C, "src/ops", "bindings/c"},
     "tools": {API, API_OPS, "src/core", "src/reference", "src/ops", "tools"},
     # The one part of the tool that knows CUDA: it takes a problem to the GPU and back.
     "tools/device/cuda": {API, API_OPS, "src/core", "src/ops", "src/cuda", "tools", "tools/device/cuda"},
     "examples": {API, API_OPS, "examples"},
+    "examples/c": {API_C, "examples/c"},
 }
 # One header that includes the whole API for those who want it so.
 UMBRELLA = Path("include/quire/quire.h")
@@ -42,7 +45,7 @@ THIRD_PARTY = [
     (re.compile(r"^(cuda|cublas|cute/|cutlass/|nv/)"), {"src/cuda", "tools/device/cuda"}),
     (re.compile(r"^hwy/"), {"src/cpu"}),
     (re.compile(r"^(nlohmann|CLI)/"), {"tools", "tools/device/cuda", "examples"}),
-    (re.compile(r"^fmt/"), set(ALLOWED) - {API, API_OPS}),
+    (re.compile(r"^fmt/"), set(ALLOWED) - {API, API_OPS, API_C}),
 ]
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
 

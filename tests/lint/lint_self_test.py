@@ -76,6 +76,15 @@ class LayeringTest(LintTest):
         self.write("include/quire/bad.h", "#include <fmt/core.h>\n#include <cuda_runtime.h>\n")
         self.assertEqual(len(self.findings(layering)), 2)
 
+    def test_the_c_interface_knows_neither_cpp_headers_nor_python(self) -> None:
+        self.write("include/quire/c/mask.h", SPDX_CPP)
+        self.write("bindings/c/good.cpp", '#include "quire/c/mask.h"\n#include "quire/ops/rope.h"\n')
+        self.assertEqual(self.findings(layering), [])
+        self.write("include/quire/c/bad.h", '#include "quire/dtype.h"\n')
+        self.write("bindings/c/bad.cpp", "#include <nanobind/nanobind.h>\n")
+        self.write("examples/c/bad.c", '#include "quire/dtype.h"\n')
+        self.assertEqual(len(self.findings(layering)), 3)
+
     def test_torch_is_allowed_nowhere(self) -> None:
         self.write("bindings/python/bad.cpp", "#include <torch/extension.h>\n")
         self.assert_finds(layering, "torch/extension.h")
@@ -273,6 +282,22 @@ class PublicHeadersTest(LintTest):
         findings = list(public_headers.check_alone(self.root, compiler))
         self.assertEqual(len(findings), 1, findings)
         self.assertIn("mask.h: does not compile alone", findings[0])
+
+    def test_headers_of_the_c_interface_have_their_own_umbrella(self) -> None:
+        self.write("include/quire/c/quire.h", SPDX_CPP + '#include "quire/c/mask.h"\n')
+        self.write("include/quire/c/mask.h", SPDX_CPP + "typedef struct quire_mask { int kind; } quire_mask;\n")
+        self.assertEqual(self.findings(public_headers), [])
+        self.write("include/quire/c/cache.h", SPDX_CPP)
+        self.assert_finds(public_headers, "include/quire/c/quire.h: quire/c/cache.h is not included")
+
+    def test_a_header_of_the_c_interface_that_is_no_c(self) -> None:
+        compiler = shutil.which("c++")
+        if compiler is None:
+            self.skipTest("no compiler")
+        self.write("include/quire/c/mask.h", SPDX_CPP + "struct Mask { int kind = 0; };\n")
+        findings = list(public_headers.check_alone(self.root, compiler))
+        self.assertEqual(len(findings), 1, findings)
+        self.assertIn("c/mask.h: does not compile alone as c\n", findings[0])
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-CPP_SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}
+CPP_SUFFIXES = {".h", ".c", ".cpp", ".cu", ".cuh"}
 _SKIPPED_FOLDERS = {".git", ".venv", "build", "dist", "__pycache__", ".pytest_cache", ".cache"}
 
 

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// DeepSeek-V3.2: rows of the indexer, its top-k, attention over the chosen rows. quire/ops/store_index_keys.h,
+// quantize_index_queries.h, mla_indexer.h, sparse_mla.h and remap_sparse_indices.h have the formulas.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "quire/c/cache.h"
+#include "quire/c/context.h"
+#include "quire/c/dlpack.h"
+#include "quire/c/export.h"
+#include "quire/c/mask.h"
+#include "quire/c/rows.h"
+#include "quire/c/status.h"
+
+typedef struct quire_store_index_keys_args {
+  size_t struct_size;
+  const DLTensor* x;            // [tokens, head_dim] f32, f16, bf16
+  const DLTensor* row_offsets;  // u32 [batch + 1]
+  const quire_cache* cache;     // K only, one head, fp8_e4m3 [.., head_dim], f32 scale per token
+  int64_t layer;
+  // The rest is optional.
+  const DLTensor* norm_weight;  // [head_dim]; NULL: no LayerNorm
+  const DLTensor* norm_bias;    // [head_dim]; with norm_weight
+  double epsilon;               // 0: 1e-6
+  const DLTensor* freqs_cis;    // [max_pos, rope_dim] cos, sin interleaved; NULL: no rope
+  int32_t interleaved;          // 0 or 1
+  int32_t hadamard;             // 0 or 1; head_dim must be a power of two
+  int32_t scale_rounding;       // QUIRE_SCALE_ROUNDING_*; 0: power_of_two
+  int32_t reserved;             // 0
+} quire_store_index_keys_args;
+
+QUIRE_C_API quire_status quire_store_index_keys(const quire_store_index_keys_args* args,
+                                                const quire_context* context);
+
+typedef struct quire_quantize_index_queries_args {
+  size_t struct_size;
+  const DLTensor* q;            // [tokens, heads, head_dim] f32, f16, bf16
+  const DLTensor* row_offsets;  // u32 [batch + 1]
+  const quire_cache* cache;     // for the positions
+  const DLTensor* out;          // fp8_e4m3 [tokens, heads, head_dim]
+  const DLTensor* q_scale;      // f32 [tokens, heads]; written
+  // The rest is optional.
+  const DLTensor* weights;    // [tokens, heads], any strides; NULL: 1
+  double factor;              // 0: 1
+  const DLTensor* freqs_cis;  // [max_pos, rope_dim]; NULL: no rope
+  int32_t interleaved;        // 0 or 1
+  int32_t hadamard;           // 0 or 1
+  int32_t scale_rounding;     // QUIRE_SCALE_ROUNDING_*; 0: power_of_two
+  int32_t reserved;           // 0
+} quire_quantize_index_queries_args;
+
+QUIRE_C_API quire_status quire_quantize_index_queries(const quire_quantize_index_queries_args* args,
+                                                      const quire_context* context);
+
+typedef struct quire_mla_indexer_args {
+  size_t struct_size;
+  const DLTensor* q;            // fp8_e4m3 [tokens, heads, head_dim]
+  const DLTensor* q_scale;      // f32 [tokens, heads]
+  const DLTensor* row_offsets;  // u32 [batch + 1]
+  const quire_cache* cache;     // K only, one head, fp8_e4m3 [.., head_dim], f32 scale per token
+  int64_t layer;
+  const DLTensor* out;  // i32 [tokens, top_k]
+  // The rest is optional.
+  int64_t top_k;           // 0: 2048
+  const quire_mask* mask;  // causal or full; NULL: causal
+} quire_mla_indexer_args;
+
+QUIRE_C_API quire_status quire_mla_indexer(const quire_mla_indexer_args* args,
+                                           const quire_context* context);
+
+// A second stream of rows that are attended after the chosen ones, with its own cache and indices.
+typedef struct quire_sparse_extra {
+  size_t struct_size;
+  const quire_cache* cache;
+  int64_t layer;
+  const DLTensor* indices;  // i32 [tokens, extra_k]
+  // The rest is optional.
+  const DLTensor* lengths;  // i32 [tokens]
+} quire_sparse_extra;
+
+typedef struct quire_sparse_mla_args {
+  size_t struct_size;
+  const DLTensor* q;            // absorbed [tokens, heads, latent + rope] f32, f16, bf16
+  const DLTensor* row_offsets;  // u32 [batch + 1]
+  const quire_cache* cache;     // MLA, any row format
+  int64_t layer;
+  const DLTensor* indices;  // i32 [tokens, top_k]
+  double scale;
+  const DLTensor* out;  // [tokens, heads, latent]
+  // The rest is optional.
+  const DLTensor* topk_lengths;  // i32 [tokens]: slots of each row to look at
+  const DLTensor* sinks;         // f32 [heads]
+  const quire_sparse_extra* extra;
+  const DLTensor* lse;  // f32 [tokens, heads]; written
+} quire_sparse_mla_args;
+
+QUIRE_C_API quire_status quire_sparse_mla(const quire_sparse_mla_args* args,
+                                          const quire_context* context);
+
+typedef struct quire_remap_sparse_indices_args {
+  size_t struct_size;
+  const DLTensor* indices;      // i32 [tokens, top_k], any strides
+  const DLTensor* row_offsets;  // u32 [batch + 1]
+  const quire_cache* cache;
+  const DLTensor* out;  // i32 [tokens, top_k]; may be indices itself
+} quire_remap_sparse_indices_args;
+
+QUIRE_C_API quire_status quire_remap_sparse_indices(const quire_remap_sparse_indices_args* args,
+                                                    const quire_context* context);
