@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Builds consumer/main.cpp with the flags that pkg-config gives, from a prefix that was moved. Run with cmake -P.
+# Builds consumer/main.cpp and, as C, consumer/main.c with the flags that pkg-config gives, from a prefix that was moved.
+# Run with cmake -P.
 include("${TEST_DIR}/steps.cmake")
 
 install_and_move("${SCRATCH_DIR}/prefix")
@@ -22,5 +23,9 @@ separate_arguments(own_flags UNIX_COMMAND "${FLAGS}")
 get_filename_component(libraries "${folder}/.." ABSOLUTE)
 run("${COMPILER}" -std=c++20 ${own_flags} "${TEST_DIR}/consumer/main.cpp" -o "${SCRATCH_DIR}/app" ${flags}
   "-Wl,-rpath,${libraries}")
-run("${SCRATCH_DIR}/app")
-expect_needed_libraries("${SCRATCH_DIR}/app" ${KIND})
+run("${C_COMPILER}" -std=c11 -Wall -Wextra -Werror -pedantic ${own_flags} "${TEST_DIR}/consumer/main.c"
+  -o "${SCRATCH_DIR}/c_app" ${flags} "-Wl,-rpath,${libraries}")
+foreach(program IN ITEMS app c_app)
+  run("${SCRATCH_DIR}/${program}")
+  expect_needed_libraries("${SCRATCH_DIR}/${program}" ${KIND})
+endforeach()
