@@ -51,7 +51,7 @@ void poison_scratch(bool is_on) {
 
 void poison(std::byte* block, std::int64_t bytes) {
   constexpr int kNan = 0xff;
-  if (is_scratch_poisoned()) std::memset(block, kNan, static_cast<std::size_t>(bytes));
+  if (bytes > 0 && is_scratch_poisoned()) std::memset(block, kNan, static_cast<std::size_t>(bytes));
 }
 
 std::int64_t thread_scratch_bytes() {
