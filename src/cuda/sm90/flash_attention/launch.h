@@ -18,7 +18,7 @@ namespace quire::cuda::sm90::flash_attention {
 
 // Empty, or why not: the other candidates take the problem and need not know of the prefix.
 std::string refuse_cascade(const FlashAttentionProblem& problem);
-// Choices: ("prefix", "hopper/flash_attention"), ("rest", "hopper/decode/flash_attention").
+// Choices: ("prefix", "cuda/sm90/flash_attention"), ("rest", "cuda/sm90/decode/flash_attention").
 KernelPtr<FlashAttentionArgs> prepare_cascade(const FlashAttentionProblem& problem);
 
 // flash_attention of few new tokens per sequence on sm_90a, as the ops layer sees it: no CUDA headers.
@@ -36,5 +36,13 @@ KernelPtr<FlashAttentionArgs> prepare_decode(const FlashAttentionProblem& proble
 std::string refuse_tiles(const FlashAttentionProblem& problem);
 // Choices: ("kernel", "bf16_d128"), ("blocks", "132"), and how K and V come to the tensor cores.
 KernelPtr<FlashAttentionArgs> prepare_tiles(const FlashAttentionProblem& problem);
+
+// The same kernels over keys and values that are no cache's: views say where they are, among them rows of a ragged batch
+// without pages (KvLayerView::first_rows, of one page). `problem` has the page size and the pages of the views; args.cache
+// is not looked at. Rows of q's dtype, or of e4m3 where decode takes them.
+void attend_decode_over(const FlashAttentionProblem& problem, const FlashAttentionArgs& args,
+                        const KvLayerView& keys, const KvLayerView& values, const Context& context);
+void attend_tiles_over(const FlashAttentionProblem& problem, const FlashAttentionArgs& args,
+                       const KvLayerView& keys, const KvLayerView& values, const Context& context);
 
 }  // namespace quire::cuda::sm90::flash_attention

@@ -37,13 +37,13 @@ DecodePieces carve_pieces(Carver& carver, const DecodePlan& plan) {
           .mark = next_mark()};
 }
 
-DecodeBatch make_batch(const FlashAttentionArgs& args, const DecodePlan& plan,
-                       const VisibleRange& visible) {
+DecodeBatch make_batch(const FlashAttentionArgs& args, const KvLayerView& keys,
+                       const DecodePlan& plan, const VisibleRange& visible) {
   return {.row_offsets = args.row_offsets.as<const std::uint32_t>(),
-          .cache_lengths = args.cache.cache_lengths.as<const std::uint32_t>(),
-          .size = static_cast<int>(args.cache.batch()),
-          .kv_heads = static_cast<int>(args.cache.num_kv_heads()) >> plan.lines.bits,
-          .group = static_cast<int>(args.q.shape[1] / args.cache.num_kv_heads()),
+          .cache_lengths = keys.cache_lengths,
+          .size = static_cast<int>(keys.batch),
+          .kv_heads = keys.num_heads >> plan.lines.bits,
+          .group = static_cast<int>(args.q.shape[1] / keys.num_heads),
           .tile_tokens = plan.tile_tokens,
           .visible = visible};
 }
@@ -93,14 +93,17 @@ class DecodeKernel final : public Kernel<FlashAttentionArgs> {
   }
 
   void run(const FlashAttentionArgs& args, const Context& context) const override {
+    run_over(args, args.cache.key(args.layer), args.cache.value(args.layer), context);
+  }
+
+  void run_over(const FlashAttentionArgs& args, const KvLayerView& keys, const KvLayerView& values,
+                const Context& context) const {
     if (args.q.shape[0] == 0) return;
     const DeviceScope scope(args.q.device);
     const auto stream = static_cast<cudaStream_t>(context.stream);
     Carver carver(context.workspace);
     const TreeMask mask = tree_mask(args.mask, mask_);
-    const DecodeBatch batch = make_batch(args, plan_, mask.visible);
-    const KvLayerView keys = args.cache.key(args.layer);
-    const KvLayerView values = args.cache.value(args.layer);
+    const DecodeBatch batch = make_batch(args, keys, plan_, mask.visible);
     const DecodeParams params{.queries = make_queries(args.q, batch),
                               .batch = batch,
                               .kv = PagedOperand::of(keys, values.data),
@@ -126,12 +129,18 @@ class DecodeKernel final : public Kernel<FlashAttentionArgs> {
 }  // namespace
 
 std::string refuse_decode(const FlashAttentionProblem& problem) {
-  const std::string reason = refuse_hopper(problem.device);
+  const std::string reason = refuse_unless_sm90(problem.device);
   return reason.empty() ? refuse_decode_problem(problem) : reason;
 }
 
 KernelPtr<FlashAttentionArgs> prepare_decode(const FlashAttentionProblem& problem) {
   return std::make_unique<const DecodeKernel>(problem);
+}
+
+void attend_decode_over(const FlashAttentionProblem& problem, const FlashAttentionArgs& args,
+                        const KvLayerView& keys, const KvLayerView& values,
+                        const Context& context) {
+  DecodeKernel(problem).run_over(args, keys, values, context);
 }
 
 }  // namespace quire::cuda::sm90::flash_attention

@@ -58,8 +58,8 @@ HeadScales make_scales(const KvLayerView& keys, const KvLayerView& values,
   return head_scales(keys, values);
 }
 
-PrefillParams make_params(const FlashAttentionArgs& args, const PrefillPlan& plan) {
-  const KvLayerView keys = args.cache.key(args.layer);
+PrefillParams make_params(const FlashAttentionArgs& args, const KvLayerView& keys,
+                          const KvLayerView& values, const PrefillPlan& plan) {
   const auto heads = static_cast<int>(args.q.shape[1]);
   const DType stored = plan.variant->config.cache_dtype;
   const std::int64_t key_bytes = 2 * bytes_for(stored, args.q.shape[2]);  // its V row too
@@ -73,7 +73,7 @@ PrefillParams make_params(const FlashAttentionArgs& args, const PrefillPlan& pla
           .section_keys = static_cast<int>(kSectionBytes / key_bytes),
           .mask = {},  // set by the caller, from the summary
           .scores = score_rules(args),
-          .scales = make_scales(keys, args.cache.value(args.layer), plan),
+          .scales = make_scales(keys, values, plan),
           .outputs = make_outputs(args)};
 }
 
@@ -99,11 +99,10 @@ KvLayerView dequantized_view(KvLayerView view, std::byte* pages, std::int64_t ro
   return view;
 }
 
-void launch_dequantized(const FlashAttentionArgs& args, const PrefillPlan& plan,
+void launch_dequantized(const FlashAttentionArgs& args, const KvLayerView& keys,
+                        const KvLayerView& values, const PrefillPlan& plan,
                         const PrefillWorkspace& space, const PrefillParams& params,
                         const PrefillLaunch& where) {
-  const KvLayerView keys = args.cache.key(args.layer);
-  const KvLayerView values = args.cache.value(args.layer);
   const DType dtype = args.q.dtype;
   dequantize_pages({.keys = row_reader(keys),
                     .values = row_reader(values),
@@ -149,11 +148,10 @@ TransposedBefore transposed_before(const KvLayerView& keys, const PrefillPlan& p
   return {.sequences = 1, .heads = std::clamp(heads, 1, keys.num_heads)};
 }
 
-void launch_fp8_path(const FlashAttentionArgs& args, const PrefillPlan& plan, int blocks,
+void launch_fp8_path(const FlashAttentionArgs& args, const KvLayerView& keys,
+                     const KvLayerView& values, const PrefillPlan& plan, int blocks,
                      const PrefillWorkspace& space, const PrefillParams& params,
                      const PrefillLaunch& where) {
-  const KvLayerView keys = args.cache.key(args.layer);
-  const KvLayerView values = args.cache.value(args.layer);
   const TransposedBefore before = transposed_before(keys, plan, params, blocks);
   transpose_values({.values = values,
                     .row_offsets = params.row_offsets,
@@ -202,11 +200,16 @@ class PrefillKernel final : public Kernel<FlashAttentionArgs> {
   }
 
   void run(const FlashAttentionArgs& args, const Context& context) const override {
+    run_over(args, args.cache.key(args.layer), args.cache.value(args.layer), context);
+  }
+
+  void run_over(const FlashAttentionArgs& args, const KvLayerView& keys, const KvLayerView& values,
+                const Context& context) const {
     if (args.q.shape[0] == 0) return;
     const PrefillWorkspace space(problem_, plan_, context.workspace);
     const DeviceScope scope(args.q.device);
     const auto stream = static_cast<cudaStream_t>(context.stream);
-    PrefillParams params = make_params(args, plan_);
+    PrefillParams params = make_params(args, keys, values, plan_);
     params.mask = visible_range(problem_.mask);
     params.next_tile = space.next_tile;
     params.tail = space.tail;
@@ -216,18 +219,15 @@ class PrefillKernel final : public Kernel<FlashAttentionArgs> {
     switch (plan_.path) {
       case PrefillPath::direct:
       case PrefillPath::transposing:
-        return plan_.variant->launch(
-            params,
-            make_keys(args, args.cache.key(args.layer), args.cache.value(args.layer), plan_),
-            where);
+        return plan_.variant->launch(params, make_keys(args, keys, values, plan_), where);
       case PrefillPath::dequantized:
-        return launch_dequantized(args, plan_, space, params, where);
+        return launch_dequantized(args, keys, values, plan_, space, params, where);
       case PrefillPath::dequantizing:
         return plan_.variant->launch_dequantizing(
-            params, dequantized_keys(args, problem_, plan_, space), where);
+            params, dequantized_keys(args, keys, values, problem_, plan_, space), where);
       case PrefillPath::fp8:
-        return launch_fp8_path(args, plan_, transposed_blocks(problem_, plan_), space, params,
-                               where);
+        return launch_fp8_path(args, keys, values, plan_, transposed_blocks(problem_, plan_), space,
+                               params, where);
     }
   }
 
@@ -239,12 +239,17 @@ class PrefillKernel final : public Kernel<FlashAttentionArgs> {
 }  // namespace
 
 std::string refuse_tiles(const FlashAttentionProblem& problem) {
-  const std::string reason = refuse_hopper(problem.device);
+  const std::string reason = refuse_unless_sm90(problem.device);
   return reason.empty() ? refuse_prefill(problem) : reason;
 }
 
 KernelPtr<FlashAttentionArgs> prepare_tiles(const FlashAttentionProblem& problem) {
   return std::make_unique<const PrefillKernel>(problem);
+}
+
+void attend_tiles_over(const FlashAttentionProblem& problem, const FlashAttentionArgs& args,
+                       const KvLayerView& keys, const KvLayerView& values, const Context& context) {
+  PrefillKernel(problem).run_over(args, keys, values, context);
 }
 
 }  // namespace quire::cuda::sm90::flash_attention

@@ -34,8 +34,8 @@ struct DequantizeParams {
 void dequantize_pages(const DequantizeParams& params, cudaStream_t stream);
 
 // What the kernel of PrefillPath::dequantizing receives of a cache.
-DequantizedKeys dequantized_keys(const FlashAttentionArgs& args,
-                                 const FlashAttentionProblem& problem, const PrefillPlan& plan,
-                                 const PrefillWorkspace& space);
+DequantizedKeys dequantized_keys(const FlashAttentionArgs& args, const KvLayerView& keys,
+                                 const KvLayerView& values, const FlashAttentionProblem& problem,
+                                 const PrefillPlan& plan, const PrefillWorkspace& space);
 
 }  // namespace quire::cuda::sm90::flash_attention

@@ -21,11 +21,9 @@ TensorMap block_map(std::byte* rows, std::int64_t blocks, const TensorView& q) {
 
 }  // namespace
 
-DequantizedKeys dequantized_keys(const FlashAttentionArgs& args,
-                                 const FlashAttentionProblem& problem, const PrefillPlan& plan,
-                                 const PrefillWorkspace& space) {
-  const KvLayerView keys = args.cache.key(args.layer);
-  const KvLayerView values = args.cache.value(args.layer);
+DequantizedKeys dequantized_keys(const FlashAttentionArgs& args, const KvLayerView& keys,
+                                 const KvLayerView& values, const FlashAttentionProblem& problem,
+                                 const PrefillPlan& plan, const PrefillWorkspace& space) {
   const int blocks = dequantized_blocks(problem, plan);
   const std::int64_t side_blocks = keys.batch * keys.num_heads * blocks;
   const std::int64_t side_bytes =
