@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One K or one V cache of one layer: what a kernel receives. Trivially copyable; views, never
-// owners.
+// One K or one V cache of one layer: the memory behind PagedKvOperand, and what CUDA kernels
+// receive. Trivially copyable; views, never owners.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,9 @@
 
 #include "quire/export.h"
 #include "quire/host_device.h"
+#include "quire/page_cursor.h"
 #include "quire/row_format.h"
+#include "quire/row_layout.h"
 
 namespace quire {
 
@@ -32,6 +34,10 @@ struct ScaleLayerView {
 
   bool defined() const { return data != nullptr; }
   bool is_static() const { return are_static; }
+  // The scales of a row of a page.
+  std::byte* plane_in(std::int64_t page, std::int64_t slot, std::int64_t head) const {
+    return data + bytes_for(dtype, page * page_stride + slot * token_stride + head * head_stride);
+  }
 };
 
 struct QUIRE_API KvLayerView {
@@ -58,47 +64,54 @@ struct QUIRE_API KvLayerView {
 
   std::int32_t width() const { return row_format.width(); }
   std::uint32_t cache_length(std::int64_t sequence) const { return cache_lengths[sequence]; }
+  RowLayout layout() const {
+    return {.format = row_format,
+            .plane = {.dtype = scales.dtype,
+                      .slot_stride = scales.slot_stride,
+                      .are_static = scales.are_static}};
+  }
 
-  // Page that holds a token; an id ≥ num_pages is unassigned. Columns past the table are unassigned
-  // too.
-  QUIRE_HOST_DEVICE std::int64_t page_of(std::int64_t sequence, std::int64_t token) const {
-    const std::int64_t column = token / page_size;
-    return column < max_pages ? page_table[sequence * page_table_stride + column] : num_pages;
+  QUIRE_HOST_DEVICE PageCursor pages() const {
+    return {.page_table = page_table,
+            .row_stride = page_table_stride,
+            .max_pages = max_pages,
+            .num_pages = num_pages,
+            .page_size = page_size};
+  }
+  PageCursor scale_pages() const {
+    return {.page_table = scales.page_table,
+            .row_stride = scales.page_table_stride,
+            .max_pages = max_pages,
+            .num_pages = scales.num_pages,
+            .page_size = page_size};
   }
   QUIRE_HOST_DEVICE bool is_mapped(std::int64_t sequence, std::int64_t token) const {
-    return page_of(sequence, token) < num_pages;
+    return pages().find(sequence, token).exists();
+  }
+  // A row of a page.
+  QUIRE_HOST_DEVICE std::byte* row_in(std::int64_t page, std::int64_t slot,
+                                      std::int64_t head) const {
+    return data + page * page_stride_bytes + slot * token_stride_bytes + head * head_stride_bytes;
   }
   // Start of a row, or null where the page is unassigned.
   QUIRE_HOST_DEVICE std::byte* row(std::int64_t sequence, std::int64_t token,
                                    std::int64_t head) const {
-    const std::int64_t page = page_of(sequence, token);
-    if (page >= num_pages) return nullptr;
-    return data + page * page_stride_bytes + (token % page_size) * token_stride_bytes +
-           head * head_stride_bytes;
+    const PageSlot place = pages().find(sequence, token);
+    return place.exists() ? row_in(place.page, place.slot, head) : nullptr;
   }
 
-  // The value of a logical column: stored number × its scale, wherever the scale stands. 0 if
-  // unassigned.
+  // One column of a row, as RowLayout (row_layout.h) reads and writes it. Stores are dropped where
+  // the page is unassigned.
   double load(std::int64_t sequence, std::int64_t head, std::int64_t token,
               std::int32_t column) const;
-  // The stored number alone.
   double load_quantized(std::int64_t sequence, std::int64_t head, std::int64_t token,
                         std::int32_t column) const;
-  // The scale that belongs to a column: slot = column / granularity, rounded down. 1 for an
-  // unscaled part.
   double load_scale(std::int64_t sequence, std::int64_t head, std::int64_t token,
                     std::int32_t column) const;
-  // Rounds to the part's dtype (fp8 saturating) and stores; nothing is scaled here. Dropped if
-  // unassigned.
   void store(std::int64_t sequence, std::int64_t head, std::int64_t token, std::int32_t column,
              double value) const;
-  // Writes the scale that belongs to a column. Dropped if unassigned, static, or the part has none.
   void store_scale(std::int64_t sequence, std::int64_t head, std::int64_t token,
                    std::int32_t column, double scale) const;
-
- private:
-  std::byte* scale_address(std::int64_t sequence, std::int64_t head, std::int64_t token,
-                           std::int32_t column) const;
 };
 
 }  // namespace quire

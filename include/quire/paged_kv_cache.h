@@ -19,6 +19,7 @@
 
 #include "quire/export.h"
 #include "quire/kv_layer_view.h"
+#include "quire/page_cursor.h"
 #include "quire/tensor_view.h"
 
 namespace quire {
@@ -62,6 +63,9 @@ struct QUIRE_API PagedKVCache {
   std::uint32_t cache_length(std::int64_t sequence) const {
     return cache_lengths.as<std::uint32_t>()[sequence * cache_lengths.strides[0]];
   }
+  // Where tokens stand, in the pages of blocks and of scales (none: no scales).
+  PageCursor pages() const;
+  PageCursor scale_pages() const;
 
  private:
   KvLayerView layer_view(std::int64_t layer, std::int64_t kv) const;

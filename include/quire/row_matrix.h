@@ -12,6 +12,9 @@ namespace quire {
 
 struct KvLayerView;
 struct TensorView;
+// The row of a key without memory. No operand has a matrix of as many rows, so a copy from here
+// (and from any offset within a tile behind it) lies outside and fills zeros.
+inline constexpr std::uint32_t kUnassignedRow = 1u << 30;
 
 // [num_rows, num_heads, row_width] at base + base_offset_bytes; columns are contiguous.
 struct RowMatrix {

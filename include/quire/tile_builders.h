@@ -35,7 +35,7 @@ enum class HeadAxis : std::uint8_t { present, absent };
 struct TileRequest {
   Swizzle swizzle = Swizzle::b128;
   int box_columns = 0;  // 0: one granule of the swizzle
-  int box_rows = 0;     // TileLoads::kBoxRows; of pages: at most the page's
+  int box_rows = 0;     // rows per copy; of pages: at most the page's
   int box_heads = 1;
   HeadAxis heads = HeadAxis::present;
   L2Promotion l2_promotion = L2Promotion::none;
@@ -125,7 +125,7 @@ struct QUIRE_API Gather4Tile {
 QUIRE_API TileDescriptor make_scale_tile(const ScaleMatrix& scales, int box_rows);
 QUIRE_API TileDescriptor make_scale_tile(const PageScaleMatrix& scales, int box_rows);
 
-// The same for operands. Operands without a row matrix (scales) do not have tiles.
+// The same for operands. Those whose rows stand anywhere (gathered ones) have no tiles.
 template <KvDescriptors Operand>
 TileDescriptor make_tile(const Operand& operand, const TileRequest& request) {
   return make_tile(operand.row_matrix(), request);
@@ -141,10 +141,6 @@ TileDescriptor make_ragged_tile(const Operand& operand, const RaggedTileRequest&
 template <KvDescriptors Operand>
 TileDescriptor make_gather4_tile(const Operand& operand, const Gather4Request& request) {
   return make_gather4_tile(operand.row_matrix(), request);
-}
-template <KvScaleDescriptors Operand>
-TileDescriptor make_scale_tile(const Operand& operand, int box_rows) {
-  return make_scale_tile(operand.scale_matrix(), box_rows);
 }
 
 }  // namespace quire

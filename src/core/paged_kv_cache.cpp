@@ -33,6 +33,23 @@ bool PagedKVCache::has_static_scales() const {
   return scales->strides[kPage] == 0 && scales->strides[kToken] == 0;
 }
 
+PageCursor PagedKVCache::pages() const {
+  return {.page_table = page_table.as<std::uint32_t>(),
+          .row_stride = page_table.strides[0],
+          .max_pages = max_pages(),
+          .num_pages = num_pages(),
+          .page_size = page_size()};
+}
+
+PageCursor PagedKVCache::scale_pages() const {
+  const TensorView& table = scales_page_table.has_value() ? *scales_page_table : page_table;
+  return {.page_table = table.as<std::uint32_t>(),
+          .row_stride = table.strides[0],
+          .max_pages = max_pages(),
+          .num_pages = scales.has_value() ? scales->shape[0] : 0,
+          .page_size = page_size()};
+}
+
 KvLayerView PagedKVCache::key(std::int64_t layer) const {
   return layer_view(layer, 0);
 }
@@ -60,14 +77,15 @@ KvLayerView PagedKVCache::layer_view(std::int64_t layer, std::int64_t kv) const 
   view.page_stride_bytes = to_bytes(blocks.strides[0]);
   view.token_stride_bytes = to_bytes(blocks.strides[3]);
   view.head_stride_bytes = to_bytes(blocks.strides[4]);
-  view.page_table = page_table.as<std::uint32_t>();
-  view.page_table_stride = page_table.strides[0];
-  view.max_pages = max_pages();
+  const PageCursor own_pages = pages();
+  view.page_table = own_pages.page_table;
+  view.page_table_stride = own_pages.row_stride;
+  view.max_pages = own_pages.max_pages;
   view.cache_lengths = cache_lengths.as<std::uint32_t>();
   view.batch = batch();
   if (!scales.has_value()) return view;
 
-  const TensorView& table = scales_page_table.has_value() ? *scales_page_table : page_table;
+  const PageCursor own_scale_pages = scale_pages();
   view.scales = {
       .data = scales->as<std::byte>() +
               bytes_for(scales->dtype, kv * scales->strides[1] + layer * scales->strides[2]),
@@ -79,8 +97,8 @@ KvLayerView PagedKVCache::layer_view(std::int64_t layer, std::int64_t kv) const 
       .slot_stride = scales->strides[5],
       .num_slots = static_cast<std::int32_t>(scales->shape[5]),
       .are_static = has_static_scales(),
-      .page_table = table.as<std::uint32_t>(),
-      .page_table_stride = table.strides[0],
+      .page_table = own_scale_pages.page_table,
+      .page_table_stride = own_scale_pages.row_stride,
   };
   return view;
 }

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <limits>
 
 #include "ops/batch_scan.h"
 #include "ops/cache_check.h"
@@ -15,15 +14,17 @@
 namespace quire::ops {
 namespace {
 
-constexpr std::uint32_t kNoPage = std::numeric_limits<std::uint32_t>::max();
-
+// A page table under the name of its argument.
 struct PageTable {
-  const TensorView& ids;  // u32 [batch, max_pages]
-  std::int64_t num_pages;
+  PageCursor pages;
   ArgumentName name;
 
-  std::uint32_t at(std::int64_t sequence, std::int64_t column) const {
-    return ids.as<const std::uint32_t>()[sequence * ids.strides[0] + column];
+  // Whether one of `count` ids from the sequence's first on is neither a page nor "no page".
+  bool has_bad_id(std::int64_t sequence, std::int64_t count) const {
+    return pages.of_sequence(sequence).gather(
+        count, [&](const std::uint32_t* ids, std::int64_t columns) {
+          return has_bad_page_id(ids, columns, pages.num_pages);
+        });
   }
 };
 
@@ -63,15 +64,15 @@ class PageCount {
 
 void check_page_ids(const Arguments& check, const PageTable& table, std::int64_t sequence,
                     std::int64_t columns) {
-  const auto* ids = &table.ids.as<const std::uint32_t>()[sequence * table.ids.strides[0]];
-  if (!has_bad_page_id(ids, columns, table.num_pages)) return;
+  if (!table.has_bad_id(sequence, columns)) return;
+  const std::int64_t num_pages = table.pages.num_pages;
   for (std::int64_t column = 0; column < columns; ++column) {
-    const std::uint32_t id = table.at(sequence, column);
-    if (id <= table.num_pages || id == kNoPage) continue;
-    check.fail(table.name,
-               fmt::format("a page id below {}, or {} or 0xFFFFFFFF for no page", table.num_pages,
-                           table.num_pages),
-               fmt::format("{} in sequence {}, column {}", id, sequence, column));
+    const std::uint32_t id = table.pages.id(sequence, column);
+    if (id <= num_pages || id == kUnassignedPage) continue;
+    check.fail(
+        table.name,
+        fmt::format("a page id below {}, or {} or 0xFFFFFFFF for no page", num_pages, num_pages),
+        fmt::format("{} in sequence {}, column {}", id, sequence, column));
   }
 }
 
@@ -80,9 +81,8 @@ void check_page_ids(const Arguments& check, const PageTable& table, std::int64_t
 void check_page_table(const Arguments& check, const PageTable& table, const PagedKVCache& cache,
                       const TensorView& row_offsets, std::int64_t total_keys) {
   const std::int64_t entries = cache.batch() * cache.max_pages();
-  const bool is_dense = table.ids.strides[0] == cache.max_pages();
-  if (is_dense && total_keys >= entries / 4 * cache.page_size() &&
-      !has_bad_page_id(table.ids.as<const std::uint32_t>(), entries, table.num_pages)) {
+  const bool is_dense = table.pages.row_stride == cache.max_pages();
+  if (is_dense && total_keys >= entries / 4 * cache.page_size() && !table.has_bad_id(0, entries)) {
     return;
   }
   const PageCount pages(cache.page_size());
@@ -117,8 +117,8 @@ void check_static_scales(const Arguments& check, const KvLayerView& view, const 
     const std::int64_t columns =
         ceil_div(num_keys(cache, row_offsets, sequence), cache.page_size());
     for (std::int64_t column = 0; column < columns; ++column) {
-      const std::int64_t page = table.at(sequence, column);
-      if (page >= table.num_pages) continue;
+      const std::int64_t page = table.pages.page_at(sequence, column);
+      if (page < 0) continue;
       check_scale_page(check, view.scales, page, view.page_size, view.num_heads, name);
       if (view.scales.page_stride == 0) return;  // every page reads the same numbers
     }
@@ -128,9 +128,7 @@ void check_static_scales(const Arguments& check, const KvLayerView& view, const 
 void check_scale_values(const Arguments& check, const PagedKVCache& cache, const CacheUse& use,
                         const TensorView& row_offsets) {
   const bool has_own_table = cache.scales_page_table.has_value();
-  const PageTable table{.ids = has_own_table ? *cache.scales_page_table : cache.page_table,
-                        .num_pages = cache.scales->shape[0],
-                        .name = {use.name, "scales_page_table"}};
+  const PageTable table{.pages = cache.scale_pages(), .name = {use.name, "scales_page_table"}};
   if (has_own_table) {
     const PageCount pages(cache.page_size());
     for (std::int64_t sequence = 0; sequence < cache.batch(); ++sequence) {
@@ -198,8 +196,7 @@ PagedBatch check_batch_values(const Arguments& check, const PagedKVCache& cache,
     check_row_offsets(check, row_offsets, tokens);
   }
   check_lengths(check, cache, use, row_offsets, scan.max_keys);
-  const PageTable table{
-      .ids = cache.page_table, .num_pages = cache.num_pages(), .name = {use.name, "page_table"}};
+  const PageTable table{.pages = cache.pages(), .name = {use.name, "page_table"}};
   check_page_table(check, table, cache, row_offsets, scan.total_keys);
   if (cache.scales.has_value()) check_scale_values(check, cache, use, row_offsets);
   check_bound(check, {use.name, "max_seq_length"}, cache.max_seq_length, scan.max_new_tokens);

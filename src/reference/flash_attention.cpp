@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "quire/paged_kv_operand.h"
 #include "reference/attention_row.h"
 #include "reference/key_rows.h"
 #include "reference/ragged.h"
@@ -22,17 +23,17 @@ ScoreModifier score_modifier(const FlashAttentionArgs& args, std::int64_t head) 
 }
 
 // Whether the naive evaluation may round to e4m3 what it multiplies.
-bool has_fp8_products(const FlashAttentionArgs& args, Arithmetic arithmetic) {
+bool has_fp8_products(const FlashAttentionArgs& args, const KvOperandRef& keys,
+                      Arithmetic arithmetic) {
   return arithmetic != Arithmetic::exact && args.allow_fp8_products &&
-         args.cache.format().parts[0].dtype == DType::fp8_e4m3;
+         keys.layout().format.parts[0].dtype == DType::fp8_e4m3;
 }
 
 // One token and head over the keys it sees.
 void attend_row(const FlashAttentionArgs& args, const Token& token, std::int64_t head,
                 std::span<const std::int64_t> visible, const KeyRows& keys, const KeyRows& values,
-                Arithmetic arithmetic) {
+                bool is_fp8, Arithmetic arithmetic) {
   const ScoreModifier modifier = score_modifier(args, head);
-  const bool is_fp8 = has_fp8_products(args, arithmetic);
   std::vector<double> q = load_row(args.q, token.index, head);
   if (is_fp8) q = round_to_fp8(q);
   std::vector<double> scores;
@@ -49,26 +50,34 @@ void attend_row(const FlashAttentionArgs& args, const Token& token, std::int64_t
 
 }  // namespace
 
-void flash_attention(const FlashAttentionArgs& args, Arithmetic arithmetic) {
-  const KvLayerView key_view = args.cache.key(args.layer);
-  const KvLayerView value_view = args.cache.is_mla() ? key_view : args.cache.value(args.layer);
-  const std::int64_t group = args.q.shape[1] / key_view.num_heads;
-  const std::vector<Token> tokens = tokens_of(args.row_offsets, args.cache);
-  for (std::int64_t sequence = 0; sequence < args.cache.batch(); ++sequence) {
-    const std::int64_t last = num_keys(args.row_offsets, args.cache, sequence);
-    for (std::int64_t kv_head = 0; kv_head < key_view.num_heads; ++kv_head) {
-      const KeyRows keys(key_view, sequence, kv_head, last, arithmetic, args.q.dtype);
-      const KeyRows values(value_view, sequence, kv_head, last, arithmetic, args.q.dtype);
+void flash_attention_over(const FlashAttentionArgs& args, const KvOperandRef& keys,
+                          const KvOperandRef& values, Arithmetic arithmetic) {
+  const std::int64_t kv_heads = keys.heads().count;
+  const std::int64_t group = args.q.shape[1] / kv_heads;
+  const bool is_fp8 = has_fp8_products(args, keys, arithmetic);
+  const std::vector<Token> tokens = tokens_of(args.row_offsets, keys);
+  for (std::int64_t sequence = 0; sequence + 1 < args.row_offsets.shape[0]; ++sequence) {
+    const std::int64_t last = keys.num_keys(sequence, num_new_tokens(args.row_offsets, sequence));
+    for (std::int64_t kv_head = 0; kv_head < kv_heads; ++kv_head) {
+      const KeyRows key_rows(keys, sequence, kv_head, last, arithmetic, args.q.dtype);
+      const KeyRows value_rows(values, sequence, kv_head, last, arithmetic, args.q.dtype);
       for (const Token& token : tokens) {
         if (token.sequence != sequence) continue;
         const std::vector<std::int64_t> visible =
-            visible_keys(key_view, args.mask, token, {.first = 0, .last = last});
+            visible_keys(keys, args.mask, token, {.first = 0, .last = last});
         for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-          attend_row(args, token, head, visible, keys, values, arithmetic);
+          attend_row(args, token, head, visible, key_rows, value_rows, is_fp8, arithmetic);
         }
       }
     }
   }
+}
+
+void flash_attention(const FlashAttentionArgs& args, Arithmetic arithmetic) {
+  const PagedKvOperand keys(args.cache.key(args.layer));
+  if (args.cache.is_mla()) return flash_attention_over(args, keys, keys, arithmetic);
+  const PagedKvOperand values(args.cache.value(args.layer));
+  flash_attention_over(args, keys, values, arithmetic);
 }
 
 }  // namespace quire::reference

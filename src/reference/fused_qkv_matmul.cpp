@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "quire/paged_kv_operand.h"
 #include "reference/gguf.h"
 #include "reference/ragged.h"
 #include "reference/row_codec.h"
@@ -134,10 +135,10 @@ Matrix project(const FusedQkvArgs& args, Arithmetic arithmetic) {
 }
 
 // Columns [head 0 | head 1 | …] to the rows of one token.
-void store_heads(const KvLayerView& view, const Token& token, std::span<const double> columns) {
-  const auto width = static_cast<std::size_t>(view.width());
-  for (std::int64_t head = 0; head < view.num_heads; ++head) {
-    encode_row(view, token.sequence, head, token.position,
+void store_heads(const KvOperandRef& rows, const Token& token, std::span<const double> columns) {
+  const auto width = static_cast<std::size_t>(rows.layout().width());
+  for (std::int64_t head = 0; head < rows.heads().count; ++head) {
+    encode_row(rows, token.sequence, head, token.position,
                columns.subspan(static_cast<std::size_t>(head) * width, width));
   }
 }
@@ -147,17 +148,18 @@ void store_heads(const KvLayerView& view, const Token& token, std::span<const do
 void fused_qkv_matmul(const FusedQkvArgs& args, Arithmetic arithmetic) {
   const Matrix y = project(args, arithmetic);
   const auto q_dim = static_cast<std::size_t>(args.out.shape[1]);
-  const KvLayerView key = args.cache.key(args.layer);
-  const std::size_t kv_dim =
-      static_cast<std::size_t>(key.num_heads) * static_cast<std::size_t>(key.width());
+  const PagedKvOperand keys(args.cache.key(args.layer));
+  const PagedKvOperand values =
+      args.cache.is_mla() ? keys : PagedKvOperand(args.cache.value(args.layer));
+  const auto kv_dim = static_cast<std::size_t>(keys.heads().count * keys.layout().width());
   for (const Token& token : tokens_of(args.row_offsets, args.cache)) {
     const std::span<const double> row = y.row(token.index);
     for (std::size_t n = 0; n < q_dim; ++n) {
       args.out.store({token.index, static_cast<std::int64_t>(n)}, row[n]);
     }
-    store_heads(key, token, row.subspan(q_dim, kv_dim));
+    store_heads(keys, token, row.subspan(q_dim, kv_dim));
     if (args.cache.is_mla()) continue;
-    store_heads(args.cache.value(args.layer), token, row.subspan(q_dim + kv_dim, kv_dim));
+    store_heads(values, token, row.subspan(q_dim + kv_dim, kv_dim));
   }
 }
 

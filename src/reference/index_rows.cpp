@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "quire/element.h"
+#include "quire/paged_kv_operand.h"
 #include "reference/arithmetic.h"
 #include "reference/quantize_fp8.h"
 #include "reference/ragged.h"
@@ -94,16 +95,18 @@ std::vector<double> IndexRowRule::apply(std::vector<double> row, std::int64_t po
 }
 
 void store_index_keys(const StoreIndexKeysArgs& args) {
-  const KvLayerView view = args.cache.key(args.layer);
+  const PagedKvOperand keys(args.cache.key(args.layer));
+  const KvOperandRef rows = keys;
+  const RowLayout& layout = rows.layout();
   for (const Token& token : tokens_of(args.row_offsets, args.cache)) {
     const std::vector<double> row =
         index_row_rule(args).apply(load_row(args.x, token.index), token.position);
     const double scale = stored_scale(row, args.scale_rounding);
-    if (!view.is_mapped(token.sequence, token.position)) continue;
-    view.store_scale(token.sequence, 0, token.position, 0, scale);
-    for (std::int32_t column = 0; column < view.width(); ++column) {
-      view.store(token.sequence, 0, token.position, column,
-                 quotient(row[static_cast<std::size_t>(column)], scale));
+    const RowAddress address = rows.row(token.sequence, 0, token.position);
+    if (address.row == nullptr) continue;
+    layout.store_scale(address, 0, scale);
+    for (std::int32_t column = 0; column < layout.width(); ++column) {
+      layout.store(address, column, quotient(row[static_cast<std::size_t>(column)], scale));
     }
   }
 }

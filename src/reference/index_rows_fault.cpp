@@ -6,6 +6,7 @@
 #include <initializer_list>
 
 #include "quire/element.h"
+#include "quire/paged_kv_operand.h"
 #include "reference/arithmetic.h"
 #include "reference/index_rows.h"
 #include "reference/quantize_fp8.h"
@@ -59,19 +60,20 @@ std::string index_row_fault(std::span<const double> exact, const IndexRowCodes& 
 }
 
 std::string store_index_keys_fault(const StoreIndexKeysArgs& args) {
-  const KvLayerView view = args.cache.key(args.layer);
+  const PagedKvOperand keys(args.cache.key(args.layer));
+  const KvOperandRef rows = keys;
+  const RowLayout& layout = rows.layout();
   const IndexRowRule rule = index_row_rule(args);
   for (const Token& token : tokens_of(args.row_offsets, args.cache)) {
-    if (!view.is_mapped(token.sequence, token.position)) continue;
+    const RowAddress address = rows.row(token.sequence, 0, token.position);
+    if (address.row == nullptr) continue;
     std::vector<double> codes;
-    for (std::int32_t column = 0; column < view.width(); ++column) {
-      codes.push_back(view.load_quantized(token.sequence, 0, token.position, column));
+    for (std::int32_t column = 0; column < layout.width(); ++column) {
+      codes.push_back(layout.load_quantized(address, column));
     }
-    const std::string fault =
-        index_row_fault(rule.apply(load_row(args.x, token.index), token.position),
-                        {.codes = codes,
-                         .scale = view.load_scale(token.sequence, 0, token.position, 0),
-                         .rounding = args.scale_rounding});
+    const std::string fault = index_row_fault(
+        rule.apply(load_row(args.x, token.index), token.position),
+        {.codes = codes, .scale = layout.load_scale(address, 0), .rounding = args.scale_rounding});
     if (!fault.empty()) return fmt::format("key of token {}: {}", token.index, fault);
   }
   return "";

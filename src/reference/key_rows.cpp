@@ -6,19 +6,20 @@
 
 namespace quire::reference {
 
-std::vector<std::int64_t> visible_keys(const KvLayerView& view, const Mask& mask,
+std::vector<std::int64_t> visible_keys(const KvOperandRef& operand, const Mask& mask,
                                        const Token& token, KeyRange range) {
   std::vector<std::int64_t> keys;
   for (std::int64_t key = range.first; key < range.last; ++key) {
-    if (is_visible(mask, token, key) && view.is_mapped(token.sequence, key)) keys.push_back(key);
+    if (!is_visible(mask, token, key)) continue;
+    if (operand.row(token.sequence, 0, key).row != nullptr) keys.push_back(key);
   }
   return keys;
 }
 
-KeyRows::KeyRows(const KvLayerView& view, std::int64_t sequence, std::int64_t head,
+KeyRows::KeyRows(const KvOperandRef& operand, std::int64_t sequence, std::int64_t head,
                  std::int64_t num_keys, Arithmetic arithmetic, DType dtype) {
   for (std::int64_t key = 0; key < num_keys; ++key) {
-    rows_.push_back(decode_row(view, sequence, head, key));
+    rows_.push_back(decode_row(operand, sequence, head, key));
     for (double& element : rows_.back()) element = intermediate(arithmetic, dtype, element);
   }
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "quire/element.h"
+#include "quire/paged_kv_operand.h"
 #include "reference/attention_row.h"
 #include "reference/fp8_blocks.h"
 #include "reference/key_rows.h"
@@ -111,13 +112,13 @@ std::vector<double> values_of(const Rows& w_uv, const MlaDecodeArgs& args,
 
 void run_head(const MlaDecodeArgs& args, std::span<const Token> tokens, std::int64_t head,
               const KeyRows& rows, std::int64_t num_keys, Arithmetic arithmetic) {
-  const KvLayerView view = args.cache.key(args.layer);
+  const PagedKvOperand keys(args.cache.key(args.layer));
   const Rows w_uk = load_head(args.w_uk, args.w_uk_scale, head);
   const Rows w_uv = load_head(args.w_uv, args.w_uv_scale, head);
   for (const Token& token : tokens) {
     const std::vector<double> q = absorbed_query(args, token, head, w_uk, arithmetic);
     const std::vector<std::int64_t> visible =
-        visible_keys(view, args.mask, token, {.first = 0, .last = num_keys});
+        visible_keys(keys, args.mask, token, {.first = 0, .last = num_keys});
     AttentionRow row = attend_latents(args, token, head, q, visible, rows, arithmetic);
     if (args.w_uv) row.out = values_of(w_uv, args, std::move(row.out), arithmetic);
     store_row(row, token.index, head, args.out, args.lse);
@@ -136,6 +137,7 @@ void mla_decode(const MlaDecodeArgs& args, Arithmetic arithmetic) {
                .epsilon = args.epsilon},
               arithmetic);
 
+  const PagedKvOperand keys(args.cache.key(args.layer));
   std::vector<std::vector<Token>> tokens(static_cast<std::size_t>(args.cache.batch()));
   for (const Token& token : tokens_of(args.row_offsets, args.cache)) {
     tokens[static_cast<std::size_t>(token.sequence)].push_back(token);
@@ -144,7 +146,7 @@ void mla_decode(const MlaDecodeArgs& args, Arithmetic arithmetic) {
     const std::vector<Token>& own = tokens[static_cast<std::size_t>(sequence)];
     if (own.empty()) continue;
     const std::int64_t last = num_keys(args.row_offsets, args.cache, sequence);
-    const KeyRows rows(args.cache.key(args.layer), sequence, 0, last, arithmetic, args.q.dtype);
+    const KeyRows rows(keys, sequence, 0, last, arithmetic, args.q.dtype);
     for (std::int64_t head = 0; head < args.q.shape[1]; ++head) {
       run_head(args, own, head, rows, last, arithmetic);
     }

@@ -9,6 +9,7 @@
 #include <limits>
 #include <utility>
 
+#include "quire/paged_kv_operand.h"
 #include "reference/key_rows.h"
 #include "reference/ragged.h"
 #include "reference/tensor_row.h"
@@ -78,22 +79,26 @@ Token find_token(const MlaIndexerArgs& args, std::int64_t index) {
 }
 
 std::vector<Score> score_keys(const MlaIndexerArgs& args, std::int64_t index) {
-  const KvLayerView view = args.cache.key(args.layer);
+  const PagedKvOperand keys(args.cache.key(args.layer));
+  const KvOperandRef rows = keys;
+  const RowLayout& layout = rows.layout();
   const Token token = find_token(args, index);
   const Query query = load_query(args, index);
   std::vector<Score> scores;
-  std::vector<double> key(static_cast<std::size_t>(view.width()));
+  std::vector<double> key(static_cast<std::size_t>(layout.width()));
   for (std::int64_t t = 0; t < num_keys(args.row_offsets, args.cache, token.sequence); ++t) {
-    for (std::int32_t column = 0; column < view.width(); ++column) {
-      key[static_cast<std::size_t>(column)] = view.load_quantized(token.sequence, 0, t, column);
+    const RowAddress address = rows.row(token.sequence, 0, t);
+    for (std::int32_t column = 0; column < layout.width(); ++column) {
+      key[static_cast<std::size_t>(column)] = layout.load_quantized(address, column);
     }
-    scores.push_back(score_key(query, key, view.load_scale(token.sequence, 0, t, 0)));
+    scores.push_back(score_key(query, key, layout.load_scale(address, 0)));
   }
   return scores;
 }
 
 std::vector<std::int64_t> candidates_of(const MlaIndexerArgs& args, const Token& token) {
-  return visible_keys(args.cache.key(args.layer), args.mask, token,
+  const PagedKvOperand keys(args.cache.key(args.layer));
+  return visible_keys(keys, args.mask, token,
                       {.first = 0, .last = num_keys(args.row_offsets, args.cache, token.sequence)});
 }
 

@@ -10,6 +10,7 @@
 #include "core/batch_part.h"
 #include "core/split_kv_b_proj.h"
 #include "quire/element.h"
+#include "quire/paged_kv_operand.h"
 #include "reference/attention_row.h"
 #include "reference/fp8_blocks.h"
 #include "reference/key_rows.h"
@@ -72,10 +73,10 @@ struct ChunkRows {
 
 ChunkRows gather(const MlaPrefillArgs& args, const Dimensions& dims, std::int64_t sequence,
                  KeyRange range, Arithmetic arithmetic) {
-  const KvLayerView view = args.cache.key(args.layer);
+  const PagedKvOperand keys(args.cache.key(args.layer));
   ChunkRows rows;
   for (std::int64_t key = range.first; key < range.last; ++key) {
-    const std::vector<double> row = decode_row(view, sequence, 0, key);
+    const std::vector<double> row = decode_row(keys, sequence, 0, key);
     std::vector<double> latent(row.begin(), row.begin() + dims.latent);
     for (double& element : latent) element = round_to(args.q.dtype, element);
     if (is_fp8(args.kv_b_proj.dtype)) {
@@ -148,14 +149,14 @@ AttentionRow attend_chunk(const MlaPrefillArgs& args, const Token& token, std::i
 void run_chunk(const MlaPrefillArgs& args, std::int64_t sequence, KeyRange range,
                std::vector<std::vector<AttentionRow>>& states, Arithmetic arithmetic) {
   const Dimensions dims = dimensions_of(args);
-  const KvLayerView view = args.cache.key(args.layer);
+  const PagedKvOperand keys(args.cache.key(args.layer));
   const ChunkRows rows = gather(args, dims, sequence, range, arithmetic);
   const std::vector<Token> tokens = tokens_of(args.row_offsets, args.cache);
   for (std::int64_t head = 0; head < dims.heads; ++head) {
     const HeadRows head_rows = up_project(args, dims, rows, head, arithmetic);
     for (const Token& token : tokens) {
       if (token.sequence != sequence) continue;
-      const std::vector<std::int64_t> visible = visible_keys(view, args.mask, token, range);
+      const std::vector<std::int64_t> visible = visible_keys(keys, args.mask, token, range);
       AttentionRow& state =
           states[static_cast<std::size_t>(token.index)][static_cast<std::size_t>(head)];
       state =

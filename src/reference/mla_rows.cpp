@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "quire/element.h"
+#include "quire/paged_kv_operand.h"
 #include "reference/ragged.h"
 #include "reference/row_codec.h"
 #include "reference/tensor_row.h"
@@ -66,16 +67,16 @@ void rotate_tail(std::span<double> row, const TensorView& freqs_cis, std::int64_
 
 void finish_rows(const MlaNewRows& rows, Arithmetic arithmetic) {
   if (!rows.freqs_cis && !rows.kv_norm_gamma && !rows.kv) return;
-  const KvLayerView view = rows.cache.key(rows.layer);
+  const PagedKvOperand keys(rows.cache.key(rows.layer));
   for (const Token& token : tokens_of(rows.row_offsets, rows.cache)) {
     std::vector<double> row = rows.kv ? load_row(*rows.kv, token.index)
-                                      : decode_row(view, token.sequence, 0, token.position);
+                                      : decode_row(keys, token.sequence, 0, token.position);
     if (rows.kv_norm_gamma) {
       const auto latent = static_cast<std::size_t>(rows.kv_norm_gamma->shape[0]);
       normalise(std::span(row).first(latent), *rows.kv_norm_gamma, rows.epsilon, arithmetic);
     }
     if (rows.freqs_cis) rotate_tail(row, *rows.freqs_cis, token.position, arithmetic);
-    encode_row(view, token.sequence, 0, token.position, row, finished_reach(rows, row), arithmetic);
+    encode_row(keys, token.sequence, 0, token.position, row, finished_reach(rows, row), arithmetic);
   }
 }
 

@@ -6,20 +6,23 @@
 #include <cstdint>
 #include <vector>
 
+#include "quire/kv_operand.h"
 #include "quire/paged_kv_cache.h"
 #include "quire/tensor_view.h"
 
 namespace quire::reference {
 
 struct Token {
-  std::int64_t index;     // row of x, q and out
-  std::int64_t sequence;  // row of the page table
+  std::int64_t index;  // row of x, q and out
+  std::int64_t sequence;
   std::int64_t local;     // index among the new tokens of its sequence
-  std::int64_t position;  // absolute: cache_length + local
+  std::int64_t position;  // absolute: keys before the new tokens + local
 };
 
 // Every token, in order. Empty sequences, wherever they stand, own none.
 std::vector<Token> tokens_of(const TensorView& row_offsets, const PagedKVCache& cache);
+// The same of an operand whose last keys are the new tokens.
+std::vector<Token> tokens_of(const TensorView& row_offsets, const KvOperandRef& keys);
 
 // New tokens of a sequence.
 std::int64_t num_new_tokens(const TensorView& row_offsets, std::int64_t sequence);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "quire/element.h"
+#include "quire/paged_kv_operand.h"
 #include "reference/ragged.h"
 
 namespace quire::reference {
@@ -16,16 +17,19 @@ struct Span {
   std::int64_t count;
 };
 
-void normalize(const RmsNormArgs& args, const KvLayerView& view, const Token& token, Span span,
+void normalize(const RmsNormArgs& args, const KvOperandRef& rows, const Token& token, Span span,
                Arithmetic arithmetic) {
-  const std::int64_t width = view.width();
-  const auto head_of = [&](std::int64_t i) { return span.first_head + i / width; };
+  const RowLayout& layout = rows.layout();
+  const std::int64_t width = layout.width();
+  const auto address_of = [&](std::int64_t i) {
+    return rows.row(token.sequence, span.first_head + i / width, token.position);
+  };
   const auto column_of = [&](std::int64_t i) { return static_cast<std::int32_t>(i % width); };
 
   std::vector<double> x(static_cast<std::size_t>(span.count));
   double sum_of_squares = 0.0;
   for (std::int64_t i = 0; i < span.count; ++i) {
-    const double value = view.load(token.sequence, head_of(i), token.position, column_of(i));
+    const double value = layout.load(address_of(i), column_of(i));
     x[static_cast<std::size_t>(i)] = value;
     sum_of_squares = in_register(arithmetic, sum_of_squares + value * value);
   }
@@ -41,20 +45,20 @@ void normalize(const RmsNormArgs& args, const KvLayerView& view, const Token& to
       if (!args.multiply_before_cast) y = round_to(args.gamma.dtype, y);
     }
     y *= args.gamma.load({i}) + args.weight_offset;
-    view.store(token.sequence, head_of(i), token.position, column_of(i), y);
+    layout.store(address_of(i), column_of(i), y);
   }
 }
 
 }  // namespace
 
 void rms_norm(const RmsNormArgs& args, Arithmetic arithmetic) {
-  const KvLayerView view =
-      args.side == KvSide::key ? args.cache.key(args.layer) : args.cache.value(args.layer);
+  const PagedKvOperand rows(args.side == KvSide::key ? args.cache.key(args.layer)
+                                                     : args.cache.value(args.layer));
   const std::int64_t columns = args.gamma.shape[0];
   for (const Token& token : tokens_of(args.row_offsets, args.cache)) {
-    const std::int64_t num_spans = args.per_head ? view.num_heads : 1;
+    const std::int64_t num_spans = args.per_head ? rows.heads().count : 1;
     for (std::int64_t head = 0; head < num_spans; ++head) {
-      normalize(args, view, token, {head, columns}, arithmetic);
+      normalize(args, rows, token, {head, columns}, arithmetic);
     }
   }
 }

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "quire/paged_kv_operand.h"
 #include "reference/ragged.h"
 #include "reference/row_codec.h"
 #include "reference/tensor_row.h"
@@ -92,17 +93,18 @@ void rotate_query(const RopeArgs& args, const Token& token, std::int64_t head,
 }
 
 // Writes the columns that are normalised or rotated: the others keep their bytes.
-void rotate_key(const RopeArgs& args, const KvLayerView& key, const Token& token, std::int64_t head,
-                Arithmetic arithmetic) {
-  std::vector<double> row = decode_row(key, token.sequence, head, token.position);
+void rotate_key(const RopeArgs& args, const KvOperandRef& keys, const Token& token,
+                std::int64_t head, Arithmetic arithmetic) {
+  std::vector<double> row = decode_row(keys, token.sequence, head, token.position);
   if (args.key_gamma) normalize(args, *args.key_gamma, row, {arithmetic, args.q.dtype});
   rotate(args, token, row, {arithmetic, args.q.dtype});
+  const RowAddress address = keys.row(token.sequence, head, token.position);
   const auto store = [&](std::int64_t column) {
-    key.store(token.sequence, head, token.position, static_cast<std::int32_t>(column),
-              row[static_cast<std::size_t>(column)]);
+    keys.layout().store(address, static_cast<std::int32_t>(column),
+                        row[static_cast<std::size_t>(column)]);
   };
   for (std::int64_t j = 0; j < args.freqs_cis.shape[1] / 2; ++j) {
-    const auto [a, b] = pair_columns(args, key.width(), j);
+    const auto [a, b] = pair_columns(args, keys.layout().width(), j);
     store(a);
     store(b);
   }
@@ -113,14 +115,14 @@ void rotate_key(const RopeArgs& args, const KvLayerView& key, const Token& token
 }  // namespace
 
 void rope(const RopeArgs& args, Arithmetic arithmetic) {
-  const KvLayerView key = args.cache.key(args.layer);
+  const PagedKvOperand keys(args.cache.key(args.layer));
   for (const Token& token : tokens_of(args.row_offsets, args.cache)) {
     for (std::int64_t head = 0; head < args.q.shape[1]; ++head) {
       rotate_query(args, token, head, arithmetic);
     }
     if (!args.rotate_key) continue;
-    for (std::int64_t head = 0; head < key.num_heads; ++head) {
-      rotate_key(args, key, token, head, arithmetic);
+    for (std::int64_t head = 0; head < keys.heads().count; ++head) {
+      rotate_key(args, keys, token, head, arithmetic);
     }
   }
 }

@@ -35,18 +35,18 @@ const RowPart& part_of(const RowFormat& format, std::int32_t column) {
   return format.parts[static_cast<std::size_t>(format.locate(column).part)];
 }
 
-Granules granules_of(const KvLayerView& view, std::span<const double> values) {
+Granules granules_of(const RowLayout& layout, std::span<const double> values) {
   Granules granules;
-  for (std::int32_t column = 0; column < view.width(); ++column) {
-    const RowPart& part = part_of(view.row_format, column);
+  for (std::int32_t column = 0; column < layout.width(); ++column) {
+    const RowPart& part = part_of(layout.format, column);
     if (part.scale_source == ScaleSource::none) continue;
     const bool in_plane = part.scale_source == ScaleSource::plane;
-    const DType scale_dtype = in_plane ? view.scales.dtype : part.scale_dtype;
+    const DType scale_dtype = in_plane ? layout.plane.dtype : part.scale_dtype;
     Granule& granule = granules
-                           .try_emplace(scale_id(view.row_format, column),
+                           .try_emplace(scale_id(layout.format, column),
                                         Granule{.first_column = column,
                                                 .scale_dtype = scale_dtype,
-                                                .is_static = in_plane && view.scales.is_static()})
+                                                .is_static = in_plane && layout.plane.are_static})
                            .first->second;
     if (bits(part.dtype) > 8) {
       granule.has_wide = true;
@@ -65,40 +65,43 @@ double dynamic_scale(const Granule& granule) {
 
 }  // namespace
 
-void encode_row(const KvLayerView& view, std::int64_t sequence, std::int64_t head,
+void encode_row(const KvOperandRef& rows, std::int64_t sequence, std::int64_t head,
                 std::int64_t token, std::span<const double> values, std::span<const double> reach,
                 Arithmetic arithmetic) {
-  if (!view.is_mapped(sequence, token)) return;
+  const RowLayout& layout = rows.layout();
+  const RowAddress address = rows.row(sequence, head, token);
+  if (address.row == nullptr) return;
 
   std::map<ScaleId, double> scales;
-  for (const auto& [id, granule] : granules_of(view, values)) {
+  for (const auto& [id, granule] : granules_of(layout, values)) {
     if (granule.is_static) {
-      scales[id] = view.load_scale(sequence, head, token, granule.first_column);
+      scales[id] = layout.load_scale(address, granule.first_column);
     } else {
       scales[id] = dynamic_scale(granule);
-      view.store_scale(sequence, head, token, granule.first_column, scales[id]);
+      layout.store_scale(address, granule.first_column, scales[id]);
     }
   }
 
-  for (std::int32_t column = 0; column < view.width(); ++column) {
-    const RowPart& part = part_of(view.row_format, column);
+  for (std::int32_t column = 0; column < layout.width(); ++column) {
+    const RowPart& part = part_of(layout.format, column);
     double value = values[static_cast<std::size_t>(column)];
     double distance = reach.empty() ? 0.0 : reach[static_cast<std::size_t>(column)];
     if (part.scale_source != ScaleSource::none) {
-      const double scale = scales.at(scale_id(view.row_format, column));
+      const double scale = scales.at(scale_id(layout.format, column));
       value = scale == 0.0 && !std::isnan(value) ? 0.0 : value / scale;
       distance = scale == 0.0 ? 0.0 : distance / scale;
     }
-    view.store(sequence, head, token, column,
-               round_within(arithmetic, part.dtype, value, distance));
+    layout.store(address, column, round_within(arithmetic, part.dtype, value, distance));
   }
 }
 
-std::vector<double> decode_row(const KvLayerView& view, std::int64_t sequence, std::int64_t head,
+std::vector<double> decode_row(const KvOperandRef& rows, std::int64_t sequence, std::int64_t head,
                                std::int64_t token) {
-  std::vector<double> values(static_cast<std::size_t>(view.width()));
-  for (std::int32_t column = 0; column < view.width(); ++column) {
-    values[static_cast<std::size_t>(column)] = view.load(sequence, head, token, column);
+  const RowLayout& layout = rows.layout();
+  const RowAddress address = rows.row(sequence, head, token);
+  std::vector<double> values(static_cast<std::size_t>(layout.width()));
+  for (std::int32_t column = 0; column < layout.width(); ++column) {
+    values[static_cast<std::size_t>(column)] = layout.load(address, column);
   }
   return values;
 }

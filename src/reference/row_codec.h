@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A whole cache row, as logical values, to and from any row format: ops write rows only here.
+// A whole row of an operand, as logical values, to and from any row format: ops write rows only here.
 //
 // Columns that share a scale form a granule. Its scale is amax / max_finite over the columns of
 // 8-bit parts, rounded to the scale's dtype before anything is divided by it. Where that is 0:
@@ -14,19 +14,19 @@
 #include <span>
 #include <vector>
 
-#include "quire/kv_layer_view.h"
+#include "quire/kv_operand.h"
 #include "reference/arithmetic.h"
 
 namespace quire::reference {
 
-// Writes values [width] to the row of a token, with its dynamic scales. Dropped if the page is
-// unassigned. reach [width], or empty: how far fp32 arithmetic may have brought a value.
-void encode_row(const KvLayerView& view, std::int64_t sequence, std::int64_t head,
+// Writes values [width] to the row of a token, with its dynamic scales. Dropped if it has no memory.
+// reach [width], or empty: how far fp32 arithmetic may have brought a value.
+void encode_row(const KvOperandRef& rows, std::int64_t sequence, std::int64_t head,
                 std::int64_t token, std::span<const double> values,
                 std::span<const double> reach = {}, Arithmetic arithmetic = {});
 
-// The values [width] of a row: stored numbers times their scales, zeros if the page is unassigned.
-std::vector<double> decode_row(const KvLayerView& view, std::int64_t sequence, std::int64_t head,
+// The values [width] of a row: stored numbers times their scales, zeros if it has no memory.
+std::vector<double> decode_row(const KvOperandRef& rows, std::int64_t sequence, std::int64_t head,
                                std::int64_t token);
 
 }  // namespace quire::reference

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "quire/paged_kv_operand.h"
 #include "reference/attention_row.h"
 #include "reference/ragged.h"
 #include "reference/row_codec.h"
@@ -27,7 +28,8 @@ struct Stream {
 
 // Appends the rows that a token's slots name, in slot order.
 void gather(const Stream& stream, const Token& token, std::int64_t num_keys, Rows& rows) {
-  const KvLayerView view = stream.cache.key(stream.layer);
+  const PagedKvOperand keys(stream.cache.key(stream.layer));
+  const KvOperandRef key_rows = keys;
   std::int64_t num_slots = stream.indices.shape[1];
   if (stream.lengths) {
     const auto length = static_cast<std::int64_t>(stream.lengths->load({token.index}));
@@ -35,8 +37,9 @@ void gather(const Stream& stream, const Token& token, std::int64_t num_keys, Row
   }
   for (std::int64_t slot = 0; slot < num_slots; ++slot) {
     const auto key = static_cast<std::int64_t>(stream.indices.load({token.index, slot}));
-    if (key < 0 || key >= num_keys || !view.is_mapped(token.sequence, key)) continue;
-    rows.push_back(decode_row(view, token.sequence, 0, key));
+    if (key < 0 || key >= num_keys) continue;
+    if (key_rows.row(token.sequence, 0, key).row == nullptr) continue;
+    rows.push_back(decode_row(key_rows, token.sequence, 0, key));
   }
 }
 

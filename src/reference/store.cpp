@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "quire/paged_kv_operand.h"
 #include "reference/ragged.h"
 #include "reference/row_codec.h"
 #include "reference/tensor_row.h"
@@ -10,48 +11,51 @@
 namespace quire::reference {
 namespace {
 
-KvLayerView layer_of(const PagedKVCache& cache, std::int64_t layer, KvSide side) {
-  return side == KvSide::key ? cache.key(layer) : cache.value(layer);
+PagedKvOperand layer_of(const PagedKVCache& cache, std::int64_t layer, KvSide side) {
+  return PagedKvOperand(side == KvSide::key ? cache.key(layer) : cache.value(layer));
 }
 
 // Codes that somebody quantized already: stored as they are, their scales left alone.
-void store_codes(const KvLayerView& view, const Token& token, std::int64_t head,
+void store_codes(const KvOperandRef& rows, const Token& token, std::int64_t head,
                  const std::vector<double>& codes) {
-  for (std::int32_t column = 0; column < view.width(); ++column) {
-    view.store(token.sequence, head, token.position, column,
-               codes[static_cast<std::size_t>(column)]);
+  const RowAddress address = rows.row(token.sequence, head, token.position);
+  for (std::int32_t column = 0; column < rows.layout().width(); ++column) {
+    rows.layout().store(address, column, codes[static_cast<std::size_t>(column)]);
   }
 }
 
 }  // namespace
 
 void store(const StoreArgs& args) {
-  const KvLayerView view = layer_of(args.cache, args.layer, args.side);
-  const bool holds_codes =
-      view.row_format.is_uniform() && args.x.dtype == view.row_format.parts[0].dtype;
+  const PagedKvOperand rows = layer_of(args.cache, args.layer, args.side);
+  const RowFormat format = rows.layout().format;
+  const bool holds_codes = format.is_uniform() && args.x.dtype == format.parts[0].dtype;
   for (const Token& token : tokens_of(args.row_offsets, args.cache)) {
-    for (std::int64_t head = 0; head < view.num_heads; ++head) {
+    for (std::int64_t head = 0; head < rows.heads().count; ++head) {
       const std::vector<double> row = load_row(args.x, token.index, head);
       if (holds_codes) {
-        store_codes(view, token, head, row);
+        store_codes(rows, token, head, row);
       } else {
-        encode_row(view, token.sequence, head, token.position, row);
+        encode_row(rows, token.sequence, head, token.position, row);
       }
     }
   }
 }
 
 void store_scales(const StoreScalesArgs& args) {
-  const KvLayerView view = layer_of(args.cache, args.layer, args.side);
+  const PagedKvOperand operand = layer_of(args.cache, args.layer, args.side);
+  const KvOperandRef rows = operand;
+  const RowFormat& format = rows.layout().format;
   for (const Token& token : tokens_of(args.row_offsets, args.cache)) {
-    for (std::int64_t head = 0; head < view.num_heads; ++head) {
+    for (std::int64_t head = 0; head < rows.heads().count; ++head) {
+      const RowAddress address = rows.row(token.sequence, head, token.position);
       // Column by column, so that no granularity needs to divide anything.
-      for (std::int32_t column = 0; column < view.width(); ++column) {
-        const auto part_index = static_cast<std::size_t>(view.row_format.locate(column).part);
-        const RowPart& part = view.row_format.parts[part_index];
+      for (std::int32_t column = 0; column < format.width(); ++column) {
+        const auto part_index = static_cast<std::size_t>(format.locate(column).part);
+        const RowPart& part = format.parts[part_index];
         if (part.scale_source != ScaleSource::plane) continue;
         const double scale = args.scales.load({token.index, head, column / part.granularity});
-        view.store_scale(token.sequence, head, token.position, column, scale);
+        rows.layout().store_scale(address, column, scale);
       }
     }
   }

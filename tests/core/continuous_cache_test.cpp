@@ -6,15 +6,11 @@
 #include "gtest/gtest.h"
 #include "quire/error.h"
 #include "quire/paged_kv_operand.h"
-#include "quire/tile_loads.h"
 
 namespace quire {
 namespace {
 
 using testing::word_at;
-
-constexpr KvOperandConfig kSlots{.dtype = DType::u32, .page_size = 0, .head_dim = 4};
-using Operand = PagedKvOperand<kSlots>;
 
 class ContinuousCache : public ::testing::Test {
  protected:  // 3 slots of 100 tokens, K and V, 2 layers, 2 heads
@@ -29,44 +25,27 @@ class ContinuousCache : public ::testing::Test {
 };
 
 TEST_F(ContinuousCache, RowIsSlotTimesStridePlusToken) {
-  const Operand keys(cache_.key(1));
-  EXPECT_EQ(keys.rows_per_page_stride(), 2u * 2 * 100);
-  EXPECT_EQ(keys.row_idx(0, 99), 2u * 400 + 99);
-  EXPECT_EQ(keys.row_idx(1, 0), 0u);
-  EXPECT_EQ(keys.num_kv_rows(), 2 * 400 + 100);
+  EXPECT_EQ(PagedKvOperand(cache_.key(1)).rows_per_page_stride(), 2 * 2 * 100);
+  EXPECT_EQ(PagedKvOperand(cache_.key(1)).row_matrix().num_rows, 2 * 400 + 100);
+  EXPECT_EQ(cache_.pages().find(0, 99), (PageSlot{.page = 2, .slot = 99}));
+  EXPECT_EQ(cache_.pages().find(1, 0), (PageSlot{.page = 0, .slot = 0}));
 }
 
 TEST_F(ContinuousCache, TokenPastTheSlotIsUnassigned) {
-  const Operand keys(cache_.key(0));
-  EXPECT_EQ(keys.row_idx(1, 100), kUnassignedRow);
-  EXPECT_EQ(keys.block_paged_ptr<1>(1, 100, 0), nullptr);
-}
-
-TEST_F(ContinuousCache, TilesNeedNotDivideTheSlot) {
-  const Operand values(cache_.value(0));
-  const auto tile = values.populate<64, 64>(0, 64);
-  EXPECT_EQ(tile.kNumPages, 1);
-  EXPECT_EQ(tile.rows[0], 2u * 400 + 64);
-  EXPECT_EQ(k_loads(tile).loads[0].rows, 64);
+  const PagedKvOperand keys(cache_.key(0));
+  RowAddress rows[2];
+  keys.locate(1, 0, 99, 2, rows);
+  EXPECT_NE(rows[0].row, nullptr);
+  EXPECT_EQ(rows[1].row, nullptr);
 }
 
 TEST_F(ContinuousCache, ReadsWhatTheTensorHolds) {
-  const Operand values(cache_.value(1));
-  for (std::uint32_t token = 0; token < 100; token += 7) {
-    EXPECT_EQ(word_at(values.block_paged_ptr<1>(0, token, 1, 3)),
-              cache_.blocks.offset({2, 1, 1, token, 1, 3}));
+  const PagedKvOperand values(cache_.value(1));
+  RowAddress rows[100];
+  values.locate(0, 1, 0, 100, rows);
+  for (std::int64_t token = 0; token < 100; ++token) {
+    EXPECT_EQ(word_at(rows[token].row), cache_.blocks.offset({2, 1, 1, token, 1, 0}));
   }
-}
-
-TEST_F(ContinuousCache, AgreesWithThePagedView) {
-  const KvLayerView view = cache_.key(1);
-  const PagedKvOperand<KvOperandConfig{.dtype = DType::u32, .page_size = 100, .head_dim = 4}> paged(
-      view);
-  const Operand slots(view);
-  for (std::uint32_t token = 0; token < 100; ++token) {
-    EXPECT_EQ(slots.row_idx(0, token), paged.row_idx(0, token));
-  }
-  EXPECT_EQ(slots.get_tma_row(2 * 100 + 5), paged.get_tma_row(2 * 100 + 5));
 }
 
 TEST_F(ContinuousCache, SlotsMayBeStrided) {
@@ -75,12 +54,7 @@ TEST_F(ContinuousCache, SlotsMayBeStrided) {
   view.strides[0] = 2;
   const PagedKVCache cache =
       continuous_cache(storage_.cache.blocks, storage_.cache.cache_lengths, view);
-  const Operand keys(cache.key(0));
-  EXPECT_EQ(keys.row_idx(1, 3), 2u * 400 + 3);
-}
-
-TEST_F(ContinuousCache, ScalesReadAsOne) {
-  EXPECT_EQ(Operand(cache_.key(0)).load_scale<1>(0, 0, 0, 0)[0], 1.0f);
+  EXPECT_EQ(cache.pages().find(1, 3), (PageSlot{.page = 2, .slot = 3}));
 }
 
 TEST_F(ContinuousCache, WrongTableIsAnError) {

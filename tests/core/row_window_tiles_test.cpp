@@ -8,7 +8,6 @@
 #include "gtest/gtest.h"
 #include "quire/error.h"
 #include "quire/paged_kv_operand.h"
-#include "quire/ragged_operand.h"
 #include "quire/tile_builders.h"
 #include "tile_simulator.h"
 
@@ -19,9 +18,8 @@ using testing::CacheStorage;
 using testing::TileSimulator;
 using testing::words;
 
-// 640-byte latent rows: 512 fp8, then 64 bf16. MLA: K only, 2 layers, pages of 8.
-constexpr KvOperandConfig kMixed{.dtype = DType::fp8_e4m3, .page_size = 8, .head_dim = 640};
-
+// 640-byte latent rows: 512 fp8, then 64 bf16. MLA: K only, 2 layers, pages of 8, of which the
+// sequence has number 2.
 class MixedRows : public ::testing::Test {
  protected:
   MixedRows()
@@ -36,6 +34,7 @@ class MixedRows : public ::testing::Test {
         operand_(view_),
         simulator_(storage_.bytes(), view_.data) {}
 
+  std::int64_t first_row() const { return 2 * operand_.rows_per_page_stride(); }
   // `count` bytes that start at `first` of a row; zeros for row -1.
   std::vector<std::byte> bytes_of(std::int64_t row, int first, int count) const {
     if (row < 0) return std::vector<std::byte>(static_cast<std::size_t>(count));
@@ -48,7 +47,7 @@ class MixedRows : public ::testing::Test {
 
   CacheStorage storage_;
   KvLayerView view_;
-  PagedKvOperand<kMixed> operand_;
+  PagedKvOperand operand_;
   TileSimulator simulator_;
 };
 
@@ -56,7 +55,7 @@ TEST_F(MixedRows, ContentTileStopsBeforeTheRopeTail) {
   const RowMatrix content = columns_as(operand_.row_matrix(), DType::fp8_e4m3, 0, 512);
   const TileDescriptor tile = make_tile(content, {.swizzle = Swizzle::b64, .box_rows = 8});
   validate_descriptor(tile);
-  const std::uint32_t row = operand_.row_idx(0, 0);
+  const std::int64_t row = first_row();
   for (int granule = 0; granule < 8; ++granule) {
     const auto smem = simulator_.copy(tile, {granule * 64, 0, row});
     for (int i = 0; i < 8; ++i) EXPECT_EQ(line(smem, i, 64), bytes_of(row + i, granule * 64, 64));
@@ -70,7 +69,7 @@ TEST_F(MixedRows, RopeTileFetchesTheTailOfEachRow) {
   const TileDescriptor tile = make_tile(rope, {.box_rows = 8});
   validate_descriptor(tile);
   EXPECT_EQ(tile.describe(), "bf16 dims(64, 1, 56) strides(640, 640) box(64, 1, 8) b128 at +512");
-  const std::uint32_t row = operand_.row_idx(0, 0);
+  const std::int64_t row = first_row();
   const auto smem = simulator_.copy(tile, {0, 0, row});
   for (int i = 0; i < 8; ++i) EXPECT_EQ(line(smem, i, 128), bytes_of(row + i, 512, 128));
 }
@@ -93,13 +92,11 @@ TEST_F(MixedRows, Gather4FetchesRowsInTheGivenOrderAndZerosForMinusOne) {
   const TileDescriptor tile =
       make_gather4_tile(content, {.tile_width = 64, .l2_promotion = L2Promotion::b128});
   validate_descriptor(tile);
-  const std::array<std::int32_t, 4> rows = {operand_.get_tma_row(3 * 8 + 5),
-                                            operand_.get_tma_row(-1), operand_.get_tma_row(0),
-                                            operand_.get_tma_row(2 * 8)};
+  const auto page_rows = static_cast<std::int32_t>(operand_.rows_per_page_stride());
+  const std::array<std::int32_t, 4> rows = {3 * page_rows + 5, -1, 0, 2 * page_rows};
   const auto smem = simulator_.gather4(tile, 0, rows);
   for (int i = 0; i < 4; ++i) EXPECT_EQ(line(smem, i, 512), bytes_of(rows[i], 0, 512)) << i;
-  EXPECT_EQ(rows[0], 3 * 16 + 5);
-  EXPECT_EQ(rows[1], -1);
+  EXPECT_EQ(page_rows, 16);
 }
 
 TEST_F(MixedRows, RopeGather4FetchesTheTails) {
@@ -160,16 +157,11 @@ TEST(ScaleTile, AnyNumberOfScalesIsFetchedAndTheRestIsZero) {
   EXPECT_EQ(fetched, (std::vector<float>{5, 6, 7, 8, 9, 10, 0, 0}));
 }
 
-TEST(ScaleTile, PerHeadScalesOfARaggedBatch) {
-  std::vector<std::uint32_t> values(8 * 2 * 4);
-  std::uint32_t offsets[2] = {0, 8};
+TEST(ScaleTile, HeadsAreRowsOfTheirOwn) {
   std::vector<float> scales(2 * 8);
   std::iota(scales.begin(), scales.end(), 1.0f);
-  const RaggedOperand<KvOperandConfig{.dtype = DType::u32, .head_dim = 4, .granularity = 4}>
-      operand(TensorView::contiguous(values.data(), DType::u32, {8, 2, 4}),
-              TensorView::contiguous(offsets, DType::u32, {2}),
-              TensorView::contiguous(scales.data(), DType::f32, {2, 8}));
-  const TileDescriptor tile = make_scale_tile(operand, 4);
+  const TileDescriptor tile =
+      make_scale_tile({.num_heads = 2, .num_rows = 8, .head_stride_bytes = 32}, 4);
   validate_descriptor(tile);
   const auto bytes = std::as_bytes(std::span(scales));
   const auto smem = TileSimulator(bytes, bytes.data()).copy(tile, {6, 1});

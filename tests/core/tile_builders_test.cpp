@@ -9,7 +9,6 @@
 #include "quire/error.h"
 #include "quire/paged_kv_operand.h"
 #include "quire/ragged_operand.h"
-#include "quire/tile_loads.h"
 #include "tile_simulator.h"
 
 namespace quire {
@@ -20,8 +19,6 @@ using testing::TileSimulator;
 using testing::words;
 
 // 5 pages of 16 tokens, K and V, 3 layers, 2 heads of 64 u32: two granules of 32 at b128.
-constexpr KvOperandConfig kPaged{.dtype = DType::u32, .page_size = 16, .head_dim = 64};
-
 class PagedTile : public ::testing::Test {
  protected:
   PagedTile()
@@ -39,25 +36,29 @@ class PagedTile : public ::testing::Test {
         {storage_.entry(0, token / 16), 1, 1, token % 16, head, column}));
   }
 
+  // The row of the matrix where a token stands.
+  std::int64_t row_of(std::int64_t token) const {
+    const PageSlot place = view_.pages().find(0, token);
+    if (!place.exists()) return kUnassignedRow;
+    return place.page * operand_.rows_per_page_stride() + place.slot;
+  }
+
   CacheStorage storage_;
   KvLayerView view_;
-  PagedKvOperand<kPaged> operand_;
+  PagedKvOperand operand_;
   TileSimulator simulator_;
 };
 
 TEST_F(PagedTile, PlainTileFetchesItsPagesOfItsOwnLayer) {
-  const auto loads = k_loads(operand_.populate<64, 64>(0, 0), 48);
-  const TileDescriptor tile = make_tile(operand_, {.box_rows = decltype(loads)::kBoxRows});
+  const TileDescriptor tile = make_tile(operand_, {.box_rows = 16});
   validate_descriptor(tile);
-  ASSERT_EQ(loads.count, 3);
-  for (int i = 0; i < loads.count; ++i) {
+  for (int first = 0; first < 48; first += 16) {
     for (int granule = 0; granule < 2; ++granule) {
-      const auto smem = words(simulator_.copy(tile, {granule * 32, 1, loads.loads[i].row}));
+      const auto smem = words(simulator_.copy(tile, {granule * 32, 1, row_of(first)}));
       ASSERT_EQ(smem.size(), 16u * 32);
       for (int line = 0; line < 16; ++line) {
         for (int column = 0; column < 32; ++column) {
-          ASSERT_EQ(smem[line * 32 + column],
-                    element(loads.loads[i].smem_row + line, 1, granule * 32 + column));
+          ASSERT_EQ(smem[line * 32 + column], element(first + line, 1, granule * 32 + column));
         }
       }
     }
@@ -65,32 +66,22 @@ TEST_F(PagedTile, PlainTileFetchesItsPagesOfItsOwnLayer) {
 }
 
 TEST_F(PagedTile, UnassignedPageLoadsZeros) {
-  const auto loads = k_loads(operand_.populate<64, 64>(0, 0));
   const TileDescriptor tile = make_tile(operand_, {.box_rows = 16});
-  for (const std::uint32_t word : words(simulator_.copy(tile, {0, 0, loads.loads[3].row}))) {
+  ASSERT_EQ(row_of(48), kUnassignedRow);
+  for (const std::uint32_t word : words(simulator_.copy(tile, {0, 0, row_of(48)}))) {
     EXPECT_EQ(word, 0u);
   }
 }
 
-TEST_F(PagedTile, ZeroFilledTailLoadsZeros) {
-  const auto loads = v_loads<1>(operand_.populate<64, 64>(0, 0), 0, 17, TileTail::zero_fill);
-  const TileDescriptor tile = make_tile(operand_, {.box_rows = 16});
-  ASSERT_EQ(loads.count, 4);
-  EXPECT_EQ(loads.expected_bytes(32 * 4), 4 * tile.box_bytes());
-  EXPECT_EQ(words(simulator_.copy(tile, {0, 0, loads.loads[1].row}))[0], element(16, 0, 0));
-  EXPECT_EQ(words(simulator_.copy(tile, {0, 0, loads.loads[2].row}))[0], 0u);
-}
-
 TEST_F(PagedTile, SecondHalfOfAPageComesFromItsOwnRows) {
-  const auto rows = operand_.populate<8, 8>(0, 24);
   const TileDescriptor tile = make_tile(operand_, {.box_rows = 8});
-  EXPECT_EQ(words(simulator_.copy(tile, {0, 0, rows.rows[0]}))[0], element(24, 0, 0));
-  EXPECT_EQ(words(simulator_.copy(tile, {0, 0, rows.rows[0]}))[7 * 32], element(31, 0, 0));
+  EXPECT_EQ(words(simulator_.copy(tile, {0, 0, row_of(24)}))[0], element(24, 0, 0));
+  EXPECT_EQ(words(simulator_.copy(tile, {0, 0, row_of(24)}))[7 * 32], element(31, 0, 0));
 }
 
 TEST_F(PagedTile, RowsPastTheLastPageAreZerosNotOtherMemory) {
   const TileDescriptor tile = make_tile(operand_, {.box_rows = 16});
-  const auto smem = words(simulator_.copy(tile, {0, 0, operand_.num_kv_rows() - 4}));
+  const auto smem = words(simulator_.copy(tile, {0, 0, operand_.row_matrix().num_rows - 4}));
   EXPECT_NE(smem[3 * 32], 0u);
   for (std::size_t i = 4 * 32; i < smem.size(); ++i) ASSERT_EQ(smem[i], 0u);
 }
@@ -99,7 +90,7 @@ TEST_F(PagedTile, FoldedEqualsTheLoopOverGranules) {
   const TileDescriptor plain = make_tile(operand_, {.box_rows = 16});
   const TileDescriptor folded = make_folded_tile(operand_, {.box_rows = 16, .fold_chunks = 2});
   validate_descriptor(folded);
-  const std::uint32_t row = operand_.row_idx(0, 16);
+  const std::int64_t row = row_of(16);
   std::vector<std::byte> loop;
   for (int granule = 0; granule < 2; ++granule) {
     const auto part = simulator_.copy(plain, {granule * 32, 1, row});
@@ -122,7 +113,7 @@ TEST_F(PagedTile, WithoutAHeadAxisThereIsOneHead) {
       make_folded_tile(matrix, {.box_rows = 16, .fold_chunks = 2, .heads = HeadAxis::absent}),
       Error);
   matrix.num_heads = 1;
-  const std::uint32_t row = operand_.row_idx(0, 16);
+  const std::int64_t row = row_of(16);
   EXPECT_EQ(
       simulator_.copy(make_tile(matrix, {.box_rows = 16, .heads = HeadAxis::absent}), {32, row}),
       simulator_.copy(make_tile(matrix, {.box_rows = 16}), {32, 0, row}));
@@ -138,12 +129,11 @@ TEST(DepthTail, ColumnsPastTheRowAreZerosNotTheNextHead) {
   // 40 columns of 4 bytes: the second granule of 32 has 8 of them.
   CacheStorage storage({.pages = 2, .page_size = 16, .heads = 2, .row = 40}, 1, 1, 1);
   const KvLayerView view = storage.cache.key(0);
-  const PagedKvOperand<KvOperandConfig{.dtype = DType::u32, .page_size = 16, .head_dim = 40}> keys(
-      view);
+  const PagedKvOperand keys(view);
   const TileDescriptor tile = make_tile(keys, {.box_rows = 16});
   validate_descriptor(tile);
-  const auto smem =
-      words(TileSimulator(storage.bytes(), view.data).copy(tile, {32, 0, keys.row_idx(0, 0)}));
+  const auto smem = words(
+      TileSimulator(storage.bytes(), view.data).copy(tile, {32, 0, keys.rows_per_page_stride()}));
   for (int column = 0; column < 32; ++column) {
     const std::int64_t value = storage.cache.blocks.offset({1, 0, 0, 2, 0, 32 + column});
     EXPECT_EQ(smem[2 * 32 + column], column < 8 ? value : 0);
@@ -156,9 +146,8 @@ class RaggedTile : public ::testing::Test {
     for (std::uint32_t i = 0; i < bytes_.size() / 4; ++i) std::memcpy(&bytes_[i * 4], &i, 4);
   }
   RowMatrix matrix() {
-    const RaggedOperand<KvOperandConfig{.dtype = DType::u32, .head_dim = 32}> operand(
-        TensorView::contiguous(bytes_.data(), DType::u32, {10, 4, 32}),
-        TensorView::contiguous(offsets_, DType::u32, {3}));
+    const RaggedOperand operand(TensorView::contiguous(bytes_.data(), DType::u32, {10, 4, 32}),
+                                TensorView::contiguous(offsets_, DType::u32, {3}));
     return operand.row_matrix();
   }
   std::vector<std::uint32_t> fetch(const RaggedTileRequest& request, int first_row, int num_rows,

@@ -11,6 +11,7 @@
 #include "cpu/row_target.h"
 #include "cpu/runtime/scratch.h"
 #include "quire/ops/mla_indexer.h"
+#include "quire/paged_kv_operand.h"
 #include "support/cache_builder.h"
 #include "support/host_tensor.h"
 #include "support/indexer_inputs.h"
@@ -33,9 +34,12 @@ class AttentionMemory : public RowTarget {
                            .num_layers = 1});
     const Mask mask;
     const TensorView rows = TensorView::contiguous(nullptr, DType::bf16, {fresh, 8, 128});
+    const PagedKvOperand keys(cache.view().key(0));
+    const PagedKvOperand values(cache.view().value(0));
     const AttentionBatch batch{.q = rows,
                                .row_offsets = cache.row_offsets(),
-                               .cache = cache.view(),
+                               .keys = keys,
+                               .values = values,
                                .mask = mask,
                                .score = {.scale = 1.0f, .softcap = 0.0f},
                                .out = rows};
@@ -64,9 +68,10 @@ class AttentionMemory : public RowTarget {
                           .rope = 64,
                           .value = 128,
                           .rounded = DType::bf16};
+    const PagedKvOperand keys(cache.view().key(0));
     const AttentionBatch batch{.q = TensorView::contiguous(nullptr, DType::bf16, {fresh, 2, 192}),
                                .row_offsets = cache.row_offsets(),
-                               .cache = cache.view(),
+                               .keys = keys,
                                .mask = mask,
                                .score = {.scale = 1.0f, .softcap = 0.0f},
                                .out = TensorView::contiguous(nullptr, DType::bf16, {fresh, 2, 128}),

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "quire/element.h"
+#include "quire/paged_kv_operand.h"
 #include "reference/fused_qkv_matmul.h"
 #include "reference/row_codec.h"
 #include "support/cache_builder.h"
@@ -36,7 +37,8 @@ std::vector<double> run(const Weight& weight, std::int64_t hidden) {
                                .cache = cache.view(),
                                .out = out.view()});
   std::vector<double> y{out.at({0, 0})};
-  for (const double value : decode_row(cache.view().key(0), 0, 0, 0)) y.push_back(value);
+  for (const double value : decode_row(PagedKvOperand(cache.view().key(0)), 0, 0, 0))
+    y.push_back(value);
   return y;
 }
 
@@ -132,7 +134,7 @@ TEST_P(FusedQkvCache, QuantizesTheUnroundedValues) {
       for (std::int64_t k = 0; k < 3; ++k) sum += x.at({t, k}) * weight.at({n, k});
       row.push_back(sum);
     }
-    encode_row(encoded.view().key(0), t < 3 ? 0 : 1, 0, t < 3 ? 6 + t : 3, row);
+    encode_row(PagedKvOperand(encoded.view().key(0)), t < 3 ? 0 : 1, 0, t < 3 ? 6 + t : 3, row);
   }
   EXPECT_EQ(fused.block_bytes(), encoded.block_bytes());
   EXPECT_EQ(fused.scale_bytes(), encoded.scale_bytes());

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "quire/element.h"
+#include "quire/paged_kv_operand.h"
 #include "reference/fused_qkv_matmul.h"
 #include "reference/row_codec.h"
 #include "reference/weight.h"
@@ -49,7 +50,8 @@ std::vector<double> written(const HostTensor& out, const TestCache& cache) {
   std::vector<double> y;
   for (std::int64_t t = 0; t < kTokens; ++t) {
     for (std::int64_t n = 0; n < kQDim; ++n) y.push_back(out.at({t, n}));
-    for (const double value : decode_row(cache.view().key(0), 0, 0, t)) y.push_back(value);
+    for (const double value : decode_row(PagedKvOperand(cache.view().key(0)), 0, 0, t))
+      y.push_back(value);
   }
   return y;
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "quire/element.h"
+#include "quire/paged_kv_operand.h"
 #include "reference/row_codec.h"
 #include "support/attention_inputs.h"
 
@@ -31,7 +32,7 @@ MlaNewRows new_rows(const MlaInputs& inputs) {
 }
 
 std::vector<double> cache_row(const MlaInputs& inputs, std::int64_t sequence, std::int64_t token) {
-  return decode_row(inputs.cache.view().key(kTestLayer), sequence, 0, token);
+  return decode_row(PagedKvOperand(inputs.cache.view().key(kTestLayer)), sequence, 0, token);
 }
 
 TEST(RotateTailTest, turns_interleaved_pairs_of_the_last_columns) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "quire/element.h"
+#include "quire/paged_kv_operand.h"
 #include "reference/ragged.h"
 #include "reference/row_codec.h"
 #include "support/cache_builder.h"
@@ -30,11 +31,11 @@ CacheOptions two_columns(DType dtype = DType::f32) {
 }
 
 void put(const TestCache& cache, std::int64_t head, const std::vector<double>& row) {
-  encode_row(cache.view().key(0), 0, head, 0, row);
+  encode_row(PagedKvOperand(cache.view().key(0)), 0, head, 0, row);
 }
 
 std::vector<double> get(const TestCache& cache, std::int64_t head) {
-  return decode_row(cache.view().key(0), 0, head, 0);
+  return decode_row(PagedKvOperand(cache.view().key(0)), 0, head, 0);
 }
 
 RmsNormArgs args_for(const TestCache& cache, const HostTensor& gamma) {
@@ -161,7 +162,7 @@ TEST(RmsNorm, ColumnsPastGammaAreLeftAlone) {
   EXPECT_EQ(before.unexpected_changes(), 0);
   for (std::int64_t token = 3; token < 6; ++token) {
     double squares = 0.0;
-    const std::vector<double> row = decode_row(cache.view().key(1), 0, 0, token);
+    const std::vector<double> row = decode_row(PagedKvOperand(cache.view().key(1)), 0, 0, token);
     for (std::size_t d = 0; d < 512; ++d) squares += row[d] * row[d];
     EXPECT_NEAR(squares / 512, 1.0, 0.01) << token;
   }
@@ -188,7 +189,7 @@ TEST_P(RmsNormSide, OnlyTheNewTokensOfItsSideAndLayerChange) {
   for (const Token& token : tokens_of(cache.row_offsets(), cache.view())) {
     for (std::int64_t head = 0; head < 2; ++head) {
       double squares = 0.0;
-      for (const double y : decode_row(view, token.sequence, head, token.position))
+      for (const double y : decode_row(PagedKvOperand(view), token.sequence, head, token.position))
         squares += y * y;
       EXPECT_NEAR(squares / 8, 4.0, 1e-5);
     }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "quire/element.h"
+#include "quire/paged_kv_operand.h"
 #include "reference/ragged.h"
 #include "reference/row_codec.h"
 #include "support/cache_builder.h"
@@ -76,7 +77,8 @@ TEST_P(RopePairs, QuarterTurnOfQueryAndKey) {
   const PairCase& c = GetParam();
   const TestCache cache({.cache_lengths = {2}});
   const std::vector<double> row{1, 2, 3, 4, 5, 6, 7, 8};
-  for (std::int64_t head = 0; head < 2; ++head) encode_row(cache.view().key(0), 0, head, 2, row);
+  for (std::int64_t head = 0; head < 2; ++head)
+    encode_row(PagedKvOperand(cache.view().key(0)), 0, head, 2, row);
   const HostTensor q = HostTensor::of(DType::f32, {1, 1, 8}, row);
   const HostTensor out(DType::f32, {1, 1, 8});
   const HostTensor freqs = quarter_turn(3, c.rope_dim);
@@ -85,8 +87,8 @@ TEST_P(RopePairs, QuarterTurnOfQueryAndKey) {
   reference::rope(args);
   EXPECT_EQ(out.values(), c.expected);
   EXPECT_EQ(q.values(), row);
-  EXPECT_EQ(decode_row(cache.view().key(0), 0, 0, 2), c.expected);
-  EXPECT_EQ(decode_row(cache.view().key(0), 0, 1, 2), c.expected);
+  EXPECT_EQ(decode_row(PagedKvOperand(cache.view().key(0)), 0, 0, 2), c.expected);
+  EXPECT_EQ(decode_row(PagedKvOperand(cache.view().key(0)), 0, 1, 2), c.expected);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -118,7 +120,7 @@ TEST_P(RopePositions, RowOfFreqsIsCacheLengthPlusLocalIndex) {
   const PagedKVCache view = cache.view();
   std::vector<std::vector<double>> keys;
   for (const Token& t : tokens_of(cache.row_offsets(), view)) {
-    keys.push_back(decode_row(view.key(1), t.sequence, 1, t.position));
+    keys.push_back(decode_row(PagedKvOperand(view.key(1)), t.sequence, 1, t.position));
   }
   CacheSnapshot before(cache);
   before.allow_new_tokens(1, KvSide::key);
@@ -151,7 +153,7 @@ TEST(Rope, PositionIdsReplacePositionsButNotTheCacheRow) {
   TestCache cache({.cache_lengths = {5}, .new_tokens = {2}});
   for (std::int64_t token = 5; token < 7; ++token) {
     for (std::int64_t head = 0; head < 2; ++head) {
-      encode_row(cache.view().key(0), 0, head, token, std::vector<double>(8, 1.0));
+      encode_row(PagedKvOperand(cache.view().key(0)), 0, head, token, std::vector<double>(8, 1.0));
     }
   }
   const HostTensor q = HostTensor::filled(DType::f32, {2, 1, 8}, 1.0);
@@ -195,12 +197,12 @@ TEST(Rope, LatentRowsRotateTheirLastColumns) {
   const HostTensor freqs = quarter_turn(3, 64);
   RopeArgs args = args_for(q, out, freqs, cache);
   args.interleaved = true;
-  const std::vector<double> raw = decode_row(cache.view().key(0), 0, 0, 2);
+  const std::vector<double> raw = decode_row(PagedKvOperand(cache.view().key(0)), 0, 0, 2);
   CacheSnapshot before(cache);
   before.allow_new_tokens(0, KvSide::key, 2 * 512);
   reference::rope(args);
   EXPECT_EQ(before.unexpected_changes(), 0);
-  const std::vector<double> row = decode_row(cache.view().key(0), 0, 0, 2);
+  const std::vector<double> row = decode_row(PagedKvOperand(cache.view().key(0)), 0, 0, 2);
   EXPECT_EQ(row[512], -raw[513]);
   EXPECT_EQ(row[575], raw[574]);
   EXPECT_EQ(out.at({1, 1, 127}), q.at({1, 1, 127}));
@@ -217,12 +219,12 @@ TEST(Rope, UnscaledRopePartOfABlockScaledRowIsRotatedAlone) {
   const HostTensor freqs = quarter_turn(1, 64);
   RopeArgs args = args_for(q, q, freqs, cache);
   args.interleaved = true;
-  const std::vector<double> raw = decode_row(cache.view().key(0), 0, 0, 0);
+  const std::vector<double> raw = decode_row(PagedKvOperand(cache.view().key(0)), 0, 0, 0);
   CacheSnapshot before(cache);
   before.allow_new_tokens(0, KvSide::key, 528);
   reference::rope(args);
   EXPECT_EQ(before.unexpected_changes(), 0);
-  EXPECT_EQ(decode_row(cache.view().key(0), 0, 0, 0)[512], -raw[513]);
+  EXPECT_EQ(decode_row(PagedKvOperand(cache.view().key(0)), 0, 0, 0)[512], -raw[513]);
 }
 
 TEST(Rope, WithoutRotateKeyTheCacheIsLeftAlone) {
@@ -243,7 +245,8 @@ TEST(Rope, WithoutRotateKeyTheCacheIsLeftAlone) {
 TEST(Rope, NormComesBeforeTheRotation) {
   const TestCache cache({.cache_lengths = {2}});
   const std::vector<double> row{3, 4, 3, 4, 3, 4, 3, 4};
-  for (std::int64_t head = 0; head < 2; ++head) encode_row(cache.view().key(0), 0, head, 2, row);
+  for (std::int64_t head = 0; head < 2; ++head)
+    encode_row(PagedKvOperand(cache.view().key(0)), 0, head, 2, row);
   const HostTensor q = HostTensor::of(DType::f32, {1, 1, 8}, row);
   const HostTensor out(DType::f32, {1, 1, 8});
   const HostTensor freqs = quarter_turn(3, 4);
@@ -257,15 +260,15 @@ TEST(Rope, NormComesBeforeTheRotation) {
   reference::rope(args);
   const std::vector<double> expected{1.5, 2, 1.5, 2, -2, 1.5, -2, 1.5};
   EXPECT_EQ(out.values(), expected);
-  EXPECT_EQ(decode_row(cache.view().key(0), 0, 0, 2), expected);
-  EXPECT_EQ(decode_row(cache.view().key(0), 0, 1, 2), expected);
+  EXPECT_EQ(decode_row(PagedKvOperand(cache.view().key(0)), 0, 0, 2), expected);
+  EXPECT_EQ(decode_row(PagedKvOperand(cache.view().key(0)), 0, 1, 2), expected);
 }
 
 // The norm of the first four columns, the rotation of the last two, and nothing between them.
 TEST(Rope, NormOfTheFirstColumnsLeavesAGap) {
   TestCache cache({.cache_lengths = {2}});
   cache.fill_new(0, 3);
-  const std::vector<double> raw = decode_row(cache.view().key(0), 0, 1, 2);
+  const std::vector<double> raw = decode_row(PagedKvOperand(cache.view().key(0)), 0, 1, 2);
   const HostTensor q(DType::f32, {1, 0, 8});
   const HostTensor freqs = quarter_turn(3, 2);
   const HostTensor gamma = HostTensor::filled(DType::f32, {4}, 1.0);
@@ -277,7 +280,7 @@ TEST(Rope, NormOfTheFirstColumnsLeavesAGap) {
   before.allow_new_tokens(0, KvSide::key, 24, 32);
   reference::rope(args);
   EXPECT_EQ(before.unexpected_changes(), 0);
-  const std::vector<double> row = decode_row(cache.view().key(0), 0, 1, 2);
+  const std::vector<double> row = decode_row(PagedKvOperand(cache.view().key(0)), 0, 1, 2);
   double sum = 0.0;
   for (std::size_t i = 0; i < 4; ++i) sum += row[i] * row[i];
   EXPECT_NEAR(sum, 4.0, 1e-4);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "quire/element.h"
+#include "quire/paged_kv_operand.h"
 #include "support/cache_builder.h"
 #include "support/host_tensor.h"
 
@@ -45,8 +46,8 @@ TEST_P(UnscaledRow, RoundsEachValueOnce) {
   const TestCache cache(one_row(RowFormat::uniform(GetParam(), 32)));
   const KvLayerView view = cache.view().key(0);
   const std::vector<double> row = random_row(32, 3, 1000.0);
-  encode_row(view, 0, 0, 0, row);
-  const std::vector<double> stored = decode_row(view, 0, 0, 0);
+  encode_row(PagedKvOperand(view), 0, 0, 0, row);
+  const std::vector<double> stored = decode_row(PagedKvOperand(view), 0, 0, 0);
   for (std::size_t d = 0; d < row.size(); ++d) EXPECT_EQ(stored[d], round_to(GetParam(), row[d]));
 }
 
@@ -65,7 +66,7 @@ TEST_P(ScaledRow, EachGranuleUsesItsOwnRoundedScale) {
   const TestCache cache(one_row(RowFormat::scaled(dtype, 18, granularity, scale_dtype)));
   const KvLayerView view = cache.view().key(0);
   const std::vector<double> row = random_row(18, 5, 30.0);
-  encode_row(view, 0, 0, 0, row);
+  encode_row(PagedKvOperand(view), 0, 0, 0, row);
   for (std::int32_t first = 0; first < 18; first += granularity) {
     const std::int32_t last = std::min(first + granularity, 18);
     double amax = 0.0;
@@ -96,7 +97,7 @@ INSTANTIATE_TEST_SUITE_P(Formats, ScaledRow,
 TEST(RowCodec, Int8TiesGoToEven) {
   const TestCache cache(one_row(RowFormat::scaled(DType::i8, 6, 6)));
   const KvLayerView view = cache.view().key(0);
-  encode_row(view, 0, 0, 0, std::vector<double>{1, -2, 127, -254, 3, 5});
+  encode_row(PagedKvOperand(view), 0, 0, 0, std::vector<double>{1, -2, 127, -254, 3, 5});
   EXPECT_EQ(view.load_scale(0, 0, 0, 0), 2.0);
   EXPECT_EQ(codes_of(view), (std::vector<double>{0, -1, 64, -127, 2, 2}));
 }
@@ -105,7 +106,7 @@ TEST(RowCodec, DividesByTheScaleAsItIsStored) {
   // 300 / 448 is 0.66964…, as bf16 0.66796875: 182 is 272.47 of those (288), not 271.79 (256).
   const TestCache cache(one_row(RowFormat::scaled(DType::fp8_e4m3, 2, 2, DType::bf16)));
   const KvLayerView view = cache.view().key(0);
-  encode_row(view, 0, 0, 0, std::vector<double>{300, 182});
+  encode_row(PagedKvOperand(view), 0, 0, 0, std::vector<double>{300, 182});
   EXPECT_EQ(view.load_scale(0, 0, 0, 0), 0.66796875);
   EXPECT_EQ(codes_of(view), (std::vector<double>{448, 288}));
 }
@@ -113,7 +114,7 @@ TEST(RowCodec, DividesByTheScaleAsItIsStored) {
 TEST(RowCodec, ZeroGranuleHasScaleZeroAndZeros) {
   const TestCache cache(one_row(RowFormat::scaled(DType::fp8_e4m3, 4, 2)));
   const KvLayerView view = cache.view().key(0);
-  encode_row(view, 0, 0, 0, std::vector<double>{0, 0, 448, -224});
+  encode_row(PagedKvOperand(view), 0, 0, 0, std::vector<double>{0, 0, 448, -224});
   EXPECT_EQ(view.load_scale(0, 0, 0, 0), 0.0);
   EXPECT_EQ(view.load_scale(0, 0, 0, 2), 1.0);
   EXPECT_EQ(codes_of(view), (std::vector<double>{0, 0, 448, -224}));
@@ -122,16 +123,16 @@ TEST(RowCodec, ZeroGranuleHasScaleZeroAndZeros) {
 TEST(RowCodec, ScaleThatUnderflowsStoresZeros) {
   const TestCache cache(one_row(RowFormat::scaled(DType::fp8_e4m3, 2, 2, DType::f16)));
   const KvLayerView view = cache.view().key(0);
-  encode_row(view, 0, 0, 0, std::vector<double>{1e-6, -1e-6});
+  encode_row(PagedKvOperand(view), 0, 0, 0, std::vector<double>{1e-6, -1e-6});
   EXPECT_EQ(view.load_scale(0, 0, 0, 0), 0.0);
-  EXPECT_EQ(decode_row(view, 0, 0, 0), (std::vector<double>{0, 0}));
+  EXPECT_EQ(decode_row(PagedKvOperand(view), 0, 0, 0), (std::vector<double>{0, 0}));
 }
 
 TEST(RowCodec, NanStaysNanAndLeavesTheOthersAlone) {
   const TestCache cache(one_row(RowFormat::scaled(DType::fp8_e4m3, 4, 2)));
   const KvLayerView view = cache.view().key(0);
-  encode_row(view, 0, 0, 0, std::vector<double>{kNaN, 448, kNaN, 0});
-  const std::vector<double> row = decode_row(view, 0, 0, 0);
+  encode_row(PagedKvOperand(view), 0, 0, 0, std::vector<double>{kNaN, 448, kNaN, 0});
+  const std::vector<double> row = decode_row(PagedKvOperand(view), 0, 0, 0);
   EXPECT_TRUE(std::isnan(row[0]));
   EXPECT_EQ(row[1], 448.0);
   EXPECT_TRUE(std::isnan(row[2]));
@@ -144,17 +145,17 @@ TEST(RowCodec, StaticScaleIsReadAndNeverWritten) {
   const TestCache cache(options);
   const std::vector<std::byte> scale = cache.scale_bytes();
   const KvLayerView view = cache.view().key(0);
-  encode_row(view, 0, 0, 0, std::vector<double>{1, -2, 224, 1000});
+  encode_row(PagedKvOperand(view), 0, 0, 0, std::vector<double>{1, -2, 224, 1000});
   EXPECT_EQ(codes_of(view), (std::vector<double>{2, -4, 448, 448}));
-  EXPECT_EQ(decode_row(view, 0, 0, 0), (std::vector<double>{1, -2, 224, 224}));
+  EXPECT_EQ(decode_row(PagedKvOperand(view), 0, 0, 0), (std::vector<double>{1, -2, 224, 224}));
   EXPECT_EQ(cache.scale_bytes(), scale);
 }
 
 TEST(RowCodec, Fp8WithoutScalesSaturates) {
   const TestCache cache(one_row(RowFormat::uniform(DType::fp8_e4m3, 4)));
   const KvLayerView view = cache.view().key(0);
-  encode_row(view, 0, 0, 0, std::vector<double>{449, -1e30, 1.0625, 0});
-  EXPECT_EQ(decode_row(view, 0, 0, 0), (std::vector<double>{448, -448, 1, 0}));
+  encode_row(PagedKvOperand(view), 0, 0, 0, std::vector<double>{449, -1e30, 1.0625, 0});
+  EXPECT_EQ(decode_row(PagedKvOperand(view), 0, 0, 0), (std::vector<double>{448, -448, 1, 0}));
 }
 
 TEST(RowCodec, TokenScaledMlaRowTakesItsScaleFromTheLatent) {
@@ -163,7 +164,7 @@ TEST(RowCodec, TokenScaledMlaRowTakesItsScaleFromTheLatent) {
   std::vector<double> row(576, 1.0);
   row[7] = -224.0;  // scale 0.5
   row[512] = 3000;  // would be amax if the rope part counted
-  encode_row(view, 0, 0, 0, row);
+  encode_row(PagedKvOperand(view), 0, 0, 0, row);
   EXPECT_EQ(view.load_scale(0, 0, 0, 0), 0.5);
   EXPECT_EQ(view.load_scale(0, 0, 0, 575), 0.5);
   EXPECT_EQ(view.load_quantized(0, 0, 0, 0), 2.0);
@@ -180,9 +181,9 @@ TEST(RowCodec, TokenScaledMlaRowKeepsItsRopeUnderAZeroLatent) {
   std::vector<double> row(576, 0.0);
   row[512] = 3.0;
   row[575] = -0.25;
-  encode_row(view, 0, 0, 0, row);
+  encode_row(PagedKvOperand(view), 0, 0, 0, row);
   EXPECT_EQ(view.load_scale(0, 0, 0, 0), 1.0);
-  EXPECT_EQ(decode_row(view, 0, 0, 0), row);
+  EXPECT_EQ(decode_row(PagedKvOperand(view), 0, 0, 0), row);
 }
 
 TEST(RowCodec, BlockScaledMlaRowHoldsFourScalesBetweenItsParts) {
@@ -194,7 +195,7 @@ TEST(RowCodec, BlockScaledMlaRowHoldsFourScalesBetweenItsParts) {
   }
   row[512] = 0.3;
   row[575] = -1e5;
-  encode_row(view, 0, 0, 0, row);
+  encode_row(PagedKvOperand(view), 0, 0, 0, row);
   const std::byte* bytes = view.row(0, 0, 0);
   for (std::int64_t block = 0; block < 4; ++block) {
     EXPECT_EQ(load_element(bytes + 512, DType::f32, block),
@@ -210,10 +211,10 @@ TEST(RowCodec, UnassignedPageDropsRowAndScales) {
   cache.unassign(0, 0);
   const std::vector<std::byte> blocks = cache.block_bytes();
   const std::vector<std::byte> scales = cache.scale_bytes();
-  encode_row(cache.view().key(0), 0, 0, 0, std::vector<double>(8, 1.0));
+  encode_row(PagedKvOperand(cache.view().key(0)), 0, 0, 0, std::vector<double>(8, 1.0));
   EXPECT_EQ(cache.block_bytes(), blocks);
   EXPECT_EQ(cache.scale_bytes(), scales);
-  EXPECT_EQ(decode_row(cache.view().key(0), 0, 0, 0), std::vector<double>(8, 0.0));
+  EXPECT_EQ(decode_row(PagedKvOperand(cache.view().key(0)), 0, 0, 0), std::vector<double>(8, 0.0));
 }
 
 TEST(RowCodec, ScalesMayHaveTheirOwnPages) {
@@ -225,7 +226,7 @@ TEST(RowCodec, ScalesMayHaveTheirOwnPages) {
   ASSERT_NE(view.page_table[2], view.scales.page_table[2]);
   for (std::int64_t token = 0; token < 10; ++token) {
     const auto value = static_cast<double>(token);
-    encode_row(view, 0, 0, token, std::vector<double>{value, 0, 127, 127 * value});
+    encode_row(PagedKvOperand(view), 0, 0, token, std::vector<double>{value, 0, 127, 127 * value});
   }
   for (std::int64_t token = 0; token < 10; ++token) {
     const auto value = static_cast<double>(token);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "quire/element.h"
+#include "quire/paged_kv_operand.h"
 #include "reference/ragged.h"
 #include "reference/row_codec.h"
 #include "support/cache_builder.h"
@@ -89,7 +90,7 @@ TEST_P(StoreFormats, RoundTripStaysWithinHalfAStep) {
   const HostTensor x = HostTensor::random(DType::f32, {6, 1, width}, 8, 50.0);
   reference::store(args_for(x, cache, 1));
   for (std::int64_t t = 0; t < 6; ++t) {
-    const std::vector<double> row = decode_row(cache.view().key(1), 0, 0, 3 + t);
+    const std::vector<double> row = decode_row(PagedKvOperand(cache.view().key(1)), 0, 0, 3 + t);
     for (std::int64_t d = 0; d < width; ++d) {
       EXPECT_NEAR(row[static_cast<std::size_t>(d)], x.at({t, 0, d}), c.relative_error * 50.0);
     }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "quire/element.h"
+#include "quire/paged_kv_operand.h"
 #include "reference/row_codec.h"
 #include "support/host_tensor.h"
 
@@ -164,7 +165,8 @@ void TestCache::fill(std::int64_t layer, std::uint64_t seed, double amplitude, b
       for (std::int64_t token = first; token < first + count; ++token) {
         for (std::int64_t head = 0; head < options_.num_kv_heads; ++head) {
           for (double& value : row) value = amplitude * next_uniform(seed);
-          reference::encode_row(side, static_cast<std::int64_t>(b), head, token, row);
+          reference::encode_row(PagedKvOperand(side), static_cast<std::int64_t>(b), head, token,
+                                row);
         }
       }
     }

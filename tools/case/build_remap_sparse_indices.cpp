@@ -14,11 +14,8 @@ namespace {
 // What a slot must become, from the table and the rule in the op's header.
 std::int64_t expected_row(const PagedKVCache& cache, std::int64_t sequence, std::int64_t position) {
   if (position < 0) return position;
-  const std::int64_t column = position / cache.page_size();
-  if (column >= cache.max_pages()) return -1;
-  const std::int64_t page =
-      cache.page_table.as<std::uint32_t>()[sequence * cache.max_pages() + column];
-  if (page >= cache.num_pages()) return -1;
+  const std::int64_t page = cache.pages().page_at(sequence, position / cache.page_size());
+  if (page < 0) return -1;
   return page * cache.page_size() + position % cache.page_size();
 }
 

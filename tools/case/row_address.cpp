@@ -6,16 +6,13 @@
 namespace quire::tools {
 namespace {
 
-std::byte* address(const TensorView& pool, const TensorView& table, const RowPlace& place,
-                   std::int64_t page_size, std::int64_t last) {
-  const std::int64_t column = place.token / page_size;
-  if (column >= table.shape[1]) return nullptr;
-  const std::int64_t page =
-      table.as<const std::uint32_t>()[place.sequence * table.strides[0] + column];
-  if (page >= pool.shape[0]) return nullptr;
+std::byte* address(const TensorView& pool, const PageCursor& pages, const RowPlace& place,
+                   std::int64_t last) {
+  const PageSlot found = pages.find(place.sequence, place.token);
+  if (!found.exists()) return nullptr;
   const std::int64_t kv = place.side == Side::key ? 0 : 1;
   const std::int64_t element =
-      pool.offset({page, kv, place.layer, place.token % page_size, place.head, last});
+      pool.offset({found.page, kv, place.layer, found.slot, place.head, last});
   return pool.as<std::byte>() + element * (bits(pool.dtype) / 8);
 }
 
@@ -37,14 +34,12 @@ double read_scale(const PagedKVCache& cache, const RowPlace& place, const RowPar
 }  // namespace
 
 std::byte* row_address(const PagedKVCache& cache, const RowPlace& place) {
-  return address(cache.blocks, cache.page_table, place, cache.blocks.shape[3], 0);
+  return address(cache.blocks, cache.pages(), place, 0);
 }
 
 std::byte* scale_address(const PagedKVCache& cache, const RowPlace& place, std::int64_t slot) {
   if (!cache.scales.has_value()) return nullptr;
-  const TensorView& table =
-      cache.scales_page_table.has_value() ? *cache.scales_page_table : cache.page_table;
-  return address(*cache.scales, table, place, cache.blocks.shape[3], slot);
+  return address(*cache.scales, cache.scale_pages(), place, slot);
 }
 
 bool has_static_scales(const PagedKVCache& cache) {

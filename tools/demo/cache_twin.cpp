@@ -50,13 +50,9 @@ std::span<std::byte> row_bytes(const KvLayerView& view, const RowPlace& place) {
 std::span<std::byte> row_scales(const KvLayerView& view, const RowPlace& place) {
   const ScaleLayerView& scales = view.scales;
   if (!scales.defined() || scales.is_static()) return {};
-  const std::int64_t page =
-      scales.page_table[place.sequence * scales.page_table_stride + place.token / view.page_size];
-  if (page >= scales.num_pages) return {};
-  const std::int64_t first = page * scales.page_stride +
-                             (place.token % view.page_size) * scales.token_stride +
-                             place.head * scales.head_stride;
-  return {scales.data + bytes_for(scales.dtype, first),
+  const PageSlot found = view.scale_pages().find(place.sequence, place.token);
+  if (!found.exists()) return {};
+  return {scales.plane_in(found.page, found.slot, place.head),
           static_cast<std::size_t>(bytes_for(scales.dtype, scales.num_slots))};
 }
 

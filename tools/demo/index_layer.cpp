@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "quire/paged_kv_operand.h"
 #include "reference/index_rows.h"
 #include "reference/ragged.h"
 #include "reference/row_codec.h"
@@ -115,7 +116,8 @@ void IndexLayer::compare_keys(const Batch& batch, Referee& referee) const {
   Fault fault;
   for (const reference::Token& token : reference::tokens_of(batch.row_offsets.view(), view)) {
     const auto row = [&](std::int64_t layer) {
-      return reference::decode_row(view.key(layer), token.sequence, 0, token.position);
+      return reference::decode_row(PagedKvOperand(view.key(layer)), token.sequence, 0,
+                                   token.position);
     };
     const std::vector<double> composed = row(kComposed);
     std::vector<double> difference = reference::hadamard(row(kFused));

@@ -29,7 +29,7 @@ float per_head(const std::optional<TensorView>& tensor, std::int64_t head, float
 
 WorkShape work_shape(const AttentionBatch& batch) {
   const std::int64_t heads = batch.q.shape[1];
-  const std::int64_t kv_heads = batch.up ? heads : batch.cache.num_kv_heads();
+  const std::int64_t kv_heads = batch.up ? heads : batch.keys.heads().count;
   WorkShape shape{.kv_heads = kv_heads,
                   .group = heads / kv_heads,
                   .key_width = batch.q.shape[2],
@@ -47,9 +47,9 @@ WorkShape work_shape(const AttentionBatch& batch) {
 BatchAttention::BatchAttention(const AttentionBatch& batch, const Workers& workers, Target target)
     : batch_(batch),
       engine_(attention_engine(target, batch.q.dtype)),
-      rows_(batch.cache, batch.layer),
+      operands_(batch.keys, batch.values),
       mask_(batch.mask),
-      sequences_(sequence_spans(batch.row_offsets, batch.cache)),
+      sequences_(sequence_spans(batch.row_offsets, batch.keys)),
       shape_(work_shape(batch)),
       list_(make_work_list(sequences_, mask_, shape_, workers.count)),
       workers_(workers.at_most(static_cast<std::int64_t>(list_.pieces.size()))) {
@@ -167,7 +167,6 @@ void BatchAttention::attend(const WorkPiece& piece, std::byte* scratch) const {
   auto* rows = reinterpret_cast<QueryRow*>(scratch);
   fill_rows(piece, rows);
   const SequenceSpan& sequence = sequences_[static_cast<std::size_t>(piece.sequence)];
-  const PagedRows::State rows_state{.rows = &rows_, .sequence = piece.sequence};
   const MaskRanges::State mask_state{.ranges = &mask_, .cache_length = sequence.cache_length};
   const AttentionItem item{
       .rows = rows,
@@ -180,7 +179,7 @@ void BatchAttention::attend(const WorkPiece& piece, std::byte* scratch) const {
       .value_width = shape_.value_width,
       .first_key = piece.keys.begin,
       .last_key = piece.keys.end,
-      .source = rows_.source(rows_state),
+      .source = operands_.source(piece.sequence),
       .mask = mask_.is_exact() ? nullptr : MaskRanges::fill_visible,
       .mask_state = &mask_state,
       .score = batch_.score,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention of a whole batch over the paged rows: what flash_attention, mla_decode and mla_prefill
-// share.
+// Attention of a whole batch over the rows of any operand: what flash_attention, mla_decode and
+// mla_prefill share.
 #pragma once
 
 #include <cstddef>
@@ -9,13 +9,13 @@
 #include <vector>
 
 #include "cpu/attention/kernels.h"
+#include "cpu/attention/key_operands.h"
 #include "cpu/attention/mask_ranges.h"
-#include "cpu/attention/paged_rows.h"
 #include "cpu/attention/work_list.h"
 #include "cpu/runtime/target.h"
 #include "cpu/runtime/thread_pool.h"
+#include "quire/kv_operand.h"
 #include "quire/mask.h"
-#include "quire/paged_kv_cache.h"
 #include "quire/tensor_view.h"
 
 namespace quire::cpu {
@@ -23,15 +23,15 @@ namespace quire::cpu {
 struct AttentionBatch {
   TensorView q;            // [tokens, heads, key_width] f32, f16, bf16
   TensorView row_offsets;  // u32 [batch + 1]
-  const PagedKVCache& cache;
-  std::int64_t layer = 0;
+  KvOperandRef keys;
+  std::optional<KvOperandRef> values{};  // absent: V is the first columns of the K row
   const Mask& mask;
   ScoreRule score{};
   std::optional<TensorView> slopes{};  // f32 [heads]
   std::optional<TensorView> sinks{};   // f32 [heads]
   TensorView out;                      // [tokens, heads, value_width]
   std::optional<TensorView> lse{};     // f32 [tokens, heads]
-  // mla_prefill: K and V of every head are made from the cache's latents. Of UpProjection, `weight`
+  // mla_prefill: K and V of every head are made from the keys, which are latents. Of UpProjection, `weight`
   // and `first_row` are those of head 0; heads follow each other at projection_rows.
   std::optional<UpProjection> up{};
   std::int64_t projection_rows = 0;
@@ -60,7 +60,7 @@ class BatchAttention {
 
   const AttentionBatch& batch_;
   const AttentionEngine& engine_;
-  PagedRows rows_;
+  KeyOperands operands_;
   MaskRanges mask_;
   std::vector<SequenceSpan> sequences_;
   WorkShape shape_;

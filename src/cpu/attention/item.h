@@ -12,6 +12,7 @@
 
 #include "cpu/runtime/row_plan.h"
 #include "quire/dtype.h"
+#include "quire/kv_operand.h"
 
 namespace quire::cpu {
 
@@ -30,28 +31,18 @@ struct QueryRow {
   float sink;   // -inf: none
 };
 
-// One cache row: its bytes, null where there is no key, and its scales in the scales tensor.
-struct RowAddress {
-  const std::byte* row;
-  const std::byte* plane;  // slot 0 of the token and head; null: scales of 0
+// One side of an item: a sequence of an operand, whose rows are looked up once per chunk and head.
+struct SideSource {
+  const KvOperandRef* operand;
+  RowPlan plan;
 };
 
-// From one head's row and scales to the next one's.
-struct HeadStrides {
-  std::int64_t row_bytes = 0;
-  std::int64_t plane_bytes = 0;
-};
-
-// Where K and V come from. `locate` is called once per chunk and head: addresses [count] of the
-// keys from `first` on. With shared_rows V is the first columns of the K row.
+// Where K and V come from. With shared_rows V is the first columns of the K row, and `values` is as
+// `keys`.
 struct KeySource {
-  void (*locate)(const void* state, std::int64_t head, std::int64_t first, int count,
-                 RowAddress* keys, RowAddress* values);
-  const void* state;
-  RowPlan key_plan;
-  RowPlan value_plan;
-  HeadStrides key_heads;
-  HeadStrides value_heads;
+  SideSource keys;
+  SideSource values;
+  std::int64_t sequence;  // of both operands
   bool shared_rows;
 };
 
@@ -76,7 +67,7 @@ struct AttentionItem {
   std::int64_t chunk;    // keys whose scores are weighed together; a multiple of 32
   std::int64_t packed;   // keys whose K and V are packed together; a multiple of chunk
   std::int64_t num_heads;
-  std::int64_t first_head;  // what `locate` is called with: first_head + h
+  std::int64_t first_head;  // of the operands: first_head + h
   std::int64_t rows_per_head;
   std::int64_t key_width;
   std::int64_t value_width;

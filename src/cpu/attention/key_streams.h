@@ -48,9 +48,8 @@ template <typename Element> class KeyStreams {
   void begin(const AttentionItem& item, bool takes_codes) {
     item_ = &item;
     const KeySource& source = item.source;
-    keys_.set(source.key_plan, source.key_heads, takes_codes);
-    values_.set(source.shared_rows ? source.key_plan : source.value_plan,
-                source.shared_rows ? source.key_heads : source.value_heads, takes_codes);
+    keys_.set(source.keys, takes_codes);
+    values_.set(source.values, takes_codes);
     for (std::int64_t i = 0; i < widest_; ++i) zeros_[i] = Element{};
   }
 
@@ -61,8 +60,12 @@ template <typename Element> class KeyStreams {
     const int begin = static_cast<int>(item_->first_key > first ? item_->first_key - first : 0);
     const int end = static_cast<int>(left < kStreamChunk ? left : kStreamChunk);
     const KeySource& source = item_->source;
-    source.locate(source.state, item_->first_head, first + begin, end - begin,
-                  keys_.addresses + begin, values_.addresses + begin);
+    source.keys.operand->locate(source.sequence, item_->first_head, first + begin, end - begin,
+                                keys_.addresses + begin);
+    if (!source.shared_rows) {
+      source.values.operand->locate(source.sequence, item_->first_head, first + begin, end - begin,
+                                    values_.addresses + begin);
+    }
     has_holes_ = false;
     for (int i = begin; i < end; ++i) {
       if (source.shared_rows) values_.addresses[i] = keys_.addresses[i];
@@ -101,9 +104,9 @@ template <typename Element> class KeyStreams {
 
  private:
   struct Side {
-    void set(const RowPlan& its_plan, const HeadStrides& its_heads, bool takes_codes) {
-      plan = its_plan;
-      heads = its_heads;
+    void set(const SideSource& source, bool takes_codes) {
+      plan = source.plan;
+      heads = source.operand->heads();
       are_codes = takes_codes && is_plain_e4m3(plan);
       is_direct = are_codes || is_stored_as<Element>(plan);
     }
@@ -114,7 +117,7 @@ template <typename Element> class KeyStreams {
     }
 
     RowPlan plan{};
-    HeadStrides heads{};
+    KvHeads heads{};
     bool are_codes = false;
     bool is_direct = false;  // rows are used where they stand
     RowAddress* addresses;   // [kStreamChunk], of the item's first head
@@ -126,8 +129,8 @@ template <typename Element> class KeyStreams {
     RowAddress addresses[kStreams];
     for (int i = 0; i < kStreams; ++i) {
       addresses[i] = side.addresses[i * kStreamSteps + step];
-      if (addresses[i].row != nullptr) addresses[i].row += head * side.heads.row_bytes;
-      if (addresses[i].plane != nullptr) addresses[i].plane += head * side.heads.plane_bytes;
+      if (addresses[i].row != nullptr) addresses[i].row += head * side.heads.row_stride_bytes;
+      if (addresses[i].plane != nullptr) addresses[i].plane += head * side.heads.plane_stride_bytes;
     }
     const Element* rows[kStreams];
     load_rows(side.plan, addresses, kStreams, width, decoded_, rows);
@@ -139,7 +142,7 @@ template <typename Element> class KeyStreams {
 
   StreamRows find(const Side& side, std::int64_t head, int step) const {
     const std::byte* const* rows = side.rows + step * kStreams;
-    const std::int64_t offset = head * side.heads.row_bytes + side.plan.runs[0].offset_bytes;
+    const std::int64_t offset = head * side.heads.row_stride_bytes + side.plan.runs[0].offset_bytes;
     if (is_whole_) return {rows, offset, side.are_codes};
     for (int i = 0; i < kStreams; ++i) {
       const bool exists = rows[i] != nullptr;

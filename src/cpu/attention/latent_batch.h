@@ -7,23 +7,22 @@
 
 #include "cpu/runtime/target.h"
 #include "cpu/runtime/thread_pool.h"
-#include "quire/paged_kv_cache.h"
+#include "quire/kv_operand.h"
 #include "quire/tensor_view.h"
 
 namespace quire::cpu {
 
 // What mla_prefill and mla_decode know about the new rows; the meanings are theirs.
 struct NewLatents {
-  TensorView row_offsets;  // u32 [batch + 1]
-  const PagedKVCache& cache;
-  std::int64_t layer = 0;
+  TensorView row_offsets;                          // u32 [batch + 1]
+  KvOperandRef rows;                               // the last of each sequence are the new tokens
   const std::optional<TensorView>& freqs_cis;      // [max_pos, rope]; absent: nothing to do
   const std::optional<TensorView>& kv_norm_gamma;  // [latent]
-  const std::optional<TensorView>& kv;             // [tokens, latent + rope]; absent: in the cache
+  const std::optional<TensorView>& kv;             // [tokens, latent + rope]; absent: in `rows`
   double epsilon = 0.0;
 };
 
-// Rows without a page are dropped.
+// Rows that have no memory are dropped.
 void finish_new_rows(const NewLatents& latents, const Workers& workers, Target target);
 
 // Rotates the last columns of q [tokens, heads, …] into those of out, and copies the `copied`

@@ -62,7 +62,7 @@ template <typename Element, typename ProjectionEngine> class ProjectedRows {
   void load(std::int64_t head, std::int64_t first, int count, const Element** keys,
             const Element** values) {
     RowAddress addresses[kSegment];
-    source_->locate(source_->state, head, first, count, addresses, addresses);
+    source_->keys.operand->locate(source_->sequence, head, first, count, addresses);
     load_latents(addresses, count);
     project();
     for (int i = 0; i < count; ++i) {
@@ -122,9 +122,9 @@ template <typename Element, typename ProjectionEngine> class ProjectedRows {
       if (addresses[i].row == nullptr) continue;
       float* wide = wide_ + i * width;
       if (up_.rounded == DType::f32) {
-        decode_row(source_->key_plan, addresses[i], width, wide);
+        decode_row(source_->keys.plan, addresses[i], width, wide);
       } else {
-        decode_row_to_odd(source_->key_plan, addresses[i], width, wide);
+        decode_row_to_odd(source_->keys.plan, addresses[i], width, wide);
         narrow_row(up_.rounded, wide, up_.latent, codes_);
         widen_row(up_.rounded, codes_, up_.latent, wide);
       }

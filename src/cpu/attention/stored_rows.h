@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// K and V rows as they stand in a cache, for Attention.
+// K and V rows as they stand in memory, for Attention.
 #pragma once
 
 #include "cpu/attention/row_decode.h"
@@ -21,12 +21,13 @@ template <typename Element> class StoredRows {
             const Element** values) {
     RowAddress key_addresses[kSegment];
     RowAddress value_addresses[kSegment];
-    source_->locate(source_->state, head, first, count, key_addresses, value_addresses);
-    load_rows(source_->key_plan, key_addresses, count, key_width_, keys_, keys);
+    source_->keys.operand->locate(source_->sequence, head, first, count, key_addresses);
+    load_rows(source_->keys.plan, key_addresses, count, key_width_, keys_, keys);
     if (source_->shared_rows) {
       for (int i = 0; i < count; ++i) values[i] = keys[i];
     } else {
-      load_rows(source_->value_plan, value_addresses, count, value_width_, values_, values);
+      source_->values.operand->locate(source_->sequence, head, first, count, value_addresses);
+      load_rows(source_->values.plan, value_addresses, count, value_width_, values_, values);
     }
   }
 

@@ -178,6 +178,19 @@ std::vector<SequenceSpan> sequence_spans(const TensorView& row_offsets, const Pa
   return spans;
 }
 
+std::vector<SequenceSpan> sequence_spans(const TensorView& row_offsets, const KvOperandRef& keys) {
+  const auto* offsets = row_offsets.as<const std::uint32_t>();
+  std::vector<SequenceSpan> spans;
+  for (std::int64_t sequence = 0; sequence + 1 < row_offsets.shape[0]; ++sequence) {
+    const std::int64_t first = offsets[row_offsets.offset({sequence})];
+    const std::int64_t count = offsets[row_offsets.offset({sequence + 1})] - first;
+    spans.push_back({.first_token = first,
+                     .num_tokens = count,
+                     .cache_length = keys.num_keys(sequence, count) - count});
+  }
+  return spans;
+}
+
 WorkList make_work_list(const std::vector<SequenceSpan>& sequences, const MaskRanges& mask,
                         const WorkShape& shape, int num_threads) {
   Cutter cutter(sequences, mask, shape);

@@ -11,19 +11,22 @@
 #include <vector>
 
 #include "cpu/attention/mask_ranges.h"
+#include "quire/kv_operand.h"
 #include "quire/paged_kv_cache.h"
 
 namespace quire::cpu {
 
 struct SequenceSpan {
-  std::int64_t first_token;  // row of q
-  std::int64_t num_tokens;   // new ones
-  std::int64_t cache_length;
+  std::int64_t first_token;   // row of q
+  std::int64_t num_tokens;    // new ones
+  std::int64_t cache_length;  // keys before the new tokens
 
   std::int64_t num_keys() const { return cache_length + num_tokens; }
 };
 
 std::vector<SequenceSpan> sequence_spans(const TensorView& row_offsets, const PagedKVCache& cache);
+// Of an operand whose last keys are the new tokens.
+std::vector<SequenceSpan> sequence_spans(const TensorView& row_offsets, const KvOperandRef& keys);
 
 struct WorkShape {
   std::int64_t kv_heads;

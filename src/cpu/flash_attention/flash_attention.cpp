@@ -5,15 +5,18 @@
 
 #include "cpu/attention/batch.h"
 #include "cpu/runtime/scratch.h"
+#include "quire/paged_kv_operand.h"
 
 namespace quire::cpu {
 
-void flash_attention(const FlashAttentionArgs& args, const Context& context, Target target) {
+void flash_attention_over(const FlashAttentionArgs& args, const KvOperandRef& keys,
+                          const std::optional<KvOperandRef>& values, const Context& context,
+                          Target target) {
   const double scale = args.scale.value_or(1.0 / std::sqrt(static_cast<double>(args.q.shape[2])));
   const AttentionBatch batch{.q = args.q,
                              .row_offsets = args.row_offsets,
-                             .cache = args.cache,
-                             .layer = args.layer,
+                             .keys = keys,
+                             .values = values,
                              .mask = args.mask,
                              .score = {.scale = scale, .softcap = static_cast<float>(args.softcap)},
                              .slopes = args.alibi_slopes,
@@ -22,6 +25,13 @@ void flash_attention(const FlashAttentionArgs& args, const Context& context, Tar
                              .lse = args.lse};
   BatchAttention attention(batch, context, target);
   attention.run(thread_scratch(attention.scratch_bytes()));
+}
+
+void flash_attention(const FlashAttentionArgs& args, const Context& context, Target target) {
+  const PagedKvOperand keys(args.cache.key(args.layer));
+  if (args.cache.is_mla()) return flash_attention_over(args, keys, std::nullopt, context, target);
+  const PagedKvOperand values(args.cache.value(args.layer));
+  flash_attention_over(args, keys, values, context, target);
 }
 
 }  // namespace quire::cpu

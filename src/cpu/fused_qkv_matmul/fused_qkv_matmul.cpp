@@ -10,6 +10,7 @@
 #include "cpu/runtime/row_encoding.h"
 #include "cpu/runtime/scratch.h"
 #include "cpu/runtime/thread_pool.h"
+#include "quire/paged_kv_operand.h"
 
 namespace quire::cpu {
 namespace {
@@ -19,46 +20,27 @@ constexpr std::int64_t kMostColumns = 256;  // of a range: its sums share L2 wit
 constexpr std::int64_t kLeastColumns = 64;
 constexpr std::int64_t kInputScaleBlock = 128;
 
-// The cache rows of every token, and the plan of a row.
+// The rows that the new tokens have in an operand, and the plan of a row.
 struct Destination {
-  Destination(const KvLayerView& view, const TensorView& row_offsets, std::int64_t tokens)
-      : encoding(view), rows(static_cast<std::size_t>(tokens)), planes(rows.size()) {
+  Destination(const KvOperandRef& operand, const TensorView& row_offsets, std::int64_t tokens)
+      : encoding(operand.layout()), heads(operand.heads()), rows(static_cast<std::size_t>(tokens)) {
     const auto* offsets = row_offsets.as<const std::uint32_t>();
-    for (std::int64_t sequence = 0; sequence < view.batch; ++sequence) {
+    for (std::int64_t sequence = 0; sequence + 1 < row_offsets.shape[0]; ++sequence) {
       const std::int64_t first = offsets[sequence];
-      for (std::int64_t token = first; token < offsets[sequence + 1]; ++token) {
-        const std::int64_t position = view.cache_length(sequence) + token - first;
-        rows[static_cast<std::size_t>(token)] = view.row(sequence, position, 0);
-        planes[static_cast<std::size_t>(token)] = plane_of(view, sequence, position);
-      }
+      const std::int64_t count = offsets[sequence + 1] - first;
+      operand.locate(sequence, 0, operand.num_keys(sequence, count) - count, count,
+                     rows.data() + first);
     }
   }
 
-  static std::byte* plane_of(const KvLayerView& view, std::int64_t sequence,
-                             std::int64_t position) {
-    const ScaleLayerView& scales = view.scales;
-    const std::int64_t column = position / view.page_size;
-    if (!scales.defined() || column >= view.max_pages) return nullptr;
-    const std::int64_t page = scales.page_table[sequence * scales.page_table_stride + column];
-    if (page >= scales.num_pages) return nullptr;
-    const std::int64_t offset =
-        page * scales.page_stride + position % view.page_size * scales.token_stride;
-    return scales.data + bytes_for(scales.dtype, offset);
-  }
-
-  CacheBand band(const KvLayerView& view, std::int64_t first_column) const {
-    return {.first_column = first_column,
-            .num_heads = view.num_heads,
-            .plan = encoding.plan(),
-            .head_stride = view.head_stride_bytes,
-            .scale_head_stride = bytes_for(view.scales.dtype, view.scales.head_stride),
-            .rows = rows.data(),
-            .planes = planes.data()};
+  CacheBand band(std::int64_t first_column) const {
+    return {
+        .first_column = first_column, .plan = encoding.plan(), .heads = heads, .rows = rows.data()};
   }
 
   RowEncoding encoding;
-  std::vector<std::byte*> rows;
-  std::vector<std::byte*> planes;
+  KvHeads heads;
+  std::vector<RowAddress> rows;
 };
 
 struct Range {
@@ -81,7 +63,7 @@ std::vector<Range> column_ranges(const MatmulJob& job, int num_threads) {
     const std::int64_t width = job.bands[b].plan.width;
     const std::int64_t first = job.bands[b].first_column;
     const std::int64_t heads = std::max<std::int64_t>(1, wanted / width);
-    cut(first, first + job.bands[b].num_heads * width, heads * width, ranges);
+    cut(first, first + job.bands[b].heads.count * width, heads * width, ranges);
   }
   // Items are handed out in order: the widest first.
   std::ranges::stable_sort(ranges, std::ranges::greater{},
@@ -163,10 +145,12 @@ void fused_qkv_matmul(const FusedQkvArgs& args, const Context& context, Target t
   std::int64_t column = job.q_dim;
   job.num_bands = args.cache.is_mla() ? 1 : 2;
   for (int b = 0; b < job.num_bands; ++b) {
-    const KvLayerView view = b == 0 ? args.cache.key(args.layer) : args.cache.value(args.layer);
-    const Destination& destination = destinations.emplace_back(view, args.row_offsets, job.tokens);
-    job.bands[b] = destination.band(view, column);
-    column += view.num_heads * std::int64_t{view.width()};
+    const PagedKvOperand operand(b == 0 ? args.cache.key(args.layer)
+                                        : args.cache.value(args.layer));
+    const Destination& destination =
+        destinations.emplace_back(operand, args.row_offsets, job.tokens);
+    job.bands[b] = destination.band(column);
+    column += destination.heads.count * job.bands[b].plan.width;
   }
 
   const MatmulKernels& kernels = matmul_kernels(target);

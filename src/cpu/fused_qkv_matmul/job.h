@@ -13,6 +13,7 @@
 #include "cpu/fused_qkv_matmul/packed_layout.h"
 #include "cpu/runtime/row_plan.h"
 #include "quire/dtype.h"
+#include "quire/kv_operand.h"
 
 namespace quire::cpu {
 
@@ -71,15 +72,12 @@ struct InputView {
   bool has_block_scales() const { return scale != nullptr && scale_k_stride != 0; }
 };
 
-// Where a column band of Y goes in the cache: heads of `plan.width` columns each.
+// Where a column band of Y goes: rows of an operand, heads of `plan.width` columns each.
 struct CacheBand {
   std::int64_t first_column;  // of Y
-  std::int64_t num_heads;
   RowPlan plan;
-  std::int64_t head_stride;        // bytes
-  std::int64_t scale_head_stride;  // bytes
-  std::byte* const* rows;          // [tokens] head 0's row of each token, null: dropped
-  std::byte* const* planes;        // [tokens] head 0's scales of each token, null: none
+  KvHeads heads;
+  const RowAddress* rows;  // [tokens] head 0 of each token; without a row: dropped
 };
 
 enum class Scaling : std::uint8_t {

@@ -6,6 +6,7 @@
 
 #include "cpu/index_rows/kernels.h"
 #include "cpu/rows/new_tokens.h"
+#include "quire/paged_kv_operand.h"
 
 namespace quire::cpu {
 namespace {
@@ -38,23 +39,15 @@ std::vector<float> widen(const std::optional<TensorView>& tensor, const IndexRow
   return wide;
 }
 
-// A layer without pages: its tokens have positions and no rows.
-KvLayerView positions_of(const PagedKVCache& cache) {
-  KvLayerView view;
-  view.page_size = 1;
-  view.cache_lengths = cache.cache_lengths.as<const std::uint32_t>();
-  view.batch = cache.batch();
-  return view;
-}
-
 }  // namespace
 
 void store_index_keys(const StoreIndexKeysArgs& args, const Context& context, Target target) {
   const IndexRowKernels& kernels = index_row_kernels(target);
   const std::vector<float> weight = widen(args.norm_weight, kernels);
   const std::vector<float> bias = widen(args.norm_bias, kernels);
-  const KvLayerView key = args.cache.key(args.layer);
-  const RowPart& part = key.row_format.parts[0];
+  const PagedKvOperand keys(args.cache.key(args.layer));
+  const RowFormat format = keys.layout().format;
+  const RowPart& part = format.parts[0];
   StoreIndexKeysJob job{
       .rows = rows_of(args, args.x),
       .codes_offset = part.offset_bytes,
@@ -64,7 +57,7 @@ void store_index_keys(const StoreIndexKeysArgs& args, const Context& context, Ta
   job.rows.epsilon = args.epsilon;
   const WorkerScratch scratch(kernels.scratch_bytes(job.rows), context);
   const std::int64_t token_bytes = bytes_for(args.x.dtype, job.rows.columns) + job.rows.columns;
-  for_token_blocks(NewTokens(args.row_offsets, key), token_bytes, context,
+  for_token_blocks(NewTokens(args.row_offsets, keys), token_bytes, context,
                    [&](std::span<const TokenPlace> places, int worker) {
                      kernels.store(job, places.data(), static_cast<std::int64_t>(places.size()),
                                    scratch.of(worker));
@@ -94,8 +87,7 @@ void quantize_index_queries(const QuantizeIndexQueriesArgs& args, const Context&
   }
   const WorkerScratch scratch(kernels.scratch_bytes(job.rows), context);
   const std::int64_t row_bytes = bytes_for(args.q.dtype, job.rows.columns) + job.rows.columns;
-  for_token_blocks(NewTokens(args.row_offsets, positions_of(args.cache)),
-                   job.rows.num_heads * row_bytes, context,
+  for_token_blocks(NewTokens(args.row_offsets, args.cache), job.rows.num_heads * row_bytes, context,
                    [&](std::span<const TokenPlace> places, int worker) {
                      kernels.quantize(job, places.data(), static_cast<std::int64_t>(places.size()),
                                       scratch.of(worker));

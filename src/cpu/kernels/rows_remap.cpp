@@ -30,58 +30,62 @@ class PageDivider {
   std::uint64_t multiplier_;
 };
 
-void remap_one_by_one(const RemapTable& table, const std::int32_t* positions, std::int64_t stride,
-                      std::int64_t count, std::int32_t* out, std::int64_t out_stride) {
-  const PageDivider divider(table.page_size);
-  for (std::int64_t i = 0; i < count; ++i) {
-    const std::int32_t position = positions[i * stride];
+// Items are taken by value: what a loop reads of them stays in registers, whatever it stores.
+void remap_one_by_one(RemapItem item) {
+  const auto page_size = static_cast<std::int32_t>(item.pages.page_size);
+  const PageDivider divider(page_size);
+  for (; item.count > 0; --item.count, item.positions += item.stride, item.out += item.out_stride) {
+    const std::int32_t position = *item.positions;
     std::int32_t row = position;  // negative: passes through
     if (position >= 0) {
       const std::int64_t column = divider.column(position);
-      const std::uint32_t page = column < table.max_pages ? table.pages[column] : table.num_pages;
-      row = page >= table.num_pages ? kAbsent
-                                    : static_cast<std::int32_t>(page) * table.page_size +
-                                          divider.row_in_page(position, column);
+      const std::int64_t page = item.pages.page_at(0, column);
+      row = page < 0 ? kAbsent
+                     : static_cast<std::int32_t>(page) * page_size +
+                           divider.row_in_page(position, column);
     }
-    out[i * out_stride] = row;
+    *item.out = row;
   }
 }
 
 // Page sizes that are powers of two, contiguous positions; what is left of a last vector goes one
 // by one.
-void remap_vectors(const RemapTable& table, const std::int32_t* positions, std::int64_t count,
-                   std::int32_t* out) {
+void remap_vectors(RemapItem item) {
   const hn::RebindToSigned<U32Tag> i32;
   const U32Tag u32;
-  const int shift = __builtin_ctz(static_cast<unsigned>(table.page_size));
+  const auto page_size = static_cast<std::int32_t>(item.pages.page_size);
+  const int shift = __builtin_ctz(static_cast<unsigned>(page_size));
   const auto zero = hn::Zero(i32);
-  const auto last_column = hn::Set(i32, static_cast<std::int32_t>(table.max_pages - 1));
-  const auto in_page = hn::Set(i32, table.page_size - 1);
-  std::int64_t i = 0;
-  for (; i + kF32Lanes <= count; i += kF32Lanes) {
-    const auto position = hn::LoadU(i32, positions + i);
+  const auto last_column = hn::Set(i32, static_cast<std::int32_t>(item.pages.max_pages - 1));
+  const auto in_page = hn::Set(i32, page_size - 1);
+  const auto num_pages = hn::Set(u32, static_cast<std::uint32_t>(item.pages.num_pages));
+  const auto gather = [i32](const std::uint32_t* ids, auto columns) {
+    return hn::GatherIndex(i32, reinterpret_cast<const std::int32_t*>(ids), columns);
+  };
+  for (; item.count >= kF32Lanes; item.count -= kF32Lanes) {
+    const auto position = hn::LoadU(i32, item.positions);
     const auto column = hn::ShiftRightSame(position, shift);
     // Never past the table's row: such lanes read some page of it and are dropped below.
     const auto safe = hn::Min(hn::Max(column, zero), last_column);
-    const auto page =
-        hn::GatherIndex(i32, reinterpret_cast<const std::int32_t*>(table.pages), safe);
-    const auto is_assigned =
-        hn::RebindMask(i32, hn::Lt(hn::BitCast(u32, page), hn::Set(u32, table.num_pages)));
+    const auto page = item.pages.gather(safe, gather);
+    const auto is_assigned = hn::RebindMask(i32, hn::Lt(hn::BitCast(u32, page), num_pages));
     const auto row = hn::Or(hn::ShiftLeftSame(page, shift), hn::And(position, in_page));
     const auto found = hn::And(is_assigned, hn::Eq(column, safe));
     const auto result = hn::IfThenElse(found, row, hn::Set(i32, kAbsent));
-    hn::StoreU(hn::IfThenElse(hn::Lt(position, zero), position, result), i32, out + i);
+    hn::StoreU(hn::IfThenElse(hn::Lt(position, zero), position, result), i32, item.out);
+    item.positions += kF32Lanes;
+    item.out += kF32Lanes;
   }
-  remap_one_by_one(table, positions + i, 1, count - i, out + i, 1);
+  remap_one_by_one(item);
 }
 
-void remap(const RemapTable& table, const std::int32_t* positions, std::int64_t stride,
-           std::int64_t count, std::int32_t* out, std::int64_t out_stride) {
-  const bool is_power_of_two = (table.page_size & (table.page_size - 1)) == 0;
-  const bool has_vectors = stride == 1 && out_stride == 1 && is_power_of_two &&
-                           table.max_pages > 0 && table.max_pages <= 0x7fffffff;
-  if (has_vectors) return remap_vectors(table, positions, count, out);
-  remap_one_by_one(table, positions, stride, count, out, out_stride);
+void remap(const RemapItem& item) {
+  const PageCursor& pages = item.pages;
+  const bool is_power_of_two = (pages.page_size & (pages.page_size - 1)) == 0;
+  const bool has_vectors = item.stride == 1 && item.out_stride == 1 && is_power_of_two &&
+                           pages.max_pages > 0 && pages.max_pages <= 0x7fffffff;
+  if (has_vectors) return remap_vectors(item);
+  remap_one_by_one(item);
 }
 
 constexpr RemapKernels kRemapKernels{.remap = remap};

@@ -11,6 +11,7 @@
 #include "cpu/attention/latent_kernels.h"
 #include "cpu/runtime/scratch.h"
 #include "cpu/runtime/thread_pool.h"
+#include "quire/paged_kv_operand.h"
 
 namespace quire::cpu {
 namespace {
@@ -68,17 +69,16 @@ class DecodeRun {
         workers_(context),
         target_(target),
         kernels_(latent_kernels(target)),
+        keys_(args.cache.key(args.layer)),
         latents_{.row_offsets = args.row_offsets,
-                 .cache = args.cache,
-                 .layer = args.layer,
+                 .rows = keys_,
                  .freqs_cis = args.freqs_cis,
                  .kv_norm_gamma = args.kv_norm_gamma,
                  .kv = args.kv,
                  .epsilon = args.epsilon},
         batch_{.q = args.q,
                .row_offsets = args.row_offsets,
-               .cache = args.cache,
-               .layer = args.layer,
+               .keys = keys_,
                .mask = args.mask,
                .score = {.scale = args.scale, .softcap = 0.0f},
                .sinks = args.sinks,
@@ -161,6 +161,7 @@ class DecodeRun {
   Workers workers_;
   Target target_;
   const LatentKernels& kernels_;
+  PagedKvOperand keys_;
   NewLatents latents_;
   AttentionBatch batch_;  // its q and out are scratch where weights or frequencies change them
 };

@@ -10,12 +10,12 @@
 #include <vector>
 
 #include "cpu/attention/mask_ranges.h"
-#include "cpu/attention/paged_rows.h"
 #include "cpu/attention/work_list.h"
 #include "cpu/mla_indexer/kernels.h"
 #include "cpu/mla_indexer/top_k.h"
 #include "cpu/runtime/scratch.h"
 #include "cpu/runtime/thread_pool.h"
+#include "quire/paged_kv_operand.h"
 
 namespace quire::cpu {
 namespace {
@@ -50,7 +50,7 @@ class IndexerRun {
       : args_(args),
         kernels_(indexer_kernels(target)),
         workers_(context),
-        view_(args.cache.key(args.layer)),
+        operand_(args.cache.key(args.layer)),
         mask_(args.mask),
         sequences_(sequence_spans(args.row_offsets, args.cache)) {}
 
@@ -152,11 +152,12 @@ class IndexerRun {
     RowAddress addresses[kIndexerChunk];
     keys.count = static_cast<int>(range.end - range.begin);
     keys.has_holes = false;
-    PagedRows::locate_keys(view_, sequence, 0, range.begin, keys.count, addresses);
+    operand_.locate(sequence, 0, range.begin, keys.count, addresses);
     for (int i = 0; i < keys.count; ++i) {
+      const bool exists = addresses[i].row != nullptr;
       keys.rows[i] = addresses[i].row;
-      keys.scales[i] = addresses[i].plane;
-      keys.has_holes = keys.has_holes || addresses[i].row == nullptr;
+      keys.scales[i] = exists ? addresses[i].plane : nullptr;
+      keys.has_holes = keys.has_holes || !exists;
     }
   }
 
@@ -261,9 +262,14 @@ class IndexerRun {
 
   void write_all(std::int64_t sequence, std::int64_t token, const KeyRange& keys) const {
     std::int64_t slot = 0;
-    for (std::int64_t key = keys.begin; key < keys.end; ++key) {
-      if (!view_.is_mapped(sequence, key)) continue;
-      *slot_of(token, slot++) = static_cast<std::int32_t>(key);
+    RowAddress rows[kIndexerChunk];
+    for (std::int64_t first = keys.begin; first < keys.end; first += kIndexerChunk) {
+      const auto count = std::min<std::int64_t>(kIndexerChunk, keys.end - first);
+      operand_.locate(sequence, 0, first, count, rows);
+      for (std::int64_t i = 0; i < count; ++i) {
+        if (rows[i].row == nullptr) continue;
+        *slot_of(token, slot++) = static_cast<std::int32_t>(first + i);
+      }
     }
     while (slot < args_.top_k) *slot_of(token, slot++) = -1;
   }
@@ -275,7 +281,7 @@ class IndexerRun {
   const MlaIndexerArgs& args_;
   const IndexerKernels& kernels_;
   Workers workers_;
-  KvLayerView view_;
+  PagedKvOperand operand_;
   MaskRanges mask_;
   std::vector<SequenceSpan> sequences_;
   std::vector<IndexerPiece> pieces_;

@@ -13,6 +13,7 @@
 #include "cpu/attention/latent_batch.h"
 #include "cpu/mla_decode/mla_decode.h"
 #include "cpu/runtime/scratch.h"
+#include "quire/paged_kv_operand.h"
 
 namespace quire::cpu {
 namespace {
@@ -59,12 +60,11 @@ std::vector<SequenceRun> split_by_branch(const std::vector<SequenceSpan>& sequen
 void attend(const MlaPrefillArgs& args, const SequenceRun& run, const Context& context,
             Target target) {
   const std::int64_t count = run.last - run.first;
-  const PagedKVCache cache = sequences_of(args.cache, run.first, count);
+  const PagedKvOperand keys(sequences_of(args.cache, run.first, count).key(args.layer));
   const AttentionBatch batch{
       .q = args.q,
       .row_offsets = rows_of(args.row_offsets, run.first, count + 1),
-      .cache = cache,
-      .layer = args.layer,
+      .keys = keys,
       .mask = args.mask,
       .score = {.scale = args.scale, .softcap = static_cast<float>(args.softcap)},
       .slopes = args.alibi_slopes,
@@ -109,9 +109,9 @@ void decode(const MlaPrefillArgs& args, const SequenceRun& run,
 }  // namespace
 
 void mla_prefill(const MlaPrefillArgs& args, const Context& context, Target target) {
+  const PagedKvOperand rows(args.cache.key(args.layer));
   const NewLatents latents{.row_offsets = args.row_offsets,
-                           .cache = args.cache,
-                           .layer = args.layer,
+                           .rows = rows,
                            .freqs_cis = args.freqs_cis,
                            .kv_norm_gamma = args.kv_norm_gamma,
                            .kv = args.kv,

@@ -5,21 +5,22 @@
 #include <cstdint>
 
 #include "cpu/runtime/target_switch.h"
+#include "quire/page_cursor.h"
 
 namespace quire::cpu {
 
-// One sequence's row of the page table.
-struct RemapTable {
-  const std::uint32_t* pages;  // [max_pages]
-  std::int64_t max_pages;
-  std::uint32_t num_pages;  // ids from here on are unassigned
-  std::int32_t page_size;
+// Positions [count] of one sequence, and the rows they become. out may be the positions themselves.
+struct RemapItem {
+  PageCursor pages;  // of the sequence alone
+  const std::int32_t* positions;
+  std::int64_t stride;  // elements
+  std::int64_t count;
+  std::int32_t* out;
+  std::int64_t out_stride;
 };
 
 struct RemapKernels {
-  // Positions [count] to rows; strides in elements. out may be the positions themselves.
-  void (*remap)(const RemapTable& table, const std::int32_t* positions, std::int64_t stride,
-                std::int64_t count, std::int32_t* out, std::int64_t out_stride);
+  void (*remap)(const RemapItem& item);
 };
 
 const RemapKernels& remap_kernels(TargetTag<Target::portable>);

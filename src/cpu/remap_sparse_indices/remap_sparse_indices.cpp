@@ -10,18 +10,18 @@ void remap_sparse_indices(const RemapSparseIndicesArgs& args, const Context& con
                           Target target) {
   const PagedKVCache& cache = args.cache;
   const auto* offsets = args.row_offsets.as<const std::uint32_t>();
-  const auto* pages = cache.page_table.as<const std::uint32_t>();
+  const PageCursor pages = cache.pages();
   const auto* indices = args.indices.as<const std::int32_t>();
   auto* out = args.out.as<std::int32_t>();
   const RemapKernels& kernels = remap_kernels(target);
   const std::int64_t top_k = args.indices.shape[1];
   const auto remap_token = [&](std::int64_t token, std::int64_t sequence) {
-    const RemapTable table{.pages = pages + sequence * cache.page_table.strides[0],
-                           .max_pages = cache.max_pages(),
-                           .num_pages = static_cast<std::uint32_t>(cache.num_pages()),
-                           .page_size = static_cast<std::int32_t>(cache.page_size())};
-    kernels.remap(table, indices + token * args.indices.strides[0], args.indices.strides[1], top_k,
-                  out + token * args.out.strides[0], args.out.strides[1]);
+    kernels.remap({.pages = pages.of_sequence(sequence),
+                   .positions = indices + token * args.indices.strides[0],
+                   .stride = args.indices.strides[1],
+                   .count = top_k,
+                   .out = out + token * args.out.strides[0],
+                   .out_stride = args.out.strides[1]});
   };
   for_row_blocks(args.indices.shape[0], top_k * 8, context, [&](RowBlock block, int) {
     const std::uint32_t* end = offsets + cache.batch() + 1;

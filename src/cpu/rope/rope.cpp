@@ -8,6 +8,7 @@
 #include "cpu/rms_norm/kernels.h"
 #include "cpu/rope/kernels.h"
 #include "cpu/rows/new_tokens.h"
+#include "quire/paged_kv_operand.h"
 
 namespace quire::cpu {
 namespace {
@@ -77,21 +78,22 @@ RopeJob job_of(const RopeArgs& args, const std::vector<RopeSection>& sections) {
           .epsilon = args.epsilon};
 }
 
-void add_key(const RopeArgs& args, const KvLayerView& key, RopeJob& job) {
+void add_key(const RopeArgs& args, const PagedKvOperand& key, RopeJob& job) {
   if (!args.rotate_key) return;
-  job.num_key_heads = key.num_heads;
-  job.key_head_stride = key.head_stride_bytes;
-  job.key_width = key.width();
-  job.key_rotated = args.interleaved ? key.width() - job.rope_dim : 0;
+  const RowFormat format = key.layout().format;
+  job.num_key_heads = key.heads().count;
+  job.key_head_stride = key.heads().row_stride_bytes;
+  job.key_width = format.width();
+  job.key_rotated = args.interleaved ? job.key_width - job.rope_dim : 0;
   job.key_first = std::max(job.key_rotated, job.key_norm.columns);
-  job.key = segments_of(key.row_format, job.key_first, job.key_rotated + job.rope_dim);
-  job.key_normed = segments_of(key.row_format, 0, job.key_norm.columns);
+  job.key = segments_of(format, job.key_first, job.key_rotated + job.rope_dim);
+  job.key_normed = segments_of(format, 0, job.key_norm.columns);
 }
 
 }  // namespace
 
 void rope(const RopeArgs& args, const Context& context, Target target) {
-  const KvLayerView key = args.cache.key(args.layer);
+  const PagedKvOperand key(args.cache.key(args.layer));
   const std::vector<RopeSection> sections = sections_of(args);
   const std::vector<float> q_gamma = widen_gamma(args, args.q_gamma, target);
   const std::vector<float> key_gamma = widen_gamma(args, args.key_gamma, target);
@@ -104,7 +106,7 @@ void rope(const RopeArgs& args, const Context& context, Target target) {
   const std::int64_t token_bytes =
       job.num_heads *
           (bytes_for(job.q_dtype, job.head_dim) + bytes_for(job.out_dtype, job.head_dim)) +
-      (args.rotate_key ? std::int64_t{key.num_heads} * key.row_format.row_bytes : 0);
+      (args.rotate_key ? key.heads().count * key.layout().format.row_bytes : 0);
   for_token_blocks(NewTokens(args.row_offsets, key), token_bytes, context,
                    [&](std::span<const TokenPlace> places, int worker) {
                      kernels.rotate(job, places.data(), static_cast<std::int64_t>(places.size()),

@@ -5,30 +5,46 @@
 
 namespace quire::cpu {
 
+std::int64_t NewTokens::first_position(std::int64_t sequence) const {
+  if (!rows_) return cache_lengths_[sequence];
+  const std::int64_t added = std::int64_t{offsets_[sequence + 1]} - offsets_[sequence];
+  return rows_->num_keys(sequence, added) - added;
+}
+
 void NewTokens::locate(std::int64_t first, std::span<TokenPlace> places) const {
-  const std::uint32_t* end = offsets_ + view_.batch + 1;
+  if (places.empty()) return;
+  const std::uint32_t* end = offsets_ + batch_ + 1;
   std::int64_t sequence = std::upper_bound(offsets_, end, first) - offsets_ - 1;
-  for (std::size_t i = 0; i < places.size(); ++i) {
-    const std::int64_t token = first + static_cast<std::int64_t>(i);
+  for (std::size_t done = 0; done < places.size();) {
+    std::int64_t token = first + static_cast<std::int64_t>(done);
     while (token >= offsets_[sequence + 1]) ++sequence;  // empty sequences own none
-    const std::int64_t position = view_.cache_length(sequence) + token - offsets_[sequence];
-    places[i] = {.token = token,
-                 .sequence = sequence,
-                 .position = position,
-                 .row = view_.row(sequence, position, 0),
-                 .plane = plane_of(sequence, position)};
+    const auto left = static_cast<std::size_t>(offsets_[sequence + 1] - token);
+    const std::span run = places.subspan(done, std::min(left, places.size() - done));
+    std::int64_t position = first_position(sequence) + token - offsets_[sequence];
+    for (TokenPlace& place : run) {
+      place = {.token = token++,
+               .sequence = sequence,
+               .position = position++,
+               .row = nullptr,
+               .plane = nullptr};
+    }
+    if (rows_) find_rows(run);
+    done += run.size();
   }
 }
 
-std::byte* NewTokens::plane_of(std::int64_t sequence, std::int64_t position) const {
-  const ScaleLayerView& scales = view_.scales;
-  const std::int64_t column = position / view_.page_size;
-  if (!scales.defined() || column >= view_.max_pages) return nullptr;
-  const std::int64_t page = scales.page_table[sequence * scales.page_table_stride + column];
-  if (page >= scales.num_pages) return nullptr;
-  const std::int64_t offset =
-      page * scales.page_stride + position % view_.page_size * scales.token_stride;
-  return scales.data + bytes_for(scales.dtype, offset);
+void NewTokens::find_rows(std::span<TokenPlace> places) const {
+  RowAddress addresses[kMostRowsInBlock];
+  while (!places.empty()) {
+    const std::size_t count = std::min(places.size(), std::size_t{kMostRowsInBlock});
+    rows_->locate(places[0].sequence, 0, places[0].position, static_cast<std::int64_t>(count),
+                  addresses);
+    for (std::size_t i = 0; i < count; ++i) {
+      places[i].row = addresses[i].row;
+      places[i].plane = addresses[i].plane;
+    }
+    places = places.subspan(count);
+  }
 }
 
 }  // namespace quire::cpu

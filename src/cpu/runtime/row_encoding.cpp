@@ -5,12 +5,12 @@
 
 namespace quire::cpu {
 
-RowEncoding::RowEncoding(const KvLayerView& view) : width_(view.width()) {
-  const RowFormat& format = view.row_format;
+RowEncoding::RowEncoding(const RowLayout& layout) : width_(layout.width()) {
+  const RowFormat& format = layout.format;
   for (std::int32_t column = 0; column < width_; ++column) {
     const auto [part_index, index] = format.locate(column);
     const RowPart& part = format.parts[static_cast<std::size_t>(part_index)];
-    const std::int32_t granule = granule_of(view, part_index, column, index);
+    const std::int32_t granule = granule_of(layout, part_index, column, index);
     const bool continues = index > 0 && runs_.back().granule == granule;
     if (continues) {
       ++runs_.back().count;
@@ -25,9 +25,9 @@ RowEncoding::RowEncoding(const KvLayerView& view) : width_(view.width()) {
   }
 }
 
-std::int32_t RowEncoding::granule_of(const KvLayerView& view, std::int32_t part_index,
+std::int32_t RowEncoding::granule_of(const RowLayout& layout, std::int32_t part_index,
                                      std::int32_t column, std::int32_t index) {
-  const RowPart& part = view.row_format.parts[static_cast<std::size_t>(part_index)];
+  const RowPart& part = layout.format.parts[static_cast<std::size_t>(part_index)];
   if (part.scale_source == ScaleSource::none) return -1;
   const bool in_plane = part.scale_source == ScaleSource::plane;
   const std::int64_t slot = (in_plane ? column : index) / part.granularity;
@@ -42,12 +42,11 @@ std::int32_t RowEncoding::granule_of(const KvLayerView& view, std::int32_t part_
   }
   keys_.push_back(key);
   if (in_plane) {
-    const GranuleScale source = view.scales.is_static() ? GranuleScale::given : GranuleScale::plane;
-    granules_.push_back(
-        {.source = source,
-         .scale_dtype = view.scales.dtype,
-         .has_wide = is_wide,
-         .scale_offset = bytes_for(view.scales.dtype, slot * view.scales.slot_stride)});
+    const ScalePlane& plane = layout.plane;
+    granules_.push_back({.source = plane.are_static ? GranuleScale::given : GranuleScale::plane,
+                         .scale_dtype = plane.dtype,
+                         .has_wide = is_wide,
+                         .scale_offset = bytes_for(plane.dtype, slot * plane.slot_stride)});
   } else {
     granules_.push_back(
         {.source = GranuleScale::in_row,

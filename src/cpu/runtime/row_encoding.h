@@ -10,13 +10,13 @@
 #include <vector>
 
 #include "cpu/runtime/row_plan.h"
-#include "quire/kv_layer_view.h"
+#include "quire/row_layout.h"
 
 namespace quire::cpu {
 
 class RowEncoding {
  public:
-  explicit RowEncoding(const KvLayerView& view);
+  explicit RowEncoding(const RowLayout& layout);
   RowPlan plan() const {
     return {.runs = runs_.data(),
             .granules = granules_.data(),
@@ -26,7 +26,7 @@ class RowEncoding {
   }
 
  private:
-  std::int32_t granule_of(const KvLayerView& view, std::int32_t part, std::int32_t column,
+  std::int32_t granule_of(const RowLayout& layout, std::int32_t part, std::int32_t column,
                           std::int32_t index);
 
   std::vector<RowRun> runs_;

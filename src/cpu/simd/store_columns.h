@@ -23,13 +23,14 @@ inline void store_columns(const MatmulJob& job, std::int64_t token, std::int64_t
   }
   for (int b = 0; b < job.num_bands; ++b) {
     const CacheBand& band = job.bands[b];
-    for (std::int64_t head = 0; head < band.num_heads; ++head) {
+    const RowAddress& start = band.rows[token];
+    for (std::int64_t head = 0; head < band.heads.count; ++head) {
       const std::int64_t column = band.first_column + head * band.plan.width;
-      if (column < first || column >= last || band.rows[token] == nullptr) continue;
-      std::byte* plane = band.planes[token];
-      if (plane != nullptr) plane += head * band.scale_head_stride;
-      encode_row(band.plan, values + (column - first), band.rows[token] + head * band.head_stride,
-                 plane, scales);
+      if (column < first || column >= last || start.row == nullptr) continue;
+      std::byte* plane = start.plane;
+      if (plane != nullptr) plane += head * band.heads.plane_stride_bytes;
+      encode_row(band.plan, values + (column - first),
+                 start.row + head * band.heads.row_stride_bytes, plane, scales);
     }
   }
 }

@@ -5,13 +5,16 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "cpu/attention/kernels.h"
+#include "cpu/attention/key_operands.h"
 #include "cpu/attention/work_list.h"
 #include "cpu/runtime/scratch.h"
 #include "cpu/runtime/thread_pool.h"
-#include "cpu/sparse_mla/chosen_rows.h"
+#include "quire/gathered_operand.h"
+#include "quire/paged_kv_operand.h"
 
 namespace quire::cpu {
 namespace {
@@ -25,9 +28,35 @@ std::int64_t round_up_to(std::int64_t value, std::int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-struct TokenPlace {
-  std::int64_t index;
-  std::int64_t sequence;
+// One cache with the indices into it; the main stream and the extra one look alike.
+class Stream {
+ public:
+  Stream(const PagedKVCache& cache, std::int64_t layer, const TensorView& indices,
+         const std::optional<TensorView>& lengths, const TensorView& row_offsets)
+      : sources_(sources_of(row_offsets, cache, indices.shape[0])),
+        rows_(PagedKvOperand(cache.key(layer)), indices, lengths, sources_.data()),
+        operands_(rows_, std::nullopt) {}
+  Stream(const Stream&) = delete;  // its operands point into it
+
+  std::int64_t num_slots(std::int64_t token) const { return rows_.num_keys(token, 1); }
+  KeySource source(std::int64_t token) const { return operands_.source(token); }
+
+ private:
+  static std::vector<GatherSource> sources_of(const TensorView& row_offsets,
+                                              const PagedKVCache& cache, std::int64_t tokens) {
+    std::vector<GatherSource> sources(static_cast<std::size_t>(tokens));
+    const std::vector<SequenceSpan> sequences = sequence_spans(row_offsets, cache);
+    for (std::int64_t s = 0; s < std::ssize(sequences); ++s) {
+      const SequenceSpan& span = sequences[static_cast<std::size_t>(s)];
+      std::fill_n(sources.begin() + span.first_token, span.num_tokens,
+                  GatherSource{.sequence = s, .num_keys = span.num_keys()});
+    }
+    return sources;
+  }
+
+  std::vector<GatherSource> sources_;
+  GatheredOperand<PagedKvOperand> rows_;
+  KeyOperands operands_;
 };
 
 class SparseRun {
@@ -36,30 +65,23 @@ class SparseRun {
       : args_(args),
         engine_(attention_engine(target, args.q.dtype)),
         workers_(context),
-        sequences_(sequence_spans(args.row_offsets, args.cache)),
-        main_(args.cache, args.layer, args.indices, args.topk_lengths) {
+        main_(args.cache, args.layer, args.indices, args.topk_lengths, args.row_offsets) {
     if (args.extra) {
-      extra_sequences_ = sequence_spans(args.row_offsets, args.extra->cache);
-      extra_.emplace(args.extra->cache, args.extra->layer, args.extra->indices,
-                     args.extra->lengths);
-    }
-    for (std::size_t s = 0; s < sequences_.size(); ++s) {
-      for (std::int64_t t = 0; t < sequences_[s].num_tokens; ++t) {
-        tokens_.push_back({sequences_[s].first_token + t, static_cast<std::int64_t>(s)});
-      }
+      extra_.emplace(args.extra->cache, args.extra->layer, args.extra->indices, args.extra->lengths,
+                     args.row_offsets);
     }
   }
 
   void run() {
-    if (tokens_.empty()) return;
+    const std::int64_t tokens = args_.q.shape[0];
+    if (tokens == 0) return;
     choose_heads();
     const std::int64_t parts = (args_.q.shape[1] + heads_ - 1) / heads_;
-    const std::int64_t num_items = static_cast<std::int64_t>(tokens_.size()) * parts;
+    const std::int64_t num_items = tokens * parts;
     const Workers workers = workers_.at_most(num_items);
     std::byte* scratch = thread_scratch(worker_bytes_ * workers.count);
     parallel_for(num_items, workers, [&](std::int64_t item, int worker) {
-      attend(tokens_[static_cast<std::size_t>(item / parts)], item % parts * heads_,
-             scratch + worker * worker_bytes_);
+      attend(item / parts, item % parts * heads_, scratch + worker * worker_bytes_);
     });
   }
 
@@ -68,8 +90,7 @@ class SparseRun {
   // this changes no result.
   void choose_heads() {
     const std::int64_t heads = args_.q.shape[1];
-    const auto tokens = static_cast<std::int64_t>(tokens_.size());
-    const std::int64_t parts = std::max<std::int64_t>(1, 2 * workers_.count / tokens);
+    const std::int64_t parts = std::max<std::int64_t>(1, 2 * workers_.count / args_.q.shape[0]);
     heads_ = std::min(kMostHeads, round_up_to((heads + parts - 1) / parts, kHeadStep));
     heads_ = std::min(heads_, heads);
     row_bytes_ = round_up_to(heads_ * static_cast<std::int64_t>(sizeof(QueryRow)), kCacheLine);
@@ -105,8 +126,8 @@ class SparseRun {
                                 : -std::numeric_limits<float>::infinity()};
   }
 
-  AttentionItem item_of(const ChosenRows::State& state, const QueryRow* rows, std::int64_t num_rows,
-                        const RowStates& states) const {
+  AttentionItem item_of(const Stream& stream, std::int64_t token, const QueryRow* rows,
+                        std::int64_t num_rows, const RowStates& states) const {
     return {.rows = rows,
             .chunk = kChunk,
             .packed = kChunk,
@@ -116,8 +137,8 @@ class SparseRun {
             .key_width = args_.q.shape[2],
             .value_width = latent(),
             .first_key = 0,
-            .last_key = state.rows->num_slots(state.token),
-            .source = state.rows->source(state),
+            .last_key = stream.num_slots(token),
+            .source = stream.source(token),
             .mask = nullptr,
             .mask_state = nullptr,
             .score = score(),
@@ -127,25 +148,20 @@ class SparseRun {
             .is_streamed = is_streamed()};
   }
 
-  void attend(const TokenPlace& token, std::int64_t first_head, std::byte* scratch) const {
+  void attend(std::int64_t token, std::int64_t first_head, std::byte* scratch) const {
     auto* rows = reinterpret_cast<QueryRow*>(scratch);
     const std::int64_t count = std::min(heads_, args_.q.shape[1] - first_head);
-    for (std::int64_t h = 0; h < count; ++h) rows[h] = query_row(token.index, first_head + h);
+    for (std::int64_t h = 0; h < count; ++h) rows[h] = query_row(token, first_head + h);
     std::byte* rest = scratch + row_bytes_ + state_bytes_;
-    const auto sequence = static_cast<std::size_t>(token.sequence);
-    const ChosenRows::State main{&main_, token.index, token.sequence,
-                                 sequences_[sequence].num_keys()};
     if (!extra_) {
-      engine_.attend(item_of(main, rows, count, {}), rest);
+      engine_.attend(item_of(main_, token, rows, count, {}), rest);
       return;
     }
-    const ChosenRows::State extra{&*extra_, token.index, token.sequence,
-                                  extra_sequences_[sequence].num_keys()};
     auto* maxima = reinterpret_cast<double*>(scratch + row_bytes_);
     auto* outs = reinterpret_cast<float*>(maxima + 2 * count);
     const RowStates both{.out = outs, .maximum = maxima, .sum = outs + 2 * count * latent()};
-    engine_.attend(item_of(main, rows, count, both), rest);
-    engine_.attend(item_of(extra, rows, count,
+    engine_.attend(item_of(main_, token, rows, count, both), rest);
+    engine_.attend(item_of(*extra_, token, rows, count,
                            {.out = both.out + count * latent(),
                             .maximum = both.maximum + count,
                             .sum = both.sum + count}),
@@ -163,11 +179,8 @@ class SparseRun {
   const SparseMlaArgs& args_;
   const AttentionEngine& engine_;
   Workers workers_;
-  std::vector<SequenceSpan> sequences_;
-  std::vector<SequenceSpan> extra_sequences_;
-  ChosenRows main_;
-  std::optional<ChosenRows> extra_;
-  std::vector<TokenPlace> tokens_;
+  Stream main_;
+  std::optional<Stream> extra_;
   std::int64_t heads_ = 0;
   std::int64_t row_bytes_ = 0;
   std::int64_t state_bytes_ = 0;

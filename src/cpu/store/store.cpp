@@ -6,19 +6,20 @@
 #include "cpu/rows/new_tokens.h"
 #include "cpu/runtime/row_encoding.h"
 #include "cpu/store/kernels.h"
+#include "quire/paged_kv_operand.h"
 
 namespace quire::cpu {
 namespace {
 
-KvLayerView layer_of(const PagedKVCache& cache, std::int64_t layer, KvSide side) {
-  return side == KvSide::key ? cache.key(layer) : cache.value(layer);
+PagedKvOperand layer_of(const PagedKVCache& cache, std::int64_t layer, KvSide side) {
+  return PagedKvOperand(side == KvSide::key ? cache.key(layer) : cache.value(layer));
 }
 
 // Heads without scales that follow each other on both sides are one long row.
-void join_heads(StoreJob& job, RowRun& run, const KvLayerView& view) {
+void join_heads(StoreJob& job, RowRun& run, std::int64_t row_bytes) {
   const RowPlan& plan = job.plan;
-  const bool follow = job.x_head_stride == bytes_for(job.x_dtype, plan.width) &&
-                      job.row_head_stride == view.row_format.row_bytes;
+  const bool follow =
+      job.x_head_stride == bytes_for(job.x_dtype, plan.width) && job.row_head_stride == row_bytes;
   if (plan.num_runs != 1 || plan.num_granules != 0 || !follow) return;
   run = plan.runs[0];
   if (run.count != plan.width || bytes_for(run.dtype, run.count) != job.row_head_stride) return;
@@ -48,24 +49,26 @@ std::vector<std::int32_t> slots_of(const RowFormat& format) {
 }  // namespace
 
 void store(const StoreArgs& args, const Context& context, Target target) {
-  const KvLayerView view = layer_of(args.cache, args.layer, args.side);
-  const RowEncoding encoding(view);
-  StoreJob job{.x = args.x.as<const std::byte>(),
-               .x_dtype = args.x.dtype,
-               .x_token_stride = bytes_for(args.x.dtype, args.x.strides[0]),
-               .x_head_stride = bytes_for(args.x.dtype, args.x.strides[1]),
-               .num_heads = view.num_heads,
-               .plan = encoding.plan(),
-               .row_head_stride = view.head_stride_bytes,
-               .plane_head_stride = bytes_for(view.scales.dtype, view.scales.head_stride),
-               .holds_codes =
-                   view.row_format.is_uniform() && args.x.dtype == view.row_format.parts[0].dtype};
+  const PagedKvOperand rows = layer_of(args.cache, args.layer, args.side);
+  const RowLayout layout = rows.layout();
+  const KvHeads heads = rows.heads();
+  const RowEncoding encoding(layout);
+  StoreJob job{
+      .x = args.x.as<const std::byte>(),
+      .x_dtype = args.x.dtype,
+      .x_token_stride = bytes_for(args.x.dtype, args.x.strides[0]),
+      .x_head_stride = bytes_for(args.x.dtype, args.x.strides[1]),
+      .num_heads = heads.count,
+      .plan = encoding.plan(),
+      .row_head_stride = heads.row_stride_bytes,
+      .plane_head_stride = heads.plane_stride_bytes,
+      .holds_codes = layout.format.is_uniform() && args.x.dtype == layout.format.parts[0].dtype};
   RowRun joined{};
-  join_heads(job, joined, view);
-  const std::int64_t row_bytes = view.row_format.row_bytes + bytes_for(args.x.dtype, view.width());
+  join_heads(job, joined, layout.format.row_bytes);
+  const std::int64_t row_bytes = layout.format.row_bytes + bytes_for(args.x.dtype, layout.width());
   const WorkerScratch scratch(job.plan.num_granules * std::int64_t{sizeof(double)}, context);
   const StoreKernels& kernels = store_kernels(target);
-  for_token_blocks(NewTokens(args.row_offsets, view), view.num_heads * row_bytes, context,
+  for_token_blocks(NewTokens(args.row_offsets, rows), heads.count * row_bytes, context,
                    [&](std::span<const TokenPlace> places, int worker) {
                      kernels.store(job, places.data(), static_cast<std::int64_t>(places.size()),
                                    reinterpret_cast<double*>(scratch.of(worker)));
@@ -73,22 +76,24 @@ void store(const StoreArgs& args, const Context& context, Target target) {
 }
 
 void store_scales(const StoreScalesArgs& args, const Context& context, Target target) {
-  const KvLayerView view = layer_of(args.cache, args.layer, args.side);
-  const ScaleLayerView& plane = view.scales;
-  const std::vector<std::int32_t> slots = slots_of(view.row_format);
-  const StoreScalesJob job{.scales = args.scales.as<const std::byte>(),
-                           .dtype = args.scales.dtype,
-                           .token_stride = bytes_for(args.scales.dtype, args.scales.strides[0]),
-                           .head_stride = bytes_for(args.scales.dtype, args.scales.strides[1]),
-                           .slot_stride = bytes_for(args.scales.dtype, args.scales.strides[2]),
-                           .num_heads = view.num_heads,
-                           .slots = slots.data(),
-                           .num_slots = static_cast<std::int64_t>(slots.size()),
-                           .plane_dtype = plane.dtype,
-                           .plane_head_stride = bytes_for(plane.dtype, plane.head_stride),
-                           .plane_slot_stride = bytes_for(plane.dtype, plane.slot_stride)};
+  const PagedKvOperand rows = layer_of(args.cache, args.layer, args.side);
+  const RowLayout layout = rows.layout();
+  const KvHeads heads = rows.heads();
+  const std::vector<std::int32_t> slots = slots_of(layout.format);
+  const StoreScalesJob job{
+      .scales = args.scales.as<const std::byte>(),
+      .dtype = args.scales.dtype,
+      .token_stride = bytes_for(args.scales.dtype, args.scales.strides[0]),
+      .head_stride = bytes_for(args.scales.dtype, args.scales.strides[1]),
+      .slot_stride = bytes_for(args.scales.dtype, args.scales.strides[2]),
+      .num_heads = heads.count,
+      .slots = slots.data(),
+      .num_slots = static_cast<std::int64_t>(slots.size()),
+      .plane_dtype = layout.plane.dtype,
+      .plane_head_stride = heads.plane_stride_bytes,
+      .plane_slot_stride = bytes_for(layout.plane.dtype, layout.plane.slot_stride)};
   const StoreKernels& kernels = store_kernels(target);
-  for_token_blocks(NewTokens(args.row_offsets, view), view.num_heads * job.num_slots * 8, context,
+  for_token_blocks(NewTokens(args.row_offsets, rows), heads.count * job.num_slots * 8, context,
                    [&](std::span<const TokenPlace> places, int) {
                      kernels.store_scales(job, places.data(),
                                           static_cast<std::int64_t>(places.size()));

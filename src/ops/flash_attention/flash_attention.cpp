@@ -37,10 +37,6 @@ bool has_head_scales(const PagedKVCache& cache) {
          scales.shape[5] == 1;
 }
 
-std::int64_t page_at(const TensorView& table, std::int64_t sequence, std::int64_t column) {
-  return table.as<const std::uint32_t>()[table.offset({sequence, column})];
-}
-
 // Where the values are on the host: all sequences with new tokens begin with the same pages.
 void check_shared_pages(const Arguments& check, const FlashAttentionArgs& args) {
   const std::int64_t shared = args.shared_prefix_pages;
@@ -57,6 +53,7 @@ void check_shared_pages(const Arguments& check, const FlashAttentionArgs& args) 
                fmt::format("{} pages of {}", shared, args.cache.page_size()));
   }
   if (shared == 0 || !ops::is_on_host(args.row_offsets)) return;
+  const PageCursor pages = args.cache.pages();
   std::int64_t first = -1;
   for (std::int64_t sequence = 0; sequence < args.cache.batch(); ++sequence) {
     if (ops::num_new_tokens(args.row_offsets, sequence) == 0) continue;
@@ -68,8 +65,8 @@ void check_shared_pages(const Arguments& check, const FlashAttentionArgs& args) 
                  fmt::format("{} pages of {}", shared, args.cache.page_size()));
     }
     for (std::int64_t column = 0; column < shared; ++column) {
-      const std::int64_t page = page_at(args.cache.page_table, sequence, column);
-      const std::int64_t expected = page_at(args.cache.page_table, first, column);
+      const std::uint32_t page = pages.id(sequence, column);
+      const std::uint32_t expected = pages.id(first, column);
       if (page == expected) continue;
       check.fail(
           "shared_prefix_pages",

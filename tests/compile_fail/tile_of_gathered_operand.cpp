@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scales have no tile descriptors.
+// Rows that were chosen by index are no matrix: a tile of them does not exist.
 // expect: no matching function for call to .*make_tile
+#include "quire/gathered_operand.h"
 #include "quire/paged_kv_operand.h"
-#include "quire/paged_scales_operand.h"
 #include "quire/tile_builders.h"
 
-constexpr quire::KvOperandConfig kConfig{.page_size = 64, .granularity = 128};
-
 #if defined(QUIRE_MUST_FAIL)
-using Operand = quire::PagedScalesOperand<kConfig>;
+using Operand = quire::GatheredOperand<quire::PagedKvOperand>;
 #else
-using Operand = quire::PagedKvOperand<kConfig>;
+using Operand = quire::PagedKvOperand;
 #endif
 
 quire::TileDescriptor tile_of(const Operand& operand) {
