@@ -35,7 +35,13 @@ if(QUIRE_CUDA_ENABLED)
     set(CMAKE_CUDA_COMPILER "${QUIRE_NVCC}")
   endif()
   if(NOT PROJECT_IS_TOP_LEVEL OR NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-    set(CMAKE_CUDA_ARCHITECTURES 90a)  # 'a': WGMMA and TMA multicast need the architecture-specific target
+    # 'a': WGMMA and TMA multicast need the architecture-specific target. Its PTX would run on no other GPU: machine code alone.
+    set(CMAKE_CUDA_ARCHITECTURES 90a-real)
+  endif()
+  # Of the kernels for every GPU (src/cuda/CMakeLists.txt).
+  set(QUIRE_CUDA_ANY_ARCHITECTURES ${CMAKE_CUDA_ARCHITECTURES} 80-virtual)
+  if(QUIRE_CUDA_ANY_PTX_ONLY)
+    set(QUIRE_CUDA_ANY_ARCHITECTURES 80-virtual)
   endif()
   if(NOT CMAKE_CUDA_COMPILER_LOADED)
     enable_language(CUDA)

@@ -14,7 +14,7 @@
 namespace quire {
 
 struct Refusal {
-  std::string kernel;  // "hopper/flash_attention"
+  std::string kernel;  // "cuda/sm90/flash_attention"
   std::string reason;  // "tensors are on cpu"
 };
 

@@ -31,7 +31,7 @@ template <typename Args> class Kernel : public AnyKernel {
 template <typename Args> using KernelPtr = std::unique_ptr<const Kernel<Args>>;
 
 template <typename Problem, typename Args> struct Candidate {
-  std::string kernel;  // "hopper/decode/flash_attention"
+  std::string kernel;  // "cuda/sm90/decode/flash_attention"
   std::string takes;   // in words: "any valid problem on cpu"
   // Empty, or why this kernel does not take the problem.
   std::function<std::string(const Problem& problem)> refuse;

@@ -29,7 +29,8 @@
 namespace quire::cuda {
 namespace {
 
-constexpr std::string_view kAnyProblem = "any valid problem on a GPU of compute capability 9.0";
+constexpr std::string_view kAnyProblem =
+    "any valid problem on a GPU of compute capability 8.0 or newer";
 
 template <typename Problem> using Refuse = std::string (*)(const Problem&);
 template <typename Problem, typename Args> using Prepare = KernelPtr<Args> (*)(const Problem&);
@@ -57,7 +58,7 @@ Candidate<Problem, Args> plain(std::string_view kernel, std::string_view takes,
 
 Candidates<CopyPagesProblem, CopyPagesArgs> copy_pages_kernels() {
   return {plain<CopyPagesProblem, CopyPagesArgs>(
-      "hopper/copy_pages", kAnyProblem,
+      "cuda/any/copy_pages", kAnyProblem,
       [](const CopyPagesProblem& problem) { return any::copy_pages::refuse(problem); },
       any::copy_pages::copy_pages)};
 }
@@ -65,44 +66,46 @@ Candidates<CopyPagesProblem, CopyPagesArgs> copy_pages_kernels() {
 Candidates<FlashAttentionProblem, FlashAttentionArgs> flash_attention_kernels() {
   return {
       planned<FlashAttentionProblem, FlashAttentionArgs>(
-          "hopper/cascade/flash_attention",
+          "cuda/sm90/cascade/flash_attention",
           "shared_prefix_pages of two sequences or more, causal or all keys, what "
-          "hopper/decode/flash_attention or hopper/flash_attention take",
+          "cuda/sm90/decode/flash_attention or cuda/sm90/flash_attention take",
           sm90::flash_attention::refuse_cascade, sm90::flash_attention::prepare_cascade),
       planned<FlashAttentionProblem, FlashAttentionArgs>(
-          "hopper/decode/flash_attention",
+          "cuda/sm90/decode/flash_attention",
           "bf16 and f16 over an unscaled cache of the same or of e4m3, with a scale for each KV "
           "head or none, at most 16 new tokens of a sequence, heads up to 128 wide, masks that "
           "show one interval of keys and a tree in it, on a GPU of compute capability 9.0",
           sm90::flash_attention::refuse_decode, sm90::flash_attention::prepare_decode),
       planned<FlashAttentionProblem, FlashAttentionArgs>(
-          "hopper/flash_attention",
+          "cuda/sm90/flash_attention",
           "bf16 and f16 over an unscaled cache of the same or of e4m3, bf16 over any other where "
           "a 16-bit copy of the keys fits into 1 GiB, masks that show one interval of keys, pages "
           "of a multiple of 8, on a GPU of compute capability 9.0",
           sm90::flash_attention::refuse_tiles, sm90::flash_attention::prepare_tiles),
       plain<FlashAttentionProblem, FlashAttentionArgs>(
-          "hopper/general/flash_attention", kAnyProblem, any::flash_attention::refuse_general,
+          "cuda/any/flash_attention", kAnyProblem, any::flash_attention::refuse_general,
           any::flash_attention::flash_attention_general)};
 }
 
 Candidates<FusedQkvProblem, FusedQkvArgs> fused_qkv_matmul_kernels() {
   return {planned<FusedQkvProblem, FusedQkvArgs>(
-              "hopper/fused_qkv_matmul",
-              "bf16, f16, e4m3 or allowed tf32 products of aligned rows on Hopper",
+              "cuda/sm90/fused_qkv_matmul",
+              "bf16, f16, e4m3 or allowed tf32 products of aligned rows on a GPU of "
+              "compute capability 9.0",
               sm90::fused_qkv_matmul::refuse, sm90::fused_qkv_matmul::prepare_tiles),
           planned<FusedQkvProblem, FusedQkvArgs>(
-              "hopper/int4/fused_qkv_matmul",
-              "packed int4, gptq or awq weights, bf16 or f16 x on Hopper",
+              "cuda/sm90/int4/fused_qkv_matmul",
+              "packed int4, gptq or awq weights, bf16 or f16 x on a GPU of "
+              "compute capability 9.0",
               sm90::fused_qkv_matmul::refuse_int4, sm90::fused_qkv_matmul::prepare_int4),
-          planned<FusedQkvProblem, FusedQkvArgs>("hopper/general/fused_qkv_matmul", kAnyProblem,
+          planned<FusedQkvProblem, FusedQkvArgs>("cuda/any/fused_qkv_matmul", kAnyProblem,
                                                  any::fused_qkv_matmul::refuse_general,
                                                  any::fused_qkv_matmul::prepare_general)};
 }
 
 Candidates<MergeStatesProblem, MergeStatesArgs> merge_states_kernels() {
   return {plain<MergeStatesProblem, MergeStatesArgs>(
-      "hopper/merge_states", kAnyProblem,
+      "cuda/any/merge_states", kAnyProblem,
       [](const MergeStatesProblem& problem) { return any::merge_states::refuse(problem); },
       any::merge_states::merge_states)};
 }
@@ -110,17 +113,17 @@ Candidates<MergeStatesProblem, MergeStatesArgs> merge_states_kernels() {
 Candidates<MlaDecodeProblem, MlaDecodeArgs> mla_decode_kernels() {
   return {
       planned<MlaDecodeProblem, MlaDecodeArgs>(
-          "hopper/mla_decode",
+          "cuda/sm90/mla_decode",
           "bf16 q of at most 128 heads, absorbed or with weights of bf16 or e4m3, over bf16 rows "
           "of "
           "512 + 64 columns, pages of a multiple of 16 tokens, masks that show one interval of "
           "keys, on a GPU of compute capability 9.0",
           sm90::mla_decode::refuse_mla_decode_bf16, sm90::mla_decode::prepare_mla_decode),
       planned<MlaDecodeProblem, MlaDecodeArgs>(
-          "hopper/fp8/mla_decode",
-          "as hopper/mla_decode, over rows of e4m3 of 576, 640 or 656 bytes",
+          "cuda/sm90/fp8/mla_decode",
+          "as cuda/sm90/mla_decode, over rows of e4m3 of 576, 640 or 656 bytes",
           sm90::mla_decode::refuse_mla_decode_fp8, sm90::mla_decode::prepare_mla_decode),
-      planned<MlaDecodeProblem, MlaDecodeArgs>("hopper/general/mla_decode", kAnyProblem,
+      planned<MlaDecodeProblem, MlaDecodeArgs>("cuda/any/mla_decode", kAnyProblem,
                                                any::mla_decode::refuse_general,
                                                any::mla_decode::prepare_general)};
 }
@@ -128,51 +131,50 @@ Candidates<MlaDecodeProblem, MlaDecodeArgs> mla_decode_kernels() {
 Candidates<MlaIndexerProblem, MlaIndexerArgs> mla_indexer_kernels() {
   return {
       planned<MlaIndexerProblem, MlaIndexerArgs>(
-          "hopper/mla_indexer",
+          "cuda/sm90/mla_indexer",
           "4, 8, 16, 32 or 64 heads of 64 or 128 columns, pages of a multiple of 16 tokens and a "
           "top_k up to 2048 on a GPU of compute capability 9.0",
           sm90::mla_indexer::refuse_index, sm90::mla_indexer::prepare_index),
-      planned<MlaIndexerProblem, MlaIndexerArgs>("hopper/general/mla_indexer", kAnyProblem,
+      planned<MlaIndexerProblem, MlaIndexerArgs>("cuda/any/mla_indexer", kAnyProblem,
                                                  any::mla_indexer::refuse_general,
                                                  any::mla_indexer::prepare_general)};
 }
 
 Candidates<MlaPrefillProblem, MlaPrefillArgs> mla_prefill_kernels() {
-  return {
-      planned<MlaPrefillProblem, MlaPrefillArgs>(
-          "hopper/mla_prefill",
-          "bf16, f16 on sm_90a; heads of 128 + 64 and 128 columns; weights of q's dtype or e4m3; "
-          "masks that show one interval of keys",
-          sm90::mla_prefill::refuse_branch, sm90::mla_prefill::prepare_branch),
-      planned<MlaPrefillProblem, MlaPrefillArgs>("hopper/general/mla_prefill", kAnyProblem,
-                                                 any::mla_prefill::refuse_general,
-                                                 any::mla_prefill::prepare_general)};
+  return {planned<MlaPrefillProblem, MlaPrefillArgs>(
+              "cuda/sm90/mla_prefill",
+              "bf16, f16 on a GPU of compute capability 9.0; heads of 128 + 64 and 128 columns; "
+              "weights of q's dtype or e4m3; masks that show one interval of keys",
+              sm90::mla_prefill::refuse_branch, sm90::mla_prefill::prepare_branch),
+          planned<MlaPrefillProblem, MlaPrefillArgs>("cuda/any/mla_prefill", kAnyProblem,
+                                                     any::mla_prefill::refuse_general,
+                                                     any::mla_prefill::prepare_general)};
 }
 
 Candidates<MlaPrefillPlanProblem, MlaPrefillPlanArgs> mla_prefill_plan_kernels() {
-  return {plain<MlaPrefillPlanProblem, MlaPrefillPlanArgs>("hopper/mla_prefill_plan", kAnyProblem,
+  return {plain<MlaPrefillPlanProblem, MlaPrefillPlanArgs>("cuda/any/mla_prefill_plan", kAnyProblem,
                                                            any::mla_prefill::refuse_plan,
                                                            any::mla_prefill::mla_prefill_plan)};
 }
 
 Candidates<QuantizeFp8Problem, QuantizeFp8Args> quantize_fp8_kernels() {
   return {plain<QuantizeFp8Problem, QuantizeFp8Args>(
-      "hopper/quantize_fp8", kAnyProblem,
+      "cuda/any/quantize_fp8", kAnyProblem,
       [](const QuantizeFp8Problem& problem) { return any::quantize_fp8::refuse(problem); },
       any::quantize_fp8::quantize_fp8)};
 }
 
 Candidates<QuantizeIndexQueriesProblem, QuantizeIndexQueriesArgs> quantize_index_queries_kernels() {
   return {plain<QuantizeIndexQueriesProblem, QuantizeIndexQueriesArgs>(
-      "hopper/quantize_index_queries",
-      "rows of up to 8192 columns on a GPU of compute capability 9.0",
+      "cuda/any/quantize_index_queries",
+      "rows of up to 8192 columns on a GPU of compute capability 8.0 or newer",
       [](const QuantizeIndexQueriesProblem& problem) { return any::index_rows::refuse(problem); },
       any::index_rows::quantize_index_queries)};
 }
 
 Candidates<RemapSparseIndicesProblem, RemapSparseIndicesArgs> remap_sparse_indices_kernels() {
   return {plain<RemapSparseIndicesProblem, RemapSparseIndicesArgs>(
-      "hopper/remap_sparse_indices", kAnyProblem,
+      "cuda/any/remap_sparse_indices", kAnyProblem,
       [](const RemapSparseIndicesProblem& problem) {
         return any::remap_sparse_indices::refuse(problem);
       },
@@ -181,51 +183,52 @@ Candidates<RemapSparseIndicesProblem, RemapSparseIndicesArgs> remap_sparse_indic
 
 Candidates<RmsNormProblem, RmsNormArgs> rms_norm_kernels() {
   return {plain<RmsNormProblem, RmsNormArgs>(
-      "hopper/rms_norm", kAnyProblem,
+      "cuda/any/rms_norm", kAnyProblem,
       [](const RmsNormProblem& problem) { return any::rms_norm::refuse(problem); },
       any::rms_norm::rms_norm)};
 }
 
 Candidates<RopeProblem, RopeArgs> rope_kernels() {
   return {plain<RopeProblem, RopeArgs>(
-      "hopper/rope", kAnyProblem,
+      "cuda/any/rope", kAnyProblem,
       [](const RopeProblem& problem) { return any::rope::refuse(problem); }, any::rope::rope)};
 }
 
 Candidates<RowOffsetsProblem, RowOffsetsArgs> row_offsets_kernels() {
   return {plain<RowOffsetsProblem, RowOffsetsArgs>(
-      "hopper/row_offsets", kAnyProblem,
+      "cuda/any/row_offsets", kAnyProblem,
       [](const RowOffsetsProblem& problem) { return any::row_offsets::refuse(problem); },
       any::row_offsets::row_offsets)};
 }
 
 Candidates<SparseMlaProblem, SparseMlaArgs> sparse_mla_kernels() {
   return {planned<SparseMlaProblem, SparseMlaArgs>(
-              "hopper/sparse_mla",
+              "cuda/sm90/sparse_mla",
               "bf16 q over rows of 512 + 64 columns in bf16 or "
               "e4m3, on a GPU of compute capability 9.0",
               sm90::sparse_mla::refuse_sparse, sm90::sparse_mla::prepare_sparse),
-          plain<SparseMlaProblem, SparseMlaArgs>("hopper/general/sparse_mla", kAnyProblem,
+          plain<SparseMlaProblem, SparseMlaArgs>("cuda/any/sparse_mla", kAnyProblem,
                                                  any::sparse_mla::refuse_general,
                                                  any::sparse_mla::sparse_mla_general)};
 }
 
 Candidates<StoreProblem, StoreArgs> store_kernels() {
   return {plain<StoreProblem, StoreArgs>(
-      "hopper/store", kAnyProblem,
+      "cuda/any/store", kAnyProblem,
       [](const StoreProblem& problem) { return any::store::refuse(problem); }, any::store::store)};
 }
 
 Candidates<StoreProblem, StoreScalesArgs> store_scales_kernels() {
   return {plain<StoreProblem, StoreScalesArgs>(
-      "hopper/store_scales", kAnyProblem,
+      "cuda/any/store_scales", kAnyProblem,
       [](const StoreProblem& problem) { return any::store::refuse(problem); },
       any::store::store_scales)};
 }
 
 Candidates<StoreIndexKeysProblem, StoreIndexKeysArgs> store_index_keys_kernels() {
   return {plain<StoreIndexKeysProblem, StoreIndexKeysArgs>(
-      "hopper/store_index_keys", "rows of up to 8192 columns on a GPU of compute capability 9.0",
+      "cuda/any/store_index_keys",
+      "rows of up to 8192 columns on a GPU of compute capability 8.0 or newer",
       [](const StoreIndexKeysProblem& problem) { return any::index_rows::refuse(problem); },
       any::index_rows::store_index_keys)};
 }

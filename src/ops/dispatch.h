@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of an op, best first: hopper, then cpu, then the reference. One list per op is what `supports`, `plan`,
+// The kernels of an op, best first: cuda, then cpu, then the reference. One list per op is what `supports`, `plan`,
 // `prepare` and the op itself read, so that none of them can promise what another does not do.
 #pragma once
 

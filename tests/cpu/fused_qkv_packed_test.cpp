@@ -229,7 +229,7 @@ TEST(PackWeight, NamesWhatIsWrong) {
   wrong.format = WeightFormat::fp8;
   EXPECT_EQ(error_of([&] { packed_bytes(wrong); }).op(), "pack_weight");
   Context nobody;
-  nobody.kernel = "hopper";
+  nobody.kernel = "cuda";
   EXPECT_EQ(error_of([&] { packed_bytes(weight.plain, nobody); }).code(), ErrorCode::unsupported);
 }
 

@@ -27,7 +27,7 @@ using test::TestCache;
 class DeviceCheck : public testing::Test {
  protected:
   void SetUp() override {
-    const std::string reason = refuse_hopper({.kind = DeviceKind::cuda, .index = 0});
+    const std::string reason = refuse_unless_sm80({.kind = DeviceKind::cuda, .index = 0});
     if (!reason.empty()) GTEST_SKIP() << reason;
     setenv("QUIRE_CHECK", "1", 1);
     args_.x = twin_.move(x_.view());

@@ -93,7 +93,7 @@ void compare_rows(const KvLayerView& actual, const KvLayerView& expected,
 class FusedQkvGeneral : public testing::TestWithParam<Problem> {
  protected:
   void SetUp() override {
-    const std::string reason = refuse_hopper({.kind = DeviceKind::cuda, .index = 0});
+    const std::string reason = refuse_unless_sm80({.kind = DeviceKind::cuda, .index = 0});
     if (!reason.empty()) GTEST_SKIP() << reason;
   }
 };

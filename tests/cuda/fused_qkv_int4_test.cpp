@@ -30,7 +30,7 @@ std::vector<std::byte> bytes_of(const TensorView& view) {
 class FusedQkvInt4 : public testing::TestWithParam<Problem> {
  protected:
   void SetUp() override {
-    const std::string reason = refuse_hopper({.kind = DeviceKind::cuda, .index = 0});
+    const std::string reason = refuse_unless_sm90({.kind = DeviceKind::cuda, .index = 0});
     if (!reason.empty()) GTEST_SKIP() << reason;
   }
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The indexer at full size on the GPU: 4 096 tokens over 4 096 keys, 64 heads of 128 columns. A hundred
 // runs leave the same bytes, and what they leave is a legitimate selection. QUIRE_KERNEL names the
-// candidates, "hopper" unless told. Skipped where there is no GPU.
+// candidates, "cuda" unless told. Skipped where there is no GPU.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
@@ -30,7 +30,7 @@ std::vector<std::int32_t> copy_back(const TensorView& out) {
 }
 
 TEST(IndexerRepeats, LeaveTheSameBytes) {
-  const std::string reason = cuda::refuse_hopper({.kind = DeviceKind::cuda, .index = 0});
+  const std::string reason = cuda::refuse_unless_sm80({.kind = DeviceKind::cuda, .index = 0});
   if (!reason.empty()) GTEST_SKIP() << reason;
   CacheOptions options = index_options({0}, {kTokens}, 128);
   options.page_size = 64;
@@ -41,7 +41,7 @@ TEST(IndexerRepeats, LeaveTheSameBytes) {
   const MlaIndexerArgs there = twin.move(args);
   Context context;
   const char* kernel = std::getenv("QUIRE_KERNEL");
-  context.kernel = kernel == nullptr ? "hopper" : kernel;
+  context.kernel = kernel == nullptr ? "cuda" : kernel;
   const Plan plan = supports(there, context);
   ASSERT_TRUE(plan.supported());
   const cuda::DeviceBuffer workspace(plan.workspace_bytes);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows of scores that are hard to select from, on the GPU: what it chooses is what the oracle
 // chooses, element for element. The scores are exact in fp32, so that nothing but the selection
-// decides. QUIRE_KERNEL names the candidates, "hopper" unless told. Skipped where there is no GPU.
+// decides. QUIRE_KERNEL names the candidates, "cuda" unless told. Skipped where there is no GPU.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
@@ -101,7 +101,7 @@ bool run_on_gpu(const MlaIndexerArgs& args) {
   const MlaIndexerArgs there = twin.move(args);
   Context context;
   const char* kernel = std::getenv("QUIRE_KERNEL");
-  context.kernel = kernel == nullptr ? "hopper" : kernel;
+  context.kernel = kernel == nullptr ? "cuda" : kernel;
   const Plan plan = supports(there, context);
   if (!plan.supported()) return false;
   const cuda::DeviceBuffer workspace(plan.workspace_bytes);
@@ -116,7 +116,7 @@ bool run_on_gpu(const MlaIndexerArgs& args) {
 class IndexerRows : public testing::TestWithParam<Pattern> {};
 
 TEST_P(IndexerRows, AreSelectedAsTheOracleDoes) {
-  const std::string reason = cuda::refuse_hopper({.kind = DeviceKind::cuda, .index = 0});
+  const std::string reason = cuda::refuse_unless_sm80({.kind = DeviceKind::cuda, .index = 0});
   if (!reason.empty()) GTEST_SKIP() << reason;
   int problems = 0;
   for (const Shape& shape : kShapes) {
@@ -143,7 +143,7 @@ TEST_P(IndexerRows, AreSelectedAsTheOracleDoes) {
 // A batch whose rows are taken by groups of thread blocks: long ones, one that is not scored, a sequence
 // without a new token.
 TEST_P(IndexerRows, OfUnequalSequencesAreSelectedAsTheOracleDoes) {
-  const std::string reason = cuda::refuse_hopper({.kind = DeviceKind::cuda, .index = 0});
+  const std::string reason = cuda::refuse_unless_sm80({.kind = DeviceKind::cuda, .index = 0});
   if (!reason.empty()) GTEST_SKIP() << reason;
   constexpr std::int64_t kSomeColumns = 4000;
   const std::vector<std::uint32_t> cached{33000, 100, 9000, 70, 2047, 20000};
@@ -190,7 +190,7 @@ std::vector<std::int32_t> best_of(std::vector<double> scores, std::int64_t top_k
 
 // So many rows that a thread block has more keys of one than its list holds.
 TEST_P(IndexerRows, LongOnesAreTheBestOfAStableSort) {
-  const std::string reason = cuda::refuse_hopper({.kind = DeviceKind::cuda, .index = 0});
+  const std::string reason = cuda::refuse_unless_sm80({.kind = DeviceKind::cuda, .index = 0});
   if (!reason.empty()) GTEST_SKIP() << reason;
   constexpr Shape kLong{.cached = 13800, .added = 300, .top_k = 2048};
   for (const Heads& heads : {Heads{64, 128}, Heads{8, 64}}) {

@@ -47,7 +47,7 @@ void record_and_replay(const MlaIndexerArgs& args, const Context& context,
 class IndexerShare : public testing::TestWithParam<std::uint32_t> {
  protected:
   void SetUp() override {
-    const std::string reason = cuda::refuse_hopper({.kind = DeviceKind::cuda, .index = 0});
+    const std::string reason = cuda::refuse_unless_sm90({.kind = DeviceKind::cuda, .index = 0});
     if (!reason.empty()) GTEST_SKIP() << reason;
   }
 };
@@ -62,7 +62,7 @@ TEST_P(IndexerShare, ChoosesWhatTheOracleDoesOnAFewSms) {
   EXPECT_EQ(cuda::share_of(stream.get(), 0).num_sms, stream.num_sms());
   ASSERT_LT(stream.num_sms(), cuda::num_sms(0));
 
-  Context context{.stream = stream.get(), .kernel = "hopper/mla_indexer"};
+  Context context{.stream = stream.get(), .kernel = "cuda/sm90/mla_indexer"};
   const cuda::DeviceBuffer workspace(supports(there, context).workspace_bytes);
   context.workspace = workspace.data();
   context.workspace_bytes = workspace.bytes();

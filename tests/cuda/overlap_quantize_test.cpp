@@ -35,7 +35,7 @@ test::FusedQkvSpec fp8_spec(std::int64_t group_size) {
 class OverlapsQuantizing : public testing::TestWithParam<std::int64_t> {};
 
 TEST_P(OverlapsQuantizing, GivesTheBitsOfOneAfterTheOther) {
-  const std::string reason = refuse_hopper({.kind = DeviceKind::cuda, .index = 0});
+  const std::string reason = refuse_unless_sm90({.kind = DeviceKind::cuda, .index = 0});
   if (!reason.empty()) GTEST_SKIP() << reason;
   const LateProjection projection(fp8_spec(GetParam()));
   const DeviceState state(projection.written());

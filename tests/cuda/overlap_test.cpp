@@ -22,11 +22,11 @@ using test::LateTensor;
 
 // Longer than a projection takes to start and read everything it needs.
 constexpr std::chrono::nanoseconds kLate = 300us;
-constexpr auto kGeneral = "hopper/general/fused_qkv_matmul";
+constexpr auto kGeneral = "cuda/any/fused_qkv_matmul";
 
 struct Case {
   test::FusedQkvSpec spec;
-  std::string kernel = "hopper/fused_qkv_matmul";
+  std::string kernel = "cuda/sm90/fused_qkv_matmul";
   bool is_packed = false;
   bool fetches_early = true;  // weights, while the kernel before it runs
 };
@@ -61,7 +61,7 @@ struct Subject {
 class OverlapsPrevious : public testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
-    const std::string reason = refuse_hopper({.kind = DeviceKind::cuda, .index = 0});
+    const std::string reason = refuse_unless_sm90({.kind = DeviceKind::cuda, .index = 0});
     if (!reason.empty()) GTEST_SKIP() << reason;
     made_.emplace(GetParam());
     ASSERT_EQ(made_->projection.plan().kernel, GetParam().kernel);
@@ -200,7 +200,7 @@ Case codes_of_static_scales(const Size& size, const RowFormat& row) {
 Case int4(std::string name, const Size& size) {
   Case test = tiles(std::move(name), size);
   test.fetches_early = size.q_dim > 132 * 64;
-  test.kernel = "hopper/int4/fused_qkv_matmul";
+  test.kernel = "cuda/sm90/int4/fused_qkv_matmul";
   test.spec.format = WeightFormat::int4;
   test.spec.group_size = 128;
   test.is_packed = true;

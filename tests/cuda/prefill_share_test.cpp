@@ -31,7 +31,7 @@ std::vector<std::byte> attend(cudaStream_t stream) {
   const FlashAttentionArgs args = inputs.args();
   DeviceTwin twin;
   const FlashAttentionArgs there = twin.move(args);
-  Context context{.stream = stream, .kernel = "hopper/flash_attention"};
+  Context context{.stream = stream, .kernel = "cuda/sm90/flash_attention"};
   const Plan plan = supports(there, context);
   // No tile is cut among as many thread blocks as there are, so that bits may be compared.
   using Choices = std::vector<std::pair<std::string, std::string>>;
@@ -50,7 +50,7 @@ std::vector<std::byte> attend(cudaStream_t stream) {
 }
 
 TEST(PrefillShare, IsTheSameOnAFewSms) {
-  const std::string reason = cuda::refuse_hopper({.kind = DeviceKind::cuda, .index = 0});
+  const std::string reason = cuda::refuse_unless_sm90({.kind = DeviceKind::cuda, .index = 0});
   if (!reason.empty()) GTEST_SKIP() << reason;
   const GreenStream few(16);
   ASSERT_LT(few.num_sms(), cuda::num_sms(0));

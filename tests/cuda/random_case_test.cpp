@@ -5,7 +5,7 @@
 //
 //   QUIRE_RANDOM_CASES   problems per op, 24 unless told
 //   QUIRE_RANDOM_SEED    another one, other problems
-//   QUIRE_KERNEL         candidates whose name starts so, "hopper" unless told; what they refuse is
+//   QUIRE_KERNEL         candidates whose name starts so, "cuda" unless told; what they refuse is
 //                        counted, not checked
 //   QUIRE_RANDOM_REPEATS runs of each problem that must leave the same bytes, 1 unless told
 #include <gtest/gtest.h>
@@ -61,12 +61,12 @@ void check_cases(const std::string& op, std::int64_t count, const tools::CheckMo
 class RandomCase : public testing::TestWithParam<const char*> {};
 
 TEST_P(RandomCase, AgreesWithTheOracleOnTheGpu) {
-  const std::string reason = cuda::refuse_hopper({.kind = DeviceKind::cuda, .index = 0});
+  const std::string reason = cuda::refuse_unless_sm80({.kind = DeviceKind::cuda, .index = 0});
   if (!reason.empty()) GTEST_SKIP() << reason;
   const std::int64_t count = std::stoll(variable("QUIRE_RANDOM_CASES", "24"));
   tools::CheckMode mode{.device = "cuda",
                         .repeats = std::stoi(variable("QUIRE_RANDOM_REPEATS", "1"))};
-  mode.context.kernel = variable("QUIRE_KERNEL", "hopper");
+  mode.context.kernel = variable("QUIRE_KERNEL", "cuda");
   Tally tally;
   std::vector<std::jthread> threads;
   for (unsigned i = 0; i < std::clamp(std::thread::hardware_concurrency(), 1u, 16u); ++i) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The attention ops, recorded: replayed with other lengths they do what a fresh call would do, bit
-// for bit, and a hundred runs leave the same bits. QUIRE_KERNEL names the candidates, "hopper"
+// for bit, and a hundred runs leave the same bits. QUIRE_KERNEL names the candidates, "cuda"
 // unless told. Skipped where there is no GPU.
 #include <gtest/gtest.h>
 
@@ -60,7 +60,7 @@ struct Recorded {
 Context asked_for() {
   const char* kernel = std::getenv("QUIRE_KERNEL");
   Context context;
-  context.kernel = kernel == nullptr ? "hopper" : kernel;
+  context.kernel = kernel == nullptr ? "cuda" : kernel;
   return context;
 }
 
@@ -151,7 +151,7 @@ class RecordedAttention
     : public testing::TestWithParam<std::pair<const char*, Recorded (Problem::*)()>> {
  protected:
   void SetUp() override {
-    const std::string reason = cuda::refuse_hopper({.kind = DeviceKind::cuda, .index = 0});
+    const std::string reason = cuda::refuse_unless_sm80({.kind = DeviceKind::cuda, .index = 0});
     if (!reason.empty()) GTEST_SKIP() << reason;
   }
 };

@@ -115,7 +115,7 @@ void set_lengths(const Recorded& op, const TensorView& pages, const Lengths& len
 }
 
 std::string why_no_gpu() {
-  return refuse_hopper({.kind = DeviceKind::cuda, .index = 0});
+  return refuse_unless_sm90({.kind = DeviceKind::cuda, .index = 0});
 }
 
 class RecordedOps : public testing::TestWithParam<std::pair<std::string, Recorded (Problem::*)()>> {
@@ -165,7 +165,7 @@ INSTANTIATE_TEST_SUITE_P(Ops, RecordedOps,
 TEST(RecordedProjection, IsOneOfTiles) {
   if (!why_no_gpu().empty()) GTEST_SKIP() << why_no_gpu();
   const Problem problem;
-  EXPECT_EQ(problem.plan_of_projection().kernel, "hopper/fused_qkv_matmul");
+  EXPECT_EQ(problem.plan_of_projection().kernel, "cuda/sm90/fused_qkv_matmul");
 }
 
 }  // namespace

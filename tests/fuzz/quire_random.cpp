@@ -135,7 +135,7 @@ void fill_in(Options& options) {
   if (options.ops == std::vector<std::string>{"all"}) options.ops = tools::known_ops();
   const bool is_cuda = options.device == "cuda";
   if (options.targets == std::vector<std::string>{"all"}) {
-    options.targets = is_cuda ? std::vector<std::string>{"hopper"} : targets_of_this_machine();
+    options.targets = is_cuda ? std::vector<std::string>{"cuda"} : targets_of_this_machine();
   }
   options.tiles = options.tiles || is_cuda;
   if (options.threads <= 0) {

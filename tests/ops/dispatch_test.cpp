@@ -27,13 +27,13 @@ struct SumArgs {
 
 std::atomic<int> num_made{0};  // kernels
 
-class HopperSum final : public Kernel<SumArgs> {
+class CudaSum final : public Kernel<SumArgs> {
  public:
-  explicit HopperSum(const SumProblem& problem) : width_(problem.width) { ++num_made; }
+  explicit CudaSum(const SumProblem& problem) : width_(problem.width) { ++num_made; }
   std::int64_t workspace_bytes() const override { return width_ - 128; }
   Choices choices() const override { return {{"width", std::to_string(width_)}}; }
   void run(const SumArgs& args, const Context& context) const override {
-    *args.ran += context.workspace == nullptr ? "hopper" : "hopper with scratch";
+    *args.ran += context.workspace == nullptr ? "cuda" : "cuda with scratch";
   }
 
  private:
@@ -45,13 +45,13 @@ using SumDispatch = Dispatch<SumProblem, SumArgs>;
 SumDispatch make_dispatch() {
   return SumDispatch(
       "sum",
-      {.cuda = {{.kernel = "hopper/sum",
+      {.cuda = {{.kernel = "cuda/sum",
                  .takes = "widths of 128",
                  .refuse = [](const SumProblem& p) -> std::string {
                    return p.width % 128 == 0 ? "" : "width";
                  },
                  .prepare =
-                     [](const SumProblem& p) { return std::make_unique<const HopperSum>(p); }}},
+                     [](const SumProblem& p) { return std::make_unique<const CudaSum>(p); }}},
        .refuse_on_cpu = [](const SumProblem& p, cpu::Target) -> std::string {
          return p.width % 2 == 0 ? "" : "odd width";
        },
@@ -86,7 +86,7 @@ class DispatchTest : public testing::Test {
 };
 
 TEST_F(DispatchTest, TheFirstThatTakesTheProblemRuns) {
-  EXPECT_EQ(run(128), "hopper");
+  EXPECT_EQ(run(128), "cuda");
   EXPECT_EQ(run(64), best_target());
   EXPECT_EQ(run(63), "reference");
 }
@@ -101,7 +101,7 @@ TEST_F(DispatchTest, RefusalsOfTheBetterOnesAreKeptInOrder) {
   const Plan plan = prepare(63).plan();
   EXPECT_EQ(plan.kernel, "reference/sum");
   ASSERT_EQ(plan.refusals.size(), 7u);
-  EXPECT_EQ(plan.refusals.front().kernel, "hopper/sum");
+  EXPECT_EQ(plan.refusals.front().kernel, "cuda/sum");
   EXPECT_EQ(plan.refusals.front().reason, "width");
   EXPECT_EQ(plan.refusals.back().kernel, "cpu/portable/sum");
   EXPECT_EQ(plan.refusals.back().reason, "odd width");
@@ -131,7 +131,7 @@ TEST_F(DispatchTest, AnUnknownKernelIsUnsupported) {
 TEST_F(DispatchTest, ThePlanSaysWhatTheKernelChoseAndNeeds) {
   const Plan plan = prepare(256).plan();
   EXPECT_EQ(plan.workspace_bytes, 128);
-  EXPECT_EQ(plan.describe(), "sum: hopper/sum, width=256, workspace 128 B");
+  EXPECT_EQ(plan.describe(), "sum: cuda/sum, width=256, workspace 128 B");
   EXPECT_EQ(prepare(64).plan().workspace_bytes, 0);
 }
 
@@ -146,7 +146,7 @@ TEST_F(DispatchTest, AKernelThatNeedsScratchDoesNotRunWithoutIt) {
   EXPECT_THROW(run_with(scratch + 1, 128), Error) << "not aligned";
   EXPECT_EQ(ran, "");
   run_with(scratch, 128);
-  EXPECT_EQ(ran, "hopper with scratch");
+  EXPECT_EQ(ran, "cuda with scratch");
 }
 
 struct Allocations {
@@ -168,15 +168,15 @@ TEST_F(DispatchTest, AnAllocatorIsAskedOnceAndOnlyForScratchThatIsNeeded) {
   EXPECT_TRUE(allocations.asked.empty());
   dispatch_.run(prepare(256), SumArgs{&ran}, context);
   EXPECT_EQ(allocations.asked, std::vector<std::int64_t>{128});
-  EXPECT_EQ(ran, "hopperhopper with scratch");
+  EXPECT_EQ(ran, "cudacuda with scratch");
 }
 
 TEST_F(DispatchTest, AProblemIsPlannedOnce) {
   const int before = num_made;
-  for (int i = 0; i < 5; ++i) EXPECT_EQ(run(128), "hopper");
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(run(128), "cuda");
   EXPECT_EQ(num_made, before + 1);
   EXPECT_EQ(run(128, "cpu"), best_target()) << "another context.kernel is another plan";
-  EXPECT_EQ(run(128), "hopper");
+  EXPECT_EQ(run(128), "cuda");
   EXPECT_EQ(num_made, before + 1);
 }
 
@@ -233,12 +233,12 @@ TEST_F(DispatchTest, APreparedProblemRunsWhatFitsAndNothingElse) {
   };
   run_other([](SumProblem&) {});
   run_other([](SumProblem& p) { p.ragged.max_keys = 99; });  // shorter
-  EXPECT_EQ(ran, "hopperhopper");
+  EXPECT_EQ(ran, "cudacuda");
   EXPECT_THROW(run_other([](SumProblem& p) { p.ragged.max_keys = 101; }), Error);
   EXPECT_THROW(run_other([](SumProblem& p) { p.ragged.max_keys = -1; }), Error);
   EXPECT_THROW(run_other([](SumProblem& p) { p.ragged.tokens = 3; }), Error);
   EXPECT_THROW(run_other([](SumProblem& p) { p.width = 256; }), Error);
-  EXPECT_EQ(ran, "hopperhopper");
+  EXPECT_EQ(ran, "cudacuda");
 }
 
 }  // namespace

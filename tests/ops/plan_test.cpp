@@ -136,10 +136,10 @@ TEST(PlanDescribeTest, IsOneStableLine) {
   plan.kernel = "cpu/avx2";
   plan.workspace_bytes = 4096;
   plan.choices = {{"tile_q", "128"}, {"splits", "4"}};
-  plan.refusals = {{.kernel = "hopper/flash_attention", .reason = "tensors are on cpu"}};
+  plan.refusals = {{.kernel = "cuda/sm90/flash_attention", .reason = "tensors are on cpu"}};
   EXPECT_EQ(plan.describe(),
             "flash_attention: cpu/avx2, tile_q=128, splits=4, workspace 4096 B; "
-            "hopper/flash_attention refuses: tensors are on cpu");
+            "cuda/sm90/flash_attention refuses: tensors are on cpu");
 }
 
 TEST(ProblemTest, HoldsTheFactsOfTheArguments) {

@@ -10,7 +10,7 @@ DeviceRow sample() {
   DeviceRow row;
   row.label = {.op = "qkv.bf16", .shape = "llama8b T=1"};
   row.case_name = "fused_qkv_matmul/x";
-  row.kernel = "hopper/fused_qkv_matmul";
+  row.kernel = "cuda/sm90/fused_qkv_matmul";
   row.flops = 5e7;
   row.bytes = 4e7;
   row.own = {.dirty = {.median = 20.0, .lowest = 19.0, .runs = 15},

@@ -16,7 +16,7 @@ struct SupportRow {
   std::string op;
   std::string problem;                // name of the case
   std::string kernel;                 // empty: none
-  std::vector<std::string> refusals;  // "hopper/flash_attention: tensors are on cpu"
+  std::vector<std::string> refusals;  // "cuda/sm90/flash_attention: tensors are on cpu"
 };
 
 // device: where the tensors are, "cpu" or "cuda".

@@ -37,67 +37,67 @@ Candidates<Problem, Args> absent(std::initializer_list<const char*> kernels) {
 }  // namespace
 
 Candidates<CopyPagesProblem, CopyPagesArgs> copy_pages_kernels() {
-  return absent<CopyPagesProblem, CopyPagesArgs>({"hopper/copy_pages"});
+  return absent<CopyPagesProblem, CopyPagesArgs>({"cuda/any/copy_pages"});
 }
 Candidates<FlashAttentionProblem, FlashAttentionArgs> flash_attention_kernels() {
   return absent<FlashAttentionProblem, FlashAttentionArgs>(
-      {"hopper/cascade/flash_attention", "hopper/decode/flash_attention", "hopper/flash_attention",
-       "hopper/general/flash_attention"});
+      {"cuda/sm90/cascade/flash_attention", "cuda/sm90/decode/flash_attention",
+       "cuda/sm90/flash_attention", "cuda/any/flash_attention"});
 }
 Candidates<FusedQkvProblem, FusedQkvArgs> fused_qkv_matmul_kernels() {
-  return absent<FusedQkvProblem, FusedQkvArgs>({"hopper/fused_qkv_matmul",
-                                                "hopper/int4/fused_qkv_matmul",
-                                                "hopper/general/fused_qkv_matmul"});
+  return absent<FusedQkvProblem, FusedQkvArgs>({"cuda/sm90/fused_qkv_matmul",
+                                                "cuda/sm90/int4/fused_qkv_matmul",
+                                                "cuda/any/fused_qkv_matmul"});
 }
 Candidates<MergeStatesProblem, MergeStatesArgs> merge_states_kernels() {
-  return absent<MergeStatesProblem, MergeStatesArgs>({"hopper/merge_states"});
+  return absent<MergeStatesProblem, MergeStatesArgs>({"cuda/any/merge_states"});
 }
 Candidates<MlaDecodeProblem, MlaDecodeArgs> mla_decode_kernels() {
   return absent<MlaDecodeProblem, MlaDecodeArgs>(
-      {"hopper/mla_decode", "hopper/fp8/mla_decode", "hopper/general/mla_decode"});
+      {"cuda/sm90/mla_decode", "cuda/sm90/fp8/mla_decode", "cuda/any/mla_decode"});
 }
 Candidates<MlaIndexerProblem, MlaIndexerArgs> mla_indexer_kernels() {
   return absent<MlaIndexerProblem, MlaIndexerArgs>(
-      {"hopper/mla_indexer", "hopper/general/mla_indexer"});
+      {"cuda/sm90/mla_indexer", "cuda/any/mla_indexer"});
 }
 Candidates<MlaPrefillProblem, MlaPrefillArgs> mla_prefill_kernels() {
   return absent<MlaPrefillProblem, MlaPrefillArgs>(
-      {"hopper/mla_prefill", "hopper/general/mla_prefill"});
+      {"cuda/sm90/mla_prefill", "cuda/any/mla_prefill"});
 }
 Candidates<MlaPrefillPlanProblem, MlaPrefillPlanArgs> mla_prefill_plan_kernels() {
-  return absent<MlaPrefillPlanProblem, MlaPrefillPlanArgs>({"hopper/mla_prefill_plan"});
+  return absent<MlaPrefillPlanProblem, MlaPrefillPlanArgs>({"cuda/any/mla_prefill_plan"});
 }
 Candidates<QuantizeFp8Problem, QuantizeFp8Args> quantize_fp8_kernels() {
-  return absent<QuantizeFp8Problem, QuantizeFp8Args>({"hopper/quantize_fp8"});
+  return absent<QuantizeFp8Problem, QuantizeFp8Args>({"cuda/any/quantize_fp8"});
 }
 Candidates<QuantizeIndexQueriesProblem, QuantizeIndexQueriesArgs> quantize_index_queries_kernels() {
   return absent<QuantizeIndexQueriesProblem, QuantizeIndexQueriesArgs>(
-      {"hopper/quantize_index_queries"});
+      {"cuda/any/quantize_index_queries"});
 }
 Candidates<RemapSparseIndicesProblem, RemapSparseIndicesArgs> remap_sparse_indices_kernels() {
-  return absent<RemapSparseIndicesProblem, RemapSparseIndicesArgs>({"hopper/remap_sparse_indices"});
+  return absent<RemapSparseIndicesProblem, RemapSparseIndicesArgs>(
+      {"cuda/any/remap_sparse_indices"});
 }
 Candidates<RmsNormProblem, RmsNormArgs> rms_norm_kernels() {
-  return absent<RmsNormProblem, RmsNormArgs>({"hopper/rms_norm"});
+  return absent<RmsNormProblem, RmsNormArgs>({"cuda/any/rms_norm"});
 }
 Candidates<RopeProblem, RopeArgs> rope_kernels() {
-  return absent<RopeProblem, RopeArgs>({"hopper/rope"});
+  return absent<RopeProblem, RopeArgs>({"cuda/any/rope"});
 }
 Candidates<RowOffsetsProblem, RowOffsetsArgs> row_offsets_kernels() {
-  return absent<RowOffsetsProblem, RowOffsetsArgs>({"hopper/row_offsets"});
+  return absent<RowOffsetsProblem, RowOffsetsArgs>({"cuda/any/row_offsets"});
 }
 Candidates<SparseMlaProblem, SparseMlaArgs> sparse_mla_kernels() {
-  return absent<SparseMlaProblem, SparseMlaArgs>(
-      {"hopper/sparse_mla", "hopper/general/sparse_mla"});
+  return absent<SparseMlaProblem, SparseMlaArgs>({"cuda/sm90/sparse_mla", "cuda/any/sparse_mla"});
 }
 Candidates<StoreProblem, StoreArgs> store_kernels() {
-  return absent<StoreProblem, StoreArgs>({"hopper/store"});
+  return absent<StoreProblem, StoreArgs>({"cuda/any/store"});
 }
 Candidates<StoreProblem, StoreScalesArgs> store_scales_kernels() {
-  return absent<StoreProblem, StoreScalesArgs>({"hopper/store_scales"});
+  return absent<StoreProblem, StoreScalesArgs>({"cuda/any/store_scales"});
 }
 Candidates<StoreIndexKeysProblem, StoreIndexKeysArgs> store_index_keys_kernels() {
-  return absent<StoreIndexKeysProblem, StoreIndexKeysArgs>({"hopper/store_index_keys"});
+  return absent<StoreIndexKeysProblem, StoreIndexKeysArgs>({"cuda/any/store_index_keys"});
 }
 
 bool is_capturing(void*) {

@@ -51,7 +51,7 @@ cpu::Target target_for(const Context& context) {
 }
 
 void check_hopper(const Weight& weight, const Context& context) {
-  constexpr std::string_view kKernel = "hopper/int4/fused_qkv_matmul";
+  constexpr std::string_view kKernel = "cuda/sm90/int4/fused_qkv_matmul";
   std::string reason = refuse_kernel(kKernel, context);
   if (reason.empty()) reason = cuda::sm90::fused_qkv_matmul::refuse_packing(weight);
   if (!reason.empty()) refuse(fmt::format("{} refuses: {}", kKernel, reason));

@@ -30,7 +30,7 @@ struct TargetVerdict {
   tools::Verdict verdict;
 };
 
-// A target is the beginning of a kernel's name: "cpu/neon", "hopper", "" for the best one.
+// A target is the beginning of a kernel's name: "cpu/neon", "cuda", "" for the best one.
 std::vector<TargetVerdict> check_random(const RandomProblem& problem,
                                         const std::vector<std::string>& targets,
                                         const std::string& device = "cpu");

@@ -134,7 +134,7 @@ void copy(const TensorView& pages, const TensorView& pairs, std::int64_t num_pag
 }  // namespace
 
 std::string refuse(const CopyPagesProblem& problem) {
-  return refuse_hopper(problem.device);
+  return refuse_unless_sm80(problem.device);
 }
 
 void copy_pages(const CopyPagesArgs& args, const Context& context) {

@@ -34,7 +34,7 @@ PagedAttentionParams params_of(const FlashAttentionArgs& args) {
 }  // namespace
 
 std::string refuse_general(const FlashAttentionProblem& problem) {
-  const std::string elsewhere = refuse_hopper(problem.device);
+  const std::string elsewhere = refuse_unless_sm80(problem.device);
   return elsewhere.empty() ? refuse_mask(problem.mask) : elsewhere;
 }
 

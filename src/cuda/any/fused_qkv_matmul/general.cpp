@@ -66,7 +66,7 @@ std::string refuse_general(const FusedQkvProblem& problem) {
   if (packing != WeightPacking::none && packing != WeightPacking::fragments_64) {
     return "the weight is packed as " + std::string(name(problem.weight_packing));
   }
-  return refuse_hopper(problem.device);
+  return refuse_unless_sm80(problem.device);
 }
 
 namespace {

@@ -5,6 +5,8 @@
 #include "cuda/any/index_rows/params.h"
 #include "cuda/common/runtime/device_facts.h"
 #include "cuda/common/runtime/device_scope.h"
+#include "cuda/common/runtime/launch.h"
+#include "cuda/sm90/index_rows/launch.h"
 
 namespace quire::cuda::any::index_rows {
 namespace {
@@ -12,6 +14,7 @@ namespace {
 constexpr std::int64_t kVectorBytes = 16;
 constexpr std::int64_t kCodeBytes = 8;  // eight codes
 constexpr std::int64_t kMostColumns = 8192;
+static_assert(kMostColumns * sizeof(float) <= kSharedBytesOfEveryGpu);
 
 bool is_multiple(std::int64_t value, std::int64_t of) {
   return value % of == 0;
@@ -22,7 +25,7 @@ bool is_aligned(const void* address, std::int64_t to) {
 }
 
 template <typename Problem> std::string refuse_rows(const Problem& problem) {
-  std::string reason = refuse_hopper(problem.device);
+  std::string reason = refuse_unless_sm80(problem.device);
   if (reason.empty() && problem.head_dim > kMostColumns) {
     reason = "head_dim is " + std::to_string(problem.head_dim) + ", more than " +
              std::to_string(kMostColumns);
@@ -90,15 +93,8 @@ bool stands_in(const KeyTarget& target, std::int64_t vector_bytes) {
          is_multiple(view.token_stride_bytes, vector_bytes);
 }
 
-template <typename Target>
-void run(const IndexRowParams& params, const Target& target, Device device,
-         const Context& context) {
-  if (params.tokens == 0 || params.batch == 0) return;
-  const auto stream = static_cast<cudaStream_t>(context.stream);
-  if (takes_vectors(params) && takes_vectors(target)) {
-    return launch_vectors(params, target, {.stream = stream, .num_sms = num_sms(device.index)});
-  }
-  launch_general(params, target, stream);
+IndexRowLaunch launch_on(Device device, const Context& context) {
+  return {.stream = static_cast<cudaStream_t>(context.stream), .num_sms = num_sms(device.index)};
 }
 
 }  // namespace
@@ -122,6 +118,10 @@ bool takes_vectors(const QueryTarget& target) {
          is_multiple(target.out_head_bytes, kCodeBytes);
 }
 
+bool takes_stages(const IndexRowParams& params, const KeyTarget& target, ComputeCapability found) {
+  return runs_sm90(found) && takes_vectors(params) && takes_vectors(target);
+}
+
 std::string refuse(const StoreIndexKeysProblem& problem) {
   return refuse_rows(problem);
 }
@@ -139,12 +139,16 @@ void store_index_keys(const StoreIndexKeysArgs& args, const Context& context) {
   const KvLayerView view = args.cache.key(args.layer);
   const RowPart& part = view.row_format.parts[0];
   const bool in_row = part.scale_source == ScaleSource::in_row;
-  run(params,
-      KeyTarget{.view = view,
-                .codes_offset = part.offset_bytes,
-                .scale_offset = in_row ? part.scale_offset_bytes : -1,
-                .page_size = Divisor(static_cast<unsigned>(view.page_size))},
-      args.x.device, context);
+  const KeyTarget target{.view = view,
+                         .codes_offset = part.offset_bytes,
+                         .scale_offset = in_row ? part.scale_offset_bytes : -1,
+                         .page_size = Divisor(static_cast<unsigned>(view.page_size))};
+  if (params.tokens == 0 || params.batch == 0) return;
+  const IndexRowLaunch launched = launch_on(args.x.device, context);
+  if (takes_stages(params, target, compute_capability(args.x.device.index))) {
+    return sm90::index_rows::launch_keys(params, target, launched);
+  }
+  launch_general(params, target, launched.stream);
 }
 
 void quantize_index_queries(const QuantizeIndexQueriesArgs& args, const Context& context) {
@@ -166,7 +170,13 @@ void quantize_index_queries(const QuantizeIndexQueriesArgs& args, const Context&
     target.weights_token_stride = args.weights->strides[0];
     target.weights_head_stride = args.weights->strides[1];
   }
-  run(params_of(args, args.q), target, args.q.device, context);
+  const IndexRowParams params = params_of(args, args.q);
+  if (params.tokens == 0 || params.batch == 0) return;
+  const IndexRowLaunch launched = launch_on(args.q.device, context);
+  if (takes_vectors(params) && takes_vectors(target)) {
+    return launch_vectors(params, target, launched);
+  }
+  launch_general(params, target, launched.stream);
 }
 
 }  // namespace quire::cuda::any::index_rows

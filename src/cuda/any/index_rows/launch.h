@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// store_index_keys and quantize_index_queries on Hopper: one pass over the rows. Starts kernels on
+// store_index_keys and quantize_index_queries on every GPU: one pass over the rows. Starts kernels on
 // the context's stream, allocates nothing and never waits.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace quire::cuda::any::index_rows {
 
-// Empty: a problem on a GPU of compute capability 9.0 whose rows fit into shared memory.
+// Empty: a problem on a GPU of compute capability 8.0 or newer whose rows fit into shared memory.
 std::string refuse(const StoreIndexKeysProblem& problem);
 std::string refuse(const QuantizeIndexQueriesProblem& problem);
 void store_index_keys(const StoreIndexKeysArgs& args, const Context& context);

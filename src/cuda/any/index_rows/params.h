@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "cuda/common/rows/divisor.h"
+#include "cuda/common/runtime/device_facts.h"
 #include "quire/kv_layer_view.h"
 #include "quire/ops/quantize_fp8.h"
 
@@ -74,14 +75,14 @@ bool takes_vectors(const KeyTarget& target);
 bool takes_vectors(const QueryTarget& target);
 // Rows whose codes stand in aligned vectors of sixteen.
 bool takes_runs(const KeyTarget& target);
+// Keys in such vectors that TMA can bring: the kernel of sm90/index_rows takes them, launch_general() all others.
+bool takes_stages(const IndexRowParams& params, const KeyTarget& target, ComputeCapability found);
 
 struct IndexRowLaunch {
   cudaStream_t stream;
   int num_sms;
 };
 
-void launch_vectors(const IndexRowParams& params, const KeyTarget& target,
-                    const IndexRowLaunch& launched);
 void launch_vectors(const IndexRowParams& params, const QueryTarget& target,
                     const IndexRowLaunch& launched);
 void launch_general(const IndexRowParams& params, const KeyTarget& target, cudaStream_t stream);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// merge_states on Hopper: partial attentions joined. Starts kernels on the context's stream, allocates nothing
+// merge_states on every GPU: partial attentions joined. Starts kernels on the context's stream, allocates nothing
 // and never waits.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace quire::cuda::any::merge_states {
 
-// Empty: any valid problem on a GPU of compute capability 9.0.
+// Empty: any valid problem on a GPU of compute capability 8.0 or newer.
 std::string refuse(const MergeStatesProblem& problem);
 void merge_states(const MergeStatesArgs& args, const Context& context);
 

@@ -196,7 +196,7 @@ LaunchShape shape_for(std::int64_t threads) {
 }  // namespace
 
 std::string refuse(const MergeStatesProblem& problem) {
-  return refuse_hopper(problem.device);
+  return refuse_unless_sm80(problem.device);
 }
 
 void merge_states(const MergeStatesArgs& args, const Context& context) {

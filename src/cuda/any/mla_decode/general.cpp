@@ -185,7 +185,7 @@ class Decode {
 }  // namespace
 
 std::string refuse_general(const MlaDecodeProblem& problem) {
-  const std::string elsewhere = refuse_hopper(problem.device);
+  const std::string elsewhere = refuse_unless_sm80(problem.device);
   return elsewhere.empty() ? refuse_mask(problem.mask) : elsewhere;
 }
 

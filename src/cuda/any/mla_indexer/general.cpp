@@ -33,7 +33,7 @@ Work divide(std::int64_t tokens, std::int64_t max_pages, std::int64_t page_size)
 }  // namespace
 
 std::string refuse_general(const MlaIndexerProblem& problem) {
-  return refuse_hopper(problem.device);
+  return refuse_unless_sm80(problem.device);
 }
 
 namespace {

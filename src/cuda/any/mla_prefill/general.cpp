@@ -162,7 +162,7 @@ class Prefill {
 }  // namespace
 
 std::string refuse_general(const MlaPrefillProblem& problem) {
-  const std::string elsewhere = refuse_hopper(problem.device);
+  const std::string elsewhere = refuse_unless_sm80(problem.device);
   return elsewhere.empty() ? refuse_mask(problem.mask) : elsewhere;
 }
 
@@ -273,7 +273,7 @@ ChunkTable chunk_table(const MlaPrefillChunks& chunks) {
 }
 
 std::string refuse_plan(const MlaPrefillPlanProblem& problem) {
-  return refuse_hopper(problem.device);
+  return refuse_unless_sm80(problem.device);
 }
 
 void mla_prefill_plan(const MlaPrefillPlanArgs& args, const Context& context) {

@@ -17,7 +17,7 @@
 
 namespace quire::cuda::any::mla_prefill {
 
-// Empty: any valid problem on a GPU of compute capability 9.0.
+// Empty: any valid problem on a GPU of compute capability 8.0 or newer.
 std::string refuse_plan(const MlaPrefillPlanProblem& problem);
 void mla_prefill_plan(const MlaPrefillPlanArgs& args, const Context& context);
 

@@ -3,6 +3,7 @@
 #include "cuda/any/quantize_fp8/scale.cuh"
 #include "cuda/common/rows/number.cuh"
 #include "cuda/common/runtime/launch.h"
+#include "cuda/common/thread/dependent_launch.cuh"
 #include "cuda/common/thread/warp_reduce.cuh"
 
 namespace quire::cuda::any::quantize_fp8 {
@@ -13,7 +14,7 @@ constexpr int kWarp = 32;
 
 __global__ void __launch_bounds__(kThreads)
     quantize_general(const __grid_constant__ QuantizeParams params, std::int64_t groups) {
-  cudaTriggerProgrammaticLaunchCompletion();  // a projection that follows may fetch its weights
+  let_next_kernel_start();  // a projection that follows may fetch its weights
   const std::int64_t index = (std::int64_t{blockIdx.x} * kThreads + threadIdx.x) / kWarp;
   if (index >= params.rows * groups) return;
   const int lane = threadIdx.x % kWarp;

@@ -6,6 +6,7 @@
 #include "cuda/common/rows/divisor.h"
 #include "cuda/common/rows/granule_coder.cuh"
 #include "cuda/common/runtime/launch.h"
+#include "cuda/common/thread/dependent_launch.cuh"
 
 namespace quire::cuda::any::quantize_fp8 {
 
@@ -31,7 +32,7 @@ template <typename Config>
 __global__ void __launch_bounds__(kThreads)
     quantize_lane_groups(const __grid_constant__ QuantizeParams params, Divisor row_vectors,
                          unsigned num_vectors, unsigned group_vectors) {
-  cudaTriggerProgrammaticLaunchCompletion();  // a projection that follows may fetch its weights
+  let_next_kernel_start();  // a projection that follows may fetch its weights
   using X = Eight<Config::kX>;
   using Amax = Largest<Config::kX>;
   const unsigned first = blockIdx.x * kVectors * kThreads + threadIdx.x;
@@ -72,7 +73,7 @@ __global__ void __launch_bounds__(kThreads)
 template <typename Config, int kSlots>
 __global__ void __launch_bounds__(kThreads)
     quantize_whole_rows(const __grid_constant__ QuantizeParams params) {
-  cudaTriggerProgrammaticLaunchCompletion();  // a projection that follows may fetch its weights
+  let_next_kernel_start();  // a projection that follows may fetch its weights
   using X = Eight<Config::kX>;
   using Amax = Largest<Config::kX>;
   __shared__ float warp_amax[kThreads / kWarp];

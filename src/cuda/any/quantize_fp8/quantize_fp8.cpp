@@ -49,7 +49,7 @@ bool takes_whole_rows(const QuantizeParams& params) {
 }
 
 std::string refuse(const QuantizeFp8Problem& problem) {
-  return refuse_hopper(problem.device);
+  return refuse_unless_sm80(problem.device);
 }
 
 void quantize_fp8(const QuantizeFp8Args& args, const Context& context) {

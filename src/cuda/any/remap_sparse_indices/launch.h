@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// remap_sparse_indices on Hopper: positions to physical rows. Starts kernels on the context's stream, allocates nothing
+// remap_sparse_indices on every GPU: positions to physical rows. Starts kernels on the context's stream, allocates nothing
 // and never waits.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace quire::cuda::any::remap_sparse_indices {
 
-// Empty: any valid problem on a GPU of compute capability 9.0.
+// Empty: any valid problem on a GPU of compute capability 8.0 or newer.
 std::string refuse(const RemapSparseIndicesProblem& problem);
 void remap_sparse_indices(const RemapSparseIndicesArgs& args, const Context& context);
 

@@ -89,7 +89,7 @@ bool has_vectors(const TensorView& tensor) {
 }  // namespace
 
 std::string refuse(const RemapSparseIndicesProblem& problem) {
-  return refuse_hopper(problem.device);
+  return refuse_unless_sm80(problem.device);
 }
 
 void remap_sparse_indices(const RemapSparseIndicesArgs& args, const Context& context) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// rms_norm on Hopper: the new rows of K or V normalised in place. Starts kernels on the context's stream, allocates nothing
+// rms_norm on every GPU: the new rows of K or V normalised in place. Starts kernels on the context's stream, allocates nothing
 // and never waits.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace quire::cuda::any::rms_norm {
 
-// Empty: any valid problem on a GPU of compute capability 9.0.
+// Empty: any valid problem on a GPU of compute capability 8.0 or newer.
 std::string refuse(const RmsNormProblem& problem);
 void rms_norm(const RmsNormArgs& args, const Context& context);
 

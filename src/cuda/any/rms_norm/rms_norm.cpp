@@ -41,7 +41,7 @@ std::optional<SpanLayout> span_layout(const RmsNormParams& params) {
 }
 
 std::string refuse(const RmsNormProblem& problem) {
-  return refuse_hopper(problem.device);
+  return refuse_unless_sm80(problem.device);
 }
 
 void rms_norm(const RmsNormArgs& args, const Context& context) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// rope on Hopper: q into `out`, the cached keys in place. Starts kernels on the context's stream, allocates nothing
+// rope on every GPU: q into `out`, the cached keys in place. Starts kernels on the context's stream, allocates nothing
 // and never waits.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace quire::cuda::any::rope {
 
-// Empty: any valid problem on a GPU of compute capability 9.0.
+// Empty: any valid problem on a GPU of compute capability 8.0 or newer.
 std::string refuse(const RopeProblem& problem);
 void rope(const RopeArgs& args, const Context& context);
 

@@ -171,7 +171,7 @@ bool takes_normed_tokens(const RopeParams& params) {
 }
 
 std::string refuse(const RopeProblem& problem) {
-  return refuse_hopper(problem.device);
+  return refuse_unless_sm80(problem.device);
 }
 
 void rope(const RopeArgs& args, const Context& context) {

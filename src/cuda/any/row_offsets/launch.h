@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// row_offsets on Hopper: prefix sums of the keys. Starts kernels on the context's stream, allocates nothing
+// row_offsets on every GPU: prefix sums of the keys. Starts kernels on the context's stream, allocates nothing
 // and never waits.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace quire::cuda::any::row_offsets {
 
-// Empty: any valid problem on a GPU of compute capability 9.0.
+// Empty: any valid problem on a GPU of compute capability 8.0 or newer.
 std::string refuse(const RowOffsetsProblem& problem);
 void row_offsets(const RowOffsetsArgs& args, const Context& context);
 

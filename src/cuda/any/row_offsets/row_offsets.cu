@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 std::string refuse(const RowOffsetsProblem& problem) {
-  return refuse_hopper(problem.device);
+  return refuse_unless_sm80(problem.device);
 }
 
 void row_offsets(const RowOffsetsArgs& args, const Context& context) {

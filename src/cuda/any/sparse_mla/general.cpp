@@ -19,7 +19,7 @@ ChosenStream chosen_stream(const PagedKVCache& cache, std::int64_t layer, const 
 }  // namespace
 
 std::string refuse_general(const SparseMlaProblem& problem) {
-  return refuse_hopper(problem.device);
+  return refuse_unless_sm80(problem.device);
 }
 
 void sparse_mla_general(const SparseMlaArgs& args, const Context& context) {

@@ -10,7 +10,7 @@
 
 namespace quire::cuda::any::sparse_mla {
 
-// Empty: any valid problem on a GPU of compute capability 9.0.
+// Empty: any valid problem on a GPU of compute capability 8.0 or newer.
 std::string refuse_general(const SparseMlaProblem& problem);
 void sparse_mla_general(const SparseMlaArgs& args, const Context& context);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// store on Hopper: rows, or ready-made scales, into the pages. Starts kernels on the context's stream, allocates nothing
+// store on every GPU: rows, or ready-made scales, into the pages. Starts kernels on the context's stream, allocates nothing
 // and never waits.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace quire::cuda::any::store {
 
-// Empty: any valid problem on a GPU of compute capability 9.0.
+// Empty: any valid problem on a GPU of compute capability 8.0 or newer.
 std::string refuse(const StoreProblem& problem);
 void store(const StoreArgs& args, const Context& context);
 void store_scales(const StoreScalesArgs& args, const Context& context);

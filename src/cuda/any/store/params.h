@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "cuda/common/rows/divisor.h"
+#include "cuda/common/runtime/device_facts.h"
 #include "quire/kv_layer_view.h"
 #include "quire/ops/store.h"
 
@@ -58,10 +59,10 @@ struct CodeLayout {
   std::int64_t scale_offset_bytes;  // from a token's row or its first scale
   std::int64_t scale_head_bytes;
   std::int64_t scale_slot_bytes;
-  int staged_row_bytes;  // of rows that launch_code_rows() puts together; 0: not so
+  int staged_row_bytes;  // of rows that sm90/store puts together and TMA stores; 0: not so
 };
 
-// What launch_code_rows() takes.
+// What the kernel of sm90/store takes.
 inline constexpr int kCodedRowVectors = 64;
 inline constexpr int kMostStagedRowBytes = 704;
 
@@ -69,7 +70,8 @@ bool can_copy(const StoreParams& params);
 // A token's scales stand end to end on both sides, and every one of them is used.
 bool can_copy_scales(const StoreParams& params);
 std::optional<EncodeLayout> encode_layout(const StoreParams& params);
-std::optional<CodeLayout> code_layout(const StoreParams& params);
+// Staged rows: only where the GPU runs the kernel of sm90/store.
+std::optional<CodeLayout> code_layout(const StoreParams& params, ComputeCapability found);
 // Rows of a token and tokens whose vectors one block of launch_code() can hold; no tokens: a row has too many.
 struct BlockSize {
   unsigned rows;
@@ -82,8 +84,6 @@ void launch_copy(const StoreParams& params, cudaStream_t stream);
 void launch_copy_scales(const StoreParams& params, cudaStream_t stream);
 void launch_encode(const StoreParams& params, const EncodeLayout& layout, cudaStream_t stream);
 void launch_code(const StoreParams& params, const CodeLayout& layout, int sms, cudaStream_t stream);
-void launch_code_rows(const StoreParams& params, const CodeLayout& layout, int sms,
-                      cudaStream_t stream);
 void launch_general(const StoreParams& params, cudaStream_t stream);
 void launch_scales(const StoreParams& params, cudaStream_t stream);
 

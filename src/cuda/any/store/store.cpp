@@ -7,6 +7,7 @@
 #include "cuda/any/store/launch.h"
 #include "cuda/common/runtime/device_facts.h"
 #include "cuda/common/runtime/device_scope.h"
+#include "cuda/sm90/store/launch.h"
 
 namespace quire::cuda::any::store {
 
@@ -115,7 +116,7 @@ std::optional<EncodeLayout> encode_layout(const StoreParams& params) {
 }
 
 std::string refuse(const StoreProblem& problem) {
-  return refuse_hopper(problem.device);
+  return refuse_unless_sm80(problem.device);
 }
 
 void store(const StoreArgs& args, const Context& context) {
@@ -125,11 +126,12 @@ void store(const StoreArgs& args, const Context& context) {
       params_of(args.x, args.row_offsets, view_of(args.cache, args.layer, args.side));
   if (params.tokens == 0) return;
   if (can_copy(params)) return launch_copy(params, stream);
-  if (const auto layout = code_layout(params)) {
+  const int device = args.x.device.index;
+  if (const auto layout = code_layout(params, compute_capability(device))) {
     if (layout->staged_row_bytes > 0) {
-      return launch_code_rows(params, *layout, num_sms(args.x.device.index), stream);
+      return sm90::store::launch_code_rows(params, *layout, num_sms(device), stream);
     }
-    return launch_code(params, *layout, num_sms(args.x.device.index), stream);
+    return launch_code(params, *layout, num_sms(device), stream);
   }
   if (const auto layout = encode_layout(params)) return launch_encode(params, *layout, stream);
   launch_general(params, stream);
@@ -219,7 +221,7 @@ CodeLayout row_layout(const KvLayerView& view, int granule) {
 
 }  // namespace
 
-std::optional<CodeLayout> code_layout(const StoreParams& params) {
+std::optional<CodeLayout> code_layout(const StoreParams& params, ComputeCapability found) {
   if (!is_made_of_vectors(params)) return std::nullopt;
   const KvLayerView& view = params.view;
   const int granule = granule_vectors(view);
@@ -236,7 +238,8 @@ std::optional<CodeLayout> code_layout(const StoreParams& params) {
   layout.block_rows = most.rows;
   const std::int64_t spread = (params.tokens + kManyBlocks - 1) / kManyBlocks;
   layout.block_tokens = static_cast<unsigned>(std::clamp<std::int64_t>(spread, 1, most.tokens));
-  if (can_stage(params, layout)) layout.staged_row_bytes = view.row_format.row_bytes;
+  if (runs_sm90(found) && can_stage(params, layout))
+    layout.staged_row_bytes = view.row_format.row_bytes;
   return layout;
 }
 

@@ -4,6 +4,7 @@
 #include "cuda/common/mla/finish_row.cuh"
 #include "cuda/common/paging/page_cursor.cuh"
 #include "cuda/common/runtime/launch.h"
+#include "cuda/common/thread/dependent_launch.cuh"
 
 namespace quire::cuda {
 namespace {
@@ -30,7 +31,7 @@ __device__ double row_factor(const LatentRowFinish& how, const std::byte* source
 template <DType kDType>
 __global__ void __launch_bounds__(kThreads, kBlocks)
     finish_plain(const __grid_constant__ FinishPlainParams params) {
-  cudaTriggerProgrammaticLaunchCompletion();
+  let_next_kernel_start();
   const std::int64_t token = (std::int64_t{blockIdx.x} * kThreads + threadIdx.x) / kWarp;
   if (token >= params.tokens) return;
   const KvLayerView& view = params.view;

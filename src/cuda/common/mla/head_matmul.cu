@@ -146,6 +146,7 @@ int tiles_of_block(const HeadMatmulParams& params, unsigned tiles, unsigned row_
 }  // namespace
 
 void launch_head_matmul(const HeadMatmulParams& params, cudaStream_t stream) {
+  static_assert(sizeof(MatmulShared) <= kSharedBytesOfEveryGpu);
   const unsigned tiles = num_blocks(params.outputs, kMatmulTile);
   const unsigned row_tiles = num_blocks(params.rows, kMatmulTile);
   HeadMatmulParams own = params;

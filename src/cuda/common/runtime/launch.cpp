@@ -34,6 +34,14 @@ void allow_shared_bytes(const void* kernel, std::size_t shared_bytes) {
   const std::lock_guard lock(mutex);
   std::size_t& limit = allowed[{device, kernel}];
   if (shared_bytes <= limit) return;
+  int most = 0;
+  check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+        "cudaDeviceGetAttribute");
+  if (shared_bytes > static_cast<std::size_t>(most)) {
+    throw Error(ErrorCode::unsupported, "cuda", "shared memory of a CTA",
+                "at most " + std::to_string(most) + " bytes on cuda:" + std::to_string(device),
+                std::to_string(shared_bytes));
+  }
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              static_cast<int>(shared_bytes)),
         "cudaFuncSetAttribute");

@@ -24,11 +24,14 @@ struct LaunchShape {
   bool overlaps_previous = false;
 };
 
+// Shared memory that a CTA may have on every GPU from sm_80 on (that of sm_86 and sm_89): kernels of any/ ask for no more.
+inline constexpr std::size_t kSharedBytesOfEveryGpu = 99 * 1024;
+
 // Blocks that `work` items take, `per_block` each; more than a grid can have is an error.
 unsigned num_blocks(std::int64_t work, std::int64_t per_block);
 
-// Lets `kernel` use `shared_bytes` of dynamic shared memory on the current device; the driver is
-// asked once per kernel and device.
+// Lets `kernel` use `shared_bytes` of dynamic shared memory on the current device, or throws where that has less; the
+// driver is asked once per kernel and device.
 void allow_shared_bytes(const void* kernel, std::size_t shared_bytes);
 
 // A grid without blocks is no work, not an error.

@@ -91,7 +91,7 @@ class TileKernel final : public Kernel<FusedQkvArgs> {
 }  // namespace
 
 std::string refuse(const FusedQkvProblem& problem) {
-  const std::string reason = refuse_hopper(problem.device);
+  const std::string reason = refuse_unless_sm90(problem.device);
   return reason.empty() ? refuse_tiles(problem) : reason;
 }
 

@@ -90,7 +90,7 @@ void attend_latents(const MlaDecodeArgs& args, const MlaDecodePlan& plan,
 }
 
 std::string refuse(const MlaDecodeProblem& problem, DType latents) {
-  std::string elsewhere = refuse_hopper(problem.device);
+  std::string elsewhere = refuse_unless_sm90(problem.device);
   if (!elsewhere.empty()) return elsewhere;
   const DType dtype = problem.cache.row_format.parts[0].dtype;
   if (dtype != latents) return "latents of " + std::string(name(dtype));

@@ -134,7 +134,7 @@ class IndexKernel final : public Kernel<MlaIndexerArgs> {
 }  // namespace
 
 std::string refuse_index(const MlaIndexerProblem& problem) {
-  const std::string reason = refuse_hopper(problem.device);
+  const std::string reason = refuse_unless_sm90(problem.device);
   return reason.empty() ? refuse_index_problem(problem) : reason;
 }
 

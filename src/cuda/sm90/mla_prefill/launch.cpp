@@ -47,7 +47,7 @@ class BranchKernel final : public Kernel<MlaPrefillArgs> {
 }  // namespace
 
 std::string refuse_branch(const MlaPrefillProblem& problem) {
-  const std::string elsewhere = refuse_hopper(problem.device);
+  const std::string elsewhere = refuse_unless_sm90(problem.device);
   return elsewhere.empty() ? refuse_shape(problem) : elsewhere;
 }
 

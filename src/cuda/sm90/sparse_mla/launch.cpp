@@ -96,7 +96,7 @@ class SparseKernel final : public Kernel<SparseMlaArgs> {
 }  // namespace
 
 std::string refuse_sparse(const SparseMlaProblem& problem) {
-  const std::string reason = refuse_hopper(problem.device);
+  const std::string reason = refuse_unless_sm90(problem.device);
   return reason.empty() ? refuse_sparse_problem(problem) : reason;
 }
 

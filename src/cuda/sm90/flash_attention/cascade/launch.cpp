@@ -47,7 +47,7 @@ bool is_decoded(const FlashAttentionProblem& part) {
 }
 
 std::string_view kernel_of(const FlashAttentionProblem& part) {
-  return is_decoded(part) ? "hopper/decode/flash_attention" : "hopper/flash_attention";
+  return is_decoded(part) ? "cuda/sm90/decode/flash_attention" : "cuda/sm90/flash_attention";
 }
 
 std::string refuse_part(const FlashAttentionProblem& part) {
@@ -70,7 +70,8 @@ struct Parts {
 // The page tables without their first columns.
 PagedKVCache without_columns(PagedKVCache cache, std::int64_t count) {
   const auto cut = [&](TensorView& table) {
-    table.data = table.as<std::uint32_t>() + count * table.strides[1];
+    table.data =
+        static_cast<std::byte*>(table.data) + bytes_for(table.dtype, count * table.strides[1]);
     table.shape[1] -= count;
   };
   cut(cache.page_table);
@@ -239,7 +240,7 @@ class CascadeKernel final : public Kernel<FlashAttentionArgs> {
 
 std::string refuse_cascade(const FlashAttentionProblem& problem) {
   if (problem.shared_prefix_pages == 0) return "no shared pages";
-  std::string elsewhere = refuse_hopper(problem.device);
+  std::string elsewhere = refuse_unless_sm90(problem.device);
   if (!elsewhere.empty()) return elsewhere;
   if (problem.batch_invariant) return "batch_invariant: what is shared depends on the batch";
   if (problem.ragged.batch < 2) return "one sequence shares with nobody";

@@ -100,7 +100,7 @@ class Int4Kernel final : public Kernel<FusedQkvArgs> {
 }  // namespace
 
 std::string refuse_int4(const FusedQkvProblem& problem) {
-  const std::string reason = refuse_hopper(problem.device);
+  const std::string reason = refuse_unless_sm90(problem.device);
   return reason.empty() ? refuse_int4_tiles(problem) : reason;
 }
 

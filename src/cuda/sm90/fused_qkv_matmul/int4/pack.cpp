@@ -21,7 +21,7 @@ std::int64_t perm_offset(const Weight& form) {
 std::string refuse_packing(const Weight& weight) {
   const bool has_groups = weight.format >= WeightFormat::int4 && weight.format <= WeightFormat::awq;
   if (!has_groups) return "weights of format " + std::string(name(weight.format)) + " stay plain";
-  return refuse_hopper(weight.data.device);
+  return refuse_unless_sm90(weight.data.device);
 }
 
 Weight packed_form(const Weight& weight) {

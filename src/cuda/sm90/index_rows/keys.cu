@@ -2,12 +2,25 @@
 #include <algorithm>
 
 #include "cuda/any/index_rows/hadamard.cuh"
-#include "cuda/any/index_rows/key_stages.cuh"
 #include "cuda/any/index_rows/layer_norm.cuh"
 #include "cuda/any/index_rows/quantize_row.cuh"
 #include "cuda/common/runtime/launch.h"
+#include "cuda/sm90/index_rows/key_stages.cuh"
+#include "cuda/sm90/index_rows/launch.h"
 
-namespace quire::cuda::any::index_rows {
+namespace quire::cuda::sm90::index_rows {
+
+using any::index_rows::angle_vector;
+using any::index_rows::hadamard_by_shuffles;
+using any::index_rows::hadamard_transposing;
+using any::index_rows::IndexRowLaunch;
+using any::index_rows::load_shared;
+using any::index_rows::mean_passes;
+using any::index_rows::normalize;
+using any::index_rows::quantize_rows;
+using any::index_rows::rotate;
+using any::index_rows::RowAngles;
+using any::index_rows::RowValues;
 
 // The kernel of store_index_keys for rows of 64 or 128 columns, none or half of them turned.
 
@@ -186,8 +199,8 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kMinBlocks)
 }
 
 template <typename Config>
-void launch_keys(const IndexRowParams& params, const KeyTarget& target,
-                 const IndexRowLaunch& launched) {
+void launch_config(const IndexRowParams& params, const KeyTarget& target,
+                   const IndexRowLaunch& launched) {
   const unsigned needed = num_blocks(params.tokens, Config::kStageRows);
   const auto places = static_cast<unsigned>(launched.num_sms * Config::kMinBlocks);
   launch(store_index_rows<Config>,
@@ -198,19 +211,20 @@ void launch_keys(const IndexRowParams& params, const KeyTarget& target,
 }
 
 template <DType kX>
-void launch_keys_of_type(const IndexRowParams& params, const KeyTarget& target,
-                         const IndexRowLaunch& launched) {
+void launch_type(const IndexRowParams& params, const KeyTarget& target,
+                 const IndexRowLaunch& launched) {
   if (params.columns == 64) {
-    return launch_keys<KeyRowConfig<kX, 64>>(params, target, launched);
+    return launch_config<KeyRowConfig<kX, 64>>(params, target, launched);
   }
-  launch_keys<KeyRowConfig<kX, 128>>(params, target, launched);
+  launch_config<KeyRowConfig<kX, 128>>(params, target, launched);
 }
 
 // The keys of the models there are.
 inline void launch_usual_keys(const IndexRowParams& params, const KeyTarget& target,
                               const IndexRowLaunch& launched) {
   for_steps_of(params, [&](auto steps) {
-    launch_keys<KeyRowConfig<DType::bf16, 128, decltype(steps)::kValue>>(params, target, launched);
+    launch_config<KeyRowConfig<DType::bf16, 128, decltype(steps)::kValue>>(params, target,
+                                                                           launched);
   });
 }
 
@@ -220,15 +234,14 @@ inline bool are_usual_keys(const IndexRowParams& params, const KeyTarget& target
          params.norm_weight.data != nullptr && params.rounding == ScaleRounding::power_of_two;
 }
 
-void launch_vectors(const IndexRowParams& params, const KeyTarget& target,
-                    const IndexRowLaunch& launched) {
+void launch_keys(const IndexRowParams& params, const KeyTarget& target,
+                 const IndexRowLaunch& launched) {
   if (are_usual_keys(params, target)) return launch_usual_keys(params, target, launched);
   if (params.x_dtype == DType::bf16) {
-    return launch_keys_of_type<DType::bf16>(params, target, launched);
+    return launch_type<DType::bf16>(params, target, launched);
   }
-  if (params.x_dtype == DType::f16)
-    return launch_keys_of_type<DType::f16>(params, target, launched);
-  launch_keys_of_type<DType::f32>(params, target, launched);
+  if (params.x_dtype == DType::f16) return launch_type<DType::f16>(params, target, launched);
+  launch_type<DType::f32>(params, target, launched);
 }
 
-}  // namespace quire::cuda::any::index_rows
+}  // namespace quire::cuda::sm90::index_rows

@@ -10,7 +10,15 @@
 #include "cuda/common/pipeline/tma.cuh"
 #include "cuda/common/rows/token_place.cuh"
 
-namespace quire::cuda::any::index_rows {
+namespace quire::cuda::sm90::index_rows {
+
+using any::index_rows::IndexRowParams;
+using any::index_rows::KeyPages;
+using any::index_rows::KeyTarget;
+using any::index_rows::KnownKeySteps;
+using any::index_rows::kRowVectors;
+using any::index_rows::RowSteps;
+using any::index_rows::TokenTarget;
 
 template <DType kXType, int kRowColumns, RowSteps kSteps = RowSteps::any> struct KeyRowConfig {
   using Steps = KnownKeySteps<kSteps>;
@@ -129,7 +137,7 @@ template <typename Config> class KeyLoader {
     for (int i = 0; i < kOwnRows; ++i) {
       const std::int64_t token = token_of(stage, i);
       const TokenPlace place = finder_.find(token);
-      pages_[i] = index_rows::look_up(target_, token < params_.tokens ? place : TokenPlace{});
+      pages_[i] = any::index_rows::look_up(target_, token < params_.tokens ? place : TokenPlace{});
     }
   }
 
@@ -201,4 +209,4 @@ template <typename Config> class KeyLoader {
   KeyPages pages_[kOwnRows];  // of the next stage
 };
 
-}  // namespace quire::cuda::any::index_rows
+}  // namespace quire::cuda::sm90::index_rows

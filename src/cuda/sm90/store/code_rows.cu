@@ -6,14 +6,19 @@
 
 #include <algorithm>
 
-#include "cuda/any/store/params.h"
 #include "cuda/common/paging/page_cursor.cuh"
 #include "cuda/common/pipeline/tma.cuh"
 #include "cuda/common/rows/granule_coder.cuh"
 #include "cuda/common/runtime/launch.h"
+#include "cuda/sm90/store/launch.h"
 
-namespace quire::cuda::any::store {
+namespace quire::cuda::sm90::store {
 namespace {
+
+using any::store::CodeLayout;
+using any::store::kCodedRowVectors;
+using any::store::kMostStagedRowBytes;
+using any::store::StoreParams;
 
 constexpr int kWarp = 32;
 constexpr int kThreads = 256;
@@ -191,4 +196,4 @@ void launch_code_rows(const StoreParams& params, const CodeLayout& layout, int s
   launch_for<DType::f16>(params, layout, sms, stream);
 }
 
-}  // namespace quire::cuda::any::store
+}  // namespace quire::cuda::sm90::store
