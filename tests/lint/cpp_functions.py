@@ -28,6 +28,11 @@ def _blank(match: re.Match[str]) -> str:
     return re.sub(r"[^\n]", " ", match[0])
 
 
+def blank_text(text: str) -> str:
+    """The code of a file: spaces where comments and strings stand."""
+    return _BLANKED.sub(_blank, text)
+
+
 def _is_function(head: str) -> bool:
     head = head.strip()
     while (shorter := _TEMPLATE.sub("", head, count=1).strip()) != head:
@@ -39,7 +44,7 @@ def _is_function(head: str) -> bool:
 
 def find_functions(text: str) -> Iterator[Function]:
     """Outermost functions only: a lambda counts towards the function it stands in."""
-    text = _DIRECTIVE.sub(_blank, _BLANKED.sub(_blank, text))
+    text = _DIRECTIVE.sub(_blank, blank_text(text))
     stack: list[tuple[str, int] | None] = []  # (name, offset of the signature) for a function, None for the rest
     head_start = 0
     num_parentheses = 0

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The house rules of src/cuda: an op includes its own folder and common/, a type name means one thing, a namespace is a
-folder, and any/ has no instruction that only sm_90 has."""
+folder, and what is compiled for every GPU has no instruction that only sm_90 has."""
 
 import re
 from collections import defaultdict
@@ -20,20 +20,14 @@ COMPOSED = {
     ("common/matmul", "any/store"),  # K and V rows that wait for their encoding
     ("common/mla", "any/store"),  # finished latent rows
 }
-# Instructions that a GPU before sm_90 does not have.
+# Kernels of these folders are compiled for compute_80 too (src/cuda/CMakeLists.txt).
+EVERY_GPU = ("any/", "common/general_attention/", "common/mla/")
+# Instructions that a GPU before sm_90 does not have, and headers of nothing else. They may stand between GUARD and #endif.
 SM90_ONLY = re.compile(
     r"cp\.async\.bulk|mbarrier|wgmma|setmaxnreg|griddepcontrol|cudaGridDependencySynchronize"
-    r"|cudaTriggerProgrammaticLaunchCompletion|fence_view_async|cluster_|stmatrix|SM90_|bulk_copy\.cuh|bulk_store\.cuh"
-    r"|pipeline/ring\.cuh|pipeline/tma\.cuh|mma/wgmma"
+    r"|cudaTriggerProgrammaticLaunchCompletion|fence_view_async|cluster_|stmatrix|SM90_|common/pipeline/|mma/wgmma"
 )
-# Files of any/ that have some nevertheless and must be changed before they compile for sm_80.
-NEEDS_SM90 = {
-    "any/quantize_fp8/general.cu",
-    "any/quantize_fp8/groups.cu",
-    "any/store/code_rows.cu",
-    "any/index_rows/key_stages.cuh",
-    "common/mla/finish_plain.cu",
-}
+GUARD = re.compile(r"^#if defined\(__CUDA_ARCH__\) && __CUDA_ARCH__ >= 900\n.*?^#endif", re.M | re.S)
 TYPE = re.compile(
     r"^(?:template\s*<[^\n]*>\s*)?(?:struct|class|enum class|enum|union)\s+(?:alignas\([^)]*\)\s*|__align__\([^)]*\)\s*)?"
     r"(\w+)\s*(?:final\s*)?(?::[^:;\n][^\n]*)?\{", re.M)
@@ -63,6 +57,8 @@ def judge_include(path: str, target: str) -> str | None:
         return None if is_launch else f"{mine} may include only launch.h of {other}, not {target}"
     if mine.startswith("sm90/") and other == "any/" + mine.split("/")[1]:
         return None
+    if mine.startswith("any/") and other == "sm90/" + mine.split("/")[1]:  # which kernel takes a call is decided in any/
+        return None if is_launch and path.endswith(".cpp") else f"{mine} may include only launch.h of {other}, in a .cpp"
     return f"{mine} must not include {target}"
 
 
@@ -137,17 +133,22 @@ def check_namespaces(root: Path) -> Iterator[str]:
 
 
 def check_any(root: Path) -> Iterator[str]:
-    found = set()
-    for path in files_of(root):
-        if path.parts[0] == "any" or path.parts[:2] in (("common", "mla"), ("common", "general_attention")):
-            text = strip_comments((root / "src/cuda" / path).read_text())
-            if SM90_ONLY.search(text):
-                found.add(path.as_posix())
-                if path.as_posix() not in NEEDS_SM90:
-                    yield f"src/cuda/{path}: {SM90_ONLY.search(text)[0]} is not for every GPU"
-    for name in sorted(NEEDS_SM90 - found):
-        if (root / "src/cuda" / name).is_file():
-            yield f"src/cuda/{name}: no longer needs its place in NEEDS_SM90"
+    """What is compiled for every GPU, with all that it includes, has no instruction of sm_90 outside of a guard."""
+    folder = root / "src/cuda"
+    waiting = [path.as_posix() for path in files_of(root) if path.as_posix().startswith(EVERY_GPU) and path.suffix != ".cpp"]
+    included_by = dict.fromkeys(waiting, "")
+    while waiting:
+        path = waiting.pop()
+        text = (folder / path).read_text()
+        found = SM90_ONLY.search(GUARD.sub("", strip_comments(text)))
+        if found:
+            through = f" (included by {included_by[path]})" if included_by[path] else ""
+            yield f"src/cuda/{path}: {found[0]} is not for every GPU{through}"
+        for target in INCLUDE.findall(text):
+            name = target.removeprefix("cuda/")
+            if name != target and name not in included_by and (folder / name).is_file():
+                included_by[name] = path
+                waiting.append(name)
 
 
 def check(root: Path) -> Iterator[str]:

@@ -10,6 +10,8 @@ import cuda_house
 import file_names
 import layering
 import machine_paths
+import operand_table
+import page_tables
 import public_headers
 import sizes
 import spdx
@@ -136,6 +138,25 @@ class CudaHouseTest(LintTest):
         self.write("src/cuda/any/rope/a.cuh", 'asm volatile("wgmma.fence.sync.aligned;");\n')
         self.assert_finds(cuda_house, "wgmma is not for every GPU")
 
+    def test_what_any_includes_runs_on_every_gpu(self) -> None:
+        self.write("src/cuda/any/rope/a.cu", '#include "cuda/common/thread/b.cuh"\n')
+        self.write("src/cuda/common/thread/b.cuh", "cudaTriggerProgrammaticLaunchCompletion();\n")
+        self.assert_finds(cuda_house, "common/thread/b.cuh", "is not for every GPU (included by any/rope/a.cu)")
+
+    def test_any_may_have_more_on_sm90_behind_a_guard(self) -> None:
+        guarded = "#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900\n  cudaTriggerProgrammaticLaunchCompletion();\n#endif\n"
+        self.write("src/cuda/any/rope/a.cu", guarded)
+        self.assertEqual(self.findings(cuda_house), [])
+        self.write("src/cuda/any/rope/a.cu", guarded + "cudaGridDependencySynchronize();\n")
+        self.assert_finds(cuda_house, "cudaGridDependencySynchronize is not for every GPU")
+
+    def test_any_hands_work_to_sm90_from_the_host(self) -> None:
+        self.write("src/cuda/sm90/rope/launch.h", SPDX_CPP)
+        self.write("src/cuda/any/rope/a.cpp", '#include "cuda/sm90/rope/launch.h"\n')
+        self.assertEqual(self.findings(cuda_house), [])
+        self.write("src/cuda/any/rope/b.cu", '#include "cuda/sm90/rope/launch.h"\n')
+        self.assert_finds(cuda_house, "any/rope may include only launch.h of sm90/rope, in a .cpp")
+
 
 class TileBuildersTest(LintTest):
     def test_a_copy_of_what_a_builder_made_is_allowed(self) -> None:
@@ -168,6 +189,112 @@ class TileBuildersTest(LintTest):
     def test_one_place_encodes(self) -> None:
         self.write("src/cuda/any/rope/a.cpp", "const auto status = cuTensorMapEncodeTiled(&map);\n")
         self.assert_finds(tile_builders, "encoded by src/cuda/common/runtime/tensor_map.cpp")
+class PageTablesTest(LintTest):
+    def assert_reads(self, text: str, found: str) -> None:
+        self.write("src/cpu/bad.cpp", text)
+        self.assert_finds(page_tables, "src/cpu/bad.cpp", f"'{found}'", "include/quire/page_cursor.h")
+
+    def assert_passes(self, text: str) -> None:
+        self.write("src/cpu/good.cpp", text)
+        self.assertEqual(self.findings(page_tables), [])
+
+    def test_the_cursor_reads(self) -> None:
+        self.write("include/quire/page_cursor.h", "return page_table[sequence * row_stride + column];\n")
+        self.assertEqual(self.findings(page_tables), [])
+
+    def test_tables_are_passed_on(self) -> None:
+        self.assert_passes(
+            "view.page_table = cache.page_table.as<std::uint32_t>();\n"
+            "view.page_table_stride = cache.page_table.strides[0];\n"
+            "const std::int64_t columns = cache.page_table.shape[1];\n"
+            "for (int i = 0; i < columns; ++i) sums[i] = columns + i;\n"
+            "const PagedKVCache cache = pool.view(batch.page_table, lengths);\n"
+            "const auto count = cache.batch() + 1;\n"
+            'check.fail(name + ".page_table[0]", "…");  // page_table[sequence]\n'
+            "table[code] = decode(code);\n"
+        )
+
+    def test_who_makes_a_table_writes_it(self) -> None:
+        self.assert_passes("page_table.as<std::uint32_t>()[b * columns + column] = page;\n")
+
+    def test_an_entry_of_a_pointer(self) -> None:
+        self.assert_reads("const auto page = scales.page_table[sequence * stride + column];\n", "page_table[")
+
+    def test_a_comparison_is_no_write(self) -> None:
+        self.assert_reads("return view.page_table[column] == page;\n", "page_table[")
+
+    def test_a_row_of_a_table(self) -> None:
+        self.assert_reads("load(view.page_table + sequence * stride);\n", "page_table +")
+
+    def test_an_element_of_a_tensor(self) -> None:
+        self.assert_reads("page = cache.page_table.as<const std::uint32_t>()[at];\n", "page_table.as<const std::uint32_t>()[")
+        self.assert_reads("page = cache.page_table.load({sequence, column});\n", "page_table.load(")
+
+    def test_a_name_that_was_set_from_a_table(self) -> None:
+        self.assert_reads("const auto* pages = cache.page_table.as<const std::uint32_t>();\nuse(pages[3]);\n", "pages[")
+        self.assert_reads("const auto* ids = static_cast<const std::uint32_t*>(page_table.data);\nuse(ids[3]);\n", "ids[")
+        self.assert_reads(
+            "const TensorView& table = own ? *scales_page_table : page_table;\nuse(table.as<std::uint32_t>()[0]);\n",
+            "table.as<std::uint32_t>()[",
+        )
+
+    def test_a_member_called_table(self) -> None:
+        self.assert_reads("const auto page = params.table[column];\n", ".table[")
+
+    def test_every_folder_of_the_host(self) -> None:
+        for folder in ("include/quire", "src/core", "src/reference", "src/ops", "tools/demo"):
+            self.write(f"{folder}/bad.h", "int page = page_table[0];\n")
+        self.assertEqual(len(self.findings(page_tables)), 5)
+
+
+class OperandTableTest(LintTest):
+    def setUp(self) -> None:
+        super().setUp()
+        self.write("include/quire/paged_kv_operand.h", SPDX_CPP + "class PagedKvOperand {\n};\n")
+        self.write("src/cpu/rope/kernels.h", "struct RopeKernels {};\n")
+        self.write("src/cpu/kernels/rows_rope.cpp", '#include "cpu/rope/kernels.h"\n')
+        self.write(
+            "src/cpu/rope/rope.cpp",
+            '#include "cpu/rope/kernels.h"\n#include "quire/paged_kv_operand.h"\n'
+            "const PagedKvOperand keys(args.cache.key(layer));\n",
+        )
+        self.write("docs/architecture.md", f"# A\n{operand_table.BEGIN}\n{operand_table.END}\n# B\n")
+
+    def test_a_written_table_is_current(self) -> None:
+        operand_table.write(self.root)
+        self.assertEqual(self.findings(operand_table), [])
+        text = (self.root / "docs/architecture.md").read_text()
+        self.assertIn("| `cpu/rope` | rows_rope | `PagedKvOperand` |\n", text)
+        self.assertTrue(text.startswith("# A\n") and text.endswith("\n# B\n"), text)
+
+    def test_an_old_table(self) -> None:
+        operand_table.write(self.root)
+        self.write("src/cpu/store/store.cpp", '#include "quire/paged_kv_operand.h"\nPagedKvOperand rows;\n')
+        self.assert_finds(operand_table, "docs/architecture.md", "--write")
+
+    def test_a_page_without_the_table(self) -> None:
+        self.write("docs/architecture.md", "# A\n")
+        self.assert_finds(operand_table, "no place")
+
+    def test_a_driver_without_operand(self) -> None:
+        self.write("src/cpu/store/store.cpp", "const KvLayerView view = args.cache.value(layer);\n")
+        operand_table.write(self.root)
+        self.assert_finds(operand_table, "src/cpu/store/store.cpp", "without an operand")
+
+    def test_operands_behind_a_header_of_another_folder(self) -> None:
+        self.write("src/cpu/mla_decode/mla_decode.cpp", '#include "cpu/rope/rope.h"\n')
+        self.write("src/cpu/rope/rope.h", "void rope();\n")
+        rows = dict((name, operands) for name, _, operands in operand_table.cpu_rows(operand_table.Sources(self.root)))
+        self.assertEqual(rows["`cpu/mla_decode`"], ["PagedKvOperand"])
+
+    def test_the_device_states_its_operands_once_it_has_some(self) -> None:
+        self.write("src/cuda/sm90/rope/kernel.cuh", '#include "cuda/sm90/rope/load.cuh"\n__global__ void rotate() {}\n')
+        self.write("src/cuda/sm90/rope/load.cuh", '#include "cuda/common/paging/paged_rows.cuh"\nPagedOperand rows;\n')
+        sources = operand_table.Sources(self.root)
+        self.assertEqual(list(operand_table.cuda_rows(sources)), [])
+        self.write("src/cuda/common/paging/paged_rows.cuh", "struct PagedOperand {\n};\nstruct PagedOther {\n};\n")
+        sources = operand_table.Sources(self.root)
+        self.assertEqual(list(operand_table.cuda_rows(sources)), [("`cuda/sm90/rope`", ["kernel"], ["PagedOperand"])])
 
 
 def function_text(num_body_lines: int) -> str:
