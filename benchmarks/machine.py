@@ -45,12 +45,14 @@ def folder_name(machine: dict[str, Any]) -> str:
 
 
 def commit() -> str:
-    """QUIRE_COMMIT where there is no repository, as on a machine that got the files alone."""
+    """QUIRE_COMMIT where it is set, as on a machine that got the files without their history."""
+    if "QUIRE_COMMIT" in os.environ:
+        return os.environ["QUIRE_COMMIT"]
     command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12"]
     try:
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
-        return os.environ.get("QUIRE_COMMIT", "unknown")
+        return "unknown"
 
 
 def now() -> str:
