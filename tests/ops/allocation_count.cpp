@@ -10,9 +10,13 @@ thread_local int count = 0;
 
 }  // namespace
 
-void* operator new(std::size_t size) {
+// Both forms that the plain operator delete takes back: sanitizers have their own.
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
   ++count;
-  if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
+  return std::malloc(size == 0 ? 1 : size);
+}
+void* operator new(std::size_t size) {
+  if (void* memory = operator new(size, std::nothrow)) return memory;
   throw std::bad_alloc();
 }
 void operator delete(void* memory) noexcept {
