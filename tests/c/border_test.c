@@ -224,7 +224,7 @@ static void test_supports(const attention* with) {
   CHECK_OK(quire_supports(QUIRE_OP_FLASH_ATTENTION, &with->args, NULL, text, 16));
   CHECK(strcmp(text, "flash_attention") == 0);
 
-  const quire_context hopper = {.struct_size = sizeof hopper, .kernel = "hopper"};
+  const quire_context hopper = {.struct_size = sizeof hopper, .kernel = "cuda"};
   CHECK_STATUS(quire_supports(QUIRE_OP_FLASH_ATTENTION, &with->args, &hopper, text, sizeof text),
                QUIRE_UNSUPPORTED);
   CHECK(strstr(text, "flash_attention: no kernel; ") == text && strstr(text, "refuses: ") != NULL);
