@@ -21,7 +21,7 @@ def randomize(module: torch.nn.Module, seed: int, gain: float = 1.0) -> torch.nn
             else:
                 parameter.normal_(0.0, 0.3, generator=generator)
         for child in module.modules():
-            if "Norm" in type(child).__name__:
+            if "Norm" in type(child).__name__ and getattr(child, "weight", None) is not None:
                 child.weight += 1.0
     return module.eval()
 
