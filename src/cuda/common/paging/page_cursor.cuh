@@ -30,9 +30,15 @@ class PageCursor {
       : ids_(table.ids_ + sequence * table.stride_),
         max_pages_(table.max_pages_),
         num_pages_(table.num_pages_),
-        page_size_(table.page_size_),
-        first_row_(table.first_rows_ == nullptr ? 0
-                                                : static_cast<int>(table.first_rows_[sequence])) {}
+        page_size_(table.page_size_) {}
+  // For kernels that take rows of a ragged batch as well: a register more, which not all have.
+  __device__ static PageCursor from_first_row(const PageTable& table, int sequence) {
+    PageCursor cursor(table, sequence);
+    if (table.first_rows_ != nullptr) {
+      cursor.first_row_ = static_cast<int>(table.first_rows_[sequence]);
+    }
+    return cursor;
+  }
 
   __device__ unsigned num_pages() const { return num_pages_; }
   __device__ bool is_mapped(const PageSlot& slot) const { return slot.page < num_pages_; }
@@ -40,12 +46,13 @@ class PageCursor {
   // Of a key in [0, end); of others none.
   __device__ PageSlot find(int key, int end) const {
     const int row = key + first_row_;
-    const auto column = static_cast<int>(page_size_.quotient(static_cast<unsigned>(row)));
-    const bool is_there =
-        static_cast<unsigned>(key) < static_cast<unsigned>(end) && column < max_pages_;
-    return {.page = is_there ? ids_[column] : num_pages_,
-            .row = row - column * static_cast<int>(page_size_.value()),
-            .column = is_there ? column : -1};
+    return slot_in(static_cast<int>(page_size_.quotient(static_cast<unsigned>(row))), row, key,
+                   end);
+  }
+  // The same by an integer division: slower, and without registers for the divisor's constants.
+  __device__ PageSlot find_by_division(int key, int end) const {
+    const int row = key + first_row_;
+    return slot_in(row / static_cast<int>(page_size_.value()), row, key, end);
   }
   // The id in a column that the table has.
   __device__ unsigned page(int column) const { return ids_[column]; }
@@ -59,11 +66,19 @@ class PageCursor {
   }
 
  private:
+  __device__ PageSlot slot_in(int column, int row, int key, int end) const {
+    const bool is_there =
+        static_cast<unsigned>(key) < static_cast<unsigned>(end) && column < max_pages_;
+    return {.page = is_there ? ids_[column] : num_pages_,
+            .row = row - column * static_cast<int>(page_size_.value()),
+            .column = is_there ? column : -1};
+  }
+
   const std::uint32_t* ids_;
   int max_pages_;
   unsigned num_pages_;
   Divisor page_size_;
-  int first_row_;
+  int first_row_ = 0;
 };
 
 // Rows of a view, whatever its page size: column of the page table and slot in the page.

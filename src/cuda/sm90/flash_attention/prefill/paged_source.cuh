@@ -43,7 +43,7 @@ template <PrefillConfig kConfig> class PagedSource {
 
   __device__ Piece find(const PrefillTile& tile, int block) const {
     const int key = block * kConfig.block_keys + lane() % pieces_ * params_.box_rows;
-    return {.slot = PageCursor(params_.pages, tile.sequence).find(key, tile.end_key),
+    return {.slot = cursor_of(tile.sequence).find_by_division(key, tile.end_key),
             .kv_head = tile.kv_head,
             .is_needed = key >= 0 && key < tile.end_key};
   }
@@ -64,6 +64,13 @@ template <PrefillConfig kConfig> class PagedSource {
   }
 
  private:
+  __device__ PageCursor cursor_of(int sequence) const {
+    if constexpr (kConfig.has_fp8_products()) {
+      return PageCursor(params_.pages, sequence);
+    } else {
+      return PageCursor::from_first_row(params_.pages, sequence);
+    }
+  }
   __device__ static int lane() { return static_cast<int>(threadIdx.x % 32); }
   __device__ unsigned num_pages() const { return params_.pages.num_pages(); }
   __device__ std::uint32_t hole_bits(unsigned missing) const {

@@ -83,24 +83,17 @@ class LoadUnits {
     item_at_.advance();
   }
 
-  // The pages of a sequence's rows, and of their scales.
-  struct Cursors {
-    __device__ Cursors(const MlaDecodeParams& params, int sequence)
-        : rows(params.pages.kv.pages, sequence), scales(params.format.scale_pages, sequence) {}
-
-    PageCursor rows;
-    PageCursor scales;
-  };
-
-  // Keys from `key` on, of a sequence of `end`.
-  __device__ Found find(const Cursors& pages, int key, int end) const {
-    const PageSlot slot = pages.rows.find(key, end);
-    const unsigned num_pages = pages.rows.num_pages();
-    Found found{.page = min(slot.page, num_pages), .row = slot.row};
+  // Keys from `key` on, of which `count` are the sequence's. A cursor made anew takes no registers in between.
+  __device__ Found find(int sequence, int key, int count) const {
+    const PageCursor pages(params_.pages.kv.pages, sequence);
+    const PageSlot slot = pages.find(key, key + count);
+    Found found{.page = pages.num_pages(), .row = slot.row};
+    if (slot.column < 0) return found;
+    found.page = min(slot.page, pages.num_pages());
     if (kMayHaveScales && params_.format.token_scales != nullptr) {
-      found.scale_page = pages.scales.page_beside(slot);
+      found.scale_page = PageCursor(params_.format.scale_pages, sequence).page(slot.column);
     }
-    if (found.page < num_pages) found.live = min(end - key, kKeys);
+    if (found.page < pages.num_pages()) found.live = min(count, kKeys);
     return found;
   }
 
@@ -122,7 +115,7 @@ class LoadUnits {
 
   __device__ void ask_first(const LinePlace& place, const WorkPiece& piece) {
     const int key = first_key(place.work, piece);
-    const Found found = find({params_, place.sequence}, key, place.work.num_keys());
+    const Found found = find(place.sequence, key, place.work.num_keys() - key);
     begin_item(place.work, piece);
     load_unit(found);
   }
@@ -131,11 +124,10 @@ class LoadUnits {
   __device__ void load_item(const SequenceWork& work, const WorkPiece& piece, int sequence) {
     const int end = work.num_keys();
     int key = first_key(work, piece);
-    const Cursors pages(params_, sequence);
-    Found now = find(pages, key, end);
+    Found now = find(sequence, key, end - key);
     for (int tile = piece.begin; tile < piece.end; ++tile, ++tile_) {
       key += kBlockKeys;
-      const Found next = find(pages, key, end);
+      const Found next = find(sequence, key, end - key);
       if (tile_ > 0 || params_.split.is_invariant) load_unit(now);
       now = next;
     }

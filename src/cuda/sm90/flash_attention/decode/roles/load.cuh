@@ -113,7 +113,7 @@ template <DecodeConfig kConfig> class LoadRole {
   }
 
   __device__ void load_item(const DecodeItem& item, int sequence) {
-    const PageCursor pages(params_.kv.pages, sequence);
+    const PageCursor pages = PageCursor::from_first_row(params_.kv.pages, sequence);
     int key = item.begin * kBlockKeys + group_row();
     PageSlot slot = pages.find(key, item.last_key);
     load_queries(item);
