@@ -31,6 +31,7 @@ struct Options {
   std::int64_t index = -1;
   int threads = 0;
   std::string json;
+  std::string commit;  // of the record; empty: as configured
   bool tiles = false;
   bool plain = false;
 };
@@ -157,10 +158,14 @@ int run(Options options) {
   for (const std::string& op : options.ops) check_op(options, op, tally);
   const Count total = tally.total();
   if (record.is_open()) {
-    const nlohmann::json object{{"seed", options.seed},
-                                {"count", options.count},
-                                {"device", options.device},
-                                {"ops", tally.json()}};
+    const nlohmann::json object{
+        {"seed", options.seed},
+        {"count", options.count},
+        {"device", options.device},
+        {"machine", tools::detect_machine().describe()},
+        {"compiler", tools::compiler_name()},
+        {"commit", options.commit.empty() ? tools::build_commit() : options.commit},
+        {"ops", tally.json()}};
     record << object.dump(1) << "\n";
     record.flush();
     if (!record)
@@ -187,6 +192,7 @@ int main(int argc, char** argv) {
   app.add_option("--index", options.index, "only this one of them");
   app.add_option("--threads", options.threads, "problems at a time; 0: one for each core");
   app.add_option("--json", options.json, "a file for the counts");
+  app.add_option("--commit", options.commit, "what the record says was built, if not HEAD");
   app.add_flag("--tiles", options.tiles, "problems as large as a GPU's tiles; always with cuda");
   app.add_flag("--plain", options.plain, "only numbers that cases hold, and no gaps");
   CLI11_PARSE(app, argc, argv);
