@@ -19,7 +19,6 @@ MlaPrefillPlanArgs read_mla_prefill_plan(const Reader& in,
 
 MlaPrefillArgs read_mla_prefill(const Reader& in, const quire_mla_prefill_args& from) {
   static const MlaPrefillArgs defaults{};
-  in.is_zero("reserved", from.reserved);
   return {
       .q = in.tensor("q", from.q),
       .row_offsets = in.indices("row_offsets", from.row_offsets),
@@ -40,6 +39,7 @@ MlaPrefillArgs read_mla_prefill(const Reader& in, const quire_mla_prefill_args& 
       .out = in.tensor("out", from.out),
       .lse = in.optional_tensor("lse", from.lse),
       .allow_fp8_products = in.flag("allow_fp8_products", from.allow_fp8_products),
+      .batch_invariant = in.flag("batch_invariant", from.batch_invariant),
   };
 }
 

@@ -14,7 +14,6 @@ Activations read_activations(const Reader& in, std::int32_t value) {
 }
 
 FusedQkvArgs read_fused_qkv(const Reader& in, const quire_fused_qkv_matmul_args& from) {
-  in.is_zero("reserved", from.reserved);
   return {
       .x = in.tensor("x", from.x),
       .row_offsets = in.indices("row_offsets", from.row_offsets),
@@ -27,6 +26,7 @@ FusedQkvArgs read_fused_qkv(const Reader& in, const quire_fused_qkv_matmul_args&
       .activations = read_activations(in, from.activations),
       .allow_fast_accum = in.flag("allow_fast_accum", from.allow_fast_accum),
       .allow_tf32 = in.flag("allow_tf32", from.allow_tf32),
+      .batch_invariant = in.flag("batch_invariant", from.batch_invariant),
   };
 }
 

@@ -49,6 +49,7 @@ QuantizeIndexQueriesArgs read_quantize_index_queries(
 }
 
 MlaIndexerArgs read_mla_indexer(const Reader& in, const quire_mla_indexer_args& from) {
+  in.is_zero("reserved", from.reserved);
   static const MlaIndexerArgs defaults{};
   return {
       .q = in.tensor("q", from.q),
@@ -59,6 +60,7 @@ MlaIndexerArgs read_mla_indexer(const Reader& in, const quire_mla_indexer_args& 
       .top_k = given_or(from.top_k, defaults.top_k),
       .mask = in.mask(from.mask),
       .out = in.tensor("out", from.out),
+      .batch_invariant = in.flag("batch_invariant", from.batch_invariant),
   };
 }
 
@@ -74,6 +76,7 @@ SparseExtra read_extra(const Reader& in, const quire_sparse_extra* given) {
 }
 
 SparseMlaArgs read_sparse_mla(const Reader& in, const quire_sparse_mla_args& from) {
+  in.is_zero("reserved", from.reserved);
   SparseMlaArgs args{
       .q = in.tensor("q", from.q),
       .row_offsets = in.indices("row_offsets", from.row_offsets),
@@ -85,6 +88,7 @@ SparseMlaArgs read_sparse_mla(const Reader& in, const quire_sparse_mla_args& fro
       .sinks = in.optional_tensor("sinks", from.sinks),
       .out = in.tensor("out", from.out),
       .lse = in.optional_tensor("lse", from.lse),
+      .batch_invariant = in.flag("batch_invariant", from.batch_invariant),
   };
   if (from.extra != nullptr) args.extra = read_extra(in, from.extra);
   return args;

@@ -68,6 +68,7 @@ MlaPrefillArgs read_mla_prefill(ArgumentReader& in) {
       .out = in.tensor("out", Access::write),
       .lse = in.optional_tensor("lse", Access::write),
       .allow_fp8_products = in.value<bool>("allow_fp8_products"),
+      .batch_invariant = in.value<bool>("batch_invariant"),
   };
 }
 
@@ -104,6 +105,7 @@ MlaIndexerArgs read_mla_indexer(ArgumentReader& in) {
       .top_k = in.value<std::int64_t>("top_k"),
       .mask = in.mask("mask"),
       .out = in.tensor("out", Access::write),
+      .batch_invariant = in.value<bool>("batch_invariant"),
   };
 }
 
@@ -119,6 +121,7 @@ SparseMlaArgs read_sparse_mla(ArgumentReader& in) {
       .sinks = in.optional_tensor("sinks"),
       .out = in.tensor("out", Access::write),
       .lse = in.optional_tensor("lse", Access::write),
+      .batch_invariant = in.value<bool>("batch_invariant"),
   };
   if (in.is_given("extra.cache")) {  // a SparseExtra was; None inside it is an error
     args.extra = SparseExtra{

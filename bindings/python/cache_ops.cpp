@@ -35,6 +35,7 @@ FusedQkvArgs read_fused_qkv(ArgumentReader& in) {
       .activations = read_activations(in),
       .allow_fast_accum = in.value<bool>("allow_fast_accum"),
       .allow_tf32 = in.value<bool>("allow_tf32"),
+      .batch_invariant = in.value<bool>("batch_invariant"),
   };
 }
 

@@ -97,6 +97,7 @@ def mla_prefill(
     sinks: Array | None = None,
     return_lse: bool = False,
     allow_fp8_products: bool = False,
+    batch_invariant: bool = False,
     out: Array | None = None,
 ) -> Array | tuple[Array, Array]:
     """Latent attention over many new tokens: rope, RMSNorm, gather, up-projection and attention, fused.
@@ -132,6 +133,8 @@ def mla_prefill(
         As in `flash_attention`.
     allow_fp8_products : bool
         Lets a kernel round queries, keys, values and weights to e4m3 and multiply on fp8 tensor cores.
+    batch_invariant : bool
+        A sequence's result is the same bits in any batch whose keys fit into one chunk of the plan.
     out : array [tokens, heads, value], optional
 
     Returns
@@ -180,6 +183,7 @@ def mla_prefill(
         alibi_slopes=alibi_slopes,
         sinks=sinks,
         allow_fp8_products=allow_fp8_products,
+        batch_invariant=batch_invariant,
         out=out,
         lse=lse,
     )

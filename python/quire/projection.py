@@ -24,6 +24,7 @@ def fused_qkv_matmul(
     activations: str = "exact",
     allow_fast_accum: bool = False,
     allow_tf32: bool = False,
+    batch_invariant: bool = False,
     out: Array | None = None,
 ) -> Array:
     """x · weightᵀ (+ bias): Q is returned, K and V go straight into the pages of `layer`.
@@ -59,6 +60,8 @@ def fused_qkv_matmul(
     allow_tf32 : bool
         Where x and weight are float32, let a kernel round both to tf32 (a significand of 11 bits) and multiply on
         tensor cores.
+    batch_invariant : bool
+        A token's result is the same bits whatever the number of tokens; `allow_fast_accum` is then ignored.
     out : array [tokens, q_dim], optional
         Where Q goes. One made here has the dtype of x, bfloat16 for fp8. A weight of 2 * kv_dim rows has K and V alone:
         Q is empty.
@@ -91,6 +94,7 @@ def fused_qkv_matmul(
         activations=activations,
         allow_fast_accum=allow_fast_accum,
         allow_tf32=allow_tf32,
+        batch_invariant=batch_invariant,
         out=out,
     )
     return out

@@ -31,6 +31,7 @@ def mla_indexer(
     top_k: int = 2048,
     mask: Mask | str = "causal",
     out: Array | None = None,
+    batch_invariant: bool = False,
 ) -> Array:
     """For each new token the `top_k` positions of its own sequence with the highest index score.
 
@@ -49,6 +50,8 @@ def mla_indexer(
     mask : Mask or str
         "causal" or "null".
     out : int32 array [tokens, top_k], optional
+    batch_invariant : bool
+        A token's positions are the same in any batch, also where float32 cannot tell scores apart.
 
     Returns
     -------
@@ -77,6 +80,7 @@ def mla_indexer(
         top_k=top_k,
         mask=mask,
         out=out,
+        batch_invariant=batch_invariant,
     )
     return out
 
@@ -95,6 +99,7 @@ def sparse_mla(
     latent_dim: int | None = None,
     return_lse: bool = False,
     out: Array | None = None,
+    batch_invariant: bool = False,
 ) -> Array | tuple[Array, Array]:
     """Absorbed latent attention over chosen rows only, for prefill and decode alike.
 
@@ -120,6 +125,8 @@ def sparse_mla(
     return_lse : bool
         Return the natural log of the softmax denominator too, float32 [tokens, heads].
     out : array [tokens, heads, latent], optional
+    batch_invariant : bool
+        A token's result is the same bits in any batch.
 
     Examples
     --------
@@ -152,6 +159,7 @@ def sparse_mla(
         sinks=sinks,
         out=out,
         lse=lse,
+        batch_invariant=batch_invariant,
         **{} if extra is None else {f"extra.{name}": value for name, value in extra._asdict().items()},
     )
     return (out, lse) if return_lse else out

@@ -47,6 +47,18 @@ TEST(PlanIndex, RoomForAllKeysIsRoomForWholeTiles) {
   }
 }
 
+TEST(PlanIndex, BatchInvariantHasOneOrderOfHeadsForAnyNumberOfTokens) {
+  for (const std::int64_t tokens : {1, 2, 64, 500}) {
+    for (const std::int64_t keys : {1000, 8192, 131072}) {
+      MlaIndexerProblem problem = decode_problem(tokens, keys);
+      problem.batch_invariant = true;
+      const IndexPlan plan = plan_index(problem, kSms);
+      EXPECT_EQ(plan.variant->name, "h64_d128_t2");
+      EXPECT_FALSE(plan.takes_whole_rows() || plan.has_groups()) << "these have one token";
+    }
+  }
+}
+
 TEST(PlanIndex, WhatMayBeLongIsCutIntoPieces) {
   EXPECT_FALSE(plan_index(decode_problem(1, 1 << 20), kSms).takes_whole_rows());
   EXPECT_FALSE(plan_index(decode_problem(1, 1 << 22), kSms).has_groups());

@@ -53,6 +53,17 @@ TEST(PlanInt4Test, BlocksCoverTheProblem) {
   }
 }
 
+TEST(PlanInt4Test, BatchInvariantSplitsKTheSameWayForAnyNumberOfTokens) {
+  for (const std::int64_t tokens : {1, 16, 17, 33, 65, 512, 8192}) {
+    for (const std::int64_t columns : {64, 6144, 10240}) {
+      const Int4Shape shape{tokens, columns, DType::bf16, 64, /*batch_invariant=*/true};
+      EXPECT_EQ(plan_few_tokens(shape, kSms).variant, nullptr);
+      ASSERT_NE(plan_int4(shape, kSms).variant, nullptr);
+      EXPECT_EQ(plan_int4(shape, kSms).variant->config.k_groups, 4);
+    }
+  }
+}
+
 TEST(PlanInt4Test, TheChoiceIsTheMeasuredOne) {
   const auto name = [](std::int64_t tokens, std::int64_t columns) {
     return plan_int4({tokens, columns, DType::bf16}, kSms).variant->name;

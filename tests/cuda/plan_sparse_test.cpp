@@ -46,6 +46,16 @@ TEST(PlanSparse, TwoBlocksShareTheRowsOfUpTo128Heads) {
   EXPECT_EQ(plan_sparse(decode_problem(1, 128), 131).blocks % 2, 0);
 }
 
+TEST(PlanSparse, BatchInvariantNeverCutsATokensTiles) {
+  for (const std::int64_t tokens : {1, 2, 5, 64, 65, 133, 200}) {
+    for (const std::int64_t heads : {1, 16, 64, 128}) {
+      SparseMlaProblem problem = decode_problem(tokens, heads);
+      problem.batch_invariant = true;
+      EXPECT_EQ(plan_sparse(problem, kSms).work.pieces, 1);
+    }
+  }
+}
+
 TEST(PlanSparse, FewTokensAreCutIntoPiecesThatCoverAllTiles) {
   for (const std::int64_t tokens : {1, 2, 5, 31, 64, 65}) {
     for (const std::int64_t heads : {1, 16, 64, 128}) {

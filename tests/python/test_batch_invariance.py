@@ -34,6 +34,7 @@ class Batch:
         self.table = [pages[i * columns : (i + 1) * columns] for i in range(len(new))]
         shape = (len(pages), 1 if is_mla else 2, 1, PAGE, kv_heads, row)
         self.blocks = torch.randn(shape, generator=generator).bfloat16()
+        self.scales = None
 
     def answer(self, op, q, chosen, **arguments):
         """One result for each chosen sequence; q holds the queries of every sequence of the batch."""
@@ -41,10 +42,13 @@ class Batch:
             self.blocks,
             u32([CACHED[i] for i in chosen]),
             u32([self.table[i] for i in chosen]),
+            self.scales,
             max_seq_length=self.bound,
         )
         new = [self.new[i] for i in chosen]
         rows = torch.cat([q[i] for i in chosen])
+        if arguments.pop("tells_chosen", False):
+            arguments["chosen"] = chosen
         out = op(rows, offsets_of(new), cache, 0, batch_invariant=True, **arguments)
         return dict(zip(chosen, out.split(new)))
 
@@ -77,6 +81,63 @@ def test_mla_decode(heads):
     )
 
 
+@pytest.mark.parametrize("new", [DECODING, PROMPTS], ids=["decoding", "prompts"])
+@pytest.mark.parametrize("heads", [16, 128])
+def test_sparse_mla(new, heads):
+    """Each token attends to keys all over its own sequence, some of them absent."""
+    generator = seeded(6)
+    indices = [
+        torch.randint(-3, cached + count, (count, 256), generator=generator, dtype=torch.int32)
+        for cached, count in zip(CACHED, new)
+    ]
+
+    def sparse(q, row_offsets, cache, layer, *, chosen, **arguments):
+        rows = torch.cat([indices[i] for i in chosen])
+        return quire.sparse_mla(q, row_offsets, cache, layer, indices=rows, scale=192**-0.5, latent_dim=512, **arguments)
+
+    Batch(new, 576, is_mla=True).check(sparse, heads, 576, tells_chosen=True)
+
+
+@pytest.mark.parametrize(
+    ("new", "bound"), [(DECODING, None), (DECODING, 3), (PROMPTS, 512)], ids=["decoding", "decoding_3", "prompts"]
+)
+@pytest.mark.parametrize("heads", [8, 64])
+def test_mla_indexer(new, bound, heads):
+    """Scores of a few values: many keys are equal, or nearly so in float32."""
+    batch = Batch(new, 128, is_mla=True, bound=bound)
+    batch.blocks = batch.blocks.to(torch.float8_e4m3fn)
+    scales = torch.rand((*batch.blocks.shape[:-1], 1), generator=seeded(7), dtype=torch.float32)
+    batch.scales = (1.0 + scales * 2.0**-20).contiguous()
+    weights = [torch.rand(count, heads, generator=seeded(8), dtype=torch.float32) for count in new]
+
+    def index(q, row_offsets, cache, layer, *, chosen, **arguments):
+        rows = torch.cat([weights[i] for i in chosen])
+        return quire.mla_indexer(q.to(torch.float8_e4m3fn), rows, row_offsets, cache, layer, top_k=64, **arguments)
+
+    batch.check(index, heads, 128, tells_chosen=True)
+
+
+@pytest.mark.parametrize("is_fp8", [False, True], ids=["bf16", "fp8"])
+@pytest.mark.parametrize("decode_tokens", [0, 2])
+def test_mla_prefill_in_one_chunk(is_fp8, decode_tokens):
+    heads, nope, rope, value, latent = 2, 128, 64, 128, 512
+    weight = torch.randn(heads * (nope + value), latent, generator=seeded(9)) * 0.05
+    arguments = {}
+    if is_fp8:
+        weight = weight.to(torch.float8_e4m3fn)
+        arguments["kv_b_proj_scale"] = torch.full((heads * 2, latent // 128), 0.5, dtype=torch.float32)
+    else:
+        weight = weight.bfloat16()
+
+    def prefill(q, row_offsets, cache, layer, **invariant):
+        plan = quire.mla_prefill_plan(row_offsets, cache, layer, buffer_tokens=32768, decode_tokens=decode_tokens)
+        return quire.mla_prefill(
+            q, row_offsets, cache, layer, kv_b_proj=weight, scale=192**-0.5, plan=plan, **arguments, **invariant
+        )
+
+    Batch(PROMPTS, latent + rope, is_mla=True).check(prefill, heads, nope + rope)
+
+
 def project(x, weight, tokens, **arguments):
     """Rows of q, K and V of the first tokens."""
     blocks = torch.zeros(4, 2, 1, PAGE, 2, 64, dtype=x.dtype, device="cpu")
@@ -100,3 +161,52 @@ def test_projections_on_a_cpu_do_not_depend_on_the_number_of_tokens(dtype, is_in
     expected = project(x, weight, 200, **arguments)
     for tokens in (1, 2, 4, 5, 8, 9, 16, 17, 33, 64, 129):
         assert_same_bits(project(x, weight, tokens, **arguments), expected[:tokens])
+
+
+def invariant_weight(kind, rows, columns):
+    """A weight of this kind, the other arguments that it needs, and what x becomes."""
+    generator = seeded(11)
+    arguments, activate = {}, torch.Tensor.bfloat16
+    weight = torch.randn(rows, columns, generator=generator)
+    if kind == "bf16":
+        weight = weight.bfloat16()
+    elif kind == "tf32":
+        arguments["allow_tf32"] = True
+        activate = torch.Tensor.float
+    elif kind.startswith("int4"):
+        codes = torch.randint(16, (rows, columns), generator=generator, dtype=torch.uint8)
+        scale = torch.rand(rows, columns // 128, generator=generator).bfloat16()
+        weight, arguments = quire.pack_int4(codes), {"weight_scale": scale, "quant": quire.Quant("int4", group_size=128)}
+        if kind == "int4_packed":
+            weight, arguments = quire.pack_weight(weight, **arguments), {}
+    else:  # fp8, with a scale for each token or for each 1 x 128 of x
+        weight = (weight * 16).to(torch.float8_e4m3fn)
+        shape = (rows // 128, columns // 128) if kind == "fp8_block" else (1, 1)
+        arguments["weight_scale"] = torch.rand(shape, generator=generator, dtype=torch.float32)
+        arguments["allow_fast_accum"] = True
+        activate = lambda x: (x * 16).to(torch.float8_e4m3fn)  # noqa: E731
+    return weight, arguments, activate
+
+
+@pytest.mark.parametrize("kind", ["bf16", "tf32", "fp8_token", "fp8_block", "int4", "int4_packed"])
+def test_projections_do_not_depend_on_the_number_of_tokens(kind):
+    """Rows of Q, and of K and V in the pages, of the first tokens of a batch."""
+    rows, columns, pages = 1536, 512, 16
+    weight, arguments, activate = invariant_weight(kind, rows, columns)
+    x = activate(torch.randn(pages * PAGE, columns, generator=seeded(12)))
+    scale = torch.rand(pages * PAGE, columns // 128 if kind == "fp8_block" else 1, generator=seeded(13), dtype=torch.float32)
+
+    def project(tokens):
+        blocks = torch.zeros(pages, 2, 1, PAGE, 2, 128, dtype=torch.bfloat16)
+        cache = quire.PagedKVCache(blocks, u32([0]), u32([list(range(pages))]))
+        if kind.startswith("fp8"):
+            arguments["input_scale"] = scale[:tokens]
+        q = quire.fused_qkv_matmul(
+            x[:tokens], offsets_of([tokens]), weight, cache, 0, batch_invariant=True, **arguments
+        )
+        stored = blocks.transpose(0, 1).reshape(2, pages * PAGE, 2 * 128)[:, :tokens]
+        return torch.cat([q, *stored.to(q.dtype)], dim=1)
+
+    expected = project(pages * PAGE)
+    for tokens in (1, 5, 16, 17, 48, 64, 65, 129, 300, 700):
+        assert_same_bits(project(tokens), expected[:tokens])

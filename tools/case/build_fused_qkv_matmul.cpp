@@ -31,7 +31,8 @@ class FusedQkvCase final : public OpCase {
                          ? Activations::int8
                          : Activations::exact),
         allow_fast_accum_(fields.flag("allow_fast_accum", false)),
-        allow_tf32_(fields.flag("allow_tf32", false)) {}
+        allow_tf32_(fields.flag("allow_tf32", false)),
+        batch_invariant_(fields.flag("batch_invariant", false)) {}
 
   Built build(Layout layout, std::uint64_t seed, std::int64_t max_bytes) const override {
     Built built(layout, max_bytes);
@@ -57,6 +58,7 @@ class FusedQkvCase final : public OpCase {
     args.activations = activations_;
     args.allow_fast_accum = allow_fast_accum_;
     args.allow_tf32 = allow_tf32_;
+    args.batch_invariant = batch_invariant_;
     built.written_rows({.cache = args.cache,
                         .layer = args.layer,
                         .lengths = lengths_,
@@ -102,6 +104,7 @@ class FusedQkvCase final : public OpCase {
   Activations activations_;
   bool allow_fast_accum_;
   bool allow_tf32_;
+  bool batch_invariant_;
 };
 
 }  // namespace

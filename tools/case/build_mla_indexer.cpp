@@ -33,7 +33,8 @@ class MlaIndexerCase final : public OpCase {
         heads_(fields.integer("heads", 1)),
         top_k_(fields.integer("top_k", 1)),
         mask_(read_mask(fields, cache_, lengths_)),
-        data_(fields.choice("data", {"random", "all_equal", "all_negative"}, "random")) {}
+        data_(fields.choice("data", {"random", "all_equal", "all_negative"}, "random")),
+        batch_invariant_(fields.flag("batch_invariant", false)) {}
 
   Built build(Layout layout, std::uint64_t seed, std::int64_t max_bytes) const override {
     Built built(layout, max_bytes);
@@ -57,6 +58,7 @@ class MlaIndexerCase final : public OpCase {
     args.top_k = top_k_;
     args.mask = build_mask(memory, mask_, lengths_, seed);
     args.out = built.output("out", DType::i32, {tokens, top_k_});
+    args.batch_invariant = batch_invariant_;
     built.verify = [args] { return find_fault(args); };
     bind(
         built, args, [](const auto& a, const Context& c) { mla_indexer(a, c); },
@@ -84,6 +86,7 @@ class MlaIndexerCase final : public OpCase {
   std::int64_t top_k_;
   MaskSpec mask_;
   std::string data_;
+  bool batch_invariant_;
 };
 
 }  // namespace

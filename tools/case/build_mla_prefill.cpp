@@ -57,7 +57,8 @@ class MlaPrefillCase final : public OpCase {
         alibi_(fields.flag("alibi", false)),
         sinks_(fields.flag("sinks", false)),
         lse_(fields.flag("lse", true)),
-        allow_fp8_products_(fields.flag("allow_fp8_products", false)) {}
+        allow_fp8_products_(fields.flag("allow_fp8_products", false)),
+        batch_invariant_(fields.flag("batch_invariant", false)) {}
 
   Built build(Layout layout, std::uint64_t seed, std::int64_t max_bytes) const override {
     Built built(layout, max_bytes);
@@ -91,6 +92,7 @@ class MlaPrefillCase final : public OpCase {
     args.mask = build_mask(memory, mask_, lengths_, seed);
     args.softcap = softcap_;
     args.allow_fp8_products = allow_fp8_products_;
+    args.batch_invariant = batch_invariant_;
     if (alibi_)
       args.alibi_slopes = build_tensor(memory, seed, "alibi_slopes", DType::f32, {heads}, 0.1);
     if (sinks_) args.sinks = build_tensor(memory, seed, "sinks", DType::f32, {heads});
@@ -150,6 +152,7 @@ class MlaPrefillCase final : public OpCase {
   bool sinks_;
   bool lse_;
   bool allow_fp8_products_;
+  bool batch_invariant_;
 };
 
 class MlaPrefillPlanCase final : public OpCase {

@@ -46,7 +46,8 @@ class SparseMlaCase final : public OpCase {
         q_dtype_(fields.dtype("q_dtype", {DType::f32, DType::f16, DType::bf16}, DType::bf16)),
         scale_(fields.number("scale", 0.0)),
         sinks_(fields.flag("sinks", false)),
-        lse_(fields.flag("lse", true)) {}
+        lse_(fields.flag("lse", true)),
+        batch_invariant_(fields.flag("batch_invariant", false)) {}
 
   Built build(Layout layout, std::uint64_t seed, std::int64_t max_bytes) const override {
     Built built(layout, max_bytes);
@@ -68,6 +69,7 @@ class SparseMlaCase final : public OpCase {
     if (extra_.has_value()) args.extra = build_extra(memory, layout, seed, present);
     args.out = built.output("out", q_dtype_, {tokens, heads_, cache.latent});
     if (lse_) args.lse = built.output("lse", DType::f32, {tokens, heads_});
+    args.batch_invariant = batch_invariant_;
     built.empty_tokens = empty_tokens(present);
     built.has_sinks = sinks_;
     bind(
@@ -137,6 +139,7 @@ class SparseMlaCase final : public OpCase {
   double scale_;  // 0: that of the width
   bool sinks_;
   bool lse_;
+  bool batch_invariant_;
 };
 
 }  // namespace

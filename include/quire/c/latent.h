@@ -70,7 +70,7 @@ typedef struct quire_mla_prefill_args {
   const DLTensor* sinks;            // f32 [heads]
   const DLTensor* lse;              // f32 [tokens, heads]; written
   int32_t allow_fp8_products;       // 0 or 1
-  int32_t reserved;                 // 0
+  int32_t batch_invariant;  // 0 or 1: the same bits in any batch whose keys fit into one chunk
 } quire_mla_prefill_args;
 
 QUIRE_C_API quire_status quire_mla_prefill(const quire_mla_prefill_args* args,

@@ -32,7 +32,8 @@ typedef struct quire_fused_qkv_matmul_args {
   int32_t activations;  // QUIRE_ACTIVATIONS_*
   int32_t allow_fast_accum;  // 0 or 1
   int32_t allow_tf32;        // 0 or 1
-  int32_t reserved;          // 0
+  int32_t
+      batch_invariant;  // 0 or 1: a token's result is the same bits whatever the number of tokens
 } quire_fused_qkv_matmul_args;
 
 QUIRE_C_API quire_status quire_fused_qkv_matmul(const quire_fused_qkv_matmul_args* args,

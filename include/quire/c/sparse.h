@@ -63,8 +63,10 @@ typedef struct quire_mla_indexer_args {
   int64_t layer;
   const DLTensor* out;  // i32 [tokens, top_k]
   // The rest is optional.
-  int64_t top_k;           // 0: 2048
-  const quire_mask* mask;  // causal or full; NULL: causal
+  int64_t top_k;            // 0: 2048
+  const quire_mask* mask;   // causal or full; NULL: causal
+  int32_t batch_invariant;  // 0 or 1: a token's positions are the same in any batch
+  int32_t reserved;         // 0
 } quire_mla_indexer_args;
 
 QUIRE_C_API quire_status quire_mla_indexer(const quire_mla_indexer_args* args,
@@ -93,7 +95,9 @@ typedef struct quire_sparse_mla_args {
   const DLTensor* topk_lengths;  // i32 [tokens]: slots of each row to look at
   const DLTensor* sinks;         // f32 [heads]
   const quire_sparse_extra* extra;
-  const DLTensor* lse;  // f32 [tokens, heads]; written
+  const DLTensor* lse;      // f32 [tokens, heads]; written
+  int32_t batch_invariant;  // 0 or 1: a token's result is the same bits in any batch
+  int32_t reserved;         // 0
 } quire_sparse_mla_args;
 
 QUIRE_C_API quire_status quire_sparse_mla(const quire_sparse_mla_args* args,

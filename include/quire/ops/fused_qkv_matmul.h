@@ -52,6 +52,9 @@ struct FusedQkvArgs {
   // Where x and a dense weight are f32, lets a kernel round both to tf32 (a significand of 11 bits) and multiply
   // on tensor cores: results are some 2^-12 of the products' size off.
   bool allow_tf32 = false;
+  // A token's result is the same bits whatever the number of tokens: allow_fast_accum is ignored, and only kernels that
+  // add up K in one order are chosen.
+  bool batch_invariant = false;
 };
 
 struct FusedQkvProblem {
@@ -73,6 +76,7 @@ struct FusedQkvProblem {
   Activations activations = Activations::exact;
   bool allow_fast_accum = false;
   bool allow_tf32 = false;
+  bool batch_invariant = false;
   // Largest power of two up to 128 that divides, in bytes, the start and the row strides of x, weight,
   // out, bias and the cache.
   std::int64_t alignment = 1;

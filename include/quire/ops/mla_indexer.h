@@ -29,6 +29,8 @@ struct MlaIndexerArgs {
   std::int64_t top_k = 2048;
   Mask mask{};     // causal or full
   TensorView out;  // i32 [tokens, top_k]
+  // A token's scores are the same bits, and so its positions are the same, in any batch.
+  bool batch_invariant = false;
 };
 
 struct MlaIndexerProblem {
@@ -39,6 +41,7 @@ struct MlaIndexerProblem {
   std::int64_t head_dim = 0;
   std::int64_t top_k = 0;
   MaskSummary mask{};
+  bool batch_invariant = false;
   std::int64_t alignment = 1;     // bytes, of every row of q and the cache
   bool has_dense_scales = false;  // one after another in a page, pages on multiples of 16 bytes
 

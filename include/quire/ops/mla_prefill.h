@@ -81,6 +81,8 @@ struct MlaPrefillArgs {
   // Lets a kernel round q, each row by its own power of two, K, V, the rope columns and the weights
   // to e4m3, and multiply on fp8 tensor cores: results are some percent of a weight off.
   bool allow_fp8_products = false;
+  // A sequence's result is the same bits in any batch whose keys fit into one chunk.
+  bool batch_invariant = false;
 };
 
 struct MlaPrefillPlanProblem {
@@ -110,6 +112,7 @@ struct MlaPrefillProblem {
   MaskSummary mask{};
   bool finishes_rows = true;
   bool allow_fp8_products = false;
+  bool batch_invariant = false;
 
   bool operator==(const MlaPrefillProblem&) const = default;
 };

@@ -40,6 +40,7 @@ struct SparseMlaArgs {
   std::optional<SparseExtra> extra{};
   TensorView out;                   // [tokens, heads, latent]
   std::optional<TensorView> lse{};  // f32 [tokens, heads]
+  bool batch_invariant = false;     // a token's result is the same bits in any batch
 };
 
 struct SparseMlaProblem {
@@ -55,6 +56,7 @@ struct SparseMlaProblem {
   double scale = 1.0;
   DType q_dtype = DType::bf16;
   bool has_sinks = false;
+  bool batch_invariant = false;
   std::int64_t alignment = 0;  // bytes that divide the address of every row of q, out and caches
 
   bool operator==(const SparseMlaProblem&) const = default;

@@ -141,8 +141,9 @@ FusedQkvProblem validate(const FusedQkvArgs& args) {
           .has_perm = args.weight.perm.has_value(),
           .has_bias = args.bias.has_value(),
           .activations = args.activations,
-          .allow_fast_accum = args.allow_fast_accum,
+          .allow_fast_accum = args.allow_fast_accum && !args.batch_invariant,
           .allow_tf32 = args.allow_tf32,
+          .batch_invariant = args.batch_invariant,
           .alignment = alignment_of(args)};
 }
 

@@ -73,6 +73,7 @@ MlaIndexerProblem validate(const MlaIndexerArgs& args) {
           .head_dim = args.q.shape[2],
           .top_k = args.top_k,
           .mask = args.mask.summary(),
+          .batch_invariant = args.batch_invariant,
           .alignment = std::min(ops::row_alignment(args.q), ops::row_alignment(args.cache.blocks)),
           .has_dense_scales = has_dense_scales(args.cache)};
 }

@@ -150,7 +150,8 @@ MlaPrefillProblem validate(const MlaPrefillArgs& args) {
           .decode_tokens = args.chunks.decode_tokens,
           .mask = args.mask.summary(),
           .finishes_rows = finishes_rows(args),
-          .allow_fp8_products = args.allow_fp8_products};
+          .allow_fp8_products = args.allow_fp8_products,
+          .batch_invariant = args.batch_invariant};
 }
 
 MlaPrefillPlanProblem validate(const MlaPrefillPlanArgs& args) {

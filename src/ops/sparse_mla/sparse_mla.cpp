@@ -104,6 +104,7 @@ SparseMlaProblem validate(const SparseMlaArgs& args) {
           .scale = args.scale,
           .q_dtype = args.q.dtype,
           .has_sinks = args.sinks.has_value(),
+          .batch_invariant = args.batch_invariant,
           .alignment = alignment_of(args)};
 }
 

@@ -126,6 +126,7 @@ json random_small(Draw& draw) {
   if (has_integers && !is_fp8 && draw.one_in(3)) object["activations"] = "int8";
   if (draw.one_in(8)) object["allow_fast_accum"] = true;
   if (draw.one_in(8)) object["allow_tf32"] = true;
+  if (draw.one_in(6)) object["batch_invariant"] = true;
   return object;
 }
 

@@ -118,11 +118,13 @@ json random_mla_prefill(Draw& draw) {
     object["buffer_tokens"] = draw.pick({1, 2, 5, 8, 16, 33, 64}, {16, 20, 48, 64, 248, 1024});
   if (draw.one_in(3) && can_be_mixed(object)) {
     object["decode_tokens"] = draw.pick({1, 2, 8});
+    if (draw.one_in(4)) object["batch_invariant"] = true;
     return object;
   }
   if (draw.one_in(4)) object["softcap"] = draw.pick({0.5, 3.0, 30.0});
   if (draw.one_in(4)) object["alibi"] = true;
   if (draw.one_in(4)) object["allow_fp8_products"] = true;
+  if (draw.one_in(6)) object["batch_invariant"] = true;
   return object;
 }
 
@@ -166,7 +168,8 @@ json random_mla_indexer(Draw& draw) {
                             : draw.pick({1, 2, 3, 4, 8, 9}, {1, 3, 8, 70})},
           {"top_k", draw.pick({1, 2, 3, 7, 8, 16, 17, 33, 64}, {1, 2, 16, 63, 64, 65, 256, 2048})},
           {"mask", draw.one_in(3) ? "full" : "causal"},
-          {"data", draw.pick<const char*>({"random", "random", "all_equal", "all_negative"})}};
+          {"data", draw.pick<const char*>({"random", "random", "all_equal", "all_negative"})},
+          {"batch_invariant", draw.one_in(5)}};
 }
 
 }  // namespace quire::test

@@ -46,6 +46,7 @@ json random_sparse_mla(Draw& draw) {
   if (draw.one_in(4)) object["lse"] = false;
   // Sharp: maxima rise from tile to tile.
   if (draw.one_in(4)) object["scale"] = draw.pick({0.3, 1.0});
+  if (draw.one_in(5)) object["batch_invariant"] = true;
   return object;
 }
 

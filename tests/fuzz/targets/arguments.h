@@ -36,7 +36,7 @@ template <typename Visit> void for_fields(FlashAttentionArgs& args, Visit&& visi
 template <typename Visit> void for_fields(FusedQkvArgs& args, Visit&& visit) {
   visit(args.x), visit(args.row_offsets), visit(args.weight), visit(args.cache), visit(args.layer);
   visit(args.bias), visit(args.input_scale), visit(args.out), visit(args.activations);
-  visit(args.allow_fast_accum), visit(args.allow_tf32);
+  visit(args.allow_fast_accum), visit(args.allow_tf32), visit(args.batch_invariant);
 }
 template <typename Visit> void for_fields(MergeStatesArgs& args, Visit&& visit) {
   visit(args.states), visit(args.lses), visit(args.out), visit(args.lse);
@@ -51,6 +51,7 @@ template <typename Visit> void for_fields(MlaDecodeArgs& args, Visit&& visit) {
 template <typename Visit> void for_fields(MlaIndexerArgs& args, Visit&& visit) {
   visit(args.q), visit(args.q_scale), visit(args.row_offsets), visit(args.cache);
   visit(args.layer), visit(args.top_k), visit(args.mask), visit(args.out);
+  visit(args.batch_invariant);
 }
 template <typename Visit> void for_fields(MlaPrefillArgs& args, Visit&& visit) {
   visit(args.q), visit(args.row_offsets), visit(args.cache), visit(args.layer);
@@ -58,6 +59,7 @@ template <typename Visit> void for_fields(MlaPrefillArgs& args, Visit&& visit) {
   visit(args.kv_b_proj_scale), visit(args.scale), visit(args.epsilon), visit(args.chunks);
   visit(args.mask), visit(args.softcap), visit(args.alibi_slopes), visit(args.sinks);
   visit(args.out), visit(args.lse), visit(args.allow_fp8_products);
+  visit(args.batch_invariant);
 }
 template <typename Visit> void for_fields(MlaPrefillPlanArgs& args, Visit&& visit) {
   visit(args.row_offsets), visit(args.cache), visit(args.layer), visit(args.chunks);
@@ -91,7 +93,7 @@ template <typename Visit> void for_fields(RowOffsetsArgs& args, Visit&& visit) {
 template <typename Visit> void for_fields(SparseMlaArgs& args, Visit&& visit) {
   visit(args.q), visit(args.row_offsets), visit(args.cache), visit(args.layer);
   visit(args.indices), visit(args.topk_lengths), visit(args.scale), visit(args.sinks);
-  visit(args.extra), visit(args.out), visit(args.lse);
+  visit(args.extra), visit(args.out), visit(args.lse), visit(args.batch_invariant);
 }
 template <typename Visit> void for_fields(StoreArgs& args, Visit&& visit) {
   visit(args.x), visit(args.row_offsets), visit(args.cache), visit(args.layer), visit(args.side);

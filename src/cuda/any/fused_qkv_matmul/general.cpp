@@ -30,10 +30,12 @@ bool is_plain_f32(const GeneralParams& params) {
          params.weight.format == WeightFormat::dense && params.weight.dtype == DType::f32;
 }
 
-void launch_product(const GeneralParams& params, cudaStream_t stream) {
+// The kernel for few tokens sums K in another order than tiles.
+void launch_product(const GeneralParams& params, bool batch_invariant, cudaStream_t stream) {
   const WeightFormat format = params.weight.format;
   const int few_tokens = is_plain_f32(params) ? kFewTokensF32 : kFewTokens;
-  if (params.outputs.tokens <= few_tokens && !packs_along_rows(params.weight)) {
+  const bool are_few = !batch_invariant && params.outputs.tokens <= few_tokens;
+  if (are_few && !packs_along_rows(params.weight)) {
     launch_few(params, stream);
   } else if (is_plain_f32(params)) {
     launch_tiles_f32(params, stream);
@@ -90,7 +92,7 @@ void run(const FusedQkvArgs& args, const Context& context) {
   }
   const bool is_direct = holds_plain_numbers(args.cache.format());
   if (!is_direct) params.outputs.rows = workspace;
-  launch_product(params, stream);
+  launch_product(params, args.batch_invariant, stream);
   if (!is_direct) store_deferred_rows(args, context, workspace);
 }
 

@@ -47,6 +47,7 @@ MlaDecodeProblem decode_problem(const MlaPrefillProblem& problem) {
                           .weight_dtype = problem.weight_dtype,
                           .mask = problem.mask,
                           .finishes_rows = false,
+                          .batch_invariant = problem.batch_invariant,
                           .alignment = problem.cache_alignment};
   decode.ragged.tokens = most_rows(problem);
   decode.ragged.max_new_tokens = problem.decode_tokens;
@@ -107,7 +108,8 @@ MlaDecodeArgs decode_args(const MlaPrefillArgs& args, const MlaPrefillProblem& p
       .scale = args.scale,
       .mask = args.mask,
       .sinks = args.sinks,
-      .out = dense(scratch.out, args.out.dtype, {rows, problem.heads, problem.value_dim})};
+      .out = dense(scratch.out, args.out.dtype, {rows, problem.heads, problem.value_dim}),
+      .batch_invariant = problem.batch_invariant};
   decode.cache.max_seq_length = static_cast<std::uint32_t>(problem.decode_tokens);
   if (args.lse.has_value()) decode.lse = dense(scratch.lse, DType::f32, {rows, problem.heads});
   return decode;

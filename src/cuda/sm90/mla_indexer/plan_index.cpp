@@ -15,12 +15,14 @@ std::int64_t new_tokens_of(const MlaIndexerProblem& problem) {
   return (problem.ragged.tokens + batch - 1) / batch;
 }
 
+// The order in which a token's heads are added up is that of the variant: batch_invariant always takes the one
+// for the most tokens, which is prefill's.
 const IndexVariant* find_variant(const MlaIndexerProblem& problem) {
   const IndexVariant* best = nullptr;
   for (const IndexVariant& variant : kIndexVariants) {
     if (variant.config.heads != problem.heads || variant.config.dims != problem.head_dim) continue;
     best = &variant;
-    if (variant.config.tokens >= new_tokens_of(problem)) break;
+    if (!problem.batch_invariant && variant.config.tokens >= new_tokens_of(problem)) break;
   }
   return best;
 }

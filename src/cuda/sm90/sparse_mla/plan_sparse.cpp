@@ -104,7 +104,9 @@ SparsePlan plan_sparse(const SparseMlaProblem& problem, int num_sms) {
   const std::int64_t units = problem.ragged.tokens * head_tiles;
   const std::int64_t side_by_side = num_sms / blocks * blocks;
   const std::int64_t rest = units % side_by_side;
-  const std::int64_t wanted = choose_pieces(rest, tiles, keys, num_sms);
+  // How many units are left over depends on the other tokens of the batch.
+  const std::int64_t wanted =
+      problem.batch_invariant ? 1 : choose_pieces(rest, tiles, keys, num_sms);
   const std::int64_t piece_tiles = ceil_div(tiles, wanted);
   const std::int64_t pieces = ceil_div(tiles, piece_tiles);
   const std::int64_t cut = pieces == 1 ? 0 : rest;

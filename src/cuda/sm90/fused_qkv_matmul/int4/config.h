@@ -69,6 +69,7 @@ struct Int4Shape {
   std::int64_t columns = 0;  // of Y
   DType dtype = DType::bf16;
   int steps = 1;  // of 128 columns of x
+  bool batch_invariant = false;
 };
 
 struct Int4Params {

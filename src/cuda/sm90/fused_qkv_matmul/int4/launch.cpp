@@ -53,7 +53,8 @@ class Int4Kernel final : public Kernel<FusedQkvArgs> {
     const Int4Shape shape{.tokens = problem.ragged.tokens,
                           .columns = problem.q_dim + (problem.cache.is_mla ? 1 : 2) * kv_dim,
                           .dtype = problem.x_dtype,
-                          .steps = steps_of(problem.hidden)};
+                          .steps = steps_of(problem.hidden),
+                          .batch_invariant = problem.batch_invariant};
     if (shape.tokens == 0) return;
     const int sms = num_sms(problem.device.index);
     few_ = plan_few_tokens(shape, sms);

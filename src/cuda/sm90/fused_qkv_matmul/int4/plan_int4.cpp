@@ -9,6 +9,8 @@ namespace quire::cuda::sm90::fused_qkv_matmul {
 namespace {
 
 constexpr std::int64_t kMaxTokenTiles = 65535;  // blocks along a grid's second axis
+// Warpgroups among which batch_invariant splits K: the only number that kernels for any number of tokens have.
+constexpr int kInvariantKGroups = 4;
 
 Int4Grid grid_of(const Int4Config& config, const Int4Shape& shape) {
   return {.columns = static_cast<int>(
@@ -18,6 +20,7 @@ Int4Grid grid_of(const Int4Config& config, const Int4Shape& shape) {
 
 // Fewer tokens than a tile waste products, more tiles than one decode every weight again.
 bool takes(const Int4Config& config, const Int4Shape& shape) {
+  if (shape.batch_invariant && config.k_groups != kInvariantKGroups) return false;
   return config.dtype == shape.dtype && (config.tokens >= 64 || shape.tokens <= config.tokens);
 }
 

@@ -24,6 +24,7 @@ const FewTokensVariant* find_variant(const Int4Shape& shape) {
 }  // namespace
 
 FewTokensPlan plan_few_tokens(const Int4Shape& shape, int num_sms) {
+  if (shape.batch_invariant) return {};  // K is split by the number of tokens
   // Panels that all run at a time are as fast, or faster.
   if (ceil_div(shape.columns, kPanelRows) <= num_sms) return {};
   const std::int64_t quarters = ceil_div(shape.columns, kQuarterRows);
