@@ -60,6 +60,7 @@ MlaIndexerArgs read_mla_indexer(const Reader& in, const quire_mla_indexer_args& 
       .top_k = given_or(from.top_k, defaults.top_k),
       .mask = in.mask(from.mask),
       .out = in.tensor("out", from.out),
+      .scores = in.optional_tensor("scores", from.scores),
       .batch_invariant = in.flag("batch_invariant", from.batch_invariant),
   };
 }

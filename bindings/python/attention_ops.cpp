@@ -105,6 +105,7 @@ MlaIndexerArgs read_mla_indexer(ArgumentReader& in) {
       .top_k = in.value<std::int64_t>("top_k"),
       .mask = in.mask("mask"),
       .out = in.tensor("out", Access::write),
+      .scores = in.optional_tensor("scores", Access::write),
       .batch_invariant = in.value<bool>("batch_invariant"),
   };
 }

@@ -32,7 +32,8 @@ def mla_indexer(
     mask: Mask | str = "causal",
     out: Array | None = None,
     batch_invariant: bool = False,
-) -> Array:
+    return_scores: bool = False,
+) -> Array | tuple[Array, Array]:
     """For each new token the `top_k` positions of its own sequence with the highest index score.
 
     score(i, t) = k_scale(t) * sum over heads of max(0, q(i, h) · k(t)) * q_scale(i, h). Exact and deterministic: ties
@@ -52,11 +53,14 @@ def mla_indexer(
     out : int32 array [tokens, top_k], optional
     batch_invariant : bool
         A token's positions are the same in any batch, also where float32 cannot tell scores apart.
+    return_scores : bool
+        Return the scores of the positions too, float32 [tokens, top_k], -inf where there is none. A GPU scores the
+        chosen keys a second time for it.
 
     Returns
     -------
     int32 array [tokens, top_k]
-        min(top_k, keys seen) positions in ascending order, then -1.
+        min(top_k, keys seen) positions in ascending order, then -1. With `return_scores` (positions, scores).
 
     Examples
     --------
@@ -69,6 +73,8 @@ def mla_indexer(
     array([[4, 5, 6]], dtype=int32)
     """
     out = empty(q, (size(q, 0), top_k), "i32") if out is None else out
+    wants_scores = flag("mla_indexer", "return_scores", return_scores)
+    scores = empty(q, (size(q, 0), top_k), "f32") if wants_scores else None
     run(
         "mla_indexer",
         q,
@@ -80,9 +86,10 @@ def mla_indexer(
         top_k=top_k,
         mask=mask,
         out=out,
+        scores=scores,
         batch_invariant=batch_invariant,
     )
-    return out
+    return (out, scores) if return_scores else out
 
 
 def sparse_mla(

@@ -117,6 +117,25 @@ std::vector<std::int64_t> best_keys(const MlaIndexerArgs& args, const Token& tok
   return candidates;
 }
 
+void store_scores(const MlaIndexerArgs& args, const Token& token,
+                  std::span<const std::int64_t> keys) {
+  const std::vector<double> scores = indexer_scores(args, token.index);
+  for (std::int64_t slot = 0; slot < args.top_k; ++slot) {
+    const auto index = static_cast<std::size_t>(slot);
+    const bool is_taken = index < keys.size();
+    args.scores->store({token.index, slot},
+                       is_taken ? scores[static_cast<std::size_t>(keys[index])] : -kInfinity);
+  }
+}
+
+// Whether fp32 may give this number for the score.
+bool is_score(double number, const Score& score) {
+  if (std::isnan(score.value)) return std::isnan(number);
+  const double largest = std::numeric_limits<float>::max();
+  if (std::abs(score.value) + score.error >= largest) return true;  // sums may overflow
+  return std::abs(number - score.value) <= score.error + kHalfUlp * std::abs(score.value);
+}
+
 // `count` visible positions in ascending order, then -1.
 std::string order_fault(std::span<const std::int32_t> selected, std::size_t count,
                         std::span<const std::int64_t> candidates) {
@@ -167,6 +186,7 @@ void mla_indexer(const MlaIndexerArgs& args) {
       args.out.store({token.index, slot},
                      index < keys.size() ? static_cast<double>(keys[index]) : -1.0);
     }
+    if (args.scores.has_value()) store_scores(args, token, keys);
   }
 }
 
@@ -189,6 +209,21 @@ std::string selection_fault(const MlaIndexerArgs& args, std::int64_t token,
   const std::string fault = order_fault(selected, count, candidates);
   if (!fault.empty() || count == candidates.size()) return fault;
   return score_fault(score_keys(args, token), selected.first(count), candidates);
+}
+
+std::string scores_fault(const MlaIndexerArgs& args, std::int64_t token,
+                         std::span<const std::int32_t> selected, std::span<const float> numbers) {
+  const std::vector<Score> scores = score_keys(args, token);
+  for (std::size_t i = 0; i < selected.size(); ++i) {
+    const bool is_right = selected[i] < 0
+                              ? numbers[i] == -kInfinity
+                              : is_score(numbers[i], scores[static_cast<std::size_t>(selected[i])]);
+    if (is_right) continue;
+    return fmt::format(
+        "slot {} has score {}, key {} has {}", i, numbers[i], selected[i],
+        selected[i] < 0 ? -kInfinity : scores[static_cast<std::size_t>(selected[i])].value);
+  }
+  return {};
 }
 
 }  // namespace quire::reference

@@ -31,4 +31,8 @@ std::vector<double> indexer_score_errors(const MlaIndexerArgs& args, std::int64_
 std::string selection_fault(const MlaIndexerArgs& args, std::int64_t token,
                             std::span<const std::int32_t> selected);
 
+// The same for a row of scores [top_k] beside a legitimate row of positions.
+std::string scores_fault(const MlaIndexerArgs& args, std::int64_t token,
+                         std::span<const std::int32_t> selected, std::span<const float> numbers);
+
 }  // namespace quire::reference

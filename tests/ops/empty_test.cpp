@@ -83,6 +83,7 @@ TEST(EmptyTest, MlaDecodeIndexerAndSparseMla) {
   empty_rows(indexer.args.q);
   empty_rows(indexer.args.q_scale);
   empty_rows(indexer.args.out);
+  empty_rows(*indexer.args.scores);
   expect_nothing_written(indexer);
 
   SparseMlaSample sparse;

@@ -168,6 +168,7 @@ struct MlaIndexerSample : Sample {
     args.layer = kLayer;
     args.top_k = 2;
     args.out = arena.filled(DType::i32, {kTokens, 2}, 1234);
+    args.scores = arena.poisoned(DType::f32, {kTokens, 2});
   }
   void run(const Context& context) override { mla_indexer(args, context); }
   Plan supports(const Context& context) override { return quire::supports(args, context); }
@@ -176,11 +177,12 @@ struct MlaIndexerSample : Sample {
     std::vector<std::pair<std::string, TensorView*>> list{{"q", &args.q},
                                                           {"q_scale", &args.q_scale},
                                                           {"row_offsets", &args.row_offsets},
-                                                          {"out", &args.out}};
+                                                          {"out", &args.out},
+                                                          {"scores", &*args.scores}};
     list_cache(args.cache, "cache", list);
     return list;
   }
-  std::vector<std::string> written() const override { return {"out"}; }
+  std::vector<std::string> written() const override { return {"out", "scores"}; }
 
   MlaIndexerArgs args{};
 };

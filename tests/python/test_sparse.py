@@ -46,6 +46,22 @@ def test_indexer_against_numpy(mask, top_k, rng):
             assert out[token].tolist() == expected.tolist()
 
 
+@pytest.mark.parametrize("top_k", [1, 5, 64])
+def test_indexer_scores_against_numpy(top_k, rng):
+    new_tokens, cached = [3, 0, 4], [9, 2, 0]
+    cache, q, q_scale = make_index_problem(new_tokens, cached, rng)
+    out, scores = quire.mla_indexer(q, q_scale, offsets(new_tokens), cache, 0, top_k=top_k, return_scores=True)
+    assert (out == quire.mla_indexer(q, q_scale, offsets(new_tokens), cache, 0, top_k=top_k)).all()
+    assert scores.shape == out.shape and scores.dtype == np.float32
+    for sequence, (new, old) in enumerate(zip(new_tokens, cached)):
+        for i in range(new):
+            token = int(offsets(new_tokens)[sequence]) + i
+            expected = index_scores(cache, q, q_scale, sequence, token, old + new)
+            taken = out[token] >= 0
+            np.testing.assert_allclose(scores[token][taken], expected[out[token][taken]], rtol=1e-5, atol=1e-6)
+            assert (scores[token][~taken] == -np.inf).all()
+
+
 def test_indexer_ties_go_to_the_lowest_position(rng):
     cache, q, q_scale = make_index_problem([1], [20], rng)
     q[...] = np.asarray(0, E4M3)

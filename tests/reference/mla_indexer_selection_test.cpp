@@ -36,6 +36,25 @@ TEST_F(SelectionFaultTest, accepts_the_oracles_own_rows) {
   }
 }
 
+TEST_F(SelectionFaultTest, scores_of_other_keys_are_refused) {
+  const std::vector<std::int32_t> row = inputs_.row(1);
+  const std::vector<double> scores = indexer_scores(inputs_.args(), 1);
+  std::vector<float> numbers;
+  for (const std::int32_t key : row) {
+    numbers.push_back(static_cast<float>(scores[static_cast<std::size_t>(key)]));
+  }
+  EXPECT_EQ(scores_fault(inputs_.args(), 1, row, numbers), "");
+  std::vector<float> swapped = numbers;
+  std::swap(swapped[0], swapped[1]);
+  EXPECT_NE(scores_fault(inputs_.args(), 1, row, swapped), "");
+  std::vector<float> off = numbers;
+  off[2] *= 1.0f + 0x1p-15f;
+  EXPECT_NE(scores_fault(inputs_.args(), 1, row, off), "");
+  std::vector<std::int32_t> none = row;
+  none.back() = -1;
+  EXPECT_NE(scores_fault(inputs_.args(), 1, none, numbers), "") << "-inf belongs there";
+}
+
 TEST_F(SelectionFaultTest, refuses_a_worse_key) {
   // The best key that was left out, in place of the best that was taken.
   const std::vector<double> scores = indexer_scores(inputs_.args(), 1);

@@ -21,6 +21,12 @@ std::string find_fault(const MlaIndexerArgs& args) {
     const std::string fault = reference::selection_fault(
         args, token, std::span(row, static_cast<std::size_t>(args.top_k)));
     if (!fault.empty()) return fmt::format("token {}: {}", token, fault);
+    if (!args.scores.has_value()) continue;
+    const auto* scores = args.scores->as<const float>() + token * args.scores->strides[0];
+    const std::string wrong =
+        reference::scores_fault(args, token, std::span(row, static_cast<std::size_t>(args.top_k)),
+                                std::span(scores, static_cast<std::size_t>(args.top_k)));
+    if (!wrong.empty()) return fmt::format("token {}: {}", token, wrong);
   }
   return "";
 }
@@ -34,6 +40,7 @@ class MlaIndexerCase final : public OpCase {
         top_k_(fields.integer("top_k", 1)),
         mask_(read_mask(fields, cache_, lengths_)),
         data_(fields.choice("data", {"random", "all_equal", "all_negative"}, "random")),
+        scores_(fields.flag("scores", false)),
         batch_invariant_(fields.flag("batch_invariant", false)) {}
 
   Built build(Layout layout, std::uint64_t seed, std::int64_t max_bytes) const override {
@@ -58,8 +65,10 @@ class MlaIndexerCase final : public OpCase {
     args.top_k = top_k_;
     args.mask = build_mask(memory, mask_, lengths_, seed);
     args.out = built.output("out", DType::i32, {tokens, top_k_});
+    if (scores_) args.scores = built.output("scores", DType::f32, {tokens, top_k_});
     args.batch_invariant = batch_invariant_;
     built.verify = [args] { return find_fault(args); };
+    built.verifies_floats = true;
     bind(
         built, args, [](const auto& a, const Context& c) { mla_indexer(a, c); },
         [](const MlaIndexerArgs& a) { reference::mla_indexer(a); });
@@ -86,6 +95,7 @@ class MlaIndexerCase final : public OpCase {
   std::int64_t top_k_;
   MaskSpec mask_;
   std::string data_;
+  bool scores_;
   bool batch_invariant_;
 };
 

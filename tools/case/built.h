@@ -74,8 +74,10 @@ struct Built {
   std::function<Calls(const Relocation&)> relocated;
   // False where the oracle of this op has no such arithmetic.
   std::function<bool(reference::Arithmetic)> reference;
-  // A property of the outputs that does not need the twin; empty text: it holds.
+  // A property of the outputs that does not need the twin; empty text: it holds. Outputs of integers are judged by it
+  // alone where there is one.
   std::function<std::string()> verify;
+  bool verifies_floats = false;  // those too
   // Outputs name places in this very layout (physical rows): only `verify` judges them.
   bool outputs_depend_on_layout = false;
 

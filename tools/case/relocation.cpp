@@ -90,7 +90,7 @@ MlaDecodeArgs relocate(MlaDecodeArgs args, const Relocation& move) {
 }
 
 MlaIndexerArgs relocate(MlaIndexerArgs args, const Relocation& move) {
-  Mover{move}(args.q, args.q_scale, args.row_offsets, args.cache, args.mask, args.out);
+  Mover{move}(args.q, args.q_scale, args.row_offsets, args.cache, args.mask, args.out, args.scores);
   return args;
 }
 

@@ -94,7 +94,8 @@ std::vector<Comparison> compare_closely(const CheckProblem& problem, const Rough
   for (std::size_t i = 0; i < subject.outputs.size() && !subject.outputs_depend_on_layout; ++i) {
     const Output& output = subject.outputs[i];
     // Positions chosen by fp32 scores: `verify` knows which choices are legitimate.
-    if (!is_float(output.view.dtype) && subject.verify) continue;
+    const bool is_compared = is_float(output.view.dtype) && !subject.verifies_floats;
+    if (!is_compared && subject.verify) continue;
     comparisons.push_back(
         compare_tolerance(output.name, output.view, problem.exact.outputs[i].view,
                           {.naive = output_of(twins.naive, i),

@@ -67,6 +67,8 @@ typedef struct quire_mla_indexer_args {
   const quire_mask* mask;   // causal or full; NULL: causal
   int32_t batch_invariant;  // 0 or 1: a token's positions are the same in any batch
   int32_t reserved;         // 0
+  const DLTensor*
+      scores;  // f32 [tokens, top_k]: of the positions in out, -inf where there is none; written
 } quire_mla_indexer_args;
 
 QUIRE_C_API quire_status quire_mla_indexer(const quire_mla_indexer_args* args,

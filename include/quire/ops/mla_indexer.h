@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "quire/context.h"
@@ -29,6 +30,9 @@ struct MlaIndexerArgs {
   std::int64_t top_k = 2048;
   Mask mask{};     // causal or full
   TensorView out;  // i32 [tokens, top_k]
+  // f32 [tokens, top_k]: the scores of the positions in out, -inf where there is none. For ranks that hold parts of a
+  // sequence and choose among each other's best. On Hopper the chosen keys are scored a second time for it, in fp32.
+  std::optional<TensorView> scores{};
   // A token's scores are the same bits, and so its positions are the same, in any batch.
   bool batch_invariant = false;
 };
@@ -42,6 +46,7 @@ struct MlaIndexerProblem {
   std::int64_t top_k = 0;
   MaskSummary mask{};
   bool batch_invariant = false;
+  bool wants_scores = false;
   std::int64_t alignment = 1;     // bytes, of every row of q and the cache
   bool has_dense_scales = false;  // one after another in a page, pages on multiples of 16 bytes
 

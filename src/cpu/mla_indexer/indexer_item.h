@@ -3,6 +3,7 @@
 //   score(i, t) = k_scale(t) · Σ_h max(0, q(i, h) · k(t)) · q_scale(i, h)
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -36,6 +37,11 @@ struct ScoredKey {
   std::int32_t rank;
   std::uint32_t position;
 };
+
+// The score that has this rank (rank_of in filter_keys.h): -0 has become +0, NaN any NaN.
+inline float score_of_rank(std::int32_t rank) {
+  return std::bit_cast<float>(rank ^ ((rank >> 31) & 0x7fffffff));
+}
 
 struct CandidateFilter {
   std::uint32_t first_position;  // of scores[0]

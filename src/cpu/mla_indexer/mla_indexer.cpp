@@ -52,7 +52,8 @@ class IndexerRun {
         workers_(context),
         operand_(args.cache.key(args.layer)),
         mask_(args.mask),
-        sequences_(sequence_spans(args.row_offsets, args.cache)) {}
+        sequences_(sequence_spans(args.row_offsets, args.cache)),
+        kept_(std::min(args.top_k, most_keys())) {}
 
   void run() {
     cut();
@@ -60,11 +61,11 @@ class IndexerRun {
     const auto num_pieces = static_cast<std::int64_t>(pieces_.size());
     const Workers workers = workers_.at_most(num_pieces);
     kernel_bytes_ = round_up_to_line(kernels_.scratch_bytes(shape(kGroupTokens)));
-    list_bytes_ = TopK::capacity(args_.top_k) * static_cast<std::int64_t>(sizeof(ScoredKey));
+    list_bytes_ = TopK::capacity(kept_) * static_cast<std::int64_t>(sizeof(ScoredKey));
     const std::int64_t worker_bytes =
         std::max(kernel_bytes_ + round_up_to_line(kGroupTokens * list_bytes_),
                  round_up_to_line(join_bytes()));
-    const std::int64_t kept_bytes = args_.top_k * static_cast<std::int64_t>(sizeof(ScoredKey));
+    const std::int64_t kept_bytes = kept_ * static_cast<std::int64_t>(sizeof(ScoredKey));
     std::byte* scratch = thread_scratch(worker_bytes * workers.count + num_lists_ * kept_bytes);
     lists_ = reinterpret_cast<ScoredKey*>(scratch + worker_bytes * workers.count);
     list_sizes_.assign(static_cast<std::size_t>(num_lists_), 0);
@@ -79,11 +80,17 @@ class IndexerRun {
   }
 
  private:
+  std::int64_t most_keys() const {
+    std::int64_t most = 0;
+    for (const SequenceSpan& sequence : sequences_) most = std::max(most, sequence.num_keys());
+    return most;
+  }
+
   // The ranks of a token's candidates, up to a multiple of 16.
   std::int64_t join_bytes() const {
     std::int64_t most_lists = 0;
     for (const IndexerMerge& merge : merges_) most_lists = std::max(most_lists, merge.num_lists);
-    return (most_lists * args_.top_k + 16) * static_cast<std::int64_t>(sizeof(std::int32_t));
+    return (most_lists * kept_ + 16) * static_cast<std::int64_t>(sizeof(std::int32_t));
   }
 
   IndexerShape shape(std::int64_t tokens) const {
@@ -94,25 +101,26 @@ class IndexerRun {
     return mask_.range(sequence.cache_length + token, sequence.num_keys());
   }
 
-  // Tokens that see at most top_k keys are answered at once; the others become pieces.
+  // Tokens that see at most top_k keys are answered at once, unless their scores are wanted; the others become pieces.
   void cut() {
     std::vector<IndexerPiece> groups;
     for (std::size_t s = 0; s < sequences_.size(); ++s) {
       const SequenceSpan& sequence = sequences_[s];
       for (std::int64_t token = 0; token < sequence.num_tokens;) {
         const KeyRange keys = keys_of(sequence, token);
-        if (keys.end - keys.begin <= args_.top_k) {
+        const std::int64_t count = keys.end - keys.begin;
+        if (count == 0 || (count <= args_.top_k && !args_.scores.has_value())) {
           write_all(static_cast<std::int64_t>(s), sequence.first_token + token, keys);
           ++token;
           continue;
         }
-        const std::int64_t count = std::min(kGroupTokens, sequence.num_tokens - token);
+        const std::int64_t tokens = std::min(kGroupTokens, sequence.num_tokens - token);
         groups.push_back({.sequence = static_cast<std::int64_t>(s),
                           .first_token = token,
-                          .num_tokens = count,
-                          .keys = keys_of(sequence, token + count - 1),
+                          .num_tokens = tokens,
+                          .keys = keys_of(sequence, token + tokens - 1),
                           .first_list = -1});
-        token += count;
+        token += tokens;
       }
     }
     cut_keys(groups);
@@ -170,7 +178,7 @@ class IndexerRun {
     for (std::int64_t t = 0; t < piece.num_tokens; ++t) {
       queries[t] = query_of(first + t);
       best.emplace_back(reinterpret_cast<ScoredKey*>(scratch + kernel_bytes_ + t * list_bytes_),
-                        args_.top_k, kernels_.kth_rank);
+                        kept_, kernels_.kth_rank);
     }
     kernels_.pack_queries(own_shape, queries, scratch);
     for (std::int64_t key = piece.keys.begin; key < piece.keys.end; key += kIndexerChunk) {
@@ -219,13 +227,13 @@ class IndexerRun {
       return;
     }
     const std::int64_t list = piece.first_list + index;
-    std::copy_n(best.begin(), count, lists_ + list * args_.top_k);
+    std::copy_n(best.begin(), count, lists_ + list * kept_);
     list_sizes_[static_cast<std::size_t>(list)] = count;
   }
 
   std::span<const ScoredKey> list_of(const IndexerMerge& merge, std::int64_t index) const {
     const std::int64_t list = merge.first_list + index * merge.list_step;
-    return {lists_ + list * args_.top_k,
+    return {lists_ + list * kept_,
             static_cast<std::size_t>(list_sizes_[static_cast<std::size_t>(list)])};
   }
 
@@ -237,26 +245,25 @@ class IndexerRun {
     }
     std::int64_t last = std::numeric_limits<std::int64_t>::min();  // takes all
     std::int64_t equals = 0;                                       // of that rank, to be taken
-    if (count > args_.top_k) {
-      last = kernels_.kth_rank(ranks, count, args_.top_k);
-      equals = args_.top_k - std::count_if(ranks, ranks + count,
-                                           [last](std::int32_t rank) { return rank > last; });
+    if (count > kept_) {
+      last = kernels_.kth_rank(ranks, count, kept_);
+      equals = kept_ - std::count_if(ranks, ranks + count,
+                                     [last](std::int32_t rank) { return rank > last; });
     }
     std::int64_t slot = 0;
     for (std::int64_t i = 0; i < merge.num_lists; ++i) {
       for (const ScoredKey& key : list_of(merge, i)) {
         if (key.rank < last || (key.rank == last && equals-- <= 0)) continue;
-        *slot_of(merge.token, slot++) = static_cast<std::int32_t>(key.position);
+        put(merge.token, slot++, key);
       }
     }
-    while (slot < args_.top_k) *slot_of(merge.token, slot++) = -1;
+    while (slot < args_.top_k) put_none(merge.token, slot++);
   }
 
   // The positions, which rise, then -1.
   void write(std::int64_t token, const ScoredKey* keys, std::int64_t count) const {
     for (std::int64_t slot = 0; slot < args_.top_k; ++slot) {
-      const bool is_taken = slot < count;
-      *slot_of(token, slot) = is_taken ? static_cast<std::int32_t>(keys[slot].position) : -1;
+      slot < count ? put(token, slot, keys[slot]) : put_none(token, slot);
     }
   }
 
@@ -271,7 +278,23 @@ class IndexerRun {
         *slot_of(token, slot++) = static_cast<std::int32_t>(first + i);
       }
     }
-    while (slot < args_.top_k) *slot_of(token, slot++) = -1;
+    while (slot < args_.top_k) put_none(token, slot++);
+  }
+
+  void put(std::int64_t token, std::int64_t slot, const ScoredKey& key) const {
+    *slot_of(token, slot) = static_cast<std::int32_t>(key.position);
+    if (args_.scores.has_value()) *score_of(token, slot) = score_of_rank(key.rank);
+  }
+
+  void put_none(std::int64_t token, std::int64_t slot) const {
+    *slot_of(token, slot) = -1;
+    if (args_.scores.has_value()) {
+      *score_of(token, slot) = -std::numeric_limits<float>::infinity();
+    }
+  }
+
+  float* score_of(std::int64_t token, std::int64_t slot) const {
+    return args_.scores->as<float>() + args_.scores->offset({token, slot});
   }
 
   std::int32_t* slot_of(std::int64_t token, std::int64_t slot) const {
@@ -284,12 +307,13 @@ class IndexerRun {
   PagedKvOperand operand_;
   MaskRanges mask_;
   std::vector<SequenceSpan> sequences_;
+  std::int64_t kept_;  // of a row's keys: top_k, or as many as there are
   std::vector<IndexerPiece> pieces_;
   std::vector<IndexerMerge> merges_;
   std::int64_t num_lists_ = 0;
   std::int64_t kernel_bytes_ = 0;
   std::int64_t list_bytes_ = 0;  // of a token's TopK
-  ScoredKey* lists_ = nullptr;   // [num_lists, top_k]
+  ScoredKey* lists_ = nullptr;   // [num_lists, kept]
   mutable std::vector<std::int64_t> list_sizes_;
 };
 

@@ -65,6 +65,12 @@ MlaIndexerProblem validate(const MlaIndexerArgs& args) {
   check.is_at_least("top_k", args.top_k, 1);
   check_mask(check, args.mask);
   check.tensor("out", args.out).is(DType::i32, {tokens, args.top_k}).has_dense_rows().is_written();
+  if (args.scores.has_value()) {
+    check.tensor("scores", *args.scores)
+        .is(DType::f32, {tokens, args.top_k})
+        .has_dense_rows()
+        .is_written();
+  }
   check.outputs_do_not_overlap();
   return {.device = check.device(),
           .ragged = batch.ragged,
@@ -74,6 +80,7 @@ MlaIndexerProblem validate(const MlaIndexerArgs& args) {
           .top_k = args.top_k,
           .mask = args.mask.summary(),
           .batch_invariant = args.batch_invariant,
+          .wants_scores = args.scores.has_value(),
           .alignment = std::min(ops::row_alignment(args.q), ops::row_alignment(args.cache.blocks)),
           .has_dense_scales = has_dense_scales(args.cache)};
 }

@@ -169,7 +169,8 @@ json random_mla_indexer(Draw& draw) {
           {"top_k", draw.pick({1, 2, 3, 7, 8, 16, 17, 33, 64}, {1, 2, 16, 63, 64, 65, 256, 2048})},
           {"mask", draw.one_in(3) ? "full" : "causal"},
           {"data", draw.pick<const char*>({"random", "random", "all_equal", "all_negative"})},
-          {"batch_invariant", draw.one_in(5)}};
+          {"batch_invariant", draw.one_in(5)},
+          {"scores", draw.one_in(3)}};
 }
 
 }  // namespace quire::test

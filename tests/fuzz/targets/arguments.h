@@ -51,7 +51,7 @@ template <typename Visit> void for_fields(MlaDecodeArgs& args, Visit&& visit) {
 template <typename Visit> void for_fields(MlaIndexerArgs& args, Visit&& visit) {
   visit(args.q), visit(args.q_scale), visit(args.row_offsets), visit(args.cache);
   visit(args.layer), visit(args.top_k), visit(args.mask), visit(args.out);
-  visit(args.batch_invariant);
+  visit(args.scores), visit(args.batch_invariant);
 }
 template <typename Visit> void for_fields(MlaPrefillArgs& args, Visit&& visit) {
   visit(args.q), visit(args.row_offsets), visit(args.cache), visit(args.layer);

@@ -42,29 +42,44 @@ std::int64_t workspace_bytes(const MlaIndexerProblem& problem) {
   return divide(problem.ragged.tokens, problem.cache.max_pages, problem.cache.page_size).bytes();
 }
 
+IndexerParams make_params(const MlaIndexerArgs& args) {
+  IndexerParams params{.q = plain_rows(args.q),
+                       .tokens = args.q.shape[0],
+                       .heads = static_cast<std::int32_t>(args.q.shape[1]),
+                       .q_scale = args.q_scale.as<const float>(),
+                       .q_scale_token_stride = args.q_scale.strides[0],
+                       .q_scale_head_stride = args.q_scale.strides[1],
+                       .row_offsets = args.row_offsets.as<const std::uint32_t>(),
+                       .keys = row_reader(args.cache.key(args.layer)),
+                       .is_causal = args.mask.root().kind == MaskKind::causal,
+                       .top_k = args.top_k,
+                       .out = args.out.as<std::int32_t>(),
+                       .out_stride = args.out.strides[0]};
+  if (args.scores.has_value()) {
+    params.scores = args.scores->as<float>();
+    params.scores_stride = args.scores->strides[0];
+  }
+  return params;
+}
+
 void run(const MlaIndexerArgs& args, const Context& context) {
   const DeviceScope scope(args.q.device);
   if (args.q.shape[0] == 0 || args.cache.batch() == 0) return;
   const Work work = divide(args.q.shape[0], args.cache.max_pages(), args.cache.page_size());
-  launch_indexer({.q = plain_rows(args.q),
-                  .tokens = args.q.shape[0],
-                  .heads = static_cast<std::int32_t>(args.q.shape[1]),
-                  .q_scale = args.q_scale.as<const float>(),
-                  .q_scale_token_stride = args.q_scale.strides[0],
-                  .q_scale_head_stride = args.q_scale.strides[1],
-                  .row_offsets = args.row_offsets.as<const std::uint32_t>(),
-                  .keys = row_reader(args.cache.key(args.layer)),
-                  .is_causal = args.mask.root().kind == MaskKind::causal,
-                  .top_k = args.top_k,
-                  .out = args.out.as<std::int32_t>(),
-                  .out_stride = args.out.strides[0],
-                  .ranks = static_cast<std::uint32_t*>(context.workspace),
-                  .capacity = work.capacity,
-                  .num_blocks = static_cast<std::int32_t>(work.blocks)},
-                 static_cast<cudaStream_t>(context.stream));
+  IndexerParams params = make_params(args);
+  params.ranks = static_cast<std::uint32_t*>(context.workspace);
+  params.capacity = work.capacity;
+  params.num_blocks = static_cast<std::int32_t>(work.blocks);
+  launch_indexer(params, static_cast<cudaStream_t>(context.stream));
+  score_positions(args, context);
 }
 
 }  // namespace
+
+void score_positions(const MlaIndexerArgs& args, const Context& context) {
+  if (!args.scores.has_value()) return;
+  launch_scores(make_params(args), static_cast<cudaStream_t>(context.stream));
+}
 
 KernelPtr<MlaIndexerArgs> prepare_general(const MlaIndexerProblem& problem) {
   return std::make_unique<const PlainKernel<MlaIndexerArgs>>(run, workspace_bytes(problem));

@@ -104,15 +104,16 @@ __device__ inline void weigh_heads(const IndexerParams& params, const IndexedTok
   }
 }
 
-// Ranks of the keys [first, first + 64) below `bound`.
+// The scores of 64 keys: of the i-th, position(i) or none if that is negative, thread i hands the score to
+// take(i, place, score).
+template <typename Position, typename Take>
 __device__ inline void score_tile(const IndexerParams& params, const IndexedToken& at,
-                                  std::int64_t first, std::int64_t bound, ScoreShared& shared,
-                                  std::uint32_t* ranks) {
+                                  const Position& position, ScoreShared& shared, const Take& take) {
   const KvLayerView& view = params.keys.view;
   __syncthreads();
   if (threadIdx.x < kIndexerTile) {
-    const std::int64_t key = first + threadIdx.x;
-    shared.places[threadIdx.x] = key < bound ? place_row(view, at.sequence, key, 0) : RowPlace{};
+    const std::int64_t key = position(static_cast<int>(threadIdx.x));
+    shared.places[threadIdx.x] = key >= 0 ? place_row(view, at.sequence, key, 0) : RowPlace{};
   }
   float weighted[kIndexerSums] = {};
   for (int head = 0; head < params.heads; head += kIndexerTile) {
@@ -126,12 +127,22 @@ __device__ inline void score_tile(const IndexerParams& params, const IndexedToke
         weighted[j];
   }
   __syncthreads();
-  if (threadIdx.x >= kIndexerTile || first + threadIdx.x >= bound) return;
+  if (threadIdx.x >= kIndexerTile) return;
   const RowPlace place = shared.places[threadIdx.x];
   float sum = 0.0f;
   for (int group = 0; group < kIndexerGroups; ++group) sum += shared.parts[group][threadIdx.x];
   const float scale = place.exists() ? scale_of(view, view.row_format.parts[0], place, 0, 0) : 0.0f;
-  ranks[first + threadIdx.x] = place.exists() ? rank_of(sum * scale) : kAbsentRank;
+  take(static_cast<int>(threadIdx.x), place, sum * scale);
+}
+
+// Ranks of the keys [first, first + 64) below `bound`.
+__device__ inline void rank_tile(const IndexerParams& params, const IndexedToken& at,
+                                 std::int64_t first, std::int64_t bound, ScoreShared& shared,
+                                 std::uint32_t* ranks) {
+  const auto position = [&](int i) { return first + i < bound ? first + i : -1; };
+  score_tile(params, at, position, shared, [&](int i, const RowPlace& place, float score) {
+    if (first + i < bound) ranks[first + i] = place.exists() ? rank_of(score) : kAbsentRank;
+  });
 }
 
 // The best of a row of ranks, exactly: a radix select of 8 bits a pass finds the last rank that is
@@ -259,7 +270,7 @@ __device__ void index_token(const IndexerParams& params, std::int64_t token,
   std::uint32_t* ranks = params.ranks + blockIdx.x * params.capacity;
   const IndexedToken at{.token = token, .sequence = static_cast<int>(place.sequence)};
   for (std::int64_t first = 0; first < bound; first += kIndexerTile) {
-    score_tile(params, at, first, bound, shared.score, ranks);
+    rank_tile(params, at, first, bound, shared.score, ranks);
   }
   __syncthreads();
   const Threshold threshold = find_threshold(ranks, bound, params.top_k, shared.select);
@@ -280,7 +291,41 @@ __global__ void __launch_bounds__(kIndexerThreads, 2)
   }
 }
 
+// The scores of 64 positions in `out`, from slot `first` on.
+__device__ void score_slots(const IndexerParams& params, const IndexedToken& at, std::int64_t first,
+                            ScoreShared& shared) {
+  const std::int32_t* out = params.out + at.token * params.out_stride + first;
+  float* scores = params.scores + at.token * params.scores_stride + first;
+  const auto slots = static_cast<int>(min(params.top_k - first, std::int64_t{kIndexerTile}));
+  const auto position = [&](int i) { return std::int64_t{i < slots ? out[i] : -1}; };
+  score_tile(params, at, position, shared, [&](int i, const RowPlace& row, float score) {
+    if (i < slots) scores[i] = row.exists() ? score : -INFINITY;
+  });
+}
+
+// A block for 64 slots of a token.
+__global__ void __launch_bounds__(kIndexerThreads, 2)
+    score_selection(const __grid_constant__ IndexerParams params, int tiles) {
+  __shared__ IndexerShared shared;
+  const KvLayerView& view = params.keys.view;
+  for (std::int64_t tile = blockIdx.x; tile < params.tokens * tiles; tile += gridDim.x) {
+    const std::int64_t token = tile / tiles;
+    const TokenPlace place =
+        place_of_token(params.row_offsets, view.cache_lengths, view.batch, token);
+    if (!place.exists()) continue;
+    score_slots(params, {.token = token, .sequence = static_cast<int>(place.sequence)},
+                tile % tiles * kIndexerTile, shared.score);
+  }
+}
+
 }  // namespace
+
+void launch_scores(const IndexerParams& params, cudaStream_t stream) {
+  const std::int64_t tiles = (params.top_k + kIndexerTile - 1) / kIndexerTile;
+  launch(score_selection,
+         {.grid = dim3(num_blocks(params.tokens * tiles, 1)), .block = dim3(kIndexerThreads)},
+         stream, params, static_cast<int>(tiles));
+}
 
 void launch_indexer(const IndexerParams& params, cudaStream_t stream) {
   launch(index_tokens,

@@ -22,11 +22,15 @@ struct IndexerParams {
   std::int64_t top_k = 0;
   std::int32_t* out = nullptr;  // [tokens, top_k]
   std::int64_t out_stride = 0;
+  float* scores = nullptr;  // [tokens, top_k]; null: not wanted
+  std::int64_t scores_stride = 0;
   std::uint32_t* ranks = nullptr;  // scratch [blocks, capacity]
   std::int64_t capacity = 0;       // keys that a page table row can hold
   std::int32_t num_blocks = 0;     // each takes every num_blocks-th token
 };
 
 void launch_indexer(const IndexerParams& params, cudaStream_t stream);
+// Of the positions in `out`, in fp32 and always in the same order of sums.
+void launch_scores(const IndexerParams& params, cudaStream_t stream);
 
 }  // namespace quire::cuda::any::mla_indexer

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "cuda/any/mla_indexer/launch.h"
 #include "cuda/common/runtime/carver.h"
 #include "cuda/common/runtime/device_facts.h"
 #include "cuda/common/runtime/device_scope.h"
@@ -112,6 +113,12 @@ class IndexKernel final : public Kernel<MlaIndexerArgs> {
   void run(const MlaIndexerArgs& args, const Context& context) const override {
     if (args.q.shape[0] == 0 || args.cache.batch() == 0) return;
     const DeviceScope scope(args.q.device);
+    choose(args, context);
+    any::mla_indexer::score_positions(args, context);
+  }
+
+ private:
+  void choose(const MlaIndexerArgs& args, const Context& context) const {
     const StreamShare share = share_of(context.stream, args.q.device.index);
     const IndexPlan plan = fit_share(plan_, share);
     const auto stream = static_cast<cudaStream_t>(context.stream);
@@ -127,7 +134,6 @@ class IndexKernel final : public Kernel<MlaIndexerArgs> {
     launch_finish(params, plan.merges, stream);
   }
 
- private:
   IndexPlan plan_;
 };
 
