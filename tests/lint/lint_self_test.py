@@ -11,6 +11,7 @@ import file_names
 import layering
 import machine_paths
 import operand_table
+import page_files
 import page_tables
 import public_headers
 import sizes
@@ -385,6 +386,21 @@ class MachinePathsTest(LintTest):
         for folder in ("root", "work", "home/ada"):
             self.write("a.md", f"see\n`/{folder}/x`\n")
             self.assert_finds(machine_paths, "a.md:2", f"/{folder}")
+
+
+class PageFilesTest(LintTest):
+    def test_files_and_folders_that_are_there(self) -> None:
+        self.write("src/cuda/common/config.h", "")
+        self.write("docs/a.md", "`src/cuda/common/config.h`, `common/config.h`, `config.h`, `common/`, `quire.h`s `a + b`\n")
+        self.write("docs/notebook/a.md", "`gone.h`\n")
+        self.write("src/quire.h", "")
+        self.assertEqual(self.findings(page_files), [])
+
+    def test_gone(self) -> None:
+        self.write("src/config.h", "")
+        for name in ("gone.h", "other/config.h", "nfig.h", "gone/"):
+            self.write("docs/a.md", f"as\n`{name}` says\n")
+            self.assert_finds(page_files, "docs/a.md:2", f"'{name}'")
 
 
 class PublicHeadersTest(LintTest):
