@@ -3,21 +3,15 @@
 
 #include <string_view>
 
-#include "cuda/any/copy_pages/launch.h"
+#include "cuda/any/companions.h"
 #include "cuda/any/flash_attention/launch.h"
 #include "cuda/any/fused_qkv_matmul/launch.h"
-#include "cuda/any/index_rows/launch.h"
-#include "cuda/any/merge_states/launch.h"
 #include "cuda/any/mla_decode/launch.h"
 #include "cuda/any/mla_indexer/launch.h"
 #include "cuda/any/mla_prefill/launch.h"
-#include "cuda/any/quantize_fp8/launch.h"
-#include "cuda/any/remap_sparse_indices/launch.h"
-#include "cuda/any/rms_norm/launch.h"
-#include "cuda/any/rope/launch.h"
-#include "cuda/any/row_offsets/launch.h"
 #include "cuda/any/sparse_mla/launch.h"
 #include "cuda/any/store/launch.h"
+#include "cuda/common/runtime/device_facts.h"
 #include "cuda/sm90/flash_attention/launch.h"
 #include "cuda/sm90/fused_qkv_matmul/int4/launch.h"
 #include "cuda/sm90/fused_qkv_matmul/launch.h"
@@ -54,13 +48,37 @@ Candidate<Problem, Args> plain(std::string_view kernel, std::string_view takes,
           .prepare = always<Problem, Args>(run)};
 }
 
+// A memory-bound op that takes every problem on a GPU that it runs on.
+template <typename Problem, typename Args>
+Candidates<Problem, Args> companion(std::string_view kernel,
+                                    void (*run)(const Args&, const Context&)) {
+  const auto refuse = [](const Problem& problem) { return refuse_unless_sm80(problem.device); };
+  return {plain<Problem, Args>(kernel, kAnyProblem, refuse, run)};
+}
+
+// The same of rows that have to fit into shared memory.
+template <typename Problem, typename Args>
+Candidates<Problem, Args> index_row_companion(std::string_view kernel,
+                                              void (*run)(const Args&, const Context&)) {
+  const auto refuse = [](const Problem& problem) {
+    constexpr std::int64_t kMost = any::index_rows::kMostColumns;
+    std::string reason = refuse_unless_sm80(problem.device);
+    if (reason.empty() && problem.head_dim > kMost) {
+      reason = "head_dim is " + std::to_string(problem.head_dim) + ", more than " +
+               std::to_string(kMost);
+    }
+    return reason;
+  };
+  return {plain<Problem, Args>(
+      kernel, "rows of up to 8192 columns on a GPU of compute capability 8.0 or newer", refuse,
+      run)};
+}
+
 }  // namespace
 
 Candidates<CopyPagesProblem, CopyPagesArgs> copy_pages_kernels() {
-  return {plain<CopyPagesProblem, CopyPagesArgs>(
-      "cuda/any/copy_pages", kAnyProblem,
-      [](const CopyPagesProblem& problem) { return any::copy_pages::refuse(problem); },
-      any::copy_pages::copy_pages)};
+  return companion<CopyPagesProblem, CopyPagesArgs>("cuda/any/copy_pages",
+                                                    any::copy_pages::copy_pages);
 }
 
 Candidates<FlashAttentionProblem, FlashAttentionArgs> flash_attention_kernels() {
@@ -104,10 +122,8 @@ Candidates<FusedQkvProblem, FusedQkvArgs> fused_qkv_matmul_kernels() {
 }
 
 Candidates<MergeStatesProblem, MergeStatesArgs> merge_states_kernels() {
-  return {plain<MergeStatesProblem, MergeStatesArgs>(
-      "cuda/any/merge_states", kAnyProblem,
-      [](const MergeStatesProblem& problem) { return any::merge_states::refuse(problem); },
-      any::merge_states::merge_states)};
+  return companion<MergeStatesProblem, MergeStatesArgs>("cuda/any/merge_states",
+                                                        any::merge_states::merge_states);
 }
 
 Candidates<MlaDecodeProblem, MlaDecodeArgs> mla_decode_kernels() {
@@ -158,47 +174,31 @@ Candidates<MlaPrefillPlanProblem, MlaPrefillPlanArgs> mla_prefill_plan_kernels()
 }
 
 Candidates<QuantizeFp8Problem, QuantizeFp8Args> quantize_fp8_kernels() {
-  return {plain<QuantizeFp8Problem, QuantizeFp8Args>(
-      "cuda/any/quantize_fp8", kAnyProblem,
-      [](const QuantizeFp8Problem& problem) { return any::quantize_fp8::refuse(problem); },
-      any::quantize_fp8::quantize_fp8)};
+  return companion<QuantizeFp8Problem, QuantizeFp8Args>("cuda/any/quantize_fp8",
+                                                        any::quantize_fp8::quantize_fp8);
 }
 
 Candidates<QuantizeIndexQueriesProblem, QuantizeIndexQueriesArgs> quantize_index_queries_kernels() {
-  return {plain<QuantizeIndexQueriesProblem, QuantizeIndexQueriesArgs>(
-      "cuda/any/quantize_index_queries",
-      "rows of up to 8192 columns on a GPU of compute capability 8.0 or newer",
-      [](const QuantizeIndexQueriesProblem& problem) { return any::index_rows::refuse(problem); },
-      any::index_rows::quantize_index_queries)};
+  return index_row_companion<QuantizeIndexQueriesProblem, QuantizeIndexQueriesArgs>(
+      "cuda/any/quantize_index_queries", any::index_rows::quantize_index_queries);
 }
 
 Candidates<RemapSparseIndicesProblem, RemapSparseIndicesArgs> remap_sparse_indices_kernels() {
-  return {plain<RemapSparseIndicesProblem, RemapSparseIndicesArgs>(
-      "cuda/any/remap_sparse_indices", kAnyProblem,
-      [](const RemapSparseIndicesProblem& problem) {
-        return any::remap_sparse_indices::refuse(problem);
-      },
-      any::remap_sparse_indices::remap_sparse_indices)};
+  return companion<RemapSparseIndicesProblem, RemapSparseIndicesArgs>(
+      "cuda/any/remap_sparse_indices", any::remap_sparse_indices::remap_sparse_indices);
 }
 
 Candidates<RmsNormProblem, RmsNormArgs> rms_norm_kernels() {
-  return {plain<RmsNormProblem, RmsNormArgs>(
-      "cuda/any/rms_norm", kAnyProblem,
-      [](const RmsNormProblem& problem) { return any::rms_norm::refuse(problem); },
-      any::rms_norm::rms_norm)};
+  return companion<RmsNormProblem, RmsNormArgs>("cuda/any/rms_norm", any::rms_norm::rms_norm);
 }
 
 Candidates<RopeProblem, RopeArgs> rope_kernels() {
-  return {plain<RopeProblem, RopeArgs>(
-      "cuda/any/rope", kAnyProblem,
-      [](const RopeProblem& problem) { return any::rope::refuse(problem); }, any::rope::rope)};
+  return companion<RopeProblem, RopeArgs>("cuda/any/rope", any::rope::rope);
 }
 
 Candidates<RowOffsetsProblem, RowOffsetsArgs> row_offsets_kernels() {
-  return {plain<RowOffsetsProblem, RowOffsetsArgs>(
-      "cuda/any/row_offsets", kAnyProblem,
-      [](const RowOffsetsProblem& problem) { return any::row_offsets::refuse(problem); },
-      any::row_offsets::row_offsets)};
+  return companion<RowOffsetsProblem, RowOffsetsArgs>("cuda/any/row_offsets",
+                                                      any::row_offsets::row_offsets);
 }
 
 Candidates<SparseMlaProblem, SparseMlaArgs> sparse_mla_kernels() {
@@ -226,11 +226,8 @@ Candidates<StoreProblem, StoreScalesArgs> store_scales_kernels() {
 }
 
 Candidates<StoreIndexKeysProblem, StoreIndexKeysArgs> store_index_keys_kernels() {
-  return {plain<StoreIndexKeysProblem, StoreIndexKeysArgs>(
-      "cuda/any/store_index_keys",
-      "rows of up to 8192 columns on a GPU of compute capability 8.0 or newer",
-      [](const StoreIndexKeysProblem& problem) { return any::index_rows::refuse(problem); },
-      any::index_rows::store_index_keys)};
+  return index_row_companion<StoreIndexKeysProblem, StoreIndexKeysArgs>(
+      "cuda/any/store_index_keys", any::index_rows::store_index_keys);
 }
 
 }  // namespace quire::cuda

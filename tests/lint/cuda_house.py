@@ -11,12 +11,18 @@ from source_tree import list_cpp_files, run_check
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)
 
+# The memory-bound ops of any/, which are all declared in one header.
+COMPANIONS = "any/companions.h"
+COMPANION_OPS = {
+    "any/copy_pages", "any/index_rows", "any/merge_states", "any/quantize_fp8", "any/remap_sparse_indices", "any/rms_norm",
+    "any/rope", "any/row_offsets",
+}  # fmt: skip
 # An op that runs another op: only that one's launch.h. (who, whom)
 COMPOSED = {
-    ("sm90/flash_attention", "any/merge_states"),  # cascade: two attentions, merged
+    ("sm90/flash_attention", COMPANIONS),  # cascade: two attentions, merged
     ("any/mla_prefill", "any/mla_decode"),  # sequences of a mixed batch that are decoded
     ("any/mla_prefill", "sm90/mla_decode"),
-    ("sm90/mla_prefill", "any/rope"),
+    ("sm90/mla_prefill", COMPANIONS),  # queries that are rotated on their own
     ("common/matmul", "any/store"),  # K and V rows that wait for their encoding
     ("common/mla", "any/store"),  # finished latent rows
 }
@@ -52,7 +58,9 @@ def judge_include(path: str, target: str) -> str | None:
     mine, other = owner(path), owner(target)
     if mine == other or "/" not in path or path.startswith("absent/") or target.startswith("common/") or target == "kernels.h":
         return None  # kernels.cpp and absent/ list the kernels of all ops
-    is_launch = target.endswith("/launch.h")
+    is_launch = target.endswith("/launch.h") or target == COMPANIONS
+    if mine in COMPANION_OPS and target == COMPANIONS:
+        return None
     if (mine, other) in COMPOSED:
         return None if is_launch else f"{mine} may include only launch.h of {other}, not {target}"
     if mine.startswith("sm90/") and other == "any/" + mine.split("/")[1]:
@@ -114,6 +122,8 @@ def check_types(root: Path) -> Iterator[str]:
 
 
 def expected_namespace(path: Path) -> str:
+    if path.as_posix() == COMPANIONS:
+        return "quire::cuda::any"
     if path.parts[0] in ("any", "sm90"):
         return f"quire::cuda::{path.parts[0]}::{path.parts[1]}"
     return "quire::cuda"

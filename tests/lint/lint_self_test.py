@@ -108,7 +108,7 @@ class LayeringTest(LintTest):
 class CudaHouseTest(LintTest):
     def test_an_op_may_include_itself_common_and_its_general_kernels(self) -> None:
         self.write("src/cuda/sm90/rope/a.cuh", '#include "cuda/sm90/rope/b.cuh"\n#include "cuda/common/rows/vec8.cuh"\n')
-        self.write("src/cuda/sm90/rope/b.cuh", '#include "cuda/any/rope/launch.h"\n')
+        self.write("src/cuda/sm90/rope/b.cuh", '#include "cuda/any/rope/params.h"\n')
         self.assertEqual(self.findings(cuda_house), [])
 
     def test_an_op_must_not_include_another(self) -> None:
@@ -116,10 +116,18 @@ class CudaHouseTest(LintTest):
         self.assert_finds(cuda_house, "sm90/rope must not include sm90/store/b.cuh")
 
     def test_an_op_that_runs_another_sees_its_launch_alone(self) -> None:
-        self.write("src/cuda/sm90/mla_prefill/a.cpp", '#include "cuda/any/rope/launch.h"\n')
+        self.write("src/cuda/any/mla_prefill/a.cpp", '#include "cuda/any/mla_decode/launch.h"\n')
         self.assertEqual(self.findings(cuda_house), [])
-        self.write("src/cuda/sm90/mla_prefill/a.cpp", '#include "cuda/any/rope/params.h"\n')
-        self.assert_finds(cuda_house, "may include only launch.h of any/rope")
+        self.write("src/cuda/any/mla_prefill/a.cpp", '#include "cuda/any/mla_decode/params.h"\n')
+        self.assert_finds(cuda_house, "may include only launch.h of any/mla_decode")
+
+    def test_the_companions_have_one_header(self) -> None:
+        self.write("src/cuda/any/companions.h", "namespace quire::cuda::any {\n}\n")
+        for user in ("any/rope", "sm90/mla_prefill"):
+            self.write(f"src/cuda/{user}/a.cpp", '#include "cuda/any/companions.h"\n')
+        self.assertEqual(self.findings(cuda_house), [])
+        self.write("src/cuda/any/mla_decode/a.cpp", '#include "cuda/any/companions.h"\n')
+        self.assert_finds(cuda_house, "any/mla_decode must not include any/companions.h")
 
     def test_folders_of_common_do_not_include_in_a_ring(self) -> None:
         self.write("src/cuda/common/mma/a.cuh", '#include "cuda/common/rows/b.cuh"\n')

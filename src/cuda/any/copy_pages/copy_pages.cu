@@ -6,7 +6,7 @@
 #include <string>
 
 #include "core/page_runs.h"
-#include "cuda/any/copy_pages/launch.h"
+#include "cuda/any/companions.h"
 #include "cuda/common/rows/divisor.h"
 #include "cuda/common/rows/load_once.cuh"
 #include "cuda/common/runtime/device_facts.h"
@@ -132,10 +132,6 @@ void copy(const TensorView& pages, const TensorView& pairs, std::int64_t num_pag
 }
 
 }  // namespace
-
-std::string refuse(const CopyPagesProblem& problem) {
-  return refuse_unless_sm80(problem.device);
-}
 
 void copy_pages(const CopyPagesArgs& args, const Context& context) {
   const DeviceScope scope(args.pairs.device);

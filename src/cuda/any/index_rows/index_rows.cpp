@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
 
-#include "cuda/any/index_rows/launch.h"
+#include "cuda/any/companions.h"
 #include "cuda/any/index_rows/params.h"
 #include "cuda/common/runtime/device_facts.h"
 #include "cuda/common/runtime/device_scope.h"
@@ -13,7 +13,6 @@ namespace {
 
 constexpr std::int64_t kVectorBytes = 16;
 constexpr std::int64_t kCodeBytes = 8;  // eight codes
-constexpr std::int64_t kMostColumns = 8192;
 static_assert(kMostColumns * sizeof(float) <= kSharedBytesOfEveryGpu);
 
 bool is_multiple(std::int64_t value, std::int64_t of) {
@@ -22,15 +21,6 @@ bool is_multiple(std::int64_t value, std::int64_t of) {
 
 bool is_aligned(const void* address, std::int64_t to) {
   return is_multiple(static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(address)), to);
-}
-
-template <typename Problem> std::string refuse_rows(const Problem& problem) {
-  std::string reason = refuse_unless_sm80(problem.device);
-  if (reason.empty() && problem.head_dim > kMostColumns) {
-    reason = "head_dim is " + std::to_string(problem.head_dim) + ", more than " +
-             std::to_string(kMostColumns);
-  }
-  return reason;
 }
 
 IndexRowVector vector_of(const std::optional<TensorView>& tensor) {
@@ -120,14 +110,6 @@ bool takes_vectors(const QueryTarget& target) {
 
 bool takes_stages(const IndexRowParams& params, const KeyTarget& target, ComputeCapability found) {
   return runs_sm90(found) && takes_vectors(params) && takes_vectors(target);
-}
-
-std::string refuse(const StoreIndexKeysProblem& problem) {
-  return refuse_rows(problem);
-}
-
-std::string refuse(const QuantizeIndexQueriesProblem& problem) {
-  return refuse_rows(problem);
 }
 
 void store_index_keys(const StoreIndexKeysArgs& args, const Context& context) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A thread owns eight columns of an output row (one, where vectors do not fit) and walks over the
 // states; the few LSEs of its row come out of the cache.
-#include "cuda/any/merge_states/launch.h"
+#include "cuda/any/companions.h"
 #include "cuda/common/rows/divisor.h"
 #include "cuda/common/rows/number.cuh"
 #include "cuda/common/rows/vec8.cuh"
@@ -195,10 +195,6 @@ LaunchShape shape_for(std::int64_t threads) {
 
 }  // namespace
 
-std::string refuse(const MergeStatesProblem& problem) {
-  return refuse_unless_sm80(problem.device);
-}
-
 void merge_states(const MergeStatesArgs& args, const Context& context) {
   const DeviceScope scope(args.states.device);
   const auto stream = static_cast<cudaStream_t>(context.stream);
@@ -211,13 +207,9 @@ void merge_states(const MergeStatesArgs& args, const Context& context) {
   const Divisor vectors(static_cast<unsigned>(params.value_dim / kVec8));
   const Divisor heads(static_cast<unsigned>(params.heads));
   const LaunchShape shape = shape_for(rows * vectors.value());
-  if (params.dtype == DType::bf16) {
-    return launch(merge_vectors<DType::bf16>, shape, stream, params, vectors, heads);
-  }
-  if (params.dtype == DType::f16) {
-    return launch(merge_vectors<DType::f16>, shape, stream, params, vectors, heads);
-  }
-  launch(merge_vectors<DType::f32>, shape, stream, params, vectors, heads);
+  with_vec8_type(params.dtype, [&]<DType kType>() {
+    launch(merge_vectors<kType>, shape, stream, params, vectors, heads);
+  });
 }
 
 }  // namespace quire::cuda::any::merge_states

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A block remaps a piece of one token's row; the token's part of the page table stays in the cache.
-#include "cuda/any/remap_sparse_indices/launch.h"
+#include "cuda/any/companions.h"
 #include "cuda/common/paging/page_cursor.cuh"
 #include "cuda/common/runtime/device_facts.h"
 #include "cuda/common/runtime/device_scope.h"
@@ -87,10 +87,6 @@ bool has_vectors(const TensorView& tensor) {
 }
 
 }  // namespace
-
-std::string refuse(const RemapSparseIndicesProblem& problem) {
-  return refuse_unless_sm80(problem.device);
-}
 
 void remap_sparse_indices(const RemapSparseIndicesArgs& args, const Context& context) {
   const DeviceScope scope(args.indices.device);

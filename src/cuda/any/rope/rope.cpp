@@ -3,7 +3,7 @@
 #include <bit>
 #include <string>
 
-#include "cuda/any/rope/launch.h"
+#include "cuda/any/companions.h"
 #include "cuda/any/rope/params.h"
 #include "cuda/common/runtime/device_facts.h"
 #include "cuda/common/runtime/device_scope.h"
@@ -168,10 +168,6 @@ bool takes_normed_tokens(const RopeParams& params) {
          (params.key_heads == 0 || params.key_width == kNormedRowColumns) &&
          spans_row(params.q_norm) && spans_row(params.key_norm) &&
          params.angles.max_pos < kMostRows / 2;
-}
-
-std::string refuse(const RopeProblem& problem) {
-  return refuse_unless_sm80(problem.device);
 }
 
 void rope(const RopeArgs& args, const Context& context) {

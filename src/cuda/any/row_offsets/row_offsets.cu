@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One block scans the batch, kThreads sequences at a time: a batch is thousands at most.
-#include "cuda/any/row_offsets/launch.h"
+#include "cuda/any/companions.h"
 #include "cuda/common/runtime/device_facts.h"
 #include "cuda/common/runtime/device_scope.h"
 #include "cuda/common/runtime/launch.h"
@@ -39,10 +39,6 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 }  // namespace
-
-std::string refuse(const RowOffsetsProblem& problem) {
-  return refuse_unless_sm80(problem.device);
-}
 
 void row_offsets(const RowOffsetsArgs& args, const Context& context) {
   const DeviceScope scope(args.out.device);

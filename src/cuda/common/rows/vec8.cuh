@@ -101,6 +101,13 @@ template <> struct Eight<DType::f32> {
   }
 };
 
+// start<dtype>(), for a type of 16 or 32 bits that Eight has.
+template <typename Start> void with_vec8_type(DType dtype, const Start& start) {
+  if (dtype == DType::bf16) return start.template operator()<DType::bf16>();
+  if (dtype == DType::f16) return start.template operator()<DType::f16>();
+  start.template operator()<DType::f32>();
+}
+
 template <DType kType>
 __device__ inline void store_vec8(std::byte* target, const float (&values)[kVec8]) {
   *reinterpret_cast<typename Eight<kType>::Raw*>(target) = Eight<kType>::encode(values);

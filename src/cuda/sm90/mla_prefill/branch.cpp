@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "cuda/any/rope/launch.h"
+#include "cuda/any/companions.h"
 #include "cuda/common/mla/finish_rows.h"
 #include "cuda/common/runtime/device_facts.h"
 #include "cuda/sm90/mla_prefill/params.h"

@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "core/batch_part.h"
-#include "cuda/any/merge_states/launch.h"
+#include "cuda/any/companions.h"
 #include "cuda/common/runtime/carver.h"
 #include "cuda/common/runtime/device_facts.h"
 #include "cuda/common/runtime/device_scope.h"

@@ -1,20 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
-// A span stays in the registers of its lanes between the sum of squares and the write. How many
-// tokens there are is known on the device alone, so the grid is as large as the card, and every warp walks: 32
-// spans are found at once, a lane each.
-#include "cuda/any/rms_norm/params.h"
+// rms_norm of the new rows of K or V, in place. Spans of whole, aligned vectors stay in the registers of their lanes
+// between the sum of squares and the write; all others are a warp's each, in double. How many tokens there are is known on
+// the device alone, so the grid is as large as the card, and every warp walks.
+#include <optional>
+
+#include "cuda/any/companions.h"
 #include "cuda/common/paging/page_cursor.cuh"
 #include "cuda/common/rows/divisor.h"
+#include "cuda/common/rows/number.cuh"
 #include "cuda/common/rows/vec8.cuh"
+#include "cuda/common/runtime/alignment.h"
+#include "cuda/common/runtime/device_facts.h"
+#include "cuda/common/runtime/device_scope.h"
 #include "cuda/common/runtime/launch.h"
+#include "cuda/common/thread/warp_reduce.cuh"
 
 namespace quire::cuda::any::rms_norm {
-
 namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarp = 32;
 constexpr unsigned kAll = 0xffffffffu;
+
+struct RmsNormParams {
+  KvLayerView view;
+  const std::uint32_t* row_offsets;
+  const std::byte* gamma;  // [columns]
+  DType gamma_dtype;
+  std::int64_t columns;      // of a span
+  std::int64_t token_spans;  // heads, or 1: the whole token
+  double epsilon;
+  double weight_offset;
+  bool multiply_before_cast;
+};
+
+// Lanes that share a span and the vectors of eight columns that each of them holds.
+struct SpanLayout {
+  int lanes;
+  int slots;
+};
 
 // Of gamma: nearly always x's own; asked at run time it costs 2 %.
 enum class GammaType : std::uint8_t { as_x, any };
@@ -125,7 +149,7 @@ template <typename Config> class SpanNorm {
 };
 
 // Batches of kWarpSpans neighbouring spans, dealt to the warps of the grid in turn: what the card reads at a time
-// is one run of memory.
+// is one run of memory. 32 spans are found at once, a lane each.
 template <typename Config> class SpanWalk {
  public:
   static constexpr int kBatches = kWarp / Config::kWarpSpans;  // that are found at once
@@ -222,23 +246,108 @@ void launch_for(const RmsNormParams& params, const SpanLayout& layout, unsigned 
   launch_config<SpanConfig<kX, kGamma, 32, 4>>(params, sms, stream);
 }
 
-template <DType kX>
-void launch_for_gamma(const RmsNormParams& params, const SpanLayout& layout, unsigned sms,
-                      cudaStream_t stream) {
-  if (params.gamma_dtype == kX) {
-    return launch_for<kX, GammaType::as_x>(params, layout, sms, stream);
+// Spans of whole, aligned vectors without a gap, in one part.
+std::optional<SpanLayout> span_layout(const RmsNormParams& params) {
+  const KvLayerView& view = params.view;
+  const RowPart& part = view.row_format.parts[0];
+  const bool is_token = params.token_spans == 1 && view.num_heads > 1;
+  const bool has_gaps = is_token && (view.head_stride_bytes != view.row_format.row_bytes ||
+                                     !view.row_format.is_uniform());
+  const bool fits = !has_gaps && bits(part.dtype) > 8 && params.columns % kVec8 == 0 &&
+                    (is_token || params.columns <= part.width);
+  const bool aligned =
+      are_aligned(kVectorBytes, view.data, part.offset_bytes, view.page_stride_bytes,
+                  view.token_stride_bytes, is_token ? 0 : view.head_stride_bytes, params.gamma);
+  if (!fits || !aligned) return std::nullopt;
+  const std::int64_t vectors = params.columns / kVec8;
+  const int lanes = vectors <= 8 ? 8 : vectors <= 16 ? 16 : 32;
+  const std::int64_t slots = (vectors + lanes - 1) / lanes;
+  if (slots > 4) return std::nullopt;
+  return SpanLayout{.lanes = lanes, .slots = static_cast<int>(slots)};
+}
+
+void launch_spans(const RmsNormParams& params, const SpanLayout& layout, unsigned sms,
+                  cudaStream_t stream) {
+  with_vec8_type(params.view.row_format.parts[0].dtype, [&]<DType kX>() {
+    if (params.gamma_dtype == kX) {
+      return launch_for<kX, GammaType::as_x>(params, layout, sms, stream);
+    }
+    launch_for<kX, GammaType::any>(params, layout, sms, stream);
+  });
+}
+
+// The stored number i of a span whose first row is `row`; columns run on into the next heads.
+struct Stored {
+  std::byte* base;
+  DType dtype;
+  int index;
+};
+
+__device__ Stored stored(const KvLayerView& view, std::byte* row, std::int64_t i) {
+  const int width = view.row_format.width();
+  const std::int64_t head = i / width;
+  const RowFormat::Column place = view.row_format.locate(static_cast<int>(i - head * width));
+  const RowPart& part = view.row_format.parts[place.part];
+  return {row + head * view.head_stride_bytes + part.offset_bytes, part.dtype, place.index};
+}
+
+__device__ void normalize(const RmsNormParams& params, std::byte* row) {
+  const int lane = threadIdx.x % kWarp;
+  double sum = 0.0;
+  for (std::int64_t i = lane; i < params.columns; i += kWarp) {
+    const Stored at = stored(params.view, row, i);
+    const double x = load_row_number(at.base, at.dtype, at.index);
+    sum += x * x;
   }
-  launch_for<kX, GammaType::any>(params, layout, sms, stream);
+  const double factor =
+      1.0 / sqrt(warp_sum(sum) / static_cast<double>(params.columns) + params.epsilon);
+  for (std::int64_t i = lane; i < params.columns; i += kWarp) {
+    const Stored at = stored(params.view, row, i);
+    double y = load_row_number(at.base, at.dtype, at.index) * factor;
+    if (!params.multiply_before_cast) y = round_number(params.gamma_dtype, y);
+    y *= load_number(params.gamma, params.gamma_dtype, i) + params.weight_offset;
+    store_row_number(at.base, at.dtype, at.index, y);
+  }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    normalize_general(const __grid_constant__ RmsNormParams params) {
+  const std::int64_t num_spans =
+      std::int64_t{params.row_offsets[params.view.batch]} * params.token_spans;
+  const std::int64_t step = std::int64_t{gridDim.x} * kThreads / kWarp;
+  for (std::int64_t span = (std::int64_t{blockIdx.x} * kThreads + threadIdx.x) / kWarp;
+       span < num_spans; span += step) {
+    const std::int64_t token = span / params.token_spans;
+    std::byte* row = first_row(
+        params.view,
+        place_of_token(params.row_offsets, params.view.cache_lengths, params.view.batch, token));
+    if (row == nullptr) continue;
+    normalize(params, row + (span - token * params.token_spans) * params.view.head_stride_bytes);
+  }
 }
 
 }  // namespace
 
-void launch_spans(const RmsNormParams& params, const SpanLayout& layout, unsigned sms,
-                  cudaStream_t stream) {
-  const DType x = params.view.row_format.parts[0].dtype;
-  if (x == DType::bf16) return launch_for_gamma<DType::bf16>(params, layout, sms, stream);
-  if (x == DType::f16) return launch_for_gamma<DType::f16>(params, layout, sms, stream);
-  launch_for_gamma<DType::f32>(params, layout, sms, stream);
+void rms_norm(const RmsNormArgs& args, const Context& context) {
+  const DeviceScope scope(args.gamma.device);
+  const KvLayerView view =
+      args.side == KvSide::key ? args.cache.key(args.layer) : args.cache.value(args.layer);
+  const RmsNormParams params{.view = view,
+                             .row_offsets = args.row_offsets.as<const std::uint32_t>(),
+                             .gamma = args.gamma.as<const std::byte>(),
+                             .gamma_dtype = args.gamma.dtype,
+                             .columns = args.gamma.shape[0],
+                             .token_spans = args.per_head ? view.num_heads : 1,
+                             .epsilon = args.epsilon,
+                             .weight_offset = args.weight_offset,
+                             .multiply_before_cast = args.multiply_before_cast};
+  if (view.batch == 0) return;
+  const auto sms = static_cast<unsigned>(num_sms(args.gamma.device.index));
+  const auto stream = static_cast<cudaStream_t>(context.stream);
+  if (const auto layout = span_layout(params)) return launch_spans(params, *layout, sms, stream);
+  constexpr unsigned kBlocksPerSm = 2048 / kThreads;  // as many as an SM holds
+  launch(normalize_general, {.grid = dim3(kBlocksPerSm * sms), .block = dim3(kThreads)}, stream,
+         params);
 }
 
 }  // namespace quire::cuda::any::rms_norm
