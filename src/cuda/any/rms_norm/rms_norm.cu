@@ -197,11 +197,7 @@ template <typename Config> class SpanWalk {
     float sums[Config::kSpans];
 #pragma unroll
     for (int r = 0; r < Config::kSpans; ++r) sums[r] = norm_.squares(raw[r]);
-#pragma unroll
-    for (int step = Config::kLanes / 2; step > 0; step /= 2) {
-#pragma unroll
-      for (int r = 0; r < Config::kSpans; ++r) sums[r] += __shfl_xor_sync(kAll, sums[r], step);
-    }
+    sum_lanes<Config::kLanes>(sums);
 #pragma unroll
     for (int r = 0; r < Config::kSpans; ++r) {
       if (spans[r] != nullptr) norm_.store(raw[r], sums[r], spans[r]);

@@ -2,6 +2,7 @@
 #include "cuda/common/mla/finish_rows.h"
 
 #include "cuda/any/store/launch.h"
+#include "cuda/common/runtime/alignment.h"
 
 namespace quire::cuda {
 
@@ -40,25 +41,12 @@ void finish_rows(const NewLatentRows& rows, float* scratch, const Context& conte
                     context);
 }
 
-namespace {
-
-constexpr std::int64_t kVectorBytes = 16;
-constexpr std::int64_t kVectorColumns = 8;
-
-bool is_aligned(const void* address, std::int64_t stride_bytes) {
-  return reinterpret_cast<std::uintptr_t>(address) % kVectorBytes == 0 &&
-         stride_bytes % kVectorBytes == 0;
-}
-
-}  // namespace
-
 bool is_plain_layer(const KvLayerView& view) {
   const RowPart& part = view.row_format.parts[0];
   const bool is_plain = view.row_format.is_uniform() && part.scale_source == ScaleSource::none &&
                         (part.dtype == DType::bf16 || part.dtype == DType::f16);
   return is_plain && view.width() % kVectorColumns == 0 && part.offset_bytes == 0 &&
-         is_aligned(view.data, view.token_stride_bytes) &&
-         view.page_stride_bytes % kVectorBytes == 0;
+         are_aligned(kVectorBytes, view.data, view.token_stride_bytes, view.page_stride_bytes);
 }
 
 bool are_plain_rows(const NewLatentRows& rows) {
@@ -66,7 +54,7 @@ bool are_plain_rows(const NewLatentRows& rows) {
   if (!is_plain_layer(view) || rows.kv_norm_gamma->shape[0] % kVectorColumns != 0) return false;
   return !rows.kv.has_value() ||
          (rows.kv->dtype == view.row_format.parts[0].dtype &&
-          is_aligned(rows.kv->data, bytes_for(rows.kv->dtype, rows.kv->strides[0])));
+          are_aligned(kVectorBytes, rows.kv->data, bytes_for(rows.kv->dtype, rows.kv->strides[0])));
 }
 
 FinishPlainParams finish_plain_params(const NewLatentRows& rows) {

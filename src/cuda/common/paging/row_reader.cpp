@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/common/paging/row_reader.h"
 
+#include "cuda/common/runtime/alignment.h"
+
 namespace quire::cuda {
 namespace {
 
@@ -10,17 +12,13 @@ std::int64_t vec8_bytes(DType dtype) {
   return bits(dtype) == 8 ? 8 : 16;
 }
 
-bool is_aligned(const void* address, std::int64_t bytes) {
-  return reinterpret_cast<std::uintptr_t>(address) % static_cast<std::uintptr_t>(bytes) == 0;
-}
-
 bool part_reads_vec8(const KvLayerView& view, const RowPart& part) {
   const std::int64_t bytes = vec8_bytes(part.dtype);
   const bool is_scaled = part.scale_source != ScaleSource::none;
-  return part.width % kVec8 == 0 && part.offset_bytes % bytes == 0 &&
+  return part.width % kVec8 == 0 &&
          (!is_scaled || part.granularity % kVec8 == 0 || part.granularity >= view.width()) &&
-         is_aligned(view.data, bytes) && view.page_stride_bytes % bytes == 0 &&
-         view.token_stride_bytes % bytes == 0 && view.head_stride_bytes % bytes == 0;
+         are_aligned(bytes, part.offset_bytes, view.data, view.page_stride_bytes,
+                     view.token_stride_bytes, view.head_stride_bytes);
 }
 
 }  // namespace
@@ -41,8 +39,8 @@ PlainRows plain_rows(const TensorView& tensor) {
                  .token_bytes = bytes_for(tensor.dtype, tensor.strides[0]),
                  .head_bytes = bytes_for(tensor.dtype, tensor.strides[1])};
   const std::int64_t bytes = vec8_bytes(tensor.dtype);
-  rows.reads_vec8 = rows.width % kVec8 == 0 && is_aligned(rows.data, bytes) &&
-                    rows.token_bytes % bytes == 0 && rows.head_bytes % bytes == 0;
+  rows.reads_vec8 =
+      rows.width % kVec8 == 0 && are_aligned(bytes, rows.data, rows.token_bytes, rows.head_bytes);
   return rows;
 }
 

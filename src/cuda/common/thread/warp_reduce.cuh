@@ -53,6 +53,23 @@ template <typename Number> __device__ inline Number warp_sum(Number value) {
   return value;
 }
 
+// One number of the kLanes lanes that share a row, of several rows at once, so that their exchanges overlap.
+template <int kLanes, int kRows> __device__ inline void sum_lanes(float (&values)[kRows]) {
+#pragma unroll
+  for (int step = kLanes / 2; step > 0; step /= 2) {
+#pragma unroll
+    for (float& value : values) value += __shfl_xor_sync(0xffffffffu, value, step);
+  }
+}
+
+template <int kLanes, int kRows> __device__ inline void largest_of_lanes(float (&values)[kRows]) {
+#pragma unroll
+  for (int step = kLanes / 2; step > 0; step /= 2) {
+#pragma unroll
+    for (float& value : values) value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, step));
+  }
+}
+
 // The sum over the lanes of a warp up to and with this one.
 template <typename Number> __device__ inline Number sum_up_to_lane(Number value, int lane) {
 #pragma unroll
