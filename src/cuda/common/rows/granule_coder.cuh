@@ -81,19 +81,13 @@ template <typename Pair> struct LargestPair {
   __device__ static Value exchange(Value value, unsigned mask) {
     return __shfl_xor_sync(0xffffffffu, value, mask);
   }
-};
-
-template <> struct Largest<DType::bf16> : LargestPair<__nv_bfloat162> {
   __device__ static float magnitude(Value value) {
     return fmaxf(0.0f, fmaxf(__low2float(value), __high2float(value)));
   }
 };
 
-template <> struct Largest<DType::f16> : LargestPair<__half2> {
-  __device__ static float magnitude(Value value) {
-    return fmaxf(0.0f, fmaxf(__low2float(value), __high2float(value)));
-  }
-};
+template <> struct Largest<DType::bf16> : LargestPair<__nv_bfloat162> {};
+template <> struct Largest<DType::f16> : LargestPair<__half2> {};
 
 template <> struct Largest<DType::f32> {
   using Value = float;

@@ -36,6 +36,11 @@ __device__ inline double load_number(const std::byte* base, DType dtype, std::in
   }
 }
 
+template <FloatFormat kFormat, typename Code>
+__device__ inline void store_code(std::byte* base, std::int64_t index, double value) {
+  reinterpret_cast<Code*>(base)[index] = static_cast<Code>(encode_float<kFormat>(value));
+}
+
 // To nearest even, fp8 and i8 saturating; NaN is 0 in i8.
 __device__ inline void store_number(std::byte* base, DType dtype, std::int64_t index,
                                     double value) {
@@ -44,21 +49,13 @@ __device__ inline void store_number(std::byte* base, DType dtype, std::int64_t i
       reinterpret_cast<float*>(base)[index] = static_cast<float>(value);
       return;
     case DType::f16:
-      reinterpret_cast<std::uint16_t*>(base)[index] =
-          static_cast<std::uint16_t>(encode_float<kFloat16>(value));
-      return;
+      return store_code<kFloat16, std::uint16_t>(base, index, value);
     case DType::bf16:
-      reinterpret_cast<std::uint16_t*>(base)[index] =
-          static_cast<std::uint16_t>(encode_float<kBFloat16>(value));
-      return;
+      return store_code<kBFloat16, std::uint16_t>(base, index, value);
     case DType::fp8_e4m3:
-      reinterpret_cast<std::uint8_t*>(base)[index] =
-          static_cast<std::uint8_t>(encode_float<kFp8E4M3>(value));
-      return;
+      return store_code<kFp8E4M3, std::uint8_t>(base, index, value);
     case DType::fp8_e5m2:
-      reinterpret_cast<std::uint8_t*>(base)[index] =
-          static_cast<std::uint8_t>(encode_float<kFp8E5M2>(value));
-      return;
+      return store_code<kFp8E5M2, std::uint8_t>(base, index, value);
     case DType::i8: {
       const double whole = isnan(value) ? 0.0 : rint(fmin(fmax(value, -128.0), 127.0));
       reinterpret_cast<std::int8_t*>(base)[index] = static_cast<std::int8_t>(whole);
@@ -117,9 +114,7 @@ __device__ inline float load_unaligned(const std::byte* from, DType dtype) {
   for (int i = 0; i < bits(dtype) / 8; ++i) {
     word |= static_cast<std::uint32_t>(from[i]) << (8 * i);
   }
-  if (dtype == DType::f32) return __uint_as_float(word);
-  if (dtype == DType::bf16) return __uint_as_float(word << 16);
-  return __half2float(__ushort_as_half(static_cast<unsigned short>(word)));
+  return float_of_bits(word, dtype);
 }
 // A function of its own: rows are seldom like that.
 static __device__ __noinline__ void store_unaligned(std::byte* to, DType dtype, double value) {

@@ -11,20 +11,27 @@ namespace quire::cuda {
 
 // Which sequence a token of a ragged batch belongs to.
 
-// The last sequence that begins at or before `token`; row_offsets u32 [batch + 1] ascends.
-__device__ inline int sequence_of(const std::uint32_t* row_offsets, int batch,
-                                  std::uint32_t token) {
-  int low = 0;
-  int high = batch - 1;
+// The last of `count` whose number is at most `value`, or the first; numbers ascend.
+template <typename Index, typename NumberOf, typename Value>
+__device__ inline Index last_at_most(Index count, const NumberOf& number_of, Value value) {
+  Index low = 0;
+  Index high = count - 1;
   while (low < high) {
-    const int middle = (low + high + 1) / 2;
-    if (row_offsets[middle] <= token) {
+    const Index middle = (low + high + 1) / 2;
+    if (number_of(middle) <= value) {
       low = middle;
     } else {
       high = middle - 1;
     }
   }
   return low;
+}
+
+// The last sequence that begins at or before `token`; row_offsets u32 [batch + 1] ascends.
+__device__ inline int sequence_of(const std::uint32_t* row_offsets, int batch,
+                                  std::uint32_t token) {
+  return last_at_most(
+      batch, [&](int sequence) { return row_offsets[sequence]; }, token);
 }
 
 // Where a new token of a ragged batch stands: its sequence and its position.
@@ -136,16 +143,7 @@ __device__ inline RowTile find_row_tile(const std::uint32_t* row_offsets, std::i
   const auto first_tile = [&](std::int64_t sequence) {
     return row_offsets[sequence] * rows_per_token / tile_rows + sequence;
   };
-  std::int64_t low = 0;
-  std::int64_t high = batch - 1;
-  while (low < high) {
-    const std::int64_t middle = (low + high + 1) / 2;
-    if (first_tile(middle) <= tile) {
-      low = middle;
-    } else {
-      high = middle - 1;
-    }
-  }
+  const std::int64_t low = last_at_most(batch, first_tile, tile);
   const std::int64_t rows =
       (std::int64_t{row_offsets[low + 1]} - row_offsets[low]) * rows_per_token;
   const std::int64_t first = (tile - first_tile(low)) * tile_rows;

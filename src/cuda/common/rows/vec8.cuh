@@ -16,60 +16,45 @@ namespace quire::cuda {
 
 inline constexpr int kVec8 = 8;
 
-template <DType kType> struct Eight;
+// Two neighbouring numbers of 16 bits in a word.
+__device__ inline std::uint32_t pack_bf16(float low, float high) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+  return reinterpret_cast<const std::uint32_t&>(pair);
+}
+__device__ inline std::uint32_t pack_f16(float low, float high) {
+  const __half2 pair = __floats2half2_rn(low, high);
+  return reinterpret_cast<const std::uint32_t&>(pair);
+}
+template <DType kType> __device__ inline std::uint32_t pack_pair(float low, float high) {
+  return kType == DType::bf16 ? pack_bf16(low, high) : pack_f16(low, high);
+}
+template <DType kType> __device__ inline float2 unpack_pair(std::uint32_t word) {
+  if constexpr (kType == DType::f16) return __half22float2(reinterpret_cast<const __half2&>(word));
+  return make_float2(__uint_as_float(word << 16), __uint_as_float(word & 0xffff0000u));
+}
 
-template <> struct Eight<DType::bf16> {
+template <DType kType> struct Eight {
+  static_assert(bits(kType) == 16);
   using Raw = uint4;
   __device__ static Raw load(const std::byte* source) {
     return *reinterpret_cast<const uint4*>(source);
-  }
-  __device__ static void decode(const Raw& raw, float (&values)[kVec8]) {
-    const unsigned words[4] = {raw.x, raw.y, raw.z, raw.w};
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      values[2 * i] = __uint_as_float(words[i] << 16);
-      values[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000u);
-    }
-  }
-  __device__ static Raw encode(const float (&values)[kVec8]) {
-    unsigned words[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const __nv_bfloat162 pair = __floats2bfloat162_rn(values[2 * i], values[2 * i + 1]);
-      words[i] = reinterpret_cast<const unsigned&>(pair);
-    }
-    return make_uint4(words[0], words[1], words[2], words[3]);
   }
   __device__ static float round(float value) {
+    if constexpr (kType == DType::f16) return __half2float(__float2half_rn(value));
     return __bfloat162float(__float2bfloat16_rn(value));
   }
-};
-
-template <> struct Eight<DType::f16> {
-  using Raw = uint4;
-  __device__ static Raw load(const std::byte* source) {
-    return *reinterpret_cast<const uint4*>(source);
+  __device__ static Raw encode(const float (&v)[kVec8]) {
+    return make_uint4(pack_pair<kType>(v[0], v[1]), pack_pair<kType>(v[2], v[3]),
+                      pack_pair<kType>(v[4], v[5]), pack_pair<kType>(v[6], v[7]));
   }
   __device__ static void decode(const Raw& raw, float (&values)[kVec8]) {
     const unsigned words[4] = {raw.x, raw.y, raw.z, raw.w};
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const float2 pair = __half22float2(reinterpret_cast<const __half2&>(words[i]));
+      const float2 pair = unpack_pair<kType>(words[i]);
       values[2 * i] = pair.x;
       values[2 * i + 1] = pair.y;
     }
-  }
-  __device__ static Raw encode(const float (&values)[kVec8]) {
-    unsigned words[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const __half2 pair = __floats2half2_rn(values[2 * i], values[2 * i + 1]);
-      words[i] = reinterpret_cast<const unsigned&>(pair);
-    }
-    return make_uint4(words[0], words[1], words[2], words[3]);
-  }
-  __device__ static float round(float value) {
-    return __half2float(__float2half_rn(value));
   }
 };
 
@@ -113,15 +98,20 @@ __device__ inline void store_vec8(std::byte* target, const float (&values)[kVec8
   *reinterpret_cast<typename Eight<kType>::Raw*>(target) = Eight<kType>::encode(values);
 }
 
+// Saturates; NaN stays NaN.
+__device__ inline std::uint32_t pack_fp8(float a, float b, float c, float d,
+                                         __nv_fp8_interpretation_t kind) {
+  const std::uint32_t low = __nv_cvt_float2_to_fp8x2({a, b}, __NV_SATFINITE, kind);
+  const std::uint32_t high = __nv_cvt_float2_to_fp8x2({c, d}, __NV_SATFINITE, kind);
+  return low | high << 16;
+}
+__device__ inline uint2 pack_fp8(const float (&v)[kVec8], __nv_fp8_interpretation_t kind) {
+  return {pack_fp8(v[0], v[1], v[2], v[3], kind), pack_fp8(v[4], v[5], v[6], v[7], kind)};
+}
+
 template <__nv_fp8_interpretation_t kFormat>
 __device__ inline uint2 encode_fp8(const float (&values)[kVec8]) {
-  unsigned pairs[4];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    pairs[i] = __nv_cvt_float2_to_fp8x2(make_float2(values[2 * i], values[2 * i + 1]),
-                                        __NV_SATFINITE, kFormat);
-  }
-  return make_uint2(pairs[0] | pairs[1] << 16, pairs[2] | pairs[3] << 16);
+  return pack_fp8(values, kFormat);
 }
 
 __device__ inline uint2 encode_i8(const float (&values)[kVec8]) {
@@ -145,10 +135,10 @@ __device__ inline void store_vec8(std::byte* target, DType dtype, const float (&
     case DType::bf16:
       return store_vec8<DType::bf16>(target, values);
     case DType::fp8_e4m3:
-      *reinterpret_cast<uint2*>(target) = encode_fp8<__NV_E4M3>(values);
+      *reinterpret_cast<uint2*>(target) = pack_fp8(values, __NV_E4M3);
       return;
     case DType::fp8_e5m2:
-      *reinterpret_cast<uint2*>(target) = encode_fp8<__NV_E5M2>(values);
+      *reinterpret_cast<uint2*>(target) = pack_fp8(values, __NV_E5M2);
       return;
     default:
       *reinterpret_cast<uint2*>(target) = encode_i8(values);
@@ -244,59 +234,21 @@ __device__ inline void store_one(std::byte* base, DType dtype, std::int64_t inde
 // Eight numbers of bf16, times `scale`: one rounding.
 __device__ inline uint4 scale_vec8(const uint4& eight, float scale) {
   const auto word = [scale](std::uint32_t two) {
-    const __nv_bfloat162 pair = __floats2bfloat162_rn(__uint_as_float(two << 16) * scale,
-                                                      __uint_as_float(two & 0xffff0000U) * scale);
-    return *reinterpret_cast<const std::uint32_t*>(&pair);
+    const float2 pair = unpack_pair<DType::bf16>(two);
+    return pack_bf16(pair.x * scale, pair.y * scale);
   };
   return {word(eight.x), word(eight.y), word(eight.z), word(eight.w)};
 }
 
-// Runs of 8 fp32 values to memory as any float type: one rounding, one vector store.
-
-__device__ inline std::uint32_t pack_bf16(float low, float high) {
-  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-  return reinterpret_cast<const std::uint32_t&>(pair);
-}
-__device__ inline std::uint32_t pack_f16(float low, float high) {
-  const __half2 pair = __floats2half2_rn(low, high);
-  return reinterpret_cast<const std::uint32_t&>(pair);
-}
-// Saturates; NaN stays NaN.
-__device__ inline std::uint32_t pack_fp8(float a, float b, float c, float d,
-                                         __nv_fp8_interpretation_t kind) {
-  const std::uint32_t low = __nv_cvt_float2_to_fp8x2({a, b}, __NV_SATFINITE, kind);
-  const std::uint32_t high = __nv_cvt_float2_to_fp8x2({c, d}, __NV_SATFINITE, kind);
-  return low | high << 16;
-}
-
-__device__ inline uint2 pack_fp8(const float (&v)[8], __nv_fp8_interpretation_t kind) {
-  return {pack_fp8(v[0], v[1], v[2], v[3], kind), pack_fp8(v[4], v[5], v[6], v[7], kind)};
-}
-
-// `to` is aligned to 16 bytes, for fp8 to 8.
-template <DType kDType> __device__ inline void store_run(std::byte* to, const float (&v)[8]) {
-  if constexpr (kDType == DType::bf16) {
-    *reinterpret_cast<uint4*>(to) = {pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3]),
-                                     pack_bf16(v[4], v[5]), pack_bf16(v[6], v[7])};
-  } else if constexpr (kDType == DType::f16) {
-    *reinterpret_cast<uint4*>(to) = {pack_f16(v[0], v[1]), pack_f16(v[2], v[3]),
-                                     pack_f16(v[4], v[5]), pack_f16(v[6], v[7])};
-  } else if constexpr (kDType == DType::f32) {
-    reinterpret_cast<float4*>(to)[0] = {v[0], v[1], v[2], v[3]};
-    reinterpret_cast<float4*>(to)[1] = {v[4], v[5], v[6], v[7]};
-  } else {
-    *reinterpret_cast<uint2*>(to) = pack_fp8(v, kDType == DType::fp8_e4m3 ? __NV_E4M3 : __NV_E5M2);
-  }
-}
-
-__device__ inline void store_run(std::byte* to, DType dtype, const float (&v)[8]) {
+// To f32, f16, bf16 or fp8: one rounding, one vector store. `to` is aligned to 16 bytes, for fp8 to 8.
+__device__ inline void store_run(std::byte* to, DType dtype, const float (&v)[kVec8]) {
   switch (dtype) {
     case DType::bf16:
-      return store_run<DType::bf16>(to, v);
+      return store_vec8<DType::bf16>(to, v);
     case DType::f16:
-      return store_run<DType::f16>(to, v);
+      return store_vec8<DType::f16>(to, v);
     case DType::f32:
-      return store_run<DType::f32>(to, v);
+      return store_vec8<DType::f32>(to, v);
     default: {
       // Both, then one of them: a conversion that only happens sometimes keeps its registers from
       // one tile to the next, and large tiles have none to spare.
@@ -309,7 +261,7 @@ __device__ inline void store_run(std::byte* to, DType dtype, const float (&v)[8]
 }
 
 // v += 8 values at `from`: f32, f16 or bf16, aligned to their size.
-__device__ inline void add_run(const std::byte* from, DType dtype, float (&v)[8]) {
+__device__ inline void add_run(const std::byte* from, DType dtype, float (&v)[kVec8]) {
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     if (dtype == DType::f32) {

@@ -2,11 +2,9 @@
 // Online softmax in registers: exponentials, softcap, running maximum and sum, and the end of a row.
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include <cstdint>
 
+#include "cuda/common/rows/vec8.cuh"
 #include "cuda/common/thread/warp_reduce.cuh"
 #include "quire/dtype.h"
 
@@ -66,18 +64,6 @@ template <int kScores> __device__ inline float highest_of(const float (&scores)[
     highest = fmaxf(highest, fmaxf(scores[j], scores[j + 1]));
   }
   return quad_max(highest);
-}
-
-template <DType kDType> __device__ inline std::uint32_t pack_pair(float low, float high) {
-  std::uint32_t word;
-  if constexpr (kDType == DType::bf16) {
-    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-    word = *reinterpret_cast<const std::uint32_t*>(&pair);
-  } else {
-    const __half2 pair = __floats2half2_rn(low, high);
-    word = *reinterpret_cast<const std::uint32_t*>(&pair);
-  }
-  return word;
 }
 
 // Row i of the thread (i = 0, 1): rows 8 apart. The maximum is in units of `to_log2`; the sum is
@@ -144,7 +130,7 @@ class Softcap {
   float cap_;
 };
 
-// The end of a row's softmax, from the sums over all its keys or over pieces of them. Maxima are in
+// The end of a row's softmax, from the sums over all its keys or over splits of them. Maxima are in
 // powers of two, -inf where no key was seen.
 
 // What a sum taken relative to `from` is worth relative to `to` ≥ `from`; nothing, where no key was
