@@ -13,32 +13,6 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kWarp = 32;
 
-struct Pair {
-  int a;
-  int b;
-};
-
-__device__ Pair pair_columns(const RopeParams& params, int width, int pair) {
-  const int first = params.first_column(width);
-  if (params.interleaved) return {first + 2 * pair, first + 2 * pair + 1};
-  return {pair, pair + params.rope_dim / 2};
-}
-
-struct Rotated {
-  double a;
-  double b;
-};
-
-__device__ Rotated rotate(const RopeParams& params, std::int64_t token, std::int64_t position,
-                          int pair, double a, double b) {
-  const RopeAngles& angles = params.angles;
-  const std::int64_t row = angle_row(angles, token, token_angles(angles, token, position), pair);
-  const std::int64_t at = row * angles.row_stride + 2 * pair * angles.column_stride;
-  const double cosine = load_number(angles.freqs, angles.dtype, at);
-  const double sine = load_number(angles.freqs, angles.dtype, at + angles.column_stride);
-  return {a * cosine - b * sine, a * sine + b * cosine};
-}
-
 // A row of numbers of any dtype: load(column) and store(column, value).
 struct RopeQueryRow {
   const std::byte* q;
@@ -101,11 +75,19 @@ template <typename Row>
 __device__ void finish_row(const RopeParams& params, const NormedRow<Row>& normed, const Row& row,
                            int width, std::int64_t token, std::int64_t position, bool copies_rest) {
   const int lane = threadIdx.x % kWarp;
+  const RopeAngles& angles = params.angles;
   for (int pair = lane; pair < params.rope_dim / 2; pair += kWarp) {
-    const auto [a, b] = pair_columns(params, width, pair);
-    const Rotated turned = rotate(params, token, position, pair, normed.load(a), normed.load(b));
-    row.store(a, turned.a);
-    row.store(b, turned.b);
+    const int a = params.interleaved ? params.first_column(width) + 2 * pair : pair;
+    const int b = params.interleaved ? a + 1 : pair + params.rope_dim / 2;
+    const std::int64_t angle =
+        angle_row(angles, token, token_angles(angles, token, position), pair);
+    const std::int64_t at = angle * angles.row_stride + 2 * pair * angles.column_stride;
+    const double cosine = load_number(angles.freqs, angles.dtype, at);
+    const double sine = load_number(angles.freqs, angles.dtype, at + angles.column_stride);
+    const double first = normed.load(a);
+    const double second = normed.load(b);
+    row.store(a, first * cosine - second * sine);
+    row.store(b, first * sine + second * cosine);
   }
   const int first = params.interleaved ? 0 : params.rope_dim;
   for (int i = lane; i < width - params.rope_dim; i += kWarp) {

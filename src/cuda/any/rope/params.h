@@ -5,7 +5,6 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
-#include <optional>
 
 #include "cuda/common/rows/rope_angles.h"
 #include "quire/host_device.h"
@@ -47,9 +46,7 @@ struct RopeParams {
   double epsilon;
   double weight_offset;
 
-  QUIRE_HOST_DEVICE bool has_norm() const {
-    return q_norm.gamma != nullptr || key_norm.gamma != nullptr;
-  }
+  bool has_norm() const { return q_norm.gamma != nullptr || key_norm.gamma != nullptr; }
   // First rotated column of a row of `width` columns.
   QUIRE_HOST_DEVICE int first_column(int width) const { return interleaved ? width - rope_dim : 0; }
 };
@@ -60,20 +57,18 @@ struct NormedLayout {
   int slots;
 };
 
-// Rows of aligned vectors, keys of q's own dtype in one part.
-bool takes_vectors(const RopeParams& params);
-// The same with a norm: whole rows.
-std::optional<NormedLayout> normed_layout(const RopeParams& params);
-
-// A norm over whole rows of this many half-split 16-bit numbers, all of them rotated.
+// Of the rows of launch_tokens().
 inline constexpr int kNormedRowColumns = 128;
-bool takes_normed_tokens(const RopeParams& params);
 
 // `sms`: multiprocessors that the work is spread over.
-void launch_vectors(const RopeParams& params, int sms, cudaStream_t stream);
+// Rows of aligned vectors without a norm, keys of q's own dtype in one part (chunks.cu).
+void launch_plain(const RopeParams& params, int sms, cudaStream_t stream);
+// The same with a norm: whole rows (chunks.cu).
 void launch_normed(const RopeParams& params, const NormedLayout& layout, int sms,
                    cudaStream_t stream);
-void launch_normed_tokens(const RopeParams& params, int sms, cudaStream_t stream);
+// A norm over whole rows of kNormedRowColumns half-split 16-bit numbers, all of them rotated (tokens.cu).
+void launch_tokens(const RopeParams& params, int sms, cudaStream_t stream);
+// Any other row (general.cu).
 void launch_general(const RopeParams& params, cudaStream_t stream);
 
 }  // namespace quire::cuda::any::rope

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <bit>
+#include <optional>
 #include <string>
 
 #include "cuda/any/companions.h"
 #include "cuda/any/rope/params.h"
+#include "cuda/common/runtime/alignment.h"
 #include "cuda/common/runtime/device_facts.h"
 #include "cuda/common/runtime/device_scope.h"
 #include "quire/error.h"
@@ -12,19 +14,9 @@
 namespace quire::cuda::any::rope {
 namespace {
 
-constexpr std::int64_t kVectorBytes = 16;
-constexpr int kVectorColumns = 8;
 constexpr int kWarpLanes = 32;
 constexpr int kMostSlots = 4;
 constexpr std::int64_t kMostRows = (std::int64_t{1} << 31) - 1;  // of 32-bit index arithmetic
-
-bool is_aligned(std::int64_t value) {
-  return value % kVectorBytes == 0;
-}
-
-bool is_aligned(const void* address) {
-  return is_aligned(static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(address)));
-}
 
 RopeAngles angles_of(const RopeArgs& args) {
   RopeAngles angles{.freqs = args.freqs_cis.as<const std::byte>(),
@@ -111,9 +103,9 @@ bool query_is_aligned(const RopeParams& params) {
   return params.out_dtype == params.q_dtype &&
          params.tokens * (params.heads + params.key_heads) < kMostRows &&
          params.rope_dim % (2 * pairs_per_lane(params)) == 0 &&
-         params.head_dim % kVectorColumns == 0 && is_aligned(params.q) && is_aligned(params.out) &&
-         is_aligned(params.q_token_bytes) && is_aligned(params.q_head_bytes) &&
-         is_aligned(params.out_token_bytes) && is_aligned(params.out_head_bytes);
+         params.head_dim % kVectorColumns == 0 &&
+         are_aligned(kVectorBytes, params.q, params.out, params.q_token_bytes, params.q_head_bytes,
+                     params.out_token_bytes, params.out_head_bytes);
 }
 
 // Columns [first, last) of a key row stand in one part of q's dtype, as whole vectors.
@@ -122,18 +114,16 @@ bool key_is_aligned(const RopeParams& params, int first, int last) {
   const RowFormat::Column place = key.row_format.locate(first);
   const RowPart& part = key.row_format.parts[static_cast<std::size_t>(place.part)];
   return part.dtype == params.q_dtype && place.index + last - first <= part.width &&
-         place.index % kVectorColumns == 0 && is_aligned(part.offset_bytes) &&
-         is_aligned(key.data) && is_aligned(key.page_stride_bytes) &&
-         is_aligned(key.token_stride_bytes) && is_aligned(key.head_stride_bytes);
+         place.index % kVectorColumns == 0 &&
+         are_aligned(kVectorBytes, part.offset_bytes, key.data, key.page_stride_bytes,
+                     key.token_stride_bytes, key.head_stride_bytes);
 }
 
 bool has_whole_vectors(const RopeNorm& norm) {
-  return norm.columns % kVectorColumns == 0 && is_aligned(norm.gamma);
+  return norm.columns % kVectorColumns == 0 && are_aligned(kVectorBytes, norm.gamma);
 }
 
-}  // namespace
-
-bool takes_vectors(const RopeParams& params) {
+bool takes_plain(const RopeParams& params) {
   const int first = params.first_column(params.key.width());
   return !params.has_norm() && query_is_aligned(params) &&
          params.rope_dim / 2 / pairs_per_lane(params) <= kWarpLanes &&
@@ -159,7 +149,7 @@ std::optional<NormedLayout> normed_layout(const RopeParams& params) {
   return NormedLayout{.lanes = lanes, .slots = slots};
 }
 
-bool takes_normed_tokens(const RopeParams& params) {
+bool takes_tokens(const RopeParams& params) {
   const auto spans_row = [](const RopeNorm& norm) {
     return norm.gamma == nullptr || norm.columns == kNormedRowColumns;
   };
@@ -170,18 +160,20 @@ bool takes_normed_tokens(const RopeParams& params) {
          params.angles.max_pos < kMostRows / 2;
 }
 
+}  // namespace
+
 void rope(const RopeArgs& args, const Context& context) {
   const DeviceScope scope(args.q.device);
   const auto stream = static_cast<cudaStream_t>(context.stream);
   const RopeParams params = params_of(args);
   if (params.tokens == 0 || params.key.batch == 0) return;
   const int sms = num_sms(args.q.device.index);
-  if (takes_vectors(params)) return launch_vectors(params, sms, stream);
+  if (takes_plain(params)) return launch_plain(params, sms, stream);
   if (params.has_norm()) {
     if (const auto layout = normed_layout(params)) {
       // Heads that come in eights fill chunks of one token's; others are taken by the token.
-      if ((params.heads + params.key_heads) % 8 != 0 && takes_normed_tokens(params)) {
-        return launch_normed_tokens(params, sms, stream);
+      if ((params.heads + params.key_heads) % 8 != 0 && takes_tokens(params)) {
+        return launch_tokens(params, sms, stream);
       }
       return launch_normed(params, *layout, sms, stream);
     }
