@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Any row that fits into shared memory, any alignment, any pairs: a warp per row.
-#include "cuda/any/index_rows/target.cuh"
+#include "cuda/any/index_rows/quantize_row.cuh"
 #include "cuda/common/rows/number.cuh"
 #include "cuda/common/runtime/launch.h"
 #include "cuda/common/thread/warp_reduce.cuh"
@@ -9,10 +9,6 @@ namespace quire::cuda::any::index_rows {
 namespace {
 
 constexpr int kWarp = 32;
-
-__device__ float element(const IndexRowVector& from, int column) {
-  return load_one(from.data, from.dtype, column);
-}
 
 // Takes the mean of the warp's row off it, as f32 has it.
 __device__ void subtract_mean(float* row, int columns) {
@@ -44,7 +40,9 @@ __device__ void normalize(const IndexRowParams& params, float* row) {
     factor = rsqrtf(warp_sum(squares) / columns) * kDown;
   }
   for (int i = threadIdx.x; i < params.columns; i += kWarp) {
-    row[i] = fmaf(row[i] * factor, element(params.norm_weight, i), element(params.norm_bias, i));
+    const float weight = load_one(params.norm_weight.data, params.norm_weight.dtype, i);
+    const float bias = load_one(params.norm_bias.data, params.norm_bias.dtype, i);
+    row[i] = fmaf(row[i] * factor, weight, bias);
   }
   __syncwarp();
 }
@@ -56,11 +54,8 @@ __device__ void rotate(const IndexRowParams& params, std::int64_t position, floa
   for (int j = threadIdx.x; j < half; j += kWarp) {
     const float cosine = load_one(params.freqs, params.freqs_dtype, angles + 2 * j);
     const float sine = load_one(params.freqs, params.freqs_dtype, angles + 2 * j + 1);
-    float& a = row[params.interleaved ? 2 * j : j];
-    float& b = row[params.interleaved ? 2 * j + 1 : j + half];
-    const float turned = fmaf(a, cosine, -(b * sine));
-    b = fmaf(a, sine, b * cosine);
-    a = turned;
+    rotate_pair(row[params.interleaved ? 2 * j : j], row[params.interleaved ? 2 * j + 1 : j + half],
+                cosine, sine);
   }
   __syncwarp();
 }
@@ -79,16 +74,13 @@ __device__ void hadamard(const IndexRowParams& params, float* row) {
 }
 
 // Rows of any alignment: the scale among them has none either.
-__device__ void store_scale_anywhere(const KeyTarget& target, const TokenTarget& token, int head,
+template <typename Target>
+__device__ void store_scale_anywhere(const Target& target, const TokenTarget& token, int head,
                                      float scale) {
   if (token.scale == nullptr || is_number_aligned(token.scale, DType::f32)) {
     return store_scale(target, token, head, scale);
   }
   store_unaligned(token.scale, DType::f32, scale);
-}
-__device__ void store_scale_anywhere(const QueryTarget& target, const TokenTarget& token, int head,
-                                     float scale) {
-  store_scale(target, token, head, scale);
 }
 
 // A scale of 0 makes 0 of every number; NaN stays.
@@ -131,8 +123,10 @@ __global__ void quantize_rows_general(const __grid_constant__ IndexRowParams par
   }
 }
 
+}  // namespace
+
 template <typename Target>
-void launch_any(const IndexRowParams& params, const Target& target, cudaStream_t stream) {
+void launch_general(const IndexRowParams& params, const Target& target, cudaStream_t stream) {
   launch(quantize_rows_general<Target>,
          {.grid = dim3(num_blocks(params.tokens * params.heads.value(), 1)),
           .block = dim3(kWarp),
@@ -140,14 +134,7 @@ void launch_any(const IndexRowParams& params, const Target& target, cudaStream_t
          stream, params, target);
 }
 
-}  // namespace
-
-void launch_general(const IndexRowParams& params, const KeyTarget& target, cudaStream_t stream) {
-  launch_any(params, target, stream);
-}
-
-void launch_general(const IndexRowParams& params, const QueryTarget& target, cudaStream_t stream) {
-  launch_any(params, target, stream);
-}
+template void launch_general(const IndexRowParams&, const KeyTarget&, cudaStream_t);
+template void launch_general(const IndexRowParams&, const QueryTarget&, cudaStream_t);
 
 }  // namespace quire::cuda::any::index_rows

@@ -172,22 +172,21 @@ __device__ inline void hadamard_of_vector(const HadamardProduct& product, float 
   product.apply(&vector[0]);
   product.apply(&vector[4]);
 }
-template <int kVectors>
+
+// kRawVectors: 0, or the second half of the row, which has been through a RawHadamardProduct.
+template <int kRawVectors, int kVectors>
 __device__ inline void hadamard_by_product(const HadamardProduct& product,
                                            float (&values)[kVectors][kVec8]) {
-#pragma unroll
-  for (int v = 0; v < kVectors; ++v) hadamard_of_vector(product, values[v]);
-  hadamard_between_vectors(values);
-}
-
-// The same where the second half of the row has been through a RawHadamardProduct.
-template <int kVectors>
-__device__ inline void hadamard_by_products(const HadamardProduct& product,
-                                            float (&values)[kVectors][kVec8]) {
+  static_assert(kRawVectors == 0 || kRawVectors == kVectors / 2);
 #pragma unroll
   for (int v = 0; v < kVectors / 2; ++v) {
-    hadamard_of_vector(product, values[v]);
-    hadamard_at(values[kVectors / 2 + v], 2);
+    if constexpr (kRawVectors == 0) {
+      hadamard_of_vector(product, values[2 * v]);
+      hadamard_of_vector(product, values[2 * v + 1]);
+    } else {
+      hadamard_of_vector(product, values[v]);
+      hadamard_at(values[kVectors / 2 + v], 2);
+    }
   }
   hadamard_between_vectors(values);
 }

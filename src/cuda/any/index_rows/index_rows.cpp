@@ -3,6 +3,7 @@
 
 #include "cuda/any/companions.h"
 #include "cuda/any/index_rows/params.h"
+#include "cuda/common/runtime/alignment.h"
 #include "cuda/common/runtime/device_facts.h"
 #include "cuda/common/runtime/device_scope.h"
 #include "cuda/common/runtime/launch.h"
@@ -11,17 +12,8 @@
 namespace quire::cuda::any::index_rows {
 namespace {
 
-constexpr std::int64_t kVectorBytes = 16;
 constexpr std::int64_t kCodeBytes = 8;  // eight codes
 static_assert(kMostColumns * sizeof(float) <= kSharedBytesOfEveryGpu);
-
-bool is_multiple(std::int64_t value, std::int64_t of) {
-  return value % of == 0;
-}
-
-bool is_aligned(const void* address, std::int64_t to) {
-  return is_multiple(static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(address)), to);
-}
 
 IndexRowVector vector_of(const std::optional<TensorView>& tensor) {
   if (!tensor) return {};
@@ -70,17 +62,15 @@ template <typename Args> IndexRowParams params_of(const Args& args, const Tensor
 
 bool takes_rope(const IndexRowParams& params) {
   if (params.freqs == nullptr) return true;
-  return 2 * params.rope_dim == params.columns && is_aligned(params.freqs, kVectorBytes) &&
-         is_multiple(params.freqs_stride * params.freqs_size, kVectorBytes);
+  return 2 * params.rope_dim == params.columns &&
+         are_aligned(kVectorBytes, params.freqs, params.freqs_stride * params.freqs_size);
 }
 
 bool stands_in(const KeyTarget& target, std::int64_t vector_bytes) {
   const KvLayerView& view = target.view;
-  const bool scale_is_aligned = target.scale_offset < 0 || is_multiple(target.scale_offset, 4);
-  return scale_is_aligned && is_aligned(view.data, vector_bytes) &&
-         is_multiple(target.codes_offset, vector_bytes) &&
-         is_multiple(view.page_stride_bytes, vector_bytes) &&
-         is_multiple(view.token_stride_bytes, vector_bytes);
+  return (target.scale_offset < 0 || are_aligned(4, target.scale_offset)) &&
+         are_aligned(vector_bytes, view.data, target.codes_offset, view.page_stride_bytes,
+                     view.token_stride_bytes);
 }
 
 IndexRowLaunch launch_on(Device device, const Context& context) {
@@ -91,8 +81,7 @@ IndexRowLaunch launch_on(Device device, const Context& context) {
 
 bool takes_vectors(const IndexRowParams& params) {
   return (params.columns == 64 || params.columns == 128) && takes_rope(params) &&
-         is_aligned(params.x, kVectorBytes) && is_multiple(params.token_bytes, kVectorBytes) &&
-         is_multiple(params.head_bytes, kVectorBytes);
+         are_aligned(kVectorBytes, params.x, params.token_bytes, params.head_bytes);
 }
 
 bool takes_vectors(const KeyTarget& target) {
@@ -104,8 +93,7 @@ bool takes_runs(const KeyTarget& target) {
 }
 
 bool takes_vectors(const QueryTarget& target) {
-  return is_aligned(target.out, kCodeBytes) && is_multiple(target.out_token_bytes, kCodeBytes) &&
-         is_multiple(target.out_head_bytes, kCodeBytes);
+  return are_aligned(kCodeBytes, target.out, target.out_token_bytes, target.out_head_bytes);
 }
 
 bool takes_stages(const IndexRowParams& params, const KeyTarget& target, ComputeCapability found) {

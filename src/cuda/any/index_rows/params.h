@@ -69,7 +69,7 @@ struct QueryTarget {
   float factor;
 };
 
-// Rows of 64 or 128 columns in aligned vectors of eight, none or half of them turned.
+// Rows of 64 or 128 columns in aligned vectors of eight, none or half of them rotated.
 bool takes_vectors(const IndexRowParams& params);
 bool takes_vectors(const KeyTarget& target);
 bool takes_vectors(const QueryTarget& target);
@@ -85,7 +85,8 @@ struct IndexRowLaunch {
 
 void launch_vectors(const IndexRowParams& params, const QueryTarget& target,
                     const IndexRowLaunch& launched);
-void launch_general(const IndexRowParams& params, const KeyTarget& target, cudaStream_t stream);
-void launch_general(const IndexRowParams& params, const QueryTarget& target, cudaStream_t stream);
+// Of both targets.
+template <typename Target>
+void launch_general(const IndexRowParams& params, const Target& target, cudaStream_t stream);
 
 }  // namespace quire::cuda::any::index_rows

@@ -1,18 +1,73 @@
 // SPDX-License-Identifier: Apache-2.0
+// The kernel of quantize_index_queries for rows of 64 or 128 columns, none or half of them rotated: 2 or 4
+// lanes hold a row in registers, every byte is read and written once, in vectors of 16 (8 for codes).
+// There are no more CTAs than places for them: a CTA finds the places of all of its tokens, and brings their
+// angles to shared memory, once, while its first rows are on their way. A group of lanes has its next row on the
+// way while it works on one.
 #include <algorithm>
 
 #include "cuda/any/index_rows/hadamard.cuh"
 #include "cuda/any/index_rows/quantize_row.cuh"
-#include "cuda/any/index_rows/target.cuh"
 #include "cuda/common/runtime/launch.h"
 
 namespace quire::cuda::any::index_rows {
+namespace {
 
-// The kernel of quantize_index_queries for rows of 64 or 128 columns, none or half of them turned: 2 or 4
-// lanes hold a row in registers, every byte is read and written once, in vectors of 16 (8 for codes).
-// There are no more blocks than places for them: a block finds the places of all of its tokens, and brings their
-// angles to shared memory, once, while its first rows are on their way. A group of lanes has its next row on the
-// way while it works on one.
+template <DType kXType, int kRowLanes, RowSteps kSteps = RowSteps::any> struct QueryRowConfig {
+  using Steps = KnownSteps<kSteps>;
+  static constexpr bool kLanesHaveRuns = false;
+  static constexpr DType kX = kXType;
+  static constexpr int kLanes = kRowLanes;
+  static constexpr int kThreads = 128;
+  static constexpr int kGroups = kThreads / kLanes;
+  static constexpr int kMostTokens = kGroups + 16;             // of a CTA
+  static constexpr int kMinBlocks = kX == DType::f32 ? 4 : 5;  // of a multiprocessor
+};
+
+// What a CTA knows of its tokens, found once for all their heads. Angles stand by the quad of columns, then by the lane:
+// neighbours read neighbours.
+template <typename Config> struct QueryTokens {
+  static constexpr int kQuads = kRotatedVectors * 2;  // of a lane
+  static_assert(Config::kMostTokens <= Config::kThreads);
+
+  TokenTarget targets[Config::kMostTokens];
+  float4 angles[Config::kMostTokens][kQuads][Config::kLanes];
+
+  // A lane for each of `count` tokens.
+  __device__ void find(const IndexRowParams& params, const QueryTarget& target, std::int64_t first,
+                       int count) {
+    if (static_cast<int>(threadIdx.x / 32 * 32) >= count) return;
+    const TokenFinder finder(params.row_offsets, params.cache_lengths, params.batch);
+    const auto t = static_cast<int>(threadIdx.x);
+    const TokenPlace place = finder.find(first + t);
+    if (t < count) targets[t] = locate(target, place, first + t);
+  }
+
+  // When the places are there.
+  __device__ void load_angles(const IndexRowParams& params, int count) {
+    if (!Config::Steps::rotates(params)) return;
+    for (int i = threadIdx.x; i < count * Config::kLanes; i += Config::kThreads) {
+      const int token = i / Config::kLanes;
+      const int lane = i % Config::kLanes;
+      if (targets[token].position < 0) continue;
+      RowAngles<kVec8> own;
+      index_rows::load_angles<Config::kLanes>(params, lane, targets[token].position, own);
+#pragma unroll
+      for (int q = 0; q < kQuads; ++q) {
+        const float* four = &own[q / 2][q % 2 * 4];
+        angles[token][q][lane] = make_float4(four[0], four[1], four[2], four[3]);
+      }
+    }
+  }
+
+  __device__ void angles_of(int token, int lane, RowAngles<kVec8>& own) const {
+#pragma unroll
+    for (int v = 0; v < kRotatedVectors; ++v) {
+      Eight<DType::f32>::decode({angles[token][2 * v][lane], angles[token][2 * v + 1][lane]},
+                                own[v]);
+    }
+  }
+};
 
 // The rows of a block: every group of lanes takes every kGroups-th of them.
 struct IndexQueryRows {
@@ -55,14 +110,14 @@ template <typename Config> class RowQuantizer {
       const unsigned gate = next_gate_;
       if (left_ > 0) {
         place = tokens_.targets[token_];
-        if (token_ != held && Config::Steps::turns(params_)) {
+        if (token_ != held && Config::Steps::rotates(params_)) {
           tokens_.angles_of(token_, lane_, angles);
         }
         held = token_;
       }
       advance();
       load();
-      if (Config::Steps::turns(params_)) {
+      if (Config::Steps::rotates(params_)) {
         rotate(Config::Steps::is_interleaved(params_), angles, values[0]);
       }
       if (Config::Steps::has_hadamard(params_)) add(values[0]);
@@ -75,7 +130,7 @@ template <typename Config> class RowQuantizer {
   using X = Eight<Config::kX>;
   static constexpr int kStep = Config::kLanes * kVec8;  // columns between a lane's vectors
 
-  // Of numbers that are not turned, Hadamard's first levels by the tensor cores need no decoding.
+  // Of numbers that are not rotated, Hadamard's first levels by the tensor cores need no decoding.
   static constexpr bool kStartsRaw = Config::Steps::kHasHadamard && bits(Config::kX) == 16 &&
                                      Config::kLanes == HadamardProduct::kLanes;
 
@@ -87,7 +142,7 @@ template <typename Config> class RowQuantizer {
 #pragma unroll
     for (int v = 0; v < kRowVectors; ++v) {
       if constexpr (kStartsRaw) {
-        if (v >= kTurnedVectors) {
+        if (v >= kRotatedVectors) {
           raw_product_.apply(next_[v], values[v]);
           continue;
         }
@@ -97,10 +152,8 @@ template <typename Config> class RowQuantizer {
   }
 
   __device__ void add(RowValues<kVec8>& values) const {
-    if constexpr (kStartsRaw) {
-      hadamard_by_products(product_, values);
-    } else if constexpr (Config::kLanes == HadamardProduct::kLanes) {
-      hadamard_by_product(product_, values);
+    if constexpr (Config::kLanes == HadamardProduct::kLanes) {
+      hadamard_by_product<kStartsRaw ? kRowVectors / 2 : 0>(product_, values);
     } else {
       hadamard_by_shuffles<Config::kLanes>(values);
     }
@@ -181,36 +234,22 @@ void launch_queries(const IndexRowParams& params, const QueryTarget& target,
          launched.stream, params, target, static_cast<int>(group_rows));
 }
 
-template <DType kX>
-void launch_queries_of_type(const IndexRowParams& params, const QueryTarget& target,
-                            const IndexRowLaunch& launched) {
-  if (params.columns == 64) {
-    return launch_queries<QueryRowConfig<kX, 2>>(params, target, launched);
-  }
-  launch_queries<QueryRowConfig<kX, 4>>(params, target, launched);
-}
-
-// The rows of the models there are.
-inline void launch_usual_queries(const IndexRowParams& params, const QueryTarget& target,
-                                 const IndexRowLaunch& launched) {
-  for_steps_of(params, [&](auto steps) {
-    launch_queries<QueryRowConfig<DType::bf16, 4, decltype(steps)::kValue>>(params, target,
-                                                                            launched);
-  });
-}
+}  // namespace
 
 void launch_vectors(const IndexRowParams& params, const QueryTarget& target,
                     const IndexRowLaunch& launched) {
+  // The rows of the models there are.
   if (params.x_dtype == DType::bf16 && params.columns == 128 && params.freqs != nullptr) {
-    return launch_usual_queries(params, target, launched);
+    return with_steps(params, [&]<RowSteps kSteps>() {
+      launch_queries<QueryRowConfig<DType::bf16, 4, kSteps>>(params, target, launched);
+    });
   }
-  if (params.x_dtype == DType::bf16) {
-    return launch_queries_of_type<DType::bf16>(params, target, launched);
-  }
-  if (params.x_dtype == DType::f16) {
-    return launch_queries_of_type<DType::f16>(params, target, launched);
-  }
-  launch_queries_of_type<DType::f32>(params, target, launched);
+  with_vec8_type(params.x_dtype, [&]<DType kX>() {
+    if (params.columns == 64) {
+      return launch_queries<QueryRowConfig<kX, 2>>(params, target, launched);
+    }
+    launch_queries<QueryRowConfig<kX, 4>>(params, target, launched);
+  });
 }
 
 }  // namespace quire::cuda::any::index_rows

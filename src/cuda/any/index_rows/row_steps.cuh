@@ -6,33 +6,18 @@
 #pragma once
 
 #include "cuda/any/index_rows/params.h"
+#include "cuda/common/rows/rope_angles.cuh"
 #include "cuda/common/rows/vec8.cuh"
+#include "cuda/common/thread/warp_reduce.cuh"
 
 namespace quire::cuda::any::index_rows {
 
-inline constexpr int kRowVectors = 4;                   // of a lane, but for keys with Hadamard
-inline constexpr int kTurnedVectors = kRowVectors / 2;  // rope is the first half of the row
+inline constexpr int kRowVectors = 4;                    // of a lane, but for keys with Hadamard
+inline constexpr int kRotatedVectors = kRowVectors / 2;  // rope is the first half of the row
 
 template <int kWidth, int kVectors = kRowVectors> using RowValues = float[kVectors][kWidth];
-// cos, sin in turns
+// cos, sin, cos, sin, …
 template <int kWidth, int kVectors = kRowVectors> using RowAngles = float[kVectors / 2][kWidth];
-
-// Of several rows at once, so that their exchanges overlap.
-template <int kLanes, int kRows> __device__ inline void sum_lanes(float (&values)[kRows]) {
-#pragma unroll
-  for (int step = kLanes / 2; step > 0; step /= 2) {
-#pragma unroll
-    for (float& value : values) value += __shfl_xor_sync(0xffffffffu, value, step);
-  }
-}
-
-template <int kLanes, int kRows> __device__ inline void largest_of_lanes(float (&values)[kRows]) {
-#pragma unroll
-  for (int step = kLanes / 2; step > 0; step /= 2) {
-#pragma unroll
-    for (float& value : values) value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, step));
-  }
-}
 
 // As many numbers as `values` has: two, four or eight.
 template <int kWidth>
@@ -66,7 +51,7 @@ __device__ inline void load_float_vec8(const std::byte* from, DType dtype, float
 }
 
 // Which vector of freqs_cis, as wide as the lane's, is the v-th that holds cos, sin of its pairs. Interleaved: those of
-// the turned vectors themselves; half-split: two neighbours for each vector of the first quarter.
+// the rotated vectors themselves; half-split: two neighbours for each vector of the first quarter.
 template <int kLanes> __device__ inline int angle_vector(bool interleaved, int lane, int v) {
   return interleaved ? lane + v * kLanes : 2 * (lane + v / 2 * kLanes) + v % 2;
 }
@@ -77,16 +62,10 @@ __device__ inline void load_angles(const IndexRowParams& params, int lane, std::
   const std::int64_t row = position < params.max_pos ? position : params.max_pos - 1;
   const std::byte* freqs = params.freqs + row * params.freqs_stride * params.freqs_size;
 #pragma unroll
-  for (int v = 0; v < kTurnedVectors; ++v) {
+  for (int v = 0; v < kRotatedVectors; ++v) {
     const int from = angle_vector<kLanes>(params.interleaved, lane, v) * kVec8;
     load_float_vec8(freqs + from * params.freqs_size, params.freqs_dtype, angles[v]);
   }
-}
-
-__device__ inline void turn(float& a, float& b, float cosine, float sine) {
-  const float turned = fmaf(a, cosine, -(b * sine));
-  b = fmaf(a, sine, b * cosine);
-  a = turned;
 }
 
 template <int kVectors, int kWidth>
@@ -97,7 +76,7 @@ __device__ inline void rotate(bool interleaved, const float (&angles)[kVectors /
     for (int v = 0; v < kVectors / 2; ++v) {
 #pragma unroll
       for (int j = 0; j < kWidth; j += 2) {
-        turn(values[v][j], values[v][j + 1], angles[v][j], angles[v][j + 1]);
+        rotate_pair(values[v][j], values[v][j + 1], angles[v][j], angles[v][j + 1]);
       }
     }
     return;
@@ -107,8 +86,129 @@ __device__ inline void rotate(bool interleaved, const float (&angles)[kVectors /
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) {
       const float(&pair)[kWidth] = angles[2 * v + 2 * j / kWidth];
-      turn(values[v][j], values[v + kVectors / 4][j], pair[2 * j % kWidth],
-           pair[2 * j % kWidth + 1]);
+      rotate_pair(values[v][j], values[v + kVectors / 4][j], pair[2 * j % kWidth],
+                  pair[2 * j % kWidth + 1]);
+    }
+  }
+}
+
+// LayerNorm of rows that lanes hold; the rows of a lane share its reads of weight and bias.
+
+inline constexpr int kChains = 4;  // of sums, beside each other
+
+// rsqrt(variance) of rows whose squares are beyond f32, from numbers scaled down: ε is nothing there.
+template <int kLanes, int kVectors, int kWidth>
+__device__ inline float huge_row_factor(const float (&values)[kVectors][kWidth]) {
+  constexpr float kShare = 1.0f / (kLanes * kVectors * kWidth);
+  constexpr float kDown = 0x1p-70f;
+  float squares[1] = {};
+#pragma unroll
+  for (int v = 0; v < kVectors; ++v) {
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) {
+      const float small = values[v][i] * kDown;
+      squares[0] = fmaf(small, small, squares[0]);
+    }
+  }
+  sum_lanes<kLanes>(squares);
+  return rsqrtf(squares[0] * kShare) * kDown;
+}
+
+// Σ x / columns over the lane's numbers.
+template <int kLanes, int kVectors, int kWidth>
+__device__ inline float mean_of_lane(const float (&values)[kVectors][kWidth]) {
+  constexpr float kShare = 1.0f / (kLanes * kVectors * kWidth);
+  float shares[kChains] = {};
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) {
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      shares[v % kChains] = fmaf(values[v][i], kShare, shares[v % kChains]);
+    }
+  }
+  return (shares[0] + shares[1]) + (shares[2] + shares[3]);
+}
+
+// Of rows of f32 the mean is taken off twice: f32 rounds the mean of numbers that lie close together by more than they
+// differ, and the division by their deviation would make that error a large one. The second mean is that error. Sums of
+// f16 and bf16 that lie so close are exact.
+constexpr int mean_passes(DType x) {
+  return x == DType::f32 ? 2 : 1;
+}
+
+template <int kVectors, int kWidth>
+__device__ inline void subtract(float (&values)[kVectors][kWidth], float mean) {
+#pragma unroll
+  for (int v = 0; v < kVectors; ++v) {
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) values[v][i] -= mean;
+  }
+}
+
+// Takes the mean off the lane's numbers and adds up the squares of what is left.
+template <int kVectors, int kWidth>
+__device__ inline float center(float (&values)[kVectors][kWidth], float mean) {
+  float parts[kChains] = {};
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) {
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      values[v][i] -= mean;
+      parts[v % kChains] = fmaf(values[v][i], values[v][i], parts[v % kChains]);
+    }
+  }
+  return (parts[0] + parts[1]) + (parts[2] + parts[3]);
+}
+
+// (x - mean) · rsqrt(variance + ε) · weight + bias; the squares are those of what the mean is taken
+// off already. norm: weight [columns] and bias [columns] from the lane's first column on.
+template <int kLanes, int kMeanPasses, int kRows, int kVectors, int kWidth>
+__device__ inline void normalize(float (&rows)[kRows][kVectors][kWidth], const float* norm,
+                                 float epsilon) {
+  constexpr int kColumns = kLanes * kVectors * kWidth;
+  float means[kRows];
+  float squares[kRows];
+  float factors[kRows];
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) means[r] = mean_of_lane<kLanes>(rows[r]);
+  sum_lanes<kLanes>(means);
+#pragma unroll
+  for (int pass = 1; pass < kMeanPasses; ++pass) {
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      subtract(rows[r], means[r]);
+      means[r] = mean_of_lane<kLanes>(rows[r]);
+    }
+    sum_lanes<kLanes>(means);
+  }
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) squares[r] = center(rows[r], means[r]);
+  sum_lanes<kLanes>(squares);
+  bool is_huge = false;
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    factors[r] = rsqrtf(fmaf(squares[r], 1.0f / kColumns, epsilon));
+    is_huge = is_huge || isinf(squares[r]);
+  }
+  if (__any_sync(0xffffffffu, is_huge)) {
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      const float of_huge = huge_row_factor<kLanes>(rows[r]);
+      if (isinf(squares[r])) factors[r] = of_huge;
+    }
+  }
+#pragma unroll
+  for (int v = 0; v < kVectors; ++v) {
+    float weight[kWidth];
+    float bias[kWidth];
+    load_shared(norm + v * kLanes * kWidth, weight);
+    load_shared(norm + kColumns + v * kLanes * kWidth, bias);
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) {
+        rows[r][v][i] = fmaf(rows[r][v][i] * factors[r], weight[i], bias[i]);
+      }
     }
   }
 }
@@ -118,25 +218,26 @@ __device__ inline void rotate(bool interleaved, const float (&angles)[kVectors /
 
 enum class RowSteps : std::uint8_t {
   any,  // as the parameters say
-  turn,
-  turn_hadamard,
-  turn_interleaved,
-  turn_interleaved_hadamard,
+  rotate,
+  rotate_hadamard,
+  rotate_interleaved,
+  rotate_interleaved_hadamard,
 };
 
-// Rows with steps other than `any` are turned.
+// Rows with steps other than `any` are rotated.
 template <RowSteps kSteps> struct KnownSteps {
   static constexpr bool kIsAny = kSteps == RowSteps::any;
   static constexpr bool kHasHadamard =  // known when compiled
-      kSteps == RowSteps::turn_hadamard || kSteps == RowSteps::turn_interleaved_hadamard;
+      kSteps == RowSteps::rotate_hadamard || kSteps == RowSteps::rotate_interleaved_hadamard;
 
   static constexpr bool kScalesArePowers = false;  // of two, known when compiled
-  __device__ static bool turns(const IndexRowParams& params) {
+  __device__ static bool rotates(const IndexRowParams& params) {
     return !kIsAny || params.freqs != nullptr;
   }
   __device__ static bool is_interleaved(const IndexRowParams& params) {
     if constexpr (kIsAny) return params.interleaved;
-    return kSteps == RowSteps::turn_interleaved || kSteps == RowSteps::turn_interleaved_hadamard;
+    return kSteps == RowSteps::rotate_interleaved ||
+           kSteps == RowSteps::rotate_interleaved_hadamard;
   }
   __device__ static bool has_hadamard(const IndexRowParams& params) {
     if constexpr (kIsAny) return params.hadamard;
@@ -157,28 +258,14 @@ template <RowSteps kSteps> struct KnownKeySteps : KnownSteps<kSteps> {
   }
 };
 
-// Of a call whose rows are turned.
-inline RowSteps steps_of(const IndexRowParams& params) {
-  if (params.interleaved) {
-    return params.hadamard ? RowSteps::turn_interleaved_hadamard : RowSteps::turn_interleaved;
+// start<steps>(), those of a call whose rows are rotated.
+template <typename Start> void with_steps(const IndexRowParams& params, const Start& start) {
+  if (params.interleaved && params.hadamard) {
+    return start.template operator()<RowSteps::rotate_interleaved_hadamard>();
   }
-  return params.hadamard ? RowSteps::turn_hadamard : RowSteps::turn;
-}
-
-template <RowSteps kSteps> struct StepsTag { static constexpr RowSteps kValue = kSteps; };
-
-// Calls `launch` with the tag of that call's steps.
-template <typename Launch> void for_steps_of(const IndexRowParams& params, Launch launch) {
-  switch (steps_of(params)) {
-    case RowSteps::turn_hadamard:
-      return launch(StepsTag<RowSteps::turn_hadamard>{});
-    case RowSteps::turn_interleaved:
-      return launch(StepsTag<RowSteps::turn_interleaved>{});
-    case RowSteps::turn_interleaved_hadamard:
-      return launch(StepsTag<RowSteps::turn_interleaved_hadamard>{});
-    default:
-      return launch(StepsTag<RowSteps::turn>{});
-  }
+  if (params.interleaved) return start.template operator()<RowSteps::rotate_interleaved>();
+  if (params.hadamard) return start.template operator()<RowSteps::rotate_hadamard>();
+  start.template operator()<RowSteps::rotate>();
 }
 
 }  // namespace quire::cuda::any::index_rows

@@ -4,21 +4,14 @@
 // that are there. What the first warp does must take less time than the work: pages are asked for a stage ahead.
 #pragma once
 
-#include "cuda/any/index_rows/row_steps.cuh"
-#include "cuda/any/index_rows/target.cuh"
+#include "cuda/any/index_rows/quantize_row.cuh"
 #include "cuda/common/pipeline/ring.cuh"
 #include "cuda/common/pipeline/tma.cuh"
 #include "cuda/common/rows/token_place.cuh"
 
 namespace quire::cuda::sm90::index_rows {
 
-using any::index_rows::IndexRowParams;
-using any::index_rows::KeyPages;
-using any::index_rows::KeyTarget;
-using any::index_rows::KnownKeySteps;
-using any::index_rows::kRowVectors;
-using any::index_rows::RowSteps;
-using any::index_rows::TokenTarget;
+using namespace any::index_rows;  // the same op, with the same parameters and steps of a row
 
 template <DType kXType, int kRowColumns, RowSteps kSteps = RowSteps::any> struct KeyRowConfig {
   using Steps = KnownKeySteps<kSteps>;
@@ -64,7 +57,7 @@ template <typename Config> struct KeyShared {
   __device__ void init() { ring.init(32, Config::kWorkers / 32); }
 };
 
-// The rows of a CTA: stages of neighbours, a grid's blocks by turns.
+// The rows of a CTA: stages of neighbours, dealt to the CTAs of a grid.
 template <typename Config> struct KeyStages {
   std::int64_t tokens;
 

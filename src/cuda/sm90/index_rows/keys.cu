@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "cuda/any/index_rows/hadamard.cuh"
-#include "cuda/any/index_rows/layer_norm.cuh"
 #include "cuda/any/index_rows/quantize_row.cuh"
 #include "cuda/common/runtime/launch.h"
 #include "cuda/sm90/index_rows/key_stages.cuh"
@@ -10,19 +9,7 @@
 
 namespace quire::cuda::sm90::index_rows {
 
-using any::index_rows::angle_vector;
-using any::index_rows::hadamard_by_shuffles;
-using any::index_rows::hadamard_transposing;
-using any::index_rows::IndexRowLaunch;
-using any::index_rows::load_shared;
-using any::index_rows::mean_passes;
-using any::index_rows::normalize;
-using any::index_rows::quantize_rows;
-using any::index_rows::rotate;
-using any::index_rows::RowAngles;
-using any::index_rows::RowValues;
-
-// The kernel of store_index_keys for rows of 64 or 128 columns, none or half of them turned.
+// The kernel of store_index_keys for rows of 64 or 128 columns, none or half of them rotated.
 
 // Two or four numbers that stand in shared memory.
 template <int kWidth>
@@ -96,11 +83,11 @@ template <typename Config> class KeyWorker {
       normalize<Config::kLanes, mean_passes(Config::kX)>(rows, shared_.norm + lane * kWidth,
                                                          params_.epsilon);
     }
-    if (Config::Steps::turns(params_)) {
+    if (Config::Steps::rotates(params_)) {
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
-        turn(stage.angles + row_of(group, r) * (Config::kColumns / 2 * freqs_size()), lane,
-             rows[r]);
+        rotate_row(stage.angles + row_of(group, r) * (Config::kColumns / 2 * freqs_size()), lane,
+                   rows[r]);
       }
     }
     if (Config::Steps::has_hadamard(params_)) {
@@ -129,7 +116,8 @@ template <typename Config> class KeyWorker {
     b[1] = four.w;
   }
 
-  __device__ void turn(const std::byte* freqs, int lane, RowValues<kWidth, kVectors>& row) const {
+  __device__ void rotate_row(const std::byte* freqs, int lane,
+                             RowValues<kWidth, kVectors>& row) const {
     const bool interleaved = Config::Steps::is_interleaved(params_);
     const DType dtype = Config::Steps::freqs_dtype(params_);
     RowAngles<kWidth, kVectors> angles;
@@ -210,24 +198,7 @@ void launch_config(const IndexRowParams& params, const KeyTarget& target,
          launched.stream, params, target);
 }
 
-template <DType kX>
-void launch_type(const IndexRowParams& params, const KeyTarget& target,
-                 const IndexRowLaunch& launched) {
-  if (params.columns == 64) {
-    return launch_config<KeyRowConfig<kX, 64>>(params, target, launched);
-  }
-  launch_config<KeyRowConfig<kX, 128>>(params, target, launched);
-}
-
 // The keys of the models there are.
-inline void launch_usual_keys(const IndexRowParams& params, const KeyTarget& target,
-                              const IndexRowLaunch& launched) {
-  for_steps_of(params, [&](auto steps) {
-    launch_config<KeyRowConfig<DType::bf16, 128, decltype(steps)::kValue>>(params, target,
-                                                                           launched);
-  });
-}
-
 inline bool are_usual_keys(const IndexRowParams& params, const KeyTarget& target) {
   return takes_runs(target) && params.x_dtype == DType::bf16 && params.columns == 128 &&
          params.freqs != nullptr && params.freqs_dtype == DType::f32 &&
@@ -236,12 +207,17 @@ inline bool are_usual_keys(const IndexRowParams& params, const KeyTarget& target
 
 void launch_keys(const IndexRowParams& params, const KeyTarget& target,
                  const IndexRowLaunch& launched) {
-  if (are_usual_keys(params, target)) return launch_usual_keys(params, target, launched);
-  if (params.x_dtype == DType::bf16) {
-    return launch_type<DType::bf16>(params, target, launched);
+  if (are_usual_keys(params, target)) {
+    return with_steps(params, [&]<RowSteps kSteps>() {
+      launch_config<KeyRowConfig<DType::bf16, 128, kSteps>>(params, target, launched);
+    });
   }
-  if (params.x_dtype == DType::f16) return launch_type<DType::f16>(params, target, launched);
-  launch_type<DType::f32>(params, target, launched);
+  with_vec8_type(params.x_dtype, [&]<DType kX>() {
+    if (params.columns == 64) {
+      return launch_config<KeyRowConfig<kX, 64>>(params, target, launched);
+    }
+    launch_config<KeyRowConfig<kX, 128>>(params, target, launched);
+  });
 }
 
 }  // namespace quire::cuda::sm90::index_rows
