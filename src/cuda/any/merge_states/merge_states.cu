@@ -35,26 +35,18 @@ struct MergeParams {
 struct OutputPlace {
   std::int64_t token;
   std::int64_t head;
-  std::int64_t vector;  // of the row
+  std::int64_t vector;  // of the row, or column
 };
 
-__device__ OutputPlace place_of(const MergeParams& params, std::int64_t index,
-                                std::int64_t row_vectors) {
-  const std::int64_t row = index / row_vectors;
-  const std::int64_t token = row / params.heads;
-  return {token, row - token * params.heads, index - row * row_vectors};
+__device__ OutputPlace place_of(std::int64_t index, const Divisor& row_vectors,
+                                const Divisor& heads) {
+  const std::int64_t row = row_vectors.quotient_of(index);
+  const std::int64_t token = heads.quotient_of(row);
+  return {token, row - token * heads.value(), index - row * row_vectors.value()};
 }
 
 __device__ const float* first_lse(const MergeParams& params, const OutputPlace& place) {
   return params.lses + place.token * params.lses_strides[1] + place.head * params.lses_strides[2];
-}
-
-__device__ float highest_lse(const MergeParams& params, const float* lses) {
-  float highest = -INFINITY;
-  for (std::int64_t s = 0; s < params.num_states; ++s) {
-    highest = fmaxf(highest, lses[s * params.lses_strides[0]]);
-  }
-  return highest;
 }
 
 __device__ void store_lse(const MergeParams& params, const OutputPlace& place, float value) {
@@ -90,9 +82,7 @@ __global__ void __launch_bounds__(kThreads)
     merge_vectors(const __grid_constant__ MergeParams params, Divisor row_vectors, Divisor heads) {
   const std::int64_t index = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (index >= params.tokens * heads.value() * row_vectors.value()) return;
-  const std::int64_t row = row_vectors.quotient_of(index);
-  const std::int64_t token = heads.quotient_of(row);
-  const OutputPlace place{token, row - token * heads.value(), index - row * row_vectors.value()};
+  const OutputPlace place = place_of(index, row_vectors, heads);
   const float* lses = first_lse(params, place);
   const std::byte* states =
       params.states + (place.token * params.state_strides[1] +
@@ -135,12 +125,16 @@ __global__ void __launch_bounds__(kThreads)
 
 // In double, a thread per column.
 __global__ void __launch_bounds__(kThreads)
-    merge_general(const __grid_constant__ MergeParams params) {
+    merge_general(const __grid_constant__ MergeParams params, Divisor columns, Divisor heads) {
   const std::int64_t index = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (index >= params.tokens * params.heads * params.value_dim) return;
-  const OutputPlace place = place_of(params, index, params.value_dim);
+  if (index >= params.tokens * heads.value() * columns.value()) return;
+  const OutputPlace place = place_of(index, columns, heads);
   const float* lses = first_lse(params, place);
-  const double highest = highest_lse(params, lses);
+  float highest_lse = -INFINITY;
+  for (std::int64_t s = 0; s < params.num_states; ++s) {
+    highest_lse = fmaxf(highest_lse, lses[s * params.lses_strides[0]]);
+  }
+  const double highest = highest_lse;
   double sum = 0.0;
   double weights = 0.0;
   for (std::int64_t s = 0; s < params.num_states; ++s) {
@@ -189,10 +183,6 @@ MergeParams params_of(const MergeStatesArgs& args) {
           .value_dim = states.shape[3]};
 }
 
-LaunchShape shape_for(std::int64_t threads) {
-  return {.grid = dim3(num_blocks(threads, kThreads)), .block = dim3(kThreads)};
-}
-
 }  // namespace
 
 void merge_states(const MergeStatesArgs& args, const Context& context) {
@@ -201,12 +191,12 @@ void merge_states(const MergeStatesArgs& args, const Context& context) {
   const MergeParams params = params_of(args);
   const std::int64_t rows = params.tokens * params.heads;
   if (rows * params.value_dim == 0) return;
-  if (!is_aligned(args.states) || !is_aligned(args.out)) {
-    return launch(merge_general, shape_for(rows * params.value_dim), stream, params);
-  }
-  const Divisor vectors(static_cast<unsigned>(params.value_dim / kVec8));
+  const bool has_vectors = is_aligned(args.states) && is_aligned(args.out);
+  const Divisor vectors(static_cast<unsigned>(params.value_dim / (has_vectors ? kVec8 : 1)));
   const Divisor heads(static_cast<unsigned>(params.heads));
-  const LaunchShape shape = shape_for(rows * vectors.value());
+  const LaunchShape shape{.grid = dim3(num_blocks(rows * vectors.value(), kThreads)),
+                          .block = dim3(kThreads)};
+  if (!has_vectors) return launch(merge_general, shape, stream, params, vectors, heads);
   with_vec8_type(params.dtype, [&]<DType kType>() {
     launch(merge_vectors<kType>, shape, stream, params, vectors, heads);
   });
