@@ -12,43 +12,43 @@
 namespace quire::cuda {
 namespace {
 
-struct Piece {
+struct Split {
   int begin;
   int end;
-  TilePieces place;
+  TileSplits place;
 };
 
-// Pieces of every tile of the tail, by the order of parts. `lengths`: blocks of keys of the tiles.
-std::vector<std::vector<Piece>> pieces_of(const TailCuts& cuts, const std::vector<int>& lengths) {
-  std::vector<std::vector<Piece>> pieces(lengths.size());
+// Splits of every tile of the tail, by the order of parts. `lengths`: blocks of keys of the tiles.
+std::vector<std::vector<Split>> splits_of(const TailCuts& cuts, const std::vector<int>& lengths) {
+  std::vector<std::vector<Split>> splits(lengths.size());
   for (int part = 0; part < cuts.parts; ++part) {
     for (int tile = cuts.first_tile(part); tile < cuts.end_tile(part); ++tile) {
       const int blocks = lengths[static_cast<std::size_t>(tile)];
       const int begin = cuts.cut(part, tile, blocks);
       const int end = cuts.cut(part + 1, tile, blocks);
       if (end <= begin) continue;
-      pieces[static_cast<std::size_t>(tile)].push_back(
-          {begin, end, tile_pieces(cuts, part, tile, blocks)});
+      splits[static_cast<std::size_t>(tile)].push_back(
+          {begin, end, tile_splits(cuts, part, tile, blocks)});
     }
   }
-  return pieces;
+  return splits;
 }
 
-void expect_pieces_of_a_tile(const std::vector<Piece>& pieces, int blocks, std::set<int>& slots) {
-  const auto count = static_cast<int>(pieces.size());
+void expect_splits_of_a_tile(const std::vector<Split>& splits, int blocks, std::set<int>& slots) {
+  const auto count = static_cast<int>(splits.size());
   int at = 0;
   for (int i = 0; i < count; ++i) {
-    const Piece& piece = pieces[static_cast<std::size_t>(i)];
-    EXPECT_EQ(piece.begin, at);
-    at = piece.end;
-    EXPECT_EQ(piece.place.count, count);
+    const Split& split = splits[static_cast<std::size_t>(i)];
+    EXPECT_EQ(split.begin, at);
+    at = split.end;
+    EXPECT_EQ(split.place.count, count);
     if (count == 1) {
-      EXPECT_EQ(piece.place.slot, -1);
+      EXPECT_EQ(split.place.slot, -1);
       continue;
     }
-    EXPECT_GE(piece.end - piece.begin, kFewestPieceBlocks);
-    EXPECT_EQ(piece.place.slot_of(i), piece.place.slot);
-    EXPECT_TRUE(slots.insert(piece.place.slot).second) << "slot " << piece.place.slot;
+    EXPECT_GE(split.end - split.begin, kFewestSplitBlocks);
+    EXPECT_EQ(split.place.slot_of(i), split.place.slot);
+    EXPECT_TRUE(slots.insert(split.place.slot).second) << "slot " << split.place.slot;
   }
   EXPECT_EQ(at, blocks);
 }
@@ -65,9 +65,9 @@ void expect_all_blocks_once(int tiles, int thread_blocks, int blocks, int slowne
     lengths.push_back(tile % 3 == 2 ? std::max(1, blocks / (2 + tile)) : blocks);
   }
   std::set<int> slots;
-  const auto pieces = pieces_of(cuts, lengths);
+  const auto splits = splits_of(cuts, lengths);
   for (std::size_t tile = 0; tile < lengths.size(); ++tile) {
-    expect_pieces_of_a_tile(pieces[tile], lengths[tile], slots);
+    expect_splits_of_a_tile(splits[tile], lengths[tile], slots);
   }
   if (!slots.empty()) {
     EXPECT_GE(*slots.begin(), 0);
@@ -75,7 +75,7 @@ void expect_all_blocks_once(int tiles, int thread_blocks, int blocks, int slowne
   }
 }
 
-TEST(TailCutsTest, EveryBlockOfEveryTileIsInOnePiece) {
+TEST(TailCutsTest, EveryBlockOfEveryTileIsInOneSplit) {
   for (const int tiles : {1, 2, 3, 5, 16, 64, 115, 116, 131, 132, 133, 200, 263, 512, 1000}) {
     for (const int thread_blocks : {1, 4, 7, 114, 132}) {
       for (const int blocks : {1, 7, 8, 9, 13, 16, 31, 68, 256, 8192}) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A block remaps a piece of one token's row; the token's part of the page table stays in the cache.
+// A CTA remaps a tile of one token's row; the token's part of the page table stays in the cache.
 #include "cuda/any/companions.h"
 #include "cuda/common/paging/page_cursor.cuh"
 #include "cuda/common/runtime/device_facts.h"
@@ -104,8 +104,8 @@ void remap_sparse_indices(const RemapSparseIndicesArgs& args, const Context& con
   if (!has_vectors(args.indices) || !has_vectors(args.out)) {
     return launch(remap_general, {.grid = dim3(tokens), .block = dim3(kThreads)}, stream, params);
   }
-  const unsigned pieces = num_blocks(params.top_k, kBlockIndices);
-  launch(remap_vectors, {.grid = dim3(tokens, pieces), .block = dim3(kThreads)}, stream, params);
+  const unsigned tiles = num_blocks(params.top_k, kBlockIndices);
+  launch(remap_vectors, {.grid = dim3(tokens, tiles), .block = dim3(kThreads)}, stream, params);
 }
 
 }  // namespace quire::cuda::any::remap_sparse_indices

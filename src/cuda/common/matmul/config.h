@@ -90,7 +90,7 @@ struct TileConfig {
   constexpr int scale_warps() const { return scaling == Scaling::blocks ? consumers : 0; }
   constexpr int address_threads() const { return 32 * (3 - scale_warps()); }
   // Tiles whose addresses, bias and scales are kept. A block has one small tile as a rule.
-  constexpr int turns() const { return tile_n >= 128 ? 2 : 1; }
+  constexpr int kv_stages() const { return tile_n >= 128 ? 2 : 1; }
   // Large tiles need more registers than an even share.
   constexpr bool moves_registers() const {
     return consumers > 1 && tile_n >= (scaling == Scaling::blocks ? 96 : 128);

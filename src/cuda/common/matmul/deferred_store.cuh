@@ -37,16 +37,17 @@ __device__ inline void store_global(std::byte* to, const uint2& v) {
 // addresses are given back. `runs_of(group, runs)` makes eight numbers for each token; a Run is what
 // store_global takes.
 template <TileConfig kConfig, typename Part, typename Run = uint4, typename RunsOf>
-__device__ void store_runs(TileShared<kConfig>& shared, int turn, int row, const RunsOf& runs_of) {
+__device__ void store_runs(TileShared<kConfig>& shared, int kv_stage, int row,
+                           const RunsOf& runs_of) {
   constexpr int kFirst = Part::first(kConfig.groups());
   constexpr int kEnd = Part::end(kConfig.groups());
-  const TileRoute route = shared.routes[turn];
+  const TileRoute route = shared.routes[kv_stage];
   constexpr int kRunBytes = sizeof(Run);
   const int quad = kRunBytes * static_cast<int>(threadIdx.x % 4);
   std::byte* to[2];
   const auto look_up = [&](int side) {
-    to[0] = shared.places[turn].rows[side][row];
-    to[1] = shared.places[turn].rows[side][row + 8];
+    to[0] = shared.places[kv_stage].rows[side][row];
+    to[1] = shared.places[kv_stage].rows[side][row + 8];
   };
   look_up(kFirst < route.second_group ? 0 : 1);
 #pragma unroll
@@ -60,7 +61,7 @@ __device__ void store_runs(TileShared<kConfig>& shared, int turn, int row, const
       if (to[half] != nullptr) store_global(to[half] + 4 * kRunBytes * group + quad, runs[half]);
     }
   }
-  if constexpr (Part::kIsLast) shared.kv_ring.empty[turn].arrive();
+  if constexpr (Part::kIsLast) shared.kv_ring.empty[kv_stage].arrive();
 }
 
 // Columns 32 · group + 8 · (thread % 4) and the seven after them, of a thread's two tokens. `pack` makes a Run of
@@ -86,9 +87,9 @@ __device__ void round_runs(const Finish& finish, const float (&sums)[kRegisters]
 }
 
 template <TileConfig kConfig, DType kDType, typename Part, typename Finish, int kRegisters>
-__device__ void store_sums(TileShared<kConfig>& shared, int turn, int row, const Finish& finish,
+__device__ void store_sums(TileShared<kConfig>& shared, int kv_stage, int row, const Finish& finish,
                            const float (&sums)[kRegisters]) {
-  store_runs<kConfig, Part>(shared, turn, row, [&](int group, uint4(&runs)[2]) {
+  store_runs<kConfig, Part>(shared, kv_stage, row, [&](int group, uint4(&runs)[2]) {
     round_runs<kDType>(finish, sums, group, runs);
   });
 }
@@ -97,25 +98,25 @@ template <TileConfig kConfig, Scaling kPromoted = kConfig.promoted_scaling()> st
 
 // fp8: the sums themselves wait; those of a whole tile or of half of one.
 template <TileConfig kConfig, Scaling kPromoted> struct DeferredStore {
-  int turn = -1;  // of the addresses; -1: nothing waits
+  int kv_stage = -1;  // of the addresses; -1: nothing waits
 
   __device__ void look_up(const TileParams&, const TileShared<kConfig>&, int, int) {}
   template <int kRegisters>
   __device__ void take(const TileParams&, TileShared<kConfig>&, int now, int,
                        const float (&)[kRegisters]) {
-    turn = now;
+    kv_stage = now;
   }
-  __device__ void forget() { turn = -1; }
+  __device__ void forget() { kv_stage = -1; }
   template <typename Part, int kRegisters>
   __device__ void store(const TileParams& params, TileShared<kConfig>& shared, int row,
                         const float (&sums)[kRegisters]) {
-    if (turn < 0) return;
+    if (kv_stage < 0) return;
     const auto store_by = [&](const auto& finish) {
-      store_sums<kConfig, DType::bf16, Part>(shared, turn, row, finish, sums);
+      store_sums<kConfig, DType::bf16, Part>(shared, kv_stage, row, finish, sums);
     };
-    const auto finish = finishing<kConfig>(shared, turn, row);
-    if (shared.routes[turn].dtype != DType::bf16) {
-      store_sums<kConfig, DType::f16, Part>(shared, turn, row, finish, sums);
+    const auto finish = finishing<kConfig>(shared, kv_stage, row);
+    if (shared.routes[kv_stage].dtype != DType::bf16) {
+      store_sums<kConfig, DType::f16, Part>(shared, kv_stage, row, finish, sums);
     } else if (kConfig.scaling == Scaling::blocks && keeps_sums(params)) {
       store_by(KeepSums{});
     } else if (params.outputs.bias == nullptr) {
@@ -123,7 +124,7 @@ template <TileConfig kConfig, Scaling kPromoted> struct DeferredStore {
     } else {
       store_by(finish);
     }
-    if constexpr (Part::kIsLast) turn = -1;
+    if constexpr (Part::kIsLast) kv_stage = -1;
   }
 };
 
@@ -140,15 +141,15 @@ template <TileConfig kConfig> struct QuickStore {
     return params.outputs.bias == nullptr && route.dtype == DType::bf16 &&
            route.groups == kConfig.groups() && route.second_group == route.groups;
   }
-  __device__ void look_up(const TileShared<kConfig>& shared, int turn, int row) {
+  __device__ void look_up(const TileShared<kConfig>& shared, int kv_stage, int row) {
     const int quad = static_cast<int>(threadIdx.x % 4);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      to[half] = shared.places[turn].rows[0][row + 8 * half];
+      to[half] = shared.places[kv_stage].rows[0][row + 8 * half];
       if (to[half] != nullptr) to[half] += 16 * quad;
-      tokens[half] = shared.scales.tokens[turn][row + 8 * half];
+      tokens[half] = shared.scales.tokens[kv_stage][row + 8 * half];
     }
-    scales = shared.scales.columns[turn] + 8 * quad;
+    scales = shared.scales.columns[kv_stage] + 8 * quad;
     load_columns(scales, columns.scale);
   }
   __device__ void store_group(const float (&sums)[kConfig.tile_n / 2], int group) {
@@ -183,12 +184,12 @@ struct DeferredStore<kConfig, Scaling::rows> : DeferredStore<kConfig, Scaling::b
   template <typename Part>
   __device__ void store(const TileParams& params, TileShared<kConfig>& shared, int row,
                         const float (&sums)[kConfig.tile_n / 2]) {
-    if (this->turn < 0) return;
+    if (this->kv_stage < 0) return;
     if (!is_quick) return Any::template store<Part>(params, shared, row, sums);
     quick.template store<Part>(sums);
     if constexpr (Part::kIsLast) {
-      shared.kv_ring.empty[this->turn].arrive();
-      this->turn = -1;
+      shared.kv_ring.empty[this->kv_stage].arrive();
+      this->kv_stage = -1;
     }
   }
 };
@@ -196,7 +197,7 @@ struct DeferredStore<kConfig, Scaling::rows> : DeferredStore<kConfig, Scaling::b
 // bf16, f16, fp8 that is not promoted.
 template <TileConfig kConfig> struct DeferredStore<kConfig, Scaling::none> {
   uint4 runs[kConfig.groups()][2];
-  int turn = -1;
+  int kv_stage = -1;
 
   __device__ void look_up(const TileParams&, const TileShared<kConfig>&, int, int) {}
   template <DType kDType, typename Finish, int kRegisters>
@@ -219,11 +220,11 @@ template <TileConfig kConfig> struct DeferredStore<kConfig, Scaling::none> {
     } else {
       round<DType::bf16>(KeepSums{}, sums);
     }
-    turn = now;
+    kv_stage = now;
   }
   // Nobody will read the registers: those of a tile long stored would else be kept.
   __device__ void forget() {
-    turn = -1;
+    kv_stage = -1;
 #pragma unroll
     for (int group = 0; group < kConfig.groups(); ++group) {
 #pragma unroll
@@ -241,11 +242,11 @@ template <TileConfig kConfig> struct DeferredStore<kConfig, Scaling::none> {
   template <typename Part>
   __device__ void store(const TileParams&, TileShared<kConfig>& shared, int row,
                         const float (&)[kConfig.tile_n / 2]) {
-    if (turn < 0) return;
-    store_runs<kConfig, Part>(shared, turn, row, [&](int group, uint4(&out)[2]) {
+    if (kv_stage < 0) return;
+    store_runs<kConfig, Part>(shared, kv_stage, row, [&](int group, uint4(&out)[2]) {
       out[0] = runs[group][0], out[1] = runs[group][1];
     });
-    if constexpr (Part::kIsLast) turn = -1;
+    if constexpr (Part::kIsLast) kv_stage = -1;
   }
 };
 
@@ -306,24 +307,24 @@ template <TileConfig kConfig> struct F32Epilogue : DeferredStore<kConfig, Scalin
         this->runs[2 * (group - kAtOnce) + 1][half] = made[half].high;
       }
     }
-    this->turn = now;
+    this->kv_stage = now;
   }
   template <typename Part>
   __device__ void store(const TileParams& params, TileShared<kConfig>& shared, int row,
                         const float (&sums)[kConfig.tile_n / 2]) {
-    if (this->turn < 0) return;
-    if (shared.routes[this->turn].dtype != DType::f32) {
+    if (this->kv_stage < 0) return;
+    if (shared.routes[this->kv_stage].dtype != DType::f32) {
       return Stored16Bit::template store<Part>(params, shared, row, sums);
     }
     store_runs<kConfig, DeferredHalf<Part>, F32Run>(
-        shared, this->turn, row, [&](int group, F32Run(&out)[2]) {
+        shared, this->kv_stage, row, [&](int group, F32Run(&out)[2]) {
 #pragma unroll
           for (int half = 0; half < 2; ++half) {
             out[half] = share_with_neighbour({this->runs[2 * (group - kAtOnce)][half],
                                               this->runs[2 * (group - kAtOnce) + 1][half]});
           }
         });
-    if constexpr (Part::kIsLast) this->turn = -1;
+    if constexpr (Part::kIsLast) this->kv_stage = -1;
   }
 };
 

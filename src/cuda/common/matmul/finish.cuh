@@ -94,14 +94,14 @@ __device__ inline bool keeps_sums(const TileParams& params) {
 }
 
 template <TileConfig kConfig>
-__device__ auto finishing(const TileShared<kConfig>& shared, int turn, int row) {
+__device__ auto finishing(const TileShared<kConfig>& shared, int kv_stage, int row) {
   if constexpr (kConfig.has_scales()) {
     return ScaleAndAddBias{
-        .scale = shared.scales.columns[turn],
-        .bias = shared.bias[turn],
-        .tokens = {shared.scales.tokens[turn][row], shared.scales.tokens[turn][row + 8]}};
+        .scale = shared.scales.columns[kv_stage],
+        .bias = shared.bias[kv_stage],
+        .tokens = {shared.scales.tokens[kv_stage][row], shared.scales.tokens[kv_stage][row + 8]}};
   } else {
-    return AddBias{.bias = shared.bias[turn]};
+    return AddBias{.bias = shared.bias[kv_stage]};
   }
 }
 

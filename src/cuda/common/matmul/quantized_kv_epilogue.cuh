@@ -262,9 +262,9 @@ template <typename Finish, int kRegisters> class QuantizedKvEpilogue {
 // Where a thread's two tokens go, in a tile that has columns of K or V.
 template <TileConfig kConfig>
 __device__ CodePlaces code_places(const TileParams& params, const TileShared<kConfig>& shared,
-                                  int turn, int first_row) {
+                                  int kv_stage, int first_row) {
   const QkvOutputs& outputs = params.outputs;
-  const TileRoute& tile = shared.routes[turn];
+  const TileRoute& tile = shared.routes[kv_stage];
   CodePlaces places{};
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -272,8 +272,8 @@ __device__ CodePlaces code_places(const TileParams& params, const TileShared<kCo
     const int token = tile.token + row;
     if (token < tile.first_token || token >= tile.end_token) continue;
     places.q[half] = outputs.q + token * outputs.q_stride_bytes;
-    const std::int64_t kv = shared.places[turn].offsets[0][row];
-    const std::int64_t scale = shared.places[turn].offsets[1][row];
+    const std::int64_t kv = shared.places[kv_stage].offsets[0][row];
+    const std::int64_t scale = shared.places[kv_stage].offsets[1][row];
     if (kv < 0) continue;
     places.rows[half] = outputs.keys.data + kv;
     if (params.codes.scales_are_in_row) {
@@ -310,16 +310,17 @@ __device__ bool exchange_largest(const TileParams& params, TileShared<kConfig>& 
 template <TileConfig kConfig, int kRegisters>
 __device__ void store_codes(const TileParams& params, TileShared<kConfig>& shared,
                             Walk<kConfig>& walk, const float (&sums)[kRegisters]) {
-  const int turn = walk.kv_at.stage;
-  const int column = shared.routes[turn].column;
-  const auto finish = finishing<kConfig>(shared, turn, walk.row);
+  const int kv_stage = walk.kv_at.stage;
+  const int column = shared.routes[kv_stage].column;
+  const auto finish = finishing<kConfig>(shared, kv_stage, walk.row);
   QuantizedKvEpilogue tile(params, column, finish, sums);
-  tile.store(code_places(params, shared, turn, walk.row), [&](float(&left)[2], float(&right)[2]) {
-    if constexpr (!kConfig.pairs_granules())
-      return false;
-    else
-      return exchange_largest(params, shared, walk, column, left, right);
-  });
+  tile.store(code_places(params, shared, kv_stage, walk.row),
+             [&](float(&left)[2], float(&right)[2]) {
+               if constexpr (!kConfig.pairs_granules())
+                 return false;
+               else
+                 return exchange_largest(params, shared, walk, column, left, right);
+             });
 }
 
 }  // namespace quire::cuda

@@ -21,20 +21,20 @@ template <TileConfig kConfig> struct GranulePair {
 
 template <TileConfig kConfig>
 requires(kConfig.pairs_granules()) struct GranulePair<kConfig> {
-  // Two exchanges in turn: the other block is at most one ahead.
+  // Two buffers that alternate: the other block is at most one ahead.
   float largest[2][kConfig.tokens()];
   FullBarrier full[2][kConfig.consumers];
 
   __device__ void init() {
-    for (auto& turn : full) {
-      for (FullBarrier& barrier : turn) barrier.init(1);
+    for (auto& buffer : full) {
+      for (FullBarrier& barrier : buffer) barrier.init(1);
     }
   }
 
   // By all threads of a warpgroup: of rows `row` and `row + 8` the larger of both parts, for the `count`-th time.
   __device__ void exchange(int consumer, int row, int count, float (&own)[2]) {
-    const int turn = count % 2;
-    FullBarrier& barrier = full[turn][consumer];
+    const int buffer = count % 2;
+    FullBarrier& barrier = full[buffer][consumer];
     if (threadIdx.x % 128 == 0) barrier.arrive_and_expect_tx(kWgmmaRows * sizeof(float));
     const std::uint32_t other = cute::block_rank_in_cluster() ^ 1;
     if (threadIdx.x % 4 == 0) {
@@ -42,7 +42,7 @@ requires(kConfig.pairs_granules()) struct GranulePair<kConfig> {
       for (int half = 0; half < 2; ++half) {
         asm volatile(
             "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(
-                address_in_block(&largest[turn][row + 8 * half], other)),
+                address_in_block(&largest[buffer][row + 8 * half], other)),
             "r"(__float_as_uint(own[half])), "r"(address_in_block(&barrier, other))
             : "memory");
       }
@@ -50,7 +50,7 @@ requires(kConfig.pairs_granules()) struct GranulePair<kConfig> {
     barrier.wait(count / 2 % 2);
 #pragma unroll
     for (int half = 0; half < 2; ++half)
-      own[half] = fmaxf(own[half], largest[turn][row + 8 * half]);
+      own[half] = fmaxf(own[half], largest[buffer][row + 8 * half]);
     __syncwarp();  // all of them have read before one of them sends again
   }
 };
@@ -60,10 +60,10 @@ requires(kConfig.pairs_granules()) struct GranulePair<kConfig> {
 
 template <TileConfig kConfig, Scaling kScaling = kConfig.scaling> struct SharedScales {};
 
-// Of finished sums; one or two tiles in turn.
+// Of finished sums, in kv_stages() buffers.
 template <TileConfig kConfig> struct SharedScales<kConfig, Scaling::rows> {
-  alignas(16) float columns[kConfig.turns()][kConfig.tile_n];
-  float tokens[kConfig.turns()][kConfig.tokens()];
+  alignas(16) float columns[kConfig.kv_stages()][kConfig.tile_n];
+  float tokens[kConfig.kv_stages()][kConfig.tokens()];
 };
 
 // Of the sums over a block of K as well; a stage holds one block.
@@ -93,18 +93,18 @@ __device__ inline float column_scale(const QkvScales& scales, int column, int co
 template <TileConfig kConfig> struct TileShared {
   alignas(1024) std::byte x[kConfig.stages][kConfig.kept_tokens * kRowBytes];
   alignas(1024) std::byte weight[kConfig.stages][kConfig.tile_n * kRowBytes];
-  // One or two tiles in turn: each token's address, before and from the border between Q, K and V on, and what
+  // Of kv_stages() tiles: each token's address, before and from the border between Q, K and V on, and what
   // a column gets added, 0 without a bias. A tile that needs an address for each run has the byte
   // offset of each token's K row in the pool instead, -1 where nothing is stored, and that of its first scale.
   union TokenPlaces {
     std::byte* rows[2][kConfig.tokens()];
     std::int64_t offsets[2][kConfig.tokens()];
-  } places[kConfig.turns()];
-  TileRoute routes[kConfig.turns()];
-  alignas(16) float bias[kConfig.turns()][kConfig.tile_n];
+  } places[kConfig.kv_stages()];
+  TileRoute routes[kConfig.kv_stages()];
+  alignas(16) float bias[kConfig.kv_stages()][kConfig.tile_n];
   SharedScales<kConfig> scales;
   RingBarriers<kConfig.stages> ring;
-  RingBarriers<kConfig.turns()> kv_ring;
+  RingBarriers<kConfig.kv_stages()> kv_ring;
   GranulePair<kConfig> pair;
 
   __device__ void init() {

@@ -82,7 +82,7 @@ __device__ inline void load_each(const std::byte* base, DType dtype, std::int64_
   }
 }
 
-// Cosines and sines in turns, of a rope column and the seven behind it. A position past the table is
+// Cosines and sines, which alternate, of a rope column and the seven behind it. A position past the table is
 // the caller's mistake; it is not followed out of it.
 __device__ inline void load_angles(const LatentAngles& angles, std::int64_t position, int column,
                                    float (&values)[kVec8]) {
@@ -110,11 +110,11 @@ __device__ inline void rotate_query(const RotateQueriesParams& params, const Tok
   std::byte* y = params.y + token * params.y_token_bytes + head * params.y_head_bytes;
   const int from = params.q.width - params.rope + 2 * pair;
   const int to = params.y_width - params.rope + 2 * pair;
-  const RotatedPair turned =
+  const RotatedPair rotated =
       rotate_pair(params.angles, place.position, pair, load_number(q, params.q.dtype, from),
                   load_number(q, params.q.dtype, from + 1));
-  store_number(y, params.y_dtype, to, turned.a);
-  store_number(y, params.y_dtype, to + 1, turned.b);
+  store_number(y, params.y_dtype, to, rotated.a);
+  store_number(y, params.y_dtype, to + 1, rotated.b);
 }
 
 }  // namespace quire::cuda

@@ -58,10 +58,10 @@ __global__ void __launch_bounds__(kThreads)
   }
   for (int pair = threadIdx.x; 2 * pair < width - params.latent; pair += kThreads) {
     const int column = params.latent + 2 * pair;
-    const RotatedPair turned =
+    const RotatedPair rotated =
         rotate_pair(params.angles, at.position, pair, raw(column), raw(column + 1));
-    row[column] = static_cast<float>(turned.a);
-    row[column + 1] = static_cast<float>(turned.b);
+    row[column] = static_cast<float>(rotated.a);
+    row[column + 1] = static_cast<float>(rotated.b);
   }
 }
 

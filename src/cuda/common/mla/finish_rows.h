@@ -13,7 +13,7 @@
 
 namespace quire::cuda {
 
-// freqs_cis [max_pos, rope], cosines and sines in turns.
+// freqs_cis [max_pos, rope], cosines and sines alternate.
 struct LatentAngles {
   const std::byte* freqs = nullptr;  // null: nothing is rotated
   DType dtype = DType::f32;

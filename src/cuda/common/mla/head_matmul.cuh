@@ -36,7 +36,7 @@ struct MatmulX {
 // [output][column], or [column][output] where outputs are what is contiguous in memory.
 union MatmulW {
   std::uint16_t straight[kMatmulTile][kMatmulChunk + kMatmulPad];
-  std::uint16_t turned[kMatmulChunk][kMatmulTile + kMatmulPad];
+  std::uint16_t transposed[kMatmulChunk][kMatmulTile + kMatmulPad];
 };
 
 struct MatmulShared {
@@ -62,7 +62,7 @@ struct MatmulPlace {
 
 using MatmulSums = float[kMatmulTile / 8][4];
 
-__device__ inline bool is_turned(const HeadWeights& weights) {
+__device__ inline bool is_transposed(const HeadWeights& weights) {
   return weights.output_stride == 1 && weights.column_stride != 1;
 }
 
@@ -81,8 +81,10 @@ __device__ inline void copy_sixteen(void* target, const std::byte* source, bool 
 enum class WeightPath : std::uint8_t { copied, fetched, plain };
 
 __device__ inline WeightPath weight_path(const HeadWeights& weights) {
-  const std::int64_t stride = is_turned(weights) ? weights.output_stride : weights.column_stride;
-  const std::int64_t others = is_turned(weights) ? weights.column_stride : weights.output_stride;
+  const std::int64_t stride =
+      is_transposed(weights) ? weights.output_stride : weights.column_stride;
+  const std::int64_t others =
+      is_transposed(weights) ? weights.column_stride : weights.output_stride;
   const auto bits = reinterpret_cast<std::uintptr_t>(weights.data) |
                     static_cast<std::uintptr_t>(others | weights.head_stride);
   if (stride != 1 || bits % 8 != 0) return WeightPath::plain;
@@ -108,14 +110,14 @@ struct WeightRun {
 __device__ inline WeightRun weight_run(const HeadMatmulParams& params, const MatmulPlace& place,
                                        int column, int number) {
   const HeadWeights& weights = params.weights;
-  const bool turned = is_turned(weights);
+  const bool transposed = is_transposed(weights);
   const int run = static_cast<int>(threadIdx.x) + number * kMatmulThreads;
-  constexpr int kTurnedRuns = kMatmulTile / 8;
+  constexpr int kTransposedRuns = kMatmulTile / 8;
   constexpr int kStraightRuns = kMatmulChunk / 8;
-  const int row = turned ? run / kTurnedRuns : run / kStraightRuns;
-  const int first = (turned ? run % kTurnedRuns : run % kStraightRuns) * 8;
-  const int output = place.first_output + (turned ? first : row);
-  const int at_column = column + (turned ? row : first);
+  const int row = transposed ? run / kTransposedRuns : run / kStraightRuns;
+  const int first = (transposed ? run % kTransposedRuns : run % kStraightRuns) * 8;
+  const int output = place.first_output + (transposed ? first : row);
+  const int at_column = column + (transposed ? row : first);
   return {.row = row,
           .first = first,
           .at = place.head * weights.head_stride + output * weights.output_stride +
@@ -123,8 +125,8 @@ __device__ inline WeightRun weight_run(const HeadMatmulParams& params, const Mat
           .is_there = output < params.outputs};
 }
 
-__device__ inline std::uint16_t* run_target(MatmulW& chunk, bool turned, const WeightRun& run) {
-  return turned ? &chunk.turned[run.row][run.first] : &chunk.straight[run.row][run.first];
+__device__ inline std::uint16_t* run_target(MatmulW& chunk, bool transposed, const WeightRun& run) {
+  return transposed ? &chunk.transposed[run.row][run.first] : &chunk.straight[run.row][run.first];
 }
 
 // Asynchronous copies, or loads that nobody waits for yet.
@@ -136,7 +138,7 @@ __device__ inline void fetch_w(const HeadMatmulParams& params, const MatmulPlace
   for (int i = 0; i < kWeightRuns; ++i) {
     const WeightRun run = weight_run(params, place, column, i);
     if (path == WeightPath::copied) {
-      copy_sixteen(run_target(chunk, is_turned(weights), run),
+      copy_sixteen(run_target(chunk, is_transposed(weights), run),
                    weights.data + (run.is_there ? 2 * run.at : 0), run.is_there);
     } else {
       fetched.runs[i] =
@@ -161,17 +163,17 @@ __device__ inline uint4 f16_of_e4m3(const uint2& eight) {
 __device__ __noinline__ void put_plain_w(const HeadMatmulParams& params, const MatmulPlace& place,
                                          int column, MatmulW& chunk) {
   const HeadWeights& weights = params.weights;
-  const bool turned = is_turned(weights);
-  const std::int64_t stride = turned ? weights.output_stride : weights.column_stride;
+  const bool transposed = is_transposed(weights);
+  const std::int64_t stride = transposed ? weights.output_stride : weights.column_stride;
 #pragma unroll 1
   for (int i = 0; i < 8 * kWeightRuns; ++i) {
     const WeightRun run = weight_run(params, place, column, i / 8);
     const std::int64_t at = run.at + i % 8 * stride;
     const float number =
         run.is_there ? static_cast<float>(load_number(weights.data, weights.dtype, at)) : 0.0F;
-    run_target(chunk, turned, run)[i % 8] = is_fp8(weights.dtype)
-                                                ? __half_as_ushort(__float2half_rn(number))
-                                                : __bfloat16_as_ushort(__float2bfloat16_rn(number));
+    run_target(chunk, transposed, run)[i % 8] =
+        is_fp8(weights.dtype) ? __half_as_ushort(__float2half_rn(number))
+                              : __bfloat16_as_ushort(__float2bfloat16_rn(number));
   }
 }
 
@@ -179,11 +181,11 @@ __device__ inline void put_w(const HeadMatmulParams& params, const MatmulPlace& 
                              WeightPath path, MatmulW& chunk, const FetchedWeights& fetched) {
   if (path == WeightPath::copied) return;
   if (path == WeightPath::plain) return put_plain_w(params, place, column, chunk);
-  const bool turned = is_turned(params.weights);
+  const bool transposed = is_transposed(params.weights);
 #pragma unroll
   for (int i = 0; i < kWeightRuns; ++i) {
     const WeightRun run = weight_run(params, place, column, i);
-    *reinterpret_cast<uint4*>(run_target(chunk, turned, run)) = f16_of_e4m3(fetched.runs[i]);
+    *reinterpret_cast<uint4*>(run_target(chunk, transposed, run)) = f16_of_e4m3(fetched.runs[i]);
   }
 }
 
@@ -238,15 +240,15 @@ __device__ inline void round_x(MatmulX& x, int live_rows) {
   }
 }
 
-__device__ inline void load_b(const MatmulW& w, bool turned, int output, int step,
+__device__ inline void load_b(const MatmulW& w, bool transposed, int output, int step,
                               std::uint32_t (&b)[4]) {
   const auto lane = static_cast<int>(threadIdx.x % 32);
   // Matrices: outputs 0–7 and columns 0–7, columns 8–15, then outputs 8–15 likewise.
   const int n = output + lane / 16 * 8;
   const int k = 16 * step + lane / 8 % 2 * 8;
-  if (turned) {
+  if (transposed) {
     cute::SM75_U16x8_LDSM_T::copy(
-        *reinterpret_cast<const cute::uint128_t*>(&w.turned[k + lane % 8][n]), b[0], b[1], b[2],
+        *reinterpret_cast<const cute::uint128_t*>(&w.transposed[k + lane % 8][n]), b[0], b[1], b[2],
         b[3]);
   } else {
     cute::SM75_U32x4_LDSM_N::copy(
@@ -257,7 +259,7 @@ __device__ inline void load_b(const MatmulW& w, bool turned, int output, int ste
 
 // The products of a chunk, for themselves.
 template <typename Mma>
-__device__ inline void multiply_chunk(const MatmulX& x, const MatmulW& w, bool turned,
+__device__ inline void multiply_chunk(const MatmulX& x, const MatmulW& w, bool transposed,
                                       MatmulSums& sums) {
   const auto lane = static_cast<int>(threadIdx.x % 32);
   const auto warp = static_cast<int>(threadIdx.x / 32);
@@ -270,7 +272,7 @@ __device__ inline void multiply_chunk(const MatmulX& x, const MatmulW& w, bool t
 #pragma unroll
     for (int j = 0; j < kMatmulTile / 8; j += 2) {
       std::uint32_t b[4];
-      load_b(w, turned, 8 * j, step, b);
+      load_b(w, transposed, 8 * j, step, b);
 #pragma unroll
       for (int part = 0; part < 2; ++part) {
         float(&s)[4] = sums[j + part];
@@ -284,13 +286,13 @@ __device__ inline void multiply_chunk(const MatmulX& x, const MatmulW& w, bool t
 __device__ inline void add_chunk(const HeadMatmulParams& params, const MatmulPlace& place,
                                  int column, const MatmulX& x, const MatmulW& w, MatmulSums& sums) {
   const HeadWeights& weights = params.weights;
-  const bool turned = is_turned(weights);
+  const bool transposed = is_transposed(weights);
   if (static_cast<int>(threadIdx.x) / 32 * 16 >= place.live_rows()) return;
   if (!is_fp8(weights.dtype)) {
-    return multiply_chunk<cute::SM80_16x8x16_F32BF16BF16F32_TN>(x, w, turned, sums);
+    return multiply_chunk<cute::SM80_16x8x16_F32BF16BF16F32_TN>(x, w, transposed, sums);
   }
   MatmulSums parts = {};
-  multiply_chunk<cute::SM80_16x8x16_F32F16F16F32_TN>(x, w, turned, parts);
+  multiply_chunk<cute::SM80_16x8x16_F32F16F16F32_TN>(x, w, transposed, parts);
   const int row = static_cast<int>(threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4);
   const std::int64_t first =
       place.head * weights.scale_head_stride + column / kFp8Group * weights.scale_column_stride;

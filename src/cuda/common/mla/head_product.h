@@ -100,7 +100,7 @@ struct HeadMatmulParams {
   std::byte* y = nullptr;  // bf16 [rows, heads, outputs]
   std::int64_t y_row_bytes = 0;
   std::int64_t y_head_bytes = 0;
-  // The rope part of queries, turned on the way by blocks of its own; y null: there is none.
+  // The rope part of queries, rotated on the way by CTAs of its own; y null: there is none.
   RotateQueriesParams rope;
   int block_tiles = 1;  // tiles of outputs that a block takes one after another; set by the launch
 };

@@ -46,7 +46,7 @@ __device__ inline void add_product(float (&sums)[4], const std::uint32_t (&a)[4]
 }
 
 // Operands of warp products (m16 n8 k16) out of swizzled swizzle columns: rows of 128 bytes, whose eight
-// 16-byte pieces are permuted by the row's number modulo 8.
+// 16-byte vectors are permuted by the row's number modulo 8.
 //
 // e4m3 becomes f16, exactly. A fetched word then holds four neighbouring numbers of a row where the
 // instruction wants two and two, eight apart; instead of moving them, the order of a head's columns is
@@ -106,7 +106,7 @@ template <DType kDType> __device__ constexpr int query_column(int quad, int inde
   return 2 * quad + index % 2 + 8 * (index / 2);
 }
 
-// Lane's piece of the two blocks of 8 keys that a warp multiplies at a time.
+// Lane's share of the two blocks of 8 keys that a warp multiplies at a time.
 struct FragmentLane {
   int lane = static_cast<int>(threadIdx.x % 32);
 
@@ -123,9 +123,9 @@ __device__ inline void load_key_operands(const std::byte* keys, int swizzle_colu
   const FragmentLane at;
   if constexpr (kDType == DType::fp8_e4m3) {
     const std::byte* swizzle_column = keys + step / 4 * swizzle_column_bytes;
-    const int piece = step % 4 * 2 + at.high_bit();
+    const int vector = step % 4 * 2 + at.high_bit();
     std::uint32_t words[4];
-    load_matrices(swizzle_column + (at.low_bit() * 8 + at.row()) * 128 + ((piece ^ at.row()) << 4),
+    load_matrices(swizzle_column + (at.low_bit() * 8 + at.row()) * 128 + ((vector ^ at.row()) << 4),
                   words);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -136,10 +136,11 @@ __device__ inline void load_key_operands(const std::byte* keys, int swizzle_colu
     const std::byte* swizzle_column = keys + step / 2 * swizzle_column_bytes;
 #pragma unroll
     for (int k = 0; k < 2; ++k) {
-      const int piece = step % 2 * 4 + k * 2 + at.low_bit();
+      const int vector = step % 2 * 4 + k * 2 + at.low_bit();
       std::uint32_t words[4];
       load_matrices(
-          swizzle_column + (at.high_bit() * 8 + at.row()) * 128 + ((piece ^ at.row()) << 4), words);
+          swizzle_column + (at.high_bit() * 8 + at.row()) * 128 + ((vector ^ at.row()) << 4),
+          words);
       low[2 * k] = words[0];
       high[2 * k] = words[1];
       low[2 * k + 1] = words[2];
@@ -157,9 +158,9 @@ __device__ inline void load_value_operands(const std::byte* values, int swizzle_
   const int key = at.low_bit() * 8 + at.row();
   if constexpr (kDType == DType::fp8_e4m3) {
     const std::byte* swizzle_column = values + step / 4 * swizzle_column_bytes;
-    const int piece = step % 4 * 2 + at.high_bit();
+    const int vector = step % 4 * 2 + at.high_bit();
     std::uint32_t words[4];
-    load_transposed(swizzle_column + key * 128 + ((piece ^ at.row()) << 4), words);
+    load_transposed(swizzle_column + key * 128 + ((vector ^ at.row()) << 4), words);
 #pragma unroll
     for (int k = 0; k < 2; ++k) {
       // Two keys of two columns each: the even column's four keys, then the odd one's.
@@ -174,9 +175,9 @@ __device__ inline void load_value_operands(const std::byte* values, int swizzle_
     const std::byte* swizzle_column = values + step / 2 * swizzle_column_bytes;
 #pragma unroll
     for (int k = 0; k < 2; ++k) {
-      const int piece = step % 2 * 4 + k * 2 + at.high_bit();
+      const int vector = step % 2 * 4 + k * 2 + at.high_bit();
       std::uint32_t words[4];
-      load_transposed(swizzle_column + key * 128 + ((piece ^ at.row()) << 4), words);
+      load_transposed(swizzle_column + key * 128 + ((vector ^ at.row()) << 4), words);
       operands[k][0] = words[0];
       operands[k][1] = words[2];
       operands[k][2] = words[1];

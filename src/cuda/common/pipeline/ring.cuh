@@ -48,10 +48,10 @@ template <int kStages> struct RingBarriers {
 // Consumer warpgroups take turns at the tensor cores: while one's products run, the others work on
 // theirs in registers. One named barrier per warpgroup, signalled by the one before it.
 
-template <int kWarpgroups> class Turns {
+template <int kWarpgroups> class WarpgroupOrder {
  public:
   // The first turn is free: the last warpgroup signals the first one's barrier.
-  __device__ explicit Turns(int warpgroup) : warpgroup_(warpgroup) {
+  __device__ explicit WarpgroupOrder(int warpgroup) : warpgroup_(warpgroup) {
     if (kWarpgroups > 1 && warpgroup == kWarpgroups - 1) pass_on();
   }
   __device__ void wait() const {

@@ -69,7 +69,7 @@ struct PrefillConfig {
   constexpr int producer_registers() const { return converts() || dequantizes() ? 56 : 40; }
   constexpr int consumer_registers() const { return converts() || dequantizes() ? 224 : 232; }
   constexpr bool dequantizes() const { return loading_warps < 4; }
-  // The last tiles may be cut along their keys (tail_cuts.h): where putting pieces together finds
+  // The last tiles may be cut along their keys (tail_cuts.h): where putting splits together finds
   // registers beside the next tile's scores.
   constexpr bool cuts_tiles() const {
     const bool has_registers = head_dim <= 128 && !(converts() && scores == Scores::modified);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A finished tile's rows on their way out through shared memory, 64 columns at a time: each warp its
-// own 16 rows, so nobody waits for anybody. A quarter less instructions than turning them within quads
+// own 16 rows, so nobody waits for anybody. A quarter less instructions than transposing them within quads
 // (store_row()): at a tile's end, whose code runs once, each costs some 3.5 cycles.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace quire::cuda {
 
-// A finished tile's rows, from registers: divided by their sums, turned within quads of threads so
+// A finished tile's rows, from registers: divided by their sums, transposed within quads of threads so
 // that each stores 16 bytes at a time.
 
 // What the thread's two rows are multiplied by in the end, and their LSE. The sink is a key without

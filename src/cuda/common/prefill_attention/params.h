@@ -50,8 +50,8 @@ struct ChainedRows {
   static constexpr std::uint32_t kFinishes = 2;
 };
 
-// Tiles that are cut along their keys (tail_cuts.h): what their pieces leave to the last of them.
-struct TailPieces {
+// Tiles that are cut along their keys (tail_cuts.h): what their splits leave to the last of them.
+struct TailSplits {
   // [2 · CTAs, consumers, value_dim / 8, threads, 4]; null: none is cut
   float* sums = nullptr;
   float4* rows = nullptr;   // [2 · CTAs, consumers, threads]: maxima in log2 units, sums
@@ -78,7 +78,7 @@ struct PrefillParams {
   PrefillOutputs outputs{};
   int* next_tile = nullptr;  // zero at the start
   ChainedRows chain{};       // Ends::chained only
-  TailPieces tail{};         // Ends::finished only; not for more than 32 sequences
+  TailSplits tail{};         // Ends::finished only; not for more than 32 sequences
 };
 
 // How a prefill kernel is launched, whatever its keys come from.

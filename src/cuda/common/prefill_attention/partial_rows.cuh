@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A tile that was cut along its keys (tail_cuts.h): every warpgroup keeps the sums of its rows'
-// pieces in memory, as its registers hold them, and the one whose piece comes last puts them
+// splits in memory, as its registers hold them, and the one whose split comes last puts them
 // together, in the order of keys, whoever that is.
 #pragma once
 
@@ -95,17 +95,17 @@ __device__ inline void chain_rows(const PrefillParams& params, std::uint32_t lin
   }
 }
 
-template <PrefillConfig kConfig> class PieceStore {
+template <PrefillConfig kConfig> class SplitStore {
  public:
   static constexpr int kSums = kConfig.value_dim / 2;  // of a thread
   static constexpr int kThreads = 128;
 
-  __device__ PieceStore(const TailPieces& tail, const TilePieces& pieces, int consumer)
-      : tail_(tail), pieces_(pieces), consumer_(consumer) {}
+  __device__ SplitStore(const TailSplits& tail, const TileSplits& splits, int consumer)
+      : tail_(tail), splits_(splits), consumer_(consumer) {}
 
   // Maxima in log2 units; a row's sum in the first thread of its quad, 0 in the others.
   __device__ void keep(const RowSoftmax& softmax, const float (&sums)[kSums]) const {
-    const int place = place_of(pieces_.slot);
+    const int place = place_of(splits_.slot);
     tail_.rows[place * kThreads + thread()] =
         make_float4(softmax.max[0], softmax.max[1], softmax.sum[0], softmax.sum[1]);
     float4* kept = sums_at(place);
@@ -116,12 +116,12 @@ template <PrefillConfig kConfig> class PieceStore {
     }
   }
 
-  // Whether all pieces of the tile are there. `answer`: in shared memory, for all threads.
+  // Whether all splits of the tile are there. `answer`: in shared memory, for all threads.
   __device__ bool is_last(bool& answer, std::uint32_t barrier) const {
     __threadfence();
     cutlass::arch::NamedBarrier::sync(kThreads, barrier);
     if (thread() == 0) {
-      answer = atomicAdd(tail_.arrivals + place_of(pieces_.first_slot), 1) == pieces_.count - 1;
+      answer = atomicAdd(tail_.arrivals + place_of(splits_.first_slot), 1) == splits_.count - 1;
       __threadfence();
     }
     cutlass::arch::NamedBarrier::sync(kThreads, barrier);
@@ -131,20 +131,20 @@ template <PrefillConfig kConfig> class PieceStore {
   __device__ RowSoftmax join(float (&sums)[kSums]) const {
     RowSoftmax joined;
 #pragma unroll 1
-    for (int piece = 0; piece < pieces_.count; ++piece) {
-      const float4 kept = rows_of(piece);
+    for (int split = 0; split < splits_.count; ++split) {
+      const float4 kept = rows_of(split);
       joined.max[0] = fmaxf(joined.max[0], kept.x);
       joined.max[1] = fmaxf(joined.max[1], kept.y);
     }
 #pragma unroll
     for (float& sum : sums) sum = 0.0F;
 #pragma unroll 1
-    for (int piece = 0; piece < pieces_.count; ++piece) {
-      const float4 kept = rows_of(piece);
+    for (int split = 0; split < splits_.count; ++split) {
+      const float4 kept = rows_of(split);
       const float by[2] = {rebased(kept.x, joined.max[0]), rebased(kept.y, joined.max[1])};
       joined.sum[0] += kept.z * by[0];
       joined.sum[1] += kept.w * by[1];
-      add(sums_at(place_of(pieces_.slot_of(piece))), by, sums);
+      add(sums_at(place_of(splits_.slot_of(split))), by, sums);
     }
     return joined;
   }
@@ -160,8 +160,8 @@ template <PrefillConfig kConfig> class PieceStore {
     return reinterpret_cast<float4*>(tail_.sums) + std::int64_t{place} * (kThreads * kSums / 4) +
            thread();
   }
-  __device__ float4 rows_of(int piece) const {
-    return __ldcg(tail_.rows + place_of(pieces_.slot_of(piece)) * kThreads + thread());
+  __device__ float4 rows_of(int split) const {
+    return __ldcg(tail_.rows + place_of(splits_.slot_of(split)) * kThreads + thread());
   }
   __device__ static void add(const float4* kept, const float (&by)[2], float (&sums)[kSums]) {
 #pragma unroll
@@ -174,8 +174,8 @@ template <PrefillConfig kConfig> class PieceStore {
     }
   }
 
-  const TailPieces& tail_;
-  const TilePieces& pieces_;
+  const TailSplits& tail_;
+  const TileSplits& splits_;
   const int consumer_;
 };
 

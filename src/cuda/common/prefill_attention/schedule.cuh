@@ -28,7 +28,7 @@ struct PrefillTile {
   int kv_head;
   int first_block;  // of keys: block b begins at first_key + b · block_keys. At least one
   int end_block;
-  TilePieces pieces;
+  TileSplits splits;
 };
 
 // By a whole warp: sequences are searched 32 at a time. Indices must not decrease from call to call.
@@ -49,12 +49,12 @@ template <PrefillConfig kConfig> class PrefillSchedule {
   }
 
  private:
-  // A piece of the tile that is being cut, or the next tile.
+  // A split of the tile that is being cut, or the next tile.
   __device__ PrefillTile next_cut() {
     for (;;) {
       while (tail_tile_ < end_tail_tile_) {
-        const PrefillTile piece = next_piece();
-        if (piece.end_block > piece.first_block) return piece;
+        const PrefillTile split = next_split();
+        if (split.end_block > split.first_block) return split;
       }
       const int index = take();
       const int part = index - cuts_.whole;
@@ -83,10 +83,10 @@ template <PrefillConfig kConfig> class PrefillSchedule {
         cut_tail(tiles, thread_blocks, first.end_block - first.first_block, params_.tail.slowness);
   }
   // Of part_, in the next of its tiles; it may have no block there.
-  __device__ PrefillTile next_piece() {
+  __device__ PrefillTile next_split() {
     PrefillTile tile = find(cuts_.whole + tail_tile_);
     const int blocks = tile.end_block - tile.first_block;
-    tile.pieces = tile_pieces(cuts_, part_, tail_tile_, blocks);
+    tile.splits = tile_splits(cuts_, part_, tail_tile_, blocks);
     tile.end_block = tile.first_block + cuts_.cut(part_ + 1, tail_tile_, blocks);
     tile.first_block += cuts_.cut(part_, tail_tile_, blocks);
     ++tail_tile_;
@@ -161,7 +161,7 @@ template <PrefillConfig kConfig> class PrefillSchedule {
   int first_sequence_ = 0;
   int tiles_before_ = 0;
   TailCuts cuts_{.whole = 0x7fffffff};
-  // The pieces of its part that are still to come.
+  // The splits of its part that are still to come.
   int part_ = 0;
   int tail_tile_ = 0;
   int end_tail_tile_ = 0;

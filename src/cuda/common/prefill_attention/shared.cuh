@@ -29,7 +29,7 @@ template <PrefillConfig kConfig> struct PrefillShared {
   // Bit g: keys 8g … 8g + 7 of the K block are not there.
   std::uint32_t holes[kConfig.key_stages];
   PrefillTile tiles[kTileRing];
-  bool is_last[kConfig.consumers];  // of a cut tile's pieces
+  bool is_last[kConfig.consumers];  // of a cut tile's splits
   RingBarriers<kConfig.key_stages> key_ring;
   RingBarriers<kConfig.value_stages> value_ring;
   RingBarriers<kConfig.q_buffers> q_rings[kConfig.q_parts];

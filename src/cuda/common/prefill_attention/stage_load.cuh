@@ -60,10 +60,10 @@ __device__ inline void convert_block(std::byte* block, int half) {
         if (swizzle_column >= kSwizzleColumns) continue;
         // The upper four lanes write their second half first: all eight then hit different banks.
         std::byte* at = to + row * kRowBytes;
-        const int piece = 2 * (chunk % 4);
-        *reinterpret_cast<uint4*>(at + ((piece + (is_high ? 1 : 0)) ^ (row % 8)) * 16) =
+        const int vector = 2 * (chunk % 4);
+        *reinterpret_cast<uint4*>(at + ((vector + (is_high ? 1 : 0)) ^ (row % 8)) * 16) =
             is_high ? wide[1] : wide[0];
-        *reinterpret_cast<uint4*>(at + ((piece + (is_high ? 0 : 1)) ^ (row % 8)) * 16) =
+        *reinterpret_cast<uint4*>(at + ((vector + (is_high ? 0 : 1)) ^ (row % 8)) * 16) =
             is_high ? wide[0] : wide[1];
       }
     }

@@ -6,7 +6,7 @@
 //   tiles      | 0 1 2 … whole - 1 |  tile 0      |  tile 1      |  tile 2      |
 //   work       | a tile each       |  part 0    |  part 1  |  part 2  | part 3  |
 //
-// A part is at most a tile long: it has pieces of one tile or of two neighbours. Parts are taken as
+// A part is at most a tile long: it has splits of one tile or of two neighbours. Parts are taken as
 // CTAs come free, and those that come late are slow ones (multiprocessors differ by
 // 2 – 3 %): the later a part, the shorter.
 #pragma once
@@ -17,9 +17,9 @@
 
 namespace quire::cuda {
 
-// Blocks of keys. A piece more costs its sums' way through memory, about that of four blocks; with
+// Blocks of keys. A split more costs its sums' way through memory, about that of four blocks; with
 // 8 of 68 saved the launch takes as long as without, with 16 of 68 1 % less.
-inline constexpr int kFewestPieceBlocks = 4;
+inline constexpr int kFewestSplitBlocks = 4;
 inline constexpr int kFewestSavedBlocks = 12;
 
 struct TailCuts {
@@ -34,7 +34,7 @@ struct TailCuts {
   QUIRE_HOST_DEVICE int begin(int part) const {
     return tiles * kUnits * part / parts + bend * part * (parts - part) / parts;
   }
-  // Tiles of the tail that a part has pieces of: [first_tile, end_tile).
+  // Tiles of the tail that a part has splits of: [first_tile, end_tile).
   QUIRE_HOST_DEVICE int first_tile(int part) const { return begin(part) / kUnits; }
   QUIRE_HOST_DEVICE int end_tile(int part) const { return (begin(part + 1) - 1) / kUnits + 1; }
   // The part that a tile of the tail begins in.
@@ -50,15 +50,15 @@ struct TailCuts {
     if (offset <= 0) return 0;
     if (offset >= kUnits || !is_long(blocks)) return blocks;
     const auto block = static_cast<int>(std::int64_t{offset} * blocks / kUnits);
-    if (block < kFewestPieceBlocks) return 0;
-    return blocks - block < kFewestPieceBlocks ? blocks : block;
+    if (block < kFewestSplitBlocks) return 0;
+    return blocks - block < kFewestSplitBlocks ? blocks : block;
   }
 
   // The shortest part of the tile is long enough that at most one cut falls near either of its
   // ends. A shorter tile is the work of the part that it begins in.
   QUIRE_HOST_DEVICE bool is_long(int blocks) const {
     const int shortest = tiles * kUnits / parts - bend;
-    return std::int64_t{shortest} * blocks >= 2 * kFewestPieceBlocks * kUnits;
+    return std::int64_t{shortest} * blocks >= 2 * kFewestSplitBlocks * kUnits;
   }
 };
 
@@ -67,7 +67,7 @@ struct TailCuts {
 QUIRE_HOST_DEVICE inline TailCuts cut_tail(int tiles, int thread_blocks, int blocks, int slowness) {
   TailCuts cuts{.whole = tiles};
   const int rest = tiles % thread_blocks;
-  const int most = rest * blocks / (2 * kFewestPieceBlocks);
+  const int most = rest * blocks / (2 * kFewestSplitBlocks);
   const int parts = most < thread_blocks ? most : thread_blocks;
   if (parts <= rest || blocks - rest * blocks / parts < kFewestSavedBlocks) return cuts;
   cuts = {.whole = tiles - rest, .tiles = rest, .parts = parts};
@@ -81,19 +81,19 @@ QUIRE_HOST_DEVICE inline TailCuts cut_tail(int tiles, int thread_blocks, int blo
   return cuts;
 }
 
-// A tile's pieces: where they are kept until the last of them is there.
-struct TilePieces {
-  int slot = -1;       // of this piece; -1: it is the whole tile
-  int first_slot = 0;  // of the piece with the tile's first keys
+// A tile's splits: where they are kept until the last of them is there.
+struct TileSplits {
+  int slot = -1;       // of this split; -1: it is the whole tile
+  int first_slot = 0;  // of the split with the tile's first keys
   int count = 1;
 
-  QUIRE_HOST_DEVICE int slot_of(int piece) const {
-    return piece == 0 ? first_slot : (first_slot / 2 + piece) * 2;
+  QUIRE_HOST_DEVICE int slot_of(int split) const {
+    return split == 0 ? first_slot : (first_slot / 2 + split) * 2;
   }
 };
 
 // A part has two slots, the second for its second tile.
-QUIRE_HOST_DEVICE inline TilePieces tile_pieces(const TailCuts& cuts, int part, int tile,
+QUIRE_HOST_DEVICE inline TileSplits tile_splits(const TailCuts& cuts, int part, int tile,
                                                 int blocks) {
   if (!cuts.is_long(blocks)) return {};
   int first = cuts.first_part(tile);

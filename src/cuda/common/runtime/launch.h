@@ -27,7 +27,7 @@ struct LaunchShape {
 // Shared memory that a CTA may have on every GPU from sm_80 on (that of sm_86 and sm_89): kernels of any/ ask for no more.
 inline constexpr std::size_t kSharedBytesOfEveryGpu = 99 * 1024;
 
-// Blocks that `work` items take, `per_block` each; more than a grid can have is an error.
+// CTAs for `work` threads, rows or tiles, `per_block` each; more than a grid can have is an error.
 unsigned num_blocks(std::int64_t work, std::int64_t per_block);
 
 // Lets `kernel` use `shared_bytes` of dynamic shared memory on the current device, or throws where that has less; the

@@ -50,7 +50,7 @@ template <TileConfig kConfig> struct Walk {
   int row;  // of the thread's first token in the tile; the second is 8 below
   TilePositions<kConfig> positions;
   RingPosition<kConfig.stages> at;
-  RingPosition<kConfig.turns()> kv_at;
+  RingPosition<kConfig.kv_stages()> kv_at;
   int exchanges = 0;  // with the block beside this one (shared.cuh)
 
   __device__ BlockPlace place(const TilePosition& tile) const {
@@ -72,20 +72,20 @@ template <TileConfig kConfig, int kColumns, typename Deferred>
 __device__ void finish_tile(const TileParams& params, TileShared<kConfig>& shared,
                             Walk<kConfig>& walk, const float (&sums)[kColumns / 2],
                             Deferred& done) {
-  const int turn = walk.kv_at.stage;
+  const int kv_stage = walk.kv_at.stage;
   const int row = walk.row;
-  const TileRoute& tile = shared.routes[turn];
+  const TileRoute& tile = shared.routes[kv_stage];
   if (tile.groups > 0) {
-    done.take(params, shared, turn, row, sums);
+    done.take(params, shared, kv_stage, row, sums);
     return;
   }
   if constexpr (kConfig.kv_rows == KvRows::codes) {
     store_codes(params, shared, walk, sums);
   } else {
-    store_columns(params.outputs, finishing<kConfig>(shared, turn, row), sums, tile, row,
-                  shared.places[turn].offsets[0]);
+    store_columns(params.outputs, finishing<kConfig>(shared, kv_stage, row), sums, tile, row,
+                  shared.places[kv_stage].offsets[0]);
   }
-  shared.kv_ring.empty[turn].arrive();
+  shared.kv_ring.empty[kv_stage].arrive();
   done.forget();
 }
 

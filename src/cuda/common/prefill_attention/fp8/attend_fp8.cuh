@@ -23,7 +23,7 @@ template <PrefillConfig kConfig, Transpose kTranspose> class Fp8Attend {
   static_assert(kConfig.scores == Scores::scaled);
 
   __device__ Fp8Attend(const PrefillParams& params, Shared& shared, int consumer)
-      : params_(params), shared_(shared), turns_(consumer), row_(consumer * kWgmmaRows) {}
+      : params_(params), shared_(shared), order_(consumer), row_(consumer * kWgmmaRows) {}
 
   __device__ void run() {
     PrefillTile tile = next_tile();
@@ -118,9 +118,9 @@ template <PrefillConfig kConfig, Transpose kTranspose> class Fp8Attend {
     // By all lanes, before the products behind which one of them frees the stage: told by one (shared.cuh)
     // they know it too late, 4096 tokens take 1 % more.
     holes_ = shared_.holes[key_stage];
-    turns_.wait();
+    order_.wait();
     issue(key_stage, value_stage, scores, weights, block);
-    turns_.pass_on();
+    order_.pass_on();
     // While the products run: the next step's stages, which seldom are late.
     if (at > tile.first_block) await_stages();
     cute::warpgroup_wait<1>();
@@ -188,9 +188,9 @@ template <PrefillConfig kConfig, Transpose kTranspose> class Fp8Attend {
     const std::uint32_t links =
         kConfig.ends == Ends::chained ? __ldg(params_.chain.links) : 0;  // arrives meanwhile
     await_values();
-    turns_.wait();
+    order_.wait();
     start_fp8_sum<kConfig>(weights, shared_.values[value_at_.stage], block);
-    turns_.pass_on();
+    order_.pass_on();
     const PrefillTile next = next_tile();
     q_at_.advance();
     if (next.sequence >= 0) {
@@ -225,7 +225,7 @@ template <PrefillConfig kConfig, Transpose kTranspose> class Fp8Attend {
 
   const PrefillParams& params_;
   Shared& shared_;
-  Turns<kConfig.consumers> turns_;
+  WarpgroupOrder<kConfig.consumers> order_;
   const int row_;                    // the warpgroup's first, in a tile
   float to_log2_[2] = {1.0F, 1.0F};  // from products to scores, with what q and K were divided by
   std::uint32_t holes_ = 0;          // in the keys of the scores

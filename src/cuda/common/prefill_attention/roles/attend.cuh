@@ -25,7 +25,7 @@ template <PrefillConfig kConfig> class PrefillAttend {
   static constexpr DType kProduct = kConfig.product_dtype();
 
   __device__ PrefillAttend(const PrefillParams& params, Shared& shared, int consumer)
-      : params_(params), shared_(shared), turns_(consumer), row_(consumer * kWgmmaRows) {
+      : params_(params), shared_(shared), order_(consumer), row_(consumer * kWgmmaRows) {
     if constexpr (kConfig.ends == Ends::chained) links_ = __ldg(params.chain.links);
   }
 
@@ -99,14 +99,14 @@ template <PrefillConfig kConfig> class PrefillAttend {
 
   // The very first scores, alone. Taking a turn for them costs nothing, and with wide values it makes
   // the assembler spill less: nothing at all where scores are only scaled.
-  static constexpr bool kStartsInTurn = kConfig.value_dim > 192;
+  static constexpr bool kStartsInOrder = kConfig.value_dim > 192;
   __device__ void start(const PrefillTile& tile, Block& scores) {
     await_queries(tile, factor_);
     shared_.await_keys(key_at_);
     holes_ = shared_.read_holes(key_at_.stage);
-    if constexpr (kStartsInTurn) turns_.wait();
+    if constexpr (kStartsInOrder) order_.wait();
     Step::start_scores(queries(), shared_.keys[key_at_.stage], scores);
-    if constexpr (kStartsInTurn) turns_.pass_on();
+    if constexpr (kStartsInOrder) order_.pass_on();
     holes_ = Shared::tell_holes(holes_);
     cute::warpgroup_wait<0>();
     pin(scores);
@@ -137,10 +137,10 @@ template <PrefillConfig kConfig> class PrefillAttend {
     key_at_.advance();
     value_at_.advance();
     holes_ = shared_.read_holes(key_stage);
-    turns_.wait();
+    order_.wait();
     Step::start_both(queries(), shared_.keys[key_stage], scores, weights,
                      shared_.values[value_stage], sums, starts_sum_);
-    turns_.pass_on();
+    order_.pass_on();
     holes_ = Shared::tell_holes(holes_);
     // While the products run: the next step's stages, which seldom are late.
     has_awaited_ = block > tile.first_block;
@@ -190,7 +190,7 @@ template <PrefillConfig kConfig> class PrefillAttend {
   }
 
   // A tile's end, in attend.cuh. The sum runs while the next tile's q is awaited, its first scores
-  // while rows are stored. But pieces of a tile are put together in a loop, beside which the compiler
+  // while rows are stored. But splits of a tile are put together in a loop, beside which the compiler
   // lets no products run, and wide values leave no registers for it.
   static constexpr bool kStoresBeside = !kConfig.cuts_tiles() && kConfig.value_dim <= 192;
   // Where there is room for them in shared memory beside q, K and V.
@@ -210,7 +210,7 @@ template <PrefillConfig kConfig> class PrefillAttend {
 
   const PrefillParams& params_;
   Shared& shared_;
-  Turns<kConfig.consumers> turns_;
+  WarpgroupOrder<kConfig.consumers> order_;
   const int row_;                       // the warpgroup's first, in a tile
   float factor_[2] = {1.0F, 1.0F};      // that q's rows and K were divided by
   int zero_from_ = kConfig.block_keys;  // first row of the next V block behind the sequence's end
@@ -261,9 +261,9 @@ __device__ inline void PrefillAttend<kConfig>::end_sum(const PrefillTile& next, 
   if constexpr (kStoresBeside) {
     await_first_keys(next);
     await_values();
-    turns_.wait();
+    order_.wait();
     Step::start_sum(weights, shared_.values[value_at_.stage], sums, starts_sum_);
-    turns_.pass_on();
+    order_.pass_on();
     if (next.sequence >= 0) await_queries(next, next_factor);
     Step::start_scores(queries(), shared_.keys[key_at_.stage], scores);
     holes_ = Shared::tell_holes(holes_);
@@ -280,10 +280,10 @@ __device__ inline void PrefillAttend<kConfig>::end_sum(const PrefillTile& next, 
     await_values();
     key_at_.advance();
     value_at_.advance();
-    turns_.wait();
+    order_.wait();
     Step::start_both(queries(), shared_.keys[key_stage], scores, weights,
                      shared_.values[value_stage], sums, starts_sum_);
-    turns_.pass_on();
+    order_.pass_on();
     holes_ = Shared::tell_holes(holes_);
     cute::warpgroup_wait<0>();
     pin(scores);
@@ -319,11 +319,11 @@ __device__ inline void PrefillAttend<kConfig>::store(const PrefillTile& tile, Ro
     chain_rows<kConfig>(params_, links_, tile, thread_row(), softmax, to_log2, sums);
   } else {
     if constexpr (kConfig.cuts_tiles()) {
-      if (tile.pieces.slot >= 0) {
-        const PieceStore<kConfig> pieces(params_.tail, tile.pieces, row_ / kWgmmaRows);
-        pieces.keep(whole_rows(softmax, to_log2), sums);
-        if (!pieces.is_last(shared_.is_last[row_ / kWgmmaRows], warpgroup_barrier())) return;
-        softmax = pieces.join(sums);
+      if (tile.splits.slot >= 0) {
+        const SplitStore<kConfig> splits(params_.tail, tile.splits, row_ / kWgmmaRows);
+        splits.keep(whole_rows(softmax, to_log2), sums);
+        if (!splits.is_last(shared_.is_last[row_ / kWgmmaRows], warpgroup_barrier())) return;
+        softmax = splits.join(sums);
         to_log2[0] = to_log2[1] = 1.0F;
       }
     }

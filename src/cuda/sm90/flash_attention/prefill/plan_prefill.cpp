@@ -117,7 +117,7 @@ bool may_cut_tail(const FlashAttentionProblem& problem, const PrefillConfig& con
   const std::int64_t keys = columns_of(problem) * problem.cache.page_size;
   return config.cuts_tiles() && !problem.batch_invariant &&
          problem.ragged.batch <= kMostCountedSequences &&
-         keys >= std::int64_t{2 * kFewestPieceBlocks + kFewestSavedBlocks} * config.block_keys;
+         keys >= std::int64_t{2 * kFewestSplitBlocks + kFewestSavedBlocks} * config.block_keys;
 }
 
 std::int64_t fewest_rows(PrefillPath path) {

@@ -46,7 +46,7 @@ PrefillPlan plan_prefill(const FlashAttentionProblem& problem, Scores scores, in
 struct PrefillWorkspace {
   int* next_tile = nullptr;  // and what else begins at zero behind it
   std::int64_t zero_bytes = 0;
-  TailPieces tail{};
+  TailSplits tail{};
   // PrefillPath::dequantizing (launch_prefill.h), narrow (launch_prefill.h)
   std::uint32_t* states = nullptr;
   std::byte* rows = nullptr;
