@@ -38,18 +38,20 @@ class PairFactors {
  public:
   __device__ PairFactors(const RopeParams& params, const NormWeights& weights, int angle_row,
                          int lane) {
-    const auto* angles = reinterpret_cast<const float4*>(
-        reinterpret_cast<const float*>(params.angles.freqs) +
-        max(angle_row, 0) * params.angles.row_stride + 2 * kVec8 * lane);
     float first[kVec8];
     float second[kVec8];
+    float cosines[kVec8];
+    float sines[kVec8];
     weights.load(lane * kVec8, first);
     weights.load((kRowLanes + lane) * kVec8, second);
+    load_angles<AngleTable::rows>(params.angles, 0, max(angle_row, 0), lane * kVec8, cosines,
+                                  sines);
 #pragma unroll
-    for (int i = 0; i < kVec8 / 2; ++i) {
-      const float4 two = __ldg(angles + i);
-      set(2 * i, first, second, two.x, two.y);
-      set(2 * i + 1, first, second, two.z, two.w);
+    for (int i = 0; i < kVec8; ++i) {
+      first_cos_[i] = first[i] * cosines[i];
+      first_sin_[i] = first[i] * sines[i];
+      second_cos_[i] = second[i] * cosines[i];
+      second_sin_[i] = second[i] * sines[i];
     }
   }
 
@@ -63,14 +65,6 @@ class PairFactors {
   }
 
  private:
-  __device__ void set(int i, const float (&first)[kVec8], const float (&second)[kVec8],
-                      float cosine, float sine) {
-    first_cos_[i] = first[i] * cosine;
-    first_sin_[i] = first[i] * sine;
-    second_cos_[i] = second[i] * cosine;
-    second_sin_[i] = second[i] * sine;
-  }
-
   float first_cos_[kVec8];
   float first_sin_[kVec8];
   float second_cos_[kVec8];
