@@ -8,10 +8,11 @@ namespace quire::c {
 namespace {
 
 FlashAttentionArgs read_flash_attention(const Reader& in, const quire_flash_attention_args& from) {
+  const bool is_ragged = from.cache == nullptr && from.k != nullptr;
   FlashAttentionArgs args{
       .q = in.tensor("q", from.q),
       .row_offsets = in.indices("row_offsets", from.row_offsets),
-      .cache = in.cache("cache", from.cache),
+      .cache = is_ragged ? PagedKVCache{} : in.cache("cache", from.cache),
       .layer = from.layer,
       .mask = in.mask(from.mask),
       .softcap = from.softcap,
@@ -22,6 +23,10 @@ FlashAttentionArgs read_flash_attention(const Reader& in, const quire_flash_atte
       .batch_invariant = in.flag("batch_invariant", from.batch_invariant),
       .allow_fp8_products = in.flag("allow_fp8_products", from.allow_fp8_products),
       .shared_prefix_pages = from.shared_prefix_pages,
+      .key_lengths = in.optional_indices("key_lengths", from.key_lengths),
+      .k = in.optional_tensor("k", from.k),
+      .v = in.optional_tensor("v", from.v),
+      .key_offsets = in.optional_indices("key_offsets", from.key_offsets),
   };
   if (from.scale != 0.0) args.scale = from.scale;
   return args;

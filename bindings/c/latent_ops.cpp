@@ -65,6 +65,7 @@ MlaDecodeArgs read_mla_decode(const Reader& in, const quire_mla_decode_args& fro
       .out = in.tensor("out", from.out),
       .lse = in.optional_tensor("lse", from.lse),
       .batch_invariant = in.flag("batch_invariant", from.batch_invariant),
+      .key_lengths = in.optional_indices("key_lengths", from.key_lengths),
   };
 }
 

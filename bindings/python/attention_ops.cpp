@@ -13,10 +13,11 @@ namespace quire::python {
 namespace {
 
 FlashAttentionArgs read_flash_attention(ArgumentReader& in) {
+  const bool is_ragged = in.find("cache").is_none() && !in.find("k").is_none();
   return {
       .q = in.tensor("q"),
       .row_offsets = in.indices("row_offsets"),
-      .cache = in.cache("cache", Access::read),
+      .cache = is_ragged ? PagedKVCache{} : in.cache("cache", Access::read),
       .layer = in.value<std::int64_t>("layer"),
       .scale = in.optional_value<double>("scale"),
       .mask = in.mask("mask"),
@@ -28,6 +29,10 @@ FlashAttentionArgs read_flash_attention(ArgumentReader& in) {
       .batch_invariant = in.value<bool>("batch_invariant"),
       .allow_fp8_products = in.value<bool>("allow_fp8_products"),
       .shared_prefix_pages = in.value<std::int64_t>("shared_prefix_pages"),
+      .key_lengths = in.optional_indices("key_lengths"),
+      .k = in.optional_tensor("k"),
+      .v = in.optional_tensor("v"),
+      .key_offsets = in.optional_indices("key_offsets"),
   };
 }
 
@@ -92,6 +97,7 @@ MlaDecodeArgs read_mla_decode(ArgumentReader& in) {
       .out = in.tensor("out", Access::write),
       .lse = in.optional_tensor("lse", Access::write),
       .batch_invariant = in.value<bool>("batch_invariant"),
+      .key_lengths = in.optional_indices("key_lengths"),
   };
 }
 

@@ -20,6 +20,10 @@ class QUIRE_API ContiguousOperand {
   std::int64_t num_keys(std::int64_t /*sequence*/, std::int64_t /*new_tokens*/) const {
     return length_;
   }
+  // Aligned at the end: the last new token is the last key.
+  std::int64_t first_position(std::int64_t sequence, std::int64_t new_tokens) const {
+    return num_keys(sequence, new_tokens) - new_tokens;
+  }
   void locate(std::int64_t sequence, std::int64_t head, std::int64_t first, std::int64_t count,
               RowAddress* rows) const;
   // row = sequence · length + key. Throws Error unless sequences follow each other without a gap.

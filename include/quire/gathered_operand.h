@@ -35,6 +35,10 @@ template <KvOperand Base> class GatheredOperand {
     const std::int64_t length = lengths_->as<const std::int32_t>()[lengths_->offset({token})];
     return std::clamp<std::int64_t>(length, 0, slots);
   }
+  // Slots have no positions: a token stands behind all of its own.
+  std::int64_t first_position(std::int64_t token, std::int64_t new_tokens) const {
+    return num_keys(token, new_tokens) - new_tokens;
+  }
   void locate(std::int64_t token, std::int64_t head, std::int64_t first, std::int64_t count,
               RowAddress* rows) const {
     const auto* slots = indices_.as<const std::int32_t>() + indices_.offset({token, first});

@@ -5,12 +5,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "quire/export.h"
 #include "quire/host_device.h"
 #include "quire/page_cursor.h"
 #include "quire/row_format.h"
 #include "quire/row_layout.h"
+#include "quire/tensor_view.h"
 
 namespace quire {
 
@@ -61,9 +63,21 @@ struct QUIRE_API KvLayerView {
   // page, in which sequences begin at their offsets.
   const std::uint32_t* first_rows = nullptr;
   ScaleLayerView scales{};
+  const std::uint32_t* key_lengths = nullptr;  // [batch]; null: cache length + new tokens
+
+  // The same rows, of which sequences have so many keys: u32 [batch], or what they have anyway.
+  KvLayerView with_keys(const std::optional<TensorView>& lengths) const {
+    KvLayerView view = *this;
+    if (lengths.has_value()) view.key_lengths = lengths->as<const std::uint32_t>();
+    return view;
+  }
 
   std::int32_t width() const { return row_format.width(); }
   std::uint32_t cache_length(std::int64_t sequence) const { return cache_lengths[sequence]; }
+  // Keys of a sequence to which a call adds new_tokens.
+  std::int64_t num_keys(std::int64_t sequence, std::int64_t new_tokens) const {
+    return key_lengths != nullptr ? key_lengths[sequence] : cache_lengths[sequence] + new_tokens;
+  }
   RowLayout layout() const {
     return {.format = row_format,
             .plane = {.dtype = scales.dtype,

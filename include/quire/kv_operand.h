@@ -35,9 +35,11 @@ concept KvOperand = std::is_trivially_copyable_v<T> &&
              std::int64_t count, std::int64_t new_tokens, RowAddress* rows) {
   { operand.layout() } -> std::convertible_to<RowLayout>;
   { operand.heads() } -> std::same_as<KvHeads>;
-  // Keys that a call sees in a sequence to which it adds new_tokens, those included. The new tokens
-  // are the last of them.
+  // Keys that a call sees in a sequence to which it adds new_tokens. As a rule the new tokens are the
+  // last of them.
   { operand.num_keys(sequence, new_tokens) } -> std::same_as<std::int64_t>;
+  // Where the first new token stands among the keys, which masks and ALiBi ask for.
+  { operand.first_position(sequence, new_tokens) } -> std::same_as<std::int64_t>;
   // Rows [count] of the keys [first, first + count). A key without memory has a null row; its scales
   // are looked up on their own, and may exist without it.
   { operand.locate(sequence, head, first, count, rows) } -> std::same_as<void>;
@@ -63,6 +65,9 @@ class KvOperandRef {
         num_keys_([](const void* state, std::int64_t sequence, std::int64_t new_tokens) {
           return static_cast<const Operand*>(state)->num_keys(sequence, new_tokens);
         }),
+        first_position_([](const void* state, std::int64_t sequence, std::int64_t new_tokens) {
+          return static_cast<const Operand*>(state)->first_position(sequence, new_tokens);
+        }),
         locate_([](const void* state, std::int64_t sequence, std::int64_t head, std::int64_t first,
                    std::int64_t count, RowAddress* rows) {
           static_cast<const Operand*>(state)->locate(sequence, head, first, count, rows);
@@ -72,6 +77,9 @@ class KvOperandRef {
   const KvHeads& heads() const { return heads_; }
   std::int64_t num_keys(std::int64_t sequence, std::int64_t new_tokens) const {
     return num_keys_(operand_, sequence, new_tokens);
+  }
+  std::int64_t first_position(std::int64_t sequence, std::int64_t new_tokens) const {
+    return first_position_(operand_, sequence, new_tokens);
   }
   void locate(std::int64_t sequence, std::int64_t head, std::int64_t first, std::int64_t count,
               RowAddress* rows) const {
@@ -93,6 +101,7 @@ class KvOperandRef {
   RowLayout layout_;
   KvHeads heads_;
   NumKeys num_keys_;
+  NumKeys first_position_;
   Locate locate_;
 };
 

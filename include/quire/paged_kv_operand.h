@@ -25,7 +25,10 @@ class QUIRE_API PagedKvOperand {
   RowLayout layout() const { return view_.layout(); }
   KvHeads heads() const;
   std::int64_t num_keys(std::int64_t sequence, std::int64_t new_tokens) const {
-    return view_.cache_length(sequence) + new_tokens;
+    return view_.num_keys(sequence, new_tokens);
+  }
+  std::int64_t first_position(std::int64_t sequence, std::int64_t /*new_tokens*/) const {
+    return view_.cache_length(sequence);
   }
   // Pages are looked up once for all of their keys.
   void locate(std::int64_t sequence, std::int64_t head, std::int64_t first, std::int64_t count,

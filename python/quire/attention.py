@@ -12,8 +12,8 @@ from quire.masks import Mask
 def flash_attention(
     q: Array,
     row_offsets: Array,
-    cache: PagedKVCache,
-    layer: int,
+    cache: PagedKVCache | None = None,
+    layer: int = 0,
     *,
     scale: float | None = None,
     mask: Mask | str = "causal",
@@ -25,10 +25,15 @@ def flash_attention(
     batch_invariant: bool = False,
     allow_fp8_products: bool = False,
     shared_prefix_pages: int = 0,
+    key_lengths: Array | None = None,
+    k: Array | None = None,
+    v: Array | None = None,
+    key_offsets: Array | None = None,
 ) -> Array | tuple[Array, Array]:
     """Attention of a ragged batch over the paged cache: prefill, decode and mixtures in one call.
 
     The K and V rows of the new tokens must be in the cache already. MHA, GQA and MQA by the heads of q and cache.
+    Without a cache, over K and V of a ragged batch: `k`, `v` and `key_offsets`.
 
     Parameters
     ----------
@@ -36,7 +41,7 @@ def flash_attention(
         float32, float16 or bfloat16; the new tokens of all sequences.
     row_offsets : uint32 array [batch + 1]
         Sequence b owns the rows [row_offsets[b], row_offsets[b + 1]) of q.
-    cache, layer : PagedKVCache, int
+    cache, layer : PagedKVCache, int, optional
         Query i of a sequence stands at position cache_length + i.
     scale : float, optional
         Of the scores; by default head_dim ** -0.5.
@@ -61,6 +66,16 @@ def flash_attention(
     shared_prefix_pages : int
         So many first pages are the same in the tables of all sequences with new tokens, and full (a system prompt,
         say). On a GPU their keys are then read once for the whole batch.
+    key_lengths : uint32 array [batch], optional
+        The keys of a sequence, whatever its new tokens are: a pass over the context alone, a part of the context, or
+        none. By default the cached and the new tokens. Queries stand at cache_length + i as ever.
+    k : array [total_keys, kv_heads, head_dim], optional
+        In place of a cache, with `v` and `key_offsets`: new tokens alone, encoders, chunks of a context.
+    v : array [total_keys, kv_heads, value_dim], optional
+        Of k's dtype; it may be narrower, or wider, than k.
+    key_offsets : uint32 array [batch + 1], optional
+        Sequence b owns the keys [key_offsets[b], key_offsets[b + 1]). Query i of a sequence stands at position
+        keys - queries + i: the last query at the last key.
 
     Returns
     -------
@@ -76,9 +91,15 @@ def flash_attention(
     >>> out, lse = quire.flash_attention(q, np.array([0, 3], np.uint32), cache, 0, return_lse=True)
     >>> out.shape, np.exp(lse[:, 0]).round().tolist()  # all scores are 0: the sum counts the keys seen
     ((3, 4, 8), [6.0, 7.0, 8.0])
+
+    >>> k, v = np.zeros((5, 2, 8), np.float32), np.ones((5, 2, 6), np.float32)  # an encoder's, without a cache
+    >>> offsets = np.array([0, 5], np.uint32)
+    >>> quire.flash_attention(np.ones((5, 4, 8), np.float32), offsets, k=k, v=v, key_offsets=offsets, mask="null").shape
+    (5, 4, 6)
     """
     if out is None:
-        out = empty(q, (size(q, 0), size(q, 1), size(q, 2)), activation_dtype(q))
+        value_dim = size(q, 2) if v is None else size(v, 2)
+        out = empty(q, (size(q, 0), size(q, 1), value_dim), activation_dtype(q))
     lse = None
     if flag("flash_attention", "return_lse", return_lse):
         lse = empty(q, (size(q, 0), size(q, 1)), "f32")
@@ -99,6 +120,10 @@ def flash_attention(
         batch_invariant=batch_invariant,
         allow_fp8_products=allow_fp8_products,
         shared_prefix_pages=shared_prefix_pages,
+        key_lengths=key_lengths,
+        k=k,
+        v=v,
+        key_offsets=key_offsets,
     )
     return (out, lse) if return_lse else out
 

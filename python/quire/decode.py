@@ -75,6 +75,7 @@ def mla_decode(
     return_lse: bool = False,
     out: Array | None = None,
     batch_invariant: bool = False,
+    key_lengths: Array | None = None,
 ) -> Array | tuple[Array, Array]:
     """Latent attention for 1 to 8 new tokens per sequence in the absorbed form: K and V are never built.
 
@@ -99,6 +100,8 @@ def mla_decode(
         Absorbed: [tokens, heads, latent].
     batch_invariant : bool
         A sequence's result is the same bits in any batch.
+    key_lengths : uint32 array [batch], optional
+        The keys of a sequence, as in `flash_attention`; not together with freqs_cis.
 
     Returns
     -------
@@ -143,6 +146,7 @@ def mla_decode(
         out=out,
         lse=lse,
         batch_invariant=batch_invariant,
+        key_lengths=key_lengths,
     )
     return (out, lse) if return_lse else out
 

@@ -93,16 +93,28 @@ Candidates<FlashAttentionProblem, FlashAttentionArgs> flash_attention_kernels() 
           "bf16 and f16 over an unscaled cache of the same or of e4m3, with a scale for each KV "
           "head or none, at most 16 new tokens of a sequence, heads up to 128 wide, masks that "
           "show one interval of keys and a tree in it, on a GPU of compute capability 9.0",
-          sm90::flash_attention::refuse_decode, sm90::flash_attention::prepare_decode),
+          sm90::flash_attention::refuse_decode,
+          [](const FlashAttentionProblem& problem) {
+            return any::flash_attention::with_ragged_lengths(
+                problem, sm90::flash_attention::prepare_decode(problem));
+          }),
       planned<FlashAttentionProblem, FlashAttentionArgs>(
           "cuda/sm90/flash_attention",
           "bf16 and f16 over an unscaled cache of the same or of e4m3, bf16 over any other where "
           "a 16-bit copy of the keys fits into 1 GiB, masks that show one interval of keys, pages "
           "of a multiple of 8, on a GPU of compute capability 9.0",
-          sm90::flash_attention::refuse_tiles, sm90::flash_attention::prepare_tiles),
-      plain<FlashAttentionProblem, FlashAttentionArgs>(
+          sm90::flash_attention::refuse_tiles,
+          [](const FlashAttentionProblem& problem) {
+            return any::flash_attention::with_ragged_lengths(
+                problem, sm90::flash_attention::prepare_tiles(problem));
+          }),
+      planned<FlashAttentionProblem, FlashAttentionArgs>(
           "cuda/any/flash_attention", kAnyProblem, any::flash_attention::refuse_general,
-          any::flash_attention::flash_attention_general)};
+          [](const FlashAttentionProblem& problem) {
+            return any::flash_attention::with_ragged_lengths(
+                problem, std::make_unique<const PlainKernel<FlashAttentionArgs>>(
+                             any::flash_attention::flash_attention_general));
+          })};
 }
 
 Candidates<FusedQkvProblem, FusedQkvArgs> fused_qkv_matmul_kernels() {

@@ -43,9 +43,10 @@ void check_attention_out(Arguments& check, const TensorView& out, const TensorVi
       .is_written();
 }
 
-void check_value_columns(const Arguments& check, const TensorView& out, std::int64_t head_dim) {
-  if (out.shape[2] > head_dim) {
-    check.fail("out", fmt::format("at most {} wide like the cache", head_dim), out.describe());
+void check_value_columns(const Arguments& check, const TensorView& out, std::int64_t columns,
+                         const char* rows) {
+  if (out.shape[2] > columns) {
+    check.fail("out", fmt::format("at most {} wide like {}", columns, rows), out.describe());
   }
 }
 

@@ -23,8 +23,9 @@ void check_per_head(Arguments& check, ArgumentName name, const std::optional<Ten
 void check_attention_out(Arguments& check, const TensorView& out, const TensorView& q,
                          const char* width);
 
-// Values are the first columns of a cache row of head_dim.
-void check_value_columns(const Arguments& check, const TensorView& out, std::int64_t head_dim);
+// Values are the first columns of a row of `columns`, which is that of `rows` ("the cache").
+void check_value_columns(const Arguments& check, const TensorView& out, std::int64_t columns,
+                         const char* rows = "the cache");
 
 // f32 [tokens, heads], written, if given.
 void check_lse(Arguments& check, const std::optional<TensorView>& lse, std::int64_t tokens,

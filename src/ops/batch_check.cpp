@@ -34,8 +34,13 @@ void check_lengths(const Arguments& check, const PagedKVCache& cache, const Cach
   const std::int64_t most = saturating_product(cache.max_pages(), cache.page_size());
   if (max_keys <= most) return;
   for (std::int64_t sequence = 0; sequence < cache.batch(); ++sequence) {
-    const std::int64_t keys = num_keys(cache, row_offsets, sequence);
+    const std::int64_t keys = num_keys(cache, row_offsets, sequence, use.key_lengths);
     if (keys <= most) continue;
+    if (use.key_lengths != nullptr) {
+      check.fail("key_lengths",
+                 fmt::format("within {} pages of {} tokens", cache.max_pages(), cache.page_size()),
+                 fmt::format("{} in sequence {}", keys, sequence));
+    }
     check.fail({use.name, "cache_lengths"},
                fmt::format("within {} pages of {} tokens together with the new tokens",
                            cache.max_pages(), cache.page_size()),
@@ -79,7 +84,7 @@ void check_page_ids(const Arguments& check, const PageTable& table, std::int64_t
 // Of all sequences, the columns that their keys need. Where most of a dense table is needed it is looked at as a whole
 // first: what stands in the other columns may be anything, and is only then told apart.
 void check_page_table(const Arguments& check, const PageTable& table, const PagedKVCache& cache,
-                      const TensorView& row_offsets, std::int64_t total_keys) {
+                      const CacheUse& use, const TensorView& row_offsets, std::int64_t total_keys) {
   const std::int64_t entries = cache.batch() * cache.max_pages();
   const bool is_dense = table.pages.row_stride == cache.max_pages();
   if (is_dense && total_keys >= entries / 4 * cache.page_size() && !table.has_bad_id(0, entries)) {
@@ -87,7 +92,8 @@ void check_page_table(const Arguments& check, const PageTable& table, const Page
   }
   const PageCount pages(cache.page_size());
   for (std::int64_t sequence = 0; sequence < cache.batch(); ++sequence) {
-    check_page_ids(check, table, sequence, pages.of(num_keys(cache, row_offsets, sequence)));
+    check_page_ids(check, table, sequence,
+                   pages.of(num_keys(cache, row_offsets, sequence, use.key_lengths)));
   }
 }
 
@@ -112,14 +118,15 @@ void check_scale_page(const Arguments& check, const ScaleLayerView& scales, std:
 
 void check_static_scales(const Arguments& check, const KvLayerView& view, const PageTable& table,
                          const TensorView& row_offsets, const PagedKVCache& cache,
-                         ArgumentName name) {
+                         const CacheUse& use) {
   for (std::int64_t sequence = 0; sequence < view.batch; ++sequence) {
     const std::int64_t columns =
-        ceil_div(num_keys(cache, row_offsets, sequence), cache.page_size());
+        ceil_div(num_keys(cache, row_offsets, sequence, use.key_lengths), cache.page_size());
     for (std::int64_t column = 0; column < columns; ++column) {
       const std::int64_t page = table.pages.page_at(sequence, column);
       if (page < 0) continue;
-      check_scale_page(check, view.scales, page, view.page_size, view.num_heads, name);
+      check_scale_page(check, view.scales, page, view.page_size, view.num_heads,
+                       {use.name, "scales"});
       if (view.scales.page_stride == 0) return;  // every page reads the same numbers
     }
   }
@@ -132,16 +139,27 @@ void check_scale_values(const Arguments& check, const PagedKVCache& cache, const
   if (has_own_table) {
     const PageCount pages(cache.page_size());
     for (std::int64_t sequence = 0; sequence < cache.batch(); ++sequence) {
-      check_page_ids(check, table, sequence, pages.of(num_keys(cache, row_offsets, sequence)));
+      check_page_ids(check, table, sequence,
+                     pages.of(num_keys(cache, row_offsets, sequence, use.key_lengths)));
     }
   }
   if (!use.layer.has_value()) return;
   const auto check_side = [&](const KvLayerView& view) {
     if (!view.scales.is_static()) return;
-    check_static_scales(check, view, table, row_offsets, cache, {use.name, "scales"});
+    check_static_scales(check, view, table, row_offsets, cache, use);
   };
   if (use.sides != CacheSides::value) check_side(cache.key(*use.layer));
   if (use.sides != CacheSides::key && !cache.is_mla()) check_side(cache.value(*use.layer));
+}
+
+// The keys of key_lengths in place of those of cache lengths and new tokens.
+void count_keys(const TensorView& key_lengths, BatchScan& scan) {
+  const auto* lengths = key_lengths.as<const std::uint32_t>();
+  scan.max_keys = scan.total_keys = 0;
+  for (std::int64_t sequence = 0; sequence < key_lengths.shape[0]; ++sequence) {
+    scan.max_keys = std::max<std::int64_t>(scan.max_keys, lengths[sequence]);
+    scan.total_keys += lengths[sequence];
+  }
 }
 
 void check_bound(const Arguments& check, ArgumentName name,
@@ -160,27 +178,34 @@ std::int64_t num_new_tokens(const TensorView& row_offsets, std::int64_t sequence
 }
 
 std::int64_t num_keys(const PagedKVCache& cache, const TensorView& row_offsets,
-                      std::int64_t sequence) {
+                      std::int64_t sequence, const TensorView* key_lengths) {
+  if (key_lengths != nullptr) return key_lengths->as<const std::uint32_t>()[sequence];
   return std::int64_t{cache.cache_length(sequence)} + num_new_tokens(row_offsets, sequence);
 }
 
 void check_row_offsets(const Arguments& check, const TensorView& row_offsets,
                        std::optional<std::int64_t> tokens) {
-  if (!is_on_host(row_offsets)) return;
-  const auto* offsets = row_offsets.as<const std::uint32_t>();
-  const std::int64_t batch = row_offsets.shape[0] - 1;
-  if (offsets[0] != 0) check.fail("row_offsets", "0 at [0]", std::to_string(offsets[0]));
+  check_offsets(check, {"row_offsets", "tokens"}, row_offsets, tokens);
+}
+
+void check_offsets(const Arguments& check, const OffsetsName& name, const TensorView& tensor,
+                   std::optional<std::int64_t> total) {
+  if (!is_on_host(tensor)) return;
+  const auto* offsets = tensor.as<const std::uint32_t>();
+  const std::int64_t batch = tensor.shape[0] - 1;
+  if (offsets[0] != 0) check.fail(name.argument, "0 at [0]", std::to_string(offsets[0]));
   unsigned num_bad = 0;
   for (std::int64_t b = 0; b < batch; ++b) {
     num_bad += static_cast<unsigned>(offsets[b + 1] < offsets[b]);
   }
   for (std::int64_t b = 0; num_bad > 0 && b < batch; ++b) {
     if (offsets[b + 1] >= offsets[b]) continue;
-    check.fail("row_offsets", fmt::format("monotone, at least {} at [{}]", offsets[b], b + 1),
+    check.fail(name.argument, fmt::format("monotone, at least {} at [{}]", offsets[b], b + 1),
                std::to_string(offsets[b + 1]));
   }
-  if (tokens.has_value() && offsets[batch] != *tokens) {
-    check.fail("row_offsets", fmt::format("{}, the number of tokens, at [{}]", *tokens, batch),
+  if (total.has_value() && offsets[batch] != *total) {
+    check.fail(name.argument,
+               fmt::format("{}, the number of {}, at [{}]", *total, name.counted, batch),
                std::to_string(offsets[batch]));
   }
 }
@@ -189,15 +214,16 @@ PagedBatch check_batch_values(const Arguments& check, const PagedKVCache& cache,
                               const CacheUse& use, const TensorView& row_offsets,
                               std::optional<std::int64_t> tokens) {
   const auto* offsets = row_offsets.as<const std::uint32_t>();
-  const BatchScan scan =
+  BatchScan scan =
       scan_batch(offsets, cache.cache_lengths.as<const std::uint32_t>(), cache.batch());
+  if (use.key_lengths != nullptr) count_keys(*use.key_lengths, scan);
   const std::int64_t end = offsets[cache.batch()];
   if (!scan.is_monotone || offsets[0] != 0 || end != tokens.value_or(end)) {
     check_row_offsets(check, row_offsets, tokens);
   }
   check_lengths(check, cache, use, row_offsets, scan.max_keys);
   const PageTable table{.pages = cache.pages(), .name = {use.name, "page_table"}};
-  check_page_table(check, table, cache, row_offsets, scan.total_keys);
+  check_page_table(check, table, cache, use, row_offsets, scan.total_keys);
   if (cache.scales.has_value()) check_scale_values(check, cache, use, row_offsets);
   check_bound(check, {use.name, "max_seq_length"}, cache.max_seq_length, scan.max_new_tokens);
   check_bound(check, {use.name, "max_cache_length"}, cache.max_cache_length, scan.max_keys);
@@ -213,6 +239,9 @@ PagedBatch check_batch(Arguments& check, const PagedKVCache& cache, const CacheU
                        const TensorView& row_offsets, std::optional<std::int64_t> tokens) {
   const CacheShape shape = check_cache(check, cache, use);
   check.tensor("row_offsets", row_offsets).is(DType::u32, {cache.batch() + 1}).has_dense_rows();
+  if (use.key_lengths != nullptr) {
+    check.tensor("key_lengths", *use.key_lengths).is(DType::u32, {cache.batch()}).has_dense_rows();
+  }
   PagedBatch batch{.ragged = {.tokens = tokens.value_or(-1), .batch = cache.batch()}};
   if (is_on_host(row_offsets)) {
     batch = check_batch_values(check, cache, use, row_offsets, tokens);

@@ -33,6 +33,9 @@ struct CacheUse {
   CacheSides sides = CacheSides::key;
   CacheAccess access = CacheAccess::read;
   CacheKind kind = CacheKind::any;
+  // The op's own argument, u32 [batch]: keys of a sequence, where they are not those of cache_lengths and
+  // the new tokens. Null: none.
+  const TensorView* key_lengths = nullptr;
 };
 
 struct PagedBatch {
@@ -47,8 +50,8 @@ struct PagedBatch {
 // Shapes and dtypes alone. `row_offsets` and values are left to check_batch.
 CacheShape check_cache(Arguments& check, const PagedKVCache& cache, const CacheUse& use);
 
-// check_cache; row_offsets u32 [batch + 1] from 0 to `tokens` (if that is known) without a step
-// back; every sequence's keys inside its row of the page table; the page ids of those keys; the
+// check_cache and use.key_lengths; row_offsets u32 [batch + 1] from 0 to `tokens` (if that is known)
+// without a step back; every sequence's keys inside its row of the page table; the page ids of those keys; the
 // static scales that the keys meet.
 PagedBatch check_batch(Arguments& check, const PagedKVCache& cache, const CacheUse& use,
                        const TensorView& row_offsets, std::optional<std::int64_t> tokens);
@@ -63,10 +66,18 @@ PagedBatch check_batch_values(const Arguments& check, const PagedKVCache& cache,
 void check_row_offsets(const Arguments& check, const TensorView& row_offsets,
                        std::optional<std::int64_t> tokens);
 
-// New tokens of a sequence, and its keys once they are stored. On the host.
+// The same of any offsets [batch + 1].
+struct OffsetsName {
+  const char* argument;
+  const char* counted;  // "tokens"
+};
+void check_offsets(const Arguments& check, const OffsetsName& name, const TensorView& tensor,
+                   std::optional<std::int64_t> total);
+
+// New tokens of a sequence, and its keys once they are stored, or those of key_lengths. On the host.
 std::int64_t num_new_tokens(const TensorView& row_offsets, std::int64_t sequence);
 std::int64_t num_keys(const PagedKVCache& cache, const TensorView& row_offsets,
-                      std::int64_t sequence);
+                      std::int64_t sequence, const TensorView* key_lengths = nullptr);
 
 // Ops that change stored numbers in place leave scales alone: the columns [begin, end) must have
 // none.

@@ -43,20 +43,34 @@ bool is_device_check_on(Device device, const Context& context) {
 
 void check_device_batch(std::string_view op, const PagedKVCache& cache,
                         const TensorView& row_offsets, std::optional<std::int64_t> tokens,
-                        const Context& context) {
+                        const std::optional<TensorView>& key_lengths, const Context& context) {
   HostCopies copies(context);
   PagedKVCache on_host = cache;
   on_host.cache_lengths = copies.of(cache.cache_lengths);
   on_host.page_table = copies.of(cache.page_table);
   if (cache.scales_page_table) on_host.scales_page_table = copies.of(*cache.scales_page_table);
   // Without a layer: the scales themselves stay where they are.
-  check_batch_values(Arguments(op), on_host, CacheUse{}, copies.of(row_offsets), tokens);
+  CacheUse use;
+  TensorView keys;
+  if (key_lengths) {
+    keys = copies.of(*key_lengths);
+    use.key_lengths = &keys;
+  }
+  check_batch_values(Arguments(op), on_host, use, copies.of(row_offsets), tokens);
 }
 
 void check_device_positions(std::string_view op, const TensorView& position_ids,
                             std::int64_t num_rows, const Context& context) {
   HostCopies copies(context);
   check_positions(Arguments(op), copies.of(position_ids), num_rows);
+}
+
+void check_device_offsets(std::string_view op, const TensorView& row_offsets, std::int64_t tokens,
+                          const TensorView& key_offsets, std::int64_t keys,
+                          const Context& context) {
+  HostCopies copies(context);
+  check_row_offsets(Arguments(op), copies.of(row_offsets), tokens);
+  check_offsets(Arguments(op), {"key_offsets", "keys"}, copies.of(key_offsets), keys);
 }
 
 void check_device_pairs(std::string_view op, const TensorView& pairs, std::int64_t num_pages,

@@ -20,12 +20,16 @@ bool is_device_check_on(Device device, const Context& context);
 
 void check_device_batch(std::string_view op, const PagedKVCache& cache,
                         const TensorView& row_offsets, std::optional<std::int64_t> tokens,
-                        const Context& context);
+                        const std::optional<TensorView>& key_lengths, const Context& context);
 // position_ids u32 [sections, tokens] below the rows of freqs_cis.
 void check_device_positions(std::string_view op, const TensorView& position_ids,
                             std::int64_t num_rows, const Context& context);
 void check_device_pairs(std::string_view op, const TensorView& pairs, std::int64_t num_pages,
                         const Context& context);
+
+// Of a ragged batch without pages.
+void check_device_offsets(std::string_view op, const TensorView& row_offsets, std::int64_t tokens,
+                          const TensorView& key_offsets, std::int64_t keys, const Context& context);
 
 // Rows that row_offsets must end at, for ops that have a tensor of them.
 template <typename Args> std::optional<std::int64_t> num_tokens(const Args& args) {
@@ -42,13 +46,30 @@ template <typename Args> std::optional<std::int64_t> num_tokens(const Args& args
   }
 }
 
+// Keys of sequences, for ops that take them.
+template <typename Args> std::optional<TensorView> given_key_lengths(const Args& args) {
+  if constexpr (requires { args.key_lengths->shape; }) {
+    return args.key_lengths;
+  } else {
+    return std::nullopt;
+  }
+}
+
 // What an op's arguments hold is known by the fields' names, which are the same in all ops.
 template <typename Args>
 void check_device_values(std::string_view op, const Args& args, const Context& context) {
+  if constexpr (requires { args.key_offsets->shape; }) {
+    if (args.key_offsets) {
+      if (!is_device_check_on(args.q.device, context)) return;
+      return check_device_offsets(op, args.row_offsets, args.q.shape[0], *args.key_offsets,
+                                  args.k->shape[0], context);
+    }
+  }
   if constexpr (requires { args.cache.page_table; }) {
     if (!is_device_check_on(args.cache.page_table.device, context)) return;
     if constexpr (requires { args.row_offsets.shape; }) {
-      check_device_batch(op, args.cache, args.row_offsets, num_tokens(args), context);
+      check_device_batch(op, args.cache, args.row_offsets, num_tokens(args),
+                         given_key_lengths(args), context);
     }
     if constexpr (requires { args.position_ids->shape; }) {
       if (args.position_ids) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "quire/paged_kv_operand.h"
+#include "quire/ragged_operand.h"
 #include "reference/attention_row.h"
 #include "reference/key_rows.h"
 #include "reference/ragged.h"
@@ -74,9 +75,13 @@ void flash_attention_over(const FlashAttentionArgs& args, const KvOperandRef& ke
 }
 
 void flash_attention(const FlashAttentionArgs& args, Arithmetic arithmetic) {
-  const PagedKvOperand keys(args.cache.key(args.layer));
+  if (args.key_offsets.has_value()) {
+    return flash_attention_over(args, RaggedOperand(*args.k, *args.key_offsets),
+                                RaggedOperand(*args.v, *args.key_offsets), arithmetic);
+  }
+  const PagedKvOperand keys(args.cache.key(args.layer).with_keys(args.key_lengths));
   if (args.cache.is_mla()) return flash_attention_over(args, keys, keys, arithmetic);
-  const PagedKvOperand values(args.cache.value(args.layer));
+  const PagedKvOperand values(args.cache.value(args.layer).with_keys(args.key_lengths));
   flash_attention_over(args, keys, values, arithmetic);
 }
 

@@ -112,7 +112,7 @@ std::vector<double> values_of(const Rows& w_uv, const MlaDecodeArgs& args,
 
 void run_head(const MlaDecodeArgs& args, std::span<const Token> tokens, std::int64_t head,
               const KeyRows& rows, std::int64_t num_keys, Arithmetic arithmetic) {
-  const PagedKvOperand keys(args.cache.key(args.layer));
+  const PagedKvOperand keys(args.cache.key(args.layer).with_keys(args.key_lengths));
   const Rows w_uk = load_head(args.w_uk, args.w_uk_scale, head);
   const Rows w_uv = load_head(args.w_uv, args.w_uv_scale, head);
   for (const Token& token : tokens) {
@@ -137,7 +137,7 @@ void mla_decode(const MlaDecodeArgs& args, Arithmetic arithmetic) {
                .epsilon = args.epsilon},
               arithmetic);
 
-  const PagedKvOperand keys(args.cache.key(args.layer));
+  const PagedKvOperand keys(args.cache.key(args.layer).with_keys(args.key_lengths));
   std::vector<std::vector<Token>> tokens(static_cast<std::size_t>(args.cache.batch()));
   for (const Token& token : tokens_of(args.row_offsets, args.cache)) {
     tokens[static_cast<std::size_t>(token.sequence)].push_back(token);
@@ -145,7 +145,7 @@ void mla_decode(const MlaDecodeArgs& args, Arithmetic arithmetic) {
   for (std::int64_t sequence = 0; sequence < args.cache.batch(); ++sequence) {
     const std::vector<Token>& own = tokens[static_cast<std::size_t>(sequence)];
     if (own.empty()) continue;
-    const std::int64_t last = num_keys(args.row_offsets, args.cache, sequence);
+    const std::int64_t last = keys.num_keys(sequence, std::ssize(own));
     const KeyRows rows(keys, sequence, 0, last, arithmetic, args.q.dtype);
     for (std::int64_t head = 0; head < args.q.shape[1]; ++head) {
       run_head(args, own, head, rows, last, arithmetic);

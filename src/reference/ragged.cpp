@@ -31,7 +31,7 @@ std::vector<Token> tokens_of(const TensorView& row_offsets, const KvOperandRef& 
   std::vector<Token> tokens;
   for (std::int64_t sequence = 0; sequence + 1 < row_offsets.shape[0]; ++sequence) {
     const std::int64_t count = num_new_tokens(row_offsets, sequence);
-    add_tokens(row_offsets, sequence, keys.num_keys(sequence, count) - count, tokens);
+    add_tokens(row_offsets, sequence, keys.first_position(sequence, count), tokens);
   }
   return tokens;
 }

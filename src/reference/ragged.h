@@ -21,7 +21,7 @@ struct Token {
 
 // Every token, in order. Empty sequences, wherever they stand, own none.
 std::vector<Token> tokens_of(const TensorView& row_offsets, const PagedKVCache& cache);
-// The same of an operand whose last keys are the new tokens.
+// The same at the positions of an operand.
 std::vector<Token> tokens_of(const TensorView& row_offsets, const KvOperandRef& keys);
 
 // New tokens of a sequence.

@@ -104,6 +104,65 @@ static void test_merge_states(void) {
   CHECK_NEAR(lse, expected_lse, 1);
 }
 
+// Sequence by sequence: the context alone, none of it, and K and V of the keys without a cache.
+static void test_keys(quire_flash_attention_args args, const batch* over, const float* q,
+                      const float* out) {
+  const double scale = 1.0 / sqrt(WIDTH);
+  const quire_mask full = {.struct_size = sizeof full, .kind = QUIRE_MASK_FULL};
+  uint32_t counts[BATCH] = {over->cache_lengths[0]};  // none of the others
+  DLTensor counts_view = tensor_u32(counts, SHAPE(BATCH));
+  args.mask = &full;
+  args.key_lengths = &counts_view;
+  CHECK_OK(quire_flash_attention(&args, NULL));
+  for (int token = 0; token < TOKENS; ++token) {
+    const int sequence = sequence_of(over, token);
+    for (int head = 0; head < HEADS; ++head) {
+      const float *keys[16], *values[16];
+      for (int t = 0; t < (int)counts[sequence]; ++t) {
+        keys[t] = row_at(over, 0, sequence, t, head / (HEADS / KV_HEADS));
+        values[t] = row_at(over, 1, sequence, t, head / (HEADS / KV_HEADS));
+      }
+      float expected[WIDTH] = {0};
+      const int64_t at = (token * HEADS + head) * WIDTH;
+      if (counts[sequence] > 0) {
+        attend(q + at, WIDTH, keys, values, (int)counts[sequence], scale, expected, WIDTH);
+      }
+      CHECK_NEAR(out + at, expected, WIDTH);
+    }
+  }
+
+  float k[TOKENS * KV_HEADS * WIDTH], v[TOKENS * KV_HEADS * WIDTH];
+  fill(k, TOKENS * KV_HEADS * WIDTH, 8);
+  fill(v, TOKENS * KV_HEADS * WIDTH, 9);
+  DLTensor k_view = tensor_f32(k, SHAPE(TOKENS, KV_HEADS, WIDTH));
+  DLTensor v_view = tensor_f32(v, SHAPE(TOKENS, KV_HEADS, WIDTH));
+  args.key_lengths = NULL;
+  args.k = &k_view;
+  args.v = &v_view;
+  args.key_offsets = &over->offsets;
+  CHECK_STATUS(quire_flash_attention(&args, NULL), QUIRE_INVALID_VALUE);
+  CHECK_NAMES("flash_attention", "cache");
+  args.cache = NULL;
+  args.layer = 0;
+  args.mask = NULL;
+  CHECK_OK(quire_flash_attention(&args, NULL));
+  for (int token = 0; token < TOKENS; ++token) {
+    const int first = (int)over->row_offsets[sequence_of(over, token)];
+    for (int head = 0; head < HEADS; ++head) {
+      const float *keys[16], *values[16];
+      for (int t = first; t <= token; ++t) {
+        const int64_t row = (t * KV_HEADS + head / (HEADS / KV_HEADS)) * WIDTH;
+        keys[t - first] = k + row;
+        values[t - first] = v + row;
+      }
+      float expected[WIDTH];
+      const int64_t at = (token * HEADS + head) * WIDTH;
+      attend(q + at, WIDTH, keys, values, token + 1 - first, scale, expected, WIDTH);
+      CHECK_NEAR(out + at, expected, WIDTH);
+    }
+  }
+}
+
 void test_attention(void) {
   batch over;
   make_batch(&over, 2, KV_HEADS, (row_kind){WIDTH, QUIRE_DL_FLOAT, 32});
@@ -118,6 +177,7 @@ void test_attention(void) {
                                            .layer = LAYER,
                                            .out = &out_view};
   test_masks(args, &over, q, out);
+  test_keys(args, &over, q, out);
   test_merge_states();
   free_batch(&over);
 }

@@ -15,6 +15,7 @@ namespace {
 struct Lengths {
   std::vector<std::uint32_t> row_offsets{0};
   std::vector<std::uint32_t> cached;
+  std::vector<std::uint32_t> keys;  // empty: those that are cached and new
 
   void add(std::uint32_t new_tokens, std::uint32_t cached_tokens) {
     row_offsets.push_back(row_offsets.back() + new_tokens);
@@ -23,6 +24,7 @@ struct Lengths {
   DecodeBatch batch(int kv_heads, int tile_tokens, VisibleRange visible) const {
     return {.row_offsets = row_offsets.data(),
             .cache_lengths = cached.data(),
+            .key_lengths = keys.empty() ? nullptr : keys.data(),
             .size = static_cast<int>(cached.size()),
             .kv_heads = kv_heads,
             .group = 4,
@@ -117,6 +119,11 @@ class DecodeWorkTest : public ::testing::Test {
     Lengths lengths;
     const int most = pick(0, 3) == 0 ? 9000 : 300;
     for (int batch = pick(1, 40); batch > 0; --batch) lengths.add(pick(0, 5), pick(0, most));
+    if (pick(0, 2) == 0) {
+      for (std::size_t i = 0; i < lengths.cached.size(); ++i) {
+        lengths.keys.push_back(pick(0, 1) == 0 ? 0 : static_cast<std::uint32_t>(pick(0, most)));
+      }
+    }
     return lengths;
   }
   VisibleRange random_range() {
@@ -128,6 +135,28 @@ class DecodeWorkTest : public ::testing::Test {
 
   std::mt19937 random_{7};
 };
+
+TEST_F(DecodeWorkTest, SequencesWithoutKeysHaveOneBlock) {
+  Lengths lengths;
+  lengths.add(2, 300);
+  lengths.add(1, 300);
+  lengths.add(1, 70);
+  lengths.keys = {0, 0xffffffffU, 65};
+  // A window that ends before it begins, nothing at all, and keys that the causal mask shows.
+  const DecodeBatch windowed = lengths.batch(1, 2, {.ahead = 0, .window = 9});
+  for (int sequence = 0; sequence < 2; ++sequence) {
+    const SequenceWork work = sequence_work(windowed, sequence);
+    EXPECT_EQ(work.num_keys, 0);
+    EXPECT_EQ(first_position(windowed, sequence, work), 300);
+    EXPECT_EQ(work.first_block, 0);
+    EXPECT_EQ(work.blocks, 1);
+    EXPECT_EQ(work.items, 1);
+  }
+  const DecodeBatch causal = lengths.batch(1, 2, {.ahead = 0});
+  const SequenceWork work = sequence_work(causal, 2);
+  EXPECT_EQ(work.num_keys, 65);
+  EXPECT_EQ(work.blocks, 2);
+}
 
 TEST_F(DecodeWorkTest, CutsCoverEveryKeyBlockOnce) {
   for (int round = 0; round < 300; ++round) {
@@ -180,6 +209,7 @@ TEST_F(DecodeWorkTest, InvariantPiecesDependOnTheSequenceAlone) {
       Lengths alone;
       alone.add(lengths.row_offsets[sequence + 1] - lengths.row_offsets[sequence],
                 lengths.cached[sequence]);
+      if (!lengths.keys.empty()) alone.keys.push_back(lengths.keys[sequence]);
       const WalkedWork walked = walk_all(alone.batch(kv_heads, 1, range),
                                          {.blocks = 7, .is_invariant = true, .max_tiles = 5});
       const auto& same = walked.items.at({0, std::get<1>(item), std::get<2>(item)});

@@ -131,6 +131,13 @@ TEST(PlanDecodeTest, InvariantChoicesFollowTheBoundAlone) {
   }
 }
 
+TEST(PlanDecodeTest, ReadsVBesideK) {
+  FlashAttentionProblem problem = llama(1);
+  EXPECT_EQ(refuse_decode_problem(problem), "");
+  problem.cache.values_match_keys = false;
+  EXPECT_EQ(refuse_decode_problem(problem), "V's rows are not as wide and as far apart as K's");
+}
+
 TEST(PlanDecodeTest, SaysWhatItDoesNotTake) {
   const auto reason = [](auto change) {
     FlashAttentionProblem problem = llama(1);

@@ -17,6 +17,7 @@ MlaDecodeProblem absorbed(std::int64_t heads, std::int64_t batch, std::int64_t n
   MlaDecodeProblem problem;
   problem.ragged = {.tokens = batch * new_tokens, .batch = batch, .max_new_tokens = new_tokens};
   problem.cache.row_format = RowFormat::uniform(DType::bf16, 576);
+  problem.cache.num_pages = 64;
   problem.cache.page_size = 64;
   problem.cache.num_kv_heads = 1;
   problem.cache.is_mla = true;

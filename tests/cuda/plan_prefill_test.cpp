@@ -121,6 +121,40 @@ TEST(PlanPrefillTest, ProductsOfE4m3OnlyWhereTheyAreAllowed) {
   EXPECT_EQ(path_of(problem), PrefillPath::dequantizing);
 }
 
+// What makes blocks of the keys that queries see would wait for ever for those of a query that sees none.
+TEST(PlanPrefillTest, KeyLengthsKeepToPathsThatReadPages) {
+  FlashAttentionProblem problem = llama(16);
+  problem.has_key_lengths = true;
+  EXPECT_EQ(path_of(problem), PrefillPath::direct);
+  problem.cache.row_format = RowFormat::uniform(DType::fp8_e4m3, 128);
+  EXPECT_EQ(path_of(problem), PrefillPath::dequantized);
+  problem.allow_fp8_products = true;
+  EXPECT_EQ(path_of(problem), PrefillPath::dequantized);
+  problem.ragged.max_keys = 0;
+  EXPECT_EQ(plan_prefill(problem, Scores::scaled, 132).columns, 1);
+}
+
+TEST(PlanPrefillTest, RaggedKeysAreReadAsTheyAre) {
+  FlashAttentionProblem problem = llama(16384);
+  problem.has_ragged_keys = true;
+  problem.cache.num_pages = problem.cache.max_pages = 1;
+  ASSERT_EQ(refuse_prefill(problem), "");
+  EXPECT_EQ(path_of(problem), PrefillPath::direct);
+  EXPECT_EQ(plan_prefill(problem, Scores::scaled, 132).box_rows,
+            plan_prefill(problem, Scores::scaled, 132).variant->config.block_keys);
+  problem.cache.row_format = RowFormat::uniform(DType::fp8_e4m3, 128);
+  EXPECT_EQ(path_of(problem), PrefillPath::direct);
+  problem.cache.row_format = RowFormat::uniform(DType::fp8_e5m2, 128);
+  EXPECT_NE(refuse_prefill(problem), "");
+}
+
+TEST(PlanPrefillTest, ValuesOfTheirOwnStridesAreNotReadBesideKeys) {
+  FlashAttentionProblem problem = llama(16);
+  problem.cache.row_format = RowFormat::uniform(DType::fp8_e4m3, 128);
+  problem.cache.values_match_keys = false;
+  EXPECT_EQ(path_of(problem), PrefillPath::dequantized);
+}
+
 // 128 heads of MLA prefill's width, each with keys of its own.
 FlashAttentionProblem latent_heads_of_e4m3(std::int64_t page_size) {
   FlashAttentionProblem problem = llama(page_size);

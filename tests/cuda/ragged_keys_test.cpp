@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "cuda/common/runtime/device_facts.h"
-#include "cuda/sm90/flash_attention/launch.h"
 #include "device_twin.h"
 #include "support/attention_inputs.h"
 
@@ -16,7 +15,6 @@ namespace quire::test {
 namespace {
 
 using cuda::DeviceBuffer;
-namespace tiles = cuda::sm90::flash_attention;
 
 // One side of a paged layer as [rows, heads, row], sequence after sequence, on the GPU. Rows behind the last one are NaN.
 struct RaggedSide {
@@ -42,22 +40,6 @@ struct RaggedSide {
   std::int64_t heads;
   DeviceBuffer memory;
 };
-
-// A view of one page of all rows, in which sequences begin at their offsets. offsets begin with 0: the page's id.
-KvLayerView ragged_view(KvLayerView view, const RaggedSide& side, std::int64_t rows,
-                        const std::uint32_t* offsets) {
-  view.data = side.memory.data();
-  view.num_pages = 1;
-  view.page_size = static_cast<std::int32_t>(rows);
-  view.token_stride_bytes = side.heads * side.row_bytes;
-  view.head_stride_bytes = side.row_bytes;
-  view.page_stride_bytes = rows * view.token_stride_bytes;
-  view.page_table = offsets;
-  view.page_table_stride = 0;
-  view.max_pages = 1;
-  view.first_rows = offsets;
-  return view;
-}
 
 std::vector<std::byte> bytes_of(const TensorView& tensor) {
   std::vector<std::byte> bytes(static_cast<std::size_t>(bytes_for(tensor.dtype, tensor.numel())));
@@ -96,17 +78,20 @@ class RaggedKeys : public testing::TestWithParam<RaggedCase> {
     return offsets;
   }
 
+  static void run(const FlashAttentionArgs& args) {
+    Context context{.kernel = kernel()};
+    const DeviceBuffer workspace(supports(args, context).workspace_bytes);
+    context.workspace = workspace.data();
+    context.workspace_bytes = workspace.bytes();
+    flash_attention(args, context);
+    cuda::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  }
+
   static std::vector<std::byte> over_pages() {
     const FlashInputs host = inputs();
     const FlashAttentionArgs args = host.args();
     DeviceTwin twin;
-    const FlashAttentionArgs there = twin.move(args);
-    Context context{.kernel = kernel()};
-    const DeviceBuffer workspace(supports(there, context).workspace_bytes);
-    context.workspace = workspace.data();
-    context.workspace_bytes = workspace.bytes();
-    flash_attention(there, context);
-    cuda::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    run(twin.move(args));
     twin.bring_back();
     return bytes_of(args.out);
   }
@@ -115,7 +100,8 @@ class RaggedKeys : public testing::TestWithParam<RaggedCase> {
     const FlashInputs host = inputs();
     const FlashAttentionArgs args = host.args();
     const std::vector<std::uint32_t> offsets = key_offsets();
-    const std::int64_t rows = (std::int64_t{offsets.back()} + 127) / 128 * 128;
+    // Rows behind the last key are NaN, and not the tensor's.
+    const std::int64_t rows = std::int64_t{offsets.back()} + 128;
     const RaggedSide keys(args.cache.key(args.layer), offsets, rows);
     const RaggedSide values(args.cache.value(args.layer), offsets, rows);
     const DeviceBuffer device_offsets(static_cast<std::int64_t>(offsets.size() * 4));
@@ -123,24 +109,18 @@ class RaggedKeys : public testing::TestWithParam<RaggedCase> {
                            cudaMemcpyHostToDevice),
                 "cudaMemcpy");
     DeviceTwin twin;
-    const FlashAttentionArgs there = twin.move(args);
-    FlashAttentionProblem problem = validate(there);
-    const std::int64_t paged = problem.cache.max_pages * problem.cache.page_size;
-    problem.cache.page_size = rows;
-    problem.cache.max_pages = problem.cache.num_pages = 1;
-    if (problem.ragged.max_keys < 0) problem.ragged.max_keys = paged;
-    const auto* first_rows = reinterpret_cast<const std::uint32_t*>(device_offsets.data());
-    const KvLayerView key_view = ragged_view(there.cache.key(there.layer), keys, rows, first_rows);
-    const KvLayerView value_view =
-        ragged_view(there.cache.value(there.layer), values, rows, first_rows);
-    FlashAttentionArgs without_cache = there;
-    without_cache.cache = {};
-    const DeviceBuffer workspace(256 << 20);
-    const Context context{.workspace = workspace.data(), .workspace_bytes = workspace.bytes()};
-    const auto attend =
-        GetParam().family == Family::decode ? tiles::attend_decode_over : tiles::attend_tiles_over;
-    attend(problem, without_cache, key_view, value_view, context);
-    cuda::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    FlashAttentionArgs there = twin.move(args);
+    const auto on_device = [&](std::byte* data, DType dtype,
+                               std::initializer_list<std::int64_t> shape) {
+      return TensorView::contiguous(data, dtype, shape, there.q.device);
+    };
+    there.cache = {};
+    there.layer = 0;
+    there.k = on_device(keys.memory.data(), DType::bf16, {offsets.back(), keys.heads, 128});
+    there.v = on_device(values.memory.data(), DType::bf16, {offsets.back(), values.heads, 128});
+    there.key_offsets =
+        on_device(device_offsets.data(), DType::u32, {static_cast<std::int64_t>(offsets.size())});
+    run(there);
     twin.bring_back();
     return bytes_of(args.out);
   }

@@ -102,6 +102,88 @@ INSTANTIATE_TEST_SUITE_P(
     bad_input_name);
 
 INSTANTIATE_TEST_SUITE_P(
+    FlashKeys, BadInputTest,
+    testing::Values(
+        bad<FlashAttentionKeysSample>("key_lengths_of_another_batch", "key_lengths",
+                                      "must be u32[2]",
+                                      [](auto& s) { s.args.key_lengths->shape[0] = 1; }),
+        bad_type<FlashAttentionKeysSample>("key_lengths_of_floats", "key_lengths",
+                                           "must be u32, got f32[2]",
+                                           [](auto& s) { s.args.key_lengths->dtype = DType::f32; }),
+        bad<FlashAttentionKeysSample>("key_lengths_past_the_table", "key_lengths",
+                                      "within 3 pages of 4 tokens, got 13 in sequence 1",
+                                      [](auto& s) { s.args.key_lengths->store({1}, 13); }),
+        bad<FlashAttentionKeysSample>("key_lengths_past_the_bound", "cache.max_cache_length",
+                                      "at least 3, the longest in the batch",
+                                      [](auto& s) { s.args.cache.max_cache_length = 2; }),
+        bad<FlashAttentionKeysSample>("key_lengths_on_a_bad_page", "cache.page_table",
+                                      "got 77 in sequence 1, column 2",
+                                      [](auto& s) { s.args.key_lengths->store({1}, 12); }),
+        bad<FlashAttentionKeysSample>("out_over_key_lengths", "out", "apart from 'key_lengths'",
+                                      [](auto& s) { s.args.out.data = s.args.key_lengths->data; })),
+    bad_input_name);
+
+INSTANTIATE_TEST_SUITE_P(
+    FlashRagged, BadInputTest,
+    testing::Values(
+        bad<FlashAttentionRaggedSample>("without_k", "k",
+                                        "given together with k, v and key_offsets",
+                                        [](auto& s) { s.args.k.reset(); }),
+        bad<FlashAttentionRaggedSample>("without_v", "v", "given together with",
+                                        [](auto& s) { s.args.v.reset(); }),
+        bad<FlashAttentionRaggedSample>("without_key_offsets", "key_offsets", "given together with",
+                                        [](auto& s) { s.args.key_offsets.reset(); }),
+        bad<FlashAttentionRaggedSample>("cache_beside_keys", "cache",
+                                        "absent where k and v are given",
+                                        [](auto& s) { s.args.cache = make_cache(s.arena, {}); }),
+        bad<FlashAttentionRaggedSample>("layer_without_cache", "layer", "must be 0 without a cache",
+                                        [](auto& s) { s.args.layer = 1; }),
+        bad<FlashAttentionRaggedSample>("pages_without_cache", "shared_prefix_pages",
+                                        "must be 0 without a cache",
+                                        [](auto& s) { s.args.shared_prefix_pages = 1; }),
+        bad<FlashAttentionRaggedSample>("lengths_and_offsets", "key_lengths",
+                                        "absent where key_offsets are given",
+                                        [](auto& s) {
+                                          s.args.key_lengths = s.arena.of(DType::u32, {2}, {1, 1});
+                                        }),
+        bad<FlashAttentionRaggedSample>("k_of_other_heads", "q", "a multiple of 3 heads",
+                                        [](auto& s) {
+                                          s.args.k = s.arena.random(DType::bf16, {7, 3, 8});
+                                          s.args.v = s.arena.random(DType::bf16, {7, 3, 6});
+                                        }),
+        bad<FlashAttentionRaggedSample>("k_of_another_width", "q", "10 wide like k",
+                                        [](auto& s) {
+                                          s.args.k = s.arena.random(DType::bf16, {7, 2, 10});
+                                        }),
+        bad<FlashAttentionRaggedSample>("v_of_other_keys", "v", "must be bf16[7, 2, value_dim]",
+                                        [](auto& s) { s.args.v->shape[0] = 6; }),
+        bad_type<FlashAttentionRaggedSample>("v_of_another_dtype", "v", "must be bf16",
+                                             [](auto& s) { s.args.v->dtype = DType::f16; }),
+        bad_type<FlashAttentionRaggedSample>("keys_of_integers", "k", "must be",
+                                             [](auto& s) { s.args.k->dtype = DType::i8; }),
+        bad<FlashAttentionRaggedSample>("k_strided", "k", "stride 1",
+                                        [](auto& s) { s.args.k->strides[2] = 2; }),
+        bad<FlashAttentionRaggedSample>("out_wider_than_v", "out", "at most 6 wide like v",
+                                        [](auto& s) {
+                                          s.args.out = s.arena.poisoned(DType::bf16, {5, 4, 7});
+                                        }),
+        bad<FlashAttentionRaggedSample>("key_offsets_of_another_batch", "key_offsets",
+                                        "must be u32[3]",
+                                        [](auto& s) { s.args.key_offsets->shape[0] = 2; }),
+        bad<FlashAttentionRaggedSample>("key_offsets_not_from_0", "key_offsets", "0 at [0]",
+                                        [](auto& s) { s.args.key_offsets->store({0}, 1); }),
+        bad<FlashAttentionRaggedSample>("key_offsets_step_back", "key_offsets",
+                                        "monotone, at least 9 at [2]",
+                                        [](auto& s) { s.args.key_offsets->store({1}, 9); }),
+        bad<FlashAttentionRaggedSample>("key_offsets_end_early", "key_offsets",
+                                        "7, the number of keys, at [2], got 6",
+                                        [](auto& s) { s.args.key_offsets->store({2}, 6); }),
+        bad<FlashAttentionRaggedSample>("row_offsets_end_early", "row_offsets",
+                                        "5, the number of tokens, at [2], got 4",
+                                        [](auto& s) { s.args.row_offsets.store({2}, 4); })),
+    bad_input_name);
+
+INSTANTIATE_TEST_SUITE_P(
     Indexer, BadInputTest,
     testing::Values(
         bad<MlaIndexerSample>("top_k_zero", "top_k", "at least 1, got 0",

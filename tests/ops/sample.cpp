@@ -79,6 +79,8 @@ const std::vector<NamedSample>& all_samples() {
       named<FusedQkvMlaSample>("fused_qkv_matmul_mla"),
       named<FlashAttentionSample>("flash_attention"),
       named<FlashAttentionInt8Sample>("flash_attention_int8"),
+      named<FlashAttentionKeysSample>("flash_attention_keys"),
+      named<FlashAttentionRaggedSample>("flash_attention_ragged"),
       named<MlaPrefillPlanSample>("mla_prefill_plan"),
       named<MlaPrefillSample>("mla_prefill"),
       named<MlaPrefillFp8Sample>("mla_prefill_fp8"),

@@ -47,4 +47,39 @@ struct FlashAttentionInt8Sample : FlashAttentionBase {
   }
 };
 
+// A pass over some of the keys.
+struct FlashAttentionKeysSample : FlashAttentionBase {
+  FlashAttentionKeysSample() : FlashAttentionBase({}) {
+    args.key_lengths = arena.of(DType::u32, {kBatch}, {3, 0});
+  }
+  std::vector<std::pair<std::string, TensorView*>> tensors() override {
+    auto list = FlashAttentionBase::tensors();
+    list.emplace_back("key_lengths", &*args.key_lengths);
+    return list;
+  }
+};
+
+// Without a cache: sequence 0 has 5 keys, sequence 1 has 2 and more queries than that. V is narrower than K.
+struct FlashAttentionRaggedSample : FlashAttentionBase {
+  FlashAttentionRaggedSample() : FlashAttentionBase({}) {
+    args.cache = {};
+    args.layer = 0;
+    args.k = arena.random(DType::bf16, {7, 2, 8});
+    args.v = arena.random(DType::bf16, {7, 2, 6});
+    args.key_offsets = arena.of(DType::u32, {kBatch + 1}, {0, 5, 7});
+    args.out = arena.poisoned(DType::bf16, {kTokens, 4, 6});
+  }
+  std::vector<std::pair<std::string, TensorView*>> tensors() override {
+    return {{"q", &args.q},
+            {"row_offsets", &args.row_offsets},
+            {"k", &*args.k},
+            {"v", &*args.v},
+            {"key_offsets", &*args.key_offsets},
+            {"alibi_slopes", &*args.alibi_slopes},
+            {"sinks", &*args.sinks},
+            {"out", &args.out},
+            {"lse", &*args.lse}};
+  }
+};
+
 }  // namespace quire::test

@@ -174,6 +174,25 @@ def test_masks_say_what_they_say_in_python():
     assert len(seen) == len(masks)
 
 
+def test_keys_of_the_callers_choice():
+    def numbered(op):
+        given = make_calls()[op] | {"key_lengths": np.array([2, 0], np.uint32)}
+        for name in ("freqs_cis", "kv_norm_gamma", "kv"):
+            given.pop(name, None)
+        return given
+
+    check_bits("flash_attention", lambda: numbered("flash_attention"))
+    check_bits("mla_decode", lambda: numbered("mla_decode"))
+
+    def ragged():
+        rng, given = np.random.default_rng(6), make_calls()["flash_attention"]
+        del given["cache"], given["layer"]
+        k, v = (rng.standard_normal((7, 2, 8)).astype(np.float32) for _ in range(2))
+        return given | {"k": k, "v": v, "key_offsets": np.array([0, 5, 7], np.uint32)}
+
+    check_bits("flash_attention", ragged)
+
+
 def weights(rng):
     """name → weight [48, 64], its scale, its Quant."""
     n, k, group = 48, 64, 32

@@ -28,10 +28,21 @@ void share_first_pages(const PagedKVCache& cache, std::int64_t pages, const Leng
   if (cache.scales_page_table.has_value()) share(*cache.scales_page_table);
 }
 
+// Without a cache queries stand where the last of them is at the last key, before the first one if need be.
+Lengths read_attention_lengths(const Fields& fields) {
+  Lengths lengths = read_lengths_and_keys(fields);
+  if (!fields.flag("ragged", false) || lengths.given_keys.empty()) return lengths;
+  for (std::size_t b = 0; b < lengths.added.size(); ++b) {
+    lengths.cached[b] = lengths.given_keys[b] - lengths.added[b];
+  }
+  lengths.given_keys.clear();
+  return lengths;
+}
+
 class FlashAttentionCase final : public OpCase {
  public:
   explicit FlashAttentionCase(const Fields& fields)
-      : lengths_(read_lengths(fields)),
+      : lengths_(read_attention_lengths(fields)),
         cache_(read_cache(fields, lengths_, /*is_mla=*/false)),
         heads_(fields.integer("heads", 1)),
         value_dim_(fields.integer("value_dim", 1, cache_.width())),
@@ -45,12 +56,16 @@ class FlashAttentionCase final : public OpCase {
         lse_(fields.flag("lse", true)),
         batch_invariant_(fields.flag("batch_invariant", false)),
         allow_fp8_products_(fields.flag("allow_fp8_products", false)),
-        shared_prefix_pages_(fields.integer("shared_prefix_pages", 0, 0)) {
+        shared_prefix_pages_(fields.integer("shared_prefix_pages", 0, 0)),
+        ragged_(fields.flag("ragged", false)) {
     if (heads_ % cache_.kv_heads != 0) fields.fail("heads", "a multiple of 'cache.kv_heads'");
     if (value_dim_ > cache_.width())
       fields.fail("value_dim", "at most the width of the cache's rows");
     if (shared_prefix_pages_ * cache_.page_size > lengths_.max_keys())
       fields.fail("shared_prefix_pages", "at most the full pages of the longest sequence");
+    if (ragged_ && !takes_ragged()) {
+      fields.fail("'ragged' needs uniform rows of floats, without MLA, holes and shared pages");
+    }
   }
 
   Built build(Layout layout, std::uint64_t seed, std::int64_t max_bytes) const override {
@@ -64,9 +79,13 @@ class FlashAttentionCase final : public OpCase {
     FlashAttentionArgs args;
     args.q = build_tensor(memory, seed, "q", q_dtype_, {tokens, heads_, cache_.width()});
     args.row_offsets = build_row_offsets(memory, lengths_);
-    args.cache = build_cache(memory, cache, lengths_, Contents::cached_and_new, seed);
-    share_first_pages(args.cache, shared_prefix_pages_, lengths_);
-    args.layer = cache.layer;
+    if (ragged_) {
+      build_ragged_keys(memory, args, seed);
+    } else {
+      args.cache = build_cache(memory, cache, lengths_, Contents::cached_and_new, seed);
+      share_first_pages(args.cache, shared_prefix_pages_, lengths_);
+      args.layer = cache.layer;
+    }
     if (scale_ != 0.0) args.scale = scale_;
     args.mask = build_mask(memory, mask_, lengths_, seed);
     args.softcap = softcap_;
@@ -78,6 +97,7 @@ class FlashAttentionCase final : public OpCase {
     args.batch_invariant = batch_invariant_;
     args.allow_fp8_products = allow_fp8_products_;
     args.shared_prefix_pages = shared_prefix_pages_;
+    args.key_lengths = build_key_lengths(memory, lengths_);
     built.empty_tokens = empty_tokens(count_visible(args.mask, mask_, cache_, lengths_));
     built.has_sinks = sinks_;
     bind(
@@ -110,6 +130,27 @@ class FlashAttentionCase final : public OpCase {
   }
 
  private:
+  bool takes_ragged() const {
+    const RowPart& part = cache_.row_format.parts[0];
+    return cache_.row_format.is_uniform() && part.scale_source == ScaleSource::none &&
+           is_float(part.dtype) && !cache_.is_mla && cache_.unassigned.empty() &&
+           shared_prefix_pages_ == 0;
+  }
+
+  // V is as wide as the values alone.
+  void build_ragged_keys(Memory& memory, FlashAttentionArgs& args, std::uint64_t seed) const {
+    const DType dtype = cache_.row_format.parts[0].dtype;
+    const std::int64_t keys = lengths_.total_keys();
+    args.k = build_tensor(memory, seed, "k", dtype, {keys, cache_.kv_heads, cache_.width()});
+    args.v = build_tensor(memory, seed, "v", dtype, {keys, cache_.kv_heads, value_dim_});
+    args.key_offsets = memory.allocate("key_offsets", DType::u32, {lengths_.batch() + 1});
+    auto* offsets = args.key_offsets->as<std::uint32_t>();
+    offsets[0] = 0;
+    for (std::int64_t b = 0; b < lengths_.batch(); ++b) {
+      offsets[b + 1] = offsets[b] + static_cast<std::uint32_t>(lengths_.keys(b));
+    }
+  }
+
   Lengths lengths_;
   CacheSpec cache_;
   std::int64_t heads_;
@@ -125,6 +166,7 @@ class FlashAttentionCase final : public OpCase {
   bool batch_invariant_;
   bool allow_fp8_products_;
   std::int64_t shared_prefix_pages_;
+  bool ragged_;  // K and V of a ragged batch in place of a cache
 };
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace {
 class MlaDecodeCase final : public OpCase {
  public:
   explicit MlaDecodeCase(const Fields& fields)
-      : lengths_(read_lengths(fields)),
+      : lengths_(read_lengths_and_keys(fields)),
         cache_(read_cache(fields, lengths_, /*is_mla=*/true)),
         latent_(read_latent(fields, cache_)),
         absorbed_(fields.flag("absorbed", false)),
@@ -23,6 +23,9 @@ class MlaDecodeCase final : public OpCase {
         lse_(fields.flag("lse", true)),
         batch_invariant_(fields.flag("batch_invariant", false)) {
     if (lengths_.max_added() > kMlaDecodeMaxNewTokens) fields.fail("'lengths.new' is above 8");
+    if (!lengths_.given_keys.empty() && latent_.finishes_rows()) {
+      fields.fail("'lengths.keys' needs rows that are finished");
+    }
     if (absorbed_ && split_kv_b_proj_) fields.fail("'split_kv_b_proj' needs weights");
   }
 
@@ -52,6 +55,7 @@ class MlaDecodeCase final : public OpCase {
                             {tokens, heads, absorbed_ ? latent_.latent : latent_.value});
     if (lse_) args.lse = built.output("lse", DType::f32, {tokens, heads});
     args.batch_invariant = batch_invariant_;
+    args.key_lengths = build_key_lengths(memory, lengths_);
     if (latent_.finishes_rows()) {
       built.written_rows({.cache = args.cache, .layer = args.layer, .lengths = lengths_});
     }

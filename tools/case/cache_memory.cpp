@@ -299,6 +299,15 @@ PagedKVCache build_cache(Memory& memory, const CacheSpec& spec, const Lengths& l
   return cache;
 }
 
+std::optional<TensorView> build_key_lengths(Memory& memory, const Lengths& lengths) {
+  if (lengths.given_keys.empty()) return std::nullopt;
+  const TensorView keys = memory.allocate("key_lengths", DType::u32, {lengths.batch()});
+  for (std::int64_t b = 0; b < lengths.batch(); ++b) {
+    keys.as<std::uint32_t>()[b] = static_cast<std::uint32_t>(lengths.keys(b));
+  }
+  return keys;
+}
+
 TensorView build_row_offsets(Memory& memory, const Lengths& lengths) {
   const TensorView offsets = memory.allocate("row_offsets", DType::u32, {lengths.batch() + 1});
   std::int64_t sum = 0;

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -69,5 +70,7 @@ PagedKVCache build_cache(Memory& memory, const CacheSpec& spec, const Lengths& l
 
 // u32 [batch + 1].
 TensorView build_row_offsets(Memory& memory, const Lengths& lengths);
+// u32 [batch], where "keys" were given.
+std::optional<TensorView> build_key_lengths(Memory& memory, const Lengths& lengths);
 
 }  // namespace quire::tools

@@ -40,7 +40,9 @@ std::int64_t Lengths::tokens() const {
 }
 
 std::int64_t Lengths::total_keys() const {
-  return tokens() + std::accumulate(cached.begin(), cached.end(), std::int64_t{0});
+  std::int64_t sum = 0;
+  for (std::int64_t b = 0; b < batch(); ++b) sum += keys(b);
+  return sum;
 }
 
 std::int64_t Lengths::max_keys() const {
@@ -53,7 +55,9 @@ std::int64_t Lengths::max_added() const {
   return added.empty() ? 0 : *std::max_element(added.begin(), added.end());
 }
 
-Lengths read_lengths(const Fields& fields) {
+namespace {
+
+Lengths read(const Fields& fields, bool takes_keys) {
   const Fields lengths = fields.object("lengths");
   std::int64_t batch =
       lengths.has("batch") ? lengths.integer_between("batch", 1, kMaxListEntries) : 0;
@@ -64,12 +68,26 @@ Lengths read_lengths(const Fields& fields) {
   }
   Lengths result{.added = read_list(lengths, "new", batch),
                  .cached = read_list(lengths, "cached", batch)};
+  if (takes_keys && lengths.has("keys")) result.given_keys = read_list(lengths, "keys", batch);
   lengths.finish();
   if (result.added.size() != result.cached.size() || (batch != 0 && result.batch() != batch)) {
     fields.fail("key 'lengths' must give as many 'new' as 'cached'");
   }
+  if (!result.given_keys.empty() && result.given_keys.size() != result.added.size()) {
+    fields.fail("key 'lengths' must give as many 'keys' as 'new'");
+  }
   check_sums(fields, result);
   return result;
+}
+
+}  // namespace
+
+Lengths read_lengths(const Fields& fields) {
+  return read(fields, false);
+}
+
+Lengths read_lengths_and_keys(const Fields& fields) {
+  return read(fields, true);
 }
 
 }  // namespace quire::tools

@@ -19,6 +19,13 @@ struct Query {
   std::int64_t local;
 };
 
+bool shows_branch(const TensorView& bits, const Query& query, std::int64_t key) {
+  const std::int64_t column = key - query.cached;
+  if (column < 0) return true;
+  return column < bits.shape[1] &&
+         bits.as<std::uint8_t>()[query.token * bits.strides[0] + column] != 0;
+}
+
 bool shows(const Mask& mask, std::int32_t at, const Query& query, std::int64_t key) {
   const Mask::Node& node = mask.nodes()[static_cast<std::size_t>(at)];
   const std::int64_t position = query.cached + query.local;
@@ -32,8 +39,7 @@ bool shows(const Mask& mask, std::int32_t at, const Query& query, std::int64_t k
     case MaskKind::chunked:
       return key / node.size == position / node.size;
     case MaskKind::tree:
-      return key < query.cached || node.bits.as<std::uint8_t>()[query.token * node.bits.strides[0] +
-                                                                key - query.cached] != 0;
+      return shows_branch(node.bits, query, key);
     case MaskKind::all_of:
       return shows(mask, node.left, query, key) && shows(mask, node.right, query, key);
     case MaskKind::any_of:
@@ -156,7 +162,9 @@ std::vector<std::int64_t> count_visible(const Mask& mask, const MaskSpec& spec,
       const Query query{
           .token = static_cast<std::int64_t>(counts.size()), .cached = cached, .local = i};
       if (spec.is_simple() && cache.unassigned.empty()) {
-        counts.push_back(spec.text == "causal" ? cached + i + 1 : lengths.keys(b));
+        const std::int64_t keys = lengths.keys(b);
+        counts.push_back(spec.text == "causal" ? std::clamp<std::int64_t>(cached + i + 1, 0, keys)
+                                               : keys);
         continue;
       }
       std::int64_t count = 0;

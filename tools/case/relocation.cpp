@@ -41,6 +41,7 @@ class Mover {
     if (field.has_value()) replace(*field);
   }
   void replace(PagedKVCache& cache) const {
+    if (cache.blocks.rank == 0) return;  // a call without a cache
     (*this)(cache.blocks, cache.cache_lengths, cache.page_table, cache.scales,
             cache.scales_page_table);
   }
@@ -67,7 +68,7 @@ CopyPagesArgs relocate(CopyPagesArgs args, const Relocation& move) {
 
 FlashAttentionArgs relocate(FlashAttentionArgs args, const Relocation& move) {
   Mover{move}(args.q, args.row_offsets, args.cache, args.mask, args.alibi_slopes, args.sinks,
-              args.out, args.lse);
+              args.out, args.lse, args.key_lengths, args.k, args.v, args.key_offsets);
   return args;
 }
 
@@ -85,7 +86,7 @@ MergeStatesArgs relocate(MergeStatesArgs args, const Relocation& move) {
 MlaDecodeArgs relocate(MlaDecodeArgs args, const Relocation& move) {
   Mover{move}(args.q, args.row_offsets, args.cache, args.freqs_cis, args.kv_norm_gamma, args.kv,
               args.w_uk, args.w_uk_scale, args.w_uv, args.w_uv_scale, args.mask, args.sinks,
-              args.out, args.lse);
+              args.out, args.lse, args.key_lengths);
   return args;
 }
 

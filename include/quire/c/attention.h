@@ -17,7 +17,7 @@ typedef struct quire_flash_attention_args {
   size_t struct_size;
   const DLTensor* q;            // [tokens, heads, head_dim] f32, f16, bf16
   const DLTensor* row_offsets;  // u32 [batch + 1]
-  const quire_cache* cache;     // the new tokens' K and V are in it already
+  const quire_cache* cache;     // the keys' K and V are in it already; NULL: see k
   int64_t layer;
   const DLTensor* out;  // [tokens, heads, value_dim]; value_dim <= head_dim
   // The rest is optional.
@@ -32,6 +32,11 @@ typedef struct quire_flash_attention_args {
   int32_t allow_fp8_products;  // 0 or 1
   int64_t
       shared_prefix_pages;  // so many first pages are the same in the tables of all sequences with new tokens
+  const DLTensor* key_lengths;  // u32 [batch]: keys of a sequence; NULL: cached and new tokens
+  // In place of the cache, which is then NULL: K and V of a ragged batch without pages.
+  const DLTensor* k;            // [total_keys, kv_heads, head_dim]
+  const DLTensor* v;            // [total_keys, kv_heads, value_dim or more], of k's dtype
+  const DLTensor* key_offsets;  // u32 [batch + 1]; query i stands at keys - queries + i
 } quire_flash_attention_args;
 
 QUIRE_C_API quire_status quire_flash_attention(const quire_flash_attention_args* args,

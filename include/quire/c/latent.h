@@ -90,15 +90,16 @@ typedef struct quire_mla_decode_args {
   const DLTensor* kv_norm_gamma;  // [latent]
   const DLTensor* kv;             // raw rows [tokens, latent + rope]
   const DLTensor* w_uk;  // [heads, latent, nope] f32, f16, bf16, fp8; NULL with w_uv: q is absorbed
-  const DLTensor* w_uk_scale;  // fp8: f32 [heads, ceil(latent/128), ceil(nope/128)]
-  const DLTensor* w_uv;        // [heads, value, latent]
-  const DLTensor* w_uv_scale;  // fp8: f32 [heads, ceil(value/128), ceil(latent/128)]
-  double epsilon;              // 0: 1e-6
-  const quire_mask* mask;      // NULL: causal
-  const DLTensor* sinks;       // f32 [heads]
-  const DLTensor* lse;         // f32 [tokens, heads]; written
-  int32_t batch_invariant;     // 0 or 1: a sequence's result is the same bits in any batch
-  int32_t reserved;            // 0
+  const DLTensor* w_uk_scale;   // fp8: f32 [heads, ceil(latent/128), ceil(nope/128)]
+  const DLTensor* w_uv;         // [heads, value, latent]
+  const DLTensor* w_uv_scale;   // fp8: f32 [heads, ceil(value/128), ceil(latent/128)]
+  double epsilon;               // 0: 1e-6
+  const quire_mask* mask;       // NULL: causal
+  const DLTensor* sinks;        // f32 [heads]
+  const DLTensor* lse;          // f32 [tokens, heads]; written
+  int32_t batch_invariant;      // 0 or 1: a sequence's result is the same bits in any batch
+  int32_t reserved;             // 0
+  const DLTensor* key_lengths;  // u32 [batch]: keys of a sequence; NULL: cached and new tokens
 } quire_mla_decode_args;
 
 QUIRE_C_API quire_status quire_mla_decode(const quire_mla_decode_args* args,

@@ -7,9 +7,9 @@
 //   s       += slope(head) · (t - position(i))   ALiBi
 //   o(i)     = Σ exp(s - m) v(t) / (Σ exp(s - m) + exp(sink(head) - m))
 //
-// over the keys t < cache_length + new tokens that the mask shows. The new tokens' K and V must be
-// in the cache already. A row that sees no key gives 0, and LSE -inf without a sink. LSE is the
-// natural log of the denominator, sink included.
+// over the keys t < cache_length + new tokens that the mask shows, or t < key_length where key_lengths
+// are given. The keys' K and V must be in the cache already. A row that sees no key gives 0, and LSE
+// -inf without a sink. LSE is the natural log of the denominator, sink included.
 //
 // Nothing but the sequence's own keys ever reaches a row, and of those that the mask hides K does not. A NaN
 // or infinity in the V row of a hidden key may make the row's out NaN (docs/numerics.md).
@@ -32,7 +32,7 @@ namespace quire {
 struct FlashAttentionArgs {
   TensorView q;            // [tokens, heads, head_dim] f32, f16, bf16
   TensorView row_offsets;  // u32 [batch + 1]
-  PagedKVCache cache;
+  PagedKVCache cache{};
   std::int64_t layer = 0;
   std::optional<double> scale{};  // head_dim^-0.5
   Mask mask{};                    // causal
@@ -53,6 +53,16 @@ struct FlashAttentionArgs {
   // their caches (a system prompt, say): cache_length ≥ shared_prefix_pages · page_size. Kernels may
   // then read those keys once for the whole batch; the result is the same but for roundings.
   std::int64_t shared_prefix_pages = 0;
+  // u32 [batch]: the keys of a sequence, whatever its new tokens are: a pass over the context alone, a
+  // part of the context, or none (out 0). Queries stand at cache_length + i as ever.
+  std::optional<TensorView> key_lengths{};
+  // In place of a cache, which is left empty: K and V of a ragged batch without pages, as new tokens alone,
+  // encoders and chunks of a context have them. Sequence b owns the keys [key_offsets[b],
+  // key_offsets[b + 1]). Query i stands at keys - queries + i: the last query at the last key; those before the
+  // first key see none of them under a causal mask.
+  std::optional<TensorView> k{};  // [total_keys, kv_heads, head_dim] f32, f16, bf16, fp8
+  std::optional<TensorView> v{};  // [total_keys, kv_heads, value_dim or more], of k's dtype
+  std::optional<TensorView> key_offsets{};  // u32 [batch + 1], from 0 to total_keys
 };
 
 struct FlashAttentionProblem {
@@ -74,6 +84,9 @@ struct FlashAttentionProblem {
   bool batch_invariant = false;
   bool allow_fp8_products = false;
   std::int64_t shared_prefix_pages = 0;
+  bool has_key_lengths = false;
+  // k, v and key_offsets; `cache` describes them as one page of all rows, a power of two of them.
+  bool has_ragged_keys = false;
   std::int64_t alignment = 1;  // bytes, of every row of q, out and the cache
 
   bool operator==(const FlashAttentionProblem&) const = default;

@@ -44,6 +44,9 @@ struct MlaDecodeArgs {
   TensorView out;                     // [tokens, heads, value], absorbed: [tokens, heads, latent]
   std::optional<TensorView> lse{};    // f32 [tokens, heads]
   bool batch_invariant = false;       // a sequence's result is the same bits in any batch
+  // u32 [batch]: the keys of a sequence, as in flash_attention. Not together with freqs_cis: new rows are
+  // keys of their own.
+  std::optional<TensorView> key_lengths{};
 };
 
 struct MlaDecodeProblem {

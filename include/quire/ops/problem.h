@@ -31,6 +31,8 @@ struct CacheShape {
   std::int64_t max_pages = 0;
   bool is_mla = false;
   bool has_scales = false;
+  // V's rows are as wide as K's, and as far apart.
+  bool values_match_keys = true;
   bool rows_are_dense = true;  // tokens follow each other at heads · row bytes (NHD)
 
   bool operator==(const CacheShape&) const = default;

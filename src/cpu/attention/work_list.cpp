@@ -186,7 +186,8 @@ std::vector<SequenceSpan> sequence_spans(const TensorView& row_offsets, const Kv
     const std::int64_t count = offsets[row_offsets.offset({sequence + 1})] - first;
     spans.push_back({.first_token = first,
                      .num_tokens = count,
-                     .cache_length = keys.num_keys(sequence, count) - count});
+                     .cache_length = keys.first_position(sequence, count),
+                     .given_keys = keys.num_keys(sequence, count)});
   }
   return spans;
 }

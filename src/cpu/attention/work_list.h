@@ -17,15 +17,15 @@
 namespace quire::cpu {
 
 struct SequenceSpan {
-  std::int64_t first_token;   // row of q
-  std::int64_t num_tokens;    // new ones
-  std::int64_t cache_length;  // keys before the new tokens
+  std::int64_t first_token;      // row of q
+  std::int64_t num_tokens;       // new ones
+  std::int64_t cache_length;     // position of the first new token
+  std::int64_t given_keys = -1;  // -1: those before and the new ones
 
-  std::int64_t num_keys() const { return cache_length + num_tokens; }
+  std::int64_t num_keys() const { return given_keys < 0 ? cache_length + num_tokens : given_keys; }
 };
 
 std::vector<SequenceSpan> sequence_spans(const TensorView& row_offsets, const PagedKVCache& cache);
-// Of an operand whose last keys are the new tokens.
 std::vector<SequenceSpan> sequence_spans(const TensorView& row_offsets, const KvOperandRef& keys);
 
 struct WorkShape {

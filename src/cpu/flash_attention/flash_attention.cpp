@@ -6,6 +6,7 @@
 #include "cpu/attention/batch.h"
 #include "cpu/runtime/scratch.h"
 #include "quire/paged_kv_operand.h"
+#include "quire/ragged_operand.h"
 
 namespace quire::cpu {
 
@@ -28,9 +29,14 @@ void flash_attention_over(const FlashAttentionArgs& args, const KvOperandRef& ke
 }
 
 void flash_attention(const FlashAttentionArgs& args, const Context& context, Target target) {
-  const PagedKvOperand keys(args.cache.key(args.layer));
+  if (args.key_offsets.has_value()) {
+    const RaggedOperand keys(*args.k, *args.key_offsets);
+    const RaggedOperand values(*args.v, *args.key_offsets);
+    return flash_attention_over(args, keys, values, context, target);
+  }
+  const PagedKvOperand keys(args.cache.key(args.layer).with_keys(args.key_lengths));
   if (args.cache.is_mla()) return flash_attention_over(args, keys, std::nullopt, context, target);
-  const PagedKvOperand values(args.cache.value(args.layer));
+  const PagedKvOperand values(args.cache.value(args.layer).with_keys(args.key_lengths));
   flash_attention_over(args, keys, values, context, target);
 }
 

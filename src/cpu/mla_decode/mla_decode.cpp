@@ -69,7 +69,7 @@ class DecodeRun {
         workers_(context),
         target_(target),
         kernels_(latent_kernels(target)),
-        keys_(args.cache.key(args.layer)),
+        keys_(args.cache.key(args.layer).with_keys(args.key_lengths)),
         latents_{.row_offsets = args.row_offsets,
                  .rows = keys_,
                  .freqs_cis = args.freqs_cis,

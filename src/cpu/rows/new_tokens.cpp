@@ -8,7 +8,7 @@ namespace quire::cpu {
 std::int64_t NewTokens::first_position(std::int64_t sequence) const {
   if (!rows_) return cache_lengths_[sequence];
   const std::int64_t added = std::int64_t{offsets_[sequence + 1]} - offsets_[sequence];
-  return rows_->num_keys(sequence, added) - added;
+  return rows_->first_position(sequence, added);
 }
 
 void NewTokens::locate(std::int64_t first, std::span<TokenPlace> places) const {

@@ -9,6 +9,7 @@
 #include "ops/attention_check.h"
 #include "ops/cache_check.h"
 #include "ops/dispatch.h"
+#include "ops/flash_attention/ragged_keys.h"
 #include "ops/memory_span.h"
 #include "quire/ops/flash_attention.h"
 #include "reference/flash_attention.h"
@@ -18,13 +19,20 @@ namespace {
 
 using ops::Arguments;
 
-void check_heads(const Arguments& check, const TensorView& q, const ops::PagedBatch& batch) {
+// Of every row of K and V.
+std::int64_t key_alignment(const FlashAttentionArgs& args) {
+  if (!ops::has_ragged_keys(args)) return ops::row_alignment(args.cache.blocks);
+  return std::min(ops::row_alignment(*args.k), ops::row_alignment(*args.v));
+}
+
+void check_heads(const Arguments& check, const TensorView& q, const ops::PagedBatch& batch,
+                 const char* keys) {
   if (q.shape[1] % batch.cache.num_kv_heads != 0) {
     check.fail("q", fmt::format("with a multiple of {} heads", batch.cache.num_kv_heads),
                q.describe());
   }
   if (q.shape[2] != batch.head_dim()) {
-    check.fail("q", fmt::format("{} wide like the cache", batch.head_dim()), q.describe());
+    check.fail("q", fmt::format("{} wide like {}", batch.head_dim(), keys), q.describe());
   }
 }
 
@@ -77,6 +85,16 @@ void check_shared_pages(const Arguments& check, const FlashAttentionArgs& args) 
   }
 }
 
+ops::PagedBatch check_paged_keys(Arguments& check, const FlashAttentionArgs& args) {
+  const ops::CacheUse use{.layer = args.layer,
+                          .sides = ops::CacheSides::all,
+                          .key_lengths = args.key_lengths ? &*args.key_lengths : nullptr};
+  const ops::PagedBatch batch =
+      ops::check_batch(check, args.cache, use, args.row_offsets, args.q.shape[0]);
+  check_shared_pages(check, args);
+  return batch;
+}
+
 const ops::Dispatch<FlashAttentionProblem, FlashAttentionArgs>& dispatch() {
   static const ops::Dispatch<FlashAttentionProblem, FlashAttentionArgs> table(
       "flash_attention",
@@ -96,24 +114,24 @@ FlashAttentionProblem validate(const FlashAttentionArgs& args) {
       .is(ops::kActivations, {"tokens", "heads", "head_dim"})
       .has_full_rows()
       .has_dense_rows();
-  const ops::CacheUse use{.layer = args.layer, .sides = ops::CacheSides::all};
+  const bool is_ragged = ops::has_ragged_keys(args);
   const ops::PagedBatch batch =
-      ops::check_batch(check, args.cache, use, args.row_offsets, args.q.shape[0]);
-  check_heads(check, args.q, batch);
-  check_shared_pages(check, args);
+      is_ragged ? ops::check_ragged_keys(check, args) : check_paged_keys(check, args);
+  check_heads(check, args.q, batch, is_ragged ? "k" : "the cache");
   if (args.scale.has_value()) check.is_finite("scale", *args.scale);
   ops::check_mask(check, args.mask, batch.ragged);
   ops::check_softcap(check, args.softcap);
   ops::check_per_head(check, "alibi_slopes", args.alibi_slopes, args.q.shape[1]);
   ops::check_per_head(check, "sinks", args.sinks, args.q.shape[1]);
   ops::check_attention_out(check, args.out, args.q, "value_dim");
-  ops::check_value_columns(check, args.out, batch.head_dim());
+  ops::check_value_columns(check, args.out, is_ragged ? args.v->shape[2] : batch.head_dim(),
+                           is_ragged ? "v" : "the cache");
   ops::check_lse(check, args.lse, args.q.shape[0], args.q.shape[1]);
   check.outputs_do_not_overlap();
   return {.device = check.device(),
           .ragged = batch.ragged,
           .cache = batch.cache,
-          .has_head_scales = has_head_scales(args.cache),
+          .has_head_scales = !is_ragged && has_head_scales(args.cache),
           .heads = args.q.shape[1],
           .head_dim = args.q.shape[2],
           .value_dim = args.out.shape[2],
@@ -128,8 +146,10 @@ FlashAttentionProblem validate(const FlashAttentionArgs& args) {
           .batch_invariant = args.batch_invariant,
           .allow_fp8_products = args.allow_fp8_products,
           .shared_prefix_pages = args.shared_prefix_pages,
-          .alignment = std::min({ops::row_alignment(args.q), ops::row_alignment(args.out),
-                                 ops::row_alignment(args.cache.blocks)})};
+          .has_key_lengths = args.key_lengths.has_value(),
+          .has_ragged_keys = is_ragged,
+          .alignment = std::min(
+              {ops::row_alignment(args.q), ops::row_alignment(args.out), key_alignment(args)})};
 }
 
 Prepared<FlashAttentionProblem> prepare(const FlashAttentionProblem& problem,

@@ -35,9 +35,14 @@ ops::PagedBatch check_inputs(Arguments& check, const MlaDecodeArgs& args) {
   const ops::CacheUse use{
       .layer = args.layer,
       .access = finishes_rows(args) ? ops::CacheAccess::write : ops::CacheAccess::read,
-      .kind = ops::CacheKind::mla};
+      .kind = ops::CacheKind::mla,
+      .key_lengths = args.key_lengths ? &*args.key_lengths : nullptr};
   const ops::PagedBatch batch =
       ops::check_batch(check, args.cache, use, args.row_offsets, args.q.shape[0]);
+  if (args.key_lengths.has_value() && finishes_rows(args)) {
+    check.fail("key_lengths", "absent where new rows are finished (freqs_cis)",
+               args.key_lengths->describe());
+  }
   if (batch.ragged.max_new_tokens > kMlaDecodeMaxNewTokens) {
     check.fail("row_offsets",
                fmt::format("at most {} new tokens for a sequence", kMlaDecodeMaxNewTokens),

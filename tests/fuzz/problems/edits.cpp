@@ -42,7 +42,7 @@ std::optional<ProblemCache> find_cache(const json& object, const std::string& na
   const TensorView* table = find_view(views, name + ".page_table");
   if (!holder.contains("cache") || blocks == nullptr || table == nullptr) return std::nullopt;
   ProblemCache cache;
-  cache.lengths = tools::read_lengths(tools::Fields(object, "edits"));
+  cache.lengths = tools::read_lengths_and_keys(tools::Fields(object, "edits"));
   const bool is_mla = holder["cache"].contains("latent") && !holder["cache"].contains("mla");
   cache.spec = tools::read_cache(tools::Fields(holder, "edits"), cache.lengths, is_mla);
   cache.view.blocks = *blocks;
@@ -56,7 +56,8 @@ std::optional<ProblemCache> find_cache(const json& object, const std::string& na
 bool takes_edits(const NamedView& named, const std::set<std::string>& outputs) {
   const std::string& name = named.name;
   return is_float(named.view.dtype) && !outputs.contains(name) && !name.ends_with("scale") &&
-         !name.ends_with("scales") && name != "freqs_cis" && !name.ends_with(".blocks") &&
+         !name.ends_with("scales") && name != "freqs_cis" && !name.ends_with("blocks") &&
+         name != "k" && name != "v" &&  // a hidden key's value may reach a row as NaN
          name != "alibi_slopes" && name != "weights";
 }
 

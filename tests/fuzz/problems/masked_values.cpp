@@ -119,7 +119,7 @@ std::vector<bool> sequences_with_open_values(const json& object, const Edits& ed
   const Fields fields(object, "masked values");
   Values values{.op = object["op"]};
   if (!has_masked_keys(values.op)) return {};
-  values.lengths = tools::read_lengths(fields);
+  values.lengths = tools::read_lengths_and_keys(fields);
   values.open.resize(values.lengths.added.size(), false);
   const bool is_mla = object["cache"].contains("latent") && !object["cache"].contains("mla");
   values.cache = tools::read_cache(fields, values.lengths, is_mla);
@@ -149,7 +149,7 @@ std::unique_ptr<tools::Runner> accept_masked_values(std::unique_ptr<tools::Runne
                                                     const std::vector<bool>& open,
                                                     const tools::Built& subject,
                                                     const tools::Built& exact) {
-  const Lengths lengths = tools::read_lengths(Fields(object, "masked values"));
+  const Lengths lengths = tools::read_lengths_and_keys(Fields(object, "masked values"));
   std::vector<bool> tokens;
   for (std::size_t b = 0; b < open.size(); ++b) {
     tokens.insert(tokens.end(), static_cast<std::size_t>(lengths.added[b]), open[b]);

@@ -26,6 +26,9 @@ RandomLengths random_lengths(Draw& draw, std::int64_t max_new, std::int64_t max_
 // Where a case's cache has no page: one page of the first sequence, or none.
 void add_hole(Draw& draw, const RandomLengths& lengths, nlohmann::json& cache);
 
+// Keys of their own for all sequences: none, a part of the context, all of it, more. Holes go.
+void add_keys(Draw& draw, nlohmann::json& object);
+
 // bf16 twice as often as f16 and f32.
 const char* random_float(Draw& draw);
 // Page size, layers, order, holes: what does not depend on the rows.

@@ -59,6 +59,18 @@ void add_hole(Draw& draw, const RandomLengths& lengths, json& cache) {
   cache["unassigned"] = json::array({json::array({0, draw.below(pages)})});
 }
 
+void add_keys(Draw& draw, json& object) {
+  json& lengths = object["lengths"];
+  json keys = json::array();
+  for (std::size_t b = 0; b < lengths["new"].size(); ++b) {
+    const auto cached = lengths["cached"][b].get<std::int64_t>();
+    const auto all = cached + lengths["new"][b].get<std::int64_t>();
+    keys.push_back(draw.pick<std::int64_t>({0, cached, cached, all, all + 9, draw.below(all + 1)}));
+  }
+  lengths["keys"] = keys;
+  object["cache"].erase("unassigned");
+}
+
 void add_pages(Draw& draw, const RandomLengths& lengths, json& cache) {
   const std::int64_t page_size = draw.pick<std::int64_t>({1, 2, 3, 4, 5, 7, 8, 12, 16, 16, 32},
                                                          {1, 2, 3, 8, 16, 16, 48, 64, 128, 256});

@@ -118,11 +118,29 @@ void share_pages(Draw& draw, json& object) {
   for (const char* other : {"alibi", "batch_invariant", "blind_tokens"}) object.erase(other);
 }
 
+// K and V without pages.
+void make_ragged(Draw& draw, json& object) {
+  json& cache = object["cache"];
+  const std::string dtype = cache.value("dtype", "bf16");
+  if (cache.contains("mla") || dtype == "i8" || cache.value("row_format", "uniform") != "uniform") {
+    return;
+  }
+  object["ragged"] = true;
+  cache.erase("unassigned");
+  if (draw.one_in(3)) add_keys(draw, object);
+}
+
 }  // namespace
 
 json random_flash_attention(Draw& draw) {
   json object = draw.is_small() || draw.one_in(3) ? random_any(draw) : random_tiled(draw);
-  if (draw.one_in(4)) share_pages(draw, object);
+  if (draw.one_in(4)) {
+    share_pages(draw, object);
+  } else if (draw.one_in(4)) {
+    add_keys(draw, object);
+  } else if (draw.one_in(4)) {
+    make_ragged(draw, object);
+  }
   return object;
 }
 

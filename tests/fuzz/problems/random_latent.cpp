@@ -106,6 +106,7 @@ json random_mla_decode(Draw& draw) {
   } else if (!object.contains("weight_dtype") && draw.one_in(3)) {
     object["split_kv_b_proj"] = true;
   }
+  if (object["rows"] == "finished" && draw.one_in(3)) add_keys(draw, object);
   return object;
 }
 

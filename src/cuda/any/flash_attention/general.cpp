@@ -3,6 +3,7 @@
 
 #include "cuda/any/flash_attention/launch.h"
 #include "cuda/common/general_attention/paged_attention.h"
+#include "cuda/common/paging/attention_views.h"
 #include "cuda/common/runtime/device_facts.h"
 #include "cuda/common/runtime/device_scope.h"
 
@@ -18,8 +19,7 @@ ScoreParams score_params(const FlashAttentionArgs& args) {
 }
 
 PagedAttentionParams params_of(const FlashAttentionArgs& args) {
-  const KvLayerView keys = args.cache.key(args.layer);
-  const KvLayerView values = args.cache.is_mla() ? keys : args.cache.value(args.layer);
+  const auto [keys, values] = attention_views(args);
   return {.q = plain_rows(args.q),
           .tokens = args.q.shape[0],
           .group = static_cast<std::int32_t>(args.q.shape[1] / keys.num_heads),

@@ -60,7 +60,7 @@ class Decode {
         context_(context),
         stream_(static_cast<cudaStream_t>(context.stream)),
         sizes_(sizes_of(args)),
-        view_(args.cache.key(args.layer)) {
+        view_(args.cache.key(args.layer).with_keys(args.key_lengths)) {
     Carver carver(context.workspace);
     scratch_ = carve(carver, sizes_);
   }

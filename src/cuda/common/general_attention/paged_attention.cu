@@ -26,8 +26,10 @@ class GeneralPagedKeys {
         tile_(tile),
         kv_head_(kv_head),
         first_token_(params.row_offsets[tile.sequence]),
-        cache_length_(params.keys.view.cache_lengths[tile.sequence]),
-        num_keys_(cache_length_ + params.row_offsets[tile.sequence + 1] - first_token_),
+        cache_length_(first_position(params.keys.view, tile.sequence)),
+        num_keys_(params.keys.view.key_lengths != nullptr
+                      ? std::int64_t{params.keys.view.key_lengths[tile.sequence]}
+                      : cache_length_ + params.row_offsets[tile.sequence + 1] - first_token_),
         band_{.first = cache_length_ + tile.first_row / params.group,
               .last = cache_length_ + (tile.first_row + tile.num_rows - 1) / params.group,
               .cache_length = cache_length_} {}
@@ -56,8 +58,9 @@ class GeneralPagedKeys {
 
   __device__ KeyPlace locate(std::int64_t slot) const {
     if (slot >= num_keys_) return {};
-    return {.key = place_row(params_.keys.view, tile_.sequence, slot, kv_head_),
-            .value = place_row(params_.values.view, tile_.sequence, slot, kv_head_)};
+    const std::int64_t row = slot + first_row();
+    return {.key = place_row(params_.keys.view, tile_.sequence, row, kv_head_),
+            .value = place_row(params_.values.view, tile_.sequence, row, kv_head_)};
   }
 
   __device__ bool shows(const Row& row, std::int64_t slot) const {
@@ -84,6 +87,19 @@ class GeneralPagedKeys {
   }
 
  private:
+  // Without pages there may be more queries than keys, the first of which stand before them.
+  __device__ static std::int64_t first_position(const KvLayerView& view, std::int64_t sequence) {
+    const std::uint32_t length = view.cache_lengths[sequence];
+    return view.first_rows == nullptr ? std::int64_t{length}
+                                      : std::int64_t{static_cast<std::int32_t>(length)};
+  }
+
+  // Of the sequence in its first page. Read again for every key: kept, it would take registers.
+  __device__ std::int64_t first_row() const {
+    const std::uint32_t* rows = params_.keys.view.first_rows;
+    return rows == nullptr ? 0 : std::int64_t{rows[tile_.sequence]};
+  }
+
   const PagedAttentionParams& params_;
   RowTile tile_;
   int kv_head_;

@@ -139,7 +139,7 @@ __device__ inline KeySpan span_of_leaf(const MaskStep& step, const QueryBand& ba
       return {max(std::int64_t{0}, band.first - step.size + 1),
               min(num_keys, band.last + step.size)};
     case MaskKind::chunked:
-      return {band.first / step.size * step.size,
+      return {max(std::int64_t{0}, band.first / step.size * step.size),
               min(num_keys, (band.last / step.size + 1) * step.size)};
     default:
       return {0, num_keys};

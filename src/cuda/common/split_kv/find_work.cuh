@@ -14,7 +14,7 @@ inline constexpr unsigned kWholeWarp = 0xffffffff;
 __device__ inline SequenceWork warp_broadcast(const SequenceWork& work, int lane) {
   return {.first_token = __shfl_sync(kWholeWarp, work.first_token, lane),
           .tokens = __shfl_sync(kWholeWarp, work.tokens, lane),
-          .cached = __shfl_sync(kWholeWarp, work.cached, lane),
+          .num_keys = __shfl_sync(kWholeWarp, work.num_keys, lane),
           .first_block = __shfl_sync(kWholeWarp, work.first_block, lane),
           .blocks = __shfl_sync(kWholeWarp, work.blocks, lane),
           .items = __shfl_sync(kWholeWarp, work.items, lane)};

@@ -16,6 +16,9 @@
 #include <cstdint>
 
 #include "cuda/common/mask/visible_range.h"
+#ifdef __CUDACC__
+#include "cuda/common/thread/thread.cuh"
+#endif
 
 namespace quire::cuda {
 
@@ -24,6 +27,7 @@ namespace quire::cuda {
 struct DecodeBatch {
   const std::uint32_t* row_offsets = nullptr;    // [batch + 1]
   const std::uint32_t* cache_lengths = nullptr;  // [batch]
+  const std::uint32_t* key_lengths = nullptr;    // [batch]; null: cache length + new tokens
   int size = 0;
   int kv_heads = 0;     // of one line of work (DecodeLines)
   int group = 0;        // query heads of a KV head
@@ -53,12 +57,12 @@ QUIRE_HOST_DEVICE constexpr int ceil_div(int a, int b) {
 struct SequenceWork {
   int first_token = 0;  // row of q
   int tokens = 0;
-  int cached = 0;
+  int num_keys = 0;
   int first_block = 0;  // of keys that any of its tokens sees
-  int blocks = 0;
+  int blocks =
+      0;  // at least one, if there are tokens: rows that see nothing are stored like others
   int items = 0;
 
-  QUIRE_HOST_DEVICE int num_keys() const { return cached + tokens; }
   // Costs fit an int: 2^31 key blocks would be terabytes.
   QUIRE_HOST_DEVICE int item_cost(const DecodeSplit& split) const {
     return split.item_cost + blocks;
@@ -66,16 +70,40 @@ struct SequenceWork {
   QUIRE_HOST_DEVICE int cost(const DecodeSplit& split) const { return items * item_cost(split); }
 };
 
+// Where the first of a sequence's tokens stands. Not kept with its work: a register more, which not all kernels have.
+QUIRE_HOST_DEVICE inline int first_position(const DecodeBatch& batch, int sequence,
+                                            const SequenceWork& work) {
+  return batch.key_lengths == nullptr ? work.num_keys - work.tokens
+                                      : static_cast<int>(batch.cache_lengths[sequence]);
+}
+
+// Of a sequence whose keys are counted. The index is opaque on the device: else its address is kept from scan to scan,
+// and spilled where registers are few (fp8_wgmma of mla_decode).
+QUIRE_HOST_DEVICE inline int given_keys(const std::uint32_t* key_lengths, int sequence) {
+#ifdef __CUDA_ARCH__
+  sequence = opaque(sequence);
+#endif
+  const auto given = static_cast<int>(key_lengths[sequence]);
+  return given > 0 ? given : 0;
+}
+
 QUIRE_HOST_DEVICE inline SequenceWork sequence_work(const DecodeBatch& batch, int sequence) {
   SequenceWork work;
   work.first_token = static_cast<int>(batch.row_offsets[sequence]);
   work.tokens = static_cast<int>(batch.row_offsets[sequence + 1]) - work.first_token;
-  work.cached = static_cast<int>(batch.cache_lengths[sequence]);
+  const auto cached = static_cast<int>(batch.cache_lengths[sequence]);
   if (work.tokens <= 0) return work;
-  const int num_keys = work.num_keys();
-  const int last = batch.visible.of(num_keys - 1, num_keys).end;
-  work.first_block = batch.visible.of(work.cached, num_keys).first / kBlockKeys;
+  work.num_keys = cached + work.tokens;
+  if (batch.key_lengths != nullptr) {
+    work.num_keys = given_keys(batch.key_lengths, sequence);
+  }
+  const int last = batch.visible.of(cached + work.tokens - 1, work.num_keys).end;
+  work.first_block = batch.visible.of(cached, work.num_keys).first / kBlockKeys;
   work.blocks = (last + kBlockKeys - 1) / kBlockKeys - work.first_block;
+  if (work.blocks < 1) {
+    work.first_block = 0;
+    work.blocks = 1;
+  }
   // As a rule one; a division is a hundred cycles before the first copy.
   const int tiles = work.tokens <= batch.tile_tokens ? 1 : ceil_div(work.tokens, batch.tile_tokens);
   work.items = batch.kv_heads * tiles;

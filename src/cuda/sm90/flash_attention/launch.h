@@ -37,12 +37,4 @@ std::string refuse_tiles(const FlashAttentionProblem& problem);
 // Choices: ("kernel", "bf16_d128"), ("blocks", "132"), and how K and V come to the tensor cores.
 KernelPtr<FlashAttentionArgs> prepare_tiles(const FlashAttentionProblem& problem);
 
-// The same kernels over keys and values that are no cache's: views say where they are, among them rows of a ragged batch
-// without pages (KvLayerView::first_rows, of one page). `problem` has the page size and the pages of the views; args.cache
-// is not looked at. Rows of q's dtype, or of e4m3 where decode takes them.
-void attend_decode_over(const FlashAttentionProblem& problem, const FlashAttentionArgs& args,
-                        const KvLayerView& keys, const KvLayerView& values, const Context& context);
-void attend_tiles_over(const FlashAttentionProblem& problem, const FlashAttentionArgs& args,
-                       const KvLayerView& keys, const KvLayerView& values, const Context& context);
-
 }  // namespace quire::cuda::sm90::flash_attention

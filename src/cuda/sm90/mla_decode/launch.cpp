@@ -69,11 +69,12 @@ LatentRowFormat make_format(const KvLayerView& rows) {
 // q absorbed and rotated, out of latent columns.
 void attend_latents(const MlaDecodeArgs& args, const MlaDecodePlan& plan,
                     const VisibleRange& visible, const LatentPieces& pieces, cudaStream_t stream) {
-  const KvLayerView rows = args.cache.key(args.layer);
+  const KvLayerView rows = args.cache.key(args.layer).with_keys(args.key_lengths);
   const LatentParams attend = make_attend(args, visible, pieces);
   MlaDecodeParams params{.attend = attend,
                          .batch = {.row_offsets = args.row_offsets.as<const std::uint32_t>(),
                                    .cache_lengths = rows.cache_lengths,
+                                   .key_lengths = rows.key_lengths,
                                    .size = static_cast<int>(rows.batch),
                                    .kv_heads = 1,
                                    .group = attend.heads,

@@ -96,6 +96,7 @@ std::string refuse_mla_decode_problem(const MlaDecodeProblem& problem) {
   std::string weights = refuse_weights(problem);
   if (!weights.empty()) return weights;
   if (problem.heads > 2 * LatentConfig::kGroupRows) return "more than 128 heads";
+  if (problem.cache.num_pages == 0) return "the cache has no pages";
   if (problem.cache.page_size % LatentConfig::kWarpKeys != 0) {
     return "pages are not of a multiple of 16 tokens";
   }

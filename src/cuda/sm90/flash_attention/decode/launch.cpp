@@ -4,6 +4,7 @@
 #include <atomic>
 #include <random>
 
+#include "cuda/common/paging/attention_views.h"
 #include "cuda/common/runtime/carver.h"
 #include "cuda/common/runtime/device_facts.h"
 #include "cuda/common/runtime/device_scope.h"
@@ -41,6 +42,7 @@ DecodeBatch make_batch(const FlashAttentionArgs& args, const KvLayerView& keys,
                        const DecodePlan& plan, const VisibleRange& visible) {
   return {.row_offsets = args.row_offsets.as<const std::uint32_t>(),
           .cache_lengths = keys.cache_lengths,
+          .key_lengths = keys.key_lengths,
           .size = static_cast<int>(keys.batch),
           .kv_heads = keys.num_heads >> plan.lines.bits,
           .group = static_cast<int>(args.q.shape[1] / keys.num_heads),
@@ -93,12 +95,8 @@ class DecodeKernel final : public Kernel<FlashAttentionArgs> {
   }
 
   void run(const FlashAttentionArgs& args, const Context& context) const override {
-    run_over(args, args.cache.key(args.layer), args.cache.value(args.layer), context);
-  }
-
-  void run_over(const FlashAttentionArgs& args, const KvLayerView& keys, const KvLayerView& values,
-                const Context& context) const {
     if (args.q.shape[0] == 0) return;
+    const auto [keys, values] = attention_views(args);
     const DeviceScope scope(args.q.device);
     const auto stream = static_cast<cudaStream_t>(context.stream);
     Carver carver(context.workspace);
@@ -135,12 +133,6 @@ std::string refuse_decode(const FlashAttentionProblem& problem) {
 
 KernelPtr<FlashAttentionArgs> prepare_decode(const FlashAttentionProblem& problem) {
   return std::make_unique<const DecodeKernel>(problem);
-}
-
-void attend_decode_over(const FlashAttentionProblem& problem, const FlashAttentionArgs& args,
-                        const KvLayerView& keys, const KvLayerView& values,
-                        const Context& context) {
-  DecodeKernel(problem).run_over(args, keys, values, context);
 }
 
 }  // namespace quire::cuda::sm90::flash_attention

@@ -71,6 +71,7 @@ int line_bits(const FlashAttentionProblem& problem, int num_sms) {
 std::string refuse_decode_problem(const FlashAttentionProblem& problem) {
   const RowFormat& format = problem.cache.row_format;
   if (problem.cache.is_mla) return "the cache is MLA's";
+  if (!problem.cache.values_match_keys) return "V's rows are not as wide and as far apart as K's";
   if (!format.is_uniform() ||
       (format.parts[0].scale_source != ScaleSource::none && !has_head_scales(problem))) {
     return "the cache's rows have scales of their own";

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "cuda/common/paging/attention_views.h"
 #include "cuda/common/prefill_attention/fp8/transpose_values.h"
 #include "cuda/common/runtime/device_facts.h"
 #include "cuda/common/runtime/device_scope.h"
@@ -66,6 +67,7 @@ PrefillParams make_params(const FlashAttentionArgs& args, const KvLayerView& key
   return {.q = encode_tensor_map(query_tile(args.q, plan), args.q.data),
           .row_offsets = args.row_offsets.as<const std::uint32_t>(),
           .cache_lengths = keys.cache_lengths,
+          .spans = {.end = keys.key_lengths},
           .batch = static_cast<int>(keys.batch),
           .tile_heads_log2 = plan.tile_heads_log2,
           .head_tiles = heads >> plan.tile_heads_log2,
@@ -200,12 +202,8 @@ class PrefillKernel final : public Kernel<FlashAttentionArgs> {
   }
 
   void run(const FlashAttentionArgs& args, const Context& context) const override {
-    run_over(args, args.cache.key(args.layer), args.cache.value(args.layer), context);
-  }
-
-  void run_over(const FlashAttentionArgs& args, const KvLayerView& keys, const KvLayerView& values,
-                const Context& context) const {
     if (args.q.shape[0] == 0) return;
+    const auto [keys, values] = attention_views(args);
     const PrefillWorkspace space(problem_, plan_, context.workspace);
     const DeviceScope scope(args.q.device);
     const auto stream = static_cast<cudaStream_t>(context.stream);
@@ -245,11 +243,6 @@ std::string refuse_tiles(const FlashAttentionProblem& problem) {
 
 KernelPtr<FlashAttentionArgs> prepare_tiles(const FlashAttentionProblem& problem) {
   return std::make_unique<const PrefillKernel>(problem);
-}
-
-void attend_tiles_over(const FlashAttentionProblem& problem, const FlashAttentionArgs& args,
-                       const KvLayerView& keys, const KvLayerView& values, const Context& context) {
-  PrefillKernel(problem).run_over(args, keys, values, context);
 }
 
 }  // namespace quire::cuda::sm90::flash_attention

@@ -86,12 +86,13 @@ const PrefillVariant* find(const FlashAttentionProblem& problem, PrefillPath pat
   return found == nullptr ? find(problem, wanted) : found;
 }
 
-// Of a sequence's page table that its keys can reach.
+// Of a sequence's page table that its keys can reach; at least one.
 std::int64_t columns_of(const FlashAttentionProblem& problem) {
   const std::int64_t all = problem.cache.max_pages;
   if (problem.ragged.max_keys < 0) return all;
   const std::int64_t page_size = problem.cache.page_size;
-  return std::min(all, (problem.ragged.max_keys + page_size - 1) / page_size);
+  return std::max<std::int64_t>(
+      std::min(all, (problem.ragged.max_keys + page_size - 1) / page_size), 1);
 }
 
 // Bytes of a path's copies for one key of one KV head.
@@ -147,12 +148,19 @@ bool has_few_tiles(const FlashAttentionProblem& problem) {
 bool takes(const FlashAttentionProblem& problem, PrefillPath path, Scores scores) {
   if (find(problem, path, scores) == nullptr) return false;
   if (path == PrefillPath::direct) return is_plain(problem) || is_e4m3(problem);
+  // Only the direct path takes rows that begin within a page.
+  if (problem.has_ragged_keys) return false;
   if (path == PrefillPath::transposing) {
     return is_e4m3(problem) && problem.allow_fp8_products && has_few_tiles(problem);
   }
   if (!has_room(problem, path)) return false;
+  // Both make blocks of the keys that queries see, and wait for them: a row that sees none would wait for ever.
+  const bool makes_seen_blocks = path == PrefillPath::fp8 || path == PrefillPath::dequantizing;
+  if (problem.has_key_lengths && makes_seen_blocks) return false;
   if (path == PrefillPath::fp8) return is_e4m3(problem) && problem.allow_fp8_products;
-  if (path == PrefillPath::dequantizing) return is_e4m3(problem);
+  if (path == PrefillPath::dequantizing) {
+    return is_e4m3(problem) && problem.cache.values_match_keys;
+  }
   // What scales give may be too large for f16.
   return problem.q_dtype == DType::bf16 || (is_e4m3(problem) && !problem.cache.has_scales);
 }
@@ -189,6 +197,7 @@ std::string refuse_prefill(const FlashAttentionProblem& problem) {
     return "the cache does not hold unscaled numbers of q's dtype, nor e4m3 with one scale at most "
            "for a KV head, and to expand it q must be bf16 and 1 GiB enough";
   }
+  if (problem.cache.num_pages == 0) return "the cache has no pages";
   if (problem.cache.page_size % kFewestBoxRows != 0) return "page_size is no multiple of 8";
   if (problem.alignment % 16 != 0) return "rows are not aligned to 16 bytes";
   std::string scale = refuse_scale(problem.scale);

@@ -33,7 +33,7 @@ class LoadHalves {
     bool is_first = true;
     for (WorkPiece piece; walk.next(piece); is_first = false) {
       if (half_ == 1 && !is_first) {
-        prefetch_queries(describe_item(params_.batch, walk.work(), piece));
+        prefetch_queries(describe_item(params_.batch, walk.work(), piece, walk.sequence()));
       }
       load_item(walk.work(), piece, walk.sequence(), is_first);
     }
@@ -62,7 +62,7 @@ class LoadHalves {
   __device__ void load_item(const SequenceWork& work, const WorkPiece& piece, int sequence,
                             bool is_first) {
     const PageCursor pages(params_.pages.kv.pages, sequence);
-    const int end = work.num_keys();
+    const int end = work.num_keys;
     const int tiles = piece.end - piece.begin;
     const int batch = kBatchBoxes >> (kTileBits - box_bits_);  // tiles
     int key = (work.first_block + piece.begin) * kBlockKeys + (lane() << box_bits_);
@@ -196,7 +196,7 @@ class LoadRowsOfQ {
 
   __device__ void run(WorkWalk walk) {
     for (WorkPiece piece; walk.next(piece);) {
-      const LatentItem item = describe_item(params_.batch, walk.work(), piece);
+      const LatentItem item = describe_item(params_.batch, walk.work(), piece, walk.sequence());
       if (warp_ == 0) publish(item);
       load(item);
     }

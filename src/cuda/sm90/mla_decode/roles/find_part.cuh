@@ -53,12 +53,12 @@ __device__ inline ClusterPart find_part(const MlaDecodeParams& params, LineScanS
 // A piece of the work as the warps that multiply see it.
 
 __device__ inline LatentItem describe_item(const DecodeBatch& batch, const SequenceWork& work,
-                                           const WorkPiece& piece) {
+                                           const WorkPiece& piece, int sequence) {
   const int skipped = piece.tile * batch.tile_tokens;
   return {.tiles = piece.end - piece.begin,
           .first_key = (work.first_block + piece.begin) * kBlockKeys,
-          .num_keys = work.num_keys(),
-          .position = work.cached + skipped,
+          .num_keys = work.num_keys,
+          .position = first_position(batch, sequence, work) + skipped,
           .first_token = work.first_token + skipped,
           .rows = min(work.tokens - skipped, batch.tile_tokens) * batch.group,
           .slot = piece.slot};

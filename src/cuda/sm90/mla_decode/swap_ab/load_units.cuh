@@ -33,7 +33,7 @@ class LoadUnits {
     WorkWalk walk(params_.batch, params_.split, part.cuts, part.place, block);
     for (WorkPiece piece; walk.next(piece);) {
       const SequenceWork& work = walk.work();
-      if (tile_ > 0 || !has_first) begin_item(work, piece);
+      if (tile_ > 0 || !has_first) begin_item(work, piece, walk.sequence());
       load_item(work, piece, walk.sequence());
       if (warp_ == 0) publish_split_count(params_, block, work, piece, walk.sequence());
     }
@@ -102,8 +102,8 @@ class LoadUnits {
     return (work.first_block + piece.begin) * kBlockKeys + warp_ * kKeys;
   }
 
-  __device__ void begin_item(const SequenceWork& work, const WorkPiece& piece) {
-    const LatentItem item = describe_item(params_.batch, work, piece);
+  __device__ void begin_item(const SequenceWork& work, const WorkPiece& piece, int sequence) {
+    const LatentItem item = describe_item(params_.batch, work, piece, sequence);
     if constexpr (kConfig.rows <= 32) {
       if (warp_ == 0 && lane() < kConfig.rows) prefetch_query(params_.attend, item, lane());
     } else {
@@ -115,14 +115,14 @@ class LoadUnits {
 
   __device__ void ask_first(const LinePlace& place, const WorkPiece& piece) {
     const int key = first_key(place.work, piece);
-    const Found found = find(place.sequence, key, place.work.num_keys() - key);
-    begin_item(place.work, piece);
+    const Found found = find(place.sequence, key, place.work.num_keys - key);
+    begin_item(place.work, piece, place.sequence);
     load_unit(found);
   }
 
   // Tables are looked up a tile ahead.
   __device__ void load_item(const SequenceWork& work, const WorkPiece& piece, int sequence) {
-    const int end = work.num_keys();
+    const int end = work.num_keys;
     int key = first_key(work, piece);
     Found now = find(sequence, key, end - key);
     for (int tile = piece.begin; tile < piece.end; ++tile, ++tile_) {

@@ -34,7 +34,7 @@ template <DecodeConfig kConfig> class LoadRole {
   __device__ void load_part(const WorkCuts& cuts, const LinePlace& place, int part) {
     WorkWalk walk(params_.batch, params_.split, cuts, place, part);
     for (WorkPiece piece; walk.next(piece); items_at_.advance()) {
-      load_item(describe(walk.work(), piece), walk.sequence());
+      load_item(describe(walk.work(), piece, walk.sequence()), walk.sequence());
     }
   }
 
@@ -49,32 +49,34 @@ template <DecodeConfig kConfig> class LoadRole {
   __device__ int key_group() const { return thread_ / kConfig.row_lanes(); }
   __device__ int group_row() const { return key_group() * kConfig.lane_keys(); }
 
-  __device__ DecodeItem describe(const SequenceWork& work, const WorkPiece& piece) const {
+  __device__ DecodeItem describe(const SequenceWork& work, const WorkPiece& piece,
+                                 int sequence) const {
     const DecodeBatch& batch = params_.batch;
+    const int cached = first_position(batch, sequence, work);
     const int line = params_.lines.line(static_cast<int>(blockIdx.x));
     const int skipped = piece.tile * batch.tile_tokens;
     const int tokens = min(work.tokens - skipped, batch.tile_tokens);
-    const int position = work.cached + skipped;
-    const KeyInterval first = batch.visible.of(position, work.num_keys());
-    const KeyInterval last = batch.visible.of(position + tokens - 1, work.num_keys());
+    const int position = cached + skipped;
+    const KeyInterval first = batch.visible.of(position, work.num_keys);
+    const KeyInterval last = batch.visible.of(position + tokens - 1, work.num_keys);
     return {.begin = work.first_block + piece.begin,
             .end = work.first_block + piece.end,
             .whole_begin = (last.first + kBlockKeys - 1) / kBlockKeys,
-            .whole_end = whole_end(work, first) / kBlockKeys,
+            .whole_end = whole_end(cached, first) / kBlockKeys,
             .first_key = first.first,
             .last_key = last.end,
-            .num_keys = work.num_keys(),
+            .num_keys = work.num_keys,
             .first_token = work.first_token + skipped,
             .position = position,
-            .cached = work.cached,
+            .cached = cached,
             .rows = tokens * batch.group,
             .kv_head = params_.lines.kv_head(line, piece.kv_head),
             .slot = piece.slot < 0 ? -1 : piece.slot + params_.lines.first_slot(line)};
   }
 
   // One past the keys that all rows see, if the first row sees up to `first`.
-  __device__ int whole_end(const SequenceWork& work, const KeyInterval& first) const {
-    return params_.tree.bits == nullptr ? first.end : min(first.end, work.cached);
+  __device__ int whole_end(int cached, const KeyInterval& first) const {
+    return params_.tree.bits == nullptr ? first.end : min(first.end, cached);
   }
 
   // Arrivals of a thread: when its copies so far have landed, and for `item` itself.

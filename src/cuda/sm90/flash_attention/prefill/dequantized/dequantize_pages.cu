@@ -99,8 +99,11 @@ __device__ inline KeyInterval wanted_keys(const DequantizeParams& params, int se
       static_cast<int>(params.row_offsets[sequence + 1] - params.row_offsets[sequence]);
   if (tokens == 0) return {.first = 0, .end = 0};
   const auto position = static_cast<int>(params.keys.view.cache_lengths[sequence]);
-  const int seen = params.mask.of(position, position + tokens).first;
-  return {.first = seen / params.block_keys * params.block_keys, .end = position + tokens};
+  const int end = params.keys.view.key_lengths == nullptr
+                      ? position + tokens
+                      : static_cast<int>(params.keys.view.key_lengths[sequence]);
+  const int seen = params.mask.of(position, end).first;
+  return {.first = seen / params.block_keys * params.block_keys, .end = end};
 }
 
 template <typename Rows>
