@@ -132,6 +132,10 @@ PagedKVCache Reader::cache(std::string_view argument, const quire_cache* given) 
       .max_seq_length = bound(from.max_seq_length),
       .max_cache_length = bound(from.max_cache_length),
   };
+  if (from.value_blocks != nullptr) {
+    const TensorView values = tensor(argument, from.value_blocks, "value_blocks");
+    cache.value_blocks = blocks_as(argument, values, from.blocks_dtype);
+  }
   if (from.static_scales < QUIRE_SCALES_BY_STRIDES || from.static_scales > QUIRE_SCALES_DYNAMIC) {
     fail(std::string(argument) + ".static_scales", "one of QUIRE_SCALES_*",
          std::to_string(from.static_scales));

@@ -87,6 +87,8 @@ PagedKVCache ArgumentReader::cache(const char* name, Access access) {
       .max_seq_length = bound("max_seq_length"),
       .max_cache_length = bound("max_cache_length"),
   };
+  const nb::object values = field("value_blocks");
+  if (!values.is_none()) result.value_blocks = borrow(values, at(name, "value_blocks"), access);
   const nb::object is_static = field("static_scales");
   if (!is_static.is_none()) {
     result.static_scales = cast<bool>(is_static, at(name, "static_scales"));

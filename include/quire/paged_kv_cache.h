@@ -8,6 +8,9 @@
 //   page_table     u32 [batch, max_pages]  column j: tokens [j · page_size, (j + 1) · page_size)
 //   scales         [num_scale_pages, kv, num_layers, page_size, num_kv_heads, slots]
 //                  any strides, 0 = broadcast (see static_scales)
+//   value_blocks   [num_pages, 1, num_layers, page_size, num_kv_heads, value row]
+//                  V where it is a tensor of its own, with strides and a width of its own; blocks is then
+//                  K's, kv = 1. Page ids count for both. Scales keep kv = 2.
 //
 // Page, K/V, layer, token and head strides are free, so NHD and HND pools both fit; the row itself
 // is contiguous. An entry equal to num_pages (or 0xFFFFFFFF) means "no page": loads there read as
@@ -40,9 +43,10 @@ struct QUIRE_API PagedKVCache {
   // work.
   std::optional<std::uint32_t> max_seq_length{};
   std::optional<std::uint32_t> max_cache_length{};
+  std::optional<TensorView> value_blocks{};
 
   std::int64_t num_pages() const { return blocks.shape[0]; }
-  bool is_mla() const { return blocks.shape[1] == 1; }
+  bool is_mla() const { return blocks.shape[1] == 1 && !value_blocks.has_value(); }
   std::int64_t num_layers() const { return blocks.shape[2]; }
   std::int64_t page_size() const { return blocks.shape[3]; }
   std::int64_t num_kv_heads() const { return blocks.shape[4]; }
@@ -53,6 +57,8 @@ struct QUIRE_API PagedKVCache {
   // The format in force: the given one, or the one that blocks and scales imply
   // (granularity = ceil(row / slots)).
   RowFormat format() const;
+  // That of V's rows: the same, but for the width of plain rows in value_blocks.
+  RowFormat value_format() const;
   // static_scales, or what the strides imply; false without scales.
   bool has_static_scales() const;
   std::int64_t head_dim() const { return format().width(); }

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from quire._call import flag, run
 from quire._tensor import Array, activation_dtype, empty, size
-from quire.cache import PagedKVCache
+from quire.cache import PagedKVCache, is_cache
 from quire.masks import Mask
 
 
@@ -99,6 +99,8 @@ def flash_attention(
     """
     if out is None:
         value_dim = size(q, 2) if v is None else size(v, 2)
+        if v is None and is_cache(cache) and cache.value_blocks is not None:
+            value_dim = size(cache.value_blocks, 5)
         out = empty(q, (size(q, 0), size(q, 1), value_dim), activation_dtype(q))
     lse = None
     if flag("flash_attention", "return_lse", return_lse):

@@ -55,6 +55,9 @@ class PagedKVCache:
         over several pages or tokens) is. A pool of one page of one token has no strides that could say it.
     row_format : RowFormat, optional
         What a row looks like in bytes. By default `row` columns of the dtype of `blocks`, scaled if there are scales.
+    value_blocks : array [num_pages, 1, num_layers, page_size, num_kv_heads, value row], optional
+        V, where it is a tensor of its own: `blocks` is then K's, with kv = 1. Strides are its own, and, for
+        `flash_attention`, so is the width of its rows. See `from_key_value`.
     max_seq_length, max_cache_length : int, optional
         Upper bounds of new tokens and of keys per sequence, for lengths that live on a GPU.
 
@@ -78,6 +81,7 @@ class PagedKVCache:
         row_format: RowFormat | None = None,
         max_seq_length: int | None = None,
         max_cache_length: int | None = None,
+        value_blocks: Array | None = None,
     ) -> None:
         self.blocks = blocks
         self.cache_lengths = cache_lengths
@@ -88,6 +92,32 @@ class PagedKVCache:
         self.row_format = row_format
         self.max_seq_length = max_seq_length
         self.max_cache_length = max_cache_length
+        self.value_blocks = value_blocks
+
+    @classmethod
+    def from_key_value(
+        cls, keys: Array, values: Array, cache_lengths: Array, page_table: Array, **options: Any
+    ) -> PagedKVCache:
+        """A cache of one layer whose K and V are two page pools, as FlashAttention's `k_cache` and `v_cache` are.
+
+        Parameters
+        ----------
+        keys : array [num_pages, page_size, num_kv_heads, head_dim]
+        values : array [num_pages, page_size, num_kv_heads, value_dim]
+            The same pages, with strides and a width of its own.
+        cache_lengths, page_table
+            As of any cache.
+        **options
+            The other arguments of a cache, by name.
+
+        Examples
+        --------
+        >>> k, v = np.zeros((4, 16, 2, 8), np.float32), np.zeros((4, 16, 2, 6), np.float32)
+        >>> cache = quire.PagedKVCache.from_key_value(k, v, np.array([5], np.uint32), np.array([[2]], np.uint32))
+        >>> quire.flash_attention(np.ones((1, 4, 8), np.float32), np.array([0, 1], np.uint32), cache).shape
+        (1, 4, 6)
+        """
+        return cls(keys[:, None, None], cache_lengths, page_table, value_blocks=values[:, None, None], **options)
 
     def __copy__(self) -> PagedKVCache:
         """Another cache over the same arrays."""
@@ -114,7 +144,7 @@ class PagedKVCache:
     @property
     def is_mla(self) -> bool:
         """Whether there are K rows only."""
-        return size(self.blocks, 1) == 1
+        return size(self.blocks, 1) == 1 and self.value_blocks is None
 
     @property
     def num_layers(self) -> int:
@@ -133,6 +163,11 @@ class PagedKVCache:
     def head_dim(self) -> int:
         """Logical columns of a row."""
         return size(self.blocks, 5) if self.row_format is None else self.row_format.width
+
+    @property
+    def value_dim(self) -> int:
+        """Columns of a row of V."""
+        return self.head_dim if self.value_blocks is None else size(self.value_blocks, 5)
 
     @property
     def batch(self) -> int:

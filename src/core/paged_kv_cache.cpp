@@ -16,6 +16,12 @@ RowFormat PagedKVCache::format() const {
   return RowFormat::scaled(blocks.dtype, width, granularity, scales->dtype);
 }
 
+RowFormat PagedKVCache::value_format() const {
+  const bool is_plain = !row_format.has_value() && !scales.has_value();
+  if (!value_blocks.has_value() || !is_plain) return format();
+  return RowFormat::uniform(value_blocks->dtype, static_cast<std::int32_t>(value_blocks->shape[5]));
+}
+
 bool PagedKVCache::has_static_scales() const {
   if (!scales.has_value()) return false;
   if (static_scales.has_value()) return *static_scales;
@@ -57,7 +63,7 @@ KvLayerView PagedKVCache::key(std::int64_t layer) const {
 KvLayerView PagedKVCache::value(std::int64_t layer) const {
   if (is_mla()) {
     throw Error(ErrorCode::invalid_value, "PagedKVCache", "blocks",
-                "[pages, 2, layers, …] to have values", blocks.describe());
+                "[pages, 2, layers, …], or value_blocks, to have values", blocks.describe());
   }
   return layer_view(layer, 1);
 }
@@ -67,16 +73,19 @@ KvLayerView PagedKVCache::layer_view(std::int64_t layer, std::int64_t kv) const 
     throw Error(ErrorCode::invalid_value, "PagedKVCache", "layer",
                 "in [0, " + std::to_string(num_layers()) + ")", std::to_string(layer));
   }
-  const auto to_bytes = [this](std::int64_t elements) { return bytes_for(blocks.dtype, elements); };
+  const bool has_own_pool = kv == 1 && value_blocks.has_value();
+  const TensorView& pool = has_own_pool ? *value_blocks : blocks;
+  const std::int64_t side = has_own_pool ? 0 : kv * pool.strides[1];
+  const auto to_bytes = [&](std::int64_t elements) { return bytes_for(pool.dtype, elements); };
   KvLayerView view;
-  view.data = blocks.as<std::byte>() + to_bytes(kv * blocks.strides[1] + layer * blocks.strides[2]);
-  view.row_format = format();
+  view.data = pool.as<std::byte>() + to_bytes(side + layer * pool.strides[2]);
+  view.row_format = has_own_pool ? value_format() : format();
   view.num_pages = num_pages();
   view.page_size = static_cast<std::int32_t>(page_size());
   view.num_heads = static_cast<std::int32_t>(num_kv_heads());
-  view.page_stride_bytes = to_bytes(blocks.strides[0]);
-  view.token_stride_bytes = to_bytes(blocks.strides[3]);
-  view.head_stride_bytes = to_bytes(blocks.strides[4]);
+  view.page_stride_bytes = to_bytes(pool.strides[0]);
+  view.token_stride_bytes = to_bytes(pool.strides[3]);
+  view.head_stride_bytes = to_bytes(pool.strides[4]);
   const PageCursor own_pages = pages();
   view.page_table = own_pages.page_table;
   view.page_table_stride = own_pages.row_stride;

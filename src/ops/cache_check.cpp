@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "ops/memory_span.h"
 #include "ops/row_format_check.h"
 
 namespace quire::ops {
@@ -40,6 +41,46 @@ void check_blocks(Arguments& check, const PagedKVCache& cache, const CacheUse& u
   if (cache.num_pages() > kMaxPages) check.fail(name, "at most 2^32 - 1 pages", blocks.describe());
 }
 
+// V as a tensor of its own.
+void check_value_blocks(Arguments& check, const PagedKVCache& cache, const CacheUse& use) {
+  if (!cache.value_blocks.has_value()) return;
+  const ArgumentName name(use.name, "value_blocks");
+  const TensorView& blocks = cache.blocks;
+  const TensorView& values = *cache.value_blocks;
+  if (blocks.shape[1] != 1) {
+    check.fail({use.name, "blocks"}, "[num_pages, 1 (K only), …] beside value_blocks",
+               blocks.describe());
+  }
+  const TensorArgument argument = check.tensor(name, values);
+  argument
+      .is(blocks.dtype,
+          {blocks.shape[0], 1, blocks.shape[2], blocks.shape[3], blocks.shape[4], "value row"})
+      .has_dense_rows();
+  const bool is_written = use.access == CacheAccess::write && use.sides != CacheSides::key;
+  if (is_written) argument.is_written();
+  if (values.shape[5] < 1 || bytes_for(values.dtype, values.shape[5]) > kMaxRowBytes) {
+    check.fail(name, "with rows of 1 to 2^30 bytes", values.describe());
+  }
+  const bool has_formats = cache.row_format.has_value() || cache.scales.has_value();
+  const bool takes_width = use.sides != CacheSides::all || use.takes_value_width;
+  if (values.shape[5] == blocks.shape[5] || (takes_width && !has_formats)) return;
+  check.fail(name,
+             fmt::format("{} wide like blocks{}", blocks.shape[5],
+                         has_formats ? ", as rows have scales or a row_format" : " for this op"),
+             values.describe());
+}
+
+// Rows of V stand as those of K do, but for where they begin.
+bool has_matching_values(const PagedKVCache& cache) {
+  if (!cache.value_blocks.has_value()) return true;
+  const TensorView& keys = cache.blocks;
+  const TensorView& values = *cache.value_blocks;
+  const auto is_same = [&](int dim) {
+    return keys.shape[dim] <= 1 || keys.strides[dim] == values.strides[dim];
+  };
+  return keys.shape[5] == values.shape[5] && is_same(0) && is_same(3) && is_same(4);
+}
+
 void check_kind(const Arguments& check, const PagedKVCache& cache, const CacheUse& use) {
   const ArgumentName name(use.name, "blocks");
   if (use.kind == CacheKind::mla && (!cache.is_mla() || cache.num_kv_heads() != 1)) {
@@ -72,7 +113,7 @@ void check_scales(Arguments& check, const PagedKVCache& cache, const CacheUse& u
   const bool has_own_table = cache.scales_page_table.has_value();
   const TensorArgument argument = check.tensor(name, scales);
   argument.is(plane_scale_dtype(format),
-              {"num_scale_pages", cache.blocks.shape[1], cache.num_layers(), cache.page_size(),
+              {"num_scale_pages", cache.is_mla() ? 1 : 2, cache.num_layers(), cache.page_size(),
                cache.num_kv_heads(), format.plane_slots()});
   if (use.access == CacheAccess::write && !cache.has_static_scales()) argument.is_written();
   if (!has_own_table && scales.shape[0] < cache.num_pages()) {
@@ -95,8 +136,14 @@ bool has_dense_pages(const TensorView& blocks) {
 
 }  // namespace
 
+std::int64_t cache_alignment(const PagedKVCache& cache) {
+  const std::int64_t keys = row_alignment(cache.blocks);
+  return cache.value_blocks ? std::min(keys, row_alignment(*cache.value_blocks)) : keys;
+}
+
 CacheShape check_cache(Arguments& check, const PagedKVCache& cache, const CacheUse& use) {
   check_blocks(check, cache, use);
+  check_value_blocks(check, cache, use);
   check.tensor({use.name, "cache_lengths"}, cache.cache_lengths)
       .is(DType::u32, {"batch"})
       .has_dense_rows();
@@ -106,15 +153,19 @@ CacheShape check_cache(Arguments& check, const PagedKVCache& cache, const CacheU
   const RowFormat format = check_row_format(check, cache, use.name);
   check_scales(check, cache, use, format);
   check_kind(check, cache, use);
-  return {.row_format = format,
-          .num_pages = cache.num_pages(),
-          .num_layers = cache.num_layers(),
-          .page_size = cache.page_size(),
-          .num_kv_heads = cache.num_kv_heads(),
-          .max_pages = cache.max_pages(),
-          .is_mla = cache.is_mla(),
-          .has_scales = cache.scales.has_value(),
-          .rows_are_dense = has_dense_pages(cache.blocks)};
+  const bool is_value = use.sides == CacheSides::value;
+  return {
+      .row_format = is_value ? cache.value_format() : format,
+      .num_pages = cache.num_pages(),
+      .num_layers = cache.num_layers(),
+      .page_size = cache.page_size(),
+      .num_kv_heads = cache.num_kv_heads(),
+      .max_pages = cache.max_pages(),
+      .is_mla = cache.is_mla(),
+      .has_scales = cache.scales.has_value(),
+      .values_match_keys = has_matching_values(cache),
+      .rows_are_dense = has_dense_pages(cache.blocks) &&
+                        (!cache.value_blocks.has_value() || has_dense_pages(*cache.value_blocks))};
 }
 
 void check_unscaled(const Arguments& check, const PagedKVCache& cache, std::int64_t begin,

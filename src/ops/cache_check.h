@@ -33,6 +33,8 @@ struct CacheUse {
   CacheSides sides = CacheSides::key;
   CacheAccess access = CacheAccess::read;
   CacheKind kind = CacheKind::any;
+  // Of both sides: whether V's rows may be of another width than K's.
+  bool takes_value_width = false;
   // The op's own argument, u32 [batch]: keys of a sequence, where they are not those of cache_lengths and
   // the new tokens. Null: none.
   const TensorView* key_lengths = nullptr;
@@ -47,7 +49,11 @@ struct PagedBatch {
   std::int64_t head_dim() const { return cache.row_format.width(); }
 };
 
-// Shapes and dtypes alone. `row_offsets` and values are left to check_batch.
+// Bytes that every row of K and V is aligned to.
+std::int64_t cache_alignment(const PagedKVCache& cache);
+
+// Shapes and dtypes alone; the row format is V's where that is the only side. `row_offsets` and values
+// are left to check_batch.
 CacheShape check_cache(Arguments& check, const PagedKVCache& cache, const CacheUse& use);
 
 // check_cache and use.key_lengths; row_offsets u32 [batch + 1] from 0 to `tokens` (if that is known)

@@ -35,6 +35,7 @@ void copy_pages(const CopyPagesArgs& args) {
     };
     if (page(0) >= args.cache.num_pages() || page(1) >= args.cache.num_pages()) continue;
     copy_page(args.cache.blocks, page(0), page(1));
+    if (args.cache.value_blocks) copy_page(*args.cache.value_blocks, page(0), page(1));
     if (args.cache.scales) copy_page(*args.cache.scales, page(0), page(1));
   }
 }

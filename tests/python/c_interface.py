@@ -159,7 +159,7 @@ class Call:
         return ctypes.pointer(view)
 
     def cache(self, of: quire.PagedKVCache) -> Any:
-        names = ("blocks", "cache_lengths", "page_table", "scales", "scales_page_table")
+        names = ("blocks", "cache_lengths", "page_table", "scales", "scales_page_table", "value_blocks")
         values = {name: getattr(of, name) for name in names if getattr(of, name) is not None}
         if of.row_format is not None:
             values["row_format"] = self.row_format(of.row_format)

@@ -27,7 +27,8 @@ STATUS = {ValueError: C.numbers["QUIRE_INVALID_VALUE"], TypeError: C.numbers["QU
 def arrays(arguments):
     """Every array of a call, those of its caches too."""
     for value in arguments.values():
-        parts = (value.blocks, value.scales) if isinstance(value, quire.PagedKVCache) else (value,)
+        is_cache = isinstance(value, quire.PagedKVCache)
+        parts = (value.blocks, value.scales, value.value_blocks) if is_cache else (value,)
         yield from (part for part in parts if isinstance(part, np.ndarray))
 
 
@@ -191,6 +192,18 @@ def test_keys_of_the_callers_choice():
         return given | {"k": k, "v": v, "key_offsets": np.array([0, 5, 7], np.uint32)}
 
     check_bits("flash_attention", ragged)
+
+
+def test_caches_of_two_tensors():
+    def given(op):
+        arguments = make_calls()[op]
+        one = arguments["cache"]
+        keys, values = one.blocks[:, :1].copy(), one.blocks[:, 1:].copy()
+        arguments["cache"] = quire.PagedKVCache(keys, one.cache_lengths, one.page_table, value_blocks=values)
+        return arguments
+
+    for op in ("flash_attention", "fused_qkv_matmul", "rms_norm_value", "copy_pages"):
+        check_bits(op, lambda: given(op))
 
 
 def weights(rng):

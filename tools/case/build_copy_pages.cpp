@@ -107,6 +107,7 @@ class CopyPagesCase final : public OpCase {
       }
     };
     expect("blocks", args.cache.blocks);
+    if (args.cache.value_blocks) expect("value_blocks", *args.cache.value_blocks);
     if (args.cache.scales && args.cache.scales->strides[0] != 0) {
       expect("scales", *args.cache.scales);
     }

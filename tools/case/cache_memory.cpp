@@ -262,13 +262,18 @@ PagedKVCache build_cache(Memory& memory, const CacheSpec& spec, const Lengths& l
   const DType dtype = uniform ? format.parts[0].dtype : DType::u8;  // several parts: bytes
   PagedKVCache cache;
   const std::array<std::int64_t, kMaxRank> shape{
-      counts.num_pages, spec.is_mla ? 1 : 2, spec.layers,
-      spec.page_size,   spec.kv_heads,       uniform ? format.width() : format.row_bytes};
+      counts.num_pages, spec.is_mla || spec.is_split ? 1 : 2,       spec.layers, spec.page_size,
+      spec.kv_heads,    uniform ? format.width() : format.row_bytes};
   const bool is_deferred = memory.defers(Memory::bytes_of(name + ".blocks", dtype, shape));
   const std::vector<std::byte> period =
       is_deferred ? row_period(format, seed, name) : std::vector<std::byte>{kPoison};
   cache.blocks = allocate_pool(memory, name + ".blocks", dtype, shape, spec.heads_first, period);
   if (!is_deferred) prepare(cache.blocks, spec);
+  if (spec.is_split) {
+    cache.value_blocks =
+        allocate_pool(memory, name + ".value_blocks", dtype, shape, spec.heads_first, period);
+    if (!is_deferred) prepare(*cache.value_blocks, spec);
+  }
   cache.cache_lengths = memory.allocate(name + ".cache_lengths", DType::u32, {lengths.batch()});
   for (std::int64_t b = 0; b < lengths.batch(); ++b) {
     cache.cache_lengths.as<std::uint32_t>()[b] =

@@ -86,6 +86,7 @@ CacheSpec CacheSpec::contiguous_twin(const Lengths& lengths, bool keep_page_size
   twin.layer = 0;
   twin.page_order = PageOrder::identity;
   twin.heads_first = false;
+  twin.is_split = false;
   if (scale_kind == ScaleKind::own_table) twin.scale_kind = ScaleKind::dynamic;
   twin.spare_pages = 0;
   twin.spare_columns = 0;
@@ -109,6 +110,8 @@ CacheSpec read_cache(const Fields& fields, const Lengths& lengths, bool is_mla,
   spec.page_order = order == "identity"   ? PageOrder::identity
                     : order == "reversed" ? PageOrder::reversed
                                           : PageOrder::shuffled;
+  spec.is_split = cache.flag("split", false);
+  if (spec.is_split && spec.is_mla) cache.fail("split", "absent for MLA, which has no values");
   spec.heads_first = cache.choice("order", {"nhd", "hnd"}, "nhd") == "hnd";
   const std::string scales = cache.choice("scales", {"dynamic", "static", "own_table"}, "dynamic");
   spec.scale_kind = scales == "static"      ? ScaleKind::fixed

@@ -35,6 +35,7 @@ struct CacheSpec {
   std::int64_t layers = 2;
   std::int64_t layer = 1;
   PageOrder page_order = PageOrder::shuffled;
+  bool is_split = false;     // K and V are two tensors
   bool heads_first = false;  // memory order [.., heads, page_size, row] (HND)
   ScaleKind scale_kind = ScaleKind::dynamic;
   std::int64_t spare_pages = 3;    // pages that belong to nobody

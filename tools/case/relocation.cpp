@@ -43,7 +43,7 @@ class Mover {
   void replace(PagedKVCache& cache) const {
     if (cache.blocks.rank == 0) return;  // a call without a cache
     (*this)(cache.blocks, cache.cache_lengths, cache.page_table, cache.scales,
-            cache.scales_page_table);
+            cache.scales_page_table, cache.value_blocks);
   }
   void replace(Weight& weight) const {
     (*this)(weight.data, weight.scale, weight.zeros, weight.perm);

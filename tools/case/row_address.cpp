@@ -6,11 +6,11 @@
 namespace quire::tools {
 namespace {
 
-std::byte* address(const TensorView& pool, const PageCursor& pages, const RowPlace& place,
-                   std::int64_t last) {
+// `kv`: of the pool.
+std::byte* address(const TensorView& pool, std::int64_t kv, const PageCursor& pages,
+                   const RowPlace& place, std::int64_t last) {
   const PageSlot found = pages.find(place.sequence, place.token);
   if (!found.exists()) return nullptr;
-  const std::int64_t kv = place.side == Side::key ? 0 : 1;
   const std::int64_t element =
       pool.offset({found.page, kv, place.layer, found.slot, place.head, last});
   return pool.as<std::byte>() + element * (bits(pool.dtype) / 8);
@@ -34,12 +34,17 @@ double read_scale(const PagedKVCache& cache, const RowPlace& place, const RowPar
 }  // namespace
 
 std::byte* row_address(const PagedKVCache& cache, const RowPlace& place) {
-  return address(cache.blocks, cache.pages(), place, 0);
+  const bool is_value = place.side == Side::value;
+  if (is_value && cache.value_blocks) {
+    return address(*cache.value_blocks, 0, cache.pages(), place, 0);
+  }
+  return address(cache.blocks, is_value ? 1 : 0, cache.pages(), place, 0);
 }
 
 std::byte* scale_address(const PagedKVCache& cache, const RowPlace& place, std::int64_t slot) {
   if (!cache.scales.has_value()) return nullptr;
-  return address(*cache.scales, cache.scale_pages(), place, slot);
+  return address(*cache.scales, place.side == Side::value ? 1 : 0, cache.scale_pages(), place,
+                 slot);
 }
 
 bool has_static_scales(const PagedKVCache& cache) {

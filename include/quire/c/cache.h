@@ -77,4 +77,6 @@ typedef struct quire_cache {
   int32_t blocks_dtype;     // QUIRE_DTYPE_* of 8 bits that blocks of u8 hold; 0: as the tensor says
   uint32_t max_seq_length;  // upper bounds for grids and workspace, 0: none given
   uint32_t max_cache_length;
+  const DLTensor*
+      value_blocks;  // V as a tensor of its own [num_pages, 1, num_layers, page_size, num_kv_heads, value row]; blocks: kv = 1
 } quire_cache;

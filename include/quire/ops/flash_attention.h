@@ -39,8 +39,8 @@ struct FlashAttentionArgs {
   double softcap = 0.0;
   std::optional<TensorView> alibi_slopes{};  // f32 [heads]
   std::optional<TensorView> sinks{};         // f32 [heads], natural-log units
-  // [tokens, heads, value_dim]; value_dim ≤ head_dim: values are the first columns of the V row
-  // (MLA: of the K row).
+  // [tokens, heads, value_dim]: values are the first columns of the V row (MLA: of the K row), which is
+  // head_dim wide unless V is a tensor of its own.
   TensorView out;
   std::optional<TensorView> lse{};  // f32 [tokens, heads]
   // Tiles and splits independent of the other sequences: a sequence's result is the same bits in

@@ -53,6 +53,9 @@ void copy(const TensorView& pages, const TensorView& pairs, std::int64_t num_pag
 
 void copy_pages(const CopyPagesArgs& args, const Context& context) {
   copy(args.cache.blocks, args.pairs, args.cache.num_pages(), context);
+  if (args.cache.value_blocks) {
+    copy(*args.cache.value_blocks, args.pairs, args.cache.num_pages(), context);
+  }
   if (args.cache.scales) {
     copy(*args.cache.scales, args.pairs, args.cache.num_pages(), context);
   }

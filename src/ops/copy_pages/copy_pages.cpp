@@ -82,8 +82,10 @@ const ops::Dispatch<CopyPagesProblem, CopyPagesArgs>& dispatch() {
 
 CopyPagesProblem validate(const CopyPagesArgs& args) {
   ops::Arguments check("copy_pages");
-  const CacheShape cache = ops::check_cache(
-      check, args.cache, {.sides = ops::CacheSides::all, .access = ops::CacheAccess::write});
+  const CacheShape cache = ops::check_cache(check, args.cache,
+                                            {.sides = ops::CacheSides::all,
+                                             .access = ops::CacheAccess::write,
+                                             .takes_value_width = true});
   if (args.cache.scales_page_table) {
     check.fail("cache.scales_page_table", "absent: those scales have pages of their own",
                args.cache.scales_page_table->describe());

@@ -21,7 +21,7 @@ using ops::Arguments;
 
 // Of every row of K and V.
 std::int64_t key_alignment(const FlashAttentionArgs& args) {
-  if (!ops::has_ragged_keys(args)) return ops::row_alignment(args.cache.blocks);
+  if (!ops::has_ragged_keys(args)) return ops::cache_alignment(args.cache);
   return std::min(ops::row_alignment(*args.k), ops::row_alignment(*args.v));
 }
 
@@ -88,6 +88,7 @@ void check_shared_pages(const Arguments& check, const FlashAttentionArgs& args) 
 ops::PagedBatch check_paged_keys(Arguments& check, const FlashAttentionArgs& args) {
   const ops::CacheUse use{.layer = args.layer,
                           .sides = ops::CacheSides::all,
+                          .takes_value_width = true,
                           .key_lengths = args.key_lengths ? &*args.key_lengths : nullptr};
   const ops::PagedBatch batch =
       ops::check_batch(check, args.cache, use, args.row_offsets, args.q.shape[0]);
@@ -124,7 +125,8 @@ FlashAttentionProblem validate(const FlashAttentionArgs& args) {
   ops::check_per_head(check, "alibi_slopes", args.alibi_slopes, args.q.shape[1]);
   ops::check_per_head(check, "sinks", args.sinks, args.q.shape[1]);
   ops::check_attention_out(check, args.out, args.q, "value_dim");
-  ops::check_value_columns(check, args.out, is_ragged ? args.v->shape[2] : batch.head_dim(),
+  ops::check_value_columns(check, args.out,
+                           is_ragged ? args.v->shape[2] : args.cache.value_format().width(),
                            is_ragged ? "v" : "the cache");
   ops::check_lse(check, args.lse, args.q.shape[0], args.q.shape[1]);
   check.outputs_do_not_overlap();

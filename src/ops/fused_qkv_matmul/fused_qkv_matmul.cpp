@@ -80,9 +80,8 @@ void check_bias(Arguments& check, const TensorView& bias, DType out_dtype, std::
 }
 
 std::int64_t alignment_of(const FusedQkvArgs& args) {
-  std::int64_t least =
-      std::min({ops::row_alignment(args.x), ops::row_alignment(args.weight.data),
-                ops::row_alignment(args.out), ops::row_alignment(args.cache.blocks)});
+  std::int64_t least = std::min({ops::row_alignment(args.x), ops::row_alignment(args.weight.data),
+                                 ops::row_alignment(args.out), ops::cache_alignment(args.cache)});
   if (args.bias.has_value()) least = std::min(least, ops::row_alignment(*args.bias));
   return least;
 }

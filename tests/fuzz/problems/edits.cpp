@@ -46,6 +46,8 @@ std::optional<ProblemCache> find_cache(const json& object, const std::string& na
   const bool is_mla = holder["cache"].contains("latent") && !holder["cache"].contains("mla");
   cache.spec = tools::read_cache(tools::Fields(holder, "edits"), cache.lengths, is_mla);
   cache.view.blocks = *blocks;
+  const TensorView* values = find_view(views, name + ".value_blocks");
+  if (values != nullptr) cache.view.value_blocks = *values;
   cache.view.page_table = *table;
   cache.view.row_format = cache.spec.row_format;
   return cache;

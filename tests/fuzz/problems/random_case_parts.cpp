@@ -101,6 +101,7 @@ json random_head_cache(Draw& draw, const RandomLengths& lengths, std::int64_t he
     if (draw.one_in(2))
       cache["granularity"] = std::min<std::int64_t>(head_dim, draw.pick(granularities));
   }
+  if (draw.one_in(4)) cache["split"] = true;
   add_pages(draw, lengths, cache);
   return cache;
 }

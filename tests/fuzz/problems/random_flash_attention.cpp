@@ -84,6 +84,7 @@ json random_tiled(Draw& draw) {
     cache["row_format"] = "scaled";
     cache["scales"] = "static";
   }
+  if (draw.one_in(4)) cache["split"] = true;
   make_pages_whole(draw, lengths, cache);
   json object{{"lengths", lengths.json()}, {"q_dtype", q_dtype}, {"mask", random_interval(draw)}};
   object["heads"] = cache["kv_heads"].get<int>() *

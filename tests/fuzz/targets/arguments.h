@@ -9,7 +9,7 @@ namespace quire::test {
 template <typename Visit> void for_fields(PagedKVCache& cache, Visit&& visit) {
   visit(cache.blocks), visit(cache.cache_lengths), visit(cache.page_table), visit(cache.scales);
   visit(cache.scales_page_table), visit(cache.row_format);
-  visit(cache.max_seq_length), visit(cache.max_cache_length);
+  visit(cache.max_seq_length), visit(cache.max_cache_length), visit(cache.value_blocks);
 }
 template <typename Visit> void for_fields(Weight& weight, Visit&& visit) {
   visit(weight.format), visit(weight.data), visit(weight.scale), visit(weight.zeros);

@@ -138,6 +138,9 @@ void copy_pages(const CopyPagesArgs& args, const Context& context) {
   const auto stream = static_cast<cudaStream_t>(context.stream);
   if (args.pairs.shape[0] == 0) return;
   copy(args.cache.blocks, args.pairs, args.cache.num_pages(), stream);
+  if (args.cache.value_blocks) {
+    copy(*args.cache.value_blocks, args.pairs, args.cache.num_pages(), stream);
+  }
   if (args.cache.scales) copy(*args.cache.scales, args.pairs, args.cache.num_pages(), stream);
 }
 

@@ -68,6 +68,7 @@ std::string refuse_general(const FusedQkvProblem& problem) {
   if (packing != WeightPacking::none && packing != WeightPacking::fragments_64) {
     return "the weight is packed as " + std::string(name(problem.weight_packing));
   }
+  if (!problem.cache.values_match_keys) return "V's rows are not as far apart as K's";
   return refuse_unless_sm80(problem.device);
 }
 

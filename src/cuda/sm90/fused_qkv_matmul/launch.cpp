@@ -92,6 +92,7 @@ class TileKernel final : public Kernel<FusedQkvArgs> {
 
 std::string refuse(const FusedQkvProblem& problem) {
   const std::string reason = refuse_unless_sm90(problem.device);
+  if (!problem.cache.values_match_keys) return "V's rows are not as far apart as K's";
   return reason.empty() ? refuse_tiles(problem) : reason;
 }
 

@@ -102,6 +102,7 @@ class Int4Kernel final : public Kernel<FusedQkvArgs> {
 
 std::string refuse_int4(const FusedQkvProblem& problem) {
   const std::string reason = refuse_unless_sm90(problem.device);
+  if (!problem.cache.values_match_keys) return "V's rows are not as far apart as K's";
   return reason.empty() ? refuse_int4_tiles(problem) : reason;
 }
 
