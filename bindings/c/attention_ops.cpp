@@ -23,6 +23,7 @@ FlashAttentionArgs read_flash_attention(const Reader& in, const quire_flash_atte
       .batch_invariant = in.flag("batch_invariant", from.batch_invariant),
       .allow_fp8_products = in.flag("allow_fp8_products", from.allow_fp8_products),
       .shared_prefix_pages = from.shared_prefix_pages,
+      .max_workspace_bytes = from.max_workspace_bytes,
       .key_lengths = in.optional_indices("key_lengths", from.key_lengths),
       .k = in.optional_tensor("k", from.k),
       .v = in.optional_tensor("v", from.v),

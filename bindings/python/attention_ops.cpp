@@ -29,6 +29,7 @@ FlashAttentionArgs read_flash_attention(ArgumentReader& in) {
       .batch_invariant = in.value<bool>("batch_invariant"),
       .allow_fp8_products = in.value<bool>("allow_fp8_products"),
       .shared_prefix_pages = in.value<std::int64_t>("shared_prefix_pages"),
+      .max_workspace_bytes = in.value<std::int64_t>("max_workspace_bytes"),
       .key_lengths = in.optional_indices("key_lengths"),
       .k = in.optional_tensor("k"),
       .v = in.optional_tensor("v"),

@@ -72,6 +72,21 @@ struct QUIRE_API KvLayerView {
     return view;
   }
 
+  // The same rows, of the sequences [first, first + count) alone.
+  KvLayerView sequences(std::int64_t first, std::int64_t count) const {
+    const auto from = [first](const std::uint32_t* list, std::int64_t stride = 1) {
+      return list == nullptr ? nullptr : list + first * stride;
+    };
+    KvLayerView view = *this;
+    view.batch = count;
+    view.page_table = from(page_table, page_table_stride);
+    view.cache_lengths = from(cache_lengths);
+    view.key_lengths = from(key_lengths);
+    view.first_rows = from(first_rows);
+    view.scales.page_table = from(scales.page_table, scales.page_table_stride);
+    return view;
+  }
+
   std::int32_t width() const { return row_format.width(); }
   std::uint32_t cache_length(std::int64_t sequence) const { return cache_lengths[sequence]; }
   // Keys of a sequence to which a call adds new_tokens.

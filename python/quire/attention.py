@@ -25,6 +25,7 @@ def flash_attention(
     batch_invariant: bool = False,
     allow_fp8_products: bool = False,
     shared_prefix_pages: int = 0,
+    max_workspace_bytes: int = 0,
     key_lengths: Array | None = None,
     k: Array | None = None,
     v: Array | None = None,
@@ -66,6 +67,10 @@ def flash_attention(
     shared_prefix_pages : int
         So many first pages are the same in the tables of all sequences with new tokens, and full (a system prompt,
         say). On a GPU their keys are then read once for the whole batch.
+    max_workspace_bytes : int
+        Of copies of K and V, where prefill on a GPU makes some (over a quantized cache): sequences are then attended in
+        parts of the batch whose copies fit. Where those of one sequence do not, a kernel without copies runs, which may
+        be slower. 0: copies of the whole batch, up to 1 GiB.
     key_lengths : uint32 array [batch], optional
         The keys of a sequence, whatever its new tokens are: a pass over the context alone, a part of the context, or
         none. By default the cached and the new tokens. Queries stand at cache_length + i as ever.
@@ -122,6 +127,7 @@ def flash_attention(
         batch_invariant=batch_invariant,
         allow_fp8_products=allow_fp8_products,
         shared_prefix_pages=shared_prefix_pages,
+        max_workspace_bytes=max_workspace_bytes,
         key_lengths=key_lengths,
         k=k,
         v=v,

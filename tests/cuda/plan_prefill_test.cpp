@@ -49,6 +49,40 @@ TEST(PlanPrefillTest, CopiesKeepToPagesAndBlocks) {
   }
 }
 
+// Rows with scales of their own, which no kernel reads directly.
+FlashAttentionProblem quantized(std::int64_t batch, std::int64_t max_pages) {
+  FlashAttentionProblem problem = test::llama_attention({.tokens = 64 * batch, .batch = batch}, 16);
+  problem.cache.row_format = RowFormat::scaled(DType::fp8_e4m3, 128, 128);
+  problem.cache.has_scales = true;
+  problem.cache.max_pages = max_pages;
+  return problem;
+}
+
+TEST(PlanPrefillTest, ABoundOfTheWorkspaceIsKeptByPartsOfTheBatch) {
+  for (const std::int64_t batch : {1, 2, 7, 64, 300}) {
+    for (const std::int64_t pages : {1, 9, 64, 500}) {
+      for (const std::int64_t bound :
+           {std::int64_t{3} << 20, std::int64_t{64} << 20, std::int64_t{512} << 20}) {
+        FlashAttentionProblem problem = quantized(batch, pages);
+        problem.max_workspace_bytes = bound;
+        if (!refuse_prefill(problem).empty()) continue;  // one sequence has no room
+        const FlashAttentionProblem part = launch_part(problem, Scores::scaled);
+        const PrefillPlan plan = plan_prefill(part, Scores::scaled, 132);
+        EXPECT_EQ(plan.path, PrefillPath::dequantized);
+        EXPECT_GE(part.ragged.batch, 1);
+        EXPECT_LE(PrefillWorkspace(part, plan).bytes, bound) << batch << " of " << pages;
+      }
+    }
+  }
+  FlashAttentionProblem problem = quantized(64, 500);
+  EXPECT_NE(refuse_prefill(problem), "") << "copies of 2 GiB";
+  problem.max_workspace_bytes = std::int64_t{512} << 20;
+  EXPECT_EQ(refuse_prefill(problem), "");
+  EXPECT_EQ(launch_part(problem, Scores::scaled).ragged.batch, 15);
+  problem.max_workspace_bytes = std::int64_t{16} << 20;
+  EXPECT_NE(refuse_prefill(problem), "") << "not even one sequence";
+}
+
 TEST(PlanPrefillTest, PacksHeadsOfOneKvHead) {
   FlashAttentionProblem problem = llama(16);
   for (const std::int64_t group : {1, 2, 3, 4, 6, 7, 8, 12, 16, 128, 256}) {

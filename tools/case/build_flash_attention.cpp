@@ -57,6 +57,7 @@ class FlashAttentionCase final : public OpCase {
         batch_invariant_(fields.flag("batch_invariant", false)),
         allow_fp8_products_(fields.flag("allow_fp8_products", false)),
         shared_prefix_pages_(fields.integer("shared_prefix_pages", 0, 0)),
+        max_workspace_bytes_(1024 * fields.integer("max_workspace_kib", 0, 0)),
         ragged_(fields.flag("ragged", false)) {
     if (heads_ % cache_.kv_heads != 0) fields.fail("heads", "a multiple of 'cache.kv_heads'");
     if (value_dim_ > cache_.width())
@@ -97,6 +98,7 @@ class FlashAttentionCase final : public OpCase {
     args.batch_invariant = batch_invariant_;
     args.allow_fp8_products = allow_fp8_products_;
     args.shared_prefix_pages = shared_prefix_pages_;
+    args.max_workspace_bytes = max_workspace_bytes_;
     args.key_lengths = build_key_lengths(memory, lengths_);
     built.empty_tokens = empty_tokens(count_visible(args.mask, mask_, cache_, lengths_));
     built.has_sinks = sinks_;
@@ -166,6 +168,7 @@ class FlashAttentionCase final : public OpCase {
   bool batch_invariant_;
   bool allow_fp8_products_;
   std::int64_t shared_prefix_pages_;
+  std::int64_t max_workspace_bytes_;
   bool ragged_;  // K and V of a ragged batch in place of a cache
 };
 

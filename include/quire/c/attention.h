@@ -33,6 +33,7 @@ typedef struct quire_flash_attention_args {
   int64_t
       shared_prefix_pages;  // so many first pages are the same in the tables of all sequences with new tokens
   const DLTensor* key_lengths;  // u32 [batch]: keys of a sequence; NULL: cached and new tokens
+  int64_t max_workspace_bytes;  // of copies of K and V; 0: 1 GiB
   // In place of the cache, which is then NULL: K and V of a ragged batch without pages.
   const DLTensor* k;            // [total_keys, kv_heads, head_dim]
   const DLTensor* v;            // [total_keys, kv_heads, value_dim or more], of k's dtype

@@ -53,6 +53,10 @@ struct FlashAttentionArgs {
   // their caches (a system prompt, say): cache_length ≥ shared_prefix_pages · page_size. Kernels may
   // then read those keys once for the whole batch; the result is the same but for roundings.
   std::int64_t shared_prefix_pages = 0;
+  // Bytes of workspace that copies of K and V may take where prefill makes some (over a quantized cache): sequences are
+  // then attended in parts of the batch whose copies fit, one after another. Where those of a single sequence do not,
+  // a kernel without copies runs. 0: copies of the whole batch, up to 1 GiB.
+  std::int64_t max_workspace_bytes = 0;
   // u32 [batch]: the keys of a sequence, whatever its new tokens are: a pass over the context alone, a
   // part of the context, or none (out 0). Queries stand at cache_length + i as ever.
   std::optional<TensorView> key_lengths{};
@@ -84,6 +88,7 @@ struct FlashAttentionProblem {
   bool batch_invariant = false;
   bool allow_fp8_products = false;
   std::int64_t shared_prefix_pages = 0;
+  std::int64_t max_workspace_bytes = 0;
   bool has_key_lengths = false;
   // k, v and key_offsets; `cache` describes them as one page of all rows, a power of two of them.
   bool has_ragged_keys = false;

@@ -129,6 +129,7 @@ FlashAttentionProblem validate(const FlashAttentionArgs& args) {
                            is_ragged ? args.v->shape[2] : args.cache.value_format().width(),
                            is_ragged ? "v" : "the cache");
   ops::check_lse(check, args.lse, args.q.shape[0], args.q.shape[1]);
+  check.is_at_least("max_workspace_bytes", args.max_workspace_bytes, 0);
   check.outputs_do_not_overlap();
   return {.device = check.device(),
           .ragged = batch.ragged,
@@ -148,6 +149,7 @@ FlashAttentionProblem validate(const FlashAttentionArgs& args) {
           .batch_invariant = args.batch_invariant,
           .allow_fp8_products = args.allow_fp8_products,
           .shared_prefix_pages = args.shared_prefix_pages,
+          .max_workspace_bytes = args.max_workspace_bytes,
           .has_key_lengths = args.key_lengths.has_value(),
           .has_ragged_keys = is_ragged,
           .alignment = std::min(

@@ -17,6 +17,7 @@ void add_modifiers(Draw& draw, json& object) {
   if (draw.one_in(4)) object["lse"] = false;
   if (draw.one_in(5)) object["scale"] = draw.pick({0.02, 1.0, 4.0});
   if (draw.one_in(5)) object["batch_invariant"] = true;
+  if (draw.one_in(5)) object["max_workspace_kib"] = draw.pick({1080, 1270, 1950});
 }
 
 json random_any(Draw& draw) {

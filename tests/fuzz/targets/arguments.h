@@ -31,7 +31,8 @@ template <typename Visit> void for_fields(FlashAttentionArgs& args, Visit&& visi
   visit(args.q), visit(args.row_offsets), visit(args.cache), visit(args.layer), visit(args.scale);
   visit(args.mask), visit(args.softcap), visit(args.alibi_slopes), visit(args.sinks);
   visit(args.out), visit(args.lse), visit(args.batch_invariant), visit(args.allow_fp8_products);
-  visit(args.shared_prefix_pages), visit(args.key_lengths), visit(args.k), visit(args.v);
+  visit(args.max_workspace_bytes), visit(args.shared_prefix_pages), visit(args.key_lengths),
+      visit(args.k), visit(args.v);
   visit(args.key_offsets);
 }
 template <typename Visit> void for_fields(FusedQkvArgs& args, Visit&& visit) {

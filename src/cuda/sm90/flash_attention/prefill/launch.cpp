@@ -183,8 +183,9 @@ int blocks_at_once(const PrefillPlan& plan, const Context& context, Device devic
 class PrefillKernel final : public Kernel<FlashAttentionArgs> {
  public:
   explicit PrefillKernel(const FlashAttentionProblem& problem)
-      : problem_(problem),
-        plan_(plan_prefill(problem, scores_of(problem), num_sms(problem.device.index))) {}
+      : problem_(launch_part(problem, scores_of(problem))),
+        plan_(plan_prefill(problem_, scores_of(problem), num_sms(problem.device.index))),
+        parts_(num_parts(problem, problem_)) {}
 
   std::int64_t workspace_bytes() const override { return PrefillWorkspace(problem_, plan_).bytes; }
 
@@ -198,14 +199,35 @@ class PrefillKernel final : public Kernel<FlashAttentionArgs> {
     }
     if (plan_.path == PrefillPath::transposing) choices.emplace_back("values", "transposed beside");
     if (plan_.cuts_tail) choices.emplace_back("last tiles", "cut");
+    if (parts_ > 1) choices.emplace_back("parts of the batch", std::to_string(parts_));
     return choices;
   }
 
   void run(const FlashAttentionArgs& args, const Context& context) const override {
     if (args.q.shape[0] == 0) return;
     const auto [keys, values] = attention_views(args);
-    const PrefillWorkspace space(problem_, plan_, context.workspace);
     const DeviceScope scope(args.q.device);
+    if (parts_ == 1) return run_part(args, keys, values, context);
+    const std::int64_t most = std::max<std::int64_t>(problem_.ragged.batch, 1);
+    for (std::int64_t first = 0; first < keys.batch; first += most) {
+      const std::int64_t count = std::min(most, keys.batch - first);
+      FlashAttentionArgs part = args;
+      part.row_offsets.data = part.row_offsets.as<std::uint32_t>() + first;
+      run_part(part, keys.sequences(first, count), values.sequences(first, count), context);
+    }
+  }
+
+ private:
+  static std::int64_t num_parts(const FlashAttentionProblem& all,
+                                const FlashAttentionProblem& part) {
+    const std::int64_t most = std::max<std::int64_t>(part.ragged.batch, 1);
+    return (all.ragged.batch + most - 1) / most;
+  }
+
+  // Offsets into q and out stay those of the whole batch.
+  void run_part(const FlashAttentionArgs& args, const KvLayerView& keys, const KvLayerView& values,
+                const Context& context) const {
+    const PrefillWorkspace space(problem_, plan_, context.workspace);
     const auto stream = static_cast<cudaStream_t>(context.stream);
     PrefillParams params = make_params(args, keys, values, plan_);
     params.mask = visible_range(problem_.mask);
@@ -229,9 +251,9 @@ class PrefillKernel final : public Kernel<FlashAttentionArgs> {
     }
   }
 
- private:
-  FlashAttentionProblem problem_;
+  FlashAttentionProblem problem_;  // of one launch
   PrefillPlan plan_;
+  std::int64_t parts_;  // of the batch, one launch after another
 };
 
 }  // namespace

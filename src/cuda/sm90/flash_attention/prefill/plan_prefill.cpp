@@ -14,8 +14,12 @@ namespace {
 // Copies come in whole groups of 8 rows, the pattern of the swizzle.
 constexpr std::int64_t kFewestBoxRows = 8;
 
-// What a path may put into the workspace.
+// What a path may put into the workspace, where the caller sets no bound.
 constexpr std::int64_t kMostDequantizedBytes = std::int64_t{1} << 30;
+// Of a bound that the caller sets, what copies leave for counters, tables and roundings: so much, and a part of each
+// sequence's copies.
+constexpr std::int64_t kUncopiedBytes = std::int64_t{1} << 20;
+constexpr std::int64_t kUncopiedPart = 64;
 
 // A grid's second and third dimension, along which the kernels that copy count sequences.
 constexpr std::int64_t kMostSequences = 65535;
@@ -102,13 +106,30 @@ std::int64_t key_bytes(const FlashAttentionProblem& problem, PrefillPath path) {
              : bytes_for(problem.q_dtype, problem.head_dim + problem.value_dim);
 }
 
-// Bits must not depend on how many sequences come together: then everything has room.
+// Of a path's copies for one sequence.
+std::int64_t sequence_bytes(const FlashAttentionProblem& problem, PrefillPath path) {
+  const std::int64_t keys = columns_of(problem) * problem.cache.page_size + kTransposedKeys;
+  return keys * problem.cache.num_kv_heads * key_bytes(problem, path);
+}
+
+// Sequences whose copies have room in the caller's bound.
+std::int64_t sequences_at_once(const FlashAttentionProblem& problem, PrefillPath path) {
+  const std::int64_t bytes = sequence_bytes(problem, path);
+  return std::max<std::int64_t>(problem.max_workspace_bytes - kUncopiedBytes, 0) /
+         std::max<std::int64_t>(bytes + bytes / kUncopiedPart, 1);
+}
+
+// A bound is kept by parts of the batch. Without one, bits must not depend on how many sequences come together: with
+// batch_invariant everything has room.
 bool has_room(const FlashAttentionProblem& problem, PrefillPath path) {
   if (problem.ragged.batch > kMostSequences) return false;
-  const std::int64_t keys =
-      problem.ragged.batch * (columns_of(problem) * problem.cache.page_size + kTransposedKeys);
-  const std::int64_t bytes = keys * problem.cache.num_kv_heads * key_bytes(problem, path);
-  return problem.batch_invariant || bytes <= kMostDequantizedBytes;
+  if (problem.max_workspace_bytes > 0) return sequences_at_once(problem, path) > 0;
+  return problem.batch_invariant ||
+         problem.ragged.batch * sequence_bytes(problem, path) <= kMostDequantizedBytes;
+}
+
+bool makes_copies(PrefillPath path) {
+  return path != PrefillPath::direct && path != PrefillPath::transposing;
 }
 
 // Where a tile's sums may be made of pieces, and a tile can be so long that this pays. A warp
@@ -223,8 +244,21 @@ PrefillPlan plan_prefill(const FlashAttentionProblem& problem, Scores scores, in
   // With few tiles they would wait for what is transposed beside them.
   plan.transposes_ahead = plan.path == PrefillPath::fp8 && !has_few_tiles(problem);
   plan.cuts_tail = may_cut_tail(problem, config);
-  plan.blocks = static_cast<int>(plan.cuts_tail ? num_sms : std::min<std::int64_t>(tiles, num_sms));
+  plan.blocks = num_sms;
+  const std::int64_t most = problem.max_workspace_bytes;
+  if (most > 0 && PrefillWorkspace(problem, plan).bytes > most) plan.cuts_tail = false;
+  if (!plan.cuts_tail) plan.blocks = static_cast<int>(std::min<std::int64_t>(tiles, num_sms));
   return plan;
+}
+
+FlashAttentionProblem launch_part(const FlashAttentionProblem& problem, Scores scores) {
+  const PrefillPath path = prefill_path(problem, scores);
+  if (problem.max_workspace_bytes == 0 || !makes_copies(path)) return problem;
+  const std::int64_t batch = std::max<std::int64_t>(problem.ragged.batch, 1);
+  FlashAttentionProblem part = problem;
+  part.ragged.batch = std::min(problem.ragged.batch, sequences_at_once(problem, path));
+  part.ragged.tokens = (problem.ragged.tokens * part.ragged.batch + batch - 1) / batch;
+  return part;
 }
 
 }  // namespace quire::cuda::sm90::flash_attention

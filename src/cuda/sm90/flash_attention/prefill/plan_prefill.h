@@ -40,6 +40,10 @@ struct PrefillPlan {
 
 PrefillPlan plan_prefill(const FlashAttentionProblem& problem, Scores scores, int num_sms);
 
+// What one launch takes of a problem: all of it, or as many sequences as have room for their copies of K and V in
+// max_workspace_bytes. ragged.tokens is then their share of the tokens.
+FlashAttentionProblem launch_part(const FlashAttentionProblem& problem, Scores scores);
+
 // What a prefill keeps in the caller's workspace: one list for the plan's bytes and the launch's
 // addresses.
 
