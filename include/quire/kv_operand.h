@@ -4,6 +4,7 @@
 // not a new kernel.
 //
 //   PagedKvOperand      pages of a cache               paged_kv_operand.h
+//   SlottedKvOperand    rows of a pool, by slots       slotted_kv_operand.h
 //   RaggedOperand       [tokens, heads, row]           ragged_operand.h
 //   ContiguousOperand   [batch, length, heads, row]    contiguous_operand.h
 //   GatheredOperand     keys of another, by index      gathered_operand.h

@@ -45,6 +45,7 @@
 #include "quire/row_layout.h"
 #include "quire/row_matrix.h"
 #include "quire/row_runs.h"
+#include "quire/slotted_kv_operand.h"
 #include "quire/sparse_index.h"
 #include "quire/tensor_view.h"
 #include "quire/tile_builders.h"
