@@ -123,10 +123,14 @@ TensorView Reader::blocks_as(std::string_view name_of_cache, TensorView blocks,
 PagedKVCache Reader::cache(std::string_view argument, const quire_cache* given) const {
   const auto from = structure<quire_cache>(argument, given, offsetof(quire_cache, scales));
   const TensorView blocks = tensor(argument, from.blocks, "blocks");
+  // NULL: an op that needs it will say so.
+  const auto table = [&](const DLTensor* given_table, std::string_view field) {
+    return optional_indices(argument, given_table, field).value_or(TensorView{});
+  };
   PagedKVCache cache{
       .blocks = blocks_as(argument, blocks, from.blocks_dtype),
-      .cache_lengths = indices(argument, from.cache_lengths, "cache_lengths"),
-      .page_table = indices(argument, from.page_table, "page_table"),
+      .cache_lengths = table(from.cache_lengths, "cache_lengths"),
+      .page_table = table(from.page_table, "page_table"),
       .scales = optional_tensor(argument, from.scales, "scales"),
       .scales_page_table = optional_indices(argument, from.scales_page_table, "scales_page_table"),
       .max_seq_length = bound(from.max_seq_length),

@@ -65,10 +65,13 @@ StoreArgs read_store(const Reader& in, const quire_store_args& from) {
   in.is_zero("reserved", from.reserved);
   return {
       .x = in.tensor("x", from.x),
-      .row_offsets = in.indices("row_offsets", from.row_offsets),
+      .row_offsets = from.slots == nullptr ? in.indices("row_offsets", from.row_offsets)
+                                           : TensorView{},  // which slots take the place of
       .cache = in.cache("cache", from.cache),
       .layer = from.layer,
       .side = in.side(from.side),
+      .value = in.optional_tensor("value", from.value),
+      .slots = in.optional_tensor("slots", from.slots),
   };
 }
 

@@ -72,8 +72,11 @@ PagedKVCache ArgumentReader::cache(const char* name, Access access) {
   const auto field = [&](const char* attribute) {
     return nb::getattr(cache, interned(attribute), nb::none());
   };
-  const auto table_of = [&](const char* attribute) {
-    return as_unsigned(borrow(field(attribute), at(name, attribute), Access::read));
+  // None: an op that needs it will say so.
+  const auto table_of = [&](const char* attribute) -> TensorView {
+    const nb::object table = field(attribute);
+    if (table.is_none()) return {};
+    return as_unsigned(borrow(table, at(name, attribute), Access::read));
   };
   const auto bound = [&](const char* attribute) -> std::optional<std::uint32_t> {
     const nb::object value = field(attribute);

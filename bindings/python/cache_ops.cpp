@@ -76,10 +76,12 @@ template <KvSide kSide> RmsNormArgs read_rms_norm(ArgumentReader& in) {
 StoreArgs read_store(ArgumentReader& in) {
   return {
       .x = in.tensor("x"),
-      .row_offsets = in.indices("row_offsets"),
+      .row_offsets = in.optional_indices("row_offsets").value_or(TensorView{}),
       .cache = in.cache("cache", Access::write),
       .layer = in.value<std::int64_t>("layer"),
       .side = in.side(),
+      .value = in.optional_tensor("value"),
+      .slots = in.optional_tensor("slots"),
   };
 }
 

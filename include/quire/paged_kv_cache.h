@@ -12,6 +12,8 @@
 //                  V where it is a tensor of its own, with strides and a width of its own; blocks is then
 //                  K's, kv = 1. Page ids count for both. Scales keep kv = 2.
 //
+// Lengths and page table may be left out where an op takes slots instead (store): all others ask for them.
+//
 // Page, K/V, layer, token and head strides are free, so NHD and HND pools both fit; the row itself
 // is contiguous. An entry equal to num_pages (or 0xFFFFFFFF) means "no page": loads there read as
 // zero and are masked, stores are dropped.
@@ -29,8 +31,8 @@ namespace quire {
 
 struct QUIRE_API PagedKVCache {
   TensorView blocks;
-  TensorView cache_lengths;
-  TensorView page_table;
+  TensorView cache_lengths{};
+  TensorView page_table{};
   std::optional<TensorView> scales{};
   std::optional<TensorView> scales_page_table{};  // absent: scales use page_table
   // Whether the scales are calibrated ones, which ops read and never write. Absent: as their strides say,

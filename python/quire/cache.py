@@ -45,7 +45,8 @@ class PagedKVCache:
         Tokens of each sequence that were cached before the call. No op changes it. int32 is read as uint32.
     page_table : uint32 array [batch, max_pages]
         Column j names the page of tokens [j * page_size, (j + 1) * page_size). An entry of num_pages or 0xFFFFFFFF
-        (int32: -1) means "no page": loads there read as masked zeros, stores are dropped.
+        (int32: -1) means "no page": loads there read as masked zeros, stores are dropped. Lengths and page table may
+        be None where `store` takes slots instead; the other ops ask for both.
     scales : array [num_scale_pages, kv, num_layers, page_size, num_kv_heads, slots], optional
         Scales of a quantized cache, with any strides.
     scales_page_table : uint32 array [batch, max_pages], optional
@@ -72,8 +73,8 @@ class PagedKVCache:
     def __init__(
         self,
         blocks: Array,
-        cache_lengths: Array,
-        page_table: Array,
+        cache_lengths: Array | None = None,
+        page_table: Array | None = None,
         scales: Array | None = None,
         *,
         scales_page_table: Array | None = None,
@@ -171,7 +172,8 @@ class PagedKVCache:
 
     @property
     def batch(self) -> int:
-        return size(self.cache_lengths, 0)
+        """Sequences; 0 without lengths."""
+        return 0 if self.cache_lengths is None else size(self.cache_lengths, 0)
 
     def __repr__(self) -> str:
         return (

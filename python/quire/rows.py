@@ -11,9 +11,16 @@ from quire.cache import PagedKVCache
 
 
 def store(
-    x: Array, row_offsets: Array, cache: PagedKVCache, layer: int, *, side: str = "key"
+    x: Array,
+    row_offsets: Array | None = None,
+    cache: PagedKVCache | None = None,
+    layer: int = 0,
+    *,
+    side: str = "key",
+    value: Array | None = None,
+    slots: Array | None = None,
 ) -> None:
-    """Write the new tokens' rows into the cache, at cache_length + i.
+    """Write the new tokens' rows into the cache, at cache_length + i, or where `slots` say; K and V in one launch.
 
     Rows are rounded to the cache's dtype, fp8 saturating. Parts with scales are quantized: scale = amax / max of each
     granule, written beside the rows, or the cache's static scale. Rows on unassigned pages are dropped.
@@ -21,11 +28,18 @@ def store(
     Parameters
     ----------
     x : array [tokens, kv_heads, head_dim]
-        float32, float16, bfloat16, or the cache's own dtype, which is stored as it is.
-    row_offsets : uint32 array [batch + 1]
+        float32, float16, bfloat16, or the cache's own dtype, which is stored as it is. Any strides but the last.
+    row_offsets : uint32 array [batch + 1], optional
+        Not needed, and not read, with `slots`.
     cache, layer : PagedKVCache, int
+        With `slots` it needs neither lengths nor page table.
     side : str
-        "key" or "value".
+        "key" or "value": where `x` goes.
+    value : array [tokens, kv_heads, head_dim], optional
+        Of the dtype of `x`, with strides of its own: `x` goes to the keys and this to the values.
+    slots : int64 or int32 array [tokens], optional
+        page * page_size + row of the page; a negative one skips its token. No slot may come twice. Slots past the last
+        page are an error; on a GPU, whose numbers the host does not read, they are skipped.
 
     Examples
     --------
@@ -34,8 +48,23 @@ def store(
     >>> quire.store(np.ones((3, 1, 8), np.float32), np.array([0, 3], np.uint32), cache, 0, side="value")
     >>> np.flatnonzero(blocks[2, 1, 0, :, 0, 0]).tolist()
     [5, 6, 7]
+    >>> pool = quire.PagedKVCache(np.zeros((4, 2, 1, 16, 1, 8), np.float32))
+    >>> k, v = np.ones((3, 1, 8), np.float32), np.full((3, 1, 8), 2, np.float32)
+    >>> quire.store(k, cache=pool, value=v, slots=np.array([35, -1, 0]))
+    >>> pool.blocks[2, :, 0, 3, 0, 0].tolist(), pool.blocks[0, :, 0, 0, 0, 0].tolist()
+    ([1.0, 2.0], [1.0, 2.0])
     """
-    run("store", x, x=x, row_offsets=row_offsets, cache=cache, layer=layer, side=side)
+    run(
+        "store",
+        x,
+        x=x,
+        row_offsets=row_offsets,
+        cache=cache,
+        layer=layer,
+        side=side,
+        value=value,
+        slots=slots,
+    )
 
 
 def store_scales(

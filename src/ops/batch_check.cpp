@@ -4,12 +4,10 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 
 #include "ops/batch_scan.h"
 #include "ops/cache_check.h"
 #include "ops/memory_span.h"
-#include "quire/element.h"
 
 namespace quire::ops {
 namespace {
@@ -97,25 +95,6 @@ void check_page_table(const Arguments& check, const PageTable& table, const Page
   }
 }
 
-// The static scales of one page (their token stride, or their page stride, is 0).
-void check_scale_page(const Arguments& check, const ScaleLayerView& scales, std::int64_t page,
-                      std::int64_t page_size, std::int64_t heads, ArgumentName name) {
-  const std::int64_t tokens = scales.token_stride == 0 ? 1 : page_size;
-  for (std::int64_t token = 0; token < tokens; ++token) {
-    for (std::int64_t head = 0; head < heads; ++head) {
-      for (std::int64_t slot = 0; slot < scales.num_slots; ++slot) {
-        const double value =
-            load_element(scales.data, scales.dtype,
-                         page * scales.page_stride + token * scales.token_stride +
-                             head * scales.head_stride + slot * scales.slot_stride);
-        if (std::isfinite(value) && value > 0.0) continue;
-        check.fail(name, "positive and finite where scales are static",
-                   fmt::format("{} on page {}, head {}, slot {}", value, page, head, slot));
-      }
-    }
-  }
-}
-
 void check_static_scales(const Arguments& check, const KvLayerView& view, const PageTable& table,
                          const TensorView& row_offsets, const PagedKVCache& cache,
                          const CacheUse& use) {
@@ -125,8 +104,7 @@ void check_static_scales(const Arguments& check, const KvLayerView& view, const 
     for (std::int64_t column = 0; column < columns; ++column) {
       const std::int64_t page = table.pages.page_at(sequence, column);
       if (page < 0) continue;
-      check_scale_page(check, view.scales, page, view.page_size, view.num_heads,
-                       {use.name, "scales"});
+      check_scale_page(check, view, page, name);
       if (view.scales.page_stride == 0) return;  // every page reads the same numbers
     }
   }

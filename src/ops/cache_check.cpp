@@ -119,6 +119,10 @@ void check_scales(Arguments& check, const PagedKVCache& cache, const CacheUse& u
   if (!has_own_table && scales.shape[0] < cache.num_pages()) {
     check.fail(name, fmt::format("of {} pages or more", cache.num_pages()), scales.describe());
   }
+  if (has_own_table && use.rows == CacheRows::slotted) {
+    check.fail({use.name, "scales_page_table"}, "absent with slots, which name pages of both",
+               cache.scales_page_table->describe());
+  }
   if (has_own_table) {
     check.tensor({use.name, "scales_page_table"}, *cache.scales_page_table)
         .is(DType::u32, {cache.batch(), cache.max_pages()})
@@ -134,6 +138,21 @@ bool has_dense_pages(const TensorView& blocks) {
   return heads_follow && tokens_follow;
 }
 
+// Both may be left out where slots take their place; whoever needs them says what is missing.
+void check_tables(Arguments& check, const PagedKVCache& cache, const CacheUse& use) {
+  const ArgumentName lengths(use.name, "cache_lengths");
+  const ArgumentName table(use.name, "page_table");
+  const auto is_absent = [](const TensorView& view) {
+    return view.rank == 0 && view.data == nullptr;
+  };
+  if (is_absent(cache.cache_lengths)) check.fail(lengths, "given: u32 [batch]", "none");
+  if (is_absent(cache.page_table)) check.fail(table, "given: u32 [batch, max_pages]", "none");
+  check.tensor(lengths, cache.cache_lengths).is(DType::u32, {"batch"}).has_dense_rows();
+  check.tensor(table, cache.page_table)
+      .is(DType::u32, {cache.batch(), "max_pages"})
+      .has_dense_rows();
+}
+
 }  // namespace
 
 std::int64_t cache_alignment(const PagedKVCache& cache) {
@@ -143,29 +162,19 @@ std::int64_t cache_alignment(const PagedKVCache& cache) {
 
 CacheShape check_cache(Arguments& check, const PagedKVCache& cache, const CacheUse& use) {
   check_blocks(check, cache, use);
-  check_value_blocks(check, cache, use);
-  check.tensor({use.name, "cache_lengths"}, cache.cache_lengths)
-      .is(DType::u32, {"batch"})
-      .has_dense_rows();
-  check.tensor({use.name, "page_table"}, cache.page_table)
-      .is(DType::u32, {cache.batch(), "max_pages"})
-      .has_dense_rows();
+  if (use.rows == CacheRows::paged) check_tables(check, cache, use);
   const RowFormat format = check_row_format(check, cache, use.name);
   check_scales(check, cache, use, format);
   check_kind(check, cache, use);
-  const bool is_value = use.sides == CacheSides::value;
-  return {
-      .row_format = is_value ? cache.value_format() : format,
-      .num_pages = cache.num_pages(),
-      .num_layers = cache.num_layers(),
-      .page_size = cache.page_size(),
-      .num_kv_heads = cache.num_kv_heads(),
-      .max_pages = cache.max_pages(),
-      .is_mla = cache.is_mla(),
-      .has_scales = cache.scales.has_value(),
-      .values_match_keys = has_matching_values(cache),
-      .rows_are_dense = has_dense_pages(cache.blocks) &&
-                        (!cache.value_blocks.has_value() || has_dense_pages(*cache.value_blocks))};
+  return {.row_format = format,
+          .num_pages = cache.num_pages(),
+          .num_layers = cache.num_layers(),
+          .page_size = cache.page_size(),
+          .num_kv_heads = cache.num_kv_heads(),
+          .max_pages = use.rows == CacheRows::paged ? cache.max_pages() : 0,
+          .is_mla = cache.is_mla(),
+          .has_scales = cache.scales.has_value(),
+          .rows_are_dense = has_dense_pages(cache.blocks)};
 }
 
 void check_unscaled(const Arguments& check, const PagedKVCache& cache, std::int64_t begin,

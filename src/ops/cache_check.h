@@ -21,6 +21,9 @@ enum class CacheSides : std::uint8_t {
 
 enum class CacheAccess : std::uint8_t { read, write };
 
+// How an op finds its rows: by lengths and page table, or by slots, with which neither is looked at.
+enum class CacheRows : std::uint8_t { paged, slotted };
+
 enum class CacheKind : std::uint8_t {
   any,
   mla,  // K only, one head
@@ -33,11 +36,7 @@ struct CacheUse {
   CacheSides sides = CacheSides::key;
   CacheAccess access = CacheAccess::read;
   CacheKind kind = CacheKind::any;
-  // Of both sides: whether V's rows may be of another width than K's.
-  bool takes_value_width = false;
-  // The op's own argument, u32 [batch]: keys of a sequence, where they are not those of cache_lengths and
-  // the new tokens. Null: none.
-  const TensorView* key_lengths = nullptr;
+  CacheRows rows = CacheRows::paged;
 };
 
 struct PagedBatch {
@@ -61,6 +60,17 @@ CacheShape check_cache(Arguments& check, const PagedKVCache& cache, const CacheU
 // static scales that the keys meet.
 PagedBatch check_batch(Arguments& check, const PagedKVCache& cache, const CacheUse& use,
                        const TensorView& row_offsets, std::optional<std::int64_t> tokens);
+
+// check_cache; slots i64 or i32 [tokens], below the end of the pool where they are on the host; the static scales that
+// they meet.
+PagedBatch check_slots(Arguments& check, const PagedKVCache& cache, const CacheUse& use,
+                       const TensorView& slots, std::int64_t tokens);
+// The values alone, of slots that are on the host.
+void check_slot_values(const Arguments& check, const PagedKVCache& cache, const TensorView& slots);
+
+// The static scales of a page, where they are on the host: positive and finite. `view` is of K or V of a layer.
+void check_scale_page(const Arguments& check, const KvLayerView& view, std::int64_t page,
+                      ArgumentName name);
 
 // The values alone, of tensors that are on the host: what check_batch does once the shapes are right.
 PagedBatch check_batch_values(const Arguments& check, const PagedKVCache& cache,

@@ -24,6 +24,9 @@ void check_device_batch(std::string_view op, const PagedKVCache& cache,
 // position_ids u32 [sections, tokens] below the rows of freqs_cis.
 void check_device_positions(std::string_view op, const TensorView& position_ids,
                             std::int64_t num_rows, const Context& context);
+// slots [tokens] below the end of the pool.
+void check_device_slots(std::string_view op, const PagedKVCache& cache, const TensorView& slots,
+                        const Context& context);
 void check_device_pairs(std::string_view op, const TensorView& pairs, std::int64_t num_pages,
                         const Context& context);
 
@@ -58,11 +61,10 @@ template <typename Args> std::optional<TensorView> given_key_lengths(const Args&
 // What an op's arguments hold is known by the fields' names, which are the same in all ops.
 template <typename Args>
 void check_device_values(std::string_view op, const Args& args, const Context& context) {
-  if constexpr (requires { args.key_offsets->shape; }) {
-    if (args.key_offsets) {
-      if (!is_device_check_on(args.q.device, context)) return;
-      return check_device_offsets(op, args.row_offsets, args.q.shape[0], *args.key_offsets,
-                                  args.k->shape[0], context);
+  if constexpr (requires { args.slots->shape; }) {
+    if (args.slots) {  // which take the place of everything else
+      if (!is_device_check_on(args.slots->device, context)) return;
+      return check_device_slots(op, args.cache, *args.slots, context);
     }
   }
   if constexpr (requires { args.cache.page_table; }) {

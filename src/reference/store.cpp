@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reference/store.h"
 
+#include <array>
 #include <vector>
 
 #include "quire/paged_kv_operand.h"
+#include "quire/slotted_kv_operand.h"
 #include "reference/ragged.h"
 #include "reference/row_codec.h"
 #include "reference/tensor_row.h"
@@ -11,8 +13,8 @@
 namespace quire::reference {
 namespace {
 
-PagedKvOperand layer_of(const PagedKVCache& cache, std::int64_t layer, KvSide side) {
-  return PagedKvOperand(side == KvSide::key ? cache.key(layer) : cache.value(layer));
+KvLayerView layer_of(const PagedKVCache& cache, std::int64_t layer, KvSide side) {
+  return side == KvSide::key ? cache.key(layer) : cache.value(layer);
 }
 
 // Codes that somebody quantized already: stored as they are, their scales left alone.
@@ -24,15 +26,12 @@ void store_codes(const KvOperandRef& rows, const Token& token, std::int64_t head
   }
 }
 
-}  // namespace
-
-void store(const StoreArgs& args) {
-  const PagedKvOperand rows = layer_of(args.cache, args.layer, args.side);
+void store_rows(const KvOperandRef& rows, const TensorView& row_offsets, const TensorView& x) {
   const RowFormat format = rows.layout().format;
-  const bool holds_codes = format.is_uniform() && args.x.dtype == format.parts[0].dtype;
-  for (const Token& token : tokens_of(args.row_offsets, args.cache)) {
+  const bool holds_codes = format.is_uniform() && x.dtype == format.parts[0].dtype;
+  for (const Token& token : tokens_of(row_offsets, rows)) {
     for (std::int64_t head = 0; head < rows.heads().count; ++head) {
-      const std::vector<double> row = load_row(args.x, token.index, head);
+      const std::vector<double> row = load_row(x, token.index, head);
       if (holds_codes) {
         store_codes(rows, token, head, row);
       } else {
@@ -42,8 +41,23 @@ void store(const StoreArgs& args) {
   }
 }
 
+void store_side(const StoreArgs& args, const TensorView& x, KvSide side) {
+  const KvLayerView view = layer_of(args.cache, args.layer, side);
+  if (!args.slots.has_value()) return store_rows(PagedKvOperand(view), args.row_offsets, x);
+  std::array<std::uint32_t, 2> one_sequence{0, static_cast<std::uint32_t>(x.shape[0])};
+  store_rows(SlottedKvOperand(view, *args.slots),
+             TensorView::contiguous(one_sequence.data(), DType::u32, {2}), x);
+}
+
+}  // namespace
+
+void store(const StoreArgs& args) {
+  store_side(args, args.x, args.side);
+  if (args.value.has_value()) store_side(args, *args.value, KvSide::value);
+}
+
 void store_scales(const StoreScalesArgs& args) {
-  const PagedKvOperand operand = layer_of(args.cache, args.layer, args.side);
+  const PagedKvOperand operand(layer_of(args.cache, args.layer, args.side));
   const KvOperandRef rows = operand;
   const RowFormat& format = rows.layout().format;
   for (const Token& token : tokens_of(args.row_offsets, args.cache)) {

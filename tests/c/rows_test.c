@@ -46,6 +46,54 @@ static void test_store(void) {
   free_batch(&into);
 }
 
+// K and V into a pool that has neither lengths nor a page table; the second token is skipped.
+static void test_store_slots(void) {
+  batch into;
+  make_batch(&into, 2, HEADS, kF32Rows);
+  float kv[TOKENS][2][HEADS][WIDTH], before[WIDTH];
+  fill(kv[0][0][0], TOKENS * 2 * HEADS * WIDTH, 5);
+  int64_t shape[] = {TOKENS, HEADS, WIDTH}, strides[] = {2 * HEADS * WIDTH, WIDTH, 1};
+  int64_t slot[TOKENS] = {NUM_PAGES * PAGE_SIZE - 1, -1, 2, 5}, num_slots = TOKENS;
+  DLTensor k = tensor_f32(kv[0][0][0], shape, 3);
+  k.strides = strides;
+  DLTensor v = k;
+  v.data = kv[0][1][0];
+  DLTensor slots = tensor_i32(NULL, &num_slots, 1);
+  slots.data = slot;
+  slots.dtype.bits = 64;
+  quire_cache pool = {.struct_size = sizeof pool, .blocks = &into.blocks};
+  quire_store_args args = {.struct_size = sizeof args,
+                           .x = &k,
+                           .cache = &pool,
+                           .layer = LAYER,
+                           .value = &v,
+                           .slots = &slots};
+  memcpy(before, (float*)into.pool + WIDTH, sizeof before);
+  CHECK_OK(quire_store(&args, NULL));
+  for (int token = 0; token < TOKENS; ++token) {
+    if (slot[token] < 0) continue;
+    for (int side = 0; side < 2; ++side) {
+      const int64_t page = slot[token] / PAGE_SIZE, row = slot[token] % PAGE_SIZE;
+      const float* found =
+          (float*)into.pool +
+          (((page * 2 + side) * NUM_LAYERS + LAYER) * PAGE_SIZE + row) * HEADS * WIDTH;
+      CHECK(memcmp(found, kv[token][side], sizeof kv[token][side]) == 0);
+    }
+  }
+  CHECK(memcmp(before, (float*)into.pool + WIDTH, sizeof before) == 0);
+
+  slot[1] = NUM_PAGES * PAGE_SIZE;
+  CHECK_STATUS(quire_store(&args, NULL), QUIRE_INVALID_VALUE);
+  CHECK_NAMES("store", "slots");
+  args.slots = NULL;
+  CHECK_STATUS(quire_store(&args, NULL), QUIRE_INVALID_VALUE);
+  CHECK_NAMES("store", "row_offsets");
+  args.row_offsets = &into.offsets;
+  CHECK_STATUS(quire_store(&args, NULL), QUIRE_INVALID_VALUE);
+  CHECK_NAMES("store", "cache.cache_lengths");
+  free_batch(&into);
+}
+
 static void test_store_scales(void) {
   batch into;
   make_batch(&into, 2, HEADS, (row_kind){WIDTH, QUIRE_DL_FP8_E4M3, 8});
@@ -201,6 +249,7 @@ static void test_quantize_fp8(void) {
 void test_rows(void) {
   test_row_offsets();
   test_store();
+  test_store_slots();
   test_store_scales();
   test_copy_pages();
   test_rms_norm();

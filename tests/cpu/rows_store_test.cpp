@@ -113,6 +113,71 @@ class RowsStore : public RowTarget {
     }
   }
 
+  // [tokens, K and V, heads, width] in one tensor, a slot for each token, every ninth of which is skipped.
+  void expect_pair(const CacheOptions& options, DType slot_type) {
+    const TestCache by_lengths = make(options);
+    const TestCache skipping = make(options);
+    const std::int64_t tokens = by_lengths.num_tokens();
+    const std::int64_t width = options.row_format.width();
+    const HostTensor memory =
+        make_numbers(Numbers::ordinary, DType::bf16, {tokens, 2 * options.num_kv_heads, width}, 31);
+    TensorView k = memory.view();
+    k.shape[1] = options.num_kv_heads;
+    TensorView v = k;
+    v.data = k.as<std::byte>() + bytes_for(k.dtype, options.num_kv_heads * k.strides[1]);
+    for (const KvSide side : {KvSide::key, KvSide::value}) {
+      reference::store({.x = side == KvSide::key ? k : v,
+                        .row_offsets = by_lengths.row_offsets(),
+                        .cache = by_lengths.view(),
+                        .layer = kLayer,
+                        .side = side});
+    }
+    const HostTensor slots = slots_of(by_lengths, slot_type);
+    StoreArgs args{
+        .x = k, .row_offsets = by_lengths.row_offsets(), .cache = {}, .layer = kLayer, .value = v};
+    const auto by_slots = [&](const TestCache& cache) {
+      StoreArgs slotted = args;
+      slotted.row_offsets = {};
+      slotted.cache = {.blocks = cache.view().blocks,
+                       .scales = cache.view().scales,
+                       .row_format = cache.view().row_format};
+      slotted.slots = slots.view();
+      return slotted;
+    };
+    reference::store(by_slots(skipping));
+    for (const int threads : thread_counts_) {
+      const TestCache paged = make(options);
+      args.cache = paged.view();
+      store(args, context(threads));
+      ASSERT_TRUE(paged.block_bytes() == by_lengths.block_bytes()) << options.row_format.describe();
+      ASSERT_TRUE(paged.scale_bytes() == by_lengths.scale_bytes()) << options.row_format.describe();
+      const TestCache slotted = make(options);
+      ASSERT_EQ(supports(by_slots(slotted), context(threads)).kernel, kernel("store"));
+      store(by_slots(slotted), context(threads));
+      ASSERT_TRUE(slotted.block_bytes() == skipping.block_bytes()) << options.row_format.describe();
+      ASSERT_TRUE(slotted.scale_bytes() == skipping.scale_bytes()) << options.row_format.describe();
+    }
+  }
+
+  static HostTensor slots_of(const TestCache& cache, DType type) {
+    HostTensor slots(type, {cache.num_tokens()});
+    const PagedKVCache view = cache.view();
+    const auto* offsets = cache.row_offsets().as<const std::uint32_t>();
+    for (std::int64_t b = 0; b < view.batch(); ++b) {
+      for (std::int64_t token = offsets[b]; token < offsets[b + 1]; ++token) {
+        const PageSlot place = view.pages().find(b, view.cache_length(b) + token - offsets[b]);
+        const std::int64_t slot =
+            token % 9 == 4 ? -token : place.page * view.page_size() + place.slot;
+        if (type == DType::i64) {
+          slots.view().as<std::int64_t>()[token] = slot;
+        } else {
+          slots.view().as<std::int32_t>()[token] = static_cast<std::int32_t>(slot);
+        }
+      }
+    }
+    return slots;
+  }
+
   TestCache make(const CacheOptions& options) const {
     TestCache cache(options);
     for (const std::int64_t column : unassigned_) cache.unassign(2, column);
@@ -213,6 +278,21 @@ TEST_P(RowsStore, UnassignedPagesAndScalePagesOfTheirOwn) {
     options.page_size = 16;
     expect_equal(options, DType::f16, Numbers::ordinary);
   }
+}
+
+// K and V in one call, by lengths and by slots: the bytes of two calls of the reference by lengths.
+TEST_P(RowsStore, PairsAndSlots) {
+  thread_counts_ = kThreadCounts;
+  for (const RowFormat& format : all_formats()) {
+    CacheOptions options = options_of(format);
+    for (const bool heads_first : {false, true}) {
+      options.heads_first = heads_first;
+      for (const DType slot_type : {DType::i64, DType::i32}) expect_pair(options, slot_type);
+    }
+  }
+  CacheOptions options = options_of(RowFormat::scaled(DType::fp8_e4m3, 48, 16));
+  options.static_scale = 0.0125;
+  expect_pair(options, DType::i64);
 }
 
 TEST_P(RowsStore, ScalesGoToTheirSlots) {

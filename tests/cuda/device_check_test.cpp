@@ -105,6 +105,20 @@ TEST_F(DeviceCheck, ARecordedCallIsNotChecked) {
   stream.wait();
 }
 
+TEST_F(DeviceCheck, SlotsPastThePool) {
+  const HostTensor slots = HostTensor::of(DType::i32, {5}, {0, -1, 900, 3, 4});
+  args_.cache = {.blocks = args_.cache.blocks};
+  args_.row_offsets = {};
+  args_.slots = twin_.move(slots.view());
+  const test::DeviceState state({args_.cache.blocks});
+  EXPECT_NE(store_error().find("tokens), or negative to skip a token, got 900 at [2]"),
+            std::string::npos);
+  EXPECT_TRUE(state.read() == state.start());
+  unsetenv("QUIRE_CHECK");
+  EXPECT_EQ(store_error(), "");
+  EXPECT_FALSE(state.read() == state.start());
+}
+
 TEST_F(DeviceCheck, PositionsPastTheAngles) {
   const HostTensor q = HostTensor::random(DType::f32, {5, 1, 8}, 2);
   const HostTensor freqs = HostTensor::random(DType::f32, {16, 8}, 3);

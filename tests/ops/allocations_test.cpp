@@ -23,6 +23,7 @@ TEST(AllocationsTest, ValidArgumentsTakeOneList) {
   EXPECT_EQ(allocations_of_validate<FlashAttentionInt8Sample>(), 1);
   EXPECT_EQ(allocations_of_validate<RopeSample>(), 1);
   EXPECT_EQ(allocations_of_validate<StoreSample>(), 1);
+  EXPECT_EQ(allocations_of_validate<StoreSlotsSample>(), 1);
   EXPECT_EQ(allocations_of_validate<MlaDecodeSample>(), 1);
   EXPECT_EQ(allocations_of_validate<SparseMlaSample>(), 1);
 }

@@ -50,6 +50,21 @@ INSTANTIATE_TEST_SUITE_P(
                                        [](auto& s) { s.args.cache.blocks.dtype = DType::u8; }),
         bad<RmsNormValueSample>("no_values_in_mla", "cache.blocks", "a cache with values",
                                 [](auto& s) { s.args.cache.blocks.shape[1] = 1; }),
+        // Only slots take the place of lengths and page table.
+        bad<FlashAttentionSample>("no_page_table", "cache.page_table", "must be given",
+                                  [](auto& s) { s.args.cache.page_table = {}; }),
+        bad<StoreSample>("no_lengths", "cache.cache_lengths",
+                         "must be given: u32 [batch], got none",
+                         [](auto& s) { s.args.cache.cache_lengths = {}; }),
+        bad<MlaDecodeSample>("a_pool_alone", "cache.cache_lengths", "must be given",
+                             [](auto& s) {
+                               s.args.cache.cache_lengths = {};
+                               s.args.cache.page_table = {};
+                             }),
+        bad<CopyPagesSample>("copy_without_a_table", "cache.page_table", "must be given",
+                             [](auto& s) { s.args.cache.page_table = {}; }),
+        bad<RemapSparseIndicesSample>("remap_without_a_table", "cache.page_table", "must be given",
+                                      [](auto& s) { s.args.cache.page_table = {}; }),
         bad<MlaIndexerSample>("mla_with_values", "cache.blocks", "an MLA cache",
                               [](auto& s) {
                                 s.args.cache =

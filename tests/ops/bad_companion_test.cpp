@@ -93,6 +93,61 @@ INSTANTIATE_TEST_SUITE_P(
                               [](auto& s) { s.args.x.dtype = DType::fp8_e5m2; }),
         bad<StoreSample>("x_in_the_cache", "cache.blocks", "apart from 'x'",
                          [](auto& s) { s.args.x.data = s.args.cache.blocks.data; }),
+        bad<StoreSample>("neither_offsets_nor_slots", "row_offsets", "or slots instead, got none",
+                         [](auto& s) { s.args.row_offsets = {}; }),
+        bad<StoreSlotsSample>("slot_past_the_pool", "slots", "below 24 (6 pages of 4 tokens)",
+                              [](auto& s) { s.args.slots->template as<std::int64_t>()[3] = 24; }),
+        bad<StoreSlotsSample>("slot_far_away", "slots", "got 9223372036854775807 at [4]",
+                              [](auto& s) {
+                                s.args.slots->template as<std::int64_t>()[4] =
+                                    std::numeric_limits<std::int64_t>::max();
+                              }),
+        bad<StoreSlotsSample>("slots_of_fewer_tokens", "slots", "must be i64[5]",
+                              [](auto& s) { s.args.slots->shape[0] = 4; }),
+        bad_type<StoreSlotsSample>("slots_unsigned", "slots", "must be i64 or i32",
+                                   [](auto& s) { s.args.slots->dtype = DType::u32; }),
+        bad<StoreSlotsSample>("slots_with_gaps", "slots", "dense in its last dimension",
+                              [](auto& s) {
+                                s.args.slots =
+                                    s.arena.of(DType::i64, {10}, std::vector<double>(10));
+                                s.args.slots->shape[0] = 5;
+                                s.args.slots->strides[0] = 2;
+                              }),
+        bad<StoreSlotsSample>("own_scale_pages", "cache.scales_page_table", "absent with slots",
+                              [](auto& s) {
+                                s.args.cache =
+                                    make_cache(s.arena, {.dtype = DType::fp8_e4m3, .slots = 2});
+                                s.args.cache.scales_page_table = s.args.cache.page_table;
+                              }),
+        bad<StoreSlotsSample>("static_scale_of_zero", "cache.scales", "positive and finite",
+                              [](auto& s) {
+                                s.args.cache =
+                                    make_cache(s.arena, {.dtype = DType::fp8_e4m3, .slots = 2});
+                                s.args.cache.scales->strides = {};
+                                s.args.cache.scales->store({0, 0, 0, 0, 0, 0}, 0.0);
+                              }),
+        bad<StoreSlotsSample>("value_of_another_shape", "value", "must be f32[5, 2, 8]",
+                              [](auto& s) { s.args.value->shape[0] = 4; }),
+        bad_type<StoreSlotsSample>("value_of_another_dtype", "value", "must be f32, got bf16",
+                                   [](auto& s) { s.args.value->dtype = DType::bf16; }),
+        bad<StoreSlotsSample>("value_not_dense", "value", "dense in its last dimension",
+                              [](auto& s) {
+                                s.args.value->shape[2] = 8;
+                                s.args.value->strides = {8, 8, 2};
+                              }),
+        bad<StoreSlotsSample>("value_in_the_cache", "cache.blocks", "apart from 'value'",
+                              [](auto& s) { s.args.value->data = s.args.cache.blocks.data; }),
+        bad<StoreSlotsSample>("slots_in_the_cache", "cache.blocks", "apart from 'slots'",
+                              [](auto& s) {
+                                s.args.slots->data = s.args.cache.blocks.data;
+                                for (std::int64_t i = 0; i < kTokens; ++i) {
+                                  s.args.slots->template as<std::int64_t>()[i] = -1;
+                                }
+                              }),
+        bad<StoreSlotsSample>("pair_at_the_value_side", "side", "x goes to the keys",
+                              [](auto& s) { s.args.side = KvSide::value; }),
+        bad<StoreSlotsSample>("pair_without_values", "cache.blocks", "a cache with values",
+                              [](auto& s) { s.args.cache.blocks.shape[1] = 1; }),
         bad<StoreScalesSample>("slots", "scales", "must be bf16[tokens, 2, 2]",
                                [](auto& s) { s.args.scales.shape[2] = 1; }),
         bad<StoreScalesSample>("nan", "scales", "nan at [1, 0, 1]",

@@ -60,8 +60,11 @@ TensorView make_row_offsets(Arena& arena) {
 void list_cache(PagedKVCache& cache, const std::string& name,
                 std::vector<std::pair<std::string, TensorView*>>& list) {
   list.emplace_back(name + ".blocks", &cache.blocks);
-  list.emplace_back(name + ".cache_lengths", &cache.cache_lengths);
-  list.emplace_back(name + ".page_table", &cache.page_table);
+  for (auto& [field, view] : {std::pair{".cache_lengths", &cache.cache_lengths},
+                              std::pair{".page_table", &cache.page_table}}) {
+    const bool is_absent = view->rank == 0 && view->data == nullptr;
+    if (!is_absent) list.emplace_back(name + field, view);
+  }
   if (cache.scales) list.emplace_back(name + ".scales", &*cache.scales);
   if (cache.scales_page_table) {
     list.emplace_back(name + ".scales_page_table", &*cache.scales_page_table);
@@ -94,6 +97,7 @@ const std::vector<NamedSample>& all_samples() {
       named<RmsNormKeySample>("rms_norm_key"),
       named<RmsNormValueSample>("rms_norm_value"),
       named<StoreSample>("store"),
+      named<StoreSlotsSample>("store_slots"),
       named<StoreScalesSample>("store_scales"),
       named<CopyPagesSample>("copy_pages"),
       named<RemapSparseIndicesSample>("remap_sparse_indices"),

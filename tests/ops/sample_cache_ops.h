@@ -106,6 +106,30 @@ struct StoreSample : Sample {
   StoreArgs args{};
 };
 
+// K and V of a bf16 cache that is a pool alone; token 1 is skipped.
+struct StoreSlotsSample : Sample {
+  StoreSlotsSample() {
+    op = "store";
+    args.x = arena.random(DType::f32, {kTokens, 2, 8});
+    args.cache.blocks = make_cache(arena, {.dtype = DType::bf16}).blocks;
+    args.layer = kLayer;
+    args.value = arena.random(DType::f32, {kTokens, 2, 8});
+    args.slots = arena.of(DType::i64, {kTokens}, {3, -1, 20, 0, 8});
+  }
+  void run(const Context& context) override { store(args, context); }
+  Plan supports(const Context& context) override { return quire::supports(args, context); }
+  Call prepare(const Context& context) override { return prepared_call(args, context); }
+  std::vector<std::pair<std::string, TensorView*>> tensors() override {
+    std::vector<std::pair<std::string, TensorView*>> list{
+        {"x", &args.x}, {"value", &*args.value}, {"slots", &*args.slots}};
+    list_cache(args.cache, "cache", list);
+    return list;
+  }
+  std::vector<std::string> written() const override { return {"cache.blocks"}; }
+
+  StoreArgs args{};
+};
+
 struct StoreScalesSample : Sample {
   StoreScalesSample() {
     op = "store_scales";

@@ -15,7 +15,10 @@ struct Spoiler {
 
 inline constexpr Spoiler kSpoilers[] = {
     {"null_data", ErrorCode::invalid_value, [](TensorView& view) { view.data = nullptr; }},
-    {"wrong_dtype", ErrorCode::invalid_type, [](TensorView& view) { view.dtype = DType::i64; }},
+    {"wrong_dtype", ErrorCode::invalid_type,
+     [](TensorView& view) {
+       view.dtype = view.dtype == DType::i64 ? DType::u32 : DType::i64;  // i64: slots of store
+     }},
     {"one_rank_less", ErrorCode::invalid_value, [](TensorView& view) { --view.rank; }},
     {"rank_past_the_maximum", ErrorCode::invalid_value,
      [](TensorView& view) { view.rank = kMaxRank + 1; }},

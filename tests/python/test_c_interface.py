@@ -276,6 +276,17 @@ def test_described_rows(make):
     check_bits("store", arguments)
 
 
+def test_keys_and_values_by_slots():
+    rng = np.random.default_rng(4)
+    k, v = (rng.standard_normal((TOKENS, 2, 8)).astype(np.float32) for _ in range(2))
+
+    def arguments():
+        blocks = make_cache(NEW, CACHED, rng=np.random.default_rng(5)).blocks
+        return {"x": k, "value": v, "slots": np.array([9, -1, 2, 0]), "cache": quire.PagedKVCache(blocks), "layer": 1}
+
+    check_bits("store", arguments)
+
+
 def test_a_callers_threads_are_called_back():
     task_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
     count = []

@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -123,6 +125,62 @@ TEST(Store, ReadyCodesAreStoredAsTheyAreAndScalesLeftAlone) {
       EXPECT_EQ(cache.view().key(1).load_quantized(0, 1, t, d), codes.at({t, 1, d}));
     }
   }
+}
+
+// Slots as an engine would work them out of the page table; -1 for tokens that are skipped.
+std::vector<std::int64_t> slots_of(const TestCache& cache,
+                                   const std::vector<std::int64_t>& skipped) {
+  std::vector<std::int64_t> slots;
+  const PagedKVCache view = cache.view();
+  for (const Token& token : tokens_of(cache.row_offsets(), view)) {
+    const PageSlot place = view.pages().find(token.sequence, token.position);
+    const bool is_skipped = std::ranges::find(skipped, token.index) != skipped.end();
+    slots.push_back(is_skipped ? -1 : place.page * view.page_size() + place.slot);
+  }
+  return slots;
+}
+
+TEST(StoreBySlots, KeysAndValuesLandWhereTheSlotsSay) {
+  const TestCache cache({.cache_lengths = {3, 9, 0}, .new_tokens = {2, 0, 5}});
+  const HostTensor k = HostTensor::random(DType::f32, {7, 2, 8}, 4);
+  const HostTensor v = HostTensor::random(DType::f32, {7, 2, 8}, 5);
+  std::vector<std::int64_t> slots = slots_of(cache, {1, 4});
+  StoreArgs args{.x = k.view(), .cache = {.blocks = cache.view().blocks}, .layer = 1};
+  args.value = v.view();
+  args.slots = TensorView::contiguous(slots.data(), DType::i64, {7});
+  CacheSnapshot before(cache);
+  for (const Token& token : tokens_of(cache.row_offsets(), cache.view())) {
+    if (token.index == 1 || token.index == 4) continue;
+    for (const std::int64_t head : {0, 1}) {
+      before.allow_row(1, KvSide::key, token.sequence, head, token.position);
+      before.allow_row(1, KvSide::value, token.sequence, head, token.position);
+    }
+  }
+  reference::store(args);
+  EXPECT_EQ(before.unexpected_changes(), 0);
+  const std::int64_t page_size = cache.view().page_size();
+  for (std::int64_t token = 0; token < 7; ++token) {
+    const std::int64_t slot = slots[static_cast<std::size_t>(token)];
+    if (slot < 0) continue;
+    for (std::int64_t d = 0; d < 8; ++d) {
+      const TensorView& blocks = args.cache.blocks;
+      EXPECT_EQ(blocks.load({slot / page_size, 0, 1, slot % page_size, 1, d}), k.at({token, 1, d}));
+      EXPECT_EQ(blocks.load({slot / page_size, 1, 1, slot % page_size, 1, d}), v.at({token, 1, d}));
+    }
+  }
+}
+
+TEST(StoreBySlots, SlotsOutsideOfThePoolAreDropped) {
+  const TestCache cache({.new_tokens = {4}});
+  const HostTensor x = HostTensor::random(DType::f32, {4, 2, 8}, 4);
+  const std::int64_t end = cache.view().num_pages() * cache.view().page_size();
+  std::vector<std::int64_t> slots{end, -1, std::numeric_limits<std::int64_t>::max(),
+                                  std::numeric_limits<std::int64_t>::min()};
+  StoreArgs args{.x = x.view(), .cache = {.blocks = cache.view().blocks}};
+  args.slots = TensorView::contiguous(slots.data(), DType::i64, {4});
+  const CacheSnapshot before(cache);
+  reference::store(args);
+  EXPECT_EQ(before.changes(), 0);
 }
 
 TEST(Store, ReadsTransposedInput) {

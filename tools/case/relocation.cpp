@@ -36,7 +36,10 @@ class Mover {
   template <typename... Fields> void operator()(Fields&... fields) const { (replace(fields), ...); }
 
  private:
-  void replace(TensorView& tensor) const { tensor = move_(tensor); }
+  void replace(TensorView& tensor) const {
+    const bool is_absent = tensor.rank == 0 && tensor.data == nullptr;
+    if (!is_absent) tensor = move_(tensor);
+  }
   template <typename Field> void replace(std::optional<Field>& field) const {
     if (field.has_value()) replace(*field);
   }
@@ -146,7 +149,7 @@ SparseMlaArgs relocate(SparseMlaArgs args, const Relocation& move) {
 }
 
 StoreArgs relocate(StoreArgs args, const Relocation& move) {
-  Mover{move}(args.x, args.row_offsets, args.cache);
+  Mover{move}(args.x, args.row_offsets, args.cache, args.value, args.slots);
   return args;
 }
 

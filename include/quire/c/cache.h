@@ -64,6 +64,7 @@ typedef struct quire_cache {
   size_t struct_size;
   const DLTensor*
       blocks;  // [num_pages, kv, num_layers, page_size, num_kv_heads, row]; kv = 2, MLA: 1
+  // Both of the next may be NULL where an op takes slots instead of them (quire_store).
   const DLTensor*
       cache_lengths;           // u32 [batch]: tokens cached before this call; ops never change it
   const DLTensor* page_table;  // u32 [batch, max_pages]

@@ -59,12 +59,17 @@ enum { QUIRE_SIDE_KEY = 0, QUIRE_SIDE_VALUE = 1 };
 typedef struct quire_store_args {
   size_t struct_size;
   const DLTensor* x;  // [tokens, kv_heads, head_dim] f32, f16, bf16, or the cache's own dtype
-  const DLTensor* row_offsets;  // u32 [batch + 1]
+  const DLTensor* row_offsets;  // u32 [batch + 1]; NULL: by slots
   const quire_cache* cache;
   int64_t layer;
   // The rest is optional.
-  int32_t side;      // QUIRE_SIDE_*
+  int32_t side;      // QUIRE_SIDE_* of x
   int32_t reserved;  // 0
+  const DLTensor*
+      value;  // given: x goes to the keys and this, of x's dtype and shape, to the values
+  // i64 or i32 [tokens]: page * page_size + row of the page, negative to skip a token. No lengths and no page table are
+  // read, and those of the cache may be NULL.
+  const DLTensor* slots;
 } quire_store_args;
 
 QUIRE_C_API quire_status quire_store(const quire_store_args* args, const quire_context* context);

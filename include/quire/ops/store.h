@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writing the new tokens' rows (store) or ready-made scales (store_scales) into the cache, at
-// cache_length + i. Rows are rounded to the cache's dtype (fp8 saturating); parts with scales are
-// quantized: scale = amax / max_finite of the granule, written beside them, or the user's static
-// scale. An all-zero granule gets scale 0 and zeros.
+// cache_length + i, or where slots say. Rows are rounded to the cache's dtype (fp8 saturating); parts
+// with scales are quantized: scale = amax / max_finite of the granule, written beside them, or the
+// user's static scale. An all-zero granule gets scale 0 and zeros.
+//
+// K and V of a layer in one launch, wherever an engine placed them:
+//   store({.x = k, .cache = {.blocks = pool}, .layer = 3, .value = v, .slots = slot_mapping});
 #pragma once
 
 #include <cstdint>
@@ -21,10 +24,16 @@ namespace quire {
 struct StoreArgs {
   TensorView
       x;  // [tokens, kv_heads, head_dim] f32, f16, bf16; or the cache's own dtype, stored as it is
-  TensorView row_offsets;  // u32 [batch + 1]
-  PagedKVCache cache;
+  TensorView row_offsets{};  // u32 [batch + 1]; not read with slots
+  PagedKVCache cache;        // with slots: blocks, scales and row format alone
   std::int64_t layer = 0;
-  KvSide side = KvSide::key;
+  KvSide side = KvSide::key;  // of x
+  // Given: x goes to the keys and this to the values, in one launch. As x: dtype, shape; strides of its own.
+  std::optional<TensorView> value{};
+  // i64 or i32 [tokens]: page · page_size + row of the page. A negative one skips its token. No two
+  // tokens have the same slot: which of their rows would stay, in whole or in parts, is open. Slots past
+  // the last page are refused on the host, and skipped where they are on a GPU.
+  std::optional<TensorView> slots{};
 };
 
 struct StoreScalesArgs {
@@ -42,6 +51,8 @@ struct StoreProblem {
   KvSide side = KvSide::key;
   DType x_dtype = DType::bf16;
   bool scales_only = false;
+  bool has_value = false;
+  bool by_slots = false;
 
   bool operator==(const StoreProblem&) const = default;
 };

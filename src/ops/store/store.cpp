@@ -23,6 +23,21 @@ ops::CacheUse writes_to(std::int64_t layer, KvSide side) {
           .access = ops::CacheAccess::write};
 }
 
+// The batch, by slots or by lengths.
+ops::PagedBatch check_places(Arguments& check, const StoreArgs& args) {
+  ops::CacheUse use = writes_to(args.layer, args.side);
+  if (args.value.has_value()) use.sides = ops::CacheSides::all;
+  const std::int64_t tokens = args.x.shape[0];
+  if (!args.slots.has_value()) {
+    if (args.row_offsets.rank == 0 && args.row_offsets.data == nullptr) {
+      check.fail("row_offsets", "given: u32 [batch + 1], or slots instead", "none");
+    }
+    return ops::check_batch(check, args.cache, use, args.row_offsets, tokens);
+  }
+  use.rows = ops::CacheRows::slotted;
+  return ops::check_slots(check, args.cache, use, *args.slots, tokens);
+}
+
 constexpr DType kRowTypes[] = {DType::f32,      DType::f16,      DType::bf16,
                                DType::fp8_e4m3, DType::fp8_e5m2, DType::i8};
 
@@ -35,6 +50,21 @@ void check_rows(Arguments& check, const StoreArgs& args, const ops::PagedBatch& 
   check.tensor("x", args.x)
       .is(std::span(dtypes).first(has_codes ? 4 : 3),
           {"tokens", batch.cache.num_kv_heads, batch.head_dim()})
+      .has_dense_rows();
+}
+
+// The other half of a pair: as x in all but its strides.
+void check_value(Arguments& check, const StoreArgs& args, const ops::PagedBatch& batch) {
+  if (!args.value.has_value()) return;
+  if (args.side != KvSide::key) {
+    check.fail("side", "key where 'value' is given: x goes to the keys", "value");
+  }
+  if (batch.cache.is_mla) {
+    check.fail("cache.blocks", "a cache with values [num_pages, 2, …]",
+               args.cache.blocks.describe());
+  }
+  check.tensor("value", *args.value)
+      .is(args.x.dtype, {args.x.shape[0], batch.cache.num_kv_heads, batch.head_dim()})
       .has_dense_rows();
 }
 
@@ -64,16 +94,18 @@ const ops::Dispatch<StoreProblem, StoreScalesArgs>& dispatch_scales() {
 StoreProblem validate(const StoreArgs& args) {
   Arguments check("store");
   check.tensor("x", args.x).is(kRowTypes, {"tokens", "kv_heads", "head_dim"});
-  const ops::PagedBatch batch = ops::check_batch(
-      check, args.cache, writes_to(args.layer, args.side), args.row_offsets, args.x.shape[0]);
+  const ops::PagedBatch batch = check_places(check, args);
   check_rows(check, args, batch);
+  check_value(check, args, batch);
   check.outputs_do_not_overlap();
   return {.device = check.device(),
           .ragged = batch.ragged,
           .cache = batch.cache,
           .side = args.side,
           .x_dtype = args.x.dtype,
-          .scales_only = false};
+          .scales_only = false,
+          .has_value = args.value.has_value(),
+          .by_slots = args.slots.has_value()};
 }
 
 StoreProblem validate(const StoreScalesArgs& args) {

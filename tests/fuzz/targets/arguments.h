@@ -99,6 +99,7 @@ template <typename Visit> void for_fields(SparseMlaArgs& args, Visit&& visit) {
 }
 template <typename Visit> void for_fields(StoreArgs& args, Visit&& visit) {
   visit(args.x), visit(args.row_offsets), visit(args.cache), visit(args.layer), visit(args.side);
+  visit(args.value), visit(args.slots);
 }
 template <typename Visit> void for_fields(StoreIndexKeysArgs& args, Visit&& visit) {
   visit(args.x), visit(args.row_offsets), visit(args.cache), visit(args.layer);

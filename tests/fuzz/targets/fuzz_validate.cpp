@@ -63,8 +63,9 @@ template <typename... Samples> struct Casts {
 using KnownSamples =
     Casts<FusedQkvBase, FlashAttentionBase, MlaPrefillPlanSample, MlaPrefillSample, MlaDecodeSample,
           MlaIndexerSample, SparseMlaSample, RopeSample, RmsNormSample, StoreSample,
-          StoreScalesSample, CopyPagesSample, RemapSparseIndicesSample, MergeStatesSample,
-          QuantizeFp8Sample, StoreIndexKeysSample, QuantizeIndexQueriesSample, RowOffsetsSample>;
+          StoreSlotsSample, StoreScalesSample, CopyPagesSample, RemapSparseIndicesSample,
+          MergeStatesSample, QuantizeFp8Sample, StoreIndexKeysSample, QuantizeIndexQueriesSample,
+          RowOffsetsSample>;
 
 struct Attempts {
   std::vector<std::unique_ptr<Sample>> samples{};  // own the memory

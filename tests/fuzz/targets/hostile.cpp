@@ -58,6 +58,7 @@ double hostile_number(Draw& draw) {
 }
 
 void Grounds::add(const TensorView& view) {
+  if (view.data == nullptr) return;  // left out
   const std::optional<std::int64_t> bytes = reach_of(view);
   if (bytes.has_value()) known_[view.data] = std::max(known_[view.data], *bytes);
 }

@@ -37,45 +37,54 @@ __device__ void code_chunks(const StoreParams& params, const CodeLayout& layout,
 // Blocks stay and take every gridDim.x-th chunk. The places of chunks are looked up, and a chunk's rows are on
 // their way, while those before them are coded: a block for each chunk waits for both, one after the
 // other, at its start.
-template <typename Config>
+template <typename Config, typename Rows>
 __global__ void __launch_bounds__(kCodeThreads + kWarp, kBlocksPerSm)
-    code_tokens(const __grid_constant__ StoreParams params,
-                const __grid_constant__ CodeLayout layout) {
+    code_tokens(const __grid_constant__ Rows rows, const __grid_constant__ CodeLayout layout) {
+  const StoreParams& params = side_of(rows);
   __shared__ CodeTarget targets[2][CodeGroups::kMostTokens];
   if (threadIdx.x < kCodeThreads) return code_chunks<Config>(params, layout, targets);
-  const TokenFinder finder(params.row_offsets, params.view.cache_lengths, params.view.batch);
+  const PlaceFinder<Rows, TokenFinder> finder(rows);
   const auto has_scales = [] { return Config::kScaling == TokenScaling::granules; };
   const unsigned step = CodeGroups(layout).chunks * gridDim.x;
   unsigned index = blockIdx.x;
-  find_targets(params, layout, finder, index, targets[0], has_scales);
+  find_targets(layout, finder, index, targets[0], has_scales);
   for (int turn = 1; CodeChunk(params, layout, index).tokens > 0; turn ^= 1) {
     __syncthreads();
     index += step;
-    find_targets(params, layout, finder, index, targets[turn], has_scales);
+    find_targets(layout, finder, index, targets[turn], has_scales);
   }
 }
 
-template <DType kX, DType kCoded>
-void launch_for(const StoreParams& params, const CodeLayout& layout, int sms, cudaStream_t stream) {
-  const unsigned chunks = num_blocks(params.tokens, layout.block_tokens);
-  const unsigned columns = num_blocks(params.view.num_heads, layout.block_rows);
-  const unsigned resident = std::max(1u, static_cast<unsigned>(sms * kBlocksPerSm) / columns);
-  const LaunchShape shape{.grid = dim3(std::min(chunks, resident), columns),
+template <DType kX, DType kCoded, typename Rows>
+void launch_for(const Rows& rows, const CodeLayout& layout, int sms, cudaStream_t stream) {
+  const unsigned chunks = num_blocks(first_side(rows).tokens, layout.block_tokens);
+  const unsigned columns = num_blocks(first_side(rows).view.num_heads, layout.block_rows);
+  const unsigned resident =
+      std::max(1u, static_cast<unsigned>(sms * kBlocksPerSm) / (columns * num_sides(rows)));
+  const LaunchShape shape{.grid = dim3(std::min(chunks, resident), columns, num_sides(rows)),
                           .block = dim3(kCodeThreads + kWarp)};
   if (layout.has_scales) {
-    return launch(code_tokens<CodeConfig<kX, kCoded, TokenScaling::granules>>, shape, stream,
-                  params, layout);
+    return launch(code_tokens<CodeConfig<kX, kCoded, TokenScaling::granules>, Rows>, shape, stream,
+                  rows, layout);
   }
-  launch(code_tokens<CodeConfig<kX, kCoded, TokenScaling::none>>, shape, stream, params, layout);
+  launch(code_tokens<CodeConfig<kX, kCoded, TokenScaling::none>, Rows>, shape, stream, rows,
+         layout);
 }
 
-template <DType kX>
-void launch_for_x(const StoreParams& params, const CodeLayout& layout, int sms,
-                  cudaStream_t stream) {
-  if (params.view.row_format.parts[0].dtype == DType::fp8_e4m3) {
-    return launch_for<kX, DType::fp8_e4m3>(params, layout, sms, stream);
+template <DType kX, typename Rows>
+void launch_for_x(const Rows& rows, const CodeLayout& layout, int sms, cudaStream_t stream) {
+  if (first_side(rows).view.row_format.parts[0].dtype == DType::fp8_e4m3) {
+    return launch_for<kX, DType::fp8_e4m3>(rows, layout, sms, stream);
   }
-  launch_for<kX, DType::fp8_e5m2>(params, layout, sms, stream);
+  launch_for<kX, DType::fp8_e5m2>(rows, layout, sms, stream);
+}
+
+template <typename Rows>
+void launch_rows(const Rows& rows, const CodeLayout& layout, int sms, cudaStream_t stream) {
+  if (first_side(rows).x_dtype == DType::bf16) {
+    return launch_for_x<DType::bf16>(rows, layout, sms, stream);
+  }
+  launch_for_x<DType::f16>(rows, layout, sms, stream);
 }
 
 }  // namespace
@@ -92,10 +101,12 @@ BlockSize block_size(unsigned rows, unsigned coded_vectors, unsigned copied_vect
   return {.rows = taken, .tokens = std::min({coded, copied, CodeGroups::kMostTokens})};
 }
 
-void launch_code(const StoreParams& params, const CodeLayout& layout, int sms,
-                 cudaStream_t stream) {
-  if (params.x_dtype == DType::bf16) return launch_for_x<DType::bf16>(params, layout, sms, stream);
-  launch_for_x<DType::f16>(params, layout, sms, stream);
+void launch_code(const StoreParams& rows, const CodeLayout& layout, int sms, cudaStream_t stream) {
+  launch_rows(rows, layout, sms, stream);
+}
+
+void launch_code(const StoreSides& rows, const CodeLayout& layout, int sms, cudaStream_t stream) {
+  launch_rows(rows, layout, sms, stream);
 }
 
 }  // namespace quire::cuda::any::store

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows that are rounded or quantized on their way into the pages. `kLanes` lanes hold a row, each of
 // them `kSlots` vectors of eight columns; a scale is a maximum over neighbouring lanes.
-#include "cuda/any/store/params.h"
-#include "cuda/common/paging/page_cursor.cuh"
+#include "cuda/any/store/places.cuh"
 #include "cuda/common/rows/number.cuh"
 #include "cuda/common/rows/quotient.cuh"
 #include "cuda/common/rows/vec8.cuh"
@@ -190,10 +189,16 @@ template <typename Config> class RowEncoder {
   LanePart parts_[Config::kSlots];
 };
 
-template <typename Config>
-__global__ void __launch_bounds__(kThreads, 2)
-    encode_rows(const __grid_constant__ StoreParams params,
-                const __grid_constant__ EncodeLayout layout) {
+// StoreSides takes a few registers more: where the other rows have 64, it is told to make do with them.
+template <typename Config, typename Rows> constexpr int ctas_per_sm() {
+  constexpr bool kIsShort = Config::kSlots == 1 && bits(Config::kX) == 16;
+  return kIsShort && std::is_same_v<Rows, StoreSides> ? 4 : 2;
+}
+
+template <typename Config, typename Rows>
+__global__ void __launch_bounds__(kThreads, (ctas_per_sm<Config, Rows>()))
+    encode_rows(const __grid_constant__ Rows rows, const __grid_constant__ EncodeLayout layout) {
+  const StoreParams& params = side_of(rows);
   __shared__ CacheRowPlace places[Config::kBlockRows + 1];  // of head 0, by token
   const auto heads = static_cast<int>(layout.heads.value());
   const std::int64_t num_rows = params.tokens * heads;
@@ -218,11 +223,11 @@ __global__ void __launch_bounds__(kThreads, 2)
                  lane, raw[r]);
   }
 
+  const PlaceFinder<Rows, LoneFinder> finder(rows);
   for (int t = threadIdx.x; t <= static_cast<int>(layout.heads.quotient(skipped + count - 1));
        t += kThreads) {
-    const TokenPlace place = place_of_token(params.row_offsets, params.view.cache_lengths,
-                                            params.view.batch, first_token + t);
-    places[t] = {first_row(params.view, place), first_scale(params.view, place)};
+    const TokenPlace place = finder.find(first_token + t);
+    places[t] = {finder.row(place), finder.scale(place)};
   }
   __syncthreads();
 
@@ -243,30 +248,41 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
 }
 
-template <typename Config>
-void launch_config(const StoreParams& params, const EncodeLayout& layout, cudaStream_t stream) {
-  const std::int64_t rows = params.tokens * params.view.num_heads;
-  launch(encode_rows<Config>,
-         {.grid = dim3(num_blocks(rows, Config::kBlockRows)), .block = dim3(kThreads)}, stream,
-         params, layout);
+template <typename Config, typename Rows>
+void launch_config(const Rows& rows, const EncodeLayout& layout, cudaStream_t stream) {
+  const std::int64_t count = first_side(rows).tokens * first_side(rows).view.num_heads;
+  launch(encode_rows<Config, Rows>,
+         {.grid = dim3(num_blocks(count, Config::kBlockRows), 1, num_sides(rows)),
+          .block = dim3(kThreads)},
+         stream, rows, layout);
 }
 
-template <DType kX>
-void launch_for(const StoreParams& params, const EncodeLayout& layout, cudaStream_t stream) {
-  if (layout.lanes == 8) return launch_config<EncodeConfig<kX, 8, 1>>(params, layout, stream);
-  if (layout.lanes == 16) return launch_config<EncodeConfig<kX, 16, 1>>(params, layout, stream);
-  if (layout.slots == 1) return launch_config<EncodeConfig<kX, 32, 1>>(params, layout, stream);
-  if (layout.slots == 2) return launch_config<EncodeConfig<kX, 32, 2>>(params, layout, stream);
-  if (layout.slots == 3) return launch_config<EncodeConfig<kX, 32, 3>>(params, layout, stream);
-  launch_config<EncodeConfig<kX, 32, 4>>(params, layout, stream);
+template <DType kX, typename Rows>
+void launch_for(const Rows& rows, const EncodeLayout& layout, cudaStream_t stream) {
+  if (layout.lanes == 8) return launch_config<EncodeConfig<kX, 8, 1>>(rows, layout, stream);
+  if (layout.lanes == 16) return launch_config<EncodeConfig<kX, 16, 1>>(rows, layout, stream);
+  if (layout.slots == 1) return launch_config<EncodeConfig<kX, 32, 1>>(rows, layout, stream);
+  if (layout.slots == 2) return launch_config<EncodeConfig<kX, 32, 2>>(rows, layout, stream);
+  if (layout.slots == 3) return launch_config<EncodeConfig<kX, 32, 3>>(rows, layout, stream);
+  launch_config<EncodeConfig<kX, 32, 4>>(rows, layout, stream);
+}
+
+template <typename Rows>
+void launch_for_x(const Rows& rows, const EncodeLayout& layout, cudaStream_t stream) {
+  const DType x_dtype = first_side(rows).x_dtype;
+  if (x_dtype == DType::bf16) return launch_for<DType::bf16>(rows, layout, stream);
+  if (x_dtype == DType::f16) return launch_for<DType::f16>(rows, layout, stream);
+  launch_for<DType::f32>(rows, layout, stream);
 }
 
 }  // namespace
 
-void launch_encode(const StoreParams& params, const EncodeLayout& layout, cudaStream_t stream) {
-  if (params.x_dtype == DType::bf16) return launch_for<DType::bf16>(params, layout, stream);
-  if (params.x_dtype == DType::f16) return launch_for<DType::f16>(params, layout, stream);
-  launch_for<DType::f32>(params, layout, stream);
+void launch_encode(const StoreParams& rows, const EncodeLayout& layout, cudaStream_t stream) {
+  launch_for_x(rows, layout, stream);
+}
+
+void launch_encode(const StoreSides& rows, const EncodeLayout& layout, cudaStream_t stream) {
+  launch_for_x(rows, layout, stream);
 }
 
 }  // namespace quire::cuda::any::store

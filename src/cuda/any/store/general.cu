@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Any row format, any alignment, in double: a warp per row. And ready-made scales, a thread each.
-#include "cuda/any/store/params.h"
-#include "cuda/common/paging/page_cursor.cuh"
+#include "cuda/any/store/places.cuh"
 #include "cuda/common/rows/number.cuh"
 #include "cuda/common/runtime/launch.h"
 
@@ -122,19 +121,20 @@ class GeneralRow {
   int lane_;
 };
 
-__global__ void __launch_bounds__(kThreads, 2)
-    store_general(const __grid_constant__ StoreParams params) {
+template <typename Rows>
+__global__ void __launch_bounds__(kThreads, 2) store_general(const __grid_constant__ Rows rows) {
+  const StoreParams& params = side_of(rows);
   const int heads = params.view.num_heads;
   const std::int64_t index =
       (std::int64_t{blockIdx.x} * kThreads + threadIdx.x) / kWarp;  // of the row
   if (index >= params.tokens * heads) return;
   const std::int64_t token = index / heads;
   const std::int64_t head = index - token * heads;
-  const TokenPlace place =
-      place_of_token(params.row_offsets, params.view.cache_lengths, params.view.batch, token);
-  std::byte* row = first_row(params.view, place);
+  const PlaceFinder<Rows, LoneFinder> finder(rows);
+  const TokenPlace place = finder.find(token);
+  std::byte* row = finder.row(place);
   if (row == nullptr) return;
-  std::byte* plane = first_scale(params.view, place);
+  std::byte* plane = finder.scale(place);
   const ScaleLayerView& scales = params.view.scales;
   if (plane != nullptr) plane += head * scales.head_stride * (bits(scales.dtype) / 8);
   const std::byte* x =
@@ -193,12 +193,21 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
 }
 
+template <typename Rows> void launch_rows(const Rows& rows, cudaStream_t stream) {
+  const std::int64_t threads = first_side(rows).tokens * first_side(rows).view.num_heads * kWarp;
+  launch(store_general<Rows>,
+         {.grid = dim3(num_blocks(threads, kThreads), 1, num_sides(rows)), .block = dim3(kThreads)},
+         stream, rows);
+}
+
 }  // namespace
 
-void launch_general(const StoreParams& params, cudaStream_t stream) {
-  const std::int64_t threads = params.tokens * params.view.num_heads * kWarp;
-  launch(store_general, {.grid = dim3(num_blocks(threads, kThreads)), .block = dim3(kThreads)},
-         stream, params);
+void launch_general(const StoreParams& rows, cudaStream_t stream) {
+  launch_rows(rows, stream);
+}
+
+void launch_general(const StoreSides& rows, cudaStream_t stream) {
+  launch_rows(rows, stream);
 }
 
 void launch_scales(const StoreParams& params, cudaStream_t stream) {

@@ -11,6 +11,7 @@
 #include "cuda/common/runtime/device_facts.h"
 #include "quire/kv_layer_view.h"
 #include "quire/ops/store.h"
+#include "quire/slotted_kv_operand.h"
 
 namespace quire::cuda::any::store {
 
@@ -26,6 +27,28 @@ struct StoreParams {
   bool scales_are_static;
 };
 
+// K and V in one launch, a side for each blockIdx.z, or one of them; their tokens by slots or as above. Kernels are templates
+// over this and StoreParams, so that those of one side by lengths have nothing to choose.
+struct StoreSides {
+  StoreParams sides[2];
+  unsigned num_sides;
+  SlotList slots;  // not defined: by offsets, lengths and page table
+};
+
+// What the launch of either goes by: sides are alike in tokens, heads and kernel.
+inline const StoreParams& first_side(const StoreParams& rows) {
+  return rows;
+}
+inline const StoreParams& first_side(const StoreSides& rows) {
+  return rows.sides[0];
+}
+inline unsigned num_sides(const StoreParams& /*rows*/) {
+  return 1;
+}
+inline unsigned num_sides(const StoreSides& rows) {
+  return rows.num_sides;
+}
+
 // Rows whose every vector of eight columns lies in one part, aligned, and whose scales serve groups
 // of lanes that a few shuffles can reduce.
 struct EncodeLayout {
@@ -37,6 +60,8 @@ struct EncodeLayout {
   bool has_scales;
   DType coded;  // the 8-bit type of the scaled columns
   Divisor heads;
+
+  bool operator==(const EncodeLayout&) const = default;
 };
 
 // Vectors of eight columns that are treated alike: those of a row stand together.
@@ -45,6 +70,8 @@ struct VectorRun {
   std::int64_t x_offset_bytes;  // from the row's first column
   std::int64_t offset_bytes;    // in the row of the cache
   bool is_used;
+
+  bool operator==(const VectorRun&) const = default;
 };
 
 // Rows of 16-bit numbers that become fp8, by granules of neighbouring lanes; then columns that stay as they are.
@@ -60,6 +87,8 @@ struct CodeLayout {
   std::int64_t scale_head_bytes;
   std::int64_t scale_slot_bytes;
   int staged_row_bytes;  // of rows that sm90/store puts together and TMA stores; 0: not so
+
+  bool operator==(const CodeLayout&) const = default;
 };
 
 // What the kernel of sm90/store takes.
@@ -80,11 +109,15 @@ struct BlockSize {
 BlockSize block_size(unsigned rows, unsigned coded_vectors, unsigned copied_vectors,
                      bool has_scales);
 
-void launch_copy(const StoreParams& params, cudaStream_t stream);
+void launch_copy(const StoreParams& rows, cudaStream_t stream);
+void launch_copy(const StoreSides& rows, cudaStream_t stream);
 void launch_copy_scales(const StoreParams& params, cudaStream_t stream);
-void launch_encode(const StoreParams& params, const EncodeLayout& layout, cudaStream_t stream);
-void launch_code(const StoreParams& params, const CodeLayout& layout, int sms, cudaStream_t stream);
-void launch_general(const StoreParams& params, cudaStream_t stream);
+void launch_encode(const StoreParams& rows, const EncodeLayout& layout, cudaStream_t stream);
+void launch_encode(const StoreSides& rows, const EncodeLayout& layout, cudaStream_t stream);
+void launch_code(const StoreParams& rows, const CodeLayout& layout, int sms, cudaStream_t stream);
+void launch_code(const StoreSides& rows, const CodeLayout& layout, int sms, cudaStream_t stream);
+void launch_general(const StoreParams& rows, cudaStream_t stream);
+void launch_general(const StoreSides& rows, cudaStream_t stream);
 void launch_scales(const StoreParams& params, cudaStream_t stream);
 
 }  // namespace quire::cuda::any::store

@@ -119,22 +119,57 @@ std::string refuse(const StoreProblem& problem) {
   return refuse_unless_sm80(problem.device);
 }
 
+namespace {
+
+// What both sides ask for, if they ask for the same.
+template <typename Ask> auto of_every_side(const StoreSides& rows, Ask ask) {
+  auto layout = ask(rows.sides[0]);
+  if (rows.num_sides > 1 && layout != ask(rows.sides[1])) layout = {};
+  return layout;
+}
+template <typename Ask> auto of_every_side(const StoreParams& rows, Ask ask) {
+  return ask(rows);
+}
+
+template <typename Rows> void launch_store(const Rows& rows, int device, cudaStream_t stream) {
+  if (of_every_side(rows, can_copy)) return launch_copy(rows, stream);
+  const auto code = of_every_side(
+      rows, [&](const StoreParams& side) { return code_layout(side, compute_capability(device)); });
+  if (code.has_value() && code->staged_row_bytes > 0) {
+    return sm90::store::launch_code_rows(rows, *code, num_sms(device), stream);
+  }
+  if (code.has_value()) return launch_code(rows, *code, num_sms(device), stream);
+  if (const auto layout = of_every_side(rows, encode_layout)) {
+    return launch_encode(rows, *layout, stream);
+  }
+  launch_general(rows, stream);
+}
+
+StoreSides sides_of(const StoreArgs& args, const StoreParams& first) {
+  StoreSides rows{.sides = {first, first}, .num_sides = 1, .slots = {}};
+  if (args.value.has_value()) {
+    rows.sides[1] = params_of(*args.value, args.row_offsets, args.cache.value(args.layer));
+    rows.num_sides = 2;
+  }
+  if (args.slots.has_value()) {
+    rows.slots = SlotList::of(*args.slots);
+    for (StoreParams& side : rows.sides) side.view.batch = 0;  // no length is read
+  }
+  return rows;
+}
+
+}  // namespace
+
 void store(const StoreArgs& args, const Context& context) {
   const DeviceScope scope(args.x.device);
   const auto stream = static_cast<cudaStream_t>(context.stream);
   const StoreParams params =
       params_of(args.x, args.row_offsets, view_of(args.cache, args.layer, args.side));
   if (params.tokens == 0) return;
-  if (can_copy(params)) return launch_copy(params, stream);
   const int device = args.x.device.index;
-  if (const auto layout = code_layout(params, compute_capability(device))) {
-    if (layout->staged_row_bytes > 0) {
-      return sm90::store::launch_code_rows(params, *layout, num_sms(device), stream);
-    }
-    return launch_code(params, *layout, num_sms(device), stream);
-  }
-  if (const auto layout = encode_layout(params)) return launch_encode(params, *layout, stream);
-  launch_general(params, stream);
+  const bool is_plain = !args.value.has_value() && !args.slots.has_value();
+  if (is_plain) return launch_store(params, device, stream);
+  launch_store(sides_of(args, params), device, stream);
 }
 
 void store_scales(const StoreScalesArgs& args, const Context& context) {

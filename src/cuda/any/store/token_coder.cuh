@@ -3,8 +3,7 @@
 // and a place in x is computed once. Neighbouring lanes hold a granule.
 #pragma once
 
-#include "cuda/any/store/params.h"
-#include "cuda/common/paging/page_cursor.cuh"
+#include "cuda/any/store/places.cuh"
 #include "cuda/common/rows/granule_coder.cuh"
 
 namespace quire::cuda::any::store {
@@ -43,10 +42,9 @@ struct CodeGroups {
 };
 
 // By one warp: a lane for each of up to 32 tokens of a group's chunks, the first of which is `index`.
-template <typename HasScales>
-__device__ inline void find_targets(const StoreParams& params, const CodeLayout& layout,
-                                    const TokenFinder& finder, unsigned index, CodeTarget* targets,
-                                    HasScales has_scales) {
+template <typename Finder, typename HasScales>
+__device__ inline void find_targets(const CodeLayout& layout, const Finder& finder, unsigned index,
+                                    CodeTarget* targets, HasScales has_scales) {
   const unsigned group_tokens = CodeGroups(layout).chunks * layout.block_tokens;
   for (unsigned first = 0; first < group_tokens; first += CodeGroups::kLanes) {
     const unsigned own = first + threadIdx.x % CodeGroups::kLanes;
@@ -55,11 +53,11 @@ __device__ inline void find_targets(const StoreParams& params, const CodeLayout&
                                (own - chunk * layout.block_tokens);
     const TokenPlace place = finder.find(token);
     if (own >= group_tokens) continue;
-    CodeTarget target{first_row(params.view, place), nullptr};
+    CodeTarget target{finder.row(place), nullptr};
     if (layout.scales_are_in_row) {
       target.scale = target.row;
     } else if (has_scales()) {
-      target.scale = first_scale(params.view, place);
+      target.scale = finder.scale(place);
     }
     targets[own] = target;
   }

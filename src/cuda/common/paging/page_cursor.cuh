@@ -4,6 +4,7 @@
 //   PageCursor   of one sequence, for kernels that plan their lookups: find() returns at once, and only the use of the
 //                slot waits for memory. Kernels look up 32 boxes at a time, or one tile ahead of its load.
 //   row_of …     rows of a KvLayerView, for kernels that take any page size and positions of 64 bits
+//   row_at_slot  rows that the caller named himself, without a page table
 //
 // A key without a page has a page id of num_pages or more; TMA writes zeros for it, since it lies outside the map.
 #pragma once
@@ -156,6 +157,26 @@ __device__ inline std::byte* first_scale(const KvLayerView& view, const TokenPla
   const std::int64_t page = page_in(scales, place.sequence, at.column);
   if (page >= scales.num_pages) return nullptr;
   const std::int64_t element = page * scales.page_stride + at.slot * scales.token_stride;
+  return scales.data + element * (bits(scales.dtype) / 8);
+}
+
+// The row of head 0 at slot = page · page_size + row of the page. Nobody has checked a slot: one that is negative, or past
+// the pool, has no row.
+__device__ inline bool is_in_pool(const KvLayerView& view, std::int64_t slot) {
+  return slot >= 0 && slot < view.num_pages * view.page_size;
+}
+__device__ inline std::byte* row_at_slot(const KvLayerView& view, std::int64_t slot) {
+  if (!is_in_pool(view, slot)) return nullptr;
+  const PageColumn at = page_column(slot, view.page_size);  // its column is the page itself
+  return view.data + at.column * view.page_stride_bytes + at.slot * view.token_stride_bytes;
+}
+// The first scale of head 0 at a slot in the scales tensor, null where there is none.
+__device__ inline std::byte* scale_at_slot(const KvLayerView& view, std::int64_t slot) {
+  const ScaleLayerView& scales = view.scales;
+  if (scales.data == nullptr || !is_in_pool(view, slot)) return nullptr;
+  const PageColumn at = page_column(slot, view.page_size);
+  if (at.column >= scales.num_pages) return nullptr;
+  const std::int64_t element = at.column * scales.page_stride + at.slot * scales.token_stride;
   return scales.data + element * (bits(scales.dtype) / 8);
 }
 

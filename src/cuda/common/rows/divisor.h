@@ -18,6 +18,8 @@ class Divisor {
         ((std::uint64_t{1} << 32) * ((std::uint64_t{1} << shift_) - value)) / value + 1);
   }
 
+  bool operator==(const Divisor&) const = default;
+
   QUIRE_HOST_DEVICE std::uint32_t value() const { return value_; }
 
   // Exact for dividends below 2^31.

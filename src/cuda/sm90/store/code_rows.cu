@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "cuda/common/paging/page_cursor.cuh"
+#include "cuda/any/store/places.cuh"
 #include "cuda/common/pipeline/tma.cuh"
 #include "cuda/common/rows/granule_coder.cuh"
 #include "cuda/common/runtime/launch.h"
@@ -19,6 +19,7 @@ using any::store::CodeLayout;
 using any::store::kCodedRowVectors;
 using any::store::kMostStagedRowBytes;
 using any::store::StoreParams;
+using any::store::StoreSides;
 
 constexpr int kWarp = 32;
 constexpr int kThreads = 256;
@@ -135,17 +136,17 @@ template <DType kX, DType kCoded> class RowCoder {
   int copied_vectors_;  // of a token
 };
 
-template <DType kX, DType kCoded>
+template <DType kX, DType kCoded, typename Rows>
 __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
-    code_rows(const __grid_constant__ StoreParams params,
-              const __grid_constant__ CodeLayout layout) {
+    code_rows(const __grid_constant__ Rows rows, const __grid_constant__ CodeLayout layout) {
+  const StoreParams& params = any::store::side_of(rows);
   __shared__ alignas(128) std::byte memory[kThreads / kWarp][2][kTokens * kMostStagedRowBytes];
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const std::int64_t warps = std::int64_t{gridDim.x} * (kThreads / kWarp);
   std::int64_t first = (std::int64_t{blockIdx.x} * kThreads + threadIdx.x) / kWarp * kTokens;
   const std::int64_t step = warps * kTokens;
   const RowCoder<kX, kCoded> coder(params, layout);
-  const TokenFinder finder(params.row_offsets, params.view.cache_lengths, params.view.batch);
+  const any::store::PlaceFinder<Rows, TokenFinder> finder(rows);
   RawTokenRows raw = {};
   coder.load(first, raw);
   std::byte* found = nullptr;  // the row of a token of the next steps, a lane each
@@ -153,7 +154,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
        first += step, turn ^= 1, ++known) {
     if (known == kWarp / kTokens) {
       known = 0;
-      found = first_row(params.view, finder.find(first + lane / kTokens * step + lane % kTokens));
+      found = finder.row(finder.find(first + lane / kTokens * step + lane % kTokens));
     }
     const auto own = reinterpret_cast<std::byte*>(__shfl_sync(
         kAll, reinterpret_cast<unsigned long long>(found), known * kTokens + lane % kTokens));
@@ -161,14 +162,14 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
     coder.encode(raw, codes);
     const uint4 copied = raw.copied;
     coder.load(first + step, raw);
-    std::byte* rows = memory[threadIdx.x / kWarp][turn];
+    std::byte* staged = memory[threadIdx.x / kWarp][turn];
     wait_stored_bytes_read<1>();  // those of the step before the last: the memory is free
     __syncwarp();
-    coder.write(rows, codes, copied);
+    coder.write(staged, codes, copied);
     cutlass::arch::fence_view_async_shared();
     __syncwarp();
     if (lane < kTokens && first + lane < params.tokens && own != nullptr) {
-      store_bytes(own, rows + lane * layout.staged_row_bytes, layout.staged_row_bytes);
+      store_bytes(own, staged + lane * layout.staged_row_bytes, layout.staged_row_bytes);
     } else {
       commit_no_bytes();
     }
@@ -176,24 +177,38 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
   wait_stored_bytes_read<0>();
 }
 
-template <DType kX>
-void launch_for(const StoreParams& params, const CodeLayout& layout, int sms, cudaStream_t stream) {
+template <DType kX, typename Rows>
+void launch_for(const Rows& rows, const CodeLayout& layout, int sms, cudaStream_t stream) {
+  const StoreParams& params = first_side(rows);
+  const unsigned resident = static_cast<unsigned>(sms * kBlocksPerSm) / num_sides(rows);
   const LaunchShape shape{
-      .grid = dim3(std::min(num_blocks(params.tokens, kTokens * kThreads / kWarp),
-                            static_cast<unsigned>(sms * kBlocksPerSm))),
+      .grid = dim3(std::min(num_blocks(params.tokens, kTokens * kThreads / kWarp), resident), 1,
+                   num_sides(rows)),
       .block = dim3(kThreads)};
   if (params.view.row_format.parts[0].dtype == DType::fp8_e4m3) {
-    return launch(code_rows<kX, DType::fp8_e4m3>, shape, stream, params, layout);
+    return launch(code_rows<kX, DType::fp8_e4m3, Rows>, shape, stream, rows, layout);
   }
-  launch(code_rows<kX, DType::fp8_e5m2>, shape, stream, params, layout);
+  launch(code_rows<kX, DType::fp8_e5m2, Rows>, shape, stream, rows, layout);
+}
+
+template <typename Rows>
+void launch_rows(const Rows& rows, const CodeLayout& layout, int sms, cudaStream_t stream) {
+  if (first_side(rows).x_dtype == DType::bf16) {
+    return launch_for<DType::bf16>(rows, layout, sms, stream);
+  }
+  launch_for<DType::f16>(rows, layout, sms, stream);
 }
 
 }  // namespace
 
-void launch_code_rows(const StoreParams& params, const CodeLayout& layout, int sms,
+void launch_code_rows(const StoreParams& rows, const CodeLayout& layout, int sms,
                       cudaStream_t stream) {
-  if (params.x_dtype == DType::bf16) return launch_for<DType::bf16>(params, layout, sms, stream);
-  launch_for<DType::f16>(params, layout, sms, stream);
+  launch_rows(rows, layout, sms, stream);
+}
+
+void launch_code_rows(const StoreSides& rows, const CodeLayout& layout, int sms,
+                      cudaStream_t stream) {
+  launch_rows(rows, layout, sms, stream);
 }
 
 }  // namespace quire::cuda::sm90::store

@@ -7,7 +7,9 @@
 namespace quire::cuda::sm90::store {
 
 // Of a layout with staged rows.
-void launch_code_rows(const any::store::StoreParams& params, const any::store::CodeLayout& layout,
+void launch_code_rows(const any::store::StoreParams& rows, const any::store::CodeLayout& layout,
+                      int sms, cudaStream_t stream);
+void launch_code_rows(const any::store::StoreSides& rows, const any::store::CodeLayout& layout,
                       int sms, cudaStream_t stream);
 
 }  // namespace quire::cuda::sm90::store
