@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/case/built.h"
 
+#include <algorithm>
+
 #include "tools/case/random_stream.h"
 
 namespace quire::tools {
@@ -49,9 +51,11 @@ std::vector<RowPlace> WrittenRows::places() const {
   std::vector<RowPlace> result;
   for (const Side side : {Side::key, Side::value}) {
     if (side == Side::key ? !key : !value) continue;
+    std::int64_t index = 0;
     for (std::int64_t b = 0; b < lengths.batch(); ++b) {
       for (std::int64_t token = lengths.cached[static_cast<std::size_t>(b)];
            token < lengths.keys(b); ++token) {
+        if (std::ranges::binary_search(skipped, index++)) continue;
         for (std::int64_t head = 0; head < cache.num_kv_heads(); ++head) {
           result.push_back(
               {.layer = layer, .side = side, .sequence = b, .token = token, .head = head});

@@ -37,6 +37,7 @@ struct WrittenRows {
   Lengths lengths;
   bool key = true;
   bool value = false;
+  std::vector<std::int64_t> skipped{};  // tokens of the batch that are not written, ascending
 
   std::int64_t num_places() const;
   std::vector<RowPlace> places() const;
@@ -86,7 +87,7 @@ struct Built {
                     std::initializer_list<std::int64_t> shape);
   // A tensor that the op changes in place.
   void in_place(const std::string& name, const TensorView& tensor);
-  void written_rows(WrittenRows rows);
+  void written_rows(WrittenRows written);
 };
 
 // A dense tensor of random numbers.

@@ -76,6 +76,24 @@ json random_norm(Draw& draw, bool needs_value) {
   return object;
 }
 
+// K and V in one call, places by slots, parts of one tensor: each apart from the others.
+void add_store_form(Draw& draw, const RandomLengths& lengths, json& object) {
+  json& cache = object["cache"];
+  if (!cache.contains("mla") && draw.one_in(2)) {
+    object["pair"] = true;
+    object.erase("side");
+  }
+  if (draw.one_in(3)) object["q_heads"] = draw.between(0, 4);
+  if (!draw.one_in(2)) return;
+  object["slots"] = draw.pick<const char*>({"i64", "i64", "i32"});
+  if (cache.value("scales", "dynamic") == "own_table") cache["scales"] = "dynamic";
+  json skipped = json::array();
+  for (std::int64_t token = 0; token < lengths.tokens(); ++token) {
+    if (draw.one_in(6)) skipped.push_back(token);
+  }
+  if (!skipped.empty()) object["skipped"] = skipped;
+}
+
 }  // namespace
 
 json random_store(Draw& draw) {
@@ -93,6 +111,7 @@ json random_store(Draw& draw) {
     object["x_dtype"] = dtype;
     object["cache"]["poison"] = false;
   }
+  add_store_form(draw, lengths, object);
   return object;
 }
 
