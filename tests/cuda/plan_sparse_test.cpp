@@ -52,6 +52,7 @@ TEST(PlanSparse, BatchInvariantNeverCutsATokensTiles) {
       SparseMlaProblem problem = decode_problem(tokens, heads);
       problem.batch_invariant = true;
       EXPECT_EQ(plan_sparse(problem, kSms).work.pieces, 1);
+      EXPECT_FALSE(plan_sparse(problem, kSms).work.alternates);
     }
   }
 }

@@ -34,11 +34,12 @@ struct SparseWork {
   int tokens = 0;
   int heads = 0;
   int head_tiles = 1;
-  int tiles = 1;        // of keys
-  int whole = 0;        // items that are not cut, the first ones
-  int pieces = 1;       // of the tiles, for each of the others
-  int piece_tiles = 1;  // of each
-  int first_tiles = 0;  // of the first stream
+  int tiles = 1;           // of keys
+  int whole = 0;           // items that are not cut, the first ones
+  int pieces = 1;          // of the tiles, for each of the others
+  int piece_tiles = 1;     // of each
+  int first_tiles = 0;     // of the first stream
+  bool alternates = true;  // a block goes through every second item's slots backwards
 
   __host__ __device__ int cut() const { return tokens * head_tiles - whole; }
   __host__ __device__ int items() const { return whole + cut() * pieces; }

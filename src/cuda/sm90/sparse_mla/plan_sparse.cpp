@@ -118,7 +118,8 @@ SparsePlan plan_sparse(const SparseMlaProblem& problem, int num_sms) {
                    .whole = static_cast<int>(units - cut),
                    .pieces = static_cast<int>(pieces),
                    .piece_tiles = static_cast<int>(piece_tiles),
-                   .first_tiles = static_cast<int>(first_tiles)},
+                   .first_tiles = static_cast<int>(first_tiles),
+                   .alternates = !problem.batch_invariant},
           .blocks = static_cast<int>(std::min(units - cut + cut * pieces, side_by_side))};
 }
 

@@ -34,7 +34,8 @@ struct WorkItem {
 template <int kBlocks> struct ItemWalk {
   const SparseWork& work;
   int at = static_cast<int>(blockIdx.x) / kBlocks;
-  // Every second item of a block goes through its slots from the last to the first. Slots mostly name
+  // Every second item of a block goes through its slots from the last to the first, unless bits must not depend on
+  // which items a block has. Slots mostly name
   // positions in ascending order, and all blocks are about as far: what the last items have read is in L2
   // still where the next ones begin, even if there is no room for all rows. Always upwards it is the row
   // that is wanted last of all that stays.
@@ -44,7 +45,7 @@ template <int kBlocks> struct ItemWalk {
   __device__ bool is_first() const { return at == static_cast<int>(blockIdx.x) / kBlocks; }
   __device__ void advance() {
     at += static_cast<int>(gridDim.x) / kBlocks;
-    is_backwards = !is_backwards;
+    is_backwards = work.alternates && !is_backwards;
   }
   // Pairs of blocks have neighbouring heads of a token and the same piece.
   __device__ int item() const {
