@@ -484,7 +484,9 @@ def test_generate_batch(name, tokens_at_once):
     settings = dict(max_new_tokens=12)
     expected = [generate(model, rival_of(name), left_padded([r]), **settings)[0, len(r) :].tolist() for r in requests]
     model.set_attn_implementation("quire")
-    results = generate_batch(model, requests, tokens_at_once, new=12)
+    # The experts of transformers copy from the host, which no graph can capture.
+    options = {"use_cuda_graph": False} if name == "gpt_oss" else {}
+    results = generate_batch(model, requests, tokens_at_once, new=12, **options)
     assert [result.generated_tokens for result in results] == expected
     assert model.config._attn_implementation == "quire"
 
