@@ -46,6 +46,9 @@ class QUIRE_API SlottedKvOperand {
   std::int64_t num_keys(std::int64_t /*sequence*/, std::int64_t /*new_tokens*/) const {
     return num_slots_;
   }
+  std::int64_t first_position(std::int64_t /*sequence*/, std::int64_t /*new_tokens*/) const {
+    return 0;
+  }
   void locate(std::int64_t sequence, std::int64_t head, std::int64_t first, std::int64_t count,
               RowAddress* rows) const;
 

@@ -104,7 +104,7 @@ void check_static_scales(const Arguments& check, const KvLayerView& view, const 
     for (std::int64_t column = 0; column < columns; ++column) {
       const std::int64_t page = table.pages.page_at(sequence, column);
       if (page < 0) continue;
-      check_scale_page(check, view, page, name);
+      check_scale_page(check, view, page, {use.name, "scales"});
       if (view.scales.page_stride == 0) return;  // every page reads the same numbers
     }
   }

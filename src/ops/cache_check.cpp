@@ -162,19 +162,24 @@ std::int64_t cache_alignment(const PagedKVCache& cache) {
 
 CacheShape check_cache(Arguments& check, const PagedKVCache& cache, const CacheUse& use) {
   check_blocks(check, cache, use);
+  check_value_blocks(check, cache, use);
   if (use.rows == CacheRows::paged) check_tables(check, cache, use);
   const RowFormat format = check_row_format(check, cache, use.name);
   check_scales(check, cache, use, format);
   check_kind(check, cache, use);
-  return {.row_format = format,
-          .num_pages = cache.num_pages(),
-          .num_layers = cache.num_layers(),
-          .page_size = cache.page_size(),
-          .num_kv_heads = cache.num_kv_heads(),
-          .max_pages = use.rows == CacheRows::paged ? cache.max_pages() : 0,
-          .is_mla = cache.is_mla(),
-          .has_scales = cache.scales.has_value(),
-          .rows_are_dense = has_dense_pages(cache.blocks)};
+  const bool is_value = use.sides == CacheSides::value;
+  return {
+      .row_format = is_value ? cache.value_format() : format,
+      .num_pages = cache.num_pages(),
+      .num_layers = cache.num_layers(),
+      .page_size = cache.page_size(),
+      .num_kv_heads = cache.num_kv_heads(),
+      .max_pages = use.rows == CacheRows::paged ? cache.max_pages() : 0,
+      .is_mla = cache.is_mla(),
+      .has_scales = cache.scales.has_value(),
+      .values_match_keys = has_matching_values(cache),
+      .rows_are_dense = has_dense_pages(cache.blocks) &&
+                        (!cache.value_blocks.has_value() || has_dense_pages(*cache.value_blocks))};
 }
 
 void check_unscaled(const Arguments& check, const PagedKVCache& cache, std::int64_t begin,

@@ -36,6 +36,11 @@ struct CacheUse {
   CacheSides sides = CacheSides::key;
   CacheAccess access = CacheAccess::read;
   CacheKind kind = CacheKind::any;
+  // Of both sides: whether V's rows may be of another width than K's.
+  bool takes_value_width = false;
+  // The op's own argument, u32 [batch]: keys of a sequence, where they are not those of cache_lengths and
+  // the new tokens. Null: none.
+  const TensorView* key_lengths = nullptr;
   CacheRows rows = CacheRows::paged;
 };
 

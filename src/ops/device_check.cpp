@@ -65,6 +65,14 @@ void check_device_positions(std::string_view op, const TensorView& position_ids,
   check_positions(Arguments(op), copies.of(position_ids), num_rows);
 }
 
+void check_device_offsets(std::string_view op, const TensorView& row_offsets, std::int64_t tokens,
+                          const TensorView& key_offsets, std::int64_t keys,
+                          const Context& context) {
+  HostCopies copies(context);
+  check_row_offsets(Arguments(op), copies.of(row_offsets), tokens);
+  check_offsets(Arguments(op), {"key_offsets", "keys"}, copies.of(key_offsets), keys);
+}
+
 void check_device_slots(std::string_view op, const PagedKVCache& cache, const TensorView& slots,
                         const Context& context) {
   HostCopies copies(context);

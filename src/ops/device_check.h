@@ -61,6 +61,13 @@ template <typename Args> std::optional<TensorView> given_key_lengths(const Args&
 // What an op's arguments hold is known by the fields' names, which are the same in all ops.
 template <typename Args>
 void check_device_values(std::string_view op, const Args& args, const Context& context) {
+  if constexpr (requires { args.key_offsets->shape; }) {
+    if (args.key_offsets) {
+      if (!is_device_check_on(args.q.device, context)) return;
+      return check_device_offsets(op, args.row_offsets, args.q.shape[0], *args.key_offsets,
+                                  args.k->shape[0], context);
+    }
+  }
   if constexpr (requires { args.slots->shape; }) {
     if (args.slots) {  // which take the place of everything else
       if (!is_device_check_on(args.slots->device, context)) return;

@@ -58,9 +58,8 @@ class GeneralPagedKeys {
 
   __device__ KeyPlace locate(std::int64_t slot) const {
     if (slot >= num_keys_) return {};
-    const std::int64_t row = slot + first_row();
-    return {.key = place_row(params_.keys.view, tile_.sequence, row, kv_head_),
-            .value = place_row(params_.values.view, tile_.sequence, row, kv_head_)};
+    return {.key = place_row(params_.keys.view, tile_.sequence, slot, kv_head_),
+            .value = place_row(params_.values.view, tile_.sequence, slot, kv_head_)};
   }
 
   __device__ bool shows(const Row& row, std::int64_t slot) const {
@@ -92,12 +91,6 @@ class GeneralPagedKeys {
     const std::uint32_t length = view.cache_lengths[sequence];
     return view.first_rows == nullptr ? std::int64_t{length}
                                       : std::int64_t{static_cast<std::int32_t>(length)};
-  }
-
-  // Of the sequence in its first page. Read again for every key: kept, it would take registers.
-  __device__ std::int64_t first_row() const {
-    const std::uint32_t* rows = params_.keys.view.first_rows;
-    return rows == nullptr ? 0 : std::int64_t{rows[tile_.sequence]};
   }
 
   const PagedAttentionParams& params_;
