@@ -206,7 +206,8 @@ class QuireAttention(AttentionImpl[QuireMetadata]):
             self._arguments["alibi_slopes"] = torch.tensor(alibi_slopes, dtype=torch.float32, device=where)
         if sinks is not None:
             self._arguments["sinks"] = sinks.detach().to(where, torch.float32)
-        if asking.cache_dtype(kv_cache_dtype, torch.bfloat16).itemsize == 1:
+        self._is_fp8 = asking.cache_dtype(kv_cache_dtype, torch.bfloat16).itemsize == 1
+        if self._is_fp8:
             self._arguments["allow_fp8_products"] = True  # as vLLM's own backend of such GPUs does
         if envs.VLLM_BATCH_INVARIANT:
             self._arguments["batch_invariant"] = True
@@ -215,12 +216,16 @@ class QuireAttention(AttentionImpl[QuireMetadata]):
         self._kv_cache: torch.Tensor | None = None
         self._blocks: torch.Tensor | None = None
         self._scales: torch.Tensor | None = None
+        self._factors = (1.0, 1.0)  # of keys and values in an fp8 cache
+        self._both_factors: torch.Tensor | None = None
         self._refuse_what_quire_does_not_take()
 
     def _refuse_what_quire_does_not_take(self) -> None:
         if self.attn_type != AttentionType.DECODER:
             served = AttentionType.DECODER.value
             raise ValueError(f"quire: attention type {self.attn_type}, where {served} alone is served")
+        if self.dcp_world_size > 1:
+            raise ValueError("quire: decode context parallelism is not served")
         asking.refuse(
             _reasons(
                 torch.get_default_dtype(),
@@ -252,11 +257,13 @@ class QuireAttention(AttentionImpl[QuireMetadata]):
         """query, key, value [tokens, heads, columns] → output, after key and value were stored."""
         if output_scale is not None or output_block_scale is not None:
             raise NotImplementedError("quire: attention does not quantize its output")
+        if self._is_fp8 and (layer._k_scale_float, layer._v_scale_float) != self._factors:
+            self._take_scales(layer)
         if attn_metadata is None:
             self._reserve(query)
             return output.fill_(0)
         if kv_cache is not self._kv_cache:
-            self._see(kv_cache, layer)
+            self._see(kv_cache)
         batch, tokens = attn_metadata.batch, attn_metadata.num_actual_tokens
         cache = batch.cache(self._blocks, scales=self._scales)
         with asking.threads(query):
@@ -274,12 +281,16 @@ class QuireAttention(AttentionImpl[QuireMetadata]):
             )
         return output
 
-    def _see(self, kv_cache: torch.Tensor, layer: Any) -> None:
+    def _take_scales(self, layer: Any) -> None:
+        """In vLLM's profile run, long before a graph is captured."""
+        self._factors = (layer._k_scale_float, layer._v_scale_float)
+        self._both_factors = pages.factors(layer._k_scale, layer._v_scale)
+        self._kv_cache = None
+
+    def _see(self, kv_cache: torch.Tensor) -> None:
         """A layer's cache is the same tensor from step to step: its views are made once."""
         self._blocks = pages.key_value_blocks(kv_cache, self.kv_cache_dtype)
-        self._scales = None
-        if self._blocks.element_size() == 1 and (layer._k_scale_float, layer._v_scale_float) != (1.0, 1.0):
-            self._scales = pages.scales_of(layer._k_scale, layer._v_scale, self._blocks)
+        self._scales = None if self._factors == (1.0, 1.0) else pages.scales_of(self._both_factors, self._blocks)
         self._kv_cache = kv_cache
 
     def _reserve(self, query: torch.Tensor) -> None:
@@ -287,15 +298,12 @@ class QuireAttention(AttentionImpl[QuireMetadata]):
         if not query.is_cuda:
             return
 
+        blocks = _one_page(query.dtype, self.kv_cache_dtype, self.num_kv_heads, self.head_size, PAGE)
+        arguments = {**self._arguments, "mask": self._masks[True]}
+
         def ask(batch: Batch) -> int:
-            dtype = asking.cache_dtype(self.kv_cache_dtype, query.dtype)
-            kv = torch.zeros(1, PAGE, self.num_kv_heads, 2 * self.head_size, dtype=torch.uint8, device=query.device)
-            blocks = pages.key_value_blocks(kv.to(dtype).transpose(1, 2), self.kv_cache_dtype)
-            arguments = {**self._arguments, "mask": self._masks[True]}
-            plan = quire.supports(
-                "flash_attention", query, batch.row_offsets, batch.cache(blocks), 0, **arguments
-            )
-            return plan.workspace_bytes
+            cache = batch.cache(blocks)
+            return quire.supports("flash_attention", query, batch.row_offsets, cache, 0, **arguments).workspace_bytes
 
         self._limits.reserve(query, PAGE, ask)
 
@@ -303,6 +311,15 @@ class QuireAttention(AttentionImpl[QuireMetadata]):
 def _mask(causal: bool, window: int | None) -> quire.Mask:
     mask = quire.causal() if causal else quire.full()
     return mask if window is None else mask & quire.sliding_window(window)
+
+
+def _one_page(
+    dtype: torch.dtype, kv_cache_dtype: str | None, kv_heads: int, head_size: int, page_size: int
+) -> torch.Tensor:
+    """Blocks to ask Quire about."""
+    rows = torch.zeros(1, page_size, kv_heads, 2 * head_size, dtype=torch.float32, device=asking.device())
+    rows = rows.to(asking.cache_dtype(kv_cache_dtype, dtype)).transpose(1, 2)
+    return pages.key_value_blocks(rows, kv_cache_dtype or "auto")
 
 
 def _reasons(
@@ -315,13 +332,10 @@ def _reasons(
     arguments: dict[str, Any],
 ) -> list[str]:
     """Why Quire does not take decode or prefill of such heads."""
-    where = asking.device()
-    rows = torch.zeros(1, page_size, kv_heads, 2 * head_size, dtype=torch.float32, device=where)
-    rows = rows.to(asking.cache_dtype(kv_cache_dtype, dtype)).transpose(1, 2)
-    blocks = pages.key_value_blocks(rows, kv_cache_dtype or "auto")
+    blocks = _one_page(dtype, kv_cache_dtype, kv_heads, head_size, page_size)
     found = []
     for new_tokens in (1, 64):
         batch = small_batch(new_tokens)
-        q = torch.zeros(new_tokens, heads, head_size, dtype=dtype, device=where)
+        q = torch.zeros(new_tokens, heads, head_size, dtype=dtype, device=blocks.device)
         found += asking.reasons("flash_attention", q, batch.row_offsets, batch.cache(blocks), 0, **arguments)
     return found

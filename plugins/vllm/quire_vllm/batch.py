@@ -83,17 +83,21 @@ class BatchBuilder(AttentionMetadataBuilder):
         scheduler = vllm_config.scheduler_config
         captured = vllm_config.compilation_config.max_cudagraph_capture_size or 0
         self._lengths = torch.zeros(max(scheduler.max_num_seqs, captured), dtype=torch.int32, device=device)
-        self._most_tokens_of_all = scheduler.max_num_batched_tokens
+        # One bound for all steps chooses one kernel for all.
+        self._fixed_bounds: tuple[int, int] | None = None
+        if envs.VLLM_BATCH_INVARIANT and self.model_config is not None:
+            longest = self.model_config.max_model_len
+            self._fixed_bounds = (min(scheduler.max_num_batched_tokens, longest), longest)
 
     def batch_of(self, common: CommonAttentionMetadata) -> Batch:
         lengths = self._lengths[: common.num_reqs]
         lengths.copy_(common.compute_num_computed_tokens()[: common.num_reqs]).clamp_(min=0)
-        bounded = lengths.is_cuda
-        most_tokens = self._most_tokens_of_all if envs.VLLM_BATCH_INVARIANT else common.max_query_len
+        bounds: tuple[int | None, int | None] = (None, None)
+        if lengths.is_cuda:
+            bounds = self._fixed_bounds or (common.max_query_len, common.max_seq_len)
         return Batch(
             common.query_start_loc[: common.num_reqs + 1],
             lengths,
             common.block_table_tensor[: common.num_reqs],
-            most_tokens if bounded else None,
-            common.max_seq_len if bounded else None,
+            *bounds,
         )

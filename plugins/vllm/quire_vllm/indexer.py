@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -12,7 +14,7 @@ import vllm.envs as envs
 from vllm.config import CompilationConfig, get_current_vllm_config
 from vllm.forward_context import get_forward_context
 from vllm.model_executor.custom_op import CustomOp, op_registry_oot
-from vllm.model_executor.layers.sparse_attn_indexer import SparseAttnIndexer
+from vllm.model_executor.layers import sparse_attn_indexer
 from vllm.utils.torch_utils import direct_register_custom_op
 from vllm.v1.attention.backend import AttentionBackend, CommonAttentionMetadata, MultipleOf
 
@@ -83,7 +85,7 @@ class IndexMetadataBuilder(BatchBuilder):
         return IndexMetadata(self.batch_of(common), common.num_actual_tokens, common.slot_mapping)
 
 
-class QuireIndexer(SparseAttnIndexer):
+class QuireIndexer(sparse_attn_indexer.SparseAttnIndexer):
     """vLLM's indexer op where another backend was chosen, Quire's where that one was."""
 
     def __init__(
@@ -113,6 +115,8 @@ class QuireIndexer(SparseAttnIndexer):
         self.topk_indices_buffer = topk_indices_buffer
         self.skip_k_cache_insert = bool(kwargs.get("skip_k_cache_insert"))
         self.dense_mha_metadata_layer_name = ""
+        self.topk_backend = "quire"
+        k_cache.on_quire = True
         k_cache.get_attn_backend = lambda: QuireIndexerBackend
 
     def forward_native(self, hidden_states: torch.Tensor, q_quant: Any, k: Any, weights: torch.Tensor) -> torch.Tensor:
@@ -196,7 +200,7 @@ def _choose_fake(
 
 
 def register() -> None:
-    """Put `QuireIndexer` in the place of vLLM's op."""
+    """Put `QuireIndexer` in the place of vLLM's op, and beside the function that some models call without it."""
     if "SparseAttnIndexer" in op_registry_oot:
         return
     direct_register_custom_op(
@@ -204,3 +208,30 @@ def register() -> None:
     )
     CompilationConfig._attention_ops.append(f"vllm::{OP}")
     CustomOp.register_oot(QuireIndexer, name="SparseAttnIndexer")
+    sparse_attn_indexer.sparse_attn_indexer = _or_quire(sparse_attn_indexer.sparse_attn_indexer)
+
+
+def _or_quire(own: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """vLLM's function, which from 0.27 on DeepSeek-V3.2 calls itself, and Quire's for caches that are its own."""
+
+    @functools.wraps(own)
+    def called(
+        hidden_states: torch.Tensor,
+        k_cache_prefix: str,
+        kv_cache: torch.Tensor,
+        q_quant: torch.Tensor,
+        q_scale: torch.Tensor | None,
+        k: torch.Tensor | None,
+        weights: torch.Tensor,
+        *sizes: Any,
+        **options: Any,
+    ) -> torch.Tensor:
+        layer = get_forward_context().no_compile_layers.get(k_cache_prefix)
+        if not getattr(layer, "on_quire", False):
+            tensors = (kv_cache, q_quant, q_scale, k, weights)
+            return own(hidden_states, k_cache_prefix, *tensors, *sizes, **options)
+        topk_tokens, chosen = sizes[2], sizes[6]
+        inserted = options.get("skip_k_cache_insert", False)
+        return choose(k_cache_prefix, kv_cache, q_quant, None if inserted else k, weights, topk_tokens, chosen)
+
+    return called

@@ -30,7 +30,7 @@ from quire_vllm.rows import store_by_slots
 
 PAGE = 16
 DECODE_TOKENS = 8  # new tokens of a sequence up to which `mla_decode` takes it
-CHUNK = 16384  # keys that `mla_prefill` projects at a time
+CHUNK = 16384  # keys that `mla_prefill` projects at a time, at most
 
 
 class QuireMLABackend(AttentionBackend):
@@ -129,11 +129,9 @@ class LatentPrefill:
 
     def plan_for(self, cache: quire.PagedKVCache) -> quire.MlaPrefillPlan:
         if self.plan is None:
-            most = CHUNK if self.batch.most_tokens is not None else None
-            chunks = None if most is None else max(1, -(-self.keys // CHUNK))
-            self.plan = quire.mla_prefill_plan(
-                self.batch.row_offsets, cache, 0, buffer_tokens=CHUNK, max_chunks=chunks
-            )
+            rows = min(CHUNK, -(-self.keys // 1024) * 1024)
+            chunks = None if self.batch.most_tokens is None else -(-self.keys // rows)
+            self.plan = quire.mla_prefill_plan(self.batch.row_offsets, cache, 0, buffer_tokens=rows, max_chunks=chunks)
         return self.plan
 
 
@@ -245,6 +243,7 @@ class QuireMLA(MLAAttentionImpl[LatentMetadata]):
             "a softcap": logits_soft_cap,
             "the cache of another layer": kv_sharing_target_layer_name,
             "another attention type": attn_type if attn_type != AttentionType.DECODER else None,
+            "decode context parallelism": self.dcp_world_size > 1,
         }
         asking.refuse([f"quire: latent attention with {name}" for name, given in refused.items() if given])
         asking.refuse(self._reasons())
@@ -294,7 +293,7 @@ class QuireMLA(MLAAttentionImpl[LatentMetadata]):
         prefill = attn_metadata.prefill
         found = self._see(kv_c_and_k_pe_cache)
         cache = prefill.batch.cache(found.blocks, row_format=found.row_format)
-        factor = self._factor(k_scale)
+        factor = float(k_scale) if self._is_scaled else 1.0  # waits for the GPU; no graph has prompts
         out = output.view(-1, self.num_heads, self.v_head_dim)
         more = {}
         if envs.VLLM_BATCH_INVARIANT and asking.offers(quire.mla_prefill, "batch_invariant"):
@@ -324,7 +323,7 @@ class QuireMLA(MLAAttentionImpl[LatentMetadata]):
         """Absorbed queries [tokens, heads, latent + rope] of sequences with few new tokens."""
         q = torch.cat(q, dim=-1) if isinstance(q, tuple) else q
         found = self._see(kv_c_and_k_pe_cache)
-        batch, factor = attn_metadata.decode, self._factor(layer._k_scale)
+        batch, factor = attn_metadata.decode, layer._k_scale_float if self._is_scaled else 1.0
         with asking.threads(q):
             out = quire.mla_decode(
                 q,
@@ -342,14 +341,10 @@ class QuireMLA(MLAAttentionImpl[LatentMetadata]):
             self._kv_cache, self._pages = kv_cache, LatentPages.of(kv_cache, self.kv_cache_dtype)
         return self._pages
 
-    def _factor(self, k_scale: torch.Tensor) -> float:
+    @property
+    def _is_scaled(self) -> bool:
         """Plain fp8 rows have one scale, which scores and results are linear in."""
-        if self._scale_of_rows is None:
-            plain = self.kv_cache_dtype in ("fp8", "fp8_e4m3")
-            self._scale_of_rows = float(k_scale) if plain else 1.0
-        return self._scale_of_rows
-
-    _scale_of_rows: float | None = None
+        return self.kv_cache_dtype in ("fp8", "fp8_e4m3")
 
     def _up_projection(self, dtype: torch.dtype) -> torch.Tensor:
         """[heads * (nope + value), latent]: the layer's weight, or what it is once dequantized."""

@@ -22,10 +22,14 @@ def key_value_blocks(kv_cache: torch.Tensor, dtype_name: str) -> torch.Tensor:
     return kv_cache.unflatten(-1, (2, width)).permute(0, 3, 2, 1, 4).unsqueeze(2)
 
 
-def scales_of(k_scale: torch.Tensor, v_scale: torch.Tensor, blocks: torch.Tensor) -> torch.Tensor:
-    """One scale for all keys and one for all values, as static scales of the blocks."""
+def factors(k_scale: torch.Tensor, v_scale: torch.Tensor) -> torch.Tensor:
+    """One scale for all keys and one for all values, beside each other."""
+    return torch.stack([k_scale.reshape(()), v_scale.reshape(())]).to(torch.float32)
+
+
+def scales_of(both: torch.Tensor, blocks: torch.Tensor) -> torch.Tensor:
+    """What `factors` gave, as static scales of the blocks."""
     pages, _, layers, tokens, heads, _ = blocks.shape
-    both = torch.stack([k_scale.reshape(()), v_scale.reshape(())]).to(torch.float32)
     return both.as_strided((pages, 2, layers, tokens, heads, 1), (0, 1, 0, 0, 0, 0))
 
 

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 from vllm.platforms import current_platform
 from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
 
@@ -41,16 +44,36 @@ def is_quire(backend: AttentionBackendEnum | None) -> bool:
     return backend is not None and backend.is_overridden() and backend.get_path().startswith("quire_vllm.")
 
 
+def named(name: str) -> AttentionBackendEnum:
+    """The member of that name, in a process that may have to register first."""
+    if name not in AttentionBackendEnum.__members__:
+        register()
+    return AttentionBackendEnum[name]
+
+
 def _member(name: str, path: str) -> AttentionBackendEnum:
     """The member of that name, made where there is none."""
     if name in AttentionBackendEnum.__members__:
         return AttentionBackendEnum[name]
     if hasattr(AttentionBackendEnum, "register"):
-        return AttentionBackendEnum.register(name, path)
-    member = object.__new__(AttentionBackendEnum)  # vLLM 0.26 has no function for it
+        member = AttentionBackendEnum.register(name, path)
+    else:
+        member = _new_member(name)  # vLLM 0.26 has no function for it
+    # A configuration goes to the workers before their plug-ins are loaded.
+    member.__reduce_ex__ = partial(_reduce, name)
+    return member
+
+
+def _new_member(name: str) -> AttentionBackendEnum:
+    member = object.__new__(AttentionBackendEnum)
     member._name_, member._value_ = name, name
     setattr(AttentionBackendEnum, name, member)
     AttentionBackendEnum._member_map_[name] = member
     AttentionBackendEnum._value2member_map_[name] = member
     AttentionBackendEnum._member_names_.append(name)
     return member
+
+
+def _reduce(name: str, protocol: int) -> tuple[Any, ...]:
+    """How pickle writes a member: by its name."""
+    return named, (name,)

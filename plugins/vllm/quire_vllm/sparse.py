@@ -93,6 +93,9 @@ class QuireSparseMLA(QuireMLA):
             raise ValueError("quire: sparse attention without a buffer of chosen positions")
         self.topk_indices_buffer = topk_indices_buffer
 
+    def record_logical_topk_ready(self) -> None:
+        """vLLM 0.32 tells when the positions are there; they are read in the order of the stream."""
+
     def _reasons(self) -> list[str]:
         return QuireSparseMLABackend.reasons(
             torch.get_default_dtype(), self.kv_cache_dtype, self.num_heads, self.head_size, self.kv_lora_rank, PAGE
@@ -109,7 +112,8 @@ class QuireSparseMLA(QuireMLA):
         q = torch.cat(q, dim=-1) if isinstance(q, tuple) else q
         tokens = q.shape[0]
         batch = attn_metadata.batch if tokens == attn_metadata.num_actual_tokens else attn_metadata.decode
-        found, factor = self._see(kv_c_and_k_pe_cache), self._factor(layer._k_scale)
+        found = self._see(kv_c_and_k_pe_cache)
+        factor = layer._k_scale_float if self._is_scaled else 1.0
         more = {}
         if envs.VLLM_BATCH_INVARIANT and asking.offers(quire.sparse_mla, "batch_invariant"):
             more["batch_invariant"] = True

@@ -243,3 +243,38 @@ def test_what_vllm_reads(vllm_config):
     assert QuireSparseMLABackend.get_kv_cache_shape(3, 64, 1, 576, "fp8_ds_mla") == (3, 64, 656)
     with pytest.raises(ValueError, match="quire: latent attention with a sliding window"):
         make(QuireMLA, Projection(torch.float32), "auto", sliding_window=128)
+
+
+@pytest.mark.parametrize("chosen_by_quire", [True, False])
+def test_indexer_takes_the_place_of_vllms(chosen_by_quire, vllm_config, default_dtype):
+    """vLLM's own class makes Quire's op where the user named Quire, and stays what it is otherwise."""
+    from quire_vllm import indexer, register
+    from vllm.forward_context import set_forward_context
+    from vllm.model_executor.layers.sparse_attn_indexer import SparseAttnIndexer
+    from vllm.v1.attention.backends.registry import AttentionBackendEnum
+
+    register()
+    indexer.register()
+    indexer.register()
+    backend = AttentionBackendEnum["QUIRE"] if chosen_by_quire else AttentionBackendEnum["FLASHMLA_SPARSE"]
+    vllm_config.attention_config.backend = backend
+    sequences = Sequences([90], 64)
+    k_cache = torch.nn.Module()
+    k_cache.prefix, k_cache.kv_cache = "layer", torch.zeros(sequences.num_pages, 64, 132, dtype=torch.uint8)
+    chosen = torch.full((128, 16), -7, dtype=torch.int32)
+    op = SparseAttnIndexer(k_cache, 128, "ue8m0", 16, 128, 256, 256, chosen)
+    assert op.on_quire == chosen_by_quire
+    if not chosen_by_quire:
+        assert not hasattr(k_cache, "get_attn_backend")
+        return
+    builder = k_cache.get_attn_backend().get_builder_cls()(spec(64), ["layer"], vllm_config, torch.device("cpu"))
+    random = torch.Generator().manual_seed(5)
+    index_q = torch.randn(90, 8, 128, generator=random).to(torch.float8_e4m3fn)
+    k, weights = torch.randn(90, 128, generator=random), torch.rand(90, 8, generator=random)
+    with set_forward_context(None, vllm_config):
+        op(k, index_q, k, weights)
+    assert chosen.eq(-7).all()
+    with set_forward_context({"layer": builder.build(0, sequences.step([0], [90]))}, vllm_config):
+        assert op(k, index_q, k, weights) is chosen
+    _check_choice(chosen, index_q, weights, k_cache.kv_cache, sequences, 0, 0, 90)
+    assert chosen[90:].eq(-7).all()
