@@ -28,8 +28,8 @@ def store_keys_and_values(
 def store_by_slots(rows: torch.Tensor, blocks: torch.Tensor, slots: torch.Tensor, **cache_options: Any) -> None:
     """rows [tokens, heads, columns] to the slots page * page_size + offset; -1 skips one."""
     page_size = blocks.shape[3]
-    tokens = rows.shape[0]
-    slots = slots.flatten()[:tokens]
+    tokens = min(rows.shape[0], slots.numel())  # either may be longer, to fill up a shape
+    rows, slots = rows[:tokens], slots.flatten()[:tokens]
     # Every token is a sequence of its own, whose one page is that of its slot; page -1 is none, and drops it.
     pages = slots.div(page_size, rounding_mode="floor").to(torch.int32)
     lengths = (slots % page_size).to(torch.int32)
