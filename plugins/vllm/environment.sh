@@ -23,6 +23,8 @@ python=$venv/bin/python
 "$python" -m pip install --quiet --disable-pip-version-check uv
 install() { "$python" -m uv pip install --quiet --python "$python" "$@"; }
 
+site=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+
 say "installing $torch into $venv"
 install "$torch" "setuptools>=77" wheel
 say "installing $vllm and what it imports"
@@ -48,10 +50,15 @@ if [[ $(uname -m) == aarch64 ]] && ! "$python" -c 'import torch, vllm._C' 2>/dev
   mv "$venv"/openblas/torch/lib/lib{openblas,gfortran,gomp}*.so* "$venv/lib/openblas"
   rm -rf "$venv/openblas"
   library=$(readlink -f "$venv"/lib/openblas/libopenblas*.so*)
-  site=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
   echo "import ctypes; ctypes.CDLL('$library', mode=ctypes.RTLD_GLOBAL)" >"$site/openblas.pth"
+  "$python" -c 'import torch, vllm._C'
 fi
-"$python" -c 'import torch, vllm._C'
+# The command `vllm` asks for the version of a package of that name.
+if ! "$python" -c 'import importlib.metadata as m; m.version("vllm")' 2>/dev/null; then
+  named=$site/vllm-${vllm#*==}+cpu.dist-info
+  mkdir -p "$named"
+  printf 'Metadata-Version: 2.1\nName: vllm\nVersion: %s+cpu\n' "${vllm#*==}" >"$named/METADATA"
+fi
 install --no-deps --no-build-isolation --editable "$here"
 fingerprint >"$stamp"
 say "ready"
