@@ -17,7 +17,7 @@ MODELS = {
     "llama": ("QuireAttention", {}),
     "qwen3": ("QuireAttention", {}),
     # Window and softcap; layers with a window have tables of pages of their own.
-    "gemma2": ("QuireAttention", {"num_gpu_blocks_override": 54}),
+    "gemma2": ("QuireAttention", {"num_gpu_blocks_override": 34}),
     # vLLM takes neither chunks nor cached prefixes of such models on the CPU, and pages of 16 alone.
     "deepseek_v3": ("QuireMLA", {"max_num_batched_tokens": 512, "block_size": 16, "num_gpu_blocks_override": 36}),
 }
