@@ -19,7 +19,8 @@ def store_keys_and_values(
 ) -> None:
     """key, value [tokens, heads, columns], in the order of the batch; `slots` are the rows that vLLM has for them."""
     if _BY_SLOTS:
-        quire.store(key, cache=cache, layer=0, value=value, slots=slots)
+        tokens = min(key.shape[0], slots.numel())  # either may be longer, to fill up a shape
+        quire.store(key[:tokens], cache=cache, layer=0, value=value[:tokens], slots=slots.flatten()[:tokens])
         return
     quire.store(key, batch.row_offsets, cache, 0, side="key")
     quire.store(value, batch.row_offsets, cache, 0, side="value")
@@ -30,6 +31,9 @@ def store_by_slots(rows: torch.Tensor, blocks: torch.Tensor, slots: torch.Tensor
     page_size = blocks.shape[3]
     tokens = min(rows.shape[0], slots.numel())  # either may be longer, to fill up a shape
     rows, slots = rows[:tokens], slots.flatten()[:tokens]
+    if _BY_SLOTS:
+        quire.store(rows, cache=quire.PagedKVCache(blocks, **cache_options), layer=0, slots=slots)
+        return
     # Every token is a sequence of its own, whose one page is that of its slot; page -1 is none, and drops it.
     pages = slots.div(page_size, rounding_mode="floor").to(torch.int32)
     lengths = (slots % page_size).to(torch.int32)
