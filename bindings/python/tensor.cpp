@@ -167,6 +167,31 @@ BorrowedTensor::BorrowedTensor(nb::handle object, Access access, const Place& pl
   }
 }
 
+namespace {
+
+// What an object says about its memory, while this lives. By the calls that modules for all interpreters may use.
+class HeldBuffer {
+ public:
+  explicit HeldBuffer(const nb::object& object)
+      : is_held_(PyObject_GetBuffer(object.ptr(), &buffer_, PyBUF_RECORDS_RO) == 0) {
+    if (!is_held_) PyErr_Clear();
+  }
+  ~HeldBuffer() {
+    if (is_held_) PyBuffer_Release(&buffer_);
+  }
+  HeldBuffer(const HeldBuffer&) = delete;
+  HeldBuffer& operator=(const HeldBuffer&) = delete;
+
+  bool is_held() const { return is_held_; }
+  const Py_buffer& buffer() const { return buffer_; }
+
+ private:
+  Py_buffer buffer_{};
+  bool is_held_;
+};
+
+}  // namespace
+
 bool BorrowedTensor::borrow_exchanged(nb::handle object, const Place& place, void* stream) {
   const dlpack::ExchangeApi* api = exchange_api(object);
   if (api == nullptr) return false;
@@ -193,7 +218,9 @@ bool BorrowedTensor::borrow_buffer(nb::handle array) {
     PyErr_Clear();
     return false;
   }
-  const Py_buffer& buffer = *PyMemoryView_GET_BUFFER(memory.ptr());
+  const HeldBuffer held(memory);
+  if (!held.is_held()) return false;
+  const Py_buffer& buffer = held.buffer();
   const std::optional<DType> dtype = dtype_from_buffer(buffer);
   if (!dtype || buffer.ndim > kMaxRank) return false;
   for (int d = 0; d < buffer.ndim; ++d) {
