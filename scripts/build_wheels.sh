@@ -3,14 +3,14 @@
 # Makes dist/*.whl: one wheel for each CPython before 3.12 and one for all from 3.12 on, of the interpreters that are
 # found here (python3.10 … on PATH, .venv's, or those that PYTHONS names). The library, with the CUDA backend where
 # there is nvcc, is compiled once; an interpreter costs only its module. auditwheel gives each wheel the lowest tag
-# that its symbols allow.
+# that its symbols allow. CMAKE_ARGS: further options of cmake, for the library and the modules.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 say() { echo "wheel: $*"; }
 jobs=${JOBS:-$(nproc)}
 work=$PWD/build/wheels
-library=$work/library
+library=$PWD/build/library # as deep as the trees of the presets: a compiler cache may take their objects
 prefix=$work/prefix
 tools=$work/tools
 
@@ -30,10 +30,12 @@ print("abi3" if sys.version_info >= (3, 12) else "%d.%d" % sys.version_info[:2])
 }
 
 build_library() {
+  local options=()
+  read -ra options <<<"${CMAKE_ARGS:-}"
   say "the library, once for all wheels"
   cmake -S . -B "$library" -G Ninja -DCMAKE_BUILD_TYPE=Release "-DCMAKE_INSTALL_PREFIX=$prefix" \
     "-DQUIRE_CUDA=${QUIRE_CUDA:-AUTO}" "-DQUIRE_COMPILER_CACHE=${QUIRE_COMPILER_CACHE:-ON}" -DQUIRE_BUILD_SHARED=OFF \
-    -DQUIRE_BUILD_TOOL=OFF -DQUIRE_BUILD_TESTS=OFF -DQUIRE_BUILD_EXAMPLES=OFF >"$work/configure.log" ||
+    -DQUIRE_BUILD_TOOL=OFF -DQUIRE_BUILD_TESTS=OFF -DQUIRE_BUILD_EXAMPLES=OFF "${options[@]}" >"$work/configure.log" ||
     { cat "$work/configure.log" >&2; exit 1; }
   grep -e '^-- quire: ' "$work/configure.log" | sed 's/^-- //' || true
   cmake --build "$library" -j "$jobs" -- --quiet
@@ -58,6 +60,7 @@ if ((${#interpreters[@]} == 0)); then
   echo "wheel: no CPython from 3.10 on with its headers was found" >&2
   exit 1
 fi
+printf '%s\n' "${interpreters[@]}" >"$work/interpreters" # scripts/test_install.sh tries the wheels with the same ones
 if [[ ! -x $tools/bin/auditwheel ]]; then
   .venv/bin/python -m venv "$tools"
   "$tools/bin/pip" install --quiet --disable-pip-version-check -r requirements/wheel.txt
