@@ -83,9 +83,14 @@ KvLayerView PagedKVCache::layer_view(std::int64_t layer, std::int64_t kv) const 
   view.num_pages = num_pages();
   view.page_size = static_cast<std::int32_t>(page_size());
   view.num_heads = static_cast<std::int32_t>(num_kv_heads());
-  view.page_stride_bytes = to_bytes(pool.strides[0]);
-  view.token_stride_bytes = to_bytes(pool.strides[3]);
-  view.head_stride_bytes = to_bytes(pool.strides[4]);
+  // Nobody multiplies the stride of a dimension of size 1, which may be any number: too large a one wraps around.
+  const auto stride_bytes = [&](std::size_t axis) {
+    const auto elements = static_cast<std::uint64_t>(pool.strides[axis]);
+    return static_cast<std::int64_t>(elements * static_cast<std::uint64_t>(bits(pool.dtype) / 8));
+  };
+  view.page_stride_bytes = stride_bytes(0);
+  view.token_stride_bytes = stride_bytes(3);
+  view.head_stride_bytes = stride_bytes(4);
   const PageCursor own_pages = pages();
   view.page_table = own_pages.page_table;
   view.page_table_stride = own_pages.row_stride;
