@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -31,11 +29,6 @@ def device() -> torch.device:
 def threads(like: torch.Tensor) -> AbstractContextManager[None]:
     """CPU ops take the threads that vLLM gave to torch; for a GPU there is nothing to say."""
     return quire.using(num_threads=torch.get_num_threads()) if like.device.type == "cpu" else nullcontext()
-
-
-def offers(op: Callable[..., Any], argument: str) -> bool:
-    """Whether this version of Quire has an argument."""
-    return argument in inspect.signature(op).parameters
 
 
 def reasons(op: str, *args: Any, **kwargs: Any) -> list[str]:

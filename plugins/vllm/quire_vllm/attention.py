@@ -21,7 +21,6 @@ from vllm.v1.attention.backend import (
 
 from quire_vllm import asking, pages
 from quire_vllm.batch import Batch, BatchBuilder, small_batch
-from quire_vllm.rows import store_keys_and_values
 from quire_vllm.workspace import Limits
 
 PAGE = 16  # tokens of a page are a multiple of it
@@ -268,7 +267,8 @@ class QuireAttention(AttentionImpl[QuireMetadata]):
         cache = batch.cache(self._blocks, scales=self._scales)
         with asking.threads(query):
             if self.kv_sharing_target_layer_name is None and key is not None:
-                store_keys_and_values(key[:tokens], value[:tokens], cache, batch, attn_metadata.slot_mapping[:tokens])
+                slots = attn_metadata.slot_mapping[:tokens]
+                quire.store(key[:tokens], cache=cache, layer=0, value=value[:tokens], slots=slots)
             quire.flash_attention(
                 query[:tokens],
                 batch.row_offsets,

@@ -169,9 +169,6 @@ def choose_in(
     if found is None or found.blocks.shape[0] != kv_cache.shape[0]:
         found = _views[kv_cache.data_ptr()] = IndexPages.of(kv_cache)
     cache = batch.cache(found.blocks, scales=found.scales)
-    more = {}
-    if envs.VLLM_BATCH_INVARIANT and asking.offers(quire.mla_indexer, "batch_invariant"):
-        more["batch_invariant"] = True
     with asking.threads(q):
         if k is not None:
             quire.store_index_keys(k[:tokens], batch.row_offsets, cache, 0)
@@ -183,7 +180,7 @@ def choose_in(
             0,
             top_k=topk_tokens,
             out=chosen[:tokens, :topk_tokens],
-            **more,
+            batch_invariant=bool(envs.VLLM_BATCH_INVARIANT),
         )
 
 

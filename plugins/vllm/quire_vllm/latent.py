@@ -26,7 +26,6 @@ from vllm.v1.attention.backends.utils import split_decodes_and_prefills
 from quire_vllm import asking
 from quire_vllm.batch import Batch, BatchBuilder, small_batch
 from quire_vllm.pages import LatentPages
-from quire_vllm.rows import store_by_slots
 
 PAGE = 16
 DECODE_TOKENS = 8  # new tokens of a sequence up to which `mla_decode` takes it
@@ -79,8 +78,8 @@ class QuireMLABackend(AttentionBackend):
 
     @classmethod
     def supports_batch_invariance(cls) -> bool:
-        """On the CPU every op is; on a GPU prompts are from the version of Quire on that says so."""
-        return asking.device().type == "cpu" or asking.offers(quire.mla_prefill, "batch_invariant")
+        """Of prompts as long as the keys of a step fit into one chunk."""
+        return True
 
     @classmethod
     def supports_dcp(cls) -> bool:
@@ -276,7 +275,9 @@ class QuireMLA(MLAAttentionImpl[LatentMetadata]):
         if kv_cache_dtype.startswith("fp8") and found.row_format is None:
             rows = rows / k_scale.to(rows.dtype)
         with asking.threads(rows):
-            store_by_slots(rows[:, None], found.blocks, slot_mapping, row_format=found.row_format)
+            tokens = min(rows.shape[0], slot_mapping.numel())  # either may be longer, to fill up a shape
+            cache = quire.PagedKVCache(found.blocks, row_format=found.row_format)
+            quire.store(rows[:tokens, None], cache=cache, layer=0, slots=slot_mapping.flatten()[:tokens])
 
     def forward_mha(
         self,
@@ -295,9 +296,6 @@ class QuireMLA(MLAAttentionImpl[LatentMetadata]):
         cache = prefill.batch.cache(found.blocks, row_format=found.row_format)
         factor = float(k_scale) if self._is_scaled else 1.0  # waits for the GPU; no graph has prompts
         out = output.view(-1, self.num_heads, self.v_head_dim)
-        more = {}
-        if envs.VLLM_BATCH_INVARIANT and asking.offers(quire.mla_prefill, "batch_invariant"):
-            more["batch_invariant"] = True
         with asking.threads(q):
             quire.mla_prefill(
                 q,
@@ -308,7 +306,7 @@ class QuireMLA(MLAAttentionImpl[LatentMetadata]):
                 scale=self.scale * factor,
                 plan=prefill.plan_for(cache),
                 out=out,
-                **more,
+                batch_invariant=bool(envs.VLLM_BATCH_INVARIANT),
             )
         if factor != 1.0:
             out.mul_(factor)

@@ -41,11 +41,6 @@ class QuireSparseMLABackend(QuireMLABackend):
         return True
 
     @classmethod
-    def supports_batch_invariance(cls) -> bool:
-        chosen = all(asking.offers(op, "batch_invariant") for op in (quire.mla_indexer, quire.sparse_mla))
-        return super().supports_batch_invariance() and (chosen or asking.device().type == "cpu")
-
-    @classmethod
     def reasons(
         cls, dtype: torch.dtype, kv_cache_dtype: str | None, heads: int, row: int, latent: int, page_size: int
     ) -> list[str]:
@@ -114,9 +109,6 @@ class QuireSparseMLA(QuireMLA):
         batch = attn_metadata.batch if tokens == attn_metadata.num_actual_tokens else attn_metadata.decode
         found = self._see(kv_c_and_k_pe_cache)
         factor = layer._k_scale_float if self._is_scaled else 1.0
-        more = {}
-        if envs.VLLM_BATCH_INVARIANT and asking.offers(quire.sparse_mla, "batch_invariant"):
-            more["batch_invariant"] = True
         with asking.threads(q):
             out = quire.sparse_mla(
                 q,
@@ -126,6 +118,6 @@ class QuireSparseMLA(QuireMLA):
                 indices=self.topk_indices_buffer[:tokens],
                 scale=self.scale * factor,
                 latent_dim=self.kv_lora_rank,
-                **more,
+                batch_invariant=bool(envs.VLLM_BATCH_INVARIANT),
             )
         return (out if factor == 1.0 else out.mul_(factor)), None
