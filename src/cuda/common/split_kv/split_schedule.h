@@ -59,9 +59,8 @@ struct SequenceWork {
   int tokens = 0;
   int num_keys = 0;
   int first_block = 0;  // of keys that any of its tokens sees
-  int blocks =
-      0;  // at least one, if there are tokens: rows that see nothing are stored like others
-  int items = 0;
+  int blocks = 0;  // at least one: rows that see nothing are stored like others
+  int items = 0;   // none without tokens
 
   // Costs fit an int: 2^31 key blocks would be terabytes.
   QUIRE_HOST_DEVICE int item_cost(const DecodeSplit& split) const {
@@ -87,12 +86,14 @@ QUIRE_HOST_DEVICE inline int given_keys(const std::uint32_t* key_lengths, int se
   return given > 0 ? given : 0;
 }
 
+// No branch on the token count stands before the last load: the compiler would move the other loads behind it, and
+// cold lengths would be two round trips to memory instead of one (0.4 µs of every launch). A sequence without tokens
+// has no items.
 QUIRE_HOST_DEVICE inline SequenceWork sequence_work(const DecodeBatch& batch, int sequence) {
   SequenceWork work;
   work.first_token = static_cast<int>(batch.row_offsets[sequence]);
   work.tokens = static_cast<int>(batch.row_offsets[sequence + 1]) - work.first_token;
   const auto cached = static_cast<int>(batch.cache_lengths[sequence]);
-  if (work.tokens <= 0) return work;
   work.num_keys = cached + work.tokens;
   if (batch.key_lengths != nullptr) {
     work.num_keys = given_keys(batch.key_lengths, sequence);
@@ -105,7 +106,8 @@ QUIRE_HOST_DEVICE inline SequenceWork sequence_work(const DecodeBatch& batch, in
     work.blocks = 1;
   }
   // As a rule one; a division is a hundred cycles before the first copy.
-  const int tiles = work.tokens <= batch.tile_tokens ? 1 : ceil_div(work.tokens, batch.tile_tokens);
+  int tiles = work.tokens > 0 ? 1 : 0;
+  if (work.tokens > batch.tile_tokens) tiles = ceil_div(work.tokens, batch.tile_tokens);
   work.items = batch.kv_heads * tiles;
   return work;
 }
