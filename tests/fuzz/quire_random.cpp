@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -31,7 +32,8 @@ struct Options {
   std::int64_t index = -1;
   int threads = 0;
   std::string json;
-  std::string commit;  // of the record; empty: as configured
+  std::string commit;       // of the record; empty: as configured
+  double patience = 120.0;  // seconds for one problem
   bool tiles = false;
   bool plain = false;
 };
@@ -96,6 +98,62 @@ class Tally {
   std::map<std::string, std::map<std::string, Count>> counts_;
 };
 
+// Ends the run where one problem never ends, and says which: a kernel that hangs holds every thread of the process, and
+// nobody comes back to report it.
+class Watchdog {
+ public:
+  Watchdog(const Options& options, const std::string& op)
+      : options_(options),
+        op_(op),
+        begun_(static_cast<std::size_t>(options.threads)),
+        guard_([this](const std::stop_token& stop) { watch(stop); }) {}
+
+  // A thread's next problem.
+  void begin(int thread, std::int64_t index) {
+    const std::lock_guard lock(mutex_);
+    begun_[static_cast<std::size_t>(thread)] = {.index = index, .at = Clock::now()};
+  }
+  void end(int thread) { begin(thread, -1); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Begun {
+    std::int64_t index = -1;  // -1: none
+    Clock::time_point at{};
+  };
+
+  void watch(const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      const std::lock_guard lock(mutex_);
+      for (const Begun& begun : begun_) {
+        const std::chrono::duration<double> seconds = Clock::now() - begun.at;
+        if (begun.index >= 0 && seconds.count() > options_.patience) give_up();
+      }
+    }
+  }
+
+  // Not exit(): what it would wait for may be what hangs. Others wait behind the one that hangs, so all are named, the
+  // one that began first before the others.
+  [[noreturn]] void give_up() {
+    std::ranges::sort(begun_, {}, &Begun::at);
+    for (const Begun& begun : begun_) {
+      if (begun.index < 0) continue;
+      fmt::print("STUCK {}\n    quire_random --op {} --device {}{} --seed {} --index {}\n", op_,
+                 op_, options_.device, options_.tiles ? " --tiles" : "", options_.seed,
+                 begun.index);
+    }
+    std::fflush(stdout);
+    std::_Exit(3);
+  }
+
+  const Options& options_;
+  const std::string& op_;
+  std::mutex mutex_;
+  std::vector<Begun> begun_;
+  std::jthread guard_;
+};
+
 void check_one(const Options& options, const std::string& op, std::int64_t index, Tally& tally) {
   Draw draw = draw_of(options.seed, index, options.tiles ? Extent::tiles : Extent::small);
   try {
@@ -111,7 +169,9 @@ void check_one(const Options& options, const std::string& op, std::int64_t index
 }
 
 void check_op(const Options& options, const std::string& op, Tally& tally) {
+  Watchdog watchdog(options, op);
   if (options.index >= 0) {
+    watchdog.begin(0, options.index);
     check_one(options, op, options.index, tally);
     return;
   }
@@ -119,10 +179,12 @@ void check_op(const Options& options, const std::string& op, Tally& tally) {
   std::atomic<std::int64_t> next{0};
   std::vector<std::jthread> threads;
   for (int i = 0; i < options.threads; ++i) {
-    threads.emplace_back([&] {
+    threads.emplace_back([&, i] {
       for (std::int64_t index = next++; index < options.count; index = next++) {
+        watchdog.begin(i, index);
         check_one(options, op, index, tally);
       }
+      watchdog.end(i);
     });
   }
   threads.clear();
@@ -193,6 +255,9 @@ int main(int argc, char** argv) {
   app.add_option("--threads", options.threads, "problems at a time; 0: one for each core");
   app.add_option("--json", options.json, "a file for the counts");
   app.add_option("--commit", options.commit, "what the record says was built, if not HEAD");
+  app.add_option("--patience", options.patience,
+                 "seconds for one problem before the run ends with 3")
+      ->check(CLI::PositiveNumber);
   app.add_flag("--tiles", options.tiles, "problems as large as a GPU's tiles; always with cuda");
   app.add_flag("--plain", options.plain, "only numbers that cases hold, and no gaps");
   CLI11_PARSE(app, argc, argv);
