@@ -59,8 +59,8 @@ struct SequenceWork {
   int tokens = 0;
   int num_keys = 0;
   int first_block = 0;  // of keys that any of its tokens sees
-  int blocks = 0;  // at least one: rows that see nothing are stored like others
-  int items = 0;   // none without tokens
+  int blocks = 0;       // at least one: rows that see nothing are stored like others
+  int items = 0;        // none without tokens
 
   // Costs fit an int: 2^31 key blocks would be terabytes.
   QUIRE_HOST_DEVICE int item_cost(const DecodeSplit& split) const {
