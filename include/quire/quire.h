@@ -36,6 +36,8 @@
 #include "quire/ops/store_index_keys.h"
 #include "quire/pack_weight.h"
 #include "quire/page_cursor.h"
+#include "quire/page_manager.h"
+#include "quire/page_manager_types.h"
 #include "quire/paged_kv_cache.h"
 #include "quire/paged_kv_operand.h"
 #include "quire/plan.h"

@@ -15,6 +15,7 @@ ALLOWED = {
     API_OPS: {API, API_OPS},
     API_C: {API_C},  # C: no C++ header
     "src/core": {API, "src/core"},
+    "src/pages": {API, "src/core", "src/pages"},
     "src/reference": {API, API_OPS, "src/core", "src/reference"},
     "src/cpu": {API, API_OPS, "src/core", "src/cpu"},
     "src/cuda": {API, API_OPS, "src/core", "src/cuda"},
