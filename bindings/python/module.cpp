@@ -18,5 +18,6 @@ NB_MODULE(_quire, module) {
   quire::python::bind_attention_ops(module);
   quire::python::bind_machine(module);
   quire::python::bind_packed_weight(module);
+  quire::python::bind_page_manager(module);
   quire::python::bind_prepared(module);
 }

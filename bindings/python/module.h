@@ -26,6 +26,7 @@ void bind_dense_ops(nanobind::module_& module);
 void bind_index_ops(nanobind::module_& module);
 void bind_machine(nanobind::module_& module);
 void bind_packed_weight(nanobind::module_& module);
+void bind_page_manager(nanobind::module_& module);
 void bind_prepared(nanobind::module_& module);
 void bind_row_formats(nanobind::module_& module);
 

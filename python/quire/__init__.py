@@ -14,6 +14,7 @@ from quire.cache import PagedKVCache
 from quire.decode import AbsorbedWeights, absorb_kv_b_proj, mla_decode
 from quire.index_rows import quantize_index_queries, store_index_keys
 from quire.masks import Mask, causal, chunked, full, sliding_window, tree
+from quire.pages import NO_PAGE, Admission, PageCopies, PageEvent, PageGroup, PageManager, PrefixProbe
 from quire.prefill import MlaPrefillPlan, mla_prefill, mla_prefill_plan
 from quire.projection import fused_qkv_matmul
 from quire.quant import Quant, pack_int4, pack_weight, quantize_fp8
@@ -23,12 +24,19 @@ from quire.support import CpuCeiling, info, measure_cpu_ceiling, plan, supports
 
 __all__ = [
     "AbsorbedWeights",
+    "Admission",
     "CpuCeiling",
     "Mask",
     "MlaPrefillPlan",
+    "NO_PAGE",
     "PackedWeight",
+    "PageCopies",
+    "PageEvent",
+    "PageGroup",
+    "PageManager",
     "PagedKVCache",
     "Plan",
+    "PrefixProbe",
     "PreparedCall",
     "Quant",
     "Refusal",
