@@ -12,8 +12,9 @@ import torch
 import transformers
 from outside import seeded
 from outside.agreement import assert_near
+from outside.generation import LENGTHS, NEW, assert_same_tokens, generate, pages, run
 from outside.tiny_models import MODELS, OTHERS, WINDOW, left_padded, prompts, rival_of, tiny_model
-from transformers import DynamicCache, GenerationConfig, StaticCache, masking_utils
+from transformers import DynamicCache, masking_utils
 
 import quire
 import quire.integrations.transformers as integration
@@ -21,30 +22,9 @@ from quire.integrations.transformers import PagedCache, cache as cache_module, m
 
 integration.register()
 
-LENGTHS = (37, 17, 34)
-NEW = 20
-HAS_ALLOCATORS = hasattr(transformers.generation.continuous_batching.initialization, "ATTN_TYPE_TO_ALLOCATOR")
-
-
 @pytest.fixture(scope="module", params=MODELS)
 def named(request):
     return request.param, tiny_model(request.param)
-
-
-def generate(model, attention: str, inputs=None, **options):
-    model.set_attn_implementation(attention)
-    inputs = left_padded(prompts(LENGTHS)) if inputs is None else inputs
-    return model.generate(**inputs, **(dict(max_new_tokens=NEW, do_sample=False) | options))
-
-
-def pages(model, page_size: int = 16) -> PagedCache:
-    model.set_attn_implementation("quire")
-    return PagedCache(model.config, page_size=page_size)
-
-
-def assert_same_tokens(actual: torch.Tensor, expected: torch.Tensor):
-    assert torch.equal(actual, expected)
-    assert len(expected.unique()) > 12  # not one token again and again
 
 
 # generate ------------------------------------------------------------------------------------------------------------
@@ -132,10 +112,26 @@ def test_a_conversation_keeps_its_cache(named):
         assert torch.equal(actual, generate(model, rival_of(name), inputs, max_new_tokens=8))
 
 
-def test_prefill_in_chunks(named):
+@pytest.mark.parametrize("lengths, chunk", [(LENGTHS, 9), ((150, 61), 32)], ids=["short", "long"])
+def test_prefill_in_chunks(named, lengths, chunk):
+    """Left padding fills whole chunks of the shorter prompts."""
     name, model = named
-    actual = generate(model, "quire", past_key_values=pages(model), prefill_chunk_size=9, max_new_tokens=3)
-    assert_same_tokens(actual, generate(model, rival_of(name), max_new_tokens=3))
+    inputs = left_padded(prompts(lengths))
+    actual = generate(model, "quire", inputs, past_key_values=pages(model), prefill_chunk_size=chunk, max_new_tokens=3)
+    assert_same_tokens(actual, generate(model, rival_of(name), inputs, max_new_tokens=3))
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3", "deepseek_v3"])
+def test_an_assistant_with_pages_of_its_own(name):
+    """Both models' caches are cropped to what was accepted."""
+    model, assistant = tiny_model(name), tiny_model(name)
+    with torch.no_grad():
+        for weight in assistant.parameters():
+            weight.mul_(1.02)  # mostly of the same mind
+    assistant.set_attn_implementation("quire")
+    inputs = left_padded(prompts((19,)))
+    actual = generate(model, "quire", inputs, assistant_model=assistant, max_new_tokens=24)
+    assert torch.equal(actual, generate(model, rival_of(name), inputs, max_new_tokens=24))
 
 
 @torch.no_grad()
@@ -196,11 +192,6 @@ def test_latents_are_never_expanded(monkeypatch):
 # The cache -----------------------------------------------------------------------------------------------------------
 
 
-def run(model, cache, ids, mask=None):
-    with torch.no_grad():
-        return model(torch.as_tensor(ids), attention_mask=mask, past_key_values=cache).logits
-
-
 def test_pages_outside_the_window_are_given_back():
     model = tiny_model("gemma3")
     used = pages(model, 4)
@@ -246,18 +237,19 @@ def test_tokens_of_a_window_may_be_cropped_if_they_were_kept():
 
 def test_pools_grow_seldom_and_keep_what_they_have():
     layer = cache_module.PagedLayer(0, "full_attention", None, page_size=4)
-    key, pools, kept = torch.zeros(1, 2, 1, 8), set(), []
+    states, pools, kept = [torch.zeros(1, 2, 8), torch.zeros(1, 2, 6)], set(), []
     for count in range(1, 200):
-        layer.reserve(count, None, 2, 8, key)
-        pools.add(layer.pool.data_ptr())
-        layer.pool[:, count - 1] = count
+        layer.reserve(count, None, states)
+        pools.add(layer.pools[0].data_ptr())
+        for pool in layer.pools:
+            pool[count - 1] = count
         kept.append(float(count))
-    assert layer.pool[0, :199, 0, 0, 0].tolist() == kept == layer.pool[1, :199, 3, 1, 7].tolist()
+    assert layer.pools[0][:199, 0, 0, 0].tolist() == kept == layer.pools[1][:199, 3, 1, 5].tolist()
     assert len(pools) <= 9
-    layer.reserve(300, 320, 2, 8, key)
-    assert layer.pool.shape[1] == 320
-    with pytest.raises(ValueError, match="new tokens of layer 0 are 2 x 6 torch.float32"):
-        layer.reserve(300, 320, 2, 6, key)
+    layer.reserve(300, 320, states)
+    assert layer.pools[0].shape[0] == layer.pools[1].shape[0] == 320
+    with pytest.raises(ValueError, match="new tokens of layer 0 are 2 x 6 and 2 x 6 torch.float32"):
+        layer.reserve(300, 320, [states[1], states[1]])
 
 
 def test_an_interrupted_forward_pass_is_noticed_and_undone():
@@ -321,6 +313,11 @@ def test_cross_attention(count):
     allowed = masking_utils.sdpa_mask(**sizes, attention_mask=padding, allow_is_causal_skip=False, device=q.device)
     expected = torch.nn.functional.scaled_dot_product_attention(q, k, k + 1, allowed)
     assert_near(actual, expected.transpose(1, 2), 1e-6)
+    padding[2] = False
+    step = integration.registration.step_mask(**sizes, attention_mask=padding)
+    actual, _ = integration.attention(torch.nn.Module(), q, k, k + 1, step, is_causal=False)
+    assert_near(actual[:2], expected.transpose(1, 2)[:2], 1e-6)
+    assert (actual[2] == 0).all()  # a sequence without keys
 
 
 def test_holes_in_the_mask():
@@ -408,6 +405,8 @@ def test_no_gradients_no_dropout_no_weights():
     model.set_attn_implementation("quire")
     with pytest.raises(NotImplementedError, match="output_attentions"), torch.no_grad():
         integration.attention(model, *torch.zeros(3, 1, 4, 6, 16), None, output_attentions=True)
+    with pytest.raises(NotImplementedError, match="attention weights are never made"):
+        generate(model, "quire", output_attentions=True, return_dict_in_generate=True)
     with pytest.raises(NotImplementedError, match="position_bias"), torch.no_grad():
         integration.attention(model, *torch.zeros(3, 1, 4, 6, 16), None, position_bias=torch.zeros(1))
     model.train()
@@ -416,13 +415,13 @@ def test_no_gradients_no_dropout_no_weights():
     model.eval().requires_grad_(True)
     with pytest.raises(NotImplementedError, match="no gradients"):
         model(tokens)
+    with pytest.raises(NotImplementedError, match="no gradients"):
+        model(tokens, past_key_values=pages(model))
 
 
 def test_caches_that_are_not_served():
     model, tokens = tiny_model("llama"), prompts((6,))
     model.set_attn_implementation("quire")
-    with pytest.raises(NotImplementedError, match="StaticCache"):
-        run(model, StaticCache(config=model.config, max_cache_len=32), tokens)
     config = copy.deepcopy(model.config)
     config.layer_types = ["full_attention", "linear_attention", "full_attention"]
     with pytest.raises(NotImplementedError, match="layers of type linear_attention have no keys"):
@@ -431,6 +430,13 @@ def test_caches_that_are_not_served():
     run(model, used, tokens)
     with pytest.raises(ValueError, match="2 sequences, where the cache holds 1"):
         run(model, used, [[3], [4]])
+    chunks = masking_utils.chunked_causal_mask_function(6, torch.tensor([0]))
+    step = masks.step_mask(1, 2, 8, q_offset=10, kv_offset=4, mask_function=chunks)
+    with pytest.raises(NotImplementedError, match="chunked attention over a cache that dropped tokens"):
+        integration.attention(torch.nn.Module(), torch.zeros(1, 2, 2, 16), *torch.zeros(2, 1, 2, 8, 16), step)
+    step = masks.step_mask(1, 2, 8, q_offset=10, kv_offset=0)
+    with pytest.raises(NotImplementedError, match="8 keys from 0 on for 2 queries from 10 on"):
+        integration.attention(torch.nn.Module(), torch.zeros(1, 2, 2, 16), *torch.zeros(2, 1, 2, 8, 16), step)
 
 
 def test_what_quire_itself_refuses_is_said_by_quire():
@@ -457,60 +463,3 @@ def test_latents_need_a_plain_projection():
         layer.self_attn.kv_b_proj = Scaled(plain.in_features, plain.out_features, bias=False)
     with pytest.raises(NotImplementedError, match="kv_b_proj is a Scaled"):
         run(model, pages(model), prompts((6,)))
-
-
-# generate_batch ------------------------------------------------------------------------------------------------------
-
-
-def generate_batch(model, requests, tokens_at_once, new=NEW, **options):
-    page = {"page_size": 16} if HAS_ALLOCATORS else {"block_size": 16}
-    config = transformers.ContinuousBatchingConfig(
-        num_blocks=48, max_batch_tokens=tokens_at_once, max_memory_percent=0.5, **page, **options
-    )
-    settings = GenerationConfig(max_new_tokens=new, do_sample=False, eos_token_id=-1, pad_token_id=0)
-    results = model.generate_batch(
-        requests, generation_config=settings, continuous_batching_config=config, progress_bar=False
-    )
-    return [results[name] for name in sorted(results, key=lambda name: int(name.rsplit("_", 1)[1]))]
-
-
-@pytest.mark.parametrize("tokens_at_once", [24, 256], ids=["chunked", "whole"])
-@pytest.mark.parametrize("name", ["llama", "qwen3", "gemma3", "gemma2", "gpt_oss"])
-def test_generate_batch(name, tokens_at_once):
-    """Requests of many lengths, two with a common beginning, prompts in pieces between tokens that are decoded."""
-    model = tiny_model(name)
-    requests = prompts((37, 5, 16, 23))
-    requests.append(requests[0][:32] + [3, 4, 5])
-    settings = dict(max_new_tokens=12)
-    expected = [generate(model, rival_of(name), left_padded([r]), **settings)[0, len(r) :].tolist() for r in requests]
-    model.set_attn_implementation("quire")
-    # The experts of transformers copy from the host, which no graph can capture.
-    options = {"use_cuda_graph": False} if name == "gpt_oss" else {}
-    results = generate_batch(model, requests, tokens_at_once, new=12, **options)
-    assert [result.generated_tokens for result in results] == expected
-    assert model.config._attn_implementation == "quire"
-
-
-@pytest.mark.skipif(not HAS_ALLOCATORS, reason="this version has K and V in two tensors")
-def test_generate_batch_takes_each_way_to_the_pages(monkeypatch):
-    """Block tables for decoding, indices otherwise; made by the first layer, for all."""
-    from quire.integrations.transformers import continuous
-
-    model, calls = tiny_model("llama"), []
-    for name in ("_read_block_table", "_read_indices", "_blocks_of"):
-        whole = getattr(continuous, name)
-        monkeypatch.setattr(
-            continuous, name, lambda *a, name=name, whole=whole: calls.append(name) or whole(*a)
-        )
-    model.set_attn_implementation("quire")
-    generate_batch(model, prompts((20, 9, 33)), 24)
-    tables, indices = calls.count("_read_block_table"), calls.count("_read_indices")
-    assert tables > 10 and indices >= 3
-    assert calls.count("_blocks_of") == 3 * (tables + indices)
-
-
-def test_generate_batch_does_not_serve_latents():
-    model = tiny_model("deepseek_v3")
-    model.set_attn_implementation("quire")
-    (result,) = generate_batch(model, prompts((9,)), 64, new=2)
-    assert "latent attention; use generate()" in result.error

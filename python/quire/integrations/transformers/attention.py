@@ -9,14 +9,16 @@ import torch
 
 import quire
 from quire.integrations.transformers import continuous, given, latent
-from quire.integrations.transformers.cache import NewTokens, Step, take_waiting
-from quire.integrations.transformers.chosen import attend_chosen
+from quire.integrations.transformers.cache import NewTokens, take_waiting
+from quire.integrations.transformers.chosen import attend_chosen, chosen_positions
+from quire.integrations.transformers.compiled import outside_of_graphs
 from quire.integrations.transformers.masks import Rule, StepMask, read_step
-from quire.integrations.transformers.rows import chosen_positions, rows_of, widened, with_padding
+from quire.integrations.transformers.rows import rows_of, with_padding
 from quire.integrations.transformers.scores import Scores
+from quire.integrations.transformers.step import Step
 
 
-@torch.compiler.disable
+@outside_of_graphs("attention runs outside of compiled graphs; compile without fullgraph")
 def attention(
     module: torch.nn.Module,
     query: torch.Tensor,
@@ -101,47 +103,43 @@ def _attend_paged(
 ) -> torch.Tensor:
     """Store the new tokens, then attend to all of their layer's."""
     layer = tokens.layer
-    batch, heads, count = query.shape[:3]
+    batch, _, count = query.shape[:3]
     if layer.window is not None and (rule.window is None or rule.window > layer.window):
         raise RuntimeError(f"quire: layer {layer.index} keeps {layer.window} tokens, its mask shows {rule.window}")
     step = tokens.step if tokens.key is None else _store(tokens, batch, count, mask)
-    q, cache = rows_of(query, step.rows), _pages_of(tokens, step)
+    q, pages = rows_of(query, step.rows), _pages_of(tokens, step)
     offsets, positions = step.row_offsets(q.device), None
     if indices is not None and indices.shape[-1] < tokens.seen + count:  # else every key was chosen
         positions = chosen_positions(indices, step.start, step.visible, step.rows)
     if tokens.is_latent:
-        out = latent.attend(module, q, cache, step, rule, scores, positions)
+        out = latent.attend(module, q, pages, step, rule, scores, positions)
     elif positions is not None:
-        out = attend_chosen(q, layer.row_blocks, cache, offsets, positions, tokens.value_dim, scores)
+        rows = quire.remap_sparse_indices(positions, offsets, pages)
+        out = attend_chosen(q, *(pool.flatten(0, 1) for pool in layer.pools), rows, scores)
     else:
-        out = q.new_empty((q.shape[0], heads, tokens.value_dim))
-        quire.flash_attention(q, offsets, cache, 0, mask=rule.mask, out=out, **scores.arguments)
+        out = quire.flash_attention(q, offsets, pages, 0, mask=rule.mask, **scores.arguments)
     return with_padding(out, step.rows, batch, count)
 
 
 def _store(tokens: NewTokens, batch: int, count: int, mask: StepMask | None) -> Step:
-    """Put new tokens into the pages of their layer."""
-    layer, key, value = tokens.layer, tokens.key, tokens.value
+    """Put new tokens into the pages of their layer. Padding is among the rows, and has no slots."""
+    layer, states = tokens.layer, [rows_of(x, None) for x in (tokens.key, tokens.value)]
     tokens.key = tokens.value = None
     step = tokens.step = tokens.cache.begin(layer, batch, count, mask)
-    sides = {"key": torch.cat((key, value), dim=-1)} if tokens.is_latent else {"key": key, "value": value}
-    columns = sides["key"].shape[-1]
-    if tokens.value_dim > columns:
-        raise NotImplementedError(f"quire: values of {tokens.value_dim} columns, wider than keys of {columns}")
-    _, copies, num_pages = step.tables[layer.window]
-    layer.reserve(num_pages, tokens.cache.pages_limit(layer.window), len(sides), columns, key)
-    cache = _pages_of(tokens, step)
-    if len(copies):
-        quire.copy_pages(cache, step.copies(key.device, layer.window))
-    for side, x in sides.items():
-        rows = widened(rows_of(x, step.rows), columns)
-        quire.store(rows, step.row_offsets(x.device), cache, 0, side=side)
+    if tokens.is_latent:
+        states = [torch.cat(states, dim=-1)]
+    laid, device = step.laid[layer.window], states[0].device
+    layer.reserve(laid.num_pages, tokens.cache.pages_limit(layer.window), states)
+    pages = _pages_of(tokens, step)
+    if len(laid.copies):
+        quire.copy_pages(pages, step.copies(device, layer.window))
+    layer.store(states, step.slots(device, layer.window), pages)
     layer.seen += count
     return step
 
 
 def _pages_of(tokens: NewTokens, step: Step) -> quire.PagedKVCache:
     """A layer's pages as the ops take them: lengths are those before the step."""
-    blocks, window = tokens.layer.blocks, tokens.layer.window
-    lengths, table = step.cache_lengths(blocks.device), step.page_table(blocks.device, window)
-    return quire.PagedKVCache(blocks, lengths, table, max_seq_length=step.most_tokens)
+    layer = tokens.layer
+    device = layer.pools[0].device
+    return layer.pages(step.cache_lengths(device), step.page_table(device, layer.window), step.most_tokens)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from transformers.cache_utils import CacheLayerMixin
 import quire
 from quire.integrations.transformers.masks import StepMask, is_one_run
 from quire.integrations.transformers.pages import PageTable
-from quire.integrations.transformers.rows import one_token_pages
+from quire.integrations.transformers.step import LaidPages, Step
 
 PAGE_SIZE = 64
 _KINDS = ("full_attention", "sliding_attention", "chunked_attention", "indexed_attention", "deepseek_sparse_attention")
@@ -42,47 +42,8 @@ def why_not_paged(config: PreTrainedConfig) -> str:
     return f"its layers of type {', '.join(others)} have no keys to page" if others else ""
 
 
-@dataclass(eq=False)
-class Step:
-    """The new tokens of one forward pass, for all layers: made by the first, used by the others."""
-
-    start: int  # tokens before, padding counted
-    count: int
-    batch: int
-    counts: np.ndarray  # new tokens of each sequence, padding not counted
-    lengths: np.ndarray  # tokens before, padding not counted
-    visible: torch.Tensor | None  # bool [batch, start + count], where there was padding
-    rows: torch.Tensor | None  # which rows of [batch * count] are tokens; None: all
-    tables: dict[int | None, tuple[np.ndarray, np.ndarray, int]]  # by window: page ids, copies, pages of the pool
-    joined: set[int] = field(default_factory=set)  # layers that have begun
-    plans: dict[torch.device, quire.MlaPrefillPlan] = field(default_factory=dict)
-    _there: dict[Any, torch.Tensor] = field(default_factory=dict)
-
-    @property
-    def most_tokens(self) -> int:
-        return int(self.counts.max(initial=0))
-
-    def row_offsets(self, device: torch.device) -> torch.Tensor:
-        return self._at(device, "row_offsets", lambda: np.concatenate(([0], np.cumsum(self.counts))))
-
-    def cache_lengths(self, device: torch.device) -> torch.Tensor:
-        return self._at(device, "cache_lengths", lambda: self.lengths)
-
-    def page_table(self, device: torch.device, window: int | None) -> torch.Tensor:
-        return self._at(device, ("page_table", window), lambda: self.tables[window][0])
-
-    def copies(self, device: torch.device, window: int | None) -> torch.Tensor:
-        return self._at(device, ("copies", window), lambda: self.tables[window][1])
-
-    def _at(self, device: torch.device, name: Any, make: Any) -> torch.Tensor:
-        key = (device, name)
-        if key not in self._there:
-            self._there[key] = torch.from_numpy(np.ascontiguousarray(make(), np.int32)).to(device)
-        return self._there[key]
-
-
 class PagedLayer(CacheLayerMixin):
-    """Keys and values of one layer: a pool of pages, [K and V, pages, tokens, heads, columns] in memory."""
+    """Keys and values of one layer: a pool of pages for each, [pages, tokens, heads, columns]; or one, of latents."""
 
     is_compileable = False
     is_croppable = True
@@ -95,7 +56,8 @@ class PagedLayer(CacheLayerMixin):
         self.page_size = page_size
         self.is_sliding = kind in ("sliding_attention", "chunked_attention")
         self.seen = 0  # tokens, padding counted
-        self.pool: torch.Tensor | None = None
+        self.pools: list[torch.Tensor] = []  # of K and V, or of latents
+        self._blocks: list[torch.Tensor] = []  # the same memory, as Quire's ops take it
         self._indexer_keys: torch.Tensor | None = None  # [batch, room, columns]
         self._indexer_seen = 0
 
@@ -118,34 +80,41 @@ class PagedLayer(CacheLayerMixin):
         self.seen = self._indexer_seen = 0
         self._indexer_keys = None
 
-    @property
-    def blocks(self) -> torch.Tensor:
-        """The pool as Quire's ops take it: [pages, K and V, 1, tokens, heads, columns]."""
-        return self.pool.transpose(0, 1).unsqueeze(2)
+    def pages(self, lengths: torch.Tensor, table: torch.Tensor, most_tokens: int) -> quire.PagedKVCache:
+        """The pools as a cache of Quire's."""
+        values = self._blocks[1] if len(self._blocks) == 2 else None
+        return quire.PagedKVCache(self._blocks[0], lengths, table, max_seq_length=most_tokens, value_blocks=values)
 
-    @property
-    def row_blocks(self) -> torch.Tensor:
-        """The same memory as pages of one token."""
-        return one_token_pages(self.blocks)
+    def store(self, states: list[torch.Tensor], slots: torch.Tensor, pages: quire.PagedKVCache) -> None:
+        """Rows [tokens, heads, columns] for each pool, in one launch where K and V are equally wide."""
+        if len(states) == 2 and states[0].shape[-1] == states[1].shape[-1]:
+            quire.store(states[0], cache=pages, value=states[1], slots=slots)
+            return
+        for blocks, rows in zip(self._blocks, states, strict=True):
+            quire.store(rows, cache=quire.PagedKVCache(blocks), slots=slots)
 
-    def reserve(self, num_pages: int, limit: int | None, sides: int, columns: int, key: torch.Tensor) -> None:
-        """A pool of at least so many pages for tokens like `key`.
+    def reserve(self, num_pages: int, limit: int | None, states: list[torch.Tensor]) -> None:
+        """Pools of at least so many pages for tokens like those of `states`, [..., heads, columns] each.
 
-        It doubles when it is full (up to `limit`), so that a token is moved about once, however many will come.
+        They double when they are full (up to `limit`), so that a token is moved about once, however many will come.
         """
-        shape, kind = (sides, key.shape[1], columns), (key.dtype, key.device)
-        have = 0 if self.pool is None else self.pool.shape[1]
-        if have and ((self.pool.shape[0], *self.pool.shape[3:]), (self.pool.dtype, self.pool.device)) != (shape, kind):
-            raise ValueError(
-                f"quire: new tokens of layer {self.index} are {shape[1]} x {shape[2]} {kind[0]} on {kind[1]}, the "
-                f"cached ones {self.pool.shape[3]} x {self.pool.shape[4]} {self.pool.dtype} on {self.pool.device}"
-            )
+        shapes = [tuple(x.shape[-2:]) for x in states]
+        have = 0
+        if self.pools:
+            have, old = self.pools[0].shape[0], [tuple(pool.shape[-2:]) for pool in self.pools]
+            kinds = [(x.dtype, x.device) for x in (states[0], self.pools[0])]
+            if old != shapes or kinds[0] != kinds[1]:
+                raise ValueError(
+                    f"quire: new tokens of layer {self.index} are {_describe(shapes, *kinds[0])}, the cached ones "
+                    f"{_describe(old, *kinds[1])}"
+                )
+        num_pages = max(num_pages, 1)  # none is asked for by padding alone
         if num_pages > have:
             room = max(num_pages, 2 * have if limit is None else min(2 * have, limit))
-            pool = torch.empty((sides, room, self.page_size, *shape[1:]), dtype=kind[0], device=kind[1])
-            if have:
-                pool[:, :have] = self.pool
-            self.pool = pool
+            grown = [x.new_empty((room, self.page_size, *shape)) for x, shape in zip(states, shapes, strict=True)]
+            for pool, old_pool in zip(grown, self.pools, strict=False):
+                pool[:have] = old_pool
+            self.pools, self._blocks = grown, [pool[:, None, None] for pool in grown]
 
     def update_indexer(self, keys: torch.Tensor) -> torch.Tensor:
         """Index keys [batch, new tokens, columns] are kept beside the pages: the model's own indexer reads them."""
@@ -169,6 +138,10 @@ class PagedLayer(CacheLayerMixin):
         self._indexer_seen = min(self._indexer_seen, tokens)
 
 
+def _describe(shapes: list[tuple[int, ...]], dtype: torch.dtype, device: torch.device) -> str:
+    return f"{' and '.join(f'{heads} x {columns}' for heads, columns in shapes)} {dtype} on {device}"
+
+
 @dataclass(eq=False)
 class NewTokens:
     """What `update` was given for a layer, until the attention takes it."""
@@ -179,7 +152,6 @@ class NewTokens:
     value: torch.Tensor | None
     is_latent: bool
     seen: int  # tokens before them, padding counted
-    value_dim: int
     step: Step | None = None
 
 
@@ -262,8 +234,12 @@ class PagedCache(Cache):
         widths = (key_states.shape[-1], value_states.shape[-1])
         is_latent = key_states.shape[1] == value_states.shape[1] == 1 and widths == self._latent_shape
         layer = self.layers[layer_idx]
-        tokens = NewTokens(self, layer, key_states, value_states, is_latent, layer.seen, widths[1])
-        _waiting.tokens = key_states.quire_tokens = tokens
+        tokens = NewTokens(self, layer, key_states, value_states, is_latent, layer.seen)
+        _waiting.tokens = tokens
+        if is_latent:
+            # The model makes keys and values of what it gets here, which nobody reads: one token's will do.
+            return key_states[:1, :, :1], value_states[:1, :, :1]
+        key_states.quire_tokens = tokens
         return key_states, value_states
 
     def begin(self, layer: PagedLayer, batch: int, count: int, mask: StepMask | None) -> Step:
@@ -295,20 +271,21 @@ class PagedCache(Cache):
         self._visible = None if start == 0 else self._visible
         if padding is None and self._visible is not None:
             raise ValueError("quire: no attention mask, where that of the cached tokens had padding")
-        visible, rows, counts = None, None, np.full(batch, count, np.int64)
+        visible, rows, counts, tokens = None, None, np.full(batch, count, np.int64), None
         if padding is not None:
             visible, new = self._check_padding(padding, start, count)
             if new is not None:
-                counts, rows = new.sum(1).cpu().numpy(), new.flatten().nonzero().flatten()
+                tokens, rows = new.cpu().numpy(), new.flatten().nonzero().flatten()
+                counts = tokens.sum(axis=1)
         lengths = next(iter(tables)).lengths
         laid = {}
         for window, table in self._tables.items():
             copies = table.extend(counts)
             columns = -(-int((lengths + counts).max(initial=0)) // self.page_size)
-            laid[window] = (table.ids[:, :columns].copy(), copies, table.num_pages)
+            laid[window] = LaidPages(table.ids[:, :columns].copy(), copies, table.num_pages)
             table.advance(counts)
         self._visible = visible
-        return Step(start, count, batch, counts, lengths, visible, rows, laid)
+        return Step(start, count, batch, self.page_size, counts, lengths, tokens, visible, rows, laid)
 
     def _check_padding(
         self, padding: torch.Tensor, start: int, count: int

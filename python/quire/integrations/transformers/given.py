@@ -4,36 +4,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 import quire
-from quire.integrations.transformers.chosen import attend_chosen
+from quire.integrations.transformers.chosen import attend_chosen, chosen_positions
 from quire.integrations.transformers.masks import Rule, StepMask, is_one_run
-from quire.integrations.transformers.rows import (
-    ScratchPages,
-    chosen_positions,
-    offsets_of,
-    one_token_pages,
-    rows_of,
-    with_padding,
-)
+from quire.integrations.transformers.rows import are_rows, offsets_of, rows_of, with_padding
 from quire.integrations.transformers.scores import Scores
-
-_PAGE_SIZE = 64
 
 
 @dataclass(eq=False)
 class Batch:
-    """Which rows are tokens, and where they go: the same for all layers that share a mask."""
+    """Which rows are tokens: the same for all layers that share a mask."""
 
-    key_rows: torch.Tensor | None
+    keys: int  # of each sequence, padding counted, room that is not in use not
+    key_rows: torch.Tensor | None  # of [sequences * keys], None: all
     query_rows: torch.Tensor | None
+    key_counts: torch.Tensor  # int32 [sequences]
+    key_offsets: torch.Tensor
     row_offsets: torch.Tensor
-    before: torch.Tensor  # keys before the queries of each sequence
-    table: torch.Tensor
     visible: torch.Tensor | None
-    pages: ScratchPages
 
 
 def attend(
@@ -45,21 +37,46 @@ def attend(
     scores: Scores,
     indices: torch.Tensor | None,
 ) -> torch.Tensor:
-    """[batch, heads, tokens, columns] each → [batch, tokens, heads, columns]. K and V are copied into pages."""
-    sequences, heads, count, _ = query.shape
-    keys, value_dim = key.shape[2], value.shape[-1]
-    batch = _batch_of(sequences, count, keys, query.device, mask, rule)
-    blocks = batch.pages.fill(rows_of(key, batch.key_rows), rows_of(value, batch.key_rows))
+    """[batch, heads, tokens, columns] each → [batch, tokens, heads, columns]."""
+    sequences, _, count, _ = query.shape
+    batch = _batch_of(sequences, count, key.shape[2], query.device, mask, rule)
+    key, value = key[:, :, : batch.keys], value[:, :, : batch.keys]
     q = rows_of(query, batch.query_rows)
-    cache = quire.PagedKVCache(blocks, batch.before, batch.table, max_seq_length=count)
-    if indices is not None and indices.shape[-1] < keys:
-        positions = chosen_positions(indices, keys - count, batch.visible, batch.query_rows)
-        rows = one_token_pages(blocks)
-        out = attend_chosen(q, rows, cache, batch.row_offsets, positions, value_dim, scores)
+    if indices is not None and indices.shape[-1] < batch.keys:
+        positions = chosen_positions(indices, batch.keys - count, batch.visible, batch.query_rows)
+        out = attend_chosen(q, *_rows_of_both(key, value, batch), _rows_at(positions, batch), scores)
     else:
-        out = q.new_empty((q.shape[0], heads, value_dim))
-        quire.flash_attention(q, batch.row_offsets, cache, 0, mask=rule.mask, out=out, **scores.arguments)
+        keys = _keys_of(key, value, count, batch)
+        out = quire.flash_attention(q, batch.row_offsets, mask=rule.mask, **keys, **scores.arguments)
     return with_padding(out, batch.query_rows, sequences, count)
+
+
+def _keys_of(key: torch.Tensor, value: torch.Tensor, count: int, batch: Batch) -> dict[str, Any]:
+    """K and V as arguments of flash_attention, copied only where padding lies between the tokens of sequences.
+
+    A cache of transformers has [batch, heads, tokens, columns] in memory, over which no one stride leads from token to
+    token: there a sequence is one page. A GPU's kernel for prompts wants pages of 8 · n tokens, and gets a copy else.
+    """
+    k, v = key.transpose(1, 2), value.transpose(1, 2)
+    is_page = not key.is_cuda or count <= 16 or batch.keys % 8 == 0
+    if batch.key_rows is not None or not is_page or (are_rows(k) and are_rows(v)):
+        k, v = _rows_of_both(key, value, batch)
+        return {"k": k, "v": v, "key_offsets": batch.key_offsets}
+    table = torch.arange(key.shape[0], dtype=torch.int32, device=key.device)[:, None]
+    before = (batch.key_counts - count).clamp_(min=0)  # cross attention may have more queries than keys
+    pages = quire.PagedKVCache.from_key_value(k, v, before, table, max_seq_length=count)
+    return {"cache": pages, "key_lengths": batch.key_counts}
+
+
+def _rows_of_both(key: torch.Tensor, value: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+    return rows_of(key, batch.key_rows), rows_of(value, batch.key_rows)
+
+
+def _rows_at(positions: torch.Tensor, batch: Batch) -> torch.Tensor:
+    """Positions in a sequence, int32 [tokens, top_k] → rows of all sequences' keys; what is negative stays so."""
+    counts = batch.row_offsets.diff().long()
+    first = batch.key_offsets[:-1].repeat_interleave(counts, output_size=positions.shape[0])
+    return torch.where(positions >= 0, positions + first[:, None], positions)
 
 
 def _batch_of(
@@ -70,21 +87,25 @@ def _batch_of(
         return _read_batch(sequences, count, keys, device, None, rule)
     shape = (sequences, count, keys, device)
     if shape not in mask.batches:
-        _check_sizes(count, keys, mask, rule)
+        used = _used_keys(count, keys, mask, rule)
         padding = None if mask.padding is None else mask.padding[:, mask.kv_offset :].to(device)
-        mask.batches[shape] = _read_batch(sequences, count, keys, device, padding, rule)
+        if padding is not None and padding.shape[1] == keys:
+            padding = padding[:, :used]
+        mask.batches[shape] = _read_batch(sequences, count, used, device, padding, rule)
     return mask.batches[shape]
 
 
-def _check_sizes(count: int, keys: int, mask: StepMask, rule: Rule) -> None:
-    is_last = mask.q_offset + count == mask.kv_offset + keys
-    if (mask.q_length, mask.kv_length) != (count, keys) or (rule.causal and not is_last):
+def _used_keys(count: int, keys: int, mask: StepMask, rule: Rule) -> int:
+    """Without the room at the end of a StaticCache that no token has reached yet."""
+    used = mask.q_offset + count - mask.kv_offset if rule.causal else keys
+    if (mask.q_length, mask.kv_length) != (count, keys) or (rule.causal and not count <= used <= keys):
         raise NotImplementedError(
-            f"quire: {keys} keys from {mask.kv_offset} on for {count} queries from {mask.q_offset} on; a cache with "
-            "room that is not in use (StaticCache) is not served: pass a PagedCache, or none"
+            f"quire: {keys} keys from {mask.kv_offset} on for {count} queries from {mask.q_offset} on, and a mask of "
+            f"{mask.q_length} x {mask.kv_length}: which keys are whose cannot be told"
         )
     if rule.chunk is not None and mask.kv_offset > 0:
         raise NotImplementedError("quire: chunked attention over a cache that dropped tokens; pass a PagedCache")
+    return used
 
 
 def _read_batch(
@@ -94,20 +115,18 @@ def _read_batch(
         raise ValueError(f"quire: the attention mask has {padding.shape[1]} columns for {keys} keys")
     if padding is not None and bool(padding.all()):
         padding = None
-    has_places = rule.causal or rule.window is not None or rule.chunk is not None
     if padding is not None and rule != Rule(rule.causal) and not bool(is_one_run(padding)):
         raise NotImplementedError(
             "quire: the attention mask has padding between tokens, which windows and chunks would count as distance; "
             "pad on the left"
         )
     key_rows, key_counts = _rows_and_counts(padding, sequences, keys, device)
-    pages = ScratchPages(key_counts, keys, sequences * -(-keys // _PAGE_SIZE), _PAGE_SIZE)
-    if not has_places:
-        return _read_placeless(count, key_counts, key_rows, padding, pages)
-    own = None if padding is None else padding[:, keys - count :]
+    # Where every query sees every key (an encoder, cross attention) a query's place says nothing of its padding.
+    has_places = rule.causal or rule.window is not None or rule.chunk is not None
+    own = padding[:, keys - count :] if padding is not None and has_places else None
     query_rows, query_counts = _rows_and_counts(own, sequences, count, device)
-    before = key_counts - query_counts
-    return Batch(key_rows, query_rows, offsets_of(query_counts), before, pages.table, padding, pages)
+    offsets = offsets_of(key_counts), offsets_of(query_counts)
+    return Batch(keys, key_rows, query_rows, key_counts, *offsets, padding)
 
 
 def _rows_and_counts(
@@ -117,25 +136,3 @@ def _rows_and_counts(
     if padding is None:
         return None, torch.full((sequences,), count, dtype=torch.int32, device=device)
     return padding.flatten().nonzero().flatten(), padding.sum(1, dtype=torch.int32)
-
-
-def _read_placeless(
-    count: int,
-    key_counts: torch.Tensor,
-    key_rows: torch.Tensor | None,
-    padding: torch.Tensor | None,
-    pages: ScratchPages,
-) -> Batch:
-    """Every query sees every key, wherever it stands: an encoder, or cross attention.
-
-    Quire counts queries among the keys. Where a sequence has more queries than keys, they are dealt to several
-    sequences over the same pages.
-    """
-    pieces = []  # sequence, queries, keys
-    for sequence, keys in enumerate(key_counts.tolist()):
-        if keys == 0:
-            raise NotImplementedError(f"quire: sequence {sequence} has no keys at all")
-        pieces += [(sequence, min(keys, count - first), keys) for first in range(0, count, keys)]
-    owners, queries, keys = torch.tensor(pieces, dtype=torch.int32, device=key_counts.device).T.contiguous()
-    table = pages.table.index_select(0, owners)
-    return Batch(key_rows, None, offsets_of(queries), keys - queries, table, padding, pages)

@@ -6,9 +6,9 @@ from __future__ import annotations
 import torch
 
 import quire
-from quire.integrations.transformers.cache import Step
 from quire.integrations.transformers.masks import Rule
 from quire.integrations.transformers.scores import Scores
+from quire.integrations.transformers.step import Step
 
 _MOST_DECODED = 8  # new tokens of a sequence that mla_decode takes
 

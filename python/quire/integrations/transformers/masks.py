@@ -12,6 +12,7 @@ import torch
 from transformers import masking_utils
 
 import quire
+from quire.integrations.transformers.compiled import outside_of_graphs
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,10 @@ class Rule:
 
 @dataclass(eq=False)
 class StepMask:
-    """Stands for the mask tensor of one forward pass; all layers of a kind share it."""
+    """Stands for the mask tensor of one forward pass; all layers of a kind share it.
+
+    `generate` makes it before it calls a model with a StaticCache, and treats it as a tensor on the way.
+    """
 
     rule: Rule
     padding: torch.Tensor | None  # bool [batch, tokens], False where there is no token
@@ -42,6 +46,10 @@ class StepMask:
     q_offset: int
     kv_offset: int
     batches: dict[Any, Any] = field(default_factory=dict)  # what given.py made of it
+    ndim = 4
+
+    def contiguous(self) -> StepMask:
+        return self
 
 
 class _Unknown(Exception):
@@ -91,6 +99,7 @@ def _enclosed(function: Callable[..., Any], maker: str, variable: str) -> Any:
     return function.__closure__[names.index(variable)].cell_contents if variable in names else None
 
 
+@outside_of_graphs("masks are read outside of compiled graphs; compile without fullgraph")
 def step_mask(
     batch_size: int,
     q_length: int,
@@ -98,12 +107,14 @@ def step_mask(
     q_offset: int = 0,
     kv_offset: int = 0,
     mask_function: Callable[..., Any] = masking_utils.causal_mask_function,
-    attention_mask: torch.Tensor | None = None,
+    attention_mask: torch.Tensor | StepMask | None = None,
     allow_is_causal_skip: bool = True,
     **kwargs: Any,
 ) -> StepMask | torch.Tensor:
     """The mask function that `register` gives to transformers."""
-    rule = read_rule(mask_function)
+    if isinstance(attention_mask, StepMask):
+        return attention_mask
+    rule, q_offset = read_rule(mask_function), int(q_offset)  # of a StaticCache a tensor that grows with its layers
     step = StepMask(rule, attention_mask, q_length, kv_length, q_offset, kv_offset)
     if allow_is_causal_skip or not rule.causal or rule.refusal:
         return step
@@ -118,7 +129,7 @@ def step_mask(
         attention_mask=attention_mask,
         allow_is_causal_skip=False,
         **kwargs,
-    )
+    ).contiguous()
     tensor.quire_step = step
     return tensor
 
