@@ -2,10 +2,8 @@
 """attn_implementation="quire": the models of transformers generate what they generate with their own attention."""
 
 import copy
-import runpy
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -363,12 +361,6 @@ def test_a_cache_that_was_cropped_empty_takes_another_batch():
         run(model, used, [[3], [4]])
     used.crop(-9)
     assert_near(run(model, used, tokens[:1]), run(model, pages(model), tokens[:1]), 1e-6)
-
-
-def test_example(capsys):
-    runpy.run_path(str(Path(__file__).parents[2] / "examples" / "python" / "generate_transformers.py"))
-    said = capsys.readouterr().out
-    assert "PagedCache, tokens [105, 55, 22] in 4 pages" in said and "same tokens as sdpa: True" in said
 
 
 # Refusals ------------------------------------------------------------------------------------------------------------

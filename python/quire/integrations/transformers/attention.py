@@ -15,7 +15,6 @@ from quire.integrations.transformers.compiled import outside_of_graphs
 from quire.integrations.transformers.masks import Rule, StepMask, read_step
 from quire.integrations.transformers.rows import rows_of, with_padding
 from quire.integrations.transformers.scores import Scores
-from quire.integrations.transformers.step import Step
 
 
 @outside_of_graphs("attention runs outside of compiled graphs; compile without fullgraph")
@@ -106,8 +105,10 @@ def _attend_paged(
     batch, _, count = query.shape[:3]
     if layer.window is not None and (rule.window is None or rule.window > layer.window):
         raise RuntimeError(f"quire: layer {layer.index} keeps {layer.window} tokens, its mask shows {rule.window}")
-    step = tokens.step if tokens.key is None else _store(tokens, batch, count, mask)
-    q, pages = rows_of(query, step.rows), _pages_of(tokens, step)
+    if tokens.key is not None:
+        _store(tokens, batch, count, mask)
+    step, pages = tokens.step, tokens.pages
+    q = rows_of(query, step.rows)
     offsets, positions = step.row_offsets(q.device), None
     if indices is not None and indices.shape[-1] < tokens.seen + count:  # else every key was chosen
         positions = chosen_positions(indices, step.start, step.visible, step.rows)
@@ -121,25 +122,19 @@ def _attend_paged(
     return with_padding(out, step.rows, batch, count)
 
 
-def _store(tokens: NewTokens, batch: int, count: int, mask: StepMask | None) -> Step:
+def _store(tokens: NewTokens, batch: int, count: int, mask: StepMask | None) -> None:
     """Put new tokens into the pages of their layer. Padding is among the rows, and has no slots."""
     layer, states = tokens.layer, [rows_of(x, None) for x in (tokens.key, tokens.value)]
     tokens.key = tokens.value = None
     step = tokens.step = tokens.cache.begin(layer, batch, count, mask)
     if tokens.is_latent:
         states = [torch.cat(states, dim=-1)]
-    laid, device = step.laid[layer.window], states[0].device
-    layer.reserve(laid.num_pages, tokens.cache.pages_limit(layer.window), states)
-    pages = _pages_of(tokens, step)
+    window, device = layer.window, states[0].device
+    laid = step.laid[window]
+    layer.reserve(laid.num_pages, tokens.cache.pages_limit(window), states)
+    # Lengths are those before the step.
+    tokens.pages = layer.pages(step.cache_lengths(device), step.page_table(device, window), step.most_tokens)
     if len(laid.copies):
-        quire.copy_pages(pages, step.copies(device, layer.window))
-    layer.store(states, step.slots(device, layer.window), pages)
+        quire.copy_pages(tokens.pages, step.copies(device, window))
+    layer.store(states, step.slots(device, window), tokens.pages)
     layer.seen += count
-    return step
-
-
-def _pages_of(tokens: NewTokens, step: Step) -> quire.PagedKVCache:
-    """A layer's pages as the ops take them: lengths are those before the step."""
-    layer = tokens.layer
-    device = layer.pools[0].device
-    return layer.pages(step.cache_lengths(device), step.page_table(device, layer.window), step.most_tokens)

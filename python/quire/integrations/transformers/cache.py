@@ -98,22 +98,17 @@ class PagedLayer(CacheLayerMixin):
 
         They double when they are full (up to `limit`), so that a token is moved about once, however many will come.
         """
-        shapes = [tuple(x.shape[-2:]) for x in states]
-        have = 0
-        if self.pools:
-            have, old = self.pools[0].shape[0], [tuple(pool.shape[-2:]) for pool in self.pools]
-            kinds = [(x.dtype, x.device) for x in (states[0], self.pools[0])]
-            if old != shapes or kinds[0] != kinds[1]:
-                raise ValueError(
-                    f"quire: new tokens of layer {self.index} are {_describe(shapes, *kinds[0])}, the cached ones "
-                    f"{_describe(old, *kinds[1])}"
-                )
+        have = self.pools[0].shape[0] if self.pools else 0
+        if have and not _are_alike(states, self.pools):
+            raise ValueError(
+                f"quire: new tokens of layer {self.index} are {_describe(states)}, the cached ones {_describe(self.pools)}"
+            )
         num_pages = max(num_pages, 1)  # none is asked for by padding alone
         if num_pages > have:
             room = max(num_pages, 2 * have if limit is None else min(2 * have, limit))
-            grown = [x.new_empty((room, self.page_size, *shape)) for x, shape in zip(states, shapes, strict=True)]
-            for pool, old_pool in zip(grown, self.pools, strict=False):
-                pool[:have] = old_pool
+            grown = [x.new_empty((room, self.page_size, *x.shape[-2:])) for x in states]
+            for pool, old in zip(grown, self.pools, strict=False):
+                pool[:have] = old
             self.pools, self._blocks = grown, [pool[:, None, None] for pool in grown]
 
     def update_indexer(self, keys: torch.Tensor) -> torch.Tensor:
@@ -138,8 +133,16 @@ class PagedLayer(CacheLayerMixin):
         self._indexer_seen = min(self._indexer_seen, tokens)
 
 
-def _describe(shapes: list[tuple[int, ...]], dtype: torch.dtype, device: torch.device) -> str:
-    return f"{' and '.join(f'{heads} x {columns}' for heads, columns in shapes)} {dtype} on {device}"
+def _are_alike(states: list[torch.Tensor], pools: list[torch.Tensor]) -> bool:
+    return len(states) == len(pools) and all(
+        x.shape[-2:] == pool.shape[-2:] and x.dtype == pool.dtype and x.device == pool.device
+        for x, pool in zip(states, pools, strict=True)
+    )
+
+
+def _describe(states: list[torch.Tensor]) -> str:
+    sizes = " and ".join(f"{x.shape[-2]} x {x.shape[-1]}" for x in states)
+    return f"{sizes} {states[0].dtype} on {states[0].device}"
 
 
 @dataclass(eq=False)
@@ -153,6 +156,7 @@ class NewTokens:
     is_latent: bool
     seen: int  # tokens before them, padding counted
     step: Step | None = None
+    pages: quire.PagedKVCache | None = None
 
 
 class _Waiting(threading.local):
@@ -295,6 +299,8 @@ class PagedCache(Cache):
             raise ValueError(
                 f"quire: the attention mask has {padding.shape[1]} columns for {start} cached and {count} new tokens"
             )
+        if self._visible is None and bool(padding.all()):
+            return None, None
         before, new = padding[:, :start], padding[:, start:]
         same = before.all() if self._visible is None else (before == self._visible).all()
         facts = torch.stack((same, before.all(), new.all(), is_one_run(padding)))

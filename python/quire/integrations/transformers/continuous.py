@@ -7,8 +7,8 @@
                         prompts without a past: the new tokens alone       nothing
                         prompts in pieces, or beside requests that decode  what transformers reads back, once
 
-Nothing is read back from the device, so that a CUDA graph may capture it. A graph's shape does not say that all requests
-decode, so there a ring is read back, too.
+Nothing is read back from the device, so that a CUDA graph may capture it. A graph's shape does not say that all
+requests decode, so there a ring is read back, too.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class LayerPages:
 
     @classmethod
     def _read_allocator(cls, allocator: Any, layer: int) -> LayerPages:
-        """From 5.19 on: one flat tensor, in whose blocks stand K and V of one layer after the other."""
+        """As in 5.22: one flat tensor, in whose blocks stand K and V of one layer after the other."""
         flat, layers, page_size = allocator.cache_tensor, allocator.layer_indices, allocator.tokens_per_page
         blocks = flat.view(-1, len(layers), 2, page_size, *flat.shape[-2:])
         index = layers.index(layer)
@@ -57,7 +57,7 @@ class LayerPages:
 
     @classmethod
     def _read_groups(cls, cache: Any, layer: int) -> LayerPages:
-        """Before: a tensor of keys and one of values for the n-th layers of all groups."""
+        """As in 5.17: a tensor of keys and one of values for the n-th layers of all groups."""
         group, index = cache.layer_index_to_group_indices[layer]
         window = None if cache.sliding_windows[layer] == 1 else cache.sliding_windows[layer]
         keys, values = (x[index].unflatten(0, (-1, cache.block_size)) for x in (cache.key_cache, cache.value_cache))

@@ -17,6 +17,8 @@ def rows_of(x: torch.Tensor, rows: torch.Tensor | None) -> torch.Tensor:
 
     Copied at most once, and not at all where every row is wanted and one stride leads from each to the next.
     """
+    if x.shape[2] == 1 and rows is None:
+        return x.squeeze(2)
     x = x.transpose(1, 2)
     if rows is None:
         return x.flatten(0, 1)
@@ -31,7 +33,7 @@ def with_padding(out: torch.Tensor, rows: torch.Tensor | None, batch: int, count
     if rows is not None:
         whole = out.new_zeros((batch * count, *out.shape[1:]))
         out = whole.index_copy_(0, rows.to(out.device), out)
-    return out.unflatten(0, (batch, count))
+    return out.view(batch, count, *out.shape[1:])
 
 
 def offsets_of(counts: torch.Tensor) -> torch.Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,7 +40,7 @@ class Step:
     plans: dict[torch.device, quire.MlaPrefillPlan] = field(default_factory=dict)
     _there: dict[Any, torch.Tensor] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def most_tokens(self) -> int:
         return int(self.counts.max(initial=0))
 
