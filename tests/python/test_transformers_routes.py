@@ -40,7 +40,7 @@ def names(calls):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_every_layer_stores_once_and_attends_once(name, calls):
-    """K and V by slots, in one launch, padding among them. Where they are of different widths there are two."""
+    """K and V in one launch, where there is padding by slots. Where they are of different widths there are two."""
     model = tiny_model(name)
     used = generate(model, "quire", return_dict_in_generate=True).past_key_values
     layers, found = model.config.num_hidden_layers, names(calls)
@@ -51,6 +51,7 @@ def test_every_layer_stores_once_and_attends_once(name, calls):
     is_pair = len(used.layers[0].pools) == 2 and len(widths) == 1
     assert all((kwargs.get("value") is not None) == is_pair for kwargs in stores)
     assert stores[0]["slots"].tolist().count(-1) == sum(max(LENGTHS) - length for length in LENGTHS)
+    assert stores[-1]["slots"] is None  # one token each
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen3", "gemma3"])

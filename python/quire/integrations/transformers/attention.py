@@ -130,11 +130,11 @@ def _store(tokens: NewTokens, batch: int, count: int, mask: StepMask | None) -> 
     if tokens.is_latent:
         states = [torch.cat(states, dim=-1)]
     window, device = layer.window, states[0].device
-    laid = step.laid[window]
+    laid, copies = step.laid[window], step.copies[window]
     layer.reserve(laid.num_pages, tokens.cache.pages_limit(window), states)
     # Lengths are those before the step.
-    tokens.pages = layer.pages(step.cache_lengths(device), step.page_table(device, window), step.most_tokens)
-    if len(laid.copies):
-        quire.copy_pages(tokens.pages, step.copies(device, window))
-    layer.store(states, step.slots(device, window), tokens.pages)
+    tokens.pages = layer.pages(step.cache_lengths(device), laid.page_table(device), step.new.most)
+    if len(copies):
+        quire.copy_pages(tokens.pages, step.page_copies(device, window))
+    layer.store(states, step.row_offsets(device), step.slots(device, window), tokens.pages)
     layer.seen += count

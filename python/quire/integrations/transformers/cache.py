@@ -15,7 +15,7 @@ from transformers.cache_utils import CacheLayerMixin
 import quire
 from quire.integrations.transformers.masks import StepMask, is_one_run
 from quire.integrations.transformers.pages import PageTable
-from quire.integrations.transformers.step import LaidPages, Step
+from quire.integrations.transformers.step import LaidPages, NewRows, Step
 
 PAGE_SIZE = 64
 _KINDS = ("full_attention", "sliding_attention", "chunked_attention", "indexed_attention", "deepseek_sparse_attention")
@@ -85,13 +85,21 @@ class PagedLayer(CacheLayerMixin):
         values = self._blocks[1] if len(self._blocks) == 2 else None
         return quire.PagedKVCache(self._blocks[0], lengths, table, max_seq_length=most_tokens, value_blocks=values)
 
-    def store(self, states: list[torch.Tensor], slots: torch.Tensor, pages: quire.PagedKVCache) -> None:
+    def store(
+        self,
+        states: list[torch.Tensor],
+        row_offsets: torch.Tensor,
+        slots: torch.Tensor | None,
+        pages: quire.PagedKVCache,
+    ) -> None:
         """Rows [tokens, heads, columns] for each pool, in one launch where K and V are equally wide."""
         if len(states) == 2 and states[0].shape[-1] == states[1].shape[-1]:
-            quire.store(states[0], cache=pages, value=states[1], slots=slots)
+            quire.store(states[0], row_offsets, pages, value=states[1], slots=slots)
             return
         for blocks, rows in zip(self._blocks, states, strict=True):
-            quire.store(rows, cache=quire.PagedKVCache(blocks), slots=slots)
+            pool = quire.PagedKVCache(blocks, pages.cache_lengths, pages.page_table)
+            pool.max_seq_length = pages.max_seq_length
+            quire.store(rows, row_offsets, pool, slots=slots)
 
     def reserve(self, num_pages: int, limit: int | None, states: list[torch.Tensor]) -> None:
         """Pools of at least so many pages for tokens like those of `states`, [..., heads, columns] each.
@@ -101,7 +109,8 @@ class PagedLayer(CacheLayerMixin):
         have = self.pools[0].shape[0] if self.pools else 0
         if have and not _are_alike(states, self.pools):
             raise ValueError(
-                f"quire: new tokens of layer {self.index} are {_describe(states)}, the cached ones {_describe(self.pools)}"
+                f"quire: new tokens of layer {self.index} are {_describe(states)}, the cached ones "
+                f"{_describe(self.pools)}"
             )
         num_pages = max(num_pages, 1)  # none is asked for by padding alone
         if num_pages > have:
@@ -208,6 +217,7 @@ class PagedCache(Cache):
         self.max_length = max_length
         self._latent_shape = (getattr(config, "kv_lora_rank", None), getattr(config, "qk_rope_head_dim", None))
         self._tables = {window: PageTable(page_size, window) for _, window in kinds}
+        self._laid: dict[int | None, LaidPages] = {}
         self._step: Step | None = None
         self._visible: torch.Tensor | None = None  # bool [batch, tokens seen]; None: no padding so far
 
@@ -249,12 +259,13 @@ class PagedCache(Cache):
     def begin(self, layer: PagedLayer, batch: int, count: int, mask: StepMask | None) -> Step:
         """The step that a layer's new tokens belong to. The layer counts them itself, when they are stored."""
         step = self._step
-        if step is None or layer.seen == step.start + step.count:
+        if step is None or layer.seen == step.start + step.new.count:
             step = self._step = self._new_step(layer.seen, batch, count, mask)
-        if layer.seen != step.start or layer.index in step.joined or (batch, count) != (step.batch, step.count):
+        new = step.new
+        if layer.seen != step.start or layer.index in step.joined or (batch, count) != (new.batch, new.count):
             raise RuntimeError(
                 f"quire: layer {layer.index} holds {layer.seen} tokens and gets {batch} x {count}, where others hold "
-                f"{step.start} and got {step.batch} x {step.count}: a forward pass was not completed; crop(0) takes "
+                f"{step.start} and got {new.batch} x {new.count}: a forward pass was not completed; crop(0) takes "
                 "the cache back to where it began"
             )
         if mask is not None and (mask.q_length, mask.kv_length) != (count, step.start + count):
@@ -275,21 +286,29 @@ class PagedCache(Cache):
         self._visible = None if start == 0 else self._visible
         if padding is None and self._visible is not None:
             raise ValueError("quire: no attention mask, where that of the cached tokens had padding")
-        visible, rows, counts, tokens = None, None, np.full(batch, count, np.int64), None
+        visible, new = None, None
         if padding is not None:
             visible, new = self._check_padding(padding, start, count)
-            if new is not None:
-                tokens, rows = new.cpu().numpy(), new.flatten().nonzero().flatten()
-                counts = tokens.sum(axis=1)
+        last = None if self._step is None else self._step.new
+        if new is None and last is not None and last.rows is None and (last.batch, last.count) == (batch, count):
+            rows = last
+        else:
+            rows = NewRows(batch, count, new)
         lengths = next(iter(tables)).lengths
-        laid = {}
+        columns = -(-int((lengths + rows.counts).max(initial=0)) // self.page_size)
+        laid, copies = {}, {}
         for window, table in self._tables.items():
-            copies = table.extend(counts)
-            columns = -(-int((lengths + counts).max(initial=0)) // self.page_size)
-            laid[window] = LaidPages(table.ids[:, :columns].copy(), copies, table.num_pages)
-            table.advance(counts)
+            copies[window] = table.extend(rows.counts)
+            laid[window] = self._lay(window, table, columns)
+            table.advance(rows.counts)
         self._visible = visible
-        return Step(start, count, batch, self.page_size, counts, lengths, tokens, visible, rows, laid)
+        return Step(start, self.page_size, rows, lengths, visible, laid, copies)
+
+    def _lay(self, window: int | None, table: PageTable, columns: int) -> LaidPages:
+        laid = self._laid.get(window)
+        if laid is None or (laid.version, laid.table.shape[1]) != (table.version, columns):
+            laid = self._laid[window] = LaidPages(table.ids[:, :columns].copy(), table.num_pages, table.version)
+        return laid
 
     def _check_padding(
         self, padding: torch.Tensor, start: int, count: int

@@ -30,7 +30,7 @@ def attend(
     scale = q.shape[-1] ** -0.5 if scores.scale is None else scores.scale
     if positions is not None:
         return _attend_chosen(q, cache, offsets, weight.unflatten(0, (heads, -1)), nope, positions, scale, scores)
-    if step.most_tokens <= _MOST_DECODED:
+    if step.new.most <= _MOST_DECODED:
         absorbed = quire.absorb_kv_b_proj(weight, heads=heads, nope=nope)
         weights = {"w_uk": absorbed.w_uk, "w_uv": absorbed.w_uv}
         return quire.mla_decode(

@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 NO_PAGE = -1
+_NO_COPIES = np.zeros((0, 2), np.int32)
 
 
 class PageTable:
@@ -21,8 +22,10 @@ class PageTable:
         self.lengths = np.zeros(0, np.int64)  # tokens of each sequence
         self.ids = np.full((0, 0), NO_PAGE, np.int32)  # [batch, columns]
         self.num_pages = 0  # ids in use are below it; a pool needs so many pages
+        self.version = 0  # another one whenever `ids` changed
         self._sharers = np.zeros(0, np.int64)  # of each page: entries of `ids` that name it
         self._free: list[int] = []
+        self._room = 0  # so many more tokens of every sequence go to its last page, which is its own
 
     @property
     def batch(self) -> int:
@@ -43,6 +46,11 @@ class PageTable:
 
         `lengths` stay what they are until `advance`.
         """
+        most = int(counts.max(initial=0))
+        if most <= self._room:
+            self._room -= most
+            return _NO_COPIES
+        self.version += 1
         self._give_back_unseen()
         ends = self.lengths + counts
         first, columns = self.lengths // self.page_size, -(-ends // self.page_size)
@@ -57,6 +65,7 @@ class PageTable:
                 if page != NO_PAGE:
                     self._sharers[page] -= 1
                     copies.append((page, fresh))
+        self._room = int((-ends % self.page_size).min(initial=self.page_size)) if (counts > 0).all() else 0
         return np.array(copies, np.int32).reshape(-1, 2)
 
     def advance(self, counts: np.ndarray) -> None:
@@ -124,6 +133,8 @@ class PageTable:
         return page
 
     def _recount(self) -> None:
+        self.version += 1
+        self._room = 0
         used = self.ids[self.ids != NO_PAGE]
         self._sharers = np.bincount(used, minlength=self.num_pages)
         self._free = np.flatnonzero(self._sharers[: self.num_pages] == 0)[::-1].tolist()

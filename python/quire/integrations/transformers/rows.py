@@ -33,7 +33,7 @@ def with_padding(out: torch.Tensor, rows: torch.Tensor | None, batch: int, count
     if rows is not None:
         whole = out.new_zeros((batch * count, *out.shape[1:]))
         out = whole.index_copy_(0, rows.to(out.device), out)
-    return out.view(batch, count, *out.shape[1:])
+    return out.unsqueeze(1) if count == 1 else out.view(batch, count, *out.shape[1:])
 
 
 def offsets_of(counts: torch.Tensor) -> torch.Tensor:

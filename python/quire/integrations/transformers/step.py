@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,12 +13,48 @@ import torch
 import quire
 
 
-class LaidPages(NamedTuple):
-    """What a step does to the pages of all layers with the same window."""
+class OnDevices:
+    """Arrays of the host, on the devices where layers asked for them."""
 
-    table: np.ndarray  # page ids [batch, columns], those of the new tokens among them
-    copies: np.ndarray  # pages to copy first, [n, 2]
-    num_pages: int  # of a pool that holds them all
+    def __init__(self) -> None:
+        self._there: dict[Any, torch.Tensor] = {}
+
+    def at(
+        self, device: torch.device, name: str, make: Callable[[], np.ndarray], dtype: Any = np.int32
+    ) -> torch.Tensor:
+        key = (device, name)
+        if key not in self._there:
+            self._there[key] = torch.from_numpy(np.ascontiguousarray(make(), dtype)).to(device)
+        return self._there[key]
+
+
+class LaidPages(OnDevices):
+    """The pages of all layers with the same window. Steps share it until a page comes or goes."""
+
+    def __init__(self, table: np.ndarray, num_pages: int, version: int) -> None:
+        super().__init__()
+        self.table = table  # page ids [batch, columns]
+        self.num_pages = num_pages  # of a pool that holds them all
+        self.version = version
+
+    def page_table(self, device: torch.device) -> torch.Tensor:
+        return self.at(device, "page_table", lambda: self.table)
+
+
+class NewRows(OnDevices):
+    """How many new tokens each sequence has, and which of the new rows they are. Steps of equal numbers share it."""
+
+    def __init__(self, batch: int, count: int, new: torch.Tensor | None) -> None:
+        """new bool [batch, count]: False where there is padding; None: nowhere."""
+        super().__init__()
+        self.batch, self.count = batch, count
+        self.is_token = None if new is None else new.cpu().numpy()
+        self.counts = np.full(batch, count, np.int64) if new is None else self.is_token.sum(axis=1)
+        self.rows = None if new is None else new.flatten().nonzero().flatten()  # of [batch * count]; None: all
+        self.most = int(self.counts.max(initial=0))
+
+    def row_offsets(self, device: torch.device) -> torch.Tensor:
+        return self.at(device, "row_offsets", lambda: np.concatenate(([0], np.cumsum(self.counts))))
 
 
 @dataclass(eq=False)
@@ -27,57 +62,41 @@ class Step:
     """Made by the first layer that gets new tokens, used by the others."""
 
     start: int  # tokens before, padding counted
-    count: int
-    batch: int
     page_size: int
-    counts: np.ndarray  # new tokens of each sequence, padding not counted
+    new: NewRows
     lengths: np.ndarray  # tokens before, padding not counted
-    new: np.ndarray | None  # bool [batch, count], which of the new rows are tokens; None: all
     visible: torch.Tensor | None  # bool [batch, start + count], where there was padding
-    rows: torch.Tensor | None  # which rows of [batch * count] are tokens; None: all
     laid: dict[int | None, LaidPages]  # by window
+    copies: dict[int | None, np.ndarray]  # pages to copy first, [n, 2]
     joined: set[int] = field(default_factory=set)  # layers that have begun
     plans: dict[torch.device, quire.MlaPrefillPlan] = field(default_factory=dict)
-    _there: dict[Any, torch.Tensor] = field(default_factory=dict)
+    _own: OnDevices = field(default_factory=OnDevices)
 
-    @cached_property
-    def most_tokens(self) -> int:
-        return int(self.counts.max(initial=0))
+    @property
+    def rows(self) -> torch.Tensor | None:
+        return self.new.rows
 
     def row_offsets(self, device: torch.device) -> torch.Tensor:
-        return self._at(device, "row_offsets", lambda: np.concatenate(([0], np.cumsum(self.counts))))
+        return self.new.row_offsets(device)
 
     def cache_lengths(self, device: torch.device) -> torch.Tensor:
-        return self._at(device, "cache_lengths", lambda: self.lengths)
+        return self._own.at(device, "cache_lengths", lambda: self.lengths)
 
-    def page_table(self, device: torch.device, window: int | None) -> torch.Tensor:
-        return self._at(device, ("page_table", window), lambda: self.laid[window].table)
+    def page_copies(self, device: torch.device, window: int | None) -> torch.Tensor:
+        return self._own.at(device, f"copies {window}", lambda: self.copies[window])
 
-    def copies(self, device: torch.device, window: int | None) -> torch.Tensor:
-        return self._at(device, ("copies", window), lambda: self.laid[window].copies)
-
-    def slots(self, device: torch.device, window: int | None) -> torch.Tensor:
-        """int64 [batch * count]: where in a pool each new row goes, -1 for padding."""
-        return self._at(device, ("slots", window), lambda: self._find_slots(self.laid[window].table), np.int64)
+    def slots(self, device: torch.device, window: int | None) -> torch.Tensor | None:
+        """int64 [batch * count]: where in a pool each new row goes, -1 for padding. None: one after the other."""
+        if self.new.is_token is None:
+            return None
+        return self._own.at(device, f"slots {window}", lambda: self._find_slots(self.laid[window].table), np.int64)
 
     def _find_slots(self, table: np.ndarray) -> np.ndarray:
-        if self.new is None:
-            after = np.arange(self.count)
-        else:
-            after = self.new.cumsum(axis=1) - 1
+        is_token = self.new.is_token
         if table.shape[1] == 0:  # padding alone
-            return np.full(self.batch * self.count, -1)
-        positions = np.maximum(self.lengths[:, None] + after, 0)
+            return np.full(is_token.size, -1)
+        # Padding after the last token stands at that token's place, padding before the first one at one before.
+        positions = np.maximum(self.lengths[:, None] + is_token.cumsum(axis=1) - 1, 0)
         columns, within = np.divmod(positions, self.page_size)
-        # Padding after the last token stands at that token's place, padding before the first one at a page before.
         pages = np.take_along_axis(table, columns, axis=1).astype(np.int64)
-        slots = pages * self.page_size + within
-        return slots.ravel() if self.new is None else np.where(self.new, slots, -1).ravel()
-
-    def _at(
-        self, device: torch.device, name: Any, make: Callable[[], np.ndarray], dtype: Any = np.int32
-    ) -> torch.Tensor:
-        key = (device, name)
-        if key not in self._there:
-            self._there[key] = torch.from_numpy(np.ascontiguousarray(make(), dtype)).to(device)
-        return self._there[key]
+        return np.where(is_token, pages * self.page_size + within, -1).ravel()
