@@ -12,7 +12,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from benchmarks import gpu_tables
+from benchmarks import gpu_tables, serving_tables
 from benchmarks.tables import generate, replace_generated
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -30,12 +30,16 @@ GPU_KERNEL_DOCUMENTS = {
     ROOT / "docs" / "measured" / "sparse_mla.md": "sparse_mla.jsonl",
 }
 # Pages with recordings of another kind, and how each is shown.
-GPU_OTHER_DOCUMENTS = {
+OTHER_DOCUMENTS = {
     ROOT / "docs" / "kernels" / "v32_layer.md": {"v32_layer_decode.kernels.json": gpu_tables.kernel_table},
     ROOT / "docs" / "kernels" / "mla.md": {"mla_prefill.kernels.json": gpu_tables.kernel_table},
     ROOT / "docs" / "kernels" / "fused_qkv_hopper.md": {
         "fp8_sums.json": gpu_tables.sums_table,
         "overlap.json": gpu_tables.overlap_table,
+    },
+    ROOT / "docs" / "integrations.md": {
+        "serving_transformers.json": serving_tables.serving_table,
+        "serving_vllm.json": serving_tables.serving_table,
     },
 }
 QUIRE, PEER, LINE = "#4477aa", "#cc6677", "#888888"
@@ -120,7 +124,7 @@ def main() -> None:
     for document, file in GPU_KERNEL_DOCUMENTS.items():
         generated = gpu_tables.generate(gpu_tables.only(records, file))
         document.write_text(replace_generated(document.read_text(), generated))
-    for document, descriptions in GPU_OTHER_DOCUMENTS.items():
+    for document, descriptions in OTHER_DOCUMENTS.items():
         generated = gpu_tables.generate_by_machine(ROOT / "benchmarks" / "results", descriptions)
         document.write_text(replace_generated(document.read_text(), generated))
 

@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from benchmarks import cpu, gpu_tables, machine, per_kernel, plot, tables, timing  # noqa: E402
+from benchmarks import cpu, gpu_tables, machine, per_kernel, plot, serving_tables, tables, timing  # noqa: E402
 from benchmarks.growth import growth, superlinear  # noqa: E402
 from benchmarks.work import Work  # noqa: E402
 
@@ -208,9 +208,9 @@ def test_the_record_of_a_kernel_is_the_median_of_its_calls():
     assert rows[0]["calls"] == 3 and rows[0]["read_bytes"] == 1024
 
 
-@pytest.mark.parametrize("document", plot.GPU_OTHER_DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", plot.OTHER_DOCUMENTS, ids=lambda path: path.name)
 def test_the_pages_with_other_records_show_them(document):
-    text, descriptions = document.read_text(), plot.GPU_OTHER_DOCUMENTS[document]
+    text, descriptions = document.read_text(), plot.OTHER_DOCUMENTS[document]
     generated = gpu_tables.generate_by_machine(plot.ROOT / "benchmarks" / "results", descriptions)
     assert tables.replace_generated(text, generated) == text
     assert "###" in generated
@@ -222,3 +222,57 @@ def test_the_table_of_overlapping_pairs_says_what_is_saved():
     text = gpu_tables.overlap_table({"device": "d", "torch": "t", "commit": "c", "rows": [row]})
     assert text.startswith("d, torch t, commit c.")
     assert "| m T=1 | a, b | 12.3 | 10 | 12 | 9.5 | 2.3 |" in text
+
+
+def served(**changes):
+    row = {"model": "m", "row": "decode:8x512", "unit": "ms", "own": "sdpa", "time_ratio": 0.7512}
+    row |= {"values": {"sdpa": [4.0, 9.0, 5.0], "quire": [3.0, 4.0, 3.5]}, "device": "d", "torch": "t", "vllm": "1"}
+    return row | {"commit": "c", "at": "2026-01-02T03:04Z"} | changes
+
+
+def test_the_table_of_whole_models_shows_the_numbers_of_its_ratio():
+    """Medians of vLLM's records, the fastest of transformers': that is the smallest time, the largest rate."""
+    assert "| m |  | decode | 8 × 512 | ms | sdpa | 5 | 3.5 | 0.751 |" in serving_tables.serving_table([served()])
+    fastest = served(statistic="fastest", dtype="float32", threads=2, row="mixed:8x512")
+    row = "| m | float32, 2 threads | decode, padded on the left | 8 × up to 512 | ms | sdpa | 4 | 3 | 0.751 |"
+    assert row in serving_tables.serving_table([fastest])
+    rate = served(statistic="fastest", unit="tokens/s", row="prefill:1x512")
+    assert "| prefill | 1 × 512 | tokens/s | sdpa | 9 | 4 | 0.751 |" in serving_tables.serving_table([rate])
+    about = serving_tables.about([served(neighbours=0.25), served(neighbours=0.5, commit="e", at="2026-01-04T00:00Z")])
+    assert about.startswith("d; vllm 1, torch t; 2026-01-02 to 2026-01-04, commit c, e.") and "25 to 50 %" in about
+
+
+def test_serving_transformers_measures_both_sides_and_replaces_a_row(tmp_path, monkeypatch, capsys):
+    transformers = pytest.importorskip("transformers")
+    from benchmarks import serving_transformers as serving
+
+    path = tmp_path / "machine" / "serving_transformers.json"
+    rows = ["prefill:2x40", "mixed:3x20", "decode:1x8"]
+    asked = [*rows, "--layers", "2", "--heads", "4", "--rounds", "2", "--json", str(path)]
+    for _ in range(2):
+        monkeypatch.setattr("sys.argv", ["serving_transformers", *asked])
+        serving.main()
+    records = json.loads(path.read_text())
+    assert [record["row"] for record in records] == rows
+    assert [record["unit"] for record in records] == ["tokens/s", "ms", "ms"]
+    for record in records:
+        assert {side: len(values) for side, values in record["values"].items()} == {"sdpa": 2, "quire": 2}
+        assert record["transformers"] == transformers.__version__ and 0 < record["time_ratio"] < 100
+    assert "time of quire / own" in capsys.readouterr().out
+    assert "3 × up to 20" in serving_tables.serving_table(records)
+
+
+def test_serving_transformers_refuses_sides_that_disagree(monkeypatch):
+    pytest.importorskip("transformers")
+    import quire.integrations.transformers
+    from benchmarks import serving_transformers as serving
+
+    quire.integrations.transformers.register()
+    arguments = type("Arguments", (), {"heads": 4, "layers": 2})
+    models = serving.make_models(serving.shape_of(arguments), torch.float32)
+    mine, theirs = models["quire"].parameters(), models["sdpa"].parameters()
+    assert all(a.data_ptr() == b.data_ptr() for a, b in zip(mine, theirs, strict=True))
+    head = models["quire"].lm_head
+    head.weight = torch.nn.Parameter(-head.weight, requires_grad=False)
+    with pytest.raises(SystemExit, match="standard deviations apart"):
+        serving.measure(models, serving.Row("decode", 1, 8), 1)
