@@ -31,21 +31,30 @@ def environment(with_quire: bool, **more: str) -> dict[str, str]:
 
 def generate(folder: Path, job: dict[str, Any], with_quire: bool, **variables: str) -> dict[str, Any]:
     """Run a job (`engine_process.py`) and return its result. `folder` takes its files."""
+    return finished(started(folder, job, with_quire, **variables))
+
+
+def started(folder: Path, job: dict[str, Any], with_quire: bool, **variables: str) -> subprocess.Popen:
+    """The process of a job; `finished` has its result."""
     folder.mkdir(parents=True, exist_ok=True)
-    job_file, result_file = folder / "job.json", folder / "result.json"
+    job_file = folder / "job.json"
     job_file.write_text(json.dumps(job))
-    command = [sys.executable, str(HERE / "engine_process.py"), str(job_file), str(result_file)]
-    done = subprocess.run(
-        command,
-        env=environment(with_quire, **variables),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=10 * MINUTES,
-    )
-    if done.returncode != 0:
-        raise Failed(done.stdout)
-    return json.loads(result_file.read_text())
+    command = [sys.executable, str(HERE / "engine_process.py"), str(job_file), str(folder / "result.json")]
+    with (folder / "log").open("w") as log:
+        return subprocess.Popen(
+            command, env=environment(with_quire, **variables), stdout=log, stderr=subprocess.STDOUT
+        )
+
+
+def finished(process: subprocess.Popen) -> dict[str, Any]:
+    folder = Path(process.args[-1]).parent
+    try:
+        code = process.wait(10 * MINUTES)
+    finally:
+        process.kill()
+    if code != 0:
+        raise Failed((folder / "log").read_text())
+    return json.loads((folder / "result.json").read_text())
 
 
 def mixed_job(model: Path, dtype: str, **engine: Any) -> dict[str, Any]:
