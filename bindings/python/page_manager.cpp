@@ -15,14 +15,31 @@ namespace nb = nanobind;
 namespace quire::python {
 namespace {
 
+// A plain int of a list, without the detour that names a wrong one.
+bool read_plain(nb::handle item, std::int64_t& value) {
+  if (!PyLong_CheckExact(item.ptr())) return false;
+  int overflow = 0;
+  value = PyLong_AsLongLongAndOverflow(item.ptr(), &overflow);
+  return overflow == 0;
+}
+
 // Lists and tuples, the sampled token of a step say, are read as they are; anything else is an array.
 template <typename Number> std::vector<Number> read_numbers(nb::handle object, const Place& place) {
   std::vector<Number> numbers;
   if (nb::isinstance<nb::list>(object) || nb::isinstance<nb::tuple>(object)) {
     constexpr Range kRange{.lowest = std::numeric_limits<Number>::min(),
                            .highest = std::numeric_limits<Number>::max()};
-    for (const nb::handle item : object) {
-      numbers.push_back(static_cast<Number>(whole_number(item, place, kRange)));
+    const bool is_list = nb::isinstance<nb::list>(object);
+    const auto count = static_cast<Py_ssize_t>(nb::len(object));
+    numbers.reserve(static_cast<std::size_t>(count));
+    for (Py_ssize_t i = 0; i < count; ++i) {
+      const nb::handle item =
+          is_list ? PyList_GetItem(object.ptr(), i) : PyTuple_GetItem(object.ptr(), i);  // borrowed
+      std::int64_t value = 0;
+      if (!read_plain(item, value) || value < kRange.lowest || value > kRange.highest) {
+        value = whole_number(item, place, kRange);
+      }
+      numbers.push_back(static_cast<Number>(value));
     }
     return numbers;
   }
