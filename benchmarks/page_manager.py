@@ -10,7 +10,9 @@ timed in turns; the best of several runs counts.
 
 import argparse
 import json
+import os
 import random
+import subprocess
 import time
 from pathlib import Path
 
@@ -136,6 +138,15 @@ def run(manager, trace):
     return seconds, counts
 
 
+def run_program(program):
+    """Nanoseconds for a page or a sequence at a million pages, by row."""
+    run = subprocess.run(
+        [program, "--benchmark_format=json", "--benchmark_min_time=1"], capture_output=True, text=True, check=True
+    )
+    rows = json.loads(run.stdout)["benchmarks"]
+    return {row["name"]: {k: row[k] * 1e9 for k in ("page", "sequence") if k in row} for row in rows}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--conversations", type=int, default=160)
@@ -143,6 +154,7 @@ def main():
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--pages", type=int, default=16384)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--program", type=Path, help="bench_page_manager, whose rows are recorded too")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     trace = make_trace(1, options.conversations, options.turns, options.batch)
@@ -170,8 +182,10 @@ def main():
         import vllm
 
         record = {"machine": machine.describe(), "commit": machine.commit(), "when": machine.now()}
-        record |= {"vllm": vllm.__version__, "rows": rows}
-        record |= {k: v for k, v in vars(options).items() if k != "json"}
+        record |= {"vllm": vllm.__version__, "rows": rows, "load": os.getloadavg()[0]}
+        if options.program:
+            record["program"] = run_program(options.program)
+        record |= {k: v for k, v in vars(options).items() if k not in ("json", "program")}
         options.json.write_text(json.dumps(record, indent=1) + "\n")
 
 

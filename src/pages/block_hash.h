@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <string_view>
 
@@ -24,18 +25,17 @@ inline BlockHash hash_block(const BlockHash& parent, std::span<const std::int32_
                                     0xd6e8feb86659fd93};
   // Words of two tokens, four at a time: four chains that do not wait for each other.
   std::uint64_t lanes[4] = {kOdd[0], kOdd[1], kOdd[2], kOdd[3]};
-  const std::size_t words = (tokens.size() + 1) / 2;
-  const auto word = [&](std::size_t i) -> std::uint64_t {
-    if (i >= words) return 0;
-    const auto first = static_cast<std::uint32_t>(tokens[2 * i]);
-    const auto second =
-        2 * i + 1 < tokens.size() ? static_cast<std::uint32_t>(tokens[2 * i + 1]) : 0;
-    return first | std::uint64_t{second} << 32;
-  };
-  for (std::size_t i = 0; i < words; i += 4) {
+  const std::size_t words = tokens.size() / 2;
+  std::size_t i = 0;
+  for (; i + 4 <= words; i += 4) {
+    std::uint64_t four[4];
+    std::memcpy(four, tokens.data() + 2 * i, sizeof(four));
     for (std::size_t lane = 0; lane < 4; ++lane) {
-      lanes[lane] = fold(lanes[lane] ^ word(i + lane), kOdd[3 - lane] ^ i);
+      lanes[lane] = fold(lanes[lane] ^ four[lane], kOdd[3 - lane] ^ i);
     }
+  }
+  for (i *= 2; i < tokens.size(); ++i) {
+    lanes[i % 4] = fold(lanes[i % 4] ^ static_cast<std::uint32_t>(tokens[i]), kOdd[2] ^ i);
   }
   // What stands before the block comes last: the chain from block to block is short.
   const std::uint64_t own = fold(lanes[0] ^ key, lanes[1] + kOdd[2]);

@@ -17,8 +17,8 @@ namespace {
 
 // Siblings that are compared for a partial page: the newest ones.
 constexpr int kComparedSiblings = 64;
-// Blocks whose slots, and half as many whose nodes, are on their way from memory.
-constexpr std::size_t kAhead = 16;
+// Blocks that are looked up together, so that their misses overlap.
+constexpr std::size_t kTogether = 32;
 
 std::int64_t common_tokens(std::span<const std::int32_t> a, std::span<const std::int32_t> b) {
   return std::ranges::mismatch(a, b).in1 - a.begin();
@@ -55,34 +55,26 @@ Manager::Match Manager::match(std::span<const std::int32_t> tokens,
   match.root = index_.find({.hash = hash, .key = scope});
   if (match.root < 0 || tokens.empty()) return match;
   const std::size_t blocks = tokens.size() / static_cast<std::size_t>(block());
-  std::array<BlockHash, kAhead> hashes{};  // of blocks i … i + kAhead
-  std::vector<std::int32_t> numbers(keys.tokens.empty() ? 0 : blocks);
-  std::string text;
-  const auto tokens_of = [&](std::size_t i) {
-    return tokens.subspan(i * static_cast<std::size_t>(block()), static_cast<std::size_t>(block()));
-  };
-  const auto hash_one = [&](std::size_t i) {
-    if (!numbers.empty()) {
-      numbers[i] = block_key(keys.tokens, static_cast<std::int64_t>(i) * block(), text);
-    }
-    hash = hash_(hash, tokens_of(i), numbers.empty() || text.empty() ? 0 : hash_text(text));
-    hashes[i % kAhead] = hash;
-    index_.prefetch(hash);
-  };
   match.nodes.reserve(blocks);
-  std::int32_t parent = match.root;
-  for (std::size_t i = 0; i < std::min(blocks, kAhead); ++i) hash_one(i);
-  for (std::size_t i = 0; i < blocks; ++i) {
-    const BlockHash own = hashes[i % kAhead];
-    if (i + kAhead < blocks) hash_one(i + kAhead);
-    if (i + kAhead / 2 < blocks) index_.prefetch_node(hashes[(i + kAhead / 2) % kAhead]);
-    const std::int32_t key = numbers.empty() ? 0 : numbers[i];
-    const std::int32_t node =
-        key < 0 ? PrefixIndex::kNone
-                : index_.find({.hash = own, .parent = parent, .tokens = tokens_of(i), .key = key});
-    if (node < 0) break;
-    match.nodes.push_back(node);
-    parent = node;
+  std::array<PrefixIndex::Place, kTogether> places{};
+  std::string text;
+  for (std::size_t first = 0; first < blocks; first += kTogether) {
+    const std::size_t count = std::min(blocks - first, kTogether);
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto at = static_cast<std::int64_t>(first + i) * block();
+      PrefixIndex::Place& place = places[i];
+      place.tokens =
+          tokens.subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(block()));
+      place.key = keys.tokens.empty() ? 0 : block_key(keys.tokens, at, text);
+      place.hash = hash = hash_(hash, place.tokens, text.empty() ? 0 : hash_text(text));
+    }
+    index_.fetch(std::span(places).first(count));
+    for (std::size_t i = 0; i < count; ++i) {
+      places[i].parent = match.nodes.empty() ? match.root : match.nodes.back();
+      const std::int32_t node = places[i].key < 0 ? PrefixIndex::kNone : index_.find(places[i]);
+      if (node < 0) return match;
+      match.nodes.push_back(node);
+    }
   }
   return match;
 }

@@ -52,11 +52,19 @@ std::int32_t PrefixIndex::find(const Place& place) const {
   return kNone;
 }
 
-void PrefixIndex::prefetch_node(const BlockHash& hash) const {
-  const Slot& slot = slots_[slot_of(hash)];
-  if (slot.node == 0) return;
-  const std::uint32_t* node = record(static_cast<std::int32_t>(slot.node - 1));
-  for (std::size_t word = 0; word < stride_; word += 16) __builtin_prefetch(node + word);
+void PrefixIndex::fetch(std::span<const Place> places) const {
+  constexpr std::size_t kMost = 64;
+  constexpr std::size_t kLineWords = 16;
+  std::uint32_t nodes[kMost];
+  const std::size_t count = std::min(places.size(), kMost);
+  for (std::size_t i = 0; i < count; ++i) nodes[i] = slots_[slot_of(places[i].hash)].node;
+  std::uint32_t sum = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (nodes[i] == 0) continue;
+    const std::uint32_t* words = record(static_cast<std::int32_t>(nodes[i] - 1));
+    for (std::size_t word = 0; word < stride_; word += kLineWords) sum += words[word];
+  }
+  asm volatile("" : : "r"(sum));  // the loads are what it is for
 }
 
 std::int32_t PrefixIndex::insert(const Place& place) {

@@ -68,9 +68,9 @@ class PrefixIndex {
     std::int32_t key = 0;
   };
   std::int32_t find(const Place& place) const;
-  // Places of blocks further on, so that find does not wait for memory.
-  void prefetch(const BlockHash& hash) const { __builtin_prefetch(&slots_[slot_of(hash)]); }
-  void prefetch_node(const BlockHash& hash) const;
+  // Brings what find will read of these places closer, all of them at once. By loads, not by prefetches: those are dropped
+  // where the address has to be translated first, which is nearly always so at a million pages.
+  void fetch(std::span<const Place> places) const;
   // A new node, without users or pages. The key is the node's from now on.
   std::int32_t insert(const Place& place);
 
