@@ -103,7 +103,9 @@ class Model:
 
 MODELS = (
     Model("Llama-3.1 8B", layers=32, hidden=4096, inner=14336, heads=32, kv_heads=8, vocabulary=128256, weight_bytes=2),
-    Model("Llama-3.1 70B", layers=80, hidden=8192, inner=28672, heads=64, kv_heads=8, vocabulary=128256, weight_bytes=2),
+    Model(
+        "Llama-3.1 70B", layers=80, hidden=8192, inner=28672, heads=64, kv_heads=8, vocabulary=128256, weight_bytes=2
+    ),
     Model(
         "DeepSeek-V3.2",
         layers=61,

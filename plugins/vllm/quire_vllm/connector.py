@@ -6,7 +6,8 @@
 
 A producer writes the pages of a prompt at the end of the step that completes it; a consumer whose prompt begins with
 pages that are there reads them before its own first step, and computes what is left: the last token, where all of
-the prompt was there. It asks vLLM for the layout that has all layers of a page side by side, so that a page is one copy.
+the prompt was there. It asks vLLM for the layout that has all layers of a page side by side, so that a page is one
+copy.
 """
 
 from __future__ import annotations
