@@ -36,6 +36,7 @@ struct Problem {
   bool rotate_key = true;
   bool heads_first = false;
   bool has_position_ids = false;
+  std::int64_t position_stride = 1;
   std::vector<std::int64_t> sections{};
   std::int64_t q_norm = 0;  // columns; 0: none
   std::int64_t key_norm = 0;
@@ -56,7 +57,7 @@ struct Subject {
                            {kMaxPositions, problem.rope_dim}, 5)),
         ids(DType::u32,
             {std::max<std::int64_t>(1, static_cast<std::int64_t>(problem.sections.size())),
-             cache.num_tokens()}),
+             cache.num_tokens(), problem.position_stride}),
         q_gamma(make_numbers(Numbers::ordinary, problem.gamma_dtype,
                              {std::max<std::int64_t>(1, problem.q_norm)}, 7)),
         key_gamma(make_numbers(Numbers::ordinary, problem.gamma_dtype,
@@ -64,7 +65,7 @@ struct Subject {
     cache.fill_cached(kLayer, 1);
     cache.fill_new(kLayer, 2, 3.0);
     cache.unassign(2, 4);
-    for (std::int64_t i = 0; i < ids.view().numel(); ++i) {
+    for (std::int64_t i = 0; i < ids.view().numel(); i += problem.position_stride) {
       ids.view().as<std::uint32_t>()[i] = static_cast<std::uint32_t>((i * 37) % kMaxPositions);
     }
     args = {.q = shaped(q.view(), problem.head_dim),
@@ -76,7 +77,10 @@ struct Subject {
             .mrope_sections = problem.sections,
             .rotate_key = problem.rotate_key,
             .out = shaped((problem.in_place ? q : out).view(), problem.head_dim)};
-    if (problem.has_position_ids) args.position_ids = ids.view();
+    if (problem.has_position_ids) {
+      args.position_ids = ids.view();
+      args.position_ids->rank = 2;
+    }
     if (problem.q_norm > 0) args.q_gamma = q_gamma.view();
     if (problem.key_norm > 0) args.key_gamma = key_gamma.view();
     args.weight_offset = 0.25;
@@ -225,6 +229,11 @@ TEST_P(RowsRope, PositionIdsAndSections) {
     expect_right({.interleaved = interleaved, .has_position_ids = true});
     expect_right({.interleaved = interleaved, .has_position_ids = true, .sections = {8, 8, 8}});
     expect_right({.interleaved = interleaved, .has_position_ids = true, .sections = {3, 0, 5}});
+    expect_right({.interleaved = interleaved, .has_position_ids = true, .position_stride = 2});
+    expect_right({.interleaved = interleaved,
+                  .has_position_ids = true,
+                  .position_stride = 3,
+                  .sections = {8, 8, 8}});
   }
 }
 

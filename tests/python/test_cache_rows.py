@@ -203,6 +203,11 @@ def test_rope_with_a_norm_is_qwen3s(rng):
     np.testing.assert_allclose(new_rows(cache, 0, 0), expected[1][0].transpose(0, 1), rtol=1e-5, atol=1e-6)
 
 
+def low_words_in_torch(ids):
+    torch = pytest.importorskip("torch")
+    return torch.from_numpy(ids.astype(np.int64)).view(torch.int32)[:, ::2]
+
+
 def test_mrope_sections(rng):
     cache = make_cache(NEW, CACHED, rng=rng)
     freqs = make_freqs(32, 8)
@@ -215,6 +220,40 @@ def test_mrope_sections(rng):
     section = np.repeat([0, 1, 1, 2], 2)  # of each column
     angles = np.stack([freqs[ids[section[c]], c] for c in range(8)], axis=-1)
     np.testing.assert_allclose(out, rotate_pairs(q, angles[:, None]), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "strided",
+    [
+        lambda ids: np.repeat(ids, 3, axis=1)[:, ::3],
+        np.asfortranarray,  # one row per token, as [tokens, sections] has it
+        lambda ids: ids.astype(np.int64).view(np.int32)[:, ::2],  # the low words of 64-bit positions
+        low_words_in_torch,
+        lambda ids: np.repeat(ids[:, None], 2, axis=1)[:, 0],
+    ],
+    ids=["every_third", "transposed", "int64_numpy", "int64_torch", "sections_apart"],
+)
+@pytest.mark.parametrize("sections", [(), (1, 2, 1)])
+def test_position_ids_of_any_stride(strided, sections, rng):
+    ids = rng.integers(0, 32, (max(len(sections), 1), 4)).astype(np.uint32)
+    q = rng.standard_normal((4, 2, 8)).astype(np.float32)
+
+    def rotated(position_ids):
+        cache = make_cache(NEW, CACHED, rng=np.random.default_rng(3))
+        out = quire.rope(
+            q, offsets(NEW), cache, 0, freqs_cis=make_freqs(32, 8), position_ids=position_ids, mrope_sections=sections
+        )
+        return out, cache.blocks
+
+    for actual, expected in zip(rotated(strided(ids)), rotated(ids)):
+        np.testing.assert_array_equal(actual, expected)
+
+
+def test_position_ids_of_a_stride_are_checked_too(rng):
+    ids = np.array([[1, 99, 2, 99, 40, 99, 3, 99]], np.uint32)[:, ::2]
+    q = rng.standard_normal((4, 2, 8)).astype(np.float32)
+    with pytest.raises(ValueError, match=r"rope: 'position_ids' must be below the 32 rows of freqs_cis, got 40 at \[0, 2\]"):
+        quire.rope(q, offsets(NEW), make_cache(NEW, CACHED, rng=rng), 0, freqs_cis=make_freqs(32, 8), position_ids=ids)
 
 
 @pytest.mark.parametrize(

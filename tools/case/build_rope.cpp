@@ -26,6 +26,7 @@ class RopeCase final : public OpCase {
         interleaved_(fields.flag("interleaved", false)),
         sections_(fields.integers("mrope_sections", 0, kMaxSize)),
         position_ids_(fields.flag("position_ids", !sections_.empty())),
+        position_stride_(fields.integer("position_stride", 1, 1)),
         rotate_key_(fields.flag("rotate_key", true)),
         q_gamma_(fields.integer("q_gamma", 0, 0)),
         key_gamma_(fields.integer("key_gamma", 0, 0)),
@@ -93,13 +94,15 @@ class RopeCase final : public OpCase {
 
   TensorView build_position_ids(Memory& memory, std::int64_t positions, std::uint64_t seed) const {
     const auto sections = std::max<std::int64_t>(1, static_cast<std::int64_t>(sections_.size()));
-    const TensorView ids =
-        memory.allocate("position_ids", DType::u32, {sections, lengths_.tokens()});
+    // What lies between is 0xffffffff: past every row of freqs_cis.
+    TensorView ids = memory.allocate("position_ids", DType::u32,
+                                     {sections, lengths_.tokens(), position_stride_});
     const std::uint64_t stream = seed_of("position_ids", seed);
-    for (std::int64_t i = 0; i < ids.numel(); ++i) {
-      ids.as<std::uint32_t>()[i] =
+    for (std::int64_t i = 0; i < sections * lengths_.tokens(); ++i) {
+      ids.as<std::uint32_t>()[i * position_stride_] =
           static_cast<std::uint32_t>(integer_at(stream, static_cast<std::uint64_t>(i), positions));
     }
+    ids.rank = 2;
     return ids;
   }
 
@@ -112,6 +115,7 @@ class RopeCase final : public OpCase {
   bool interleaved_;
   std::vector<std::int64_t> sections_;
   bool position_ids_;
+  std::int64_t position_stride_;  // elements from a token's to the next one's
   bool rotate_key_;
   std::int64_t q_gamma_;  // columns that are normalised; 0: no norm
   std::int64_t key_gamma_;

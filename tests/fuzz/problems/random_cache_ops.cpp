@@ -175,6 +175,8 @@ json random_rope(Draw& draw) {
     const std::int64_t first = draw.between(0, pairs);
     object["mrope_sections"] = {first, draw.between(0, pairs - first)};
   }
+  const bool has_ids = object.contains("position_ids") || object.contains("mrope_sections");
+  if (has_ids && draw.one_in(2)) object["position_stride"] = draw.pick({2, 3});
   if (draw.one_in(4)) object["rotate_key"] = false;
   if (draw.one_in(3)) object["in_place"] = true;
   add_norm(draw, object);
