@@ -140,6 +140,10 @@ Mask ArgumentReader::read_mask(nb::handle object, const char* argument, std::int
   if (*kind == "sliding_window") return Mask::sliding_window(size());
   if (*kind == "chunked") return Mask::chunked(size());
   if (*kind == "tree") return Mask::tree(borrow(field("bits"), at(argument, "bits"), Access::read));
+  if (*kind == "key_intervals") {
+    const TensorView begin = borrow(field("begin"), at(argument, "begin"), Access::read);
+    return Mask::key_intervals(begin, borrow(field("end"), at(argument, "end"), Access::read));
+  }
   if (*kind != "all_of" && *kind != "any_of") {
     refuse(ErrorCode::invalid_type, at(argument), kExpected, object);
   }

@@ -13,7 +13,7 @@ from quire.attention import flash_attention, merge_states
 from quire.cache import PagedKVCache
 from quire.decode import AbsorbedWeights, absorb_kv_b_proj, mla_decode
 from quire.index_rows import quantize_index_queries, store_index_keys
-from quire.masks import Mask, causal, chunked, full, sliding_window, tree
+from quire.masks import Mask, causal, chunked, full, key_intervals, sliding_window, tree
 from quire.pages import NO_PAGE, Admission, PageCopies, PageEvent, PageGroup, PageManager, PrefixProbe
 from quire.prefill import MlaPrefillPlan, mla_prefill, mla_prefill_plan
 from quire.projection import fused_qkv_matmul
@@ -52,6 +52,7 @@ __all__ = [
     "full",
     "fused_qkv_matmul",
     "info",
+    "key_intervals",
     "measure_cpu_ceiling",
     "merge_states",
     "mla_decode",

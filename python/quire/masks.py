@@ -14,7 +14,7 @@ _MOST_JOINED = 64  # the limit of the kernels, who walk a mask for each key
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Mask:
-    """A mask. Made by `causal`, `full`, `sliding_window`, `chunked` and `tree`, joined by `&` and `|`.
+    """A mask. Made by `causal`, `full`, `sliding_window`, `chunked`, `tree` and `key_intervals`, joined by `&` and `|`.
 
     Positions are absolute: new token i of a sequence stands at cache_length + i. At most 64 are joined.
 
@@ -29,6 +29,8 @@ class Mask:
     bits: Array = None
     left: Mask | None = None
     right: Mask | None = None
+    begin: Array = None
+    end: Array = None
 
     def __and__(self, other: Mask) -> Mask:
         return _join("all_of", self, other)
@@ -117,3 +119,23 @@ def tree(bits: Array) -> Mask:
     tree
     """
     return Mask("tree", bits=bits)
+
+
+def key_intervals(begin: Array, end: Array) -> Mask:
+    """Of its own sequence, token t sees the keys begin[t] <= k < end[t].
+
+    For what no rule of positions says: images whose tokens see each other, prefixes, packed documents, keys that
+    were dealt to ranks. Joined by `&` it narrows what other masks show; joined by `|` it adds to them.
+
+    Parameters
+    ----------
+    begin, end : int32 array [tokens]
+        Of any stride: the columns of one [tokens, 2], say. Any values: bounds outside of the sequence's keys are cut
+        to them, and a token with begin >= end sees none (its output is 0).
+
+    Examples
+    --------
+    >>> quire.key_intervals(np.zeros(3, np.int32), np.int32([2, 2, 3]))  # two tokens of an image, one of text
+    key_intervals
+    """
+    return Mask("key_intervals", begin=begin, end=end)

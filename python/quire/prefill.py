@@ -125,8 +125,8 @@ def mla_prefill(
         Of the RMSNorm.
     plan : MlaPrefillPlan, optional
         From `mla_prefill_plan`; made here if absent (pass it to share it between layers). Its `decode_tokens` says
-        which sequences take the absorbed form of `mla_decode`: then no softcap, ALiBi or tree mask, and fp8 weights
-        need nope and value of a multiple of 128.
+        which sequences take the absorbed form of `mla_decode`: then no softcap, ALiBi, trees or key intervals,
+        and fp8 weights need nope and value of a multiple of 128.
     kv : array [tokens, latent + rope], optional
         Raw rows of the new tokens; absent: they are in the cache already.
     mask, softcap, alibi_slopes, sinks, return_lse

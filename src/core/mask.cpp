@@ -34,6 +34,8 @@ std::string describe_node(const std::vector<Mask::Node>& nodes, std::int32_t ind
       return "chunked(" + std::to_string(node.size) + ")";
     case MaskKind::tree:
       return "tree";
+    case MaskKind::key_intervals:
+      return "key_intervals";
     case MaskKind::all_of:
       return child(node.left) + " & " + child(node.right);
     case MaskKind::any_of:
@@ -50,6 +52,7 @@ MaskSummary both(const MaskSummary& left, const MaskSummary& right) {
           .window = std::min(left.window, right.window),
           .chunk = std::min(left.chunk, right.chunk),
           .trees = left.trees + right.trees,
+          .key_intervals = left.key_intervals + right.key_intervals,
           .masks = left.masks + right.masks};
 }
 
@@ -68,6 +71,8 @@ MaskSummary summarize(const std::vector<Mask::Node>& nodes, const Mask::Node& no
       return {.chunk = node.size};
     case MaskKind::tree:
       return {.trees = 1};
+    case MaskKind::key_intervals:
+      return {.key_intervals = 1};
     case MaskKind::all_of:
       return both(child(node.left), child(node.right));
     case MaskKind::any_of: {
@@ -75,6 +80,7 @@ MaskSummary summarize(const std::vector<Mask::Node>& nodes, const Mask::Node& no
       const MaskSummary right = child(node.right);
       return {.is_interval = false,
               .trees = left.trees + right.trees,
+              .key_intervals = left.key_intervals + right.key_intervals,
               .masks = left.masks + right.masks};
     }
   }
@@ -105,6 +111,9 @@ Mask Mask::chunked(std::int64_t size) {
 }
 Mask Mask::tree(TensorView bits) {
   return leaf({.kind = MaskKind::tree, .bits = bits});
+}
+Mask Mask::key_intervals(TensorView begin, TensorView end) {
+  return leaf({.kind = MaskKind::key_intervals, .begin = begin, .end = end});
 }
 
 Mask Mask::join(MaskKind kind, const Mask& left, const Mask& right) {

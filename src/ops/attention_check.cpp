@@ -17,6 +17,11 @@ void check_tree(Arguments& check, const TensorView& bits, const RaggedSize& ragg
   }
 }
 
+void check_key_intervals(Arguments& check, const Mask::Node& node, const RaggedSize& ragged) {
+  check.tensor("mask.begin", node.begin).is(DType::i32, {ragged.tokens});
+  check.tensor("mask.end", node.end).is(DType::i32, {ragged.tokens});
+}
+
 }  // namespace
 
 void check_mask(Arguments& check, const Mask& mask, const RaggedSize& ragged) {
@@ -26,6 +31,7 @@ void check_mask(Arguments& check, const Mask& mask, const RaggedSize& ragged) {
       check.fail("mask", "of windows and chunks of at least 1", mask.describe());
     }
     if (node.kind == MaskKind::tree) check_tree(check, node.bits, ragged);
+    if (node.kind == MaskKind::key_intervals) check_key_intervals(check, node, ragged);
   }
 }
 

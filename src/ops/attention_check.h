@@ -12,7 +12,8 @@
 
 namespace quire::ops {
 
-// Sizes of windows and chunks; a tree's bits u8 [tokens, columns for the longest sequence].
+// Sizes of windows and chunks; a tree's bits u8 [tokens, columns for the longest sequence]; bounds of key intervals
+// i32 [tokens], whose values may be anything.
 void check_mask(Arguments& check, const Mask& mask, const RaggedSize& ragged);
 
 // f32 [heads], if given.

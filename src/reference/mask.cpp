@@ -16,6 +16,12 @@ bool tree_shows(const TensorView& bits, const Token& token, std::int64_t key) {
   return column < bits.shape[1] && bits.load({token.index, column}) != 0.0;
 }
 
+// begin, end [tokens]: of absolute positions.
+bool interval_shows(const Mask::Node& node, const Token& token, std::int64_t key) {
+  const auto position = static_cast<double>(key);
+  return position >= node.begin.load({token.index}) && position < node.end.load({token.index});
+}
+
 bool node_shows(const Mask& mask, std::size_t index, const Token& token, std::int64_t key) {
   const Mask::Node& node = mask.nodes()[index];
   switch (node.kind) {
@@ -29,6 +35,8 @@ bool node_shows(const Mask& mask, std::size_t index, const Token& token, std::in
       return token.position / node.size == key / node.size;
     case MaskKind::tree:
       return tree_shows(node.bits, token, key);
+    case MaskKind::key_intervals:
+      return interval_shows(node, token, key);
     case MaskKind::all_of:
       return node_shows(mask, static_cast<std::size_t>(node.left), token, key) &&
              node_shows(mask, static_cast<std::size_t>(node.right), token, key);

@@ -81,6 +81,27 @@ static void test_masks(quire_flash_attention_args args, const batch* over, const
   args.scale = 0.0;
   CHECK_OK(quire_flash_attention(&args, NULL));
   expect_attention(over, q, out, scale, sees_causal);
+
+  // Bounds that every token brings itself: the two columns of one tensor, here those of a causal window.
+  int32_t bounds[TOKENS][2];
+  for (int token = 0; token < TOKENS; ++token) {
+    bounds[token][0] = position_of(over, token) - 1;
+    bounds[token][1] = position_of(over, token) + 1;
+  }
+  int64_t tokens[] = {TOKENS}, stride[] = {2};
+  DLTensor begin = {.data = &bounds[0][0],
+                    .device = {.device_type = 1},
+                    .ndim = 1,
+                    .dtype = {.code = QUIRE_DL_INT, .bits = 32, .lanes = 1},
+                    .shape = tokens,
+                    .strides = stride};
+  DLTensor end = begin;
+  end.data = &bounds[0][1];
+  const quire_mask own = {
+      .struct_size = sizeof own, .kind = QUIRE_MASK_KEY_INTERVALS, .begin = &begin, .end = &end};
+  args.mask = &own;
+  CHECK_OK(quire_flash_attention(&args, NULL));
+  expect_attention(over, q, out, scale, sees_window);
 }
 
 // Two attentions over half of the keys each, joined by their LSE, are one over all of them.

@@ -154,6 +154,8 @@ void test_errors(void) {
   expect_refusal(&bad, QUIRE_INVALID_VALUE, "mask");
   circle.right = NULL, circle.left = NULL;
   expect_refusal(&bad, QUIRE_INVALID_VALUE, "mask.left");
+  circle.kind = QUIRE_MASK_KEY_INTERVALS;
+  expect_refusal(&bad, QUIRE_INVALID_VALUE, "mask.begin");
   circle.kind = 99;
   expect_refusal(&bad, QUIRE_INVALID_VALUE, "mask.kind");
 

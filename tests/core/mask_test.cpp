@@ -34,6 +34,30 @@ TEST(Mask, ChildrenStandBeforeTheirParents) {
   EXPECT_EQ(nodes[nodes[mask.root().right].right].size, 2);
 }
 
+// Bounds of key intervals are device data: what planners know is what the other parts say.
+TEST(Mask, KeyIntervalsBoundNothingInASummary) {
+  const Mask own = Mask::key_intervals({}, {});
+  EXPECT_EQ((own & Mask::causal()).describe(), "key_intervals & causal");
+  EXPECT_EQ(own.summary(), (MaskSummary{.key_intervals = 1}));
+  EXPECT_EQ((Mask::causal() & own & Mask::sliding_window(8) & own).summary(),
+            (MaskSummary{.ahead = 0, .window = 8, .key_intervals = 2, .masks = 4}));
+  EXPECT_EQ((own | Mask::causal()).summary(),
+            (MaskSummary{.is_interval = false, .key_intervals = 1, .masks = 2}));
+  EXPECT_FALSE((own & Mask::causal()).summary().is_causal_or_full());
+  EXPECT_TRUE((Mask::full() & Mask::causal()).summary().is_causal_or_full());
+}
+
+TEST(Mask, KeyIntervalsKeepBothBounds) {
+  std::int32_t bounds[2] = {3, 5};
+  const TensorView begin = TensorView::contiguous(bounds, DType::i32, {1});
+  const TensorView end = TensorView::contiguous(bounds + 1, DType::i32, {1});
+  const Mask mask = Mask::causal() & Mask::key_intervals(begin, end);
+  const Mask::Node& node = mask.nodes()[1];
+  EXPECT_EQ(node.kind, MaskKind::key_intervals);
+  EXPECT_EQ(node.begin.data, bounds);
+  EXPECT_EQ(node.end.data, bounds + 1);
+}
+
 class MaskParseTest : public testing::TestWithParam<std::pair<const char*, const char*>> {};
 
 TEST_P(MaskParseTest, ReadsTheSpelling) {

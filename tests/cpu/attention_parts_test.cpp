@@ -26,7 +26,8 @@ void expect_cover(const std::vector<SequenceSpan>& sequences, const MaskRanges& 
                   const WorkList& list, const WorkShape& shape) {
   for (std::size_t s = 0; s < sequences.size(); ++s) {
     for (std::int64_t token = 0; token < sequences[s].num_tokens; ++token) {
-      const KeyRange seen = mask.range(sequences[s].cache_length + token, sequences[s].num_keys());
+      const KeyRange seen = mask.range(sequences[s].first_token + token,
+                                       sequences[s].cache_length + token, sequences[s].num_keys());
       for (std::int64_t q_head = 0; q_head < shape.kv_heads * shape.group; ++q_head) {
         const std::int64_t head = q_head / shape.group;
         std::int64_t keys = 0;
@@ -49,7 +50,14 @@ void expect_cover(const std::vector<SequenceSpan>& sequences, const MaskRanges& 
 TEST(WorkListTest, CoversEveryKeyOnce) {
   const std::vector<SequenceSpan> sequences{
       {0, 1, 5000}, {1, 0, 70}, {1, 3, 1023}, {4, 40, 100}, {44, 1100, 2}};
-  for (const Mask& mask : {Mask::causal(), Mask::causal() & Mask::sliding_window(900)}) {
+  test::HostTensor begin(DType::i32, {1144});
+  test::HostTensor end(DType::i32, {1144});
+  for (std::int64_t token = 0; token < 1144; ++token) {
+    begin.view().store({token}, static_cast<double>(token * 37 % 1500 - 200));
+    end.view().store({token}, static_cast<double>(token * 53 % 6000 - 100));
+  }
+  for (const Mask& mask : {Mask::causal(), Mask::causal() & Mask::sliding_window(900),
+                           Mask::key_intervals(begin.view(), end.view())}) {
     const MaskRanges ranges(mask);
     for (const int num_threads : {1, 2, 16, 64}) {
       for (const WorkShape& shape : {kShape, kLatentShape}) {
@@ -96,12 +104,25 @@ TEST(WorkListTest, PutsTheMostExpensiveFirst) {
 // Ranges never hide a key that the oracle's mask shows; where they are exact, they show no other.
 TEST(MaskRangesTest, AgreesWithTheOracle) {
   const test::HostTensor bits = test::HostTensor::random(DType::u8, {6, 6}, 3, 2.0);
+  test::HostTensor bounds(DType::i32, {6, 2});
+  constexpr double kBounds[6][2] = {{0, 23},  {3, 9}, {9, 3}, {-2147483648.0, 2147483647.0},
+                                    {20, 99}, {7, 7}};
+  for (std::int64_t token = 0; token < 6; ++token) {
+    for (std::int64_t side = 0; side < 2; ++side) {
+      bounds.view().store({token, side}, kBounds[token][side]);
+    }
+  }
+  const Mask intervals =
+      Mask::key_intervals(test::column(bounds.view(), 0), test::column(bounds.view(), 1));
   const Mask masks[] = {Mask::full(),
                         Mask::causal(),
                         Mask::sliding_window(4),
                         Mask::chunked(5),
                         Mask::causal() & Mask::chunked(3) & Mask::sliding_window(2),
                         Mask::tree(bits.view()),
+                        intervals,
+                        intervals & Mask::causal() & Mask::sliding_window(9),
+                        intervals | Mask::sliding_window(2),
                         Mask::chunked(5) | Mask::sliding_window(2),
                         Mask::tree(bits.view()) | (Mask::causal() & Mask::chunked(4))};
   constexpr std::int64_t kCached = 17;
@@ -110,7 +131,7 @@ TEST(MaskRangesTest, AgreesWithTheOracle) {
     const MaskRanges ranges(mask);
     for (std::int64_t local = 0; local < 6; ++local) {
       const reference::Token token{local, 0, local, kCached + local};
-      const KeyRange range = ranges.range(token.position, kKeys);
+      const KeyRange range = ranges.range(local, token.position, kKeys);
       QueryRow row{};
       row.token = local;
       row.position = token.position;

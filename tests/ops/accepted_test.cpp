@@ -52,6 +52,20 @@ TEST(AcceptedTest, UnassignedPagesUnderNeededKeys) {
   }
 }
 
+// One bound for all tokens, as a view that repeats it.
+TEST(AcceptedTest, KeyIntervalsOfStrideZero) {
+  FlashAttentionIntervalsSample sample;
+  sample.begin.strides[0] = sample.end.strides[0] = 0;
+  sample.begin.store({0}, 1);
+  sample.end.store({0}, 1);
+  sample.args.sinks.reset();
+  EXPECT_NO_THROW(sample.run({}));
+  for (std::int64_t token = 0; token < kTokens; ++token) {
+    EXPECT_EQ(sample.args.out.load({token, 3, 7}), 0.0);
+    EXPECT_EQ(sample.args.lse->load({token, 3}), -std::numeric_limits<double>::infinity());
+  }
+}
+
 TEST(AcceptedTest, HeadsFirstPoolsAndTheirDensity) {
   FlashAttentionSample sample;
   auto& strides = sample.args.cache.blocks.strides;

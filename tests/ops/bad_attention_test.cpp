@@ -124,6 +124,30 @@ INSTANTIATE_TEST_SUITE_P(
     bad_input_name);
 
 INSTANTIATE_TEST_SUITE_P(
+    FlashIntervals, BadInputTest,
+    testing::Values(
+        bad<FlashAttentionIntervalsSample>("begin_of_other_tokens", "mask.begin",
+                                           "must be i32[5], got i32[4]",
+                                           [](auto& s) { s.begin.shape[0] = 4; }),
+        bad<FlashAttentionIntervalsSample>("end_of_other_tokens", "mask.end",
+                                           "must be i32[5], got i32[6]",
+                                           [](auto& s) { s.end.shape[0] = 6; }),
+        bad_type<FlashAttentionIntervalsSample>("unsigned_bounds", "mask.begin",
+                                                "must be i32, got u32[5]",
+                                                [](auto& s) { s.begin.dtype = DType::u32; }),
+        bad_type<FlashAttentionIntervalsSample>("long_bounds", "mask.end",
+                                                "must be i32, got i64[5]",
+                                                [](auto& s) { s.end.dtype = DType::i64; }),
+        bad<FlashAttentionIntervalsSample>("one_matrix_of_bounds", "mask.begin",
+                                           "must be i32[5], got i32[5, 2]",
+                                           [](auto& s) {
+                                             s.begin = s.arena.filled(DType::i32, {5, 2}, 0);
+                                           }),
+        bad<FlashAttentionIntervalsSample>("out_over_bounds", "out", "apart from 'mask.begin'",
+                                           [](auto& s) { s.args.out.data = s.begin.data; })),
+    bad_input_name);
+
+INSTANTIATE_TEST_SUITE_P(
     FlashRagged, BadInputTest,
     testing::Values(
         bad<FlashAttentionRaggedSample>("without_k", "k",

@@ -108,7 +108,8 @@ INSTANTIATE_TEST_SUITE_P(
                                 s.args.alibi_slopes =
                                     s.arena.random(DType::f32, {s.args.q.shape[1]});
                               }),
-        bad<MlaPrefillSample>("tree", "mask", "without a tree with chunks.decode_tokens",
+        bad<MlaPrefillSample>("tree", "mask",
+                              "without trees and key intervals with chunks.decode_tokens",
                               [](auto& s) {
                                 s.args.chunks.decode_tokens = 1;
                                 s.args.softcap = 0.0;
@@ -116,6 +117,16 @@ INSTANTIATE_TEST_SUITE_P(
                                 s.args.mask =
                                     Mask::causal() &
                                     Mask::tree(s.arena.random(DType::u8, {s.args.q.shape[0], 8}));
+                              }),
+        bad<MlaPrefillSample>("key_intervals", "mask",
+                              "without trees and key intervals with chunks.decode_tokens",
+                              [](auto& s) {
+                                s.args.chunks.decode_tokens = 1;
+                                s.args.softcap = 0.0;
+                                s.args.alibi_slopes.reset();
+                                const TensorView bounds =
+                                    s.arena.filled(DType::i32, {s.args.q.shape[0]}, 3);
+                                s.args.mask = Mask::key_intervals(bounds, bounds);
                               })),
     bad_input_name);
 

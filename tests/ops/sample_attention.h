@@ -3,6 +3,7 @@
 #pragma once
 
 #include "ops/sample.h"
+#include "support/host_tensor.h"
 
 namespace quire::test {
 
@@ -56,6 +57,39 @@ struct FlashAttentionKeysSample : FlashAttentionBase {
     auto list = FlashAttentionBase::tensors();
     list.emplace_back("key_lengths", &*args.key_lengths);
     return list;
+  }
+};
+
+// Every token brings its own interval of keys: two columns of one tensor. The mask is made from `begin` and `end` at
+// each call.
+struct FlashAttentionIntervalsSample : FlashAttentionBase {
+  FlashAttentionIntervalsSample() : FlashAttentionBase({}) {
+    const TensorView bounds = arena.of(DType::i32, {kTokens, 2}, {0, 3, 5, 2, -7, 900, 1, 1, 2, 4});
+    begin = column(bounds, 0);
+    end = column(bounds, 1);
+  }
+  void run(const Context& context) override { flash_attention(with_mask(), context); }
+  Plan supports(const Context& context) override { return quire::supports(with_mask(), context); }
+  Call prepare(const Context& context) override {
+    return [this, call = prepared_call(with_mask(), context)](const Context& at) {
+      with_mask();
+      call(at);
+    };
+  }
+  std::vector<std::pair<std::string, TensorView*>> tensors() override {
+    auto list = FlashAttentionBase::tensors();
+    list.emplace_back("mask.begin", &begin);
+    list.emplace_back("mask.end", &end);
+    return list;
+  }
+
+  TensorView begin{};
+  TensorView end{};
+
+ private:
+  const FlashAttentionArgs& with_mask() {
+    args.mask = Mask::causal() & Mask::key_intervals(begin, end);
+    return args;
   }
 };
 

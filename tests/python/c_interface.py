@@ -183,7 +183,8 @@ class Call:
 
     def mask(self, of: quire.Mask) -> Any:
         values: dict[str, Any] = {"kind": self.interface.numbers["QUIRE_MASK_" + of.kind.upper()], "size": of.size}
-        values |= {name: getattr(of, name) for name in ("bits", "left", "right") if getattr(of, name) is not None}
+        fields = ("bits", "left", "right", "begin", "end")
+        values |= {name: getattr(of, name) for name in fields if getattr(of, name) is not None}
         return self.pointer("quire_mask", values)
 
     def weight(self, data: np.ndarray, scale: np.ndarray | None, quant: quire.Quant | None) -> Any:

@@ -160,11 +160,13 @@ def test_errors_are_those_of_the_python_module(op):
 
 def test_masks_say_what_they_say_in_python():
     bits = np.tril(np.ones((TOKENS, 3), np.uint8))
+    bounds = np.array([[0, 1], [1, 9], [3, 2], [-5, 2], [0, 0]], np.int32)[:TOKENS]
     masks = [
         quire.full(),
         quire.causal() & quire.sliding_window(2),
         (quire.chunked(3) | quire.sliding_window(1)) & quire.causal(),
         quire.tree(bits) & quire.sliding_window(4),
+        quire.key_intervals(bounds[:, 0], bounds[:, 1]),
     ]
     seen = set()
     for mask in masks:

@@ -252,8 +252,9 @@ def test_position_ids_of_any_stride(strided, sections, rng):
 def test_position_ids_of_a_stride_are_checked_too(rng):
     ids = np.array([[1, 99, 2, 99, 40, 99, 3, 99]], np.uint32)[:, ::2]
     q = rng.standard_normal((4, 2, 8)).astype(np.float32)
+    cache = make_cache(NEW, CACHED, rng=rng)
     with pytest.raises(ValueError, match=r"rope: 'position_ids' must be below the 32 rows of freqs_cis, got 40 at \[0, 2\]"):
-        quire.rope(q, offsets(NEW), make_cache(NEW, CACHED, rng=rng), 0, freqs_cis=make_freqs(32, 8), position_ids=ids)
+        quire.rope(q, offsets(NEW), cache, 0, freqs_cis=make_freqs(32, 8), position_ids=ids)
 
 
 @pytest.mark.parametrize(

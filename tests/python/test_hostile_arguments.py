@@ -158,6 +158,9 @@ BAD_MASKS = [
     (quire.chunked(None), "mask.size"),
     (quire.tree(None), "mask.bits"),
     (quire.tree([[1]]), "mask.bits"),
+    (quire.key_intervals(None, np.zeros(5, np.int32)), "mask.begin"),
+    (quire.causal() & quire.key_intervals(np.zeros(5, np.int32), [1]), "mask.end"),
+    (Masklike(kind="key_intervals", end=np.zeros(5, np.int32)), "mask.begin"),
 ]
 
 

@@ -53,10 +53,65 @@ def test_tree_sees_the_cache_and_its_ancestors(convert, dtype, rng):
     np.testing.assert_array_equal(seen_keys(quire.tree(convert(bits)), rng), expected)
 
 
+BEFORE = range(-CACHED, 0)  # cached keys, counted from the first new one
+BOUNDS = np.array([[0, 11], [3, 7], [6, 4], [-(2**31), 2**31 - 1], [9, 12]], np.int32)
+
+
+def between(i, t):
+    return BOUNDS[i, 0] <= t < BOUNDS[i, 1]
+
+
+@pytest.mark.parametrize("convert", [np.asarray, torch.from_numpy], ids=["numpy", "torch"])
+@pytest.mark.parametrize(
+    ("join", "visible"),
+    [
+        (lambda own: own, lambda i, t: between(i, t)),
+        (lambda own: own & quire.causal(), lambda i, t: between(i, t) and t <= CACHED + i),
+        (lambda own: quire.causal() | own, lambda i, t: between(i, t) or t <= CACHED + i),
+        (lambda own: own & quire.sliding_window(3), lambda i, t: between(i, t) and abs(CACHED + i - t) < 3),
+        (lambda own: own & quire.tree(np.eye(NEW, dtype=bool)), lambda i, t: between(i, t) and t - CACHED in (i, *BEFORE)),
+    ],
+    ids=["alone", "and causal", "or causal", "and window", "and tree"],
+)
+def test_key_intervals_show_what_lies_between_their_bounds(convert, join, visible, rng):
+    expected = [[visible(i, t) for t in range(KEYS)] for i in range(NEW)]
+    columns = convert(BOUNDS)
+    strided = quire.key_intervals(columns[:, 0], columns[:, 1])
+    dense = quire.key_intervals(convert(BOUNDS[:, 0].copy()), convert(BOUNDS[:, 1].copy()))
+    for own in (strided, dense):
+        np.testing.assert_array_equal(seen_keys(join(own), rng), expected)
+
+
+def test_one_bound_for_all_tokens(rng):
+    end = torch.tensor([4], dtype=torch.int32).expand(NEW)
+    expected = np.broadcast_to(np.arange(KEYS) < 4, (NEW, KEYS))
+    np.testing.assert_array_equal(seen_keys(quire.key_intervals(torch.zeros_like(end), end), rng), expected)
+
+
+ZEROS = np.zeros(NEW, np.int32)
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "error", "says"),
+    [
+        (ZEROS[1:], ZEROS, ValueError, r"'mask.begin' must be i32\[5\], got i32\[4\]"),
+        (ZEROS, np.zeros(NEW + 1, np.int32), ValueError, r"'mask.end' must be i32\[5\], got i32\[6\]"),
+        (BOUNDS, BOUNDS, ValueError, r"'mask.begin' must be i32\[5\], got i32\[5, 2\]"),
+        (ZEROS.astype(np.int64), ZEROS, TypeError, r"'mask.begin' must be i32, got i64\[5\]"),
+        (ZEROS, ZEROS.astype(np.uint32), TypeError, r"'mask.end' must be i32, got u32\[5\]"),
+        (ZEROS.astype(np.float32), ZEROS, TypeError, r"'mask.begin' must be i32, got f32\[5\]"),
+    ],
+)
+def test_bounds_of_another_form(begin, end, error, says, rng):
+    with pytest.raises(error, match="flash_attention: " + says):
+        seen_keys(quire.causal() & quire.key_intervals(begin, end), rng)
+
+
 @pytest.mark.parametrize(
     ("mask", "text"),
     [
         (quire.causal(), "causal"),
+        (quire.causal() | quire.key_intervals(BOUNDS[:, 0], BOUNDS[:, 1]), "causal | key_intervals"),
         (quire.sliding_window(16) & quire.causal(), "sliding_window(16) & causal"),
         (quire.causal() & (quire.full() | quire.chunked(2)), "causal & (full | chunked(2))"),
         (quire.causal() & quire.full() & quire.chunked(2), "causal & full & chunked(2)"),

@@ -171,3 +171,30 @@ def test_no_keys_at_all():
         q, offsets_of((2, 1)), k=none, v=none, key_offsets=offsets_of((0, 0)), mask="null", return_lse=True
     )
     assert (out == 0).all() and (lse == float("-inf")).all()
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_draft_tokens_over_keys_that_were_dealt_to_ranks(ranks):
+    """Context parallelism: rank r holds the keys r, r + ranks, … Each draft token sees those up to its own position,
+    which no rule of local positions says; the states of all ranks are joined by their LSE."""
+    problem = AttentionProblem(cached=(5, 0, 11, 1), new=(4, 2, 1, 4), head_dim=16)
+    positions = torch.cat([problem.positions(sequence)[0][:, 0] for sequence in range(len(problem.new))])
+    states, lses = [], []
+    for rank in range(ranks):
+        k, v = (torch.cat([rows[rank::ranks] for rows in side]) for side in (problem.k, problem.v))
+        counts = [len(rows[rank::ranks]) for rows in problem.k]
+        end = ((positions - rank + ranks) // ranks).to(torch.int32)
+        out, lse = quire.flash_attention(
+            torch.cat(problem.q),
+            problem.row_offsets,
+            k=k,
+            v=v,
+            key_offsets=offsets_of(counts),
+            mask=quire.key_intervals(torch.zeros_like(end), end),
+            return_lse=True,
+        )
+        states.append(out)
+        lses.append(lse)
+    joined = quire.merge_states(torch.stack(states), torch.stack(lses))
+    rule = visibility.causal().rule
+    assert_near(joined, problem.sdpa(rule, F64), 2e-6)

@@ -153,6 +153,88 @@ def test_row_that_sees_nothing_is_zero():
     assert_near(lse[2], sinks, 1e-6)
 
 
+def between(problem: AttentionProblem, bounds: dict[int, list[tuple[int, int]]]) -> visibility.Visibility:
+    """Bounds of every token's keys: of each sequence, which is known by its cached tokens."""
+    columns = torch.tensor([own for cached in problem.cached for own in bounds[cached]], dtype=torch.int32)
+
+    def rule(queries, keys):
+        own = torch.tensor(bounds[int(queries[0, 0])] if len(queries) else [(0, 0)])
+        return (own[:, :1] <= keys) & (keys < own[:, 1:])
+
+    return visibility.Visibility(rule, quire.key_intervals(columns[:, 0], columns[:, 1]))
+
+
+def spans(problem: AttentionProblem, size: int) -> dict[int, list[tuple[int, int]]]:
+    """Text and images of `size` tokens in turns: those of an image see all of it, whatever stands before."""
+
+    def of(position):
+        start = position // size * size
+        return (start, start + size) if position // size % 2 else (position, position + 1)
+
+    return {cached: [of(cached + i) for i in range(new)] for cached, new in zip(problem.cached, problem.new)}
+
+
+RANDOM_BOUNDS = {
+    5: [(0, 99), (2, 6), (-7, 1)],
+    0: [(i // 2, i // 2 + 1 + i % 3) for i in range(7)],
+    11: [(3, 12)],
+    2: [],
+}
+
+
+@pytest.mark.parametrize("dtype", [F32, BF16, F16], ids=["f32", "bf16", "f16"])
+@pytest.mark.parametrize("join", ["alone", "and_window", "or_causal"])
+def test_key_intervals(join, dtype):
+    problem = AttentionProblem(dtype=dtype)
+    sees = between(problem, RANDOM_BOUNDS)
+    if join == "and_window":
+        sees = visibility.both(sees, visibility.window(9))
+    if join == "or_causal":
+        sees = visibility.either(visibility.causal(), sees)
+    check_against_sdpa(problem, sees)
+
+
+@pytest.mark.parametrize(("heads", "kv_heads"), [(3, 3), (8, 2), (8, 1)])
+def test_images_see_themselves(heads, kv_heads):
+    """Causal or the same image, as a union and as the one interval that it is."""
+    problem = AttentionProblem(cached=(13, 0, 40), new=(9, 37, 1), heads=heads, kv_heads=kv_heads, page_size=8)
+    own = spans(problem, 4)
+    sees = visibility.either(visibility.causal(), between(problem, own))
+    check_against_sdpa(problem, sees)
+    joined = {cached: [(0, max(cached + i + 1, end)) for i, (_, end) in enumerate(own[cached])] for cached in own}
+    check_against_sdpa(problem, visibility.Visibility(sees.rule, between(problem, joined).mask))
+
+
+@pytest.mark.parametrize("dtype", [F32, BF16], ids=["f32", "bf16"])
+def test_packed_documents(dtype):
+    """Five documents in one row give what each gives alone."""
+    sizes = (7, 1, 12, 5, 16)
+    ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
+    problem = AttentionProblem(cached=(0,), new=(sum(sizes),), dtype=dtype)
+    own = {0: [(end - size, end) for size, end in zip(sizes, ends) for _ in range(size)]}
+    sees = visibility.both(visibility.causal(), between(problem, own))
+    check_against_sdpa(problem, sees)
+    packed = problem.quire(mask=sees.mask).split(sizes)
+    for out, end, size in zip(packed, ends, sizes):
+        rows = slice(end - size, end)
+        q, k, v = problem.q[0][rows], problem.k[0][rows], problem.v[0][rows]
+        offsets = torch.tensor([0, size], dtype=torch.uint32)
+        alone = quire.flash_attention(q, offsets, k=k, v=v, key_offsets=offsets)
+        assert_near(out.double(), alone.double(), 1e-6 if dtype == F32 else 0.02)
+
+
+def test_empty_and_impossible_intervals():
+    problem = AttentionProblem(cached=(4,), new=(6,))
+    low, high = -(2**31), 2**31 - 1
+    bounds = torch.tensor([(low, high), (high, low), (5, 5), (10, high), (low, 0), (9, 11)], dtype=torch.int32)
+    out, lse = problem.quire(mask=quire.key_intervals(bounds[:, 0], bounds[:, 1]), return_lse=True)
+    assert (out[1:5] == 0).all() and (lse[1:5] == float("-inf")).all()
+    truth, lse_truth = problem.by_hand(lambda q, k: ((q == 4) & (k >= 0)) | (k == 9), F64)
+    for row in (0, 5):
+        assert_near(out[row], truth[row], 1e-6)
+        assert_near(lse[row], lse_truth[row], 1e-6)
+
+
 @pytest.mark.parametrize("sentinel", [None, NO_PAGE], ids=["num_pages", "all_ones"])
 def test_unassigned_pages_are_masked(sentinel):
     """Pages that left the window were given back: their keys must count as if the mask hid them."""

@@ -79,6 +79,9 @@ def test_masks_quants_and_plans_of_chunks(again):
     assert repr(again(mask)) == repr(mask)
     with pytest.raises(ValueError, match="got 65"):
         again(mask) & quire.causal()
+    bounds = np.arange(6, dtype=np.int32).reshape(3, 2)
+    own = again(quire.causal() & quire.key_intervals(bounds[:, 0], bounds[:, 1])).right
+    assert (own.kind, own.begin.tolist(), own.end.tolist()) == ("key_intervals", [0, 2, 4], [1, 3, 5])
     quant = again(quire.Quant("int4", group_size=32, zeros=np.ones(3)))
     assert (quant.format, quant.group_size, quant.zeros.tolist()) == ("int4", 32, [1.0] * 3)
     arguments = make_calls()["mla_prefill_plan"]

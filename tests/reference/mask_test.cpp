@@ -137,5 +137,40 @@ TEST(TreeMaskTest, joins_with_other_masks) {
   EXPECT_FALSE(is_visible(mask, token_at(2), kCacheLength + 3));
 }
 
+// Of tokens 3 … 6, whose positions are 5 … 8; the rows before belong to others.
+HostTensor bounds() {
+  return HostTensor::of(DType::i32, {7, 2},
+                        {0, 99, 0, 99, 0, 99,          //
+                         2, 6,                         //
+                         7, 4,                         //
+                         -2147483648.0, 2147483647.0,  //
+                         8, 8});
+}
+
+TEST(KeyIntervalsTest, show_the_keys_between_their_bounds) {
+  const HostTensor both = bounds();
+  const Mask mask = Mask::key_intervals(test::column(both.view(), 0), test::column(both.view(), 1));
+  for (std::int64_t key = 0; key < kCacheLength + kNewTokens; ++key) {
+    EXPECT_EQ(is_visible(mask, token_at(0), key), key >= 2 && key < 6) << key;
+    EXPECT_FALSE(is_visible(mask, token_at(1), key)) << key;
+    EXPECT_TRUE(is_visible(mask, token_at(2), key)) << key;
+    EXPECT_FALSE(is_visible(mask, token_at(3), key)) << key;
+  }
+}
+
+// An image among text: its tokens see each other, and everybody what stands before.
+TEST(KeyIntervalsTest, join_with_other_masks) {
+  const HostTensor both = bounds();
+  const Mask own = Mask::key_intervals(test::column(both.view(), 0), test::column(both.view(), 1));
+  const Mask narrower = own & Mask::causal() & Mask::sliding_window(3);
+  const Mask wider = own | Mask::causal();
+  for (std::int64_t key = 0; key < kCacheLength + kNewTokens; ++key) {
+    EXPECT_EQ(is_visible(narrower, token_at(0), key), key >= 3 && key <= 5) << key;
+    EXPECT_EQ(is_visible(wider, token_at(0), key), key <= 5) << key;
+    EXPECT_EQ(is_visible(wider, token_at(1), key), key <= 6) << key;
+    EXPECT_TRUE(is_visible(wider, token_at(2), key)) << key;
+  }
+}
+
 }  // namespace
 }  // namespace quire::reference

@@ -50,6 +50,12 @@ TensorView HostTensor::view() const {
   return TensorView::contiguous(bytes_.data(), dtype_, shape_);
 }
 
+TensorView column(TensorView matrix, std::int64_t index) {
+  matrix.data = matrix.as<std::byte>() + bytes_for(matrix.dtype, index * matrix.strides[1]);
+  matrix.rank = 1;
+  return matrix;
+}
+
 std::vector<double> HostTensor::values() const {
   std::vector<double> values(static_cast<std::size_t>(product(shape_)));
   for (std::size_t i = 0; i < values.size(); ++i) {

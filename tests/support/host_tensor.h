@@ -40,6 +40,9 @@ class HostTensor {
   mutable std::vector<std::byte> bytes_{};
 };
 
+// A column of a matrix, such as the two of key intervals [tokens, 2].
+TensorView column(TensorView matrix, std::int64_t index);
+
 // The next number in [-1, 1) of a small generator (splitmix64), which `state` carries on.
 double next_uniform(std::uint64_t& state);
 

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <set>
 
 #include "tools/case/mask_spec.h"
@@ -154,6 +155,27 @@ TEST(MaskSpec, CountsWhatTheMaskLeaves) {
   EXPECT_EQ(count("sliding_window_causal:2"), 2 + 2 + 1 + 2 + 2);
   EXPECT_EQ(count("chunked:4"), 3 + 3 + 3 + 3 + 3);
   EXPECT_EQ(count("chunked_causal:4 | sliding_window_causal:1"), 2 + 3 + 1 + 2 + 3);
+  EXPECT_EQ(count("key_intervals:documents"), 7 + 7 + 3 + 3 + 3);
+  EXPECT_EQ(count("key_intervals:documents & sliding_window_causal:2"), 2 + 2 + 1 + 2 + 2);
+  EXPECT_EQ(count("key_intervals:spans"), 6 + 7 + 1 + 2 + 3);
+  EXPECT_EQ(count("key_intervals:ranks"), 2 + 2 + 0 + 1 + 1);
+  object["blind_tokens"] = {0, 4};
+  EXPECT_EQ(count("key_intervals:documents"), 0 + 7 + 3 + 3 + 0);
+}
+
+// Bounds outside of int32 would be other ones; those of "hostile" reach both of its ends.
+TEST(MaskSpec, HostileIntervalsAreHostile) {
+  nlohmann::json object = small_attention();
+  object["lengths"] = {{"new", {200}}, {"cached", {50}}};
+  object["mask"] = "key_intervals:hostile";
+  const Built built = parse_one(object).build(Layout::requested);
+  const Buffer& buffer = buffer_of(built, "key_intervals:hostile");
+  const auto* bounds = reinterpret_cast<const std::int32_t*>(buffer.data());
+  const std::set<std::int32_t> found(bounds, bounds + 400);
+  EXPECT_EQ(*found.begin(), std::numeric_limits<std::int32_t>::min());
+  EXPECT_EQ(*found.rbegin(), std::numeric_limits<std::int32_t>::max());
+  EXPECT_GT(built.empty_tokens.size(), 20u);
+  EXPECT_LT(built.empty_tokens.size(), 180u);
 }
 
 TEST(MaskSpec, UnassignedPagesHoldNoVisibleKey) {

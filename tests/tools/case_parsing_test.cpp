@@ -198,8 +198,10 @@ TEST(CaseParsing, UnknownTag) {
 
 TEST(CaseParsing, UnknownMask) {
   nlohmann::json object = small_attention();
-  object["mask"] = "causal & diagonal";
-  EXPECT_NE(parse_error(object).find("key 'mask' must be"), std::string::npos);
+  for (const char* mask : {"causal & diagonal", "key_intervals:diagonal", "key_intervals:8"}) {
+    object["mask"] = mask;
+    EXPECT_NE(parse_error(object).find("key 'mask' must be"), std::string::npos) << mask;
+  }
 }
 
 TEST(CaseParsing, HeadsNotAMultipleOfKvHeads) {

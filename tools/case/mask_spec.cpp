@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "quire/error.h"
+#include "tools/case/key_intervals.h"
 #include "tools/case/limits.h"
 #include "tools/case/random_stream.h"
 
@@ -26,6 +27,13 @@ bool shows_branch(const TensorView& bits, const Query& query, std::int64_t key) 
          bits.as<std::uint8_t>()[query.token * bits.strides[0] + column] != 0;
 }
 
+bool shows_interval(const Mask::Node& node, const Query& query, std::int64_t key) {
+  const auto bound = [&](const TensorView& bounds) -> std::int64_t {
+    return bounds.as<std::int32_t>()[query.token * bounds.strides[0]];
+  };
+  return key >= bound(node.begin) && key < bound(node.end);
+}
+
 bool shows(const Mask& mask, std::int32_t at, const Query& query, std::int64_t key) {
   const Mask::Node& node = mask.nodes()[static_cast<std::size_t>(at)];
   const std::int64_t position = query.cached + query.local;
@@ -40,6 +48,8 @@ bool shows(const Mask& mask, std::int32_t at, const Query& query, std::int64_t k
       return key / node.size == position / node.size;
     case MaskKind::tree:
       return shows_branch(node.bits, query, key);
+    case MaskKind::key_intervals:
+      return shows_interval(node, query, key);
     case MaskKind::all_of:
       return shows(mask, node.left, query, key) && shows(mask, node.right, query, key);
     case MaskKind::any_of:
@@ -92,15 +102,19 @@ bool needs_tree(const MaskSpec& spec) {
   return spec.text.find("tree") != std::string::npos;
 }
 
+bool needs_intervals(const MaskSpec& spec) {
+  return spec.text.find("key_intervals") != std::string::npos;
+}
+
 void check_part(const Fields& fields, const TextPart& part) {
-  if (part.text == "tree") return;
+  if (part.text == "tree" || is_key_intervals(part.text)) return;
   try {
     const Mask mask = Mask::parse(part.text);
     const bool is_small = std::ranges::all_of(
         mask.nodes(), [](const Mask::Node& node) { return node.size <= kMaxLength; });
     if (!is_small) fields.fail("mask", fmt::format("of sizes up to {}", kMaxLength));
   } catch (const Error& error) {
-    fields.fail("mask", error.expected() + ", or tree, joined by & and |");
+    fields.fail("mask", error.expected() + ", tree or key_intervals, joined by & and |");
   }
 }
 
@@ -132,7 +146,7 @@ MaskSpec read_mask(const Fields& fields, const CacheSpec& cache, const Lengths& 
     fields.fail("mask", fmt::format("of at most {} parts", kMaxMaskParts));
   }
   for (const TextPart& part : parts) check_part(fields, part);
-  if (needs_tree(spec)) {
+  if (needs_tree(spec) || needs_intervals(spec)) {
     spec.blind_tokens = fields.integers("blind_tokens", 0, lengths.tokens() - 1);
     std::sort(spec.blind_tokens.begin(), spec.blind_tokens.end());
   }
@@ -142,9 +156,16 @@ MaskSpec read_mask(const Fields& fields, const CacheSpec& cache, const Lengths& 
 
 Mask build_mask(Memory& memory, const MaskSpec& spec, const Lengths& lengths, std::uint64_t seed) {
   const TensorView bits = needs_tree(spec) ? build_tree(memory, spec, lengths, seed) : TensorView{};
+  const auto mask_of = [&](const std::string& text) {
+    if (text == "tree") return Mask::tree(bits);
+    if (!is_key_intervals(text)) return Mask::parse(text);
+    const KeyIntervals intervals =
+        build_key_intervals(memory, text, spec.blind_tokens, lengths, seed);
+    return Mask::key_intervals(intervals.begin, intervals.end);
+  };
   Mask mask;
   for (const TextPart& part : split(spec.text)) {
-    const Mask next = part.text == "tree" ? Mask::tree(bits) : Mask::parse(part.text);
+    const Mask next = mask_of(part.text);
     if (part.joined_by == ' ') mask = next;
     if (part.joined_by == '&') mask = mask & next;
     if (part.joined_by == '|') mask = mask | next;

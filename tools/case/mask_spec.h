@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The mask of a case ("causal", "sliding_window_causal:8", …, "tree"), and how many keys it leaves
+// The mask of a case ("causal", "sliding_window_causal:8", …, "tree", "key_intervals"), and how many keys it leaves
 // each query: the count behind flops() and behind "this row is empty". Counted here, not by the
 // library.
 #pragma once
@@ -14,16 +14,17 @@
 namespace quire::tools {
 
 struct MaskSpec {
-  std::string text =
-      "causal";  // parts joined by " & " or " | " from left to right; "tree" is random ancestors
-  std::vector<std::int64_t> blind_tokens{};  // tree: tokens whose row of bits is all zero, sorted
+  // Parts joined by " & " or " | " from left to right. "tree" is random ancestors, "key_intervals:KIND" in key_intervals.h
+  std::string text = "causal";
+  // Sorted. Tree: tokens whose row of bits is all zero; key_intervals: tokens whose interval is empty.
+  std::vector<std::int64_t> blind_tokens{};
 
   bool is_simple() const { return text == "causal" || text == "full" || text == "null"; }
 };
 
 MaskSpec read_mask(const Fields& fields, const CacheSpec& cache, const Lengths& lengths);
 
-// Allocates the bits of a tree.
+// Allocates the bits of a tree and the bounds of intervals.
 Mask build_mask(Memory& memory, const MaskSpec& spec, const Lengths& lengths, std::uint64_t seed);
 
 // Keys that each token sees, in token order; unassigned pages hold none.

@@ -20,6 +20,8 @@ Mask moved_mask(const Mask& mask, std::int32_t at, const Relocation& move) {
       return Mask::chunked(node.size);
     case MaskKind::tree:
       return Mask::tree(move(node.bits));
+    case MaskKind::key_intervals:
+      return Mask::key_intervals(move(node.begin), move(node.end));
     case MaskKind::all_of:
       return moved_mask(mask, node.left, move) & moved_mask(mask, node.right, move);
     case MaskKind::any_of:

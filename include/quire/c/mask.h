@@ -20,6 +20,8 @@ enum {
       4,  // cached keys, and of the new ones those whose bit is set in the query's row
   QUIRE_MASK_ALL_OF = 5,  // left and right
   QUIRE_MASK_ANY_OF = 6,  // left or right
+  QUIRE_MASK_KEY_INTERVALS =
+      7,  // begin[query] <= k < end[query]: bounds that every query brings itself
 };
 
 typedef struct quire_mask quire_mask;
@@ -31,4 +33,6 @@ struct quire_mask {
   const DLTensor* bits;    // tree: u8 [tokens, max_new_tokens], nonzero = visible
   const quire_mask* left;  // all_of, any_of; at most 64 masks joined
   const quire_mask* right;
+  const DLTensor* begin;  // key_intervals: i32 [tokens], any stride and any values
+  const DLTensor* end;    // the same
 };

@@ -38,7 +38,7 @@ struct MlaPrefillChunks {
   TensorView buffer_lengths;  // i32 [max_chunks]: rows in use, -1 = chunk unused
   std::int64_t buffer_tokens = 16384;
   // 0 to 8: sequences of at most so many new tokens are left out and decoded. With it no softcap,
-  // no ALiBi, no tree mask; fp8 weights need nope and value of a multiple of 128.
+  // no ALiBi, no trees and key intervals in the mask; fp8 weights need nope and value of a multiple of 128.
   std::int64_t decode_tokens = 0;
 
   bool decodes(std::int64_t new_tokens) const {

@@ -137,7 +137,7 @@ QueryRow BatchAttention::query_row(const SequenceSpan& sequence, std::int64_t lo
                                    std::int64_t head) const {
   const std::int64_t token = sequence.first_token + local;
   const std::int64_t position = sequence.cache_length + local;
-  const KeyRange seen = mask_.range(position, sequence.num_keys());
+  const KeyRange seen = mask_.range(token, position, sequence.num_keys());
   return {.q = row_address(batch_.q, token, head),
           .out = row_address(batch_.out, token, head),
           .lse = batch_.lse ? lse_address(*batch_.lse, token, head) : nullptr,

@@ -20,6 +20,11 @@ bool tree_shows(const TensorView& bits, std::int64_t token, std::int64_t new_key
   return bits.as<const std::uint8_t>()[bits.offset({token, new_key})] != 0;
 }
 
+KeyRange interval_of(const Mask::Node& node, std::int64_t token) {
+  return {.begin = node.begin.as<const std::int32_t>()[node.begin.offset({token})],
+          .end = node.end.as<const std::int32_t>()[node.end.offset({token})]};
+}
+
 }  // namespace
 
 MaskRanges::MaskRanges(const Mask& mask) : mask_(mask) {
@@ -28,32 +33,36 @@ MaskRanges::MaskRanges(const Mask& mask) : mask_(mask) {
   }
 }
 
-KeyRange MaskRanges::range(std::int64_t position, std::int64_t num_keys) const {
-  const KeyRange wanted = node_range(root_of(mask_), position, num_keys);
-  return {std::max<std::int64_t>(wanted.begin, 0), std::min(wanted.end, num_keys)};
+KeyRange MaskRanges::range(std::int64_t token, std::int64_t position, std::int64_t num_keys) const {
+  const KeyRange wanted =
+      node_range(root_of(mask_), {.token = token, .position = position, .num_keys = num_keys});
+  const KeyRange seen{std::max<std::int64_t>(wanted.begin, 0), std::min(wanted.end, num_keys)};
+  // Kernels count from begin to end: bounds that cross must not reach them.
+  return seen.is_empty() ? KeyRange{} : seen;
 }
 
-KeyRange MaskRanges::node_range(std::int32_t index, std::int64_t position,
-                                std::int64_t num_keys) const {
+KeyRange MaskRanges::node_range(std::int32_t index, const Query& query) const {
   const Mask::Node& node = node_at(mask_, index);
   switch (node.kind) {
     case MaskKind::full:
     case MaskKind::tree:
-      return {0, num_keys};
+      return {0, query.num_keys};
     case MaskKind::causal:
-      return {0, position + 1};
+      return {0, query.position + 1};
     case MaskKind::sliding_window:
-      return {position - node.size + 1, position + node.size};
+      return {query.position - node.size + 1, query.position + node.size};
     case MaskKind::chunked: {
-      const std::int64_t begin = position / node.size * node.size;
+      const std::int64_t begin = query.position / node.size * node.size;
       return {begin, begin + node.size};
     }
+    case MaskKind::key_intervals:
+      return interval_of(node, query.token);
     case MaskKind::all_of:
     case MaskKind::any_of:
       break;
   }
-  const KeyRange left = node_range(node.left, position, num_keys);
-  const KeyRange right = node_range(node.right, position, num_keys);
+  const KeyRange left = node_range(node.left, query);
+  const KeyRange right = node_range(node.right, query);
   if (node.kind == MaskKind::all_of) {
     return {std::max(left.begin, right.begin), std::min(left.end, right.end)};
   }
@@ -76,6 +85,10 @@ bool MaskRanges::node_shows(std::int32_t index, const State& state, const QueryR
       return row.position / node.size == key / node.size;
     case MaskKind::tree:
       return tree_shows(node.bits, row.token, key - state.cache_length);
+    case MaskKind::key_intervals: {
+      const KeyRange seen = interval_of(node, row.token);
+      return key >= seen.begin && key < seen.end;
+    }
     case MaskKind::all_of:
       return node_shows(node.left, state, row, key) && node_shows(node.right, state, row, key);
     case MaskKind::any_of:

@@ -22,8 +22,8 @@ class MaskRanges {
   // Keeps a reference to the mask.
   explicit MaskRanges(const Mask& mask);
 
-  // Keys of [0, num_keys) that a token at `position` may see.
-  KeyRange range(std::int64_t position, std::int64_t num_keys) const;
+  // Keys of [0, num_keys) that the token, a row of q, may see from `position`.
+  KeyRange range(std::int64_t token, std::int64_t position, std::int64_t num_keys) const;
   // Whether range() is exactly what a token sees.
   bool is_exact() const { return is_exact_; }
 
@@ -36,7 +36,12 @@ class MaskRanges {
                            std::uint8_t* visible);
 
  private:
-  KeyRange node_range(std::int32_t index, std::int64_t position, std::int64_t num_keys) const;
+  struct Query {
+    std::int64_t token;
+    std::int64_t position;
+    std::int64_t num_keys;
+  };
+  KeyRange node_range(std::int32_t index, const Query& query) const;
   bool node_shows(std::int32_t index, const State& state, const QueryRow& row,
                   std::int64_t key) const;
 

@@ -29,7 +29,8 @@ KeyRange hull(const SequenceSpan& sequence, const MaskRanges& mask, std::int64_t
               std::int64_t count) {
   KeyRange all{};
   for (std::int64_t token = first; token < first + count; ++token) {
-    const KeyRange own = mask.range(sequence.cache_length + token, sequence.num_keys());
+    const KeyRange own = mask.range(sequence.first_token + token, sequence.cache_length + token,
+                                    sequence.num_keys());
     if (own.is_empty()) continue;
     if (all.is_empty()) all = own;
     all = {std::min(all.begin, own.begin), std::max(all.end, own.end)};

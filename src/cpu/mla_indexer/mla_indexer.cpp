@@ -98,7 +98,8 @@ class IndexerRun {
   }
 
   KeyRange keys_of(const SequenceSpan& sequence, std::int64_t token) const {
-    return mask_.range(sequence.cache_length + token, sequence.num_keys());
+    return mask_.range(sequence.first_token + token, sequence.cache_length + token,
+                       sequence.num_keys());
   }
 
   // Tokens that see at most top_k keys are answered at once, unless their scores are wanted; the others become pieces.

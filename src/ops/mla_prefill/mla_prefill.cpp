@@ -56,11 +56,6 @@ ops::LatentDims check_projection(Arguments& check, const MlaPrefillArgs& args,
   return dims;
 }
 
-bool has_tree(const Mask& mask) {
-  return std::ranges::any_of(mask.nodes(),
-                             [](const Mask::Node& node) { return node.kind == MaskKind::tree; });
-}
-
 // What mla_decode does not have, a batch that is decoded in part may not ask for.
 void check_decoded_part(const Arguments& check, const MlaPrefillArgs& args,
                         const ops::LatentDims& dims) {
@@ -72,8 +67,11 @@ void check_decoded_part(const Arguments& check, const MlaPrefillArgs& args,
   if (args.alibi_slopes.has_value()) {
     check.fail("alibi_slopes", fmt::format("none {}", kWith), args.alibi_slopes->describe());
   }
-  if (has_tree(args.mask)) {
-    check.fail("mask", fmt::format("without a tree {}", kWith), args.mask.describe());
+  // Tokens that are decoded are rows of another batch: what a mask says of row t would be another's.
+  const MaskSummary mask = args.mask.summary();
+  if (mask.trees > 0 || mask.key_intervals > 0) {
+    check.fail("mask", fmt::format("without trees and key intervals {}", kWith),
+               args.mask.describe());
   }
   const std::int64_t value = args.out.shape[2];
   const bool has_whole_blocks = (dims.nope | value) % ops::kScaleBlock == 0;

@@ -38,7 +38,9 @@ nlohmann::json random_head_cache(Draw& draw, const RandomLengths& lengths, std::
                                  std::initializer_list<int> granularities);
 // Latent rows of any format.
 nlohmann::json random_latent_cache(Draw& draw, const RandomLengths& lengths);
-// A mask of up to four parts; sets blind_tokens where a tree is among them.
+// "key_intervals" of any kind.
+std::string random_key_intervals(Draw& draw);
+// A mask of up to four parts; sets blind_tokens where a tree or key intervals are among them.
 void add_mask(Draw& draw, const RandomLengths& lengths, nlohmann::json& object);
 
 // The generator of each op; what it leaves out (name, op, tags) random_case adds.

@@ -15,12 +15,19 @@ std::string random_mask_part(Draw& draw) {
                                                           {1, 2, 5, 16, 63, 64, 65, 200}));
   const std::string kind =
       draw.pick<const char*>({"causal", "full", "tree", "sliding_window", "sliding_window_causal",
-                              "chunked", "chunked_causal"});
+                              "chunked", "chunked_causal", "key_intervals"});
+  if (kind == "key_intervals") return random_key_intervals(draw);
   const bool has_size = kind != "causal" && kind != "full" && kind != "tree";
   return has_size ? kind + size : kind;
 }
 
 }  // namespace
+
+std::string random_key_intervals(Draw& draw) {
+  return draw.pick<const char*>({"key_intervals", "key_intervals:hostile",
+                                 "key_intervals:documents", "key_intervals:spans",
+                                 "key_intervals:ranks"});
+}
 
 const char* random_float(Draw& draw) {
   return draw.pick<const char*>({"bf16", "bf16", "f16", "f32"});
@@ -129,7 +136,9 @@ void add_mask(Draw& draw, const RandomLengths& lengths, json& object) {
     text += draw.pick<const char*>({" & ", " | "}) + random_mask_part(draw);
   }
   object["mask"] = text;
-  if (text.find("tree") == std::string::npos || lengths.tokens() == 0) return;
+  const bool takes_blind_tokens =
+      text.find("tree") != std::string::npos || text.find("key_intervals") != std::string::npos;
+  if (!takes_blind_tokens || lengths.tokens() == 0) return;
   object["blind_tokens"] = json::array({draw.below(lengths.tokens())});
 }
 

@@ -43,7 +43,7 @@ json random_any(Draw& draw) {
   return object;
 }
 
-// One interval of keys for every query: parts that all must hold, at most one of them chunked.
+// One interval of keys for every query: parts that all must hold, at most one of them chunked, one of key intervals.
 std::string random_interval(Draw& draw) {
   const auto sized = [&](const char* kind) {
     return kind + std::string(":") + std::to_string(draw.pick({1, 2, 5, 16, 63, 64, 65, 200}));
@@ -53,6 +53,7 @@ std::string random_interval(Draw& draw) {
     text += " & " + sized(draw.one_in(2) ? "sliding_window" : "sliding_window_causal");
   }
   if (draw.one_in(4)) text += " & " + sized(draw.one_in(2) ? "chunked" : "chunked_causal");
+  if (draw.one_in(6)) text += " & " + random_key_intervals(draw);
   return text;
 }
 

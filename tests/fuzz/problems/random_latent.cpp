@@ -48,7 +48,8 @@ void make_deepseek(Draw& draw, const RandomLengths& lengths, json& object) {
   object["nope"] = 128;
   object["value"] = 128;
   if (!draw.one_in(3)) {
-    object["mask"] = draw.pick<const char*>({"causal", "causal", "full", "sliding_window:65"});
+    object["mask"] = draw.pick<const char*>({"causal", "causal", "full", "sliding_window:65",
+                                             "causal & key_intervals", "key_intervals:ranks"});
     object.erase("blind_tokens");
   }
   if (draw.one_in(6)) object["batch_invariant"] = true;
@@ -81,14 +82,17 @@ void make_branch_problem(Draw& draw, const RandomLengths& lengths, json& object)
   object.erase("blind_tokens");
   object["mask"] = draw.pick<const char*>({"causal", "causal", "full", "sliding_window:16",
                                            "sliding_window_causal:65", "chunked_causal:63",
-                                           "chunked:200 & sliding_window_causal:33"});
+                                           "chunked:200 & sliding_window_causal:33",
+                                           "causal & key_intervals", "key_intervals:spans"});
 }
 
-// What mla_decode takes too: no tree, and fp8 weights of whole blocks.
+// What mla_decode takes too: nothing that a mask says of single tokens, and fp8 weights of whole blocks.
 bool can_be_mixed(const json& object) {
-  const bool has_tree = object.value("mask", "causal").find("tree") != std::string::npos;
+  const std::string mask = object.value("mask", "causal");
+  const bool has_rows =
+      mask.find("tree") != std::string::npos || mask.find("key_intervals") != std::string::npos;
   const bool has_blocks = object["nope"] == 128 && object["value"] == 128;
-  return !has_tree && (!object.contains("weight_dtype") || has_blocks);
+  return !has_rows && (!object.contains("weight_dtype") || has_blocks);
 }
 
 }  // namespace

@@ -155,8 +155,14 @@ void spoil(Draw& draw, Mask& mask) {
       TensorView::contiguous(const_cast<std::uint8_t*>(kBits.data()), DType::u8, {8, 8});
   if (draw.one_in(2)) bits.rank = static_cast<int>(draw.below(3));
   if (draw.one_in(3)) bits.data = nullptr;
+  static constexpr std::array<std::int32_t, 8> kBounds{3, -1, 0x7fffffff, 0};
+  TensorView bounds = TensorView::contiguous(const_cast<std::int32_t*>(kBounds.data()), DType::i32,
+                                             {draw.pick<std::int64_t>({4, 5, 8})});
+  if (draw.one_in(3)) bounds.rank = static_cast<int>(draw.below(3));
+  if (draw.one_in(3)) bounds.data = nullptr;
+  if (draw.one_in(3)) bounds.strides[0] = hostile_integer(draw);
   const auto leaf = [&] {
-    switch (draw.below(5)) {
+    switch (draw.below(6)) {
       case 0:
         return Mask::full();
       case 1:
@@ -165,6 +171,8 @@ void spoil(Draw& draw, Mask& mask) {
         return Mask::chunked(hostile_integer(draw));
       case 3:
         return Mask::tree(bits);
+      case 4:
+        return Mask::key_intervals(bounds, bounds);
       default:
         return Mask::causal();
     }
