@@ -47,6 +47,8 @@ TEST(PlanBranchTest, TakesDeepseeksHeadsAndSaysWhyNotOthers) {
   EXPECT_NE(refusal_of([](auto& p) { p.alignment = 8; }), "");
   EXPECT_NE(refusal_of([](auto& p) { p.mask = (Mask() | Mask::tree({})).summary(); }), "");
   EXPECT_EQ(refusal_of([](auto& p) { p.weight_dtype = DType::fp8_e4m3; }), "");
+  EXPECT_EQ(refusal_of([](auto& p) { p.mask = (Mask() & Mask::key_intervals({}, {})).summary(); }),
+            "");
 }
 
 // A chunk that full page tables cannot reach costs nothing: neither kernels nor sums between chunks.

@@ -165,6 +165,12 @@ TEST(PlanDecodeTest, SaysWhatItDoesNotTake) {
   EXPECT_EQ(reason(with_mask(Mask::causal() & tree)), "");
   EXPECT_NE(reason(with_mask(Mask::causal() | tree)), "");
   EXPECT_NE(reason(with_mask(tree & tree)), "");
+  const Mask own = Mask::key_intervals({}, {});
+  EXPECT_EQ(reason(with_mask(Mask::causal() & own)), "");
+  EXPECT_EQ(reason(with_mask(own & Mask::sliding_window(9) & tree)), "");
+  EXPECT_EQ(reason(with_mask(own & own)), "the mask joins more than one set of key intervals");
+  EXPECT_EQ(reason(with_mask(own | Mask::causal())),
+            "the mask shows more than one interval of keys");
   EXPECT_NE(reason([](FlashAttentionProblem& problem) { problem.ragged.max_new_tokens = 17; }), "");
 }
 
@@ -191,6 +197,22 @@ TEST(PlanDecodeTest, ATreeStandsBesideAnInterval) {
   EXPECT_EQ(refuse_tree_mask(Mask::tree(view).summary()), "");
   EXPECT_NE(refuse_tree_mask((Mask::tree(view) | Mask::chunked(4)).summary()), "");
   EXPECT_NE(refuse_tree_mask((Mask::tree(view) & Mask::tree(view)).summary()), "");
+}
+
+TEST(PlanDecodeTest, KeyIntervalsStandBesideWhatThePositionsShow) {
+  std::int32_t bounds[4] = {};
+  TensorView begin = TensorView::contiguous(bounds, DType::i32, {2, 2});
+  begin.rank = 1;
+  TensorView end = begin;
+  end.data = bounds + 1;
+  const Mask mask = Mask::causal() & Mask::key_intervals(begin, end) & Mask::sliding_window(5);
+  const TreeMask found = tree_mask(mask, mask.summary());
+  EXPECT_EQ(found.visible.ahead, 0);
+  EXPECT_EQ(found.visible.window, 5);
+  EXPECT_EQ(found.intervals.begin, bounds);
+  EXPECT_EQ(found.intervals.end, bounds + 1);
+  EXPECT_EQ(found.intervals.end_stride, 2);
+  EXPECT_FALSE(tree_mask(Mask::causal(), Mask::causal().summary()).intervals.are_given());
 }
 
 }  // namespace

@@ -293,6 +293,28 @@ TEST(PlanPrefillTest, SaysWhyItRefuses) {
   EXPECT_TRUE(names(refusal([](auto& p) { p.alignment = 8; }), "16 bytes"));
   EXPECT_TRUE(
       names(refusal([](auto& p) { p.mask = (Mask() | Mask::chunked(4)).summary(); }), "interval"));
+  const auto own = Mask::key_intervals({}, {});
+  EXPECT_TRUE(names(refusal([&](auto& p) { p.mask = (own & own).summary(); }),
+                    "more than one set of key intervals"));
+}
+
+// Kernels whose scores are only scaled have no registers for them, nor have those of e4m3 products.
+TEST(PlanPrefillTest, KeyIntervalsAreForKernelsThatModifyScores) {
+  FlashAttentionProblem problem = llama(16);
+  EXPECT_EQ(scores_of(problem), Scores::scaled);
+  problem.mask = (Mask::causal() & Mask::key_intervals({}, {})).summary();
+  EXPECT_EQ(refuse_prefill(problem), "");
+  EXPECT_EQ(scores_of(problem), Scores::modified);
+  const auto takes_intervals = [&] {
+    return plan_prefill(problem, scores_of(problem), 132).variant->config.takes_intervals();
+  };
+  EXPECT_TRUE(takes_intervals());
+  problem.cache.row_format = RowFormat::uniform(DType::fp8_e4m3, 128);
+  for (const bool allow : {false, true}) {
+    problem.allow_fp8_products = allow;
+    EXPECT_EQ(refuse_prefill(problem), "");
+    EXPECT_TRUE(takes_intervals());
+  }
 }
 
 }  // namespace

@@ -2,9 +2,11 @@
 // Masks as intervals of keys, against the oracle's masks. Pure, so it needs no GPU.
 #include "cuda/common/mask/visible_range.h"
 
+#include <limits>
 #include <string>
 #include <vector>
 
+#include "cuda/common/mask/token_intervals.h"
 #include "gtest/gtest.h"
 #include "reference/mask.h"
 
@@ -60,9 +62,45 @@ TEST(VisibleRangeTest, LeavesOtherMasksToOthers) {
   const TensorView view = TensorView::contiguous(bits.data(), DType::u8, {2, 2});
   for (const Mask& mask :
        {Mask::tree(view), Mask::causal() | Mask::chunked(4), Mask::chunked(4) & Mask::chunked(6),
-        Mask::causal() & Mask::tree(view)}) {
+        Mask::causal() & Mask::tree(view), Mask::key_intervals({}, {})}) {
     EXPECT_NE(refuse_range(mask.summary()), "") << mask.describe();
   }
+}
+
+// Bounds may be anything: what is left is never more than the mask's other parts show.
+TEST(TokenIntervalsTest, NarrowWhatTheMaskShows) {
+  constexpr std::int32_t kLow = std::numeric_limits<std::int32_t>::min();
+  constexpr std::int32_t kHigh = std::numeric_limits<std::int32_t>::max();
+  std::int32_t bounds[][2] = {{0, kKeys}, {3, 9},  {9, 3},   {kLow, kHigh}, {kHigh, kLow},
+                              {30, 99},   {-5, 2}, {20, 20}, {kLow, 11},    {12, kHigh}};
+  constexpr std::int64_t kTokens = std::ssize(bounds);
+  TensorView begin = TensorView::contiguous(bounds, DType::i32, {kTokens, 2});
+  begin.rank = 1;
+  TensorView end = begin;
+  end.data = &bounds[0][1];
+  const Mask own = Mask::key_intervals(begin, end);
+  for (const Mask& other : interval_masks()) {
+    const Mask mask = other & own;
+    EXPECT_EQ(refuse_narrowed_range(mask.summary()), "") << mask.describe();
+    EXPECT_NE(refuse_range(mask.summary()), "") << mask.describe();
+    const VisibleRange range = visible_range(mask.summary());
+    const TokenIntervals intervals = token_intervals(mask);
+    for (int index = 0; index < kTokens; ++index) {
+      const int position = 4 * index;
+      const KeyInterval keys = intervals.narrow(range.of(position, kKeys), index);
+      EXPECT_GE(keys.first, 0);
+      EXPECT_GE(keys.end, 0);
+      const reference::Token token{
+          .index = index, .sequence = 0, .local = index, .position = position};
+      for (int key = 0; key < kKeys; ++key) {
+        EXPECT_EQ(key >= keys.first && key < keys.end, reference::is_visible(mask, token, key))
+            << mask.describe() << ", token " << index << ", key " << key;
+      }
+    }
+  }
+  EXPECT_NE(refuse_narrowed_range((own & own).summary()), "");
+  EXPECT_NE(refuse_narrowed_range((own | Mask::causal()).summary()), "");
+  EXPECT_NE(refuse_narrowed_range((own & Mask::tree({})).summary()), "");
 }
 
 }  // namespace

@@ -35,7 +35,8 @@ class GeneralProjectedKeys {
                    : params.score.alibi_slopes[params.first_head + head]),
         band_{.first = cache_length_ + tile.first_row,
               .last = cache_length_ + tile.first_row + tile.num_rows - 1,
-              .cache_length = cache_length_} {}
+              .cache_length = cache_length_,
+              .first_token = first_token_ + tile.first_row} {}
 
   __device__ bool is_empty() const { return keys_.is_empty(); }
   __device__ int num_rows() const { return static_cast<int>(tile_.num_rows); }

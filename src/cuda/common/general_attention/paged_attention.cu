@@ -32,7 +32,8 @@ class GeneralPagedKeys {
                       : cache_length_ + params.row_offsets[tile.sequence + 1] - first_token_),
         band_{.first = cache_length_ + tile.first_row / params.group,
               .last = cache_length_ + (tile.first_row + tile.num_rows - 1) / params.group,
-              .cache_length = cache_length_} {}
+              .cache_length = cache_length_,
+              .first_token = first_token_ + tile.first_row / params.group} {}
 
   __device__ int num_rows() const { return static_cast<int>(tile_.num_rows); }
   __device__ int key_width() const { return params_.q.width; }

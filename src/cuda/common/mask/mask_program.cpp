@@ -14,11 +14,16 @@ namespace {
 constexpr std::int64_t kLargestSize = std::int64_t{1} << 40;
 
 MaskStep step_of(const Mask::Node& node) {
-  MaskStep step{.kind = node.kind, .size = std::min(node.size, kLargestSize)};
+  MaskStep step;
+  step.kind = node.kind;
   if (node.kind == MaskKind::tree) {
-    step.bits = node.bits.as<const std::uint8_t>();
-    step.bits_stride = node.bits.strides[0];
-    step.bit_columns = node.bits.shape[1];
+    step.tree = {.data = node.bits.as<const std::uint8_t>(),
+                 .stride = node.bits.strides[0],
+                 .columns = node.bits.shape[1]};
+  } else if (node.kind == MaskKind::key_intervals) {
+    step.intervals = token_intervals(node);
+  } else {
+    step.size = std::min(node.size, kLargestSize);
   }
   return step;
 }

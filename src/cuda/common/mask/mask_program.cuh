@@ -9,7 +9,7 @@ namespace quire::cuda {
 
 // A query as masks see it; positions are absolute.
 struct QueryPlace {
-  std::int64_t token;  // row of q and of the tree's bits
+  std::int64_t token;  // row of q, of the tree's bits and of key intervals
   std::int64_t position;
   std::int64_t cache_length;
 };
@@ -19,6 +19,7 @@ struct QueryBand {
   std::int64_t first;  // positions
   std::int64_t last;   // inclusive
   std::int64_t cache_length;
+  std::int64_t first_token;  // row of q of the first
 };
 
 struct KeySpan {
@@ -62,7 +63,12 @@ __device__ inline bool shows_leaf(const MaskStep& step, const QueryPlace& query,
     case MaskKind::tree: {
       const std::int64_t column = key - query.cache_length;
       if (column < 0) return true;
-      return column < step.bit_columns && step.bits[query.token * step.bits_stride + column] != 0;
+      const TreeBits& tree = step.tree;
+      return column < tree.columns && tree.data[query.token * tree.stride + column] != 0;
+    }
+    case MaskKind::key_intervals: {
+      const KeyInterval own = step.intervals.of(query.token);
+      return key >= own.first && key < own.end;
     }
     default:
       return true;
@@ -107,6 +113,8 @@ __device__ inline TileTruth classify_leaf(const MaskStep& step, const QueryBand&
     }
     case MaskKind::tree:
       return {true, keys.last <= band.cache_length};
+    case MaskKind::key_intervals:
+      return {true, false};
     default:
       return {true, true};
   }
@@ -130,6 +138,19 @@ __device__ inline TileStatus classify(const MaskProgram& mask, const QueryBand& 
   return must.top() ? TileStatus::all : may.top() ? TileStatus::some : TileStatus::none;
 }
 
+// What the tokens of a band may see together by their own bounds.
+__device__ inline KeySpan hull_of(const TokenIntervals& intervals, const QueryBand& band,
+                                  std::int64_t num_keys) {
+  KeySpan hull{num_keys, 0};
+  for (std::int64_t i = 0; i <= band.last - band.first; ++i) {
+    const KeyInterval own = intervals.of(band.first_token + i);
+    const KeySpan seen{max(std::int64_t{0}, std::int64_t{own.first}),
+                       min(num_keys, std::int64_t{own.end})};
+    if (!seen.is_empty()) hull = {min(hull.first, seen.first), max(hull.last, seen.last)};
+  }
+  return hull;
+}
+
 __device__ inline KeySpan span_of_leaf(const MaskStep& step, const QueryBand& band,
                                        std::int64_t num_keys) {
   switch (step.kind) {
@@ -141,6 +162,8 @@ __device__ inline KeySpan span_of_leaf(const MaskStep& step, const QueryBand& ba
     case MaskKind::chunked:
       return {max(std::int64_t{0}, band.first / step.size * step.size),
               min(num_keys, (band.last / step.size + 1) * step.size)};
+    case MaskKind::key_intervals:
+      return hull_of(step.intervals, band, num_keys);
     default:
       return {0, num_keys};
   }

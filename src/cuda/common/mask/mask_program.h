@@ -6,17 +6,29 @@
 #include <cstdint>
 #include <string>
 
+#include "cuda/common/mask/token_intervals.h"
 #include "quire/mask.h"
 
 namespace quire::cuda {
 
-struct MaskStep {
-  MaskKind kind = MaskKind::full;
-  std::int64_t size = 0;               // sliding_window, chunked
-  const std::uint8_t* bits = nullptr;  // tree: [tokens, bit_columns]
-  std::int64_t bits_stride = 0;
-  std::int64_t bit_columns = 0;
+struct TreeBits {
+  const std::uint8_t* data = nullptr;  // [tokens, columns]
+  std::int64_t stride = 0;
+  std::int64_t columns = 0;
 };
+
+// One storage for what the kinds bring: launch parameters of all steps stay below 2 KiB.
+struct MaskStep {
+  MaskStep() : size(0) {}
+
+  MaskKind kind = MaskKind::full;
+  union {
+    std::int64_t size;         // sliding_window, chunked
+    TreeBits tree;             // tree
+    TokenIntervals intervals;  // key_intervals
+  };
+};
+static_assert(sizeof(MaskStep) == 40);
 
 struct MaskProgram {
   static constexpr int kMaxSteps = 47;  // 23 joins

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Masks that show every query one interval of keys: causal, windows, chunks and what all of them
-// allow. Others (a tree, either of two) are not of this kind.
+// allow. Others (a tree, either of two) are not of this kind; nor are intervals that tokens bring
+// themselves (token_intervals.h), by which a kernel may narrow those here.
 #pragma once
 
 #include <algorithm>
@@ -38,7 +39,7 @@ struct VisibleRange {
   }
 };
 
-// Of a mask that shows intervals; trees in it are left out.
+// Of a mask that shows intervals; trees and key intervals in it are left out.
 inline VisibleRange visible_range(const MaskSummary& mask) {
   const auto clamp_size = [](std::int64_t size) {
     return static_cast<int>(std::min<std::int64_t>(size, VisibleRange::kUnbounded));
@@ -50,6 +51,7 @@ inline VisibleRange visible_range(const MaskSummary& mask) {
 // Empty, or why the mask is not of this kind. Two chunked ones in it are not.
 inline std::string refuse_range(const MaskSummary& mask) {
   if (mask.trees > 0) return "the mask has a tree";
+  if (mask.is_interval && mask.key_intervals > 0) return "the mask has key intervals";
   return mask.is_interval ? "" : "the mask shows more than one interval of keys";
 }
 

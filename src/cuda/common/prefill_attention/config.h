@@ -11,7 +11,7 @@ namespace quire::cuda {
 // What happens to a score between the product and the softmax.
 enum class Scores : std::uint8_t {
   scaled,    // a positive scale
-  modified,  // any scale, softcap, ALiBi
+  modified,  // any scale, softcap, ALiBi; rows whose tokens bring key intervals of their own
 };
 
 // What happens to a tile's rows behind their last key.
@@ -62,6 +62,7 @@ struct PrefillConfig {
 
   static constexpr int kSwizzleColumnWidth = 64;  // 128 bytes: a swizzled row
 
+  constexpr bool takes_intervals() const { return scores == Scores::modified; }
   constexpr int rows() const { return 64 * consumers; }
   constexpr int part_rows() const { return rows() / q_parts; }
   constexpr int threads() const { return 128 * (1 + consumers); }

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "cuda/common/mask/token_intervals.h"
 #include "cuda/common/mask/visible_range.h"
 #include "cuda/common/paging/operand.h"
 #include "cuda/common/runtime/tensor_map.h"
@@ -73,6 +74,7 @@ struct PrefillParams {
   int kv_head_tiles = 0;  // of them, on one KV head
   int section_keys = 0;   // keys of one KV head beyond which heads take turns (schedule.cuh)
   VisibleRange mask{};
+  TokenIntervals intervals{};  // Scores::modified only
   ScoreRules scores{};
   HeadScales scales{};  // where products read e4m3 as it is stored, or as f16
   PrefillOutputs outputs{};

@@ -33,9 +33,27 @@ __device__ inline QueryRow query_row(const PrefillParams& params, const PrefillT
           .keys = keys_of(params, tile, tile.position + token)};
 }
 
-// Keys that every row of the tile sees.
+// The same of a row of the tile, whose token may bring bounds of its own. Rows behind the sequence's last token see what
+// that one sees; nobody stores them.
+template <PrefillConfig kConfig>
+__device__ inline KeyInterval keys_of_row(const PrefillParams& params, const PrefillTile& tile,
+                                          int row) {
+  const KeyInterval keys = query_row(params, tile, row).keys;
+  if constexpr (kConfig.takes_intervals()) {
+    if (params.intervals.are_given()) {
+      const int token = tile.first_token + (row >> params.tile_heads_log2);
+      return params.intervals.narrow(keys, tile.first_row + min(token, tile.tokens - 1));
+    }
+  }
+  return keys;
+}
+
+// Keys that every row of the tile sees; none where tokens have bounds of their own, which nobody has compared.
 template <PrefillConfig kConfig>
 __device__ inline KeyInterval seen_by_all(const PrefillParams& params, const PrefillTile& tile) {
+  if constexpr (kConfig.takes_intervals()) {
+    if (params.intervals.are_given()) return {.first = tile.end_key, .end = 0};
+  }
   const int first = tile.position + tile.first_token;
   const int last = first + (kConfig.rows() >> params.tile_heads_log2) - 1;
   return {.first = keys_of(params, tile, last).first, .end = keys_of(params, tile, first).end};
@@ -62,14 +80,14 @@ __device__ inline std::uint32_t keys_of_groups(std::uint32_t groups) {
 // Scores of keys that a row does not see, and of those where bit g of `holes` says that keys
 // 8g … 8g + 7 are not there. Selects, never adds: what stands behind a sequence's end may be anything.
 // `row`: the thread's first; the second stands 8 below it.
-template <int kScores>
+template <PrefillConfig kConfig, int kScores>
 __device__ inline void hide(const PrefillParams& params, const PrefillTile& tile, int row,
                             int first_key, std::uint32_t holes, float (&scores)[kScores]) {
   const int column = first_key + 2 * static_cast<int>(threadIdx.x % 4);
   const std::uint32_t there = ~keys_of_groups(holes);
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    const KeyInterval keys = query_row(params, tile, row + 8 * i).keys;
+    const KeyInterval keys = keys_of_row<kConfig>(params, tile, row + 8 * i);
     const std::uint32_t seen =
         there & keys_below(keys.end - column) & ~keys_below(keys.first - column);
 #pragma unroll

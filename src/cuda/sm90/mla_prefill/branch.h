@@ -57,7 +57,10 @@ class Branch {
   PrefillParams attention(std::int64_t chunk, const Heads& heads) const;
   TensorView projected(const Heads& heads) const;
   TensorView matrix(std::byte* data, DType dtype, std::int64_t rows, std::int64_t columns) const;
-  bool is_modified() const { return args_.softcap > 0 || args_.alibi_slopes.has_value(); }
+  bool is_modified() const {
+    return args_.softcap > 0 || args_.alibi_slopes.has_value() ||
+           token_intervals(args_.mask).are_given();
+  }
   // Whether this call's products are of e4m3.
   bool has_fp8_products() const { return shape_.has_fp8_products && !is_modified(); }
   const std::uint32_t* row_offsets() const { return args_.row_offsets.as<const std::uint32_t>(); }

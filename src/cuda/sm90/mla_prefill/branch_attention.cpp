@@ -111,6 +111,7 @@ PrefillParams Branch::attention(std::int64_t chunk, const Heads& heads) const {
           .kv_head_tiles = 1,
           .section_keys = static_cast<int>(kSectionBytes / key_bytes),
           .mask = visible_,
+          .intervals = token_intervals(args_.mask),
           .scores = scores(heads),
           .outputs = outputs(heads),
           .next_tile = scratch_.spans.next_tiles + group * shape_.max_chunks + chunk,

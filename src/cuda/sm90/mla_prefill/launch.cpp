@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "cuda/any/mla_prefill/decoded_part.h"
-#include "cuda/common/mask/visible_range.h"
+#include "cuda/common/mask/token_intervals.h"
 #include "cuda/common/runtime/device_facts.h"
 #include "cuda/common/runtime/device_scope.h"
 #include "cuda/common/softmax/score.h"
@@ -116,7 +116,7 @@ std::string refuse_shape(const MlaPrefillProblem& problem) {
   std::string scale = refuse_scale(problem.scale);
   if (!scale.empty()) return scale;
   const std::string rope = refuse_rope(problem);
-  return rope.empty() ? refuse_range(problem.mask) : rope;
+  return rope.empty() ? refuse_narrowed_range(problem.mask) : rope;
 }
 
 BranchShape branch_shape(const MlaPrefillProblem& problem) {

@@ -103,7 +103,7 @@ template <PrefillConfig kConfig, Transpose kTranspose> class Fp8Attend {
     const int first = tile.first_key + block * kConfig.block_keys;
     const KeyInterval all_see = Seen::by_all(params_, tile);
     if (holes_ != 0 || first < all_see.first || first + kConfig.block_keys > all_see.end) {
-      hide(params_, tile, thread_row(), first, holes_, scores);
+      hide<kConfig>(params_, tile, thread_row(), first, holes_, scores);
     }
   }
 

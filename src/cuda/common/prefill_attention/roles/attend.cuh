@@ -124,7 +124,7 @@ template <PrefillConfig kConfig> class PrefillAttend {
       modify(params_, tile, thread_row(), first, factor_, scores);
     }
     if (holes_ != 0 || first < all_see_.first || first + kConfig.block_keys > all_see_.end) {
-      hide(params_, tile, thread_row(), first, holes_, scores);
+      hide<kConfig>(params_, tile, thread_row(), first, holes_, scores);
     }
   }
 

@@ -192,6 +192,9 @@ template <DecodeConfig kConfig> class DecodeRowMask {
       token_[half] = row / params.batch.group;
       slope_[half] = slope(item.kv_head * params.batch.group + row % params.batch.group);
       seen_[half] = params.batch.visible.of(item.position + token_[half], item.num_keys);
+      if (params.intervals.are_given()) {
+        seen_[half] = params.intervals.narrow(seen_[half], item.first_token + token_[half]);
+      }
     }
   }
 

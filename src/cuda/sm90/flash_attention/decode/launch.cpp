@@ -110,6 +110,7 @@ class DecodeKernel final : public Kernel<FlashAttentionArgs> {
                               .scores = score_rules(args),
                               .scales = head_scales(keys, values),
                               .tree = mask.tree,
+                              .intervals = mask.intervals,
                               .outputs = make_outputs(args),
                               .pieces = carve_pieces(carver, plan_)};
     plan_.variant->launch(params, stream);

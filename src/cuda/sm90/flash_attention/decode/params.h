@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "cuda/common/mask/token_intervals.h"
 #include "cuda/common/mask/visible_range.h"
 #include "cuda/common/paging/operand.h"
 #include "cuda/common/rows/divisor.h"
@@ -79,6 +80,7 @@ struct DecodeParams {
   ScoreRules scores{};
   HeadScales scales{};  // of e4m3
   DecodeTree tree{};
+  TokenIntervals intervals{};
   DecodeOutputs outputs{};
   DecodePieces pieces{};
 };

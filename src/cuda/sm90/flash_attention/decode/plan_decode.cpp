@@ -114,7 +114,7 @@ DecodePlan plan_decode(const FlashAttentionProblem& problem, int num_sms) {
 }
 
 TreeMask tree_mask(const Mask& mask, const MaskSummary& summary) {
-  TreeMask found{.visible = visible_range(summary)};
+  TreeMask found{.visible = visible_range(summary), .intervals = token_intervals(mask)};
   if (summary.trees == 0) return found;
   for (const Mask::Node& node : mask.nodes()) {
     if (node.kind != MaskKind::tree) continue;
@@ -129,7 +129,7 @@ std::string refuse_tree_mask(const MaskSummary& mask) {
   if (mask.trees > 1) return "the mask has more than one tree";
   MaskSummary without_tree = mask;
   without_tree.trees = 0;
-  return refuse_range(without_tree);
+  return refuse_narrowed_range(without_tree);
 }
 
 }  // namespace quire::cuda::sm90::flash_attention

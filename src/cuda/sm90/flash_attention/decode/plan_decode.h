@@ -26,17 +26,18 @@ std::string refuse_decode_problem(const FlashAttentionProblem& problem);
 // Of a problem that is not refused.
 DecodePlan plan_decode(const FlashAttentionProblem& problem, int num_sms);
 
-// Masks of decoding: one interval of keys for every query (visible_range.h), and of the new ones among
-// them those that a tree shows.
+// Masks of decoding: one interval of keys for every query (visible_range.h), narrowed by its own
+// (token_intervals.h), and of the new keys among them those that a tree shows.
 
 struct TreeMask {
   VisibleRange visible{};
   DecodeTree tree{};
+  TokenIntervals intervals{};
 };
 
 // Of a mask that refuse_tree_mask() lets pass, and its summary.
 TreeMask tree_mask(const Mask& mask, const MaskSummary& summary);
-// Empty, or why the mask is not of this kind: two trees, or either of two, are not.
+// Empty, or why the mask is not of this kind: two trees, two sets of intervals, or either of two, are not.
 std::string refuse_tree_mask(const MaskSummary& mask);
 
 }  // namespace quire::cuda::sm90::flash_attention

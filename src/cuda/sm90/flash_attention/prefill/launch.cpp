@@ -231,6 +231,7 @@ class PrefillKernel final : public Kernel<FlashAttentionArgs> {
     const auto stream = static_cast<cudaStream_t>(context.stream);
     PrefillParams params = make_params(args, keys, values, plan_);
     params.mask = visible_range(problem_.mask);
+    params.intervals = token_intervals(args.mask);
     params.next_tile = space.next_tile;
     params.tail = space.tail;
     check(cudaMemsetAsync(params.next_tile, 0, space.zero_bytes, stream), "cudaMemsetAsync");

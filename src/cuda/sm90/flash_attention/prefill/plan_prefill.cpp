@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "cuda/common/mask/visible_range.h"
+#include "cuda/common/mask/token_intervals.h"
 #include "cuda/common/prefill_attention/fp8/transpose_values.h"
 #include "cuda/common/prefill_attention/tail_cuts.h"
 #include "cuda/common/softmax/score.h"
@@ -189,8 +189,9 @@ bool takes(const FlashAttentionProblem& problem, PrefillPath path, Scores scores
 }  // namespace
 
 Scores scores_of(const FlashAttentionProblem& problem) {
-  return problem.scale > 0.0 && !problem.has_softcap && !problem.has_alibi ? Scores::scaled
-                                                                           : Scores::modified;
+  const bool is_scaled = problem.scale > 0.0 && !problem.has_softcap && !problem.has_alibi &&
+                         problem.mask.key_intervals == 0;
+  return is_scaled ? Scores::scaled : Scores::modified;
 }
 
 PrefillPath prefill_path(const FlashAttentionProblem& problem, Scores scores) {
@@ -222,7 +223,7 @@ std::string refuse_prefill(const FlashAttentionProblem& problem) {
   if (problem.cache.page_size % kFewestBoxRows != 0) return "page_size is no multiple of 8";
   if (problem.alignment % 16 != 0) return "rows are not aligned to 16 bytes";
   std::string scale = refuse_scale(problem.scale);
-  return scale.empty() ? refuse_range(problem.mask) : scale;
+  return scale.empty() ? refuse_narrowed_range(problem.mask) : scale;
 }
 
 PrefillPlan plan_prefill(const FlashAttentionProblem& problem, Scores scores, int num_sms) {

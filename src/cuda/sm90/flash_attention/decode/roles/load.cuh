@@ -76,6 +76,7 @@ template <DecodeConfig kConfig> class LoadRole {
 
   // One past the keys that all rows see, if the first row sees up to `first`.
   __device__ int whole_end(int cached, const KeyInterval& first) const {
+    if (params_.intervals.are_given()) return 0;
     return params_.tree.bits == nullptr ? first.end : min(first.end, cached);
   }
 
