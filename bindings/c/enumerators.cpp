@@ -32,6 +32,9 @@ constexpr Row<WeightFormat> kWeightFormats[] = {
     {QUIRE_WEIGHT_GPTQ_V2, WeightFormat::gptq_v2}, {QUIRE_WEIGHT_AWQ, WeightFormat::awq},
     {QUIRE_WEIGHT_Q4_0, WeightFormat::q4_0},       {QUIRE_WEIGHT_Q8_0, WeightFormat::q8_0},
     {QUIRE_WEIGHT_Q4_K, WeightFormat::q4_k},       {QUIRE_WEIGHT_Q6_K, WeightFormat::q6_k},
+    {QUIRE_WEIGHT_Q4_1, WeightFormat::q4_1},       {QUIRE_WEIGHT_Q5_0, WeightFormat::q5_0},
+    {QUIRE_WEIGHT_Q5_1, WeightFormat::q5_1},       {QUIRE_WEIGHT_Q5_K, WeightFormat::q5_k},
+    {QUIRE_WEIGHT_IQ4_NL, WeightFormat::iq4_nl},   {QUIRE_WEIGHT_MXFP4, WeightFormat::mxfp4},
 };
 
 constexpr Row<WeightPacking> kWeightPackings[] = {

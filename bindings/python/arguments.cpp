@@ -180,7 +180,9 @@ Weight ArgumentReader::weight() {
   const auto format = weight_format_from_name(name);
   if (!format) {
     refuse(ErrorCode::invalid_value, at("quant", "format"),
-           "int4, gptq, gptq_v2, awq, q4_0, q8_0, q4_k, q6_k, fp8 or dense", quant.attr("format"));
+           "int4, gptq, gptq_v2, awq, q4_0, q4_1, q5_0, q5_1, q8_0, iq4_nl, mxfp4, q4_k, q5_k, "
+           "q6_k, fp8 or dense",
+           quant.attr("format"));
   }
   weight.format = *format;
   weight.group_size = cast<std::int64_t>(quant.attr("group_size"), at("quant", "group_size"));

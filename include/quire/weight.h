@@ -27,11 +27,18 @@ enum class WeightFormat : std::uint8_t {
   // data i32 [K, N/8], nibbles in the order 0 2 4 6 1 3 5 7; scale [K/g, N]; zeros i32 [K/g, N/8]
   // in the same order
   awq,
-  // GGUF blocks: data u8 [N, K/32 · 18], [N, K/32 · 34], [N, K/256 · 144], [N, K/256 · 210]
-  q4_0,
-  q8_0,
-  q4_k,
-  q6_k,
+  // GGUF blocks of 32 columns: data u8 [N, K/32 · bytes]
+  q4_0,    // 18 bytes
+  q4_1,    // 20
+  q5_0,    // 22
+  q5_1,    // 24
+  q8_0,    // 34
+  iq4_nl,  // 18
+  mxfp4,   // 17
+  // GGUF blocks of 256 columns: data u8 [N, K/256 · bytes]
+  q4_k,  // 144 bytes
+  q5_k,  // 176
+  q6_k,  // 210
 };
 
 // The order of a weight's numbers after quire::pack_weight. One order belongs to one family of

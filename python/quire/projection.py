@@ -52,8 +52,8 @@ def fused_qkv_matmul(
         The format of a quantized weight.
     activations : str
         "exact", or "int8": x is rounded to 8-bit integers per token and group of the weight (scale = amax / 127), and
-        the product is one of integers. For int4, gptq, gptq_v2, awq, q4_0 and q8_0 weights; the CPU's fast kernels want
-        them packed by `pack_weight`.
+        the product is one of integers. For int4, gptq, gptq_v2 and awq weights and GGUF's blocks of 32 columns (all but
+        the K-quants); the CPU's fast kernels want them packed by `pack_weight`.
     allow_fast_accum : bool
         fp8 with scales per tensor, token or channel: the tensor cores may add up all of K by themselves, with 13 bits
         (`use_fast_accum` of `torch._scaled_mm`). Faster with many tokens; sums of one sign come out percents too small.

@@ -23,7 +23,8 @@ class Quant:
         "int4": uint8 [N, K/2], the even column in the low nibble; scale [N, K/g], zeros uint8 [N, K/g] or none (= 8).
         "gptq", "gptq_v2": int32 [K/8, N]; scale [K/g, N], zeros int32 [K/g, N/8], stored minus one by "gptq".
         "awq": int32 [K, N/8], nibbles in AWQ's order; scale [K/g, N], zeros int32 [K/g, N/8].
-        "q4_0", "q8_0", "q4_k", "q6_k": GGUF blocks, uint8 [N, bytes of a row]; no weight_scale.
+        "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "iq4_nl", "mxfp4", "q4_k", "q5_k", "q6_k": GGUF blocks, uint8
+        [N, bytes of a row]; no weight_scale.
         "fp8" and "dense" are found by dtype and need no Quant.
     group_size : int
         Columns that share a scale: 32, 64 or 128; 0 for the formats that fix it themselves.

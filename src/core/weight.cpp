@@ -4,10 +4,12 @@
 #include <array>
 #include <utility>
 
+#include "core/block_format.h"
+
 namespace quire {
 namespace {
 
-constexpr std::array<std::pair<WeightFormat, std::string_view>, 10> kNames{{
+constexpr std::array<std::pair<WeightFormat, std::string_view>, 16> kNames{{
     {WeightFormat::dense, "dense"},
     {WeightFormat::fp8, "fp8"},
     {WeightFormat::int4, "int4"},
@@ -15,8 +17,14 @@ constexpr std::array<std::pair<WeightFormat, std::string_view>, 10> kNames{{
     {WeightFormat::gptq_v2, "gptq_v2"},
     {WeightFormat::awq, "awq"},
     {WeightFormat::q4_0, "q4_0"},
+    {WeightFormat::q4_1, "q4_1"},
+    {WeightFormat::q5_0, "q5_0"},
+    {WeightFormat::q5_1, "q5_1"},
     {WeightFormat::q8_0, "q8_0"},
+    {WeightFormat::iq4_nl, "iq4_nl"},
+    {WeightFormat::mxfp4, "mxfp4"},
     {WeightFormat::q4_k, "q4_k"},
+    {WeightFormat::q5_k, "q5_k"},
     {WeightFormat::q6_k, "q6_k"},
 }};
 
@@ -46,20 +54,15 @@ std::int64_t Weight::rows() const {
 
 std::int64_t Weight::columns() const {
   if (packing != WeightPacking::none) return packed.columns;
+  if (const BlockFormat* block = find_block_format(format)) {
+    return data.shape[1] / block->bytes * block->columns;
+  }
   switch (format) {
     case WeightFormat::gptq:
     case WeightFormat::gptq_v2:
       return data.shape[0] * 8;
     case WeightFormat::awq:
       return data.shape[0];
-    case WeightFormat::q4_0:
-      return data.shape[1] / 18 * 32;
-    case WeightFormat::q8_0:
-      return data.shape[1] / 34 * 32;
-    case WeightFormat::q4_k:
-      return data.shape[1] / 144 * 256;
-    case WeightFormat::q6_k:
-      return data.shape[1] / 210 * 256;
     default:
       return data.shape[1];
   }

@@ -8,8 +8,8 @@
 #include <span>
 #include <vector>
 
+#include "core/block_format.h"
 #include "quire/paged_kv_operand.h"
-#include "reference/gguf.h"
 #include "reference/ragged.h"
 #include "reference/row_codec.h"
 #include "reference/weight.h"
@@ -58,7 +58,7 @@ Matrix scaled_input(const FusedQkvArgs& args) {
 
 // Columns of the weight, in its stored order, that share a scale.
 std::int64_t scale_group(const Weight& weight) {
-  return weight.group_size != 0 ? weight.group_size : gguf_block(weight.format).columns;
+  return weight.group_size != 0 ? weight.group_size : block_format(weight.format).group;
 }
 
 // x ← scale · round(x / scale), scale = amax / 127, both quotients in fp32, per token and group.

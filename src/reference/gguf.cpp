@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reference/gguf.h"
 
+#include <array>
+#include <cmath>
+
 #include "quire/element.h"
 
 namespace quire::reference {
@@ -10,15 +13,69 @@ double load_f16(const std::uint8_t* bytes) {
   return load_element(bytes, DType::f16, 0);
 }
 
-std::vector<double> dequantize_q4_0(const std::uint8_t* block) {
+// Byte i: column i in the low nibble, column i + 16 in the high one.
+int nibble_of(const std::uint8_t* codes, std::size_t column) {
+  const std::uint8_t byte = codes[column % 16];
+  return column < 16 ? byte & 0x0f : byte >> 4;
+}
+
+int high_bit_of(const std::uint8_t* bits, std::size_t column) {
+  return (bits[column / 8] >> (column % 8) & 1) << 4;
+}
+
+// value(column) for each of 32 columns.
+template <typename Value> std::vector<double> make_block_of_32(Value&& value) {
   std::vector<double> values(32);
-  const double d = load_f16(block);
-  const std::uint8_t* codes = block + 2;
-  for (std::size_t i = 0; i < 16; ++i) {
-    values[i] = d * ((codes[i] & 0x0f) - 8);
-    values[i + 16] = d * ((codes[i] >> 4) - 8);
-  }
+  for (std::size_t column = 0; column < 32; ++column) values[column] = value(column);
   return values;
+}
+
+std::vector<double> dequantize_q4_0(const std::uint8_t* block) {
+  const double d = load_f16(block);
+  return make_block_of_32([&](std::size_t i) { return d * (nibble_of(block + 2, i) - 8); });
+}
+
+std::vector<double> dequantize_q4_1(const std::uint8_t* block) {
+  const double d = load_f16(block);
+  const double m = load_f16(block + 2);
+  return make_block_of_32([&](std::size_t i) { return d * nibble_of(block + 4, i) + m; });
+}
+
+std::vector<double> dequantize_q5_0(const std::uint8_t* block) {
+  const double d = load_f16(block);
+  return make_block_of_32([&](std::size_t i) {
+    return d * ((nibble_of(block + 6, i) | high_bit_of(block + 2, i)) - 16);
+  });
+}
+
+std::vector<double> dequantize_q5_1(const std::uint8_t* block) {
+  const double d = load_f16(block);
+  const double m = load_f16(block + 2);
+  return make_block_of_32(
+      [&](std::size_t i) { return d * (nibble_of(block + 8, i) | high_bit_of(block + 4, i)) + m; });
+}
+
+std::vector<double> dequantize_iq4_nl(const std::uint8_t* block) {
+  constexpr std::array<int, 16> kTable{-127, -104, -83, -65, -49, -35, -22, -10,
+                                       1,    13,   25,  38,  53,  69,  89,  113};
+  const double d = load_f16(block);
+  return make_block_of_32(
+      [&](std::size_t i) { return d * kTable[static_cast<std::size_t>(nibble_of(block + 2, i))]; });
+}
+
+// sign | two bits of exponent, bias 1 | one bit of fraction.
+double e2m1_value(int code) {
+  const int exponent = code >> 1 & 3;
+  const int fraction = code & 1;
+  const double magnitude =
+      exponent == 0 ? 0.5 * fraction : std::ldexp(1.0 + 0.5 * fraction, exponent - 1);
+  return (code & 8) != 0 && magnitude != 0.0 ? -magnitude : magnitude;
+}
+
+std::vector<double> dequantize_mxfp4(const std::uint8_t* block) {
+  const double scale = std::ldexp(1.0, block[0] - 127);
+  return make_block_of_32(
+      [&](std::size_t i) { return scale * e2m1_value(nibble_of(block + 1, i)); });
 }
 
 std::vector<double> dequantize_q8_0(const std::uint8_t* block) {
@@ -41,20 +98,30 @@ ScaleMin q4_k_group(const std::uint8_t* packed, std::size_t group) {
           (packed[group + 4] >> 4) | ((packed[group] >> 6) << 4)};
 }
 
-std::vector<double> dequantize_q4_k(const std::uint8_t* block) {
+// `high`: bit g of byte i is bit 4 of column i of group g; null for q4_k.
+std::vector<double> dequantize_with_mins(const std::uint8_t* block, const std::uint8_t* high,
+                                         const std::uint8_t* codes) {
   std::vector<double> values(256);
   const double d = load_f16(block);
   const double dmin = load_f16(block + 2);
   const std::uint8_t* packed = block + 4;
-  const std::uint8_t* codes = block + 16;
   for (std::size_t column = 0; column < 256; ++column) {
     const std::size_t group = column / 32;
     const std::uint8_t byte = codes[group / 2 * 32 + column % 32];
-    const int code = group % 2 == 0 ? byte & 0x0f : byte >> 4;
+    const int low = group % 2 == 0 ? byte & 0x0f : byte >> 4;
+    const int bit = high == nullptr ? 0 : (high[column % 32] >> group & 1) << 4;
     const auto [scale, min] = q4_k_group(packed, group);
-    values[column] = d * scale * code - dmin * min;
+    values[column] = d * scale * (low | bit) - dmin * min;
   }
   return values;
+}
+
+std::vector<double> dequantize_q4_k(const std::uint8_t* block) {
+  return dequantize_with_mins(block, nullptr, block + 16);
+}
+
+std::vector<double> dequantize_q5_k(const std::uint8_t* block) {
+  return dequantize_with_mins(block, block + 16, block + 48);
 }
 
 std::vector<double> dequantize_q6_k(const std::uint8_t* block) {
@@ -75,27 +142,26 @@ std::vector<double> dequantize_q6_k(const std::uint8_t* block) {
 
 }  // namespace
 
-GgufBlock gguf_block(WeightFormat format) {
-  switch (format) {
-    case WeightFormat::q4_0:
-      return {32, 18};
-    case WeightFormat::q8_0:
-      return {32, 34};
-    case WeightFormat::q4_k:
-      return {256, 144};
-    default:
-      return {256, 210};
-  }
-}
-
 std::vector<double> dequantize_gguf_block(WeightFormat format, const std::uint8_t* block) {
   switch (format) {
     case WeightFormat::q4_0:
       return dequantize_q4_0(block);
+    case WeightFormat::q4_1:
+      return dequantize_q4_1(block);
+    case WeightFormat::q5_0:
+      return dequantize_q5_0(block);
+    case WeightFormat::q5_1:
+      return dequantize_q5_1(block);
     case WeightFormat::q8_0:
       return dequantize_q8_0(block);
+    case WeightFormat::iq4_nl:
+      return dequantize_iq4_nl(block);
+    case WeightFormat::mxfp4:
+      return dequantize_mxfp4(block);
     case WeightFormat::q4_k:
       return dequantize_q4_k(block);
+    case WeightFormat::q5_k:
+      return dequantize_q5_k(block);
     default:
       return dequantize_q6_k(block);
   }

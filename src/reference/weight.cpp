@@ -3,6 +3,7 @@
 
 #include <array>
 
+#include "core/block_format.h"
 #include "reference/gguf.h"
 
 namespace quire::reference {
@@ -74,24 +75,21 @@ double value_at(const Weight& weight, std::int64_t row, std::int64_t column) {
 }
 
 std::vector<double> gguf_row(const Weight& weight, std::int64_t row) {
-  const auto [columns, bytes] = gguf_block(weight.format);
+  const BlockFormat& format = block_format(weight.format);
   const std::uint8_t* start = weight.data.as<const std::uint8_t>() + weight.data.offset({row, 0});
   std::vector<double> values;
-  for (std::int64_t block = 0; block < weight.columns() / columns; ++block) {
-    const std::vector<double> part = dequantize_gguf_block(weight.format, start + block * bytes);
+  for (std::int64_t block = 0; block < weight.columns() / format.columns; ++block) {
+    const std::vector<double> part =
+        dequantize_gguf_block(weight.format, start + block * format.bytes);
     values.insert(values.end(), part.begin(), part.end());
   }
   return values;
 }
 
-bool is_gguf(WeightFormat format) {
-  return format >= WeightFormat::q4_0;
-}
-
 }  // namespace
 
 std::vector<double> dequantize_row(const Weight& weight, std::int64_t row) {
-  if (is_gguf(weight.format)) return gguf_row(weight, row);
+  if (is_block_format(weight.format)) return gguf_row(weight, row);
   std::vector<double> values(static_cast<std::size_t>(weight.columns()));
   for (std::int64_t column = 0; column < weight.columns(); ++column) {
     values[static_cast<std::size_t>(column)] = value_at(weight, row, column);

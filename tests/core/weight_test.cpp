@@ -39,12 +39,18 @@ INSTANTIATE_TEST_SUITE_P(
                     Shape{WeightFormat::gptq_v2, DType::i32, 64, 96, 96, 512},
                     Shape{WeightFormat::awq, DType::i32, 512, 12, 96, 512},
                     Shape{WeightFormat::q4_0, DType::u8, 96, 16 * 18, 96, 512},
+                    Shape{WeightFormat::q4_1, DType::u8, 96, 16 * 20, 96, 512},
+                    Shape{WeightFormat::q5_0, DType::u8, 96, 16 * 22, 96, 512},
+                    Shape{WeightFormat::q5_1, DType::u8, 96, 16 * 24, 96, 512},
                     Shape{WeightFormat::q8_0, DType::u8, 96, 16 * 34, 96, 512},
+                    Shape{WeightFormat::iq4_nl, DType::u8, 96, 16 * 18, 96, 512},
+                    Shape{WeightFormat::mxfp4, DType::u8, 96, 16 * 17, 96, 512},
                     Shape{WeightFormat::q4_k, DType::u8, 96, 2 * 144, 96, 512},
+                    Shape{WeightFormat::q5_k, DType::u8, 96, 2 * 176, 96, 512},
                     Shape{WeightFormat::q6_k, DType::u8, 96, 2 * 210, 96, 512}));
 
 TEST(Weight, UnknownFormatNameIsNotGuessed) {
-  EXPECT_FALSE(weight_format_from_name("q5_0").has_value());
+  EXPECT_FALSE(weight_format_from_name("q3_k").has_value());
 }
 
 }  // namespace

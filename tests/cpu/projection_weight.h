@@ -7,9 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "core/block_format.h"
 #include "quire/context.h"
-#include "quire/element.h"
 #include "quire/pack_weight.h"
+#include "support/block_factors.h"
 #include "support/host_tensor.h"
 
 namespace quire::cpu {
@@ -43,30 +44,21 @@ inline const WeightKind kWeightKinds[] = {
     {"gptq_v2_32", WeightFormat::gptq_v2, DType::i32, {}, 32, true, DType::bf16},
     {"awq_64", WeightFormat::awq, DType::i32, {}, 64, true, DType::bf16},
     {"q4_0", WeightFormat::q4_0, DType::u8},
+    {"q4_1", WeightFormat::q4_1, DType::u8},
+    {"q5_0", WeightFormat::q5_0, DType::u8},
+    {"q5_1", WeightFormat::q5_1, DType::u8},
     {"q8_0", WeightFormat::q8_0, DType::u8},
+    {"iq4_nl", WeightFormat::iq4_nl, DType::u8},
+    {"mxfp4", WeightFormat::mxfp4, DType::u8},
     {"q4_k", WeightFormat::q4_k, DType::u8},
+    {"q5_k", WeightFormat::q5_k, DType::u8},
     {"q6_k", WeightFormat::q6_k, DType::u8},
 };
 
-inline bool takes_int8_activations(WeightFormat format) {
-  return format >= WeightFormat::int4 && format <= WeightFormat::q8_0;
-}
-
 // K is a multiple of this many columns.
 inline std::int64_t depth_unit(const WeightKind& kind) {
-  switch (kind.format) {
-    case WeightFormat::dense:
-    case WeightFormat::fp8:
-      return 1;
-    case WeightFormat::q4_0:
-    case WeightFormat::q8_0:
-      return 32;
-    case WeightFormat::q4_k:
-    case WeightFormat::q6_k:
-      return 256;
-    default:
-      return kind.group;
-  }
+  if (const BlockFormat* block = find_block_format(kind.format)) return block->columns;
+  return is_grouped_format(kind.format) ? kind.group : 1;
 }
 
 inline void fill_randomly(test::HostTensor& tensor, std::uint64_t seed, int mask = 255) {
@@ -86,7 +78,7 @@ class ProjectionWeight {
       data_ = test::HostTensor::random(kind.dtype, {rows, columns}, 1, 0.1);
     } else if (kind.format == WeightFormat::fp8) {
       fill_fp8(kind);
-    } else if (kind.format >= WeightFormat::q4_0) {
+    } else if (is_block_format(kind.format)) {
       fill_gguf(kind.format);
     } else {
       fill_groups(kind);
@@ -120,24 +112,6 @@ class ProjectionWeight {
   Weight plain;
 
  private:
-  struct GgufBlock {
-    std::int64_t columns, bytes;
-    std::vector<std::int64_t> factors;  // where a block has its f16 factors
-  };
-
-  static GgufBlock gguf_block(WeightFormat format) {
-    switch (format) {
-      case WeightFormat::q4_0:
-        return {32, 18, {0}};
-      case WeightFormat::q8_0:
-        return {32, 34, {0}};
-      case WeightFormat::q4_k:
-        return {256, 144, {0, 2}};
-      default:
-        return {256, 210, {208}};
-    }
-  }
-
   void fill_fp8(const WeightKind& kind) {
     data_ = test::HostTensor::random(kind.dtype, {rows_, columns_}, 1, 100.0);
     const bool is_block = kind.scale == Fp8Scale::block;
@@ -150,15 +124,12 @@ class ProjectionWeight {
   }
 
   void fill_gguf(WeightFormat format) {
-    const GgufBlock block = gguf_block(format);
+    const BlockFormat& block = block_format(format);
     data_ = test::HostTensor(DType::u8, {rows_, columns_ / block.columns * block.bytes});
     fill_randomly(data_, 3);
     std::uint64_t seed = 4;
     for (std::int64_t at = 0; at < data_.view().numel(); at += block.bytes) {
-      for (const std::int64_t offset : block.factors) {
-        store_element(data_.view().as<std::byte>() + at + offset, DType::f16, 0,
-                      0.01 * test::next_uniform(seed));
-      }
+      test::store_block_factors(block, 0.01, seed, data_.view().as<std::byte>() + at);
     }
   }
 

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "core/block_format.h"
 #include "cuda/any/fused_qkv_matmul/launch.h"
 #include "cuda/common/runtime/device_facts.h"
 #include "device_twin.h"
@@ -210,14 +211,15 @@ std::vector<Problem> problems() {
     grouped.activations = Activations::int8;
     all.push_back(grouped);
   }
-  for (const WeightFormat format :
-       {WeightFormat::q4_0, WeightFormat::q8_0, WeightFormat::q4_k, WeightFormat::q6_k}) {
-    all.push_back(weight(std::string(name(format)), format, DType::u8));
+  for (const BlockFormat& block : kBlockFormats) {
+    const std::string format(name(block.format));
+    all.push_back(weight(format, block.format, DType::u8));
+    if (!takes_int8_activations(block.format)) continue;
+    Problem rounded = weight(format + "_int8_rows", block.format, DType::u8);
+    rounded.activations = Activations::int8;
+    rounded.row = RowFormat::scaled(DType::i8, 24, 8);
+    all.push_back(rounded);
   }
-  Problem rounded = weight("q8_0_int8_rows", WeightFormat::q8_0, DType::u8);
-  rounded.activations = Activations::int8;
-  rounded.row = RowFormat::scaled(DType::i8, 24, 8);
-  all.push_back(rounded);
   // Both kernels: few tokens, and more than one tile of them.
   const std::size_t count = all.size();
   for (std::size_t i = 0; i < count; ++i) {

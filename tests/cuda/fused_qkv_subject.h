@@ -10,8 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "quire/element.h"
+#include "core/block_format.h"
 #include "quire/ops/fused_qkv_matmul.h"
+#include "support/block_factors.h"
 #include "support/cache_builder.h"
 #include "support/host_tensor.h"
 
@@ -160,23 +161,13 @@ class FusedQkvSubject {
 
   // GGUF blocks of random codes with f16 factors that are finite.
   void make_blocks() {
-    struct Layout {
-      std::int64_t columns, bytes;
-      std::vector<std::int64_t> factors;  // offsets in the block
-    };
-    const Layout layout = problem_.format == WeightFormat::q4_0   ? Layout{32, 18, {0}}
-                          : problem_.format == WeightFormat::q8_0 ? Layout{32, 34, {0}}
-                          : problem_.format == WeightFormat::q4_k ? Layout{256, 144, {0, 2}}
-                                                                  : Layout{256, 210, {208}};
-    const std::int64_t blocks = columns_ * problem_.hidden / layout.columns;
+    const BlockFormat& block = block_format(problem_.format);
+    const std::int64_t blocks = columns_ * problem_.hidden / block.columns;
     args.weight.data =
-        random_bytes(DType::u8, {columns_, problem_.hidden / layout.columns * layout.bytes});
+        random_bytes(DType::u8, {columns_, problem_.hidden / block.columns * block.bytes});
     std::uint64_t state = 3;
-    for (std::int64_t block = 0; block < blocks; ++block) {
-      for (const std::int64_t offset : layout.factors) {
-        store_element(data_.bytes().data() + block * layout.bytes + offset, DType::f16, 0,
-                      1e-3 * next_uniform(state));
-      }
+    for (std::int64_t i = 0; i < blocks; ++i) {
+      store_block_factors(block, 1e-3, state, data_.bytes().data() + i * block.bytes);
     }
   }
 

@@ -134,6 +134,33 @@ INSTANTIATE_TEST_SUITE_P(
                                 [](auto& s) { s.args.weight.data.shape[1] = 17; }),
         bad<FusedQkvGgufSample>("gguf_q8_0_bytes", "weight", "must be u8[48, 34]",
                                 [](auto& s) { s.args.weight.format = WeightFormat::q8_0; }),
+        bad<FusedQkvGgufSample>("gguf_q4_1_bytes", "weight", "must be u8[48, 20]",
+                                [](auto& s) { s.args.weight.format = WeightFormat::q4_1; }),
+        bad<FusedQkvGgufSample>("gguf_q5_0_bytes", "weight", "must be u8[48, 22]",
+                                [](auto& s) { s.args.weight.format = WeightFormat::q5_0; }),
+        bad<FusedQkvGgufSample>("gguf_q5_1_bytes", "weight", "must be u8[48, 24]",
+                                [](auto& s) { s.args.weight.format = WeightFormat::q5_1; }),
+        bad<FusedQkvGgufSample>("gguf_mxfp4_bytes", "weight", "must be u8[48, 17]",
+                                [](auto& s) { s.args.weight.format = WeightFormat::mxfp4; }),
+        bad<FusedQkvGgufSample>("gguf_q5_k_bytes", "weight", "must be u8[48, 176]",
+                                [](auto& s) {
+                                  s.args.weight.format = WeightFormat::q5_k;
+                                  s.args.x = s.arena.random(DType::f32, {kTokens, 256});
+                                }),
+        bad<FusedQkvGgufSample>("gguf_iq4_nl_columns", "weight",
+                                "a multiple of 32 columns for iq4_nl",
+                                [](auto& s) {
+                                  s.args.weight.format = WeightFormat::iq4_nl;
+                                  s.args.x = s.arena.random(DType::f32, {kTokens, 48});
+                                }),
+        bad<FusedQkvGgufSample>("gguf_q5_k_activations", "activations",
+                                "exact for weights of format q5_k",
+                                [](auto& s) {
+                                  s.args.weight.format = WeightFormat::q5_k;
+                                  s.args.weight.data = s.arena.filled(DType::u8, {48, 176}, 0x21);
+                                  s.args.x = s.arena.random(DType::f32, {kTokens, 256});
+                                  s.args.activations = Activations::int8;
+                                }),
         bad<FusedQkvGgufSample>("gguf_q6_k_bytes", "weight", "must be u8[48, 210]",
                                 [](auto& s) {
                                   s.args.weight.format = WeightFormat::q6_k;

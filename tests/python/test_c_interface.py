@@ -215,8 +215,12 @@ def weights(rng):
     scales = lambda *shape: rng.uniform(0.01, 0.1, shape).astype(np.float32)
     perm = rng.permutation(k).astype(np.int32)
     bytes_ = lambda *shape: rng.integers(0, 256, shape, dtype=np.uint8)
-    blocks = bytes_(n, k // 32, 34)
-    blocks[..., :2] = rng.standard_normal((n, k // 32, 1)).astype(np.float16).view(np.uint8)
+
+    def blocks(size):
+        codes = bytes_(n, k // 32, size)
+        codes[..., :2] = rng.standard_normal((n, k // 32, 1)).astype(np.float16).view(np.uint8)
+        return codes.reshape(n, -1)
+
     return {
         "bf16": (rng.standard_normal((n, k)).astype(ml_dtypes.bfloat16), None, None),
         "fp8": (rng.standard_normal((n, k)).astype(ml_dtypes.float8_e4m3fn), scales(n, 1), None),
@@ -224,7 +228,9 @@ def weights(rng):
                  quire.Quant("int4", group, zeros=rng.integers(0, 16, (n, k // group), dtype=np.uint8), perm=perm)),
         "gptq": (words(k // 8, n), scales(k // group, n), quire.Quant("gptq", group, zeros=words(k // group, n // 8))),
         "awq": (words(k, n // 8), scales(k // group, n), quire.Quant("awq", group, zeros=words(k // group, n // 8))),
-        "q8_0": (blocks.reshape(n, -1), None, quire.Quant("q8_0")),
+        "q8_0": (blocks(34), None, quire.Quant("q8_0")),
+        "q5_0": (blocks(22), None, quire.Quant("q5_0")),
+        "iq4_nl": (blocks(18), None, quire.Quant("iq4_nl")),
     }  # fmt: skip
 
 
@@ -244,7 +250,7 @@ def test_weights_of_all_kinds(name):
         check_bits("fused_qkv_matmul", lambda: projection(*weight))
 
 
-@pytest.mark.parametrize("name", ["bf16", "int4", "q8_0"])
+@pytest.mark.parametrize("name", ["bf16", "int4", "q8_0", "iq4_nl"])
 def test_packed_weights(name):
     weight = weights(np.random.default_rng(3))[name]
     expected, arguments = run_python("fused_qkv_matmul", projection(*weight)), projection(*weight)

@@ -13,11 +13,18 @@ NEW = [2, 1]
 DIM = 8  # one KV head
 N = 40  # 24 rows of Q, 8 of K, 8 of V
 
-GGUF_TYPES = {
-    "q4_0": (gguf.GGMLQuantizationType.Q4_0, 32, 18, [0]),
-    "q8_0": (gguf.GGMLQuantizationType.Q8_0, 32, 34, [0]),
-    "q4_k": (gguf.GGMLQuantizationType.Q4_K, 256, 144, [0, 2]),
-    "q6_k": (gguf.GGMLQuantizationType.Q6_K, 256, 210, [208]),
+TYPES = gguf.GGMLQuantizationType
+GGUF_TYPES = {  # name → type, columns and bytes of a block, where it has f16 factors
+    "q4_0": (TYPES.Q4_0, 32, 18, [0]),
+    "q4_1": (TYPES.Q4_1, 32, 20, [0, 2]),
+    "q5_0": (TYPES.Q5_0, 32, 22, [0]),
+    "q5_1": (TYPES.Q5_1, 32, 24, [0, 2]),
+    "q8_0": (TYPES.Q8_0, 32, 34, [0]),
+    "iq4_nl": (TYPES.IQ4_NL, 32, 18, [0]),
+    "mxfp4": (TYPES.MXFP4, 32, 17, []),
+    "q4_k": (TYPES.Q4_K, 256, 144, [0, 2]),
+    "q5_k": (TYPES.Q5_K, 256, 176, [0, 2]),
+    "q6_k": (TYPES.Q6_K, 256, 210, [208]),
 }
 
 
@@ -47,6 +54,8 @@ def random_blocks(name, hidden, rng):
     for offset in scale_offsets:
         scale = rng.standard_normal((N, hidden // columns, 1)).astype(np.float16)
         blocks[..., offset : offset + 2] = scale.view(np.uint8)
+    if name == "mxfp4":
+        blocks[..., 0] = rng.integers(120, 136, blocks.shape[:-1])  # exponents
     return blocks.reshape(N, -1)
 
 
@@ -60,13 +69,48 @@ def test_gguf(name, num_blocks, rng):
     check(y, x, gguf.dequantize(weight, kind))
 
 
-@pytest.mark.parametrize("name", ["q4_0", "q8_0"])
-def test_gguf_of_a_real_matrix(name, rng):
+@pytest.mark.parametrize("kernel", ["cpu", "reference"])
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("name", GGUF_TYPES)
+def test_gguf_bit_by_bit(name, dtype, kernel, rng):
+    """x is the identity, so that every sum has one term: a value of the weight, which is gguf's to the last bit."""
+    kind, columns, _, _ = GGUF_TYPES[name]
+    weight = random_blocks(name, columns, rng)
+    if name == "mxfp4":  # as far as 12 · 2^(e - 128) is an f32
+        weight[:, 0] = rng.permutation(np.r_[0:8, 100:124, 245:253])[:N]
+    cache = make_cache([columns], [0], rng=rng, heads=1, head_dim=DIM, page_size=columns, layers=1)
+    out = np.empty((columns, N - 2 * DIM), np.float32)
+    with quire.using(kernel=kernel):
+        x = np.eye(columns).astype(dtype)
+        quire.fused_qkv_matmul(x, offsets([columns]), weight, cache, 0, quant=quire.Quant(name), out=out)
+    np.testing.assert_array_equal(out, gguf.dequantize(weight, kind)[: N - 2 * DIM].T)
+
+
+@pytest.mark.parametrize("name", [name for name, entry in GGUF_TYPES.items() if entry[1] == 32])
+@pytest.mark.parametrize("activations", ["exact", "int8"])
+def test_gguf_packed(name, activations, rng):
+    hidden = 96
+    weight = random_blocks(name, hidden, rng)
+    packed = quire.pack_weight(weight, quant=quire.Quant(name))
+    assert packed.format == name
+    y, x = project(packed, hidden, rng, activations=activations)
+    if activations == "int8":
+        groups = x.reshape(len(x), -1, 32)
+        scale = (np.abs(groups).max(axis=-1, keepdims=True) / np.float32(127)).astype(np.float32)
+        x = (np.rint(groups / scale) * scale.astype(np.float64)).reshape(x.shape)
+    check(y, x, gguf.dequantize(weight, GGUF_TYPES[name][0]))
+
+
+# How far a projection over 64 columns may be from that of the matrix: the step of the codes.
+@pytest.mark.parametrize(
+    ("name", "far"), [("q4_0", 3.0), ("q4_1", 3.0), ("q5_0", 1.5), ("q5_1", 1.5), ("q8_0", 0.2), ("mxfp4", 6.0)]
+)
+def test_gguf_of_a_real_matrix(name, far, rng):
     """gguf's own quantizer: the projection is close to that of the matrix itself."""
     matrix = rng.standard_normal((N, 64)).astype(np.float32)
     packed = gguf.quantize(matrix, GGUF_TYPES[name][0])
     y, x = project(packed, 64, rng, quant=quire.Quant(name))
-    np.testing.assert_allclose(y, x @ matrix.T, atol=3.0 if name == "q4_0" else 0.2)
+    np.testing.assert_allclose(y, x @ matrix.T, atol=far)
 
 
 def make_int4(hidden, group, rng):

@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cmath>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "core/block_format.h"
 #include "quire/element.h"
 
 namespace quire::reference {
@@ -31,13 +33,13 @@ class GgufGolden : public testing::TestWithParam<GoldenBlock> {};
 // All of them are exact in double.
 TEST_P(GgufGolden, AgreesWithGgufPy) {
   const GoldenBlock& golden = GetParam();
-  const auto [columns, bytes] = gguf_block(golden.format);
-  std::vector<std::uint8_t> block(static_cast<std::size_t>(bytes));
+  const BlockFormat& format = block_format(golden.format);
+  std::vector<std::uint8_t> block(static_cast<std::size_t>(format.bytes));
   for (std::size_t i = 0; i < block.size(); ++i) block[i] = static_cast<std::uint8_t>(37 * i + 11);
   for (const auto& [offset, value] : golden.f16_fields) put_f16(block, offset, value);
 
   const std::vector<double> values = dequantize_gguf_block(golden.format, block.data());
-  ASSERT_EQ(static_cast<std::int64_t>(values.size()), columns);
+  ASSERT_EQ(static_cast<std::int64_t>(values.size()), format.columns);
   double sum = 0.0;
   double weighted = 0.0;
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -49,6 +51,8 @@ TEST_P(GgufGolden, AgreesWithGgufPy) {
   for (const auto& [column, value] : golden.some) EXPECT_EQ(values[column], value) << column;
 }
 
+const double kMxfp4Unit = std::ldexp(1.0, 11 - 126);
+
 INSTANTIATE_TEST_SUITE_P(
     Formats, GgufGolden,
     testing::Values(
@@ -57,6 +61,35 @@ INSTANTIATE_TEST_SUITE_P(
                     -10.5,
                     -248.5,
                     {{0, -1.5}, {1, 1.0}, {15, -4.0}, {16, -1.5}, {31, 0.0}}},
+        GoldenBlock{WeightFormat::q4_1,
+                    {{0, 0.5}, {2, -3.25}},
+                    18.5,
+                    257.0,
+                    {{0, 4.25}, {1, -1.25}, {15, 1.75}, {16, 1.25}, {31, 2.75}}},
+        GoldenBlock{WeightFormat::q5_0,
+                    {{0, 0.5}},
+                    7.5,
+                    48.5,
+                    {{0, 4.5}, {1, -1.0}, {15, -6.0}, {16, 7.0}, {31, 0.5}}},
+        GoldenBlock{WeightFormat::q5_1,
+                    {{0, 0.25}, {2, -3.5}},
+                    14.25,
+                    113.0,
+                    {{0, 1.25}, {1, 2.5}, {15, 4.0}, {16, 1.25}, {31, -2.25}}},
+        GoldenBlock{WeightFormat::iq4_nl,
+                    {{0, 0.125}},
+                    -32.125,
+                    -832.75,
+                    {{0, -4.375}, {1, 3.125}, {15, -15.875}, {16, -4.375}, {31, 0.125}}},
+        GoldenBlock{WeightFormat::mxfp4,  // the first byte, 11, is the exponent
+                    {},
+                    kMxfp4Unit * 6.25,
+                    kMxfp4Unit * 153.25,
+                    {{0, 0.0},
+                     {1, kMxfp4Unit * 1.5},
+                     {15, kMxfp4Unit * -0.75},
+                     {16, kMxfp4Unit * 0.75},
+                     {31, kMxfp4Unit * 1.5}}},
         GoldenBlock{WeightFormat::q8_0,
                     {{0, 0.25}},
                     -44.0,
@@ -68,6 +101,12 @@ INSTANTIATE_TEST_SUITE_P(
             27220.0,
             3759200.0,
             {{0, 157.75}, {32, 4.0}, {64, 210.25}, {100, 47.5}, {160, 262.5}, {255, 24.25}}},
+        GoldenBlock{
+            WeightFormat::q5_k,
+            {{0, 0.5}, {2, 0.25}},
+            58108.0,
+            7955616.0,
+            {{0, 405.75}, {32, 56.0}, {64, 210.25}, {100, 117.5}, {160, 82.5}, {255, 54.25}}},
         GoldenBlock{WeightFormat::q6_k,
                     {{208, 0.125}},
                     576.5,
@@ -92,6 +131,30 @@ TEST(Gguf, Q4ZeroLowNibblesComeFirst) {
   expected[15] = 4.0;
   expected[31] = 2.0;
   EXPECT_EQ(values, expected);
+}
+
+TEST(Gguf, Q5HighBitsAreInTheOrderOfColumns) {
+  std::vector<std::uint8_t> block(22, 0);
+  put_f16(block, 0, 1.0);
+  block[2] = 0x02;  // column 1
+  block[5] = 0x80;  // column 31
+  block[6 + 15] = 0x50;
+  const std::vector<double> values = dequantize_gguf_block(WeightFormat::q5_0, block.data());
+  std::vector<double> expected(32, -16.0);
+  expected[1] = 0.0;
+  expected[31] = 5.0;
+  EXPECT_EQ(values, expected);
+}
+
+// gguf-py has no NaN among the exponents: 255 is 2^128 for the code of 1.
+TEST(Gguf, Mxfp4TakesEveryExponent) {
+  for (const int exponent : {0, 1, 2, 127, 254, 255}) {
+    std::vector<std::uint8_t> block(17, 0x2a);  // 1 and −1
+    block[0] = static_cast<std::uint8_t>(exponent);
+    const std::vector<double> values = dequantize_gguf_block(WeightFormat::mxfp4, block.data());
+    EXPECT_EQ(values[0], -std::ldexp(1.0, exponent - 127)) << exponent;
+    EXPECT_EQ(values[16], std::ldexp(1.0, exponent - 127)) << exponent;
+  }
 }
 
 TEST(Gguf, Q8ZeroCodesAreSigned) {
@@ -137,6 +200,21 @@ TEST(Gguf, Q4KPairsOfGroupsShareBytes) {
   std::vector<double> expected(256, 0.0);
   expected[2 * 32 + 5] = 3.0;
   expected[3 * 32 + 5] = 10.0;
+  EXPECT_EQ(values, expected);
+}
+
+TEST(Gguf, Q5KHighBitsOfEightGroupsShareAByte) {
+  std::vector<std::uint8_t> block(176, 0);
+  put_f16(block, 0, 1.0);
+  for (std::size_t g = 0; g < 4; ++g) block[4 + g] = 1;
+  for (std::size_t g = 0; g < 4; ++g) block[12 + g] = 1;
+  block[16 + 5] = 0x88;       // lane 5 of groups 3 and 7
+  block[48 + 32 + 5] = 0xa3;  // groups 2 and 3
+  const std::vector<double> values = dequantize_gguf_block(WeightFormat::q5_k, block.data());
+  std::vector<double> expected(256, 0.0);
+  expected[2 * 32 + 5] = 3.0;
+  expected[3 * 32 + 5] = 26.0;
+  expected[7 * 32 + 5] = 16.0;
   EXPECT_EQ(values, expected);
 }
 

@@ -3,10 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <string>
 #include <tuple>
 #include <vector>
 
+#include "core/block_format.h"
 #include "quire/element.h"
 #include "support/host_tensor.h"
 
@@ -236,22 +238,27 @@ TEST(GroupWeightGolden, GptqZeroPointsAreStoredMinusOne) {
   EXPECT_EQ(dequantize_row(weight, 7)[0], -15.0);
 }
 
-class GgufWeight : public testing::TestWithParam<std::tuple<WeightFormat, std::int64_t>> {};
+class GgufWeight : public testing::TestWithParam<BlockFormat> {};
 
 // Two rows of several blocks, the second row's pitch longer than its blocks.
 TEST_P(GgufWeight, ReadsBlockAfterBlock) {
-  const auto [format, block_bytes] = GetParam();
+  const BlockFormat& format = GetParam();
+  const std::int64_t block_bytes = format.bytes;
   const std::int64_t pitch = 2 * block_bytes + 7;
   std::vector<std::uint8_t> bytes(static_cast<std::size_t>(2 * pitch), 0xff);
   for (std::int64_t block = 0; block < 4; ++block) {
     std::uint8_t* start = bytes.data() + block / 2 * pitch + block % 2 * block_bytes;
     for (std::int64_t i = 0; i < block_bytes; ++i) start[i] = 0x11;
-    const std::int64_t d_offset = format == WeightFormat::q6_k ? 208 : 0;
-    store_element(start + d_offset, DType::f16, 0, static_cast<double>(1 + block));
-    if (format == WeightFormat::q4_k) store_element(start + 2, DType::f16, 0, 0.0);
+    if (format.is_e8m0) {
+      start[0] = static_cast<std::uint8_t>(127 + block);
+    } else {
+      store_element(start + format.scale_at, DType::f16, 0,
+                    std::ldexp(1.0, static_cast<int>(block)));
+    }
+    if (format.has_mins()) store_element(start + format.min_at, DType::f16, 0, 0.0);
   }
   Weight weight{.data = TensorView::contiguous(bytes.data(), DType::u8, {2, 2 * block_bytes}),
-                .format = format};
+                .format = format.format};
   weight.data.strides[0] = pitch;
   const std::int64_t columns = weight.columns() / 2;
   const double unit = dequantize_row(weight, 0)[0];
@@ -259,16 +266,13 @@ TEST_P(GgufWeight, ReadsBlockAfterBlock) {
   for (std::int64_t block = 0; block < 4; ++block) {
     const std::vector<double> row = dequantize_row(weight, block / 2);
     EXPECT_EQ(row[static_cast<std::size_t>(block % 2 * columns)],
-              unit * static_cast<double>(1 + block))
+              std::ldexp(unit, static_cast<int>(block)))
         << block;
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Formats, GgufWeight,
-    testing::Values(std::tuple(WeightFormat::q4_0, 18), std::tuple(WeightFormat::q8_0, 34),
-                    std::tuple(WeightFormat::q4_k, 144), std::tuple(WeightFormat::q6_k, 210)),
-    [](const auto& test) { return std::string(name(std::get<0>(test.param))); });
+INSTANTIATE_TEST_SUITE_P(Formats, GgufWeight, testing::ValuesIn(kBlockFormats),
+                         [](const auto& test) { return std::string(name(test.param.format)); });
 
 TEST(Weight, PermNamesTheInputColumn) {
   const HostTensor data = HostTensor::filled(DType::f32, {1, 3}, 1.0);

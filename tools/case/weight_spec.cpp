@@ -5,38 +5,41 @@
 #include <numeric>
 #include <vector>
 
+#include "core/block_format.h"
 #include "quire/element.h"
 #include "tools/case/random_stream.h"
 
 namespace quire::tools {
 namespace {
 
-// Where a GGUF block keeps its f16 factors; the rest may be any bytes.
-struct GgufBlock {
-  std::int64_t columns;
-  std::int64_t bytes;
-  std::vector<std::int64_t> factor_offsets;
-  double factor;  // makes the weights about 1
+// The scale that makes weights about 1, and for blocks of 32 columns with mins the code that stands for 0.
+struct BlockFactors {
+  double scale;
+  double middle = 0.0;
 };
 
-GgufBlock gguf_block(WeightFormat format) {
+BlockFactors factors_of(WeightFormat format) {
   switch (format) {
     case WeightFormat::q4_0:
-      return {32, 18, {0}, 1.0 / 8.0};
+      return {1.0 / 8.0};
+    case WeightFormat::q4_1:
+      return {1.0 / 8.0, 7.5};
+    case WeightFormat::q5_0:
+      return {1.0 / 16.0};
+    case WeightFormat::q5_1:
+      return {1.0 / 16.0, 15.5};
     case WeightFormat::q8_0:
-      return {32, 34, {0}, 1.0 / 128.0};
+    case WeightFormat::iq4_nl:
+      return {1.0 / 128.0};
+    case WeightFormat::mxfp4:
+      return {1.0 / 8.0};
     case WeightFormat::q4_k:
-      return {256, 144, {0, 2}, 1.0 / 500.0};
+      return {1.0 / 500.0};
+    case WeightFormat::q5_k:
+      return {1.0 / 1000.0};
     default:
-      return {256, 210, {208}, 1.0 / 2000.0};
+      return {1.0 / 2000.0};
   }
-}
-
-bool is_gguf(WeightFormat format) {
-  return format >= WeightFormat::q4_0;
-}
-bool is_grouped(WeightFormat format) {
-  return format >= WeightFormat::int4 && format <= WeightFormat::awq;
 }
 
 std::int64_t ceil_div(std::int64_t value, std::int64_t by) {
@@ -81,21 +84,35 @@ Weight build_fp8(Memory& memory, const WeightSpec& spec, std::int64_t rows, std:
   return weight;
 }
 
+// The factors of one block, about `amplitude`; the rest may be any bytes.
+void store_factors(const BlockFormat& block, double amplitude, double middle, std::uint64_t stream,
+                   std::uint64_t index, std::byte* start) {
+  const double factor = amplitude * (1.0 + 0.2 * normal_at(stream, index));
+  if (block.is_e8m0) {  // 2^(e − 128), and half or twice of it
+    const double exponent = std::round(std::log2(amplitude) + 0.6 * normal_at(stream, index));
+    start[block.scale_at] = static_cast<std::byte>(static_cast<int>(exponent) + 128);
+    return;
+  }
+  store_element(start + block.scale_at, DType::f16, 0, factor);
+  if (!block.has_mins()) return;
+  const double noise = normal_at(stream ^ 1, index);
+  const double min = middle == 0.0 ? factor : -middle * amplitude * (1.0 + 0.2 * noise);
+  store_element(start + block.min_at, DType::f16, 0, min);
+}
+
 Weight build_gguf(Memory& memory, const WeightSpec& spec, std::int64_t rows, std::int64_t columns,
                   std::uint64_t seed) {
-  const GgufBlock block = gguf_block(spec.format);
+  const BlockFormat& block = block_format(spec.format);
+  const BlockFactors factors = factors_of(spec.format);
   const std::int64_t blocks = columns / block.columns;
   Weight weight;
   weight.format = spec.format;
   weight.data = build_bytes(memory, seed, "weight", DType::u8, {rows, blocks * block.bytes});
   const std::uint64_t stream = seed_of("weight.factor", seed);
-  const double amplitude = block.factor / std::sqrt(static_cast<double>(columns));
+  const double amplitude = factors.scale / std::sqrt(static_cast<double>(columns));
   for (std::int64_t i = 0; i < rows * blocks; ++i) {
-    for (const std::int64_t offset : block.factor_offsets) {
-      const double factor =
-          amplitude * (1.0 + 0.2 * normal_at(stream, static_cast<std::uint64_t>(i)));
-      store_element(weight.data.as<std::byte>() + i * block.bytes + offset, DType::f16, 0, factor);
-    }
+    store_factors(block, amplitude, factors.middle, stream, static_cast<std::uint64_t>(i),
+                  weight.data.as<std::byte>() + i * block.bytes);
   }
   return weight;
 }
@@ -143,8 +160,8 @@ Weight build_grouped(Memory& memory, const WeightSpec& spec, std::int64_t rows,
 Weight build_plain(Memory& memory, const WeightSpec& spec, std::int64_t rows, std::int64_t columns,
                    std::uint64_t seed) {
   if (spec.format == WeightFormat::fp8) return build_fp8(memory, spec, rows, columns, seed);
-  if (is_gguf(spec.format)) return build_gguf(memory, spec, rows, columns, seed);
-  if (is_grouped(spec.format)) return build_grouped(memory, spec, rows, columns, seed);
+  if (is_block_format(spec.format)) return build_gguf(memory, spec, rows, columns, seed);
+  if (is_grouped_format(spec.format)) return build_grouped(memory, spec, rows, columns, seed);
   const double amplitude = 1.0 / std::sqrt(static_cast<double>(columns));
   Weight weight;
   weight.data = build_tensor(memory, seed, "weight", spec.dtype, {rows, columns}, amplitude);
@@ -155,11 +172,11 @@ Weight build_plain(Memory& memory, const WeightSpec& spec, std::int64_t rows, st
 
 double WeightSpec::bytes(std::int64_t rows, std::int64_t columns) const {
   const auto elements = static_cast<double>(rows) * static_cast<double>(columns);
-  if (is_gguf(format)) {
-    const GgufBlock block = gguf_block(format);
+  if (is_block_format(format)) {
+    const BlockFormat& block = block_format(format);
     return elements / static_cast<double>(block.columns) * static_cast<double>(block.bytes);
   }
-  if (!is_grouped(format)) return elements * bits(dtype) / 8.0;
+  if (!is_grouped_format(format)) return elements * bits(dtype) / 8.0;
   const double groups = elements / static_cast<double>(group_size);
   return elements / 2.0 + groups * (bits(scale_dtype) / 8.0 + (has_zeros ? 0.5 : 0.0));
 }
@@ -183,7 +200,7 @@ WeightSpec read_weight(const Fields& fields) {
                  : scale == "channel" ? WeightScale::channel
                                       : WeightScale::block;
   }
-  if (is_grouped(spec.format)) {
+  if (is_grouped_format(spec.format)) {
     spec.group_size = weight.integer("group_size", 1, 128);
     spec.has_zeros = weight.flag("zeros", false);
     spec.scale_dtype =

@@ -22,10 +22,16 @@ enum {
   QUIRE_WEIGHT_GPTQ_V2 = 5,  // the same with zeros stored as they are
   QUIRE_WEIGHT_AWQ =
       6,  // data i32 [K, N/8], nibbles in the order 0 2 4 6 1 3 5 7; scale [K/g, N]; zeros i32 [K/g, N/8]
-  QUIRE_WEIGHT_Q4_0 = 7,   // GGUF blocks: data u8 [N, K/32 * 18],
-  QUIRE_WEIGHT_Q8_0 = 8,   // [N, K/32 * 34],
-  QUIRE_WEIGHT_Q4_K = 9,   // [N, K/256 * 144],
-  QUIRE_WEIGHT_Q6_K = 10,  // [N, K/256 * 210]
+  QUIRE_WEIGHT_Q4_0 = 7,     // GGUF blocks: data u8 [N, K/32 * 18],
+  QUIRE_WEIGHT_Q8_0 = 8,     // [N, K/32 * 34],
+  QUIRE_WEIGHT_Q4_K = 9,     // [N, K/256 * 144],
+  QUIRE_WEIGHT_Q6_K = 10,    // [N, K/256 * 210],
+  QUIRE_WEIGHT_Q4_1 = 11,    // [N, K/32 * 20],
+  QUIRE_WEIGHT_Q5_0 = 12,    // [N, K/32 * 22],
+  QUIRE_WEIGHT_Q5_1 = 13,    // [N, K/32 * 24],
+  QUIRE_WEIGHT_Q5_K = 14,    // [N, K/256 * 176],
+  QUIRE_WEIGHT_IQ4_NL = 15,  // [N, K/32 * 18],
+  QUIRE_WEIGHT_MXFP4 = 16,   // [N, K/32 * 17]
 };
 
 // The order of a packed weight's numbers. One order belongs to one family of kernels.

@@ -28,7 +28,7 @@ enum class Activations : std::uint8_t {
   // choice of the caller. Per token, over the columns that share a weight scale (in the stored
   // order of an act-order weight): scale = amax / 127 and code = x / scale, both quotients rounded
   // to fp32, the code then to nearest even; code · scale takes the place of x. NaN counts as 0.
-  // Weights of int4, gptq, gptq_v2, awq, q4_0 and q8_0; x of f32, f16 and bf16.
+  // Weights of int4, gptq, gptq_v2, awq and GGUF's blocks of 32 columns; x of f32, f16 and bf16.
   int8,
 };
 

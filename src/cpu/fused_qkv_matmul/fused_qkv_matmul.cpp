@@ -81,14 +81,15 @@ std::vector<float> load_bias(const FusedQkvArgs& args) {
 }
 
 // A block's panels fit into the L1 cache. Where scales change along the depth, they are applied
-// group by group.
+// group by group, and so are mins.
 void set_depth_block(MatmulJob& job, const MatmulEngine& engine) {
   job.scaling = Scaling::at_end;
   job.depth_block = 1024 / engine.element_bytes;
   job.group = job.weight.columns;
   if (engine.element_bytes != 2) return;
   const bool input_changes = job.x.has_block_scales();
-  if (job.weight.group >= job.weight.columns && !input_changes) return;
+  const bool weight_changes = job.weight.group < job.weight.columns || job.weight.has_mins();
+  if (!weight_changes && !input_changes) return;
   job.scaling = Scaling::per_group;
   job.group = input_changes ? std::min(job.weight.group, kInputScaleBlock) : job.weight.group;
 }

@@ -2,7 +2,7 @@
 // fused_qkv_matmul on the CPU.
 //
 // The bf16 engine takes bf16 and fp8 inputs with weights whose numbers are exact in bf16 (bf16,
-// fp8, 4-bit codes, Q4_0, Q8_0): products are exact, and scales multiply f32 sums. Everything else
+// fp8, 4-bit codes, GGUF blocks of 32 columns): products are exact, and scales multiply f32 sums. Everything else
 // runs on the f32 engine with values converted to f32, also block scales of x under a permutation,
 // where no two columns need share a scale. int8 activations have a kernel of their own, on integer
 // dot products.

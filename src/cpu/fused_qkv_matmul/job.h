@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/block_format.h"
 #include "cpu/fused_qkv_matmul/packed_layout.h"
 #include "cpu/runtime/row_plan.h"
 #include "quire/dtype.h"
@@ -23,12 +24,12 @@ enum class Codes : std::uint8_t {
   bf16,
   fp8_e4m3,
   fp8_e5m2,
-  int4,  // two codes per byte along K
-  gptq,  // eight codes per word along K
-  awq,   // eight codes per word along N, interleaved
-  q4_0,
-  q8_0,
+  int4,       // two codes per byte along K
+  gptq,       // eight codes per word along K
+  awq,        // eight codes per word along N, interleaved
+  blocks_32,  // GGUF blocks of 32 columns
   q4_k,
+  q5_k,
   q6_k,
 };
 
@@ -36,6 +37,7 @@ enum class Codes : std::uint8_t {
 // GGUF blocks carry their own.
 struct WeightView {
   Codes codes;
+  const BlockFormat* block;  // of GGUF weights, null: another format
   const std::byte* data;
   std::int64_t row_stride;  // bytes; gptq, awq: between rows of words
   std::int64_t rows;        // N
@@ -51,10 +53,11 @@ struct WeightView {
   std::int64_t zero_k_stride;
   int zero_offset;               // gptq stores zeros minus one
   const std::uint16_t* to_bf16;  // fp8: value of each of the 256 codes
-  // Packed: `data` is the storage, and of the fields above only codes, rows, columns and group hold.
+  // Packed: `data` is the storage, and of the fields above only codes, block, rows, columns and group hold.
   PackedLayout packed;
 
   bool is_packed() const { return packed.packing != WeightPacking::none; }
+  bool has_mins() const { return block != nullptr && block->has_mins(); }
 };
 
 // X. The scale of (t, k) is scale[t · scale_t_stride + k / 128 · scale_k_stride], k being a column of x: that of W's

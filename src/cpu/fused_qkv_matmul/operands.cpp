@@ -46,16 +46,15 @@ Codes codes_of(const Weight& weight) {
       return Codes::gptq;
     case WeightFormat::awq:
       return Codes::awq;
-    case WeightFormat::q4_0:
-      return Codes::q4_0;
-    case WeightFormat::q8_0:
-      return Codes::q8_0;
     case WeightFormat::q4_k:
       return Codes::q4_k;
+    case WeightFormat::q5_k:
+      return Codes::q5_k;
     case WeightFormat::q6_k:
       return Codes::q6_k;
+    default:
+      return Codes::blocks_32;
   }
-  return Codes::f32;
 }
 
 const std::byte* bytes_of(const TensorView& tensor) {
@@ -89,6 +88,7 @@ void set_groups(const Weight& weight, WeightView& view) {
 WeightView weight_view(const Weight& weight) {
   WeightView view{};
   view.codes = codes_of(weight);
+  view.block = find_block_format(weight.format);
   view.data = bytes_of(weight.data);
   view.row_stride = bytes_for(weight.data.dtype, weight.data.strides[0]);
   view.rows = weight.rows();
@@ -107,7 +107,7 @@ WeightView weight_view(const Weight& weight) {
   }
   if (weight.format == WeightFormat::fp8) set_fp8_scale(*weight.scale, view);
   if (weight.group_size != 0 && weight.scale.has_value()) set_groups(weight, view);
-  if (weight.format == WeightFormat::q4_0 || weight.format == WeightFormat::q8_0) view.group = 32;
+  if (view.codes == Codes::blocks_32) view.group = view.block->group;
   return view;
 }
 
@@ -134,6 +134,7 @@ bool fit_bf16_engine(const InputView& x, const WeightView& weight) {
     case Codes::f32:
     case Codes::f16:
     case Codes::q4_k:
+    case Codes::q5_k:
     case Codes::q6_k:
       return false;
     default:

@@ -27,12 +27,13 @@ struct PackedLayout {
   std::int64_t groups;
   DType scale_dtype;
   bool has_zeros;
-  bool has_mins;
+  bool has_mins;  // w = scale · number + min
+  DType min_dtype;
   std::int64_t scale_offset;  // bytes, from the start of the storage
   std::int64_t zero_offset;   // u8
-  std::int64_t min_offset;    // f32
-  std::int64_t perm_offset;   // i32 [K]
-  std::int64_t bytes;         // of the storage
+  std::int64_t min_offset;
+  std::int64_t perm_offset;  // i32 [K]
+  std::int64_t bytes;        // of the storage
 };
 
 // The format, group size and packed fields of `weight` decide, its tensors do not; has_perm: room

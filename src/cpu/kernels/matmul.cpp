@@ -43,6 +43,31 @@ const float* input_row(const MatmulJob& job, std::int64_t token, float* row) {
   return row;
 }
 
+// The sum of each group of a row: out[group · stride].
+void sum_groups(const MatmulJob& job, const std::uint16_t* row, std::int64_t stride, float* out) {
+  constexpr std::int64_t kChains = 4;
+  const std::int64_t group = job.weight.group;  // whole fours
+  for (std::int64_t k = 0; k < job.weight.columns; k += group, out += stride) {
+    float sums[kChains] = {};
+    for (std::int64_t i = 0; i < group; i += kChains) {
+      for (std::int64_t j = 0; j < kChains; ++j) sums[j] += f32_from_bf16(row[k + i + j]);
+    }
+    *out = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+  }
+}
+
+// Of the rows of a panel, zeros for those that are missing.
+template <typename Engine>
+void sum_rows(const MatmulJob& job, const MatmulShape<Engine>& shape, std::int64_t first,
+              const std::uint16_t* const* rows, int count) {
+  const std::int64_t stride = shape.row_sums_stride();
+  float* sums = shape.row_sums(job.packed_x) + first;
+  for (int i = 0; i < count; ++i) sum_groups(job, rows[i], stride, sums + i);
+  for (std::int64_t group = 0; group < shape.sum_groups; ++group) {
+    for (int i = count; i < shape.panel_rows; ++i) sums[group * stride + i] = 0.0f;
+  }
+}
+
 template <typename Engine>
 void pack_x(const MatmulJob& job, std::int64_t panel, std::byte* scratch) {
   using Element = typename Engine::Element;
@@ -54,6 +79,9 @@ void pack_x(const MatmulJob& job, std::int64_t panel, std::byte* scratch) {
   int count = 0;
   for (; count < Engine::kRows && first + count < job.tokens; ++count) {
     starts[count] = input_row(job, first + count, rows + count * shape.depth);
+  }
+  if constexpr (sizeof(Element) == 2) {
+    if (shape.sum_groups != 0) sum_rows(job, shape, first, starts, count);
   }
   auto* packed = reinterpret_cast<Element*>(job.packed_x);
   for (std::int64_t block = 0; block < shape.depth_blocks(); ++block) {
@@ -71,8 +99,7 @@ void pack_x(const MatmulJob& job, std::int64_t panel, std::byte* scratch) {
 }
 
 template <typename Engine> std::int64_t packed_x_bytes(const MatmulJob& job) {
-  return MatmulShape<Engine>(job).packed_elements() *
-         static_cast<std::int64_t>(sizeof(typename Engine::Element));
+  return MatmulShape<Engine>(job).packed_bytes();
 }
 
 template <typename Engine> std::int64_t scratch_bytes(const MatmulJob& job, std::int64_t columns) {

@@ -68,13 +68,31 @@ inline __m512i decode_32_words(const std::byte* source, std::int64_t stride, int
   return _mm512_permutexvar_epi16(_mm512_and_si512(codes, _mm512_set1_epi16(15)), values);
 }
 
-// Codes of 16 bytes, the low nibbles of all of them before the high ones (Q4_0).
-inline __m512i decode_32_split_nibbles(const std::byte* source, __m512i values) {
+// bf16 of the sixteen numbers of a table.
+inline __m512i table_values(const signed char* numbers) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(numbers));
+  const __m512 values = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
+  return _mm512_castsi256_si512(reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(values)));
+}
+
+// bf16 of code − zero for each of the 32 codes.
+inline __m512i five_bit_values(int zero) {
+  const __m512i codes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  const __m512i first = _mm512_sub_epi32(codes, _mm512_set1_epi32(zero));
+  const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(16));
+  return reinterpret_cast<__m512i>(
+      _mm512_cvtne2ps_pbh(_mm512_cvtepi32_ps(second), _mm512_cvtepi32_ps(first)));
+}
+
+// Codes of 16 bytes, the low nibbles of all of them before the high ones, each with a fifth bit from `high`: the blocks
+// of GGUF.
+inline __m512i decode_32_split_codes(const std::byte* source, std::uint32_t high, __m512i values) {
   const __m256i bytes =
       _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(source)));
-  const __m512i codes =
+  const __m512i low =
       _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_and_si256(bytes, _mm256_set1_epi16(15))),
                          _mm256_srli_epi16(bytes, 4), 1);
+  const __m512i codes = _mm512_mask_add_epi16(low, high, low, _mm512_set1_epi16(16));
   return _mm512_permutexvar_epi16(codes, values);
 }
 

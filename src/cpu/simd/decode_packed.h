@@ -21,14 +21,10 @@ inline U32Vector bf16_pair(F32Vector even, F32Vector odd) {
                 hn::And(hn::BitCast(u32, odd), hn::Set(u32, 0xffff0000u)));
 }
 
-inline bool has_middle_zero(Codes codes) {
-  return codes != Codes::q4_k;
-}
-
 // Columns [k, k + depth) of W, multiples of 8, of one panel, in the order of a B panel.
 template <typename Numbers>
-inline void decode_packed_bf16(Numbers, const WeightView& w, std::int64_t panel, std::int64_t k,
-                               std::int64_t depth, std::uint16_t* out) {
+inline void decode_packed_bf16(const Numbers& numbers, const WeightView& w, std::int64_t panel,
+                               std::int64_t k, std::int64_t depth, std::uint16_t* out) {
   const std::int64_t width = w.packed.width;
   const bool is_quad = w.packed.packing == WeightPacking::quads_8;
   const PackedScales scales(w, panel);
@@ -38,8 +34,8 @@ inline void decode_packed_bf16(Numbers, const WeightView& w, std::int64_t panel,
   for (std::int64_t at = 0; at < depth; at += 8, source += width * Numbers::kBits) {
     for (std::int64_t column = 0; column < width; column += kF32Lanes) {
       F32Vector rows[8];
-      Numbers::load(source + Numbers::kColumnBytes * column, width,
-                    scales.zeros((k + at) / w.group, column, has_middle_zero(w.codes)), rows);
+      numbers.load(source + Numbers::kColumnBytes * column, width,
+                   scales.zeros((k + at) / w.group, column, has_middle_zero(w)), rows);
       for (int pair = 0; pair < 4; ++pair) {
         const U32Vector both = bf16_pair(rows[2 * pair], rows[2 * pair + 1]);
         if (!is_quad) {
@@ -65,30 +61,29 @@ inline void decode_packed_bf16(const WeightView& w, std::int64_t panel, std::int
 
 // Values in f32: out[(k' − k) · stride + column].
 template <typename Numbers>
-inline void decode_packed_f32(Numbers, const WeightView& w, std::int64_t panel, std::int64_t k,
-                              std::int64_t depth, float* out, std::int64_t stride) {
+inline void decode_packed_f32(const Numbers& numbers, const WeightView& w, std::int64_t panel,
+                              std::int64_t k, std::int64_t depth, float* out, std::int64_t stride) {
   const std::int64_t width = w.packed.width;
   const PackedScales scales(w, panel);
   const F32Tag f32;
   alignas(64) float factors[32];
+  alignas(64) float mins[32];
   std::int64_t group = -1;
   for (std::int64_t at = 0; at < depth; at += 8) {
     const std::byte* source = packed_block(w, panel, k + at);
     if (w.packed.group != 0 && (k + at) / w.group != group) {
       group = (k + at) / w.group;
       scales.load(group, 1, factors);
+      if (w.packed.has_mins) scales.load_mins(group, mins);
     }
     for (std::int64_t column = 0; column < width; column += kF32Lanes) {
       F32Vector rows[8];
-      const U32Vector zeros = w.packed.group == 0
-                                  ? hn::Zero(U32Tag())
-                                  : scales.zeros(group, column, has_middle_zero(w.codes));
-      Numbers::load(source + Numbers::kColumnBytes * column, width, zeros, rows);
+      const U32Vector zeros = w.packed.group == 0 ? hn::Zero(U32Tag())
+                                                  : scales.zeros(group, column, has_middle_zero(w));
+      numbers.load(source + Numbers::kColumnBytes * column, width, zeros, rows);
       for (int i = 0; i < 8; ++i) {
         if (w.packed.group != 0) rows[i] = hn::Mul(rows[i], hn::LoadU(f32, factors + column));
-        if (w.packed.has_mins) {
-          rows[i] = hn::Sub(rows[i], hn::LoadU(f32, scales.mins(group) + column));
-        }
+        if (w.packed.has_mins) rows[i] = hn::Add(rows[i], hn::LoadU(f32, mins + column));
         if (at + i < depth) hn::StoreU(rows[i], f32, out + (at + i) * stride + column);
       }
     }

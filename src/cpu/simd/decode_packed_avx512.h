@@ -38,13 +38,14 @@ inline bool decode_packed_registers(const WeightView& w, std::int64_t panel, std
   auto* pairs = reinterpret_cast<std::uint32_t*>(out);
   if (w.packed.bits == 4) {
     const PackedScales scales(w, panel);
-    const __m512i table = small_int_table();
+    const bool has_table = w.block != nullptr && w.block->has_table;
+    const __m512i table = has_table ? table_values(w.block->values) : small_int_table();
     for (std::int64_t column = 0; column < width; column += 16) {
       for (std::int64_t at = 0; at < depth;) {
         const std::int64_t group = (k + at) / w.group;
         const std::int64_t left = (group + 1) * w.group - k;
         const std::int64_t end = left < depth ? left : depth;
-        const __m512i zero = scales.zeros(group, column, true).raw;
+        const __m512i zero = scales.zeros(group, column, has_middle_zero(w)).raw;
         const __m512i zeros = _mm512_or_si512(zero, _mm512_slli_epi32(zero, 16));
         for (; at < end; at += 8) {
           decode_nibbles(source + at * width / 2, width, column, zeros, table,

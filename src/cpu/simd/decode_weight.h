@@ -6,6 +6,7 @@
 #include "cpu/fused_qkv_matmul/job.h"
 #include "cpu/simd/convert_bf16.h"
 #include "cpu/simd/convert_row.h"
+#include "cpu/simd/decode_blocks.h"
 #include "cpu/simd/decode_k_quants.h"
 
 #if defined(__AVX512BF16__)
@@ -15,8 +16,6 @@
 namespace quire::cpu::QUIRE_CPU_TARGET {
 
 inline constexpr std::int64_t kDecodeChunk = 256;
-inline constexpr std::int64_t kQ40Bytes = 18;  // of 32 columns
-inline constexpr std::int64_t kQ80Bytes = 34;  // of 32 columns
 
 inline std::uint32_t load_word(const std::byte* base, std::int64_t index) {
   std::uint32_t word;
@@ -30,12 +29,23 @@ inline int awq_shift(std::int64_t column) {
   return 4 * (place % 2 == 0 ? place / 2 : 4 + place / 2);
 }
 
+// The GGUF block that holds (n, k).
+inline const std::byte* block_at(const WeightView& w, std::int64_t n, std::int64_t k) {
+  return w.data + n * w.row_stride + k / w.block->columns * w.block->bytes;
+}
+
 inline float scale_at(const WeightView& w, std::int64_t n, std::int64_t k) {
-  if (w.codes == Codes::q4_0) return f16_at(w.data + n * w.row_stride + k / 32 * kQ40Bytes);
-  if (w.codes == Codes::q8_0) return f16_at(w.data + n * w.row_stride + k / 32 * kQ80Bytes);
+  if (w.codes == Codes::blocks_32) return block_scale(*w.block, block_at(w, n, k));
   if (w.scale == nullptr) return 1.0f;
   const std::int64_t index = n / w.scale_rows * w.scale_n_stride + k / w.group * w.scale_k_stride;
   return widen_one(w.scale_dtype, w.scale + bytes_for(w.scale_dtype, index));
+}
+
+// Of weights with mins.
+inline float min_at(const WeightView& w, std::int64_t n, std::int64_t k) {
+  const std::byte* block = block_at(w, n, k);
+  if (w.codes == Codes::blocks_32) return block_min(*w.block, block);
+  return k_group_factors(block, k % w.block->columns / w.block->group).min;
 }
 
 inline int zero_at(const WeightView& w, std::int64_t n, std::int64_t k) {
@@ -50,7 +60,7 @@ inline int zero_at(const WeightView& w, std::int64_t n, std::int64_t k) {
   return static_cast<int>((word >> shift) & 15u) + w.zero_offset;
 }
 
-// function(read) for a row of 4-bit codes, read(k) being the code of column k.
+// function(read) for a row of 4-bit codes in groups, read(k) being the code of column k.
 template <typename Function>
 inline void with_codes(const WeightView& w, std::int64_t n, Function&& function) {
   const std::byte* row = w.data + n * w.row_stride;
@@ -62,21 +72,15 @@ inline void with_codes(const WeightView& w, std::int64_t n, Function&& function)
     function([&w, n, shift = awq_shift(n)](std::int64_t k) {
       return (load_word(w.data + k * w.row_stride, n / 8) >> shift) & 15u;
     });
-  } else if (w.codes == Codes::int4) {
+  } else {
     function([row](std::int64_t k) {
       return (static_cast<unsigned>(row[k / 2]) >> (4 * (k % 2))) & 15u;
-    });
-  } else {  // q4_0: low nibbles first, then the high ones
-    function([row](std::int64_t k) {
-      const auto byte = static_cast<unsigned>(row[k / 32 * kQ40Bytes + 2 + k % 16]);
-      return k % 32 < 16 ? byte & 15u : byte >> 4;
     });
   }
 }
 
-inline bool is_four_bit(Codes codes) {
-  return codes == Codes::int4 || codes == Codes::gptq || codes == Codes::awq ||
-         codes == Codes::q4_0;
+inline bool is_grouped(Codes codes) {
+  return codes == Codes::int4 || codes == Codes::gptq || codes == Codes::awq;
 }
 
 #if defined(__AVX512BF16__)
@@ -113,15 +117,21 @@ inline std::int64_t decode_registers(const WeightView& w, std::int64_t n, std::i
         return decode_32_words(words, w.row_stride, awq_shift(n), values);
       });
     }
-    case Codes::q4_0: {
-      const __m512i values = code_values(8);
-      return each([row, values](std::int64_t column) {
-        return decode_32_split_nibbles(row + column / 32 * kQ40Bytes + 2, values);
+    case Codes::blocks_32: {
+      const BlockFormat& format = *w.block;
+      if (format.code_bits == 8) {
+        return each([&](std::int64_t column) {
+          return decode_32_i8(block_at(w, n, column) + format.codes_at);
+        });
+      }
+      const __m512i values =
+          format.code_bits == 4 ? table_values(format.values) : five_bit_values(format.zero);
+      return each([&](std::int64_t column) {
+        const std::byte* block = block_at(w, n, column);
+        return decode_32_split_codes(block + format.codes_at, block_high_bits(format, block),
+                                     values);
       });
     }
-    case Codes::q8_0:
-      return each(
-          [row](std::int64_t column) { return decode_32_i8(row + column / 32 * kQ80Bytes + 2); });
     default:
       return 0;
   }
@@ -139,7 +149,10 @@ inline void decode_numbers(const WeightView& w, std::int64_t n, std::int64_t k, 
   out += done;
 #endif
   const std::byte* row = w.data + n * w.row_stride;
-  if (is_four_bit(w.codes)) {
+  if (w.codes == Codes::blocks_32) {  // whole ones: K, the depth block and the group are
+    for (std::int64_t i = 0; i < count; i += 32)
+      decode_block(*w.block, block_at(w, n, k + i), out + i);
+  } else if (is_grouped(w.codes)) {
     const int zero = zero_at(w, n, k);
     std::uint16_t values[16];
     for (int code = 0; code < 16; ++code) {
@@ -148,11 +161,6 @@ inline void decode_numbers(const WeightView& w, std::int64_t n, std::int64_t k, 
     with_codes(w, n, [&](auto read) {
       for (std::int64_t i = 0; i < count; ++i) out[i] = values[read(k + i)];
     });
-  } else if (w.codes == Codes::q8_0) {
-    for (std::int64_t i = 0; i < count; ++i) {
-      const auto code = static_cast<std::int8_t>(row[(k + i) / 32 * kQ80Bytes + 2 + (k + i) % 32]);
-      out[i] = bf16_from_f32(static_cast<float>(code));
-    }
   } else {
     for (std::int64_t i = 0; i < count; ++i) {
       out[i] = w.to_bf16[static_cast<std::uint8_t>(row[k + i])];
@@ -172,23 +180,24 @@ inline void decode_values(const WeightView& w, std::int64_t n, std::int64_t k, s
     case Codes::bf16:
       return widen_row<DType::bf16>(row + 2 * k, count, out);
     case Codes::q4_k:
-      for (std::int64_t i = 0; i < count; i += 256) {
-        decode_q4_k(row + (k + i) / 256 * kQ4KBytes, out + i);
-      }
+      for (std::int64_t i = 0; i < count; i += 256) decode_q4_k(block_at(w, n, k + i), out + i);
+      return;
+    case Codes::q5_k:
+      for (std::int64_t i = 0; i < count; i += 256) decode_q5_k(block_at(w, n, k + i), out + i);
       return;
     case Codes::q6_k:
-      for (std::int64_t i = 0; i < count; i += 256) {
-        decode_q6_k(row + (k + i) / 256 * kQ6KBytes, out + i);
-      }
+      for (std::int64_t i = 0; i < count; i += 256) decode_q6_k(block_at(w, n, k + i), out + i);
       return;
     default:
       break;
   }
-  // Numbers times scales, group by group.
+  // Numbers times scales (plus mins), group by group.
   for (std::int64_t i = 0; i < count;) {
     const std::int64_t in_group = w.group - (k + i) % w.group;
     const std::int64_t part = in_group < count - i ? in_group : count - i;
     const float scale = scale_at(w, n, k + i);
+    const bool has_mins = w.has_mins();
+    const float min = has_mins ? min_at(w, n, k + i) : 0.0f;
     std::uint16_t numbers[kDecodeChunk];
     for (std::int64_t j = 0; j < part; j += kDecodeChunk) {
       const std::int64_t length = part - j < kDecodeChunk ? part - j : kDecodeChunk;
@@ -196,6 +205,7 @@ inline void decode_values(const WeightView& w, std::int64_t n, std::int64_t k, s
       for (std::int64_t l = 0; l < length; ++l) {
         out[i + j + l] = f32_from_bf16(numbers[l]) * scale;
       }
+      for (std::int64_t l = 0; has_mins && l < length; ++l) out[i + j + l] += min;
     }
     i += part;
   }

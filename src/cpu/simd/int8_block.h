@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Columns of Y with int8 activations, straight from the packed words: a vector of columns and a few
 // rows run over the whole depth, their sums in registers. Products of a group are exact integers;
-// sums (+)= (products − zero · sum of the row's codes) · (scale of the column · scale of the row).
+// sums (+)= (products − zero · sum of the row's codes) · (scale of the column · scale of the row)
+// (+ min of the column · (sum of the row's codes · scale of the row)).
 #pragma once
 
 #include "cpu/simd/carver.h"
@@ -30,6 +31,8 @@ class Int8Block {
         stride_(round_up_to(last - start_, kF32Lanes) + 16),
         sums_(carver.take<float>(min(job.token_block, job.tokens) * stride_)),
         scales_(carver.take<float>(kVectors * packed_.groups * kF32Lanes)),
+        mins_(packed_.has_mins ? carver.take<float>(kVectors * packed_.groups * kF32Lanes)
+                               : nullptr),
         cache_scales_(carver.take<float>(job.bands[0].plan.num_granules + 1)) {}
 
   void run() {
@@ -56,8 +59,7 @@ class Int8Block {
     for (int v = 0; v < kVectors; ++v) load_scales(n + v * kF32Lanes, v);
     std::byte* rows[1] = {row_at(token)};
     float* sums[1] = {sums_ + (n - start_)};
-    packed_.bits == 4 ? multiply_rows<1, kVectors, NibbleWords>(rows, sums, n)
-                      : multiply_rows<1, kVectors, ByteWords>(rows, sums, n);
+    on_words([&](const auto& words) { multiply_rows<1, kVectors>(words, rows, sums, n); });
   }
 
   void multiply_columns(std::int64_t token, std::int64_t count, std::int64_t n) {
@@ -73,26 +75,32 @@ class Int8Block {
           rows[i] = row_at(token + at);
           sums[i] = sums_ + at * stride_ + (n - start_);
         }
-        packed_.bits == 4 ? multiply_rows<kCount, 1, NibbleWords>(rows, sums, n)
-                          : multiply_rows<kCount, 1, ByteWords>(rows, sums, n);
+        on_words([&](const auto& words) { multiply_rows<kCount, 1>(words, rows, sums, n); });
       });
     }
   }
 
-  // Scales of one vector of columns: [groups][lanes].
+  // Scales and mins of one vector of columns: [groups][lanes].
   void load_scales(std::int64_t n, int vector) {
-    float* out = scales_ + vector * packed_.groups * kF32Lanes;
+    const std::int64_t first = vector * packed_.groups * kF32Lanes;
     const std::int64_t panel = n / packed_.width;
     const PackedScales scales(job_.weight, panel);
     alignas(64) float all[32];
+    const auto keep = [&](float* out) {
+      __builtin_memcpy(out, all + n % packed_.width, kF32Lanes * sizeof(float));
+    };
     for (std::int64_t g = 0; g < packed_.groups; ++g) {
       scales.load(g, 1, all);
-      __builtin_memcpy(out + g * kF32Lanes, all + n % packed_.width, kF32Lanes * sizeof(float));
+      keep(scales_ + first + g * kF32Lanes);
+      if (!packed_.has_mins) continue;
+      scales.load_mins(g, all);
+      keep(mins_ + first + g * kF32Lanes);
     }
   }
 
   // The two words of eight k, and how they are multiplied.
   struct NibbleWords {
+    static constexpr bool kAreCodes = true;
     static void load(const std::byte* source, std::int64_t, U32Vector (&words)[2]) {
       const U32Vector both = load_words(source);
       words[0] = bits_at<0>(both, 0x0f0f0f0fu);
@@ -103,6 +111,7 @@ class Int8Block {
     }
   };
   struct ByteWords {
+    static constexpr bool kAreCodes = false;
     static void load(const std::byte* source, std::int64_t width, U32Vector (&words)[2]) {
       words[0] = load_words(source);
       words[1] = load_words(source + 4 * width);
@@ -112,10 +121,32 @@ class Int8Block {
     }
   };
 
+  struct TableWords {
+    static constexpr bool kAreCodes = false;
+    TableNumbers table;
+
+    void load(const std::byte* source, std::int64_t, U32Vector (&words)[2]) const {
+      const U32Vector both = load_words(source);
+      words[0] = table.low(both);
+      words[1] = table.high(both);
+    }
+    static I32Vector dot(I32Vector sums, U32Vector words, U32Vector x) {
+      return dot_numbers(sums, words, x);
+    }
+  };
+
+  template <typename Function> void on_words(Function&& function) const {
+    const BlockFormat* block = job_.weight.block;
+    if (packed_.bits == 8) return function(ByteWords{});
+    if (block == nullptr || !block->has_table) return function(NibbleWords{});
+    function(TableWords{TableNumbers(block->values)});
+  }
+
+  template <typename Words>
   I32Vector zeros(const PackedScales& scales, std::int64_t group, std::int64_t column) const {
     const I32Tag i32;
-    if (packed_.bits == 8) return hn::Set(i32, kNumberOffset);
-    return hn::BitCast(i32, scales.zeros(group, column, true));
+    if (!Words::kAreCodes) return hn::Set(i32, kNumberOffset);
+    return hn::BitCast(i32, scales.zeros(group, column, has_middle_zero(job_.weight)));
   }
 
   // Words of a vector of columns.
@@ -125,8 +156,8 @@ class Int8Block {
 
   // kCount rows times kColumns vectors of columns from n on.
   template <int kCount, int kColumns, typename Words>
-  void multiply_rows(std::byte* const (&rows)[kCount], float* const (&out)[kCount],
-                     std::int64_t n) const {
+  void multiply_rows(const Words& unpack, std::byte* const (&rows)[kCount],
+                     float* const (&out)[kCount], std::int64_t n) const {
     const F32Tag f32;
     const I32Tag i32;
     const std::int64_t step = packed_.width * packed_.bits;  // bytes of eight k
@@ -146,7 +177,7 @@ class Int8Block {
       for (; k < end; k += 8) {
         for (int c = 0; c < kColumns; ++c) {
           U32Vector words[2];
-          Words::load(sources[c], packed_.width, words);
+          unpack.load(sources[c], packed_.width, words);
           sources[c] += step;
           for (int i = 0; i < kCount; ++i) {
             for (int half = 0; half < 2; ++half) {
@@ -160,14 +191,18 @@ class Int8Block {
       }
       for (int c = 0; c < kColumns; ++c) {
         const std::int64_t column = n + c * kF32Lanes;
-        const I32Vector zero =
-            zeros(PackedScales(job_.weight, column / packed_.width), g, column % packed_.width);
-        const F32Vector scale = hn::LoadU(f32, scales_ + (c * packed_.groups + g) * kF32Lanes);
+        const I32Vector zero = zeros<Words>(PackedScales(job_.weight, column / packed_.width), g,
+                                            column % packed_.width);
+        const std::int64_t factors = (c * packed_.groups + g) * kF32Lanes;
+        const F32Vector scale = hn::LoadU(f32, scales_ + factors);
         for (int i = 0; i < kCount; ++i) {
           const I32Vector offset = hn::Mul(zero, hn::Set(i32, row_.sums(rows[i])[g]));
           const I32Vector total = hn::Sub(hn::Add(products[i][c][0], products[i][c][1]), offset);
           const F32Vector factor = hn::Mul(scale, hn::Set(f32, row_.scales(rows[i])[g]));
           sums[i][c] = hn::MulAdd(hn::ConvertTo(f32, total), factor, sums[i][c]);
+          if (mins_ == nullptr) continue;
+          const float x = static_cast<float>(row_.sums(rows[i])[g]) * row_.scales(rows[i])[g];
+          sums[i][c] = hn::MulAdd(hn::LoadU(f32, mins_ + factors), hn::Set(f32, x), sums[i][c]);
         }
       }
     }
@@ -194,6 +229,7 @@ class Int8Block {
   std::int64_t stride_;
   float* sums_;    // [token block][stride_]
   float* scales_;  // [kVectors][groups][lanes]
+  float* mins_;    // the same, null: the weight has none
   float* cache_scales_;
 };
 

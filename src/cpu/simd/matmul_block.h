@@ -42,6 +42,7 @@ template <typename Engine> class MatmulBlock {
     partial_ = carver.take<float>(kPartialRows * columns_);
     groups_ = job.scaling == Scaling::per_group ? (job.depth_block + job.group - 1) / job.group : 1;
     column_scales_ = carver.take<float>(groups_ * columns_ > most ? groups_ * columns_ : most);
+    if (shape_.sum_groups != 0) column_mins_ = carver.take<float>(groups_ * columns_);
     if (job.x.scale != nullptr) row_scales_ = carver.take<float>(all_groups() * rows_);
     cache_scales_ = carver.take<float>(job.bands[0].plan.num_granules + 1);
 #if defined(__AMX_BF16__)
@@ -124,13 +125,16 @@ template <typename Engine> class MatmulBlock {
     if (job_.scaling == Scaling::per_group) load_column_scales(step, depth);
     if (shape_.is_narrow()) return multiply_narrow(x, b, step, depth);
 #if defined(__AMX_BF16__)
-    if constexpr (sizeof(Element) == 2) return multiply_on_tiles(x, rows, b, step, depth, ahead);
+    if constexpr (sizeof(Element) == 2) {
+      return multiply_on_tiles(x, token, rows, b, step, depth, ahead);
+    }
 #endif
     const std::int64_t panels = rows / Engine::kRows;
     const std::int64_t lines = ahead.lines() / panels + 1;
     for (std::int64_t m = 0; m < panels; ++m) {
       ahead.advance(lines);
-      multiply_panel(x + m * shape_.panel_elements(step.block), m * Engine::kRows, b, step, depth);
+      multiply_panel(x + m * shape_.panel_elements(step.block), token, m * Engine::kRows, b, step,
+                     depth);
     }
   }
 
@@ -138,15 +142,15 @@ template <typename Engine> class MatmulBlock {
     return job_.scaling == Scaling::per_group ? job_.group : depth;
   }
 
-  // One row panel, all its groups.
-  void multiply_panel(const Element* x, std::int64_t row, const Panels<Element>& b,
-                      const Step& step, std::int64_t depth) {
+  // One row panel of the token block, all its groups.
+  void multiply_panel(const Element* x, std::int64_t token, std::int64_t row,
+                      const Panels<Element>& b, const Step& step, std::int64_t depth) {
     const std::int64_t unit = group_depth(depth);
     for (std::int64_t k = 0, group = 0; k < depth; k += unit, ++group) {
       for (int n = 0; n < panels_of(step); ++n) {
         Engine::multiply(x + k * Engine::kRows, 1, b.numbers + n * b.stride + k * Engine::kCols, 1,
                          min(unit, depth - k), partial_, Engine::kCols, Accumulate::overwrite);
-        update(step, row, Engine::kRows, n * Engine::kCols, Engine::kCols, group);
+        update(step, token, row, Engine::kRows, n * Engine::kCols, Engine::kCols, group);
       }
     }
   }
@@ -159,19 +163,21 @@ template <typename Engine> class MatmulBlock {
       Engine::multiply_narrow(x + k * shape_.panel_rows, shape_.panel_rows,
                               b.numbers + k * Engine::kCols, panels_of(step), min(unit, depth - k),
                               partial_, width, Accumulate::overwrite, b.stride);
-      update(step, 0, shape_.panel_rows, 0, width, group);
+      update(step, 0, 0, shape_.panel_rows, 0, width, group);
     }
   }
 
   // partial_ [rows, width] of columns step.n + column on, to the sums.
-  void update(const Step& step, std::int64_t row, int rows, std::int64_t column, int width,
-              std::int64_t group) {
+  void update(const Step& step, std::int64_t token, std::int64_t row, int rows, std::int64_t column,
+              int width, std::int64_t group) {
     const SumUpdate update{.partial = partial_,
                            .partial_stride = width,
                            .sums = sums_ + row * sums_stride_ + (step.n - start_) + column,
                            .sums_stride = sums_stride_,
                            .column_scales = column_scales(group, column),
                            .row_scales = row_scales(step, group, row),
+                           .column_mins = column_mins(group, column),
+                           .row_sums = row_sums(step, group, token + row),
                            .rows = rows,
                            .columns = width,
                            .accumulate = accumulate(step, group)};
@@ -190,20 +196,31 @@ template <typename Engine> class MatmulBlock {
     return row_scales_ + (step.block * job_.depth_block / job_.group + group) * rows_ + row;
   }
 
+  const float* column_mins(std::int64_t group, std::int64_t column) const {
+    return column_mins_ == nullptr ? nullptr : column_mins_ + group * columns_ + column;
+  }
+  // Weights with mins have the job's groups.
+  const float* row_sums(const Step& step, std::int64_t group, std::int64_t token) const {
+    if (column_mins_ == nullptr) return nullptr;
+    const std::int64_t first = step.block * job_.depth_block / job_.group;
+    return shape_.row_sums(job_.packed_x) + (first + group) * shape_.row_sums_stride() + token;
+  }
+
 #if defined(__AMX_BF16__)
   bool takes_nibble_rows() const {
     return sizeof(Element) == 2 && NibbleRows::takes(job_);
   }
   void multiply_nibble_rows() {
-    NibbleRows rows(job_, wide_x_);
+    NibbleRows rows(job_, wide_x_, shape_.row_sums(job_.packed_x), shape_.row_sums_stride());
     rows.load_x(reinterpret_cast<const std::uint16_t*>(job_.packed_x));
     rows.multiply(start_ / Engine::kCols,
                   (round_up_to(last_, Engine::kCols) - start_) / Engine::kCols, sums_,
                   sums_stride_);
   }
 
-  void multiply_on_tiles(const std::uint16_t* x, std::int64_t rows, const Panels<std::uint16_t>& b,
-                         const Step& step, std::int64_t depth, LinePrefetch& ahead) {
+  void multiply_on_tiles(const std::uint16_t* x, std::int64_t token, std::int64_t rows,
+                         const Panels<std::uint16_t>& b, const Step& step, std::int64_t depth,
+                         LinePrefetch& ahead) {
     const AmxProduct product{.a = x,
                              .a_panel = shape_.panel_elements(step.block),
                              .b = b.numbers,
@@ -217,28 +234,34 @@ template <typename Engine> class MatmulBlock {
                              .scales_stride = columns_,
                              .row_scales = row_scales(step, 0, 0),
                              .row_scales_stride = rows_,
+                             .column_mins = column_mins(0, 0),
+                             .row_sums = row_sums(step, 0, token),
+                             .row_sums_stride = shape_.row_sums_stride(),
                              .accumulate = accumulate(step, 0),
                              .prefetch = &ahead};
     product.run(static_cast<int>(rows / Engine::kRows), panels_of(step));
   }
 #endif
 
-  // column_scales_ [groups][columns_] of a step.
+  // column_scales_ [groups][columns_] of a step, column_mins_ with them.
   void load_column_scales(const Step& step, std::int64_t depth) {
     const WeightView& weight = job_.weight;
     const std::int64_t k = step.block * job_.depth_block;
     for (std::int64_t at = 0, group = 0; at < depth; at += job_.group, ++group) {
       float* scales = column_scales_ + group * columns_;
+      float* mins = column_mins_ == nullptr ? nullptr : column_mins_ + group * columns_;
       if (weight.is_packed()) {
         const std::int64_t width = weight.packed.width;
         for (std::int64_t n = step.n; n < step.end; n += width) {
           const PackedScales packed(weight, n / width);
           packed.load((k + at) / weight.group, 1, scales + (n - step.n));
+          if (mins != nullptr) packed.load_mins((k + at) / weight.group, mins + (n - step.n));
         }
       } else {
         const std::int64_t end = min(step.end, weight.rows);
         for (std::int64_t n = step.n; n < end; ++n) {
           scales[n - step.n] = scale_at(weight, n, k + at);
+          if (mins != nullptr) mins[n - step.n] = min_at(weight, n, k + at);
         }
       }
     }
@@ -304,7 +327,7 @@ template <typename Engine> class MatmulBlock {
 
   static bool has_end_scales(const WeightView& weight) {
     if (weight.is_packed()) return weight.packed.group != 0;
-    return weight.scale != nullptr || weight.codes == Codes::q4_0 || weight.codes == Codes::q8_0;
+    return weight.scale != nullptr || weight.codes == Codes::blocks_32;
   }
 
   const MatmulJob& job_;
@@ -319,6 +342,7 @@ template <typename Engine> class MatmulBlock {
   float* sums_;     // [rows_][sums_stride_], column 0 is start_
   float* partial_;  // one group's sums
   float* column_scales_;
+  float* column_mins_ = nullptr;
   float* row_scales_ = nullptr;
   float* cache_scales_;
   float* wide_x_ = nullptr;  // X in f32, for products without tiles

@@ -41,9 +41,13 @@ class NibbleRows {
     return kMostRows * round_up_to(job.weight.columns, kStep);
   }
 
-  // x: room for x_elements.
-  NibbleRows(const MatmulJob& job, float* x)
-      : job_(job), stride_(round_up_to(job.weight.columns, kStep)), x_(x) {}
+  // x: room for x_elements. row_sums [groups][sums_stride] of X for weights with mins, else null.
+  NibbleRows(const MatmulJob& job, float* x, const float* row_sums, std::int64_t row_sums_stride)
+      : job_(job),
+        stride_(round_up_to(job.weight.columns, kStep)),
+        x_(x),
+        row_sums_(row_sums),
+        row_sums_stride_(row_sums_stride) {}
 
   // packed: A tiles of a narrow panel, [depth / 32][rows][32].
   void load_x(const std::uint16_t* packed) {
@@ -65,7 +69,7 @@ class NibbleRows {
     const FlushedSubnormals flushed;
     const Block block{panel, sums, sums_stride};
     job_.weight.packed.has_zeros ? multiply_panels<ColumnZeros>(block, count)
-                                 : multiply_panels<MiddleZero>(block, count);
+                                 : multiply_panels<FixedNumbers>(block, count);
   }
 
  private:
@@ -82,17 +86,21 @@ class NibbleRows {
   };
 
   // VPERMPS looks at the low four bits of an index alone: a shifted word needs no mask.
-  struct MiddleZero {
-    MiddleZero(const PackedScales&, std::int64_t) {}
-    static __m512 table() {
-      return _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);
+  struct FixedNumbers {
+    FixedNumbers(const PackedScales&, std::int64_t) {}
+    static __m512 table(const WeightView& w) {
+      if (w.block == nullptr) {
+        return _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);
+      }
+      const auto* values = reinterpret_cast<const __m128i*>(w.block->values);
+      return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(values)));
     }
     __m512 number(__m512 code) const { return code; }
   };
   struct ColumnZeros {
     ColumnZeros(const PackedScales& scales, std::int64_t group)
         : zeros(_mm512_cvtepi32_ps(scales.zeros(group, 0, true).raw)) {}
-    static __m512 table() {
+    static __m512 table(const WeightView&) {
       return _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     }
     __m512 number(__m512 code) const { return _mm512_sub_ps(code, zeros); }
@@ -119,6 +127,7 @@ class NibbleRows {
     }
     const std::int64_t panel_bytes = job_.weight.packed.panel_bytes;
     const std::byte* words = job_.weight.data + block.panel * panel_bytes;
+    const __m512 table = Zeros::table(job_.weight);
     __m512 sums[kRows][kPanels];
     std::int64_t k = 0;
     for (std::int64_t group = 0; k < job_.weight.columns; ++group) {
@@ -131,7 +140,7 @@ class NibbleRows {
         for (int p = 0; p < kPanels; ++p) {
           const Zeros zeros(PackedScales(job_.weight, block.panel + p), group);
           add_step<Zeros, kRows, kPanels>(words + p * panel_bytes + k * kWidth / 2, rows, k, zeros,
-                                          p, products);
+                                          table, p, products);
         }
       }
       scale_group(block.panel, group, products, sums);
@@ -146,12 +155,11 @@ class NibbleRows {
   // 32 k of one panel.
   template <typename Zeros, int kRows, int kPanels>
   HWY_INLINE static void add_step(const std::byte* words, const float* const (&rows)[kRows],
-                                  std::int64_t k, const Zeros& zeros, int panel,
+                                  std::int64_t k, const Zeros& zeros, __m512 table, int panel,
                                   __m512 (&products)[kRows][kPanels]) {
     __m512 even[kRows];
     __m512 odd[kRows];
     for (int r = 0; r < kRows; ++r) even[r] = odd[r] = _mm512_setzero_ps();
-    const __m512 table = Zeros::table();
     for (int line = 0; line < kWords; ++line) _mm_prefetch(words + kAhead + 64 * line, _MM_HINT_T0);
     for (int word = 0; word < kWords; ++word) {
       const __m512i codes = _mm512_loadu_si512(words + word * 4 * kWidth);
@@ -184,16 +192,31 @@ class NibbleRows {
         sums[r][p] = group == 0 ? _mm512_mul_ps(products[r][p], scales)
                                 : _mm512_fmadd_ps(products[r][p], scales, sums[r][p]);
       }
+      if (row_sums_ == nullptr) continue;
+      const __m512 mins = mins_of(panel + p, group);
+      for (int r = 0; r < kRows; ++r) {
+        const std::int64_t row = r < job_.tokens ? r : job_.tokens - 1;
+        const __m512 x = _mm512_set1_ps(row_sums_[group * row_sums_stride_ + row]);
+        sums[r][p] = _mm512_fmadd_ps(mins, x, sums[r][p]);
+      }
     }
   }
 
   HWY_INLINE __m512 scales_of(std::int64_t panel, std::int64_t group) const {
     const PackedLayout& packed = job_.weight.packed;
-    const std::int64_t at = (panel * packed.groups + group) * kWidth;
-    const std::byte* scales = job_.weight.data + packed.scale_offset;
-    const auto* halves = reinterpret_cast<const __m256i*>(scales + 2 * at);
-    if (packed.scale_dtype == DType::f16) return _mm512_cvtph_ps(_mm256_loadu_si256(halves));
-    if (packed.scale_dtype == DType::f32) return _mm512_loadu_ps(scales + 4 * at);
+    return factors_of(panel, group, packed.scale_offset, packed.scale_dtype);
+  }
+  HWY_INLINE __m512 mins_of(std::int64_t panel, std::int64_t group) const {
+    const PackedLayout& packed = job_.weight.packed;
+    return factors_of(panel, group, packed.min_offset, packed.min_dtype);
+  }
+  HWY_INLINE __m512 factors_of(std::int64_t panel, std::int64_t group, std::int64_t offset,
+                               DType dtype) const {
+    const std::int64_t at = (panel * job_.weight.packed.groups + group) * kWidth;
+    const std::byte* factors = job_.weight.data + offset;
+    const auto* halves = reinterpret_cast<const __m256i*>(factors + 2 * at);
+    if (dtype == DType::f16) return _mm512_cvtph_ps(_mm256_loadu_si256(halves));
+    if (dtype == DType::f32) return _mm512_loadu_ps(factors + 4 * at);
     const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(halves));
     return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
   }
@@ -203,6 +226,8 @@ class NibbleRows {
   const MatmulJob& job_;
   std::int64_t stride_;
   float* x_;  // [kMostRows, stride_]
+  const float* row_sums_;
+  std::int64_t row_sums_stride_;
 };
 
 }  // namespace quire::cpu::QUIRE_CPU_TARGET

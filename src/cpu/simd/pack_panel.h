@@ -42,12 +42,15 @@ inline std::uint32_t raw_number(const WeightView& w, std::int64_t n, std::int64_
     case Codes::fp8_e4m3:
     case Codes::fp8_e5m2:
       return static_cast<std::uint32_t>(row[k]);
-    case Codes::q8_0:
-      return static_cast<std::uint32_t>(row[k / 32 * kQ80Bytes + 2 + k % 32]);
+    case Codes::blocks_32:
+      if (w.block->code_bits == 4) return block_code(*w.block, block_at(w, n, k), k % 32);
+      return static_cast<std::uint32_t>(block_number(*w.block, block_at(w, n, k), k % 32)) & 255u;
     case Codes::q4_k:
-      return static_cast<std::uint32_t>(q4_k_code(row + k / 256 * kQ4KBytes, k % 256));
+      return static_cast<std::uint32_t>(q4_k_code(block_at(w, n, k), k % 256));
+    case Codes::q5_k:
+      return static_cast<std::uint32_t>(q5_k_code(block_at(w, n, k), k % 256));
     case Codes::q6_k:
-      return static_cast<std::uint32_t>(q6_k_code(row + k / 256 * kQ6KBytes, k % 256) - 32) & 255u;
+      return static_cast<std::uint32_t>(q6_k_code(block_at(w, n, k), k % 256) - 32) & 255u;
     default: {
       std::uint32_t code = 0;
       with_codes(w, n, [&](auto read) { code = read(k); });
@@ -66,23 +69,13 @@ inline void put_number(const PackedLayout& to, std::int64_t place, std::uint32_t
   }
 }
 
-// Scale, min and zero of (n, k).
+// Scale of (n, k), the products of K-quants multiplied out.
 inline float packed_scale(const WeightView& w, std::int64_t n, std::int64_t k) {
-  const std::byte* row = w.data + n * w.row_stride;
-  if (w.codes == Codes::q4_k) {
-    const std::byte* block = row + k / 256 * kQ4KBytes;
-    return f16_at(block) * static_cast<float>(q4_k_scale(block + 4, k % 256 / 32).scale);
-  }
-  if (w.codes == Codes::q6_k) {
-    const std::byte* block = row + k / 256 * kQ6KBytes;
-    return f16_at(block + 208) *
-           static_cast<float>(static_cast<std::int8_t>(block[192 + k % 256 / 16]));
-  }
-  return scale_at(w, n, k);
-}
-inline float packed_min(const WeightView& w, std::int64_t n, std::int64_t k) {
-  const std::byte* block = w.data + n * w.row_stride + k / 256 * kQ4KBytes;
-  return f16_at(block + 2) * static_cast<float>(q4_k_scale(block + 4, k % 256 / 32).min);
+  if (w.block == nullptr || w.block->is_one_group()) return scale_at(w, n, k);
+  const std::byte* block = block_at(w, n, k);
+  if (w.codes != Codes::q6_k) return k_group_factors(block, k % 256 / 32).step;
+  return f16_at(block + 208) *
+         static_cast<float>(static_cast<std::int8_t>(block[192 + k % 256 / 16]));
 }
 
 // Columns past the end of W are zeros; so are numbers past the end of K.
@@ -111,8 +104,8 @@ inline void pack_panel(const WeightView& from, const PackedLayout& to, std::int6
         storage[to.zero_offset + index] = static_cast<std::byte>(is_real ? zero_at(from, n, k) : 0);
       }
       if (to.has_mins) {
-        const float min = is_real ? packed_min(from, n, k) : 0.0f;
-        __builtin_memcpy(storage + to.min_offset + 4 * index, &min, sizeof(min));
+        const float min = is_real ? min_at(from, n, k) : 0.0f;
+        narrow_row(to.min_dtype, &min, 1, storage + to.min_offset + bytes_for(to.min_dtype, index));
       }
     }
   }

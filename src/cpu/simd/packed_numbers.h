@@ -45,8 +45,10 @@ template <typename Decode> struct ByteNumbers {
   static constexpr int kBits = 8;
   static constexpr int kColumnBytes = 4;
   static void load(const std::byte* source, std::int64_t width, U32Vector, F32Vector (&rows)[8]) {
-    const U32Vector low = load_words(source);               // k0 k4 k1 k5
-    const U32Vector high = load_words(source + 4 * width);  // k2 k6 k3 k7
+    spread(load_words(source), load_words(source + 4 * width), rows);
+  }
+  // low: k0 k4 k1 k5, high: k2 k6 k3 k7.
+  static void spread(U32Vector low, U32Vector high, F32Vector (&rows)[8]) {
     rows[0] = Decode::run(low);
     rows[1] = Decode::run(hn::ShiftRight<16>(low));
     rows[2] = Decode::run(high);
@@ -64,6 +66,32 @@ struct DecodeI8 {
     return hn::ConvertTo(F32Tag(), hn::ShiftRight<24>(hn::BitCast(i32, hn::ShiftLeft<24>(bytes))));
   }
 };
+
+// 4-bit codes that stand for the sixteen numbers of a table: an i8 for each nibble, in the order of the bytes above.
+class TableNumbers {
+ public:
+  static constexpr int kBits = 4;
+  static constexpr int kColumnBytes = 4;
+
+  explicit TableNumbers(const signed char (&values)[16]) : values_(values) {}
+
+  void load(const std::byte* source, std::int64_t, U32Vector, F32Vector (&rows)[8]) const {
+    const U32Vector words = load_words(source);
+    ByteNumbers<DecodeI8>::spread(low(words), high(words), rows);
+  }
+  U32Vector low(U32Vector words) const { return look_up(bits_at<0>(words, 0x0f0f0f0fu)); }
+  U32Vector high(U32Vector words) const { return look_up(bits_at<4>(words, 0x0f0f0f0fu)); }
+
+ private:
+  U32Vector look_up(U32Vector codes) const {
+    const hn::Repartition<std::uint8_t, U32Tag> u8;
+    const auto table = hn::LoadDup128(u8, reinterpret_cast<const std::uint8_t*>(values_));
+    return hn::BitCast(U32Tag(), hn::TableLookupBytes(table, hn::BitCast(u8, codes)));
+  }
+
+  const signed char (&values_)[16];
+};
+
 template <SmallFloat kFormat> struct DecodeFp8 {
   static F32Vector run(U32Vector bytes) {
     return decode_small_float<kFormat>(hn::And(bytes, hn::Set(U32Tag(), 0xffu)));
@@ -121,12 +149,20 @@ template <typename Function> inline void on_numbers(const WeightView& w, Functio
       return function(ByteNumbers<DecodeFp8<kE4M3>>{});
     case Codes::fp8_e5m2:
       return function(ByteNumbers<DecodeFp8<kE5M2>>{});
-    case Codes::q8_0:
+    case Codes::blocks_32:
+      if (w.block->has_table) return function(TableNumbers(w.block->values));
+      return w.packed.bits == 8 ? function(ByteNumbers<DecodeI8>{}) : function(NibbleNumbers{});
+    case Codes::q5_k:
     case Codes::q6_k:
       return function(ByteNumbers<DecodeI8>{});
     default:
       return function(NibbleNumbers{});
   }
+}
+
+// Whether codes without zero points of their own are 8 at zero.
+inline bool has_middle_zero(const WeightView& w) {
+  return w.block == nullptr || w.block->zero != 0;
 }
 
 // Scales, zeros and mins of one panel.
@@ -146,9 +182,11 @@ class PackedScales {
               base_ + layout_.scale_offset + bytes_for(layout_.scale_dtype, at),
               count * layout_.width, scales);
   }
-  const float* mins(std::int64_t group) const {
-    return reinterpret_cast<const float*>(base_ + layout_.min_offset) + first_ +
-           group * layout_.width;
+  // Of a weight that has mins: [width].
+  void load_mins(std::int64_t group, float* mins) const {
+    const std::int64_t at = first_ + group * layout_.width;
+    widen_row(layout_.min_dtype, base_ + layout_.min_offset + bytes_for(layout_.min_dtype, at),
+              layout_.width, mins);
   }
   // Zero points of the vector of columns that starts at `column`.
   U32Vector zeros(std::int64_t group, std::int64_t column, bool is_middle) const {

@@ -26,6 +26,9 @@ struct AmxProduct {
   std::int64_t scales_stride;
   const float* row_scales;  // [groups][row_scales_stride], null: ones
   std::int64_t row_scales_stride;
+  const float* column_mins;  // [groups][scales_stride], null: none
+  const float* row_sums;     // of X, [groups][row_sums_stride], with column_mins
+  std::int64_t row_sums_stride;
   Accumulate accumulate;  // of the first group
   LinePrefetch* prefetch;
 
@@ -95,7 +98,9 @@ struct AmxProduct {
     float* sums;
     std::int64_t sums_stride;
     const float* row_scales;  // null: ones
+    const float* row_sums;    // null: no mins
     __m512 column_scales[kC];
+    __m512 column_mins[kC];
     __mmask16 kept;  // lanes of the old sums that count: all or none
     int rows = 0;    // that are left
 
@@ -105,11 +110,14 @@ struct AmxProduct {
       for (; count > 0; --count, values += kPartialStride, sums += sums_stride) {
         const __m512 row =
             row_scales == nullptr ? _mm512_set1_ps(1.0f) : _mm512_set1_ps(*row_scales++);
+        const __m512 sum = row_sums == nullptr ? _mm512_setzero_ps()
+                                               : _mm512_mul_ps(_mm512_set1_ps(*row_sums++), row);
         for (int c = 0; c < kC; ++c) {
           const __m512 scale = _mm512_mul_ps(column_scales[c], row);
           const __m512 old = _mm512_maskz_loadu_ps(kept, sums + 16 * c);
-          _mm512_storeu_ps(sums + 16 * c,
-                           _mm512_fmadd_ps(_mm512_loadu_ps(values + 16 * c), scale, old));
+          __m512 value = _mm512_fmadd_ps(_mm512_loadu_ps(values + 16 * c), scale, old);
+          if (row_sums != nullptr) value = _mm512_fmadd_ps(column_mins[c], sum, value);
+          _mm512_storeu_ps(sums + 16 * c, value);
         }
       }
     }
@@ -124,10 +132,15 @@ struct AmxProduct {
     next.sums_stride = sums_stride;
     next.row_scales =
         row_scales == nullptr ? nullptr : row_scales + group * row_scales_stride + 16 * m;
-    const float* scales = column_scales + group * scales_stride + 16 * n;
+    next.row_sums = row_sums == nullptr ? nullptr : row_sums + group * row_sums_stride + 16 * m;
+    const std::int64_t first = group * scales_stride + 16 * n;
     for (int c = 0; c < kC; ++c) {
-      next.column_scales[c] =
-          column_scales == nullptr ? _mm512_set1_ps(1.0f) : _mm512_loadu_ps(scales + 16 * c);
+      next.column_scales[c] = column_scales == nullptr
+                                  ? _mm512_set1_ps(1.0f)
+                                  : _mm512_loadu_ps(column_scales + first + 16 * c);
+      if (row_sums != nullptr) {
+        next.column_mins[c] = _mm512_loadu_ps(column_mins + first + 16 * c);
+      }
     }
     next.kept = group == 0 && accumulate == Accumulate::overwrite ? 0 : 0xffff;
     next.rows = 16 * kR;

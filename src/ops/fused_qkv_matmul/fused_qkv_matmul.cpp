@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "core/block_format.h"
 #include "cpu/fused_qkv_matmul/fused_qkv_matmul.h"
 #include "cuda/kernels.h"
 #include "ops/argument.h"
@@ -55,8 +56,7 @@ bool has_block_scales(const FusedQkvArgs& args) {
 void check_activations(const Arguments& check, const FusedQkvArgs& args) {
   if (args.activations == Activations::exact) return;
   const WeightFormat format = args.weight.format;
-  const bool has_integers = (format >= WeightFormat::int4 && format <= WeightFormat::q8_0);
-  if (!has_integers) {
+  if (!takes_int8_activations(format)) {
     check.fail("activations", fmt::format("exact for weights of format {}", name(format)), "int8");
   }
   if (is_fp8(args.x.dtype)) {

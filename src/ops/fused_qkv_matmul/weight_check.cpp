@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "core/block_format.h"
 #include "cpu/fused_qkv_matmul/pack_weight.h"
 #include "cuda/kernels.h"
 #include "ops/memory_span.h"
@@ -88,26 +89,8 @@ void check_packed(Arguments& check, const Weight& weight, std::int64_t rows, std
   }
 }
 
-struct GgufBlock {
-  std::int64_t columns;
-  std::int64_t bytes;
-};
-
-GgufBlock gguf_block(WeightFormat format) {
-  switch (format) {
-    case WeightFormat::q4_0:
-      return {.columns = 32, .bytes = 18};
-    case WeightFormat::q8_0:
-      return {.columns = 32, .bytes = 34};
-    case WeightFormat::q4_k:
-      return {.columns = 256, .bytes = 144};
-    default:
-      return {.columns = 256, .bytes = 210};
-  }
-}
-
 void check_gguf(Arguments& check, const Weight& weight, std::int64_t rows, std::int64_t columns) {
-  const GgufBlock block = gguf_block(weight.format);
+  const BlockFormat& block = block_format(weight.format);
   if (columns % block.columns != 0) {
     check.fail(
         "weight",
@@ -116,10 +99,6 @@ void check_gguf(Arguments& check, const Weight& weight, std::int64_t rows, std::
   }
   const std::int64_t row_bytes = columns / block.columns * block.bytes;
   check.tensor("weight", weight.data).is(DType::u8, {rows, row_bytes}).has_dense_rows();
-}
-
-bool has_groups(WeightFormat format) {
-  return format >= WeightFormat::int4 && format <= WeightFormat::awq;
 }
 
 bool is_one_of(DType dtype, std::span<const DType> dtypes) {
@@ -136,7 +115,7 @@ void check_packed_shape(const Arguments& check, const Weight& weight) {
     check.fail("weight", "packed from at most 2^56 numbers",
                fmt::format("packed from [{}, {}]", shape.rows, shape.columns));
   }
-  if (has_groups(weight.format)) check_group_size(check, weight, shape.columns);
+  if (is_grouped_format(weight.format)) check_group_size(check, weight, shape.columns);
   const bool has_dtype =
       (weight.format != WeightFormat::dense || is_one_of(shape.dtype, kActivations)) &&
       (weight.format != WeightFormat::fp8 || is_one_of(shape.dtype, kFp8Types)) &&
@@ -217,7 +196,7 @@ void check_weight(Arguments& check, const Weight& weight, std::int64_t rows, std
       require(check, "weight.scale", weight.scale, false, weight.format);
       check_gguf(check, weight, rows, columns);
   }
-  if (!has_groups(weight.format))
+  if (!is_grouped_format(weight.format))
     require(check, "weight.zeros", weight.zeros, false, weight.format);
   if (weight.perm.has_value()) check_perm(check, *weight.perm, columns);
 }

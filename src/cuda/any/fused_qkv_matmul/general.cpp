@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdint>
 
+#include "core/block_format.h"
 #include "cuda/any/fused_qkv_matmul/launch.h"
 #include "cuda/any/fused_qkv_matmul/params.h"
 #include "cuda/common/matmul/deferred_rows.h"
@@ -50,8 +51,8 @@ void launch_product(const GeneralParams& params, bool batch_invariant, cudaStrea
 
 // From here on x is the rounded one, its columns in the stored order.
 void round_input(const FusedQkvArgs& args, float* rounded, InputOperand& x, cudaStream_t stream) {
-  constexpr std::int64_t kGgufBlock = 32;  // of q4_0 and q8_0, the two that take int8
-  const std::int64_t group = args.weight.group_size != 0 ? args.weight.group_size : kGgufBlock;
+  const std::int64_t group =
+      args.weight.group_size != 0 ? args.weight.group_size : block_format(args.weight.format).group;
   launch_round_input(x, static_cast<int>(group), rounded, stream);
   x = {.data = reinterpret_cast<const std::byte*>(rounded),
        .dtype = DType::f32,
@@ -141,13 +142,13 @@ std::int64_t weight_alignment(const Weight& weight) {
     case WeightFormat::dense:
     case WeightFormat::fp8:
       return run_alignment(weight.data.dtype);
-    case WeightFormat::q4_0:
-    case WeightFormat::q8_0:
-    case WeightFormat::q4_k:
-    case WeightFormat::q6_k:
-      return 2;
-    default:
+    case WeightFormat::int4:
+    case WeightFormat::gptq:
+    case WeightFormat::gptq_v2:
+    case WeightFormat::awq:
       return 4;  // eight codes
+    default:
+      return 2;  // pairs of bytes; blocks of an odd length are read byte by byte
   }
 }
 
