@@ -196,6 +196,16 @@ void keep_infinities_from_fp8_products(const json& object, Edits& edits) {
   std::ranges::for_each(edits.rows, make_nan);
 }
 
+// Products of codes and the sum of x over a block, which the min multiplies, meet as ∞ − ∞ where the oracle has an
+// infinity (docs/numerics.md, NaN and infinity); NaN stays NaN.
+void keep_infinities_from_mins(const json& object, Edits& edits) {
+  const std::string format = object.value("weight", json::object()).value("format", "dense");
+  if (format != "q4_1" && format != "q5_1") return;
+  for (TensorEdit& edit : edits.tensors) {
+    if (edit.tensor == "x" && std::isinf(edit.value)) edit.value = kNan;
+  }
+}
+
 }  // namespace
 
 Edits draw_edits(Draw& draw, const json& object, const tools::Built& built) {
@@ -226,6 +236,7 @@ Edits draw_edits(Draw& draw, const json& object, const tools::Built& built) {
     }
   }
   keep_infinities_from_fp8_products(object, edits);
+  keep_infinities_from_mins(object, edits);
   keep_subnormals_from_infinities(object, views, edits);
   return edits;
 }

@@ -4,6 +4,7 @@
 // scales, permutations and packings, with K on both sides of every step that a kernel takes.
 #include <algorithm>
 
+#include "core/block_format.h"
 #include "fuzz/problems/random_case.h"
 
 namespace quire::test {
@@ -52,13 +53,27 @@ void add_plain_weight(Draw& draw, bool is_usual, json& object) {
   if (draw.one_in(2)) object["allow_fast_accum"] = true;
 }
 
+// K of a GGUF weight of so many blocks.
+std::int64_t depth_of(const std::string& format, std::int64_t blocks) {
+  return block_format(*weight_format_from_name(format)).columns * blocks;
+}
+
+bool is_gguf(const std::string& format) {
+  return is_block_format(*weight_format_from_name(format));
+}
+
+std::string random_gguf(Draw& draw) {
+  return draw.pick<const char*>(
+      {"q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "iq4_nl", "mxfp4", "q4_k", "q5_k", "q6_k"});
+}
+
 // Codes of four bits in groups, or blocks of GGUF.
 void add_coded_weight(Draw& draw, json& object) {
   object["x_dtype"] = random_float(draw);
   if (draw.one_in(4)) {
-    const std::string format = draw.pick<const char*>({"q4_0", "q8_0", "q4_k", "q6_k"});
-    const bool is_small = format == "q4_0" || format == "q8_0";
-    object["hidden"] = is_small ? 32 * (1 + draw.below(12)) : 256 * (1 + draw.below(2));
+    const std::string format = random_gguf(draw);
+    const bool is_large = format.ends_with("_k");
+    object["hidden"] = depth_of(format, is_large ? draw.between(1, 2) : draw.between(1, 12));
     object["weight"] = {{"format", format}};
   } else {
     const std::string format = draw.pick<const char*>({"int4", "gptq", "gptq_v2", "awq"});
@@ -76,9 +91,9 @@ void add_coded_weight(Draw& draw, json& object) {
 
 // Any weight that a case can hold. K is any number for dense and fp8 weights, whole groups or blocks for the rest.
 json random_weight(Draw& draw, std::int64_t& hidden) {
-  const std::string format =
-      draw.pick<const char*>({"dense", "dense", "fp8", "fp8", "int4", "gptq", "gptq_v2", "awq",
-                              "q4_0", "q8_0", "q4_k", "q6_k"});
+  const std::string family = draw.pick<const char*>(
+      {"dense", "dense", "fp8", "fp8", "int4", "gptq", "gptq_v2", "awq", "gguf", "gguf", "gguf"});
+  const std::string format = family == "gguf" ? random_gguf(draw) : family;
   json weight{{"format", format}};
   hidden =
       draw.pick({1,  2,  3,  7,  8,   9,   15,  16,  17,  24,  31,  32,  33,  40,  48,  56,  63,
@@ -88,8 +103,10 @@ json random_weight(Draw& draw, std::int64_t& hidden) {
     weight["dtype"] = draw.one_in(4) ? "fp8_e5m2" : "fp8_e4m3";
     weight["scale"] = draw.pick<const char*>({"tensor", "channel", "block"});
   }
-  if (format == "q4_0" || format == "q8_0") hidden = 32 * draw.between(1, 6);
-  if (format == "q4_k" || format == "q6_k") hidden = 256 * draw.pick({1, 1, 1, 2});
+  if (is_gguf(format)) {
+    hidden =
+        depth_of(format, format.ends_with("_k") ? draw.pick({1, 1, 1, 2}) : draw.between(1, 6));
+  }
   if (format == "int4" || format == "gptq" || format == "gptq_v2" || format == "awq") {
     const std::int64_t group = draw.pick({32, 32, 64, 128});
     weight["group_size"] = group;
