@@ -73,8 +73,8 @@ inline void decode_packed_f32(const Numbers& numbers, const WeightView& w, std::
     const std::byte* source = packed_block(w, panel, k + at);
     if (w.packed.group != 0 && (k + at) / w.group != group) {
       group = (k + at) / w.group;
-      scales.load(group, 1, factors);
-      if (w.packed.has_mins) scales.load_mins(group, mins);
+      scales.load(group, 1, factors, width);
+      if (w.packed.has_mins) scales.load_mins(group, 1, mins, width);
     }
     for (std::int64_t column = 0; column < width; column += kF32Lanes) {
       F32Vector rows[8];
@@ -82,8 +82,12 @@ inline void decode_packed_f32(const Numbers& numbers, const WeightView& w, std::
                                                   : scales.zeros(group, column, has_middle_zero(w));
       numbers.load(source + Numbers::kColumnBytes * column, width, zeros, rows);
       for (int i = 0; i < 8; ++i) {
-        if (w.packed.group != 0) rows[i] = hn::Mul(rows[i], hn::LoadU(f32, factors + column));
-        if (w.packed.has_mins) rows[i] = hn::Add(rows[i], hn::LoadU(f32, mins + column));
+        if (w.packed.has_mins) {  // number · scale has 24 bits at most: one rounding, fused or not
+          rows[i] =
+              hn::MulAdd(rows[i], hn::LoadU(f32, factors + column), hn::LoadU(f32, mins + column));
+        } else if (w.packed.group != 0) {
+          rows[i] = hn::Mul(rows[i], hn::LoadU(f32, factors + column));
+        }
         if (at + i < depth) hn::StoreU(rows[i], f32, out + (at + i) * stride + column);
       }
     }

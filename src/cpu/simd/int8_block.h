@@ -83,19 +83,9 @@ class Int8Block {
   // Scales and mins of one vector of columns: [groups][lanes].
   void load_scales(std::int64_t n, int vector) {
     const std::int64_t first = vector * packed_.groups * kF32Lanes;
-    const std::int64_t panel = n / packed_.width;
-    const PackedScales scales(job_.weight, panel);
-    alignas(64) float all[32];
-    const auto keep = [&](float* out) {
-      __builtin_memcpy(out, all + n % packed_.width, kF32Lanes * sizeof(float));
-    };
-    for (std::int64_t g = 0; g < packed_.groups; ++g) {
-      scales.load(g, 1, all);
-      keep(scales_ + first + g * kF32Lanes);
-      if (!packed_.has_mins) continue;
-      scales.load_mins(g, all);
-      keep(mins_ + first + g * kF32Lanes);
-    }
+    const PackedScales scales(job_.weight, n / packed_.width);
+    scales.load_column(n % packed_.width, scales_ + first);
+    if (mins_ != nullptr) scales.load_column_mins(n % packed_.width, mins_ + first);
   }
 
   // The two words of eight k, and how they are multiplied.
@@ -201,8 +191,8 @@ class Int8Block {
           const F32Vector factor = hn::Mul(scale, hn::Set(f32, row_.scales(rows[i])[g]));
           sums[i][c] = hn::MulAdd(hn::ConvertTo(f32, total), factor, sums[i][c]);
           if (mins_ == nullptr) continue;
-          const float x = static_cast<float>(row_.sums(rows[i])[g]) * row_.scales(rows[i])[g];
-          sums[i][c] = hn::MulAdd(hn::LoadU(f32, mins_ + factors), hn::Set(f32, x), sums[i][c]);
+          const F32Vector x = hn::Set(f32, row_.scaled_sums(rows[i])[g]);
+          sums[i][c] = hn::MulAdd(hn::LoadU(f32, mins_ + factors), x, sums[i][c]);
         }
       }
     }

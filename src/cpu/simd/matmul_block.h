@@ -247,22 +247,38 @@ template <typename Engine> class MatmulBlock {
   void load_column_scales(const Step& step, std::int64_t depth) {
     const WeightView& weight = job_.weight;
     const std::int64_t k = step.block * job_.depth_block;
+    if (weight.is_packed() && job_.group == weight.group) return load_packed_scales(step, depth);
     for (std::int64_t at = 0, group = 0; at < depth; at += job_.group, ++group) {
       float* scales = column_scales_ + group * columns_;
-      float* mins = column_mins_ == nullptr ? nullptr : column_mins_ + group * columns_;
       if (weight.is_packed()) {
         const std::int64_t width = weight.packed.width;
         for (std::int64_t n = step.n; n < step.end; n += width) {
           const PackedScales packed(weight, n / width);
-          packed.load((k + at) / weight.group, 1, scales + (n - step.n));
-          if (mins != nullptr) packed.load_mins((k + at) / weight.group, mins + (n - step.n));
+          packed.load((k + at) / weight.group, 1, scales + (n - step.n), width);
         }
-      } else {
-        const std::int64_t end = min(step.end, weight.rows);
-        for (std::int64_t n = step.n; n < end; ++n) {
-          scales[n - step.n] = scale_at(weight, n, k + at);
-          if (mins != nullptr) mins[n - step.n] = min_at(weight, n, k + at);
+        continue;
+      }
+      const std::int64_t end = min(step.end, weight.rows);
+      for (std::int64_t n = step.n; n < end; ++n) {
+        scales[n - step.n] = scale_at(weight, n, k + at);
+        if (column_mins_ != nullptr) {
+          column_mins_[group * columns_ + n - step.n] = min_at(weight, n, k + at);
         }
+      }
+    }
+  }
+
+  // The weight's own groups, a panel at a time.
+  void load_packed_scales(const Step& step, std::int64_t depth) {
+    const WeightView& weight = job_.weight;
+    const std::int64_t width = weight.packed.width;
+    const std::int64_t first = step.block * job_.depth_block / job_.group;
+    const std::int64_t count = (depth + job_.group - 1) / job_.group;
+    for (std::int64_t n = step.n; n < step.end; n += width) {
+      const PackedScales packed(weight, n / width);
+      packed.load(first, count, column_scales_ + (n - step.n), columns_);
+      if (column_mins_ != nullptr) {
+        packed.load_mins(first, count, column_mins_ + (n - step.n), columns_);
       }
     }
   }
@@ -291,7 +307,7 @@ template <typename Engine> class MatmulBlock {
     const std::int64_t width = weight.packed.width;
     for (std::int64_t n = first_ / width * width; n < last_; n += width) {
       alignas(64) float scales[32];
-      PackedScales(weight, n / width).load(0, 1, scales);
+      PackedScales(weight, n / width).load(0, 1, scales, width);
       for (std::int64_t i = n < first_ ? first_ - n : 0; i < width && n + i < last_; ++i) {
         column_scales_[n + i - first_] = scales[i];
       }

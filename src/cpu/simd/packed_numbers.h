@@ -165,28 +165,42 @@ inline bool has_middle_zero(const WeightView& w) {
   return w.block == nullptr || w.block->zero != 0;
 }
 
+// A vector of scales or mins.
+template <DType kType> inline F32Vector load_factors(const std::byte* source) {
+#if defined(__F16C__) || defined(__aarch64__)  // have an instruction for it
+  if constexpr (kType == DType::f16) {
+    return hn::PromoteTo(F32Tag(), load_anywhere(hn::Rebind<hwy::float16_t, F32Tag>(), source));
+  }
+#endif
+  return load_as_f32<kType>(source);
+}
+
 // Scales, zeros and mins of one panel.
 class PackedScales {
  public:
   PackedScales(const WeightView& w, std::int64_t panel)
       : layout_(w.packed), base_(w.data), first_(panel * w.packed.groups * w.packed.width) {}
 
-  // Groups [group, group + count) of the panel's columns: [count][width]; ones where the weight has no scales.
-  void load(std::int64_t group, std::int64_t count, float* scales) const {
-    if (layout_.group == 0) {
-      for (std::int64_t i = 0; i < count * layout_.width; ++i) scales[i] = 1.0f;
-      return;
+  // Groups [group, group + count) of the panel's columns: [count][width], rows `stride` apart; ones where the weight
+  // has no scales.
+  void load(std::int64_t group, std::int64_t count, float* scales, std::int64_t stride) const {
+    if (layout_.group != 0) {
+      return load_rows(layout_.scale_dtype, layout_.scale_offset, group, count, scales, stride);
     }
-    const std::int64_t at = first_ + group * layout_.width;
-    widen_row(layout_.scale_dtype,
-              base_ + layout_.scale_offset + bytes_for(layout_.scale_dtype, at),
-              count * layout_.width, scales);
+    for (std::int64_t g = 0; g < count; ++g) {
+      for (int i = 0; i < layout_.width; ++i) scales[g * stride + i] = 1.0f;
+    }
   }
-  // Of a weight that has mins: [width].
-  void load_mins(std::int64_t group, float* mins) const {
-    const std::int64_t at = first_ + group * layout_.width;
-    widen_row(layout_.min_dtype, base_ + layout_.min_offset + bytes_for(layout_.min_dtype, at),
-              layout_.width, mins);
+  // Of a weight that has mins.
+  void load_mins(std::int64_t group, std::int64_t count, float* mins, std::int64_t stride) const {
+    load_rows(layout_.min_dtype, layout_.min_offset, group, count, mins, stride);
+  }
+  // The same of the vector of columns that starts at `column`, for all groups: [groups][lanes].
+  void load_column(std::int64_t column, float* scales) const {
+    load_column(layout_.scale_dtype, layout_.scale_offset, column, scales);
+  }
+  void load_column_mins(std::int64_t column, float* mins) const {
+    load_column(layout_.min_dtype, layout_.min_offset, column, mins);
   }
   // Zero points of the vector of columns that starts at `column`.
   U32Vector zeros(std::int64_t group, std::int64_t column, bool is_middle) const {
@@ -196,6 +210,30 @@ class PackedScales {
   }
 
  private:
+  // A panel is whole vectors wide.
+  void load_rows(DType dtype, std::int64_t offset, std::int64_t group, std::int64_t count,
+                 float* out, std::int64_t stride) const {
+    on_type(dtype, [&](auto tag) {
+      constexpr DType kType = decltype(tag)::kValue;
+      const std::byte* from = base_ + offset + bytes_for(kType, first_ + group * layout_.width);
+      for (std::int64_t g = 0; g < count; ++g, out += stride) {
+        for (int i = 0; i < layout_.width; i += kF32Lanes, from += bytes_for(kType, kF32Lanes)) {
+          hn::StoreU(load_factors<kType>(from), F32Tag(), out + i);
+        }
+      }
+    });
+  }
+  void load_column(DType dtype, std::int64_t offset, std::int64_t column, float* out) const {
+    on_type(dtype, [&](auto tag) {
+      constexpr DType kType = decltype(tag)::kValue;
+      const std::byte* from = base_ + offset + bytes_for(kType, first_ + column);
+      const std::int64_t step = bytes_for(kType, layout_.width);
+      for (std::int64_t group = 0; group < layout_.groups; ++group, from += step) {
+        hn::StoreU(load_factors<kType>(from), F32Tag(), out + group * kF32Lanes);
+      }
+    });
+  }
+
   const PackedLayout& layout_;
   const std::byte* base_;
   std::int64_t first_;

@@ -2,7 +2,7 @@
 // Rows of X as int8 in groups: scale = amax / 127 rounded to f32, code = x / scale to nearest even.
 //
 // A quantized row: i8 [depth] in the order of the weight's words (per eight k: k0 k4 k1 k5, then
-// k2 k6 k3 k7), f32 [groups] scales, i32 [groups] sums of the codes.
+// k2 k6 k3 k7), f32 [groups] scales, i32 [groups] sums of the codes, f32 [groups] sums of what the codes stand for.
 #pragma once
 
 #include "cpu/simd/encode_row.h"
@@ -14,11 +14,14 @@ struct QuantizedRow {
   std::int64_t depth;  // of the packed weight
   std::int64_t groups;
 
-  std::int64_t bytes() const { return round_up_to(depth + 8 * groups, 64); }
+  std::int64_t bytes() const { return round_up_to(depth + 12 * groups, 64); }
   std::int8_t* codes(std::byte* row) const { return reinterpret_cast<std::int8_t*>(row); }
   float* scales(std::byte* row) const { return reinterpret_cast<float*>(row + depth); }
   std::int32_t* sums(std::byte* row) const {
     return reinterpret_cast<std::int32_t*>(row + depth + 4 * groups);
+  }
+  float* scaled_sums(std::byte* row) const {
+    return reinterpret_cast<float*>(row + depth + 8 * groups);
   }
 };
 
@@ -42,6 +45,7 @@ inline void quantize_row(const QuantizedRow& shape, std::int64_t group, std::int
     }
     shape.scales(row)[g] = scale;
     shape.sums(row)[g] = sum;
+    shape.scaled_sums(row)[g] = static_cast<float>(sum) * scale;
   }
 }
 

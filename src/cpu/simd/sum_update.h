@@ -23,27 +23,33 @@ struct SumUpdate {
   Accumulate accumulate;
 
   void run(int first, int last) const {
+    if (row_scales != nullptr) {
+      column_mins != nullptr ? run<true, true>(first, last) : run<true, false>(first, last);
+    } else {
+      column_mins != nullptr ? run<false, true>(first, last) : run<false, false>(first, last);
+    }
+  }
+
+ private:
+  template <bool kScalesRows, bool kHasMins> void run(int first, int last) const {
     const F32Tag f32;
-    for (int row = first; row < last; ++row) {
-      const float* part = partial + row * partial_stride;
-      float* sum = sums + row * sums_stride;
-      const F32Vector row_scale = hn::Set(f32, row_scales == nullptr ? 1.0f : row_scales[row]);
-      const F32Vector row_sum =
-          column_mins == nullptr ? hn::Zero(f32) : hn::Mul(hn::Set(f32, row_sums[row]), row_scale);
-      for (int column = 0; column < columns; column += kF32Lanes) {
-        F32Vector value = hn::LoadU(f32, part + column);
-        if (column_scales != nullptr) {
-          const F32Vector scale = hn::Mul(hn::LoadU(f32, column_scales + column), row_scale);
-          value = accumulate == Accumulate::add
-                      ? hn::MulAdd(value, scale, hn::LoadU(f32, sum + column))
-                      : hn::Mul(value, scale);
-        } else if (accumulate == Accumulate::add) {
-          value = hn::Add(value, hn::LoadU(f32, sum + column));
+    const bool adds = accumulate == Accumulate::add;
+    for (int column = 0; column < columns; column += kF32Lanes) {
+      const F32Vector column_scale =
+          column_scales == nullptr ? hn::Set(f32, 1.0f) : hn::LoadU(f32, column_scales + column);
+      const F32Vector min = kHasMins ? hn::LoadU(f32, column_mins + column) : hn::Zero(f32);
+      for (int row = first; row < last; ++row) {
+        const F32Vector part = hn::LoadU(f32, partial + row * partial_stride + column);
+        float* sum = sums + row * sums_stride + column;
+        F32Vector scale = column_scale;
+        if constexpr (kScalesRows) scale = hn::Mul(scale, hn::Set(f32, row_scales[row]));
+        F32Vector value =
+            adds ? hn::MulAdd(part, scale, hn::LoadU(f32, sum)) : hn::Mul(part, scale);
+        if constexpr (kHasMins) {
+          const float row_sum = kScalesRows ? row_sums[row] * row_scales[row] : row_sums[row];
+          value = hn::MulAdd(min, hn::Set(f32, row_sum), value);
         }
-        if (column_mins != nullptr) {
-          value = hn::MulAdd(hn::LoadU(f32, column_mins + column), row_sum, value);
-        }
-        hn::StoreU(value, f32, sum + column);
+        hn::StoreU(value, f32, sum);
       }
     }
   }
