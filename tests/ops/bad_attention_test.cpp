@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // flash_attention, mla_indexer and sparse_mla.
+#include <cstring>
 #include <limits>
 
 #include "ops/bad_input.h"
@@ -119,8 +120,14 @@ INSTANTIATE_TEST_SUITE_P(
         bad<FlashAttentionKeysSample>("key_lengths_on_a_bad_page", "cache.page_table",
                                       "got 77 in sequence 1, column 2",
                                       [](auto& s) { s.args.key_lengths->store({1}, 12); }),
+        // Inside of out's memory: the other way round out would reach over their neighbours too.
         bad<FlashAttentionKeysSample>("out_over_key_lengths", "out", "apart from 'key_lengths'",
-                                      [](auto& s) { s.args.out.data = s.args.key_lengths->data; })),
+                                      [](auto& s) {
+                                        auto& lengths = *s.args.key_lengths;
+                                        std::memcpy(s.args.out.data, lengths.data,
+                                                    lengths.numel() * sizeof(std::uint32_t));
+                                        lengths.data = s.args.out.data;
+                                      })),
     bad_input_name);
 
 INSTANTIATE_TEST_SUITE_P(
