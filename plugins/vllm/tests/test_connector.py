@@ -122,13 +122,14 @@ def handed_over(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Two engines that live at the same time, and one that does all itself."""
     folder = tmp_path_factory.mktemp("connector")
     model, asked, pages = checkpoints.write(folder / "model", "llama"), prompts(), folder / "pages"
-    results = {name: folder / name / "result.json" for name in ("prefill", "decode")}
-    prefill = job(model, asked, 1, "kv_producer", pages) | {"until": str(results["decode"])}
-    decode = job(model, asked, 24, "kv_consumer", pages) | {"after": str(results["prefill"])}
+    is_decoded = folder / "decoded"
+    prefill = job(model, asked, 1, "kv_producer", pages) | {"until": str(is_decoded)}
+    decode = job(model, asked, 24, "kv_consumer", pages) | {"after": str(folder / "prefill" / "result.json")}
     processes = {name: started(folder / name, made, True) for name, made in (("prefill", prefill), ("decode", decode))}
     try:
         decoded = finished(processes["decode"])
         assert processes["prefill"].poll() is None  # it was there all the time
+        is_decoded.touch()
         return {
             "prefill": finished(processes["prefill"]),
             "decode": decoded,
