@@ -86,7 +86,7 @@ TEST(Generator, DrawsEveryFormatWithEveryXAndEveryScaleAndPermutation) {
   std::set<std::string> seen;
   std::set<std::string> ragged;  // K that is no multiple of 32, by packed format and x
   bool has_no_q = false;
-  for (std::int64_t index = 0; index < 20'000; ++index) {
+  for (std::int64_t index = 0; index < 40'000; ++index) {
     Draw draw = draw_of(1, index, Extent::small);
     const nlohmann::json object = random_case("fused_qkv_matmul", draw);
     const nlohmann::json& weight = object["weight"];
@@ -98,8 +98,8 @@ TEST(Generator, DrawsEveryFormatWithEveryXAndEveryScaleAndPermutation) {
     if (is_packed && object["hidden"].get<int>() % 32 != 0) ragged.insert(format + " " + x);
     has_no_q = has_no_q || object["q_dim"] == 0;
   }
-  // Ten formats; x of three floats, or of two fp8 dtypes with three kinds of scales; perm or not; packed or not.
-  EXPECT_EQ(seen.size(), 10u * (3 + 2 * 3) * 2 * 2);
+  // Sixteen formats; x of three floats, or of two fp8 dtypes with three kinds of scales; perm or not; packed or not.
+  EXPECT_EQ(seen.size(), 16u * (3 + 2 * 3) * 2 * 2);
   EXPECT_EQ(ragged.size(), 2u * 5);  // dense and fp8: the others have whole groups
   EXPECT_TRUE(has_no_q);
 }
