@@ -31,7 +31,7 @@ struct BlockFormat {
   int high_at = -1;
   int codes_at = -1;
   int zero = 0;
-  bool has_table = false;    // numbers are not code − zero
+  bool has_table = false;                // numbers are not code − zero
   alignas(16) signed char values[16]{};  // 4 bits, 32 columns: the number of each code
 
   // w = scale · number + min, both of the group.
@@ -88,7 +88,12 @@ inline constexpr BlockFormat kBlockFormats[] = {
      .values = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}},
     {.format = WeightFormat::q4_k, .columns = 256, .bytes = 144, .code_bits = 4, .min_at = 2},
     {.format = WeightFormat::q5_k, .columns = 256, .bytes = 176, .code_bits = 5, .min_at = 2},
-    {.format = WeightFormat::q6_k, .columns = 256, .bytes = 210, .code_bits = 6, .group = 16, .scale_at = 208},
+    {.format = WeightFormat::q6_k,
+     .columns = 256,
+     .bytes = 210,
+     .code_bits = 6,
+     .group = 16,
+     .scale_at = 208},
 };
 
 // Null for weights that are not made of such blocks.
