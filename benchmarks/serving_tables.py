@@ -1,13 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of whole models in docs/integrations.md, from the records of serving_transformers.py and serving_vllm.py."""
+"""Rows of whole models (serving_transformers.py, serving_vllm.py), and their table in docs/integrations.md."""
 
 from __future__ import annotations
 
+import argparse
 import statistics
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from benchmarks.tables import number, table
+
+
+@dataclass(frozen=True)
+class ServingRow:
+    """What is measured, written KIND:SEQUENCESxTOKENS."""
+
+    kind: str
+    sequences: int
+    tokens: int
+    KINDS: ClassVar[tuple[str, ...]] = ("decode", "prefill", "mixed")
+
+    @classmethod
+    def parse(cls, text: str) -> ServingRow:
+        kind, _, size = text.partition(":")
+        sequences, _, tokens = size.partition("x")
+        if kind not in cls.KINDS or not (sequences.isdigit() and tokens.isdigit()):
+            raise argparse.ArgumentTypeError(f"expected {' or '.join(cls.KINDS)}:SEQUENCESxTOKENS, got {text!r}")
+        return cls(kind, int(sequences), int(tokens))
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.sequences}x{self.tokens}"
 
 
 def shown(row: dict[str, Any], side: str) -> float:
@@ -19,9 +42,9 @@ def shown(row: dict[str, Any], side: str) -> float:
 
 
 def cells(row: dict[str, Any]) -> list[str]:
-    kind, _, size = row["row"].partition(":")
-    sequences, _, tokens = size.partition("x")
-    size_text = f"{sequences} × {'up to ' if kind == 'mixed' else ''}{tokens}"
+    measured = ServingRow.parse(row["row"])
+    kind = measured.kind
+    size_text = f"{measured.sequences} × {'up to ' if kind == 'mixed' else ''}{measured.tokens}"
     dtype = row.get("dtype", "")
     if "threads" in row:
         dtype += f", {row['threads']} thread{'s' if row['threads'] > 1 else ''}"

@@ -17,7 +17,6 @@ import argparse
 import copy
 import json
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,32 +24,16 @@ import torch
 import transformers
 
 from benchmarks import machine
+from benchmarks.serving_tables import ServingRow
 from benchmarks.timing import NeighbourWatch
 
 OWN, QUIRE = "sdpa", "quire"
-KINDS = ("prefill", "decode", "mixed")
 STEPS = 8  # of a turn
 # How far logits may be apart, in their own standard deviations: roundings, and no more.
 CLOSE = {torch.float32: 1e-3, torch.bfloat16: 0.2, torch.float16: 0.03}
 
 
-@dataclass(frozen=True)
-class Row:
-    kind: str
-    sequences: int
-    tokens: int
-
-    @classmethod
-    def parse(cls, text: str) -> Row:
-        kind, _, size = text.partition(":")
-        sequences, _, tokens = size.partition("x")
-        if kind not in KINDS or not (sequences.isdigit() and tokens.isdigit()):
-            raise argparse.ArgumentTypeError(f"expected {' or '.join(KINDS)}:SEQUENCESxTOKENS, got {text!r}")
-        return cls(kind, int(sequences), int(tokens))
-
-    def __str__(self) -> str:
-        return f"{self.kind}:{self.sequences}x{self.tokens}"
-
+class Row(ServingRow):
     @property
     def lengths(self) -> list[int]:
         if self.kind != "mixed":

@@ -25,6 +25,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from benchmarks.serving_tables import ServingRow
+
 LLAMA = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
@@ -108,22 +110,8 @@ SHAPES = {
 }
 
 
-@dataclass(frozen=True)
-class Row:
-    kind: str  # decode or prefill
-    sequences: int
-    tokens: int
-
-    @classmethod
-    def parse(cls, text: str) -> Row:
-        kind, _, size = text.partition(":")
-        sequences, _, tokens = size.partition("x")
-        if kind not in ("decode", "prefill") or not (sequences.isdigit() and tokens.isdigit()):
-            raise argparse.ArgumentTypeError(f"expected decode:SEQUENCESxTOKENS or prefill:..., got {text!r}")
-        return cls(kind, int(sequences), int(tokens))
-
-    def __str__(self) -> str:
-        return f"{self.kind}:{self.sequences}x{self.tokens}"
+class Row(ServingRow):
+    KINDS = ("decode", "prefill")
 
     @property
     def cached_tokens(self) -> int:

@@ -73,7 +73,7 @@ class QUIRE_API PageManager {
   std::vector<std::int32_t> tokens(SequenceId id) const;
   std::vector<std::uint32_t> pages(SequenceId id, int group = 0) const;
 
-  // tables: one for each group. Rows that sequences have are written at once.
+  // tables: one for each group. All rows are empty then: sequences that had one have none until they are placed again.
   void bind_tables(std::span<const PageTableView> tables, std::uint32_t* cache_lengths,
                    std::int64_t rows);
   // The sequence's row from now on; its table entries and length are written. Rows without a sequence have length 0.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The manager's own hash of a block: two lanes of folded 64 × 64-bit products over pairs of tokens. It spreads well and costs
-// some ten nanoseconds; it does not resist somebody who looks for collisions, and need not: the index compares tokens, keys
-// and parents.
+// The manager's own hash of a block: two lanes of folded 64 × 64-bit products over pairs of tokens. It spreads well and is
+// cheap; it does not resist somebody who looks for collisions, and need not: the index compares tokens, keys and parents.
 #pragma once
 
 #include <cstdint>

@@ -20,6 +20,12 @@ constexpr int kComparedSiblings = 64;
 // Blocks that are looked up together, so that their misses overlap.
 constexpr std::size_t kTogether = 32;
 
+// As block_key reads them.
+SequenceKeys in_order(SequenceKeys keys) {
+  std::ranges::stable_sort(keys.tokens, {}, &TokenKey::first);
+  return keys;
+}
+
 std::int64_t common_tokens(std::span<const std::int32_t> a, std::span<const std::int32_t> b) {
   return std::ranges::mismatch(a, b).in1 - a.begin();
 }
@@ -79,10 +85,15 @@ Manager::Match Manager::match(std::span<const std::int32_t> tokens,
   return match;
 }
 
+// The node that a group's page ends with.
+std::int32_t Manager::node_of(const Match& match, std::size_t group, std::int64_t page) const {
+  const std::int64_t blocks = options_.groups[group].page_size / block();
+  return match.nodes[static_cast<std::size_t>((page + 1) * blocks - 1)];
+}
+
 bool Manager::has_page(const Match& match, std::size_t group, std::int64_t page,
                        bool may_use_host) const {
-  const std::int64_t blocks = options_.groups[group].page_size / block();
-  const std::int32_t node = match.nodes[static_cast<std::size_t>((page + 1) * blocks - 1)];
+  const std::int32_t node = node_of(match, group, page);
   const auto g = static_cast<int>(group);
   return index_.page(node, g, PageTier::device) != kNoPage ||
          (may_use_host && index_.page(node, g, PageTier::host) != kNoPage);
@@ -164,11 +175,10 @@ std::vector<std::int64_t> Manager::room_beside(const Match& match) const {
   for (std::size_t g = 0; g < options_.groups.size(); ++g) {
     const PageGroup& group = options_.groups[g];
     const auto pool = static_cast<std::size_t>(group.pool);
-    const std::int64_t blocks = group.page_size / block();
     for (std::int64_t page = first_needed(group, match.tokens);
          page < match.tokens / group.page_size; ++page) {
-      const std::int32_t node = match.nodes[static_cast<std::size_t>((page + 1) * blocks - 1)];
-      const std::uint32_t id = index_.page(node, static_cast<int>(g), PageTier::device);
+      const std::uint32_t id =
+          index_.page(node_of(match, g, page), static_cast<int>(g), PageTier::device);
       if (id != kNoPage && pools_[pool].device.is_cached(id)) --room[pool];
     }
   }
@@ -236,15 +246,16 @@ Manager::Partial Manager::find_partial(const Match& match, std::span<const std::
 void Manager::attach(Sequence& sequence, const Match& match) {
   for (std::size_t g = 0; g < options_.groups.size(); ++g) {
     const PageGroup& group = options_.groups[g];
-    PagePool& pool = pools_[static_cast<std::size_t>(group.pool)].device;
+    PagePool& pool = pool_at(group.pool).device;
     GroupPages& own = sequence.groups[g];
-    const std::int64_t blocks = group.page_size / block();
-    own.pages.assign(static_cast<std::size_t>(match.tokens / group.page_size), kNoPage);
+    const std::int64_t end = match.tokens / group.page_size;
+    own.pages.assign(static_cast<std::size_t>(end), kNoPage);
     own.first = first_needed(group, match.tokens);
-    for (auto page = static_cast<std::size_t>(own.first); page < own.pages.size(); ++page) {
-      const auto last = (page + 1) * static_cast<std::size_t>(blocks) - 1;
-      own.pages[page] = index_.page(match.nodes[last], static_cast<int>(g), PageTier::device);
-      if (own.pages[page] != kNoPage) pool.retain(own.pages[page]);
+    for (std::int64_t page = own.first; page < end; ++page) {
+      const std::uint32_t id =
+          index_.page(node_of(match, g, page), static_cast<int>(g), PageTier::device);
+      own.pages[static_cast<std::size_t>(page)] = id;
+      if (id != kNoPage) pool.retain(id);
     }
   }
   if (has_host_) attach_host_pages(sequence, match);
@@ -253,28 +264,26 @@ void Manager::attach(Sequence& sequence, const Match& match) {
 
 void Manager::attach_host_pages(Sequence& sequence, const Match& match) {
   // No copy of what is about to be read may be given up for pages that make room.
-  std::vector<std::pair<std::size_t, std::size_t>> missing;  // group, page
+  std::vector<std::pair<std::size_t, std::int64_t>> missing;  // group, page
   for (std::size_t g = 0; g < options_.groups.size(); ++g) {
-    GroupPages& own = sequence.groups[g];
-    Pool& pool = pools_[static_cast<std::size_t>(options_.groups[g].pool)];
-    const std::int64_t blocks = options_.groups[g].page_size / block();
-    for (auto page = static_cast<std::size_t>(own.first); page < own.pages.size(); ++page) {
-      if (own.pages[page] != kNoPage) continue;
-      const auto last = (page + 1) * static_cast<std::size_t>(blocks) - 1;
-      pool.host.hold(index_.page(match.nodes[last], static_cast<int>(g), PageTier::host));
+    const GroupPages& own = sequence.groups[g];
+    for (std::int64_t page = own.first; page < static_cast<std::int64_t>(own.pages.size());
+         ++page) {
+      if (own.pages[static_cast<std::size_t>(page)] != kNoPage) continue;
+      pool_at(options_.groups[g].pool)
+          .host.hold(index_.page(node_of(match, g, page), static_cast<int>(g), PageTier::host));
       missing.emplace_back(g, page);
     }
   }
   for (const auto& [g, page] : missing) {
     const int pool_number = options_.groups[g].pool;
-    Pool& pool = pools_[static_cast<std::size_t>(pool_number)];
-    const std::int64_t blocks = options_.groups[g].page_size / block();
-    const std::int32_t node = match.nodes[(page + 1) * static_cast<std::size_t>(blocks) - 1];
+    Pool& pool = pool_at(pool_number);
+    const std::int32_t node = node_of(match, g, page);
     const std::uint32_t source = index_.page(node, static_cast<int>(g), PageTier::host);
     const std::uint32_t target = take_page(pool_number);
     pool.device.set_entry(target, {.node = node, .group = static_cast<std::int32_t>(g)});
     index_.set_page(node, static_cast<int>(g), PageTier::device, target);
-    sequence.groups[g].pages[page] = target;
+    sequence.groups[g].pages[static_cast<std::size_t>(page)] = target;
     pool.device.hold(target);  // as the source is, until the copy was taken
     pool.copies.from_host.push_back({source, target});
     record(/*is_stored=*/true, PageTier::device, node, static_cast<int>(g));
@@ -287,7 +296,7 @@ std::vector<std::uint32_t> Manager::retain_sources(const Partial& partial) {
   std::vector<std::uint32_t> sources;
   for (std::size_t g = 0; partial.tokens > 0 && g < options_.groups.size(); ++g) {
     sources.push_back(index_.page(partial.node, static_cast<int>(g), PageTier::device));
-    pools_[static_cast<std::size_t>(options_.groups[g].pool)].device.retain(sources.back());
+    pool_at(options_.groups[g].pool).device.retain(sources.back());
   }
   return sources;
 }
@@ -298,7 +307,7 @@ void Manager::attach_partial(Sequence& sequence, std::span<const std::uint32_t> 
     const int pool = options_.groups[g].pool;
     const std::uint32_t target = take_page(pool);
     copy_on_device(pool, sources[g], target);
-    pools_[static_cast<std::size_t>(pool)].device.release(sources[g], sequence.priority);
+    pool_at(pool).device.release(sources[g], sequence.priority);
     sequence.groups[g].pages.push_back(target);
   }
   sequence.length += tokens;
@@ -306,8 +315,7 @@ void Manager::attach_partial(Sequence& sequence, std::span<const std::uint32_t> 
 
 Admission Manager::create(std::span<const std::int32_t> tokens, const SequenceKeys& keys,
                           int priority, bool is_pin) {
-  SequenceKeys sorted = keys;
-  std::ranges::stable_sort(sorted.tokens, {}, &TokenKey::first);
+  SequenceKeys sorted = in_order(keys);
   // At least one token is left to be computed, if any is to be.
   const auto looked_up =
       is_pin ? tokens : tokens.first(std::max<std::size_t>(tokens.size(), 1) - 1);
@@ -340,8 +348,7 @@ Admission Manager::create(std::span<const std::int32_t> tokens, const SequenceKe
 }
 
 PrefixProbe Manager::probe(std::span<const std::int32_t> tokens, const SequenceKeys& keys) const {
-  SequenceKeys sorted = keys;
-  std::ranges::stable_sort(sorted.tokens, {}, &TokenKey::first);
+  SequenceKeys sorted = in_order(keys);
   const auto looked_up = tokens.first(std::max<std::size_t>(tokens.size(), 1) - 1);
   const Match found = find_prefix(looked_up, sorted);
   PrefixProbe probe{.cached_tokens =

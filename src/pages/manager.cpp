@@ -80,21 +80,21 @@ Sequence& Manager::find(SequenceId id, const char* op) {
 
 // There must be an available one.
 std::uint32_t Manager::take_page(int pool) {
-  PagePool& device = pools_[static_cast<std::size_t>(pool)].device;
+  PagePool& device = pool_at(pool).device;
   if (device.num_free() == 0) evict(pool, device.oldest(), /*may_offload=*/true);
   return device.take_free();
 }
 
 // kNoPage: every page of the host is part of a copy.
 std::uint32_t Manager::take_host_page(int pool) {
-  PagePool& host = pools_[static_cast<std::size_t>(pool)].host;
+  PagePool& host = pool_at(pool).host;
   if (host.num_available() == 0) return kNoPage;
   if (host.num_free() == 0) drop_host_page(pool, host.oldest());
   return host.take_free();
 }
 
 void Manager::drop_host_page(int pool, std::uint32_t page) {
-  PagePool& host = pools_[static_cast<std::size_t>(pool)].host;
+  PagePool& host = pool_at(pool).host;
   const PagePool::Entry entry = host.entry(page);
   record(/*is_stored=*/false, PageTier::host, entry.node, entry.group);
   index_.set_page(entry.node, entry.group, PageTier::host, kNoPage);
@@ -104,7 +104,7 @@ void Manager::drop_host_page(int pool, std::uint32_t page) {
 
 // A cached page becomes a free one. Its contents go to the host, if they have a place there.
 void Manager::evict(int pool_number, std::uint32_t page, bool may_offload) {
-  Pool& pool = pools_[static_cast<std::size_t>(pool_number)];
+  Pool& pool = pool_at(pool_number);
   const PagePool::Entry entry = pool.device.entry(page);
   // Held meanwhile: dropping a page of the host may take the last other thing that holds the node.
   index_.retain(entry.node);
@@ -130,7 +130,7 @@ void Manager::evict(int pool_number, std::uint32_t page, bool may_offload) {
 
 // Both pages are held by the copy until it was taken.
 void Manager::copy_on_device(int pool_number, std::uint32_t source, std::uint32_t target) {
-  Pool& pool = pools_[static_cast<std::size_t>(pool_number)];
+  Pool& pool = pool_at(pool_number);
   pool.device.hold(source);
   pool.device.hold(target);
   pool.copies.on_device.push_back({source, target});
@@ -139,17 +139,17 @@ void Manager::copy_on_device(int pool_number, std::uint32_t source, std::uint32_
 
 // Nobody else sees it, and the index does not name it.
 bool Manager::is_writable(int pool, std::uint32_t page) const {
-  const PagePool& device = pools_[static_cast<std::size_t>(pool)].device;
+  const PagePool& device = pool_at(pool).device;
   return device.uses(page) == 1 && device.entry(page).node < 0;
 }
 
 // Where it is not writable: the index names it, but only one sequence uses it. After trim.
 bool Manager::may_unpublish(int pool, std::uint32_t page) const {
-  return pools_[static_cast<std::size_t>(pool)].device.uses(page) == 1;
+  return pool_at(pool).device.uses(page) == 1;
 }
 
 void Manager::unpublish(int pool, std::uint32_t page) {
-  PagePool& device = pools_[static_cast<std::size_t>(pool)].device;
+  PagePool& device = pool_at(pool).device;
   const PagePool::Entry entry = device.entry(page);
   record(/*is_stored=*/false, PageTier::device, entry.node, entry.group);
   device.set_entry(page, {});
@@ -195,7 +195,7 @@ void Manager::make_writable(Sequence& sequence, std::size_t group) {
   if (sequence.length % rule.page_size != 0) {
     copy_on_device(rule.pool, page, own.pages[written]);
   }
-  pools_[static_cast<std::size_t>(rule.pool)].device.release(page, sequence.priority);
+  pool_at(rule.pool).device.release(page, sequence.priority);
   write_entries(sequence, group, static_cast<std::int64_t>(written),
                 static_cast<std::int64_t>(written) + 1);
 }
@@ -290,7 +290,7 @@ void Manager::publish_pages(const Sequence& sequence, std::int32_t node) {
     if (end % rule.page_size != 0) continue;
     const std::uint32_t page =
         sequence.groups[g].pages[static_cast<std::size_t>(end / rule.page_size - 1)];
-    PagePool& device = pools_[static_cast<std::size_t>(rule.pool)].device;
+    PagePool& device = pool_at(rule.pool).device;
     const auto group = static_cast<int>(g);
     if (page == kNoPage || device.entry(page).node >= 0 ||
         index_.page(node, group, PageTier::device) != kNoPage) {
@@ -313,7 +313,7 @@ void Manager::release_unneeded(Sequence& sequence) {
     for (; own.first < end; ++own.first) {
       const std::uint32_t page =
           std::exchange(own.pages[static_cast<std::size_t>(own.first)], kNoPage);
-      pools_[static_cast<std::size_t>(rule.pool)].device.release(page, sequence.priority);
+      pool_at(rule.pool).device.release(page, sequence.priority);
     }
     write_entries(sequence, g, first, end);
   }
@@ -337,7 +337,7 @@ void Manager::trim(Sequence& sequence, std::int64_t length) {
     for (std::int64_t page = had; page-- > kept;) {
       const std::uint32_t id = std::exchange(own.pages[static_cast<std::size_t>(page)], kNoPage);
       if (id == kNoPage) continue;
-      pools_[static_cast<std::size_t>(rule.pool)].device.release(id, sequence.priority);
+      pool_at(rule.pool).device.release(id, sequence.priority);
     }
     write_entries(sequence, g, kept, had);
     own.pages.resize(static_cast<std::size_t>(kept));
@@ -365,7 +365,7 @@ SequenceId Manager::fork(const Sequence& sequence) {
     own.pages.resize(std::min(own.pages.size(),
                               static_cast<std::size_t>(ceil_div(child.length, rule.page_size))));
     for (const std::uint32_t page : own.pages) {
-      if (page != kNoPage) pools_[static_cast<std::size_t>(rule.pool)].device.retain(page);
+      if (page != kNoPage) pool_at(rule.pool).device.retain(page);
     }
   }
   update_capacity(child);
@@ -377,7 +377,7 @@ void Manager::free(SequenceId id) {
   Sequence& sequence = find(id, "free");
   displace(sequence);
   for (std::size_t g = 0; g < options_.groups.size(); ++g) {
-    PagePool& device = pools_[static_cast<std::size_t>(options_.groups[g].pool)].device;
+    PagePool& device = pool_at(options_.groups[g].pool).device;
     GroupPages& own = sequence.groups[g];
     for (std::size_t page = own.pages.size(); page-- > static_cast<std::size_t>(own.first);) {
       if (own.pages[page] != kNoPage) device.release(own.pages[page], sequence.priority);

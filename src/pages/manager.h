@@ -100,6 +100,7 @@ class Manager {
   Match match(std::span<const std::int32_t> tokens, const SequenceKeys& keys) const;
   Match find_prefix(std::span<const std::int32_t> tokens, const SequenceKeys& keys) const;
   void choose_length(Match& match, bool may_use_host) const;
+  std::int32_t node_of(const Match& match, std::size_t group, std::int64_t page) const;
   bool has_page(const Match& match, std::size_t group, std::int64_t page, bool may_use_host) const;
   bool serves(std::size_t group, std::int64_t tokens,
               std::span<const std::int64_t> run_begins) const;
@@ -142,6 +143,8 @@ class Manager {
   void record(bool is_stored, PageTier tier, std::int32_t node, int group);
 
   std::int64_t block() const { return index_.block_tokens(); }
+  Pool& pool_at(int number) { return pools_[static_cast<std::size_t>(number)]; }
+  const Pool& pool_at(int number) const { return pools_[static_cast<std::size_t>(number)]; }
   std::int32_t block_key(std::span<const TokenKey> keys, std::int64_t first,
                          std::string& text) const;
 

@@ -48,7 +48,6 @@ class PagePool {
   }
   const Entry& entry(std::uint32_t page) const { return pages_[page].entry; }
   void set_entry(std::uint32_t page, Entry entry) { pages_[page].entry = entry; }
-  void prefetch(std::uint32_t page) const { __builtin_prefetch(&pages_[page], 1); }
 
   // A free page, in use once from now on. There must be one.
   std::uint32_t take_free() {

@@ -10,7 +10,6 @@
 #include <cstring>
 #include <span>
 #include <string>
-#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -32,9 +31,6 @@ class KeyTable {
   }
   // One user more.
   std::int32_t retain(const std::string& text);
-  void retain(std::int32_t number) {
-    if (number > 0) ++entries_[static_cast<std::size_t>(number)].users;
-  }
   void release(std::int32_t number);
 
  private:
@@ -92,7 +88,6 @@ class PrefixIndex {
     return {reinterpret_cast<const std::int32_t*>(record(node) + kNodeWords),
             static_cast<std::size_t>(block_)};
   }
-  std::int64_t num_nodes() const { return num_nodes_; }
 
   // kNoPage: none.
   std::uint32_t page(std::int32_t node, int group, PageTier tier) const {

@@ -38,6 +38,15 @@ struct Options {
   bool plain = false;
 };
 
+// The line that runs a problem again; without a target, on all that this run has.
+std::string rerun(const Options& options, const std::string& op, std::int64_t index,
+                  const std::string& target = "") {
+  return fmt::format("quire_random --op {}{} --device {}{}{} --seed {} --index {}", op,
+                     target.empty() ? "" : " --target " + target, options.device,
+                     options.tiles ? " --tiles" : "", options.plain ? " --plain" : "", options.seed,
+                     index);
+}
+
 struct Count {
   std::int64_t passed = 0;
   std::int64_t failed = 0;
@@ -60,8 +69,7 @@ class Tally {
     fmt::print("FAILED {} {}\n    {}\n    {}\n", op,
                verdict.kernel.empty() ? target : verdict.kernel, verdict.faults.front(),
                describe());
-    fmt::print("    quire_random --op {} --target {} --device {}{} --seed {} --index {}\n", op,
-               target, options_.device, flags(), options_.seed, index);
+    fmt::print("    {}\n", rerun(options_, op, index, target));
     std::fflush(stdout);
   }
 
@@ -89,10 +97,6 @@ class Tally {
   }
 
  private:
-  std::string flags() const {
-    return std::string(options_.tiles ? " --tiles" : "") + (options_.plain ? " --plain" : "");
-  }
-
   const Options& options_;
   std::mutex mutex_;
   std::map<std::string, std::map<std::string, Count>> counts_;
@@ -139,9 +143,7 @@ class Watchdog {
     std::ranges::sort(begun_, {}, &Begun::at);
     for (const Begun& begun : begun_) {
       if (begun.index < 0) continue;
-      fmt::print("STUCK {}\n    quire_random --op {} --device {}{} --seed {} --index {}\n", op_,
-                 op_, options_.device, options_.tiles ? " --tiles" : "", options_.seed,
-                 begun.index);
+      fmt::print("STUCK {}\n    {}\n", op_, rerun(options_, op_, begun.index));
     }
     std::fflush(stdout);
     std::_Exit(3);

@@ -244,6 +244,7 @@ def test_refusals(ranks):
     for answer in ranks.run(4, dealt_tokens.refusals):
         assert {name: argument for name, (argument, _) in answer.items()} == {
             "alibi": "alibi_slopes",
+            "alibi of a chunk": "alibi_slopes",
             "window of a chunk": "window",
             "window of nothing": "window",
             "heads": "by_heads",

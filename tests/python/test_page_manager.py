@@ -26,7 +26,7 @@ class Model:
         self.groups, self.pools = groups, pools
         self.manager = quire.PageManager(groups=groups, pools=pools, **options)
         sizes = [max(g.page_size for g in groups if g.pool == p) for p in range(len(pools))]
-        # By pool; a slot has a number for each group, since groups may share pages' ids but never pages.
+        # By pool: groups may share a pool's ids, but never a page.
         self.device = [np.full((n, s), -1, np.int64) for (n, _), s in zip(pools, sizes, strict=True)]
         self.host = [np.full((h, s), -1, np.int64) for (_, h), s in zip(pools, sizes, strict=True)]
         self.live = {}  # id → (tokens, numbers, scope, keys)
@@ -40,8 +40,6 @@ class Model:
     def numbers(self, tokens, scope, keys, before=()):
         numbers = list(before)
         for at in range(len(numbers), len(tokens)):
-            # The block's keys, not only the token's: K and V of a token do not depend on later ones, but pages are shared
-            # by whole blocks, so this is stricter than it has to be only for tokens before an image in its block.
             here = tuple(key for key in keys if key[0] <= at < key[1])
             numbers.append(hash((numbers[-1] if numbers else hash(scope), tokens[at], here)))
         return numbers

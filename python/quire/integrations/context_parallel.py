@@ -248,7 +248,6 @@ class Step:
         *,
         window: int | None = None,
         sinks: torch.Tensor | None = None,
-        alibi_slopes: None = None,
         by_heads: bool = False,
         return_lse: bool = False,
         **arguments: Any,
@@ -263,15 +262,12 @@ class Step:
             A token sees itself and the window - 1 before it.
         sinks : float32 tensor [heads], optional
             Counted once, on rank 0.
-        alibi_slopes
-            Refused: the bias needs positions that local keys do not have.
         by_heads : bool
             Return [tokens, heads / world_size, value_dim]: this rank's heads, by an all-to-all.
         **arguments
-            Of `flash_attention`: scale, softcap, batch_invariant, allow_fp8_products, max_workspace_bytes.
+            Of `flash_attention`: scale, softcap, batch_invariant, allow_fp8_products, max_workspace_bytes. ALiBi is
+            refused: its bias needs positions that local keys do not have.
         """
-        if alibi_slopes is not None:
-            refuse_value(_OP, "alibi_slopes", "absent: keys of a rank are not at their positions", "a tensor")
         return self._attend(quire.flash_attention, q, cache, layer, window, sinks, by_heads, return_lse, arguments)
 
     def attend_latent(
@@ -321,7 +317,7 @@ class Step:
         """
         if window is not None:
             refuse_value(_OP, "window", "absent from attend_chunk; attend takes it", str(window))
-        self._refuse_own_scales(cache)
+        self._refuse(cache, arguments)
         cached = self._local_length(self.cache_lengths)
         context = self._over(cache, cached, self.page_table, None)
         arguments = {"return_lse": True, **arguments}
@@ -345,7 +341,7 @@ class Step:
         return_lse: bool,
         arguments: dict[str, Any],
     ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
-        self._refuse_own_scales(cache)
+        self._refuse(cache, arguments)
         mask, lengths = quire.full(), self.key_lengths
         if window is not None:
             # The window's keys on this rank are a run of its own: a query `span` after their begin sees no earlier one.
@@ -382,9 +378,13 @@ class Step:
             view.max_cache_length = self._most_keys
         return view
 
-    def _refuse_own_scales(self, cache: quire.PagedKVCache) -> None:
+    @staticmethod
+    def _refuse(cache: quire.PagedKVCache, arguments: dict[str, Any]) -> None:
+        """What no rank could do right with its own keys alone."""
         if cache.scales_page_table is not None:
             refuse_value(_OP, "cache", "without scales_page_table", "one")
+        if arguments.get("alibi_slopes") is not None:
+            refuse_value(_OP, "alibi_slopes", "absent: keys of a rank are not at their positions", "a tensor")
 
 
 def _signed(numbers: torch.Tensor) -> torch.Tensor:

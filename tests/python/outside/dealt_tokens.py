@@ -197,6 +197,9 @@ def refusals(group):
     own_scales = quire.PagedKVCache(dealt.pool.blocks, scales_page_table=dealt.table)
     calls = {
         "alibi": lambda: step.attend(q, dealt.cache, LAYER, alibi_slopes=torch.ones(6)),
+        "alibi of a chunk": lambda: step.attend_chunk(
+            q, rows, rows, dealt.cache, LAYER, alibi_slopes=torch.ones(6)
+        ),
         "window of a chunk": lambda: step.attend_chunk(q, rows, rows, dealt.cache, LAYER, window=4),
         "window of nothing": lambda: step.attend(q, dealt.cache, LAYER, window=0),
         "heads": lambda: step.attend(q, dealt.cache, LAYER, by_heads=True),
