@@ -161,6 +161,10 @@ void check_one(const Options& options, const std::string& op, std::int64_t index
   try {
     RandomProblem problem = draw_problem(op, draw);
     if (options.plain) problem.edits = {}, problem.has_gaps = false;
+    if (options.index >= 0) {
+      fmt::print("{}\n", problem.describe());
+      std::fflush(stdout);  // before a kernel that may hang
+    }
     for (const auto& [target, verdict] : check_random(problem, options.targets, options.device)) {
       tally.add(op, index, target, verdict, [&] { return problem.describe(); });
     }
@@ -253,7 +257,7 @@ int main(int argc, char** argv) {
   app.add_option("--device", options.device, "cpu or cuda")->check(CLI::IsMember({"cpu", "cuda"}));
   app.add_option("--seed", options.seed, "another one, other problems");
   app.add_option("--count", options.count, "problems of each op");
-  app.add_option("--index", options.index, "only this one of them");
+  app.add_option("--index", options.index, "only this one of them, and what it is");
   app.add_option("--threads", options.threads, "problems at a time; 0: one for each core");
   app.add_option("--json", options.json, "a file for the counts");
   app.add_option("--commit", options.commit, "what the record says was built, if not HEAD");

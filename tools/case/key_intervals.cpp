@@ -91,7 +91,8 @@ KeyIntervals build_key_intervals(Memory& memory, const std::string& part,
   }
   KeyIntervals columns{.begin = bounds, .end = bounds};
   columns.begin.rank = columns.end.rank = 1;
-  columns.end.data = bounds.as<std::int32_t>() + 1;
+  // Without tokens there is no second column, and no byte of it that is the buffer's.
+  if (token > 0) columns.end.data = bounds.as<std::int32_t>() + 1;
   return columns;
 }
 

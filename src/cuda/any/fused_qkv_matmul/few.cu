@@ -38,12 +38,13 @@ struct InputRuns {
   }
 };
 
+template <typename Operands>
 __device__ void add_products(const GeneralParams& params, int first_token, int first_row,
                              int column, InputRuns& input, float (&sums)[kLanes]) {
   float weight[kRows][kRun];
 #pragma unroll
   for (int r = 0; r < kRows; ++r)
-    load_weight<WeightFamily::any>(params.weight, first_row + r, column, weight[r]);
+    Operands::load_weight(params.weight, first_row + r, column, weight[r]);
   input.load(params.x, first_token, column);
 #pragma unroll
   for (int t = 0; t < kTokens; ++t) {
@@ -81,6 +82,7 @@ __device__ float sum_over_warp(float (&sums)[kLanes]) {
   return sums[0];
 }
 
+template <typename Operands>
 __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
     general_few(const __grid_constant__ GeneralParams params, int token_blocks) {
   __shared__ InputRuns input;
@@ -92,7 +94,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
   float sums[kLanes] = {};  // [token][row]
   for (int column = static_cast<int>(threadIdx.x) * kRun; column < params.weight.columns;
        column += kStepColumns) {
-    add_products(params, first_token, first_row, column, input, sums);
+    add_products<Operands>(params, first_token, first_row, column, input, sums);
   }
   partial[warp][lane] = sum_over_warp(sums);
   __syncthreads();
@@ -107,15 +109,23 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
   if (to.address != nullptr) store_one(to, value + bias_of(params.outputs, column));
 }
 
-}  // namespace
-
-void launch_few(const GeneralParams& params, cudaStream_t stream) {
+template <typename Operands> void launch_few_of(const GeneralParams& params, cudaStream_t stream) {
   const unsigned token_blocks = num_blocks(params.outputs.tokens, kTokens);
   const unsigned row_blocks = num_blocks(params.outputs.columns, kRows);
-  launch(general_few,
+  launch(general_few<Operands>,
          {.grid = dim3(num_blocks(std::int64_t{token_blocks} * row_blocks, 1)),
           .block = dim3(kThreads)},
          stream, params, static_cast<int>(token_blocks));
+}
+
+}  // namespace
+
+void launch_few(const GeneralParams& params, cudaStream_t stream) {
+  const WeightFormat format = params.weight.format;
+  if (format <= WeightFormat::fp8) return launch_few_of<NumberOperands>(params, stream);
+  if (format <= WeightFormat::awq) return launch_few_of<GroupOperands>(params, stream);
+  with_block_operands(format,
+                      [&](auto operands) { launch_few_of<decltype(operands)>(params, stream); });
 }
 
 }  // namespace quire::cuda::any::fused_qkv_matmul

@@ -153,29 +153,15 @@ __device__ inline void load_q6_k(const std::byte* row, int column, bool is_even,
 }
 
 // Columns [column, column + kRun) of a row of blocks.
-__device__ inline void load_blocks(WeightFormat format, const std::byte* row, int column,
-                                   bool is_even, float (&v)[kRun]) {
-  switch (format) {
-    case WeightFormat::q4_0:
-      return load_block_32<WeightFormat::q4_0>(row, column, is_even, v);
-    case WeightFormat::q4_1:
-      return load_block_32<WeightFormat::q4_1>(row, column, is_even, v);
-    case WeightFormat::q5_0:
-      return load_block_32<WeightFormat::q5_0>(row, column, is_even, v);
-    case WeightFormat::q5_1:
-      return load_block_32<WeightFormat::q5_1>(row, column, is_even, v);
-    case WeightFormat::q8_0:
-      return load_block_32<WeightFormat::q8_0>(row, column, is_even, v);
-    case WeightFormat::iq4_nl:
-      return load_block_32<WeightFormat::iq4_nl>(row, column, is_even, v);
-    case WeightFormat::mxfp4:
-      return load_block_32<WeightFormat::mxfp4>(row, column, is_even, v);
-    case WeightFormat::q4_k:
-      return load_k_with_mins<WeightFormat::q4_k>(row, column, is_even, v);
-    case WeightFormat::q5_k:
-      return load_k_with_mins<WeightFormat::q5_k>(row, column, is_even, v);
-    default:
-      return load_q6_k(row, column, is_even, v);
+template <WeightFormat kFormat>
+__device__ inline void load_blocks(const std::byte* row, int column, bool is_even,
+                                   float (&v)[kRun]) {
+  if constexpr (kFormat == WeightFormat::q6_k) {
+    load_q6_k(row, column, is_even, v);
+  } else if constexpr (block_format(kFormat).columns == 256) {
+    load_k_with_mins<kFormat>(row, column, is_even, v);
+  } else {
+    load_block_32<kFormat>(row, column, is_even, v);
   }
 }
 

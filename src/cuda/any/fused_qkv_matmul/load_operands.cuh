@@ -126,7 +126,7 @@ __device__ inline void load_input(const InputOperand& x, int token, int column, 
   }
 }
 
-// w(row, …) of every format, a run at a time. The switch on the format is uniform over the grid.
+// w(row, …) of every format, a run at a time.
 
 inline constexpr int kMiddleCode = 8;  // the zero point of a weight without zero points
 
@@ -195,23 +195,53 @@ __device__ inline void load_numbers(const WeightOperand& w, int row, int column,
   if (w.format == WeightFormat::fp8) multiply(v, weight_scale(w, row, column));
 }
 
-// Columns [column, column + kRun) of a row of W; zeros outside. A format's family is fixed for the
-// kernels that name it; `any` asks at run time.
-enum class WeightFamily : std::uint8_t { numbers, groups, blocks, any };
+// What a kernel multiplies: any x, beside weights of a few formats that it tells apart when it runs, or of one. A kernel
+// for all formats had the registers of the worst, and a switch before every run.
 
-__host__ __device__ constexpr WeightFamily family_of(WeightFormat format) {
-  return format <= WeightFormat::fp8   ? WeightFamily::numbers
-         : format <= WeightFormat::awq ? WeightFamily::groups
-                                       : WeightFamily::blocks;
-}
+struct AnyInput {
+  __device__ static void load_input(const InputOperand& x, int token, int column,
+                                    float (&v)[kRun]) {
+    fused_qkv_matmul::load_input(x, token, column, v);
+  }
+};
 
-template <WeightFamily kFamily>
-__device__ inline void load_weight(const WeightOperand& w, int row, int column, float (&v)[kRun]) {
-  if (row >= w.rows || column >= w.columns) return set_zero(v);
-  const WeightFamily family = kFamily == WeightFamily::any ? family_of(w.format) : kFamily;
-  if (family == WeightFamily::numbers) return load_numbers(w, row, column, v);
-  if (family == WeightFamily::groups) return load_groups(w, row, column, v);
-  load_blocks(w.format, w.data + row * w.stride_bytes, column, w.has_vectors, v);
+// load_weight: columns [column, column + kRun) of a row of W; zeros outside.
+struct NumberOperands : AnyInput {
+  __device__ static void load_weight(const WeightOperand& w, int row, int column,
+                                     float (&v)[kRun]) {
+    if (row >= w.rows || column >= w.columns) return set_zero(v);
+    load_numbers(w, row, column, v);
+  }
+};
+
+struct GroupOperands : AnyInput {
+  __device__ static void load_weight(const WeightOperand& w, int row, int column,
+                                     float (&v)[kRun]) {
+    if (row >= w.rows || column >= w.columns) return set_zero(v);
+    load_groups(w, row, column, v);
+  }
+};
+
+template <WeightFormat... kFormats> struct BlockOperands : AnyInput {
+  __device__ static void load_weight(const WeightOperand& w, int row, int column,
+                                     float (&v)[kRun]) {
+    if (row >= w.rows || column >= w.columns) return set_zero(v);
+    const std::byte* from = w.data + row * w.stride_bytes;
+    const auto load_if = [&]<WeightFormat kFormat>() {
+      if (w.format == kFormat) load_blocks<kFormat>(from, column, w.has_vectors, v);
+    };
+    (load_if.template operator()<kFormats>(), ...);
+  }
+};
+
+// Calls `launch` with the operands of GGUF weights of `format`. Formats that decode alike share a kernel: one for each
+// would take two minutes to compile.
+template <typename Launch> void with_block_operands(WeightFormat format, const Launch& launch) {
+  using enum WeightFormat;
+  if (format == q4_0 || format == q8_0) return launch(BlockOperands<q4_0, q8_0>{});
+  if (format == q4_k || format == q5_k) return launch(BlockOperands<q4_k, q5_k>{});
+  if (format == q6_k) return launch(BlockOperands<q6_k>{});
+  launch(BlockOperands<q4_1, q5_0, q5_1, iq4_nl, mxfp4>{});
 }
 
 }  // namespace quire::cuda::any::fused_qkv_matmul

@@ -6,7 +6,7 @@
 // decodes runs of 8 along K and would scatter them 2 to a bank; the second run of a step has its
 // rows exchanged by 16, which spreads a warp's stores over all banks.
 //
-// `Operands` says how a run of either operand is loaded, and how many blocks an SM has registers for.
+// `Operands` says how a run of either operand is loaded.
 #pragma once
 
 #include "cuda/any/fused_qkv_matmul/store_value.cuh"
@@ -18,6 +18,7 @@ inline constexpr int kTokens = 64;
 inline constexpr int kRows = 128;  // of W
 inline constexpr int kDepth = 16;
 inline constexpr int kThreads = 128;
+inline constexpr int kBlocksPerSm = 3;
 inline constexpr int kRunsPerRow = kDepth / kRun;
 inline constexpr int kLoadRows = kThreads / kRunsPerRow;  // that all threads decode at once
 
@@ -126,7 +127,7 @@ struct ThreadTile {
 };
 
 template <typename Operands>
-__global__ void __launch_bounds__(kThreads, Operands::kBlocksPerSm)
+__global__ void __launch_bounds__(kThreads, kBlocksPerSm)
     general_tiles(const __grid_constant__ GeneralParams params, int token_blocks) {
   __shared__ alignas(16) Stage stages[2];
   __shared__ std::byte* key_rows[kTokens];

@@ -5,8 +5,6 @@ namespace quire::cuda::any::fused_qkv_matmul {
 
 // Nothing is decoded, so the loads of the next step stay in flight while this one is multiplied.
 struct F32Operands {
-  static constexpr int kBlocksPerSm = 3;
-
   __device__ static void load_input(const InputOperand& x, int token, int column,
                                     float (&v)[kRun]) {
     if (token >= x.rows) return set_zero(v);

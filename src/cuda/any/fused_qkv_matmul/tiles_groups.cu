@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/any/fused_qkv_matmul/tile_operands.cuh"
+#include "cuda/any/fused_qkv_matmul/tiles.cuh"
 
 namespace quire::cuda::any::fused_qkv_matmul {
 
 void launch_tiles_groups(const GeneralParams& params, cudaStream_t stream) {
-  tiles::launch_tiles<TileOperands<WeightFamily::groups>>(params, stream);
+  tiles::launch_tiles<GroupOperands>(params, stream);
 }
 
 }  // namespace quire::cuda::any::fused_qkv_matmul

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/any/fused_qkv_matmul/tile_operands.cuh"
+#include "cuda/any/fused_qkv_matmul/tiles.cuh"
 
 namespace quire::cuda::any::fused_qkv_matmul {
 
 void launch_tiles_numbers(const GeneralParams& params, cudaStream_t stream) {
-  tiles::launch_tiles<TileOperands<WeightFamily::numbers>>(params, stream);
+  tiles::launch_tiles<NumberOperands>(params, stream);
 }
 
 }  // namespace quire::cuda::any::fused_qkv_matmul
