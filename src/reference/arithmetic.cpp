@@ -36,6 +36,25 @@ int lowest_exponent(DType dtype) {
   }
 }
 
+// Two rounds of a multiply and a shift: every bit of the value moves the highest one.
+bool is_rounded_up(double value, std::uint8_t seed) {
+  std::uint64_t mixed = std::bit_cast<std::uint64_t>(value) + 0x9E3779B97F4A7C15u * (seed + 1u);
+  mixed = (mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9u;
+  mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EBu;
+  return (mixed >> 63) != 0;
+}
+
+// Every term of every sum goes through here, so the neighbours are found in the bits: that nearer to zero is the
+// nearest one or the one before it.
+double round_f32_randomly(double value, std::uint8_t seed) {
+  const auto nearest = static_cast<float>(value);
+  if (nearest == value || std::abs(value) >= 0x1p128) return nearest;
+  auto bits = std::bit_cast<std::uint32_t>(nearest);
+  if (std::abs(double{nearest}) > std::abs(value)) --bits;
+  const bool is_away_from_zero = is_rounded_up(value, seed) == (value > 0.0);
+  return std::bit_cast<float>(bits + (is_away_from_zero ? 1u : 0u));
+}
+
 }  // namespace
 
 double ulp_of(DType dtype, double value) {
@@ -46,14 +65,13 @@ double ulp_of(DType dtype, double value) {
 }
 
 double round_randomly(DType dtype, double value, std::uint8_t seed) {
-  if (!std::isfinite(value) || round_to(dtype, value) == value) return round_to(dtype, value);
+  if (!std::isfinite(value)) return round_to(dtype, value);
+  if (dtype == DType::f32) return round_f32_randomly(value, seed);
+  if (round_to(dtype, value) == value) return value;
   const double unit = ulp_of(dtype, value);
-  // Two rounds of a multiply and a shift: every bit of the value moves the highest one.
-  std::uint64_t mixed = std::bit_cast<std::uint64_t>(value) + 0x9E3779B97F4A7C15u * (seed + 1u);
-  mixed = (mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9u;
-  mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EBu;
-  const bool is_up = (mixed >> 63) != 0;
-  return round_to(dtype, unit * (is_up ? std::ceil(value / unit) : std::floor(value / unit)));
+  const double steps = value / unit;
+  return round_to(dtype,
+                  unit * (is_rounded_up(value, seed) ? std::ceil(steps) : std::floor(steps)));
 }
 
 double round_within(Arithmetic arithmetic, DType dtype, double value, double reach) {

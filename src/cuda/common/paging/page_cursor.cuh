@@ -24,6 +24,9 @@ struct PageSlot {
   int column;     // of the page table; -1: not looked up
 };
 
+// How an id is loaded. No barrier or asm holds back an early one: for kernels that look up one key a step ahead.
+enum class IdLoad { plain, early };
+
 class PageCursor {
  public:
   PageCursor() = default;
@@ -45,21 +48,22 @@ class PageCursor {
   __device__ bool is_mapped(const PageSlot& slot) const { return slot.page < num_pages_; }
 
   // Of a key in [0, end); of others none.
-  __device__ PageSlot find(int key, int end) const {
+  template <IdLoad kLoad = IdLoad::plain> __device__ PageSlot find(int key, int end) const {
     const int row = key + first_row_;
-    return slot_in(static_cast<int>(page_size_.quotient(static_cast<unsigned>(row))), row, key,
-                   end);
+    return slot_in<kLoad>(static_cast<int>(page_size_.quotient(static_cast<unsigned>(row))), row,
+                          key, end);
   }
   // The same by an integer division: slower, and without registers for the divisor's constants.
   __device__ PageSlot find_by_division(int key, int end) const {
     const int row = key + first_row_;
-    return slot_in(row / static_cast<int>(page_size_.value()), row, key, end);
+    return slot_in<IdLoad::plain>(row / static_cast<int>(page_size_.value()), row, key, end);
   }
   // The id in a column that the table has.
   __device__ unsigned page(int column) const { return ids_[column]; }
   // The page in the column of another table's slot: that of the scales beside the rows.
+  template <IdLoad kLoad = IdLoad::plain>
   __device__ unsigned page_beside(const PageSlot& rows) const {
-    return rows.column >= 0 ? ids_[rows.column] : num_pages_;
+    return rows.column >= 0 ? load_id<kLoad>(ids_ + rows.column) : num_pages_;
   }
   // Sends for the ids around entry `at` of a whole table, before it is known which sequence needs them.
   __device__ static void prefetch(const PageTable& table, int batch, std::int64_t at) {
@@ -67,10 +71,13 @@ class PageCursor {
   }
 
  private:
-  __device__ PageSlot slot_in(int column, int row, int key, int end) const {
+  template <IdLoad kLoad> __device__ static unsigned load_id(const std::uint32_t* id) {
+    return kLoad == IdLoad::early ? __ldg(id) : *id;
+  }
+  template <IdLoad kLoad> __device__ PageSlot slot_in(int column, int row, int key, int end) const {
     const bool is_there =
         static_cast<unsigned>(key) < static_cast<unsigned>(end) && column < max_pages_;
-    return {.page = is_there ? ids_[column] : num_pages_,
+    return {.page = is_there ? load_id<kLoad>(ids_ + column) : num_pages_,
             .row = row - column * static_cast<int>(page_size_.value()),
             .column = is_there ? column : -1};
   }

@@ -109,7 +109,7 @@ class RowFinder {
   // `also` is told the row that is returned, in its page, and the next row's slot.
   template <typename Also> __device__ const std::byte* step(int stride, const Also& also) {
     const std::byte* address = places_.row(slot_found_.page, slot_found_.row);
-    const PageSlot next = places_.pages.find(static_cast<int>(position_), num_keys_);
+    const PageSlot next = places_.pages.find<IdLoad::early>(static_cast<int>(position_), num_keys_);
     also(slot_found_.row, next);
     slot_found_ = next;
     // Before the first slot there is none either.
@@ -140,7 +140,7 @@ class ScaleFinder {
   __device__ const std::byte* found() const { return found_; }
   __device__ void step(int row_in_page, const PageSlot& next) {
     found_ = places_.row(page_, row_in_page);
-    page_ = places_.pages.page_beside(next);
+    page_ = places_.pages.page_beside<IdLoad::early>(next);
   }
 
  private:

@@ -48,13 +48,13 @@ class AttendPairs {
     // A block's first item is ended once before its first keys have come: code that runs for the first time is
     // mostly waited for, and at the end of the work everybody would wait. The group of the second tile has the
     // time; one row of zeros is stored, where the same threads store what belongs there later. Opaque: a copy
-    // of the code for the rehearsal would be of no use. It waits for the queries, whose next round needs this group: a
-    // second tile could take the place of the first keys before a late group has looked.
+    // of the code for the rehearsal would be of no use. It waits for a quarter of the first tile whose place is filled
+    // again only after this group has summed it: no later round can take its place before a late group has looked.
 #pragma unroll 1
     for (bool is_rehearsal = opaque(items_ == 0 && group_ == 1 ? 1 : 0) != 0;;
          is_rehearsal = false) {
       if (is_rehearsal) {
-        shared_.q_full.wait(0);
+        shared_.full[0][2].wait(0);
       } else {
         attend_tiles(item, row_mask, softmax, sums);
       }

@@ -54,13 +54,13 @@ class LoadUnits {
   static constexpr int kManyTiles =
       kConfig.is_fp8() ? 12 * 1024 : (240 << 20) / (kBlockKeys * 1152);
 
-  // A unit's place is not always the same warp's. A barrier's parity does not tell a round from the one before the last, so
-  // nobody may be two rounds ahead of a warp that still waits for an earlier one: the four begin every tile together.
-  static constexpr bool kPlacesMove = kConfig.units % SwapAbConfig::kTileUnits != 0;
-
   // A block's first tiles are asked for one after another. All at once, the first would come with the
   // last, and the queries behind them: what all blocks have room for takes memory 6 µs.
   static constexpr int kFirstTiles = kConfig.units / SwapAbConfig::kTileUnits + 1;
+
+  // A place is not always the same warp's. While a late warp still waits for its unit of the tile before, another could
+  // fill that place twice, and a barrier's parity does not tell the second round from none: the four go on together.
+  static constexpr bool kPlacesMove = kConfig.units % SwapAbConfig::kTileUnits != 0;
 
   // Where 16 keys of a page stand.
   struct Found {
@@ -143,8 +143,8 @@ class LoadUnits {
     if (tile_ > 0 && tile_ < kFirstTiles) {
       const UnitPlace<kConfig> before(tile_ - 1, warp_);
       shared_.full[before.place].wait(before.phase);
+      if constexpr (kPlacesMove) LineScan::sync();
     }
-    if constexpr (kPlacesMove) LineScan::sync();
     shared_.empty[at.place].wait(at.phase ^ 1);
     if (lane() == 0) {
       shared_.live[at.place] = found.live;
