@@ -221,9 +221,8 @@ TEST(PlanMlaDecodeTest, SaysWhyNot) {
             "pages are not of a multiple of 16 tokens");
   EXPECT_EQ(reason([](auto& p) { p.alignment = 8; }), "rows are not aligned to 16 bytes");
   EXPECT_NE(reason([](auto& p) { p.mask = Mask::tree({}).summary(); }), "");
-  EXPECT_EQ(reason([](auto& p) { p.mask = (Mask() & Mask::key_intervals({}, {})).summary(); }), "");
-  EXPECT_EQ(reason([](auto& p) { p.mask = (Mask() | Mask::key_intervals({}, {})).summary(); }),
-            "the mask shows more than one interval of keys");
+  EXPECT_EQ(reason([](auto& p) { p.mask = (Mask() & Mask::key_intervals({}, {})).summary(); }),
+            "the mask has key intervals");
 }
 
 }  // namespace

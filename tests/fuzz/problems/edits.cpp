@@ -206,6 +206,21 @@ void keep_infinities_from_mins(const json& object, Edits& edits) {
   }
 }
 
+// Large numbers spread the scores: an infinite row whose weight underflows in fp32 makes 0 · ∞, or is left out with what
+// weighs nothing (docs/numerics.md, NaN and infinity). NaN has to arrive.
+void keep_infinite_rows_from_underflow(Edits& edits) {
+  constexpr double kLarge = 16.0;
+  const auto is_large = [](const auto& edit) {
+    return std::isfinite(edit.value) && std::abs(edit.value) > kLarge;
+  };
+  if (std::ranges::none_of(edits.tensors, is_large) && std::ranges::none_of(edits.rows, is_large)) {
+    return;
+  }
+  for (RowEdit& edit : edits.rows) {
+    if (std::isinf(edit.value)) edit.value = kNan;
+  }
+}
+
 }  // namespace
 
 Edits draw_edits(Draw& draw, const json& object, const tools::Built& built) {
@@ -237,6 +252,7 @@ Edits draw_edits(Draw& draw, const json& object, const tools::Built& built) {
   }
   keep_infinities_from_fp8_products(object, edits);
   keep_infinities_from_mins(object, edits);
+  keep_infinite_rows_from_underflow(edits);
   keep_subnormals_from_infinities(object, views, edits);
   return edits;
 }

@@ -63,7 +63,7 @@ class PageCursor {
   // The page in the column of another table's slot: that of the scales beside the rows.
   template <IdLoad kLoad = IdLoad::plain>
   __device__ unsigned page_beside(const PageSlot& rows) const {
-    return rows.column >= 0 ? load_id<kLoad>(ids_ + rows.column) : num_pages_;
+    return load_id<kLoad>(rows.column, rows.column >= 0);
   }
   // Sends for the ids around entry `at` of a whole table, before it is known which sequence needs them.
   __device__ static void prefetch(const PageTable& table, int batch, std::int64_t at) {
@@ -71,13 +71,14 @@ class PageCursor {
   }
 
  private:
-  template <IdLoad kLoad> __device__ static unsigned load_id(const std::uint32_t* id) {
-    return kLoad == IdLoad::early ? __ldg(id) : *id;
+  template <IdLoad kLoad> __device__ unsigned load_id(int column, bool is_there) const {
+    if constexpr (kLoad == IdLoad::early) return is_there ? __ldg(ids_ + column) : num_pages_;
+    return is_there ? ids_[column] : num_pages_;
   }
   template <IdLoad kLoad> __device__ PageSlot slot_in(int column, int row, int key, int end) const {
     const bool is_there =
         static_cast<unsigned>(key) < static_cast<unsigned>(end) && column < max_pages_;
-    return {.page = is_there ? load_id<kLoad>(ids_ + column) : num_pages_,
+    return {.page = load_id<kLoad>(column, is_there),
             .row = row - column * static_cast<int>(page_size_.value()),
             .column = is_there ? column : -1};
   }

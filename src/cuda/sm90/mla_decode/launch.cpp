@@ -45,7 +45,6 @@ LatentParams make_attend(const MlaDecodeArgs& args, const VisibleRange& visible,
           .heads = static_cast<int>(args.q.shape[1]),
           .to_log2 = static_cast<float>(args.scale * kLog2E),
           .visible = visible,
-          .intervals = token_intervals(args.mask),
           .outputs = make_outputs(args),
           .pieces = pieces};
 }

@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "cuda/common/mask/token_intervals.h"
 #include "cuda/common/mask/visible_range.h"
 #include "cuda/common/paging/operand.h"
 #include "cuda/common/runtime/tensor_map.h"
@@ -55,7 +54,6 @@ struct LatentParams {
   int heads = 0;         // row r of an item: head r % heads of its token r / heads
   float to_log2 = 0.0F;  // scale · log2(e), positive
   VisibleRange visible{};
-  TokenIntervals intervals{};
   LatentOutputs outputs{};
   LatentPieces pieces{};
 };

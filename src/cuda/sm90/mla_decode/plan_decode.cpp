@@ -102,7 +102,7 @@ std::string refuse_mla_decode_problem(const MlaDecodeProblem& problem) {
   }
   if (problem.alignment % 16 != 0) return "rows are not aligned to 16 bytes";
   std::string scale = refuse_scale(problem.scale);
-  return scale.empty() ? refuse_narrowed_range(problem.mask) : scale;
+  return scale.empty() ? refuse_range(problem.mask) : scale;
 }
 
 MlaDecodePlan plan_mla_decode(const MlaDecodeProblem& problem, int num_sms) {

@@ -77,10 +77,10 @@ struct PagePlaces {
             .token_bytes = view.token_stride * kBytes,
             .pages = PageCursor(stream.scale_pages, sequence)};
   }
-  // Null where the page is nobody's.
+  // Null where the page is nobody's. Of a signed row the product is longer, and the compiler branches around it.
   __device__ const std::byte* row(unsigned page, int row_in_page) const {
-    return page < pages.num_pages() ? data + page * page_bytes + row_in_page * token_bytes
-                                    : nullptr;
+    const auto row = static_cast<unsigned>(row_in_page);
+    return page < pages.num_pages() ? data + page * page_bytes + row * token_bytes : nullptr;
   }
 };
 

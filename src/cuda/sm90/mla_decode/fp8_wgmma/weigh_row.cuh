@@ -22,7 +22,8 @@ template <SwapAbConfig kConfig> class WeighRow {
 
   // `first_row`: of the item, this block's.
   __device__ void begin(const LatentParams& params, const LatentItem& item, int first_row) {
-    const KeyInterval seen = keys_of_row(params, item, first_row + row_);
+    const KeyInterval seen =
+        params.visible.of(item.position + (first_row + row_) / params.heads, item.num_keys);
     seen_ = {.first = seen.first - item.first_key, .end = seen.end - item.first_key};
     ref_ = -INFINITY;
     sum_ = 0.0F;

@@ -82,16 +82,6 @@ __device__ inline std::uint32_t broadcast(std::uint32_t value) {
 
 // Which keys the rows of an item see.
 
-// Keys that row `row` of the item sees. Rows past the last in use see what that one sees; nobody stores them.
-__device__ inline KeyInterval keys_of_row(const LatentParams& params, const LatentItem& item,
-                                          int row) {
-  const int token = row / params.heads;
-  const KeyInterval keys = params.visible.of(item.position + token, item.num_keys);
-  if (!params.intervals.are_given()) return keys;
-  const int last = (item.rows - 1) / params.heads;
-  return params.intervals.narrow(keys, item.first_token + min(token, last));
-}
-
 class LatentRowMask {
  public:
   // `rows`: that an item may have.
@@ -100,8 +90,6 @@ class LatentRowMask {
     const int last = item.position + (min(item.rows, rows) - 1) / params.heads;
     all_see_ = {.first = params.visible.of(last, item.num_keys).first,
                 .end = params.visible.of(item.position, item.num_keys).end};
-    // Nobody compares tokens' own bounds: no tile is seen as a whole.
-    if (params.intervals.are_given()) all_see_.end = 0;
   }
 
   // Keys of a tile that are the sequence's.
@@ -124,7 +112,8 @@ class LatentRowMask {
     const int column = static_cast<int>(threadIdx.x % 4) * 2;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const KeyInterval seen = keys_of_row(params_, item_, row + 8 * i);
+      const int position = item_.position + (row + 8 * i) / params_.heads;
+      const KeyInterval seen = params_.visible.of(position, item_.num_keys);
 #pragma unroll
       for (int j = 2 * i; j < kTileScores; j += 4) {
 #pragma unroll
@@ -148,7 +137,8 @@ class LatentRowMask {
 #pragma unroll
     for (int j = 0; j < kScores; ++j) {
       const int row = 8 * (j / 4) + column + j % 2;
-      const KeyInterval seen = keys_of_row(params_, item_, row);
+      const KeyInterval seen =
+          params_.visible.of(item_.position + row / params_.heads, item_.num_keys);
       const int at = key + j / 2 % 2 * 8;
       const int position = first_key_of(tile) + at;
       const bool is_seen = (valid >> at & 1) != 0 && position >= seen.first && position < seen.end;
