@@ -117,20 +117,21 @@ Candidates<FlashAttentionProblem, FlashAttentionArgs> flash_attention_kernels() 
           })};
 }
 
-Candidates<FusedQkvProblem, FusedQkvArgs> fused_qkv_matmul_kernels() {
-  return {planned<FusedQkvProblem, FusedQkvArgs>(
-              "cuda/sm90/fused_qkv_matmul",
+Candidates<FusedQkvProblem, Projection> projection_kernels(std::string_view op) {
+  const std::string name(op);
+  return {planned<FusedQkvProblem, Projection>(
+              "cuda/sm90/" + name,
               "bf16, f16, e4m3 or allowed tf32 products of aligned rows on a GPU of "
               "compute capability 9.0",
               sm90::fused_qkv_matmul::refuse, sm90::fused_qkv_matmul::prepare_tiles),
-          planned<FusedQkvProblem, FusedQkvArgs>(
-              "cuda/sm90/int4/fused_qkv_matmul",
+          planned<FusedQkvProblem, Projection>(
+              "cuda/sm90/int4/" + name,
               "packed int4, gptq or awq weights, bf16 or f16 x on a GPU of "
               "compute capability 9.0",
               sm90::fused_qkv_matmul::refuse_int4, sm90::fused_qkv_matmul::prepare_int4),
-          planned<FusedQkvProblem, FusedQkvArgs>("cuda/any/fused_qkv_matmul", kAnyProblem,
-                                                 any::fused_qkv_matmul::refuse_general,
-                                                 any::fused_qkv_matmul::prepare_general)};
+          planned<FusedQkvProblem, Projection>("cuda/any/" + name, kAnyProblem,
+                                               any::fused_qkv_matmul::refuse_general,
+                                               any::fused_qkv_matmul::prepare_general)};
 }
 
 Candidates<MergeStatesProblem, MergeStatesArgs> merge_states_kernels() {

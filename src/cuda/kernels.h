@@ -3,7 +3,10 @@
 // nvcc has the same lists (absent/kernels.cpp), in which all refuse.
 #pragma once
 
+#include <string_view>
+
 #include "core/kernel.h"
+#include "core/projection.h"
 #include "quire/ops/copy_pages.h"
 #include "quire/ops/flash_attention.h"
 #include "quire/ops/fused_qkv_matmul.h"
@@ -25,12 +28,13 @@ namespace quire::cuda {
 
 Candidates<CopyPagesProblem, CopyPagesArgs> copy_pages_kernels();
 Candidates<FlashAttentionProblem, FlashAttentionArgs> flash_attention_kernels();
-Candidates<FusedQkvProblem, FusedQkvArgs> fused_qkv_matmul_kernels();
 Candidates<MergeStatesProblem, MergeStatesArgs> merge_states_kernels();
 Candidates<MlaDecodeProblem, MlaDecodeArgs> mla_decode_kernels();
 Candidates<MlaIndexerProblem, MlaIndexerArgs> mla_indexer_kernels();
 Candidates<MlaPrefillProblem, MlaPrefillArgs> mla_prefill_kernels();
 Candidates<MlaPrefillPlanProblem, MlaPrefillPlanArgs> mla_prefill_plan_kernels();
+// Of fused_qkv_matmul and linear, under the name of the op: they plan a problem without KV heads where there is no cache.
+Candidates<FusedQkvProblem, Projection> projection_kernels(std::string_view op);
 Candidates<QuantizeFp8Problem, QuantizeFp8Args> quantize_fp8_kernels();
 Candidates<QuantizeIndexQueriesProblem, QuantizeIndexQueriesArgs> quantize_index_queries_kernels();
 Candidates<RemapSparseIndicesProblem, RemapSparseIndicesArgs> remap_sparse_indices_kernels();

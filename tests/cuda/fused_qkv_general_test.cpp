@@ -110,12 +110,12 @@ TEST_P(FusedQkvGeneral, AgreesWithTheOracle) {
   const FusedQkvArgs there = twin.move(subject.args);
   const FusedQkvProblem problem = validate(there);
   ASSERT_EQ(refuse_general(problem), "");
-  const KernelPtr<FusedQkvArgs> kernel = prepare_general(problem);
+  const KernelPtr<Projection> kernel = prepare_general(problem);
   const DeviceBuffer workspace(kernel->workspace_bytes());
   Context context;
   context.workspace = workspace.data();
   context.workspace_bytes = workspace.bytes();
-  kernel->run(there, context);
+  kernel->run(Projection(there), context);
   check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   twin.bring_back();
   reference::fused_qkv_matmul(oracle.args);

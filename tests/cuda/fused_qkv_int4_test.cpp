@@ -40,10 +40,10 @@ TEST_P(FusedQkvInt4, AHundredRunsGiveTheSameBits) {
   const PackedTwin there(subject.args);
   const FusedQkvProblem problem = validate(there.packed);
   ASSERT_EQ(sm90::fused_qkv_matmul::refuse_int4(problem), "");
-  const KernelPtr<FusedQkvArgs> kernel = sm90::fused_qkv_matmul::prepare_int4(problem);
+  const KernelPtr<Projection> kernel = sm90::fused_qkv_matmul::prepare_int4(problem);
   std::vector<std::byte> first;
   for (int run = 0; run < 100; ++run) {
-    kernel->run(there.packed, Context{});
+    kernel->run(Projection(there.packed), Context{});
     check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     there.twin.bring_back();
     const std::vector<std::byte> now = bytes_of(subject.args.out);
@@ -57,10 +57,10 @@ TEST_P(FusedQkvInt4, TheGeneralKernelsReadThePackedWeight) {
   const PackedTwin there(subject.args);
   const FusedQkvProblem problem = validate(there.packed);
   ASSERT_EQ(refuse_general(problem), "");
-  const KernelPtr<FusedQkvArgs> kernel = prepare_general(problem);
+  const KernelPtr<Projection> kernel = prepare_general(problem);
   std::vector<std::vector<std::byte>> results;
   for (const FusedQkvArgs* args : {&there.plain, &there.packed}) {
-    kernel->run(*args, Context{});
+    kernel->run(Projection(*args), Context{});
     check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     there.twin.bring_back();
     results.push_back(bytes_of(subject.args.out));

@@ -7,6 +7,7 @@
 #include "cpu/fused_qkv_matmul/kernels.h"
 #include "cpu/fused_qkv_matmul/operands.h"
 #include "cpu/fused_qkv_matmul/pack_weight.h"
+#include "cpu/rows/conversion_kernels.h"
 #include "cpu/runtime/row_encoding.h"
 #include "cpu/runtime/scratch.h"
 #include "cpu/runtime/thread_pool.h"
@@ -48,6 +49,10 @@ struct Range {
   std::int64_t last;
 };
 
+std::int64_t num_cuts(std::int64_t columns, std::int64_t step) {
+  return (columns + step - 1) / step;
+}
+
 void cut(std::int64_t first, std::int64_t last, std::int64_t step, std::vector<Range>& ranges) {
   for (std::int64_t n = first; n < last; n += step) ranges.push_back({n, std::min(n + step, last)});
 }
@@ -58,7 +63,9 @@ std::vector<Range> column_ranges(const MatmulJob& job, int num_threads) {
   const std::int64_t wanted =
       std::clamp(share / kLeastColumns * kLeastColumns, kLeastColumns, kMostColumns);
   std::vector<Range> ranges;
+  ranges.reserve(static_cast<std::size_t>(num_cuts(job.q_dim, wanted)));
   cut(0, job.q_dim, wanted, ranges);
+  if (job.num_bands == 0) return ranges;  // the last one may be narrower than the others
   for (int b = 0; b < job.num_bands; ++b) {
     const std::int64_t width = job.bands[b].plan.width;
     const std::int64_t first = job.bands[b].first_column;
@@ -71,13 +78,30 @@ std::vector<Range> column_ranges(const MatmulJob& job, int num_threads) {
   return ranges;
 }
 
-std::vector<float> load_bias(const FusedQkvArgs& args) {
-  std::vector<float> bias;
-  if (!args.bias.has_value()) return bias;
-  for (std::int64_t n = 0; n < args.bias->shape[0]; ++n) {
-    bias.push_back(static_cast<float>(args.bias->load({n})));
+// As f32: the tensor's own numbers, or `storage` filled with them.
+const float* load_bias(const std::optional<TensorView>& bias, Target target,
+                       std::vector<float>& storage) {
+  if (!bias.has_value()) return nullptr;
+  if (bias->dtype == DType::f32) return bias->as<const float>();
+  storage.resize(static_cast<std::size_t>(bias->shape[0]));
+  conversion_kernels(target).widen(bias->dtype, bias->as<const std::byte>(), bias->shape[0],
+                                   storage.data());
+  return storage.data();
+}
+
+// Columns of K, then of V, behind those of `out`. Rows and plans stand in `destinations`.
+void add_cache(const Projection& args, std::vector<Destination>& destinations, MatmulJob& job) {
+  job.num_bands = args.cache->is_mla() ? 1 : 2;
+  destinations.reserve(static_cast<std::size_t>(job.num_bands));
+  std::int64_t column = job.q_dim;
+  for (int b = 0; b < job.num_bands; ++b) {
+    const PagedKvOperand operand(b == 0 ? args.cache->key(args.layer)
+                                        : args.cache->value(args.layer));
+    const Destination& destination =
+        destinations.emplace_back(operand, *args.row_offsets, job.tokens);
+    job.bands[b] = destination.band(column);
+    column += destination.heads.count * job.bands[b].plan.width;
   }
-  return bias;
 }
 
 // A block's panels fit into the L1 cache. Where scales change along the depth, they are applied
@@ -128,31 +152,20 @@ std::string refuse(const FusedQkvProblem& problem, Target target) {
   return refuse_packing(problem.weight_packing, is_f32, target);
 }
 
-void fused_qkv_matmul(const FusedQkvArgs& args, const Context& context, Target target) {
+void project(const Projection& args, const Context& context, Target target) {
   MatmulJob job{};
   job.x = input_view(args);
   job.weight = weight_view(args.weight);
   job.tokens = args.x.shape[0];
-  if (job.tokens == 0) return;
-  const std::vector<float> bias = load_bias(args);
-  job.bias = bias.empty() ? nullptr : bias.data();
+  if (job.tokens == 0 || job.weight.rows == 0) return;
+  std::vector<float> bias;
+  job.bias = load_bias(args.bias, target, bias);
   job.out = args.out.as<std::byte>();
   job.out_dtype = args.out.dtype;
   job.out_stride = bytes_for(args.out.dtype, args.out.strides[0]);
   job.q_dim = args.out.shape[1];
-
   std::vector<Destination> destinations;
-  destinations.reserve(2);
-  std::int64_t column = job.q_dim;
-  job.num_bands = args.cache.is_mla() ? 1 : 2;
-  for (int b = 0; b < job.num_bands; ++b) {
-    const PagedKvOperand operand(b == 0 ? args.cache.key(args.layer)
-                                        : args.cache.value(args.layer));
-    const Destination& destination =
-        destinations.emplace_back(operand, args.row_offsets, job.tokens);
-    job.bands[b] = destination.band(column);
-    column += destination.heads.count * job.bands[b].plan.width;
-  }
+  if (args.cache != nullptr) add_cache(args, destinations, job);
 
   const MatmulKernels& kernels = matmul_kernels(target);
   const MatmulEngine& engine = args.activations == Activations::int8 ? kernels.int8

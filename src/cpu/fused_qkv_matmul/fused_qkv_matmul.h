@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// fused_qkv_matmul on the CPU.
+// fused_qkv_matmul and linear on the CPU: one driver, whose columns go to `out` and to the rows of a cache if there is one.
 //
 // The bf16 engine takes bf16 and fp8 inputs with weights whose numbers are exact in bf16 (bf16,
 // fp8, 4-bit codes, GGUF blocks of 32 columns): products are exact, and scales multiply f32 sums. Everything else
@@ -10,7 +10,9 @@
 
 #include <string>
 
+#include "core/projection.h"
 #include "cpu/runtime/target.h"
+#include "quire/context.h"
 #include "quire/ops/fused_qkv_matmul.h"
 
 namespace quire::cpu {
@@ -18,6 +20,6 @@ namespace quire::cpu {
 // Empty, or why the target does not take the problem.
 std::string refuse(const FusedQkvProblem& problem, Target target);
 
-void fused_qkv_matmul(const FusedQkvArgs& args, const Context& context, Target target);
+void project(const Projection& args, const Context& context, Target target);
 
 }  // namespace quire::cpu

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One fused_qkv_matmul call as its kernels see it: plain data, made once by the driver.
+// One projection as its kernels see it: plain data, made once by the driver.
 //
 // Y [tokens, N] = X [tokens, K] · W [N, K]ᵀ. The depth K is cut into blocks of `depth_block` (and
 // groups within them), whose sums are added in order; the block depends on the weight's format and
@@ -97,12 +97,12 @@ struct MatmulJob {
   std::int64_t token_block;  // tokens whose sums are kept at a time
   Scaling scaling;
   const float* bias;  // [N], null: none
-  std::byte* out;     // Q
+  std::byte* out;     // Q, or all of Y
   DType out_dtype;
   std::int64_t out_stride;  // bytes
   std::int64_t q_dim;
   CacheBand bands[2];
-  int num_bands;
+  int num_bands;  // 0: without a cache
   std::byte* packed_x;
 };
 

@@ -111,7 +111,7 @@ WeightView weight_view(const Weight& weight) {
   return view;
 }
 
-InputView input_view(const FusedQkvArgs& args) {
+InputView input_view(const Projection& args) {
   InputView view{};
   view.data = bytes_of(args.x);
   view.dtype = args.x.dtype;

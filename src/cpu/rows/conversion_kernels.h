@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The conversions that rows are read and written with, behind function pointers: for tests, over
-// every code and every middle between two codes.
+// The conversions that rows are read and written with, behind function pointers: for vectors that a driver widens, and
+// for tests, over every code and every middle between two codes.
 #pragma once
 
 #include <cstddef>

@@ -23,9 +23,9 @@ std::string refuse(Device device) {
 
 // Under the names of the real ones: plans list the same kernels in every build.
 template <typename Problem, typename Args>
-Candidates<Problem, Args> absent(std::initializer_list<const char*> kernels) {
+Candidates<Problem, Args> absent(std::initializer_list<std::string> kernels) {
   Candidates<Problem, Args> list;
-  for (const char* kernel : kernels) {
+  for (const std::string& kernel : kernels) {
     list.push_back({.kernel = kernel,
                     .takes = "nothing in this build",
                     .refuse = [](const Problem& problem) { return refuse(problem.device); },
@@ -44,11 +44,6 @@ Candidates<FlashAttentionProblem, FlashAttentionArgs> flash_attention_kernels() 
       {"cuda/sm90/cascade/flash_attention", "cuda/sm90/decode/flash_attention",
        "cuda/sm90/flash_attention", "cuda/any/flash_attention"});
 }
-Candidates<FusedQkvProblem, FusedQkvArgs> fused_qkv_matmul_kernels() {
-  return absent<FusedQkvProblem, FusedQkvArgs>({"cuda/sm90/fused_qkv_matmul",
-                                                "cuda/sm90/int4/fused_qkv_matmul",
-                                                "cuda/any/fused_qkv_matmul"});
-}
 Candidates<MergeStatesProblem, MergeStatesArgs> merge_states_kernels() {
   return absent<MergeStatesProblem, MergeStatesArgs>({"cuda/any/merge_states"});
 }
@@ -66,6 +61,11 @@ Candidates<MlaPrefillProblem, MlaPrefillArgs> mla_prefill_kernels() {
 }
 Candidates<MlaPrefillPlanProblem, MlaPrefillPlanArgs> mla_prefill_plan_kernels() {
   return absent<MlaPrefillPlanProblem, MlaPrefillPlanArgs>({"cuda/any/mla_prefill_plan"});
+}
+Candidates<FusedQkvProblem, Projection> projection_kernels(std::string_view op) {
+  const std::string name(op);
+  return absent<FusedQkvProblem, Projection>(
+      {"cuda/sm90/" + name, "cuda/sm90/int4/" + name, "cuda/any/" + name});
 }
 Candidates<QuantizeFp8Problem, QuantizeFp8Args> quantize_fp8_kernels() {
   return absent<QuantizeFp8Problem, QuantizeFp8Args>({"cuda/any/quantize_fp8"});

@@ -31,9 +31,11 @@ void check_plain(Arguments& check, const Weight& weight) {
               std::move(refusals));
 }
 
-// Empty, or why the named kernel is not to be served.
-std::string refuse_kernel(std::string_view kernel, const Context& context) {
-  if (kernel.starts_with(context.kernel)) return "";
+// Empty, or why the kernels of a folder are not to be served. fused_qkv_matmul and linear have the same.
+std::string refuse_kernels(const std::string& folder, const Context& context) {
+  for (const char* op : {"/fused_qkv_matmul", "/linear"}) {
+    if ((folder + op).starts_with(context.kernel)) return "";
+  }
   return fmt::format("context.kernel is '{}'", context.kernel);
 }
 
@@ -41,20 +43,20 @@ std::string refuse_kernel(std::string_view kernel, const Context& context) {
 cpu::Target target_for(const Context& context) {
   std::string refusals;
   for (const cpu::Target target : cpu::compiled_targets()) {
-    const std::string kernel = fmt::format("cpu/{}/fused_qkv_matmul", cpu::name(target));
-    std::string reason = refuse_kernel(kernel, context);
+    const std::string kernels = fmt::format("cpu/{}", cpu::name(target));
+    std::string reason = refuse_kernels(kernels, context);
     if (reason.empty()) reason = cpu::why_not(target);
     if (reason.empty()) return target;
-    refusals += fmt::format("{}{} refuses: {}", refusals.empty() ? "" : "; ", kernel, reason);
+    refusals += fmt::format("{}{} refuses: {}", refusals.empty() ? "" : "; ", kernels, reason);
   }
   refuse(std::move(refusals));
 }
 
 void check_hopper(const Weight& weight, const Context& context) {
-  constexpr std::string_view kKernel = "cuda/sm90/int4/fused_qkv_matmul";
-  std::string reason = refuse_kernel(kKernel, context);
+  const std::string kernels = "cuda/sm90/int4";
+  std::string reason = refuse_kernels(kernels, context);
   if (reason.empty()) reason = cuda::sm90::fused_qkv_matmul::refuse_packing(weight);
-  if (!reason.empty()) refuse(fmt::format("{} refuses: {}", kKernel, reason));
+  if (!reason.empty()) refuse(fmt::format("{} refuses: {}", kernels, reason));
 }
 
 bool is_on_cpu(const Weight& weight) {
@@ -98,8 +100,8 @@ void check_packing(const Arguments& check, const Weight& weight, Device device,
   plain.data.dtype = weight.packed.dtype;
   std::string known;
   for (const cpu::Target target : cpu::compiled_targets()) {
-    const std::string kernel = fmt::format("cpu/{}/fused_qkv_matmul", cpu::name(target));
-    if (!refuse_kernel(kernel, context).empty() || !cpu::why_not(target).empty()) continue;
+    const std::string kernels = fmt::format("cpu/{}", cpu::name(target));
+    if (!refuse_kernels(kernels, context).empty() || !cpu::why_not(target).empty()) continue;
     const WeightPacking packing = cpu::packing_for(plain, target);
     if (weight.packing == packing) return;
     known += fmt::format("{}{} (cpu/{})", known.empty() ? "" : ", ", name(packing), name(target));

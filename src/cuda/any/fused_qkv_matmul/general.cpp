@@ -50,7 +50,7 @@ void launch_product(const GeneralParams& params, bool batch_invariant, cudaStrea
 }
 
 // From here on x is the rounded one, its columns in the stored order.
-void round_input(const FusedQkvArgs& args, float* rounded, InputOperand& x, cudaStream_t stream) {
+void round_input(const Projection& args, float* rounded, InputOperand& x, cudaStream_t stream) {
   const std::int64_t group =
       args.weight.group_size != 0 ? args.weight.group_size : block_format(args.weight.format).group;
   launch_round_input(x, static_cast<int>(group), rounded, stream);
@@ -82,8 +82,8 @@ std::int64_t workspace_bytes(const FusedQkvProblem& problem) {
   return rows + (is_exact ? 0 : bytes_for(DType::f32, problem.ragged.tokens * problem.hidden));
 }
 
-void run(const FusedQkvArgs& args, const Context& context) {
-  if (args.x.shape[0] == 0) return;
+void run(const Projection& args, const Context& context) {
+  if (args.x.shape[0] == 0 || args.weight.rows() == 0) return;
   const DeviceScope scope(args.x.device);
   const auto stream = static_cast<cudaStream_t>(context.stream);
   GeneralParams params = make_general_params(args);
@@ -92,7 +92,7 @@ void run(const FusedQkvArgs& args, const Context& context) {
     round_input(args, workspace, params.x, stream);
     workspace += args.x.shape[0] * args.x.shape[1];
   }
-  const bool is_direct = holds_plain_numbers(args.cache.format());
+  const bool is_direct = args.cache == nullptr || holds_plain_numbers(args.cache->format());
   if (!is_direct) params.outputs.rows = workspace;
   launch_product(params, args.batch_invariant, stream);
   if (!is_direct) store_deferred_rows(args, context, workspace);
@@ -100,8 +100,8 @@ void run(const FusedQkvArgs& args, const Context& context) {
 
 }  // namespace
 
-KernelPtr<FusedQkvArgs> prepare_general(const FusedQkvProblem& problem) {
-  return std::make_unique<const PlainKernel<FusedQkvArgs>>(run, workspace_bytes(problem));
+KernelPtr<Projection> prepare_general(const FusedQkvProblem& problem) {
+  return std::make_unique<const PlainKernel<Projection>>(run, workspace_bytes(problem));
 }
 
 namespace {
@@ -119,7 +119,7 @@ std::int64_t run_alignment(DType dtype) {
   return bits(dtype) == 8 ? 8 : 16;
 }
 
-InputOperand input_operand(const FusedQkvArgs& args) {
+InputOperand input_operand(const Projection& args) {
   const TensorView& x = args.x;
   InputOperand operand{.data = x.as<const std::byte>(),
                        .dtype = x.dtype,
@@ -204,35 +204,37 @@ WeightOperand weight_operand(const Weight& weight) {
   return operand;
 }
 
-GeneralOutputs outputs_of(const FusedQkvArgs& args) {
-  const KvLayerView keys = args.cache.key(args.layer);
-  const bool is_mla = args.cache.is_mla();
+GeneralOutputs outputs_of(const Projection& args) {
   const int q_dim = static_cast<int>(args.out.shape[1]);
-  const int kv_dim = keys.num_heads * keys.width();
   GeneralOutputs outputs{
       .q = args.out.as<std::byte>(),
       .q_stride_bytes = bytes_for(args.out.dtype, args.out.strides[0]),
       .q_dtype = args.out.dtype,
       .tokens = static_cast<int>(args.x.shape[0]),
       .q_dim = q_dim,
-      .kv_dim = kv_dim,
-      .columns = q_dim + (is_mla ? 1 : 2) * kv_dim,
-      .keys = keys,
-      .kv_dtype = keys.row_format.parts[0].dtype,
-      .value_offset_bytes = is_mla ? 0 : args.cache.value(args.layer).data - keys.data,
-      .row_offsets = args.row_offsets.as<const std::uint32_t>(),
-      .has_whole_fours = q_dim % 4 == 0 && keys.width() % 4 == 0,
+      .columns = q_dim,
+      .has_whole_fours = q_dim % 4 == 0,
   };
   if (args.bias.has_value()) {
     outputs.bias = args.bias->as<const std::byte>();
     outputs.bias_dtype = args.bias->dtype;
   }
+  if (args.cache == nullptr) return outputs;  // keys of no sequence have no rows
+  const KvLayerView keys = args.cache->key(args.layer);
+  const bool is_mla = args.cache->is_mla();
+  outputs.kv_dim = keys.num_heads * keys.width();
+  outputs.columns += (is_mla ? 1 : 2) * outputs.kv_dim;
+  outputs.keys = keys;
+  outputs.kv_dtype = keys.row_format.parts[0].dtype;
+  outputs.value_offset_bytes = is_mla ? 0 : args.cache->value(args.layer).data - keys.data;
+  outputs.row_offsets = args.row_offsets->as<const std::uint32_t>();
+  outputs.has_whole_fours = outputs.has_whole_fours && keys.width() % 4 == 0;
   return outputs;
 }
 
 }  // namespace
 
-GeneralParams make_general_params(const FusedQkvArgs& args) {
+GeneralParams make_general_params(const Projection& args) {
   return {
       .x = input_operand(args), .weight = weight_operand(args.weight), .outputs = outputs_of(args)};
 }

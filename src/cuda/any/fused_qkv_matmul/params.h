@@ -8,9 +8,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/projection.h"
 #include "cuda/common/matmul/int4/pack_order.h"
 #include "quire/kv_layer_view.h"
-#include "quire/ops/fused_qkv_matmul.h"
 #include "quire/weight.h"
 
 namespace quire::cuda::any::fused_qkv_matmul {
@@ -92,7 +92,7 @@ void launch_few(const GeneralParams& params, cudaStream_t stream);
 // of the stored weight columns.
 void launch_round_input(const InputOperand& x, int group, float* out, cudaStream_t stream);
 
-// K and V go to the pages.
-GeneralParams make_general_params(const FusedQkvArgs& args);
+// K and V, if any, go to the pages.
+GeneralParams make_general_params(const Projection& args);
 
 }  // namespace quire::cuda::any::fused_qkv_matmul

@@ -9,8 +9,8 @@ namespace quire::cuda {
 namespace {
 
 // The columns of K or V in the waiting rows, as [tokens, heads, width].
-TensorView side_of_rows(const FusedQkvArgs& args, float* rows, KvSide side) {
-  const PagedKVCache& cache = args.cache;
+TensorView side_of_rows(const Projection& args, float* rows, KvSide side) {
+  const PagedKVCache& cache = *args.cache;
   const std::int64_t width = cache.format().width();
   const std::int64_t kv_dim = cache.num_kv_heads() * width;
   TensorView x =
@@ -24,7 +24,7 @@ TensorView side_of_rows(const FusedQkvArgs& args, float* rows, KvSide side) {
 
 bool holds_plain_numbers(const RowFormat& format) {
   const RowPart& part = format.parts[0];
-  return format.is_uniform() && part.scale_source == ScaleSource::none && part.offset_bytes == 0;
+  return format.num_parts <= 1 && part.scale_source == ScaleSource::none && part.offset_bytes == 0;
 }
 
 bool holds_plain_floats(const RowFormat& format) {
@@ -58,17 +58,17 @@ QkvOutputs deferred_outputs(QkvOutputs outputs, float* rows) {
   return outputs;
 }
 
-void store_deferred_rows(const FusedQkvArgs& args, const Context& context, float* rows) {
+void store_deferred_rows(const Projection& args, const Context& context, float* rows) {
   const auto store_side = [&](KvSide side) {
     any::store::store({.x = side_of_rows(args, rows, side),
-                       .row_offsets = args.row_offsets,
-                       .cache = args.cache,
+                       .row_offsets = *args.row_offsets,
+                       .cache = *args.cache,
                        .layer = args.layer,
                        .side = side},
                       context);
   };
   store_side(KvSide::key);
-  if (!args.cache.is_mla()) store_side(KvSide::value);
+  if (!args.cache->is_mla()) store_side(KvSide::value);
 }
 
 }  // namespace quire::cuda

@@ -5,12 +5,13 @@
 
 #include <cstdint>
 
+#include "core/projection.h"
 #include "cuda/common/matmul/params.h"
 #include "quire/ops/fused_qkv_matmul.h"
 
 namespace quire::cuda {
 
-// Rows of one part, without scales: numbers that go to the pages one by one.
+// Rows of one part, without scales: numbers that go to the pages one by one. Also no rows at all.
 bool holds_plain_numbers(const RowFormat& format);
 // Such that the tile kernels store.
 bool holds_plain_floats(const RowFormat& format);
@@ -20,6 +21,6 @@ std::int64_t deferred_rows_bytes(const FusedQkvProblem& problem);
 // Outputs whose K and V rows are those of `rows`, by token.
 QkvOutputs deferred_outputs(QkvOutputs outputs, float* rows);
 // From `rows` to the pages.
-void store_deferred_rows(const FusedQkvArgs& args, const Context& context, float* rows);
+void store_deferred_rows(const Projection& args, const Context& context, float* rows);
 
 }  // namespace quire::cuda

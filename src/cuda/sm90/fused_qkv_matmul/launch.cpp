@@ -16,10 +16,6 @@ namespace {
 // the tokens.
 constexpr int kEarlyBlocks = 2;
 
-bool rows_wait(const RowFormat& format, int granule) {
-  return granule == 0 && !holds_plain_floats(format);
-}
-
 // Numbers of f32 are rounded on their way: the tensor core would cut them off.
 TensorMap operand_map(const TileDescriptor& tile, void* base) {
   return tile.dtype == DType::f32 ? encode_tf32_map(tile, base) : encode_tensor_map(tile, base);
@@ -33,9 +29,9 @@ TileDescriptor weight_tile(const TensorView& weight, const TileConfig& config, i
       row_matrix_of(weight), {.box_groups = config.box_groups(columns), .l2_promotion = promotion});
 }
 
-void run_tiles(const FusedQkvArgs& args, const Context& context, const TilePlan& plan,
-               int granule) {
-  const bool waits = rows_wait(args.cache.format(), granule);
+// `waits`: K and V rows are stored afterwards, from the workspace.
+void run_tiles(const Projection& args, const Context& context, const TilePlan& plan, int granule,
+               bool waits) {
   auto* rows = static_cast<float*>(context.workspace);
   const TileConfig& config = plan.variant->config;
   const auto weight_map = [&](int columns) {
@@ -60,14 +56,15 @@ void run_tiles(const FusedQkvArgs& args, const Context& context, const TilePlan&
   if (waits) store_deferred_rows(args, context, rows);
 }
 
-class TileKernel final : public Kernel<FusedQkvArgs> {
+class TileKernel final : public Kernel<Projection> {
  public:
   explicit TileKernel(const FusedQkvProblem& problem)
       : granule_(tile_shape(problem).granule),
-        workspace_bytes_(
-            rows_wait(problem.cache.row_format, granule_) ? deferred_rows_bytes(problem) : 0) {
+        waits_(granule_ == 0 && !holds_plain_floats(problem.cache.row_format)),
+        workspace_bytes_(waits_ ? deferred_rows_bytes(problem) : 0) {
     const TileShape shape = tile_shape(problem);
-    if (shape.tokens > 0) plan_ = plan_tiles(shape, num_sms(problem.device.index));
+    if (shape.tokens > 0 && shape.columns > 0)
+      plan_ = plan_tiles(shape, num_sms(problem.device.index));
   }
 
   // K and V rows that are not stored as they are computed wait in fp32.
@@ -78,14 +75,15 @@ class TileKernel final : public Kernel<FusedQkvArgs> {
     return {{"kernel", std::string(plan_.variant->name)}, {"blocks", std::to_string(plan_.blocks)}};
   }
 
-  void run(const FusedQkvArgs& args, const Context& context) const override {
-    if (plan_.variant != nullptr) run_tiles(args, context, plan_, granule_);
+  void run(const Projection& args, const Context& context) const override {
+    if (plan_.variant != nullptr) run_tiles(args, context, plan_, granule_, waits_);
   }
 
  private:
   int granule_;
+  bool waits_;
   std::int64_t workspace_bytes_;
-  TilePlan plan_{};  // without a variant: no tokens
+  TilePlan plan_{};  // without a variant: no tokens, or no columns
 };
 
 }  // namespace
@@ -96,7 +94,7 @@ std::string refuse(const FusedQkvProblem& problem) {
   return reason.empty() ? refuse_tiles(problem) : reason;
 }
 
-KernelPtr<FusedQkvArgs> prepare_tiles(const FusedQkvProblem& problem) {
+KernelPtr<Projection> prepare_tiles(const FusedQkvProblem& problem) {
   return std::make_unique<const TileKernel>(problem);
 }
 

@@ -3,34 +3,56 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 
 #include "cuda/common/matmul/params.h"
 #include "cuda/common/mma/row_order.h"
 
 namespace quire::cuda::sm90::fused_qkv_matmul {
 
-QkvOutputs make_outputs(const FusedQkvArgs& args) {
-  const KvLayerView keys = args.cache.key(args.layer);
+namespace {
+
+// Without a cache kernels look up each token's row all the same, and find no page: of one sequence whose length and
+// first token are any word on the device, such as the weight's first, and cancel out.
+void add_no_rows(const Projection& args, QkvOutputs& outputs) {
+  const auto* word = args.weight.data.as<const std::uint32_t>();
+  outputs.keys = {
+      .page_size = std::numeric_limits<std::int32_t>::max(), .cache_lengths = word, .batch = 1};
+  outputs.row_offsets = word;
+  outputs.batch = 1;
+}
+
+void add_rows(const Projection& args, QkvOutputs& outputs) {
+  const KvLayerView keys = args.cache->key(args.layer);
+  const bool is_mla = args.cache->is_mla();
+  outputs.keys = keys;
+  outputs.kv_dtype = keys.row_format.parts[0].dtype;
+  outputs.head_dim = keys.width();
+  outputs.kv_dim = keys.num_heads * keys.width();
+  outputs.columns += (is_mla ? 1 : 2) * outputs.kv_dim;
+  outputs.heads_are_dense =
+      keys.num_heads == 1 || keys.head_stride_bytes == keys.row_format.row_bytes;
+  outputs.value_offset_bytes = is_mla ? 0 : args.cache->value(args.layer).data - keys.data;
+  outputs.row_offsets = args.row_offsets->as<const std::uint32_t>();
+  outputs.batch = static_cast<int>(args.cache->batch());
+}
+
+}  // namespace
+
+QkvOutputs make_outputs(const Projection& args) {
   const int q_dim = static_cast<int>(args.out.shape[1]);
-  const int kv_dim = static_cast<int>(args.cache.num_kv_heads() * keys.width());
-  return {
+  QkvOutputs outputs{
       .q = args.out.as<std::byte>(),
       .q_stride_bytes = bytes_for(args.out.dtype, args.out.strides[0]),
       .q_dtype = args.out.dtype,
       .q_dim = q_dim,
-      .kv_dim = kv_dim,
-      .head_dim = keys.width(),
-      .columns = q_dim + (args.cache.is_mla() ? 1 : 2) * kv_dim,
-      .keys = keys,
-      .kv_dtype = keys.row_format.parts[0].dtype,
-      .heads_are_dense = keys.num_heads == 1 || keys.head_stride_bytes == keys.row_format.row_bytes,
-      .value_offset_bytes = args.cache.is_mla() ? 0 : args.cache.value(args.layer).data - keys.data,
-      .row_offsets = args.row_offsets.as<const std::uint32_t>(),
-      .batch = static_cast<int>(args.cache.batch()),
+      .columns = q_dim,
       .tokens = static_cast<int>(args.x.shape[0]),
       .bias = args.bias.has_value() ? args.bias->as<const std::byte>() : nullptr,
       .bias_dtype = args.bias.has_value() ? args.bias->dtype : DType::f32,
   };
+  args.cache == nullptr ? add_no_rows(args, outputs) : add_rows(args, outputs);
+  return outputs;
 }
 
 namespace {
@@ -70,8 +92,8 @@ int coded_granule(const RowFormat& format, std::int64_t q_dim, bool is_mla) {
   return is_mla || format.width() % granule == 0 ? granule : 0;
 }
 
-KvCodes make_codes(const FusedQkvArgs& args) {
-  const KvLayerView keys = args.cache.key(args.layer);
+KvCodes make_codes(const Projection& args) {
+  const KvLayerView keys = args.cache->key(args.layer);
   const RowPart& part = keys.row_format.parts[0];
   const RowPart& rest = keys.row_format.parts[1];
   const ScaleLayerView& scales = keys.scales;
@@ -86,13 +108,13 @@ KvCodes make_codes(const FusedQkvArgs& args) {
                 .scale_offset_bytes = in_row ? part.scale_offset_bytes : 0,
                 .scale_head_bytes = in_row ? keys.head_stride_bytes : 4 * scales.head_stride,
                 .scale_granule_bytes = in_row ? 4 : 4 * scales.slot_stride};
-  if (args.cache.is_mla()) return codes;
-  const KvLayerView values = args.cache.value(args.layer);
+  if (args.cache->is_mla()) return codes;
+  const KvLayerView values = args.cache->value(args.layer);
   codes.scale_value_bytes = in_row ? values.data - keys.data : values.scales.data - scales.data;
   return codes;
 }
 
-QkvScales make_scales(const FusedQkvArgs& args) {
+QkvScales make_scales(const Projection& args) {
   if (!args.input_scale.has_value() || !args.weight.scale.has_value()) return {};
   const auto stride = [](const TensorView& scale, int dim) {
     return scale.shape[dim] == 1 ? 0 : scale.strides[dim];

@@ -44,7 +44,7 @@ void run_panels(const Int4Plan& plan, Int4Params params, const TensorView& x, cu
   plan.variant->launch(params, plan.grid, stream);
 }
 
-class Int4Kernel final : public Kernel<FusedQkvArgs> {
+class Int4Kernel final : public Kernel<Projection> {
  public:
   explicit Int4Kernel(const FusedQkvProblem& problem)
       : waits_(!holds_plain_floats(problem.cache.row_format)),
@@ -55,7 +55,7 @@ class Int4Kernel final : public Kernel<FusedQkvArgs> {
                           .dtype = problem.x_dtype,
                           .steps = steps_of(problem.hidden),
                           .batch_invariant = problem.batch_invariant};
-    if (shape.tokens == 0) return;
+    if (shape.tokens == 0 || shape.columns == 0) return;
     const int sms = num_sms(problem.device.index);
     few_ = plan_few_tokens(shape, sms);
     if (few_.variant == nullptr) panels_ = plan_int4(shape, sms);
@@ -72,8 +72,8 @@ class Int4Kernel final : public Kernel<FusedQkvArgs> {
             {"blocks", std::to_string(panels_.grid.columns * panels_.grid.tokens)}};
   }
 
-  void run(const FusedQkvArgs& args, const Context& context) const override {
-    if (args.x.shape[0] == 0) return;
+  void run(const Projection& args, const Context& context) const override {
+    if (few_.variant == nullptr && panels_.variant == nullptr) return;
     const DeviceScope scope(args.x.device);
     auto* rows = static_cast<float*>(context.workspace);
     const Int4Params params{
@@ -106,7 +106,7 @@ std::string refuse_int4(const FusedQkvProblem& problem) {
   return reason.empty() ? refuse_int4_tiles(problem) : reason;
 }
 
-KernelPtr<FusedQkvArgs> prepare_int4(const FusedQkvProblem& problem) {
+KernelPtr<Projection> prepare_int4(const FusedQkvProblem& problem) {
   return std::make_unique<const Int4Kernel>(problem);
 }
 
