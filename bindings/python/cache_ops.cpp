@@ -2,7 +2,6 @@
 // The ops that write rows of the cache.
 #include "module.h"
 #include "quire/ops/copy_pages.h"
-#include "quire/ops/fused_qkv_matmul.h"
 #include "quire/ops/remap_sparse_indices.h"
 #include "quire/ops/rms_norm.h"
 #include "quire/ops/rope.h"
@@ -12,32 +11,6 @@ namespace nb = nanobind;
 
 namespace quire::python {
 namespace {
-
-Activations read_activations(const ArgumentReader& in) {
-  const Place place{"fused_qkv_matmul", "activations"};
-  const nb::object given = in.find("activations");
-  const std::string name = text(given, place, "'exact' or 'int8'");
-  if (name == "exact") return Activations::exact;
-  if (name == "int8") return Activations::int8;
-  refuse(ErrorCode::invalid_value, place, "'exact' or 'int8'", given);
-}
-
-FusedQkvArgs read_fused_qkv(ArgumentReader& in) {
-  return {
-      .x = in.tensor("x"),
-      .row_offsets = in.indices("row_offsets"),
-      .weight = in.weight(),
-      .cache = in.cache("cache", Access::write),
-      .layer = in.value<std::int64_t>("layer"),
-      .bias = in.optional_tensor("bias"),
-      .input_scale = in.optional_tensor("input_scale"),
-      .out = in.tensor("out", Access::write),
-      .activations = read_activations(in),
-      .allow_fast_accum = in.value<bool>("allow_fast_accum"),
-      .allow_tf32 = in.value<bool>("allow_tf32"),
-      .batch_invariant = in.value<bool>("batch_invariant"),
-  };
-}
 
 RopeArgs read_rope(ArgumentReader& in) {
   const bool rotate_key = in.value<bool>("rotate_key");
@@ -121,7 +94,6 @@ void run_rms_norm_value(const RmsNormArgs& args, const Context& context) {
 }  // namespace
 
 void bind_cache_ops(nb::module_& module) {
-  bind_op(module, "fused_qkv_matmul", read_fused_qkv, fused_qkv_matmul);
   bind_op(module, "rope", read_rope, rope);
   bind_op(module, "rms_norm_key", read_rms_norm<KvSide::key>, run_rms_norm_key);
   bind_op(module, "rms_norm_value", read_rms_norm<KvSide::value>, run_rms_norm_value);

@@ -20,4 +20,5 @@ NB_MODULE(_quire, module) {
   quire::python::bind_packed_weight(module);
   quire::python::bind_page_manager(module);
   quire::python::bind_prepared(module);
+  quire::python::bind_projection_ops(module);
 }

@@ -28,6 +28,7 @@ void bind_machine(nanobind::module_& module);
 void bind_packed_weight(nanobind::module_& module);
 void bind_page_manager(nanobind::module_& module);
 void bind_prepared(nanobind::module_& module);
+void bind_projection_ops(nanobind::module_& module);
 void bind_row_formats(nanobind::module_& module);
 
 // The error as Python's parameters are called: the cache of an indexer's op is `index_cache` there.

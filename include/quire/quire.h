@@ -2,6 +2,7 @@
 // Everything. Each op, and each other part, also has a header of its own.
 #pragma once
 
+#include "quire/activations.h"
 #include "quire/context.h"
 #include "quire/contiguous_operand.h"
 #include "quire/continuous_cache.h"
@@ -20,6 +21,7 @@
 #include "quire/ops/copy_pages.h"
 #include "quire/ops/flash_attention.h"
 #include "quire/ops/fused_qkv_matmul.h"
+#include "quire/ops/linear.h"
 #include "quire/ops/merge_states.h"
 #include "quire/ops/mla_decode.h"
 #include "quire/ops/mla_indexer.h"

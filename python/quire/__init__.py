@@ -16,7 +16,7 @@ from quire.index_rows import quantize_index_queries, store_index_keys
 from quire.masks import Mask, causal, chunked, full, key_intervals, sliding_window, tree
 from quire.pages import NO_PAGE, Admission, PageCopies, PageEvent, PageGroup, PageManager, PrefixProbe
 from quire.prefill import MlaPrefillPlan, mla_prefill, mla_prefill_plan
-from quire.projection import fused_qkv_matmul
+from quire.projection import fused_qkv_matmul, linear
 from quire.quant import Quant, pack_int4, pack_weight, quantize_fp8
 from quire.rows import copy_pages, rms_norm_key, rms_norm_value, rope, row_offsets, store, store_scales
 from quire.sparse import SparseExtra, mla_indexer, remap_sparse_indices, sparse_mla
@@ -53,6 +53,7 @@ __all__ = [
     "fused_qkv_matmul",
     "info",
     "key_intervals",
+    "linear",
     "measure_cpu_ceiling",
     "merge_states",
     "mla_decode",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The projection that feeds the cache."""
+"""Products with a weight: the projection that feeds the cache, and those without one."""
 
 from __future__ import annotations
 
@@ -89,6 +89,69 @@ def fused_qkv_matmul(
         quant=quant,
         cache=cache,
         layer=layer,
+        bias=bias,
+        input_scale=input_scale,
+        activations=activations,
+        allow_fast_accum=allow_fast_accum,
+        allow_tf32=allow_tf32,
+        batch_invariant=batch_invariant,
+        out=out,
+    )
+    return out
+
+
+def linear(
+    x: Array,
+    weight: Array | PackedWeight,
+    bias: Array | None = None,
+    *,
+    weight_scale: Array | None = None,
+    input_scale: Array | None = None,
+    quant: Quant | None = None,
+    activations: str = "exact",
+    allow_fast_accum: bool = False,
+    allow_tf32: bool = False,
+    batch_invariant: bool = False,
+    out: Array | None = None,
+) -> Array:
+    """x · weightᵀ (+ bias), with the weights and the kernels of `fused_qkv_matmul` and without a cache.
+
+    For the output projection, gate, up, down and the head of a model.
+
+    Parameters
+    ----------
+    x : array [tokens, hidden]
+        float32, float16, bfloat16, or fp8 with `input_scale`.
+    weight : array [N, hidden]
+        float32, float16, bfloat16, fp8 with `weight_scale`, or as `quant` says. Or what `pack_weight` made of it: faster,
+        and on the CPU the same bits.
+    bias : array [N], optional
+        float32 or the dtype of out.
+    weight_scale, input_scale, quant : optional
+        As for `fused_qkv_matmul`.
+    activations : str
+        "exact", or "int8": x is rounded to 8-bit integers per token and group of the weight. As for `fused_qkv_matmul`.
+    allow_fast_accum, allow_tf32, batch_invariant : bool
+        As for `fused_qkv_matmul`.
+    out : array [tokens, N], optional
+        float32, float16 or bfloat16. One made here has the dtype of x, bfloat16 for fp8.
+
+    Examples
+    --------
+    >>> x, weight = np.array([[1.0, 2.0]], np.float32), np.array([[1.0, 0.0], [0.5, 0.5], [0.0, -1.0]], np.float32)
+    >>> quire.linear(x, weight, np.array([0.0, 0.0, 1.0], np.float32)).tolist()
+    [[1.0, 1.5, -1.0]]
+    """
+    if out is None and (quant is None or isinstance(quant, Quant)):
+        num_rows = size(weight, 0) if quant is None else quant.num_rows(weight)
+        out = empty(x, (size(x, 0), num_rows), activation_dtype(x))
+    run(
+        "linear",
+        x,
+        x=x,
+        weight=weight,
+        weight_scale=weight_scale,
+        quant=quant,
         bias=bias,
         input_scale=input_scale,
         activations=activations,

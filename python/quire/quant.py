@@ -81,8 +81,9 @@ def pack_int4(codes: Array) -> Array:
 def pack_weight(weight: Array, *, weight_scale: Array | None = None, quant: Quant | None = None) -> PackedWeight:
     """Put a projection weight into the order in which the kernels of its device read it.
 
-    Every `fused_qkv_matmul` with it is faster. On the CPU it gives the same bits as the plain weight; on a GPU int4, GPTQ
-    and AWQ weights are packed, for kernels that add in another order. The result holds a copy: the arrays given may go.
+    Every `fused_qkv_matmul` and `linear` with it is faster. On the CPU it gives the same bits as the plain weight; on a GPU
+    int4, GPTQ and AWQ weights are packed, for kernels that add in another order. The result holds a copy: the arrays given
+    may go.
 
     Parameters
     ----------

@@ -15,6 +15,7 @@ _OPS: dict[str, Callable[..., Any]] = {
     function.__name__: function
     for function in (
         projection.fused_qkv_matmul,
+        projection.linear,
         attention.flash_attention,
         attention.merge_states,
         prefill.mla_prefill_plan,

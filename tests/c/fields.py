@@ -16,6 +16,7 @@ from c_header import COMMENT, Interface, read_interface
 STRUCTS = {
     "FlashAttentionArgs": "quire_flash_attention_args",
     "FusedQkvArgs": "quire_fused_qkv_matmul_args",
+    "LinearArgs": "quire_linear_args",
     "MergeStatesArgs": "quire_merge_states_args",
     "MlaDecodeArgs": "quire_mla_decode_args",
     "MlaIndexerArgs": "quire_mla_indexer_args",

@@ -32,6 +32,7 @@ enum {
   QUIRE_OP_COPY_PAGES = 17,
   QUIRE_OP_QUANTIZE_FP8 = 18,
   QUIRE_OP_ROW_OFFSETS = 19,
+  QUIRE_OP_LINEAR = 20,
 };
 
 // "rope"; NULL for a number that is no op. Numbers have no gaps: 1, 2, … up to the last.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Y = X · Wᵀ (+ bias) of a ragged batch, K and V straight into the pages. quire/ops/fused_qkv_matmul.h has the details.
+// Y = X · Wᵀ (+ bias): of a ragged batch with K and V straight into the pages (quire/ops/fused_qkv_matmul.h has the
+// details), and without a cache (quire/ops/linear.h).
 #pragma once
 
 #include <stddef.h>
@@ -38,3 +39,21 @@ typedef struct quire_fused_qkv_matmul_args {
 
 QUIRE_C_API quire_status quire_fused_qkv_matmul(const quire_fused_qkv_matmul_args* args,
                                                 const quire_context* context);
+
+typedef struct quire_linear_args {
+  size_t struct_size;
+  const DLTensor* x;           // [tokens, hidden] f32, f16, bf16, or fp8 with input_scale
+  const quire_weight* weight;  // [N, hidden]
+  const DLTensor* out;         // [tokens, N] f32, f16 or bf16
+  // The rest is optional.
+  const DLTensor* bias;  // [N] f32, or the dtype of out
+  const DLTensor*
+      input_scale;      // fp8 x: f32 [1, 1], [tokens, 1] or [tokens, ceil(hidden/128)], any strides
+  int32_t activations;  // QUIRE_ACTIVATIONS_*
+  int32_t allow_fast_accum;  // 0 or 1
+  int32_t allow_tf32;        // 0 or 1
+  int32_t
+      batch_invariant;  // 0 or 1: a token's result is the same bits whatever the number of tokens
+} quire_linear_args;
+
+QUIRE_C_API quire_status quire_linear(const quire_linear_args* args, const quire_context* context);
