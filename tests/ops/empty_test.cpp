@@ -6,6 +6,7 @@
 #include "ops/sample_cache_ops.h"
 #include "ops/sample_index_rows.h"
 #include "ops/sample_latent.h"
+#include "ops/sample_linear.h"
 #include "ops/sample_qkv.h"
 #include "ops/sample_row_ops.h"
 
@@ -54,6 +55,19 @@ TEST(EmptyTest, FusedQkvOfNoTokensAndOfNoSequences) {
   expect_nothing_written(sample);
   make_empty_batch(sample);
   expect_nothing_written(sample);
+}
+
+TEST(EmptyTest, LinearOfNoTokensAndOfNoColumns) {
+  LinearSample tokens;
+  empty_rows(tokens.args.x);
+  empty_rows(tokens.args.out);
+  expect_nothing_written(tokens);
+
+  LinearSample columns;
+  empty_rows(columns.args.weight.data);
+  empty_rows(columns.args.out, 1);
+  empty_rows(*columns.args.bias);
+  expect_nothing_written(columns);
 }
 
 TEST(EmptyTest, MlaPrefillOfNoTokensAndOfNoSequences) {

@@ -7,6 +7,7 @@
 #include "ops/sample_cache_ops.h"
 #include "ops/sample_index_rows.h"
 #include "ops/sample_latent.h"
+#include "ops/sample_linear.h"
 #include "ops/sample_qkv.h"
 #include "ops/sample_row_ops.h"
 
@@ -107,6 +108,10 @@ const std::vector<NamedSample>& all_samples() {
       named<StoreIndexKeysSample>("store_index_keys"),
       named<QuantizeIndexQueriesSample>("quantize_index_queries"),
       named<RowOffsetsSample>("row_offsets"),
+      named<LinearSample>("linear"),
+      named<LinearFp8Sample>("linear_fp8"),
+      named<LinearGptqSample>("linear_gptq"),
+      named<LinearGgufSample>("linear_gguf"),
   };
   return samples;
 }

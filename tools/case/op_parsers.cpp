@@ -35,6 +35,7 @@ constexpr std::array kParsers{
     OpParser{"quantize_index_queries", parse_quantize_index_queries},
     OpParser{"row_offsets", parse_row_offsets},
     OpParser{"remap_sparse_indices", parse_remap_sparse_indices},
+    OpParser{"linear", parse_linear},
 };
 
 }  // namespace

@@ -11,6 +11,7 @@ namespace quire::tools {
 
 std::unique_ptr<OpCase> parse_flash_attention(const Fields& fields);
 std::unique_ptr<OpCase> parse_fused_qkv_matmul(const Fields& fields);
+std::unique_ptr<OpCase> parse_linear(const Fields& fields);
 std::unique_ptr<OpCase> parse_mla_prefill(const Fields& fields);
 std::unique_ptr<OpCase> parse_mla_prefill_plan(const Fields& fields);
 std::unique_ptr<OpCase> parse_mla_decode(const Fields& fields);

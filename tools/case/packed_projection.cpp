@@ -15,11 +15,11 @@ namespace {
 constexpr std::uintptr_t kAlignment = 64;
 
 // The packed forms of one weight, by Context::kernel.
-class PackedForms {
+template <typename Args> class PackedForms {
  public:
-  explicit PackedForms(const FusedQkvArgs& args) : args_(args) {}
+  explicit PackedForms(const Args& args) : args_(args) {}
 
-  const FusedQkvArgs& for_kernel(const Context& context) {
+  const Args& for_kernel(const Context& context) {
     const auto found = forms_.find(context.kernel);
     if (found != forms_.end()) return found->second.args;
     const std::int64_t bytes = packed_bytes(args_.weight, context);
@@ -35,10 +35,10 @@ class PackedForms {
  private:
   struct Form {
     std::vector<std::byte> storage;
-    FusedQkvArgs args;
+    Args args;
   };
 
-  FusedQkvArgs args_;
+  Args args_;
   std::map<std::string, Form> forms_;
 };
 
@@ -52,11 +52,12 @@ std::int64_t bytes_if_packed(const Weight& weight) {
   }
 }
 
-Calls packed_calls(const FusedQkvArgs& there) {
-  const auto args = std::make_shared<FusedQkvArgs>(there);
+template <typename Args>
+Calls packed_calls(const Args& there, void (*op)(const Args&, const Context&)) {
+  const auto args = std::make_shared<Args>(there);
   Calls calls{
       .supports = [args](const Context& context) { return supports(*args, context); },
-      .run = [args](const Context& context) { fused_qkv_matmul(*args, context); },
+      .run = [args, op](const Context& context) { op(*args, context); },
       .packed_bytes = bytes_if_packed(there.weight),
   };
   if (calls.packed_bytes == 0) return calls;
@@ -70,15 +71,21 @@ Calls packed_calls(const FusedQkvArgs& there) {
 
 }  // namespace
 
-void pack_before_running(Built& built, const FusedQkvArgs& args) {
-  const auto forms = std::make_shared<PackedForms>(args);
+template <typename Args>
+void pack_before_running(Built& built, const Args& args, void (*op)(const Args&, const Context&)) {
+  const auto forms = std::make_shared<PackedForms<Args>>(args);
   built.supports = [forms](const Context& context) {
     return supports(forms->for_kernel(context), context);
   };
-  built.run = [forms](const Context& context) {
-    fused_qkv_matmul(forms->for_kernel(context), context);
+  built.run = [forms, op](const Context& context) { op(forms->for_kernel(context), context); };
+  built.relocated = [args, op](const Relocation& move) {
+    return packed_calls(relocate(args, move), op);
   };
-  built.relocated = [args](const Relocation& move) { return packed_calls(relocate(args, move)); };
 }
+
+template void pack_before_running(Built&, const FusedQkvArgs&,
+                                  void (*)(const FusedQkvArgs&, const Context&));
+template void pack_before_running(Built&, const LinearArgs&,
+                                  void (*)(const LinearArgs&, const Context&));
 
 }  // namespace quire::tools

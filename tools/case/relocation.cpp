@@ -83,6 +83,11 @@ FusedQkvArgs relocate(FusedQkvArgs args, const Relocation& move) {
   return args;
 }
 
+LinearArgs relocate(LinearArgs args, const Relocation& move) {
+  Mover{move}(args.x, args.weight, args.bias, args.input_scale, args.out);
+  return args;
+}
+
 MergeStatesArgs relocate(MergeStatesArgs args, const Relocation& move) {
   Mover{move}(args.states, args.lses, args.out, args.lse);
   return args;

@@ -8,6 +8,7 @@
 #include "quire/ops/copy_pages.h"
 #include "quire/ops/flash_attention.h"
 #include "quire/ops/fused_qkv_matmul.h"
+#include "quire/ops/linear.h"
 #include "quire/ops/merge_states.h"
 #include "quire/ops/mla_decode.h"
 #include "quire/ops/mla_indexer.h"
@@ -30,6 +31,7 @@ using Relocation = std::function<TensorView(const TensorView&)>;
 CopyPagesArgs relocate(CopyPagesArgs args, const Relocation& move);
 FlashAttentionArgs relocate(FlashAttentionArgs args, const Relocation& move);
 FusedQkvArgs relocate(FusedQkvArgs args, const Relocation& move);
+LinearArgs relocate(LinearArgs args, const Relocation& move);
 MergeStatesArgs relocate(MergeStatesArgs args, const Relocation& move);
 MlaDecodeArgs relocate(MlaDecodeArgs args, const Relocation& move);
 MlaIndexerArgs relocate(MlaIndexerArgs args, const Relocation& move);

@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
-
 #include "reference/flash_attention.h"
 
 namespace quire::tools::demo {
@@ -50,12 +48,11 @@ LlamaStack::LlamaStack(TokenId vocabulary, std::int64_t num_pages, std::int64_t 
           Tensor::random(DType::bf16, {size_.head_dim}, "llama value gamma", seed, 0.1, 1.0)) {
   const WeightFormat formats[kNumLayers] = {WeightFormat::dense, WeightFormat::int4,
                                             WeightFormat::fp8};
-  const double amplitude = 1.0 / std::sqrt(static_cast<double>(size_.q_dim()));
   for (int layer = 0; layer < kNumLayers; ++layer) {
     qkv_.emplace_back(formats[layer], size_.qkv_dim(), size_.hidden,
                       fmt::format("llama qkv {}", layer), seed);
-    out_.push_back(Matrix::random(size_.hidden, size_.q_dim(), fmt::format("llama out {}", layer),
-                                  seed, amplitude));
+    out_.emplace_back(formats[layer], size_.hidden, size_.q_dim(),
+                      fmt::format("llama out {}", layer), seed);
   }
 }
 
@@ -78,9 +75,9 @@ void LlamaStack::poison(PageId page) {
 
 std::vector<TokenId> LlamaStack::run(const Batch& batch, Referee& referee) {
   Matrix hidden = vocabulary_.embed(batch.tokens);
-  add_to(hidden, project(run_full_layer(rms_normalized(hidden), batch, referee), out_[0]));
-  add_to(hidden, project(run_window_layer(rms_normalized(hidden), batch, referee), out_[1]));
-  add_to(hidden, project(run_prefix_layer(rms_normalized(hidden), batch, referee), out_[2]));
+  add_to(hidden, project_out(run_full_layer(rms_normalized(hidden), batch, referee), 0, referee));
+  add_to(hidden, project_out(run_window_layer(rms_normalized(hidden), batch, referee), 1, referee));
+  add_to(hidden, project_out(run_prefix_layer(rms_normalized(hidden), batch, referee), 2, referee));
   require_finite(hidden, referee);
   return vocabulary_.choose(hidden, batch.last_rows);
 }
@@ -97,6 +94,13 @@ Tensor LlamaStack::project_qkv(const Matrix& x, const ProjectionWeight& weight, 
                                  .layer = layer,
                                  .out = q.view({x.rows, size_.q_dim()})});
   return q;
+}
+
+Matrix LlamaStack::project_out(const Matrix& x, std::size_t layer, Referee& referee) const {
+  const Tensor x16 = to_tensor(x, DType::bf16, {x.rows, x.columns});
+  const Tensor out(DType::f32, {x.rows, size_.hidden});
+  referee.call(kLinear, {.x = x16.view(), .weight = out_[layer].view(), .out = out.view()});
+  return to_matrix(out);
 }
 
 Matrix LlamaStack::run_full_layer(const Matrix& x, const Batch& batch, Referee& referee) const {

@@ -37,6 +37,7 @@ class LlamaStack : public Stack {
   void poison(PageId page) override;
 
  private:
+  Matrix project_out(const Matrix& x, std::size_t layer, Referee& referee) const;
   Matrix run_full_layer(const Matrix& x, const Batch& batch, Referee& referee) const;
   Matrix run_window_layer(const Matrix& x, const Batch& batch, Referee& referee) const;
   Matrix run_prefix_layer(const Matrix& x, const Batch& batch, Referee& referee) const;
@@ -55,7 +56,7 @@ class LlamaStack : public Stack {
   Tensor key_gamma_;
   Tensor value_gamma_;
   std::vector<ProjectionWeight> qkv_;  // [layers]
-  std::vector<Matrix> out_;            // [layers] of [hidden, q_dim]
+  std::vector<ProjectionWeight> out_;  // [layers] of [hidden, q_dim]
 };
 
 }  // namespace quire::tools::demo

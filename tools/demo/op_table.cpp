@@ -4,6 +4,7 @@
 #include "reference/flash_attention.h"
 #include "reference/fused_qkv_matmul.h"
 #include "reference/index_rows.h"
+#include "reference/linear.h"
 #include "reference/merge_states.h"
 #include "reference/mla_decode.h"
 #include "reference/mla_indexer.h"
@@ -92,6 +93,17 @@ const Op<FusedQkvArgs> kFusedQkvMatmul{.name = "fused_qkv_matmul",
                                        .plan = planned,
                                        .tokens = ragged_tokens,
                                        .has_naive = true};
+
+const Op<LinearArgs> kLinear{.name = "linear",
+                             .run = linear,
+                             .oracle = reference::linear,
+                             .changes =
+                                 [](LinearArgs& args) {
+                                   return Changes{.outputs = {{"out", &args.out}}};
+                                 },
+                             .plan = planned,
+                             .tokens = [](const LinearArgs& args) { return args.x.shape[0]; },
+                             .has_naive = true};
 
 const Op<FlashAttentionArgs> kFlashAttention{.name = "flash_attention",
                                              .run = flash_attention,
@@ -259,6 +271,7 @@ const Op<RemapSparseIndicesArgs> kRemapSparseIndices{
 
 std::vector<std::string_view> all_op_names() {
   return {kFusedQkvMatmul.name,
+          kLinear.name,
           kFlashAttention.name,
           kMlaPrefillPlan.name,
           kMlaPrefill.name,

@@ -44,6 +44,7 @@ template <typename Args> struct Op {
 };
 
 extern const Op<FusedQkvArgs> kFusedQkvMatmul;
+extern const Op<LinearArgs> kLinear;
 extern const Op<FlashAttentionArgs> kFlashAttention;
 extern const Op<MlaPrefillPlanArgs> kMlaPrefillPlan;
 extern const Op<MlaPrefillArgs> kMlaPrefill;

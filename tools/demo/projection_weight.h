@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random weights [N, K] in the formats that fused_qkv_matmul takes, with the memory behind them.
+// Random weights [N, K] in the formats that fused_qkv_matmul and linear take, with the memory behind them.
 #pragma once
 
 #include <cstdint>

@@ -35,6 +35,7 @@ constexpr std::array kGenerators{
     Generator{"quantize_index_queries", random_quantize_index_queries},
     Generator{"row_offsets", random_row_offsets},
     Generator{"remap_sparse_indices", random_remap_sparse_indices},
+    Generator{"linear", random_linear},
 };
 
 }  // namespace

@@ -47,6 +47,7 @@ void add_mask(Draw& draw, const RandomLengths& lengths, nlohmann::json& object);
 nlohmann::json random_copy_pages(Draw& draw);
 nlohmann::json random_flash_attention(Draw& draw);
 nlohmann::json random_fused_qkv_matmul(Draw& draw);
+nlohmann::json random_linear(Draw& draw);
 nlohmann::json random_merge_states(Draw& draw);
 nlohmann::json random_mla_decode(Draw& draw);
 nlohmann::json random_mla_indexer(Draw& draw);

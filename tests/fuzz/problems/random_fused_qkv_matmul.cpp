@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random problems of fused_qkv_matmul: every format of weights and rows, and, two times of three where problems are
-// large, what the tile kernels are made for. Small ones are drawn from the whole product of formats, dtypes of x,
+// Random problems of fused_qkv_matmul and linear: every format of weights and rows, and, two times of three where
+// problems are large, what the tile kernels are made for. Small ones are drawn from the whole product of formats, dtypes of x,
 // scales, permutations and packings, with K on both sides of every step that a kernel takes.
 #include <algorithm>
 
@@ -118,19 +118,8 @@ json random_weight(Draw& draw, std::int64_t& hidden) {
   return weight;
 }
 
-json random_small(Draw& draw) {
-  const auto most_new = draw.pick<std::int64_t>({1, 2, 5, 17});
-  const RandomLengths lengths = random_lengths(draw, most_new, 20);
-  json object{{"lengths", lengths.json()}};
-  std::int64_t width = 0;
-  std::int64_t hidden = 1;
-  object["cache"] = random_rows(draw, lengths, /*is_usual=*/false, width);
-  object["weight"] = random_weight(draw, hidden);
-  object["hidden"] = hidden;
-  const std::int64_t kv_dim = object["cache"].contains("mla") ? width : 2 * width;
-  const std::int64_t step = object["weight"].contains("group_size") ? 8 : 1;
-  object["q_dim"] = step * draw.pick({0, 0, 1, 2, 3, 5}) + (step - kv_dim % step) % step;
-  if (step == 1) object["q_dim"] = draw.pick({0, 1, 2, 7, 8, 9, 16, 17, 31, 32, 33, 40});
+// The dtype of x, and all that a call may choose, for a weight of any format.
+void add_small_options(Draw& draw, json& object) {
   object["x_dtype"] =
       draw.pick<const char*>({"bf16", "bf16", "f16", "f32", "fp8_e4m3", "fp8_e4m3", "fp8_e5m2"});
   const bool is_fp8 = object["x_dtype"].get<std::string>().starts_with("fp8");
@@ -144,10 +133,64 @@ json random_small(Draw& draw) {
   if (draw.one_in(8)) object["allow_fast_accum"] = true;
   if (draw.one_in(8)) object["allow_tf32"] = true;
   if (draw.one_in(6)) object["batch_invariant"] = true;
+}
+
+json random_small(Draw& draw) {
+  const auto most_new = draw.pick<std::int64_t>({1, 2, 5, 17});
+  const RandomLengths lengths = random_lengths(draw, most_new, 20);
+  json object{{"lengths", lengths.json()}};
+  std::int64_t width = 0;
+  std::int64_t hidden = 1;
+  object["cache"] = random_rows(draw, lengths, /*is_usual=*/false, width);
+  object["weight"] = random_weight(draw, hidden);
+  object["hidden"] = hidden;
+  const std::int64_t kv_dim = object["cache"].contains("mla") ? width : 2 * width;
+  const std::int64_t step = object["weight"].contains("group_size") ? 8 : 1;
+  object["q_dim"] = step * draw.pick({0, 0, 1, 2, 3, 5}) + (step - kv_dim % step) % step;
+  if (step == 1) object["q_dim"] = draw.pick({0, 1, 2, 7, 8, 9, 16, 17, 31, 32, 33, 40});
+  add_small_options(draw, object);
+  return object;
+}
+
+// In the dtype of out, if there is one.
+void narrow_bias(Draw& draw, json& object) {
+  if (!object.value("bias", false) || !draw.one_in(2)) return;
+  const std::string x = object.value("x_dtype", "bf16");
+  object["bias_dtype"] = object.value("out_dtype", x.starts_with("fp8") ? "bf16" : x);
+}
+
+// Words of eight rows hold the codes of AWQ, and the zeros of GPTQ.
+json random_small_linear(Draw& draw) {
+  json object{{"tokens", draw.pick({0, 1, 1, 1, 2, 3, 5, 8, 17, 33})}};
+  std::int64_t hidden = 1;
+  object["weight"] = random_weight(draw, hidden);
+  object["hidden"] = hidden;
+  const std::string format = object["weight"]["format"];
+  object["columns"] = format == "awq" || format.starts_with("gptq")
+                          ? 8 * draw.pick({0, 1, 2, 3, 5, 9})
+                          : draw.pick({0, 1, 2, 7, 8, 9, 16, 17, 31, 32, 33, 40, 65, 130});
+  add_small_options(draw, object);
+  narrow_bias(draw, object);
   return object;
 }
 
 }  // namespace
+
+json random_linear(Draw& draw) {
+  if (draw.is_small() || draw.one_in(6)) return random_small_linear(draw);
+  const bool is_usual = !draw.one_in(3);
+  const std::int64_t step = is_usual ? 32 : 8;
+  json object{{"tokens", draw.pick({1, 2, 4, 16, 17, 64, 70, 130})},
+              {"columns", step * (1 + draw.below(768 / step))}};
+  if (draw.one_in(4)) {
+    add_coded_weight(draw, object);
+  } else {
+    add_plain_weight(draw, is_usual, object);
+  }
+  if (draw.one_in(3)) object["bias"] = true;
+  narrow_bias(draw, object);
+  return object;
+}
 
 json random_fused_qkv_matmul(Draw& draw) {
   if (draw.is_small() || draw.one_in(6)) return random_small(draw);

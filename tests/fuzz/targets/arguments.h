@@ -40,6 +40,11 @@ template <typename Visit> void for_fields(FusedQkvArgs& args, Visit&& visit) {
   visit(args.bias), visit(args.input_scale), visit(args.out), visit(args.activations);
   visit(args.allow_fast_accum), visit(args.allow_tf32), visit(args.batch_invariant);
 }
+template <typename Visit> void for_fields(LinearArgs& args, Visit&& visit) {
+  visit(args.x), visit(args.weight), visit(args.bias), visit(args.input_scale), visit(args.out);
+  visit(args.activations), visit(args.allow_fast_accum), visit(args.allow_tf32);
+  visit(args.batch_invariant);
+}
 template <typename Visit> void for_fields(MergeStatesArgs& args, Visit&& visit) {
   visit(args.states), visit(args.lses), visit(args.out), visit(args.lse);
 }

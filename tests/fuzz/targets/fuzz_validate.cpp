@@ -10,6 +10,7 @@
 #include "ops/sample_cache_ops.h"
 #include "ops/sample_index_rows.h"
 #include "ops/sample_latent.h"
+#include "ops/sample_linear.h"
 #include "ops/sample_qkv.h"
 #include "ops/sample_row_ops.h"
 #include "quire/error.h"
@@ -65,7 +66,7 @@ using KnownSamples =
           MlaIndexerSample, SparseMlaSample, RopeSample, RmsNormSample, StoreSample,
           StoreSlotsSample, StoreScalesSample, CopyPagesSample, RemapSparseIndicesSample,
           MergeStatesSample, QuantizeFp8Sample, StoreIndexKeysSample, QuantizeIndexQueriesSample,
-          RowOffsetsSample>;
+          RowOffsetsSample, LinearBase>;
 
 struct Attempts {
   std::vector<std::unique_ptr<Sample>> samples{};  // own the memory
