@@ -60,6 +60,29 @@ static void project(problem* from, const quire_weight* weight) {
   CHECK_OK(quire_fused_qkv_matmul(&args, NULL));
 }
 
+static void test_linear(problem* from, const quire_weight* dense, const float* weight) {
+  static float all[TOKENS][N];
+  DLTensor x = tensor_f32(from->x[0], SHAPE(TOKENS, HIDDEN));
+  DLTensor bias = tensor_f32(from->bias, SHAPE(N));
+  DLTensor out = tensor_f32(all[0], SHAPE(TOKENS, N));
+  quire_linear_args args = {
+      .struct_size = sizeof args, .x = &x, .weight = dense, .out = &out, .bias = &bias};
+  CHECK_OK(quire_linear(&args, NULL));
+  for (int token = 0; token < TOKENS; ++token) {
+    float y[N];
+    for (int n = 0; n < N; ++n) {
+      double sum = (double)from->bias[n];
+      for (int k = 0; k < HIDDEN; ++k)
+        sum += (double)from->x[token][k] * (double)weight[n * HIDDEN + k];
+      y[n] = (float)sum;
+    }
+    CHECK_NEAR(all[token], y, N);
+  }
+  args.weight = NULL;
+  CHECK_STATUS(quire_linear(&args, NULL), QUIRE_INVALID_VALUE);
+  CHECK_NAMES("linear", "weight");
+}
+
 static void test_int4(problem* from) {
   static uint8_t codes[N][HIDDEN / 2];
   static float scales[N][HIDDEN / GROUP], weight[N][HIDDEN];
@@ -137,6 +160,7 @@ void test_projection(void) {
   const quire_weight dense = {.struct_size = sizeof dense, .data = &data};
   project(&from, &dense);
   expect_rows(&from, weight[0]);
+  test_linear(&from, &dense, weight[0]);
   test_int4(&from);
   test_packed(&from, &dense);
   free_batch(&from.into);

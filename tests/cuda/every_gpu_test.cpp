@@ -173,6 +173,8 @@ std::vector<Asked> every_op() {
       asked("flash_attention", "decode/flash_attention", flash_decode()),
       asked("flash_attention", "flash_attention", flash_prefill()),
       asked("fused_qkv_matmul", "fused_qkv_matmul", projection()),
+      asked("linear", "linear",
+            LinearProblem{.tokens = 64, .hidden = 4096, .columns = 4096, .alignment = 16}),
       asked("mla_decode", "mla_decode", latent_decode()),
       asked("mla_prefill", "mla_prefill", latent_prefill(0)),
       asked("mla_prefill", "mla_prefill", latent_prefill(1)),

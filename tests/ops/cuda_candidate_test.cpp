@@ -56,6 +56,8 @@ TEST(CudaCandidate, EveryAttentionOpHasAGeneralKernelInEveryBuild) {
     EXPECT_EQ(refusal->reason, "tensors are on cpu") << kernel;
   };
   expect_listed("cuda/any/flash_attention", plan(FlashAttentionProblem{}));
+  expect_listed("cuda/any/fused_qkv_matmul", plan(FusedQkvProblem{}));
+  expect_listed("cuda/any/linear", plan(LinearProblem{}));
   expect_listed("cuda/any/mla_decode", plan(MlaDecodeProblem{}));
   expect_listed("cuda/any/mla_prefill", plan(MlaPrefillProblem{}));
   expect_listed("cuda/any/mla_indexer", plan(MlaIndexerProblem{}));

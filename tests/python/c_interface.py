@@ -216,7 +216,7 @@ class Call:
         """The arguments by the names of the C interface, those that it wraps into structs wrapped."""
         if "index_cache" in given:
             given["cache"] = given.pop("index_cache")
-        if self.op == "fused_qkv_matmul":
+        if self.op in ("fused_qkv_matmul", "linear"):
             weight = given["weight"]
             if isinstance(weight, np.ndarray):
                 given["weight"] = self.weight(weight, given.pop("weight_scale", None), given.pop("quant", None))

@@ -42,6 +42,7 @@ class _Calls:
                 "x": array(TOKENS, 16), "weight": array(48, 16), "bias": array(48), "cache": self.cache(), **batch,
                 "out": array(TOKENS, 16),
             },
+            "linear": {"x": array(TOKENS, 16), "weight": array(24, 16), "bias": array(24), "out": array(TOKENS, 24)},
             "rope": {
                 "q": array(TOKENS, 2, 8), "freqs_cis": freqs, "q_gamma": array(8), "key_gamma": array(8),
                 "cache": self.cache(), **batch, "out": array(TOKENS, 2, 8),

@@ -210,3 +210,20 @@ def test_projections_do_not_depend_on_the_number_of_tokens(kind):
     expected = project(pages * PAGE)
     for tokens in (1, 5, 16, 17, 48, 64, 65, 129, 300, 700):
         assert_same_bits(project(tokens), expected[:tokens])
+
+
+@pytest.mark.parametrize("kind", ["bf16", "tf32", "fp8_token", "fp8_block", "int4", "int4_packed"])
+def test_linear_does_not_depend_on_the_number_of_tokens(kind):
+    rows, columns, most = 1536, 512, 1024
+    weight, arguments, activate = invariant_weight(kind, rows, columns)
+    x = activate(torch.randn(most, columns, generator=seeded(12)))
+    scale = torch.rand(most, columns // 128 if kind == "fp8_block" else 1, generator=seeded(13), dtype=torch.float32)
+
+    def project(tokens):
+        if kind.startswith("fp8"):
+            arguments["input_scale"] = scale[:tokens]
+        return quire.linear(x[:tokens], weight, batch_invariant=True, **arguments)
+
+    expected = project(most)
+    for tokens in (1, 5, 16, 17, 48, 64, 65, 129, 300, 700):
+        assert_same_bits(project(tokens), expected[:tokens])

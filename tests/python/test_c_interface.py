@@ -234,20 +234,23 @@ def weights(rng):
     }  # fmt: skip
 
 
-def projection(weight, scale, quant):
+def projection(weight, scale, quant, op="fused_qkv_matmul"):
     rng = np.random.default_rng(9)
-    given = make_calls()["fused_qkv_matmul"] | {"x": rng.standard_normal((TOKENS, 64)).astype(np.float32), "weight": weight}
+    given = make_calls()[op] | {"x": rng.standard_normal((TOKENS, 64)).astype(np.float32), "weight": weight}
+    if op == "linear":
+        given |= {"bias": rng.standard_normal(48).astype(np.float32), "out": np.zeros((TOKENS, 48), np.float32)}
     return given | {name: part for name, part in (("weight_scale", scale), ("quant", quant)) if part is not None}
 
 
+@pytest.mark.parametrize("op", ["fused_qkv_matmul", "linear"])
 @pytest.mark.parametrize("name", weights(np.random.default_rng(3)))
-def test_weights_of_all_kinds(name):
+def test_weights_of_all_kinds(name, op):
     weight = weights(np.random.default_rng(3))[name]
     if name == "fp8":  # with x of the same kind
         x = {"x": np.ones((TOKENS, 64), ml_dtypes.float8_e4m3fn), "input_scale": np.ones((1, 1), np.float32)}
-        check_bits("fused_qkv_matmul", lambda: projection(*weight) | x)
+        check_bits(op, lambda: projection(*weight, op) | x)
     else:
-        check_bits("fused_qkv_matmul", lambda: projection(*weight))
+        check_bits(op, lambda: projection(*weight, op))
 
 
 @pytest.mark.parametrize("name", ["bf16", "int4", "q8_0", "iq4_nl"])

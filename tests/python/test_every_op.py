@@ -126,6 +126,7 @@ def test_numbers_of_numpy_are_numbers(op):
     ("op", "argument", "value"),
     [
         ("fused_qkv_matmul", "quant", "int4"),
+        ("linear", "quant", "int4"),
         ("sparse_mla", "extra", "x"),
         ("sparse_mla", "latent_dim", "x"),
         ("mla_indexer", "top_k", "x"),

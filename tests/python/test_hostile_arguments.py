@@ -81,7 +81,8 @@ def test_number_beyond_floats(op, argument):
 FLAGS = [
     ("flash_attention", "batch_invariant"), ("flash_attention", "allow_fp8_products"), ("rope", "interleaved"),
     ("rope", "rotate_key"), ("rms_norm_key", "per_head"), ("rms_norm_value", "multiply_before_cast"),
-    ("fused_qkv_matmul", "allow_tf32"), ("quantize_fp8", "power_of_two_scale"), ("store_index_keys", "hadamard"),
+    ("fused_qkv_matmul", "allow_tf32"), ("linear", "allow_fast_accum"), ("linear", "batch_invariant"),
+    ("quantize_fp8", "power_of_two_scale"), ("store_index_keys", "hadamard"),
     ("quantize_index_queries", "interleaved"), ("mla_decode", "batch_invariant"),
 ]
 
@@ -101,6 +102,9 @@ OTHERS = [
     ("fused_qkv_matmul", "activations", None, TypeError, "activations"),
     ("fused_qkv_matmul", "activations", "\udc80", TypeError, "activations"),
     ("fused_qkv_matmul", "activations", "int4" * 10**5, ValueError, "activations"),
+    ("linear", "activations", None, TypeError, "activations"),
+    ("linear", "activations", "\udc80", TypeError, "activations"),
+    ("linear", "activations", "int4" * 10**5, ValueError, "activations"),
     ("rope", "mrope_sections", None, TypeError, "mrope_sections"),
     ("rope", "mrope_sections", 5, TypeError, "mrope_sections"),
     ("rope", "mrope_sections", "12", TypeError, "mrope_sections"),
