@@ -38,6 +38,7 @@ class Request:
     length: int = 0  # tokens in the cache, while it runs
     cached: int = 0  # tokens of the prompt that were in the cache when it was first admitted
     preemptions: int = 0
+    done: bool = False
 
     @property
     def known(self) -> int:
@@ -85,7 +86,7 @@ class Engine:
         pages = batch * -(-length // page_size) if pages is None else pages
         if chunk < batch:
             raise ValueError(f"Engine: 'chunk' must be {batch} or more, a token of each request, got {chunk}")
-        self.stop, self.length, self.page_size = stop, length, page_size
+        self.stop, self.length = stop, length
         self.cache = model.new_cache(pages, page_size, batch, length, cache_dtype)
         self.manager = quire.PageManager(pages, page_size)
         self.manager.bind_tables(self.cache.page_table, self.cache.cache_lengths)
@@ -93,7 +94,7 @@ class Engine:
         self._rows = list(range(batch))[::-1]  # that nobody has
         self._waiting: deque[Request] = deque()
         self._running: list[Request] = []  # in the order of their admission
-        self._held: list[quire.Admission] = []
+        self._held: list[int] = []  # sequences that hold prefixes
 
     def submit(
         self,
@@ -109,27 +110,34 @@ class Engine:
         if not prompt or max_new < 1 or len(prompt) + max_new > self.length:
             what = f"1 or more, and 1 or more new ones, {self.length} together"
             raise ValueError(f"Engine: tokens of 'prompt' must be {what}, got {len(prompt)} and {max_new}")
-        held = sum(admission.cached_tokens for admission in self._held) // self.page_size
-        needed, there = -(-(len(prompt) + max_new) // self.page_size), self.cache.num_pages - held
-        if needed > there:
-            raise ValueError(f"Engine: 'pages' must be {needed + held} or more for this request, got {there + held}")
+        needed, pages = -(-(len(prompt) + max_new) // self.cache.page_size), self.cache.num_pages
+        if needed > pages:
+            raise ValueError(f"Engine: 'pages' must be {needed} or more for this request, got {pages}")
         request = Request(prompt, max_new, sampler or Sampler(), on_token)
         self._waiting.append(request)
         return request
 
     def hold_prefix(self, tokens: Sequence[int]) -> int:
-        """Computes tokens that many prompts begin with, and keeps their full pages. Returns how many tokens that is."""
+        """Computes tokens that many prompts begin with, and keeps their full pages until nothing else is left to give up.
+        Returns how many tokens that is."""
         self.submit(tokens, 1)
         self.run()
-        self._held.append(self.manager.pin(tokens))
-        return self._held[-1].cached_tokens
+        held = self.manager.pin(tokens)
+        self._held.append(held.id)
+        return held.cached_tokens
 
     def run(self) -> None:
         """Steps until every request is answered."""
-        while self._waiting or self._running:
+        while self.busy:
             self.step()
 
+    @property
+    def busy(self) -> bool:
+        """Whether a request waits or runs."""
+        return bool(self._waiting or self._running)
+
     def step(self) -> None:
+        """One pass of the model, for as many requests as there is room for."""
         self._admit()
         counts = self._schedule()
         copies = self.manager.take_copies().on_device
@@ -156,15 +164,26 @@ class Engine:
             admission = self.manager.create(request.tokens(0, request.known))
             if not self.manager.extend(admission.id, request.known - admission.cached_tokens):
                 self.manager.free(admission.id)
-                if not self._running:
-                    raise RuntimeError("Engine: no pages for a request that runs alone: others hold them")
-                return
+                if self._running:
+                    return
+                self._make_room()
+                continue
             self._waiting.popleft()
             request.id, request.row, request.length = admission.id, self._rows.pop(), admission.cached_tokens
             if request.preemptions == 0:
                 request.cached = admission.cached_tokens
             self.manager.place(request.id, request.row)
             self._running.append(request)
+
+    def _make_room(self) -> None:
+        """Gives up held prefixes and all that is cached, for a request that would run alone."""
+        if not self._held and not sum(self.manager.statistics()["cached_pages"]):
+            raise RuntimeError("Engine: a request that fits into the pool found no pages")
+        for sequence in self._held:
+            self.manager.free(sequence)
+        self._held.clear()
+        self.manager.take_copies()  # for nobody: no request runs
+        self.manager.clear_cache()
 
     def _schedule(self) -> dict[Request, int]:
         """New tokens of each request. Answers go on before prompts, older requests before younger ones."""
@@ -203,5 +222,6 @@ class Engine:
         request.on_token(token)
         if token == self.stop or len(request.answer) == request.max_new:
             self._leave(request)
+            request.done = True
         else:
             self.manager.append(request.id, [token])
