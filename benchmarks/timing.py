@@ -99,6 +99,10 @@ class NeighbourWatch:
 
     share = 0.0
 
+    def __init__(self, pids: Sequence[int] = ()) -> None:
+        """Besides this process, these are no neighbours either."""
+        self._pids = pids
+
     def __enter__(self) -> NeighbourWatch:
         self._start = self._read()
         return self
@@ -107,12 +111,18 @@ class NeighbourWatch:
         busy, total, own = (now - then for now, then in zip(self._read(), self._start, strict=True))
         self.share = round(max(0.0, busy - own) / total, 3) if total > 0 else 0.0
 
-    @staticmethod
-    def _read() -> tuple[float, float, float]:
-        """Seconds: busy and all of the machine, and of this process."""
+    def _read(self) -> tuple[float, float, float]:
+        """Seconds: busy and all of the machine, and of this process and the others named."""
         with open("/proc/stat") as file:
             ticks = [int(word) for word in file.readline().split()[1:9]]
         tick = os.sysconf("SC_CLK_TCK")
         idle = ticks[3] + ticks[4]
         times = os.times()
-        return (sum(ticks) - idle) / tick, sum(ticks) / tick, times.user + times.system
+        own = times.user + times.system
+        for pid in self._pids:
+            try:
+                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            except OSError:  # it has ended
+                continue
+            own += (int(fields[11]) + int(fields[12])) / tick
+        return (sum(ticks) - idle) / tick, sum(ticks) / tick, own

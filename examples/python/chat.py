@@ -81,23 +81,27 @@ class Chat:
                 on_token=lambda token, index=index: transcript.add(index, token),
             )
             requests.append(request)
-        prompts_read = begin
+        read = begin  # when every prompt had its first token
         while self.engine.busy:
-            if any(not request.answer for request in requests):
-                prompts_read = time.perf_counter()
+            reading = any(not request.answer for request in requests)
             self.engine.step()
             transcript.show(requests)
-        self._report(requests, prompts_read - begin, time.perf_counter() - prompts_read)
+            read = time.perf_counter() if reading else read
+        self._report(requests, read - begin, time.perf_counter() - read)
         return [self.tokenizer.decode(request.answer) for request in requests]
 
     @staticmethod
-    def _report(requests: list[Request], first: float, rest: float) -> None:
-        """The step that ends the last prompt gives a first token: the others are counted against the time after it."""
+    def _report(requests: list[Request], reading: float, writing: float) -> None:
         prompt, cached = sum(len(r.prompt) for r in requests), sum(r.cached for r in requests)
-        answer, preempted = sum(len(r.answer) for r in requests), sum(r.preemptions for r in requests)
-        line = f"[prompt: {prompt} tokens, {cached} of them cached · answer: {answer} tokens in {first + rest:.2f} s,"
-        line += f" {answer / (first + rest):.1f} tokens/s"
-        print(line + (f" · {preempted} preempted]" if preempted else "]"), file=sys.stderr)
+        answer, preemptions = sum(len(r.answer) for r in requests), sum(r.preemptions for r in requests)
+        parts = [f"prompt: {prompt} tokens, {cached} of them cached", f"answer: {answer} tokens"]
+        if len(requests) == 1:  # its first token comes with the prompt
+            parts[0] += f", {(prompt - cached) / reading:.1f} tokens/s"
+            parts[1] += f", {(answer - 1) / writing:.1f} tokens/s" if answer > 1 else ""
+        else:
+            parts.append(f"{answer / (reading + writing):.1f} tokens/s in all")
+        parts += [f"{preemptions} preemptions"] if preemptions else []
+        print(f"[{' · '.join(parts)}]", file=sys.stderr)
 
 
 def converse(chat: Chat, system: str) -> None:

