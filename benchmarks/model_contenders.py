@@ -98,6 +98,7 @@ class OpenVino:
 
 CONTENDERS: dict[str, Any] = {
     "quire exact": lambda *where: QuireExample(*where, "exact"),
+    "quire mixed": lambda *where: QuireExample(*where, "mixed"),
     "quire int8": lambda *where: QuireExample(*where, "int8"),
     "llama.cpp": LlamaCpp,
     "openvino": OpenVino,

@@ -25,6 +25,8 @@ from llama.tokenizer import ChatTokenizer, TextStream
 
 SYSTEM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"  # what SmolLM2 was trained with
 
+ROUNDING = "int8: inputs of projections are rounded as llama.cpp rounds them; mixed: in steps of few tokens"
+
 
 class Transcript:
     """Answers in the order of their prompts: the first that has not ended is shown as it comes, later ones wait."""
@@ -128,7 +130,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--top-p", type=float, default=0.9, help="mass of the likeliest tokens that are drawn from")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=0, help="0: all cores")
-    parser.add_argument("--activations", choices=("exact", "int8"), default="exact", help="int8: as llama.cpp rounds them")
+    parser.add_argument("--activations", choices=("exact", "int8", "mixed"), default="exact", help=ROUNDING)
     parser.add_argument("--batch", type=int, default=8, help="prompts that are answered at the same time")
     parser.add_argument("--length", type=int, default=2048, help="tokens of prompt and answer, at most")
     parser.add_argument("--chunk", type=int, default=256, help="tokens of a step, at most: long prompts take several")

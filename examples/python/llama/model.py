@@ -23,10 +23,11 @@ import numpy as np
 import quire
 
 from llama.gguf_file import GgufFile, Tensor, refuse
-from llama.planned import Call, plan_add, plan_linear, plan_rms_norm, plan_swiglu
+from llama.planned import Call, plan_add, plan_linear, plan_rms_norm, plan_swiglu, rounding
 
 # Types of GGUF that Quire's projections read as they are; others are turned into float32 when they are loaded.
 QUANTIZED = {"Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "IQ4_NL", "MXFP4", "Q4_K", "Q5_K", "Q6_K"}
+MAX_INT8_TOKENS = 8  # of a pass, where int8 and exact products are mixed
 MAX_PLANNED = 64  # numbers of tokens whose calls are kept
 
 
@@ -117,12 +118,13 @@ class Llama:
     ----------
     file : GgufFile
     activations : str
-        "exact", or "int8": inputs of projections are rounded to 8 bits per block of the weight, as llama.cpp does it.
+        "exact"; "int8": inputs of projections are rounded to 8 bits per block of the weight, as llama.cpp does it; "mixed":
+        int8 in passes of few tokens, which is faster there, and exact in others. Answers of "mixed" depend on the batch.
     """
 
     def __init__(self, file: GgufFile, *, activations: str = "exact") -> None:
         self.config = c = LlamaConfig.of(file)
-        self.activations = activations
+        self._activations = activations
         self.embedding = file.tensor("token_embd.weight", (c.vocabulary, c.hidden))
         head = "output.weight" if "output.weight" in file.tensors else "token_embd.weight"  # tied where there is none
         self.head = pack(file.tensor(head, (c.vocabulary, c.hidden)))
@@ -132,6 +134,12 @@ class Llama:
         self._turns = c.rope_base ** -(np.arange(half) / half)  # radians a position
         if "rope_freqs.weight" in file.tensors:
             self._turns /= vector(file.tensor("rope_freqs.weight", (half,)))
+
+    def activations(self, tokens: int) -> str:
+        """How a pass of so many tokens rounds the inputs of projections."""
+        if self._activations == "mixed":
+            return "int8" if tokens <= MAX_INT8_TOKENS else "exact"
+        return self._activations
 
     def freqs_cis(self, length: int) -> np.ndarray:
         """cos and sin of every position and pair, float32 [length, head_dim]."""
@@ -208,7 +216,7 @@ class LlamaPass:
         last, h, model = self._buffers["last"][:count], self._buffers["h"][:count], self.model
         return [
             plan_rms_norm(last, model.norm, model.config.epsilon, out=h),
-            plan_linear(h, model.head, model.activations, out=self._logits[:count]),
+            plan_linear(h, model.head, model.activations(count), out=self._logits[:count]),
         ]
 
     def _plan_layers(self, count: int) -> list[Call]:
@@ -216,14 +224,14 @@ class LlamaPass:
         return [call for layer in self.model.layers for call in self._plan_layer(layer, buffers)]
 
     def _plan_layer(self, layer: LlamaLayer, b: dict[str, np.ndarray]) -> list[Call]:
-        c, act, where = self.model.config, self.model.activations, (self.row_offsets, self.cache, layer.index)
+        c, act, where = self.model.config, self.model.activations(len(b["x"])), (self.row_offsets, self.cache, layer.index)
         q, attended = (b[name].reshape(-1, c.heads, c.head_dim) for name in ("q", "attended"))
         gate, up = b["gate_up"][:, : c.ffn], b["gate_up"][:, c.ffn :]
         x, h, delta = b["x"], b["h"], b["delta"]
         calls = [plan_rms_norm(x, layer.attention_norm, c.epsilon, out=h)]
         if len(layer.qkv) == 1:
-            weight = layer.qkv[0]
-            calls.append(quire.plan("fused_qkv_matmul", h, where[0], weight, *where[1:], activations=act, out=b["q"]))
+            weight, options = layer.qkv[0], {"activations": rounding(layer.qkv[0], act), "out": b["q"]}
+            calls.append(quire.plan("fused_qkv_matmul", h, where[0], weight, *where[1:], **options))
         else:
             calls += [plan_linear(h, w, act, out=b[name]) for w, name in zip(layer.qkv, "qkv", strict=True)]
             k, v = (b[name].reshape(-1, c.kv_heads, c.head_dim) for name in "kv")

@@ -9,11 +9,18 @@ import numpy as np
 import quire
 
 Call = Callable[[], object]
+# Formats whose products may be of 8-bit integers: GGUF's blocks of 32 columns.
+INT8_FORMATS = ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "iq4_nl", "mxfp4")
+
+
+def rounding(weight: quire.PackedWeight, activations: str) -> str:
+    """Exact where the weight's format has nothing else."""
+    return activations if weight.format in INT8_FORMATS else "exact"
 
 
 def plan_linear(x: np.ndarray, weight: quire.PackedWeight, activations: str, *, out: np.ndarray) -> Call:
     """out = x · weightᵀ."""
-    return quire.plan("linear", x, weight, activations=activations, out=out)
+    return quire.plan("linear", x, weight, activations=rounding(weight, activations), out=out)
 
 
 def plan_rms_norm(x: np.ndarray, gamma: np.ndarray, epsilon: float, *, out: np.ndarray) -> Call:
