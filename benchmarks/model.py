@@ -11,6 +11,7 @@ and waits while the others work. Recorded in benchmarks/results/<machine>/model.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import random
@@ -23,7 +24,7 @@ from benchmarks import machine
 from benchmarks.model_contenders import CONTENDERS, EXAMPLES
 from benchmarks.timing import NeighbourWatch
 
-FIRST_ORDINARY_TOKEN, VOCABULARY = 100, 49000  # of SmolLM2: neither special tokens nor ids past the end
+FIRST_ORDINARY_TOKEN = 100  # special tokens stand at the beginning, and some programs refuse or drop them
 
 
 class Contender:
@@ -31,10 +32,20 @@ class Contender:
 
     def __init__(self, name: str, python: str, path: Path, threads: int, length: int) -> None:
         command = [python, "-m", "benchmarks.model_contenders", name, str(path), str(threads), str(length)]
-        paths = [str(machine.ROOT), os.environ.get("PYTHONPATH", "")]
+        found = importlib.util.find_spec("quire")  # on this program's path, which need not be the environment's
+        paths = [
+            str(machine.ROOT),
+            str(Path(found.origin).parents[1]) if found else "",
+            os.environ.get("PYTHONPATH", ""),
+        ]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "OMP_NUM_THREADS": str(threads)}
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=environment,
         )
         self.name, self.pid = name, self._process.pid
         self.about = self._read()
@@ -64,10 +75,12 @@ class Contender:
         self._process.wait()
 
 
-def measure_row(contenders: list[Contender], prompt_tokens: int, new: int, rounds: int) -> dict[str, Any]:
+def measure_row(
+    contenders: list[Contender], vocabulary: int, prompt_tokens: int, new: int, rounds: int
+) -> dict[str, Any]:
     """All contenders in turns; each first answer warms up and does not count."""
     draw = random.Random(prompt_tokens)
-    prompt = [draw.randrange(FIRST_ORDINARY_TOKEN, VOCABULARY) for _ in range(prompt_tokens)]
+    prompt = [draw.randrange(FIRST_ORDINARY_TOKEN, vocabulary) for _ in range(prompt_tokens)]
     values: dict[str, dict[str, list[float]]] = {}
     with NeighbourWatch([contender.pid for contender in contenders]) as watch:
         for turn in range(rounds + 1):
@@ -84,6 +97,10 @@ def measure_row(contenders: list[Contender], prompt_tokens: int, new: int, round
 
 def measure(options: argparse.Namespace, path: Path) -> dict[str, Any]:
     """The record of one number of threads."""
+    sys.path.insert(0, str(EXAMPLES))
+    from llama.gguf_file import GgufFile
+
+    vocabulary = len(GgufFile(path).strings("tokenizer.ggml.tokens"))
     length = max(prompt + new for prompt, new in options.rows) + 16
     contenders = []
     for name in options.contenders:
@@ -91,7 +108,7 @@ def measure(options: argparse.Namespace, path: Path) -> dict[str, Any]:
         contenders.append(Contender(name, python, path, options.threads, length))
     rows = []
     for prompt, new in options.rows:
-        rows.append(measure_row(contenders, prompt, new, options.rounds))
+        rows.append(measure_row(contenders, vocabulary, prompt, new, options.rounds))
         print(json.dumps(rows[-1]))
     for contender in contenders:
         contender.close()

@@ -21,7 +21,11 @@ def lines(record: dict[str, Any], names: Sequence[str]) -> list[list[str]]:
     """A row for each length and kind of token. Ratios are of medians, above 1 where Quire's faster side is faster."""
     found = []
     for row in record["rows"]:
-        for kind, what in (("prompt", f"prompt of {row['prompt_tokens']}"), ("generate", f"{row['new_tokens']} after {row['prompt_tokens']}")):
+        texts = {
+            "prompt": f"prompt of {row['prompt_tokens']}",
+            "generate": f"{row['new_tokens']} after {row['prompt_tokens']}",
+        }
+        for kind, what in texts.items():
             speeds = {name: values[kind] for name, values in row["tokens_per_second"].items()}
             medians = {name: statistics.median(values) for name, values in speeds.items()}
             own = max((median for name, median in medians.items() if name.startswith(OWN)), default=None)

@@ -12,7 +12,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from benchmarks import gpu_tables, serving_tables
+from benchmarks import gpu_tables, model_tables, serving_tables
 from benchmarks.tables import generate, replace_generated
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -41,6 +41,7 @@ OTHER_DOCUMENTS = {
         "serving_transformers.json": serving_tables.serving_table,
         "serving_vllm.json": serving_tables.serving_table,
     },
+    ROOT / "docs" / "measured" / "model.md": {"model.json": model_tables.model_table},
 }
 QUIRE, PEER, LINE = "#4477aa", "#cc6677", "#888888"
 

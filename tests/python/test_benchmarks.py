@@ -3,6 +3,7 @@
 
 import copy
 import json
+import sys
 import time
 
 import pytest
@@ -276,3 +277,52 @@ def test_serving_transformers_refuses_sides_that_disagree(monkeypatch):
     head.weight = torch.nn.Parameter(-head.weight, requires_grad=False)
     with pytest.raises(SystemExit, match="standard deviations apart"):
         serving.measure(models, serving.Row("decode", 1, 8), 1)
+
+
+def run_model_benchmark(path, **changes):
+    from outside.tiny_gguf import write_tiny_gguf
+
+    from benchmarks import model
+
+    options = {"rows": [(20, 3), (4, 2)], "threads": 1, "rounds": 2, "peers": sys.executable}
+    options |= {"contenders": ["quire exact", "quire mixed", "llama.cpp"]} | changes
+    file = write_tiny_gguf(path / "tiny.gguf")
+    return model.measure(type("Options", (), options), file)
+
+
+def test_the_model_benchmark_measures_in_turns_and_names_peers_that_cannot_run(tmp_path):
+    """Nobody installs llama.cpp here: what a program that does not start says is recorded, and it is no column."""
+    from benchmarks import model, model_tables
+
+    record = run_model_benchmark(tmp_path)
+    assert "xllamacpp" in record["contenders"]["llama.cpp"]["error"]
+    for row, lengths in zip(record["rows"], [(20, 3), (4, 2)], strict=True):
+        assert (row["prompt_tokens"], row["new_tokens"]) == lengths
+        assert sorted(row["tokens_per_second"]) == ["quire exact", "quire mixed"]
+        for values in row["tokens_per_second"].values():
+            assert [len(values[kind]) for kind in ("prompt", "generate")] == [2, 2] and min(values["prompt"]) > 0
+    path = tmp_path / "machine" / "model.json"
+    model.save(path, record | {"threads": 4})
+    model.save(path, record)
+    model.save(path, record | {"when": "2026-01-02T03:04Z"})
+    kept = json.loads(path.read_text())
+    assert [(r["threads"], r["when"][:4]) for r in kept] == [(1, "2026"), (4, record["when"][:4])]
+    shown = model_tables.model_table(kept)
+    assert "| tokens | quire exact | quire mixed | Quire / fastest peer |" in shown
+    assert "llama.cpp did not run here: `ModuleNotFoundError" in shown
+
+
+def test_the_table_of_the_model_shows_medians_and_the_ratio_to_the_fastest_peer():
+    from benchmarks import model_tables
+
+    def speeds(*values):
+        return {"prompt": [2 * value for value in values], "generate": list(values)}
+
+    row = {"prompt_tokens": 32, "new_tokens": 64, "neighbours": 0.02}
+    row["tokens_per_second"] = {"quire exact": speeds(10, 30, 20), "quire int8": speeds(40, 30, 35), "a": speeds(70), "b": speeds(7)}
+    about = {name: {"version": "1"} for name in row["tokens_per_second"]}
+    record = {"machine": {"cpu": "c"}, "threads": 2, "model": "m", "when": "2026-01-02T03:04Z", "commit": "abc", "contenders": about}
+    text = model_tables.model_table([record | {"rows": [row]}])
+    assert "| 64 after 32 | 20 (30) | 35 (40) | 70 (70) | 7 (7) | 0.50× |" in text
+    assert "| prompt of 32 | 40 (60) | 70 (80) | 140 (140) | 14 (14) | 0.50× |" in text
+    assert "up to 2 % of the cores" in text and "2026-01-02, commit abc" in text

@@ -7,6 +7,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+import quire
 from outside.chat_example import engine, gguf_file, load
 from outside.tiny_gguf import write_tiny_gguf
 
@@ -81,7 +82,10 @@ def test_whole_file_is_taken(broken, whole):
         (b"GGUF" + struct.pack("<IQQQ2sI", 3, 0, 1, 2, b"\xff\xfe", 4) + bytes(20), ("'key 0'", "UTF-8")),
         (b"GGUF" + struct.pack("<IQQQ1sI", 3, 0, 1, 1, b"k", 77) + bytes(20), ("'type of k'", "got 77")),
         (b"GGUF" + struct.pack("<IQQQ1sIIQ", 3, 0, 1, 1, b"k", 9, 9, 1) + bytes(20), ("elements of k", "got 9")),
-        (b"GGUF" + struct.pack("<IQQQ1sIIQ", 3, 0, 1, 1, b"k", 9, 12, 2**61) + bytes(20), ("'length of k'", str(2**61))),
+        (
+            b"GGUF" + struct.pack("<IQQQ1sIIQ", 3, 0, 1, 1, b"k", 9, 12, 2**61) + bytes(20),
+            ("'length of k'", str(2**61)),
+        ),
         (b"GGUF" + struct.pack("<IQQQ1sIIQ", 3, 0, 1, 1, b"k", 9, 8, 2**61) + bytes(20), ("'length of k'", str(2**61))),
     ],
 )
@@ -150,7 +154,10 @@ def survives(use, data):
     tracemalloc.start()
     begin = time.monotonic()
     try:
-        with np.errstate(all="ignore"):  # any bytes are weights, and not all weights make numbers
+        with (
+            quire.using(num_threads=1),
+            np.errstate(all="ignore"),
+        ):  # any bytes are weights, and not all weights make numbers
             _, _, model = use(data)
             made = engine.Engine(model, -1, batch=1, length=32)
             made.submit([5, 6, 7], 2)
@@ -186,7 +193,9 @@ def mutate(rng, data, end):
         elif kind == 2:
             struct.pack_into("<I", changed, place, int(rng.choice([0, 1, 2**31, 2**32 - 1, rng.integers(0, 64)])))
         elif kind == 3:
-            struct.pack_into("<Q", changed, place, int(rng.choice(np.array([0, 1, 2**31, 2**40, 2**63, 2**64 - 1], np.uint64))))
+            struct.pack_into(
+                "<Q", changed, place, int(rng.choice(np.array([0, 1, 2**31, 2**40, 2**63, 2**64 - 1], np.uint64)))
+            )
         elif kind == 4:
             del changed[place : place + int(rng.integers(1, 64))]
         else:

@@ -3,6 +3,7 @@
 
 import numpy as np
 import pytest
+import quire
 from outside.chat_example import engine, find_smollm, load, sampling
 from outside.llama_numpy import NumpyLlama
 from outside.tiny_gguf import write_tiny_gguf
@@ -31,7 +32,9 @@ def smollm():
 @pytest.fixture(scope="module")
 def prompts(smollm):
     _, tokenizer, _ = smollm
-    return [tokenizer.encode_turns([("system", SYSTEM), ("user", text)]) + tokenizer.encode_answer() for text in PROMPTS]
+    return [
+        tokenizer.encode_turns([("system", SYSTEM), ("user", text)]) + tokenizer.encode_answer() for text in PROMPTS
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +106,13 @@ def test_smollm_answers_the_same_when_preempted(smollm, prompts, batched):
     assert sum(request.preemptions for request in requests) > 0
 
 
+@pytest.fixture
+def one_thread():
+    """For products that are over before a second thread has woken up."""
+    with quire.using(num_threads=1):
+        yield
+
+
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
     path = write_tiny_gguf(tmp_path_factory.mktemp("tiny") / "tiny.gguf")
@@ -133,7 +143,7 @@ def test_tiny_models_tokens_are_numpys(tiny, tiny_prompts, tiny_alone):
 @pytest.mark.parametrize("pages", [None, 30, 12])
 @pytest.mark.parametrize("chunk", [6, 50, 256])
 @pytest.mark.parametrize("batch", [1, 4, 6])
-def test_tiny_model_answers_the_same(tiny, tiny_prompts, tiny_alone, batch, chunk, pages, shares_prefix):
+def test_tiny_model_answers_the_same(one_thread, tiny, tiny_prompts, tiny_alone, batch, chunk, pages, shares_prefix):
     prefix = tiny_prompts[0][:37] if shares_prefix else ()
     options = {"batch": batch, "chunk": chunk, "pages": pages, "length": 160, "page_size": 8 if pages is None else 16}
     requests = ask(tiny[1], tiny_prompts, 40, prefix=prefix, **options)
@@ -145,7 +155,7 @@ def test_tiny_model_answers_the_same(tiny, tiny_prompts, tiny_alone, batch, chun
         assert preemptions == 0
 
 
-def test_random_draws_do_not_depend_on_the_batch(tiny, tiny_prompts):
+def test_random_draws_do_not_depend_on_the_batch(one_thread, tiny, tiny_prompts):
     def drawn(prompts, seeds, **options):
         made = engine.Engine(tiny[1], NEVER, length=160, **options)
         samplers = [sampling.Sampler(temperature=1.0, top_p=0.9, seed=seed) for seed in seeds]
@@ -172,6 +182,7 @@ def test_answers_end_with_the_stop_token(tiny, tiny_prompts, tiny_alone):
     [
         (([], 5), "tokens of 'prompt' must be 1 or more, .* got 0 and 5"),
         (([5] * 60, 5), "64 together, got 60 and 5"),
+        (([5, 264], 5), "'prompt' must be of ids from 0 to 263, got 5 to 264"),
         (([5] * 40, 20), "'pages' must be 4 or more for this request, got 3"),
     ],
 )

@@ -86,7 +86,9 @@ def test_logits_that_are_no_numbers_are_refused(bad):
             sampler(np.array([1.0, bad, 2.0], np.float32))
 
 
-@pytest.mark.parametrize(("name", "value"), [("temperature", -1.0), ("temperature", np.nan), ("top_p", 0.0), ("top_p", 1.5)])
+@pytest.mark.parametrize(
+    ("name", "value"), [("temperature", -1.0), ("temperature", np.nan), ("top_p", 0.0), ("top_p", 1.5)]
+)
 def test_settings_are_checked(name, value):
     with pytest.raises(ValueError, match=f"sampling: '{name}' must be"):
         sampling.Sampler(**{name: value})

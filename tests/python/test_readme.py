@@ -42,7 +42,11 @@ def test_the_engines_snippets_run():
     torch = pytest.importorskip("torch")
     torch.manual_seed(7)
     names: dict = {}
-    call, planned, operator = blocks("python", "docs/engine.md")
+    loop, call, planned, operator = blocks("python", "docs/engine.md")
+    engine: dict = {}
+    exec(compile(loop, "docs/engine.md", "exec"), engine)
+    assert engine["lengths"].tolist() == [40, 0, 0, 0] and engine["manager"].tokens(engine["sequence"]).tolist()[-1] == 7
+    assert engine["out"].shape == (8, 8, 64) and (engine["out"] == 1).all()
     exec(compile(call, "docs/engine.md", "exec"), names)
     assert names["out"].shape == (4, 8, 128)
     assert (names["out"] == 0).all()  # the mean of V rows that are zero

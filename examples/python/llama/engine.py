@@ -110,6 +110,9 @@ class Engine:
         if not prompt or max_new < 1 or len(prompt) + max_new > self.length:
             what = f"1 or more, and 1 or more new ones, {self.length} together"
             raise ValueError(f"Engine: tokens of 'prompt' must be {what}, got {len(prompt)} and {max_new}")
+        if not 0 <= min(prompt) <= max(prompt) < self._pass.model.config.vocabulary:
+            what = f"ids from 0 to {self._pass.model.config.vocabulary - 1}"
+            raise ValueError(f"Engine: 'prompt' must be of {what}, got {min(prompt)} to {max(prompt)}")
         needed, pages = -(-(len(prompt) + max_new) // self.cache.page_size), self.cache.num_pages
         if needed > pages:
             raise ValueError(f"Engine: 'pages' must be {needed} or more for this request, got {pages}")

@@ -25,9 +25,9 @@ VERSIONS = (2, 3)
 MAX_DIMS = 4
 MAX_ALIGNMENT = 1 << 16
 MAX_KEY_BYTES = 1 << 16
-STRING, ARRAY, BOOL = 8, 9, 7
+STRING, ARRAY = 8, 9
 # Value types by their number in the file; strings and arrays are read on their own.
-SCALARS = {0: "<u1", 1: "<i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7: "?", 10: "<u8", 11: "<i8", 12: "<f8"}
+SCALARS = dict(enumerate(("<u1", "<i1", "<u2", "<i2", "<u4", "<i4", "<f4", "?"))) | {10: "<u8", 11: "<i8", 12: "<f8"}
 PLAIN = {GGMLQuantizationType.F32: np.float32, GGMLQuantizationType.F16: np.float16}
 
 

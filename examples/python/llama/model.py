@@ -224,7 +224,8 @@ class LlamaPass:
         return [call for layer in self.model.layers for call in self._plan_layer(layer, buffers)]
 
     def _plan_layer(self, layer: LlamaLayer, b: dict[str, np.ndarray]) -> list[Call]:
-        c, act, where = self.model.config, self.model.activations(len(b["x"])), (self.row_offsets, self.cache, layer.index)
+        c, act = self.model.config, self.model.activations(len(b["x"]))
+        where = self.row_offsets, self.cache, layer.index
         q, attended = (b[name].reshape(-1, c.heads, c.head_dim) for name in ("q", "attended"))
         gate, up = b["gate_up"][:, : c.ffn], b["gate_up"][:, c.ffn :]
         x, h, delta = b["x"], b["h"], b["delta"]

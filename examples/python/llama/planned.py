@@ -29,7 +29,9 @@ def plan_rms_norm(x: np.ndarray, gamma: np.ndarray, epsilon: float, *, out: np.n
     Quire normalises rows of a cache, in place: `out` is given to it as a page of one head and as many tokens.
     """
     tokens, columns = x.shape
-    page = quire.PagedKVCache(out.reshape(1, 1, 1, tokens, 1, columns), np.zeros(1, np.uint32), np.zeros((1, 1), np.uint32))
+    page = quire.PagedKVCache(
+        out.reshape(1, 1, 1, tokens, 1, columns), np.zeros(1, np.uint32), np.zeros((1, 1), np.uint32)
+    )
     norm = quire.plan("rms_norm_key", np.array([0, tokens], np.uint32), page, 0, gamma=gamma, epsilon=epsilon)
 
     def call() -> None:

@@ -26,11 +26,13 @@ class NumpyLlama:
         w = self.weights
         x = w["token_embd.weight"][tokens]
         for layer in range(self.layers):
+
             def project(y, name, layer=layer):
                 return y @ w[f"blk.{layer}.{name}.weight"].T
 
             h = self.norm(x, w[f"blk.{layer}.attn_norm.weight"])
-            x = x + project(self.attend(project(h, "attn_q"), project(h, "attn_k"), project(h, "attn_v")), "attn_output")
+            q, k, v = (project(h, f"attn_{name}") for name in "qkv")
+            x = x + project(self.attend(q, k, v), "attn_output")
             h = self.norm(x, w[f"blk.{layer}.ffn_norm.weight"])
             gate = project(h, "ffn_gate")
             x = x + project(gate / (1 + np.exp(-gate)) * project(h, "ffn_up"), "ffn_down")
