@@ -16,7 +16,6 @@
 #include "tools/demo/batch.h"
 #include "tools/demo/deepseek_stack.h"
 #include "tools/demo/llama_stack.h"
-#include "tools/demo/page_allocator.h"
 #include "tools/demo/page_pool.h"
 #include "tools/demo/referee.h"
 #include "tools/demo/scheduler.h"
@@ -26,53 +25,6 @@
 namespace quire::tools::demo {
 namespace {
 
-TEST(DemoPageAllocator, HandsOutEveryPageOnceAndThenNothing) {
-  PageAllocator pages(3);
-  std::set<PageId> ids;
-  for (int i = 0; i < 3; ++i) ids.insert(pages.allocate().value());
-  EXPECT_EQ(ids, (std::set<PageId>{0, 1, 2}));
-  EXPECT_EQ(pages.allocate(), std::nullopt);
-  EXPECT_EQ(pages.num_free(), 0);
-}
-
-TEST(DemoPageAllocator, ReusesTheFreedPageAndCountsIt) {
-  PageAllocator pages(4);
-  const PageId first = *pages.allocate();
-  pages.allocate();
-  EXPECT_EQ(pages.num_reuses(), 0);
-  pages.release(first);
-  EXPECT_EQ(pages.allocate(), first);
-  EXPECT_EQ(pages.num_reuses(), 1);
-}
-
-TEST(DemoPageAllocator, KeepsASharedPageUntilItsLastOwnerLeaves) {
-  std::vector<PageId> freed;
-  PageAllocator pages(2, [&](PageId page) { freed.push_back(page); });
-  const PageId page = *pages.allocate();
-  pages.share(page);
-  EXPECT_EQ(pages.references(page), 2);
-  pages.release(page);
-  EXPECT_TRUE(freed.empty());
-  EXPECT_EQ(pages.num_in_use(), 1);
-  pages.release(page);
-  EXPECT_EQ(freed, std::vector<PageId>{page});
-  EXPECT_EQ(pages.num_in_use(), 0);
-}
-
-TEST(DemoPageAllocator, RefusesToReleaseOrShareAFreePage) {
-  PageAllocator pages(2);
-  EXPECT_THROW(pages.release(0), std::logic_error);
-  EXPECT_THROW(pages.share(1), std::logic_error);
-  EXPECT_EQ(pages.num_free(), 2);
-}
-
-TEST(DemoPageAllocator, PadsTablesWithTheSentinel) {
-  PageAllocator pages(7);
-  const std::vector<std::vector<PageId>> rows{{3, 1}, {}, {6}};
-  EXPECT_EQ(pages.page_table(rows, 3), (std::vector<PageId>{3, 1, 7, 7, 7, 7, 6, 7, 7}));
-  EXPECT_THROW(pages.page_table(rows, 1), std::logic_error);
-}
-
 // What a run of the scheduler did, with a fixed token in place of a model.
 struct Trace {
   std::vector<Step> steps;
@@ -80,15 +32,17 @@ struct Trace {
   std::int64_t pages_left = 0;
   std::int64_t num_preemptions = 0;
   std::int64_t num_shared_tokens = 0;
+  std::int64_t num_copied_tokens = 0;
   std::int64_t num_reuses = 0;
 };
 
-constexpr SchedulerOptions kOptions{.page_size = 16, .token_budget = 48, .max_batch = 4};
+SchedulerOptions with_pages(std::int64_t num_pages) {
+  return {.num_pages = num_pages, .page_size = 16, .token_budget = 48, .max_batch = 4};
+}
+const SchedulerOptions kOptions = with_pages(11);
 
-Trace run_scheduler(const Workload& workload, std::int64_t num_pages,
-                    const SchedulerOptions& options = kOptions) {
-  PageAllocator pages(num_pages);
-  Scheduler scheduler(options, workload, pages);
+Trace run_scheduler(const Workload& workload, const SchedulerOptions& options) {
+  Scheduler scheduler(options, workload);
   Trace run;
   while (!scheduler.is_finished() && run.steps.size() < 1000) {
     run.steps.push_back(scheduler.next());
@@ -103,10 +57,11 @@ Trace run_scheduler(const Workload& workload, std::int64_t num_pages,
   for (std::size_t r = 0; r < workload.requests.size(); ++r) {
     run.generated.push_back(scheduler.generated(static_cast<int>(r)));
   }
-  run.pages_left = pages.num_in_use();
+  run.pages_left = options.num_pages - scheduler.num_available();
   run.num_preemptions = scheduler.num_preemptions();
   run.num_shared_tokens = scheduler.num_shared_tokens();
-  run.num_reuses = pages.num_reuses();
+  run.num_copied_tokens = scheduler.num_copied_tokens();
+  run.num_reuses = scheduler.num_reuses();
   return run;
 }
 
@@ -122,8 +77,8 @@ Workload plain_workload(std::vector<std::int64_t> prompts, std::int64_t max_new_
 
 class DemoSchedulerSeeds : public testing::TestWithParam<std::uint64_t> {
  protected:
-  Workload workload = make_workload(10, 32, 64, GetParam());
-  Trace run = run_scheduler(workload, 11);
+  Workload workload = make_workload(10, 40, 64, GetParam());
+  Trace run = run_scheduler(workload, kOptions);
 };
 
 TEST_P(DemoSchedulerSeeds, KeepsTheBudgetAndTheBatchSize) {
@@ -185,7 +140,7 @@ TEST_P(DemoSchedulerSeeds, StartsNobodyBeforeItsArrival) {
 INSTANTIATE_TEST_SUITE_P(Seeds, DemoSchedulerSeeds, testing::Values(0, 3, 17, 24, 99));
 
 TEST(DemoScheduler, MixesPromptsAndGenerationInOneBatch) {
-  const Trace run = run_scheduler(make_workload(8, 32, 64, 17), 11);
+  const Trace run = run_scheduler(make_workload(8, 32, 64, 17), kOptions);
   const auto is_mixed = [](const Step& step) {
     std::set<Phase> phases;
     for (const ScheduledSequence& sequence : step.sequences) phases.insert(sequence.phase);
@@ -195,7 +150,7 @@ TEST(DemoScheduler, MixesPromptsAndGenerationInOneBatch) {
 }
 
 TEST(DemoScheduler, CutsALongPromptIntoChunks) {
-  const Trace run = run_scheduler(plain_workload({100}, 2), 8);
+  const Trace run = run_scheduler(plain_workload({100}, 2), with_pages(8));
   ASSERT_EQ(run.steps.size(), 4u);
   EXPECT_EQ(run.steps[0].num_tokens(), 48);
   EXPECT_EQ(run.steps[1].num_tokens(), 48);
@@ -207,7 +162,7 @@ TEST(DemoScheduler, CutsALongPromptIntoChunks) {
 
 TEST(DemoScheduler, PreemptsTheYoungestAndLetsItReadAgain) {
   // Three pages each at the end, five in all: the second must give way to the first.
-  const Trace run = run_scheduler(plain_workload({30, 30}, 8), 5);
+  const Trace run = run_scheduler(plain_workload({30, 30}, 8), with_pages(5));
   EXPECT_GE(run.num_preemptions, 1);
   EXPECT_EQ(run.pages_left, 0);
   for (const Step& step : run.steps) {
@@ -219,51 +174,101 @@ TEST(DemoScheduler, PreemptsTheYoungestAndLetsItReadAgain) {
 
 TEST(DemoScheduler, BreaksATieOfHalfReadPrompts) {
   // Both prompts are admitted in the first step and neither can finish beside the other.
-  const SchedulerOptions narrow{.page_size = 4, .token_budget = 16, .max_batch = 2};
-  const Trace run = run_scheduler(plain_workload({14, 14}, 2), 5, narrow);
+  const SchedulerOptions narrow{.num_pages = 5, .page_size = 4, .token_budget = 16, .max_batch = 2};
+  const Trace run = run_scheduler(plain_workload({14, 14}, 2), narrow);
   EXPECT_LT(run.steps.size(), 100u);
   EXPECT_EQ(run.generated[1].size(), 2u);
   EXPECT_EQ(run.pages_left, 0);
 }
 
-TEST(DemoScheduler, SharesOnlyThePagesOfTheSystemPrompt) {
-  const Trace run = run_scheduler(make_workload(8, 32, 64, 17), 40);
-  EXPECT_GT(run.num_shared_tokens, 0);
-  EXPECT_EQ(run.num_shared_tokens % 32, 0);
+// Two whole pages of it are shared; where questions differ, the page of its last tokens is copied.
+TEST(DemoScheduler, SharesTheSystemPromptAndCopiesItsLastTokens) {
+  const Trace run = run_scheduler(make_workload(8, 40, 64, 17), with_pages(40));
   std::map<std::int64_t, std::set<PageId>> shared;  // by column
+  int copied = 0;
   for (const Step& step : run.steps) {
     for (const ScheduledSequence& sequence : step.sequences) {
       EXPECT_TRUE(sequence.shared_pages == 0 || sequence.shared_pages == 2);
       for (std::int64_t i = 0; i < sequence.shared_pages; ++i) {
         shared[i].insert(sequence.pages[static_cast<std::size_t>(i)]);
       }
+      const bool is_first = std::ranges::count(step.admitted, sequence.request) > 0;
+      if (is_first && sequence.copied_tokens >= 8) ++copied;
     }
   }
   EXPECT_EQ(shared[0].size(), 1u);
   EXPECT_EQ(shared[1].size(), 1u);
+  EXPECT_GT(copied, 0);
+  EXPECT_GE(run.num_copied_tokens, 8 * copied);
+  EXPECT_GE(run.num_shared_tokens, 40 * copied);
+}
+
+// Pages with a new owner are listed, those of a copy among them; what is shared is not.
+TEST(DemoScheduler, ListsFreshPagesAndCopiesForEveryStep) {
+  const Trace run = run_scheduler(make_workload(10, 40, 64, 17), kOptions);
+  std::map<int, std::set<PageId>> known;  // of each request that runs
+  std::size_t copies = 0;
+  for (const Step& step : run.steps) {
+    const std::set<PageId> fresh(step.fresh_pages.begin(), step.fresh_pages.end());
+    for (const ScheduledSequence& sequence : step.sequences) {
+      if (std::ranges::count(step.admitted, sequence.request) > 0) known[sequence.request].clear();
+      for (std::size_t i = 0; i < sequence.pages.size(); ++i) {
+        const bool is_new = known[sequence.request].insert(sequence.pages[i]).second;
+        const bool is_shared = std::cmp_less(i, sequence.shared_pages);
+        EXPECT_EQ(fresh.contains(sequence.pages[i]), is_new && !is_shared) << "step " << step.index;
+      }
+    }
+    for (const PageCopy& copy : step.copies.on_device) {
+      EXPECT_TRUE(fresh.contains(copy.target));
+      EXPECT_FALSE(fresh.contains(copy.source));
+    }
+    copies += step.copies.on_device.size();
+  }
+  EXPECT_GT(copies, 0u);
 }
 
 TEST(DemoScheduler, RefusesARequestThatCannotFit) {
-  PageAllocator pages(3);
-  EXPECT_THROW(Scheduler(kOptions, plain_workload({47}, 2), pages), std::invalid_argument);
-  EXPECT_NO_THROW(Scheduler(kOptions, plain_workload({46}, 2), pages));
+  EXPECT_THROW(Scheduler(with_pages(3), plain_workload({47}, 2)), std::invalid_argument);
+  EXPECT_NO_THROW(Scheduler(with_pages(3), plain_workload({46}, 2)));
 }
 
 TEST(DemoBatch, SplitsThePageTableIntoPrefixAndSuffix) {
-  PageAllocator pages(9);
+  PageManager pages({.groups = {{.page_size = 4}}, .pools = {{.pages = 9}}});
+  const auto compute = [&](const std::vector<TokenId>& tokens) {
+    const Admission made = pages.create(tokens);
+    const auto rest = static_cast<std::int64_t>(tokens.size()) - made.cached_tokens;
+    EXPECT_TRUE(pages.extend(made.id, rest));
+    pages.advance(made.id, rest);
+    return made.id;
+  };
+  const std::vector<TokenId> first{1, 2, 3, 4, 5, 6, 7, 8, 9};
+  const SequenceId a = compute(first);   // pages 0, 1, 2
+  const SequenceId b = compute({9, 9});  // page 3
+  const Admission c = pages.create({{1, 2, 3, 4, 5, 6, 7, 8, 10, 11}});
+  ASSERT_EQ(c.cached_tokens, 8);  // pages 0, 1; its own is page 4
+  ASSERT_TRUE(pages.extend(c.id, 2));
   Step step;
   step.sequences.push_back(
-      {.request = 0, .cache_length = 33, .tokens = {5, 6}, .pages = {4, 2, 8}, .shared_pages = 2});
-  step.sequences.push_back({.request = 1, .cache_length = 0, .tokens = {7}, .pages = {1}});
-  const Batch batch(step, pages);
-  const auto row_major = [](const Tensor& table) {
-    const TensorView view = table.view();
+      {.request = 0, .id = c.id, .cache_length = 8, .tokens = {10, 11}, .shared_pages = 2});
+  step.sequences.push_back({.request = 1, .id = b, .cache_length = 2, .tokens = {7}});
+  step.copies.on_device = {{.source = 2, .target = 4}};
+  BatchTables tables(pages, 3, 4);
+  pages.place(a, 1);  // of a step before
+  tables.place(step);
+  const Batch batch(step, tables);
+  const auto row_major = [](const TensorView& view) {
     const auto* data = view.as<std::uint32_t>();
     return std::vector<std::uint32_t>(data, data + view.numel());
   };
-  EXPECT_EQ(row_major(batch.page_table), (std::vector<std::uint32_t>{4, 2, 8, 9, 1, 9, 9, 9}));
-  EXPECT_EQ(row_major(batch.prefix_table), (std::vector<std::uint32_t>{4, 2, 9, 9, 9, 9, 9, 9}));
-  EXPECT_EQ(row_major(batch.suffix_table), (std::vector<std::uint32_t>{9, 9, 8, 9, 1, 9, 9, 9}));
+  constexpr std::uint32_t kNone = kNoPage;
+  using Entries = std::vector<std::uint32_t>;
+  EXPECT_EQ(row_major(batch.page_table), (Entries{0, 1, 4, kNone, 3, kNone, kNone, kNone}));
+  EXPECT_EQ(row_major(batch.prefix_table.view()),
+            (Entries{0, 1, kNone, kNone, kNone, kNone, kNone, kNone}));
+  EXPECT_EQ(row_major(batch.suffix_table.view()),
+            (Entries{kNone, kNone, 4, kNone, 3, kNone, kNone, kNone}));
+  EXPECT_EQ(row_major(batch.cache_lengths), (Entries{8, 2}));
+  EXPECT_EQ(row_major(batch.copies.view()), (Entries{2, 4}));
   EXPECT_EQ(batch.last_rows, (std::vector<std::int64_t>{1, 2}));
   EXPECT_EQ(batch.max_new_tokens, 2);
 }
@@ -436,7 +441,7 @@ TEST(DemoServer, GeneratesTheSameTokensAgain) {
   for (auto& result : generated) {
     LlamaStack stack(64, 11, 16, 17);
     Referee referee(kReference);
-    for (const ServedRequest& request : serve(stack, workload, kOptions, 11, referee).requests) {
+    for (const ServedRequest& request : serve(stack, workload, kOptions, referee).requests) {
       result.push_back(request.generated);
     }
   }
@@ -452,11 +457,11 @@ TEST(DemoServer, GeneratesTheSameTokensAloneAndInCompany) {
   const Workload together = make_workload(3, 0, 64, 5);
   LlamaStack crowded(64, 8, 16, 5);
   Referee referee(kReference);
-  const Summary summary = serve(crowded, together, kOptions, 8, referee);
+  const Summary summary = serve(crowded, together, with_pages(8), referee);
   for (std::size_t r = 0; r < together.requests.size(); ++r) {
     Workload alone{.system_prompt = {}, .requests = {together.requests[r]}};
     LlamaStack stack(64, 8, 16, 5);
-    EXPECT_EQ(serve(stack, alone, kOptions, 8, referee).requests[0].generated,
+    EXPECT_EQ(serve(stack, alone, with_pages(8), referee).requests[0].generated,
               summary.requests[r].generated);
   }
 }
@@ -464,7 +469,7 @@ TEST(DemoServer, GeneratesTheSameTokensAloneAndInCompany) {
 TEST(DemoServer, LeavesNoPageBehindAndSparseAttentionPrunes) {
   DeepseekStack stack(64, 11, 16, 17);
   Referee referee(kReference);
-  const Summary summary = serve(stack, make_workload(2, 32, 64, 17), kOptions, 11, referee);
+  const Summary summary = serve(stack, make_workload(2, 32, 64, 17), kOptions, referee);
   EXPECT_EQ(summary.pages_left, 0);
   EXPECT_TRUE(referee.disagreements().empty());
   ASSERT_EQ(stack.notes().size(), 1u);
@@ -483,7 +488,7 @@ TEST(DemoServer, NoticesAPageThatIsPoisonedWhileInUse) {
   const auto spoil = [&](const StepReport& report) {
     if (report.step.index == 1) stack.poison(report.step.sequences[0].pages[1]);
   };
-  serve(stack, make_workload(1, 32, 64, 17), kOptions, 11, referee, spoil);
+  serve(stack, make_workload(1, 32, 64, 17), kOptions, referee, spoil);
   ASSERT_FALSE(referee.disagreements().empty());
   EXPECT_EQ(referee.disagreements()[0].op, "hidden state");
   EXPECT_EQ(referee.disagreements()[0].step, 2);
@@ -577,7 +582,7 @@ TEST(Demo, ReportsAPlainlyWrongNumberOfTheBestKernel) {
 INSTANTIATE_TEST_SUITE_P(Ops, DemoSabotage,
                          testing::Values("fused_qkv_matmul", "flash_attention", "mla_prefill_plan",
                                          "mla_prefill", "mla_decode", "mla_indexer", "sparse_mla",
-                                         "merge_states"),
+                                         "merge_states", "copy_pages"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

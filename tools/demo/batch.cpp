@@ -6,44 +6,67 @@
 namespace quire::tools::demo {
 namespace {
 
-Tensor table_tensor(const PageAllocator& pages, const std::vector<std::vector<PageId>>& rows) {
-  std::size_t longest = 0;
-  for (const std::vector<PageId>& row : rows) longest = std::max(longest, row.size());
-  // One column more than anybody needs: it must never be read as a page.
-  const auto columns = static_cast<std::int64_t>(longest) + 1;
-  const std::vector<PageId> entries = pages.page_table(rows, columns);
-  return Tensor::copy_of(
-      Tensor::of(entries).view({static_cast<std::int64_t>(rows.size()), columns}));
+TensorView first_rows(const Tensor& tensor, std::int64_t rows) {
+  TensorView view = tensor.view();
+  view.shape[0] = rows;
+  return view;
+}
+
+Tensor pairs_of(const PageCopies& copies) {
+  Tensor pairs(DType::u32, {static_cast<std::int64_t>(copies.on_device.size()), 2});
+  auto* page = pairs.view().as<std::uint32_t>();
+  for (const PageCopy& copy : copies.on_device) {
+    *page++ = copy.source;
+    *page++ = copy.target;
+  }
+  return pairs;
 }
 
 }  // namespace
 
-Batch::Batch(const Step& step, const PageAllocator& pages) {
+BatchTables::BatchTables(PageManager& pages, std::int64_t rows, std::int64_t columns)
+    : pages_(pages), page_table_(DType::u32, {rows, columns}), cache_lengths_(DType::u32, {rows}) {
+  const PageTableView view{
+      .data = page_table_.view().as<std::uint32_t>(), .row_stride = columns, .columns = columns};
+  pages_.bind_tables({&view, 1}, cache_lengths_.view().as<std::uint32_t>(), rows);
+}
+
+void BatchTables::place(const Step& step) {
+  std::int64_t row = 0;
+  for (const ScheduledSequence& sequence : step.sequences) pages_.place(sequence.id, row++);
+}
+
+TensorView BatchTables::page_table(std::int64_t rows) const {
+  return first_rows(page_table_, rows);
+}
+
+TensorView BatchTables::cache_lengths(std::int64_t rows) const {
+  return first_rows(cache_lengths_, rows);
+}
+
+Batch::Batch(const Step& step, const BatchTables& tables) {
+  const auto batch = static_cast<std::int64_t>(step.sequences.size());
+  cache_lengths = tables.cache_lengths(batch);
+  page_table = tables.page_table(batch);
+  prefix_table = Tensor::copy_of(page_table);
+  suffix_table = Tensor::copy_of(page_table);
+  copies = pairs_of(step.copies);
   std::vector<std::uint32_t> offsets{0};
-  std::vector<std::uint32_t> lengths;
-  std::vector<std::vector<PageId>> all;
-  std::vector<std::vector<PageId>> prefix;
-  std::vector<std::vector<PageId>> suffix;
-  for (const ScheduledSequence& sequence : step.sequences) {
+  for (std::int64_t row = 0; row < batch; ++row) {
+    const ScheduledSequence& sequence = step.sequences[static_cast<std::size_t>(row)];
     tokens.insert(tokens.end(), sequence.tokens.begin(), sequence.tokens.end());
     offsets.push_back(static_cast<std::uint32_t>(tokens.size()));
-    lengths.push_back(static_cast<std::uint32_t>(sequence.cache_length));
     last_rows.push_back(num_tokens() - 1);
     max_new_tokens = std::max(max_new_tokens, static_cast<std::int64_t>(sequence.tokens.size()));
     shares_prefix = shares_prefix || sequence.shared_pages > 0;
 
-    const auto first_own = static_cast<std::ptrdiff_t>(sequence.shared_pages);
-    all.push_back(sequence.pages);
-    prefix.push_back(sequence.pages);
-    suffix.push_back(sequence.pages);
-    std::fill(prefix.back().begin() + first_own, prefix.back().end(), pages.sentinel());
-    std::fill(suffix.back().begin(), suffix.back().begin() + first_own, pages.sentinel());
+    const std::int64_t columns = page_table.shape[1];
+    auto* prefix = prefix_table.view().as<std::uint32_t>() + row * columns;
+    auto* suffix = suffix_table.view().as<std::uint32_t>() + row * columns;
+    std::fill(prefix + sequence.shared_pages, prefix + columns, kNoPage);
+    std::fill_n(suffix, sequence.shared_pages, kNoPage);
   }
   row_offsets = Tensor::of(offsets);
-  cache_lengths = Tensor::of(lengths);
-  page_table = table_tensor(pages, all);
-  prefix_table = table_tensor(pages, prefix);
-  suffix_table = table_tensor(pages, suffix);
 }
 
 }  // namespace quire::tools::demo

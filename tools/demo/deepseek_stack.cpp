@@ -62,6 +62,11 @@ void DeepseekStack::poison(PageId page) {
   sparse_layer_.poison(page);
 }
 
+void DeepseekStack::copy_pages(const Batch& batch, Referee& referee) const {
+  copy_pages_in(pool_, batch, referee);
+  sparse_layer_.copy_pages(batch, referee);
+}
+
 std::vector<std::string> DeepseekStack::notes() const {
   const std::int64_t visible = std::max<std::int64_t>(sparse_layer_.num_visible(), 1);
   return {fmt::format(
@@ -79,7 +84,7 @@ std::vector<TokenId> DeepseekStack::run(const Batch& batch, Referee& referee) {
 }
 
 Matrix DeepseekStack::run_dense_layer(const Matrix& x, const Batch& batch, Referee& referee) const {
-  const PagedKVCache cache = pool_.view(batch.page_table.view(), batch.cache_lengths.view());
+  const PagedKVCache cache = pool_.view(batch.page_table, batch.cache_lengths);
   const Tensor x16 = to_tensor(x, DType::bf16, {x.rows, x.columns});
   const Tensor q_low(DType::bf16, {x.rows, size_.q_rank});
   referee.call(kFusedQkvMatmul, {.x = x16.view(),

@@ -25,6 +25,7 @@ class DeepseekStack : public Stack {
   std::vector<std::string> describe() const override;
   std::vector<TokenId> run(const Batch& batch, Referee& referee) override;
   void poison(PageId page) override;
+  void copy_pages(const Batch& batch, Referee& referee) const override;
   std::vector<std::string> notes() const override;
 
  private:

@@ -24,9 +24,10 @@ using namespace demo;
 
 constexpr int kMaxRequests = 26;  // each has a letter
 constexpr TokenId kVocabulary = 64;
-constexpr std::int64_t kNumPages = 11;
-constexpr std::int64_t kSystemPromptLength = 32;
-constexpr SchedulerOptions kScheduling{.page_size = 16, .token_budget = 48, .max_batch = 4};
+// Two pages and a half: the half is copied for each request that finds it cached.
+constexpr std::int64_t kSystemPromptLength = 40;
+constexpr SchedulerOptions kScheduling{
+    .num_pages = 11, .page_size = 16, .token_budget = 48, .max_batch = 4};
 
 // The widths that the GPU's tile kernels are made for: Llama's heads, DeepSeek's rows. On a CPU the
 // small ones show as much in less time.
@@ -49,7 +50,7 @@ void serve_and_print(Stack& stack, const DemoOptions& options, std::uint64_t see
       make_workload(options.num_requests, kSystemPromptLength, kVocabulary, seed);
   const Timeline timeline(out, options.num_requests);
   timeline.print_head();
-  const Summary summary = serve(stack, workload, kScheduling, kNumPages, referee,
+  const Summary summary = serve(stack, workload, kScheduling, referee,
                                 [&](const StepReport& report) { timeline.print_step(report); });
   print_summary(out, stack, summary, options.verbose);
 }
@@ -69,19 +70,21 @@ int run_demo(const DemoOptions& options, std::ostream& out) {
   fmt::print(out, "Quire demo: two small models with random weights serve {} requests each.\n",
              options.num_requests);
   fmt::print(out, "machine: {}\n", detect_machine().describe());
-  fmt::print(out,
-             "In the tables a number is prompt tokens read, ● one token generated, · waiting.\n"
-             "At most {} tokens a step; freed pages are filled with NaN before they are reused.\n",
-             kScheduling.token_budget);
+  fmt::print(
+      out,
+      "In the tables a number is prompt tokens read, ● one token generated, · waiting.\n"
+      "At most {} tokens a step; freed pages are filled with NaN before they are reused.\n"
+      "Pages of requests that are done stay cached, and are found by those that begin alike.\n",
+      kScheduling.token_budget);
   const std::unique_ptr<Site> gpu = options.device == "cuda" ? make_cuda_site() : nullptr;
   Site& site = gpu == nullptr ? host_site() : *gpu;
   const TensorsLiveAt there(site);
   Referee referee({.kernel = options.kernel}, options.saboteur, site);
   try {
-    LlamaStack llama(kVocabulary, kNumPages, kScheduling.page_size, options.seed,
+    LlamaStack llama(kVocabulary, kScheduling.num_pages, kScheduling.page_size, options.seed,
                      gpu ? kWideLlama : LlamaSize{});
     serve_and_print(llama, options, options.seed, referee, out);
-    DeepseekStack deepseek(kVocabulary, kNumPages, kScheduling.page_size, options.seed,
+    DeepseekStack deepseek(kVocabulary, kScheduling.num_pages, kScheduling.page_size, options.seed,
                            gpu ? kWideLatent : LatentSize{});
     serve_and_print(deepseek, options, options.seed + 1, referee, out);
   } catch (const Error& error) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // `quire demo`: a continuous-batching run of a Llama-style and a DeepSeek-V3.2-style stack through
-// every op. Requests of different lengths arrive and leave, pages are shared, reused and poisoned
-// in between, and the oracle repeats every call on contiguous memory.
+// every op. Requests of different lengths arrive and leave, a PageManager shares, copies, caches and
+// evicts their pages, freed ones are poisoned, and the oracle repeats every call on contiguous
+// memory.
 #pragma once
 
 #include <cstdint>

@@ -60,7 +60,7 @@ IndexLayer::IndexLayer(const LatentSize& size, std::int64_t num_pages, std::int6
       weights_(random_weight(size.index_heads, size.hidden, "index weights", seed)) {}
 
 PagedKVCache IndexLayer::cache(const Batch& batch) const {
-  return pool_.view(batch.page_table.view(), batch.cache_lengths.view());
+  return pool_.view(batch.page_table, batch.cache_lengths);
 }
 
 void IndexLayer::store_keys(const Matrix& x, const Batch& batch, Referee& referee) const {

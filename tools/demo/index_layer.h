@@ -39,6 +39,9 @@ class IndexLayer {
   Tensor select_keys(const Matrix& x, const Matrix& q_low, const Batch& batch,
                      Referee& referee) const;
   void poison(PageId page) { pool_.poison(page); }
+  void copy_pages(const Batch& batch, Referee& referee) const {
+    copy_pages_in(pool_, batch, referee);
+  }
 
  private:
   void store_composed_keys(const Matrix& keys, const Batch& batch, Referee& referee) const;

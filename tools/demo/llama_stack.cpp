@@ -73,6 +73,11 @@ void LlamaStack::poison(PageId page) {
   narrow_pool_.poison(page);
 }
 
+void LlamaStack::copy_pages(const Batch& batch, Referee& referee) const {
+  copy_pages_in(wide_pool_, batch, referee);
+  copy_pages_in(narrow_pool_, batch, referee);
+}
+
 std::vector<TokenId> LlamaStack::run(const Batch& batch, Referee& referee) {
   Matrix hidden = vocabulary_.embed(batch.tokens);
   add_to(hidden, project_out(run_full_layer(rms_normalized(hidden), batch, referee), 0, referee));
@@ -104,7 +109,7 @@ Matrix LlamaStack::project_out(const Matrix& x, std::size_t layer, Referee& refe
 }
 
 Matrix LlamaStack::run_full_layer(const Matrix& x, const Batch& batch, Referee& referee) const {
-  const PagedKVCache cache = wide_pool_.view(batch.page_table.view(), batch.cache_lengths.view());
+  const PagedKVCache cache = wide_pool_.view(batch.page_table, batch.cache_lengths);
   const TensorView row_offsets = batch.row_offsets.view();
   const Tensor q = normalize_heads(project_qkv(x, qkv_[0], batch, cache, 0, referee), size_);
   referee.call(kRmsNormKey, {.cache = cache,
@@ -129,7 +134,7 @@ Matrix LlamaStack::run_full_layer(const Matrix& x, const Batch& batch, Referee& 
 }
 
 Matrix LlamaStack::run_window_layer(const Matrix& x, const Batch& batch, Referee& referee) const {
-  const PagedKVCache cache = wide_pool_.view(batch.page_table.view(), batch.cache_lengths.view());
+  const PagedKVCache cache = wide_pool_.view(batch.page_table, batch.cache_lengths);
   const TensorView row_offsets = batch.row_offsets.view();
   const Tensor q = project_qkv(x, qkv_[1], batch, cache, 1, referee);
   referee.call(kRmsNormValue, {.cache = cache,
@@ -155,7 +160,7 @@ Matrix LlamaStack::run_window_layer(const Matrix& x, const Batch& batch, Referee
 }
 
 Matrix LlamaStack::run_prefix_layer(const Matrix& x, const Batch& batch, Referee& referee) const {
-  const PagedKVCache cache = narrow_pool_.view(batch.page_table.view(), batch.cache_lengths.view());
+  const PagedKVCache cache = narrow_pool_.view(batch.page_table, batch.cache_lengths);
   const Tensor q = project_qkv(x, qkv_[2], batch, cache, 0, referee);
   if (batch.shares_prefix) return to_matrix(attend_in_two_parts(q, batch, referee));
   const Tensor out(DType::bf16, {x.rows, size_.heads, size_.head_dim});
@@ -182,7 +187,7 @@ Tensor LlamaStack::attend_in_two_parts(const Tensor& q, const Batch& batch,
         kFlashAttention,
         {.q = q.view(),
          .row_offsets = batch.row_offsets.view(),
-         .cache = narrow_pool_.view(tables[part]->view(), batch.cache_lengths.view()),
+         .cache = narrow_pool_.view(tables[part]->view(), batch.cache_lengths),
          .layer = 0,
          .out = TensorView::contiguous(state, DType::f32, {tokens, size_.heads, size_.head_dim},
                                        q.view().device),
@@ -200,12 +205,11 @@ void LlamaStack::require_one_pass(const Tensor& merged, const Tensor& q, const B
                                   Referee& referee) const {
   const std::vector<std::int64_t> shape{batch.num_tokens(), size_.heads, size_.head_dim};
   const Tensor whole(DType::bf16, shape);
-  reference::flash_attention(
-      {.q = q.view(),
-       .row_offsets = batch.row_offsets.view(),
-       .cache = narrow_pool_.view(batch.page_table.view(), batch.cache_lengths.view()),
-       .layer = 0,
-       .out = whole.view()});
+  reference::flash_attention({.q = q.view(),
+                              .row_offsets = batch.row_offsets.view(),
+                              .cache = narrow_pool_.view(batch.page_table, batch.cache_lengths),
+                              .layer = 0,
+                              .out = whole.view()});
   const Tensor rounded = to_tensor(to_matrix(merged), DType::bf16, shape);
   referee.require(kMergeStates.name,
                   compare_outputs("two parts merged", rounded.view(), whole.view(), std::nullopt,

@@ -35,6 +35,7 @@ class LlamaStack : public Stack {
   std::vector<std::string> describe() const override;
   std::vector<TokenId> run(const Batch& batch, Referee& referee) override;
   void poison(PageId page) override;
+  void copy_pages(const Batch& batch, Referee& referee) const override;
 
  private:
   Matrix project_out(const Matrix& x, std::size_t layer, Referee& referee) const;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/demo/op_table.h"
 
+#include "reference/copy_pages.h"
 #include "reference/flash_attention.h"
 #include "reference/fused_qkv_matmul.h"
 #include "reference/index_rows.h"
@@ -269,6 +270,22 @@ const Op<RemapSparseIndicesArgs> kRemapSparseIndices{
     .plan = planned,
     .tokens = ragged_tokens};
 
+// The oracle copies in a pool of its own.
+const Op<CopyPagesArgs> kCopyPages{
+    .name = "copy_pages",
+    .run = copy_pages,
+    .oracle = exact_oracle<CopyPagesArgs, reference::copy_pages>,
+    .changes =
+        [](CopyPagesArgs& args) {
+          Changes changes{.outputs = {{"blocks", &args.cache.blocks}}};
+          if (args.cache.scales) changes.outputs.push_back({"scales", &*args.cache.scales});
+          return changes;
+        },
+    .plan = planned,
+    .tokens =
+        [](const CopyPagesArgs& args) { return args.pairs.shape[0] * args.cache.page_size(); },
+    .is_copy = true};
+
 std::vector<std::string_view> all_op_names() {
   return {kFusedQkvMatmul.name,
           kLinear.name,
@@ -288,7 +305,8 @@ std::vector<std::string_view> all_op_names() {
           kMergeStates.name,
           kQuantizeFp8.name,
           kRowOffsets.name,
-          kRemapSparseIndices.name};
+          kRemapSparseIndices.name,
+          kCopyPages.name};
 }
 
 }  // namespace quire::tools::demo

@@ -38,7 +38,8 @@ template <typename Args> struct Op {
   Plan (*plan)(const Args& args, const Context& context);
   std::int64_t (*tokens)(const Args& args);
   bool has_naive =
-      false;  // the oracle has a naive arithmetic, which tells how large an error may be
+      false;             // the oracle has a naive arithmetic, which tells how large an error may be
+  bool is_copy = false;  // of bytes: the same bits by every kernel
   // For results that another kernel may legitimately choose differently: what is wrong with them.
   Fault (*judge)(const Args& args) = nullptr;
 };
@@ -62,6 +63,7 @@ extern const Op<MergeStatesArgs> kMergeStates;
 extern const Op<QuantizeFp8Args> kQuantizeFp8;
 extern const Op<RowOffsetsArgs> kRowOffsets;
 extern const Op<RemapSparseIndicesArgs> kRemapSparseIndices;
+extern const Op<CopyPagesArgs> kCopyPages;
 
 // All of the names above, in this order.
 std::vector<std::string_view> all_op_names();

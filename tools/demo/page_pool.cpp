@@ -18,7 +18,7 @@ std::vector<std::int64_t> pool_shape(const PagePoolOptions& options, std::int64_
           options.page_size, options.num_kv_heads,   row};
 }
 
-void fill_page(std::span<std::byte> pool, std::int64_t num_pages, PageId page) {
+void fill_page(std::span<std::byte> pool, std::int64_t num_pages, std::uint32_t page) {
   const std::size_t page_bytes = pool.size() / static_cast<std::size_t>(num_pages);
   std::ranges::fill(pool.subspan(page * page_bytes, page_bytes), std::byte{0xff});
 }
@@ -44,7 +44,8 @@ PagePool::PagePool(const PagePoolOptions& options)
               pool_shape(options, options.row_format.is_uniform() ? options.row_format.width()
                                                                   : options.row_format.row_bytes)),
       scales_(DType::f32, pool_shape(options, options.row_format.plane_slots())) {
-  for (std::int64_t page = 0; page < options.num_pages; ++page) poison(static_cast<PageId>(page));
+  for (std::int64_t page = 0; page < options.num_pages; ++page)
+    poison(static_cast<std::uint32_t>(page));
 }
 
 PagedKVCache PagePool::view(const TensorView& page_table, const TensorView& cache_lengths) const {
@@ -56,7 +57,7 @@ PagedKVCache PagePool::view(const TensorView& page_table, const TensorView& cach
   return cache;
 }
 
-void PagePool::poison(PageId page) {
+void PagePool::poison(std::uint32_t page) {
   fill_page(blocks_.bytes(), options_.num_pages, page);
   fill_page(scales_.bytes(), options_.num_pages, page);
 }

@@ -6,7 +6,6 @@
 #include <cstdint>
 
 #include "quire/paged_kv_cache.h"
-#include "tools/demo/page_allocator.h"
 #include "tools/demo/tensor.h"
 
 namespace quire::tools::demo {
@@ -32,7 +31,7 @@ class PagePool {
   PagedKVCache view(const TensorView& page_table, const TensorView& cache_lengths) const;
 
   // Fills rows and scales of a page with 0xff: NaN in every float type.
-  void poison(PageId page);
+  void poison(std::uint32_t page);
   const PagePoolOptions& options() const { return options_; }
 
  private:

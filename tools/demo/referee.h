@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs ops, times them, and has the oracle repeat every call on contiguous copies of its inputs.
-// A call that the reference kernel served must agree bit for bit, any other within the tolerance.
+// A call that the reference kernel served must agree bit for bit, and so must a copy of bytes; any
+// other within the tolerance.
 #pragma once
 
 #include <chrono>
@@ -129,8 +130,9 @@ void Referee::call(const Op<Args>& op, const std::type_identity_t<Args>& args) {
   OpRecord& record = records_[std::string(op.name)];
   const Plan plan = op.plan(args, context_);
   record.kernel = plan.kernel;
-  const Closeness closeness =
-      record.kernel.starts_with("reference/") ? Closeness::bits : Closeness::tolerance;
+  const Closeness closeness = op.is_copy || record.kernel.starts_with("reference/")
+                                  ? Closeness::bits
+                                  : Closeness::tolerance;
 
   // The oracle goes first, while the inputs that the op changes in place are still there.
   const Clock::time_point start = Clock::now();

@@ -61,9 +61,14 @@ std::string events(const StepReport& report) {
     parts.push_back(letters(report.step.preempted) + " gives its pages back");
   }
   for (const ScheduledSequence& sequence : report.step.sequences) {
-    if (sequence.shared_pages == 0 || !contains(report.step.admitted, sequence.request)) continue;
-    parts.push_back(
-        fmt::format("{} shares {} pages", request_letter(sequence.request), sequence.shared_pages));
+    const bool found_some = sequence.shared_pages > 0 || sequence.copied_tokens > 0;
+    if (!found_some || !contains(report.step.admitted, sequence.request)) continue;
+    std::string part =
+        fmt::format("{} shares {} pages", request_letter(sequence.request), sequence.shared_pages);
+    if (sequence.copied_tokens > 0) {
+      part += fmt::format(", copies {} tokens", sequence.copied_tokens);
+    }
+    parts.push_back(std::move(part));
   }
   if (!report.finished.empty()) parts.push_back(letters(report.finished) + " done");
   return fmt::format("{}", fmt::join(parts, "; "));
@@ -101,9 +106,9 @@ Timeline::Timeline(std::ostream& out, int num_requests) : out_(out), num_request
 void Timeline::print_head() const {
   fmt::print(out_, "\n  step │");
   for (int r = 0; r < num_requests_; ++r) fmt::print(out_, "{:>3}", request_letter(r));
-  fmt::print(out_, " │ tokens  keys  pages reused │\n");
+  fmt::print(out_, " │ tokens  keys  pages cached reused │\n");
   fmt::print(out_, "  {}┼{}┼{}┼{}\n", rule(5),
-             rule(static_cast<std::size_t>(num_requests_) * 3 + 1), rule(28), rule(24));
+             rule(static_cast<std::size_t>(num_requests_) * 3 + 1), rule(35), rule(24));
 }
 
 void Timeline::print_step(const StepReport& report) const {
@@ -111,8 +116,9 @@ void Timeline::print_step(const StepReport& report) const {
   for (int r = 0; r < num_requests_; ++r) fmt::print(out_, "{:>3}", cell(report.step, r));
   const std::string pages = fmt::format("{}/{}", report.pages_in_use, report.num_pages);
   const std::string notes = events(report);
-  fmt::print(out_, " │ {:>6} {:>5} {:>6} {:>6} │{}{}\n", report.step.num_tokens(), report.num_keys,
-             pages, report.num_reuses, notes.empty() ? "" : " ", notes);
+  fmt::print(out_, " │ {:>6} {:>5} {:>6} {:>6} {:>6} │{}{}\n", report.step.num_tokens(),
+             report.num_keys, pages, report.pages_cached, report.num_reuses,
+             notes.empty() ? "" : " ", notes);
 }
 
 void print_stack(std::ostream& out, const Stack& stack) {
@@ -123,8 +129,9 @@ void print_stack(std::ostream& out, const Stack& stack) {
 void print_summary(std::ostream& out, const Stack& stack, const Summary& summary, bool verbose) {
   fmt::print(out, "\n  {} requests in {} steps, {:.2f} s with the oracle\n",
              summary.requests.size(), summary.num_steps, seconds(summary.time));
-  fmt::print(out, "  tokens: {} computed, {} generated, {} of the prompts found in shared pages\n",
-             summary.num_tokens, summary.num_generated, summary.num_shared_tokens);
+  fmt::print(out, "  tokens: {} computed, {} generated, {} found in cached pages ({} copied)\n",
+             summary.num_tokens, summary.num_generated, summary.num_shared_tokens,
+             summary.num_copied_tokens);
   fmt::print(out,
              "  pages: at most {} in use, {} times one was reused, {} left over; {} preempted\n",
              summary.peak_pages, summary.num_reuses, summary.pages_left, summary.num_preemptions);

@@ -40,21 +40,22 @@ std::int64_t Scheduler::State::num_known() const {
   return length(request.prompt) + length(generated);
 }
 
-TokenId Scheduler::State::token(std::int64_t position) const {
-  const std::int64_t prompt = length(request.prompt);
-  return position < prompt ? request.prompt[static_cast<std::size_t>(position)]
-                           : generated[static_cast<std::size_t>(position - prompt)];
+std::vector<TokenId> Scheduler::State::known() const {
+  std::vector<TokenId> tokens = request.prompt;
+  tokens.insert(tokens.end(), generated.begin(), generated.end());
+  return tokens;
 }
 
-Scheduler::Scheduler(const SchedulerOptions& options, Workload workload, PageAllocator& pages)
-    : options_(options), system_prompt_(std::move(workload.system_prompt)), pages_(pages) {
-  // Only whole pages can be shared: a partly filled one would be written by two owners.
-  const std::int64_t whole = length(system_prompt_) / options.page_size * options.page_size;
-  system_prompt_.resize(static_cast<std::size_t>(whole));
+Scheduler::Scheduler(const SchedulerOptions& options, Workload workload)
+    : options_(options),
+      system_prompt_(std::move(workload.system_prompt)),
+      pages_({.groups = {{.page_size = static_cast<std::int32_t>(options.page_size)}},
+              .pools = {{.pages = options.num_pages}}}),
+      was_used_(static_cast<std::size_t>(options.num_pages), false) {
+  const std::int64_t pinned = length(system_prompt_) / options.page_size;  // whole pages
   for (Request& request : workload.requests) {
     const std::int64_t longest = length(request.prompt) + request.max_new_tokens;
-    const std::int64_t kept = whole / options.page_size;
-    if (pages_for(longest, options.page_size) + kept > pages.num_pages()) {
+    if (pages_for(longest, options.page_size) + pinned > options.num_pages) {
       throw std::invalid_argument("a request of " + std::to_string(longest) +
                                   " tokens does not fit into the pool");
     }
@@ -68,7 +69,7 @@ bool Scheduler::is_finished() const {
 }
 
 Step Scheduler::next() {
-  Step step{.index = next_step_++, .sequences = {}, .admitted = {}, .waiting = {}, .preempted = {}};
+  Step step{.index = next_step_++};
   admit_arrivals();
   schedule_decodes(step);
   schedule_prefills(step);
@@ -82,6 +83,8 @@ Step Scheduler::next() {
   for (const int request : running_) {
     if (!is_scheduled(step, request)) step.waiting.push_back(request);
   }
+  // Without a batch there is nothing to execute them with: they are kept for the next one.
+  if (!step.sequences.empty()) step.copies = pages_.take_copies();
   return step;
 }
 
@@ -112,48 +115,60 @@ void Scheduler::schedule_prefills(Step& step) {
 }
 
 void Scheduler::admit_waiting(Step& step) {
-  while (!waiting_.empty() && std::cmp_less(running_.size(), options_.max_batch)) {
+  while (!waiting_.empty() && std::cmp_less(running_.size(), options_.max_batch) &&
+         step.num_tokens() < options_.token_budget) {
     const int request = waiting_.front();
     // A request that was sent away in this very step would only take the pages back.
     if (std::count(step.preempted.begin(), step.preempted.end(), request) > 0) return;
-    attach_system_prompt(state(request));
+    find_prefix(state(request));
     if (!schedule_chunk(step, request)) {
       release_pages(state(request));
       return;
     }
     step.admitted.push_back(request);
     num_shared_tokens_ += state(request).cached;
+    num_copied_tokens_ += state(request).copied_tokens;
     state(request).status = Status::running;
     waiting_.erase(waiting_.begin());
     running_.push_back(request);
   }
 }
 
-// As much of the prompt as the budget and the free pages allow.
+std::int64_t Scheduler::num_available() const {
+  const PageStatistics now = pages_.statistics();
+  return now.free_pages[0] + now.cached_pages[0];
+}
+
+// As much of the prompt as the budget and the available pages allow.
 bool Scheduler::schedule_chunk(Step& step, int request) {
   State& reader = state(request);
-  const auto owned = static_cast<std::int64_t>(reader.pages.size());
-  const std::int64_t room = (owned + pages_.num_free()) * options_.page_size - reader.cached;
+  const auto owned = static_cast<std::int64_t>(pages_.pages(reader.id).size());
+  const std::int64_t room = (owned + num_available()) * options_.page_size - reader.cached;
   const std::int64_t count =
       std::min({reader.num_uncached(), options_.token_budget - step.num_tokens(), room});
-  if (count <= 0 || !grow(reader, reader.cached + count)) return false;
+  if (count <= 0 || !grow(step, reader, count)) return false;
   step.sequences.push_back(make_sequence(request, count));
   return true;
 }
 
-// Pages for `length` tokens, all or none.
-bool Scheduler::grow(State& owner, std::int64_t length) {
-  const std::int64_t missing =
-      pages_for(length, options_.page_size) - static_cast<std::int64_t>(owner.pages.size());
-  if (missing > pages_.num_free()) return false;
-  for (std::int64_t i = 0; i < missing; ++i) owner.pages.push_back(*pages_.allocate());
+// Pages for `count` more tokens, all or none.
+bool Scheduler::grow(Step& step, State& owner, std::int64_t count) {
+  if (!pages_.extend(owner.id, count)) return false;
+  const std::vector<PageId> before = std::exchange(owner.pages, pages_.pages(owner.id));
+  for (std::size_t i = 0; i < owner.pages.size(); ++i) {
+    const PageId page = owner.pages[i];
+    if (i < before.size() && before[i] == page) continue;
+    step.fresh_pages.push_back(page);
+    if (was_used_[page]) ++num_reuses_;
+    was_used_[page] = true;
+  }
   return true;
 }
 
 // Room for one more token, at the cost of younger requests. False: the request itself was the
 // youngest.
 bool Scheduler::grow_by_preemption(Step& step, int request) {
-  while (!grow(state(request), state(request).cached + 1)) {
+  while (!grow(step, state(request), 1)) {
     const int youngest = running_.back();
     preempt(step, youngest);
     if (youngest == request) return false;
@@ -172,49 +187,47 @@ void Scheduler::preempt(Step& step, int request) {
 
 ScheduledSequence Scheduler::make_sequence(int request, std::int64_t count) const {
   const State& owner = states_[static_cast<std::size_t>(request)];
-  ScheduledSequence sequence{
-      .request = request,
-      .phase = owner.is_decoding() ? Phase::decode : Phase::prefill,
-      .cache_length = owner.cached,
-      .tokens = {},
-      .pages = owner.pages,
-      .shared_pages = owner.shared_pages,
-      .wants_token = owner.cached + count == owner.num_known(),
-  };
-  for (std::int64_t i = 0; i < count; ++i) {
-    sequence.tokens.push_back(owner.token(owner.cached + i));
-  }
-  return sequence;
+  const std::vector<TokenId> known = owner.known();
+  const auto first = known.begin() + owner.cached;
+  return {.request = request,
+          .id = owner.id,
+          .phase = owner.is_decoding() ? Phase::decode : Phase::prefill,
+          .cache_length = owner.cached,
+          .tokens = {first, first + count},
+          .pages = owner.pages,
+          .shared_pages = owner.shared_pages,
+          .copied_tokens = owner.copied_tokens,
+          .wants_token = owner.cached + count == owner.num_known()};
 }
 
-void Scheduler::attach_system_prompt(State& owner) {
-  // At least one token must be left to compute, or there is nothing to generate from.
-  if (!owner.request.has_system_prompt || owner.num_known() <= length(system_prompt_)) return;
-  if (system_pages_.empty()) return;
-  owner.pages = system_pages_;
-  owner.shared_pages = static_cast<std::int64_t>(system_pages_.size());
-  owner.cached = owner.shared_pages * options_.page_size;
-  for (const PageId page : system_pages_) pages_.share(page);
+// What is cached of its tokens. A page of which only the first tokens are the same is copied: the
+// request has a page of its own there, which is still to be filled (grow lists it).
+void Scheduler::find_prefix(State& owner) {
+  const Admission found = pages_.create(owner.known());
+  owner.id = found.id;
+  owner.cached = found.cached_tokens;
+  owner.copied_tokens = found.partial_tokens;
+  owner.shared_pages = (found.cached_tokens - found.partial_tokens) / options_.page_size;
+  owner.pages = pages_.pages(owner.id);
+  owner.pages.resize(static_cast<std::size_t>(owner.shared_pages));
 }
 
-void Scheduler::keep_system_prompt(const State& owner) {
-  if (!owner.request.has_system_prompt || !system_pages_.empty()) return;
-  if (owner.cached < length(system_prompt_)) return;
-  const std::int64_t count = length(system_prompt_) / options_.page_size;
-  system_pages_.assign(owner.pages.begin(), owner.pages.begin() + count);
-  for (const PageId page : system_pages_) pages_.share(page);
+void Scheduler::pin_system_prompt(const State& owner) {
+  const std::int64_t whole = length(system_prompt_) / options_.page_size * options_.page_size;
+  if (pin_ || whole == 0 || !owner.request.has_system_prompt || owner.cached < whole) return;
+  pin_ = pages_.pin(system_prompt_).id;
 }
 
 void Scheduler::drop_system_prompt() {
-  for (const PageId page : system_pages_) pages_.release(page);
-  system_pages_.clear();
+  if (pin_) pages_.free(*pin_);
+  pin_.reset();
 }
 
 void Scheduler::release_pages(State& owner) {
-  for (const PageId page : owner.pages) pages_.release(page);
+  pages_.free(owner.id);
+  owner.id = -1;
   owner.pages.clear();
-  owner.cached = 0;
-  owner.shared_pages = 0;
+  owner.cached = owner.shared_pages = owner.copied_tokens = 0;
 }
 
 std::vector<int> Scheduler::complete(const Step& step, std::span<const TokenId> tokens) {
@@ -222,10 +235,12 @@ std::vector<int> Scheduler::complete(const Step& step, std::span<const TokenId> 
   for (std::size_t i = 0; i < step.sequences.size(); ++i) {
     const ScheduledSequence& sequence = step.sequences[i];
     State& owner = state(sequence.request);
+    pages_.advance(owner.id, length(sequence.tokens));
     owner.cached += length(sequence.tokens);
-    keep_system_prompt(owner);
+    pin_system_prompt(owner);
     if (!sequence.wants_token) continue;
     owner.generated.push_back(tokens[i]);
+    pages_.append(owner.id, tokens.subspan(i, 1));
     if (length(owner.generated) < owner.request.max_new_tokens) continue;
     release_pages(owner);
     owner.status = Status::finished;

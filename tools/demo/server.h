@@ -18,6 +18,7 @@ struct StepReport {
   std::vector<int> finished;
   std::int64_t num_keys = 0;      // of all sequences, from row_offsets
   std::int64_t pages_in_use = 0;  // while the step ran
+  std::int64_t pages_cached = 0;  // not in use, kept for later requests
   std::int64_t num_pages = 0;
   std::int64_t num_reuses = 0;  // so far
 };
@@ -32,7 +33,8 @@ struct Summary {
   int num_steps = 0;
   std::int64_t num_tokens = 0;  // that went through the stack
   std::int64_t num_generated = 0;
-  std::int64_t num_shared_tokens = 0;  // prompt tokens whose pages were there already
+  std::int64_t num_shared_tokens = 0;  // that were cached already
+  std::int64_t num_copied_tokens = 0;  // of those, in pages that were copied
   std::int64_t num_preemptions = 0;
   std::int64_t num_reuses = 0;
   std::int64_t peak_pages = 0;
@@ -40,9 +42,8 @@ struct Summary {
   std::chrono::nanoseconds time{};
 };
 
-// `num_pages` is the size of the stack's pools.
+// options.num_pages is the size of the stack's pools.
 Summary serve(Stack& stack, const Workload& workload, const SchedulerOptions& options,
-              std::int64_t num_pages, Referee& referee,
-              const std::function<void(const StepReport&)>& on_step = {});
+              Referee& referee, const std::function<void(const StepReport&)>& on_step = {});
 
 }  // namespace quire::tools::demo

@@ -48,8 +48,13 @@ void SparseLayer::poison(PageId page) {
   index_.poison(page);
 }
 
+void SparseLayer::copy_pages(const Batch& batch, Referee& referee) const {
+  copy_pages_in(latent_pool_, batch, referee);
+  index_.copy_pages(batch, referee);
+}
+
 PagedKVCache SparseLayer::latent_cache(const Batch& batch) const {
-  return latent_pool_.view(batch.page_table.view(), batch.cache_lengths.view());
+  return latent_pool_.view(batch.page_table, batch.cache_lengths);
 }
 
 Matrix SparseLayer::run(const Matrix& x, const Batch& batch, Referee& referee) {
@@ -187,7 +192,7 @@ void SparseLayer::count_keys(const Tensor& indices, const Batch& batch) {
     if (chosen.as<std::int32_t>()[i] >= 0) ++num_selected_;
   }
   const auto* offsets = batch.row_offsets.view().as<std::uint32_t>();
-  const auto* lengths = batch.cache_lengths.view().as<std::uint32_t>();
+  const auto* lengths = batch.cache_lengths.as<std::uint32_t>();
   for (std::size_t b = 0; b < batch.last_rows.size(); ++b) {
     for (std::uint32_t i = 0; i < offsets[b + 1] - offsets[b]; ++i) {
       num_visible_ += lengths[b] + i + 1;

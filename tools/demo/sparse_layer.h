@@ -21,6 +21,7 @@ class SparseLayer {
   // x [tokens, hidden], normalised; the layer's contribution to the hidden state.
   Matrix run(const Matrix& x, const Batch& batch, Referee& referee);
   void poison(PageId page);
+  void copy_pages(const Batch& batch, Referee& referee) const;
   const RowFormat& row_format() const { return latent_pool_.options().row_format; }
   // Rows read by sparse attention, and rows that dense attention would have read.
   std::int64_t num_selected() const { return num_selected_; }

@@ -46,6 +46,11 @@ void require_finite(const Matrix& hidden, Referee& referee) {
   referee.require("hidden state", fault);
 }
 
+void copy_pages_in(const PagePool& pool, const Batch& batch, Referee& referee) {
+  referee.call(kCopyPages, {.cache = pool.view(batch.page_table, batch.cache_lengths),
+                            .pairs = batch.copies.view()});
+}
+
 Tensor make_freqs_cis(std::int64_t max_positions, std::int64_t rope_dim) {
   Tensor freqs(DType::f32, {max_positions, rope_dim});
   for (std::int64_t position = 0; position < max_positions; ++position) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tools/demo/batch.h"
+#include "tools/demo/page_pool.h"
 #include "tools/demo/referee.h"
 
 namespace quire::tools::demo {
@@ -32,6 +33,9 @@ void require_finite(const Matrix& hidden, Referee& referee);
 // Cosine and sine, interleaved, f32 [max_positions, rope_dim].
 Tensor make_freqs_cis(std::int64_t max_positions, std::int64_t rope_dim);
 
+// The batch's copies, in one pool.
+void copy_pages_in(const PagePool& pool, const Batch& batch, Referee& referee);
+
 class Stack {
  public:
   virtual ~Stack() = default;
@@ -40,8 +44,10 @@ class Stack {
   virtual std::vector<std::string> describe() const = 0;  // one line per layer
   // One forward pass; the token after the last row of each sequence.
   virtual std::vector<TokenId> run(const Batch& batch, Referee& referee) = 0;
-  // A page has no owner any more: its memory is filled with NaN.
+  // A page has another owner now: its memory is filled with NaN.
   virtual void poison(PageId page) = 0;
+  // Whole pages, in every layer, before the pass.
+  virtual void copy_pages(const Batch& batch, Referee& referee) const = 0;
   virtual std::vector<std::string> notes() const { return {}; }  // for the end of the report
 };
 
