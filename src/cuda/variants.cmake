@@ -10,6 +10,22 @@ function(quire_launch_parameters function)
   set_property(GLOBAL PROPERTY QUIRE_PARAMETERS_${function} "${parameters}")
 endfunction()
 
+# quire_expand(result launch): "f<{a|b}, 1>" stands for f<a, 1> and f<b, 1>.
+function(quire_expand result launch)
+  set(expanded "${launch}")
+  if(launch MATCHES "^([^{]*){([^}]*)}(.*)$")
+    set(before "${CMAKE_MATCH_1}")
+    set(after "${CMAKE_MATCH_3}")
+    string(REPLACE "|" ";" choices "${CMAKE_MATCH_2}")
+    set(expanded "")
+    foreach(choice IN LISTS choices)
+      quire_expand(one "${before}${choice}${after}")
+      list(APPEND expanded "${one}")
+    endforeach()
+  endif()
+  set(${result} "${expanded}" PARENT_SCOPE)
+endfunction()
+
 # quire_add_variants(folder file INCLUDES header... LAUNCHES function<Config>...)
 function(quire_add_variants folder file)
   cmake_parse_arguments(PARSE_ARGV 2 variants "" "" "INCLUDES;LAUNCHES")
@@ -22,7 +38,12 @@ function(quire_add_variants folder file)
     string(APPEND text "#include \"cuda/${header}\"\n")
   endforeach()
   string(APPEND text "\nnamespace ${namespace} {\n\n")
+  set(launches "")
   foreach(launch IN LISTS variants_LAUNCHES)
+    quire_expand(expanded "${launch}")
+    list(APPEND launches ${expanded})
+  endforeach()
+  foreach(launch IN LISTS launches)
     string(REGEX MATCH "^[a-z0-9_]+" function "${launch}")
     get_property(parameters GLOBAL PROPERTY QUIRE_PARAMETERS_${function})
     string(APPEND text "template void ${launch}(${parameters});\n")
@@ -35,74 +56,47 @@ endfunction()
 
 # Flash decode.
 quire_launch_parameters(launch_decode "const DecodeParams&" "cudaStream_t")
-set(flash_attention_decode_headers sm90/flash_attention/decode/kernel.cuh sm90/flash_attention/decode/variants.h)
-quire_add_variants(sm90/flash_attention/decode bf16_d128 INCLUDES ${flash_attention_decode_headers} LAUNCHES
-  "launch_decode<DecodeD128<DType::bf16, 16>>"
-  "launch_decode<DecodeD128<DType::bf16, 32>>"
-  "launch_decode<DecodeD128<DType::bf16, 8>>")
-quire_add_variants(sm90/flash_attention/decode f16_d128 INCLUDES ${flash_attention_decode_headers} LAUNCHES
-  "launch_decode<DecodeD128<DType::f16, 16>>"
-  "launch_decode<DecodeD128<DType::f16, 32>>"
-  "launch_decode<DecodeD128<DType::f16, 8>>")
-quire_add_variants(sm90/flash_attention/decode fp8_d128 INCLUDES ${flash_attention_decode_headers} LAUNCHES
-  "launch_decode<DecodeD128<DType::fp8_e4m3, 16>>"
-  "launch_decode<DecodeD128<DType::fp8_e4m3, 32>>"
-  "launch_decode<DecodeD128<DType::fp8_e4m3, 8>>")
+foreach(dtype IN ITEMS bf16 f16 fp8_e4m3)
+  string(REPLACE "fp8_e4m3" "fp8" name ${dtype})
+  quire_add_variants(sm90/flash_attention/decode ${name}_d128
+    INCLUDES sm90/flash_attention/decode/kernel.cuh
+    LAUNCHES "launch_decode<DecodeD128<DType::${dtype}, {16|32|8}>>")
+endforeach()
 
 # Prefill attention over pages.
 quire_launch_parameters(launch_dequantizing "const PrefillParams&" "const DequantizedKeys&" "const PrefillLaunch&")
 quire_launch_parameters(launch_prefill "const PrefillParams&" "const PagedKeys&" "const PrefillLaunch&")
 quire_launch_parameters(launch_fp8 "const PrefillParams&" "const TransposedKeys&" "const PrefillLaunch&")
 quire_launch_parameters(launch_transposing "const PrefillParams&" "const PagedKeys&" "const PrefillLaunch&")
-set(flash_attention_prefill_headers common/prefill_attention/variants.h sm90/flash_attention/prefill/kernel.cuh)
-quire_add_variants(sm90/flash_attention/prefill bf16_d128_dequantizing
-  INCLUDES common/prefill_attention/variants.h sm90/flash_attention/prefill/dequantized/dequantizing_kernel.cuh
-  LAUNCHES
-  "launch_dequantizing<PrefillD128Dequantizing<DType::bf16, Scores::scaled>>")
-quire_add_variants(sm90/flash_attention/prefill bf16_d256 INCLUDES ${flash_attention_prefill_headers} LAUNCHES
-  "launch_prefill<PrefillD256<DType::bf16, Scores::scaled>>")
-quire_add_variants(sm90/flash_attention/prefill d128 INCLUDES ${flash_attention_prefill_headers} LAUNCHES
-  "launch_prefill<PrefillD128<DType::bf16, Scores::scaled>>"
-  "launch_prefill<PrefillD128<DType::f16, Scores::scaled>>")
-quire_add_variants(sm90/flash_attention/prefill d128_modified INCLUDES ${flash_attention_prefill_headers} LAUNCHES
-  "launch_prefill<PrefillD128<DType::bf16, Scores::modified>>"
-  "launch_prefill<PrefillD128<DType::f16, Scores::modified>>")
-quire_add_variants(sm90/flash_attention/prefill d192_modified
-  INCLUDES common/mma/wgmma_odd_shapes.cuh common/prefill_attention/variants.h sm90/flash_attention/prefill/kernel.cuh
-  LAUNCHES
-  "launch_prefill<PrefillD192<DType::bf16, Scores::modified>>"
-  "launch_prefill<PrefillD192<DType::f16, Scores::modified>>")
-quire_add_variants(sm90/flash_attention/prefill d192_v128 INCLUDES ${flash_attention_prefill_headers} LAUNCHES
-  "launch_prefill<PrefillD192V128<DType::bf16, Scores::scaled>>"
-  "launch_prefill<PrefillD192V128<DType::bf16, Scores::modified>>"
+set(prefill sm90/flash_attention/prefill)
+quire_add_variants(${prefill} bf16_d128_dequantizing INCLUDES ${prefill}/dequantized/dequantizing_kernel.cuh
+  LAUNCHES "launch_dequantizing<PrefillD128Dequantizing<DType::bf16, Scores::scaled>>")
+quire_add_variants(${prefill} bf16_d256 INCLUDES ${prefill}/kernel.cuh
+  LAUNCHES "launch_prefill<PrefillD256<DType::bf16, Scores::scaled>>")
+quire_add_variants(${prefill} d128 INCLUDES ${prefill}/kernel.cuh
+  LAUNCHES "launch_prefill<PrefillD128<DType::{bf16|f16}, Scores::scaled>>")
+quire_add_variants(${prefill} d128_modified INCLUDES ${prefill}/kernel.cuh
+  LAUNCHES "launch_prefill<PrefillD128<DType::{bf16|f16}, Scores::modified>>")
+quire_add_variants(${prefill} d192_modified INCLUDES common/mma/wgmma_odd_shapes.cuh ${prefill}/kernel.cuh
+  LAUNCHES "launch_prefill<PrefillD192<DType::{bf16|f16}, Scores::modified>>")
+quire_add_variants(${prefill} d192_v128 INCLUDES ${prefill}/kernel.cuh LAUNCHES
+  "launch_prefill<PrefillD192V128<DType::bf16, Scores::{scaled|modified}>>"
   "launch_prefill<PrefillD192V128<DType::f16, Scores::modified>>")
-quire_add_variants(sm90/flash_attention/prefill d256_modified INCLUDES ${flash_attention_prefill_headers} LAUNCHES
-  "launch_prefill<PrefillD256<DType::bf16, Scores::modified>>"
-  "launch_prefill<PrefillD256<DType::f16, Scores::modified>>")
-quire_add_variants(sm90/flash_attention/prefill d64 INCLUDES ${flash_attention_prefill_headers} LAUNCHES
-  "launch_prefill<PrefillD64<DType::bf16, Scores::scaled>>"
-  "launch_prefill<PrefillD64<DType::bf16, Scores::modified>>"
+quire_add_variants(${prefill} d256_modified INCLUDES ${prefill}/kernel.cuh
+  LAUNCHES "launch_prefill<PrefillD256<DType::{bf16|f16}, Scores::modified>>")
+quire_add_variants(${prefill} d64 INCLUDES ${prefill}/kernel.cuh LAUNCHES
+  "launch_prefill<PrefillD64<DType::bf16, Scores::{scaled|modified}>>"
   "launch_prefill<PrefillD64<DType::f16, Scores::modified>>"
   "launch_prefill<PrefillD64E4m3<DType::bf16, Scores::modified>>")
-quire_add_variants(sm90/flash_attention/prefill d80_d112_modified
-  INCLUDES common/mma/wgmma_odd_shapes.cuh common/prefill_attention/variants.h sm90/flash_attention/prefill/kernel.cuh
-  LAUNCHES
-  "launch_prefill<PrefillD80<DType::bf16, Scores::modified>>"
-  "launch_prefill<PrefillD80<DType::f16, Scores::modified>>"
-  "launch_prefill<PrefillD112<DType::bf16, Scores::modified>>"
-  "launch_prefill<PrefillD112<DType::f16, Scores::modified>>")
-quire_add_variants(sm90/flash_attention/prefill d96 INCLUDES ${flash_attention_prefill_headers} LAUNCHES
-  "launch_prefill<PrefillD96<DType::bf16, Scores::scaled>>"
-  "launch_prefill<PrefillD96<DType::bf16, Scores::modified>>"
+quire_add_variants(${prefill} d80_d112_modified INCLUDES common/mma/wgmma_odd_shapes.cuh ${prefill}/kernel.cuh
+  LAUNCHES "launch_prefill<{PrefillD80|PrefillD112}<DType::{bf16|f16}, Scores::modified>>")
+quire_add_variants(${prefill} d96 INCLUDES ${prefill}/kernel.cuh LAUNCHES
+  "launch_prefill<PrefillD96<DType::bf16, Scores::{scaled|modified}>>"
   "launch_prefill<PrefillD96<DType::f16, Scores::modified>>")
-quire_add_variants(sm90/flash_attention/prefill e4m3_d128 INCLUDES ${flash_attention_prefill_headers} LAUNCHES
-  "launch_prefill<PrefillD128E4m3<DType::bf16, Scores::scaled>>"
-  "launch_prefill<PrefillD128E4m3<DType::bf16, Scores::modified>>")
-quire_add_variants(sm90/flash_attention/prefill fp8
-  INCLUDES common/prefill_attention/variants.h sm90/flash_attention/prefill/fp8/launch_fp8.cuh
-  LAUNCHES
-  "launch_fp8<Fp8D128<DType::bf16, Scores::scaled>>"
-  "launch_fp8<Fp8D192V128<DType::bf16, Scores::scaled>>"
+quire_add_variants(${prefill} e4m3_d128 INCLUDES ${prefill}/kernel.cuh
+  LAUNCHES "launch_prefill<PrefillD128E4m3<DType::bf16, Scores::{scaled|modified}>>")
+quire_add_variants(${prefill} fp8 INCLUDES ${prefill}/fp8/kernel.cuh LAUNCHES
+  "launch_fp8<{Fp8D128|Fp8D192V128}<DType::bf16, Scores::scaled>>"
   "launch_transposing<Fp8D192V128<DType::bf16, Scores::scaled>>")
 
 # Packed int4, few tokens.
@@ -247,113 +241,65 @@ quire_add_variants(common/matmul n96_t64 INCLUDES ${matmul_headers} LAUNCHES
   "launch_tile<TileN96T64<DType::fp8_e4m3, Scaling::blocks>>"
   "launch_tile<TileN96T64<DType::fp8_e4m3, Scaling::rows>>")
 
-# The indexer, a row to a cluster.
+# The indexer: a row to a cluster, a row to a group of CTAs, tiles.
 quire_launch_parameters(launch_index_cluster "const IndexParams&" "const ClusterShape&" "cudaStream_t")
-set(mla_indexer_cluster_headers sm90/mla_indexer/cluster/kernel.cuh)
-quire_add_variants(sm90/mla_indexer/cluster h32_h64 INCLUDES ${mla_indexer_cluster_headers} LAUNCHES
-  "launch_index_cluster<IndexRow<32, 128>>"
-  "launch_index_cluster<IndexRow<32, 64>>"
-  "launch_index_cluster<IndexRow<64, 128>>"
-  "launch_index_cluster<IndexRow<64, 64>>")
-quire_add_variants(sm90/mla_indexer/cluster h8_h16 INCLUDES ${mla_indexer_cluster_headers} LAUNCHES
-  "launch_index_cluster<IndexRow<8, 128>>"
-  "launch_index_cluster<IndexRow<8, 64>>"
-  "launch_index_cluster<IndexRow<16, 128>>"
-  "launch_index_cluster<IndexRow<16, 64>>")
-
-# The indexer, a row to a group of CTAs.
 quire_launch_parameters(launch_index_group "const IndexParams&" "const GroupBoard&" "const GroupShape&" "cudaStream_t")
-set(mla_indexer_group_headers sm90/mla_indexer/group/kernel.cuh)
-quire_add_variants(sm90/mla_indexer/group h32_h64 INCLUDES ${mla_indexer_group_headers} LAUNCHES
-  "launch_index_group<IndexGroup<32, 128>>"
-  "launch_index_group<IndexGroup<32, 64>>"
-  "launch_index_group<IndexGroup<64, 128>>"
-  "launch_index_group<IndexGroup<64, 64>>")
-quire_add_variants(sm90/mla_indexer/group h8_h16 INCLUDES ${mla_indexer_group_headers} LAUNCHES
-  "launch_index_group<IndexGroup<8, 128>>"
-  "launch_index_group<IndexGroup<8, 64>>"
-  "launch_index_group<IndexGroup<16, 128>>"
-  "launch_index_group<IndexGroup<16, 64>>")
-
-# The indexer, tiles.
 quire_launch_parameters(launch_index "const IndexParams&" "cudaStream_t")
-set(mla_indexer_headers sm90/mla_indexer/kernel.cuh sm90/mla_indexer/variants.h)
-quire_add_variants(sm90/mla_indexer h16 INCLUDES ${mla_indexer_headers} LAUNCHES
-  "launch_index<IndexOne<16, 128>>"
-  "launch_index<IndexTwo<16, 128>>"
-  "launch_index<IndexOne<16, 64>>"
-  "launch_index<IndexTwo<16, 64>>")
-quire_add_variants(sm90/mla_indexer h32 INCLUDES ${mla_indexer_headers} LAUNCHES
-  "launch_index<IndexOne<32, 128>>"
-  "launch_index<IndexTwo<32, 128>>"
-  "launch_index<IndexOne<32, 64>>"
-  "launch_index<IndexTwo<32, 64>>")
-quire_add_variants(sm90/mla_indexer h4_h8 INCLUDES ${mla_indexer_headers} LAUNCHES
-  "launch_index<IndexTwo<4, 128>>"
-  "launch_index<IndexTwo<4, 64>>"
-  "launch_index<IndexOne<8, 128>>"
-  "launch_index<IndexTwo<8, 128>>"
-  "launch_index<IndexOne<8, 64>>"
-  "launch_index<IndexTwo<8, 64>>")
-quire_add_variants(sm90/mla_indexer h64 INCLUDES ${mla_indexer_headers} LAUNCHES
-  "launch_index<IndexOne<64, 128>>"
-  "launch_index<IndexTwo<64, 128>>"
-  "launch_index<IndexOne<64, 64>>"
-  "launch_index<IndexTwo<64, 64>>")
+set(indexer sm90/mla_indexer)
+quire_add_variants(${indexer}/cluster h32_h64 INCLUDES ${indexer}/cluster/kernel.cuh
+  LAUNCHES "launch_index_cluster<IndexRow<{32|64}, {128|64}>>")
+quire_add_variants(${indexer}/cluster h8_h16 INCLUDES ${indexer}/cluster/kernel.cuh
+  LAUNCHES "launch_index_cluster<IndexRow<{8|16}, {128|64}>>")
+quire_add_variants(${indexer}/group h32_h64 INCLUDES ${indexer}/group/kernel.cuh
+  LAUNCHES "launch_index_group<IndexGroup<{32|64}, {128|64}>>")
+quire_add_variants(${indexer}/group h8_h16 INCLUDES ${indexer}/group/kernel.cuh
+  LAUNCHES "launch_index_group<IndexGroup<{8|16}, {128|64}>>")
+quire_add_variants(${indexer} h4_h8 INCLUDES ${indexer}/kernel.cuh LAUNCHES
+  "launch_index<IndexTwo<4, {128|64}>>"
+  "launch_index<{IndexOne|IndexTwo}<8, 128>>"
+  "launch_index<{IndexOne|IndexTwo}<8, 64>>")
+foreach(heads IN ITEMS 16 32 64)
+  quire_add_variants(${indexer} h${heads} INCLUDES ${indexer}/kernel.cuh LAUNCHES
+    "launch_index<{IndexOne|IndexTwo}<${heads}, 128>>"
+    "launch_index<{IndexOne|IndexTwo}<${heads}, 64>>")
+endforeach()
 
 # MLA decode.
 foreach(family IN ITEMS pingpong swap_ab fp8_wgmma)
   quire_launch_parameters(launch_${family} "const MlaDecodeParams&" "cudaStream_t")
 endforeach()
-quire_add_variants(sm90/mla_decode bf16_pingpong INCLUDES sm90/mla_decode/pingpong/kernel.cuh LAUNCHES
-  "launch_pingpong<MlaDecodeBf16R64>"
-  "launch_pingpong<MlaDecodeBf16R128>"
-  "launch_pingpong<MlaDecodeBf16R256>")
-quire_add_variants(sm90/mla_decode bf16_r16 INCLUDES sm90/mla_decode/swap_ab/kernel.cuh LAUNCHES
-  "launch_swap_ab<MlaDecodeBf16R16>")
-quire_add_variants(sm90/mla_decode fp8_r16 INCLUDES sm90/mla_decode/swap_ab/kernel.cuh LAUNCHES
-  "launch_swap_ab<MlaDecodeFp8R16>"
-  "launch_swap_ab<MlaDecodeFp8BlockR16>")
-quire_add_variants(sm90/mla_decode fp8_wgmma INCLUDES sm90/mla_decode/fp8_wgmma/kernel.cuh LAUNCHES
-  "launch_fp8_wgmma<MlaDecodeFp8R64>"
-  "launch_fp8_wgmma<MlaDecodeFp8R128>")
+quire_add_variants(sm90/mla_decode bf16_pingpong INCLUDES sm90/mla_decode/pingpong/kernel.cuh
+  LAUNCHES "launch_pingpong<MlaDecodeBf16{R64|R128|R256}>")
+quire_add_variants(sm90/mla_decode bf16_r16 INCLUDES sm90/mla_decode/swap_ab/kernel.cuh
+  LAUNCHES "launch_swap_ab<MlaDecodeBf16R16>")
+quire_add_variants(sm90/mla_decode fp8_r16 INCLUDES sm90/mla_decode/swap_ab/kernel.cuh
+  LAUNCHES "launch_swap_ab<{MlaDecodeFp8R16|MlaDecodeFp8BlockR16}>")
+quire_add_variants(sm90/mla_decode fp8_wgmma INCLUDES sm90/mla_decode/fp8_wgmma/kernel.cuh
+  LAUNCHES "launch_fp8_wgmma<MlaDecodeFp8{R64|R128}>")
 
 # The MLA prefill branch.
 quire_launch_parameters(launch_stationary "const StationaryParams&" "cudaStream_t")
-quire_add_variants(sm90/mla_prefill stationary INCLUDES sm90/mla_prefill/stationary/kernel.cuh LAUNCHES
-  "launch_stationary<DType::bf16, DType::bf16>"
-  "launch_stationary<DType::bf16, DType::fp8_e4m3>"
-  "launch_stationary<DType::f16, DType::f16>")
 quire_launch_parameters(launch_fp8_attention "const PrefillParams&" "const ProjectedKeys&" "const PrefillLaunch&")
 quire_launch_parameters(launch_projected "const PrefillParams&" "const ProjectedKeys&" "const PrefillLaunch&")
 quire_launch_parameters(launch_projection "const TileParams&" "const std::int32_t*" "const TileLaunch&")
-set(mla_prefill_headers sm90/mla_prefill/projected_source.cuh)
-quire_add_variants(sm90/mla_prefill fp8_bf16 INCLUDES sm90/mla_prefill/fp8/fp8_source.cuh LAUNCHES
-  "launch_fp8_attention<Fp8Attention<DType::bf16>>")
-quire_add_variants(sm90/mla_prefill modified INCLUDES ${mla_prefill_headers} LAUNCHES
-  "launch_projected<ProjectedAttention<DType::bf16, Scores::modified>>"
-  "launch_projected<ProjectedAttention<DType::f16, Scores::modified>>")
-quire_add_variants(sm90/mla_prefill project INCLUDES sm90/mla_prefill/launch_projection.cuh LAUNCHES
-  "launch_projection<ProjectBf16>"
-  "launch_projection<ProjectF16>"
-  "launch_projection<ProjectFp8>")
-quire_add_variants(sm90/mla_prefill scaled INCLUDES ${mla_prefill_headers} LAUNCHES
-  "launch_projected<ProjectedAttention<DType::bf16, Scores::scaled>>"
-  "launch_projected<ProjectedAttention<DType::f16, Scores::scaled>>")
+quire_add_variants(sm90/mla_prefill stationary INCLUDES sm90/mla_prefill/stationary/kernel.cuh LAUNCHES
+  "launch_stationary<DType::bf16, DType::{bf16|fp8_e4m3}>"
+  "launch_stationary<DType::f16, DType::f16>")
+quire_add_variants(sm90/mla_prefill fp8_bf16 INCLUDES sm90/mla_prefill/projected_source.cuh
+  LAUNCHES "launch_fp8_attention<Fp8Attention<DType::bf16>>")
+quire_add_variants(sm90/mla_prefill modified INCLUDES sm90/mla_prefill/projected_source.cuh
+  LAUNCHES "launch_projected<ProjectedAttention<DType::{bf16|f16}, Scores::modified>>")
+quire_add_variants(sm90/mla_prefill project INCLUDES sm90/mla_prefill/launch_projection.cuh
+  LAUNCHES "launch_projection<Project{Bf16|F16|Fp8}>")
+quire_add_variants(sm90/mla_prefill scaled INCLUDES sm90/mla_prefill/projected_source.cuh
+  LAUNCHES "launch_projected<ProjectedAttention<DType::{bf16|f16}, Scores::scaled>>")
 
-# Sparse MLA, fp8 products.
+# Sparse MLA: products of e4m3 for few heads, tiles.
 quire_launch_parameters(launch_sparse_fp8 "const SparseParams&" "int" "cudaStream_t")
-quire_add_variants(sm90/sparse_mla/fp8 few_heads
-  INCLUDES sm90/sparse_mla/fp8/kernel.cuh sm90/sparse_mla/variants.h
-  LAUNCHES
-  "launch_sparse_fp8<SparseFp8Heads16>"
-  "launch_sparse_fp8<SparseFp8Heads32>")
-
-# Sparse MLA.
 quire_launch_parameters(launch_sparse_tiles "const SparseParams&" "int" "cudaStream_t")
-set(sparse_mla_headers sm90/sparse_mla/kernel.cuh sm90/sparse_mla/variants.h)
-quire_add_variants(sm90/sparse_mla bf16 INCLUDES ${sparse_mla_headers} LAUNCHES
-  "launch_sparse_tiles<SparseBf16>")
-quire_add_variants(sm90/sparse_mla fp8 INCLUDES ${sparse_mla_headers} LAUNCHES
-  "launch_sparse_tiles<SparseFp8>"
-  "launch_sparse_tiles<SparseFp8Pair>")
+quire_add_variants(sm90/sparse_mla/fp8 few_heads INCLUDES sm90/sparse_mla/fp8/kernel.cuh
+  LAUNCHES "launch_sparse_fp8<SparseFp8Heads{16|32}>")
+quire_add_variants(sm90/sparse_mla bf16 INCLUDES sm90/sparse_mla/kernel.cuh
+  LAUNCHES "launch_sparse_tiles<SparseBf16>")
+quire_add_variants(sm90/sparse_mla fp8 INCLUDES sm90/sparse_mla/kernel.cuh
+  LAUNCHES "launch_sparse_tiles<{SparseFp8|SparseFp8Pair}>")

@@ -92,7 +92,7 @@ TEST(KernelTiles, DequantizedAndTransposedBlocksOfPrefill) {
             "fp8_e4m3 dims(128, 8192) strides(128) box(128, 128) b128 l2_b256");
 }
 
-TEST(KernelTiles, QueriesOfMlaPrefill) {  // sm90/mla_prefill/branch_attention.cpp
+TEST(KernelTiles, QueriesOfMlaPrefill) {  // sm90/mla_prefill/branch.cpp
   RowMatrix group = rows(DType::bf16, {1024, 128, 192});
   group.num_heads = 16;
   group.base_offset_bytes = 32 * group.head_stride_bytes;
@@ -129,7 +129,7 @@ TEST(KernelTiles, StoredHeadsOfTheStationaryProjection) {  // sm90/mla_prefill/s
             "fp8_e4m3 dims(128, 4096, 2, 16) strides(256, 128, 1048576) box(128, 16, 1, 1) b128");
 }
 
-TEST(KernelTiles, RowsOfMlaDecode) {  // sm90/mla_decode/projections.cpp, bf16
+TEST(KernelTiles, RowsOfMlaDecode) {  // sm90/mla_decode/launch.cpp, bf16
   const PageMatrix bytes = page_matrix_of(pages(1152, 1, 61), DType::u8, 1152);
   EXPECT_EQ(describe(make_folded_tile(bytes, {.box_rows = 16,
                                               .fold_chunks = 9,

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "cuda/common/runtime/device_facts.h"
-#include "cuda/common/runtime/stream.h"
 #include "device_state.h"
 #include "device_twin.h"
 #include "quire/error.h"
@@ -17,6 +16,7 @@
 #include "quire/ops/store.h"
 #include "support/cache_builder.h"
 #include "support/host_tensor.h"
+#include "tools/device/cuda/stream.h"
 
 namespace quire::cuda {
 namespace {

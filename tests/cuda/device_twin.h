@@ -5,11 +5,11 @@
 
 #include <vector>
 
-#include "cuda/common/runtime/device_buffer.h"
 #include "cuda/common/runtime/status.h"
 #include "quire/ops/flash_attention.h"
 #include "quire/ops/fused_qkv_matmul.h"
 #include "quire/ops/mla_indexer.h"
+#include "tools/device/cuda/device_buffer.h"
 
 namespace quire::test {
 

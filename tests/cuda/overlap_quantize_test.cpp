@@ -3,10 +3,10 @@
 #include <gtest/gtest.h>
 
 #include "cuda/common/runtime/device_facts.h"
-#include "cuda/common/runtime/stream.h"
 #include "device_state.h"
 #include "late_projection.h"
 #include "quire/ops/quantize_fp8.h"
+#include "tools/device/cuda/stream.h"
 
 namespace quire::cuda {
 namespace {

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "cuda/common/runtime/device_facts.h"
-#include "cuda/common/runtime/stream.h"
 #include "device_state.h"
 #include "late_projection.h"
+#include "tools/device/cuda/stream.h"
 
 namespace quire::cuda {
 namespace {

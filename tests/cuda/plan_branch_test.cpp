@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which problems the fast branch of mla_prefill takes, and what it keeps: pure, so it needs no GPU.
-#include "cuda/sm90/mla_prefill/plan_branch.h"
-
 #include "cuda/sm90/mla_prefill/branch.h"
+
 #include "gtest/gtest.h"
 
 namespace quire::cuda::sm90::mla_prefill {

@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "cuda/sm90/mla_indexer/group/params.h"
+#include "cuda/sm90/mla_indexer/params.h"
 
 namespace quire::cuda::sm90::mla_indexer {
 namespace {

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cuda/sm90/mla_decode/cut_parts.h"
+#include "cuda/sm90/mla_decode/params.h"
 #include "cuda/sm90/mla_decode/plan_decode.h"
 #include "gtest/gtest.h"
 

@@ -8,12 +8,12 @@
 #include <functional>
 
 #include "cuda/common/runtime/device_facts.h"
-#include "cuda/common/runtime/stream.h"
 #include "device_state.h"
 #include "device_twin.h"
 #include "support/attention_inputs.h"
 #include "support/indexer_inputs.h"
 #include "tools/case/relocation.h"
+#include "tools/device/cuda/stream.h"
 
 namespace quire::test {
 namespace {

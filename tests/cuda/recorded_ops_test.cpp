@@ -11,12 +11,12 @@
 #include <vector>
 
 #include "cuda/common/runtime/device_facts.h"
-#include "cuda/common/runtime/stream.h"
 #include "device_state.h"
 #include "device_twin.h"
 #include "fused_qkv_subject.h"
 #include "quire/ops/rope.h"
 #include "quire/ops/store.h"
+#include "tools/device/cuda/stream.h"
 
 namespace quire::cuda {
 namespace {

@@ -9,12 +9,12 @@
 
 #include "cuda/common/runtime/device_facts.h"
 #include "cuda/common/runtime/status.h"
-#include "cuda/common/runtime/stream.h"
 #include "device_twin.h"
 #include "quire/ops/store.h"
 #include "reference/store.h"
 #include "support/cache_builder.h"
 #include "support/host_tensor.h"
+#include "tools/device/cuda/stream.h"
 
 namespace quire::cuda {
 namespace {

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "cuda/common/mask/token_intervals.h"
 #include "gtest/gtest.h"
 #include "reference/mask.h"
 

@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <vector>
 
-#include "cuda/common/runtime/device_buffer.h"
 #include "cuda/common/runtime/status.h"
-#include "cuda/common/runtime/stream.h"
 #include "tools/device/cuda.h"
+#include "tools/device/cuda/device_buffer.h"
+#include "tools/device/cuda/stream.h"
 
 namespace quire::tools {
 namespace {

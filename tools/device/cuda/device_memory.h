@@ -5,10 +5,10 @@
 
 #include <vector>
 
-#include "cuda/common/runtime/device_buffer.h"
-#include "cuda/common/runtime/stream.h"
 #include "tools/case/memory.h"
 #include "tools/case/relocation.h"
+#include "tools/device/cuda/device_buffer.h"
+#include "tools/device/cuda/stream.h"
 
 namespace quire::tools {
 

@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <functional>
 
-#include "cuda/common/runtime/device_buffer.h"
-#include "cuda/common/runtime/stream.h"
 #include "tools/bench/device_row.h"
+#include "tools/device/cuda/device_buffer.h"
+#include "tools/device/cuda/stream.h"
 
 namespace quire::tools {
 

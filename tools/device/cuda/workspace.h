@@ -4,9 +4,9 @@
 
 #include <cstdint>
 
-#include "cuda/common/runtime/device_buffer.h"
-#include "cuda/common/runtime/stream.h"
 #include "quire/context.h"
+#include "tools/device/cuda/device_buffer.h"
+#include "tools/device/cuda/stream.h"
 
 namespace quire::tools {
 

@@ -4,7 +4,6 @@
 #include "cuda/any/flash_attention/launch.h"
 #include "cuda/common/general_attention/paged_attention.h"
 #include "cuda/common/paging/attention_views.h"
-#include "cuda/common/runtime/device_facts.h"
 #include "cuda/common/runtime/device_scope.h"
 
 namespace quire::cuda::any::flash_attention {
@@ -31,18 +30,17 @@ PagedAttentionParams params_of(const FlashAttentionArgs& args) {
           .output = attend_output(args.out, args.lse, args.sinks)};
 }
 
-}  // namespace
-
-std::string refuse_general(const FlashAttentionProblem& problem) {
-  const std::string elsewhere = refuse_unless_sm80(problem.device);
-  return elsewhere.empty() ? refuse_mask(problem.mask) : elsewhere;
-}
-
-void flash_attention_general(const FlashAttentionArgs& args, const Context& context) {
+void run(const FlashAttentionArgs& args, const Context& context) {
   const DeviceScope scope(args.q.device);
   const PagedAttentionParams params = params_of(args);
   if (params.tokens == 0 || params.keys.view.batch == 0) return;
   launch_paged_attention(params, static_cast<cudaStream_t>(context.stream));
+}
+
+}  // namespace
+
+KernelPtr<FlashAttentionArgs> prepare_general(const FlashAttentionProblem&) {
+  return std::make_unique<const PlainKernel<FlashAttentionArgs>>(run);
 }
 
 }  // namespace quire::cuda::any::flash_attention

@@ -4,16 +4,12 @@
 // stream, allocates nothing and never waits.
 #pragma once
 
-#include <string>
-
 #include "core/kernel.h"
 #include "quire/ops/flash_attention.h"
 
 namespace quire::cuda::any::flash_attention {
 
-// Empty, or why not: tensors elsewhere, or a mask of more joins than a launch can carry.
-std::string refuse_general(const FlashAttentionProblem& problem);
-void flash_attention_general(const FlashAttentionArgs& args, const Context& context);
+KernelPtr<FlashAttentionArgs> prepare_general(const FlashAttentionProblem& problem);
 
 // A kernel over a paged cache, this one or another, as it takes K and V of a ragged batch (common/paging/attention_views.h): the lengths
 // that it reads are made in front of it. Other problems get the kernel as it is.

@@ -4,7 +4,6 @@
 #include "cuda/common/mla/finish_rows.h"
 #include "cuda/common/mla/head_product.h"
 #include "cuda/common/runtime/carver.h"
-#include "cuda/common/runtime/device_facts.h"
 #include "cuda/common/runtime/device_scope.h"
 
 namespace quire::cuda::any::mla_decode {
@@ -181,15 +180,6 @@ class Decode {
   KvLayerView view_;
   Scratch scratch_{};
 };
-
-}  // namespace
-
-std::string refuse_general(const MlaDecodeProblem& problem) {
-  const std::string elsewhere = refuse_unless_sm80(problem.device);
-  return elsewhere.empty() ? refuse_mask(problem.mask) : elsewhere;
-}
-
-namespace {
 
 std::int64_t workspace_bytes(const MlaDecodeProblem& problem) {
   Carver counter;

@@ -14,8 +14,6 @@
 
 namespace quire::cuda::any::mla_decode {
 
-// Empty, or why not: tensors elsewhere, or a mask of more joins than a launch can carry.
-std::string refuse_general(const MlaDecodeProblem& problem);
 KernelPtr<MlaDecodeArgs> prepare_general(const MlaDecodeProblem& problem);
 
 }  // namespace quire::cuda::any::mla_decode

@@ -3,7 +3,6 @@
 
 #include "cuda/any/mla_indexer/launch.h"
 #include "cuda/any/mla_indexer/params.h"
-#include "cuda/common/runtime/device_facts.h"
 #include "cuda/common/runtime/device_scope.h"
 
 namespace quire::cuda::any::mla_indexer {
@@ -29,14 +28,6 @@ Work divide(std::int64_t tokens, std::int64_t max_pages, std::int64_t page_size)
   const std::int64_t fitting = std::max<std::int64_t>(1, kMaxScratchBytes / row_bytes);
   return {.capacity = capacity, .blocks = std::min({kMaxBlocks, tokens, fitting})};
 }
-
-}  // namespace
-
-std::string refuse_general(const MlaIndexerProblem& problem) {
-  return refuse_unless_sm80(problem.device);
-}
-
-namespace {
 
 std::int64_t workspace_bytes(const MlaIndexerProblem& problem) {
   return divide(problem.ragged.tokens, problem.cache.max_pages, problem.cache.page_size).bytes();

@@ -12,8 +12,6 @@
 
 namespace quire::cuda::any::mla_indexer {
 
-// Empty: any valid problem on a GPU of compute capability 8.0 or newer.
-std::string refuse_general(const MlaIndexerProblem& problem);
 // The scores of as many rows as are in work at a time, each as long as the page table can hold:
 // never those of all tokens.
 KernelPtr<MlaIndexerArgs> prepare_general(const MlaIndexerProblem& problem);

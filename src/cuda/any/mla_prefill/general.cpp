@@ -6,7 +6,6 @@
 #include "cuda/any/mla_prefill/params.h"
 #include "cuda/common/mla/finish_rows.h"
 #include "cuda/common/mla/head_product.h"
-#include "cuda/common/runtime/device_facts.h"
 #include "cuda/common/runtime/device_scope.h"
 
 namespace quire::cuda::any::mla_prefill {
@@ -159,15 +158,6 @@ class Prefill {
   GeneralScratch scratch_{};
 };
 
-}  // namespace
-
-std::string refuse_general(const MlaPrefillProblem& problem) {
-  const std::string elsewhere = refuse_unless_sm80(problem.device);
-  return elsewhere.empty() ? refuse_mask(problem.mask) : elsewhere;
-}
-
-namespace {
-
 class GeneralKernel final : public Kernel<MlaPrefillArgs> {
  public:
   explicit GeneralKernel(const MlaPrefillProblem& problem)
@@ -270,10 +260,6 @@ ChunkTable chunk_table(const MlaPrefillChunks& chunks) {
           .max_chunks = chunks.buffer_lengths.shape[0],
           .buffer_tokens = chunks.buffer_tokens,
           .decode_tokens = chunks.decode_tokens};
-}
-
-std::string refuse_plan(const MlaPrefillPlanProblem& problem) {
-  return refuse_unless_sm80(problem.device);
 }
 
 void mla_prefill_plan(const MlaPrefillPlanArgs& args, const Context& context) {

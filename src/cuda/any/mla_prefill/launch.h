@@ -17,12 +17,8 @@
 
 namespace quire::cuda::any::mla_prefill {
 
-// Empty: any valid problem on a GPU of compute capability 8.0 or newer.
-std::string refuse_plan(const MlaPrefillPlanProblem& problem);
 void mla_prefill_plan(const MlaPrefillPlanArgs& args, const Context& context);
 
-// Empty, or why not: tensors elsewhere, or a mask of more joins than a launch can carry.
-std::string refuse_general(const MlaPrefillProblem& problem);
 // Bounded by a group of heads, whose number follows from the chunk's rows.
 KernelPtr<MlaPrefillArgs> prepare_general(const MlaPrefillProblem& problem);
 

@@ -1,12 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/any/sparse_mla/params.h"
+#include "cuda/any/sparse_mla/launch.h"
+
 #include "cuda/common/general_attention/attend_output.cuh"
+#include "cuda/common/general_attention/attend_output.h"
 #include "cuda/common/general_attention/attend_tile.cuh"
 #include "cuda/common/mask/mask_program.cuh"
+#include "cuda/common/paging/row_reader.h"
 #include "cuda/common/rows/token_place.cuh"
+#include "cuda/common/runtime/device_scope.h"
 #include "cuda/common/runtime/launch.h"
 
 namespace quire::cuda::any::sparse_mla {
+
+// A cache and the positions to take from it.
+struct ChosenStream {
+  RowReader rows;
+  const std::int32_t* indices = nullptr;  // [tokens, slots]
+  std::int64_t indices_stride = 0;
+  std::int64_t slots = 0;
+  const std::int32_t* lengths = nullptr;  // [tokens], null: all slots
+};
+
+struct SparseAttentionParams {
+  PlainRows q;  // [tokens, heads, latent + rope]
+  std::int64_t tokens = 0;
+  std::int32_t heads = 0;
+  const std::uint32_t* row_offsets = nullptr;
+  ChosenStream streams[2];  // the chosen rows, then the extra ones; no slots: no stream
+  float scale = 1.0f;
+  AttendOutput output;
+};
 
 // The rows and keys of one tile of sparse_mla: heads of one token over the rows that its slots name.
 // The slots of the second stream begin at a tile's border, so that a tile has one row format.
@@ -110,11 +133,39 @@ void launch_config(const SparseAttentionParams& params, cudaStream_t stream) {
          stream, params);
 }
 
-}  // namespace
+ChosenStream chosen_stream(const PagedKVCache& cache, std::int64_t layer, const TensorView& indices,
+                           const std::optional<TensorView>& lengths) {
+  return {.rows = row_reader(cache.key(layer)),
+          .indices = indices.as<const std::int32_t>(),
+          .indices_stride = indices.strides[0],
+          .slots = indices.shape[1],
+          .lengths = lengths.has_value() ? lengths->as<const std::int32_t>() : nullptr};
+}
 
-void launch_sparse_attention(const SparseAttentionParams& params, cudaStream_t stream) {
+void run(const SparseMlaArgs& args, const Context& context) {
+  const DeviceScope scope(args.q.device);
+  if (args.q.shape[0] == 0 || args.cache.batch() == 0) return;
+  SparseAttentionParams params{
+      .q = plain_rows(args.q),
+      .tokens = args.q.shape[0],
+      .heads = static_cast<std::int32_t>(args.q.shape[1]),
+      .row_offsets = args.row_offsets.as<const std::uint32_t>(),
+      .streams = {chosen_stream(args.cache, args.layer, args.indices, args.topk_lengths), {}},
+      .scale = static_cast<float>(args.scale),
+      .output = attend_output(args.out, args.lse, args.sinks)};
+  if (args.extra.has_value()) {
+    params.streams[1] = chosen_stream(args.extra->cache, args.extra->layer, args.extra->indices,
+                                      args.extra->lengths);
+  }
+  const auto stream = static_cast<cudaStream_t>(context.stream);
   if (params.heads <= 8) return launch_config<AttendConfig<8, 4>>(params, stream);
   launch_config<AttendConfig<32, 4>>(params, stream);
+}
+
+}  // namespace
+
+KernelPtr<SparseMlaArgs> prepare_general(const SparseMlaProblem&) {
+  return std::make_unique<const PlainKernel<SparseMlaArgs>>(run);
 }
 
 }  // namespace quire::cuda::any::sparse_mla

@@ -4,14 +4,11 @@
 // nothing and never waits.
 #pragma once
 
-#include <string>
-
+#include "core/kernel.h"
 #include "quire/ops/sparse_mla.h"
 
 namespace quire::cuda::any::sparse_mla {
 
-// Empty: any valid problem on a GPU of compute capability 8.0 or newer.
-std::string refuse_general(const SparseMlaProblem& problem);
-void sparse_mla_general(const SparseMlaArgs& args, const Context& context);
+KernelPtr<SparseMlaArgs> prepare_general(const SparseMlaProblem& problem);
 
 }  // namespace quire::cuda::any::sparse_mla

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include "cuda/common/mask/token_intervals.h"
+#include "cuda/common/mask/visible_range.h"
 #include "quire/mask.h"
 
 namespace quire::cuda {

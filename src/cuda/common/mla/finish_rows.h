@@ -23,22 +23,14 @@ struct LatentAngles {
 
 LatentAngles latent_angles(const std::optional<TensorView>& freqs_cis);
 
-struct FinishRowsParams {
-  RowReader cache;
-  const std::byte* kv = nullptr;  // raw rows [tokens, width]; null: they stand in the cache
-  DType kv_dtype = DType::f32;
-  std::int64_t kv_token_bytes = 0;
-  const std::uint32_t* row_offsets = nullptr;
-  std::int64_t tokens = 0;
+// What makes a finished row of a raw one.
+struct LatentRowFinish {
   LatentAngles angles;
-  const std::byte* gamma = nullptr;  // [latent]
+  const std::byte* gamma = nullptr;  // [latent]; null: rows come finished
   DType gamma_dtype = DType::f32;
   double epsilon = 0.0;
   std::int32_t latent = 0;
-  float* rows = nullptr;  // [tokens, width]
 };
-
-void launch_finish_rows(const FinishRowsParams& params, cudaStream_t stream);
 
 // What mla_prefill and mla_decode say of their new rows.
 struct NewLatentRows {
@@ -65,42 +57,30 @@ template <typename Args> NewLatentRows new_latent_rows(const Args& args) {
           .device = args.q.device};
 }
 
-// Both steps, through `scratch` f32 [tokens, width]; nothing without freqs_cis: the rows are
-// finished already.
-void finish_rows(const NewLatentRows& rows, float* scratch, const Context& context);
-
-// The new tokens' latent rows finished where they stand, for caches of plain bf16 or f16 rows; the
-// others go through finish_rows.h.
-
-// What makes a new row of a raw one.
-struct LatentRowFinish {
-  LatentAngles angles;
-  const std::byte* gamma = nullptr;  // [latent]; null: rows come finished
-  DType gamma_dtype = DType::f32;
-  double epsilon = 0.0;
-  std::int32_t latent = 0;  // a multiple of 8, as the row's width
-};
-
-struct FinishPlainParams {
+struct FinishRowsParams {
   KvLayerView view{};
-  const std::byte* kv =
-      nullptr;  // raw rows [tokens, width] of the cache's dtype; null: in the cache
+  const std::byte* kv = nullptr;  // raw rows [tokens, width]; null: they stand in the cache
+  DType kv_dtype = DType::f32;
   std::int64_t kv_token_bytes = 0;
   const std::uint32_t* row_offsets = nullptr;
   std::int64_t tokens = 0;
   LatentRowFinish how;
+  float* rows = nullptr;  // [tokens, width], where rows are finished outside of the cache
 };
+
+FinishRowsParams finish_params(const NewLatentRows& rows);
+
+// Both steps, through `scratch` f32 [tokens, width]; nothing without freqs_cis: the rows are
+// finished already.
+void finish_rows(const NewLatentRows& rows, float* scratch, const Context& context);
 
 // Whether a layer's rows are 16-byte vectors of bf16 or f16; whether the new ones are, and become
 // such.
 bool is_plain_layer(const KvLayerView& view);
 bool are_plain_rows(const NewLatentRows& rows);
-FinishPlainParams finish_plain_params(const NewLatentRows& rows);
 
-// Plain rows so, the others by finish_rows, through `scratch` f32 [tokens, width]; nothing without
+// Plain rows where they stand, the others by finish_rows, through `scratch` f32 [tokens, width]; nothing without
 // freqs_cis.
 void finish_latent_rows(const NewLatentRows& rows, float* scratch, const Context& context);
-
-void launch_finish_plain(const FinishPlainParams& params, cudaStream_t stream);
 
 }  // namespace quire::cuda

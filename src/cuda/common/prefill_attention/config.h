@@ -17,7 +17,7 @@ enum class Scores : std::uint8_t {
 // What happens to a tile's rows behind their last key.
 enum class Ends : std::uint8_t {
   finished,  // divided by their sums and stored
-  chained,   // that, or kept for the next chunk of keys (partial_rows.cuh)
+  chained,   // that, or kept for the next chunk of keys (epilogue.cuh)
 };
 
 // What products are made of.
@@ -53,7 +53,7 @@ struct PrefillConfig {
   // one buffer, what the first consumer waits for is not also what the second still needs.
   int q_parts = 1;
   // Of the first warpgroup, that follow the tiles: two for K, two for V, or one each. The others
-  // expand a cache of another format into what they load (sm90/flash_attention/prefill/dequantized/dequantize_role.cuh).
+  // expand a cache of another format into what they load (sm90/flash_attention/prefill/dequantized/dequantizing_kernel.cuh).
   int loading_warps = 4;
   Scores scores = Scores::scaled;
   Ends ends = Ends::finished;
@@ -107,7 +107,7 @@ struct PrefillConfig {
   constexpr int copied_value_swizzle_columns() const {
     return (value_dim + copied_columns() - 1) / copied_columns();
   }
-  // Where in a block of `swizzle_columns` one of the `copied` stands (stage_load.cuh).
+  // Where in a block of `swizzle_columns` one of the `copied` stands (roles/load.cuh).
   constexpr int copied_swizzle_column(int swizzle_column, int copied, int swizzle_columns) const {
     if (copied == swizzle_columns) return swizzle_column;
     return 2 * swizzle_column + 1 < swizzle_columns ? 2 * swizzle_column + 1 : swizzle_columns - 1;
@@ -118,6 +118,104 @@ struct PrefillConfig {
   constexpr int value_swizzle_columns() const {
     return (value_dim + value_swizzle_column_width() - 1) / value_swizzle_column_width();
   }
+};
+
+// Every compiled prefill kernel: the files in variants/ by width (bf16 and f16 together), a row of
+// sm90/flash_attention/prefill/plan_prefill.h for the planner.
+
+template <DType kDType, Scores kScores> struct PrefillD64 {
+  static constexpr PrefillConfig kConfig{.dtype = kDType,
+                                         .cache_dtype = kDType,
+                                         .head_dim = 64,
+                                         .value_dim = 64,
+                                         .key_stages = 3,
+                                         .scores = kScores};
+};
+template <DType kDType, Scores kScores> struct PrefillD80 {
+  static constexpr PrefillConfig kConfig{
+      .dtype = kDType, .cache_dtype = kDType, .head_dim = 80, .value_dim = 80, .scores = kScores};
+};
+template <DType kDType, Scores kScores> struct PrefillD96 {
+  static constexpr PrefillConfig kConfig{
+      .dtype = kDType, .cache_dtype = kDType, .head_dim = 96, .value_dim = 96, .scores = kScores};
+};
+template <DType kDType, Scores kScores> struct PrefillD112 {
+  static constexpr PrefillConfig kConfig{
+      .dtype = kDType, .cache_dtype = kDType, .head_dim = 112, .value_dim = 112, .scores = kScores};
+};
+template <DType kDType, Scores kScores> struct PrefillD128 {
+  static constexpr PrefillConfig kConfig{.dtype = kDType, .cache_dtype = kDType, .scores = kScores};
+};
+// Over a cache of e4m3.
+template <DType kDType, Scores kScores> struct PrefillD64E4m3 {
+  static constexpr PrefillConfig kConfig{.dtype = kDType,
+                                         .cache_dtype = DType::fp8_e4m3,
+                                         .head_dim = 64,
+                                         .value_dim = 64,
+                                         .key_stages = 3,
+                                         .scores = kScores};
+};
+template <DType kDType, Scores kScores> struct PrefillD128E4m3 {
+  static constexpr PrefillConfig kConfig{.dtype = kDType,
+                                         .cache_dtype = DType::fp8_e4m3,
+                                         .key_stages = 3,
+                                         .scores = kScores,
+                                         .products = Products::mixed};
+};
+// Over a cache of e4m3 that becomes q's dtype in the workspace.
+template <DType kDType, Scores kScores> struct PrefillD128Dequantizing {
+  static constexpr PrefillConfig kConfig{
+      .dtype = kDType, .cache_dtype = kDType, .loading_warps = 2, .scores = kScores};
+};
+// Over a cache of e4m3, products of e4m3 too.
+template <DType kDType, Scores kScores> struct Fp8D128 {
+  static constexpr PrefillConfig kConfig{.dtype = kDType,
+                                         .cache_dtype = DType::fp8_e4m3,
+                                         .key_stages = 4,
+                                         .value_stages = 4,
+                                         .scores = kScores,
+                                         .products = Products::fp8};
+};
+// The rope part of a key fills half of its second swizzle column.
+template <DType kDType, Scores kScores> struct Fp8D192V128 {
+  static constexpr PrefillConfig kConfig{.dtype = kDType,
+                                         .cache_dtype = DType::fp8_e4m3,
+                                         .head_dim = 192,
+                                         .key_stages = 3,
+                                         .q_buffers = 1,
+                                         .q_parts = 2,
+                                         .scores = kScores,
+                                         .products = Products::fp8};
+};
+// The heads of latent attention, projected.
+template <DType kDType, Scores kScores> struct PrefillD192V128 {
+  static constexpr PrefillConfig kConfig{.dtype = kDType,
+                                         .cache_dtype = kDType,
+                                         .head_dim = 192,
+                                         .value_stages = 2,
+                                         .q_buffers = 1,
+                                         .q_parts = 2,
+                                         .scores = kScores,
+                                         .order = StepOrder::sum_first};
+};
+template <DType kDType, Scores kScores> struct PrefillD192 {
+  static constexpr PrefillConfig kConfig{.dtype = kDType,
+                                         .cache_dtype = kDType,
+                                         .head_dim = 192,
+                                         .value_dim = 192,
+                                         .block_keys = 112,
+                                         .value_stages = 2,
+                                         .q_buffers = 1,
+                                         .scores = kScores};
+};
+template <DType kDType, Scores kScores> struct PrefillD256 {
+  static constexpr PrefillConfig kConfig{.dtype = kDType,
+                                         .cache_dtype = kDType,
+                                         .head_dim = 256,
+                                         .value_dim = 256,
+                                         .block_keys = 64,
+                                         .q_buffers = 1,
+                                         .scores = kScores};
 };
 
 }  // namespace quire::cuda

@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "cuda/common/mask/token_intervals.h"
 #include "cuda/common/mask/visible_range.h"
 #include "cuda/common/paging/operand.h"
 #include "cuda/common/runtime/tensor_map.h"
@@ -31,7 +30,7 @@ struct KeySpans {
   const std::uint32_t* end = nullptr;    // [batch]; null: cache length + new tokens
 };
 
-// Where paged_source.cuh finds K and V.
+// Where PagedSource (sm90/flash_attention/prefill/kernel.cuh) finds K and V.
 struct PagedKeys {
   TensorMap keys{};    // (column, row of the page, KV head, page); boxes of 64 × box_rows
   TensorMap values{};  // the same

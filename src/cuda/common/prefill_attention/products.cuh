@@ -27,7 +27,7 @@ __device__ inline void issue_scores(const std::byte* q, const std::byte* keys,
                       swizzle_column == 0);
   }
   if constexpr (kConfig.products ==
-                Products::mixed) {  // what q's first half left (fp8/round_queries.cuh)
+                Products::mixed) {  // what q's first half left (convert_queries.cuh)
     multiply_rows<Op>(a + (Shared::kQuerySwizzleColumnBytes >> 4), b, scores, false);
   }
   if constexpr (kLastSteps > 0) {

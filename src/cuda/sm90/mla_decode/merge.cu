@@ -4,14 +4,14 @@
 // As many columns of blocks per sequence as it is expected to have items, which take them by turns: as a rule
 // that is one, and a column for each item that there may be would mostly start blocks without work (4 096
 // of them for 16 sequences of 64 heads). Items that one cluster did alone have nothing to merge.
-#include "cuda/sm90/mla_decode/projections.h"
+#include "cuda/sm90/mla_decode/plan_decode.h"
 
 #include <algorithm>
 
 #include "cuda/common/runtime/launch.h"
 #include "cuda/common/split_kv/find_work.cuh"
-#include "cuda/sm90/mla_decode/cut_parts.h"
 #include "cuda/sm90/mla_decode/latent/store.cuh"
+#include "cuda/sm90/mla_decode/params.h"
 
 namespace quire::cuda::sm90::mla_decode {
 namespace {

@@ -2,13 +2,97 @@
 // Which kernel takes an mla_decode, and how its work is cut. Pure: tested without a GPU.
 #pragma once
 
+#include <cuda_runtime_api.h>
+
 #include <cstdint>
 #include <string>
+#include <string_view>
 
-#include "cuda/sm90/mla_decode/variant_table.h"
+#include "cuda/common/runtime/carver.h"
+#include "cuda/sm90/mla_decode/params.h"
+#include "cuda/sm90/mla_decode/variants.h"
 #include "quire/ops/mla_decode.h"
 
 namespace quire::cuda::sm90::mla_decode {
+
+// What stands around the attention of a call that comes with weights: new rows finished, queries
+// absorbed and rotated, values projected.
+
+struct ProjectionScratch {
+  float* rows = nullptr;        // [tokens, latent + rope], where new rows are to be finished
+  std::byte* q = nullptr;       // bf16 [tokens, heads, latent + rope], absorbed
+  std::byte* latent = nullptr;  // bf16 [tokens, heads, latent], attended
+};
+
+ProjectionScratch carve_projections(Carver& carver, const MlaDecodeProblem& problem);
+
+// The call that the attention sees: q absorbed, out of latents; `args` itself where it is one.
+MlaDecodeArgs absorb_queries(const MlaDecodeArgs& args, const ProjectionScratch& scratch,
+                             const Context& context);
+// What it attended to, times w_uv.
+void project_values(const MlaDecodeArgs& args, const MlaDecodeArgs& absorbed,
+                    const Context& context);
+
+// What TMA is told of `pages`, and box_rows in them.
+void set_row_maps(MlaDecodeParams& params);
+// Whole rows, 16 at a time: in swizzle columns of 128 bytes (`params.format` is set), and spaced out.
+void set_swizzle_column_maps(MlaDecodeParams& params);
+void set_unit_maps(MlaDecodeParams& params);
+
+// Right after the attention kernel on the same stream.
+// `blocks`: that one had. `items`: expected of all sequences; more of them take longer, but are taken.
+void merge_mla_pieces(const MlaDecodeParams& params, std::int64_t items, int blocks,
+                      cudaStream_t stream);
+
+// The compiled kernels as the planner sees them. For host code only: a kernel's own file would compile
+// all of them.
+
+// Which of its dtype's row formats a kernel takes.
+enum class TakenRows { all, with_scales, without_scales };
+
+struct MlaDecodeVariant {
+  std::string_view name;
+  DType latents;
+  int rows;     // of an item, at most
+  int cluster;  // blocks that work on the same items
+  void (*launch)(const MlaDecodeParams& params, cudaStream_t stream);
+  void (*set_maps)(MlaDecodeParams& params);
+  bool leaves_notes;  // of its pieces (latent/shared.cuh)
+  TakenRows taken;
+};
+
+template <typename Variant>
+concept LeavesNotes = requires {
+  Variant::kLeavesNotes;
+};
+
+template <typename Variant>
+constexpr MlaDecodeVariant mla_decode_variant(
+    std::string_view name, void (*launch)(const MlaDecodeParams& params, cudaStream_t stream),
+    void (*set_maps)(MlaDecodeParams& params), TakenRows taken = TakenRows::all) {
+  return {name,   Variant::kLatents, Variant::kRows,       Variant::kCluster,
+          launch, set_maps,          LeavesNotes<Variant>, taken};
+}
+
+// Of a kind of cache, few rows first.
+inline constexpr MlaDecodeVariant kMlaDecodeVariants[] = {
+    mla_decode_variant<MlaDecodeBf16R16>("bf16_r16", launch_swap_ab<MlaDecodeBf16R16>,
+                                         set_swizzle_column_maps),
+    mla_decode_variant<MlaDecodeBf16R64>("bf16_r64", launch_pingpong<MlaDecodeBf16R64>,
+                                         set_row_maps),
+    mla_decode_variant<MlaDecodeBf16R128>("bf16_r128", launch_pingpong<MlaDecodeBf16R128>,
+                                          set_row_maps),
+    mla_decode_variant<MlaDecodeBf16R256>("bf16_r256", launch_pingpong<MlaDecodeBf16R256>,
+                                          set_row_maps),
+    mla_decode_variant<MlaDecodeFp8R16>("fp8_r16", launch_swap_ab<MlaDecodeFp8R16>,
+                                        set_swizzle_column_maps, TakenRows::without_scales),
+    mla_decode_variant<MlaDecodeFp8BlockR16>("fp8_block_r16", launch_swap_ab<MlaDecodeFp8BlockR16>,
+                                             set_unit_maps, TakenRows::with_scales),
+    mla_decode_variant<MlaDecodeFp8R64>("fp8_r64", launch_fp8_wgmma<MlaDecodeFp8R64>,
+                                        set_unit_maps),
+    mla_decode_variant<MlaDecodeFp8R128>("fp8_r128", launch_fp8_wgmma<MlaDecodeFp8R128>,
+                                         set_unit_maps),
+};
 
 struct MlaDecodePlan {
   const MlaDecodeVariant* variant = nullptr;

@@ -35,7 +35,7 @@ struct IndexConfig {
   static_assert(kSampleTiles * kTileKeys <= kPoolLimit);
   static constexpr int kLeastStride = 8;  // more of a sample costs more than it tells
   static constexpr int kMaxTopK = 2048;
-  // Codes of a row that a merge holds at once, in pieces that do not fill their places (merge_row.cuh).
+  // Codes of a row that a merge holds at once, in pieces that do not fill their places (finish.cu).
   static constexpr int kMergeCodes = 12288;
   static constexpr int kMaxTokens = 2;
 
@@ -80,5 +80,26 @@ QUIRE_HOST_DEVICE inline int tile_in_order(int index, int tiles, int stride) {
   const int rest = index - sampled;
   return rest / (stride - 1) * stride + 1 + rest % (stride - 1);
 }
+
+// Every compiled indexer kernel: the files in variants/ by numbers of heads, a row of plan_index.h for the
+// planner.
+
+// For sequences with one new token: bound by memory, so that most of shared memory is stages.
+template <int kHeads, int kDims> struct IndexOne {
+  static constexpr IndexConfig kConfig{
+      .heads = kHeads, .tokens = 1, .dims = kDims, .stages = kDims == 128 ? 15 : 24};
+};
+// Two tokens read a key tile together.
+template <int kHeads, int kDims> struct IndexTwo {
+  static constexpr IndexConfig kConfig{
+      .heads = kHeads, .tokens = 2, .dims = kDims, .stages = kDims == 128 ? 9 : 15};
+};
+
+// A whole row to a cluster (cluster/kernel.cuh): what stages leave of shared memory is for its ranks.
+inline constexpr int kMaxClusterKeys = 32768 + 128;
+template <int kHeads, int kDims> struct IndexRow {
+  static constexpr IndexConfig kConfig{
+      .heads = kHeads, .tokens = 1, .dims = kDims, .stages = kDims == 128 ? 9 : 15};
+};
 
 }  // namespace quire::cuda::sm90::mla_indexer

@@ -9,8 +9,8 @@
 #include "cuda/common/thread/warp_reduce.cuh"
 #include "cuda/sm90/mla_indexer/config.h"
 #include "cuda/sm90/mla_indexer/params.h"
+#include "cuda/sm90/mla_indexer/select.cuh"
 #include "cuda/sm90/mla_indexer/split_schedule.h"
-#include "cuda/sm90/mla_indexer/team.cuh"
 
 namespace quire::cuda::sm90::mla_indexer {
 

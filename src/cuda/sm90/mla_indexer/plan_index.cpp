@@ -72,7 +72,7 @@ ClusterShape plan_cluster(const MlaIndexerProblem& problem, const IndexVariant& 
 }
 
 // A few rows to groups of CTAs: where rows are long enough for many of them, and none may have more
-// keys than it has room for, whatever the lengths turn out to be (group/shared.cuh).
+// keys than it has room for, whatever the lengths turn out to be (group/own_keys.cuh).
 GroupShape plan_group(const MlaIndexerProblem& problem, const IndexVariant& variant, int parts) {
   const std::int64_t rows = problem.ragged.tokens;
   if (variant.launch_group == nullptr || rows > kMostGroups || 2 * rows > parts) return {};

@@ -7,7 +7,6 @@
 #include "cuda/sm90/mla_indexer/params.h"
 #include "cuda/sm90/mla_indexer/select.cuh"
 #include "cuda/sm90/mla_indexer/shared.cuh"
-#include "cuda/sm90/mla_indexer/team.cuh"
 
 namespace quire::cuda::sm90::mla_indexer {
 

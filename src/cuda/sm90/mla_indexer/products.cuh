@@ -12,7 +12,7 @@
 #include "cuda/common/mma/warp_mma.cuh"
 #include "cuda/common/mma/wgmma.cuh"
 #include "cuda/sm90/mla_indexer/config.h"
-#include "cuda/sm90/mla_indexer/team.cuh"
+#include "cuda/sm90/mla_indexer/select.cuh"
 
 namespace quire::cuda::sm90::mla_indexer {
 

@@ -6,7 +6,6 @@
 #include "cuda/common/paging/page_cursor.cuh"
 #include "cuda/sm90/mla_indexer/params.h"
 #include "cuda/sm90/mla_indexer/select.cuh"
-#include "cuda/sm90/mla_indexer/team.cuh"
 
 namespace quire::cuda::sm90::mla_indexer {
 

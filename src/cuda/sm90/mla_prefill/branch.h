@@ -4,13 +4,53 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstdint>
+#include <string>
+
 #include "cuda/common/prefill_attention/params.h"
 #include "cuda/common/runtime/carver.h"
 #include "cuda/sm90/mla_prefill/params.h"
-#include "cuda/sm90/mla_prefill/plan_branch.h"
 #include "cuda/sm90/mla_prefill/project.h"
+#include "quire/ops/mla_prefill.h"
 
 namespace quire::cuda::sm90::mla_prefill {
+
+// Which problems the branch takes, and how its scratch is cut. Pure: tested without a GPU.
+
+struct BranchShape {
+  static constexpr std::int64_t kNope = 128;
+  static constexpr std::int64_t kRope = 64;
+  static constexpr std::int64_t kValue = 128;
+  static constexpr std::int64_t kProjected = kNope + kValue;  // columns of a head
+  static constexpr std::int64_t kScaleColumns = 128;          // latents that share a scale
+  static constexpr std::int64_t kElementBytes = 2;            // of q's dtype
+  static constexpr std::int64_t kSumBytes = 4;                // of what is kept between chunks
+
+  std::int64_t tokens = 0;
+  std::int64_t heads = 0;
+  std::int64_t latent = 0;
+  std::int64_t batch = 0;
+  std::int64_t rows = 0;          // of a chunk, as many as the page tables can fill
+  std::int64_t max_chunks = 0;    // that a plan may use
+  bool is_fp8 = false;            // the weight
+  bool has_fp8_products = false;  // products of the attention may be of e4m3
+
+  // Heads whose K and V stand in the scratch together; groups are of nearly equal size.
+  std::int64_t group() const;
+  std::int64_t groups() const { return heads == 0 ? 0 : (heads + group() - 1) / group(); }
+  // A head's K and V stand together, as the weight-stationary projection writes them.
+  bool heads_first() const { return is_fp8 && (latent + kScaleColumns - 1) / kScaleColumns == 4; }
+  // K and V of e4m3 are made of those that the projection writes, which cannot write them itself.
+  bool rounds_projected() const { return has_fp8_products && !heads_first(); }
+  // Scales of a latent row, padded to a 16-byte load.
+  std::int64_t scale_columns() const {
+    return is_fp8 ? (latent + 4 * kScaleColumns - 1) / (4 * kScaleColumns) * 4 : 0;
+  }
+};
+
+// Empty, or why the problem is not one of the branch's.
+std::string refuse_shape(const MlaPrefillProblem& problem);
+BranchShape branch_shape(const MlaPrefillProblem& problem);
 
 struct BranchScratch {
   ChunkSpans spans;

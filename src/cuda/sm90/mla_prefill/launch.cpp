@@ -4,12 +4,11 @@
 #include <algorithm>
 
 #include "cuda/any/mla_prefill/decoded_part.h"
-#include "cuda/common/mask/token_intervals.h"
+#include "cuda/common/mask/visible_range.h"
 #include "cuda/common/runtime/device_facts.h"
 #include "cuda/common/runtime/device_scope.h"
 #include "cuda/common/softmax/score.h"
 #include "cuda/sm90/mla_prefill/branch.h"
-#include "cuda/sm90/mla_prefill/plan_branch.h"
 
 namespace quire::cuda::sm90::mla_prefill {
 

@@ -4,7 +4,7 @@
 
 #include "cuda/common/matmul/kernel.cuh"
 #include "cuda/common/runtime/launch.h"
-#include "cuda/sm90/mla_prefill/variants.h"
+#include "cuda/sm90/mla_prefill/params.h"
 
 namespace quire::cuda::sm90::mla_prefill {
 

@@ -57,11 +57,4 @@ bool rotates_queries(const ProjectionParams& params);
 
 void project_rows(const ProjectionParams& params, cudaStream_t stream);
 
-// project_rows() with e4m3 weights of up to 512 latents.
-
-bool is_stationary(const ProjectionParams& params);
-// The rotation of `params` takes the kernel no longer than its products do.
-bool rotates_beside(const ProjectionParams& params);
-void project_stationary(const ProjectionParams& params, cudaStream_t stream);
-
 }  // namespace quire::cuda::sm90::mla_prefill

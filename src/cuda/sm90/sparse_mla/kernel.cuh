@@ -19,7 +19,6 @@
 #include "cuda/sm90/sparse_mla/params.h"
 #include "cuda/sm90/sparse_mla/roles/gather.cuh"
 #include "cuda/sm90/sparse_mla/roles/score.cuh"
-#include "cuda/sm90/sparse_mla/roles/sum.cuh"
 
 namespace quire::cuda::sm90::sparse_mla {
 

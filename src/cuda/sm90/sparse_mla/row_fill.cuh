@@ -5,12 +5,14 @@
 
 #include <cuda_bf16.h>
 #include <cuda_fp8.h>
+#include <cute/arch/copy_sm80.hpp>
 
 #include <cstddef>
 #include <cstdint>
 
 #include "cuda/common/rows/vec8.cuh"
 #include "cuda/common/softmax/softmax.cuh"
+#include "cuda/common/thread/thread.cuh"
 #include "cuda/sm90/sparse_mla/row_finder.cuh"
 #include "cuda/sm90/sparse_mla/shared.cuh"
 
@@ -74,5 +76,106 @@ __device__ inline uint4 decode_vec8(std::uint32_t low, std::uint32_t high, float
   return {decode_pair(low, scale), decode_pair(low >> 16, scale), decode_pair(high, scale),
           decode_pair(high >> 16, scale)};
 }
+
+// bf16 rows: eight lanes have 128 bytes of a row, a warp four rows at a time; nothing passes through
+// registers. A lane has the same rows of all swizzle columns, so that a copy is one instruction and nothing else.
+
+template <typename Variant> class RowFill<Variant, RowKind::bf16, 1> {
+ public:
+  static constexpr int kFirstTurn = -2;
+
+  __device__ explicit RowFill(SparseShared<Variant>& shared)
+      : shared_(shared),
+        lane_(static_cast<int>(threadIdx.x % 32)),
+        warp_(static_cast<int>(threadIdx.x % SparseConfig::kWarpgroup / 32)) {}
+
+  __device__ void begin(const TileRun& run) {
+    finder_.begin(run, PagePlaces::of_rows(run.stream, run.sequence), kConfig.keys,
+                  warp_ * kRows + lane_ % kRows);
+    stride_ = run.is_backwards ? -kConfig.keys : kConfig.keys;
+    if (run.is_backwards) finder_.skip((run.num_tiles - 1) * kConfig.keys);
+  }
+
+  template <typename Meanwhile> __device__ void turn(int index, const Meanwhile& meanwhile) {
+    const std::byte* row = finder_.step(stride_);
+    if (index < 0) return;
+    const std::uint32_t found = __ballot_sync(0xffffffff, row != nullptr);
+    const Lines lines = find_lines(row, found);
+    const int stage = at_.half.stage;
+    shared_.left_ring.wait_empty(at_.half);
+    write_mask(found);
+    fill<0, SparseConfig::kHalfSwizzleColumns>(lines, shared_.left[stage]);
+    arrive(shared_.left_ring.full[stage]);
+    shared_.rope_ring.wait_empty(at_.rope);
+    fill<2 * SparseConfig::kHalfSwizzleColumns, 1>(lines, shared_.rope[at_.rope.stage]);
+    arrive(shared_.rope_ring.full[at_.rope.stage]);
+    meanwhile();
+    shared_.right_ring.wait_empty(at_.half);
+    fill<SparseConfig::kHalfSwizzleColumns, SparseConfig::kHalfSwizzleColumns>(
+        lines, shared_.right[stage]);
+    arrive(shared_.right_ring.full[stage]);
+    at_.advance();
+  }
+
+ private:
+  static constexpr SparseConfig kConfig = Variant::kConfig;
+  static constexpr int kRows = kConfig.warp_rows();
+  static constexpr int kLines = kRows / 4;  // that a lane has a part of
+
+  // No hint what becomes of the lines in L2: it would be two instructions for each copy.
+  using Copy = cute::SM80_CP_ASYNC_CACHEGLOBAL_ZFILL<cute::uint128_t>;
+
+  // Once this thread's copies are there.
+  __device__ void arrive(FullBarrier& full) const {
+    cutlass::arch::cpasync_barrier_arrive_noinc(reinterpret_cast<std::uint64_t*>(&full));
+  }
+
+  __device__ void write_mask(std::uint32_t found) {
+    if (lane_ != 0) return;
+    shared_.masks.parts[at_.half.stage][warp_] = static_cast<std::uint16_t>(found);
+    shared_.left_ring.full[at_.half.stage].arrive();
+  }
+
+  // What a lane copies of its warp's rows: the same 16 bytes of every swizzle column of row 4i + lane / 8.
+  struct Lines {
+    const std::byte* from[kLines];
+    int to[kLines];
+    bool is_there[kLines];
+  };
+  __device__ Lines find_lines(const std::byte* row, std::uint32_t found) const {
+    const int lane = opaque(lane_);
+    Lines lines;
+#pragma unroll
+    for (int i = 0; i < kLines; ++i) {
+      const int line = 4 * i + lane / 8;
+      lines.from[i] = row_of_lane(row, line) + lane % 8 * 16;
+      lines.to[i] = warp_ * kRows * kRowBytes + piece_offset(line, lane % 8);
+      lines.is_there[i] = (found >> line & 1) != 0;
+    }
+    return lines;
+  }
+
+  template <int kFirst, int kSwizzleColumns>
+  __device__ static void fill(const Lines& lines, std::byte* swizzle_columns) {
+#pragma unroll
+    for (int i = 0; i < kLines; ++i) {
+#pragma unroll
+      for (int swizzle_column = 0; swizzle_column < kSwizzleColumns; ++swizzle_column) {
+        std::byte* to =
+            swizzle_columns + lines.to[i] + swizzle_column * kConfig.swizzle_column_bytes();
+        const std::byte* from = lines.from[i] + (kFirst + swizzle_column) * kRowBytes;
+        Copy::copy(*reinterpret_cast<const cute::uint128_t*>(from),
+                   *reinterpret_cast<cute::uint128_t*>(to), lines.is_there[i]);
+      }
+    }
+  }
+
+  SparseShared<Variant>& shared_;
+  int lane_;
+  int warp_;
+  RowFinder finder_;
+  int stride_ = 0;  // slots from a tile to the next
+  TilePlace<Variant> at_;
+};
 
 }  // namespace quire::cuda::sm90::sparse_mla

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // V of e4m3, transposed once for all query rows that read it: products of e4m3 want neighbouring
-// keys in neighbouring bytes. All of it, or the part that tiles come to first (sm90/flash_attention/prefill/fp8/transpose_ahead.cuh).
+// keys in neighbouring bytes. All of it, or the part that tiles come to first (sm90/flash_attention/prefill/fp8/kernel.cuh).
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -18,7 +18,7 @@ inline constexpr int kTransposedKeys = 128;     // of a block
 inline constexpr int kTransposedColumns = 128;  // of V
 
 // Which key of 16 stands in which byte: the pairs that a thread has of a product's row, 2c and
-// 2c + 1 of every 8 keys, are neighbours (fp8_products.cuh).
+// 2c + 1 of every 8 keys, are neighbours (attend_fp8.cuh).
 QUIRE_HOST_DEVICE constexpr int key_at_place(int place) {
   const int thread = place / 4;
   const int within = place % 4;

@@ -7,11 +7,10 @@
 
 #include "cuda/common/pipeline/ring.cuh"
 #include "cuda/common/prefill_attention/convert_queries.cuh"
-#include "cuda/common/prefill_attention/fp8/round_queries.cuh"
-#include "cuda/common/prefill_attention/partial_rows.cuh"
+#include "cuda/common/prefill_attention/epilogue.cuh"
 #include "cuda/common/prefill_attention/products.cuh"
 #include "cuda/common/prefill_attention/query_rows.cuh"
-#include "cuda/common/prefill_attention/stage_load.cuh"
+#include "cuda/common/prefill_attention/roles/load.cuh"
 
 namespace quire::cuda {
 

@@ -10,11 +10,114 @@
 
 #include "cuda/common/runtime/launch.h"
 #include "cuda/common/thread/thread.cuh"
+#include "cuda/sm90/flash_attention/decode/attend_rows.cuh"
+#include "cuda/sm90/flash_attention/decode/epilogue.cuh"
 #include "cuda/sm90/flash_attention/decode/params.h"
-#include "cuda/sm90/flash_attention/decode/roles/attend.cuh"
 #include "cuda/sm90/flash_attention/decode/roles/load.cuh"
 
 namespace quire::cuda::sm90::flash_attention {
+
+// Eight warps: scores, softmax and values of 16 keys of a stage each, independently of each other
+// until the item ends.
+
+template <DecodeConfig kConfig> class AttendRole {
+ public:
+  __device__ AttendRole(const DecodeParams& params, DecodeShared<kConfig>& shared, int warp)
+      : params_(params), shared_(shared), warp_(warp) {}
+
+  __device__ void run() {
+    RowSums<kConfig> sums;
+    for (RingPosition<kConfig.items> items_at;; items_at.advance()) {
+      shared_.item_ring.wait_full(items_at);
+      const DecodeItem item = shared_.item[items_at.stage];
+      if (item.end == item.begin) return;
+      queries_.load(shared_, items_at.stage, first_row());
+      release(shared_.item_ring.empty[items_at.stage]);
+      if constexpr (kConfig.dtype != DType::bf16) {
+        if (params_.queries.dtype == DType::bf16) queries_.convert_from_bf16();
+      }
+      if constexpr (kConfig.is_fp8()) queries_.scale_by(params_.scales.of_keys(item.kv_head));
+      sums.clear();
+      // Which set takes an even block depends on the work before. The sums are brought together by the
+      // blocks' own numbers: their order must not.
+      const bool is_swapped = kConfig.row_sets() == 1 && (item.begin + at_.stage) % 2 != 0;
+      attend_item(item, sums);
+      finish_item(params_, shared_, item, sums,
+                  is_swapped ? warp_ ^ DecodeConfig::kSetWarps : warp_, phase_);
+      phase_ ^= 1;
+    }
+  }
+
+ private:
+  __device__ int set() const { return warp_ / DecodeConfig::kSetWarps; }
+  __device__ int first_row() const {
+    return kConfig.row_sets() > 1 ? set() * DecodeConfig::kTileRows : 0;
+  }
+  __device__ bool is_mine() const { return kConfig.row_sets() > 1 || at_.stage % 2 == set(); }
+
+  __device__ static void release(EmptyBarrier& empty) {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) empty.arrive();
+  }
+
+  __device__ int warp_key() const {
+    return warp_ % DecodeConfig::kSetWarps * DecodeConfig::kWarpKeys;
+  }
+
+  __device__ void attend_item(const DecodeItem& item, RowSums<kConfig>& sums) {
+    const DecodeRowMask<kConfig> row_mask(params_, item, first_row());
+    for (int block = item.begin; block < item.end; ++block, at_.advance()) {
+      if (!is_mine()) continue;
+      shared_.ring.wait_full(at_);
+      attend_block(row_mask, block, block >= item.whole_begin && block < item.whole_end, sums);
+      release(shared_.ring.empty[at_.stage]);
+    }
+  }
+
+  // is_whole: every row sees every key of the block, if its page is assigned.
+  __device__ void attend_block(const DecodeRowMask<kConfig>& row_mask, int block, bool is_whole,
+                               RowSums<kConfig>& sums) {
+    constexpr unsigned kAllMapped = 0xffff;
+    const int first_key = block * kBlockKeys + warp_key();
+    const unsigned mapped = shared_.mapped_keys(at_.stage, warp_key());
+    ScoreTile scores = score(shared_.keys(at_.stage) + warp_key() * 128);
+    row_mask.scale(scores, queries_.factor, first_key);
+    if (!is_whole || mapped != kAllMapped) row_mask.hide(scores, mapped, first_key);
+    std::uint32_t weights[kConfig.halves()][2];
+    sums.weigh(scores, weights);
+    sums.add(weights, shared_.values(at_.stage) + warp_key() * 128);
+  }
+
+  // Two chains of products, even and odd groups of columns: half the latency of one.
+  __device__ ScoreTile score(const std::byte* keys) const {
+    float parts[2][2][4] = {};
+#pragma unroll
+    for (int step = 0; step < kConfig.dims() / 32; ++step) {
+      std::uint32_t low[4];
+      std::uint32_t high[4];
+      load_key_operands<kConfig.dtype>(keys, DecodeConfig::kKeys * 128, step, low, high);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        WarpProduct<kConfig.dtype>::add(parts[i / 2][i % 2], queries_.words[2 * step + i / 2],
+                                        low[i], high[i]);
+      }
+    }
+    ScoreTile scores;
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) scores.at[n][i] = parts[0][n][i] + parts[1][n][i];
+    }
+    return scores;
+  }
+
+  const DecodeParams& params_;
+  DecodeShared<kConfig>& shared_;
+  int warp_;
+  QueryRows<kConfig> queries_;
+  RingPosition<kConfig.stages> at_;
+  std::uint32_t phase_ = 0;  // of the staging of sums
+};
 
 // Variant: a named type with a kConfig.
 template <typename Variant>

@@ -8,11 +8,11 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "cuda/common/mask/token_intervals.h"
 #include "cuda/common/mask/visible_range.h"
 #include "cuda/common/paging/operand.h"
 #include "cuda/common/rows/divisor.h"
 #include "cuda/common/softmax/score.h"
+#include "cuda/common/split_kv/decode_config.h"
 #include "cuda/common/split_kv/split_schedule.h"
 #include "quire/dtype.h"
 
@@ -97,5 +97,17 @@ struct MergeShape {
 
 // Right after the decode kernel on the same stream.
 void merge_pieces(const DecodeParams& params, const MergeShape& shape, cudaStream_t stream);
+
+// Every compiled decode kernel: a file in variants/ for each dtype, one row of plan_decode.h for the
+// planner.
+
+// Heads up to 128 wide. Stages: what shared memory holds beside the queries and the staging of sums.
+template <DType kDType, int kRows> struct DecodeD128 {
+  static constexpr bool kIsFp8 = kDType == DType::fp8_e4m3;
+  static constexpr DecodeConfig kConfig{.dtype = kDType,
+                                        .swizzle_columns = kIsFp8 ? 1 : 2,
+                                        .rows = kRows,
+                                        .stages = kIsFp8 ? (kRows == 8 ? 10 : 8) : 4};
+};
 
 }  // namespace quire::cuda::sm90::flash_attention

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks of keys in the order in which tiles come to need them (schedule.cuh): sequence by sequence,
+// Blocks of keys in the order in which tiles come to need them (common/prefill_attention/schedule.cuh): sequence by sequence,
 // sections of KV heads, and in those from the last keys to the first. For warps that make something
 // of all of them ahead of the tiles.
 #pragma once

@@ -2,12 +2,120 @@
 // Attention of many query rows at a time over the pages.
 #pragma once
 
+#include "cuda/common/paging/page_cursor.cuh"
+#include "cuda/common/pipeline/tma.cuh"
 #include "cuda/common/prefill_attention/run_roles.cuh"
 #include "cuda/common/prefill_attention/shared.cuh"
 #include "cuda/sm90/flash_attention/prefill/launch_prefill.h"
-#include "cuda/sm90/flash_attention/prefill/paged_source.cuh"
 
 namespace quire::cuda::sm90::flash_attention {
+
+// Blocks of keys and values out of the pages. A block is copied as boxes, 64 columns of a piece
+// that stays within a page, one per lane of the two warps that load it: lanes take turns at
+// issuing, so small pages come late unless there are few on each warp.
+//
+// What the load role (roles/load.cuh) asks of a source; another one has its own Params and its own
+// kernel, the other roles stay:
+//
+//   Source(params, half)                 by every lane of a loading warp, the first or the second
+//   prefetch(params)                     its tensor maps, by one thread
+//   Piece find(tile, block)              must not wait for what it reads; block may be -1
+//   holes(piece)                         bit g: keys 8g … 8g + 7 of the block are not there
+//   load_keys(piece, stage, full)        this warp's half of key_swizzle_columns() swizzle columns of block_keys rows,
+//   load_values(piece, stage, full)      of value_swizzle_columns(); all of their bytes arrive on `full`
+//
+// Rows behind the sequence's end may hold anything, also NaN: the consumers take care of them.
+
+template <PrefillConfig kConfig> class PagedSource {
+ public:
+  using Params = PagedKeys;
+
+  // Where this lane's piece of a block stands.
+  struct Piece {
+    PageSlot slot;
+    int kv_head;
+    bool is_needed;  // begins before the sequence's end
+  };
+
+  __device__ PagedSource(const PagedKeys& params, int half)
+      : params_(params), half_(half), pieces_(kConfig.block_keys / params.box_rows) {}
+
+  __device__ static void prefetch(const PagedKeys& params) {
+    cuda::prefetch(params.keys);
+    cuda::prefetch(params.values);
+  }
+
+  __device__ Piece find(const PrefillTile& tile, int block) const {
+    const int key = block * kConfig.block_keys + lane() % pieces_ * params_.box_rows;
+    return {.slot = cursor_of(tile.sequence).find_by_division(key, tile.end_key),
+            .kv_head = tile.kv_head,
+            .is_needed = key >= 0 && key < tile.end_key};
+  }
+
+  __device__ std::uint32_t holes(const Piece& piece) const {
+    const bool is_hole = piece.is_needed && piece.slot.page >= num_pages();
+    const unsigned missing = __ballot_sync(0xffffffff, is_hole && lane() < pieces_);
+    return missing == 0 ? 0 : hole_bits(missing);
+  }
+
+  __device__ void load_keys(const Piece& piece, std::byte* stage, FullBarrier& full) const {
+    load<kConfig.copied_key_swizzle_columns(), kConfig.key_swizzle_columns()>(params_.keys, piece,
+                                                                              stage, full);
+  }
+  __device__ void load_values(const Piece& piece, std::byte* stage, FullBarrier& full) const {
+    load<kConfig.copied_value_swizzle_columns(), kConfig.value_swizzle_columns()>(
+        params_.values, piece, stage, full);
+  }
+
+ private:
+  __device__ PageCursor cursor_of(int sequence) const {
+    if constexpr (kConfig.has_fp8_products()) {
+      return PageCursor(params_.pages, sequence);
+    } else {
+      return PageCursor::from_first_row(params_.pages, sequence);
+    }
+  }
+  __device__ static int lane() { return static_cast<int>(threadIdx.x % 32); }
+  __device__ unsigned num_pages() const { return params_.pages.num_pages(); }
+  __device__ std::uint32_t hole_bits(unsigned missing) const {
+    const int groups = params_.box_rows / 8;
+    const std::uint32_t piece_bits = (1U << groups) - 1;
+    std::uint32_t bits = 0;
+    for (int piece = 0; piece < pieces_; ++piece) {
+      if ((missing >> piece & 1) != 0) bits |= piece_bits << (piece * groups);
+    }
+    return bits;
+  }
+  // A page that is not there lies outside the map: the copy writes zeros, and the bytes to wait for
+  // are always the same.
+  template <int kCopied, int kSwizzleColumns>
+  __device__ void load(const TensorMap& map, const Piece& piece, std::byte* stage,
+                       FullBarrier& full) const {
+    static_assert(kCopied * (kConfig.block_keys / 8) <= 64, "a lane for each box");
+    const int box = 2 * lane() + half_;
+    const int at = box / kCopied;
+    const int swizzle_column = box % kCopied;
+    const unsigned page = __shfl_sync(0xffffffff, piece.slot.page, at);
+    const int row = __shfl_sync(0xffffffff, piece.slot.row, at);
+    if (at < pieces_) {
+      const BoxLoad load{
+          .map = &map,
+          .shared = stage +
+                    kConfig.copied_swizzle_column(swizzle_column, kCopied, kSwizzleColumns) *
+                        PrefillShared<kConfig>::kSwizzleColumnBytes +
+                    at * params_.box_rows * kRowBytes,
+          .full = &full,
+          .hint = L2Hint::EVICT_LAST};
+      load_box(load, swizzle_column * kConfig.copied_columns(), row, piece.kv_head,
+               static_cast<int>(page < num_pages() ? page : num_pages()));
+    }
+    __syncwarp();
+  }
+
+  const PagedKeys& params_;
+  const int half_;
+  const int pieces_;  // of a block, at most 16
+};
 
 template <typename Variant>
 __global__ void __launch_bounds__(Variant::kConfig.threads(), 1)

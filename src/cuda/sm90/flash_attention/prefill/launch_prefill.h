@@ -19,7 +19,7 @@ void launch_prefill(const PrefillParams& params, const PagedKeys& keys,
 // Keys of a block, as they are expanded and loaded.
 inline constexpr int kDequantizedKeys = 128;
 
-// What dequantize_role.cuh fills and dequantized_source.cuh reads: blocks of bf16 in the workspace.
+// What dequantizing_kernel.cuh fills and dequantized_source.cuh reads: blocks of bf16 in the workspace.
 struct DequantizedKeys {
   PagedOperand kv{};  // 128 columns of e4m3, rows on 16 bytes, pages of a multiple of 8 rows
   HeadScales scales{};
@@ -50,7 +50,7 @@ struct TransposedKeys {
   int blocks = 0;      // of a sequence, in `values`
   int kv_heads = 0;
   TransposedBefore before{};  // by transpose_values()
-  // Zero at the start, of transpose_ahead.cuh: blocks that it has transposed, [batch, KV heads], and taken.
+  // Zero at the start, of fp8/kernel.cuh: blocks that it has transposed, [batch, KV heads], and taken.
   std::uint32_t* done = nullptr;
   std::uint32_t* taken = nullptr;
 

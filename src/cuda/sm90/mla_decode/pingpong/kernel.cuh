@@ -5,9 +5,9 @@
 
 #include "cuda/common/runtime/launch.h"
 #include "cuda/common/thread/thread.cuh"
+#include "cuda/sm90/mla_decode/latent/shared.cuh"
 #include "cuda/sm90/mla_decode/pingpong/attend_pairs.cuh"
 #include "cuda/sm90/mla_decode/pingpong/load_tiles.cuh"
-#include "cuda/sm90/mla_decode/roles/find_part.cuh"
 #include "cuda/sm90/mla_decode/variants.h"
 
 namespace quire::cuda::sm90::mla_decode {

@@ -11,7 +11,6 @@
 #include "cuda/sm90/mla_decode/latent/shared.cuh"
 #include "cuda/sm90/mla_decode/params.h"
 #include "cuda/sm90/mla_decode/pingpong/shared.cuh"
-#include "cuda/sm90/mla_decode/roles/find_part.cuh"
 
 namespace quire::cuda::sm90::mla_decode {
 

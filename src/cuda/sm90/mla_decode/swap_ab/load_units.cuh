@@ -9,7 +9,6 @@
 #include "cuda/common/thread/warp_reduce.cuh"
 #include "cuda/sm90/mla_decode/latent/shared.cuh"
 #include "cuda/sm90/mla_decode/params.h"
-#include "cuda/sm90/mla_decode/roles/find_part.cuh"
 #include "cuda/sm90/mla_decode/swap_ab/shared.cuh"
 
 namespace quire::cuda::sm90::mla_decode {
@@ -187,7 +186,7 @@ class LoadUnits {
       }
       auto target =
           static_cast<std::uint32_t>(__cvta_generic_to_shared(&shared_.scales[place][lane()]));
-      asm volatile("" : "+r"(target));  // as in copy_query (load_queries.cuh)
+      asm volatile("" : "+r"(target));  // as in copy_query (latent/shared.cuh)
       asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(target), "l"(source),
                    "r"(is_there ? 4 : 0)
                    : "memory");

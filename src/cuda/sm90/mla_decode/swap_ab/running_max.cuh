@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "cuda/common/thread/warp_reduce.cuh"
-#include "cuda/sm90/mla_decode/swap_ab/score_keys.cuh"
+#include "cuda/sm90/mla_decode/swap_ab/operands.cuh"
 #include "cuda/sm90/mla_decode/swap_ab/shared.cuh"
 
 namespace quire::cuda::sm90::mla_decode {

@@ -32,7 +32,7 @@
 #include "cuda/common/split_kv/find_work.cuh"
 #include "cuda/sm90/mla_decode/latent/shared.cuh"
 #include "cuda/sm90/mla_decode/params.h"
-#include "cuda/sm90/mla_decode/swap_ab/config.h"
+#include "cuda/sm90/mla_decode/variants.h"
 
 namespace quire::cuda::sm90::mla_decode {
 

@@ -9,12 +9,11 @@
 #pragma once
 
 #include "cuda/common/runtime/launch.h"
-#include "cuda/sm90/mla_indexer/cluster/params.h"
 #include "cuda/sm90/mla_indexer/cluster/select_row.cuh"
-#include "cuda/sm90/mla_indexer/cluster/shared.cuh"
+#include "cuda/sm90/mla_indexer/config.h"
 #include "cuda/sm90/mla_indexer/find_part.cuh"
-#include "cuda/sm90/mla_indexer/load_row.cuh"
-#include "cuda/sm90/mla_indexer/variants.h"
+#include "cuda/sm90/mla_indexer/params.h"
+#include "cuda/sm90/mla_indexer/tile_loader.cuh"
 #include "cuda/sm90/mla_indexer/write_row.cuh"
 
 namespace quire::cuda::sm90::mla_indexer {

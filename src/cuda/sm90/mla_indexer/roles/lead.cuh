@@ -5,8 +5,8 @@
 
 #include "cuda/sm90/mla_indexer/config.h"
 #include "cuda/sm90/mla_indexer/find_part.cuh"
-#include "cuda/sm90/mla_indexer/load_row.cuh"
 #include "cuda/sm90/mla_indexer/shared.cuh"
+#include "cuda/sm90/mla_indexer/tile_loader.cuh"
 
 namespace quire::cuda::sm90::mla_indexer {
 

@@ -79,7 +79,7 @@ enum Fp8Barrier : std::uint32_t { kFp8Gatherers };
 //
 // A fetched word holds four neighbouring columns of a row where the instruction wants two and two,
 // eight apart: instead of moving them, the queries' columns are permuted within groups of 16
-// (load_queries.cuh). Values are fetched transposed: a row of the product is an even column, the
+// (roles/attend.cuh). Values are fetched transposed: a row of the product is an even column, the
 // eighth after it the odd one that follows.
 
 // One step of 16: sums (+)= a · B.

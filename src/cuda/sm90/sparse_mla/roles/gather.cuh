@@ -5,10 +5,10 @@
 
 #include "cuda/common/pipeline/tma.cuh"
 #include "cuda/common/thread/thread.cuh"
-#include "cuda/sm90/sparse_mla/fill_copied.cuh"
 #include "cuda/sm90/sparse_mla/fill_decoded.cuh"
 #include "cuda/sm90/sparse_mla/fill_paired.cuh"
-#include "cuda/sm90/sparse_mla/work_item.cuh"
+#include "cuda/sm90/sparse_mla/row_fill.cuh"
+#include "cuda/sm90/sparse_mla/row_finder.cuh"
 
 namespace quire::cuda::sm90::sparse_mla {
 

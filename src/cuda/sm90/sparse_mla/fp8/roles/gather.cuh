@@ -7,7 +7,6 @@
 #include "cuda/sm90/sparse_mla/fp8/shared.cuh"
 #include "cuda/sm90/sparse_mla/row_fill.cuh"
 #include "cuda/sm90/sparse_mla/row_finder.cuh"
-#include "cuda/sm90/sparse_mla/work_item.cuh"
 
 namespace quire::cuda::sm90::sparse_mla {
 

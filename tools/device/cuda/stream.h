@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams, events and captured graphs with owners. For tools and tests: ops take a caller's stream
+// Streams, events and captured graphs with owners. Ops take a caller's stream
 // and keep none.
 #pragma once
 

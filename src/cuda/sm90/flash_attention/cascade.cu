@@ -1,17 +1,71 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/sm90/flash_attention/launch.h"
-
+#include <algorithm>
 #include <string_view>
 
 #include "core/batch_part.h"
 #include "cuda/any/companions.h"
+#include "cuda/common/paging/operand.h"
+#include "cuda/common/paging/page_cursor.cuh"
 #include "cuda/common/runtime/carver.h"
 #include "cuda/common/runtime/device_facts.h"
 #include "cuda/common/runtime/device_scope.h"
-#include "cuda/sm90/flash_attention/cascade/split_batch.h"
+#include "cuda/common/runtime/launch.h"
+#include "cuda/sm90/flash_attention/launch.h"
 
 namespace quire::cuda::sm90::flash_attention {
 namespace {
+
+// What the two parts of a cascade are called with, from the tensors of the batch.
+
+// The shared pages as the table of one sequence.
+struct PrefixTable {
+  PageTable table{};
+  std::uint32_t* pages = nullptr;  // [prefix_pages]; null: there are none
+};
+
+struct BatchSplit {
+  const std::uint32_t* row_offsets = nullptr;    // [batch + 1]
+  const std::uint32_t* cache_lengths = nullptr;  // [batch]
+  std::int64_t batch = 0;
+  std::int64_t prefix_pages = 0;
+  std::uint32_t prefix_keys = 0;
+  // All tokens as one sequence: its offsets, and what it has cached before the shared keys end.
+  std::uint32_t* prefix_offsets = nullptr;  // [2]
+  std::uint32_t* prefix_length = nullptr;   // [1]
+  PrefixTable keys;
+  PrefixTable scales;
+  std::uint32_t* own_lengths = nullptr;  // [batch]: without the shared keys
+};
+
+constexpr int kThreads = 128;
+
+__device__ void copy_page(const PrefixTable& prefix, int sequence, int column) {
+  if (prefix.pages == nullptr) return;
+  prefix.pages[column] = PageCursor(prefix.table, sequence).page(column);
+}
+
+__global__ void __launch_bounds__(kThreads) split_batch(const __grid_constant__ BatchSplit split) {
+  const std::int64_t index = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  // A sequence shorter than the prefix has no query (or breaks the op's contract): it has no own key.
+  if (index < split.batch) {
+    const std::uint32_t cached = split.cache_lengths[index];
+    split.own_lengths[index] = cached > split.prefix_keys ? cached - split.prefix_keys : 0;
+  }
+  // Of the first sequence with new tokens: nothing is known of the pages of the others.
+  if (index < split.prefix_pages) {
+    const int sequence = split.row_offsets[1] > 0
+                             ? 0
+                             : sequence_of(split.row_offsets, static_cast<int>(split.batch), 0);
+    copy_page(split.keys, sequence, static_cast<int>(index));
+    copy_page(split.scales, sequence, static_cast<int>(index));
+  }
+  if (index == 0) {
+    const std::uint32_t tokens = split.row_offsets[split.batch];
+    split.prefix_offsets[0] = 0;
+    split.prefix_offsets[1] = tokens;
+    split.prefix_length[0] = split.prefix_keys - tokens;
+  }
+}
 
 std::int64_t prefix_keys(const FlashAttentionProblem& problem) {
   return problem.shared_prefix_pages * problem.cache.page_size;
@@ -121,7 +175,12 @@ class Cascade {
   void run() const {
     auto* const stream = static_cast<cudaStream_t>(context_.stream);
     const KvLayerView keys = args_.cache.key(args_.layer);
-    launch_split_batch(
+    launch(
+        split_batch,
+        {.grid = dim3(
+             num_blocks(std::max(problem_.ragged.batch, problem_.shared_prefix_pages), kThreads)),
+         .block = dim3(kThreads)},
+        stream,
         {.row_offsets = args_.row_offsets.as<const std::uint32_t>(),
          .cache_lengths = args_.cache.cache_lengths.as<const std::uint32_t>(),
          .batch = problem_.ragged.batch,
@@ -133,8 +192,7 @@ class Cascade {
          .scales = {.table = PageTable::of_scales(keys),
                     .pages = args_.cache.scales_page_table.has_value() ? scratch_.prefix_scale_pages
                                                                        : nullptr},
-         .own_lengths = scratch_.own_lengths},
-        stream);
+         .own_lengths = scratch_.own_lengths});
     Context inner = context_;
     inner.workspace = scratch_.prefix_kernel;
     parts_.prefix->run(prefix_args(), inner);

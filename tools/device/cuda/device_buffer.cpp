@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/common/runtime/device_buffer.h"
+#include "tools/device/cuda/device_buffer.h"
 
 #include <cuda_runtime_api.h>
 

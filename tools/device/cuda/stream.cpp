@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/common/runtime/stream.h"
+#include "tools/device/cuda/stream.h"
 
 #include "cuda/common/runtime/status.h"
 
