@@ -33,80 +33,80 @@ struct Lengths {
   }
 };
 
-struct GivenPiece {
+struct GivenSplit {
   int part;
-  WorkPiece piece;
+  WorkSplit split;
   SequenceWork work;
 };
-using Item = std::tuple<int, int, int>;  // sequence, tile, KV head
+using WorkTile = std::tuple<int, int, int>;  // sequence, tile, KV head
 
 struct WalkedWork {
   WorkCuts cuts;
-  std::map<Item, std::vector<GivenPiece>> items;
-  std::map<Item, int> begins;  // on the line
+  std::map<WorkTile, std::vector<GivenSplit>> work_tiles;
+  std::map<WorkTile, int> begins;  // on the work list
 };
 
-LinePlace find(const DecodeBatch& batch, const DecodeSplit& split, int position) {
-  LinePlace place;
+WorkPlace find(const DecodeBatch& batch, const SplitSchedule& schedule, int position) {
+  WorkPlace place;
   for (;; ++place.sequence) {
     place.work = sequence_work(batch, place.sequence);
-    const int cost = place.work.cost(split);
+    const int cost = place.work.cost(schedule);
     if (position < place.begin + cost) return place;
     place.begin += cost;
   }
 }
 
-WalkedWork walk_all(const DecodeBatch& batch, const DecodeSplit& split) {
+WalkedWork walk_all(const DecodeBatch& batch, const SplitSchedule& schedule) {
   WalkedWork walked;
   int total = 0;
   for (int sequence = 0; sequence < batch.size; ++sequence) {
     const SequenceWork work = sequence_work(batch, sequence);
-    for (int item = 0; item < work.items; ++item) {
-      walked.begins[{sequence, item / batch.kv_heads, item % batch.kv_heads}] =
-          total + item * work.item_cost(split);
+    for (int work_tile = 0; work_tile < work.work_tiles; ++work_tile) {
+      walked.begins[{sequence, work_tile / batch.kv_heads, work_tile % batch.kv_heads}] =
+          total + work_tile * work.work_tile_cost(schedule);
     }
-    total += work.cost(split);
+    total += work.cost(schedule);
   }
-  walked.cuts = cut_work(split, total);
-  for (int part = 0; part < split.blocks; ++part) {
+  walked.cuts = cut_work(schedule, total);
+  for (int part = 0; part < schedule.blocks; ++part) {
     const bool has_cut = part < walked.cuts.parts && total > 0;
-    const LinePlace place = has_cut ? find(batch, split, walked.cuts.at(part)) : LinePlace{};
-    WorkWalk walk(batch, split, walked.cuts, place, part);
-    for (WorkPiece piece; walk.next(piece);) {
-      walked.items[{walk.sequence(), piece.tile, piece.kv_head}].push_back(
-          {part, piece, walk.work()});
+    const WorkPlace place = has_cut ? find(batch, schedule, walked.cuts.at(part)) : WorkPlace{};
+    WorkWalk walk(batch, schedule, walked.cuts, place, part);
+    for (WorkSplit split; walk.next(split);) {
+      walked.work_tiles[{walk.sequence(), split.tile, split.kv_head}].push_back(
+          {part, split, walk.work()});
     }
   }
   return walked;
 }
 
-// Every key block of every item once, in order; whole items have no slot, others one of their own.
+// Every key block of every work tile once, in order; whole work tiles have no slot, others one of their own.
 void expect_complete(const WalkedWork& walked, std::int64_t slots) {
   std::set<std::int64_t> used;
-  EXPECT_EQ(walked.items.size(), walked.begins.size());
-  for (const auto& [item, pieces] : walked.items) {
+  EXPECT_EQ(walked.work_tiles.size(), walked.begins.size());
+  for (const auto& [work_tile, splits] : walked.work_tiles) {
     int block = 0;
-    for (const GivenPiece& given : pieces) {
-      EXPECT_EQ(given.piece.begin, block);
-      EXPECT_GT(given.piece.end, given.piece.begin);
-      block = given.piece.end;
-      EXPECT_EQ(given.piece.slot < 0, pieces.size() == 1);
-      EXPECT_LT(given.piece.slot, slots);
-      EXPECT_TRUE(given.piece.slot < 0 || used.insert(given.piece.slot).second);
+    for (const GivenSplit& given : splits) {
+      EXPECT_EQ(given.split.begin, block);
+      EXPECT_GT(given.split.end, given.split.begin);
+      block = given.split.end;
+      EXPECT_EQ(given.split.slot < 0, splits.size() == 1);
+      EXPECT_LT(given.split.slot, slots);
+      EXPECT_TRUE(given.split.slot < 0 || used.insert(given.split.slot).second);
     }
-    EXPECT_EQ(block, pieces.front().work.blocks);
+    EXPECT_EQ(block, splits.front().work.blocks);
   }
 }
 
 // What the merging kernel works out for itself.
-void expect_found_by_merge(const WalkedWork& walked, const DecodeSplit& split) {
-  for (const auto& [item, pieces] : walked.items) {
-    const SharedItem shared =
-        shared_item(split, walked.cuts, walked.begins.at(item), pieces.front().work.blocks);
-    ASSERT_EQ(shared.pieces, static_cast<int>(pieces.size()));
-    for (int j = 0; shared.pieces > 1 && j < shared.pieces; ++j) {
-      EXPECT_EQ(pieces[j].part, shared.first + j);
-      EXPECT_EQ(pieces[j].piece.slot, piece_slot(shared.first + j, j == 0));
+void expect_found_by_merge(const WalkedWork& walked, const SplitSchedule& schedule) {
+  for (const auto& [work_tile, splits] : walked.work_tiles) {
+    const SharedWorkTile shared = shared_work_tile(
+        schedule, walked.cuts, walked.begins.at(work_tile), splits.front().work.blocks);
+    ASSERT_EQ(shared.splits, static_cast<int>(splits.size()));
+    for (int j = 0; shared.splits > 1 && j < shared.splits; ++j) {
+      EXPECT_EQ(splits[j].part, shared.first + j);
+      EXPECT_EQ(splits[j].split.slot, split_slot(shared.first + j, j == 0));
     }
   }
 }
@@ -150,7 +150,7 @@ TEST_F(DecodeWorkTest, SequencesWithoutKeysHaveOneBlock) {
     EXPECT_EQ(first_position(windowed, sequence, work), 300);
     EXPECT_EQ(work.first_block, 0);
     EXPECT_EQ(work.blocks, 1);
-    EXPECT_EQ(work.items, 1);
+    EXPECT_EQ(work.work_tiles, 1);
   }
   const DecodeBatch causal = lengths.batch(1, 2, {.ahead = 0});
   const SequenceWork work = sequence_work(causal, 2);
@@ -162,61 +162,63 @@ TEST_F(DecodeWorkTest, CutsCoverEveryKeyBlockOnce) {
   for (int round = 0; round < 300; ++round) {
     const Lengths lengths = random_lengths();
     const DecodeBatch batch = lengths.batch(pick(1, 8), pick(1, 4), random_range());
-    const DecodeSplit split{
-        .blocks = pick(1, 200), .item_cost = pick(0, 3), .min_piece = pick(1, 3)};
-    const WalkedWork walked = walk_all(batch, split);
-    expect_complete(walked, 2 * split.blocks);
-    expect_found_by_merge(walked, split);
+    const SplitSchedule schedule{
+        .blocks = pick(1, 200), .work_tile_cost = pick(0, 3), .min_split = pick(1, 3)};
+    const WalkedWork walked = walk_all(batch, schedule);
+    expect_complete(walked, 2 * schedule.blocks);
+    expect_found_by_merge(walked, schedule);
   }
 }
 
-TEST_F(DecodeWorkTest, NothingToDoGivesNoPieces) {
+TEST_F(DecodeWorkTest, NothingToDoGivesNoSplits) {
   Lengths lengths;
   lengths.add(0, 100);
   lengths.add(0, 0);
-  EXPECT_TRUE(walk_all(lengths.batch(8, 2, {}), {.blocks = 132}).items.empty());
+  EXPECT_TRUE(walk_all(lengths.batch(8, 2, {}), {.blocks = 132}).work_tiles.empty());
 }
 
-// No part is longer than its share, a piece too short to cut and the beginning of an item.
+// No part is longer than its share, a split too short to cut and the beginning of a work tile.
 TEST_F(DecodeWorkTest, PartsAreEven) {
   for (int round = 0; round < 100; ++round) {
     const Lengths lengths = random_lengths();
     const DecodeBatch batch = lengths.batch(8, 2, {.ahead = 0});
-    const DecodeSplit split{.blocks = 132, .item_cost = pick(0, 2), .min_piece = pick(1, 2)};
-    const WalkedWork walked = walk_all(batch, split);
-    std::vector<int> blocks(split.blocks);
-    for (const auto& [item, pieces] : walked.items) {
-      for (const GivenPiece& given : pieces) {
-        blocks[given.part] += given.piece.end - given.piece.begin;
+    const SplitSchedule schedule{
+        .blocks = 132, .work_tile_cost = pick(0, 2), .min_split = pick(1, 2)};
+    const WalkedWork walked = walk_all(batch, schedule);
+    std::vector<int> blocks(schedule.blocks);
+    for (const auto& [work_tile, splits] : walked.work_tiles) {
+      for (const GivenSplit& given : splits) {
+        blocks[given.part] += given.split.end - given.split.begin;
       }
     }
     const int share = ceil_div(walked.cuts.total, walked.cuts.parts);
-    for (const int count : blocks) EXPECT_LE(count, share + split.min_piece + split.item_cost);
+    for (const int count : blocks)
+      EXPECT_LE(count, share + schedule.min_split + schedule.work_tile_cost);
   }
 }
 
-TEST_F(DecodeWorkTest, InvariantPiecesDependOnTheSequenceAlone) {
+TEST_F(DecodeWorkTest, InvariantSplitsDependOnTheSequenceAlone) {
   for (int round = 0; round < 100; ++round) {
     const Lengths lengths = random_lengths();
     const int kv_heads = pick(1, 4);
     const VisibleRange range = random_range();
-    const DecodeSplit split{.blocks = pick(1, 200), .is_invariant = true, .max_tiles = 5};
-    const WalkedWork together = walk_all(lengths.batch(kv_heads, 1, range), split);
-    expect_complete(together, std::int64_t{kMaxPieces} * 5 * kv_heads *
+    const SplitSchedule schedule{.blocks = pick(1, 200), .is_invariant = true, .max_tiles = 5};
+    const WalkedWork together = walk_all(lengths.batch(kv_heads, 1, range), schedule);
+    expect_complete(together, std::int64_t{kMaxSplits} * 5 * kv_heads *
                                   static_cast<int>(lengths.cached.size()));
-    for (const auto& [item, pieces] : together.items) {
-      const int sequence = std::get<0>(item);
+    for (const auto& [work_tile, splits] : together.work_tiles) {
+      const int sequence = std::get<0>(work_tile);
       Lengths alone;
       alone.add(lengths.row_offsets[sequence + 1] - lengths.row_offsets[sequence],
                 lengths.cached[sequence]);
       if (!lengths.keys.empty()) alone.keys.push_back(lengths.keys[sequence]);
       const WalkedWork walked = walk_all(alone.batch(kv_heads, 1, range),
                                          {.blocks = 7, .is_invariant = true, .max_tiles = 5});
-      const auto& same = walked.items.at({0, std::get<1>(item), std::get<2>(item)});
-      ASSERT_EQ(same.size(), pieces.size());
+      const auto& same = walked.work_tiles.at({0, std::get<1>(work_tile), std::get<2>(work_tile)});
+      ASSERT_EQ(same.size(), splits.size());
       for (std::size_t i = 0; i < same.size(); ++i) {
-        EXPECT_EQ(same[i].piece.begin, pieces[i].piece.begin);
-        EXPECT_EQ(same[i].piece.slot % kMaxPieces, pieces[i].piece.slot % kMaxPieces);
+        EXPECT_EQ(same[i].split.begin, splits[i].split.begin);
+        EXPECT_EQ(same[i].split.slot % kMaxSplits, splits[i].split.slot % kMaxSplits);
       }
     }
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order in which an indexer's thread block scores the tiles of a piece: pure, so it needs no GPU.
+// The order in which an indexer's thread block scores the tiles of a split: pure, so it needs no GPU.
 #include "cuda/sm90/mla_indexer/config.h"
 
 #include <algorithm>
@@ -24,14 +24,14 @@ TEST(IndexSample, HasEveryTileOnce) {
   }
 }
 
-TEST(IndexSample, ShortPiecesHaveNone) {
+TEST(IndexSample, ShortSplitsHaveNone) {
   constexpr int kRoom = IndexConfig::kPoolLimit / IndexConfig::kTileKeys;
   EXPECT_EQ(sample_stride(kRoom), 0);
   EXPECT_GT(sample_stride(kRoom + 1), 1);
 }
 
 // Nowhere more tiles in a row without one than between two others, and not more than a pool holds.
-TEST(IndexSample, IsSpreadOverThePiece) {
+TEST(IndexSample, IsSpreadOverTheSplit) {
   for (int tiles = 49; tiles < 3000; ++tiles) {
     const int stride = sample_stride(tiles);
     const int sampled = sample_tiles(tiles, stride);

@@ -18,14 +18,14 @@ FlashAttentionProblem llama(std::int64_t new_tokens) {
 
 TEST(PlanDecodeTest, EveryVariantFitsTheMachine) {
   constexpr std::int64_t kSharedBytes = 227 * 1024;
-  constexpr std::int64_t kSmall = 3072;  // barriers, items, maxima
+  constexpr std::int64_t kSmall = 3072;  // barriers, work tiles, maxima
   std::set<std::string_view> names;
   for (const DecodeVariant& variant : kDecodeVariants) {
     const DecodeConfig& config = variant.config;
     EXPECT_TRUE(names.insert(variant.name).second) << variant.name;
     const std::int64_t ring = std::int64_t{config.stages} * config.stage_bytes();
     const std::int64_t queries =
-        std::int64_t{config.items} * config.query_swizzle_columns() * config.rows * 128;
+        std::int64_t{config.work_tiles} * config.query_swizzle_columns() * config.rows * 128;
     const std::int64_t sums = std::int64_t{DecodeConfig::kWarps} * config.warp_rows() *
                               (config.dims() + 4) * std::int64_t{sizeof(float)};
     EXPECT_LE(ring + queries + sums + kSmall, kSharedBytes) << variant.name;
@@ -48,18 +48,18 @@ TEST(PlanDecodeTest, RowsHoldTheNewTokensOfASequence) {
   EXPECT_EQ(kernel(8), "bf16_d128_r32");
   EXPECT_EQ(kernel(16), "bf16_d128_r32");
   EXPECT_EQ(plan_decode(llama(16), 132).tile_tokens, 8);
-  EXPECT_EQ(plan_decode(llama(16), 132).split.max_tiles, 2);
+  EXPECT_EQ(plan_decode(llama(16), 132).schedule.max_tiles, 2);
 }
 
-TEST(PlanDecodeTest, LinesTakeNeighbouringHeadsAndNearlyAllMultiprocessors) {
+TEST(PlanDecodeTest, WorkListsTakeNeighbouringHeadsAndNearlyAllMultiprocessors) {
   const auto bits = [](std::int64_t kv_heads, int num_sms) {
     FlashAttentionProblem problem = llama(1);
     problem.heads = 4 * kv_heads;
     problem.cache.num_kv_heads = kv_heads;
     const DecodePlan plan = plan_decode(problem, num_sms);
-    EXPECT_EQ(plan.slots, plan.lines.slots << plan.lines.bits);
-    EXPECT_EQ(plan.split.blocks, num_sms >> plan.lines.bits);
-    return plan.lines.bits;
+    EXPECT_EQ(plan.slots, plan.work_lists.slots << plan.work_lists.bits);
+    EXPECT_EQ(plan.schedule.blocks, num_sms >> plan.work_lists.bits);
+    return plan.work_lists.bits;
   };
   EXPECT_EQ(bits(8, 132), 3);
   EXPECT_EQ(bits(32, 132), 3);
@@ -69,17 +69,17 @@ TEST(PlanDecodeTest, LinesTakeNeighbouringHeadsAndNearlyAllMultiprocessors) {
   EXPECT_EQ(bits(8, 78), 2);
 }
 
-TEST(PlanDecodeTest, EveryHeadIsOnOneLine) {
-  const DecodeLines lines{.bits = 2, .slots = 10};
+TEST(PlanDecodeTest, EveryHeadIsOnOneWorkList) {
+  const WorkLists work_lists{.bits = 2, .slots = 10};
   std::set<int> heads;
   for (int block = 0; block < 12; ++block) {
-    EXPECT_EQ(lines.part(block) * 4 + lines.line(block), block);
-    heads.insert(lines.kv_head(lines.line(block), lines.part(block)));
+    EXPECT_EQ(work_lists.part(block) * 4 + work_lists.list(block), block);
+    heads.insert(work_lists.kv_head(work_lists.list(block), work_lists.part(block)));
   }
   EXPECT_EQ(heads.size(), 12U);
   EXPECT_EQ(*heads.rbegin(), 11);
-  EXPECT_EQ(lines.kv_head(3, 0), 3);  // beside head 2, which line 2 has
-  EXPECT_EQ(lines.first_slot(3), 30);
+  EXPECT_EQ(work_lists.kv_head(3, 0), 3);  // beside head 2, which line 2 has
+  EXPECT_EQ(work_lists.first_slot(3), 30);
 }
 
 TEST(PlanDecodeTest, UnboundedLengthsCountOnTheAverage) {
@@ -98,7 +98,7 @@ TEST(PlanDecodeTest, WorkspaceIsBoundedByThreadBlocks) {
   problem.ragged.batch = 4096;
   EXPECT_EQ(plan_decode(problem, 132).slots, 256);
   problem.batch_invariant = true;
-  EXPECT_EQ(plan_decode(problem, 132).slots, 4096 * 8 * kMaxPieces);
+  EXPECT_EQ(plan_decode(problem, 132).slots, 4096 * 8 * kMaxSplits);
 }
 
 // Eight and sixteen rows are added up alike, thirty-two are not.

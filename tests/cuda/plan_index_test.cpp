@@ -59,7 +59,7 @@ TEST(PlanIndex, BatchInvariantHasOneOrderOfHeadsForAnyNumberOfTokens) {
   }
 }
 
-TEST(PlanIndex, WhatMayBeLongIsCutIntoPieces) {
+TEST(PlanIndex, WhatMayBeLongIsCutIntoSplits) {
   EXPECT_FALSE(plan_index(decode_problem(1, 1 << 20), kSms).takes_whole_rows());
   EXPECT_FALSE(plan_index(decode_problem(1, 1 << 22), kSms).has_groups());
   MlaIndexerProblem problem = decode_problem(1, 1 << 20);
@@ -101,7 +101,7 @@ TEST(PlanIndex, AGroupsThreadBlocksHaveRoomForTheirKeys) {
   }
 }
 
-TEST(PlanIndex, WhereAStreamHasFewSmsGroupsBecomePiecesAndClustersSmaller) {
+TEST(PlanIndex, WhereAStreamHasFewSmsGroupsBecomeSplitsAndClustersSmaller) {
   constexpr StreamShare kAll{.num_sms = kSms, .max_cluster = 16};
   constexpr StreamShare kPart{.num_sms = kSms - 8, .max_cluster = 8};
   const IndexPlan groups = plan_index(decode_problem(1, 131072), kSms);

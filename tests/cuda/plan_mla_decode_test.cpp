@@ -59,7 +59,7 @@ TEST(PlanMlaDecodeTest, KernelsForFp8WgmmaFitTheMachine) {
 TEST(PlanMlaDecodeTest, KernelsForSwapAbFitTheMachine) {
   constexpr int kStartRegisters = 96;  // of 640 threads
   constexpr std::int64_t kSharedBytes = 227 * 1024;
-  constexpr std::int64_t kSmall = 5 * 1024;  // barriers, items, references, scales of rows
+  constexpr std::int64_t kSmall = 5 * 1024;  // barriers, work tiles, references, scales of rows
   constexpr std::int64_t kSwizzleColumn = 16 * 128;
   for (const SwapAbConfig& config :
        {MlaDecodeBf16R16::kConfig, MlaDecodeFp8R16::kConfig, MlaDecodeFp8BlockR16::kConfig}) {
@@ -94,8 +94,8 @@ TEST(PlanMlaDecodeTest, RowsHoldTheHeadsOfTheNewTokens) {
   EXPECT_EQ(kernel(64, 4), "bf16_r256");
   EXPECT_EQ(kernel(128, 3), "bf16_r128");  // two tokens and one would leave two of four blocks idle
   EXPECT_EQ(plan_mla_decode(absorbed(16, 4, 8), kSms).tile_tokens, 8);
-  EXPECT_EQ(plan_mla_decode(absorbed(128, 4, 7), kSms).split.max_tiles, 7);
-  EXPECT_EQ(plan_mla_decode(absorbed(128, 4, 8), kSms).split.max_tiles, 4);
+  EXPECT_EQ(plan_mla_decode(absorbed(128, 4, 7), kSms).schedule.max_tiles, 7);
+  EXPECT_EQ(plan_mla_decode(absorbed(128, 4, 8), kSms).schedule.max_tiles, 4);
 }
 
 TEST(PlanMlaDecodeTest, RowsOfE4m3HaveKernelsOfTheirOwn) {
@@ -113,13 +113,13 @@ TEST(PlanMlaDecodeTest, RowsOfE4m3HaveKernelsOfTheirOwn) {
   }
 }
 
-TEST(PlanMlaDecodeTest, MultiprocessorsAreLeftOnlyWhereItemsComeOutEven) {
+TEST(PlanMlaDecodeTest, MultiprocessorsAreLeftOnlyWhereWorkTilesComeOutEven) {
   const auto leaves_room = [](std::int64_t heads, std::int64_t batch) {
     return plan_mla_decode(absorbed(heads, batch, 1), kSms).leaves_room;
   };
   EXPECT_TRUE(leaves_room(16, 128));
   EXPECT_TRUE(leaves_room(8, 256));
-  EXPECT_FALSE(leaves_room(16, 64));   // two pieces of each item
+  EXPECT_FALSE(leaves_room(16, 64));   // two splits of each work tile
   EXPECT_FALSE(leaves_room(16, 132));  // none left
   EXPECT_TRUE(leaves_room(128, 64));
   EXPECT_FALSE(leaves_room(128, 16));
@@ -135,14 +135,14 @@ TEST(PlanMlaDecodeTest, OrderOfSumsIsTheHeadsAlone) {
   EXPECT_EQ(plan_mla_decode(problem, kSms).variant->name, "bf16_r128");
 }
 
-TEST(PlanMlaDecodeTest, ClustersComeOutEvenWithTheItemsWhereNearlyAllDo) {
+TEST(PlanMlaDecodeTest, ClustersComeOutEvenWithTheWorkTilesWhereNearlyAllDo) {
   const auto clusters = [](std::int64_t batch) {
-    return plan_mla_decode(absorbed(128, batch, 1), kSms).split.blocks;
+    return plan_mla_decode(absorbed(128, batch, 1), kSms).schedule.blocks;
   };
   EXPECT_EQ(clusters(1), 66);
   EXPECT_EQ(clusters(16), 64);  // four each
   EXPECT_EQ(clusters(64), 64);
-  EXPECT_EQ(clusters(128), 64);  // two items each
+  EXPECT_EQ(clusters(128), 64);  // two work tiles each
   EXPECT_EQ(clusters(50), 66);   // 50 would leave 16 idle
   EXPECT_EQ(clusters(0), 66);
 }
@@ -162,8 +162,8 @@ TEST(PlanMlaDecodeTest, PartsHaveTwoTilesOrMoreAndCoverAll) {
   }
 }
 
-// Every part of batches of ragged lengths, some of them empty and some with several items a sequence.
-TEST(PlanMlaDecodeTest, FirstPieceIsTheOneThatTheWalkBeginsWith) {
+// Every part of batches of ragged lengths, some of them empty and some with several work tiles a sequence.
+TEST(PlanMlaDecodeTest, FirstSplitIsTheOneThatTheWalkBeginsWith) {
   const std::vector<std::uint32_t> lengths = {0, 7000, 64, 63, 1, 0, 300, 2500, 65};
   const std::vector<std::uint32_t> tokens = {1, 3, 0, 8, 1, 0, 2, 5, 1};
   std::vector<std::uint32_t> offsets = {0};
@@ -176,23 +176,23 @@ TEST(PlanMlaDecodeTest, FirstPieceIsTheOneThatTheWalkBeginsWith) {
                           .tile_tokens = 2,
                           .visible = {.ahead = 0}};
   for (const int blocks : {1, 3, 16, 66, 132}) {
-    const DecodeSplit split{.blocks = blocks, .max_tiles = 4};
-    std::vector<LinePlace> places;  // of every tile of the line
+    const SplitSchedule schedule{.blocks = blocks, .max_tiles = 4};
+    std::vector<WorkPlace> places;  // of every tile of the work list
     for (int sequence = 0; sequence < batch.size; ++sequence) {
       const SequenceWork work = sequence_work(batch, sequence);
       const auto begin = static_cast<int>(places.size());
-      const LinePlace place{.sequence = sequence, .begin = begin, .work = work};
-      places.insert(places.end(), static_cast<std::size_t>(work.cost(split)), place);
+      const WorkPlace place{.sequence = sequence, .begin = begin, .work = work};
+      places.insert(places.end(), static_cast<std::size_t>(work.cost(schedule)), place);
     }
-    const WorkCuts cuts = cut_parts(split, static_cast<int>(places.size()));
-    WorkPiece first;
-    EXPECT_FALSE(first_piece(split, cuts, {}, cuts.parts, first));
+    const WorkCuts cuts = cut_parts(schedule, static_cast<int>(places.size()));
+    WorkSplit first;
+    EXPECT_FALSE(first_split(schedule, cuts, {}, cuts.parts, first));
     for (int part = 0; part < cuts.parts; ++part) {
-      const LinePlace& place = places[static_cast<std::size_t>(cuts.at(part))];
-      WorkPiece walked;
-      WorkWalk walk(batch, split, cuts, place, part);
+      const WorkPlace& place = places[static_cast<std::size_t>(cuts.at(part))];
+      WorkSplit walked;
+      WorkWalk walk(batch, schedule, cuts, place, part);
       ASSERT_TRUE(walk.next(walked));
-      ASSERT_TRUE(first_piece(split, cuts, place, part, first));
+      ASSERT_TRUE(first_split(schedule, cuts, place, part, first));
       EXPECT_EQ(walk.sequence(), place.sequence);
       EXPECT_EQ(first.begin, walked.begin) << "part " << part << " of " << cuts.parts;
       EXPECT_EQ(first.end, walked.end) << "part " << part << " of " << cuts.parts;

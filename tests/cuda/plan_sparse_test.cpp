@@ -21,7 +21,7 @@ SparseMlaProblem decode_problem(std::int64_t tokens, std::int64_t heads) {
 
 TEST(PlanSparse, ManyTokensAreNotCut) {
   const SparsePlan plan = plan_sparse(decode_problem(128, 64), kSms);
-  EXPECT_EQ(plan.work.pieces, 1);
+  EXPECT_EQ(plan.work.splits, 1);
   EXPECT_EQ(plan.work.head_tiles, 1);
   EXPECT_EQ(plan.blocks, 128);
   EXPECT_EQ(plan.variant->name, "fp8");
@@ -51,23 +51,23 @@ TEST(PlanSparse, BatchInvariantNeverCutsATokensTiles) {
     for (const std::int64_t heads : {1, 16, 64, 128}) {
       SparseMlaProblem problem = decode_problem(tokens, heads);
       problem.batch_invariant = true;
-      EXPECT_EQ(plan_sparse(problem, kSms).work.pieces, 1);
+      EXPECT_EQ(plan_sparse(problem, kSms).work.splits, 1);
       EXPECT_FALSE(plan_sparse(problem, kSms).work.alternates);
     }
   }
 }
 
-TEST(PlanSparse, FewTokensAreCutIntoPiecesThatCoverAllTiles) {
+TEST(PlanSparse, FewTokensAreCutIntoSplitsThatCoverAllTiles) {
   for (const std::int64_t tokens : {1, 2, 5, 31, 64, 65}) {
     for (const std::int64_t heads : {1, 16, 64, 128}) {
       const SparsePlan plan = plan_sparse(decode_problem(tokens, heads), kSms);
       const int tiles = 2048 / plan.variant->keys;
-      EXPECT_GE(plan.work.pieces * plan.work.piece_tiles, tiles);
-      EXPECT_LT((plan.work.pieces - 1) * plan.work.piece_tiles, tiles);
-      EXPECT_TRUE(plan.work.pieces == 1 || plan.work.items() <= kSms);
+      EXPECT_GE(plan.work.splits * plan.work.split_tiles, tiles);
+      EXPECT_LT((plan.work.splits - 1) * plan.work.split_tiles, tiles);
+      EXPECT_TRUE(plan.work.splits == 1 || plan.work.work_tiles() <= kSms);
     }
   }
-  EXPECT_GT(plan_sparse(decode_problem(1, 128), kSms).work.pieces, 8);
+  EXPECT_GT(plan_sparse(decode_problem(1, 128), kSms).work.splits, 8);
 }
 
 TEST(PlanSparse, TokensThatAreLeftWhenAllHadAsManyAreCut) {
@@ -77,13 +77,13 @@ TEST(PlanSparse, TokensThatAreLeftWhenAllHadAsManyAreCut) {
     EXPECT_EQ(plan.blocks, kSms);
     EXPECT_EQ(work.cut(), 4096 * work.head_tiles % kSms);
     EXPECT_EQ(work.whole % kSms, 0);
-    EXPECT_GT(work.pieces, 8);
-    EXPECT_LE(work.cut() * work.pieces, kSms);
-    EXPECT_EQ(work.items(), work.whole + work.cut() * work.pieces);
-    EXPECT_GE(work.pieces * work.piece_tiles, work.tiles);
-    EXPECT_LT((work.pieces - 1) * work.piece_tiles, work.tiles);
+    EXPECT_GT(work.splits, 8);
+    EXPECT_LE(work.cut() * work.splits, kSms);
+    EXPECT_EQ(work.work_tiles(), work.whole + work.cut() * work.splits);
+    EXPECT_GE(work.splits * work.split_tiles, work.tiles);
+    EXPECT_LT((work.splits - 1) * work.split_tiles, work.tiles);
   }
-  // Too many are left for two pieces each, or none.
+  // Too many are left for two splits each, or none.
   EXPECT_EQ(plan_sparse(decode_problem(2 * kSms - 1, 64), kSms).work.cut(), 0);
   EXPECT_EQ(plan_sparse(decode_problem(2 * kSms, 64), kSms).work.cut(), 0);
 }
@@ -97,7 +97,7 @@ TEST(PlanSparse, TilesOfTheSecondStreamFollowTheFirst) {
   const SparsePlan plan = plan_sparse(problem, kSms);
   ASSERT_EQ(plan.variant->keys, 32);
   EXPECT_EQ(plan.work.first_tiles, 3);
-  EXPECT_EQ(plan.work.piece_tiles, 4);
+  EXPECT_EQ(plan.work.split_tiles, 4);
 }
 
 TEST(PlanSparse, SaysWhatItDoesNotTake) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prefill over e4m3 rows that thread blocks expand for each other, on a stream that has only some of the SMs: blocks
+// Prefill over e4m3 rows that thread blocks dequantize for each other, on a stream that has only some of the SMs: blocks
 // that wait for others which cannot run would wait for ever. Skipped where there is no GPU.
 #include <gtest/gtest.h>
 
@@ -36,7 +36,7 @@ std::vector<std::byte> attend(cudaStream_t stream) {
   // No tile is cut among as many thread blocks as there are, so that bits may be compared.
   using Choices = std::vector<std::pair<std::string, std::string>>;
   EXPECT_EQ(Choices(plan.choices.begin() + 2, plan.choices.end()),
-            (Choices{{"cache", "expanded beside"}}));
+            (Choices{{"cache", "dequantized beside"}}));
   const cuda::DeviceBuffer workspace(plan.workspace_bytes);
   context.workspace = workspace.data();
   context.workspace_bytes = workspace.bytes();

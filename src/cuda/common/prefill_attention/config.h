@@ -53,7 +53,7 @@ struct PrefillConfig {
   // one buffer, what the first consumer waits for is not also what the second still needs.
   int q_parts = 1;
   // Of the first warpgroup, that follow the tiles: two for K, two for V, or one each. The others
-  // expand a cache of another format into what they load (sm90/flash_attention/prefill/dequantized/dequantizing_kernel.cuh).
+  // dequantize a cache of another format into what they load (sm90/flash_attention/prefill/dequantized/dequantizing_kernel.cuh).
   int loading_warps = 4;
   Scores scores = Scores::scaled;
   Ends ends = Ends::finished;

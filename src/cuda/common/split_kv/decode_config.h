@@ -17,7 +17,7 @@ struct DecodeConfig {
   int swizzle_columns = 2;    // of 128 bytes in a row of the cache
   int rows = 8;               // of queries: 8, 16 or 32
   int stages = 4;             // even
-  int items = 3;              // whose queries are in shared memory or on their way
+  int work_tiles = 3;         // whose queries are in shared memory or on their way
 
   static constexpr int kKeys = 64;
   static constexpr int kWarpKeys = 16;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a CTA's work begins: a warp adds up the line (split_schedule.h) from the lengths in
+// Where a CTA's work begins: a warp adds up the work list (split_schedule.h) from the lengths in
 // device memory. All lanes get the same answer.
 #pragma once
 
@@ -17,12 +17,12 @@ __device__ inline SequenceWork warp_broadcast(const SequenceWork& work, int lane
           .num_keys = __shfl_sync(kWholeWarp, work.num_keys, lane),
           .first_block = __shfl_sync(kWholeWarp, work.first_block, lane),
           .blocks = __shfl_sync(kWholeWarp, work.blocks, lane),
-          .items = __shfl_sync(kWholeWarp, work.items, lane)};
+          .work_tiles = __shfl_sync(kWholeWarp, work.work_tiles, lane)};
 }
 
-// Params: anything with a DecodeBatch `batch` and a DecodeSplit `split`.
+// Params: anything with a DecodeBatch `batch` and a SplitSchedule `schedule`.
 template <typename Params> __device__ inline int cost_of(const Params& params, int sequence) {
-  return sequence < params.batch.size ? sequence_work(params.batch, sequence).cost(params.split)
+  return sequence < params.batch.size ? sequence_work(params.batch, sequence).cost(params.schedule)
                                       : 0;
 }
 
@@ -32,17 +32,17 @@ template <typename Params> __device__ inline WorkCuts cut_batch(const Params& pa
        sequence += 32) {
     total += cost_of(params, sequence);
   }
-  return cut_work(params.split, warp_sum(total));
+  return cut_work(params.schedule, warp_sum(total));
 }
 
 template <typename Params>
-__device__ inline LinePlace find_place(const Params& params, int position) {
+__device__ inline WorkPlace find_place(const Params& params, int position) {
   const int lane = static_cast<int>(threadIdx.x % 32);
   int begin = 0;
   for (int first = 0; first < params.batch.size; first += 32) {
     SequenceWork work;
     if (first + lane < params.batch.size) work = sequence_work(params.batch, first + lane);
-    const int cost = work.cost(params.split);
+    const int cost = work.cost(params.schedule);
     const int end = begin + sum_up_to_lane(cost, lane);
     const unsigned beyond = __ballot_sync(kWholeWarp, end > position);
     if (beyond != 0) {
@@ -56,33 +56,33 @@ __device__ inline LinePlace find_place(const Params& params, int position) {
   return {.sequence = params.batch.size, .begin = begin};
 }
 
-// The line of work (split_schedule.h) added up by the warps that load: a thread per sequence, so that lengths
+// The work list (split_schedule.h) added up by the warps that load: a thread per sequence, so that lengths
 // of 128 sequences cost one round trip to memory and one prefix sum before the first copy.
 
-struct LineScanShared {
+struct WorkScanShared {
   int warp_costs[2][DecodeConfig::kLoadThreads / 32];
-  LinePlace place;
+  WorkPlace place;
 };
 
-class LineScan {
+class WorkScan {
  public:
-  __device__ LineScan(const DecodeBatch& batch, const DecodeSplit& split, LineScanShared& shared,
-                      int thread)
-      : batch_(batch), split_(split), shared_(shared), thread_(thread) {}
+  __device__ WorkScan(const DecodeBatch& batch, const SplitSchedule& schedule,
+                      WorkScanShared& shared, int thread)
+      : batch_(batch), schedule_(schedule), shared_(shared), thread_(thread) {}
 
-  // What the whole line costs.
+  // What the whole work list costs.
   __device__ int add_up() {
     for (int first = 0; first < batch_.size; first += kThreads) scan(first);
     return total_;
   }
 
   // Behind `add_up`, once: where `position` < the whole cost lies, for all threads.
-  __device__ const LinePlace& find(int position) {
+  __device__ const WorkPlace& find(int position) {
     if (batch_.size > kThreads) {
       total_ = 0;
       for (int first = 0; total_ <= position; first += kThreads) scan(first);
     }
-    if (position >= begin_ && position < begin_ + work_.cost(split_)) {
+    if (position >= begin_ && position < begin_ + work_.cost(schedule_)) {
       shared_.place = {.sequence = sequence_, .begin = begin_, .work = work_};
     }
     sync();
@@ -104,7 +104,7 @@ class LineScan {
     sequence_ = first + thread_;
     work_ = {};
     if (sequence_ < batch_.size) work_ = sequence_work(batch_, sequence_);
-    const int cost = work_.cost(split_);
+    const int cost = work_.cost(schedule_);
     const int up_to = sum_up_to_lane(cost, thread_ % 32);
     // Two sets in turn: who is fast writes the next while who is slow still reads the last.
     int* warp_costs = shared_.warp_costs[set_];
@@ -120,8 +120,8 @@ class LineScan {
   }
 
   const DecodeBatch& batch_;
-  const DecodeSplit& split_;
-  LineScanShared& shared_;
+  const SplitSchedule& schedule_;
+  WorkScanShared& shared_;
   const int thread_;
   int set_ = 0;  // of warp_costs, for the next scan
   int total_ = 0;

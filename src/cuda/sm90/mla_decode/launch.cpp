@@ -158,13 +158,15 @@ namespace {
 
 constexpr double kLog2E = 1.4426950408889634;
 
-LatentPieces carve_pieces(Carver& carver, const MlaDecodePlan& plan) {
+LatentSplits carve_splits(Carver& carver, const MlaDecodePlan& plan) {
   const int rows = plan.variant->rows;
   float* sums = carver.take<float>(plan.slots * rows * LatentConfig::kLatent);
   return {.sums = sums,
           .stats = carver.take<float2>(plan.slots * rows),
           .rows = rows,
-          .notes = plan.variant->leaves_notes ? carver.take<PieceNote>(plan.most_items) : nullptr};
+          .split_counts = plan.variant->publishes_splits
+                              ? carver.take<SplitCount>(plan.most_work_tiles)
+                              : nullptr};
 }
 
 LatentOutputs make_outputs(const MlaDecodeArgs& args) {
@@ -184,7 +186,7 @@ LatentOutputs make_outputs(const MlaDecodeArgs& args) {
 }
 
 LatentParams make_attend(const MlaDecodeArgs& args, const VisibleRange& visible,
-                         const LatentPieces& pieces) {
+                         const LatentSplits& splits) {
   return {.queries = {.data = static_cast<const std::byte*>(args.q.data),
                       .token_stride_bytes = bytes_for(args.q.dtype, args.q.strides[0]),
                       .head_stride_bytes = bytes_for(args.q.dtype, args.q.strides[1])},
@@ -192,7 +194,7 @@ LatentParams make_attend(const MlaDecodeArgs& args, const VisibleRange& visible,
           .to_log2 = static_cast<float>(args.scale * kLog2E),
           .visible = visible,
           .outputs = make_outputs(args),
-          .pieces = pieces};
+          .splits = splits};
 }
 
 LatentRowFormat make_format(const KvLayerView& rows) {
@@ -214,9 +216,9 @@ LatentRowFormat make_format(const KvLayerView& rows) {
 
 // q absorbed and rotated, out of latent columns.
 void attend_latents(const MlaDecodeArgs& args, const MlaDecodePlan& plan,
-                    const VisibleRange& visible, const LatentPieces& pieces, cudaStream_t stream) {
+                    const VisibleRange& visible, const LatentSplits& splits, cudaStream_t stream) {
   const KvLayerView rows = args.cache.key(args.layer).with_keys(args.key_lengths);
-  const LatentParams attend = make_attend(args, visible, pieces);
+  const LatentParams attend = make_attend(args, visible, splits);
   MlaDecodeParams params{.attend = attend,
                          .batch = {.row_offsets = args.row_offsets.as<const std::uint32_t>(),
                                    .cache_lengths = rows.cache_lengths,
@@ -226,14 +228,14 @@ void attend_latents(const MlaDecodeArgs& args, const MlaDecodePlan& plan,
                                    .group = attend.heads,
                                    .tile_tokens = plan.tile_tokens,
                                    .visible = attend.visible},
-                         .split = plan.split,
+                         .schedule = plan.schedule,
                          .pages = {.kv = PagedOperand::of(rows, nullptr)}};
   if (plan.variant->latents != DType::bf16) params.format = make_format(rows);
   plan.variant->set_maps(params);
   plan.variant->launch(params, stream);
-  // Notes are there after the kernel's end. Where the kernel that merges has room before, it finds out itself (merge.cu).
-  if (plan.leaves_room) params.attend.pieces.notes = nullptr;
-  merge_mla_pieces(params, plan.items, plan.split.blocks * plan.variant->cluster, stream);
+  // Split counts are there after the kernel's end. Where the kernel that merges has room before, it finds out itself (merge.cu).
+  if (plan.leaves_room) params.attend.splits.split_counts = nullptr;
+  merge_mla_splits(params, plan.work_tiles, plan.schedule.blocks * plan.variant->cluster, stream);
 }
 
 std::string refuse(const MlaDecodeProblem& problem, DType latents) {
@@ -251,7 +253,7 @@ class LatentKernel final : public Kernel<MlaDecodeArgs> {
 
   std::int64_t workspace_bytes() const override {
     Carver counter;
-    static_cast<void>(carve_pieces(counter, plan_));
+    static_cast<void>(carve_splits(counter, plan_));
     static_cast<void>(carve_projections(counter, problem_));
     return counter.bytes();
   }
@@ -265,10 +267,10 @@ class LatentKernel final : public Kernel<MlaDecodeArgs> {
     if (args.q.shape[0] == 0 || args.cache.batch() == 0) return;
     const DeviceScope scope(args.q.device);
     Carver carver(context.workspace);
-    const LatentPieces pieces = carve_pieces(carver, plan_);
+    const LatentSplits splits = carve_splits(carver, plan_);
     const ProjectionScratch scratch = carve_projections(carver, problem_);
     const MlaDecodeArgs absorbed = absorb_queries(args, scratch, context);
-    attend_latents(absorbed, plan_, visible_range(problem_.mask), pieces,
+    attend_latents(absorbed, plan_, visible_range(problem_.mask), splits,
                    static_cast<cudaStream_t>(context.stream));
     project_values(args, absorbed, context);
   }

@@ -35,27 +35,27 @@ struct LatentOutputs {
   std::int64_t sinks_stride = 0;
 };
 
-// Of an item: how many pieces it has, and whose the first is.
-struct PieceNote {
-  int pieces;
+// Of a work tile: how many splits it has, and whose the first is.
+struct SplitCount {
+  int splits;
   int first_cluster;
 };
 
-// Pieces of items that several clusters share: sums relative to exp2(max), not divided.
-struct LatentPieces {
+// Splits of work tiles that several clusters share: sums relative to exp2(max), not divided.
+struct LatentSplits {
   float* sums = nullptr;    // [slots, rows, 512]
   float2* stats = nullptr;  // [slots, rows] (max in powers of two, sum of weights)
   int rows = 0;
-  PieceNote* notes = nullptr;  // [items], or null
+  SplitCount* split_counts = nullptr;  // [work tiles], or null
 };
 
 struct LatentParams {
   LatentQueries queries{};
-  int heads = 0;         // row r of an item: head r % heads of its token r / heads
+  int heads = 0;         // row r of a work tile: head r % heads of its token r / heads
   float to_log2 = 0.0F;  // scale · log2(e), positive
   VisibleRange visible{};
   LatentOutputs outputs{};
-  LatentPieces pieces{};
+  LatentSplits splits{};
 };
 
 struct LatentPages {
@@ -79,8 +79,8 @@ struct LatentRowFormat {
 
 struct MlaDecodeParams {
   LatentParams attend{};
-  DecodeBatch batch{};  // of one KV head
-  DecodeSplit split{};  // into clusters
+  DecodeBatch batch{};       // of one KV head
+  SplitSchedule schedule{};  // into clusters
   LatentPages pages{};
   LatentRowFormat format{};  // of rows to be converted
   // bf16 rows: (column of the swizzle column, row of the page, swizzle column, page), two swizzle columns at a time in `latents`, where a
@@ -113,34 +113,34 @@ void launch_fp8_wgmma(const MlaDecodeParams& params, cudaStream_t stream);
 
 // Where the work of mla_decode is cut (common/split_kv/split_schedule.h).
 
-// A cluster has two tiles or more, if there are so many: a second tile takes it less time than another piece takes to
-// be stored and merged (one sequence of 8 192 keys: 18.1 µs with 64 pieces of 16 heads, 18.8 with 128).
-QUIRE_HOST_DEVICE inline WorkCuts cut_parts(const DecodeSplit& split, int tiles) {
+// A cluster has two tiles or more, if there are so many: a second tile takes it less time than another split takes to
+// be stored and merged (one sequence of 8 192 keys: 18.1 µs with 64 splits of 16 heads, 18.8 with 128).
+QUIRE_HOST_DEVICE inline WorkCuts cut_parts(const SplitSchedule& schedule, int tiles) {
   const int pairs = tiles / 2;
-  DecodeSplit fewer = split;
-  if (pairs < split.blocks) fewer.blocks = pairs > 1 ? pairs : 1;
+  SplitSchedule fewer = schedule;
+  if (pairs < schedule.blocks) fewer.blocks = pairs > 1 ? pairs : 1;
   return cut_work(fewer, tiles);
 }
 
 // What the walk over a part (common/split_kv/split_schedule.h) gives first, from the cuts alone: keys and queries are asked for before the walk
-// begins. Code that runs once is mostly waited for, and that of a walk jumps. False: there is nothing, or pieces are
+// begins. Code that runs once is mostly waited for, and that of a walk jumps. False: there is nothing, or splits are
 // invariant and begin elsewhere than at cuts.
-QUIRE_HOST_DEVICE inline bool first_piece(const DecodeSplit& split, const WorkCuts& cuts,
-                                          const LinePlace& place, int cluster, WorkPiece& piece) {
-  static_assert(DecodeSplit{}.item_cost == 0 && DecodeSplit{}.min_piece == 1);
-  if (split.is_invariant || cluster >= cuts.parts || cuts.total == 0) return false;
+QUIRE_HOST_DEVICE inline bool first_split(const SplitSchedule& schedule, const WorkCuts& cuts,
+                                          const WorkPlace& place, int cluster, WorkSplit& split) {
+  static_assert(SplitSchedule{}.work_tile_cost == 0 && SplitSchedule{}.min_split == 1);
+  if (schedule.is_invariant || cluster >= cuts.parts || cuts.total == 0) return false;
   const int blocks = place.work.blocks;
   const int position = cuts.at(cluster);
-  const int item = (position - place.begin) / blocks;
-  const int begin = position - place.begin - item * blocks;
+  const int work_tile = (position - place.begin) / blocks;
+  const int begin = position - place.begin - work_tile * blocks;
   const int cut = begin + cuts.at(cluster + 1) - position;
   const int end = cut < blocks ? cut : blocks;
   const bool is_whole = begin == 0 && end == blocks;
-  piece = {.begin = begin,
+  split = {.begin = begin,
            .end = end,
            .kv_head = 0,
-           .tile = item,
-           .slot = is_whole ? -1 : piece_slot(cluster, begin == 0)};
+           .tile = work_tile,
+           .slot = is_whole ? -1 : split_slot(cluster, begin == 0)};
   return true;
 }
 

@@ -75,12 +75,12 @@ const MlaDecodeVariant* find_variant(const MlaDecodeProblem& problem) {
   return best;
 }
 
-// Clusters to share the work. Where nearly all of them come out even with the items, every item is cut
-// at the same places, or not at all, if sequences are equally long: each cut costs a piece and its
+// Clusters to share the work. Where nearly all of them come out even with the work tiles, every work tile is cut
+// at the same places, or not at all, if sequences are equally long: each cut costs a split and its
 // merge, more than a cluster in twenty.
-int num_clusters(std::int64_t items, int most) {
+int num_clusters(std::int64_t work_tiles, int most) {
   for (int clusters = most; clusters * 20 >= most * 19 && clusters > 0; --clusters) {
-    if (items % clusters == 0 || clusters % items == 0) return clusters;
+    if (work_tiles % clusters == 0 || clusters % work_tiles == 0) return clusters;
   }
   return most;
 }
@@ -112,15 +112,16 @@ MlaDecodePlan plan_mla_decode(const MlaDecodeProblem& problem, int num_sms) {
   const auto tiles = [&plan](std::int64_t tokens) {
     return ceil_div(static_cast<int>(tokens), plan.tile_tokens);
   };
-  plan.items = std::max<std::int64_t>(problem.ragged.batch * tiles(usual_new_tokens(problem)), 1);
-  plan.split = {.blocks = num_clusters(plan.items, num_sms / plan.variant->cluster),
-                .is_invariant = problem.batch_invariant,
-                .max_tiles = tiles(most_new_tokens(problem))};
-  plan.leaves_room =
-      plan.items % plan.split.blocks == 0 && plan.split.blocks * plan.variant->cluster < num_sms;
-  plan.most_items = std::max<std::int64_t>(problem.ragged.batch * plan.split.max_tiles, 1);
-  plan.slots = problem.batch_invariant ? problem.ragged.batch * plan.split.max_tiles * kMaxPieces
-                                       : 2 * std::int64_t{plan.split.blocks};
+  plan.work_tiles =
+      std::max<std::int64_t>(problem.ragged.batch * tiles(usual_new_tokens(problem)), 1);
+  plan.schedule = {.blocks = num_clusters(plan.work_tiles, num_sms / plan.variant->cluster),
+                   .is_invariant = problem.batch_invariant,
+                   .max_tiles = tiles(most_new_tokens(problem))};
+  plan.leaves_room = plan.work_tiles % plan.schedule.blocks == 0 &&
+                     plan.schedule.blocks * plan.variant->cluster < num_sms;
+  plan.most_work_tiles = std::max<std::int64_t>(problem.ragged.batch * plan.schedule.max_tiles, 1);
+  plan.slots = problem.batch_invariant ? problem.ragged.batch * plan.schedule.max_tiles * kMaxSplits
+                                       : 2 * std::int64_t{plan.schedule.blocks};
   return plan;
 }
 

@@ -40,8 +40,8 @@ void set_swizzle_column_maps(MlaDecodeParams& params);
 void set_unit_maps(MlaDecodeParams& params);
 
 // Right after the attention kernel on the same stream.
-// `blocks`: that one had. `items`: expected of all sequences; more of them take longer, but are taken.
-void merge_mla_pieces(const MlaDecodeParams& params, std::int64_t items, int blocks,
+// `blocks`: that one had. `work_tiles`: expected of all sequences; more of them take longer, but are taken.
+void merge_mla_splits(const MlaDecodeParams& params, std::int64_t work_tiles, int blocks,
                       cudaStream_t stream);
 
 // The compiled kernels as the planner sees them. For host code only: a kernel's own file would compile
@@ -53,25 +53,25 @@ enum class TakenRows { all, with_scales, without_scales };
 struct MlaDecodeVariant {
   std::string_view name;
   DType latents;
-  int rows;     // of an item, at most
-  int cluster;  // blocks that work on the same items
+  int rows;     // of a work tile, at most
+  int cluster;  // blocks that work on the same work tiles
   void (*launch)(const MlaDecodeParams& params, cudaStream_t stream);
   void (*set_maps)(MlaDecodeParams& params);
-  bool leaves_notes;  // of its pieces (latent/shared.cuh)
+  bool publishes_splits;  // of its splits (latent/shared.cuh)
   TakenRows taken;
 };
 
 template <typename Variant>
-concept LeavesNotes = requires {
-  Variant::kLeavesNotes;
+concept PublishesSplits = requires {
+  Variant::kPublishesSplits;
 };
 
 template <typename Variant>
 constexpr MlaDecodeVariant mla_decode_variant(
     std::string_view name, void (*launch)(const MlaDecodeParams& params, cudaStream_t stream),
     void (*set_maps)(MlaDecodeParams& params), TakenRows taken = TakenRows::all) {
-  return {name,   Variant::kLatents, Variant::kRows,       Variant::kCluster,
-          launch, set_maps,          LeavesNotes<Variant>, taken};
+  return {name,   Variant::kLatents, Variant::kRows,           Variant::kCluster,
+          launch, set_maps,          PublishesSplits<Variant>, taken};
 }
 
 // Of a kind of cache, few rows first.
@@ -96,11 +96,11 @@ inline constexpr MlaDecodeVariant kMlaDecodeVariants[] = {
 
 struct MlaDecodePlan {
   const MlaDecodeVariant* variant = nullptr;
-  int tile_tokens = 1;     // whose heads fill an item's rows
-  std::int64_t items = 1;  // expected; more of them take longer, but are taken
-  std::int64_t most_items = 1;
-  DecodeSplit split{};
-  std::int64_t slots = 0;  // of pieces in the workspace
+  int tile_tokens = 1;          // whose heads fill a work tile's rows
+  std::int64_t work_tiles = 1;  // expected; more of them take longer, but are taken
+  std::int64_t most_work_tiles = 1;
+  SplitSchedule schedule{};
+  std::int64_t slots = 0;  // of splits in the workspace
   // Multiprocessors are idle beside the attention kernel, and equally long sequences leave nothing to merge.
   bool leaves_room = false;
 };

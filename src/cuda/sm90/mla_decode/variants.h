@@ -34,7 +34,7 @@ struct SwapAbConfig {
   static constexpr int kGroupWarps = 4;
   static constexpr int kWarps = kGroups * kGroupWarps;  // of each kind
   static constexpr int kThreads = 128 * (2 * kGroups + 1);
-  static constexpr int kItems = 3;  // described ahead
+  static constexpr int kWorkTiles = 3;  // described ahead
   // Bytes from a row of e4m3 to the next, where they are not in swizzle columns.
   static constexpr int kFp8Pitch = 656;
 
@@ -70,7 +70,7 @@ struct MlaDecodeBf16R256 {
 template <SwapAbConfig kShape, int kBlocks = 1> struct MlaDecodeUnits {
   static constexpr SwapAbConfig kConfig = kShape;
   static constexpr int kRows = kBlocks * kConfig.rows;
-  static constexpr bool kLeavesNotes = true;
+  static constexpr bool kPublishesSplits = true;
   static constexpr int kCluster = kBlocks;
   static constexpr DType kLatents = kConfig.latents();
 };

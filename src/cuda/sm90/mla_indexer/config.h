@@ -35,7 +35,7 @@ struct IndexConfig {
   static_assert(kSampleTiles * kTileKeys <= kPoolLimit);
   static constexpr int kLeastStride = 8;  // more of a sample costs more than it tells
   static constexpr int kMaxTopK = 2048;
-  // Codes of a row that a merge holds at once, in pieces that do not fill their places (finish.cu).
+  // Codes of a row that a merge holds at once, in splits that do not fill their places (finish.cu).
   static constexpr int kMergeCodes = 12288;
   static constexpr int kMaxTokens = 2;
 
@@ -55,13 +55,13 @@ struct IndexConfig {
   constexpr int chooser_threads() const { return kChoosers / tokens; }  // of a row
 };
 
-inline constexpr int kMaxParts = 256;  // CTAs whose pieces a merge can list
+inline constexpr int kMaxParts = 256;  // CTAs whose splits a merge can list
 
-// The order in which the tiles of a piece are scored. Of a long one, every stride-th comes first: a
-// sample that all of the piece is in, whatever changes along it. The rank of the sample's j-th best key
+// The order in which the tiles of a split are scored. Of a long one, every stride-th comes first: a
+// sample that all of the split is in, whatever changes along it. The rank of the sample's j-th best key
 // then keeps all but a few keys out of the pool, and nothing is scored twice for it.
 
-// 0: the piece has room in a pool, or must do without.
+// 0: the split has room in a pool, or must do without.
 QUIRE_HOST_DEVICE inline int sample_stride(int tiles) {
   if (tiles * IndexConfig::kTileKeys <= IndexConfig::kPoolLimit) return 0;
   const int least = (tiles + IndexConfig::kSampleTiles - 1) / IndexConfig::kSampleTiles;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a CTA's part of the line (split_schedule.h) begins: a warp adds it up from the lengths in
+// Where a CTA's part of the work list (split_schedule.h) begins: a warp adds it up from the lengths in
 // device memory. All lanes get the same answer.
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace quire::cuda::sm90::mla_indexer {
 
-struct LinePart {
+struct ListPart {
   std::int64_t begin = 0;
   std::int64_t end = 0;
   int sequence = 0;                 // in which it begins
@@ -42,7 +42,7 @@ __device__ inline std::int64_t sequence_cost(const IndexBatch& batch, int sequen
   return sequence < batch.size ? cost_of(batch, sequence_blocks(batch, sequence)) : 0;
 }
 
-__device__ inline std::int64_t line_length(const IndexBatch& batch) {
+__device__ inline std::int64_t list_length(const IndexBatch& batch) {
   std::int64_t sum = 0;
   for (int sequence = static_cast<int>(threadIdx.x % 32); sequence < batch.size; sequence += 32) {
     sum += sequence_cost(batch, sequence);
@@ -50,15 +50,15 @@ __device__ inline std::int64_t line_length(const IndexBatch& batch) {
   return warp_sum(sum);
 }
 
-__device__ inline LinePart find_part(const IndexBatch& batch, int part, int parts) {
+__device__ inline ListPart find_part(const IndexBatch& batch, int part, int parts) {
   const int lane = static_cast<int>(threadIdx.x % 32);
-  const std::int64_t total = line_length(batch);
+  const std::int64_t total = list_length(batch);
   // None is empty, and none so small that merging it would cost more than scoring it.
   const std::int64_t most = (total + kLeastPart - 1) / kLeastPart;
   const std::int64_t used = most < parts ? most : parts;
   if (part >= used) return {};
-  const EqualParts parts_of_line(total, static_cast<unsigned>(used));
-  LinePart found{.begin = parts_of_line.begin(part), .end = parts_of_line.begin(part + 1)};
+  const EqualParts parts_of_list(total, static_cast<unsigned>(used));
+  ListPart found{.begin = parts_of_list.begin(part), .end = parts_of_list.begin(part + 1)};
   std::int64_t begin = 0;
   for (int first = 0; first < batch.size; first += 32) {
     const std::int64_t cost = sequence_cost(batch, first + lane);
@@ -99,8 +99,8 @@ __device__ inline int keys_above_bar(int sampled, int tiles, int top_k) {
   return static_cast<int>(root * root) + 1;
 }
 
-// Of `count` keys of a piece, those that the row's best are sought among first: somewhat more than its
-// share; all where a merge can hold what the row's pieces have.
+// Of `count` keys of a split, those that the row's best are sought among first: somewhat more than its
+// share; all where a merge can hold what the row's splits have.
 __device__ inline int keys_of_head(int count, int tiles, int row_tiles, int top_k) {
   const float share = static_cast<float>(tiles) / static_cast<float>(row_tiles);
   if (static_cast<float>(count) <= share * IndexConfig::kMergeCodes) return count;

@@ -10,10 +10,10 @@
 
 namespace quire::cuda::sm90::mla_indexer {
 
-// The best of one row out of the pieces that several CTAs have of it. Of a row in many pieces the
-// merge reads what a piece has put first (params.h); only a piece whose first codes all turn out to be
+// The best of one row out of the splits that several CTAs have of it. Of a row in many splits the
+// merge reads what a split has put first (params.h); only a split whose first codes all turn out to be
 // among the best may have more of them, and is then read whole. That is exact, and one CTA
-// does for any row: clusters that added up their counts took 14 µs where 132 pieces had 131 072 codes.
+// does for any row: clusters that added up their counts took 14 µs where 132 splits had 131 072 codes.
 // Codes stay in registers meanwhile; in shared memory, with smaller loops, a merge took 1 – 2 µs longer.
 
 inline constexpr int kMergeThreads = 1024;
@@ -21,8 +21,8 @@ inline constexpr int kMergeThreads = 1024;
 struct MergeShared {
   SelectShared<2> select;
   PositionWindow<4096> window;
-  PieceTable table;
-  int unit_ends[kMaxParts];  // units of a piece and those before it, where pieces differ (lay_out)
+  SplitTable table;
+  int unit_ends[kMaxParts];  // units of a split and those before it, where splits differ (lay_out)
 };
 
 class RowMerge {
@@ -48,34 +48,34 @@ class RowMerge {
   static constexpr int kHeldUnits = 6;                // of a warp, in registers
   static constexpr int kWarps = kMergeThreads / 32;
 
-  // The row's pieces, when all have been written. False: there is nothing to merge.
+  // The row's splits, when all have been written. False: there is nothing to merge.
   __device__ bool find(int index) {
     prefetch();
     cudaGridDependencySynchronize();
-    read_pieces(team_, params_, row_, shared_.table);
-    list_ = find_pieces(shared_.table, params_.parts, index);
+    read_splits(team_, params_, row_, shared_.table);
+    list_ = find_splits(shared_.table, params_.parts, index);
     return list_.first >= 0 && (shared_.table.scored_rows[list_.slot(0)] >> row_ & 1) != 0;
   }
 
-  // Translates the addresses that will be read while the last pieces are being scored.
+  // Translates the addresses that will be read while the last splits are being scored.
   __device__ void prefetch() const {
     for (int slot = team_.thread; slot < 2 * params_.parts; slot += kMergeThreads) {
       const std::int64_t at = std::int64_t{slot} * params_.batch.block_tokens + row_;
-      prefetch_line(params_.pieces.headers + slot);
-      prefetch_line(params_.pieces.codes + at * IndexConfig::kPoolKeys);
+      prefetch_line(params_.splits.headers + slot);
+      prefetch_line(params_.splits.codes + at * IndexConfig::kPoolKeys);
     }
   }
 
-  __device__ RowPart& part(int piece) const { return shared_.table.rows[list_.slot(piece)]; }
+  __device__ RowPart& part(int split) const { return shared_.table.rows[list_.slot(split)]; }
 
-  // The code from which on the best top_k of the pieces' heads are; kAnyCode where there are no more.
+  // The code from which on the best top_k of the splits' heads are; kAnyCode where there are no more.
   // None of them is below `least`.
   __device__ std::uint64_t select(std::uint64_t least) {
     unsigned total = 0;
     unsigned longest = 0;
     RankLimits limits;
-    for (int piece = team_.lane(); piece < list_.count; piece += 32) {
-      const RowPart& own = part(piece);
+    for (int split = team_.lane(); split < list_.count; split += 32) {
+      const RowPart& own = part(split);
       total += static_cast<unsigned>(own.head);
       longest = max(longest, static_cast<unsigned>(own.head));
       limits.least = min(limits.least, own.least);
@@ -93,12 +93,12 @@ class RowMerge {
     return find_bound(team_, Codes{this}, limits, top_k, shared_.select);
   }
 
-  // Where all of a piece's head is above the bound, more of it may be. True if there is such a piece.
+  // Where all of a split's head is above the bound, more of it may be. True if there is such a split.
   __device__ bool take_tails(std::uint64_t bound) {
     team_.sync();  // the table is read
     bool is_any = false;
-    for (int piece = team_.thread; piece < list_.count; piece += kMergeThreads) {
-      RowPart& own = part(piece);
+    for (int split = team_.thread; split < list_.count; split += kMergeThreads) {
+      RowPart& own = part(split);
       if (own.head == own.count || own.bound <= bound) continue;
       own.head = own.count;
       own.least = kNanRank;
@@ -110,8 +110,8 @@ class RowMerge {
 
   static __device__ int units_of(int codes) { return (codes + kMergeUnit - 1) / kMergeUnit; }
 
-  // Every piece has as many units as the longest where registers hold so many: most are of one length.
-  // Beside a piece that is read whole the others are short, and have what they need.
+  // Every split has as many units as the longest where registers hold so many: most are of one length.
+  // Beside a split that is read whole the others are short, and have what they need.
   __device__ void lay_out(int longest) {
     num_units_ = list_.count * longest;
     parts_ = num_units_ <= kHeldUnits * kWarps ? max(longest, 1) : 0;
@@ -126,35 +126,35 @@ class RowMerge {
   __device__ void count_units() {
     int sum = 0;
     for (int first = 0; first < list_.count; first += 32) {
-      const int piece = first + team_.lane();
+      const int split = first + team_.lane();
       const auto units =
-          static_cast<unsigned>(piece < list_.count ? units_of(part(piece).head) : 0);
+          static_cast<unsigned>(split < list_.count ? units_of(part(split).head) : 0);
       const auto end = static_cast<int>(sum_up_to_lane(units, team_.lane()));
-      if (piece < list_.count) shared_.unit_ends[piece] = sum + end;
+      if (split < list_.count) shared_.unit_ends[split] = sum + end;
       sum += __shfl_sync(kWholeWarp, end, 31);
     }
   }
 
   struct UnitPlace {
-    int piece;
-    int unit;  // of the piece
+    int split;
+    int unit;  // of the split
   };
   __device__ UnitPlace find_place(int index) const {
     if (parts_ == 1) return {index, 0};
     if (parts_ != 0) {
-      const int piece = static_cast<int>(__umulhi(index, per_part_));  // index / parts_
-      return {piece, index - piece * parts_};
+      const int split = static_cast<int>(__umulhi(index, per_part_));  // index / parts_
+      return {split, index - split * parts_};
     }
-    int piece = 0;  // the first that ends behind the unit
-    for (int last = list_.count - 1; piece < last;) {
-      const int middle = (piece + last) / 2;
+    int split = 0;  // the first that ends behind the unit
+    for (int last = list_.count - 1; split < last;) {
+      const int middle = (split + last) / 2;
       if (shared_.unit_ends[middle] > index) {
         last = middle;
       } else {
-        piece = middle + 1;
+        split = middle + 1;
       }
     }
-    return {piece, index - (piece == 0 ? 0 : shared_.unit_ends[piece - 1])};
+    return {split, index - (split == 0 ? 0 : shared_.unit_ends[split - 1])};
   }
 
   // Where a lane's codes of a unit stand, every 32nd, and how many are left from there.
@@ -169,9 +169,9 @@ class RowMerge {
     if (index >= num_units_) return {nullptr, 0};
     const UnitPlace place = find_place(index);
     const int first = place.unit * kMergeUnit + team_.lane();
-    const int slot = list_.slot(place.piece);
+    const int slot = list_.slot(place.split);
     const std::int64_t at = std::int64_t{slot} * params_.batch.block_tokens + row_;
-    return {params_.pieces.codes + at * IndexConfig::kPoolKeys + first,
+    return {params_.splits.codes + at * IndexConfig::kPoolKeys + first,
             shared_.table.rows[slot].head - first};
   }
 
@@ -214,7 +214,7 @@ class RowMerge {
   };
 
   __device__ void write(std::uint64_t bound) {
-    const PieceTable& table = shared_.table;
+    const SplitTable& table = shared_.table;
     const int token = table.first_tokens[list_.slot(0)] + row_;
     RowOutput output{.row = params_.out + token * params_.out_stride};
     const int end_tile = table.tiles[list_.slot(list_.count - 1)].y;
@@ -226,10 +226,10 @@ class RowMerge {
   const IndexParams& params_;
   MergeShared& shared_;
   const Team<kMergeThreads> team_{static_cast<int>(threadIdx.x), 1};
-  PieceList list_{};
+  SplitList list_{};
   int row_ = 0;
-  int num_units_ = 0;  // of all pieces
-  int parts_ = 0;      // units of a piece, 0 where pieces differ
+  int num_units_ = 0;  // of all splits
+  int parts_ = 0;      // units of a split, 0 where splits differ
   unsigned per_part_ =
       0;  // 2^32 / parts_, rounded up: a product instead of a division for every unit
   std::uint64_t held_[kHeldUnits][kUnitCodes];
@@ -237,7 +237,7 @@ class RowMerge {
 
 namespace {
 
-// CTAs [0, merges · block_tokens) merge when all pieces are there; those behind them write unscored
+// CTAs [0, merges · block_tokens) merge when all splits are there; those behind them write unscored
 // rows, for which they wait for nobody.
 __global__ void __launch_bounds__(kMergeThreads, 1)
     finish_kernel(const __grid_constant__ IndexParams params, int merges) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scores and selection of one part of the line (split_schedule.h).
+// Scores and selection of one part of the work list (split_schedule.h).
 //
 //   warps 0 – 3    choose  a team for each token: the pool, its end, the result
 //   warps 4 – 6    load    key tiles, each a warpgroup's
-//   warp 7         lead    pieces and queries
+//   warp 7         lead    splits and queries
 //   warps 8 – 19   score   key tiles by turns of a warpgroup
 #pragma once
 

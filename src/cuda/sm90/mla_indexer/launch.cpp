@@ -17,9 +17,9 @@ IndexPlan plan_on_device(const MlaIndexerProblem& problem) {
   return plan_index(problem, num_sms(problem.device.index));
 }
 
-IndexPieces carve_pieces(Carver& carver, const IndexPlan& plan) {
+IndexSplits carve_splits(Carver& carver, const IndexPlan& plan) {
   const std::int64_t rows = plan.slots() * plan.variant->config.tokens;
-  return {.headers = carver.take<PieceHeader>(plan.slots()),
+  return {.headers = carver.take<SplitHeader>(plan.slots()),
           .codes = carver.take<std::uint64_t>(rows * IndexConfig::kPoolKeys)};
 }
 
@@ -96,11 +96,11 @@ class IndexKernel final : public Kernel<MlaIndexerArgs> {
   // What CTAs leave of rows that they share: bounded by the GPU, not by tokens or keys.
   std::int64_t workspace_bytes() const override {
     if (plan_.takes_whole_rows()) return 0;
-    Carver pieces;
-    carve_pieces(pieces, plan_);
+    Carver splits;
+    carve_splits(splits, plan_);
     Carver board;
     if (plan_.has_groups()) carve_board(board, plan_.group);
-    return std::max(pieces.bytes(),
+    return std::max(splits.bytes(),
                     board.bytes());  // which of them it is to be, the stream decides
   }
 
@@ -129,7 +129,7 @@ class IndexKernel final : public Kernel<MlaIndexerArgs> {
       const GroupBoard board = carve_board(carver, plan.group);
       return plan.variant->launch_group(params, board, plan.group, stream);
     }
-    params.pieces = carve_pieces(carver, plan);
+    params.splits = carve_splits(carver, plan);
     plan.variant->launch(params, stream);
     launch_finish(params, plan.merges, stream);
   }

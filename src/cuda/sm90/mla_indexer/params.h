@@ -25,7 +25,7 @@ struct IndexWeights {
   std::int64_t head_stride = 0;
 };
 
-// Of one token's row. The first `head` codes are those from `bound` on: where a row has many pieces, no
+// Of one token's row. The first `head` codes are those from `bound` on: where a row has many splits, no
 // others of it are likely to be among the best.
 struct RowPart {
   int count = 0;  // of codes
@@ -36,8 +36,8 @@ struct RowPart {
 };
 
 // What a CTA leaves of a block of tokens whose keys others have scored too.
-struct alignas(16) PieceHeader {
-  int first_token = -1;  // row of q; -1: no piece
+struct alignas(16) SplitHeader {
+  int first_token = -1;  // row of q; -1: no split
   int first_tile = 0;
   int end_tile = 0;
   int continues = 0;    // 1: the next CTA has the keys that follow
@@ -45,8 +45,8 @@ struct alignas(16) PieceHeader {
   RowPart rows[IndexConfig::kMaxTokens] = {};
 };
 
-struct IndexPieces {
-  PieceHeader* headers = nullptr;  // [CTAs][2]: the piece begun before, the piece begun here
+struct IndexSplits {
+  SplitHeader* headers = nullptr;  // [CTAs][2]: the split begun before, the split begun here
   std::uint64_t* codes = nullptr;  // [CTAs][2][block_tokens][kPoolKeys] (rank.cuh)
 };
 
@@ -59,7 +59,7 @@ struct IndexParams {
   IndexPages pages{};
   std::int32_t* out = nullptr;  // [tokens, top_k]
   std::int64_t out_stride = 0;
-  IndexPieces pieces{};
+  IndexSplits splits{};
   int parts = 0;  // CTAs that score
 };
 
@@ -67,7 +67,7 @@ struct IndexParams {
 
 template <typename Variant> void launch_index(const IndexParams& params, cudaStream_t stream);
 
-// The rows that no CTA scored alone: those merged from several pieces, and those that see no
+// The rows that no CTA scored alone: those merged from several splits, and those that see no
 // more than top_k keys.
 
 // merges: blocks of tokens that may have been cut, at most.

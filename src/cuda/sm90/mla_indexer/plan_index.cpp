@@ -56,7 +56,7 @@ std::int64_t resident_clusters(int num_sms, int size) {
 }
 
 // A row to a cluster: where its ranks find room in a CTA, and where clusters that wait for the
-// longest row end before pieces of equal parts have been merged. While that is done, a CTA
+// longest row end before splits of equal parts have been merged. While that is done, a CTA
 // scores kMergedKeys (B = 64 × 8 K keys).
 ClusterShape plan_cluster(const MlaIndexerProblem& problem, const IndexVariant& variant,
                           int num_sms) {

@@ -70,7 +70,7 @@ struct IndexPlan {
 // Empty, or why no compiled kernel takes the problem.
 std::string refuse_index_problem(const MlaIndexerProblem& problem);
 IndexPlan plan_index(const MlaIndexerProblem& problem, int num_sms);
-// The plan where a stream has but a share of the SMs: groups that would not all run at once give way to pieces,
+// The plan where a stream has but a share of the SMs: groups that would not all run at once give way to splits,
 // clusters become smaller. It needs no more workspace than either way of the plan does.
 IndexPlan fit_share(IndexPlan plan, const StreamShare& share);
 

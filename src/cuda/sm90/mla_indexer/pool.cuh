@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What becomes of a pool of keys: its worst are dropped, its best are written out, or all of it is
-// kept for the merge with other CTAs' pieces. By the team of one row.
+// kept for the merge with other CTAs' splits. By the team of one row.
 #pragma once
 
 #include "cuda/sm90/mla_indexer/config.h"
@@ -212,36 +212,36 @@ template <IndexConfig kConfig> class RowPool {
   const int row_;
 };
 
-// Which pieces (params.h) make up a cut block of tokens, and what they have of one of its rows: read by
+// Which splits (params.h) make up a cut block of tokens, and what they have of one of its rows: read by
 // a whole CTA in one go.
 
-struct PieceTable {
+struct SplitTable {
   unsigned begun[kMaxParts / 32];      // CTA i has begun a block that others go on with
   unsigned continues[kMaxParts / 32];  // CTA i goes on with one, and does not end it
-  // Of the slots (params.h), where there is a piece.
+  // Of the slots (params.h), where there is a split.
   RowPart rows[2 * kMaxParts];
   int first_tokens[2 * kMaxParts];
   int scored_rows[2 * kMaxParts];
   int2 tiles[2 * kMaxParts];  // first and end
 };
 
-// The CTAs [first, first + count) have a piece each; the first's is one that it began.
-struct PieceList {
+// The CTAs [first, first + count) have a split each; the first's is one that it began.
+struct SplitList {
   int first = -1;
   int count = 0;
 
-  __device__ int slot(int piece) const { return 2 * (first + piece) + (piece == 0 ? 1 : 0); }
+  __device__ int slot(int split) const { return 2 * (first + split) + (split == 0 ? 1 : 0); }
 };
 
 template <typename Threads>
-__device__ inline void read_pieces(const Threads& team, const IndexParams& params, int row,
-                                   PieceTable& table) {
+__device__ inline void read_splits(const Threads& team, const IndexParams& params, int row,
+                                   SplitTable& table) {
   const int rounded = (params.parts + 31) / 32 * 32;
   for (int i = team.thread; i < rounded; i += Threads::kThreads) {
     bool is_begun = false;
     bool continues = false;
     if (i < params.parts) {
-      const PieceHeader* own = params.pieces.headers + 2 * i;
+      const SplitHeader* own = params.splits.headers + 2 * i;
       is_begun = own[1].first_token >= 0;
       continues = own[0].first_token >= 0 && own[0].continues != 0;
 #pragma unroll
@@ -263,9 +263,9 @@ __device__ inline void read_pieces(const Threads& team, const IndexParams& param
 }
 
 // The index-th cut block; first -1: there are fewer.
-__device__ inline PieceList find_pieces(const PieceTable& table, int parts, int index) {
+__device__ inline SplitList find_splits(const SplitTable& table, int parts, int index) {
   const int words = (parts + 31) / 32;
-  PieceList list;
+  SplitList list;
   int word = 0;
   while (word < words && index >= __popc(table.begun[word])) index -= __popc(table.begun[word++]);
   if (word == words) return list;

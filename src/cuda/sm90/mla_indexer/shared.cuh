@@ -13,8 +13,8 @@
 namespace quire::cuda::sm90::mla_indexer {
 
 // Key tiles [first_tile, end_tile) of a block of tokens.
-template <int kTokens> struct IndexPiece {
-  int first_token = -1;  // row of q; -1: no more pieces
+template <int kTokens> struct IndexSplit {
+  int first_token = -1;  // row of q; -1: no more splits
   int first_tile = 0;
   int end_tile = 0;
   int row_tiles = 0;  // of the block of tokens
@@ -81,7 +81,7 @@ struct alignas(16) Pool {
 template <IndexConfig kConfig> struct IndexShared {
   static constexpr int kWindowWords = 1024;
   static constexpr int kQueries = 2;
-  static constexpr int kPieces = 4;
+  static constexpr int kSplits = 4;
   // A reader that met a stage only every other round could take an older round's parity for its own.
   static_assert(kConfig.stages % IndexConfig::kWarpgroups == 0, "a stage is one warpgroup's");
   static_assert(kConfig.score_slots % IndexConfig::kWarpgroups == 0, "a slot is one warpgroup's");
@@ -107,12 +107,12 @@ template <IndexConfig kConfig> struct IndexShared {
   Window windows[kConfig.tokens];
   unsigned counts[kConfig.tokens];                                    // keys in a pool
   RankLimits limits[kConfig.tokens][kConfig.chooser_threads() / 32];  // in a pool, by warps
-  IndexPiece<kConfig.tokens> pieces[kPieces];
-  unsigned missed[kPieces][kConfig.tokens];  // 1: the sample promised too much
+  IndexSplit<kConfig.tokens> splits[kSplits];
+  unsigned missed[kSplits][kConfig.tokens];  // 1: the sample promised too much
   RingBarriers<kConfig.stages> ring;
   RingBarriers<kQueries> query_ring;
   FullBarrier queries_landed[kQueries];  // as bytes that are still to be converted
-  RingBarriers<kPieces> piece_ring;
+  RingBarriers<kSplits> split_ring;
   RingBarriers<kConfig.score_slots> score_ring;
 
   // By one thread, before a fence_barrier_init and a barrier.
@@ -120,10 +120,10 @@ template <IndexConfig kConfig> struct IndexShared {
     ring.init(1, 4);  // a tile is one warpgroup's
     query_ring.init(32, IndexConfig::kScorers / 32);
     for (FullBarrier& landed : queries_landed) landed.init(1);
-    piece_ring.init(1, IndexConfig::kChoosers / 32 + IndexConfig::kWarpgroups);
+    split_ring.init(1, IndexConfig::kChoosers / 32 + IndexConfig::kWarpgroups);
     score_ring.init(HeadSums<kConfig>::kWriters, kConfig.tokens);  // a warp of each row reads it
-    for (auto& piece : missed) {
-      for (unsigned& row : piece) row = 0;
+    for (auto& split : missed) {
+      for (unsigned& row : split) row = 0;
     }
   }
 };

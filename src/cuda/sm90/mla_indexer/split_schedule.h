@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The work of a batch as a line of key tiles, cut into equal parts, one for each CTA.
+// The work of a batch as a list of key tiles, cut into equal parts, one for each CTA.
 //
 //   sequence 0                              sequence 1
 //   | tokens 0, 1 | tokens 2, 3 | …         | tokens 0, 1 | …        a block of tokens
@@ -18,7 +18,7 @@
 namespace quire::cuda::sm90::mla_indexer {
 
 inline constexpr int kIndexTileKeys = 64;
-inline constexpr int kBlockCost = 6;  // of a piece's end, in tiles
+inline constexpr int kBlockCost = 6;  // of a split's end, in tiles
 
 inline constexpr int kLeastPart = 4;  // of a CTA, in tiles
 
@@ -117,7 +117,7 @@ struct TileRange {
   int end = 0;
 };
 
-// What the part [begin, end) of the line has of a block at `at` with `tiles` tiles.
+// What the part [begin, end) of the work list has of a block at `at` with `tiles` tiles.
 QUIRE_HOST_DEVICE inline TileRange tiles_within(std::int64_t at, int tiles, std::int64_t begin,
                                                 std::int64_t end) {
   const std::int64_t origin = at + kBlockCost;

@@ -23,7 +23,7 @@ template <PrefillConfig kConfig> class ProjectedSource {
   static_assert(kConfig.head_dim == kNope + PrefillConfig::kSwizzleColumnWidth);
 
   // Lane g: keys 8g … 8g + 7 of the block.
-  struct Piece {
+  struct BlockPart {
     PageSlot slot;  // that the keys came from
     int row;        // of the buffer, the block's first
     int head;
@@ -39,7 +39,7 @@ template <PrefillConfig kConfig> class ProjectedSource {
   }
 
   // Nothing here waits for the page table's answer, nor for the buffer row.
-  __device__ Piece find(const PrefillTile& tile, int block) const {
+  __device__ BlockPart find(const PrefillTile& tile, int block) const {
     const int within = block * kConfig.block_keys;
     const int key = tile.first_key + within + 8 * lane();
     const bool is_needed = block >= 0 && lane() < kGroups && key < tile.end_key;
@@ -50,22 +50,22 @@ template <PrefillConfig kConfig> class ProjectedSource {
         .is_needed = is_needed};
   }
 
-  __device__ std::uint32_t holes(const Piece& piece) const {
-    const bool is_hole = piece.is_needed && piece.slot.page >= params_.pages.num_pages();
+  __device__ std::uint32_t holes(const BlockPart& part) const {
+    const bool is_hole = part.is_needed && part.slot.page >= params_.pages.num_pages();
     return __ballot_sync(0xffffffff, is_hole);
   }
 
-  __device__ void load_keys(const Piece& piece, std::byte* stage, FullBarrier& full) const {
+  __device__ void load_keys(const BlockPart& part, std::byte* stage, FullBarrier& full) const {
     if (box_ < kNopeSwizzleColumns) {
-      load_projected(piece, box_ * PrefillConfig::kSwizzleColumnWidth, stage, full);
+      load_projected(part, box_ * PrefillConfig::kSwizzleColumnWidth, stage, full);
     } else if (box_ == kNopeSwizzleColumns) {
-      load_box(box_load(params_.rope, stage, full), 0, 0, piece.row);
+      load_box(box_load(params_.rope, stage, full), 0, 0, part.row);
     }
     __syncwarp();
   }
-  __device__ void load_values(const Piece& piece, std::byte* stage, FullBarrier& full) const {
+  __device__ void load_values(const BlockPart& part, std::byte* stage, FullBarrier& full) const {
     if (box_ < kConfig.value_swizzle_columns()) {
-      load_projected(piece, kNope + box_ * PrefillConfig::kSwizzleColumnWidth, stage, full);
+      load_projected(part, kNope + box_ * PrefillConfig::kSwizzleColumnWidth, stage, full);
     }
     __syncwarp();
   }
@@ -83,9 +83,9 @@ template <PrefillConfig kConfig> class ProjectedSource {
   }
   // Rows behind the buffer's end lie outside the map and come as zeros: the bytes to wait for are
   // always the same.
-  __device__ void load_projected(const Piece& piece, int column, std::byte* stage,
+  __device__ void load_projected(const BlockPart& part, int column, std::byte* stage,
                                  FullBarrier& full) const {
-    load_box(box_load(params_.projected, stage, full), column, piece.head, piece.row);
+    load_box(box_load(params_.projected, stage, full), column, part.head, part.row);
   }
 
   const ProjectedKeys& params_;
@@ -117,29 +117,29 @@ template <PrefillConfig kConfig> class Fp8Source {
  public:
   using Params = ProjectedKeys;  // of e4m3
   using Rows = ProjectedSource<kConfig>;
-  using Piece = typename Rows::Piece;
+  using BlockPart = typename Rows::BlockPart;
 
   __device__ Fp8Source(const ProjectedKeys& params, int half)
       : params_(params), rows_(params, half), box_(2 * static_cast<int>(threadIdx.x % 32) + half) {}
 
   __device__ static void prefetch(const ProjectedKeys& params) { Rows::prefetch(params); }
-  __device__ Piece find(const PrefillTile& tile, int block) const {
+  __device__ BlockPart find(const PrefillTile& tile, int block) const {
     return rows_.find(tile, block);
   }
-  __device__ std::uint32_t holes(const Piece& piece) const { return rows_.holes(piece); }
+  __device__ std::uint32_t holes(const BlockPart& part) const { return rows_.holes(part); }
 
-  __device__ void load_keys(const Piece& piece, std::byte* stage, FullBarrier& full) const {
+  __device__ void load_keys(const BlockPart& part, std::byte* stage, FullBarrier& full) const {
     if (box_ == 0) {
-      load_box(box_load(params_.projected, stage, full), 0, piece.head, piece.row);
+      load_box(box_load(params_.projected, stage, full), 0, part.head, part.row);
     } else if (box_ == 1) {
-      load_box(box_load(params_.rope, stage, full), 0, 0, piece.row);
+      load_box(box_load(params_.rope, stage, full), 0, 0, part.row);
     }
     __syncwarp();
   }
-  __device__ void load_values(const Piece& piece, std::byte* stage, FullBarrier& full) const {
+  __device__ void load_values(const BlockPart& part, std::byte* stage, FullBarrier& full) const {
     constexpr int kFirstColumn = 128;  // behind K's
     if (box_ == 0) {
-      load_box(box_load(params_.projected, stage, full), kFirstColumn, piece.head, piece.row);
+      load_box(box_load(params_.projected, stage, full), kFirstColumn, part.head, part.row);
     }
     __syncwarp();
   }

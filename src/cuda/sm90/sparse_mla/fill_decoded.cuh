@@ -73,32 +73,34 @@ template <typename Variant> class RowFill<Variant, RowKind::fp8, 1> {
     std::byte* latent_odd = shared_.raw.latent[raw_.stage][warp_ * kRows] + (lane_ ^ 4) * 16;
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
-      copy_piece((i % 2 == 0 ? latent : latent_odd) + i * SparseConfig::kLatent,
+      copy_chunk((i % 2 == 0 ? latent : latent_odd) + i * SparseConfig::kLatent,
                  row_of_lane(row, i) + lane_ * 16, (found >> i & 1) != 0);
     }
     send_for_rope(row, found);
     if (lane_ / kRows == kScaleLanes) send_for_scale(row);
   }
-  // A row's rope is 8 pieces of bf16, or 4 of e4m3.
+  // A row's rope is 8 chunks of bf16, or 4 of e4m3.
   __device__ void send_for_rope(const std::byte* row, std::uint32_t found) {
     auto* rope = shared_.raw.rope[raw_.stage] + warp_ * kRows;
     if (rope_is_fp8_) {
-      const int line = lane_ / 4;
-      copy_piece(rope[line] + lane_ % 4 * 16,
-                 row_of_lane(row, line) + rope_offset_ + lane_ % 4 * 16, (found >> line & 1) != 0);
+      const int own_row = lane_ / 4;
+      copy_chunk(rope[own_row] + lane_ % 4 * 16,
+                 row_of_lane(row, own_row) + rope_offset_ + lane_ % 4 * 16,
+                 (found >> own_row & 1) != 0);
       return;
     }
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const int line = 4 * i + lane_ / 8;
-      copy_piece(rope[line] + lane_ % 8 * 16,
-                 row_of_lane(row, line) + rope_offset_ + lane_ % 8 * 16, (found >> line & 1) != 0);
+      const int own_row = 4 * i + lane_ / 8;
+      copy_chunk(rope[own_row] + lane_ % 8 * 16,
+                 row_of_lane(row, own_row) + rope_offset_ + lane_ % 8 * 16,
+                 (found >> own_row & 1) != 0);
     }
   }
   __device__ void send_for_scale(const std::byte* scale) {
     float4* target = &shared_.raw.scales[raw_.stage][warp_ * kRows + lane_ % kRows];
     if (scaling_ == ScaleSource::plane) copy_word(target, scale, scale != nullptr);
-    if (scaling_ == ScaleSource::in_row) copy_piece(target, scale, scale != nullptr);
+    if (scaling_ == ScaleSource::in_row) copy_chunk(target, scale, scale != nullptr);
   }
 
   template <typename Meanwhile> __device__ void fill_tile(const Meanwhile& meanwhile) {
@@ -124,18 +126,18 @@ template <typename Variant> class RowFill<Variant, RowKind::fp8, 1> {
     if (lane_ == 0) full.arrive();
   }
 
-  // Two rows at a time. Eight lanes that store together have four pieces of one row and the same four
+  // Two rows at a time. Eight lanes that store together have four chunks of one row and the same four
   // of the next: with the swizzle, no two in one bank.
   template <int kHalf> __device__ void fill_half(std::byte* swizzle_columns) const {
-    const int line = lane_ / 4 % 2;
-    const int piece = lane_ / 8 * 4 + lane_ % 4;  // 16 columns each
-    const std::byte* source = shared_.raw.latent[raw_.stage][warp_ * kRows + line] +
-                              (kHalf * 16 + (piece ^ (line * 4))) * 16;
+    const int own_row = lane_ / 4 % 2;
+    const int chunk = lane_ / 8 * 4 + lane_ % 4;  // 16 columns each
+    const std::byte* source = shared_.raw.latent[raw_.stage][warp_ * kRows + own_row] +
+                              (kHalf * 16 + (chunk ^ (own_row * 4))) * 16;
     const float* scales =
-        reinterpret_cast<const float*>(&shared_.raw.scales[raw_.stage][warp_ * kRows + line]) +
-        (scaling_ == ScaleSource::in_row ? 2 * kHalf + piece / 8 : 0);
+        reinterpret_cast<const float*>(&shared_.raw.scales[raw_.stage][warp_ * kRows + own_row]) +
+        (scaling_ == ScaleSource::in_row ? 2 * kHalf + chunk / 8 : 0);
     std::byte* swizzle_column =
-        swizzle_columns + piece / 4 * kConfig.swizzle_column_bytes() + warp_ * kRows * kRowBytes;
+        swizzle_columns + chunk / 4 * kConfig.swizzle_column_bytes() + warp_ * kRows * kRowBytes;
     uint4 bytes[kRows / 2];
     float scale[kRows / 2];
 #pragma unroll
@@ -145,10 +147,10 @@ template <typename Variant> class RowFill<Variant, RowKind::fp8, 1> {
     }
 #pragma unroll
     for (int i = 0; i < kRows / 2; ++i) {
-      const int row = 2 * i + line;
-      store_piece(swizzle_column, row, piece % 4 * 2,
+      const int row = 2 * i + own_row;
+      store_chunk(swizzle_column, row, chunk % 4 * 2,
                   decode_vec8(bytes[i].x, bytes[i].y, scale[i]));
-      store_piece(swizzle_column, row, piece % 4 * 2 + 1,
+      store_chunk(swizzle_column, row, chunk % 4 * 2 + 1,
                   decode_vec8(bytes[i].z, bytes[i].w, scale[i]));
     }
   }
@@ -158,27 +160,27 @@ template <typename Variant> class RowFill<Variant, RowKind::fp8, 1> {
     const float4* scales = shared_.raw.scales[raw_.stage] + warp_ * kRows;
     if (rope_is_fp8_) {
       const int row = lane_ / 4;
-      const int piece = lane_ % 4;
-      const uint4 bytes = *reinterpret_cast<const uint4*>(rope[row] + piece * 16);
-      store_piece(swizzle_column, row, piece * 2, decode_vec8(bytes.x, bytes.y, scales[row].x));
-      store_piece(swizzle_column, row, piece * 2 + 1, decode_vec8(bytes.z, bytes.w, scales[row].x));
+      const int chunk = lane_ % 4;
+      const uint4 bytes = *reinterpret_cast<const uint4*>(rope[row] + chunk * 16);
+      store_chunk(swizzle_column, row, chunk * 2, decode_vec8(bytes.x, bytes.y, scales[row].x));
+      store_chunk(swizzle_column, row, chunk * 2 + 1, decode_vec8(bytes.z, bytes.w, scales[row].x));
       return;
     }
     const int row = lane_ / 8;
-    const int piece = lane_ % 8;
-    uint4 low = *reinterpret_cast<const uint4*>(rope[row] + piece * 16);
-    uint4 high = *reinterpret_cast<const uint4*>(rope[row + 4] + piece * 16);
+    const int chunk = lane_ % 8;
+    uint4 low = *reinterpret_cast<const uint4*>(rope[row] + chunk * 16);
+    uint4 high = *reinterpret_cast<const uint4*>(rope[row + 4] + chunk * 16);
     if (rope_is_scaled_) {
       low = scale_vec8(low, scales[row].x);
       high = scale_vec8(high, scales[row + 4].x);
     }
-    store_piece(swizzle_column, row, piece, low);
-    store_piece(swizzle_column, row + 4, piece, high);
+    store_chunk(swizzle_column, row, chunk, low);
+    store_chunk(swizzle_column, row + 4, chunk, high);
   }
 
-  __device__ static void store_piece(std::byte* swizzle_column, int row, int piece,
+  __device__ static void store_chunk(std::byte* swizzle_column, int row, int chunk,
                                      const uint4& words) {
-    *reinterpret_cast<uint4*>(swizzle_column + piece_offset(row, piece)) = words;
+    *reinterpret_cast<uint4*>(swizzle_column + chunk_offset(row, chunk)) = words;
   }
 
   SparseShared<Variant>& shared_;

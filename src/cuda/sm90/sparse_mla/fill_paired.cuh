@@ -103,8 +103,8 @@ template <typename Variant> class RowFill<Variant, RowKind::fp8, 2> {
 
   // Nothing is kept from one run to the next: the registers are others' in between.
   __device__ void forget() {
-    for (uint4& piece : latent_) piece = {};
-    for (uint4& piece : rope_) piece = {};
+    for (uint4& chunk : latent_) chunk = {};
+    for (uint4& chunk : rope_) chunk = {};
     scales_ = {};
   }
 
@@ -130,14 +130,14 @@ template <typename Variant> class RowFill<Variant, RowKind::fp8, 2> {
 #pragma unroll
     for (int swizzle_column = 0; swizzle_column < 2 * SparseConfig::kHalfSwizzleColumns;
          ++swizzle_column) {
-      latent_[swizzle_column] = load_piece(from + swizzle_column * 64, is_there);
+      latent_[swizzle_column] = load_chunk(from + swizzle_column * 64, is_there);
     }
     if (stream_->rope_is_fp8) {
-      rope_[0] = load_piece(from + stream_->rope_offset_bytes, is_there);
+      rope_[0] = load_chunk(from + stream_->rope_offset_bytes, is_there);
     } else {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        rope_[i] = load_piece(from + stream_->rope_offset_bytes + rope_side(i) * 64, is_there);
+        rope_[i] = load_chunk(from + stream_->rope_offset_bytes + rope_side(i) * 64, is_there);
       }
     }
     scales_ = {1.0F, 1.0F, 1.0F, 1.0F};
@@ -148,7 +148,7 @@ template <typename Variant> class RowFill<Variant, RowKind::fp8, 2> {
       scales_ = {whole, whole, whole, whole};
     }
   }
-  __device__ static uint4 load_piece(const std::byte* from, bool is_there) {
+  __device__ static uint4 load_chunk(const std::byte* from, bool is_there) {
     return is_there ? __ldg(reinterpret_cast<const uint4*>(from)) : uint4{};
   }
 
@@ -203,11 +203,11 @@ template <typename Variant> class RowFill<Variant, RowKind::fp8, 2> {
       const float scale = swizzle_column < SparseConfig::kHalfSwizzleColumns / 2 ? low : high;
       std::byte* to = half + swizzle_column * kConfig.swizzle_column_bytes();
       const uint4& bytes = latent_[kHalf * SparseConfig::kHalfSwizzleColumns + swizzle_column];
-      store_piece(to + piece_offset(row, lane_ % 4 * 2), decode_vec8(bytes.x, bytes.y, scale));
-      store_piece(to + piece_offset(row, lane_ % 4 * 2 + 1), decode_vec8(bytes.z, bytes.w, scale));
+      store_chunk(to + chunk_offset(row, lane_ % 4 * 2), decode_vec8(bytes.x, bytes.y, scale));
+      store_chunk(to + chunk_offset(row, lane_ % 4 * 2 + 1), decode_vec8(bytes.z, bytes.w, scale));
     }
   }
-  __device__ static void store_piece(std::byte* place, const uint4& words) {
+  __device__ static void store_chunk(std::byte* place, const uint4& words) {
     *reinterpret_cast<uint4*>(place) = words;
   }
   // Odd rows take the other half first: eight lanes that store together then meet no bank twice.
@@ -216,18 +216,18 @@ template <typename Variant> class RowFill<Variant, RowKind::fp8, 2> {
   }
   __device__ void store_rope(std::byte* swizzle_column) {
     const int row = lane_ / 4;
-    const int piece = lane_ % 4;
+    const int chunk = lane_ % 4;
     if (stream_->rope_is_fp8) {
       const uint4& bytes = rope_[0];
-      store_piece(swizzle_column + piece_offset(row, piece * 2),
+      store_chunk(swizzle_column + chunk_offset(row, chunk * 2),
                   decode_vec8(bytes.x, bytes.y, scales_.x));
-      store_piece(swizzle_column + piece_offset(row, piece * 2 + 1),
+      store_chunk(swizzle_column + chunk_offset(row, chunk * 2 + 1),
                   decode_vec8(bytes.z, bytes.w, scales_.x));
       return;
     }
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      store_piece(swizzle_column + piece_offset(row, rope_side(i) * 4 + piece),
+      store_chunk(swizzle_column + chunk_offset(row, rope_side(i) * 4 + chunk),
                   stream_->rope_is_scaled ? scale_vec8(rope_[i], scales_.x) : rope_[i]);
     }
   }

@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(SparseConfig::kThreads, 1)
   extern __shared__ __align__(1024) std::byte memory[];
   auto& shared = *reinterpret_cast<SparseShared<Variant>*>(memory);
   const int warpgroup = warpgroup_in_block();
-  // The kernel that merges pieces may be launched beside this one and wait.
+  // The kernel that merges splits may be launched beside this one and wait.
   cudaTriggerProgrammaticLaunchCompletion();
   if (threadIdx.x == 0) {
     prefetch(params.q);

@@ -13,9 +13,9 @@
 namespace quire::cuda::sm90::sparse_mla {
 namespace {
 
-SparsePieces carve_pieces(Carver& carver, const SparsePlan& plan) {
+SparseSplits carve_splits(Carver& carver, const SparsePlan& plan) {
   if (plan.work.cut() == 0) return {};
-  const std::int64_t rows = std::int64_t{plan.work.cut()} * plan.work.pieces * SparseConfig::kHeads;
+  const std::int64_t rows = std::int64_t{plan.work.cut()} * plan.work.splits * SparseConfig::kHeads;
   float* sums = carver.take<float>(rows * SparseConfig::kLatent);
   return {.sums = sums, .stats = carver.take<float2>(rows)};
 }
@@ -54,7 +54,7 @@ class SparseKernel final : public Kernel<SparseMlaArgs> {
 
   std::int64_t workspace_bytes() const override {
     Carver counter;
-    carve_pieces(counter, plan_);
+    carve_splits(counter, plan_);
     return counter.bytes();
   }
 
@@ -62,7 +62,7 @@ class SparseKernel final : public Kernel<SparseMlaArgs> {
     return {{"kernel", std::string(plan_.variant->name)},
             {"blocks", std::to_string(plan_.blocks)},
             {"cut", std::to_string(plan_.work.cut())},
-            {"pieces", std::to_string(plan_.work.pieces)}};
+            {"splits", std::to_string(plan_.work.splits)}};
   }
 
   void run(const SparseMlaArgs& args, const Context& context) const override {
@@ -80,13 +80,13 @@ class SparseKernel final : public Kernel<SparseMlaArgs> {
         .streams = {gather_stream(args.cache, args.layer, args.indices, args.topk_lengths), {}},
         .scale_log2 = static_cast<float>(args.scale * std::numbers::log2e),
         .output = attend_output(args.out, args.lse, args.sinks),
-        .pieces = carve_pieces(carver, plan_)};
+        .splits = carve_splits(carver, plan_)};
     if (args.extra.has_value()) {
       params.streams[1] = gather_stream(args.extra->cache, args.extra->layer, args.extra->indices,
                                         args.extra->lengths);
     }
     plan_.variant->launch(params, plan_.blocks, stream);
-    merge_sparse_pieces(params, stream);
+    merge_sparse_splits(params, stream);
   }
 
  private:

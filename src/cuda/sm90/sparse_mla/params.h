@@ -27,31 +27,31 @@ struct GatherStream {
   bool rope_is_scaled = false;
 };
 
-// An item is a token's heads, 64 at a time, over all of its tiles of keys. The last ones, which would
-// leave multiprocessors idle, are cut: each of their items has one piece of the tiles. Tiles of the
+// A work tile is a token's heads, 64 at a time, over all of its tiles of keys. The last ones, which would
+// leave multiprocessors idle, are cut: each of their work tiles has one split of the tiles. Tiles of the
 // second stream follow those of the first.
 struct SparseWork {
   int tokens = 0;
   int heads = 0;
   int head_tiles = 1;
   int tiles = 1;           // of keys
-  int whole = 0;           // items that are not cut, the first ones
-  int pieces = 1;          // of the tiles, for each of the others
-  int piece_tiles = 1;     // of each
+  int whole = 0;           // work tiles that are not cut, the first ones
+  int splits = 1;          // of the tiles, for each of the others
+  int split_tiles = 1;     // of each
   int first_tiles = 0;     // of the first stream
-  bool alternates = true;  // a block goes through every second item's slots backwards
+  bool alternates = true;  // a block goes through every second work tile's slots backwards
 
   __host__ __device__ int cut() const { return tokens * head_tiles - whole; }
-  __host__ __device__ int items() const { return whole + cut() * pieces; }
+  __host__ __device__ int work_tiles() const { return whole + cut() * splits; }
 };
 
 // Of a token's tiles: a warp of the merge has one in each lane.
-inline constexpr int kMostSparsePieces = 32;
+inline constexpr int kMostSparseSplits = 32;
 
-// Pieces that are to be merged: sums not divided yet, and their rows' (maximum · log2 e, sum).
-struct SparsePieces {
-  float* sums = nullptr;    // [cut, pieces, 64, 512]
-  float2* stats = nullptr;  // [cut, pieces, 64]
+// Splits that are to be merged: sums not divided yet, and their rows' (maximum · log2 e, sum).
+struct SparseSplits {
+  float* sums = nullptr;    // [cut, splits, 64, 512]
+  float2* stats = nullptr;  // [cut, splits, 64]
 };
 
 struct SparseParams {
@@ -64,15 +64,15 @@ struct SparseParams {
   GatherStream streams[2];                     // the chosen rows, then the extra ones
   float scale_log2 = 1.0F;
   AttendOutput output;
-  SparsePieces pieces;
+  SparseSplits splits;
 };
 
 // One definition for each variant, in its own file.
 template <typename Variant>
 void launch_sparse_tiles(const SparseParams& params, int blocks, cudaStream_t stream);
 
-// The pieces of a token's tiles become rows of the output, in their order. Nothing without pieces.
-void merge_sparse_pieces(const SparseParams& params, cudaStream_t stream);
+// The splits of a token's tiles become rows of the output, in their order. Nothing without splits.
+void merge_sparse_splits(const SparseParams& params, cudaStream_t stream);
 
 // One definition for each variant, in its own file.
 template <typename Variant>

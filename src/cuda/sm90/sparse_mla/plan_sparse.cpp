@@ -10,12 +10,12 @@
 namespace quire::cuda::sm90::sparse_mla {
 namespace {
 
-// Costs in µs: what an item takes before its first tile and after its last one, what each of its keys
-// takes, and what merging takes, for each piece and at all.
-constexpr double kItemCost = 6.0;
+// Costs in µs: what a work tile takes before its first tile and after its last one, what each of its keys
+// takes, and what merging takes, for each split and at all.
+constexpr double kWorkTileCost = 6.0;
 constexpr double kKeyCost = 0.03;
 constexpr double kMergeCost = 4.0;
-constexpr double kPieceCost = 0.2;
+constexpr double kSplitCost = 0.2;
 
 bool is_scaled_whole(const RowPart& part) {
   return part.scale_source == ScaleSource::plane && part.scale_dtype == DType::f32 &&
@@ -56,20 +56,20 @@ const SparseVariant* find_variant(const SparseMlaProblem& problem) {
   return chosen;
 }
 
-// Few items, or the few that are left when all multiprocessors have had as many, leave some of them idle:
-// their tiles are cut into pieces, as many as pay.
-std::int64_t choose_pieces(std::int64_t items, std::int64_t tiles, int keys, int num_sms) {
+// Few work tiles, or the few that are left when all multiprocessors have had as many, leave some of them idle:
+// their tiles are cut into splits, as many as pay.
+std::int64_t choose_splits(std::int64_t work_tiles, std::int64_t tiles, int keys, int num_sms) {
   std::int64_t best = 1;
   double best_cost = 0.0;
-  for (std::int64_t pieces = 1; pieces <= std::min<std::int64_t>(tiles, kMostSparsePieces);
-       ++pieces) {
-    if (pieces > 1 && items * pieces > num_sms) break;
-    const double waves = static_cast<double>(ceil_div(items * pieces, num_sms));
-    const double merge = pieces > 1 ? kMergeCost + kPieceCost * static_cast<double>(pieces) : 0.0;
-    const double keys_cost = kKeyCost * static_cast<double>(keys * ceil_div(tiles, pieces));
-    const double cost = waves * (keys_cost + kItemCost) + merge;
-    if (pieces > 1 && cost >= best_cost) continue;
-    best = pieces;
+  for (std::int64_t splits = 1; splits <= std::min<std::int64_t>(tiles, kMostSparseSplits);
+       ++splits) {
+    if (splits > 1 && work_tiles * splits > num_sms) break;
+    const double waves = static_cast<double>(ceil_div(work_tiles * splits, num_sms));
+    const double merge = splits > 1 ? kMergeCost + kSplitCost * static_cast<double>(splits) : 0.0;
+    const double keys_cost = kKeyCost * static_cast<double>(keys * ceil_div(tiles, splits));
+    const double cost = waves * (keys_cost + kWorkTileCost) + merge;
+    if (splits > 1 && cost >= best_cost) continue;
+    best = splits;
     best_cost = cost;
   }
   return best;
@@ -106,21 +106,21 @@ SparsePlan plan_sparse(const SparseMlaProblem& problem, int num_sms) {
   const std::int64_t rest = units % side_by_side;
   // How many units are left over depends on the other tokens of the batch.
   const std::int64_t wanted =
-      problem.batch_invariant ? 1 : choose_pieces(rest, tiles, keys, num_sms);
-  const std::int64_t piece_tiles = ceil_div(tiles, wanted);
-  const std::int64_t pieces = ceil_div(tiles, piece_tiles);
-  const std::int64_t cut = pieces == 1 ? 0 : rest;
+      problem.batch_invariant ? 1 : choose_splits(rest, tiles, keys, num_sms);
+  const std::int64_t split_tiles = ceil_div(tiles, wanted);
+  const std::int64_t splits = ceil_div(tiles, split_tiles);
+  const std::int64_t cut = splits == 1 ? 0 : rest;
   return {.variant = variant,
           .work = {.tokens = static_cast<int>(problem.ragged.tokens),
                    .heads = static_cast<int>(problem.heads),
                    .head_tiles = static_cast<int>(head_tiles),
                    .tiles = static_cast<int>(tiles),
                    .whole = static_cast<int>(units - cut),
-                   .pieces = static_cast<int>(pieces),
-                   .piece_tiles = static_cast<int>(piece_tiles),
+                   .splits = static_cast<int>(splits),
+                   .split_tiles = static_cast<int>(split_tiles),
                    .first_tiles = static_cast<int>(first_tiles),
                    .alternates = !problem.batch_invariant},
-          .blocks = static_cast<int>(std::min(units - cut + cut * pieces, side_by_side))};
+          .blocks = static_cast<int>(std::min(units - cut + cut * splits, side_by_side))};
 }
 
 }  // namespace quire::cuda::sm90::sparse_mla

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a gathering warp brings its rows of a tile into shared memory. 16 bytes of a swizzle column's row r stand
-// at piece (p ^ r % 8).
+// at chunk (p ^ r % 8).
 #pragma once
 
 #include <cuda_bf16.h>
@@ -30,16 +30,16 @@ __device__ inline const std::byte* row_of_lane(const std::byte* row, int lane) {
       __shfl_sync(0xffffffff, reinterpret_cast<std::uint64_t>(row), lane));
 }
 
-// Where piece `piece` of a warp's row `row` stands in that warp's part of a swizzle column.
-__device__ inline int piece_offset(int row, int piece) {
-  return row * kRowBytes + ((piece ^ (row % 8)) * 16);
+// Where chunk `chunk` of a warp's row `row` stands in that warp's part of a swizzle column.
+__device__ inline int chunk_offset(int row, int chunk) {
+  return row * kRowBytes + ((chunk ^ (row % 8)) * 16);
 }
 
 // Copies of a few bytes from global to shared memory, in groups that their thread waits for.
 
 // 16 bytes; `is_there` false: zeros, and `source` is not read. No wish for more of the line than asked
 // for: rows of 656 bytes begin anywhere in one.
-__device__ inline void copy_piece(void* target, const std::byte* source, bool is_there) {
+__device__ inline void copy_chunk(void* target, const std::byte* source, bool is_there) {
   const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(target));
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(source),
                "r"(is_there ? 16 : 0)
@@ -100,19 +100,19 @@ template <typename Variant> class RowFill<Variant, RowKind::bf16, 1> {
     const std::byte* row = finder_.step(stride_);
     if (index < 0) return;
     const std::uint32_t found = __ballot_sync(0xffffffff, row != nullptr);
-    const Lines lines = find_lines(row, found);
+    const LaneRows rows = find_rows(row, found);
     const int stage = at_.half.stage;
     shared_.left_ring.wait_empty(at_.half);
     write_mask(found);
-    fill<0, SparseConfig::kHalfSwizzleColumns>(lines, shared_.left[stage]);
+    fill<0, SparseConfig::kHalfSwizzleColumns>(rows, shared_.left[stage]);
     arrive(shared_.left_ring.full[stage]);
     shared_.rope_ring.wait_empty(at_.rope);
-    fill<2 * SparseConfig::kHalfSwizzleColumns, 1>(lines, shared_.rope[at_.rope.stage]);
+    fill<2 * SparseConfig::kHalfSwizzleColumns, 1>(rows, shared_.rope[at_.rope.stage]);
     arrive(shared_.rope_ring.full[at_.rope.stage]);
     meanwhile();
     shared_.right_ring.wait_empty(at_.half);
     fill<SparseConfig::kHalfSwizzleColumns, SparseConfig::kHalfSwizzleColumns>(
-        lines, shared_.right[stage]);
+        rows, shared_.right[stage]);
     arrive(shared_.right_ring.full[stage]);
     at_.advance();
   }
@@ -120,7 +120,7 @@ template <typename Variant> class RowFill<Variant, RowKind::bf16, 1> {
  private:
   static constexpr SparseConfig kConfig = Variant::kConfig;
   static constexpr int kRows = kConfig.warp_rows();
-  static constexpr int kLines = kRows / 4;  // that a lane has a part of
+  static constexpr int kLaneRows = kRows / 4;  // that a lane has a part of
 
   // No hint what becomes of the lines in L2: it would be two instructions for each copy.
   using Copy = cute::SM80_CP_ASYNC_CACHEGLOBAL_ZFILL<cute::uint128_t>;
@@ -137,35 +137,35 @@ template <typename Variant> class RowFill<Variant, RowKind::bf16, 1> {
   }
 
   // What a lane copies of its warp's rows: the same 16 bytes of every swizzle column of row 4i + lane / 8.
-  struct Lines {
-    const std::byte* from[kLines];
-    int to[kLines];
-    bool is_there[kLines];
+  struct LaneRows {
+    const std::byte* from[kLaneRows];
+    int to[kLaneRows];
+    bool is_there[kLaneRows];
   };
-  __device__ Lines find_lines(const std::byte* row, std::uint32_t found) const {
+  __device__ LaneRows find_rows(const std::byte* row, std::uint32_t found) const {
     const int lane = opaque(lane_);
-    Lines lines;
+    LaneRows rows;
 #pragma unroll
-    for (int i = 0; i < kLines; ++i) {
-      const int line = 4 * i + lane / 8;
-      lines.from[i] = row_of_lane(row, line) + lane % 8 * 16;
-      lines.to[i] = warp_ * kRows * kRowBytes + piece_offset(line, lane % 8);
-      lines.is_there[i] = (found >> line & 1) != 0;
+    for (int i = 0; i < kLaneRows; ++i) {
+      const int own_row = 4 * i + lane / 8;
+      rows.from[i] = row_of_lane(row, own_row) + lane % 8 * 16;
+      rows.to[i] = warp_ * kRows * kRowBytes + chunk_offset(own_row, lane % 8);
+      rows.is_there[i] = (found >> own_row & 1) != 0;
     }
-    return lines;
+    return rows;
   }
 
   template <int kFirst, int kSwizzleColumns>
-  __device__ static void fill(const Lines& lines, std::byte* swizzle_columns) {
+  __device__ static void fill(const LaneRows& rows, std::byte* swizzle_columns) {
 #pragma unroll
-    for (int i = 0; i < kLines; ++i) {
+    for (int i = 0; i < kLaneRows; ++i) {
 #pragma unroll
       for (int swizzle_column = 0; swizzle_column < kSwizzleColumns; ++swizzle_column) {
         std::byte* to =
-            swizzle_columns + lines.to[i] + swizzle_column * kConfig.swizzle_column_bytes();
-        const std::byte* from = lines.from[i] + (kFirst + swizzle_column) * kRowBytes;
+            swizzle_columns + rows.to[i] + swizzle_column * kConfig.swizzle_column_bytes();
+        const std::byte* from = rows.from[i] + (kFirst + swizzle_column) * kRowBytes;
         Copy::copy(*reinterpret_cast<const cute::uint128_t*>(from),
-                   *reinterpret_cast<cute::uint128_t*>(to), lines.is_there[i]);
+                   *reinterpret_cast<cute::uint128_t*>(to), rows.is_there[i]);
       }
     }
   }

@@ -152,63 +152,63 @@ class ScaleFinder {
   const std::byte* found_ = nullptr;
 };
 
-// The items of the work, by number.
+// The work tiles of the work, by number.
 
-struct WorkItem {
+struct WorkTile {
   int token;
   int first_head;
   int first_tile;
   int num_tiles;  // at most
-  int piece;      // its number among all pieces; kWhole: all of the token's tiles
+  int split;      // its number among all splits; kWhole: all of the token's tiles
 
-  __device__ WorkItem(const SparseWork& work, int item) {
-    const int number = item - work.whole;
+  __device__ WorkTile(const SparseWork& work, int work_tile) {
+    const int number = work_tile - work.whole;
     const bool is_whole = number < 0;
-    const int unit = is_whole ? item : work.whole + number / work.pieces;
+    const int unit = is_whole ? work_tile : work.whole + number / work.splits;
     token = unit / work.head_tiles;
     first_head = unit % work.head_tiles * SparseConfig::kHeads;
-    first_tile = is_whole ? 0 : number % work.pieces * work.piece_tiles;
-    num_tiles = is_whole ? work.tiles : work.piece_tiles;
-    piece = is_whole ? kWhole : number;
+    first_tile = is_whole ? 0 : number % work.splits * work.split_tiles;
+    num_tiles = is_whole ? work.tiles : work.split_tiles;
+    split = is_whole ? kWhole : number;
   }
 };
 
-// The items of a block, in their order: every so many-th, or with the other block of a cluster every so
+// The work tiles of a block, in their order: every so many-th, or with the other block of a cluster every so
 // many-th pair, of which it has one.
-template <int kBlocks> struct ItemWalk {
+template <int kBlocks> struct WorkTileWalk {
   const SparseWork& work;
   int at = static_cast<int>(blockIdx.x) / kBlocks;
-  // Every second item of a block goes through its slots from the last to the first, unless bits must not depend on
-  // which items a block has. Slots mostly name
-  // positions in ascending order, and all blocks are about as far: what the last items have read is in L2
+  // Every second work tile of a block goes through its slots from the last to the first, unless bits must not depend on
+  // which work tiles a block has. Slots mostly name
+  // positions in ascending order, and all blocks are about as far: what the last work tiles have read is in L2
   // still where the next ones begin, even if there is no room for all rows. Always upwards it is the row
   // that is wanted last of all that stays.
   bool is_backwards = false;
 
-  __device__ bool is_over() const { return at >= work.items() / kBlocks; }
+  __device__ bool is_over() const { return at >= work.work_tiles() / kBlocks; }
   __device__ bool is_first() const { return at == static_cast<int>(blockIdx.x) / kBlocks; }
   __device__ void advance() {
     at += static_cast<int>(gridDim.x) / kBlocks;
     is_backwards = work.alternates && !is_backwards;
   }
-  // Pairs of blocks have neighbouring heads of a token and the same piece.
-  __device__ int item() const {
+  // Pairs of blocks have neighbouring heads of a token and the same split.
+  __device__ int work_tile() const {
     if constexpr (kBlocks == 1) return at;
     const int rank = static_cast<int>(blockIdx.x) % kBlocks;
     const int number = at - work.whole / kBlocks;
     if (number < 0) return at * kBlocks + rank;
-    return work.whole + (number / work.pieces * kBlocks + rank) * work.pieces +
-           number % work.pieces;
+    return work.whole + (number / work.splits * kBlocks + rank) * work.splits +
+           number % work.splits;
   }
 };
 
-// What a gathering warpgroup must know of an item before it sends for rows: whose token it is, and how
+// What a gathering warpgroup must know of a work tile before it sends for rows: whose token it is, and how
 // many tiles of slots name a position.
 
 // By all threads of a warpgroup. kKeys: slots of a tile.
-template <int kKeys> class ItemScan {
+template <int kKeys> class WorkTileScan {
  public:
-  __device__ explicit ItemScan(const SparseParams& params) : params_(params) {}
+  __device__ explicit WorkTileScan(const SparseParams& params) : params_(params) {}
 
   __device__ void place(int token) {
     const auto batch = static_cast<int>(params_.streams[0].rows.batch);
@@ -220,19 +220,21 @@ template <int kKeys> class ItemScan {
   }
   __device__ int sequence() const { return sequence_; }  // -1: nobody's
   __device__ SlotLimits limits(int stream) const { return stream == 0 ? main_ : extra_; }
-  __device__ int first_tile(const WorkItem& item, int stream) const {
-    return stream == 0 ? item.first_tile : max(item.first_tile - params_.work.first_tiles, 0);
+  __device__ int first_tile(const WorkTile& work_tile, int stream) const {
+    return stream == 0 ? work_tile.first_tile
+                       : max(work_tile.first_tile - params_.work.first_tiles, 0);
   }
 
   // Tiles of each stream up to the last slot that names a position: what follows is not gathered.
   // ends: in shared memory, of each stream and warp; who meets at `barrier` has read it.
-  __device__ int2 count_tiles(const WorkItem& item, int (&ends)[2][4], int barrier) const {
+  __device__ int2 count_tiles(const WorkTile& work_tile, int (&ends)[2][4], int barrier) const {
     const int border = params_.work.first_tiles;
-    const int last = item.first_tile + item.num_tiles;
+    const int last = work_tile.first_tile + work_tile.num_tiles;
     for (int stream = 0; stream < 2; ++stream) {
-      const int first = first_tile(item, stream);
+      const int first = first_tile(work_tile, stream);
       const int end = stream == 0 ? min(last, border) : last - border;
-      const int found = __reduce_max_sync(0xffffffff, last_tile(stream, item.token, first, end));
+      const int found =
+          __reduce_max_sync(0xffffffff, last_tile(stream, work_tile.token, first, end));
       if (thread() % 32 == 0) ends[stream][thread() / 32] = max(found - first, 0);
     }
     cutlass::arch::NamedBarrier::sync(kThreads, static_cast<std::uint32_t>(barrier));

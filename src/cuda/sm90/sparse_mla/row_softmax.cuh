@@ -175,9 +175,9 @@ struct HalfSums {
   }
 };
 
-// A warpgroup's sums of one half of the columns, to the output or to pieces that are merged later.
+// A warpgroup's sums of one half of the columns, to the output or to splits that are merged later.
 
-// Rows of the item that the calling thread holds: this one and the eighth after it.
+// Rows of the work tile that the calling thread holds: this one and the eighth after it.
 __device__ inline int first_row_of_thread() {
   const unsigned thread = threadIdx.x % SparseConfig::kWarpgroup;
   return static_cast<int>(thread / 32 * 16 + thread % 32 / 4);
@@ -234,17 +234,17 @@ __device__ inline void store_row(const HalfSums& sums, int i, float factor, std:
 
 struct StoreRows {
   const SparseParams& params;
-  const ItemNote& item;
+  const WorkTileInfo& work_tile;
   int first_column;
 
   __device__ void store(const HalfSums& sums, const float2& factors) const {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int row = first_row_of_thread() + 8 * i;
-      const bool is_there = item.first_head + row < params.work.heads;
+      const bool is_there = work_tile.first_head + row < params.work.heads;
       const float factor = i == 0 ? factors.x : factors.y;
-      if (item.is_piece()) {
-        store_row<DType::f32>(sums, i, 1.0F, piece_address(row), is_there);
+      if (work_tile.is_split()) {
+        store_row<DType::f32>(sums, i, 1.0F, split_address(row), is_there);
       } else if (params.output.dtype == DType::bf16) {
         store_row<DType::bf16>(sums, i, factor, output_address(row, 2), is_there);
       } else if (params.output.dtype == DType::f16) {
@@ -256,35 +256,35 @@ struct StoreRows {
   }
 
  private:
-  __device__ std::byte* piece_address(int row) const {
-    const std::int64_t line = std::int64_t{item.piece} * SparseConfig::kHeads + row;
-    return reinterpret_cast<std::byte*>(params.pieces.sums + line * SparseConfig::kLatent +
+  __device__ std::byte* split_address(int row) const {
+    const std::int64_t split_row = std::int64_t{work_tile.split} * SparseConfig::kHeads + row;
+    return reinterpret_cast<std::byte*>(params.splits.sums + split_row * SparseConfig::kLatent +
                                         first_column);
   }
   __device__ std::byte* output_address(int row, int bytes) const {
     const AttendOutput& output = params.output;
-    return output.out + item.token * output.token_bytes +
-           std::int64_t{item.first_head + row} * output.head_bytes + first_column * bytes;
+    return output.out + work_tile.token * output.token_bytes +
+           std::int64_t{work_tile.first_head + row} * output.head_bytes + first_column * bytes;
   }
 };
 
 // A row's LSE, or what the merge has to know of it. Returns the factor of its sums.
-__device__ inline float finish_item_row(const SparseParams& params, const ItemNote& item, int i,
-                                        float base, float sum) {
+__device__ inline float finish_work_tile_row(const SparseParams& params,
+                                             const WorkTileInfo& work_tile, int i, float base,
+                                             float sum) {
   const int row = first_row_of_thread() + 8 * i;
-  const int head = item.first_head + row;
+  const int head = work_tile.first_head + row;
   if (head >= params.work.heads) return 0.0F;
   const bool is_first = threadIdx.x % 4 == 0;
-  if (item.is_piece()) {
-    const std::int64_t line = std::int64_t{item.piece} * SparseConfig::kHeads + row;
-    if (is_first) params.pieces.stats[line] = {base, sum};
+  if (work_tile.is_split()) {
+    const std::int64_t split_row = std::int64_t{work_tile.split} * SparseConfig::kHeads + row;
+    if (is_first) params.splits.stats[split_row] = {base, sum};
     return 1.0F;
   }
   const SparseFinish finish = finish_row(base, sum, params.output.sinks, head);
   if (is_first && params.output.lse != nullptr) {
-    params.output
-        .lse[item.token * params.output.lse_token_stride + head * params.output.lse_head_stride] =
-        finish.lse;
+    params.output.lse[work_tile.token * params.output.lse_token_stride +
+                      head * params.output.lse_head_stride] = finish.lse;
   }
   return finish.factor;
 }

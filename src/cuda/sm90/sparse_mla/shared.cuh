@@ -12,7 +12,7 @@ namespace quire::cuda::sm90::sparse_mla {
 
 inline constexpr int kQuerySwizzleColumnBytes = SparseConfig::kHeads * kRowBytes;
 
-// Rows as they stand in the cache, on their way: piece p (16 bytes) of row r's latent columns is at
+// Rows as they stand in the cache, on their way: split p (16 bytes) of row r's latent columns is at
 // p ^ (4 if r is odd), so that lanes which read 64 bytes of two neighbours meet no bank twice.
 template <int kKeys, int kStages> struct RawRows {
   alignas(16) std::byte latent[kStages][kKeys][SparseConfig::kLatent];
@@ -26,7 +26,7 @@ struct NoRawRows {};
 template <int kKeys> struct Handover {
   uint4 weights[kKeys / 16][SparseConfig::kWarpgroup];
   float2 keep[SparseConfig::kWarpgroup];       // what to multiply earlier sums by
-  float2 finish[2][SparseConfig::kWarpgroup];  // and the finished ones; of two items in turn
+  float2 finish[2][SparseConfig::kWarpgroup];  // and the finished ones; of two work tiles in turn
 };
 
 // Bit k of a tile's words: its row k holds a key. Each gathering warp writes those of its own rows.
@@ -46,26 +46,26 @@ template <int kStages> struct PairMasks {
   }
 };
 
-// What those who attend have to know of an item. Two of them, taken in turn: the next one is written
+// What those who attend have to know of a work tile. Two of them, taken in turn: the next one is written
 // while the last one's rows are stored.
-struct ItemNote {
-  int num_tiles;  // 0: no key; kNobody: its token is nobody's; kNoItem: there are no more
-  int piece;      // kWhole: there is nothing to be merged
+struct WorkTileInfo {
+  int num_tiles;  // 0: no key; kNobody: its token is nobody's; kNoWorkTile: there are no more
+  int split;      // kWhole: there is nothing to be merged
   int token;
   int first_head;
 
-  __device__ bool is_piece() const { return piece >= 0; }
+  __device__ bool is_split() const { return split >= 0; }
 };
 inline constexpr int kNobody = -1;
-inline constexpr int kNoItem = -2;
+inline constexpr int kNoWorkTile = -2;
 inline constexpr int kWhole = -1;
 
-// By a whole warp, of which the lane reads that gives the note's place back: racecheck then sees the order.
-__device__ inline ItemNote read_note(const ItemNote& note) {
-  ItemNote read{};
-  if (threadIdx.x % 32 == 0) read = note;
+// By a whole warp, of which the lane reads that gives the info's place back: racecheck then sees the order.
+__device__ inline WorkTileInfo read_info(const WorkTileInfo& info) {
+  WorkTileInfo read{};
+  if (threadIdx.x % 32 == 0) read = info;
   return {.num_tiles = __shfl_sync(0xffffffff, read.num_tiles, 0),
-          .piece = __shfl_sync(0xffffffff, read.piece, 0),
+          .split = __shfl_sync(0xffffffff, read.split, 0),
           .token = __shfl_sync(0xffffffff, read.token, 0),
           .first_head = __shfl_sync(0xffffffff, read.first_head, 0)};
 }
@@ -98,9 +98,9 @@ template <typename Variant> struct SparseShared {
   Handover<kConfig.keys> handover;
   std::conditional_t<kConfig.blocks == 1, TileMasks<kConfig.keys, kStages>, PairMasks<kStages>>
       masks;
-  ItemNote notes[2];
-  int ends[2][2][kWarps];     // of each stream's tiles that a warp found in use; of two items
-  RingBarriers<1> item_ring;  // q and a note
+  WorkTileInfo work_tiles[2];
+  int ends[2][2][kWarps];  // of each stream's tiles that a warp found in use; of two work tiles
+  RingBarriers<1> work_tile_ring;  // q and a info
   RingBarriers<kStages> left_ring;
   RingBarriers<kStages> right_ring;
   RingBarriers<kConfig.rope_stages> rope_ring;
@@ -114,7 +114,7 @@ template <typename Variant> struct SparseShared {
     const bool is_copied = kConfig.rows == RowKind::bf16;
     const int arrivals = is_copied ? SparseConfig::kWarpgroup : kWarps;
     const int readers = kConfig.blocks * kWarps;
-    item_ring.init(1, kWarps + SparseConfig::kWarpgroup);
+    work_tile_ring.init(1, kWarps + SparseConfig::kWarpgroup);
     left_ring.init(is_copied ? arrivals + kWarps : arrivals, readers);
     right_ring.init(arrivals, readers);
     rope_ring.init(arrivals, readers);

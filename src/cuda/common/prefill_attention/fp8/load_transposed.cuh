@@ -124,18 +124,18 @@ class BlockTranspose {
 template <PrefillConfig kConfig, typename Source> class TransposingLoad {
  public:
   using Shared = PrefillShared<kConfig>;
-  using Piece = typename Source::Piece;
+  using BlockPart = typename Source::BlockPart;
 
   __device__ TransposingLoad(const typename Source::Params& source, Shared& shared, int half)
       : source_(source, half), shared_(shared), half_(half) {}
 
   __device__ void run() {
     for (PrefillTile tile = next_tile(); tile.sequence >= 0; tile = next_tile()) {
-      Piece piece = source_.find(tile, tile.end_block - 1);
+      BlockPart part = source_.find(tile, tile.end_block - 1);
       for (int block = tile.end_block - 1; block >= tile.first_block; --block) {
-        const Piece next = source_.find(tile, block - 1);
-        load(piece, tile.end_key - tile.first_key - block * kConfig.block_keys);
-        piece = next;
+        const BlockPart next = source_.find(tile, block - 1);
+        load(part, tile.end_key - tile.first_key - block * kConfig.block_keys);
+        part = next;
       }
     }
     transpose();
@@ -147,13 +147,13 @@ template <PrefillConfig kConfig, typename Source> class TransposingLoad {
   // While consumers still need the next stage, the block before it has time to be transposed. A
   // tile's last block is behind the next tile's first: nothing that the next tile waits for needs it.
   // `num_keys`: from the block's first to the last of all.
-  __device__ void load(const Piece& piece, int num_keys) {
+  __device__ void load(const BlockPart& part, int num_keys) {
     if (is_pending_ && !is_empty()) transpose();
     shared_.value_ring.wait_empty(at_);
     FullBarrier& full = shared_.value_ring.full[at_.stage];
     if (half_ == 0 && threadIdx.x % 32 == 0) full.arrive_and_expect_tx(Shared::kCopiedValueBytes);
     __syncwarp();
-    source_.load_values(piece, shared_.values[at_.stage], full);
+    source_.load_values(part, shared_.values[at_.stage], full);
     transpose();
     is_pending_ = true;
     num_keys_ = num_keys;

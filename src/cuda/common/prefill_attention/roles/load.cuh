@@ -147,7 +147,7 @@ template <PrefillConfig kConfig> __device__ inline void zero_values(std::byte* b
 template <PrefillConfig kConfig, typename Source> class PrefillLoad {
  public:
   using Shared = PrefillShared<kConfig>;
-  using Piece = typename Source::Piece;
+  using BlockPart = typename Source::BlockPart;
   static constexpr Conversion conversion(bool converts) {
     return converts ? Conversion::to_f16 : Conversion::none;
   }
@@ -165,17 +165,17 @@ template <PrefillConfig kConfig, typename Source> class PrefillLoad {
     KeyLoad keys(shared_.keys, shared_.key_ring, shared_.keys_ready, half_);
     PrefillSchedule<kConfig> schedule(params_);
     for (PrefillTile tile = schedule.next(); publish(tile);) {
-      Piece piece = source_.find(tile, tile.end_block - 1);
+      BlockPart part = source_.find(tile, tile.end_block - 1);
       PrefillTile following{.sequence = -1};
       for (int block = tile.end_block - 1; block >= tile.first_block; --block) {
-        const Piece next = source_.find(tile, block - 1);  // arrives while this one waits
-        load_keys(keys, piece);
+        const BlockPart next = source_.find(tile, block - 1);  // arrives while this one waits
+        load_keys(keys, part);
         if (block == tile.end_block - 1) {
           keys.convert();
           load_queries(tile);  // behind the keys: its place may be taken by the tile before
           following = schedule.next();
         }
-        piece = next;
+        part = next;
       }
       keys.convert();
       tile = following;
@@ -185,11 +185,11 @@ template <PrefillConfig kConfig, typename Source> class PrefillLoad {
   __device__ void load_keys() {
     KeyLoad keys(shared_.keys, shared_.key_ring, shared_.keys_ready, half_);
     for (PrefillTile tile = next_tile(); tile.sequence >= 0; tile = next_tile()) {
-      Piece piece = source_.find(tile, tile.end_block - 1);
+      BlockPart part = source_.find(tile, tile.end_block - 1);
       for (int block = tile.end_block - 1; block >= tile.first_block; --block) {
-        const Piece next = source_.find(tile, block - 1);
-        load_keys(keys, piece);
-        piece = next;
+        const BlockPart next = source_.find(tile, block - 1);
+        load_keys(keys, part);
+        part = next;
       }
       keys.convert();
     }
@@ -198,11 +198,11 @@ template <PrefillConfig kConfig, typename Source> class PrefillLoad {
   __device__ void load_values() {
     ValueLoad values(shared_.values, shared_.value_ring, shared_.values_ready, half_);
     for (PrefillTile tile = next_tile(); tile.sequence >= 0; tile = next_tile()) {
-      Piece piece = source_.find(tile, tile.end_block - 1);
+      BlockPart part = source_.find(tile, tile.end_block - 1);
       for (int block = tile.end_block - 1; block >= tile.first_block; --block) {
-        const Piece next = source_.find(tile, block - 1);
-        load_values(values, piece);
-        piece = next;
+        const BlockPart next = source_.find(tile, block - 1);
+        load_values(values, part);
+        part = next;
       }
       values.convert();
     }
@@ -251,18 +251,18 @@ template <PrefillConfig kConfig, typename Source> class PrefillLoad {
     }
   }
 
-  __device__ void load_keys(KeyLoad& keys, const Piece& piece) {
-    const std::uint32_t holes = source_.holes(piece);
+  __device__ void load_keys(KeyLoad& keys, const BlockPart& part) {
+    const std::uint32_t holes = source_.holes(part);
     keys.load([&](int at, std::byte* stage, FullBarrier& full) {
       if (half_ == 0 && lane() == 0) shared_.holes[at] = holes;
       announce(full, Shared::kCopiedKeyBytes);
-      source_.load_keys(piece, stage, full);
+      source_.load_keys(part, stage, full);
     });
   }
-  __device__ void load_values(ValueLoad& values, const Piece& piece) {
+  __device__ void load_values(ValueLoad& values, const BlockPart& part) {
     values.load([&](int, std::byte* stage, FullBarrier& full) {
       announce(full, Shared::kCopiedValueBytes);
-      source_.load_values(piece, stage, full);
+      source_.load_values(part, stage, full);
     });
   }
   // By the first half, the bytes of both. The other's may land before: the barrier's phase cannot

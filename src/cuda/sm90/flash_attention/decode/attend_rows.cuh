@@ -12,7 +12,7 @@
 
 namespace quire::cuda::sm90::flash_attention {
 
-// The query rows of an item as A operands of a warp, held in registers.
+// The query rows of a work tile as A operands of a warp, held in registers.
 
 template <DecodeConfig kConfig> struct QueryRows {
   static constexpr int kSteps = kConfig.dims() / 16;
@@ -32,9 +32,9 @@ template <DecodeConfig kConfig> struct QueryRows {
         if (i % 2 >= kHalves) continue;
         const int row = first_row + lane / 4 + 8 * (i % 2);
         const int column = 16 * step + query_column<kConfig.dtype>(lane % 4, i / 2 * 2);
-        const int piece = (column % 64 / 8) ^ (row % 8);
+        const int split = (column % 64 / 8) ^ (row % 8);
         words[step][i] = *reinterpret_cast<const std::uint32_t*>(
-            &shared.queries[slot][column / 64][row * 128 + piece * 16 + column % 8 * 2]);
+            &shared.queries[slot][column / 64][row * 128 + split * 16 + column % 8 * 2]);
       }
     }
 #pragma unroll
@@ -104,7 +104,7 @@ template <DecodeConfig kConfig> struct RowSums {
   using Product = WarpProduct<kConfig.dtype>;
 
   float max[kHalves];
-  float sum[kHalves];  // of this lane's keys alone, until an item ends
+  float sum[kHalves];  // of this lane's keys alone, until a work tile ends
   // [i]: column lane / 4 + 8 · (i / 2) of the group (value_column), row 2 · (lane % 4) + i % 2.
   float values[kGroups][kHalves][4];
 
@@ -182,18 +182,19 @@ template <DecodeConfig kConfig> class DecodeRowMask {
  public:
   static constexpr int kHalves = kConfig.halves();
 
-  __device__ DecodeRowMask(const DecodeParams& params, const DecodeItem& item, int first_row)
-      : params_(params), item_(item) {
+  __device__ DecodeRowMask(const DecodeParams& params, const DecodeWorkTile& work_tile,
+                           int first_row)
+      : params_(params), work_tile_(work_tile) {
     const int lane = static_cast<int>(threadIdx.x % 32);
 #pragma unroll
     for (int half = 0; half < kHalves; ++half) {
       // Rows past the last in use see what that one sees; nobody stores them.
-      const int row = min(first_row + lane / 4 + 8 * half, item.rows - 1);
+      const int row = min(first_row + lane / 4 + 8 * half, work_tile.rows - 1);
       token_[half] = row / params.batch.group;
-      slope_[half] = slope(item.kv_head * params.batch.group + row % params.batch.group);
-      seen_[half] = params.batch.visible.of(item.position + token_[half], item.num_keys);
+      slope_[half] = slope(work_tile.kv_head * params.batch.group + row % params.batch.group);
+      seen_[half] = params.batch.visible.of(work_tile.position + token_[half], work_tile.num_keys);
       if (params.intervals.are_given()) {
-        seen_[half] = params.intervals.narrow(seen_[half], item.first_token + token_[half]);
+        seen_[half] = params.intervals.narrow(seen_[half], work_tile.first_token + token_[half]);
       }
     }
   }
@@ -213,7 +214,7 @@ template <DecodeConfig kConfig> class DecodeRowMask {
       }
       if (how.alibi_slopes != nullptr) {
         const auto distance =
-            static_cast<float>(first_key + key_offset(0) - item_.position - token_[half]);
+            static_cast<float>(first_key + key_offset(0) - work_tile_.position - token_[half]);
         change_row(scores, half, [&](float score, float key) {
           return fmaf(slope_[half], distance + key, score);
         });
@@ -224,7 +225,7 @@ template <DecodeConfig kConfig> class DecodeRowMask {
   // Hides what a row does not see. `mapped`: a bit for each of the warp's keys.
   __device__ void hide(ScoreTile& scores, unsigned mapped, int first_key) const {
     hide_outside(scores, mapped, first_key);
-    const bool reaches_tree = first_key + DecodeConfig::kWarpKeys > item_.cached;
+    const bool reaches_tree = first_key + DecodeConfig::kWarpKeys > work_tile_.cached;
     if (params_.tree.bits != nullptr && reaches_tree) hide_branches(scores, first_key);
   }
 
@@ -252,10 +253,11 @@ template <DecodeConfig kConfig> class DecodeRowMask {
     const DecodeTree& tree = params_.tree;
 #pragma unroll
     for (int half = 0; half < kHalves; ++half) {
-      const std::uint8_t* row = tree.bits + (item_.first_token + token_[half]) * tree.token_stride;
+      const std::uint8_t* row =
+          tree.bits + (work_tile_.first_token + token_[half]) * tree.token_stride;
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const int column = first_key + key_offset(i) - item_.cached;
+        const int column = first_key + key_offset(i) - work_tile_.cached;
         const bool is_seen = column < 0 || (column < tree.columns && row[column] != 0);
         if (!is_seen) scores.at[i / 2][2 * half + i % 2] = kNoKey;
       }
@@ -277,7 +279,7 @@ template <DecodeConfig kConfig> class DecodeRowMask {
   }
 
   const DecodeParams& params_;
-  const DecodeItem& item_;
+  const DecodeWorkTile& work_tile_;
   int token_[kHalves];
   float slope_[kHalves];  // of ALiBi, in powers of two
   KeyInterval seen_[kHalves];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pieces of an item become rows of the output, in the order of the keys. A warp per row.
+// Splits of a work tile become rows of the output, in the order of the keys. A warp per row.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -77,38 +77,38 @@ __device__ inline void add_scaled(float4& sums, const float4& values, float fact
   sums.w += values.w * factor;
 }
 
-struct MergeItem {
-  int pieces = 0;  // below 2: nothing to merge
+struct MergeWorkTile {
+  int splits = 0;  // below 2: nothing to merge
   int kv_head = 0;
   int tile = 0;
-  std::int64_t first_slot = 0;   // of piece 0
-  std::int64_t second_slot = 0;  // of piece 1
+  std::int64_t first_slot = 0;   // of split 0
+  std::int64_t second_slot = 0;  // of split 1
   int slot_step = 1;             // from there on
   int first_token = 0;           // row of q of row 0
   int tokens = 0;
 
-  __device__ std::int64_t slot(int piece) const {
-    return piece == 0 ? first_slot : second_slot + std::int64_t{piece - 1} * slot_step;
+  __device__ std::int64_t slot(int split) const {
+    return split == 0 ? first_slot : second_slot + std::int64_t{split - 1} * slot_step;
   }
 };
 
 __device__ inline void set_tokens(const DecodeBatch& batch, const SequenceWork& work,
-                                  MergeItem& item) {
-  const int skipped = item.tile * batch.tile_tokens;
-  item.first_token = work.first_token + skipped;
-  item.tokens = min(work.tokens - skipped, batch.tile_tokens);
+                                  MergeWorkTile& work_tile) {
+  const int skipped = work_tile.tile * batch.tile_tokens;
+  work_tile.first_token = work.first_token + skipped;
+  work_tile.tokens = min(work.tokens - skipped, batch.tile_tokens);
 }
 
-// A row's sums over the pieces so far: four columns.
+// A row's sums over the splits so far: four columns.
 struct MergedRow {
   float max = kNoKey;
   float sum = 0.0F;
   float4 values{};
 };
 
-// values += those of pieces [0, count) times their weights, in order; lane l holds weight and place of
-// piece l, rows of `dims` numbers. Past L1: other CTAs wrote them.
-__device__ inline void add_pieces(const float* sums, int dims, int place, float weight, int count,
+// values += those of splits [0, count) times their weights, in order; lane l holds weight and place of
+// split l, rows of `dims` numbers. Past L1: other CTAs wrote them.
+__device__ inline void add_splits(const float* sums, int dims, int place, float weight, int count,
                                   float4& values) {
   constexpr int kLoadsAhead = 8;
 #pragma unroll 1
@@ -127,17 +127,18 @@ __device__ inline void add_pieces(const float* sums, int dims, int place, float 
 }
 
 // Columns [column, column + 4) of a row. Code is run once here and each instruction waited for: what
-// belongs to a piece is done by a lane, not again and again by all.
-__device__ inline MergedRow merge_columns(const DecodePieces& pieces, const MergeShape& shape,
-                                          const MergeItem& item, int row, int column) {
+// belongs to a split is done by a lane, not again and again by all.
+__device__ inline MergedRow merge_columns(const DecodeSplits& splits, const MergeShape& shape,
+                                          const MergeWorkTile& work_tile, int row, int column) {
   const int lane = static_cast<int>(threadIdx.x % 32);
   MergedRow merged;
 #pragma unroll 1
-  for (int first = 0; first < item.pieces; first += 32) {
-    const int count = min(item.pieces - first, 32);
-    // Lanes without a piece repeat the last one, with no weight.
-    const auto place = static_cast<int>(item.slot(first + min(lane, count - 1)) * shape.rows + row);
-    const float2 stats = __ldcg(pieces.stats + place);
+  for (int first = 0; first < work_tile.splits; first += 32) {
+    const int count = min(work_tile.splits - first, 32);
+    // Lanes without a split repeat the last one, with no weight.
+    const auto place =
+        static_cast<int>(work_tile.slot(first + min(lane, count - 1)) * shape.rows + row);
+    const float2 stats = __ldcg(splits.stats + place);
     const float max = lane < count ? stats.x : kNoKey;
     const float top = fmaxf(merged.max, warp_max(max));
     const float change = rebased(merged.max, top);
@@ -145,24 +146,24 @@ __device__ inline MergedRow merge_columns(const DecodePieces& pieces, const Merg
     merged.max = top;
     merged.sum = merged.sum * change + warp_sum(stats.y * weight);
     merged.values = scaled(merged.values, change);
-    add_pieces(pieces.sums + column, shape.dims, place, weight, count, merged.values);
+    add_splits(splits.sums + column, shape.dims, place, weight, count, merged.values);
   }
   return merged;
 }
 
 // By `warps` warps, of which this is number `warp`.
 __device__ inline void merge_rows(const DecodeParams& params, const MergeShape& shape,
-                                  const MergeItem& item, int warp, int warps) {
+                                  const MergeWorkTile& work_tile, int warp, int warps) {
   const int group = params.batch.group;
   const int lane = static_cast<int>(threadIdx.x % 32);
-  for (int row = warp; row < item.tokens * group; row += warps) {
-    const int head = item.kv_head * group + row % group;
-    const std::int64_t token = item.first_token + row / group;
+  for (int row = warp; row < work_tile.tokens * group; row += warps) {
+    const int head = work_tile.kv_head * group + row % group;
+    const std::int64_t token = work_tile.first_token + row / group;
     for (int first = 0; first < params.outputs.value_dim; first += 128) {
       const int column = first + lane * 4;
-      const MergedRow merged = merge_columns(params.pieces, shape, item, row, column);
+      const MergedRow merged = merge_columns(params.splits, shape, work_tile, row, column);
       const RowEnd end = end_row(params.scores, head, merged.max, merged.sum);
-      const float factor = end.factor * params.scales.of_values(item.kv_head);
+      const float factor = end.factor * params.scales.of_values(work_tile.kv_head);
       store_output(params.outputs, token, head, column, scaled(merged.values, factor));
       if (column == 0) store_lse(params.outputs, token, head, end.lse);
     }

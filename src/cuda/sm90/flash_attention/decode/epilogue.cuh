@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of an item: the sums of the warps, each over its own keys, become one row; that goes to the
-// output, or to the workspace if the item has other pieces.
+// The end of a work tile: the sums of the warps, each over its own keys, become one row; that goes to the
+// output, or to the workspace if the work tile has other splits.
 #pragma once
 
 #include <cutlass/arch/barrier.h>
@@ -11,71 +11,74 @@
 
 namespace quire::cuda::sm90::flash_attention {
 
-// The end of a CTA's work: the item that it found begun and brought to its end is put
-// together from everyone's pieces, without a second kernel (5 µs of 16 for one sequence).
+// The end of a CTA's work: the work tile that it found begun and brought to its end is put
+// together from everyone's splits, without a second kernel (5 µs of 16 for one sequence).
 //
-// Whoever stores a piece then says so by writing the launch's mark beside it; who puts the item together
+// Whoever stores a split then says so by writing the launch's mark beside it; who puts the work tile together
 // waits for the marks and takes them away again, so that a replay of the same launch starts without.
 // Marks are 64 random bits: nothing else that may stand in a workspace is taken for one. A CTA
 // waits for earlier ones only, so the earliest that runs never waits.
 
-// The item that earlier parts began and this one ends, if it does; `place` is that of the part's cut.
-__device__ inline MergeItem find_ended_item(const DecodeParams& params, const WorkCuts& cuts,
-                                            const LinePlace& place, int part) {
+// The work tile that earlier parts began and this one ends, if it does; `place` is that of the part's cut.
+__device__ inline MergeWorkTile find_ended_work_tile(const DecodeParams& params,
+                                                     const WorkCuts& cuts, const WorkPlace& place,
+                                                     int part) {
   if (part == 0 || part >= cuts.parts) return {};
   const SequenceWork& work = place.work;
-  const int line = params.lines.line(static_cast<int>(blockIdx.x));
-  const std::int64_t first_slot = params.lines.first_slot(line);
-  const int cost = work.item_cost(params.split);
+  const int list = params.work_lists.list(static_cast<int>(blockIdx.x));
+  const std::int64_t first_slot = params.work_lists.first_slot(list);
+  const int cost = work.work_tile_cost(params.schedule);
   const int index = (cuts.at(part) - place.begin) / cost;
   const int begin = place.begin + index * cost;
-  const SharedItem shared = shared_item(params.split, cuts, begin, work.blocks);
-  if (shared.pieces < 2 || shared.first + shared.pieces - 1 != part) return {};
+  const SharedWorkTile shared = shared_work_tile(params.schedule, cuts, begin, work.blocks);
+  if (shared.splits < 2 || shared.first + shared.splits - 1 != part) return {};
   const int tile = index < params.batch.kv_heads ? 0 : index / params.batch.kv_heads;
-  MergeItem item{.pieces = shared.pieces,
-                 .kv_head = params.lines.kv_head(line, index - tile * params.batch.kv_heads),
-                 .tile = tile,
-                 .first_slot = first_slot + piece_slot(shared.first, true),
-                 .second_slot = first_slot + piece_slot(shared.first + 1, false),
-                 .slot_step = 2};
-  set_tokens(params.batch, work, item);
-  return item;
+  MergeWorkTile work_tile{
+      .splits = shared.splits,
+      .kv_head = params.work_lists.kv_head(list, index - tile * params.batch.kv_heads),
+      .tile = tile,
+      .first_slot = first_slot + split_slot(shared.first, true),
+      .second_slot = first_slot + split_slot(shared.first + 1, false),
+      .slot_step = 2};
+  set_tokens(params.batch, work, work_tile);
+  return work_tile;
 }
 
-// By one thread, once the piece is stored and a barrier has brought its writers together.
-__device__ inline void mark_piece(const DecodePieces& pieces, std::int64_t slot) {
+// By one thread, once the split is stored and a barrier has brought its writers together.
+__device__ inline void mark_split(const DecodeSplits& splits, std::int64_t slot) {
   asm volatile(
-      "fence.acq_rel.gpu;\n st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(pieces.marks + slot),
-      "l"(pieces.mark)
+      "fence.acq_rel.gpu;\n st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(splits.marks + slot),
+      "l"(splits.mark)
       : "memory");
 }
 
-__device__ inline bool is_marked(const DecodePieces& pieces, std::int64_t slot) {
+__device__ inline bool is_marked(const DecodeSplits& splits, std::int64_t slot) {
   std::uint64_t found;
   asm volatile("ld.acquire.gpu.global.u64 %0, [%1];"
                : "=l"(found)
-               : "l"(pieces.marks + slot)
+               : "l"(splits.marks + slot)
                : "memory");
-  return found == pieces.mark;
+  return found == splits.mark;
 }
 
 // By the warps that load, after the last copy.
 template <DecodeConfig kConfig>
-__device__ void join_pieces(const DecodeParams& params, const WorkCuts& cuts,
-                            const LinePlace& place, int part, int warp) {
+__device__ void join_splits(const DecodeParams& params, const WorkCuts& cuts,
+                            const WorkPlace& place, int part, int warp) {
   const int lane = static_cast<int>(threadIdx.x % 32);
-  const MergeItem item = find_ended_item(params, cuts, place, part);
-  if (item.pieces < 2) return;
-  for (int piece = lane; piece < item.pieces; piece += 32) {
-    while (!is_marked(params.pieces, item.slot(piece))) {
+  const MergeWorkTile work_tile = find_ended_work_tile(params, cuts, place, part);
+  if (work_tile.splits < 2) return;
+  for (int split = lane; split < work_tile.splits; split += 32) {
+    while (!is_marked(params.splits, work_tile.slot(split))) {
     }
   }
   __syncwarp();
-  merge_rows(params, {.rows = kConfig.rows, .dims = kConfig.dims()}, item, warp,
+  merge_rows(params, {.rows = kConfig.rows, .dims = kConfig.dims()}, work_tile, warp,
              DecodeConfig::kLoadThreads / 32);
-  LineScan::sync();
-  for (int piece = warp * 32 + lane; piece < item.pieces; piece += DecodeConfig::kLoadThreads) {
-    params.pieces.marks[item.slot(piece)] = 0;
+  WorkScan::sync();
+  for (int split = warp * 32 + lane; split < work_tile.splits;
+       split += DecodeConfig::kLoadThreads) {
+    params.splits.marks[work_tile.slot(split)] = 0;
   }
 }
 
@@ -106,19 +109,19 @@ __device__ void stage_sums(DecodeShared<kConfig>& shared, const RowSums<kConfig>
   }
 }
 
-// A row's sums over all keys of the piece: four columns.
-struct PieceRow {
+// A row's sums over all keys of the split: four columns.
+struct SplitRow {
   float max = kNoKey;
   float sum = 0.0F;
   float4 values{};
 };
 
 template <DecodeConfig kConfig>
-__device__ PieceRow join_warps(const DecodeShared<kConfig>& shared, int row, int column) {
+__device__ SplitRow join_warps(const DecodeShared<kConfig>& shared, int row, int column) {
   constexpr int kWarps = kConfig.key_warps();
   const int first = kConfig.row_sets() > 1 ? row / DecodeConfig::kTileRows * kWarps : 0;
   const int warp_row = row % DecodeConfig::kTileRows;
-  PieceRow joined;
+  SplitRow joined;
 #pragma unroll
   for (int warp = 0; warp < kWarps; ++warp) {
     joined.max = fmaxf(joined.max, shared.stats[first + warp][warp_row].x);
@@ -137,47 +140,47 @@ __device__ PieceRow join_warps(const DecodeShared<kConfig>& shared, int row, int
 
 // Columns [column, column + 4) of a row to where they go.
 template <DecodeConfig kConfig>
-__device__ void store_joined(const DecodeParams& params, const DecodeItem& item, int row,
-                             int column, const PieceRow& joined) {
-  if (item.slot >= 0) {
-    const std::int64_t place = item.slot * kConfig.rows + row;
-    *reinterpret_cast<float4*>(params.pieces.sums + place * kConfig.dims() + column) =
+__device__ void store_joined(const DecodeParams& params, const DecodeWorkTile& work_tile, int row,
+                             int column, const SplitRow& joined) {
+  if (work_tile.slot >= 0) {
+    const std::int64_t place = work_tile.slot * kConfig.rows + row;
+    *reinterpret_cast<float4*>(params.splits.sums + place * kConfig.dims() + column) =
         joined.values;
-    if (column == 0) params.pieces.stats[place] = {joined.max, joined.sum};
+    if (column == 0) params.splits.stats[place] = {joined.max, joined.sum};
     return;
   }
-  const int head = item.kv_head * params.batch.group + row % params.batch.group;
-  const std::int64_t token = item.first_token + row / params.batch.group;
+  const int head = work_tile.kv_head * params.batch.group + row % params.batch.group;
+  const std::int64_t token = work_tile.first_token + row / params.batch.group;
   const RowEnd end = end_row(params.scores, head, joined.max, joined.sum);
-  const float factor = end.factor * params.scales.of_values(item.kv_head);
+  const float factor = end.factor * params.scales.of_values(work_tile.kv_head);
   store_output(params.outputs, token, head, column, scaled(joined.values, factor));
   if (column == 0) store_lse(params.outputs, token, head, end.lse);
 }
 
-// `warp` is the warp's place in the order of sums; `phase` turns with every item. One round for all
+// `warp` is the warp's place in the order of sums; `phase` turns with every work tile. One round for all
 // columns, and the staging is waited for where it is needed again: with two rounds of 64 columns, each
 // between two barriers, 128 sequences of 1024 keys in e4m3 took 87 µs instead of 83.
 template <DecodeConfig kConfig>
-__device__ void finish_item(const DecodeParams& params, DecodeShared<kConfig>& shared,
-                            const DecodeItem& item, const RowSums<kConfig>& sums, int warp,
-                            std::uint32_t phase) {
+__device__ void finish_work_tile(const DecodeParams& params, DecodeShared<kConfig>& shared,
+                                 const DecodeWorkTile& work_tile, const RowSums<kConfig>& sums,
+                                 int warp, std::uint32_t phase) {
   constexpr int kVectors = kConfig.dims() / 4;
   constexpr int kBarrier = 1;
   shared.sums_read.wait(phase ^ 1);
   stage_stats(shared, sums, warp);
   stage_sums(shared, sums, warp);
   cutlass::arch::NamedBarrier::sync(DecodeConfig::kThreads, kBarrier);
-  for (int i = static_cast<int>(threadIdx.x); i < item.rows * kVectors;
+  for (int i = static_cast<int>(threadIdx.x); i < work_tile.rows * kVectors;
        i += DecodeConfig::kThreads) {
     const int row = i / kVectors;
     const int column = i % kVectors * 4;
-    store_joined<kConfig>(params, item, row, column, join_warps(shared, row, column));
+    store_joined<kConfig>(params, work_tile, row, column, join_warps(shared, row, column));
   }
   __syncwarp();
   if (threadIdx.x % 32 == 0) shared.sums_read.arrive();
-  if (item.slot < 0 || params.pieces.marks == nullptr) return;
+  if (work_tile.slot < 0 || params.splits.marks == nullptr) return;
   cutlass::arch::NamedBarrier::sync(DecodeConfig::kThreads, kBarrier);
-  if (threadIdx.x == 0) mark_piece(params.pieces, item.slot);
+  if (threadIdx.x == 0) mark_split(params.splits, work_tile.slot);
 }
 
 }  // namespace quire::cuda::sm90::flash_attention

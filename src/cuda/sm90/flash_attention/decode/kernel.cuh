@@ -5,7 +5,7 @@
 //   warps 8 – 11   load    walk the CTA's part of the work, copy rows of pages into the ring
 //
 //   ring       full: every loading thread's copies   empty: the warps that took the stage
-//   item ring  full: the same, and the description   empty: all eight warps, queries in registers
+//   work tile ring  full: the same, and the description   empty: all eight warps, queries in registers
 #pragma once
 
 #include "cuda/common/runtime/launch.h"
@@ -18,7 +18,7 @@
 namespace quire::cuda::sm90::flash_attention {
 
 // Eight warps: scores, softmax and values of 16 keys of a stage each, independently of each other
-// until the item ends.
+// until the work tile ends.
 
 template <DecodeConfig kConfig> class AttendRole {
  public:
@@ -27,23 +27,23 @@ template <DecodeConfig kConfig> class AttendRole {
 
   __device__ void run() {
     RowSums<kConfig> sums;
-    for (RingPosition<kConfig.items> items_at;; items_at.advance()) {
-      shared_.item_ring.wait_full(items_at);
-      const DecodeItem item = shared_.item[items_at.stage];
-      if (item.end == item.begin) return;
-      queries_.load(shared_, items_at.stage, first_row());
-      release(shared_.item_ring.empty[items_at.stage]);
+    for (RingPosition<kConfig.work_tiles> work_tiles_at;; work_tiles_at.advance()) {
+      shared_.work_tile_ring.wait_full(work_tiles_at);
+      const DecodeWorkTile work_tile = shared_.work_tile[work_tiles_at.stage];
+      if (work_tile.end == work_tile.begin) return;
+      queries_.load(shared_, work_tiles_at.stage, first_row());
+      release(shared_.work_tile_ring.empty[work_tiles_at.stage]);
       if constexpr (kConfig.dtype != DType::bf16) {
         if (params_.queries.dtype == DType::bf16) queries_.convert_from_bf16();
       }
-      if constexpr (kConfig.is_fp8()) queries_.scale_by(params_.scales.of_keys(item.kv_head));
+      if constexpr (kConfig.is_fp8()) queries_.scale_by(params_.scales.of_keys(work_tile.kv_head));
       sums.clear();
       // Which set takes an even block depends on the work before. The sums are brought together by the
       // blocks' own numbers: their order must not.
-      const bool is_swapped = kConfig.row_sets() == 1 && (item.begin + at_.stage) % 2 != 0;
-      attend_item(item, sums);
-      finish_item(params_, shared_, item, sums,
-                  is_swapped ? warp_ ^ DecodeConfig::kSetWarps : warp_, phase_);
+      const bool is_swapped = kConfig.row_sets() == 1 && (work_tile.begin + at_.stage) % 2 != 0;
+      attend_work_tile(work_tile, sums);
+      finish_work_tile(params_, shared_, work_tile, sums,
+                       is_swapped ? warp_ ^ DecodeConfig::kSetWarps : warp_, phase_);
       phase_ ^= 1;
     }
   }
@@ -64,12 +64,13 @@ template <DecodeConfig kConfig> class AttendRole {
     return warp_ % DecodeConfig::kSetWarps * DecodeConfig::kWarpKeys;
   }
 
-  __device__ void attend_item(const DecodeItem& item, RowSums<kConfig>& sums) {
-    const DecodeRowMask<kConfig> row_mask(params_, item, first_row());
-    for (int block = item.begin; block < item.end; ++block, at_.advance()) {
+  __device__ void attend_work_tile(const DecodeWorkTile& work_tile, RowSums<kConfig>& sums) {
+    const DecodeRowMask<kConfig> row_mask(params_, work_tile, first_row());
+    for (int block = work_tile.begin; block < work_tile.end; ++block, at_.advance()) {
       if (!is_mine()) continue;
       shared_.ring.wait_full(at_);
-      attend_block(row_mask, block, block >= item.whole_begin && block < item.whole_end, sums);
+      attend_block(row_mask, block, block >= work_tile.whole_begin && block < work_tile.whole_end,
+                   sums);
       release(shared_.ring.empty[at_.stage]);
     }
   }
@@ -127,7 +128,7 @@ __global__ void __launch_bounds__(DecodeConfig::kThreads + DecodeConfig::kLoadTh
   extern __shared__ __align__(1024) std::byte memory[];
   auto& shared = *reinterpret_cast<DecodeShared<kConfig>*>(memory);
   const int warp = warp_in_block();
-  // The kernel that merges pieces may take its place beside this one and wait there.
+  // The kernel that merges splits may take its place beside this one and wait there.
   cudaTriggerProgrammaticLaunchCompletion();
   if (threadIdx.x == 0) {
     shared.init();
@@ -146,7 +147,7 @@ __global__ void __launch_bounds__(DecodeConfig::kThreads + DecodeConfig::kLoadTh
 template <typename Variant> void launch_decode(const DecodeParams& params, cudaStream_t stream) {
   static_assert(sizeof(DecodeShared<Variant::kConfig>) <= 227 * 1024);
   const LaunchShape shape{
-      .grid = dim3(static_cast<unsigned>(params.split.blocks << params.lines.bits)),
+      .grid = dim3(static_cast<unsigned>(params.schedule.blocks << params.work_lists.bits)),
       .block = dim3(DecodeConfig::kThreads + DecodeConfig::kLoadThreads),
       .shared_bytes = sizeof(DecodeShared<Variant::kConfig>)};
   launch(decode_kernel<Variant>, shape, stream, params);

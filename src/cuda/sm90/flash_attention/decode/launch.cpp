@@ -26,7 +26,7 @@ std::uint64_t next_mark() {
   return mixed ^ mixed >> 31;
 }
 
-DecodePieces carve_pieces(Carver& carver, const DecodePlan& plan) {
+DecodeSplits carve_splits(Carver& carver, const DecodePlan& plan) {
   const DecodeConfig& config = plan.variant->config;
   const std::int64_t rows = plan.slots * config.rows;
   float* sums = carver.take<float>(rows * config.dims());
@@ -44,7 +44,7 @@ DecodeBatch make_batch(const FlashAttentionArgs& args, const KvLayerView& keys,
           .cache_lengths = keys.cache_lengths,
           .key_lengths = keys.key_lengths,
           .size = static_cast<int>(keys.batch),
-          .kv_heads = keys.num_heads >> plan.lines.bits,
+          .kv_heads = keys.num_heads >> plan.work_lists.bits,
           .group = static_cast<int>(args.q.shape[1] / keys.num_heads),
           .tile_tokens = plan.tile_tokens,
           .visible = visible};
@@ -83,7 +83,7 @@ class DecodeKernel final : public Kernel<FlashAttentionArgs> {
   explicit DecodeKernel(const FlashAttentionProblem& problem)
       : plan_(plan_decode(problem, num_sms(problem.device.index))), mask_(problem.mask) {
     Carver counter;
-    carve_pieces(counter, plan_);
+    carve_splits(counter, plan_);
     workspace_bytes_ = counter.bytes();
   }
 
@@ -105,18 +105,18 @@ class DecodeKernel final : public Kernel<FlashAttentionArgs> {
     const DecodeParams params{.queries = make_queries(args.q, batch),
                               .batch = batch,
                               .kv = PagedOperand::of(keys, values.data),
-                              .split = plan_.split,
-                              .lines = plan_.lines,
+                              .schedule = plan_.schedule,
+                              .work_lists = plan_.work_lists,
                               .scores = score_rules(args),
                               .scales = head_scales(keys, values),
                               .tree = mask.tree,
                               .intervals = mask.intervals,
                               .outputs = make_outputs(args),
-                              .pieces = carve_pieces(carver, plan_)};
+                              .splits = carve_splits(carver, plan_)};
     plan_.variant->launch(params, stream);
     if (plan_.joins) return;
     const DecodeConfig& config = plan_.variant->config;
-    merge_pieces(params, {.rows = config.rows, .dims = config.dims()}, stream);
+    merge_splits(params, {.rows = config.rows, .dims = config.dims()}, stream);
   }
 
  private:

@@ -34,20 +34,20 @@ struct DecodeTree {
   int columns = 0;
 };
 
-// 2^bits lines of work, each of every 2^bits-th KV head: CTA c walks part c / 2^bits of line
+// 2^bits work lists, each of every 2^bits-th KV head: CTA c walks part c / 2^bits of work list
 // c % 2^bits. So neighbouring blocks read neighbouring heads of the same keys at about the same time,
 // and a token's row in memory is read as a whole (64 sequences of 8192 keys, 8 heads, pages of 16
 // tokens of e4m3: 276 µs in place of 308; bf16, pages of 128: 482 in place of 490).
-struct DecodeLines {
+struct WorkLists {
   int bits = 0;
-  std::int64_t slots = 0;  // of pieces, of one line
+  std::int64_t slots = 0;  // of splits, of one work list
 
   QUIRE_HOST_DEVICE int part(int thread_block) const { return thread_block >> bits; }
-  QUIRE_HOST_DEVICE int line(int thread_block) const { return thread_block & ((1 << bits) - 1); }
-  QUIRE_HOST_DEVICE int kv_head(int line, int head_of_line) const {
-    return (head_of_line << bits) + line;
+  QUIRE_HOST_DEVICE int list(int thread_block) const { return thread_block & ((1 << bits) - 1); }
+  QUIRE_HOST_DEVICE int kv_head(int list, int head_of_list) const {
+    return (head_of_list << bits) + list;
   }
-  QUIRE_HOST_DEVICE std::int64_t first_slot(int line) const { return line * slots; }
+  QUIRE_HOST_DEVICE std::int64_t first_slot(int list) const { return list * slots; }
 };
 
 struct DecodeOutputs {
@@ -62,11 +62,11 @@ struct DecodeOutputs {
   std::int64_t lse_head_stride = 0;
 };
 
-// Pieces of items that several blocks share: sums relative to exp2(max), not divided.
-struct DecodePieces {
+// Splits of work tiles that several blocks share: sums relative to exp2(max), not divided.
+struct DecodeSplits {
   float* sums = nullptr;    // [slots, rows, dims]
   float2* stats = nullptr;  // [slots, rows] (max in powers of two, sum of weights)
-  // [slots] `mark` where the piece is there (epilogue.cuh); null if a second kernel merges.
+  // [slots] `mark` where the split is there (epilogue.cuh); null if a second kernel merges.
   std::uint64_t* marks = nullptr;
   std::uint64_t mark = 0;
 };
@@ -75,28 +75,28 @@ struct DecodeParams {
   DecodeQueries queries{};
   DecodeBatch batch{};
   PagedOperand kv{};  // rows as those of the queries
-  DecodeSplit split{};
-  DecodeLines lines{};
+  SplitSchedule schedule{};
+  WorkLists work_lists{};
   ScoreRules scores{};
   HeadScales scales{};  // of e4m3
   DecodeTree tree{};
   TokenIntervals intervals{};
   DecodeOutputs outputs{};
-  DecodePieces pieces{};
+  DecodeSplits splits{};
 };
 
 // The border between host code and one compiled kernel: src/cuda/variants.cmake instantiates it.
 
 template <typename Variant> void launch_decode(const DecodeParams& params, cudaStream_t stream);
 
-// Of a piece in the workspace.
+// Of a split in the workspace.
 struct MergeShape {
   int rows = 0;
   int dims = 0;
 };
 
 // Right after the decode kernel on the same stream.
-void merge_pieces(const DecodeParams& params, const MergeShape& shape, cudaStream_t stream);
+void merge_splits(const DecodeParams& params, const MergeShape& shape, cudaStream_t stream);
 
 // Every compiled decode kernel: a file in variants/ for each dtype, one row of plan_decode.h for the
 // planner.

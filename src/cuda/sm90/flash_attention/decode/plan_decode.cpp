@@ -13,7 +13,7 @@ namespace {
 // Beyond, tiles of many rows read K and V less often.
 constexpr std::int64_t kMostNewTokens = 16;
 
-// The four warps that load put pieces together a row at a time each: 1.3 µs less than a second kernel
+// The four warps that load put splits together a row at a time each: 1.3 µs less than a second kernel
 // for 4 rows (16 sequences of 1024 keys), 4 µs more for 8 (one sequence).
 constexpr std::int64_t kMostJoinedRows = 4;
 
@@ -55,9 +55,9 @@ const DecodeVariant* find_variant(const FlashAttentionProblem& problem) {
   return best;
 }
 
-// Lines for up to eight neighbouring heads, 2 KiB of bf16, where that leaves hardly any multiprocessor
-// without work: 128 of 132 read as fast as all (16 sequences of 8192 keys: 135 µs with 8 lines, 137 with 4).
-int line_bits(const FlashAttentionProblem& problem, int num_sms) {
+// Work lists for up to eight neighbouring heads, 2 KiB of bf16, where that leaves hardly any multiprocessor
+// without work: 128 of 132 read as fast as all (16 sequences of 8192 keys: 135 µs with 8 work lists, 137 with 4).
+int list_bits(const FlashAttentionProblem& problem, int num_sms) {
   int bits = 0;
   for (int more = 1; more <= 3; ++more) {
     const bool has_heads = problem.cache.num_kv_heads % (1 << more) == 0;
@@ -99,17 +99,17 @@ DecodePlan plan_decode(const FlashAttentionProblem& problem, int num_sms) {
   plan.variant = find_variant(problem);
   plan.tile_tokens = static_cast<int>(plan.variant->config.rows / group_of(problem));
   const int max_tiles = ceil_div(static_cast<int>(new_tokens_of(problem)), plan.tile_tokens);
-  const int bits = line_bits(problem, num_sms);
-  plan.split = {.blocks = num_sms >> bits,
-                .is_invariant = problem.batch_invariant,
-                .max_tiles = std::max(max_tiles, 1)};
-  const std::int64_t items =
-      problem.ragged.batch * problem.cache.num_kv_heads * plan.split.max_tiles;
+  const int bits = list_bits(problem, num_sms);
+  plan.schedule = {.blocks = num_sms >> bits,
+                   .is_invariant = problem.batch_invariant,
+                   .max_tiles = std::max(max_tiles, 1)};
+  const std::int64_t work_tiles =
+      problem.ragged.batch * problem.cache.num_kv_heads * plan.schedule.max_tiles;
   const std::int64_t tokens = std::min<std::int64_t>(new_tokens_of(problem), plan.tile_tokens);
   plan.joins = !problem.batch_invariant && group_of(problem) * tokens <= kMostJoinedRows;
-  plan.slots =
-      problem.batch_invariant ? items * kMaxPieces : 2 * std::int64_t{plan.split.blocks << bits};
-  plan.lines = {.bits = bits, .slots = plan.slots >> bits};
+  plan.slots = problem.batch_invariant ? work_tiles * kMaxSplits
+                                       : 2 * std::int64_t{plan.schedule.blocks << bits};
+  plan.work_lists = {.bits = bits, .slots = plan.slots >> bits};
   return plan;
 }
 

@@ -41,10 +41,10 @@ inline constexpr DecodeVariant kDecodeVariants[] = {
 struct DecodePlan {
   const DecodeVariant* variant = nullptr;
   int tile_tokens = 1;
-  DecodeSplit split{};
-  DecodeLines lines{};
-  std::int64_t slots = 0;  // of pieces in the workspace
-  bool joins = false;      // pieces without a second kernel
+  SplitSchedule schedule{};
+  WorkLists work_lists{};
+  std::int64_t slots = 0;  // of splits in the workspace
+  bool joins = false;      // splits without a second kernel
 };
 
 // Empty, or why no decode kernel takes the problem; the device is not looked at.

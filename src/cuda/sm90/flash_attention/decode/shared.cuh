@@ -10,9 +10,9 @@
 
 namespace quire::cuda::sm90::flash_attention {
 
-// A piece of an item as the warps that multiply see it. Key blocks and keys are absolute.
-struct DecodeItem {
-  int begin;  // key blocks of the piece; end == begin: there are no more items
+// A split of a work tile as the warps that multiply see it. Key blocks and keys are absolute.
+struct DecodeWorkTile {
+  int begin;  // key blocks of the split; end == begin: there are no more work tiles
   int end;
   int whole_begin;  // key blocks that every row sees from end to end
   int whole_end;
@@ -24,35 +24,35 @@ struct DecodeItem {
   int cached;       // keys before the sequence's first new token
   int rows;         // in use
   int kv_head;
-  long long slot;  // of the workspace; -1: the piece is the whole item
+  long long slot;  // of the workspace; -1: the split is the whole work tile
 };
 
 template <DecodeConfig kConfig> struct DecodeShared {
   // K, then V: swizzle columns of kKeys × 128 bytes, swizzled.
   alignas(1024) std::byte stages[kConfig.stages][kConfig.stage_bytes()];
   // Swizzle columns of rows × 128 bytes, swizzled.
-  alignas(
-      1024) std::byte queries[kConfig.items][kConfig.query_swizzle_columns()][kConfig.rows * 128];
-  // The warps' sums when an item ends. The stride shifts the banks of every second row by eight: a
+  alignas(1024)
+      std::byte queries[kConfig.work_tiles][kConfig.query_swizzle_columns()][kConfig.rows * 128];
+  // The warps' sums when a work tile ends. The stride shifts the banks of every second row by eight: a
   // warp stores eight columns of four such rows without conflicts.
   static constexpr int kSumStride = kConfig.dims() + 4;
   alignas(16) float sums[DecodeConfig::kWarps][kConfig.warp_rows()][kSumStride];
   float2 stats[DecodeConfig::kWarps][kConfig.warp_rows()];  // (max, sum of weights)
-  DecodeItem item[kConfig.items];
-  LineScanShared line;
+  DecodeWorkTile work_tile[kConfig.work_tiles];
+  WorkScanShared work_scan;
   // A bit per key: its page is assigned. One number for the neighbouring keys of a lane.
   static constexpr int kKeyGroups = DecodeConfig::kKeys / kConfig.lane_keys();
   alignas(8) std::uint16_t mapped[kConfig.stages][kKeyGroups];
   RingBarriers<kConfig.stages> ring;
-  RingBarriers<kConfig.items> item_ring;
-  EmptyBarrier sums_read;  // by every warp, of the last item
+  RingBarriers<kConfig.work_tiles> work_tile_ring;
+  EmptyBarrier sums_read;  // by every warp, of the last work tile
 
   __device__ void init() {
     // Every loading thread when its copies have landed; the lane of each group of keys, and the thread
-    // that describes the item, for what they stored themselves.
+    // that describes the work tile, for what they stored themselves.
     ring.init(DecodeConfig::kLoadThreads + kKeyGroups,
               DecodeConfig::kSetWarps * kConfig.row_sets());
-    item_ring.init(DecodeConfig::kLoadThreads + 1, DecodeConfig::kWarps);
+    work_tile_ring.init(DecodeConfig::kLoadThreads + 1, DecodeConfig::kWarps);
     sums_read.init(DecodeConfig::kWarps);
   }
   // Of the warp's 16 keys, which begin at warp_key.

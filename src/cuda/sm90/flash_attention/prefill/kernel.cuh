@@ -10,7 +10,7 @@
 
 namespace quire::cuda::sm90::flash_attention {
 
-// Blocks of keys and values out of the pages. A block is copied as boxes, 64 columns of a piece
+// Blocks of keys and values out of the pages. A block is copied as boxes, 64 columns of a part
 // that stays within a page, one per lane of the two warps that load it: lanes take turns at
 // issuing, so small pages come late unless there are few on each warp.
 //
@@ -19,10 +19,10 @@ namespace quire::cuda::sm90::flash_attention {
 //
 //   Source(params, half)                 by every lane of a loading warp, the first or the second
 //   prefetch(params)                     its tensor maps, by one thread
-//   Piece find(tile, block)              must not wait for what it reads; block may be -1
-//   holes(piece)                         bit g: keys 8g … 8g + 7 of the block are not there
-//   load_keys(piece, stage, full)        this warp's half of key_swizzle_columns() swizzle columns of block_keys rows,
-//   load_values(piece, stage, full)      of value_swizzle_columns(); all of their bytes arrive on `full`
+//   BlockPart find(tile, block)              must not wait for what it reads; block may be -1
+//   holes(part)                         bit g: keys 8g … 8g + 7 of the block are not there
+//   load_keys(part, stage, full)        this warp's half of key_swizzle_columns() swizzle columns of block_keys rows,
+//   load_values(part, stage, full)      of value_swizzle_columns(); all of their bytes arrive on `full`
 //
 // Rows behind the sequence's end may hold anything, also NaN: the consumers take care of them.
 
@@ -30,41 +30,41 @@ template <PrefillConfig kConfig> class PagedSource {
  public:
   using Params = PagedKeys;
 
-  // Where this lane's piece of a block stands.
-  struct Piece {
+  // Where this lane's part of a block stands.
+  struct BlockPart {
     PageSlot slot;
     int kv_head;
     bool is_needed;  // begins before the sequence's end
   };
 
   __device__ PagedSource(const PagedKeys& params, int half)
-      : params_(params), half_(half), pieces_(kConfig.block_keys / params.box_rows) {}
+      : params_(params), half_(half), parts_(kConfig.block_keys / params.box_rows) {}
 
   __device__ static void prefetch(const PagedKeys& params) {
     cuda::prefetch(params.keys);
     cuda::prefetch(params.values);
   }
 
-  __device__ Piece find(const PrefillTile& tile, int block) const {
-    const int key = block * kConfig.block_keys + lane() % pieces_ * params_.box_rows;
+  __device__ BlockPart find(const PrefillTile& tile, int block) const {
+    const int key = block * kConfig.block_keys + lane() % parts_ * params_.box_rows;
     return {.slot = cursor_of(tile.sequence).find_by_division(key, tile.end_key),
             .kv_head = tile.kv_head,
             .is_needed = key >= 0 && key < tile.end_key};
   }
 
-  __device__ std::uint32_t holes(const Piece& piece) const {
-    const bool is_hole = piece.is_needed && piece.slot.page >= num_pages();
-    const unsigned missing = __ballot_sync(0xffffffff, is_hole && lane() < pieces_);
+  __device__ std::uint32_t holes(const BlockPart& part) const {
+    const bool is_hole = part.is_needed && part.slot.page >= num_pages();
+    const unsigned missing = __ballot_sync(0xffffffff, is_hole && lane() < parts_);
     return missing == 0 ? 0 : hole_bits(missing);
   }
 
-  __device__ void load_keys(const Piece& piece, std::byte* stage, FullBarrier& full) const {
-    load<kConfig.copied_key_swizzle_columns(), kConfig.key_swizzle_columns()>(params_.keys, piece,
+  __device__ void load_keys(const BlockPart& part, std::byte* stage, FullBarrier& full) const {
+    load<kConfig.copied_key_swizzle_columns(), kConfig.key_swizzle_columns()>(params_.keys, part,
                                                                               stage, full);
   }
-  __device__ void load_values(const Piece& piece, std::byte* stage, FullBarrier& full) const {
+  __device__ void load_values(const BlockPart& part, std::byte* stage, FullBarrier& full) const {
     load<kConfig.copied_value_swizzle_columns(), kConfig.value_swizzle_columns()>(
-        params_.values, piece, stage, full);
+        params_.values, part, stage, full);
   }
 
  private:
@@ -79,25 +79,25 @@ template <PrefillConfig kConfig> class PagedSource {
   __device__ unsigned num_pages() const { return params_.pages.num_pages(); }
   __device__ std::uint32_t hole_bits(unsigned missing) const {
     const int groups = params_.box_rows / 8;
-    const std::uint32_t piece_bits = (1U << groups) - 1;
+    const std::uint32_t part_bits = (1U << groups) - 1;
     std::uint32_t bits = 0;
-    for (int piece = 0; piece < pieces_; ++piece) {
-      if ((missing >> piece & 1) != 0) bits |= piece_bits << (piece * groups);
+    for (int part = 0; part < parts_; ++part) {
+      if ((missing >> part & 1) != 0) bits |= part_bits << (part * groups);
     }
     return bits;
   }
   // A page that is not there lies outside the map: the copy writes zeros, and the bytes to wait for
   // are always the same.
   template <int kCopied, int kSwizzleColumns>
-  __device__ void load(const TensorMap& map, const Piece& piece, std::byte* stage,
+  __device__ void load(const TensorMap& map, const BlockPart& part, std::byte* stage,
                        FullBarrier& full) const {
     static_assert(kCopied * (kConfig.block_keys / 8) <= 64, "a lane for each box");
     const int box = 2 * lane() + half_;
     const int at = box / kCopied;
     const int swizzle_column = box % kCopied;
-    const unsigned page = __shfl_sync(0xffffffff, piece.slot.page, at);
-    const int row = __shfl_sync(0xffffffff, piece.slot.row, at);
-    if (at < pieces_) {
+    const unsigned page = __shfl_sync(0xffffffff, part.slot.page, at);
+    const int row = __shfl_sync(0xffffffff, part.slot.row, at);
+    if (at < parts_) {
       const BoxLoad load{
           .map = &map,
           .shared = stage +
@@ -106,7 +106,7 @@ template <PrefillConfig kConfig> class PagedSource {
                     at * params_.box_rows * kRowBytes,
           .full = &full,
           .hint = L2Hint::EVICT_LAST};
-      load_box(load, swizzle_column * kConfig.copied_columns(), row, piece.kv_head,
+      load_box(load, swizzle_column * kConfig.copied_columns(), row, part.kv_head,
                static_cast<int>(page < num_pages() ? page : num_pages()));
     }
     __syncwarp();
@@ -114,7 +114,7 @@ template <PrefillConfig kConfig> class PagedSource {
 
   const PagedKeys& params_;
   const int half_;
-  const int pieces_;  // of a block, at most 16
+  const int parts_;  // of a block, at most 16
 };
 
 template <typename Variant>

@@ -89,7 +89,7 @@ PrefillOutputs make_outputs(const FlashAttentionArgs& args) {
   return outputs;
 }
 
-// Where expanded rows do not hold them already.
+// Where dequantized rows do not hold them already.
 HeadScales make_scales(const KvLayerView& keys, const KvLayerView& values,
                        const PrefillPlan& plan) {
   if (plan.path == PrefillPath::dequantized || plan.path == PrefillPath::dequantizing) return {};
@@ -211,7 +211,7 @@ void launch_fp8_path(const FlashAttentionArgs& args, const KvLayerView& keys,
   plan.variant->launch_fp8(params, from, where);
 }
 
-// CTAs that expand for each other must all run at once: no more than the stream has SMs.
+// CTAs that dequantize for each other must all run at once: no more than the stream has SMs.
 int blocks_at_once(const PrefillPlan& plan, const Context& context, Device device) {
   if (plan.path != PrefillPath::dequantizing) return plan.blocks;
   return std::min(plan.blocks, share_of(context.stream, device.index).num_sms);
@@ -229,8 +229,9 @@ class PrefillKernel final : public Kernel<FlashAttentionArgs> {
   Choices choices() const override {
     Choices choices = {{"kernel", std::string(plan_.variant->name)},
                        {"blocks", std::to_string(plan_.blocks)}};
-    if (plan_.path == PrefillPath::dequantized) choices.emplace_back("cache", "expanded");
-    if (plan_.path == PrefillPath::dequantizing) choices.emplace_back("cache", "expanded beside");
+    if (plan_.path == PrefillPath::dequantized) choices.emplace_back("cache", "dequantized");
+    if (plan_.path == PrefillPath::dequantizing)
+      choices.emplace_back("cache", "dequantized beside");
     if (plan_.path == PrefillPath::fp8) {
       choices.emplace_back("values", plan_.transposes_ahead ? "transposed ahead" : "transposed");
     }

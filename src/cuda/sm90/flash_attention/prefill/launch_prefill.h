@@ -16,7 +16,7 @@ template <typename Variant>
 void launch_prefill(const PrefillParams& params, const PagedKeys& keys,
                     const PrefillLaunch& launch);
 
-// Keys of a block, as they are expanded and loaded.
+// Keys of a block, as they are dequantized and loaded.
 inline constexpr int kDequantizedKeys = 128;
 
 // What dequantizing_kernel.cuh fills and dequantized_source.cuh reads: blocks of bf16 in the workspace.

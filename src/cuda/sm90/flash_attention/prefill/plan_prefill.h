@@ -70,10 +70,10 @@ inline constexpr PrefillVariant kPrefillVariants[] = {
     prefill_variant<PrefillD128E4m3<DType::bf16, Scores::scaled>>("bf16_e4m3_d128"),
     prefill_variant<PrefillD128E4m3<DType::bf16, Scores::modified>>("bf16_e4m3_d128_modified"),
     dequantizing_variant<PrefillD128Dequantizing<DType::bf16, Scores::scaled>>(
-        "bf16_d128_expanding"),
-    fp8_variant<Fp8D128<DType::bf16, Scores::scaled>>("narrow_bf16_d128"),
-    fp8_variant<Fp8D192V128<DType::bf16, Scores::scaled>>("narrow_bf16_d192_v128"),
-    transposing_variant<Fp8D192V128<DType::bf16, Scores::scaled>>("flipping_bf16_d192_v128"),
+        "bf16_d128_dequantizing"),
+    fp8_variant<Fp8D128<DType::bf16, Scores::scaled>>("fp8_bf16_d128"),
+    fp8_variant<Fp8D192V128<DType::bf16, Scores::scaled>>("fp8_bf16_d192_v128"),
+    transposing_variant<Fp8D192V128<DType::bf16, Scores::scaled>>("transposing_bf16_d192_v128"),
 };
 
 // How K and V come to the products.
@@ -118,7 +118,7 @@ struct PrefillWorkspace {
   int* next_tile = nullptr;  // and what else begins at zero behind it
   std::int64_t zero_bytes = 0;
   TailSplits tail{};
-  // PrefillPath::dequantizing (launch_prefill.h), narrow (launch_prefill.h)
+  // PrefillPath::dequantizing (launch_prefill.h), fp8 (launch_prefill.h)
   std::uint32_t* states = nullptr;
   std::byte* rows = nullptr;
   // PrefillPath::dequantized (prefill/dequantized/dequantize_pages.h)

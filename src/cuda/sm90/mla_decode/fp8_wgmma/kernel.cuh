@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(Fp8Wgmma::kThreads, 1)
   using Shared = Fp8WgmmaShared<kConfig>;
   extern __shared__ __align__(1024) std::byte memory[];
   auto& shared = *reinterpret_cast<Shared*>(memory);
-  // The kernel that merges pieces may take its place beside this one and wait there.
+  // The kernel that merges splits may take its place beside this one and wait there.
   cudaTriggerProgrammaticLaunchCompletion();
   if (threadIdx.x == 0) {
     prefetch(params.latents);
@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(Fp8Wgmma::kThreads, 1)
     // Opaque: else two registers are kept for it in all roles, and spilled.
     const int thread = opaque(static_cast<int>(threadIdx.x % 128));
     prefetch_table(params.pages.kv.pages, params.batch.size, thread);
-    part = find_part(params, shared.line, cluster, thread);
+    part = find_part(params, shared.work_scan, cluster, thread);
   }
   __syncthreads();
   if (warpgroup == 3) {
@@ -56,7 +56,7 @@ void launch_fp8_wgmma(const MlaDecodeParams& params, cudaStream_t stream) {
   static_assert(sizeof(Shared) <= 227 * 1024);
   static_assert(Variant::kRows == Variant::kCluster * Variant::kConfig.rows);
   const LaunchShape shape{
-      .grid = dim3(static_cast<unsigned>(params.split.blocks * Variant::kCluster)),
+      .grid = dim3(static_cast<unsigned>(params.schedule.blocks * Variant::kCluster)),
       .block = dim3(Fp8Wgmma::kThreads),
       .cluster = Variant::kCluster,
       .shared_bytes = sizeof(Shared)};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The warpgroup that scores: scores and values of an item's tiles into shared memory. What a thread has of a tile:
+// The warpgroup that scores: scores and values of a work tile's tiles into shared memory. What a thread has of a tile:
 // swap_ab/shared.cuh.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace quire::cuda::sm90::mla_decode {
 
-// 64 keys × the query rows of an item: the products of the scores, and the keys' numbers as values for those who sum.
+// 64 keys × the query rows of a work tile: the products of the scores, and the keys' numbers as values for those who sum.
 // While the tensor cores have 64 columns, the next 64 are fetched and converted.
 //
 // Values of the tile before are still being summed while a tile is scored, and there is one place for them. So nothing is
@@ -98,7 +98,7 @@ template <SwapAbConfig kConfig, DType kRope> class ScoreValues {
     return column_of(block) / LatentConfig::kSwizzleColumnWidth * Shared::kSwizzleColumnBytes >> 4;
   }
 
-  // Where a lane's row of the warp's 16 and its first piece are in the first swizzle column of values.
+  // Where a lane's row of the warp's 16 and its first split are in the first swizzle column of values.
   __device__ static int own_values(Shared& shared, int warp) {
     const auto lane = static_cast<int>(threadIdx.x % 32);
     const int offset = swizzle_column_offset(SwapAbConfig::kUnitKeys * warp + lane % 16, lane / 16);
@@ -166,7 +166,7 @@ template <SwapAbConfig kConfig, DType kRope> class ScoreValues {
 // kRope: of the rows' rope columns.
 template <SwapAbConfig kConfig, DType kRope> class ScoreTiles {
  public:
-  // `first_row`: of the item, this block's.
+  // `first_row`: of the work tile, this block's.
   __device__ ScoreTiles(const MlaDecodeParams& params, Fp8WgmmaShared<kConfig>& shared,
                         int first_row)
       : format_(params.format),
@@ -176,16 +176,16 @@ template <SwapAbConfig kConfig, DType kRope> class ScoreTiles {
         products_(params.format, shared, warp_) {}
 
   __device__ void run() {
-    for (RingPosition<SwapAbConfig::kItems> item_at;; item_at.advance()) {
-      shared_.item_ring.wait_full(item_at);
-      const LatentItem& item = shared_.items[item_at.stage];
-      const int tiles = item.tiles;
+    for (RingPosition<SwapAbConfig::kWorkTiles> work_tile_at;; work_tile_at.advance()) {
+      shared_.work_tile_ring.wait_full(work_tile_at);
+      const LatentWorkTile& work_tile = shared_.work_tiles[work_tile_at.stage];
+      const int tiles = work_tile.tiles;
       if (tiles == 0) return;
       sync_scores();  // all products with the queries before these are done
-      queries_.template load<Fp8Wgmma::kScoreWarps>(item, warp_);
+      queries_.template load<Fp8Wgmma::kScoreWarps>(work_tile, warp_);
       sync_scores();
       for (int tile = 0; tile < tiles; ++tile, ++tile_) score();
-      shared_.item_ring.empty[item_at.stage].arrive();
+      shared_.work_tile_ring.empty[work_tile_at.stage].arrive();
     }
   }
 

@@ -14,7 +14,7 @@
 //   values_full              the same: its values
 //   values_empty[part]       the group that summed them
 //   scores_empty             every thread of the sums: they, and the weights in their place, have been read
-//   items                    full: a loading thread; empty: the threads of scores and sums, when the item is finished
+//   work_tile_ring           full: a loading thread; empty: the threads of scores and sums, when the work tile is finished
 #pragma once
 
 #include <cuda_fp16.h>
@@ -66,13 +66,13 @@ template <SwapAbConfig kConfig> struct Fp8WgmmaShared {
   alignas(16) float key_factors[SwapAbConfig::kKeys];  // of a tile's weights
   int4 tile_live;                                      // of its units
   float factors[kWgmmaRows];  // of sums, before a tile's products are added
-  float2 stats[kWgmmaRows];   // (relative to, sum of weights) of an item's rows
+  float2 stats[kWgmmaRows];   // (relative to, sum of weights) of a work tile's rows
   int live[kConfig.units];
-  LatentItem items[SwapAbConfig::kItems];
-  LineScanShared line;
+  LatentWorkTile work_tiles[SwapAbConfig::kWorkTiles];
+  WorkScanShared work_scan;
   FullBarrier full[kConfig.units];
   EmptyBarrier empty[kConfig.units];
-  RingBarriers<SwapAbConfig::kItems> item_ring;
+  RingBarriers<SwapAbConfig::kWorkTiles> work_tile_ring;
   EmptyBarrier values_empty[Fp8Wgmma::kParts];
   EmptyBarrier scores_full;
   EmptyBarrier values_full;
@@ -86,7 +86,7 @@ template <SwapAbConfig kConfig> struct Fp8WgmmaShared {
       full[unit].init(copies_scales ? 33 : 1);
       empty[unit].init(32);
     }
-    item_ring.init(1, kScoreThreads + Fp8Wgmma::kSumThreads);
+    work_tile_ring.init(1, kScoreThreads + Fp8Wgmma::kSumThreads);
     for (EmptyBarrier& part : values_empty) part.init(128);
     scores_full.init(kScoreThreads);
     values_full.init(kScoreThreads);

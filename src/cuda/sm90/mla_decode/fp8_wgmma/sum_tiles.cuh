@@ -27,11 +27,12 @@ template <SwapAbConfig kConfig> class WeighRow {
   // `row`: of the block.
   __device__ WeighRow(Fp8WgmmaShared<kConfig>& shared, int row) : shared_(shared), row_(row) {}
 
-  // `first_row`: of the item, this block's.
-  __device__ void begin(const LatentParams& params, const LatentItem& item, int first_row) {
-    const KeyInterval seen =
-        params.visible.of(item.position + (first_row + row_) / params.heads, item.num_keys);
-    seen_ = {.first = seen.first - item.first_key, .end = seen.end - item.first_key};
+  // `first_row`: of the work tile, this block's.
+  __device__ void begin(const LatentParams& params, const LatentWorkTile& work_tile,
+                        int first_row) {
+    const KeyInterval seen = params.visible.of(
+        work_tile.position + (first_row + row_) / params.heads, work_tile.num_keys);
+    seen_ = {.first = seen.first - work_tile.first_key, .end = seen.end - work_tile.first_key};
     ref_ = -INFINITY;
     sum_ = 0.0F;
     power_ = 0;
@@ -76,7 +77,7 @@ template <SwapAbConfig kConfig> class WeighRow {
     return stays;
   }
 
-  // When the item's tiles are done.
+  // When the work tile's tiles are done.
   __device__ void leave_stats() const {
     const float sum = quad_sum(sum_);
     if (threadIdx.x % 4 == 0) shared_.stats[row_] = {ref_, sum};
@@ -149,17 +150,17 @@ template <SwapAbConfig kConfig> class WeighRow {
   int power_ = 0;
 };
 
-// A finished item's sums from registers: to the output, or as a piece to the workspace. A thread has two rows, 8 apart,
+// A finished work tile's sums from registers: to the output, or as a split to the workspace. A thread has two rows, 8 apart,
 // and of every 16 columns four neighbours (shared.cuh: how values stand).
 
 template <SwapAbConfig kConfig> class StoreParts {
  public:
-  // Where the thread's rows go, and what they are multiplied by. Rows beyond the item's: nowhere. `power`: what the keys'
+  // Where the thread's rows go, and what they are multiplied by. Rows beyond the work tile's: nowhere. `power`: what the keys'
   // factors were relative to.
   __device__ StoreParts(const LatentParams& params, const Fp8WgmmaShared<kConfig>& shared,
-                        const LatentItem& item, int first_row, int power)
-      : is_piece_(item.slot >= 0) {
-    // Opaque: what follows from it would be kept beside the sums, from item to item.
+                        const LatentWorkTile& work_tile, int first_row, int power)
+      : is_split_(work_tile.slot >= 0) {
+    // Opaque: what follows from it would be kept beside the sums, from work tile to work tile.
     const int thread = opaque(static_cast<int>(threadIdx.x % 128));
     const int first_own = thread / 32 * 16 + thread % 32 / 4;
     const float unlift = ScalePower::unlift(power);
@@ -168,17 +169,17 @@ template <SwapAbConfig kConfig> class StoreParts {
       const int own = first_own + 8 * i;
       const int row = first_row + own;
       targets_[i] = nullptr;
-      if (own >= kConfig.rows || row >= item.rows) continue;
+      if (own >= kConfig.rows || row >= work_tile.rows) continue;
       const auto [max, sum] = shared.stats[own];
-      if (is_piece_) {
-        const std::int64_t at = item.slot * params.pieces.rows + row;
-        targets_[i] = reinterpret_cast<std::byte*>(params.pieces.sums + at * LatentConfig::kLatent);
+      if (is_split_) {
+        const std::int64_t at = work_tile.slot * params.splits.rows + row;
+        targets_[i] = reinterpret_cast<std::byte*>(params.splits.sums + at * LatentConfig::kLatent);
         factors_[i] = unlift;
-        if (stores_stats()) params.pieces.stats[at] = {max, sum};
+        if (stores_stats()) params.splits.stats[at] = {max, sum};
         continue;
       }
       const LatentOutputs& outputs = params.outputs;
-      const std::int64_t token = item.first_token + row / params.heads;
+      const std::int64_t token = work_tile.first_token + row / params.heads;
       const int head = row % params.heads;
       const RowEnd end = end_row(outputs, head, max, sum);
       factors_[i] = end.factor * unlift;
@@ -195,7 +196,7 @@ template <SwapAbConfig kConfig> class StoreParts {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       if (targets_[i] == nullptr) continue;
-      std::byte* target = targets_[i] + column * (is_piece_ ? 4 : 2);
+      std::byte* target = targets_[i] + column * (is_split_ ? 4 : 2);
 #pragma unroll
       for (int j = 0; j < Fp8Wgmma::kPartSums / 8; ++j) {
         const float* four = &sums[8 * j + 2 * i];
@@ -213,7 +214,7 @@ template <SwapAbConfig kConfig> class StoreParts {
 
   // At `index`, counted in fours.
   __device__ void store_four(const float4& four, std::byte* target, int index) const {
-    if (is_piece_) {
+    if (is_split_) {
       reinterpret_cast<float4*>(target)[index] = four;
     } else {
       reinterpret_cast<uint2*>(target)[index] = {pack_pair<DType::bf16>(four.x, four.y),
@@ -221,14 +222,14 @@ template <SwapAbConfig kConfig> class StoreParts {
     }
   }
 
-  const bool is_piece_;
+  const bool is_split_;
   float factors_[2];
   std::byte* targets_[2];
 };
 
 template <SwapAbConfig kConfig> class SumTiles {
  public:
-  // `group`: also the half of the columns. `first_row`: of the item, this block's.
+  // `group`: also the half of the columns. `first_row`: of the work tile, this block's.
   __device__ SumTiles(const MlaDecodeParams& params, Fp8WgmmaShared<kConfig>& shared, int group,
                       int first_row)
       : params_(params.attend),
@@ -241,21 +242,21 @@ template <SwapAbConfig kConfig> class SumTiles {
 #pragma unroll 1
     for (;; turns_ += 2) {
       const unsigned number = turns_ / 2;
-      const unsigned place = number % SwapAbConfig::kItems;
-      shared_.item_ring.full[place].wait(number / SwapAbConfig::kItems & 1);
-      const LatentItem& item = shared_.items[place];
-      const int tiles = item.tiles;
+      const unsigned place = number % SwapAbConfig::kWorkTiles;
+      shared_.work_tile_ring.full[place].wait(number / SwapAbConfig::kWorkTiles & 1);
+      const LatentWorkTile& work_tile = shared_.work_tiles[place];
+      const int tiles = work_tile.tiles;
       if (tiles == 0) return;
-      row_.begin(params_, item, first_row_);
+      row_.begin(params_, work_tile, first_row_);
       Sums sums = {};
 #pragma unroll 1
       for (int left = tiles; left > 0; --left, turns_ ^= 1) add_tile(sums);
       row_.leave_stats();
       sync_sums();
-      StoreParts<kConfig> store(params_, shared_, item, first_row_, row_.power());
+      StoreParts<kConfig> store(params_, shared_, work_tile, first_row_, row_.power());
 #pragma unroll
       for (int i = 0; i < kParts; ++i) store.store(part(i), sums[i]);
-      shared_.item_ring.empty[turns_ / 2 % SwapAbConfig::kItems].arrive();
+      shared_.work_tile_ring.empty[turns_ / 2 % SwapAbConfig::kWorkTiles].arrive();
     }
   }
 
@@ -324,7 +325,7 @@ template <SwapAbConfig kConfig> class SumTiles {
   const int group_;
   const int first_row_;
   WeighRow<kConfig> row_;
-  // Twice the items before, and one where tiles before were an odd number: registers are few.
+  // Twice the work tiles before, and one where tiles before were an odd number: registers are few.
   unsigned turns_ = 0;
 };
 

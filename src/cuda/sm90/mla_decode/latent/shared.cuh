@@ -14,15 +14,15 @@
 
 namespace quire::cuda::sm90::mla_decode {
 
-// A piece of an item: query rows × a run of tiles of keys.
-struct LatentItem {
-  int tiles;        // 0: there are no more items
+// A split of a work tile: query rows × a run of tiles of keys.
+struct LatentWorkTile {
+  int tiles;        // 0: there are no more work tiles
   int first_key;    // of tile 0
   int num_keys;     // of the sequence
   int position;     // of the first row's token
   int first_token;  // row of q of the first row
   int rows;         // in use
-  long long slot;   // of the workspace; -1: the piece is the whole item
+  long long slot;   // of the workspace; -1: the split is the whole work tile
 };
 
 // Where 16-byte chunk `chunk` of a row stands in a tile of 128-byte rows, and of 64-byte rows.
@@ -33,7 +33,7 @@ __device__ inline int tail_offset(int row, int chunk) {
   return row * (kRowBytes / 2) + ((chunk ^ (row / 2)) % 4) * 16;
 }
 
-// Queries of an item on their way into shared memory.
+// Queries of a work tile on their way into shared memory.
 
 // 16 bytes of a query; zeros, where `is_there` is false. The compiler must not see what the address is
 // made of: as a sum of a register, a uniform register and a constant, ptxas 13.0 encodes this copy with
@@ -46,13 +46,14 @@ __device__ inline void copy_query(void* target, const std::byte* source, bool is
                : "memory");
 }
 
-// One row of an item's queries into L2, ahead of those who load it.
-__device__ inline void prefetch_query(const LatentParams& params, const LatentItem& item, int row) {
+// One row of a work tile's queries into L2, ahead of those who load it.
+__device__ inline void prefetch_query(const LatentParams& params, const LatentWorkTile& work_tile,
+                                      int row) {
   constexpr int kBytes = (LatentConfig::kLatent + LatentConfig::kRope) * 2;
-  if (row >= item.rows) return;
+  if (row >= work_tile.rows) return;
   const std::byte* source =
       params.queries.data +
-      (item.first_token + row / params.heads) * params.queries.token_stride_bytes +
+      (work_tile.first_token + row / params.heads) * params.queries.token_stride_bytes +
       row % params.heads * params.queries.head_stride_bytes;
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(source), "n"(kBytes) : "memory");
 }
@@ -82,28 +83,28 @@ __device__ inline std::uint32_t broadcast(std::uint32_t value) {
   return __shfl_sync(0xffffffff, value, 0);
 }
 
-// Which keys the rows of an item see.
+// Which keys the rows of a work tile see.
 
 class LatentRowMask {
  public:
-  // `rows`: that an item may have.
-  __device__ LatentRowMask(const LatentParams& params, const LatentItem& item, int rows)
-      : params_(params), item_(item) {
-    const int last = item.position + (min(item.rows, rows) - 1) / params.heads;
-    all_see_ = {.first = params.visible.of(last, item.num_keys).first,
-                .end = params.visible.of(item.position, item.num_keys).end};
+  // `rows`: that a work tile may have.
+  __device__ LatentRowMask(const LatentParams& params, const LatentWorkTile& work_tile, int rows)
+      : params_(params), work_tile_(work_tile) {
+    const int last = work_tile.position + (min(work_tile.rows, rows) - 1) / params.heads;
+    all_see_ = {.first = params.visible.of(last, work_tile.num_keys).first,
+                .end = params.visible.of(work_tile.position, work_tile.num_keys).end};
   }
 
   // Keys of a tile that are the sequence's.
   __device__ int num_keys(int tile) const {
-    return item_.num_keys - item_.first_key - tile * LatentConfig::kKeys;
+    return work_tile_.num_keys - work_tile_.first_key - tile * LatentConfig::kKeys;
   }
 
-  // The item's tiles in which every row sees every key (those below 0 are not asked for).
+  // The work tile's tiles in which every row sees every key (those below 0 are not asked for).
   __device__ KeyInterval whole_tiles() const {
     constexpr int kKeys = LatentConfig::kKeys;
-    return {.first = (all_see_.first - item_.first_key + kKeys - 1) / kKeys,
-            .end = (all_see_.end - item_.first_key) / kKeys};
+    return {.first = (all_see_.first - work_tile_.first_key + kKeys - 1) / kKeys,
+            .end = (all_see_.end - work_tile_.first_key) / kKeys};
   }
 
   // Selects, never adds: what stands behind a sequence's end may be anything. `row`: the thread's
@@ -114,8 +115,8 @@ class LatentRowMask {
     const int column = static_cast<int>(threadIdx.x % 4) * 2;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const int position = item_.position + (row + 8 * i) / params_.heads;
-      const KeyInterval seen = params_.visible.of(position, item_.num_keys);
+      const int position = work_tile_.position + (row + 8 * i) / params_.heads;
+      const KeyInterval seen = params_.visible.of(position, work_tile_.num_keys);
 #pragma unroll
       for (int j = 2 * i; j < kTileScores; j += 4) {
 #pragma unroll
@@ -140,7 +141,7 @@ class LatentRowMask {
     for (int j = 0; j < kScores; ++j) {
       const int row = 8 * (j / 4) + column + j % 2;
       const KeyInterval seen =
-          params_.visible.of(item_.position + row / params_.heads, item_.num_keys);
+          params_.visible.of(work_tile_.position + row / params_.heads, work_tile_.num_keys);
       const int at = key + j / 2 % 2 * 8;
       const int position = first_key_of(tile) + at;
       const bool is_seen = (valid >> at & 1) != 0 && position >= seen.first && position < seen.end;
@@ -150,7 +151,7 @@ class LatentRowMask {
 
  private:
   __device__ int first_key_of(int tile) const {
-    return item_.first_key + tile * LatentConfig::kKeys;
+    return work_tile_.first_key + tile * LatentConfig::kKeys;
   }
   // Every row sees every key.
   __device__ bool is_whole(int tile, std::uint64_t valid) const {
@@ -160,7 +161,7 @@ class LatentRowMask {
   }
 
   const LatentParams& params_;
-  const LatentItem& item_;
+  const LatentWorkTile& work_tile_;
   KeyInterval all_see_;
 };
 
@@ -200,52 +201,53 @@ __device__ inline void fetch_part(const MlaDecodeParams& params) {
 
 struct ClusterPart {
   WorkCuts cuts;
-  LinePlace place;  // of the cluster's cut, if it has one
+  WorkPlace place;  // of the cluster's cut, if it has one
 };
 
 // `thread`: of the loading warps.
-__device__ inline ClusterPart find_part(const MlaDecodeParams& params, LineScanShared& shared,
+__device__ inline ClusterPart find_part(const MlaDecodeParams& params, WorkScanShared& shared,
                                         int cluster, int thread) {
-  LineScan scan(params.batch, params.split, shared, thread);
-  ClusterPart part{.cuts = cut_parts(params.split, scan.add_up()), .place = {}};
+  WorkScan scan(params.batch, params.schedule, shared, thread);
+  ClusterPart part{.cuts = cut_parts(params.schedule, scan.add_up()), .place = {}};
   if (cluster < part.cuts.parts && part.cuts.total > 0) {
     part.place = scan.find(part.cuts.at(cluster));
   }
   return part;
 }
 
-// A piece of the work as the warps that multiply see it.
+// A split of the work as the warps that multiply see it.
 
-__device__ inline LatentItem describe_item(const DecodeBatch& batch, const SequenceWork& work,
-                                           const WorkPiece& piece, int sequence) {
-  const int skipped = piece.tile * batch.tile_tokens;
-  return {.tiles = piece.end - piece.begin,
-          .first_key = (work.first_block + piece.begin) * kBlockKeys,
+__device__ inline LatentWorkTile describe_work_tile(const DecodeBatch& batch,
+                                                    const SequenceWork& work,
+                                                    const WorkSplit& split, int sequence) {
+  const int skipped = split.tile * batch.tile_tokens;
+  return {.tiles = split.end - split.begin,
+          .first_key = (work.first_block + split.begin) * kBlockKeys,
           .num_keys = work.num_keys,
           .position = first_position(batch, sequence, work) + skipped,
           .first_token = work.first_token + skipped,
           .rows = min(work.tokens - skipped, batch.tile_tokens) * batch.group,
-          .slot = piece.slot};
+          .slot = split.slot};
 }
 
-// Who begins an item says how many clusters share it: whoever merges then has nothing to look up.
+// Who begins a work tile says how many clusters share it: whoever merges then has nothing to look up.
 
-// By one warp of a cluster, for each of its pieces. Invariant pieces follow from the lengths alone. The
-// line is added up again: nobody waits for this, and nothing has to be kept until then.
+// By one warp of a cluster, for each of its splits. Invariant splits follow from the lengths alone. The
+// work list is added up again: nobody waits for this, and nothing has to be kept until then.
 __device__ inline void publish_split_count(const MlaDecodeParams& params, int cluster,
-                                           const SequenceWork& work, const WorkPiece& piece,
+                                           const SequenceWork& work, const WorkSplit& split,
                                            int sequence) {
-  static_assert(DecodeSplit{}.item_cost == 0 && DecodeSplit{}.min_piece == 1);
-  if (params.split.is_invariant || piece.begin != 0) return;
-  int pieces = 1;
-  if (piece.slot >= 0) {
-    // Where the item ends on the line: clusters up to the first cut from there on have pieces of it.
-    const WorkCuts cuts = cut_parts(params.split, cut_batch(params).total);
-    pieces = cuts.first_from(cuts.at(cluster + 1) + work.blocks - piece.end) - cluster;
+  static_assert(SplitSchedule{}.work_tile_cost == 0 && SplitSchedule{}.min_split == 1);
+  if (params.schedule.is_invariant || split.begin != 0) return;
+  int splits = 1;
+  if (split.slot >= 0) {
+    // Where the work tile ends on the work list: clusters up to the first cut from there on have splits of it.
+    const WorkCuts cuts = cut_parts(params.schedule, cut_batch(params).total);
+    splits = cuts.first_from(cuts.at(cluster + 1) + work.blocks - split.end) - cluster;
   }
   if (threadIdx.x % 32 != 0) return;
-  params.attend.pieces.notes[sequence * params.split.max_tiles + piece.tile] = {
-      .pieces = pieces, .first_cluster = cluster};
+  params.attend.splits.split_counts[sequence * params.schedule.max_tiles + split.tile] = {
+      .splits = splits, .first_cluster = cluster};
 }
 
 }  // namespace quire::cuda::sm90::mla_decode

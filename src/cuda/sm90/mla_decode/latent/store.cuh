@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A finished item's rows, from registers: to the output, or as a piece to the workspace.
+// A finished work tile's rows, from registers: to the output, or as a split to the workspace.
 #pragma once
 
 #include "cuda/common/prefill_attention/epilogue.cuh"
@@ -9,7 +9,7 @@
 
 namespace quire::cuda::sm90::mla_decode {
 
-// Which part of an item's rows a thread stores.
+// Which part of a work tile's rows a thread stores.
 struct StorePlace {
   int row;            // the thread's first; the second stands 8 below it
   int column;         // the warpgroup's first
@@ -17,34 +17,34 @@ struct StorePlace {
 };
 
 template <int kSums>
-__device__ inline void store_piece(const LatentPieces& pieces, const LatentItem& item,
+__device__ inline void store_split(const LatentSplits& splits, const LatentWorkTile& work_tile,
                                    const StorePlace& place, const RowStats& stats,
                                    const float (&sums)[kSums]) {
   const auto lane = static_cast<int>(threadIdx.x % 4);
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const int row = place.row + 8 * i;
-    if (row >= item.rows) continue;
-    const std::int64_t at = item.slot * pieces.rows + row;
-    auto* out = reinterpret_cast<float2*>(pieces.sums + at * LatentConfig::kLatent + place.column);
+    if (row >= work_tile.rows) continue;
+    const std::int64_t at = work_tile.slot * splits.rows + row;
+    auto* out = reinterpret_cast<float2*>(splits.sums + at * LatentConfig::kLatent + place.column);
 #pragma unroll
     for (int j = 0; j < kSums / 4; ++j) {
       out[4 * j + lane] = {sums[4 * j + 2 * i], sums[4 * j + 2 * i + 1]};
     }
-    if (place.stores_stats && lane == 0) pieces.stats[at] = {stats.max[i], stats.sum[i]};
+    if (place.stores_stats && lane == 0) splits.stats[at] = {stats.max[i], stats.sum[i]};
   }
 }
 
 template <DType kDType, int kSums>
-__device__ inline void store_output(const LatentParams& params, const LatentItem& item,
+__device__ inline void store_output(const LatentParams& params, const LatentWorkTile& work_tile,
                                     const StorePlace& place, const RowStats& stats,
                                     const float (&sums)[kSums]) {
   const LatentOutputs& outputs = params.outputs;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const int row = place.row + 8 * i;
-    const bool is_stored = row < item.rows;
-    const std::int64_t token = item.first_token + row / params.heads;
+    const bool is_stored = row < work_tile.rows;
+    const std::int64_t token = work_tile.first_token + row / params.heads;
     const int head = row % params.heads;
     const RowEnd end = is_stored ? end_row(outputs, head, stats.max[i], stats.sum[i]) : RowEnd{};
     if (outputs.lse != nullptr && is_stored && place.stores_stats && threadIdx.x % 4 == 0) {
@@ -57,28 +57,28 @@ __device__ inline void store_output(const LatentParams& params, const LatentItem
 }
 
 template <DType kDType, int kSums>
-__device__ inline void store_item(const LatentParams& params, const LatentItem& item,
-                                  const StorePlace& place, const RowStats& stats,
-                                  const float (&sums)[kSums]) {
-  if (item.slot >= 0) {
-    store_piece(params.pieces, item, place, stats, sums);
+__device__ inline void store_work_tile(const LatentParams& params, const LatentWorkTile& work_tile,
+                                       const StorePlace& place, const RowStats& stats,
+                                       const float (&sums)[kSums]) {
+  if (work_tile.slot >= 0) {
+    store_split(params.splits, work_tile, place, stats, sums);
   } else {
-    store_output<kDType>(params, item, place, stats, sums);
+    store_output<kDType>(params, work_tile, place, stats, sums);
   }
 }
 
-// Pieces of an item become rows of the output, in the order of the keys: a warp for 128 columns of a
+// Splits of a work tile become rows of the output, in the order of the keys: a warp for 128 columns of a
 // row, or for all 512, or a block for 128.
 
-// Where the pieces of an item stand in the workspace.
-struct PieceSlots {
+// Where the splits of a work tile stand in the workspace.
+struct SplitSlots {
   int count = 0;  // below 2: nothing to merge
   std::int64_t first = 0;
   std::int64_t second = 0;
   int step = 1;  // from there on
 
-  __device__ std::int64_t at(int piece) const {
-    return piece == 0 ? first : second + std::int64_t{piece - 1} * step;
+  __device__ std::int64_t at(int split) const {
+    return split == 0 ? first : second + std::int64_t{split - 1} * step;
   }
 };
 
@@ -87,19 +87,19 @@ struct MergedStats {
   float sum = 0.0F;
 };
 
-__device__ inline MergedStats merge_stats(const LatentPieces& pieces, const PieceSlots& slots,
+__device__ inline MergedStats merge_stats(const LatentSplits& splits, const SplitSlots& slots,
                                           int row) {
   const auto lane = static_cast<int>(threadIdx.x % 32);
-  constexpr int kAtOnce = 5;  // loads of a lane: as many pieces as there are multiprocessors
+  constexpr int kAtOnce = 5;  // loads of a lane: as many splits as there are multiprocessors
   MergedStats merged;
   for (int first = 0; first < slots.count; first += 32 * kAtOnce) {
     float2 stats[kAtOnce];
     float highest = merged.max;
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
-      const int piece = first + 32 * i + lane;
+      const int split = first + 32 * i + lane;
       stats[i] = {-INFINITY, 0.0F};
-      if (piece < slots.count) stats[i] = pieces.stats[slots.at(piece) * pieces.rows + row];
+      if (split < slots.count) stats[i] = splits.stats[slots.at(split) * splits.rows + row];
     }
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) highest = fmaxf(highest, stats[i].x);
@@ -113,25 +113,25 @@ __device__ inline MergedStats merge_stats(const LatentPieces& pieces, const Piec
   return merged;
 }
 
-// Columns 128c + 4 · lane … + 3 of a row, for kChunks values of c from `chunk` on, of kAhead pieces that are
+// Columns 128c + 4 · lane … + 3 of a row, for kChunks values of c from `chunk` on, of kAhead splits that are
 // on their way at a time, every kStep-th.
-template <int kChunks, int kAhead, int kStep = 1> class PieceBatch {
+template <int kChunks, int kAhead, int kStep = 1> class SplitBatch {
  public:
-  __device__ PieceBatch(const LatentPieces& pieces, const PieceSlots& slots, int row, int chunk)
-      : pieces_(pieces),
+  __device__ SplitBatch(const LatentSplits& splits, const SplitSlots& slots, int row, int chunk)
+      : splits_(splits),
         slots_(slots),
         row_(row),
         column_(chunk * 128 + static_cast<int>(threadIdx.x % 32) * 4) {}
 
-  // Pieces from `first` on.
+  // Splits from `first` on.
   __device__ void fetch(int first) {
     first_ = first;
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
       const std::int64_t place =
-          slots_.at(min(first + kStep * i, slots_.count - 1)) * pieces_.rows + row_;
-      const float* source = pieces_.sums + place * LatentConfig::kLatent + column_;
-      tops_[i] = pieces_.stats[place].x;
+          slots_.at(min(first + kStep * i, slots_.count - 1)) * splits_.rows + row_;
+      const float* source = splits_.sums + place * LatentConfig::kLatent + column_;
+      tops_[i] = splits_.stats[place].x;
 #pragma unroll
       for (int c = 0; c < kChunks; ++c) {
         values_[i][c] = *reinterpret_cast<const float4*>(source + 128 * c);
@@ -143,7 +143,7 @@ template <int kChunks, int kAhead, int kStep = 1> class PieceBatch {
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
       const float weight = first_ + kStep * i < slots_.count ? rebased(tops_[i], max) : 0.0F;
-      if (weight == 0.0F) continue;  // a piece without keys, or one read twice
+      if (weight == 0.0F) continue;  // a split without keys, or one read twice
 #pragma unroll
       for (int c = 0; c < kChunks; ++c) {
         sums[c].x = fmaf(values_[i][c].x, weight, sums[c].x);
@@ -155,8 +155,8 @@ template <int kChunks, int kAhead, int kStep = 1> class PieceBatch {
   }
 
  private:
-  const LatentPieces& pieces_;
-  const PieceSlots& slots_;
+  const LatentSplits& splits_;
+  const SplitSlots& slots_;
   const int row_;
   const int column_;
   int first_ = 0;
@@ -164,7 +164,7 @@ template <int kChunks, int kAhead, int kStep = 1> class PieceBatch {
   float tops_[kAhead];
 };
 
-// Where a row of an item goes: row `row`, whose first is token `first_token` of q.
+// Where a row of a work tile goes: row `row`, whose first is token `first_token` of q.
 struct RowTarget {
   std::byte* out;
   float* lse;  // or null
@@ -192,13 +192,13 @@ struct RowTarget {
   }
 };
 
-// `first_token`: of q, of the item's first row.
+// `first_token`: of q, of the work tile's first row.
 template <DType kDType, int kChunks, int kAhead>
-__device__ inline void merge_row(const LatentParams& params, const PieceSlots& slots,
+__device__ inline void merge_row(const LatentParams& params, const SplitSlots& slots,
                                  std::int64_t first_token, int row, int chunk) {
-  PieceBatch<kChunks, kAhead> batch(params.pieces, slots, row, chunk);
+  SplitBatch<kChunks, kAhead> batch(params.splits, slots, row, chunk);
   batch.fetch(0);  // beside the statistics
-  const MergedStats stats = merge_stats(params.pieces, slots, row);
+  const MergedStats stats = merge_stats(params.splits, slots, row);
   const RowTarget target(params, first_token, row, stats);
   float4 sums[kChunks] = {};
   batch.add_to(sums, stats.max);
@@ -213,18 +213,18 @@ __device__ inline void merge_row(const LatentParams& params, const PieceSlots& s
 // What the warps of a block have of 128 columns.
 template <int kWarps> using WarpSums = float4[kWarps][32];
 
-// The same for 128 columns of a row and many pieces, by a block: each warp has every kWarps-th piece, so that all
+// The same for 128 columns of a row and many splits, by a block: each warp has every kWarps-th split, so that all
 // of them are on their way at once. `parts`: not those of the block's row before.
 template <DType kDType, int kWarps>
-__device__ inline void merge_by_block(const LatentParams& params, const PieceSlots& slots,
+__device__ inline void merge_by_block(const LatentParams& params, const SplitSlots& slots,
                                       std::int64_t first_token, int row, int chunk,
                                       WarpSums<kWarps>& parts) {
   constexpr int kAhead = 8;
   const auto warp = static_cast<int>(threadIdx.x) / 32;
   const auto lane = static_cast<int>(threadIdx.x) % 32;
-  PieceBatch<1, kAhead, kWarps> batch(params.pieces, slots, row, chunk);
+  SplitBatch<1, kAhead, kWarps> batch(params.splits, slots, row, chunk);
   batch.fetch(warp);
-  const MergedStats stats = merge_stats(params.pieces, slots, row);
+  const MergedStats stats = merge_stats(params.splits, slots, row);
   float4 sums[1] = {};
   batch.add_to(sums, stats.max);
   for (int first = warp + kAhead * kWarps; first < slots.count; first += kAhead * kWarps) {

@@ -173,12 +173,12 @@ class AttendPairs {
         first_row_(rank * Pingpong::kRows) {}
 
   __device__ void run() {
-    for (RingPosition<Pingpong::kItems> item_at;; item_at.advance()) {
-      shared_.item_ring.wait_full(item_at);
-      const LatentItem item = shared_.items[item_at.stage];
-      shared_.item_ring.empty[item_at.stage].arrive();
-      if (item.tiles == 0) return;
-      attend(item);
+    for (RingPosition<Pingpong::kWorkTiles> work_tile_at;; work_tile_at.advance()) {
+      shared_.work_tile_ring.wait_full(work_tile_at);
+      const LatentWorkTile work_tile = shared_.work_tiles[work_tile_at.stage];
+      shared_.work_tile_ring.empty[work_tile_at.stage].arrive();
+      if (work_tile.tiles == 0) return;
+      attend(work_tile);
     }
   }
 
@@ -190,40 +190,40 @@ class AttendPairs {
   // Rounds of a stage: those that this block has had so far.
   __device__ std::uint32_t phase(int stage) const { return phases_ >> stage & 1; }
 
-  __device__ void attend(const LatentItem& item) {
-    const LatentRowMask row_mask(params_, item, params_.pieces.rows);
+  __device__ void attend(const LatentWorkTile& work_tile) {
+    const LatentRowMask row_mask(params_, work_tile, params_.splits.rows);
     SoftmaxTile softmax(params_.to_log2);
     Sums sums = {};
-    // A block's first item is ended once before its first keys have come: code that runs for the first time is
+    // A block's first work tile is ended once before its first keys have come: code that runs for the first time is
     // mostly waited for, and at the end of the work everybody would wait. The group of the second tile has the
     // time; one row of zeros is stored, where the same threads store what belongs there later. Opaque: a copy
     // of the code for the rehearsal would be of no use. It waits for a quarter of the first tile whose place is filled
     // again only after this group has summed it: no later round can take its place before a late group has looked.
 #pragma unroll 1
-    for (bool is_rehearsal = opaque(items_ == 0 && group_ == 1 ? 1 : 0) != 0;;
+    for (bool is_rehearsal = opaque(work_tiles_ == 0 && group_ == 1 ? 1 : 0) != 0;;
          is_rehearsal = false) {
       if (is_rehearsal) {
         shared_.full[0][2].wait(0);
       } else {
-        attend_tiles(item, row_mask, softmax, sums);
+        attend_tiles(work_tile, row_mask, softmax, sums);
       }
-      finish(item, softmax, sums, is_rehearsal);
+      finish(work_tile, softmax, sums, is_rehearsal);
       if (!is_rehearsal) break;
     }
-    ++items_;
+    ++work_tiles_;
   }
 
-  __device__ void attend_tiles(const LatentItem& item, const LatentRowMask& row_mask,
+  __device__ void attend_tiles(const LatentWorkTile& work_tile, const LatentRowMask& row_mask,
                                SoftmaxTile& softmax, Sums& sums) {
-    shared_.q_full.wait(items_ & 1);
+    shared_.q_full.wait(work_tiles_ & 1);
 #pragma unroll 1
-    for (int tile = 0; tile < item.tiles; tile += 2) {
+    for (int tile = 0; tile < work_tile.tiles; tile += 2) {
       Words words = {};
       float factor[2] = {1.0F, 1.0F};
-      const bool has_own = tile + group_ < item.tiles;
-      const bool has_other = tile + (group_ ^ 1) < item.tiles;
+      const bool has_own = tile + group_ < work_tile.tiles;
+      const bool has_other = tile + (group_ ^ 1) < work_tile.tiles;
       if (has_own) weigh(row_mask, softmax, tile + group_, words, factor);
-      if (tile + 2 >= item.tiles) arrive_once(shared_.q_empty);
+      if (tile + 2 >= work_tile.tiles) arrive_once(shared_.q_empty);
         // The pair's first tile first: its stage is the first that is wanted again.
 #pragma unroll 1
       for (int turn = 0; turn < 2; ++turn) {
@@ -233,7 +233,7 @@ class AttendPairs {
           add_other(sums);
         }
       }
-      phases_ ^= tile + 1 < item.tiles ? 3U : 1U;
+      phases_ ^= tile + 1 < work_tile.tiles ? 3U : 1U;
     }
   }
 
@@ -334,16 +334,16 @@ class AttendPairs {
     shared_.empty[stage][group_].arrive();
   }
 
-  __device__ void finish(const LatentItem& item, const SoftmaxTile& softmax, const Sums& sums,
-                         bool is_rehearsal) {
+  __device__ void finish(const LatentWorkTile& work_tile, const SoftmaxTile& softmax,
+                         const Sums& sums, bool is_rehearsal) {
     RowStats stats{.max = {0.0F, 0.0F}, .sum = {1.0F, 1.0F}};
-    LatentItem stored = item;
+    LatentWorkTile stored = work_tile;
     if (is_rehearsal) {
-      stored.rows = min(item.rows, first_row_ + 1);
+      stored.rows = min(work_tile.rows, first_row_ + 1);
     } else {
       stats = exchange_stats(softmax);
     }
-    store_item<DType::bf16>(
+    store_work_tile<DType::bf16>(
         params_, stored,
         {.row = first_row_ + row_, .column = group_ * kHalfColumns, .stores_stats = group_ == 0},
         stats, sums);
@@ -351,14 +351,14 @@ class AttendPairs {
 
   // Both groups' sums of weights.
   __device__ RowStats exchange_stats(const SoftmaxTile& softmax) {
-    auto& rows = shared_.stats[items_ & 1];
+    auto& rows = shared_.stats[work_tiles_ & 1];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const float sum = quad_sum(softmax.sums()[i]);
       if (threadIdx.x % 4 == 0) rows[group_][row_ + 8 * i] = {softmax.refs()[i], sum};
     }
     shared_.stats_full.arrive();
-    shared_.stats_full.wait(items_ & 1);
+    shared_.stats_full.wait(work_tiles_ & 1);
     RowStats stats;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -377,7 +377,7 @@ class AttendPairs {
   const int row_;   // of the block, the thread's first; the second stands 8 below it
   const int first_row_;
   unsigned phases_ = 0;  // of the stages' rounds
-  unsigned items_ = 0;
+  unsigned work_tiles_ = 0;
 };
 
 }  // namespace quire::cuda::sm90::mla_decode

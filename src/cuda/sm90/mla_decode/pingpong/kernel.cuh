@@ -15,7 +15,7 @@ namespace quire::cuda::sm90::mla_decode {
 __device__ inline void load_for_pairs(const MlaDecodeParams& params, PingpongShared& shared,
                                       const ClusterPart& part, int cluster, int rank) {
   const int warp = __shfl_sync(kWholeWarp, static_cast<int>(threadIdx.x % 128) / 32, 0);
-  const WorkWalk walk(params.batch, params.split, part.cuts, part.place, cluster);
+  const WorkWalk walk(params.batch, params.schedule, part.cuts, part.place, cluster);
   if (warp < 2) {
     LoadHalves(params, shared, warp, rank, part.cuts.total).run(walk);
   } else {
@@ -30,21 +30,21 @@ static __global__ void __launch_bounds__(Pingpong::kThreads, 1)
   if (threadIdx.x == 0) prefetch(params.latents);
   if (threadIdx.x == 32) prefetch(params.tails);
   fetch_part(params);
-  // The kernel that merges pieces may take its place beside this one and wait there.
+  // The kernel that merges splits may take its place beside this one and wait there.
   cudaTriggerProgrammaticLaunchCompletion();
   if (threadIdx.x == 0) {
     shared.init();
     cutlass::arch::fence_barrier_init();
   }
-  // 64, 128 or 256 rows of an item: who shares their keys with how many, whether launched as a cluster or not.
-  const int sharing = params.attend.pieces.rows / Pingpong::kRows;
+  // 64, 128 or 256 rows of a work tile: who shares their keys with how many, whether launched as a cluster or not.
+  const int sharing = params.attend.splits.rows / Pingpong::kRows;
   const auto block = static_cast<int>(blockIdx.x);
   const int cluster = block >> (__ffs(sharing) - 1);
   const int rank = block & (sharing - 1);
   const int warpgroup = warpgroup_in_block();
   ClusterPart part;
   if (warpgroup == Pingpong::kGroups) {  // beside the barriers, which it does not need
-    part = find_part(params, shared.line, cluster, static_cast<int>(threadIdx.x % 128));
+    part = find_part(params, shared.work_scan, cluster, static_cast<int>(threadIdx.x % 128));
   }
   __syncthreads();
   if (warpgroup == Pingpong::kGroups) {
@@ -63,7 +63,7 @@ void launch_pingpong(const MlaDecodeParams& params, cudaStream_t stream) {
   // Four blocks are two clusters: clusters of four would leave 12 multiprocessors idle.
   constexpr unsigned kTogether = Variant::kCluster > 1 ? 2 : 1;
   const LaunchShape shape{
-      .grid = dim3(static_cast<unsigned>(params.split.blocks * Variant::kCluster)),
+      .grid = dim3(static_cast<unsigned>(params.schedule.blocks * Variant::kCluster)),
       .block = dim3(Pingpong::kThreads),
       .cluster = kTogether,
       .shared_bytes = sizeof(PingpongShared)};

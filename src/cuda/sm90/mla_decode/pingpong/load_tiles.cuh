@@ -24,17 +24,17 @@ class LoadHalves {
         half_(half),
         rank_(rank),
         box_bits_(params.pages.box_bits),
-        pieces_(Pingpong::kKeys >> box_bits_),
-        is_ahead_(params.attend.pieces.rows > Pingpong::kRows && pieces_ == 1 && rank < 2),
+        splits_(Pingpong::kKeys >> box_bits_),
+        is_ahead_(params.attend.splits.rows > Pingpong::kRows && splits_ == 1 && rank < 2),
         hint_(tiles < kManyTiles ? L2Hint::EVICT_FIRST : L2Hint::EVICT_NORMAL) {}
 
   __device__ void run(WorkWalk walk) {
     bool is_first = true;
-    for (WorkPiece piece; walk.next(piece); is_first = false) {
+    for (WorkSplit split; walk.next(split); is_first = false) {
       if (half_ == 1 && !is_first) {
-        prefetch_queries(describe_item(params_.batch, walk.work(), piece, walk.sequence()));
+        prefetch_queries(describe_work_tile(params_.batch, walk.work(), split, walk.sequence()));
       }
-      load_item(walk.work(), piece, walk.sequence(), is_first);
+      load_work_tile(walk.work(), split, walk.sequence(), is_first);
     }
   }
 
@@ -50,21 +50,21 @@ class LoadHalves {
   __device__ static int lane() { return static_cast<int>(threadIdx.x % 32); }
 
   // Into L2, two tiles before they are wanted.
-  __device__ void prefetch_queries(const LatentItem& item) const {
+  __device__ void prefetch_queries(const LatentWorkTile& work_tile) const {
     for (int row = lane(); row < Pingpong::kRows; row += 32) {
-      prefetch_query(params_.attend, item, rank_ * Pingpong::kRows + row);
+      prefetch_query(params_.attend, work_tile, rank_ * Pingpong::kRows + row);
     }
   }
 
   // The table is looked up 32 boxes at a time, one by each lane, and a batch ahead: one wait for memory
   // then lasts for 8 to 32 tiles.
-  __device__ void load_item(const SequenceWork& work, const WorkPiece& piece, int sequence,
-                            bool is_first) {
+  __device__ void load_work_tile(const SequenceWork& work, const WorkSplit& split, int sequence,
+                                 bool is_first) {
     const PageCursor pages(params_.pages.kv.pages, sequence);
     const int end = work.num_keys;
-    const int tiles = piece.end - piece.begin;
+    const int tiles = split.end - split.begin;
     const int batch = kBatchBoxes >> (kTileBits - box_bits_);  // tiles
-    int key = (work.first_block + piece.begin) * kBlockKeys + (lane() << box_bits_);
+    int key = (work.first_block + split.begin) * kBlockKeys + (lane() << box_bits_);
     PageSlot now = pages.find(key, end);
     PageSlot next = now;
 #pragma unroll 1
@@ -89,9 +89,9 @@ class LoadHalves {
     for (int i = 0; i < 2; ++i) shared_.full[stage][2 * half_ + i].wait(0);
   }
 
-  // This lane's piece of a tile of the batch.
+  // This lane's split of a tile of the batch.
   __device__ PageSlot take(const PageSlot& batch, int tile) const {
-    const int box = tile * pieces_ + (lane() & (pieces_ - 1));
+    const int box = tile * splits_ + (lane() & (splits_ - 1));
     return {.page = min(__shfl_sync(kWholeWarp, batch.page, box), num_pages()),
             .row = __shfl_sync(kWholeWarp, batch.row, box)};
   }
@@ -100,50 +100,50 @@ class LoadHalves {
   }
 
   // Into L2, for all who share the keys: a quarter of the columns for each warp of the first two blocks. Only
-  // where several share their keys: with one block for an item, memory is the limit, and this is in its way.
-  __device__ void fetch_ahead(const PageSlot& piece) const {
-    if (lane() == 0 && piece.page < num_pages()) {
-      const auto page = static_cast<int>(piece.page);
+  // where several share their keys: with one block for a work tile, memory is the limit, and this is in its way.
+  __device__ void fetch_ahead(const PageSlot& split) const {
+    if (lane() == 0 && split.page < num_pages()) {
+      const auto page = static_cast<int>(split.page);
       const int swizzle_column = (2 * half_ + rank_) * Pingpong::kQuarterSwizzleColumns;
       const int rope = Pingpong::kRopeSwizzleColumn;
-      cute::SM90_TMA_LOAD_4D::PREFETCH::copy(&params_.latents, 0, piece.row, swizzle_column, page);
+      cute::SM90_TMA_LOAD_4D::PREFETCH::copy(&params_.latents, 0, split.row, swizzle_column, page);
       if (half_ == 0 && rank_ == 0) {
-        cute::SM90_TMA_LOAD_4D::PREFETCH::copy(&params_.tails, 0, piece.row, rope, page);
+        cute::SM90_TMA_LOAD_4D::PREFETCH::copy(&params_.tails, 0, split.row, rope, page);
       }
     }
     __syncwarp();
   }
 
-  __device__ void load_half(int stage, const PageSlot& piece) {
+  __device__ void load_half(int stage, const PageSlot& split) {
     const int quarter = 2 * half_;
     const bool has_rope = rope_half(stage) == half_;
     constexpr int kQuarterBytes = Pingpong::kQuarterSwizzleColumns * Pingpong::kSwizzleColumnBytes;
     shared_.empty[stage][half_].wait((phases_ >> stage & 1) ^ 1);
     phases_ ^= 1U << stage;
-    if (half_ == 0) leave_valid(piece, stage);
+    if (half_ == 0) leave_valid(split, stage);
     if (lane() == 0) {
       shared_.full[stage][quarter].arrive_and_expect_tx(kQuarterBytes);
       shared_.full[stage][quarter + 1].arrive_and_expect_tx(
           kQuarterBytes + (has_rope ? Pingpong::kSwizzleColumnBytes : 0));
     }
     __syncwarp();
-    if (pieces_ == 1) {  // one box for two swizzle columns: asking for a box takes a hundred cycles
+    if (splits_ == 1) {  // one box for two swizzle columns: asking for a box takes a hundred cycles
       if (lane() == 0) {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           const int swizzle_column = (quarter + i) * Pingpong::kQuarterSwizzleColumns;
-          load_box(box(params_.latents, stage, swizzle_column, quarter + i, 0), 0, piece.row,
-                   swizzle_column, static_cast<int>(piece.page));
+          load_box(box(params_.latents, stage, swizzle_column, quarter + i, 0), 0, split.row,
+                   swizzle_column, static_cast<int>(split.page));
         }
-        if (has_rope) load_swizzle_column(stage, Pingpong::kRopeSwizzleColumn, quarter + 1, piece);
+        if (has_rope) load_swizzle_column(stage, Pingpong::kRopeSwizzleColumn, quarter + 1, split);
       }
-    } else if (lane() < pieces_) {
+    } else if (lane() < splits_) {
 #pragma unroll 1
       for (int i = 0; i < Pingpong::kHalfSwizzleColumns; ++i) {
         load_swizzle_column(stage, Pingpong::kHalfSwizzleColumns * half_ + i,
-                            quarter + i / Pingpong::kQuarterSwizzleColumns, piece);
+                            quarter + i / Pingpong::kQuarterSwizzleColumns, split);
       }
-      if (has_rope) load_swizzle_column(stage, Pingpong::kRopeSwizzleColumn, quarter + 1, piece);
+      if (has_rope) load_swizzle_column(stage, Pingpong::kRopeSwizzleColumn, quarter + 1, split);
     }
     __syncwarp();
   }
@@ -157,14 +157,14 @@ class LoadHalves {
   }
 
   __device__ void load_swizzle_column(int stage, int swizzle_column, int quarter,
-                                      const PageSlot& piece) const {
+                                      const PageSlot& split) const {
     load_box(box(params_.tails, stage, swizzle_column, quarter, lane() * params_.pages.box_rows), 0,
-             piece.row, swizzle_column, static_cast<int>(piece.page));
+             split.row, swizzle_column, static_cast<int>(split.page));
   }
 
   // Which keys of the tile are in assigned pages. The arrival that follows hands it on.
-  __device__ void leave_valid(const PageSlot& piece, int stage) const {
-    unsigned missing = __ballot_sync(kWholeWarp, piece.page >= num_pages() && lane() < pieces_);
+  __device__ void leave_valid(const PageSlot& split, int stage) const {
+    unsigned missing = __ballot_sync(kWholeWarp, split.page >= num_pages() && lane() < splits_);
     std::uint64_t bits = ~std::uint64_t{0};
     const int rows = params_.pages.box_rows;
     for (int i = 0; missing != 0; ++i, missing >>= 1) {
@@ -178,13 +178,13 @@ class LoadHalves {
   const int half_;
   const int rank_;
   const int box_bits_;   // of the rows of a box
-  const int pieces_;     // of a tile, at most 4
+  const int splits_;     // of a tile, at most 4
   const bool is_ahead_;  // asks for the tile after
   const L2Hint hint_;
   unsigned phases_ = 0;  // of the stages' rounds
 };
 
-// A block's 64 rows of every item's queries into shared memory, by two warps, while the item before is
+// A block's 64 rows of every work tile's queries into shared memory, by two warps, while the work tile before is
 // at its last weights and its output.
 
 class LoadRowsOfQ {
@@ -194,41 +194,42 @@ class LoadRowsOfQ {
       : params_(params), shared_(shared), warp_(warp), first_row_(rank * Pingpong::kRows) {}
 
   __device__ void run(WorkWalk walk) {
-    for (WorkPiece piece; walk.next(piece);) {
-      const LatentItem item = describe_item(params_.batch, walk.work(), piece, walk.sequence());
-      if (warp_ == 0) publish(item);
-      load(item);
+    for (WorkSplit split; walk.next(split);) {
+      const LatentWorkTile work_tile =
+          describe_work_tile(params_.batch, walk.work(), split, walk.sequence());
+      if (warp_ == 0) publish(work_tile);
+      load(work_tile);
     }
     if (warp_ == 0) publish({});
   }
 
  private:
-  __device__ void publish(const LatentItem& item) {
+  __device__ void publish(const LatentWorkTile& work_tile) {
     if (threadIdx.x % 32 == 0) {
-      shared_.item_ring.wait_empty(item_at_);
-      shared_.items[item_at_.stage] = item;
-      shared_.item_ring.full[item_at_.stage].arrive();
+      shared_.work_tile_ring.wait_empty(work_tile_at_);
+      shared_.work_tiles[work_tile_at_.stage] = work_tile;
+      shared_.work_tile_ring.full[work_tile_at_.stage].arrive();
     }
     __syncwarp();
-    item_at_.advance();
+    work_tile_at_.advance();
   }
 
-  // Rows beyond the item's are zeros.
-  __device__ void load(const LatentItem& item) {
+  // Rows beyond the work tile's are zeros.
+  __device__ void load(const LatentWorkTile& work_tile) {
     const LatentQueries& queries = params_.attend.queries;
     const auto lane = static_cast<int>(threadIdx.x % 32);
     const int place = warp_ * kWarpRows;
     // Lane l knows where the warp's row l is.
     const int own = first_row_ + place + lane;
     const int token = own / params_.attend.heads;
-    const std::int64_t offset = (item.first_token + token) * queries.token_stride_bytes +
+    const std::int64_t offset = (work_tile.first_token + token) * queries.token_stride_bytes +
                                 (own - token * params_.attend.heads) * queries.head_stride_bytes;
     shared_.q_empty.wait(phase_);
     phase_ ^= 1;
 #pragma unroll 2  // code that runs once is mostly waited for
     for (int i = 0; i < kWarpRows; ++i) {
       const std::byte* source = queries.data + __shfl_sync(0xffffffff, offset, i) + lane * 16;
-      const bool is_there = first_row_ + place + i < item.rows;
+      const bool is_there = first_row_ + place + i < work_tile.rows;
 #pragma unroll
       for (int part = 0; part < 2; ++part) {
         copy_query(&shared_.q[4 * part + lane / 8][swizzle_column_offset(place + i, lane % 8)],
@@ -242,7 +243,7 @@ class LoadRowsOfQ {
           &shared_.q[Pingpong::kRopeSwizzleColumn][swizzle_column_offset(place + row, lane % 8)],
           queries.data + __shfl_sync(0xffffffff, offset, row) + LatentConfig::kLatent * 2 +
               lane % 8 * 16,
-          first_row_ + place + row < item.rows);
+          first_row_ + place + row < work_tile.rows);
     }
     cute::cp_async_wait<0>();
     cutlass::arch::fence_view_async_shared();
@@ -257,7 +258,7 @@ class LoadRowsOfQ {
   const int warp_;
   const int first_row_;
   std::uint32_t phase_ = 1;
-  RingPosition<Pingpong::kItems> item_at_;
+  RingPosition<Pingpong::kWorkTiles> work_tile_at_;
 };
 
 }  // namespace quire::cuda::sm90::mla_decode

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention in pairs of tiles: shared memory of a block, and what its roles agree on.
 //
-// A block has 64 query rows, all columns; where an item has more, the next block or the next three have
-// 64 each and the same keys at about the same time, so that memory is read once. An item's tiles of 64
+// A block has 64 query rows, all columns; where a work tile has more, the next block or the next three have
+// 64 each and the same keys at about the same time, so that memory is read once. A work tile's tiles of 64
 // keys are taken two at a time: the first of a pair stands in stage 0, the second in stage 1; where their
 // number is odd, the last pair has one.
 //
 //   load    warp h        walks the cluster's part of the work; half h of the columns of every tile
-//           warps 2, 3    an item's queries; the first of them describes it
+//           warps 2, 3    a work tile's queries; the first of them describes it
 //   attend  group g       scores and softmax of stage g's tiles; sums of columns [256g, 256g + 256) over
 //                         the tiles of both stages, and the output
 //
@@ -20,7 +20,7 @@
 //   weights_full[stage]    the threads of the group that wrote them: the tile's weights, factors and zeros
 //   refs_full[stage][warp] a warp of the scores has left the references of its rows for the other group
 //   q_full, q_empty        the warps that load queries; all warps that multiply, after their last scores
-//   stats_full             an item's sums of weights, from all threads to all
+//   stats_full             a work tile's sums of weights, from all threads to all
 //
 // Where plain stores and loads are in order through a barrier, every thread that made some arrives:
 // racecheck does not follow one lane's arrival for its warp.
@@ -50,7 +50,7 @@ struct Pingpong {
   static constexpr int kGroupWarps = 4;
   static constexpr int kWarps = kGroups * kGroupWarps;
   static constexpr int kQueryWarps = 2;
-  static constexpr int kItems = 3;
+  static constexpr int kWorkTiles = 3;
   static constexpr int kThreads = 128 * (kGroups + 1);
   // 384 threads have 168 registers each at the start.
   static constexpr int kLoadRegisters = 56;
@@ -72,13 +72,13 @@ struct PingpongShared {
   // Of the sums, before the tile's products are added.
   float factors[Pingpong::kStages][Pingpong::kRows];
   float2 stats[2][Pingpong::kGroups]
-              [Pingpong::kRows];           // (relative to, sum of weights), items in turn
+              [Pingpong::kRows];           // (relative to, sum of weights), work tiles in turn
   std::uint64_t valid[Pingpong::kStages];  // a bit per key
-  LatentItem items[Pingpong::kItems];
-  LineScanShared line;
+  LatentWorkTile work_tiles[Pingpong::kWorkTiles];
+  WorkScanShared work_scan;
   FullBarrier full[Pingpong::kStages][Pingpong::kQuarters];
   EmptyBarrier empty[Pingpong::kStages][2];
-  RingBarriers<Pingpong::kItems> item_ring;
+  RingBarriers<Pingpong::kWorkTiles> work_tile_ring;
   EmptyBarrier scored[Pingpong::kStages];
   EmptyBarrier weights_full[Pingpong::kStages];
   EmptyBarrier refs_full[Pingpong::kStages][Pingpong::kGroupWarps];
@@ -97,7 +97,7 @@ struct PingpongShared {
       weights_full[stage].init(kGroupThreads);
       for (EmptyBarrier& warp : refs_full[stage]) warp.init(32);
     }
-    item_ring.init(1, 32 * Pingpong::kWarps);
+    work_tile_ring.init(1, 32 * Pingpong::kWarps);
     q_full.init(Pingpong::kQueryWarps);
     q_empty.init(Pingpong::kWarps);
     stats_full.init(32 * Pingpong::kWarps);

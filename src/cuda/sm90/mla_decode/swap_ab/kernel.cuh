@@ -22,14 +22,15 @@ __global__ void __launch_bounds__(SwapAbConfig::kThreads, 1)
   constexpr int kStartRegisters = 96;
   extern __shared__ __align__(1024) std::byte memory[];
   auto& shared = *reinterpret_cast<SwapAbShared<kConfig>*>(memory);
-  // The kernel that merges pieces may take its place beside this one and wait there.
+  // The kernel that merges splits may take its place beside this one and wait there.
   cudaTriggerProgrammaticLaunchCompletion();
   const int warpgroup = warpgroup_in_block();
   if (warpgroup == 2 * SwapAbConfig::kGroups) {
     const auto thread = static_cast<int>(threadIdx.x % 128);
     if (thread == 0) prefetch(params.latents);
     prefetch_table(params.pages.kv.pages, params.batch.size, thread);
-    const ClusterPart part = find_part(params, shared.line, static_cast<int>(blockIdx.x), thread);
+    const ClusterPart part =
+        find_part(params, shared.work_scan, static_cast<int>(blockIdx.x), thread);
     await_barriers();
     cutlass::arch::warpgroup_reg_dealloc<kConfig.load_registers>();
     LoadUnits<kConfig>(params, shared, warp_in_block() % SwapAbConfig::kGroupWarps).run(part);
@@ -53,7 +54,7 @@ template <typename Variant>
 void launch_swap_ab(const MlaDecodeParams& params, cudaStream_t stream) {
   using Shared = SwapAbShared<Variant::kConfig>;
   static_assert(sizeof(Shared) <= 227 * 1024);
-  const LaunchShape shape{.grid = dim3(static_cast<unsigned>(params.split.blocks)),
+  const LaunchShape shape{.grid = dim3(static_cast<unsigned>(params.schedule.blocks)),
                           .block = dim3(SwapAbConfig::kThreads),
                           .shared_bytes = sizeof(Shared)};
   launch(mla_decode_swap_ab_kernel<Variant>, shape, stream, params);

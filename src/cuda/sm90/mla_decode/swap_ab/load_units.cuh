@@ -26,15 +26,15 @@ class LoadUnits {
   __device__ void run(const ClusterPart& part) {
     const int block = cluster();
     if (part.cuts.total < kManyTiles) hint_ = L2Hint::EVICT_FIRST;
-    WorkPiece first;
-    const bool has_first = first_piece(params_.split, part.cuts, part.place, block, first);
+    WorkSplit first;
+    const bool has_first = first_split(params_.schedule, part.cuts, part.place, block, first);
     if (has_first) ask_first(part.place, first);
-    WorkWalk walk(params_.batch, params_.split, part.cuts, part.place, block);
-    for (WorkPiece piece; walk.next(piece);) {
+    WorkWalk walk(params_.batch, params_.schedule, part.cuts, part.place, block);
+    for (WorkSplit split; walk.next(split);) {
       const SequenceWork& work = walk.work();
-      if (tile_ > 0 || !has_first) begin_item(work, piece, walk.sequence());
-      load_item(work, piece, walk.sequence());
-      if (warp_ == 0) publish_split_count(params_, block, work, piece, walk.sequence());
+      if (tile_ > 0 || !has_first) begin_work_tile(work, split, walk.sequence());
+      load_work_tile(work, split, walk.sequence());
+      if (warp_ == 0) publish_split_count(params_, block, work, split, walk.sequence());
     }
     publish({});
   }
@@ -71,19 +71,19 @@ class LoadUnits {
 
   __device__ static int lane() { return static_cast<int>(threadIdx.x % 32); }
   __device__ static int cluster() { return static_cast<int>(blockIdx.x / kSharing); }
-  // Of an item, this block's.
+  // Of a work tile, this block's.
   __device__ static int first_row() {
     return static_cast<int>(blockIdx.x % kSharing) * kConfig.rows;
   }
 
-  __device__ void publish(const LatentItem& item) {
+  __device__ void publish(const LatentWorkTile& work_tile) {
     if (warp_ == 0 && lane() == 0) {
-      shared_.item_ring.wait_empty(item_at_);
-      shared_.items[item_at_.stage] = item;
-      shared_.item_ring.full[item_at_.stage].arrive();
+      shared_.work_tile_ring.wait_empty(work_tile_at_);
+      shared_.work_tiles[work_tile_at_.stage] = work_tile;
+      shared_.work_tile_ring.full[work_tile_at_.stage].arrive();
     }
     __syncwarp();
-    item_at_.advance();
+    work_tile_at_.advance();
   }
 
   // Keys from `key` on, of which `count` are the sequence's. A cursor made anew takes no registers in between.
@@ -101,37 +101,37 @@ class LoadUnits {
   }
 
   // Its first key, of those that this warp loads.
-  __device__ int first_key(const SequenceWork& work, const WorkPiece& piece) const {
-    return (work.first_block + piece.begin) * kBlockKeys + warp_ * kKeys;
+  __device__ int first_key(const SequenceWork& work, const WorkSplit& split) const {
+    return (work.first_block + split.begin) * kBlockKeys + warp_ * kKeys;
   }
 
-  __device__ void begin_item(const SequenceWork& work, const WorkPiece& piece, int sequence) {
-    const LatentItem item = describe_item(params_.batch, work, piece, sequence);
+  __device__ void begin_work_tile(const SequenceWork& work, const WorkSplit& split, int sequence) {
+    const LatentWorkTile work_tile = describe_work_tile(params_.batch, work, split, sequence);
     if constexpr (kConfig.rows <= 32) {
-      if (warp_ == 0 && lane() < kConfig.rows) prefetch_query(params_.attend, item, lane());
+      if (warp_ == 0 && lane() < kConfig.rows) prefetch_query(params_.attend, work_tile, lane());
     } else {
       const int row = 32 * warp_ + lane();
-      if (row < kConfig.rows) prefetch_query(params_.attend, item, first_row() + row);
+      if (row < kConfig.rows) prefetch_query(params_.attend, work_tile, first_row() + row);
     }
-    publish(item);
+    publish(work_tile);
   }
 
-  __device__ void ask_first(const LinePlace& place, const WorkPiece& piece) {
-    const int key = first_key(place.work, piece);
+  __device__ void ask_first(const WorkPlace& place, const WorkSplit& split) {
+    const int key = first_key(place.work, split);
     const Found found = find(place.sequence, key, place.work.num_keys - key);
-    begin_item(place.work, piece, place.sequence);
+    begin_work_tile(place.work, split, place.sequence);
     load_unit(found);
   }
 
   // Tables are looked up a tile ahead.
-  __device__ void load_item(const SequenceWork& work, const WorkPiece& piece, int sequence) {
+  __device__ void load_work_tile(const SequenceWork& work, const WorkSplit& split, int sequence) {
     const int end = work.num_keys;
-    int key = first_key(work, piece);
+    int key = first_key(work, split);
     Found now = find(sequence, key, end - key);
-    for (int tile = piece.begin; tile < piece.end; ++tile, ++tile_) {
+    for (int tile = split.begin; tile < split.end; ++tile, ++tile_) {
       key += kBlockKeys;
       const Found next = find(sequence, key, end - key);
-      if (tile_ > 0 || params_.split.is_invariant) load_unit(now);
+      if (tile_ > 0 || params_.schedule.is_invariant) load_unit(now);
       now = next;
     }
   }
@@ -142,7 +142,7 @@ class LoadUnits {
     if (tile_ > 0 && tile_ < kFirstTiles) {
       const UnitPlace<kConfig> before(tile_ - 1, warp_);
       shared_.full[before.place].wait(before.phase);
-      if constexpr (kPlacesMove) LineScan::sync();
+      if constexpr (kPlacesMove) WorkScan::sync();
     }
     shared_.empty[at.place].wait(at.phase ^ 1);
     if (lane() == 0) {
@@ -200,24 +200,24 @@ class LoadUnits {
   const int warp_;
   L2Hint hint_ = L2Hint::EVICT_NORMAL;
   int tile_ = 0;
-  RingPosition<SwapAbConfig::kItems> item_at_;
+  RingPosition<SwapAbConfig::kWorkTiles> work_tile_at_;
 };
 
-// An item's queries into shared memory. For e4m3 rows they become f16, each row times a power of two
+// A work tile's queries into shared memory. For e4m3 rows they become f16, each row times a power of two
 // that brings its largest number into [2^13, 2^14): bf16 has no more digits than f16, so what is lost
 // stands 2^38 below it.
 
 // Shared: SwapAbShared, or another that has as much of its members.
 template <SwapAbConfig kConfig, typename Shared = SwapAbShared<kConfig>> class LoadTileQueries {
  public:
-  // `first_row`: of an item, this block's.
+  // `first_row`: of a work tile, this block's.
   __device__ LoadTileQueries(const LatentParams& params, Shared& shared, bool has_fp8_rope,
                              int first_row = 0)
       : params_(params), shared_(shared), has_fp8_rope_(has_fp8_rope), first_row_(first_row) {}
 
-  // By all kWarps warps of the scores; rows beyond the item's are zeros.
+  // By all kWarps warps of the scores; rows beyond the work tile's are zeros.
   template <int kWarps = SwapAbConfig::kWarps>
-  __device__ void load(const LatentItem& item, int warp) const {
+  __device__ void load(const LatentWorkTile& work_tile, int warp) const {
     constexpr int kWarpRows = kConfig.rows / kWarps;
     // For two that are scaled few rows have no registers.
     constexpr int kAtOnce = kIsScaled ? (kWarpRows < 8 ? 1 : 2) : kWarpRows;
@@ -225,7 +225,7 @@ template <SwapAbConfig kConfig, typename Shared = SwapAbShared<kConfig>> class L
     for (int first = 0; first < kWarpRows; first += kAtOnce) {
       uint4 chunks[kAtOnce][kChunks];
 #pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) fetch(item, warp + (first + i) * kWarps, chunks[i]);
+      for (int i = 0; i < kAtOnce; ++i) fetch(work_tile, warp + (first + i) * kWarps, chunks[i]);
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) place(warp + (first + i) * kWarps, chunks[i]);
     }
@@ -241,15 +241,15 @@ template <SwapAbConfig kConfig, typename Shared = SwapAbShared<kConfig>> class L
     return static_cast<int>(threadIdx.x % 32);
   }
 
-  __device__ void fetch(const LatentItem& item, int own, uint4 (&chunks)[kChunks]) const {
+  __device__ void fetch(const LatentWorkTile& work_tile, int own, uint4 (&chunks)[kChunks]) const {
     const int row = first_row_ + own;
-    const std::int64_t token = item.first_token + row / params_.heads;
+    const std::int64_t token = work_tile.first_token + row / params_.heads;
     const std::byte* source = params_.queries.data + token * params_.queries.token_stride_bytes +
                               row % params_.heads * params_.queries.head_stride_bytes;
 #pragma unroll
     for (int i = 0; i < kChunks; ++i) {
       const int chunk = 32 * i + lane();
-      const bool is_there = row < item.rows && chunk < kRowChunks;
+      const bool is_there = row < work_tile.rows && chunk < kRowChunks;
       chunks[i] = is_there ? *reinterpret_cast<const uint4*>(source + chunk * 16) : uint4{};
     }
   }

@@ -36,7 +36,7 @@ template <SwapAbKind kKind> struct KeyOperands {
   // A lane's place in a unit; others are further along its row.
   __device__ static int place(int lane) { return Rows::offset(lane % 16, lane / 16); }
 
-  // Columns from piece `chunk` of the rows on.
+  // Columns from split `chunk` of the rows on.
   __device__ static void fetch_bf16(const std::byte* unit, int place, int chunk, Words& words) {
 #pragma unroll
     for (int step = 0; step < 4; ++step) {
@@ -151,7 +151,7 @@ __device__ inline void start_product(std::uint32_t (&words)[kOperandWords],
   cute::warpgroup_commit_batch();
 }
 
-// 64 keys × the query rows of an item: the products of the scores. While the tensor cores have 64
+// 64 keys × the query rows of a work tile: the products of the scores. While the tensor cores have 64
 // columns, the next 64 are fetched and converted.
 
 // Of a thread's two keys. All ones, where rows have none.

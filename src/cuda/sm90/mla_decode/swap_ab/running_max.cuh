@@ -60,8 +60,8 @@ template <SwapAbConfig kConfig> class RunningMax {
                         int warp)
       : params_(params), shared_(shared), group_(group), warp_(warp) {}
 
-  // The item's queries are there.
-  __device__ void begin_item() {
+  // The work tile's queries are there.
+  __device__ void begin_work_tile() {
 #pragma unroll
     for (int i = 0; i < kThreadRows; ++i) {
       refs_[i] = -INFINITY;
@@ -87,7 +87,7 @@ template <SwapAbConfig kConfig> class RunningMax {
   }
 
   // References from the other group, which had the tile before, and on to it. `turn`: a phase that changes with each of
-  // this group's tiles. `sums`: of this thread's weights so far. `keep`: what the sums of the item's tiles
+  // this group's tiles. `sums`: of this thread's weights so far. `keep`: what the sums of the work tile's tiles
   // before are worth now. Most tiles leave all references as they were: whether this is
   // one is all that the warps then exchange.
   __device__ void follow(bool is_first, std::uint32_t turn, float (&scores)[kScores],

@@ -6,7 +6,7 @@
 // on their way. Keys and values are A operands out of registers: rows of e4m3 stand in shared memory as bytes
 // (shared.cuh), and are converted between the two.
 //
-// Tiles of 64 keys, four units of 16, have numbers that run on over the borders of items.
+// Tiles of 64 keys, four units of 16, have numbers that run on over the borders of work tiles.
 //
 //   load     four warps   walk the block's part of the work; warp w: unit w of every tile, row by row
 //   scores   two groups   group n % 2: scoresᵀ = K · qᵀ, softmax, weights; warp w has unit w
@@ -14,12 +14,12 @@
 //
 //   full[unit]             the bytes of TMA copies, and every lane that copies scales
 //   empty[unit]            the eight warps of the values; whoever has scores of it has left weights before
-//   queries                every thread of the scores, before an item's queries are written and after it
+//   queries                every thread of the scores, before a work tile's queries are written and after it
 //   weights_full[group]    every thread that wrote them, with the rows' factors
 //   weights_empty[group]   the eight warps of the values
 //   refs_full[group]       its threads: references are left for the other group, and the other's read
-//   stats_full, _empty     the item's sums, from every thread of the scores to every one of the values
-//   items                  full: a loading thread; empty: the threads of all sixteen warps, when the item is
+//   stats_full, _empty     the work tile's sums, from every thread of the scores to every one of the values
+//   work_tile_ring         full: a loading thread; empty: the threads of all sixteen warps, when the work tile is
 //                          finished
 //
 // Where plain stores are handed on, or plain loads are done, every thread that made some arrives: racecheck does not follow one
@@ -60,11 +60,11 @@ template <SwapAbConfig kConfig> struct SwapAbShared {
   float stats_refs[kGroups][kConfig.rows];
   float stats_sums[kGroups][SwapAbConfig::kGroupWarps][kConfig.rows];
   int live[kConfig.units];  // the first ones of its keys are the sequence's and on a page
-  LatentItem items[SwapAbConfig::kItems];
-  LineScanShared line;
+  LatentWorkTile work_tiles[SwapAbConfig::kWorkTiles];
+  WorkScanShared work_scan;
   FullBarrier full[kConfig.units];
   EmptyBarrier empty[kConfig.units];
-  RingBarriers<SwapAbConfig::kItems> item_ring;
+  RingBarriers<SwapAbConfig::kWorkTiles> work_tile_ring;
   EmptyBarrier queries;
   EmptyBarrier weights_full[kGroups];
   EmptyBarrier weights_empty[kGroups];
@@ -77,7 +77,7 @@ template <SwapAbConfig kConfig> struct SwapAbShared {
       full[unit].init(copies_scales ? 33 : 1);
       empty[unit].init(SwapAbConfig::kWarps);
     }
-    item_ring.init(1, 32 * 2 * SwapAbConfig::kWarps);
+    work_tile_ring.init(1, 32 * 2 * SwapAbConfig::kWarps);
     for (int group = 0; group < kGroups; ++group) {
       weights_full[group].init(32 * SwapAbConfig::kGroupWarps);
       weights_empty[group].init(SwapAbConfig::kWarps);
@@ -185,25 +185,25 @@ template <SwapAbConfig kConfig> struct ThreadRows {
   }
 };
 
-// How a unit of 16 rows stands in shared memory, so that eight rows' pieces of 16 bytes are in different banks. Spaced
+// How a unit of 16 rows stands in shared memory, so that eight rows' splits of 16 bytes are in different banks. Spaced
 // out by boxes wider than the rows they would be too, but memory gives 4 % less then (289 against 279 µs for 1.2 GB that
 // nobody uses).
 
 // Swizzle columns of 128 bytes, swizzle b128.
 struct SwizzleColumnRows {
   static constexpr int kSwizzleColumnBytes = SwapAbConfig::kUnitKeys * 128;
-  // Of piece `chunk` of a row.
+  // Of split `chunk` of a row.
   __device__ static int offset(int row, int chunk) {
     return chunk / 8 * kSwizzleColumnBytes + swizzle_column_offset(row, chunk);
   }
-  // From the place of a piece, `chunks` along the row. Bits of the two must not meet: from one of the first pieces, in
+  // From the place of a split, `chunks` along the row. Bits of the two must not meet: from one of the first splits, in
   // steps of as many.
   __device__ static int further(int place, int chunks) {
     return (place ^ chunks % 8 * 16) + chunks / 8 * kSwizzleColumnBytes;
   }
 };
 
-// kRopeChunk: a row's first piece of rope columns.
+// kRopeChunk: a row's first split of rope columns.
 template <SwapAbKind kKind> struct UnitRows;
 
 template <> struct UnitRows<SwapAbKind::bf16> : SwizzleColumnRows {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two warpgroups, half of the value columns each: sums of weights · V over an item's tiles, and its
+// Two warpgroups, half of the value columns each: sums of weights · V over a work tile's tiles, and its
 // output.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace quire::cuda::sm90::mla_decode {
 
-// A finished item's sums, half of the value columns, from registers: to the output, or as a piece to the
+// A finished work tile's sums, half of the value columns, from registers: to the output, or as a split to the
 // workspace.
 
 template <SwapAbConfig kConfig> class StoreColumns {
@@ -20,10 +20,10 @@ template <SwapAbConfig kConfig> class StoreColumns {
   static constexpr int kThreadRows = kConfig.rows / 4;
 
   __device__ StoreColumns(const LatentParams& params, const SwapAbShared<kConfig>& shared,
-                          const LatentItem& item, int half)
-      : params_(params), shared_(shared), item_(item), half_(half) {}
+                          const LatentWorkTile& work_tile, int half)
+      : params_(params), shared_(shared), work_tile_(work_tile), half_(half) {}
 
-  // Where the thread's rows go, and what they are divided by. Rows beyond the item's: nowhere.
+  // Where the thread's rows go, and what they are divided by. Rows beyond the work tile's: nowhere.
   __device__ void find_targets() {
     const LatentOutputs& outputs = params_.outputs;
     const int column = half_ * LatentConfig::kLatent / 2 + 16 * warp() + pair_column();
@@ -33,16 +33,16 @@ template <SwapAbConfig kConfig> class StoreColumns {
       const MergedStats stats = stats_of(i);
       targets_[i] = nullptr;
       factors_[i] = 0.0F;
-      if (row(i) >= item_.rows) continue;
-      if (is_piece()) {
-        const std::int64_t at = item_.slot * params_.pieces.rows + row(i);
+      if (row(i) >= work_tile_.rows) continue;
+      if (is_split()) {
+        const std::int64_t at = work_tile_.slot * params_.splits.rows + row(i);
         targets_[i] =
-            reinterpret_cast<std::byte*>(params_.pieces.sums + at * LatentConfig::kLatent + column);
+            reinterpret_cast<std::byte*>(params_.splits.sums + at * LatentConfig::kLatent + column);
         factors_[i] = unlift;
-        if (stores_stats()) params_.pieces.stats[at] = {stats.max, stats.sum};
+        if (stores_stats()) params_.splits.stats[at] = {stats.max, stats.sum};
         continue;
       }
-      const std::int64_t token = item_.first_token + row(i) / params_.heads;
+      const std::int64_t token = work_tile_.first_token + row(i) / params_.heads;
       const int head = row(i) % params_.heads;
       const RowEnd end = end_row(outputs, head, stats.max, stats.sum);
       factors_[i] = end.factor * unlift;
@@ -61,7 +61,7 @@ template <SwapAbConfig kConfig> class StoreColumns {
       const int i = index / 2 * 4 + index % 2;
       const float2 pair = pair_of(sums[i] * factors_[index], sums[i + 2] * factors_[index]);
       if (targets_[index] == nullptr) continue;
-      if (is_piece()) {
+      if (is_split()) {
         *reinterpret_cast<float2*>(targets_[index] + 64 * block * sizeof(float)) = pair;
       } else {
         *reinterpret_cast<std::uint32_t*>(targets_[index] + 64 * block * 2) =
@@ -80,8 +80,8 @@ template <SwapAbConfig kConfig> class StoreColumns {
   __device__ static int row(int index) {
     return index / 2 * 8 + lane() % 4 * 2 + index % 2;
   }
-  __device__ bool is_piece() const {
-    return item_.slot >= 0;
+  __device__ bool is_split() const {
+    return work_tile_.slot >= 0;
   }
   __device__ bool stores_stats() const {
     return half_ == 0 && warp() == 0 && lane() < 4;
@@ -125,7 +125,7 @@ template <SwapAbConfig kConfig> class StoreColumns {
 
   const LatentParams& params_;
   const SwapAbShared<kConfig>& shared_;
-  const LatentItem& item_;
+  const LatentWorkTile& work_tile_;
   const int half_;
   float factors_[kThreadRows];
   std::byte* targets_[kThreadRows];  // of block 0
@@ -143,20 +143,20 @@ template <SwapAbConfig kConfig> class SumValues {
 
   __device__ void run() {
     for (int number = 0;; ++number) {
-      const int place = number % SwapAbConfig::kItems;
-      shared_.item_ring.full[place].wait(number / SwapAbConfig::kItems & 1);
-      const LatentItem& item = shared_.items[place];
-      if (item.tiles == 0) return;
+      const int place = number % SwapAbConfig::kWorkTiles;
+      shared_.work_tile_ring.full[place].wait(number / SwapAbConfig::kWorkTiles & 1);
+      const LatentWorkTile& work_tile = shared_.work_tiles[place];
+      if (work_tile.tiles == 0) return;
       Sums sums = {};
-      const int tiles = item.tiles;
+      const int tiles = work_tile.tiles;
       for (int tile = 0; tile < tiles; ++tile, ++tile_) add_tile(sums);
       shared_.stats_full.wait(number & 1);
-      StoreColumns<kConfig> store(params_, shared_, item, half_);
+      StoreColumns<kConfig> store(params_, shared_, work_tile, half_);
       store.find_targets();
       shared_.stats_empty.arrive();
 #pragma unroll
       for (int block = 0; block < kBlocks; ++block) store.store(block, sums[block]);
-      shared_.item_ring.empty[place].arrive();
+      shared_.work_tile_ring.empty[place].arrive();
     }
   }
 

@@ -28,16 +28,16 @@ template <SwapAbConfig kConfig> class WeighKeys {
 
   __device__ void run() {
     const LoadTileQueries<kConfig> queries(params_, shared_, format_.has_fp8_rope);
-    for (RingPosition<SwapAbConfig::kItems> item_at;; item_at.advance()) {
-      shared_.item_ring.wait_full(item_at);
-      const LatentItem& item = shared_.items[item_at.stage];
-      if (item.tiles == 0) return;
+    for (RingPosition<SwapAbConfig::kWorkTiles> work_tile_at;; work_tile_at.advance()) {
+      shared_.work_tile_ring.wait_full(work_tile_at);
+      const LatentWorkTile& work_tile = shared_.work_tiles[work_tile_at.stage];
+      if (work_tile.tiles == 0) return;
       sync_scores();  // the products with the queries before these are done
-      queries.load(item, SwapAbConfig::kGroupWarps * group_ + warp_);
+      queries.load(work_tile, SwapAbConfig::kGroupWarps * group_ + warp_);
       sync_scores();
-      attend(item);
+      attend(work_tile);
       leave_stats();
-      shared_.item_ring.empty[item_at.stage].arrive();
+      shared_.work_tile_ring.empty[work_tile_at.stage].arrive();
     }
   }
 
@@ -57,12 +57,12 @@ template <SwapAbConfig kConfig> class WeighKeys {
     queries_phase_ ^= 1;
   }
 
-  __device__ void attend(const LatentItem& item) {
-    const LatentRowMask row_mask(params_, item, kConfig.rows);
+  __device__ void attend(const LatentWorkTile& work_tile) {
+    const LatentRowMask row_mask(params_, work_tile, kConfig.rows);
 #pragma unroll
     for (int i = 0; i < kThreadRows; ++i) sums_[i] = 0.0F;
-    refs_.begin_item();
-    const int tiles = item.tiles;
+    refs_.begin_work_tile();
+    const int tiles = work_tile.tiles;
     const KeyInterval whole = row_mask.whole_tiles();
     for (int tile = first_; tile < tiles; tile += SwapAbConfig::kGroups) {
       weigh(row_mask, tile, tile >= whole.first && tile < whole.end);
@@ -72,7 +72,7 @@ template <SwapAbConfig kConfig> class WeighKeys {
     first_ = (first_ + tiles) & 1;
   }
 
-  // `tile`: of the item. `is_whole`: every row sees all of its keys.
+  // `tile`: of the work tile. `is_whole`: every row sees all of its keys.
   __device__ void weigh(const LatentRowMask& row_mask, int tile, bool is_whole) {
     shared_.full[at_.place].wait(at_.phase);
     typename ScoreKeys<kConfig>::Raw raw;
@@ -184,7 +184,7 @@ template <SwapAbConfig kConfig> class WeighKeys {
     }
   }
 
-  // What this group has of the item's sums.
+  // What this group has of the work tile's sums.
   __device__ void leave_stats() {
     shared_.stats_empty.wait(stats_phase_ ^ 1);
     stats_phase_ ^= 1;
@@ -206,7 +206,7 @@ template <SwapAbConfig kConfig> class WeighKeys {
   const int warp_;          // of the group
   UnitPlace<kConfig> at_;   // this warp's unit of the group's next tile
   std::uint32_t turn_ = 0;  // changes with each of the group's tiles
-  int first_ = group_;      // of the next item's tiles, the group's first
+  int first_ = group_;      // of the next work tile's tiles, the group's first
   ScoreKeys<kConfig> products_;
   RunningMax<kConfig> refs_;
   float sums_[kThreadRows];  // of this thread's weights, relative to the references

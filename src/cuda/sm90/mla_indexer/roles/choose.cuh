@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The choosers: a team for each token reads the scores, puts what may be among the best of its row into
-// a pool, and turns the pool into the result while the next piece is being scored.
+// a pool, and turns the pool into the result while the next split is being scored.
 #pragma once
 
 #include "cuda/sm90/mla_indexer/config.h"
@@ -15,48 +15,48 @@ template <IndexConfig kConfig> class IndexChoose {
       : params_(params), shared_(shared) {}
 
   __device__ void run() {
-    for (RingPosition<IndexShared<kConfig>::kPieces> at;; at.advance()) {
-      shared_.piece_ring.wait_full(at);
+    for (RingPosition<IndexShared<kConfig>::kSplits> at;; at.advance()) {
+      shared_.split_ring.wait_full(at);
       __syncwarp();  // keeps reads behind the wait
-      const Piece& piece = shared_.pieces[at.stage];
-      if (piece.first_token < 0) return;
-      choose(piece, at.stage);
-      begin_ += piece.tiles();
+      const Split& split = shared_.splits[at.stage];
+      if (split.first_token < 0) return;
+      choose(split, at.stage);
+      begin_ += split.tiles();
       __syncwarp();
-      if (team_.lane() == 0) shared_.piece_ring.empty[at.stage].arrive();
+      if (team_.lane() == 0) shared_.split_ring.empty[at.stage].arrive();
     }
   }
 
  private:
-  using Piece = IndexPiece<kConfig.tokens>;
+  using Split = IndexSplit<kConfig.tokens>;
   static constexpr int kWarps = RowTeam<kConfig>::kWarps;
 
-  __device__ void choose(const Piece& piece, int place) {
-    bound_ = own_bound(piece);
+  __device__ void choose(const Split& split, int place) {
+    bound_ = own_bound(split);
     bar_ = kAnyCode;
     team_.sync();  // the pool is read
     if (team_.thread == 0) shared_.counts[row_] = 0;
     team_.sync();
-    int sampled = sample_tiles(piece.tiles(), piece.stride);
+    int sampled = sample_tiles(split.tiles(), split.stride);
     bool is_guess = false;
     for (int first = 0;;) {
-      const int end = sampled > 0 ? sampled : piece.tiles();
+      const int end = sampled > 0 ? sampled : split.tiles();
       first = take_tiles(first, end);
       team_.sync();  // the pool is whole
       const bool is_full = first < end;
-      const bool is_end = first == piece.tiles();
+      const bool is_end = first == split.tiles();
       if (is_end && !give_verdict(place, is_guess)) return;
-      const int wanted = is_end    ? num_wanted(piece)
+      const int wanted = is_end    ? num_wanted(split)
                          : is_full ? params_.batch.top_k
-                                   : keys_above_bar(sampled, piece.tiles(), params_.batch.top_k);
+                                   : keys_above_bar(sampled, split.tiles(), params_.batch.top_k);
       const RankLimits limits = pool().find_limits();
       std::uint64_t bound = kAnyCode;
       if (pool().num_keys() > wanted) {
-        const bool is_exact = is_full || (is_end && piece.slot < 0);
+        const bool is_exact = is_full || (is_end && split.slot < 0);
         if (!is_exact) bound = pool().guess_bound(wanted, limits);
         if (bound == kAnyCode) bound = pool().find_bound(wanted, limits);
       }
-      if (is_end) return piece.slot < 0 ? write(piece, bound) : keep(piece, bound, limits);
+      if (is_end) return split.slot < 0 ? write(split, bound) : keep(split, bound, limits);
       if (bound != kAnyCode) {
         // The sample's bound is one of ranks: where many are equal, it does not say which are out.
         bar_ = is_full ? bound : bound >> 32 << 32;
@@ -67,7 +67,7 @@ template <IndexConfig kConfig> class IndexChoose {
     }
   }
 
-  // Tiles [first, end) of the piece in their order; returns where it stopped, at the end or because
+  // Tiles [first, end) of the split in their order; returns where it stopped, at the end or because
   // the pool might not have room for more. Rounds end where the ring of slots may.
   __device__ int take_tiles(int first, int end) {
     while (first < end) {
@@ -92,22 +92,22 @@ template <IndexConfig kConfig> class IndexChoose {
     return !is_missed && bound_ != 0;
   }
 
-  __device__ int num_wanted(const Piece& piece) const {
-    if (piece.slot < 0) return params_.batch.top_k;
-    return keys_of_head(pool().num_keys(), piece.tiles(), piece.row_tiles, params_.batch.top_k);
+  __device__ int num_wanted(const Split& split) const {
+    if (split.slot < 0) return params_.batch.top_k;
+    return keys_of_head(pool().num_keys(), split.tiles(), split.row_tiles, params_.batch.top_k);
   }
 
-  // The piece, for the merge.
-  __device__ void keep(const Piece& piece, std::uint64_t bound, const RankLimits& limits) {
-    const std::int64_t kept = std::int64_t{piece.slot} * kConfig.tokens + row_;
-    const int head = pool().keep(params_.pieces.codes + kept * IndexConfig::kPoolKeys, bound);
+  // The split, for the merge.
+  __device__ void keep(const Split& split, std::uint64_t bound, const RankLimits& limits) {
+    const std::int64_t kept = std::int64_t{split.slot} * kConfig.tokens + row_;
+    const int head = pool().keep(params_.splits.codes + kept * IndexConfig::kPoolKeys, bound);
     if (team_.thread != 0) return;
-    PieceHeader& header = params_.pieces.headers[piece.slot];
-    header.first_token = piece.first_token;
-    header.first_tile = piece.first_tile;
-    header.end_tile = piece.end_tile;
-    header.continues = piece.continues;
-    header.scored_rows = piece.scored_rows;
+    SplitHeader& header = params_.splits.headers[split.slot];
+    header.first_token = split.first_token;
+    header.first_tile = split.first_tile;
+    header.end_tile = split.end_tile;
+    header.continues = split.continues;
+    header.scored_rows = split.scored_rows;
     header.rows[row_] = {.count = pool().num_keys(),
                          .head = head,
                          .least = max(limits.least, static_cast<std::uint32_t>(bound >> 32)),
@@ -115,9 +115,9 @@ template <IndexConfig kConfig> class IndexChoose {
                          .bound = bound};
   }
 
-  __device__ void write(const Piece& piece, std::uint64_t bound) {
+  __device__ void write(const Split& split, std::uint64_t bound) {
     pool().write(bound, bound_, params_.batch.top_k,
-                 params_.out + (piece.first_token + row_) * params_.out_stride);
+                 params_.out + (split.first_token + row_) * params_.out_stride);
   }
 
   // What a lane has of several tiles: two neighbouring keys of each.
@@ -199,10 +199,10 @@ template <IndexConfig kConfig> class IndexChoose {
     }
   }
 
-  __device__ int own_bound(const Piece& piece) const {
-    int bound = piece.bounds[0];
+  __device__ int own_bound(const Split& split) const {
+    int bound = split.bounds[0];
 #pragma unroll
-    for (int t = 1; t < kConfig.tokens; ++t) bound = row_ == t ? piece.bounds[t] : bound;
+    for (int t = 1; t < kConfig.tokens; ++t) bound = row_ == t ? split.bounds[t] : bound;
     return bound;
   }
   __device__ RowPool<kConfig> pool() const {
@@ -214,7 +214,7 @@ template <IndexConfig kConfig> class IndexChoose {
   const int thread_ = static_cast<int>(threadIdx.x % IndexConfig::kChoosers);
   const int row_ = thread_ / RowTeam<kConfig>::kThreads;
   const RowTeam<kConfig> team_{thread_ % RowTeam<kConfig>::kThreads, 2 + row_};
-  int begin_ = 0;            // tiles of the pieces before
+  int begin_ = 0;            // tiles of the splits before
   int next_ = team_.warp();  // this warp's next tile
   int bound_ = 0;            // keys that the token sees
   std::uint64_t bar_ = 0;    // a lesser code is out

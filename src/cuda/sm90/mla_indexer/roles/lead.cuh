@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One warp: walks the CTA's part of the line, tells all others of every piece, and loads its
+// One warp: walks the CTA's part of the work list, tells all others of every split, and loads its
 // queries and their weights. It runs ahead of them.
 #pragma once
 
@@ -14,17 +14,17 @@ template <IndexConfig kConfig> class IndexLead {
  public:
   __device__ IndexLead(const IndexParams& params, IndexShared<kConfig>& shared)
       : params_(params), shared_(shared), batch_(params.batch) {
-    // A constant: divisions by it, of which the line has many, become shifts.
+    // A constant: divisions by it, of which the work list has many, become shifts.
     batch_.block_tokens = kConfig.tokens;
   }
 
   __device__ void run() {
-    if (lane() < 2) params_.pieces.headers[2 * blockIdx.x + lane()].first_token = -1;
-    const LinePart part = find_part(batch_, static_cast<int>(blockIdx.x), params_.parts);
+    if (lane() < 2) params_.splits.headers[2 * blockIdx.x + lane()].first_token = -1;
+    const ListPart part = find_part(batch_, static_cast<int>(blockIdx.x), params_.parts);
     if (!part.is_empty()) walk(part);
-    auto last = piece_at_;
-    for (int i = 0; i < Shared::kPieces; ++i, last.advance()) {
-      shared_.piece_ring.wait_empty(last);
+    auto last = split_at_;
+    for (int i = 0; i < Shared::kSplits; ++i, last.advance()) {
+      shared_.split_ring.wait_empty(last);
       __syncwarp();
       if (is_missed(last.stage)) give_again(last.stage);
     }
@@ -32,12 +32,12 @@ template <IndexConfig kConfig> class IndexLead {
   }
 
  private:
-  using Piece = IndexPiece<kConfig.tokens>;
+  using Split = IndexSplit<kConfig.tokens>;
   using Shared = IndexShared<kConfig>;
 
   __device__ static int lane() { return static_cast<int>(threadIdx.x % 32); }
 
-  __device__ void walk(const LinePart& part) {
+  __device__ void walk(const ListPart& part) {
     int sequence = part.sequence;
     SequenceBlocks work = sequence_blocks(batch_, sequence);
     int block = block_at(batch_, work, part.begin - part.sequence_begin);
@@ -46,7 +46,7 @@ template <IndexConfig kConfig> class IndexLead {
       const int tiles = tiles_of(batch_, work, block);
       const TileRange range = tiles_within(at, tiles, part.begin, part.end);
       if (range.first < range.end) {
-        give(make_piece(work, block, range, tiles, sequence));
+        give(make_split(work, block, range, tiles, sequence));
       }
       at += kBlockCost + tiles;
       if (++block < work.blocks) continue;
@@ -58,10 +58,10 @@ template <IndexConfig kConfig> class IndexLead {
     }
   }
 
-  __device__ Piece make_piece(const SequenceBlocks& work, int block, const TileRange& range,
+  __device__ Split make_split(const SequenceBlocks& work, int block, const TileRange& range,
                               int tiles, int sequence) const {
     const int first = block * kConfig.tokens;
-    Piece piece{.first_token = work.first_token + first,
+    Split split{.first_token = work.first_token + first,
                 .first_tile = range.first,
                 .end_tile = range.end,
                 .row_tiles = tiles,
@@ -70,30 +70,30 @@ template <IndexConfig kConfig> class IndexLead {
                 .sequence = sequence,
                 .num_keys = work.num_keys()};
     if (range.first > 0) {
-      piece.slot = 2 * static_cast<int>(blockIdx.x);
+      split.slot = 2 * static_cast<int>(blockIdx.x);
     } else if (range.end < tiles) {
-      piece.slot = 2 * static_cast<int>(blockIdx.x) + 1;
+      split.slot = 2 * static_cast<int>(blockIdx.x) + 1;
     }
 #pragma unroll
     for (int t = 0; t < kConfig.tokens; ++t) {
       const int bound = bound_of(batch_, work, first + t);
-      piece.bounds[t] = bound > batch_.top_k ? bound : 0;
-      piece.scored_rows |= (piece.bounds[t] > 0 ? 1 : 0) << t;
+      split.bounds[t] = bound > batch_.top_k ? bound : 0;
+      split.scored_rows |= (split.bounds[t] > 0 ? 1 : 0) << t;
     }
-    return piece;
+    return split;
   }
 
-  // When its place is free. Where the sample of the piece that had the place promised too much, that
+  // When its place is free. Where the sample of the split that had the place promised too much, that
   // one comes first once more.
-  __device__ void give(const Piece& piece) {
-    shared_.piece_ring.wait_empty(piece_at_);
+  __device__ void give(const Split& split) {
+    shared_.split_ring.wait_empty(split_at_);
     __syncwarp();
-    while (is_missed(piece_at_.stage)) {
-      give_again(piece_at_.stage);
-      shared_.piece_ring.wait_empty(piece_at_);
+    while (is_missed(split_at_.stage)) {
+      give_again(split_at_.stage);
+      shared_.split_ring.wait_empty(split_at_);
       __syncwarp();
     }
-    publish(piece);
+    publish(split);
   }
 
   __device__ bool is_missed(int place) const {
@@ -104,37 +104,37 @@ template <IndexConfig kConfig> class IndexLead {
   }
 
   __device__ void give_again(int place) {
-    Piece piece = shared_.pieces[place];
-    piece.stride = 0;
+    Split split = shared_.splits[place];
+    split.stride = 0;
 #pragma unroll
     for (int t = 0; t < kConfig.tokens; ++t) {
-      if (shared_.missed[place][t] == 0) piece.bounds[t] = 0;
+      if (shared_.missed[place][t] == 0) split.bounds[t] = 0;
     }
     __syncwarp();
-    publish(piece);
+    publish(split);
   }
 
   // With its queries and their weights; those who load tiles need not wait for these. first_token -1 is
   // the end.
-  __device__ void publish(const Piece& piece) {
-    shared_.piece_ring.wait_empty(piece_at_);
+  __device__ void publish(const Split& split) {
+    shared_.split_ring.wait_empty(split_at_);
     __syncwarp();  // keeps writes behind the wait
     if (lane() == 0) {
-      shared_.pieces[piece_at_.stage] = piece;
-      shared_.piece_ring.full[piece_at_.stage].arrive();
+      shared_.splits[split_at_.stage] = split;
+      shared_.split_ring.full[split_at_.stage].arrive();
     }
-    piece_at_.advance();
+    split_at_.advance();
     shared_.query_ring.wait_empty(query_at_);
     __syncwarp();
     FullBarrier& full = shared_.query_ring.full[query_at_.stage];
     if (lane() == 0) {
-      shared_.query_tiles[query_at_.stage] = piece.first_token < 0 ? -1 : piece.tiles();
-      if (piece.first_token >= 0) {
-        send_for_queries<kConfig>(params_, piece.first_token, query_at_.stage, full, shared_);
+      shared_.query_tiles[query_at_.stage] = split.first_token < 0 ? -1 : split.tiles();
+      if (split.first_token >= 0) {
+        send_for_queries<kConfig>(params_, split.first_token, query_at_.stage, full, shared_);
       }
     }
-    if (piece.first_token >= 0) {
-      copy_weights(piece.first_token);
+    if (split.first_token >= 0) {
+      copy_weights(split.first_token);
       arrive_with_queries<kConfig>(query_at_, full, shared_);
     } else {
       full.arrive();
@@ -160,7 +160,7 @@ template <IndexConfig kConfig> class IndexLead {
   const IndexParams& params_;
   IndexShared<kConfig>& shared_;
   IndexBatch batch_;
-  RingPosition<Shared::kPieces> piece_at_;
+  RingPosition<Shared::kSplits> split_at_;
   RingPosition<Shared::kQueries> query_at_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A warp for each warpgroup of scorers, as one warp alone would not keep up with them: it loads that
-// warpgroup's tiles, across pieces.
+// warpgroup's tiles, across splits.
 #pragma once
 
 #include "cuda/sm90/mla_indexer/config.h"
@@ -24,33 +24,33 @@ template <IndexConfig kConfig> class IndexLoad {
   }
 
   __device__ void run() {
-    int begin = 0;  // tiles of the pieces before
-    for (RingPosition<IndexShared<kConfig>::kPieces> at;; at.advance()) {
-      shared_.piece_ring.wait_full(at);
+    int begin = 0;  // tiles of the splits before
+    for (RingPosition<IndexShared<kConfig>::kSplits> at;; at.advance()) {
+      shared_.split_ring.wait_full(at);
       __syncwarp();  // keeps reads behind the wait
-      const Piece piece = shared_.pieces[at.stage];
-      if (piece.first_token < 0) return;
+      const Split split = shared_.splits[at.stage];
+      if (split.first_token < 0) return;
       __syncwarp();
-      if (threadIdx.x % 32 == 0) shared_.piece_ring.empty[at.stage].arrive();
-      load_tiles(piece, begin);
-      begin += piece.tiles();
+      if (threadIdx.x % 32 == 0) shared_.split_ring.empty[at.stage].arrive();
+      load_tiles(split, begin);
+      begin += split.tiles();
     }
   }
 
  private:
-  using Piece = IndexPiece<kConfig.tokens>;
+  using Split = IndexSplit<kConfig.tokens>;
   using Loader = TileLoader<kConfig, IndexShared<kConfig>>;
   using Box = typename Loader::Box;
   static constexpr int kStep = IndexConfig::kWarpgroups;
   static constexpr int kLineEntries = 128 / sizeof(std::uint32_t);
 
-  __device__ void load_tiles(const Piece& piece, int begin) {
+  __device__ void load_tiles(const Split& split, int begin) {
     const int run = loader_.run_tiles();
-    const int end = begin + piece.tiles();
-    Box box = find_box(piece, next_ - begin);
+    const int end = begin + split.tiles();
+    Box box = find_box(split, next_ - begin);
     while (next_ < end) {
       const Box next =
-          find_box(piece, next_ - begin + run * kStep);  // arrives while this run waits
+          find_box(split, next_ - begin + run * kStep);  // arrives while this run waits
       const unsigned mapped = loader_.mapped_boxes(box);
       const int last = min(next_ + run * kStep, end);
       for (int first = 0; next_ < last; next_ += kStep, first += loader_.boxes()) {
@@ -60,11 +60,11 @@ template <IndexConfig kConfig> class IndexLoad {
     }
   }
 
-  // Of the run that begins with the first-th tile of the piece.
-  __device__ Box find_box(const Piece& piece, int first) const {
+  // Of the run that begins with the first-th tile of the split.
+  __device__ Box find_box(const Split& split, int first) const {
     const int index = first + loader_.lane_tile() * kStep;
-    const int tile = piece.first_tile + tile_in_order(index, piece.tiles(), piece.stride);
-    return loader_.find_box(tile, piece.sequence, piece.num_keys);
+    const int tile = split.first_tile + tile_in_order(index, split.tiles(), split.stride);
+    return loader_.find_box(tile, split.sequence, split.num_keys);
   }
 
   IndexShared<kConfig>& shared_;
@@ -72,7 +72,7 @@ template <IndexConfig kConfig> class IndexLoad {
   int next_;  // tile
 };
 
-// The scorers: three warpgroups take the tiles by turns, across pieces, and leave a score for each
+// The scorers: three warpgroups take the tiles by turns, across splits, and leave a score for each
 // token and key.
 
 template <IndexConfig kConfig> class IndexScore {
@@ -88,7 +88,7 @@ template <IndexConfig kConfig> class IndexScore {
   }
 
   __device__ void run() {
-    int end = 0;  // of the pieces so far
+    int end = 0;  // of the splits so far
     int tile = first_tile_;
     slot_at_.stage = tile;
     for (RingPosition<IndexShared<kConfig>::kQueries> queries;; queries.advance()) {

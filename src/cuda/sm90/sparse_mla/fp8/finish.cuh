@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of an item: weights of all keys, LSE, and the sums.
+// The end of a work tile: weights of all keys, LSE, and the sums.
 #pragma once
 
 #include "cuda/common/thread/warp_reduce.cuh"
@@ -9,7 +9,7 @@
 
 namespace quire::cuda::sm90::sparse_mla {
 
-// The finished sums of both warpgroups, added and stored: to the output, or to pieces that are merged
+// The finished sums of both warpgroups, added and stored: to the output, or to splits that are merged
 // later. They pass through shared memory as rows of heads, one half of the columns at a time, so that
 // few instructions store them: code that runs once is mostly waited for. (Stored from where the products
 // leave them, 32 heads took 19 µs.)
@@ -20,10 +20,10 @@ template <typename Variant> class StoreSums {
   using Softmax = ColumnSoftmax<Variant>;
 
   // `place`: of kBytes. By both warpgroups.
-  __device__ StoreSums(const SparseParams& params, const ItemNote& item, std::byte* place,
+  __device__ StoreSums(const SparseParams& params, const WorkTileInfo& work_tile, std::byte* place,
                        int warpgroup, Attenders& attenders)
       : params_(params),
-        item_(item),
+        work_tile_(work_tile),
         place_(reinterpret_cast<float*>(place)),
         warpgroup_(warpgroup),
         attenders_(attenders) {}
@@ -73,7 +73,7 @@ template <typename Variant> class StoreSums {
   // A warp has a head at a time.
   __device__ void store(int first_column) const {
     constexpr int kWarps = Fp8Config::kAttenders / 32;
-    const int heads = min(kConfig.heads, params_.work.heads - item_.first_head);
+    const int heads = min(kConfig.heads, params_.work.heads - work_tile_.first_head);
 #pragma unroll 1
     for (int head = static_cast<int>(threadIdx.x) / 32; head < heads; head += kWarps) {
 #pragma unroll
@@ -84,14 +84,16 @@ template <typename Variant> class StoreSums {
     }
   }
   __device__ void store_four(int block_head, int column, const float4& x) const {
-    if (item_.is_piece()) {
-      const std::int64_t line = std::int64_t{item_.piece} * SparseConfig::kHeads + block_head;
-      *reinterpret_cast<float4*>(params_.pieces.sums + line * SparseConfig::kLatent + column) = x;
+    if (work_tile_.is_split()) {
+      const std::int64_t split_row =
+          std::int64_t{work_tile_.split} * SparseConfig::kHeads + block_head;
+      *reinterpret_cast<float4*>(params_.splits.sums + split_row * SparseConfig::kLatent + column) =
+          x;
       return;
     }
     const AttendOutput& output = params_.output;
-    std::byte* row = output.out + item_.token * output.token_bytes +
-                     std::int64_t{item_.first_head + block_head} * output.head_bytes;
+    std::byte* row = output.out + work_tile_.token * output.token_bytes +
+                     std::int64_t{work_tile_.first_head + block_head} * output.head_bytes;
     if (output.dtype == DType::f32) {
       *reinterpret_cast<float4*>(row + column * 4) = x;
     } else if (output.dtype == DType::f16) {
@@ -104,22 +106,22 @@ template <typename Variant> class StoreSums {
   }
 
   const SparseParams& params_;
-  const ItemNote& item_;
+  const WorkTileInfo& work_tile_;
   float* place_;
   int warpgroup_;
   Attenders& attenders_;
 };
 
-template <typename Variant> class ItemFinish {
+template <typename Variant> class WorkTileFinish {
  public:
   using Sums = ValueSums<Variant>;
   using Softmax = ColumnSoftmax<Variant>;
 
-  __device__ ItemFinish(const SparseParams& params, Fp8Shared<Variant>& shared,
-                        const ItemNote& item, int warpgroup, Attenders& attenders)
+  __device__ WorkTileFinish(const SparseParams& params, Fp8Shared<Variant>& shared,
+                            const WorkTileInfo& work_tile, int warpgroup, Attenders& attenders)
       : params_(params),
         shared_(shared),
-        item_(item),
+        work_tile_(work_tile),
         warpgroup_(warpgroup),
         attenders_(attenders) {}
 
@@ -132,7 +134,7 @@ template <typename Variant> class ItemFinish {
     }
     attenders_.sync();
     apply_factors(sums);
-    StoreSums<Variant>(params_, item_, shared_.q[0], warpgroup_, attenders_).run(sums);
+    StoreSums<Variant>(params_, work_tile_, shared_.q[0], warpgroup_, attenders_).run(sums);
   }
 
  private:
@@ -179,16 +181,16 @@ template <typename Variant> class ItemFinish {
   }
   // The head's LSE, or what the merge has to know of it; the factor of its sums.
   __device__ float finish(int block_head, float base, float total) const {
-    const int head = item_.first_head + block_head;
+    const int head = work_tile_.first_head + block_head;
     if (head >= params_.work.heads) return 0.0F;
-    if (item_.is_piece()) {
-      params_.pieces.stats[line(block_head)] = {base, total};
+    if (work_tile_.is_split()) {
+      params_.splits.stats[split_row(block_head)] = {base, total};
       return base == -INFINITY && total == 0.0F ? 0.0F : 1.0F;
     }
     const AttendOutput& output = params_.output;
     const SparseFinish finish = finish_row(base, total, output.sinks, head);
     if (output.lse != nullptr) {
-      output.lse[item_.token * output.lse_token_stride + head * output.lse_head_stride] =
+      output.lse[work_tile_.token * output.lse_token_stride + head * output.lse_head_stride] =
           finish.lse;
     }
     return finish.factor;
@@ -212,13 +214,13 @@ template <typename Variant> class ItemFinish {
     }
   }
 
-  __device__ std::int64_t line(int block_head) const {
-    return std::int64_t{item_.piece} * SparseConfig::kHeads + block_head;
+  __device__ std::int64_t split_row(int block_head) const {
+    return std::int64_t{work_tile_.split} * SparseConfig::kHeads + block_head;
   }
 
   const SparseParams& params_;
   Fp8Shared<Variant>& shared_;
-  const ItemNote& item_;
+  const WorkTileInfo& work_tile_;
   int warpgroup_;
   Attenders& attenders_;
 };

@@ -17,9 +17,9 @@
 
 namespace quire::cuda::sm90::sparse_mla {
 
-struct Fp8ItemNote {
-  ItemNote item;
-  int first_tiles;  // of the first stream, of item.num_tiles
+struct Fp8WorkTileInfo {
+  WorkTileInfo work_tile;
+  int first_tiles;  // of the first stream, of work tile.num_tiles
 };
 
 template <typename Variant> struct Fp8Shared {
@@ -28,7 +28,7 @@ template <typename Variant> struct Fp8Shared {
   static constexpr int kKeys = Fp8Config::kKeys;
   static constexpr int kHeads = kConfig.heads;
 
-  // [swizzle column][head][64 columns]; when an item ends, half of a warpgroup's sums for the other one.
+  // [swizzle column][head][64 columns]; when a work tile ends, half of a warpgroup's sums for the other one.
   alignas(1024) std::byte q[Fp8Config::kSwizzleColumns][kConfig.query_swizzle_column_bytes()];
   // [head][64 keys], of each warpgroup; tiles take the two in turn.
   alignas(1024) std::byte weights[2][2][kHeads * 2 * kKeys];
@@ -40,17 +40,17 @@ template <typename Variant> struct Fp8Shared {
   float tops[2][Fp8Config::kWarps][kHeads];  // maxima, and at the end sums of weights
   alignas(8) float bases[2][kHeads];
   float factors[2][kHeads];  // of the finished sums
-  Fp8ItemNote notes[2];
-  int ends[2][2]
-          [Fp8Config::kWarps];  // of each stream's tiles that a warp found in use; of two items
-  RingBarriers<2> item_ring;
+  Fp8WorkTileInfo work_tiles[2];
+  int ends[2][2][Fp8Config::
+                     kWarps];  // of each stream's tiles that a warp found in use; of two work tiles
+  RingBarriers<2> work_tile_ring;
   EmptyBarrier attenders;
   FullBarrier rows_full[kStages];
   EmptyBarrier rows_empty[kStages][Fp8Config::kWarps];  // of each gathering warp's rows
 
   __device__ void init() {
     constexpr int kWarps = Fp8Config::kWarps;
-    item_ring.init(1, 2 * kWarps);
+    work_tile_ring.init(1, 2 * kWarps);
     attenders.init(Fp8Config::kAttenders);
     // Each warp that gathers, and each of its lanes that found a row when the scale is there.
     for (int stage = 0; stage < kStages; ++stage) {

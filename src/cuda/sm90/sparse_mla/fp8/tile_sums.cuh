@@ -292,9 +292,9 @@ template <typename Variant> struct ColumnSoftmax {
     const auto warp = static_cast<int>(threadIdx.x / 32 % Fp8Config::kWarps);
     // Lane l names head l % 8 of matrix l / 8: keys 8 (l / 8 % 2), heads 8 (l / 16).
     const int head = lane / 16 * 8 + lane % 8;
-    const int piece = warp * 2 + lane / 8 % 2;
+    const int chunk = warp * 2 + lane / 8 % 2;
     const auto to = static_cast<std::uint32_t>(
-        __cvta_generic_to_shared(weights + head * kRowBytes + ((piece ^ (head % 8)) * 16)));
+        __cvta_generic_to_shared(weights + head * kRowBytes + ((chunk ^ (head % 8)) * 16)));
 #pragma unroll
     for (int j = 0; j < kColumns; j += 4) {
       asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(

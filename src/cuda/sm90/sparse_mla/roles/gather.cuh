@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The warpgroup that fills the tiles: the left half of the latent columns, the rope columns, the right
-// half. Its warps have rows of their own and meet only where an item begins.
+// half. Its warps have rows of their own and meet only where a work tile begins.
 #pragma once
 
 #include "cuda/common/pipeline/tma.cuh"
@@ -23,29 +23,30 @@ template <typename Variant> class GatherRole {
 
   __device__ void run() {
     for (Walk walk{params_.work}; !walk.is_over(); walk.advance()) {
-      const int i = walk.item();
-      const WorkItem item(params_.work, i);
-      scan_.place(item.token);
+      const int i = walk.work_tile();
+      const WorkTile work_tile(params_.work, i);
+      scan_.place(work_tile.token);
       if (scan_.sequence() < 0) {
         publish(i, kNobody);
         continue;
       }
-      const int2 tiles = scan_.count_tiles(item, shared_.ends[item_at_.phase], kGatherers);
+      const int2 tiles =
+          scan_.count_tiles(work_tile, shared_.ends[work_tile_at_.phase], kGatherers);
       if (tiles.x + tiles.y == 0) {
         publish(i, 0);
         continue;
       }
-      // The first item's queries come beside its first rows. Those of later items have to wait until
-      // the item before is done with the place, which a tile need not.
+      // The first work tile's queries come beside its first rows. Those of later work tiles have to wait until
+      // the work tile before is done with the place, which a tile need not.
       bool is_published = walk.is_first();
       if (is_published) publish(i, tiles.x + tiles.y);
 #pragma unroll Variant::kConfig.gather_copies()
       for (int stream = 0; stream < 2; ++stream) {
         const TileRun run{.stream = params_.streams[stream],
                           .limits = scan_.limits(stream),
-                          .token = item.token,
+                          .token = work_tile.token,
                           .sequence = scan_.sequence(),
-                          .first_tile = scan_.first_tile(item, stream),
+                          .first_tile = scan_.first_tile(work_tile, stream),
                           .num_tiles = stream == 0 ? tiles.x : tiles.y,
                           .is_backwards = walk.is_backwards};
         if (run.num_tiles == 0) continue;
@@ -59,24 +60,24 @@ template <typename Variant> class GatherRole {
         }
       }
     }
-    publish(0, kNoItem);
+    publish(0, kNoWorkTile);
   }
 
  private:
   using Fill = RowFill<Variant>;
-  using Walk = ItemWalk<Variant::kConfig.blocks>;
+  using Walk = WorkTileWalk<Variant::kConfig.blocks>;
   static constexpr int kKeys = Variant::kConfig.keys;
 
-  // The item's queries, and how many tiles it has.
+  // The work tile's queries, and how many tiles it has.
   __device__ void publish(int index, int num_tiles) {
     if (thread_ == 0) {
-      const WorkItem item(params_.work, index);
-      shared_.item_ring.wait_empty(item_at_);
-      shared_.notes[item_at_.phase] = {.num_tiles = num_tiles,
-                                       .piece = item.piece,
-                                       .token = item.token,
-                                       .first_head = item.first_head};
-      FullBarrier& full = shared_.item_ring.full[0];
+      const WorkTile work_tile(params_.work, index);
+      shared_.work_tile_ring.wait_empty(work_tile_at_);
+      shared_.work_tiles[work_tile_at_.phase] = {.num_tiles = num_tiles,
+                                                 .split = work_tile.split,
+                                                 .token = work_tile.token,
+                                                 .first_head = work_tile.first_head};
+      FullBarrier& full = shared_.work_tile_ring.full[0];
       if (num_tiles <= 0) {
         full.arrive();
       } else {
@@ -84,19 +85,20 @@ template <typename Variant> class GatherRole {
         for (int swizzle_column = 0; swizzle_column < SparseConfig::kSwizzleColumns;
              ++swizzle_column) {
           load_box({.map = &params_.q, .shared = shared_.q[swizzle_column], .full = &full},
-                   swizzle_column * SparseConfig::kSwizzleColumnWidth, item.first_head, item.token);
+                   swizzle_column * SparseConfig::kSwizzleColumnWidth, work_tile.first_head,
+                   work_tile.token);
         }
       }
     }
-    item_at_.advance();
+    work_tile_at_.advance();
   }
 
   const SparseParams& params_;
   SparseShared<Variant>& shared_;
   int thread_;
-  ItemScan<kKeys> scan_;
+  WorkTileScan<kKeys> scan_;
   Fill fill_;
-  RingPosition<1> item_at_;
+  RingPosition<1> work_tile_at_;
 };
 
 }  // namespace quire::cuda::sm90::sparse_mla

@@ -20,22 +20,22 @@ template <typename Variant> class ScoreRole {
 
   __device__ void run() {
     while (true) {
-      shared_.item_ring.wait_full(item_at_);
-      tiles_left_ = note().num_tiles;
-      if (tiles_left_ == kNoItem) return;
+      shared_.work_tile_ring.wait_full(work_tile_at_);
+      tiles_left_ = info().num_tiles;
+      if (tiles_left_ == kNoWorkTile) return;
       softmax_.reset();
       if (tiles_left_ > 0) {
         attend();
       } else {
-        arrive(shared_.item_ring.empty[0]);
+        arrive(shared_.work_tile_ring.empty[0]);
         if (tiles_left_ == 0) finish();
       }
       if (tiles_left_ != kNobody) {
-        const ItemNote item = note();
-        const StoreRows rows{.params = params_, .item = item, .first_column = 0};
-        rows.store(sums_, shared_.handover.finish[item_at_.phase][thread()]);
+        const WorkTileInfo work_tile = info();
+        const StoreRows rows{.params = params_, .work_tile = work_tile, .first_column = 0};
+        rows.store(sums_, shared_.handover.finish[work_tile_at_.phase][thread()]);
       }
-      item_at_.advance();
+      work_tile_at_.advance();
     }
   }
 
@@ -49,7 +49,9 @@ template <typename Variant> class ScoreRole {
     if (threadIdx.x % 32 == 0) empty.arrive();
   }
 
-  __device__ ItemNote note() const { return read_note(shared_.notes[item_at_.phase]); }
+  __device__ WorkTileInfo info() const {
+    return read_info(shared_.work_tiles[work_tile_at_.phase]);
+  }
   __device__ static int thread() {
     return static_cast<int>(threadIdx.x % SparseConfig::kWarpgroup);
   }
@@ -125,7 +127,7 @@ template <typename Variant> class ScoreRole {
   }
   __device__ void end_scores(bool is_last) {
     give_back<Variant>(shared_.rope_ring.empty[scored_.rope.stage]);
-    if (is_last) arrive(shared_.item_ring.empty[0]);
+    if (is_last) arrive(shared_.work_tile_ring.empty[0]);
     summed_ = scored_.half.stage;
     scored_.advance();
   }
@@ -147,14 +149,14 @@ template <typename Variant> class ScoreRole {
   }
 
   __device__ void finish() {
-    const ItemNote item = note();
+    const WorkTileInfo work_tile = info();
     float factor[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const float base = softmax_.base[i] * params_.scale_log2;
-      factor[i] = finish_item_row(params_, item, i, base, quad_sum(softmax_.sum[i]));
+      factor[i] = finish_work_tile_row(params_, work_tile, i, base, quad_sum(softmax_.sum[i]));
     }
-    shared_.handover.finish[item_at_.phase][thread()] = {factor[0], factor[1]};
+    shared_.handover.finish[work_tile_at_.phase][thread()] = {factor[0], factor[1]};
   }
 
   __device__ void hand_over(const float (&keep)[2]) {
@@ -198,8 +200,8 @@ template <typename Variant> class ScoreRole {
   std::uint32_t weights_[kConfig.keys / 4];
   std::uint32_t mask_[kConfig.keys / 32];  // of the tile that is scored
   SparseSoftmax softmax_;
-  int tiles_left_ = 0;  // of the item, the one in hand with them
-  RingPosition<1> item_at_;
+  int tiles_left_ = 0;  // of the work tile, the one in hand with them
+  RingPosition<1> work_tile_at_;
   TilePlace<Variant> scored_;  // the next tile to be scored
   int summed_ = 0;             // stage of the tile before it, whose values are summed
   bool is_first_handover_ = true;
@@ -215,11 +217,11 @@ template <typename Variant> class SumRole {
 
   __device__ void run() {
     while (true) {
-      shared_.item_ring.wait_full(item_at_);
-      const int num_tiles = note().num_tiles;
-      if (num_tiles == kNoItem) return;
-      // All of them, for what they read of the last item: racecheck does not follow one for its warp.
-      shared_.item_ring.empty[0].arrive();
+      shared_.work_tile_ring.wait_full(work_tile_at_);
+      const int num_tiles = info().num_tiles;
+      if (num_tiles == kNoWorkTile) return;
+      // All of them, for what they read of the last work tile: racecheck does not follow one for its warp.
+      shared_.work_tile_ring.empty[0].arrive();
       if (num_tiles > 0) fence_tile();
       bool is_first = true;
       for (int left = num_tiles; left > 0; --left) {
@@ -227,7 +229,7 @@ template <typename Variant> class SumRole {
         is_first = false;
       }
       if (num_tiles != kNobody) store(num_tiles > 0);
-      item_at_.advance();
+      work_tile_at_.advance();
     }
   }
 
@@ -304,22 +306,22 @@ template <typename Variant> class SumRole {
     summed_.advance();
   }
 
-  __device__ ItemNote note() const {
-    return read_note(shared_.notes[item_at_.phase]);
+  __device__ WorkTileInfo info() const {
+    return read_info(shared_.work_tiles[work_tile_at_.phase]);
   }
 
   __device__ void store(bool has_keys) const {
-    const ItemNote item = note();
+    const WorkTileInfo work_tile = info();
     const StoreRows rows{
-        .params = params_, .item = item, .first_column = SparseConfig::kHalfColumns};
-    rows.store(sums_, has_keys ? shared_.handover.finish[item_at_.phase][thread()] : float2{});
+        .params = params_, .work_tile = work_tile, .first_column = SparseConfig::kHalfColumns};
+    rows.store(sums_, has_keys ? shared_.handover.finish[work_tile_at_.phase][thread()] : float2{});
   }
 
   const SparseParams& params_;
   SparseShared<Variant>& shared_;
   HalfSums sums_;
   std::uint32_t weights_[kConfig.keys / 4];
-  RingPosition<1> item_at_;
+  RingPosition<1> work_tile_at_;
   RingPosition<kConfig.stages> summed_;
   TilePlace<Variant> fenced_;  // the next tile to be fenced
 };

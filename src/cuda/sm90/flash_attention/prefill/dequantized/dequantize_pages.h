@@ -21,7 +21,7 @@ struct DequantizeParams {
   int value_width = 0;
   const std::uint32_t* row_offsets = nullptr;  // [batch + 1]
   VisibleRange mask{};
-  int block_keys = 0;  // a block of keys is expanded whole if a query sees any of it
+  int block_keys = 0;  // a block of keys is dequantized whole if a query sees any of it
   int columns = 0;     // of a sequence's page table; longer ones are cut
   DType dtype = DType::bf16;
   std::byte* dequantized_keys = nullptr;    // [batch · columns, KV heads, page_size, key_width]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks of keys and values out of the workspace, as soon as the warps that expand them are done:
+// Blocks of keys and values out of the workspace, as soon as the warps that dequantize them are done:
 // what the load role asks of a source stands in prefill/kernel.cuh. One warp loads a whole block.
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace quire::cuda::sm90::flash_attention {
 
-// How far a block of keys is: a word that the warps which expand it add to, a quarter of its rows each,
+// How far a block of keys is: a word that the warps which dequantize it add to, a quarter of its rows each,
 // and which those that load it wait for. Rows are written by threads and read by TMA:
 // both sides put a fence between the two.
 //
@@ -47,7 +47,7 @@ template <PrefillConfig kConfig> class DequantizedSource {
   using Params = DequantizedKeys;
   static_assert(kConfig.block_keys == kDequantizedKeys);
 
-  struct Piece {
+  struct BlockPart {
     int place;  // of the block; behind the last one: there is none
   };
 
@@ -58,30 +58,30 @@ template <PrefillConfig kConfig> class DequantizedSource {
     cuda::prefetch(params.values);
   }
 
-  __device__ Piece find(const PrefillTile& tile, int block) const {
+  __device__ BlockPart find(const PrefillTile& tile, int block) const {
     const bool is_there = block >= 0 && block < params_.blocks;
     return {is_there ? params_.place(tile.sequence, tile.kv_head, block) : params_.side_blocks};
   }
 
-  __device__ std::uint32_t holes(const Piece& piece) const {
+  __device__ std::uint32_t holes(const BlockPart& part) const {
     constexpr std::uint32_t kAll = (1U << kDequantizedKeys / 8) - 1;
-    return is_there(piece) ? await_block(params_.states + piece.place) : kAll;
+    return is_there(part) ? await_block(params_.states + part.place) : kAll;
   }
 
-  __device__ void load_keys(const Piece& piece, std::byte* stage, FullBarrier& full) const {
-    load<kConfig.key_swizzle_columns()>(params_.keys, piece, stage, full);
+  __device__ void load_keys(const BlockPart& part, std::byte* stage, FullBarrier& full) const {
+    load<kConfig.key_swizzle_columns()>(params_.keys, part, stage, full);
   }
-  __device__ void load_values(const Piece& piece, std::byte* stage, FullBarrier& full) const {
-    if (is_there(piece)) await_block(params_.states + params_.side_blocks + piece.place);
-    load<kConfig.value_swizzle_columns()>(params_.values, piece, stage, full);
+  __device__ void load_values(const BlockPart& part, std::byte* stage, FullBarrier& full) const {
+    if (is_there(part)) await_block(params_.states + params_.side_blocks + part.place);
+    load<kConfig.value_swizzle_columns()>(params_.values, part, stage, full);
   }
 
  private:
-  __device__ bool is_there(const Piece& piece) const { return piece.place < params_.side_blocks; }
+  __device__ bool is_there(const BlockPart& part) const { return part.place < params_.side_blocks; }
 
   // Behind the last block the map ends: the copy writes zeros.
   template <int kSwizzleColumns>
-  __device__ void load(const TensorMap& map, const Piece& piece, std::byte* stage,
+  __device__ void load(const TensorMap& map, const BlockPart& part, std::byte* stage,
                        FullBarrier& full) const {
     const auto swizzle_column = static_cast<int>(threadIdx.x % 32);
     if (swizzle_column < kSwizzleColumns) {
@@ -90,7 +90,7 @@ template <PrefillConfig kConfig> class DequantizedSource {
           .shared = stage + swizzle_column * PrefillShared<kConfig>::kSwizzleColumnBytes,
           .full = &full,
           .hint = L2Hint::EVICT_LAST};
-      load_box(load, swizzle_column * kConfig.copied_columns(), piece.place * kDequantizedKeys);
+      load_box(load, swizzle_column * kConfig.copied_columns(), part.place * kDequantizedKeys);
     }
     __syncwarp();
   }
@@ -99,13 +99,13 @@ template <PrefillConfig kConfig> class DequantizedSource {
 };
 
 // The warp that takes tiles off the schedule, tells the consumers, and loads q, K and V, blocks that
-// lie in one piece: V a block behind K, as products come to need them, across tiles.
+// are contiguous: V a block behind K, as products come to need them, across tiles.
 
 template <PrefillConfig kConfig> class LoadDequantized {
  public:
   using Shared = PrefillShared<kConfig>;
   using Source = DequantizedSource<kConfig>;
-  using Piece = typename Source::Piece;
+  using BlockPart = typename Source::BlockPart;
 
   __device__ LoadDequantized(const PrefillParams& params, const DequantizedKeys& keys,
                              Shared& shared)
@@ -116,13 +116,13 @@ template <PrefillConfig kConfig> class LoadDequantized {
     for (PrefillTile tile = schedule.next(); publish(tile);) {
       PrefillTile following{.sequence = -1};
       for (int block = tile.end_block - 1; block >= tile.first_block; --block) {
-        const Piece piece = source_.find(tile, block);
-        load_keys(piece);
+        const BlockPart part = source_.find(tile, block);
+        load_keys(part);
         if (block == tile.end_block - 1) {
           load_queries(tile);
           following = schedule.next();
         }
-        load_values(piece);
+        load_values(part);
       }
       tile = following;
     }
@@ -164,8 +164,8 @@ template <PrefillConfig kConfig> class LoadDequantized {
     q_at_.advance();
   }
 
-  __device__ void load_keys(const Piece& piece) {
-    const std::uint32_t holes = source_.holes(piece);
+  __device__ void load_keys(const BlockPart& part) {
+    const std::uint32_t holes = source_.holes(part);
     shared_.key_ring.wait_empty(key_at_);
     FullBarrier& full = shared_.key_ring.full[key_at_.stage];
     if (lane() == 0) {
@@ -173,15 +173,15 @@ template <PrefillConfig kConfig> class LoadDequantized {
       full.arrive_and_expect_tx(Shared::kCopiedKeyBytes);
     }
     __syncwarp();
-    source_.load_keys(piece, shared_.keys[key_at_.stage], full);
+    source_.load_keys(part, shared_.keys[key_at_.stage], full);
     key_at_.advance();
   }
-  __device__ void load_values(const Piece& piece) {
+  __device__ void load_values(const BlockPart& part) {
     shared_.value_ring.wait_empty(value_at_);
     FullBarrier& full = shared_.value_ring.full[value_at_.stage];
     if (lane() == 0) full.arrive_and_expect_tx(Shared::kCopiedValueBytes);
     __syncwarp();
-    source_.load_values(piece, shared_.values[value_at_.stage], full);
+    source_.load_values(part, shared_.values[value_at_.stage], full);
     value_at_.advance();
   }
 

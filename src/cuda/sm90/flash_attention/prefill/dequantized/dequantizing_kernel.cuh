@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The prefill kernel over a cache of e4m3 that it expands itself:
+// The prefill kernel over a cache of e4m3 that it dequantizes itself:
 //
-//   warp 0          load    tiles off the schedule, q, the blocks of K and V
-//   warps 1 – 3     expand  blocks into the workspace, ahead of it
-//   warpgroups 1 –  attend  64 query rows each: scores, softmax, sums, and the finished rows
+//   warp 0          load        tiles off the schedule, q, the blocks of K and V
+//   warps 1 – 3     dequantize  blocks into the workspace, ahead of it
+//   warpgroups 1 –  attend      64 query rows each: scores, softmax, sums, and the finished rows
 #pragma once
 
 #include <cuda_bf16.h>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The prefill kernel with products of e4m3 over V that is transposed in the workspace:
 //
-//   warps 0, 1      load    tiles off the schedule, q, the blocks of K
-//   warp 2          load    the blocks of V, transposed
-//   warp 3          flip    V of heads that come later
-//   warpgroups 1 –  attend  64 query rows each
+//   warps 0, 1      load       tiles off the schedule, q, the blocks of K
+//   warp 2          load       the blocks of V, transposed
+//   warp 3          transpose  V of heads that come later
+//   warpgroups 1 –  attend     64 query rows each
 #pragma once
 
 #include "cuda/common/pipeline/tma.cuh"
@@ -40,13 +40,13 @@ template <PrefillConfig kConfig> class TransposeAhead {
     }
     __syncwarp();
     WalkedBlock at = next();
-    typename Source::Piece piece = find(at);
+    typename Source::BlockPart part = find(at);
     while (at.sequence >= 0) {
-      load(piece);
+      load(part);
       tell();
       told_ = keys_.done + at.sequence * keys_.kv_heads + at.head;
       const WalkedBlock following = next();
-      piece = find(following);
+      part = find(following);
       transpose(at);
       at = following;
     }
@@ -73,21 +73,21 @@ template <PrefillConfig kConfig> class TransposeAhead {
       if (found.sequence < 0 || !keys_.before.has(found.sequence, found.head)) return found;
     }
   }
-  __device__ typename Source::Piece find(const WalkedBlock& at) const {
+  __device__ typename Source::BlockPart find(const WalkedBlock& at) const {
     const PrefillTile tile{
         .sequence = max(at.sequence, 0), .end_key = at.end_key, .kv_head = at.head};
     return Source(keys_.pages, 0).find(tile, at.sequence < 0 ? -1 : at.block);
   }
 
   // Into the place of the block before, which TMA has read.
-  __device__ void load(const typename Source::Piece& piece) const {
+  __device__ void load(const typename Source::BlockPart& part) const {
     if (threadIdx.x % 32 == 0) {
       wait_stored_bytes_read<0>();
       full().arrive_and_expect_tx(PrefillShared<kConfig>::kCopiedValueBytes);
     }
     __syncwarp();
-    Source(keys_.pages, 0).load_values(piece, stage(), full());
-    Source(keys_.pages, 1).load_values(piece, stage(), full());
+    Source(keys_.pages, 0).load_values(part, stage(), full());
+    Source(keys_.pages, 1).load_values(part, stage(), full());
   }
   __device__ void transpose(const WalkedBlock& at) {
     full().wait(phase_);
@@ -122,7 +122,7 @@ template <PrefillConfig kConfig> class TransposeAhead {
   unsigned phase_ = 0;
 };
 
-// The warp that brings transposed V to the consumers, a block in one piece, when all of its head is there.
+// The warp that brings transposed V to the consumers, a block in one part, when all of its head is there.
 
 template <PrefillConfig kConfig> class TransposedLoad {
  public:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The two warpgroups that score, weigh and sum, each every second tile; their sums are added when an
-// item ends.
+// work tile ends.
 #pragma once
 
 #include "cuda/common/softmax/softmax.cuh"
@@ -20,9 +20,9 @@ struct QueryChunk {
   std::uint32_t words[8] = {};
 
   __device__ void load(const std::byte* from) {
-    const auto* pieces = reinterpret_cast<const uint4*>(from);
-    const uint4 low = pieces[0];
-    const uint4 high = pieces[1];
+    const auto* splits = reinterpret_cast<const uint4*>(from);
+    const uint4 low = splits[0];
+    const uint4 high = splits[1];
     words[0] = low.x, words[1] = low.y, words[2] = low.z, words[3] = low.w;
     words[4] = high.x, words[5] = high.y, words[6] = high.z, words[7] = high.w;
   }
@@ -46,20 +46,20 @@ struct QueryChunk {
           pack_pair<kTo>(__uint_as_float(word << 16) * by, __uint_as_float(word & 0xffff0000) * by);
     }
   }
-  // `piece`: of the row's eight in a swizzle column. In the order of columns, or as decoded rows have them: two of
+  // `split`: of the row's eight in a swizzle column. In the order of columns, or as decoded rows have them: two of
   // every four, then the other two.
-  __device__ void store_in_order(std::byte* row, int head, int piece) const {
-    at(row, head, piece) = {words[0], words[1], words[2], words[3]};
-    at(row, head, piece + 1) = {words[4], words[5], words[6], words[7]};
+  __device__ void store_in_order(std::byte* row, int head, int split) const {
+    at(row, head, split) = {words[0], words[1], words[2], words[3]};
+    at(row, head, split + 1) = {words[4], words[5], words[6], words[7]};
   }
-  __device__ void store_permuted(std::byte* row, int head, int piece) const {
-    at(row, head, piece) = {words[0], words[2], words[4], words[6]};
-    at(row, head, piece + 1) = {words[1], words[3], words[5], words[7]};
+  __device__ void store_permuted(std::byte* row, int head, int split) const {
+    at(row, head, split) = {words[0], words[2], words[4], words[6]};
+    at(row, head, split + 1) = {words[1], words[3], words[5], words[7]};
   }
 
  private:
-  __device__ static uint4& at(std::byte* row, int head, int piece) {
-    return *reinterpret_cast<uint4*>(row + ((piece ^ (head % 8)) * 16));
+  __device__ static uint4& at(std::byte* row, int head, int split) {
+    return *reinterpret_cast<uint4*>(row + ((split ^ (head % 8)) * 16));
   }
 };
 
@@ -69,16 +69,16 @@ template <typename Variant> class QueryLoad {
       : params_(params), shared_(shared) {}
 
   // By all warps of the warpgroups that attend.
-  __device__ void load(const ItemNote& item) {
+  __device__ void load(const WorkTileInfo& work_tile) {
     const auto warp = static_cast<int>(threadIdx.x / 32);
-    const std::byte* from = params_.q_rows + item.token * params_.q_token_bytes;
+    const std::byte* from = params_.q_rows + work_tile.token * params_.q_token_bytes;
 #pragma unroll 1
     for (int first = warp * kWarpHeads; first < (warp + 1) * kWarpHeads; first += kAtOnce) {
       QueryChunk latent[kAtOnce];
       QueryChunk rope[kAtOnce];
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
-        const int head = item.first_head + first + i;
+        const int head = work_tile.first_head + first + i;
         if (head >= params_.work.heads) continue;
         const std::byte* row = from + head * params_.q_head_bytes + lane() * 32;
         latent[i].load(row);
@@ -127,14 +127,14 @@ template <typename Variant> class AttendFp8Role {
 
   __device__ void run() {
     while (true) {
-      shared_.item_ring.wait_full(item_at_);
-      const Fp8ItemNote& note = shared_.notes[item_at_.stage];
-      const int num_tiles = __shfl_sync(0xffffffff, note.item.num_tiles, 0);
-      if (num_tiles == kNoItem) return;
-      if (num_tiles != kNobody) attend(note, num_tiles);
+      shared_.work_tile_ring.wait_full(work_tile_at_);
+      const Fp8WorkTileInfo& info = shared_.work_tiles[work_tile_at_.stage];
+      const int num_tiles = __shfl_sync(0xffffffff, info.work_tile.num_tiles, 0);
+      if (num_tiles == kNoWorkTile) return;
+      if (num_tiles != kNobody) attend(info, num_tiles);
       __syncwarp();
-      if (lane() == 0) shared_.item_ring.empty[item_at_.stage].arrive();
-      item_at_.advance();
+      if (lane() == 0) shared_.work_tile_ring.empty[work_tile_at_.stage].arrive();
+      work_tile_at_.advance();
     }
   }
 
@@ -145,13 +145,13 @@ template <typename Variant> class AttendFp8Role {
 
   __device__ static int lane() { return static_cast<int>(threadIdx.x % 32); }
   __device__ static int warp() { return static_cast<int>(threadIdx.x / 32 % Fp8Config::kWarps); }
-  __device__ void attend(const Fp8ItemNote& note, int num_tiles) {
+  __device__ void attend(const Fp8WorkTileInfo& info, int num_tiles) {
     softmax_.reset();
     if (num_tiles > 0) {
-      QueryLoad<Variant>(params_, shared_).load(note.item);
+      QueryLoad<Variant>(params_, shared_).load(info.work_tile);
       attenders_.sync();
     }
-    const int first_tiles = note.first_tiles;
+    const int first_tiles = info.first_tiles;
     bool is_first = true;
     for (int tile = 0; tile < num_tiles; ++tile) {
       if (tile % 2 == warpgroup_) {
@@ -161,7 +161,8 @@ template <typename Variant> class AttendFp8Role {
       row_at_.advance();
     }
     sums_.wait();
-    ItemFinish<Variant>(params_, shared_, note.item, warpgroup_, attenders_).run(softmax_, sums_);
+    WorkTileFinish<Variant>(params_, shared_, info.work_tile, warpgroup_, attenders_)
+        .run(softmax_, sums_);
   }
 
   __device__ void attend_tile(bool is_extra, bool is_first) {
@@ -268,7 +269,7 @@ template <typename Variant> class AttendFp8Role {
   Softmax softmax_;
   TileScores<Variant> scores_;
   ValueSums<Variant> sums_;
-  RingPosition<2> item_at_;
+  RingPosition<2> work_tile_at_;
   RingPosition<kConfig.stages> row_at_;
   int turn_ = 0;  // of the two places for weights and scales
 };

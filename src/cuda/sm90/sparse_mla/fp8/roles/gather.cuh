@@ -16,20 +16,21 @@ template <typename Variant> class GatherFp8Role {
       : params_(params), shared_(shared), scan_(params) {}
 
   __device__ void run() {
-    const int items = params_.work.items();
-    for (int i = static_cast<int>(blockIdx.x); i < items; i += static_cast<int>(gridDim.x)) {
-      const WorkItem item(params_.work, i);
-      scan_.place(item.token);
+    const int work_tiles = params_.work.work_tiles();
+    for (int i = static_cast<int>(blockIdx.x); i < work_tiles; i += static_cast<int>(gridDim.x)) {
+      const WorkTile work_tile(params_.work, i);
+      scan_.place(work_tile.token);
       if (scan_.sequence() < 0) {
-        publish(item, kNobody, 0);
+        publish(work_tile, kNobody, 0);
         continue;
       }
-      const int2 tiles = scan_.count_tiles(item, shared_.ends[item_at_.stage], kFp8Gatherers);
-      publish(item, tiles.x + tiles.y, tiles.x);
-      fill<0>(item, tiles.x);
-      fill<1>(item, tiles.y);
+      const int2 tiles =
+          scan_.count_tiles(work_tile, shared_.ends[work_tile_at_.stage], kFp8Gatherers);
+      publish(work_tile, tiles.x + tiles.y, tiles.x);
+      fill<0>(work_tile, tiles.x);
+      fill<1>(work_tile, tiles.y);
     }
-    publish(WorkItem(params_.work, 0), kNoItem, 0);
+    publish(WorkTile(params_.work, 0), kNoWorkTile, 0);
   }
 
  private:
@@ -40,29 +41,29 @@ template <typename Variant> class GatherFp8Role {
   __device__ static int thread() { return static_cast<int>(threadIdx.x % Fp8Config::kWarpgroup); }
   __device__ static int warp() { return thread() / 32; }
 
-  __device__ void publish(const WorkItem& item, int num_tiles, int first_tiles) {
+  __device__ void publish(const WorkTile& work_tile, int num_tiles, int first_tiles) {
     if (thread() == 0) {
-      shared_.item_ring.wait_empty(item_at_);
-      shared_.notes[item_at_.stage] = {.item = {.num_tiles = num_tiles,
-                                                .piece = item.piece,
-                                                .token = item.token,
-                                                .first_head = item.first_head},
-                                       .first_tiles = first_tiles};
-      shared_.item_ring.full[item_at_.stage].arrive();
+      shared_.work_tile_ring.wait_empty(work_tile_at_);
+      shared_.work_tiles[work_tile_at_.stage] = {.work_tile = {.num_tiles = num_tiles,
+                                                               .split = work_tile.split,
+                                                               .token = work_tile.token,
+                                                               .first_head = work_tile.first_head},
+                                                 .first_tiles = first_tiles};
+      shared_.work_tile_ring.full[work_tile_at_.stage].arrive();
     }
-    item_at_.advance();
+    work_tile_at_.advance();
   }
 
   // Rows of two tiles at a time, one by each half of a warp: what is looked up has twice the time to
   // come. Scales are looked up beside them where those have a tensor of their own.
-  template <int kStream> __device__ void fill(const WorkItem& item, int num_tiles) {
+  template <int kStream> __device__ void fill(const WorkTile& work_tile, int num_tiles) {
     if (num_tiles == 0) return;
     const GatherStream& stream = params_.streams[kStream];
     const TileRun run{.stream = stream,
                       .limits = scan_.limits(kStream),
-                      .token = item.token,
+                      .token = work_tile.token,
                       .sequence = scan_.sequence(),
-                      .first_tile = scan_.first_tile(item, kStream),
+                      .first_tile = scan_.first_tile(work_tile, kStream),
                       .num_tiles = num_tiles};
     const int key = lane() / kRows * kKeys + warp() * kRows + lane() % kRows;
     const bool finds_scales = stream.rows.row_format.parts[0].scale_source == ScaleSource::plane;
@@ -124,8 +125,8 @@ template <typename Variant> class GatherFp8Role {
     if (lane() / kRows != half) return;
     for (; absent != 0; absent &= absent - 1) {
       const int key = warp() * kRows + __ffs(static_cast<int>(absent)) - 1;
-      auto* pieces = reinterpret_cast<uint4*>(shared_.rows[stage][key]);
-      for (int i = lane() % kRows; i < Fp8Config::kRowStride / 16; i += kRows) pieces[i] = {};
+      auto* chunks = reinterpret_cast<uint4*>(shared_.rows[stage][key]);
+      for (int i = lane() % kRows; i < Fp8Config::kRowStride / 16; i += kRows) chunks[i] = {};
     }
     // TMA writes here again.
     cutlass::arch::fence_view_async_shared();
@@ -133,8 +134,8 @@ template <typename Variant> class GatherFp8Role {
 
   const SparseParams& params_;
   Fp8Shared<Variant>& shared_;
-  ItemScan<kKeys> scan_;
-  RingPosition<2> item_at_;
+  WorkTileScan<kKeys> scan_;
+  RingPosition<2> work_tile_at_;
   RingPosition<Variant::kConfig.stages> row_at_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One CTA per row (token, head): a thread has four columns of every piece. Launched beside the
-// kernel that writes the pieces, and waits for it.
+// One CTA per row (token, head): a thread has four columns of every split. Launched beside the
+// kernel that writes the splits, and waits for it.
 #include "cuda/sm90/sparse_mla/params.h"
 
 #include "cuda/common/runtime/launch.h"
@@ -13,49 +13,49 @@ namespace {
 
 constexpr int kMergeThreads = SparseConfig::kLatent / 4;
 constexpr int kLoadsAhead = 16;
-static_assert(kMostSparsePieces <= 32 && kMostSparsePieces % kLoadsAhead == 0);
+static_assert(kMostSparseSplits <= 32 && kMostSparseSplits % kLoadsAhead == 0);
 
-// What the pieces of a row come to; by whole warps.
+// What the splits of a row come to; by whole warps.
 struct CombinedRow {
   float base;  // in powers of two
   float sum;
-  float weight;  // of the piece whose number the lane has; 0: it saw no key
+  float weight;  // of the split whose number the lane has; 0: it saw no key
 };
 
-// Piece p of a row stands `step` lines after piece p - 1.
-struct PieceLines {
+// Split p of a row stands `step` lines after split p - 1.
+struct SplitRows {
   std::int64_t first;
-  int pieces;
+  int splits;
 
-  __device__ std::int64_t line(int piece) const {
-    return first + std::int64_t{piece} * SparseConfig::kHeads;
+  __device__ std::int64_t row_of(int split) const {
+    return first + std::int64_t{split} * SparseConfig::kHeads;
   }
 };
 
-// Code is run once here and each load waited for: a lane has one piece, and looks at it once.
-__device__ CombinedRow merge_stats(const float2* stats, const PieceLines& lines) {
+// Code is run once here and each load waited for: a lane has one split, and looks at it once.
+__device__ CombinedRow merge_stats(const float2* stats, const SplitRows& rows) {
   const auto lane = static_cast<int>(threadIdx.x % 32);
-  const float2 piece = lane < lines.pieces ? stats[lines.line(lane)] : float2{-INFINITY, 0.0F};
-  const float base = warp_max(piece.x);
-  // A piece without a key has no sum; one whose scores are NaN has a sum of NaN and no base.
-  const float weight = piece.x == -INFINITY ? 1.0F : exp2f(piece.x - base);
-  const bool is_seen = piece.x != -INFINITY || piece.y != 0.0F;
-  return {.base = base, .sum = warp_sum(piece.y * weight), .weight = is_seen ? weight : 0.0F};
+  const float2 split = lane < rows.splits ? stats[rows.row_of(lane)] : float2{-INFINITY, 0.0F};
+  const float base = warp_max(split.x);
+  // A split without a key has no sum; one whose scores are NaN has a sum of NaN and no base.
+  const float weight = split.x == -INFINITY ? 1.0F : exp2f(split.x - base);
+  const bool is_seen = split.x != -INFINITY || split.y != 0.0F;
+  return {.base = base, .sum = warp_sum(split.y * weight), .weight = is_seen ? weight : 0.0F};
 }
 
-// Four columns of some pieces, from `first` on; past the last one that one again.
-struct PieceColumns {
+// Four columns of some splits, from `first` on; past the last one that one again.
+struct SplitColumns {
   float4 values[kLoadsAhead];
 
-  __device__ void load(const SparsePieces& pieces, const PieceLines& lines, int first) {
+  __device__ void load(const SparseSplits& splits, const SplitRows& rows, int first) {
 #pragma unroll
     for (int i = 0; i < kLoadsAhead; ++i) {
-      const std::int64_t line = lines.line(min(first + i, lines.pieces - 1));
-      values[i] =
-          reinterpret_cast<const float4*>(pieces.sums + line * SparseConfig::kLatent)[threadIdx.x];
+      const std::int64_t split_row = rows.row_of(min(first + i, rows.splits - 1));
+      values[i] = reinterpret_cast<const float4*>(splits.sums +
+                                                  split_row * SparseConfig::kLatent)[threadIdx.x];
     }
   }
-  // In the order of the pieces. Nothing was written where nothing was seen.
+  // In the order of the splits. Nothing was written where nothing was seen.
   __device__ void add_to(float4& sums, int first, float lane_weight) const {
 #pragma unroll
     for (int i = 0; i < kLoadsAhead; ++i) {
@@ -85,7 +85,7 @@ __device__ void store_columns(const AttendOutput& output, std::int64_t token, in
   }
 }
 
-// A token's heads that share an item.
+// A token's heads that share a work tile.
 __host__ __device__ int heads_of_unit(const SparseWork& work) {
   return work.heads < SparseConfig::kHeads ? work.heads : SparseConfig::kHeads;
 }
@@ -99,21 +99,21 @@ __global__ void __launch_bounds__(kMergeThreads)
   const int unit = work.whole + number;
   const std::int64_t token = unit / work.head_tiles;
   const int head = unit % work.head_tiles * SparseConfig::kHeads + row;
-  const PieceLines lines{.first = std::int64_t{number} * work.pieces * SparseConfig::kHeads + row,
-                         .pieces = work.pieces};
+  const SplitRows rows{.first = std::int64_t{number} * work.splits * SparseConfig::kHeads + row,
+                       .splits = work.splits};
   if (head >= work.heads) return;
   const bool is_somebodys = token < params.row_offsets[params.streams[0].rows.batch];
   cudaGridDependencySynchronize();
   if (!is_somebodys) return;
   // The first columns are on their way while one looks at the weights.
-  PieceColumns columns;
-  columns.load(params.pieces, lines, 0);
-  const CombinedRow merged = merge_stats(params.pieces.stats, lines);
+  SplitColumns columns;
+  columns.load(params.splits, rows, 0);
+  const CombinedRow merged = merge_stats(params.splits.stats, rows);
   const SparseFinish finish = finish_row(merged.base, merged.sum, params.output.sinks, head);
   float4 sums{};
   columns.add_to(sums, 0, merged.weight);
-  for (int first = kLoadsAhead; first < lines.pieces; first += kLoadsAhead) {
-    columns.load(params.pieces, lines, first);
+  for (int first = kLoadsAhead; first < rows.splits; first += kLoadsAhead) {
+    columns.load(params.splits, rows, first);
     columns.add_to(sums, first, merged.weight);
   }
   store_columns(params.output, token, head, sums, finish.factor);
@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(kMergeThreads)
 
 }  // namespace
 
-void merge_sparse_pieces(const SparseParams& params, cudaStream_t stream) {
+void merge_sparse_splits(const SparseParams& params, cudaStream_t stream) {
   if (params.work.cut() == 0) return;
   launch(merge_kernel,
          {.grid = dim3(static_cast<unsigned>(params.work.cut() * heads_of_unit(params.work))),
