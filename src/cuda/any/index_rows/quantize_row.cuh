@@ -203,8 +203,8 @@ __device__ inline void store_vectors(std::byte* to, int lane,
     if constexpr (kWidth == kVec8) {
       *reinterpret_cast<uint2*>(codes) = encode_fp8<__NV_E4M3>(values[v]);
     } else {
-      const float eight[kVec8] = {values[v][0], values[v][1], values[v][2], values[v][3]};
-      *reinterpret_cast<unsigned*>(codes) = encode_fp8<__NV_E4M3>(eight).x;
+      const float vec8[kVec8] = {values[v][0], values[v][1], values[v][2], values[v][3]};
+      *reinterpret_cast<unsigned*>(codes) = encode_fp8<__NV_E4M3>(vec8).x;
     }
   }
 }
@@ -218,13 +218,13 @@ __device__ inline void store_run(std::byte* to, int lane, const float (&values)[
     uint2 halves[2];
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      float eight[kVec8];
+      float vec8[kVec8];
 #pragma unroll
       for (int i = 0; i < kVec8; ++i) {
         const int column = first + h * kVec8 + i;
-        eight[i] = values[column / kWidth][column % kWidth];
+        vec8[i] = values[column / kWidth][column % kWidth];
       }
-      halves[h] = encode_fp8<__NV_E4M3>(eight);
+      halves[h] = encode_fp8<__NV_E4M3>(vec8);
     }
     std::byte* codes = to + lane * kRun + first;
     __builtin_assume(__isGlobal(codes));

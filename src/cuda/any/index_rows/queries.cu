@@ -63,8 +63,8 @@ template <typename Config> struct QueryTokens {
   __device__ void angles_of(int token, int lane, RowAngles<kVec8>& own) const {
 #pragma unroll
     for (int v = 0; v < kRotatedVectors; ++v) {
-      Eight<DType::f32>::decode({angles[token][2 * v][lane], angles[token][2 * v + 1][lane]},
-                                own[v]);
+      Vec8<DType::f32>::decode({angles[token][2 * v][lane], angles[token][2 * v + 1][lane]},
+                               own[v]);
     }
   }
 };
@@ -127,7 +127,7 @@ template <typename Config> class RowQuantizer {
   }
 
  private:
-  using X = Eight<Config::kX>;
+  using X = Vec8<Config::kX>;
   static constexpr int kStep = Config::kLanes * kVec8;  // columns between a lane's vectors
 
   // Of numbers that are not rotated, Hadamard's first levels by the tensor cores need no decoding.

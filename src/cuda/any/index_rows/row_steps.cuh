@@ -41,12 +41,12 @@ __device__ inline void load_shared(const float* from, float (&values)[kWidth]) {
 // Eight numbers of a type that tensors of weights and angles have.
 __device__ inline void load_float_vec8(const std::byte* from, DType dtype, float (&values)[kVec8]) {
   if (dtype == DType::f32) {
-    Eight<DType::f32>::decode({read_only<float4>(from), read_only<float4>(from + sizeof(float4))},
-                              values);
+    Vec8<DType::f32>::decode({read_only<float4>(from), read_only<float4>(from + sizeof(float4))},
+                             values);
   } else if (dtype == DType::bf16) {
-    Eight<DType::bf16>::decode(read_only<uint4>(from), values);
+    Vec8<DType::bf16>::decode(read_only<uint4>(from), values);
   } else {
-    Eight<DType::f16>::decode(read_only<uint4>(from), values);
+    Vec8<DType::f16>::decode(read_only<uint4>(from), values);
   }
 }
 

@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(kThreads)
   const std::int64_t state_bytes = params.state_strides[0] * (bits(kType) / 8);
   Partial partial;
   for (std::int64_t first = 0; first < params.num_states; first += kStates) {
-    typename Eight<kType>::Raw raw[kStates];
+    typename Vec8<kType>::Raw raw[kStates];
     float lse[kStates];
     float highest = -INFINITY;
 #pragma unroll
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(kThreads)
       const bool exists = first + s < params.num_states;
       lse[s] = -INFINITY;
       if (!exists) continue;
-      raw[s] = Eight<kType>::load(states + (first + s) * state_bytes);
+      raw[s] = Vec8<kType>::load(states + (first + s) * state_bytes);
       lse[s] = lses[(first + s) * params.lses_strides[0]];
     }
 #pragma unroll
@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(kThreads)
     for (int s = 0; s < kStates; ++s) {
       if (lse[s] == -INFINITY) continue;
       float values[kVec8];
-      Eight<kType>::decode(raw[s], values);
+      Vec8<kType>::decode(raw[s], values);
       partial.add(values, lse[s]);
     }
   }

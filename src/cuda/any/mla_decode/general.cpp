@@ -75,8 +75,9 @@ class Decode {
   bool has_query_scratch() const { return args_.w_uk.has_value() || args_.freqs_cis.has_value(); }
 
   PlainRows prepare_queries() const {
-    const PlainRows absorbed =
-        f32_rows(scratch_.absorbed, sizes_.heads, sizes_.width(), args_.q.device);
+    const TensorView absorbed =
+        TensorView::contiguous(scratch_.absorbed, DType::f32,
+                               {sizes_.tokens, sizes_.heads, sizes_.width()}, args_.q.device);
     const std::int64_t plain_width = args_.w_uk.has_value() ? sizes_.nope : sizes_.latent;
     float* target = args_.w_uk.has_value() ? scratch_.nope : scratch_.absorbed;
     const std::int64_t stride = args_.w_uk.has_value() ? sizes_.nope : sizes_.width();
@@ -89,33 +90,13 @@ class Decode {
                           .y_token_stride = sizes_.heads * stride,
                           .y_head_stride = stride},
                          stream_);
-    rotate_queries(absorbed);
+    launch_rotate_queries(rotate_queries(args_, sizes_.rope, absorbed), stream_);
     if (args_.w_uk.has_value()) {
-      project(f32_rows(scratch_.nope, sizes_.heads, sizes_.nope, args_.q.device),
-              head_weights(*args_.w_uk, args_.w_uk_scale), sizes_.latent,
-              {.out = reinterpret_cast<std::byte*>(scratch_.absorbed),
-               .dtype = DType::f32,
-               .token_bytes = absorbed.token_bytes,
-               .head_bytes = absorbed.head_bytes});
-    }
-    return absorbed;
-  }
-
-  void rotate_queries(const PlainRows& absorbed) const {
-    launch_rotate_queries({.q = plain_rows(args_.q),
-                           .tokens = sizes_.tokens,
-                           .heads = static_cast<std::int32_t>(sizes_.heads),
-                           .rope = static_cast<std::int32_t>(sizes_.rope),
-                           .angles = latent_angles(args_.freqs_cis),
-                           .row_offsets = row_offsets(),
-                           .cache_lengths = view_.cache_lengths,
-                           .batch = view_.batch,
-                           .y = reinterpret_cast<std::byte*>(scratch_.absorbed),
-                           .y_dtype = DType::f32,
-                           .y_width = static_cast<std::int32_t>(sizes_.width()),
-                           .y_token_bytes = absorbed.token_bytes,
-                           .y_head_bytes = absorbed.head_bytes},
+      const PlainRows nope = f32_rows(scratch_.nope, sizes_.heads, sizes_.nope, args_.q.device);
+      launch_head_product(decode_product(args_, nope, *args_.w_uk, args_.w_uk_scale, absorbed),
                           stream_);
+    }
+    return plain_rows(absorbed);
   }
 
   // `raw` is rounded to q's dtype before w_uv.
@@ -152,22 +133,7 @@ class Decode {
                            stream_);
       raw = f32_rows(scratch_.rounded, sizes_.heads, sizes_.latent, args_.q.device);
     }
-    project(raw, head_weights(*args_.w_uv, args_.w_uv_scale), args_.out.shape[2],
-            attend_output(args_.out, {}, {}));
-  }
-
-  void project(const PlainRows& x, const HeadWeights& weights, std::int64_t outputs,
-               const AttendOutput& y) const {
-    launch_head_product({.x = x,
-                         .weights = weights,
-                         .rows = sizes_.tokens,
-                         .live_rows = args_.row_offsets.as<const std::int32_t>() + view_.batch,
-                         .heads = static_cast<std::int32_t>(sizes_.heads),
-                         .outputs = static_cast<std::int32_t>(outputs),
-                         .y = y.out,
-                         .y_dtype = y.dtype,
-                         .y_row_bytes = y.token_bytes,
-                         .y_head_bytes = y.head_bytes},
+    launch_head_product(decode_product(args_, raw, *args_.w_uv, args_.w_uv_scale, args_.out),
                         stream_);
   }
 

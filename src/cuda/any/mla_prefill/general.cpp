@@ -27,7 +27,9 @@ class Prefill {
 
   void run() {
     finish_rows(new_latent_rows(args_), scratch_.new_rows, context_);
-    if (args_.freqs_cis.has_value()) rotate_queries();
+    if (args_.freqs_cis.has_value()) {
+      launch_rotate_queries(rotate_queries(args_, sizes_.rope, args_.q), stream_);
+    }
     for (std::int64_t head = 0; head < sizes_.heads; head += sizes_.group()) {
       const std::int64_t heads = std::min(sizes_.group(), sizes_.heads - head);
       for (std::int64_t chunk = 0; chunk < sizes_.max_chunks; ++chunk) {
@@ -39,24 +41,6 @@ class Prefill {
   }
 
  private:
-  void rotate_queries() const {
-    const PlainRows q = plain_rows(args_.q);
-    launch_rotate_queries({.q = q,
-                           .tokens = sizes_.tokens,
-                           .heads = static_cast<std::int32_t>(sizes_.heads),
-                           .rope = static_cast<std::int32_t>(sizes_.rope),
-                           .angles = latent_angles(args_.freqs_cis),
-                           .row_offsets = row_offsets(),
-                           .cache_lengths = view_.cache_lengths,
-                           .batch = view_.batch,
-                           .y = args_.q.as<std::byte>(),
-                           .y_dtype = q.dtype,
-                           .y_width = q.width,
-                           .y_token_bytes = q.token_bytes,
-                           .y_head_bytes = q.head_bytes},
-                          stream_);
-  }
-
   void gather(std::int64_t chunk) const {
     launch_gather({.cache = row_reader(view_),
                    .row_offsets = row_offsets(),

@@ -6,10 +6,10 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "cuda/common/general_attention/attend_output.h"
 #include "cuda/common/mask/mask_program.h"
 #include "cuda/common/paging/row_reader.h"
 #include "cuda/common/runtime/carver.h"
+#include "cuda/common/softmax/attend_output.h"
 #include "cuda/common/softmax/score.h"
 #include "quire/ops/mla_prefill.h"
 

@@ -75,14 +75,14 @@ __device__ inline float group_scale(const QuantizeParams& params, float amax) {
 // A function of its own, so that what every group needs lies together.
 template <DType kX, DType kOut>
 __device__ __noinline__ GranuleCodes encode_rare_group(const QuantizeParams& params,
-                                                       typename Eight<kX>::Raw raw, float amax) {
+                                                       typename Vec8<kX>::Raw raw, float amax) {
   return GranuleCoder<kX, kOut>::encode_long(raw, amax, group_scale(params, amax));
 }
 
 // Eight numbers of a group with the same scale.
 template <DType kX, DType kOut>
 __device__ inline GranuleCodes encode_group(const QuantizeParams& params,
-                                            const typename Eight<kX>::Raw& raw, float amax) {
+                                            const typename Vec8<kX>::Raw& raw, float amax) {
   using Coder = GranuleCoder<kX, kOut>;
   if constexpr (bits(kX) == 32) return Coder::encode_long(raw, amax, group_scale(params, amax));
   if (!Coder::is_short(amax) || amax > params.largest_amax) {
@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(kThreads)
     quantize_lane_groups(const __grid_constant__ QuantizeParams params, Divisor row_vectors,
                          unsigned num_vectors, unsigned group_vectors) {
   let_next_kernel_start();  // a projection that follows may fetch its weights
-  using X = Eight<Config::kX>;
+  using X = Vec8<Config::kX>;
   using Amax = Largest<Config::kX>;
   const unsigned first = blockIdx.x * kVectors * kThreads + threadIdx.x;
   unsigned row[kVectors];
@@ -153,7 +153,7 @@ template <typename Config, int kSlots>
 __global__ void __launch_bounds__(kThreads)
     quantize_whole_rows(const __grid_constant__ QuantizeParams params) {
   let_next_kernel_start();  // a projection that follows may fetch its weights
-  using X = Eight<Config::kX>;
+  using X = Vec8<Config::kX>;
   using Amax = Largest<Config::kX>;
   __shared__ float warp_amax[kThreads / kWarp];
   const std::int64_t row = blockIdx.x;

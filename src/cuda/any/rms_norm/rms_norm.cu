@@ -60,7 +60,7 @@ template <DType kXType, GammaType kGammaType, int kSpanLanes, int kLaneSlots> st
 
 template <typename Config> class SpanNorm {
  public:
-  using X = Eight<Config::kX>;
+  using X = Vec8<Config::kX>;
 
   __device__ SpanNorm(const RmsNormParams& params, int lane)
       : params_(params),
@@ -131,7 +131,7 @@ template <typename Config> class SpanNorm {
   }
   template <DType kType> __device__ static void round_all(float (&x)[kVec8]) {
 #pragma unroll
-    for (int i = 0; i < kVec8; ++i) x[i] = Eight<kType>::round(x[i]);
+    for (int i = 0; i < kVec8; ++i) x[i] = Vec8<kType>::round(x[i]);
   }
 
   __device__ int column(int slot) const {
@@ -185,7 +185,7 @@ template <typename Config> class SpanWalk {
   __device__ void normalize(std::byte* found, int batch) const {
     const int group = static_cast<int>(threadIdx.x) % kWarp / Config::kLanes;
     std::byte* spans[Config::kSpans];
-    typename Eight<Config::kX>::Raw raw[Config::kSpans][Config::kSlots] = {};
+    typename Vec8<Config::kX>::Raw raw[Config::kSpans][Config::kSlots] = {};
 #pragma unroll
     for (int r = 0; r < Config::kSpans; ++r) {
       const auto span = __shfl_sync(kAll, reinterpret_cast<unsigned long long>(found),

@@ -110,7 +110,7 @@ template <typename Config> class ChunkRotation {
   }
 
  private:
-  using X = Eight<Config::kX>;
+  using X = Vec8<Config::kX>;
   using Raw = typename X::Raw[Config::kSlots];
   using Values = float[Config::kSlots][kVec8];
   static constexpr int kBytes = bits(Config::kX) / 8;

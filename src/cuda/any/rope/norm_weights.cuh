@@ -30,7 +30,7 @@ class NormWeights {
 
   // Of eight columns from `column` on.
   __device__ void load(int column, float (&weights)[kVec8]) const {
-    Eight<DType::f32>::decode({halves_[0][column / kVec8], halves_[1][column / kVec8]}, weights);
+    Vec8<DType::f32>::decode({halves_[0][column / kVec8], halves_[1][column / kVec8]}, weights);
   }
 
   // values · factor · weights, of the same columns.

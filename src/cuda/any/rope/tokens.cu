@@ -107,7 +107,7 @@ template <DType kX> class RowRotation {
   }
 
  private:
-  using X = Eight<kX>;
+  using X = Vec8<kX>;
   using Raw = typename X::Raw;
   static constexpr int kBytes = kVec8 * bits(kX) / 8;
 

@@ -2,13 +2,13 @@
 #include "cuda/any/sparse_mla/launch.h"
 
 #include "cuda/common/general_attention/attend_output.cuh"
-#include "cuda/common/general_attention/attend_output.h"
 #include "cuda/common/general_attention/attend_tile.cuh"
 #include "cuda/common/mask/mask_program.cuh"
 #include "cuda/common/paging/row_reader.h"
 #include "cuda/common/rows/token_place.cuh"
 #include "cuda/common/runtime/device_scope.h"
 #include "cuda/common/runtime/launch.h"
+#include "cuda/common/softmax/attend_output.h"
 
 namespace quire::cuda::any::sparse_mla {
 

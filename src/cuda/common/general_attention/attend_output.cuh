@@ -2,9 +2,9 @@
 // From a row's sums to its output and LSE, the sink in the denominator.
 #pragma once
 
-#include "cuda/common/general_attention/attend_output.h"
 #include "cuda/common/general_attention/attend_tile.cuh"
 #include "cuda/common/rows/vec8.cuh"
+#include "cuda/common/softmax/attend_output.h"
 
 namespace quire::cuda {
 

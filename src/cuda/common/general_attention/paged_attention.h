@@ -6,9 +6,9 @@
 
 #include <cstdint>
 
-#include "cuda/common/general_attention/attend_output.h"
 #include "cuda/common/mask/mask_program.h"
 #include "cuda/common/paging/row_reader.h"
+#include "cuda/common/softmax/attend_output.h"
 #include "cuda/common/softmax/score.h"
 
 namespace quire::cuda {

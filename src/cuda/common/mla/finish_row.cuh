@@ -38,8 +38,8 @@ __device__ inline float round_to_odd(double value) {
 }
 
 __device__ inline float round_to(DType dtype, float value) {
-  if (dtype == DType::bf16) return Eight<DType::bf16>::round(value);
-  return dtype == DType::f16 ? Eight<DType::f16>::round(value) : value;
+  if (dtype == DType::bf16) return Vec8<DType::bf16>::round(value);
+  return dtype == DType::f16 ? Vec8<DType::f16>::round(value) : value;
 }
 
 __device__ inline float round_to(DType dtype, double value) {

@@ -87,7 +87,7 @@ __device__ double row_factor(const LatentRowFinish& how, const std::byte* source
   double squares = 0.0;
   for (int column = first_column(); column < how.latent; column += kWarp * kVec8) {
     float values[kVec8];
-    Eight<kDType>::decode(Eight<kDType>::load(source + 2 * column), values);
+    Vec8<kDType>::decode(Vec8<kDType>::load(source + 2 * column), values);
     add_squares(values, squares);
   }
   return normal_factor(how, squares);
@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(kThreads, kPlainBlocks)
   for (int column = first_column(); column < width; column += kWarp * kVec8) {
     float values[kVec8];
     float by[kVec8];
-    Eight<kDType>::decode(Eight<kDType>::load(source + 2 * column), values);
+    Vec8<kDType>::decode(Vec8<kDType>::load(source + 2 * column), values);
     if (column < how.latent) {
       load_each(how.gamma, how.gamma_dtype, column, by);
       normalise(how, by, factor, values);

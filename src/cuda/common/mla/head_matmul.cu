@@ -32,7 +32,7 @@ __device__ __noinline__ void rotate_tile(const RotateQueriesParams& rope, std::i
   }
 }
 
-__device__ void store_sums(const HeadMatmulParams& params, const MatmulPlace& place,
+__device__ void store_sums(const HeadProductParams& params, const MatmulPlace& place,
                            const MatmulSums& sums) {
   const auto lane = static_cast<int>(threadIdx.x % 32);
   const auto warp = static_cast<int>(threadIdx.x / 32);
@@ -55,12 +55,12 @@ __device__ void store_sums(const HeadMatmulParams& params, const MatmulPlace& pl
 // during the one before. A single chunk of x stays for all tiles.
 class HeadTiles {
  public:
-  __device__ HeadTiles(const HeadMatmulParams& params, MatmulPlace place, MatmulShared& shared)
+  __device__ HeadTiles(const HeadProductParams& params, MatmulPlace place, MatmulShared& shared)
       : params_(params),
         place_(place),
         shared_(shared),
         path_(weight_path(params.weights)),
-        chunks_(params.columns / kMatmulChunk) {}
+        chunks_(params.x.width / kMatmulChunk) {}
 
   __device__ void run(int steps) {
     fetch(0);
@@ -104,7 +104,7 @@ class HeadTiles {
     put_w(params_, tile_of(step), column_of(step), path_, shared_.w[step % 2], fetched_);
   }
 
-  const HeadMatmulParams& params_;
+  const HeadProductParams& params_;
   MatmulPlace place_;
   MatmulShared& shared_;
   WeightPath path_;
@@ -113,7 +113,7 @@ class HeadTiles {
 };
 
 __global__ void __launch_bounds__(kMatmulThreads)
-    multiply_head_tiles(const __grid_constant__ HeadMatmulParams params) {
+    multiply_head_tiles(const __grid_constant__ HeadProductParams params) {
   extern __shared__ __align__(16) std::byte memory[];
   const int head = static_cast<int>(blockIdx.x);
   // Rope, where there is some, comes first: its blocks take the longest.
@@ -130,32 +130,32 @@ __global__ void __launch_bounds__(kMatmulThreads)
       params,
       {.head = head, .first_row = first_row, .num_rows = num_rows, .first_output = first_output},
       *reinterpret_cast<MatmulShared*>(memory))
-      .run(min(tiles, params.block_tiles) * (params.columns / kMatmulChunk));
+      .run(min(tiles, params.block_tiles) * (params.x.width / kMatmulChunk));
 }
 
 // x of a single chunk is rounded once for all tiles of a block: as many of them as leave every
 // multiprocessor some blocks.
-int tiles_of_block(const HeadMatmulParams& params, unsigned tiles, unsigned row_tiles) {
+int tiles_of_block(const HeadProductParams& params, unsigned tiles, unsigned row_tiles) {
   constexpr std::int64_t kManyBlocks = 384;
   constexpr std::int64_t kMostTiles = 4;
-  if (params.columns > kMatmulChunk) return 1;
+  if (params.x.width > kMatmulChunk) return 1;
   const std::int64_t blocks = std::int64_t{params.heads} * tiles * row_tiles;
   return static_cast<int>(std::clamp<std::int64_t>(blocks / kManyBlocks, 1, kMostTiles));
 }
 
 }  // namespace
 
-void launch_head_matmul(const HeadMatmulParams& params, cudaStream_t stream) {
+void launch_head_matmul(const HeadProductParams& params, cudaStream_t stream) {
   static_assert(sizeof(MatmulShared) <= kSharedBytesOfEveryGpu);
   const unsigned tiles = num_blocks(params.outputs, kMatmulTile);
   const unsigned row_tiles = num_blocks(params.rows, kMatmulTile);
-  HeadMatmulParams own = params;
+  HeadProductParams own = params;
   own.block_tiles = tiles_of_block(params, tiles, row_tiles);
   const unsigned columns = num_blocks(tiles, own.block_tiles) + (params.rope.y != nullptr);
   launch(multiply_head_tiles,
          {.grid = dim3(static_cast<unsigned>(params.heads), columns, row_tiles),
           .block = dim3(kMatmulThreads),
-          .shared_bytes = MatmulShared::bytes(params.columns / kMatmulChunk)},
+          .shared_bytes = MatmulShared::bytes(params.x.width / kMatmulChunk)},
          stream, own);
 }
 

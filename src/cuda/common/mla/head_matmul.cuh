@@ -107,7 +107,7 @@ struct WeightRun {
   bool is_there;
 };
 
-__device__ inline WeightRun weight_run(const HeadMatmulParams& params, const MatmulPlace& place,
+__device__ inline WeightRun weight_run(const HeadProductParams& params, const MatmulPlace& place,
                                        int column, int number) {
   const HeadWeights& weights = params.weights;
   const bool transposed = is_transposed(weights);
@@ -130,8 +130,9 @@ __device__ inline std::uint16_t* run_target(MatmulW& chunk, bool transposed, con
 }
 
 // Asynchronous copies, or loads that nobody waits for yet.
-__device__ inline void fetch_w(const HeadMatmulParams& params, const MatmulPlace& place, int column,
-                               WeightPath path, MatmulW& chunk, FetchedWeights& fetched) {
+__device__ inline void fetch_w(const HeadProductParams& params, const MatmulPlace& place,
+                               int column, WeightPath path, MatmulW& chunk,
+                               FetchedWeights& fetched) {
   if (path == WeightPath::plain) return;
   const HeadWeights& weights = params.weights;
 #pragma unroll
@@ -153,14 +154,14 @@ __device__ inline std::uint32_t f16_of_e4m3(std::uint32_t two) {
   return pair.x | std::uint32_t{pair.y} << 16;
 }
 
-__device__ inline uint4 f16_of_e4m3(const uint2& eight) {
-  return {f16_of_e4m3(eight.x & 0xffff), f16_of_e4m3(eight.x >> 16), f16_of_e4m3(eight.y & 0xffff),
-          f16_of_e4m3(eight.y >> 16)};
+__device__ inline uint4 f16_of_e4m3(const uint2& vec8) {
+  return {f16_of_e4m3(vec8.x & 0xffff), f16_of_e4m3(vec8.x >> 16), f16_of_e4m3(vec8.y & 0xffff),
+          f16_of_e4m3(vec8.y >> 16)};
 }
 
 // Any dtype and strides. A function of its own, element by element: inlined, what no usual call
 // needs was nine tenths of the kernel's 450 KB of code, and the rest waited for instructions.
-__device__ __noinline__ void put_plain_w(const HeadMatmulParams& params, const MatmulPlace& place,
+__device__ __noinline__ void put_plain_w(const HeadProductParams& params, const MatmulPlace& place,
                                          int column, MatmulW& chunk) {
   const HeadWeights& weights = params.weights;
   const bool transposed = is_transposed(weights);
@@ -177,7 +178,7 @@ __device__ __noinline__ void put_plain_w(const HeadMatmulParams& params, const M
   }
 }
 
-__device__ inline void put_w(const HeadMatmulParams& params, const MatmulPlace& place, int column,
+__device__ inline void put_w(const HeadProductParams& params, const MatmulPlace& place, int column,
                              WeightPath path, MatmulW& chunk, const FetchedWeights& fetched) {
   if (path == WeightPath::copied) return;
   if (path == WeightPath::plain) return put_plain_w(params, place, column, chunk);
@@ -189,8 +190,8 @@ __device__ inline void put_w(const HeadMatmulParams& params, const MatmulPlace& 
   }
 }
 
-__device__ inline void fetch_x(const HeadMatmulParams& params, const MatmulPlace& place, int column,
-                               MatmulX& x) {
+__device__ inline void fetch_x(const HeadProductParams& params, const MatmulPlace& place,
+                               int column, MatmulX& x) {
   constexpr int kRowRuns = kMatmulChunk / 8;
 #pragma unroll 4
   for (int run = static_cast<int>(threadIdx.x); run < kMatmulTile * kRowRuns;
@@ -225,9 +226,9 @@ __device__ inline void round_x(MatmulX& x, int live_rows) {
 #pragma unroll 1
   for (int row = static_cast<int>(threadIdx.x) / kLanes; row < end;
        row += kMatmulThreads / kLanes) {
-    auto& eight = *reinterpret_cast<uint4*>(&x.rows[row][column]);
+    auto& vec8 = *reinterpret_cast<uint4*>(&x.rows[row][column]);
     float values[8];
-    Eight<DType::bf16>::decode(eight, values);
+    Vec8<DType::bf16>::decode(vec8, values);
     const GroupScale group = group_scale<kLanes>(DType::fp8_e4m3, values);
     if (group.vanishes) {
 #pragma unroll
@@ -235,7 +236,7 @@ __device__ inline void round_x(MatmulX& x, int live_rows) {
     } else {
       Quotient(group.scale, group.amax).divide(values);
     }
-    eight = round_to_e4m3(values);
+    vec8 = round_to_e4m3(values);
     if (column == 0) x.scales[row] = group.vanishes ? 1.0F : group.scale;
   }
 }
@@ -283,7 +284,7 @@ __device__ inline void multiply_chunk(const MatmulX& x, const MatmulW& w, bool t
   }
 }
 
-__device__ inline void add_chunk(const HeadMatmulParams& params, const MatmulPlace& place,
+__device__ inline void add_chunk(const HeadProductParams& params, const MatmulPlace& place,
                                  int column, const MatmulX& x, const MatmulW& w, MatmulSums& sums) {
   const HeadWeights& weights = params.weights;
   const bool transposed = is_transposed(weights);

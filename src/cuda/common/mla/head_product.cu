@@ -142,6 +142,21 @@ HeadWeights head_weights(const TensorView& weight, const std::optional<TensorVie
   return weights;
 }
 
+HeadProductParams decode_product(const MlaDecodeArgs& args, const PlainRows& x,
+                                 const TensorView& weight, const std::optional<TensorView>& scale,
+                                 const TensorView& y) {
+  return {.x = x,
+          .weights = head_weights(weight, scale),
+          .rows = args.q.shape[0],
+          .live_rows = args.row_offsets.as<const std::int32_t>() + args.cache.batch(),
+          .heads = static_cast<std::int32_t>(args.q.shape[1]),
+          .outputs = static_cast<std::int32_t>(weight.shape[1]),
+          .y = static_cast<std::byte*>(y.data),
+          .y_dtype = y.dtype,
+          .y_row_bytes = bytes_for(y.dtype, y.strides[0]),
+          .y_head_bytes = bytes_for(y.dtype, y.strides[1])};
+}
+
 void launch_head_product(const HeadProductParams& params, cudaStream_t stream) {
   launch(multiply_heads,
          {.grid = dim3(num_blocks(params.rows, kTile), num_blocks(params.outputs, kTile),

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// y(row, head) = x(row, head) · W(head)ᵀ for every head, on fp32 multiply-adds: the absorbed
-// projections of decode and the up-projection of prefill.
+// Products with a matrix for every head: the absorbed projections of decode and the up-projection of prefill.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -9,6 +8,7 @@
 
 #include "cuda/common/mla/finish_rows.h"
 #include "cuda/common/paging/row_reader.h"
+#include "quire/ops/mla_decode.h"
 
 namespace quire::cuda {
 
@@ -31,22 +31,6 @@ struct HeadWeights {
 
 // A weight [heads, outputs, columns] with scales of the same rank.
 HeadWeights head_weights(const TensorView& weight, const std::optional<TensorView>& scale);
-
-struct HeadProductParams {
-  PlainRows x;  // [rows, heads, columns]; head_bytes 0: one x for all heads
-  HeadWeights weights;
-  std::int64_t rows = 0;
-  // Rows that exist, on the device, -1 for none; null: all of them.
-  const std::int32_t* live_rows = nullptr;
-  std::int32_t heads = 0;
-  std::int32_t outputs = 0;
-  std::byte* y = nullptr;  // [rows, heads, outputs]
-  DType y_dtype = DType::f32;
-  std::int64_t y_row_bytes = 0;
-  std::int64_t y_head_bytes = 0;
-};
-
-void launch_head_product(const HeadProductParams& params, cudaStream_t stream);
 
 // What stands before a product with latent weights: rows as f32, quantized as fp8 weights ask for
 // it, and the rope part of queries rotated.
@@ -83,28 +67,55 @@ struct RotateQueriesParams {
   std::int64_t y_head_bytes = 0;
 };
 
+// The last `rope` columns of the call's q, to the end of rows of y [tokens, heads, ..].
+template <typename Args>
+RotateQueriesParams rotate_queries(const Args& args, std::int64_t rope, const TensorView& y) {
+  const KvLayerView view = args.cache.key(args.layer);
+  return {.q = plain_rows(args.q),
+          .tokens = args.q.shape[0],
+          .heads = static_cast<std::int32_t>(args.q.shape[1]),
+          .rope = static_cast<std::int32_t>(rope),
+          .angles = latent_angles(args.freqs_cis),
+          .row_offsets = args.row_offsets.template as<const std::uint32_t>(),
+          .cache_lengths = view.cache_lengths,
+          .batch = view.batch,
+          .y = y.as<std::byte>(),
+          .y_dtype = y.dtype,
+          .y_width = static_cast<std::int32_t>(y.shape[2]),
+          .y_token_bytes = bytes_for(y.dtype, y.strides[0]),
+          .y_head_bytes = bytes_for(y.dtype, y.strides[1])};
+}
+
 void launch_rotate_queries(const RotateQueriesParams& params, cudaStream_t stream);
 
-// y(row, head) = x(row, head) · W(head)ᵀ for every head, bf16 on the tensor cores: the absorbed
-// projections of decode. What the weights' bytes cost is what it costs; rows are few.
-
-struct HeadMatmulParams {
-  PlainRows x;  // bf16 [rows, heads, columns], columns a multiple of 128
-  // bf16, or e4m3 with scales: then x is rounded to e4m3 too, in groups of 128 columns.
+// y(row, head) = x(row, head) · W(head)ᵀ for every head.
+struct HeadProductParams {
+  PlainRows x;  // [rows, heads, columns]; head_bytes 0: one x for all heads
   HeadWeights weights;
   std::int64_t rows = 0;
-  const std::int32_t* live_rows = nullptr;  // rows that exist, on the device
+  // Rows that exist, on the device, -1 for none; null: all of them.
+  const std::int32_t* live_rows = nullptr;
   std::int32_t heads = 0;
-  std::int32_t columns = 0;
   std::int32_t outputs = 0;
-  std::byte* y = nullptr;  // bf16 [rows, heads, outputs]
+  std::byte* y = nullptr;  // [rows, heads, outputs]
+  DType y_dtype = DType::f32;
   std::int64_t y_row_bytes = 0;
   std::int64_t y_head_bytes = 0;
-  // The rope part of queries, rotated on the way by CTAs of its own; y null: there is none.
-  RotateQueriesParams rope;
+  // Of the tensor cores: the rope part of queries, rotated on the way by CTAs of its own; y null: there is none.
+  RotateQueriesParams rope{};
   int block_tiles = 1;  // tiles of outputs that a block takes one after another; set by the launch
 };
 
-void launch_head_matmul(const HeadMatmulParams& params, cudaStream_t stream);
+// x of mla_decode's tokens times one of its weights, to the first columns of y's rows.
+HeadProductParams decode_product(const MlaDecodeArgs& args, const PlainRows& x,
+                                 const TensorView& weight, const std::optional<TensorView>& scale,
+                                 const TensorView& y);
+
+// On fp32 multiply-adds.
+void launch_head_product(const HeadProductParams& params, cudaStream_t stream);
+
+// On the tensor cores, where x and y are bf16, x has a multiple of 128 columns, and weights are bf16, or e4m3 with scales:
+// then x is rounded to e4m3 too, in groups of 128 columns. Rows are few: it costs what the weights' bytes cost.
+void launch_head_matmul(const HeadProductParams& params, cudaStream_t stream);
 
 }  // namespace quire::cuda

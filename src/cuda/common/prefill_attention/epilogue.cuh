@@ -50,7 +50,7 @@ struct RowEnds {
 };
 
 // By two threads of a quad, a row each.
-__device__ inline void store_lse(const PrefillOutputs& outputs, const PrefillTile& tile,
+__device__ inline void store_lse(const AttendOutput& outputs, const PrefillTile& tile,
                                  const QueryRow (&rows)[2], const RowEnds& ends) {
   const bool is_second = threadIdx.x % 2 != 0;
   const QueryRow row{.token = is_second ? rows[1].token : rows[0].token,
@@ -107,14 +107,14 @@ template <PrefillConfig kConfig, int kSums>
 __device__ inline void store_rows(const PrefillParams& params, const PrefillTile& tile, int row,
                                   const RowSoftmax& softmax, const float (&to_log2)[2],
                                   const float (&sums)[kSums]) {
-  const PrefillOutputs& outputs = params.outputs;
+  const AttendOutput& outputs = params.outputs;
   const QueryRow rows[2] = {query_row(params, tile, row), query_row(params, tile, row + 8)};
   const RowEnds ends(params, softmax, rows, to_log2, kReferenceLog2<kConfig.product_dtype()>);
   if (outputs.lse != nullptr) store_lse(outputs, tile, rows, ends);
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    std::byte* out = outputs.out + (tile.first_row + rows[i].token) * outputs.token_stride_bytes +
-                     rows[i].head * outputs.head_stride_bytes;
+    std::byte* out = outputs.out + (tile.first_row + rows[i].token) * outputs.token_bytes +
+                     rows[i].head * outputs.head_bytes;
     store_row<kConfig.dtype>(sums, i, ends.by[i], rows[i].token < tile.tokens ? out : nullptr);
   }
 }
@@ -124,18 +124,17 @@ template <PrefillConfig kConfig> class StagedRows {
   // `row`: the warp's first, in the tile. The lane is found anew for every tile: kept, it would be spilled.
   __device__ StagedRows(const PrefillParams& params, const PrefillTile& tile, int row)
       : lane_(opaque(static_cast<int>(threadIdx.x)) % 32) {
-    const PrefillOutputs& outputs = params.outputs;
+    const AttendOutput& outputs = params.outputs;
     const int heads_log2 = params.tile_heads_log2;
-    std::byte* out = outputs.out +
-                     (tile.first_row + tile.first_token) * outputs.token_stride_bytes +
-                     (tile.head_tile << heads_log2) * outputs.head_stride_bytes;
+    std::byte* out = outputs.out + (tile.first_row + tile.first_token) * outputs.token_bytes +
+                     (tile.head_tile << heads_log2) * outputs.head_bytes;
 #pragma unroll
     for (int k = 0; k < kSteps; ++k) {
       const int at = row + kStepRows * k + lane_ / kChunks;
       const int token = at >> heads_log2;
       const int head = at & ((1 << heads_log2) - 1);
       is_stored_[k] = tile.first_token + token < tile.tokens;
-      out_[k] = out + token * outputs.token_stride_bytes + head * outputs.head_stride_bytes +
+      out_[k] = out + token * outputs.token_bytes + head * outputs.head_bytes +
                 lane_ % kChunks * sizeof(uint4);
     }
   }

@@ -10,18 +10,10 @@
 #include "cuda/common/mask/visible_range.h"
 #include "cuda/common/paging/operand.h"
 #include "cuda/common/runtime/tensor_map.h"
+#include "cuda/common/softmax/attend_output.h"
 #include "cuda/common/softmax/score.h"
 
 namespace quire::cuda {
-
-struct PrefillOutputs {
-  std::byte* out = nullptr;  // [tokens, heads, value_dim], rows on multiples of 16 bytes
-  std::int64_t token_stride_bytes = 0;
-  std::int64_t head_stride_bytes = 0;
-  float* lse = nullptr;  // [tokens, heads], or null
-  std::int64_t lse_token_stride = 0;
-  std::int64_t lse_head_stride = 0;
-};
 
 // Positions of the keys that there are, where they are not all from 0 to the last new token: a
 // chunk of a context.
@@ -75,8 +67,8 @@ struct PrefillParams {
   VisibleRange mask{};
   TokenIntervals intervals{};  // Scores::modified only
   ScoreRules scores{};
-  HeadScales scales{};  // where products read e4m3 as it is stored, or as f16
-  PrefillOutputs outputs{};
+  HeadScales scales{};       // where products read e4m3 as it is stored, or as f16
+  AttendOutput outputs{};    // rows on multiples of 16 bytes; sinks stand in `scores`
   int* next_tile = nullptr;  // zero at the start
   ChainedRows chain{};       // Ends::chained only
   TailSplits tail{};         // Ends::finished only; not for more than 32 sequences

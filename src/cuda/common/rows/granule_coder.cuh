@@ -17,7 +17,7 @@ struct GranuleCodes {
 
 template <DType kX, DType kOut> class GranuleCoder {
  public:
-  using X = Eight<kX>;
+  using X = Vec8<kX>;
   static constexpr float kMaxFinite = kOut == DType::fp8_e4m3 ? 448.0f : 57344.0f;
 
   __device__ static bool is_short(float amax) {
@@ -91,9 +91,9 @@ template <> struct Largest<DType::f16> : LargestPair<__half2> {};
 
 template <> struct Largest<DType::f32> {
   using Value = float;
-  __device__ static Value of(const Eight<DType::f32>::Raw& raw) {
+  __device__ static Value of(const Vec8<DType::f32>::Raw& raw) {
     float values[kVec8];
-    Eight<DType::f32>::decode(raw, values);
+    Vec8<DType::f32>::decode(raw, values);
     float amax = 0.0f;
 #pragma unroll
     for (int i = 0; i < kVec8; ++i) amax = fmaxf(amax, fabsf(values[i]));

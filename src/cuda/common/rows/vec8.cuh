@@ -33,7 +33,7 @@ template <DType kType> __device__ inline float2 unpack_pair(std::uint32_t word) 
   return make_float2(__uint_as_float(word << 16), __uint_as_float(word & 0xffff0000u));
 }
 
-template <DType kType> struct Eight {
+template <DType kType> struct Vec8 {
   static_assert(bits(kType) == 16);
   using Raw = uint4;
   __device__ static Raw load(const std::byte* source) {
@@ -58,7 +58,7 @@ template <DType kType> struct Eight {
   }
 };
 
-template <> struct Eight<DType::f32> {
+template <> struct Vec8<DType::f32> {
   struct Raw {
     float4 low;
     float4 high;
@@ -86,7 +86,10 @@ template <> struct Eight<DType::f32> {
   }
 };
 
-// start<dtype>(), for a type of 16 or 32 bits that Eight has.
+// The name that store/ and fused_qkv_matmul/ know it by.
+template <DType kType> using Eight = Vec8<kType>;
+
+// start<dtype>(), for a type of 16 or 32 bits that Vec8 has.
 template <typename Start> void with_vec8_type(DType dtype, const Start& start) {
   if (dtype == DType::bf16) return start.template operator()<DType::bf16>();
   if (dtype == DType::f16) return start.template operator()<DType::f16>();
@@ -95,7 +98,7 @@ template <typename Start> void with_vec8_type(DType dtype, const Start& start) {
 
 template <DType kType>
 __device__ inline void store_vec8(std::byte* target, const float (&values)[kVec8]) {
-  *reinterpret_cast<typename Eight<kType>::Raw*>(target) = Eight<kType>::encode(values);
+  *reinterpret_cast<typename Vec8<kType>::Raw*>(target) = Vec8<kType>::encode(values);
 }
 
 // Saturates; NaN stays NaN.
@@ -202,12 +205,12 @@ __device__ inline float load_one(const std::byte* base, DType dtype, std::int64_
 __device__ inline void load_vec8(const std::byte* from, DType dtype, float (&values)[kVec8]) {
   switch (dtype) {
     case DType::f32:
-      return Eight<DType::f32>::decode(
+      return Vec8<DType::f32>::decode(
           {read_only<float4>(from), read_only<float4>(from + sizeof(float4))}, values);
     case DType::f16:
-      return Eight<DType::f16>::decode(read_only<uint4>(from), values);
+      return Vec8<DType::f16>::decode(read_only<uint4>(from), values);
     case DType::bf16:
-      return Eight<DType::bf16>::decode(read_only<uint4>(from), values);
+      return Vec8<DType::bf16>::decode(read_only<uint4>(from), values);
     case DType::fp8_e4m3:
       return decode_fp8(read_only<uint2>(from), __NV_E4M3, values);
     case DType::fp8_e5m2:
@@ -232,12 +235,12 @@ __device__ inline void store_one(std::byte* base, DType dtype, std::int64_t inde
 }
 
 // Eight numbers of bf16, times `scale`: one rounding.
-__device__ inline uint4 scale_vec8(const uint4& eight, float scale) {
+__device__ inline uint4 scale_vec8(const uint4& vec8, float scale) {
   const auto word = [scale](std::uint32_t two) {
     const float2 pair = unpack_pair<DType::bf16>(two);
     return pack_bf16(pair.x * scale, pair.y * scale);
   };
-  return {word(eight.x), word(eight.y), word(eight.z), word(eight.w)};
+  return {word(vec8.x), word(vec8.y), word(vec8.z), word(vec8.w)};
 }
 
 // To f32, f16, bf16 or fp8: one rounding, one vector store. `to` is aligned to 16 bytes, for fp8 to 8.

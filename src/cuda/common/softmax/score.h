@@ -4,16 +4,16 @@
 
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "quire/host_device.h"
 
+// Kernels include this file: what ops and caches are does not concern them.
 namespace quire {
-struct FlashAttentionArgs;  // kernels include this file: what the op takes does not concern them
-}  // namespace quire
-
-namespace quire {
-struct KvLayerView;  // kernels include this file: what a cache is does not concern them
+struct FlashAttentionArgs;
+struct KvLayerView;
+struct TensorView;
 }  // namespace quire
 
 namespace quire::cuda {
@@ -46,6 +46,9 @@ struct ScoreRules {
   std::int64_t sinks_stride = 0;
 };
 
+// Of the heads from `first_head` on.
+ScoreRules score_rules(double scale, double softcap, const std::optional<TensorView>& alibi_slopes,
+                       const std::optional<TensorView>& sinks, std::int64_t first_head);
 ScoreRules score_rules(const FlashAttentionArgs& args);
 
 // Of a cache of e4m3: one for all rows of a KV head, positive; null: 1.

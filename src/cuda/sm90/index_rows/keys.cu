@@ -22,14 +22,14 @@ __device__ inline void decode_shared(const std::byte* from, DType dtype, float (
   } else {
     raw = *reinterpret_cast<const uint2*>(from);
   }
-  float eight[kVec8];
+  float vec8[kVec8];
   if (dtype == DType::bf16) {
-    Eight<DType::bf16>::decode(make_uint4(raw.x, raw.y, 0, 0), eight);
+    Vec8<DType::bf16>::decode(make_uint4(raw.x, raw.y, 0, 0), vec8);
   } else {
-    Eight<DType::f16>::decode(make_uint4(raw.x, raw.y, 0, 0), eight);
+    Vec8<DType::f16>::decode(make_uint4(raw.x, raw.y, 0, 0), vec8);
   }
 #pragma unroll
-  for (int i = 0; i < kWidth; ++i) values[i] = eight[i];
+  for (int i = 0; i < kWidth; ++i) values[i] = vec8[i];
 }
 
 template <typename Config> class KeyWorker {

@@ -2,6 +2,7 @@
 #include "cuda/sm90/mla_decode/launch.h"
 
 #include <bit>
+#include <numbers>
 #include <numeric>
 
 #include "cuda/common/mla/finish_rows.h"
@@ -17,45 +18,20 @@ namespace quire::cuda::sm90::mla_decode {
 
 namespace {
 
+// What stands around the attention of a call that comes with weights: new rows finished, queries
+// absorbed and rotated, values projected.
+
+struct ProjectionScratch {
+  float* rows = nullptr;        // [tokens, latent + rope], where new rows are to be finished
+  std::byte* q = nullptr;       // bf16 [tokens, heads, latent + rope], absorbed
+  std::byte* latent = nullptr;  // bf16 [tokens, heads, latent], attended
+};
+
 PlainRows columns_of(const TensorView& tensor, std::int64_t width) {
   PlainRows rows = plain_rows(tensor);
   rows.width = static_cast<std::int32_t>(width);
   return rows;
 }
-
-HeadMatmulParams matmul_of(const MlaDecodeArgs& args, const PlainRows& x, const TensorView& weight,
-                           const std::optional<TensorView>& scale, const TensorView& y) {
-  return {.x = x,
-          .weights = head_weights(weight, scale),
-          .rows = args.q.shape[0],
-          .live_rows = args.row_offsets.as<const std::int32_t>() + args.cache.batch(),
-          .heads = static_cast<std::int32_t>(args.q.shape[1]),
-          .columns = x.width,
-          .outputs = static_cast<std::int32_t>(weight.shape[1]),
-          .y = static_cast<std::byte*>(y.data),
-          .y_row_bytes = bytes_for(y.dtype, y.strides[0]),
-          .y_head_bytes = bytes_for(y.dtype, y.strides[1]),
-          .rope = {}};
-}
-
-RotateQueriesParams rope_of(const MlaDecodeArgs& args, const TensorView& y) {
-  const KvLayerView view = args.cache.key(args.layer);
-  return {.q = plain_rows(args.q),
-          .tokens = args.q.shape[0],
-          .heads = static_cast<std::int32_t>(args.q.shape[1]),
-          .rope = static_cast<std::int32_t>(y.shape[2] - args.w_uk->shape[1]),
-          .angles = latent_angles(args.freqs_cis),
-          .row_offsets = args.row_offsets.as<const std::uint32_t>(),
-          .cache_lengths = view.cache_lengths,
-          .batch = view.batch,
-          .y = static_cast<std::byte*>(y.data),
-          .y_dtype = y.dtype,
-          .y_width = static_cast<std::int32_t>(y.shape[2]),
-          .y_token_bytes = bytes_for(y.dtype, y.strides[0]),
-          .y_head_bytes = bytes_for(y.dtype, y.strides[1])};
-}
-
-}  // namespace
 
 ProjectionScratch carve_projections(Carver& carver, const MlaDecodeProblem& problem) {
   const std::int64_t width = problem.latent_dim + problem.rope_dim;
@@ -67,6 +43,7 @@ ProjectionScratch carve_projections(Carver& carver, const MlaDecodeProblem& prob
   return scratch;
 }
 
+// The call that the attention sees: q absorbed, out of latents; `args` itself where it is one.
 MlaDecodeArgs absorb_queries(const MlaDecodeArgs& args, const ProjectionScratch& scratch,
                              const Context& context) {
   finish_latent_rows(new_latent_rows(args), scratch.rows, context);
@@ -78,22 +55,21 @@ MlaDecodeArgs absorb_queries(const MlaDecodeArgs& args, const ProjectionScratch&
                                       {tokens, heads, args.cache.head_dim()}, args.q.device);
   absorbed.out = TensorView::contiguous(scratch.latent, DType::bf16,
                                         {tokens, heads, args.w_uk->shape[1]}, args.q.device);
-  HeadMatmulParams matmul = matmul_of(args, columns_of(args.q, args.w_uk->shape[2]), *args.w_uk,
-                                      args.w_uk_scale, absorbed.q);
-  matmul.rope = rope_of(args, absorbed.q);
+  HeadProductParams matmul = decode_product(args, columns_of(args.q, args.w_uk->shape[2]),
+                                            *args.w_uk, args.w_uk_scale, absorbed.q);
+  matmul.rope = rotate_queries(args, absorbed.q.shape[2] - args.w_uk->shape[1], absorbed.q);
   launch_head_matmul(matmul, static_cast<cudaStream_t>(context.stream));
   return absorbed;
 }
 
+// What it attended to, times w_uv.
 void project_values(const MlaDecodeArgs& args, const MlaDecodeArgs& absorbed,
                     const Context& context) {
   if (!args.w_uv.has_value()) return;
   launch_head_matmul(
-      matmul_of(args, plain_rows(absorbed.out), *args.w_uv, args.w_uv_scale, args.out),
+      decode_product(args, plain_rows(absorbed.out), *args.w_uv, args.w_uv_scale, args.out),
       static_cast<cudaStream_t>(context.stream));
 }
-
-namespace {
 
 // The first `bytes` bytes of the rows.
 PageMatrix leading_bytes(const PagedOperand& kv, int bytes) {
@@ -156,8 +132,6 @@ void set_row_maps(MlaDecodeParams& params) {
 
 namespace {
 
-constexpr double kLog2E = 1.4426950408889634;
-
 LatentSplits carve_splits(Carver& carver, const MlaDecodePlan& plan) {
   const int rows = plan.variant->rows;
   float* sums = carver.take<float>(plan.slots * rows * LatentConfig::kLatent);
@@ -169,31 +143,15 @@ LatentSplits carve_splits(Carver& carver, const MlaDecodePlan& plan) {
                               : nullptr};
 }
 
-LatentOutputs make_outputs(const MlaDecodeArgs& args) {
-  LatentOutputs outputs{.out = static_cast<std::byte*>(args.out.data),
-                        .token_stride_bytes = bytes_for(args.out.dtype, args.out.strides[0]),
-                        .head_stride_bytes = bytes_for(args.out.dtype, args.out.strides[1])};
-  if (args.lse.has_value()) {
-    outputs.lse = args.lse->as<float>();
-    outputs.lse_token_stride = args.lse->strides[0];
-    outputs.lse_head_stride = args.lse->strides[1];
-  }
-  if (args.sinks.has_value()) {
-    outputs.sinks = args.sinks->as<const float>();
-    outputs.sinks_stride = args.sinks->strides[0];
-  }
-  return outputs;
-}
-
 LatentParams make_attend(const MlaDecodeArgs& args, const VisibleRange& visible,
                          const LatentSplits& splits) {
   return {.queries = {.data = static_cast<const std::byte*>(args.q.data),
                       .token_stride_bytes = bytes_for(args.q.dtype, args.q.strides[0]),
                       .head_stride_bytes = bytes_for(args.q.dtype, args.q.strides[1])},
           .heads = static_cast<int>(args.q.shape[1]),
-          .to_log2 = static_cast<float>(args.scale * kLog2E),
+          .to_log2 = static_cast<float>(args.scale * std::numbers::log2e),
           .visible = visible,
-          .outputs = make_outputs(args),
+          .outputs = attend_output(args.out, args.lse, args.sinks),
           .splits = splits};
 }
 

@@ -11,6 +11,7 @@
 #include "cuda/common/mask/visible_range.h"
 #include "cuda/common/paging/operand.h"
 #include "cuda/common/runtime/tensor_map.h"
+#include "cuda/common/softmax/attend_output.h"
 #include "cuda/common/split_kv/split_schedule.h"
 #include "quire/dtype.h"
 
@@ -22,17 +23,6 @@ struct LatentQueries {
   const std::byte* data = nullptr;  // [tokens, heads, 576] bf16, rows on multiples of 16 bytes
   std::int64_t token_stride_bytes = 0;
   std::int64_t head_stride_bytes = 0;
-};
-
-struct LatentOutputs {
-  std::byte* out = nullptr;  // [tokens, heads, 512] bf16, rows on multiples of 16 bytes
-  std::int64_t token_stride_bytes = 0;
-  std::int64_t head_stride_bytes = 0;
-  float* lse = nullptr;  // [tokens, heads], or null
-  std::int64_t lse_token_stride = 0;
-  std::int64_t lse_head_stride = 0;
-  const float* sinks = nullptr;  // [heads], or null
-  std::int64_t sinks_stride = 0;
 };
 
 // Of a work tile: how many splits it has, and whose the first is.
@@ -54,7 +44,7 @@ struct LatentParams {
   int heads = 0;         // row r of a work tile: head r % heads of its token r / heads
   float to_log2 = 0.0F;  // scale · log2(e), positive
   VisibleRange visible{};
-  LatentOutputs outputs{};
+  AttendOutput outputs{};  // bf16 [tokens, heads, 512], rows on multiples of 16 bytes
   LatentSplits splits{};
 };
 

@@ -8,30 +8,11 @@
 #include <string>
 #include <string_view>
 
-#include "cuda/common/runtime/carver.h"
 #include "cuda/sm90/mla_decode/params.h"
 #include "cuda/sm90/mla_decode/variants.h"
 #include "quire/ops/mla_decode.h"
 
 namespace quire::cuda::sm90::mla_decode {
-
-// What stands around the attention of a call that comes with weights: new rows finished, queries
-// absorbed and rotated, values projected.
-
-struct ProjectionScratch {
-  float* rows = nullptr;        // [tokens, latent + rope], where new rows are to be finished
-  std::byte* q = nullptr;       // bf16 [tokens, heads, latent + rope], absorbed
-  std::byte* latent = nullptr;  // bf16 [tokens, heads, latent], attended
-};
-
-ProjectionScratch carve_projections(Carver& carver, const MlaDecodeProblem& problem);
-
-// The call that the attention sees: q absorbed, out of latents; `args` itself where it is one.
-MlaDecodeArgs absorb_queries(const MlaDecodeArgs& args, const ProjectionScratch& scratch,
-                             const Context& context);
-// What it attended to, times w_uv.
-void project_values(const MlaDecodeArgs& args, const MlaDecodeArgs& absorbed,
-                    const Context& context);
 
 // What TMA is told of `pages`, and box_rows in them.
 void set_row_maps(MlaDecodeParams& params);

@@ -89,8 +89,7 @@ constexpr int kWarp = 32;
 __device__ void round_vec8(DType dtype, float (&values)[kVec8]) {
 #pragma unroll
   for (float& value : values) {
-    value =
-        dtype == DType::bf16 ? Eight<DType::bf16>::round(value) : Eight<DType::f16>::round(value);
+    value = dtype == DType::bf16 ? Vec8<DType::bf16>::round(value) : Vec8<DType::f16>::round(value);
   }
 }
 
@@ -201,10 +200,10 @@ template <DType kDType> class PlainRow {
     const std::byte* source = find_source(place);
 #pragma unroll
     for (int k = 0; k < kSpans; ++k) {
-      if (column(k) < params.gather.latent) raw_[k] = Eight<kDType>::load(source + 2 * column(k));
+      if (column(k) < params.gather.latent) raw_[k] = Vec8<kDType>::load(source + 2 * column(k));
     }
     if (has_rope()) {
-      rope_ = Eight<kDType>::load(source + 2 * (params.gather.latent + column(0)));
+      rope_ = Vec8<kDType>::load(source + 2 * (params.gather.latent + column(0)));
       if (is_new_) load_angles(params.new_rows.angles, place.position, column(0), angles_);
     }
   }
@@ -215,7 +214,7 @@ template <DType kDType> class PlainRow {
 #pragma unroll
     for (int k = 0; k < kSpans; ++k) {
       Numbers values;
-      Eight<kDType>::decode(raw_[k], values);
+      Vec8<kDType>::decode(raw_[k], values);
       add_squares(values, squares);
     }
     const double factor = normal_factor(params_.new_rows, squares);
@@ -224,14 +223,14 @@ template <DType kDType> class PlainRow {
       if (column(k) >= params_.gather.latent) continue;
       Numbers values;
       Numbers gamma;
-      Eight<kDType>::decode(raw_[k], values);
+      Vec8<kDType>::decode(raw_[k], values);
       load_each(params_.new_rows.gamma, params_.new_rows.gamma_dtype, column(k), gamma);
       normalise(params_.new_rows, gamma, factor, values);
       raw_[k] = keep(column(k), values);
     }
     if (has_rope()) {
       Numbers values;
-      Eight<kDType>::decode(rope_, values);
+      Vec8<kDType>::decode(rope_, values);
       rotate(angles_, values);
       rope_ = keep(params_.gather.latent + column(0), values);
     }
@@ -246,7 +245,7 @@ template <DType kDType> class PlainRow {
     const std::int64_t at = row * params_.gather.rope + column(0);
     if (params_.gather.rope_dtype == DType::fp8_e4m3) {
       Numbers values;
-      Eight<kDType>::decode(rope_, values);
+      Vec8<kDType>::decode(rope_, values);
       store_vec8(params_.gather.rope_rows + at, DType::fp8_e4m3, values);
     } else {
       *reinterpret_cast<uint4*>(params_.gather.rope_rows + 2 * at) = rope_;
@@ -276,7 +275,7 @@ template <DType kDType> class PlainRow {
   }
   // Rounded, and in the cache.
   __device__ uint4 keep(int column, const Numbers& values) {
-    const uint4 rounded = Eight<kDType>::encode(values);
+    const uint4 rounded = Vec8<kDType>::encode(values);
     *reinterpret_cast<uint4*>(row_ + 2 * column) = rounded;
     return rounded;
   }
@@ -289,7 +288,7 @@ template <DType kDType> class PlainRow {
       return;
     }
     Numbers values;
-    Eight<kDType>::decode(raw_[k], values);
+    Vec8<kDType>::decode(raw_[k], values);
     const float scale = divide_group(values);
     if (!is_there) return;
     store_vec8(params_.gather.latents + at, DType::fp8_e4m3, values);

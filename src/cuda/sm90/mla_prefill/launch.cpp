@@ -19,11 +19,8 @@ class BranchKernel final : public Kernel<MlaPrefillArgs> {
   explicit BranchKernel(const MlaPrefillProblem& problem)
       : shape_(branch_shape(problem)),
         visible_(visible_range(problem.mask)),
-        decoded_(problem, any::mla_prefill::DecodeKernels::fastest) {
-    Carver counter;
-    static_cast<void>(carve_branch(counter, shape_));
-    branch_bytes_ = counter.bytes();
-  }
+        decoded_(problem, any::mla_prefill::DecodeKernels::fastest),
+        branch_bytes_(branch_workspace_bytes(shape_)) {}
 
   std::int64_t workspace_bytes() const override {
     return branch_bytes_ + decoded_.workspace_bytes();
@@ -32,7 +29,7 @@ class BranchKernel final : public Kernel<MlaPrefillArgs> {
   void run(const MlaPrefillArgs& args, const Context& context) const override {
     if (args.q.shape[0] == 0 || args.cache.batch() == 0) return;
     const DeviceScope scope(args.q.device);
-    Branch(args, shape_, visible_, context).run();
+    run_branch(args, shape_, visible_, context);
     decoded_.run(args, context, static_cast<std::byte*>(context.workspace) + branch_bytes_);
   }
 

@@ -70,14 +70,14 @@ template <DType kDType> class QueryRotator {
 #pragma unroll
     for (int s = 0; s < kSteps; ++s) {
       if (head + s * kRows < params_.heads) {
-        raw[s] = Eight<kDType>::load(at + s * kRows * params_.head_bytes);
+        raw[s] = Vec8<kDType>::load(at + s * kRows * params_.head_bytes);
       }
     }
 #pragma unroll
     for (int s = 0; s < kSteps; ++s) {
       if (head + s * kRows >= params_.heads) continue;
       float values[kVec8];
-      Eight<kDType>::decode(raw[s], values);
+      Vec8<kDType>::decode(raw[s], values);
 #pragma unroll
       for (int j = 0; j < kVec8; j += 2) {
         rotate_pair(values[j], values[j + 1], angles[j], angles[j + 1]);

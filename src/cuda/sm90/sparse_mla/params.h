@@ -5,9 +5,9 @@
 
 #include <cstdint>
 
-#include "cuda/common/general_attention/attend_output.h"
 #include "cuda/common/paging/operand.h"
 #include "cuda/common/runtime/tensor_map.h"
+#include "cuda/common/softmax/attend_output.h"
 #include "cuda/sm90/sparse_mla/config.h"
 #include "quire/kv_layer_view.h"
 

@@ -77,18 +77,6 @@ TensorMap page_map(const KvLayerView& view, std::int64_t columns, const PrefillP
                            view.data);
 }
 
-PrefillOutputs make_outputs(const FlashAttentionArgs& args) {
-  PrefillOutputs outputs{.out = static_cast<std::byte*>(args.out.data),
-                         .token_stride_bytes = bytes_for(args.out.dtype, args.out.strides[0]),
-                         .head_stride_bytes = bytes_for(args.out.dtype, args.out.strides[1])};
-  if (args.lse.has_value()) {
-    outputs.lse = args.lse->as<float>();
-    outputs.lse_token_stride = args.lse->strides[0];
-    outputs.lse_head_stride = args.lse->strides[1];
-  }
-  return outputs;
-}
-
 // Where dequantized rows do not hold them already.
 HeadScales make_scales(const KvLayerView& keys, const KvLayerView& values,
                        const PrefillPlan& plan) {
@@ -113,7 +101,7 @@ PrefillParams make_params(const FlashAttentionArgs& args, const KvLayerView& key
           .mask = {},  // set by the caller, from the summary
           .scores = score_rules(args),
           .scales = make_scales(keys, values, plan),
-          .outputs = make_outputs(args)};
+          .outputs = attend_output(args.out, args.lse, {})};
 }
 
 PagedKeys make_keys(const FlashAttentionArgs& args, const KvLayerView& keys,

@@ -178,13 +178,12 @@ template <SwapAbConfig kConfig> class StoreParts {
         if (stores_stats()) params.splits.stats[at] = {max, sum};
         continue;
       }
-      const LatentOutputs& outputs = params.outputs;
+      const AttendOutput& outputs = params.outputs;
       const std::int64_t token = work_tile.first_token + row / params.heads;
       const int head = row % params.heads;
       const RowEnd end = end_row(outputs, head, max, sum);
       factors_[i] = end.factor * unlift;
-      targets_[i] =
-          outputs.out + token * outputs.token_stride_bytes + head * outputs.head_stride_bytes;
+      targets_[i] = outputs.out + token * outputs.token_bytes + head * outputs.head_bytes;
       if (outputs.lse != nullptr && stores_stats()) {
         outputs.lse[token * outputs.lse_token_stride + head * outputs.lse_head_stride] = end.lse;
       }

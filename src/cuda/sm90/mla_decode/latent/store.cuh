@@ -39,7 +39,7 @@ template <DType kDType, int kSums>
 __device__ inline void store_output(const LatentParams& params, const LatentWorkTile& work_tile,
                                     const StorePlace& place, const RowStats& stats,
                                     const float (&sums)[kSums]) {
-  const LatentOutputs& outputs = params.outputs;
+  const AttendOutput& outputs = params.outputs;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const int row = place.row + 8 * i;
@@ -50,8 +50,8 @@ __device__ inline void store_output(const LatentParams& params, const LatentWork
     if (outputs.lse != nullptr && is_stored && place.stores_stats && threadIdx.x % 4 == 0) {
       outputs.lse[token * outputs.lse_token_stride + head * outputs.lse_head_stride] = end.lse;
     }
-    std::byte* out = outputs.out + token * outputs.token_stride_bytes +
-                     head * outputs.head_stride_bytes + bytes_for(kDType, place.column);
+    std::byte* out = outputs.out + token * outputs.token_bytes + head * outputs.head_bytes +
+                     bytes_for(kDType, place.column);
     store_row<kDType>(sums, i, end.factor, is_stored ? out : nullptr);
   }
 }
@@ -172,11 +172,11 @@ struct RowTarget {
 
   __device__ RowTarget(const LatentParams& params, std::int64_t first_token, int row,
                        const MergedStats& stats) {
-    const LatentOutputs& outputs = params.outputs;
+    const AttendOutput& outputs = params.outputs;
     const std::int64_t token = first_token + row / params.heads;
     const int head = row % params.heads;
     end = end_row(outputs, head, stats.max, stats.sum);
-    out = outputs.out + token * outputs.token_stride_bytes + head * outputs.head_stride_bytes;
+    out = outputs.out + token * outputs.token_bytes + head * outputs.head_bytes;
     lse = outputs.lse == nullptr
               ? nullptr
               : outputs.lse + token * outputs.lse_token_stride + head * outputs.lse_head_stride;

@@ -295,11 +295,11 @@ template <SwapAbConfig kConfig, typename Shared = SwapAbShared<kConfig>> class L
     return __uint_as_float(static_cast<std::uint32_t>(exponent + 127) << 23);
   }
 
-  __device__ void store(int row, int chunk, const uint4& eight, float factor) const {
+  __device__ void store(int row, int chunk, const uint4& vec8, float factor) const {
     std::byte* swizzle_column = shared_.q[chunk / 8];
     if (!kIsScaled || (chunk / 8 == SwapAbConfig::kBlocks && !has_fp8_rope_)) {
       *reinterpret_cast<uint4*>(swizzle_column + swizzle_column_offset(row, chunk % 8)) =
-          kIsScaled ? scale_vec8(eight, factor) : eight;
+          kIsScaled ? scale_vec8(vec8, factor) : vec8;
       return;
     }
     const auto f16 = [factor](std::uint32_t two) {
@@ -309,9 +309,9 @@ template <SwapAbConfig kConfig, typename Shared = SwapAbShared<kConfig>> class L
     const int pair = chunk % 8 / 2 * 2;
     const int byte = chunk % 2 * 8;
     *reinterpret_cast<uint2*>(swizzle_column + swizzle_column_offset(row, pair) + byte) = {
-        f16(eight.x), f16(eight.z)};
+        f16(vec8.x), f16(vec8.z)};
     *reinterpret_cast<uint2*>(swizzle_column + swizzle_column_offset(row, pair + 1) + byte) = {
-        f16(eight.y), f16(eight.w)};
+        f16(vec8.y), f16(vec8.w)};
   }
 
   const LatentParams& params_;

@@ -25,7 +25,7 @@ template <SwapAbConfig kConfig> class StoreColumns {
 
   // Where the thread's rows go, and what they are divided by. Rows beyond the work tile's: nowhere.
   __device__ void find_targets() {
-    const LatentOutputs& outputs = params_.outputs;
+    const AttendOutput& outputs = params_.outputs;
     const int column = half_ * LatentConfig::kLatent / 2 + 16 * warp() + pair_column();
     const float unlift = sums_unlift();
 #pragma unroll
@@ -46,8 +46,8 @@ template <SwapAbConfig kConfig> class StoreColumns {
       const int head = row(i) % params_.heads;
       const RowEnd end = end_row(outputs, head, stats.max, stats.sum);
       factors_[i] = end.factor * unlift;
-      targets_[i] = outputs.out + token * outputs.token_stride_bytes +
-                    head * outputs.head_stride_bytes + column * 2;
+      targets_[i] =
+          outputs.out + token * outputs.token_bytes + head * outputs.head_bytes + column * 2;
       if (outputs.lse != nullptr && stores_stats()) {
         outputs.lse[token * outputs.lse_token_stride + head * outputs.lse_head_stride] = end.lse;
       }

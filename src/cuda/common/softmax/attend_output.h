@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where finished rows go.
+// Where finished rows of an attention go, and the sinks that end them.
 #pragma once
 
 #include <optional>
@@ -18,6 +18,7 @@ struct AttendOutput {
   std::int64_t lse_token_stride = 0;
   std::int64_t lse_head_stride = 0;
   const float* sinks = nullptr;  // [heads], null: none
+  std::int64_t sinks_stride = 0;
 };
 
 inline AttendOutput attend_output(const TensorView& out, const std::optional<TensorView>& lse,
@@ -32,7 +33,10 @@ inline AttendOutput attend_output(const TensorView& out, const std::optional<Ten
     output.lse_token_stride = lse->strides[0];
     output.lse_head_stride = lse->strides[1];
   }
-  if (sinks.has_value()) output.sinks = sinks->as<const float>();
+  if (sinks.has_value()) {
+    output.sinks = sinks->as<const float>();
+    output.sinks_stride = sinks->strides[0];
+  }
   return output;
 }
 
