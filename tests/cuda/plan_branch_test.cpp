@@ -107,7 +107,8 @@ TEST(PlanBranchTest, ScratchIsBoundedByAGroupOfHeads) {
       const BranchShape shape = branch_shape(problem);
       EXPECT_GE(shape.group() * shape.groups(), shape.heads);
       EXPECT_LT(shape.group() * (shape.groups() - 1), shape.heads);
-      EXPECT_LE(branch_workspace_bytes(shape), (576 + 80) * kMegabyte) << tokens << " " << max_chunks;
+      EXPECT_LE(branch_workspace_bytes(shape), (576 + 80) * kMegabyte)
+          << tokens << " " << max_chunks;
     }
   }
   EXPECT_EQ(branch_shape(deepseek(4096)).groups(), 1);
