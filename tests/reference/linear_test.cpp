@@ -19,14 +19,14 @@ const HostTensor kWeight =
 
 TEST(Linear, MultipliesRowsOfXWithRowsOfTheWeight) {
   const HostTensor out(DType::f32, {2, 4});
-  linear({.x = kX.view(), .weight = {.data = kWeight.view()}, .out = out.view()});
+  reference::linear({.x = kX.view(), .weight = {.data = kWeight.view()}, .out = out.view()});
   EXPECT_EQ(out.values(), (std::vector<double>{1, 6, -2.5, 4, -1, -0.5, 0.25, -4}));
 }
 
 TEST(Linear, AddsTheBiasToEveryToken) {
   const HostTensor bias = HostTensor::of(DType::f32, {4}, {10, 20, 30, 40});
   const HostTensor out(DType::f32, {2, 4});
-  linear(
+  reference::linear(
       {.x = kX.view(), .weight = {.data = kWeight.view()}, .bias = bias.view(), .out = out.view()});
   EXPECT_EQ(out.values(), (std::vector<double>{11, 26, 27.5, 44, 9, 19.5, 30.25, 36}));
 }
@@ -35,7 +35,7 @@ TEST(Linear, WritesToRowsWithGapsAndNothingBetween) {
   const HostTensor storage = HostTensor::filled(DType::f32, {2, 6}, 7);
   TensorView out = storage.view();
   out.shape[1] = 4;
-  linear({.x = kX.view(), .weight = {.data = kWeight.view()}, .out = out});
+  reference::linear({.x = kX.view(), .weight = {.data = kWeight.view()}, .out = out});
   EXPECT_EQ(storage.values(), (std::vector<double>{1, 6, -2.5, 4, 7, 7, -1, -0.5, 0.25, -4, 7, 7}));
 }
 
@@ -47,9 +47,9 @@ TEST(Linear, RoundsOnceUnlessItIsNaive) {
   const HostTensor out(DType::bf16, {1, 1});
   const LinearArgs args{
       .x = x.view(), .weight = {.data = weight.view()}, .bias = bias.view(), .out = out.view()};
-  linear(args);
+  reference::linear(args);
   EXPECT_EQ(out.at({0, 0}), 258);
-  linear(args, Arithmetic::naive);
+  reference::linear(args, Arithmetic::naive);
   EXPECT_EQ(out.at({0, 0}), 256);
 }
 
@@ -59,7 +59,7 @@ TEST(Linear, ScalesOfAnFp8ProductMultiplyItsTerms) {
   const HostTensor input_scale = HostTensor::of(DType::f32, {2, 1}, {10, 0.5});
   const HostTensor weight_scale = HostTensor::of(DType::f32, {2, 1}, {1, 3});
   const HostTensor out(DType::f32, {2, 2});
-  linear(
+  reference::linear(
       {.x = x.view(),
        .weight = {.data = weight.view(), .format = WeightFormat::fp8, .scale = weight_scale.view()},
        .input_scale = input_scale.view(),
