@@ -4,8 +4,8 @@
     make benchmark-model                            all set-up included; on an otherwise quiet machine
     PYTHONPATH=build/release/python python -m benchmarks.model --peers build/model_peers/venv/bin/python
 
-Same file, same threads, same token ids, one request at a time. Every program runs in a process of its own, is asked in turns,
-and waits while the others work. Recorded in benchmarks/results/<machine>/model.json.
+Same file, same threads, same token ids, one request at a time. Every program runs in a process of its own, is asked in
+turns, and waits while the others work. Recorded in benchmarks/results/<machine>/model.json.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 
     python -m benchmarks.model_contenders NAME FILE THREADS LENGTH
 
-A line of JSON comes when the model is loaded, and one for each line {"prompt": [ids], "new": N} on stdin: seconds until the
-first token, and seconds of the N - 1 tokens after it. Nothing stops an answer early, and no prompt is remembered.
+A line of JSON comes when the model is loaded, and one for each line {"prompt": [ids], "new": N} on stdin: seconds until
+the first token, and seconds of the N - 1 tokens after it. Nothing stops an answer early, and no prompt is remembered.
 """
 
 from __future__ import annotations
@@ -32,9 +32,7 @@ class QuireExample:
         from llama.gguf_file import GgufFile
         from llama.model import Llama
 
-        self._using = quire.using(num_threads=threads)
-        self._using.__enter__()  # planned calls keep the number of threads
-        model = Llama(GgufFile(path), activations=activations)
+        model = Llama(GgufFile(path), activations=activations, threads=threads)
         self.engine = Engine(model, -1, batch=1, length=length, chunk=512)
         self.version = quire.__version__
 

@@ -15,7 +15,6 @@ import sys
 import time
 from pathlib import Path
 
-import quire
 from llama.engine import Engine, Request
 from llama.gguf_file import GgufFile
 from llama.model import Llama
@@ -59,7 +58,7 @@ class Chat:
         self.options = options
         self.tokenizer = ChatTokenizer(file)
         self.engine = Engine(
-            Llama(file, activations=options.activations),
+            Llama(file, activations=options.activations, threads=options.threads),
             self.tokenizer.stop,
             batch=options.batch,
             length=options.length,
@@ -140,18 +139,16 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 def main(arguments: list[str] | None = None) -> None:
     options = parse(arguments)
-    with quire.using(num_threads=options.threads):
-        try:
-            chat = Chat(options)
-            if not options.prompts:
-                return converse(chat, options.system)
-            if len(options.prompts) > 1:
-                chat.engine.hold_prefix(chat.tokenizer.encode_turns([("system", options.system)]))
-            conversations = [[("system", options.system), ("user", prompt)] for prompt in options.prompts]
-            headings = [f"> {prompt}\n" for prompt in options.prompts]
-            chat.answer(conversations, headings)
-        except (ValueError, OSError) as error:
-            sys.exit(f"chat: {error}")
+    try:
+        chat = Chat(options)
+        if not options.prompts:
+            return converse(chat, options.system)
+        if len(options.prompts) > 1:
+            chat.engine.hold_prefix(chat.tokenizer.encode_turns([("system", options.system)]))
+        conversations = [[("system", options.system), ("user", prompt)] for prompt in options.prompts]
+        chat.answer(conversations, [f"> {prompt}\n" for prompt in options.prompts])
+    except (ValueError, OSError) as error:
+        sys.exit(f"chat: {error}")
 
 
 if __name__ == "__main__":

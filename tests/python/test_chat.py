@@ -4,10 +4,8 @@
 import io
 
 import pytest
-from outside.chat_example import find_smollm
+from outside.chat_example import chat, find_smollm
 from outside.tiny_gguf import write_tiny_gguf
-
-import chat  # noqa: I001  (found by outside.chat_example)
 
 
 @pytest.fixture(scope="module")

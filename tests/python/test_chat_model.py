@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""examples/python/llama answers as numpy does: SmolLM2 and a tiny model, token by token, and however requests are batched."""
+"""examples/python/llama answers as numpy does, token by token, and the same however requests are batched."""
 
 import numpy as np
 import pytest
-import quire
 from outside.chat_example import engine, find_smollm, load, sampling
 from outside.llama_numpy import NumpyLlama
 from outside.tiny_gguf import write_tiny_gguf
@@ -106,17 +105,10 @@ def test_smollm_answers_the_same_when_preempted(smollm, prompts, batched):
     assert sum(request.preemptions for request in requests) > 0
 
 
-@pytest.fixture
-def one_thread():
-    """For products that are over before a second thread has woken up."""
-    with quire.using(num_threads=1):
-        yield
-
-
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
     path = write_tiny_gguf(tmp_path_factory.mktemp("tiny") / "tiny.gguf")
-    return path, load(path)[2]
+    return path, load(path, threads=1)[2]  # its products are over before a second thread has woken up
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +135,7 @@ def test_tiny_models_tokens_are_numpys(tiny, tiny_prompts, tiny_alone):
 @pytest.mark.parametrize("pages", [None, 30, 12])
 @pytest.mark.parametrize("chunk", [6, 50, 256])
 @pytest.mark.parametrize("batch", [1, 4, 6])
-def test_tiny_model_answers_the_same(one_thread, tiny, tiny_prompts, tiny_alone, batch, chunk, pages, shares_prefix):
+def test_tiny_model_answers_the_same(tiny, tiny_prompts, tiny_alone, batch, chunk, pages, shares_prefix):
     prefix = tiny_prompts[0][:37] if shares_prefix else ()
     options = {"batch": batch, "chunk": chunk, "pages": pages, "length": 160, "page_size": 8 if pages is None else 16}
     requests = ask(tiny[1], tiny_prompts, 40, prefix=prefix, **options)
@@ -155,7 +147,16 @@ def test_tiny_model_answers_the_same(one_thread, tiny, tiny_prompts, tiny_alone,
         assert preemptions == 0
 
 
-def test_random_draws_do_not_depend_on_the_batch(one_thread, tiny, tiny_prompts):
+def test_threads_give_the_same_tokens(tiny, tiny_prompts, tiny_alone):
+    """Long prompts are cut for several threads, in numpy and in Quire."""
+    model = load(tiny[0], threads=3)[2]
+    long = [prompt * 4 for prompt in tiny_prompts[2:4]]
+    options = {"batch": 2, "length": 512, "chunk": 512}
+    assert answers(model, long, 6, **options) == answers(tiny[1], long, 6, **options)
+    assert answers(model, tiny_prompts, 40, batch=6, length=160) == tiny_alone
+
+
+def test_random_draws_do_not_depend_on_the_batch(tiny, tiny_prompts):
     def drawn(prompts, seeds, **options):
         made = engine.Engine(tiny[1], NEVER, length=160, **options)
         samplers = [sampling.Sampler(temperature=1.0, top_p=0.9, seed=seed) for seed in seeds]

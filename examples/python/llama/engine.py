@@ -104,7 +104,7 @@ class Engine:
         sampler: Sampler | None = None,
         on_token: Callable[[int], object] = lambda token: None,
     ) -> Request:
-        """Queues a prompt; `on_token` is called with each token of the answer. Its `answer` ends with the stop token or is
+        """Queues a prompt; `on_token` is called with each token of the answer, which ends with the stop token or is
         `max_new` long."""
         prompt = [int(token) for token in prompt]
         if not prompt or max_new < 1 or len(prompt) + max_new > self.length:
@@ -121,7 +121,7 @@ class Engine:
         return request
 
     def hold_prefix(self, tokens: Sequence[int]) -> int:
-        """Computes tokens that many prompts begin with, and keeps their full pages until nothing else is left to give up.
+        """Computes tokens that many prompts begin with, and keeps their full pages until nothing else can be given up.
         Returns how many tokens that is."""
         self.submit(tokens, 1)
         self.run()

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A GGUF file: metadata and tensors as views of the mapped file.
 
-The header is read here rather than by `gguf.GGUFReader`, which trusts what it reads (a length of 2^60 is believed) and takes
-seconds for a vocabulary. Every length is held against what is left of the file before anything of that size is made, so that
-a broken file costs an error and nothing else. `gguf` has the table of types and the dequantizers.
+The header is read here rather than by `gguf.GGUFReader`, which trusts what it reads (a length of 2^60 is believed) and
+takes seconds for a vocabulary. Every length is held against what is left of the file before anything of that size is
+made, so that a broken file costs an error and nothing else. `gguf` has the table of types and the dequantizers.
 
-    magic "GGUF", u32 version, u64 tensors, u64 pairs · pairs: key, type, value · tensors: name, dims, type, offset · data
+    "GGUF", u32 version, u64 tensors, u64 pairs · pairs: key, type, value · tensors: name, dims, type, offset · data
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class _Cursor:
 
 
 class GgufFile:
-    """The checked contents of a file: `metadata` by key, `tensors` by name. The file stays mapped as long as views live."""
+    """The checked contents of a file: `metadata` by key, `tensors` by name. It stays mapped as long as views live."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)

@@ -118,11 +118,14 @@ class Llama:
     ----------
     file : GgufFile
     activations : str
-        "exact"; "int8": inputs of projections are rounded to 8 bits per block of the weight, as llama.cpp does it; "mixed":
-        int8 in passes of few tokens, which is faster there, and exact in others. Answers of "mixed" depend on the batch.
+        "exact"; "int8": inputs of projections are rounded to 8 bits per block of the weight, as llama.cpp does it;
+        "mixed": int8 in passes of few tokens, which is faster there, and exact in others: answers depend on the batch.
+    threads : int
+        0: all cores that the process may use.
     """
 
-    def __init__(self, file: GgufFile, *, activations: str = "exact") -> None:
+    def __init__(self, file: GgufFile, *, activations: str = "exact", threads: int = 0) -> None:
+        self.threads = threads or quire.info()["cores"]
         self.config = c = LlamaConfig.of(file)
         self._activations = activations
         self.embedding = file.tensor("token_embd.weight", (c.vocabulary, c.hidden))
@@ -174,14 +177,13 @@ class LlamaPass:
     def run(self, tokens: np.ndarray, wanted: np.ndarray) -> np.ndarray:
         """Logits of the tokens at the places `wanted`, [len(wanted), vocabulary]; valid until the next pass.
 
-        `row_offsets`, the cache's lengths and its page table say whose tokens these are. The new tokens' K and V are in the
-        cache afterwards; its lengths are the caller's to advance.
+        `row_offsets`, the cache's lengths and its page table say whose tokens these are. Their K and V are in the cache
+        afterwards; its lengths are the caller's to advance.
         """
         x = self._buffers["x"][: len(tokens)]
         x[:] = self.model.embedding.floats(tokens)
-        with np.errstate(over="ignore"):
-            for call in self._calls("layers", len(tokens), self._plan_layers):
-                call()
+        for call in self._calls("layers", len(tokens), self._plan_layers):
+            call()
         if len(wanted) == 0:
             return self._logits[:0]
         np.take(x, wanted, axis=0, out=self._buffers["last"][: len(wanted)])
@@ -194,7 +196,7 @@ class LlamaPass:
         if key not in self._planned:
             if len(self._planned) >= MAX_PLANNED:
                 del self._planned[next(iter(self._planned))]
-            with self._longest(count):
+            with quire.using(num_threads=self.model.threads), self._longest(count):
                 self._planned[key] = plan(count)
         return self._planned[key]
 
@@ -248,7 +250,7 @@ class LlamaPass:
         calls += [plan_linear(h, w, act, out=out) for w, out in zip(layer.gate_up, outs, strict=True)]
         return [
             *calls,
-            plan_swiglu(gate, up, out=b["active"]),
+            plan_swiglu(gate, up, out=b["active"], threads=self.model.threads),
             plan_linear(b["active"], layer.down, act, out=delta),
             plan_add(x, delta),
         ]

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls that a layer is made of, planned once: what `quire.plan` gives for its ops, and the same form for what numpy does."""
+"""Calls that a layer is made of, planned once: Quire's by `quire.plan`, and numpy's in the same form."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
 
 import numpy as np
 import quire
 
 Call = Callable[[], object]
+MIN_PART = 1 << 14  # numbers that are worth a thread of their own
 # Formats whose products may be of 8-bit integers: GGUF's blocks of 32 columns.
 INT8_FORMATS = ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "iq4_nl", "mxfp4")
 
@@ -41,18 +44,33 @@ def plan_rms_norm(x: np.ndarray, gamma: np.ndarray, epsilon: float, *, out: np.n
     return call
 
 
-def plan_swiglu(gate: np.ndarray, up: np.ndarray, *, out: np.ndarray) -> Call:
-    """out = gate / (1 + exp(-gate)) * up."""
-    one = np.float32(1)
+@cache
+def _workers(count: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(count, thread_name_prefix="swiglu")
+
+
+def plan_swiglu(gate: np.ndarray, up: np.ndarray, *, out: np.ndarray, threads: int) -> Call:
+    """out = gate / (1 + exp(-gate)) * up, in numpy; many rows by several threads."""
+    parts = max(1, min(threads, len(out), out.size // MIN_PART))
+    cuts = [slice(i * len(out) // parts, (i + 1) * len(out) // parts) for i in range(parts)]
+    first, *others = [partial(_swiglu, gate[cut], up[cut], out[cut]) for cut in cuts]
 
     def call() -> None:
-        np.negative(gate, out=out)
-        np.exp(out, out=out)  # infinite for gate < -88, and gate / inf is the 0 that it should be
-        np.add(out, one, out=out)
-        np.divide(gate, out, out=out)
-        np.multiply(out, up, out=out)
+        running = [_workers(threads).submit(other) for other in others]
+        first()
+        for part in running:
+            part.result()
 
-    return call
+    return call if others else first
+
+
+def _swiglu(gate: np.ndarray, up: np.ndarray, out: np.ndarray) -> None:
+    np.negative(gate, out=out)
+    with np.errstate(over="ignore"):  # exp is infinite for gate < -88, and gate / inf is the 0 that it should be
+        np.exp(out, out=out)
+    np.add(out, np.float32(1), out=out)
+    np.divide(gate, out, out=out)
+    np.multiply(out, up, out=out)
 
 
 def plan_add(x: np.ndarray, delta: np.ndarray) -> Call:

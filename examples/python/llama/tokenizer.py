@@ -65,8 +65,8 @@ class ChatTokenizer:
         return self._tokenizer.encode(text, add_special_tokens=False).ids
 
     def encode_turns(self, turns: Iterable[tuple[str, str]]) -> list[int]:
-        """Ids of (role, text) turns, each `<|im_start|>role\\ntext<|im_end|>\\n`. What a text says stays text: a special
-        token's name in it is spelled out, so that nobody ends a turn from inside of it."""
+        """Ids of (role, text) turns, each `<|im_start|>role\\ntext<|im_end|>\\n`. What a text says stays text: the name
+        of a special token in it is spelled out, so that nobody ends a turn from inside of it."""
         if not self._can_chat:
             refuse(self._path, "tokenizer.ggml.tokens", f"with {TURN_BEGIN} and {TURN_END}", "a model without them")
         begin, end = (self._tokenizer.token_to_id(word) for word in (TURN_BEGIN, TURN_END))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A Llama-type GGUF file evaluated in plain numpy and float32: the whole sequence at once, no cache, no pages.
 
-Read by `gguf.GGUFReader` and dequantized by `gguf`; nothing of Quire, and nothing of the example that is held against it.
+Read by `gguf.GGUFReader`, dequantized by `gguf`; nothing of Quire, and nothing of the example that is held to it.
 """
 
 import gguf

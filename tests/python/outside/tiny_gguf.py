@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Llama-type GGUF file of some kilobytes with random weights, written by `gguf`: every path of the loader in little time."""
+"""A Llama-type GGUF file of some kilobytes with random weights, written by `gguf`: every path of a loader quickly."""
 
 import gguf
 import numpy as np
