@@ -87,6 +87,45 @@ void look_up(benchmark::State& state) {
 }
 BENCHMARK(look_up);
 
+// As after decoding: prompts that were computed together, a page at a time in turns, so that neither the records nor the
+// pages of one stand side by side.
+struct FullInTurns {
+  static constexpr std::int64_t kTogether = 64;
+  PageManager pages{{.pools = {{.pages = kPages}}}};
+  std::vector<std::vector<std::int32_t>> prompts{};
+
+  FullInTurns() {
+    std::mt19937 random(4);
+    for (std::int64_t i = 0; i < kPages / kPromptPages; i += kTogether) {
+      std::vector<SequenceId> ids;
+      for (std::int64_t j = 0; j < kTogether; ++j) {
+        prompts.push_back(prompt(random, kPromptPages - 1));
+        ids.push_back(pages.create(prompts.back()).id);
+      }
+      for (std::int64_t page = 0; page + 1 < kPromptPages; ++page) {
+        std::ranges::shuffle(ids, random);
+        for (const SequenceId id : ids) {
+          if (pages.extend(id, kPageSize)) pages.advance(id, kPageSize);
+        }
+      }
+      for (const SequenceId id : ids) pages.free(id);
+    }
+    std::ranges::shuffle(prompts, random);
+  }
+};
+
+void look_up_in_turns(benchmark::State& state) {
+  static FullInTurns manager;
+  std::size_t next = 0;
+  for (auto _ : state) {
+    const PrefixProbe found = manager.pages.probe(manager.prompts[next]);
+    if (found.cached_tokens != (kPromptPages - 1) * kPageSize) state.SkipWithError("a miss");
+    next = (next + 1) % manager.prompts.size();
+  }
+  per_page(state, kPromptPages - 1);
+}
+BENCHMARK(look_up_in_turns);
+
 // A hit: the pages are in use, and given back.
 void create_and_free(benchmark::State& state) {
   Full& manager = full();

@@ -17,8 +17,8 @@ namespace {
 
 // Siblings that are compared for a partial page: the newest ones.
 constexpr int kComparedSiblings = 64;
-// Blocks that are looked up together, so that their misses overlap.
-constexpr std::size_t kTogether = 32;
+// Blocks of a batch: enough work to hide the memory's latency behind.
+constexpr std::size_t kBatch = 8;
 
 // As block_key reads them.
 SequenceKeys in_order(SequenceKeys keys) {
@@ -34,7 +34,15 @@ std::int64_t common_tokens(std::span<const std::int32_t> a, std::span<const std:
 
 BlockHash Manager::root_hash(const std::string& scope) const {
   const BlockHash seed{.low = options_.hash_seed, .high = ~options_.hash_seed};
-  return hash_(seed, {}, hash_text(scope));
+  return hash_of(seed, {}, scope);
+}
+
+// Of a block behind `parent`. `text`: what its tokens stand for.
+BlockHash Manager::hash_of(const BlockHash& parent, std::span<const std::int32_t> tokens,
+                           const std::string& text) const {
+  const std::uint64_t key = text.empty() ? 0 : hash_text(text);
+  return options_.hash == nullptr ? hash_block(parent, tokens, key)
+                                  : options_.hash(parent, tokens, key);
 }
 
 // The number of what a block's tokens stand for; -1 if the index has no such block. `text`: filled with it.
@@ -51,6 +59,8 @@ std::int32_t Manager::block_key(std::span<const TokenKey> keys, std::int64_t fir
   return index_.keys().find(text);
 }
 
+// In batches, each of which is hashed, then looked at in the slots, then compared with the nodes: what a step reads was asked
+// for a batch before, and hashes, which need no node, are made while the memory answers.
 Manager::Match Manager::match(std::span<const std::int32_t> tokens,
                               const SequenceKeys& keys) const {
   Match match;
@@ -59,27 +69,43 @@ Manager::Match Manager::match(std::span<const std::int32_t> tokens,
   if (!options_.caches_prefixes || scope < 0) return match;
   BlockHash hash = root_hash(keys.scope);
   match.root = index_.find({.hash = hash, .key = scope});
-  if (match.root < 0 || tokens.empty()) return match;
-  const std::size_t blocks = tokens.size() / static_cast<std::size_t>(block());
+  if (match.root < 0) return match;
+  const auto size = static_cast<std::size_t>(block());
+  const std::size_t blocks = tokens.size() / size;
   match.nodes.reserve(blocks);
-  std::array<PrefixIndex::Place, kTogether> places{};
+  struct Ahead {
+    BlockHash hash;
+    std::int32_t key = 0;
+    std::size_t slot = 0;
+  };
+  std::array<Ahead, 4 * kBatch> ahead{};  // of three batches; a power of two
   std::string text;
-  for (std::size_t first = 0; first < blocks; first += kTogether) {
-    const std::size_t count = std::min(blocks - first, kTogether);
-    for (std::size_t i = 0; i < count; ++i) {
-      const auto at = static_cast<std::int64_t>(first + i) * block();
-      PrefixIndex::Place& place = places[i];
-      place.tokens =
-          tokens.subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(block()));
-      place.key = keys.tokens.empty() ? 0 : block_key(keys.tokens, at, text);
-      place.hash = hash = hash_(hash, place.tokens, text.empty() ? 0 : hash_text(text));
+  std::int32_t parent = match.root;
+  for (std::size_t first = 0; first < blocks + 2 * kBatch; first += kBatch) {
+    const auto end_of = [&](std::size_t begin) { return std::min(begin + kBatch, blocks); };
+    for (std::size_t i = first; i < end_of(first); ++i) {
+      Ahead& now = ahead[i % ahead.size()];
+      now.key = keys.tokens.empty()
+                    ? 0
+                    : block_key(keys.tokens, static_cast<std::int64_t>(i * size), text);
+      now.hash = hash = hash_of(hash, tokens.subspan(i * size, size), text);
+      index_.fetch_slot(hash);
     }
-    index_.fetch(std::span(places).first(count));
-    for (std::size_t i = 0; i < count; ++i) {
-      places[i].parent = match.nodes.empty() ? match.root : match.nodes.back();
-      const std::int32_t node = places[i].key < 0 ? PrefixIndex::kNone : index_.find(places[i]);
-      if (node < 0) return match;
-      match.nodes.push_back(node);
+    if (first < kBatch) continue;
+    for (std::size_t i = first - kBatch; i < end_of(first - kBatch); ++i) {
+      Ahead& now = ahead[i % ahead.size()];
+      now.slot = index_.fetch_record(now.hash);
+    }
+    if (first < 2 * kBatch) continue;
+    for (std::size_t i = first - 2 * kBatch; i < end_of(first - 2 * kBatch); ++i) {
+      const Ahead& now = ahead[i % ahead.size()];
+      const PrefixIndex::Place place{.hash = now.hash,
+                                     .parent = parent,
+                                     .tokens = tokens.subspan(i * size, size),
+                                     .key = now.key};
+      parent = now.key < 0 ? PrefixIndex::kNone : index_.find(place, now.slot);
+      if (parent < 0) return match;
+      match.nodes.push_back(parent);
     }
   }
   return match;
@@ -87,8 +113,7 @@ Manager::Match Manager::match(std::span<const std::int32_t> tokens,
 
 // The node that a group's page ends with.
 std::int32_t Manager::node_of(const Match& match, std::size_t group, std::int64_t page) const {
-  const std::int64_t blocks = options_.groups[group].page_size / block();
-  return match.nodes[static_cast<std::size_t>((page + 1) * blocks - 1)];
+  return match.nodes[static_cast<std::size_t>((page + 1) * blocks_in_page_[group] - 1)];
 }
 
 bool Manager::has_page(const Match& match, std::size_t group, std::int64_t page,
@@ -102,7 +127,7 @@ bool Manager::has_page(const Match& match, std::size_t group, std::int64_t page,
 // Tokens whose pages a group that needs all of them has.
 std::int64_t Manager::full_tokens(const Match& match, std::size_t group, bool may_use_host) const {
   const std::int64_t page_size = options_.groups[group].page_size;
-  const std::int64_t pages = static_cast<std::int64_t>(match.nodes.size()) / (page_size / block());
+  const std::int64_t pages = static_cast<std::int64_t>(match.nodes.size()) / blocks_in_page_[group];
   std::int64_t page = 0;
   while (page < pages && has_page(match, group, page, may_use_host)) ++page;
   return page * page_size;
@@ -111,8 +136,8 @@ std::int64_t Manager::full_tokens(const Match& match, std::size_t group, bool ma
 // For every page, where the run of pages that the index has, and that ends with it, begins; past it, if it has not even that.
 std::vector<std::int64_t> Manager::run_begins(const Match& match, std::size_t group,
                                               bool may_use_host) const {
-  const std::int64_t blocks = options_.groups[group].page_size / block();
-  std::vector<std::int64_t> begins(match.nodes.size() / static_cast<std::size_t>(blocks));
+  const auto blocks = static_cast<std::size_t>(blocks_in_page_[group]);
+  std::vector<std::int64_t> begins(match.nodes.size() / blocks);
   std::int64_t begin = 0;
   for (std::size_t page = 0; page < begins.size(); ++page) {
     if (!has_page(match, group, static_cast<std::int64_t>(page), may_use_host)) {

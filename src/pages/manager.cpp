@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "pages/block_hash.h"
 #include "quire/error.h"
 
 namespace quire::pages {
@@ -17,11 +16,11 @@ std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
 
 Manager::Manager(const PageManagerOptions& options)
     : options_(options),
-      hash_(options.hash != nullptr ? options.hash : hash_block),
       index_(std::ranges::min(options.groups, {}, &PageGroup::page_size).page_size,
              static_cast<int>(options.groups.size())) {
   for (const PageGroup& group : options_.groups) {
     largest_page_ = std::max<std::int64_t>(largest_page_, group.page_size);
+    blocks_in_page_.push_back(group.page_size / block());
     same_page_size_ &= group.page_size == options_.groups.front().page_size;
   }
   for (const PagePoolSizes& sizes : options_.pools) {
@@ -266,11 +265,10 @@ void Manager::publish_blocks(Sequence& sequence) {
         std::span(sequence.tokens)
             .subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(block()));
     std::int32_t key = sequence.keys.empty() ? 0 : block_key(sequence.keys, first, text);
-    PrefixIndex::Place place{
-        .hash = hash_(index_.hash(sequence.node), tokens, text.empty() ? 0 : hash_text(text)),
-        .parent = sequence.node,
-        .tokens = tokens,
-        .key = key};
+    PrefixIndex::Place place{.hash = hash_of(index_.hash(sequence.node), tokens, text),
+                             .parent = sequence.node,
+                             .tokens = tokens,
+                             .key = key};
     std::int32_t node = key < 0 ? PrefixIndex::kNone : index_.find(place);
     if (node < 0) {
       place.key = index_.keys().retain(text);

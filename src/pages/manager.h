@@ -97,6 +97,8 @@ class Manager {
 
   // lookup.cpp
   BlockHash root_hash(const std::string& scope) const;
+  BlockHash hash_of(const BlockHash& parent, std::span<const std::int32_t> tokens,
+                    const std::string& text) const;
   Match match(std::span<const std::int32_t> tokens, const SequenceKeys& keys) const;
   Match find_prefix(std::span<const std::int32_t> tokens, const SequenceKeys& keys) const;
   void choose_length(Match& match, bool may_use_host) const;
@@ -149,8 +151,8 @@ class Manager {
                          std::string& text) const;
 
   PageManagerOptions options_;
-  BlockHashFunction hash_;
-  std::int64_t largest_page_ = 0;  // tokens
+  std::int64_t largest_page_ = 0;               // tokens
+  std::vector<std::int64_t> blocks_in_page_{};  // of each group
   bool same_page_size_ = true;
   bool has_host_ = false;
   PrefixIndex index_;

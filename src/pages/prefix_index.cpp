@@ -32,41 +32,6 @@ void KeyTable::release(std::int32_t number) {
   unused_.push_back(number);
 }
 
-bool PrefixIndex::is_at(std::int32_t node, const Place& place) const {
-  const Node& found = at(node);
-  if (found.hash != place.hash || found.parent != place.parent || found.key != place.key) {
-    return false;
-  }
-  return place.tokens.empty() ||
-         std::memcmp(place.tokens.data(), tokens(node).data(), place.tokens.size_bytes()) == 0;
-}
-
-std::int32_t PrefixIndex::find(const Place& place) const {
-  const std::uint32_t tag = tag_of(place.hash);
-  for (std::size_t i = slot_of(place.hash); slots_[i].node != 0;
-       i = (i + 1) & (slots_.size() - 1)) {
-    if (slots_[i].tag != tag) continue;
-    const auto node = static_cast<std::int32_t>(slots_[i].node - 1);
-    if (is_at(node, place)) return node;
-  }
-  return kNone;
-}
-
-void PrefixIndex::fetch(std::span<const Place> places) const {
-  constexpr std::size_t kMost = 64;
-  constexpr std::size_t kLineWords = 16;
-  std::uint32_t nodes[kMost];
-  const std::size_t count = std::min(places.size(), kMost);
-  for (std::size_t i = 0; i < count; ++i) nodes[i] = slots_[slot_of(places[i].hash)].node;
-  std::uint32_t sum = 0;
-  for (std::size_t i = 0; i < count; ++i) {
-    if (nodes[i] == 0) continue;
-    const std::uint32_t* words = record(static_cast<std::int32_t>(nodes[i] - 1));
-    for (std::size_t word = 0; word < stride_; word += kLineWords) sum += words[word];
-  }
-  asm volatile("" : : "r"(sum));  // the loads are what it is for
-}
-
 std::int32_t PrefixIndex::insert(const Place& place) {
   if (2 * (static_cast<std::size_t>(num_nodes_) + 1) > slots_.size()) grow(2 * slots_.size());
   std::int32_t node = 0;
