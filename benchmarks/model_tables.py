@@ -40,7 +40,8 @@ def section(record: dict[str, Any]) -> str:
     ran = [name for name, about in record["contenders"].items() if "error" not in about]
     versions = ", ".join(f"{name} {record['contenders'][name]['version']}" for name in ran)
     busy = 100 * max(row["neighbours"] for row in record["rows"])
-    text = f"{record['machine']['cpu']}, {record["threads"]} thread{"s" if record["threads"] > 1 else ""}; {record['model']}; {versions}; "
+    threads = f"{record['threads']} thread{'s' if record['threads'] > 1 else ''}"
+    text = f"{record['machine']['cpu']}, {threads}; {record['model']}; {versions}; "
     text += f"{record['when'][:10]}, commit {record['commit']}. Other processes took up to {busy:.0f} % of the cores."
     for name, about in record["contenders"].items():
         if "error" in about:
