@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "pages/page_pool.h"
@@ -35,6 +36,7 @@ struct Sequence {
       PrefixIndex::kNone;  // of its last block that is in the index; a root at first
   std::int64_t row = -1;   // of the tables
   std::uint32_t generation = 0;
+  std::uint64_t last_call = 0;  // of those that name many sequences: none may be named twice
   std::uint8_t priority = 0;
   bool is_live = false;
   bool is_pin = false;
@@ -68,6 +70,8 @@ class Manager {
   // Throws unless the id is of a live sequence. `op`: for the message.
   Sequence& find(SequenceId id, const char* op);
   const Sequence& find(SequenceId id, const char* op) const;
+  // The number of a call that names many sequences.
+  std::uint64_t next_call() { return ++num_calls_; }
   const PageManagerOptions& options() const { return options_; }
   std::int64_t rows() const { return rows_; }
   const PageTableView& table(std::size_t group) const { return tables_[group]; }
@@ -93,6 +97,7 @@ class Manager {
     PagePool device;
     PagePool host;
     PageCopies copies{};
+    std::unordered_map<std::uint32_t, std::uint32_t> copied_from{};  // sources by target, on_device
   };
 
   // lookup.cpp
@@ -164,6 +169,7 @@ class Manager {
   std::vector<SequenceId> row_owners_{};
   std::uint32_t* cache_lengths_ = nullptr;
   std::int64_t rows_ = 0;
+  std::uint64_t num_calls_ = 0;
   std::vector<PageEvent> events_{};
   PageStatistics counts_{};
 };

@@ -55,7 +55,10 @@ void check_group(const PageGroup& group, std::size_t index, const PageManagerOpt
 }
 
 const PageManagerOptions& checked(const PageManagerOptions& options) {
-  if (options.groups.empty()) refuse("PageManager", "groups", "at least one group", "none");
+  constexpr std::size_t kMaxGroups = 1 << 16;
+  if (options.groups.empty() || options.groups.size() > kMaxGroups) {
+    refuse("PageManager", "groups", "1 to 2^16 groups", std::to_string(options.groups.size()));
+  }
   if (options.pools.empty()) refuse("PageManager", "pools", "at least one pool", "none");
   for (std::size_t i = 0; i < options.pools.size(); ++i) {
     const PagePoolSizes& pool = options.pools[i];
@@ -101,6 +104,12 @@ void check_advance(const char* op, const Sequence& sequence, std::int64_t count)
     refuse(op, "count", fmt::format("0 to {}: known tokens that have pages", most),
            std::to_string(count));
   }
+}
+
+// The second advance or step of a sequence would not see what the first was checked against.
+void check_named_once(const char* op, Sequence& sequence, SequenceId id, std::uint64_t call) {
+  if (sequence.last_call == call) refuse(op, "sequences", "each only once", std::to_string(id));
+  sequence.last_call = call;
 }
 
 void check_not_pin(const char* op, const Sequence& sequence) {
@@ -173,9 +182,11 @@ std::int64_t PageManager::step(std::span<const SequenceId> ids,
   Manager& manager = impl_->manager;
   require(ids.size() == tokens.size(), "step", "tokens", "as many as sequences",
           static_cast<std::int64_t>(tokens.size()));
+  const std::uint64_t call = manager.next_call();
   for (const SequenceId id : ids) {
-    const Sequence& sequence = manager.find(id, "step");
+    Sequence& sequence = manager.find(id, "step");
     check_not_pin("step", sequence);
+    check_named_once("step", sequence, id, call);
     check_room("step", manager, sequence, sequence.length + 1);
   }
   for (std::size_t i = 0; i < ids.size(); ++i) {
@@ -187,7 +198,12 @@ std::int64_t PageManager::step(std::span<const SequenceId> ids,
 void PageManager::advance_all(std::span<const SequenceId> ids) {
   const std::lock_guard lock(impl_->mutex);
   Manager& manager = impl_->manager;
-  for (const SequenceId id : ids) check_advance("advance_all", manager.find(id, "advance_all"), 1);
+  const std::uint64_t call = manager.next_call();
+  for (const SequenceId id : ids) {
+    Sequence& sequence = manager.find(id, "advance_all");
+    check_advance("advance_all", sequence, 1);
+    check_named_once("advance_all", sequence, id, call);
+  }
   for (const SequenceId id : ids) manager.advance(manager.find(id, "advance_all"), 1);
 }
 

@@ -44,10 +44,17 @@ class PagePool {
   std::int32_t uses(std::uint32_t page) const { return pages_[page].uses; }
   bool is_cached(std::uint32_t page) const {
     const Page& at = pages_[page];
-    return at.uses == 0 && at.holds == 0 && at.entry.node >= 0;
+    return at.uses == 0 && at.holds == 0 && at.node >= 0;
   }
-  const Entry& entry(std::uint32_t page) const { return pages_[page].entry; }
-  void set_entry(std::uint32_t page, Entry entry) { pages_[page].entry = entry; }
+  bool is_held(std::uint32_t page) const { return pages_[page].holds > 0; }
+  int priority(std::uint32_t page) const { return pages_[page].priority; }
+  Entry entry(std::uint32_t page) const {
+    return {.node = pages_[page].node, .group = pages_[page].group};
+  }
+  void set_entry(std::uint32_t page, Entry entry) {
+    pages_[page].node = entry.node;
+    pages_[page].group = static_cast<std::uint16_t>(entry.group);
+  }
 
   // A free page, in use once from now on. There must be one.
   std::uint32_t take_free() {
@@ -65,7 +72,7 @@ class PagePool {
   // A cached page that no node names any more.
   void make_free(std::uint32_t page) {
     unlink(page);
-    pages_[page].entry = {};
+    pages_[page].node = -1;
     free_.push_back(page);
   }
 
@@ -91,9 +98,10 @@ class PagePool {
  private:
   struct Page {
     std::int32_t uses = 0;
-    std::uint16_t holds = 0;
-    std::uint8_t priority = 0;  // of who used it last
-    Entry entry{};
+    std::uint32_t holds = 0;
+    std::int32_t node = -1;
+    std::uint16_t group = 0;
+    std::uint8_t priority = 0;   // of who used it last
     std::uint32_t previous = 0;  // of cached ones
     std::uint32_t next = 0;
   };
@@ -102,7 +110,7 @@ class PagePool {
   void make_available(std::uint32_t page) {
     Page& at = pages_[page];
     if (at.uses > 0 || at.holds > 0) return;
-    if (at.entry.node < 0) {
+    if (at.node < 0) {
       free_.push_back(page);
       return;
     }

@@ -65,6 +65,7 @@ void Manager::write_length(const Sequence& sequence) {
 PageCopies Manager::take_copies(int pool_number) {
   Pool& pool = pool_at(pool_number);
   PageCopies copies = std::exchange(pool.copies, {});
+  pool.copied_from.clear();
   for (const PageCopy& copy : copies.to_host) pool.host.let_go(copy.target);
   for (const PageCopy& copy : copies.from_host) {
     pool.host.let_go(copy.source);

@@ -139,6 +139,52 @@ TEST(PageManager, ExtendingTwiceBeforeCopiesAreTakenCopiesOnce) {
   EXPECT_EQ(pages.take_copies().on_device.size(), 1U);
 }
 
+// copy_pages refuses a page that is both source and target: a list is one step.
+TEST(PageManager, ACopyOfACopyThatWasNotTakenYetReadsTheFirstSource) {
+  PageManager pages(small(8));
+  const SequenceId parent = computed(pages, count_from(0, 6));
+  const SequenceId child = pages.fork(parent);
+  ASSERT_TRUE(pages.extend(child, 1));
+  const SequenceId grandchild = pages.fork(child);
+  ASSERT_TRUE(pages.extend(grandchild, 1));
+  const std::uint32_t source = pages.pages(parent)[1];
+  const PageCopies copies = pages.take_copies();
+  const std::vector<PageCopy> expected{{source, pages.pages(child)[1]},
+                                       {source, pages.pages(grandchild)[1]}};
+  EXPECT_EQ(copies.on_device, expected);
+  // Taken ones are done: what is copied then is the copy.
+  const SequenceId late = pages.fork(child);
+  ASSERT_TRUE(pages.extend(late, 1));
+  const PageCopies later = pages.take_copies();
+  ASSERT_EQ(later.on_device.size(), 1U);
+  EXPECT_EQ(later.on_device[0].source, expected[0].target);
+  for (const SequenceId id : {parent, child, grandchild, late}) pages.free(id);
+  EXPECT_EQ(pages.statistics().used_pages[0], 0);
+}
+
+// More copies of one page in a step than 16 bits count.
+TEST(PageManager, APageIsKeptForAsManyCopiesAsThereAre) {
+  constexpr int kForks = 66000;
+  PageManager pages(small(kForks + 8));
+  const SequenceId parent = computed(pages, count_from(0, 6));
+  std::vector<SequenceId> children;
+  for (int i = 0; i < kForks; ++i) {
+    children.push_back(pages.fork(parent));
+    ASSERT_TRUE(pages.extend(children.back(), 1));
+  }
+  const std::uint32_t source = pages.pages(parent)[1];
+  pages.free(parent);
+  for (const SequenceId id : children) pages.free(id);
+  // Nobody has it, but the copies have not been taken.
+  const SequenceId other = pages.create(count_from(100, 4)).id;
+  ASSERT_TRUE(pages.extend(other, 4));
+  EXPECT_NE(pages.pages(other)[0], source);
+  EXPECT_EQ(pages.take_copies().on_device.size(), static_cast<std::size_t>(kForks));
+  pages.free(other);
+  pages.clear_cache();
+  EXPECT_EQ(pages.statistics().free_pages[0], kForks + 8);
+}
+
 TEST(PageManager, TrimmingTakesPagesBackAndUnsharesTheLast) {
   PageManager pages(small(8));
   const SequenceId id = computed(pages, count_from(0, 12));
@@ -268,6 +314,20 @@ TEST(PageManager, EvictedPagesGoToTheHostAndComeBack) {
   EXPECT_EQ(copies.to_host.size(), 3U);  // of the other one
 }
 
+TEST(PageManager, TheHostGivesUpLowPrioritiesFirst) {
+  PageManager pages(small(3, 4, 4));
+  pages.free(computed(pages, count_from(0, 8), {}, 6));     // two pages that matter
+  pages.free(computed(pages, count_from(100, 12), {}, 1));  // three that do not
+  // One after another: what a copy writes to is kept until it was taken.
+  std::vector<SequenceId> others;
+  for (int i = 0; i < 3; ++i) others.push_back(computed(pages, count_from(200 + 100 * i, 4)));
+  for (const SequenceId id : others) pages.free(id);
+  // Of the five pages that made room, the host has place for four.
+  EXPECT_EQ(pages.probe(count_from(0, 9)).host_pages, 2);
+  EXPECT_EQ(cached(pages, count_from(0, 9)), 8);
+  EXPECT_EQ(cached(pages, count_from(100, 13)), 8);
+}
+
 TEST(PageManager, TablesAndLengthsAreWrittenInPlace) {
   PageManager pages(small(16));
   std::vector<std::uint32_t> table(3 * 8);
@@ -329,7 +389,14 @@ TEST(PageManager, MisuseIsAnErrorThatChangesNothing) {
   EXPECT_THROW((void)pages.take_copies(1), Error);
   const std::vector<SequenceId> ids{id, ended};
   EXPECT_THROW((void)pages.step(ids, Tokens{1, 2}), Error);
+  const std::vector<SequenceId> twice{id, id};
+  EXPECT_THROW((void)pages.step(twice, Tokens{1, 2}), Error);
   EXPECT_EQ(pages.tokens(id), count_from(0, 6));
+  pages.append(id, Tokens{6});
+  ASSERT_TRUE(pages.extend(id, 1));
+  EXPECT_THROW(pages.advance_all(twice), Error);  // only one token more is known
+  EXPECT_EQ(pages.length(id), 6);
+  pages.trim(id, 6);
   EXPECT_EQ(pages.statistics().used_pages, before.used_pages);
   EXPECT_THROW(
       PageManager({.groups = {{.page_size = 6}, {.page_size = 4}}, .pools = {{.pages = 1}}}),
@@ -339,8 +406,20 @@ TEST(PageManager, MisuseIsAnErrorThatChangesNothing) {
 
 // Calls from several threads run one after another; the thread sanitizer reads along.
 TEST(PageManager, ThreadsMayShareAManager) {
-  PageManager pages(small(256));
+  PageManagerOptions options = small(256);
+  options.max_events = 64;
+  PageManager pages(options);
   std::vector<std::thread> threads;
+  threads.emplace_back([&pages] {  // a router beside the engines
+    for (int i = 0; i < 400; ++i) {
+      const Tokens tokens = count_from(100 * (i % 7), 24);
+      EXPECT_LE(pages.probe(tokens).cached_tokens, 23);
+      for (const PageEvent& event : pages.take_events()) EXPECT_EQ(event.end % 4, 0);
+      pages.free(pages.pin(tokens).id);
+      const PageStatistics now = pages.statistics();
+      EXPECT_EQ(now.free_pages[0] + now.cached_pages[0] + now.used_pages[0], 256);
+    }
+  });
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&pages, t] {
       for (int i = 0; i < 200; ++i) {
