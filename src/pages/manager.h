@@ -130,7 +130,6 @@ class Manager {
   std::uint32_t take_host_page(int pool);
   void evict(int pool, std::uint32_t page, bool may_offload);
   void drop_host_page(int pool, std::uint32_t page);
-  void copy_on_device(int pool, std::uint32_t source, std::uint32_t target);
   bool is_writable(int pool, std::uint32_t page) const;
   bool may_unpublish(int pool, std::uint32_t page) const;
   void unpublish(int pool, std::uint32_t page);
@@ -144,6 +143,8 @@ class Manager {
   SequenceId make_sequence();
   SequenceId id_of(const Sequence& sequence) const;
 
+  // tables_and_records.cpp
+  void copy_on_device(int pool, std::uint32_t source, std::uint32_t target);
   void write_entries(const Sequence& sequence, std::size_t group, std::int64_t first,
                      std::int64_t end);
   void write_length(const Sequence& sequence);

@@ -62,6 +62,21 @@ void Manager::write_length(const Sequence& sequence) {
   }
 }
 
+// Both pages are held by the copy until it was taken. The copies of a list are one step: where the source is itself still to
+// be written by one of them, it will hold what that one's source holds now.
+void Manager::copy_on_device(int pool_number, std::uint32_t source, std::uint32_t target) {
+  Pool& pool = pool_at(pool_number);
+  if (pool.device.is_held(source)) {
+    const auto found = pool.copied_from.find(source);
+    if (found != pool.copied_from.end()) source = found->second;
+  }
+  pool.copied_from.emplace(target, source);
+  pool.device.hold(source);
+  pool.device.hold(target);
+  pool.copies.on_device.push_back({source, target});
+  ++counts_.copied_pages;
+}
+
 PageCopies Manager::take_copies(int pool_number) {
   Pool& pool = pool_at(pool_number);
   PageCopies copies = std::exchange(pool.copies, {});
