@@ -90,7 +90,7 @@ class Decode {
                           .y_token_stride = sizes_.heads * stride,
                           .y_head_stride = stride},
                          stream_);
-    launch_rotate_queries(rotate_queries(args_, sizes_.rope, absorbed), stream_);
+    launch_rotate_queries(rotated_queries(args_, sizes_.rope, absorbed), stream_);
     if (args_.w_uk.has_value()) {
       const PlainRows nope = f32_rows(scratch_.nope, sizes_.heads, sizes_.nope, args_.q.device);
       launch_head_product(decode_product(args_, nope, *args_.w_uk, args_.w_uk_scale, absorbed),

@@ -28,7 +28,7 @@ class Prefill {
   void run() {
     finish_rows(new_latent_rows(args_), scratch_.new_rows, context_);
     if (args_.freqs_cis.has_value()) {
-      launch_rotate_queries(rotate_queries(args_, sizes_.rope, args_.q), stream_);
+      launch_rotate_queries(rotated_queries(args_, sizes_.rope, args_.q), stream_);
     }
     for (std::int64_t head = 0; head < sizes_.heads; head += sizes_.group()) {
       const std::int64_t heads = std::min(sizes_.group(), sizes_.heads - head);

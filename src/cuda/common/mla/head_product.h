@@ -69,7 +69,7 @@ struct RotateQueriesParams {
 
 // The last `rope` columns of the call's q, to the end of rows of y [tokens, heads, ..].
 template <typename Args>
-RotateQueriesParams rotate_queries(const Args& args, std::int64_t rope, const TensorView& y) {
+RotateQueriesParams rotated_queries(const Args& args, std::int64_t rope, const TensorView& y) {
   const KvLayerView view = args.cache.key(args.layer);
   return {.q = plain_rows(args.q),
           .tokens = args.q.shape[0],

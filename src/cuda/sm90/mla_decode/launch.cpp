@@ -57,7 +57,7 @@ MlaDecodeArgs absorb_queries(const MlaDecodeArgs& args, const ProjectionScratch&
                                         {tokens, heads, args.w_uk->shape[1]}, args.q.device);
   HeadProductParams matmul = decode_product(args, columns_of(args.q, args.w_uk->shape[2]),
                                             *args.w_uk, args.w_uk_scale, absorbed.q);
-  matmul.rope = rotate_queries(args, absorbed.q.shape[2] - args.w_uk->shape[1], absorbed.q);
+  matmul.rope = rotated_queries(args, absorbed.q.shape[2] - args.w_uk->shape[1], absorbed.q);
   launch_head_matmul(matmul, static_cast<cudaStream_t>(context.stream));
   return absorbed;
 }
