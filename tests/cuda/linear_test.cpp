@@ -8,12 +8,12 @@
 #include <string>
 #include <vector>
 
-#include "cuda/common/runtime/device_buffer.h"
 #include "cuda/common/runtime/device_facts.h"
 #include "cuda/common/runtime/status.h"
 #include "quire/ops/linear.h"
 #include "quire/pack_weight.h"
 #include "support/host_tensor.h"
+#include "tools/device/cuda/device_buffer.h"
 
 namespace quire::cuda {
 namespace {
