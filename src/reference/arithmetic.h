@@ -6,7 +6,8 @@
 // without its luck: a number that fp32 arithmetic may bring to either side of a middle, where the op
 // rounds it to a narrower dtype, goes to the far one. `random` is naive, every rounding up or down by chance
 // (the CESTAC method): seeds differ by what the roundings may do to these very numbers. With an odd seed
-// every intermediate is fp32, as in a kernel that does not overflow where the input's dtype would.
+// every intermediate is fp32, as in a kernel that does not overflow where the input's dtype would. Fp8 products are a
+// permission, so of four seeds two take it and two do not.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +27,10 @@ struct Arithmetic {
   static const Arithmetic naive;
   static const Arithmetic crossed;
   static constexpr Arithmetic random(std::uint8_t seed) { return {Kind::random, seed}; }
+  // Whether this evaluation multiplies in fp8 where the caller allows it.
+  constexpr bool takes_fp8_products() const {
+    return kind != Kind::exact && (kind != Kind::random || seed % 4 < 2);
+  }
   bool operator==(const Arithmetic&) const = default;
 };
 inline constexpr Arithmetic Arithmetic::exact{Kind::exact};

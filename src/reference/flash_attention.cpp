@@ -26,7 +26,7 @@ ScoreModifier score_modifier(const FlashAttentionArgs& args, std::int64_t head) 
 // Whether the naive evaluation may round to e4m3 what it multiplies.
 bool has_fp8_products(const FlashAttentionArgs& args, const KvOperandRef& keys,
                       Arithmetic arithmetic) {
-  return arithmetic != Arithmetic::exact && args.allow_fp8_products &&
+  return arithmetic.takes_fp8_products() && args.allow_fp8_products &&
          keys.layout().format.parts[0].dtype == DType::fp8_e4m3;
 }
 

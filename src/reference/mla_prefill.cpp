@@ -47,7 +47,7 @@ Dimensions dimensions_of(const MlaPrefillArgs& args) {
 
 // Whether the naive evaluation may round to e4m3 what it multiplies.
 bool has_fp8_products(const MlaPrefillArgs& args, Arithmetic arithmetic) {
-  return arithmetic != Arithmetic::exact && args.allow_fp8_products;
+  return arithmetic.takes_fp8_products() && args.allow_fp8_products;
 }
 
 // K, V and rope columns as the products read them.

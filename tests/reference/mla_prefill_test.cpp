@@ -130,6 +130,23 @@ TEST(MlaPrefillTest, modifiers_follow_the_formula) {
   expect_near(inputs.out.values(), written_out(args), 1e-6);
 }
 
+// Allowed is not demanded: random evaluations judge kernels of either kind.
+TEST(MlaPrefillTest, random_evaluations_take_and_leave_fp8_products) {
+  const auto evaluate = [](bool is_allowed, std::uint8_t seed) {
+    MlaInputs inputs(ragged_options(), {});
+    MlaPrefillArgs args = inputs.prefill_args();
+    args.allow_fp8_products = is_allowed;
+    reference::mla_prefill(args, Arithmetic::random(seed));
+    return inputs.out.values();
+  };
+  for (const std::uint8_t seed : {0, 1, 4, 5}) {
+    EXPECT_NE(evaluate(true, seed), evaluate(false, seed)) << int{seed};
+  }
+  for (const std::uint8_t seed : {2, 3, 6, 7}) {
+    EXPECT_EQ(evaluate(true, seed), evaluate(false, seed)) << int{seed};
+  }
+}
+
 TEST(MlaPrefillTest, rotates_q_in_place) {
   MlaInputs inputs(ragged_options(), {});
   const HostTensor before = inputs.q;
