@@ -52,6 +52,21 @@ def settings_of(model: str, folder: str, others: int) -> dict[str, Any]:
     }
 
 
+def use_ordinary_weights() -> None:
+    """vLLM's dummy weights are so small that no layer changes what it is given; norms of one and weights of usual size do."""
+    from vllm.model_executor.model_loader import dummy_loader
+
+    fill = dummy_loader.initialize_dummy_weights
+
+    def fill_with_more(layer: Any, config: Any) -> None:
+        fill(layer, config, low=-0.04, high=0.04)
+        for weight in layer.state_dict().values():
+            if weight.dim() == 1 and weight.is_floating_point():
+                weight.fill_(1.0)
+
+    dummy_loader.initialize_dummy_weights = fill_with_more
+
+
 def answer(llm: Any, prompts: list[list[int]], tokens: int) -> list[tuple[int, dict[int, float]]]:
     """Token and largest logits of each step of the first prompt; the others answer too."""
     from vllm import SamplingParams
@@ -71,6 +86,7 @@ def compare(model: str, folder: str, arguments: argparse.Namespace) -> dict[str,
     quire_vllm.register()
     from vllm import LLM
 
+    use_ordinary_weights()
     llm = LLM(**settings_of(model, folder, arguments.others))
     draw = random.Random(1)
     vocabulary = llm.llm_engine.model_config.get_vocab_size()

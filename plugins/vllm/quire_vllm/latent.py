@@ -170,7 +170,7 @@ class LatentMetadataBuilder(BatchBuilder):
         decodes, prefills, decode_tokens, _ = split_decodes_and_prefills(
             common, decode_threshold=DECODE_TOKENS, require_uniform=False
         )
-        few = min(common.max_query_len, DECODE_TOKENS)
+        few = DECODE_TOKENS if self._fixed_bounds else min(common.max_query_len, DECODE_TOKENS)
         return LatentMetadata(
             batch=batch,
             num_reqs=common.num_reqs,

@@ -56,7 +56,8 @@ class QuireSparseMLABackend(QuireMLABackend):
 
 
 class SparseMetadataBuilder(LatentMetadataBuilder):
-    """Prompts that are no longer than what the indexer chooses need no choice: they take the dense way."""
+    """Prompts that are no longer than what the indexer chooses need no choice: they take the dense way, where no other
+    prompt of the step is longer. Which way that is must not depend on the others where steps are batch invariant."""
 
     def __init__(
         self, kv_cache_spec: Any, layer_names: list[str], vllm_config: VllmConfig, device: torch.device
@@ -72,7 +73,7 @@ class SparseMetadataBuilder(LatentMetadataBuilder):
         if metadata.prefill is not None:
             lengths = common_attn_metadata.seq_lens_cpu_upper_bound
             longest = metadata.max_seq_len if lengths is None else int(lengths[metadata.num_decodes :].max())
-            metadata.prefill.use_dense_mha = longest <= self.topk_tokens
+            metadata.prefill.use_dense_mha = longest <= self.topk_tokens and not envs.VLLM_BATCH_INVARIANT
         return replace(metadata, topk_tokens=self.topk_tokens, prefill_max_seq_len=longest)
 
 

@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
+import vllm.envs as envs
 from quire_vllm.indexer import IndexMetadata, choose_in
 from quire_vllm.latent import LatentMetadataBuilder, QuireMLA, QuireMLABackend
-from quire_vllm.sparse import QuireSparseMLA, QuireSparseMLABackend
+from quire_vllm.sparse import QuireSparseMLA, QuireSparseMLABackend, SparseMetadataBuilder
 from steps import Sequences, assert_close, attend, layer, spec, visible
 
 HEADS, LATENT, ROPE, NOPE, VALUE = 4, 512, 64, 128, 128
@@ -159,6 +162,22 @@ def test_short_extensions_are_decoded(vllm_config):
     assert (metadata.num_decodes, metadata.num_decode_tokens, metadata.num_prefills) == (2, 9, 1)
     assert metadata.prefill.batch.row_offsets.tolist() == [0, 9]
     assert metadata.prefill.keys == 32
+
+
+@pytest.mark.parametrize("batch_invariant", [False, True])
+def test_the_way_of_a_prompt_in_invariant_batches_does_not_depend_on_others(batch_invariant, vllm_config, monkeypatch):
+    monkeypatch.setattr(envs, "VLLM_BATCH_INVARIANT", batch_invariant, raising=False)
+    model = SimpleNamespace(max_model_len=4096, hf_text_config=SimpleNamespace(index_topk=50))
+    config = SimpleNamespace(
+        model_config=model,
+        scheduler_config=vllm_config.scheduler_config,
+        compilation_config=vllm_config.compilation_config,
+    )
+    builder = SparseMetadataBuilder(spec(64), ["layer"], config, torch.device("cpu"))
+    alone = builder.build(0, Sequences([30], 64).step([0], [30]))
+    among = builder.build(0, Sequences([30, 60], 64).step([0, 0], [30, 60]))
+    assert among.prefill.use_dense_mha is False
+    assert alone.prefill.use_dense_mha is not batch_invariant
 
 
 @pytest.mark.parametrize("kv_cache_dtype", ["auto", "fp8_ds_mla"])
