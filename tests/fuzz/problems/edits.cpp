@@ -185,15 +185,17 @@ void keep_subnormals_from_infinities(const json& object, const std::vector<Named
   }
 }
 
-// Rounding to e4m3 for products makes an infinity the largest number (docs/numerics.md, NaN and infinity), which the oracle
-// does not do; NaN stays NaN, and has to arrive.
-void keep_infinities_from_fp8_products(const json& object, Edits& edits) {
+// Rounding to e4m3 for products makes an infinity the largest number, which the oracle does not do, and prefill with such
+// products does not promise scores beyond 2^20 powers of two (docs/numerics.md, NaN and infinity): three edits together
+// stay below. NaN stays NaN, and has to arrive.
+void keep_to_what_fp8_products_promise(const json& object, Edits& edits) {
   if (!object.value("allow_fp8_products", false)) return;
-  const auto make_nan = [](auto& edit) {
-    if (std::isinf(edit.value)) edit.value = std::numeric_limits<double>::quiet_NaN();
+  static constexpr double kLarge = 64.0;
+  const auto limit = [](auto& edit) {
+    edit.value = std::isinf(edit.value) ? kNan : std::clamp(edit.value, -kLarge, kLarge);
   };
-  std::ranges::for_each(edits.tensors, make_nan);
-  std::ranges::for_each(edits.rows, make_nan);
+  std::ranges::for_each(edits.tensors, limit);
+  std::ranges::for_each(edits.rows, limit);
 }
 
 // Products of codes and the sum of x over a block, which the min multiplies, meet as ∞ − ∞ where the oracle has an
@@ -250,7 +252,7 @@ Edits draw_edits(Draw& draw, const json& object, const tools::Built& built) {
       edits.tensors.push_back(edit);
     }
   }
-  keep_infinities_from_fp8_products(object, edits);
+  keep_to_what_fp8_products_promise(object, edits);
   keep_infinities_from_mins(object, edits);
   keep_infinite_rows_from_underflow(edits);
   keep_subnormals_from_infinities(object, views, edits);
