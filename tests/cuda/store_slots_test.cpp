@@ -50,7 +50,7 @@ std::vector<Subject> all_subjects() {
       {.name = "code_whole_rows",
        .format = RowFormat::scaled(DType::fp8_e5m2, 64, 64),
        .x_dtype = DType::f16},
-      {.name = "encode_static", .format = RowFormat::scaled(fp8, 128, 128), .static_scale = 0.0125},
+      {.name = "code_static", .format = RowFormat::scaled(fp8, 128, 128), .static_scale = 0.0125},
       {.name = "encode_i8", .format = RowFormat::scaled(DType::i8, 128, 128)},
       {.name = "encode_f32", .format = RowFormat::uniform(DType::bf16, 80), .x_dtype = DType::f32},
       {.name = "general", .format = RowFormat::scaled(fp8, 37, 5, DType::bf16), .heads = 3},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of 16-bit numbers on their way into fp8, with a scale for every granule of their own or none; columns after
-// them that keep their type are copied. A block takes whole tokens (token_coder.cuh).
+// Rows of 16-bit numbers on their way into fp8, with a scale for every granule of their own, fixed ones or none; columns
+// after them that keep their type are copied. A block takes whole tokens (token_coder.cuh).
 #include <algorithm>
 
 #include "cuda/any/store/token_coder.cuh"
@@ -63,12 +63,17 @@ void launch_for(const Rows& rows, const CodeLayout& layout, int sms, cudaStream_
       std::max(1u, static_cast<unsigned>(sms * kBlocksPerSm) / (columns * num_sides(rows)));
   const LaunchShape shape{.grid = dim3(std::min(chunks, resident), columns, num_sides(rows)),
                           .block = dim3(kCodeThreads + kWarp)};
-  if (layout.has_scales) {
-    return launch(code_tokens<CodeConfig<kX, kCoded, TokenScaling::granules>, Rows>, shape, stream,
-                  rows, layout);
+  switch (layout.scaling) {
+    case TokenScaling::none:
+      return launch(code_tokens<CodeConfig<kX, kCoded, TokenScaling::none>, Rows>, shape, stream,
+                    rows, layout);
+    case TokenScaling::granules:
+      return launch(code_tokens<CodeConfig<kX, kCoded, TokenScaling::granules>, Rows>, shape,
+                    stream, rows, layout);
+    case TokenScaling::fixed:
+      return launch(code_tokens<CodeConfig<kX, kCoded, TokenScaling::fixed>, Rows>, shape, stream,
+                    rows, layout);
   }
-  launch(code_tokens<CodeConfig<kX, kCoded, TokenScaling::none>, Rows>, shape, stream, rows,
-         layout);
 }
 
 template <DType kX, typename Rows>
@@ -90,12 +95,11 @@ void launch_rows(const Rows& rows, const CodeLayout& layout, int sms, cudaStream
 }  // namespace
 
 BlockSize block_size(unsigned rows, unsigned coded_vectors, unsigned copied_vectors,
-                     bool has_scales) {
+                     TokenScaling scaling) {
   const unsigned most_rows = kCodeThreads / std::max(coded_vectors, copied_vectors);
   if (most_rows == 0) return {.rows = 1, .tokens = 0};
   const unsigned taken = std::min(rows, most_rows);
-  const int vectors = most_vectors(has_scales ? TokenScaling::granules : TokenScaling::none);
-  const unsigned coded = kCodeThreads / (taken * coded_vectors) * vectors;
+  const unsigned coded = kCodeThreads / (taken * coded_vectors) * most_vectors(scaling);
   const unsigned copied =
       copied_vectors == 0 ? CodeGroups::kMostTokens : kCodeThreads / (taken * copied_vectors);
   return {.rows = taken, .tokens = std::min({coded, copied, CodeGroups::kMostTokens})};

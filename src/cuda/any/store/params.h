@@ -74,13 +74,17 @@ struct VectorRun {
   bool operator==(const VectorRun&) const = default;
 };
 
+// Scales of coded rows: none, those of their own granules, which are stored too, or ones that the caller set, the same for
+// all tokens.
+enum class TokenScaling : std::uint8_t { none, granules, fixed };
+
 // Rows of 16-bit numbers that become fp8, by granules of neighbouring lanes; then columns that stay as they are.
 struct CodeLayout {
   VectorRun coded;
   VectorRun copied;
   unsigned block_tokens;  // of a block: so many tokens,
   unsigned block_rows;    // so many of their rows
-  bool has_scales;
+  TokenScaling scaling;
   bool scales_are_in_row;
   int granule_shift;                // logarithm of the vectors of a granule
   std::int64_t scale_offset_bytes;  // from a token's row or its first scale
@@ -107,7 +111,7 @@ struct BlockSize {
   unsigned tokens;
 };
 BlockSize block_size(unsigned rows, unsigned coded_vectors, unsigned copied_vectors,
-                     bool has_scales);
+                     TokenScaling scaling);
 
 void launch_copy(const StoreParams& rows, cudaStream_t stream);
 void launch_copy(const StoreSides& rows, cudaStream_t stream);

@@ -236,8 +236,25 @@ VectorRun vector_run(const RowPart& part, std::int64_t first_column, bool is_use
           .is_used = is_used};
 }
 
+// Scales that all pages and tokens share: a thread of launch_code() reads its one once. A row that has a place has a scale.
+bool are_fixed(const ScaleLayerView& scales, const KvLayerView& rows) {
+  return scales.page_stride == 0 && scales.token_stride == 0 && scales.dtype == DType::f32 &&
+         scales.num_pages >= rows.num_pages && scales.page_table == rows.page_table &&
+         scales.page_table_stride == rows.page_table_stride;
+}
+
+// Nothing where no kernel of launch_code() has such scales.
+std::optional<TokenScaling> scaling_of(const StoreParams& params, int granule) {
+  const RowPart& coded = params.view.row_format.parts[0];
+  if (coded.scale_source == ScaleSource::none) return TokenScaling::none;
+  const bool is_static = coded.scale_source == ScaleSource::plane && params.scales_are_static;
+  if (!is_static) return granule == 0 ? std::nullopt : std::optional(TokenScaling::granules);
+  const bool fits = are_fixed(params.view.scales, params.view) && granule != 0;
+  return fits ? std::optional(TokenScaling::fixed) : std::nullopt;
+}
+
 // All but what a CTA takes.
-CodeLayout row_layout(const KvLayerView& view, int granule) {
+CodeLayout row_layout(const KvLayerView& view, int granule, TokenScaling scaling) {
   const RowPart& coded = view.row_format.parts[0];
   const bool in_row = coded.scale_source == ScaleSource::in_row;
   return {
@@ -245,7 +262,7 @@ CodeLayout row_layout(const KvLayerView& view, int granule) {
       .copied = vector_run(view.row_format.parts[1], coded.width, view.row_format.num_parts == 2),
       .block_tokens = 0,
       .block_rows = 0,
-      .has_scales = coded.scale_source != ScaleSource::none,
+      .scaling = scaling,
       .scales_are_in_row = in_row,
       .granule_shift = std::countr_zero(static_cast<unsigned>(std::max(granule, 1))),
       .scale_offset_bytes = in_row ? coded.scale_offset_bytes : 0,
@@ -260,11 +277,12 @@ std::optional<CodeLayout> code_layout(const StoreParams& params, ComputeCapabili
   if (!is_made_of_vectors(params)) return std::nullopt;
   const KvLayerView& view = params.view;
   const int granule = granule_vectors(view);
-  CodeLayout layout = row_layout(view, granule);
-  if (layout.has_scales && (params.scales_are_static || granule == 0)) return std::nullopt;
+  const std::optional<TokenScaling> scaling = scaling_of(params, granule);
+  if (!scaling.has_value()) return std::nullopt;
+  CodeLayout layout = row_layout(view, granule, *scaling);
   const BlockSize most =
       block_size(static_cast<unsigned>(view.num_heads), layout.coded.per_row.value(),
-                 layout.copied.is_used ? layout.copied.per_row.value() : 0, layout.has_scales);
+                 layout.copied.is_used ? layout.copied.per_row.value() : 0, *scaling);
   // A token's rows and scales are reached in 31 bits.
   const std::int64_t reach =
       view.num_heads * std::max(view.head_stride_bytes, layout.scale_head_bytes) +

@@ -65,11 +65,9 @@ __device__ inline void find_targets(const CodeLayout& layout, const Finder& find
 
 inline constexpr int kCodeThreads = 256;  // that code; a warp beside them looks up places
 
-enum class TokenScaling : std::uint8_t { none, granules };
-
 // Coded ones of a thread, by the registers there are for them; one more is copied.
 constexpr int most_vectors(TokenScaling scaling) {
-  return scaling == TokenScaling::granules ? 3 : 4;
+  return scaling == TokenScaling::none ? 4 : 3;
 }
 
 template <DType kXType, DType kCodedType, TokenScaling kRule> struct CodeConfig {
@@ -127,10 +125,16 @@ template <typename Config> class TokenCoder {
         coded_(params, layout.coded, coded, sizeof(uint2)),
         copied_(params, layout.copied, copied, sizeof(uint4)) {
     const unsigned granule = coded.vector >> layout.granule_shift;
-    if (granule << layout.granule_shift == coded.vector) {
-      scale_ = static_cast<int>(coded.row * layout.scale_head_bytes + layout.scale_offset_bytes +
-                                granule * layout.scale_slot_bytes);
+    const auto scale =
+        static_cast<int>(coded.row * layout.scale_head_bytes + layout.scale_offset_bytes +
+                         granule * layout.scale_slot_bytes);
+    if constexpr (Config::kScaling == TokenScaling::fixed) {
+      if (coded.token != ThreadRun::kNone) {
+        quotient_ =
+            Quotient(*reinterpret_cast<const float*>(params.view.scales.data + scale), 0.0f);
+      }
     }
+    if (granule << layout.granule_shift == coded.vector) scale_ = scale;
     coded_.keep();
     asm volatile("" : "+r"(scale_));
   }
@@ -189,12 +193,15 @@ template <typename Config> class TokenCoder {
     }
   }
 
-  __device__ static GranuleCodes encode(const uint4& raw, const typename Amax::Value& amax) {
+  __device__ GranuleCodes encode(const uint4& raw, const typename Amax::Value& amax) const {
     if constexpr (Config::kScaling == TokenScaling::granules) {
       return Coder::encode(raw, Amax::magnitude(amax));
     } else {
       float values[kVec8];
       X::decode(raw, values);
+      if constexpr (Config::kScaling == TokenScaling::fixed) {
+        quotient_.up_to(Amax::magnitude(Amax::of(raw))).divide(values);
+      }
       constexpr auto kFormat = Config::kCoded == DType::fp8_e4m3 ? __NV_E4M3 : __NV_E5M2;
       return {encode_fp8<kFormat>(values), 1.0f};
     }
@@ -223,7 +230,8 @@ template <typename Config> class TokenCoder {
   unsigned copied_token_;
   ThreadOffsets coded_;
   ThreadOffsets copied_;
-  int scale_ = -1;  // from a token's first scale; -1: another thread's
+  int scale_ = -1;                 // from a token's first scale; -1: another thread's
+  Quotient quotient_{1.0f, 0.0f};  // by the fixed scale of the thread's row and column
   uint4 raw_[kVectors] = {};
   uint4 copied_raw_ = {};
 };

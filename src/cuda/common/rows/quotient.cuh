@@ -23,6 +23,13 @@ class Quotient {
         // can tell from 0; the upper bounds keep the reciprocal normal and the quotient finite.
         is_plain_(scale >= 0x1p-85f && scale <= 0x1p+100f && largest <= scale * 0x1p+20f) {}
 
+  // The same scale for numbers of at most `largest`, without another division.
+  __device__ Quotient up_to(float largest) const {
+    Quotient other = *this;
+    other.is_plain_ = scale_ >= 0x1p-85f && scale_ <= 0x1p+100f && largest <= scale_ * 0x1p+20f;
+    return other;
+  }
+
   // For 8-bit results. One decision for all of them, so that their chains overlap.
   template <int kCount> __device__ void divide(float (&values)[kCount]) const {
     if (!is_plain_) return divide_wide(values);
