@@ -34,7 +34,7 @@ struct InputRuns {
     }
   }
   __device__ void take(int token, float (&v)[kRun]) const {
-    Eight<DType::f32>::decode({halves[token][0][threadIdx.x], halves[token][1][threadIdx.x]}, v);
+    Vec8<DType::f32>::decode({halves[token][0][threadIdx.x], halves[token][1][threadIdx.x]}, v);
   }
 };
 

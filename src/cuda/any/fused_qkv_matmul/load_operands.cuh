@@ -47,12 +47,12 @@ __device__ inline void load_vector(const std::byte* from, DType dtype, float (&v
     case DType::f32: {
       const float4 low = load_as<float4>(from);
       const float4 high = load_as<float4>(from + sizeof(float4));
-      return Eight<DType::f32>::decode({low, high}, v);
+      return Vec8<DType::f32>::decode({low, high}, v);
     }
     case DType::f16:
-      return Eight<DType::f16>::decode(load_as<uint4>(from), v);
+      return Vec8<DType::f16>::decode(load_as<uint4>(from), v);
     case DType::bf16:
-      return Eight<DType::bf16>::decode(load_as<uint4>(from), v);
+      return Vec8<DType::bf16>::decode(load_as<uint4>(from), v);
     case DType::fp8_e4m3:
       return decode_fp8(load_as<uint2>(from), __NV_E4M3, v);
     default:

@@ -107,24 +107,24 @@ template <typename Config> class RowEncoder {
   }
 
   __device__ void load(const std::byte* source, int lane,
-                       typename Eight<Config::kX>::Raw (&raw)[Config::kSlots]) const {
+                       typename Vec8<Config::kX>::Raw (&raw)[Config::kSlots]) const {
 #pragma unroll
     for (int s = 0; s < Config::kSlots; ++s) {
       const std::int64_t column = (s * Config::kLanes + lane) * kVec8;
       if (parts_[s].is_used) {
-        raw[s] = Eight<Config::kX>::load(source + column * (bits(Config::kX) / 8));
+        raw[s] = Vec8<Config::kX>::load(source + column * (bits(Config::kX) / 8));
       }
     }
   }
 
   // All lanes of the group take part; a row without a page is dropped.
-  __device__ void store(const typename Eight<Config::kX>::Raw (&raw)[Config::kSlots],
+  __device__ void store(const typename Vec8<Config::kX>::Raw (&raw)[Config::kSlots],
                         const CacheRowPlace& place) const {
     float values[Config::kSlots][kVec8];
     float amax[Config::kSlots];
 #pragma unroll
     for (int s = 0; s < Config::kSlots; ++s) {
-      Eight<Config::kX>::decode(raw[s], values[s]);
+      Vec8<Config::kX>::decode(raw[s], values[s]);
       amax[s] = largest(values[s], parts_[s]);
     }
     if (layout_.has_scales && !params_.scales_are_static) reduce(amax);
@@ -212,7 +212,7 @@ __global__ void __launch_bounds__(kThreads, (ctas_per_sm<Config, Rows>()))
   constexpr int kGroups = kThreads / Config::kLanes;
 
   const RowEncoder<Config> encoder(params, layout, lane);
-  typename Eight<Config::kX>::Raw raw[Config::kRows][Config::kSlots] = {};
+  typename Vec8<Config::kX>::Raw raw[Config::kRows][Config::kSlots] = {};
 #pragma unroll
   for (int r = 0; r < Config::kRows; ++r) {
     const int row = r * kGroups + group;

@@ -171,7 +171,7 @@ template <typename Config> class TokenCoder {
 
  private:
   static constexpr int kVectors = Config::kVectors;
-  using X = Eight<Config::kX>;
+  using X = Vec8<Config::kX>;
   using Amax = Largest<Config::kX>;
   using Coder = GranuleCoder<Config::kX, Config::kCoded>;
 

@@ -86,9 +86,6 @@ template <> struct Vec8<DType::f32> {
   }
 };
 
-// The name that store/ and fused_qkv_matmul/ know it by.
-template <DType kType> using Eight = Vec8<kType>;
-
 // start<dtype>(), for a type of 16 or 32 bits that Vec8 has.
 template <typename Start> void with_vec8_type(DType dtype, const Start& start) {
   if (dtype == DType::bf16) return start.template operator()<DType::bf16>();
