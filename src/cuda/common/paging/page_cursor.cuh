@@ -35,6 +35,14 @@ class PageCursor {
         max_pages_(table.max_pages_),
         num_pages_(table.num_pages_),
         page_size_(table.page_size_) {}
+  // Ids of another table in the same columns: the scales beside the rows. Lanes that look up one or the other choose
+  // between ids alone; the page size stays a parameter of the kernel and takes no registers.
+  __device__ PageCursor beside(const PageTable& table, int sequence) const {
+    PageCursor cursor = *this;
+    cursor.ids_ = table.ids_ + sequence * table.stride_;
+    cursor.num_pages_ = table.num_pages_;
+    return cursor;
+  }
   // For kernels that take rows of a ragged batch as well: a register more, which not all have.
   __device__ static PageCursor from_first_row(const PageTable& table, int sequence) {
     PageCursor cursor(table, sequence);

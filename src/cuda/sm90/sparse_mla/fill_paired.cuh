@@ -119,14 +119,16 @@ template <typename Variant> class RowFill<Variant, RowKind::fp8, 2> {
     }
   }
 
-  // 16 bytes of each 64 latent columns, a fourth of the rope columns, the scales.
+  // 16 bytes of each 64 latent columns, a fourth of the rope columns, the scales. What depends on the lane is computed
+  // here each time: kept over store_tile, it would take registers from the decoding, which then waits for itself.
   __device__ void load(const std::byte* found) {
-    const std::byte* row = row_of_lane(found, lane_ & ~3);
-    const std::byte* scale = row_of_lane(found, (lane_ & ~3) + 1);
+    const int lane = opaque(lane_);
+    const std::byte* row = row_of_lane(found, lane & ~3);
+    const std::byte* scale = row_of_lane(found, (lane & ~3) + 1);
     const bool is_there = row != nullptr;
     const std::uint32_t rows = __ballot_sync(0xffffffff, is_there);
-    mask_ = __ballot_sync(0xffffffff, lane_ < kRows && (rows >> (lane_ * 4 & 31) & 1) != 0);
-    const std::byte* from = row + lane_ % 4 * 16;
+    mask_ = __ballot_sync(0xffffffff, lane < kRows && (rows >> (lane * 4 & 31) & 1) != 0);
+    const std::byte* from = row + lane % 4 * 16;
 #pragma unroll
     for (int swizzle_column = 0; swizzle_column < 2 * SparseConfig::kHalfSwizzleColumns;
          ++swizzle_column) {
@@ -137,7 +139,8 @@ template <typename Variant> class RowFill<Variant, RowKind::fp8, 2> {
     } else {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        rope_[i] = load_chunk(from + stream_->rope_offset_bytes + rope_side(i) * 64, is_there);
+        rope_[i] =
+            load_chunk(from + stream_->rope_offset_bytes + rope_side(i, lane) * 64, is_there);
       }
     }
     scales_ = {1.0F, 1.0F, 1.0F, 1.0F};
@@ -211,8 +214,8 @@ template <typename Variant> class RowFill<Variant, RowKind::fp8, 2> {
     *reinterpret_cast<uint4*>(place) = words;
   }
   // Odd rows take the other half first: eight lanes that store together then meet no bank twice.
-  __device__ int rope_side(int i) const {
-    return i ^ (lane_ / 4 & 1);
+  __device__ static int rope_side(int i, int lane) {
+    return i ^ (lane / 4 & 1);
   }
   __device__ void store_rope(std::byte* swizzle_column) {
     const int row = lane_ / 4;
@@ -227,7 +230,7 @@ template <typename Variant> class RowFill<Variant, RowKind::fp8, 2> {
     }
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      store_chunk(swizzle_column + chunk_offset(row, rope_side(i) * 4 + chunk),
+      store_chunk(swizzle_column + chunk_offset(row, rope_side(i, lane_) * 4 + chunk),
                   stream_->rope_is_scaled ? scale_vec8(rope_[i], scales_.x) : rope_[i]);
     }
   }

@@ -78,7 +78,7 @@ struct PagePlaces {
     return {.data = view.data,
             .page_bytes = view.page_stride * kBytes,
             .token_bytes = view.token_stride * kBytes,
-            .pages = PageCursor(stream.scale_pages, sequence)};
+            .pages = PageCursor(stream.pages, sequence).beside(stream.scale_pages, sequence)};
   }
   // Null where the page is nobody's. Of a signed row the product is longer, and the compiler branches around it.
   __device__ const std::byte* row(unsigned page, int row_in_page) const {
