@@ -73,9 +73,9 @@ template <typename Config> class ChunkRotation {
     return kWarp / lanes * Config::kSteps;
   }
 
-  // The chunk of heads at which the walk stands. All lanes of the warp stay together: with norms they take part in each
-  // other's sums.
-  __device__ void run(TokenWalk& walk) {
+  // The chunk of heads at which the walk stands; false: its token is nobody's, and so are those that follow. All lanes
+  // of the warp stay together: with norms they take part in each other's sums.
+  __device__ bool run(TokenWalk& walk) {
     token_ = walk.token();
     first_head_ = walk.chunk() * rows_ * Config::kSteps;
     Raw raw[Config::kSteps] = {};
@@ -84,12 +84,11 @@ template <typename Config> class ChunkRotation {
     for (int s = 0; s < Config::kSteps; ++s) {
       if (is_query(s)) load(query(s), params_.head_dim, raw[s]);
     }
-    const RopeToken place = walk.place();
-    if (!place.exists()) return;
-    angles_ = place.angles;
+    angles_ = walk.angles();
+    if (angles_ < 0) return false;
     Angles angles;
     if (kTokenHasAngles && has_row()) find_angles(lane_ * kPairs, angles);
-    std::byte* keys = lane_keys(place.keys);
+    std::byte* keys = lane_keys(walk.keys());
 #pragma unroll
     for (int s = 0; s < Config::kSteps; ++s) {
       if (is_key(s, keys)) load(key(s, keys), params_.key_width, raw[s]);
@@ -107,6 +106,7 @@ template <typename Config> class ChunkRotation {
       }
     }
     if (!Config::kHasNorm && params_.out != params_.q) copy_rest();
+    return true;
   }
 
  private:
@@ -139,7 +139,8 @@ template <typename Config> class ChunkRotation {
 
   // Bytes from a row of q to the lane's first vector, and from that one to the others.
   __device__ int lane_bytes() const {
-    const int first = Config::kHasNorm ? 0 : params_.first_column(params_.head_dim);
+    const int first =
+        Config::kHasNorm || Config::kIsSplit ? 0 : params_.head_dim - params_.rope_dim;
     return (first + lane_ * kVec8) * kBytes;
   }
   __device__ int slot_bytes(int slot) const {
@@ -216,7 +217,7 @@ template <typename Config> class ChunkRotation {
   // The columns of q that are not rotated, for the chunk's heads.
   __device__ void copy_rest() const {
     const int rest = (params_.head_dim - params_.rope_dim) / kVec8;
-    const int first = params_.interleaved ? 0 : params_.rope_dim;
+    const int first = Config::kIsSplit ? params_.rope_dim : 0;
     const int heads = min(rows_ * Config::kSteps, params_.heads - first_head_);
 #pragma unroll 4
     for (int i = threadIdx.x % kWarp; i < heads * rest; i += kWarp) {
@@ -309,10 +310,11 @@ template <typename Config> class ChunkRotation {
   int first_head_ = 0;  // q's heads, then the key's
 };
 
+// What is asked first stands first: a line of parameters is a read from memory at the start of a kernel.
 template <typename Config>
 __global__ void __launch_bounds__(kThreads, Config::kBlocksPerSm)
-    rotate_chunks(const __grid_constant__ RopeParams params,
-                  const __grid_constant__ ChunkShare share, int lanes) {
+    rotate_chunks(const __grid_constant__ ChunkShare share, int lanes,
+                  const __grid_constant__ RopeParams params) {
   TokenWalk walk(params, share);
   const BlockWeights* norms = nullptr;
   if constexpr (Config::kHasNorm) {
@@ -323,7 +325,9 @@ __global__ void __launch_bounds__(kThreads, Config::kBlocksPerSm)
     norms = &weights;
   }
   ChunkRotation<Config> rotation(params, norms, lanes);
-  while (walk.advance()) rotation.run(walk);
+  if (!walk.advance()) return;
+  while (rotation.run(walk) && walk.advance()) {
+  }
 }
 
 template <typename Config>
@@ -333,10 +337,10 @@ void launch_chunks(const RopeParams& params, int lanes, int sms, cudaStream_t st
   const std::int64_t blocks = std::min<std::int64_t>(
       Config::kBlocksPerSm * sms, num_blocks(params.tokens * chunks * kWarp, kThreads));
   launch(rotate_chunks<Config>,
-         {.grid = dim3(static_cast<unsigned>(blocks)), .block = dim3(kThreads)}, stream, params,
+         {.grid = dim3(static_cast<unsigned>(blocks)), .block = dim3(kThreads)}, stream,
          ChunkShare{.per_token = Divisor(static_cast<unsigned>(chunks)),
                     .chunks = static_cast<int>(params.tokens * chunks)},
-         lanes);
+         lanes, params);
 }
 
 // start<dtype, pairing>(), those of q.

@@ -17,12 +17,10 @@ struct ChunkShare {
   int chunks;
 };
 
-// What a lane that waits for its rows need not wait for: which angles they need.
+// What is known of a token before its page id is there: that is read beside the angles, not before them.
 struct RopeToken {
-  std::int64_t angles = -1;   // as token_angles() says; -1: the token is nobody's
-  std::byte* keys = nullptr;  // the key row of head 0; null: nowhere
-
-  __device__ bool exists() const { return angles >= 0; }
+  std::int64_t angles = -1;  // as token_angles() says; -1: the token is nobody's
+  PageSlot keys = kNowhere;
 };
 
 class TokenWalk {
@@ -45,14 +43,18 @@ class TokenWalk {
     return at_ - token_of(at_) * static_cast<int>(share_.per_token.value());
   }
 
-  // Of the token at hand; all lanes of the warp ask together.
-  __device__ RopeToken place() {
+  // Of the token at hand, as token_angles() says; -1: it is nobody's. All lanes of the warp ask together, this first.
+  __device__ std::int64_t angles() {
     if (used_ >= kLanes) find();
-    const auto angles = __shfl_sync(kAll, static_cast<long long>(found_.angles), used_);
-    const auto keys = __shfl_sync(kAll, reinterpret_cast<unsigned long long>(found_.keys), used_);
+    return __shfl_sync(kAll, static_cast<long long>(found_.angles), used_);
+  }
+  // Its key row of head 0, null: nowhere. After angles(), between which and this the page id is on its way.
+  __device__ std::byte* keys() {
+    if (used_ == 0) keys_ = row_in_slot(params_.key, found_.keys);
+    const auto keys = __shfl_sync(kAll, reinterpret_cast<unsigned long long>(keys_), used_);
     auto* row = reinterpret_cast<std::byte*>(keys);
     __builtin_assume(__isGlobal(row));
-    return {angles, row};
+    return row;
   }
 
  private:
@@ -72,7 +74,7 @@ class TokenWalk {
     found_ = {};
     if (!place.exists()) return;
     found_.angles = token_angles(params_.angles, token, place.position);
-    if (params_.key_heads > 0) found_.keys = first_row(params_.key, place);
+    if (params_.key_heads > 0) found_.keys = slot_of(params_.key, place);
   }
 
   const RopeParams& params_;
@@ -82,6 +84,7 @@ class TokenWalk {
   int at_;                 // the chunk at hand
   int used_ = kLanes - 1;  // the lane that knows its place; kLanes: none
   RopeToken found_;
+  std::byte* keys_ = nullptr;
 };
 
 }  // namespace quire::cuda::any::rope

@@ -23,6 +23,7 @@ struct PageSlot {
   int row;        // in the page
   int column;     // of the page table; -1: not looked up
 };
+inline constexpr PageSlot kNowhere{.page = kUnassignedPage, .row = 0, .column = -1};
 
 // How an id is loaded. No barrier or asm holds back an early one: for kernels that look up one key a step ahead.
 enum class IdLoad { plain, early };
@@ -154,14 +155,25 @@ __device__ inline std::byte* scale_of_row(const KvLayerView& view, std::int64_t 
   return scales.data + element * (bits(scales.dtype) / 8);
 }
 
+// Where a new token stands. As with a PageCursor only the use of the slot waits for its page id: a kernel may compute in
+// between.
+__device__ inline PageSlot slot_of(const KvLayerView& view, const TokenPlace& place) {
+  if (!place.exists()) return kNowhere;
+  const PageColumn at = page_column(place.position, view.page_size);
+  if (at.column >= view.max_pages) return kNowhere;
+  return {.page = page_in(view, place.sequence, at.column),
+          .row = static_cast<int>(at.slot),
+          .column = static_cast<int>(at.column)};
+}
+// The row of head 0 in a slot, null where the page is unassigned.
+__device__ inline std::byte* row_in_slot(const KvLayerView& view, const PageSlot& slot) {
+  if (slot.page >= view.num_pages) return nullptr;
+  return view.data + slot.page * view.page_stride_bytes +
+         static_cast<unsigned>(slot.row) * view.token_stride_bytes;
+}
 // The row of head 0 of a new token, null where its page is unassigned or the token is nobody's.
 __device__ inline std::byte* first_row(const KvLayerView& view, const TokenPlace& place) {
-  if (!place.exists()) return nullptr;
-  const PageColumn at = page_column(place.position, view.page_size);
-  if (at.column >= view.max_pages) return nullptr;
-  const std::int64_t page = page_in(view, place.sequence, at.column);
-  if (page >= view.num_pages) return nullptr;
-  return view.data + page * view.page_stride_bytes + at.slot * view.token_stride_bytes;
+  return row_in_slot(view, slot_of(view, place));
 }
 
 // The first scale of head 0 of a new token in the scales tensor, null where there is none.
