@@ -29,6 +29,9 @@ class TokenWalk {
       : params_(params),
         share_(share),
         finder_(params.row_offsets, params.key.cache_lengths, params.key.batch) {
+    if (threadIdx.x < kLanes && params.key_heads > 0) {
+      prefetch_ids(params.key, static_cast<int>(threadIdx.x));
+    }
     warps_ = static_cast<int>(gridDim.x * (blockDim.x / kLanes));
     at_ = static_cast<int>((blockIdx.x * blockDim.x + threadIdx.x) / kLanes) - warps_;
   }

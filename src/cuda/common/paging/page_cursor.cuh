@@ -125,6 +125,16 @@ __device__ inline std::uint32_t page_in(const ScaleLayerView& scales, std::int64
   return scales.page_table[sequence * scales.page_table_stride + column];
 }
 
+// Sends for the first ids of a whole table, a line of them by each lane of a warp: a kernel of a few µs waits for
+// lengths, then for ids, and many tables are no longer than this.
+__device__ inline void prefetch_ids(const KvLayerView& view, int lane) {
+  constexpr int kLineIds = 128 / sizeof(std::uint32_t);
+  if (view.batch == 0 || view.max_pages == 0) return;
+  const std::int64_t ids = (view.batch - 1) * view.page_table_stride + view.max_pages;
+  const std::int64_t first = std::int64_t{lane} * kLineIds;
+  if (first < ids) prefetch_line(view.page_table + first);
+}
+
 // Start of a row, null where its page is unassigned.
 __device__ inline std::byte* row_of(const KvLayerView& view, std::int64_t sequence,
                                     std::int64_t token, std::int64_t head) {

@@ -73,7 +73,7 @@ class TokenFinder {
       offset_ = row_offsets[sample];
       length_ = cache_lengths[sample];
     }
-    num_tokens_ = batch_ == 0 ? 0 : row_offsets[batch_];
+    if (batch_ > 0) num_tokens_ = row_offsets[batch_];
   }
 
   __device__ std::int64_t num_tokens() const { return num_tokens_; }
@@ -88,7 +88,10 @@ class TokenFinder {
     }
     const std::uint32_t offset = __shfl_sync(kAll, offset_, low);
     const std::uint32_t length = __shfl_sync(kAll, length_, low);
-    if (token >= num_tokens_) return {};
+    // Opaque: the compiler widens the number ahead of a caller's loop, and waits for it there, before it sends for rows.
+    std::uint32_t num_tokens = num_tokens_;
+    asm volatile("" : "+r"(num_tokens));
+    if (token >= num_tokens) return {};
     if (stride_ > 1) return find_from(low * stride_, token);
     return {.sequence = low, .position = length + (token - offset)};
   }
@@ -113,7 +116,7 @@ class TokenFinder {
   std::uint32_t offset_ =
       0xffffffff;  // of the lane's sequence; past every token where there is none
   std::uint32_t length_ = 0;
-  std::int64_t num_tokens_;
+  std::uint32_t num_tokens_ = 0;
 };
 
 // Tiles of the rows of a ragged batch, none of which spans two sequences, numbered so that a block

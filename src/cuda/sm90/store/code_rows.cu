@@ -147,6 +147,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
   const std::int64_t step = warps * kTokens;
   const RowCoder<kX, kCoded> coder(params, layout);
   const any::store::PlaceFinder<Rows, TokenFinder> finder(rows);
+  if (threadIdx.x < kWarp) prefetch_ids(params.view, lane);
   RawTokenRows raw = {};
   coder.load(first, raw);
   std::byte* found = nullptr;  // the row of a token of the next steps, a lane each
