@@ -50,7 +50,7 @@ def cells(row: dict[str, Any]) -> list[str]:
         dtype += f", {row['threads']} thread{'s' if row['threads'] > 1 else ''}"
     times = [number(shown(row, side)) for side in (row["own"], "quire")]
     what = "decode, padded on the left" if kind == "mixed" else kind
-    model = row["model"] + (f", {row['layers']} layers" if "vllm" in row else "")
+    model = row["model"] + (f", {row['layers']} layers" if "vllm" in row and "layers" in row else "")
     return [model, dtype, what, size_text, row["unit"], row["own"], *times, f"{row['time_ratio']:.3f}"]
 
 

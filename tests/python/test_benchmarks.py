@@ -234,6 +234,7 @@ def served(**changes):
 def test_the_table_of_whole_models_shows_the_numbers_of_its_ratio():
     """Medians of vLLM's records, the fastest of transformers': that is the smallest time, the largest rate."""
     assert "| m |  | decode | 8 × 512 | ms | sdpa | 5 | 3.5 | 0.751 |" in serving_tables.serving_table([served()])
+    assert "| m, 4 layers |  | decode |" in serving_tables.serving_table([served(layers=4)])
     fastest = served(statistic="fastest", dtype="float32", threads=2, row="mixed:8x512")
     row = "| m | float32, 2 threads | decode, padded on the left | 8 × up to 512 | ms | sdpa | 4 | 3 | 0.751 |"
     assert row in serving_tables.serving_table([fastest])
