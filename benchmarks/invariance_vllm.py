@@ -20,7 +20,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.serving_vllm import SHAPES
+from benchmarks.serving_vllm import SHAPES, write_config
 
 LARGEST = 1000  # logits of a step that are compared
 PROMPT = 1500
@@ -53,7 +53,7 @@ def settings_of(model: str, folder: str, others: int) -> dict[str, Any]:
 
 
 def use_ordinary_weights() -> None:
-    """vLLM's dummy weights are so small that no layer changes what it is given; norms of one and weights of usual size do."""
+    """vLLM's dummy weights are so small that no layer changes what it is given; norms of one and usual weights do."""
     from vllm.model_executor.model_loader import dummy_loader
 
     fill = dummy_loader.initialize_dummy_weights
@@ -95,7 +95,7 @@ def compare(model: str, folder: str, arguments: argparse.Namespace) -> dict[str,
     alone = answer(llm, prompts[:1], arguments.tokens)
     among = answer(llm, prompts, arguments.tokens)
     pairs = [(one, two) for (_, one), (_, two) in zip(alone, among, strict=True)]
-    apart = max(abs(one.get(token, 0.0) - value) for one, two in pairs for token, value in two.items())
+    apart = max((abs(one[token] - two[token]) for one, two in pairs for token in one.keys() & two.keys()), default=0.0)
     return {
         "model": model,
         "layers": arguments.layers,
@@ -118,9 +118,7 @@ def child(model: str, folder: str, arguments: argparse.Namespace, link: Any) -> 
 
 def run(model: str, arguments: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
-        config = {**SHAPES[model].config, "num_hidden_layers": arguments.layers}
-        config |= {"first_k_dense_replace": arguments.layers} if "first_k_dense_replace" in config else {}
-        (Path(folder) / "config.json").write_text(json.dumps(config))
+        write_config(folder, model, arguments.layers)
         link, theirs = multiprocessing.Pipe()
         process = multiprocessing.get_context("spawn").Process(target=child, args=(model, folder, arguments, theirs))
         process.start()

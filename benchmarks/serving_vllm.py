@@ -153,6 +153,13 @@ def layers_of(arguments: argparse.Namespace) -> int:
     return arguments.layers or SHAPES[arguments.model].config["num_hidden_layers"]
 
 
+def write_config(folder: str, model: str, layers: int) -> None:
+    """The config.json of a shape with so many layers, none of experts."""
+    config = {**SHAPES[model].config, "num_hidden_layers": layers}
+    config |= {"first_k_dense_replace": layers} if "first_k_dense_replace" in config else {}
+    (Path(folder) / "config.json").write_text(json.dumps(config))
+
+
 def wait_for_device() -> None:
     import torch
 
@@ -347,9 +354,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=1, help="engines of each backend, with --one-by-one")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as model:
-        config = {**SHAPES[arguments.model].config, "num_hidden_layers": layers_of(arguments)}
-        config |= {"first_k_dense_replace": layers_of(arguments)} if "first_k_dense_replace" in config else {}
-        (Path(model) / "config.json").write_text(json.dumps(config))
+        write_config(model, arguments.model, layers_of(arguments))
         found = run(arguments, model)
     if arguments.json:
         before = json.loads(arguments.json.read_text()) if arguments.json.exists() else []

@@ -17,16 +17,12 @@ class Quotient {
   // For numbers of at most `largest` in magnitude, NaN apart. A scale of 0 makes 0 of every number;
   // NaN stays.
   __device__ Quotient(float scale, float largest)
-      : scale_(scale),
-        reciprocal_(1.0f / scale),
-        // The remainder is exact in one fused multiply-add from 2^-85 on, for all that 8-bit codes
-        // can tell from 0; the upper bounds keep the reciprocal normal and the quotient finite.
-        is_plain_(scale >= 0x1p-85f && scale <= 0x1p+100f && largest <= scale * 0x1p+20f) {}
+      : scale_(scale), reciprocal_(1.0f / scale), is_plain_(is_plain(scale, largest)) {}
 
   // The same scale for numbers of at most `largest`, without another division.
   __device__ Quotient up_to(float largest) const {
     Quotient other = *this;
-    other.is_plain_ = scale_ >= 0x1p-85f && scale_ <= 0x1p+100f && largest <= scale_ * 0x1p+20f;
+    other.is_plain_ = is_plain(scale_, largest);
     return other;
   }
 
@@ -48,6 +44,11 @@ class Quotient {
   }
 
  private:
+  // The remainder is exact in one fused multiply-add from 2^-85 on, for all that 8-bit codes can tell from 0; the upper
+  // bounds keep the reciprocal normal and the quotient finite.
+  __device__ static bool is_plain(float scale, float largest) {
+    return scale >= 0x1p-85f && scale <= 0x1p+100f && largest <= scale * 0x1p+20f;
+  }
   __device__ float plain(float x) const {
     const float estimate = x * reciprocal_;
     const float nearest = fmaf(fmaf(-estimate, scale_, x), reciprocal_, estimate);
