@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "cuda/sm90/sparse_mla/plan_sparse.h"
 
 namespace quire::cuda::sm90::sparse_mla {
@@ -25,6 +27,39 @@ TEST(PlanSparse, ManyTokensAreNotCut) {
   EXPECT_EQ(plan.work.head_tiles, 1);
   EXPECT_EQ(plan.blocks, 128);
   EXPECT_EQ(plan.variant->name, "fp8");
+}
+
+// A prompt of `tokens` behind as many cached ones.
+SparseMlaProblem prompt_problem(std::int64_t tokens, std::int64_t heads) {
+  SparseMlaProblem problem = decode_problem(tokens, heads);
+  problem.ragged = {.tokens = tokens, .batch = 1, .max_new_tokens = tokens, .max_keys = 2 * tokens};
+  problem.cache.page_size = 64;
+  problem.cache.max_pages = 1024;
+  return problem;
+}
+
+TEST(PlanSparse, PromptsDecodeTheirRowsFirst) {
+  for (const std::int64_t heads : {64, 128}) {
+    const SparsePlan plan = plan_sparse(prompt_problem(4000, heads), kSms);
+    EXPECT_EQ(plan.variant->name, "bf16");
+    EXPECT_EQ(plan.decoded.pages(), 125);
+    EXPECT_EQ(plan.decoded.bytes(), 8000 * 576 * 2);
+  }
+}
+
+TEST(PlanSparse, RowsAreDecodedByTheKernelWhereThatIsNotWorthIt) {
+  std::vector<SparseMlaProblem> others(6, prompt_problem(4000, 128));
+  others[0].batch_invariant = true;
+  others[1].ragged.max_keys = -1;  // nobody knows
+  others[2].ragged.batch = 64;     // more than half a gigabyte
+  others[3].ragged.tokens = 4;     // few tokens
+  others[4].heads = 32;            // kernels of their own
+  others[5].extra_k = 64, others[5].extra_format = RowFormat::mla_fp8_block();
+  for (const SparseMlaProblem& problem : others) {
+    const SparsePlan plan = plan_sparse(problem, kSms);
+    EXPECT_EQ(plan.decoded.pages(), 0);
+    EXPECT_EQ(plan.variant->rows, RowKind::fp8);
+  }
 }
 
 TEST(PlanSparse, FewHeadsTakeANarrowKernel) {

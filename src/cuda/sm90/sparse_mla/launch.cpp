@@ -30,9 +30,8 @@ TensorMap query_map(const TensorView& q) {
   return encode_tensor_map(make_tile(row_matrix_of(q), request), q.data);
 }
 
-GatherStream gather_stream(const PagedKVCache& cache, std::int64_t layer, const TensorView& indices,
+GatherStream gather_stream(const KvLayerView& view, const TensorView& indices,
                            const std::optional<TensorView>& lengths) {
-  const KvLayerView view = cache.key(layer);
   const RowFormat& format = view.row_format;
   const bool is_uniform = format.is_uniform();
   return {.rows = view,
@@ -55,6 +54,7 @@ class SparseKernel final : public Kernel<SparseMlaArgs> {
   std::int64_t workspace_bytes() const override {
     Carver counter;
     carve_splits(counter, plan_);
+    DecodedPages::carve(counter, plan_.decoded);
     return counter.bytes();
   }
 
@@ -62,7 +62,8 @@ class SparseKernel final : public Kernel<SparseMlaArgs> {
     return {{"kernel", std::string(plan_.variant->name)},
             {"blocks", std::to_string(plan_.blocks)},
             {"cut", std::to_string(plan_.work.cut())},
-            {"splits", std::to_string(plan_.work.splits)}};
+            {"splits", std::to_string(plan_.work.splits)},
+            {"decoded_pages", std::to_string(plan_.decoded.pages())}};
   }
 
   void run(const SparseMlaArgs& args, const Context& context) const override {
@@ -70,20 +71,26 @@ class SparseKernel final : public Kernel<SparseMlaArgs> {
     const DeviceScope scope(args.q.device);
     const auto stream = static_cast<cudaStream_t>(context.stream);
     Carver carver(context.workspace);
-    SparseParams params{
-        .q = query_map(args.q),
-        .q_rows = args.q.as<const std::byte>(),
-        .q_token_bytes = bytes_for(args.q.dtype, args.q.strides[0]),
-        .q_head_bytes = bytes_for(args.q.dtype, args.q.strides[1]),
-        .work = plan_.work,
-        .row_offsets = args.row_offsets.as<const std::uint32_t>(),
-        .streams = {gather_stream(args.cache, args.layer, args.indices, args.topk_lengths), {}},
-        .scale_log2 = static_cast<float>(args.scale * std::numbers::log2e),
-        .output = attend_output(args.out, args.lse, args.sinks),
-        .splits = carve_splits(carver, plan_)};
+    SparseParams params{.q = query_map(args.q),
+                        .q_rows = args.q.as<const std::byte>(),
+                        .q_token_bytes = bytes_for(args.q.dtype, args.q.strides[0]),
+                        .q_head_bytes = bytes_for(args.q.dtype, args.q.strides[1]),
+                        .work = plan_.work,
+                        .row_offsets = args.row_offsets.as<const std::uint32_t>(),
+                        .streams = {},
+                        .scale_log2 = static_cast<float>(args.scale * std::numbers::log2e),
+                        .output = attend_output(args.out, args.lse, args.sinks),
+                        .splits = carve_splits(carver, plan_)};
+    KvLayerView rows = args.cache.key(args.layer);
+    if (plan_.decoded.pages() > 0) {
+      const DecodedPages decoded = DecodedPages::carve(carver, plan_.decoded);
+      launch_decode_pages(rows, params.row_offsets, decoded, stream);
+      rows = decoded.view_of(rows);
+    }
+    params.streams[0] = gather_stream(rows, args.indices, args.topk_lengths);
     if (args.extra.has_value()) {
-      params.streams[1] = gather_stream(args.extra->cache, args.extra->layer, args.extra->indices,
-                                        args.extra->lengths);
+      params.streams[1] = gather_stream(args.extra->cache.key(args.extra->layer),
+                                        args.extra->indices, args.extra->lengths);
     }
     plan_.variant->launch(params, plan_.blocks, stream);
     merge_sparse_splits(params, stream);

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "cuda/common/paging/decoded_pages.h"
 #include "cuda/sm90/sparse_mla/config.h"
 #include "cuda/sm90/sparse_mla/params.h"
 #include "quire/ops/sparse_mla.h"
@@ -47,6 +48,7 @@ struct SparsePlan {
   const SparseVariant* variant = nullptr;
   SparseWork work{};
   int blocks = 0;
+  DecodedShape decoded{};  // rows that become bf16 before the kernel reads them; none: no pages
 };
 
 // Empty, or why no compiled kernel takes the problem.
