@@ -62,6 +62,9 @@ foreach(dtype IN ITEMS bf16 f16 fp8_e4m3)
     INCLUDES sm90/flash_attention/decode/kernel.cuh
     LAUNCHES "launch_decode<DecodeD128<DType::${dtype}, {16|32|8}>>")
 endforeach()
+quire_add_variants(sm90/flash_attention/decode d256
+  INCLUDES sm90/flash_attention/decode/kernel.cuh
+  LAUNCHES "launch_decode<DecodeD256<DType::{bf16|fp8_e4m3}>>")
 
 # Prefill attention over pages.
 quire_launch_parameters(launch_dequantizing "const PrefillParams&" "const DequantizedKeys&" "const PrefillLaunch&")

@@ -51,6 +51,22 @@ TEST(PlanDecodeTest, RowsHoldTheNewTokensOfASequence) {
   EXPECT_EQ(plan_decode(llama(16), 132).schedule.max_tiles, 2);
 }
 
+TEST(PlanDecodeTest, WideHeadsTakeTilesOfEightRows) {
+  const auto kernel = [](std::int64_t head_dim, DType dtype, std::int64_t new_tokens) {
+    FlashAttentionProblem problem = llama(new_tokens);
+    problem.head_dim = head_dim;
+    problem.cache.row_format = RowFormat::uniform(dtype, static_cast<std::int32_t>(head_dim));
+    EXPECT_EQ(refuse_decode_problem(problem), "");
+    const DecodePlan plan = plan_decode(problem, 132);
+    EXPECT_EQ(plan.tile_tokens, plan.variant->config.rows / 4);
+    return plan.variant->name;
+  };
+  EXPECT_EQ(kernel(128, DType::bf16, 16), "bf16_d128_r32");
+  EXPECT_EQ(kernel(136, DType::bf16, 1), "bf16_d256_r8");
+  EXPECT_EQ(kernel(256, DType::bf16, 16), "bf16_d256_r8");
+  EXPECT_EQ(kernel(256, DType::fp8_e4m3, 2), "fp8_d256_r8");
+}
+
 TEST(PlanDecodeTest, WorkListsTakeNeighbouringHeadsAndNearlyAllMultiprocessors) {
   const auto bits = [](std::int64_t kv_heads, int num_sms) {
     FlashAttentionProblem problem = llama(1);
@@ -159,7 +175,15 @@ TEST(PlanDecodeTest, SaysWhatItDoesNotTake) {
   EXPECT_NE(reason([](FlashAttentionProblem& problem) { problem.q_dtype = DType::f32; }), "");
   EXPECT_NE(reason([](FlashAttentionProblem& problem) { problem.q_dtype = DType::f16; }), "");
   EXPECT_NE(reason([](FlashAttentionProblem& problem) { problem.cache.is_mla = true; }), "");
-  EXPECT_NE(reason([](FlashAttentionProblem& problem) { problem.head_dim = 192; }), "");
+  EXPECT_NE(reason([](FlashAttentionProblem& problem) { problem.head_dim = 264; }), "");
+  const auto wide = [](std::int64_t heads) {
+    return [heads](FlashAttentionProblem& problem) {
+      problem.head_dim = 256;
+      problem.heads = heads;
+    };
+  };
+  EXPECT_EQ(reason(wide(8 * 8)), "");
+  EXPECT_NE(reason(wide(8 * 9)), "");
   EXPECT_NE(reason([](FlashAttentionProblem& problem) { problem.heads = 8 * 33; }), "");
   EXPECT_NE(reason([](FlashAttentionProblem& problem) { problem.alignment = 8; }), "");
   EXPECT_EQ(reason(with_mask(Mask::causal() & tree)), "");

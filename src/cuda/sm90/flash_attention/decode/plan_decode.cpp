@@ -47,6 +47,7 @@ const DecodeVariant* find_variant(const FlashAttentionProblem& problem) {
   for (const DecodeVariant& variant : kDecodeVariants) {
     if (variant.config.dtype != dtype || variant.config.dims() < problem.head_dim) continue;
     if (variant.config.rows < group_of(problem)) continue;
+    if (best != nullptr && variant.config.dims() > best->config.dims()) break;
     // Other sequences' tokens may ask for more rows, but not for another order of sums.
     if (problem.batch_invariant && variant.config.row_sets() > 1) continue;
     best = &variant;

@@ -25,7 +25,7 @@ template <typename Variant> constexpr DecodeVariant decode_variant(std::string_v
   return {name, Variant::kConfig, launch_decode<Variant>};
 }
 
-// Of a dtype, few rows first.
+// Of a dtype, narrow heads first, then few rows.
 inline constexpr DecodeVariant kDecodeVariants[] = {
     decode_variant<DecodeD128<DType::bf16, 8>>("bf16_d128_r8"),
     decode_variant<DecodeD128<DType::bf16, 16>>("bf16_d128_r16"),
@@ -36,6 +36,8 @@ inline constexpr DecodeVariant kDecodeVariants[] = {
     decode_variant<DecodeD128<DType::fp8_e4m3, 8>>("fp8_d128_r8"),
     decode_variant<DecodeD128<DType::fp8_e4m3, 16>>("fp8_d128_r16"),
     decode_variant<DecodeD128<DType::fp8_e4m3, 32>>("fp8_d128_r32"),
+    decode_variant<DecodeD256<DType::bf16>>("bf16_d256_r8"),
+    decode_variant<DecodeD256<DType::fp8_e4m3>>("fp8_d256_r8"),
 };
 
 struct DecodePlan {
