@@ -63,7 +63,7 @@ TEST(PlanDecodeTest, WideHeadsTakeTilesOfEightRows) {
   };
   EXPECT_EQ(kernel(128, DType::bf16, 16), "bf16_d128_r32");
   EXPECT_EQ(kernel(136, DType::bf16, 1), "bf16_d256_r8");
-  EXPECT_EQ(kernel(256, DType::bf16, 16), "bf16_d256_r8");
+  EXPECT_EQ(kernel(256, DType::bf16, 8), "bf16_d256_r8");
   EXPECT_EQ(kernel(256, DType::fp8_e4m3, 2), "fp8_d256_r8");
 }
 
@@ -176,14 +176,16 @@ TEST(PlanDecodeTest, SaysWhatItDoesNotTake) {
   EXPECT_NE(reason([](FlashAttentionProblem& problem) { problem.q_dtype = DType::f16; }), "");
   EXPECT_NE(reason([](FlashAttentionProblem& problem) { problem.cache.is_mla = true; }), "");
   EXPECT_NE(reason([](FlashAttentionProblem& problem) { problem.head_dim = 264; }), "");
-  const auto wide = [](std::int64_t heads) {
-    return [heads](FlashAttentionProblem& problem) {
+  const auto wide = [](std::int64_t group, std::int64_t new_tokens) {
+    return [group, new_tokens](FlashAttentionProblem& problem) {
       problem.head_dim = 256;
-      problem.heads = heads;
+      problem.heads = 8 * group;
+      problem.ragged.max_new_tokens = new_tokens;
     };
   };
-  EXPECT_EQ(reason(wide(8 * 8)), "");
-  EXPECT_NE(reason(wide(8 * 9)), "");
+  EXPECT_EQ(reason(wide(8, 4)), "");
+  EXPECT_NE(reason(wide(8, 5)), "");
+  EXPECT_NE(reason(wide(9, 1)), "");
   EXPECT_NE(reason([](FlashAttentionProblem& problem) { problem.heads = 8 * 33; }), "");
   EXPECT_NE(reason([](FlashAttentionProblem& problem) { problem.alignment = 8; }), "");
   EXPECT_EQ(reason(with_mask(Mask::causal() & tree)), "");

@@ -51,7 +51,7 @@ TEST(PlanSparse, RowsAreDecodedByTheKernelWhereThatIsNotWorthIt) {
   std::vector<SparseMlaProblem> others(6, prompt_problem(4000, 128));
   others[0].batch_invariant = true;
   others[1].ragged.max_keys = -1;  // nobody knows
-  others[2].ragged.batch = 64;     // more than half a gigabyte
+  others[2].ragged.batch = 64;     // more than a quarter of a gigabyte
   others[3].ragged.tokens = 4;     // few tokens
   others[4].heads = 32;            // kernels of their own
   others[5].extra_k = 64, others[5].extra_format = RowFormat::mla_fp8_block();

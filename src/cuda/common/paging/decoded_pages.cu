@@ -8,8 +8,10 @@
 namespace quire::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-constexpr int kRows = 16;  // of a CTA: a page's rows are those of several
+constexpr int kWarp = 32;
+constexpr int kWarps = 8;
+constexpr int kThreads = kWarps * kWarp;
+constexpr int kRows = 2 * kWarps;  // of a CTA: a page's rows are those of several
 
 struct DecodePagesParams {
   RowReader coded;
@@ -38,15 +40,15 @@ __global__ void __launch_bounds__(kThreads)
   const int begin = part * kRows;
   const auto end =
       static_cast<int>(min(std::int64_t{min(begin + kRows, view.page_size)}, keys - first));
-  const int vectors = params.width / kVec8;
-  std::byte* to = params.rows + (std::int64_t{page} * view.page_size + begin) * params.width * 2;
-  for (int i = static_cast<int>(threadIdx.x); i < (end - begin) * vectors; i += kThreads) {
-    const int row = i / vectors;
-    float values[kVec8];
-    load_columns(params.coded, place_row(view, sequence, first + begin + row, 0),
-                 (i - row * vectors) * kVec8, params.width, values);
-    *reinterpret_cast<uint4*>(to + std::int64_t{i} * sizeof(uint4)) =
-        Vec8<DType::bf16>::encode(values);
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  for (int row = begin + static_cast<int>(threadIdx.x) / kWarp; row < end; row += kWarps) {
+    const RowPlace place = place_row(view, sequence, first + row, 0);
+    std::byte* to = params.rows + (std::int64_t{page} * view.page_size + row) * params.width * 2;
+    for (int column = kVec8 * lane; column < params.width; column += kWarp * kVec8) {
+      float values[kVec8];
+      load_columns(params.coded, place, column, params.width, values);
+      *reinterpret_cast<uint4*>(to + 2 * column) = Vec8<DType::bf16>::encode(values);
+    }
   }
 }
 

@@ -143,7 +143,8 @@ template <typename Variant> class RowFill<Variant, RowKind::fp8, 2> {
             load_chunk(from + stream_->rope_offset_bytes + rope_side(i, lane) * 64, is_there);
       }
     }
-    scales_ = {1.0F, 1.0F, 1.0F, 1.0F};
+    const float without = scaling() == ScaleSource::plane ? 0.0F : 1.0F;  // a page of its scale
+    scales_ = {without, without, without, without};
     if (scaling() == ScaleSource::in_row && is_there) {
       scales_ = __ldg(reinterpret_cast<const float4*>(row + latent().scale_offset_bytes));
     } else if (scaling() == ScaleSource::plane && scale != nullptr) {

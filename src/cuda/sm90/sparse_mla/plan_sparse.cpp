@@ -53,7 +53,7 @@ std::optional<RowKind> kind_of(const RowFormat& format) {
 constexpr double kCodedKeyCost = 0.0015;
 constexpr double kDecodeCost = 5000.0;
 constexpr double kDecodedRowCost = 1.0;
-constexpr std::int64_t kMostDecodedBytes = std::int64_t{512} << 20;
+constexpr std::int64_t kMostDecodedBytes = std::int64_t{256} << 20;
 
 // Prompts read every row many times: it pays to decode all of them once. Not where rows must have the same bits in any
 // batch, of whose size this is a choice.
@@ -69,8 +69,9 @@ DecodedShape decoded_shape(const SparseMlaProblem& problem) {
       .columns = std::min(ceil_div(ragged.max_keys, cache.page_size), cache.max_pages),
       .page_size = static_cast<std::int32_t>(cache.page_size),
       .width = SparseConfig::kLatent + SparseConfig::kRope};
+  const std::int64_t keys = std::min(problem.top_k, ragged.max_keys);
   const double saved = kCodedKeyCost * static_cast<double>(ragged.tokens) *
-                       static_cast<double>(problem.heads) * static_cast<double>(problem.top_k);
+                       static_cast<double>(problem.heads) * static_cast<double>(keys);
   const double cost = kDecodeCost + kDecodedRowCost * static_cast<double>(shape.rows());
   return shape.bytes() <= kMostDecodedBytes && saved > 2.0 * cost ? shape : DecodedShape{};
 }

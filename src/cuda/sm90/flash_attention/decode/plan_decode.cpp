@@ -39,6 +39,16 @@ bool has_head_scales(const FlashAttentionProblem& problem) {
   return problem.has_head_scales && problem.cache.row_format.parts[0].dtype == DType::fp8_e4m3;
 }
 
+// Tiles of rows read K and V again, each. Of wide heads, whose tiles have few rows, so many are as fast as prefill, which
+// does not split the keys of a sequence.
+constexpr std::int64_t kMostWideTiles = 4;
+
+bool takes_new_tokens(const DecodeConfig& config, const FlashAttentionProblem& problem) {
+  const std::int64_t tile_tokens = config.rows / group_of(problem);
+  return config.dims() <= 128 ||
+         new_tokens_of(problem) <= kMostWideTiles * std::max<std::int64_t>(tile_tokens, 1);
+}
+
 // The fewest rows that hold a sequence's new tokens, or one token's heads; else the most.
 const DecodeVariant* find_variant(const FlashAttentionProblem& problem) {
   const DType dtype = problem.cache.row_format.parts[0].dtype;
@@ -47,6 +57,7 @@ const DecodeVariant* find_variant(const FlashAttentionProblem& problem) {
   for (const DecodeVariant& variant : kDecodeVariants) {
     if (variant.config.dtype != dtype || variant.config.dims() < problem.head_dim) continue;
     if (variant.config.rows < group_of(problem)) continue;
+    if (!takes_new_tokens(variant.config, problem)) continue;
     if (best != nullptr && variant.config.dims() > best->config.dims()) break;
     // Other sequences' tokens may ask for more rows, but not for another order of sums.
     if (problem.batch_invariant && variant.config.row_sets() > 1) continue;
