@@ -62,6 +62,9 @@ foreach(dtype IN ITEMS bf16 f16 fp8_e4m3)
     INCLUDES sm90/flash_attention/decode/kernel.cuh
     LAUNCHES "launch_decode<DecodeD128<DType::${dtype}, {16|32|8}>>")
 endforeach()
+quire_add_variants(sm90/flash_attention/decode bf16_d64
+  INCLUDES sm90/flash_attention/decode/kernel.cuh
+  LAUNCHES "launch_decode<DecodeD64<{16|32|8}>>")
 quire_add_variants(sm90/flash_attention/decode d256
   INCLUDES sm90/flash_attention/decode/kernel.cuh
   LAUNCHES "launch_decode<DecodeD256<DType::{bf16|fp8_e4m3}>>")

@@ -51,7 +51,7 @@ TEST(PlanDecodeTest, RowsHoldTheNewTokensOfASequence) {
   EXPECT_EQ(plan_decode(llama(16), 132).schedule.max_tiles, 2);
 }
 
-TEST(PlanDecodeTest, WideHeadsTakeTilesOfEightRows) {
+TEST(PlanDecodeTest, HeadsTakeTheNarrowestRowsThatHoldThem) {
   const auto kernel = [](std::int64_t head_dim, DType dtype, std::int64_t new_tokens) {
     FlashAttentionProblem problem = llama(new_tokens);
     problem.head_dim = head_dim;
@@ -61,6 +61,9 @@ TEST(PlanDecodeTest, WideHeadsTakeTilesOfEightRows) {
     EXPECT_EQ(plan.tile_tokens, plan.variant->config.rows / 4);
     return plan.variant->name;
   };
+  EXPECT_EQ(kernel(64, DType::bf16, 2), "bf16_d64_r8");
+  EXPECT_EQ(kernel(64, DType::fp8_e4m3, 2), "fp8_d128_r8");
+  EXPECT_EQ(kernel(72, DType::bf16, 2), "bf16_d128_r8");
   EXPECT_EQ(kernel(128, DType::bf16, 16), "bf16_d128_r32");
   EXPECT_EQ(kernel(136, DType::bf16, 1), "bf16_d256_r8");
   EXPECT_EQ(kernel(256, DType::bf16, 8), "bf16_d256_r8");

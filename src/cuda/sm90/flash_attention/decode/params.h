@@ -110,14 +110,18 @@ template <DType kDType, int kRows> struct DecodeD128 {
                                         .stages = kIsFp8 ? (kRows == 8 ? 10 : 8) : 4};
 };
 
+// Heads up to 64 wide, of two bytes: in a row of 128 bytes there is room for twice as many columns of e4m3.
+template <int kRows> struct DecodeD64 {
+  static constexpr DecodeConfig kConfig{
+      .dtype = DType::bf16, .swizzle_columns = 1, .rows = kRows, .stages = 8};
+};
+
 // Heads up to 256 wide, as many bytes in flight. Sums of more than eight rows do not fit beside them; f16, whose queries
 // may come as bf16, has too few registers.
 template <DType kDType> struct DecodeD256 {
   static constexpr bool kIsFp8 = kDType == DType::fp8_e4m3;
-  static constexpr DecodeConfig kConfig{.dtype = kDType,
-                                        .swizzle_columns = kIsFp8 ? 2 : 4,
-                                        .rows = 8,
-                                        .stages = kIsFp8 ? 4 : 2};
+  static constexpr DecodeConfig kConfig{
+      .dtype = kDType, .swizzle_columns = kIsFp8 ? 2 : 4, .rows = 8, .stages = kIsFp8 ? 4 : 2};
 };
 
 }  // namespace quire::cuda::sm90::flash_attention

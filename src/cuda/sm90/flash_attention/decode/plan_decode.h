@@ -27,6 +27,9 @@ template <typename Variant> constexpr DecodeVariant decode_variant(std::string_v
 
 // Of a dtype, narrow heads first, then few rows.
 inline constexpr DecodeVariant kDecodeVariants[] = {
+    decode_variant<DecodeD64<8>>("bf16_d64_r8"),
+    decode_variant<DecodeD64<16>>("bf16_d64_r16"),
+    decode_variant<DecodeD64<32>>("bf16_d64_r32"),
     decode_variant<DecodeD128<DType::bf16, 8>>("bf16_d128_r8"),
     decode_variant<DecodeD128<DType::bf16, 16>>("bf16_d128_r16"),
     decode_variant<DecodeD128<DType::bf16, 32>>("bf16_d128_r32"),
