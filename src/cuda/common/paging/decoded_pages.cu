@@ -14,7 +14,7 @@ constexpr int kThreads = kWarps * kWarp;
 constexpr int kRows = 2 * kWarps;  // of a CTA: a page's rows are those of several
 
 struct DecodePagesParams {
-  RowReader coded;
+  KvLayerView coded;                 // read eight columns at a time, as the attention reads them
   const std::uint32_t* row_offsets;  // [batch + 1]
   std::byte* rows;                   // bf16 [batch · columns, page_size, width]
   std::uint32_t* ids;                // [batch, columns]
@@ -25,7 +25,7 @@ struct DecodePagesParams {
 
 __global__ void __launch_bounds__(kThreads)
     decode_pages(const __grid_constant__ DecodePagesParams params) {
-  const KvLayerView& view = params.coded.view;
+  const KvLayerView& view = params.coded;
   const unsigned page = blockIdx.x / params.parts;
   const int part = static_cast<int>(blockIdx.x % params.parts);
   const auto sequence = static_cast<int>(page / params.columns);
@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(kThreads)
     std::byte* to = params.rows + (std::int64_t{page} * view.page_size + row) * params.width * 2;
     for (int column = kVec8 * lane; column < params.width; column += kWarp * kVec8) {
       float values[kVec8];
-      load_columns(params.coded, place, column, params.width, values);
+      load_scaled_vec8(view, place, column, values);
       *reinterpret_cast<uint4*>(to + 2 * column) = Vec8<DType::bf16>::encode(values);
     }
   }
@@ -83,7 +83,7 @@ void launch_decode_pages(const KvLayerView& coded, const std::uint32_t* row_offs
   launch(decode_pages,
          {.grid = dim3(static_cast<unsigned>(shape.pages() * parts)), .block = dim3(kThreads)},
          stream,
-         DecodePagesParams{.coded = row_reader(coded),
+         DecodePagesParams{.coded = coded,
                            .row_offsets = row_offsets,
                            .rows = decoded.rows,
                            .ids = decoded.ids,

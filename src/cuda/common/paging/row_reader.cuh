@@ -49,6 +49,19 @@ __device__ inline void set_zero(float (&values)[kVec8]) {
   for (float& value : values) value = 0.0f;
 }
 
+// Columns [column, column + 8) of a row that exists and is read eight columns at a time.
+__device__ inline void load_scaled_vec8(const KvLayerView& view, const RowPlace& place, int column,
+                                        float (&values)[kVec8]) {
+  const RowFormat::Column at = view.row_format.locate(column);
+  const RowPart& part = view.row_format.parts[at.part];
+  load_vec8(place.row + part.offset_bytes + std::int64_t{at.index} * (bits(part.dtype) / 8),
+            part.dtype, values);
+  if (part.scale_source == ScaleSource::none) return;
+  const float scale = scale_of(view, part, place, column, at.index);
+#pragma unroll
+  for (float& value : values) value *= scale;
+}
+
 // Columns [column, column + 8) of a row, column a multiple of 8; zeros from `width` on and without a
 // page.
 __device__ inline void load_columns(const RowReader& reader, const RowPlace& place, int column,
@@ -56,15 +69,7 @@ __device__ inline void load_columns(const RowReader& reader, const RowPlace& pla
   const KvLayerView& view = reader.view;
   if (!place.exists() || column >= width) return set_zero(values);
   if (reader.reads_vec8 && column + kVec8 <= width) {
-    const RowFormat::Column at = view.row_format.locate(column);
-    const RowPart& part = view.row_format.parts[at.part];
-    load_vec8(place.row + part.offset_bytes + std::int64_t{at.index} * (bits(part.dtype) / 8),
-              part.dtype, values);
-    if (part.scale_source == ScaleSource::none) return;
-    const float scale = scale_of(view, part, place, column, at.index);
-#pragma unroll
-    for (float& value : values) value *= scale;
-    return;
+    return load_scaled_vec8(view, place, column, values);
   }
 #pragma unroll
   for (int i = 0; i < kVec8; ++i) {
