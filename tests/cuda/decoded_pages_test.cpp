@@ -108,12 +108,12 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(DecodedPagesSparse, GiveWhatDecodingInTheKernelGives) {
   const std::string reason = refuse_unless_sm90({.kind = DeviceKind::cuda, .index = 0});
   if (!reason.empty()) GTEST_SKIP() << reason;
-  constexpr std::int64_t kTokens = 128;
+  constexpr std::int64_t kTokens = 256;
   constexpr std::int64_t kHeads = 128;
   constexpr std::int64_t kTopK = 512;
   CacheOptions options;
   options.cache_lengths = {300, 17};
-  options.new_tokens = {100, 28};
+  options.new_tokens = {200, 56};
   options.row_format = RowFormat::mla_fp8_block();
   options.page_size = 64;
   options.is_mla = true;
@@ -125,7 +125,7 @@ TEST(DecodedPagesSparse, GiveWhatDecodingInTheKernelGives) {
   const HostTensor q = HostTensor::random(DType::bf16, {kTokens, kHeads, 576}, 3);
   const HostTensor indices(DType::i32, {kTokens, kTopK});
   for (std::int64_t i = 0; i < kTokens * kTopK; ++i) {
-    indices.view().as<std::int32_t>()[i] = static_cast<std::int32_t>(i * 7919 % 450) - 9;
+    indices.view().as<std::int32_t>()[i] = static_cast<std::int32_t>(i * 7919 % 550) - 9;
   }
   const auto run = [&](bool batch_invariant) {
     const HostTensor out(DType::bf16, {kTokens, kHeads, 512});
@@ -141,8 +141,8 @@ TEST(DecodedPagesSparse, GiveWhatDecodingInTheKernelGives) {
     args.cache.blocks = twin.move(args.cache.blocks);
     args.cache.cache_lengths = twin.move(args.cache.cache_lengths);
     args.cache.page_table = twin.move(args.cache.page_table);
-    args.cache.max_seq_length = 100;
-    args.cache.max_cache_length = 400;
+    args.cache.max_seq_length = 200;
+    args.cache.max_cache_length = 500;
     const Plan plan = supports(args);
     EXPECT_EQ(plan.workspace_bytes > 0, !batch_invariant);
     DeviceBuffer workspace(plan.workspace_bytes);

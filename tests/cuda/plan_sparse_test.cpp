@@ -47,13 +47,20 @@ TEST(PlanSparse, PromptsDecodeTheirRowsFirst) {
   }
 }
 
+TEST(PlanSparse, RoomOfTheTableIsTheBoundWhereKeysAreUnknown) {
+  SparseMlaProblem problem = prompt_problem(4000, 128);
+  problem.ragged.max_keys = -1;
+  EXPECT_EQ(plan_sparse(problem, kSms).decoded.columns, 1024);
+}
+
 TEST(PlanSparse, RowsAreDecodedByTheKernelWhereThatIsNotWorthIt) {
   std::vector<SparseMlaProblem> others(6, prompt_problem(4000, 128));
   others[0].batch_invariant = true;
-  others[1].ragged.max_keys = -1;  // nobody knows
-  others[2].ragged.batch = 64;     // more than a quarter of a gigabyte
-  others[3].ragged.tokens = 4;     // few tokens
-  others[4].heads = 32;            // kernels of their own
+  others[1].ragged.max_keys = -1,
+  others[1].cache.max_pages = 1 << 14;  // a table with room for 1 M keys
+  others[2].ragged.batch = 64;          // more than a quarter of a gigabyte
+  others[3].ragged.tokens = 4;          // few tokens
+  others[4].heads = 32;                 // kernels of their own
   others[5].extra_k = 64, others[5].extra_format = RowFormat::mla_fp8_block();
   for (const SparseMlaProblem& problem : others) {
     const SparsePlan plan = plan_sparse(problem, kSms);

@@ -17,8 +17,8 @@ constexpr double kKeyCost = 0.03;
 constexpr double kMergeCost = 4.0;
 constexpr double kSplitCost = 0.2;
 
-constexpr std::int64_t kFewHeads =
-    32;  // kernels of their own, which multiply e4m3 rows as they are
+// Up to here kernels of their own multiply e4m3 rows as they are.
+constexpr std::int64_t kFewHeads = 32;
 
 bool is_scaled_whole(const RowPart& part) {
   return part.scale_source == ScaleSource::plane && part.scale_dtype == DType::f32 &&
@@ -48,28 +48,33 @@ std::optional<RowKind> kind_of(const RowFormat& format) {
   return takes ? std::optional(RowKind::fp8) : std::nullopt;
 }
 
-// Costs in ns: what a key of a token and head takes longer to read as e4m3 than as bf16 (H200: 1.31 against 0.91 µs for
-// 2048 keys of 128 heads), what decoding takes at all, and for each row there may be.
+// Costs in ns: what a key of a token and head takes longer to read as e4m3 than as bf16 (H200: 1.31
+// against 0.91 µs for 2048 keys of 128 heads), what decoding takes at all, and for each row there
+// may be.
 constexpr double kCodedKeyCost = 0.0015;
 constexpr double kDecodeCost = 5000.0;
 constexpr double kDecodedRowCost = 1.0;
 constexpr std::int64_t kMostDecodedBytes = std::int64_t{256} << 20;
 
-// Prompts read every row many times: it pays to decode all of them once. Not where rows must have the same bits in any
-// batch, of whose size this is a choice.
+// Keys of the longest sequence that may come.
+std::int64_t most_keys(const SparseMlaProblem& problem) {
+  const std::int64_t room = problem.cache.max_pages * problem.cache.page_size;
+  return problem.ragged.max_keys < 0 ? room : std::min(room, problem.ragged.max_keys);
+}
+
+// Prompts read every row many times: it pays to decode all of them once. Not with batch_invariant,
+// since the choice depends on the size of the batch and the two ways differ in rounding.
 DecodedShape decoded_shape(const SparseMlaProblem& problem) {
   const CacheShape& cache = problem.cache;
   const RaggedSize& ragged = problem.ragged;
   const bool may_decode = kind_of(cache.row_format) == RowKind::fp8 && problem.extra_k == 0 &&
-                          !problem.batch_invariant && ragged.max_keys >= 0 &&
-                          problem.heads > kFewHeads;
+                          !problem.batch_invariant && problem.heads > kFewHeads;
   if (!may_decode) return {};
-  const DecodedShape shape{
-      .batch = ragged.batch,
-      .columns = std::min(ceil_div(ragged.max_keys, cache.page_size), cache.max_pages),
-      .page_size = static_cast<std::int32_t>(cache.page_size),
-      .width = SparseConfig::kLatent + SparseConfig::kRope};
-  const std::int64_t keys = std::min(problem.top_k, ragged.max_keys);
+  const DecodedShape shape{.batch = ragged.batch,
+                           .columns = ceil_div(most_keys(problem), cache.page_size),
+                           .page_size = static_cast<std::int32_t>(cache.page_size),
+                           .width = SparseConfig::kLatent + SparseConfig::kRope};
+  const std::int64_t keys = std::min(problem.top_k, most_keys(problem));
   const double saved = kCodedKeyCost * static_cast<double>(ragged.tokens) *
                        static_cast<double>(problem.heads) * static_cast<double>(keys);
   const double cost = kDecodeCost + kDecodedRowCost * static_cast<double>(shape.rows());
