@@ -104,6 +104,7 @@ def compare(model: str, folder: str, arguments: argparse.Namespace) -> dict[str,
         "logits_compared": sum(len(logits) for _, logits in alone),
         "same_tokens": [token for token, _ in alone] == [token for token, _ in among],
         "same_logits": [logits for _, logits in alone] == [logits for _, logits in among],
+        "first_different_step": next((step for step, (one, two) in enumerate(pairs) if one != two), None),
         "largest_difference": apart,
         "different_logits": len({value for _, logits in alone for value in logits.values()}),
     }

@@ -12,7 +12,7 @@ constexpr int kSms = 132;
 
 SparseMlaProblem decode_problem(std::int64_t tokens, std::int64_t heads) {
   return {.ragged = {.tokens = tokens, .batch = tokens},
-          .cache = {.row_format = RowFormat::mla_fp8_block()},
+          .cache = {.row_format = RowFormat::mla_fp8_block(), .page_size = 64, .max_pages = 1024},
           .heads = heads,
           .latent_dim = 512,
           .rope_dim = 64,
@@ -33,8 +33,6 @@ TEST(PlanSparse, ManyTokensAreNotCut) {
 SparseMlaProblem prompt_problem(std::int64_t tokens, std::int64_t heads) {
   SparseMlaProblem problem = decode_problem(tokens, heads);
   problem.ragged = {.tokens = tokens, .batch = 1, .max_new_tokens = tokens, .max_keys = 2 * tokens};
-  problem.cache.page_size = 64;
-  problem.cache.max_pages = 1024;
   return problem;
 }
 

@@ -7,6 +7,7 @@ sequences of few new tokens, which it puts first in the batch.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -196,6 +197,15 @@ class LatentMetadataBuilder(BatchBuilder):
         return LatentPrefill(batch.after(decodes), common.max_query_len, int(pages.sum()) * page)
 
 
+def use_one_projection() -> None:
+    """vLLM multiplies DeepSeek's hidden states of up to 16 tokens in a kernel of their own, whose sums have another
+    order; VLLM_BATCH_INVARIANT does not keep it from that."""
+    models = sys.modules.get("vllm.model_executor.models.deepseek_v2")
+    projection = getattr(models, "DeepSeekV2FusedQkvAProjLinear", None)
+    if projection is not None:
+        projection.forward = projection.__mro__[1].forward
+
+
 class QuireMLA(MLAAttentionImpl[LatentMetadata]):
     supports_pcp: bool = False
     supports_dcp: bool = False
@@ -222,6 +232,8 @@ class QuireMLA(MLAAttentionImpl[LatentMetadata]):
         indexer: object | None = None,
         **others: Any,
     ) -> None:
+        if envs.VLLM_BATCH_INVARIANT:
+            use_one_projection()
         self.num_heads = num_heads
         self.head_size = head_size
         self.scale = float(scale)

@@ -9,7 +9,7 @@ import pytest
 import torch
 import vllm.envs as envs
 from quire_vllm.indexer import IndexMetadata, choose_in
-from quire_vllm.latent import LatentMetadataBuilder, QuireMLA, QuireMLABackend
+from quire_vllm.latent import LatentMetadataBuilder, QuireMLA, QuireMLABackend, use_one_projection
 from quire_vllm.sparse import QuireSparseMLA, QuireSparseMLABackend, SparseMetadataBuilder
 from steps import Sequences, assert_close, attend, layer, spec, visible
 
@@ -178,6 +178,17 @@ def test_the_way_of_a_prompt_in_invariant_batches_does_not_depend_on_others(batc
     among = builder.build(0, Sequences([30, 60], 64).step([0, 0], [30, 60]))
     assert among.prefill.use_dense_mha is False
     assert alone.prefill.use_dense_mha is not batch_invariant
+
+
+def test_invariant_batches_have_one_projection(monkeypatch):
+    """vLLM's kernel for up to 16 tokens gives other bits than the one for more."""
+    deepseek = pytest.importorskip("vllm.model_executor.models.deepseek_v2")
+    projection = deepseek.DeepSeekV2FusedQkvAProjLinear
+    own = projection.forward
+    monkeypatch.setattr(projection, "forward", own)  # and back
+    use_one_projection()
+    assert projection.forward is not own
+    assert projection.forward is projection.__mro__[1].forward
 
 
 @pytest.mark.parametrize("kv_cache_dtype", ["auto", "fp8_ds_mla"])
