@@ -73,7 +73,9 @@ class SparseMetadataBuilder(LatentMetadataBuilder):
         if metadata.prefill is not None:
             lengths = common_attn_metadata.seq_lens_cpu_upper_bound
             longest = metadata.max_seq_len if lengths is None else int(lengths[metadata.num_decodes :].max())
-            metadata.prefill.use_dense_mha = longest <= self.topk_tokens and not envs.VLLM_BATCH_INVARIANT
+            if envs.VLLM_BATCH_INVARIANT:
+                longest = max(longest, self.topk_tokens + 1)  # vLLM 0.26 looks at this alone
+            metadata.prefill.use_dense_mha = longest <= self.topk_tokens
         return replace(metadata, topk_tokens=self.topk_tokens, prefill_max_seq_len=longest)
 
 

@@ -178,6 +178,7 @@ def test_the_way_of_a_prompt_in_invariant_batches_does_not_depend_on_others(batc
     among = builder.build(0, Sequences([30, 60], 64).step([0, 0], [30, 60]))
     assert among.prefill.use_dense_mha is False
     assert alone.prefill.use_dense_mha is not batch_invariant
+    assert (alone.prefill_max_seq_len <= alone.topk_tokens) is not batch_invariant
 
 
 def test_invariant_batches_have_one_projection(monkeypatch):
