@@ -37,7 +37,7 @@ chat: setup-chat
 
 test: build
 	@ctest --preset release -j $(JOBS) $(if $(SKIP_LABELS),-LE '$(SKIP_LABELS)')
-	@python -m pytest
+	@python -m pytest -n $(JOBS) --maxprocesses=4 --dist=worksteal
 
 build: setup-test
 	@scripts/configure.sh release
