@@ -25,7 +25,13 @@ struct StreamRows {
 
   const std::byte* const* bases;  // [kStreams]
   std::int64_t offset;            // bytes
-  bool are_codes;                 // e4m3; otherwise elements of the engine
+  DType dtype;                    // of the numbers: the engine's elements, or what it takes besides
+};
+
+// Rows of one unscaled dtype that need not be decoded here, besides those of the engine's elements.
+struct TakenRows {
+  bool bf16 = false;
+  bool e4m3 = false;
 };
 
 template <typename Element> class KeyStreams {
@@ -44,12 +50,11 @@ template <typename Element> class KeyStreams {
     made_ = carver.take<const std::byte*>(kStreams);
   }
 
-  // takes_codes: unscaled e4m3 need not be decoded here.
-  void begin(const AttentionItem& item, bool takes_codes) {
+  void begin(const AttentionItem& item, TakenRows taken) {
     item_ = &item;
     const KeySource& source = item.source;
-    keys_.set(source.keys, takes_codes);
-    values_.set(source.values, takes_codes);
+    keys_.set(source.keys, taken);
+    values_.set(source.values, taken);
     for (std::int64_t i = 0; i < widest_; ++i) zeros_[i] = Element{};
   }
 
@@ -85,8 +90,7 @@ template <typename Element> class KeyStreams {
   void prefetch_values(std::int64_t head) const {
     if (!values_.is_direct || !is_whole_) return;
     const StreamRows rows = find(values_, head, 0);
-    const std::int64_t bytes =
-        value_width_ * static_cast<std::int64_t>(values_.are_codes ? 1 : sizeof(Element));
+    const std::int64_t bytes = bytes_for(values_.dtype, value_width_);
     for (int i = 0; i < kStreams; ++i) {
       for (std::int64_t byte = 0; byte < bytes; byte += 64) {
         __builtin_prefetch(rows.template row<std::byte>(i) + byte, 0, 2);
@@ -104,11 +108,13 @@ template <typename Element> class KeyStreams {
 
  private:
   struct Side {
-    void set(const SideSource& source, bool takes_codes) {
+    void set(const SideSource& source, TakenRows taken) {
       plan = source.plan;
       heads = source.operand->heads();
-      are_codes = takes_codes && is_plain_e4m3(plan);
-      is_direct = are_codes || is_stored_as<Element>(plan);
+      const bool is_taken = (taken.e4m3 && is_plain(plan, DType::fp8_e4m3)) ||
+                            (taken.bf16 && is_plain(plan, DType::bf16));
+      dtype = is_taken ? plan.runs[0].dtype : kElementType<Element>;
+      is_direct = is_plain(plan, dtype);
     }
     void order() const {
       for (int i = 0; i < kStreamChunk; ++i) {
@@ -118,10 +124,10 @@ template <typename Element> class KeyStreams {
 
     RowPlan plan{};
     KvHeads heads{};
-    bool are_codes = false;
-    bool is_direct = false;  // rows are used where they stand
-    RowAddress* addresses;   // [kStreamChunk], of the item's first head
-    const std::byte** rows;  // [kStreamSteps][kStreams]
+    DType dtype = kElementType<Element>;  // of the rows that come out
+    bool is_direct = false;               // they are used where they stand
+    RowAddress* addresses;                // [kStreamChunk], of the item's first head
+    const std::byte** rows;               // [kStreamSteps][kStreams]
   };
 
   StreamRows load(const Side& side, std::int64_t width, std::int64_t head, int step) const {
@@ -137,18 +143,18 @@ template <typename Element> class KeyStreams {
     for (int i = 0; i < kStreams; ++i) {
       made_[i] = reinterpret_cast<const std::byte*>(rows[i] == nullptr ? zeros_ : rows[i]);
     }
-    return {made_, 0, false};
+    return {made_, 0, kElementType<Element>};
   }
 
   StreamRows find(const Side& side, std::int64_t head, int step) const {
     const std::byte* const* rows = side.rows + step * kStreams;
     const std::int64_t offset = head * side.heads.row_stride_bytes + side.plan.runs[0].offset_bytes;
-    if (is_whole_) return {rows, offset, side.are_codes};
+    if (is_whole_) return {rows, offset, side.dtype};
     for (int i = 0; i < kStreams; ++i) {
       const bool exists = rows[i] != nullptr;
       made_[i] = exists ? rows[i] + offset : reinterpret_cast<const std::byte*>(zeros_);
     }
-    return {made_, 0, side.are_codes};
+    return {made_, 0, side.dtype};
   }
 
   std::int64_t key_width_;

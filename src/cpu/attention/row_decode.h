@@ -25,15 +25,9 @@ HWY_INLINE void store_element_vector(F32Vector value, std::uint16_t* target) {
 #endif
 }
 
-// One unscaled run in the engine's own type: the row can be used where it stands.
-template <typename Element> inline bool is_stored_as(const RowPlan& plan) {
-  return plan.num_runs == 1 && plan.runs[0].granule < 0 &&
-         plan.runs[0].dtype == kElementType<Element>;
-}
-
-// One unscaled run of e4m3.
-inline bool is_plain_e4m3(const RowPlan& plan) {
-  return plan.num_runs == 1 && plan.runs[0].granule < 0 && plan.runs[0].dtype == DType::fp8_e4m3;
+// One unscaled run of `dtype`: where that is what is wanted, the row can be used where it stands.
+inline bool is_plain(const RowPlan& plan, DType dtype) {
+  return plan.num_runs == 1 && plan.runs[0].granule < 0 && plan.runs[0].dtype == dtype;
 }
 
 inline float scale_of(const RowPlan& plan, const RowRun& run, const RowAddress& address) {
@@ -124,14 +118,14 @@ template <typename Element>
 inline bool decode_e4m3_rows(const RowPlan& plan, const RowAddress* addresses, int count,
                              std::int64_t width, Element* buffer, const Element** rows) {
   if constexpr (kElementType<Element> == DType::bf16) {
-    const bool is_plain = is_plain_e4m3(plan) && plan.runs[0].count >= width;
-    for (int i = 0; i < count && is_plain; ++i) {
+    const bool is_whole = is_plain(plan, DType::fp8_e4m3) && plan.runs[0].count >= width;
+    for (int i = 0; i < count && is_whole; ++i) {
       rows[i] = nullptr;
       if (addresses[i].row == nullptr) continue;
       rows[i] = buffer + i * width;
       decode_e4m3(addresses[i].row + plan.runs[0].offset_bytes, width, buffer + i * width);
     }
-    return is_plain;
+    return is_whole;
   }
   return false;
 }
@@ -142,7 +136,7 @@ template <typename Element>
 inline void load_rows(const RowPlan& plan, const RowAddress* addresses, int count,
                       std::int64_t width, Element* buffer, const Element** rows) {
   if (decode_e4m3_rows(plan, addresses, count, width, buffer, rows)) return;
-  const bool is_direct = is_stored_as<Element>(plan);
+  const bool is_direct = is_plain(plan, kElementType<Element>);
   for (int i = 0; i < count; ++i) {
     const RowAddress& address = addresses[i];
     if (address.row == nullptr) {

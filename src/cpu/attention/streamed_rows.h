@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Up to 16 query rows per KV head in f32: K and V rows are multiplied as they come from memory, in
-// the order of cpu/attention/key_streams.h, one vector of columns at a time.
+// Up to 16 query rows per KV head in f32: K and V rows (f32, bf16, e4m3) are multiplied as they come
+// from memory, in the order of cpu/attention/key_streams.h, one vector of columns at a time.
 #pragma once
 
 #include "cpu/attention/item_states.h"
@@ -11,6 +11,16 @@
 
 namespace quire::cpu::QUIRE_CPU_TARGET {
 
+// Rows that are converted where they are multiplied, once for every kRowsAtOnce queries: cheap for bf16, for e4m3
+// as much as decoding them first. Measured on Neoverse N1 alone; elsewhere they are decoded first.
+constexpr TakenRows taken_rows([[maybe_unused]] std::int64_t queries) {
+#if defined(__aarch64__)
+  return {.bf16 = true, .e4m3 = queries <= kRowsAtOnce};
+#else
+  return {};
+#endif
+}
+
 struct RowStreamSpace {
   RowStreamSpace(const AttentionShape& shape, Carver& carver)
       : row_step(round_up_to(shape.rows_per_head, kRowsAtOnce)),
@@ -19,6 +29,7 @@ struct RowStreamSpace {
     queries = carver.take<float>(shape.num_heads * row_step * shape.key_width);
     scores = carver.take<float>(shape.num_heads * row_step * rows.score_stride);
     outs = carver.take<float>(kRowsAtOnce * rows.out_stride);
+    sums = carver.take<float>(kRowsAtOnce * shape.value_width);
     rows.present = streams.present();
   }
 
@@ -28,6 +39,7 @@ struct RowStreamSpace {
   float* queries;  // [heads][row_step, key_width]
   float* scores;   // [heads][row_step, score_stride]
   float* outs;     // of rows that are padding
+  float* sums;     // [kRowsAtOnce, value_width], of a few keys
 
  private:
   static AttentionShape without_panels(AttentionShape shape) {
@@ -51,7 +63,7 @@ class StreamedRows {
 
  private:
   void begin() {
-    space_.streams.begin(item_, false);
+    space_.streams.begin(item_, taken_rows(space_.row_step));
     clear_states(item_, space_.rows);
     for (std::int64_t head = 0; head < item_.num_heads; ++head) {
       for (std::int64_t r = 0; r < item_.rows_per_head; ++r) {
@@ -85,14 +97,17 @@ class StreamedRows {
 
   void score(std::int64_t head, int step) {
     const StreamRows rows = space_.streams.key_rows(head, step);
+    on_taken(rows.dtype, [&](auto type) { score<decltype(type)::kValue>(rows, head, step); });
+  }
+  template <DType kStored> void score(const StreamRows& rows, std::int64_t head, int step) {
     for (std::int64_t r = 0; r < space_.row_step; r += kRowsAtOnce) {
       const float* queries_of = queries(head) + r * item_.key_width;
       float* scores = scores_of(head) + r * space_.rows.score_stride + step;
       for (int s = 0; s < kStreams; s += kKeysAtOnce) {
-        const float* keys[kKeysAtOnce];
-        for (int i = 0; i < kKeysAtOnce; ++i) keys[i] = rows.row<float>(s + i);
-        dot_products(queries_of, item_.key_width, keys, scores + s * kStreamSteps,
-                     space_.rows.score_stride, kStreamSteps);
+        const std::byte* keys[kKeysAtOnce];
+        for (int i = 0; i < kKeysAtOnce; ++i) keys[i] = rows.row<std::byte>(s + i);
+        dot_products<kStored>(queries_of, item_.key_width, keys, scores + s * kStreamSteps,
+                              space_.rows.score_stride, kStreamSteps);
       }
     }
   }
@@ -114,8 +129,11 @@ class StreamedRows {
 
   void add_values(std::int64_t head, int step) {
     const StreamRows rows = space_.streams.value_rows(head, step);
-    const float* values[kStreams];
-    for (int s = 0; s < kStreams; ++s) values[s] = rows.row<float>(s);
+    on_taken(rows.dtype, [&](auto type) { add_values<decltype(type)::kValue>(rows, head, step); });
+  }
+  template <DType kStored> void add_values(const StreamRows& rows, std::int64_t head, int step) {
+    const std::byte* values[kStreams];
+    for (int s = 0; s < kStreams; ++s) values[s] = rows.row<std::byte>(s);
     for (std::int64_t r = 0; r < space_.row_step; r += kRowsAtOnce) {
       const float* weights = scores_of(head) + r * space_.rows.score_stride + step;
       float* outs[kRowsAtOnce];
@@ -124,9 +142,16 @@ class StreamedRows {
         outs[i] = exists ? out_rows(head) + (r + i) * space_.rows.out_stride
                          : space_.outs + i * space_.rows.out_stride;
       }
-      add_weighted(weights, space_.rows.score_stride, kStreamSteps, values, kStreams,
-                   item_.value_width, outs);
+      add_weighted<kStored>(weights, space_.rows.score_stride, kStreamSteps, values, kStreams,
+                            item_.value_width, space_.sums, outs);
     }
+  }
+
+  // function(TypeTag) of what begin() took.
+  template <typename Function> static void on_taken(DType dtype, const Function& function) {
+    if (dtype == DType::bf16) return function(TypeTag<DType::bf16>{});
+    if (dtype == DType::fp8_e4m3) return function(TypeTag<DType::fp8_e4m3>{});
+    function(TypeTag<DType::f32>{});
   }
 
   static void zero(float* values, std::int64_t count) {

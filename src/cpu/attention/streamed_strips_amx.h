@@ -48,8 +48,8 @@ class StreamedStrips {
   };
 
   void begin() {
-    space_.streams.begin(item_,
-                         item_.key_width % kCodeBlock == 0 && item_.value_width % kCodeBlock == 0);
+    space_.streams.begin(
+        item_, {.e4m3 = item_.key_width % kCodeBlock == 0 && item_.value_width % kCodeBlock == 0});
     clear_states(item_, space_.rows);
     weigher_.begin();
     for (std::int64_t head = 0; head < item_.num_heads; ++head) {
@@ -119,7 +119,7 @@ class StreamedStrips {
     if (unit.column == 0 && part == 0) {
       unit_rows_ = space_.streams.key_rows(unit.head, unit.step);
     }
-    const auto pack = unit_rows_.are_codes ? widen_rows : copy_rows;
+    const auto pack = unit_rows_.dtype == DType::fp8_e4m3 ? widen_rows : copy_rows;
     pack(unit_rows_, part * kPartRows, unit.column, unit.count, panel);
   }
 
@@ -168,7 +168,7 @@ class StreamedStrips {
     if (unit.column == 0 && part == 0) {
       unit_rows_ = space_.streams.value_rows(unit.head, unit.step);
     }
-    const auto pack = unit_rows_.are_codes ? pair_widened : pair_rows;
+    const auto pack = unit_rows_.dtype == DType::fp8_e4m3 ? pair_widened : pair_rows;
     pack(unit_rows_, part * kPartRows, unit.column, unit.count, panel);
   }
 

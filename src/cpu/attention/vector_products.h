@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of a few f32 rows with rows that are read once: dots, and weighted sums.
+// Products of a few f32 rows with rows of kStored numbers that are read once: dots, and weighted sums.
 #pragma once
 
-#include "cpu/simd/convert.h"
+#include "cpu/simd/convert_row.h"
 
 namespace quire::cpu::QUIRE_CPU_TARGET {
 
 inline constexpr int kRowsAtOnce = 4;
 // Sums that fit into the registers: 16 where there are 32 of them.
-inline constexpr int kKeysAtOnce = kF32Lanes == 16 ? 4 : 2;
+#if defined(__AVX512F__) || defined(__aarch64__)
+inline constexpr int kKeysAtOnce = 4;
+#else
+inline constexpr int kKeysAtOnce = 2;
+#endif
 inline constexpr int kVectorsAtOnce = kKeysAtOnce;
 
 #if defined(__AVX512F__)
@@ -39,9 +43,14 @@ template <int kCount> HWY_INLINE void sum_lanes(F32Vector (&sums)[kCount], float
   for (int i = 0; i < kCount; ++i) out[i] = hn::GetLane(hn::SumOfLanes(f32, sums[i]));
 }
 
+template <DType kStored> inline float element(const std::byte* row, std::int64_t index) {
+  return widen_one(kStored, row + index * kElementBytes<kStored>);
+}
+
 // out[r · row_stride + i · key_stride] ← rows[r · width …] · keys[i]
+template <DType kStored>
 HWY_INLINE void dot_products(const float* rows, std::int64_t width,
-                             const float* const (&keys)[kKeysAtOnce], float* out,
+                             const std::byte* const (&keys)[kKeysAtOnce], float* out,
                              std::int64_t row_stride, std::int64_t key_stride) {
   const F32Tag f32;
   F32Vector sums[kRowsAtOnce * kKeysAtOnce];
@@ -49,7 +58,9 @@ HWY_INLINE void dot_products(const float* rows, std::int64_t width,
   std::int64_t k = 0;
   for (; k + kF32Lanes <= width; k += kF32Lanes) {
     F32Vector found[kKeysAtOnce];
-    for (int i = 0; i < kKeysAtOnce; ++i) found[i] = hn::LoadU(f32, keys[i] + k);
+    for (int i = 0; i < kKeysAtOnce; ++i) {
+      found[i] = load_as_f32<kStored>(keys[i] + k * kElementBytes<kStored>);
+    }
     for (int r = 0; r < kRowsAtOnce; ++r) {
       const F32Vector row = hn::LoadU(f32, rows + r * width + k);
       for (int i = 0; i < kKeysAtOnce; ++i) {
@@ -62,7 +73,9 @@ HWY_INLINE void dot_products(const float* rows, std::int64_t width,
   for (int r = 0; r < kRowsAtOnce; ++r) {
     for (int i = 0; i < kKeysAtOnce; ++i) {
       float total = totals[r * kKeysAtOnce + i];
-      for (std::int64_t j = k; j < width; ++j) total += rows[r * width + j] * keys[i][j];
+      for (std::int64_t j = k; j < width; ++j) {
+        total += rows[r * width + j] * element<kStored>(keys[i], j);
+      }
       out[r * row_stride + i * key_stride] = total;
     }
   }
@@ -74,11 +87,74 @@ HWY_INLINE float multiply_add(float a, float b, float c) {
   return hn::GetLane(hn::MulAdd(hn::Set(f32, a), hn::Set(f32, b), hn::Set(f32, c)));
 }
 
+#if defined(__aarch64__)
+// sums [kRowsAtOnce, width] (+)= Σ weights[r · row_stride + s · key_stride] · values[s] of kKeysAtOnce keys.
+template <DType kStored>
+HWY_INLINE void add_keys(const float* weights, std::int64_t row_stride, std::int64_t key_stride,
+                         const std::byte* const* values, std::int64_t width, bool starts,
+                         float* sums) {
+  const F32Tag f32;
+  F32Vector factors[kRowsAtOnce][kKeysAtOnce];
+  for (int r = 0; r < kRowsAtOnce; ++r) {
+    for (int s = 0; s < kKeysAtOnce; ++s) {
+      factors[r][s] = hn::Set(f32, weights[r * row_stride + s * key_stride]);
+    }
+  }
+  std::int64_t k = 0;
+  for (; k + kF32Lanes <= width; k += kF32Lanes) {
+    F32Vector found[kKeysAtOnce];
+    for (int s = 0; s < kKeysAtOnce; ++s) {
+      found[s] = load_as_f32<kStored>(values[s] + k * kElementBytes<kStored>);
+    }
+    for (int r = 0; r < kRowsAtOnce; ++r) {
+      float* at = sums + r * width + k;
+      F32Vector sum = starts ? hn::Zero(f32) : hn::LoadU(f32, at);
+      for (int s = 0; s < kKeysAtOnce; ++s) sum = hn::MulAdd(factors[r][s], found[s], sum);
+      hn::StoreU(sum, f32, at);
+    }
+  }
+  for (; k < width; ++k) {
+    for (int r = 0; r < kRowsAtOnce; ++r) {
+      float& sum = sums[r * width + k];
+      if (starts) sum = 0.0f;
+      for (int s = 0; s < kKeysAtOnce; ++s) {
+        sum = multiply_add(weights[r * row_stride + s * key_stride], element<kStored>(values[s], k),
+                           sum);
+      }
+    }
+  }
+}
+
 // outs[r] [width] += Σ weights[r · row_stride + s · key_stride] · values[s], the sum made before it is added: equal terms
-// one by one onto a growing out would all be rounded to the same side.
+// one by one onto a growing out would all be rounded to the same side. The sums stand in memory, a few keys are read
+// from end to end: column by column the rows of all keys, which lie a power of two apart, would meet in the same sets
+// of a cache of four ways.
+template <DType kStored>
 HWY_INLINE void add_weighted(const float* weights, std::int64_t row_stride, std::int64_t key_stride,
-                             const float* const* values, int count, std::int64_t width,
-                             float* const (&outs)[kRowsAtOnce]) {
+                             const std::byte* const* values, int count, std::int64_t width,
+                             float* sums, float* const (&outs)[kRowsAtOnce]) {
+  const F32Tag f32;
+  for (int s = 0; s < count; s += kKeysAtOnce) {
+    add_keys<kStored>(weights + s * key_stride, row_stride, key_stride, values + s, width, s == 0,
+                      sums);
+  }
+  for (int r = 0; r < kRowsAtOnce; ++r) {
+    const float* sum = sums + r * width;
+    std::int64_t k = 0;
+    for (; k + kF32Lanes <= width; k += kF32Lanes) {
+      hn::StoreU(hn::Add(hn::LoadU(f32, outs[r] + k), hn::LoadU(f32, sum + k)), f32, outs[r] + k);
+    }
+    for (; k < width; ++k) outs[r][k] += sum[k];
+  }
+}
+#else
+// outs[r] [width] += Σ weights[r · row_stride + s · key_stride] · values[s], the sum made before it is added: equal terms
+// one by one onto a growing out would all be rounded to the same side. They are made in registers, a few columns of
+// all keys at a time; `sums` is for targets that do otherwise.
+template <DType kStored>
+HWY_INLINE void add_weighted(const float* weights, std::int64_t row_stride, std::int64_t key_stride,
+                             const std::byte* const* values, int count, std::int64_t width,
+                             [[maybe_unused]] float* sums, float* const (&outs)[kRowsAtOnce]) {
   const F32Tag f32;
   std::int64_t k = 0;
   constexpr std::int64_t kColumns = kVectorsAtOnce * kF32Lanes;
@@ -90,7 +166,7 @@ HWY_INLINE void add_weighted(const float* weights, std::int64_t row_stride, std:
     for (int s = 0; s < count; ++s) {
       F32Vector found[kVectorsAtOnce];
       for (int v = 0; v < kVectorsAtOnce; ++v) {
-        found[v] = hn::LoadU(f32, values[s] + k + v * kF32Lanes);
+        found[v] = load_as_f32<kStored>(values[s] + (k + v * kF32Lanes) * kElementBytes<kStored>);
       }
       for (int r = 0; r < kRowsAtOnce; ++r) {
         const F32Vector weight = hn::Set(f32, weights[r * row_stride + s * key_stride]);
@@ -110,11 +186,13 @@ HWY_INLINE void add_weighted(const float* weights, std::int64_t row_stride, std:
     for (std::int64_t j = k; j < width; ++j) {
       float sum = 0.0f;
       for (int s = 0; s < count; ++s) {
-        sum = multiply_add(weights[r * row_stride + s * key_stride], values[s][j], sum);
+        sum = multiply_add(weights[r * row_stride + s * key_stride], element<kStored>(values[s], j),
+                           sum);
       }
       outs[r][j] += sum;
     }
   }
 }
+#endif
 
 }  // namespace quire::cpu::QUIRE_CPU_TARGET

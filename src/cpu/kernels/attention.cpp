@@ -36,6 +36,8 @@ template <> struct Streamed<AmxBf16> {
   using Space = StreamSpace;
   using Run = StreamedStrips;
 };
+#elif defined(__aarch64__)
+template <> struct Streamed<Bf16Engine> : Streamed<F32Engine> {};
 #endif
 
 template <typename Engine> std::int64_t scratch_bytes(const AttentionShape& shape) {
