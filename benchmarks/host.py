@@ -92,7 +92,8 @@ def main() -> None:
     for row in rows:
         print(f"{row['call']:<48} {row['us']:8.2f} us")
     if options.json:
-        found = {
+        kept = json.loads(options.json.read_text()) if options.json.exists() else {}  # the C++ side's rows
+        found = kept | {
             "device": torch.cuda.get_device_name(),
             "torch": torch.__version__,
             "commit": machine.commit(),

@@ -15,12 +15,12 @@ import importlib.util
 import json
 import os
 import random
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 from benchmarks import machine
+from benchmarks.json_process import JsonProcess
 from benchmarks.model_contenders import CONTENDERS, EXAMPLES
 from benchmarks.timing import NeighbourWatch
 
@@ -38,41 +38,24 @@ class Contender:
             str(Path(found.origin).parents[1]) if found else "",
             os.environ.get("PYTHONPATH", ""),
         ]
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "OMP_NUM_THREADS": str(threads)}
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            env=environment,
-        )
-        self.name, self.pid = name, self._process.pid
-        self.about = self._read()
+        environment = {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "OMP_NUM_THREADS": str(threads)}
+        self._process = JsonProcess(command, environment)
+        self.name, self.pid, self.about = name, self._process.pid, self._process.first
 
     @property
     def error(self) -> str | None:
         return self.about.get("error")
 
-    def _read(self) -> dict[str, Any]:
-        line = self._process.stdout.readline()
-        if not line:
-            return {"error": f"ended with status {self._process.wait()}"}
-        return json.loads(line)
-
     def ask(self, prompt: list[int], new: int) -> tuple[float, float] | None:
         """Seconds of prompt and generation; None, and `error`, where it failed."""
-        self._process.stdin.write(json.dumps({"prompt": prompt, "new": new}) + "\n")
-        self._process.stdin.flush()
-        answer = self._read()
+        answer = self._process.ask({"prompt": prompt, "new": new})
         if "error" in answer:
             self.about |= answer
             return None
         return tuple(answer["seconds"])
 
     def close(self) -> None:
-        self._process.stdin.close()
-        self._process.wait()
+        self._process.close()
 
 
 def measure_row(

