@@ -54,7 +54,7 @@ template <typename Config> struct KeyShared {
   RingBarriers<Config::kStages> ring;
 
   // By one thread, before a fence_barrier_init and a barrier.
-  __device__ void init() { ring.init(32, Config::kWorkers / 32); }
+  __device__ void init() { ring.init(32, Config::kWorkers); }
 };
 
 // The rows of a CTA: stages of neighbours, dealt to the CTAs of a grid.

@@ -66,6 +66,7 @@ DecodedShape decoded_shape(const SparseMlaProblem& problem) {
                           !problem.batch_invariant && problem.heads > kFewHeads;
   if (!may_decode) return {};
   const std::int64_t all_keys = most_keys(ragged, cache);
+  if (all_keys <= 0) return {};  // pages without room, as a plan may be asked for
   const DecodedShape shape{.batch = ragged.batch,
                            .columns = ceil_div(all_keys, cache.page_size),
                            .page_size = static_cast<std::int32_t>(cache.page_size),

@@ -176,13 +176,15 @@ template <SwapAbConfig kConfig, DType kRope> class ScoreTiles {
         products_(params.format, shared, warp_) {}
 
   __device__ void run() {
-    for (RingPosition<SwapAbConfig::kWorkTiles> work_tile_at;; work_tile_at.advance()) {
+    RingPosition<SwapAbConfig::kWorkTiles> work_tile_at;
+    for (int parity = 0;; work_tile_at.advance(), parity ^= 1) {
       shared_.work_tile_ring.wait_full(work_tile_at);
       const LatentWorkTile& work_tile = shared_.work_tiles[work_tile_at.stage];
       const int tiles = work_tile.tiles;
       if (tiles == 0) return;
       sync_scores();  // all products with the queries before these are done
-      queries_.template load<Fp8Wgmma::kScoreWarps>(work_tile, warp_);
+      queries_.template load<Fp8Wgmma::kScoreWarps>(work_tile, warp_,
+                                                   shared_.query_factors[parity]);
       sync_scores();
       for (int tile = 0; tile < tiles; ++tile, ++tile_) score();
       shared_.work_tile_ring.empty[work_tile_at.stage].arrive();

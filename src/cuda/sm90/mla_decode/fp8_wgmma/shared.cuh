@@ -62,7 +62,9 @@ template <SwapAbConfig kConfig> struct Fp8WgmmaShared {
   alignas(1024) float scores[kWgmmaRows * SwapAbConfig::kKeys];
   alignas(1024) std::byte units[kConfig.units][kConfig.unit_bytes()];
   float scales[kConfig.units][SwapAbConfig::kUnitKeys];
-  float query_factors[kConfig.rows];                   // from a score to powers of two
+  // From a score to powers of two. Of two work tiles: the next one's are written while scores of the last tile may
+  // still be read. Those after it are not, since its first scores wait for scores_empty.
+  float query_factors[2][kConfig.rows];
   alignas(16) float key_factors[SwapAbConfig::kKeys];  // of a tile's weights
   int4 tile_live;                                      // of its units
   float factors[kWgmmaRows];  // of sums, before a tile's products are added

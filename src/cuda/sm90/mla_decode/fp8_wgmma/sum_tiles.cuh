@@ -38,9 +38,10 @@ template <SwapAbConfig kConfig> class WeighRow {
     power_ = 0;
   }
 
-  // The next tile's, from shared memory, in powers of two; keys that are not seen, or not there, are -inf.
-  __device__ void fetch(Scores& scores) {
-    const float to_log2 = row_ < kConfig.rows ? shared_.query_factors[row_] : 0.0F;
+  // The next tile's, from shared memory, in powers of two; keys that are not seen, or not there, are -inf. `parity`: of
+  // the work tile.
+  __device__ void fetch(unsigned parity, Scores& scores) {
+    const float to_log2 = row_ < kConfig.rows ? shared_.query_factors[parity][row_] : 0.0F;
     const bool is_whole = seen_.first <= 0 && seen_.end >= SwapAbConfig::kKeys;
 #pragma unroll
     for (int m = 0; m < kFours; ++m) {
@@ -276,7 +277,7 @@ template <SwapAbConfig kConfig> class SumTiles {
   __device__ void add_tile(Sums& sums) {
     typename WeighRow<kConfig>::Scores scores;
     shared_.scores_full.wait(turns_ & 1);
-    row_.fetch(scores);
+    row_.fetch(turns_ / 2 % 2, scores);
     sync_sums();  // weights take their place
     const bool stays = row_.weigh(scores);
     cutlass::arch::fence_view_async_shared();

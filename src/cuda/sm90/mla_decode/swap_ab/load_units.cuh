@@ -57,9 +57,12 @@ class LoadUnits {
   // last, and the queries behind them: what all blocks have room for takes memory 6 µs.
   static constexpr int kFirstTiles = kConfig.units / SwapAbConfig::kTileUnits + 1;
 
-  // A place is not always the same warp's. While a late warp still waits for its unit of the tile before, another could
-  // fill that place twice, and a barrier's parity does not tell the second round from none: the four go on together.
+  // A place is not always the same warp's, and a barrier's parity does not tell the round that a warp waits for from the
+  // second before it: no warp may ask for a place whose unit before is still to be loaded by a late one. With room for two
+  // tiles that follows from the order in which tiles are given back, once there is one to give back. With less, a
+  // tile's other units may still be read when its last one is given back: the four always go on together.
   static constexpr bool kPlacesMove = kConfig.units % SwapAbConfig::kTileUnits != 0;
+  static constexpr bool kIsInStep = kConfig.units < 2 * SwapAbConfig::kTileUnits;
 
   // Where 16 keys of a page stand.
   struct Found {
@@ -142,8 +145,9 @@ class LoadUnits {
     if (tile_ > 0 && tile_ < kFirstTiles) {
       const UnitPlace<kConfig> before(tile_ - 1, warp_);
       shared_.full[before.place].wait(before.phase);
-      if constexpr (kPlacesMove) WorkScan::sync();
+      if constexpr (kPlacesMove && !kIsInStep) WorkScan::sync();
     }
+    if constexpr (kIsInStep) WorkScan::sync();
     shared_.empty[at.place].wait(at.phase ^ 1);
     if (lane() == 0) {
       shared_.live[at.place] = found.live;
@@ -215,9 +219,10 @@ template <SwapAbConfig kConfig, typename Shared = SwapAbShared<kConfig>> class L
                              int first_row = 0)
       : params_(params), shared_(shared), has_fp8_rope_(has_fp8_rope), first_row_(first_row) {}
 
-  // By all kWarps warps of the scores; rows beyond the work tile's are zeros.
+  // By all kWarps warps of the scores; rows beyond the work tile's are zeros. `factors` [rows]: from a score to powers
+  // of two, of e4m3 rows.
   template <int kWarps = SwapAbConfig::kWarps>
-  __device__ void load(const LatentWorkTile& work_tile, int warp) const {
+  __device__ void load(const LatentWorkTile& work_tile, int warp, float* factors) const {
     constexpr int kWarpRows = kConfig.rows / kWarps;
     // For two that are scaled few rows have no registers.
     constexpr int kAtOnce = kIsScaled ? (kWarpRows < 8 ? 1 : 2) : kWarpRows;
@@ -227,7 +232,7 @@ template <SwapAbConfig kConfig, typename Shared = SwapAbShared<kConfig>> class L
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) fetch(work_tile, warp + (first + i) * kWarps, chunks[i]);
 #pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) place(warp + (first + i) * kWarps, chunks[i]);
+      for (int i = 0; i < kAtOnce; ++i) place(warp + (first + i) * kWarps, chunks[i], factors);
     }
     cutlass::arch::fence_view_async_shared();
   }
@@ -254,7 +259,7 @@ template <SwapAbConfig kConfig, typename Shared = SwapAbShared<kConfig>> class L
     }
   }
 
-  __device__ void place(int row, const uint4 (&chunks)[kChunks]) const {
+  __device__ void place(int row, const uint4 (&chunks)[kChunks], float* factors) const {
     const int raised = kIsScaled ? powers_to_raise(chunks) : 0;
     const float factor = power_of_two(raised);
 #pragma unroll
@@ -263,7 +268,7 @@ template <SwapAbConfig kConfig, typename Shared = SwapAbShared<kConfig>> class L
       if (chunk < kRowChunks) store(row, chunk, chunks[i], factor);
     }
     if (kIsScaled && lane() == 0) {
-      shared_.query_factors[row] = params_.to_log2 * power_of_two(-raised);
+      factors[row] = params_.to_log2 * power_of_two(-raised);
     }
   }
 

@@ -33,7 +33,7 @@ template <SwapAbConfig kConfig> class WeighKeys {
       const LatentWorkTile& work_tile = shared_.work_tiles[work_tile_at.stage];
       if (work_tile.tiles == 0) return;
       sync_scores();  // the products with the queries before these are done
-      queries.load(work_tile, SwapAbConfig::kGroupWarps * group_ + warp_);
+      queries.load(work_tile, SwapAbConfig::kGroupWarps * group_ + warp_, shared_.query_factors);
       sync_scores();
       attend(work_tile);
       leave_stats();
