@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "support/temp_folder.h"
 #include "tools/bench/bar_chart.h"
 #include "tools/bench/bench_command.h"
 #include "tools/case_text.h"
@@ -32,18 +33,13 @@ BenchRow sample_row() {
 
 class PeerFile : public ::testing::Test {
  protected:
-  void SetUp() override {
-    path_ = (std::filesystem::temp_directory_path() /
-             ("quire_peers_" + std::to_string(reinterpret_cast<std::uintptr_t>(this)) + ".jsonl"))
-                .string();
-  }
-  void TearDown() override { std::filesystem::remove(path_); }
   PeerTimes load(const std::string& text) const {
     std::ofstream(path_) << text;
     return PeerTimes::load(path_);
   }
 
-  std::string path_;
+  test::TempFolder folder_;
+  const std::string path_ = (folder_ / "peers.jsonl").string();
 };
 
 TEST(BenchRow, RatesFollowFromTheMedian) {

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "support/temp_folder.h"
 #include "tools/case_text.h"
 
 namespace quire::tools {
@@ -257,13 +258,6 @@ TEST(CaseParsing, FileThatIsNoList) {
 
 class CaseFolder : public ::testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = std::filesystem::temp_directory_path() /
-              ("quire_cases_" + std::to_string(reinterpret_cast<std::uintptr_t>(this)));
-    std::filesystem::create_directory(folder_);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
   void write(const std::string& name, const std::string& text) const {
     std::ofstream(folder_ / name) << text;
   }
@@ -276,7 +270,7 @@ class CaseFolder : public ::testing::Test {
     return "";
   }
 
-  std::filesystem::path folder_;
+  test::TempFolder folder_;
 };
 
 TEST_F(CaseFolder, WithoutFiles) {

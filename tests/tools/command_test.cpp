@@ -18,6 +18,8 @@
 #include <string>
 #include <vector>
 
+#include "support/temp_folder.h"
+
 namespace {
 
 struct Finished {
@@ -81,15 +83,9 @@ std::optional<std::string> on_terminal(const std::string& arguments) {
 
 class CommandFile : public ::testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = std::filesystem::temp_directory_path() /
-              ("quire_command_" + std::to_string(reinterpret_cast<std::uintptr_t>(this)));
-    std::filesystem::create_directory(folder_);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
   std::string path(const std::string& name) const { return (folder_ / name).string(); }
 
-  std::filesystem::path folder_;
+  quire::test::TempFolder folder_;
 };
 
 // Of a file at a time: with sanitizers all of them take most of an hour.

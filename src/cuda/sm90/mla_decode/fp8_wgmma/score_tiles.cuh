@@ -184,7 +184,7 @@ template <SwapAbConfig kConfig, DType kRope> class ScoreTiles {
       if (tiles == 0) return;
       sync_scores();  // all products with the queries before these are done
       queries_.template load<Fp8Wgmma::kScoreWarps>(work_tile, warp_,
-                                                   shared_.query_factors[parity]);
+                                                    shared_.query_factors[parity]);
       sync_scores();
       for (int tile = 0; tile < tiles; ++tile, ++tile_) score();
       shared_.work_tile_ring.empty[work_tile_at.stage].arrive();
