@@ -55,6 +55,20 @@ double round_f32_randomly(double value, std::uint8_t seed) {
   return std::bit_cast<float>(bits + (is_away_from_zero ? 1u : 0u));
 }
 
+// sums[j] += left · rights[j], term by term.
+template <std::size_t kCount, typename Round>
+void add_products(std::span<const double> left, const std::span<const double>* rights, double* sums,
+                  const Round& round) {
+  const double* rows[kCount];
+  double own[kCount];
+  for (std::size_t j = 0; j < kCount; ++j) rows[j] = rights[j].data();
+  for (std::size_t j = 0; j < kCount; ++j) own[j] = sums[j];
+  for (std::size_t i = 0; i < left.size(); ++i) {
+    for (std::size_t j = 0; j < kCount; ++j) own[j] = round(own[j] + left[i] * rows[j][i]);
+  }
+  for (std::size_t j = 0; j < kCount; ++j) sums[j] = own[j];
+}
+
 }  // namespace
 
 double ulp_of(DType dtype, double value) {
@@ -83,11 +97,24 @@ double round_within(Arithmetic arithmetic, DType dtype, double value, double rea
 }
 
 double dot(Arithmetic arithmetic, std::span<const double> left, std::span<const double> right) {
-  double sum = 0.0;
-  for (std::size_t i = 0; i < left.size(); ++i) {
-    sum = in_register(arithmetic, sum + left[i] * right[i]);
-  }
-  return sum;
+  const std::span<const double> rights[] = {right};
+  return dots(arithmetic, left, rights).front();
+}
+
+std::vector<double> dots(Arithmetic arithmetic, std::span<const double> left,
+                         std::span<const std::span<const double>> rights) {
+  constexpr std::size_t kAtOnce = 8;
+  std::vector<double> sums(rights.size());
+  with_register(arithmetic, [&](const auto& round) {
+    std::size_t first = 0;
+    for (; first + kAtOnce <= rights.size(); first += kAtOnce) {
+      add_products<kAtOnce>(left, &rights[first], &sums[first], round);
+    }
+    for (; first < rights.size(); ++first) {
+      add_products<1>(left, &rights[first], &sums[first], round);
+    }
+  });
+  return sums;
 }
 
 double short_dot(std::span<const double> left, std::span<const double> right) {
@@ -100,7 +127,10 @@ double short_dot(std::span<const double> left, std::span<const double> right) {
       sum += product;
       continue;
     }
-    const double unit = std::ldexp(1.0, std::ilogb(larger) - kBits);
+    // 2 to the larger one's exponent, less kBits: products of fp8 numbers are far from the subnormal ones.
+    constexpr std::uint64_t kExponent = 0x7FF0000000000000u;
+    const double power = std::bit_cast<double>(std::bit_cast<std::uint64_t>(larger) & kExponent);
+    const double unit = power * std::bit_cast<double>(std::uint64_t{1023 - kBits} << 52);
     sum = (std::trunc(sum / unit) + std::trunc(product / unit)) * unit;
   }
   return sum;

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "quire/dtype.h"
 #include "quire/element.h"
@@ -57,6 +58,15 @@ inline double in_register(Arithmetic arithmetic, double value) {
              : static_cast<float>(value);
 }
 
+// body(round), where round(value) is in_register(arithmetic, value): loops over terms choose once, not for each of them.
+template <typename Body> decltype(auto) with_register(Arithmetic arithmetic, const Body& body) {
+  if (arithmetic.kind == Arithmetic::Kind::exact) return body([](double value) { return value; });
+  if (arithmetic.kind == Arithmetic::Kind::random) {
+    return body([arithmetic](double value) { return in_register(arithmetic, value); });
+  }
+  return body([](double value) -> double { return static_cast<float>(value); });
+}
+
 // An intermediate result that an eager evaluation would keep in a tensor of `dtype`.
 inline double intermediate(Arithmetic arithmetic, DType dtype, double value) {
   if (arithmetic.kind == Arithmetic::Kind::exact) return value;
@@ -71,6 +81,9 @@ double round_within(Arithmetic arithmetic, DType dtype, double value, double rea
 
 // left · right.
 double dot(Arithmetic arithmetic, std::span<const double> left, std::span<const double> right);
+// left · each of `rights`, with the bits of `dot`: several sums at a time, since each waits for its own last term.
+std::vector<double> dots(Arithmetic arithmetic, std::span<const double> left,
+                         std::span<const std::span<const double>> rights);
 
 // left · right as tensor cores of Hopper add fp8 products: of the sum and of each product only what lies within 13
 // bits of the larger of them counts.

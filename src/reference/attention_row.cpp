@@ -50,11 +50,13 @@ AttentionRow attend(std::span<const double> scores, std::span<const std::span<co
   for (double& weight : weights) {
     weight = intermediate(arithmetic, dtype, in_register(arithmetic, weight / sum));
   }
-  for (std::size_t j = 0; j < weights.size(); ++j) {
-    for (std::size_t column = 0; column < row.out.size(); ++column) {
-      row.out[column] = in_register(arithmetic, row.out[column] + weights[j] * values[j][column]);
+  with_register(arithmetic, [&](const auto& round) {
+    for (std::size_t j = 0; j < weights.size(); ++j) {
+      for (std::size_t column = 0; column < row.out.size(); ++column) {
+        row.out[column] = round(row.out[column] + weights[j] * values[j][column]);
+      }
     }
-  }
+  });
   for (double& element : row.out) element = intermediate(arithmetic, dtype, element);
   row.lse = in_register(arithmetic, maximum + std::log(sum));
   return row;

@@ -37,10 +37,10 @@ void attend_row(const FlashAttentionArgs& args, const Token& token, std::int64_t
   const ScoreModifier modifier = score_modifier(args, head);
   std::vector<double> q = load_row(args.q, token.index, head);
   if (is_fp8) q = round_to_fp8(q);
-  std::vector<double> scores;
-  for (const std::int64_t key : visible) {
-    const double raw = dot(arithmetic, q, keys.row(key));
-    scores.push_back(modify_score(modifier, raw, token.position, key, arithmetic, args.q.dtype));
+  std::vector<double> scores = dots(arithmetic, q, keys.select(visible));
+  for (std::size_t i = 0; i < scores.size(); ++i) {
+    scores[i] =
+        modify_score(modifier, scores[i], token.position, visible[i], arithmetic, args.q.dtype);
   }
   AttentionRow row =
       is_fp8 ? attend_fp8(scores, values.select(visible), args.out.shape[2], args.q.dtype)

@@ -39,9 +39,7 @@ Rows load_head(const std::optional<TensorView>& weight, const std::optional<Tens
 std::vector<double> project(const Rows& matrix, DType matrix_dtype, std::vector<double> x,
                             Arithmetic arithmetic) {
   if (is_fp8(matrix_dtype)) quantize_blocks(x, matrix_dtype, arithmetic);
-  std::vector<double> y;
-  for (const std::vector<double>& row : matrix) y.push_back(dot(arithmetic, x, row));
-  return y;
+  return dots(arithmetic, x, std::vector<std::span<const double>>(matrix.begin(), matrix.end()));
 }
 
 // How far codes of x, rounded to `dtype`, can move matrix · x where numbers of x that may be off by `reach` cross
@@ -86,12 +84,13 @@ AttentionRow attend_latents(const MlaDecodeArgs& args, const Token& token, std::
                             const KeyRows& rows, Arithmetic arithmetic) {
   const std::int64_t latent = args.w_uk ? args.w_uk->shape[1] : args.out.shape[2];
   const ScoreModifier modifier{.scale = args.scale};
-  std::vector<double> scores;
-  for (const std::int64_t key : visible) {
-    const double raw = dot(arithmetic, q, rows.row(key));
-    scores.push_back(modify_score(modifier, raw, token.position, key, arithmetic, args.q.dtype));
+  const std::vector<std::span<const double>> keys = rows.select(visible);
+  std::vector<double> scores = dots(arithmetic, q, keys);
+  for (std::size_t i = 0; i < scores.size(); ++i) {
+    scores[i] =
+        modify_score(modifier, scores[i], token.position, visible[i], arithmetic, args.q.dtype);
   }
-  AttentionRow row = attend(scores, rows.select(visible), latent, arithmetic, args.q.dtype);
+  AttentionRow row = attend(scores, keys, latent, arithmetic, args.q.dtype);
   if (args.sinks) row = add_sink(row, args.sinks->load({head}));
   return row;
 }

@@ -107,13 +107,11 @@ HeadRows up_project(const MlaPrefillArgs& args, const Dimensions& dims, const Ch
   for (std::int64_t row = first; row < first + dims.nope + dims.value; ++row) {
     weight.push_back(load_weight_row(args.kv_b_proj, args.kv_b_proj_scale, row));
   }
+  const std::vector<std::span<const double>> weight_rows(weight.begin(), weight.end());
   HeadRows result;
   for (std::size_t key = 0; key < rows.latents.size(); ++key) {
-    std::vector<double> projected;
-    for (const std::vector<double>& weight_row : weight) {
-      const double sum = dot(arithmetic, rows.latents[key], weight_row);
-      projected.push_back(round_key(args, arithmetic, sum));
-    }
+    std::vector<double> projected = dots(arithmetic, rows.latents[key], weight_rows);
+    for (double& sum : projected) sum = round_key(args, arithmetic, sum);
     const auto split = projected.begin() + dims.nope;
     result.values.emplace_back(split, projected.end());
     result.keys.emplace_back(projected.begin(), split);
@@ -133,13 +131,17 @@ AttentionRow attend_chunk(const MlaPrefillArgs& args, const Token& token, std::i
   const bool is_fp8 = has_fp8_products(args, arithmetic);
   std::vector<double> q = load_row(args.q, token.index, head);
   if (is_fp8) q = round_to_fp8(q);
-  std::vector<double> scores;
+  std::vector<std::span<const double>> keys;
   std::vector<std::span<const double>> values;
   for (const std::int64_t key : visible) {
     const auto index = static_cast<std::size_t>(key - first_key);
-    const double raw = dot(arithmetic, q, rows.keys[index]);
-    scores.push_back(modify_score(modifier, raw, token.position, key, arithmetic, args.q.dtype));
+    keys.emplace_back(rows.keys[index]);
     values.emplace_back(rows.values[index]);
+  }
+  std::vector<double> scores = dots(arithmetic, q, keys);
+  for (std::size_t i = 0; i < scores.size(); ++i) {
+    scores[i] =
+        modify_score(modifier, scores[i], token.position, visible[i], arithmetic, args.q.dtype);
   }
   return is_fp8 ? attend_fp8(scores, values, args.out.shape[2], args.q.dtype)
                 : attend(scores, values, args.out.shape[2], arithmetic, args.q.dtype);

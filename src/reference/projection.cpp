@@ -100,13 +100,21 @@ Matrix project(const Projection& args, Arithmetic arithmetic) {
   const bool is_short = has_short_sums(args, arithmetic);
   const bool is_tf32 = has_tf32_products(args, arithmetic);
   if (is_tf32) std::ranges::transform(x.values, x.values.begin(), round_to_tf32);
+  std::vector<std::span<const double>> rows;
+  for (std::int64_t token = 0; token < tokens; ++token) rows.push_back(x.row(token));
   Matrix y(tokens, args.weight.rows());
   for (std::int64_t n = 0; n < args.weight.rows(); ++n) {
     std::vector<double> w = weight_row(args.weight, n);
     if (is_tf32) std::ranges::transform(w, w.begin(), round_to_tf32);
     const double bias = args.bias ? args.bias->load({n}) : 0.0;
+    std::vector<double> sums;
+    if (is_short) {
+      for (const std::span<const double> row : rows) sums.push_back(short_dot(row, w));
+    } else {
+      sums = dots(arithmetic, w, rows);
+    }
     for (std::int64_t token = 0; token < tokens; ++token) {
-      const double sum = is_short ? short_dot(x.row(token), w) : dot(arithmetic, x.row(token), w);
+      const double sum = sums[static_cast<std::size_t>(token)];
       y.at(token, n) = intermediate(arithmetic, args.out.dtype, sum) + bias;
     }
   }

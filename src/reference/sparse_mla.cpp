@@ -66,10 +66,9 @@ void sparse_mla(const SparseMlaArgs& args, Arithmetic arithmetic) {
     const std::vector<std::span<const double>> values(rows.begin(), rows.end());
     for (std::int64_t head = 0; head < args.q.shape[1]; ++head) {
       const std::vector<double> q = load_row(args.q, token.index, head);
-      std::vector<double> scores;
-      for (const std::vector<double>& row : rows) {
-        scores.push_back(
-            modify_score(modifier, dot(arithmetic, q, row), 0, 0, arithmetic, args.q.dtype));
+      std::vector<double> scores = dots(arithmetic, q, values);
+      for (double& score : scores) {
+        score = modify_score(modifier, score, 0, 0, arithmetic, args.q.dtype);
       }
       AttentionRow out = attend(scores, values, args.out.shape[2], arithmetic, args.q.dtype);
       if (args.sinks) out = add_sink(out, args.sinks->load({head}));
