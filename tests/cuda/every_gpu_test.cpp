@@ -11,6 +11,8 @@
 #include "cuda/common/runtime/device_facts.h"
 #include "cuda/common/runtime/launch.h"
 #include "cuda/llama_attention.h"
+#include "fuzz/targets/hostile.h"
+#include "fuzz/targets/served_calls.h"
 #include "quire/quire.h"
 #include "support/cache_builder.h"
 #include "support/host_tensor.h"
@@ -228,6 +230,35 @@ TEST(EveryGpu, HopperHasKernelsOfItsOwn) {
     EXPECT_EQ(plan.kernel, is_fast ? "cuda/sm90/" + op.sm90 : "cuda/any/" + op.any)
         << plan.describe();
   }
+}
+
+template <typename Args> void expect_sm90(Args args, const std::string& kernel) {
+  const Pretended pretended(kHopper);
+  test::move_to_gpu(args, pretended.device().index);
+  const Plan plan = supports(args);
+  EXPECT_EQ(plan.kernel, "cuda/sm90/" + kernel) << plan.describe();
+}
+
+// What the fuzzer of planners begins with: calls that the kernels of sm90/ take.
+TEST(EveryGpu, ServedCallsHaveHopperKernels) {
+  if (!runs_sm90(kHopper.capability)) GTEST_SKIP() << "built without sm90/";
+  const RowFormat latents = RowFormat::uniform(DType::bf16, 576);
+  const RowFormat codes = RowFormat::mla_fp8_block();
+  expect_sm90(test::served_flash_attention(test::kDecode, DType::bf16, 128),
+              "decode/flash_attention");
+  expect_sm90(test::served_flash_attention(test::kDecode, DType::fp8_e4m3, 128),
+              "decode/flash_attention");
+  expect_sm90(test::served_flash_attention(test::kPrefill, DType::bf16, 256), "flash_attention");
+  for (const test::ServedSize size : {test::kDecode, test::kPrefill}) {
+    expect_sm90(test::served_projection(size), "fused_qkv_matmul");
+    expect_sm90(test::served_linear(size), "linear");
+    expect_sm90(test::served_mla_prefill(size), "mla_prefill");
+    expect_sm90(test::served_indexer(size), "mla_indexer");
+    expect_sm90(test::served_sparse_mla(size, latents), "sparse_mla");
+    expect_sm90(test::served_sparse_mla(size, codes), "sparse_mla");
+  }
+  expect_sm90(test::served_mla_decode(test::kDecode, latents), "mla_decode");
+  expect_sm90(test::served_mla_decode(test::kDecode, codes), "fp8/mla_decode");
 }
 
 TEST(EveryGpu, BeforeAmpereIsRefusedWithWhatWasFound) {

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // validate and plan of every op over hostile arguments: a plan or a quire::Error, nothing else. The input's first byte
-// chooses a valid call, the rest what happens to it.
+// chooses a valid call, the rest what happens to it. Builds with the CUDA backend plan for an H200 and an A100 that are
+// not there, so that its planners are reached, too.
 #include <functional>
 #include <memory>
 
+#ifdef QUIRE_FUZZ_CUDA
+#include "cuda/common/runtime/device_facts.h"
+#endif
 #include "fuzz/targets/hostile.h"
+#include "fuzz/targets/served_calls.h"
 #include "ops/sample.h"
 #include "ops/sample_attention.h"
 #include "ops/sample_cache_ops.h"
@@ -20,24 +25,20 @@ namespace {
 
 using Attempt = std::function<void(Draw&)>;
 
-// Views of a GPU's memory, at addresses where a host that reads them dies.
-template <typename Args> void move_to_gpu(Args& args) {
-  std::uintptr_t address = 0;
-  for_tensors(args, [&](TensorView& view) {
-    view.device = {.kind = DeviceKind::cuda, .index = 0};
-    view.data = reinterpret_cast<void*>(address += std::uintptr_t{1} << 40);
-  });
-}
+// Where the arguments are: planners of a GPU are asked where the memory is a GPU's.
+enum class Memory { mostly_host, gpu };
 
-template <typename Args> Attempt attempt_on(const Args& valid) {
+template <typename Args>
+Attempt attempt_on(const Args& valid, Memory memory = Memory::mostly_host) {
   const auto grounds = std::make_shared<Grounds>();
   Args copy = valid;
   for_tensors(copy, [&](const TensorView& view) { grounds->add(view); });
-  return [valid, grounds](Draw& draw) {
+  return [valid, grounds, memory](Draw& draw) {
     constexpr std::int64_t kMostFields = 48;  // more than any op has
     Args args = valid;
     grounds->forget();
-    if (draw.one_in(4)) move_to_gpu(args);
+    const bool is_on_gpu = memory == Memory::gpu || draw.one_in(4);
+    if (is_on_gpu) move_to_gpu(args, draw.one_in(4) ? 1 : 0);
     for (std::int64_t count = draw.between(1, 4); count > 0; --count) {
       for_fields(args, Spoiler(draw, *grounds, draw.below(kMostFields)));
     }
@@ -69,6 +70,23 @@ using KnownSamples =
           RowOffsetsSample, LinearBase>;
 
 struct Attempts {
+#ifdef QUIRE_FUZZ_CUDA
+  static constexpr int kNewDriver = 99000;
+  cuda::PretendedDevice hopper{0,
+                               {.name = "H200",
+                                .compute_major = 9,
+                                .compute_minor = 0,
+                                .num_sms = 132,
+                                .shared_bytes_per_block = 227 << 10,
+                                .driver_cuda = kNewDriver}};
+  cuda::PretendedDevice ampere{1,
+                               {.name = "A100",
+                                .compute_major = 8,
+                                .compute_minor = 0,
+                                .num_sms = 108,
+                                .shared_bytes_per_block = 163 << 10,
+                                .driver_cuda = kNewDriver}};
+#endif
   std::vector<std::unique_ptr<Sample>> samples{};  // own the memory
   std::vector<Attempt> attempts{};
 
@@ -76,6 +94,27 @@ struct Attempts {
     for (const NamedSample& named : all_samples()) {
       samples.push_back(named.make());
       attempts.push_back(KnownSamples::find(*samples.back()));
+    }
+    add_served();
+  }
+
+  void add_served() {
+    const RowFormat latents = RowFormat::uniform(DType::bf16, 576);
+    const auto add = [this](const auto& args) {
+      attempts.push_back(attempt_on(args, Memory::gpu));
+    };
+    for (const ServedSize size : {kDecode, kPrefill}) {
+      add(served_flash_attention(size, DType::bf16, 128));
+      add(served_flash_attention(size, DType::fp8_e4m3, 128));
+      add(served_flash_attention(size, DType::bf16, 256));
+      add(served_projection(size));
+      add(served_linear(size));
+      add(served_mla_decode(size, latents));
+      add(served_mla_decode(size, RowFormat::mla_fp8_block()));
+      add(served_mla_prefill(size));
+      add(served_indexer(size));
+      add(served_sparse_mla(size, latents));
+      add(served_sparse_mla(size, RowFormat::mla_fp8_block()));
     }
   }
 };

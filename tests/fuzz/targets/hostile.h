@@ -116,4 +116,13 @@ template <typename Args, typename Body> void for_tensors(Args& args, const Body&
   });
 }
 
+// Views of a GPU's memory, at addresses where a host that reads them dies.
+template <typename Args> void move_to_gpu(Args& args, int index) {
+  std::uintptr_t address = 0;
+  for_tensors(args, [&](TensorView& view) {
+    view.device = {.kind = DeviceKind::cuda, .index = index};
+    view.data = reinterpret_cast<void*>(address += std::uintptr_t{1} << 40);
+  });
+}
+
 }  // namespace quire::test
