@@ -175,9 +175,11 @@ Mask Reader::read_mask(const std::string& argument, const quire_mask* given,
       return Mask::chunked(from.size);
     case QUIRE_MASK_TREE:
       return Mask::tree(tensor(argument, from.bits, "bits"));
-    case QUIRE_MASK_KEY_INTERVALS:
-      return Mask::key_intervals(tensor(argument, from.begin, "begin"),
-                                 tensor(argument, from.end, "end"));
+    case QUIRE_MASK_KEY_INTERVALS: {
+      // Arguments of a call are evaluated in any order; which of two bad fields is named is not left to the compiler.
+      const TensorView begin = tensor(argument, from.begin, "begin");
+      return Mask::key_intervals(begin, tensor(argument, from.end, "end"));
+    }
     case QUIRE_MASK_ALL_OF:
     case QUIRE_MASK_ANY_OF: {
       const Mask left = read_mask(argument + ".left", from.left, budget);
