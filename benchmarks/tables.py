@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from benchmarks import forced_target
 from benchmarks.growth import TOLERANCE, growth, superlinear
 
 BEGIN = "<!-- begin: made by benchmarks/plot.py -->"
@@ -72,19 +73,33 @@ def describe_stamps(entries: Sequence[dict[str, Any]]) -> str:
     dates = sorted({entry["date"][:10] for entry in entries})
     commits = sorted({entry["commit"] for entry in entries})
     torches = sorted({entry["torch"] for entry in entries})
-    return f"{' to '.join(dict.fromkeys((dates[0], dates[-1])))}, commit {', '.join(commits)}, torch {', '.join(torches)}"
+    peers = sorted({peer for entry in entries for peer in entry.get("peer_versions", {}).items()})
+    text = f"{' to '.join(dict.fromkeys((dates[0], dates[-1])))}, commit {', '.join(commits)}, torch {', '.join(torches)}"
+    return ", ".join([text, *(f"{name} {version}" for name, version in peers)])
+
+
+def row_sections(results: dict[str, Any]) -> dict[tuple[str, int], list[dict[str, Any]]]:
+    """Rows by forced target ("": none) and number of threads, in the order of the document."""
+    found = {}
+    for target in forced_target.targets_of(results):
+        rows = results[forced_target.section(target)]
+        for threads in sorted({row["threads"] for row in rows}, reverse=True):
+            found[target, threads] = [row for row in rows if row["threads"] == threads]
+    return found
 
 
 def section(results: dict[str, Any], folder: str) -> str:
-    machine, rows = results["machine"], results.get("rows", [])
+    machine, sections = results["machine"], row_sections(results)
+    rows = [row for chosen in sections.values() for row in chosen]
     curves, memory = results.get("curves", []), results.get("memory", [])
     parts = [
         f"## {machine['cpu']}, {machine['cores']} cores, {machine['architecture']}",
         f"{describe_stamps([*rows, *curves, *memory])}. Record: `benchmarks/results/{folder}/cpu.json`.",
     ]
-    for threads in sorted({row["threads"] for row in rows}, reverse=True):
-        chosen = [row for row in rows if row["threads"] == threads]
-        parts += [f"### {threads} thread{'s' if threads > 1 else ''}", probe_line(chosen), row_table(chosen)]
+    for (target, threads), chosen in sections.items():
+        forced = f", all contenders forced to {target}" if target else ""
+        parts.append(f"### {threads} thread{'s' if threads > 1 else ''}{forced}")
+        parts += [probe_line(chosen), row_table(chosen)]
     if curves:
         parts += [f"### Growth, {curves[0]['threads']} threads", growth_table(curves)]
         parts.append(f"![time over tokens, context and batch](../benchmarks/results/{folder}/curves.svg)")

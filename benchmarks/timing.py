@@ -7,7 +7,7 @@ import gc
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import cycle
@@ -52,8 +52,12 @@ def cache_bytes() -> int:
 
 
 def layers_beyond_cache(bytes_per_layer: float) -> int:
-    """How many layers it takes until hardly anything of the first is left in the caches, whatever they evict."""
-    return 1 + max(1, round(4 * cache_bytes() / max(bytes_per_layer, 1.0)))
+    """How many layers it takes until hardly anything of the first is left in the caches, whatever they evict.
+
+    One that is four caches large itself is read in the same order again, and pushes out its own beginning.
+    """
+    others = 4 * cache_bytes() / max(bytes_per_layer, 1.0)
+    return 1 if others <= 1 else 1 + max(1, round(others))
 
 
 def _call_seconds(call: Callable[[], object]) -> float:
@@ -117,7 +121,7 @@ class NeighbourWatch:
 
     share = 0.0
 
-    def __init__(self, pids: Sequence[int] = ()) -> None:
+    def __init__(self, pids: Collection[int] = ()) -> None:
         """Besides this process, these are no neighbours either."""
         self._pids = pids
 

@@ -1,135 +1,152 @@
 # SPDX-License-Identifier: Apache-2.0
-"""vllm-cpu as a peer of benchmarks/cpu.py, in a process and an environment of its own (`make test-vllm` makes one):
+"""vllm-cpu as a peer of benchmarks/cpu.py: its paged attention and its products, in a process and an environment of its own.
 
     python -m benchmarks.cpu --vllm build/vllm/venv/bin/python
 
-This file is both sides. `VllmProcess` starts the other one, asks it by lines of JSON and hands it tensors in a file;
-`python -m benchmarks.vllm_cpu` is that other side: it makes caches of vLLM's layout, and times bursts of vLLM's kernel
-when it is asked to, so that the two take turns as contenders of one process do.
+plugins/vllm/environment.sh makes that environment. Nothing but torch and the kernels of vLLM's wheel is loaded, without
+vLLM's Python: so a machine that has the right torch needs only `vllm/_C*.abi3.so`, the wheel's METADATA and libiomp5.so
+of intel-openmp in a folder on PYTHONPATH. What vLLM's Python decides, which kernel and which order of the weight, is
+decided here the same way; where it has two kernels for a product both are contenders.
 """
 
 from __future__ import annotations
 
-import json
+import importlib.metadata
+import importlib.util
 import os
+import platform
 import sys
-import tempfile
-from dataclasses import dataclass
-from itertools import cycle
+import weakref
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
+import numpy as np
 
-from benchmarks.json_process import JsonProcess
-from benchmarks.machine import ROOT
-from benchmarks.timing import burst
+from benchmarks import forced_target
+from benchmarks.peer_process import Makers, PeerProcess, serve
 
 BLOCK = 128  # tokens of a page, vLLM's default on CPUs
+NIBBLES = 8  # of an int32
+# Where AWQ puts each of eight neighbouring columns in an int32.
+AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
+PRIMITIVES = 32  # of oneDNN that vLLM keeps for a weight
 
 
-class VllmProcess:
-    """The other side, one at a time with one piece of work. Kernels that this processor cannot run end it; the next
-    piece of work starts another."""
-
-    def __init__(self, python: str) -> None:
-        self._python = python
-        self._folder = tempfile.TemporaryDirectory()
-        self._start()
-
-    def _start(self) -> None:
-        environment = {"PYTHONPATH": str(ROOT), "VLLM_LOGGING_LEVEL": "ERROR"}
-        self._process = JsonProcess([self._python, "-m", "benchmarks.vllm_cpu"], environment)
-        self.pid = self._process.pid
-        self.version = self._good(self._process.first)["version"]
-
-    @staticmethod
-    def _good(answer: dict[str, Any]) -> dict[str, Any]:
-        if "error" in answer:
-            raise RuntimeError(f"vllm-cpu {answer['error']}")
-        return answer
-
-    def ask(self, **request: Any) -> dict[str, Any]:
-        return self._good(self._process.ask(request))
-
-    def attention(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, layers: int, cache: str) -> VllmCalls:
-        """q [batch, new, heads, dim]; k, v [batch, keys, kv_heads, dim], of which the last `new` are q's own.
-
-        `cache`: vLLM's name for the cache's dtype; `auto` is q's.
-        """
-        if self._process.has_ended():
-            self._start()
-        file = Path(self._folder.name) / "tensors.pt"
-        torch.save({"q": q, "k": k, "v": v}, file)
-        self.ask(attention=str(file), layers=layers, cache=cache)
-        return VllmCalls(self, torch.load(file))
+def start(python: str) -> PeerProcess:
+    return PeerProcess("vllm-cpu", python, "benchmarks.vllm_cpu")
 
 
-@dataclass(frozen=True)
-class VllmCalls:
-    """A contender of time_in_turns()."""
+# The other side from here on; torch is that of the other environment.
 
-    process: VllmProcess
-    result: torch.Tensor  # [tokens, heads, dim], of one call
 
-    def use_threads(self, threads: int) -> None:
-        self.process.ask(threads=threads)
+def has_amx() -> bool:
+    import torch
 
-    def burst(self, seconds: float) -> list[float]:
-        return self.process.ask(burst=seconds)["us"]
+    return not forced_target.target() and torch.cpu._is_amx_tile_supported()
+
+
+def library() -> str:
+    """The build of vLLM's kernels that vLLM would load on this processor."""
+    import torch
+
+    if platform.machine() != "x86_64" or forced_target.target() == "avx512":
+        return "_C"
+    if forced_target.target() == "avx2" or not torch.cpu._is_avx512_supported():
+        return "_C_AVX2"
+    return "_C" if torch.cpu._is_avx512_bf16_supported() else "_C_AVX512"
+
+
+def named(op: str, **arguments: Any) -> Callable[[], Any]:
+    """A call of vLLM's op with those of the arguments that this version of it has."""
+    import torch
+
+    found = getattr(torch.ops._C, op).default
+    return partial(found, *[arguments[argument.name] for argument in found._schema.arguments])
 
 
 class PagedAttention:
-    """Several layers of K and V in vLLM's cache, in an order of pages that is not that of the tokens."""
+    """Several layers of K and V in vLLM's cache, in an order of pages that is not that of the tokens.
 
-    def __init__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, layers: int, cache: str) -> None:
-        from vllm import _custom_ops as ops
-        from vllm.v1.attention.backends.cpu_attn import _get_attn_isa
+    q [batch, new, heads, dim]; k, v [sequences, keys, kv_heads, dim], of which the last `new` keys are q's own. Sequence
+    b of the batch holds what sequence b % sequences holds, in pages of its own.
+    """
 
-        self.ops, self.cache_dtype = ops, cache
+    def __init__(self, q: Any, k: Any, v: Any, *, layers: int, cache: str) -> None:
+        """`cache`: vLLM's name for the cache's dtype; `auto` is q's."""
+        import torch
+
+        self.cache_dtype = cache
         batch, new, self.heads, self.dim = q.shape
         keys, self.kv_heads = k.shape[1:3]
         self.q = q.reshape(-1, self.heads, self.dim)
         self.out = torch.empty_like(self.q)
-        self.isa = _get_attn_isa(q.dtype, BLOCK, self.dim, cache)
+        self.isa = self._isa()
         columns = -(-keys // BLOCK)
         self.table = torch.randperm(batch * columns).to(torch.int32).reshape(batch, columns)
         position = torch.arange(keys)
         slots = self.table.long()[:, position // BLOCK] * BLOCK + position % BLOCK
-        self.caches = [self._cache(batch * columns, k, v, slots.flatten()) for _ in range(layers)]
+        self.caches = [self._cache(batch * columns, k, v, slots) for _ in range(layers)]
         self.lengths = torch.full((batch,), keys, dtype=torch.int32)
         self.starts = torch.arange(0, (batch + 1) * new, new, dtype=torch.int32)
-        self.use_threads(1)
 
-    def _cache(self, pages: int, k: torch.Tensor, v: torch.Tensor, slots: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def _isa(self) -> str:
+        import torch
+
+        if platform.machine() == "aarch64":
+            return "neon"
+        return "amx" if has_amx() and self.q.dtype == torch.bfloat16 else "vec"
+
+    def _cache(self, pages: int, k: Any, v: Any, slots: Any) -> tuple[Any, Any]:
+        import torch
+
         dtype = k.dtype if self.cache_dtype == "auto" else torch.uint8
         made = torch.zeros(pages, self.kv_heads, 2 * BLOCK, self.dim, dtype=dtype)
         key, value = made.chunk(2, dim=2)
         rows = [x.reshape(-1, self.kv_heads, self.dim) for x in (k, v)]
-        self.ops.cpu_attn_reshape_and_cache(*rows, key, value, slots, self.isa, kv_cache_dtype=self.cache_dtype)
+        for first in range(0, len(slots), len(k)):
+            named(
+                "cpu_attn_reshape_and_cache",
+                key=rows[0],
+                value=rows[1],
+                key_cache=key,
+                value_cache=value,
+                slot_mapping=slots[first : first + len(k)].flatten(),
+                isa=self.isa,
+                k_scale=1.0,
+                v_scale=1.0,
+                kv_cache_dtype=self.cache_dtype,
+            )()
         return key, value
 
-    def use_threads(self, threads: int) -> None:
+    def use_threads(self, threads: int) -> Sequence[Callable[[], Any]]:
         """How a batch is dealt to threads is planned once a step, not for each layer."""
+        import torch
+
         torch.set_num_threads(threads)
-        self.plan = self.ops.cpu_attn_get_scheduler_metadata(
-            num_reqs=len(self.lengths),
-            num_heads=self.heads,
-            num_kv_heads=self.kv_heads,
+        plan = named(
+            "get_scheduler_metadata",
+            num_req=len(self.lengths),
+            num_heads_q=self.heads,
+            num_heads_kv=self.kv_heads,
             head_dim=self.dim,
             seq_lens=self.lengths,
             dtype=self.q.dtype,
             query_start_loc=self.starts,
-            causal=True,
-            sliding_window_size=-1,
-            isa=self.isa,
+            casual=True,
+            window_size=-1,
+            isa_hint=self.isa,
             enable_kv_split=True,
+            dynamic_causal=None,
             kv_cache_dtype=self.cache_dtype,
-        )
-        self.calls = cycle([lambda key=key, value=value: self.attend(key, value) for key, value in self.caches])
+        )()
+        self.calls = [self._call(key, value, plan) for key, value in self.caches]
+        return self.calls
 
-    def attend(self, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-        self.ops.cpu_attention_with_kv_cache(
+    def _call(self, key: Any, value: Any, plan: Any) -> Callable[[], Any]:
+        return named(
+            "cpu_attention_with_kv_cache",
             query=self.q,
             key_cache=key,
             value_cache=value,
@@ -139,50 +156,185 @@ class PagedAttention:
             scale=self.dim**-0.5,
             causal=True,
             alibi_slopes=None,
-            sliding_window=-1,
+            sliding_window_size=-1,
             block_table=self.table,
             softcap=0.0,
-            scheduler_metadata=self.plan,
+            scheduler_metadata=plan,
             s_aux=None,
+            dynamic_causal=None,
+            k_scale=1.0,
+            v_scale=1.0,
             kv_cache_dtype=self.cache_dtype,
         )
-        return self.out
+
+    def result(self) -> np.ndarray:
+        self.calls[0]()
+        return self.out.float().numpy()
 
 
-class Answers:
-    """The other side's state: the piece of work that was asked for last."""
+def attention(arrays: dict[str, np.ndarray], *, layers: int, dtype: str, cache: str) -> Makers:
+    """`dtype`: of the activations, and of a cache that is `auto`."""
+    import torch
 
-    work: PagedAttention
-
-    def attention(self, file: str, layers: int, cache: str) -> dict[str, Any]:
-        self.work = PagedAttention(**torch.load(file), layers=layers, cache=cache)
-        torch.save(next(self.work.calls)().clone(), file)
-        return {}
-
-    def threads(self, count: int) -> dict[str, Any]:
-        self.work.use_threads(count)
-        return {}
-
-    def burst(self, seconds: float) -> dict[str, Any]:
-        return {"us": [round(us, 3) for us in burst(self.work.calls, seconds)]}
+    tensors = {name: torch.from_numpy(array).to(getattr(torch, dtype)) for name, array in arrays.items()}
+    return {"attention": lambda: PagedAttention(**tensors, layers=layers, cache=cache)}
 
 
-def main() -> None:
-    lines = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what vLLM prints is no answer
-    import vllm
+class Products:
+    """x · weightᵀ on several layers: `call()` makes a call over memory of its own, which gives its result or fills `out`."""
 
-    print(json.dumps({"version": vllm.__version__}), file=lines)
-    answers = Answers()
-    for line in sys.stdin:
-        request = json.loads(line)
-        name = next(iter(request))
-        try:
-            found = getattr(answers, name)(*request.values())
-        except Exception as reason:  # the asking side leaves this row out, and says why
-            found = {"error": str(reason).splitlines()[0] if str(reason) else type(reason).__name__}
-        print(json.dumps(found), file=lines)
+    def __init__(self, call: Callable[[], Callable[[], Any]], layers: int, out: Any) -> None:
+        self.calls = [call() for _ in range(layers)]
+        self.out = out
+
+    def use_threads(self, threads: int) -> Sequence[Callable[[], Any]]:
+        import torch
+
+        torch.set_num_threads(threads)
+        return self.calls
+
+    def result(self) -> np.ndarray:
+        made = self.calls[0]()
+        return (self.out if made is None else made).float().numpy()
+
+
+def onednn_handler(create: str, *arguments: Any) -> Any:
+    """The address of a weight in oneDNN's order, which goes with this tensor."""
+    import torch
+
+    address = getattr(torch.ops._C, create)(*arguments)
+    handler = torch.tensor(address)
+    weakref.finalize(handler, torch.ops._C.release_dnnl_matmul_handler, address).atexit = False
+    return handler
+
+
+def dense(arrays: dict[str, np.ndarray], *, layers: int, dtype: str) -> Makers:
+    """x [tokens, K], weight [N, K]. vLLM takes `packed` for small weights alone, and oneDNN for the others."""
+    import torch
+
+    x, weight = (torch.from_numpy(arrays[name]).to(getattr(torch, dtype)) for name in ("x", "weight"))
+    out = torch.empty(len(x), len(weight), dtype=x.dtype)
+
+    def packed() -> Callable[[], Any]:
+        order = torch.ops._C.convert_weight_packed(weight)
+        return named("weight_packed_linear", out=out, mat1=x, mat2=order, bias=None, is_vnni=True)
+
+    def onednn() -> Callable[[], Any]:
+        handler = onednn_handler("create_onednn_mm_handler", weight.t(), PRIMITIVES)
+        return named("onednn_mm", c=out, a=x, bias=None, handler_tensor=handler)
+
+    makers = {f"oneDNN {dtype_name(dtype)}": onednn}
+    if has_amx() and dtype == "bfloat16":
+        makers["packed bf16"] = packed
+    return {name: partial(Products, call, layers, out) for name, call in makers.items()}
+
+
+def dtype_name(dtype: str) -> str:
+    return {"bfloat16": "bf16", "float32": "f32"}[dtype]
+
+
+def pack_nibbles(codes: Any, order: Sequence[int]) -> Any:
+    """Codes [K, N] as int32 [K, N / 8]; nibble i holds column order[i] of eight."""
+    import torch
+
+    eights = codes.reshape(len(codes), -1, NIBBLES)[..., list(order)].to(torch.int64)
+    packed = (eights << (4 * torch.arange(NIBBLES))).sum(-1)
+    return torch.where(packed >= 1 << 31, packed - (1 << 32), packed).to(torch.int32)
+
+
+def int4(arrays: dict[str, np.ndarray], *, layers: int) -> Makers:
+    """x [tokens, K]; codes 0..15 [N, K] with a zero point of 8; scale [N, K / group]. `w4a8` rounds x to 8 bits."""
+    import torch
+
+    x = torch.from_numpy(arrays["x"]).bfloat16()
+    codes = torch.from_numpy(arrays["codes"]).t()
+    scale = torch.from_numpy(arrays["scale"]).bfloat16().t().contiguous()
+    columns, rows = codes.shape
+    out = torch.empty(len(x), rows, dtype=x.dtype)
+
+    def w4a8() -> Callable[[], Any]:
+        zeros = pack_nibbles(torch.full(scale.shape, 8), AWQ_ORDER)
+        weight, zeros, scales = torch.ops._C.convert_weight_packed_scale_zp(pack_nibbles(codes, AWQ_ORDER), zeros, scale, 0)
+        return named("int4_scaled_mm_cpu", x=x, w=weight, w_zeros=zeros, w_scales=scales, bias=None)
+
+    def w4a16() -> Callable[[], Any]:
+        packed = pack_nibbles(codes, range(NIBBLES))
+        blocks = packed.reshape(columns, -1, 16 // NIBBLES).transpose(0, 1).reshape(rows // 16, -1).contiguous()
+        return named(
+            "cpu_gemm_wna16",
+            input=x,
+            q_weight=blocks,
+            output=out,
+            scales=scale,
+            zeros=None,
+            g_idx=None,
+            bias=None,
+            pack_factor=NIBBLES,
+            isa_hint="amx" if has_amx() else "vec",
+        )
+
+    makers = {"w4a16": w4a16} | ({"w4a8": w4a8} if has_amx() else {})
+    return {name: partial(Products, call, layers, out) for name, call in makers.items()}
+
+
+def int8(arrays: dict[str, np.ndarray], *, layers: int) -> Makers:
+    """x [tokens, K]; codes int8 [N, K]; scale [N]. Both round x to 8 bits per token."""
+    import torch
+
+    x = torch.from_numpy(arrays["x"]).bfloat16()
+    codes, scale = torch.from_numpy(arrays["codes"]), torch.from_numpy(arrays["scale"])
+    out = torch.empty(len(x), len(codes), dtype=x.dtype)
+
+    def packed() -> Callable[[], Any]:
+        order = torch.ops._C.convert_weight_packed(codes)
+        options = {"bias": None, "out_dtype": x.dtype, "is_vnni": True}
+        return named("int8_scaled_mm_with_quant", mat1=x, mat2=order, scales2=scale, **options)
+
+    def onednn() -> Callable[[], Any]:
+        made = onednn_handler("create_onednn_scaled_mm_handler", codes.t(), scale, x.dtype, True, False, PRIMITIVES)
+        rounded, step = torch.empty_like(x, dtype=torch.int8), torch.empty(len(x), 1)
+        quantize = named("dynamic_scaled_int8_quant", out=rounded, input=x, scale=step, azp=None)
+        arguments = {"c": out, "a": rounded, "a_scales": step, "azp": None, "azp_adj": None, "bias": None}
+        multiply = named("onednn_scaled_mm", **arguments, handler_tensor=made)
+        return lambda: (quantize(), multiply())[1]
+
+    makers = {"oneDNN w8a8": onednn} | ({"packed w8a8": packed} if has_amx() else {})
+    return {name: partial(Products, call, layers, out) for name, call in makers.items()}
+
+
+# vLLM's kernels and torch's then use one OpenMP library, whose threads sleep soon after a burst.
+OPENMP = "libiomp5.so"
+OPENMP_SETTINGS = {"KMP_BLOCKTIME": "1", "KMP_TPAUSE": "0"}
+
+
+def preload() -> None:
+    """Replace this process by one with Intel's OpenMP library, which vLLM advises, where the environment has it."""
+    if OPENMP in os.environ.get("LD_PRELOAD", ""):
+        return
+    folders = [Path(sys.prefix) / "lib", *map(Path, sys.path)]
+    for file in filter(Path.exists, (folder / OPENMP for folder in folders)):
+        preloaded = os.pathsep.join(filter(None, [str(file), os.environ.get("LD_PRELOAD")]))
+        environment = os.environ | OPENMP_SETTINGS | {"LD_PRELOAD": preloaded}
+        os.execve(sys.executable, [sys.executable, "-m", "benchmarks.vllm_cpu"], environment)
+
+
+def load() -> tuple[str, dict[str, Callable[..., Makers]]]:
+    import torch
+
+    found = importlib.util.find_spec("vllm")
+    if found is None:
+        raise ModuleNotFoundError("no vllm in this environment")
+    if has_amx():
+        torch.cpu._init_amx()
+    files = [Path(folder) / f"{library()}.abi3.so" for folder in found.submodule_search_locations]
+    present = [file for file in files if file.exists()]
+    if not present:
+        raise FileNotFoundError(f"no {files[0].name} in this environment's vllm")
+    torch.ops.load_library(str(present[0]))
+    kinds = {"attention": attention, "dense": dense, "int4": int4, "int8": int8}
+    return importlib.metadata.version("vllm-cpu"), kinds
 
 
 if __name__ == "__main__":
-    main()
+    preload()
+    serve(load)

@@ -6,13 +6,15 @@ import json
 import sys
 import time
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from benchmarks import cpu, gpu_tables, machine, per_kernel, plot, serving_tables, tables, timing, vllm_cpu  # noqa: E402
+from benchmarks import attention, cpu, forced_target, gpu_tables, machine, openvino_cpu, peer_process  # noqa: E402
+from benchmarks import per_kernel, plot, serving_tables, tables, timing, vllm_cpu  # noqa: E402
 from benchmarks.growth import growth, superlinear  # noqa: E402
-from benchmarks.work import Work  # noqa: E402
+from benchmarks.work import Work, leave_out_other_work  # noqa: E402
 
 RATES = {"read_gbs": 10.0, "f32_gflops": 100.0, "bf16_gflops": 1000.0, "int8_gops": 2000.0}
 CEILING = {"target": "amx", "num_threads": 2, **RATES}
@@ -75,6 +77,16 @@ def test_table_follows_the_record():
     assert tables.generate({"some-machine": changed}) != text
 
 
+def test_rows_of_a_forced_target_stand_apart():
+    results = sample_results()
+    results["rows_avx2"] = [results["rows"][0] | {"threads": threads, "peer_versions": {"peer": "7.5"}} for threads in (1, 2)]
+    text = tables.generate({"some-machine": results})
+    heads = [line for line in text.splitlines() if line.startswith("### ") and "thread" in line and "Growth" not in line]
+    forced = ", all contenders forced to avx2"
+    assert heads == ["### 2 threads", f"### 2 threads{forced}", f"### 1 thread{forced}"]
+    assert "commit abc, torch 2.0, peer 7.5. Record" in text
+
+
 def test_replacing_touches_only_what_stands_between_the_marks():
     document = f"before\n{tables.BEGIN}\nold\n{tables.END}\nafter\n"
     new = tables.generate({"some-machine": sample_results()})
@@ -133,15 +145,110 @@ def test_a_contender_in_another_process_times_its_own_calls():
     assert times["there"].runs == 3 * remote.asked and remote.asked >= timing.MIN_BURSTS
 
 
-def test_vllm_without_vllm_says_how_it_ended():
-    with pytest.raises(RuntimeError, match="vllm-cpu ended with status 1"):
-        vllm_cpu.VllmProcess(sys.executable)
+PEER = """
+import numpy as np
+from benchmarks.peer_process import serve
+
+class Doubled:
+    def __init__(self, x):
+        self.x, self.threads = x, 0
+    def use_threads(self, threads):
+        self.threads = threads
+        return [lambda: self.x]
+    def result(self):
+        return 2 * self.x
+
+def doubled(arrays, *, layers):
+    def refuse():
+        raise ValueError("not on this processor\\nat all")
+    return {"twice": lambda: Doubled(arrays["x"]), "refused": refuse}
+
+def end(arrays):
+    import os
+    os._exit(3)
+
+serve(lambda: ("7.5", {"double": doubled, "end": end}))
+"""
+
+
+def start_peer(tmp_path, monkeypatch):
+    (tmp_path / "a_peer.py").write_text(PEER)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    return peer_process.PeerProcess("peer", sys.executable, "a_peer")
+
+
+def test_a_peer_process_makes_work_and_times_it(tmp_path, monkeypatch, capsys):
+    process = start_peer(tmp_path, monkeypatch)
+    assert process.version == "7.5" and process.kinds == ["double", "end"]
+    made = peer_process.remote_peers([process], "double", {"x": np.arange(3.0)}, layers=2)
+    assert list(made) == ["peer twice"] and made["peer twice"].result.tolist() == [0, 2, 4]
+    assert "left out: peer refused: not on this processor at all\n" in capsys.readouterr().out
+    made["peer twice"].use_threads(2)
+    times = timing.time_in_turns(made, 0.1)
+    assert times["peer twice"].runs > 10
+    assert peer_process.remote_peers([process], "another kind", {}) == {}
+
+
+def test_a_peer_process_that_ends_is_left_out_and_started_again(tmp_path, monkeypatch, capsys):
+    process = start_peer(tmp_path, monkeypatch)
+    assert peer_process.remote_peers([process], "end", {}) == {}
+    assert "left out: peer ended with status 3" in capsys.readouterr().out
+    assert "peer twice" in process.make("double", {"x": np.arange(3.0)}, layers=2)
+
+
+@pytest.mark.parametrize("peer", [vllm_cpu, openvino_cpu])
+def test_an_environment_without_the_peer_says_so(peer):
+    with pytest.raises(RuntimeError, match="cannot be loaded: no vllm in this|cannot be loaded: No module named 'openvino'"):
+        peer.start(sys.executable)
+
+
+def test_nibbles_are_packed_in_the_order_that_is_asked_for():
+    codes = torch.arange(16).reshape(1, 16)
+    assert vllm_cpu.pack_nibbles(codes, range(8)).tolist() == [[0x76543210, 0xFEDCBA98 - (1 << 32)]]
+    assert vllm_cpu.pack_nibbles(codes, vllm_cpu.AWQ_ORDER)[0, 0] == 0x75316420
+
+
+def test_a_layer_of_four_caches_is_cold_by_itself():
+    cache = timing.cache_bytes()
+    assert [timing.layers_beyond_cache(cache * size) for size in (1, 2, 3.9, 4, 100)] == [5, 3, 2, 1, 1]
+
+
+def test_a_forced_target_starts_the_program_again_with_every_librarys_variable(monkeypatch):
+    for name in ("QUIRE_CPU_TARGET", *forced_target.ENVIRONMENT["avx2"]):
+        monkeypatch.delenv(name, raising=False)
+    started = []
+    monkeypatch.setattr(forced_target.os, "execve", lambda *command: started.append(command))
+    forced_target.run_again("avx2", "benchmarks.cpu", ["--target", "avx2"])
+    [(program, command, environment)] = started
+    assert command == [program, "-m", "benchmarks.cpu", "--target", "avx2"]
+    assert (environment["QUIRE_CPU_TARGET"], environment["ONEDNN_MAX_CPU_ISA"]) == ("avx2", "AVX2")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    forced_target.run_again("avx2", "benchmarks.cpu", ["--target", "avx2"])
+    assert len(started) == 1 and forced_target.section(forced_target.target()) == "rows_avx2"
+
+
+def test_a_peer_with_another_result_is_no_contender(capsys):
+    peers = {"same": [lambda: None], "other": [lambda: None], "broken": [lambda: None]}
+    work = sample_work(peers=peers, differences={"same": 0.01, "other": 1.3, "broken": float("nan")})
+    left = leave_out_other_work(work)
+    assert list(left.peers) == list(left.differences) == ["same"]
+    assert "other: its result is 1.3 of its size away" in capsys.readouterr().out
+
+
+def test_a_large_batch_repeats_sequences_in_memory_of_their_own(monkeypatch):
+    monkeypatch.setattr(attention, "layers_beyond_cache", lambda size: 2)
+    made = attention.Batch(16, 1, 130, "bf16")
+    assert made.cache.blocks.shape[:3] == (32, 2, 2) and made.cache.page_table.unique().numel() == 32
+    work = attention.attention("decode", "bf16", batch=16, new=1, cached=130)
+    assert set(work.differences) == {"torch sdpa f32", "torch sdpa bf16"} and max(work.differences.values()) < 0.01
 
 
 def test_row_names_the_fastest_peer_and_the_binding_ceiling():
     peers = {"slow": [lambda: time.sleep(0.004)], "quick": [lambda: time.sleep(0.002)]}
-    work = sample_work(peers=peers, differences={"slow": 0.0, "quick": 0.0})
+    work = sample_work(peers=peers, differences={"slow": 0.0, "quick": 0.0}, errors={"quire": 0.25, "quick": 0.5})
     row = cpu.measure_row(work, 1, 0.1)
+    assert (row["quire"]["error"], row["peers"]["quick"]["error"]) == (0.25, 0.5) and "error" not in row["peers"]["slow"]
     assert row["peer"] == "quick" and 1.0 < row["ratio"] < 4.0
     assert row["probe_before"]["target"] == "portable" and row["threads"] == 1
     assert row["ceiling"] in ("read", "portable bf16") and 0.0 < row["share"] < 1.0
@@ -168,8 +275,9 @@ def test_machine_is_described():
 
 def test_pictures_are_drawn(tmp_path):
     pytest.importorskip("matplotlib")
-    plot.draw(tmp_path, sample_results(), ["svg"])
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["curves.svg", "rows_2.svg"]
+    results = sample_results()
+    plot.draw(tmp_path, results | {"rows_avx2": results["rows"]}, ["svg"])
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["curves.svg", "rows_2.svg", "rows_avx2_2.svg"]
     assert "torch linear" in (tmp_path / "rows_2.svg").read_text()
 
 
