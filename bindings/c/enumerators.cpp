@@ -24,6 +24,7 @@ constexpr Row<DType> kDTypes[] = {
     {QUIRE_DTYPE_I32, DType::i32},
     {QUIRE_DTYPE_U32, DType::u32},
     {QUIRE_DTYPE_I64, DType::i64},
+    {QUIRE_DTYPE_E8M0, DType::e8m0},
 };
 
 constexpr Row<WeightFormat> kWeightFormats[] = {

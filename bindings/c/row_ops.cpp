@@ -27,6 +27,7 @@ std::vector<std::int64_t> read_sections(const Reader& in, const quire_rope_args&
 
 RopeArgs read_rope(const Reader& in, const quire_rope_args& from) {
   static const RopeArgs defaults{};
+  in.is_zero("reserved", from.reserved);
   return {
       .q = in.tensor("q", from.q),
       .row_offsets = in.indices("row_offsets", from.row_offsets),
@@ -34,6 +35,7 @@ RopeArgs read_rope(const Reader& in, const quire_rope_args& from) {
       .layer = from.layer,
       .freqs_cis = in.tensor("freqs_cis", from.freqs_cis),
       .interleaved = in.flag("interleaved", from.interleaved),
+      .inverse = in.flag("inverse", from.inverse),
       .position_ids = in.optional_indices("position_ids", from.position_ids),
       .mrope_sections = read_sections(in, from),
       .rotate_key = !in.flag("q_only", from.q_only),

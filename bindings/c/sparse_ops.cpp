@@ -62,6 +62,7 @@ MlaIndexerArgs read_mla_indexer(const Reader& in, const quire_mla_indexer_args& 
       .out = in.tensor("out", from.out),
       .scores = in.optional_tensor("scores", from.scores),
       .batch_invariant = in.flag("batch_invariant", from.batch_invariant),
+      .tokens_per_key = given_or(from.tokens_per_key, defaults.tokens_per_key),
   };
 }
 
@@ -73,6 +74,7 @@ SparseExtra read_extra(const Reader& in, const quire_sparse_extra* given) {
       .layer = from.layer,
       .indices = in.tensor("extra", from.indices, "indices"),
       .lengths = in.optional_tensor("extra", from.lengths, "lengths"),
+      .tokens_per_row = given_or(from.tokens_per_row, std::int64_t{1}),
   };
 }
 

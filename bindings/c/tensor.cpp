@@ -20,6 +20,7 @@ constexpr DataType kDataTypes[] = {
     {QUIRE_DL_BFLOAT, 16, DType::bf16},
     {QUIRE_DL_FP8_E4M3, 8, DType::fp8_e4m3},
     {QUIRE_DL_FP8_E5M2, 8, DType::fp8_e5m2},
+    {QUIRE_DL_FP8_E8M0, 8, DType::e8m0},
     {QUIRE_DL_INT, 8, DType::i8},
     {QUIRE_DL_INT, 4, DType::i4},
     {QUIRE_DL_UINT, 4, DType::u4},

@@ -114,6 +114,7 @@ MlaIndexerArgs read_mla_indexer(ArgumentReader& in) {
       .out = in.tensor("out", Access::write),
       .scores = in.optional_tensor("scores", Access::write),
       .batch_invariant = in.value<bool>("batch_invariant"),
+      .tokens_per_key = in.value<std::int64_t>("tokens_per_key"),
   };
 }
 
@@ -137,6 +138,7 @@ SparseMlaArgs read_sparse_mla(ArgumentReader& in) {
         .layer = in.value<std::int64_t>("extra.layer"),
         .indices = in.tensor("extra.indices"),
         .lengths = in.optional_tensor("extra.lengths"),
+        .tokens_per_row = in.value<std::int64_t>("extra.tokens_per_row"),
     };
   }
   return args;

@@ -21,6 +21,7 @@ RopeArgs read_rope(ArgumentReader& in) {
       .layer = in.value<std::int64_t>("layer"),
       .freqs_cis = in.tensor("freqs_cis"),
       .interleaved = in.value<bool>("interleaved"),
+      .inverse = in.value<bool>("inverse"),
       .position_ids = in.optional_indices("position_ids"),
       .mrope_sections = in.whole_numbers("mrope_sections"),
       .rotate_key = rotate_key,

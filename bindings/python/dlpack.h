@@ -21,6 +21,7 @@ enum class TypeCode : std::uint8_t {
   bool_ = 6,
   float8_e4m3fn = 10,
   float8_e5m2 = 12,
+  float8_e8m0fnu = 14,
 };
 
 struct Device {

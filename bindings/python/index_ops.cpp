@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ops that prepare the indexer's rows.
+// The ops that prepare the indexer's rows, and rows that stand for several tokens.
 #include "module.h"
 #include "quire/ops/quantize_index_queries.h"
 #include "quire/ops/store_index_keys.h"

@@ -202,7 +202,17 @@ void bind_named_formats(nb::class_<RowFormat>& format) {
           },
           nb::arg("latent").none() = 512, nb::arg("rope").none() = 64,
           nb::arg("block").none() = 128, nb::arg("rope_dtype").none() = "bf16",
-          "fp8 latent, its f32 scales, then unscaled rope, all in the row (656 B).");
+          "fp8 latent, its f32 scales, then unscaled rope, all in the row (656 B).")
+      .def_static(
+          "mla_fp8_e8m0",
+          [](nb::handle latent, nb::handle rope, nb::handle block, nb::handle rope_dtype) {
+            return RowFormat::mla_fp8_e8m0(
+                columns_argument(latent, "latent"), columns_argument(rope, "rope"),
+                columns_argument(block, "block"), format_dtype(rope_dtype, "rope_dtype"));
+          },
+          nb::arg("latent").none() = 448, nb::arg("rope").none() = 64, nb::arg("block").none() = 64,
+          nb::arg("rope_dtype").none() = "bf16",
+          "fp8 latent, then unscaled rope; powers of two as scales in the scales tensor (576 B).");
 }
 
 void bind_row_format(nb::module_& module) {

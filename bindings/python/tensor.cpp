@@ -22,8 +22,8 @@ namespace quire::python {
 namespace {
 
 constexpr std::string_view kKnownTypes =
-    "float32, float16, bfloat16, float8_e4m3fn, float8_e5m2, int8, uint8, int32, uint32, int64 or "
-    "bool";
+    "float32, float16, bfloat16, float8_e4m3fn, float8_e5m2, float8_e8m0fnu, int8, uint8, int32, "
+    "uint32, int64 or bool";
 
 [[noreturn]] void refuse(ErrorCode code, const Place& place, std::string_view expected,
                          std::string actual) {
@@ -61,6 +61,7 @@ std::optional<DType> torch_fp8(nb::handle object) {
   const std::string name = dtype_name(object);
   if (name == "torch.float8_e4m3fn") return DType::fp8_e4m3;
   if (name == "torch.float8_e5m2") return DType::fp8_e5m2;
+  if (name == "torch.float8_e8m0fnu") return DType::e8m0;
   return std::nullopt;
 }
 

@@ -12,6 +12,7 @@ std::optional<DType> dtype_from_array_name(std::string_view name) {
       {"bfloat16", DType::bf16},
       {"float8_e4m3fn", DType::fp8_e4m3},
       {"float8_e5m2", DType::fp8_e5m2},
+      {"float8_e8m0fnu", DType::e8m0},
       {"int8", DType::i8},
       {"uint8", DType::u8},
       {"int32", DType::i32},
@@ -46,6 +47,7 @@ std::optional<DType> dtype_from_dlpack(dlpack::DataType type, std::uint64_t flag
     case 8:
       if (code == TypeCode::float8_e4m3fn) return DType::fp8_e4m3;
       if (code == TypeCode::float8_e5m2) return DType::fp8_e5m2;
+      if (code == TypeCode::float8_e8m0fnu) return DType::e8m0;
       if (code == TypeCode::int_) return DType::i8;
       if (code == TypeCode::uint_ || code == TypeCode::bool_) return DType::u8;
       break;

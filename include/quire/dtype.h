@@ -24,11 +24,14 @@ enum class DType : std::uint8_t {
   i32,
   u32,
   i64,
+  // A power of two without sign or zero: code c is 2^(c - 127), 255 is NaN. For scales; numbers are rounded
+  // up to it.
+  e8m0,
 };
 
 inline constexpr DType kAllDTypes[] = {
-    DType::f32, DType::f16, DType::bf16, DType::fp8_e4m3, DType::fp8_e5m2, DType::i8,
-    DType::i4,  DType::u4,  DType::u8,   DType::i32,      DType::u32,      DType::i64,
+    DType::f32, DType::f16, DType::bf16, DType::fp8_e4m3, DType::fp8_e5m2, DType::i8,   DType::i4,
+    DType::u4,  DType::u8,  DType::i32,  DType::u32,      DType::i64,      DType::e8m0,
 };
 
 // Bits of one element: 4 for the packed types.
@@ -47,6 +50,7 @@ QUIRE_HOST_DEVICE constexpr int bits(DType dtype) {
     case DType::fp8_e5m2:
     case DType::i8:
     case DType::u8:
+    case DType::e8m0:
       return 8;
     case DType::i4:
     case DType::u4:

@@ -16,7 +16,8 @@ namespace quire {
 QUIRE_API double load_element(const void* base, DType dtype, std::int64_t index);
 
 // Rounds once, to nearest even. fp8 and the integers saturate, f16 and bf16 overflow to infinity;
-// NaN stays NaN in the float types and becomes 0 in the integers.
+// NaN stays NaN in the float types and becomes 0 in the integers. e8m0 holds scales: it rounds up to a power of two
+// and saturates at both ends.
 QUIRE_API void store_element(void* base, DType dtype, std::int64_t index, double value);
 
 // The value that store_element followed by load_element would give.

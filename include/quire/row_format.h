@@ -6,8 +6,9 @@
 //   uniform fp8, 576 columns         | 576 × e4m3                                       |   576 B
 //   mla_fp8_token, scale per token   | 512 × e4m3 | 64 × bf16 |          (scale: plane)  |   640 B
 //   mla_fp8_block, scale per 128     | 512 × e4m3 | 4 × f32 scale | 64 × bf16            |   656 B
+//   mla_fp8_e8m0, scale per 64       | 448 × e4m3 | 64 × bf16 |     (7 × e8m0: plane)    |   576 B
 //
-// Nothing in the library knows these four by name: a kernel asks the format where column d is.
+// Nothing in the library knows these five by name: a kernel asks the format where column d is.
 // Columns are logical (0 … width-1, latent first, then rope), whatever lies between the parts.
 #pragma once
 
@@ -53,7 +54,7 @@ struct QUIRE_API RowFormat {
     std::int32_t index;  // within the part
   };
 
-  // The four below throw Error for sizes under 1 and for rows of 2^31 bytes or more.
+  // The five below throw Error for sizes under 1 and for rows of 2^31 bytes or more.
   static RowFormat uniform(DType dtype, std::int32_t width);
   // One scale for `granularity` columns, in the scales tensor.
   static RowFormat scaled(DType dtype, std::int32_t width, std::int32_t granularity,
@@ -65,6 +66,10 @@ struct QUIRE_API RowFormat {
   // fp8 latent, its f32 scales (one for `block` columns), then unscaled rope, all in the row.
   static RowFormat mla_fp8_block(std::int32_t latent = 512, std::int32_t rope = 64,
                                  std::int32_t block = 128, DType rope_dtype = DType::bf16);
+  // fp8 latent, then unscaled rope; a power of two for `block` latent columns, in the scales tensor. DeepSeek-V4
+  // keeps those of a page behind its rows: scales are then a view of the same memory (docs/layouts.md).
+  static RowFormat mla_fp8_e8m0(std::int32_t latent = 448, std::int32_t rope = 64,
+                                std::int32_t block = 64, DType rope_dtype = DType::bf16);
 
   QUIRE_HOST_DEVICE constexpr std::int32_t width() const {
     std::int32_t sum = 0;

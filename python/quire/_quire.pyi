@@ -46,6 +46,10 @@ class RowFormat:
     def mla_fp8_block(
         latent: int = 512, rope: int = 64, block: int = 128, rope_dtype: str = "bf16"
     ) -> RowFormat: ...
+    @staticmethod
+    def mla_fp8_e8m0(
+        latent: int = 448, rope: int = 64, block: int = 64, rope_dtype: str = "bf16"
+    ) -> RowFormat: ...
     @property
     def parts(self) -> list[RowPart]: ...
     @property

@@ -24,6 +24,7 @@ _ARRAY_NAMES = {
     "i32": "int32",
     "u32": "uint32",
     "i64": "int64",
+    "e8m0": "float8_e8m0fnu",
 }
 _QUIRE_NAMES = {array_name: name for name, array_name in _ARRAY_NAMES.items()}
 
@@ -128,7 +129,7 @@ def _torch_dtype(name: str) -> Any:
 
 def numpy_dtype(name: str) -> np.dtype:
     """numpy's dtype, from ml_dtypes where numpy itself has none."""
-    if name in ("bf16", "fp8_e4m3", "fp8_e5m2"):
+    if name in ("bf16", "fp8_e4m3", "fp8_e5m2", "e8m0"):
         try:
             import ml_dtypes
         except ImportError as error:

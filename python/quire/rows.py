@@ -109,6 +109,7 @@ def rope(
     *,
     freqs_cis: Array,
     interleaved: bool = False,
+    inverse: bool = False,
     position_ids: Array | None = None,
     mrope_sections: Sequence[int] = (),
     rotate_key: bool = True,
@@ -134,6 +135,8 @@ def rope(
         cos and sin interleaved; float32, float16 or bfloat16. Row cache_length + i serves new token i.
     interleaved : bool
         Pairs (2j, 2j + 1) of the last rope_dim columns; otherwise (j, j + rope_dim / 2) of the first rope_dim.
+    inverse : bool
+        By the negative angles, which takes a rotation back (DeepSeek-V4's attention output). Not on a GPU yet.
     position_ids : uint32 array [sections, tokens], optional
         Rows of freqs_cis to use instead.
     mrope_sections : sequence of int
@@ -165,6 +168,7 @@ def rope(
         layer=layer,
         freqs_cis=freqs_cis,
         interleaved=interleaved,
+        inverse=inverse,
         position_ids=position_ids,
         mrope_sections=mrope_sections,
         rotate_key=rotate_key,

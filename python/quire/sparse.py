@@ -19,6 +19,7 @@ class SparseExtra(NamedTuple):
     layer: int
     indices: Array  # int32 [tokens, extra_k]
     lengths: Array | None = None  # int32 [tokens]
+    tokens_per_row: int = 1  # that a row stands for, as compress_keys writes them; lengths count tokens
 
 
 def mla_indexer(
@@ -33,6 +34,7 @@ def mla_indexer(
     out: Array | None = None,
     batch_invariant: bool = False,
     return_scores: bool = False,
+    tokens_per_key: int = 1,
 ) -> Array | tuple[Array, Array]:
     """For each new token the `top_k` positions of its own sequence with the highest index score.
 
@@ -56,6 +58,9 @@ def mla_indexer(
     return_scores : bool
         Return the scores of the positions too, float32 [tokens, top_k], -inf where there is none. A GPU scores the
         chosen keys a second time for it.
+    tokens_per_key : int
+        Tokens that a key stands for, as `compress_keys` writes them: lengths count tokens, the positions are those of
+        keys, and the token at position p sees the keys below (p + 1) // tokens_per_key. On a GPU 1 alone.
 
     Returns
     -------
@@ -88,6 +93,7 @@ def mla_indexer(
         out=out,
         scores=scores,
         batch_invariant=batch_invariant,
+        tokens_per_key=tokens_per_key,
     )
     return (out, scores) if return_scores else out
 

@@ -7,7 +7,7 @@ import platform
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from quire import _quire, attention, decode, index_rows, prefill, projection, quant, rows, sparse
+from quire import _quire, attention, compress, decode, index_rows, prefill, projection, quant, rows, sparse
 from quire._call import PreparedCall, collecting, context, refuse_type, refuse_value
 from quire._tensor import Array
 

@@ -29,6 +29,8 @@ std::string_view name(DType dtype) {
       return "u32";
     case DType::i64:
       return "i64";
+    case DType::e8m0:
+      return "e8m0";
   }
   return "unknown";
 }

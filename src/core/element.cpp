@@ -50,6 +50,26 @@ template <typename T> T to_integer(double value) {
       round_saturated(value, static_cast<double>(std::numeric_limits<T>::min()), kHigh));
 }
 
+// 2^(code - 127); the highest code is NaN.
+constexpr int kE8M0Bias = 127;
+constexpr std::uint8_t kE8M0Largest = 0xfe;
+constexpr std::uint8_t kE8M0NaN = 0xff;
+
+double decode_e8m0(std::uint8_t code) {
+  return code == kE8M0NaN ? std::numeric_limits<double>::quiet_NaN()
+                          : power_of_two(int{code} - kE8M0Bias);
+}
+
+// The smallest power of two that is not below the value.
+std::uint8_t encode_e8m0(double value) {
+  if (std::isnan(value)) return kE8M0NaN;
+  if (!(value > power_of_two(-kE8M0Bias))) return 0;
+  if (value > power_of_two(kE8M0Bias)) return kE8M0Largest;
+  int exponent = 0;
+  const double mantissa = std::frexp(value, &exponent);  // in [0.5, 1)
+  return static_cast<std::uint8_t>((mantissa == 0.5 ? exponent - 1 : exponent) + kE8M0Bias);
+}
+
 std::uint8_t read_nibble(const void* base, std::int64_t index) {
   const std::uint8_t byte = read<std::uint8_t>(base, index / 2);
   return index % 2 == 0 ? byte & 0x0f : byte >> 4;
@@ -90,6 +110,8 @@ double load_element(const void* base, DType dtype, std::int64_t index) {
       return read<std::uint32_t>(base, index);
     case DType::i64:
       return static_cast<double>(read<std::int64_t>(base, index));
+    case DType::e8m0:
+      return decode_e8m0(read<std::uint8_t>(base, index));
   }
   return 0.0;
 }
@@ -120,6 +142,8 @@ void store_element(void* base, DType dtype, std::int64_t index, double value) {
       return write(base, index, to_integer<std::uint32_t>(value));
     case DType::i64:
       return write(base, index, to_integer<std::int64_t>(value));
+    case DType::e8m0:
+      return write(base, index, encode_e8m0(value));
   }
 }
 
@@ -141,6 +165,8 @@ double max_finite(DType dtype) {
       return decode_float<kFp8E4M3>(kFp8E4M3.max_finite());
     case DType::fp8_e5m2:
       return decode_float<kFp8E5M2>(kFp8E5M2.max_finite());
+    case DType::e8m0:
+      return decode_e8m0(kE8M0Largest);
     default:
       // Symmetric use: -128 is left out of i8, -8 of i4.
       return static_cast<double>((std::int64_t{1} << (bits(dtype) - 1)) - 1);

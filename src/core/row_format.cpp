@@ -148,6 +148,24 @@ RowFormat RowFormat::mla_fp8_block(std::int32_t latent, std::int32_t rope, std::
   return format;
 }
 
+RowFormat RowFormat::mla_fp8_e8m0(std::int32_t latent, std::int32_t rope, std::int32_t block,
+                                  DType rope_dtype) {
+  require_positive("latent", latent);
+  require_positive("rope", rope);
+  require_positive("block", block);
+  require_granularity("block", latent, block);
+  RowFormat format;
+  format.num_parts = 2;
+  format.parts[0] = {.dtype = DType::fp8_e4m3,
+                     .width = latent,
+                     .scale_source = ScaleSource::plane,
+                     .granularity = block,
+                     .scale_dtype = DType::e8m0};
+  format.parts[1] = {.dtype = rope_dtype, .width = rope, .offset_bytes = latent};
+  format.row_bytes = row_size(std::int64_t{latent} + bytes_for(rope_dtype, rope));
+  return format;
+}
+
 std::string why_not(const RowFormat& format) {
   if (format.num_parts < 1 || format.num_parts > RowFormat::kMaxParts) {
     return std::to_string(format.num_parts) + " parts";

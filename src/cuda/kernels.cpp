@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/kernels.h"
 
+#include <algorithm>
+#include <functional>
 #include <string>
 
 #include "cuda/any/companions.h"
@@ -20,18 +22,60 @@
 #include "cuda/sm90/mla_indexer/launch.h"
 #include "cuda/sm90/mla_prefill/launch.h"
 #include "cuda/sm90/sparse_mla/launch.h"
+#include "quire/error.h"
 
 namespace quire::cuda {
 namespace {
 
-constexpr const char* kAnyProblem = "any valid problem on a GPU of compute capability 8.0 or newer";
+constexpr const char* kAnyProblem =
+    "any valid problem but e8m0 scales, inverse rotations and compressed keys, on a GPU of compute "
+    "capability 8.0 or newer";
+
+// What no kernel here reads or writes yet, whatever else it takes.
+bool has_power_scales(const RowFormat& format) {
+  return std::ranges::any_of(format.parts,
+                             [](const RowPart& part) { return part.scale_dtype == DType::e8m0; });
+}
+template <typename Problem> std::string refuse_values(const Problem& problem) {
+  bool powers = false;
+  if constexpr (requires { problem.cache.row_format; }) {
+    powers = has_power_scales(problem.cache.row_format);
+  }
+  if constexpr (requires { problem.extra_format; }) {
+    powers = powers || has_power_scales(problem.extra_format);
+  }
+  if constexpr (requires { problem.scale_dtype; }) {
+    powers = powers || problem.scale_dtype == DType::e8m0;
+  }
+  if (powers) return "scales are e8m0";
+  if constexpr (requires { problem.tokens_per_key; }) {
+    if (problem.tokens_per_key > 1) return "a key stands for several tokens";
+  }
+  if constexpr (requires { problem.extra_tokens_per_row; }) {
+    if (problem.extra_tokens_per_row > 1) return "a row of 'extra' stands for several tokens";
+  }
+  if constexpr (requires { problem.inverse; }) {
+    if (problem.inverse) return "the rotation is inverse";
+  }
+  return "";
+}
+
+// Both: its own reasons first.
+template <typename Problem>
+std::function<std::string(const Problem&)> or_values(std::string (*refuse)(const Problem&)) {
+  return [refuse](const Problem& problem) {
+    std::string reason = refuse(problem);
+    return reason.empty() ? refuse_values(problem) : reason;
+  };
+}
 
 // A kernel with a plan of its own.
 template <typename Problem, typename Args>
 Candidate<Problem, Args> planned(std::string kernel, const char* takes,
                                  std::string (*refuse)(const Problem&),
                                  KernelPtr<Args> (*prepare)(const Problem&)) {
-  return {.kernel = std::move(kernel), .takes = takes, .refuse = refuse, .prepare = prepare};
+  return {
+      .kernel = std::move(kernel), .takes = takes, .refuse = or_values(refuse), .prepare = prepare};
 }
 
 // What a kernel for every GPU does not take: tensors elsewhere, or a mask of more joins than a launch can carry.
@@ -54,7 +98,7 @@ Candidates<Problem, Args> plain(const char* kernel, void (*run)(const Args&, con
                                 std::string (*refuse)(const Problem&) = refuse_anywhere<Problem>) {
   return {{.kernel = kernel,
            .takes = kAnyProblem,
-           .refuse = refuse,
+           .refuse = or_values(refuse),
            .prepare = always<Problem, Args>(run)}};
 }
 

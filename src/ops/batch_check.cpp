@@ -26,18 +26,31 @@ struct PageTable {
   }
 };
 
+// The rows that a sequence has once its new tokens are stored.
+std::int64_t rows_of(const PagedKVCache& cache, const CacheUse& use, const TensorView& row_offsets,
+                     std::int64_t sequence) {
+  return num_keys(cache, row_offsets, sequence, use.key_lengths) / use.tokens_per_row;
+}
+
 // Of a batch whose longest sequence has `max_keys`: every row of the table has the pages that its keys need.
 void check_lengths(const Arguments& check, const PagedKVCache& cache, const CacheUse& use,
                    const TensorView& row_offsets, std::int64_t max_keys) {
   const std::int64_t most = saturating_product(cache.max_pages(), cache.page_size());
   if (max_keys <= most) return;
   for (std::int64_t sequence = 0; sequence < cache.batch(); ++sequence) {
-    const std::int64_t keys = num_keys(cache, row_offsets, sequence, use.key_lengths);
+    const std::int64_t keys = rows_of(cache, use, row_offsets, sequence);
     if (keys <= most) continue;
     if (use.key_lengths != nullptr) {
       check.fail("key_lengths",
                  fmt::format("within {} pages of {} tokens", cache.max_pages(), cache.page_size()),
                  fmt::format("{} in sequence {}", keys, sequence));
+    }
+    if (use.tokens_per_row > 1) {
+      check.fail(
+          {use.name, "cache_lengths"},
+          fmt::format("within {} pages of {} rows together with the new tokens", cache.max_pages(),
+                      cache.page_size()),
+          fmt::format("{} rows of {} tokens in sequence {}", keys, use.tokens_per_row, sequence));
     }
     check.fail({use.name, "cache_lengths"},
                fmt::format("within {} pages of {} tokens together with the new tokens",
@@ -90,8 +103,7 @@ void check_page_table(const Arguments& check, const PageTable& table, const Page
   }
   const PageCount pages(cache.page_size());
   for (std::int64_t sequence = 0; sequence < cache.batch(); ++sequence) {
-    check_page_ids(check, table, sequence,
-                   pages.of(num_keys(cache, row_offsets, sequence, use.key_lengths)));
+    check_page_ids(check, table, sequence, pages.of(rows_of(cache, use, row_offsets, sequence)));
   }
 }
 
@@ -100,7 +112,7 @@ void check_static_scales(const Arguments& check, const KvLayerView& view, const 
                          const CacheUse& use) {
   for (std::int64_t sequence = 0; sequence < view.batch; ++sequence) {
     const std::int64_t columns =
-        ceil_div(num_keys(cache, row_offsets, sequence, use.key_lengths), cache.page_size());
+        ceil_div(rows_of(cache, use, row_offsets, sequence), cache.page_size());
     for (std::int64_t column = 0; column < columns; ++column) {
       const std::int64_t page = table.pages.page_at(sequence, column);
       if (page < 0) continue;
@@ -117,8 +129,7 @@ void check_scale_values(const Arguments& check, const PagedKVCache& cache, const
   if (has_own_table) {
     const PageCount pages(cache.page_size());
     for (std::int64_t sequence = 0; sequence < cache.batch(); ++sequence) {
-      check_page_ids(check, table, sequence,
-                     pages.of(num_keys(cache, row_offsets, sequence, use.key_lengths)));
+      check_page_ids(check, table, sequence, pages.of(rows_of(cache, use, row_offsets, sequence)));
     }
   }
   if (!use.layer.has_value()) return;
@@ -137,6 +148,17 @@ void count_keys(const TensorView& key_lengths, BatchScan& scan) {
   for (std::int64_t sequence = 0; sequence < key_lengths.shape[0]; ++sequence) {
     scan.max_keys = std::max<std::int64_t>(scan.max_keys, lengths[sequence]);
     scan.total_keys += lengths[sequence];
+  }
+}
+
+// The rows in place of the tokens that they stand for.
+void count_rows(const PagedKVCache& cache, const CacheUse& use, const TensorView& row_offsets,
+                BatchScan& scan) {
+  scan.max_keys = scan.total_keys = 0;
+  for (std::int64_t sequence = 0; sequence < cache.batch(); ++sequence) {
+    const std::int64_t rows = rows_of(cache, use, row_offsets, sequence);
+    scan.max_keys = std::max(scan.max_keys, rows);
+    scan.total_keys += rows;
   }
 }
 
@@ -199,12 +221,14 @@ PagedBatch check_batch_values(const Arguments& check, const PagedKVCache& cache,
   if (!scan.is_monotone || offsets[0] != 0 || end != tokens.value_or(end)) {
     check_row_offsets(check, row_offsets, tokens);
   }
+  const std::int64_t longest = scan.max_keys;
+  if (use.tokens_per_row > 1) count_rows(cache, use, row_offsets, scan);
   check_lengths(check, cache, use, row_offsets, scan.max_keys);
   const PageTable table{.pages = cache.pages(), .name = {use.name, "page_table"}};
   check_page_table(check, table, cache, use, row_offsets, scan.total_keys);
   if (cache.scales.has_value()) check_scale_values(check, cache, use, row_offsets);
   check_bound(check, {use.name, "max_seq_length"}, cache.max_seq_length, scan.max_new_tokens);
-  check_bound(check, {use.name, "max_cache_length"}, cache.max_cache_length, scan.max_keys);
+  check_bound(check, {use.name, "max_cache_length"}, cache.max_cache_length, longest);
   return {.ragged = {.tokens = end,
                      .batch = cache.batch(),
                      .max_new_tokens = scan.max_new_tokens,
@@ -225,7 +249,9 @@ PagedBatch check_batch(Arguments& check, const PagedKVCache& cache, const CacheU
     batch = check_batch_values(check, cache, use, row_offsets, tokens);
   } else {
     if (cache.max_seq_length.has_value()) batch.ragged.max_new_tokens = *cache.max_seq_length;
-    if (cache.max_cache_length.has_value()) batch.ragged.max_keys = *cache.max_cache_length;
+    if (cache.max_cache_length.has_value()) {
+      batch.ragged.max_keys = *cache.max_cache_length / use.tokens_per_row;
+    }
   }
   batch.cache = shape;
   return batch;

@@ -110,6 +110,10 @@ void check_scales(Arguments& check, const PagedKVCache& cache, const CacheUse& u
     return;
   }
   const TensorView& scales = *cache.scales;
+  if (plane_scale_dtype(format) == DType::e8m0 && !use.takes_power_scales) {
+    check.fail({use.name, "row_format"}, "of f32, f16 or bf16 scales where this op quantizes rows",
+               format.describe());
+  }
   const bool has_own_table = cache.scales_page_table.has_value();
   const TensorArgument argument = check.tensor(name, scales);
   argument.is(plane_scale_dtype(format),

@@ -42,6 +42,11 @@ struct CacheUse {
   // the new tokens. Null: none.
   const TensorView* key_lengths = nullptr;
   CacheRows rows = CacheRows::paged;
+  // Tokens that a row stands for; lengths count tokens.
+  std::int64_t tokens_per_row = 1;
+  // Whether rows may have e8m0 scales. Not where an op quantizes sums that every kernel rounds in its own way: at a
+  // power of two one of them would choose twice the scale of another.
+  bool takes_power_scales = true;
 };
 
 struct PagedBatch {

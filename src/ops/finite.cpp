@@ -37,6 +37,8 @@ std::int64_t scan_row(const TensorView& view, std::int64_t offset, std::int64_t 
       return scan_row(words, size, stride, std::uint16_t{0x7c00});
     case DType::bf16:
       return scan_row(words, size, stride, std::uint16_t{0x7f80});
+    case DType::e8m0:
+      return scan_row(view.as<const std::uint8_t>() + offset, size, stride, std::uint8_t{0xff});
     default:
       return size;
   }

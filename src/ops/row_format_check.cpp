@@ -11,6 +11,8 @@ namespace {
 constexpr DType kPartTypes[] = {DType::f32,      DType::f16,      DType::bf16,
                                 DType::fp8_e4m3, DType::fp8_e5m2, DType::i8};
 
+constexpr DType kScaleTypes[] = {DType::f32, DType::f16, DType::bf16, DType::e8m0};
+
 template <std::size_t kSize> bool is_one_of(DType dtype, const DType (&list)[kSize]) {
   return std::ranges::find(list, dtype) != std::end(list);
 }
@@ -25,8 +27,11 @@ std::string explain_numbers(const RowFormat& format) {
       if (part.dtype == DType::i8) return "an i8 part without scales";
       continue;
     }
-    if (!is_one_of(part.scale_dtype, kActivations)) {
+    if (!is_one_of(part.scale_dtype, kScaleTypes)) {
       return "scales of " + std::string(name(part.scale_dtype));
+    }
+    if (part.scale_dtype == DType::e8m0 && !is_fp8(part.dtype)) {
+      return "e8m0 scales of " + std::string(name(part.dtype)) + " columns";
     }
     if (part.scale_source != ScaleSource::plane) continue;
     if (plane != nullptr && plane->scale_dtype != part.scale_dtype) return "two plane scale dtypes";
@@ -46,8 +51,8 @@ void check_implied_format(const Arguments& check, const PagedKVCache& cache, con
     return;
   }
   const TensorView& scales = *cache.scales;
-  if (!is_one_of(scales.dtype, kActivations)) {
-    check.fail_type({name, "scales"}, "f32, f16 or bf16",
+  if (!is_one_of(scales.dtype, kScaleTypes)) {
+    check.fail_type({name, "scales"}, "f32, f16, bf16 or e8m0",
                     std::string(quire::name(scales.dtype)) + " scales");
   }
   if (scales.rank != 6 || scales.shape[5] < 1 || scales.shape[5] > blocks.shape[5]) {

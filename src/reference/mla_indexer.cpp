@@ -78,6 +78,10 @@ Token find_token(const MlaIndexerArgs& args, std::int64_t index) {
                        [index](const Token& token) { return token.index == index; });
 }
 
+std::int64_t num_index_keys(const MlaIndexerArgs& args, std::int64_t sequence) {
+  return num_keys(args.row_offsets, args.cache, sequence) / args.tokens_per_key;
+}
+
 std::vector<Score> score_keys(const MlaIndexerArgs& args, std::int64_t index) {
   const PagedKvOperand keys(args.cache.key(args.layer));
   const KvOperandRef rows = keys;
@@ -86,7 +90,7 @@ std::vector<Score> score_keys(const MlaIndexerArgs& args, std::int64_t index) {
   const Query query = load_query(args, index);
   std::vector<Score> scores;
   std::vector<double> key(static_cast<std::size_t>(layout.width()));
-  for (std::int64_t t = 0; t < num_keys(args.row_offsets, args.cache, token.sequence); ++t) {
+  for (std::int64_t t = 0; t < num_index_keys(args, token.sequence); ++t) {
     const RowAddress address = rows.row(token.sequence, 0, t);
     for (std::int32_t column = 0; column < layout.width(); ++column) {
       key[static_cast<std::size_t>(column)] = layout.load_quantized(address, column);
@@ -96,10 +100,13 @@ std::vector<Score> score_keys(const MlaIndexerArgs& args, std::int64_t index) {
   return scores;
 }
 
+// A token stands at the last key that is whole once it has come, or before the first.
 std::vector<std::int64_t> candidates_of(const MlaIndexerArgs& args, const Token& token) {
   const PagedKvOperand keys(args.cache.key(args.layer));
-  return visible_keys(keys, args.mask, token,
-                      {.first = 0, .last = num_keys(args.row_offsets, args.cache, token.sequence)});
+  Token at_key = token;
+  at_key.position = (token.position + 1) / args.tokens_per_key - 1;
+  return visible_keys(keys, args.mask, at_key,
+                      {.first = 0, .last = num_index_keys(args, token.sequence)});
 }
 
 // Best first: greater fp32 score, then lower position. NaN after everything.

@@ -41,8 +41,9 @@ void quantize_group(const QuantizeFp8Args& args, std::int64_t row, std::int64_t 
 
 double fp8_scale(double amax, DType code, ScaleRounding rounding) {
   const double exact = amax / max_finite(code);
-  return rounding == ScaleRounding::exact ? exact
-                                          : round_up_to_power_of_two(std::max(exact, 1e-10));
+  return rounding == ScaleRounding::exact
+             ? exact
+             : round_up_to_power_of_two(std::max(exact, kLowestPowerScale));
 }
 
 void quantize_fp8(const QuantizeFp8Args& args) {

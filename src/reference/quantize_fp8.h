@@ -8,6 +8,9 @@
 
 namespace quire::reference {
 
+// Power-of-two scales are 2^ceil(log2(at least this)).
+inline constexpr double kLowestPowerScale = 1e-10;
+
 void quantize_fp8(const QuantizeFp8Args& args);
 
 // The scale of a group with this amax for codes of a type, before it is rounded to its own dtype.

@@ -71,7 +71,7 @@ void rotate(const RopeArgs& args, const Token& token, std::span<double> row, Rou
   for (std::int64_t j = 0; j < args.freqs_cis.shape[1] / 2; ++j) {
     const std::int64_t freqs = freqs_row(args, token, j);
     const double cos = args.freqs_cis.load({freqs, 2 * j});
-    const double sin = args.freqs_cis.load({freqs, 2 * j + 1});
+    const double sin = (args.inverse ? -1.0 : 1.0) * args.freqs_cis.load({freqs, 2 * j + 1});
     const auto [column_a, column_b] = pair_columns(args, static_cast<std::int64_t>(row.size()), j);
     double& a = row[static_cast<std::size_t>(column_a)];
     double& b = row[static_cast<std::size_t>(column_b)];

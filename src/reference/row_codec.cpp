@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "quire/element.h"
+#include "reference/quantize_fp8.h"
 
 namespace quire::reference {
 namespace {
@@ -59,7 +60,8 @@ Granules granules_of(const RowLayout& layout, std::span<const double> values) {
 }
 
 double dynamic_scale(const Granule& granule) {
-  const double scale = round_to(granule.scale_dtype, granule.needed);
+  const double lowest = granule.scale_dtype == DType::e8m0 ? kLowestPowerScale : 0.0;
+  const double scale = round_to(granule.scale_dtype, std::fmax(granule.needed, lowest));
   return scale == 0.0 && granule.has_wide ? 1.0 : scale;
 }
 

@@ -6,6 +6,7 @@
 //   - a granule of 8-bit columns alone gets scale 0, and zeros are stored;
 //   - a granule with wider columns gets scale 1: the rope part of the 640-byte MLA row is stored
 //     divided by the latent's scale, and must survive a latent of zeros.
+// e8m0 scales round up, and are at least those that quantize_fp8 gives zeros: never 0.
 // NaN does not count for amax and stays NaN (0 in i8). A static scale is read instead
 // and never written. Columns without a scale are rounded as they are, fp8 saturating.
 #pragma once

@@ -48,8 +48,10 @@ Rows chosen_rows(const SparseMlaArgs& args, const Token& token, Arithmetic arith
   gather({args.cache, args.layer, args.indices, args.topk_lengths}, token,
          num_keys(args.row_offsets, args.cache, token.sequence), rows);
   if (args.extra) {
-    gather({args.extra->cache, args.extra->layer, args.extra->indices, args.extra->lengths}, token,
-           num_keys(args.row_offsets, args.extra->cache, token.sequence), rows);
+    gather(
+        {args.extra->cache, args.extra->layer, args.extra->indices, args.extra->lengths}, token,
+        num_keys(args.row_offsets, args.extra->cache, token.sequence) / args.extra->tokens_per_row,
+        rows);
   }
   for (std::vector<double>& row : rows) {
     for (double& element : row) element = intermediate(arithmetic, args.q.dtype, element);

@@ -19,8 +19,8 @@ TEST_P(ElementTest, StoreTouchesOnlyItsOwnBits) {
     memory.fill(0xa5);
     const double left = index > 0 ? load_element(memory.data(), dtype, index - 1) : 0;
     const double right = load_element(memory.data(), dtype, index + 1);
-    store_element(memory.data(), dtype, index, 3.0);
-    EXPECT_EQ(load_element(memory.data(), dtype, index), 3.0);
+    store_element(memory.data(), dtype, index, 4.0);  // e8m0 has powers of two alone
+    EXPECT_EQ(load_element(memory.data(), dtype, index), 4.0);
     if (index > 0) {
       EXPECT_EQ(load_element(memory.data(), dtype, index - 1), left);
     }
@@ -74,11 +74,31 @@ TEST(Element, NanBecomesZeroInIntegersAndStaysNanInFloats) {
   const double nan = std::nan("");
   for (const DType dtype : kAllDTypes) {
     const double stored = round_to(dtype, nan);
-    EXPECT_EQ(std::isnan(stored), is_float(dtype)) << name(dtype);
-    if (!is_float(dtype)) {
+    const bool has_nan = is_float(dtype) || dtype == DType::e8m0;
+    EXPECT_EQ(std::isnan(stored), has_nan) << name(dtype);
+    if (!has_nan) {
       EXPECT_EQ(stored, 0.0) << name(dtype);
     }
   }
+}
+
+TEST(Element, PowersOfTwoAreRoundedUpTo) {
+  EXPECT_EQ(round_to(DType::e8m0, 1.0), 1.0);
+  EXPECT_EQ(round_to(DType::e8m0, 0x1.0000000000001p0), 2.0);
+  EXPECT_EQ(round_to(DType::e8m0, 0x1.fffffffffffffp-1), 1.0);
+  EXPECT_EQ(round_to(DType::e8m0, 3.0), 4.0);
+  // Neither sign nor zero nor infinity.
+  for (const double below : {0.0, -1.0, 0x1p-127, 1e-300, -kHuge}) {
+    EXPECT_EQ(round_to(DType::e8m0, below), 0x1p-127) << below;
+  }
+  EXPECT_EQ(round_to(DType::e8m0, 0x1.8p-127), 0x1p-126);
+  EXPECT_EQ(round_to(DType::e8m0, 0x1.8p127), 0x1p127);
+  EXPECT_EQ(round_to(DType::e8m0, std::numeric_limits<double>::infinity()), 0x1p127);
+  const std::array<unsigned char, 4> codes{0, 127, 254, 255};
+  EXPECT_EQ(load_element(codes.data(), DType::e8m0, 0), 0x1p-127);
+  EXPECT_EQ(load_element(codes.data(), DType::e8m0, 1), 1.0);
+  EXPECT_EQ(load_element(codes.data(), DType::e8m0, 2), 0x1p127);
+  EXPECT_TRUE(std::isnan(load_element(codes.data(), DType::e8m0, 3)));
 }
 
 TEST(Element, HalfFormatsOverflowToInfinity) {
@@ -101,6 +121,7 @@ TEST(Element, MaxFiniteIsTheLargestNumberTheTypeKeeps) {
   EXPECT_EQ(max_finite(DType::fp8_e5m2), 57344);
   EXPECT_EQ(max_finite(DType::f16), 65504);
   EXPECT_EQ(max_finite(DType::i8), 127);
+  EXPECT_EQ(max_finite(DType::e8m0), 0x1p127);
   EXPECT_EQ(max_finite(DType::f32), std::numeric_limits<float>::max());
 }
 

@@ -23,7 +23,8 @@ struct Shape {
 class RowsQuantizeFp8 : public RowTarget {
  protected:
   // out and scale start as the same poison.
-  void expect_equal(QuantizeFp8Args args, DType out_dtype, bool m_major = false) {
+  void expect_equal(QuantizeFp8Args args, DType out_dtype, bool m_major = false,
+                    DType scale_dtype = DType::f32) {
     const std::int64_t rows = args.x.shape[0];
     const std::int64_t columns = args.x.shape[1];
     const std::int64_t size = args.group_size < 0 ? columns : args.group_size;
@@ -41,11 +42,11 @@ class RowsQuantizeFp8 : public RowTarget {
     const std::vector<std::int64_t> scale_shape =
         m_major ? std::vector{groups, rows} : std::vector{rows, groups};
     HostTensor out(out_dtype, {rows, columns + 2});
-    HostTensor scale(DType::f32, scale_shape);
+    HostTensor scale(scale_dtype, scale_shape);
     run(out, scale, [](const QuantizeFp8Args& a) { reference::quantize_fp8(a); });
     for (const int threads : thread_counts_) {
       HostTensor have(out_dtype, {rows, columns + 2});
-      HostTensor have_scale(DType::f32, scale_shape);
+      HostTensor have_scale(scale_dtype, scale_shape);
       run(have, have_scale, [&](const QuantizeFp8Args& a) {
         ASSERT_EQ(supports(a, context(threads)).kernel, kernel("quantize_fp8"));
         quantize_fp8(a, context(threads));
@@ -65,12 +66,14 @@ TEST_P(RowsQuantizeFp8, AnyNumbersInAnyGroups) {
         const HostTensor x = make_numbers(numbers, dtype, {shape.rows, shape.columns}, 17);
         for (const DType out : {DType::fp8_e4m3, DType::fp8_e5m2}) {
           for (const ScaleRounding rounding : {ScaleRounding::exact, ScaleRounding::power_of_two}) {
-            expect_equal({.x = x.view(),
-                          .group_size = shape.group_size,
-                          .scale_rounding = rounding,
-                          .out = {},
-                          .scale = {}},
-                         out, shape.rows == 3);
+            const QuantizeFp8Args args{.x = x.view(),
+                                       .group_size = shape.group_size,
+                                       .scale_rounding = rounding,
+                                       .out = {},
+                                       .scale = {}};
+            expect_equal(args, out, shape.rows == 3);
+            if (rounding == ScaleRounding::exact) continue;
+            expect_equal(args, out, shape.rows == 3, DType::e8m0);
           }
         }
       }

@@ -65,10 +65,13 @@ std::vector<RowFormat> all_formats() {
     formats.push_back(RowFormat::scaled(DType::fp8_e5m2, 21, 5, scale));
     formats.push_back(RowFormat::scaled(DType::i8, 40, 40, scale));
   }
+  formats.push_back(RowFormat::scaled(DType::fp8_e4m3, 48, 16, DType::e8m0));
+  formats.push_back(RowFormat::scaled(DType::fp8_e5m2, 21, 5, DType::e8m0));
   formats.push_back(RowFormat::scaled(DType::bf16, 20, 7));  // wide columns alone: scale 1
   for (const DType rope : {DType::f32, DType::f16, DType::bf16}) {
     formats.push_back(RowFormat::mla_fp8_token(35, 10, rope));
     formats.push_back(RowFormat::mla_fp8_block(70, 10, 32, rope));
+    formats.push_back(RowFormat::mla_fp8_e8m0(70, 10, 32, rope));
   }
   formats.push_back(mixed_format());
   return formats;

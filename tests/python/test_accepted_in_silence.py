@@ -63,6 +63,8 @@ def test_codes_of_another_shape():
         (lambda: quire.RowFormat.mla_fp8_block(512, 64, 0), "block"),
         (lambda: quire.RowFormat.mla_fp8_block(512, 64, -128), "block"),
         (lambda: quire.RowFormat.mla_fp8_block(512, 64, 2**31 - 1), "block"),
+        (lambda: quire.RowFormat.mla_fp8_e8m0(448, 64, 0), "block"),
+        (lambda: quire.RowFormat.mla_fp8_e8m0(448, 0), "rope"),
         (lambda: quire.RowFormat.mla_fp8_block(-512), "latent"),
         (lambda: quire.RowFormat.mla_fp8_block(512, 0), "rope"),
         (lambda: quire.RowFormat.mla_fp8_block(2**31 - 1, 64), "block"),

@@ -122,6 +122,23 @@ def test_rope_interleaved_rotates_the_tail(rng):
         np.testing.assert_allclose(actual[..., 4:], rotate_pairs(original[..., 4:], angles), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_an_inverse_rope_takes_a_rotation_back(interleaved, rng):
+    cache = make_cache(NEW, CACHED, rng=rng)
+    q = rng.standard_normal((4, 3, 8)).astype(np.float32)
+    k = new_rows(cache, 0, 0).copy()
+    options = {"freqs_cis": make_freqs(16, 6), "interleaved": interleaved}
+    turned = quire.rope(q, offsets(NEW), cache, 0, **options)
+    assert np.abs(turned - q).max() > 0.1
+    # By the table of the other signs, too.
+    conjugate = options | {"freqs_cis": options["freqs_cis"] * np.tile(np.array([1, -1], np.float32), 3)}
+    by_table = quire.rope(turned, offsets(NEW), cache, 0, rotate_key=False, **conjugate)
+    back = quire.rope(turned, offsets(NEW), cache, 0, inverse=True, **options)
+    np.testing.assert_array_equal(back, by_table)
+    np.testing.assert_allclose(back, q, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(new_rows(cache, 0, 0), k, rtol=1e-5, atol=1e-6)
+
+
 def test_rope_half_split_rotates_the_head(rng):
     cache = make_cache(NEW, CACHED, rng=rng)
     freqs = make_freqs(16, 4)

@@ -100,7 +100,7 @@ def test_the_capsule_is_given_back_after_an_error(memory):
 
 @pytest.mark.parametrize(
     ("code", "bits", "name"),
-    [(UINT, 4, "u4"), (INT, 4, "i4"), (E4M3FN, 8, "fp8_e4m3"), (E5M2, 8, "fp8_e5m2"), (BFLOAT, 16, "bf16")],
+    [(UINT, 4, "u4"), (INT, 4, "i4"), (E4M3FN, 8, "fp8_e4m3"), (E5M2, 8, "fp8_e5m2"), (14, 8, "e8m0"), (BFLOAT, 16, "bf16")],
 )
 def test_type_codes(code, bits, name, memory):
     assert _quire.describe_tensor(Producer(memory, [2, 4], code=code, bits=bits))["dtype"] == name

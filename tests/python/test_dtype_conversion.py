@@ -149,3 +149,17 @@ def test_four_bit_codes_low_nibble_first():
 def test_unknown_dtype():
     with pytest.raises(ValueError, match="'dtype' must be .*, got 'f12'"):
         _quire.decode("f12", b"")
+
+
+def test_e8m0_is_decoded_as_ml_dtypes_has_it():
+    codes = np.arange(256, dtype=np.uint8).view(ml_dtypes.float8_e8m0fnu)
+    np.testing.assert_array_equal(np.array(_quire.decode("e8m0", codes.tobytes())), numbers(codes))
+
+
+def test_e8m0_rounds_up_to_a_power_of_two(rng):
+    values = np.exp2(rng.uniform(-140, 140, 2000))
+    decoded = np.array(_quire.decode("e8m0", _quire.encode("e8m0", values.tolist())))
+    inside = (values > 2.0**-127) & (values <= 2.0**127)
+    np.testing.assert_array_equal(decoded[inside], np.exp2(np.ceil(np.log2(values[inside]))))
+    np.testing.assert_array_equal(decoded[values <= 2.0**-127], 2.0**-127)
+    np.testing.assert_array_equal(decoded[values > 2.0**127], 2.0**127)

@@ -79,7 +79,7 @@ def test_number_beyond_floats(op, argument):
 
 
 FLAGS = [
-    ("flash_attention", "batch_invariant"), ("flash_attention", "allow_fp8_products"), ("rope", "interleaved"),
+    ("flash_attention", "batch_invariant"), ("flash_attention", "allow_fp8_products"), ("rope", "interleaved"), ("rope", "inverse"),
     ("rope", "rotate_key"), ("rms_norm_key", "per_head"), ("rms_norm_value", "multiply_before_cast"),
     ("fused_qkv_matmul", "allow_tf32"), ("linear", "allow_fast_accum"), ("linear", "batch_invariant"),
     ("quantize_fp8", "power_of_two_scale"), ("store_index_keys", "hadamard"),
@@ -337,9 +337,9 @@ def test_a_conjugate_is_refused():
     assert_named(raised, "merge_states", "states")
 
 
-TORCH_FOREIGN = [name for name in ("float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn_x2", "bits8", "quint8")
+TORCH_FOREIGN = [name for name in ("float8_e4m3fnuz", "float8_e5m2fnuz", "float4_e2m1fn_x2", "bits8", "quint8")
                  if hasattr(torch, name)]
-ML_FOREIGN = ["float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e4m3b11fnuz", "float8_e8m0fnu", "float8_e3m4", "float8_e4m3",
+ML_FOREIGN = ["float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e4m3b11fnuz", "float8_e3m4", "float8_e4m3",
               "float4_e2m1fn", "float6_e2m3fn"]
 
 

@@ -30,6 +30,7 @@ ROWS = [
     quire.RowFormat.scaled("i8", 96, 64, "f16"),
     quire.RowFormat.mla_fp8_token(),
     quire.RowFormat.mla_fp8_block(192, 32, 64, "f16"),
+    quire.RowFormat.mla_fp8_e8m0(192, 32, 48, "f16"),
     quire.RowFormat([quire.RowPart("fp8_e4m3", 16, 24), quire.RowPart("bf16", 8)], 40),
 ]
 

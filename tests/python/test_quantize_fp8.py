@@ -50,6 +50,19 @@ def test_power_of_two_scales_round_up(rng):
     assert (np.frexp(scale)[0] == 0.5).all()
 
 
+def test_power_of_two_scales_as_bytes(rng):
+    x = (rng.standard_normal((6, 32)) * np.exp2(rng.integers(-20, 20, (6, 1)))).astype(np.float32)
+    x[3, :8] = 0
+    out, scale = quire.quantize_fp8(x, group_size=8, power_of_two_scale=True)
+    powers = np.zeros((4, 6), ml_dtypes.float8_e8m0fnu).T  # a transposed view
+    codes, stored = quire.quantize_fp8(x, group_size=8, power_of_two_scale=True, scale=powers)
+    assert stored is powers
+    np.testing.assert_array_equal(powers.astype(np.float32), scale)
+    np.testing.assert_array_equal(codes.view(np.uint8), out.view(np.uint8))
+    with pytest.raises(TypeError, match="'scale' must be f32 where scales are no powers of two"):
+        quire.quantize_fp8(x, group_size=8, scale=powers)
+
+
 def test_upper_bound_saturates(rng):
     x = np.array([[3.0, -5000.0, 100.0, 1200.0]], np.float32)
     out, scale = quire.quantize_fp8(x, scale_upper_bound=1200.0)

@@ -111,7 +111,9 @@ INSTANTIATE_TEST_SUITE_P(
         FormatCase{"i8_per_32_bf16", RowFormat::scaled(DType::i8, 64, 32, DType::bf16),
                    0.801 / 127},
         FormatCase{"mla_640", RowFormat::mla_fp8_token(), 16.1 / 448},
-        FormatCase{"mla_656", RowFormat::mla_fp8_block(), 16.1 / 448}),
+        FormatCase{"mla_656", RowFormat::mla_fp8_block(), 16.1 / 448},
+        // Up to twice the scale that the granule needs.
+        FormatCase{"mla_576_e8m0", RowFormat::mla_fp8_e8m0(), 32.1 / 448}),
     [](const auto& test) { return test.param.name; });
 
 TEST(Store, ReadyCodesAreStoredAsTheyAreAndScalesLeftAlone) {

@@ -35,7 +35,9 @@ class MlaIndexerCase final : public OpCase {
  public:
   explicit MlaIndexerCase(const Fields& fields)
       : lengths_(read_lengths(fields)),
-        cache_(read_cache(fields, lengths_, /*is_mla=*/true)),
+        tokens_per_key_(fields.integer("tokens_per_key", 1, 1)),
+        keys_(compressed(lengths_, tokens_per_key_)),
+        cache_(read_cache(fields, keys_, /*is_mla=*/true)),
         heads_(fields.integer("heads", 1)),
         top_k_(fields.integer("top_k", 1)),
         mask_(read_mask(fields, cache_, lengths_)),
@@ -46,8 +48,7 @@ class MlaIndexerCase final : public OpCase {
   Built build(Layout layout, std::uint64_t seed, std::int64_t max_bytes) const override {
     Built built(layout, max_bytes);
     Memory& memory = built.memory;
-    const CacheSpec cache =
-        layout == Layout::contiguous ? cache_.contiguous_twin(lengths_) : cache_;
+    const CacheSpec cache = layout == Layout::contiguous ? cache_.contiguous_twin(keys_) : cache_;
     const std::int64_t tokens = lengths_.tokens();
     MlaIndexerArgs args;
     // Equal scores everywhere, so that only the tie rule decides: q = 0. Scores below 0: negative
@@ -60,7 +61,9 @@ class MlaIndexerCase final : public OpCase {
     args.q_scale = build_tensor(memory, seed, "q_scale", DType::f32, {tokens, heads_}, 0.02,
                                 data_ == "all_negative" ? -0.1 : 0.0);
     args.row_offsets = build_row_offsets(memory, lengths_);
-    args.cache = build_cache(memory, cache, lengths_, Contents::cached_and_new, seed);
+    args.cache = build_cache(memory, cache, keys_, Contents::cached_and_new, seed);
+    count_tokens(args.cache, lengths_);
+    args.tokens_per_key = tokens_per_key_;
     args.layer = cache.layer;
     args.top_k = top_k_;
     args.mask = build_mask(memory, mask_, lengths_, seed);
@@ -76,12 +79,12 @@ class MlaIndexerCase final : public OpCase {
   }
 
   double flops() const override {
-    return 2.0 * total_visible(mask_, cache_, lengths_) * static_cast<double>(heads_) *
-           static_cast<double>(cache_.width());
+    return 2.0 * total_visible(mask_, cache_, lengths_) / static_cast<double>(tokens_per_key_) *
+           static_cast<double>(heads_) * static_cast<double>(cache_.width());
   }
   Products products() const override { return products_of(DType::fp8_e4m3); }
   double bytes() const override {
-    return static_cast<double>(lengths_.total_keys()) * static_cast<double>(cache_.token_bytes());
+    return static_cast<double>(keys_.total_keys()) * static_cast<double>(cache_.token_bytes());
   }
   double footprint() const override {
     return bytes() * static_cast<double>(cache_.layers) +
@@ -90,6 +93,8 @@ class MlaIndexerCase final : public OpCase {
 
  private:
   Lengths lengths_;
+  std::int64_t tokens_per_key_;
+  Lengths keys_;
   CacheSpec cache_;
   std::int64_t heads_;
   std::int64_t top_k_;

@@ -19,6 +19,7 @@ class QuantizeFp8Case final : public OpCase {
         group_size_(fields.integer("group_size", -1, -1)),
         x_dtype_(fields.dtype("x_dtype", {DType::f32, DType::f16, DType::bf16}, DType::bf16)),
         out_dtype_(fields.dtype("out_dtype", {DType::fp8_e4m3, DType::fp8_e5m2}, DType::fp8_e4m3)),
+        scale_dtype_(fields.dtype("scale_dtype", {DType::f32, DType::e8m0}, DType::f32)),
         rounding_(fields.choice("scale_rounding", {"exact", "power_of_two"}, "exact")),
         upper_bound_(fields.number("scale_upper_bound", std::numeric_limits<double>::infinity())),
         amplitude_(fields.number("amplitude", 1.0)),
@@ -36,7 +37,7 @@ class QuantizeFp8Case final : public OpCase {
     args.scale_upper_bound = upper_bound_;
     args.scale_rounding = rounding_ == "exact" ? ScaleRounding::exact : ScaleRounding::power_of_two;
     args.out = built.output("out", out_dtype_, {rows_, columns_});
-    args.scale = built.output("scale", DType::f32, {rows_, num_groups()});
+    args.scale = built.output("scale", scale_dtype_, {rows_, num_groups()});
     bind(
         built, args, [](const auto& a, const Context& c) { quantize_fp8(a, c); },
         [](const QuantizeFp8Args& a) { reference::quantize_fp8(a); });
@@ -47,7 +48,7 @@ class QuantizeFp8Case final : public OpCase {
   bool only_moves_data() const override { return true; }
   double bytes() const override {
     return static_cast<double>(rows_ * columns_) * (bits(x_dtype_) / 8.0 + 1.0) +
-           4.0 * static_cast<double>(rows_ * num_groups());
+           bits(scale_dtype_) / 8.0 * static_cast<double>(rows_ * num_groups());
   }
 
  private:
@@ -61,6 +62,7 @@ class QuantizeFp8Case final : public OpCase {
   std::int64_t group_size_;
   DType x_dtype_;
   DType out_dtype_;
+  DType scale_dtype_;
   std::string rounding_;
   double upper_bound_;
   double amplitude_;

@@ -24,6 +24,7 @@ class RopeCase final : public OpCase {
         freqs_dtype_(
             fields.dtype("freqs_dtype", {DType::f32, DType::f16, DType::bf16}, DType::f32)),
         interleaved_(fields.flag("interleaved", false)),
+        inverse_(fields.flag("inverse", false)),
         sections_(fields.integers("mrope_sections", 0, kMaxSize)),
         position_ids_(fields.flag("position_ids", !sections_.empty())),
         position_stride_(fields.integer("position_stride", 1, 1)),
@@ -50,6 +51,7 @@ class RopeCase final : public OpCase {
     args.layer = cache.layer;
     args.freqs_cis = build_freqs(memory, freqs_dtype_, positions, rope_dim_);
     args.interleaved = interleaved_;
+    args.inverse = inverse_;
     if (position_ids_) args.position_ids = build_position_ids(memory, positions, seed);
     args.mrope_sections = sections_;
     args.rotate_key = rotate_key_;
@@ -113,6 +115,7 @@ class RopeCase final : public OpCase {
   DType q_dtype_;
   DType freqs_dtype_;
   bool interleaved_;
+  bool inverse_;
   std::vector<std::int64_t> sections_;
   bool position_ids_;
   std::int64_t position_stride_;  // elements from a token's to the next one's

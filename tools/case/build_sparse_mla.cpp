@@ -19,8 +19,10 @@ struct SparseStream {
   std::int64_t top_k = 0;
   std::string kind;
   bool with_lengths = false;
+  std::int64_t tokens_per_row = 1;
 };
 
+// lengths: of its rows.
 SparseStream read_stream(const Fields& fields, const Lengths& lengths) {
   return {.cache = read_cache(fields, lengths, /*is_mla=*/true),
           .top_k = fields.integer("top_k", 1),
@@ -31,7 +33,9 @@ SparseStream read_stream(const Fields& fields, const Lengths& lengths) {
 std::optional<SparseStream> read_extra(const Fields& fields, const Lengths& lengths) {
   if (!fields.has("extra")) return std::nullopt;
   const Fields extra = fields.object("extra");
-  SparseStream stream = read_stream(extra, lengths);
+  const std::int64_t tokens_per_row = extra.integer("tokens_per_row", 1, 1);
+  SparseStream stream = read_stream(extra, compressed(lengths, tokens_per_row));
+  stream.tokens_per_row = tokens_per_row;
   extra.finish();
   return stream;
 }
@@ -44,6 +48,7 @@ class SparseMlaCase final : public OpCase {
         extra_(read_extra(fields, lengths_)),
         heads_(fields.integer("heads", 1)),
         q_dtype_(fields.dtype("q_dtype", {DType::f32, DType::f16, DType::bf16}, DType::bf16)),
+        values_(fields.integer("values", 1, main_.cache.latent)),
         scale_(fields.number("scale", 0.0)),
         sinks_(fields.flag("sinks", false)),
         lse_(fields.flag("lse", true)),
@@ -52,7 +57,7 @@ class SparseMlaCase final : public OpCase {
   Built build(Layout layout, std::uint64_t seed, std::int64_t max_bytes) const override {
     Built built(layout, max_bytes);
     Memory& memory = built.memory;
-    const CacheSpec cache = in_layout(main_.cache, layout);
+    const CacheSpec cache = in_layout(main_.cache, layout, lengths_);
     const std::int64_t tokens = lengths_.tokens();
     SparseMlaArgs args;
     args.q = build_tensor(memory, seed, "q", q_dtype_, {tokens, heads_, cache.width()});
@@ -67,7 +72,7 @@ class SparseMlaCase final : public OpCase {
     if (sinks_) args.sinks = build_tensor(memory, seed, "sinks", DType::f32, {heads_});
     std::vector<std::int64_t> present = count_present(chosen, main_.cache, lengths_);
     if (extra_.has_value()) args.extra = build_extra(memory, layout, seed, present);
-    args.out = built.output("out", q_dtype_, {tokens, heads_, cache.latent});
+    args.out = built.output("out", q_dtype_, {tokens, heads_, values_});
     if (lse_) args.lse = built.output("lse", DType::f32, {tokens, heads_});
     args.batch_invariant = batch_invariant_;
     built.empty_tokens = empty_tokens(present);
@@ -79,11 +84,9 @@ class SparseMlaCase final : public OpCase {
   }
 
   double flops() const override {
-    double total =
-        2.0 * slots(main_) * static_cast<double>(main_.cache.width() + main_.cache.latent);
+    double total = 2.0 * slots(main_) * static_cast<double>(main_.cache.width() + values_);
     if (extra_.has_value()) {
-      total +=
-          2.0 * slots(*extra_) * static_cast<double>(extra_->cache.width() + extra_->cache.latent);
+      total += 2.0 * slots(*extra_) * static_cast<double>(extra_->cache.width() + values_);
     }
     return total * static_cast<double>(heads_);
   }
@@ -101,22 +104,29 @@ class SparseMlaCase final : public OpCase {
   }
 
  private:
-  CacheSpec in_layout(const CacheSpec& cache, Layout layout) const {
-    return layout == Layout::contiguous ? cache.contiguous_twin(lengths_) : cache;
+  CacheSpec in_layout(const CacheSpec& cache, Layout layout, const Lengths& lengths) const {
+    return layout == Layout::contiguous ? cache.contiguous_twin(lengths) : cache;
   }
 
   // The second stream; its keys are added to those that each token has `present`.
   SparseExtra build_extra(Memory& memory, Layout layout, std::uint64_t seed,
                           std::vector<std::int64_t>& present) const {
-    const CacheSpec cache = in_layout(extra_->cache, layout);
-    const SparseIndices chosen = build_sparse_indices(
-        memory, "extra_indices", extra_->kind, extra_->top_k, extra_->with_lengths, lengths_, seed);
-    const std::vector<std::int64_t> more = count_present(chosen, extra_->cache, lengths_);
+    const Lengths rows = compressed(lengths_, extra_->tokens_per_row);
+    const CacheSpec cache = in_layout(extra_->cache, layout, rows);
+    const SparseIndices chosen =
+        build_sparse_indices(memory, "extra_indices", extra_->kind, extra_->top_k,
+                             extra_->with_lengths, lengths_, seed, extra_->tokens_per_row);
+    const std::vector<std::int64_t> more =
+        count_present(chosen, extra_->cache, lengths_, extra_->tokens_per_row);
     for (std::size_t i = 0; i < present.size(); ++i) present[i] += more[i];
-    return {.cache = build_cache(memory, cache, lengths_, Contents::cached_and_new, seed, "extra"),
-            .layer = cache.layer,
-            .indices = chosen.indices,
-            .lengths = chosen.lengths};
+    SparseExtra extra{
+        .cache = build_cache(memory, cache, rows, Contents::cached_and_new, seed, "extra"),
+        .layer = cache.layer,
+        .indices = chosen.indices,
+        .lengths = chosen.lengths,
+        .tokens_per_row = extra_->tokens_per_row};
+    count_tokens(extra.cache, lengths_);
+    return extra;
   }
 
   // Slots of the batch that can hold a key: a short sequence fills fewer than top_k.
@@ -136,7 +146,8 @@ class SparseMlaCase final : public OpCase {
   std::optional<SparseStream> extra_;
   std::int64_t heads_;
   DType q_dtype_;
-  double scale_;  // 0: that of the width
+  std::int64_t values_;  // columns of the result: all of a row where it is key and value
+  double scale_;         // 0: that of the width
   bool sinks_;
   bool lse_;
   bool batch_invariant_;

@@ -95,6 +95,11 @@ double code_amplitude(const RowFormat& format, const RowPart& part) {
   return part.scale_source == ScaleSource::none ? 1.0 : 60.0;
 }
 
+// As large as the numbers' own spread: powers of two that are close together are all the same.
+double scale_spread(DType dtype) {
+  return dtype == DType::e8m0 ? 0.25 : 0.1;
+}
+
 constexpr std::byte kPoison{0xff};
 constexpr std::int64_t kPeriodRows = 257;  // prime: neighbouring pages hold other rows
 
@@ -107,7 +112,7 @@ std::vector<std::byte> row_period(const RowFormat& format, std::uint64_t seed,
     const double amplitude = code_amplitude(format, part);
     RandomStream numbers(seed, name + ".part" + std::to_string(p), part.dtype, amplitude);
     RandomStream scales(seed, name + ".scale" + std::to_string(p), part.scale_dtype,
-                        0.1 / amplitude, 1.0 / amplitude);
+                        scale_spread(part.scale_dtype) / amplitude, 1.0 / amplitude);
     for (std::int64_t row = 0; row < kPeriodRows; ++row) {
       std::byte* start = period.data() + row * format.row_bytes;
       numbers.copy(start + part.offset_bytes, row * part.width, part.width);
@@ -125,7 +130,7 @@ std::vector<std::byte> scale_period(const RowFormat& format, std::uint64_t seed,
   const double mean = 1.0 / code_amplitude(format, part);
   std::vector<std::byte> period(
       static_cast<std::size_t>(bytes_for(part.scale_dtype, RandomStream::kPeriod)));
-  RandomStream(seed, name, part.scale_dtype, 0.1 * mean, mean)
+  RandomStream(seed, name, part.scale_dtype, scale_spread(part.scale_dtype) * mean, mean)
       .copy(period.data(), 0, RandomStream::kPeriod);
   return period;
 }
@@ -145,7 +150,8 @@ TensorView build_scales(Memory& memory, const CacheSpec& spec, std::int64_t num_
   // A calibrated scale for K and one for V, broadcast over everything else.
   TensorView view = memory.allocate(name, dtype, {kv});
   const double mean = 1.0 / code_amplitude(format, format.parts[0]);
-  RandomStream(seed, name, dtype, 0.1 * mean, mean).copy(view.as<std::byte>(), 0, kv);
+  RandomStream(seed, name, dtype, scale_spread(dtype) * mean, mean)
+      .copy(view.as<std::byte>(), 0, kv);
   view.rank = kMaxRank;
   view.shape = shape;
   view.strides = {0, 1, 0, 0, 0, 0};
@@ -161,8 +167,8 @@ class RowFiller {
       numbers_.emplace_back(seed, name + ".part" + std::to_string(p), part.dtype,
                             code_amplitude(format, part));
       const double mean = 1.0 / code_amplitude(format, part);
-      scales_.emplace_back(seed, name + ".scale" + std::to_string(p), part.scale_dtype, 0.1 * mean,
-                           mean);
+      scales_.emplace_back(seed, name + ".scale" + std::to_string(p), part.scale_dtype,
+                           scale_spread(part.scale_dtype) * mean, mean);
     }
   }
 
@@ -252,18 +258,53 @@ void prepare(const TensorView& pool, const CacheSpec& spec) {
   }
 }
 
-}  // namespace
+// One tensor of bytes: the rows of a page and layer, then their scales, to whole eights for each token.
+void build_joined_pool(Memory& memory, const CacheSpec& spec, std::int64_t num_pages,
+                       const std::string& name, PagedKVCache& cache) {
+  const RowFormat& format = spec.row_format;
+  const DType scale_dtype = format.parts[0].scale_dtype;
+  const std::int64_t kv = spec.is_mla ? 1 : 2;
+  const std::int64_t page_rows = spec.page_size * spec.kv_heads;
+  const std::int64_t scale_bytes = (bytes_for(scale_dtype, format.plane_slots()) + 7) / 8 * 8;
+  const std::int64_t row_bytes = page_rows * format.row_bytes;
+  const std::int64_t part_bytes = row_bytes + page_rows * scale_bytes;
+  const TensorView pool =
+      memory.allocate(name + ".blocks", DType::u8, {num_pages, kv, spec.layers, part_bytes});
+  if (!spec.poison) std::memset(pool.data, 0, static_cast<std::size_t>(pool.numel()));
+  const auto part_of_pages = [&](std::int64_t first, DType dtype, std::int64_t bytes,
+                                 std::int64_t elements) {
+    const std::int64_t unit = bits(dtype) / 8;
+    TensorView view = pool;
+    view.data = pool.as<std::byte>() + first;
+    view.dtype = dtype;
+    view.rank = kMaxRank;
+    view.shape = {num_pages, kv, spec.layers, spec.page_size, spec.kv_heads, elements};
+    view.strides = {kv * spec.layers * part_bytes / unit,
+                    spec.layers * part_bytes / unit,
+                    part_bytes / unit,
+                    spec.kv_heads * bytes / unit,
+                    bytes / unit,
+                    1};
+    return view;
+  };
+  const DType row_dtype = format.is_uniform() ? format.parts[0].dtype : DType::u8;
+  cache.blocks = part_of_pages(0, row_dtype, format.row_bytes, format.row_bytes);
+  cache.scales = part_of_pages(row_bytes, scale_dtype, scale_bytes, format.plane_slots());
+}
 
-PagedKVCache build_cache(Memory& memory, const CacheSpec& spec, const Lengths& lengths,
-                         Contents contents, std::uint64_t seed, const std::string& name) {
-  const PageCounts counts = count_pages(spec, lengths);
+// Blocks and scales, poisoned; whether somebody else fills them.
+bool build_pools(Memory& memory, const CacheSpec& spec, std::int64_t num_pages, std::uint64_t seed,
+                 const std::string& name, PagedKVCache& cache) {
+  if (spec.scale_kind == ScaleKind::page_end) {
+    build_joined_pool(memory, spec, num_pages, name, cache);
+    return false;
+  }
   const RowFormat& format = spec.row_format;
   const bool uniform = format.is_uniform();
   const DType dtype = uniform ? format.parts[0].dtype : DType::u8;  // several parts: bytes
-  PagedKVCache cache;
   const std::array<std::int64_t, kMaxRank> shape{
-      counts.num_pages, spec.is_mla || spec.is_split ? 1 : 2,       spec.layers, spec.page_size,
-      spec.kv_heads,    uniform ? format.width() : format.row_bytes};
+      num_pages,     spec.is_mla || spec.is_split ? 1 : 2,       spec.layers, spec.page_size,
+      spec.kv_heads, uniform ? format.width() : format.row_bytes};
   const bool is_deferred = memory.defers(Memory::bytes_of(name + ".blocks", dtype, shape));
   const std::vector<std::byte> period =
       is_deferred ? row_period(format, seed, name) : std::vector<std::byte>{kPoison};
@@ -274,24 +315,30 @@ PagedKVCache build_cache(Memory& memory, const CacheSpec& spec, const Lengths& l
         allocate_pool(memory, name + ".value_blocks", dtype, shape, spec.heads_first, period);
     if (!is_deferred) prepare(*cache.value_blocks, spec);
   }
-  cache.cache_lengths = memory.allocate(name + ".cache_lengths", DType::u32, {lengths.batch()});
-  for (std::int64_t b = 0; b < lengths.batch(); ++b) {
-    cache.cache_lengths.as<std::uint32_t>()[b] =
-        static_cast<std::uint32_t>(lengths.cached[static_cast<std::size_t>(b)]);
+  if (format.uses_plane()) {
+    cache.scales = build_scales(memory, spec, num_pages, seed, name + ".scales", is_deferred);
+    if (!spec.poison && spec.scale_kind != ScaleKind::fixed && !is_deferred) {
+      prepare(*cache.scales, spec);
+    }
   }
+  return is_deferred;
+}
+
+}  // namespace
+
+PagedKVCache build_cache(Memory& memory, const CacheSpec& spec, const Lengths& lengths,
+                         Contents contents, std::uint64_t seed, const std::string& name) {
+  const PageCounts counts = count_pages(spec, lengths);
+  PagedKVCache cache;
+  const bool is_deferred = build_pools(memory, spec, counts.num_pages, seed, name, cache);
+  cache.cache_lengths = memory.allocate(name + ".cache_lengths", DType::u32, {lengths.batch()});
+  count_tokens(cache, lengths);
   // Ids of pages, and of the pages of scales.
   memory.charge(name + " page ids", counts.num_pages,
                 2 * static_cast<std::int64_t>(sizeof(std::uint32_t)));
   const auto ids = page_ids(counts.num_pages, spec.page_order, seed_of("pages", seed));
   cache.page_table = build_page_table(memory, spec, lengths, counts, ids, name + ".page_table");
-  cache.row_format = format;
-  if (format.uses_plane()) {
-    cache.scales =
-        build_scales(memory, spec, counts.num_pages, seed, name + ".scales", is_deferred);
-    if (!spec.poison && spec.scale_kind != ScaleKind::fixed && !is_deferred) {
-      prepare(*cache.scales, spec);
-    }
-  }
+  cache.row_format = spec.row_format;
   if (spec.scale_kind == ScaleKind::own_table) {
     const auto own = page_ids(counts.num_pages, PageOrder::shuffled, seed_of("scale_pages", seed));
     cache.scales_page_table =
@@ -302,6 +349,13 @@ PagedKVCache build_cache(Memory& memory, const CacheSpec& spec, const Lengths& l
     spoil_values(cache, spec);
   }
   return cache;
+}
+
+void count_tokens(PagedKVCache& cache, const Lengths& tokens) {
+  for (std::int64_t b = 0; b < tokens.batch(); ++b) {
+    cache.cache_lengths.as<std::uint32_t>()[b] =
+        static_cast<std::uint32_t>(tokens.cached[static_cast<std::size_t>(b)]);
+  }
 }
 
 std::optional<TensorView> build_key_lengths(Memory& memory, const Lengths& lengths) {

@@ -8,8 +8,9 @@ namespace {
 
 RowFormat read_row_format(const Fields& fields, CacheSpec& spec) {
   const std::string kind = fields.choice(
-      "row_format", {"uniform", "scaled", "mla_fp8_token", "mla_fp8_block"}, "uniform");
-  const bool mixed = kind == "mla_fp8_token" || kind == "mla_fp8_block";
+      "row_format", {"uniform", "scaled", "mla_fp8_token", "mla_fp8_block", "mla_fp8_e8m0"},
+      "uniform");
+  const bool mixed = kind.starts_with("mla_");
   spec.latent = spec.is_mla ? fields.integer("latent", 1) : 0;
   const auto latent = static_cast<std::int32_t>(spec.latent);
   const auto rope =
@@ -19,8 +20,11 @@ RowFormat read_row_format(const Fields& fields, CacheSpec& spec) {
     const DType rope_dtype =
         fields.dtype("rope_dtype", {DType::bf16, DType::f16, DType::f32}, DType::bf16);
     if (kind == "mla_fp8_token") return RowFormat::mla_fp8_token(latent, rope, rope_dtype);
-    const auto block = static_cast<std::int32_t>(fields.integer("granularity", 1, 128));
-    return RowFormat::mla_fp8_block(latent, rope, block, rope_dtype);
+    const bool has_powers = kind == "mla_fp8_e8m0";
+    const auto block =
+        static_cast<std::int32_t>(fields.integer("granularity", 1, has_powers ? 64 : 128));
+    return has_powers ? RowFormat::mla_fp8_e8m0(latent, rope, block, rope_dtype)
+                      : RowFormat::mla_fp8_block(latent, rope, block, rope_dtype);
   }
   const DType dtype = fields.dtype(
       "dtype", {DType::f32, DType::f16, DType::bf16, DType::fp8_e4m3, DType::fp8_e5m2, DType::i8},
@@ -30,7 +34,9 @@ RowFormat read_row_format(const Fields& fields, CacheSpec& spec) {
   if (kind == "uniform") return RowFormat::uniform(dtype, width);
   const auto granularity = static_cast<std::int32_t>(fields.integer("granularity", 1, width));
   const DType scale_dtype =
-      fields.dtype("scale_dtype", {DType::f32, DType::f16, DType::bf16}, DType::f32);
+      fields.dtype("scale_dtype", {DType::f32, DType::f16, DType::bf16, DType::e8m0}, DType::f32);
+  if (scale_dtype == DType::e8m0 && !is_fp8(dtype))
+    fields.fail("scale_dtype", "e8m0 for fp8 rows alone");
   return RowFormat::scaled(dtype, width, granularity, scale_dtype);
 }
 
@@ -87,7 +93,7 @@ CacheSpec CacheSpec::contiguous_twin(const Lengths& lengths, bool keep_page_size
   twin.page_order = PageOrder::identity;
   twin.heads_first = false;
   twin.is_split = false;
-  if (scale_kind == ScaleKind::own_table) twin.scale_kind = ScaleKind::dynamic;
+  if (scale_kind != ScaleKind::fixed) twin.scale_kind = ScaleKind::dynamic;
   twin.spare_pages = 0;
   twin.spare_columns = 0;
   twin.poison = false;
@@ -113,10 +119,16 @@ CacheSpec read_cache(const Fields& fields, const Lengths& lengths, bool is_mla,
   spec.is_split = cache.flag("split", false);
   if (spec.is_split && spec.is_mla) cache.fail("split", "absent for MLA, which has no values");
   spec.heads_first = cache.choice("order", {"nhd", "hnd"}, "nhd") == "hnd";
-  const std::string scales = cache.choice("scales", {"dynamic", "static", "own_table"}, "dynamic");
+  const std::string scales =
+      cache.choice("scales", {"dynamic", "static", "own_table", "page_end"}, "dynamic");
   spec.scale_kind = scales == "static"      ? ScaleKind::fixed
                     : scales == "own_table" ? ScaleKind::own_table
+                    : scales == "page_end"  ? ScaleKind::page_end
                                             : ScaleKind::dynamic;
+  const bool has_bytes = spec.row_format.parts[0].scale_dtype == DType::e8m0;
+  if (scales == "page_end" && (!has_bytes || spec.is_split || spec.heads_first)) {
+    cache.fail("scales", "'page_end' for e8m0 scales of one tensor, tokens before heads");
+  }
   if (scales != "dynamic" && !spec.row_format.uses_plane()) {
     cache.fail("scales", "absent for rows without a scale plane");
   }

@@ -22,7 +22,8 @@ namespace quire::tools {
 enum class PageOrder : std::uint8_t { identity, reversed, shuffled };
 // What stands in all that an op must not read.
 enum class PoisonNumber : std::uint8_t { nan, infinity };
-enum class ScaleKind : std::uint8_t { dynamic, fixed, own_table };
+// page_end: behind the rows of their page, in the same memory.
+enum class ScaleKind : std::uint8_t { dynamic, fixed, own_table, page_end };
 // Which rows hold data at the start. The others are poison.
 enum class Contents : std::uint8_t { cached, cached_and_new };
 
@@ -68,6 +69,9 @@ CacheSpec read_cache(const Fields& fields, const Lengths& lengths, bool is_mla,
 
 PagedKVCache build_cache(Memory& memory, const CacheSpec& spec, const Lengths& lengths,
                          Contents contents, std::uint64_t seed, const std::string& name = "cache");
+
+// Makes the cache's lengths those of the tokens that its rows stand for.
+void count_tokens(PagedKVCache& cache, const Lengths& tokens);
 
 // u32 [batch + 1].
 TensorView build_row_offsets(Memory& memory, const Lengths& lengths);

@@ -55,6 +55,16 @@ std::int64_t Lengths::max_added() const {
   return added.empty() ? 0 : *std::max_element(added.begin(), added.end());
 }
 
+Lengths compressed(const Lengths& lengths, std::int64_t tokens_per_row) {
+  Lengths rows{.added = {}, .cached = {}};
+  for (std::size_t b = 0; b < lengths.added.size(); ++b) {
+    const std::int64_t cached = lengths.cached[b] / tokens_per_row;
+    rows.cached.push_back(cached);
+    rows.added.push_back((lengths.cached[b] + lengths.added[b]) / tokens_per_row - cached);
+  }
+  return rows;
+}
+
 namespace {
 
 Lengths read(const Fields& fields, bool takes_keys) {

@@ -29,6 +29,9 @@ struct Lengths {
   std::int64_t max_added() const;
 };
 
+// The rows that so many tokens become, tokens_per_row of them each: cached ones, and those that become whole.
+Lengths compressed(const Lengths& lengths, std::int64_t tokens_per_row);
+
 Lengths read_lengths(const Fields& fields);
 // The same, with "keys" where they are given.
 Lengths read_lengths_and_keys(const Fields& fields);

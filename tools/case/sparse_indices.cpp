@@ -27,7 +27,8 @@ void choose(std::int32_t* row, std::int64_t top_k, std::int64_t bound, std::uint
 void scatter(std::int32_t* row, std::int64_t top_k, std::int64_t keys, std::uint64_t seed) {
   for (std::int64_t j = 0; j < top_k; ++j) {
     const auto index = static_cast<std::uint64_t>(2 * j);
-    const auto position = static_cast<std::int32_t>(integer_at(seed, index, keys));
+    const auto position =
+        static_cast<std::int32_t>(integer_at(seed, index, std::max<std::int64_t>(keys, 1)));
     switch (integer_at(seed, index + 1, 8)) {
       case 0:
         row[j] = -1;
@@ -52,7 +53,7 @@ void scatter(std::int32_t* row, std::int64_t top_k, std::int64_t keys, std::uint
 
 SparseIndices build_sparse_indices(Memory& memory, const std::string& name, const std::string& kind,
                                    std::int64_t top_k, bool with_lengths, const Lengths& lengths,
-                                   std::uint64_t seed) {
+                                   std::uint64_t seed, std::int64_t tokens_per_row) {
   SparseIndices sparse;
   sparse.indices = memory.allocate(name, DType::i32, {lengths.tokens(), top_k});
   if (with_lengths)
@@ -63,9 +64,10 @@ SparseIndices build_sparse_indices(Memory& memory, const std::string& name, cons
     for (std::int64_t i = 0; i < lengths.added[static_cast<std::size_t>(b)]; ++i, ++token) {
       const std::uint64_t row_seed = hash_of(stream, static_cast<std::uint64_t>(token));
       std::int32_t* row = sparse.indices.as<std::int32_t>() + token * top_k;
-      const std::int64_t bound = lengths.cached[static_cast<std::size_t>(b)] + i + 1;
+      const std::int64_t bound =
+          (lengths.cached[static_cast<std::size_t>(b)] + i + 1) / tokens_per_row;
       if (kind == "chosen") choose(row, top_k, bound, row_seed);
-      if (kind == "hostile") scatter(row, top_k, lengths.keys(b), row_seed);
+      if (kind == "hostile") scatter(row, top_k, lengths.keys(b) / tokens_per_row, row_seed);
       if (kind == "none") std::fill_n(row, top_k, -1);
       if (!with_lengths) continue;
       sparse.lengths->as<std::int32_t>()[token] =
@@ -76,7 +78,7 @@ SparseIndices build_sparse_indices(Memory& memory, const std::string& name, cons
 }
 
 std::vector<std::int64_t> count_present(const SparseIndices& sparse, const CacheSpec& cache,
-                                        const Lengths& lengths) {
+                                        const Lengths& lengths, std::int64_t tokens_per_row) {
   std::vector<std::int64_t> counts;
   const std::int64_t top_k = sparse.indices.shape[1];
   for (std::int64_t b = 0; b < lengths.batch(); ++b) {
@@ -86,7 +88,8 @@ std::vector<std::int64_t> count_present(const SparseIndices& sparse, const Cache
           sparse.lengths.has_value() ? sparse.lengths->as<std::int32_t>()[token] : top_k;
       const std::int32_t* row = sparse.indices.as<std::int32_t>() + token * top_k;
       counts.push_back(std::count_if(row, row + slots, [&](std::int32_t position) {
-        return position >= 0 && position < lengths.keys(b) && cache.is_assigned(b, position);
+        return position >= 0 && position < lengths.keys(b) / tokens_per_row &&
+               cache.is_assigned(b, position);
       }));
     }
   }

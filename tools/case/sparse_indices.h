@@ -20,11 +20,11 @@ struct SparseIndices {
 
 SparseIndices build_sparse_indices(Memory& memory, const std::string& name, const std::string& kind,
                                    std::int64_t top_k, bool with_lengths, const Lengths& lengths,
-                                   std::uint64_t seed);
+                                   std::uint64_t seed, std::int64_t tokens_per_row = 1);
 
 // Slots that count, per token: in front of the token's length, inside its sequence, on a page that
 // is there.
 std::vector<std::int64_t> count_present(const SparseIndices& sparse, const CacheSpec& cache,
-                                        const Lengths& lengths);
+                                        const Lengths& lengths, std::int64_t tokens_per_row = 1);
 
 }  // namespace quire::tools

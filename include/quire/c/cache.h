@@ -22,6 +22,7 @@ enum {
   QUIRE_DTYPE_I32 = 10,
   QUIRE_DTYPE_U32 = 11,
   QUIRE_DTYPE_I64 = 12,
+  QUIRE_DTYPE_E8M0 = 13,  // powers of two, 2^(code - 127): for scales
 };
 
 enum {

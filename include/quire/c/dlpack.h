@@ -46,4 +46,5 @@ enum {
   QUIRE_DL_BOOL = 6,       // 8 bits: as uint8
   QUIRE_DL_FP8_E4M3 = 10,  // float8_e4m3fn
   QUIRE_DL_FP8_E5M2 = 12,
+  QUIRE_DL_FP8_E8M0 = 14,  // float8_e8m0fnu
 };

@@ -31,6 +31,8 @@ typedef struct quire_rope_args {
   double weight_offset;
   int32_t interleaved;  // 0: pairs (j, j + rope_dim/2), 1: (2j, 2j + 1)
   int32_t q_only;       // 1: the keys are left alone
+  int32_t inverse;      // 1: a rotation is taken back
+  int32_t reserved;     // 0
 } quire_rope_args;
 
 QUIRE_C_API quire_status quire_rope(const quire_rope_args* args, const quire_context* context);

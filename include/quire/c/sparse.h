@@ -69,6 +69,8 @@ typedef struct quire_mla_indexer_args {
   int32_t reserved;         // 0
   const DLTensor*
       scores;  // f32 [tokens, top_k]: of the positions in out, -inf where there is none; written
+  int64_t
+      tokens_per_key;  // 0: 1; more: a key stands for so many tokens, as quire_compress_keys writes them
 } quire_mla_indexer_args;
 
 QUIRE_C_API quire_status quire_mla_indexer(const quire_mla_indexer_args* args,
@@ -82,6 +84,8 @@ typedef struct quire_sparse_extra {
   const DLTensor* indices;  // i32 [tokens, extra_k]
   // The rest is optional.
   const DLTensor* lengths;  // i32 [tokens]
+  int64_t
+      tokens_per_row;  // 0: 1; more: a row stands for so many tokens, as quire_compress_keys writes them
 } quire_sparse_extra;
 
 typedef struct quire_sparse_mla_args {

@@ -35,6 +35,10 @@ struct MlaIndexerArgs {
   std::optional<TensorView> scores{};
   // A token's scores are the same bits, and so its positions are the same, in any batch.
   bool batch_invariant = false;
+  // Tokens that a key stands for, as compress_keys writes them: lengths count tokens, positions in out are
+  // keys. A sequence of n tokens has n / tokens_per_key of them; causal, the token at position p sees those
+  // below (p + 1) / tokens_per_key.
+  std::int64_t tokens_per_key = 1;
 };
 
 struct MlaIndexerProblem {
@@ -47,6 +51,7 @@ struct MlaIndexerProblem {
   MaskSummary mask{};
   bool batch_invariant = false;
   bool wants_scores = false;
+  std::int64_t tokens_per_key = 1;
   std::int64_t alignment = 1;     // bytes, of every row of q and the cache
   bool has_dense_scales = false;  // one after another in a page, pages on multiples of 16 bytes
 

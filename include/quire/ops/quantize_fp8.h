@@ -24,9 +24,10 @@ struct QuantizeFp8Args {
   std::int64_t group_size = -1;  // columns that share a scale; -1: the whole row
   double scale_upper_bound = std::numeric_limits<double>::infinity();
   ScaleRounding scale_rounding = ScaleRounding::exact;
-  TensorView out;    // fp8 [rows, columns]
-  TensorView scale;  // f32 [rows, ceil(columns / group)], any strides (a transposed view for
-                     // M-major scales)
+  TensorView out;  // fp8 [rows, columns]
+  // f32 [rows, ceil(columns / group)], any strides (a transposed view for M-major scales); e8m0 takes
+  // power-of-two scales
+  TensorView scale;
 };
 
 struct QuantizeFp8Problem {
@@ -36,6 +37,7 @@ struct QuantizeFp8Problem {
   std::int64_t group_size = 0;
   DType x_dtype = DType::bf16;
   DType out_dtype = DType::fp8_e4m3;
+  DType scale_dtype = DType::f32;
   ScaleRounding scale_rounding = ScaleRounding::exact;
 
   bool operator==(const QuantizeFp8Problem&) const = default;

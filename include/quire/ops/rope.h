@@ -30,6 +30,7 @@ struct RopeArgs {
   // f32, f16, bf16 [max_pos, rope_dim]: cos, sin interleaved for both kinds of pairs.
   TensorView freqs_cis;
   bool interleaved = false;
+  bool inverse = false;  // (a, b) → (a·cos + b·sin, b·cos - a·sin): takes a rotation back
   // Rows of freqs_cis instead of the cache positions: u32 [sections, tokens]; section s serves the
   // pairs [mrope_sections[0] + … + mrope_sections[s-1], …) (multimodal rope), pairs past the last
   // section use section 0.
@@ -53,6 +54,7 @@ struct RopeProblem {
   DType q_dtype = DType::bf16;
   DType freqs_dtype = DType::f32;
   bool interleaved = false;
+  bool inverse = false;
   bool has_position_ids = false;
   std::int64_t q_norm_columns = 0;  // 0: no norm
   std::int64_t key_norm_columns = 0;

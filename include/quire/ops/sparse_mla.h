@@ -26,6 +26,9 @@ struct SparseExtra {
   std::int64_t layer = 0;
   TensorView indices;                   // i32 [tokens, extra_k]
   std::optional<TensorView> lengths{};  // i32 [tokens]
+  // Tokens that a row stands for, as compress_keys writes them: lengths count tokens, and a sequence of n
+  // has the rows [0, n / tokens_per_row).
+  std::int64_t tokens_per_row = 1;
 };
 
 struct SparseMlaArgs {
@@ -38,7 +41,7 @@ struct SparseMlaArgs {
   double scale = 0.0;
   std::optional<TensorView> sinks{};  // f32 [heads]
   std::optional<SparseExtra> extra{};
-  TensorView out;                   // [tokens, heads, latent]
+  TensorView out;  // [tokens, heads, latent]; as wide as the rows where all of a row is its value
   std::optional<TensorView> lse{};  // f32 [tokens, heads]
   bool batch_invariant = false;     // a token's result is the same bits in any batch
 };
@@ -53,6 +56,7 @@ struct SparseMlaProblem {
   std::int64_t top_k = 0;
   std::int64_t extra_k = 0;
   RowFormat extra_format{};  // of the second stream's cache
+  std::int64_t extra_tokens_per_row = 1;
   double scale = 1.0;
   DType q_dtype = DType::bf16;
   bool has_sinks = false;

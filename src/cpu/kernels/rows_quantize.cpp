@@ -10,7 +10,10 @@ namespace {
 float scale_for(const QuantizeJob& job, double amax) {
   const double bounded = job.scale_upper_bound < amax ? job.scale_upper_bound : amax;
   const double largest_code = job.out_dtype == DType::fp8_e4m3 ? 448.0 : 57344.0;
-  return fp8_scale(bounded, largest_code, job.power_of_two);
+  const float scale = fp8_scale(bounded, largest_code, job.power_of_two);
+  // e8m0 has no infinity: the row is divided by the scale that it keeps.
+  constexpr float kLargestPower = 0x1p127f;
+  return job.scale_dtype == DType::e8m0 && scale > kLargestPower ? kLargestPower : scale;
 }
 
 template <DType kFrom, DType kTo>
@@ -23,7 +26,8 @@ void quantize_groups(const QuantizeJob& job, std::int64_t first, std::int64_t la
     const std::int64_t count = rest < job.group_size ? rest : job.group_size;
     const std::byte* x = job.x + row * job.x_stride + column * kElementBytes<kFrom>;
     const float scale = scale_for(job, largest_of<kFrom>(x, count));
-    job.scale[row * job.scale_row_stride + group * job.scale_group_stride] = scale;
+    narrow_one(job.scale_dtype, scale,
+               job.scale + row * job.scale_row_stride + group * job.scale_group_stride);
     quantize_row<kFrom, kTo>(x, count, scale, job.out + row * job.out_stride + column);
   }
 }

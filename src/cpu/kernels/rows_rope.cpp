@@ -31,6 +31,9 @@ void load_angles(const RopeJob& job, const TokenPlace& place, const Angles& angl
         job.freqs_cis + row * job.freqs_stride + bytes_for(job.freqs_dtype, 2 * section.first);
     widen_row(job.freqs_dtype, freqs, 2 * section.count, angles.wide + 2 * section.first);
   }
+  for (std::int64_t i = 1; i < job.rope_dim && job.inverse; i += 2) {
+    angles.wide[i] = -angles.wide[i];
+  }
   angles.arrange(job.rope_dim, job.interleaved);
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cpu/simd/rows_copy.h"
+#include "cpu/simd/rows_scale.h"
 #include "cpu/store/kernels.h"
 
 namespace quire::cpu {
@@ -32,7 +33,8 @@ void choose_scales(const RowPlan& plan, const std::byte* x, std::byte* row, std:
       scales[g] = address == nullptr ? 0.0 : widen_one(granule.scale_dtype, address);
       continue;
     }
-    StoredScale scale = round_scale(granule.scale_dtype, scales[g]);
+    const double lowest = lowest_scale(granule.scale_dtype);
+    StoredScale scale = round_scale(granule.scale_dtype, scales[g] > lowest ? scales[g] : lowest);
     if (scale.value == 0.0f && granule.has_wide) scale = round_scale(granule.scale_dtype, 1.0);
     scales[g] = scale.value;
     if (address != nullptr) write_scale(granule.scale_dtype, scale, address);
@@ -101,7 +103,7 @@ void store_scale(const StoreScalesJob& job, const std::byte* from, std::byte* to
     return;
   }
   const float scale = widen_one(job.dtype, from);
-  narrow_row(job.plane_dtype, &scale, 1, to);
+  narrow_one(job.plane_dtype, scale, to);
 }
 
 void store_scales(const StoreScalesJob& job, const TokenPlace* places, std::int64_t num_places) {

@@ -83,7 +83,7 @@ class IndexerRun {
   std::int64_t most_keys() const {
     std::int64_t most = 0;
     for (const SequenceSpan& sequence : sequences_) most = std::max(most, sequence.num_keys());
-    return most;
+    return most / args_.tokens_per_key;
   }
 
   // The ranks of a token's candidates, up to a multiple of 16.
@@ -98,8 +98,10 @@ class IndexerRun {
   }
 
   KeyRange keys_of(const SequenceSpan& sequence, std::int64_t token) const {
-    return mask_.range(sequence.first_token + token, sequence.cache_length + token,
-                       sequence.num_keys());
+    // At the last key that is whole once the token has come, or before the first.
+    const std::int64_t position = (sequence.cache_length + token + 1) / args_.tokens_per_key - 1;
+    return mask_.range(sequence.first_token + token, position,
+                       sequence.num_keys() / args_.tokens_per_key);
   }
 
   // Tokens that see at most top_k keys are answered at once, unless their scores are wanted; the others become pieces.

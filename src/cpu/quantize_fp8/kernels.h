@@ -17,8 +17,9 @@ struct QuantizeJob {
   std::byte* out;
   DType out_dtype;
   std::int64_t out_stride;  // bytes
-  float* scale;             // [rows, groups_per_row], strides in elements
-  std::int64_t scale_row_stride;
+  std::byte* scale;         // f32 or e8m0 [rows, groups_per_row]
+  DType scale_dtype;
+  std::int64_t scale_row_stride;  // bytes
   std::int64_t scale_group_stride;
   std::int64_t columns;
   std::int64_t group_size;

@@ -41,6 +41,7 @@ struct RopeJob {
   std::int64_t freqs_stride;
   std::int64_t rope_dim;
   bool interleaved;
+  bool inverse;  // by the negative angles
   const RopeSection* sections;
   std::int64_t num_sections;
   std::int64_t ids_stride;     // elements, along the tokens

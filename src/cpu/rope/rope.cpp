@@ -63,6 +63,7 @@ RopeJob job_of(const RopeArgs& args, const std::vector<RopeSection>& sections) {
           .freqs_stride = bytes_for(args.freqs_cis.dtype, args.freqs_cis.strides[0]),
           .rope_dim = args.freqs_cis.shape[1],
           .interleaved = args.interleaved,
+          .inverse = args.inverse,
           .sections = sections.data(),
           .num_sections = static_cast<std::int64_t>(sections.size()),
           .ids_stride = args.position_ids ? args.position_ids->strides[1] : 0,

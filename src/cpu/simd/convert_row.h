@@ -80,9 +80,30 @@ inline float f32_from_f16(std::uint16_t code) {
   return (code & 0x8000u) != 0 ? -value : value;
 }
 
+inline float f32_from_e8m0(std::uint8_t code) {
+  // The lowest code is a subnormal of f32, the highest NaN.
+  const std::uint32_t bits = code == 0xffu ? 0x7fc00000u
+                             : code == 0u  ? 0x00400000u
+                                           : std::uint32_t{code} << 23;
+  float value;
+  __builtin_memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
+// The smallest power of two that is not below the value.
+inline std::uint8_t e8m0_from_f32(float value) {
+  std::uint32_t bits;
+  __builtin_memcpy(&bits, &value, sizeof(bits));
+  if (value != value) return 0xff;
+  if (!(value > 0x1p-127f)) return 0;
+  const std::uint32_t code = (bits >> 23) + ((bits & 0x7fffffu) != 0 ? 1u : 0u);
+  return static_cast<std::uint8_t>(code < 0xfeu ? code : 0xfeu);
+}
+
 // One element, for scales.
 inline float widen_one(DType type, const std::byte* source) {
   float value = 0.0f;
+  if (type == DType::e8m0) return f32_from_e8m0(static_cast<std::uint8_t>(*source));
   if (type == DType::f32) {
     __builtin_memcpy(&value, source, sizeof(value));
   } else if (type == DType::f16) {
@@ -93,6 +114,13 @@ inline float widen_one(DType type, const std::byte* source) {
     widen_row(type, source, 1, &value);
   }
   return value;
+}
+inline void narrow_one(DType type, float value, std::byte* target) {
+  if (type == DType::e8m0) {
+    *target = static_cast<std::byte>(e8m0_from_f32(value));
+  } else {
+    narrow_row(type, &value, 1, target);
+  }
 }
 
 }  // namespace quire::cpu::QUIRE_CPU_TARGET

@@ -5,6 +5,7 @@
 
 #include "cpu/runtime/row_plan.h"
 #include "cpu/simd/rows_quotient.h"
+#include "cpu/simd/rows_scale.h"
 
 namespace quire::cpu::QUIRE_CPU_TARGET {
 
@@ -72,11 +73,13 @@ inline void choose_scales(const RowPlan& plan, const float* values, std::byte* r
       scales[g] = address == nullptr ? 0.0f : widen_one(granule.scale_dtype, address);
       continue;
     }
+    const auto lowest = static_cast<float>(lowest_scale(granule.scale_dtype));
+    if (scales[g] < lowest) scales[g] = lowest;
     std::byte rounded[4];
-    narrow_row(granule.scale_dtype, &scales[g], 1, rounded);
+    narrow_one(granule.scale_dtype, scales[g], rounded);
     scales[g] = widen_one(granule.scale_dtype, rounded);
     if (scales[g] == 0.0f && granule.has_wide) scales[g] = 1.0f;
-    if (address != nullptr) narrow_row(granule.scale_dtype, &scales[g], 1, address);
+    if (address != nullptr) narrow_one(granule.scale_dtype, scales[g], address);
   }
 }
 

@@ -136,7 +136,7 @@ inline StoredScale round_scale(DType dtype, double exact) {
     const F32Tag f32;
     scale.value = hn::GetLane(to_odd(hn::Set(f32, scale.value), hn::Set(f32, sign)));
   }
-  narrow_row(dtype, &scale.value, 1, scale.code);
+  narrow_one(dtype, scale.value, scale.code);
   scale.value = widen_one(dtype, scale.code);
   return scale;
 }

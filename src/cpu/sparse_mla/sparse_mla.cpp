@@ -32,8 +32,9 @@ std::int64_t round_up_to(std::int64_t value, std::int64_t multiple) {
 class Stream {
  public:
   Stream(const PagedKVCache& cache, std::int64_t layer, const TensorView& indices,
-         const std::optional<TensorView>& lengths, const TensorView& row_offsets)
-      : sources_(sources_of(row_offsets, cache, indices.shape[0])),
+         const std::optional<TensorView>& lengths, const TensorView& row_offsets,
+         std::int64_t tokens_per_row = 1)
+      : sources_(sources_of(row_offsets, cache, indices.shape[0], tokens_per_row)),
         rows_(PagedKvOperand(cache.key(layer)), indices, lengths, sources_.data()),
         operands_(rows_, std::nullopt) {}
   Stream(const Stream&) = delete;  // its operands point into it
@@ -43,13 +44,14 @@ class Stream {
 
  private:
   static std::vector<GatherSource> sources_of(const TensorView& row_offsets,
-                                              const PagedKVCache& cache, std::int64_t tokens) {
+                                              const PagedKVCache& cache, std::int64_t tokens,
+                                              std::int64_t tokens_per_row) {
     std::vector<GatherSource> sources(static_cast<std::size_t>(tokens));
     const std::vector<SequenceSpan> sequences = sequence_spans(row_offsets, cache);
     for (std::int64_t s = 0; s < std::ssize(sequences); ++s) {
       const SequenceSpan& span = sequences[static_cast<std::size_t>(s)];
       std::fill_n(sources.begin() + span.first_token, span.num_tokens,
-                  GatherSource{.sequence = s, .num_keys = span.num_keys()});
+                  GatherSource{.sequence = s, .num_keys = span.num_keys() / tokens_per_row});
     }
     return sources;
   }
@@ -68,7 +70,7 @@ class SparseRun {
         main_(args.cache, args.layer, args.indices, args.topk_lengths, args.row_offsets) {
     if (args.extra) {
       extra_.emplace(args.extra->cache, args.extra->layer, args.extra->indices, args.extra->lengths,
-                     args.row_offsets);
+                     args.row_offsets, args.extra->tokens_per_row);
     }
   }
 

@@ -39,8 +39,10 @@ FusedQkvProblem validate(const FusedQkvArgs& args) {
   Arguments check("fused_qkv_matmul");
   ops::check_input(check, args.x);
   const std::int64_t tokens = args.x.shape[0];
-  const ops::CacheUse use{
-      .layer = args.layer, .sides = ops::CacheSides::all, .access = ops::CacheAccess::write};
+  const ops::CacheUse use{.layer = args.layer,
+                          .sides = ops::CacheSides::all,
+                          .access = ops::CacheAccess::write,
+                          .takes_power_scales = false};
   const ops::PagedBatch batch = ops::check_batch(check, args.cache, use, args.row_offsets, tokens);
   check.tensor("out", args.out)
       .is(ops::kActivations, {tokens, "q_dim"})

@@ -36,7 +36,8 @@ ops::PagedBatch check_inputs(Arguments& check, const MlaDecodeArgs& args) {
       .layer = args.layer,
       .access = finishes_rows(args) ? ops::CacheAccess::write : ops::CacheAccess::read,
       .kind = ops::CacheKind::mla,
-      .key_lengths = args.key_lengths ? &*args.key_lengths : nullptr};
+      .key_lengths = args.key_lengths ? &*args.key_lengths : nullptr,
+      .takes_power_scales = !finishes_rows(args)};
   const ops::PagedBatch batch =
       ops::check_batch(check, args.cache, use, args.row_offsets, args.q.shape[0]);
   if (args.key_lengths.has_value() && finishes_rows(args)) {

@@ -55,9 +55,10 @@ MlaIndexerProblem validate(const MlaIndexerArgs& args) {
       .has_dense_rows();
   const std::int64_t tokens = args.q.shape[0];
   check.tensor("q_scale", args.q_scale).is(DType::f32, {tokens, args.q.shape[1]}).is_finite();
-  const ops::PagedBatch batch =
-      ops::check_batch(check, args.cache, {.layer = args.layer, .kind = ops::CacheKind::mla},
-                       args.row_offsets, tokens);
+  check.is_at_least("tokens_per_key", args.tokens_per_key, 1);
+  const ops::CacheUse use{
+      .layer = args.layer, .kind = ops::CacheKind::mla, .tokens_per_row = args.tokens_per_key};
+  const ops::PagedBatch batch = ops::check_batch(check, args.cache, use, args.row_offsets, tokens);
   ops::check_index_keys(check, batch.cache.row_format);
   if (args.q.shape[2] != batch.head_dim()) {
     check.fail("q", fmt::format("{} wide like the cache", batch.head_dim()), args.q.describe());
@@ -81,6 +82,7 @@ MlaIndexerProblem validate(const MlaIndexerArgs& args) {
           .mask = args.mask.summary(),
           .batch_invariant = args.batch_invariant,
           .wants_scores = args.scores.has_value(),
+          .tokens_per_key = args.tokens_per_key,
           .alignment = std::min(ops::row_alignment(args.q), ops::row_alignment(args.cache.blocks)),
           .has_dense_scales = has_dense_scales(args.cache)};
 }

@@ -33,7 +33,8 @@ ops::PagedBatch check_inputs(Arguments& check, const MlaPrefillArgs& args) {
   const ops::CacheUse use{
       .layer = args.layer,
       .access = finishes_rows(args) ? ops::CacheAccess::write : ops::CacheAccess::read,
-      .kind = ops::CacheKind::mla};
+      .kind = ops::CacheKind::mla,
+      .takes_power_scales = !finishes_rows(args)};
   return ops::check_batch(check, args.cache, use, args.row_offsets, args.q.shape[0]);
 }
 

@@ -12,6 +12,8 @@
 namespace quire {
 namespace {
 
+constexpr DType kScaleTypes[] = {DType::f32, DType::e8m0};
+
 const ops::Dispatch<QuantizeFp8Problem, QuantizeFp8Args>& dispatch() {
   static const ops::Dispatch<QuantizeFp8Problem, QuantizeFp8Args> table(
       "quantize_fp8",
@@ -43,8 +45,11 @@ QuantizeFp8Problem validate(const QuantizeFp8Args& args) {
   const std::int64_t group_size = args.group_size == -1 ? columns : args.group_size;
   check.tensor("out", args.out).is(ops::kFp8Types, {rows, columns}).has_dense_rows().is_written();
   check.tensor("scale", args.scale)
-      .is(DType::f32, {rows, ops::ceil_div(columns, group_size)})
+      .is(kScaleTypes, {rows, ops::ceil_div(columns, group_size)})
       .is_written();
+  if (args.scale.dtype == DType::e8m0 && args.scale_rounding != ScaleRounding::power_of_two) {
+    check.fail_type("scale", "f32 where scales are no powers of two", args.scale.describe());
+  }
   check.outputs_do_not_overlap();
   return {.device = check.device(),
           .rows = rows,
@@ -52,6 +57,7 @@ QuantizeFp8Problem validate(const QuantizeFp8Args& args) {
           .group_size = group_size,
           .x_dtype = args.x.dtype,
           .out_dtype = args.out.dtype,
+          .scale_dtype = args.scale.dtype,
           .scale_rounding = args.scale_rounding};
 }
 

@@ -123,6 +123,7 @@ RopeProblem validate(const RopeArgs& args) {
           .q_dtype = args.q.dtype,
           .freqs_dtype = args.freqs_cis.dtype,
           .interleaved = args.interleaved,
+          .inverse = args.inverse,
           .has_position_ids = has_ids,
           .q_norm_columns = args.q_gamma ? args.q_gamma->shape[0] : 0,
           .key_norm_columns = args.key_gamma ? args.key_gamma->shape[0] : 0};

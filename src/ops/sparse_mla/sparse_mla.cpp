@@ -32,10 +32,12 @@ void check_extra(Arguments& check, const SparseMlaArgs& args, const ops::PagedBa
   const SparseExtra& extra = *args.extra;
   check.tensor("extra.cache.cache_lengths", extra.cache.cache_lengths)
       .is(DType::u32, {batch.ragged.batch});
+  check.is_at_least("extra.tokens_per_row", extra.tokens_per_row, 1);
   const ops::CacheUse use{.name = "extra.cache",
                           .layer = extra.layer,
                           .layer_name = "extra.layer",
-                          .kind = ops::CacheKind::mla};
+                          .kind = ops::CacheKind::mla,
+                          .tokens_per_row = extra.tokens_per_row};
   const ops::PagedBatch own =
       ops::check_batch(check, extra.cache, use, args.row_offsets, batch.ragged.tokens);
   if (own.head_dim() != batch.head_dim()) {
@@ -101,6 +103,7 @@ SparseMlaProblem validate(const SparseMlaArgs& args) {
           .extra_format = args.extra.has_value()
                               ? args.extra->cache.key(args.extra->layer).row_format
                               : RowFormat{},
+          .extra_tokens_per_row = args.extra.has_value() ? args.extra->tokens_per_row : 1,
           .scale = args.scale,
           .q_dtype = args.q.dtype,
           .has_sinks = args.sinks.has_value(),

@@ -43,6 +43,12 @@ std::optional<ProblemCache> find_cache(const json& object, const std::string& na
   if (!holder.contains("cache") || blocks == nullptr || table == nullptr) return std::nullopt;
   ProblemCache cache;
   cache.lengths = tools::read_lengths_and_keys(tools::Fields(object, "edits"));
+  const char* tokens_per_row = is_extra                          ? "tokens_per_row"
+                               : object["op"] == "compress_keys" ? "ratio"
+                                                                 : "tokens_per_key";
+  if (holder.contains(tokens_per_row)) {
+    cache.lengths = tools::compressed(cache.lengths, holder[tokens_per_row].get<std::int64_t>());
+  }
   const bool is_mla = holder["cache"].contains("latent") && !holder["cache"].contains("mla");
   cache.spec = tools::read_cache(tools::Fields(holder, "edits"), cache.lengths, is_mla);
   cache.view.blocks = *blocks;

@@ -102,6 +102,7 @@ json random_store(Draw& draw) {
               {"cache", random_any_cache(draw, lengths)},
               {"x_dtype", random_float(draw)},
               {"amplitude", random_amplitude(draw)}};
+  if (draw.one_in(3)) use_power_scales(draw, object["cache"]);
   const json& cache = object["cache"];
   if (!cache.contains("mla") && draw.one_in(2)) object["side"] = "value";
   const std::string dtype = cache.value("dtype", "mixed");
@@ -170,6 +171,7 @@ json random_rope(Draw& draw) {
   const std::int64_t pairs = draw.between(1, width / 2);
   object["rope_dim"] = 2 * (draw.one_in(2) ? width / 2 : pairs);
   if (draw.one_in(2)) object["interleaved"] = true;
+  if (draw.one_in(4)) object["inverse"] = true;
   if (draw.one_in(3)) object["position_ids"] = true;
   if (draw.one_in(6)) {
     const std::int64_t first = draw.between(0, pairs);

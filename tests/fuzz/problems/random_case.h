@@ -17,6 +17,8 @@ struct RandomLengths {
   std::vector<std::int64_t> cached;
 
   std::int64_t tokens() const;
+  // Rows that stand for so many tokens each.
+  RandomLengths compressed(std::int64_t tokens_per_row) const;
   nlohmann::json json() const { return {{"new", added}, {"cached", cached}}; }
 };
 
@@ -38,6 +40,8 @@ nlohmann::json random_head_cache(Draw& draw, const RandomLengths& lengths, std::
                                  std::initializer_list<int> granularities);
 // Latent rows of any format.
 nlohmann::json random_latent_cache(Draw& draw, const RandomLengths& lengths);
+// fp8 rows of either kind get powers of two as scales, in a plane of their own or behind the rows of their page.
+void use_power_scales(Draw& draw, nlohmann::json& cache);
 // "key_intervals" of any kind.
 std::string random_key_intervals(Draw& draw);
 // A mask of up to four parts; sets blind_tokens where a tree or key intervals are among them.

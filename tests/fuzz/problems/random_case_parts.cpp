@@ -130,6 +130,22 @@ json random_latent_cache(Draw& draw, const RandomLengths& lengths) {
   return cache;
 }
 
+void use_power_scales(Draw& draw, json& cache) {
+  if (cache.contains("latent")) {
+    cache["row_format"] = "mla_fp8_e8m0";
+    cache.erase("dtype");
+    if (!cache.contains("rope_dtype")) cache["rope_dtype"] = "bf16";
+    cache["granularity"] = draw.pick({1, 3, 8, 16, 64}, {8, 64, 64});
+  } else {
+    if (!cache["dtype"].get<std::string>().starts_with("fp8")) return;
+    cache["row_format"] = "scaled";
+    cache["scale_dtype"] = "e8m0";
+  }
+  cache["scales"] =
+      draw.pick<const char*>({"dynamic", "static", "own_table", "page_end", "page_end"});
+  if (cache["scales"] == "page_end") cache.erase("order"), cache.erase("split");
+}
+
 void add_mask(Draw& draw, const RandomLengths& lengths, json& object) {
   std::string text = draw.one_in(3) ? "causal" : random_mask_part(draw);
   for (int part = 0; part < 3 && draw.one_in(3); ++part) {

@@ -146,6 +146,16 @@ json random_mla_prefill_plan(Draw& draw) {
 }
 
 // Three times of four what models ask for, with enough keys for pools to fill now and then.
+// Rows of compressed keys: where holes may be follows from them.
+RandomLengths RandomLengths::compressed(std::int64_t tokens_per_row) const {
+  RandomLengths rows;
+  for (std::size_t b = 0; b < added.size(); ++b) {
+    rows.cached.push_back(cached[b] / tokens_per_row);
+    rows.added.push_back((cached[b] + added[b]) / tokens_per_row - rows.cached.back());
+  }
+  return rows;
+}
+
 json random_mla_indexer(Draw& draw) {
   const bool is_real = draw.is_small() ? draw.one_in(16) : !draw.one_in(4);
   RandomLengths lengths = random_lengths(draw, 33, 700);
@@ -159,15 +169,17 @@ json random_mla_indexer(Draw& draw) {
              {"dtype", "fp8_e4m3"},
              {"row_format", "scaled"},
              {"scales", draw.pick<const char*>({"dynamic", "dynamic", "own_table"})}};
-  add_pages(draw, lengths, cache);
+  const std::int64_t tokens_per_key = draw.one_in(4) ? draw.pick({2, 3, 4, 4, 128}) : 1;
+  add_pages(draw, lengths.compressed(tokens_per_key), cache);
   cache.erase("order");
   if (is_real) {
     const bool has_hole = cache.contains("unassigned");
     cache["page_size"] = draw.pick({16, 16, 32, 48, 64, 128, 256});
     cache.erase("unassigned");
-    if (has_hole) add_hole(draw, lengths, cache);
+    if (has_hole) add_hole(draw, lengths.compressed(tokens_per_key), cache);
   }
   return {{"lengths", lengths.json()},
+          {"tokens_per_key", tokens_per_key},
           {"cache", cache},
           {"heads", is_real ? draw.pick({4, 8, 16, 32, 64, 64})
                             : draw.pick({1, 2, 3, 4, 8, 9}, {1, 3, 8, 70})},

@@ -59,6 +59,7 @@ json random_quantize_fp8(Draw& draw) {
               {"out_dtype", draw.one_in(3) ? "fp8_e5m2" : "fp8_e4m3"},
               {"scale_rounding", draw.pick<const char*>({"exact", "power_of_two"})},
               {"amplitude", draw.pick({1.0, 1.0, 1e-7, 1e-3, 448.0, 1e4})}};
+  if (object["scale_rounding"] == "power_of_two" && draw.one_in(2)) object["scale_dtype"] = "e8m0";
   if (!draw.one_in(3)) object["group_size"] = draw.pick({1, 2, 7, 8, 16, 32, 64, 128, 300});
   if (draw.one_in(4)) object["scale_upper_bound"] = draw.pick({1e-3, 1.0, 1200.0});
   if (rows > 0 && draw.one_in(3)) object["zero_rows"] = json::array({draw.below(rows)});

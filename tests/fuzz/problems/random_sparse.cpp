@@ -17,8 +17,9 @@ json random_sparse_mla(Draw& draw) {
   };
   // Half of them are what kernels for DeepSeek's rows take.
   const bool is_deepseek = draw.one_in(draw.is_small() ? 32 : 2);
-  const auto random_cache = [&] {
-    json cache = random_latent_cache(draw, lengths);
+  const auto random_cache = [&](const RandomLengths& rows) {
+    json cache = random_latent_cache(draw, rows);
+    if (draw.one_in(4)) use_power_scales(draw, cache);
     if (!is_deepseek) return cache;
     cache["latent"] = 512;
     cache["rope"] = 64;
@@ -31,16 +32,23 @@ json random_sparse_mla(Draw& draw) {
   const std::int64_t most = 512 / std::max<std::int64_t>(lengths.tokens(), 1);
   const std::int64_t heads = draw.pick({1, 2, 3, 5, 8, 9}, {1, 2, 8, 9, 16, 33, 64, 128});
   json object{{"lengths", lengths.json()},
-              {"cache", random_cache()},
+              {"cache", random_cache(lengths)},
               {"heads", std::clamp<std::int64_t>(most, 1, heads)},
               {"q_dtype", is_deepseek ? "bf16" : random_float(draw)}};
   add_indices(object);
   if (draw.one_in(3)) {
-    json extra{{"cache", random_cache()}};
+    const std::int64_t tokens_per_row = draw.one_in(2) ? draw.pick({2, 4, 4, 128}) : 1;
+    json extra{{"cache", random_cache(lengths.compressed(tokens_per_row))},
+               {"tokens_per_row", tokens_per_row}};
     extra["cache"]["latent"] = object["cache"]["latent"];
     extra["cache"]["rope"] = object["cache"]["rope"];
     add_indices(extra);
     object["extra"] = extra;
+  }
+  if (draw.one_in(4)) {
+    const std::int64_t width =
+        object["cache"]["latent"].get<std::int64_t>() + object["cache"]["rope"].get<std::int64_t>();
+    object["values"] = draw.one_in(4) ? draw.between(1, width) : width;
   }
   if (draw.one_in(4)) object["sinks"] = true;
   if (draw.one_in(4)) object["lse"] = false;

@@ -22,6 +22,7 @@ template <typename Visit> void for_fields(MlaPrefillChunks& chunks, Visit&& visi
 }
 template <typename Visit> void for_fields(SparseExtra& extra, Visit&& visit) {
   visit(extra.cache), visit(extra.layer), visit(extra.indices), visit(extra.lengths);
+  visit(extra.tokens_per_row);
 }
 
 template <typename Visit> void for_fields(CopyPagesArgs& args, Visit&& visit) {
@@ -58,7 +59,7 @@ template <typename Visit> void for_fields(MlaDecodeArgs& args, Visit&& visit) {
 template <typename Visit> void for_fields(MlaIndexerArgs& args, Visit&& visit) {
   visit(args.q), visit(args.q_scale), visit(args.row_offsets), visit(args.cache);
   visit(args.layer), visit(args.top_k), visit(args.mask), visit(args.out);
-  visit(args.scores), visit(args.batch_invariant);
+  visit(args.scores), visit(args.batch_invariant), visit(args.tokens_per_key);
 }
 template <typename Visit> void for_fields(MlaPrefillArgs& args, Visit&& visit) {
   visit(args.q), visit(args.row_offsets), visit(args.cache), visit(args.layer);
@@ -90,7 +91,7 @@ template <typename Visit> void for_fields(RmsNormArgs& args, Visit&& visit) {
 }
 template <typename Visit> void for_fields(RopeArgs& args, Visit&& visit) {
   visit(args.q), visit(args.row_offsets), visit(args.cache), visit(args.layer);
-  visit(args.freqs_cis), visit(args.interleaved), visit(args.position_ids);
+  visit(args.freqs_cis), visit(args.interleaved), visit(args.inverse), visit(args.position_ids);
   visit(args.mrope_sections), visit(args.rotate_key), visit(args.q_gamma), visit(args.key_gamma);
   visit(args.epsilon), visit(args.weight_offset), visit(args.out);
 }

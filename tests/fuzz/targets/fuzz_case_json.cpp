@@ -45,7 +45,7 @@ nlohmann::json other_value(const nlohmann::json& document, quire::test::Draw& dr
       return draw.pick<const char*>({"", "causal", "bf16", "fp8_e4m3", "i8", "f32", "scaled",
                                      "int4", "static", "sliding_window:9223372036854775807",
                                      "chunked:0", "tree & tree | causal", "\xc3\xa9",
-                                     "mla_fp8_block"});
+                                     "mla_fp8_block", "mla_fp8_e8m0", "page_end", "e8m0"});
     case 4:
       return draw.one_in(2);
     case 5:

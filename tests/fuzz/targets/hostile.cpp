@@ -137,7 +137,7 @@ void spoil(Draw& draw, RowFormat& format) {
       static_cast<std::int32_t>(draw.one_in(2) ? hostile_integer(draw) : draw.below(64));
   for (RowPart& part : format.parts) {
     part = {
-        .dtype = static_cast<DType>(draw.below(12)),
+        .dtype = static_cast<DType>(draw.below(std::size(kAllDTypes))),
         .width = static_cast<std::int32_t>(draw.one_in(3) ? hostile_integer(draw) : draw.below(16)),
         .offset_bytes =
             static_cast<std::int32_t>(draw.one_in(3) ? hostile_integer(draw) : draw.below(16)),
@@ -145,7 +145,7 @@ void spoil(Draw& draw, RowFormat& format) {
         .granularity =
             static_cast<std::int32_t>(draw.one_in(3) ? hostile_integer(draw) : draw.below(16)),
         .scale_offset_bytes = static_cast<std::int32_t>(hostile_integer(draw)),
-        .scale_dtype = static_cast<DType>(draw.below(12))};
+        .scale_dtype = static_cast<DType>(draw.below(std::size(kAllDTypes)))};
   }
 }
 
