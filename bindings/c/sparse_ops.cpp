@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "op.h"
 #include "quire/c/sparse.h"
+#include "quire/ops/compress_keys.h"
 #include "quire/ops/mla_indexer.h"
 #include "quire/ops/quantize_index_queries.h"
 #include "quire/ops/remap_sparse_indices.h"
@@ -45,6 +46,23 @@ QuantizeIndexQueriesArgs read_quantize_index_queries(
       .scale_rounding = in.scale_rounding(from.scale_rounding, defaults.scale_rounding),
       .out = in.tensor("out", from.out),
       .q_scale = in.tensor("q_scale", from.q_scale),
+  };
+}
+
+CompressKeysArgs read_compress_keys(const Reader& in, const quire_compress_keys_args& from) {
+  static const CompressKeysArgs defaults{};
+  return {
+      .kv = in.tensor("kv", from.kv),
+      .gate = in.tensor("gate", from.gate),
+      .bias = in.tensor("bias", from.bias),
+      .row_offsets = in.indices("row_offsets", from.row_offsets),
+      .cache = in.cache("cache", from.cache),
+      .layer = from.layer,
+      .gamma = in.tensor("gamma", from.gamma),
+      .freqs_cis = in.tensor("freqs_cis", from.freqs_cis),
+      .epsilon = given_or(from.epsilon, defaults.epsilon),
+      .state = in.tensor("state", from.state),
+      .state_slots = in.optional_indices("state_slots", from.state_slots),
   };
 }
 
@@ -106,6 +124,10 @@ RemapSparseIndicesArgs read_remap(const Reader& in, const quire_remap_sparse_ind
   };
 }
 
+constexpr Op<quire_compress_keys_args, CompressKeysArgs> kCompressKeys(
+    "compress_keys", {.required = offsetof(quire_compress_keys_args, state_slots),
+                      .read = read_compress_keys,
+                      .run = compress_keys});
 constexpr Op<quire_store_index_keys_args, StoreIndexKeysArgs> kStoreIndexKeys(
     "store_index_keys", {.required = offsetof(quire_store_index_keys_args, norm_weight),
                          .read = read_store_index_keys,
@@ -129,6 +151,7 @@ constexpr Op<quire_remap_sparse_indices_args, RemapSparseIndicesArgs> kRemapSpar
 
 constexpr NumberedOp kOps[] = {
     {QUIRE_OP_STORE_INDEX_KEYS, &kStoreIndexKeys},
+    {QUIRE_OP_COMPRESS_KEYS, &kCompressKeys},
     {QUIRE_OP_QUANTIZE_INDEX_QUERIES, &kQuantizeIndexQueries},
     {QUIRE_OP_MLA_INDEXER, &kMlaIndexer},
     {QUIRE_OP_SPARSE_MLA, &kSparseMla},
@@ -143,6 +166,10 @@ std::span<const NumberedOp> sparse_ops() {
 
 }  // namespace quire::c
 
+quire_status quire_compress_keys(const quire_compress_keys_args* args,
+                                 const quire_context* context) {
+  return quire::c::kCompressKeys.call(args, context);
+}
 quire_status quire_store_index_keys(const quire_store_index_keys_args* args,
                                     const quire_context* context) {
   return quire::c::kStoreIndexKeys.call(args, context);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ops that prepare the indexer's rows, and rows that stand for several tokens.
 #include "module.h"
+#include "quire/ops/compress_keys.h"
 #include "quire/ops/quantize_index_queries.h"
 #include "quire/ops/store_index_keys.h"
 
@@ -46,10 +47,27 @@ QuantizeIndexQueriesArgs read_quantize_index_queries(ArgumentReader& in) {
   };
 }
 
+CompressKeysArgs read_compress_keys(ArgumentReader& in) {
+  return {
+      .kv = in.tensor("kv"),
+      .gate = in.tensor("gate"),
+      .bias = in.tensor("bias"),
+      .row_offsets = in.indices("row_offsets"),
+      .cache = in.cache("cache", Access::write),
+      .layer = in.value<std::int64_t>("layer"),
+      .gamma = in.tensor("gamma"),
+      .freqs_cis = in.tensor("freqs_cis"),
+      .epsilon = in.value<double>("epsilon"),
+      .state = in.tensor("state", Access::write),
+      .state_slots = in.optional_indices("state_slots"),
+  };
+}
+
 }  // namespace
 
 void bind_index_ops(nb::module_& module) {
   bind_op(module, "store_index_keys", read_store_index_keys, store_index_keys);
+  bind_op(module, "compress_keys", read_compress_keys, compress_keys);
   bind_op(module, "quantize_index_queries", read_quantize_index_queries, quantize_index_queries);
 }
 

@@ -18,6 +18,7 @@
 #include "quire/kv_layer_view.h"
 #include "quire/kv_operand.h"
 #include "quire/mask.h"
+#include "quire/ops/compress_keys.h"
 #include "quire/ops/copy_pages.h"
 #include "quire/ops/flash_attention.h"
 #include "quire/ops/fused_qkv_matmul.h"

@@ -11,6 +11,7 @@ from quire._call import PreparedCall, using
 from quire._quire import PackedWeight, Plan, Refusal, RowFormat, RowPart, __version__
 from quire.attention import flash_attention, merge_states
 from quire.cache import PagedKVCache
+from quire.compress import compress_keys
 from quire.decode import AbsorbedWeights, absorb_kv_b_proj, mla_decode
 from quire.index_rows import quantize_index_queries, store_index_keys
 from quire.masks import Mask, causal, chunked, full, key_intervals, sliding_window, tree
@@ -47,6 +48,7 @@ __all__ = [
     "absorb_kv_b_proj",
     "causal",
     "chunked",
+    "compress_keys",
     "copy_pages",
     "flash_attention",
     "full",

@@ -21,6 +21,7 @@ _OPS: dict[str, Callable[..., Any]] = {
         prefill.mla_prefill_plan,
         prefill.mla_prefill,
         decode.mla_decode,
+        compress.compress_keys,
         index_rows.store_index_keys,
         index_rows.quantize_index_queries,
         sparse.mla_indexer,

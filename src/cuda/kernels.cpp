@@ -131,6 +131,19 @@ KernelPtr<FlashAttentionArgs> or_ragged(const FlashAttentionProblem& problem) {
 
 }  // namespace
 
+Candidates<CompressKeysProblem, CompressKeysArgs> compress_keys_kernels() {
+  const auto refuse = [](const CompressKeysProblem& problem) {
+    const std::string elsewhere = refuse_anywhere(problem);
+    return elsewhere.empty() ? "no kernel of a GPU compresses keys yet" : elsewhere;
+  };
+  return {{.kernel = "cuda/any/compress_keys",
+           .takes = "nothing yet",
+           .refuse = refuse,
+           .prepare = [](const CompressKeysProblem&) -> KernelPtr<CompressKeysArgs> {
+             throw Error(ErrorCode::unsupported, "compress_keys", "device", "the cpu", "a GPU");
+           }}};
+}
+
 Candidates<CopyPagesProblem, CopyPagesArgs> copy_pages_kernels() {
   return plain<CopyPagesProblem>("cuda/any/copy_pages", any::copy_pages::copy_pages);
 }

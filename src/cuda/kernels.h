@@ -7,6 +7,7 @@
 
 #include "core/kernel.h"
 #include "core/projection.h"
+#include "quire/ops/compress_keys.h"
 #include "quire/ops/copy_pages.h"
 #include "quire/ops/flash_attention.h"
 #include "quire/ops/fused_qkv_matmul.h"
@@ -26,6 +27,7 @@
 
 namespace quire::cuda {
 
+Candidates<CompressKeysProblem, CompressKeysArgs> compress_keys_kernels();
 Candidates<CopyPagesProblem, CopyPagesArgs> copy_pages_kernels();
 Candidates<FlashAttentionProblem, FlashAttentionArgs> flash_attention_kernels();
 Candidates<MergeStatesProblem, MergeStatesArgs> merge_states_kernels();

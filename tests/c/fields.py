@@ -32,6 +32,7 @@ STRUCTS = {
     "StoreArgs": "quire_store_args",
     "StoreScalesArgs": "quire_store_scales_args",
     "StoreIndexKeysArgs": "quire_store_index_keys_args",
+    "CompressKeysArgs": "quire_compress_keys_args",
     "CopyPagesArgs": "quire_copy_pages_args",
     "SparseExtra": "quire_sparse_extra",
     "MlaPrefillChunks": "quire_mla_prefill_chunks",

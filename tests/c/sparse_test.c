@@ -149,7 +149,43 @@ static void test_remap(batch* over) {
   }
 }
 
+// Two tokens of equal gates are a row of their mean over its root mean square; the third waits.
+static void test_compress_keys(void) {
+  float kv[3][2] = {{2, 0}, {4, 2}, {9, 7}}, gate[3][2] = {{0}}, bias[2][2] = {{0}};
+  float gamma[2] = {1, 1}, freqs[2] = {1, 0}, state[2][2][2][2] = {{{{0}}}}, rows[2][2] = {{0}};
+  uint32_t offsets[2] = {0, 3}, lengths[1] = {0}, table[1] = {0}, slots[1] = {1};
+  DLTensor kv_view = tensor_f32(kv[0], SHAPE(3, 2)), gate_view = tensor_f32(gate[0], SHAPE(3, 2));
+  DLTensor bias_view = tensor_f32(bias[0], SHAPE(2, 2)), gamma_view = tensor_f32(gamma, SHAPE(2));
+  DLTensor freqs_view = tensor_f32(freqs, SHAPE(1, 2));
+  DLTensor state_view = tensor_f32(state[0][0][0], SHAPE(2, 2, 2, 2));
+  DLTensor blocks = tensor_f32(rows[0], SHAPE(1, 1, 1, 2, 1, 2));
+  DLTensor offsets_view = tensor_u32(offsets, SHAPE(2)),
+           lengths_view = tensor_u32(lengths, SHAPE(1));
+  DLTensor table_view = tensor_u32(table, SHAPE(1, 1)), slots_view = tensor_u32(slots, SHAPE(1));
+  const quire_cache cache = {.struct_size = sizeof cache,
+                             .blocks = &blocks,
+                             .cache_lengths = &lengths_view,
+                             .page_table = &table_view};
+  const quire_compress_keys_args args = {.struct_size = sizeof args,
+                                         .kv = &kv_view,
+                                         .gate = &gate_view,
+                                         .bias = &bias_view,
+                                         .row_offsets = &offsets_view,
+                                         .cache = &cache,
+                                         .gamma = &gamma_view,
+                                         .freqs_cis = &freqs_view,
+                                         .state = &state_view,
+                                         .state_slots = &slots_view};
+  CHECK_OK(quire_compress_keys(&args, NULL));
+  const float norm = sqrtf(5.0f + 1e-6f);
+  CHECK(fabsf(rows[0][0] - 3.0f / norm) < 1e-6f && fabsf(rows[0][1] - 1.0f / norm) < 1e-6f);
+  CHECK(rows[1][0] == 0.0f && rows[1][1] == 0.0f);
+  CHECK(state[1][0][0][0] == 9.0f && state[1][0][0][1] == 7.0f);  // token 2, row 2 mod 2
+  CHECK(state[0][0][0][0] == 0.0f);
+}
+
 void test_sparse(void) {
+  test_compress_keys();
   batch index;
   make_batch(&index, 1, 1, (row_kind){WIDTH, QUIRE_DL_FP8_E4M3, 8});
   add_scales(&index);

@@ -5,6 +5,7 @@
 
 #include "ops/sample_attention.h"
 #include "ops/sample_cache_ops.h"
+#include "ops/sample_compress_keys.h"
 #include "ops/sample_index_rows.h"
 #include "ops/sample_latent.h"
 #include "ops/sample_linear.h"
@@ -112,6 +113,7 @@ const std::vector<NamedSample>& all_samples() {
       named<LinearFp8Sample>("linear_fp8"),
       named<LinearGptqSample>("linear_gptq"),
       named<LinearGgufSample>("linear_gguf"),
+      named<CompressKeysSample>("compress_keys"),
   };
   return samples;
 }

@@ -81,6 +81,11 @@ class _Calls:
                 "q": array(TOKENS, 2, 12), "w_uk": array(2, 16, 4), "w_uv": array(2, 6, 16), "cache": self.latent_cache(),
                 **rows, "out": array(TOKENS, 2, 6),
             },
+            "compress_keys": {
+                "kv": array(TOKENS, 48), "gate": array(TOKENS, 48), "bias": array(2, 48), "gamma": array(24),
+                "freqs_cis": freqs, "state": array(3, 4, 2, 48), "state_slots": np.array([2, 0], np.uint32),
+                "cache": self.latent_cache(), **batch,
+            },
             "store_index_keys": {
                 "x": array(TOKENS, 8), "norm_weight": array(8), "norm_bias": array(8), "layer": 0, **index,
             },

@@ -36,6 +36,7 @@ constexpr std::array kParsers{
     OpParser{"row_offsets", parse_row_offsets},
     OpParser{"remap_sparse_indices", parse_remap_sparse_indices},
     OpParser{"linear", parse_linear},
+    OpParser{"compress_keys", parse_compress_keys},
 };
 
 }  // namespace

@@ -66,6 +66,12 @@ class Mover {
 
 }  // namespace
 
+CompressKeysArgs relocate(CompressKeysArgs args, const Relocation& move) {
+  Mover{move}(args.kv, args.gate, args.bias, args.row_offsets, args.cache, args.gamma,
+              args.freqs_cis, args.state, args.state_slots);
+  return args;
+}
+
 CopyPagesArgs relocate(CopyPagesArgs args, const Relocation& move) {
   Mover{move}(args.cache, args.pairs);
   return args;

@@ -5,6 +5,7 @@
 
 #include <functional>
 
+#include "quire/ops/compress_keys.h"
 #include "quire/ops/copy_pages.h"
 #include "quire/ops/flash_attention.h"
 #include "quire/ops/fused_qkv_matmul.h"
@@ -28,6 +29,7 @@ namespace quire::tools {
 // Where a tensor stands over there. It keeps dtype, shape and strides and says its device.
 using Relocation = std::function<TensorView(const TensorView&)>;
 
+CompressKeysArgs relocate(CompressKeysArgs args, const Relocation& move);
 CopyPagesArgs relocate(CopyPagesArgs args, const Relocation& move);
 FlashAttentionArgs relocate(FlashAttentionArgs args, const Relocation& move);
 FusedQkvArgs relocate(FusedQkvArgs args, const Relocation& move);

@@ -33,6 +33,7 @@ enum {
   QUIRE_OP_QUANTIZE_FP8 = 18,
   QUIRE_OP_ROW_OFFSETS = 19,
   QUIRE_OP_LINEAR = 20,
+  QUIRE_OP_COMPRESS_KEYS = 21,
 };
 
 // "rope"; NULL for a number that is no op. Numbers have no gaps: 1, 2, … up to the last.

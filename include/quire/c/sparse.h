@@ -54,6 +54,26 @@ typedef struct quire_quantize_index_queries_args {
 QUIRE_C_API quire_status quire_quantize_index_queries(const quire_quantize_index_queries_args* args,
                                                       const quire_context* context);
 
+// `ratio` tokens become one row of a cache: gated softmax pooling, norm, rope, store (quire/ops/compress_keys.h).
+typedef struct quire_compress_keys_args {
+  size_t struct_size;
+  const DLTensor* kv;    // [tokens, series * width] f32, f16, bf16; series: 1, or 2 with overlap
+  const DLTensor* gate;  // the same shape and dtype
+  const DLTensor* bias;  // [ratio, series * width]
+  const DLTensor* row_offsets;  // u32 [batch + 1]
+  const quire_cache*
+      cache;  // K only, one head; its lengths count tokens, of which `ratio` are a row
+  int64_t layer;
+  const DLTensor* gamma;      // [width]
+  const DLTensor* freqs_cis;  // [max_pos, rope] cos, sin interleaved
+  const DLTensor* state;      // kv's dtype or f32 [slots, rows, 2, series * width]; written
+  // The rest is optional.
+  const DLTensor* state_slots;  // u32 [batch]; NULL: sequence b has slot b
+  double epsilon;               // 0: 1e-6
+} quire_compress_keys_args;
+QUIRE_C_API quire_status quire_compress_keys(const quire_compress_keys_args* args,
+                                             const quire_context* context);
+
 typedef struct quire_mla_indexer_args {
   size_t struct_size;
   const DLTensor* q;            // fp8_e4m3 [tokens, heads, head_dim]

@@ -36,6 +36,9 @@ Candidates<Problem, Args> absent(std::initializer_list<std::string> kernels) {
 
 }  // namespace
 
+Candidates<CompressKeysProblem, CompressKeysArgs> compress_keys_kernels() {
+  return absent<CompressKeysProblem, CompressKeysArgs>({"cuda/any/compress_keys"});
+}
 Candidates<CopyPagesProblem, CopyPagesArgs> copy_pages_kernels() {
   return absent<CopyPagesProblem, CopyPagesArgs>({"cuda/any/copy_pages"});
 }

@@ -36,6 +36,7 @@ constexpr std::array kGenerators{
     Generator{"row_offsets", random_row_offsets},
     Generator{"remap_sparse_indices", random_remap_sparse_indices},
     Generator{"linear", random_linear},
+    Generator{"compress_keys", random_compress_keys},
 };
 
 }  // namespace

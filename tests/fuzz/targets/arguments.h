@@ -25,6 +25,11 @@ template <typename Visit> void for_fields(SparseExtra& extra, Visit&& visit) {
   visit(extra.tokens_per_row);
 }
 
+template <typename Visit> void for_fields(CompressKeysArgs& args, Visit&& visit) {
+  visit(args.kv), visit(args.gate), visit(args.bias), visit(args.row_offsets), visit(args.cache);
+  visit(args.layer), visit(args.gamma), visit(args.freqs_cis), visit(args.epsilon);
+  visit(args.state), visit(args.state_slots);
+}
 template <typename Visit> void for_fields(CopyPagesArgs& args, Visit&& visit) {
   visit(args.cache), visit(args.pairs);
 }

@@ -13,6 +13,7 @@
 #include "ops/sample.h"
 #include "ops/sample_attention.h"
 #include "ops/sample_cache_ops.h"
+#include "ops/sample_compress_keys.h"
 #include "ops/sample_index_rows.h"
 #include "ops/sample_latent.h"
 #include "ops/sample_linear.h"
@@ -67,7 +68,7 @@ using KnownSamples =
           MlaIndexerSample, SparseMlaSample, RopeSample, RmsNormSample, StoreSample,
           StoreSlotsSample, StoreScalesSample, CopyPagesSample, RemapSparseIndicesSample,
           MergeStatesSample, QuantizeFp8Sample, StoreIndexKeysSample, QuantizeIndexQueriesSample,
-          RowOffsetsSample, LinearBase>;
+          RowOffsetsSample, LinearBase, CompressKeysSample>;
 
 struct Attempts {
 #ifdef QUIRE_FUZZ_CUDA
