@@ -11,6 +11,8 @@
 namespace quire::cpu {
 
 struct AttentionEngine {
+  // Query rows of a KV head up to which its keys are streamed past them (AttentionItem::is_streamed).
+  std::int64_t most_streamed_rows;
   std::int64_t (*scratch_bytes)(const AttentionShape& shape);
   void (*attend)(const AttentionItem& item, std::byte* scratch);
   // The same over rows that are projected up, for one head.

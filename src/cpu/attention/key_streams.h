@@ -30,7 +30,13 @@ struct StreamRows {
 
 // Rows of one unscaled dtype that need not be decoded here, besides those of the engine's elements.
 struct TakenRows {
+  constexpr bool has(DType dtype) const {
+    return (bf16 && dtype == DType::bf16) || (f16 && dtype == DType::f16) ||
+           (e4m3 && dtype == DType::fp8_e4m3);
+  }
+
   bool bf16 = false;
+  bool f16 = false;
   bool e4m3 = false;
 };
 
@@ -111,9 +117,8 @@ template <typename Element> class KeyStreams {
     void set(const SideSource& source, TakenRows taken) {
       plan = source.plan;
       heads = source.operand->heads();
-      const bool is_taken = (taken.e4m3 && is_plain(plan, DType::fp8_e4m3)) ||
-                            (taken.bf16 && is_plain(plan, DType::bf16));
-      dtype = is_taken ? plan.runs[0].dtype : kElementType<Element>;
+      const DType stored = plan.runs[0].dtype;
+      dtype = taken.has(stored) && is_plain(plan, stored) ? stored : kElementType<Element>;
       is_direct = is_plain(plan, dtype);
     }
     void order() const {

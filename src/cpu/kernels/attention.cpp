@@ -23,41 +23,37 @@ template <typename Engine> struct StoredRun {
   StoredRows<typename Engine::Element> rows;
 };
 
-// How an engine streams keys past a few rows, where it can.
-template <typename Engine> struct Streamed { static constexpr bool kExists = false; };
+// How an engine streams keys past a few rows.
+template <typename Engine> struct Streamed;
 template <> struct Streamed<F32Engine> {
-  static constexpr bool kExists = true;
+  static constexpr std::int64_t kMostRows = 16;
   using Space = RowStreamSpace;
   using Run = StreamedRows;
 };
 #if defined(__AMX_BF16__)
 template <> struct Streamed<AmxBf16> {
-  static constexpr bool kExists = true;
+  static constexpr std::int64_t kMostRows = StreamSpace::kRows;
   using Space = StreamSpace;
   using Run = StreamedStrips;
 };
-#elif defined(__aarch64__)
+#else
 template <> struct Streamed<Bf16Engine> : Streamed<F32Engine> {};
 #endif
 
 template <typename Engine> std::int64_t scratch_bytes(const AttentionShape& shape) {
-  if constexpr (Streamed<Engine>::kExists) {
-    if (shape.is_streamed) {
-      Carver carver(nullptr);
-      const typename Streamed<Engine>::Space space(shape, carver);
-      return carver.used();
-    }
+  if (shape.is_streamed) {
+    Carver carver(nullptr);
+    const typename Streamed<Engine>::Space space(shape, carver);
+    return carver.used();
   }
   return StoredRun<Engine>(shape, nullptr).carver.used();
 }
 
 template <typename Engine> void attend(const AttentionItem& item, std::byte* scratch) {
-  if constexpr (Streamed<Engine>::kExists) {
-    if (item.is_streamed) {
-      Carver carver(scratch);
-      typename Streamed<Engine>::Space space(shape_of(item), carver);
-      return typename Streamed<Engine>::Run(item, space).run();
-    }
+  if (item.is_streamed) {
+    Carver carver(scratch);
+    typename Streamed<Engine>::Space space(shape_of(item), carver);
+    return typename Streamed<Engine>::Run(item, space).run();
   }
   StoredRun<Engine> run(shape_of(item), scratch);
   run.rows.set_source(item.source);
@@ -107,7 +103,8 @@ void merge(const MergeItem& item, std::byte* scratch) {
 }
 
 template <typename Engine> constexpr AttentionEngine engine_of() {
-  return {.scratch_bytes = scratch_bytes<Engine>,
+  return {.most_streamed_rows = Streamed<Engine>::kMostRows,
+          .scratch_bytes = scratch_bytes<Engine>,
           .attend = attend<Engine>,
           .projected_scratch_bytes = projected_scratch_bytes<Engine>,
           .attend_projected = attend_projected<Engine>,

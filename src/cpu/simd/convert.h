@@ -135,9 +135,65 @@ inline F32Vector load_e4m3(const void* source) {
   const uint16x4_t half = vorr_u16(vand_u16(vreinterpret_u16_s16(moved), vdup_n_u16(0xbfff)), nan);
   return F32Vector{vmulq_n_f32(vcvt_f32_f16(vreinterpret_f16_u16(half)), 256.0f)};
 }
+#elif defined(__F16C__)
+// The same by VCVTPH2PS, which takes subnormal halves whatever the modes of the thread are.
+#if defined(__AVX512BW__)
+inline __m256i load_bytes_as_words(const void* source) {
+  return _mm256_cvtepu8_epi16(_mm_loadu_si128(static_cast<const __m128i*>(source)));
+}
+inline F32Vector widen_halves(__m256i halves) {
+  return F32Vector{_mm512_cvtph_ps(halves)};
+}
+inline F32Vector load_f16(const void* source) {
+  return widen_halves(_mm256_loadu_si256(static_cast<const __m256i*>(source)));
+}
+inline F32Vector load_e5m2(const void* source) {
+  return widen_halves(_mm256_slli_epi16(load_bytes_as_words(source), 8));
+}
+inline F32Vector load_e4m3(const void* source) {
+  const __m256i codes = load_bytes_as_words(source);
+  const __m256i moved = _mm256_srai_epi16(_mm256_slli_epi16(codes, 8), 1);
+  const __m256i half = _mm256_and_si256(moved, _mm256_set1_epi16(static_cast<short>(0xbfff)));
+  const __m256i without_sign = _mm256_or_si256(codes, _mm256_set1_epi16(0x80));
+  const __mmask16 is_nan = _mm256_cmpeq_epi16_mask(without_sign, _mm256_set1_epi16(0xff));
+  // Infinity's exponent in place of its own: a NaN that keeps its sign.
+  const __m256i number = _mm256_mask_add_epi16(half, is_nan, half, _mm256_set1_epi16(0x4000));
+  return hn::Mul(widen_halves(number), hn::Set(F32Tag(), 256.0f));
+}
+#else
+inline __m128i load_bytes_as_words(const void* source) {
+  return _mm_cvtepu8_epi16(_mm_loadl_epi64(static_cast<const __m128i*>(source)));
+}
+inline F32Vector widen_halves(__m128i halves) {
+  return F32Vector{_mm256_cvtph_ps(halves)};
+}
+inline F32Vector load_f16(const void* source) {
+  return widen_halves(_mm_loadu_si128(static_cast<const __m128i*>(source)));
+}
+inline F32Vector load_e5m2(const void* source) {
+  return widen_halves(_mm_slli_epi16(load_bytes_as_words(source), 8));
+}
+inline F32Vector load_e4m3(const void* source) {
+  const __m128i codes = load_bytes_as_words(source);
+  const __m128i moved = _mm_srai_epi16(_mm_slli_epi16(codes, 8), 1);
+  const __m128i half = _mm_and_si128(moved, _mm_set1_epi16(static_cast<short>(0xbfff)));
+  const __m128i without_sign = _mm_or_si128(codes, _mm_set1_epi16(0x80));
+  const __m128i is_nan = _mm_cmpeq_epi16(without_sign, _mm_set1_epi16(0xff));
+  const __m128i number = _mm_or_si128(half, _mm_srli_epi16(is_nan, 1));  // NaN keeps its sign
+  return hn::Mul(widen_halves(number), hn::Set(F32Tag(), 256.0f));
+}
+#endif
 #else
 inline F32Vector load_e4m3(const void* source) {
   return decode_small_float<kE4M3>(widen_codes<std::uint8_t>(source));
+}
+#endif
+#if !defined(__F16C__)
+inline F32Vector load_f16(const void* source) {
+  return decode_small_float<kF16>(widen_codes<std::uint16_t>(source));
+}
+inline F32Vector load_e5m2(const void* source) {
+  return decode_small_float<kE5M2>(widen_codes<std::uint8_t>(source));
 }
 #endif
 
@@ -148,11 +204,11 @@ template <DType kType> inline F32Vector load_as_f32(const void* source) {
   } else if constexpr (kType == DType::bf16) {
     return hn::BitCast(f32, hn::ShiftLeft<16>(widen_codes<std::uint16_t>(source)));
   } else if constexpr (kType == DType::f16) {
-    return decode_small_float<kF16>(widen_codes<std::uint16_t>(source));
+    return load_f16(source);
   } else if constexpr (kType == DType::fp8_e4m3) {
     return load_e4m3(source);
   } else if constexpr (kType == DType::fp8_e5m2) {
-    return decode_small_float<kE5M2>(widen_codes<std::uint8_t>(source));
+    return load_e5m2(source);
   } else {
     static_assert(kType == DType::i8);
     const hn::RebindToSigned<U32Tag> i32;
