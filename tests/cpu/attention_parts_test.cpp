@@ -17,9 +17,12 @@
 namespace quire::cpu {
 namespace {
 
-constexpr WorkShape kShape{.kv_heads = 8, .group = 4, .key_width = 128, .value_width = 128};
-
-constexpr WorkShape kLatentShape{.kv_heads = 1, .group = 128, .key_width = 576, .value_width = 512};
+// Keys that take long: what is worth a thread is not in question here.
+constexpr double kLong = 1e5;
+constexpr WorkShape kShape{
+    .kv_heads = 8, .group = 4, .key_width = 128, .value_width = 128, .key_nanoseconds = kLong};
+constexpr WorkShape kLatentShape{
+    .kv_heads = 1, .group = 128, .key_width = 576, .value_width = 512, .key_nanoseconds = kLong};
 
 // Every (token, head, key) that a token may see belongs to exactly one piece.
 void expect_cover(const std::vector<SequenceSpan>& sequences, const MaskRanges& mask,

@@ -10,6 +10,7 @@
 
 #include "cpu/one_sequence.h"
 #include "cpu/row_target.h"
+#include "cpu/runtime/thread_pool.h"
 #include "support/attention_inputs.h"
 #include "support/indexer_inputs.h"
 
@@ -256,12 +257,18 @@ class Invariance : public RowTarget {
 
 INSTANTIATE_TEST_SUITE_P(, Invariance, kEveryTarget, target_name);
 
+// Short calls are shared, or some of them have fewer workers than threads, or none but the caller.
 TEST_P(Invariance, ThreadsAndRunsDoNotShow) {
   for (const NamedProblem& named : problems()) {
     SCOPED_TRACE(named.op);
     const Bytes expected = run(named, context(1));
     for (const int num_threads : kThreadCounts) {
-      EXPECT_TRUE(run(named, context(num_threads)) == expected) << num_threads << " threads";
+      for (const bool is_shared : {true, false}) {
+        share_short_calls(is_shared);
+        const Bytes found = run(named, context(num_threads));
+        EXPECT_TRUE(found == expected) << num_threads << " threads, shared " << is_shared;
+      }
+      share_short_calls(true);
       EXPECT_TRUE(run(named, context(num_threads)) == expected) << num_threads << " threads, again";
     }
   }
@@ -284,6 +291,7 @@ void run_elsewhere(void* user, std::int64_t tasks, ParallelFor::Task task, void*
 TEST_P(Invariance, ACallersThreadsDoNotShow) {
   for (const NamedProblem& named : problems()) {
     SCOPED_TRACE(named.op);
+    share_short_calls(true);
     int calls = 0;
     Context elsewhere = context(3);
     elsewhere.parallel_for = {.run = run_elsewhere, .user = &calls};

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <fstream>
 #include <stdexcept>
 #include <thread>
@@ -95,6 +96,81 @@ TEST(ThreadPool, ThreadsAreBounded) {
   EXPECT_LE(num_cores(), kMaxThreads);
 }
 
+// Restores what it was: the tests run with all calls shared.
+struct Sharing {
+  explicit Sharing(bool is_on) { share_short_calls(is_on); }
+  ~Sharing() { share_short_calls(true); }
+  Sharing(const Sharing&) = delete;
+};
+
+TEST(ShortCalls, HaveNoMoreWorkersThanFindEnoughToDo) {
+  const Sharing off(false);
+  const Workers all(16);
+  EXPECT_EQ(all.for_nanoseconds(0.0).count, 1);
+  EXPECT_EQ(all.for_nanoseconds(2e3).count, 1);
+  EXPECT_EQ(all.for_nanoseconds(1e9).count, 16);
+  const int some = all.for_nanoseconds(20e3).count;
+  EXPECT_GT(some, 1);
+  EXPECT_LT(some, 16);
+  EXPECT_EQ(Workers(1).for_nanoseconds(1e9).count, 1);
+  share_short_calls(true);
+  EXPECT_EQ(all.for_nanoseconds(2e3).count, 16);
+}
+
+TEST(ShortCalls, InviteNobody) {
+  const Sharing off(false);
+  parallel_for(100, 4, [](std::int64_t, int) {});  // the threads exist and are awake
+  const std::thread::id own = std::this_thread::get_id();
+  int runs = 0;
+  parallel_for(1000, Workers(4).for_nanoseconds(1e3), [&](std::int64_t, int worker) {
+    EXPECT_EQ(std::this_thread::get_id(), own);
+    EXPECT_EQ(worker, 0);
+    ++runs;
+  });
+  EXPECT_EQ(runs, 1000);
+}
+
+TEST(ShortCalls, WakeNobody) {
+  const Sharing off(false);
+  const std::thread::id own = std::this_thread::get_id();
+  for (int call = 0; call < 5; ++call) {
+    parallel_for(100, 4, [](std::int64_t, int) {});
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // they sleep again
+    parallel_for(64, Workers(4).for_nanoseconds(30e3), [&](std::int64_t, int) {
+      std::this_thread::sleep_for(std::chrono::microseconds(10));
+      EXPECT_EQ(std::this_thread::get_id(), own);
+    });
+  }
+}
+
+TEST(LongCalls, WakeThreadsThatSleep) {
+  for (int call = 0; call < 3; ++call) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    std::vector<std::atomic<int>> found(16);
+    std::atomic<int> workers = 0;
+    // An item ends when every worker has had one, so all must come.
+    parallel_for(16, 16, [&](std::int64_t, int worker) {
+      if (found.at(static_cast<std::size_t>(worker)).fetch_add(1) == 0) ++workers;
+      while (workers < 16) std::this_thread::yield();
+    });
+    EXPECT_EQ(workers, 16);
+  }
+}
+
+// Calls of every length between sleeping, spinning and late workers: each item once, and all of them at the end.
+TEST(ThreadPool, CallsAfterPausesLoseNothing) {
+  const Sharing off(false);
+  for (int call = 0; call < 400; ++call) {
+    const int items = 1 + call % 7;
+    std::vector<std::atomic<int>> runs(static_cast<std::size_t>(items));
+    const double nanoseconds = call % 3 == 0 ? 1e9 : 4e3 * (call % 50);
+    parallel_for(items, Workers(2 + call % 6).for_nanoseconds(nanoseconds),
+                 [&](std::int64_t item, int) { ++runs[static_cast<std::size_t>(item)]; });
+    for (const std::atomic<int>& count : runs) ASSERT_EQ(count, 1);
+    std::this_thread::sleep_for(std::chrono::microseconds(call % 5 == 0 ? 700 : 20 * (call % 9)));
+  }
+}
+
 // Threads need address space for their stacks; a child process has little left, and the op goes on.
 TEST(ThreadPool, WorksWithTheThreadsThatTheSystemGives) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -178,6 +254,16 @@ TEST(CallersPool, IsNotAskedForOneWorkerNorFromInsideATask) {
   });
   EXPECT_EQ(inner, 12);
   EXPECT_EQ(caller.calls, 1);
+}
+
+TEST(CallersPool, IsNotAskedForAShortCall) {
+  const Sharing off(false);
+  CallersThreads caller;
+  int runs = 0;
+  parallel_for(100, Workers(caller.context(4)).for_nanoseconds(1e3),
+               [&](std::int64_t, int) { ++runs; });
+  EXPECT_EQ(runs, 100);
+  EXPECT_EQ(caller.calls, 0);
 }
 
 TEST(CallersPool, GetsNoExceptionButTheCallerOfTheOpDoes) {

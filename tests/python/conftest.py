@@ -6,6 +6,7 @@ import pytest
 
 # Read when the first op runs: scratch on the CPU is NaN when an op gets it.
 os.environ.setdefault("QUIRE_POISON_SCRATCH", "1")
+os.environ.setdefault("QUIRE_SHARE_SHORT_CALLS", "1")
 
 
 @pytest.fixture

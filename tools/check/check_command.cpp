@@ -71,6 +71,8 @@ int run_check(const CheckOptions& options) {
   require_device(options.device);
   // Unless the caller has said otherwise: an op that reads scratch it has not written must not pass by luck.
   setenv("QUIRE_POISON_SCRATCH", "1", /*overwrite=*/0);
+  // Cases are short, and threads are to meet in them.
+  setenv("QUIRE_SHARE_SHORT_CALLS", "1", /*overwrite=*/0);
   CheckMode mode{.device = options.device, .repeats = options.repeats};
   mode.context.kernel = options.target;
   const ProgressBar progress(cases.size());

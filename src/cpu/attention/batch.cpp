@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "cpu/runtime/work_estimate.h"
+
 namespace quire::cpu {
 namespace {
 
@@ -27,17 +29,25 @@ float per_head(const std::optional<TensorView>& tensor, std::int64_t head, float
   return tensor ? tensor->as<const float>()[tensor->offset({head})] : absent;
 }
 
-WorkShape work_shape(const AttentionBatch& batch) {
+WorkShape work_shape(const AttentionBatch& batch, const AttentionEngine& engine, Target target) {
   const std::int64_t heads = batch.q.shape[1];
   const std::int64_t kv_heads = batch.up ? heads : batch.keys.heads().count;
+  const double products = products_per_nanosecond(target, batch.q.dtype);
   WorkShape shape{.kv_heads = kv_heads,
                   .group = heads / kv_heads,
                   .key_width = batch.q.shape[2],
-                  .value_width = batch.out.shape[2]};
+                  .value_width = batch.out.shape[2],
+                  .most_streamed_rows = engine.most_streamed_rows};
+  std::int64_t bytes = batch.keys.layout().format.row_bytes;
+  if (batch.values) bytes += batch.values->layout().format.row_bytes;
+  shape.key_nanoseconds = nanoseconds_of_bytes(static_cast<double>(bytes));
+  shape.product_nanoseconds = static_cast<double>(shape.key_width + shape.value_width) / products;
   if (batch.up) {
     // The up-projection is done again for every block of tokens: longer ones pay.
     shape.state_bytes = 1 << 20;
     shape.one_head_at_a_time = true;
+    const std::int64_t projected = (batch.up->nope + batch.up->value) * batch.up->latent;
+    shape.key_nanoseconds += static_cast<double>(projected) / products;
   }
   return shape;
 }
@@ -50,9 +60,10 @@ BatchAttention::BatchAttention(const AttentionBatch& batch, const Workers& worke
       operands_(batch.keys, batch.values),
       mask_(batch.mask),
       sequences_(sequence_spans(batch.row_offsets, batch.keys)),
-      shape_(work_shape(batch)),
-      list_(make_work_list(sequences_, mask_, shape_, workers.count)),
-      workers_(workers.at_most(static_cast<std::int64_t>(list_.pieces.size()))) {
+      shape_(work_shape(batch, engine_, target)),
+      list_(make_work_list(sequences_, mask_, shape_, workers)),
+      workers_(workers.for_nanoseconds(list_.nanoseconds)
+                   .at_most(static_cast<std::int64_t>(list_.pieces.size()))) {
   measure_workers();
 }
 
@@ -108,7 +119,10 @@ void BatchAttention::join_all(std::byte* scratch) const {
       for (std::int64_t row = 0; row < rows; row += kJoinRows) parts.push_back({&merge, head, row});
     }
   }
-  parallel_for(static_cast<std::int64_t>(parts.size()), workers_,
+  const std::int64_t bytes = list_.state_rows * (shape_.value_width + 2) * 4;
+  const Workers workers =
+      workers_.for_nanoseconds(nanoseconds_of_bytes(static_cast<double>(bytes)));
+  parallel_for(static_cast<std::int64_t>(parts.size()), workers,
                [&](std::int64_t index, int worker) {
                  const Part& part = parts[static_cast<std::size_t>(index)];
                  join(*part.merge, part.head, part.first_row, scratch + worker * worker_bytes_);

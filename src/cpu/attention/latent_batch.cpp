@@ -8,11 +8,13 @@
 #include "cpu/rows/new_tokens.h"
 #include "cpu/runtime/row_encoding.h"
 #include "cpu/runtime/scratch.h"
+#include "cpu/runtime/work_estimate.h"
 
 namespace quire::cpu {
 namespace {
 
 constexpr std::int64_t kTokensPerItem = 16;
+constexpr double kRowBytes = 8192.0;  // what finishing a row costs, in bytes that are moved
 
 const std::byte* freqs_at(const NewLatents& latents, std::int64_t position) {
   const TensorView& freqs = *latents.freqs_cis;
@@ -54,17 +56,20 @@ void finish_new_rows(const NewLatents& latents, const Workers& workers, Target t
   const std::int64_t bytes = kernels.finish_scratch_bytes(whole) / kCacheLine * kCacheLine;
   const std::int64_t worker_bytes = bytes + kCacheLine;
   std::byte* scratch = thread_scratch(worker_bytes * workers.count);
-  parallel_for(num_items, workers, [&](std::int64_t index, int worker) {
-    TokenPlace places[kTokensPerItem];
-    LatentRow rows[kTokensPerItem];
-    FinishItem item = whole;
-    item.rows = rows;
-    const std::int64_t first = index * kTokensPerItem;
-    item.num_rows = std::min(kTokensPerItem, num_tokens - first);
-    tokens.locate(first, std::span(places, static_cast<std::size_t>(item.num_rows)));
-    for (std::int64_t i = 0; i < item.num_rows; ++i) rows[i] = latent_row(latents, places[i]);
-    kernels.finish(item, scratch + worker * worker_bytes);
-  });
+  const double nanoseconds = nanoseconds_of_bytes(static_cast<double>(num_tokens) * kRowBytes);
+  parallel_for(num_items, workers.for_nanoseconds(nanoseconds),
+               [&](std::int64_t index, int worker) {
+                 TokenPlace places[kTokensPerItem];
+                 LatentRow rows[kTokensPerItem];
+                 FinishItem item = whole;
+                 item.rows = rows;
+                 const std::int64_t first = index * kTokensPerItem;
+                 item.num_rows = std::min(kTokensPerItem, num_tokens - first);
+                 tokens.locate(first, std::span(places, static_cast<std::size_t>(item.num_rows)));
+                 for (std::int64_t i = 0; i < item.num_rows; ++i)
+                   rows[i] = latent_row(latents, places[i]);
+                 kernels.finish(item, scratch + worker * worker_bytes);
+               });
 }
 
 void rotate_queries(const NewLatents& latents, const TensorView& q, const TensorView& out,
@@ -76,7 +81,10 @@ void rotate_queries(const NewLatents& latents, const TensorView& q, const Tensor
     const std::int64_t column = tensor.shape[2] - rope - copied;
     return tensor.as<std::byte>() + bytes_for(tensor.dtype, tensor.offset({token, 0, column}));
   };
-  parallel_for(tokens.count(), workers, [&](std::int64_t token, int) {
+  const std::int64_t numbers = tokens.count() * q.shape[1] * (rope + copied);
+  const double nanoseconds = nanoseconds_of_bytes(
+      static_cast<double>(bytes_for(q.dtype, numbers) + bytes_for(out.dtype, numbers)));
+  parallel_for(tokens.count(), workers.for_nanoseconds(nanoseconds), [&](std::int64_t token, int) {
     TokenPlace place;
     tokens.locate(token, std::span(&place, 1));
     kernels.rotate({.q = address(q, token),

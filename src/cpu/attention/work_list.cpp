@@ -63,6 +63,16 @@ std::int64_t num_splits(const KeyRange& keys, std::int64_t split_keys) {
   return (keys.end - 1) / split_keys - keys.begin / split_keys + 1;
 }
 
+double nanoseconds_of(const std::vector<WorkPiece>& pieces, const WorkShape& shape) {
+  double sum = 0.0;
+  for (const WorkPiece& piece : pieces) {
+    const auto keys = static_cast<double>((piece.keys.end - piece.keys.begin) * piece.num_heads);
+    sum += keys * (shape.key_nanoseconds +
+                   static_cast<double>(piece.num_rows) * shape.product_nanoseconds);
+  }
+  return sum;
+}
+
 class Cutter {
  public:
   Cutter(const std::vector<SequenceSpan>& sequences, const MaskRanges& mask, const WorkShape& shape)
@@ -150,7 +160,7 @@ class Cutter {
                                  .num_rows = std::min(rows_per_piece, head_rows - first),
                                  .keys = own,
                                  .state_row = splits == 1 ? -1 : base + row,
-                                 .is_streamed = head_rows <= kMostStreamedRows});
+                                 .is_streamed = head_rows <= shape_.most_streamed_rows});
         }
       }
     }
@@ -194,11 +204,13 @@ std::vector<SequenceSpan> sequence_spans(const TensorView& row_offsets, const Kv
 }
 
 WorkList make_work_list(const std::vector<SequenceSpan>& sequences, const MaskRanges& mask,
-                        const WorkShape& shape, int num_threads) {
+                        const WorkShape& shape, const Workers& workers) {
   Cutter cutter(sequences, mask, shape);
   std::int64_t heads = cutter.most_heads();
   std::int64_t rows = cutter.most_rows();
   WorkList list = cutter.cut(heads, rows);
+  const double nanoseconds = nanoseconds_of(list.pieces, shape);
+  const int num_threads = workers.for_nanoseconds(nanoseconds).count;
   const auto is_short_of = [&list](std::int64_t pieces) {
     return static_cast<std::int64_t>(list.pieces.size()) < pieces;
   };
@@ -218,6 +230,7 @@ WorkList make_work_list(const std::vector<SequenceSpan>& sequences, const MaskRa
   std::ranges::stable_sort(list.pieces, [&cost](const WorkPiece& left, const WorkPiece& right) {
     return cost(left) > cost(right);
   });
+  list.nanoseconds = nanoseconds;
   return list;
 }
 

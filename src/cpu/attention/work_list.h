@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cpu/attention/mask_ranges.h"
+#include "cpu/runtime/thread_pool.h"
 #include "quire/kv_operand.h"
 #include "quire/paged_kv_cache.h"
 
@@ -35,10 +36,11 @@ struct WorkShape {
   std::int64_t value_width;
   std::int64_t state_bytes = 512 << 10;  // of a piece's outputs: a quarter of a large L2
   bool one_head_at_a_time = false;
+  std::int64_t most_streamed_rows = 16;  // AttentionEngine::most_streamed_rows
+  // About what one thread takes for a key of one head, and for the products with a query row of it.
+  double key_nanoseconds = 0.0;
+  double product_nanoseconds = 0.0;
 };
-
-// Query rows of a KV head up to which its keys are streamed past them (AttentionItem::is_streamed).
-inline constexpr std::int64_t kMostStreamedRows = 16;
 
 struct WorkPiece {
   std::int64_t sequence;
@@ -66,9 +68,10 @@ struct WorkList {
   std::vector<WorkPiece> pieces;  // the most expensive first
   std::vector<WorkMerge> merges;
   std::int64_t state_rows = 0;
+  double nanoseconds = 0.0;  // of the pieces, on one thread
 };
 
 WorkList make_work_list(const std::vector<SequenceSpan>& sequences, const MaskRanges& mask,
-                        const WorkShape& shape, int num_threads);
+                        const WorkShape& shape, const Workers& workers);
 
 }  // namespace quire::cpu

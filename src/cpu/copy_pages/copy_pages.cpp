@@ -6,6 +6,7 @@
 
 #include "core/page_runs.h"
 #include "cpu/runtime/thread_pool.h"
+#include "cpu/runtime/work_estimate.h"
 
 namespace quire::cpu {
 namespace {
@@ -35,7 +36,10 @@ void copy(const TensorView& pages, const TensorView& pairs, std::int64_t num_pag
       kPieceBytes / std::max<std::int64_t>(runs.run_bytes, 1), 1, num_runs);
   const std::int64_t tasks_per_page = (num_runs + runs_per_task - 1) / runs_per_task * pieces;
   auto* data = pages.as<std::byte>();
-  parallel_for(pairs.shape[0] * tasks_per_page, context, [&](std::int64_t task, int) {
+  const auto page_bytes = static_cast<double>(num_runs) * static_cast<double>(runs.run_bytes);
+  const double bytes = 2.0 * static_cast<double>(pairs.shape[0]) * page_bytes;
+  const Workers workers = Workers(context).for_nanoseconds(nanoseconds_of_bytes(bytes));
+  parallel_for(pairs.shape[0] * tasks_per_page, workers, [&](std::int64_t task, int) {
     const auto [source, target] = pair_at(pairs, task / tasks_per_page);
     if (source >= num_pages || target >= num_pages) return;
     const std::int64_t first_run = task % tasks_per_page / pieces * runs_per_task;

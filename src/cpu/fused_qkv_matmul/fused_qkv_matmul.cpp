@@ -11,6 +11,7 @@
 #include "cpu/runtime/row_encoding.h"
 #include "cpu/runtime/scratch.h"
 #include "cpu/runtime/thread_pool.h"
+#include "cpu/runtime/work_estimate.h"
 #include "quire/paged_kv_operand.h"
 
 namespace quire::cpu {
@@ -118,8 +119,16 @@ void set_depth_block(MatmulJob& job, const MatmulEngine& engine) {
   job.group = input_changes ? std::min(job.weight.group, kInputScaleBlock) : job.weight.group;
 }
 
-void run_job(MatmulJob& job, const MatmulEngine& engine, const Context& context) {
-  const Workers workers(context);
+// Of the job on one thread. Weights that are not as the engine multiplies them are decoded once.
+double nanoseconds_of(const MatmulJob& job, const MatmulEngine& engine, Target target) {
+  const auto numbers = static_cast<double>(job.weight.rows * job.weight.columns);
+  const DType dtype = engine.element_bytes == 4 ? DType::f32 : DType::bf16;
+  return nanoseconds_of_bytes(numbers * 2.0) +
+         numbers * static_cast<double>(job.tokens) / products_per_nanosecond(target, dtype);
+}
+
+void run_job(MatmulJob& job, const MatmulEngine& engine, const Context& context, Target target) {
+  const Workers workers = Workers(context).for_nanoseconds(nanoseconds_of(job, engine, target));
   const std::vector<Range> ranges = column_ranges(job, workers.count);
   const std::int64_t widest = ranges.front().last - ranges.front().first;
   constexpr std::int64_t kPage = 4096;  // workers' scratch does not share pages
@@ -129,9 +138,11 @@ void run_job(MatmulJob& job, const MatmulEngine& engine, const Context& context)
   std::byte* scratch = job.packed_x + packed;
 
   const std::int64_t panels = (job.tokens + engine.rows - 1) / engine.rows;
-  parallel_for(panels, workers, [&](std::int64_t panel, int worker) {
-    engine.pack_x(job, panel, scratch + worker * per_worker);
-  });
+  const auto x_bytes = static_cast<double>(job.tokens * job.weight.columns) * 4.0;
+  parallel_for(panels, workers.for_nanoseconds(nanoseconds_of_bytes(x_bytes)),
+               [&](std::int64_t panel, int worker) {
+                 engine.pack_x(job, panel, scratch + worker * per_worker);
+               });
   parallel_for(static_cast<std::int64_t>(ranges.size()), workers,
                [&](std::int64_t item, int worker) {
                  const Range& range = ranges[static_cast<std::size_t>(item)];
@@ -173,7 +184,7 @@ void project(const Projection& args, const Context& context, Target target) {
                                                                      : kernels.f32;
   set_depth_block(job, engine);
   job.token_block = kTokenBlock / engine.rows * engine.rows;
-  run_job(job, engine, context);
+  run_job(job, engine, context, target);
 }
 
 }  // namespace quire::cpu

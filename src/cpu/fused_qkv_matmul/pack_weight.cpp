@@ -6,6 +6,7 @@
 #include "cpu/fused_qkv_matmul/kernels.h"
 #include "cpu/fused_qkv_matmul/operands.h"
 #include "cpu/runtime/thread_pool.h"
+#include "cpu/runtime/work_estimate.h"
 
 namespace quire::cpu {
 namespace {
@@ -41,7 +42,10 @@ Weight pack_weight(const Weight& weight, std::byte* storage, const Context& cont
   const PackedLayout layout = packed_layout(packed, weight.perm.has_value());
   const WeightView from = weight_view(weight);
   const MatmulKernels& kernels = matmul_kernels(target);
-  parallel_for(layout.panels, context.num_threads,
+  const Workers workers =
+      Workers(context.num_threads)
+          .for_nanoseconds(nanoseconds_of_bytes(static_cast<double>(layout.bytes)));
+  parallel_for(layout.panels, workers,
                [&](std::int64_t panel, int) { kernels.pack_panel(from, layout, panel, storage); });
   packed.data = TensorView::contiguous(storage, DType::u8, {layout.bytes});
   if (weight.perm.has_value()) {

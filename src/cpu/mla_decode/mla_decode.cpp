@@ -11,6 +11,7 @@
 #include "cpu/attention/latent_kernels.h"
 #include "cpu/runtime/scratch.h"
 #include "cpu/runtime/thread_pool.h"
+#include "cpu/runtime/work_estimate.h"
 #include "quire/paged_kv_operand.h"
 
 namespace quire::cpu {
@@ -129,9 +130,15 @@ class DecodeRun {
   void project(const TensorView& x, const TensorView& weight,
                const std::optional<TensorView>& scale, const TensorView& out, std::byte* scratch,
                std::int64_t worker_bytes) const {
-    parallel_for(x.shape[1], workers_, [&](std::int64_t head, int worker) {
-      kernels_.project(projection(x, weight, scale, out, head), scratch + worker * worker_bytes);
-    });
+    const std::int64_t numbers = weight.shape[0] * weight.shape[1] * weight.shape[2];
+    const double nanoseconds =
+        nanoseconds_of_bytes(static_cast<double>(bytes_for(weight.dtype, numbers))) +
+        static_cast<double>(x.shape[0] * numbers) / products_per_nanosecond(target_, x.dtype);
+    parallel_for(x.shape[1], workers_.for_nanoseconds(nanoseconds),
+                 [&](std::int64_t head, int worker) {
+                   kernels_.project(projection(x, weight, scale, out, head),
+                                    scratch + worker * worker_bytes);
+                 });
   }
 
   // The rope columns of q', and all others where no w_uk wrote them.
@@ -142,7 +149,9 @@ class DecodeRun {
       return;
     }
     const std::int64_t rope = args_.cache.head_dim() - latent;
-    parallel_for(args_.q.shape[0], workers_, [&](std::int64_t token, int) {
+    const Workers workers =
+        workers_.for_nanoseconds(nanoseconds_of_bytes(static_cast<double>(bytes_of(batch_.q))));
+    parallel_for(args_.q.shape[0], workers, [&](std::int64_t token, int) {
       kernels_.rotate({.q = address_of(args_.q, {token, 0, args_.q.shape[2] - rope}),
                        .out = const_cast<std::byte*>(address_of(batch_.q, {token, 0, latent})),
                        .q_dtype = args_.q.dtype,

@@ -5,6 +5,7 @@
 #include "cpu/mla_indexer/mla_indexer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <span>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "cpu/mla_indexer/top_k.h"
 #include "cpu/runtime/scratch.h"
 #include "cpu/runtime/thread_pool.h"
+#include "cpu/runtime/work_estimate.h"
 #include "quire/paged_kv_operand.h"
 
 namespace quire::cpu {
@@ -49,6 +51,7 @@ class IndexerRun {
   IndexerRun(const MlaIndexerArgs& args, const Context& context, Target target)
       : args_(args),
         kernels_(indexer_kernels(target)),
+        products_(products_per_nanosecond(target, DType::bf16)),
         workers_(context),
         operand_(args.cache.key(args.layer)),
         mask_(args.mask),
@@ -56,6 +59,7 @@ class IndexerRun {
         kept_(std::min(args.top_k, most_keys())) {}
 
   void run() {
+    workers_ = workers_.for_nanoseconds(nanoseconds());
     cut();
     if (pieces_.empty()) return;
     const auto num_pieces = static_cast<std::int64_t>(pieces_.size());
@@ -91,6 +95,20 @@ class IndexerRun {
     std::int64_t most_lists = 0;
     for (const IndexerMerge& merge : merges_) most_lists = std::max(most_lists, merge.num_lists);
     return (most_lists * kept_ + 16) * static_cast<std::int64_t>(sizeof(std::int32_t));
+  }
+
+  // Of the call on one thread: keys are decoded for every group of tokens.
+  double nanoseconds() const {
+    const auto heads = static_cast<double>(args_.q.shape[1]);
+    const auto width = static_cast<double>(args_.q.shape[2]);
+    double sum = 0.0;
+    for (const SequenceSpan& sequence : sequences_) {
+      const auto tokens = static_cast<double>(sequence.num_tokens);
+      const double groups = std::ceil(tokens / kGroupTokens);
+      sum += static_cast<double>(sequence.num_keys()) *
+             (groups * nanoseconds_of_bytes(width) + tokens * heads * width / products_);
+    }
+    return sum;
   }
 
   IndexerShape shape(std::int64_t tokens) const {
@@ -306,6 +324,7 @@ class IndexerRun {
 
   const MlaIndexerArgs& args_;
   const IndexerKernels& kernels_;
+  double products_;  // per ns
   Workers workers_;
   PagedKvOperand operand_;
   MaskRanges mask_;

@@ -8,6 +8,7 @@
 
 #include "cpu/runtime/scratch.h"
 #include "cpu/runtime/thread_pool.h"
+#include "cpu/runtime/work_estimate.h"
 #include "quire/context.h"
 
 namespace quire::cpu {
@@ -28,7 +29,9 @@ void for_row_blocks(std::int64_t num_rows, std::int64_t bytes_per_row, const Con
   const std::int64_t wanted = kBlockBytes / std::max<std::int64_t>(bytes_per_row, 1);
   const std::int64_t size = std::clamp<std::int64_t>(wanted, 1, kMostRowsInBlock);
   const std::int64_t num_blocks = (num_rows + size - 1) / size;
-  parallel_for(num_blocks, context, [&](std::int64_t item, int worker) {
+  const double bytes = static_cast<double>(num_rows) * static_cast<double>(bytes_per_row);
+  const Workers workers = Workers(context).for_nanoseconds(nanoseconds_of_bytes(bytes));
+  parallel_for(num_blocks, workers, [&](std::int64_t item, int worker) {
     const std::int64_t first = item * size;
     body(RowBlock{first, std::min(first + size, num_rows)}, worker);
   });

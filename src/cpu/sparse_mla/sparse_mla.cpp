@@ -13,6 +13,7 @@
 #include "cpu/attention/work_list.h"
 #include "cpu/runtime/scratch.h"
 #include "cpu/runtime/thread_pool.h"
+#include "cpu/runtime/work_estimate.h"
 #include "quire/gathered_operand.h"
 #include "quire/paged_kv_operand.h"
 
@@ -66,6 +67,7 @@ class SparseRun {
   SparseRun(const SparseMlaArgs& args, const Context& context, Target target)
       : args_(args),
         engine_(attention_engine(target, args.q.dtype)),
+        products_(products_per_nanosecond(target, args.q.dtype)),
         workers_(context),
         main_(args.cache, args.layer, args.indices, args.topk_lengths, args.row_offsets) {
     if (args.extra) {
@@ -77,6 +79,7 @@ class SparseRun {
   void run() {
     const std::int64_t tokens = args_.q.shape[0];
     if (tokens == 0) return;
+    workers_ = workers_.for_nanoseconds(nanoseconds());
     choose_heads();
     const std::int64_t parts = (args_.q.shape[1] + heads_ - 1) / heads_;
     const std::int64_t num_items = tokens * parts;
@@ -88,6 +91,16 @@ class SparseRun {
   }
 
  private:
+  // Of the call on one thread, were all slots taken.
+  double nanoseconds() const {
+    const std::int64_t slots =
+        args_.indices.shape[1] + (extra_ ? args_.extra->indices.shape[1] : 0);
+    const std::int64_t products = args_.q.shape[1] * (args_.q.shape[2] + latent());
+    const auto row_bytes = static_cast<double>(args_.cache.format().row_bytes);
+    return static_cast<double>(args_.q.shape[0] * slots) *
+           (nanoseconds_of_bytes(row_bytes) + static_cast<double>(products) / products_);
+  }
+
   // Heads per item. Fewer where tokens alone would not occupy the threads: heads never meet, so
   // this changes no result.
   void choose_heads() {
@@ -110,7 +123,7 @@ class SparseRun {
   std::int64_t latent() const { return args_.out.shape[2]; }
   ScoreRule score() const { return {.scale = args_.scale, .softcap = 0.0f}; }
   // By all heads of a token, not by those of an item: that depends on the threads.
-  bool is_streamed() const { return args_.q.shape[1] <= kMostStreamedRows; }
+  bool is_streamed() const { return args_.q.shape[1] <= engine_.most_streamed_rows; }
 
   QueryRow query_row(std::int64_t token, std::int64_t head) const {
     const TensorView& q = args_.q;
@@ -180,6 +193,7 @@ class SparseRun {
 
   const SparseMlaArgs& args_;
   const AttentionEngine& engine_;
+  double products_;  // per ns
   Workers workers_;
   Stream main_;
   std::optional<Stream> extra_;
