@@ -3,10 +3,8 @@
 // whatever the batch and the number of threads.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <functional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "cpu/projection_weight.h"
@@ -39,10 +37,6 @@ ProjectionWeight make_weight(const WeightKind& kind) {
   const bool has_perm = kind.name == "bf16" || kind.name == "int4_64" || kind.name == "gptq_128";
   if (has_perm) weight.permute();
   return weight;
-}
-
-const WeightKind& kind_named(std::string_view name) {
-  return *std::ranges::find(kWeightKinds, name, &WeightKind::name);
 }
 
 void expect_close(const std::vector<double>& have, const std::vector<double>& want,

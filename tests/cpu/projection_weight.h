@@ -2,9 +2,11 @@
 // Random projection weights of every format and any size, for the tests of fused_qkv_matmul.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <numeric>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/block_format.h"
@@ -54,6 +56,10 @@ inline const WeightKind kWeightKinds[] = {
     {"q5_k", WeightFormat::q5_k, DType::u8},
     {"q6_k", WeightFormat::q6_k, DType::u8},
 };
+
+inline const WeightKind& kind_named(std::string_view name) {
+  return *std::ranges::find(kWeightKinds, name, &WeightKind::name);
+}
 
 // K is a multiple of this many columns.
 inline std::int64_t depth_unit(const WeightKind& kind) {

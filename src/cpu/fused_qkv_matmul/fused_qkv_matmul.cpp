@@ -119,6 +119,14 @@ void set_depth_block(MatmulJob& job, const MatmulEngine& engine) {
   job.group = input_changes ? std::min(job.weight.group, kInputScaleBlock) : job.weight.group;
 }
 
+const MatmulEngine& choose_engine(Activations activations, const MatmulJob& job,
+                                  const MatmulKernels& kernels) {
+  if (activations == Activations::int8) {
+    return job.tokens < kernels.int8_many_from ? kernels.int8 : kernels.int8_many;
+  }
+  return fit_bf16_engine(job.x, job.weight) ? kernels.bf16 : kernels.f32;
+}
+
 // Of the job on one thread. Weights that are not as the engine multiplies them are decoded once.
 double nanoseconds_of(const MatmulJob& job, const MatmulEngine& engine, Target target) {
   const auto numbers = static_cast<double>(job.weight.rows * job.weight.columns);
@@ -179,9 +187,7 @@ void project(const Projection& args, const Context& context, Target target) {
   if (args.cache != nullptr) add_cache(args, destinations, job);
 
   const MatmulKernels& kernels = matmul_kernels(target);
-  const MatmulEngine& engine = args.activations == Activations::int8 ? kernels.int8
-                               : fit_bf16_engine(job.x, job.weight)  ? kernels.bf16
-                                                                     : kernels.f32;
+  const MatmulEngine& engine = choose_engine(args.activations, job, kernels);
   set_depth_block(job, engine);
   job.token_block = kTokenBlock / engine.rows * engine.rows;
   run_job(job, engine, context, target);

@@ -26,7 +26,9 @@ struct MatmulEngine {
 struct MatmulKernels {
   MatmulEngine bf16;
   MatmulEngine f32;
-  MatmulEngine int8;          // int8 activations, packed weights
+  MatmulEngine int8;       // int8 activations, packed weights
+  MatmulEngine int8_many;  // the same bits, from so many tokens on
+  std::int64_t int8_many_from;
   WeightPacking packing;      // of numbers that are exact in bf16, and of f16
   WeightPacking packing_f32;  // of f32
   // One panel of a plain weight into the storage of a packed one.

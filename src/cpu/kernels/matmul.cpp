@@ -6,6 +6,12 @@
 #include "cpu/simd/tile_bf16.h"
 #include "cpu/simd/tile_f32.h"
 
+#if defined(__AMX_INT8__)
+#include <type_traits>
+
+#include "cpu/simd/int8_tiles_amx.h"
+#endif
+
 namespace quire::cpu {
 namespace QUIRE_CPU_TARGET {
 namespace {
@@ -125,7 +131,23 @@ template <typename Engine> constexpr MatmulEngine table_of() {
           .run = run<Engine>};
 }
 
-// int8 activations: a "panel" of X is one quantized row.
+// Row `token` of X in f32 and the weight's column order, to be used up.
+float* wide_row(const MatmulJob& job, std::int64_t token, std::byte* scratch) {
+  const std::int64_t depth = job.weight.columns;
+  float* values = Carver(scratch).take<float>(2 * depth);
+  const float* row = input_row(job, token, values);
+  if (row != values) __builtin_memcpy(values, row, static_cast<std::size_t>(depth) * sizeof(float));
+  return values;
+}
+
+// The larger of a block's scratch and a wide row's.
+std::int64_t with_wide_row(const MatmulJob& job, std::int64_t block) {
+  Carver row(nullptr);
+  row.take<float>(2 * job.weight.columns);
+  return block > row.used() ? block : row.used();
+}
+
+// int8 activations of few tokens: a "panel" of X is one quantized row.
 std::int64_t quantized_x_bytes(const MatmulJob& job) {
   return job.tokens * Int8Block::row_of(job).bytes();
 }
@@ -133,24 +155,83 @@ std::int64_t quantized_x_bytes(const MatmulJob& job) {
 std::int64_t int8_scratch_bytes(const MatmulJob& job, std::int64_t columns) {
   Carver carver(nullptr);
   const Int8Block block(job, 0, columns + kF32Lanes, carver);
-  Carver row(nullptr);  // of quantize_x
-  row.take<float>(2 * job.weight.columns);
-  return carver.used() > row.used() ? carver.used() : row.used();
+  return with_wide_row(job, carver.used());
 }
 
 void quantize_x(const MatmulJob& job, std::int64_t token, std::byte* scratch) {
   const QuantizedRow shape = Int8Block::row_of(job);
-  const std::int64_t depth = job.weight.columns;
-  float* values = Carver(scratch).take<float>(2 * depth);
-  const float* row = input_row(job, token, values);
-  if (row != values) __builtin_memcpy(values, row, static_cast<std::size_t>(depth) * sizeof(float));
-  quantize_row(shape, job.weight.packed.group, depth, values, job.packed_x + token * shape.bytes());
+  const std::int64_t group = job.weight.packed.group;
+  std::byte* row = job.packed_x + token * shape.bytes();
+  quantize_row(group, job.weight.columns, wide_row(job, token, scratch),
+               [&](std::int64_t g, const QuantizedGroup& quantized) {
+                 __builtin_memcpy(shape.codes(row) + g * group, quantized.codes,
+                                  static_cast<std::size_t>(group));
+                 shape.scales(row)[g] = quantized.scale;
+                 shape.sums(row)[g] = quantized.sum;
+               });
 }
 
 void run_int8(const MatmulJob& job, std::int64_t first, std::int64_t last, std::byte* scratch) {
   Carver carver(scratch);
   Int8Block(job, first, last, carver).run();
 }
+
+constexpr MatmulEngine kInt8Rows{.rows = 1,
+                                 .cols = kF32Lanes,
+                                 .element_bytes = 1,
+                                 .packed_x_bytes = quantized_x_bytes,
+                                 .scratch_bytes = int8_scratch_bytes,
+                                 .pack_x = quantize_x,
+                                 .run = run_int8};
+
+#if defined(__AMX_INT8__)
+// function(tag) with the depth of the tiles' step.
+template <typename Function> auto on_tile_step(const MatmulJob& job, Function&& function) {
+  constexpr int kDeep = 64;
+  return job.weight.packed.group % kDeep == 0 ? function(std::integral_constant<int, kDeep>())
+                                              : function(std::integral_constant<int, kDeep / 2>());
+}
+
+std::int64_t tiled_x_bytes(const MatmulJob& job) {
+  return on_tile_step(job, [&](auto step) { return TiledX<step.value>(job).bytes(); });
+}
+
+std::int64_t tiles_scratch_bytes(const MatmulJob& job, std::int64_t columns) {
+  return on_tile_step(job, [&](auto step) {
+    Carver carver(nullptr);
+    const Int8Tiles<step.value> tiles(job, 0, columns + 2 * 16, carver);
+    return with_wide_row(job, carver.used());
+  });
+}
+
+void quantize_tiles(const MatmulJob& job, std::int64_t panel, std::byte* scratch) {
+  on_tile_step(job, [&](auto step) {
+    const TiledX<step.value> x(job);
+    for (std::int64_t row = panel * x.kRows; row < (panel + 1) * x.kRows; ++row) {
+      row < job.tokens ? x.quantize(row, wide_row(job, row, scratch)) : x.clear(row);
+    }
+  });
+}
+
+void run_tiles(const MatmulJob& job, std::int64_t first, std::int64_t last, std::byte* scratch) {
+  on_tile_step(job, [&](auto step) {
+    Carver carver(scratch);
+    Int8Tiles<step.value>(job, first, last, carver).run();
+  });
+}
+
+constexpr MatmulEngine kInt8Many{.rows = 16,
+                                 .cols = 16,
+                                 .element_bytes = 1,
+                                 .packed_x_bytes = tiled_x_bytes,
+                                 .scratch_bytes = tiles_scratch_bytes,
+                                 .pack_x = quantize_tiles,
+                                 .run = run_tiles};
+constexpr std::int64_t kManyTokens = 9;  // Int8Block takes eight at a time
+#else
+constexpr MatmulEngine kInt8Many = kInt8Rows;
+constexpr std::int64_t kManyTokens = 1;
+#endif
 
 constexpr WeightPacking panels_of(int width) {
   return width == 32   ? WeightPacking::panels_32
@@ -161,13 +242,9 @@ constexpr WeightPacking panels_of(int width) {
 constexpr MatmulKernels kMatmulKernels{
     .bf16 = table_of<Bf16Engine>(),
     .f32 = table_of<F32Engine>(),
-    .int8 = {.rows = 1,
-             .cols = kF32Lanes,
-             .element_bytes = 1,
-             .packed_x_bytes = quantized_x_bytes,
-             .scratch_bytes = int8_scratch_bytes,
-             .pack_x = quantize_x,
-             .run = run_int8},
+    .int8 = kInt8Rows,
+    .int8_many = kInt8Many,
+    .int8_many_from = kManyTokens,
     .packing = Bf16Engine::kDepth == 4 ? WeightPacking::quads_8 : panels_of(Bf16Engine::kCols),
     .packing_f32 = panels_of(F32Engine::kCols),
     .pack_panel = pack_panel};

@@ -5,15 +5,15 @@
 #include "cpu/runtime/int8_probe.h"
 #include "cpu/simd/tile_bf16.h"
 
+#if defined(__AMX_INT8__)
+#include "cpu/simd/tile_int8_amx.h"
+#endif
+
 namespace quire::cpu {
 namespace QUIRE_CPU_TARGET {
 namespace {
 
 #if defined(__AMX_INT8__)
-
-template <int kC, int kA, int kB> inline void tile_multiply_int8() {
-  __asm__ volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kC), "i"(kA), "i"(kB));
-}
 
 double spin(std::int64_t rounds) {
   const AmxSession session;  // its tiles are zero

@@ -191,7 +191,7 @@ class Int8Block {
           const F32Vector factor = hn::Mul(scale, hn::Set(f32, row_.scales(rows[i])[g]));
           sums[i][c] = hn::MulAdd(hn::ConvertTo(f32, total), factor, sums[i][c]);
           if (mins_ == nullptr) continue;
-          const F32Vector x = hn::Set(f32, row_.scaled_sums(rows[i])[g]);
+          const F32Vector x = hn::Set(f32, row_.scaled_sum(rows[i], g));
           sums[i][c] = hn::MulAdd(hn::LoadU(f32, mins_ + factors), x, sums[i][c]);
         }
       }

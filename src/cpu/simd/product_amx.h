@@ -8,18 +8,22 @@
 #pragma once
 
 #include "cpu/simd/line_prefetch.h"
-#include "cpu/simd/tile_bf16_amx.h"
+#include "cpu/simd/tile_int8_amx.h"
 
 namespace quire::cpu::QUIRE_CPU_TARGET {
 
-struct AmxProduct {
-  const std::uint16_t* a;  // row panels of one depth block
-  std::int64_t a_panel;    // elements between them
-  const std::uint16_t* b;
+template <typename Numbers> struct AmxProduct {
+  using Element = typename Numbers::Element;
+  using Sum = typename Numbers::Sum;
+
+  const Element* a;      // row panels of one depth block
+  std::int64_t a_panel;  // elements between them
+  const Element* b;
   std::int64_t b_panel;
-  std::int64_t steps;        // of 32 k, in a depth block
+  std::int64_t steps;        // of Numbers::kDepth k, in a depth block
   std::int64_t group_steps;  // after so many the partial sums are scaled
-  float* partial;            // [2][32][32]
+  int panel_rows = 16;       // of C and A tiles; fewer: there is one row panel
+  Sum* partial;              // [2][32][32]
   float* sums;               // of row panel 0
   std::int64_t sums_stride;
   const float* column_scales;  // [groups][scales_stride], null: ones
@@ -45,19 +49,21 @@ struct AmxProduct {
   }
 
  private:
-  static constexpr std::int64_t kTile = 512;  // elements
+  static constexpr std::int64_t kTile = 16 * Numbers::kDepth;  // elements
   static constexpr int kPartialStride = 32;
 
   // The tiles of one step: A in 4 and 5, B in 6 and 7.
   template <int kR, int kC> struct Loads {
-    const std::uint16_t* a;
+    static constexpr std::int64_t kRowBytes = Numbers::kDepth * sizeof(Element);
+
+    const Element* a;
     std::int64_t a_panel;
-    const std::uint16_t* b;
+    const Element* b;
     std::int64_t b_panel;
 
-    void first_a(std::int64_t at) const { tile_load_streamed<4>(a + at, 64); }
+    void first_a(std::int64_t at) const { tile_load_streamed<4>(a + at, kRowBytes); }
     void second_a(std::int64_t at) const {
-      if constexpr (kR == 2) tile_load_streamed<5>(a + a_panel + at, 64);
+      if constexpr (kR == 2) tile_load_streamed<5>(a + a_panel + at, kRowBytes);
     }
     void first_b(std::int64_t at) const { tile_load<6>(b + at, 64); }
     void second_b(std::int64_t at) const {
@@ -67,12 +73,12 @@ struct AmxProduct {
 
   // One step's products; each tile is replaced as soon as its last product has been started.
   template <int kR, int kC> static void step(const Loads<kR, kC>& next, std::int64_t at) {
-    tile_multiply_bf16<0, 4, 6>();
-    if constexpr (kC == 2) tile_multiply_bf16<1, 4, 7>();
+    Numbers::template multiply<0, 4, 6>();
+    if constexpr (kC == 2) Numbers::template multiply<1, 4, 7>();
     next.first_a(at);
-    if constexpr (kR == 2) tile_multiply_bf16<2, 5, 6>();
+    if constexpr (kR == 2) Numbers::template multiply<2, 5, 6>();
     next.first_b(at);
-    if constexpr (kR == 2 && kC == 2) tile_multiply_bf16<3, 5, 7>();
+    if constexpr (kR == 2 && kC == 2) Numbers::template multiply<3, 5, 7>();
     next.second_a(at);
     next.second_b(at);
   }
@@ -84,7 +90,7 @@ struct AmxProduct {
     if constexpr (kR == 2 && kC == 2) tile_zero<3>();
   }
 
-  template <int kR, int kC> static void store_tiles(float* to) {
+  template <int kR, int kC> static void store_tiles(Sum* to) {
     constexpr std::int64_t kBytes = kPartialStride * 4;
     tile_store<0>(to, kBytes);
     if constexpr (kC == 2) tile_store<1>(to + 16, kBytes);
@@ -94,7 +100,7 @@ struct AmxProduct {
 
   // Partial sums of a group that wait to be added to the sums, a few rows at a time.
   template <int kC> struct Pending {
-    const float* values;
+    const Sum* values;
     float* sums;
     std::int64_t sums_stride;
     const float* row_scales;  // null: ones
@@ -107,16 +113,25 @@ struct AmxProduct {
     void add(int count) {
       if (count > rows) count = rows;
       rows -= count;
+      if (row_sums != nullptr) {
+        row_scales != nullptr ? add_rows<true, true>(count) : add_rows<false, true>(count);
+      } else {
+        row_scales != nullptr ? add_rows<true, false>(count) : add_rows<false, false>(count);
+      }
+    }
+
+   private:
+    template <bool kScalesRows, bool kHasMins> HWY_INLINE void add_rows(int count) {
       for (; count > 0; --count, values += kPartialStride, sums += sums_stride) {
-        const __m512 row =
-            row_scales == nullptr ? _mm512_set1_ps(1.0f) : _mm512_set1_ps(*row_scales++);
-        const __m512 sum = row_sums == nullptr ? _mm512_setzero_ps()
-                                               : _mm512_mul_ps(_mm512_set1_ps(*row_sums++), row);
+        const __m512 row = _mm512_set1_ps(kScalesRows ? *row_scales++ : 1.0f);
+        __m512 sum = _mm512_set1_ps(kHasMins ? *row_sums++ : 0.0f);
+        if constexpr (kScalesRows && kHasMins) sum = _mm512_mul_ps(sum, row);
         for (int c = 0; c < kC; ++c) {
-          const __m512 scale = _mm512_mul_ps(column_scales[c], row);
+          const __m512 scale =
+              kScalesRows ? _mm512_mul_ps(column_scales[c], row) : column_scales[c];
           const __m512 old = _mm512_maskz_loadu_ps(kept, sums + 16 * c);
-          __m512 value = _mm512_fmadd_ps(_mm512_loadu_ps(values + 16 * c), scale, old);
-          if (row_sums != nullptr) value = _mm512_fmadd_ps(column_mins[c], sum, value);
+          __m512 value = _mm512_fmadd_ps(Numbers::load_sums(values + 16 * c), scale, old);
+          if constexpr (kHasMins) value = _mm512_fmadd_ps(column_mins[c], sum, value);
           _mm512_storeu_ps(sums + 16 * c, value);
         }
       }
@@ -125,7 +140,7 @@ struct AmxProduct {
 
   // Of row panel m and column panel n.
   template <int kR, int kC>
-  void set_pending(std::int64_t m, std::int64_t n, std::int64_t group, const float* values,
+  void set_pending(std::int64_t m, std::int64_t n, std::int64_t group, const Sum* values,
                    Pending<kC>& next) const {
     next.values = values;
     next.sums = sums + 16 * m * sums_stride + 16 * n;
@@ -143,7 +158,7 @@ struct AmxProduct {
       }
     }
     next.kept = group == 0 && accumulate == Accumulate::overwrite ? 0 : 0xffff;
-    next.rows = 16 * kR;
+    next.rows = kR * panel_rows;
   }
 
   struct Blocks {
@@ -154,7 +169,7 @@ struct AmxProduct {
   // Blocks of kR row panels × kC column panels, the rows of a column block one after another.
   template <int kR, int kC> void blocks(Blocks rows, Blocks cols, std::int64_t lines) const {
     if (rows.count == 0 || cols.count == 0) return;
-    const std::uint16_t* first_a = a + rows.first * a_panel;
+    const Element* first_a = a + rows.first * a_panel;
     Loads<kR, kC> loads{first_a, a_panel, b + cols.first * b_panel, b_panel};
     loads.first_a(0);
     loads.first_b(0);
@@ -173,7 +188,7 @@ struct AmxProduct {
         }  // else the last one loads something known again
         for (std::int64_t at = 0, group = 0; at < steps; at += group_steps, ++group) {
           const std::int64_t end = at + group_steps < steps ? at + group_steps : steps;
-          float* values = partial + parity * kPartialStride * kPartialStride;
+          Sum* values = partial + parity * kPartialStride * kPartialStride;
           multiply_group(loads, after, at, end, lines, pending);
           store_tiles<kR, kC>(values);
           set_pending<kR, kC>(rows.first + kR * m, cols.first + kC * n, group, values, pending);
