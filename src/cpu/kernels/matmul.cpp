@@ -164,8 +164,7 @@ void quantize_x(const MatmulJob& job, std::int64_t token, std::byte* scratch) {
   std::byte* row = job.packed_x + token * shape.bytes();
   quantize_row(group, job.weight.columns, wide_row(job, token, scratch),
                [&](std::int64_t g, const QuantizedGroup& quantized) {
-                 __builtin_memcpy(shape.codes(row) + g * group, quantized.codes,
-                                  static_cast<std::size_t>(group));
+                 order_codes(quantized.codes, group, shape.codes(row) + g * group);
                  shape.scales(row)[g] = quantized.scale;
                  shape.sums(row)[g] = quantized.sum;
                });
@@ -227,7 +226,7 @@ constexpr MatmulEngine kInt8Many{.rows = 16,
                                  .scratch_bytes = tiles_scratch_bytes,
                                  .pack_x = quantize_tiles,
                                  .run = run_tiles};
-constexpr std::int64_t kManyTokens = 9;  // Int8Block takes eight at a time
+constexpr std::int64_t kManyTokens = 5;
 #else
 constexpr MatmulEngine kInt8Many = kInt8Rows;
 constexpr std::int64_t kManyTokens = 1;

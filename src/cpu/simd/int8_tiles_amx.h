@@ -52,7 +52,7 @@ template <int kStep> struct TiledX {
     RowCodes to(*this, token);
     quantize_row(group, depth, values, [&](std::int64_t g, const QuantizedGroup& quantized) {
       for (std::int64_t i = 0; i < group; i += kStep) {
-        __builtin_memcpy(to.next(), quantized.codes + i, kStep);
+        order_codes(quantized.codes + i, kStep, to.next());
       }
       scales()[g * rows() + token] = quantized.scale;
       if (has_sums) sums()[g * rows() + token] = static_cast<float>(quantized.sum);

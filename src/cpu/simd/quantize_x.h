@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows of X as int8 in groups: scale = amax / 127 rounded to f32, code = x / scale to nearest even.
 //
-// Codes stand in the order of the weight's words: per eight k: k0 k4 k1 k5, then k2 k6 k3 k7.
+// A quantized row has its codes in the order of the weight's words: per eight k: k0 k4 k1 k5, then k2 k6 k3 k7.
 #pragma once
 
 #include "cpu/simd/encode_row.h"
@@ -13,7 +13,7 @@ namespace quire::cpu::QUIRE_CPU_TARGET {
 struct QuantizedGroup {
   static constexpr std::int64_t kMost = 128;  // columns
 
-  alignas(64) std::int8_t codes[kMost];
+  alignas(64) std::int8_t codes[kMost];  // in the order of k
   float scale;
   std::int32_t sum;  // of the codes
 };
@@ -35,15 +35,14 @@ struct QuantizedRow {
   }
 };
 
-// Codes of whole sixteens of columns into the order of the weight's words.
-inline void order_codes(std::int8_t* codes, std::int64_t count) {
-  const hn::Full128<std::uint8_t> u8;
-  alignas(16) static constexpr std::uint8_t kFrom[16] = {0, 4,  1, 5,  2,  6,  3,  7,
-                                                         8, 12, 9, 13, 10, 14, 11, 15};
-  const auto order = hn::Load(u8, kFrom);
+// Whole sixteens of codes, in the order of the weight's words.
+inline void order_codes(const std::int8_t* codes, std::int64_t count, std::int8_t* out) {
+  const hn::Full128<std::int8_t> i8;
+  alignas(16) static constexpr std::int8_t kFrom[16] = {0, 4,  1, 5,  2,  6,  3,  7,
+                                                        8, 12, 9, 13, 10, 14, 11, 15};
+  const auto order = hn::Load(i8, kFrom);
   for (std::int64_t i = 0; i < count; i += 16) {
-    auto* sixteen = reinterpret_cast<std::uint8_t*>(codes + i);
-    hn::StoreU(hn::TableLookupBytes(hn::LoadU(u8, sixteen), order), u8, sixteen);
+    hn::StoreU(hn::TableLookupBytes(hn::LoadU(i8, codes + i), order), i8, out + i);
   }
 }
 
@@ -106,7 +105,6 @@ inline void quantize_row(std::int64_t group, std::int64_t columns, float* values
     out.sum = NearQuotient::takes(out.scale)
                   ? quantize_group(part, group, out.scale, out.codes)
                   : quantize_any_group(part, group, out.scale, out.codes);
-    order_codes(out.codes, group);
     put(g, out);
   }
 }
