@@ -90,14 +90,6 @@ template <typename Numbers> struct AmxProduct {
     if constexpr (kR == 2 && kC == 2) tile_zero<3>();
   }
 
-  template <int kR, int kC> static void store_tiles(Sum* to) {
-    constexpr std::int64_t kBytes = kPartialStride * 4;
-    tile_store<0>(to, kBytes);
-    if constexpr (kC == 2) tile_store<1>(to + 16, kBytes);
-    if constexpr (kR == 2) tile_store<2>(to + 16 * kPartialStride, kBytes);
-    if constexpr (kR == 2 && kC == 2) tile_store<3>(to + 16 * kPartialStride + 16, kBytes);
-  }
-
   // Partial sums of a group that wait to be added to the sums, a few rows at a time.
   template <int kC> struct Pending {
     const Sum* values;
@@ -137,6 +129,27 @@ template <typename Numbers> struct AmxProduct {
       }
     }
   };
+
+  // What is still pending is added between the stores, which alone would keep the store port busy.
+  template <int kR, int kC> static void store_tiles(Sum* to, Pending<kC>& pending) {
+    constexpr std::int64_t kBytes = kPartialStride * 4;
+    constexpr int kTiles = kR * kC;
+    const int share = (pending.rows + kTiles - 1) / kTiles;
+    pending.add(share);
+    tile_store<0>(to, kBytes);
+    if constexpr (kC == 2) {
+      pending.add(share);
+      tile_store<1>(to + 16, kBytes);
+    }
+    if constexpr (kR == 2) {
+      pending.add(share);
+      tile_store<2>(to + 16 * kPartialStride, kBytes);
+    }
+    if constexpr (kR == 2 && kC == 2) {
+      pending.add(share);
+      tile_store<3>(to + 16 * kPartialStride + 16, kBytes);
+    }
+  }
 
   // Of row panel m and column panel n.
   template <int kR, int kC>
@@ -190,7 +203,7 @@ template <typename Numbers> struct AmxProduct {
           const std::int64_t end = at + group_steps < steps ? at + group_steps : steps;
           Sum* values = partial + parity * kPartialStride * kPartialStride;
           multiply_group(loads, after, at, end, lines, pending);
-          store_tiles<kR, kC>(values);
+          store_tiles<kR, kC>(values, pending);
           set_pending<kR, kC>(rows.first + kR * m, cols.first + kC * n, group, values, pending);
           parity = 1 - parity;
         }
@@ -200,7 +213,8 @@ template <typename Numbers> struct AmxProduct {
     pending.add(pending.rows);
   }
 
-  // Steps [at, end), whose first tiles are loaded; what is pending is added on the way.
+  // Steps [at, end), whose first tiles are loaded. What is pending is added on the way: between the
+  // stores of the tiles where there is one step.
   template <int kR, int kC>
   void multiply_group(const Loads<kR, kC>& loads, const Loads<kR, kC>& after, std::int64_t at,
                       std::int64_t end, std::int64_t lines, Pending<kC>& pending) const {
@@ -209,7 +223,7 @@ template <typename Numbers> struct AmxProduct {
     for (std::int64_t s = at + 1; s <= end; ++s) {
       s < steps ? step(loads, s * kTile) : step(after, 0);
       prefetch->advance(lines);
-      pending.add(rows);
+      if (end - at > 1) pending.add(rows);
     }
   }
 };
