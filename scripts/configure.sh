@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Configures one preset quietly: configure.sh demo|release|debug|asan-ubsan|tsan|fuzz
+# Configures one preset quietly: configure.sh demo|release|debug|asan-ubsan|tsan|fuzz|aarch64
 # 'demo' is the release tree, but a first configure on a machine without a GPU leaves the CUDA backend out: compiling
 # it there would only delay the demo. 'release' (make test) brings it back whenever nvcc is found.
 set -euo pipefail
