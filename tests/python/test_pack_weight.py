@@ -54,6 +54,28 @@ def test_packed_gives_the_same_bits(make, rng):
     np.testing.assert_array_equal(project(packed, x), plain)
 
 
+@pytest.mark.parametrize("tokens", [1, 3, 40])  # vectors and tiles
+def test_zero_points_beyond_the_codes(tokens, rng):
+    codes = rng.integers(0, 16, (N, HIDDEN), dtype=np.uint8)
+    zeros = rng.integers(0, 17, (N, HIDDEN // 64), dtype=np.uint8)
+    zeros[3, 1] = 16
+    x = rng.integers(-3, 4, (tokens, HIDDEN)).astype(np.float32)
+    scale = np.full(zeros.shape, 0.5, np.float32)
+
+    def more():
+        return {"weight_scale": scale, "quant": quire.Quant("int4", group_size=64, zeros=zeros)}
+
+    def expected():
+        return x @ ((codes - np.repeat(zeros, 64, axis=1).astype(np.float32)) * 0.5).T
+
+    packed = quire.pack_weight(quire.pack_int4(codes), **more())
+    np.testing.assert_array_equal(quire.linear(x, packed), expected())  # integers: exact
+    zeros[3, 1] = 17  # numbers that the packed kernels cannot make, and plain ones can
+    np.testing.assert_array_equal(quire.linear(x, quire.pack_int4(codes), **more()), expected())
+    with pytest.raises(ValueError, match=r"'weight.zeros' must be of at most 16, got 17 for row 3, group 1"):
+        quire.pack_weight(quire.pack_int4(codes), **more())
+
+
 def test_properties_of_a_packed_weight(rng):
     weight, more = int4(rng, 64)
     packed = quire.pack_weight(weight, **more)

@@ -26,6 +26,27 @@ void check_plain(Arguments& check, const Weight& weight) {
   ops::check_weight(check, weight, weight.rows(), weight.columns());
 }
 
+bool is_on_cpu(const Weight& weight) {
+  return weight.data.device.kind == DeviceKind::cpu;
+}
+
+// Kernels of a CPU look up (code - zero), or multiply it as a byte: right for zero points that codes of 4 bits have,
+// 0 to 15, or one more as GPTQ stores them. Zeros of the other formats have no room for more.
+void check_zeros(const Arguments& check, const Weight& weight) {
+  constexpr double kMost = 16.0;
+  if (weight.format != WeightFormat::int4 || !weight.zeros.has_value() || !is_on_cpu(weight))
+    return;
+  const TensorView& zeros = *weight.zeros;
+  for (std::int64_t n = 0; n < zeros.shape[0]; ++n) {
+    for (std::int64_t g = 0; g < zeros.shape[1]; ++g) {
+      const double zero = zeros.load({n, g});
+      if (zero <= kMost) continue;
+      check.fail("weight.zeros", fmt::format("of at most {}", kMost),
+                 fmt::format("{} for row {}, group {}", zero, n, g));
+    }
+  }
+}
+
 [[noreturn]] void refuse(std::string refusals) {
   throw Error(ErrorCode::unsupported, "pack_weight", "weight", "one that a kernel reads packed",
               std::move(refusals));
@@ -57,10 +78,6 @@ void check_hopper(const Weight& weight, const Context& context) {
   std::string reason = refuse_kernels(kernels, context);
   if (reason.empty()) reason = cuda::sm90::fused_qkv_matmul::refuse_packing(weight);
   if (!reason.empty()) refuse(fmt::format("{} refuses: {}", kernels, reason));
-}
-
-bool is_on_cpu(const Weight& weight) {
-  return weight.data.device.kind == DeviceKind::cpu;
 }
 
 // The weight as it will be, but for its data and perm; throws where no kernel reads it packed.
@@ -132,6 +149,7 @@ Weight pack_weight(const Weight& weight, const TensorView& storage, const Contex
   check.tensor("storage", storage).is(DType::u8, {"bytes"}).has_dense_rows().is_written();
   check_storage(check, storage, bytes);
   check.outputs_do_not_overlap();
+  check_zeros(check, weight);
   if (!is_on_cpu(weight)) {
     return cuda::sm90::fused_qkv_matmul::pack_weight(weight, storage.as<std::byte>(), context);
   }
