@@ -8,6 +8,7 @@
 #include "cpu/compress_keys/kernels.h"
 #include "cpu/rows/row_blocks.h"
 #include "cpu/runtime/row_encoding.h"
+#include "cpu/runtime/work_estimate.h"
 #include "quire/paged_kv_operand.h"
 
 namespace quire::cpu {
@@ -79,13 +80,22 @@ void compress_keys(const CompressKeysArgs& args, const Context& context, Target 
   const CompressJob job = job_of(args, encoding.plan());
   const Work work = list_work(args, job, rows);
   const CompressKernels& kernels = compress_kernels(target);
+  // Of kv and gate; a weight's exponential takes about as long as its numbers.
+  const auto token_bytes =
+      static_cast<double>(4 * bytes_for(args.kv.dtype, job.series * job.width));
+  const auto workers_for = [&](std::int64_t tokens) {
+    return Workers(context).for_nanoseconds(
+        nanoseconds_of_bytes(static_cast<double>(tokens) * token_bytes));
+  };
   const WorkerScratch scratch(kernels.scratch_bytes(job), context);
-  parallel_for(std::ssize(work.rows), context, [&](std::int64_t item, int worker) {
-    kernels.pool(job, work.rows[static_cast<std::size_t>(item)], scratch.of(worker));
-  });
-  parallel_for(std::ssize(work.kept), context, [&](std::int64_t item, int) {
-    kernels.keep(job, work.kept[static_cast<std::size_t>(item)]);
-  });
+  parallel_for(std::ssize(work.rows), workers_for(std::ssize(work.rows) * job.ratio),
+               [&](std::int64_t item, int worker) {
+                 kernels.pool(job, work.rows[static_cast<std::size_t>(item)], scratch.of(worker));
+               });
+  parallel_for(std::ssize(work.kept), workers_for(std::ssize(work.kept) * job.state_rows),
+               [&](std::int64_t item, int) {
+                 kernels.keep(job, work.kept[static_cast<std::size_t>(item)]);
+               });
 }
 
 }  // namespace quire::cpu

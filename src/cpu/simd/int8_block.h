@@ -203,11 +203,8 @@ class Int8Block {
 
   void store_tokens(std::int64_t token, std::int64_t count) {
     for (std::int64_t t = 0; t < count; ++t) {
-      float* values = sums_ + t * stride_ + (first_ - start_);
-      if (job_.bias != nullptr) {
-        for (std::int64_t n = first_; n < last_; ++n) values[n - first_] += job_.bias[n];
-      }
-      store_columns(job_, token + t, first_, last_, values, cache_scales_);
+      store_sums(job_, token + t, first_, last_, sums_ + t * stride_ + (first_ - start_),
+                 cache_scales_);
     }
   }
 

@@ -325,7 +325,6 @@ template <typename Engine> class MatmulBlock {
         for (std::int64_t i = 0; i < last_ - first_; ++i) column_scales_[i] = 1.0f;
       }
     }
-    const float* bias = job_.bias == nullptr ? nullptr : job_.bias + first_;
     const std::int64_t end = min(token + job_.token_block, job_.tokens);
     const std::int64_t count = last_ - first_;
     for (std::int64_t t = token; t < end; ++t) {
@@ -334,10 +333,7 @@ template <typename Engine> class MatmulBlock {
         const float scale = input_scale(job_.x, t, 0);
         for (std::int64_t i = 0; i < count; ++i) values[i] *= column_scales_[i] * scale;
       }
-      if (bias != nullptr) {
-        for (std::int64_t i = 0; i < count; ++i) values[i] += bias[i];
-      }
-      store_columns(job_, t, first_, last_, values, cache_scales_);
+      store_sums(job_, t, first_, last_, values, cache_scales_);
     }
   }
 

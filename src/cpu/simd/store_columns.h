@@ -35,4 +35,13 @@ inline void store_columns(const MatmulJob& job, std::int64_t token, std::int64_t
   }
 }
 
+// The same of sums [first, last) that the bias is still to be added to.
+inline void store_sums(const MatmulJob& job, std::int64_t token, std::int64_t first,
+                       std::int64_t last, float* sums, float* cache_scales) {
+  if (job.bias != nullptr) {
+    for (std::int64_t n = first; n < last; ++n) sums[n - first] += job.bias[n];
+  }
+  store_columns(job, token, first, last, sums, cache_scales);
+}
+
 }  // namespace quire::cpu::QUIRE_CPU_TARGET
