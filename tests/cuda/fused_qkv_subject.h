@@ -155,7 +155,7 @@ class FusedQkvSubject {
     scale_ = HostTensor::random(DType::f16, std::move(scale_shape), 22, 0.02);
     if (!problem_.has_zeros) return;
     zeros_ = HostTensor(zeros_dtype, std::move(zeros_shape));
-    fill(zeros_, zeros_dtype == DType::u8 ? 15 : 255);
+    fill(zeros_, 255);  // int4's are bytes, and any byte
     args.weight.zeros = zeros_.view();
   }
 

@@ -163,5 +163,27 @@ TEST(CompareTolerance, AnInfinitysSignIsOpenOnlyWhereRandomRoundingHasTheOther) 
   EXPECT_NE(judge({NAN, INFINITY}), "");
 }
 
+// 0 · ∞: a sum that cancels in the kernel's precision is 0 in some evaluation of that precision too.
+TEST(CompareTolerance, AnInfinityMayBeNanOnlyWhereRandomRoundingHasNan) {
+  std::vector<float> exact{-INFINITY, INFINITY, 1.0F};
+  std::vector<float> other{NAN, INFINITY, NAN};
+  const auto view = [](std::vector<float>& values) {
+    return TensorView::contiguous(values.data(), DType::f32, {3});
+  };
+  RandomSpread spread;
+  const auto judge = [&](std::vector<float> actual) {
+    return compare_tolerance("x", view(actual), view(exact),
+                             {.naive = view(exact), .random = spread})
+        .fault;
+  };
+  widen(spread, view(exact), view(exact));
+  EXPECT_NE(judge({NAN, INFINITY, 1.0F}), "");
+  widen(spread, view(other), view(exact));
+  EXPECT_EQ(judge({NAN, INFINITY, 1.0F}), "");
+  EXPECT_NE(judge({INFINITY, INFINITY, 1.0F}), "") << "no evaluation has the other sign";
+  EXPECT_NE(judge({-INFINITY, NAN, 1.0F}), "") << "no evaluation has NaN here";
+  EXPECT_NE(judge({-INFINITY, INFINITY, NAN}), "") << "the exact number is none that 0 multiplies";
+}
+
 }  // namespace
 }  // namespace quire::tools

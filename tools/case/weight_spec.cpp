@@ -152,7 +152,11 @@ Weight build_grouped(Memory& memory, const WeightSpec& spec, std::int64_t rows,
     weight.zeros = build_bytes(memory, seed, "zeros", DType::i32, {groups, rows / 8});
   } else if (spec.has_zeros) {
     weight.zeros = build_bytes(memory, seed, "zeros", DType::u8, {rows, groups});
-    for (std::int64_t i = 0; i < rows * groups; ++i) weight.zeros->as<std::uint8_t>()[i] &= 15;
+    const std::int64_t values = spec.largest_zero + 1;
+    for (std::int64_t i = 0; i < rows * groups; ++i) {
+      std::uint8_t& zero = weight.zeros->as<std::uint8_t>()[i];
+      zero = static_cast<std::uint8_t>(zero % values);
+    }
   }
   return weight;
 }
@@ -203,6 +207,10 @@ WeightSpec read_weight(const Fields& fields) {
   if (is_grouped_format(spec.format)) {
     spec.group_size = weight.integer("group_size", 1, 128);
     spec.has_zeros = weight.flag("zeros", false);
+    if (spec.has_zeros && spec.format == WeightFormat::int4) {
+      spec.largest_zero = weight.integer("largest_zero", 0, 15);
+      if (spec.largest_zero > 255) weight.fail("largest_zero", "at most 255");
+    }
     spec.scale_dtype =
         weight.dtype("scale_dtype", {DType::f32, DType::f16, DType::bf16}, DType::f32);
   }

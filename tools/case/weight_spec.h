@@ -20,6 +20,7 @@ struct WeightSpec {
   DType scale_dtype = DType::f32;
   std::int64_t group_size = 128;
   bool has_zeros = false;
+  std::int64_t largest_zero = 15;  // int4, whose zeros are bytes
   bool has_perm = false;
 
   double bytes(std::int64_t rows, std::int64_t columns) const;  // stored numbers and scales

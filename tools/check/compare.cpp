@@ -96,8 +96,11 @@ void widen(RandomSpread& spread, const TensorView& random, const TensorView& exa
   const std::vector<double> wanted = values_of(exact);
   spread.error = std::max(spread.error, max_distance(values, wanted));
   spread.has_open_sign.resize(values.size(), false);
+  spread.has_product_of_zero.resize(values.size(), false);
   for (std::size_t i = 0; i < values.size(); ++i) {
-    if (std::isinf(values[i]) && values[i] == -wanted[i]) spread.has_open_sign[i] = true;
+    if (!std::isinf(wanted[i])) continue;
+    if (values[i] == -wanted[i]) spread.has_open_sign[i] = true;
+    if (std::isnan(values[i])) spread.has_product_of_zero[i] = true;
   }
   if (exact.dtype != DType::f16) return;
   spread.is_open.resize(values.size(), false);
@@ -178,7 +181,9 @@ Comparison compare_tolerance(const std::string& name, const TensorView& actual,
   std::vector<double> naive = values_or_none(rough.naive);
   std::vector<double> crossed = values_or_none(rough.crossed);
   for (std::size_t i = 0; i < rough.random.has_open_sign.size(); ++i) {
-    if (rough.random.has_open_sign[i] && got[i] == -wanted[i]) got[i] = wanted[i];
+    const bool is_open = (rough.random.has_open_sign[i] && got[i] == -wanted[i]) ||
+                         (rough.random.has_product_of_zero[i] && std::isnan(got[i]));
+    if (is_open) got[i] = wanted[i];
   }
   if (actual.dtype == DType::f16) {
     const std::vector<double> before = naive;

@@ -186,7 +186,10 @@ void keep_subnormals_from_infinities(const json& object, const std::vector<Named
   }
   for (RowEdit& edit : edits.rows) {
     const std::optional<ProblemCache> cache = find_cache(object, edit.cache, views);
-    const bool is_bf16 = cache->spec.row_format.parts[0].dtype == DType::bf16;
+    const RowFormat& format = cache->spec.row_format;
+    const bool is_bf16 =
+        std::ranges::any_of(format.parts.begin(), format.parts.begin() + format.num_parts,
+                            [](const RowPart& part) { return part.dtype == DType::bf16; });
     if (is_bf16 && edit.value == kSubnormal) edit.value = kSmallest;
   }
 }

@@ -67,6 +67,15 @@ std::string random_gguf(Draw& draw) {
       {"q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "iq4_nl", "mxfp4", "q4_k", "q5_k", "q6_k"});
 }
 
+// Zero points that four bits cannot hold, which plain weights may have; packing refuses those above 16 on a CPU.
+void widen_zeros(Draw& draw, json& object) {
+  json& weight = object["weight"];
+  if (weight["format"] != "int4" || !weight.value("zeros", false)) return;
+  if (!object.value("packed", false) && draw.one_in(2)) {
+    weight["largest_zero"] = draw.pick({16, 17, 31, 255});
+  }
+}
+
 // Codes of four bits in groups, or blocks of GGUF.
 void add_coded_weight(Draw& draw, json& object) {
   object["x_dtype"] = random_float(draw);
@@ -87,6 +96,7 @@ void add_coded_weight(Draw& draw, json& object) {
     if (format == "awq") object["weight"]["scale_dtype"] = "f16";
   }
   if (draw.one_in(2)) object["packed"] = true;
+  widen_zeros(draw, object);
 }
 
 // Any weight that a case can hold. K is any number for dense and fp8 weights, whole groups or blocks for the rest.
@@ -126,6 +136,7 @@ void add_small_options(Draw& draw, json& object) {
   if (is_fp8) object["input_scale"] = draw.pick<const char*>({"tensor", "token", "block", "block"});
   if (draw.one_in(3)) object["out_dtype"] = draw.pick<const char*>({"bf16", "f16", "f32"});
   if (draw.one_in(2)) object["packed"] = true;
+  widen_zeros(draw, object);
   if (draw.one_in(3)) object["bias"] = true;
   const std::string format = object["weight"]["format"];
   const bool has_integers = format != "dense" && format != "fp8" && !format.ends_with("_k");
