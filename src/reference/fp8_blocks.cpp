@@ -57,4 +57,20 @@ std::vector<double> load_weight_row(const TensorView& weight,
   return values;
 }
 
+std::vector<double> block_dots(Arithmetic arithmetic, std::span<const double> left,
+                               std::span<const std::span<const double>> rights) {
+  const bool is_short =
+      arithmetic.kind == Arithmetic::Kind::random && arithmetic.takes_fp8_products();
+  if (!is_short) return dots(arithmetic, left, rights);
+  std::vector<double> sums(rights.size());
+  for (std::size_t first = 0; first < left.size(); first += kFp8Block) {
+    const std::size_t count = std::min<std::size_t>(kFp8Block, left.size() - first);
+    for (std::size_t j = 0; j < rights.size(); ++j) {
+      const double sum = short_dot(left.subspan(first, count), rights[j].subspan(first, count));
+      sums[j] = in_register(arithmetic, sums[j] + sum);
+    }
+  }
+  return sums;
+}
+
 }  // namespace quire::reference

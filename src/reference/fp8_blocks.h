@@ -30,4 +30,9 @@ std::vector<double> load_weight_row(const TensorView& weight,
 std::vector<double> load_weight_row(const TensorView& weight,
                                     const std::optional<TensorView>& scale, std::int64_t row);
 
+// left · each of `rights`, all of numbers with a scale per 128 columns. The random evaluations that take fp8 products add
+// up a block as Hopper's tensor cores do (`short_dot`) and the sums of blocks in fp32; all others as `dots`.
+std::vector<double> block_dots(Arithmetic arithmetic, std::span<const double> left,
+                               std::span<const std::span<const double>> rights);
+
 }  // namespace quire::reference

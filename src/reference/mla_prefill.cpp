@@ -110,7 +110,9 @@ HeadRows up_project(const MlaPrefillArgs& args, const Dimensions& dims, const Ch
   const std::vector<std::span<const double>> weight_rows(weight.begin(), weight.end());
   HeadRows result;
   for (std::size_t key = 0; key < rows.latents.size(); ++key) {
-    std::vector<double> projected = dots(arithmetic, rows.latents[key], weight_rows);
+    std::vector<double> projected = is_fp8(args.kv_b_proj.dtype)
+                                        ? block_dots(arithmetic, rows.latents[key], weight_rows)
+                                        : dots(arithmetic, rows.latents[key], weight_rows);
     for (double& sum : projected) sum = round_key(args, arithmetic, sum);
     const auto split = projected.begin() + dims.nope;
     result.values.emplace_back(split, projected.end());

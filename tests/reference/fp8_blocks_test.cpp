@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <span>
 #include <vector>
 
 #include "quire/element.h"
@@ -100,6 +101,21 @@ TEST(LoadWeightRowTest, takes_the_matrix_it_is_told) {
   EXPECT_EQ(load_weight_row(weight.view(), {}, 1, 0), (std::vector{5.0, 6.0}));
   const HostTensor scale = HostTensor::of(DType::f32, {2, 1, 1}, {10, 100});
   EXPECT_EQ(load_weight_row(weight.view(), scale.view(), 1, 1), (std::vector{700.0, 800.0}));
+}
+
+TEST(BlockDotsTest, short_sums_drop_low_bits_within_a_block_but_not_between_blocks) {
+  std::vector<double> left(256, 0.0);
+  left[0] = 1.0;
+  left[1] = 0x1p-14;    // 13 bits cannot hold it beside 1
+  left[128] = 0x1p-14;  // the sum of another block
+  const std::vector<double> ones(left.size(), 1.0);
+  const std::vector<std::span<const double>> rights{ones, left};
+  const std::vector<double> whole{1.0 + 0x1p-13, 1.0 + 0x1p-27};
+  EXPECT_EQ(block_dots(Arithmetic::exact, left, rights), whole);
+  for (const Arithmetic rough : {Arithmetic::naive, Arithmetic::crossed, Arithmetic::random(2)}) {
+    EXPECT_EQ(block_dots(rough, left, rights), dots(rough, left, rights));
+  }
+  EXPECT_EQ(block_dots(Arithmetic::random(0), left, rights).front(), 1.0 + 0x1p-14);
 }
 
 }  // namespace
