@@ -148,7 +148,10 @@ template <PrefillConfig kConfig> class PrefillSchedule {
     tile.first_token = (rows - 1 - within / section_width) * tile_tokens;
     const int behind = tile.first_token + tile_tokens;
     const int last_token = (behind < tile.tokens ? behind : tile.tokens) - 1;
-    const int before = params_.mask.of(tile.position + tile.first_token, tile.end_key).first;
+    // A window may begin behind the keys that there are: key_lengths and chunks of a buffer end before it. A block always
+    // begins before end_key, or at it: rows of V from there on are zeroed by number.
+    const int seen_from = params_.mask.of(tile.position + tile.first_token, tile.end_key).first;
+    const int before = seen_from < tile.end_key ? seen_from : tile.end_key;
     const int seen = before > tile.first_key ? before - tile.first_key : 0;
     const int end = params_.mask.of(tile.position + last_token, tile.end_key).end - tile.first_key;
     tile.first_block = seen / kConfig.block_keys;
