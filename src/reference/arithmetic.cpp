@@ -69,6 +69,21 @@ void add_products(std::span<const double> left, const std::span<const double>* r
   for (std::size_t j = 0; j < kCount; ++j) sums[j] = own[j];
 }
 
+constexpr int kFractionBits = 52;  // of a double
+
+// Zero and subnormal numbers have 0.
+int exponent_field(double value) {
+  return static_cast<int>(std::bit_cast<std::uint64_t>(value) >> kFractionBits & 0x7FF);
+}
+
+// What a register with 13 bits below 2^largest keeps of a number no greater than that: the rest is cut off.
+double keep_short(double value, int largest) {
+  constexpr int kBits = 13;
+  const int cut = kFractionBits - kBits + largest - exponent_field(value);
+  if (cut > kFractionBits) return 0.0;
+  return std::bit_cast<double>(std::bit_cast<std::uint64_t>(value) & ~std::uint64_t{0} << cut);
+}
+
 }  // namespace
 
 double ulp_of(DType dtype, double value) {
@@ -118,20 +133,16 @@ std::vector<double> dots(Arithmetic arithmetic, std::span<const double> left,
 }
 
 double short_dot(std::span<const double> left, std::span<const double> right) {
-  constexpr int kBits = 13;
   double sum = 0.0;
   for (std::size_t i = 0; i < left.size(); ++i) {
     const double product = left[i] * right[i];
-    const double larger = std::fmax(std::abs(sum), std::abs(product));
-    if (larger == 0.0 || !std::isfinite(sum + product)) {
-      sum += product;
+    const double both = sum + product;
+    if (!std::isfinite(both)) {
+      sum = both;
       continue;
     }
-    // 2 to the larger one's exponent, less kBits: products of fp8 numbers are far from the subnormal ones.
-    constexpr std::uint64_t kExponent = 0x7FF0000000000000u;
-    const double power = std::bit_cast<double>(std::bit_cast<std::uint64_t>(larger) & kExponent);
-    const double unit = power * std::bit_cast<double>(std::uint64_t{1023 - kBits} << 52);
-    sum = (std::trunc(sum / unit) + std::trunc(product / unit)) * unit;
+    const int largest = std::max(exponent_field(sum), exponent_field(product));
+    sum = keep_short(sum, largest) + keep_short(product, largest);
   }
   return sum;
 }

@@ -76,14 +76,18 @@ IndexRowRule index_row_rule(const QuantizeIndexQueriesArgs& args) {
 
 std::vector<double> hadamard(std::span<const double> row, Arithmetic arithmetic) {
   const double norm = 1.0 / std::sqrt(static_cast<double>(row.size()));
+  std::vector<double> signs(row.size());
+  for (std::size_t i = 0; i < row.size(); ++i) signs[i] = std::popcount(i) % 2 == 0 ? 1.0 : -1.0;
   std::vector<double> result(row.size());
-  for (std::size_t j = 0; j < row.size(); ++j) {
+  // Sums in the order of i, all of them side by side: each waits for its own last term.
+  with_register(arithmetic, [&](const auto& round) {
     for (std::size_t i = 0; i < row.size(); ++i) {
-      const double term = std::popcount(i & j) % 2 == 0 ? row[i] : -row[i];
-      result[j] = in_register(arithmetic, result[j] + term);
+      for (std::size_t j = 0; j < row.size(); ++j) {
+        result[j] = round(result[j] + signs[i & j] * row[i]);
+      }
     }
-    result[j] = in_register(arithmetic, result[j] * norm);
-  }
+    for (double& sum : result) sum = round(sum * norm);
+  });
   return result;
 }
 

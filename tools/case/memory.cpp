@@ -65,10 +65,14 @@ std::shared_ptr<void> reserve_addresses(std::int64_t bytes) {
   return {start, [size](void* range) { munmap(range, size); }};
 }
 
+// Copies what is there already, twice as much each time: periods may be of a single byte.
 void fill_repeating(std::span<std::byte> target, std::span<const std::byte> period) {
-  for (std::size_t i = 0; i < target.size(); i += period.size()) {
-    const std::size_t count = std::min(period.size(), target.size() - i);
-    std::copy_n(period.begin(), count, target.begin() + static_cast<std::ptrdiff_t>(i));
+  std::size_t filled = std::min(period.size(), target.size());
+  std::copy_n(period.begin(), filled, target.begin());
+  while (filled < target.size()) {
+    const std::size_t count = std::min(filled, target.size() - filled);
+    std::copy_n(target.begin(), count, target.begin() + static_cast<std::ptrdiff_t>(filled));
+    filled += count;
   }
 }
 
