@@ -170,6 +170,14 @@ void check_bound(const Arguments& check, ArgumentName name,
   }
 }
 
+// Without key_lengths pages bound the positions already. Kernels keep them in 32 bits with a sign, and a mask without a
+// limit shows them 2^30 - 1 keys back.
+void check_positions(const Arguments& check, const CacheUse& use, std::int64_t end_position) {
+  constexpr std::int64_t kPositions = (std::int64_t{1} << 30) - 1;
+  if (end_position <= kPositions) return;
+  check.fail({use.name, "cache_lengths"}, "positions below 2^30 - 1", std::to_string(end_position));
+}
+
 }  // namespace
 
 std::int64_t num_new_tokens(const TensorView& row_offsets, std::int64_t sequence) {
@@ -224,6 +232,7 @@ PagedBatch check_batch_values(const Arguments& check, const PagedKVCache& cache,
   const std::int64_t longest = scan.max_keys;
   if (use.tokens_per_row > 1) count_rows(cache, use, row_offsets, scan);
   check_lengths(check, cache, use, row_offsets, scan.max_keys);
+  check_positions(check, use, scan.end_position);
   const PageTable table{.pages = cache.pages(), .name = {use.name, "page_table"}};
   check_page_table(check, table, cache, use, row_offsets, scan.total_keys);
   if (cache.scales.has_value()) check_scale_values(check, cache, use, row_offsets);

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <random>
 #include <vector>
 
@@ -69,6 +71,23 @@ TEST(WorkListTest, CoversEveryKeyOnce) {
       }
     }
   }
+}
+
+// The largest size of all is how callers say that there is no limit.
+TEST(MaskRangesTest, AWindowOfAnySizeShowsWhatIsBeforeTheQuery) {
+  const Mask mask = Mask::causal() & Mask::sliding_window(std::numeric_limits<std::int64_t>::max());
+  const MaskRanges ranges(mask);
+  const KeyRange seen = ranges.range(0, 5, 10);
+  EXPECT_EQ(seen.begin, 0);
+  EXPECT_EQ(seen.end, 6);
+  const Mask tree = mask | mask;  // not one interval: asked key by key
+  const MaskRanges each(tree);
+  const MaskRanges::State state{.ranges = &each, .cache_length = 0};
+  QueryRow row{};
+  row.position = 5;
+  std::uint8_t visible[8];
+  MaskRanges::fill_visible(&state, row, 0, 8, visible);
+  for (int key = 0; key < 8; ++key) EXPECT_EQ(visible[key], key <= 5 ? 1 : 0) << key;
 }
 
 TEST(WorkListTest, SplitsKeysAtAbsolutePlaces) {

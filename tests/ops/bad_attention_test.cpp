@@ -117,6 +117,9 @@ INSTANTIATE_TEST_SUITE_P(
         bad<FlashAttentionKeysSample>("key_lengths_past_the_bound", "cache.max_cache_length",
                                       "at least 3, the longest in the batch",
                                       [](auto& s) { s.args.cache.max_cache_length = 2; }),
+        bad<FlashAttentionKeysSample>(
+            "key_lengths_of_queries_too_far", "cache.cache_lengths", "positions below 2^30 - 1",
+            [](auto& s) { s.args.cache.cache_lengths.store({1}, 0x40000000); }),
         bad<FlashAttentionKeysSample>("key_lengths_on_a_bad_page", "cache.page_table",
                                       "got 77 in sequence 1, column 2",
                                       [](auto& s) { s.args.key_lengths->store({1}, 12); }),

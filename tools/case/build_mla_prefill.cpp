@@ -26,7 +26,7 @@ struct ChunkSpec {
   std::int64_t decode_tokens;
 };
 
-// One chunk more than the batch needs, so that an unused one is always there.
+// One chunk more than the batch needs, so that an unused one is always there; none where every sequence is decoded.
 MlaPrefillChunks allocate_chunks(Memory& memory, const CacheSpec& cache, const Lengths& lengths,
                                  const ChunkSpec& spec) {
   std::int64_t rows = 0;
@@ -34,7 +34,8 @@ MlaPrefillChunks allocate_chunks(Memory& memory, const CacheSpec& cache, const L
     if (spec.leaves_out(lengths, b)) continue;
     rows += (lengths.keys(b) + cache.page_size - 1) / cache.page_size * cache.page_size;
   }
-  const std::int64_t max_chunks = (rows + spec.buffer_tokens - 1) / spec.buffer_tokens + 1;
+  const std::int64_t max_chunks =
+      rows == 0 ? 0 : (rows + spec.buffer_tokens - 1) / spec.buffer_tokens + 1;
   const std::int64_t columns = lengths.batch() + 1;
   return {.buffer_row_offsets =
               memory.allocate("buffer_row_offsets", DType::u32, {max_chunks, columns}),

@@ -8,7 +8,7 @@
 //   o(i)     = Σ exp(s - m) v(t) / (Σ exp(s - m) + exp(sink(head) - m))
 //
 // over the keys t < cache_length + new tokens that the mask shows, or t < key_length where key_lengths
-// are given. The keys' K and V must be in the cache already. A row that sees no key gives 0, and LSE
+// are given; positions are below 2^30 - 1 then too. The keys' K and V must be in the cache already. A row that sees no key gives 0, and LSE
 // -inf without a sink. LSE is the natural log of the denominator, sink included.
 //
 // Nothing but the sequence's own keys ever reaches a row, and of those that the mask hides K does not. A NaN

@@ -20,6 +20,11 @@ bool tree_shows(const TensorView& bits, std::int64_t token, std::int64_t new_key
   return bits.as<const std::uint8_t>()[bits.offset({token, new_key})] != 0;
 }
 
+// Beyond every position, and no sum with one overflows: the largest number of all means "no limit" to callers.
+std::int64_t window_of(const Mask::Node& node) {
+  return std::min(node.size, std::int64_t{1} << 40);
+}
+
 KeyRange interval_of(const Mask::Node& node, std::int64_t token) {
   return {.begin = node.begin.as<const std::int32_t>()[node.begin.offset({token})],
           .end = node.end.as<const std::int32_t>()[node.end.offset({token})]};
@@ -50,7 +55,7 @@ KeyRange MaskRanges::node_range(std::int32_t index, const Query& query) const {
     case MaskKind::causal:
       return {0, query.position + 1};
     case MaskKind::sliding_window:
-      return {query.position - node.size + 1, query.position + node.size};
+      return {query.position - window_of(node) + 1, query.position + window_of(node)};
     case MaskKind::chunked: {
       const std::int64_t begin = query.position / node.size * node.size;
       return {begin, begin + node.size};
@@ -80,7 +85,7 @@ bool MaskRanges::node_shows(std::int32_t index, const State& state, const QueryR
     case MaskKind::causal:
       return key <= row.position;
     case MaskKind::sliding_window:
-      return key > row.position - node.size && key < row.position + node.size;
+      return key > row.position - window_of(node) && key < row.position + window_of(node);
     case MaskKind::chunked:
       return row.position / node.size == key / node.size;
     case MaskKind::tree:

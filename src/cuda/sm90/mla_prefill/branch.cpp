@@ -97,6 +97,8 @@ class Branch {
     if (!finishes_rows()) {
       finish_latent_rows(new_latent_rows(args_), scratch_.new_rows, context_);
     }
+    // Where every sequence is decoded there may be no chunk whose kernels would rotate beside their work.
+    if (shape_.max_chunks == 0 && args_.freqs_cis.has_value()) rotate_queries();
     for (std::int64_t head = 0; head < shape_.heads; head += shape_.group()) {
       const Heads heads{head, std::min(shape_.group(), shape_.heads - head)};
       for (std::int64_t chunk = 0; chunk < shape_.max_chunks; ++chunk) {

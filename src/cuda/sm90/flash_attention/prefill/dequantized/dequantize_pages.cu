@@ -102,7 +102,8 @@ __device__ inline KeyInterval wanted_keys(const DequantizeParams& params, int se
   const int end = params.keys.view.key_lengths == nullptr
                       ? position + tokens
                       : static_cast<int>(params.keys.view.key_lengths[sequence]);
-  const int seen = params.mask.of(position, end).first;
+  // As tiles begin (common/prefill_attention/schedule.cuh): a window behind the last key has that key's block.
+  const int seen = min(params.mask.of(position, end).first, end);
   return {.first = seen / params.block_keys * params.block_keys, .end = end};
 }
 
