@@ -218,16 +218,21 @@ void keep_infinities_from_mins(const json& object, Edits& edits) {
 }
 
 // Large numbers spread the scores: an infinite row whose weight underflows in fp32 makes 0 · ∞, or is left out with what
-// weighs nothing (docs/numerics.md, NaN and infinity). NaN has to arrive.
-void keep_infinite_rows_from_underflow(Edits& edits) {
+// weighs nothing (docs/numerics.md, NaN and infinity). So do large gates of compress_keys with its kv. NaN has to arrive.
+void keep_infinite_rows_from_underflow(const json& object, Edits& edits) {
   constexpr double kLarge = 16.0;
   const auto is_large = [](const auto& edit) {
     return std::isfinite(edit.value) && std::abs(edit.value) > kLarge;
   };
-  if (std::ranges::none_of(edits.tensors, is_large) && std::ranges::none_of(edits.rows, is_large)) {
+  if (!object.contains("gate_amplitude") && std::ranges::none_of(edits.tensors, is_large) &&
+      std::ranges::none_of(edits.rows, is_large)) {
     return;
   }
   for (RowEdit& edit : edits.rows) {
+    if (std::isinf(edit.value)) edit.value = kNan;
+  }
+  if (object["op"] != "compress_keys") return;
+  for (TensorEdit& edit : edits.tensors) {
     if (std::isinf(edit.value)) edit.value = kNan;
   }
 }
@@ -263,7 +268,7 @@ Edits draw_edits(Draw& draw, const json& object, const tools::Built& built) {
   }
   keep_to_what_fp8_products_promise(object, edits);
   keep_infinities_from_mins(object, edits);
-  keep_infinite_rows_from_underflow(edits);
+  keep_infinite_rows_from_underflow(object, edits);
   keep_subnormals_from_infinities(object, views, edits);
   return edits;
 }
