@@ -45,8 +45,8 @@ struct RandomSpread {
   std::vector<bool> is_open{};  // [numel] of f16: infinite in one evaluation, a number in another
   // [numel]: infinite of either sign. Something next to 0, whose sign is a matter of rounding, multiplies an infinity.
   std::vector<bool> has_open_sign{};
-  std::vector<bool>
-      has_product_of_zero{};  // [numel]: NaN for an infinity, since that something may cancel to 0
+  // [numel]: NaN for an infinity, since that something may cancel to 0.
+  std::vector<bool> has_product_of_zero{};
 };
 void widen(RandomSpread& spread, const TensorView& random, const TensorView& exact);
 

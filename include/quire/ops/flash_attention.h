@@ -8,8 +8,9 @@
 //   o(i)     = Σ exp(s - m) v(t) / (Σ exp(s - m) + exp(sink(head) - m))
 //
 // over the keys t < cache_length + new tokens that the mask shows, or t < key_length where key_lengths
-// are given; positions are below 2^30 - 1 then too. The keys' K and V must be in the cache already. A row that sees no key gives 0, and LSE
-// -inf without a sink. LSE is the natural log of the denominator, sink included.
+// are given; positions are below 2^30 - 1 then, too. The keys' K and V must be in the cache already. A row
+// that sees no key gives 0, and LSE -inf without a sink. LSE is the natural log of the denominator, sink
+// included.
 //
 // Nothing but the sequence's own keys ever reaches a row, and of those that the mask hides K does not. A NaN
 // or infinity in the V row of a hidden key may make the row's out NaN (docs/numerics.md).

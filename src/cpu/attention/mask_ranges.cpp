@@ -2,6 +2,7 @@
 #include "cpu/attention/mask_ranges.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 namespace quire::cpu {
 namespace {
@@ -18,11 +19,6 @@ bool tree_shows(const TensorView& bits, std::int64_t token, std::int64_t new_key
   if (new_key < 0) return true;  // cached
   if (new_key >= bits.shape[1]) return false;
   return bits.as<const std::uint8_t>()[bits.offset({token, new_key})] != 0;
-}
-
-// Beyond every position, and no sum with one overflows: the largest number of all means "no limit" to callers.
-std::int64_t window_of(const Mask::Node& node) {
-  return std::min(node.size, std::int64_t{1} << 40);
 }
 
 KeyRange interval_of(const Mask::Node& node, std::int64_t token) {
@@ -54,8 +50,11 @@ KeyRange MaskRanges::node_range(std::int32_t index, const Query& query) const {
       return {0, query.num_keys};
     case MaskKind::causal:
       return {0, query.position + 1};
-    case MaskKind::sliding_window:
-      return {query.position - window_of(node) + 1, query.position + window_of(node)};
+    case MaskKind::sliding_window: {
+      // Beyond every position, and no sum with one overflows: the largest number of all means "no limit" to callers.
+      const std::int64_t size = std::min(node.size, std::int64_t{1} << 40);
+      return {query.position - size + 1, query.position + size};
+    }
     case MaskKind::chunked: {
       const std::int64_t begin = query.position / node.size * node.size;
       return {begin, begin + node.size};
@@ -85,7 +84,7 @@ bool MaskRanges::node_shows(std::int32_t index, const State& state, const QueryR
     case MaskKind::causal:
       return key <= row.position;
     case MaskKind::sliding_window:
-      return key > row.position - window_of(node) && key < row.position + window_of(node);
+      return std::abs(row.position - key) < node.size;
     case MaskKind::chunked:
       return row.position / node.size == key / node.size;
     case MaskKind::tree:

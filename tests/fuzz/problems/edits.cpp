@@ -218,7 +218,8 @@ void keep_infinities_from_mins(const json& object, Edits& edits) {
 }
 
 // Large numbers spread the scores: an infinite row whose weight underflows in fp32 makes 0 · ∞, or is left out with what
-// weighs nothing (docs/numerics.md, NaN and infinity). So do large gates of compress_keys with its kv. NaN has to arrive.
+// weighs nothing (docs/numerics.md, NaN and infinity). So do large gates of compress_keys with its kv, which the state
+// holds, too. NaN has to arrive.
 void keep_infinite_rows_from_underflow(const json& object, Edits& edits) {
   constexpr double kLarge = 16.0;
   const auto is_large = [](const auto& edit) {
@@ -228,12 +229,13 @@ void keep_infinite_rows_from_underflow(const json& object, Edits& edits) {
       std::ranges::none_of(edits.rows, is_large)) {
     return;
   }
-  for (RowEdit& edit : edits.rows) {
+  const auto to_nan = [](auto& edit) {
     if (std::isinf(edit.value)) edit.value = kNan;
-  }
+  };
+  std::ranges::for_each(edits.rows, to_nan);
   if (object["op"] != "compress_keys") return;
   for (TensorEdit& edit : edits.tensors) {
-    if (std::isinf(edit.value)) edit.value = kNan;
+    if (edit.tensor == "kv" || edit.tensor == "state") to_nan(edit);
   }
 }
 
