@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables of benchmarks/page_manager.py's records in docs/page_manager.md."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.tables import number, table
+
+# Rows of benchmarks/page_manager.cpp at a million pages, and what each does once.
+WHAT = {
+    "allocate_and_free": "allocate and free a page",
+    "look_up": "look up a page of a cached prefix, of one sequence",
+    "look_up_in_turns": "the same, of many sequences in turns",
+    "create_and_free": "create and free a sequence, for each page of its cached prefix",
+    "evict_and_publish": "evict a cached page and publish another",
+    "decode_step/1": "decode step of 1 sequence",
+    "decode_step/64": "decode step of 64, for each",
+    "decode_step/512": "decode step of 512, for each",
+}
+PARTS = {
+    "admit_us_per_page": "admit, µs a page",
+    "step_us_per_sequence": "decode step, µs a sequence",
+    "free_us_per_request": "free, µs a request",
+}
+
+
+def beside_vllm(record: dict[str, Any]) -> str:
+    """Both managers on one trace: hit rates, and the best of the rounds."""
+    rows = []
+    for row in record["rows"]:
+        times = [number(row[part]) for part in PARTS]
+        rows.append([row["manager"], f"{100 * row['hit_rate']:.2f} %", *times, number(1e3 * row["seconds"])])
+    return table(["manager", "hit rate", *PARTS.values(), "in all, ms"], rows)
+
+
+def page_manager_table(record: dict[str, Any]) -> str:
+    """A record: C++ at a million pages, then Python beside vLLM's manager."""
+    text = f"{record['machine']['cpu']}; vllm {record['vllm']}; {record['when'][:10]}, commit {record['commit']}. "
+    text += f"The machine's load was {record['load']:.1f}."
+    program = record["program"]
+    costs = [[what, number(next(iter(program[row].values())))] for row, what in WHAT.items() if row in program]
+    return "\n\n".join([text, table(["C++, a million pages", "ns"], costs), beside_vllm(record)])
