@@ -98,12 +98,15 @@ def _extent(value: Any) -> int:
 
 def empty(like: Array, shape: Sequence[int], dtype: str) -> Array:
     """Uninitialised memory in the framework and on the device of `like`."""
-    dims = tuple(_extent(extent) for extent in shape)
+    dims = [_extent(extent) for extent in shape]
     if math.prod(dims) >= 2**59:  # no address space holds it: the op, not the framework, says so
-        dims = (0,) * len(dims)
+        dims = [0] * len(dims)
     package = framework(like)
     if package == "torch":
-        return _torch_empty()(dims, dtype=_torch_dtype(dtype), device=like.device)
+        wanted = _torch_dtype(dtype)
+        if like.dtype is wanted and type(like) is _torch_tensor():
+            return like.new_empty(*dims)  # a third of torch.empty's time, which parses dtype and device
+        return _torch_empty()(dims, dtype=wanted, device=like.device)
     if package == "cupy":
         import cupy
 
@@ -118,6 +121,13 @@ def _torch_empty() -> Any:
     import torch
 
     return torch.empty
+
+
+@cache
+def _torch_tensor() -> Any:
+    import torch
+
+    return torch.Tensor
 
 
 @cache
