@@ -183,15 +183,15 @@ TEST_P(LatentTarget, IsTheSameOnAnyNumberOfThreads) {
 
 // A cache, its extra twin and hostile indices: holes, duplicates, positions past the end.
 struct SparseProblem {
-  explicit SparseProblem(DType dtype)
+  SparseProblem(DType dtype, std::int64_t slots)
       : inputs(options({9, 300, 3}, {2, 3, 1}), MlaShape{.heads = 18, .rope = 6, .latent = 37},
                dtype),
         extra(options({4, 20, 3}, {2, 3, 1}), MlaShape{.heads = 18, .rope = 6, .latent = 37},
               DType::f32),
         q(HostTensor::random(dtype, {6, 18, 43}, 3)),
-        indices(hostile(150, 320)),
+        indices(hostile(slots, 320)),
         extra_indices(hostile(7, 30)),
-        lengths(HostTensor::of(DType::i32, {6}, {150, -3, 70, 900, 0, 129})),
+        lengths(HostTensor::of(DType::i32, {6}, {150, -3, 70, 9000, 0, 513})),
         out(dtype, {6, 18, 37}),
         lse(DType::f32, {6, 18}) {
     inputs.cache.fill_new(test::kTestLayer, 21);
@@ -231,26 +231,36 @@ struct SparseProblem {
   HostTensor lse;
 };
 
+void expect_chosen_rows(DType dtype, std::int64_t slots, bool has_extra,
+                        const std::function<Context(int)>& context) {
+  SparseProblem problem(dtype, slots);
+  const SparseMlaArgs args = problem.args(has_extra);
+  reference::sparse_mla(args, reference::Arithmetic::exact);
+  const Results exact = read_results(problem.out, problem.lse);
+  reference::sparse_mla(args, reference::Arithmetic::naive);
+  const Results naive = read_results(problem.out, problem.lse);
+  std::vector<std::byte> expected;
+  for (const int num_threads : kThreadCounts) {
+    poison(problem.out);
+    poison(problem.lse);
+    sparse_mla(args, context(num_threads));
+    const Results actual = read_results(problem.out, problem.lse);
+    expect_rule(dtype, actual, exact, naive);
+    if (expected.empty()) expected = actual.bits;
+    EXPECT_EQ(actual.bits, expected) << num_threads;
+  }
+}
+
+// 150 slots are one item of a token, 1100 are cut.
 TEST_P(LatentTarget, AttendsChosenRows) {
+  const SparseProblem problem(DType::bf16, 150);
+  EXPECT_EQ(supports(problem.args(true), context(2)).kernel, kernel("sparse_mla"));
   for (const DType dtype : {DType::bf16, DType::f16, DType::f32}) {
-    for (const bool has_extra : {false, true}) {
-      SCOPED_TRACE(std::string(name(dtype)) + (has_extra ? " extra" : ""));
-      SparseProblem problem(dtype);
-      const SparseMlaArgs args = problem.args(has_extra);
-      reference::sparse_mla(args, reference::Arithmetic::exact);
-      const Results exact = read_results(problem.out, problem.lse);
-      reference::sparse_mla(args, reference::Arithmetic::naive);
-      const Results naive = read_results(problem.out, problem.lse);
-      EXPECT_EQ(supports(args, context(2)).kernel, kernel("sparse_mla"));
-      std::vector<std::byte> expected;
-      for (const int num_threads : kThreadCounts) {
-        poison(problem.out);
-        poison(problem.lse);
-        sparse_mla(args, context(num_threads));
-        const Results actual = read_results(problem.out, problem.lse);
-        expect_rule(dtype, actual, exact, naive);
-        if (expected.empty()) expected = actual.bits;
-        EXPECT_EQ(actual.bits, expected) << num_threads;
+    for (const std::int64_t slots : {150, 1100}) {
+      for (const bool has_extra : {false, true}) {
+        SCOPED_TRACE(std::string(name(dtype)) + " " + std::to_string(slots) +
+                     (has_extra ? " extra" : ""));
+        expect_chosen_rows(dtype, slots, has_extra, [&](int threads) { return context(threads); });
       }
     }
   }

@@ -175,7 +175,7 @@ struct SparseProblem : Problem {
   SparseProblem()
       : inputs(ragged(RowFormat::uniform(DType::bf16, 80), 1), kShape, DType::bf16),
         q(HostTensor::random(DType::bf16, {inputs.cache.num_tokens(), 20, 80}, 3)),
-        indices(DType::i32, {inputs.cache.num_tokens(), 190}),
+        indices(DType::i32, {inputs.cache.num_tokens(), 600}),
         out(DType::bf16, {inputs.cache.num_tokens(), 20, 72}),
         lse(DType::f32, {inputs.cache.num_tokens(), 20}) {
     inputs.cache.fill_new(test::kTestLayer, 21);

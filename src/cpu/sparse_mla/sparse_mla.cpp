@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every token has keys of its own, so an item is one token and as many of its heads as its states
-// leave room for. With an extra stream, each stream leaves states and the two are merged.
+// leave room for. With an extra stream, each stream leaves states and the two are merged. A sequence
+// with few new tokens and few heads would leave threads idle: the slots of its tokens are cut, each
+// cut leaves states, and a second pass merges them. What is cut depends on the sequence alone.
 #include "cpu/sparse_mla/sparse_mla.h"
 
 #include <algorithm>
@@ -24,6 +26,12 @@ constexpr std::int64_t kCacheLine = 64;
 constexpr std::int64_t kChunk = 128;
 constexpr std::int64_t kHeadStep = 16;    // rows that every engine's tile takes at once
 constexpr std::int64_t kMostHeads = 256;  // states of 512 columns: half a megabyte
+
+// Slots are cut for at most so many new tokens and heads; more of either are items enough, and the
+// states of more heads would cost a few percent.
+constexpr std::int64_t kFewTokens = 16;
+constexpr std::int64_t kFewHeads = 32;
+constexpr std::int64_t kCutSlots = 512;
 
 std::int64_t round_up_to(std::int64_t value, std::int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
@@ -77,39 +85,81 @@ class SparseRun {
   }
 
   void run() {
-    const std::int64_t tokens = args_.q.shape[0];
-    if (tokens == 0) return;
+    if (args_.q.shape[0] == 0) return;
     workers_ = workers_.for_nanoseconds(nanoseconds());
+    make_cuts();
     choose_heads();
-    const std::int64_t parts = (args_.q.shape[1] + heads_ - 1) / heads_;
-    const std::int64_t num_items = tokens * parts;
-    const Workers workers = workers_.at_most(num_items);
-    std::byte* scratch = thread_scratch(worker_bytes_ * workers.count);
-    parallel_for(num_items, workers, [&](std::int64_t item, int worker) {
-      attend(item / parts, item % parts * heads_, scratch + worker * worker_bytes_);
+    list_items();
+    const Workers workers = workers_.at_most(std::ssize(items_));
+    std::byte* scratch = thread_scratch(worker_bytes_ * workers.count + cut_state_bytes());
+    cut_states_ = states_at(scratch + worker_bytes_ * workers.count, cut_rows());
+    parallel_for(std::ssize(items_), workers, [&](std::int64_t item, int worker) {
+      attend(items_[static_cast<std::size_t>(item)], scratch + worker * worker_bytes_);
+    });
+    const std::int64_t parts = num_parts();
+    const Workers mergers =
+        workers.for_nanoseconds(nanoseconds_of_bytes(static_cast<double>(cut_state_bytes())));
+    parallel_for(std::ssize(cut_tokens_) * parts, mergers, [&](std::int64_t part, int worker) {
+      merge_cuts(part / parts, part % parts * heads_, scratch + worker * worker_bytes_);
     });
   }
 
  private:
+  // Slots [first, last) of one stream; a token has fewer where its list ends before.
+  struct Cut {
+    const Stream* stream;
+    std::int64_t first;
+    std::int64_t last;
+  };
+
+  struct Item {
+    std::int64_t token;
+    std::int64_t first_head;
+    std::int64_t
+        cut_token;  // its number among those whose slots are cut, and the cut; -1: all slots
+    std::int64_t cut;
+  };
+
   // Of the call on one thread, were all slots taken.
   double nanoseconds() const {
-    const std::int64_t slots =
-        args_.indices.shape[1] + (extra_ ? args_.extra->indices.shape[1] : 0);
+    const std::int64_t slots = args_.indices.shape[1] + extra_slots();
     const std::int64_t products = args_.q.shape[1] * (args_.q.shape[2] + latent());
     const auto row_bytes = static_cast<double>(args_.cache.format().row_bytes);
     return static_cast<double>(args_.q.shape[0] * slots) *
            (nanoseconds_of_bytes(row_bytes) + static_cast<double>(products) / products_);
   }
 
-  // Heads per item. Fewer where tokens alone would not occupy the threads: heads never meet, so
-  // this changes no result.
+  std::int64_t extra_slots() const { return extra_ ? args_.extra->indices.shape[1] : 0; }
+
+  void make_cuts() {
+    const auto cut = [&](const Stream& stream, std::int64_t slots) {
+      for (std::int64_t first = 0; first < slots; first += kCutSlots) {
+        cuts_.push_back({&stream, first, std::min(first + kCutSlots, slots)});
+      }
+    };
+    if (args_.q.shape[1] > kFewHeads) return;
+    cut(main_, args_.indices.shape[1]);
+    if (extra_) cut(*extra_, extra_slots());
+    if (cuts_.size() < 2) return;
+    for (const SequenceSpan& span : sequence_spans(args_.row_offsets, args_.cache)) {
+      if (span.num_tokens > kFewTokens) continue;
+      for (std::int64_t t = 0; t < span.num_tokens; ++t) {
+        cut_tokens_.push_back(span.first_token + t);
+      }
+    }
+  }
+
+  // Heads per item. Fewer where tokens and cuts alone would not occupy the threads: heads never
+  // meet, so this changes no result.
   void choose_heads() {
     const std::int64_t heads = args_.q.shape[1];
-    const std::int64_t parts = std::max<std::int64_t>(1, 2 * workers_.count / args_.q.shape[0]);
+    const std::int64_t pieces =
+        args_.q.shape[0] + std::ssize(cut_tokens_) * (std::ssize(cuts_) - 1);
+    const std::int64_t parts = std::max<std::int64_t>(1, 2 * workers_.count / pieces);
     heads_ = std::min(kMostHeads, round_up_to((heads + parts - 1) / parts, kHeadStep));
     heads_ = std::min(heads_, heads);
     row_bytes_ = round_up_to(heads_ * static_cast<std::int64_t>(sizeof(QueryRow)), kCacheLine);
-    state_bytes_ = extra_ ? round_up_to(2 * heads_ * (8 + (latent() + 1) * 4), kCacheLine) : 0;
+    state_bytes_ = extra_ ? bytes_of_states(2 * heads_) : 0;
     const std::int64_t kernel_bytes = engine_.scratch_bytes({.chunk = kChunk,
                                                              .packed = kChunk,
                                                              .num_heads = 1,
@@ -120,10 +170,51 @@ class SparseRun {
     worker_bytes_ = row_bytes_ + state_bytes_ + round_up_to(kernel_bytes, kCacheLine);
   }
 
+  void list_items() {
+    const std::int64_t tokens = args_.q.shape[0];
+    std::size_t cut_token = 0;
+    for (std::int64_t token = 0; token < tokens; ++token) {
+      const bool is_cut = cut_token < cut_tokens_.size() && cut_tokens_[cut_token] == token;
+      for (std::int64_t part = 0; part < num_parts(); ++part) {
+        if (!is_cut) items_.push_back({token, part * heads_, -1, -1});
+        for (std::int64_t cut = 0; is_cut && cut < std::ssize(cuts_); ++cut) {
+          items_.push_back({token, part * heads_, static_cast<std::int64_t>(cut_token), cut});
+        }
+      }
+      if (is_cut) ++cut_token;
+    }
+  }
+
+  std::int64_t num_parts() const { return (args_.q.shape[1] + heads_ - 1) / heads_; }
+  std::int64_t heads_of(std::int64_t first) const {
+    return std::min(heads_, args_.q.shape[1] - first);
+  }
   std::int64_t latent() const { return args_.out.shape[2]; }
   ScoreRule score() const { return {.scale = args_.scale, .softcap = 0.0f}; }
   // By all heads of a token, not by those of an item: that depends on the threads.
   bool is_streamed() const { return args_.q.shape[1] <= engine_.most_streamed_rows; }
+
+  // States [cut tokens, cuts, heads].
+  std::int64_t cut_rows() const {
+    return std::ssize(cut_tokens_) * std::ssize(cuts_) * args_.q.shape[1];
+  }
+  std::int64_t cut_state_bytes() const { return bytes_of_states(cut_rows()); }
+  std::int64_t bytes_of_states(std::int64_t rows) const {
+    return round_up_to(rows * (8 + (latent() + 1) * 4), kCacheLine);
+  }
+  RowStates states_at(std::byte* memory, std::int64_t rows) const {
+    auto* maxima = reinterpret_cast<double*>(memory);
+    auto* outs = reinterpret_cast<float*>(maxima + rows);
+    return {.out = outs, .maximum = maxima, .sum = outs + rows * latent()};
+  }
+  RowStates behind(const RowStates& states, std::int64_t rows) const {
+    return {.out = states.out + rows * latent(),
+            .maximum = states.maximum + rows,
+            .sum = states.sum + rows};
+  }
+  RowStates states_of(std::int64_t cut_token, std::int64_t cut, std::int64_t head) const {
+    return behind(cut_states_, (cut_token * std::ssize(cuts_) + cut) * args_.q.shape[1] + head);
+  }
 
   QueryRow query_row(std::int64_t token, std::int64_t head) const {
     const TensorView& q = args_.q;
@@ -141,8 +232,17 @@ class SparseRun {
                                 : -std::numeric_limits<float>::infinity()};
   }
 
-  AttentionItem item_of(const Stream& stream, std::int64_t token, const QueryRow* rows,
+  QueryRow* fill_rows(std::int64_t token, std::int64_t first_head, std::byte* scratch) const {
+    auto* rows = reinterpret_cast<QueryRow*>(scratch);
+    for (std::int64_t h = 0; h < heads_of(first_head); ++h) {
+      rows[h] = query_row(token, first_head + h);
+    }
+    return rows;
+  }
+
+  AttentionItem item_of(const Cut& cut, std::int64_t token, const QueryRow* rows,
                         std::int64_t num_rows, const RowStates& states) const {
+    const std::int64_t slots = cut.stream->num_slots(token);
     return {.rows = rows,
             .chunk = kChunk,
             .packed = kChunk,
@@ -151,9 +251,9 @@ class SparseRun {
             .rows_per_head = num_rows,
             .key_width = args_.q.shape[2],
             .value_width = latent(),
-            .first_key = 0,
-            .last_key = stream.num_slots(token),
-            .source = stream.source(token),
+            .first_key = std::min(cut.first, slots),
+            .last_key = std::min(cut.last, slots),
+            .source = cut.stream->source(token),
             .mask = nullptr,
             .mask_state = nullptr,
             .score = score(),
@@ -163,32 +263,46 @@ class SparseRun {
             .is_streamed = is_streamed()};
   }
 
-  void attend(std::int64_t token, std::int64_t first_head, std::byte* scratch) const {
-    auto* rows = reinterpret_cast<QueryRow*>(scratch);
-    const std::int64_t count = std::min(heads_, args_.q.shape[1] - first_head);
-    for (std::int64_t h = 0; h < count; ++h) rows[h] = query_row(token, first_head + h);
+  void attend(const Item& item, std::byte* scratch) const {
+    const QueryRow* rows = fill_rows(item.token, item.first_head, scratch);
+    const std::int64_t count = heads_of(item.first_head);
     std::byte* rest = scratch + row_bytes_ + state_bytes_;
-    if (!extra_) {
-      engine_.attend(item_of(main_, token, rows, count, {}), rest);
+    if (item.cut >= 0) {
+      const RowStates states = states_of(item.cut_token, item.cut, item.first_head);
+      const Cut& cut = cuts_[static_cast<std::size_t>(item.cut)];
+      engine_.attend(item_of(cut, item.token, rows, count, states), rest);
       return;
     }
-    auto* maxima = reinterpret_cast<double*>(scratch + row_bytes_);
-    auto* outs = reinterpret_cast<float*>(maxima + 2 * count);
-    const RowStates both{.out = outs, .maximum = maxima, .sum = outs + 2 * count * latent()};
-    engine_.attend(item_of(main_, token, rows, count, both), rest);
-    engine_.attend(item_of(*extra_, token, rows, count,
-                           {.out = both.out + count * latent(),
-                            .maximum = both.maximum + count,
-                            .sum = both.sum + count}),
-                   rest);
+    const Cut all_main{&main_, 0, std::numeric_limits<std::int64_t>::max()};
+    if (!extra_) {
+      engine_.attend(item_of(all_main, item.token, rows, count, {}), rest);
+      return;
+    }
+    const Cut all_extra{&*extra_, 0, std::numeric_limits<std::int64_t>::max()};
+    const RowStates both = states_at(scratch + row_bytes_, 2 * count);
+    engine_.attend(item_of(all_main, item.token, rows, count, both), rest);
+    engine_.attend(item_of(all_extra, item.token, rows, count, behind(both, count)), rest);
+    merge(rows, count, both, count, 2, rest);
+  }
+
+  void merge_cuts(std::int64_t cut_token, std::int64_t first_head, std::byte* scratch) const {
+    const std::int64_t token = cut_tokens_[static_cast<std::size_t>(cut_token)];
+    const QueryRow* rows = fill_rows(token, first_head, scratch);
+    merge(rows, heads_of(first_head), states_of(cut_token, 0, first_head), args_.q.shape[1],
+          std::ssize(cuts_), scratch + row_bytes_ + state_bytes_);
+  }
+
+  // States of `num_splits` cuts, `split_rows` apart.
+  void merge(const QueryRow* rows, std::int64_t num_rows, const RowStates& states,
+             std::int64_t split_rows, std::int64_t num_splits, std::byte* scratch) const {
     engine_.merge({.rows = rows,
-                   .num_rows = count,
+                   .num_rows = num_rows,
                    .value_width = latent(),
-                   .states = both,
-                   .split_rows = count,
-                   .num_splits = 2,
+                   .states = states,
+                   .split_rows = split_rows,
+                   .num_splits = num_splits,
                    .out_dtype = args_.out.dtype},
-                  rest);
+                  scratch);
   }
 
   const SparseMlaArgs& args_;
@@ -197,6 +311,10 @@ class SparseRun {
   Workers workers_;
   Stream main_;
   std::optional<Stream> extra_;
+  std::vector<Cut> cuts_;                 // of a token whose slots are cut
+  std::vector<std::int64_t> cut_tokens_;  // ascending
+  std::vector<Item> items_;
+  RowStates cut_states_{};
   std::int64_t heads_ = 0;
   std::int64_t row_bytes_ = 0;
   std::int64_t state_bytes_ = 0;
