@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of benchmarks/page_manager.py's records in docs/page_manager.md."""
+"""Tables of what the host does: records of benchmarks/page_manager.py and benchmarks/threads.py."""
 
 from __future__ import annotations
 
@@ -41,3 +41,19 @@ def page_manager_table(record: dict[str, Any]) -> str:
     program = record["program"]
     costs = [[what, number(next(iter(program[row].values())))] for row, what in WHAT.items() if row in program]
     return "\n\n".join([text, table(["C++, a million pages", "ns"], costs), beside_vllm(record)])
+
+
+def threads_table(record: dict[str, Any]) -> str:
+    """For docs/measured/threads.md: one thread's time, and that of two over it, by call and tokens."""
+    found: dict[str, dict[int, dict[str, Any]]] = {}
+    for row in record["rows"]:
+        found.setdefault(row["call"], {})[row["tokens"]] = row
+    heads = ["call", *(f"T = {tokens}" for tokens in record["tokens"])]
+    lines = []
+    for call, by in found.items():
+        texts = [f"{number(row['us_1']['min'])}: {row['ratio']:.2f} ({row['median_ratio']:.2f})" for row in by.values()]
+        lines.append([call, *texts])
+    busy = 100 * max(row["neighbours"] for row in record["rows"])
+    about = f"{record['machine']['cpu']}, {record['when'][:10]}, commit {record['commit']}. "
+    about += f"Other processes took up to {busy:.0f} % of the cores."
+    return f"{about}\n\n{table(heads, lines)}"

@@ -12,7 +12,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from benchmarks import gpu_tables, model_tables, page_manager_tables, serving_tables
+from benchmarks import gpu_tables, host_tables, model_tables, serving_tables
 from benchmarks.tables import generate, replace_generated, row_sections
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -42,7 +42,8 @@ OTHER_DOCUMENTS = {
         "serving_vllm.json": serving_tables.serving_table,
     },
     ROOT / "docs" / "measured" / "model.md": {"model.json": model_tables.model_table},
-    ROOT / "docs" / "page_manager.md": {"page_manager.json": page_manager_tables.page_manager_table},
+    ROOT / "docs" / "measured" / "threads.md": {"threads.json": host_tables.threads_table},
+    ROOT / "docs" / "page_manager.md": {"page_manager.json": host_tables.page_manager_table},
 }
 QUIRE, PEER, LINE = "#4477aa", "#cc6677", "#888888"
 
