@@ -43,6 +43,10 @@ def page_manager_table(record: dict[str, Any]) -> str:
     return "\n\n".join([text, table(["C++, a million pages", "ns"], costs), beside_vllm(record)])
 
 
+def _beside_one(row: dict[str, Any] | None) -> str:
+    return f"{number(row['us_1']['min'])}: {row['ratio']:.2f} ({row['median_ratio']:.2f})" if row else "–"
+
+
 def threads_table(record: dict[str, Any]) -> str:
     """For docs/measured/threads.md: one thread's time, and that of two over it, by call and tokens."""
     found: dict[str, dict[int, dict[str, Any]]] = {}
@@ -51,8 +55,7 @@ def threads_table(record: dict[str, Any]) -> str:
     heads = ["call", *(f"T = {tokens}" for tokens in record["tokens"])]
     lines = []
     for call, by in found.items():
-        texts = [f"{number(row['us_1']['min'])}: {row['ratio']:.2f} ({row['median_ratio']:.2f})" for row in by.values()]
-        lines.append([call, *texts])
+        lines.append([call, *(_beside_one(by.get(tokens)) for tokens in record["tokens"])])
     busy = 100 * max(row["neighbours"] for row in record["rows"])
     about = f"{record['machine']['cpu']}, {record['when'][:10]}, commit {record['commit']}. "
     about += f"Other processes took up to {busy:.0f} % of the cores."
