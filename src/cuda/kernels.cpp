@@ -27,25 +27,20 @@
 namespace quire::cuda {
 namespace {
 
-constexpr const char* kAnyProblem =
-    "any valid problem but e8m0 scales, inverse rotations and compressed keys, on a GPU of compute "
-    "capability 8.0 or newer";
+constexpr const char* kAnyProblem = "any valid problem on a GPU of compute capability 8.0 or newer";
 
-// What no kernel here reads or writes yet, whatever else it takes.
+// What no kernel of sm90/ reads, whatever else it takes; those of any/ do.
 bool has_power_scales(const RowFormat& format) {
   return std::ranges::any_of(format.parts,
                              [](const RowPart& part) { return part.scale_dtype == DType::e8m0; });
 }
-template <typename Problem> std::string refuse_values(const Problem& problem) {
+template <typename Problem> std::string refuse_compressed(const Problem& problem) {
   bool powers = false;
   if constexpr (requires { problem.cache.row_format; }) {
     powers = has_power_scales(problem.cache.row_format);
   }
   if constexpr (requires { problem.extra_format; }) {
     powers = powers || has_power_scales(problem.extra_format);
-  }
-  if constexpr (requires { problem.scale_dtype; }) {
-    powers = powers || problem.scale_dtype == DType::e8m0;
   }
   if (powers) return "scales are e8m0";
   if constexpr (requires { problem.tokens_per_key; }) {
@@ -54,19 +49,7 @@ template <typename Problem> std::string refuse_values(const Problem& problem) {
   if constexpr (requires { problem.extra_tokens_per_row; }) {
     if (problem.extra_tokens_per_row > 1) return "a row of 'extra' stands for several tokens";
   }
-  if constexpr (requires { problem.inverse; }) {
-    if (problem.inverse) return "the rotation is inverse";
-  }
   return "";
-}
-
-// Both: its own reasons first.
-template <typename Problem>
-std::function<std::string(const Problem&)> or_values(std::string (*refuse)(const Problem&)) {
-  return [refuse](const Problem& problem) {
-    std::string reason = refuse(problem);
-    return reason.empty() ? refuse_values(problem) : reason;
-  };
 }
 
 // A kernel with a plan of its own.
@@ -74,8 +57,19 @@ template <typename Problem, typename Args>
 Candidate<Problem, Args> planned(std::string kernel, const char* takes,
                                  std::string (*refuse)(const Problem&),
                                  KernelPtr<Args> (*prepare)(const Problem&)) {
-  return {
-      .kernel = std::move(kernel), .takes = takes, .refuse = or_values(refuse), .prepare = prepare};
+  return {.kernel = std::move(kernel), .takes = takes, .refuse = refuse, .prepare = prepare};
+}
+
+// One of sm90/: its own reasons first.
+template <typename Problem, typename Args>
+Candidate<Problem, Args> hopper(std::string kernel, const char* takes,
+                                std::string (*refuse)(const Problem&),
+                                KernelPtr<Args> (*prepare)(const Problem&)) {
+  const auto refuse_both = [refuse](const Problem& problem) {
+    std::string reason = refuse(problem);
+    return reason.empty() ? refuse_compressed(problem) : reason;
+  };
+  return {.kernel = std::move(kernel), .takes = takes, .refuse = refuse_both, .prepare = prepare};
 }
 
 // What a kernel for every GPU does not take: tensors elsewhere, or a mask of more joins than a launch can carry.
@@ -98,25 +92,32 @@ Candidates<Problem, Args> plain(const char* kernel, void (*run)(const Args&, con
                                 std::string (*refuse)(const Problem&) = refuse_anywhere<Problem>) {
   return {{.kernel = kernel,
            .takes = kAnyProblem,
-           .refuse = or_values(refuse),
+           .refuse = refuse,
            .prepare = always<Problem, Args>(run)}};
 }
 
-// The same of rows that have to fit into shared memory.
+constexpr const char* kWideRows =
+    "rows of up to 8192 columns on a GPU of compute capability 8.0 or newer";
+
+// Rows that have to fit into shared memory.
+std::string refuse_wide_rows(const char* name, std::int64_t columns, std::int64_t most) {
+  if (columns <= most) return "";
+  return std::string(name) + " is " + std::to_string(columns) + ", more than " +
+         std::to_string(most);
+}
+
+// The only kernel of an op of such rows.
 template <typename Problem, typename Args>
 Candidates<Problem, Args> plain_index_rows(const char* kernel,
                                            void (*run)(const Args&, const Context&)) {
   const auto refuse = [](const Problem& problem) {
-    constexpr std::int64_t kMost = any::index_rows::kMostColumns;
-    std::string reason = refuse_unless_sm80(problem.device);
-    if (reason.empty() && problem.head_dim > kMost) {
-      reason = "head_dim is " + std::to_string(problem.head_dim) + ", more than " +
-               std::to_string(kMost);
-    }
-    return reason;
+    const std::string elsewhere = refuse_unless_sm80(problem.device);
+    return elsewhere.empty()
+               ? refuse_wide_rows("head_dim", problem.head_dim, any::index_rows::kMostColumns)
+               : elsewhere;
   };
   return {{.kernel = kernel,
-           .takes = "rows of up to 8192 columns on a GPU of compute capability 8.0 or newer",
+           .takes = kWideRows,
            .refuse = refuse,
            .prepare = always<Problem, Args>(run)}};
 }
@@ -151,18 +152,18 @@ Candidates<CopyPagesProblem, CopyPagesArgs> copy_pages_kernels() {
 Candidates<FlashAttentionProblem, FlashAttentionArgs> flash_attention_kernels() {
   using namespace sm90::flash_attention;
   return {
-      planned("cuda/sm90/cascade/flash_attention",
-              "shared_prefix_pages of two sequences or more, causal or all keys, what "
-              "cuda/sm90/decode/flash_attention or cuda/sm90/flash_attention take",
-              refuse_cascade, prepare_cascade),
-      planned(
+      hopper("cuda/sm90/cascade/flash_attention",
+             "shared_prefix_pages of two sequences or more, causal or all keys, what "
+             "cuda/sm90/decode/flash_attention or cuda/sm90/flash_attention take",
+             refuse_cascade, prepare_cascade),
+      hopper(
           "cuda/sm90/decode/flash_attention",
           "bf16 and f16 over an unscaled cache of the same or of e4m3, with a scale for each KV "
           "head or none, at most 16 new tokens of a sequence, heads up to 128 wide (256 with up to "
           "8 heads to a KV head and few new tokens, not over f16), masks that "
           "show one interval of keys and a tree in it, on a GPU of compute capability 9.0",
           refuse_decode, or_ragged<prepare_decode>),
-      planned(
+      hopper(
           "cuda/sm90/flash_attention",
           "bf16 and f16 over an unscaled cache of the same or of e4m3, bf16 over any other where "
           "a 16-bit copy of the keys fits into 1 GiB, masks that show one interval of keys, pages "
@@ -174,14 +175,14 @@ Candidates<FlashAttentionProblem, FlashAttentionArgs> flash_attention_kernels() 
 Candidates<FusedQkvProblem, Projection> projection_kernels(std::string_view op) {
   using namespace sm90::fused_qkv_matmul;
   const std::string name(op);
-  return {planned("cuda/sm90/" + name,
-                  "bf16, f16, e4m3 or allowed tf32 products of aligned rows on a GPU of "
-                  "compute capability 9.0",
-                  refuse, prepare_tiles),
-          planned("cuda/sm90/int4/" + name,
-                  "packed int4, gptq or awq weights, bf16 or f16 x on a GPU of "
-                  "compute capability 9.0",
-                  refuse_int4, prepare_int4),
+  return {hopper("cuda/sm90/" + name,
+                 "bf16, f16, e4m3 or allowed tf32 products of aligned rows on a GPU of "
+                 "compute capability 9.0",
+                 refuse, prepare_tiles),
+          hopper("cuda/sm90/int4/" + name,
+                 "packed int4, gptq or awq weights, bf16 or f16 x on a GPU of "
+                 "compute capability 9.0",
+                 refuse_int4, prepare_int4),
           planned("cuda/any/" + name, kAnyProblem, any::fused_qkv_matmul::refuse_general,
                   any::fused_qkv_matmul::prepare_general)};
 }
@@ -192,33 +193,31 @@ Candidates<MergeStatesProblem, MergeStatesArgs> merge_states_kernels() {
 
 Candidates<MlaDecodeProblem, MlaDecodeArgs> mla_decode_kernels() {
   using namespace sm90::mla_decode;
-  return {
-      planned("cuda/sm90/mla_decode",
-              "bf16 q of at most 128 heads, absorbed or with weights of bf16 or e4m3, over bf16 "
-              "rows of 512 + 64 columns, pages of a multiple of 16 tokens, masks that show one "
-              "interval of keys, on a GPU of compute capability 9.0",
-              refuse_mla_decode_bf16, prepare_mla_decode),
-      planned("cuda/sm90/fp8/mla_decode",
-              "as cuda/sm90/mla_decode, over rows of e4m3 of 576, 640 or 656 bytes",
-              refuse_mla_decode_fp8, prepare_mla_decode),
-      general("cuda/any/mla_decode", any::mla_decode::prepare_general)};
+  return {hopper("cuda/sm90/mla_decode",
+                 "bf16 q of at most 128 heads, absorbed or with weights of bf16 or e4m3, over bf16 "
+                 "rows of 512 + 64 columns, pages of a multiple of 16 tokens, masks that show one "
+                 "interval of keys, on a GPU of compute capability 9.0",
+                 refuse_mla_decode_bf16, prepare_mla_decode),
+          hopper("cuda/sm90/fp8/mla_decode",
+                 "as cuda/sm90/mla_decode, over rows of e4m3 of 576, 640 or 656 bytes",
+                 refuse_mla_decode_fp8, prepare_mla_decode),
+          general("cuda/any/mla_decode", any::mla_decode::prepare_general)};
 }
 
 Candidates<MlaIndexerProblem, MlaIndexerArgs> mla_indexer_kernels() {
-  return {planned("cuda/sm90/mla_indexer",
-                  "4, 8, 16, 32 or 64 heads of 64 or 128 columns, pages of a multiple of 16 tokens "
-                  "and a top_k up to 2048 on a GPU of compute capability 9.0",
-                  sm90::mla_indexer::refuse_index, sm90::mla_indexer::prepare_index),
+  return {hopper("cuda/sm90/mla_indexer",
+                 "4, 8, 16, 32 or 64 heads of 64 or 128 columns, pages of a multiple of 16 tokens "
+                 "and a top_k up to 2048 on a GPU of compute capability 9.0",
+                 sm90::mla_indexer::refuse_index, sm90::mla_indexer::prepare_index),
           general("cuda/any/mla_indexer", any::mla_indexer::prepare_general)};
 }
 
 Candidates<MlaPrefillProblem, MlaPrefillArgs> mla_prefill_kernels() {
-  return {
-      planned("cuda/sm90/mla_prefill",
-              "bf16, f16 on a GPU of compute capability 9.0; heads of 128 + 64 and 128 columns; "
-              "weights of q's dtype or e4m3; masks that show one interval of keys",
-              sm90::mla_prefill::refuse_branch, sm90::mla_prefill::prepare_branch),
-      general("cuda/any/mla_prefill", any::mla_prefill::prepare_general)};
+  return {hopper("cuda/sm90/mla_prefill",
+                 "bf16, f16 on a GPU of compute capability 9.0; heads of 128 + 64 and 128 columns; "
+                 "weights of q's dtype or e4m3; masks that show one interval of keys",
+                 sm90::mla_prefill::refuse_branch, sm90::mla_prefill::prepare_branch),
+          general("cuda/any/mla_prefill", any::mla_prefill::prepare_general)};
 }
 
 Candidates<MlaPrefillPlanProblem, MlaPrefillPlanArgs> mla_prefill_plan_kernels() {
@@ -253,10 +252,10 @@ Candidates<RowOffsetsProblem, RowOffsetsArgs> row_offsets_kernels() {
 }
 
 Candidates<SparseMlaProblem, SparseMlaArgs> sparse_mla_kernels() {
-  return {planned("cuda/sm90/sparse_mla",
-                  "bf16 q over rows of 512 + 64 columns in bf16 or "
-                  "e4m3, on a GPU of compute capability 9.0",
-                  sm90::sparse_mla::refuse_sparse, sm90::sparse_mla::prepare_sparse),
+  return {hopper("cuda/sm90/sparse_mla",
+                 "bf16 q over rows of 512 + 64 columns in bf16 or "
+                 "e4m3, on a GPU of compute capability 9.0",
+                 sm90::sparse_mla::refuse_sparse, sm90::sparse_mla::prepare_sparse),
           general("cuda/any/sparse_mla", any::sparse_mla::prepare_general)};
 }
 

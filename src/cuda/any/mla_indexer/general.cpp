@@ -43,6 +43,7 @@ IndexerParams make_params(const MlaIndexerArgs& args) {
                        .row_offsets = args.row_offsets.as<const std::uint32_t>(),
                        .keys = row_reader(args.cache.key(args.layer)),
                        .is_causal = args.mask.root().kind == MaskKind::causal,
+                       .tokens_per_key = args.tokens_per_key,
                        .top_k = args.top_k,
                        .out = args.out.as<std::int32_t>(),
                        .out_stride = args.out.strides[0]};

@@ -247,12 +247,14 @@ struct IndexerShared {
   GeneralSelectShared select;
 };
 
-// Keys that the token may see and that the page table has room for.
+// Keys that the token may see and that the page table has room for: those that are whole once the last token that it
+// may see has come.
 __device__ std::int64_t bound_of(const IndexerParams& params, const TokenPlace& place) {
-  const std::int64_t num_keys = std::int64_t{params.keys.view.cache_lengths[place.sequence]} +
-                                params.row_offsets[place.sequence + 1] -
-                                params.row_offsets[place.sequence];
-  return min(params.is_causal ? place.position + 1 : num_keys, params.capacity);
+  const std::int64_t all_tokens = std::int64_t{params.keys.view.cache_lengths[place.sequence]} +
+                                  params.row_offsets[place.sequence + 1] -
+                                  params.row_offsets[place.sequence];
+  const std::int64_t tokens = params.is_causal ? place.position + 1 : all_tokens;
+  return min(tokens / params.tokens_per_key, params.capacity);
 }
 
 __device__ void index_token(const IndexerParams& params, std::int64_t token,

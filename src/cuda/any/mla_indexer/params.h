@@ -19,6 +19,7 @@ struct IndexerParams {
   const std::uint32_t* row_offsets = nullptr;
   RowReader keys;
   bool is_causal = true;
+  std::int64_t tokens_per_key = 1;  // lengths and positions count tokens
   std::int64_t top_k = 0;
   std::int32_t* out = nullptr;  // [tokens, top_k]
   std::int64_t out_stride = 0;

@@ -8,7 +8,7 @@
 #include "cuda/any/companions.h"
 #include "cuda/common/rows/divisor.h"
 #include "cuda/common/rows/granule_coder.cuh"
-#include "cuda/common/rows/number.cuh"
+#include "cuda/common/rows/scale_number.cuh"
 #include "cuda/common/runtime/alignment.h"
 #include "cuda/common/runtime/device_scope.h"
 #include "cuda/common/runtime/launch.h"
@@ -30,8 +30,9 @@ struct QuantizeParams {
   std::byte* out;  // fp8 [rows, columns]
   DType out_dtype;
   std::int64_t out_stride_bytes;
-  float* scale;  // [rows, groups]
-  std::int64_t scale_row_stride;
+  std::byte* scale;  // f32 or e8m0 [rows, groups]
+  DType scale_dtype;
+  std::int64_t scale_row_stride;  // elements
   std::int64_t scale_group_stride;
   std::int64_t rows;
   std::int64_t columns;
@@ -64,12 +65,28 @@ __device__ inline float bounded_scale(const QuantizeParams& params) {
   return scale < params.capped_scale ? 2.0f * scale : scale;
 }
 
-__device__ inline float group_scale(const QuantizeParams& params, float amax) {
+__device__ inline float chosen_scale(const QuantizeParams& params, float amax) {
   if (amax > params.largest_amax) return bounded_scale(params);
   const float max_finite = max_finite_of(params.out_dtype);
   const float quotient = __fdiv_rn(amax, max_finite);
   if (params.rounding == ScaleRounding::exact) return quotient;
   return power_of_two_scale(quotient, amax, max_finite);
+}
+
+// e8m0 has no infinity: the group is divided by the scale that it keeps.
+__device__ inline float group_scale(const QuantizeParams& params, float amax) {
+  const float scale = chosen_scale(params, amax);
+  return params.scale_dtype == DType::e8m0 ? fminf(scale, 0x1p+127f) : scale;
+}
+
+__device__ inline void store_group_scale(const QuantizeParams& params, std::int64_t row,
+                                         std::int64_t group, float scale) {
+  const std::int64_t element = row * params.scale_row_stride + group * params.scale_group_stride;
+  if (params.scale_dtype == DType::e8m0) {
+    params.scale[element] = static_cast<std::byte>(encode_e8m0(scale));
+  } else {
+    reinterpret_cast<float*>(params.scale)[element] = scale;
+  }
 }
 
 // A function of its own, so that what every group needs lies together.
@@ -144,8 +161,7 @@ __global__ void __launch_bounds__(kThreads)
     store_codes(params.out + row[v] * params.out_stride_bytes + vector[v] * kVec8, coded.codes);
     if ((vector[v] & (group_vectors - 1)) != 0) continue;
     const unsigned group = vector[v] >> (31 - __clz(group_vectors));
-    params.scale[row[v] * params.scale_row_stride + group * params.scale_group_stride] =
-        coded.scale;
+    store_group_scale(params, row[v], group, coded.scale);
   }
 }
 
@@ -184,7 +200,7 @@ __global__ void __launch_bounds__(kThreads)
     if (column(s) >= params.columns) continue;
     const GranuleCodes coded = encode_group<Config::kX, Config::kOut>(params, raw[s], amax);
     store_codes(params.out + row * params.out_stride_bytes + column(s), coded.codes);
-    if (column(s) == 0) params.scale[row * params.scale_row_stride] = coded.scale;
+    if (column(s) == 0) store_group_scale(params, row, 0, coded.scale);
   }
 }
 
@@ -206,9 +222,7 @@ __global__ void __launch_bounds__(kThreads)
     amax = fmaxf(amax, fabsf(static_cast<float>(load_number(x, params.x_dtype, column))));
   }
   const float scale = group_scale(params, warp_max(amax));
-  if (lane == 0) {
-    params.scale[row * params.scale_row_stride + group * params.scale_group_stride] = scale;
-  }
+  if (lane == 0) store_group_scale(params, row, group, scale);
   for (std::int64_t column = first + lane; column < end; column += kWarp) {
     const double value = load_number(x, params.x_dtype, column);
     const bool is_empty = scale == 0.0f && !isnan(value);
@@ -289,7 +303,8 @@ void quantize_fp8(const QuantizeFp8Args& args, const Context& context) {
       .out = args.out.as<std::byte>(),
       .out_dtype = args.out.dtype,
       .out_stride_bytes = args.out.strides[0],
-      .scale = args.scale.as<float>(),
+      .scale = args.scale.as<std::byte>(),
+      .scale_dtype = args.scale.dtype,
       .scale_row_stride = args.scale.strides[0],
       .scale_group_stride = args.scale.strides[1],
       .rows = args.x.shape[0],

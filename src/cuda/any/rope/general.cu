@@ -83,7 +83,8 @@ __device__ void finish_row(const RopeParams& params, const NormedRow<Row>& norme
         angle_row(angles, token, token_angles(angles, token, position), pair);
     const std::int64_t at = angle * angles.row_stride + 2 * pair * angles.column_stride;
     const double cosine = load_number(angles.freqs, angles.dtype, at);
-    const double sine = load_number(angles.freqs, angles.dtype, at + angles.column_stride);
+    const double sine =
+        load_number(angles.freqs, angles.dtype, at + angles.column_stride) * angles.sine_sign;
     const double first = normed.load(a);
     const double second = normed.load(b);
     row.store(a, first * cosine - second * sine);

@@ -28,7 +28,8 @@ RopeAngles angles_of(const RopeArgs& args) {
                     .section_stride = 0,
                     .token_stride = 0,
                     .num_sections = static_cast<int>(args.mrope_sections.size()),
-                    .section_ends = {}};
+                    .section_ends = {},
+                    .sine_sign = args.inverse ? -1.0f : 1.0f};
   if (args.position_ids.has_value()) {
     angles.position_ids = args.position_ids->as<const std::uint32_t>();
     angles.section_stride = args.position_ids->strides[0];

@@ -19,6 +19,7 @@ struct ChosenStream {
   std::int64_t indices_stride = 0;
   std::int64_t slots = 0;
   const std::int32_t* lengths = nullptr;  // [tokens], null: all slots
+  std::int64_t tokens_per_row = 1;        // lengths of sequences count tokens
 };
 
 struct SparseAttentionParams {
@@ -72,10 +73,10 @@ template <int kTileKeys> class ChosenKeys {
     if (stream.lengths != nullptr) slots = min(slots, std::int64_t{stream.lengths[token_]});
     if (slot >= slots) return {};
     const std::int64_t position = stream.indices[token_ * stream.indices_stride + slot];
-    const std::int64_t num_keys = std::int64_t{view.cache_lengths[sequence_]} +
-                                  params_.row_offsets[sequence_ + 1] -
-                                  params_.row_offsets[sequence_];
-    if (position < 0 || position >= num_keys) return {};
+    const std::int64_t num_tokens = std::int64_t{view.cache_lengths[sequence_]} +
+                                    params_.row_offsets[sequence_ + 1] -
+                                    params_.row_offsets[sequence_];
+    if (position < 0 || position >= num_tokens / stream.tokens_per_row) return {};
     const RowPlace place = place_row(view, sequence_, position, 0);
     return {.key = place, .value = place};
   }
@@ -156,6 +157,7 @@ void run(const SparseMlaArgs& args, const Context& context) {
   if (args.extra.has_value()) {
     params.streams[1] = chosen_stream(args.extra->cache, args.extra->layer, args.extra->indices,
                                       args.extra->lengths);
+    params.streams[1].tokens_per_row = args.extra->tokens_per_row;
   }
   const auto stream = static_cast<cudaStream_t>(context.stream);
   if (params.heads <= 8) return launch_config<AttendConfig<8, 4>>(params, stream);

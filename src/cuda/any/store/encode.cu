@@ -2,8 +2,8 @@
 // Rows that are rounded or quantized on their way into the pages. `kLanes` lanes hold a row, each of
 // them `kSlots` vectors of eight columns; a scale is a maximum over neighbouring lanes.
 #include "cuda/any/store/places.cuh"
-#include "cuda/common/rows/number.cuh"
 #include "cuda/common/rows/quotient.cuh"
+#include "cuda/common/rows/scale_number.cuh"
 #include "cuda/common/rows/vec8.cuh"
 #include "cuda/common/runtime/launch.h"
 
@@ -61,14 +61,14 @@ __device__ inline std::byte* scale_of(const LanePart& lane, const CacheRowPlace&
 
 // Scales of other types than f32: functions of their own, so that what every row needs lies together.
 __device__ __noinline__ inline float round_other_scale(DType dtype, double quotient) {
-  return static_cast<float>(round_number(dtype, quotient));
+  return static_cast<float>(round_needed_scale(dtype, quotient));
 }
 __device__ __noinline__ inline void store_other_scale(std::byte* address, DType dtype,
                                                       float scale) {
-  store_number(address, dtype, 0, scale);
+  cuda::store_scale(address, dtype, 0, scale);
 }
 __device__ __noinline__ inline float load_other_scale(const std::byte* address, DType dtype) {
-  return static_cast<float>(load_number(address, dtype, 0));
+  return static_cast<float>(cuda::load_scale(address, dtype, 0));
 }
 
 __device__ inline float round_scale(DType dtype, float amax, float max_finite) {

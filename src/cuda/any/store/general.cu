@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Any row format, any alignment, in double: a warp per row. And ready-made scales, a thread each.
 #include "cuda/any/store/places.cuh"
-#include "cuda/common/rows/number.cuh"
+#include "cuda/common/rows/encode_row.cuh"
+#include "cuda/common/rows/scale_number.cuh"
 #include "cuda/common/runtime/launch.h"
 
 namespace quire::cuda::any::store {
@@ -9,117 +10,26 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarp = 32;
-constexpr int kPlane = -1;
 
-// The columns that share a scale: slot `index` of the plane, or of a part's own scales.
-struct Granule {
-  int part;  // kPlane: those of every part with scales in the plane
-  int index;
-  DType scale_dtype;
+// Numbers, or codes in the cache's own dtype.
+struct GeneralNumbers {
+  const std::byte* x;
+  DType dtype;
+
+  __device__ double operator()(int column) const { return load_number(x, dtype, column); }
 };
 
-class GeneralRow {
- public:
-  __device__ GeneralRow(const StoreParams& params, const std::byte* x, std::byte* row,
-                        std::byte* plane)
-      : params_(params), x_(x), row_(row), plane_(plane), lane_(threadIdx.x % kWarp) {}
-
-  __device__ void store() const {
-    const RowFormat& format = params_.view.row_format;
-    const bool holds_codes = format.is_uniform() && params_.x_dtype == format.parts[0].dtype;
-    for (int column = lane_; column < format.width(); column += kWarp) {
-      const RowFormat::Column place = format.locate(column);
-      const RowPart& part = format.parts[place.part];
-      if (!holds_codes && part.scale_source != ScaleSource::none) continue;
-      store_row_number(row_ + part.offset_bytes, part.dtype, place.index, value(column));
-    }
-    if (holds_codes) return;
-    for (int p = 0; p < format.num_parts; ++p) {
-      const RowPart& part = format.parts[p];
-      if (part.scale_source != ScaleSource::in_row) continue;
-      for (int i = 0; i * part.granularity < part.width; ++i) {
-        quantize({p, i, part.scale_dtype});
-      }
-    }
-    for (int slot = 0; slot < format.plane_slots(); ++slot) {
-      quantize({kPlane, slot, params_.view.scales.dtype});
-    }
+// By a warp.
+__device__ void store_row(const GeneralNumbers& numbers, const RowDestination& target) {
+  const RowFormat& format = target.view.row_format;
+  const RowPart& part = format.parts[0];
+  if (!format.is_uniform() || numbers.dtype != part.dtype) {
+    return ScalarRowEncoder(target, numbers, {}).encode();
   }
-
- private:
-  __device__ double value(int column) const { return load_number(x_, params_.x_dtype, column); }
-
-  __device__ bool belongs(const RowFormat::Column& place, int column,
-                          const Granule& granule) const {
-    const RowPart& part = params_.view.row_format.parts[place.part];
-    if (granule.part != kPlane) {
-      return place.part == granule.part && place.index / part.granularity == granule.index;
-    }
-    return part.scale_source == ScaleSource::plane && column / part.granularity == granule.index;
+  for (int i = threadIdx.x % kWarp; i < part.width; i += kWarp) {
+    store_row_number(target.row + part.offset_bytes, part.dtype, i, numbers(i));
   }
-
-  __device__ std::byte* scale_address(const Granule& granule) const {
-    if (granule.part == kPlane) {
-      const ScaleLayerView& scales = params_.view.scales;
-      return plane_ == nullptr
-                 ? nullptr
-                 : plane_ + granule.index * scales.slot_stride * (bits(scales.dtype) / 8);
-    }
-    return row_ + params_.view.row_format.parts[granule.part].scale_offset_bytes +
-           granule.index * (bits(granule.scale_dtype) / 8);
-  }
-
-  // scale = amax / max_finite of the 8-bit columns; 0 becomes 1 where wider ones share it.
-  __device__ double dynamic_scale(const Granule& granule) const {
-    double needed = 0.0;
-    bool has_wide = false;
-    const RowFormat& format = params_.view.row_format;
-    for (int column = lane_; column < format.width(); column += kWarp) {
-      const RowFormat::Column place = format.locate(column);
-      if (!belongs(place, column, granule)) continue;
-      const DType dtype = format.parts[place.part].dtype;
-      if (bits(dtype) > 8) {
-        has_wide = true;
-      } else {
-        needed = fmax(needed, fabs(value(column)) / max_finite_of(dtype));
-      }
-    }
-    for (int step = kWarp / 2; step > 0; step /= 2) {
-      needed = fmax(needed, __shfl_xor_sync(0xffffffffu, needed, step));
-    }
-    has_wide = __any_sync(0xffffffffu, has_wide) != 0;
-    const double scale = round_number(granule.scale_dtype, needed);
-    return scale == 0.0 && has_wide ? 1.0 : scale;
-  }
-
-  __device__ void quantize(const Granule& granule) const {
-    std::byte* address = scale_address(granule);
-    const bool is_static = granule.part == kPlane && params_.scales_are_static;
-    double scale = 0.0;
-    if (is_static) {
-      if (address != nullptr) scale = load_row_number(address, granule.scale_dtype, 0);
-    } else {
-      scale = dynamic_scale(granule);
-      if (lane_ == 0 && address != nullptr)
-        store_row_number(address, granule.scale_dtype, 0, scale);
-    }
-    const RowFormat& format = params_.view.row_format;
-    for (int column = lane_; column < format.width(); column += kWarp) {
-      const RowFormat::Column place = format.locate(column);
-      if (!belongs(place, column, granule)) continue;
-      const double x = value(column);
-      const double quotient = scale == 0.0 && !isnan(x) ? 0.0 : x / scale;
-      const RowPart& part = format.parts[place.part];
-      store_row_number(row_ + part.offset_bytes, part.dtype, place.index, quotient);
-    }
-  }
-
-  const StoreParams& params_;
-  const std::byte* x_;
-  std::byte* row_;
-  std::byte* plane_;
-  int lane_;
-};
+}
 
 template <typename Rows>
 __global__ void __launch_bounds__(kThreads, 2) store_general(const __grid_constant__ Rows rows) {
@@ -139,7 +49,10 @@ __global__ void __launch_bounds__(kThreads, 2) store_general(const __grid_consta
   if (plane != nullptr) plane += head * scales.head_stride * (bits(scales.dtype) / 8);
   const std::byte* x =
       params.x + token * params.token_stride_bytes + head * params.head_stride_bytes;
-  GeneralRow(params, x, row + head * params.view.head_stride_bytes, plane).store();
+  store_row({.x = x, .dtype = params.x_dtype}, {.view = params.view,
+                                                .scales_are_static = params.scales_are_static,
+                                                .row = row + head * params.view.head_stride_bytes,
+                                                .plane = plane});
 }
 
 // A slot that no column of the row has is left alone.
@@ -187,8 +100,8 @@ __global__ void __launch_bounds__(kThreads, 2)
       *reinterpret_cast<float*>(target) =
           reinterpret_cast<const float*>(source)[slot * params.last_stride];
     } else {
-      store_number(target, scales.dtype, 0,
-                   load_number(source, params.x_dtype, slot * params.last_stride));
+      store_scale(target, scales.dtype, 0,
+                  load_number(source, params.x_dtype, slot * params.last_stride));
     }
   }
 }

@@ -4,7 +4,7 @@
 
 #include "cuda/common/paging/page_cursor.cuh"
 #include "cuda/common/paging/row_reader.h"
-#include "cuda/common/rows/number.cuh"
+#include "cuda/common/rows/scale_number.cuh"
 
 namespace quire::cuda {
 
@@ -28,12 +28,12 @@ __device__ inline float scale_of(const KvLayerView& view, const RowPart& part,
                                  const RowPlace& place, int column, int index) {
   if (part.scale_source == ScaleSource::none) return 1.0f;
   if (part.scale_source == ScaleSource::in_row) {
-    return load_row_once(place.row + part.scale_offset_bytes, part.scale_dtype,
-                         index / part.granularity);
+    return load_row_scale_once(place.row + part.scale_offset_bytes, part.scale_dtype,
+                               index / part.granularity);
   }
   if (place.scales == nullptr) return 0.0f;
-  return load_one(place.scales, view.scales.dtype,
-                  column / part.granularity * view.scales.slot_stride);
+  return load_scale_once(place.scales, view.scales.dtype,
+                         column / part.granularity * view.scales.slot_stride);
 }
 
 static __device__ __noinline__ float load_column(const KvLayerView& view, const RowPlace& place,

@@ -60,9 +60,9 @@ __device__ inline void load_angles(const RopeAngles& angles, std::int64_t token,
     for (int i = 0; i < kPairs / 2; ++i) {
       const float4 two = __ldg(vectors + i);
       cosines[2 * i] = two.x;
-      sines[2 * i] = two.y;
+      sines[2 * i] = two.y * angles.sine_sign;
       cosines[2 * i + 1] = two.z;
-      sines[2 * i + 1] = two.w;
+      sines[2 * i + 1] = two.w * angles.sine_sign;
     }
   } else {
 #pragma unroll
@@ -70,7 +70,8 @@ __device__ inline void load_angles(const RopeAngles& angles, std::int64_t token,
       const std::int64_t row = angle_row(angles, token, found, first + i);
       const std::int64_t at = row * angles.row_stride + 2 * (first + i) * angles.column_stride;
       cosines[i] = load_angle(angles.freqs, angles.dtype, at);
-      sines[i] = load_angle(angles.freqs, angles.dtype, at + angles.column_stride);
+      sines[i] =
+          load_angle(angles.freqs, angles.dtype, at + angles.column_stride) * angles.sine_sign;
     }
   }
 }

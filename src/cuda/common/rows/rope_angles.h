@@ -24,6 +24,7 @@ struct RopeAngles {
   std::int64_t token_stride;
   int num_sections;
   int section_ends[kMaxRopeSections];  // one past the last pair of each
+  float sine_sign;                     // -1: by the negative angles
 
   // f32 with one aligned row for all pairs of a token: 16-byte loads.
   QUIRE_HOST_DEVICE bool stand_in_rows() const {
