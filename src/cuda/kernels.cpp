@@ -22,7 +22,6 @@
 #include "cuda/sm90/mla_indexer/launch.h"
 #include "cuda/sm90/mla_prefill/launch.h"
 #include "cuda/sm90/sparse_mla/launch.h"
-#include "quire/error.h"
 
 namespace quire::cuda {
 namespace {
@@ -134,15 +133,16 @@ KernelPtr<FlashAttentionArgs> or_ragged(const FlashAttentionProblem& problem) {
 
 Candidates<CompressKeysProblem, CompressKeysArgs> compress_keys_kernels() {
   const auto refuse = [](const CompressKeysProblem& problem) {
-    const std::string elsewhere = refuse_anywhere(problem);
-    return elsewhere.empty() ? "no kernel of a GPU compresses keys yet" : elsewhere;
+    const std::string elsewhere = refuse_unless_sm80(problem.device);
+    return elsewhere.empty()
+               ? refuse_wide_rows("width", problem.width, any::compress_keys::kMostColumns)
+               : elsewhere;
   };
   return {{.kernel = "cuda/any/compress_keys",
-           .takes = "nothing yet",
+           .takes = kWideRows,
            .refuse = refuse,
-           .prepare = [](const CompressKeysProblem&) -> KernelPtr<CompressKeysArgs> {
-             throw Error(ErrorCode::unsupported, "compress_keys", "device", "the cpu", "a GPU");
-           }}};
+           .prepare =
+               always<CompressKeysProblem, CompressKeysArgs>(any::compress_keys::compress_keys)}};
 }
 
 Candidates<CopyPagesProblem, CopyPagesArgs> copy_pages_kernels() {

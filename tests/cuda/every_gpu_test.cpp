@@ -182,6 +182,7 @@ std::vector<Asked> every_op() {
       asked("mla_prefill", "mla_prefill", latent_prefill(1)),
       asked("mla_indexer", "mla_indexer", indexer()),
       asked("sparse_mla", "sparse_mla", sparse()),
+      asked("compress_keys", "", CompressKeysProblem{}),
       asked("copy_pages", "", CopyPagesProblem{}),
       asked("merge_states", "", MergeStatesProblem{}),
       asked("mla_prefill_plan", "", MlaPrefillPlanProblem{}),

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which kernels take what DeepSeek-V4 asks for: powers of two as scales, keys and rows of several tokens, rotations taken
-// back. Planners asked about GPUs that are not there, so it needs none.
+// back, compressed rows. Planners asked about GPUs that are not there, so it needs none.
 #include <gtest/gtest.h>
 
 #include <string>
 
+#include "cuda/any/companions.h"
 #include "cuda/common/runtime/device_facts.h"
 #include "quire/quire.h"
 
@@ -111,6 +112,30 @@ TEST(PlanCompressed, KeysOfSeveralTokensAreScoredByTheGeneralKernel) {
   }
   problem.tokens_per_key = 4;
   expect_general("mla_indexer", problem, "a key stands for several tokens");
+}
+
+CompressKeysProblem compressed(std::int64_t width) {
+  return {
+      .ragged = {.tokens = 64, .batch = 64},
+      .cache = cache_of(RowFormat::uniform(DType::bf16, static_cast<std::int32_t>(width)), true),
+      .width = width,
+      .series = 2,
+      .ratio = 4,
+      .rope_dim = 64,
+      .state_rows = 8};
+}
+
+TEST(PlanCompressed, RowsAreCompressedOnEveryGpu) {
+  expect_general("compress_keys", compressed(512), "");
+  expect_general("compress_keys", compressed(any::compress_keys::kMostColumns), "");
+}
+
+TEST(PlanCompressed, RowsThatDoNotFitIntoSharedMemoryAreRefused) {
+  const Plan plan = plan_on(kHopper, compressed(any::compress_keys::kMostColumns + 1));
+  EXPECT_FALSE(plan.supported());
+  ASSERT_FALSE(plan.refusals.empty());
+  EXPECT_EQ(plan.refusals.front().kernel, "cuda/any/compress_keys");
+  EXPECT_EQ(plan.refusals.front().reason, "width is 8193, more than 8192");
 }
 
 }  // namespace

@@ -14,8 +14,8 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)
 # The memory-bound ops of any/, which are all declared in one header.
 COMPANIONS = "any/companions.h"
 COMPANION_OPS = {
-    "any/copy_pages", "any/index_rows", "any/merge_states", "any/quantize_fp8", "any/remap_sparse_indices", "any/rms_norm",
-    "any/rope", "any/row_offsets",
+    "any/compress_keys", "any/copy_pages", "any/index_rows", "any/merge_states", "any/quantize_fp8", "any/remap_sparse_indices",
+    "any/rms_norm", "any/rope", "any/row_offsets",
 }  # fmt: skip
 # An op that runs another op: only that one's launch.h. (who, whom)
 COMPOSED = {

@@ -35,6 +35,7 @@ template <typename Problem> void expect_first(const std::string& kernel, Problem
 }
 
 TEST(CudaCandidate, CompanionsAreListedFirstInEveryBuild) {
+  expect_first("cuda/any/compress_keys", CompressKeysProblem{});
   expect_first("cuda/any/rope", RopeProblem{});
   expect_first("cuda/any/rms_norm", RmsNormProblem{});
   expect_first("cuda/any/store", StoreProblem{});

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The memory-bound ops on GPUs of compute capability 8.0 and newer. Each starts kernels on the context's stream,
-// allocates nothing and never waits. They take any valid problem, but for the columns of index rows.
+// allocates nothing and never waits. They take any valid problem, but for the columns of index and compressed rows.
 #pragma once
 
 #include <cstdint>
 
+#include "quire/ops/compress_keys.h"
 #include "quire/ops/copy_pages.h"
 #include "quire/ops/merge_states.h"
 #include "quire/ops/quantize_fp8.h"
@@ -17,6 +18,10 @@
 
 namespace quire::cuda::any {
 
+namespace compress_keys {
+inline constexpr std::int64_t kMostColumns = 8192;  // a row stands in shared memory
+void compress_keys(const CompressKeysArgs& args, const Context& context);
+}  // namespace compress_keys
 namespace copy_pages {
 void copy_pages(const CopyPagesArgs& args, const Context& context);
 }
