@@ -28,25 +28,17 @@ namespace {
 
 constexpr const char* kAnyProblem = "any valid problem on a GPU of compute capability 8.0 or newer";
 
-// What no kernel of sm90/ reads, whatever else it takes; those of any/ do.
+// What kernels of sm90/ do not read, whatever else they take; those of any/ do.
 bool has_power_scales(const RowFormat& format) {
   return std::ranges::any_of(format.parts,
                              [](const RowPart& part) { return part.scale_dtype == DType::e8m0; });
 }
 template <typename Problem> std::string refuse_compressed(const Problem& problem) {
-  bool powers = false;
   if constexpr (requires { problem.cache.row_format; }) {
-    powers = has_power_scales(problem.cache.row_format);
+    if (has_power_scales(problem.cache.row_format)) return "scales are e8m0";
   }
-  if constexpr (requires { problem.extra_format; }) {
-    powers = powers || has_power_scales(problem.extra_format);
-  }
-  if (powers) return "scales are e8m0";
   if constexpr (requires { problem.tokens_per_key; }) {
     if (problem.tokens_per_key > 1) return "a key stands for several tokens";
-  }
-  if constexpr (requires { problem.extra_tokens_per_row; }) {
-    if (problem.extra_tokens_per_row > 1) return "a row of 'extra' stands for several tokens";
   }
   return "";
 }
@@ -59,7 +51,7 @@ Candidate<Problem, Args> planned(std::string kernel, const char* takes,
   return {.kernel = std::move(kernel), .takes = takes, .refuse = refuse, .prepare = prepare};
 }
 
-// One of sm90/: its own reasons first.
+// One of sm90/ that does not: its own reasons first.
 template <typename Problem, typename Args>
 Candidate<Problem, Args> hopper(std::string kernel, const char* takes,
                                 std::string (*refuse)(const Problem&),
@@ -252,11 +244,14 @@ Candidates<RowOffsetsProblem, RowOffsetsArgs> row_offsets_kernels() {
 }
 
 Candidates<SparseMlaProblem, SparseMlaArgs> sparse_mla_kernels() {
-  return {hopper("cuda/sm90/sparse_mla",
-                 "bf16 q over rows of 512 + 64 columns in bf16 or "
-                 "e4m3, on a GPU of compute capability 9.0",
-                 sm90::sparse_mla::refuse_sparse, sm90::sparse_mla::prepare_sparse),
-          general("cuda/any/sparse_mla", any::sparse_mla::prepare_general)};
+  return {
+      planned(
+          "cuda/sm90/sparse_mla",
+          "bf16 q over rows of 512 + 64 columns in bf16 or e4m3, or of 512 that are all values, "
+          "in bf16 or as 448 of e4m3 with e8m0 scales and 64 of bf16, on a GPU of compute "
+          "capability 9.0",
+          sm90::sparse_mla::refuse_sparse, sm90::sparse_mla::prepare_sparse),
+      general("cuda/any/sparse_mla", any::sparse_mla::prepare_general)};
 }
 
 Candidates<StoreProblem, StoreArgs> store_kernels() {

@@ -309,3 +309,5 @@ quire_add_variants(sm90/sparse_mla bf16 INCLUDES sm90/sparse_mla/kernel.cuh
   LAUNCHES "launch_sparse_tiles<SparseBf16>")
 quire_add_variants(sm90/sparse_mla fp8 INCLUDES sm90/sparse_mla/kernel.cuh
   LAUNCHES "launch_sparse_tiles<{SparseFp8|SparseFp8Pair}>")
+quire_add_variants(sm90/sparse_mla whole INCLUDES sm90/sparse_mla/kernel.cuh
+  LAUNCHES "launch_sparse_tiles<SparseWhole{Bf16|Fp8|Fp8Pair}>")

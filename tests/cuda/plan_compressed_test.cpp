@@ -80,6 +80,26 @@ TEST(PlanCompressed, GeneralKernelsReadPowersOfTwo) {
   }
 }
 
+// A window of whole rows, then compressed ones.
+TEST(PlanCompressed, HopperHasAKernelForRowsThatAreKeyAndValue) {
+  const CacheShape cache = cache_of(RowFormat::mla_fp8_e8m0(), true);
+  const SparseMlaProblem problem{.ragged = {.tokens = 128, .batch = 128},
+                                 .cache = cache,
+                                 .heads = 64,
+                                 .latent_dim = 512,
+                                 .rope_dim = 0,
+                                 .top_k = 128,
+                                 .extra_k = 512,
+                                 .extra_format = cache.row_format,
+                                 .extra_tokens_per_row = 4,
+                                 .has_sinks = true,
+                                 .alignment = 16};
+  const bool has_code = runs_sm90(kHopper);
+  EXPECT_EQ(plan_on(kHopper, problem).kernel,
+            has_code ? "cuda/sm90/sparse_mla" : "cuda/any/sparse_mla");
+  EXPECT_EQ(plan_on(kAmpere, problem).kernel, "cuda/any/sparse_mla");
+}
+
 TEST(PlanCompressed, WritersOfPowersOfTwo) {
   const CacheShape cache = cache_of(RowFormat::mla_fp8_e8m0(), true);
   StoreProblem store{.ragged = {.tokens = 128, .batch = 128}, .cache = cache};

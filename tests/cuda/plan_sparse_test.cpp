@@ -140,6 +140,66 @@ TEST(PlanSparse, TilesOfTheSecondStreamFollowTheFirst) {
   EXPECT_EQ(plan.work.split_tiles, 4);
 }
 
+// Rows of 512 columns that are key and value.
+SparseMlaProblem whole_problem(std::int64_t tokens, std::int64_t heads,
+                               const RowFormat& format = RowFormat::mla_fp8_e8m0()) {
+  SparseMlaProblem problem = decode_problem(tokens, heads);
+  problem.cache.row_format = format;
+  problem.rope_dim = 0;
+  problem.top_k = 512;
+  return problem;
+}
+
+TEST(PlanSparse, WholeRowsHaveKernelsOfTheirOwn) {
+  EXPECT_EQ(refuse_sparse_problem(whole_problem(128, 64)), "");
+  for (const std::int64_t heads : {1, 16, 64}) {
+    EXPECT_EQ(plan_sparse(whole_problem(128, heads), kSms).variant->name, "whole_fp8");
+  }
+  EXPECT_EQ(plan_sparse(whole_problem(128, 128), kSms).variant->name, "whole_fp8_pair");
+  EXPECT_EQ(plan_sparse(whole_problem(128, 129), kSms).variant->name, "whole_fp8");
+  const RowFormat bf16 = RowFormat::uniform(DType::bf16, 512);
+  EXPECT_EQ(refuse_sparse_problem(whole_problem(128, 64, bf16)), "");
+  EXPECT_EQ(plan_sparse(whole_problem(128, 128, bf16), kSms).variant->name, "whole_bf16");
+  EXPECT_EQ(plan_sparse(decode_problem(128, 64), kSms).variant->shape, RowShape::latent_rope);
+}
+
+TEST(PlanSparse, WholeRowsOfPromptsAreDecodedFirst) {
+  SparseMlaProblem problem = whole_problem(4000, 64);
+  problem.ragged = {.tokens = 4000, .batch = 1, .max_new_tokens = 4000, .max_keys = 8000};
+  const SparsePlan plan = plan_sparse(problem, kSms);
+  EXPECT_EQ(plan.variant->name, "whole_bf16");
+  EXPECT_EQ(plan.decoded.bytes(), 8000 * 512 * 2);
+}
+
+TEST(PlanSparse, WindowAndCompressedRowsAreTwoStreams) {
+  SparseMlaProblem problem = whole_problem(64, 64);
+  problem.top_k = 128;
+  problem.extra_k = 512;
+  problem.extra_format = problem.cache.row_format;
+  problem.extra_tokens_per_row = 4;
+  EXPECT_EQ(refuse_sparse_problem(problem), "");
+  const SparsePlan plan = plan_sparse(problem, kSms);
+  EXPECT_EQ(plan.variant->name, "whole_fp8");
+  EXPECT_EQ(plan.work.first_tiles, 128 / plan.variant->keys);
+  EXPECT_EQ(plan.work.tiles, (128 + 512) / plan.variant->keys);
+  problem.extra_format = RowFormat::uniform(DType::bf16, 512);
+  EXPECT_NE(refuse_sparse_problem(problem), "");
+}
+
+TEST(PlanSparse, SaysWhichWholeRowsItDoesNotTake) {
+  for (const RowFormat& format :
+       {RowFormat::uniform(DType::f16, 512), RowFormat::uniform(DType::fp8_e4m3, 512),
+        RowFormat::mla_fp8_e8m0(448, 64, 32), RowFormat::mla_fp8_e8m0(384, 128),
+        RowFormat::mla_fp8_e8m0(448, 64, 64, DType::f16),
+        RowFormat::scaled(DType::fp8_e4m3, 512, 64, DType::e8m0)}) {
+    EXPECT_NE(refuse_sparse_problem(whole_problem(1, 64, format)), "") << format.describe();
+  }
+  // Powers of two behind 512 + 64 columns.
+  SparseMlaProblem problem = decode_problem(1, 64);
+  problem.cache.row_format = RowFormat::mla_fp8_e8m0(512, 64);
+  EXPECT_NE(refuse_sparse_problem(problem), "");
+}
+
 TEST(PlanSparse, SaysWhatItDoesNotTake) {
   SparseMlaProblem problem = decode_problem(1, 64);
   EXPECT_EQ(refuse_sparse_problem(problem), "");

@@ -135,7 +135,8 @@ class SparseMlaCase final : public OpCase {
     for (std::int64_t b = 0; b < lengths_.batch(); ++b) {
       const std::int64_t cached = lengths_.cached[static_cast<std::size_t>(b)];
       for (std::int64_t i = 0; i < lengths_.added[static_cast<std::size_t>(b)]; ++i) {
-        total += static_cast<double>(std::min(stream.top_k, cached + i + 1));
+        const std::int64_t rows = (cached + i + 1) / stream.tokens_per_row;
+        total += static_cast<double>(std::min(stream.top_k, rows));
       }
     }
     return total;

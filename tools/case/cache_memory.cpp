@@ -135,6 +135,21 @@ std::vector<std::byte> scale_period(const RowFormat& format, std::uint64_t seed,
   return period;
 }
 
+// A layer's part of a page, its rows and then their scales, for pools that somebody else fills.
+std::vector<std::byte> joined_period(const CacheSpec& spec, std::int64_t row_bytes,
+                                     std::int64_t scale_bytes, std::uint64_t seed,
+                                     const std::string& name) {
+  std::vector<std::byte> part;
+  const auto append = [&part](const std::vector<std::byte>& period, std::int64_t count) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      part.push_back(period[static_cast<std::size_t>(i) % period.size()]);
+    }
+  };
+  append(row_period(spec.row_format, seed, name), row_bytes);
+  append(scale_period(spec.row_format, seed, name + ".scales"), scale_bytes);
+  return part;
+}
+
 TensorView build_scales(Memory& memory, const CacheSpec& spec, std::int64_t num_pages,
                         std::uint64_t seed, const std::string& name, bool rows_are_deferred) {
   const RowFormat& format = spec.row_format;
@@ -259,8 +274,8 @@ void prepare(const TensorView& pool, const CacheSpec& spec) {
 }
 
 // One tensor of bytes: the rows of a page and layer, then their scales, to whole eights for each token.
-void build_joined_pool(Memory& memory, const CacheSpec& spec, std::int64_t num_pages,
-                       const std::string& name, PagedKVCache& cache) {
+bool build_joined_pool(Memory& memory, const CacheSpec& spec, std::int64_t num_pages,
+                       std::uint64_t seed, const std::string& name, PagedKVCache& cache) {
   const RowFormat& format = spec.row_format;
   const DType scale_dtype = format.parts[0].scale_dtype;
   const std::int64_t kv = spec.is_mla ? 1 : 2;
@@ -268,9 +283,14 @@ void build_joined_pool(Memory& memory, const CacheSpec& spec, std::int64_t num_p
   const std::int64_t scale_bytes = (bytes_for(scale_dtype, format.plane_slots()) + 7) / 8 * 8;
   const std::int64_t row_bytes = page_rows * format.row_bytes;
   const std::int64_t part_bytes = row_bytes + page_rows * scale_bytes;
-  const TensorView pool =
-      memory.allocate(name + ".blocks", DType::u8, {num_pages, kv, spec.layers, part_bytes});
-  if (!spec.poison) std::memset(pool.data, 0, static_cast<std::size_t>(pool.numel()));
+  const std::array<std::int64_t, 4> shape{num_pages, kv, spec.layers, part_bytes};
+  const bool is_deferred = memory.defers(Memory::bytes_of(name + ".blocks", DType::u8, shape));
+  const std::vector<std::byte> period =
+      is_deferred ? joined_period(spec, row_bytes, part_bytes - row_bytes, seed, name)
+                  : std::vector<std::byte>{kPoison};
+  const TensorView pool = memory.allocate_repeating(name + ".blocks", DType::u8, shape, period);
+  if (!spec.poison && !is_deferred)
+    std::memset(pool.data, 0, static_cast<std::size_t>(pool.numel()));
   const auto part_of_pages = [&](std::int64_t first, DType dtype, std::int64_t bytes,
                                  std::int64_t elements) {
     const std::int64_t unit = bits(dtype) / 8;
@@ -290,14 +310,14 @@ void build_joined_pool(Memory& memory, const CacheSpec& spec, std::int64_t num_p
   const DType row_dtype = format.is_uniform() ? format.parts[0].dtype : DType::u8;
   cache.blocks = part_of_pages(0, row_dtype, format.row_bytes, format.row_bytes);
   cache.scales = part_of_pages(row_bytes, scale_dtype, scale_bytes, format.plane_slots());
+  return is_deferred;
 }
 
 // Blocks and scales, poisoned; whether somebody else fills them.
 bool build_pools(Memory& memory, const CacheSpec& spec, std::int64_t num_pages, std::uint64_t seed,
                  const std::string& name, PagedKVCache& cache) {
   if (spec.scale_kind == ScaleKind::page_end) {
-    build_joined_pool(memory, spec, num_pages, name, cache);
-    return false;
+    return build_joined_pool(memory, spec, num_pages, seed, name, cache);
   }
   const RowFormat& format = spec.row_format;
   const bool uniform = format.is_uniform();

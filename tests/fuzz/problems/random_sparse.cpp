@@ -7,6 +7,27 @@ namespace quire::test {
 
 using nlohmann::json;
 
+namespace {
+
+// 512 columns that are key and value.
+json make_whole_rows(Draw& draw, bool has_powers, json cache) {
+  cache["latent"] = 448;
+  cache["rope"] = 64;
+  if (has_powers) {
+    use_power_scales(draw, cache);
+    cache["granularity"] = 64;
+    cache["rope_dtype"] = "bf16";
+  } else {
+    cache["row_format"] = "uniform";
+    cache["dtype"] = "bf16";
+    cache.erase("granularity");
+    cache.erase("rope_dtype");
+  }
+  return cache;
+}
+
+}  // namespace
+
 json random_sparse_mla(Draw& draw) {
   const RandomLengths lengths =
       random_lengths(draw, draw.pick<std::int64_t>({1, 2, 9}, {1, 2, 33}), 700);
@@ -17,8 +38,11 @@ json random_sparse_mla(Draw& draw) {
   };
   // Half of them are what kernels for DeepSeek's rows take.
   const bool is_deepseek = draw.one_in(draw.is_small() ? 32 : 2);
+  const bool has_whole_rows = is_deepseek && draw.one_in(3);
+  const bool has_powers = draw.below(3) > 0;
   const auto random_cache = [&](const RandomLengths& rows) {
     json cache = random_latent_cache(draw, rows);
+    if (has_whole_rows) return make_whole_rows(draw, has_powers, cache);
     if (draw.one_in(4)) use_power_scales(draw, cache);
     if (!is_deepseek) return cache;
     cache["latent"] = 512;
@@ -45,7 +69,9 @@ json random_sparse_mla(Draw& draw) {
     add_indices(extra);
     object["extra"] = extra;
   }
-  if (draw.one_in(4)) {
+  if (has_whole_rows) {
+    object["values"] = 512;
+  } else if (draw.one_in(4)) {
     const std::int64_t width =
         object["cache"]["latent"].get<std::int64_t>() + object["cache"]["rope"].get<std::int64_t>();
     object["values"] = draw.one_in(4) ? draw.between(1, width) : width;

@@ -12,8 +12,18 @@ enum class RowKind : std::uint8_t {
   fp8,   // e4m3 latent, decoded and scaled on the way; rope bf16 or e4m3
 };
 
+// Which columns of a row are values.
+enum class RowShape : std::uint8_t {
+  latent_rope,  // the first 512 of 576
+  whole,  // all 512; of fp8 rows the last 64 are bf16, the others have an e8m0 scale for every 64
+};
+constexpr int num_columns(RowShape shape) {
+  return shape == RowShape::whole ? 512 : 576;
+}
+
 struct SparseConfig {
   RowKind rows = RowKind::bf16;
+  RowShape shape = RowShape::latent_rope;
   int keys = 64;        // of a tile
   int stages = 2;       // tiles on their way or in use
   int blocks = 1;       // of a cluster: 2 have other heads of the same token, and share its rows
@@ -34,7 +44,7 @@ struct SparseConfig {
   static constexpr int kLatent = 512;  // columns of a row that are values too
   static constexpr int kRope = 64;
   static constexpr int kSwizzleColumnWidth = 64;  // 128 bytes of bf16
-  static constexpr int kSwizzleColumns = (kLatent + kRope) / kSwizzleColumnWidth;
+  static constexpr int kSwizzleColumns = (kLatent + kRope) / kSwizzleColumnWidth;  // with rope
   static constexpr int kHalfColumns = kLatent / 2;
   static constexpr int kHalfSwizzleColumns = kHalfColumns / kSwizzleColumnWidth;
 
@@ -44,11 +54,13 @@ struct SparseConfig {
   // Copied rows have no writer that could fence them, and a fence between products stops the tensor cores:
   // the warpgroup that waits most does it.
   constexpr bool sum_fences() const { return rows == RowKind::bf16; }
+  constexpr bool has_rope() const { return shape == RowShape::latent_rope; }
+  constexpr int swizzle_columns() const { return num_columns(shape) / kSwizzleColumnWidth; }
   constexpr int warp_rows() const { return keys / kWarps; }
   constexpr int swizzle_column_bytes() const { return keys * kSwizzleColumnWidth * 2; }
 };
 
-// A compiled kernel for e4m3 rows, as a value, and the sizes that all of them share.
+// A compiled kernel for e4m3 rows and few heads, as a value, and the sizes that all of them share.
 
 struct Fp8Config {
   int heads = 32;  // columns of the products
@@ -94,6 +106,25 @@ struct SparseFp8 {
 // 128 heads: two blocks, which decode for each other.
 struct SparseFp8Pair {
   static constexpr SparseConfig kConfig{.rows = RowKind::fp8, .blocks = 2};
+};
+
+// The same of whole rows. The room of the rope columns is that of one more tile of bytes.
+struct SparseWholeBf16 {
+  static constexpr SparseConfig kConfig{.rows = RowKind::bf16, .shape = RowShape::whole};
+};
+struct SparseWholeFp8 {
+  static constexpr SparseConfig kConfig{.rows = RowKind::fp8,
+                                        .shape = RowShape::whole,
+                                        .keys = 32,
+                                        .stages = 3,
+                                        .raw_stages = 3,
+                                        .score_registers = 200,
+                                        .sum_registers = 168,
+                                        .gather_registers = 136};
+};
+struct SparseWholeFp8Pair {
+  static constexpr SparseConfig kConfig{
+      .rows = RowKind::fp8, .shape = RowShape::whole, .blocks = 2};
 };
 
 // Every compiled kernel for e4m3 rows and few heads (src/cuda/variants.cmake).

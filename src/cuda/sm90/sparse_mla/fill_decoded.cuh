@@ -7,7 +7,7 @@
 
 namespace quire::cuda::sm90::sparse_mla {
 
-template <typename Variant> class RowFill<Variant, RowKind::fp8, 1> {
+template <typename Variant> class RowFill<Variant, RowKind::fp8, 1, RowShape::latent_rope> {
  public:
   static constexpr int kFirstTurn = -Variant::kConfig.raw_stages - 2;
 

@@ -4,6 +4,7 @@
 // a row; before they are loaded, their lines have been asked for (without that: 4 % slower).
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -59,7 +60,7 @@ class PairWriter {
   std::uint32_t to_other_;  // between the two blocks' addresses of a place
 };
 
-template <typename Variant> class RowFill<Variant, RowKind::fp8, 2> {
+template <typename Variant, RowShape kShape> class RowFill<Variant, RowKind::fp8, 2, kShape> {
  public:
   static constexpr int kFirstTurn = -4;
 
@@ -74,7 +75,7 @@ template <typename Variant> class RowFill<Variant, RowKind::fp8, 2> {
     const GatherStream& stream = run.stream;
     stream_ = &stream;
     finder_.begin(run,
-                  finds_scale() ? PagePlaces::of_scales(stream, run.sequence)
+                  finds_scale() ? PagePlaces::of_scales<kScaleBytes>(stream, run.sequence)
                                 : PagePlaces::of_rows(stream, run.sequence),
                   kConfig.keys,
                   (writer_.rank() * SparseConfig::kWarps + warp_) * kRows + lane_ / 4);
@@ -95,11 +96,19 @@ template <typename Variant> class RowFill<Variant, RowKind::fp8, 2> {
   static constexpr SparseConfig kConfig = Variant::kConfig;
   static constexpr int kRows = 8;  // of a warp: one swizzle atom
   static constexpr int kLine = 128;
+  static constexpr int kScaleBytes = kConfig.has_rope() ? sizeof(float) : 1;
+  // Whole rows end in columns that are copied, as rope columns are.
+  static constexpr int kCodedColumns =
+      2 * SparseConfig::kHalfSwizzleColumns - (kConfig.has_rope() ? 0 : 1);
+  // A row's scales: of 128 columns each, or the e8m0 bytes of 64 each.
+  using Scales = std::conditional_t<kConfig.has_rope(), float4, uint2>;
   static_assert(kConfig.keys == 2 * SparseConfig::kWarps * kRows);
 
   __device__ const RowPart& latent() const { return stream_->rows.row_format.parts[0]; }
   __device__ ScaleSource scaling() const { return latent().scale_source; }
-  __device__ bool finds_scale() const { return scaling() == ScaleSource::plane && lane_ % 4 == 1; }
+  __device__ bool finds_scale() const {
+    return (!kConfig.has_rope() || scaling() == ScaleSource::plane) && lane_ % 4 == 1;
+  }
 
   // Nothing is kept from one run to the next: the registers are others' in between.
   __device__ void forget() {
@@ -110,7 +119,12 @@ template <typename Variant> class RowFill<Variant, RowKind::fp8, 2> {
 
   // The lines of the row after the next one, into L2.
   __device__ void ask_for(const std::byte* row) const {
-    if (row == nullptr || finds_scale()) return;
+    if constexpr (!kConfig.has_rope()) {
+      row = row_of_lane(row, lane_ & ~3);
+      if (row == nullptr) return;
+    } else {
+      if (row == nullptr || finds_scale()) return;
+    }
 #pragma unroll
     for (int line = 0; line < 2; ++line) {
       const int offset = (line * 4 + lane_ % 4) * kLine;
@@ -130,11 +144,10 @@ template <typename Variant> class RowFill<Variant, RowKind::fp8, 2> {
     mask_ = __ballot_sync(0xffffffff, lane < kRows && (rows >> (lane * 4 & 31) & 1) != 0);
     const std::byte* from = row + lane % 4 * 16;
 #pragma unroll
-    for (int swizzle_column = 0; swizzle_column < 2 * SparseConfig::kHalfSwizzleColumns;
-         ++swizzle_column) {
+    for (int swizzle_column = 0; swizzle_column < kCodedColumns; ++swizzle_column) {
       latent_[swizzle_column] = load_chunk(from + swizzle_column * 64, is_there);
     }
-    if (stream_->rope_is_fp8) {
+    if (kConfig.has_rope() && stream_->rope_is_fp8) {
       rope_[0] = load_chunk(from + stream_->rope_offset_bytes, is_there);
     } else {
 #pragma unroll
@@ -143,6 +156,10 @@ template <typename Variant> class RowFill<Variant, RowKind::fp8, 2> {
             load_chunk(from + stream_->rope_offset_bytes + rope_side(i, lane) * 64, is_there);
       }
     }
+    load_scales(row, scale, is_there);
+  }
+  __device__ void load_scales(const std::byte* row, const std::byte* scale,
+                              bool is_there) requires(kConfig.has_rope()) {
     const float without = scaling() == ScaleSource::plane ? 0.0F : 1.0F;  // a page of its scale
     scales_ = {without, without, without, without};
     if (scaling() == ScaleSource::in_row && is_there) {
@@ -150,6 +167,22 @@ template <typename Variant> class RowFill<Variant, RowKind::fp8, 2> {
     } else if (scaling() == ScaleSource::plane && scale != nullptr) {
       const float whole = __ldg(reinterpret_cast<const float*>(scale));
       scales_ = {whole, whole, whole, whole};
+    }
+  }
+  // Scales of 0 where there is no page of them: bf16_pair() knows.
+  __device__ void load_scales(const std::byte*, const std::byte* scale,
+                              bool) requires(!kConfig.has_rope()) {
+    has_scales_ = scale != nullptr;
+    scales_ = {};
+    if (!has_scales_) return;
+    if (stream_->powers_are_words) {
+      scales_ = __ldg(reinterpret_cast<const uint2*>(scale));
+      return;
+    }
+    const std::int64_t stride = stream_->rows.scales.slot_stride;
+    for (int i = 0; i < kCodedColumns; ++i) {
+      const std::uint32_t code = __ldg(reinterpret_cast<const std::uint8_t*>(scale + i * stride));
+      (i < 4 ? scales_.x : scales_.y) |= code << (i % 4 * 8);
     }
   }
   __device__ static uint4 load_chunk(const std::byte* from, bool is_there) {
@@ -165,15 +198,20 @@ template <typename Variant> class RowFill<Variant, RowKind::fp8, 2> {
     write_mask(left_full);
     store_half<0>(left);
     share<SparseConfig::kHalfSwizzleColumns>(left, left_full, sizeof(mask_));
-    FullBarrier& rope_full = shared_.rope_ring.full[at_.rope.stage];
-    std::byte* rope = shared_.rope[at_.rope.stage] + first_row * kRowBytes;
-    shared_.rope_ring.wait_empty(at_.rope);
-    store_rope(rope);
-    share<1>(rope, rope_full, 0);
+    if constexpr (kConfig.has_rope()) {
+      FullBarrier& rope_full = shared_.rope_ring.full[at_.rope.stage];
+      std::byte* rope = shared_.rope[at_.rope.stage] + first_row * kRowBytes;
+      shared_.rope_ring.wait_empty(at_.rope);
+      store_rope(rope);
+      share<1>(rope, rope_full, 0);
+    }
     FullBarrier& right_full = shared_.right_ring.full[stage];
     std::byte* right = shared_.right[stage] + first_row * kRowBytes;
     shared_.right_ring.wait_empty(at_.half);
     store_half<1>(right);
+    if constexpr (!kConfig.has_rope()) {
+      store_rope(right + (SparseConfig::kHalfSwizzleColumns - 1) * kConfig.swizzle_column_bytes());
+    }
     share<SparseConfig::kHalfSwizzleColumns>(right, right_full, 0);
     at_.advance();
   }
@@ -199,17 +237,34 @@ template <typename Variant> class RowFill<Variant, RowKind::fp8, 2> {
   // `half`: of the tile, at the warp's first row.
   template <int kHalf> __device__ void store_half(std::byte* half) {
     const int row = lane_ / 4;
+    constexpr int kFirst = kHalf * SparseConfig::kHalfSwizzleColumns;
+    constexpr int kLast = std::min(kFirst + SparseConfig::kHalfSwizzleColumns, kCodedColumns);
 #pragma unroll
-    for (int swizzle_column = 0; swizzle_column < SparseConfig::kHalfSwizzleColumns;
-         ++swizzle_column) {
-      const float low = kHalf == 0 ? scales_.x : scales_.z;
-      const float high = kHalf == 0 ? scales_.y : scales_.w;
-      const float scale = swizzle_column < SparseConfig::kHalfSwizzleColumns / 2 ? low : high;
-      std::byte* to = half + swizzle_column * kConfig.swizzle_column_bytes();
-      const uint4& bytes = latent_[kHalf * SparseConfig::kHalfSwizzleColumns + swizzle_column];
-      store_chunk(to + chunk_offset(row, lane_ % 4 * 2), decode_vec8(bytes.x, bytes.y, scale));
-      store_chunk(to + chunk_offset(row, lane_ % 4 * 2 + 1), decode_vec8(bytes.z, bytes.w, scale));
+    for (int column = kFirst; column < kLast; ++column) {
+      std::byte* to = half + (column - kFirst) * kConfig.swizzle_column_bytes();
+      const uint4& bytes = latent_[column];
+      const auto scale = scale_of(column);
+      store_chunk(to + chunk_offset(row, lane_ % 4 * 2), decode(bytes.x, bytes.y, scale));
+      store_chunk(to + chunk_offset(row, lane_ % 4 * 2 + 1), decode(bytes.z, bytes.w, scale));
     }
+  }
+  // Of a swizzle column.
+  __device__ auto scale_of(int column) const {
+    if constexpr (kConfig.has_rope()) {
+      const float low = column < 4 ? scales_.x : scales_.z;
+      const float high = column < 4 ? scales_.y : scales_.w;
+      return column % 4 < 2 ? low : high;
+    } else {
+      const std::uint32_t four = column < 4 ? scales_.x : scales_.y;
+      const std::uint32_t pair = bf16_pair_of_e8m0(four >> (column % 4 * 8) & 0xff);
+      return has_scales_ ? pair : 0U;
+    }
+  }
+  __device__ static uint4 decode(std::uint32_t low, std::uint32_t high, float scale) {
+    return decode_vec8(low, high, scale);
+  }
+  __device__ static uint4 decode(std::uint32_t low, std::uint32_t high, std::uint32_t scale) {
+    return decode_vec8_by_power(low, high, scale);
   }
   __device__ static void store_chunk(std::byte* place, const uint4& words) {
     *reinterpret_cast<uint4*>(place) = words;
@@ -221,18 +276,23 @@ template <typename Variant> class RowFill<Variant, RowKind::fp8, 2> {
   __device__ void store_rope(std::byte* swizzle_column) {
     const int row = lane_ / 4;
     const int chunk = lane_ % 4;
-    if (stream_->rope_is_fp8) {
-      const uint4& bytes = rope_[0];
-      store_chunk(swizzle_column + chunk_offset(row, chunk * 2),
-                  decode_vec8(bytes.x, bytes.y, scales_.x));
-      store_chunk(swizzle_column + chunk_offset(row, chunk * 2 + 1),
-                  decode_vec8(bytes.z, bytes.w, scales_.x));
-      return;
+    if constexpr (kConfig.has_rope()) {
+      if (stream_->rope_is_fp8) {
+        const uint4& bytes = rope_[0];
+        store_chunk(swizzle_column + chunk_offset(row, chunk * 2),
+                    decode_vec8(bytes.x, bytes.y, scales_.x));
+        store_chunk(swizzle_column + chunk_offset(row, chunk * 2 + 1),
+                    decode_vec8(bytes.z, bytes.w, scales_.x));
+        return;
+      }
     }
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      store_chunk(swizzle_column + chunk_offset(row, rope_side(i, lane_) * 4 + chunk),
-                  stream_->rope_is_scaled ? scale_vec8(rope_[i], scales_.x) : rope_[i]);
+      uint4 words = rope_[i];
+      if constexpr (kConfig.has_rope()) {
+        if (stream_->rope_is_scaled) words = scale_vec8(words, scales_.x);
+      }
+      store_chunk(swizzle_column + chunk_offset(row, rope_side(i, lane_) * 4 + chunk), words);
     }
   }
 
@@ -244,10 +304,11 @@ template <typename Variant> class RowFill<Variant, RowKind::fp8, 2> {
   TilePlace<Variant> at_;
   const GatherStream* stream_ = nullptr;
   const std::byte* next_ = nullptr;  // the row of the tile after the one in registers
-  uint4 latent_[2 * SparseConfig::kHalfSwizzleColumns];
+  uint4 latent_[kCodedColumns];
   uint4 rope_[2];
-  float4 scales_;
-  std::uint32_t mask_ = 0;  // rows of the warp that exist
+  Scales scales_;
+  bool has_scales_ = false;  // whole rows
+  std::uint32_t mask_ = 0;   // rows of the warp that exist
 };
 
 }  // namespace quire::cuda::sm90::sparse_mla

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/sm90/sparse_mla/launch.h"
 
+#include <algorithm>
 #include <numbers>
 
+#include "cuda/common/runtime/alignment.h"
 #include "cuda/common/runtime/carver.h"
 #include "cuda/common/runtime/device_facts.h"
 #include "cuda/common/runtime/device_scope.h"
@@ -30,6 +32,13 @@ TensorMap query_map(const TensorView& q) {
   return encode_tensor_map(make_tile(row_matrix_of(q), request), q.data);
 }
 
+// Whether all scales of a row are one load.
+bool are_words(const ScaleLayerView& scales) {
+  constexpr std::int64_t kWord = 8;
+  return scales.dtype == DType::e8m0 && scales.slot_stride == 1 &&
+         are_aligned(kWord, scales.data, scales.page_stride, scales.token_stride);
+}
+
 GatherStream gather_stream(const KvLayerView& view, const TensorView& indices,
                            const std::optional<TensorView>& lengths) {
   const RowFormat& format = view.row_format;
@@ -43,7 +52,8 @@ GatherStream gather_stream(const KvLayerView& view, const TensorView& indices,
           .lengths = lengths.has_value() ? lengths->as<const std::int32_t>() : nullptr,
           .rope_offset_bytes = is_uniform ? SparseConfig::kLatent : format.parts[1].offset_bytes,
           .rope_is_fp8 = is_uniform,
-          .rope_is_scaled = !is_uniform && format.parts[1].scale_source != ScaleSource::none};
+          .rope_is_scaled = !is_uniform && format.parts[1].scale_source != ScaleSource::none,
+          .powers_are_words = are_words(view.scales)};
 }
 
 class SparseKernel final : public Kernel<SparseMlaArgs> {
@@ -91,6 +101,8 @@ class SparseKernel final : public Kernel<SparseMlaArgs> {
     if (args.extra.has_value()) {
       params.streams[1] = gather_stream(args.extra->cache.key(args.extra->layer),
                                         args.extra->indices, args.extra->lengths);
+      params.streams[1].tokens_per_row = static_cast<std::uint32_t>(
+          std::min<std::int64_t>(args.extra->tokens_per_row, 0xffffffff));
     }
     plan_.variant->launch(params, plan_.blocks, stream);
     merge_sparse_splits(params, stream);

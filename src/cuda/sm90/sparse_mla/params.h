@@ -25,6 +25,8 @@ struct GatherStream {
   int rope_offset_bytes = 0;              // fp8 rows
   bool rope_is_fp8 = false;
   bool rope_is_scaled = false;
+  bool powers_are_words = false;  // a row's e8m0 scales are the bytes of an aligned word of eight
+  std::uint32_t tokens_per_row = 1;  // lengths of sequences count tokens
 };
 
 // A work tile is a token's heads, 64 at a time, over all of its tiles of keys. The last ones, which would
@@ -55,7 +57,7 @@ struct SparseSplits {
 };
 
 struct SparseParams {
-  TensorMap q;                        // [tokens, heads, 576] bf16, boxes of 64 columns × 64 heads
+  TensorMap q;  // [tokens, heads, 576 or 512] bf16, boxes of 64 columns × 64 heads
   const std::byte* q_rows = nullptr;  // the same without boxes
   std::int64_t q_token_bytes = 0;
   std::int64_t q_head_bytes = 0;

@@ -26,11 +26,30 @@ bool is_scaled_whole(const RowPart& part) {
          part.granularity >= SparseConfig::kLatent + SparseConfig::kRope;
 }
 
+// Of whole rows: bf16, or those of RowFormat::mla_fp8_e8m0().
+std::optional<RowKind> kind_of_whole(const RowFormat& format) {
+  constexpr std::int32_t kGranule = 64;
+  constexpr std::int32_t kCoded = num_columns(RowShape::whole) - kGranule;
+  const RowPart& coded = format.parts[0];
+  if (format.is_uniform()) {
+    const bool is_bf16 = coded.dtype == DType::bf16 && coded.scale_source == ScaleSource::none;
+    return is_bf16 ? std::optional(RowKind::bf16) : std::nullopt;
+  }
+  const RowPart& tail = format.parts[1];
+  const bool has_powers = coded.scale_source == ScaleSource::plane &&
+                          coded.scale_dtype == DType::e8m0 && coded.granularity == kGranule;
+  const bool takes = format.num_parts == 2 && coded.dtype == DType::fp8_e4m3 &&
+                     coded.width == kCoded && has_powers && tail.dtype == DType::bf16 &&
+                     tail.scale_source == ScaleSource::none && tail.offset_bytes == kCoded;
+  return takes ? std::optional(RowKind::fp8) : std::nullopt;
+}
+
 // How the kernel reads rows of a format; nullopt: not at all.
-std::optional<RowKind> kind_of(const RowFormat& format) {
+std::optional<RowKind> kind_of(const RowFormat& format, RowShape shape) {
   const RowPart& latent = format.parts[0];
   const bool is_plain = latent.scale_source == ScaleSource::none;
   if (format.row_bytes % 16 != 0 || latent.offset_bytes != 0) return std::nullopt;
+  if (shape == RowShape::whole) return kind_of_whole(format);
   if (format.is_uniform()) {
     if (latent.dtype == DType::bf16 && is_plain) return RowKind::bf16;
     const bool takes = is_plain || is_scaled_whole(latent);
@@ -49,6 +68,10 @@ std::optional<RowKind> kind_of(const RowFormat& format) {
   return takes ? std::optional(RowKind::fp8) : std::nullopt;
 }
 
+RowShape shape_of(const SparseMlaProblem& problem) {
+  return problem.rope_dim == 0 ? RowShape::whole : RowShape::latent_rope;
+}
+
 // Costs in ns: what a key of a token and head takes longer to read as e4m3 than as bf16 (H200: 1.31
 // against 0.91 µs for 2048 keys of 128 heads), what decoding takes at all, and for each row there
 // may be.
@@ -62,26 +85,28 @@ constexpr std::int64_t kMostDecodedBytes = std::int64_t{256} << 20;
 DecodedShape decoded_shape(const SparseMlaProblem& problem) {
   const CacheShape& cache = problem.cache;
   const RaggedSize& ragged = problem.ragged;
-  const bool may_decode = kind_of(cache.row_format) == RowKind::fp8 && problem.extra_k == 0 &&
-                          !problem.batch_invariant && problem.heads > kFewHeads;
+  const RowShape shape = shape_of(problem);
+  const bool may_decode = kind_of(cache.row_format, shape) == RowKind::fp8 &&
+                          problem.extra_k == 0 && !problem.batch_invariant &&
+                          problem.heads > kFewHeads;
   if (!may_decode) return {};
   const std::int64_t all_keys = most_keys(ragged, cache);
   if (all_keys <= 0) return {};  // pages without room, as a plan may be asked for
-  const DecodedShape shape{.batch = ragged.batch,
-                           .columns = ceil_div(all_keys, cache.page_size),
-                           .page_size = static_cast<std::int32_t>(cache.page_size),
-                           .width = SparseConfig::kLatent + SparseConfig::kRope};
+  const DecodedShape decoded{.batch = ragged.batch,
+                             .columns = ceil_div(all_keys, cache.page_size),
+                             .page_size = static_cast<std::int32_t>(cache.page_size),
+                             .width = num_columns(shape)};
   const std::int64_t keys = std::min(problem.top_k, all_keys);
   const double saved = kCodedKeyCost * static_cast<double>(ragged.tokens) *
                        static_cast<double>(problem.heads) * static_cast<double>(keys);
-  const double cost = kDecodeCost + kDecodedRowCost * static_cast<double>(shape.rows());
-  return shape.bytes() <= kMostDecodedBytes && saved > 2.0 * cost ? shape : DecodedShape{};
+  const double cost = kDecodeCost + kDecodedRowCost * static_cast<double>(decoded.rows());
+  return decoded.bytes() <= kMostDecodedBytes && saved > 2.0 * cost ? decoded : DecodedShape{};
 }
 
 const SparseVariant* find_variant(const SparseMlaProblem& problem, std::optional<RowKind> kind) {
   const SparseVariant* chosen = nullptr;  // where none has them all
   for (const SparseVariant& variant : kSparseVariants) {
-    if (!kind.has_value() || variant.rows != *kind) continue;
+    if (!kind.has_value() || variant.rows != *kind || variant.shape != shape_of(problem)) continue;
     if (variant.heads >= problem.heads) return &variant;
     if (variant.heads == SparseConfig::kHeads) chosen = &variant;
   }
@@ -110,14 +135,17 @@ std::int64_t choose_splits(std::int64_t work_tiles, std::int64_t tiles, int keys
 }  // namespace
 
 std::string refuse_sparse_problem(const SparseMlaProblem& problem) {
-  if (problem.latent_dim != SparseConfig::kLatent || problem.rope_dim != SparseConfig::kRope) {
-    return "rows are not 512 + 64 wide";
+  const bool has_rope = problem.rope_dim == SparseConfig::kRope;
+  if (problem.latent_dim != SparseConfig::kLatent || (!has_rope && problem.rope_dim != 0)) {
+    return "rows are not 512 + 64 or 512 wide";
   }
   if (problem.q_dtype != DType::bf16) return "q is not bf16";
-  if (find_variant(problem, kind_of(problem.cache.row_format)) == nullptr) {
+  const RowShape shape = shape_of(problem);
+  const std::optional<RowKind> kind = kind_of(problem.cache.row_format, shape);
+  if (find_variant(problem, kind) == nullptr) {
     return "no kernel reads rows of " + problem.cache.row_format.describe();
   }
-  if (problem.extra_k > 0 && kind_of(problem.extra_format) != kind_of(problem.cache.row_format)) {
+  if (problem.extra_k > 0 && kind_of(problem.extra_format, shape) != kind) {
     return "the extra cache's rows are of another kind: " + problem.extra_format.describe();
   }
   if (problem.alignment % 16 != 0) return "rows are not aligned to 16 bytes";
@@ -127,7 +155,8 @@ std::string refuse_sparse_problem(const SparseMlaProblem& problem) {
 SparsePlan plan_sparse(const SparseMlaProblem& problem, int num_sms) {
   const DecodedShape decoded = decoded_shape(problem);
   const SparseVariant* variant = find_variant(
-      problem, decoded.pages() > 0 ? RowKind::bf16 : kind_of(problem.cache.row_format));
+      problem,
+      decoded.pages() > 0 ? RowKind::bf16 : kind_of(problem.cache.row_format, shape_of(problem)));
   const int keys = variant->keys;
   const std::int64_t first_tiles = ceil_div(problem.top_k, keys);
   const std::int64_t tiles =

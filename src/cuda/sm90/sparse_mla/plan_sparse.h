@@ -18,6 +18,7 @@ namespace quire::cuda::sm90::sparse_mla {
 struct SparseVariant {
   std::string_view name;
   RowKind rows;
+  RowShape shape;
   int heads;   // of a token that a cluster takes; all clusters of a wider token, this many each
   int blocks;  // of a cluster
   int keys;    // of a tile
@@ -27,21 +28,27 @@ struct SparseVariant {
 template <typename Variant> constexpr SparseVariant sparse_variant(std::string_view name) {
   return {name,
           Variant::kConfig.rows,
+          Variant::kConfig.shape,
           SparseConfig::kHeads * Variant::kConfig.blocks,
           Variant::kConfig.blocks,
           Variant::kConfig.keys,
           launch_sparse_tiles<Variant>};
 }
 template <typename Variant> constexpr SparseVariant fp8_variant(std::string_view name) {
-  return {name, RowKind::fp8,     Variant::kConfig.heads,
+  return {name, RowKind::fp8,     RowShape::latent_rope,     Variant::kConfig.heads,
           1,    Fp8Config::kKeys, launch_sparse_fp8<Variant>};
 }
 
-// Of each kind of rows, from the narrowest on; one of each takes 64 heads.
+// Of each kind and shape of rows, from the narrowest on; one of each takes 64 heads.
 inline constexpr SparseVariant kSparseVariants[] = {
-    sparse_variant<SparseBf16>("bf16"),           fp8_variant<SparseFp8Heads16>("fp8_heads16"),
-    fp8_variant<SparseFp8Heads32>("fp8_heads32"), sparse_variant<SparseFp8>("fp8"),
+    sparse_variant<SparseBf16>("bf16"),
+    fp8_variant<SparseFp8Heads16>("fp8_heads16"),
+    fp8_variant<SparseFp8Heads32>("fp8_heads32"),
+    sparse_variant<SparseFp8>("fp8"),
     sparse_variant<SparseFp8Pair>("fp8_pair"),
+    sparse_variant<SparseWholeBf16>("whole_bf16"),
+    sparse_variant<SparseWholeFp8>("whole_fp8"),
+    sparse_variant<SparseWholeFp8Pair>("whole_fp8_pair"),
 };
 
 struct SparsePlan {

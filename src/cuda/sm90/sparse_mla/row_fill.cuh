@@ -22,7 +22,7 @@ namespace quire::cuda::sm90::sparse_mla {
 // the run's last tile, which fills tile `index` (from 0 on) and sends for what later ones need. `meanwhile`
 // is called where there is time: before the right half, which may have to wait for its place.
 template <typename Variant, RowKind kKind = Variant::kConfig.rows,
-          int kBlocks = Variant::kConfig.blocks>
+          int kBlocks = Variant::kConfig.blocks, RowShape kShape = Variant::kConfig.shape>
 class RowFill;
 
 __device__ inline const std::byte* row_of_lane(const std::byte* row, int lane) {
@@ -45,11 +45,12 @@ __device__ inline void copy_chunk(void* target, const std::byte* source, bool is
                "r"(is_there ? 16 : 0)
                : "memory");
 }
-// 4 bytes.
+// 4 bytes, or 8.
+template <int kBytes = 4>
 __device__ inline void copy_word(void* target, const void* source, bool is_there) {
   const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(target));
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(address), "l"(source),
-               "r"(is_there ? 4 : 0)
+  asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(address), "l"(source),
+               "n"(kBytes), "r"(is_there ? kBytes : 0)
                : "memory");
 }
 // What this thread has sent for since the last call is a group.
@@ -77,10 +78,30 @@ __device__ inline uint4 decode_vec8(std::uint32_t low, std::uint32_t high, float
           decode_pair(high >> 16, scale)};
 }
 
+// An e8m0 scale as two bf16 numbers. A power of two loses nothing in bf16, and by it neither do e4m3 numbers.
+__device__ inline std::uint32_t bf16_pair_of_e8m0(std::uint32_t code) {
+  const std::uint32_t exponents = code * 0x00800080u;
+  // 2^-127 is a subnormal, and the highest code NaN: both have the highest bit of the significand.
+  return ((code + 1) & 0xffu) <= 1 ? exponents | 0x00400040u : exponents;
+}
+
+// Eight e4m3 numbers times bf16_pair_of_e8m0().
+__device__ inline std::uint32_t decode_pair_by_power(std::uint32_t codes, std::uint32_t scale) {
+  const std::uint32_t pair = decode_pair(codes, 1.0F);
+  const __nv_bfloat162 scaled = __hmul2(reinterpret_cast<const __nv_bfloat162&>(pair),
+                                        reinterpret_cast<const __nv_bfloat162&>(scale));
+  return reinterpret_cast<const std::uint32_t&>(scaled);
+}
+__device__ inline uint4 decode_vec8_by_power(std::uint32_t low, std::uint32_t high,
+                                             std::uint32_t scale) {
+  return {decode_pair_by_power(low, scale), decode_pair_by_power(low >> 16, scale),
+          decode_pair_by_power(high, scale), decode_pair_by_power(high >> 16, scale)};
+}
+
 // bf16 rows: eight lanes have 128 bytes of a row, a warp four rows at a time; nothing passes through
 // registers. A lane has the same rows of all swizzle columns, so that a copy is one instruction and nothing else.
 
-template <typename Variant> class RowFill<Variant, RowKind::bf16, 1> {
+template <typename Variant, RowShape kShape> class RowFill<Variant, RowKind::bf16, 1, kShape> {
  public:
   static constexpr int kFirstTurn = -2;
 
@@ -106,9 +127,11 @@ template <typename Variant> class RowFill<Variant, RowKind::bf16, 1> {
     write_mask(found);
     fill<0, SparseConfig::kHalfSwizzleColumns>(rows, shared_.left[stage]);
     arrive(shared_.left_ring.full[stage]);
-    shared_.rope_ring.wait_empty(at_.rope);
-    fill<2 * SparseConfig::kHalfSwizzleColumns, 1>(rows, shared_.rope[at_.rope.stage]);
-    arrive(shared_.rope_ring.full[at_.rope.stage]);
+    if constexpr (kConfig.has_rope()) {
+      shared_.rope_ring.wait_empty(at_.rope);
+      fill<2 * SparseConfig::kHalfSwizzleColumns, 1>(rows, shared_.rope[at_.rope.stage]);
+      arrive(shared_.rope_ring.full[at_.rope.stage]);
+    }
     meanwhile();
     shared_.right_ring.wait_empty(at_.half);
     fill<SparseConfig::kHalfSwizzleColumns, SparseConfig::kHalfSwizzleColumns>(

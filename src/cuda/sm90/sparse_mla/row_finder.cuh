@@ -42,7 +42,12 @@ struct SlotLimits {
     if (stream.lengths != nullptr) slots = max(0, min(slots, stream.lengths[token]));
     // An index is below 2^31.
     const std::uint64_t all = std::uint64_t{stream.rows.cache_lengths[sequence]} + added;
-    keys = static_cast<std::uint32_t>(min(all, std::uint64_t{1} << 31));
+    if (stream.tokens_per_row == 1) {
+      keys = static_cast<std::uint32_t>(min(all, std::uint64_t{1} << 31));
+    } else {
+      keys =
+          static_cast<std::uint32_t>(min(all, std::uint64_t{0xffffffff})) / stream.tokens_per_row;
+    }
   }
 };
 
@@ -72,8 +77,9 @@ struct PagePlaces {
             .token_bytes = view.token_stride_bytes,
             .pages = PageCursor(stream.pages, sequence)};
   }
+  // kBytes: of a scale.
+  template <int kBytes = sizeof(float)>
   static __device__ PagePlaces of_scales(const GatherStream& stream, int sequence) {
-    constexpr int kBytes = sizeof(float);
     const ScaleLayerView& view = stream.rows.scales;
     return {.data = view.data,
             .page_bytes = view.page_stride * kBytes,

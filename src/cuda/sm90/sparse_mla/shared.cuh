@@ -19,7 +19,32 @@ template <int kKeys, int kStages> struct RawRows {
   alignas(16) std::byte rope[kStages][kKeys][2 * SparseConfig::kRope];
   float4 scales[kStages][kKeys];  // of 128 columns each, or one of the row
 };
+// The same of whole rows: the first 512 bytes as above, then the last ones, and their e8m0 scales. Each warp turns those
+// of its rows into pairs of bf16 before it decodes a tile.
+template <int kKeys, int kStages> struct WholeRawRows {
+  static constexpr int kTail = 64;
+  static constexpr int kPowers = 8;  // of a row; the last is nobody's
+
+  alignas(16) std::byte latent[kStages][kKeys][SparseConfig::kLatent];
+  alignas(16) std::byte tail[kStages][kKeys][kTail];
+  alignas(8) std::uint8_t powers[kStages][kKeys][kPowers];
+  alignas(8) std::uint32_t scales[kKeys][kPowers];
+};
 struct NoRawRows {};
+
+template <typename Variant> struct RawRowsOf {
+  static constexpr SparseConfig kConfig = Variant::kConfig;
+  using Bytes = std::conditional_t<kConfig.has_rope(), RawRows<kConfig.keys, kConfig.raw_stages>,
+                                   WholeRawRows<kConfig.keys, kConfig.raw_stages>>;
+  using Type = std::conditional_t<kConfig.raw_stages != 0, Bytes, NoRawRows>;
+};
+
+template <int kStages, int kBytes> struct RopeColumns {
+  alignas(1024) std::byte stages[kStages][kBytes];
+
+  __device__ std::byte* operator[](int stage) { return stages[stage]; }
+};
+struct NoRopeColumns {};
 
 // What the warpgroup that scores tells the one that sums the right half, thread by thread: both have
 // the same rows. The weights lie as A operands do.
@@ -87,13 +112,15 @@ template <typename Variant> struct SparseShared {
   static constexpr int kSwizzleColumnBytes = kConfig.swizzle_column_bytes();
   static constexpr int kHalfBytes = SparseConfig::kHalfSwizzleColumns * kSwizzleColumnBytes;
   static constexpr int kWarps = SparseConfig::kWarps;
-  using Raw = std::conditional_t<kConfig.raw_stages != 0, RawRows<kConfig.keys, kConfig.raw_stages>,
-                                 NoRawRows>;
+  using Raw = typename RawRowsOf<Variant>::Type;
+  using Rope =
+      std::conditional_t<kConfig.has_rope(), RopeColumns<kConfig.rope_stages, kSwizzleColumnBytes>,
+                         NoRopeColumns>;
 
-  alignas(1024) std::byte q[SparseConfig::kSwizzleColumns][kQuerySwizzleColumnBytes];
+  alignas(1024) std::byte q[kConfig.swizzle_columns()][kQuerySwizzleColumnBytes];
   alignas(1024) std::byte left[kStages][kHalfBytes];
   alignas(1024) std::byte right[kStages][kHalfBytes];
-  alignas(1024) std::byte rope[kConfig.rope_stages][kSwizzleColumnBytes];
+  Rope rope;
   Raw raw;
   Handover<kConfig.keys> handover;
   std::conditional_t<kConfig.blocks == 1, TileMasks<kConfig.keys, kStages>, PairMasks<kStages>>
@@ -117,11 +144,13 @@ template <typename Variant> struct SparseShared {
     work_tile_ring.init(1, kWarps + SparseConfig::kWarpgroup);
     left_ring.init(is_copied ? arrivals + kWarps : arrivals, readers);
     right_ring.init(arrivals, readers);
-    rope_ring.init(arrivals, readers);
+    if constexpr (kConfig.has_rope()) rope_ring.init(arrivals, readers);
     if constexpr (kConfig.sum_fences()) {
       for (EmptyBarrier& fenced : left_fenced) fenced.init(1);
       for (EmptyBarrier& fenced : right_fenced) fenced.init(1);
-      for (EmptyBarrier& fenced : rope_fenced) fenced.init(1);
+      if constexpr (kConfig.has_rope()) {
+        for (EmptyBarrier& fenced : rope_fenced) fenced.init(1);
+      }
     }
   }
 };

@@ -7,6 +7,7 @@
 #include "cuda/common/thread/thread.cuh"
 #include "cuda/sm90/sparse_mla/fill_decoded.cuh"
 #include "cuda/sm90/sparse_mla/fill_paired.cuh"
+#include "cuda/sm90/sparse_mla/fill_whole.cuh"
 #include "cuda/sm90/sparse_mla/row_fill.cuh"
 #include "cuda/sm90/sparse_mla/row_finder.cuh"
 
@@ -82,7 +83,7 @@ template <typename Variant> class GatherRole {
         full.arrive();
       } else {
         full.arrive_and_expect_tx(sizeof(shared_.q));
-        for (int swizzle_column = 0; swizzle_column < SparseConfig::kSwizzleColumns;
+        for (int swizzle_column = 0; swizzle_column < Variant::kConfig.swizzle_columns();
              ++swizzle_column) {
           load_box({.map = &params_.q, .shared = shared_.q[swizzle_column], .full = &full},
                    swizzle_column * SparseConfig::kSwizzleColumnWidth, work_tile.first_head,

@@ -102,10 +102,12 @@ template <typename Variant> class ScoreRole {
       const bool reads = threadIdx.x % 32 == 0;
       mask_[i] = __shfl_sync(0xffffffff, reads ? shared_.masks.word(scored_.half.stage, i) : 0, 0);
     }
-    wait_rows<Variant>(shared_.rope_ring, shared_.rope_fenced, scored_.rope);
-    multiply_rows<Scores>(q + 2 * SparseConfig::kHalfSwizzleColumns * kQuerySwizzleColumn,
-                          opaque(without_rank(tile_descriptor(shared_.rope[scored_.rope.stage]))),
-                          scores_, false);
+    if constexpr (kConfig.has_rope()) {
+      wait_rows<Variant>(shared_.rope_ring, shared_.rope_fenced, scored_.rope);
+      multiply_rows<Scores>(q + 2 * SparseConfig::kHalfSwizzleColumns * kQuerySwizzleColumn,
+                            opaque(without_rank(tile_descriptor(shared_.rope[scored_.rope.stage]))),
+                            scores_, false);
+    }
     bool has_yielded = false;
     if constexpr (!kConfig.sum_fences()) {
       const auto& [stage, phase] = scored_.half;
@@ -126,7 +128,9 @@ template <typename Variant> class ScoreRole {
     return has_yielded;
   }
   __device__ void end_scores(bool is_last) {
-    give_back<Variant>(shared_.rope_ring.empty[scored_.rope.stage]);
+    if constexpr (kConfig.has_rope()) {
+      give_back<Variant>(shared_.rope_ring.empty[scored_.rope.stage]);
+    }
     if (is_last) arrive(shared_.work_tile_ring.empty[0]);
     summed_ = scored_.half.stage;
     scored_.advance();
@@ -255,7 +259,9 @@ template <typename Variant> class SumRole {
   }
   __device__ void fence_others() {
     if constexpr (kConfig.sum_fences()) {
-      if (warp() == 1) fence_part(shared_.rope_ring, shared_.rope_fenced, fenced_.rope);
+      if constexpr (kConfig.has_rope()) {
+        if (warp() == 1) fence_part(shared_.rope_ring, shared_.rope_fenced, fenced_.rope);
+      }
       if (warp() == 2) fence_part(shared_.right_ring, shared_.right_fenced, fenced_.half);
       fenced_.advance();
     }
