@@ -29,6 +29,7 @@ struct Subject {
   std::string name;
   RowFormat format;
   std::int32_t page_size = 16;
+  std::int64_t tokens_per_row = 1;
 };
 
 class DecodedPagesTest : public testing::TestWithParam<Subject> {
@@ -63,7 +64,8 @@ TEST_P(DecodedPagesTest, HoldTheRowsOfAllKeys) {
   const DecodedShape shape{.batch = host.batch(),
                            .columns = ceil_div(130, options.page_size),
                            .page_size = GetParam().page_size,
-                           .width = options.row_format.width()};
+                           .width = options.row_format.width(),
+                           .tokens_per_row = GetParam().tokens_per_row};
   Carver counter;
   DecodedPages::carve(counter, shape);
   DeviceBuffer memory(counter.bytes());
@@ -79,7 +81,8 @@ TEST_P(DecodedPagesTest, HoldTheRowsOfAllKeys) {
   const KvLayerView on_host = host.key(kLayer);
   const KvLayerView found = DecodedPages{shape, rows.data(), ids.data()}.view_of(on_host);
   for (std::int64_t b = 0; b < host.batch(); ++b) {
-    const std::int64_t keys = options.cache_lengths[b] + options.new_tokens[b];
+    const std::int64_t keys =
+        (options.cache_lengths[b] + options.new_tokens[b]) / shape.tokens_per_row;
     for (std::int64_t key = 0; key < keys; ++key) {
       if (b == 2 && key / shape.page_size == 1) continue;  // the page that nobody has
       for (std::int32_t column = 0; column < shape.width; ++column) {
@@ -100,7 +103,9 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Subject{"rows_of_656", RowFormat::mla_fp8_block()},
                     Subject{"pages_of_5", RowFormat::mla_fp8_block(), 5},
                     Subject{"scaled", RowFormat::scaled(DType::fp8_e4m3, 576, 576)},
-                    Subject{"plain", RowFormat::uniform(DType::fp8_e4m3, 576)}),
+                    Subject{"plain", RowFormat::uniform(DType::fp8_e4m3, 576)},
+                    Subject{"powers_of_two", RowFormat::mla_fp8_e8m0()},
+                    Subject{"rows_of_4_tokens", RowFormat::mla_fp8_e8m0(), 16, 4}),
     [](const auto& test) { return test.param.name; });
 
 // The same call with rows that the kernel decodes, as it does where batches are invariant, and with rows in pages of

@@ -40,15 +40,15 @@ TEST(PlanSparse, PromptsDecodeTheirRowsFirst) {
   for (const std::int64_t heads : {64, 128}) {
     const SparsePlan plan = plan_sparse(prompt_problem(4000, heads), kSms);
     EXPECT_EQ(plan.variant->name, "bf16");
-    EXPECT_EQ(plan.decoded.pages(), 125);
-    EXPECT_EQ(plan.decoded.bytes(), 8000 * 576 * 2);
+    EXPECT_EQ(plan.decoded_pages(), 125);
+    EXPECT_EQ(plan.decoded[0].bytes(), 8000 * 576 * 2);
   }
 }
 
 TEST(PlanSparse, RoomOfTheTableIsTheBoundWhereKeysAreUnknown) {
   SparseMlaProblem problem = prompt_problem(4000, 128);
   problem.ragged.max_keys = -1;
-  EXPECT_EQ(plan_sparse(problem, kSms).decoded.columns, 1024);
+  EXPECT_EQ(plan_sparse(problem, kSms).decoded[0].columns, 1024);
 }
 
 TEST(PlanSparse, RowsAreDecodedByTheKernelWhereThatIsNotWorthIt) {
@@ -60,9 +60,10 @@ TEST(PlanSparse, RowsAreDecodedByTheKernelWhereThatIsNotWorthIt) {
   others[3].ragged.tokens = 4;          // few tokens
   others[4].heads = 32;                 // kernels of their own
   others[5].extra_k = 64, others[5].extra_format = RowFormat::mla_fp8_block();
+  others[5].extra_page_size = 64, others[5].extra_max_rows = 1 << 20;  // of the second stream alone
   for (const SparseMlaProblem& problem : others) {
     const SparsePlan plan = plan_sparse(problem, kSms);
-    EXPECT_EQ(plan.decoded.pages(), 0);
+    EXPECT_EQ(plan.decoded_pages(), 0);
     EXPECT_EQ(plan.variant->rows, RowKind::fp8);
   }
 }
@@ -140,6 +141,24 @@ TEST(PlanSparse, TilesOfTheSecondStreamFollowTheFirst) {
   EXPECT_EQ(plan.work.split_tiles, 4);
 }
 
+TEST(PlanSparse, BothStreamsOfAPromptAreDecoded) {
+  SparseMlaProblem problem = prompt_problem(4000, 64);
+  problem.top_k = 128;
+  problem.extra_k = 512;
+  problem.extra_format = problem.cache.row_format;
+  problem.extra_tokens_per_row = 4;
+  problem.extra_page_size = 16;
+  problem.extra_max_rows = 2000;
+  const SparsePlan plan = plan_sparse(problem, kSms);
+  EXPECT_EQ(plan.variant->name, "bf16");
+  EXPECT_EQ(plan.decoded[0].bytes(), 8000 * 576 * 2);
+  EXPECT_EQ(plan.decoded[1].bytes(), 2000 * 576 * 2);
+  EXPECT_EQ(plan.decoded[1].tokens_per_row, 4);
+  EXPECT_EQ(plan.decoded_pages(), 125 + 125);
+  problem.extra_max_rows = 0;  // a table without room
+  EXPECT_EQ(plan_sparse(problem, kSms).decoded_pages(), 0);
+}
+
 // Rows of 512 columns that are key and value.
 SparseMlaProblem whole_problem(std::int64_t tokens, std::int64_t heads,
                                const RowFormat& format = RowFormat::mla_fp8_e8m0()) {
@@ -168,7 +187,7 @@ TEST(PlanSparse, WholeRowsOfPromptsAreDecodedFirst) {
   problem.ragged = {.tokens = 4000, .batch = 1, .max_new_tokens = 4000, .max_keys = 8000};
   const SparsePlan plan = plan_sparse(problem, kSms);
   EXPECT_EQ(plan.variant->name, "whole_bf16");
-  EXPECT_EQ(plan.decoded.bytes(), 8000 * 512 * 2);
+  EXPECT_EQ(plan.decoded[0].bytes(), 8000 * 512 * 2);
 }
 
 TEST(PlanSparse, WindowAndCompressedRowsAreTwoStreams) {

@@ -57,6 +57,8 @@ struct SparseMlaProblem {
   std::int64_t extra_k = 0;
   RowFormat extra_format{};  // of the second stream's cache
   std::int64_t extra_tokens_per_row = 1;
+  std::int64_t extra_page_size = 0;
+  std::int64_t extra_max_rows = 0;  // of a sequence: as many as its keys, or the page table, allow
   double scale = 1.0;
   DType q_dtype = DType::bf16;
   bool has_sinks = false;

@@ -28,7 +28,8 @@ void check_indices(Arguments& check, ops::ArgumentName name, const TensorView& i
 }
 
 // The second stream shares the batch and the shape of the rows, not their format.
-void check_extra(Arguments& check, const SparseMlaArgs& args, const ops::PagedBatch& batch) {
+ops::PagedBatch check_extra(Arguments& check, const SparseMlaArgs& args,
+                            const ops::PagedBatch& batch) {
   const SparseExtra& extra = *args.extra;
   check.tensor("extra.cache.cache_lengths", extra.cache.cache_lengths)
       .is(DType::u32, {batch.ragged.batch});
@@ -46,6 +47,12 @@ void check_extra(Arguments& check, const SparseMlaArgs& args, const ops::PagedBa
   }
   check_indices(check, "extra.indices", extra.indices, "extra.lengths", extra.lengths,
                 batch.ragged.tokens);
+  return own;
+}
+
+std::int64_t most_rows(const ops::PagedBatch& batch) {
+  const std::int64_t room = batch.cache.max_pages * batch.cache.page_size;
+  return batch.ragged.max_keys < 0 ? room : std::min(room, batch.ragged.max_keys);
 }
 
 std::int64_t alignment_of(const SparseMlaArgs& args) {
@@ -87,7 +94,8 @@ SparseMlaProblem validate(const SparseMlaArgs& args) {
   check_indices(check, "indices", args.indices, "topk_lengths", args.topk_lengths, tokens);
   check.is_positive("scale", args.scale);
   ops::check_per_head(check, "sinks", args.sinks, heads);
-  if (args.extra.has_value()) check_extra(check, args, batch);
+  ops::PagedBatch extra{};
+  if (args.extra.has_value()) extra = check_extra(check, args, batch);
   ops::check_attention_out(check, args.out, args.q, "latent");
   ops::check_value_columns(check, args.out, batch.head_dim());
   ops::check_lse(check, args.lse, tokens, heads);
@@ -100,10 +108,10 @@ SparseMlaProblem validate(const SparseMlaArgs& args) {
           .rope_dim = batch.head_dim() - args.out.shape[2],
           .top_k = args.indices.shape[1],
           .extra_k = args.extra.has_value() ? args.extra->indices.shape[1] : 0,
-          .extra_format = args.extra.has_value()
-                              ? args.extra->cache.key(args.extra->layer).row_format
-                              : RowFormat{},
+          .extra_format = extra.cache.row_format,
           .extra_tokens_per_row = args.extra.has_value() ? args.extra->tokens_per_row : 1,
+          .extra_page_size = args.extra.has_value() ? extra.cache.page_size : 0,
+          .extra_max_rows = args.extra.has_value() ? most_rows(extra) : 0,
           .scale = args.scale,
           .q_dtype = args.q.dtype,
           .has_sinks = args.sinks.has_value(),

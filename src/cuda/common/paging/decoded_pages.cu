@@ -21,6 +21,7 @@ struct DecodePagesParams {
   int columns;
   int parts;  // CTAs of a page
   int width;
+  std::int64_t tokens_per_row;
 };
 
 __global__ void __launch_bounds__(kThreads)
@@ -30,8 +31,9 @@ __global__ void __launch_bounds__(kThreads)
   const int part = static_cast<int>(blockIdx.x % params.parts);
   const auto sequence = static_cast<int>(page / params.columns);
   const auto column = static_cast<int>(page % params.columns);
-  const std::int64_t keys = std::int64_t{view.cache_lengths[sequence]} +
-                            params.row_offsets[sequence + 1] - params.row_offsets[sequence];
+  const std::int64_t tokens = std::int64_t{view.cache_lengths[sequence]} +
+                              params.row_offsets[sequence + 1] - params.row_offsets[sequence];
+  const std::int64_t keys = tokens / params.tokens_per_row;
   const std::int64_t first = std::int64_t{column} * view.page_size;
   const bool is_there =
       first < keys && page_in(view, sequence, column) < static_cast<std::uint64_t>(view.num_pages);
@@ -89,7 +91,8 @@ void launch_decode_pages(const KvLayerView& coded, const std::uint32_t* row_offs
                            .ids = decoded.ids,
                            .columns = static_cast<int>(shape.columns),
                            .parts = static_cast<int>(parts),
-                           .width = shape.width});
+                           .width = shape.width,
+                           .tokens_per_row = shape.tokens_per_row});
 }
 
 }  // namespace quire::cuda

@@ -16,7 +16,8 @@ struct DecodedShape {
   std::int64_t batch = 0;
   std::int64_t columns = 0;  // pages of a sequence, as many as its longest has
   std::int32_t page_size = 0;
-  std::int32_t width = 0;  // of a row, a multiple of 8
+  std::int32_t width = 0;           // of a row, a multiple of 8
+  std::int64_t tokens_per_row = 1;  // lengths of sequences count tokens
 
   std::int64_t pages() const { return batch * columns; }
   std::int64_t rows() const { return pages() * page_size; }
@@ -33,7 +34,7 @@ struct DecodedPages {
   KvLayerView view_of(const KvLayerView& coded) const;
 };
 
-// All keys of all sequences: cached ones and the new ones of row_offsets u32 [batch + 1].
+// All rows of all sequences: of cached tokens and the new ones of row_offsets u32 [batch + 1].
 void launch_decode_pages(const KvLayerView& coded, const std::uint32_t* row_offsets,
                          const DecodedPages& decoded, cudaStream_t stream);
 

@@ -64,7 +64,7 @@ class SparseKernel final : public Kernel<SparseMlaArgs> {
   std::int64_t workspace_bytes() const override {
     Carver counter;
     carve_splits(counter, plan_);
-    DecodedPages::carve(counter, plan_.decoded);
+    for (const DecodedShape& shape : plan_.decoded) DecodedPages::carve(counter, shape);
     return counter.bytes();
   }
 
@@ -73,7 +73,7 @@ class SparseKernel final : public Kernel<SparseMlaArgs> {
             {"blocks", std::to_string(plan_.blocks)},
             {"cut", std::to_string(plan_.work.cut())},
             {"splits", std::to_string(plan_.work.splits)},
-            {"decoded_pages", std::to_string(plan_.decoded.pages())}};
+            {"decoded_pages", std::to_string(plan_.decoded_pages())}};
   }
 
   void run(const SparseMlaArgs& args, const Context& context) const override {
@@ -91,16 +91,18 @@ class SparseKernel final : public Kernel<SparseMlaArgs> {
                         .scale_log2 = static_cast<float>(args.scale * std::numbers::log2e),
                         .output = attend_output(args.out, args.lse, args.sinks),
                         .splits = carve_splits(carver, plan_)};
-    KvLayerView rows = args.cache.key(args.layer);
-    if (plan_.decoded.pages() > 0) {
-      const DecodedPages decoded = DecodedPages::carve(carver, plan_.decoded);
-      launch_decode_pages(rows, params.row_offsets, decoded, stream);
-      rows = decoded.view_of(rows);
-    }
-    params.streams[0] = gather_stream(rows, args.indices, args.topk_lengths);
+    const auto rows_of = [&](const KvLayerView& coded, const DecodedShape& shape) {
+      if (!plan_.decodes()) return coded;
+      const DecodedPages decoded = DecodedPages::carve(carver, shape);
+      launch_decode_pages(coded, params.row_offsets, decoded, stream);
+      return decoded.view_of(coded);
+    };
+    params.streams[0] = gather_stream(rows_of(args.cache.key(args.layer), plan_.decoded[0]),
+                                      args.indices, args.topk_lengths);
     if (args.extra.has_value()) {
-      params.streams[1] = gather_stream(args.extra->cache.key(args.extra->layer),
-                                        args.extra->indices, args.extra->lengths);
+      params.streams[1] =
+          gather_stream(rows_of(args.extra->cache.key(args.extra->layer), plan_.decoded[1]),
+                        args.extra->indices, args.extra->lengths);
       params.streams[1].tokens_per_row = static_cast<std::uint32_t>(
           std::min<std::int64_t>(args.extra->tokens_per_row, 0xffffffff));
     }

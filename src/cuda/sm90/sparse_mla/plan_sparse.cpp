@@ -80,27 +80,47 @@ constexpr double kDecodeCost = 5000.0;
 constexpr double kDecodedRowCost = 1.0;
 constexpr std::int64_t kMostDecodedBytes = std::int64_t{256} << 20;
 
+struct DecodedStreams {
+  DecodedShape main{};
+  DecodedShape extra{};
+
+  double rows() const { return static_cast<double>(main.rows() + extra.rows()); }
+  std::int64_t bytes() const { return main.bytes() + extra.bytes(); }
+};
+
+// All rows of both streams, in pages of their own.
+DecodedStreams all_rows(const SparseMlaProblem& problem) {
+  const RaggedSize& ragged = problem.ragged;
+  const auto pages_for = [&](std::int64_t rows, std::int64_t page_size) {
+    return DecodedShape{.batch = ragged.batch,
+                        .columns = ceil_div(rows, page_size),
+                        .page_size = static_cast<std::int32_t>(page_size),
+                        .width = num_columns(shape_of(problem))};
+  };
+  DecodedStreams all{.main = pages_for(most_keys(ragged, problem.cache), problem.cache.page_size)};
+  if (problem.extra_k > 0) {
+    all.extra = pages_for(problem.extra_max_rows, problem.extra_page_size);
+    all.extra.tokens_per_row = problem.extra_tokens_per_row;
+  }
+  return all;
+}
+
 // Prompts read every row many times: it pays to decode all of them once. Not with batch_invariant,
 // since the choice depends on the size of the batch and the two ways differ in rounding.
-DecodedShape decoded_shape(const SparseMlaProblem& problem) {
-  const CacheShape& cache = problem.cache;
-  const RaggedSize& ragged = problem.ragged;
-  const RowShape shape = shape_of(problem);
-  const bool may_decode = kind_of(cache.row_format, shape) == RowKind::fp8 &&
-                          problem.extra_k == 0 && !problem.batch_invariant &&
-                          problem.heads > kFewHeads;
-  if (!may_decode) return {};
-  const std::int64_t all_keys = most_keys(ragged, cache);
-  if (all_keys <= 0) return {};  // pages without room, as a plan may be asked for
-  const DecodedShape decoded{.batch = ragged.batch,
-                             .columns = ceil_div(all_keys, cache.page_size),
-                             .page_size = static_cast<std::int32_t>(cache.page_size),
-                             .width = num_columns(shape)};
-  const std::int64_t keys = std::min(problem.top_k, all_keys);
-  const double saved = kCodedKeyCost * static_cast<double>(ragged.tokens) *
-                       static_cast<double>(problem.heads) * static_cast<double>(keys);
-  const double cost = kDecodeCost + kDecodedRowCost * static_cast<double>(decoded.rows());
-  return decoded.bytes() <= kMostDecodedBytes && saved > 2.0 * cost ? decoded : DecodedShape{};
+DecodedStreams decoded_streams(const SparseMlaProblem& problem) {
+  const std::int64_t keys = most_keys(problem.ragged, problem.cache);
+  const bool may_decode = kind_of(problem.cache.row_format, shape_of(problem)) == RowKind::fp8 &&
+                          !problem.batch_invariant && problem.heads > kFewHeads;
+  // Pages without room, as a plan may be asked for.
+  const bool has_room = keys > 0 && (problem.extra_k == 0 || problem.extra_max_rows > 0);
+  if (!may_decode || !has_room) return {};
+  const DecodedStreams all = all_rows(problem);
+  const std::int64_t taken =
+      std::min(problem.top_k, keys) + std::min(problem.extra_k, problem.extra_max_rows);
+  const double saved = kCodedKeyCost * static_cast<double>(problem.ragged.tokens) *
+                       static_cast<double>(problem.heads) * static_cast<double>(taken);
+  const double cost = kDecodeCost + kDecodedRowCost * all.rows();
+  return all.bytes() <= kMostDecodedBytes && saved > 2.0 * cost ? all : DecodedStreams{};
 }
 
 const SparseVariant* find_variant(const SparseMlaProblem& problem, std::optional<RowKind> kind) {
@@ -153,10 +173,10 @@ std::string refuse_sparse_problem(const SparseMlaProblem& problem) {
 }
 
 SparsePlan plan_sparse(const SparseMlaProblem& problem, int num_sms) {
-  const DecodedShape decoded = decoded_shape(problem);
+  const DecodedStreams decoded = decoded_streams(problem);
   const SparseVariant* variant = find_variant(
-      problem,
-      decoded.pages() > 0 ? RowKind::bf16 : kind_of(problem.cache.row_format, shape_of(problem)));
+      problem, decoded.main.pages() > 0 ? RowKind::bf16
+                                        : kind_of(problem.cache.row_format, shape_of(problem)));
   const int keys = variant->keys;
   const std::int64_t first_tiles = ceil_div(problem.top_k, keys);
   const std::int64_t tiles =
@@ -184,7 +204,7 @@ SparsePlan plan_sparse(const SparseMlaProblem& problem, int num_sms) {
                    .first_tiles = static_cast<int>(first_tiles),
                    .alternates = !problem.batch_invariant},
           .blocks = static_cast<int>(std::min(units - cut + cut * splits, side_by_side)),
-          .decoded = decoded};
+          .decoded = {decoded.main, decoded.extra}};
 }
 
 }  // namespace quire::cuda::sm90::sparse_mla

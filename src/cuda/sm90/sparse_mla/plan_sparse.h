@@ -55,7 +55,11 @@ struct SparsePlan {
   const SparseVariant* variant = nullptr;
   SparseWork work{};
   int blocks = 0;
-  DecodedShape decoded{};  // rows that become bf16 before the kernel reads them; none: no pages
+  DecodedShape decoded
+      [2]{};  // of each stream: rows that become bf16 before the kernel reads them; none: no pages
+
+  bool decodes() const { return decoded[0].pages() > 0; }
+  std::int64_t decoded_pages() const { return decoded[0].pages() + decoded[1].pages(); }
 };
 
 // Empty, or why no compiled kernel takes the problem.
