@@ -28,7 +28,9 @@ FlashAttentionArgs read_flash_attention(const Reader& in, const quire_flash_atte
       .k = in.optional_tensor("k", from.k),
       .v = in.optional_tensor("v", from.v),
       .key_offsets = in.optional_indices("key_offsets", from.key_offsets),
+      .key_blocks = in.optional_tensor("key_blocks", from.key_blocks),
   };
+  if (from.key_block_size != 0) args.key_block_size = from.key_block_size;
   if (from.scale != 0.0) args.scale = from.scale;
   return args;
 }

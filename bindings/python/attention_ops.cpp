@@ -34,6 +34,8 @@ FlashAttentionArgs read_flash_attention(ArgumentReader& in) {
       .k = in.optional_tensor("k"),
       .v = in.optional_tensor("v"),
       .key_offsets = in.optional_indices("key_offsets"),
+      .key_blocks = in.optional_tensor("key_blocks"),
+      .key_block_size = in.value<std::int64_t>("key_block_size"),
   };
 }
 

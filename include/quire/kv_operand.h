@@ -8,6 +8,7 @@
 //   RaggedOperand       [tokens, heads, row]           ragged_operand.h
 //   ContiguousOperand   [batch, length, heads, row]    contiguous_operand.h
 //   GatheredOperand     keys of another, by index      gathered_operand.h
+//   BlockedOperand      keys of another, by blocks     blocked_operand.h
 //
 // Operands are trivially copyable views. Positions and byte offsets are 64-bit.
 #pragma once

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "quire/activations.h"
+#include "quire/blocked_operand.h"
 #include "quire/context.h"
 #include "quire/contiguous_operand.h"
 #include "quire/continuous_cache.h"

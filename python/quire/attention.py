@@ -30,6 +30,8 @@ def flash_attention(
     k: Array | None = None,
     v: Array | None = None,
     key_offsets: Array | None = None,
+    key_blocks: Array | None = None,
+    key_block_size: int = 128,
 ) -> Array | tuple[Array, Array]:
     """Attention of a ragged batch over the paged cache: prefill, decode and mixtures in one call.
 
@@ -81,6 +83,13 @@ def flash_attention(
     key_offsets : uint32 array [batch + 1], optional
         Sequence b owns the keys [key_offsets[b], key_offsets[b + 1]). Query i of a sequence stands at position
         keys - queries + i: the last query at the last key.
+    key_blocks : int32 array [tokens, kv_heads, max_blocks], optional
+        Sparse attention: the heads of a token on a KV head see, of the keys above, those alone that stand in the blocks
+        of its list; the mask still holds inside of them. Block b is the keys [b * key_block_size,
+        (b + 1) * key_block_size) of the sequence. Ids come in any order, each at most once; -1 names nothing, nor does
+        a block past the sequence's keys, wherever they stand.
+    key_block_size : int
+        Keys of a block; 1 makes `key_blocks` lists of keys.
 
     Returns
     -------
@@ -101,6 +110,13 @@ def flash_attention(
     >>> offsets = np.array([0, 5], np.uint32)
     >>> quire.flash_attention(np.ones((5, 4, 8), np.float32), offsets, k=k, v=v, key_offsets=offsets, mask="null").shape
     (5, 4, 6)
+
+    >>> blocks = np.array([[[0, -1]], [[1, 0]]], np.int32)  # two tokens, one KV head; blocks of two keys
+    >>> k = np.array([0.0, 0, 0, 1000], np.float32).reshape(4, 1, 1)
+    >>> at = np.array([0, 2], np.uint32), np.array([0, 4], np.uint32)
+    >>> ones = np.ones((2, 1, 1), np.float32)
+    >>> quire.flash_attention(ones, at[0], k=k, v=k, key_offsets=at[1], key_blocks=blocks, key_block_size=2).tolist()
+    [[[0.0]], [[1000.0]]]
     """
     if out is None:
         value_dim = size(q, 2) if v is None else size(v, 2)
@@ -132,6 +148,8 @@ def flash_attention(
         k=k,
         v=v,
         key_offsets=key_offsets,
+        key_blocks=key_blocks,
+        key_block_size=key_block_size,
     )
     return (out, lse) if return_lse else out
 

@@ -153,7 +153,9 @@ Candidates<FlashAttentionProblem, FlashAttentionArgs> flash_attention_kernels() 
           "bf16 and f16 over an unscaled cache of the same or of e4m3, with a scale for each KV "
           "head or none, at most 16 new tokens of a sequence, heads up to 128 wide (256 with up to "
           "8 heads to a KV head and few new tokens, not over f16), masks that "
-          "show one interval of keys and a tree in it, on a GPU of compute capability 9.0",
+          "show one interval of keys and a tree in it; of key_blocks any number of new tokens, "
+          "blocks of whole pages, "
+          "causal or all keys, on a GPU of compute capability 9.0",
           refuse_decode, or_ragged<prepare_decode>),
       hopper(
           "cuda/sm90/flash_attention",

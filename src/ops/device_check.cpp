@@ -10,6 +10,7 @@
 #include "ops/argument.h"
 #include "ops/cache_check.h"
 #include "ops/copy_pages/page_pairs.h"
+#include "ops/flash_attention/key_blocks.h"
 #include "ops/position_check.h"
 
 namespace quire::ops {
@@ -71,6 +72,12 @@ void check_device_offsets(std::string_view op, const TensorView& row_offsets, st
   HostCopies copies(context);
   check_row_offsets(Arguments(op), copies.of(row_offsets), tokens);
   check_offsets(Arguments(op), {"key_offsets", "keys"}, copies.of(key_offsets), keys);
+}
+
+void check_device_blocks(std::string_view op, const TensorView& key_blocks,
+                         const Context& context) {
+  HostCopies copies(context);
+  check_block_values(Arguments(op), copies.of(key_blocks));
 }
 
 void check_device_slots(std::string_view op, const PagedKVCache& cache, const TensorView& slots,

@@ -30,6 +30,9 @@ void check_device_slots(std::string_view op, const PagedKVCache& cache, const Te
 void check_device_pairs(std::string_view op, const TensorView& pairs, std::int64_t num_pages,
                         const Context& context);
 
+// Lists i32 [tokens, kv_heads, max_blocks] that name a block once.
+void check_device_blocks(std::string_view op, const TensorView& key_blocks, const Context& context);
+
 // Of a ragged batch without pages.
 void check_device_offsets(std::string_view op, const TensorView& row_offsets, std::int64_t tokens,
                           const TensorView& key_offsets, std::int64_t keys, const Context& context);
@@ -61,6 +64,11 @@ template <typename Args> std::optional<TensorView> given_key_lengths(const Args&
 // What an op's arguments hold is known by the fields' names, which are the same in all ops.
 template <typename Args>
 void check_device_values(std::string_view op, const Args& args, const Context& context) {
+  if constexpr (requires { args.key_blocks->shape; }) {
+    if (args.key_blocks && is_device_check_on(args.q.device, context)) {
+      check_device_blocks(op, *args.key_blocks, context);
+    }
+  }
   if constexpr (requires { args.key_offsets->shape; }) {
     if (args.key_offsets) {
       if (!is_device_check_on(args.q.device, context)) return;

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -28,6 +29,20 @@ bool has_fp8_products(const FlashAttentionArgs& args, const KvOperandRef& keys,
                       Arithmetic arithmetic) {
   return arithmetic.takes_fp8_products() && args.allow_fp8_products &&
          keys.layout().format.parts[0].dtype == DType::fp8_e4m3;
+}
+
+// Of the keys, those that stand in a block of the list of this token and KV head.
+std::vector<std::int64_t> in_blocks(const FlashAttentionArgs& args, const Token& token,
+                                    std::int64_t kv_head, std::span<const std::int64_t> keys) {
+  std::set<std::int64_t> blocks;
+  for (std::int64_t slot = 0; slot < args.key_blocks->shape[2]; ++slot) {
+    blocks.insert(static_cast<std::int64_t>(args.key_blocks->load({token.index, kv_head, slot})));
+  }
+  std::vector<std::int64_t> found;
+  for (const std::int64_t key : keys) {
+    if (blocks.contains(key / args.key_block_size)) found.push_back(key);
+  }
+  return found;
 }
 
 // One token and head over the keys it sees.
@@ -64,8 +79,9 @@ void flash_attention_over(const FlashAttentionArgs& args, const KvOperandRef& ke
       const KeyRows value_rows(values, sequence, kv_head, last, arithmetic, args.q.dtype);
       for (const Token& token : tokens) {
         if (token.sequence != sequence) continue;
-        const std::vector<std::int64_t> visible =
+        std::vector<std::int64_t> visible =
             visible_keys(keys, args.mask, token, {.first = 0, .last = last});
+        if (args.key_blocks) visible = in_blocks(args, token, kv_head, visible);
         for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
           attend_row(args, token, head, visible, key_rows, value_rows, is_fp8, arithmetic);
         }

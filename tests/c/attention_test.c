@@ -102,6 +102,22 @@ static void test_masks(quire_flash_attention_args args, const batch* over, const
   args.mask = &own;
   CHECK_OK(quire_flash_attention(&args, NULL));
   expect_attention(over, q, out, scale, sees_window);
+
+  // Lists of keys, of both KV heads: the token's own, the one before it, and none.
+  int32_t lists[TOKENS][KV_HEADS][3];
+  for (int token = 0; token < TOKENS; ++token) {
+    for (int head = 0; head < KV_HEADS; ++head) {
+      lists[token][head][0] = position_of(over, token);
+      lists[token][head][1] = -1;
+      lists[token][head][2] = position_of(over, token) - 1;
+    }
+  }
+  DLTensor lists_view = tensor_i32(lists[0][0], SHAPE(TOKENS, KV_HEADS, 3));
+  args.mask = NULL;
+  args.key_blocks = &lists_view;
+  args.key_block_size = 1;
+  CHECK_OK(quire_flash_attention(&args, NULL));
+  expect_attention(over, q, out, scale, sees_window);
 }
 
 // Two attentions over half of the keys each, joined by their LSE, are one over all of them.

@@ -70,6 +70,53 @@ TEST(PlanDecodeTest, HeadsTakeTheNarrowestRowsThatHoldThem) {
   EXPECT_EQ(kernel(256, DType::fp8_e4m3, 2), "fp8_d256_r8");
 }
 
+// 64 heads over 4 KV heads of 128, lists of 16 blocks of 128 keys in pages of 64.
+FlashAttentionProblem blocks_of(std::int64_t tokens) {
+  FlashAttentionProblem problem = llama(1);
+  problem.heads = 64;
+  problem.cache.num_kv_heads = 4;
+  problem.cache.page_size = 64;
+  problem.ragged.tokens = tokens;
+  problem.ragged.max_new_tokens = tokens;
+  problem.max_key_blocks = 16;
+  problem.key_block_size = 128;
+  return problem;
+}
+
+TEST(PlanDecodeTest, ListsOfBlocksAreABatchOfTokensAndKvHeads) {
+  const FlashAttentionProblem listed = listed_problem(blocks_of(500));
+  EXPECT_EQ(listed.ragged.batch, 2000);
+  EXPECT_EQ(listed.ragged.max_new_tokens, 1);
+  EXPECT_EQ(listed.heads, 16);
+  EXPECT_EQ(listed.cache.num_kv_heads, 1);
+  EXPECT_EQ(refuse_decode_problem(blocks_of(500)), "");
+  const DecodePlan plan = plan_decode(listed, 132);
+  EXPECT_EQ(plan.variant->name, "bf16_d128_r16");
+  EXPECT_EQ(plan.tile_tokens, 1);
+  EXPECT_EQ(plan.work_lists.bits, 0);
+  EXPECT_EQ(plan.schedule.blocks, 132);
+  EXPECT_EQ(listed_problem(llama(2)), llama(2));
+}
+
+TEST(PlanDecodeTest, ListsThatAreNoPageTablesAreRefused) {
+  const auto refusal = [](auto change) {
+    FlashAttentionProblem problem = blocks_of(3);
+    change(problem);
+    return refuse_decode_problem(problem);
+  };
+  EXPECT_EQ(refusal([](auto& p) { p.key_block_size = 32; }),
+            "blocks of 32 keys are not whole pages of 64");
+  EXPECT_EQ(refusal([](auto& p) { p.mask.window = 100; }),
+            "a mask within key_blocks that is not causal or full");
+  EXPECT_EQ(refusal([](auto& p) { p.has_alibi = true; }), "ALiBi over key_blocks");
+  EXPECT_EQ(refusal([](auto& p) { p.batch_invariant = true; }), "batch_invariant over key_blocks");
+  EXPECT_EQ(refusal([](auto& p) { p.has_ragged_keys = true; }), "key_blocks without pages");
+  EXPECT_EQ(refusal([](auto& p) { p.key_block_size = std::int64_t{1} << 26; }),
+            "2^30 or more lists, or keys of a list");
+  EXPECT_EQ(refusal([](auto& p) { p.heads = 256; }),
+            "no decode kernel of head_dim 128 and 64 heads to a KV head");
+}
+
 TEST(PlanDecodeTest, WorkListsTakeNeighbouringHeadsAndNearlyAllMultiprocessors) {
   const auto bits = [](std::int64_t kv_heads, int num_sms) {
     FlashAttentionProblem problem = llama(1);

@@ -134,6 +134,42 @@ INSTANTIATE_TEST_SUITE_P(
     bad_input_name);
 
 INSTANTIATE_TEST_SUITE_P(
+    FlashBlocks, BadInputTest,
+    testing::Values(
+        bad<FlashAttentionBlocksSample>("lists_of_other_tokens", "key_blocks",
+                                        "must be i32[5, 2, max_blocks], got i32[4, 2, 2]",
+                                        [](auto& s) { s.args.key_blocks->shape[0] = 4; }),
+        bad<FlashAttentionBlocksSample>(
+            "lists_of_query_heads", "key_blocks", "must be i32[5, 2, max_blocks], got i32[5, 4, 2]",
+            [](auto& s) {
+              s.args.key_blocks = s.arena.filled(DType::i32, {5, 4, 2}, -1);
+            }),
+        bad<FlashAttentionBlocksSample>("lists_without_slots", "key_blocks",
+                                        "at least 1 in every size",
+                                        [](auto& s) { s.args.key_blocks->shape[2] = 0; }),
+        bad<FlashAttentionBlocksSample>("slots_apart", "key_blocks", "stride 1",
+                                        [](auto& s) { s.args.key_blocks->strides[2] = 2; }),
+        bad_type<FlashAttentionBlocksSample>(
+            "unsigned_lists", "key_blocks", "must be i32, got u32[5, 2, 2]",
+            [](auto& s) { s.args.key_blocks->dtype = DType::u32; }),
+        bad<FlashAttentionBlocksSample>("blocks_of_no_keys", "key_block_size", "got 0",
+                                        [](auto& s) { s.args.key_block_size = 0; }),
+        bad<FlashAttentionBlocksSample>(
+            "a_block_twice", "key_blocks",
+            "of lists that name a block once, got block 1 twice in the list of token 1, KV head 0",
+            [](auto& s) {
+              s.args.key_blocks->store({1, 0, 0}, 1);
+            }),
+        bad<FlashAttentionBlocksSample>("out_over_lists", "out", "apart from 'key_blocks'",
+                                        [](auto& s) {
+                                          auto& lists = *s.args.key_blocks;
+                                          std::memcpy(s.args.out.data, lists.data,
+                                                      lists.numel() * sizeof(std::int32_t));
+                                          lists.data = s.args.out.data;
+                                        })),
+    bad_input_name);
+
+INSTANTIATE_TEST_SUITE_P(
     FlashIntervals, BadInputTest,
     testing::Values(
         bad<FlashAttentionIntervalsSample>("begin_of_other_tokens", "mask.begin",

@@ -85,6 +85,7 @@ const std::vector<NamedSample>& all_samples() {
       named<FlashAttentionSample>("flash_attention"),
       named<FlashAttentionInt8Sample>("flash_attention_int8"),
       named<FlashAttentionKeysSample>("flash_attention_keys"),
+      named<FlashAttentionBlocksSample>("flash_attention_blocks"),
       named<FlashAttentionIntervalsSample>("flash_attention_intervals"),
       named<FlashAttentionRaggedSample>("flash_attention_ragged"),
       named<MlaPrefillPlanSample>("mla_prefill_plan"),

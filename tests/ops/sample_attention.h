@@ -26,7 +26,7 @@ struct FlashAttentionBase : Sample {
     std::vector<std::pair<std::string, TensorView*>> list{{"q", &args.q},
                                                           {"row_offsets", &args.row_offsets}};
     list_cache(args.cache, "cache", list);
-    list.emplace_back("alibi_slopes", &*args.alibi_slopes);
+    if (args.alibi_slopes) list.emplace_back("alibi_slopes", &*args.alibi_slopes);
     list.emplace_back("sinks", &*args.sinks);
     list.emplace_back("out", &args.out);
     list.emplace_back("lse", &*args.lse);
@@ -56,6 +56,21 @@ struct FlashAttentionKeysSample : FlashAttentionBase {
   std::vector<std::pair<std::string, TensorView*>> tensors() override {
     auto list = FlashAttentionBase::tensors();
     list.emplace_back("key_lengths", &*args.key_lengths);
+    return list;
+  }
+};
+
+// Lists of blocks for every token and KV head.
+struct FlashAttentionBlocksSample : FlashAttentionBase {
+  FlashAttentionBlocksSample() : FlashAttentionBase({}) {
+    args.key_blocks = arena.of(DType::i32, {kTokens, 2, 2},
+                               {0, -1, 1, 0, 2, 1, -1, -1, 0, 1, 1, 9, 0, 1, 7, 0, -5, 0, 0, 1});
+    args.key_block_size = 2;
+    args.alibi_slopes.reset();
+  }
+  std::vector<std::pair<std::string, TensorView*>> tensors() override {
+    auto list = FlashAttentionBase::tensors();
+    list.emplace_back("key_blocks", &*args.key_blocks);
     return list;
   }
 };

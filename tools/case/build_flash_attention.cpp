@@ -2,9 +2,11 @@
 #include "quire/ops/flash_attention.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "reference/flash_attention.h"
 #include "tools/case/case.h"
+#include "tools/case/key_blocks.h"
 #include "tools/case/mask_spec.h"
 #include "tools/case/op_parsers.h"
 
@@ -58,7 +60,8 @@ class FlashAttentionCase final : public OpCase {
         allow_fp8_products_(fields.flag("allow_fp8_products", false)),
         shared_prefix_pages_(fields.integer("shared_prefix_pages", 0, 0)),
         max_workspace_bytes_(1024 * fields.integer("max_workspace_kib", 0, 0)),
-        ragged_(fields.flag("ragged", false)) {
+        ragged_(fields.flag("ragged", false)),
+        key_blocks_(read_key_blocks(fields)) {
     if (heads_ % cache_.kv_heads != 0) fields.fail("heads", "a multiple of 'cache.kv_heads'");
     if (value_dim_ > cache_.width())
       fields.fail("value_dim", "at most the width of the cache's rows");
@@ -101,6 +104,7 @@ class FlashAttentionCase final : public OpCase {
     args.max_workspace_bytes = max_workspace_bytes_;
     args.key_lengths = build_key_lengths(memory, lengths_);
     built.empty_tokens = empty_tokens(count_visible(args.mask, mask_, cache_, lengths_));
+    if (key_blocks_) build_lists(built, args, seed);
     built.has_sinks = sinks_;
     bind(
         built, args, [](const auto& a, const Context& c) { flash_attention(a, c); },
@@ -111,15 +115,19 @@ class FlashAttentionCase final : public OpCase {
   }
 
   double flops() const override {
-    return 2.0 * total_visible(mask_, cache_, lengths_) * static_cast<double>(heads_) *
+    const double keys =
+        key_blocks_ ? key_blocks_->total_keys(lengths_) : total_visible(mask_, cache_, lengths_);
+    return 2.0 * keys * static_cast<double>(heads_) *
            static_cast<double>(cache_.width() + value_dim_);
   }
   // Shared keys need to be read once.
   double bytes() const override {
     const double repeated = static_cast<double>(lengths_.batch() - 1) *
                             static_cast<double>(shared_prefix_pages_ * cache_.page_size);
-    const double keys =
+    double keys =
         static_cast<double>(lengths_.total_keys()) - (shared_prefix_pages_ > 0 ? repeated : 0.0);
+    // Of those that stand in lists, if all lists are disjoint.
+    if (key_blocks_) keys = std::min(keys, key_blocks_->total_keys(lengths_));
     return keys * static_cast<double>(cache_.token_bytes());
   }
   Products products() const override { return products_of(q_dtype_); }
@@ -137,6 +145,14 @@ class FlashAttentionCase final : public OpCase {
     return cache_.row_format.is_uniform() && part.scale_source == ScaleSource::none &&
            is_float(part.dtype) && !cache_.is_mla && cache_.unassigned.empty() &&
            shared_prefix_pages_ == 0;
+  }
+
+  void build_lists(Built& built, FlashAttentionArgs& args, std::uint64_t seed) const {
+    args.key_blocks = build_key_blocks(built.memory, *key_blocks_, lengths_, cache_.kv_heads, seed);
+    args.key_block_size = key_blocks_->block_size;
+    if (key_blocks_->lists != "none") return;
+    built.empty_tokens.resize(static_cast<std::size_t>(lengths_.tokens()));
+    std::iota(built.empty_tokens.begin(), built.empty_tokens.end(), 0);
   }
 
   // V is as wide as the values alone.
@@ -170,6 +186,7 @@ class FlashAttentionCase final : public OpCase {
   std::int64_t shared_prefix_pages_;
   std::int64_t max_workspace_bytes_;
   bool ragged_;  // K and V of a ragged batch in place of a cache
+  std::optional<KeyBlockSpec> key_blocks_;
 };
 
 }  // namespace

@@ -79,7 +79,8 @@ CopyPagesArgs relocate(CopyPagesArgs args, const Relocation& move) {
 
 FlashAttentionArgs relocate(FlashAttentionArgs args, const Relocation& move) {
   Mover{move}(args.q, args.row_offsets, args.cache, args.mask, args.alibi_slopes, args.sinks,
-              args.out, args.lse, args.key_lengths, args.k, args.v, args.key_offsets);
+              args.out, args.lse, args.key_lengths, args.k, args.v, args.key_offsets,
+              args.key_blocks);
   return args;
 }
 

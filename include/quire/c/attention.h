@@ -38,6 +38,9 @@ typedef struct quire_flash_attention_args {
   const DLTensor* k;            // [total_keys, kv_heads, head_dim]
   const DLTensor* v;            // [total_keys, kv_heads, value_dim or more], of k's dtype
   const DLTensor* key_offsets;  // u32 [batch + 1]; query i stands at keys - queries + i
+  const DLTensor*
+      key_blocks;          // i32 [tokens, kv_heads, max_blocks]: the blocks of keys that heads see
+  int64_t key_block_size;  // 0: 128
 } quire_flash_attention_args;
 
 QUIRE_C_API quire_status quire_flash_attention(const quire_flash_attention_args* args,

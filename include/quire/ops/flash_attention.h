@@ -8,7 +8,7 @@
 //   o(i)     = Σ exp(s - m) v(t) / (Σ exp(s - m) + exp(sink(head) - m))
 //
 // over the keys t < cache_length + new tokens that the mask shows, or t < key_length where key_lengths
-// are given; positions are below 2^30 - 1 then, too. The keys' K and V must be in the cache already. A row
+// are given; positions are below 2^30 - 1 then, too. With key_blocks, over those of them that its blocks hold. The keys' K and V must be in the cache already. A row
 // that sees no key gives 0, and LSE -inf without a sink. LSE is the natural log of the denominator, sink
 // included.
 //
@@ -68,6 +68,13 @@ struct FlashAttentionArgs {
   std::optional<TensorView> k{};  // [total_keys, kv_heads, head_dim] f32, f16, bf16, fp8
   std::optional<TensorView> v{};  // [total_keys, kv_heads, value_dim or more], of k's dtype
   std::optional<TensorView> key_offsets{};  // u32 [batch + 1], from 0 to total_keys
+  // Sparse attention: every token and KV head has a list of blocks, and its heads see, of the keys above, those
+  // alone that stand in them. Block b is the keys [b · key_block_size, (b + 1) · key_block_size) of the sequence;
+  // blocks of one key make lists of keys. Ids come in any order, each at most once: an error on the host, and on a
+  // GPU, where nobody looks, a block that is named again may count again. An id that is negative, or past the
+  // sequence's keys, names nothing, wherever it stands.
+  std::optional<TensorView> key_blocks{};  // i32 [tokens, kv_heads, max_blocks]
+  std::int64_t key_block_size = 128;
 };
 
 struct FlashAttentionProblem {
@@ -93,7 +100,9 @@ struct FlashAttentionProblem {
   bool has_key_lengths = false;
   // k, v and key_offsets; `cache` describes them as one page of all rows, a power of two of them.
   bool has_ragged_keys = false;
-  std::int64_t alignment = 1;  // bytes, of every row of q, out and the cache
+  std::int64_t max_key_blocks = 0;  // ids of a list; 0: no lists
+  std::int64_t key_block_size = 0;  // of lists
+  std::int64_t alignment = 1;       // bytes, of every row of q, out and the cache
 
   bool operator==(const FlashAttentionProblem&) const = default;
 };

@@ -37,6 +37,7 @@ WorkShape work_shape(const AttentionBatch& batch, const AttentionEngine& engine,
                   .group = heads / kv_heads,
                   .key_width = batch.q.shape[2],
                   .value_width = batch.out.shape[2],
+                  .heads_are_apart = batch.heads_are_apart,
                   .most_streamed_rows = engine.most_streamed_rows};
   std::int64_t bytes = batch.keys.layout().format.row_bytes;
   if (batch.values) bytes += batch.values->layout().format.row_bytes;

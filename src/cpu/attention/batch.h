@@ -26,6 +26,8 @@ struct AttentionBatch {
   KvOperandRef keys;
   std::optional<KvOperandRef> values{};  // absent: V is the first columns of the K row
   const Mask& mask;
+  // Rows of a KV head are not at KvHeads::row_stride_bytes from those of the one before it, but looked up on their own.
+  bool heads_are_apart = false;
   ScoreRule score{};
   std::optional<TensorView> slopes{};  // f32 [heads]
   std::optional<TensorView> sinks{};   // f32 [heads]

@@ -94,7 +94,7 @@ class Cutter {
   }
 
   std::int64_t most_heads() const {
-    if (shape_.one_head_at_a_time) return 1;
+    if (shape_.one_head_at_a_time || shape_.heads_are_apart) return 1;
     const std::int64_t by_states = max_rows(shape_) / std::max(kMinRows, shape_.group);
     const std::int64_t head_bytes = kShortChunk * (shape_.key_width + shape_.value_width) * 2;
     return std::clamp<std::int64_t>(std::min(by_states, kPanelBytes / head_bytes), 1,

@@ -36,6 +36,8 @@ struct WorkShape {
   std::int64_t value_width;
   std::int64_t state_bytes = 512 << 10;  // of a piece's outputs: a quarter of a large L2
   bool one_head_at_a_time = false;
+  // Keys of one KV head stand elsewhere than those of another: no piece takes several heads.
+  bool heads_are_apart = false;
   std::int64_t most_streamed_rows = 16;  // AttentionEngine::most_streamed_rows
   // About what one thread takes for a key of one head, and for the products with a query row of it.
   double key_nanoseconds = 0.0;

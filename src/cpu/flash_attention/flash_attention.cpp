@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "cpu/attention/batch.h"
+#include "cpu/flash_attention/key_blocks.h"
 #include "cpu/runtime/scratch.h"
 #include "quire/paged_kv_operand.h"
 #include "quire/ragged_operand.h"
@@ -14,12 +15,14 @@ void flash_attention_over(const FlashAttentionArgs& args, const KvOperandRef& ke
                           const std::optional<KvOperandRef>& values, const Context& context,
                           Target target) {
   const double scale = args.scale.value_or(1.0 / std::sqrt(static_cast<double>(args.q.shape[2])));
+  const ScoreRule score{.scale = scale, .softcap = static_cast<float>(args.softcap)};
+  if (args.key_blocks) return attend_key_blocks(args, keys, values, score, context, target);
   const AttentionBatch batch{.q = args.q,
                              .row_offsets = args.row_offsets,
                              .keys = keys,
                              .values = values,
                              .mask = args.mask,
-                             .score = {.scale = scale, .softcap = static_cast<float>(args.softcap)},
+                             .score = score,
                              .slopes = args.alibi_slopes,
                              .sinks = args.sinks,
                              .out = args.out,
@@ -38,6 +41,13 @@ void flash_attention(const FlashAttentionArgs& args, const Context& context, Tar
   if (args.cache.is_mla()) return flash_attention_over(args, keys, std::nullopt, context, target);
   const PagedKvOperand values(args.cache.value(args.layer).with_keys(args.key_lengths));
   flash_attention_over(args, keys, values, context, target);
+}
+
+std::string refuse_flash_attention(const FlashAttentionProblem& problem, Target) {
+  if (problem.max_key_blocks > 0 && problem.has_alibi) {
+    return "ALiBi over key_blocks, whose slots have no positions here";
+  }
+  return "";
 }
 
 }  // namespace quire::cpu

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// flash_attention on the CPU: every problem that is valid and on the host.
+// flash_attention on the CPU: every problem that is valid and on the host, but for ALiBi over key_blocks.
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "cpu/runtime/target.h"
 #include "quire/kv_operand.h"
@@ -17,5 +18,8 @@ void flash_attention(const FlashAttentionArgs& args, const Context& context, Tar
 void flash_attention_over(const FlashAttentionArgs& args, const KvOperandRef& keys,
                           const std::optional<KvOperandRef>& values, const Context& context,
                           Target target);
+
+// Empty, or why not.
+std::string refuse_flash_attention(const FlashAttentionProblem& problem, Target target);
 
 }  // namespace quire::cpu

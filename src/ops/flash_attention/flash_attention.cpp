@@ -9,6 +9,7 @@
 #include "ops/attention_check.h"
 #include "ops/cache_check.h"
 #include "ops/dispatch.h"
+#include "ops/flash_attention/key_blocks.h"
 #include "ops/flash_attention/ragged_keys.h"
 #include "ops/memory_span.h"
 #include "quire/ops/flash_attention.h"
@@ -101,6 +102,7 @@ const ops::Dispatch<FlashAttentionProblem, FlashAttentionArgs>& dispatch() {
       "flash_attention",
       {
           .cuda = cuda::flash_attention_kernels(),
+          .refuse_on_cpu = cpu::refuse_flash_attention,
           .run_on_cpu = cpu::flash_attention,
           .run_reference = [](const FlashAttentionArgs& args) { reference::flash_attention(args); },
       });
@@ -119,6 +121,7 @@ FlashAttentionProblem validate(const FlashAttentionArgs& args) {
   const ops::PagedBatch batch =
       is_ragged ? ops::check_ragged_keys(check, args) : check_paged_keys(check, args);
   check_heads(check, args.q, batch, is_ragged ? "k" : "the cache");
+  ops::check_key_blocks(check, args, batch.cache.num_kv_heads);
   if (args.scale.has_value()) check.is_finite("scale", *args.scale);
   ops::check_mask(check, args.mask, batch.ragged);
   ops::check_softcap(check, args.softcap);
@@ -152,6 +155,8 @@ FlashAttentionProblem validate(const FlashAttentionArgs& args) {
           .max_workspace_bytes = args.max_workspace_bytes,
           .has_key_lengths = args.key_lengths.has_value(),
           .has_ragged_keys = is_ragged,
+          .max_key_blocks = args.key_blocks ? args.key_blocks->shape[2] : 0,
+          .key_block_size = args.key_blocks ? args.key_block_size : 0,
           .alignment = std::min(
               {ops::row_alignment(args.q), ops::row_alignment(args.out), key_alignment(args)})};
 }

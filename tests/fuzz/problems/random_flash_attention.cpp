@@ -133,6 +133,20 @@ void make_ragged(Draw& draw, json& object) {
   if (draw.one_in(3)) add_keys(draw, object);
 }
 
+// Lists of blocks: of whole pages, as the decode kernels take them, or of any number of keys.
+void add_blocks(Draw& draw, json& object) {
+  const auto page_size = object["cache"]["page_size"].get<std::int64_t>();
+  const std::int64_t whole = page_size * draw.pick<std::int64_t>({1, 1, 2, 4});
+  const std::int64_t any = draw.pick<std::int64_t>({1, 2, 5, 16, 63, 64, 128});
+  object["key_blocks"] = {
+      {"max_blocks", draw.pick({1, 2, 3, 5, 9, 33})},
+      {"block_size", draw.one_in(2) ? whole : any},
+      {"lists", draw.pick<const char*>({"chosen", "chosen", "hostile", "hostile", "none"})}};
+  if (draw.one_in(2)) return;
+  object["mask"] = draw.pick<const char*>({"causal", "causal", "full"});
+  for (const char* other : {"alibi", "batch_invariant", "blind_tokens"}) object.erase(other);
+}
+
 }  // namespace
 
 json random_flash_attention(Draw& draw) {
@@ -144,6 +158,7 @@ json random_flash_attention(Draw& draw) {
   } else if (draw.one_in(4)) {
     make_ragged(draw, object);
   }
+  if (draw.one_in(5)) add_blocks(draw, object);
   return object;
 }
 

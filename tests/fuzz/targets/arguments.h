@@ -39,7 +39,7 @@ template <typename Visit> void for_fields(FlashAttentionArgs& args, Visit&& visi
   visit(args.out), visit(args.lse), visit(args.batch_invariant), visit(args.allow_fp8_products);
   visit(args.max_workspace_bytes), visit(args.shared_prefix_pages), visit(args.key_lengths),
       visit(args.k), visit(args.v);
-  visit(args.key_offsets);
+  visit(args.key_offsets), visit(args.key_blocks), visit(args.key_block_size);
 }
 template <typename Visit> void for_fields(FusedQkvArgs& args, Visit&& visit) {
   visit(args.x), visit(args.row_offsets), visit(args.weight), visit(args.cache), visit(args.layer);

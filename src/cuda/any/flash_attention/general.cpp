@@ -17,6 +17,16 @@ ScoreParams score_params(const FlashAttentionArgs& args) {
               args.alibi_slopes.has_value() ? args.alibi_slopes->as<const float>() : nullptr};
 }
 
+KeyBlockLists key_block_lists(const FlashAttentionArgs& args) {
+  if (!args.key_blocks.has_value()) return {};
+  const TensorView& blocks = *args.key_blocks;
+  return {.ids = blocks.as<const std::int32_t>(),
+          .token_stride = blocks.strides[0],
+          .head_stride = blocks.strides[1],
+          .slots = blocks.shape[2],
+          .block_size = args.key_block_size};
+}
+
 PagedAttentionParams params_of(const FlashAttentionArgs& args) {
   const auto [keys, values] = attention_views(args);
   return {.q = plain_rows(args.q),
@@ -27,14 +37,17 @@ PagedAttentionParams params_of(const FlashAttentionArgs& args) {
           .values = row_reader(values),
           .score = score_params(args),
           .mask = mask_program(args.mask),
-          .output = attend_output(args.out, args.lse, args.sinks)};
+          .output = attend_output(args.out, args.lse, args.sinks),
+          .blocks = key_block_lists(args)};
 }
 
 void run(const FlashAttentionArgs& args, const Context& context) {
   const DeviceScope scope(args.q.device);
   const PagedAttentionParams params = params_of(args);
   if (params.tokens == 0 || params.keys.view.batch == 0) return;
-  launch_paged_attention(params, static_cast<cudaStream_t>(context.stream));
+  const auto stream = static_cast<cudaStream_t>(context.stream);
+  if (args.key_blocks.has_value()) return launch_listed_attention(params, stream);
+  launch_paged_attention(params, stream);
 }
 
 }  // namespace

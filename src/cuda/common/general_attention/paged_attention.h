@@ -13,6 +13,15 @@
 
 namespace quire::cuda {
 
+// A list of blocks of keys for every token and KV head, which see nothing else.
+struct KeyBlockLists {
+  const std::int32_t* ids = nullptr;  // [tokens, KV heads, slots]; null: no lists
+  std::int64_t token_stride = 0;
+  std::int64_t head_stride = 0;
+  std::int64_t slots = 0;
+  std::int64_t block_size = 1;
+};
+
 struct PagedAttentionParams {
   PlainRows q;  // [tokens, heads, key width]
   std::int64_t tokens = 0;
@@ -23,9 +32,13 @@ struct PagedAttentionParams {
   ScoreParams score;
   MaskProgram mask;
   AttendOutput output;
+  KeyBlockLists blocks{};
 };
 
 // Rows of a tile, tokens × group packed, and value columns of a block.
 void launch_paged_attention(const PagedAttentionParams& params, cudaStream_t stream);
+
+// The same with lists: rows of one token and KV head, over the keys of its list.
+void launch_listed_attention(const PagedAttentionParams& params, cudaStream_t stream);
 
 }  // namespace quire::cuda

@@ -300,6 +300,7 @@ std::string refuse_cascade(const FlashAttentionProblem& problem) {
   if (problem.shared_prefix_pages == 0) return "no shared pages";
   std::string elsewhere = refuse_unless_sm90(problem.device);
   if (!elsewhere.empty()) return elsewhere;
+  if (problem.max_key_blocks > 0) return "key_blocks, in which the shared pages need not stand";
   if (problem.has_key_lengths) return "key_lengths, which may end within the shared pages";
   if (problem.batch_invariant) return "batch_invariant: what is shared depends on the batch";
   if (problem.ragged.batch < 2) return "one sequence shares with nobody";

@@ -92,10 +92,12 @@ struct MergeWorkTile {
   }
 };
 
-__device__ inline void set_tokens(const DecodeBatch& batch, const SequenceWork& work,
+__device__ inline void set_tokens(const DecodeParams& params, const SequenceWork& work,
                                   MergeWorkTile& work_tile) {
+  const DecodeBatch& batch = params.batch;
   const int skipped = work_tile.tile * batch.tile_tokens;
-  work_tile.first_token = work.first_token + skipped;
+  work_tile.kv_head = params.listed.kv_head(work.first_token, work_tile.kv_head);
+  work_tile.first_token = params.listed.token(work.first_token) + skipped;
   work_tile.tokens = min(work.tokens - skipped, batch.tile_tokens);
 }
 

@@ -40,7 +40,7 @@ __device__ inline MergeWorkTile find_ended_work_tile(const DecodeParams& params,
       .first_slot = first_slot + split_slot(shared.first, true),
       .second_slot = first_slot + split_slot(shared.first + 1, false),
       .slot_step = 2};
-  set_tokens(params.batch, work, work_tile);
+  set_tokens(params, work, work_tile);
   return work_tile;
 }
 

@@ -8,6 +8,7 @@
 #include "cuda/common/runtime/carver.h"
 #include "cuda/common/runtime/device_facts.h"
 #include "cuda/common/runtime/device_scope.h"
+#include "cuda/sm90/flash_attention/decode/key_blocks.h"
 #include "cuda/sm90/flash_attention/decode/params.h"
 #include "cuda/sm90/flash_attention/decode/plan_decode.h"
 
@@ -50,6 +51,15 @@ DecodeBatch make_batch(const FlashAttentionArgs& args, const KvLayerView& keys,
           .visible = visible};
 }
 
+// The same of pairs of a token and a KV head, which see all keys of their lists.
+DecodeBatch make_listed_batch(const FlashAttentionArgs& args, const KvLayerView& keys,
+                              const ListedKeys& listed, const DecodePlan& plan) {
+  DecodeBatch batch = make_batch(args, keys, plan, {});
+  batch.row_offsets = listed.row_offsets;
+  batch.kv_heads = 1;
+  return batch;
+}
+
 DecodeOutputs make_outputs(const FlashAttentionArgs& args) {
   const TensorView& out = args.out;
   const std::int64_t vector_bytes = bytes_for(out.dtype, 4);
@@ -81,38 +91,49 @@ DecodeQueries make_queries(const TensorView& q, const DecodeBatch& batch) {
 class DecodeKernel final : public Kernel<FlashAttentionArgs> {
  public:
   explicit DecodeKernel(const FlashAttentionProblem& problem)
-      : plan_(plan_decode(problem, num_sms(problem.device.index))), mask_(problem.mask) {
+      : plan_(plan_decode(listed_problem(problem), num_sms(problem.device.index))),
+        problem_(problem) {
     Carver counter;
     carve_splits(counter, plan_);
+    if (has_lists()) ListedKeys::carve(counter, problem);
     workspace_bytes_ = counter.bytes();
   }
 
   std::int64_t workspace_bytes() const override { return workspace_bytes_; }
 
   Choices choices() const override {
-    return {{"kernel", std::string(plan_.variant->name)},
-            {"tile_tokens", std::to_string(plan_.tile_tokens)}};
+    Choices choices{{"kernel", std::string(plan_.variant->name)},
+                    {"tile_tokens", std::to_string(plan_.tile_tokens)}};
+    if (has_lists()) choices.push_back({"keys", "lists of blocks"});
+    return choices;
   }
 
   void run(const FlashAttentionArgs& args, const Context& context) const override {
     if (args.q.shape[0] == 0) return;
-    const auto [keys, values] = attention_views(args);
+    auto [keys, values] = attention_views(args);
     const DeviceScope scope(args.q.device);
     const auto stream = static_cast<cudaStream_t>(context.stream);
     Carver carver(context.workspace);
-    const TreeMask mask = tree_mask(args.mask, mask_);
-    const DecodeBatch batch = make_batch(args, keys, plan_, mask.visible);
-    const DecodeParams params{.queries = make_queries(args.q, batch),
-                              .batch = batch,
-                              .kv = PagedOperand::of(keys, values.data),
-                              .schedule = plan_.schedule,
-                              .work_lists = plan_.work_lists,
-                              .scores = score_rules(args),
-                              .scales = head_scales(keys, values),
-                              .tree = mask.tree,
-                              .intervals = mask.intervals,
-                              .outputs = make_outputs(args),
-                              .splits = carve_splits(carver, plan_)};
+    DecodeParams params{.schedule = plan_.schedule,
+                        .work_lists = plan_.work_lists,
+                        .scores = score_rules(args),
+                        .scales = head_scales(keys, values),
+                        .outputs = make_outputs(args),
+                        .splits = carve_splits(carver, plan_)};
+    if (has_lists()) {
+      const ListedKeys listed = ListedKeys::carve(carver, problem_);
+      launch_list_pages(args, keys, listed, stream);
+      keys = listed.in(keys);
+      params.batch = make_listed_batch(args, keys, listed, plan_);
+      params.listed = {.kv_heads = static_cast<int>(keys.num_heads)};
+    } else {
+      const TreeMask mask = tree_mask(args.mask, problem_.mask);
+      params.batch = make_batch(args, keys, plan_, mask.visible);
+      params.tree = mask.tree;
+      params.intervals = mask.intervals;
+    }
+    params.queries = make_queries(args.q, params.batch);
+    params.kv = PagedOperand::of(keys, values.data);
     plan_.variant->launch(params, stream);
     if (plan_.joins) return;
     const DecodeConfig& config = plan_.variant->config;
@@ -120,8 +141,10 @@ class DecodeKernel final : public Kernel<FlashAttentionArgs> {
   }
 
  private:
+  bool has_lists() const { return problem_.max_key_blocks > 0; }
+
   DecodePlan plan_;
-  MaskSummary mask_;
+  FlashAttentionProblem problem_;
   std::int64_t workspace_bytes_;
 };
 

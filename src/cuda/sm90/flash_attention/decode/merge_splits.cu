@@ -23,7 +23,7 @@ __device__ MergeWorkTile find_invariant_work_tile(const DecodeParams& params) {
   MergeWorkTile work_tile{.kv_head = params.work_lists.kv_head(list, head), .tile = tile};
   const SequenceWork work = sequence_work(params.batch, sequence);
   if (tile * params.batch.tile_tokens >= work.tokens) return {};
-  set_tokens(params.batch, work, work_tile);
+  set_tokens(params, work, work_tile);
   const int size = invariant_split_blocks(work.blocks);
   work_tile.splits = ceil_div(work.blocks, size);
   work_tile.first_slot = params.work_lists.first_slot(list) +

@@ -71,12 +71,26 @@ struct DecodeSplits {
   std::uint64_t mark = 0;
 };
 
+// Where the KV heads of a token have keys of their own (key_blocks.h), the batch's sequences are these pairs: sequence
+// token · kv_heads + kv_head, of one token and one KV head.
+struct ListedHeads {
+  int kv_heads = 0;  // 0: sequences are what they are elsewhere
+
+  QUIRE_HOST_DEVICE int token(int first_token) const {
+    return kv_heads == 0 ? first_token : first_token / kv_heads;
+  }
+  QUIRE_HOST_DEVICE int kv_head(int first_token, int kv_head) const {
+    return kv_heads == 0 ? kv_head : first_token % kv_heads;
+  }
+};
+
 struct DecodeParams {
   DecodeQueries queries{};
   DecodeBatch batch{};
   PagedOperand kv{};  // rows as those of the queries
   SplitSchedule schedule{};
   WorkLists work_lists{};
+  ListedHeads listed{};
   ScoreRules scores{};
   HeadScales scales{};  // of e4m3
   DecodeTree tree{};

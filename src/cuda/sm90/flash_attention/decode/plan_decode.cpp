@@ -78,9 +78,47 @@ int list_bits(const FlashAttentionProblem& problem, int num_sms) {
   return bits;
 }
 
+// Lists become page tables (key_blocks.cu), whose keys are behind each other but for the last of them.
+std::string refuse_lists(const FlashAttentionProblem& problem) {
+  if (problem.max_key_blocks == 0) return "";
+  const std::int64_t page_size = problem.cache.page_size;
+  if (problem.has_ragged_keys) return "key_blocks without pages";
+  if (problem.key_block_size % page_size != 0) {
+    return "blocks of " + std::to_string(problem.key_block_size) + " keys are not whole pages of " +
+           std::to_string(page_size);
+  }
+  if (!problem.mask.is_causal_or_full())
+    return "a mask within key_blocks that is not causal or full";
+  if (problem.has_alibi) return "ALiBi over key_blocks";
+  if (problem.batch_invariant) return "batch_invariant over key_blocks";
+  constexpr std::int64_t kMost = std::int64_t{1} << 30;
+  if (problem.ragged.tokens * problem.cache.num_kv_heads >= kMost ||
+      problem.max_key_blocks * problem.key_block_size >= kMost) {
+    return "2^30 or more lists, or keys of a list";
+  }
+  return "";
+}
+
 }  // namespace
 
+FlashAttentionProblem listed_problem(const FlashAttentionProblem& problem) {
+  if (problem.max_key_blocks == 0) return problem;
+  const std::int64_t lists = problem.ragged.tokens * problem.cache.num_kv_heads;
+  FlashAttentionProblem listed = problem;
+  listed.heads = group_of(problem);
+  listed.cache.num_kv_heads = 1;
+  listed.ragged = {.tokens = lists, .batch = lists, .max_new_tokens = 1};
+  listed.mask = Mask::full().summary();
+  listed.has_key_lengths = true;
+  listed.max_key_blocks = 0;
+  return listed;
+}
+
 std::string refuse_decode_problem(const FlashAttentionProblem& problem) {
+  if (problem.max_key_blocks > 0) {
+    std::string lists = refuse_lists(problem);
+    return lists.empty() ? refuse_decode_problem(listed_problem(problem)) : lists;
+  }
   const RowFormat& format = problem.cache.row_format;
   if (problem.cache.is_mla) return "the cache is MLA's";
   if (!problem.cache.values_match_keys) return "V's rows are not as wide and as far apart as K's";

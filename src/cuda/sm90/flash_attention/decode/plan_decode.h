@@ -52,6 +52,10 @@ struct DecodePlan {
   bool joins = false;      // splits without a second kernel
 };
 
+// A problem with key_blocks as the kernels see it: a batch of pairs (token, KV head), a token and a KV head each, whose
+// keys are those of their list. Others are what they are.
+FlashAttentionProblem listed_problem(const FlashAttentionProblem& problem);
+
 // Empty, or why no decode kernel takes the problem; the device is not looked at.
 std::string refuse_decode_problem(const FlashAttentionProblem& problem);
 // Of a problem that is not refused.

@@ -212,6 +212,7 @@ std::string refuse_prefill(const FlashAttentionProblem& problem) {
     return "q is not bf16 or f16";
   }
   if (problem.cache.is_mla) return "the cache is MLA's";
+  if (problem.max_key_blocks > 0) return "key_blocks: rows of a tile would read other keys each";
   if (problem.out_dtype != problem.q_dtype) return "out is not of q's dtype";
   if (find(problem, PrefillPath::dequantized, Scores::scaled) == nullptr) {
     return "no tile kernel of head_dim " + std::to_string(problem.head_dim) + ", value_dim " +

@@ -66,11 +66,12 @@ template <DecodeConfig kConfig> class LoadRole {
             .first_key = first.first,
             .last_key = last.end,
             .num_keys = work.num_keys,
-            .first_token = work.first_token + skipped,
+            .first_token = params_.listed.token(work.first_token) + skipped,
             .position = position,
             .cached = cached,
             .rows = tokens * batch.group,
-            .kv_head = params_.work_lists.kv_head(list, split.kv_head),
+            .kv_head = params_.listed.kv_head(work.first_token,
+                                              params_.work_lists.kv_head(list, split.kv_head)),
             .slot = split.slot < 0 ? -1 : split.slot + params_.work_lists.first_slot(list)};
   }
 
