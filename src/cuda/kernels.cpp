@@ -28,17 +28,14 @@ namespace {
 
 constexpr const char* kAnyProblem = "any valid problem on a GPU of compute capability 8.0 or newer";
 
-// What kernels of sm90/ do not read, whatever else they take; those of any/ do.
+// What most kernels of sm90/ do not read, whatever else they take; those of any/ do.
 bool has_power_scales(const RowFormat& format) {
   return std::ranges::any_of(format.parts,
                              [](const RowPart& part) { return part.scale_dtype == DType::e8m0; });
 }
-template <typename Problem> std::string refuse_compressed(const Problem& problem) {
+template <typename Problem> std::string refuse_power_scales(const Problem& problem) {
   if constexpr (requires { problem.cache.row_format; }) {
     if (has_power_scales(problem.cache.row_format)) return "scales are e8m0";
-  }
-  if constexpr (requires { problem.tokens_per_key; }) {
-    if (problem.tokens_per_key > 1) return "a key stands for several tokens";
   }
   return "";
 }
@@ -58,7 +55,7 @@ Candidate<Problem, Args> hopper(std::string kernel, const char* takes,
                                 KernelPtr<Args> (*prepare)(const Problem&)) {
   const auto refuse_both = [refuse](const Problem& problem) {
     std::string reason = refuse(problem);
-    return reason.empty() ? refuse_compressed(problem) : reason;
+    return reason.empty() ? refuse_power_scales(problem) : reason;
   };
   return {.kernel = std::move(kernel), .takes = takes, .refuse = refuse_both, .prepare = prepare};
 }
@@ -199,10 +196,10 @@ Candidates<MlaDecodeProblem, MlaDecodeArgs> mla_decode_kernels() {
 }
 
 Candidates<MlaIndexerProblem, MlaIndexerArgs> mla_indexer_kernels() {
-  return {hopper("cuda/sm90/mla_indexer",
-                 "4, 8, 16, 32 or 64 heads of 64 or 128 columns, pages of a multiple of 16 tokens "
-                 "and a top_k up to 2048 on a GPU of compute capability 9.0",
-                 sm90::mla_indexer::refuse_index, sm90::mla_indexer::prepare_index),
+  return {planned("cuda/sm90/mla_indexer",
+                  "4, 8, 16, 32 or 64 heads of 64 or 128 columns, pages of a multiple of 16 tokens "
+                  "and a top_k up to 2048 on a GPU of compute capability 9.0",
+                  sm90::mla_indexer::refuse_index, sm90::mla_indexer::prepare_index),
           general("cuda/any/mla_indexer", any::mla_indexer::prepare_general)};
 }
 

@@ -118,7 +118,7 @@ TEST(PlanCompressed, WritersOfPowersOfTwo) {
   expect_general("rope", rope, "");
 }
 
-TEST(PlanCompressed, KeysOfSeveralTokensAreScoredByTheGeneralKernel) {
+TEST(PlanCompressed, KeysOfSeveralTokensAreScoredByTheTileKernel) {
   MlaIndexerProblem problem{.ragged = {.tokens = 64, .batch = 64},
                             .cache = cache_of(RowFormat::scaled(DType::fp8_e4m3, 128, 128), true),
                             .heads = 64,
@@ -127,11 +127,14 @@ TEST(PlanCompressed, KeysOfSeveralTokensAreScoredByTheGeneralKernel) {
                             .mask = Mask::causal().summary(),
                             .alignment = 128,
                             .has_dense_scales = true};
-  if (runs_sm90(kHopper)) {
-    EXPECT_EQ(plan_on(kHopper, problem).kernel, "cuda/sm90/mla_indexer");
+  const std::string fast = runs_sm90(kHopper) ? "cuda/sm90/mla_indexer" : "cuda/any/mla_indexer";
+  for (const std::int64_t tokens_per_key : {1, 4, 128, 4096}) {
+    problem.tokens_per_key = tokens_per_key;
+    EXPECT_EQ(plan_on(kHopper, problem).kernel, fast);
+    EXPECT_EQ(plan_on(kAmpere, problem).kernel, "cuda/any/mla_indexer");
   }
-  problem.tokens_per_key = 4;
-  expect_general("mla_indexer", problem, "a key stands for several tokens");
+  problem.tokens_per_key = 4097;
+  expect_general("mla_indexer", problem, "a key stands for more than 4096 tokens");
 }
 
 CompressKeysProblem compressed(std::int64_t width) {

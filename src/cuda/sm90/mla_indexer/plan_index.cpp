@@ -88,6 +88,9 @@ std::string refuse_index_problem(const MlaIndexerProblem& problem) {
            std::to_string(problem.head_dim) + " columns";
   }
   if (problem.top_k > IndexConfig::kMaxTopK) return "top_k above 2048";
+  if (problem.tokens_per_key > kMostTokensPerKey) {
+    return "a key stands for more than " + std::to_string(kMostTokensPerKey) + " tokens";
+  }
   if (box_rows_of(problem.cache.page_size) == 0) return "page size is not a multiple of 16";
   if (problem.cache.row_format.parts[0].scale_source != ScaleSource::plane) {
     return "the scales stand in the rows";

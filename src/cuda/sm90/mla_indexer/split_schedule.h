@@ -30,17 +30,27 @@ struct IndexBatch {
   int block_tokens = 1;  // a power of two up to 64
   int top_k = 0;
   bool is_causal = true;
+  int tokens_per_key = 1;  // lengths and positions count tokens
+
+  // Of so many tokens, those that are whole.
+  QUIRE_HOST_DEVICE int keys_of(int all_tokens) const {
+    return tokens_per_key == 1 ? all_tokens : all_tokens / tokens_per_key;
+  }
 };
+
+// More of them are refused: what follows from them fits 32 bits.
+inline constexpr int kMostTokensPerKey = 4096;
 
 struct SequenceBlocks {
   int first_token = 0;  // row of q
   int tokens = 0;
-  int cached = 0;
+  int cached = 0;       // tokens
+  int keys = 0;         // once all tokens have come
   int first_block = 0;  // the first that is scored
   int blocks = 0;       // with those before it
 
   QUIRE_HOST_DEVICE bool has_work() const { return first_block < blocks; }
-  QUIRE_HOST_DEVICE int num_keys() const { return cached + tokens; }
+  QUIRE_HOST_DEVICE int num_keys() const { return keys; }
 };
 
 QUIRE_HOST_DEVICE inline SequenceBlocks sequence_blocks(const IndexBatch& batch, int sequence) {
@@ -48,9 +58,12 @@ QUIRE_HOST_DEVICE inline SequenceBlocks sequence_blocks(const IndexBatch& batch,
   work.first_token = static_cast<int>(batch.row_offsets[sequence]);
   work.tokens = static_cast<int>(batch.row_offsets[sequence + 1]) - work.first_token;
   work.cached = static_cast<int>(batch.cache_lengths[sequence]);
+  work.keys = batch.keys_of(work.cached + work.tokens);
   if (work.tokens <= 0 || work.num_keys() <= batch.top_k) return work;
   work.blocks = (work.tokens + batch.block_tokens - 1) / batch.block_tokens;
-  const int unscored = batch.is_causal ? batch.top_k - work.cached : 0;
+  // Tokens that see no more than top_k keys: key top_k is whole with the token before position (top_k + 1) · r.
+  const int first_scored = (batch.top_k + 1) * batch.tokens_per_key - 1;
+  const int unscored = batch.is_causal ? first_scored - work.cached : 0;
   work.first_block = unscored > 0 ? unscored / batch.block_tokens : 0;
   return work;
 }
@@ -59,7 +72,7 @@ QUIRE_HOST_DEVICE inline SequenceBlocks sequence_blocks(const IndexBatch& batch,
 QUIRE_HOST_DEVICE inline int bound_of(const IndexBatch& batch, const SequenceBlocks& work,
                                       int index) {
   if (index >= work.tokens) return 0;
-  return batch.is_causal ? work.cached + index + 1 : work.num_keys();
+  return batch.is_causal ? batch.keys_of(work.cached + index + 1) : work.num_keys();
 }
 
 // Σ of ⌊i / size⌋ for i < count.
@@ -71,8 +84,8 @@ QUIRE_HOST_DEVICE inline std::int64_t sum_of_quotients(std::int64_t count, int s
 // Of a block, counted as if it were full of tokens: the last may have a tile without keys.
 QUIRE_HOST_DEVICE inline int tiles_of(const IndexBatch& batch, const SequenceBlocks& work,
                                       int block) {
-  const int keys =
-      batch.is_causal ? work.cached + (block + 1) * batch.block_tokens : work.num_keys();
+  const int keys = batch.is_causal ? batch.keys_of(work.cached + (block + 1) * batch.block_tokens)
+                                   : work.num_keys();
   return (keys + kIndexTileKeys - 1) / kIndexTileKeys;
 }
 
@@ -83,10 +96,11 @@ QUIRE_HOST_DEVICE inline std::int64_t cost_before(const IndexBatch& batch,
   if (count <= 0) return 0;
   const std::int64_t fixed = std::int64_t{count} * kBlockCost;
   if (!batch.is_causal) return fixed + std::int64_t{count} * tiles_of(batch, work, 0);
-  // ⌈(cached + (b + 1) n) / 64⌉ = ⌊(⌊(cached + n + 63) / n⌋ + b) / (64 / n)⌋
+  // Of r tokens to a key: ⌈⌊(cached + (b + 1) n) / r⌋ / 64⌉ = ⌊(⌊(cached + n + 63 r) / n⌋ + b) / (64 r / n)⌋
   const int n = batch.block_tokens;
-  const std::int64_t origin = (work.cached + n + kIndexTileKeys - 1) / n;
-  const int size = kIndexTileKeys / n;
+  const int r = batch.tokens_per_key;
+  const std::int64_t origin = (work.cached + n + (kIndexTileKeys - 1) * r) / n;
+  const int size = kIndexTileKeys * r / n;
   return fixed + sum_of_quotients(origin + block, size) -
          sum_of_quotients(origin + work.first_block, size);
 }
