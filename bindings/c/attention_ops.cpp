@@ -3,6 +3,7 @@
 #include "quire/c/attention.h"
 #include "quire/ops/flash_attention.h"
 #include "quire/ops/merge_states.h"
+#include "quire/ops/select_blocks.h"
 
 namespace quire::c {
 namespace {
@@ -44,6 +45,21 @@ MergeStatesArgs read_merge_states(const Reader& in, const quire_merge_states_arg
   };
 }
 
+SelectBlocksArgs read_select_blocks(const Reader& in, const quire_select_blocks_args& from) {
+  static const SelectBlocksArgs defaults{};
+  return {
+      .q = in.tensor("q", from.q),
+      .row_offsets = in.indices("row_offsets", from.row_offsets),
+      .cache = in.cache("cache", from.cache),
+      .layer = from.layer,
+      .block_size = given_or(from.block_size, defaults.block_size),
+      .first_blocks = from.first_blocks,
+      .local_blocks = from.local_blocks,
+      .mask = in.mask(from.mask),
+      .out = in.tensor("out", from.out),
+  };
+}
+
 constexpr Op<quire_flash_attention_args, FlashAttentionArgs> kFlashAttention(
     "flash_attention", {.required = offsetof(quire_flash_attention_args, mask),
                         .read = read_flash_attention,
@@ -53,9 +69,15 @@ constexpr Op<quire_merge_states_args, MergeStatesArgs> kMergeStates(
                      .read = read_merge_states,
                      .run = merge_states});
 
+constexpr Op<quire_select_blocks_args, SelectBlocksArgs> kSelectBlocks(
+    "select_blocks", {.required = offsetof(quire_select_blocks_args, block_size),
+                      .read = read_select_blocks,
+                      .run = select_blocks});
+
 constexpr NumberedOp kOps[] = {
     {QUIRE_OP_FLASH_ATTENTION, &kFlashAttention},
     {QUIRE_OP_MERGE_STATES, &kMergeStates},
+    {QUIRE_OP_SELECT_BLOCKS, &kSelectBlocks},
 };
 
 }  // namespace
@@ -73,4 +95,9 @@ quire_status quire_flash_attention(const quire_flash_attention_args* args,
 
 quire_status quire_merge_states(const quire_merge_states_args* args, const quire_context* context) {
   return quire::c::kMergeStates.call(args, context);
+}
+
+quire_status quire_select_blocks(const quire_select_blocks_args* args,
+                                 const quire_context* context) {
+  return quire::c::kSelectBlocks.call(args, context);
 }

@@ -5,6 +5,7 @@
 #include "quire/ops/mla_decode.h"
 #include "quire/ops/mla_indexer.h"
 #include "quire/ops/mla_prefill.h"
+#include "quire/ops/select_blocks.h"
 #include "quire/ops/sparse_mla.h"
 
 namespace nb = nanobind;
@@ -120,6 +121,20 @@ MlaIndexerArgs read_mla_indexer(ArgumentReader& in) {
   };
 }
 
+SelectBlocksArgs read_select_blocks(ArgumentReader& in) {
+  return {
+      .q = in.tensor("q"),
+      .row_offsets = in.indices("row_offsets"),
+      .cache = in.cache("cache", Access::read),
+      .layer = in.value<std::int64_t>("layer"),
+      .block_size = in.value<std::int64_t>("block_size"),
+      .first_blocks = in.value<std::int64_t>("first_blocks"),
+      .local_blocks = in.value<std::int64_t>("local_blocks"),
+      .mask = in.mask("mask"),
+      .out = in.tensor("out", Access::write),
+  };
+}
+
 SparseMlaArgs read_sparse_mla(ArgumentReader& in) {
   SparseMlaArgs args{
       .q = in.tensor("q"),
@@ -178,6 +193,7 @@ void bind_attention_ops(nb::module_& module) {
   bind_op(module, "mla_prefill", read_mla_prefill, mla_prefill);
   bind_op(module, "mla_decode", read_mla_decode, mla_decode);
   bind_op(module, "mla_indexer", read_mla_indexer, mla_indexer);
+  bind_op(module, "select_blocks", read_select_blocks, select_blocks);
   bind_op(module, "sparse_mla", read_sparse_mla, sparse_mla);
   module.def("mla_prefill_num_chunks", num_chunks);
   module.def("check_absorb_kv_b_proj", check_absorb);

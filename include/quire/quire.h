@@ -35,6 +35,7 @@
 #include "quire/ops/rms_norm.h"
 #include "quire/ops/rope.h"
 #include "quire/ops/row_offsets.h"
+#include "quire/ops/select_blocks.h"
 #include "quire/ops/sparse_mla.h"
 #include "quire/ops/store.h"
 #include "quire/ops/store_index_keys.h"

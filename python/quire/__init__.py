@@ -20,7 +20,7 @@ from quire.prefill import MlaPrefillPlan, mla_prefill, mla_prefill_plan
 from quire.projection import fused_qkv_matmul, linear
 from quire.quant import Quant, pack_int4, pack_weight, quantize_fp8
 from quire.rows import copy_pages, rms_norm_key, rms_norm_value, rope, row_offsets, store, store_scales
-from quire.sparse import SparseExtra, mla_indexer, remap_sparse_indices, sparse_mla
+from quire.sparse import SparseExtra, mla_indexer, remap_sparse_indices, select_blocks, sparse_mla
 from quire.support import CpuCeiling, info, measure_cpu_ceiling, plan, supports
 
 __all__ = [
@@ -72,6 +72,7 @@ __all__ = [
     "rms_norm_value",
     "rope",
     "row_offsets",
+    "select_blocks",
     "sliding_window",
     "sparse_mla",
     "store",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sparse latent attention: the indexer that chooses keys, and attention over the chosen ones."""
+"""Sparse attention: what chooses keys or blocks of them, and latent attention over chosen keys."""
 
 from __future__ import annotations
 
@@ -96,6 +96,71 @@ def mla_indexer(
         tokens_per_key=tokens_per_key,
     )
     return (out, scores) if return_scores else out
+
+
+def select_blocks(
+    q: Array,
+    row_offsets: Array,
+    cache: PagedKVCache,
+    layer: int,
+    *,
+    max_blocks: int,
+    block_size: int = 128,
+    first_blocks: int = 0,
+    local_blocks: int = 1,
+    mask: Mask | str = "causal",
+    out: Array | None = None,
+) -> Array:
+    """For each new token and head the `max_blocks` blocks of its own sequence with the highest key score.
+
+    score(i, h, t) = q(i, h) · k(t); a block's score is the highest of its keys'. Exact and deterministic: equal scores go
+    to the lower block. The result is what `flash_attention` takes as `key_blocks`, where heads are its KV heads.
+
+    Parameters
+    ----------
+    q : array [tokens, heads, head_dim]
+        float32, float16 or bfloat16.
+    row_offsets : uint32 array [batch + 1]
+    cache, layer : PagedKVCache, int
+        Its keys, the new tokens' among them; V, where there is one, is not read. Heads of q share those of the cache as in
+        attention.
+    max_blocks : int
+    block_size : int
+        Keys of a block.
+    first_blocks, local_blocks : int
+        The first blocks of a sequence, and the last ones up to the token's own, that come before all others.
+    mask : Mask or str
+        "causal" or "null".
+    out : int32 array [tokens, heads, max_blocks], optional
+
+    Returns
+    -------
+    int32 array [tokens, heads, max_blocks]
+        min(max_blocks, blocks that the token sees keys of) ids in ascending order, then -1.
+
+    Examples
+    --------
+    >>> keys = np.array([0, 9, 1, 1, 7, -5, 8, 8, 2, 2], np.float32).reshape(1, 1, 1, 10, 1, 1)
+    >>> cache = quire.PagedKVCache(keys, np.array([9], np.uint32), np.array([[0]], np.uint32))
+    >>> q = np.ones((1, 1, 1), np.float32)  # keys are their own scores
+    >>> quire.select_blocks(q, np.array([0, 1], np.uint32), cache, 0, max_blocks=3, block_size=2)
+    array([[[0, 3, 4]]], dtype=int32)
+    """
+    out = empty(q, (size(q, 0), size(q, 1), max_blocks), "i32") if out is None else out
+    run(
+        "select_blocks",
+        q,
+        q=q,
+        row_offsets=row_offsets,
+        cache=cache,
+        layer=layer,
+        block_size=block_size,
+        first_blocks=first_blocks,
+        local_blocks=local_blocks,
+        mask=mask,
+        out=out,
+    )
+    return out
 
 
 def sparse_mla(

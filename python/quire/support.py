@@ -25,6 +25,7 @@ _OPS: dict[str, Callable[..., Any]] = {
         index_rows.store_index_keys,
         index_rows.quantize_index_queries,
         sparse.mla_indexer,
+        sparse.select_blocks,
         sparse.sparse_mla,
         sparse.remap_sparse_indices,
         rows.rope,

@@ -11,6 +11,7 @@
 #include "cuda/any/mla_decode/launch.h"
 #include "cuda/any/mla_indexer/launch.h"
 #include "cuda/any/mla_prefill/launch.h"
+#include "cuda/any/select_blocks/launch.h"
 #include "cuda/any/sparse_mla/launch.h"
 #include "cuda/any/store/launch.h"
 #include "cuda/common/mask/mask_program.h"
@@ -240,6 +241,10 @@ Candidates<RopeProblem, RopeArgs> rope_kernels() {
 
 Candidates<RowOffsetsProblem, RowOffsetsArgs> row_offsets_kernels() {
   return plain<RowOffsetsProblem>("cuda/any/row_offsets", any::row_offsets::row_offsets);
+}
+
+Candidates<SelectBlocksProblem, SelectBlocksArgs> select_blocks_kernels() {
+  return {general("cuda/any/select_blocks", any::select_blocks::prepare_general)};
 }
 
 Candidates<SparseMlaProblem, SparseMlaArgs> sparse_mla_kernels() {

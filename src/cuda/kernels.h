@@ -21,6 +21,7 @@
 #include "quire/ops/rms_norm.h"
 #include "quire/ops/rope.h"
 #include "quire/ops/row_offsets.h"
+#include "quire/ops/select_blocks.h"
 #include "quire/ops/sparse_mla.h"
 #include "quire/ops/store.h"
 #include "quire/ops/store_index_keys.h"
@@ -43,6 +44,7 @@ Candidates<RemapSparseIndicesProblem, RemapSparseIndicesArgs> remap_sparse_indic
 Candidates<RmsNormProblem, RmsNormArgs> rms_norm_kernels();
 Candidates<RopeProblem, RopeArgs> rope_kernels();
 Candidates<RowOffsetsProblem, RowOffsetsArgs> row_offsets_kernels();
+Candidates<SelectBlocksProblem, SelectBlocksArgs> select_blocks_kernels();
 Candidates<SparseMlaProblem, SparseMlaArgs> sparse_mla_kernels();
 Candidates<StoreProblem, StoreArgs> store_kernels();
 Candidates<StoreProblem, StoreScalesArgs> store_scales_kernels();

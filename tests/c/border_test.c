@@ -239,7 +239,7 @@ static void test_supports(const attention* with) {
   CHECK(bytes == 0);  // a CPU op keeps its own scratch
   int last = 0;
   while (quire_op_name(last + 1) != NULL) ++last;
-  CHECK(last == QUIRE_OP_COMPRESS_KEYS && quire_op_name(0) == NULL);
+  CHECK(last == QUIRE_OP_SELECT_BLOCKS && quire_op_name(0) == NULL);
   CHECK(strcmp(quire_op_name(QUIRE_OP_MLA_DECODE), "mla_decode") == 0);
 }
 

@@ -33,6 +33,7 @@ STRUCTS = {
     "StoreScalesArgs": "quire_store_scales_args",
     "StoreIndexKeysArgs": "quire_store_index_keys_args",
     "CompressKeysArgs": "quire_compress_keys_args",
+    "SelectBlocksArgs": "quire_select_blocks_args",
     "CopyPagesArgs": "quire_copy_pages_args",
     "SparseExtra": "quire_sparse_extra",
     "MlaPrefillChunks": "quire_mla_prefill_chunks",

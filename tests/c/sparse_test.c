@@ -149,6 +149,30 @@ static void test_remap(batch* over) {
   }
 }
 
+// Keys that are their own scores: of five blocks the best two, and the token's own.
+static void test_select_blocks(void) {
+  float q[1] = {1}, keys[12] = {0, 9, 1, 1, 7, -5, 8, 8, 2, 2};
+  uint32_t offsets[2] = {0, 1}, lengths[1] = {9}, table[1] = {0};
+  int32_t out[3];
+  DLTensor q_view = tensor_f32(q, SHAPE(1, 1, 1)), offsets_view = tensor_u32(offsets, SHAPE(2));
+  DLTensor blocks = tensor_f32(keys, SHAPE(1, 1, 1, 12, 1, 1)),
+           lengths_view = tensor_u32(lengths, SHAPE(1));
+  DLTensor table_view = tensor_u32(table, SHAPE(1, 1)), out_view = tensor_i32(out, SHAPE(1, 1, 3));
+  const quire_cache cache = {.struct_size = sizeof cache,
+                             .blocks = &blocks,
+                             .cache_lengths = &lengths_view,
+                             .page_table = &table_view};
+  const quire_select_blocks_args args = {.struct_size = sizeof args,
+                                         .q = &q_view,
+                                         .row_offsets = &offsets_view,
+                                         .cache = &cache,
+                                         .out = &out_view,
+                                         .block_size = 2,
+                                         .local_blocks = 1};
+  CHECK_OK(quire_select_blocks(&args, NULL));
+  CHECK(out[0] == 0 && out[1] == 3 && out[2] == 4);
+}
+
 // Two tokens of equal gates are a row of their mean over its root mean square; the third waits.
 static void test_compress_keys(void) {
   float kv[3][2] = {{2, 0}, {4, 2}, {9, 7}}, gate[3][2] = {{0}}, bias[2][2] = {{0}};
@@ -186,6 +210,7 @@ static void test_compress_keys(void) {
 
 void test_sparse(void) {
   test_compress_keys();
+  test_select_blocks();
   batch index;
   make_batch(&index, 1, 1, (row_kind){WIDTH, QUIRE_DL_FP8_E4M3, 8});
   add_scales(&index);

@@ -11,6 +11,7 @@
 #include "ops/sample_linear.h"
 #include "ops/sample_qkv.h"
 #include "ops/sample_row_ops.h"
+#include "ops/sample_select_blocks.h"
 
 namespace quire::test {
 namespace {
@@ -115,6 +116,7 @@ const std::vector<NamedSample>& all_samples() {
       named<LinearGptqSample>("linear_gptq"),
       named<LinearGgufSample>("linear_gguf"),
       named<CompressKeysSample>("compress_keys"),
+      named<SelectBlocksSample>("select_blocks"),
   };
   return samples;
 }

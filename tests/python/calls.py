@@ -51,6 +51,10 @@ class _Calls:
                 "q": array(TOKENS, 2, 8), "alibi_slopes": array(2), "sinks": array(2), "cache": self.cache(), **batch,
                 "out": array(TOKENS, 2, 8),
             },
+            "select_blocks": {
+                "q": array(TOKENS, 2, 8), "cache": self.cache(), **batch, "block_size": 2, "max_blocks": 3,
+                "out": np.zeros((TOKENS, 2, 3), np.int32),
+            },
             "merge_states": {"states": array(2, TOKENS, 2, 8), "lses": array(2, TOKENS, 2), "out": array(TOKENS, 2, 8)},
             "rms_norm_key": norm,
             "rms_norm_value": norm | {"cache": self.cache()},

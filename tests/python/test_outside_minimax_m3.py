@@ -138,6 +138,44 @@ def test_attention_over_the_blocks_that_the_layer_chose(schedule, settings, monk
         assert_no_worse(out, part_of(given, "out", lengths, counts), part_of(truth, "out", lengths, counts))
 
 
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("settings", [(4, 3, 1), (8, 2, 1), (5, 3, 2), (4, 64, 0), (1, 9, 1)])
+def test_the_blocks_that_quire_chooses_are_the_layers(schedule, settings, monkeypatch):
+    """And attention over them is the layer's, from the index keys of a cache of their own on."""
+    block_size, top_blocks, local_blocks = settings
+    schedule = SCHEDULES[schedule]
+    run, given, truth = recorded_run(schedule, settings, monkeypatch)
+    pool = PagePool(capacities(schedule), WIDTH, kv_heads=KV_HEADS, page_size=4)
+    index_pool = PagePool(capacities(schedule), INDEX_WIDTH, is_mla=True, page_size=8)
+    for lengths, counts, _ in run.calls():
+        for b, (s, n, c) in enumerate(zip(given, lengths, counts)):
+            pool.write(LAYER, 0, b, n, s.k[n : n + c])
+            pool.write(LAYER, 1, b, n, s.v[n : n + c])
+            index_pool.write(LAYER, 0, b, n, s.index_k[n : n + c])
+        blocks = quire.select_blocks(
+            part_of(given, "index_q", lengths, counts).contiguous(),
+            offsets_of(counts),
+            index_pool.cache(lengths),
+            LAYER,
+            max_blocks=top_blocks,
+            block_size=block_size,
+            local_blocks=local_blocks,
+        )
+        theirs = [row for s, n, c in zip(given, lengths, counts) for row in s.blocks[n : n + c].flatten(0, 1).tolist()]
+        for ours, row in zip(blocks.flatten(0, 1).tolist(), theirs):
+            chosen = sorted(block for block in row if block >= 0)
+            assert ours == chosen + [-1] * (top_blocks - len(chosen))
+        out = quire.flash_attention(
+            part_of(given, "q", lengths, counts).contiguous(),
+            offsets_of(counts),
+            pool.cache(lengths),
+            LAYER,
+            key_blocks=blocks,
+            key_block_size=block_size,
+        )
+        assert_no_worse(out, part_of(given, "out", lengths, counts), part_of(truth, "out", lengths, counts))
+
+
 def test_a_list_of_all_blocks_is_dense_attention():
     q = torch.randn(9, HEADS, WIDTH, generator=seeded(2))
     k, v = torch.randn(2, 30, KV_HEADS, WIDTH, generator=seeded(3))

@@ -37,6 +37,7 @@ constexpr std::array kParsers{
     OpParser{"remap_sparse_indices", parse_remap_sparse_indices},
     OpParser{"linear", parse_linear},
     OpParser{"compress_keys", parse_compress_keys},
+    OpParser{"select_blocks", parse_select_blocks},
 };
 
 }  // namespace

@@ -23,6 +23,7 @@ std::unique_ptr<OpCase> parse_rms_norm_value(const Fields& fields);
 std::unique_ptr<OpCase> parse_store(const Fields& fields);
 std::unique_ptr<OpCase> parse_store_scales(const Fields& fields);
 std::unique_ptr<OpCase> parse_compress_keys(const Fields& fields);
+std::unique_ptr<OpCase> parse_select_blocks(const Fields& fields);
 std::unique_ptr<OpCase> parse_copy_pages(const Fields& fields);
 std::unique_ptr<OpCase> parse_merge_states(const Fields& fields);
 std::unique_ptr<OpCase> parse_quantize_fp8(const Fields& fields);

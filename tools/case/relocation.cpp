@@ -156,6 +156,11 @@ RowOffsetsArgs relocate(RowOffsetsArgs args, const Relocation& move) {
   return args;
 }
 
+SelectBlocksArgs relocate(SelectBlocksArgs args, const Relocation& move) {
+  Mover{move}(args.q, args.row_offsets, args.cache, args.mask, args.out);
+  return args;
+}
+
 SparseMlaArgs relocate(SparseMlaArgs args, const Relocation& move) {
   Mover{move}(args.q, args.row_offsets, args.cache, args.indices, args.topk_lengths, args.sinks,
               args.extra, args.out, args.lse);

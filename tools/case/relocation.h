@@ -20,6 +20,7 @@
 #include "quire/ops/rms_norm.h"
 #include "quire/ops/rope.h"
 #include "quire/ops/row_offsets.h"
+#include "quire/ops/select_blocks.h"
 #include "quire/ops/sparse_mla.h"
 #include "quire/ops/store.h"
 #include "quire/ops/store_index_keys.h"
@@ -45,6 +46,7 @@ RemapSparseIndicesArgs relocate(RemapSparseIndicesArgs args, const Relocation& m
 RmsNormArgs relocate(RmsNormArgs args, const Relocation& move);
 RopeArgs relocate(RopeArgs args, const Relocation& move);
 RowOffsetsArgs relocate(RowOffsetsArgs args, const Relocation& move);
+SelectBlocksArgs relocate(SelectBlocksArgs args, const Relocation& move);
 SparseMlaArgs relocate(SparseMlaArgs args, const Relocation& move);
 StoreArgs relocate(StoreArgs args, const Relocation& move);
 StoreIndexKeysArgs relocate(StoreIndexKeysArgs args, const Relocation& move);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention of a ragged batch over the paged cache, and what joins partial results. quire/ops/flash_attention.h and
-// quire/ops/merge_states.h have the formulas.
+// Attention of a ragged batch over the paged cache, what chooses blocks of keys for it, and what joins partial results.
+// quire/ops/flash_attention.h, select_blocks.h and merge_states.h have the formulas.
 #pragma once
 
 #include <stddef.h>
@@ -45,6 +45,24 @@ typedef struct quire_flash_attention_args {
 
 QUIRE_C_API quire_status quire_flash_attention(const quire_flash_attention_args* args,
                                                const quire_context* context);
+
+// The blocks of keys that block-sparse attention reads, as flash_attention takes them (quire/ops/select_blocks.h).
+typedef struct quire_select_blocks_args {
+  size_t struct_size;
+  const DLTensor* q;            // [tokens, heads, head_dim] f32, f16, bf16
+  const DLTensor* row_offsets;  // u32 [batch + 1]
+  const quire_cache* cache;     // its keys; V is not read
+  int64_t layer;
+  const DLTensor* out;  // i32 [tokens, heads, max_blocks]; written
+  // The rest is optional.
+  int64_t block_size;      // keys of a block; 0: 128
+  int64_t first_blocks;    // of a sequence, that every row holds
+  int64_t local_blocks;    // up to the token's own, that every row holds
+  const quire_mask* mask;  // causal or full; NULL: causal
+} quire_select_blocks_args;
+
+QUIRE_C_API quire_status quire_select_blocks(const quire_select_blocks_args* args,
+                                             const quire_context* context);
 
 typedef struct quire_merge_states_args {
   size_t struct_size;

@@ -34,6 +34,7 @@ enum {
   QUIRE_OP_ROW_OFFSETS = 19,
   QUIRE_OP_LINEAR = 20,
   QUIRE_OP_COMPRESS_KEYS = 21,
+  QUIRE_OP_SELECT_BLOCKS = 22,
 };
 
 // "rope"; NULL for a number that is no op. Numbers have no gaps: 1, 2, … up to the last.

@@ -90,6 +90,9 @@ Candidates<RopeProblem, RopeArgs> rope_kernels() {
 Candidates<RowOffsetsProblem, RowOffsetsArgs> row_offsets_kernels() {
   return absent<RowOffsetsProblem, RowOffsetsArgs>({"cuda/any/row_offsets"});
 }
+Candidates<SelectBlocksProblem, SelectBlocksArgs> select_blocks_kernels() {
+  return absent<SelectBlocksProblem, SelectBlocksArgs>({"cuda/any/select_blocks"});
+}
 Candidates<SparseMlaProblem, SparseMlaArgs> sparse_mla_kernels() {
   return absent<SparseMlaProblem, SparseMlaArgs>({"cuda/sm90/sparse_mla", "cuda/any/sparse_mla"});
 }

@@ -37,6 +37,7 @@ constexpr std::array kGenerators{
     Generator{"remap_sparse_indices", random_remap_sparse_indices},
     Generator{"linear", random_linear},
     Generator{"compress_keys", random_compress_keys},
+    Generator{"select_blocks", random_select_blocks},
 };
 
 }  // namespace

@@ -49,6 +49,7 @@ void add_mask(Draw& draw, const RandomLengths& lengths, nlohmann::json& object);
 
 // The generator of each op; what it leaves out (name, op, tags) random_case adds.
 nlohmann::json random_compress_keys(Draw& draw);
+nlohmann::json random_select_blocks(Draw& draw);
 nlohmann::json random_copy_pages(Draw& draw);
 nlohmann::json random_flash_attention(Draw& draw);
 nlohmann::json random_fused_qkv_matmul(Draw& draw);

@@ -84,4 +84,30 @@ json random_sparse_mla(Draw& draw) {
   return object;
 }
 
+// An indexer's keys, of one head without V, or those of attention.
+json random_select_blocks(Draw& draw) {
+  const RandomLengths lengths = random_lengths(draw, draw.pick<std::int64_t>({1, 5, 40}), 700);
+  json object{{"lengths", lengths.json()}, {"q_dtype", random_float(draw)}};
+  std::int64_t kv_heads = 1;
+  if (draw.one_in(2)) {
+    object["cache"] = random_latent_cache(draw, lengths);
+    object["cache"]["mla"] = true;
+  } else {
+    const std::int64_t head_dim = draw.pick({1, 5, 8, 17, 32, 33, 64}, {8, 33, 64, 128, 256});
+    object["cache"] = random_head_cache(draw, lengths, head_dim, {5, 8, 16, 32});
+    kv_heads = object["cache"]["kv_heads"].get<std::int64_t>();
+  }
+  object["heads"] = kv_heads * draw.pick({1, 2, 3, 4, 9}, {1, 2, 4, 9, 33});
+  object["block_size"] = draw.pick({1, 2, 5, 8, 16, 63, 64, 65, 128});
+  const std::int64_t max_blocks = draw.pick({1, 2, 3, 4, 7, 16, 33});
+  const std::int64_t first_blocks = draw.one_in(3) ? draw.below(max_blocks + 1) : 0;
+  object["max_blocks"] = max_blocks;
+  object["first_blocks"] = first_blocks;
+  object["local_blocks"] =
+      std::min<std::int64_t>(draw.pick({0, 1, 1, 2}), max_blocks - first_blocks);
+  if (draw.one_in(3)) object["mask"] = "full";
+  if (draw.one_in(5)) object["data"] = "all_equal";
+  return object;
+}
+
 }  // namespace quire::test

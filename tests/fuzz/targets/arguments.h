@@ -66,6 +66,11 @@ template <typename Visit> void for_fields(MlaIndexerArgs& args, Visit&& visit) {
   visit(args.layer), visit(args.top_k), visit(args.mask), visit(args.out);
   visit(args.scores), visit(args.batch_invariant), visit(args.tokens_per_key);
 }
+template <typename Visit> void for_fields(SelectBlocksArgs& args, Visit&& visit) {
+  visit(args.q), visit(args.row_offsets), visit(args.cache), visit(args.layer);
+  visit(args.block_size), visit(args.first_blocks), visit(args.local_blocks), visit(args.mask);
+  visit(args.out);
+}
 template <typename Visit> void for_fields(MlaPrefillArgs& args, Visit&& visit) {
   visit(args.q), visit(args.row_offsets), visit(args.cache), visit(args.layer);
   visit(args.freqs_cis), visit(args.kv_norm_gamma), visit(args.kv), visit(args.kv_b_proj);

@@ -19,6 +19,7 @@
 #include "ops/sample_linear.h"
 #include "ops/sample_qkv.h"
 #include "ops/sample_row_ops.h"
+#include "ops/sample_select_blocks.h"
 #include "quire/error.h"
 
 namespace quire::test {
@@ -68,7 +69,7 @@ using KnownSamples =
           MlaIndexerSample, SparseMlaSample, RopeSample, RmsNormSample, StoreSample,
           StoreSlotsSample, StoreScalesSample, CopyPagesSample, RemapSparseIndicesSample,
           MergeStatesSample, QuantizeFp8Sample, StoreIndexKeysSample, QuantizeIndexQueriesSample,
-          RowOffsetsSample, LinearBase, CompressKeysSample>;
+          RowOffsetsSample, LinearBase, CompressKeysSample, SelectBlocksSample>;
 
 struct Attempts {
 #ifdef QUIRE_FUZZ_CUDA

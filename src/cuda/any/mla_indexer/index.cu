@@ -5,6 +5,7 @@
 #include "cuda/any/mla_indexer/params.h"
 #include "cuda/common/paging/row_reader.cuh"
 #include "cuda/common/rows/rank.cuh"
+#include "cuda/common/rows/select_ranks.cuh"
 #include "cuda/common/rows/token_place.cuh"
 #include "cuda/common/runtime/launch.h"
 
@@ -13,7 +14,7 @@ namespace quire::cuda::any::mla_indexer {
 // The scores of one token for all keys that it may see, 64 keys × 64 heads at a time, as ranks:
 // unsigned numbers in the order of the scores.
 
-inline constexpr int kIndexerThreads = 256;
+inline constexpr int kIndexerThreads = kSelectThreads;
 inline constexpr int kIndexerTile = 64;   // keys, and heads
 inline constexpr int kIndexerChunk = 64;  // columns of a step
 inline constexpr int kIndexerGroups = 16;
@@ -145,106 +146,11 @@ __device__ inline void rank_tile(const IndexerParams& params, const IndexedToken
   });
 }
 
-// The best of a row of ranks, exactly: a radix select of 8 bits a pass finds the last rank that is
-// taken and how many keys of that rank, then the positions are written in ascending order.
-
-struct GeneralSelectShared {
-  unsigned counts[256];
-  unsigned warp_counts[kIndexerThreads / 32];
-  unsigned bucket;
-  unsigned before;  // ranks in greater buckets
-};
-
-// Keys above `rank` are all taken, of those that have it the first `ties`.
-struct Threshold {
-  std::uint32_t rank;
-  std::int64_t ties;
-};
-
-// The bucket, from the greatest down, in which the wanted-th key lies.
-__device__ inline void find_bucket(GeneralSelectShared& shared, std::int64_t wanted) {
-  if (threadIdx.x != 0) return;
-  unsigned before = 0;
-  int bucket = 255;
-  while (bucket > 0 && before + shared.counts[bucket] < wanted) before += shared.counts[bucket--];
-  shared.bucket = static_cast<unsigned>(bucket);
-  shared.before = before;
-}
-
-// More ranks than `wanted`. Where fewer keys have a page, the threshold is the rank of none, and no
-// key of that rank is taken.
-__device__ inline Threshold find_threshold(const std::uint32_t* ranks, std::int64_t bound,
-                                           std::int64_t wanted, GeneralSelectShared& shared) {
-  std::uint32_t prefix = 0;
-  for (int shift = 24; shift >= 0; shift -= 8) {
-    __syncthreads();
-    shared.counts[threadIdx.x] = 0;
-    __syncthreads();
-    for (std::int64_t key = threadIdx.x; key < bound; key += kIndexerThreads) {
-      const std::uint32_t rank = ranks[key];
-      // The bits above this pass's; a shift by 32 is not one.
-      const bool is_candidate = shift == 24 || rank >> (shift + 8) == prefix;
-      if (is_candidate) atomicAdd(&shared.counts[rank >> shift & 0xffu], 1u);
-    }
-    __syncthreads();
-    find_bucket(shared, wanted);
-    __syncthreads();
-    prefix = prefix << 8 | shared.bucket;
-    wanted -= shared.before;
-  }
-  return {.rank = prefix, .ties = prefix == kAbsentRank ? 0 : wanted};
-}
-static_assert(kIndexerThreads == 256, "a thread clears a bucket");
-
-struct BlockCount {
-  unsigned before;  // flags of the threads before this one
-  unsigned total;
-};
-
-__device__ inline BlockCount count_flags(bool flag, GeneralSelectShared& shared) {
-  const unsigned votes = __ballot_sync(0xffffffffu, flag);
-  const unsigned warp = threadIdx.x / 32;
-  const unsigned lane = threadIdx.x % 32;
-  __syncthreads();
-  if (lane == 0) shared.warp_counts[warp] = __popc(votes);
-  __syncthreads();
-  BlockCount count{.before = static_cast<unsigned>(__popc(votes & ((1u << lane) - 1u))),
-                   .total = 0};
-  for (unsigned w = 0; w < kIndexerThreads / 32; ++w) {
-    if (w < warp) count.before += shared.warp_counts[w];
-    count.total += shared.warp_counts[w];
-  }
-  return count;
-}
-
-// Positions below `bound` for which `rank(position)` is past the threshold, ascending, then -1.
-template <typename Rank>
-__device__ inline void write_selection(const Rank& rank, std::int64_t bound, Threshold threshold,
-                                       std::int64_t top_k, std::int32_t* out,
-                                       GeneralSelectShared& shared) {
-  std::int64_t taken = 0;
-  std::int64_t ties = 0;
-  for (std::int64_t first = 0; first < bound; first += kIndexerThreads) {
-    const std::int64_t key = first + threadIdx.x;
-    const std::uint32_t own = key < bound ? rank(key) : kAbsentRank;
-    const bool is_tie = key < bound && own == threshold.rank;
-    const BlockCount tied = count_flags(is_tie, shared);
-    const bool is_taken = own > threshold.rank || (is_tie && ties + tied.before < threshold.ties);
-    const BlockCount chosen = count_flags(is_taken, shared);
-    if (is_taken) out[taken + chosen.before] = static_cast<std::int32_t>(key);
-    ties += tied.total;
-    taken += chosen.total;
-  }
-  for (std::int64_t slot = taken + threadIdx.x; slot < top_k; slot += kIndexerThreads) {
-    out[slot] = -1;
-  }
-}
-
 namespace {
 
 struct IndexerShared {
   ScoreShared score;
-  GeneralSelectShared select;
+  SelectRanksShared select;
 };
 
 // Keys that the token may see and that the page table has room for: those that are whole once the last token that it
@@ -275,9 +181,9 @@ __device__ void index_token(const IndexerParams& params, std::int64_t token,
     rank_tile(params, at, first, bound, shared.score, ranks);
   }
   __syncthreads();
-  const Threshold threshold = find_threshold(ranks, bound, params.top_k, shared.select);
-  write_selection([&](std::int64_t key) { return ranks[key]; }, bound, threshold, params.top_k, out,
-                  shared.select);
+  const auto rank = [&](std::int64_t key) { return ranks[key]; };
+  const Threshold threshold = find_threshold(rank, bound, params.top_k, shared.select);
+  write_selection(rank, bound, threshold, params.top_k, out, shared.select);
 }
 
 __global__ void __launch_bounds__(kIndexerThreads, 2)

@@ -129,6 +129,63 @@ __device__ __noinline__ void load_products(const Source& source, AttendShared<Co
   }
 }
 
+// scores += q · k over kSumColumns columns, summed for themselves.
+template <typename Config>
+__device__ inline void add_products(const AttendShared<Config>& shared, int row_group,
+                                    int key_group, int first,
+                                    float (&scores)[Config::kThreadRows][Config::kThreadKeys]) {
+  constexpr int kThreadRows = Config::kThreadRows;
+  constexpr int kThreadKeys = Config::kThreadKeys;
+  float parts[kThreadRows][kThreadKeys] = {};
+#pragma unroll 2
+  for (int c = first; c < first + Config::kSumColumns; c += 4) {
+    float4 q[kThreadRows];
+#pragma unroll
+    for (int i = 0; i < kThreadRows; ++i) {
+      const int row = row_group + i * Config::kRowGroups;
+      q[i] = *reinterpret_cast<const float4*>(&shared.products.queries[row][c]);
+    }
+#pragma unroll
+    for (int j = 0; j < kThreadKeys; ++j) {
+      const int key = key_group + j * Config::kKeyGroups;
+      const float4 k = *reinterpret_cast<const float4*>(&shared.products.keys[key][c]);
+#pragma unroll
+      for (int i = 0; i < kThreadRows; ++i) {
+        float& part = parts[i][j];
+        part = fmaf(q[i].w, k.w, fmaf(q[i].z, k.z, fmaf(q[i].y, k.y, fmaf(q[i].x, k.x, part))));
+      }
+    }
+  }
+  add_parts(scores, parts);
+}
+
+// Products of the tile's rows with the keys at shared.places, to shared.weights.
+template <typename Config, typename Source>
+__device__ inline void multiply_keys(const Source& source, AttendShared<Config>& shared) {
+  constexpr int kThreadRows = Config::kThreadRows;
+  constexpr int kThreadKeys = Config::kThreadKeys;
+  const int key_group = static_cast<int>(threadIdx.x) % Config::kKeyGroups;
+  const int row_group = static_cast<int>(threadIdx.x) / Config::kKeyGroups;
+  float scores[kThreadRows][kThreadKeys] = {};
+  for (int column = 0; column < source.key_width(); column += Config::kChunk) {
+    if (column > 0) __syncthreads();
+    load_products<Config>(source, shared, column);
+    __syncthreads();
+    for (int first = 0; first < Config::kChunk; first += Config::kSumColumns) {
+      add_products<Config>(shared, row_group, key_group, first, scores);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kThreadRows; ++i) {
+#pragma unroll
+    for (int j = 0; j < kThreadKeys; ++j) {
+      shared.weights[row_group + i * Config::kRowGroups][key_group + j * Config::kKeyGroups] =
+          scores[i][j];
+    }
+  }
+  __syncthreads();
+}
+
 // Whether a value is NaN or infinite.
 template <typename Config, typename Source>
 __device__ __noinline__ bool load_values(const Source& source, AttendShared<Config>& shared,
@@ -164,7 +221,7 @@ template <typename Config, typename Source> class AttendTile {
       if (status == TileStatus::none) continue;
       source_.begin_tile(tile);
       const bool is_whole = locate_keys(tile) && status == TileStatus::all;
-      multiply_keys();
+      multiply_keys<Config>(source_, shared_);
       weigh(tile, is_whole);
       multiply_values();
     }
@@ -182,8 +239,6 @@ template <typename Config, typename Source> class AttendTile {
  private:
   static constexpr int kKeys = Config::kKeys;
   static constexpr int kWarpRows = Config::kWarpRows;
-  static constexpr int kThreadRows = Config::kThreadRows;
-  static constexpr int kThreadKeys = Config::kThreadKeys;
 
   // Whether every slot of the tile has a key.
   __device__ bool locate_keys(std::int64_t tile) {
@@ -195,55 +250,6 @@ template <typename Config, typename Source> class AttendTile {
       exists = place.exists();
     }
     return __syncthreads_and(exists) != 0;
-  }
-
-  __device__ void multiply_keys() {
-    const int key_group = static_cast<int>(threadIdx.x) % Config::kKeyGroups;
-    const int row_group = static_cast<int>(threadIdx.x) / Config::kKeyGroups;
-    float scores[kThreadRows][kThreadKeys] = {};
-    for (int column = 0; column < source_.key_width(); column += Config::kChunk) {
-      if (column > 0) __syncthreads();
-      load_products<Config>(source_, shared_, column);
-      __syncthreads();
-      for (int first = 0; first < Config::kChunk; first += Config::kSumColumns) {
-        add_products(row_group, key_group, first, scores);
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < kThreadRows; ++i) {
-#pragma unroll
-      for (int j = 0; j < kThreadKeys; ++j) {
-        shared_.weights[row_group + i * Config::kRowGroups][key_group + j * Config::kKeyGroups] =
-            scores[i][j];
-      }
-    }
-    __syncthreads();
-  }
-
-  // scores += q · k over kSumColumns columns, summed for themselves.
-  __device__ void add_products(int row_group, int key_group, int first,
-                               float (&scores)[kThreadRows][kThreadKeys]) {
-    float parts[kThreadRows][kThreadKeys] = {};
-#pragma unroll 2
-    for (int c = first; c < first + Config::kSumColumns; c += 4) {
-      float4 q[kThreadRows];
-#pragma unroll
-      for (int i = 0; i < kThreadRows; ++i) {
-        const int row = row_group + i * Config::kRowGroups;
-        q[i] = *reinterpret_cast<const float4*>(&shared_.products.queries[row][c]);
-      }
-#pragma unroll
-      for (int j = 0; j < kThreadKeys; ++j) {
-        const int key = key_group + j * Config::kKeyGroups;
-        const float4 k = *reinterpret_cast<const float4*>(&shared_.products.keys[key][c]);
-#pragma unroll
-        for (int i = 0; i < kThreadRows; ++i) {
-          float& part = parts[i][j];
-          part = fmaf(q[i].w, k.w, fmaf(q[i].z, k.z, fmaf(q[i].y, k.y, fmaf(q[i].x, k.x, part))));
-        }
-      }
-    }
-    add_parts(scores, parts);
   }
 
   // Scores to weights in place, one warp its own rows; the sums so far shrink to the new maximum.
