@@ -61,6 +61,9 @@ foreach(dtype IN ITEMS bf16 f16 fp8_e4m3)
   quire_add_variants(sm90/flash_attention/decode ${name}_d128
     INCLUDES sm90/flash_attention/decode/kernel.cuh
     LAUNCHES "launch_decode<DecodeD128<DType::${dtype}, {16|32|8}>>")
+  quire_add_variants(sm90/flash_attention/decode ${name}_d512
+    INCLUDES sm90/flash_attention/decode/kernel.cuh
+    LAUNCHES "launch_decode<DecodeD512<DType::${dtype}, {16|32|8}>>")
 endforeach()
 quire_add_variants(sm90/flash_attention/decode bf16_d64
   INCLUDES sm90/flash_attention/decode/kernel.cuh

@@ -3,6 +3,7 @@
 #include "cuda/sm90/flash_attention/decode/plan_decode.h"
 
 #include <set>
+#include <utility>
 
 #include "cuda/common/split_kv/split_schedule.h"
 #include "cuda/llama_attention.h"
@@ -26,13 +27,21 @@ TEST(PlanDecodeTest, EveryVariantFitsTheMachine) {
     const std::int64_t ring = std::int64_t{config.stages} * config.stage_bytes();
     const std::int64_t queries =
         std::int64_t{config.work_tiles} * config.query_swizzle_columns() * config.rows * 128;
-    const std::int64_t sums = std::int64_t{DecodeConfig::kWarps} * config.warp_rows() *
-                              (config.dims() + 4) * std::int64_t{sizeof(float)};
-    EXPECT_LE(ring + queries + sums + kSmall, kSharedBytes) << variant.name;
+    const std::int64_t sums = std::int64_t{DecodeConfig::kWarps} * config.staged_rows() *
+                              (config.warp_columns() + 4) * std::int64_t{sizeof(float)};
+    // Two buffers of scores over some of the columns.
+    const std::int64_t parts = config.column_warps == 1
+                                   ? 0
+                                   : std::int64_t{2 * DecodeConfig::kWarps} *
+                                         DecodeConfig::kWarpKeys * config.warp_rows() * 4;
+    EXPECT_LE(ring + queries + sums + parts + kSmall, kSharedBytes) << variant.name;
+    // The warps of a set share the keys of a stage, or the columns of 16 keys.
+    EXPECT_EQ(config.keys() * config.column_warps, 64) << variant.name;
+    EXPECT_EQ(kBlockKeys % config.keys(), 0) << variant.name;
+    EXPECT_EQ(config.swizzle_columns % config.column_warps, 0) << variant.name;
     // A stage always belongs to the same warps.
     EXPECT_EQ(config.stages % DecodeConfig::kSets, 0) << variant.name;
-    EXPECT_EQ(config.lane_keys() * DecodeConfig::kLoadThreads,
-              DecodeConfig::kKeys * config.row_lanes())
+    EXPECT_EQ(config.lane_keys() * DecodeConfig::kLoadThreads, config.keys() * config.row_lanes())
         << variant.name;
   }
 }
@@ -68,6 +77,12 @@ TEST(PlanDecodeTest, HeadsTakeTheNarrowestRowsThatHoldThem) {
   EXPECT_EQ(kernel(136, DType::bf16, 1), "bf16_d256_r8");
   EXPECT_EQ(kernel(256, DType::bf16, 8), "bf16_d256_r8");
   EXPECT_EQ(kernel(256, DType::fp8_e4m3, 2), "fp8_d256_r8");
+  EXPECT_EQ(kernel(264, DType::bf16, 1), "bf16_d512_r8");
+  EXPECT_EQ(kernel(512, DType::bf16, 2), "bf16_d512_r8");
+  EXPECT_EQ(kernel(512, DType::bf16, 3), "bf16_d512_r16");
+  EXPECT_EQ(kernel(512, DType::bf16, 8), "bf16_d512_r32");
+  EXPECT_EQ(kernel(512, DType::f16, 1), "f16_d512_r8");
+  EXPECT_EQ(kernel(512, DType::fp8_e4m3, 16), "fp8_d512_r32");
 }
 
 // 64 heads over 4 KV heads of 128, lists of 16 blocks of 128 keys in pages of 64.
@@ -169,11 +184,14 @@ TEST(PlanDecodeTest, WorkspaceIsBoundedByThreadBlocks) {
 
 // Eight and sixteen rows are added up alike, thirty-two are not.
 TEST(PlanDecodeTest, InvariantSumsHaveOneOrder) {
-  for (std::int64_t new_tokens = 1; new_tokens <= 16; ++new_tokens) {
-    FlashAttentionProblem problem = llama(new_tokens);
-    problem.batch_invariant = true;
-    ASSERT_EQ(refuse_decode_problem(problem), "");
-    EXPECT_EQ(plan_decode(problem, 132).variant->config.key_warps(), 8) << new_tokens;
+  for (const auto& [head_dim, key_warps] : {std::pair{128, 8}, std::pair{512, 2}}) {
+    for (std::int64_t new_tokens = 1; new_tokens <= 16; ++new_tokens) {
+      FlashAttentionProblem problem = llama(new_tokens);
+      problem.head_dim = head_dim;
+      problem.batch_invariant = true;
+      ASSERT_EQ(refuse_decode_problem(problem), "");
+      EXPECT_EQ(plan_decode(problem, 132).variant->config.key_warps(), key_warps) << new_tokens;
+    }
   }
 }
 
@@ -225,17 +243,21 @@ TEST(PlanDecodeTest, SaysWhatItDoesNotTake) {
   EXPECT_NE(reason([](FlashAttentionProblem& problem) { problem.q_dtype = DType::f32; }), "");
   EXPECT_NE(reason([](FlashAttentionProblem& problem) { problem.q_dtype = DType::f16; }), "");
   EXPECT_NE(reason([](FlashAttentionProblem& problem) { problem.cache.is_mla = true; }), "");
-  EXPECT_NE(reason([](FlashAttentionProblem& problem) { problem.head_dim = 264; }), "");
-  const auto wide = [](std::int64_t group, std::int64_t new_tokens) {
-    return [group, new_tokens](FlashAttentionProblem& problem) {
-      problem.head_dim = 256;
+  EXPECT_NE(reason([](FlashAttentionProblem& problem) { problem.head_dim = 520; }), "");
+  const auto wide = [](std::int64_t head_dim, std::int64_t group, std::int64_t new_tokens) {
+    return [head_dim, group, new_tokens](FlashAttentionProblem& problem) {
+      problem.head_dim = head_dim;
       problem.heads = 8 * group;
       problem.ragged.max_new_tokens = new_tokens;
     };
   };
-  EXPECT_EQ(reason(wide(8, 4)), "");
-  EXPECT_NE(reason(wide(8, 5)), "");
-  EXPECT_NE(reason(wide(9, 1)), "");
+  EXPECT_EQ(reason(wide(256, 8, 4)), "");
+  EXPECT_NE(reason(wide(256, 8, 5)), "");
+  EXPECT_NE(reason(wide(256, 9, 1)), "");
+  EXPECT_EQ(reason(wide(512, 8, 16)), "");
+  EXPECT_EQ(reason(wide(512, 32, 4)), "");
+  EXPECT_NE(reason(wide(512, 32, 5)), "");
+  EXPECT_NE(reason(wide(512, 33, 1)), "");
   EXPECT_NE(reason([](FlashAttentionProblem& problem) { problem.heads = 8 * 33; }), "");
   EXPECT_NE(reason([](FlashAttentionProblem& problem) { problem.alignment = 8; }), "");
   EXPECT_EQ(reason(with_mask(Mask::causal() & tree)), "");

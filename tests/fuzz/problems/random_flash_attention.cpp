@@ -31,7 +31,7 @@ json random_any(Draw& draw) {
   } else {
     const std::int64_t head_dim =
         draw.pick({1, 2, 5, 7, 8, 12, 16, 17, 20, 24, 31, 32, 33, 40, 64},
-                  {8, 20, 33, 40, 64, 64, 80, 96, 112, 128, 128, 192, 256});
+                  {8, 20, 33, 40, 64, 64, 80, 96, 112, 128, 128, 192, 256, 320, 512});
     object["cache"] = random_head_cache(draw, lengths, head_dim, {5, 8, 16, 32});
     object["heads"] = object["cache"]["kv_heads"].get<int>() *
                       draw.pick({1, 1, 2, 3, 4, 7}, {1, 1, 2, 3, 4, 7, 8, 16});
@@ -79,7 +79,7 @@ json random_tiled(Draw& draw) {
   const bool is_long = most_new == 16 && draw.one_in(3);
   const RandomLengths lengths = random_lengths(draw, most_new, is_long ? 3500 : 700);
   const char* q_dtype = draw.pick<const char*>({"bf16", "bf16", "f16"});
-  json cache{{"head_dim", draw.pick({64, 64, 80, 96, 112, 128, 128, 128, 192, 256})},
+  json cache{{"head_dim", draw.pick({64, 64, 80, 96, 112, 128, 128, 128, 192, 256, 512, 512})},
              {"kv_heads", 1 + draw.below(3)},
              {"dtype", draw.one_in(3) ? "fp8_e4m3" : q_dtype}};
   if (cache["dtype"] == "fp8_e4m3" && draw.one_in(3)) {

@@ -5,6 +5,7 @@
 #include "cuda/common/mma/warp_mma.cuh"
 #include "cuda/common/softmax/softmax.cuh"
 #include "cuda/common/split_kv/split_schedule.h"
+#include "cuda/common/thread/thread.cuh"
 #include "cuda/common/thread/warp_reduce.cuh"
 #include "cuda/sm90/flash_attention/decode/combine.cuh"
 #include "cuda/sm90/flash_attention/decode/params.h"
@@ -12,18 +13,21 @@
 
 namespace quire::cuda::sm90::flash_attention {
 
-// The query rows of a work tile as A operands of a warp, held in registers.
+// The query rows of a work tile, in the warp's columns, as A operands, held in registers.
 
 template <DecodeConfig kConfig> struct QueryRows {
-  static constexpr int kSteps = kConfig.dims() / 16;
+  static constexpr int kSteps = kConfig.warp_columns() / 16;
   static constexpr int kHalves = kConfig.halves();
 
   std::uint32_t words[kSteps][4];
   float factor[kHalves];  // that the numbers, and those of K, were divided by
 
-  // Rows first_row + lane / 4 + 8 · half.
-  __device__ void load(const DecodeShared<kConfig>& shared, int slot, int first_row) {
-    const int lane = static_cast<int>(threadIdx.x % 32);
+  // Rows first_row + lane / 4 + 8 · half, columns from first_column on.
+  __device__ void load(const DecodeShared<kConfig>& shared, int slot, int first_row,
+                       int first_column) {
+    int lane = static_cast<int>(threadIdx.x % 32);
+    // Places are found anew for every work tile: kept, they would be spilled beside the scores' exchange.
+    if constexpr (kConfig.column_warps > 1) lane = opaque(lane);
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
 #pragma unroll
@@ -31,7 +35,8 @@ template <DecodeConfig kConfig> struct QueryRows {
         words[step][i] = 0;
         if (i % 2 >= kHalves) continue;
         const int row = first_row + lane / 4 + 8 * (i % 2);
-        const int column = 16 * step + query_column<kConfig.dtype>(lane % 4, i / 2 * 2);
+        const int column =
+            first_column + 16 * step + query_column<kConfig.dtype>(lane % 4, i / 2 * 2);
         const int split = (column % 64 / 8) ^ (row % 8);
         words[step][i] = *reinterpret_cast<const std::uint32_t*>(
             &shared.queries[slot][column / 64][row * 128 + split * 16 + column % 8 * 2]);
@@ -89,7 +94,7 @@ template <DecodeConfig kConfig> struct QueryRows {
   }
 };
 
-// A warp's running softmax over its keys: 16 rows at most, all columns of V. The sums are transposed
+// A warp's running softmax over its keys: 16 rows at most, the warp's columns of V. The sums are transposed
 // (columns of V × rows), so that 8 rows fill a product: scores as the first product leaves them are
 // then operands of the second.
 
@@ -100,7 +105,7 @@ struct ScoreTile {
 
 template <DecodeConfig kConfig> struct RowSums {
   static constexpr int kHalves = kConfig.halves();
-  static constexpr int kGroups = kConfig.dims() / 16;
+  static constexpr int kGroups = kConfig.warp_columns() / 16;
   using Product = WarpProduct<kConfig.dtype>;
 
   float max[kHalves];
@@ -145,12 +150,12 @@ template <DecodeConfig kConfig> struct RowSums {
     if (__any_sync(0xffffffff, has_changed)) rescale(change);
   }
 
-  // values += Vᵀ [dims × 16 keys] · weights
+  // values += Vᵀ [warp_columns × 16 keys] · weights
   __device__ void add(const std::uint32_t (&weights)[kHalves][2], const std::byte* v) {
 #pragma unroll
     for (int step = 0; step < kGroups / 2; ++step) {
       std::uint32_t operands[2][4];
-      load_value_operands<kConfig.dtype>(v, DecodeConfig::kKeys * 128, step, operands);
+      load_value_operands<kConfig.dtype>(v, kConfig.keys() * 128, step, operands);
 #pragma unroll
       for (int k = 0; k < 2; ++k) {
 #pragma unroll

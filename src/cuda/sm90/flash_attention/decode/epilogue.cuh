@@ -82,28 +82,32 @@ __device__ void join_splits(const DecodeParams& params, const WorkCuts& cuts,
   }
 }
 
-template <DecodeConfig kConfig>
+// Rows [kRound · staged_rows, …) of the warp, as the next two functions.
+template <int kRound, DecodeConfig kConfig>
 __device__ void stage_stats(DecodeShared<kConfig>& shared, const RowSums<kConfig>& sums, int warp) {
+  constexpr int kHalves = kConfig.staged_rows() / 8;
   const int lane = static_cast<int>(threadIdx.x % 32);
 #pragma unroll
-  for (int half = 0; half < kConfig.halves(); ++half) {
-    const float sum = quad_sum(sums.sum[half]);
-    if (lane % 4 == 0) shared.stats[warp][lane / 4 + 8 * half] = {sums.max[half], sum};
+  for (int half = 0; half < kHalves; ++half) {
+    const float sum = quad_sum(sums.sum[kRound * kHalves + half]);
+    const float max = sums.max[kRound * kHalves + half];
+    if (lane % 4 == 0) shared.stats[warp][lane / 4 + 8 * half] = {max, sum};
   }
 }
 
-template <DecodeConfig kConfig>
+template <int kRound, DecodeConfig kConfig>
 __device__ void stage_sums(DecodeShared<kConfig>& shared, const RowSums<kConfig>& sums, int warp) {
+  constexpr int kHalves = kConfig.staged_rows() / 8;
   const int lane = static_cast<int>(threadIdx.x % 32);
 #pragma unroll
-  for (int group = 0; group < kConfig.dims() / 16; ++group) {
+  for (int group = 0; group < kConfig.warp_columns() / 16; ++group) {
 #pragma unroll
-    for (int half = 0; half < kConfig.halves(); ++half) {
+    for (int half = 0; half < kHalves; ++half) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int row = 8 * half + lane % 4 * 2 + i % 2;
         const int column = value_column<kConfig.dtype>(group, lane / 4, i / 2);
-        shared.sums[warp][row][column] = sums.values[group][half][i];
+        shared.sums[warp][row][column] = sums.values[group][kRound * kHalves + half][i];
       }
     }
   }
@@ -116,24 +120,29 @@ struct SplitRow {
   float4 values{};
 };
 
+// `row` of those staged, in the order of the sets.
 template <DecodeConfig kConfig>
 __device__ SplitRow join_warps(const DecodeShared<kConfig>& shared, int row, int column) {
+  constexpr int kRows = kConfig.staged_rows();
   constexpr int kWarps = kConfig.key_warps();
-  const int first = kConfig.row_sets() > 1 ? row / DecodeConfig::kTileRows * kWarps : 0;
-  const int warp_row = row % DecodeConfig::kTileRows;
+  constexpr int kColumns = kConfig.warp_columns();
+  const int set = kConfig.row_sets() > 1 ? row / kRows * DecodeConfig::kSetWarps : 0;
+  const int first = kConfig.column_warps > 1 ? set + column / kColumns : set;
+  const int warp_column = kConfig.column_warps > 1 ? column % kColumns : column;
+  const int warp_row = row % kRows;
   SplitRow joined;
 #pragma unroll
-  for (int warp = 0; warp < kWarps; ++warp) {
-    joined.max = fmaxf(joined.max, shared.stats[first + warp][warp_row].x);
+  for (int i = 0; i < kWarps; ++i) {
+    joined.max = fmaxf(joined.max, shared.stats[first + i * kConfig.column_warps][warp_row].x);
   }
 #pragma unroll
-  for (int warp = 0; warp < kWarps; ++warp) {
-    const float2 stats = shared.stats[first + warp][warp_row];
+  for (int i = 0; i < kWarps; ++i) {
+    const int warp = first + i * kConfig.column_warps;
+    const float2 stats = shared.stats[warp][warp_row];
     const float weight = rebased(stats.x, joined.max);
     joined.sum += stats.y * weight;
     add_scaled(joined.values,
-               *reinterpret_cast<const float4*>(&shared.sums[first + warp][warp_row][column]),
-               weight);
+               *reinterpret_cast<const float4*>(&shared.sums[warp][warp_row][warp_column]), weight);
   }
   return joined;
 }
@@ -157,29 +166,49 @@ __device__ void store_joined(const DecodeParams& params, const DecodeWorkTile& w
   if (column == 0) store_lse(params.outputs, token, head, end.lse);
 }
 
-// `warp` is the warp's place in the order of sums; `phase` turns with every work tile. One round for all
-// columns, and the staging is waited for where it is needed again: with two rounds of 64 columns, each
-// between two barriers, 128 sequences of 1024 keys in e4m3 took 87 µs instead of 83.
-template <DecodeConfig kConfig>
-__device__ void finish_work_tile(const DecodeParams& params, DecodeShared<kConfig>& shared,
-                                 const DecodeWorkTile& work_tile, const RowSums<kConfig>& sums,
-                                 int warp, std::uint32_t phase) {
+inline constexpr int kFinishBarrier = 1;
+
+// Rows that are staged at a time, to where they go. `phase` turns with every round.
+template <int kRound, DecodeConfig kConfig>
+__device__ void finish_rows(const DecodeParams& params, DecodeShared<kConfig>& shared,
+                            const DecodeWorkTile& work_tile, const RowSums<kConfig>& sums, int warp,
+                            std::uint32_t& phase) {
   constexpr int kVectors = kConfig.dims() / 4;
-  constexpr int kBarrier = 1;
+  constexpr int kRows = kConfig.staged_rows();
+  constexpr bool kAllAtOnce = kRows == kConfig.warp_rows();
   shared.sums_read.wait(phase ^ 1);
-  stage_stats(shared, sums, warp);
-  stage_sums(shared, sums, warp);
-  cutlass::arch::NamedBarrier::sync(DecodeConfig::kThreads, kBarrier);
-  for (int i = static_cast<int>(threadIdx.x); i < work_tile.rows * kVectors;
-       i += DecodeConfig::kThreads) {
-    const int row = i / kVectors;
+  phase ^= 1;
+  stage_stats<kRound>(shared, sums, warp);
+  stage_sums<kRound>(shared, sums, warp);
+  cutlass::arch::NamedBarrier::sync(DecodeConfig::kThreads, kFinishBarrier);
+  const int staged = kAllAtOnce ? work_tile.rows : kRows * kConfig.row_sets();
+  for (int i = static_cast<int>(threadIdx.x); i < staged * kVectors; i += DecodeConfig::kThreads) {
     const int column = i % kVectors * 4;
-    store_joined<kConfig>(params, work_tile, row, column, join_warps(shared, row, column));
+    const int place = i / kVectors;
+    const int row = kAllAtOnce
+                        ? place
+                        : place / kRows * DecodeConfig::kTileRows + kRound * kRows + place % kRows;
+    if (!kAllAtOnce && row >= work_tile.rows) continue;
+    store_joined<kConfig>(params, work_tile, row, column, join_warps(shared, place, column));
   }
   __syncwarp();
   if (threadIdx.x % 32 == 0) shared.sums_read.arrive();
+}
+
+// `warp` is the warp's place in the order of sums. One round for all columns, and the staging is waited for
+// where it is needed again: with two rounds of 64 columns, each between two barriers, 128 sequences of 1024
+// keys in e4m3 took 87 µs instead of 83. Of wide heads, a round of eight rows of a warp at a time: more
+// do not fit beside the ring.
+template <DecodeConfig kConfig>
+__device__ void finish_work_tile(const DecodeParams& params, DecodeShared<kConfig>& shared,
+                                 const DecodeWorkTile& work_tile, const RowSums<kConfig>& sums,
+                                 int warp, std::uint32_t& phase) {
+  finish_rows<0>(params, shared, work_tile, sums, warp, phase);
+  if constexpr (kConfig.warp_rows() > kConfig.staged_rows()) {
+    finish_rows<1>(params, shared, work_tile, sums, warp, phase);
+  }
   if (work_tile.slot < 0 || params.splits.marks == nullptr) return;
-  cutlass::arch::NamedBarrier::sync(DecodeConfig::kThreads, kBarrier);
+  cutlass::arch::NamedBarrier::sync(DecodeConfig::kThreads, kFinishBarrier);
   if (threadIdx.x == 0) mark_split(params.splits, work_tile.slot);
 }
 

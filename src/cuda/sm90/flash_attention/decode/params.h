@@ -138,4 +138,16 @@ template <DType kDType> struct DecodeD256 {
       .dtype = kDType, .swizzle_columns = kIsFp8 ? 2 : 4, .rows = 8, .stages = kIsFp8 ? 4 : 2};
 };
 
+// Heads up to 512 wide: a set's warps share the columns, so that each has as many accumulators and queries as over
+// heads of 128. 128 KiB in flight, in stages of 16 keys; queries of one work tile where rows are many.
+template <DType kDType, int kRows> struct DecodeD512 {
+  static constexpr bool kIsFp8 = kDType == DType::fp8_e4m3;
+  static constexpr DecodeConfig kConfig{.dtype = kDType,
+                                        .swizzle_columns = kIsFp8 ? 4 : 8,
+                                        .column_warps = 4,
+                                        .rows = kRows,
+                                        .stages = kIsFp8 ? 8 : 4,
+                                        .work_tiles = kRows == 8 ? 3 : (kRows == 16 ? 2 : 1)};
+};
+
 }  // namespace quire::cuda::sm90::flash_attention

@@ -39,6 +39,13 @@ bool has_head_scales(const FlashAttentionProblem& problem) {
   return problem.has_head_scales && problem.cache.row_format.parts[0].dtype == DType::fp8_e4m3;
 }
 
+// Warps that share columns would be at the zeros behind narrower heads.
+bool takes_width(const DecodeConfig& config, const FlashAttentionProblem& problem) {
+  constexpr std::int64_t kWidestUnshared = 256;
+  return problem.head_dim <= config.dims() &&
+         (config.column_warps == 1 || problem.head_dim > kWidestUnshared);
+}
+
 // Tiles of rows read K and V again, each. Of wide heads, whose tiles have few rows, so many are as fast as prefill, which
 // does not split the keys of a sequence.
 constexpr std::int64_t kMostWideTiles = 4;
@@ -55,7 +62,7 @@ const DecodeVariant* find_variant(const FlashAttentionProblem& problem) {
   const std::int64_t needed = group_of(problem) * std::max<std::int64_t>(new_tokens_of(problem), 1);
   const DecodeVariant* best = nullptr;
   for (const DecodeVariant& variant : kDecodeVariants) {
-    if (variant.config.dtype != dtype || variant.config.dims() < problem.head_dim) continue;
+    if (variant.config.dtype != dtype || !takes_width(variant.config, problem)) continue;
     if (variant.config.rows < group_of(problem)) continue;
     if (!takes_new_tokens(variant.config, problem)) continue;
     if (best != nullptr && variant.config.dims() > best->config.dims()) break;

@@ -41,6 +41,15 @@ inline constexpr DecodeVariant kDecodeVariants[] = {
     decode_variant<DecodeD128<DType::fp8_e4m3, 32>>("fp8_d128_r32"),
     decode_variant<DecodeD256<DType::bf16>>("bf16_d256_r8"),
     decode_variant<DecodeD256<DType::fp8_e4m3>>("fp8_d256_r8"),
+    decode_variant<DecodeD512<DType::bf16, 8>>("bf16_d512_r8"),
+    decode_variant<DecodeD512<DType::bf16, 16>>("bf16_d512_r16"),
+    decode_variant<DecodeD512<DType::bf16, 32>>("bf16_d512_r32"),
+    decode_variant<DecodeD512<DType::f16, 8>>("f16_d512_r8"),
+    decode_variant<DecodeD512<DType::f16, 16>>("f16_d512_r16"),
+    decode_variant<DecodeD512<DType::f16, 32>>("f16_d512_r32"),
+    decode_variant<DecodeD512<DType::fp8_e4m3, 8>>("fp8_d512_r8"),
+    decode_variant<DecodeD512<DType::fp8_e4m3, 16>>("fp8_d512_r16"),
+    decode_variant<DecodeD512<DType::fp8_e4m3, 32>>("fp8_d512_r32"),
 };
 
 struct DecodePlan {

@@ -27,21 +27,33 @@ struct DecodeWorkTile {
   long long slot;  // of the workspace; -1: the split is the whole work tile
 };
 
-template <DecodeConfig kConfig> struct DecodeShared {
-  // K, then V: swizzle columns of kKeys × 128 bytes, swizzled.
+// Products over each warp's own columns, as its lanes hold them. Two buffers, which the stages of a set
+// take in turn: a warp writes one again only behind the barrier of the stage between, which the set's
+// other warps reach when they have read it.
+template <DecodeConfig kConfig> struct DecodePartialScores {
+  alignas(16) float4
+      partial_scores[DecodeConfig::kSets][2][kConfig.column_warps][kConfig.halves()][32];
+};
+// One warp has all columns.
+template <DecodeConfig kConfig>
+requires(kConfig.column_warps == 1) struct DecodePartialScores<kConfig> {
+};
+
+template <DecodeConfig kConfig> struct DecodeShared : DecodePartialScores<kConfig> {
+  // K, then V: swizzle columns of keys × 128 bytes, swizzled.
   alignas(1024) std::byte stages[kConfig.stages][kConfig.stage_bytes()];
   // Swizzle columns of rows × 128 bytes, swizzled.
   alignas(1024)
       std::byte queries[kConfig.work_tiles][kConfig.query_swizzle_columns()][kConfig.rows * 128];
   // The warps' sums when a work tile ends. The stride shifts the banks of every second row by eight: a
   // warp stores eight columns of four such rows without conflicts.
-  static constexpr int kSumStride = kConfig.dims() + 4;
-  alignas(16) float sums[DecodeConfig::kWarps][kConfig.warp_rows()][kSumStride];
-  float2 stats[DecodeConfig::kWarps][kConfig.warp_rows()];  // (max, sum of weights)
+  static constexpr int kSumStride = kConfig.warp_columns() + 4;
+  alignas(16) float sums[DecodeConfig::kWarps][kConfig.staged_rows()][kSumStride];
+  float2 stats[DecodeConfig::kWarps][kConfig.staged_rows()];  // (max, sum of weights)
   DecodeWorkTile work_tile[kConfig.work_tiles];
   WorkScanShared work_scan;
   // A bit per key: its page is assigned. One number for the neighbouring keys of a lane.
-  static constexpr int kKeyGroups = DecodeConfig::kKeys / kConfig.lane_keys();
+  static constexpr int kKeyGroups = kConfig.keys() / kConfig.lane_keys();
   alignas(8) std::uint16_t mapped[kConfig.stages][kKeyGroups];
   RingBarriers<kConfig.stages> ring;
   RingBarriers<kConfig.work_tiles> work_tile_ring;

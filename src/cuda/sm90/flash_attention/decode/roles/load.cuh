@@ -31,6 +31,8 @@ template <DecodeConfig kConfig> class LoadRole {
   }
 
  private:
+  static constexpr int kBlockStages = kBlockKeys / kConfig.keys();
+
   __device__ void load_part(const WorkCuts& cuts, const WorkPlace& place, int part) {
     WorkWalk walk(params_.batch, params_.schedule, cuts, place, part);
     for (WorkSplit split; walk.next(split); work_tiles_at_.advance()) {
@@ -42,7 +44,7 @@ template <DecodeConfig kConfig> class LoadRole {
   // if they take their own places first. For many bytes it is the other way round: 6 µs of 140.
   __device__ static L2Policy policy_of(int blocks) {
     constexpr std::int64_t kManyBytes = std::int64_t{240} << 20;
-    const bool is_long = std::int64_t{blocks} * kConfig.stage_bytes() > kManyBytes;
+    const bool is_long = std::int64_t{blocks} * kBlockStages * kConfig.stage_bytes() > kManyBytes;
     return is_long ? L2Policy::normal : L2Policy::evict_first;
   }
   __device__ int lane_chunk() const { return thread_ % kConfig.row_lanes(); }
@@ -92,9 +94,11 @@ template <DecodeConfig kConfig> class LoadRole {
 
   __device__ void load_queries(const DecodeWorkTile& work_tile) {
     constexpr int kRowChunks = 8 * kConfig.query_swizzle_columns();
+    constexpr int kCopies = ceil_div(kConfig.rows * kRowChunks, DecodeConfig::kLoadThreads);
+    constexpr int kAtOnce = kCopies < 8 ? kCopies : 8;  // addresses of more would be spilled
     const DecodeQueries& queries = params_.queries;
     shared_.work_tile_ring.wait_empty(work_tiles_at_);
-#pragma unroll
+#pragma unroll kAtOnce
     for (int i = thread_; i < kConfig.rows * kRowChunks; i += DecodeConfig::kLoadThreads) {
       const int row = i / kRowChunks;
       const int chunk = i % kRowChunks;
@@ -123,13 +127,14 @@ template <DecodeConfig kConfig> class LoadRole {
     int key = work_tile.begin * kBlockKeys + group_row();
     PageSlot slot = pages.find(key, work_tile.last_key);
     load_queries(work_tile);
-    for (int block = work_tile.begin; block < work_tile.end; ++block, at_.advance()) {
-      // On its way while this block waits for its stage.
-      const PageSlot next = pages.find(key + kBlockKeys, work_tile.last_key);
+    const int stages = (work_tile.end - work_tile.begin) * kBlockStages;
+    for (int i = 0; i < stages; ++i, at_.advance()) {
+      // On its way while these keys wait for their stage.
+      const PageSlot next = pages.find(key + kConfig.keys(), work_tile.last_key);
       shared_.ring.wait_empty(at_);
       finish_stage(is_run(work_tile, key, slot) ? load_run(source_of(work_tile, slot))
                                                 : load_each(work_tile, pages, key, slot));
-      key += kBlockKeys;
+      key += kConfig.keys();
       slot = next;
     }
   }
@@ -182,7 +187,7 @@ template <DecodeConfig kConfig> class LoadRole {
   // Where key i of this lane goes.
   __device__ std::byte* target_row(int i) {
     const int row = group_row() + i;
-    return shared_.keys(at_.stage) + lane_chunk() / 8 * (kBlockKeys * 128) + row * 128 +
+    return shared_.keys(at_.stage) + lane_chunk() / 8 * (kConfig.keys() * 128) + row * 128 +
            ((lane_chunk() ^ row) % 8) * 16;
   }
 
