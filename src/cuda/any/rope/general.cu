@@ -118,7 +118,8 @@ __device__ void finish_key(const RopeParams& params, std::int64_t token, const T
   finish_row(params, normed, row, row.format.width(), token, place.position, false);
 }
 
-__global__ void __launch_bounds__(kThreads)
+// Told how many CTAs to leave room for: without it the compiler stops at 48 registers and spills.
+__global__ void __launch_bounds__(kThreads, 2)
     rotate_general(const __grid_constant__ RopeParams params) {
   const int rows = params.heads + params.key_heads;
   const std::int64_t index = (std::int64_t{blockIdx.x} * kThreads + threadIdx.x) / kWarp;
