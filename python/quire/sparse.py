@@ -113,8 +113,8 @@ def select_blocks(
 ) -> Array:
     """For each new token and head the `max_blocks` blocks of its own sequence with the highest key score.
 
-    score(i, h, t) = q(i, h) · k(t); a block's score is the highest of its keys'. Exact and deterministic: equal scores go
-    to the lower block. The result is what `flash_attention` takes as `key_blocks`, where heads are its KV heads.
+    score(i, h, t) = q(i, h) · k(t); a block's score is the highest of its keys'. Exact and deterministic: equal scores
+    go to the lower block. The result is what `flash_attention` takes as `key_blocks`, where heads are its KV heads.
 
     Parameters
     ----------
@@ -122,8 +122,8 @@ def select_blocks(
         float32, float16 or bfloat16.
     row_offsets : uint32 array [batch + 1]
     cache, layer : PagedKVCache, int
-        Its keys, the new tokens' among them; V, where there is one, is not read. Heads of q share those of the cache as in
-        attention.
+        Its keys, the new tokens' among them; V, where there is one, is not read. Heads of q share those of the cache as
+        in attention.
     max_blocks : int
     block_size : int
         Keys of a block.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Block-sparse attention through quire against transformers' MiniMaxM3VLAttention, which masks all other keys.
 
-transformers sees each sequence whole and without a cache; quire gets ragged batches in pieces, over shuffled pages. What
-goes into the attention of a layer, and what comes out of it, is recorded on its way.
+transformers sees each sequence whole and without a cache; quire gets ragged batches in pieces, over shuffled pages.
+What goes into the attention of a layer, and what comes out of it, is recorded on its way.
 """
 
 from dataclasses import dataclass
@@ -75,7 +75,8 @@ def record(attention, rotary, states, dtype, monkeypatch) -> Recorded:
 
     def attend_and_record(module, q, k, v, mask, **options):
         out = attend(module, q, k, v, mask, **options)
-        seen.append((q[0].transpose(0, 1), k[0].transpose(0, 1), v[0].transpose(0, 1), options["block_indices"], out[0]))
+        rows = (rows[0].transpose(0, 1) for rows in (q, k, v))
+        seen.append((*rows, options["block_indices"], out[0]))
         return out
 
     def rotate_and_record(*operands, **options):

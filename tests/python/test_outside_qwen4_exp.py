@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attention over the tokens that the indexer of transformers' Qwen4ExpTextAttention chose, through quire as blocks.
 
-The indexer takes whole groups of tokens, which are blocks of a sequence, and the tokens behind the last whole group: one
-more block, which the mask cuts. All KV heads share the list. transformers sees each sequence whole.
+The indexer takes whole groups of tokens, which are blocks of a sequence, and the tokens behind the last whole group:
+one more block, which the mask cuts. All KV heads share the list. transformers sees each sequence whole.
 """
 
 from dataclasses import dataclass
