@@ -93,6 +93,9 @@ quire_add_variants(${prefill} d192_v128 INCLUDES ${prefill}/kernel.cuh LAUNCHES
   "launch_prefill<PrefillD192V128<DType::f16, Scores::modified>>")
 quire_add_variants(${prefill} d256_modified INCLUDES ${prefill}/kernel.cuh
   LAUNCHES "launch_prefill<PrefillD256<DType::{bf16|f16}, Scores::modified>>")
+quire_add_variants(${prefill} d512 INCLUDES ${prefill}/kernel.cuh LAUNCHES
+  "launch_prefill<PrefillD512<DType::bf16, Scores::{scaled|modified}>>"
+  "launch_prefill<PrefillD512<DType::f16, Scores::modified>>")
 quire_add_variants(${prefill} d64 INCLUDES ${prefill}/kernel.cuh LAUNCHES
   "launch_prefill<PrefillD64<DType::bf16, Scores::{scaled|modified}>>"
   "launch_prefill<PrefillD64<DType::f16, Scores::modified>>"

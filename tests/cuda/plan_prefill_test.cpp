@@ -22,13 +22,20 @@ TEST(PlanPrefillTest, EveryVariantFitsTheMachine) {
     const PrefillConfig& config = variant.config;
     EXPECT_TRUE(names.insert(variant.name).second) << variant.name;
     const std::int64_t q =
-        std::int64_t{config.q_buffers} * config.query_swizzle_columns() * config.rows() * 128;
+        std::int64_t{config.q_buffers} * config.query_swizzle_columns() * config.cta_rows() * 128;
     const std::int64_t swizzle_columns = config.key_stages * config.key_swizzle_columns() +
                                          config.value_stages * config.value_swizzle_columns();
-    EXPECT_LE(q + swizzle_columns * config.block_keys * 128 + kSmall, kSharedBytes) << variant.name;
-    // A step holds a block of each while it waits for the next.
-    EXPECT_GE(config.key_stages, 2) << variant.name;
-    EXPECT_GE(config.value_stages, 2) << variant.name;
+    // Of warpgroups that share rows: the scores of each over its columns.
+    const std::int64_t parts =
+        config.column_groups == 1 ? 0
+                                  : std::int64_t{config.column_groups} * config.block_keys * 64 * 4;
+    EXPECT_LE(q + swizzle_columns * config.block_keys * 128 + parts + kSmall, kSharedBytes)
+        << variant.name;
+    // A step holds a block of each while it waits for the next; not where warpgroups share rows.
+    EXPECT_GE(config.key_stages, config.column_groups == 1 ? 2 : 1) << variant.name;
+    EXPECT_GE(config.value_stages, config.column_groups == 1 ? 2 : 1) << variant.name;
+    EXPECT_EQ(config.rows(), 128) << variant.name;
+    EXPECT_EQ(config.key_swizzle_columns() % config.column_groups, 0) << variant.name;
     EXPECT_EQ(config.head_dim % 16, 0) << variant.name;
     EXPECT_EQ(config.value_dim % 16, 0) << variant.name;
     EXPECT_EQ(config.block_keys % 16, 0) << variant.name;
@@ -101,6 +108,36 @@ TEST(PlanPrefillTest, NoMoreBlocksThanTilesOrProcessors) {
   EXPECT_EQ(plan_prefill(problem, Scores::scaled, 132).blocks, 132);  // parts of tiles
   problem.batch_invariant = true;
   EXPECT_EQ(plan_prefill(problem, Scores::scaled, 132).blocks, 8);  // one for each KV head
+}
+
+// Two CTAs have the two halves of a tile's rows.
+TEST(PlanPrefillTest, HeadsOf512AreClustersOfTwo) {
+  FlashAttentionProblem problem = llama(16);
+  problem.heads = 8 * problem.cache.num_kv_heads;
+  problem.head_dim = problem.value_dim = 512;
+  problem.cache.row_format = RowFormat::uniform(DType::bf16, 512);
+  const auto kernel = [&](Scores scores) {
+    EXPECT_EQ(refuse_prefill(problem), "");
+    return plan_prefill(problem, scores, 132).variant->name;
+  };
+  EXPECT_EQ(kernel(Scores::scaled), "bf16_d512");
+  EXPECT_EQ(kernel(Scores::modified), "bf16_d512_modified");
+  EXPECT_EQ(plan_prefill(problem, Scores::scaled, 132).blocks, 132);
+  EXPECT_EQ(plan_prefill(problem, Scores::scaled, 131).blocks, 130);
+  EXPECT_FALSE(plan_prefill(problem, Scores::scaled, 132).cuts_tail);
+  problem.ragged = {.tokens = 16, .batch = 1};
+  EXPECT_EQ(plan_prefill(problem, Scores::scaled, 132).blocks, 2 * 8 * 2);  // of at most two tiles
+  problem.ragged = {.tokens = 8192, .batch = 1};
+  problem.cache.row_format = RowFormat::uniform(DType::fp8_e4m3, 512);
+  EXPECT_EQ(kernel(Scores::scaled), "bf16_d512");
+  EXPECT_EQ(prefill_path(problem, Scores::scaled), PrefillPath::dequantized);
+  problem.q_dtype = problem.out_dtype = DType::f16;
+  problem.cache.row_format = RowFormat::uniform(DType::f16, 512);
+  EXPECT_EQ(kernel(Scores::scaled), "f16_d512_modified");
+  problem.value_dim = 256;
+  EXPECT_NE(refuse_prefill(problem), "");
+  problem.head_dim = problem.value_dim = 384;
+  EXPECT_NE(refuse_prefill(problem), "");
 }
 
 TEST(PlanPrefillTest, CutsTheLastTilesWhereNothingForbidsIt) {

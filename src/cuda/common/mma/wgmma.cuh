@@ -183,6 +183,12 @@ __device__ inline std::uint64_t transposed_descriptor(const void* tile, int swiz
          (std::uint64_t{1024 >> 4} << 32) | (std::uint64_t{1} << 62);
 }
 
+// A descriptor without the CTA's rank, which addresses in a cluster carry above the instruction's: there it would add to
+// the distance between swizzle columns.
+__device__ inline std::uint64_t without_rank(std::uint64_t descriptor) {
+  return descriptor & ~(std::uint64_t{0xf} << 20);
+}
+
 // sums (+)= A · B over 4 · kWords of K: A's 16-bit pairs lie as the sums of a product do, a[i] holds
 // its sums 2i and 2i + 1.
 template <typename Op, int kWords, int kRegisters>

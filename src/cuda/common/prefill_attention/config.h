@@ -36,7 +36,8 @@ enum class StepOrder : std::uint8_t {
 };
 
 // A block takes 64 · consumers query rows (tokens × heads of one KV head) over block_keys keys at a
-// time, 64 rows per consumer warpgroup.
+// time, 64 rows per consumer warpgroup. Of heads wider than 256 the accumulator of 64 rows does not fit
+// a warpgroup: two share the rows, each with half of the columns (roles/attend_columns.cuh).
 struct PrefillConfig {
   DType dtype = DType::bf16;        // of q and out
   DType cache_dtype = DType::bf16;  // of K and V: the same, or e4m3
@@ -44,6 +45,9 @@ struct PrefillConfig {
   int value_dim = 128;              // of V and out, a multiple of 16
   int block_keys = 128;             // a multiple of 16
   int consumers = 2;
+  int column_groups = 1;  // consumer warpgroups that share 64 rows
+  // CTAs side by side in the tile's rows. They have the same blocks of keys; each loads a part for all.
+  int cluster = 1;
   // Blocks in shared memory. A step holds one of each and awaits the next beside it. K is done with
   // in the middle of a step, V at its end: a third V block is worth more than a third K block.
   int key_stages = 2;
@@ -63,12 +67,16 @@ struct PrefillConfig {
   static constexpr int kSwizzleColumnWidth = 64;  // 128 bytes: a swizzled row
 
   constexpr bool takes_intervals() const { return scores == Scores::modified; }
-  constexpr int rows() const { return 64 * consumers; }
-  constexpr int part_rows() const { return rows() / q_parts; }
+  constexpr int cta_rows() const { return 64 * consumers / column_groups; }
+  constexpr int rows() const { return cta_rows() * cluster; }
+  constexpr int part_rows() const { return cta_rows() / q_parts; }
   constexpr int threads() const { return 128 * (1 + consumers); }
   // Of a thread; a block has 504 for every three of its threads, one of each warpgroup.
   constexpr int producer_registers() const { return converts() || dequantizes() ? 56 : 40; }
   constexpr int consumer_registers() const { return converts() || dequantizes() ? 224 : 232; }
+  // The lead warp finds the next tile while this one's blocks are still to be loaded; not where a cluster's ranks and
+  // masks have the registers for it.
+  constexpr bool finds_tiles_early() const { return cluster == 1; }
   constexpr bool dequantizes() const { return loading_warps < 4; }
   // The last tiles may be cut along their keys (tail_cuts.h): where putting splits together finds
   // registers beside the next tile's scores.
@@ -205,6 +213,21 @@ template <DType kDType, Scores kScores> struct PrefillD192 {
                                          .value_dim = 192,
                                          .block_keys = 112,
                                          .value_stages = 2,
+                                         .q_buffers = 1,
+                                         .scores = kScores};
+};
+// 64 rows of q, a block of K and one of V are 192 KiB; what is loaded for one of two CTAs is loaded for both, or L2
+// would be read faster than it can be.
+template <DType kDType, Scores kScores> struct PrefillD512 {
+  static constexpr PrefillConfig kConfig{.dtype = kDType,
+                                         .cache_dtype = kDType,
+                                         .head_dim = 512,
+                                         .value_dim = 512,
+                                         .block_keys = 64,
+                                         .column_groups = 2,
+                                         .cluster = 2,
+                                         .key_stages = 1,
+                                         .value_stages = 1,
                                          .q_buffers = 1,
                                          .scores = kScores};
 };

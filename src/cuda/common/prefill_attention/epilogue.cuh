@@ -102,19 +102,19 @@ __device__ inline void store_row(const float (&sums)[kSums], int i, float by, st
   }
 }
 
-// `row`: the thread's first; the second stands 8 below it.
+// `row`: the thread's first; the second stands 8 below it. The sums are of columns from `first_column` on.
 template <PrefillConfig kConfig, int kSums>
 __device__ inline void store_rows(const PrefillParams& params, const PrefillTile& tile, int row,
                                   const RowSoftmax& softmax, const float (&to_log2)[2],
-                                  const float (&sums)[kSums]) {
+                                  const float (&sums)[kSums], int first_column = 0) {
   const AttendOutput& outputs = params.outputs;
   const QueryRow rows[2] = {query_row(params, tile, row), query_row(params, tile, row + 8)};
   const RowEnds ends(params, softmax, rows, to_log2, kReferenceLog2<kConfig.product_dtype()>);
-  if (outputs.lse != nullptr) store_lse(outputs, tile, rows, ends);
+  if (outputs.lse != nullptr && first_column == 0) store_lse(outputs, tile, rows, ends);
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     std::byte* out = outputs.out + (tile.first_row + rows[i].token) * outputs.token_bytes +
-                     rows[i].head * outputs.head_bytes;
+                     rows[i].head * outputs.head_bytes + first_column * 2;  // of 16 bits
     store_row<kConfig.dtype>(sums, i, ends.by[i], rows[i].token < tile.tokens ? out : nullptr);
   }
 }

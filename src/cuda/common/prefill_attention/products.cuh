@@ -55,7 +55,7 @@ template <PrefillConfig kConfig> class StepProducts {
  public:
   using Block = float[kConfig.block_keys / 2];
   using Weights = std::uint32_t[kConfig.block_keys / 4];
-  using Sums = float[kConfig.value_dim / 2];
+  using Sums = float[kConfig.value_dim / kConfig.column_groups / 2];
 
   __device__ static void start_scores(const std::byte* q, const std::byte* keys, Block& scores) {
     pin(scores);

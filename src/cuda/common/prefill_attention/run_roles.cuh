@@ -23,7 +23,7 @@ __device__ inline void run_block(const PrefillParams& params, const typename Sou
     shared.init();
     cutlass::arch::fence_barrier_init();
   }
-  __syncthreads();
+  sync_cluster<kConfig.cluster>();
   cudaGridDependencySynchronize();  // where the launch overlaps the one before
   if (warpgroup_in_block() == 0) {
     cutlass::arch::warpgroup_reg_dealloc<kConfig.producer_registers()>();
@@ -32,6 +32,8 @@ __device__ inline void run_block(const PrefillParams& params, const typename Sou
     cutlass::arch::warpgroup_reg_alloc<kConfig.consumer_registers()>();
     Attend(params, shared, warpgroup_in_block() - 1).run();
   }
+  // No CTA ends while another may still reach into its shared memory.
+  if constexpr (kConfig.cluster > 1) sync_cluster<kConfig.cluster>();
 }
 
 template <PrefillConfig kConfig, typename Source, typename Attend = PrefillAttend<kConfig>>

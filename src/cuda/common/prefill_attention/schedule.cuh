@@ -12,6 +12,7 @@
 #include "cuda/common/prefill_attention/config.h"
 #include "cuda/common/prefill_attention/params.h"
 #include "cuda/common/prefill_attention/tail_cuts.h"
+#include "cuda/common/thread/thread.cuh"
 #include "cuda/common/thread/warp_reduce.cuh"
 
 namespace quire::cuda {
@@ -38,6 +39,7 @@ template <PrefillConfig kConfig> class PrefillSchedule {
     if constexpr (kConfig.cuts_tiles()) {
       if (params.tail.sums != nullptr) plan_tail();
     }
+    if constexpr (kConfig.cluster > 1) next_of_cluster_ = cluster_index<kConfig.cluster>();
   }
 
   __device__ PrefillTile next() {
@@ -68,7 +70,13 @@ template <PrefillConfig kConfig> class PrefillSchedule {
 
   static constexpr unsigned kWarp = 0xffffffff;
 
-  __device__ int take() const {
+  // CTAs of a cluster walk the same tiles without telling each other: every so many of the list.
+  __device__ int take() {
+    if constexpr (kConfig.cluster > 1) {
+      const int taken = next_of_cluster_;
+      next_of_cluster_ += num_clusters<kConfig.cluster>();
+      return taken;
+    }
     int index = 0;
     if (lane() == 0) index = atomicAdd(params_.next_tile, 1);
     return __shfl_sync(kWarp, index, 0);
@@ -163,6 +171,7 @@ template <PrefillConfig kConfig> class PrefillSchedule {
   const PrefillParams& params_;
   int first_sequence_ = 0;
   int tiles_before_ = 0;
+  int next_of_cluster_ = 0;
   TailCuts cuts_{.whole = 0x7fffffff};
   // The splits of its part that are still to come.
   int part_ = 0;

@@ -10,10 +10,19 @@
 
 namespace quire::cuda {
 
-template <PrefillConfig kConfig> struct PrefillShared {
+// Products over the columns of one of the warpgroups that share rows, as its threads hold them, for the others to add.
+template <PrefillConfig kConfig> struct PartialScores {
+  static constexpr int kVectors = kConfig.block_keys / 8;  // of a thread
+  alignas(16) float4 partial_scores[kConfig.column_groups][kVectors][128];
+};
+template <PrefillConfig kConfig>
+requires(kConfig.column_groups == 1) struct PartialScores<kConfig> {
+};
+
+template <PrefillConfig kConfig> struct PrefillShared : PartialScores<kConfig> {
   static constexpr int kTileRing = 3;
   static constexpr int kWarpsOfConsumer = 4;
-  static constexpr int kQuerySwizzleColumnBytes = kConfig.rows() * kRowBytes;
+  static constexpr int kQuerySwizzleColumnBytes = kConfig.cta_rows() * kRowBytes;
   static constexpr int kSwizzleColumnBytes = kConfig.block_keys * kRowBytes;
   static constexpr int kKeyBytes = kConfig.key_swizzle_columns() * kSwizzleColumnBytes;
   static constexpr int kValueBytes = kConfig.value_swizzle_columns() * kSwizzleColumnBytes;
@@ -38,11 +47,14 @@ template <PrefillConfig kConfig> struct PrefillShared {
   EmptyBarrier keys_ready[kConfig.key_stages];
   EmptyBarrier values_ready[kConfig.value_stages];
 
-  static_assert(kConfig.key_stages >= 2 && kConfig.value_stages >= 2);
+  // PrefillAttend awaits the next blocks before it frees the last.
+  static_assert(kConfig.column_groups > 1 ||
+                (kConfig.key_stages >= 2 && kConfig.value_stages >= 2));
 
   __device__ void init() {
-    key_ring.init(1, kConfig.consumers * kWarpsOfConsumer);
-    value_ring.init(1, kConfig.consumers);
+    // Consumers of all CTAs free a stage in each of them.
+    key_ring.init(1, kConfig.cluster * kConfig.consumers * kWarpsOfConsumer);
+    value_ring.init(1, kConfig.cluster * kConfig.consumers);
     for (auto& ring : q_rings) ring.init(1, kConfig.consumers / kConfig.q_parts);
     // Loading warps but the first read it too.
     tile_ring.init(1, (kConfig.loading_warps - 1) * 32 + 128 * kConfig.consumers);
@@ -73,8 +85,18 @@ template <PrefillConfig kConfig> struct PrefillShared {
   __device__ static std::uint32_t tell_holes(std::uint32_t read) {
     return __shfl_sync(0xffffffff, read, 0);
   }
-  __device__ void free_keys(int stage) {
-    if (threadIdx.x % 32 == 0) key_ring.empty[stage].arrive();
+  __device__ void free_keys(int stage) { free_stage(key_ring.empty[stage], threadIdx.x % 32); }
+  // By a thread for every CTA of the cluster, of those that speak for the others: the first for its own, whose producer
+  // writes the holes that it has read.
+  __device__ static void free_stage(EmptyBarrier& empty, unsigned thread) {
+    if constexpr (kConfig.cluster == 1) {
+      if (thread == 0) empty.arrive();
+    } else {
+      static_assert(kConfig.cluster == 2);
+      if (thread < 2) {
+        empty.arrive(thread ^ static_cast<unsigned>(rank_in_cluster<kConfig.cluster>()));
+      }
+    }
   }
   // Of the part that a tile's row belongs to.
   __device__ RingBarriers<kConfig.q_buffers>& q_ring(int row) {
@@ -102,6 +124,7 @@ template <PrefillConfig kConfig> struct PrefillShared {
 template <PrefillConfig kConfig> LaunchShape prefill_shape(const PrefillLaunch& where) {
   return {.grid = dim3(static_cast<unsigned>(where.blocks)),
           .block = dim3(kConfig.threads()),
+          .cluster = static_cast<unsigned>(kConfig.cluster),
           .shared_bytes = sizeof(PrefillShared<kConfig>)};
 }
 

@@ -184,11 +184,6 @@ __device__ inline void wait_rows(RingBarriers<kStages>& ring, EmptyBarrier (&fen
   }
 }
 
-// A descriptor without the block's rank, which addresses in a cluster carry above the instruction's.
-__device__ inline std::uint64_t without_rank(std::uint64_t descriptor) {
-  return descriptor & ~(std::uint64_t{0xf} << 20);
-}
-
 // Named barriers.
 enum SparseBarrier : std::uint32_t {
   kHandoverFull,   // the score warpgroup arrives, the sum warpgroup waits

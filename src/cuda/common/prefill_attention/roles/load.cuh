@@ -128,12 +128,13 @@ class StageLoad {
 
 // Rows of V behind the sequence's end, in its last page, may hold anything, and 0 · NaN is NaN.
 
-// By a warpgroup: rows first … of a block. Every consumer writes the zeros for itself; the others
-// write the same.
+// By a warpgroup: rows first … of a block, in its columns of V. Every consumer writes the zeros for itself; others
+// of the same columns write the same.
 template <PrefillConfig kConfig> __device__ inline void zero_values(std::byte* block, int first) {
   constexpr int kChunks = kRowBytes / 16;
 #pragma unroll 1
-  for (int swizzle_column = 0; swizzle_column < kConfig.value_swizzle_columns(); ++swizzle_column) {
+  for (int swizzle_column = 0;
+       swizzle_column < kConfig.value_swizzle_columns() / kConfig.column_groups; ++swizzle_column) {
     auto* chunks = reinterpret_cast<uint4*>(
         block + swizzle_column * PrefillShared<kConfig>::kSwizzleColumnBytes);
 #pragma unroll 1
@@ -173,11 +174,12 @@ template <PrefillConfig kConfig, typename Source> class PrefillLoad {
         if (block == tile.end_block - 1) {
           keys.convert();
           load_queries(tile);  // behind the keys: its place may be taken by the tile before
-          following = schedule.next();
+          if constexpr (kConfig.finds_tiles_early()) following = schedule.next();
         }
         part = next;
       }
       keys.convert();
+      if constexpr (!kConfig.finds_tiles_early()) following = schedule.next();
       tile = following;
     }
   }
@@ -225,7 +227,7 @@ template <PrefillConfig kConfig, typename Source> class PrefillLoad {
 
   __device__ void load_queries(const PrefillTile& tile) {
 #pragma unroll
-    for (int row = 0; row < kConfig.rows(); row += kConfig.part_rows()) {
+    for (int row = 0; row < kConfig.cta_rows(); row += kConfig.part_rows()) {
       RingBarriers<kConfig.q_buffers>& ring = shared_.q_ring(row);
       ring.wait_empty(q_at_);
       if (lane() == 0) load_query_part(tile, row, ring.full[q_at_.stage]);
@@ -233,11 +235,12 @@ template <PrefillConfig kConfig, typename Source> class PrefillLoad {
     }
     q_at_.advance();
   }
-  // `row`: the part's first.
+  // `row`: the part's first, of the CTA's.
   __device__ void load_query_part(const PrefillTile& tile, int row, FullBarrier& full) {
     const int heads_log2 = params_.tile_heads_log2;
-    const int head = (tile.head_tile << heads_log2) + (row & ((1 << heads_log2) - 1));
-    const int token = tile.first_row + tile.first_token + (row >> heads_log2);
+    const int tile_row = rank_in_cluster<kConfig.cluster>() * kConfig.cta_rows() + row;
+    const int head = (tile.head_tile << heads_log2) + (tile_row & ((1 << heads_log2) - 1));
+    const int token = tile.first_row + tile.first_token + (tile_row >> heads_log2);
     full.arrive_and_expect_tx(sizeof(shared_.q[0]) / kConfig.q_parts);
     for (int swizzle_column = 0; swizzle_column < kConfig.query_swizzle_columns();
          ++swizzle_column) {

@@ -2,8 +2,11 @@
 // Attention of many query rows at a time over the pages.
 #pragma once
 
+#include <type_traits>
+
 #include "cuda/common/paging/page_cursor.cuh"
 #include "cuda/common/pipeline/tma.cuh"
+#include "cuda/common/prefill_attention/roles/attend_columns.cuh"
 #include "cuda/common/prefill_attention/run_roles.cuh"
 #include "cuda/common/prefill_attention/shared.cuh"
 #include "cuda/sm90/flash_attention/prefill/launch_prefill.h"
@@ -92,7 +95,11 @@ template <PrefillConfig kConfig> class PagedSource {
   __device__ void load(const TensorMap& map, const BlockPart& part, std::byte* stage,
                        FullBarrier& full) const {
     static_assert(kCopied * (kConfig.block_keys / 8) <= 64, "a lane for each box");
-    const int box = 2 * lane() + half_;
+    // Of a cluster, each CTA brings every so many boxes to all of them. Found anew every time: kept, it is a register
+    // more than the lead warp has.
+    constexpr int kCluster = kConfig.cluster;
+    const int lane_here = kCluster == 1 ? lane() : opaque(static_cast<int>(threadIdx.x)) % 32;
+    const int box = 2 * (kCluster * lane_here + rank_in_cluster<kCluster>()) + half_;
     const int at = box / kCopied;
     const int swizzle_column = box % kCopied;
     const unsigned page = __shfl_sync(0xffffffff, part.slot.page, at);
@@ -106,8 +113,14 @@ template <PrefillConfig kConfig> class PagedSource {
                     at * params_.box_rows * kRowBytes,
           .full = &full,
           .hint = L2Hint::EVICT_LAST};
-      load_box(load, swizzle_column * kConfig.copied_columns(), row, part.kv_head,
-               static_cast<int>(page < num_pages() ? page : num_pages()));
+      const auto plane = static_cast<int>(page < num_pages() ? page : num_pages());
+      if constexpr (kCluster == 1) {
+        load_box(load, swizzle_column * kConfig.copied_columns(), row, part.kv_head, plane);
+      } else {
+        constexpr std::uint16_t kEveryBlock = (1 << kCluster) - 1;
+        load_box_for(load, swizzle_column * kConfig.copied_columns(), row, part.kv_head, plane,
+                     kEveryBlock);
+      }
     }
     __syncwarp();
   }
@@ -117,11 +130,17 @@ template <PrefillConfig kConfig> class PagedSource {
   const int parts_;  // of a block, at most 16
 };
 
+// Warpgroups with rows of their own, or that share them.
+template <PrefillConfig kConfig>
+using PrefillConsumer =
+    std::conditional_t<(kConfig.column_groups > 1), AttendColumns<kConfig>, PrefillAttend<kConfig>>;
+
 template <typename Variant>
 __global__ void __launch_bounds__(Variant::kConfig.threads(), 1)
     prefill_kernel(const __grid_constant__ PrefillParams params,
                    const __grid_constant__ PagedKeys keys) {
-  run_roles<Variant::kConfig, PagedSource<Variant::kConfig>>(params, keys);
+  constexpr PrefillConfig kConfig = Variant::kConfig;
+  run_roles<kConfig, PagedSource<kConfig>, PrefillConsumer<kConfig>>(params, keys);
 }
 
 template <typename Variant>

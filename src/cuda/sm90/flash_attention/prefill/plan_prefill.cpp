@@ -252,7 +252,11 @@ PrefillPlan plan_prefill(const FlashAttentionProblem& problem, Scores scores, in
   plan.blocks = num_sms;
   const std::int64_t most = problem.max_workspace_bytes;
   if (most > 0 && PrefillWorkspace(problem, plan).bytes > most) plan.cuts_tail = false;
-  if (!plan.cuts_tail) plan.blocks = static_cast<int>(std::min<std::int64_t>(tiles, num_sms));
+  if (!plan.cuts_tail) {
+    const std::int64_t cluster = config.cluster;
+    const std::int64_t clusters = std::min(tiles, std::max<std::int64_t>(num_sms / cluster, 1));
+    plan.blocks = static_cast<int>(clusters * cluster);
+  }
   return plan;
 }
 
