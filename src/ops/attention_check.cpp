@@ -35,6 +35,13 @@ void check_mask(Arguments& check, const Mask& mask, const RaggedSize& ragged) {
   }
 }
 
+void check_causal_or_full(const Arguments& check, const Mask& mask) {
+  const MaskKind kind = mask.root().kind;
+  if (kind != MaskKind::causal && kind != MaskKind::full) {
+    check.fail("mask", "causal or full", mask.describe());
+  }
+}
+
 void check_per_head(Arguments& check, ArgumentName name, const std::optional<TensorView>& values,
                     std::int64_t heads) {
   if (values.has_value()) check.tensor(name, *values).is(DType::f32, {heads}).has_dense_rows();

@@ -16,6 +16,9 @@ namespace quire::ops {
 // i32 [tokens], whose values may be anything.
 void check_mask(Arguments& check, const Mask& mask, const RaggedSize& ragged);
 
+// Of ops that take no other masks.
+void check_causal_or_full(const Arguments& check, const Mask& mask);
+
 // f32 [heads], if given.
 void check_per_head(Arguments& check, ArgumentName name, const std::optional<TensorView>& values,
                     std::int64_t heads);

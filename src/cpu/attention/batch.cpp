@@ -4,17 +4,13 @@
 #include <algorithm>
 #include <limits>
 
+#include "cpu/runtime/scratch.h"
 #include "cpu/runtime/work_estimate.h"
 
 namespace quire::cpu {
 namespace {
 
-constexpr std::int64_t kCacheLine = 64;
 constexpr std::int64_t kJoinRows = 16;
-
-std::int64_t round_up_to_line(std::int64_t bytes) {
-  return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
-}
 
 std::byte* row_address(const TensorView& tensor, std::int64_t token, std::int64_t head) {
   const std::int64_t offset = token * tensor.strides[0] + head * tensor.strides[1];

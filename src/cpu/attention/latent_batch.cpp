@@ -52,7 +52,6 @@ void finish_new_rows(const NewLatents& latents, const Workers& workers, Target t
                          .epsilon = latents.epsilon};
   const std::int64_t num_tokens = tokens.count();
   const std::int64_t num_items = (num_tokens + kTokensPerItem - 1) / kTokensPerItem;
-  constexpr std::int64_t kCacheLine = 64;
   const std::int64_t bytes = kernels.finish_scratch_bytes(whole) / kCacheLine * kCacheLine;
   const std::int64_t worker_bytes = bytes + kCacheLine;
   std::byte* scratch = thread_scratch(worker_bytes * workers.count);

@@ -7,7 +7,6 @@ namespace quire::cpu {
 namespace {
 
 constexpr std::int64_t kFewTokens = 16;
-constexpr std::int64_t kShortestSplit = 256;
 constexpr std::int64_t kLongestSplit = 1024;
 constexpr std::int64_t kMinRows = 16;     // what a head takes at least, padding included
 constexpr std::int64_t kFewestRows = 32;  // of a head that is cut for the threads' sake

@@ -17,6 +17,8 @@
 
 namespace quire::cpu {
 
+inline constexpr std::int64_t kShortestSplit = 256;  // keys of a piece of few new tokens
+
 struct SequenceSpan {
   std::int64_t first_token;      // row of q
   std::int64_t num_tokens;       // new ones

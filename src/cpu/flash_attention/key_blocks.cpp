@@ -102,7 +102,6 @@ class TokenSequences {
 // Tokens whose states, were all of their keys split, stay within the scratch of a long prefill.
 std::int64_t tokens_at_a_time(const FlashAttentionArgs& args) {
   constexpr std::int64_t kStateBytes = std::int64_t{64} << 20;
-  constexpr std::int64_t kShortestSplit = 256;  // cpu/attention/work_list.cpp
   const std::int64_t keys = args.key_blocks->shape[2] * args.key_block_size;
   const std::int64_t splits = keys / kShortestSplit + 1;
   const std::int64_t bytes = args.q.shape[1] * (args.out.shape[2] + 3) * 4;

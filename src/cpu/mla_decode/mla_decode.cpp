@@ -17,12 +17,6 @@
 namespace quire::cpu {
 namespace {
 
-constexpr std::int64_t kCacheLine = 64;
-
-std::int64_t round_up_to_line(std::int64_t bytes) {
-  return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
-}
-
 std::int64_t bytes_of(const TensorView& tensor) {
   return round_up_to_line(bytes_for(tensor.dtype, tensor.numel()));
 }

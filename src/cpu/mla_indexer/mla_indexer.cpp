@@ -22,12 +22,7 @@
 namespace quire::cpu {
 namespace {
 
-constexpr std::int64_t kCacheLine = 64;
 constexpr std::int64_t kGroupTokens = 16;
-
-std::int64_t round_up_to_line(std::int64_t bytes) {
-  return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
-}
 
 // Tokens [first_token, first_token + num_tokens) of a sequence and a range of its keys.
 struct IndexerPiece {

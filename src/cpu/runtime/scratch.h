@@ -12,6 +12,12 @@ namespace quire::cpu {
 // whatever they were. Workers of parallel_for use the parts that the caller hands them.
 std::byte* thread_scratch(std::int64_t bytes);
 
+// Sizes of pieces of it, so that no two begin in one cache line.
+inline constexpr std::int64_t kCacheLine = 64;
+constexpr std::int64_t round_up_to_line(std::int64_t bytes) {
+  return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
+}
+
 // What this thread keeps, for tests.
 std::int64_t thread_scratch_bytes();
 

@@ -21,15 +21,10 @@
 namespace quire::cpu {
 namespace {
 
-constexpr std::int64_t kCacheLine = 64;
 constexpr std::int64_t kItemTokens = 16;
 constexpr std::int64_t kItemKeys = 2048;  // about
 constexpr std::int64_t kScoreBytes = std::int64_t{64} << 20;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-std::int64_t round_up_to_line(std::int64_t bytes) {
-  return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
-}
 
 struct TokenRange {
   std::int64_t first;  // within the sequence

@@ -22,7 +22,6 @@
 namespace quire::cpu {
 namespace {
 
-constexpr std::int64_t kCacheLine = 64;
 constexpr std::int64_t kChunk = 128;
 constexpr std::int64_t kHeadStep = 16;    // rows that every engine's tile takes at once
 constexpr std::int64_t kMostHeads = 256;  // states of 512 columns: half a megabyte
@@ -158,7 +157,7 @@ class SparseRun {
     const std::int64_t parts = std::max<std::int64_t>(1, 2 * workers_.count / pieces);
     heads_ = std::min(kMostHeads, round_up_to((heads + parts - 1) / parts, kHeadStep));
     heads_ = std::min(heads_, heads);
-    row_bytes_ = round_up_to(heads_ * static_cast<std::int64_t>(sizeof(QueryRow)), kCacheLine);
+    row_bytes_ = round_up_to_line(heads_ * static_cast<std::int64_t>(sizeof(QueryRow)));
     state_bytes_ = extra_ ? bytes_of_states(2 * heads_) : 0;
     const std::int64_t kernel_bytes = engine_.scratch_bytes({.chunk = kChunk,
                                                              .packed = kChunk,
@@ -167,7 +166,7 @@ class SparseRun {
                                                              .key_width = args_.q.shape[2],
                                                              .value_width = latent(),
                                                              .is_streamed = is_streamed()});
-    worker_bytes_ = row_bytes_ + state_bytes_ + round_up_to(kernel_bytes, kCacheLine);
+    worker_bytes_ = row_bytes_ + state_bytes_ + round_up_to_line(kernel_bytes);
   }
 
   void list_items() {
@@ -200,7 +199,7 @@ class SparseRun {
   }
   std::int64_t cut_state_bytes() const { return bytes_of_states(cut_rows()); }
   std::int64_t bytes_of_states(std::int64_t rows) const {
-    return round_up_to(rows * (8 + (latent() + 1) * 4), kCacheLine);
+    return round_up_to_line(rows * (8 + (latent() + 1) * 4));
   }
   RowStates states_at(std::byte* memory, std::int64_t rows) const {
     auto* maxima = reinterpret_cast<double*>(memory);

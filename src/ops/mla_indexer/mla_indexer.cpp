@@ -6,6 +6,7 @@
 #include "cpu/mla_indexer/mla_indexer.h"
 #include "cuda/kernels.h"
 #include "ops/argument.h"
+#include "ops/attention_check.h"
 #include "ops/cache_check.h"
 #include "ops/dispatch.h"
 #include "ops/index_row_check.h"
@@ -17,13 +18,6 @@ namespace quire {
 namespace {
 
 using ops::Arguments;
-
-void check_mask(const Arguments& check, const Mask& mask) {
-  const MaskKind kind = mask.root().kind;
-  if (kind != MaskKind::causal && kind != MaskKind::full) {
-    check.fail("mask", "causal or full", mask.describe());
-  }
-}
 
 bool has_dense_scales(const PagedKVCache& cache) {
   if (!cache.scales.has_value()) return false;
@@ -64,7 +58,7 @@ MlaIndexerProblem validate(const MlaIndexerArgs& args) {
     check.fail("q", fmt::format("{} wide like the cache", batch.head_dim()), args.q.describe());
   }
   check.is_at_least("top_k", args.top_k, 1);
-  check_mask(check, args.mask);
+  ops::check_causal_or_full(check, args.mask);
   check.tensor("out", args.out).is(DType::i32, {tokens, args.top_k}).has_dense_rows().is_written();
   if (args.scores.has_value()) {
     check.tensor("scores", *args.scores)

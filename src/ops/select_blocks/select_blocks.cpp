@@ -8,6 +8,7 @@
 #include "cpu/select_blocks/select_blocks.h"
 #include "cuda/kernels.h"
 #include "ops/argument.h"
+#include "ops/attention_check.h"
 #include "ops/cache_check.h"
 #include "ops/dispatch.h"
 #include "ops/memory_span.h"
@@ -25,13 +26,6 @@ void check_heads(const Arguments& check, const TensorView& q, const ops::PagedBa
   }
   if (q.shape[2] != batch.head_dim()) {
     check.fail("q", fmt::format("{} wide like the cache", batch.head_dim()), q.describe());
-  }
-}
-
-void check_mask(const Arguments& check, const Mask& mask) {
-  const MaskKind kind = mask.root().kind;
-  if (kind != MaskKind::causal && kind != MaskKind::full) {
-    check.fail("mask", "causal or full", mask.describe());
   }
 }
 
@@ -75,7 +69,7 @@ SelectBlocksProblem validate(const SelectBlocksArgs& args) {
   const ops::PagedBatch batch =
       ops::check_batch(check, args.cache, {.layer = args.layer}, args.row_offsets, args.q.shape[0]);
   check_heads(check, args.q, batch);
-  check_mask(check, args.mask);
+  ops::check_causal_or_full(check, args.mask);
   check_blocks(check, args);
   check.outputs_do_not_overlap();
   return {.device = check.device(),
