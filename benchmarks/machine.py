@@ -16,6 +16,7 @@ from benchmarks.timing import cache_bytes
 ROOT = Path(__file__).resolve().parents[1]
 ARM_PARTS = {"0xd40": "Arm Neoverse V1", "0xd4f": "Arm Neoverse V2", "0xd0c": "Arm Neoverse N1"}
 ISA = re.compile(r"^(avx2|fma|f16c|avx512\w+|avx_vnni|amx_\w+|asimd\w*|sve\w*|i8mm|bf16|fphp)$")
+WIDEST = {"amx_bf16": "amx", "avx512_bf16": "avx512", "avx512_vnni": "avx512-vnni", "avx2": "avx2"}  # best first
 
 
 def cpuinfo() -> dict[str, str]:
@@ -43,9 +44,14 @@ def describe() -> dict[str, Any]:
 
 
 def folder_name(machine: dict[str, Any]) -> str:
-    """A name for the machine's results: 'intel-xeon-processor-2-cores'."""
-    words = re.sub(r"\((R|TM)\)|@.*|CPU", "", machine["cpu"]).lower()
-    return "-".join(re.findall(r"[a-z0-9]+", words)) + f"-{machine['cores']}-cores"
+    """A name for the machine's results: 'arm-neoverse-n1-2-cores', 'intel-xeon-processor-amx-16-cores'.
+
+    Virtual machines hide the model: there the instructions say which of many processors it is.
+    """
+    name = re.findall(r"[a-z0-9]+", re.sub(r"\((R|TM)\)|@.*|CPU", "", machine["cpu"]).lower())
+    if not any(character.isdigit() for word in name for character in word):
+        name += [short for isa, short in WIDEST.items() if isa in machine["isa"]][:1]
+    return "-".join([*name, str(machine["cores"]), "cores"])
 
 
 def commit() -> str:

@@ -270,7 +270,11 @@ def test_record_replaces_a_row_and_keeps_the_others(tmp_path):
 def test_machine_is_described():
     described = machine.describe()
     assert described["cpu"] and described["cores"] >= 1 and described["cache_mib"] >= 1
-    assert machine.folder_name({"cpu": "Intel(R) Xeon(R) Processor", "cores": 2}) == "intel-xeon-processor-2-cores"
+    assert machine.folder_name({"cpu": "Arm Neoverse N1", "cores": 2, "isa": ["asimd"]}) == "arm-neoverse-n1-2-cores"
+    hidden = {"cpu": "Intel(R) Xeon(R) Processor @ 2.50GHz", "cores": 2, "isa": ["avx2", "avx512_vnni"]}
+    assert machine.folder_name(hidden) == "intel-xeon-processor-avx512-vnni-2-cores"
+    hidden["isa"] += ["avx512_bf16", "amx_bf16"]
+    assert machine.folder_name(hidden) == "intel-xeon-processor-amx-2-cores"
 
 
 def test_pictures_are_drawn(tmp_path):
