@@ -55,7 +55,8 @@ def library() -> str:
         return "_C"
     if forced_target.target() == "avx2" or not torch.cpu._is_avx512_supported():
         return "_C_AVX2"
-    return "_C" if torch.cpu._is_avx512_bf16_supported() else "_C_AVX512"
+    has_bf16 = forced_target.target() != "avx512_vnni" and torch.cpu._is_avx512_bf16_supported()
+    return "_C" if has_bf16 else "_C_AVX512"
 
 
 def named(op: str, **arguments: Any) -> Callable[[], Any]:

@@ -45,8 +45,8 @@ template <typename Problem, typename Args>
 Candidates<Problem, Args> list_candidates(const std::string& op, Backends<Problem, Args> from) {
   using cpu::Target;
   Candidates<Problem, Args> list = std::move(from.cuda);
-  for (const Target target : {Target::amx, Target::avx512, Target::avx2, Target::neon_bf16,
-                              Target::neon, Target::portable}) {
+  for (const Target target : {Target::amx, Target::avx512, Target::avx512_vnni, Target::avx2,
+                              Target::neon_bf16, Target::neon, Target::portable}) {
     const auto run = [run = from.run_on_cpu, target](const Args& args, const Context& context) {
       run(args, context, target);
     };

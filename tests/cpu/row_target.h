@@ -42,8 +42,9 @@ class RowTarget : public testing::TestWithParam<Target> {
   std::span<const int> thread_counts_ = kTwoThreads;
 };
 
-inline const auto kEveryTarget = testing::Values(Target::portable, Target::avx2, Target::avx512,
-                                                 Target::amx, Target::neon, Target::neon_bf16);
+inline const auto kEveryTarget =
+    testing::Values(Target::portable, Target::avx2, Target::avx512_vnni, Target::avx512,
+                    Target::amx, Target::neon, Target::neon_bf16);
 
 inline std::string target_name(const testing::TestParamInfo<Target>& info) {
   return std::string(name(info.param));

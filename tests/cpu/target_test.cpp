@@ -11,7 +11,7 @@
 namespace quire::cpu {
 namespace {
 
-constexpr Target kAll[] = {Target::portable, Target::avx2, Target::avx512,
+constexpr Target kAll[] = {Target::portable, Target::avx2, Target::avx512_vnni, Target::avx512,
                            Target::amx,      Target::neon, Target::neon_bf16};
 
 class ForcedTarget {

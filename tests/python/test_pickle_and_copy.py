@@ -200,7 +200,7 @@ def test_a_weight_packed_for_another_target(rng, tmp_path):
     """Every target that this machine has packs; a process with another one either reads it or says so."""
     path = tmp_path / "weight.pickle"
     read = "import pickle, sys, quire; print(pickle.load(open(sys.argv[1], 'rb')).packing)"
-    targets = [name for name in ("amx", "avx512", "avx2", "neon_bf16", "neon", "portable") if can_pack(name)]
+    targets = [name for name in ("amx", "avx512", "avx512_vnni", "avx2", "neon_bf16", "neon", "portable") if can_pack(name)]
     outcomes = set()
     for packer in targets:
         with quire.using(kernel=f"cpu/{packer}/"):

@@ -29,6 +29,7 @@ struct AttentionKernels {
 const AttentionKernels& attention_kernels(TargetTag<Target::portable>);
 const AttentionKernels& attention_kernels(TargetTag<Target::avx2>);
 const AttentionKernels& attention_kernels(TargetTag<Target::avx512>);
+const AttentionKernels& attention_kernels(TargetTag<Target::avx512_vnni>);
 const AttentionKernels& attention_kernels(TargetTag<Target::amx>);
 const AttentionKernels& attention_kernels(TargetTag<Target::neon>);
 const AttentionKernels& attention_kernels(TargetTag<Target::neon_bf16>);

@@ -18,6 +18,7 @@ struct LatentKernels {
 const LatentKernels& latent_kernels(TargetTag<Target::portable>);
 const LatentKernels& latent_kernels(TargetTag<Target::avx2>);
 const LatentKernels& latent_kernels(TargetTag<Target::avx512>);
+const LatentKernels& latent_kernels(TargetTag<Target::avx512_vnni>);
 const LatentKernels& latent_kernels(TargetTag<Target::amx>);
 const LatentKernels& latent_kernels(TargetTag<Target::neon>);
 const LatentKernels& latent_kernels(TargetTag<Target::neon_bf16>);

@@ -58,6 +58,7 @@ struct CompressKernels {
 const CompressKernels& compress_kernels(TargetTag<Target::portable>);
 const CompressKernels& compress_kernels(TargetTag<Target::avx2>);
 const CompressKernels& compress_kernels(TargetTag<Target::avx512>);
+const CompressKernels& compress_kernels(TargetTag<Target::avx512_vnni>);
 const CompressKernels& compress_kernels(TargetTag<Target::amx>);
 const CompressKernels& compress_kernels(TargetTag<Target::neon>);
 const CompressKernels& compress_kernels(TargetTag<Target::neon_bf16>);

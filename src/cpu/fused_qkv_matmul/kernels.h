@@ -39,6 +39,7 @@ struct MatmulKernels {
 const MatmulKernels& matmul_kernels(TargetTag<Target::portable>);
 const MatmulKernels& matmul_kernels(TargetTag<Target::avx2>);
 const MatmulKernels& matmul_kernels(TargetTag<Target::avx512>);
+const MatmulKernels& matmul_kernels(TargetTag<Target::avx512_vnni>);
 const MatmulKernels& matmul_kernels(TargetTag<Target::amx>);
 const MatmulKernels& matmul_kernels(TargetTag<Target::neon>);
 const MatmulKernels& matmul_kernels(TargetTag<Target::neon_bf16>);

@@ -64,6 +64,7 @@ struct IndexRowKernels {
 const IndexRowKernels& index_row_kernels(TargetTag<Target::portable>);
 const IndexRowKernels& index_row_kernels(TargetTag<Target::avx2>);
 const IndexRowKernels& index_row_kernels(TargetTag<Target::avx512>);
+const IndexRowKernels& index_row_kernels(TargetTag<Target::avx512_vnni>);
 const IndexRowKernels& index_row_kernels(TargetTag<Target::amx>);
 const IndexRowKernels& index_row_kernels(TargetTag<Target::neon>);
 const IndexRowKernels& index_row_kernels(TargetTag<Target::neon_bf16>);

@@ -42,6 +42,7 @@ struct MergeKernels {
 const MergeKernels& merge_kernels(TargetTag<Target::portable>);
 const MergeKernels& merge_kernels(TargetTag<Target::avx2>);
 const MergeKernels& merge_kernels(TargetTag<Target::avx512>);
+const MergeKernels& merge_kernels(TargetTag<Target::avx512_vnni>);
 const MergeKernels& merge_kernels(TargetTag<Target::amx>);
 const MergeKernels& merge_kernels(TargetTag<Target::neon>);
 const MergeKernels& merge_kernels(TargetTag<Target::neon_bf16>);

@@ -28,6 +28,7 @@ struct IndexerKernels {
 const IndexerKernels& indexer_kernels(TargetTag<Target::portable>);
 const IndexerKernels& indexer_kernels(TargetTag<Target::avx2>);
 const IndexerKernels& indexer_kernels(TargetTag<Target::avx512>);
+const IndexerKernels& indexer_kernels(TargetTag<Target::avx512_vnni>);
 const IndexerKernels& indexer_kernels(TargetTag<Target::amx>);
 const IndexerKernels& indexer_kernels(TargetTag<Target::neon>);
 const IndexerKernels& indexer_kernels(TargetTag<Target::neon_bf16>);

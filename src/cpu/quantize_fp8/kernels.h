@@ -36,6 +36,7 @@ struct QuantizeKernels {
 const QuantizeKernels& quantize_kernels(TargetTag<Target::portable>);
 const QuantizeKernels& quantize_kernels(TargetTag<Target::avx2>);
 const QuantizeKernels& quantize_kernels(TargetTag<Target::avx512>);
+const QuantizeKernels& quantize_kernels(TargetTag<Target::avx512_vnni>);
 const QuantizeKernels& quantize_kernels(TargetTag<Target::amx>);
 const QuantizeKernels& quantize_kernels(TargetTag<Target::neon>);
 const QuantizeKernels& quantize_kernels(TargetTag<Target::neon_bf16>);

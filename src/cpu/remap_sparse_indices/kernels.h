@@ -26,6 +26,7 @@ struct RemapKernels {
 const RemapKernels& remap_kernels(TargetTag<Target::portable>);
 const RemapKernels& remap_kernels(TargetTag<Target::avx2>);
 const RemapKernels& remap_kernels(TargetTag<Target::avx512>);
+const RemapKernels& remap_kernels(TargetTag<Target::avx512_vnni>);
 const RemapKernels& remap_kernels(TargetTag<Target::amx>);
 const RemapKernels& remap_kernels(TargetTag<Target::neon>);
 const RemapKernels& remap_kernels(TargetTag<Target::neon_bf16>);

@@ -34,6 +34,7 @@ struct RmsNormKernels {
 const RmsNormKernels& rms_norm_kernels(TargetTag<Target::portable>);
 const RmsNormKernels& rms_norm_kernels(TargetTag<Target::avx2>);
 const RmsNormKernels& rms_norm_kernels(TargetTag<Target::avx512>);
+const RmsNormKernels& rms_norm_kernels(TargetTag<Target::avx512_vnni>);
 const RmsNormKernels& rms_norm_kernels(TargetTag<Target::amx>);
 const RmsNormKernels& rms_norm_kernels(TargetTag<Target::neon>);
 const RmsNormKernels& rms_norm_kernels(TargetTag<Target::neon_bf16>);

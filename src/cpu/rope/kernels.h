@@ -66,6 +66,7 @@ struct RopeKernels {
 const RopeKernels& rope_kernels(TargetTag<Target::portable>);
 const RopeKernels& rope_kernels(TargetTag<Target::avx2>);
 const RopeKernels& rope_kernels(TargetTag<Target::avx512>);
+const RopeKernels& rope_kernels(TargetTag<Target::avx512_vnni>);
 const RopeKernels& rope_kernels(TargetTag<Target::amx>);
 const RopeKernels& rope_kernels(TargetTag<Target::neon>);
 const RopeKernels& rope_kernels(TargetTag<Target::neon_bf16>);

@@ -23,6 +23,7 @@ struct ConversionKernels {
 const ConversionKernels& conversion_kernels(TargetTag<Target::portable>);
 const ConversionKernels& conversion_kernels(TargetTag<Target::avx2>);
 const ConversionKernels& conversion_kernels(TargetTag<Target::avx512>);
+const ConversionKernels& conversion_kernels(TargetTag<Target::avx512_vnni>);
 const ConversionKernels& conversion_kernels(TargetTag<Target::amx>);
 const ConversionKernels& conversion_kernels(TargetTag<Target::neon>);
 const ConversionKernels& conversion_kernels(TargetTag<Target::neon_bf16>);

@@ -14,6 +14,7 @@ using Int8Spin = double (*)(std::int64_t rounds);
 Int8Spin int8_spin(TargetTag<Target::portable>);
 Int8Spin int8_spin(TargetTag<Target::avx2>);
 Int8Spin int8_spin(TargetTag<Target::avx512>);
+Int8Spin int8_spin(TargetTag<Target::avx512_vnni>);
 Int8Spin int8_spin(TargetTag<Target::amx>);
 Int8Spin int8_spin(TargetTag<Target::neon>);
 Int8Spin int8_spin(TargetTag<Target::neon_bf16>);

@@ -11,14 +11,15 @@ namespace quire::cpu {
 namespace {
 
 #if defined(__x86_64__)
-constexpr Target kCompiled[] = {Target::amx, Target::avx512, Target::avx2, Target::portable};
+constexpr Target kCompiled[] = {Target::amx, Target::avx512, Target::avx512_vnni, Target::avx2,
+                                Target::portable};
 #elif defined(__aarch64__)
 constexpr Target kCompiled[] = {Target::neon_bf16, Target::neon, Target::portable};
 #else
 constexpr Target kCompiled[] = {Target::portable};
 #endif
 
-constexpr Target kAll[] = {Target::portable, Target::avx2, Target::avx512,
+constexpr Target kAll[] = {Target::portable, Target::avx2, Target::avx512_vnni, Target::avx512,
                            Target::amx,      Target::neon, Target::neon_bf16};
 
 bool has_instructions(Target target) {
@@ -32,6 +33,8 @@ bool has_instructions(Target target) {
 #endif
     case Target::avx2:
       return cpu.avx2;
+    case Target::avx512_vnni:
+      return cpu.avx512_vnni;
     case Target::avx512:
       return cpu.avx512 && cpu.avx512_vnni && cpu.avx512_bf16;
     case Target::amx:
@@ -74,7 +77,7 @@ std::optional<Target> forced_target() {
 }  // namespace
 
 std::string_view name(Target target) {
-  constexpr std::array<std::string_view, 6> kNames{"portable", "avx2", "avx512",
+  constexpr std::array<std::string_view, 7> kNames{"portable", "avx2", "avx512_vnni", "avx512",
                                                    "amx",      "neon", "neon_bf16"};
   return kNames[static_cast<std::size_t>(target)];
 }

@@ -12,12 +12,13 @@
 namespace quire::cpu {
 
 enum class Target : std::uint8_t {
-  portable,   // 128-bit vectors that nearly every machine has: x86-64-v2, armv8-a
-  avx2,       // AVX2, FMA, F16C, BMI2
-  avx512,     // AVX-512 F/BW/DQ/VL, VNNI, BF16
-  amx,        // avx512 and AMX tiles, bf16 and int8
-  neon,       // armv8-a
-  neon_bf16,  // armv8.2-a with bf16, i8mm, dotprod: BFMMLA, SMMLA
+  portable,     // 128-bit vectors that nearly every machine has: x86-64-v2, armv8-a
+  avx2,         // AVX2, FMA, F16C, BMI2
+  avx512_vnni,  // AVX-512 F/BW/DQ/VL, VNNI: Cascade Lake, Ice Lake
+  avx512,       // the same and BF16: Cooper Lake, Zen 4
+  amx,          // avx512 and AMX tiles, bf16 and int8
+  neon,         // armv8-a
+  neon_bf16,    // armv8.2-a with bf16, i8mm, dotprod: BFMMLA, SMMLA
 };
 
 std::string_view name(Target target);

@@ -22,6 +22,8 @@ template <typename Function> decltype(auto) on_target(Target target, Function&& 
       return function(TargetTag<Target::amx>{});
     case Target::avx512:
       return function(TargetTag<Target::avx512>{});
+    case Target::avx512_vnni:
+      return function(TargetTag<Target::avx512_vnni>{});
     case Target::avx2:
       return function(TargetTag<Target::avx2>{});
 #elif defined(__aarch64__)

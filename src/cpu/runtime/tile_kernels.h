@@ -39,6 +39,7 @@ struct TileKernels {
 const TileKernels& tile_kernels(TargetTag<Target::portable>);
 const TileKernels& tile_kernels(TargetTag<Target::avx2>);
 const TileKernels& tile_kernels(TargetTag<Target::avx512>);
+const TileKernels& tile_kernels(TargetTag<Target::avx512_vnni>);
 const TileKernels& tile_kernels(TargetTag<Target::amx>);
 const TileKernels& tile_kernels(TargetTag<Target::neon>);
 const TileKernels& tile_kernels(TargetTag<Target::neon_bf16>);

@@ -25,6 +25,8 @@ constexpr double products_per_nanosecond(Target target, DType dtype) {
       return is_bf16 ? 400.0 : 40.0;
     case Target::avx512:
       return is_bf16 ? 60.0 : 40.0;
+    case Target::avx512_vnni:
+      return 30.0;
     case Target::avx2:
       return 20.0;
     case Target::neon_bf16:

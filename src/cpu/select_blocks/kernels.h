@@ -34,6 +34,7 @@ struct KeyScoreKernels {
 const KeyScoreKernels& key_score_kernels(TargetTag<Target::portable>);
 const KeyScoreKernels& key_score_kernels(TargetTag<Target::avx2>);
 const KeyScoreKernels& key_score_kernels(TargetTag<Target::avx512>);
+const KeyScoreKernels& key_score_kernels(TargetTag<Target::avx512_vnni>);
 const KeyScoreKernels& key_score_kernels(TargetTag<Target::amx>);
 const KeyScoreKernels& key_score_kernels(TargetTag<Target::neon>);
 const KeyScoreKernels& key_score_kernels(TargetTag<Target::neon_bf16>);

@@ -34,11 +34,24 @@ inline __m512i decode_32_e4m3(const std::byte* source) {
   return decode_e4m3_codes(load_32_bytes_as_u16(source));
 }
 
+// bf16 of integers whose magnitude has at most 8 bits: all exact, the upper half of an f32.
+inline __m256i bf16_of_ints(__m512i ints) {
+  const __m512i bits = _mm512_castps_si512(_mm512_cvtepi32_ps(ints));
+  return _mm512_cvtepi32_epi16(_mm512_srli_epi32(bits, 16));
+}
+inline __m512i bf16_of_ints(__m512i first, __m512i second) {
+#if defined(__AVX512BF16__)
+  return reinterpret_cast<__m512i>(
+      _mm512_cvtne2ps_pbh(_mm512_cvtepi32_ps(second), _mm512_cvtepi32_ps(first)));
+#else
+  return _mm512_inserti64x4(_mm512_castsi256_si512(bf16_of_ints(first)), bf16_of_ints(second), 1);
+#endif
+}
+
 // bf16 of code − zero for each of the 16 codes.
 inline __m512i code_values(int zero) {
   const __m512i codes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-  const __m512 values = _mm512_cvtepi32_ps(_mm512_sub_epi32(codes, _mm512_set1_epi32(zero)));
-  return _mm512_castsi256_si512(reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(values)));
+  return _mm512_castsi256_si512(bf16_of_ints(_mm512_sub_epi32(codes, _mm512_set1_epi32(zero))));
 }
 
 // Codes of 16 bytes, the low nibble of a byte before the high one.
@@ -71,17 +84,14 @@ inline __m512i decode_32_words(const std::byte* source, std::int64_t stride, int
 // bf16 of the sixteen numbers of a table.
 inline __m512i table_values(const signed char* numbers) {
   const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(numbers));
-  const __m512 values = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
-  return _mm512_castsi256_si512(reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(values)));
+  return _mm512_castsi256_si512(bf16_of_ints(_mm512_cvtepi8_epi32(bytes)));
 }
 
 // bf16 of code − zero for each of the 32 codes.
 inline __m512i five_bit_values(int zero) {
   const __m512i codes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
   const __m512i first = _mm512_sub_epi32(codes, _mm512_set1_epi32(zero));
-  const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(16));
-  return reinterpret_cast<__m512i>(
-      _mm512_cvtne2ps_pbh(_mm512_cvtepi32_ps(second), _mm512_cvtepi32_ps(first)));
+  return bf16_of_ints(first, _mm512_add_epi32(first, _mm512_set1_epi32(16)));
 }
 
 // Codes of 16 bytes, the low nibbles of all of them before the high ones, each with a fifth bit from `high`: the blocks
@@ -98,9 +108,8 @@ inline __m512i decode_32_split_codes(const std::byte* source, std::uint32_t high
 
 inline __m512i decode_32_i8(const std::byte* source) {
   const auto* bytes = reinterpret_cast<const __m128i*>(source);
-  const __m512 low = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(bytes)));
-  const __m512 high = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(bytes + 1)));
-  return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low));
+  return bf16_of_ints(_mm512_cvtepi8_epi32(_mm_loadu_si128(bytes)),
+                      _mm512_cvtepi8_epi32(_mm_loadu_si128(bytes + 1)));
 }
 
 }  // namespace quire::cpu::QUIRE_CPU_TARGET

@@ -4,7 +4,7 @@
 
 #include "cpu/simd/packed_numbers.h"
 
-#if defined(__AVX512BF16__)
+#if defined(__AVX512BW__)
 #include "cpu/simd/decode_packed_avx512.h"
 #endif
 
@@ -53,7 +53,7 @@ inline void decode_packed_bf16(const Numbers& numbers, const WeightView& w, std:
 
 inline void decode_packed_bf16(const WeightView& w, std::int64_t panel, std::int64_t k,
                                std::int64_t depth, std::uint16_t* out) {
-#if defined(__AVX512BF16__)
+#if defined(__AVX512BW__)
   if (decode_packed_registers(w, panel, k, depth, out)) return;
 #endif
   on_numbers(w, [&](auto numbers) { decode_packed_bf16(numbers, w, panel, k, depth, out); });

@@ -10,9 +10,7 @@ namespace quire::cpu::QUIRE_CPU_TARGET {
 // bf16 of −16 … 15, at the number's low five bits.
 inline __m512i small_int_table() {
   const __m512i low = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-  const __m512 first = _mm512_cvtepi32_ps(low);
-  const __m512 second = _mm512_sub_ps(first, _mm512_set1_ps(16.0f));
-  return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(second, first));
+  return bf16_of_ints(low, _mm512_sub_epi32(low, _mm512_set1_epi32(16)));
 }
 
 // zeros: of 16 columns, in both halves of each lane.

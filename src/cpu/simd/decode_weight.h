@@ -9,7 +9,7 @@
 #include "cpu/simd/decode_blocks.h"
 #include "cpu/simd/decode_k_quants.h"
 
-#if defined(__AVX512BF16__)
+#if defined(__AVX512BW__)
 #include "cpu/simd/decode_avx512.h"
 #endif
 
@@ -83,7 +83,7 @@ inline bool is_grouped(Codes codes) {
   return codes == Codes::int4 || codes == Codes::gptq || codes == Codes::awq;
 }
 
-#if defined(__AVX512BF16__)
+#if defined(__AVX512BW__)
 // As many of the numbers as whole registers take; returns how many. k is a multiple of 32.
 inline std::int64_t decode_registers(const WeightView& w, std::int64_t n, std::int64_t k,
                                      std::int64_t count, std::uint16_t* out) {
@@ -141,7 +141,7 @@ inline std::int64_t decode_registers(const WeightView& w, std::int64_t n, std::i
 // Numbers of columns [k, k + count), all of one group, without their scale.
 inline void decode_numbers(const WeightView& w, std::int64_t n, std::int64_t k, std::int64_t count,
                            std::uint16_t* out) {
-#if defined(__AVX512BF16__)
+#if defined(__AVX512BW__)
   const std::int64_t done = decode_registers(w, n, k, count, out);
   if (done == count) return;
   k += done;

@@ -49,6 +49,7 @@ struct StoreKernels {
 const StoreKernels& store_kernels(TargetTag<Target::portable>);
 const StoreKernels& store_kernels(TargetTag<Target::avx2>);
 const StoreKernels& store_kernels(TargetTag<Target::avx512>);
+const StoreKernels& store_kernels(TargetTag<Target::avx512_vnni>);
 const StoreKernels& store_kernels(TargetTag<Target::amx>);
 const StoreKernels& store_kernels(TargetTag<Target::neon>);
 const StoreKernels& store_kernels(TargetTag<Target::neon_bf16>);
