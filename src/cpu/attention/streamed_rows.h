@@ -86,7 +86,11 @@ class StreamedRows {
     const KeyChunk chunk{.first = first, .column = 0, .depth = kStreamChunk};
     // Heads differ in no mask: if this one sees nothing, none does.
     const int count = static_cast<int>(item_.rows_per_head);
-    if (ScoreRows(item_, 0, 0, count, first, kStreamChunk).hull.is_empty()) return;
+    const ScoreSpan seen = ScoreRows(item_, 0, 0, count, first, kStreamChunk).hull;
+    if (seen.is_empty()) return;
+    constexpr int kColumns = kKeysAtOnce * kStreamSteps;
+    used_ = {.begin = seen.begin / kColumns * kColumns,
+             .end = (seen.end + kColumns - 1) / kColumns * kColumns};
     space_.streams.locate(first);
     for (int step = 0; step < kStreamSteps; ++step) {
       for (std::int64_t head = 0; head < item_.num_heads; ++head) score(head, step);
@@ -105,7 +109,7 @@ class StreamedRows {
     for (std::int64_t r = 0; r < space_.row_step; r += kRowsAtOnce) {
       const float* queries_of = queries(head) + r * item_.key_width;
       float* scores = scores_of(head) + r * space_.rows.score_stride + step;
-      for (int s = 0; s < kStreams; s += kKeysAtOnce) {
+      for (int s = first_stream(); s < last_stream(); s += kKeysAtOnce) {
         const std::byte* keys[kKeysAtOnce];
         for (int i = 0; i < kKeysAtOnce; ++i) keys[i] = rows.row<std::byte>(s + i);
         dot_products<kStored>(queries_of, item_.key_width, keys, scores + s * kStreamSteps,
@@ -119,8 +123,7 @@ class StreamedRows {
     const int count = static_cast<int>(item_.rows_per_head);
     const ScoreRows rows(item_, head, 0, count, chunk.first, kStreamChunk);
     alignas(64) float decay[ScoreRows::kMost + kF32Lanes];
-    weigher_.weigh(rows, chunk, space_.streams.has_holes(), {.begin = 0, .end = kStreamChunk},
-                   scores_of(head), decay);
+    weigher_.weigh(rows, chunk, space_.streams.has_holes(), used_, scores_of(head), decay);
     bool& is_started = space_.rows.has_started(head, 0);
     for (int r = 0; r < count && is_started; ++r) {
       if (decay[r] == 1.0f) continue;
@@ -135,16 +138,17 @@ class StreamedRows {
   }
   template <DType kStored> void add_values(const StreamRows& rows, std::int64_t head, int step) {
     const std::byte* values[kStreams];
-    for (int s = 0; s < kStreams; ++s) values[s] = rows.row<std::byte>(s);
+    const int streams = last_stream() - first_stream();
+    for (int s = 0; s < streams; ++s) values[s] = rows.row<std::byte>(first_stream() + s);
     for (std::int64_t r = 0; r < space_.row_step; r += kRowsAtOnce) {
-      const float* weights = scores_of(head) + r * space_.rows.score_stride + step;
+      const float* weights = scores_of(head) + r * space_.rows.score_stride + used_.begin + step;
       float* outs[kRowsAtOnce];
       for (int i = 0; i < kRowsAtOnce; ++i) {
         const bool exists = r + i < item_.rows_per_head;
         outs[i] = exists ? out_rows(head) + (r + i) * space_.rows.out_stride
                          : space_.outs + i * space_.rows.out_stride;
       }
-      add_weighted<kStored>(weights, space_.rows.score_stride, kStreamSteps, values, kStreams,
+      add_weighted<kStored>(weights, space_.rows.score_stride, kStreamSteps, values, streams,
                             item_.value_width, space_.sums, outs);
     }
   }
@@ -157,6 +161,8 @@ class StreamedRows {
     function(TypeTag<DType::f32>{});
   }
 
+  int first_stream() const { return used_.begin / kStreamSteps; }
+  int last_stream() const { return used_.end / kStreamSteps; }
   static void zero(float* values, std::int64_t count) {
     for (std::int64_t i = 0; i < count; ++i) values[i] = 0.0f;
   }
@@ -173,6 +179,9 @@ class StreamedRows {
   const AttentionItem& item_;
   RowStreamSpace& space_;
   ScoreWeigher<F32Engine> weigher_;
+  // Columns of the chunk that some row sees, in whole runs of kKeysAtOnce streams: no others are multiplied, which a
+  // sequence's last chunk, or its only one, has few of.
+  ScoreSpan used_{};
 };
 
 }  // namespace quire::cpu::QUIRE_CPU_TARGET
