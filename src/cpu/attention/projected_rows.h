@@ -180,9 +180,9 @@ template <typename Element, typename ProjectionEngine> class ProjectedRows {
   void finish_row(int row) {
     float* sums = sums_ + row * columns_;
     const std::int64_t count = up_.nope + up_.value;
-    if (up_.rounded == DType::f16) {
-      narrow_row(DType::f16, sums, count, codes_);
-      widen_row(DType::f16, codes_, count, sums);
+    if (up_.rounded != DType::f32 && up_.rounded != kElementType<Element>) {
+      narrow_row(up_.rounded, sums, count, codes_);
+      widen_row(up_.rounded, codes_, count, sums);
     }
     const auto store = [](const float* from, std::int64_t width, Element* to) {
       decode_run<DType::f32>(reinterpret_cast<const std::byte*>(from), width, 1.0f, to);

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <type_traits>
+
 #include "cpu/attention/attend.h"
 #include "cpu/attention/kernels.h"
 #include "cpu/attention/projected_rows.h"
@@ -23,9 +25,11 @@ template <typename Engine> struct StoredRun {
   StoredRows<typename Engine::Element> rows;
 };
 
+// Of bf16 queries. An engine that widens bf16 does so at every product; K and V are widened once when they are packed.
+using Bf16Attention = std::conditional_t<kWidensBf16, F32Engine, Bf16Engine>;
+
 // How an engine streams keys past a few rows.
-template <typename Engine> struct Streamed;
-template <> struct Streamed<F32Engine> {
+template <typename Engine> struct Streamed {
   static constexpr std::int64_t kMostRows = 16;
   using Space = RowStreamSpace;
   using Run = StreamedRows;
@@ -36,8 +40,6 @@ template <> struct Streamed<AmxBf16> {
   using Space = StreamSpace;
   using Run = StreamedStrips;
 };
-#else
-template <> struct Streamed<Bf16Engine> : Streamed<F32Engine> {};
 #endif
 
 template <typename Engine> std::int64_t scratch_bytes(const AttentionShape& shape) {
@@ -111,7 +113,7 @@ template <typename Engine> constexpr AttentionEngine engine_of() {
           .merge = merge};
 }
 
-constexpr AttentionKernels kAttentionKernels{.bf16 = engine_of<Bf16Engine>(),
+constexpr AttentionKernels kAttentionKernels{.bf16 = engine_of<Bf16Attention>(),
                                              .f32 = engine_of<F32Engine>()};
 
 }  // namespace

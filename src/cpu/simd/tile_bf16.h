@@ -19,12 +19,16 @@ namespace quire::cpu::QUIRE_CPU_TARGET {
 
 #if defined(__AMX_BF16__)
 using Bf16Engine = AmxBf16;
+inline constexpr bool kWidensBf16 = false;
 #elif defined(__AVX512BF16__)
 using Bf16Engine = Avx512Bf16;
+inline constexpr bool kWidensBf16 = false;
 #elif defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
 using Bf16Engine = NeonBf16;
+inline constexpr bool kWidensBf16 = false;
 #else
 using Bf16Engine = WideningBf16;
+inline constexpr bool kWidensBf16 = true;
 #endif
 
 }  // namespace quire::cpu::QUIRE_CPU_TARGET
