@@ -96,7 +96,7 @@ TEST_P(PackedWeights, GiveTheBitsOfPlainOnes) {
     EXPECT_EQ(packed.columns(), kHidden);
     for (const DType dtype : {DType::bf16, DType::f32}) {
       const HostTensor x = HostTensor::random(dtype, {70, kHidden}, 9);
-      for (const std::int64_t count : {1, 3, 40, 70}) {
+      for (const std::int64_t count : {1, 2, 3, 8, 40, 70}) {
         EXPECT_EQ(on_target(packed, x, 0, count, 2), on_target(weight.plain, x, 0, count, 2))
             << format.name << " with " << quire::name(dtype) << ", " << count << " tokens";
       }

@@ -105,12 +105,18 @@ void add_cache(const Projection& args, std::vector<Destination>& destinations, M
   }
 }
 
-// A block's panels fit into the L1 cache. Where scales change along the depth, they are applied
-// group by group, and so are mins.
+// A block's panels fit into the L1 cache: of f32 into half of 32 KiB, beside those of X. Where scales change along the
+// depth, they are applied group by group, and so are mins.
 void set_depth_block(MatmulJob& job, const MatmulEngine& engine) {
+  constexpr std::int64_t kF32Panel = 4096;  // numbers; sums do not depend on it
+  constexpr std::int64_t kMost = 256;
   job.scaling = Scaling::at_end;
-  job.depth_block = 1024 / engine.element_bytes;
   job.group = job.weight.columns;
+  job.depth_block = 512;
+  if (engine.element_bytes == 4) {
+    const bool has_long_blocks = job.weight.block != nullptr && job.weight.block->columns == kMost;
+    job.depth_block = has_long_blocks ? kMost : std::min(kMost, kF32Panel / engine.cols);
+  }
   if (engine.element_bytes != 2) return;
   const bool input_changes = job.x.has_block_scales();
   const bool weight_changes = job.weight.group < job.weight.columns || job.weight.has_mins();
@@ -124,6 +130,9 @@ const MatmulEngine& choose_engine(Activations activations, const MatmulJob& job,
   if (activations == Activations::int8) {
     return job.tokens < kernels.int8_many_from ? kernels.int8 : kernels.int8_many;
   }
+  const bool is_plain =
+      job.x.dtype == DType::bf16 && job.x.scale == nullptr && job.weight.codes == Codes::bf16;
+  if (is_plain && job.tokens >= kernels.bf16_widened_from) return kernels.f32;
   return fit_bf16_engine(job.x, job.weight) ? kernels.bf16 : kernels.f32;
 }
 

@@ -29,6 +29,9 @@ struct MatmulKernels {
   MatmulEngine int8;       // int8 activations, packed weights
   MatmulEngine int8_many;  // the same bits, from so many tokens on
   std::int64_t int8_many_from;
+  // bf16 by bf16 without scales goes to f32 from so many tokens on, for the same bits: where bf16 is widened at every
+  // product, that pays as soon as a panel of the weight has several of X.
+  std::int64_t bf16_widened_from;
   WeightPacking packing;      // of numbers that are exact in bf16, and of f16
   WeightPacking packing_f32;  // of f32
   // One panel of a plain weight into the storage of a packed one.

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <limits>
+
 #include "cpu/fused_qkv_matmul/kernels.h"
 #include "cpu/simd/int8_block.h"
 #include "cpu/simd/matmul_block.h"
@@ -244,6 +246,7 @@ constexpr MatmulKernels kMatmulKernels{
     .int8 = kInt8Rows,
     .int8_many = kInt8Many,
     .int8_many_from = kManyTokens,
+    .bf16_widened_from = kWidensBf16 ? 64 : std::numeric_limits<std::int64_t>::max(),
     .packing = Bf16Engine::kDepth == 4 ? WeightPacking::quads_8 : panels_of(Bf16Engine::kCols),
     .packing_f32 = panels_of(F32Engine::kCols),
     .pack_panel = pack_panel};

@@ -4,17 +4,22 @@
 #pragma once
 
 #include "cpu/simd/matmul_shape.h"
+#include "cpu/simd/nibble_rows.h"
 #include "cpu/simd/panel_source.h"
 #include "cpu/simd/store_columns.h"
 #include "cpu/simd/sum_update.h"
-#include "cpu/simd/tile_bf16.h"
 
 #if defined(__AMX_BF16__)
-#include "cpu/simd/nibble_rows_amx.h"
 #include "cpu/simd/product_amx.h"
 #endif
 
 namespace quire::cpu::QUIRE_CPU_TARGET {
+
+// An engine that sums a part of the depth at a time adds each part to where it belongs, once.
+template <typename Engine>
+concept SumsParts = requires {
+  Engine::kSummed;
+};
 
 template <typename Engine> class MatmulBlock {
  public:
@@ -45,9 +50,7 @@ template <typename Engine> class MatmulBlock {
     if (shape_.sum_groups != 0) column_mins_ = carver.take<float>(groups_ * columns_);
     if (job.x.scale != nullptr) row_scales_ = carver.take<float>(all_groups() * rows_);
     cache_scales_ = carver.take<float>(job.bands[0].plan.num_granules + 1);
-#if defined(__AMX_BF16__)
     if (takes_nibble_rows()) wide_x_ = carver.take<float>(NibbleRows::x_elements(job));
-#endif
   }
 
   void run() {
@@ -72,12 +75,8 @@ template <typename Engine> class MatmulBlock {
     return job.tokens == 1 ? 8 * kColumns : 4 * kColumns;
   }
 
-  static constexpr std::int64_t min(std::int64_t a, std::int64_t b) {
-    return a < b ? a : b;
-  }
-  std::int64_t all_groups() const {
-    return (shape_.depth + job_.group - 1) / job_.group;
-  }
+  static constexpr std::int64_t min(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
+  std::int64_t all_groups() const { return (shape_.depth + job_.group - 1) / job_.group; }
 
   // Columns [n, end) of one depth block.
   struct Step {
@@ -91,9 +90,7 @@ template <typename Engine> class MatmulBlock {
   }
 
   void multiply_tokens(std::int64_t token) {
-#if defined(__AMX_BF16__)
     if (takes_nibble_rows()) return multiply_nibble_rows();
-#endif
     const std::int64_t rows = shape_.rows_of(token);
     const std::int64_t blocks = shape_.depth_blocks();
     const std::int64_t steps = (last_ - start_ + columns_ - 1) / columns_;
@@ -145,6 +142,11 @@ template <typename Engine> class MatmulBlock {
   // One row panel of the token block, all its groups.
   void multiply_panel(const Element* x, std::int64_t token, std::int64_t row,
                       const Panels<Element>& b, const Step& step, std::int64_t depth) {
+    if (adds_to_sums()) {
+      Engine::multiply(x, 1, b.numbers, panels_of(step), depth, sums_at(step, row), sums_stride_,
+                       accumulate(step, 0), {.a = 0, .b = b.stride});
+      return;
+    }
     const std::int64_t unit = group_depth(depth);
     for (std::int64_t k = 0, group = 0; k < depth; k += unit, ++group) {
       for (int n = 0; n < panels_of(step); ++n) {
@@ -157,6 +159,11 @@ template <typename Engine> class MatmulBlock {
 
   void multiply_narrow(const Element* x, const Panels<Element>& b, const Step& step,
                        std::int64_t depth) {
+    if (adds_to_sums()) {
+      Engine::multiply_narrow(x, shape_.panel_rows, b.numbers, panels_of(step), depth,
+                              sums_at(step, 0), sums_stride_, accumulate(step, 0), b.stride);
+      return;
+    }
     const std::int64_t unit = group_depth(depth);
     const int width = static_cast<int>(step.end - step.n);
     for (std::int64_t k = 0, group = 0; k < depth; k += unit, ++group) {
@@ -172,7 +179,7 @@ template <typename Engine> class MatmulBlock {
               int width, std::int64_t group) {
     const SumUpdate update{.partial = partial_,
                            .partial_stride = width,
-                           .sums = sums_ + row * sums_stride_ + (step.n - start_) + column,
+                           .sums = sums_at(step, row) + column,
                            .sums_stride = sums_stride_,
                            .column_scales = column_scales(group, column),
                            .row_scales = row_scales(step, group, row),
@@ -184,6 +191,12 @@ template <typename Engine> class MatmulBlock {
     update.run(0, rows);
   }
 
+  bool adds_to_sums() const {
+    return SumsParts<Engine> && job_.scaling == Scaling::at_end;
+  }
+  float* sums_at(const Step& step, std::int64_t row) const {
+    return sums_ + row * sums_stride_ + (step.n - start_);
+  }
   Accumulate accumulate(const Step& step, std::int64_t group) const {
     return step.block == 0 && group == 0 ? Accumulate::overwrite : Accumulate::add;
   }
@@ -206,7 +219,6 @@ template <typename Engine> class MatmulBlock {
     return shape_.row_sums(job_.packed_x) + (first + group) * shape_.row_sums_stride() + token;
   }
 
-#if defined(__AMX_BF16__)
   bool takes_nibble_rows() const {
     return sizeof(Element) == 2 && NibbleRows::takes(job_);
   }
@@ -218,6 +230,7 @@ template <typename Engine> class MatmulBlock {
                   sums_stride_);
   }
 
+#if defined(__AMX_BF16__)
   void multiply_on_tiles(const std::uint16_t* x, std::int64_t token, std::int64_t rows,
                          const Panels<std::uint16_t>& b, const Step& step, std::int64_t depth,
                          LinePrefetch& ahead) {

@@ -17,6 +17,7 @@ struct WideningBf16 : PanelWalk<WideningBf16> {
   static constexpr int kRows = F32Engine::kRows == 6 ? 4 : F32Engine::kRows;
   static constexpr int kCols = F32Engine::kCols;
   static constexpr int kDepth = 2;
+  static constexpr int kSummed = F32Engine::kSummed;  // the same sums: f32 may take over
 
   static void pack_a(const Element* const* rows, int num_rows, std::int64_t depth, Element* panel) {
     pack_units<kRows>(rows, num_rows, depth, reinterpret_cast<std::uint32_t*>(panel));
@@ -59,6 +60,17 @@ struct WideningBf16 : PanelWalk<WideningBf16> {
   template <int kCount, int kPanels>
   static void tile(const Element* a, const Element* b, std::int64_t b_stride, std::int64_t pairs,
                    float* c, std::int64_t c_stride, Accumulate accumulate) {
+    constexpr int kPairs = kSummed / 2;
+    for (; pairs > kPairs; pairs -= kPairs, a += kSummed * kCount, b += kSummed * kCols) {
+      sum_tile<kCount, kPanels>(a, b, b_stride, kPairs, c, c_stride, accumulate);
+      accumulate = Accumulate::add;
+    }
+    sum_tile<kCount, kPanels>(a, b, b_stride, pairs, c, c_stride, accumulate);
+  }
+
+  template <int kCount, int kPanels>
+  static void sum_tile(const Element* a, const Element* b, std::int64_t b_stride,
+                       std::int64_t pairs, float* c, std::int64_t c_stride, Accumulate accumulate) {
     const hn::ScalableTag<float> d;
     using V = hn::Vec<hn::ScalableTag<float>>;
     constexpr int kVectors = 2 * kPanels;
