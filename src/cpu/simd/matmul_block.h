@@ -3,8 +3,8 @@
 // a block; their sums stay until the depth is complete.
 #pragma once
 
+#include "cpu/simd/few_rows.h"
 #include "cpu/simd/matmul_shape.h"
-#include "cpu/simd/nibble_rows.h"
 #include "cpu/simd/panel_source.h"
 #include "cpu/simd/store_columns.h"
 #include "cpu/simd/sum_update.h"
@@ -50,7 +50,7 @@ template <typename Engine> class MatmulBlock {
     if (shape_.sum_groups != 0) column_mins_ = carver.take<float>(groups_ * columns_);
     if (job.x.scale != nullptr) row_scales_ = carver.take<float>(all_groups() * rows_);
     cache_scales_ = carver.take<float>(job.bands[0].plan.num_granules + 1);
-    if (takes_nibble_rows()) wide_x_ = carver.take<float>(NibbleRows::x_elements(job));
+    if (FewRows<Engine>::takes(job)) wide_x_ = carver.take<float>(FewRows<Engine>::x_elements(job));
   }
 
   void run() {
@@ -90,7 +90,7 @@ template <typename Engine> class MatmulBlock {
   }
 
   void multiply_tokens(std::int64_t token) {
-    if (takes_nibble_rows()) return multiply_nibble_rows();
+    if (FewRows<Engine>::takes(job_)) return multiply_few_rows();
     const std::int64_t rows = shape_.rows_of(token);
     const std::int64_t blocks = shape_.depth_blocks();
     const std::int64_t steps = (last_ - start_ + columns_ - 1) / columns_;
@@ -219,12 +219,9 @@ template <typename Engine> class MatmulBlock {
     return shape_.row_sums(job_.packed_x) + (first + group) * shape_.row_sums_stride() + token;
   }
 
-  bool takes_nibble_rows() const {
-    return sizeof(Element) == 2 && NibbleRows::takes(job_);
-  }
-  void multiply_nibble_rows() {
-    NibbleRows rows(job_, wide_x_, shape_.row_sums(job_.packed_x), shape_.row_sums_stride());
-    rows.load_x(reinterpret_cast<const std::uint16_t*>(job_.packed_x));
+  void multiply_few_rows() {
+    const FewRows<Engine> rows(job_, wide_x_, shape_.row_sums(job_.packed_x),
+                               shape_.row_sums_stride());
     rows.multiply(start_ / Engine::kCols,
                   (round_up_to(last_, Engine::kCols) - start_) / Engine::kCols, sums_,
                   sums_stride_);

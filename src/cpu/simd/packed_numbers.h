@@ -202,6 +202,16 @@ class PackedScales {
   void load_column_mins(std::int64_t column, float* mins) const {
     load_column(layout_.min_dtype, layout_.min_offset, column, mins);
   }
+  // Scales of the vector of columns that starts at `column`: ones where the weight has none.
+  F32Vector scale(std::int64_t group, std::int64_t column) const {
+    if (layout_.group == 0) return hn::Set(F32Tag(), 1.0f);
+    return load_one(layout_.scale_dtype, layout_.scale_offset, group, column);
+  }
+  // Its mins: zeros where the weight has none.
+  F32Vector min(std::int64_t group, std::int64_t column) const {
+    if (!layout_.has_mins) return hn::Zero(F32Tag());
+    return load_one(layout_.min_dtype, layout_.min_offset, group, column);
+  }
   // Zero points of the vector of columns that starts at `column`.
   U32Vector zeros(std::int64_t group, std::int64_t column, bool is_middle) const {
     if (!layout_.has_zeros) return hn::Set(U32Tag(), is_middle ? 8u : 0u);
@@ -210,6 +220,16 @@ class PackedScales {
   }
 
  private:
+  F32Vector load_one(DType dtype, std::int64_t offset, std::int64_t group,
+                     std::int64_t column) const {
+    const std::int64_t at = first_ + group * layout_.width + column;
+    F32Vector factors = hn::Zero(F32Tag());
+    on_type(dtype, [&](auto tag) {
+      constexpr DType kType = decltype(tag)::kValue;
+      factors = load_factors<kType>(base_ + offset + bytes_for(kType, at));
+    });
+    return factors;
+  }
   // A panel is whole vectors wide.
   void load_rows(DType dtype, std::int64_t offset, std::int64_t group, std::int64_t count,
                  float* out, std::int64_t stride) const {

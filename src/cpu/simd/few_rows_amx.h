@@ -27,7 +27,7 @@ class FlushedSubnormals {
   unsigned saved_;
 };
 
-class NibbleRows {
+template <> class FewRows<AmxBf16> {
  public:
   static constexpr int kMostRows = 4;
 
@@ -42,25 +42,13 @@ class NibbleRows {
   }
 
   // x: room for x_elements. row_sums [groups][sums_stride] of X for weights with mins, else null.
-  NibbleRows(const MatmulJob& job, float* x, const float* row_sums, std::int64_t row_sums_stride)
+  FewRows(const MatmulJob& job, float* x, const float* row_sums, std::int64_t row_sums_stride)
       : job_(job),
         stride_(round_up_to(job.weight.columns, kStep)),
         x_(x),
         row_sums_(row_sums),
-        row_sums_stride_(row_sums_stride) {}
-
-  // packed: A tiles of a narrow panel, [depth / 32][rows][32].
-  void load_x(const std::uint16_t* packed) {
-    const int rows = static_cast<int>(job_.tokens);
-    for (std::int64_t k = 0; k < stride_; k += kStep) {
-      for (int row = 0; row < rows; ++row, packed += kStep) {
-        for (int half = 0; half < kStep; half += 16) {
-          const __m512i wide = _mm512_cvtepu16_epi32(
-              _mm256_loadu_si256(reinterpret_cast<const __m256i*>(packed + half)));
-          _mm512_storeu_si512(x_ + row * stride_ + k + half, _mm512_slli_epi32(wide, 16));
-        }
-      }
-    }
+        row_sums_stride_(row_sums_stride) {
+    load_x(reinterpret_cast<const std::uint16_t*>(job.packed_x));
   }
 
   // sums [tokens, sums_stride] of `count` panels of columns.
@@ -76,6 +64,20 @@ class NibbleRows {
   static constexpr int kWidth = 16;  // columns of a panel
   static constexpr int kStep = 32;   // k of a tile
   static constexpr int kWords = kStep / 8;
+
+  // packed: A tiles of a narrow panel, [depth / 32][rows][32].
+  void load_x(const std::uint16_t* packed) {
+    const int rows = static_cast<int>(job_.tokens);
+    for (std::int64_t k = 0; k < stride_; k += kStep) {
+      for (int row = 0; row < rows; ++row, packed += kStep) {
+        for (int half = 0; half < kStep; half += 16) {
+          const __m512i wide = _mm512_cvtepu16_epi32(
+              _mm256_loadu_si256(reinterpret_cast<const __m256i*>(packed + half)));
+          _mm512_storeu_si512(x_ + row * stride_ + k + half, _mm512_slli_epi32(wide, 16));
+        }
+      }
+    }
+  }
 
   struct Block {
     std::int64_t panel;
