@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Columns of Y with int8 activations, straight from the packed words: a vector of columns and a few
-// rows run over the whole depth, their sums in registers. Products of a group are exact integers;
+// Columns of Y with int8 activations, straight from the packed words: vectors of columns and a few
+// rows run over the whole depth, their products in registers. Products of a group are exact integers;
 // sums (+)= (products − zero · sum of the row's codes) · (scale of the column · scale of the row)
 // (+ min of the column · (sum of the row's codes · scale of the row)).
 #pragma once
@@ -38,12 +38,10 @@ class Int8Block {
   void run() {
     for (std::int64_t token = 0; token < job_.tokens; token += job_.token_block) {
       const std::int64_t count = min(job_.token_block, job_.tokens - token);
-      std::int64_t n = start_;
-      // One row waits for memory alone, which is faster in several places at once.
-      for (; count == 1 && n + kVectors * kF32Lanes <= last_; n += kVectors * kF32Lanes) {
-        multiply_row(token, n);
+      for (std::int64_t n = start_; n < last_;) {
+        const std::int64_t vectors = (last_ - n + kF32Lanes - 1) / kF32Lanes;
+        n += multiply_columns(token, count, n, vectors) * kF32Lanes;
       }
-      for (; n < last_; n += kF32Lanes) multiply_columns(token, count, n);
       store_tokens(token, count);
     }
   }
@@ -51,33 +49,45 @@ class Int8Block {
  private:
   static std::int64_t min(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
 
-  static constexpr int kVectors = 4;  // of columns, for one row
+  // Accumulators: enough chains to hide the latency of a product, and registers left for words.
+  static constexpr int kChains = kF32Lanes == 16 ? 16 : 8;
+  static constexpr int kVectors = 4;            // of columns, at most
+  static constexpr std::int64_t kAhead = 1024;  // bytes of words
+  // A word of X is broadcast once for the vectors of a block, and few rows wait for memory alone, which is faster in
+  // several places at once.
+  static constexpr int vectors_for(int rows) {
+    return rows * kVectors <= kChains ? kVectors : kChains / rows;
+  }
 
   std::byte* row_at(std::int64_t token) const { return job_.packed_x + token * row_.bytes(); }
 
-  void multiply_row(std::int64_t token, std::int64_t n) {
-    for (int v = 0; v < kVectors; ++v) load_scales(n + v * kF32Lanes, v);
-    std::byte* rows[1] = {row_at(token)};
-    float* sums[1] = {sums_ + (n - start_)};
-    on_words([&](const auto& words) { multiply_rows<1, kVectors>(words, rows, sums, n); });
-  }
-
-  void multiply_columns(std::int64_t token, std::int64_t count, std::int64_t n) {
-    load_scales(n, 0);
+  // `count` rows times vectors of columns from n on, at most `vectors`; how many it took.
+  std::int64_t multiply_columns(std::int64_t token, std::int64_t count, std::int64_t n,
+                                std::int64_t vectors) {
+    const int most = vectors_for(power_of_two_rows(static_cast<int>(min(kRows, count)), kRows));
+    const int taken = most <= vectors ? most : 1;
+    for (int v = 0; v < taken; ++v) load_scales(n + v * kF32Lanes, v);
     for (std::int64_t row = 0; row < count; row += kRows) {
       const auto left = static_cast<int>(min(kRows, count - row));
       on_width<kRows>(power_of_two_rows(left, kRows), [&](auto tag) {
         constexpr int kCount = decltype(tag)::kRows;
-        std::byte* rows[kCount];
+        std::byte* x[kCount];
         float* sums[kCount];
         for (int i = 0; i < kCount; ++i) {  // the last row stands in for those that are missing
           const std::int64_t at = row + (i < left ? i : left - 1);
-          rows[i] = row_at(token + at);
+          x[i] = row_at(token + at);
           sums[i] = sums_ + at * stride_ + (n - start_);
         }
-        on_words([&](const auto& words) { multiply_rows<kCount, 1>(words, rows, sums, n); });
+        on_words([&](const auto& words) {
+          if (taken == 1) return multiply_rows<kCount, 1>(words, x, sums, n);
+          if (taken == vectors_for(kRows)) {
+            return multiply_rows<kCount, vectors_for(kRows)>(words, x, sums, n);
+          }
+          multiply_rows<kCount, vectors_for(kCount)>(words, x, sums, n);
+        });
       });
     }
+    return taken;
   }
 
   // Scales and mins of one vector of columns: [groups][lanes].
@@ -132,72 +142,134 @@ class Int8Block {
     function(TableWords{TableNumbers(block->values)});
   }
 
-  template <typename Words>
-  I32Vector zeros(const PackedScales& scales, std::int64_t group, std::int64_t column) const {
-    const I32Tag i32;
-    if (!Words::kAreCodes) return hn::Set(i32, kNumberOffset);
-    return hn::BitCast(i32, scales.zeros(group, column, has_middle_zero(job_.weight)));
-  }
-
   // Words of a vector of columns.
   const std::byte* words_at(std::int64_t n) const {
     return job_.weight.data + n / packed_.width * packed_.panel_bytes + 4 * (n % packed_.width);
   }
 
+  // A block of kCount rows times kColumns vectors of columns: the products of a group, its sums, where X and the words
+  // stand. Two chains a product where registers are left: integers may be added in any order.
+  template <int kCount, int kColumns> struct Tile {
+    static constexpr int kHalves = 2 * kCount * kColumns <= kChains ? 2 : 1;
+
+    I32Vector products[kCount][kColumns][kHalves];
+    F32Vector sums[kCount][kColumns];
+    const std::byte* sources[kColumns];
+  };
+
   // kCount rows times kColumns vectors of columns from n on.
   template <int kCount, int kColumns, typename Words>
   void multiply_rows(const Words& unpack, std::byte* const (&rows)[kCount],
                      float* const (&out)[kCount], std::int64_t n) const {
-    const F32Tag f32;
-    const I32Tag i32;
-    const std::int64_t step = packed_.width * packed_.bits;  // bytes of eight k
-    const std::byte* sources[kColumns];
-    for (int c = 0; c < kColumns; ++c) sources[c] = words_at(n + c * kF32Lanes);
-    F32Vector sums[kCount][kColumns];
-    for (auto& row : sums) {
-      for (F32Vector& sum : row) sum = hn::Zero(f32);
+    Tile<kCount, kColumns> tile;
+    for (int c = 0; c < kColumns; ++c) tile.sources[c] = words_at(n + c * kF32Lanes);
+    for (auto& row : tile.sums) {
+      for (F32Vector& sum : row) sum = hn::Zero(F32Tag());
     }
-    std::int64_t k = 0;
     for (std::int64_t g = 0; g < packed_.groups; ++g) {
-      I32Vector products[kCount][kColumns][2];  // two chains: integers may be added in any order
-      for (auto& row : products) {
-        for (auto& column : row) column[0] = column[1] = hn::Zero(i32);
+      start_group<Words>(rows, n, g, tile);
+      const std::int64_t first = g * packed_.group;
+      multiply_group(unpack, rows, first, min(first + packed_.group, job_.weight.columns), tile);
+      scale_group(rows, g, tile);
+    }
+    for (int i = 0; i < kCount; ++i) {
+      for (int c = 0; c < kColumns; ++c) {
+        hn::StoreU(tile.sums[i][c], F32Tag(), out[i] + c * kF32Lanes);
       }
-      const std::int64_t end = min((g + 1) * packed_.group, job_.weight.columns);
-      for (; k < end; k += 8) {
-        for (int c = 0; c < kColumns; ++c) {
-          U32Vector words[2];
-          unpack.load(sources[c], packed_.width, words);
-          sources[c] += step;
-          for (int i = 0; i < kCount; ++i) {
-            for (int half = 0; half < 2; ++half) {
-              std::uint32_t four;
-              __builtin_memcpy(&four, rows[i] + k + 4 * half, sizeof(four));
-              products[i][c][half] =
-                  Words::dot(products[i][c][half], words[half], hn::Set(U32Tag(), four));
-            }
+    }
+  }
+
+  // products = −zero of the column · sum of the row's codes.
+  template <typename Words, int kCount, int kColumns>
+  HWY_INLINE void start_group(std::byte* const (&rows)[kCount], std::int64_t n, std::int64_t g,
+                              Tile<kCount, kColumns>& tile) const {
+    const I32Tag i32;
+    const bool has_zeros = Words::kAreCodes && packed_.has_zeros;
+    const int zero = !Words::kAreCodes ? kNumberOffset : has_middle_zero(job_.weight) ? 8 : 0;
+#pragma GCC unroll 8
+    for (int i = 0; i < kCount; ++i) {
+      const std::int32_t sum = row_.sums(rows[i])[g];
+#pragma GCC unroll 8
+      for (int c = 0; c < kColumns; ++c) {
+        tile.products[i][c][0] = hn::Set(i32, -zero * sum);
+        if (Tile<kCount, kColumns>::kHalves == 2) tile.products[i][c][1] = hn::Zero(i32);
+      }
+    }
+    if (!has_zeros) return;
+#pragma GCC unroll 8
+    for (int c = 0; c < kColumns; ++c) {
+      const std::int64_t column = n + c * kF32Lanes;
+      const PackedScales scales(job_.weight, column / packed_.width);
+      const I32Vector zeros =
+          hn::BitCast(i32, scales.zeros(g, column % packed_.width, has_middle_zero(job_.weight)));
+#pragma GCC unroll 8
+      for (int i = 0; i < kCount; ++i) {
+        tile.products[i][c][0] = hn::Mul(zeros, hn::Set(i32, -row_.sums(rows[i])[g]));
+      }
+    }
+  }
+
+  template <int kCount, int kColumns, typename Words>
+  HWY_INLINE void multiply_group(const Words& unpack, std::byte* const (&rows)[kCount],
+                                 std::int64_t first, std::int64_t last,
+                                 Tile<kCount, kColumns>& tile) const {
+    constexpr int kHalves = Tile<kCount, kColumns>::kHalves;
+    const std::int64_t step = packed_.width * packed_.bits;  // bytes of eight k
+    I32Vector products[kCount][kColumns][kHalves];
+    __builtin_memcpy(products, tile.products, sizeof(products));
+    for (std::int64_t k = first; k < last; k += 8) {
+      U32Vector words[kColumns][2];
+#pragma GCC unroll 8
+      for (int c = 0; c < kColumns; ++c) {
+        unpack.load(tile.sources[c], packed_.width, words[c]);
+        __builtin_prefetch(tile.sources[c] + kAhead);
+        tile.sources[c] += step;
+      }
+#pragma GCC unroll 2
+      for (int half = 0; half < 2; ++half) {
+#pragma GCC unroll 8
+        for (int i = 0; i < kCount; ++i) {
+          std::uint32_t four;
+          __builtin_memcpy(&four, rows[i] + k + 4 * half, sizeof(four));
+          const U32Vector x = hn::Set(U32Tag(), four);
+#pragma GCC unroll 8
+          for (int c = 0; c < kColumns; ++c) {
+            I32Vector& product = products[i][c][half % kHalves];
+            product = Words::dot(product, words[c][half], x);
           }
         }
       }
+    }
+    __builtin_memcpy(tile.products, products, sizeof(products));
+  }
+
+  // sums (+)= products · (scale of the column · scale of the row) (+ min · scaled sum of the row).
+  template <int kCount, int kColumns>
+  HWY_INLINE void scale_group(std::byte* const (&rows)[kCount], std::int64_t g,
+                              Tile<kCount, kColumns>& tile) const {
+    const F32Tag f32;
+#pragma GCC unroll 8
+    for (int i = 0; i < kCount; ++i) {
+      const F32Vector row_scale = hn::Set(f32, row_.scales(rows[i])[g]);
+#pragma GCC unroll 8
       for (int c = 0; c < kColumns; ++c) {
-        const std::int64_t column = n + c * kF32Lanes;
-        const I32Vector zero = zeros<Words>(PackedScales(job_.weight, column / packed_.width), g,
-                                            column % packed_.width);
-        const std::int64_t factors = (c * packed_.groups + g) * kF32Lanes;
-        const F32Vector scale = hn::LoadU(f32, scales_ + factors);
-        for (int i = 0; i < kCount; ++i) {
-          const I32Vector offset = hn::Mul(zero, hn::Set(i32, row_.sums(rows[i])[g]));
-          const I32Vector total = hn::Sub(hn::Add(products[i][c][0], products[i][c][1]), offset);
-          const F32Vector factor = hn::Mul(scale, hn::Set(f32, row_.scales(rows[i])[g]));
-          sums[i][c] = hn::MulAdd(hn::ConvertTo(f32, total), factor, sums[i][c]);
-          if (mins_ == nullptr) continue;
-          const F32Vector x = hn::Set(f32, row_.scaled_sum(rows[i], g));
-          sums[i][c] = hn::MulAdd(hn::LoadU(f32, mins_ + factors), x, sums[i][c]);
-        }
+        const I32Vector(&products)[Tile<kCount, kColumns>::kHalves] = tile.products[i][c];
+        I32Vector total = products[0];
+        if constexpr (Tile<kCount, kColumns>::kHalves == 2) total = hn::Add(total, products[1]);
+        const F32Vector scale = hn::LoadU(f32, scales_ + (c * packed_.groups + g) * kF32Lanes);
+        tile.sums[i][c] =
+            hn::MulAdd(hn::ConvertTo(f32, total), hn::Mul(scale, row_scale), tile.sums[i][c]);
       }
     }
+    if (mins_ == nullptr) return;
+#pragma GCC unroll 8
     for (int i = 0; i < kCount; ++i) {
-      for (int c = 0; c < kColumns; ++c) hn::StoreU(sums[i][c], f32, out[i] + c * kF32Lanes);
+      const F32Vector x = hn::Set(f32, row_.scaled_sum(rows[i], g));
+#pragma GCC unroll 8
+      for (int c = 0; c < kColumns; ++c) {
+        const F32Vector min = hn::LoadU(f32, mins_ + (c * packed_.groups + g) * kF32Lanes);
+        tile.sums[i][c] = hn::MulAdd(min, x, tile.sums[i][c]);
+      }
     }
   }
 
