@@ -215,6 +215,20 @@ void bind_named_formats(nb::class_<RowFormat>& format) {
           "fp8 latent, then unscaled rope; powers of two as scales in the scales tensor (576 B).");
 }
 
+void bind_int4_format(nb::class_<RowFormat>& format) {
+  format.def_static(
+      "int4",
+      [](nb::handle width, nb::handle group, nb::handle scale_dtype, nb::handle has_zeros) {
+        return RowFormat::int4(columns_argument(width, "width"), columns_argument(group, "group"),
+                               format_dtype(scale_dtype, "scale_dtype"),
+                               flag(has_zeros, {kFormat, "has_zeros"}));
+      },
+      nb::arg("width").none(), nb::arg("group").none() = 32, nb::arg("scale_dtype").none() = "f16",
+      nb::arg("has_zeros").none() = false,
+      "Codes of 4 bits, then a scale per `group` columns (32 or 64) in the row: i4, or u4 with "
+      "a zero behind each scale. `blocks` are uint8.");
+}
+
 void bind_row_format(nb::module_& module) {
   nb::class_<RowFormat> format(module, kFormat,
                                "What one cache row looks like in bytes: parts, dtypes, scales.");
@@ -241,6 +255,7 @@ void bind_row_format(nb::module_& module) {
           },
           nb::arg("state").none());
   bind_named_formats(format);
+  bind_int4_format(format);
 }
 
 }  // namespace

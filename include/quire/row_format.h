@@ -7,8 +7,10 @@
 //   mla_fp8_token, scale per token   | 512 × e4m3 | 64 × bf16 |          (scale: plane)  |   640 B
 //   mla_fp8_block, scale per 128     | 512 × e4m3 | 4 × f32 scale | 64 × bf16            |   656 B
 //   mla_fp8_e8m0, scale per 64       | 448 × e4m3 | 64 × bf16 |     (7 × e8m0: plane)    |   576 B
+//   int4, scale per 32, 128 columns  | 128 × i4 | 4 × f16 scale                         |    72 B
+//   int4 with zeros, the same        | 128 × u4 | 4 × (f16 scale, f16 zero)             |    80 B
 //
-// Nothing in the library knows these five by name: a kernel asks the format where column d is.
+// Nothing in the library knows these seven by name: a kernel asks the format where column d is.
 // Columns are logical (0 … width-1, latent first, then rope), whatever lies between the parts.
 #pragma once
 
@@ -38,6 +40,14 @@ struct RowPart {
   std::int32_t scale_offset_bytes = 0;  // in_row only
   DType scale_dtype = DType::f32;
 
+  // Codes of u4 have no number for 0: behind each scale stands a zero, the value of code 0, and
+  // value = code · scale + zero. Other numbers are multiplied alone.
+  QUIRE_HOST_DEVICE constexpr bool has_zeros() const { return dtype == DType::u4; }
+  // Numbers of the scale's dtype that a granule has.
+  QUIRE_HOST_DEVICE constexpr std::int32_t numbers_per_granule() const {
+    return has_zeros() ? 2 : 1;
+  }
+
   bool operator==(const RowPart&) const = default;
 };
 
@@ -54,7 +64,7 @@ struct QUIRE_API RowFormat {
     std::int32_t index;  // within the part
   };
 
-  // The five below throw Error for sizes under 1 and for rows of 2^31 bytes or more.
+  // The six below throw Error for sizes under 1 and for rows of 2^31 bytes or more.
   static RowFormat uniform(DType dtype, std::int32_t width);
   // One scale for `granularity` columns, in the scales tensor.
   static RowFormat scaled(DType dtype, std::int32_t width, std::int32_t granularity,
@@ -70,6 +80,10 @@ struct QUIRE_API RowFormat {
   // keeps those of a page behind its rows: scales are then a view of the same memory (docs/layouts.md).
   static RowFormat mla_fp8_e8m0(std::int32_t latent = 448, std::int32_t rope = 64,
                                 std::int32_t block = 64, DType rope_dtype = DType::bf16);
+  // Codes of 4 bits, the even column in the low half of a byte, then the scales, one for `group` columns (32 or
+  // 64), all in the row: i4, or u4 with a zero behind each scale.
+  static RowFormat int4(std::int32_t width, std::int32_t group = 32, DType scale_dtype = DType::f16,
+                        bool has_zeros = false);
 
   QUIRE_HOST_DEVICE constexpr std::int32_t width() const {
     std::int32_t sum = 0;

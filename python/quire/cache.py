@@ -40,7 +40,7 @@ class PagedKVCache:
     ----------
     blocks : array [num_pages, kv, num_layers, page_size, num_kv_heads, row]
         The page pool; kv is 2 (K and V) or 1 (MLA: K only). All strides but the last are free. Row formats that
-        mix dtypes are uint8 here, one element per byte.
+        mix dtypes, and those of int4, are uint8 here, one element per byte.
     cache_lengths : uint32 array [batch]
         Tokens of each sequence that were cached before the call. No op changes it. int32 is read as uint32.
     page_table : uint32 array [batch, max_pages]

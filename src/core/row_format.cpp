@@ -67,9 +67,10 @@ std::string why_not_part(const RowPart& part, std::int64_t row_bytes, TakenBytes
     return "a scale for " + std::to_string(part.granularity) + " columns";
   }
   if (part.scale_source != ScaleSource::in_row) return "";
-  const std::int64_t num_scales =
+  const std::int64_t granules =
       (std::int64_t{part.width} + part.granularity - 1) / part.granularity;
-  const ByteRange scales = byte_range(part.scale_offset_bytes, part.scale_dtype, num_scales);
+  const ByteRange scales =
+      byte_range(part.scale_offset_bytes, part.scale_dtype, granules * part.numbers_per_granule());
   if (!is_inside(scales, row_bytes)) return "scales outside the row";
   taken.add(scales);
   return "";
@@ -77,7 +78,8 @@ std::string why_not_part(const RowPart& part, std::int64_t row_bytes, TakenBytes
 
 std::string describe_scale(const RowPart& part) {
   if (part.scale_source == ScaleSource::none) return "";
-  return " (" + std::string(name(part.scale_dtype)) + " scale per " +
+  return " (" + std::string(name(part.scale_dtype)) +
+         (part.has_zeros() ? " scale and zero" : " scale") + " per " +
          std::to_string(part.granularity) +
          (part.scale_source == ScaleSource::in_row ? " in row)" : ")");
 }
@@ -163,6 +165,22 @@ RowFormat RowFormat::mla_fp8_e8m0(std::int32_t latent, std::int32_t rope, std::i
                      .scale_dtype = DType::e8m0};
   format.parts[1] = {.dtype = rope_dtype, .width = rope, .offset_bytes = latent};
   format.row_bytes = row_size(std::int64_t{latent} + bytes_for(rope_dtype, rope));
+  return format;
+}
+
+RowFormat RowFormat::int4(std::int32_t width, std::int32_t group, DType scale_dtype,
+                          bool has_zeros) {
+  RowFormat format = uniform(has_zeros ? DType::u4 : DType::i4, width);
+  require_positive("group", group);
+  require_granularity("group", width, group);
+  RowPart& part = format.parts[0];
+  part.scale_source = ScaleSource::in_row;
+  part.granularity = group;
+  part.scale_offset_bytes = format.row_bytes;
+  part.scale_dtype = scale_dtype;
+  const std::int64_t granules = (std::int64_t{width} + group - 1) / group;
+  format.row_bytes =
+      row_size(format.row_bytes + bytes_for(scale_dtype, granules * part.numbers_per_granule()));
   return format;
 }
 

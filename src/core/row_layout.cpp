@@ -21,7 +21,9 @@ double RowLayout::load_quantized(const RowAddress& address, std::int32_t column)
 
 double RowLayout::load(const RowAddress& address, std::int32_t column) const {
   if (address.row == nullptr) return 0.0;
-  return load_quantized(address, column) * load_scale(address, column);
+  const double product = load_quantized(address, column) * load_scale(address, column);
+  return format.parts[format.locate(column).part].has_zeros() ? product + load_zero(address, column)
+                                                              : product;
 }
 
 void RowLayout::store(const RowAddress& address, std::int32_t column, double value) const {
@@ -42,7 +44,8 @@ std::byte* RowLayout::scale_address(const RowAddress& address, std::int32_t colu
     case ScaleSource::in_row:
       if (address.row == nullptr) return nullptr;
       return address.row + part.scale_offset_bytes +
-             bytes_for(part.scale_dtype, place.index / part.granularity);
+             bytes_for(part.scale_dtype,
+                       std::int64_t{place.index} / part.granularity * part.numbers_per_granule());
     case ScaleSource::plane:
       if (address.plane == nullptr) return nullptr;
       // The slot rounds down: column 63 at granularity 64 belongs to slot 0.
@@ -58,11 +61,23 @@ double RowLayout::load_scale(const RowAddress& address, std::int32_t column) con
   return scale == nullptr ? 0.0 : load_element(scale, scale_dtype(*this, part), 0);
 }
 
+double RowLayout::load_zero(const RowAddress& address, std::int32_t column) const {
+  const RowPart& part = format.parts[format.locate(column).part];
+  const std::byte* scale = part.has_zeros() ? scale_address(address, column) : nullptr;
+  return scale == nullptr ? 0.0 : load_element(scale, scale_dtype(*this, part), 1);
+}
+
 void RowLayout::store_scale(const RowAddress& address, std::int32_t column, double scale) const {
   const RowPart& part = format.parts[format.locate(column).part];
   if (part.scale_source == ScaleSource::plane && plane.are_static) return;
   std::byte* place = scale_address(address, column);
   if (place != nullptr) store_element(place, scale_dtype(*this, part), 0, scale);
+}
+
+void RowLayout::store_zero(const RowAddress& address, std::int32_t column, double zero) const {
+  const RowPart& part = format.parts[format.locate(column).part];
+  std::byte* place = part.has_zeros() ? scale_address(address, column) : nullptr;
+  if (place != nullptr) store_element(place, scale_dtype(*this, part), 1, zero);
 }
 
 }  // namespace quire

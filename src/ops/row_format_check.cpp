@@ -8,8 +8,8 @@
 namespace quire::ops {
 namespace {
 
-constexpr DType kPartTypes[] = {DType::f32,      DType::f16,      DType::bf16,
-                                DType::fp8_e4m3, DType::fp8_e5m2, DType::i8};
+constexpr DType kPartTypes[] = {DType::f32,      DType::f16, DType::bf16, DType::fp8_e4m3,
+                                DType::fp8_e5m2, DType::i8,  DType::i4,   DType::u4};
 
 constexpr DType kScaleTypes[] = {DType::f32, DType::f16, DType::bf16, DType::e8m0};
 
@@ -17,15 +17,35 @@ template <std::size_t kSize> bool is_one_of(DType dtype, const DType (&list)[kSi
   return std::ranges::find(list, dtype) != std::end(list);
 }
 
+// Columns of 4 bits come in pairs that share a byte and a scale: why not, or nothing.
+std::string explain_nibbles(const RowPart& part, std::int64_t first_column) {
+  const std::string type(name(part.dtype));
+  if (part.granularity != 32 && part.granularity != 64) {
+    return fmt::format("a scale per {} columns of {}, not per 32 or 64", part.granularity, type);
+  }
+  if (part.width % 2 != 0)
+    return fmt::format("{} columns of {}, which come in pairs", part.width, type);
+  if (part.scale_source != ScaleSource::plane) return "";
+  if (part.has_zeros()) return "a u4 part whose scales and zeros are not in the row";
+  // Granules of the plane are counted from column 0.
+  return first_column % 2 != 0 ? fmt::format("{} from the odd column {}", type, first_column) : "";
+}
+
 // What ops ask of the numbers in a format that is consistent in itself: why not, or nothing.
 std::string explain_numbers(const RowFormat& format) {
   const RowPart* plane = nullptr;
+  std::int64_t end = 0;
   for (std::int32_t p = 0; p < format.num_parts; ++p) {
     const RowPart& part = format.parts[p];
+    end += part.width;
     if (!is_one_of(part.dtype, kPartTypes)) return "a part of " + std::string(name(part.dtype));
     if (part.scale_source == ScaleSource::none) {
-      if (part.dtype == DType::i8) return "an i8 part without scales";
+      if (!is_float(part.dtype)) return fmt::format("an {} part without scales", name(part.dtype));
       continue;
+    }
+    if (bits(part.dtype) == 4) {
+      std::string reason = explain_nibbles(part, end - part.width);
+      if (!reason.empty()) return reason;
     }
     if (!is_one_of(part.scale_dtype, kScaleTypes)) {
       return "scales of " + std::string(name(part.scale_dtype));
@@ -79,6 +99,11 @@ RowFormat check_row_format(const Arguments& check, const PagedKVCache& cache, co
   std::string reason = why_not(format);
   if (reason.empty()) reason = explain_numbers(format);
   if (!reason.empty()) check.fail({name, "row_format"}, "consistent in itself", reason);
+  for (std::int32_t p = 0; p < format.num_parts && !is_on_host(cache.blocks); ++p) {
+    if (bits(format.parts[p].dtype) > 4) continue;
+    check.fail_unsupported({name, "row_format"}, "without parts of 4 bits on a GPU",
+                           format.describe());
+  }
   if (format.row_bytes != row_bytes) {
     check.fail({name, "row_format"}, fmt::format("{} bytes like a row of blocks", row_bytes),
                format.describe());

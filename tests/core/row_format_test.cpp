@@ -43,7 +43,8 @@ TEST_P(KnownRowTest, PartsCoverTheRowWithoutOverlap) {
     end = part.offset_bytes + static_cast<std::int32_t>(bytes_for(part.dtype, part.width));
     if (part.scale_source != ScaleSource::in_row) continue;
     EXPECT_GE(part.scale_offset_bytes, end);
-    const std::int32_t scales = (part.width + part.granularity - 1) / part.granularity;
+    const std::int32_t granules = (part.width + part.granularity - 1) / part.granularity;
+    const std::int32_t scales = part.dtype == DType::u4 ? 2 * granules : granules;  // and zeros
     end = part.scale_offset_bytes + static_cast<std::int32_t>(bytes_for(part.scale_dtype, scales));
   }
   EXPECT_EQ(end, format.row_bytes);
@@ -73,6 +74,10 @@ INSTANTIATE_TEST_SUITE_P(
         Known{"fp8_128_scaled", RowFormat::scaled(DType::fp8_e4m3, 128, 128), 128, 128, 1},
         Known{"i8_96_per_64", RowFormat::scaled(DType::i8, 96, 64), 96, 96, 2},
         Known{"i4_64", RowFormat::uniform(DType::i4, 64), 64, 32, 0},
+        Known{"i4_per_32_in_plane", RowFormat::scaled(DType::i4, 96, 32), 96, 48, 3},
+        Known{"int4_128", RowFormat::int4(128), 128, 72, 0},
+        Known{"int4_zeros_128", RowFormat::int4(128, 32, DType::f16, true), 128, 80, 0},
+        Known{"int4_short_group", RowFormat::int4(80, 64, DType::f32), 80, 48, 0},
         // A row nobody has invented yet: other widths, other block, f16 rope.
         Known{"block_other", RowFormat::mla_fp8_block(192, 32, 64, DType::f16), 224, 268, 0}),
     [](const auto& info) { return info.param.name; });
@@ -81,6 +86,9 @@ TEST(RowFormat, DescribeSpellsTheRowOut) {
   EXPECT_EQ(RowFormat::mla_fp8_block().describe(),
             "fp8_e4m3x512 (f32 scale per 128 in row) + bf16x64, 656 B");
   EXPECT_EQ(RowFormat::uniform(DType::bf16, 128).describe(), "bf16x128, 256 B");
+  EXPECT_EQ(RowFormat::int4(128).describe(), "i4x128 (f16 scale per 32 in row), 72 B");
+  EXPECT_EQ(RowFormat::int4(128, 64, DType::bf16, true).describe(),
+            "u4x128 (bf16 scale and zero per 64 in row), 72 B");
 }
 
 TEST(RowFormat, EqualityComparesEveryPart) {
@@ -132,6 +140,10 @@ INSTANTIATE_TEST_SUITE_P(
         Impossible{"width_0", "width", [] { return RowFormat::uniform(DType::bf16, 0); }},
         Impossible{"width_minus_8", "width", [] { return RowFormat::uniform(DType::bf16, -8); }},
         Impossible{"width_most", "row", [] { return RowFormat::uniform(DType::bf16, kMost); }},
+        Impossible{"group_0", "group", [] { return RowFormat::int4(128, 0); }},
+        Impossible{"group_most", "group", [] { return RowFormat::int4(128, kMost); }},
+        Impossible{"int4_width_0", "width", [] { return RowFormat::int4(0); }},
+        Impossible{"int4_most", "row", [] { return RowFormat::int4(kMost - 1, 2, DType::f32); }},
         Impossible{"granule_0", "granularity", [] { return RowFormat::scaled(DType::i8, 8, 0); }},
         Impossible{"granule_most", "granularity",
                    [] { return RowFormat::scaled(DType::i8, 8, kMost); }}),
@@ -142,6 +154,16 @@ TEST(RowFormat, TheLargestRowsAreRows) {
   EXPECT_EQ(RowFormat::scaled(DType::i8, 8, kMost - 7).plane_slots(), 1);
   EXPECT_EQ(RowFormat::mla_fp8_token(1 << 29, 1 << 29).plane_slots(), 1);
   EXPECT_EQ(why_not(RowFormat::uniform(DType::i8, kMost)), "");
+}
+
+// The zeros of u4 take bytes as well.
+TEST(RowFormat, ZerosOutsideTheRowSpeakAgainstIt) {
+  RowFormat format = RowFormat::int4(64, 32, DType::f16, true);
+  EXPECT_EQ(format.row_bytes, 40);
+  format.row_bytes = 38;
+  EXPECT_EQ(why_not(format), "scales outside the row");
+  format.parts[0].dtype = DType::i4;
+  EXPECT_EQ(why_not(format), "");
 }
 
 TEST_P(KnownRowTest, NothingSpeaksAgainstIt) {

@@ -15,12 +15,18 @@
 namespace quire::cpu {
 namespace {
 
-constexpr DType kSmall[] = {DType::f16, DType::bf16, DType::fp8_e4m3, DType::fp8_e5m2, DType::i8};
-constexpr DType kOneByte[] = {DType::fp8_e4m3, DType::fp8_e5m2, DType::i8};
+constexpr DType kSmall[] = {DType::f16, DType::bf16, DType::fp8_e4m3, DType::fp8_e5m2,
+                            DType::i8,  DType::i4,   DType::u4};
+constexpr DType kAtMostOneByte[] = {DType::fp8_e4m3, DType::fp8_e5m2, DType::i8, DType::i4,
+                                    DType::u4};
 
 std::vector<std::byte> all_codes(DType dtype) {
   const std::int64_t count = std::int64_t{1} << bits(dtype);
   std::vector<std::byte> codes(static_cast<std::size_t>(bytes_for(dtype, count)));
+  for (std::int64_t code = 0; bits(dtype) == 4 && code < count; code += 2) {
+    codes[static_cast<std::size_t>(code / 2)] = static_cast<std::byte>(code | (code + 1) << 4);
+  }
+  if (bits(dtype) == 4) return codes;
   for (std::int64_t code = 0; code < count; ++code) {
     std::memcpy(codes.data() + bytes_for(dtype, code), &code,
                 static_cast<std::size_t>(bits(dtype) / 8));
@@ -99,7 +105,7 @@ TEST_P(RowsConversion, QuotientsBesideAMiddleGoToTheirSide) {
   std::mt19937 random(5);
   for (const DType dtype : kSmall) {
     const std::vector<float> middles = critical_values(dtype);
-    const int num_scales = bits(dtype) == 8 ? 400 : 4;
+    const int num_scales = bits(dtype) <= 8 ? 400 : 4;
     for (int s = 0; s < num_scales; ++s) {
       // 2^-100 to 2^20: both sides of where remainders stop being exact in f32.
       const int exponent = static_cast<int>(random() % 121u) - 100;
@@ -128,8 +134,9 @@ TEST_P(RowsConversion, QuotientsBesideAMiddleGoToTheirSide) {
 
 TEST_P(RowsConversion, TailsOfEveryLengthWriteOnlyThemselves) {
   const std::vector<float> values = critical_values(DType::fp8_e4m3);
-  for (const DType dtype : kOneByte) {
-    for (std::int64_t count = 0; count <= 40; ++count) {
+  for (const DType dtype : kAtMostOneByte) {
+    const std::int64_t step = bits(dtype) == 4 ? 2 : 1;  // whole bytes
+    for (std::int64_t count = 0; count <= 40; count += step) {
       std::vector<std::byte> have(48, std::byte{0x5a});
       std::vector<std::byte> want = have;
       kernels().narrow(dtype, values.data(), count, have.data() + 3);

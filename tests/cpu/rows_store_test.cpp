@@ -67,6 +67,13 @@ std::vector<RowFormat> all_formats() {
   }
   formats.push_back(RowFormat::scaled(DType::fp8_e4m3, 48, 16, DType::e8m0));
   formats.push_back(RowFormat::scaled(DType::fp8_e5m2, 21, 5, DType::e8m0));
+  for (const DType scale : {DType::f32, DType::f16, DType::bf16}) {
+    for (const bool has_zeros : {false, true}) {
+      formats.push_back(RowFormat::int4(96, 32, scale, has_zeros));
+      formats.push_back(RowFormat::int4(86, 64, scale, has_zeros));
+    }
+    formats.push_back(RowFormat::scaled(DType::i4, 74, 32, scale));
+  }
   formats.push_back(RowFormat::scaled(DType::bf16, 20, 7));  // wide columns alone: scale 1
   for (const DType rope : {DType::f32, DType::f16, DType::bf16}) {
     formats.push_back(RowFormat::mla_fp8_token(35, 10, rope));
@@ -235,7 +242,7 @@ TEST_P(RowsStore, StaticScalesAreReadAndNeverWritten) {
   for (const double scale : {0.0125, 3.0, 0x1p-95}) {
     for (const RowFormat& format :
          {RowFormat::scaled(DType::fp8_e4m3, 48, 16), RowFormat::scaled(DType::i8, 31, 31),
-          RowFormat::mla_fp8_token(40, 8)}) {
+          RowFormat::scaled(DType::i4, 62, 32), RowFormat::mla_fp8_token(40, 8)}) {
       CacheOptions options = options_of(format);
       options.static_scale = scale;
       for (const Numbers numbers : kAllNumbers) expect_equal(options, DType::f32, numbers);

@@ -24,6 +24,14 @@ void make_static(PagedKVCache& cache, double value) {
   cache.scales->store({0, 0, 0, 0, 0, 0}, value);
 }
 
+// Right in everything else: the rows are as wide as before.
+template <typename S> void use_int4_on_a_gpu(S& s) {
+  const RowFormat format = RowFormat::int4(8);
+  s.args.cache = make_cache(s.arena, {.dtype = DType::u8, .row = format.row_bytes});
+  s.args.cache.row_format = format;
+  s.move_to_gpu();
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Blocks, BadInputTest,
     testing::Values(
@@ -150,6 +158,53 @@ INSTANTIATE_TEST_SUITE_P(
                                     s.args.cache = make_cache(s.arena, {.dtype = DType::i8});
                                     s.args.cache.row_format = RowFormat::uniform(DType::i8, 8);
                                   }),
+        bad<FlashAttentionSample>(
+            "int4_part_without_scales", "cache.row_format", "an i4 part without scales",
+            [](auto& s) { s.args.cache.row_format = RowFormat::uniform(DType::i4, 64); }),
+        bad<FlashAttentionSample>("int4_group_of_16", "cache.row_format",
+                                  "a scale per 16 columns of i4, not per 32 or 64",
+                                  [](auto& s) {
+                                    s.args.cache.row_format = RowFormat::int4(48, 16);
+                                  }),
+        bad<FlashAttentionSample>(
+            "int4_group_of_a_row", "cache.row_format", "a scale per 128 columns of u4",
+            [](auto& s) { s.args.cache.row_format = RowFormat::int4(128, 128, DType::f16, true); }),
+        bad<StoreSample>("int4_of_an_odd_width", "cache.row_format",
+                         "51 columns of i4, which come in pairs",
+                         [](auto& s) { s.args.cache.row_format = RowFormat::int4(51); }),
+        bad<StoreSample>("int4_zeros_in_a_plane", "cache.row_format",
+                         "a u4 part whose scales and zeros are not in the row",
+                         [](auto& s) {
+                           s.args.cache.row_format = RowFormat::scaled(DType::u4, 64, 32);
+                         }),
+        bad<StoreSample>("int4_from_an_odd_column", "cache.row_format", "i4 from the odd column 3",
+                         [](auto& s) {
+                           RowFormat format = RowFormat::uniform(DType::f32, 3);
+                           format.parts[1] = {.dtype = DType::i4,
+                                              .width = 32,
+                                              .offset_bytes = 12,
+                                              .scale_source = ScaleSource::plane,
+                                              .granularity = 32};
+                           format.num_parts = 2;
+                           format.row_bytes = 28;
+                           s.args.cache.row_format = format;
+                         }),
+        bad<StoreSample>("int4_of_powers_of_two", "cache.row_format", "e8m0 scales of i4 columns",
+                         [](auto& s) {
+                           s.args.cache.row_format = RowFormat::int4(32, 32, DType::e8m0);
+                         }),
+        bad<FlashAttentionSample>("int4_to_read_on_a_gpu", "cache.row_format",
+                                  "without parts of 4 bits on a GPU, got i4x8 (f16 scale per 32",
+                                  &use_int4_on_a_gpu<FlashAttentionSample>, ErrorCode::unsupported),
+        bad<StoreSample>("int4_to_write_on_a_gpu", "cache.row_format",
+                         "without parts of 4 bits on a GPU", &use_int4_on_a_gpu<StoreSample>,
+                         ErrorCode::unsupported),
+        bad<FusedQkvSample>("int4_to_project_into_on_a_gpu", "cache.row_format",
+                            "without parts of 4 bits on a GPU", &use_int4_on_a_gpu<FusedQkvSample>,
+                            ErrorCode::unsupported),
+        bad<FlashAttentionSample>("int4_of_another_size", "cache.row_format",
+                                  "32 bytes like a row of blocks, got i4x64",
+                                  [](auto& s) { s.args.cache.row_format = RowFormat::int4(64); }),
         bad<FlashAttentionSample>("plane_without_scales", "cache.scales", "given for rows of",
                                   [](auto& s) {
                                     s.args.cache.row_format = RowFormat::scaled(DType::f32, 8, 4);

@@ -78,6 +78,9 @@ def test_codes_of_another_shape():
         (lambda: quire.RowFormat.uniform("f32", 2**40), "width"),
         (lambda: quire.RowFormat.uniform("f33", 8), "dtype"),
         (lambda: quire.RowFormat.scaled("i8", 8, 0), "granularity"),
+        (lambda: quire.RowFormat.int4(0), "width"),
+        (lambda: quire.RowFormat.int4(128, 0), "group"),
+        (lambda: quire.RowFormat.int4(128, 32, "f33"), "scale_dtype"),
         (lambda: quire.RowFormat.scaled("i8", 8, 2**31 - 1), "granularity"),
     ],
 )

@@ -271,15 +271,23 @@ def test_packed_weights(name):
     assert contents(arguments) == expected  # of the weight as it was
 
 
-@pytest.mark.parametrize("make", [quire.RowFormat.mla_fp8_block, quire.RowFormat.mla_fp8_token], ids=["block", "token"])
-def test_described_rows(make):
-    row_format = make(256, 64)
+@pytest.mark.parametrize(
+    "row_format",
+    [
+        quire.RowFormat.mla_fp8_block(256, 64),
+        quire.RowFormat.mla_fp8_token(256, 64),
+        quire.RowFormat.int4(320),
+        quire.RowFormat.int4(320, 64, "f32", has_zeros=True),
+    ],
+    ids=str,
+)
+def test_described_rows(row_format):
     x = np.random.default_rng(4).standard_normal((TOKENS, 1, 320)).astype(np.float32)
 
     def arguments():
         plain = make_cache(NEW, CACHED, rng=np.random.default_rng(5), kv=1, heads=1, head_dim=row_format.row_bytes,
                            dtype=np.uint8)  # fmt: skip
-        in_row = make is quire.RowFormat.mla_fp8_block
+        in_row = row_format.parts[0].scale_source == "in_row"
         scales = None if in_row else np.ones((*plain.blocks.shape[:5], 1), np.float32)
         cache = quire.PagedKVCache(plain.blocks, plain.cache_lengths, plain.page_table, scales, row_format=row_format)
         return {"x": x, "row_offsets": offsets(NEW), "cache": cache, "layer": 1}

@@ -31,6 +31,7 @@ ROWS = [
     quire.RowFormat.mla_fp8_token(),
     quire.RowFormat.mla_fp8_block(192, 32, 64, "f16"),
     quire.RowFormat.mla_fp8_e8m0(192, 32, 48, "f16"),
+    quire.RowFormat.int4(96, 64, "bf16", has_zeros=True),
     quire.RowFormat([quire.RowPart("fp8_e4m3", 16, 24), quire.RowPart("bf16", 8)], 40),
 ]
 

@@ -102,6 +102,78 @@ TEST(RowCodec, Int8TiesGoToEven) {
   EXPECT_EQ(codes_of(view), (std::vector<double>{0, -1, 64, -127, 2, 2}));
 }
 
+std::vector<double> bytes_of(const RowAddress& address, int count) {
+  std::vector<double> bytes;
+  for (int i = 0; i < count; ++i) bytes.push_back(load_element(address.row, DType::u8, i));
+  return bytes;
+}
+
+RowAddress first_row(const KvLayerView& view) {
+  return KvOperandRef(PagedKvOperand(view)).row(0, 0, 0);
+}
+
+TEST(RowCodec, Int4PutsTheEvenColumnLowAndItsScaleBehindTheCodes) {
+  const TestCache cache(one_row(RowFormat::int4(34)));
+  const KvLayerView view = cache.view().key(0);
+  std::vector<double> row(34);
+  row[0] = 14.0;   // amax: code 7 of scale 2
+  row[1] = -14.0;  // -7, and never -8
+  row[2] = 3.0;    // 1.5: to even
+  row[3] = 5.0;    // 2.5: to even
+  row[4] = kNaN;
+  row[32] = -1.0;  // a group of two columns
+  encode_row(PagedKvOperand(view), 0, 0, 0, row);
+  EXPECT_EQ(view.load_scale(0, 0, 0, 31), 2.0);
+  EXPECT_EQ(view.load_scale(0, 0, 0, 33), round_to(DType::f16, 1.0 / 7.0));
+  const std::vector<double> codes = codes_of(view);
+  EXPECT_EQ(std::vector<double>(codes.begin(), codes.begin() + 5),
+            (std::vector<double>{7, -7, 2, 2, 0}));
+  EXPECT_EQ(codes[32], -7.0);
+  EXPECT_EQ(bytes_of(first_row(view), 3), (std::vector<double>{0x97, 0x22, 0x00}));
+  EXPECT_EQ(load_element(first_row(view).row + 17, DType::f16, 0), 2.0);
+}
+
+TEST(RowCodec, Int4WithZerosSpansTheRangeOfAGroup) {
+  const TestCache cache(one_row(RowFormat::int4(66, 32, DType::f32, true)));
+  const KvLayerView view = cache.view().key(0);
+  std::vector<double> row(66, -3.0);
+  row[0] = 27.0;                                       // code 15 of scale 2 from zero -3
+  row[1] = -2.0;                                       // 0.5: to even
+  row[2] = 0.0;                                        // 1.5: to even
+  row[3] = kNaN;                                       // code 0
+  for (std::size_t d = 32; d < 64; ++d) row[d] = 5.0;  // no range: all of them the zero
+  row[64] = row[65] = kNaN;
+  encode_row(PagedKvOperand(view), 0, 0, 0, row);
+  const std::vector<double> codes = codes_of(view);
+  EXPECT_EQ(std::vector<double>(codes.begin(), codes.begin() + 5),
+            (std::vector<double>{15, 0, 2, 0, 0}));
+  EXPECT_EQ(bytes_of(first_row(view), 2), (std::vector<double>{0x0f, 0x02}));
+  const std::vector<double> values = decode_row(PagedKvOperand(view), 0, 0, 0);
+  EXPECT_EQ(std::vector<double>(values.begin(), values.begin() + 5),
+            (std::vector<double>{27, -3, 1, -3, -3}));
+  for (std::size_t d = 32; d < 64; ++d) EXPECT_EQ(values[d], 5.0);
+  EXPECT_EQ(values[64], 0.0);
+  // scale, zero, scale, zero, …
+  const std::byte* numbers = first_row(view).row + 33;
+  const double expected[] = {2.0, -3.0, 0.0, 5.0, 0.0, 0.0};
+  for (int i = 0; i < 6; ++i) EXPECT_EQ(load_element(numbers, DType::f32, i), expected[i]) << i;
+}
+
+// Values are counted from the zero as it is stored: those below it are code 0.
+TEST(RowCodec, Int4QuantizesFromTheStoredZero) {
+  const TestCache cache(one_row(RowFormat::int4(32, 32, DType::bf16, true)));
+  const KvLayerView view = cache.view().key(0);
+  std::vector<double> row(32, 257.0);
+  row[0] = 289.0;
+  encode_row(PagedKvOperand(view), 0, 0, 0, row);
+  EXPECT_EQ(view.layout().load_zero(first_row(view), 5), 256.0);
+  const double scale = round_to(DType::bf16, 32.0 / 15.0);
+  EXPECT_EQ(view.load_scale(0, 0, 0, 5), scale);
+  EXPECT_EQ(view.load_quantized(0, 0, 0, 1), 0.0);   // 1 / 2.13
+  EXPECT_EQ(view.load_quantized(0, 0, 0, 0), 15.0);  // 33 / 2.13 = 15.5
+  EXPECT_EQ(view.load(0, 0, 0, 0), 15.0 * scale + 256.0);
+}
+
 TEST(RowCodec, DividesByTheScaleAsItIsStored) {
   // 300 / 448 is 0.66964…, as bf16 0.66796875: 182 is 272.47 of those (288), not 271.79 (256).
   const TestCache cache(one_row(RowFormat::scaled(DType::fp8_e4m3, 2, 2, DType::bf16)));

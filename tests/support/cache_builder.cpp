@@ -15,13 +15,17 @@
 namespace quire::test {
 namespace {
 
-// Rows of several parts are handed over as bytes, uniform rows as their elements.
+// Rows of several parts, and those of 4-bit elements, are handed over as bytes, others as their elements.
+bool has_elements(const RowFormat& format) {
+  return format.is_uniform() && bits(format.parts[0].dtype) >= 8;
+}
+
 DType block_dtype(const RowFormat& format) {
-  return format.is_uniform() ? format.parts[0].dtype : DType::u8;
+  return has_elements(format) ? format.parts[0].dtype : DType::u8;
 }
 
 std::int64_t block_row(const RowFormat& format) {
-  return format.is_uniform() ? format.width() : format.row_bytes;
+  return has_elements(format) ? format.width() : format.row_bytes;
 }
 
 DType scale_dtype(const RowFormat& format) {

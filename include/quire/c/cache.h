@@ -31,7 +31,8 @@ enum {
   QUIRE_SCALE_SOURCE_PLANE = 2,   // scales stand in the cache's scales tensor
 };
 
-// Columns of one dtype in a cache row.
+// Columns of one dtype in a cache row. Columns of QUIRE_DTYPE_U4 have their scales in the row, each with a zero behind it
+// that is the value of code 0.
 typedef struct quire_row_part {
   size_t struct_size;
   int32_t dtype;         // QUIRE_DTYPE_*, not 0

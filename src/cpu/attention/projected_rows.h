@@ -185,7 +185,7 @@ template <typename Element, typename ProjectionEngine> class ProjectedRows {
       widen_row(up_.rounded, codes_, count, sums);
     }
     const auto store = [](const float* from, std::int64_t width, Element* to) {
-      decode_run<DType::f32>(reinterpret_cast<const std::byte*>(from), width, 1.0f, to);
+      decode_run<DType::f32>(reinterpret_cast<const std::byte*>(from), width, {}, to);
     };
     Element* key = keys_ + row * (up_.nope + up_.rope);
     store(sums, up_.nope, key);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cache rows of any format as rows of an engine's elements: stored numbers times their scales, in
-// f32, rounded once; or as f32 numbers that are to be rounded to 16 bits.
+// Cache rows of any format as rows of an engine's elements: stored numbers times their scales (u4: and
+// their zeros added), in f32, rounded once; or as f32 numbers that are to be rounded to 16 bits.
 #pragma once
 
 #include "cpu/attention/decode_e4m3.h"
@@ -30,47 +30,65 @@ inline bool is_plain(const RowPlan& plan, DType dtype) {
   return plan.num_runs == 1 && plan.runs[0].granule < 0 && plan.runs[0].dtype == dtype;
 }
 
-inline float scale_of(const RowPlan& plan, const RowRun& run, const RowAddress& address) {
-  if (run.granule < 0) return 1.0f;
+// value = number · scale + zero
+struct RunScaling {
+  float scale = 1.0f;
+  float zero = 0.0f;
+};
+
+inline RunScaling scaling_of(const RowPlan& plan, const RowRun& run, const RowAddress& address) {
+  if (run.granule < 0) return {};
   const RowGranule& granule = plan.granules[run.granule];
   const std::byte* base = granule.source == GranuleScale::in_row ? address.row : address.plane;
-  return base == nullptr ? 0.0f : widen_one(granule.scale_dtype, base + granule.scale_offset);
+  if (base == nullptr) return {.scale = 0.0f};
+  base += granule.scale_offset;
+  RunScaling scaling{.scale = widen_one(granule.scale_dtype, base)};
+  if (granule.has_zeros) {
+    scaling.zero = widen_one(granule.scale_dtype, base + bytes_for(granule.scale_dtype, 1));
+  }
+  return scaling;
 }
 
 template <DType kType, typename Product, typename Element>
 inline void multiply_run(const std::byte* codes, std::int64_t count, const Product& product,
                          Element* out) {
-  constexpr std::int64_t kBytes = kElementBytes<kType>;
   std::int64_t i = 0;
   for (; i + kF32Lanes <= count; i += kF32Lanes) {
-    store_element_vector(product(load_as_f32<kType>(codes + i * kBytes)), out + i);
+    store_element_vector(product(load_as_f32<kType>(codes + bytes_of<kType>(i))), out + i);
   }
   if (i == count) return;
-  alignas(64) std::byte part[kF32Lanes * kBytes] = {};
+  alignas(64) std::byte part[bytes_of<kType>(kF32Lanes)] = {};
   alignas(64) Element tail[kF32Lanes];
-  __builtin_memcpy(part, codes + i * kBytes, static_cast<std::size_t>((count - i) * kBytes));
+  __builtin_memcpy(part, codes + bytes_of<kType>(i),
+                   static_cast<std::size_t>(bytes_of<kType>(count - i)));
   store_element_vector(product(load_as_f32<kType>(part)), tail);
   __builtin_memcpy(out + i, tail, static_cast<std::size_t>(count - i) * sizeof(Element));
 }
 
 template <DType kType, typename Element>
-inline void decode_run(const std::byte* codes, std::int64_t count, float scale, Element* out) {
+inline void decode_run(const std::byte* codes, std::int64_t count, RunScaling by, Element* out) {
   if constexpr (kType == DType::fp8_e4m3 && kElementType<Element> == DType::bf16) {
-    if (scale == 1.0f) return decode_e4m3(codes, count, out);
+    if (by.scale == 1.0f) return decode_e4m3(codes, count, out);
   }
-  multiply_run<kType>(codes, count, NearestProduct(scale), out);
+  if constexpr (kType == DType::u4) {
+    return multiply_run<kType>(codes, count, ShiftedProduct(by.scale, by.zero), out);
+  }
+  multiply_run<kType>(codes, count, NearestProduct(by.scale), out);
 }
 
 template <DType kType>
-inline void decode_run_to_odd(const std::byte* codes, std::int64_t count, float scale, float* out) {
-  if (FusedProduct::takes(scale)) {
-    multiply_run<kType>(codes, count, FusedProduct(scale), out);
+inline void decode_run_to_odd(const std::byte* codes, std::int64_t count, RunScaling by,
+                              float* out) {
+  if constexpr (kType == DType::u4) {
+    multiply_run<kType>(codes, count, WideShiftedProduct(by.scale, by.zero), out);
+  } else if (FusedProduct::takes(by.scale)) {
+    multiply_run<kType>(codes, count, FusedProduct(by.scale), out);
   } else {
-    multiply_run<kType>(codes, count, WideProduct(scale), out);
+    multiply_run<kType>(codes, count, WideProduct(by.scale), out);
   }
 }
 
-// decode(type, codes, count, scale, column) for the runs of the first `width` columns of a row that has
+// decode(type, codes, count, scaling, column) for the runs of the first `width` columns of a row that has
 // a page.
 template <typename Decode>
 inline void over_runs(const RowPlan& plan, const RowAddress& address, std::int64_t width,
@@ -79,9 +97,9 @@ inline void over_runs(const RowPlan& plan, const RowAddress& address, std::int64
     const RowRun& run = plan.runs[r];
     const std::int64_t left = width - run.column;
     const std::int64_t count = run.count < left ? run.count : left;
-    const float scale = scale_of(plan, run, address);
+    const RunScaling scaling = scaling_of(plan, run, address);
     on_type(run.dtype, [&](auto type) {
-      decode(type, address.row + run.offset_bytes, count, scale, run.column);
+      decode(type, address.row + run.offset_bytes, count, scaling, run.column);
     });
   }
 }
@@ -90,8 +108,8 @@ template <typename Element>
 inline void decode_row(const RowPlan& plan, const RowAddress& address, std::int64_t width,
                        Element* out) {
   over_runs(plan, address, width,
-            [&](auto type, const std::byte* codes, std::int64_t count, float scale, auto column) {
-              decode_run<decltype(type)::kValue>(codes, count, scale, out + column);
+            [&](auto type, const std::byte* codes, std::int64_t count, RunScaling by, auto column) {
+              decode_run<decltype(type)::kValue>(codes, count, by, out + column);
             });
 }
 
@@ -99,8 +117,8 @@ inline void decode_row(const RowPlan& plan, const RowAddress& address, std::int6
 inline void decode_row_to_odd(const RowPlan& plan, const RowAddress& address, std::int64_t width,
                               float* out) {
   over_runs(plan, address, width,
-            [&](auto type, const std::byte* codes, std::int64_t count, float scale, auto column) {
-              decode_run_to_odd<decltype(type)::kValue>(codes, count, scale, out + column);
+            [&](auto type, const std::byte* codes, std::int64_t count, RunScaling by, auto column) {
+              decode_run_to_odd<decltype(type)::kValue>(codes, count, by, out + column);
             });
 }
 
@@ -109,7 +127,7 @@ template <typename Element>
 inline const Element* as_elements(DType dtype, const std::byte* values, std::int64_t count,
                                   Element* out) {
   if (dtype == kElementType<Element>) return reinterpret_cast<const Element*>(values);
-  on_type(dtype, [&](auto tag) { decode_run<decltype(tag)::kValue>(values, count, 1.0f, out); });
+  on_type(dtype, [&](auto tag) { decode_run<decltype(tag)::kValue>(values, count, {}, out); });
   return out;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cpu/simd/rows_copy.h"
 #include "cpu/simd/rows_scale.h"
+#include "cpu/simd/rows_zeros.h"
 #include "cpu/store/kernels.h"
 
 namespace quire::cpu {
@@ -8,10 +9,11 @@ namespace QUIRE_CPU_TARGET {
 namespace {
 
 double max_finite_code(DType dtype) {
+  if (dtype == DType::i4) return 7.0;
   return dtype == DType::i8 ? 127.0 : dtype == DType::fp8_e4m3 ? 448.0 : 57344.0;
 }
 
-// scales [num_granules] gets the scale of each granule; dynamic ones are written beside the row.
+// scales [num_granules] gets the scale of each granule without zeros; dynamic ones are written beside the row.
 // The rules are those of cpu/runtime/row_encoding.h, in double as the reference has them.
 template <DType kFrom>
 void choose_scales(const RowPlan& plan, const std::byte* x, std::byte* row, std::byte* plane,
@@ -19,7 +21,7 @@ void choose_scales(const RowPlan& plan, const std::byte* x, std::byte* row, std:
   for (std::int32_t g = 0; g < plan.num_granules; ++g) scales[g] = 0.0;
   for (std::int32_t r = 0; r < plan.num_runs; ++r) {
     const RowRun& run = plan.runs[r];
-    if (run.granule < 0 || bits(run.dtype) > 8) continue;
+    if (run.granule < 0 || bits(run.dtype) > 8 || run.dtype == DType::u4) continue;
     if (plan.granules[run.granule].source == GranuleScale::given) continue;
     const double largest = largest_of<kFrom>(x + run.column * kElementBytes<kFrom>, run.count);
     const double needed = largest / max_finite_code(run.dtype);
@@ -27,6 +29,7 @@ void choose_scales(const RowPlan& plan, const std::byte* x, std::byte* row, std:
   }
   for (std::int32_t g = 0; g < plan.num_granules; ++g) {
     const RowGranule& granule = plan.granules[g];
+    if (granule.has_zeros) continue;
     std::byte* start = granule.source == GranuleScale::in_row ? row : plane;
     std::byte* address = start == nullptr ? nullptr : start + granule.scale_offset;
     if (granule.source == GranuleScale::given) {
@@ -49,7 +52,9 @@ void store_row(const RowPlan& plan, const std::byte* x, std::byte* row, std::byt
     const RowRun& run = plan.runs[r];
     const std::byte* values = x + run.column * kElementBytes<kFrom>;
     std::byte* target = row + run.offset_bytes;
-    if (run.granule >= 0) {
+    if (run.dtype == DType::u4) {
+      encode_with_zeros<kFrom>(values, run, plan.granules[run.granule], row);
+    } else if (run.granule >= 0) {
       const auto scale = static_cast<float>(scales[run.granule]);
       on_type(run.dtype, [&](auto to) {
         quantize_row<kFrom, decltype(to)::kValue>(values, run.count, scale, target);

@@ -46,13 +46,16 @@ std::int32_t RowEncoding::granule_of(const RowLayout& layout, std::int32_t part_
     granules_.push_back({.source = plane.are_static ? GranuleScale::given : GranuleScale::plane,
                          .scale_dtype = plane.dtype,
                          .has_wide = is_wide,
+                         .has_zeros = false,
                          .scale_offset = bytes_for(plane.dtype, slot * plane.slot_stride)});
   } else {
+    const std::int64_t number = slot * part.numbers_per_granule();
     granules_.push_back(
         {.source = GranuleScale::in_row,
          .scale_dtype = part.scale_dtype,
          .has_wide = is_wide,
-         .scale_offset = part.scale_offset_bytes + bytes_for(part.scale_dtype, slot)});
+         .has_zeros = part.has_zeros(),
+         .scale_offset = part.scale_offset_bytes + bytes_for(part.scale_dtype, number)});
   }
   return granule;
 }

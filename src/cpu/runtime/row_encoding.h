@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // How the f32 values of one cache row become bytes: quire/row_format.h flattened into lists a
 // kernel can walk. The rules are those of the reference's row codec: a granule is the columns that
-// share a scale; a dynamic scale is amax / max_finite over its 8-bit columns, rounded to the
-// scale's dtype before anything is divided by it; 0 becomes 1 where wider columns share it.
+// share a scale; a dynamic scale is amax / max_finite over its columns of 8 bits or fewer, rounded to the
+// scale's dtype before anything is divided by it; 0 becomes 1 where wider columns share it. Granules of u4
+// have a zero besides (cpu/simd/rows_zeros.h).
 #pragma once
 
 #include <cstddef>

@@ -23,6 +23,7 @@ struct RowGranule {
   GranuleScale source;
   DType scale_dtype;
   bool has_wide;              // a column of more than 8 bits shares the scale
+  bool has_zeros;             // of u4: a zero behind the scale, and the columns are one run
   std::int64_t scale_offset;  // bytes, from the start of the row or of the token's plane scales
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Vectors and rows of f32, from and to the element types of tensors and cache rows: f32, f16, bf16,
-// fp8 and i8. Exact when widening; one rounding to nearest even when narrowing, fp8 and i8
-// saturating, NaN kept (0 in i8), as quire/element.h has it.
+// fp8, i8, i4 and u4. Exact when widening; one rounding to nearest even when narrowing, fp8 and
+// integers saturating, NaN kept (0 in integers), as quire/element.h has it.
 #pragma once
 
 #include <cstddef>
@@ -197,6 +197,34 @@ inline F32Vector load_e5m2(const void* source) {
 }
 #endif
 
+// kF32Lanes codes of 4 bits, the even ones in the low halves of bytes, each in the upper bits of its lane.
+inline U32Vector load_nibbles(const void* source) {
+  static_assert(kF32Lanes % 4 == 0 && kF32Lanes <= 16);
+  constexpr std::uint32_t kCodesOfWord = 8;
+  const U32Tag u32;
+  std::uint32_t words[2] = {};
+  __builtin_memcpy(words, source, kF32Lanes / 2);
+  const U32Vector lane = hn::Iota(u32, std::uint32_t{0});
+  U32Vector word = hn::Set(u32, words[0]);
+  if constexpr (kF32Lanes > 8) {
+    const auto is_first = hn::Lt(lane, hn::Set(u32, kCodesOfWord));
+    word = hn::IfThenElse(is_first, word, hn::Set(u32, words[1]));
+  }
+  const U32Vector place = hn::And(lane, hn::Set(u32, kCodesOfWord - 1));
+  return hn::Shl(word, hn::Sub(hn::Set(u32, std::uint32_t{28}), hn::ShiftLeft<2>(place)));
+}
+
+// kF32Lanes codes of 4 bits to kF32Lanes / 2 bytes.
+inline void store_nibbles(U32Vector codes, void* target) {
+  const hn::Rebind<std::uint8_t, U32Tag> u8;
+  alignas(16) std::uint8_t bytes[16] = {};
+  hn::StoreU(hn::TruncateTo(u8, codes), u8, bytes);
+  for (int i = 0; i < kF32Lanes; i += 2) {
+    bytes[i / 2] = static_cast<std::uint8_t>(bytes[i] | bytes[i + 1] << 4);
+  }
+  __builtin_memcpy(target, bytes, kF32Lanes / 2);
+}
+
 template <DType kType> inline F32Vector load_as_f32(const void* source) {
   const F32Tag f32;
   if constexpr (kType == DType::f32) {
@@ -209,6 +237,14 @@ template <DType kType> inline F32Vector load_as_f32(const void* source) {
     return load_e4m3(source);
   } else if constexpr (kType == DType::fp8_e5m2) {
     return load_e5m2(source);
+  } else if constexpr (kType == DType::i4 || kType == DType::u4) {
+    const hn::RebindToSigned<U32Tag> i32;
+    const U32Vector codes = load_nibbles(source);
+    if constexpr (kType == DType::i4) {
+      return hn::ConvertTo(f32, hn::ShiftRight<28>(hn::BitCast(i32, codes)));
+    } else {
+      return hn::ConvertTo(f32, hn::BitCast(i32, hn::ShiftRight<28>(codes)));
+    }
   } else {
     static_assert(kType == DType::i8);
     const hn::RebindToSigned<U32Tag> i32;
@@ -218,13 +254,20 @@ template <DType kType> inline F32Vector load_as_f32(const void* source) {
   }
 }
 
-inline void store_as_i8(F32Vector value, void* target) {
+inline auto round_to_integer(F32Vector value, float lowest, float highest) {
   const F32Tag f32;
-  const hn::Rebind<std::int8_t, F32Tag> i8;
   const F32Vector number = hn::IfThenElseZero(hn::Eq(value, value), value);
-  const F32Vector clamped = hn::Min(hn::Max(number, hn::Set(f32, -128.0f)), hn::Set(f32, 127.0f));
-  const auto rounded = hn::NearestInt(clamped);
+  return hn::NearestInt(hn::Min(hn::Max(number, hn::Set(f32, lowest)), hn::Set(f32, highest)));
+}
+inline void store_as_i8(F32Vector value, void* target) {
+  const hn::Rebind<std::int8_t, F32Tag> i8;
+  const auto rounded = round_to_integer(value, -128.0f, 127.0f);
   hn::StoreU(hn::DemoteTo(i8, rounded), i8, static_cast<std::int8_t*>(target));
+}
+inline void store_as_nibbles(F32Vector value, float lowest, void* target) {
+  const U32Tag u32;
+  const U32Vector codes = hn::BitCast(u32, round_to_integer(value, lowest, lowest + 15.0f));
+  store_nibbles(hn::And(codes, hn::Set(u32, 0xfu)), target);
 }
 
 // kF32Lanes elements to any address.
@@ -239,6 +282,8 @@ template <DType kType> inline void store_from_f32(F32Vector value, void* target)
     narrow_codes<std::uint8_t>(encode_small_float<kE4M3>(value), target);
   } else if constexpr (kType == DType::fp8_e5m2) {
     narrow_codes<std::uint8_t>(encode_small_float<kE5M2>(value), target);
+  } else if constexpr (kType == DType::i4 || kType == DType::u4) {
+    store_as_nibbles(value, kType == DType::i4 ? -8.0f : 0.0f, target);
   } else {
     static_assert(kType == DType::i8);
     store_as_i8(value, target);

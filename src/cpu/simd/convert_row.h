@@ -8,6 +8,11 @@ namespace quire::cpu::QUIRE_CPU_TARGET {
 
 template <DType kType> inline constexpr std::int64_t kElementBytes = bits(kType) / 8;
 
+// Bytes of so many elements. Rows of 4-bit elements are taken apart between bytes alone.
+template <DType kType> constexpr std::int64_t bytes_of(std::int64_t count) {
+  return bits(kType) < 8 ? bytes_for(kType, count) : count * kElementBytes<kType>;
+}
+
 // function(std::integral_constant-like tag) for the element types of tensors and rows.
 template <DType kType> struct TypeTag { static constexpr DType kValue = kType; };
 
@@ -25,6 +30,10 @@ template <typename Function> inline void on_type(DType type, Function&& function
       return function(TypeTag<DType::fp8_e5m2>{});
     case DType::i8:
       return function(TypeTag<DType::i8>{});
+    case DType::i4:
+      return function(TypeTag<DType::i4>{});
+    case DType::u4:
+      return function(TypeTag<DType::u4>{});
     default:
       return;
   }
@@ -32,32 +41,32 @@ template <typename Function> inline void on_type(DType type, Function&& function
 
 template <DType kType>
 inline void widen_row(const std::byte* source, std::int64_t count, float* values) {
-  constexpr std::int64_t kBytes = kElementBytes<kType>;
   std::int64_t i = 0;
   for (; i + kF32Lanes <= count; i += kF32Lanes) {
-    hn::StoreU(load_as_f32<kType>(source + i * kBytes), F32Tag(), values + i);
+    hn::StoreU(load_as_f32<kType>(source + bytes_of<kType>(i)), F32Tag(), values + i);
   }
   if (i == count) return;
-  alignas(64) std::byte part[kF32Lanes * kBytes] = {};
+  alignas(64) std::byte part[bytes_of<kType>(kF32Lanes)] = {};
   alignas(64) float wide[kF32Lanes];
-  __builtin_memcpy(part, source + i * kBytes, static_cast<std::size_t>((count - i) * kBytes));
+  __builtin_memcpy(part, source + bytes_of<kType>(i),
+                   static_cast<std::size_t>(bytes_of<kType>(count - i)));
   hn::StoreU(load_as_f32<kType>(part), F32Tag(), wide);
   __builtin_memcpy(values + i, wide, static_cast<std::size_t>(count - i) * sizeof(float));
 }
 
 template <DType kType>
 inline void narrow_row(const float* values, std::int64_t count, std::byte* target) {
-  constexpr std::int64_t kBytes = kElementBytes<kType>;
   std::int64_t i = 0;
   for (; i + kF32Lanes <= count; i += kF32Lanes) {
-    store_from_f32<kType>(hn::LoadU(F32Tag(), values + i), target + i * kBytes);
+    store_from_f32<kType>(hn::LoadU(F32Tag(), values + i), target + bytes_of<kType>(i));
   }
   if (i == count) return;
   alignas(64) float wide[kF32Lanes] = {};
-  alignas(64) std::byte part[kF32Lanes * kBytes];
+  alignas(64) std::byte part[bytes_of<kType>(kF32Lanes)];
   __builtin_memcpy(wide, values + i, static_cast<std::size_t>(count - i) * sizeof(float));
   store_from_f32<kType>(hn::LoadU(F32Tag(), wide), part);
-  __builtin_memcpy(target + i * kBytes, part, static_cast<std::size_t>((count - i) * kBytes));
+  __builtin_memcpy(target + bytes_of<kType>(i), part,
+                   static_cast<std::size_t>(bytes_of<kType>(count - i)));
 }
 
 inline void widen_row(DType type, const std::byte* source, std::int64_t count, float* values) {

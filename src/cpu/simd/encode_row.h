@@ -6,6 +6,7 @@
 #include "cpu/runtime/row_plan.h"
 #include "cpu/simd/rows_quotient.h"
 #include "cpu/simd/rows_scale.h"
+#include "cpu/simd/rows_zeros.h"
 
 namespace quire::cpu::QUIRE_CPU_TARGET {
 
@@ -27,6 +28,7 @@ inline float largest_magnitude(const float* values, std::int64_t count) {
 }
 
 inline float max_finite_of(DType dtype) {
+  if (dtype == DType::i4) return 7.0f;
   return dtype == DType::i8 ? 127.0f : dtype == DType::fp8_e4m3 ? 448.0f : 57344.0f;
 }
 
@@ -46,27 +48,28 @@ inline void divide_by(float* values, std::int64_t count, float scale, DType stor
     divide_lanes(values, count, ZeroQuotient());
   } else if (bits(stored) > 16) {
     divide_lanes(values, count, PlainQuotient(scale));
-  } else if (bits(stored) == 8 && FusedQuotient::takes(scale)) {
+  } else if (bits(stored) <= 8 && FusedQuotient::takes(scale)) {
     divide_lanes(values, count, FusedQuotient(scale));
   } else {
     divide_lanes(values, count, WideQuotient(scale));
   }
 }
 
-// scales [num_granules] gets the scale of each granule; new ones are written beside the row.
+// scales [num_granules] gets the scale of each granule without zeros; new ones are written beside the row.
 // plane: the token's and head's slot 0 in the scales tensor, or null.
 inline void choose_scales(const RowPlan& plan, const float* values, std::byte* row,
                           std::byte* plane, float* scales) {
   for (std::int32_t g = 0; g < plan.num_granules; ++g) scales[g] = 0.0f;
   for (std::int32_t r = 0; r < plan.num_runs; ++r) {
     const RowRun& run = plan.runs[r];
-    if (run.granule < 0 || bits(run.dtype) > 8) continue;
+    if (run.granule < 0 || bits(run.dtype) > 8 || run.dtype == DType::u4) continue;
     const float needed =
         largest_magnitude(values + run.column, run.count) / max_finite_of(run.dtype);
     if (needed > scales[run.granule]) scales[run.granule] = needed;
   }
   for (std::int32_t g = 0; g < plan.num_granules; ++g) {
     const RowGranule& granule = plan.granules[g];
+    if (granule.has_zeros) continue;
     std::byte* address = granule.source == GranuleScale::in_row ? row : plane;
     if (address != nullptr) address += granule.scale_offset;
     if (granule.source == GranuleScale::given) {
@@ -90,6 +93,11 @@ inline void encode_row(const RowPlan& plan, float* values, std::byte* row, std::
   if (plan.num_granules > 0) choose_scales(plan, values, row, plane, scales);
   for (std::int32_t r = 0; r < plan.num_runs; ++r) {
     const RowRun& run = plan.runs[r];
+    if (run.dtype == DType::u4) {
+      const auto* x = reinterpret_cast<const std::byte*>(values + run.column);
+      encode_with_zeros<DType::f32>(x, run, plan.granules[run.granule], row);
+      continue;
+    }
     if (run.granule >= 0) divide_by(values + run.column, run.count, scales[run.granule], run.dtype);
     narrow_row(run.dtype, values + run.column, run.count, row + run.offset_bytes);
   }

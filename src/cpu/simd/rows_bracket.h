@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// 8-bit codes of x / scale without a division. The exact quotient lies between x · low and
+// Codes of x / scale, of 8 bits or 4, without a division. The exact quotient lies between x · low and
 // x · high, the reciprocal of the scale a little too small and a little too large. Rounding keeps
 // order: where both ends round to one code, that is the code of the quotient. Where they do not, a
 // middle between two codes is near, and the caller takes a quotient of rows_quotient.h for those
@@ -73,12 +73,12 @@ template <SmallFloat kFormat> class Fp8Codes {
   F32Vector limit_;
 };
 
-class I8Codes {
+template <int kLowest, int kHighest> class IntegerCodes {
  public:
-  explicit I8Codes(float scale)
+  explicit IntegerCodes(float scale)
       : reciprocal_(scale),
-        least_(hn::Set(F32Tag(), scale * -128.25f)),
-        most_(hn::Set(F32Tag(), scale * 127.25f)) {}
+        least_(hn::Set(F32Tag(), scale * (kLowest - 0.25f))),
+        most_(hn::Set(F32Tag(), scale * (kHighest + 0.25f))) {}
 
   bool encode(F32Vector x, U32Vector& codes) const {
     const F32Tag f32;
@@ -89,11 +89,13 @@ class I8Codes {
     const F32Vector addend = hn::Set(f32, 0x1.8p23f);
     const F32Vector low = hn::MulAdd(clamped, reciprocal_.low, addend);
     const F32Vector high = hn::MulAdd(clamped, reciprocal_.high, addend);
-    codes = hn::And(hn::BitCast(u32, low), hn::Set(u32, 0xffu));
+    codes = hn::And(hn::BitCast(u32, low), hn::Set(u32, kMask));
     return hn::AllTrue(f32, hn::Eq(low, high));
   }
 
  private:
+  static constexpr std::uint32_t kMask = kHighest - kLowest;
+
   ReciprocalBracket reciprocal_;
   F32Vector least_;
   F32Vector most_;
@@ -102,16 +104,19 @@ class I8Codes {
 template <DType kTo> struct CodesOf;
 template <> struct CodesOf<DType::fp8_e4m3> { using Type = Fp8Codes<kE4M3>; };
 template <> struct CodesOf<DType::fp8_e5m2> { using Type = Fp8Codes<kE5M2>; };
-template <> struct CodesOf<DType::i8> { using Type = I8Codes; };
+template <> struct CodesOf<DType::i8> { using Type = IntegerCodes<-128, 127>; };
+template <> struct CodesOf<DType::i4> { using Type = IntegerCodes<-8, 7>; };
+template <> struct CodesOf<DType::u4> { using Type = IntegerCodes<0, 15>; };
 
-inline void store_codes(U32Vector codes, std::byte* target, AllLanes) {
+template <DType kTo> inline void store_codes(U32Vector codes, std::byte* target, AllLanes) {
+  if constexpr (bits(kTo) == 4) return store_nibbles(codes, target);
   const hn::Rebind<std::uint8_t, U32Tag> u8;
   hn::StoreU(hn::TruncateTo(u8, codes), u8, reinterpret_cast<std::uint8_t*>(target));
 }
-inline void store_codes(U32Vector codes, std::byte* target, FirstLanes lanes) {
+template <DType kTo> inline void store_codes(U32Vector codes, std::byte* target, FirstLanes lanes) {
   alignas(64) std::byte part[kF32Lanes];
-  store_codes(codes, part, AllLanes{});
-  __builtin_memcpy(target, part, static_cast<std::size_t>(lanes.count));
+  store_codes<kTo>(codes, part, AllLanes{});
+  __builtin_memcpy(target, part, static_cast<std::size_t>(bytes_of<kTo>(lanes.count)));
 }
 
 }  // namespace quire::cpu::QUIRE_CPU_TARGET

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows of numbers to rows of any stored type, bit for bit as the reference has it: one rounding to
-// nearest even, fp8 and i8 saturating, every NaN of a small float format the one quiet NaN.
+// nearest even, fp8 and integers saturating, every NaN of a small float format the one quiet NaN.
 #pragma once
 
 #include "cpu/simd/rows_bracket.h"
@@ -70,12 +70,12 @@ inline void store_quotients(const std::byte* x, std::int64_t count, Quotient quo
                             std::byte* target) {
   over_lanes(count, [&](std::int64_t i, auto lanes) {
     const F32Vector value = load_lanes<kFrom>(x + i * kElementBytes<kFrom>, lanes);
-    store_lanes<kTo>(quotient(with_stored_nan<kFrom, kTo>(value)), target + i * kElementBytes<kTo>,
+    store_lanes<kTo>(quotient(with_stored_nan<kFrom, kTo>(value)), target + bytes_of<kTo>(i),
                      lanes);
   });
 }
 
-// The same for 8-bit codes and scales that a bracket takes; `quotient` serves the lanes in doubt.
+// The same for codes of 8 bits or 4 and scales that a bracket takes; `quotient` serves the lanes in doubt.
 template <DType kFrom, DType kTo, typename Quotient>
 inline void store_bracketed(const std::byte* x, std::int64_t count, float scale, Quotient quotient,
                             std::byte* target) {
@@ -84,9 +84,9 @@ inline void store_bracketed(const std::byte* x, std::int64_t count, float scale,
     const F32Vector value = load_lanes<kFrom>(x + i * kElementBytes<kFrom>, lanes);
     U32Vector codes;
     if (HWY_LIKELY(bracket.encode(value, codes))) {
-      store_codes(codes, target + i, lanes);
+      store_codes<kTo>(codes, target + bytes_of<kTo>(i), lanes);
     } else {
-      store_lanes<kTo>(quotient(value), target + i, lanes);
+      store_lanes<kTo>(quotient(value), target + bytes_of<kTo>(i), lanes);
     }
   });
 }

@@ -23,8 +23,8 @@ template <DType kType> inline F32Vector load_lanes(const std::byte* source, AllL
 }
 // The other lanes are 0.
 template <DType kType> inline F32Vector load_lanes(const std::byte* source, FirstLanes lanes) {
-  alignas(64) std::byte part[kF32Lanes * kElementBytes<kType>] = {};
-  __builtin_memcpy(part, source, static_cast<std::size_t>(lanes.count * kElementBytes<kType>));
+  alignas(64) std::byte part[bytes_of<kType>(kF32Lanes)] = {};
+  __builtin_memcpy(part, source, static_cast<std::size_t>(bytes_of<kType>(lanes.count)));
   return load_as_f32<kType>(part);
 }
 
@@ -33,9 +33,9 @@ template <DType kType> inline void store_lanes(F32Vector value, std::byte* targe
 }
 template <DType kType>
 inline void store_lanes(F32Vector value, std::byte* target, FirstLanes lanes) {
-  alignas(64) std::byte part[kF32Lanes * kElementBytes<kType>];
+  alignas(64) std::byte part[bytes_of<kType>(kF32Lanes)];
   store_from_f32<kType>(value, part);
-  __builtin_memcpy(target, part, static_cast<std::size_t>(lanes.count * kElementBytes<kType>));
+  __builtin_memcpy(target, part, static_cast<std::size_t>(bytes_of<kType>(lanes.count)));
 }
 
 // body(first column, AllLanes or FirstLanes)

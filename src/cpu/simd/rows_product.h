@@ -46,4 +46,32 @@ class WideProduct {
   F64Vector scale_;
 };
 
+// Of codes that have a zero besides: code · scale + zero.
+class ShiftedProduct {
+ public:
+  ShiftedProduct(float scale, float zero)
+      : scale_(hn::Set(F32Tag(), scale)), zero_(hn::Set(F32Tag(), zero)) {}
+  F32Vector operator()(F32Vector x) const { return hn::MulAdd(x, scale_, zero_); }
+
+ private:
+  F32Vector scale_;
+  F32Vector zero_;
+};
+
+// The same to odd. Products of codes of 4 bits are exact in f64, and their sums as good as that.
+class WideShiftedProduct {
+ public:
+  WideShiftedProduct(float scale, float zero)
+      : scale_(hn::Set(F64Tag(), static_cast<double>(scale))),
+        zero_(hn::Set(F64Tag(), static_cast<double>(zero))) {}
+  F32Vector operator()(F32Vector x) const {
+    return demote_to_odd(hn::MulAdd(lower_as_f64(x), scale_, zero_),
+                         hn::MulAdd(upper_as_f64(x), scale_, zero_));
+  }
+
+ private:
+  F64Vector scale_;
+  F64Vector zero_;
+};
+
 }  // namespace quire::cpu::QUIRE_CPU_TARGET
